@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FORMAT_BASE_CONFIG_H
+#define FORMAT_BASE_CONFIG_H
+
+/*
+ * Settings. One table holds every setting of Cistern (name, type, unit, range, default, help); it feeds the parser
+ * of -o options, the configuration files, the environment, `cistern config`, --help and the manual page.
+ *
+ * A value comes from, later ones win: the default, /etc/cistern.conf, $XDG_CONFIG_HOME/cistern.conf
+ * (~/.config/cistern.conf), the file named by CISTERN_CONFIG, the environment (CISTERN_<NAME>, upper case, '.' and
+ * '-' as '_'), the command line. Files hold "name = value" lines, '#' begins a comment. An unknown name and a value
+ * out of range are errors that name the place (file and line, variable, option), the setting and the allowed values.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "cistern/error.h"
+
+enum config_type { CONFIG_BYTES, CONFIG_USEC, CONFIG_COUNT, CONFIG_PERCENT, CONFIG_BOOL, CONFIG_CHOICE, CONFIG_STRING };
+
+/* Every setting. The order is that of the table in config.c. */
+enum config_id {
+	CONFIG_STORE,             /* string: the store's directory */
+	CONFIG_MANIFEST,          /* string: where a copy of the manifest goes besides the store; empty: nowhere */
+	CONFIG_CAPACITY,          /* bytes: the store may hold so much; 0: all that its file system has, less reserve */
+	CONFIG_RESERVE,           /* bytes: kept free on the store's file system. Default 64M, min 1M */
+	CONFIG_HIGH_WATER,        /* percent of capacity at which the background drain starts. 70 */
+	CONFIG_LOW_WATER,         /* percent at which it stops. 40 */
+	CONFIG_DRAIN,             /* choice idle|watermark|unmount. watermark */
+	CONFIG_IDLE_INTERVAL,     /* usec without writes before drain=idle begins. 5s */
+	CONFIG_DRAIN_RATE,        /* bytes per second, 0 = no limit. 0 */
+	CONFIG_FLUSH_BUFFER_SIZE, /* bytes of memory that a drain uses for data. 64M, min 1M */
+	CONFIG_VERIFY,            /* choice none|size|read. size */
+	CONFIG_DATA,              /* choice auto|log|private: how written bytes reach the store. auto */
+	CONFIG_PRIVATE_MIN_FREE,  /* bytes: room the store must have for private segments. 4G */
+	CONFIG_SMALL_FILE,        /* bytes: files up to this size are packed in the log when their directory shows a habit. 64K */
+	CONFIG_SEGMENT_SIZE,      /* bytes of one data segment. 64M, min 1M, max 1G */
+	CONFIG_JOURNAL_SIZE,      /* bytes of one journal file. 16M, min 64K, max 256M */
+	CONFIG_INDEX_MEMORY,      /* bytes of memory for the index. 256M, min 8M */
+	CONFIG_CHECKPOINT_INTERVAL, /* usec between index checkpoints while there are changes. 10s */
+	CONFIG_WRITE_OUT,         /* bool: start writing the log to the device early. yes */
+	CONFIG_THREADS,           /* count of FUSE worker threads, 1..64. 4 */
+	CONFIG_BACKING_TIMEOUT,   /* usec that names and attributes of unchanged backing files are cached. 1s */
+	CONFIG_FULL_TIMEOUT,      /* usec that a writer waits for room before it writes through. 2s */
+	CONFIG_ALLOW_OTHER,       /* bool: other users may use the mount. yes when root, else no */
+	CONFIG_ALLOW_ROOT,        /* bool, reserved for symmetry with fuse: no */
+	CONFIG_READ_ONLY,         /* bool ("ro"): no changes through the mount. no */
+	CONFIG_LOG_LEVEL,         /* choice error|warning|info|debug. info */
+	CONFIG_NUM
+};
+
+struct config_setting {
+	const char *name;         /* "flush_buffer_size" */
+	enum config_type type;
+	uint64_t min, max;        /* of the number; for strings max = longest length */
+	const char *choices;      /* "none|size|read"; the value is the index */
+	const char *default_text;
+	const char *help;         /* one sentence, for --help and the manual page */
+};
+
+struct config; /* one value and its origin per setting; not thread-safe while being changed */
+
+const struct config_setting *config_table(size_t *ret_num); /* static */
+int config_create(struct config **ret);                     /* all defaults */
+void config_destroy(struct config *cfg);
+/* Reads the files and the environment as above. A missing default file is fine; a missing CISTERN_CONFIG is not. */
+int config_load(struct config *cfg, struct cistern_error *err);
+/* "key=value,key,key=value"; a bare boolean is yes. A comma in a value is written "\,". where: for messages ("-o"). */
+int config_parse_options(struct config *cfg, const char *options, const char *where, struct cistern_error *err);
+int config_set(struct config *cfg, const char *name, const char *value, const char *where, struct cistern_error *err);
+uint64_t config_number(const struct config *cfg, enum config_id id);  /* bytes, usec, count, percent, bool, choice index */
+const char *config_string(const struct config *cfg, enum config_id id); /* borrowed until the next change */
+const char *config_text(const struct config *cfg, enum config_id id, char *out, size_t cap); /* parses back */
+const char *config_origin(const struct config *cfg, enum config_id id); /* "default", "/etc/cistern.conf:3", "-o", ... */
+/* All values as one "key=value,..." string (malloc'd), to hand them to another program. */
+char *config_to_options(const struct config *cfg);
+
+#endif

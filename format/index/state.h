@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FORMAT_INDEX_STATE_H
+#define FORMAT_INDEX_STATE_H
+
+/*
+ * The state of a store: what applying the journal's records in order gives. The daemon, the drain, fsck and recovery
+ * all use this one machine, so they cannot disagree. It is kept in RocksDB (up to a checkpoint) and in memory (what
+ * has changed since); the journal is the truth and the state can be rebuilt from it at any time.
+ *
+ * A change is: state_commit() = give the record its seq, append it to the journal, apply it; all under one lock, so
+ * the journal's order is the order of application. RocksDB sees changes only at checkpoints: one atomic batch with
+ * all dirty objects and the seq reached. After a crash: open RocksDB (it stands for some seq), apply the journal's
+ * tail. RocksDB's own WAL is off.
+ *
+ * Two name spaces. Names (dentries): (parent inode, name) -> inode: what the mount shows. Backing names: (parent
+ * inode, name) -> inode: which names of the backing directory the store has taken over and whose they are. A lookup
+ * asks names, then backing names (there but no name: hidden, deleted or moved away), then the backing directory
+ * itself. The path of a backing name is that of its parent's backing name and so on up to the root, so renaming a
+ * directory in the backing directory touches one entry.
+ *
+ * Thread-safe. Results are copies.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cistern/error.h"
+#include "format/base/io.h"
+#include "format/index/extent.h"
+#include "format/journal/journal.h"
+#include "format/journal/record.h"
+
+#define STATE_ROOT_INO 1u
+#define STATE_BACKING_INO_BIT (1ull << 63) /* inode numbers that were derived from a backing file's */
+
+enum inode_flag {
+	INODE_DIRTY_DATA = 1,   /* bytes or size in the store that the backing file does not have */
+	INODE_DIRTY_META = 2,   /* mode, owner, times or xattrs that it does not have */
+	INODE_NEW = 4,          /* no backing file yet */
+	INODE_ORPHAN = 8,       /* no name left, still in use or still needed to find backing names below it (a directory) */
+	INODE_PRIVATE = 16,     /* data, size and mtime are those of the private segment */
+	INODE_UNPUBLISHED = 32, /* its backing file has a temporary name still (write-through of a new file) */
+	INODE_DIRTY_XATTR = 64, /* xattrs changed or removed: the store's set is the whole set */
+};
+
+struct inode {
+	uint64_t ino;
+	uint32_t gen;
+	uint32_t mode; /* S_IFREG, S_IFDIR or S_IFLNK and permissions */
+	uint32_t uid, gid;
+	uint32_t nlink;
+	uint32_t flags; /* enum inode_flag */
+	uint64_t size;
+	int64_t atime_ns, mtime_ns, ctime_ns, btime_ns;
+	uint64_t version;       /* seq of the last change of any kind */
+	uint64_t data_version;  /* seq of the last change of data or size */
+	uint32_t private_segment;
+	uint64_t backing_limit; /* bytes of the backing file that still show where there is no extent */
+	/* one of its backing names ("origin"); name "" = none. The root: parent 0, name "." */
+	uint64_t origin_parent;
+	char origin_name[RECORD_NAME_MAX + 1];
+	uint64_t backing_dev, backing_ino; /* identity of the backing file when last seen */
+};
+
+struct state_name { /* one entry of a directory */
+	uint64_t ino;
+	uint32_t type; /* S_IFMT bits */
+	char name[RECORD_NAME_MAX + 1];
+};
+
+struct state_totals {
+	uint64_t inodes, names;          /* in the store */
+	uint64_t dirty_files;            /* inodes with any dirty flag, or new */
+	uint64_t log_bytes;              /* live payload in .seg (and sealed private) segments */
+	uint64_t extents;                /* live extents */
+	uint64_t private_files;          /* inodes with a private segment */
+	uint64_t written_bytes;          /* payload ever logged */
+	uint64_t saved_bytes;            /* logged and overwritten, cut off or deleted before any drain */
+	uint64_t drained_bytes, drained_files; /* ever */
+	uint64_t through_bytes;          /* ever written through */
+	uint64_t index_bytes;            /* memory used by cached inodes and extent pages */
+	uint64_t seq, checkpoint_seq;
+};
+
+struct state;
+
+enum state_mode {
+	STATE_READ_WRITE,  /* the daemon, fsck --repair: replays the tail, begins a new journal file */
+	STATE_READ_ONLY,   /* tools: RocksDB opened read-only (or not at all when it is missing), tail applied in memory */
+	STATE_SNAPSHOT,    /* index_path is a snapshot made by state_snapshot: the tail is not applied */
+	STATE_REBUILD,     /* index_path is emptied; everything comes from the last .ckp and the journal; then as READ_WRITE */
+	STATE_REBUILD_READ_ONLY, /* the same into a scratch index_path, no journal file is begun: fsck's second opinion */
+};
+
+struct state_options {
+	struct io *io;            /* the store (borrowed) */
+	const char *index_path;   /* RocksDB's directory, absolute */
+	enum state_mode mode;
+	uint64_t index_memory;    /* bytes; 0: 256 MiB */
+	uint64_t journal_size;    /* bytes of a journal file; 0: 16 MiB */
+	/*
+	 * Called during the replay for WRITE and EXTENTS records behind the last RECORD_SYNC when the machine has been
+	 * restarted since (check_payload true): is the payload really there? 0 good; -EBADMSG: drop this write (said in
+	 * report). NULL: trust all.
+	 */
+	int (*check_payload)(const struct record *rec, void *arg);
+	void *arg;
+	/* A payload range that no state refers to any more, once the journal is durable up to seq. Under the lock: queue it. */
+	void (*freed)(uint32_t segment, uint64_t off, uint64_t len, uint64_t seq, void *freed_arg);
+	void *freed_arg;
+};
+
+struct state_report { /* what opening found */
+	uint64_t replayed_records;
+	uint64_t cut_bytes;       /* torn tail of the journal */
+	uint64_t dropped_writes, dropped_bytes; /* never synced, lost with the power */
+	uint64_t orphans;         /* inodes without names, freed */
+	bool clean;               /* the last daemon had closed the store in good order */
+	bool rebuilt;             /* RocksDB was missing or damaged and has been rebuilt */
+	bool rebooted;            /* the machine was restarted since */
+};
+
+int state_open(const struct state_options *opt, struct state **ret, struct state_report *ret_report, struct cistern_error *err);
+void state_destroy(struct state *st); /* no checkpoint: call state_close for good order */
+int state_close(struct state *st);    /* RECORD_UNMOUNT, sync, checkpoint, destroy */
+
+/*
+ * Give rec its seq (and time_ns when 0), append, apply. 0: done and safe against the death of the process. -ENOSPC:
+ * nothing happened. -EIO: the journal or index failed; every later commit fails too (remount recovers). The caller
+ * has checked that the operation makes sense; the state refuses what contradicts it (-ENOENT, -EEXIST, -ESTALE).
+ */
+int state_commit(struct state *st, struct record *rec);
+/* Apply a record without a journal (tests, tools on a copy). */
+int state_apply(struct state *st, const struct record *rec);
+
+/* Everything committed before is durable on return (the caller syncs payloads first and says so in payload_seq:
+ * RECORD_SYNC{upto} is written when payload_seq > 0). *ret_seq (may be NULL): durable up to here. */
+int state_sync(struct state *st, uint64_t payload_seq, uint64_t *ret_seq);
+uint64_t state_seq(struct state *st);
+int state_checkpoint(struct state *st);        /* dirty objects to RocksDB */
+bool state_wants_checkpoint(struct state *st); /* enough is dirty */
+int state_compact(struct state *st);           /* .ckp file from RocksDB, older journal files deleted; runs beside commits */
+bool state_wants_compaction(struct state *st);
+/* A consistent copy of the index (hard links) in the directory path (absolute, must not exist). *ret_seq: its version. */
+int state_snapshot(struct state *st, const char *path, uint64_t *ret_seq, struct cistern_error *err);
+
+uint64_t state_new_ino(struct state *st); /* next free number; taken for good by the CREATE that uses it */
+int state_inode(struct state *st, uint64_t ino, struct inode *ret);                          /* -ENOENT */
+int state_lookup(struct state *st, uint64_t parent, const char *name, struct state_name *ret); /* -ENOENT: no such name here */
+/* Whose is this backing name? -ENOENT: the store knows nothing of it. *ret_ino may be an orphan or gone. */
+int state_backing_owner(struct state *st, uint64_t parent, const char *name, uint64_t *ret_ino);
+/* Up to cap entries with name > after ("" = from the start), sorted bytewise. */
+int state_list_names(struct state *st, uint64_t parent, const char *after, struct state_name *out, size_t cap, size_t *ret_num);
+int state_list_backing_names(struct state *st, uint64_t parent, const char *after, struct state_name *out, size_t cap, size_t *ret_num);
+bool state_dir_is_empty(struct state *st, uint64_t parent); /* no names (the backing directory is the caller's to ask) */
+/* All backing names of all directories / all inodes, in key order: cb non-zero stops. No lock is held during cb. */
+int state_each_inode(struct state *st, int (*cb)(const struct inode *in, void *arg), void *arg);
+int state_each_backing_name(struct state *st, int (*cb)(uint64_t parent, const char *name, uint64_t ino, void *arg), void *arg);
+/*
+ * Extents that touch [off, off + len), clipped to it, in order. Fills at most cap; *ret_next = off + len when all fit, else
+ * the offset to go on from.
+ */
+int state_extents(struct state *st, uint64_t ino, uint64_t off, uint64_t len, struct extent *out, size_t cap, size_t *ret_num,
+		  uint64_t *ret_next);
+int state_symlink(struct state *st, uint64_t ino, char *out, size_t cap); /* NUL-terminated; -ENOENT, -ERANGE */
+/* xattrs of the store: authoritative when INODE_DIRTY_XATTR or INODE_NEW, else the backing file has them. */
+int state_xattr(struct state *st, uint64_t ino, const char *name, void *out, size_t cap, size_t *ret_len); /* -ENODATA, -ERANGE */
+int state_list_xattrs(struct state *st, uint64_t ino, int (*cb)(const char *name, const void *val, size_t len, void *arg), void *arg);
+/* The path of ino's (or of parent/name's) backing file, relative to the backing directory; "." for the root. -ENOENT,
+ * -ENAMETOOLONG. */
+int state_backing_path(struct state *st, uint64_t ino, char *out, size_t cap);
+int state_backing_child_path(struct state *st, uint64_t parent, const char *name, char *out, size_t cap);
+void state_totals(struct state *st, struct state_totals *ret);
+/* Live bytes per segment; -ENOENT when nothing lives there. */
+int state_segment_live(struct state *st, uint32_t segment, uint64_t *ret_live_bytes);
+int state_each_segment(struct state *st, int (*cb)(uint32_t segment, uint64_t live_bytes, void *arg), void *arg);
+/* Compare two states key by key (fsck: the index agrees with the log). cb gets a line per difference. Returns their number or -errno. */
+int64_t state_compare(struct state *a, struct state *b, void (*cb)(const char *line, void *arg), void *arg);
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FORMAT_SEGMENT_SEGMENT_H
+#define FORMAT_SEGMENT_SEGMENT_H
+
+/*
+ * The data log: segment/NNNNNNNN.seg hold payload only, appended in the order of arrival, preallocated; large
+ * payloads (>= SEGMENT_ALIGN_FROM bytes) begin at a multiple of 4096. segment/NNNNNNNN.prv are private segments: one
+ * file's data at their own offsets, written by the kernel (FUSE passthrough) or by the daemon. Offsets within a .seg
+ * are never used twice. A .seg has no header: what its bytes are, the journal says.
+ *
+ * Thread-safe: any function from any thread.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "cistern/error.h"
+#include "format/base/io.h"
+
+#define SEGMENT_BLOCK 4096u
+#define SEGMENT_ALIGN_FROM 4096u
+
+struct segment_set;
+
+struct segment_options {
+	uint64_t segment_bytes; /* size of a new .seg */
+	bool write_out;         /* start writing to the device as soon as 1 MiB is complete */
+	bool read_only;         /* tools: nothing is created, deleted or changed */
+};
+
+/* Opens the folder (made if missing). Existing segments are listed; none is appended to: the first append begins a new one. */
+int segment_set_open(struct io *io, const struct segment_options *opt, struct segment_set **ret, struct cistern_error *err);
+void segment_set_destroy(struct segment_set *set);
+
+/* Append a payload: 0 and where it is, or -ENOSPC (nothing taken), -EIO. The bytes are in the page cache on return. */
+int segment_append(struct segment_set *set, const void *buf, size_t len, uint32_t *ret_segment, uint64_t *ret_off);
+/* Read exactly len bytes; -ENOENT: no such segment, -ENODATA: shorter. */
+int segment_read(struct segment_set *set, uint32_t segment, uint64_t off, void *buf, size_t len);
+/* A descriptor to read or splice from (dup'd: the caller closes it). */
+int segment_open_fd(struct segment_set *set, uint32_t segment, bool writable);
+/* All payloads appended before the call are on the device when it returns 0 (.seg only; private ones see below). */
+int segment_sync(struct segment_set *set);
+bool segment_needs_sync(struct segment_set *set); /* something was appended since the last segment_sync */
+
+/* A new private segment, empty. */
+int segment_create_private(struct segment_set *set, uint32_t *ret_segment);
+int segment_sync_private(struct segment_set *set, uint32_t segment); /* data, size and the directory entry */
+int segment_private_size(struct segment_set *set, uint32_t segment, uint64_t *ret_size, uint64_t *ret_allocated,
+			 int64_t *ret_mtime_ns);
+
+/* Give back a range: whole blocks inside it are punched. Only when no durable or coming state refers to it. */
+int segment_punch(struct segment_set *set, uint32_t segment, uint64_t off, uint64_t len);
+/* Delete a segment (open descriptors stay usable). A .seg that is being appended to is sealed first. */
+int segment_remove(struct segment_set *set, uint32_t segment);
+bool segment_is_open_for_append(struct segment_set *set, uint32_t segment);
+
+/* Ids: of all that exist, in order; and the lowest that new ones may take (raise only). */
+int segment_list(struct segment_set *set, int (*each)(uint32_t segment, bool is_private, uint64_t bytes, void *arg), void *arg);
+void segment_reserve_ids(struct segment_set *set, uint32_t next_id);
+/* Bytes that the segments occupy on the device (allocation, private ones as last looked at by segment_private_size). */
+uint64_t segment_allocated_bytes(struct segment_set *set);
+uint64_t segment_free_in_open(struct segment_set *set); /* bytes still unused in the .seg being appended to */
+
+#endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FORMAT_STORE_STORE_H
+#define FORMAT_STORE_STORE_H
+
+/*
+ * A store: superblock, lock, journal, segments and state under one roof, with the rule that binds them: space is
+ * given back only when the record that freed it is durable and nobody has it pinned.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cistern/error.h"
+#include "format/base/io.h"
+#include "format/index/state.h"
+#include "format/segment/segment.h"
+
+#define STORE_FORMAT_VERSION 1u
+#define STORE_UUID_BYTES 16
+#define STORE_PATH_MAX 4096
+
+struct superblock {
+	uint32_t version;
+	uint8_t uuid[STORE_UUID_BYTES];
+	char job[256];               /* job id, "" when none */
+	uint32_t node_index, num_nodes; /* numbers given at first assembly; 0 of 1 until then */
+	char backing[STORE_PATH_MAX]; /* absolute, resolved */
+	char mountpoint[STORE_PATH_MAX]; /* of the last mount */
+	int64_t created_ns;
+	uint32_t uid;                /* owner */
+};
+
+struct store;
+
+enum store_mode {
+	STORE_CREATE_OR_OPEN,  /* the daemon: makes an empty or missing directory into a store */
+	STORE_OPEN,            /* read-write, must exist (fsck --repair) */
+	STORE_READ_ONLY,       /* tools; no lock is taken; a live store is refused with -EBUSY unless snapshot is set */
+	STORE_REBUILD,         /* read-write, index rebuilt from the journal */
+};
+
+struct store_options {
+	enum store_mode mode;
+	const char *backing;      /* CREATE: recorded; later opens: must agree when not NULL (-EINVAL names both) */
+	const char *mountpoint;   /* recorded when not NULL */
+	const char *snapshot;     /* READ_ONLY of a live store: name of an index snapshot in it, "snap-N" */
+	struct io *io;            /* tests: a simulated disk (owned by the caller); NULL: the real directory */
+	const char *index_path;   /* tests: where RocksDB goes; NULL: STORE/index */
+	uint64_t segment_size, journal_size, index_memory, capacity, reserve; /* 0 = defaults of config */
+	bool write_out;
+};
+
+/*
+ * Opens the store at path. Errors, each with a text that names the remedy: -EBUSY (in use by pid N), -EPERM (belongs to
+ * another user), -EPROTONOSUPPORT (made by a newer version), -EBADMSG (damaged: run fsck), -ENOTEMPTY (not a store and not
+ * empty), -EINVAL (of another backing directory), -ENOENT, system errors. Never overwrites anything.
+ */
+int store_open(const char *path, const struct store_options *opt, struct store **ret, struct state_report *ret_report,
+	       struct cistern_error *err);
+/* Good order: everything durable, checkpoint, lock released. NULL is fine. */
+int store_close(struct store *s);
+void store_abandon(struct store *s); /* releases memory and lock as a crash would leave the disk */
+
+const struct superblock *store_superblock(const struct store *s); /* borrowed */
+const char *store_path(const struct store *s);                    /* absolute */
+struct state *store_state(struct store *s);
+struct segment_set *store_segments(struct store *s);
+struct io *store_io(struct store *s);
+int store_read_superblock(const char *path, struct superblock *ret, struct cistern_error *err); /* no lock */
+/* Pid of the daemon that holds the store's lock; 0: nobody. -errno. */
+int store_holder(const char *path, pid_t *ret_pid);
+void store_uuid_text(const uint8_t uuid[STORE_UUID_BYTES], char out[37]);
+
+/* Payload into the log: appends and fills rec (WRITE: off, len set by the caller) and commits it. *buf is len <= 1 MiB bytes. */
+int store_write(struct store *s, uint64_t ino, uint32_t gen, uint64_t off, const void *buf, size_t len);
+/* Everything written or changed so far is durable (group commit: one caller syncs for all who wait). */
+int store_sync(struct store *s);
+/*
+ * Read of what the store has of [off, off + len): fills buf for LOG and HOLE extents, and calls base(off, len, buf + ..., arg)
+ * for each range that is the backing file's; a gap at or behind the inode's backing_limit reads as zeros. Range must lie
+ * below the file's size. Not for private inodes. Checks CRCs of wholly read payloads when check is set (-EBADMSG).
+ */
+int store_read(struct store *s, const struct inode *in, uint64_t off, size_t len, void *buf, bool check,
+	       int (*base)(uint64_t off, size_t len, void *buf, void *arg), void *arg, struct cistern_error *err);
+
+/* Space. */
+struct store_space {
+	uint64_t capacity_bytes;  /* what the store may hold: the setting, or what its file system gave, less reserve */
+	uint64_t used_bytes;      /* segments, private segments, journal */
+	uint64_t free_bytes;      /* min(capacity - used, free on the file system - reserve), not below 0 */
+};
+int store_space(struct store *s, struct store_space *ret);
+/* While pinned, nothing that was freed after the pin is punched or deleted, except by DRAINED. Nests. */
+void store_pin(struct store *s);
+void store_unpin(struct store *s);
+/* Give back what may be given back (after making it durable); checkpoint and compact when due. Called by a background thread. */
+int store_maintain(struct store *s, bool force_checkpoint);
+/* Index snapshot for readers in other processes: STORE/snap-N. */
+int store_snapshot(struct store *s, char *ret_name, size_t cap, uint64_t *ret_seq, struct cistern_error *err);
+int store_remove_snapshot(const char *store_path, const char *name);
+
+#endif
