@@ -46,23 +46,24 @@ static int read_input(const char *path, uint8_t **ret_data, size_t *ret_size)
 	return 0;
 }
 
-/* One TAP line. The target's name goes out before the target runs, so that a crash names its input. */
+/* One TAP line. The path goes out before the target runs, so that after a crash the log ends with its input. */
 static int replay_file(const char *path, int number)
 {
 	uint8_t *data = NULL;
 	size_t size = 0;
+	const char *name = strrchr(path, '/');
 	int r;
 
-	printf("# %s\n", path);
-	fflush(stdout);
+	name = name ? name + 1 : path;
+	fprintf(stderr, "input %s\n", path);
 	r = read_input(path, &data, &size);
 	if (r < 0) {
-		printf("not ok %d - %s: %s\n", number, path, strerror(-r));
+		printf("not ok %d - %s: %s\n", number, name, strerror(-r));
 		return 1;
 	}
 	LLVMFuzzerTestOneInput(data, size);
 	free(data);
-	printf("ok %d - %s\n", number, path);
+	printf("ok %d - %s\n", number, name);
 	fflush(stdout);
 	return 0;
 }
