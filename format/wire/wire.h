@@ -50,6 +50,7 @@ enum wire_tag { /* S: in a status reply */
 	WIRE_ERROR_TEXT /*S repeated: "path: text"*/, WIRE_STATE /*S text: mounted|draining|unmounted*/, WIRE_DRAINING /*S 0/1*/,
 	WIRE_CURRENT_PATH /*S*/, WIRE_CACHED_READS /*S*/, WIRE_PASSTHROUGH /*S 0/1 available*/, WIRE_UPTIME_USEC /*S*/, WIRE_RECOVERED /*S text*/,
 	WIRE_VERSION_TEXT /*S*/, WIRE_OPEN_FILES /*S*/, WIRE_LAST_RESULT /*S*/,
+	WIRE_SKIP_INODES /* DRAIN_BEGIN's reply: bytes, u64 LE each: private files being written, to be left alone */,
 };
 
 struct wire_msg { /* zero-initialise; wire_msg_free */

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FS_CORE_CORE_H
+#define FS_CORE_CORE_H
+
+/*
+ * The file system behind the door: an overlay of a store over a backing directory, as plain functions on inode
+ * numbers. Knows no FUSE; fs/ops unpacks requests, calls these and replies. Every function returns 0 (or a count) or
+ * -errno, is atomic towards the others, and may be called from any thread. Permissions are the kernel's business
+ * (default_permissions); the caller's uid and gid only say who owns what is created.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+
+#include "cistern/error.h"
+#include "format/base/config.h"
+#include "format/store/store.h"
+
+struct core;
+struct core_file; /* an open file */
+struct core_dir;  /* an open directory */
+
+/* What the kernel can do; found out by fs/session when the connection is set up. */
+struct core_kernel {
+	bool passthrough;     /* FUSE_PASSTHROUGH and the right to use it */
+	bool direct_mmap;     /* FUSE_DIRECT_IO_ALLOW_MMAP: direct I/O is coherent with mmap and the page cache */
+};
+
+struct core_hooks { /* called without locks held unless said; arg is handed back */
+	/* Register fd as a backing file of the FUSE connection: id > 0 or -errno; and give it back. May be called under a node's lock. */
+	int (*backing_open)(int fd, void *arg);
+	void (*backing_close)(int backing_id, void *arg);
+	/* The store fills (used >= high water) or a writer waits for room: drain soon. Cheap, never blocks, under locks. */
+	void (*want_drain)(bool urgent, void *arg);
+	/* The kernel's cached attributes and pages (data true) of ino are out of date. Without locks. */
+	void (*invalidate)(uint64_t ino, bool data, void *arg);
+	void *arg;
+};
+
+struct core_entry {
+	uint64_t ino;
+	uint64_t gen;
+	struct stat attr;
+	double entry_timeout_sec, attr_timeout_sec;
+};
+
+struct core_cred {
+	uid_t uid;
+	gid_t gid;
+	pid_t pid;
+};
+
+/* How the kernel shall treat an open file (the FOPEN_* choice). */
+struct core_open_reply {
+	struct core_file *file;
+	bool direct_io;       /* FOPEN_DIRECT_IO (and PARALLEL_DIRECT_WRITES when parallel) */
+	bool parallel;
+	bool keep_cache;      /* FOPEN_KEEP_CACHE */
+	int backing_id;       /* > 0: FOPEN_PASSTHROUGH with this id */
+};
+
+/*
+ * store and cfg are borrowed for the core's life; backing_fd: O_PATH|O_DIRECTORY or better (dup'd). Root is looked up and stays.
+ */
+int core_create(struct store *store, const struct config *cfg, int backing_fd, const struct core_hooks *hooks, struct core **ret,
+		struct cistern_error *err);
+void core_set_kernel(struct core *c, const struct core_kernel *k);
+void core_destroy(struct core *c); /* no file may be open; does not close the store */
+
+/* Names. parent and ino are numbers that a lookup gave and that were not forgotten since. */
+int core_lookup(struct core *c, uint64_t parent, const char *name, struct core_entry *ret); /* -ENOENT fills ret->entry_timeout_sec */
+void core_forget(struct core *c, uint64_t ino, uint64_t nlookup);
+int core_getattr(struct core *c, uint64_t ino, struct core_file *file /* or NULL */, struct core_entry *ret);
+/* to_set: CORE_SET_* bits. atime/mtime in attr->st_atim/st_mtim. */
+enum core_set { CORE_SET_MODE = 1, CORE_SET_UID = 2, CORE_SET_GID = 4, CORE_SET_SIZE = 8, CORE_SET_ATIME = 16, CORE_SET_MTIME = 32,
+		CORE_SET_ATIME_NOW = 64, CORE_SET_MTIME_NOW = 128, CORE_SET_CTIME = 256 };
+int core_setattr(struct core *c, uint64_t ino, const struct stat *attr, unsigned int to_set, struct core_file *file, struct core_entry *ret);
+int core_readlink(struct core *c, uint64_t ino, char *out, size_t cap); /* NUL-terminated */
+int core_mkdir(struct core *c, uint64_t parent, const char *name, mode_t mode, struct core_cred cred, struct core_entry *ret);
+int core_symlink(struct core *c, uint64_t parent, const char *name, const char *target, struct core_cred cred, struct core_entry *ret);
+int core_mknod(struct core *c, uint64_t parent, const char *name, mode_t mode, struct core_cred cred, struct core_entry *ret); /* regular files; else -EPERM */
+int core_link(struct core *c, uint64_t ino, uint64_t parent, const char *name, struct core_entry *ret);
+int core_unlink(struct core *c, uint64_t parent, const char *name);
+int core_rmdir(struct core *c, uint64_t parent, const char *name);
+int core_rename(struct core *c, uint64_t from_parent, const char *from, uint64_t parent, const char *name, unsigned int flags); /* RENAME_* */
+
+/* Files. flags: open(2)'s. */
+int core_create_file(struct core *c, uint64_t parent, const char *name, mode_t mode, int flags, struct core_cred cred, struct core_entry *ret,
+		     struct core_open_reply *ret_open); /* O_EXCL was checked by the kernel's lookup and is again here */
+int core_tmpfile(struct core *c, uint64_t parent, mode_t mode, int flags, struct core_cred cred, struct core_entry *ret, struct core_open_reply *ret_open);
+int core_open(struct core *c, uint64_t ino, int flags, struct core_open_reply *ret_open);
+void core_release(struct core *c, struct core_file *file);
+/* Up to len bytes at off into buf; 0 at end of file. */
+ssize_t core_read(struct core *c, struct core_file *file, void *buf, size_t len, uint64_t off);
+ssize_t core_write(struct core *c, struct core_file *file, const void *buf, size_t len, uint64_t off);
+int core_fsync(struct core *c, uint64_t ino, struct core_file *file /* or NULL */, bool data_only);
+int core_syncfs(struct core *c);
+int core_fallocate(struct core *c, struct core_file *file, int mode, uint64_t off, uint64_t len);
+int core_lseek(struct core *c, struct core_file *file, int64_t off, int whence, uint64_t *ret_off); /* SEEK_DATA, SEEK_HOLE */
+/* Bytes copied; may be fewer than len. */
+ssize_t core_copy_range(struct core *c, struct core_file *from, uint64_t from_off, struct core_file *to, uint64_t to_off, size_t len);
+
+/* Directories: a snapshot of the merged listing, taken at open and anew at offset 0. */
+int core_opendir(struct core *c, uint64_t ino, struct core_dir **ret);
+void core_closedir(struct core *c, struct core_dir *dir);
+/* Entry number index (0, 1, ...: also "." and ".."): 0 and name (borrowed until closedir), ino, type (S_IFMT bits); -ENOENT past the end. */
+int core_readdir(struct core *c, struct core_dir *dir, uint64_t index, const char **ret_name, uint64_t *ret_ino, uint32_t *ret_type);
+int core_rewinddir(struct core *c, struct core_dir *dir);
+
+/* Extended attributes: sizes as the system calls have them (cap 0 asks for the size). */
+ssize_t core_getxattr(struct core *c, uint64_t ino, const char *name, void *out, size_t cap);
+ssize_t core_listxattr(struct core *c, uint64_t ino, char *out, size_t cap);
+int core_setxattr(struct core *c, uint64_t ino, const char *name, const void *value, size_t len, int flags); /* XATTR_CREATE, XATTR_REPLACE */
+int core_removexattr(struct core *c, uint64_t ino, const char *name);
+int core_statfs(struct core *c, struct statvfs *ret);
+
+/* Drain: the daemon's drain manager calls these around a session and for each step that the agent reports. */
+void core_session_begin(struct core *c); /* files that may change from now on are marked */
+/* Commits PLACED, REMOVED or DRAINED; adds KEEP_PRIVATE to a DRAINED whose file was or could be written since the session began;
+ * wakes writers that wait for room; tells the kernel through hooks.invalidate where needed. */
+int core_drain_step(struct core *c, struct record *rec);
+void core_session_end(struct core *c);
+/* Inodes in private mode that are open for writing now (a background drain leaves them alone). Fills at most cap; returns how many there are. */
+size_t core_busy_inodes(struct core *c, uint64_t *out, size_t cap);
+
+struct core_stats {
+	uint64_t open_files, written_bytes /* through us; passthrough not counted */, read_bytes, through_bytes, private_bytes /* allocated */;
+	uint64_t last_write_usec; /* CLOCK_MONOTONIC of the last change that we saw (private files: polled) */
+};
+void core_stats(struct core *c, struct core_stats *ret);
+/* Called a few times a second by the daemon's maintenance thread while files are open: looks at private files' growth, starts their
+ * write-out early, checks the water marks. Does nothing, cheaply, when nothing changes. */
+void core_tick(struct core *c);
+
+#endif
