@@ -66,16 +66,31 @@ struct config; /* one value and its origin per setting; not thread-safe while be
 const struct config_setting *config_table(size_t *ret_num); /* static */
 int config_create(struct config **ret);                     /* all defaults */
 void config_destroy(struct config *cfg);
-/* Reads the files and the environment as above. A missing default file is fine; a missing CISTERN_CONFIG is not. */
+/*
+ * The three below change all that they are told to, or, on an error, nothing.
+ * Reads the files and the environment as above. A missing default file is fine; a missing CISTERN_CONFIG is not.
+ * An empty variable counts as unset; a CISTERN_ variable that looks like a misspelt setting is an error, others are not
+ * ours.
+ */
 int config_load(struct config *cfg, struct cistern_error *err);
-/* "key=value,key,key=value"; a bare boolean is yes. A comma in a value is written "\,". where: for messages ("-o"). */
+/*
+ * "key=value,key,key=value"; a bare boolean is yes. A comma in a value is written "\,", a backslash "\\" (one before
+ * any other character is itself). where: for messages ("-o"). "ro" and "rw" set and clear read_only; the kernel's own
+ * mount flags are collected (config_mount_flags); what concerns only mount(8) and fstab is ignored (noauto, nofail,
+ * user, _netdev, x-*, comment=...).
+ */
 int config_parse_options(struct config *cfg, const char *options, const char *where, struct cistern_error *err);
 int config_set(struct config *cfg, const char *name, const char *value, const char *where, struct cistern_error *err);
 uint64_t config_number(const struct config *cfg, enum config_id id);  /* bytes, usec, count, percent, bool, choice index */
 const char *config_string(const struct config *cfg, enum config_id id); /* borrowed until the next change */
 const char *config_text(const struct config *cfg, enum config_id id, char *out, size_t cap); /* parses back */
 const char *config_origin(const struct config *cfg, enum config_id id); /* "default", "/etc/cistern.conf:3", "-o", ... */
-/* All values as one "key=value,..." string (malloc'd), to hand them to another program. */
+/*
+ * The kernel's own mount options that were among the parsed ones (nodev, noatime, dirsync, ...), comma separated, each
+ * once and the last one last; "" when there were none. Borrowed until the next change.
+ */
+const char *config_mount_flags(const struct config *cfg);
+/* All values and mount flags as one "key=value,..." string (malloc'd), to hand them to another program. */
 char *config_to_options(const struct config *cfg);
 
 #endif

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#include "format/base/config.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/lib/tap.h"
+
+static struct config *make(void)
+{
+	struct config *cfg = NULL;
+
+	if (config_create(&cfg))
+		abort();
+	return cfg;
+}
+
+static void test_defaults(void)
+{
+	struct config *cfg = make();
+	size_t num;
+	const struct config_setting *table = config_table(&num);
+	char text[64];
+	unsigned int bad = 0;
+
+	is_u64(num, CONFIG_NUM, "as many rows as settings");
+	for (size_t i = 0; i < num; i++) {
+		bad += !table[i].name || !table[i].help || !table[i].default_text;
+		bad += (table[i].type == CONFIG_CHOICE) != (table[i].choices != NULL);
+		bad += strcmp(config_origin(cfg, i), "default") != 0;
+		bad += strcmp(config_text(cfg, i, text, sizeof(text)), table[i].default_text) != 0;
+	}
+	is_u64(bad, 0, "every row is whole, and its default is printed as it is written");
+	is_u64(config_number(cfg, CONFIG_RESERVE), 67108864, "reserve");
+	is_u64(config_number(cfg, CONFIG_HIGH_WATER), 70, "high_water");
+	is_u64(config_number(cfg, CONFIG_DRAIN), 1, "drain");
+	is_u64(config_number(cfg, CONFIG_IDLE_INTERVAL), 5000000, "idle_interval");
+	is_u64(config_number(cfg, CONFIG_WRITE_OUT), 1, "write_out");
+	is_u64(config_number(cfg, CONFIG_PRIVATE_MIN_FREE), 4294967296, "private_min_free");
+	is_str(config_string(cfg, CONFIG_STORE), "", "store");
+	is_str(config_mount_flags(cfg), "", "mount flags");
+	config_destroy(cfg);
+	config_destroy(NULL);
+}
+
+static void test_options(void)
+{
+	struct config *cfg = make();
+	struct cistern_error err = { 0 };
+
+	is_int(config_parse_options(cfg,
+		       "store=/a\\,b\\\\c\\d,high-water=80%,,ro,verify=read,allow_other,idle_interval=0.5,"
+		       "capacity=1.5G",
+		       "-o", &err),
+		0, "options");
+	is_str(config_string(cfg, CONFIG_STORE), "/a,b\\c\\d", "escapes");
+	is_u64(config_number(cfg, CONFIG_HIGH_WATER), 80, "percent, and '-' for '_'");
+	is_u64(config_number(cfg, CONFIG_READ_ONLY), 1, "ro");
+	is_u64(config_number(cfg, CONFIG_VERIFY), 2, "choice");
+	is_u64(config_number(cfg, CONFIG_ALLOW_OTHER), 1, "a bare boolean");
+	is_u64(config_number(cfg, CONFIG_CAPACITY), 1610612736, "size");
+	is_u64(config_number(cfg, CONFIG_IDLE_INTERVAL), 500000, "time");
+	is_str(config_origin(cfg, CONFIG_VERIFY), "-o", "origin");
+	is_str(config_origin(cfg, CONFIG_LOW_WATER), "default", "origin of others");
+	is_int(config_parse_options(cfg, "rw,store=", "-o", NULL), 0, "more options");
+	is_u64(config_number(cfg, CONFIG_READ_ONLY), 0, "rw");
+	is_str(config_string(cfg, CONFIG_STORE), "", "an empty text");
+	is_int(config_parse_options(cfg, "", "-o", NULL), 0, "no options");
+	config_destroy(cfg);
+}
+
+static void test_mount_flags(void)
+{
+	struct config *cfg = make();
+
+	is_int(config_parse_options(cfg,
+		       "rw,nodev,nosuid,noauto,nofail,_netdev,user,users,auto,defaults,user=joe,"
+		       "x-systemd.automount,x-a=b,comment=hello there,relatime,noexec,nodev",
+		       "-o", NULL),
+		0, "what fstab may pass");
+	is_str(config_mount_flags(cfg), "nosuid,relatime,noexec,nodev", "the kernel's flags, the last one last");
+	is_int(config_parse_options(cfg, "dirsync,sync,noatime", "-o", NULL), 0, "more flags");
+	is_str(config_mount_flags(cfg), "nosuid,relatime,noexec,nodev,dirsync,sync,noatime", "they add up");
+	config_destroy(cfg);
+}
+
+static void fails(const char *options, int code, const char *text)
+{
+	struct config *cfg = make();
+	struct cistern_error err = { 0 };
+
+	is_int(config_parse_options(cfg, options, "-o", &err), code, options);
+	is_str(err.text, text, "message");
+	is_int(err.code, code, "code");
+	is_u64(config_number(cfg, CONFIG_THREADS), 4, "nothing has changed");
+	config_destroy(cfg);
+}
+
+static void test_errors(void)
+{
+	char path[5000] = "store=";
+
+	fails("threads=8,hihg_water=3", -EINVAL, "-o: unknown setting 'hihg_water'; did you mean 'high_water'?");
+	fails("threads=8,flush_bufer_size=3M", -EINVAL,
+		"-o: unknown setting 'flush_bufer_size'; did you mean 'flush_buffer_size'?");
+	fails("threads=8,nonsense", -EINVAL, "-o: unknown setting 'nonsense'; 'cistern config' lists all of them");
+	fails("threads=8,capacity", -EINVAL, "-o: capacity needs a value, as in capacity=0");
+	fails("threads=8,reserve=1K", -ERANGE, "-o: reserve=1K: give a size from 1M to 1024P");
+	fails("threads=8,high_water=101", -ERANGE, "-o: high_water=101: give a percentage from 0 to 100");
+	fails("threads=8,threads=65", -ERANGE, "-o: threads=65: give a number from 1 to 64");
+	fails("threads=8,idle_interval=2d", -ERANGE, "-o: idle_interval=2d: give a time from 0s to 1d");
+	fails("threads=8,drain=now", -EINVAL, "-o: drain=now: give one of idle|watermark|unmount");
+	fails("threads=8,drain=idle|watermark", -EINVAL,
+		"-o: drain=idle|watermark: give one of idle|watermark|unmount");
+	fails("threads=8,write_out=maybe", -EINVAL, "-o: write_out=maybe: give yes or no");
+	fails("threads=8,capacity=12\n", -EINVAL, "-o: capacity=12?: give a size from 0 to 1024P");
+	memset(path + 6, 'a', 4096);
+	fails(path, -ERANGE, "-o: store: the text is longer than 4095 bytes");
+}
+
+static void test_round_trip(void)
+{
+	struct config *a = make(), *b = make();
+	char *options, text_a[64], text_b[64];
+	unsigned int bad = 0;
+
+	is_int(config_parse_options(a,
+		       "store=/x\\,y\\\\\\,z\\\\,verify=none,capacity=1000,idle_interval=1.5,low_water=7,"
+		       "nodev,log_level=debug,threads=9",
+		       "-o", NULL),
+		0, "some settings");
+	options = config_to_options(a);
+	is_int(config_parse_options(b, options, "-o", NULL), 0, options);
+	for (size_t i = 0; i < CONFIG_NUM; i++)
+		bad += strcmp(config_text(a, i, text_a, sizeof(text_a)), config_text(b, i, text_b, sizeof(text_b))) !=
+		       0;
+	is_u64(bad, 0, "all values are the same");
+	is_str(config_string(a, CONFIG_STORE), config_string(b, CONFIG_STORE), "a text with commas and backslashes");
+	is_str(config_mount_flags(b), "nodev", "mount flags are the same");
+	free(options);
+	config_destroy(a);
+	config_destroy(b);
+}
+
+static void write_file(const char *path, const char *text, size_t len)
+{
+	FILE *f = fopen(path, "w");
+
+	if (!f || fwrite(text, 1, len, f) != len || fclose(f))
+		abort();
+}
+
+static void load_fails(const char *file, const char *text, size_t len, int code, const char *message)
+{
+	struct config *cfg = make();
+	struct cistern_error err = { 0 };
+	char expected[256];
+
+	write_file(file, text, len);
+	is_int(config_load(cfg, &err), code, message);
+	snprintf(expected, sizeof(expected), "%s%s", file, message);
+	is_str(err.text, expected, "message");
+	config_destroy(cfg);
+}
+
+static void test_load(const char *dir)
+{
+	static const char user[] = "# mine\nhigh_water = 60\nlow_water=20 # twenty\n\n  store = /a#b  \nthreads=2\r\n";
+	static const char named[] = "threads = 3\nlow_water = 10";
+	struct config *cfg = make();
+	struct cistern_error err = { 0 };
+	char user_file[300], named_file[300], where[320];
+
+	snprintf(user_file, sizeof(user_file), "%s/cistern.conf", dir);
+	snprintf(named_file, sizeof(named_file), "%s/named", dir);
+	setenv("XDG_CONFIG_HOME", dir, 1);
+	setenv("CISTERN_CONFIG", named_file, 1);
+	setenv("CISTERN_LOW_WATER", "5", 1);
+	setenv("CISTERN_CAPACITY", "", 1);
+	setenv("CISTERN_TEST_ANYTHING", "x", 1);
+	write_file(user_file, user, strlen(user));
+	is_int(config_load(cfg, &err), -ENOENT, "the named file is missing");
+	is_u64(config_number(cfg, CONFIG_HIGH_WATER), 70, "so nothing has changed");
+	write_file(named_file, named, strlen(named));
+	if (!is_int(config_load(cfg, &err), 0, "load"))
+		tap_diag("%s", err.text);
+	is_u64(config_number(cfg, CONFIG_HIGH_WATER), 60, "from the user's file");
+	snprintf(where, sizeof(where), "%s:2", user_file);
+	is_str(config_origin(cfg, CONFIG_HIGH_WATER), where, "and its origin");
+	is_str(config_string(cfg, CONFIG_STORE), "/a#b", "a path with a '#'");
+	is_u64(config_number(cfg, CONFIG_THREADS), 3, "from the named file");
+	is_u64(config_number(cfg, CONFIG_LOW_WATER), 5, "from the environment");
+	is_str(config_origin(cfg, CONFIG_LOW_WATER), "CISTERN_LOW_WATER", "and its origin");
+	config_destroy(cfg);
+
+	load_fails(named_file, "\nthreads 3\n", 11, -EINVAL, ":2: 'threads 3' is not of the form 'name = value'");
+	load_fails(named_file, "thread = 3\n", 11, -EINVAL, ":1: unknown setting 'thread'; did you mean 'threads'?");
+	load_fails(named_file, "a\0b", 3, -EINVAL, ":1: longer than 8191 bytes, or not a text");
+	unsetenv("CISTERN_CONFIG");
+	setenv("CISTERN_HIGH_WATERS", "3", 1);
+	cfg = make();
+	is_int(config_load(cfg, &err), -EINVAL, "a misspelt variable");
+	is_str(err.text, "CISTERN_HIGH_WATERS: no such variable; did you mean the setting 'high_water'?", "message");
+	config_destroy(cfg);
+	unlink(user_file);
+	unlink(named_file);
+}
+
+/* Nothing to compare with: the sanitizers judge. */
+static void test_noise(void)
+{
+	static const char letters[] = ",=\\-_. threads=highwater%9Mstore\xff\n";
+	struct config *cfg = make();
+	struct cistern_error err;
+	unsigned int seed = 11;
+	char text[80];
+
+	for (int round = 0; round < 20000; round++) {
+		size_t len = (size_t)rand_r(&seed) % (sizeof(text) - 1);
+
+		for (size_t i = 0; i < len; i++)
+			text[i] = letters[(size_t)rand_r(&seed) % (sizeof(letters) - 1)];
+		text[len] = '\0';
+		config_parse_options(cfg, text, "-o", &err);
+	}
+	ok(true, "noise is survived");
+	config_destroy(cfg);
+}
+
+int main(void)
+{
+	char dir[] = "/tmp/test-config-XXXXXX";
+
+	test_defaults();
+	test_options();
+	test_mount_flags();
+	test_errors();
+	test_round_trip();
+	if (!mkdtemp(dir))
+		return 1;
+	test_load(dir);
+	rmdir(dir);
+	test_noise();
+	return done_testing();
+}
