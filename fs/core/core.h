@@ -35,6 +35,8 @@ struct core_hooks { /* called without locks held unless said; arg is handed back
 	void (*backing_close)(int backing_id, void *arg);
 	/* The store fills (used >= high water) or a writer waits for room: drain soon. Cheap, never blocks, under locks. */
 	void (*want_drain)(bool urgent, void *arg);
+	/* core_tick has something to look at again. Cheap, never blocks, under locks. */
+	void (*wake)(void *arg);
 	/* The kernel's cached attributes and pages (data true) of ino are out of date. Without locks. */
 	void (*invalidate)(uint64_t ino, bool data, void *arg);
 	void *arg;
@@ -123,7 +125,7 @@ void core_session_begin(struct core *c); /* files that may change from now on ar
  * wakes writers that wait for room; tells the kernel through hooks.invalidate where needed. */
 int core_drain_step(struct core *c, struct record *rec);
 void core_session_end(struct core *c);
-/* Inodes in private mode that are open for writing now (a background drain leaves them alone). Fills at most cap; returns how many there are. */
+/* Inodes that are open for writing now (a background drain leaves them alone). Fills at most cap; returns how many there are. */
 size_t core_busy_inodes(struct core *c, uint64_t *out, size_t cap);
 
 struct core_stats {
@@ -131,8 +133,8 @@ struct core_stats {
 	uint64_t last_write_usec; /* CLOCK_MONOTONIC of the last change that we saw (private files: polled) */
 };
 void core_stats(struct core *c, struct core_stats *ret);
-/* Called a few times a second by the daemon's maintenance thread while files are open: looks at private files' growth, starts their
- * write-out early, checks the water marks. Does nothing, cheaply, when nothing changes. */
-void core_tick(struct core *c);
+/* Called by the daemon's maintenance thread: looks at private files' growth, starts their write-out early, checks the water
+ * marks. Returns after how many usec it wants to be called again; 0: not until a file is opened (hooks.wake is called then). */
+uint64_t core_tick(struct core *c);
 
 #endif

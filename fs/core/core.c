@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * The core's life: what it is made of, the root, and what it tells about itself.
+ */
+#include "fs/core/core.h"
+#include "fs/core/private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void read_settings(struct core *c, const struct config *cfg)
+{
+	c->backing_timeout_sec = (double)config_number(cfg, CONFIG_BACKING_TIMEOUT) / 1e6;
+	c->small_file = config_number(cfg, CONFIG_SMALL_FILE);
+	c->private_min_free = config_number(cfg, CONFIG_PRIVATE_MIN_FREE);
+	c->full_timeout_usec = config_number(cfg, CONFIG_FULL_TIMEOUT);
+	c->high_water_percent = (unsigned int)config_number(cfg, CONFIG_HIGH_WATER);
+	c->read_only = config_number(cfg, CONFIG_READ_ONLY);
+	c->write_out = config_number(cfg, CONFIG_WRITE_OUT);
+	c->data_choice = (unsigned int)config_number(cfg, CONFIG_DATA);
+}
+
+/* The store knows the root from the first mount on. */
+static int adopt_root(struct core *c, const struct stat *st)
+{
+	struct record rec = { .type = RECORD_ADOPT, .ino = STATE_ROOT_INO, .name = "." };
+	struct inode in;
+
+	if (state_inode(c->state, STATE_ROOT_INO, &in) == 0)
+		return 0;
+	rec.mode = st->st_mode;
+	rec.uid = st->st_uid;
+	rec.gid = st->st_gid;
+	rec.nlink = (uint32_t)st->st_nlink;
+	rec.size = (uint64_t)st->st_size;
+	rec.atime_ns = (int64_t)st->st_atim.tv_sec * 1000000000 + st->st_atim.tv_nsec;
+	rec.mtime_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+	rec.ctime_ns = (int64_t)st->st_ctim.tv_sec * 1000000000 + st->st_ctim.tv_nsec;
+	rec.backing_dev = st->st_dev;
+	rec.backing_ino = st->st_ino;
+	return store_commit(c->store, &rec);
+}
+
+static int make_root(struct core *c, struct cistern_error *err)
+{
+	struct stat st;
+	struct inode in;
+
+	if (fstat(c->backing_fd, &st) < 0)
+		return cistern_error_set(err, -errno, "backing directory: %s", strerror(errno));
+	c->backing_dev = st.st_dev;
+	int rc = adopt_root(c, &st);
+	if (rc == 0)
+		rc = state_inode(c->state, STATE_ROOT_INO, &in);
+	if (rc == 0)
+		rc = node_of_state(c, &in, &c->root);
+	if (rc < 0)
+		return cistern_error_set(err, rc, "cannot record the root directory in the store: %s", strerror(-rc));
+	node_count_lookup(c, c->root);
+	return 0;
+}
+
+int core_create(struct store *store, const struct config *cfg, int backing_fd, const struct core_hooks *hooks, struct core **ret,
+		struct cistern_error *err)
+{
+	struct core *c = calloc(1, sizeof(*c));
+
+	if (!c || !(c->buckets = calloc(CORE_BUCKETS, sizeof(struct node *)))) {
+		free(c);
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	}
+	c->store = store;
+	c->state = store_state(store);
+	c->segments = store_segments(store);
+	c->cfg = cfg;
+	c->hooks = *hooks;
+	read_settings(c, cfg);
+	pthread_mutex_init(&c->names, NULL);
+	pthread_mutex_init(&c->table, NULL);
+	pthread_mutex_init(&c->tick, NULL);
+	pthread_mutex_init(&c->room, NULL);
+	pthread_cond_init(&c->room_cond, NULL);
+	pthread_mutex_init(&c->session, NULL);
+	char uuid[37];
+	store_uuid_text(store_superblock(store)->uuid, uuid);
+	snprintf(c->temp_prefix, sizeof(c->temp_prefix), ".cistern-tmp-%.8s-", uuid);
+	c->backing_fd = fcntl(backing_fd, F_DUPFD_CLOEXEC, 0);
+	int rc = c->backing_fd < 0 ? cistern_error_set(err, -errno, "backing directory: %s", strerror(errno)) : make_root(c, err);
+	if (rc < 0) {
+		core_destroy(c);
+		return rc;
+	}
+	*ret = c;
+	return 0;
+}
+
+void core_set_kernel(struct core *c, const struct core_kernel *k)
+{
+	c->kernel = *k;
+	c->passthrough = k->passthrough;
+}
+
+/* What the kernel still remembers at the end goes with the mount. */
+static void free_nodes(struct core *c)
+{
+	for (size_t i = 0; i < CORE_BUCKETS; i++)
+		while (c->buckets[i]) {
+			struct node *n = c->buckets[i];
+			n->refs = n->refs ? n->refs : 1;
+			c->buckets[i] = n->hash_next;
+			if (n->private_fd >= 0)
+				close(n->private_fd);
+			if (n->backing_fd >= 0)
+				close(n->backing_fd);
+			pthread_rwlock_destroy(&n->lock);
+			free(n->origin_name);
+			free(n);
+		}
+}
+
+void core_destroy(struct core *c)
+{
+	if (!c)
+		return;
+	free_nodes(c);
+	free(c->buckets);
+	free(c->busy);
+	if (c->backing_fd >= 0)
+		close(c->backing_fd);
+	pthread_mutex_destroy(&c->names);
+	pthread_mutex_destroy(&c->table);
+	pthread_mutex_destroy(&c->tick);
+	pthread_mutex_destroy(&c->room);
+	pthread_cond_destroy(&c->room_cond);
+	pthread_mutex_destroy(&c->session);
+	free(c);
+}
+
+/* What df shows: the backing directory's file system, less what is still on its way there. */
+int core_statfs(struct core *c, struct statvfs *ret)
+{
+	struct state_totals totals;
+
+	if (fstatvfs(c->backing_fd, ret) < 0)
+		return -errno;
+	state_totals(c->state, &totals);
+	uint64_t unit = ret->f_frsize ? ret->f_frsize : 4096;
+	uint64_t owed = (totals.log_bytes + c->private_bytes + unit - 1) / unit;
+	ret->f_bfree -= owed < ret->f_bfree ? owed : ret->f_bfree;
+	ret->f_bavail -= owed < ret->f_bavail ? owed : ret->f_bavail;
+	ret->f_namemax = RECORD_NAME_MAX;
+	return 0;
+}
+
+void core_stats(struct core *c, struct core_stats *ret)
+{
+	*ret = (struct core_stats){
+		.open_files = c->open_files,
+		.written_bytes = c->written_bytes,
+		.read_bytes = c->read_bytes,
+		.through_bytes = c->through_bytes,
+		.private_bytes = c->private_bytes,
+		.last_write_usec = c->last_write_usec,
+	};
+}

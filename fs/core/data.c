@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * The bytes of open files, as far as the kernel does not move them itself: reads from segments and backing file, writes
+ * into the log, and what changes a file's shape.
+ *
+ * A private file is its segment: everything is done to that. Any other file is log extents over the backing file.
+ */
+#include "fs/core/private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define DATA_EXTENT_BATCH 128
+#define DATA_COPY_BYTES (1u << 20)
+
+void data_touched(struct core *c)
+{
+	c->last_write_usec = core_now_usec();
+}
+
+/* Keep one descriptor per node: whoever comes second closes its own again. */
+static int keep_fd(_Atomic(int) *slot, int fd)
+{
+	int none = -1;
+
+	if (fd < 0 || atomic_compare_exchange_strong(slot, &none, fd))
+		return fd;
+	close(fd);
+	return none;
+}
+
+int data_private_fd(struct core *c, struct node *n, const struct inode *in)
+{
+	int fd = n->private_fd;
+
+	return fd >= 0 ? fd : keep_fd(&n->private_fd, segment_open_fd(c->segments, in->private_segment, true));
+}
+
+int data_backing_fd(struct core *c, struct node *n, bool writable)
+{
+	int fd = n->backing_fd;
+
+	if (fd >= 0 && (!writable || n->backing_writable))
+		return fd;
+	if (!writable)
+		return keep_fd(&n->backing_fd, overlay_open(c, n, O_RDONLY));
+	int wide = overlay_open(c, n, O_RDWR); /* exclusively locked */
+	if (wide < 0)
+		return wide;
+	if (fd >= 0)
+		close(fd);
+	n->backing_fd = wide;
+	n->backing_writable = true;
+	return wide;
+}
+
+struct base_arg {
+	struct core *c;
+	struct node *n;
+};
+
+/* The backing file's part of a read; where it has become shorter than it was, zeros. */
+static int read_base(uint64_t off, size_t len, void *buf, void *arg)
+{
+	struct base_arg *a = arg;
+	int fd = data_backing_fd(a->c, a->n, false);
+	size_t done = 0;
+
+	if (fd < 0)
+		return fd;
+	while (done < len) {
+		ssize_t got = pread(fd, (char *)buf + done, len - done, (off_t)(off + done));
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return -errno;
+		if (got == 0) {
+			memset((char *)buf + done, 0, len - done);
+			break;
+		}
+		done += (size_t)got;
+	}
+	return 0;
+}
+
+static ssize_t read_fd(int fd, void *buf, size_t len, uint64_t off)
+{
+	ssize_t got;
+
+	if (fd < 0)
+		return fd;
+	do
+		got = pread(fd, buf, len, (off_t)off);
+	while (got < 0 && errno == EINTR);
+	return got < 0 ? -errno : got;
+}
+
+static ssize_t read_locked(struct core *c, struct node *n, void *buf, size_t len, uint64_t off)
+{
+	struct base_arg arg = { c, n };
+	struct inode in;
+
+	if (!n->known)
+		return read_fd(data_backing_fd(c, n, false), buf, len, off);
+	int rc = state_inode(c->state, n->ino, &in);
+	if (rc < 0)
+		return rc;
+	if (in.flags & INODE_PRIVATE)
+		return read_fd(data_private_fd(c, n, &in), buf, len, off);
+	uint64_t size;
+	rc = attr_size(c, n, &in, &size);
+	if (rc < 0 || off >= size)
+		return rc;
+	if (len > size - off)
+		len = size - off;
+	if (!(in.flags & (INODE_NEW | INODE_DIRTY_DATA)))
+		return read_fd(data_backing_fd(c, n, false), buf, len, off);
+	rc = store_read(c->store, &in, off, len, buf, false, read_base, &arg, NULL);
+	return rc < 0 ? rc : (ssize_t)len;
+}
+
+ssize_t core_read(struct core *c, struct core_file *file, void *buf, size_t len, uint64_t off)
+{
+	struct node *n = file->node;
+
+	pthread_rwlock_rdlock(&n->lock);
+	ssize_t got = read_locked(c, n, buf, len, off);
+	pthread_rwlock_unlock(&n->lock);
+	if (got > 0)
+		c->read_bytes += (uint64_t)got;
+	return got;
+}
+
+static ssize_t write_private(struct core *c, struct node *n, const struct inode *in, const void *buf, size_t len, uint64_t off)
+{
+	int fd = data_private_fd(c, n, in);
+	size_t done = 0;
+
+	if (fd < 0)
+		return fd;
+	drain_mark_busy(c, n->ino);
+	while (done < len) {
+		ssize_t put = pwrite(fd, (const char *)buf + done, len - done, (off_t)(off + done));
+		if (put < 0 && errno == EINTR)
+			continue;
+		if (put < 0)
+			return done ? (ssize_t)done : -errno;
+		done += (size_t)put;
+	}
+	return (ssize_t)done;
+}
+
+static ssize_t write_shared(struct core *c, struct node *n, const void *buf, size_t len, uint64_t off)
+{
+	struct inode in;
+	int rc = state_inode(c->state, n->ino, &in);
+
+	if (rc < 0)
+		return rc == -ENOENT ? -ESTALE : rc;
+	if (in.flags & INODE_PRIVATE)
+		return write_private(c, n, &in, buf, len, off);
+	rc = store_write(c->store, n->ino, in.gen, off, buf, len);
+	return rc < 0 ? rc : (ssize_t)len;
+}
+
+static ssize_t write_log(struct core *c, struct node *n, const void *buf, size_t len, uint64_t off)
+{
+	ssize_t done = space_wait(c, len);
+
+	if (done == 0) {
+		pthread_rwlock_rdlock(&n->lock);
+		done = write_shared(c, n, buf, len, off);
+		pthread_rwlock_unlock(&n->lock);
+	}
+	return done == -ENOSPC ? space_write_through(c, n, buf, len, off) : done;
+}
+
+ssize_t core_write(struct core *c, struct core_file *file, const void *buf, size_t len, uint64_t off)
+{
+	struct node *n = file->node;
+	int rc = overlay_adopt_locked(c, n);
+
+	if (rc < 0 || len == 0)
+		return rc;
+	if (off > INT64_MAX - len)
+		return -EFBIG;
+	ssize_t done = write_log(c, n, buf, len, off);
+	if (done < 0)
+		return done;
+	data_touched(c);
+	c->written_bytes += (uint64_t)done;
+	if (file->flags & (O_SYNC | O_DSYNC)) {
+		rc = core_fsync(c, n->ino, file, true);
+		if (rc < 0)
+			return rc;
+	}
+	return done;
+}
+
+/* The node's lock is held exclusively. */
+static int truncate_locked(struct core *c, struct node *n, uint64_t size)
+{
+	struct record rec = { .type = RECORD_TRUNCATE, .ino = n->ino, .size = size };
+	struct inode in;
+	int rc = state_inode(c->state, n->ino, &in);
+
+	if (rc < 0)
+		return rc == -ENOENT ? -ESTALE : rc;
+	if (!(in.flags & INODE_PRIVATE))
+		return store_commit(c->store, &rec);
+	int fd = data_private_fd(c, n, &in);
+	if (fd < 0)
+		return fd;
+	drain_mark_busy(c, n->ino);
+	return ftruncate(fd, (off_t)size) < 0 ? -errno : 0;
+}
+
+int data_truncate(struct core *c, struct node *n, uint64_t size)
+{
+	if (size > INT64_MAX)
+		return -EFBIG;
+	pthread_rwlock_wrlock(&n->lock);
+	int rc = truncate_locked(c, n, size);
+	pthread_rwlock_unlock(&n->lock);
+	data_touched(c);
+	return rc;
+}
+
+static int sync_node(struct core *c, struct node *n)
+{
+	struct inode in;
+	int rc = 0;
+
+	if (state_inode(c->state, n->ino, &in) == 0 && in.flags & INODE_PRIVATE)
+		rc = segment_sync_private(c->segments, in.private_segment);
+	if (rc == 0 && atomic_exchange(&n->through_dirty, false)) {
+		rc = fdatasync(n->backing_fd) < 0 ? -errno : 0;
+		if (rc < 0)
+			n->through_dirty = true;
+	}
+	return rc;
+}
+
+int core_fsync(struct core *c, uint64_t ino, struct core_file *file, bool data_only)
+{
+	struct node_ref r NODE_CLEANUP = node_take(c, ino);
+	int rc = 0;
+
+	(void)file, (void)data_only; /* a size without its data, or the reverse, is of no use: both always */
+	if (!r.n)
+		return -ESTALE;
+	if (!r.n->known)
+		return 0;
+	if (r.n->type == S_IFREG) {
+		pthread_rwlock_rdlock(&r.n->lock);
+		rc = sync_node(c, r.n);
+		pthread_rwlock_unlock(&r.n->lock);
+	}
+	return rc < 0 ? rc : store_sync(c->store);
+}
+
+int core_syncfs(struct core *c)
+{
+	int rc = store_sync(c->store);
+
+	return syncfs(c->backing_fd) < 0 && rc == 0 ? -errno : rc;
+}
+
+/* Space for the file must be had somewhere, or the promise of fallocate is empty: the store spills into the backing directory. */
+static int check_backing_room(struct core *c, uint64_t len)
+{
+	struct statvfs vfs;
+
+	if (fstatvfs(c->backing_fd, &vfs) < 0)
+		return -errno;
+	return (uint64_t)vfs.f_bavail * vfs.f_frsize < len ? -ENOSPC : 0;
+}
+
+static int fallocate_log(struct core *c, struct node *n, const struct inode *in, int mode, uint64_t off, uint64_t len)
+{
+	struct record rec = { .ino = n->ino, .off = off, .len = len, .size = off + len };
+
+	if (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) {
+		rec.type = RECORD_PUNCH;
+		rec.flags = mode & FALLOC_FL_KEEP_SIZE ? RECORD_F_KEEP_SIZE : 0;
+		return store_commit(c->store, &rec);
+	}
+	int rc = check_backing_room(c, len);
+	if (rc < 0 || mode & FALLOC_FL_KEEP_SIZE || off + len <= in->size)
+		return rc;
+	rec.type = RECORD_TRUNCATE;
+	return store_commit(c->store, &rec);
+}
+
+static int fallocate_locked(struct core *c, struct node *n, int mode, uint64_t off, uint64_t len)
+{
+	struct inode in;
+	int rc = state_inode(c->state, n->ino, &in);
+
+	if (rc < 0)
+		return rc == -ENOENT ? -ESTALE : rc;
+	if (!(in.flags & INODE_PRIVATE))
+		return fallocate_log(c, n, &in, mode, off, len);
+	int fd = data_private_fd(c, n, &in);
+	if (fd < 0)
+		return fd;
+	drain_mark_busy(c, n->ino);
+	return fallocate(fd, mode, (off_t)off, (off_t)len) < 0 ? -errno : 0;
+}
+
+int core_fallocate(struct core *c, struct core_file *file, int mode, uint64_t off, uint64_t len)
+{
+	int rc = overlay_adopt_locked(c, file->node);
+
+	if (rc < 0)
+		return rc;
+	if (mode & ~(FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE))
+		return -EOPNOTSUPP;
+	if (mode & FALLOC_FL_PUNCH_HOLE && !(mode & FALLOC_FL_KEEP_SIZE))
+		return -EOPNOTSUPP;
+	if (off > INT64_MAX - len)
+		return -EFBIG;
+	pthread_rwlock_wrlock(&file->node->lock);
+	rc = fallocate_locked(c, file->node, mode, off, len);
+	pthread_rwlock_unlock(&file->node->lock);
+	data_touched(c);
+	return rc;
+}
+
+/* Where does data (or a hole) begin in the gap [off, end) between extents? end when nowhere in it. */
+static int seek_gap(struct core *c, struct node *n, const struct inode *in, uint64_t off, uint64_t end, int whence, uint64_t *ret)
+{
+	uint64_t limit = in->backing_limit < end ? in->backing_limit : end;
+
+	*ret = end;
+	if (off < limit) {
+		int fd = data_backing_fd(c, n, false);
+		off_t at = fd < 0 ? fd : lseek(fd, (off_t)off, whence);
+		if (fd < 0)
+			return fd;
+		if (at >= 0 && (uint64_t)at < limit)
+			*ret = (uint64_t)at;
+		else if (at < 0 && errno != ENXIO)
+			return -errno;
+		else if (whence == SEEK_HOLE && (at < 0 || limit < end))
+			*ret = at < 0 ? off : limit;
+		return 0;
+	}
+	if (whence == SEEK_HOLE)
+		*ret = off;
+	return 0;
+}
+
+static int seek_extents(struct core *c, struct node *n, const struct inode *in, uint64_t off, int whence, uint64_t *ret)
+{
+	struct extent batch[DATA_EXTENT_BATCH];
+	uint64_t at = off, found;
+	size_t num;
+
+	while (at < in->size) {
+		uint64_t next;
+		int rc = state_extents(c->state, n->ino, at, in->size - at, batch, DATA_EXTENT_BATCH, &num, &next);
+		for (size_t i = 0; rc == 0 && i <= num; i++) {
+			uint64_t begin = i < num ? batch[i].off : next;
+			if (begin > at) {
+				rc = seek_gap(c, n, in, at, begin, whence, &found);
+				if (rc < 0 || found < begin) {
+					*ret = found;
+					return rc;
+				}
+			}
+			if (i < num && (batch[i].kind == EXTENT_HOLE) == (whence == SEEK_HOLE)) {
+				*ret = begin;
+				return 0;
+			}
+			at = i < num ? batch[i].off + batch[i].len : next;
+		}
+		if (rc < 0)
+			return rc;
+	}
+	*ret = in->size;
+	return whence == SEEK_HOLE ? 0 : -ENXIO;
+}
+
+static int seek_fd(int fd, int64_t off, int whence, uint64_t *ret)
+{
+	off_t at = fd < 0 ? fd : lseek(fd, off, whence);
+
+	if (fd < 0)
+		return fd;
+	if (at < 0)
+		return -errno;
+	*ret = (uint64_t)at;
+	return 0;
+}
+
+static int seek_locked(struct core *c, struct node *n, int64_t off, int whence, uint64_t *ret)
+{
+	struct inode in;
+
+	if (!n->known)
+		return seek_fd(data_backing_fd(c, n, false), off, whence, ret);
+	int rc = state_inode(c->state, n->ino, &in);
+	if (rc < 0)
+		return rc;
+	if (in.flags & INODE_PRIVATE)
+		return seek_fd(data_private_fd(c, n, &in), off, whence, ret);
+	if (!(in.flags & (INODE_NEW | INODE_DIRTY_DATA)))
+		return seek_fd(data_backing_fd(c, n, false), off, whence, ret);
+	return (uint64_t)off >= in.size ? -ENXIO : seek_extents(c, n, &in, (uint64_t)off, whence, ret);
+}
+
+int core_lseek(struct core *c, struct core_file *file, int64_t off, int whence, uint64_t *ret_off)
+{
+	if ((whence != SEEK_DATA && whence != SEEK_HOLE) || off < 0)
+		return off < 0 ? -ENXIO : -EINVAL;
+	pthread_rwlock_rdlock(&file->node->lock);
+	int rc = seek_locked(c, file->node, off, whence, ret_off);
+	pthread_rwlock_unlock(&file->node->lock);
+	return rc;
+}
+
+ssize_t core_copy_range(struct core *c, struct core_file *from, uint64_t from_off, struct core_file *to, uint64_t to_off, size_t len)
+{
+	char *buf = malloc(DATA_COPY_BYTES);
+	ssize_t done = 0;
+
+	if (!buf)
+		return -ENOMEM;
+	while ((size_t)done < len) {
+		size_t want = len - (size_t)done < DATA_COPY_BYTES ? len - (size_t)done : DATA_COPY_BYTES;
+		ssize_t got = core_read(c, from, buf, want, from_off + (size_t)done);
+		if (got > 0)
+			got = core_write(c, to, buf, (size_t)got, to_off + (size_t)done);
+		if (got <= 0) {
+			done = done ? done : got;
+			break;
+		}
+		done += got;
+	}
+	free(buf);
+	return done;
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * Directory listings: the names that the store shows, and those of the backing directory that it has not taken over. A
+ * listing is taken whole when the directory is opened (and again at rewinddir), so that offsets are plain indexes
+ * that stay good however many entries come and go meanwhile.
+ */
+#include "fs/core/private.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DIR_BATCH 512
+
+struct dir_entry {
+	uint64_t ino;
+	uint32_t type;
+	uint32_t name; /* offset into names */
+};
+
+struct dir_list {
+	struct dir_entry *entries;
+	size_t num, cap;
+	char *names;
+	size_t names_len, names_cap;
+};
+
+struct core_dir {
+	struct node *node;
+	pthread_mutex_t lock;
+	struct dir_list list;
+};
+
+static int list_add(struct dir_list *l, const char *name, uint64_t ino, uint32_t type)
+{
+	size_t len = strlen(name) + 1;
+
+	if (l->num == l->cap) {
+		size_t cap = l->cap ? l->cap * 2 : 64;
+		struct dir_entry *grown = reallocarray(l->entries, cap, sizeof(*grown));
+		if (!grown)
+			return -ENOMEM;
+		l->entries = grown;
+		l->cap = cap;
+	}
+	if (l->names_len + len > l->names_cap) {
+		size_t cap = l->names_cap ? l->names_cap * 2 : 4096;
+		char *grown = realloc(l->names, cap);
+		if (!grown)
+			return -ENOMEM;
+		l->names = grown;
+		l->names_cap = cap;
+	}
+	memcpy(l->names + l->names_len, name, len);
+	l->entries[l->num++] = (struct dir_entry){ ino, type, (uint32_t)l->names_len };
+	l->names_len += len;
+	return 0;
+}
+
+static void list_free(struct dir_list *l)
+{
+	free(l->entries);
+	free(l->names);
+	memset(l, 0, sizeof(*l));
+}
+
+static const char *list_name(const struct dir_list *l, size_t i)
+{
+	return l->names + l->entries[i].name;
+}
+
+/* Sorted bytewise, as the state lists them. */
+static bool list_has(const struct dir_list *l, const char *name)
+{
+	size_t low = 0, high = l->num;
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+		int order = strcmp(list_name(l, mid), name);
+		if (order == 0)
+			return true;
+		if (order < 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return false;
+}
+
+typedef int list_fn(struct state *st, uint64_t parent, const char *after, struct state_name *out, size_t cap,
+		    size_t *ret_num);
+
+static int list_of_state(struct core *c, uint64_t ino, list_fn *next, struct dir_list *out)
+{
+	struct state_name *batch = calloc(DIR_BATCH, sizeof(*batch));
+	char after[RECORD_NAME_MAX + 1] = "";
+	size_t num = DIR_BATCH;
+	int rc = batch ? 0 : -ENOMEM;
+
+	while (rc == 0 && num == DIR_BATCH) {
+		rc = next(c->state, ino, after, batch, DIR_BATCH, &num);
+		for (size_t i = 0; rc == 0 && i < num; i++)
+			rc = list_add(out, batch[i].name, batch[i].ino, batch[i].type);
+		if (rc == 0 && num)
+			memcpy(after, batch[num - 1].name, sizeof(after));
+	}
+	free(batch);
+	return rc;
+}
+
+static uint32_t type_of_dirent(int fd, const struct dirent *d)
+{
+	struct stat st;
+
+	if (d->d_type != DT_UNKNOWN)
+		return DTTOIF(d->d_type);
+	return fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? st.st_mode & S_IFMT : 0;
+}
+
+static int add_backing(struct core *c, struct node *n, const struct dir_list *names, const struct dir_list *taken,
+		       struct dir_list *out)
+{
+	struct stat st;
+	int fd = n == c->root ? openat(c->backing_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : overlay_open(c, n, O_RDONLY | O_DIRECTORY);
+
+	if (fd == -ENOENT && n->known)
+		return 0; /* no backing directory yet */
+	if (fd < 0)
+		return n == c->root ? -errno : fd;
+	DIR *dir = fdopendir(fd);
+	if (!dir || fstat(fd, &st) < 0) {
+		int err = -errno;
+		dir ? (void)closedir(dir) : (void)close(fd);
+		return err;
+	}
+	int rc = 0;
+	for (;;) {
+		errno = 0;
+		struct dirent *d = readdir(dir);
+		if (!d) {
+			rc = -errno;
+			break;
+		}
+		if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 || overlay_is_hidden(d->d_name) ||
+		    list_has(names, d->d_name) || list_has(taken, d->d_name))
+			continue;
+		rc = list_add(out, d->d_name, node_backing_number(c, st.st_dev, d->d_ino), type_of_dirent(fd, d));
+		if (rc < 0)
+			break;
+	}
+	closedir(dir);
+	return rc;
+}
+
+static int list_build(struct core *c, struct node *n, struct dir_list *out)
+{
+	struct dir_list names = { 0 }, taken = { 0 };
+	uint64_t parent = n->origin_parent ? n->origin_parent->ino : n->ino;
+	int rc = 0;
+
+	if (n->known)
+		rc = list_of_state(c, n->ino, state_list_names, &names);
+	if (rc == 0 && n->known)
+		rc = list_of_state(c, n->ino, state_list_backing_names, &taken);
+	if (rc == 0)
+		rc = list_add(out, ".", n->ino, S_IFDIR);
+	if (rc == 0)
+		rc = list_add(out, "..", parent, S_IFDIR);
+	if (rc == 0 && !n->orphan)
+		rc = add_backing(c, n, &names, &taken, out);
+	for (size_t i = 0; rc == 0 && i < names.num; i++)
+		rc = list_add(out, list_name(&names, i), names.entries[i].ino, names.entries[i].type);
+	list_free(&names);
+	list_free(&taken);
+	return rc;
+}
+
+int core_opendir(struct core *c, uint64_t ino, struct core_dir **ret)
+{
+	struct node *n = node_get(c, ino);
+
+	if (!n)
+		return -ESTALE;
+	struct core_dir *dir = n->type == S_IFDIR ? calloc(1, sizeof(*dir)) : NULL;
+	int rc = n->type != S_IFDIR ? -ENOTDIR : dir ? list_build(c, n, &dir->list) : -ENOMEM;
+	if (rc < 0) {
+		if (dir)
+			list_free(&dir->list);
+		free(dir);
+		node_put(c, n);
+		return rc;
+	}
+	pthread_mutex_init(&dir->lock, NULL);
+	dir->node = n;
+	*ret = dir;
+	return 0;
+}
+
+void core_closedir(struct core *c, struct core_dir *dir)
+{
+	list_free(&dir->list);
+	pthread_mutex_destroy(&dir->lock);
+	node_put(c, dir->node);
+	free(dir);
+}
+
+int core_rewinddir(struct core *c, struct core_dir *dir)
+{
+	struct dir_list fresh = { 0 };
+	int rc = list_build(c, dir->node, &fresh);
+
+	if (rc < 0) {
+		list_free(&fresh);
+		return rc;
+	}
+	pthread_mutex_lock(&dir->lock);
+	struct dir_list old = dir->list;
+	dir->list = fresh;
+	pthread_mutex_unlock(&dir->lock);
+	list_free(&old);
+	return 0;
+}
+
+int core_readdir(struct core *c, struct core_dir *dir, uint64_t index, const char **ret_name, uint64_t *ret_ino, uint32_t *ret_type)
+{
+	int rc = -ENOENT;
+
+	(void)c;
+	pthread_mutex_lock(&dir->lock);
+	if (index < dir->list.num) {
+		*ret_name = list_name(&dir->list, index);
+		*ret_ino = dir->list.entries[index].ino;
+		*ret_type = dir->list.entries[index].type;
+		rc = 0;
+	}
+	pthread_mutex_unlock(&dir->lock);
+	return rc;
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * What the core does for a drain: it remembers which private files could have been written since a session began (the
+ * kernel does not tell us of writes to them), commits the steps that the agent reports, and lets go of descriptors
+ * that a step has made stale. And the tick: a look at the private files that are open.
+ */
+#include "fs/core/private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define TICK_BUSY_USEC 20000u   /* while a private file grows */
+#define TICK_QUIET_USEC 250000u /* while one is open */
+#define TICK_MAX_FILES 256
+#define TICK_CHUNK (8u << 20)   /* write-out begins in pieces of this size */
+
+/* session is held */
+static void busy_add(struct core *c, uint64_t ino)
+{
+	for (size_t i = 0; i < c->num_busy; i++)
+		if (c->busy[i] == ino)
+			return;
+	if (c->num_busy == c->cap_busy) {
+		size_t cap = c->cap_busy ? c->cap_busy * 2 : 64;
+		uint64_t *grown = reallocarray(c->busy, cap, sizeof(*grown));
+		if (!grown) {
+			c->in_session = false; /* without a memory of it nothing private may be given up: see is_busy */
+			return;
+		}
+		c->busy = grown;
+		c->cap_busy = cap;
+	}
+	c->busy[c->num_busy++] = ino;
+}
+
+void drain_mark_busy(struct core *c, uint64_t ino)
+{
+	pthread_mutex_lock(&c->session);
+	if (c->in_session)
+		busy_add(c, ino);
+	pthread_mutex_unlock(&c->session);
+}
+
+static bool is_busy(struct core *c, uint64_t ino)
+{
+	pthread_mutex_lock(&c->session);
+	bool busy = !c->in_session;
+	for (size_t i = 0; i < c->num_busy && !busy; i++)
+		busy = c->busy[i] == ino;
+	pthread_mutex_unlock(&c->session);
+	return busy;
+}
+
+void core_session_begin(struct core *c)
+{
+	pthread_mutex_lock(&c->tick);
+	pthread_mutex_lock(&c->session);
+	c->in_session = true;
+	c->num_busy = 0;
+	for (struct node *n = c->tick_head; n; n = n->tick_next)
+		busy_add(c, n->ino);
+	pthread_mutex_unlock(&c->session);
+	pthread_mutex_unlock(&c->tick);
+}
+
+void core_session_end(struct core *c)
+{
+	pthread_mutex_lock(&c->session);
+	c->in_session = false;
+	c->num_busy = 0;
+	pthread_mutex_unlock(&c->session);
+	space_signal(c);
+}
+
+size_t core_busy_inodes(struct core *c, uint64_t *out, size_t cap)
+{
+	size_t num = 0;
+
+	pthread_mutex_lock(&c->tick);
+	for (struct node *n = c->tick_head; n; n = n->tick_next) {
+		if (n->writers == 0)
+			continue;
+		if (num < cap)
+			out[num] = n->ino;
+		num++;
+	}
+	pthread_mutex_unlock(&c->tick);
+	return num;
+}
+
+/* Descriptors of what the file was before this step. The node's lock is held exclusively. */
+static void drop_stale(struct core *c, struct node *n, bool was_new)
+{
+	struct inode in;
+
+	if (state_inode(c->state, n->ino, &in) < 0)
+		return;
+	if (!(in.flags & INODE_PRIVATE) && n->pass_opens == 0 && n->private_fd >= 0)
+		close(atomic_exchange(&n->private_fd, -1));
+	if (was_new && n->backing_fd >= 0 && !n->through_dirty) {
+		close(atomic_exchange(&n->backing_fd, -1));
+		n->backing_writable = false;
+	}
+}
+
+static int drained_locked(struct core *c, struct node *n, struct record *rec)
+{
+	struct inode in;
+	bool was_new = state_inode(c->state, rec->ino, &in) == 0 && in.flags & INODE_NEW;
+
+	if (is_busy(c, rec->ino) || (n && n->pass_opens > 0))
+		rec->flags |= RECORD_F_KEEP_PRIVATE;
+	int rc = store_commit(c->store, rec);
+	if (rc == 0 && n)
+		drop_stale(c, n, was_new);
+	return rc;
+}
+
+static int step_drained(struct core *c, struct record *rec)
+{
+	struct node_ref r NODE_CLEANUP = node_take(c, rec->ino);
+
+	if (r.n)
+		pthread_rwlock_wrlock(&r.n->lock);
+	int rc = drained_locked(c, r.n, rec);
+	if (r.n)
+		pthread_rwlock_unlock(&r.n->lock);
+	if (rc == 0 && r.n)
+		c->hooks.invalidate(rec->ino, false, c->hooks.arg);
+	space_signal(c);
+	return rc;
+}
+
+int core_drain_step(struct core *c, struct record *rec)
+{
+	if (rec->type == RECORD_DRAINED)
+		return step_drained(c, rec);
+	if (rec->type != RECORD_PLACED && rec->type != RECORD_REMOVED)
+		return -EINVAL;
+	pthread_mutex_lock(&c->names);
+	int rc = store_commit(c->store, rec);
+	pthread_mutex_unlock(&c->names);
+	return rc;
+}
+
+/* The list of nodes that may be written. */
+
+void tick_add(struct core *c, struct node *n)
+{
+	pthread_mutex_lock(&c->tick);
+	if (!n->on_tick) {
+		n->on_tick = true;
+		n->tick_prev = NULL;
+		n->tick_next = c->tick_head;
+		if (c->tick_head)
+			c->tick_head->tick_prev = n;
+		c->tick_head = n;
+		n->tick_size = n->tick_written = 0;
+	}
+	pthread_mutex_unlock(&c->tick);
+	c->hooks.wake(c->hooks.arg);
+}
+
+void tick_remove(struct core *c, struct node *n)
+{
+	pthread_mutex_lock(&c->tick);
+	if (n->on_tick) {
+		n->on_tick = false;
+		if (n->tick_prev)
+			n->tick_prev->tick_next = n->tick_next;
+		else
+			c->tick_head = n->tick_next;
+		if (n->tick_next)
+			n->tick_next->tick_prev = n->tick_prev;
+	}
+	pthread_mutex_unlock(&c->tick);
+}
+
+struct tick_range {
+	int fd; /* our own */
+	uint64_t off, len;
+};
+
+struct tick_round {
+	struct tick_range ranges[TICK_MAX_FILES];
+	size_t num;
+	uint64_t allocated;
+	bool any, grew;
+};
+
+/* tick is held. */
+static void look_at(struct core *c, struct node *n, struct tick_round *round)
+{
+	struct stat st;
+	int fd = n->private_fd;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return;
+	round->any = true;
+	round->allocated += (uint64_t)st.st_blocks * 512;
+	int64_t mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+	if (mtime_ns == n->tick_mtime_ns && (uint64_t)st.st_size == n->tick_size)
+		return;
+	round->grew = true;
+	n->tick_mtime_ns = mtime_ns;
+	n->tick_size = (uint64_t)st.st_size;
+	if (!c->write_out || n->tick_size < n->tick_written + TICK_CHUNK || round->num == TICK_MAX_FILES)
+		return;
+	uint64_t upto = n->tick_size / TICK_CHUNK * TICK_CHUNK;
+	int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (own < 0)
+		return;
+	round->ranges[round->num++] = (struct tick_range){ own, n->tick_written, upto - n->tick_written };
+	n->tick_written = upto;
+}
+
+uint64_t core_tick(struct core *c)
+{
+	struct tick_round round = { .num = 0 };
+	struct store_space sp;
+
+	pthread_mutex_lock(&c->tick);
+	for (struct node *n = c->tick_head; n; n = n->tick_next)
+		look_at(c, n, &round);
+	pthread_mutex_unlock(&c->tick);
+	c->private_bytes = round.allocated;
+	for (size_t i = 0; i < round.num; i++) {
+		sync_file_range(round.ranges[i].fd, (off_t)round.ranges[i].off, (off_t)round.ranges[i].len, SYNC_FILE_RANGE_WRITE);
+		close(round.ranges[i].fd);
+	}
+	if (round.grew) {
+		data_touched(c);
+		if (store_space(c->store, &sp) == 0 && sp.used_bytes * 100 >= sp.capacity_bytes * c->high_water_percent)
+			c->hooks.want_drain(false, c->hooks.arg);
+	}
+	return round.grew ? TICK_BUSY_USEC : round.any ? TICK_QUIET_USEC : 0;
+}

@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * Names: lookup, and everything that makes, links or removes one. Each change is one record; what it needs to know
+ * beforehand (adopted ancestors) is committed first and changes nothing that can be seen.
+ */
+#include "fs/core/private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NAME_LINKS_MAX 65000u /* as on ext4 */
+
+static int check_name(const char *name)
+{
+	return strlen(name) > RECORD_NAME_MAX ? -ENAMETOOLONG : 0;
+}
+
+/* A clean name whose file has vanished from the backing directory behind our back goes. */
+static int forget_vanished(struct core *c, struct node *parent, const char *name, struct node *n)
+{
+	struct record rec = { .type = RECORD_FORGET, .ino = n->ino, .parent = parent->ino };
+
+	snprintf(rec.name, sizeof(rec.name), "%s", name);
+	pthread_mutex_lock(&c->names);
+	int rc = store_commit(c->store, &rec);
+	pthread_mutex_unlock(&c->names);
+	return rc < 0 ? rc : -ENOENT;
+}
+
+int core_lookup(struct core *c, uint64_t parent, const char *name, struct core_entry *ret)
+{
+	struct node_ref dir NODE_CLEANUP = node_take(c, parent);
+	struct node_ref found NODE_CLEANUP = { c, NULL };
+	bool certain = false;
+	int rc = check_name(name);
+
+	ret->entry_timeout_sec = 0;
+	if (!dir.n)
+		return -ESTALE;
+	if (rc == 0)
+		rc = overlay_resolve(c, dir.n, name, &found.n, &certain);
+	if (rc == -ENOENT)
+		ret->entry_timeout_sec = certain ? CORE_LONG_TIMEOUT_SEC : c->backing_timeout_sec;
+	if (rc < 0)
+		return rc;
+	rc = attr_fill(c, found.n, NULL, ret);
+	if (rc == -ENOENT && dir.n->known && found.n->known)
+		rc = forget_vanished(c, dir.n, name, found.n);
+	if (rc == 0)
+		node_count_lookup(c, found.n);
+	return rc;
+}
+
+/* names is held. The directory is known to the state afterwards, and the name is free (else -EEXIST). */
+static int prepare_new(struct core *c, struct node *dir, const char *name)
+{
+	struct node *there;
+	int rc = check_name(name);
+
+	if (rc == 0 && c->read_only)
+		rc = -EROFS;
+	if (rc == 0 && dir->orphan)
+		rc = -ENOENT;
+	if (rc == 0 && overlay_is_hidden(name))
+		rc = -EPERM; /* these names belong to the drain */
+	if (rc < 0)
+		return rc;
+	rc = overlay_resolve(c, dir, name, &there, NULL);
+	if (rc == 0) {
+		node_put(c, there);
+		return -EEXIST;
+	}
+	return rc == -ENOENT ? overlay_adopt(c, dir) : rc;
+}
+
+static int dir_group(struct core *c, struct node *dir, struct core_cred cred, gid_t *ret_gid, bool *ret_setgid)
+{
+	struct inode in;
+	int rc = state_inode(c->state, dir->ino, &in);
+
+	if (rc < 0)
+		return rc;
+	*ret_setgid = in.mode & S_ISGID;
+	*ret_gid = *ret_setgid ? in.gid : cred.gid;
+	return 0;
+}
+
+/* names is held; rec has mode, target and segment. Makes the inode and its node (with a reference and one lookup). */
+static int commit_create(struct core *c, struct node *dir, const char *name, struct core_cred cred, struct record *rec,
+			 struct core_entry *ret, struct node **ret_node)
+{
+	struct inode in;
+	gid_t gid = cred.gid;
+	bool setgid = false;
+	int rc = prepare_new(c, dir, name);
+
+	if (rc == 0)
+		rc = dir_group(c, dir, cred, &gid, &setgid);
+	if (rc < 0)
+		return rc;
+	rec->type = RECORD_CREATE;
+	rec->ino = state_new_ino(c->state);
+	rec->parent = dir->ino;
+	rec->uid = cred.uid;
+	rec->gid = gid;
+	if (setgid && S_ISDIR(rec->mode))
+		rec->mode |= S_ISGID;
+	snprintf(rec->name, sizeof(rec->name), "%s", name);
+	rc = store_commit(c->store, rec);
+	if (rc == 0)
+		rc = state_inode(c->state, rec->ino, &in);
+	if (rc == 0)
+		rc = node_of_state(c, &in, ret_node);
+	if (rc < 0)
+		return rc;
+	rc = attr_fill(c, *ret_node, &in, ret);
+	if (rc < 0) {
+		node_put(c, *ret_node);
+		return rc;
+	}
+	node_count_lookup(c, *ret_node);
+	data_touched(c);
+	return 0;
+}
+
+static int create_simple(struct core *c, uint64_t parent, const char *name, struct core_cred cred, struct record *rec,
+			 struct core_entry *ret)
+{
+	struct node_ref dir NODE_CLEANUP = node_take(c, parent);
+	struct node *made = NULL;
+
+	if (!dir.n)
+		return -ESTALE;
+	pthread_mutex_lock(&c->names);
+	int rc = commit_create(c, dir.n, name, cred, rec, ret, &made);
+	pthread_mutex_unlock(&c->names);
+	node_put(c, made);
+	return rc;
+}
+
+int core_mkdir(struct core *c, uint64_t parent, const char *name, mode_t mode, struct core_cred cred, struct core_entry *ret)
+{
+	struct record rec = { .mode = S_IFDIR | (mode & 07777) };
+
+	return create_simple(c, parent, name, cred, &rec, ret);
+}
+
+int core_symlink(struct core *c, uint64_t parent, const char *name, const char *target, struct core_cred cred,
+		 struct core_entry *ret)
+{
+	struct record rec = { .mode = S_IFLNK | 0777, .target = target, .target_len = strlen(target) };
+
+	if (rec.target_len > RECORD_TARGET_MAX)
+		return -ENAMETOOLONG;
+	return create_simple(c, parent, name, cred, &rec, ret);
+}
+
+int core_mknod(struct core *c, uint64_t parent, const char *name, mode_t mode, struct core_cred cred, struct core_entry *ret)
+{
+	struct record rec = { .mode = S_IFREG | (mode & 07777) };
+
+	/* Pipes, sockets and devices do not go to a global file system as data: say so at once. */
+	if ((mode & S_IFMT) != S_IFREG && (mode & S_IFMT) != 0)
+		return -EPERM;
+	return create_simple(c, parent, name, cred, &rec, ret);
+}
+
+static int open_existing(struct core *c, struct node *dir, const char *name, int flags, struct core_entry *ret,
+			 struct core_open_reply *ret_open)
+{
+	struct node_ref found NODE_CLEANUP = { c, NULL };
+	int rc = overlay_resolve(c, dir, name, &found.n, NULL);
+
+	if (rc < 0)
+		return rc;
+	if (found.n->type != S_IFREG)
+		return found.n->type == S_IFDIR ? -EISDIR : -ELOOP;
+	rc = open_file(c, found.n, NULL, flags, ret_open);
+	if (rc < 0)
+		return rc;
+	rc = attr_fill(c, found.n, NULL, ret);
+	if (rc < 0)
+		core_release(c, ret_open->file);
+	else
+		node_count_lookup(c, found.n);
+	return rc;
+}
+
+static int create_and_open(struct core *c, struct node *dir, const char *name, struct core_cred cred, struct record *rec, int flags,
+			   struct core_entry *ret, struct core_open_reply *ret_open)
+{
+	struct node_ref made NODE_CLEANUP = { c, NULL };
+
+	pthread_mutex_lock(&c->names);
+	int rc = commit_create(c, dir, name, cred, rec, ret, &made.n);
+	pthread_mutex_unlock(&c->names);
+	if (rc < 0)
+		return rc;
+	rc = open_file(c, made.n, dir, flags & ~O_TRUNC, ret_open);
+	if (rc < 0)
+		core_forget(c, made.n->ino, 1);
+	return rc;
+}
+
+int core_create_file(struct core *c, uint64_t parent, const char *name, mode_t mode, int flags, struct core_cred cred,
+		     struct core_entry *ret, struct core_open_reply *ret_open)
+{
+	struct node_ref dir NODE_CLEANUP = node_take(c, parent);
+	struct record rec = { .mode = S_IFREG | (mode & 07777) };
+
+	if (!dir.n)
+		return -ESTALE;
+	if (c->read_only)
+		return -EROFS;
+	if (open_wants_private(c, dir.n, flags) && segment_create_private(c->segments, &rec.segment) < 0)
+		rec.segment = 0; /* the log takes it, or says why not */
+	int rc = create_and_open(c, dir.n, name, cred, &rec, flags, ret, ret_open);
+	if (rc < 0 && rec.segment && rec.seq == 0)
+		segment_remove(c->segments, rec.segment);
+	if (rc == -EEXIST && !(flags & O_EXCL))
+		rc = open_existing(c, dir.n, name, flags, ret, ret_open);
+	return rc;
+}
+
+int core_tmpfile(struct core *c, uint64_t parent, mode_t mode, int flags, struct core_cred cred, struct core_entry *ret,
+		 struct core_open_reply *ret_open)
+{
+	(void)c, (void)parent, (void)mode, (void)flags, (void)cred, (void)ret, (void)ret_open;
+	return -EOPNOTSUPP; /* libfuse 3.14 cannot carry the request; the kernel answers so itself */
+}
+
+int core_readlink(struct core *c, uint64_t ino, char *out, size_t cap)
+{
+	struct node_ref r NODE_CLEANUP = node_take(c, ino);
+	char path[PATH_MAX];
+
+	if (!r.n)
+		return -ESTALE;
+	if (r.n->type != S_IFLNK)
+		return -EINVAL;
+	if (r.n->known)
+		return state_symlink(c->state, ino, out, cap);
+	int rc = overlay_path(c, r.n, path, sizeof(path));
+	if (rc < 0)
+		return rc;
+	ssize_t len = readlinkat(c->backing_fd, path, out, cap - 1);
+	if (len < 0)
+		return -errno;
+	out[len] = '\0';
+	return 0;
+}
+
+static int link_locked(struct core *c, struct node *n, struct node *dir, const char *name)
+{
+	struct record rec = { .type = RECORD_LINK, .ino = n->ino, .parent = dir->ino };
+	struct inode in;
+	int rc = prepare_new(c, dir, name);
+
+	if (rc == 0)
+		rc = overlay_adopt(c, n);
+	if (rc == 0)
+		rc = state_inode(c->state, n->ino, &in);
+	if (rc < 0)
+		return rc;
+	if (in.nlink == 0)
+		return -ENOENT;
+	if (in.nlink >= NAME_LINKS_MAX)
+		return -EMLINK;
+	snprintf(rec.name, sizeof(rec.name), "%s", name);
+	return store_commit(c->store, &rec);
+}
+
+int core_link(struct core *c, uint64_t ino, uint64_t parent, const char *name, struct core_entry *ret)
+{
+	struct node_ref n NODE_CLEANUP = node_take(c, ino);
+	struct node_ref dir NODE_CLEANUP = node_take(c, parent);
+
+	if (!n.n || !dir.n)
+		return -ESTALE;
+	if (n.n->type == S_IFDIR)
+		return -EPERM;
+	pthread_mutex_lock(&c->names);
+	int rc = link_locked(c, n.n, dir.n, name);
+	pthread_mutex_unlock(&c->names);
+	if (rc == 0)
+		rc = attr_fill(c, n.n, NULL, ret);
+	if (rc == 0) {
+		node_count_lookup(c, n.n);
+		data_touched(c);
+	}
+	return rc;
+}
+
+/* Files that are open keep their backing file, whatever the drain does to its name. */
+static void hold_backing(struct core *c, struct node *n)
+{
+	pthread_rwlock_wrlock(&n->lock);
+	if (n->opens > 0 && n->type == S_IFREG)
+		(void)data_backing_fd(c, n, false);
+	pthread_rwlock_unlock(&n->lock);
+}
+
+/* The inode that lost a name, possibly its last. names is held. */
+static void lost_name(struct core *c, struct node *n)
+{
+	struct inode in;
+
+	if (state_inode(c->state, n->ino, &in) == 0 && in.flags & INODE_ORPHAN)
+		n->orphan = true;
+}
+
+/* Does the merged directory show anything? names is held. */
+static int check_empty(struct core *c, struct node *dir)
+{
+	struct core_dir *listing;
+	const char *name;
+	uint64_t ino;
+	uint32_t type;
+
+	if (dir->known && !state_dir_is_empty(c->state, dir->ino))
+		return -ENOTEMPTY;
+	int rc = core_opendir(c, dir->ino, &listing);
+	if (rc < 0)
+		return rc;
+	rc = core_readdir(c, listing, 2, &name, &ino, &type) == 0 ? -ENOTEMPTY : 0;
+	core_closedir(c, listing);
+	return rc;
+}
+
+static int unlink_locked(struct core *c, struct node *dir, const char *name, bool is_rmdir)
+{
+	struct record rec = { .type = RECORD_UNLINK, .parent = dir->ino };
+	struct node_ref victim NODE_CLEANUP = { c, NULL };
+	int rc = c->read_only ? -EROFS : overlay_resolve(c, dir, name, &victim.n, NULL);
+
+	if (rc < 0)
+		return rc;
+	if (is_rmdir != (victim.n->type == S_IFDIR))
+		return is_rmdir ? -ENOTDIR : -EISDIR;
+	if (is_rmdir)
+		rc = check_empty(c, victim.n);
+	if (rc == 0)
+		rc = overlay_adopt_name(c, dir, name, victim.n);
+	if (rc < 0)
+		return rc;
+	hold_backing(c, victim.n);
+	rec.ino = victim.n->ino;
+	snprintf(rec.name, sizeof(rec.name), "%s", name);
+	rc = store_commit(c->store, &rec);
+	if (rc == 0)
+		lost_name(c, victim.n);
+	return rc;
+}
+
+static int remove_name(struct core *c, uint64_t parent, const char *name, bool is_rmdir)
+{
+	struct node_ref dir NODE_CLEANUP = node_take(c, parent);
+	int rc = check_name(name);
+
+	if (!dir.n)
+		return -ESTALE;
+	if (rc < 0)
+		return rc;
+	pthread_mutex_lock(&c->names);
+	rc = unlink_locked(c, dir.n, name, is_rmdir);
+	pthread_mutex_unlock(&c->names);
+	if (rc == 0)
+		data_touched(c);
+	return rc;
+}
+
+int core_unlink(struct core *c, uint64_t parent, const char *name)
+{
+	return remove_name(c, parent, name, false);
+}
+
+int core_rmdir(struct core *c, uint64_t parent, const char *name)
+{
+	return remove_name(c, parent, name, true);
+}
+
+/* Rename. */
+
+struct rename_op {
+	struct node *from_dir, *to_dir; /* borrowed */
+	const char *from, *to;
+	unsigned int flags;
+	struct node *moved, *target;    /* references; target NULL: the new name is free */
+};
+
+static int rename_find(struct core *c, struct rename_op *op)
+{
+	int rc = check_name(op->from);
+
+	if (rc == 0)
+		rc = check_name(op->to);
+	if (rc == 0 && (op->to_dir->orphan || op->from_dir->orphan))
+		rc = -ENOENT;
+	if (rc == 0 && overlay_is_hidden(op->to))
+		rc = -EPERM;
+	if (rc == 0)
+		rc = overlay_resolve(c, op->from_dir, op->from, &op->moved, NULL);
+	if (rc < 0)
+		return rc;
+	rc = overlay_resolve(c, op->to_dir, op->to, &op->target, NULL);
+	return rc == -ENOENT ? 0 : rc;
+}
+
+static int rename_check(struct core *c, const struct rename_op *op)
+{
+	if (op->flags & RENAME_EXCHANGE)
+		return op->target ? 0 : -ENOENT;
+	if (!op->target)
+		return 0;
+	if (op->flags & RENAME_NOREPLACE)
+		return -EEXIST;
+	if (op->target->type == S_IFDIR && op->moved->type != S_IFDIR)
+		return -EISDIR;
+	if (op->target->type != S_IFDIR && op->moved->type == S_IFDIR)
+		return -ENOTDIR;
+	return op->target->type == S_IFDIR && op->target != op->moved ? check_empty(c, op->target) : 0;
+}
+
+static int rename_commit(struct core *c, const struct rename_op *op)
+{
+	struct record rec = { .type = RECORD_RENAME, .ino = op->moved->ino, .from_parent = op->from_dir->ino, .parent = op->to_dir->ino };
+	int rc = overlay_adopt_name(c, op->from_dir, op->from, op->moved);
+
+	if (rc == 0)
+		rc = op->target ? overlay_adopt_name(c, op->to_dir, op->to, op->target) : overlay_adopt(c, op->to_dir);
+	if (rc < 0)
+		return rc;
+	if (op->target) {
+		rec.other_ino = op->target->ino;
+		hold_backing(c, op->target);
+	}
+	if (op->flags & RENAME_EXCHANGE)
+		rec.flags |= RECORD_F_EXCHANGE;
+	snprintf(rec.from_name, sizeof(rec.from_name), "%s", op->from);
+	snprintf(rec.name, sizeof(rec.name), "%s", op->to);
+	rc = store_commit(c->store, &rec);
+	if (rc == 0 && op->target && !(op->flags & RENAME_EXCHANGE))
+		lost_name(c, op->target);
+	return rc;
+}
+
+int core_rename(struct core *c, uint64_t from_parent, const char *from, uint64_t parent, const char *name, unsigned int flags)
+{
+	struct node_ref from_dir NODE_CLEANUP = node_take(c, from_parent);
+	struct node_ref to_dir NODE_CLEANUP = node_take(c, parent);
+	struct rename_op op = { .from_dir = from_dir.n, .to_dir = to_dir.n, .from = from, .to = name, .flags = flags };
+
+	if (!from_dir.n || !to_dir.n)
+		return -ESTALE;
+	if (flags & ~(unsigned int)(RENAME_EXCHANGE | RENAME_NOREPLACE) || flags == (RENAME_EXCHANGE | RENAME_NOREPLACE))
+		return -EINVAL;
+	if (c->read_only)
+		return -EROFS;
+	pthread_mutex_lock(&c->names);
+	int rc = rename_find(c, &op);
+	if (rc == 0)
+		rc = rename_check(c, &op);
+	if (rc == 0 && op.target != op.moved) /* two names of one file: nothing is done, as POSIX has it */
+		rc = rename_commit(c, &op);
+	pthread_mutex_unlock(&c->names);
+	node_put(c, op.moved);
+	node_put(c, op.target);
+	if (rc == 0)
+		data_touched(c);
+	return rc;
+}

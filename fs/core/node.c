@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * Nodes: what the daemon keeps in memory for each inode that the kernel knows. A node lives as long as the kernel
+ * remembers its number (lookups), somebody has it open, or a child's origin needs it; it is found by number in a hash
+ * table. An inode that lost its last name is freed in the state when its node goes.
+ */
+#include "fs/core/private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+uint64_t core_now_usec(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000u + (uint64_t)ts.tv_nsec / 1000u;
+}
+
+int64_t core_now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+static struct node **bucket_of(struct core *c, uint64_t ino)
+{
+	return &c->buckets[(ino * 0x9E3779B97F4A7C15ull) >> 48 & (CORE_BUCKETS - 1)];
+}
+
+static struct node *table_find(struct core *c, uint64_t ino)
+{
+	for (struct node *n = *bucket_of(c, ino); n; n = n->hash_next)
+		if (n->ino == ino)
+			return n;
+	return NULL;
+}
+
+static void table_remove(struct core *c, struct node *gone)
+{
+	struct node **at = bucket_of(c, gone->ino);
+
+	while (*at != gone)
+		at = &(*at)->hash_next;
+	*at = gone->hash_next;
+}
+
+struct node *node_get(struct core *c, uint64_t ino)
+{
+	pthread_mutex_lock(&c->table);
+	struct node *n = table_find(c, ino);
+	if (n)
+		n->refs++;
+	pthread_mutex_unlock(&c->table);
+	return n;
+}
+
+void node_ref(struct core *c, struct node *n)
+{
+	pthread_mutex_lock(&c->table);
+	n->refs++;
+	pthread_mutex_unlock(&c->table);
+}
+
+static void node_free(struct core *c, struct node *n)
+{
+	if (n->private_fd >= 0)
+		close(n->private_fd);
+	if (n->backing_fd >= 0)
+		close(n->backing_fd);
+	if (n->orphan && n->known && !c->read_only) {
+		struct record rec = { .type = RECORD_FREE, .ino = n->ino };
+		(void)store_commit(c->store, &rec); /* a failure leaves an orphan, which the next mount frees */
+	}
+	struct node *parent = n->origin_parent;
+	pthread_rwlock_destroy(&n->lock);
+	free(n->origin_name);
+	free(n);
+	if (parent)
+		node_put(c, parent);
+}
+
+static void drop(struct core *c, struct node *n, uint64_t lookups, uint64_t refs)
+{
+	pthread_mutex_lock(&c->table);
+	n->nlookup -= lookups < n->nlookup ? lookups : n->nlookup;
+	n->refs -= refs;
+	bool last = n->nlookup == 0 && n->refs == 0;
+	if (last)
+		table_remove(c, n);
+	pthread_mutex_unlock(&c->table);
+	if (last)
+		node_free(c, n);
+}
+
+void node_put(struct core *c, struct node *n)
+{
+	if (n)
+		drop(c, n, 0, 1);
+}
+
+void node_ref_cleanup(struct node_ref *r)
+{
+	node_put(r->c, r->n);
+}
+
+void core_forget(struct core *c, uint64_t ino, uint64_t nlookup)
+{
+	struct node *n = node_get(c, ino);
+
+	if (n)
+		drop(c, n, nlookup, 1);
+}
+
+void node_count_lookup(struct core *c, struct node *n)
+{
+	pthread_mutex_lock(&c->table);
+	n->nlookup++;
+	pthread_mutex_unlock(&c->table);
+}
+
+static struct node *node_new(uint64_t ino, uint32_t type)
+{
+	struct node *n = calloc(1, sizeof(*n));
+
+	if (!n)
+		return NULL;
+	n->ino = ino;
+	n->type = type;
+	n->private_fd = n->backing_fd = -1;
+	n->cache_version = UINT64_MAX;
+	pthread_rwlock_init(&n->lock, NULL);
+	return n;
+}
+
+/* Find ino or put fresh (may be NULL: then only find) in its place. A reference is taken. *used: fresh was taken. */
+static struct node *table_intern(struct core *c, uint64_t ino, struct node *fresh, bool *used)
+{
+	pthread_mutex_lock(&c->table);
+	struct node *n = table_find(c, ino);
+	*used = !n && fresh;
+	if (*used) {
+		n = fresh;
+		n->hash_next = *bucket_of(c, ino);
+		*bucket_of(c, ino) = n;
+	}
+	if (n)
+		n->refs++;
+	pthread_mutex_unlock(&c->table);
+	return n;
+}
+
+static void node_discard(struct node *n)
+{
+	pthread_rwlock_destroy(&n->lock);
+	free(n->origin_name);
+	free(n);
+}
+
+int node_of_state(struct core *c, const struct inode *in, struct node **ret)
+{
+	bool used;
+	struct node *n = table_intern(c, in->ino, NULL, &used);
+
+	if (!n) {
+		struct node *fresh = node_new(in->ino, in->mode & S_IFMT);
+		if (!fresh)
+			return -ENOMEM;
+		fresh->known = true;
+		fresh->orphan = in->flags & INODE_ORPHAN;
+		fresh->backing_dev = in->backing_dev;
+		fresh->backing_ino = in->backing_ino;
+		n = table_intern(c, in->ino, fresh, &used);
+		if (!used)
+			node_discard(fresh);
+	}
+	n->known = true;
+	*ret = n;
+	return 0;
+}
+
+uint64_t node_backing_number(const struct core *c, uint64_t dev, uint64_t ino)
+{
+	uint64_t mixed = dev == c->backing_dev ? 0 : dev * 0xD6E8FEB86659FD93ull;
+
+	return STATE_BACKING_INO_BIT | ((ino ^ mixed) & ~STATE_BACKING_INO_BIT);
+}
+
+static bool same_file(const struct node *n, const struct stat *st)
+{
+	return n->backing_dev == st->st_dev && n->backing_ino == st->st_ino && n->type == (st->st_mode & S_IFMT);
+}
+
+int node_of_backing(struct core *c, struct node *parent, const char *name, const struct stat *st, struct node **ret)
+{
+	/* Numbers of two devices can meet, and a file system may reuse one: go on to the next number then. */
+	for (uint64_t ino = node_backing_number(c, st->st_dev, st->st_ino);; ino = (ino + 1) | STATE_BACKING_INO_BIT) {
+		bool used;
+		struct inode in;
+		struct node *n = table_intern(c, ino, NULL, &used);
+
+		if (n && same_file(n, st)) {
+			*ret = n;
+			return 0;
+		}
+		if (n) {
+			node_put(c, n);
+			continue;
+		}
+		if (state_inode(c->state, ino, &in) == 0) {
+			if (in.backing_dev != st->st_dev || in.backing_ino != st->st_ino || (in.mode & S_IFMT) != (st->st_mode & S_IFMT) ||
+			    in.flags & INODE_ORPHAN)
+				continue;
+			return node_of_state(c, &in, ret);
+		}
+		struct node *fresh = node_new(ino, st->st_mode & S_IFMT);
+		char *copy = strdup(name);
+		if (!fresh || !copy) {
+			if (fresh)
+				node_discard(fresh);
+			free(copy);
+			return -ENOMEM;
+		}
+		fresh->origin_name = copy;
+		fresh->backing_dev = st->st_dev;
+		fresh->backing_ino = st->st_ino;
+		node_ref(c, parent);
+		fresh->origin_parent = parent;
+		n = table_intern(c, ino, fresh, &used);
+		if (!used) {
+			node_put(c, parent);
+			node_discard(fresh);
+			if (!same_file(n, st)) {
+				node_put(c, n);
+				continue;
+			}
+		}
+		*ret = n;
+		return 0;
+	}
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * Opening and closing files: here it is decided how an open file's bytes travel (docs/design/one-node.md, section 2). The
+ * kernel's rules behind it: an inode has either cached opens or passthrough opens at a time, and all passthrough opens
+ * share one backing file; direct I/O goes with either.
+ */
+#include "fs/core/private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define OPEN_SMALL_STREAK 8u /* so many small files in a row make a habit */
+
+enum { DATA_AUTO, DATA_LOG, DATA_PRIVATE }; /* the choices of setting "data" */
+
+static bool is_writable(int flags)
+{
+	return (flags & O_ACCMODE) != O_RDONLY;
+}
+
+static bool has_ample_room(struct core *c)
+{
+	struct store_space sp;
+
+	if (store_space(c->store, &sp) < 0)
+		return false;
+	uint64_t quarter = sp.capacity_bytes / 4;
+	return sp.free_bytes >= (quarter > c->private_min_free ? quarter : c->private_min_free);
+}
+
+bool open_wants_private(struct core *c, struct node *dir, int flags)
+{
+	if (!c->passthrough || c->data_choice == DATA_LOG || !is_writable(flags))
+		return false;
+	if (c->data_choice == DATA_PRIVATE)
+		return true;
+	if (flags & O_DIRECT || (dir && dir->small_streak >= OPEN_SMALL_STREAK))
+		return false;
+	return has_ample_room(c);
+}
+
+/* An empty file that nobody has open gets a private segment. The node's lock is held exclusively. */
+static int make_private(struct core *c, struct node *n, struct inode *in)
+{
+	struct record rec = { .type = RECORD_PRIVATE, .ino = n->ino };
+	int rc = segment_create_private(c->segments, &rec.segment);
+
+	if (rc == 0)
+		rc = store_commit(c->store, &rec);
+	if (rc < 0) {
+		if (rec.segment)
+			segment_remove(c->segments, rec.segment);
+		return rc;
+	}
+	return state_inode(c->state, n->ino, in);
+}
+
+/* The node's lock is held exclusively. 0: the kernel can reach the private segment; else it must be served by us. */
+static int register_private(struct core *c, struct node *n, const struct inode *in)
+{
+	if (n->pass_opens > 0)
+		return 0;
+	int fd = c->passthrough ? data_private_fd(c, n, in) : -ENOTSUP;
+	if (fd < 0)
+		return fd;
+	int id = c->hooks.backing_open(fd, c->hooks.arg);
+	if (id <= 0) {
+		c->passthrough = false; /* no right to it, or a file system that cannot be stacked upon: ask no more */
+		return id < 0 ? id : -ENOTSUP;
+	}
+	n->backing_id = id;
+	return 0;
+}
+
+static void reply_pass(struct node *n, struct core_file *file, struct core_open_reply *ret)
+{
+	n->pass_opens++;
+	file->pass = true;
+	ret->backing_id = n->backing_id;
+}
+
+static uint64_t stamp_of(const struct stat *st)
+{
+	return (uint64_t)st->st_size * 0x9E3779B97F4A7C15ull ^ (uint64_t)st->st_mtim.tv_sec << 30 ^ (uint64_t)st->st_mtim.tv_nsec;
+}
+
+/* May the kernel keep the pages it has of this file? Yes, when nothing but the kernel's own writes came since. */
+static int reply_cached(struct core *c, struct node *n, const struct inode *in, struct core_file *file, struct core_open_reply *ret)
+{
+	struct stat st;
+	uint64_t stamp = 0, version = in ? in->data_version : 0;
+
+	if (!in || !(in->flags & (INODE_NEW | INODE_DIRTY_DATA))) {
+		int fd = data_backing_fd(c, n, false);
+		if (fd < 0)
+			return fd;
+		if (fstat(fd, &st) < 0)
+			return -errno;
+		stamp = stamp_of(&st);
+	}
+	/* Writes through the kernel keep its pages right, so only what it cannot have seen counts: a change from outside. */
+	ret->keep_cache = n->cache_version != UINT64_MAX && (n->cache_stamp == stamp || stamp == 0);
+	n->cache_version = version;
+	n->cache_stamp = stamp;
+	n->cached_opens++;
+	file->cached = true;
+	return 0;
+}
+
+static bool may_become_private(struct core *c, struct node *n, const struct inode *in, int flags)
+{
+	return in && in->size == 0 && in->backing_limit == 0 && n->opens == 0 && !(in->flags & (INODE_ORPHAN | INODE_UNPUBLISHED)) &&
+	       open_wants_private(c, NULL, flags);
+}
+
+/* The node's lock is held exclusively. */
+static int choose(struct core *c, struct node *n, bool created, struct core_file *file, struct core_open_reply *ret)
+{
+	struct inode own, *in = NULL;
+	int rc;
+
+	if (n->known) {
+		rc = state_inode(c->state, n->ino, &own);
+		if (rc < 0)
+			return rc == -ENOENT ? -ESTALE : rc;
+		in = &own;
+	}
+	/* A file just created has its choice made: CREATE gave it a private segment, or its directory's habit did not. */
+	if (in && !(in->flags & INODE_PRIVATE) && !created && may_become_private(c, n, in, file->flags))
+		(void)make_private(c, n, in); /* without one the log takes it */
+	if (n->pass_opens > 0 || (in && in->flags & INODE_PRIVATE)) {
+		drain_mark_busy(c, n->ino);
+		if (register_private(c, n, in) == 0) {
+			reply_pass(n, file, ret);
+			return 0;
+		}
+		ret->direct_io = true;
+		return 0;
+	}
+	if (is_writable(file->flags) && c->kernel.direct_mmap) {
+		ret->direct_io = ret->parallel = true;
+		return 0;
+	}
+	return reply_cached(c, n, in, file, ret);
+}
+
+int open_file(struct core *c, struct node *n, struct node *dir, int flags, struct core_open_reply *ret)
+{
+	bool writes = is_writable(flags) || flags & O_TRUNC;
+	int rc = 0;
+
+	*ret = (struct core_open_reply){ 0 };
+	if (n->type != S_IFREG)
+		return n->type == S_IFDIR ? -EISDIR : -EPERM;
+	if (writes && c->read_only)
+		return -EROFS;
+	if (flags & O_TRUNC) {
+		rc = overlay_adopt_locked(c, n);
+		if (rc == 0)
+			rc = data_truncate(c, n, 0);
+		if (rc < 0)
+			return rc;
+	}
+	struct core_file *file = calloc(1, sizeof(*file));
+	if (!file)
+		return -ENOMEM;
+	file->flags = flags;
+	pthread_rwlock_wrlock(&n->lock);
+	rc = choose(c, n, dir != NULL, file, ret);
+	if (rc == 0) {
+		n->opens++;
+		n->writers += is_writable(flags);
+		if (file->pass || is_writable(flags))
+			tick_add(c, n);
+	}
+	pthread_rwlock_unlock(&n->lock);
+	if (rc < 0) {
+		free(file);
+		return rc;
+	}
+	node_ref(c, n);
+	file->node = n;
+	if (dir)
+		node_ref(c, dir);
+	file->dir = dir;
+	c->open_files++;
+	ret->file = file;
+	return 0;
+}
+
+int core_open(struct core *c, uint64_t ino, int flags, struct core_open_reply *ret_open)
+{
+	struct node_ref r NODE_CLEANUP = node_take(c, ino);
+
+	return r.n ? open_file(c, r.n, NULL, flags, ret_open) : -ESTALE;
+}
+
+/* Directories whose files turn out small, one after the other, have a habit. */
+static void learn_habit(struct core *c, struct core_file *file)
+{
+	struct core_entry entry;
+
+	if (!file->dir || attr_fill(c, file->node, NULL, &entry) < 0)
+		return;
+	if ((uint64_t)entry.attr.st_size <= c->small_file)
+		file->dir->small_streak++;
+	else
+		file->dir->small_streak = 0;
+}
+
+void core_release(struct core *c, struct core_file *file)
+{
+	struct node *n = file->node;
+	int id = 0;
+
+	learn_habit(c, file);
+	pthread_rwlock_wrlock(&n->lock);
+	n->opens--;
+	n->writers -= is_writable(file->flags);
+	n->cached_opens -= file->cached;
+	n->pass_opens -= file->pass;
+	if (file->pass && n->pass_opens == 0) {
+		id = n->backing_id;
+		n->backing_id = 0;
+	}
+	if (n->pass_opens == 0 && n->writers == 0)
+		tick_remove(c, n);
+	int private_fd = n->opens == 0 ? atomic_exchange(&n->private_fd, -1) : -1;
+	int backing_fd = n->opens == 0 && !n->through_dirty && !n->orphan ? atomic_exchange(&n->backing_fd, -1) : -1;
+	pthread_rwlock_unlock(&n->lock);
+	if (id)
+		c->hooks.backing_close(id, c->hooks.arg);
+	if (private_fd >= 0)
+		close(private_fd);
+	if (backing_fd >= 0)
+		close(backing_fd);
+	c->open_files--;
+	node_put(c, file->dir);
+	node_put(c, n);
+	free(file);
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * Names through the layers: first what the store says of a name (shown, or hidden), then the backing directory; and
+ * adoption, by which an untouched backing file becomes one that the store knows. Adoption changes nothing that can
+ * be seen, so it needs no undoing when what it was done for fails.
+ */
+#include "fs/core/private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define OVERLAY_WAIT_USEC 5000u
+#define OVERLAY_WAIT_TRIES 400 /* two seconds */
+
+bool overlay_is_hidden(const char *name)
+{
+	return strncmp(name, ".cistern-tmp-", 13) == 0 || strncmp(name, ".cistern-park-", 14) == 0;
+}
+
+static int append_component(char *out, size_t cap, const char *name)
+{
+	size_t len = strlen(out), add = strlen(name);
+
+	if (strcmp(out, ".") == 0)
+		len = 0;
+	if (len + (len > 0) + add + 1 > cap)
+		return -ENAMETOOLONG;
+	if (len > 0)
+		out[len++] = '/';
+	memcpy(out + len, name, add + 1);
+	return 0;
+}
+
+int overlay_path(struct core *c, struct node *n, char *out, size_t cap)
+{
+	if (n == c->root) {
+		snprintf(out, cap, ".");
+		return 0;
+	}
+	if (n->known)
+		return state_backing_path(c->state, n->ino, out, cap);
+	int rc = overlay_path(c, n->origin_parent, out, cap);
+	return rc < 0 ? rc : append_component(out, cap, n->origin_name);
+}
+
+int overlay_child_path(struct core *c, struct node *parent, const char *name, char *out, size_t cap)
+{
+	int rc = overlay_path(c, parent, out, cap);
+
+	return rc < 0 ? rc : append_component(out, cap, name);
+}
+
+static bool session_running(struct core *c)
+{
+	pthread_mutex_lock(&c->session);
+	bool running = c->in_session;
+	pthread_mutex_unlock(&c->session);
+	return running;
+}
+
+/*
+ * A drain renames in the backing directory first and tells us afterwards; between the two a path that the state gives
+ * leads nowhere. So, while a drain runs, "not there" is believed only if the directory around it is there.
+ */
+static bool path_in_motion(struct core *c, const char *path)
+{
+	char dir[PATH_MAX];
+	struct stat st;
+
+	if (!session_running(c))
+		return false;
+	snprintf(dir, sizeof(dir), "%s", path);
+	char *slash = strrchr(dir, '/');
+	if (!slash)
+		return false;
+	*slash = '\0';
+	return fstatat(c->backing_fd, dir, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
+}
+
+int overlay_open(struct core *c, struct node *n, int flags)
+{
+	char path[PATH_MAX];
+
+	for (int tries = 0;; tries++) {
+		int rc = overlay_path(c, n, path, sizeof(path));
+		if (rc < 0)
+			return rc;
+		int fd = openat(c->backing_fd, path, flags | O_NOFOLLOW | O_CLOEXEC | O_NOATIME);
+		if (fd < 0 && errno == EPERM)
+			fd = openat(c->backing_fd, path, flags | O_NOFOLLOW | O_CLOEXEC);
+		if (fd >= 0)
+			return fd;
+		if (errno != ENOENT || !session_running(c) || tries == OVERLAY_WAIT_TRIES)
+			return -errno;
+		usleep(OVERLAY_WAIT_USEC);
+	}
+}
+
+static int stat_path(struct core *c, int (*path_of)(struct core *, struct node *, const char *, char *, size_t), struct node *n,
+		     const char *name, struct stat *ret)
+{
+	char path[PATH_MAX];
+
+	for (int tries = 0;; tries++) {
+		int rc = path_of(c, n, name, path, sizeof(path));
+		if (rc < 0)
+			return rc;
+		if (fstatat(c->backing_fd, path, ret, AT_SYMLINK_NOFOLLOW) == 0)
+			return 0;
+		if (errno != ENOENT || tries == OVERLAY_WAIT_TRIES)
+			return -errno;
+		bool waiting = name ? path_in_motion(c, path) : session_running(c);
+		if (!waiting)
+			return -ENOENT;
+		usleep(OVERLAY_WAIT_USEC);
+	}
+}
+
+static int own_path(struct core *c, struct node *n, const char *name, char *out, size_t cap)
+{
+	(void)name;
+	return overlay_path(c, n, out, cap);
+}
+
+int overlay_stat(struct core *c, struct node *n, struct stat *ret)
+{
+	if (n == c->root)
+		return fstat(c->backing_fd, ret) < 0 ? -errno : 0;
+	return stat_path(c, own_path, n, NULL, ret);
+}
+
+static int resolve_in_state(struct core *c, struct node *parent, const char *name, struct node **ret)
+{
+	struct state_name found;
+	struct inode in;
+	int rc = state_lookup(c->state, parent->ino, name, &found);
+
+	if (rc < 0)
+		return rc;
+	rc = state_inode(c->state, found.ino, &in);
+	if (rc < 0)
+		return rc == -ENOENT ? -EIO : rc;
+	return node_of_state(c, &in, ret);
+}
+
+int overlay_resolve(struct core *c, struct node *parent, const char *name, struct node **ret, bool *ret_certain)
+{
+	uint64_t owner;
+	struct stat st;
+	bool ignored;
+	int rc;
+
+	if (!ret_certain)
+		ret_certain = &ignored;
+	*ret_certain = true;
+	if (parent->known) {
+		rc = resolve_in_state(c, parent, name, ret);
+		if (rc != -ENOENT)
+			return rc;
+		rc = state_backing_owner(c->state, parent->ino, name, &owner);
+		if (rc != -ENOENT)
+			return rc < 0 ? rc : -ENOENT;
+	}
+	if (overlay_is_hidden(name))
+		return -ENOENT;
+	rc = stat_path(c, overlay_child_path, parent, name, &st);
+	if (rc == -ENOENT) {
+		char path[PATH_MAX];
+		*ret_certain = overlay_path(c, parent, path, sizeof(path)) == -ENOENT;
+		return rc;
+	}
+	*ret_certain = false;
+	if (rc < 0)
+		return rc;
+	return node_of_backing(c, parent, name, &st, ret);
+}
+
+static int64_t ns_of(struct timespec ts)
+{
+	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+static int commit_adopt(struct core *c, struct node *parent, const char *name, struct node *n)
+{
+	struct record rec = { .type = RECORD_ADOPT, .ino = n->ino, .parent = parent->ino };
+	char path[PATH_MAX], target[RECORD_TARGET_MAX + 1];
+	struct stat st;
+	int rc = overlay_child_path(c, parent, name, path, sizeof(path));
+
+	if (rc < 0)
+		return rc;
+	if (fstatat(c->backing_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	snprintf(rec.name, sizeof(rec.name), "%s", name);
+	rec.mode = st.st_mode;
+	rec.uid = st.st_uid;
+	rec.gid = st.st_gid;
+	rec.nlink = (uint32_t)st.st_nlink;
+	rec.size = (uint64_t)st.st_size;
+	rec.atime_ns = ns_of(st.st_atim);
+	rec.mtime_ns = ns_of(st.st_mtim);
+	rec.ctime_ns = ns_of(st.st_ctim);
+	rec.backing_dev = st.st_dev;
+	rec.backing_ino = st.st_ino;
+	if (S_ISLNK(st.st_mode)) {
+		ssize_t len = readlinkat(c->backing_fd, path, target, sizeof(target) - 1);
+		if (len < 0)
+			return -errno;
+		target[len] = '\0';
+		rec.target = target;
+		rec.target_len = (size_t)len;
+	}
+	return store_commit(c->store, &rec);
+}
+
+int overlay_adopt(struct core *c, struct node *n)
+{
+	if (n->known)
+		return 0;
+	int rc = overlay_adopt(c, n->origin_parent);
+	if (rc < 0)
+		return rc;
+	rc = commit_adopt(c, n->origin_parent, n->origin_name, n);
+	if (rc < 0)
+		return rc == -ENOENT ? -ESTALE : rc;
+	n->known = true;
+	return 0;
+}
+
+int overlay_adopt_name(struct core *c, struct node *parent, const char *name, struct node *n)
+{
+	struct state_name found;
+	int rc = overlay_adopt(c, parent);
+
+	if (rc == 0)
+		rc = overlay_adopt(c, n);
+	if (rc < 0 || state_lookup(c->state, parent->ino, name, &found) == 0)
+		return rc;
+	return commit_adopt(c, parent, name, n);
+}
+
+int overlay_adopt_locked(struct core *c, struct node *n)
+{
+	if (n->known)
+		return 0;
+	pthread_mutex_lock(&c->names);
+	int rc = overlay_adopt(c, n);
+	pthread_mutex_unlock(&c->names);
+	return rc;
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FS_CORE_PRIVATE_H
+#define FS_CORE_PRIVATE_H
+
+/*
+ * What the files of fs/core share.
+ *
+ * Lock order: names, then a node's lock, then the table's lock, then whatever format/ takes inside. names is held by
+ * everything that changes which name means what (and by adoption); a node's lock is held shared by reads and writes
+ * of its data, exclusively by what changes how its data are kept (truncate, open, drain). Two nodes are never locked
+ * at once but by core_copy_range, which takes none itself.
+ */
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "format/index/state.h"
+#include "format/segment/segment.h"
+#include "fs/core/core.h"
+
+#define CORE_TEMP_PREFIX ".cistern-" /* names in the backing directory that are ours and never shown */
+#define CORE_LONG_TIMEOUT_SEC 86400.0
+
+struct node {
+	struct node *hash_next;        /* table lock */
+	uint64_t ino;
+	uint64_t nlookup;              /* table lock: what the kernel was told */
+	uint64_t refs;                 /* table lock: files, children's origins, operations in flight */
+	_Atomic(bool) known;           /* the state has this inode; else it is an untouched backing file */
+	_Atomic(bool) orphan;          /* no name left */
+	uint32_t type;                 /* S_IFMT bits */
+
+	/* Where an untouched backing file was found; set at birth, replaced under the table lock. */
+	struct node *origin_parent;    /* counted reference; NULL for the root and for what was born in the store */
+	char *origin_name;             /* owned */
+	uint64_t backing_dev, backing_ino;
+
+	pthread_rwlock_t lock;
+	/* below: node lock, exclusive to change */
+	unsigned int opens, writers, pass_opens, cached_opens;
+	_Atomic(int) private_fd;       /* our descriptor of the private segment, -1 */
+	int backing_id;                /* passthrough registration of private_fd while pass_opens > 0, else 0 */
+	_Atomic(int) backing_fd;       /* descriptor of the backing file, -1; opened when first needed while open */
+	bool backing_writable;
+	_Atomic(bool) through_dirty;   /* the backing file has bytes that were not synced */
+	uint64_t cache_version;        /* data_version when the kernel last opened it cached */
+	uint64_t cache_stamp;          /* size and mtime of an untouched backing file then, mixed */
+	_Atomic(unsigned int) small_streak; /* of a directory: small files in a row */
+
+	/* nodes that may be written: open in passthrough or for writing: tick lock */
+	struct node *tick_next, *tick_prev;
+	bool on_tick;
+	uint64_t tick_size, tick_written; /* as last seen; write-out started up to here */
+	int64_t tick_mtime_ns;
+};
+
+struct core_file {
+	struct node *node; /* counted reference */
+	struct node *dir;  /* counted reference: where it was created by this open; NULL */
+	int flags;         /* open(2)'s */
+	bool pass;         /* the kernel may reach the private segment without us */
+	bool cached;
+};
+
+#define CORE_BUCKETS 65536u
+
+struct core {
+	struct store *store;       /* borrowed */
+	struct state *state;       /* the store's */
+	struct segment_set *segments;
+	const struct config *cfg;  /* borrowed */
+	struct core_hooks hooks;
+	struct core_kernel kernel;
+	_Atomic(bool) passthrough; /* kernel.passthrough until it failed */
+	int backing_fd;            /* root of the backing directory */
+	uint64_t backing_dev;
+	double backing_timeout_sec;
+	uint64_t small_file, private_min_free, full_timeout_usec;
+	unsigned int high_water_percent;
+	bool read_only, write_out;
+	unsigned int data_choice;  /* config's: 0 auto, 1 log, 2 private */
+	char temp_prefix[32];      /* ".cistern-tmp-xxxxxxxx-" */
+
+	pthread_mutex_t names;
+	pthread_mutex_t table;
+	struct node **buckets;
+	struct node *root;
+
+	pthread_mutex_t tick;      /* list of open private nodes, and the numbers below */
+	struct node *tick_head;
+	_Atomic(uint64_t) private_bytes; /* allocated by the private files on the list */
+
+	pthread_mutex_t room;      /* writers that wait for space */
+	pthread_cond_t room_cond;
+	uint64_t full_since_usec, progress_usec; /* 0: there is room; when a drain last gave some back */
+
+	pthread_mutex_t session;   /* drain session: inodes that could have been written since it began */
+	bool in_session;
+	uint64_t *busy;
+	size_t num_busy, cap_busy;
+
+	_Atomic(uint64_t) open_files, written_bytes, read_bytes, through_bytes, last_write_usec;
+};
+
+/* node.c */
+uint64_t core_now_usec(void); /* CLOCK_MONOTONIC */
+int64_t core_now_ns(void);    /* CLOCK_REALTIME */
+/* The node of a number that the kernel knows, with a reference. NULL: it does not (ESTALE). */
+struct node *node_get(struct core *c, uint64_t ino);
+void node_put(struct core *c, struct node *n);
+void node_ref(struct core *c, struct node *n);
+/* Find or make the node of an inode of the state, with a reference. */
+int node_of_state(struct core *c, const struct inode *in, struct node **ret);
+/* Find or make the node of an untouched backing file found as parent/name. */
+int node_of_backing(struct core *c, struct node *parent, const char *name, const struct stat *st, struct node **ret);
+void node_count_lookup(struct core *c, struct node *n); /* the kernel is about to be told of it */
+uint64_t node_backing_number(const struct core *c, uint64_t dev, uint64_t ino);
+#define NODE_CLEANUP __attribute__((cleanup(node_ref_cleanup)))
+struct node_ref { struct core *c; struct node *n; };
+void node_ref_cleanup(struct node_ref *r);
+static inline struct node_ref node_take(struct core *c, uint64_t ino)
+{
+	return (struct node_ref){ c, node_get(c, ino) };
+}
+
+/* overlay.c: names through the layers */
+/* The path in the backing directory, relative to its root. -ENOENT: there is none. */
+int overlay_path(struct core *c, struct node *n, char *out, size_t cap);
+int overlay_child_path(struct core *c, struct node *parent, const char *name, char *out, size_t cap);
+/* What parent/name is: 0 and a reference to its node; -ENOENT. ret_certain (may be NULL): no backing directory was asked. */
+int overlay_resolve(struct core *c, struct node *parent, const char *name, struct node **ret, bool *ret_certain);
+/* Make the state know n (and all above it). names must be held. */
+int overlay_adopt(struct core *c, struct node *n);
+/* The same, and that parent/name is one of its names (hard links of backing files). */
+int overlay_adopt_name(struct core *c, struct node *parent, const char *name, struct node *n);
+int overlay_adopt_locked(struct core *c, struct node *n); /* takes names itself */
+/* Open the backing file; waits a little when a drain is just moving it. fd or -errno. */
+int overlay_open(struct core *c, struct node *n, int flags);
+int overlay_stat(struct core *c, struct node *n, struct stat *ret);
+bool overlay_is_hidden(const char *name); /* ours, never shown */
+
+/* attr.c */
+/* Fill ret from the state or the backing file. in: the state's inode when the caller has it, else NULL. */
+int attr_fill(struct core *c, struct node *n, const struct inode *in, struct core_entry *ret);
+int attr_size(struct core *c, struct node *n, const struct inode *in, uint64_t *ret_size); /* node lock held */
+
+/* data.c, open.c, space.c, drain.c */
+int data_private_fd(struct core *c, struct node *n, const struct inode *in); /* borrowed descriptor; node lock held */
+int data_backing_fd(struct core *c, struct node *n, bool writable);          /* borrowed descriptor; node lock held */
+int data_truncate(struct core *c, struct node *n, uint64_t size);            /* takes the node's lock */
+void data_touched(struct core *c);
+/* dir: the directory where this open has just created n, else NULL. */
+int open_file(struct core *c, struct node *n, struct node *dir, int flags, struct core_open_reply *ret);
+bool open_wants_private(struct core *c, struct node *dir, int flags);
+/* Room for len more bytes of log? 0: go on. -ENOSPC: none, write through. Slows the caller down when it is scarce. */
+int space_wait(struct core *c, size_t len);
+ssize_t space_write_through(struct core *c, struct node *n, const void *buf, size_t len, uint64_t off);
+void space_signal(struct core *c);
+void drain_mark_busy(struct core *c, uint64_t ino); /* a private file that may be written from now on */
+void tick_add(struct core *c, struct node *n);
+void tick_remove(struct core *c, struct node *n);
+
+#endif

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * Room in the store. Past the high-water mark a drain is asked for; when room gets scarce writers are slowed down in
+ * proportion; when there is none they wait for the drain as long as it makes progress, and then write through to the
+ * backing file. Only when that is full as well does an application see ENOSPC.
+ */
+#include "fs/core/private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SPACE_SLACK_BYTES (2u << 20)   /* more than one write and its record ever need */
+#define SPACE_SLOW_FRACTION 16u        /* below 1/16 of the capacity writers are slowed */
+#define SPACE_SLOW_MAX_USEC 20000u
+#define SPACE_POLL_USEC 50000u
+
+static void slow_down(const struct store_space *sp)
+{
+	uint64_t scarce = sp->capacity_bytes / SPACE_SLOW_FRACTION;
+
+	if (sp->free_bytes < scarce)
+		usleep((useconds_t)(SPACE_SLOW_MAX_USEC * (scarce - sp->free_bytes) / scarce));
+}
+
+static bool have_room(struct core *c, size_t len, struct store_space *sp)
+{
+	/* An error of statvfs must not stop writers: the append itself says what is wrong. */
+	if (store_space(c->store, sp) < 0)
+		return true;
+	return sp->free_bytes >= len + SPACE_SLACK_BYTES || segment_free_in_open(c->segments) >= len;
+}
+
+/* room is held. Wait a moment; false when the patience for this spell of fullness has run out. */
+static bool wait_a_moment(struct core *c)
+{
+	uint64_t now = core_now_usec();
+
+	if (!c->full_since_usec)
+		c->full_since_usec = c->progress_usec = now;
+	if (now - c->progress_usec >= c->full_timeout_usec)
+		return false;
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += SPACE_POLL_USEC * 1000;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_nsec -= 1000000000;
+		until.tv_sec++;
+	}
+	pthread_cond_timedwait(&c->room_cond, &c->room, &until);
+	return true;
+}
+
+int space_wait(struct core *c, size_t len)
+{
+	struct store_space sp = { 0 };
+
+	if (have_room(c, len, &sp)) {
+		if (c->full_since_usec) {
+			pthread_mutex_lock(&c->room);
+			c->full_since_usec = 0;
+			pthread_mutex_unlock(&c->room);
+		}
+		if (sp.used_bytes * 100 >= sp.capacity_bytes * c->high_water_percent)
+			c->hooks.want_drain(false, c->hooks.arg);
+		slow_down(&sp);
+		return 0;
+	}
+	c->hooks.want_drain(true, c->hooks.arg);
+	pthread_mutex_lock(&c->room);
+	bool room;
+	while (!(room = have_room(c, len, &sp)) && wait_a_moment(c))
+		;
+	if (room)
+		c->full_since_usec = 0;
+	pthread_mutex_unlock(&c->room);
+	return room ? 0 : -ENOSPC;
+}
+
+void space_signal(struct core *c)
+{
+	pthread_mutex_lock(&c->room);
+	c->progress_usec = core_now_usec();
+	pthread_cond_broadcast(&c->room_cond);
+	pthread_mutex_unlock(&c->room);
+}
+
+/* A new file gets a backing file before its time, under a name that nobody sees. The node's lock is held exclusively. */
+static int make_backing(struct core *c, struct node *n)
+{
+	struct record rec = { .type = RECORD_PLACED, .flags = RECORD_F_UNPUBLISHED, .ino = n->ino, .parent = STATE_ROOT_INO };
+
+	snprintf(rec.name, sizeof(rec.name), "%s%" PRIu64, c->temp_prefix, n->ino);
+	int fd = openat(c->backing_fd, rec.name, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	int rc = store_commit(c->store, &rec);
+	if (rc < 0) {
+		close(fd);
+		unlinkat(c->backing_fd, rec.name, 0);
+		return rc;
+	}
+	int old = atomic_exchange(&n->backing_fd, fd);
+	if (old >= 0)
+		close(old);
+	n->backing_writable = true;
+	return 0;
+}
+
+static ssize_t through_locked(struct core *c, struct node *n, const void *buf, size_t len, uint64_t off)
+{
+	struct record rec = { .type = RECORD_THROUGH, .ino = n->ino, .off = off };
+	struct inode in;
+	int rc = state_inode(c->state, n->ino, &in);
+
+	if (rc < 0)
+		return rc;
+	if (in.flags & INODE_PRIVATE || in.flags & INODE_ORPHAN)
+		return -ENOSPC;
+	if (in.origin_name[0] == '\0')
+		rc = make_backing(c, n);
+	int fd = rc < 0 ? rc : data_backing_fd(c, n, true);
+	if (fd < 0)
+		return fd;
+	ssize_t done = pwrite(fd, buf, len, (off_t)off);
+	if (done < 0)
+		return -errno;
+	n->through_dirty = true;
+	rec.len = (uint64_t)done;
+	rc = store_commit(c->store, &rec);
+	if (rc < 0)
+		return rc;
+	c->through_bytes += (uint64_t)done;
+	return done;
+}
+
+ssize_t space_write_through(struct core *c, struct node *n, const void *buf, size_t len, uint64_t off)
+{
+	pthread_rwlock_wrlock(&n->lock);
+	ssize_t done = through_locked(c, n, buf, len, off);
+	pthread_rwlock_unlock(&n->lock);
+	return done;
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * Extended attributes. Until one is changed the backing file has them; with the first change the whole set moves into
+ * the store, so that from then on one side knows all of them.
+ */
+#include "fs/core/private.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+static bool store_has_all(const struct inode *in)
+{
+	return in->flags & (INODE_NEW | INODE_DIRTY_XATTR);
+}
+
+/* ACLs would have to be enforced by the kernel, which knows nothing of them here: refuse instead of ignoring. */
+static int check_name(const char *name)
+{
+	if (strncmp(name, "system.", 7) == 0)
+		return -EOPNOTSUPP;
+	return strlen(name) > XATTR_NAME_MAX ? -ERANGE : 0;
+}
+
+/* A path that the xattr calls, which have no "at" form here, can use. */
+static int proc_path(struct core *c, struct node *n, char *out, size_t cap)
+{
+	char path[PATH_MAX];
+	int rc = overlay_path(c, n, path, sizeof(path));
+
+	if (rc < 0)
+		return rc;
+	return snprintf(out, cap, "/proc/self/fd/%d/%s", c->backing_fd, path) >= (int)cap ? -ENAMETOOLONG : 0;
+}
+
+ssize_t core_getxattr(struct core *c, uint64_t ino, const char *name, void *out, size_t cap)
+{
+	struct node_ref r NODE_CLEANUP = node_take(c, ino);
+	char path[PATH_MAX + 32], value[RECORD_VALUE_MAX];
+	struct inode in;
+	size_t len;
+	int rc = check_name(name);
+
+	if (!r.n)
+		return -ESTALE;
+	if (rc < 0)
+		return rc;
+	if (r.n->known && state_inode(c->state, ino, &in) == 0 && store_has_all(&in)) {
+		rc = state_xattr(c->state, ino, name, value, sizeof(value), &len);
+		if (rc < 0)
+			return rc;
+		if (cap && len > cap)
+			return -ERANGE;
+		if (cap)
+			memcpy(out, value, len);
+		return (ssize_t)len;
+	}
+	rc = proc_path(c, r.n, path, sizeof(path));
+	if (rc < 0)
+		return rc == -ENOENT ? -ENODATA : rc;
+	ssize_t got = lgetxattr(path, name, out, cap);
+	return got < 0 ? -errno : got;
+}
+
+struct name_list {
+	char *out;
+	size_t cap, len;
+};
+
+static int add_name(const char *name, const void *val, size_t val_len, void *arg)
+{
+	struct name_list *l = arg;
+	size_t len = strlen(name) + 1;
+
+	(void)val, (void)val_len;
+	if (l->len + len <= l->cap)
+		memcpy(l->out + l->len, name, len);
+	l->len += len;
+	return 0;
+}
+
+static ssize_t list_backing(struct core *c, struct node *n, char *out, size_t cap)
+{
+	char path[PATH_MAX + 32];
+	int rc = proc_path(c, n, path, sizeof(path));
+
+	if (rc < 0)
+		return rc == -ENOENT ? 0 : rc;
+	ssize_t got = llistxattr(path, out, cap);
+	return got < 0 ? (errno == EOPNOTSUPP ? 0 : -errno) : got;
+}
+
+ssize_t core_listxattr(struct core *c, uint64_t ino, char *out, size_t cap)
+{
+	struct node_ref r NODE_CLEANUP = node_take(c, ino);
+	struct name_list l = { out, cap, 0 };
+	struct inode in;
+
+	if (!r.n)
+		return -ESTALE;
+	if (!r.n->known || state_inode(c->state, ino, &in) < 0 || !store_has_all(&in))
+		return list_backing(c, r.n, out, cap);
+	int rc = state_list_xattrs(c->state, ino, add_name, &l);
+	if (rc < 0)
+		return rc;
+	return cap && l.len > cap ? -ERANGE : (ssize_t)l.len;
+}
+
+static int commit_xattr(struct core *c, uint64_t ino, enum record_type type, const char *name, const void *value, size_t len)
+{
+	struct record rec = { .type = type, .ino = ino, .key = (const uint8_t *)name, .key_len = strlen(name),
+			      .value = value, .value_len = len };
+
+	return store_commit(c->store, &rec);
+}
+
+static int copy_one(struct core *c, struct node *n, const char *path, const char *name)
+{
+	char value[RECORD_VALUE_MAX];
+	ssize_t len = lgetxattr(path, name, value, sizeof(value));
+
+	if (check_name(name) < 0)
+		return 0;
+	return len < 0 ? -errno : commit_xattr(c, n->ino, RECORD_SETXATTR, name, value, (size_t)len);
+}
+
+/* names is held: bring the backing file's set into the store before it is changed for the first time. */
+static int take_over(struct core *c, struct node *n)
+{
+	char path[PATH_MAX + 32], list[XATTR_LIST_MAX];
+	struct inode in;
+	int rc = overlay_adopt(c, n);
+
+	if (rc == 0)
+		rc = state_inode(c->state, n->ino, &in);
+	if (rc < 0 || store_has_all(&in))
+		return rc;
+	rc = proc_path(c, n, path, sizeof(path));
+	if (rc < 0)
+		return rc;
+	ssize_t len = llistxattr(path, list, sizeof(list));
+	if (len < 0)
+		return errno == EOPNOTSUPP ? 0 : -errno;
+	for (ssize_t at = 0; at < len && rc == 0; at += (ssize_t)strlen(list + at) + 1)
+		rc = copy_one(c, n, path, list + at);
+	return rc;
+}
+
+static int change_xattr(struct core *c, struct node *n, const char *name, const void *value, size_t len, int flags, bool removal)
+{
+	char old[RECORD_VALUE_MAX];
+	size_t old_len;
+	int rc = take_over(c, n);
+
+	if (rc < 0)
+		return rc;
+	int there = state_xattr(c->state, n->ino, name, old, sizeof(old), &old_len);
+	if (there < 0 && there != -ENODATA)
+		return there;
+	if (there == 0 && flags & XATTR_CREATE)
+		return -EEXIST;
+	if (there == -ENODATA && (removal || flags & XATTR_REPLACE))
+		return -ENODATA;
+	return commit_xattr(c, n->ino, removal ? RECORD_REMOVEXATTR : RECORD_SETXATTR, name, value, len);
+}
+
+static int set_or_remove(struct core *c, uint64_t ino, const char *name, const void *value, size_t len, int flags, bool removal)
+{
+	struct node_ref r NODE_CLEANUP = node_take(c, ino);
+	int rc = check_name(name);
+
+	if (!r.n)
+		return -ESTALE;
+	if (rc == 0 && c->read_only)
+		rc = -EROFS;
+	if (rc == 0 && len > RECORD_VALUE_MAX)
+		rc = -E2BIG;
+	if (rc < 0)
+		return rc;
+	pthread_mutex_lock(&c->names);
+	rc = change_xattr(c, r.n, name, value, len, flags, removal);
+	pthread_mutex_unlock(&c->names);
+	if (rc == 0)
+		data_touched(c);
+	return rc;
+}
+
+int core_setxattr(struct core *c, uint64_t ino, const char *name, const void *value, size_t len, int flags)
+{
+	return set_or_remove(c, ino, name, value, len, flags, false);
+}
+
+int core_removexattr(struct core *c, uint64_t ino, const char *name)
+{
+	return set_or_remove(c, ino, name, NULL, 0, 0, true);
+}
