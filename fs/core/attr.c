@@ -193,6 +193,7 @@ static int set_private_mtime(struct core *c, struct node *n, int64_t mtime_ns)
 	if (state_inode(c->state, n->ino, &in) == 0 && in.flags & INODE_PRIVATE) {
 		int fd = data_private_fd(c, n, &in);
 		rc = fd < 0 ? fd : futimens(fd, times) < 0 ? -errno : 0;
+		drain_mark_busy(c, n->ino);
 	}
 	pthread_rwlock_unlock(&n->lock);
 	return rc;

@@ -143,16 +143,16 @@ static ssize_t write_private(struct core *c, struct node *n, const struct inode 
 
 	if (fd < 0)
 		return fd;
-	drain_mark_busy(c, n->ino);
-	while (done < len) {
+	int err = 0;
+	while (done < len && err == 0) {
 		ssize_t put = pwrite(fd, (const char *)buf + done, len - done, (off_t)(off + done));
-		if (put < 0 && errno == EINTR)
-			continue;
-		if (put < 0)
-			return done ? (ssize_t)done : -errno;
-		done += (size_t)put;
+		if (put >= 0)
+			done += (size_t)put;
+		else if (errno != EINTR)
+			err = -errno;
 	}
-	return (ssize_t)done;
+	drain_mark_busy(c, n->ino);
+	return done ? (ssize_t)done : err;
 }
 
 static ssize_t write_shared(struct core *c, struct node *n, const void *buf, size_t len, uint64_t off)
@@ -216,8 +216,9 @@ static int truncate_locked(struct core *c, struct node *n, uint64_t size)
 	int fd = data_private_fd(c, n, &in);
 	if (fd < 0)
 		return fd;
+	rc = ftruncate(fd, (off_t)size) < 0 ? -errno : 0;
 	drain_mark_busy(c, n->ino);
-	return ftruncate(fd, (off_t)size) < 0 ? -errno : 0;
+	return rc;
 }
 
 int data_truncate(struct core *c, struct node *n, uint64_t size)
@@ -309,8 +310,9 @@ static int fallocate_locked(struct core *c, struct node *n, int mode, uint64_t o
 	int fd = data_private_fd(c, n, &in);
 	if (fd < 0)
 		return fd;
+	rc = fallocate(fd, mode, (off_t)off, (off_t)len) < 0 ? -errno : 0;
 	drain_mark_busy(c, n->ino);
-	return fallocate(fd, mode, (off_t)off, (off_t)len) < 0 ? -errno : 0;
+	return rc;
 }
 
 int core_fallocate(struct core *c, struct core_file *file, int mode, uint64_t off, uint64_t len)

@@ -16,6 +16,12 @@
 #define TICK_MAX_FILES 256
 #define TICK_CHUNK (8u << 20)   /* write-out begins in pieces of this size */
 
+/*
+ * A change of a private file is marked after it was made, still under the node's lock. Either the session began before the mark,
+ * then the mark counts; or after it, then the session's snapshot is newer than the change. DRAINED takes the node's lock, so it
+ * comes before the change or after the mark.
+ */
+
 /* session is held */
 static void busy_add(struct core *c, uint64_t ino)
 {
@@ -110,24 +116,29 @@ static int drained_locked(struct core *c, struct node *n, struct record *rec)
 	struct inode in;
 	bool was_new = state_inode(c->state, rec->ino, &in) == 0 && in.flags & INODE_NEW;
 
-	if (is_busy(c, rec->ino) || (n && n->pass_opens > 0))
+	if (is_busy(c, rec->ino) || n->pass_opens > 0)
 		rec->flags |= RECORD_F_KEEP_PRIVATE;
 	int rc = store_commit(c->store, rec);
-	if (rc == 0 && n)
+	if (rc == 0)
 		drop_stale(c, n, was_new);
 	return rc;
 }
 
 static int step_drained(struct core *c, struct record *rec)
 {
-	struct node_ref r NODE_CLEANUP = node_take(c, rec->ino);
+	struct node_ref r NODE_CLEANUP = { c, NULL };
+	struct inode in;
 
-	if (r.n)
-		pthread_rwlock_wrlock(&r.n->lock);
-	int rc = drained_locked(c, r.n, rec);
-	if (r.n)
-		pthread_rwlock_unlock(&r.n->lock);
-	if (rc == 0 && r.n)
+	/* The node is made if need be, so that its lock keeps an open of the file away from the step. */
+	int rc = state_inode(c->state, rec->ino, &in);
+	if (rc == 0)
+		rc = node_of_state(c, &in, &r.n);
+	if (rc < 0)
+		return rc == -ENOENT ? store_commit(c->store, rec) : rc;
+	pthread_rwlock_wrlock(&r.n->lock);
+	rc = drained_locked(c, r.n, rec);
+	pthread_rwlock_unlock(&r.n->lock);
+	if (rc == 0)
 		c->hooks.invalidate(rec->ino, false, c->hooks.arg);
 	space_signal(c);
 	return rc;

@@ -28,6 +28,7 @@ static int forget_vanished(struct core *c, struct node *parent, const char *name
 	pthread_mutex_lock(&c->names);
 	int rc = store_commit(c->store, &rec);
 	pthread_mutex_unlock(&c->names);
+	n->known = false;
 	return rc < 0 ? rc : -ENOENT;
 }
 

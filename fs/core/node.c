@@ -195,6 +195,27 @@ static bool same_file(const struct node *n, const struct stat *st)
 	return n->backing_dev == st->st_dev && n->backing_ino == st->st_ino && n->type == (st->st_mode & S_IFMT);
 }
 
+/* A number whose file had vanished is found again: it has a place once more. */
+static int settle(struct core *c, struct node *n, struct node *parent, const char *name)
+{
+	char *copy = strdup(name);
+
+	if (!copy)
+		return -ENOMEM;
+	pthread_mutex_lock(&c->table);
+	bool settled = n->known || n->origin_parent;
+	if (!settled) {
+		parent->refs++;
+		n->origin_parent = parent;
+		char *old = n->origin_name;
+		n->origin_name = copy;
+		copy = old;
+	}
+	pthread_mutex_unlock(&c->table);
+	free(copy);
+	return 0;
+}
+
 int node_of_backing(struct core *c, struct node *parent, const char *name, const struct stat *st, struct node **ret)
 {
 	/* Numbers of two devices can meet, and a file system may reuse one: go on to the next number then. */
@@ -205,7 +226,7 @@ int node_of_backing(struct core *c, struct node *parent, const char *name, const
 
 		if (n && same_file(n, st)) {
 			*ret = n;
-			return 0;
+			return n->known || n->origin_parent ? 0 : settle(c, n, parent, name);
 		}
 		if (n) {
 			node_put(c, n);

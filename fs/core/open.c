@@ -131,7 +131,6 @@ static int choose(struct core *c, struct node *n, bool created, struct core_file
 	if (in && !(in->flags & INODE_PRIVATE) && !created && may_become_private(c, n, in, file->flags))
 		(void)make_private(c, n, in); /* without one the log takes it */
 	if (n->pass_opens > 0 || (in && in->flags & INODE_PRIVATE)) {
-		drain_mark_busy(c, n->ino);
 		if (register_private(c, n, in) == 0) {
 			reply_pass(n, file, ret);
 			return 0;
@@ -174,6 +173,8 @@ int open_file(struct core *c, struct node *n, struct node *dir, int flags, struc
 		n->writers += is_writable(flags);
 		if (file->pass || is_writable(flags))
 			tick_add(c, n);
+		if (file->pass)
+			drain_mark_busy(c, n->ino); /* after tick_add: a session that begins in between sees the list */
 	}
 	pthread_rwlock_unlock(&n->lock);
 	if (rc < 0) {

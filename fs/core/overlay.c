@@ -43,6 +43,8 @@ int overlay_path(struct core *c, struct node *n, char *out, size_t cap)
 	}
 	if (n->known)
 		return state_backing_path(c->state, n->ino, out, cap);
+	if (!n->origin_parent)
+		return -ENOENT; /* it vanished from the backing directory */
 	int rc = overlay_path(c, n->origin_parent, out, cap);
 	return rc < 0 ? rc : append_component(out, cap, n->origin_name);
 }
@@ -221,6 +223,8 @@ int overlay_adopt(struct core *c, struct node *n)
 {
 	if (n->known)
 		return 0;
+	if (!n->origin_parent)
+		return -ESTALE;
 	int rc = overlay_adopt(c, n->origin_parent);
 	if (rc < 0)
 		return rc;

@@ -110,6 +110,18 @@ static int make_backing(struct core *c, struct node *n)
 	return 0;
 }
 
+/* A file without a name has nowhere to be drained to: its bytes need a place only as long as it is open. */
+static int make_nameless(struct core *c, struct node *n)
+{
+	int fd = openat(c->backing_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+	if (fd < 0)
+		return errno == EOPNOTSUPP || errno == EISDIR ? -ENOSPC : -errno;
+	n->backing_fd = fd;
+	n->backing_writable = true;
+	return 0;
+}
+
 static ssize_t through_locked(struct core *c, struct node *n, const void *buf, size_t len, uint64_t off)
 {
 	struct record rec = { .type = RECORD_THROUGH, .ino = n->ino, .off = off };
@@ -118,10 +130,10 @@ static ssize_t through_locked(struct core *c, struct node *n, const void *buf, s
 
 	if (rc < 0)
 		return rc;
-	if (in.flags & INODE_PRIVATE || in.flags & INODE_ORPHAN)
+	if (in.flags & INODE_PRIVATE)
 		return -ENOSPC;
-	if (in.origin_name[0] == '\0')
-		rc = make_backing(c, n);
+	if (in.origin_name[0] == '\0' && n->backing_fd < 0)
+		rc = in.flags & INODE_ORPHAN ? make_nameless(c, n) : make_backing(c, n);
 	int fd = rc < 0 ? rc : data_backing_fd(c, n, true);
 	if (fd < 0)
 		return fd;
