@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Frames over the store's socket. A frame is sent and received whole, before a deadline; after a failure in the middle
+ * of one the connection is of no use and must be closed.
+ *
+ * A socket's address has room for 107 bytes of path, a store's path may be longer: then the socket is named through
+ * the directory's descriptor in /proc. The socket's file lies in the store, whose lock decides who may replace it: call
+ * wire_listen() only with the lock.
+ */
+#include "format/wire/wire.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "format/wire/frame.h"
+
+#define BACKLOG 64
+
+/* ---- frames ---- */
+
+static uint64_t now_usec(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* deadline 0: none. */
+static int wait_for(int fd, short events, uint64_t deadline)
+{
+	struct pollfd p = { .fd = fd, .events = events };
+	uint64_t now;
+	int ms, r;
+
+	for (;;) {
+		ms = -1;
+		if (deadline) {
+			now = now_usec();
+			if (now >= deadline)
+				return -ETIMEDOUT;
+			ms = deadline - now >= 1000000000 ? 1000000 : (int)((deadline - now + 999) / 1000);
+		}
+		r = poll(&p, 1, ms);
+		if (r > 0)
+			return 0;
+		if (r < 0 && errno != EINTR)
+			return -errno;
+	}
+}
+
+/* What is left of the two parts after n bytes have gone. */
+static void advance(struct iovec iov[2], size_t n)
+{
+	for (int i = 0; i < 2; i++) {
+		size_t part = n < iov[i].iov_len ? n : iov[i].iov_len;
+
+		iov[i].iov_base = (uint8_t *)iov[i].iov_base + part;
+		iov[i].iov_len -= part;
+		n -= part;
+	}
+}
+
+int wire_send(int fd, const struct wire_msg *m)
+{
+	uint8_t header[WIRE_HEADER_BYTES], nothing = 0;
+	struct iovec iov[2] = { { header, sizeof(header) }, { m->body.data ? m->body.data : &nothing, m->body.len } };
+	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = 2 };
+	ssize_t n;
+	int r;
+
+	if (!buf_ok(&m->body))
+		return -ENOMEM;
+	if (m->body.len > WIRE_MAX_BYTES)
+		return -E2BIG;
+	wire_encode_header(m, header);
+	while (iov[0].iov_len + iov[1].iov_len) {
+		n = sendmsg(fd, &msg, MSG_NOSIGNAL);
+		if (n >= 0) {
+			advance(iov, (size_t)n);
+			continue;
+		}
+		if (errno == EINTR)
+			continue;
+		if (errno != EAGAIN)
+			return errno == EPIPE ? -ECONNRESET : -errno;
+		r = wait_for(fd, POLLOUT, 0);
+		if (r)
+			return r;
+	}
+	return 0;
+}
+
+static int recv_exact(int fd, uint8_t *buf, size_t len, uint64_t deadline)
+{
+	ssize_t n;
+	int r;
+
+	while (len) {
+		r = wait_for(fd, POLLIN, deadline);
+		if (r)
+			return r;
+		n = recv(fd, buf, len, MSG_DONTWAIT);
+		if (n == 0)
+			return -ECONNRESET;
+		if (n < 0 && errno != EINTR && errno != EAGAIN)
+			return -errno;
+		if (n > 0) {
+			buf += n;
+			len -= (size_t)n;
+		}
+	}
+	return 0;
+}
+
+int wire_recv(int fd, struct wire_msg *m, uint64_t timeout_usec)
+{
+	uint64_t deadline = timeout_usec ? now_usec() + timeout_usec : 0;
+	uint8_t bytes[WIRE_HEADER_BYTES];
+	struct wire_header h;
+	int r = recv_exact(fd, bytes, sizeof(bytes), deadline);
+
+	if (!r)
+		r = wire_decode_header(bytes, &h);
+	if (r)
+		return r;
+	buf_reset(&m->body);
+	buf_zeros(&m->body, h.len);
+	if (!buf_ok(&m->body))
+		return -ENOMEM;
+	r = recv_exact(fd, m->body.data, h.len, deadline);
+	if (!r)
+		r = wire_check_body(&h, m->body.data, m->body.len);
+	if (r) {
+		buf_reset(&m->body);
+		return r;
+	}
+	m->type = h.type;
+	return 0;
+}
+
+static int say(struct cistern_error *err, int code)
+{
+	const char *why = code == -ETIMEDOUT         ? "it did not answer in time; it may still be at it"
+			  : code == -ECONNRESET      ? "it closed the connection: it has ended, see its log"
+			  : code == -EPROTONOSUPPORT ? "it is of a newer version: use the tools of that version"
+			  : code == -EBADMSG ? "its answer makes no sense: are tool and daemon of the same version?"
+					     : strerror(-code);
+
+	return cistern_error_set(err, code, "daemon: %s", why);
+}
+
+int wire_call(int fd, const struct wire_msg *request, struct wire_msg *reply, uint64_t timeout_usec,
+	struct cistern_error *err)
+{
+	char text[CISTERN_ERROR_TEXT_BYTES];
+	int64_t status = 0;
+	int r = wire_send(fd, request);
+
+	if (!r)
+		r = wire_recv(fd, reply, timeout_usec);
+	if (!r && (reply->type != WIRE_REPLY || !wire_get_i64(reply, WIRE_STATUS, &status) || status > 0 ||
+			  status < -4095))
+		r = -EBADMSG;
+	if (r)
+		return say(err, r);
+	if (status == 0)
+		return 0;
+	if (!wire_get_str(reply, WIRE_TEXT, 0, text, sizeof(text)) || !text[0])
+		return cistern_error_set(err, (int)status, "daemon: %s", strerror((int)-status));
+	return cistern_error_set(err, (int)status, "%s", text);
+}
+
+/* ---- the socket's file ---- */
+
+/*
+ * The address of the store's socket. *ret_dirfd: keep it open while the address is in use, then close it; it names the
+ * directory when its path is too long.
+ */
+static int make_address(const char *store_path, struct sockaddr_un *ret, int *ret_dirfd)
+{
+	int n, fd = open(store_path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	*ret = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	n = snprintf(ret->sun_path, sizeof(ret->sun_path), "%s/" WIRE_SOCKET, store_path);
+	if (n < 0 || (size_t)n >= sizeof(ret->sun_path))
+		n = snprintf(ret->sun_path, sizeof(ret->sun_path), "/proc/self/fd/%d/" WIRE_SOCKET, fd);
+	if (n < 0 || (size_t)n >= sizeof(ret->sun_path)) {
+		close(fd);
+		return -ENAMETOOLONG;
+	}
+	*ret_dirfd = fd;
+	return 0;
+}
+
+static int new_socket(void)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	return fd < 0 ? -errno : fd;
+}
+
+static int connect_to(int fd, const struct sockaddr_un *address)
+{
+	struct pollfd p = { .fd = fd, .events = POLLOUT };
+	socklen_t len = sizeof(int);
+	int r = 0;
+
+	if (connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0)
+		return 0;
+	if (errno != EINTR)
+		return -errno;
+	while (poll(&p, 1, -1) < 0) /* interrupted: it goes on by itself */
+		if (errno != EINTR)
+			return -errno;
+	return getsockopt(fd, SOL_SOCKET, SO_ERROR, &r, &len) < 0 ? -errno : -r;
+}
+
+int wire_connect(const char *store_path, struct cistern_error *err)
+{
+	struct sockaddr_un address;
+	int dirfd = -1, fd, r = make_address(store_path, &address, &dirfd);
+
+	if (r)
+		return cistern_error_set(err, r, "%s: %s", store_path, strerror(-r));
+	fd = new_socket();
+	r = fd < 0 ? fd : connect_to(fd, &address);
+	close(dirfd);
+	if (!r)
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	if (r == -ENOENT || r == -ECONNREFUSED)
+		return cistern_error_set(err, r, "%s: no daemon serves this store: mount it first", store_path);
+	return cistern_error_set(err, r, "%s/" WIRE_SOCKET ": cannot be connected to: %s", store_path, strerror(-r));
+}
+
+/* A dead daemon's socket goes; anything else of that name stays, and is in the way. */
+static int remove_old(int dirfd)
+{
+	struct stat st;
+
+	if (fstatat(dirfd, WIRE_SOCKET, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	if (!S_ISSOCK(st.st_mode))
+		return -EEXIST;
+	return unlinkat(dirfd, WIRE_SOCKET, 0) == 0 || errno == ENOENT ? 0 : -errno;
+}
+
+int wire_listen(const char *store_path, struct cistern_error *err)
+{
+	struct sockaddr_un address;
+	int dirfd = -1, fd = -1, r = make_address(store_path, &address, &dirfd);
+
+	if (!r)
+		r = remove_old(dirfd);
+	if (!r) {
+		fd = new_socket();
+		r = fd < 0 ? fd : 0;
+	}
+	/* The mode of the socket becomes that of its file, less the umask: it is never open to others, not for a moment. */
+	if (!r && (fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+			  listen(fd, BACKLOG) < 0))
+		r = -errno;
+	if (dirfd >= 0)
+		close(dirfd);
+	if (!r)
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	return cistern_error_set(err, r, "%s/" WIRE_SOCKET ": cannot be listened on: %s", store_path, strerror(-r));
+}
