@@ -16,36 +16,37 @@
 #include "format/segment/segment.h"
 
 #define STORE_FORMAT_VERSION 1u
-#define STORE_UUID_BYTES 16
-#define STORE_PATH_MAX 4096
+#define STORE_UUID_BYTES     16
+#define STORE_PATH_MAX       4096
 
 struct superblock {
 	uint32_t version;
 	uint8_t uuid[STORE_UUID_BYTES];
-	char job[256];               /* job id, "" when none */
-	uint32_t node_index, num_nodes; /* numbers given at first assembly; 0 of 1 until then */
-	char backing[STORE_PATH_MAX]; /* absolute, resolved */
+	char job[256];                   /* job id, "" when none */
+	uint32_t node_index, num_nodes;  /* numbers given at first assembly; 0 of 1 until then */
+	char backing[STORE_PATH_MAX];    /* absolute, resolved */
 	char mountpoint[STORE_PATH_MAX]; /* of the last mount */
 	int64_t created_ns;
-	uint32_t uid;                /* owner */
+	uint32_t uid; /* owner */
 };
 
 struct store;
 
 enum store_mode {
-	STORE_CREATE_OR_OPEN,  /* the daemon: makes an empty or missing directory into a store */
-	STORE_OPEN,            /* read-write, must exist (fsck --repair) */
-	STORE_READ_ONLY,       /* tools; no lock is taken; a live store is refused with -EBUSY unless snapshot is set */
-	STORE_REBUILD,         /* read-write, index rebuilt from the journal */
+	STORE_CREATE_OR_OPEN, /* the daemon: makes an empty or missing directory into a store */
+	STORE_OPEN,           /* read-write, must exist (fsck --repair) */
+	STORE_READ_ONLY,      /* tools; no lock is taken; a live store is refused with -EBUSY unless snapshot is set */
+	STORE_REBUILD,        /* read-write, index rebuilt from the journal */
 };
 
 struct store_options {
 	enum store_mode mode;
-	const char *backing;      /* CREATE: recorded; later opens: must agree when not NULL (-EINVAL names both) */
-	const char *mountpoint;   /* recorded when not NULL */
-	const char *snapshot;     /* READ_ONLY of a live store: name of an index snapshot in it, "snap-N" */
-	struct io *io;            /* tests: a simulated disk (owned by the caller); NULL: the real directory */
-	const char *index_path;   /* tests: where RocksDB goes; NULL: STORE/index */
+	const char *backing;    /* CREATE: recorded; later opens: must agree when not NULL (-EINVAL names both) */
+	const char *mountpoint; /* recorded when not NULL */
+	const char *snapshot;   /* READ_ONLY of a live store: name of an index snapshot in it, "snap-N" */
+	struct io *io;          /* tests: a simulated disk (owned by the caller); NULL: the real directory */
+	const char *index_path; /* tests: where RocksDB goes; NULL: STORE/index */
+	const uint8_t *boot_id; /* tests: 16 bytes, another one = the machine was restarted; NULL: ask the kernel */
 	uint64_t segment_size, journal_size, index_memory, capacity, reserve; /* 0 = defaults of config */
 	bool write_out;
 };
@@ -56,7 +57,7 @@ struct store_options {
  * empty), -EINVAL (of another backing directory), -ENOENT, system errors. Never overwrites anything.
  */
 int store_open(const char *path, const struct store_options *opt, struct store **ret, struct state_report *ret_report,
-	       struct cistern_error *err);
+	struct cistern_error *err);
 /* Good order: everything durable, checkpoint, lock released. NULL is fine. */
 int store_close(struct store *s);
 void store_abandon(struct store *s); /* releases memory and lock as a crash would leave the disk */
@@ -71,9 +72,18 @@ int store_read_superblock(const char *path, struct superblock *ret, struct ciste
 int store_holder(const char *path, pid_t *ret_pid);
 void store_uuid_text(const uint8_t uuid[STORE_UUID_BYTES], char out[37]);
 
-/* Payload into the log: appends and fills rec (WRITE: off, len set by the caller) and commits it. *buf is len <= 1 MiB bytes. */
+/*
+ * state_commit() for a store that is open: all who change it use this one. It keeps the books that say what must be synced
+ * and what may be given back.
+ */
+int store_commit(struct store *s, struct record *rec);
+/* Payload into the log: appends it and commits a WRITE. buf is len <= 1 MiB bytes. -ENOSPC: the store is full, nothing done. */
 int store_write(struct store *s, uint64_t ino, uint32_t gen, uint64_t off, const void *buf, size_t len);
-/* Everything written or changed so far is durable (group commit: one caller syncs for all who wait). */
+/*
+ * Everything written or changed so far is durable (group commit: one caller syncs for all who wait), but for private
+ * segments (segment_sync_private). No device is touched when nothing is new. After a failure it fails for ever: what
+ * the kernel did with the pages that it could not write is not known.
+ */
 int store_sync(struct store *s);
 /*
  * Read of what the store has of [off, off + len): fills buf for LOG and HOLE extents, and calls base(off, len, buf + ..., arg)
@@ -81,16 +91,27 @@ int store_sync(struct store *s);
  * below the file's size. Not for private inodes. Checks CRCs of wholly read payloads when check is set (-EBADMSG).
  */
 int store_read(struct store *s, const struct inode *in, uint64_t off, size_t len, void *buf, bool check,
-	       int (*base)(uint64_t off, size_t len, void *buf, void *arg), void *arg, struct cistern_error *err);
+	int (*base)(uint64_t off, size_t len, void *buf, void *arg), void *arg, struct cistern_error *err);
+
+/*
+ * Between the two no payload is punched or deleted. For those who find payload through the state and read it by
+ * themselves, and for those who append to segments and commit by themselves (from segment_append to store_commit). Short;
+ * nothing slow in between; not nested, and no store_read, store_write, store_maintain or store_close within.
+ */
+void store_read_begin(struct store *s);
+void store_read_end(struct store *s);
 
 /* Space. */
 struct store_space {
-	uint64_t capacity_bytes;  /* what the store may hold: the setting, or what its file system gave, less reserve */
-	uint64_t used_bytes;      /* segments, private segments, journal */
-	uint64_t free_bytes;      /* min(capacity - used, free on the file system - reserve), not below 0 */
+	uint64_t capacity_bytes; /* what the store may hold: the setting, or what its file system gave, less reserve */
+	uint64_t used_bytes;     /* segments, private segments, journal */
+	uint64_t free_bytes;     /* min(capacity - used, free on the file system - reserve), not below 0 */
 };
 int store_space(struct store *s, struct store_space *ret);
-/* While pinned, nothing that was freed after the pin is punched or deleted, except by DRAINED. Nests. */
+/*
+ * While pinned, nothing that was freed after the pin is punched or deleted, except by DRAINED. Nests. Pin before you make a
+ * snapshot: its readers follow extents that were freed since.
+ */
 void store_pin(struct store *s);
 void store_unpin(struct store *s);
 /* Give back what may be given back (after making it durable); checkpoint and compact when due. Called by a background thread. */

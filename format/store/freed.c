@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Giving space back. The state tells us, under its lock, which payload ranges nothing refers to any more; they wait here
+ * until
+ *   - the record that freed them, and the payload that took their place, are durable: before that, a loss of power
+ *     could bring the old state back, and it needs the old bytes;
+ *   - no pin that was there when they were freed is left (a reader of an index snapshot may still go to them), unless
+ *     a DRAINED record freed them: then their bytes are in the backing file.
+ *
+ * Readers find extents and read them under the gate. The gate is taken exclusively for a moment after a batch has been
+ * chosen: whoever had found one of the ranges before has left by then, and nobody finds it afterwards. The slow calls
+ * come after it. In that moment it is also decided which segments are dead: no live bytes, not open for appends, and no
+ * append on its way, because those hold the gate.
+ *
+ * The segment with the highest number is never removed, though it may be emptied: so numbers are never used twice, and
+ * with them no place in the log.
+ */
+#include "format/store/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define QUEUE_MAX         (4u << 20) /* entries; beyond, ranges wait for their whole segment */
+#define SYNC_BYTES        (64u << 20)
+#define SYNC_USEC         1000000
+#define COUNT_MAX         (4u << 20) /* a private segment says nothing of its size */
+#define SEGMENTS_PER_GATE 256u
+
+int freed_init(struct freed_queue *q)
+{
+	int r = -pthread_mutex_init(&q->mutex, NULL);
+
+	if (r)
+		return r;
+	r = -pthread_mutex_init(&q->drain_mutex, NULL);
+	if (r)
+		pthread_mutex_destroy(&q->mutex);
+	return r;
+}
+
+void freed_destroy(struct freed_queue *q)
+{
+	pthread_mutex_destroy(&q->drain_mutex);
+	pthread_mutex_destroy(&q->mutex);
+	free(q->ranges);
+	free(q->dead);
+}
+
+static bool grow(struct freed_queue *q)
+{
+	size_t cap = q->cap ? q->cap * 2 : 64;
+	struct freed_range *larger;
+
+	if (q->num < q->cap)
+		return true;
+	larger = cap > QUEUE_MAX ? NULL : reallocarray(q->ranges, cap, sizeof(*larger));
+	if (!larger)
+		return false;
+	q->ranges = larger;
+	q->cap = cap;
+	return true;
+}
+
+/* Joins it to the last one when it continues that. */
+static bool join(struct freed_queue *q, const struct freed_range *f)
+{
+	struct freed_range *last = q->num ? &q->ranges[q->num - 1] : NULL;
+
+	if (!last || last->segment != f->segment || last->held != f->held || last->off + last->len != f->off)
+		return false;
+	last->len += f->len;
+	if (last->seq < f->seq)
+		last->seq = f->seq;
+	return true;
+}
+
+void freed_push(uint32_t segment, uint64_t off, uint64_t len, uint64_t seq, void *arg)
+{
+	struct store *s = arg;
+	struct freed_queue *q = &s->freed;
+	struct freed_range f = {
+		.off = off, .len = len, .seq = seq, .segment = segment, .since_usec = store_now_usec()
+	};
+	bool drained = atomic_load(&q->draining) && pthread_equal(q->drain_thread, pthread_self());
+
+	if (f.len > FREED_WHOLE / 2 - off)
+		f.len = FREED_WHOLE / 2 - off; /* "the rest", and sums that cannot overflow */
+	pthread_mutex_lock(&q->mutex);
+	f.held = q->pins > 0 && !drained;
+	if (q->open && !join(q, &f)) {
+		if (grow(q))
+			q->ranges[q->num++] = f;
+		else
+			q->lossy = true;
+	}
+	if (q->open)
+		q->bytes += f.len < COUNT_MAX ? f.len : COUNT_MAX;
+	pthread_mutex_unlock(&q->mutex);
+}
+
+/* freed_push is called by the thread that commits, so it can tell this commit's ranges from others'. */
+int freed_commit_drained(struct store *s, struct record *rec)
+{
+	struct freed_queue *q = &s->freed;
+	int r;
+
+	pthread_mutex_lock(&q->drain_mutex);
+	q->drain_thread = pthread_self();
+	atomic_store(&q->draining, true);
+	r = state_commit(s->state, rec);
+	atomic_store(&q->draining, false);
+	pthread_mutex_unlock(&q->drain_mutex);
+	return r;
+}
+
+void store_pin(struct store *s)
+{
+	pthread_mutex_lock(&s->freed.mutex);
+	s->freed.pins++;
+	pthread_mutex_unlock(&s->freed.mutex);
+}
+
+void store_unpin(struct store *s)
+{
+	struct freed_queue *q = &s->freed;
+	size_t i;
+
+	pthread_mutex_lock(&q->mutex);
+	if (q->pins > 0 && --q->pins == 0)
+		for (i = 0; i < q->num; i++)
+			q->ranges[i].held = false;
+	pthread_mutex_unlock(&q->mutex);
+}
+
+/* Is it worth a sync to be able to give something back? */
+static bool wants_sync(struct freed_queue *q, uint64_t durable)
+{
+	int64_t now = store_now_usec();
+	bool wants = false;
+	size_t i;
+
+	pthread_mutex_lock(&q->mutex);
+	for (i = 0; !wants && i < q->num; i++)
+		wants = !q->ranges[i].held && q->ranges[i].seq > durable &&
+			(q->bytes >= SYNC_BYTES || now - q->ranges[i].since_usec >= SYNC_USEC);
+	pthread_mutex_unlock(&q->mutex);
+	return wants;
+}
+
+/* Moves what may be given back now to the end of the queue and copies it from there. */
+static int take_ready(struct freed_queue *q, uint64_t durable, struct freed_range **ret, size_t *ret_num)
+{
+	size_t i, kept = 0, num = 0;
+
+	pthread_mutex_lock(&q->mutex);
+	*ret = q->num ? calloc(q->num, sizeof(**ret)) : NULL;
+	if (q->num && !*ret) {
+		pthread_mutex_unlock(&q->mutex);
+		return -ENOMEM;
+	}
+	for (i = 0; i < q->num; i++)
+		if (!q->ranges[i].held && q->ranges[i].seq <= durable)
+			(*ret)[num++] = q->ranges[i];
+		else
+			q->ranges[kept++] = q->ranges[i];
+	q->num = kept;
+	if (kept == 0)
+		q->bytes = 0;
+	pthread_mutex_unlock(&q->mutex);
+	*ret_num = num;
+	return 0;
+}
+
+static int compare(const void *a, const void *b)
+{
+	const struct freed_range *x = a, *y = b;
+
+	if (x->segment != y->segment)
+		return x->segment < y->segment ? -1 : 1;
+	return x->off < y->off ? -1 : x->off > y->off;
+}
+
+/* Sorted, neighbours joined: a block that several ranges share can be punched when they are one. */
+static size_t merge(struct freed_range *f, size_t num)
+{
+	size_t i, out = 0;
+
+	if (num > 1)
+		qsort(f, num, sizeof(*f), compare);
+	for (i = 1; i < num; i++)
+		if (f[i].segment == f[out].segment && f[i].off <= f[out].off + f[out].len) {
+			uint64_t end = f[i].off + f[i].len;
+
+			if (end > f[out].off + f[out].len)
+				f[out].len = end - f[out].off;
+		} else {
+			f[++out] = f[i];
+		}
+	return num ? out + 1 : 0;
+}
+
+static bool is_dead(struct store *s, uint32_t segment)
+{
+	uint64_t live = 0;
+	int r = state_segment_live(s->state, segment, &live);
+
+	return r == -ENOENT || (r == 0 && live == 0);
+}
+
+/* Dead, and may it go? Called with the gate held exclusively. */
+static bool removable(struct store *s, uint32_t segment)
+{
+	return segment < atomic_load(&s->max_segment) && !segment_is_open_for_append(s->segments, segment);
+}
+
+static void remember_dead(struct freed_queue *q, uint32_t segment)
+{
+	uint32_t *larger;
+	size_t i;
+
+	for (i = 0; i < q->num_dead; i++)
+		if (q->dead[i] == segment)
+			return;
+	if (q->num_dead == q->cap_dead) {
+		larger = reallocarray(q->dead, q->cap_dead * 2 + 8, sizeof(*larger));
+		if (!larger)
+			return; /* it goes at the next open */
+		q->dead = larger;
+		q->cap_dead = q->cap_dead * 2 + 8;
+	}
+	q->dead[q->num_dead++] = segment;
+}
+
+static int punch_all(struct store *s, const struct freed_range *f, size_t num)
+{
+	size_t i;
+	int r = 0, e;
+
+	for (i = 0; i < num; i++) {
+		e = segment_punch(s->segments, f[i].segment, f[i].off, f[i].len);
+		r = r || e == -ENOENT ? r : e;
+	}
+	return r;
+}
+
+static int remove_segment(struct store *s, uint32_t segment)
+{
+	int r = segment_remove(s->segments, segment);
+
+	return r == -ENOENT ? 0 : r;
+}
+
+enum fate { LIVE, DEAD, GONE };
+
+struct batch {
+	size_t num;
+	uint32_t segment[SEGMENTS_PER_GATE]; /* rising */
+	enum fate fate[SEGMENTS_PER_GATE];
+};
+
+/* The segments of the next ranges, and which of them are dead. Returns how many ranges these are. */
+static size_t choose(struct store *s, const struct freed_range *f, size_t num, struct batch *b)
+{
+	size_t i;
+
+	b->num = 0;
+	pthread_rwlock_wrlock(&s->gate);
+	for (i = 0; i < num; i++) {
+		if (b->num && f[i].segment == b->segment[b->num - 1])
+			continue;
+		if (b->num == SEGMENTS_PER_GATE)
+			break;
+		b->segment[b->num] = f[i].segment;
+		b->fate[b->num] = LIVE;
+		if (is_dead(s, f[i].segment))
+			b->fate[b->num] = removable(s, f[i].segment) ? GONE : DEAD;
+		b->num++;
+	}
+	pthread_rwlock_unlock(&s->gate);
+	return i;
+}
+
+static int compare_number(const void *a, const void *b)
+{
+	const uint32_t *x = a, *y = b;
+
+	return *x < *y ? -1 : *x > *y;
+}
+
+/*
+ * A dead segment of which ranges are still waiting, not durable or held, stays; they will bring it here again. Once it
+ * is dead nothing is added, so this look may come after the gate.
+ */
+static void spare_waiting(struct freed_queue *q, struct batch *b)
+{
+	const uint32_t *found;
+	size_t i;
+
+	pthread_mutex_lock(&q->mutex);
+	for (i = 0; i < q->num; i++) {
+		found = bsearch(&q->ranges[i].segment, b->segment, b->num, sizeof(b->segment[0]), compare_number);
+		if (found)
+			b->fate[found - b->segment] = LIVE;
+	}
+	pthread_mutex_unlock(&q->mutex);
+}
+
+/* The next ranges, of up to SEGMENTS_PER_GATE segments. *ret_used: how many ranges. */
+static int give_back(struct store *s, const struct freed_range *f, size_t num, size_t *ret_used)
+{
+	struct batch b;
+	size_t i, from = 0, n;
+	int r = 0, e;
+
+	num = choose(s, f, num, &b);
+	spare_waiting(&s->freed, &b);
+	*ret_used = num;
+	for (n = 0; n < b.num; n++, from = i) {
+		for (i = from; i < num && f[i].segment == b.segment[n]; i++)
+			;
+		e = b.fate[n] == GONE ? remove_segment(s, b.segment[n]) : punch_all(s, f + from, i - from);
+		if (b.fate[n] == DEAD)
+			remember_dead(&s->freed, b.segment[n]);
+		r = r ? r : e;
+	}
+	return r;
+}
+
+static bool is_waiting(struct freed_queue *q, uint32_t segment)
+{
+	bool waiting = false;
+	size_t i;
+
+	pthread_mutex_lock(&q->mutex);
+	for (i = 0; !waiting && i < q->num; i++)
+		waiting = q->ranges[i].segment == segment;
+	pthread_mutex_unlock(&q->mutex);
+	return waiting;
+}
+
+/* Segments that were dead before but could not go: a higher one has come since, or an append went elsewhere. */
+static int remove_dead(struct store *s)
+{
+	struct freed_queue *q = &s->freed;
+	size_t i, kept = 0;
+	bool dead;
+	int r = 0, e = 0;
+
+	for (i = 0; i < q->num_dead; i++) {
+		if (!removable(s, q->dead[i])) {
+			q->dead[kept++] = q->dead[i];
+			continue;
+		}
+		pthread_rwlock_wrlock(&s->gate);
+		dead = is_dead(s, q->dead[i]);
+		pthread_rwlock_unlock(&s->gate);
+		/* If it has come back to life, or ranges wait, these will bring it to give_back() again. */
+		e = dead && !is_waiting(q, q->dead[i]) ? remove_segment(s, q->dead[i]) : 0;
+		r = r ? r : e;
+	}
+	q->num_dead = kept;
+	return r;
+}
+
+int freed_execute(struct store *s)
+{
+	struct freed_range *f = NULL;
+	size_t num = 0, at, used;
+	int r = remove_dead(s), e;
+
+	if (wants_sync(&s->freed, sync_durable_seq(&s->sync))) {
+		e = store_sync(s);
+		if (e)
+			return e;
+	}
+	e = take_ready(&s->freed, sync_durable_seq(&s->sync), &f, &num);
+	if (e)
+		return e;
+	num = merge(f, num);
+	for (at = 0; at < num; at += used) {
+		e = give_back(s, f + at, num - at, &used);
+		r = r ? r : e;
+	}
+	free(f);
+	return r;
+}
+
+/* ---- at open ---- */
+
+struct sweep {
+	struct store *s;
+	uint32_t *candidate; /* owned, rising */
+	size_t num, cap;
+	uint32_t highest;
+};
+
+static int find_candidate(uint32_t segment, bool is_private, uint64_t bytes, void *arg)
+{
+	struct sweep *w = arg;
+	uint32_t *larger;
+
+	(void)is_private;
+	(void)bytes;
+	if (segment > w->highest)
+		w->highest = segment;
+	if (!is_dead(w->s, segment))
+		return 0;
+	if (w->num == w->cap) {
+		larger = reallocarray(w->candidate, w->cap * 2 + 64, sizeof(*larger));
+		if (!larger)
+			return -ENOMEM;
+		w->candidate = larger;
+		w->cap = w->cap * 2 + 64;
+	}
+	w->candidate[w->num++] = segment;
+	return 0;
+}
+
+static int note_segment(uint32_t segment, uint64_t live_bytes, void *arg)
+{
+	struct sweep *w = arg;
+
+	(void)live_bytes;
+	if (segment > w->highest)
+		w->highest = segment;
+	return 0;
+}
+
+int freed_sweep_segments(struct store *s)
+{
+	struct sweep w = { .s = s, .highest = atomic_load(&s->max_segment) };
+	size_t i;
+	int r = segment_list(s->segments, find_candidate, &w), e;
+
+	if (!r)
+		r = state_each_segment(s->state, note_segment, &w);
+	atomic_store(&s->max_segment, w.highest);
+	segment_reserve_ids(s->segments, w.highest + 1);
+	for (i = 0; i < w.num; i++) {
+		if (r)
+			break;
+		if (w.candidate[i] == w.highest) {
+			remember_dead(&s->freed, w.highest);
+			continue;
+		}
+		e = remove_segment(s, w.candidate[i]);
+		r = r ? r : e;
+	}
+	free(w.candidate);
+	return r;
+}

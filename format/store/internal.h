@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FORMAT_STORE_INTERNAL_H
+#define FORMAT_STORE_INTERNAL_H
+
+/* What the files of this folder share. Nobody else includes it. */
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "format/store/store.h"
+
+/* ---- freed.c: ranges of segments that no state refers to any more, until they are given back */
+
+#define FREED_WHOLE UINT64_MAX /* length: the rest of the segment */
+
+struct freed_range {
+	uint64_t off, len, seq; /* seq: of the record that freed it */
+	int64_t since_usec;
+	uint32_t segment;
+	bool held; /* freed while pinned: waits for the last unpin */
+};
+
+struct freed_queue {
+	pthread_mutex_t mutex;      /* taken under the state's lock: call nothing of the state under it */
+	struct freed_range *ranges; /* owned */
+	size_t num, cap;
+	uint64_t bytes; /* of all ranges */
+	unsigned int pins;
+	bool open;  /* false: what is freed is not queued (tools, rebuild) */
+	bool lossy; /* memory ran out once: some ranges stay until the next open */
+	/* The thread that commits a DRAINED record now; valid while draining. Written under drain_mutex. */
+	pthread_mutex_t drain_mutex;
+	pthread_t drain_thread;
+	atomic_bool draining;
+	/* Segments without live bytes that could not be removed yet. Only store_maintain's caller touches them. */
+	uint32_t *dead; /* owned */
+	size_t num_dead, cap_dead;
+};
+
+int freed_init(struct freed_queue *q);
+void freed_destroy(struct freed_queue *q);
+/* state_options.freed; arg is the struct store. */
+void freed_push(uint32_t segment, uint64_t off, uint64_t len, uint64_t seq, void *arg);
+int freed_commit_drained(struct store *s, struct record *rec);
+/* Give back what is durable. 0 or the first error; what could not be given back is dropped until the next open. */
+int freed_execute(struct store *s);
+/* At open: leftovers of earlier lives. */
+int freed_sweep_segments(struct store *s);
+
+/* ---- sync.c */
+
+struct sync_group {
+	pthread_mutex_t mutex;
+	pthread_cond_t done;
+	bool leader;          /* somebody is syncing */
+	int error;            /* of the first sync that failed; sticky */
+	uint64_t durable_seq; /* records up to here, and their payloads, are durable */
+	uint32_t *sealed;     /* owned: private segments that became log extents and were not synced since */
+	size_t num_sealed, cap_sealed;
+};
+
+int sync_init(struct sync_group *g);
+void sync_destroy(struct sync_group *g);
+/* Before a SEAL is committed: its segment must be synced with the next group. 0 or -ENOMEM. */
+int sync_note_sealed(struct sync_group *g, uint32_t segment);
+uint64_t sync_durable_seq(struct sync_group *g);
+/* At open: files that an earlier process left in the page cache go to the device. */
+int sync_leftovers(struct io *io);
+
+/* ---- space.c */
+
+struct space_cache {
+	pthread_mutex_t mutex;
+	struct store_space last;
+	int64_t taken_usec; /* when last was found; 0: never */
+	uint64_t capacity;
+	uint64_t reserve;     /* kept free on the file system, with what the journal may need */
+	_Atomic int64_t room; /* free_bytes of last, less what was written since */
+};
+
+int space_init(struct store *s, const struct store_options *opt);
+/* Sizes of segments and journal files that suit a small store. */
+int space_choose_sizes(
+	struct io *io, struct store_options *opt, bool is_new, const char *path, struct cistern_error *err);
+/* Room for len bytes of payload? 0 and they are counted, or -ENOSPC. */
+int space_take(struct store *s, uint64_t len);
+
+/* ---- store.c */
+
+struct store {
+	char *path;  /* owned, absolute */
+	int dirfd;   /* of the directory; -1 on a simulated disk */
+	int lock_fd; /* -1: no lock */
+	enum store_mode mode;
+	struct io *io;
+	bool own_io;
+	struct superblock sb;
+	struct segment_set *segments;
+	struct state *state;
+	pthread_rwlock_t
+		gate; /* shared: payload is being found and read, or appended and committed; exclusive: given back */
+	_Atomic uint32_t max_segment; /* highest segment that a record has named */
+	atomic_uint snapshots;        /* number of the last one */
+	struct freed_queue freed;
+	struct sync_group sync;
+	struct space_cache space;
+};
+
+int64_t store_now_usec(void);
+
+/* ---- directory.c: the directory that a store lives in */
+
+/* Open it as opt->mode says (made when missing and allowed). *ret_new: it is no store yet, and empty. */
+int directory_open(const char *path, enum store_mode mode, char **ret_path, int *ret_dirfd, bool *ret_new,
+	struct cistern_error *err);
+
+/* ---- snapshot.c */
+
+int snapshot_remove_all(int dirfd);
+bool snapshot_name_valid(const char *name);
+
+#endif

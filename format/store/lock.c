@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * The store's lock file. Two locks in it, for two purposes:
+ *
+ * - byte 0, an open-file-description lock, excludes. It belongs to our descriptor alone: it survives a fork into the
+ *   background, holds between two openers of one process, and is not lost when somebody in this process opens and
+ *   closes the file, as lock_holder() does.
+ * - byte 1, a process lock, tells others our pid (F_GETLK gives it in the asker's own pid name space). It may get lost in
+ *   the ways just named; then the pid in the file's text serves.
+ *
+ * The file itself stays when the lock goes: removing it would let two openers lock two different files.
+ */
+#include "format/store/lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TEXT_BYTES 512
+
+static struct flock lock_of(off_t byte)
+{
+	return (struct flock){ .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1 };
+}
+
+/* "pid N" at the start of the text; 0 when it says nothing sensible. */
+static pid_t pid_in_text(int fd)
+{
+	char text[TEXT_BYTES + 1];
+	ssize_t n = pread(fd, text, TEXT_BYTES, 0);
+	long pid;
+
+	if (n <= 0)
+		return 0;
+	text[n] = '\0';
+	if (sscanf(text, "pid %ld", &pid) != 1 || pid <= 0 || pid != (pid_t)pid)
+		return 0;
+	return (pid_t)pid;
+}
+
+static int holder_of(int fd, pid_t *ret_pid)
+{
+	struct flock excludes = lock_of(0), tells = lock_of(1);
+
+	if (fcntl(fd, F_OFD_GETLK, &excludes) < 0)
+		return -errno;
+	if (excludes.l_type == F_UNLCK) {
+		*ret_pid = 0;
+		return 0;
+	}
+	if (fcntl(fd, F_GETLK, &tells) == 0 && tells.l_type != F_UNLCK && tells.l_pid > 0)
+		*ret_pid = tells.l_pid;
+	else
+		*ret_pid = pid_in_text(fd);
+	return *ret_pid ? 0 : -EBUSY;
+}
+
+/* For people; the lock itself does not depend on it. */
+static void write_text(int fd)
+{
+	char text[TEXT_BYTES], host[128] = "?", when[64] = "?";
+	time_t now = time(NULL);
+	struct tm tm;
+	int n;
+
+	(void)gethostname(host, sizeof(host) - 1);
+	if (localtime_r(&now, &tm))
+		(void)strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S%z", &tm);
+	n = snprintf(text, sizeof(text), "pid %ld\nhost %s\nsince %s\n", (long)getpid(), host, when);
+	if (n > 0 && (size_t)n < sizeof(text) && pwrite(fd, text, (size_t)n, 0) == n)
+		(void)!ftruncate(fd, n);
+}
+
+static int refuse(int fd, const char *store_path, struct cistern_error *err)
+{
+	pid_t pid = 0;
+
+	if (holder_of(fd, &pid) == 0 && pid > 0)
+		return cistern_error_set(err, -EBUSY,
+			"%s: in use by process %ld: unmount it first (cistern umount), or wait until it has ended",
+			store_path, (long)pid);
+	return cistern_error_set(
+		err, -EBUSY, "%s: in use by another process: unmount it first (cistern umount)", store_path);
+}
+
+int lock_take(int dirfd, const char *store_path, int *ret_fd, struct cistern_error *err)
+{
+	struct flock excludes = lock_of(0), tells = lock_of(1);
+	int fd = openat(dirfd, LOCK_FILE, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
+	int r;
+
+	if (fd < 0)
+		return cistern_error_set(err, -errno, "%s/" LOCK_FILE ": %s", store_path, strerror(errno));
+	if (fcntl(fd, F_OFD_SETLK, &excludes) < 0) {
+		r = -errno;
+		if (r == -EAGAIN || r == -EACCES)
+			r = refuse(fd, store_path, err);
+		else
+			cistern_error_set(err, r,
+				"%s/" LOCK_FILE ": cannot be locked: %s: put the store on a local file "
+				"system",
+				store_path, strerror(-r));
+		close(fd);
+		return r;
+	}
+	(void)fcntl(fd, F_SETLK, &tells);
+	write_text(fd);
+	*ret_fd = fd;
+	return 0;
+}
+
+void lock_release(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+}
+
+int lock_holder(int dirfd, pid_t *ret_pid)
+{
+	int fd = openat(dirfd, LOCK_FILE, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY);
+	int r;
+
+	if (fd < 0 && (errno == EROFS || errno == EACCES))
+		fd = openat(dirfd, LOCK_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY);
+	if (fd < 0 && errno == ENOENT) {
+		*ret_pid = 0;
+		return 0;
+	}
+	if (fd < 0)
+		return -errno;
+	r = holder_of(fd, ret_pid);
+	close(fd);
+	return r;
+}

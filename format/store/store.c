@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * A store from its opening to its closing. What opening does, in this order, and why in this order:
+ *
+ *   the directory is looked at  before anything in it is touched, so that nothing of others is ever overwritten
+ *   lock                        from here on nobody else writes
+ *   superblock                  says whether the rest may be understood at all; a new store is one once it is there
+ *   leftovers are synced        what a dead process left in the page cache must not be taken for durable
+ *   segments, then state        replaying the journal after a loss of power asks the segments for payloads
+ *   lost writes are made final  a second replay, after another crash, must not find them again
+ *   sweep                       snapshots and segments that nobody refers to
+ *
+ * Closing goes the other way round.
+ */
+#include "format/store/internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "format/base/crc32c.h"
+#include "format/store/lock.h"
+#include "format/store/superblock.h"
+
+#define CHECK_CHUNK (64u << 10)
+
+static bool writes(const struct store *s)
+{
+	return s->mode != STORE_READ_ONLY;
+}
+
+/* ---- the superblock ---- */
+
+static int copy_text(char *to, size_t cap, const char *from, const char *what, struct cistern_error *err)
+{
+	if (strlen(from) >= cap)
+		return cistern_error_set(err, -ENAMETOOLONG,
+			"%s: longer than %zu bytes, which is too long for a store's %s", from, cap - 1, what);
+	memset(to, 0, cap);
+	strcpy(to, from);
+	return 0;
+}
+
+static int64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static int save_superblock(struct store *s, struct cistern_error *err)
+{
+	int r = superblock_save(s->io, &s->sb);
+
+	return r ? cistern_error_set(err, r, "%s/" SUPERBLOCK_FILE ": cannot be written: %s", s->path, strerror(-r))
+		 : 0;
+}
+
+static int make_superblock(struct store *s, const struct store_options *opt, struct cistern_error *err)
+{
+	struct superblock *sb = &s->sb;
+	struct stat st;
+	int r;
+
+	if (!opt->backing || !opt->backing[0])
+		return cistern_error_set(
+			err, -EINVAL, "%s: a new store must know its backing directory: name it", s->path);
+	*sb = (struct superblock){
+		.version = STORE_FORMAT_VERSION, .num_nodes = 1, .created_ns = now_ns(), .uid = geteuid()
+	};
+	if (s->dirfd >= 0 && fstat(s->dirfd, &st) == 0)
+		sb->uid = st.st_uid;
+	if (getrandom(sb->uuid, sizeof(sb->uuid), 0) != (ssize_t)sizeof(sb->uuid))
+		return cistern_error_set(err, -EIO, "the system gives no random numbers");
+	sb->uuid[6] = (sb->uuid[6] & 0x0f) | 0x40; /* RFC 4122: version 4, ... */
+	sb->uuid[8] = (sb->uuid[8] & 0x3f) | 0x80; /* ... its variant */
+	r = copy_text(sb->backing, sizeof(sb->backing), opt->backing, "backing directory", err);
+	if (!r && opt->mountpoint)
+		r = copy_text(sb->mountpoint, sizeof(sb->mountpoint), opt->mountpoint, "mount point", err);
+	return r ? r : save_superblock(s, err);
+}
+
+static int agree(struct store *s, const struct store_options *opt, struct cistern_error *err)
+{
+	if (opt->backing && strcmp(opt->backing, s->sb.backing) != 0)
+		return cistern_error_set(err, -EINVAL,
+			"%s: this store holds data of the backing directory %s, not of %s: mount that one, or name another store",
+			s->path, s->sb.backing, opt->backing);
+	return 0;
+}
+
+/* *ret_new: there is none yet, and one may be made. */
+static int load_superblock(struct store *s, const struct store_options *opt, bool *ret_new, struct cistern_error *err)
+{
+	int r = superblock_load(s->io, &s->sb, err);
+
+	*ret_new = r == -ENOENT && s->mode == STORE_CREATE_OR_OPEN;
+	if (*ret_new)
+		return 0;
+	if (r == -ENOENT)
+		return cistern_error_set(err, r, "%s: not a store (no superblock in it)", s->path);
+	if (r) {
+		cistern_error_prefix(err, "%s", s->path);
+		return r;
+	}
+	return agree(s, opt, err);
+}
+
+static int record_mountpoint(struct store *s, const struct store_options *opt, struct cistern_error *err)
+{
+	int r;
+
+	if (!writes(s) || !opt->mountpoint || strcmp(opt->mountpoint, s->sb.mountpoint) == 0)
+		return 0;
+	r = copy_text(s->sb.mountpoint, sizeof(s->sb.mountpoint), opt->mountpoint, "mount point", err);
+	return r ? r : save_superblock(s, err);
+}
+
+/* ---- opening ---- */
+
+/* Readers must not go on for ever before who gives space back: with the default kind of lock they could. */
+static int init_gate(pthread_rwlock_t *gate)
+{
+	pthread_rwlockattr_t attr;
+	int r = -pthread_rwlockattr_init(&attr);
+
+	if (r)
+		return r;
+	(void)pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	r = -pthread_rwlock_init(gate, &attr);
+	pthread_rwlockattr_destroy(&attr);
+	return r;
+}
+
+static int init_locks(struct store *s)
+{
+	int r = init_gate(&s->gate);
+
+	if (r)
+		return r;
+	r = freed_init(&s->freed);
+	if (r)
+		goto gate;
+	r = sync_init(&s->sync);
+	if (r)
+		goto freed;
+	r = -pthread_mutex_init(&s->space.mutex, NULL);
+	if (r)
+		goto sync;
+	return 0;
+sync:
+	sync_destroy(&s->sync);
+freed:
+	freed_destroy(&s->freed);
+gate:
+	pthread_rwlock_destroy(&s->gate);
+	return r;
+}
+
+static struct store *allocate(enum store_mode mode)
+{
+	struct store *s = calloc(1, sizeof(*s));
+
+	if (s && init_locks(s)) {
+		free(s);
+		return NULL;
+	}
+	if (s) {
+		s->mode = mode;
+		s->dirfd = s->lock_fd = -1;
+	}
+	return s;
+}
+
+/* Memory and descriptors, nothing else; segments and state are gone already. */
+static void release(struct store *s)
+{
+	if (s->own_io)
+		io_destroy(s->io);
+	lock_release(s->lock_fd);
+	if (s->dirfd >= 0)
+		close(s->dirfd);
+	pthread_mutex_destroy(&s->space.mutex);
+	sync_destroy(&s->sync);
+	freed_destroy(&s->freed);
+	pthread_rwlock_destroy(&s->gate);
+	free(s->path);
+	free(s);
+}
+
+static int refuse_live(const struct store *s, const struct store_options *opt, struct cistern_error *err)
+{
+	pid_t pid = 0;
+	int r = lock_holder(s->dirfd, &pid);
+
+	if (opt->snapshot || (r == 0 && pid == 0))
+		return 0;
+	if (r && r != -EBUSY)
+		return cistern_error_set(err, r, "%s/" LOCK_FILE ": %s", s->path, strerror(-r));
+	return cistern_error_set(err, -EBUSY,
+		"%s: in use by process %ld: ask its daemon, or unmount it first (cistern umount)", s->path, (long)pid);
+}
+
+/* The directory, its lock and the I/O seam over it. */
+static int open_directory(struct store *s, const char *path, const struct store_options *opt, struct cistern_error *err)
+{
+	bool is_new = false;
+	int r;
+
+	if (opt->io) {
+		s->io = opt->io;
+		s->path = strdup(path ? path : "simulated store");
+		return s->path ? 0 : cistern_error_set(err, -ENOMEM, "out of memory");
+	}
+	r = directory_open(path, s->mode, &s->path, &s->dirfd, &is_new, err);
+	if (!r)
+		r = writes(s) ? lock_take(s->dirfd, s->path, &s->lock_fd, err) : refuse_live(s, opt, err);
+	if (r)
+		return r;
+	r = io_posix_create(s->dirfd, &s->io);
+	if (r)
+		return cistern_error_set(err, r, "%s: %s", s->path, strerror(-r));
+	s->own_io = true;
+	return 0;
+}
+
+static int open_segments(struct store *s, const struct store_options *opt, struct cistern_error *err)
+{
+	struct segment_options so = {
+		.segment_bytes = opt->segment_size, .write_out = opt->write_out, .read_only = !writes(s)
+	};
+	int r = writes(s) ? sync_leftovers(s->io) : 0;
+
+	/*
+	 * What a replay frees may have been given back before, which does no harm, since no place is used twice. A rebuild
+	 * replays a whole life; there it would only be a burden.
+	 */
+	s->freed.open = writes(s) && s->mode != STORE_REBUILD;
+	if (r)
+		return cistern_error_set(
+			err, r, "%s: what an earlier daemon wrote cannot be synced: %s", s->path, strerror(-r));
+	return segment_set_open(s->io, &so, &s->segments, err);
+}
+
+static int check_range(struct store *s, uint32_t segment, uint64_t off, uint64_t len, uint32_t crc)
+{
+	uint8_t *buf = malloc(CHECK_CHUNK);
+	uint32_t found = 0;
+	uint64_t n;
+	int r = buf ? 0 : -ENOMEM;
+
+	for (; !r && len; off += n, len -= n) {
+		n = len < CHECK_CHUNK ? len : CHECK_CHUNK;
+		r = segment_read(s->segments, segment, off, buf, n);
+		if (!r)
+			found = crc32c(found, buf, n);
+	}
+	free(buf);
+	if (r == -ENOENT || r == -ENODATA)
+		return -EBADMSG;
+	return r ? r : found == crc ? 0 : -EBADMSG;
+}
+
+/* state_options.check_payload. */
+static int check_payload(const struct record *rec, void *arg)
+{
+	struct store *s = arg;
+	uint64_t off = rec->segment_off;
+	size_t i;
+	int r = 0;
+
+	/* A segment that was lost with its last records must not get a namesake: the journal still tells of it. */
+	if (rec->segment > atomic_load(&s->max_segment))
+		atomic_store(&s->max_segment, rec->segment);
+	if (rec->type == RECORD_WRITE)
+		return check_range(s, rec->segment, off, rec->len, rec->payload_crc);
+	for (i = 0; !r && i < rec->num_ranges; off += rec->ranges[i].len, i++)
+		r = check_range(s, rec->segment, off, rec->ranges[i].len, rec->ranges[i].crc);
+	return r;
+}
+
+static enum state_mode state_mode_of(const struct store *s, const struct store_options *opt)
+{
+	if (opt->snapshot)
+		return STATE_SNAPSHOT;
+	return s->mode == STORE_READ_ONLY ? STATE_READ_ONLY
+	       : s->mode == STORE_REBUILD ? STATE_REBUILD
+					  : STATE_READ_WRITE;
+}
+
+static char *index_path_of(const struct store *s, const struct store_options *opt)
+{
+	char *path = NULL;
+
+	if (opt->index_path && !opt->snapshot)
+		return strdup(opt->index_path);
+	return asprintf(&path, "%s/%s", s->path, opt->snapshot ? opt->snapshot : "index") < 0 ? NULL : path;
+}
+
+static int open_state(
+	struct store *s, const struct store_options *opt, struct state_report *report, struct cistern_error *err)
+{
+	char *index = index_path_of(s, opt);
+	struct state_options so = {
+		.io = s->io,
+		.index_path = index,
+		.mode = state_mode_of(s, opt),
+		.index_memory = opt->index_memory,
+		.journal_size = opt->journal_size,
+		.check_payload = check_payload,
+		.arg = s,
+		.freed = freed_push,
+		.freed_arg = s,
+		.boot_id = opt->boot_id,
+	};
+	int r;
+
+	if (!index)
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	r = state_open(&so, &s->state, report, err);
+	free(index);
+	return r;
+}
+
+static int settle(struct store *s, const struct state_report *report)
+{
+	int r = store_sync(s);
+
+	if (!r && report->dropped_writes)
+		r = state_checkpoint(s->state);
+	if (!r && report->dropped_writes)
+		r = state_compact(s->state);
+	if (!r && s->dirfd >= 0)
+		r = snapshot_remove_all(s->dirfd);
+	return r ? r : freed_sweep_segments(s);
+}
+
+static int open_parts(struct store *s, const char *path, struct store_options *opt, struct state_report *report,
+	struct cistern_error *err)
+{
+	bool is_new = false;
+	int r = open_directory(s, path, opt, err);
+
+	if (!r)
+		r = load_superblock(s, opt, &is_new, err);
+	if (!r)
+		r = space_choose_sizes(s->io, opt, is_new, s->path, err);
+	if (!r)
+		r = is_new ? make_superblock(s, opt, err) : record_mountpoint(s, opt, err);
+	if (!r)
+		r = open_segments(s, opt, err);
+	if (!r)
+		r = open_state(s, opt, report, err);
+	if (r)
+		return r;
+	s->freed.open = writes(s);
+	r = writes(s) ? settle(s, report) : 0;
+	if (!r)
+		r = space_init(s, opt);
+	if (r)
+		return cistern_error_set(err, r, "%s: opening could not be finished: %s", s->path, strerror(-r));
+	return 0;
+}
+
+int store_open(const char *path, const struct store_options *options, struct store **ret,
+	struct state_report *ret_report, struct cistern_error *err)
+{
+	struct store_options opt = *options;
+	struct state_report report = { 0 };
+	struct store *s;
+	int r;
+
+	if ((!path && !opt.io) || (opt.snapshot && (opt.mode != STORE_READ_ONLY || !snapshot_name_valid(opt.snapshot))))
+		return cistern_error_set(
+			err, -EINVAL, "%s: not the name of a snapshot", opt.snapshot ? opt.snapshot : "(none)");
+	s = allocate(opt.mode);
+	if (!s)
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	r = open_parts(s, path, &opt, &report, err);
+	if (r) {
+		store_abandon(s);
+		return r;
+	}
+	if (ret_report)
+		*ret_report = report;
+	*ret = s;
+	return 0;
+}
+
+/* ---- closing ---- */
+
+void store_abandon(struct store *s)
+{
+	if (!s)
+		return;
+	state_destroy(s->state);
+	segment_set_destroy(s->segments);
+	release(s);
+}
+
+static int sync_if_private(uint32_t segment, bool is_private, uint64_t bytes, void *arg)
+{
+	struct store *s = arg;
+
+	(void)bytes;
+	return is_private ? segment_sync_private(s->segments, segment) : 0;
+}
+
+static int make_durable(struct store *s)
+{
+	int r = segment_list(s->segments, sync_if_private, s), e;
+
+	e = store_sync(s);
+	r = r ? r : e;
+	while (s->freed.pins)
+		store_unpin(s);
+	e = freed_execute(s);
+	return r ? r : e;
+}
+
+int store_close(struct store *s)
+{
+	int r = 0, e;
+
+	if (!s)
+		return 0;
+	if (!writes(s)) {
+		store_abandon(s);
+		return 0;
+	}
+	r = make_durable(s);
+	if (r) {
+		store_abandon(s); /* not in good order, and the journal must not say so */
+		return r;
+	}
+	e = state_close(s->state);
+	segment_set_destroy(s->segments);
+	release(s);
+	return e;
+}
+
+int store_maintain(struct store *s, bool force_checkpoint)
+{
+	int r = freed_execute(s), e = 0;
+
+	if (force_checkpoint || state_wants_checkpoint(s->state)) {
+		e = store_sync(s);
+		if (!e)
+			e = state_checkpoint(s->state);
+	}
+	r = r ? r : e;
+	e = state_wants_compaction(s->state) ? state_compact(s->state) : 0;
+	return r ? r : e;
+}
+
+/* ---- looking at it ---- */
+
+const struct superblock *store_superblock(const struct store *s)
+{
+	return &s->sb;
+}
+
+const char *store_path(const struct store *s)
+{
+	return s->path;
+}
+
+struct state *store_state(struct store *s)
+{
+	return s->state;
+}
+
+struct segment_set *store_segments(struct store *s)
+{
+	return s->segments;
+}
+
+struct io *store_io(struct store *s)
+{
+	return s->io;
+}
+
+int store_read_superblock(const char *path, struct superblock *ret, struct cistern_error *err)
+{
+	struct io *io = NULL;
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), r;
+
+	if (fd < 0)
+		return cistern_error_set(err, -errno, "%s: cannot be opened: %s", path, strerror(errno));
+	r = io_posix_create(fd, &io);
+	close(fd);
+	if (r)
+		return cistern_error_set(err, r, "%s: %s", path, strerror(-r));
+	r = superblock_load(io, ret, err);
+	io_destroy(io);
+	if (r == -ENOENT)
+		return cistern_error_set(err, r, "%s: not a store (no superblock in it)", path);
+	if (r)
+		cistern_error_prefix(err, "%s", path);
+	return r;
+}
+
+int store_holder(const char *path, pid_t *ret_pid)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), r;
+
+	if (fd < 0)
+		return -errno;
+	r = lock_holder(fd, ret_pid);
+	close(fd);
+	return r;
+}
+
+void store_uuid_text(const uint8_t uuid[STORE_UUID_BYTES], char out[37])
+{
+	size_t i;
+	char *at = out;
+
+	for (i = 0; i < STORE_UUID_BYTES; i++)
+		at += sprintf(at, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
+}

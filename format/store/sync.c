@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Group commit. Whoever wants durability notes the last seq committed and waits until that is durable; the first who
+ * finds nobody syncing does it, for all. A payload is in its segment before its record is committed, so once a seq has
+ * been read, a sync of the segments covers the payloads of all records up to it; only then RECORD_SYNC says so in the
+ * journal. A caller who comes while a sync is under way may not be covered by it and leads, or waits for, the next.
+ *
+ * The journal must say so before any payload that the sync covers may be given back in part: recovery after a loss of power
+ * checks what no RECORD_SYNC covers, and would take a punched payload for one that was never written.
+ *
+ * Nothing new, nothing done: durable_seq then equals the state's seq.
+ */
+#include "format/store/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int sync_init(struct sync_group *g)
+{
+	int r = -pthread_mutex_init(&g->mutex, NULL);
+
+	if (r)
+		return r;
+	r = -pthread_cond_init(&g->done, NULL);
+	if (r)
+		pthread_mutex_destroy(&g->mutex);
+	return r;
+}
+
+void sync_destroy(struct sync_group *g)
+{
+	pthread_cond_destroy(&g->done);
+	pthread_mutex_destroy(&g->mutex);
+	free(g->sealed);
+}
+
+int sync_note_sealed(struct sync_group *g, uint32_t segment)
+{
+	uint32_t *larger;
+	int r = 0;
+
+	pthread_mutex_lock(&g->mutex);
+	if (g->num_sealed && g->sealed[g->num_sealed - 1] == segment)
+		goto out; /* a further SEAL record of the same file */
+	if (g->num_sealed == g->cap_sealed) {
+		larger = reallocarray(g->sealed, g->cap_sealed * 2 + 16, sizeof(*larger));
+		if (!larger) {
+			r = -ENOMEM;
+			goto out;
+		}
+		g->sealed = larger;
+		g->cap_sealed = g->cap_sealed * 2 + 16;
+	}
+	g->sealed[g->num_sealed++] = segment;
+out:
+	pthread_mutex_unlock(&g->mutex);
+	return r;
+}
+
+uint64_t sync_durable_seq(struct sync_group *g)
+{
+	uint64_t seq;
+
+	pthread_mutex_lock(&g->mutex);
+	seq = g->durable_seq;
+	pthread_mutex_unlock(&g->mutex);
+	return seq;
+}
+
+/* Private segments whose bytes are log extents now. One that is gone by now is needed by nobody. */
+static int sync_sealed(struct store *s, const uint32_t *sealed, size_t num)
+{
+	size_t i;
+	int r = 0;
+
+	for (i = 0; !r && i < num; i++) {
+		r = segment_sync_private(s->segments, sealed[i]);
+		if (r == -ENOENT)
+			r = 0;
+	}
+	return r;
+}
+
+/* The leader's work, without the mutex. *ret_seq: records and payloads up to here are durable. */
+static int sync_now(struct store *s, uint64_t target, uint64_t *ret_seq)
+{
+	uint64_t durable = 0;
+	int r = 0;
+
+	if (segment_needs_sync(s->segments))
+		r = segment_sync(s->segments);
+	if (!r)
+		r = state_sync(s->state, target, &durable);
+	if (r)
+		return r;
+	/*
+	 * The sync's own record follows the target. When no payload is waiting now, all records that are durable by now have
+	 * theirs, that one included: without this every sync would find the record of the one before.
+	 */
+	*ret_seq = segment_needs_sync(s->segments) || durable < target ? target : durable;
+	return 0;
+}
+
+/* Called with the mutex; lets go of it meanwhile. */
+static void lead(struct store *s, struct sync_group *g)
+{
+	uint64_t target = state_seq(s->state), durable = 0;
+	uint32_t *sealed = g->sealed;
+	size_t num_sealed = g->num_sealed;
+	int r;
+
+	/* What is noted after the target was read is for the next leader. A SEAL is noted before it is committed. */
+	g->leader = true;
+	g->sealed = NULL;
+	g->num_sealed = g->cap_sealed = 0;
+	pthread_mutex_unlock(&g->mutex);
+	r = sync_sealed(s, sealed, num_sealed);
+	if (!r)
+		r = sync_now(s, target, &durable);
+	free(sealed);
+	pthread_mutex_lock(&g->mutex);
+	g->leader = false;
+	if (!r && g->num_sealed && durable > target)
+		durable = target; /* a SEAL came meanwhile */
+	if (r)
+		g->error = r;
+	if (!r && durable > g->durable_seq)
+		g->durable_seq = durable;
+	pthread_cond_broadcast(&g->done);
+}
+
+int store_sync(struct store *s)
+{
+	struct sync_group *g = &s->sync;
+	uint64_t want = state_seq(s->state);
+	int r;
+
+	pthread_mutex_lock(&g->mutex);
+	while (g->durable_seq < want && !g->error) {
+		if (g->leader)
+			pthread_cond_wait(&g->done, &g->mutex);
+		else
+			lead(s, g);
+	}
+	r = g->error;
+	pthread_mutex_unlock(&g->mutex);
+	return r;
+}
+
+struct leftovers {
+	struct io *io;
+	const char *folder;
+};
+
+static int sync_one(const char *name, void *arg)
+{
+	struct leftovers *l = arg;
+	struct io_file *file = NULL;
+	size_t len = strlen(name);
+	char path[320];
+	int r;
+
+	if (len > 4 && strcmp(name + len - 4, ".seg") == 0)
+		return 0; /* the segments see to these: to them every one that they find is unsynced */
+	if (snprintf(path, sizeof(path), "%s/%s", l->folder, name) >= (int)sizeof(path))
+		return 0;
+	r = io_open(l->io, path, IO_READ, &file);
+	if (r)
+		return r == -ENOENT ? 0 : r;
+	r = file->ops->sync(file);
+	io_close(file);
+	return r;
+}
+
+/*
+ * What a process that died had written is in the page cache, and may have been promised to nobody yet; from now on
+ * a sync of ours must cover it too. Clean files cost next to nothing.
+ */
+int sync_leftovers(struct io *io)
+{
+	static const char *const folders[] = { "segment", "journal" };
+	size_t i;
+	int r = 0;
+
+	for (i = 0; !r && i < sizeof(folders) / sizeof(folders[0]); i++) {
+		struct leftovers l = { io, folders[i] };
+
+		r = io->ops->list(io, folders[i], sync_one, &l);
+		if (!r)
+			r = io->ops->sync_dir(io, folders[i]);
+		if (r == -ENOENT)
+			r = 0;
+	}
+	return r;
+}
