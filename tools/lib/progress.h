@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef TOOLS_LIB_PROGRESS_H
+#define TOOLS_LIB_PROGRESS_H
+
+/*
+ * How far a long task is: one line that is rewritten on a terminal, a plain line every few seconds elsewhere (so that
+ * a job's log stays short). The caller gives the time, so that a test can.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define PROGRESS_TTY_USEC   200000u  /* between two lines on a terminal */
+#define PROGRESS_PLAIN_USEC 5000000u /* and elsewhere */
+#define PROGRESS_LINE       256      /* bytes that every line fits in, NUL included */
+
+struct progress {
+	FILE *out; /* borrowed; NULL: quiet */
+	bool tty;
+	bool shown;        /* a line stands on the terminal and has no newline yet */
+	const char *label; /* borrowed */
+	uint64_t last_usec, last_bytes, shown_usec;
+	double rate; /* bytes per second, smoothed; 0 while unknown */
+};
+
+/* out is a terminal or not: isatty() decides, unless out is NULL. */
+void progress_init(struct progress *p, FILE *out, const char *label, uint64_t now_usec);
+/* Tell how much is done. Prints when it is time to. total 0: unknown. what: the file at hand, or NULL. */
+void progress_update(
+	struct progress *p, uint64_t done_bytes, uint64_t total_bytes, const char *what, uint64_t now_usec);
+/* Ends the line on a terminal, so that other output may follow. More updates may come. */
+void progress_end(struct progress *p);
+
+/* The line itself: "drain: 1.5 GiB of 4 GiB (37 %), 812 MiB/s, 3.1 s left, run/out.nc". Rate 0: not known. */
+const char *progress_format(char *out, size_t cap, const char *label, uint64_t done_bytes, uint64_t total_bytes,
+	double rate, const char *what);
+
+#endif

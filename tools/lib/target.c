@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * From what the user typed to a store. The daemon mounts with its backing directory as the source, so the store is
+ * not in mountinfo; the mount's root tells it as an extended attribute.
+ */
+#include "tools/lib/target.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "format/store/store.h"
+
+/* The directory of path resolved, then its last part: for what does not exist yet or does not answer any more. */
+static int resolve_by_parent(const char *path, char out[PATH_MAX])
+{
+	char copy[PATH_MAX], parent[PATH_MAX];
+	char *slash;
+	const char *base;
+	size_t len = strlen(path);
+
+	if (len == 0 || len >= sizeof(copy))
+		return len ? -ENAMETOOLONG : -ENOENT;
+	memcpy(copy, path, len + 1);
+	while (len > 1 && copy[len - 1] == '/')
+		copy[--len] = '\0';
+	slash = strrchr(copy, '/');
+	base = slash ? slash + 1 : copy;
+	if (!*base || strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
+		return -ENOENT;
+	if (slash)
+		*slash = '\0';
+	if (!realpath(!slash ? "." : *copy ? copy : "/", parent))
+		return -errno;
+	len = strlen(parent);
+	if (len + strlen(base) + 2 > PATH_MAX)
+		return -ENAMETOOLONG;
+	memcpy(out, parent, len);
+	if (out[len - 1] != '/')
+		out[len++] = '/';
+	memcpy(out + len, base, strlen(base) + 1);
+	return 0;
+}
+
+int target_real_path(const char *name, char out[PATH_MAX], struct cistern_error *err)
+{
+	int r;
+
+	if (realpath(name, out))
+		return 0;
+	if (errno != ENOENT && errno != ENOTCONN && errno != ECONNABORTED)
+		return cistern_error_set(err, -errno, "%s: %s", name, strerror(errno));
+	r = resolve_by_parent(name, out);
+	return r == 0 ? 0 : cistern_error_set(err, r, "%s: %s", name, strerror(-r));
+}
+
+static int ask_for_store(struct target *t, struct cistern_error *err)
+{
+	ssize_t n = getxattr(t->mount.mountpoint, TARGET_STORE_XATTR, t->store, sizeof(t->store) - 1);
+
+	if (n > 0) {
+		t->store[n] = '\0';
+		return 0;
+	}
+	t->store[0] = '\0';
+	if (n < 0 && (errno == ENOTCONN || errno == ECONNABORTED)) {
+		t->dead = true;
+		return cistern_error_set(err, -ENOTCONN,
+			"%s: its daemon has died; free the mount point with 'cistern umount %s', then mount again with the same store, "
+			"which continues where it stopped, or run 'cistern recover STORE --to %s'",
+			t->mount.mountpoint, t->mount.mountpoint, t->mount.source);
+	}
+	return cistern_error_set(err, n < 0 ? -errno : -ENODATA,
+		"%s does not tell its store: %s; name the store instead", t->mount.mountpoint,
+		n < 0 ? strerror(errno) : "empty answer");
+}
+
+static void set_path(struct target *t, const char *real)
+{
+	const char *rest = real + strlen(t->mount.mountpoint);
+
+	while (*rest == '/')
+		rest++;
+	memcpy(t->path, *rest ? rest : ".", *rest ? strlen(rest) + 1 : 2);
+}
+
+static int only_mount(const struct mount_entry *m, void *arg)
+{
+	struct target *t = arg;
+
+	if (!m->cistern)
+		return 0;
+	if (t->mounted)
+		return -E2BIG;
+	t->mounted = true;
+	t->mount = *m;
+	return 0;
+}
+
+/* No name: where we are, else the only one there is. */
+static int resolve_default(struct target *t, struct cistern_error *err)
+{
+	char cwd[PATH_MAX];
+	int r;
+
+	if (getcwd(cwd, sizeof(cwd)) && mounts_holding(cwd, &t->mount) == 0 && t->mount.cistern) {
+		t->mounted = true;
+	} else {
+		r = mounts_each(only_mount, t);
+		if (r == -E2BIG)
+			return cistern_error_set(err, r, "there are several cistern mounts here; say which is meant");
+		if (r < 0 || !t->mounted)
+			return cistern_error_set(
+				err, r < 0 ? r : -ENOENT, "there is no cistern mount here; say what is meant");
+	}
+	memcpy(t->path, ".", 2);
+	return ask_for_store(t, err);
+}
+
+int target_resolve_mount(const char *name, struct target *ret, struct cistern_error *err)
+{
+	char real[PATH_MAX];
+	int r;
+
+	*ret = (struct target){ .mounted = false };
+	if (!name)
+		return resolve_default(ret, err);
+	r = target_real_path(name, real, err);
+	if (r < 0)
+		return r;
+	r = mounts_holding(real, &ret->mount);
+	if (r < 0 || !ret->mount.cistern)
+		return cistern_error_set(err, -ENOENT, "%s is not in a cistern mount", name);
+	ret->mounted = true;
+	set_path(ret, real);
+	return ask_for_store(ret, err);
+}
+
+int target_resolve(const char *name, struct target *ret, struct cistern_error *err)
+{
+	struct cistern_error why;
+	struct superblock *sb;
+	int r = target_resolve_mount(name, ret, &why);
+
+	if (r == 0 || ret->mounted) {
+		if (r < 0)
+			cistern_error_set(err, r, "%s", why.text);
+		return r;
+	}
+	if (!realpath(name, ret->store))
+		return cistern_error_set(err, -errno, "%s: %s", name, strerror(errno));
+	sb = malloc(sizeof(*sb));
+	if (!sb)
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	r = store_read_superblock(ret->store, sb, &why);
+	free(sb);
+	if (r == -ENOENT || r == -ENOTDIR)
+		return cistern_error_set(err, r, "%s is neither a store nor in a cistern mount", name);
+	return r < 0 ? cistern_error_set(err, r, "%s", why.text) : 0;
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Walking the names of a store. A store may be damaged, so that directories could contain each other: the depth is
+ * bounded by the length of the path.
+ */
+#include "tools/lib/walk.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define NAMES_AT_ONCE 32
+
+struct walk {
+	struct state *st;
+	int (*each)(const char *path, const struct inode *in, void *arg);
+	void *arg;
+	char path[PATH_MAX];
+	size_t len;
+};
+
+static int walk_dir(struct walk *w, uint64_t parent);
+
+/* One entry, and what is below it. The path is put back to what it was. */
+static int walk_entry(struct walk *w, const struct state_name *name)
+{
+	size_t len = w->len, add = strlen(name->name);
+	struct inode in;
+	int r;
+
+	if (len + add + 2 > sizeof(w->path))
+		return -ENAMETOOLONG;
+	r = state_inode(w->st, name->ino, &in);
+	if (r < 0)
+		return r;
+	if (len > 0)
+		w->path[w->len++] = '/';
+	memcpy(w->path + w->len, name->name, add + 1);
+	w->len += add;
+	r = w->each(w->path, &in, w->arg);
+	if (r == 0 && S_ISDIR(in.mode))
+		r = walk_dir(w, name->ino);
+	w->len = len;
+	w->path[len] = '\0';
+	return r;
+}
+
+static int walk_dir(struct walk *w, uint64_t parent)
+{
+	struct state_name *names = malloc(NAMES_AT_ONCE * sizeof(*names));
+	char after[RECORD_NAME_MAX + 1] = "";
+	size_t num = 0;
+	int r = names ? 0 : -ENOMEM;
+
+	while (r == 0) {
+		r = state_list_names(w->st, parent, after, names, NAMES_AT_ONCE, &num);
+		for (size_t i = 0; r == 0 && i < num; i++)
+			r = walk_entry(w, &names[i]);
+		if (r != 0 || num == 0)
+			break;
+		memcpy(after, names[num - 1].name, sizeof(after));
+	}
+	free(names);
+	return r;
+}
+
+int walk_names(struct state *st, int (*each)(const char *path, const struct inode *in, void *arg), void *arg)
+{
+	struct walk w = { .st = st, .each = each, .arg = arg };
+
+	return walk_dir(&w, STATE_ROOT_INO);
+}
+
+int walk_find(struct state *st, const char *path, struct inode *ret)
+{
+	char part[RECORD_NAME_MAX + 1];
+	struct state_name name;
+	int r = state_inode(st, STATE_ROOT_INO, ret);
+
+	while (r == 0) {
+		size_t len;
+
+		path += strspn(path, "/");
+		len = strcspn(path, "/");
+		if (len == 0)
+			break;
+		if (len > RECORD_NAME_MAX)
+			return -ENAMETOOLONG;
+		memcpy(part, path, len);
+		part[len] = '\0';
+		path += len;
+		if (strcmp(part, ".") == 0)
+			continue;
+		if (!S_ISDIR(ret->mode))
+			return -ENOTDIR;
+		r = state_lookup(st, ret->ino, part, &name);
+		if (r == 0)
+			r = state_inode(st, name.ino, ret);
+	}
+	return r;
+}
+
+struct find_path {
+	uint64_t ino;
+	char *out;
+};
+
+static int compare_ino(const char *path, const struct inode *in, void *arg)
+{
+	struct find_path *f = arg;
+
+	if (in->ino != f->ino)
+		return 0;
+	memcpy(f->out, path, strlen(path) + 1);
+	return 1;
+}
+
+const char *walk_path_of(struct state *st, uint64_t ino, char out[PATH_MAX])
+{
+	struct find_path f = { .ino = ino, .out = out };
+
+	if (walk_names(st, compare_ino, &f) != 1)
+		snprintf(out, PATH_MAX, "(inode %" PRIu64 ", without a name)", ino);
+	return out;
+}
