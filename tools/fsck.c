@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * cistern fsck: is a store sound? Superblock, journal, index against a second opinion rebuilt from the journal, every
+ * payload against its checksum, segments that nobody needs. Without --repair nothing in the store is changed; with
+ * it, only what loses nothing: see fsck_repair.c.
+ */
+#include "tools/fsck.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "format/store/store.h"
+#include "tools/cistern.h"
+#include "tools/lib/say.h"
+#include "tools/lib/target.h"
+
+static const char *const kind_words[] = {
+	[FSCK_OK] = "ok",
+	[FSCK_NOTE] = "note",
+	[FSCK_DAMAGE] = "DAMAGE",
+	[FSCK_REPAIRED] = "repaired",
+};
+
+static const char *const kind_keys[] = {
+	[FSCK_OK] = "ok",
+	[FSCK_NOTE] = "note",
+	[FSCK_DAMAGE] = "damage",
+	[FSCK_REPAIRED] = "repaired",
+};
+
+static void finding_json(
+	struct json *j, enum fsck_kind kind, const char *path, uint64_t from, uint64_t to, const char *text)
+{
+	json_object(j);
+	json_kstr(j, "kind", kind_keys[kind]);
+	if (path) {
+		json_kstr(j, "path", path);
+		json_ku64(j, "from", from);
+		json_ku64(j, "to", to);
+	}
+	json_kstr(j, "text", text);
+	json_end_object(j);
+}
+
+static void finding_line(enum fsck_kind kind, const char *path, uint64_t from, uint64_t to, const char *text)
+{
+	printf("%s: ", kind_words[kind]);
+	if (path) {
+		fputs("file ", stdout);
+		for (; *path; path++)
+			putchar((unsigned char)*path < 0x20 || *path == 0x7f ? '?' : *path);
+		printf(" bytes %" PRIu64 "-%" PRIu64 ": ", from, to);
+	}
+	puts(text);
+}
+
+void fsck_report(
+	struct fsck *f, enum fsck_kind kind, const char *path, uint64_t from, uint64_t to, const char *fmt, ...)
+{
+	char text[2 * CISTERN_ERROR_TEXT_BYTES];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	f->num_damage += kind == FSCK_DAMAGE;
+	f->num_notes += kind == FSCK_NOTE;
+	f->num_repaired += kind == FSCK_REPAIRED;
+	if (f->want_json)
+		finding_json(&f->j, kind, path, from, to, text);
+	else
+		finding_line(kind, path, from, to, text);
+}
+
+/* The superblock, and that nobody has the store open. -EBUSY, -ENOENT: not for us; damage is reported: *ret_sound. */
+static int check_superblock(struct fsck *f, bool *ret_sound, struct cistern_error *err)
+{
+	struct superblock *sb = malloc(sizeof(*sb));
+	pid_t pid = 0;
+	char uuid[37];
+	int r;
+
+	if (!sb)
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	r = store_holder(f->store, &pid);
+	if (pid != 0)
+		r = cistern_error_set(err, -EBUSY,
+			"%s is in use by process %d; unmount it and wait for its end with 'cistern wait %s'", f->store,
+			(int)pid, f->store);
+	else if (r < 0 && r != -ENOENT)
+		r = cistern_error_set(err, r, "%s: cannot ask who holds it: %s", f->store, strerror(-r));
+	else
+		r = store_read_superblock(f->store, sb, err);
+	if (r == 0) {
+		store_uuid_text(sb->uuid, uuid);
+		fsck_report(f, FSCK_OK, NULL, 0, 0, "superblock: store %s, backing directory %s", uuid, sb->backing);
+	} else if (r == -EBADMSG) {
+		fsck_report(f, FSCK_DAMAGE, NULL, 0, 0, "superblock: %s", err->text);
+	}
+	*ret_sound = r == 0;
+	free(sb);
+	return r == -EBADMSG ? 0 : r;
+}
+
+static int open_store(struct fsck *f, struct cistern_error *err)
+{
+	struct segment_options opt = { .read_only = true };
+	int r;
+
+	f->dirfd = open(f->store, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (f->dirfd < 0)
+		return cistern_error_set(err, -errno, "%s: %s", f->store, strerror(errno));
+	r = io_posix_create(f->dirfd, &f->io);
+	if (r < 0)
+		return cistern_error_set(err, r, "%s: %s", f->store, strerror(-r));
+	return segment_set_open(f->io, &opt, &f->segments, err);
+}
+
+/* Everything behind the superblock. */
+static int look(struct fsck *f, struct cistern_error *err)
+{
+	int r = open_store(f, err);
+
+	if (r == 0)
+		r = fsck_check_journal(f, err);
+	if (r == 0)
+		r = fsck_check_index(f, err);
+	if (r == 0 && f->truth)
+		r = fsck_check_payloads(f, err);
+	if (r == 0 && f->truth)
+		r = fsck_check_segments(f, err);
+	fsck_close(f);
+	return r;
+}
+
+static int check(struct fsck *f, struct cistern_error *err)
+{
+	bool sound = false, was_damaged;
+	int r = check_superblock(f, &sound, err);
+
+	if (r < 0 || !sound)
+		return r;
+	r = look(f, err);
+	if (r < 0 || !(f->repair || f->rebuild_index))
+		return r;
+	was_damaged = f->journal_damaged;
+	r = fsck_repair(f, err);
+	if (r == 0 && was_damaged && !f->journal_damaged) {
+		f->repair = f->rebuild_index = false; /* only now can the files be checked */
+		r = look(f, err);
+	}
+	return r;
+}
+
+static const char *verdict_word(const struct fsck *f, int r)
+{
+	return r < 0 ? "unfinished" : f->num_damage ? "damaged" : f->num_repaired ? "repaired" : "clean";
+}
+
+static void verdict_text(const struct fsck *f)
+{
+	if (f->num_damage)
+		printf("DAMAGE: %" PRIu64 " finding%s left\n", f->num_damage, f->num_damage == 1 ? "" : "s");
+	else
+		printf("ok: the store is %s\n", f->num_repaired ? "repaired" : "sound");
+}
+
+static int run_and_report(struct fsck *f)
+{
+	struct cistern_error err = { 0 };
+	int r;
+
+	if (f->want_json) {
+		json_init(&f->j, stdout, true);
+		json_object(&f->j);
+		json_kstr(&f->j, "store", f->store);
+		json_key(&f->j, "findings");
+		json_array(&f->j);
+	}
+	r = check(f, &err);
+	if (f->want_json) {
+		json_end_array(&f->j);
+		json_kstr(&f->j, "verdict", verdict_word(f, r));
+		json_ku64(&f->j, "damage", f->num_damage);
+		json_ku64(&f->j, "notes", f->num_notes);
+		json_ku64(&f->j, "repaired", f->num_repaired);
+		if (r < 0)
+			json_kstr(&f->j, "error", err.text);
+		json_end_object(&f->j);
+		json_finish(&f->j);
+	} else if (r == 0) {
+		verdict_text(f);
+	}
+	free(f->unused);
+	if (r < 0)
+		return say_error(&err);
+	return f->num_damage ? CISTERN_EXIT_DAMAGED : CISTERN_EXIT_OK;
+}
+
+enum { OPT_REPAIR = 256, OPT_REBUILD, OPT_DISCARD, OPT_JSON };
+
+static const struct args_option options[] = {
+	{ OPT_REPAIR, "repair", NULL,
+		"cut a torn tail of the journal, rebuild an index that is wrong, remove segments that nothing refers to" },
+	{ OPT_REBUILD, "rebuild-index", NULL, "build the index anew from the journal, whether or not it is wrong" },
+	{ OPT_DISCARD, "discard-after-damage", NULL,
+		"with --repair: cut the journal where it is damaged; what follows is kept in STORE/lost, but is no longer part of the store" },
+	{ OPT_JSON, "json", NULL, "print JSON" },
+	{ 0 },
+};
+
+static int run_fsck(const struct command *cmd, int argc, char **argv)
+{
+	struct cistern_error err = { 0 };
+	struct fsck f = { .dirfd = -1 };
+	struct args a;
+	int key;
+
+	args_init(&a, cmd, argc, argv);
+	while ((key = args_next(&a)) >= 0) {
+		switch (key) {
+		case OPT_REPAIR: f.repair = true; break;
+		case OPT_REBUILD: f.rebuild_index = true; break;
+		case OPT_DISCARD: f.discard = true; break;
+		case OPT_JSON: f.want_json = true; break;
+		}
+	}
+	if (a.exit_status >= 0 || (a.exit_status = args_operands(&a, 1, 1)) >= 0)
+		return a.exit_status;
+	if (f.discard && !f.repair)
+		return args_usage_error(cmd, "--discard-after-damage goes with --repair");
+	if (!realpath(argv[optind], f.store)) {
+		cistern_error_set(&err, -errno, "%s: %s", argv[optind], strerror(errno));
+		return say_error(&err);
+	}
+	return run_and_report(&f);
+}
+
+const struct command command_fsck = {
+	.name = "fsck",
+	.summary = "check a store, and repair it",
+	.synopsis = "fsck [--repair [--discard-after-damage]] [--rebuild-index] [--json] STORE",
+	.about =
+		"Checks a store that no daemon has open: the superblock, every record of the journal, the index against one that is rebuilt from "
+		"the journal, every payload against its checksum, and that all segments are there. Each finding is a line that begins with ok, note "
+		"(unusual, but nothing is lost) or DAMAGE, with the file and the bytes concerned. Nothing is changed without --repair or "
+		"--rebuild-index.\n\n"
+		"--repair does only what loses nothing. Damage in the middle of the journal stays, unless --discard-after-damage is given too: then what "
+		"comes before it is kept. Payloads that are damaged stay as they are: a drain carries over every other file and leaves these in the "
+		"store; write or delete the range, or the file, to be rid of it.\n\n"
+		"The exit status is 0 when the store is sound or everything was repaired, 4 when damage is left, 5 when the store is in use.",
+	.examples = "cistern fsck /local/nvme/$JOB\ncistern fsck --repair /local/nvme/$JOB",
+	.options = options,
+	.run = run_fsck,
+};

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * What fsck --repair does. Opening a store for writing cuts a torn tail, and drops segments that nothing refers to,
+ * by itself; a wrong index is rebuilt from the journal. Damage in the middle of the journal is another matter:
+ * everything behind it depends on records that cannot be read. It is only cut when the user says so, or when nothing
+ * behind it was ever synced; the bytes that are cut off are copied to STORE/lost first.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "format/journal/journal_file.h"
+#include "format/store/lock.h"
+#include "format/store/store.h"
+#include "tools/fsck.h"
+
+#define LOST_DIR         "lost"
+#define JOURNAL_READ_MAX (1u << 30)
+
+/* journal/00000003.jnl from byte off on -> lost/00000003.jnl-4096 */
+static int save_file(struct fsck *f, uint32_t number, uint64_t off, struct cistern_error *err)
+{
+	char path[JOURNAL_PATH], copy[JOURNAL_PATH + 64];
+	uint8_t *bytes = NULL;
+	size_t len = 0;
+	int r = io_read_all(f->io, journal_path(path, number, JOURNAL_EXT), JOURNAL_READ_MAX, (void **)&bytes, &len);
+
+	if (r == 0) {
+		const char *slash = strrchr(path, '/');
+
+		snprintf(copy, sizeof(copy), LOST_DIR "/%s-%" PRIu64, slash ? slash + 1 : path, off);
+		r = off < len ? io_replace(f->io, copy, bytes + off, len - (size_t)off) : 0;
+	}
+	free(bytes);
+	return r < 0 ? cistern_error_set(err, r, "%s: cannot be copied to " LOST_DIR ": %s", path, strerror(-r)) : 0;
+}
+
+static int save_cut_off(struct fsck *f, struct cistern_error *err)
+{
+	__attribute__((cleanup(journal_numbers_free))) struct journal_numbers n = { 0 };
+	int r = f->io->ops->mkdir(f->io, LOST_DIR);
+
+	if (r == -EEXIST)
+		r = 0;
+	if (r == 0)
+		r = journal_numbers_list(f->io, JOURNAL_EXT, &n);
+	if (r < 0)
+		return cistern_error_set(err, r, LOST_DIR ": %s", strerror(-r));
+	for (size_t i = 0; r == 0 && i < n.num; i++)
+		if (n.at[i] >= f->end.file)
+			r = save_file(f, n.at[i], n.at[i] == f->end.file ? f->end.off : 0, err);
+	if (r == 0 && (r = f->io->ops->sync_dir(f->io, LOST_DIR)) < 0)
+		cistern_error_set(err, r, LOST_DIR ": %s", strerror(-r));
+	return r;
+}
+
+/* Under the store's lock, which opening the store would take, but which cannot open it yet. */
+static int cut_damage(struct fsck *f, struct cistern_error *err)
+{
+	int lock_fd = -1, dirfd = open(f->store, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int r = dirfd < 0 ? cistern_error_set(err, -errno, "%s: %s", f->store, strerror(errno)) : 0;
+
+	if (r == 0)
+		r = lock_take(dirfd, f->store, &lock_fd, err);
+	if (r == 0 && (r = io_posix_create(dirfd, &f->io)) < 0)
+		cistern_error_set(err, r, "%s: %s", f->store, strerror(-r));
+	if (r == 0)
+		r = save_cut_off(f, err);
+	if (r == 0)
+		r = journal_cut(f->io, &f->end, err);
+	io_destroy(f->io);
+	f->io = NULL;
+	lock_release(lock_fd);
+	if (dirfd >= 0)
+		close(dirfd);
+	if (r < 0)
+		return r;
+	fsck_report(f, FSCK_REPAIRED, NULL, 0, 0,
+		"journal: cut at byte %" PRIu64 " of file %08" PRIu32 "; what followed is in %s/" LOST_DIR, f->end.off,
+		f->end.file, f->store);
+	f->num_damage--;
+	f->journal_damaged = false;
+	f->rebuild_index = true;
+	return 0;
+}
+
+/* Segments that opening left. */
+static int remove_unused(struct fsck *f, struct store *s)
+{
+	uint64_t live;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < f->num_unused; i++)
+		if (state_segment_live(store_state(s), f->unused[i], &live) == -ENOENT) {
+			r = segment_remove(store_segments(s), f->unused[i]);
+			r = r == -ENOENT ? 0 : r;
+		}
+	if (r == 0 && f->num_unused)
+		fsck_report(
+			f, FSCK_REPAIRED, NULL, 0, 0, "segments: removed %zu that no file refers to", f->num_unused);
+	return r;
+}
+
+static int reopen(struct fsck *f, bool rebuild, struct cistern_error *err)
+{
+	struct store_options opt = { .mode = rebuild ? STORE_REBUILD : STORE_OPEN };
+	struct state_report report = { 0 };
+	struct store *s;
+	int r = store_open(f->store, &opt, &s, &report, err), closed;
+
+	if (r < 0)
+		return r;
+	if (report.cut_bytes)
+		fsck_report(f, FSCK_REPAIRED, NULL, 0, 0, "journal: cut a torn tail of %" PRIu64 " bytes",
+			report.cut_bytes);
+	if (f->repair)
+		r = remove_unused(f, s);
+	closed = store_close(s);
+	r = r < 0 ? r : closed;
+	if (r < 0)
+		return cistern_error_set(err, r, "%s: the repair could not be finished: %s", f->store, strerror(-r));
+	if (rebuild) {
+		fsck_report(f, FSCK_REPAIRED, NULL, 0, 0, "index: rebuilt from the journal");
+		f->num_damage -= f->index_damaged;
+		f->index_bad = f->index_damaged = false;
+	}
+	return 0;
+}
+
+int fsck_repair(struct fsck *f, struct cistern_error *err)
+{
+	int r;
+
+	if (f->journal_damaged) {
+		if (f->checkpoint_damaged || !f->repair || !(f->discard || f->end.unsynced)) {
+			fsck_report(f, FSCK_NOTE, NULL, 0, 0, "not repaired: %s",
+				f->checkpoint_damaged
+					? "the checkpoint that the journal builds upon is damaged; keep a copy of the store before anything else is tried"
+					: "with --repair --discard-after-damage what comes before the damage is kept, and what follows is put aside");
+			return 0;
+		}
+		r = cut_damage(f, err);
+		if (r < 0)
+			return r;
+	}
+	if (f->rebuild_index || (f->repair && (f->index_bad || f->end.cut_bytes || f->num_unused)))
+		return reopen(f, f->rebuild_index || f->index_bad, err);
+	return 0;
+}

@@ -1,0 +1,508 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * cistern inspect: what is in a store, file by file, or one file range by range. A running daemon is asked for a
+ * snapshot of its index, which lives as long as the connection; a store without one is read as it is. Nothing is
+ * changed either way.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "format/base/json.h"
+#include "format/base/units.h"
+#include "format/store/store.h"
+#include "tools/cistern.h"
+#include "tools/lib/daemon.h"
+#include "tools/lib/history.h"
+#include "tools/lib/ranges.h"
+#include "tools/lib/say.h"
+#include "tools/lib/target.h"
+#include "tools/lib/walk.h"
+
+#define MAP_COLUMNS 60
+
+struct inspect {
+	struct store *store;     /* owned */
+	struct history *history; /* owned; NULL: not known */
+	bool complete;           /* the history is */
+	bool want_json;
+	struct json j;
+	uint64_t num_listed, log_bytes, private_bytes, overwritten_bytes;
+};
+
+struct file_facts {
+	uint64_t size;
+	uint64_t log_bytes, log_extents, private_bytes;
+	uint64_t first_seq, last_seq;       /* of what is in the log now; 0: nothing is */
+	const struct history_file *history; /* NULL: no writes known. Borrowed */
+};
+
+static const char *state_word(const struct inode *in)
+{
+	if (in->flags & INODE_ORPHAN)
+		return "orphan";
+	if (in->flags & INODE_NEW)
+		return "new";
+	if (in->flags & INODE_DIRTY_DATA)
+		return "modified";
+	return in->flags & (INODE_DIRTY_META | INODE_DIRTY_XATTR) ? "attributes" : "clean";
+}
+
+static const char *type_word(const struct inode *in)
+{
+	return S_ISDIR(in->mode) ? "directory" : S_ISLNK(in->mode) ? "symlink" : "file";
+}
+
+static int count_range(const struct range *r, void *arg)
+{
+	struct file_facts *f = arg;
+
+	if (r->kind != RANGE_LOG)
+		return 0;
+	f->log_bytes += r->len;
+	f->log_extents++;
+	if (!f->first_seq || r->ext->seq < f->first_seq)
+		f->first_seq = r->ext->seq;
+	if (r->ext->seq > f->last_seq)
+		f->last_seq = r->ext->seq;
+	return 0;
+}
+
+static int gather(struct inspect *in, const struct inode *node, struct file_facts *ret)
+{
+	int64_t mtime_ns;
+	int r = 0;
+
+	*ret = (struct file_facts){ .size = node->size, .history = history_of(in->history, node->ino) };
+	if (node->flags & INODE_PRIVATE)
+		r = segment_private_size(
+			store_segments(in->store), node->private_segment, &ret->size, &ret->private_bytes, &mtime_ns);
+	if (r == -ENOENT)
+		r = 0; /* fsck's business */
+	return r == 0 && S_ISREG(node->mode) ? ranges_each(store_state(in->store), node, ret->size, count_range, ret)
+					     : r;
+}
+
+/* Written since the last drain, and no longer there: written over, cut off or punched. */
+static uint64_t overwritten(const struct file_facts *f)
+{
+	return f->history && f->history->since_drain_bytes > f->log_bytes ? f->history->since_drain_bytes - f->log_bytes
+									  : 0;
+}
+
+/* Names may hold any byte; lines for people must stay lines. */
+static void print_path(const char *path)
+{
+	for (; *path; path++)
+		putchar((unsigned char)*path < 0x20 || *path == 0x7f ? '?' : *path);
+}
+
+/* ---- the list of files */
+
+static void file_json(struct json *j, const char *path, const struct inode *node, const struct file_facts *f)
+{
+	json_object(j);
+	json_kstr(j, "path", path);
+	json_ku64(j, "ino", node->ino);
+	json_kstr(j, "type", type_word(node));
+	json_kstr(j, "state", state_word(node));
+	json_kbool(j, "private", (node->flags & INODE_PRIVATE) != 0);
+	json_ku64(j, "size", f->size);
+	json_ku64(j, "links", node->nlink);
+	json_ku64(j, "log_bytes", f->log_bytes);
+	json_ku64(j, "log_extents", f->log_extents);
+	json_ku64(j, "private_bytes", f->private_bytes);
+	json_ku64(j, "first_seq", f->first_seq);
+	json_ku64(j, "last_seq", f->last_seq);
+	if (f->history) {
+		json_ku64(j, "writes", f->history->writes);
+		json_ku64(j, "written_bytes", f->history->written_bytes);
+		json_ku64(j, "overwritten_bytes", overwritten(f));
+		json_ku64(j, "first_write_seq", f->history->first_seq);
+		json_ku64(j, "last_write_seq", f->history->last_seq);
+	}
+}
+
+static void file_line(const char *path, const struct inode *node, const struct file_facts *f)
+{
+	char size[UNITS_TEXT], in_log[UNITS_TEXT], over[UNITS_TEXT] = "-", writes[24] = "-", seqs[48] = "-", state[32];
+
+	if (f->history) {
+		units_format_bytes(overwritten(f), over);
+		snprintf(writes, sizeof(writes), "%" PRIu64, f->history->writes);
+	}
+	if (f->last_seq)
+		snprintf(seqs, sizeof(seqs), "%" PRIu64 "..%" PRIu64, f->first_seq, f->last_seq);
+	snprintf(state, sizeof(state), "%s%s", state_word(node), node->flags & INODE_PRIVATE ? ",private" : "");
+	printf("%12s %12s %8" PRIu64 " %8s %12s %15s  %-16s ",
+		S_ISREG(node->mode) ? units_format_bytes(f->size, size) : "-",
+		units_format_bytes(node->flags & INODE_PRIVATE ? f->private_bytes : f->log_bytes, in_log),
+		f->log_extents, writes, over, seqs, state);
+	print_path(path);
+	puts(S_ISDIR(node->mode) ? "/" : "");
+}
+
+static int show_file(const char *path, const struct inode *node, void *arg)
+{
+	struct inspect *in = arg;
+	struct file_facts f;
+	int r;
+
+	if (S_ISDIR(node->mode) && !(node->flags & ~(uint32_t)INODE_ORPHAN))
+		return 0; /* only there because something below it is */
+	r = gather(in, node, &f);
+	if (r < 0)
+		return r;
+	in->num_listed++;
+	in->log_bytes += f.log_bytes;
+	in->private_bytes += f.private_bytes;
+	in->overwritten_bytes += overwritten(&f);
+	if (in->want_json) {
+		file_json(&in->j, path, node, &f);
+		json_end_object(&in->j);
+	} else {
+		file_line(path, node, &f);
+	}
+	return 0;
+}
+
+static int show_orphan(const struct inode *node, void *arg)
+{
+	char path[64];
+
+	if (!(node->flags & INODE_ORPHAN) || S_ISDIR(node->mode))
+		return 0;
+	snprintf(path, sizeof(path), "(inode %" PRIu64 ", deleted while open)", node->ino);
+	return show_file(path, node, arg);
+}
+
+static void store_json(struct inspect *in)
+{
+	const struct superblock *sb = store_superblock(in->store);
+	char uuid[37];
+
+	store_uuid_text(sb->uuid, uuid);
+	json_kstr(&in->j, "store", store_path(in->store));
+	json_kstr(&in->j, "uuid", uuid);
+	json_ku64(&in->j, "format_version", sb->version);
+	json_kstr(&in->j, "backing", sb->backing);
+	json_kstr(&in->j, "mountpoint", sb->mountpoint);
+	json_kstr(&in->j, "job", sb->job);
+	json_ku64(&in->j, "node_index", sb->node_index);
+}
+
+static void totals_json(struct inspect *in, const struct state_totals *t)
+{
+	struct json *j = &in->j;
+
+	json_key(j, "totals");
+	json_object(j);
+	json_ku64(j, "listed", in->num_listed);
+	json_ku64(j, "dirty_files", t->dirty_files);
+	json_ku64(j, "log_bytes", in->log_bytes);
+	json_ku64(j, "private_bytes", in->private_bytes);
+	json_ku64(j, "private_files", t->private_files);
+	json_ku64(j, "extents", t->extents);
+	json_ku64(j, "written_bytes", t->written_bytes);
+	json_ku64(j, "saved_bytes", t->saved_bytes);
+	json_ku64(j, "drained_bytes", t->drained_bytes);
+	json_ku64(j, "drained_files", t->drained_files);
+	json_ku64(j, "through_bytes", t->through_bytes);
+	json_ku64(j, "seq", t->seq);
+	json_kbool(j, "history_complete", in->history && in->complete);
+	json_end_object(j);
+}
+
+static void totals_text(const struct inspect *in, const struct state_totals *t)
+{
+	char log[UNITS_TEXT], private[UNITS_TEXT], written[UNITS_TEXT], saved[UNITS_TEXT], over[UNITS_TEXT],
+		drained[UNITS_TEXT];
+
+	printf("%" PRIu64 " listed, %" PRIu64 " dirty; %s in the log in %" PRIu64 " extents, %s in private segments\n",
+		in->num_listed, t->dirty_files, units_format_bytes(in->log_bytes, log), t->extents,
+		units_format_bytes(in->private_bytes, private));
+	printf("ever written %s, drained %s, saved %s; overwritten in the files above %s%s\n",
+		units_format_bytes(t->written_bytes, written), units_format_bytes(t->drained_bytes, drained),
+		units_format_bytes(t->saved_bytes, saved), units_format_bytes(in->overwritten_bytes, over),
+		in->history && in->complete ? "" : " (as far back as the journal reaches)");
+}
+
+static int show_list(struct inspect *in)
+{
+	struct state *st = store_state(in->store);
+	struct state_totals totals;
+	int r;
+
+	state_totals(st, &totals);
+	if (in->want_json) {
+		store_json(in);
+		json_key(&in->j, "files");
+		json_array(&in->j);
+	} else {
+		printf("%s: backing directory %s\n", store_path(in->store), store_superblock(in->store)->backing);
+		printf("%12s %12s %8s %8s %12s %15s  %-16s %s\n", "SIZE", "IN STORE", "EXTENTS", "WRITES",
+			"OVERWRITTEN", "SEQ", "STATE", "PATH");
+	}
+	r = walk_names(st, show_file, in);
+	if (r == 0)
+		r = state_each_inode(st, show_orphan, in);
+	if (in->want_json) {
+		json_end_array(&in->j);
+		totals_json(in, &totals);
+	} else if (r == 0) {
+		totals_text(in, &totals);
+	}
+	return r;
+}
+
+/* ---- one file */
+
+struct file_view {
+	struct inspect *in;
+	uint64_t size;
+	uint32_t private_segment;
+	char map[MAP_COLUMNS + 1];
+};
+
+/* What of a cell is in the store shows before what is in the backing file, that before what is nowhere. */
+static void draw(struct file_view *v, const struct range *r)
+{
+	static const char letters[] = {
+		[RANGE_LOG] = '#', [RANGE_PRIVATE] = '#', [RANGE_BACKING] = '.', [RANGE_HOLE] = ' '
+	};
+	unsigned __int128 scale = MAP_COLUMNS;
+	size_t first = (size_t)(scale * r->off / v->size), last = (size_t)(scale * (r->off + r->len - 1) / v->size);
+
+	for (size_t i = first; i <= last && i < MAP_COLUMNS; i++)
+		if (letters[r->kind] == '#' || (letters[r->kind] == '.' && v->map[i] == ' '))
+			v->map[i] = letters[r->kind];
+}
+
+static int draw_range(const struct range *r, void *arg)
+{
+	draw(arg, r);
+	return 0;
+}
+
+static int range_json(const struct range *r, void *arg)
+{
+	struct file_view *v = arg;
+	struct json *j = &v->in->j;
+
+	draw(v, r);
+	json_object(j);
+	json_ku64(j, "off", r->off);
+	json_ku64(j, "len", r->len);
+	json_kstr(j, "where", range_kind_name(r->kind));
+	if (r->kind == RANGE_LOG) {
+		json_ku64(j, "segment", r->ext->segment);
+		json_ku64(j, "segment_off", r->ext->segment_off);
+	}
+	if (r->kind == RANGE_PRIVATE)
+		json_ku64(j, "segment", v->private_segment);
+	if (r->ext)
+		json_ku64(j, "seq", r->ext->seq);
+	if (r->kind == RANGE_LOG && r->ext->whole)
+		json_ku64(j, "crc32c", r->ext->crc);
+	json_end_object(j);
+	return 0;
+}
+
+static int range_line(const struct range *r, void *arg)
+{
+	struct file_view *v = arg;
+	char where[48], seq[24] = "-", crc[16] = "-";
+
+	draw(v, r);
+	snprintf(where, sizeof(where), "%s", range_kind_name(r->kind));
+	if (r->kind == RANGE_LOG)
+		snprintf(where, sizeof(where), "%" PRIu32 "@%" PRIu64, r->ext->segment, r->ext->segment_off);
+	if (r->kind == RANGE_PRIVATE)
+		snprintf(where, sizeof(where), "private %" PRIu32, v->private_segment);
+	if (r->ext)
+		snprintf(seq, sizeof(seq), "%" PRIu64, r->ext->seq);
+	if (r->kind == RANGE_LOG && r->ext->whole)
+		snprintf(crc, sizeof(crc), "%08" PRIx32, r->ext->crc);
+	printf("%16" PRIu64 " %12" PRIu64 "  %-22s %10s  %s\n", r->off, r->len, where, seq, crc);
+	return 0;
+}
+
+static int show_ranges(struct file_view *v, const struct inode *node, int (*each)(const struct range *r, void *arg))
+{
+	return S_ISREG(node->mode) ? ranges_each(store_state(v->in->store), node, v->size, each, v) : 0;
+}
+
+static int show_one_json(struct file_view *v, const char *path, const struct inode *node, const struct file_facts *f)
+{
+	struct json *j = &v->in->j;
+	int r;
+
+	store_json(v->in);
+	json_key(j, "file");
+	file_json(j, path, node, f);
+	json_key(j, "ranges");
+	json_array(j);
+	r = show_ranges(v, node, range_json);
+	json_end_array(j);
+	json_kstr(j, "map", v->map);
+	json_end_object(j);
+	return r;
+}
+
+static int show_one_text(struct file_view *v, const char *path, const struct inode *node, const struct file_facts *f)
+{
+	char size[UNITS_TEXT];
+	int r;
+
+	print_path(path);
+	printf(": %s, inode %" PRIu64 ", %s, %s (%" PRIu64 " bytes)\n", type_word(node), node->ino, state_word(node),
+		units_format_bytes(f->size, size), f->size);
+	if (f->history)
+		printf("%" PRIu64 " writes of %" PRIu64 " bytes, %" PRIu64
+		       " of them overwritten since the last drain\n",
+			f->history->writes, f->history->written_bytes, overwritten(f));
+	r = show_ranges(v, node, draw_range);
+	if (r == 0 && f->size > 0)
+		printf("|%s|  # in the store, . in the backing file\n%16s %12s  %-22s %10s  %s\n", v->map, "OFFSET",
+			"LENGTH", "WHERE", "SEQ", "CRC32C");
+	return r == 0 ? show_ranges(v, node, range_line) : r;
+}
+
+/* As in the mount: relative to its root, with or without a leading slash or the mount point in front. */
+static const char *in_mount(const struct inspect *in, const char *path)
+{
+	const char *mountpoint = store_superblock(in->store)->mountpoint;
+
+	return *mountpoint && mounts_path_in(path, mountpoint) ? path + strlen(mountpoint) : path;
+}
+
+static int show_one(struct inspect *in, const char *path, struct cistern_error *err)
+{
+	struct file_view v = { .in = in };
+	struct file_facts facts;
+	struct inode node;
+	int r = walk_find(store_state(in->store), in_mount(in, path), &node);
+
+	if (r == -ENOENT)
+		return cistern_error_set(err, r,
+			"%s: the store knows nothing of it (a file that was never changed is only in %s)", path,
+			store_superblock(in->store)->backing);
+	if (r == 0)
+		r = gather(in, &node, &facts);
+	if (r < 0)
+		return cistern_error_set(err, r, "%s: %s", path, strerror(-r));
+	v.size = facts.size;
+	v.private_segment = node.private_segment;
+	memset(v.map, ' ', MAP_COLUMNS);
+	r = in->want_json ? show_one_json(&v, path, &node, &facts) : show_one_text(&v, path, &node, &facts);
+	return r < 0 ? cistern_error_set(err, r, "%s: %s", path, strerror(-r)) : 0;
+}
+
+/* ---- the command */
+
+static int show(struct inspect *in, const char *path)
+{
+	struct cistern_error err = { 0 };
+	int r;
+
+	if (history_read(store_io(in->store), &in->history, &in->complete, &err) < 0)
+		say("note: how often files were overwritten is not known: %s", err.text);
+	if (in->want_json) {
+		json_init(&in->j, stdout, true);
+		json_object(&in->j);
+	}
+	r = path ? show_one(in, path, &err) : show_list(in);
+	if (r < 0 && !path)
+		cistern_error_set(&err, r, "%s: reading the index: %s", store_path(in->store), strerror(-r));
+	if (in->want_json) {
+		json_end_object(&in->j);
+		json_finish(&in->j);
+	}
+	history_destroy(in->history);
+	return r < 0 ? say_error(&err) : CISTERN_EXIT_OK;
+}
+
+static int open_and_show(const char *path, const char *snapshot, bool want_json, const char *file)
+{
+	struct store_options opt = { .mode = STORE_READ_ONLY, .snapshot = snapshot };
+	struct inspect in = { .want_json = want_json };
+	struct cistern_error err = { 0 };
+	struct state_report report;
+	int status;
+
+	if (store_open(path, &opt, &in.store, &report, &err) < 0)
+		return say_error(&err);
+	status = show(&in, file);
+	store_abandon(in.store);
+	return status;
+}
+
+/* The snapshot lives as long as the connection. */
+static int inspect_live(int fd, const char *path, bool want_json, const char *file)
+{
+	WIRE_MSG_CLEANUP struct wire_msg reply = { 0 };
+	struct cistern_error err = { 0 };
+	char name[256];
+
+	if (daemon_ask(fd, WIRE_SNAPSHOT, &reply, &err) < 0)
+		return say_error(&err);
+	if (!wire_get_str(&reply, WIRE_PATH, 0, name, sizeof(name))) {
+		say("%s: the daemon gave no snapshot", path);
+		return CISTERN_EXIT_FAILED;
+	}
+	return open_and_show(path, name, want_json, file);
+}
+
+enum { OPT_JSON = 256 };
+
+static const struct args_option options[] = {
+	{ OPT_JSON, "json", NULL, "print JSON, all sizes in bytes" },
+	{ 0 },
+};
+
+static int run_inspect(const struct command *cmd, int argc, char **argv)
+{
+	DAEMON_FD_CLEANUP int fd = -1;
+	struct cistern_error err = { 0 };
+	bool want_json = false;
+	const char *file;
+	struct target t;
+	struct args a;
+
+	args_init(&a, cmd, argc, argv);
+	while (args_next(&a) >= 0)
+		want_json = true;
+	if (a.exit_status >= 0 || (a.exit_status = args_operands(&a, 1, 2)) >= 0)
+		return a.exit_status;
+	file = argv[optind + 1]; /* NULL when there is none */
+	if (target_resolve(argv[optind], &t, &err) < 0)
+		return say_error(&err);
+	if (!file && t.mounted && strcmp(t.path, ".") != 0)
+		file = t.path; /* a file named by its path in the mount */
+	fd = wire_connect(t.store, &err);
+	if (fd >= 0)
+		return inspect_live(fd, t.store, want_json, file);
+	if (fd == -ENOENT || fd == -ECONNREFUSED)
+		return open_and_show(t.store, NULL, want_json, file);
+	return say_error(&err);
+}
+
+const struct command command_inspect = {
+	.name = "inspect",
+	.summary = "show what is in a store, file by file",
+	.synopsis = "inspect [--json] STORE|MOUNTPOINT [PATH]",
+	.about =
+		"Lists what the store knows: for each file its size, the bytes and extents it has in the log, how many writes there were and how many bytes of them "
+		"have been overwritten (as far back as the journal reaches), the sequence numbers of the oldest and newest write that is still there, and its state: "
+		"new (not in the backing directory yet), modified, attributes (only those changed), clean, orphan (deleted while open); private: its data lie in a "
+		"file of their own in the store.\n\n"
+		"With PATH, one file: a map of it and a table of its ranges, with the segment and offset where each is, the sequence number of the "
+		"write and the checksum.\n\n"
+		"It works on a store in use, of which it shows one moment, and on one without a daemon. Nothing is changed.",
+	.examples = "cistern inspect /local/nvme/$JOB\ncistern inspect --json /local/nvme/$JOB out.nc",
+	.options = options,
+	.run = run_inspect,
+};

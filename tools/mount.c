@@ -1,0 +1,504 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * cistern mount, and the helper that mount(8) calls. Everything that can be known to be wrong before anything is
+ * touched is checked here, in words that name the remedy; then the daemon is started, and its one line on the ready
+ * pipe decides: "ok", "ok recovered: TEXT", or "E CODE TEXT". In the foreground this process becomes the daemon.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cistern/error.h"
+#include "format/base/config.h"
+#include "tools/cistern.h"
+#include "tools/lib/libexec.h"
+#include "tools/lib/mounts.h"
+#include "tools/lib/say.h"
+#include "tools/lib/target.h"
+
+#define DAEMON         "cistern-fs"
+#define CONFIG_CLEANUP __attribute__((cleanup(destroy_config)))
+
+struct mount_plan {
+	struct config *cfg; /* owned by who runs the command */
+	char backing[PATH_MAX], mountpoint[PATH_MAX], store[PATH_MAX];
+	unsigned long remount_flags; /* MS_*, of mount(8)'s options */
+	bool foreground, fake, verbose, sloppy;
+};
+
+static void destroy_config(struct config **cfg)
+{
+	config_destroy(*cfg);
+}
+
+/* ---- options that are mount(8)'s and not ours */
+
+/* Words that mean nothing to us, or that hold for every mount of ours anyway (nosuid, nodev). */
+static const char *const ignored_words[] = {
+	"rw",
+	"defaults",
+	"auto",
+	"noauto",
+	"nofail",
+	"_netdev",
+	"user",
+	"users",
+	"nouser",
+	"owner",
+	"group",
+	"nosuid",
+	"nodev",
+	"suid",
+	"dev",
+	"exec",
+	"async",
+	"atime",
+	"relatime",
+	"norelatime",
+	"nostrictatime",
+	"diratime",
+	"nolazytime",
+	"silent",
+	NULL,
+};
+
+static const struct {
+	const char *word;
+	unsigned long flag;
+} flag_words[] = {
+	{ "noexec", MS_NOEXEC },
+	{ "noatime", MS_NOATIME },
+	{ "nodiratime", MS_NODIRATIME },
+};
+
+static bool is_ignored(const char *word)
+{
+	for (size_t i = 0; ignored_words[i]; i++)
+		if (strcmp(word, ignored_words[i]) == 0)
+			return true;
+	return strncmp(word, "x-", 2) == 0 || strncmp(word, "X-", 2) == 0 || strncmp(word, "comment=", 8) == 0 ||
+	       strncmp(word, "subtype=", 8) == 0;
+}
+
+static bool is_flag(struct mount_plan *plan, const char *word)
+{
+	for (size_t i = 0; i < sizeof(flag_words) / sizeof(flag_words[0]); i++)
+		if (strcmp(word, flag_words[i].word) == 0) {
+			plan->remount_flags |= flag_words[i].flag;
+			return true;
+		}
+	return false;
+}
+
+static bool is_setting(const char *word)
+{
+	size_t num, len = strcspn(word, "=");
+	const struct config_setting *table = config_table(&num);
+
+	for (size_t i = 0; i < num; i++)
+		if (strlen(table[i].name) == len && strncmp(word, table[i].name, len) == 0)
+			return true;
+	return false;
+}
+
+/* The length of the first option of a list; "\," is part of a value. */
+static size_t option_len(const char *list)
+{
+	size_t n = 0;
+
+	while (list[n] && list[n] != ',')
+		n += list[n] == '\\' && list[n + 1] ? 2 : 1;
+	return n;
+}
+
+static int parse_options(struct mount_plan *plan, const char *list, struct cistern_error *err)
+{
+	while (*list) {
+		size_t len = option_len(list);
+		char *word = strndup(list, len);
+		int r = 0;
+
+		if (!word)
+			return cistern_error_set(err, -ENOMEM, "out of memory");
+		if (len > 0 && !is_ignored(word) && !is_flag(plan, word) && (is_setting(word) || !plan->sloppy))
+			r = config_parse_options(plan->cfg, word, "-o", err);
+		free(word);
+		if (r < 0)
+			return r;
+		list += len + (list[len] == ',');
+	}
+	return 0;
+}
+
+/* ---- checks */
+
+static int check_backing(struct mount_plan *plan, const char *backing, struct cistern_error *err)
+{
+	struct stat st;
+
+	if (!realpath(backing, plan->backing) || stat(plan->backing, &st) < 0)
+		return cistern_error_set(err, -errno, "backing directory %s: %s%s", backing, strerror(errno),
+			errno == ENOENT     ? "; create it first"
+			: errno == ENOTCONN ? "; the mount there is dead, unmount it"
+					    : "");
+	if (!S_ISDIR(st.st_mode))
+		return cistern_error_set(err, -ENOTDIR, "backing directory %s is not a directory", backing);
+	return 0;
+}
+
+/* What a daemon that died left behind would refuse every access; nobody can be using it. */
+static int free_dead_mount(const char *mountpoint, struct cistern_error *err)
+{
+	int r = 0;
+
+	for (int i = 0; r == 0 && i < 16 && mounts_is_dead(mountpoint); i++) {
+		r = mounts_unmount(mountpoint, true, err);
+		if (r == 0)
+			say("%s: freed the mount point of a daemon that had died", mountpoint);
+	}
+	return r;
+}
+
+static int check_mountpoint(struct mount_plan *plan, const char *mountpoint, struct cistern_error *err)
+{
+	struct mount_entry m;
+	struct stat st;
+	int r = target_real_path(mountpoint, plan->mountpoint, err);
+
+	if (r < 0)
+		return cistern_error_prefix(err, "mount point");
+	r = plan->fake ? 0 : free_dead_mount(plan->mountpoint, err);
+	if (r < 0)
+		return r;
+	if (stat(plan->mountpoint, &st) < 0)
+		return cistern_error_set(err, -errno, "mount point %s: %s%s", mountpoint, strerror(errno),
+			errno == ENOENT ? "; create it first" : "");
+	if (!S_ISDIR(st.st_mode))
+		return cistern_error_set(err, -ENOTDIR, "mount point %s is not a directory", mountpoint);
+	if (mounts_at(plan->mountpoint, &m) == 0 && m.cistern)
+		return cistern_error_set(err, -EBUSY,
+			"%s is a cistern mount of %s already; unmount it first with 'cistern umount %s'", mountpoint,
+			m.source, mountpoint);
+	return 0;
+}
+
+static int check_store(struct mount_plan *plan, struct cistern_error *err)
+{
+	const char *store = config_string(plan->cfg, CONFIG_STORE);
+	struct stat st;
+	int r;
+
+	if (!store || !*store)
+		return cistern_error_set(err, -EINVAL,
+			"no store is given: add --store DIR (or -o store=DIR), a directory on this node's own disk");
+	r = target_real_path(store, plan->store, err);
+	if (r < 0)
+		return cistern_error_prefix(err, "store (the directory above it must exist)");
+	if (stat(plan->store, &st) == 0 && !S_ISDIR(st.st_mode))
+		return cistern_error_set(err, -ENOTDIR, "store %s is not a directory", store);
+	return config_set(plan->cfg, "store", plan->store, "--store", err);
+}
+
+static int check_places(const struct mount_plan *plan, struct cistern_error *err)
+{
+	const struct {
+		const char *inner, *outer, *text;
+		bool same_is_fine;
+	} rules[] = {
+		{ plan->mountpoint, plan->store, "the mount point %s lies in the store %s", false },
+		{ plan->store, plan->mountpoint, "the store %s lies in the mount point %s, which would hide it",
+			false },
+		{ plan->backing, plan->store, "the backing directory %s lies in the store %s", false },
+		{ plan->store, plan->backing,
+			"the store %s lies in the backing directory %s, where it would be seen as data", false },
+		{ plan->mountpoint, plan->backing,
+			"the mount point %s lies in the backing directory %s, so that the mount would contain itself",
+			true },
+	};
+
+	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+		char text[CISTERN_ERROR_TEXT_BYTES];
+
+		if (!mounts_path_in(rules[i].inner, rules[i].outer) ||
+			(rules[i].same_is_fine && strcmp(rules[i].inner, rules[i].outer) == 0))
+			continue;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+		snprintf(text, sizeof(text), rules[i].text, rules[i].inner, rules[i].outer);
+#pragma GCC diagnostic pop
+		return cistern_error_set(err, -EINVAL, "%s; choose another place", text);
+	}
+	return 0;
+}
+
+/* ---- the daemon */
+
+/*
+ * Becomes the daemon; returns only with an error. ready_fd -1: it stays in the foreground and tells on standard
+ * error.
+ */
+static int exec_daemon(const struct mount_plan *plan, const char *program, const char *options, int ready_fd)
+{
+	char fd_text[16];
+	const char *argv[] = { DAEMON, plan->backing, plan->mountpoint, "-o", options, NULL, NULL, NULL };
+
+	if (ready_fd < 0) {
+		argv[5] = "--foreground";
+	} else {
+		snprintf(fd_text, sizeof(fd_text), "%d", ready_fd);
+		argv[5] = "--ready-fd";
+		argv[6] = fd_text;
+	}
+	fflush(NULL);
+	execv(program, (char *const *)argv);
+	return -errno;
+}
+
+/* Starts the daemon and reads what it says until it closes the pipe. *ret_pid: the process that was started. */
+static int start_daemon(
+	const struct mount_plan *plan, const char *program, const char *options, char *line, size_t cap, pid_t *ret_pid)
+{
+	size_t len = 0;
+	int fds[2];
+	ssize_t n;
+	pid_t pid;
+
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return -errno;
+	pid = fork();
+	if (pid < 0) {
+		int r = -errno;
+
+		close(fds[0]);
+		close(fds[1]);
+		return r;
+	}
+	if (pid == 0) {
+		fcntl(fds[1], F_SETFD, 0);
+		dprintf(fds[1], "E %d %s: %s\n", CISTERN_EXIT_FAILED, program,
+			strerror(-exec_daemon(plan, program, options, fds[1])));
+		_exit(CISTERN_EXIT_FAILED);
+	}
+	close(fds[1]);
+	while (len + 1 < cap && ((n = read(fds[0], line + len, cap - 1 - len)) > 0 || (n < 0 && errno == EINTR))) {
+		len += n > 0 ? (size_t)n : 0;
+		if (memchr(line, '\n', len))
+			break;
+	}
+	close(fds[0]);
+	line[len] = '\0';
+	line[strcspn(line, "\n")] = '\0';
+	*ret_pid = pid;
+	return 0;
+}
+
+/* The daemon said nothing: how did it end? */
+static int died_silently(pid_t pid)
+{
+	int status = 0;
+
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (WIFSIGNALED(status))
+		say("%s was killed by signal %d (%s) while it started", DAEMON, WTERMSIG(status),
+			strsignal(WTERMSIG(status)));
+	else
+		say("%s ended with status %d and without a word", DAEMON, WEXITSTATUS(status));
+	return CISTERN_EXIT_FAILED;
+}
+
+static int read_verdict(const struct mount_plan *plan, const char *line, pid_t pid)
+{
+	char *text;
+	long code;
+
+	if (strncmp(line, "ok", 2) == 0 && (line[2] == '\0' || line[2] == ' ')) {
+		if (line[2] && line[3])
+			say("%s: %s", plan->mountpoint, line + 3);
+		return CISTERN_EXIT_OK;
+	}
+	if (!*line)
+		return died_silently(pid);
+	if (strncmp(line, "E ", 2) != 0) {
+		say("%s", line);
+		return CISTERN_EXIT_FAILED;
+	}
+	code = strtol(line + 2, &text, 10);
+	say("%s", text + strspn(text, " "));
+	return code > CISTERN_EXIT_OK && code <= CISTERN_EXIT_TIMEOUT ? (int)code : CISTERN_EXIT_FAILED;
+}
+
+/* noexec and its like are the mount's and not the file system's. */
+static int set_flags(const struct mount_plan *plan)
+{
+	unsigned long flags = MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV | plan->remount_flags;
+
+	if (config_number(plan->cfg, CONFIG_READ_ONLY))
+		flags |= MS_RDONLY;
+	if (!plan->remount_flags || mount(NULL, plan->mountpoint, NULL, flags, NULL) == 0)
+		return CISTERN_EXIT_OK;
+	say("%s is mounted, but without noexec, noatime or nodiratime: %s", plan->mountpoint, strerror(errno));
+	return CISTERN_EXIT_FAILED;
+}
+
+static int start(const struct mount_plan *plan)
+{
+	struct cistern_error err = { 0 };
+	char program[PATH_MAX], line[2 * CISTERN_ERROR_TEXT_BYTES];
+	char *options;
+	pid_t pid = 0;
+	int r;
+
+	if (libexec_find(DAEMON, program, &err) < 0)
+		return say_error(&err);
+	options = config_to_options(plan->cfg);
+	if (!options) {
+		say("out of memory");
+		return CISTERN_EXIT_FAILED;
+	}
+	if (plan->verbose)
+		say("%s %s %s -o %s", program, plan->backing, plan->mountpoint, options);
+	if (plan->fake)
+		r = 0;
+	else if (plan->foreground)
+		r = exec_daemon(plan, program, options, -1);
+	else
+		r = start_daemon(plan, program, options, line, sizeof(line), &pid);
+	free(options);
+	if (r < 0) {
+		say("%s: %s", program, strerror(-r));
+		return CISTERN_EXIT_FAILED;
+	}
+	if (plan->fake)
+		return CISTERN_EXIT_OK;
+	r = read_verdict(plan, line, pid);
+	return r == CISTERN_EXIT_OK ? set_flags(plan) : r;
+}
+
+static int check_and_start(struct mount_plan *plan, const char *backing, const char *mountpoint)
+{
+	struct cistern_error err = { 0 };
+
+	if (check_store(plan, &err) < 0 || check_backing(plan, backing, &err) < 0 ||
+		check_mountpoint(plan, mountpoint, &err) < 0 || check_places(plan, &err) < 0) {
+		say("%s", err.text);
+		return err.code == -EBUSY    ? CISTERN_EXIT_BUSY
+		       : err.code == -EINVAL ? CISTERN_EXIT_USAGE
+					     : CISTERN_EXIT_FAILED;
+	}
+	return start(plan);
+}
+
+/* ---- the two command lines */
+
+static int usage(const struct cistern_error *err)
+{
+	say("mount: %s", err->text);
+	return CISTERN_EXIT_USAGE;
+}
+
+enum { OPT_STORE = 256, OPT_FAKE };
+
+static const struct args_option options_of_mount[] = {
+	{ OPT_STORE, "store", "DIR",
+		"the store: a directory on this node's own disk, made if it is missing (the same as -o store=DIR)" },
+	{ 'o', "options", "KEY=VALUE,...",
+		"settings, see cistern.conf(5), and options of mount(8); may be given more than once" },
+	{ 'F', "foreground", NULL, "do not go into the background; the log goes to standard error" },
+	{ 'v', "verbose", NULL, "show how the daemon is started" },
+	{ 'f', "fake", NULL, "check everything, but do not mount" },
+	{ 0 },
+};
+
+static int run_mount(const struct command *cmd, int argc, char **argv)
+{
+	CONFIG_CLEANUP struct config *cfg = NULL;
+	struct cistern_error err = { 0 };
+	struct mount_plan plan = { 0 };
+	struct args a;
+	int key, r;
+
+	if (config_create(&cfg) < 0) {
+		say("out of memory");
+		return CISTERN_EXIT_FAILED;
+	}
+	plan.cfg = cfg;
+	if (config_load(cfg, &err) < 0)
+		return usage(&err);
+	args_init(&a, cmd, argc, argv);
+	while ((key = args_next(&a)) >= 0) {
+		r = 0;
+		switch (key) {
+		case OPT_STORE: r = config_set(cfg, "store", optarg, "--store", &err); break;
+		case 'o': r = parse_options(&plan, optarg, &err); break;
+		case 'F': plan.foreground = true; break;
+		case 'v': plan.verbose = true; break;
+		case 'f': plan.fake = true; break;
+		}
+		if (r < 0)
+			return usage(&err);
+	}
+	if (a.exit_status >= 0 || (a.exit_status = args_operands(&a, 2, 2)) >= 0)
+		return a.exit_status;
+	return check_and_start(&plan, argv[optind], argv[optind + 1]);
+}
+
+/* mount(8) and mount.fuse3: the two paths first, short options only, -N and -t with values that are of no use here. */
+int mount_helper(int argc, char **argv)
+{
+	CONFIG_CLEANUP struct config *cfg = NULL;
+	struct cistern_error err = { 0 };
+	struct mount_plan plan = { 0 };
+	int key, r = 0;
+
+	if (config_create(&cfg) < 0) {
+		say("out of memory");
+		return CISTERN_EXIT_FAILED;
+	}
+	plan.cfg = cfg;
+	if (config_load(cfg, &err) < 0)
+		return usage(&err);
+	for (int i = 1; i < argc; i++) /* -s may stand behind the options that it is about */
+		plan.sloppy |= strcmp(argv[i], "-s") == 0;
+	while (r == 0 && (key = getopt(argc, argv, "sfnvwro:t:N:")) >= 0) {
+		switch (key) {
+		case 'f': plan.fake = true; break;
+		case 'v': plan.verbose = true; break;
+		case 'r': r = config_set(cfg, "ro", "yes", "-r", &err); break;
+		case 'o': r = parse_options(&plan, optarg, &err); break;
+		case '?': return CISTERN_EXIT_USAGE;
+		}
+	}
+	if (r < 0)
+		return usage(&err);
+	if (argc - optind != 2) {
+		say("mount: wanted are BACKING MOUNTPOINT [-sfnvwr] [-o OPTIONS]");
+		return CISTERN_EXIT_USAGE;
+	}
+	return check_and_start(&plan, argv[optind], argv[optind + 1]);
+}
+
+const struct command command_mount = {
+	.name = "mount",
+	.summary = "mount a backing directory through a store",
+	.synopsis = "mount BACKING MOUNTPOINT --store DIR [-o KEY=VALUE,...] [--foreground]",
+	.about =
+		"Shows the directory BACKING at MOUNTPOINT. What is written there lands in the store at the speed of this node's disk, and is "
+		"drained to BACKING in the background and when the mount is taken down. BACKING and MOUNTPOINT may be the same directory: it is "
+		"then covered while the mount stands.\n\n"
+		"The command returns when the mount can be used. A store that holds data of an earlier mount of the same BACKING, also of "
+		"one whose daemon or node died, is continued; what was found is said.\n\n"
+		"It can also be called as 'mount -t fuse.cistern BACKING MOUNTPOINT -o store=DIR' and from fstab(5). Every mount is nosuid "
+		"and nodev.",
+	.examples = "cistern mount /lustre/proj/run42 /cistern --store /local/nvme/$JOB\n"
+		    "cistern mount /lustre/proj/run42 /cistern --store /local/nvme/$JOB -o capacity=200G,drain=unmount",
+	.options = options_of_mount,
+	.run = run_mount,
+};

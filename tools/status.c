@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * cistern status. Of a running daemon it shows what the daemon says; of a store without one, what the store itself
+ * holds, read without changing anything, and what to do about it.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "format/base/json.h"
+#include "format/base/units.h"
+#include "format/store/store.h"
+#include "tools/cistern.h"
+#include "tools/lib/daemon.h"
+#include "tools/lib/say.h"
+#include "tools/lib/target.h"
+
+/* Every number of a status reply, by its name in JSON. */
+static const struct {
+	enum wire_tag tag;
+	const char *key;
+} numbers[] = {
+	{ WIRE_PID, "pid" },
+	{ WIRE_UPTIME_USEC, "uptime_usec" },
+	{ WIRE_CAPACITY, "capacity_bytes" },
+	{ WIRE_USED, "used_bytes" },
+	{ WIRE_FREE, "free_bytes" },
+	{ WIRE_DIRTY_BYTES, "dirty_bytes" },
+	{ WIRE_DIRTY_FILES, "dirty_files" },
+	{ WIRE_DRAINED_BYTES, "drained_bytes" },
+	{ WIRE_DRAINED_FILES, "drained_files" },
+	{ WIRE_WRITTEN_BYTES, "written_bytes" },
+	{ WIRE_SAVED_BYTES, "saved_bytes" },
+	{ WIRE_THROUGH_BYTES, "through_bytes" },
+	{ WIRE_LOG_BYTES, "log_bytes" },
+	{ WIRE_PRIVATE_BYTES, "private_bytes" },
+	{ WIRE_PRIVATE_FILES, "private_files" },
+	{ WIRE_EXTENTS, "extents" },
+	{ WIRE_INDEX_BYTES, "index_bytes" },
+	{ WIRE_OPEN_FILES, "open_files" },
+	{ WIRE_CACHED_READS, "cached_reads" },
+	{ WIRE_WRITE_RATE, "write_bytes_per_second" },
+	{ WIRE_DRAIN_RATE, "drain_bytes_per_second" },
+	{ WIRE_PLANNED_BYTES, "planned_bytes" },
+	{ WIRE_DONE_BYTES, "done_bytes" },
+	{ WIRE_PLANNED_FILES, "planned_files" },
+	{ WIRE_DONE_FILES, "done_files" },
+	{ WIRE_ERRORS, "errors" },
+	{ WIRE_LAST_RESULT, "last_result" },
+};
+
+static const struct {
+	enum wire_tag tag;
+	const char *key;
+} texts[] = {
+	{ WIRE_STORE, "store" },
+	{ WIRE_BACKING, "backing" },
+	{ WIRE_MOUNTPOINT, "mountpoint" },
+	{ WIRE_STATE, "state" },
+	{ WIRE_CURRENT_PATH, "current_path" },
+	{ WIRE_RECOVERED, "recovered" },
+	{ WIRE_VERSION_TEXT, "version" },
+};
+
+static const struct {
+	enum wire_tag tag;
+	const char *key;
+} switches[] = {
+	{ WIRE_DRAINING, "draining" },
+	{ WIRE_PAUSED, "paused" },
+	{ WIRE_PASSTHROUGH, "passthrough" },
+};
+
+#define NUM_OF(a) (sizeof(a) / sizeof((a)[0]))
+
+/* Left until the drain in progress is done; 0: unknown or none. */
+static uint64_t left_usec(const struct wire_msg *m)
+{
+	uint64_t planned = daemon_u64(m, WIRE_PLANNED_BYTES), done = daemon_u64(m, WIRE_DONE_BYTES);
+	uint64_t rate = daemon_u64(m, WIRE_DRAIN_RATE);
+
+	return daemon_u64(m, WIRE_DRAINING) && rate && planned > done
+		       ? (uint64_t)((double)(planned - done) / (double)rate * 1e6)
+		       : 0;
+}
+
+/* ---- a running daemon */
+
+static int live_json(const struct wire_msg *m)
+{
+	char text[CISTERN_ERROR_TEXT_BYTES];
+	struct json j;
+
+	json_init(&j, stdout, true);
+	json_object(&j);
+	for (size_t i = 0; i < NUM_OF(texts); i++)
+		if (wire_get_str(m, texts[i].tag, 0, text, sizeof(text)))
+			json_kstr(&j, texts[i].key, text);
+	for (size_t i = 0; i < NUM_OF(numbers); i++)
+		json_ku64(&j, numbers[i].key, daemon_u64(m, numbers[i].tag));
+	for (size_t i = 0; i < NUM_OF(switches); i++)
+		json_kbool(&j, switches[i].key, daemon_u64(m, switches[i].tag) != 0);
+	json_key(&j, "time_left_usec");
+	if (left_usec(m))
+		json_u64(&j, left_usec(m));
+	else
+		json_null(&j);
+	json_key(&j, "error_texts");
+	json_array(&j);
+	for (unsigned int n = 0; wire_get_str(m, WIRE_ERROR_TEXT, n, text, sizeof(text)); n++)
+		json_str(&j, text);
+	json_end_array(&j);
+	json_end_object(&j);
+	return json_finish(&j);
+}
+
+/* "label      12 GiB" */
+static void bytes_line(const char *label, uint64_t bytes)
+{
+	char text[UNITS_TEXT];
+
+	printf("  %-10s %s\n", label, units_format_bytes(bytes, text));
+}
+
+static void files_line(const char *label, uint64_t files, uint64_t bytes)
+{
+	char text[UNITS_TEXT];
+
+	printf("  %-10s %" PRIu64 " file%s, %s\n", label, files, files == 1 ? "" : "s",
+		units_format_bytes(bytes, text));
+}
+
+static void drain_line(const struct wire_msg *m)
+{
+	char done[UNITS_TEXT], planned[UNITS_TEXT], rate[UNITS_TEXT], left[UNITS_TEXT], path[PATH_MAX] = "";
+	uint64_t usec = left_usec(m);
+
+	if (!daemon_u64(m, WIRE_DRAINING)) {
+		printf("  %-10s %s\n", "draining",
+			daemon_u64(m, WIRE_PAUSED) ? "no; paused, 'cistern resume' lets it go on" : "no");
+		return;
+	}
+	printf("  %-10s %" PRIu64 " of %" PRIu64 " files, %s of %s, %s/s", "draining", daemon_u64(m, WIRE_DONE_FILES),
+		daemon_u64(m, WIRE_PLANNED_FILES), units_format_bytes(daemon_u64(m, WIRE_DONE_BYTES), done),
+		units_format_bytes(daemon_u64(m, WIRE_PLANNED_BYTES), planned),
+		units_format_bytes(daemon_u64(m, WIRE_DRAIN_RATE), rate));
+	if (usec)
+		printf(", %s left", units_format_usec(usec, left));
+	puts(daemon_u64(m, WIRE_PAUSED) ? "; paused" : "");
+	if (wire_get_str(m, WIRE_CURRENT_PATH, 0, path, sizeof(path)) && path[0])
+		printf("  %-10s %s\n", "", path);
+}
+
+static void capacity_line(const struct wire_msg *m)
+{
+	char used[UNITS_TEXT], capacity[UNITS_TEXT], left[UNITS_TEXT];
+	uint64_t total = daemon_u64(m, WIRE_CAPACITY), in_use = daemon_u64(m, WIRE_USED);
+
+	printf("  %-10s %s of %s used", "capacity", units_format_bytes(in_use, used),
+		units_format_bytes(total, capacity));
+	if (total)
+		printf(" (%d %%)", (int)(100.0 * (double)in_use / (double)total));
+	printf(", %s free\n", units_format_bytes(daemon_u64(m, WIRE_FREE), left));
+}
+
+static void live_text(const struct wire_msg *m)
+{
+	char mountpoint[PATH_MAX] = "", backing[PATH_MAX] = "", store[PATH_MAX] = "", state[32] = "";
+	char up[UNITS_TEXT], rate[UNITS_TEXT], text[CISTERN_ERROR_TEXT_BYTES];
+	uint64_t errors = daemon_u64(m, WIRE_ERRORS);
+
+	wire_get_str(m, WIRE_MOUNTPOINT, 0, mountpoint, sizeof(mountpoint));
+	wire_get_str(m, WIRE_BACKING, 0, backing, sizeof(backing));
+	wire_get_str(m, WIRE_STORE, 0, store, sizeof(store));
+	wire_get_str(m, WIRE_STATE, 0, state, sizeof(state));
+	printf("%s on %s (%s; store %s, daemon %" PRIu64 ", up %s)\n", mountpoint, backing,
+		state[0] ? state : "mounted", store, daemon_u64(m, WIRE_PID),
+		units_format_usec(daemon_u64(m, WIRE_UPTIME_USEC), up));
+	capacity_line(m);
+	files_line("dirty", daemon_u64(m, WIRE_DIRTY_FILES), daemon_u64(m, WIRE_DIRTY_BYTES));
+	drain_line(m);
+	files_line("drained", daemon_u64(m, WIRE_DRAINED_FILES), daemon_u64(m, WIRE_DRAINED_BYTES));
+	printf("  %-10s %s", "written", units_format_bytes(daemon_u64(m, WIRE_WRITTEN_BYTES), rate));
+	printf(", now %s/s\n", units_format_bytes(daemon_u64(m, WIRE_WRITE_RATE), rate));
+	bytes_line("saved", daemon_u64(m, WIRE_SAVED_BYTES));
+	if (daemon_u64(m, WIRE_THROUGH_BYTES))
+		bytes_line("through", daemon_u64(m, WIRE_THROUGH_BYTES));
+	if (wire_get_str(m, WIRE_RECOVERED, 0, text, sizeof(text)) && text[0])
+		printf("  %-10s %s\n", "recovered", text);
+	printf("  %-10s %" PRIu64 "\n", "errors", errors);
+	for (unsigned int n = 0; wire_get_str(m, WIRE_ERROR_TEXT, n, text, sizeof(text)); n++)
+		printf("    %s\n", text);
+}
+
+/* ---- a store without a daemon */
+
+struct dead_store {
+	const char *path;
+	const struct superblock *sb; /* borrowed from the open store */
+	struct state_totals totals;
+	struct state_report report;
+	struct store_space space;
+	struct daemon_result result;
+	bool has_result;
+};
+
+static void dead_json(const struct dead_store *d)
+{
+	struct json j;
+
+	json_init(&j, stdout, true);
+	json_object(&j);
+	json_kstr(&j, "store", d->path);
+	json_kstr(&j, "backing", d->sb->backing);
+	json_kstr(&j, "mountpoint", d->sb->mountpoint);
+	json_kstr(&j, "state", "no daemon");
+	json_key(&j, "pid");
+	json_null(&j);
+	json_kbool(&j, "closed_in_order", d->report.clean);
+	json_ku64(&j, "torn_bytes", d->report.cut_bytes);
+	json_ku64(&j, "used_bytes", d->space.used_bytes);
+	json_ku64(&j, "dirty_files", d->totals.dirty_files);
+	json_ku64(&j, "log_bytes", d->totals.log_bytes);
+	json_ku64(&j, "private_files", d->totals.private_files);
+	json_ku64(&j, "extents", d->totals.extents);
+	json_ku64(&j, "drained_files", d->totals.drained_files);
+	json_ku64(&j, "drained_bytes", d->totals.drained_bytes);
+	json_ku64(&j, "written_bytes", d->totals.written_bytes);
+	json_ku64(&j, "saved_bytes", d->totals.saved_bytes);
+	json_ku64(&j, "through_bytes", d->totals.through_bytes);
+	if (d->has_result) {
+		json_ku64(&j, "last_result", (uint64_t)d->result.result);
+		json_kstr(&j, "last_text", d->result.text);
+	}
+	json_end_object(&j);
+	json_finish(&j);
+}
+
+static void dead_text(const struct dead_store *d)
+{
+	char text[UNITS_TEXT];
+
+	printf("%s (no daemon; backing directory %s%s)\n", d->path, d->sb->backing,
+		d->report.clean ? "" : "; the last daemon died");
+	printf("  %-10s %s\n", "used", units_format_bytes(d->space.used_bytes, text));
+	printf("  %-10s %" PRIu64 " file%s; %s in the log, %" PRIu64 " file%s with private data\n", "dirty",
+		d->totals.dirty_files, d->totals.dirty_files == 1 ? "" : "s",
+		units_format_bytes(d->totals.log_bytes, text), d->totals.private_files,
+		d->totals.private_files == 1 ? "" : "s");
+	files_line("drained", d->totals.drained_files, d->totals.drained_bytes);
+	bytes_line("written", d->totals.written_bytes);
+	bytes_line("saved", d->totals.saved_bytes);
+	if (d->report.cut_bytes)
+		printf("  %-10s %s, which the next mount cuts\n", "torn tail",
+			units_format_bytes(d->report.cut_bytes, text));
+	if (d->has_result && d->result.text[0])
+		printf("  %-10s %s\n", "last drain", d->result.text);
+	if (d->totals.dirty_files)
+		printf("What is dirty is only here: mount it again with --store %s, which goes on, or run\n"
+		       "  cistern recover %s --to %s\n",
+			d->path, d->path, d->sb->backing);
+	else
+		puts("Everything is on the backing directory; the store may be deleted.");
+}
+
+static int dead_status(const char *path, bool want_json)
+{
+	struct store_options opt = { .mode = STORE_READ_ONLY };
+	struct dead_store d = { .path = path };
+	struct cistern_error err = { 0 };
+	struct store *s;
+
+	if (store_open(path, &opt, &s, &d.report, &err) < 0)
+		return say_error(&err);
+	d.sb = store_superblock(s);
+	state_totals(store_state(s), &d.totals);
+	if (store_space(s, &d.space) < 0)
+		d.space = (struct store_space){ 0 };
+	d.has_result = daemon_read_result(path, &d.result, NULL) == 0;
+	if (want_json)
+		dead_json(&d);
+	else
+		dead_text(&d);
+	store_abandon(s);
+	return CISTERN_EXIT_OK;
+}
+
+/* ---- the command */
+
+static int live_status(int fd, bool want_json)
+{
+	WIRE_MSG_CLEANUP struct wire_msg reply = { 0 };
+	struct cistern_error err = { 0 };
+
+	if (daemon_ask(fd, WIRE_STATUS_GET, &reply, &err) < 0)
+		return say_error(&err);
+	if (want_json)
+		live_json(&reply);
+	else
+		live_text(&reply);
+	return CISTERN_EXIT_OK;
+}
+
+enum { OPT_JSON = 256 };
+
+static const struct args_option options[] = {
+	{ OPT_JSON, "json", NULL, "print JSON, all sizes in bytes and times in microseconds" },
+	{ 0 },
+};
+
+static int run_status(const struct command *cmd, int argc, char **argv)
+{
+	DAEMON_FD_CLEANUP int fd = -1;
+	struct cistern_error err = { 0 };
+	bool want_json = false;
+	struct target t;
+	struct args a;
+
+	args_init(&a, cmd, argc, argv);
+	while (args_next(&a) >= 0)
+		want_json = true;
+	if (a.exit_status >= 0 || (a.exit_status = args_operands(&a, 0, 1)) >= 0)
+		return a.exit_status;
+	if ((optind < argc ? target_resolve(argv[optind], &t, &err) : target_resolve_mount(NULL, &t, &err)) < 0)
+		return say_error(&err);
+	fd = wire_connect(t.store, &err);
+	if (fd >= 0)
+		return live_status(fd, want_json);
+	if (fd == -ENOENT || fd == -ECONNREFUSED)
+		return dead_status(t.store, want_json);
+	return say_error(&err);
+}
+
+const struct command command_status = {
+	.name = "status",
+	.summary = "show what a mount or a store is doing",
+	.synopsis = "status [--json] [MOUNTPOINT|STORE]",
+	.about =
+		"Shows the store's capacity, what is dirty (in the store and not on the backing directory yet), being drained and drained, at what "
+		"rates, how long it will take, and what went wrong. Bytes saved are those that were written and then overwritten or "
+		"deleted before they had to be drained. It also works on a store whose daemon has ended or died, and then "
+		"says what to do. Without an operand it is about the mount that the working directory is in, or the only one.",
+	.examples = "cistern status /cistern\ncistern status --json /local/nvme/$JOB | jq .dirty_files",
+	.options = options,
+	.run = run_status,
+};

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * cistern umount. Plain, it unmounts and leaves the rest of the drain to the daemon in the background. With --wait it
+ * drains while the mount still stands (so that a failure can be looked into), unmounts, waits for the daemon's end
+ * and reads the result it left in the store: only that says that all is on the backing directory.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "format/store/store.h"
+#include "tools/cistern.h"
+#include "tools/lib/clock.h"
+#include "tools/lib/daemon.h"
+#include "tools/lib/drained.h"
+#include "tools/lib/say.h"
+#include "tools/lib/target.h"
+
+static void say_holder(const struct mount_holder *h, void *arg)
+{
+	int *shown = arg;
+
+	if ((*shown)++ < 20)
+		say("  pid %d (%s): %s %s", (int)h->pid, h->name, h->what, h->path);
+}
+
+static int unmount(const struct target *t)
+{
+	struct cistern_error err = { 0 };
+	int shown = 0, num;
+
+	if (mounts_unmount(t->mount.mountpoint, false, &err) == 0)
+		return CISTERN_EXIT_OK;
+	if (err.code != -EBUSY)
+		return say_error(&err);
+	say("%s is in use and stays mounted; these hold it:", t->mount.mountpoint);
+	num = mounts_holders(&t->mount, say_holder, &shown);
+	if (num > 20)
+		say("  and %d more", num - 20);
+	if (num == 0)
+		say("  none that could be looked into; perhaps a process of another user or container, or a mount below it");
+	return CISTERN_EXIT_BUSY;
+}
+
+/* Nobody answers there: the mount point can be freed, the data stay in the store, which we cannot know any more. */
+static int free_dead(const struct target *t, bool wait)
+{
+	struct cistern_error err = { 0 };
+
+	if (mounts_unmount(t->mount.mountpoint, true, &err) < 0)
+		return say_error(&err);
+	say("%s: its daemon had died; the mount point is free again", t->mount.mountpoint);
+	say("what was not drained is still in the store; mount it again, or run 'cistern recover STORE --to %s'",
+		t->mount.source);
+	return wait ? CISTERN_EXIT_INCOMPLETE : CISTERN_EXIT_OK;
+}
+
+/* Drain while the mount stands. *ret_pidfd: to wait for the daemon's end. Returns an exit status. */
+static int drain_first(const struct target *t, uint64_t deadline, int *ret_pidfd)
+{
+	struct cistern_error err = { 0 };
+	WIRE_MSG_CLEANUP struct wire_msg status = { 0 }, reply = { 0 };
+	DAEMON_FD_CLEANUP int fd = wire_connect(t->store, &err);
+	uint64_t session = 0;
+
+	if (fd < 0 || daemon_ask(fd, WIRE_STATUS_GET, &status, &err) < 0)
+		return say_error(&err);
+	*ret_pidfd = daemon_pidfd((pid_t)daemon_u64(&status, WIRE_PID));
+	if (daemon_flush(fd, NULL, 0, &session, &err) < 0 || daemon_wait_drain(fd, session, deadline, &reply, &err) < 0)
+		return say_error(&err);
+	return daemon_say_result(&reply);
+}
+
+static int wait_and_unmount(const struct target *t, uint64_t deadline)
+{
+	DAEMON_FD_CLEANUP int pidfd = -1;
+	struct cistern_error err = { 0 };
+	int status = drain_first(t, deadline, &pidfd);
+
+	if (status == CISTERN_EXIT_TIMEOUT)
+		return status; /* still mounted: the next try goes on from here */
+	if (status != CISTERN_EXIT_OK)
+		say("not everything could be drained; unmounting all the same, the rest stays in the store");
+	status = unmount(t);
+	if (status != CISTERN_EXIT_OK)
+		return status;
+	if (daemon_wait_end(t->store, pidfd, deadline, &err) < 0)
+		return say_error(&err);
+	return drained_verdict(t->store, t->mount.source);
+}
+
+static void say_background(const struct target *t)
+{
+	pid_t pid = 0;
+
+	if (store_holder(t->store, &pid) == 0 && pid == 0)
+		return; /* it was quick */
+	say("%s is unmounted; what is not drained yet is drained in the background", t->mount.mountpoint);
+	say("'cistern wait %s' waits for its end", t->store);
+}
+
+enum { OPT_WAIT = 256, OPT_TIMEOUT };
+
+static const struct args_option options[] = {
+	{ OPT_WAIT, "wait", NULL, "drain first, then unmount, and return when all is on the backing directory" },
+	{ OPT_TIMEOUT, "timeout", "TIME",
+		"with --wait: give up after so long (90s, 30m, 2h); the drain goes on in the background" },
+	{ 0 },
+};
+
+static int run_umount(const struct command *cmd, int argc, char **argv)
+{
+	struct cistern_error err = { 0 };
+	uint64_t timeout_usec = 0;
+	bool wait = false;
+	struct target t;
+	struct args a;
+	int key, r;
+
+	args_init(&a, cmd, argc, argv);
+	while ((key = args_next(&a)) >= 0) {
+		if (key == OPT_WAIT)
+			wait = true;
+		else if ((r = args_usec(cmd, "--timeout", optarg, &timeout_usec)) >= 0)
+			return r;
+	}
+	if (a.exit_status >= 0 || (a.exit_status = args_operands(&a, 1, 1)) >= 0)
+		return a.exit_status;
+	if (timeout_usec && !wait)
+		return args_usage_error(cmd, "--timeout goes with --wait");
+	r = target_resolve_mount(argv[optind], &t, &err);
+	if (r < 0 && t.dead)
+		return free_dead(&t, wait);
+	if (r == 0 && strcmp(t.path, ".") != 0)
+		return args_usage_error(
+			cmd, "%s is in the mount at %s, but not its mount point", argv[optind], t.mount.mountpoint);
+	if (r < 0)
+		return say_error(&err);
+	if (wait)
+		return wait_and_unmount(&t, clock_deadline(timeout_usec));
+	r = unmount(&t);
+	if (r == CISTERN_EXIT_OK)
+		say_background(&t);
+	return r;
+}
+
+const struct command command_umount = {
+	.name = "umount",
+	.summary = "take a mount down, after a drain if wanted",
+	.synopsis = "umount [--wait] [--timeout TIME] MOUNTPOINT",
+	.about =
+		"Takes the mount at MOUNTPOINT away. What is not on the backing directory yet is drained by the daemon in the background; "
+		"'cistern wait STORE' waits for that.\n\n"
+		"With --wait the drain comes first and is shown, and the command succeeds only if every byte and name is on the backing "
+		"directory. If some files cannot be drained, the mount is taken down all the same, they stay in the store, and the "
+		"exit status is 3. If the time-out runs out during the drain, the mount stays and the exit status is 6.\n\n"
+		"If processes use the mount, they are named, the mount stays, and the exit status is 5. A mount whose daemon has died is just "
+		"freed.",
+	.examples = "cistern umount --wait --timeout 30m /cistern",
+	.options = options,
+	.run = run_umount,
+};
