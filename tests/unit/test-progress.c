@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/* Progress lines, and the small readers of the tools: mountinfo and result.json. */
+#include "tools/lib/progress.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/tap.h"
+#include "tools/lib/daemon.h"
+#include "tools/lib/mounts.h"
+
+#define SECOND UINT64_C(1000000)
+#define MIB    (UINT64_C(1) << 20)
+
+static void check_format(void)
+{
+	char line[PROGRESS_LINE], longest[3 * PROGRESS_LINE];
+
+	is_str(progress_format(line, sizeof(line), "drain", 512 * MIB, 2048 * MIB, 256.0 * MIB, "run/out.nc"),
+		"drain: 512 MiB of 2 GiB (25 %), 256 MiB/s, 6 s left, run/out.nc", "all parts");
+	is_str(progress_format(line, sizeof(line), "drain", 17, 0, 0, NULL), "drain: 17 bytes",
+		"nothing known but what is done");
+	is_str(progress_format(line, sizeof(line), "fsck", 3, 3, 100, ""),
+		"fsck: 3 bytes of 3 bytes (100 %), 100 bytes/s", "at the end");
+	is_str(progress_format(line, sizeof(line), "fsck", 5, 3, 0, NULL), "fsck: 5 bytes of 3 bytes (100 %)",
+		"more than planned");
+	is_str(progress_format(line, sizeof(line), "d", 0, UINT64_MAX, 1, NULL), "d: 0 bytes of 16 EiB (0 %), 1 byte/s",
+		"no time left is told when it would be absurd");
+	is_str(progress_format(line, sizeof(line), "d", 0, 0, 0, "a\nb\033[2J"), "d: 0 bytes, a?b?[2J",
+		"names do not steer the terminal");
+	memset(longest, 'x', sizeof(longest) - 1);
+	longest[sizeof(longest) - 1] = '\0';
+	progress_format(line, sizeof(line), "drain", 512 * MIB, 2048 * MIB, 256.0 * MIB, longest);
+	ok(strlen(line) < 120, "a long name is cut");
+	progress_format(line, sizeof(line), longest, 1, 2, 3, longest);
+	ok(strlen(line) < sizeof(line), "nothing is written past the end");
+}
+
+static void check_plain_lines(void)
+{
+	struct progress p;
+	char *text = NULL;
+	size_t len = 0;
+	FILE *out = open_memstream(&text, &len);
+
+	ok(out != NULL, "a stream in memory");
+	if (!out)
+		return;
+	progress_init(&p, NULL, "drain", 0);
+	p.out = out; /* open_memstream() has no descriptor to ask for a terminal */
+	for (uint64_t s = 1; s <= 12; s++)
+		progress_update(&p, s * 10 * MIB, 120 * MIB, NULL, s * SECOND);
+	progress_end(&p);
+	fclose(out);
+	is_str(text,
+		"drain: 50 MiB of 120 MiB (41 %), 10 MiB/s, 7 s left\n"
+		"drain: 100 MiB of 120 MiB (83 %), 10 MiB/s, 2 s left\n",
+		"a line every five seconds");
+	free(text);
+}
+
+static void check_terminal(void)
+{
+	struct progress p;
+	char *text = NULL;
+	size_t len = 0;
+	FILE *out = open_memstream(&text, &len);
+
+	if (!out)
+		return;
+	progress_init(&p, NULL, "d", 0);
+	p.out = out;
+	p.tty = true;
+	progress_update(&p, 0, 0, NULL, SECOND / 10);
+	progress_update(&p, 2, 0, NULL, SECOND);
+	progress_end(&p);
+	progress_end(&p);
+	fclose(out);
+	is_str(text, "\rd: 2 bytes, 2 bytes/s\033[K\r\033[K", "one line, rewritten and at last removed");
+	free(text);
+}
+
+static void check_rate(void)
+{
+	struct progress p;
+
+	progress_init(&p, NULL, "d", 0);
+	progress_update(&p, 100, 0, NULL, SECOND);
+	ok(p.rate > 99 && p.rate < 101, "the first rate is what was measured");
+	progress_update(&p, 100, 0, NULL, SECOND + 1);
+	ok(p.rate > 99, "too short a time is no sample");
+	progress_update(&p, 100, 0, NULL, 2 * SECOND);
+	ok(p.rate > 50 && p.rate < 100, "a stall lowers it slowly");
+	progress_update(&p, 5, 0, NULL, 3 * SECOND);
+	ok(p.rate == 0 && p.last_bytes == 5, "less than before: a new measure");
+}
+
+static void check_mountinfo(void)
+{
+	struct mount_entry m;
+	char good[] =
+		"36 35 0:47 / /mnt/my\\040mount rw,nosuid shared:1 master:2 - fuse.cistern /lustre/a\\134b rw,user_id=0\n";
+	char other[] = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n";
+	char cut[] = "36 35 0:47 / /mnt rw";
+
+	ok(mounts_parse_line(good, &m) && m.cistern && m.mnt_id == 36 && m.minor == 47, "a line of mountinfo");
+	is_str(m.mountpoint, "/mnt/my mount", "blanks in the mount point");
+	is_str(m.source, "/lustre/a\\b", "backslashes in the source");
+	ok(mounts_parse_line(other, &m) && !m.cistern && m.major == 8, "somebody else's mount");
+	ok(!mounts_parse_line(cut, &m), "a line that ends early");
+	ok(mounts_path_in("/a/b", "/a") && mounts_path_in("/a", "/a") && mounts_path_in("/a", "/"), "paths inside");
+	ok(!mounts_path_in("/ab", "/a") && !mounts_path_in("/", "/a"), "paths outside");
+	ok(mounts_at("/proc", &m) == 0 && !m.cistern, "/proc is mounted");
+	ok(mounts_holding("/proc/1/x", &m) == 0 && strcmp(m.mountpoint, "/proc") == 0, "the mount that holds a path");
+}
+
+static void check_result(void)
+{
+	static const char *const bad[] = {
+		"",
+		"{",
+		"{}",
+		"[]",
+		"{\"result\": 0}",
+		"{\"result\": 0, \"dirty_files\": }",
+		"{\"result\": 0, \"dirty_files\": 1} x",
+		"{\"result\": 0, \"dirty_files\": 1",
+		"{\"text\": \"a",
+		"{\"text\": \"\\u00",
+		"{\"text\": \"\\",
+		"{\"result\": 99999999999999999999}",
+	};
+	struct daemon_result r;
+
+	ok(daemon_parse_result("{\"result\": 3, \"text\": \"a \\\"b\\\" \\u00e9\\n\", \"dirty_files\": 2}\n", &r),
+		"a result");
+	ok(r.result == 3 && r.dirty_files == 2, "its numbers");
+	is_str(r.text, "a \"b\" ?\n", "its text");
+	ok(daemon_parse_result("{\"new\":-1,\"dirty_files\":0,\"result\":0}", &r) && r.result == 0,
+		"unknown keys are skipped");
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		ok(!daemon_parse_result(bad[i], &r), "not a result: %s", bad[i]);
+}
+
+int main(void)
+{
+	check_format();
+	check_plain_lines();
+	check_terminal();
+	check_rate();
+	check_mountinfo();
+	check_result();
+	return done_testing();
+}
