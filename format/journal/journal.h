@@ -30,7 +30,8 @@ int journal_sync(struct journal *j, uint64_t *ret_seq);
 /* Close the present file and begin the next one. *ret_number = the new file's number. */
 int journal_rotate(struct journal *j, uint32_t *ret_number);
 uint64_t journal_bytes(const struct journal *j); /* of all files that exist, as used */
-int journal_remove_before(struct io *io, uint32_t number); /* deletes .jnl and .ckp files with a lower number, oldest first */
+/* Deletes .jnl and .ckp files with a lower number, oldest first, once file number is durable. -ENOENT: there is none. */
+int journal_remove_before(struct io *io, uint32_t number);
 
 /* Where and how a journal ended. */
 struct journal_end {
@@ -38,18 +39,26 @@ struct journal_end {
 	uint32_t file;        /* number of the last file read */
 	uint64_t off;         /* bytes of it that are good */
 	uint64_t cut_bytes;   /* bytes behind them that are neither zero nor valid: a torn tail (of the last file only) */
-	uint64_t records;
+	uint64_t records;     /* handed to each() */
+	bool unsynced;        /* with -EBADMSG, -ENOENT: nothing from here on was ever synced: what lost power leaves */
 };
 
 /*
  * Read every record with seq > after_seq in order, across files, and call each(rec, arg) (non-zero stops and is
  * returned). Stops at the first invalid record of the last file (torn tail: told in *ret_end). An invalid record
  * that is followed by a later file or by valid records of higher seq in place is damage: -EBADMSG, *err says file
- * and offset. -ENOENT: records after after_seq are missing (a file was lost).
+ * and offset. -ENOENT: records after after_seq are missing (a file was lost). *ret_end is filled in any case.
+ *
+ * After a loss of power unsynced pages and files may be missing in any order, which looks like damage. Sync marks in the
+ * files tell the two apart: when nothing proves that what is missing was ever synced, end->unsynced is set; a caller
+ * that knows that the machine has been restarted may then go on after journal_cut, as with a torn tail.
  */
 int journal_replay(struct io *io, uint64_t after_seq, int (*each)(const struct record *rec, void *arg), void *arg,
 		   struct journal_end *ret_end, struct cistern_error *err);
-/* Cut a torn tail found by journal_replay: truncates that file to end->off and syncs it. */
+/*
+ * Make the journal end where journal_replay did: deletes later files, truncates that file to end->off, syncs. Before
+ * journal_create: a torn tail that another file follows is damage.
+ */
 int journal_cut(struct io *io, const struct journal_end *end, struct cistern_error *err);
 
 /* Checkpoint files: the whole state as RECORD_STATE records, journal/NNNNNNNN.ckp, standing for everything before

@@ -1,0 +1,593 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Records to bytes and back. Every type has a shape: the list of its body's fields in their order, the flags that it
+ * may carry, and what must hold for its fields. One loop writes a shape and one reads it, and the same check stands
+ * behind both, so that nothing can be written that would not be read back.
+ *
+ * The CRC covers the whole record, padding included, with the CRC's own field as zero. A version that we do not know
+ * is told from damage by it: header and CRC stay where they are in all versions.
+ *
+ * What the fields mean together (does this inode exist?) is the state's business.
+ */
+#include "format/journal/record.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "format/base/crc32c.h"
+
+#define MAGIC                  "CJR1"
+#define VERSION                1u
+#define ALIGN                  8u
+#define SEAL_RANGE_BYTES_MIN   2 /* two varints */
+#define EXTENT_RANGE_BYTES_MIN 6 /* and a CRC */
+#define BOOT_ID_BYTES          16
+#define STATE_VALUE_MAX        (64u << 20) /* of one key, over all its pieces */
+
+enum at {
+	AT_CRC = 4,
+	AT_LENGTH = 8,
+	AT_TYPE = 12,
+	AT_VERSION = 13,
+	AT_FLAGS = 14,
+	AT_SEQ = 16,
+	AT_TIME = 24,
+	AT_INO = 32,
+	AT_GEN = 40,
+	AT_NODE = 44,
+	AT_RESERVED = 48
+};
+
+enum kind { U32, U64, NAME, TARGET, BLOB, LONG_BLOB, EXTENTS, RANGES };
+
+enum field_id {
+	END,
+	PARENT,
+	FROM_PARENT,
+	NAME_,
+	FROM_NAME,
+	OTHER_INO,
+	MASK,
+	MODE,
+	UID,
+	GID,
+	NLINK,
+	SIZE,
+	ATIME,
+	MTIME,
+	CTIME,
+	BACKING_DEV,
+	BACKING_INO,
+	TARGET_,
+	OFF,
+	LEN,
+	SEGMENT,
+	SEGMENT_OFF,
+	PAYLOAD_CRC,
+	UPTO,
+	COUNT,
+	KEY,
+	VALUE,
+	LONG_VALUE,
+	EXTENTS_,
+	RANGES_
+};
+
+struct field {
+	uint8_t kind;
+	uint16_t at, len_at; /* in struct record */
+};
+
+#define SCALAR(kind, member)                             \
+	{                                                \
+		kind, offsetof(struct record, member), 0 \
+	}
+#define COUNTED(kind, member, length)                                                  \
+	{                                                                              \
+		kind, offsetof(struct record, member), offsetof(struct record, length) \
+	}
+
+static const struct field fields[] = {
+	[PARENT] = SCALAR(U64, parent),
+	[FROM_PARENT] = SCALAR(U64, from_parent),
+	[NAME_] = SCALAR(NAME, name),
+	[FROM_NAME] = SCALAR(NAME, from_name),
+	[OTHER_INO] = SCALAR(U64, other_ino),
+	[MASK] = SCALAR(U32, mask),
+	[MODE] = SCALAR(U32, mode),
+	[UID] = SCALAR(U32, uid),
+	[GID] = SCALAR(U32, gid),
+	[NLINK] = SCALAR(U32, nlink),
+	[SIZE] = SCALAR(U64, size),
+	[ATIME] = SCALAR(U64, atime_ns),
+	[MTIME] = SCALAR(U64, mtime_ns),
+	[CTIME] = SCALAR(U64, ctime_ns),
+	[BACKING_DEV] = SCALAR(U64, backing_dev),
+	[BACKING_INO] = SCALAR(U64, backing_ino),
+	[TARGET_] = COUNTED(TARGET, target, target_len),
+	[OFF] = SCALAR(U64, off),
+	[LEN] = SCALAR(U64, len),
+	[SEGMENT] = SCALAR(U32, segment),
+	[SEGMENT_OFF] = SCALAR(U64, segment_off),
+	[PAYLOAD_CRC] = SCALAR(U32, payload_crc),
+	[UPTO] = SCALAR(U64, upto),
+	[COUNT] = SCALAR(U64, count),
+	[KEY] = COUNTED(BLOB, key, key_len),
+	[VALUE] = COUNTED(BLOB, value, value_len),
+	[LONG_VALUE] = COUNTED(LONG_BLOB, value, value_len),
+	[EXTENTS_] = COUNTED(EXTENTS, ranges, num_ranges),
+	[RANGES_] = COUNTED(RANGES, ranges, num_ranges),
+};
+
+enum check {
+	HAS_NAME = 1, /* not empty */
+	HAS_FROM = 2,
+	HAS_RANGE = 4,    /* off, len > 0, within a file's largest size */
+	HAS_SEGMENT = 8,  /* not 0 */
+	HAS_PAYLOAD = 16, /* [segment_off, segment_off + len) within a file's largest size, len fits u32 */
+	HAS_SIZE = 32,
+	HAS_KEY = 64, /* 1 to 255 bytes without NUL */
+	HAS_BOOT_ID = 128,
+	HAS_PIECE = 256,   /* off, len: the piece of a state value */
+	HAS_EXTENTS = 512, /* at least one */
+	HAS_MASK = 1024,
+	HAS_MOVED = 2048, /* a from-name if and only if RECORD_F_MOVED */
+};
+
+struct shape {
+	const char *name;
+	uint16_t flags;
+	uint16_t checks;
+	uint8_t fields[15]; /* up to END */
+};
+
+static const struct shape shapes[RECORD_TYPE_END] = {
+	[RECORD_MOUNT] = { "mount", 0, HAS_BOOT_ID, { KEY, VALUE } },
+	[RECORD_UNMOUNT] = { "unmount", 0, 0, { END } },
+	[RECORD_SYNC] = { "sync", 0, 0, { UPTO } },
+	[RECORD_CREATE] = { "create", 0, 0, { PARENT, NAME_, MODE, UID, GID, SEGMENT, TARGET_ } },
+	[RECORD_ADOPT] = { "adopt", 0, HAS_SIZE,
+		{ PARENT, NAME_, MODE, UID, GID, NLINK, SIZE, ATIME, MTIME, CTIME, BACKING_DEV, BACKING_INO,
+			TARGET_ } },
+	[RECORD_LINK] = { "link", 0, HAS_NAME, { PARENT, NAME_ } },
+	[RECORD_UNLINK] = { "unlink", 0, HAS_NAME, { PARENT, NAME_ } },
+	[RECORD_RENAME] = { "rename", RECORD_F_EXCHANGE, HAS_NAME | HAS_FROM,
+		{ FROM_PARENT, FROM_NAME, PARENT, NAME_, OTHER_INO } },
+	[RECORD_FREE] = { "free", 0, 0, { END } },
+	[RECORD_FORGET] = { "forget", 0, HAS_NAME, { PARENT, NAME_ } },
+	[RECORD_SETATTR] = { "setattr", 0, HAS_MASK, { MASK, MODE, UID, GID, ATIME, MTIME, CTIME } },
+	[RECORD_SETXATTR] = { "setxattr", 0, HAS_KEY, { KEY, VALUE } },
+	[RECORD_REMOVEXATTR] = { "removexattr", 0, HAS_KEY, { KEY } },
+	[RECORD_TRUNCATE] = { "truncate", 0, HAS_SIZE, { SIZE } },
+	[RECORD_WRITE] = { "write", 0, HAS_RANGE | HAS_SEGMENT | HAS_PAYLOAD,
+		{ OFF, LEN, SEGMENT, SEGMENT_OFF, PAYLOAD_CRC } },
+	[RECORD_EXTENTS] = { "extents", 0, HAS_SEGMENT | HAS_EXTENTS, { SEGMENT, SEGMENT_OFF, EXTENTS_ } },
+	[RECORD_PUNCH] = { "punch", RECORD_F_KEEP_SIZE, HAS_RANGE, { OFF, LEN } },
+	[RECORD_PRIVATE] = { "private", 0, HAS_SEGMENT, { SEGMENT } },
+	[RECORD_SEAL] = { "seal", 0, HAS_SEGMENT | HAS_SIZE, { SEGMENT, SIZE, MTIME, RANGES_ } },
+	[RECORD_THROUGH] = { "through", 0, HAS_RANGE, { OFF, LEN } },
+	[RECORD_PLACED] = { "placed", RECORD_F_MOVED | RECORD_F_UNPUBLISHED, HAS_NAME | HAS_MOVED,
+		{ PARENT, NAME_, FROM_PARENT, FROM_NAME, BACKING_DEV, BACKING_INO } },
+	[RECORD_REMOVED] = { "removed", 0, HAS_NAME, { PARENT, NAME_ } },
+	[RECORD_DRAINED] = { "drained", RECORD_F_KEEP_PRIVATE | RECORD_F_META_ONLY, HAS_SIZE,
+		{ UPTO, SIZE, MTIME, BACKING_DEV, BACKING_INO } },
+	[RECORD_STATE] = { "state", 0, HAS_PIECE, { OFF, LEN, KEY, LONG_VALUE } },
+	[RECORD_STATE_END] = { "state-end", 0, 0, { UPTO, COUNT } },
+};
+
+const char *record_type_name(enum record_type type)
+{
+	return type > 0 && type < RECORD_TYPE_END ? shapes[type].name : "?";
+}
+
+void record_scratch_free(struct record_scratch *s)
+{
+	if (!s)
+		return;
+	free(s->ranges);
+	s->ranges = NULL;
+	s->cap = 0;
+}
+
+/* ---- what must hold */
+
+static bool range_ok(uint64_t off, uint64_t len)
+{
+	return off <= INT64_MAX && len <= INT64_MAX - off;
+}
+
+/* One component of a path. The root of the tree alone is called "." (or nothing), in a parent that does not exist. */
+static bool name_ok(const char *name, uint64_t parent)
+{
+	if (strchr(name, '/') || strcmp(name, "..") == 0)
+		return false;
+	return strcmp(name, ".") != 0 || parent == 0;
+}
+
+static bool names_ok(const struct record *rec, unsigned int checks)
+{
+	if (!name_ok(rec->name, rec->parent) || !name_ok(rec->from_name, rec->from_parent))
+		return false;
+	if ((checks & HAS_NAME) && !rec->name[0])
+		return false;
+	if ((checks & HAS_FROM) && !rec->from_name[0])
+		return false;
+	return !(checks & HAS_MOVED) || !rec->from_name[0] == !(rec->flags & RECORD_F_MOVED);
+}
+
+static bool key_ok(const struct record *rec, unsigned int checks)
+{
+	if ((checks & HAS_KEY) &&
+		(!rec->key_len || rec->key_len > RECORD_NAME_MAX || memchr(rec->key, 0, rec->key_len)))
+		return false;
+	if ((checks & HAS_BOOT_ID) && rec->key_len != BOOT_ID_BYTES)
+		return false;
+	if (!(checks & HAS_PIECE))
+		return true;
+	return rec->key_len && rec->len <= STATE_VALUE_MAX && rec->off <= rec->len &&
+	       rec->value_len <= rec->len - rec->off;
+}
+
+static bool ranges_ok(const struct record *rec)
+{
+	uint64_t payload = 0;
+
+	for (size_t i = 0; i < rec->num_ranges; i++) {
+		if (!rec->ranges[i].len || !range_ok(rec->ranges[i].off, rec->ranges[i].len))
+			return false;
+		payload += rec->ranges[i].len;
+	}
+	return rec->type == RECORD_SEAL || range_ok(rec->segment_off, payload);
+}
+
+static bool fields_ok(const struct record *rec, const struct shape *shape)
+{
+	unsigned int checks = shape->checks;
+
+	if (rec->flags & ~(uint32_t)shape->flags)
+		return false;
+	if ((checks & HAS_RANGE) && (!rec->len || !range_ok(rec->off, rec->len)))
+		return false;
+	if ((checks & HAS_PAYLOAD) && (rec->len > UINT32_MAX || !range_ok(rec->segment_off, rec->len)))
+		return false;
+	if ((checks & HAS_SEGMENT) && !rec->segment)
+		return false;
+	if ((checks & HAS_SIZE) && rec->size > INT64_MAX)
+		return false;
+	if ((checks & HAS_MASK) && (!rec->mask || rec->mask >= RECORD_ATTR_CTIME << 1))
+		return false;
+	return true;
+}
+
+/* The parts that only some types have, by the type's own fields: what is not in a shape is not looked at. */
+static bool lists_ok(const struct record *rec, const struct shape *shape)
+{
+	for (size_t i = 0; shape->fields[i] != END; i++) {
+		switch (shape->fields[i]) {
+		case NAME_:
+			if (!names_ok(rec, shape->checks))
+				return false;
+			break;
+		case KEY:
+			if (!key_ok(rec, shape->checks))
+				return false;
+			break;
+		case EXTENTS_:
+		case RANGES_:
+			if (((shape->checks & HAS_EXTENTS) && !rec->num_ranges) || !ranges_ok(rec))
+				return false;
+			break;
+		default: break;
+		}
+	}
+	return true;
+}
+
+/* ---- encoding */
+
+static void encode_ranges(struct buf *out, const struct record_range *ranges, size_t num, bool with_crc)
+{
+	uint64_t end = 0;
+
+	buf_u32(out, (uint32_t)num);
+	for (size_t i = 0; i < num; i++) {
+		buf_svarint(out, (int64_t)(ranges[i].off - end));
+		buf_varint(out, ranges[i].len);
+		if (with_crc)
+			buf_u32(out, ranges[i].crc);
+		end = ranges[i].off + ranges[i].len;
+	}
+}
+
+static void encode_field(struct buf *out, const struct record *rec, const struct field *f)
+{
+	const char *at = (const char *)rec + f->at;
+	const size_t *len = (const size_t *)((const char *)rec + f->len_at);
+
+	switch (f->kind) {
+	case U32: buf_u32(out, *(const uint32_t *)at); break;
+	case U64: buf_u64(out, *(const uint64_t *)at); break;
+	case NAME: buf_str(out, at); break;
+	case TARGET: buf_blob(out, *(const char *const *)at, *len); break;
+	case BLOB: buf_blob(out, *(const uint8_t *const *)at, *len); break;
+	case LONG_BLOB:
+		buf_u32(out, (uint32_t)*len);
+		buf_bytes(out, *(const uint8_t *const *)at, *len);
+		break;
+	default: encode_ranges(out, *(const struct record_range *const *)at, *len, f->kind == EXTENTS); break;
+	}
+}
+
+/* What would not fit its length field: told apart from nonsense, since a caller may split it. */
+static int field_fits(const struct record *rec, const struct field *f)
+{
+	const char *at = (const char *)rec + f->at;
+	size_t len = *(const size_t *)((const char *)rec + f->len_at);
+
+	switch (f->kind) {
+	case NAME: return memchr(at, 0, RECORD_NAME_MAX + 1) ? 0 : -ENAMETOOLONG;
+	case TARGET:
+		if (len > RECORD_TARGET_MAX)
+			return -ENAMETOOLONG;
+		return len && memchr(*(const char *const *)at, 0, len) ? -EINVAL : 0;
+	case BLOB: return len <= RECORD_VALUE_MAX ? 0 : -E2BIG;
+	case LONG_BLOB: return len <= RECORD_MAX_BYTES ? 0 : -E2BIG;
+	case EXTENTS:
+	case RANGES: return len <= RECORD_EXTENTS_MAX ? 0 : -E2BIG;
+	default: return 0;
+	}
+}
+
+static int check_for_encoding(const struct record *rec)
+{
+	const struct shape *shape;
+
+	if (rec->type <= 0 || rec->type >= RECORD_TYPE_END)
+		return -EINVAL;
+	shape = &shapes[rec->type];
+	for (size_t i = 0; shape->fields[i] != END; i++) {
+		int r = field_fits(rec, &fields[shape->fields[i]]);
+
+		if (r)
+			return r;
+	}
+	return fields_ok(rec, shape) && lists_ok(rec, shape) ? 0 : -EINVAL;
+}
+
+static void encode_header(struct buf *out, const struct record *rec)
+{
+	buf_bytes(out, MAGIC, 4);
+	buf_u32(out, 0); /* CRC, below */
+	buf_u32(out, 0); /* length, below */
+	buf_u8(out, (uint8_t)rec->type);
+	buf_u8(out, VERSION);
+	buf_u16(out, (uint16_t)rec->flags);
+	buf_u64(out, rec->seq);
+	buf_u64(out, (uint64_t)rec->time_ns);
+	buf_u64(out, rec->ino);
+	buf_u32(out, rec->gen);
+	buf_u32(out, rec->node);
+	buf_u64(out, 0); /* reserved */
+}
+
+int record_encode(const struct record *rec, struct buf *out)
+{
+	const uint8_t *list;
+	size_t start = out->len, len;
+	int r = check_for_encoding(rec);
+
+	if (r)
+		return r;
+	encode_header(out, rec);
+	for (list = shapes[rec->type].fields; *list != END; list++)
+		encode_field(out, rec, &fields[*list]);
+	buf_zeros(out, (ALIGN - (out->len - start) % ALIGN) % ALIGN);
+	len = out->len - start;
+	if (!buf_ok(out))
+		r = -ENOMEM;
+	else if (len > RECORD_MAX_BYTES)
+		r = -E2BIG;
+	if (r) {
+		out->len = start;
+		return r;
+	}
+	buf_poke_u32(out, start + AT_LENGTH, (uint32_t)len);
+	buf_poke_u32(out, start + AT_CRC, crc32c(0, out->data + start, len));
+	return 0;
+}
+
+/* ---- decoding */
+
+static uint16_t get_u16(const uint8_t *p)
+{
+	uint16_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return le16toh(v);
+}
+
+static uint32_t get_u32(const uint8_t *p)
+{
+	uint32_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return le32toh(v);
+}
+
+static uint64_t get_u64(const uint8_t *p)
+{
+	uint64_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return le64toh(v);
+}
+
+static bool all_zero(const uint8_t *p, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (p[i])
+			return false;
+	return true;
+}
+
+static uint32_t crc_of(const uint8_t *p, size_t len)
+{
+	static const uint8_t zeros[4];
+	uint32_t crc = crc32c(0, p, AT_CRC);
+
+	crc = crc32c(crc, zeros, sizeof(zeros));
+	return crc32c(crc, p + AT_LENGTH, len - AT_LENGTH);
+}
+
+static bool reserve_ranges(struct record_scratch *s, size_t num)
+{
+	struct record_range *ranges;
+
+	if (num <= s->cap)
+		return true;
+	ranges = realloc(s->ranges, num * sizeof(*ranges));
+	if (!ranges)
+		return false;
+	s->ranges = ranges;
+	s->cap = num;
+	return true;
+}
+
+/* The count is believed only as far as the bytes behind it could hold so many. -ENOMEM or 0; the cursor knows the rest. */
+static int decode_ranges(struct cursor *c, struct record_scratch *s, bool with_crc, struct record *rec)
+{
+	uint32_t num = cursor_u32(c);
+	uint64_t end = 0;
+
+	if (num > RECORD_EXTENTS_MAX ||
+		num > cursor_left(c) / (with_crc ? EXTENT_RANGE_BYTES_MIN : SEAL_RANGE_BYTES_MIN)) {
+		cursor_fail(c);
+		return 0;
+	}
+	if (!reserve_ranges(s, num))
+		return -ENOMEM;
+	for (uint32_t i = 0; i < num; i++) {
+		uint64_t off = end + (uint64_t)cursor_svarint(c), len = cursor_varint(c);
+
+		if (len > UINT32_MAX)
+			cursor_fail(c);
+		s->ranges[i] =
+			(struct record_range){ .off = off, .len = (uint32_t)len, .crc = with_crc ? cursor_u32(c) : 0 };
+		end = off + len;
+	}
+	rec->ranges = s->ranges;
+	rec->num_ranges = num;
+	return 0;
+}
+
+static void decode_target(struct cursor *c, struct record_scratch *s, struct record *rec)
+{
+	cursor_str(c, s->target, sizeof(s->target));
+	if (!cursor_ok(c))
+		return;
+	rec->target_len = strlen(s->target);
+	rec->target = rec->target_len ? s->target : NULL;
+}
+
+static uint32_t fixed_u32(struct cursor *c)
+{
+	const uint8_t *p = cursor_bytes(c, 4);
+
+	return p ? get_u32(p) : 0;
+}
+
+static uint64_t fixed_u64(struct cursor *c)
+{
+	const uint8_t *p = cursor_bytes(c, 8);
+
+	return p ? get_u64(p) : 0;
+}
+
+static int decode_field(struct cursor *c, struct record_scratch *s, struct record *rec, const struct field *f)
+{
+	char *at = (char *)rec + f->at;
+	size_t *len = (size_t *)((char *)rec + f->len_at);
+
+	switch (f->kind) {
+	case U32: *(uint32_t *)at = fixed_u32(c); return 0;
+	case U64: *(uint64_t *)at = fixed_u64(c); return 0;
+	case NAME: cursor_str(c, at, RECORD_NAME_MAX + 1); return 0;
+	case TARGET: decode_target(c, s, rec); return 0;
+	case BLOB: *(const uint8_t **)at = cursor_blob(c, len); return 0;
+	case LONG_BLOB:
+		*len = cursor_u32(c);
+		*(const uint8_t **)at = cursor_bytes(c, *len);
+		return 0;
+	default: return decode_ranges(c, s, f->kind == EXTENTS, rec);
+	}
+}
+
+/* Everything but the two names, of which two bytes say that they are empty: they are two thirds of the struct. */
+static void clear_record(struct record *rec)
+{
+	memset(rec, 0, offsetof(struct record, name));
+	rec->name[0] = '\0';
+	rec->from_name[0] = '\0';
+	memset(&rec->other_ino, 0, sizeof(*rec) - offsetof(struct record, other_ino));
+}
+
+static void decode_header(const uint8_t *p, struct record *rec)
+{
+	clear_record(rec);
+	rec->type = p[AT_TYPE];
+	rec->flags = get_u16(p + AT_FLAGS);
+	rec->seq = get_u64(p + AT_SEQ);
+	rec->time_ns = (int64_t)get_u64(p + AT_TIME);
+	rec->ino = get_u64(p + AT_INO);
+	rec->gen = get_u32(p + AT_GEN);
+	rec->node = get_u32(p + AT_NODE);
+}
+
+/* Magic, length, CRC, version: what all versions share. */
+static int check_frame(const uint8_t *p, size_t len, size_t *ret_used)
+{
+	size_t used;
+
+	if (all_zero(p, len < 8 ? len : 8) && all_zero(p, len < RECORD_HEADER_BYTES ? len : RECORD_HEADER_BYTES))
+		return -ENODATA;
+	if (len < RECORD_HEADER_BYTES || memcmp(p, MAGIC, 4) != 0)
+		return -EBADMSG;
+	used = get_u32(p + AT_LENGTH);
+	if (used < RECORD_HEADER_BYTES || used > RECORD_MAX_BYTES || used % ALIGN || used > len)
+		return -EBADMSG;
+	if (crc_of(p, used) != get_u32(p + AT_CRC))
+		return -EBADMSG;
+	if (p[AT_VERSION] != VERSION)
+		return p[AT_VERSION] > VERSION ? -EPROTONOSUPPORT : -EBADMSG;
+	*ret_used = used;
+	return 0;
+}
+
+/* On failure *ret_rec holds nothing of use. */
+int record_decode(const void *buf, size_t len, struct record_scratch *scratch, struct record *ret_rec, size_t *ret_used)
+{
+	const uint8_t *p = buf, *list;
+	struct cursor c;
+	size_t used;
+	int r = check_frame(p, len, &used);
+
+	if (r)
+		return r;
+	if (!p[AT_TYPE] || p[AT_TYPE] >= RECORD_TYPE_END || get_u64(p + AT_RESERVED))
+		return -EBADMSG;
+	decode_header(p, ret_rec);
+	c = cursor_make(p + RECORD_HEADER_BYTES, used - RECORD_HEADER_BYTES);
+	for (list = shapes[ret_rec->type].fields; *list != END; list++) {
+		r = decode_field(&c, scratch, ret_rec, &fields[*list]);
+		if (r)
+			return r;
+	}
+	if (!cursor_ok(&c) || cursor_left(&c) >= ALIGN || !all_zero(c.at, cursor_left(&c)))
+		return -EBADMSG;
+	if (!fields_ok(ret_rec, &shapes[ret_rec->type]) || !lists_ok(ret_rec, &shapes[ret_rec->type]))
+		return -EBADMSG;
+	*ret_used = used;
+	return 0;
+}

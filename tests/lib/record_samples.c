@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Sample records, and how tests compare and print records. What a type stores is listed here once more, on purpose: a
+ * test must not ask the code under test.
+ */
+#include "tests/lib/record_samples.h"
+
+#include <string.h>
+
+#include "format/base/json.h"
+
+#define COMMON .time_ns = 1700000000123456789, .ino = 0x8123456789abcdef, .gen = 7, .node = 3
+#define TIMES  .atime_ns = -1, .mtime_ns = 1600000000000000001, .ctime_ns = 1650000000999999999
+
+static const struct record_range ranges[] = {
+	{ .off = 4096, .len = 100, .crc = 0xdeadbeef },
+	{ .off = 4196, .len = 1, .crc = 1 },
+	{ .off = 0, .len = UINT32_MAX, .crc = 0 },
+	{ .off = INT64_MAX - 10, .len = 10, .crc = 0xffffffff },
+};
+static const struct record_range sealed[] = { { .off = 0, .len = 1 << 30 }, { .off = 5u << 30, .len = 4096 } };
+
+static const struct record samples[] = {
+	{ .type = RECORD_MOUNT,
+		.time_ns = 1,
+		.key = (const uint8_t *)"0123456789\0abcde",
+		.key_len = 16,
+		.value = (const uint8_t *)"cistern 0.1",
+		.value_len = 11 },
+	{ .type = RECORD_ADOPT,
+		COMMON,
+		.parent = 0,
+		.name = ".",
+		.mode = 040755,
+		.uid = 1,
+		.gid = 2,
+		.nlink = 9,
+		.size = 4096,
+		TIMES,
+		.backing_dev = 0xfd01,
+		.backing_ino = 1ull << 40 },
+	{ .type = RECORD_ADOPT,
+		COMMON,
+		.parent = 1,
+		.name = "link",
+		.mode = 0120777,
+		.uid = UINT32_MAX,
+		.gid = 100,
+		.nlink = 1,
+		.size = 9,
+		TIMES,
+		.backing_dev = 0xfd01,
+		.backing_ino = 12,
+		.target = "../a/b/ c",
+		.target_len = 9 },
+	{ .type = RECORD_CREATE,
+		COMMON,
+		.parent = 1,
+		.name = "out\xff\n.nc",
+		.mode = 0100644,
+		.uid = 1000,
+		.gid = 100,
+		.segment = 5 },
+	{ .type = RECORD_CREATE, COMMON, .parent = 1, .name = "s", .mode = 0120777, .target = "t", .target_len = 1 },
+	{ .type = RECORD_CREATE, COMMON, .parent = 1, .name = "", .mode = 0100600 },
+	{ .type = RECORD_LINK, COMMON, .parent = 1, .name = "second name" },
+	{ .type = RECORD_RENAME,
+		COMMON,
+		.from_parent = 1,
+		.from_name = "a",
+		.parent = 4,
+		.name = "b",
+		.other_ino = 17 },
+	{ .type = RECORD_RENAME,
+		.flags = RECORD_F_EXCHANGE,
+		COMMON,
+		.from_parent = 4,
+		.from_name = "b",
+		.parent = 1,
+		.name = "c",
+		.other_ino = 18 },
+	{ .type = RECORD_WRITE,
+		COMMON,
+		.off = 1000,
+		.len = 10,
+		.segment = 2,
+		.segment_off = 500,
+		.payload_crc = 0x12345678 },
+	{ .type = RECORD_WRITE,
+		COMMON,
+		.off = 1010,
+		.len = 10,
+		.segment = 2,
+		.segment_off = 510,
+		.payload_crc = 0x9abcdef0 },
+	{ .type = RECORD_WRITE, COMMON, .off = 0, .len = 300, .segment = 2, .segment_off = 520, .payload_crc = 3 },
+	{ .type = RECORD_WRITE,
+		COMMON,
+		.off = 1ull << 50,
+		.len = UINT32_MAX,
+		.segment = 2,
+		.segment_off = 820,
+		.payload_crc = 4 },
+	{ .type = RECORD_WRITE,
+		.ino = 9,
+		.off = 1,
+		.len = 1,
+		.segment = 2,
+		.segment_off = 820ull + UINT32_MAX,
+		.payload_crc = 5 },
+	{ .type = RECORD_EXTENTS, COMMON, .segment = 3, .segment_off = 1ull << 33, .ranges = ranges, .num_ranges = 4 },
+	{ .type = RECORD_PUNCH, .flags = RECORD_F_KEEP_SIZE, COMMON, .off = 4096, .len = INT64_MAX - 4096 },
+	{ .type = RECORD_TRUNCATE, COMMON, .size = INT64_MAX },
+	{ .type = RECORD_THROUGH, COMMON, .off = 77, .len = 1ull << 40 },
+	{ .type = RECORD_PRIVATE, COMMON, .segment = 6 },
+	{ .type = RECORD_SEAL,
+		COMMON,
+		.segment = 6,
+		.size = 6ull << 30,
+		.mtime_ns = 42,
+		.ranges = sealed,
+		.num_ranges = 2 },
+	{ .type = RECORD_SEAL, COMMON, .segment = 6, .size = 1 },
+	{ .type = RECORD_SETATTR, COMMON, .mask = 63, .mode = 0100600, .uid = 5, .gid = 6, TIMES },
+	{ .type = RECORD_SETXATTR,
+		COMMON,
+		.key = (const uint8_t *)"user.a",
+		.key_len = 6,
+		.value = (const uint8_t *)"\0\1\xfe",
+		.value_len = 3 },
+	{ .type = RECORD_SETXATTR, COMMON, .key = (const uint8_t *)"user.empty", .key_len = 10 },
+	{ .type = RECORD_REMOVEXATTR, COMMON, .key = (const uint8_t *)"user.a", .key_len = 6 },
+	{ .type = RECORD_UNLINK, COMMON, .parent = 1, .name = "second name" },
+	{ .type = RECORD_FREE, COMMON },
+	{ .type = RECORD_FORGET, COMMON, .parent = 1, .name = "gone" },
+	{ .type = RECORD_SYNC, .time_ns = 2, .upto = 25 },
+	{ .type = RECORD_PLACED,
+		.flags = RECORD_F_UNPUBLISHED,
+		COMMON,
+		.parent = 1,
+		.name = ".cistern-tmp-1",
+		.backing_dev = 1,
+		.backing_ino = 2 },
+	{ .type = RECORD_PLACED,
+		.flags = RECORD_F_MOVED,
+		COMMON,
+		.parent = 1,
+		.name = "x",
+		.from_parent = 1,
+		.from_name = "y" },
+	{ .type = RECORD_REMOVED, COMMON, .parent = 1, .name = "z" },
+	{ .type = RECORD_DRAINED,
+		.flags = RECORD_F_KEEP_PRIVATE | RECORD_F_META_ONLY,
+		COMMON,
+		.upto = 30,
+		.size = 1234,
+		.mtime_ns = 5,
+		.backing_dev = 1,
+		.backing_ino = 99 },
+	{ .type = RECORD_STATE,
+		.key = (const uint8_t *)"key",
+		.key_len = 3,
+		.value = (const uint8_t *)"value",
+		.value_len = 5,
+		.len = 5 },
+	{ .type = RECORD_STATE_END, .upto = 1ull << 60, .count = 1 },
+	{ .type = RECORD_UNMOUNT, .time_ns = 3 },
+};
+
+size_t record_samples(const struct record **ret)
+{
+	*ret = samples;
+	return sizeof(samples) / sizeof(samples[0]);
+}
+
+static bool bytes_equal(const void *a, size_t a_len, const void *b, size_t b_len)
+{
+	return a_len == b_len && (a_len == 0 || memcmp(a, b, a_len) == 0);
+}
+
+static bool ranges_equal(const struct record *a, const struct record *b)
+{
+	if (a->num_ranges != b->num_ranges)
+		return false;
+	for (size_t i = 0; i < a->num_ranges; i++)
+		if (a->ranges[i].off != b->ranges[i].off || a->ranges[i].len != b->ranges[i].len ||
+			a->ranges[i].crc != b->ranges[i].crc)
+			return false;
+	return true;
+}
+
+/* What a type does not store is 0 in the samples, and must be after decoding: so all fields are compared. */
+bool record_equal(const struct record *a, const struct record *b)
+{
+#define SAME(field) (a->field == b->field)
+	return SAME(type) && SAME(flags) && SAME(seq) && SAME(time_ns) && SAME(ino) && SAME(gen) && SAME(node) &&
+	       SAME(parent) && SAME(from_parent) && SAME(other_ino) && SAME(mask) && SAME(mode) && SAME(uid) &&
+	       SAME(gid) && SAME(nlink) && SAME(size) && SAME(atime_ns) && SAME(mtime_ns) && SAME(ctime_ns) &&
+	       SAME(backing_dev) && SAME(backing_ino) && SAME(off) && SAME(len) && SAME(segment) && SAME(segment_off) &&
+	       SAME(payload_crc) && SAME(upto) && SAME(count) && strcmp(a->name, b->name) == 0 &&
+	       strcmp(a->from_name, b->from_name) == 0 &&
+	       bytes_equal(a->target, a->target_len, b->target, b->target_len) &&
+	       bytes_equal(a->key, a->key_len, b->key, b->key_len) &&
+	       bytes_equal(a->value, a->value_len, b->value, b->value_len) && ranges_equal(a, b);
+#undef SAME
+}
+
+/* ---- as JSON */
+
+struct printed { /* a type's fields by the names of docs/format/store.md */
+	enum record_type type;
+	const char *fields;
+};
+
+static const struct printed printed[] = {
+	{ RECORD_MOUNT, "key value" },
+	{ RECORD_SYNC, "upto" },
+	{ RECORD_CREATE, "parent name mode uid gid segment target" },
+	{ RECORD_ADOPT,
+		"parent name mode uid gid nlink size atime_ns mtime_ns ctime_ns backing_dev backing_ino target" },
+	{ RECORD_LINK, "parent name" },
+	{ RECORD_UNLINK, "parent name" },
+	{ RECORD_RENAME, "from_parent from_name parent name other_ino" },
+	{ RECORD_FORGET, "parent name" },
+	{ RECORD_SETATTR, "mask mode uid gid atime_ns mtime_ns ctime_ns" },
+	{ RECORD_SETXATTR, "key value" },
+	{ RECORD_REMOVEXATTR, "key" },
+	{ RECORD_TRUNCATE, "size" },
+	{ RECORD_WRITE, "off len segment segment_off payload_crc" },
+	{ RECORD_EXTENTS, "segment segment_off ranges" },
+	{ RECORD_PUNCH, "off len" },
+	{ RECORD_PRIVATE, "segment" },
+	{ RECORD_SEAL, "segment size mtime_ns ranges" },
+	{ RECORD_THROUGH, "off len" },
+	{ RECORD_PLACED, "parent name from_parent from_name backing_dev backing_ino" },
+	{ RECORD_REMOVED, "parent name" },
+	{ RECORD_DRAINED, "upto size mtime_ns backing_dev backing_ino" },
+	{ RECORD_STATE, "off len key value" },
+	{ RECORD_STATE_END, "upto count" },
+};
+
+static bool print_number(struct json *j, const struct record *rec, const char *name)
+{
+#define NUMBER(field)                           \
+	if (strcmp(name, #field) == 0) {        \
+		json_ku64(j, name, rec->field); \
+		return true;                    \
+	}
+#define TIME(field)                      \
+	if (strcmp(name, #field) == 0) { \
+		json_key(j, name);       \
+		json_i64(j, rec->field); \
+		return true;             \
+	}
+	NUMBER(parent)
+	NUMBER(from_parent) NUMBER(other_ino) NUMBER(mask) NUMBER(mode) NUMBER(uid) NUMBER(gid) NUMBER(nlink)
+		NUMBER(size) NUMBER(backing_dev) NUMBER(backing_ino) NUMBER(off) NUMBER(len) NUMBER(segment)
+			NUMBER(segment_off) NUMBER(payload_crc) NUMBER(upto) NUMBER(count) TIME(atime_ns) TIME(mtime_ns)
+				TIME(ctime_ns)
+#undef NUMBER
+#undef TIME
+					return false;
+}
+
+static void print_hex(struct json *j, const uint8_t *p, size_t len)
+{
+	char text[2 * 4096 + 1] = "";
+
+	for (size_t i = 0; i < len && i < 4096; i++)
+		snprintf(text + 2 * i, 3, "%02x", p[i]);
+	json_str(j, text);
+}
+
+static void print_ranges(struct json *j, const struct record *rec)
+{
+	json_array(j);
+	for (size_t i = 0; i < rec->num_ranges; i++) {
+		json_array(j);
+		json_u64(j, rec->ranges[i].off);
+		json_u64(j, rec->ranges[i].len);
+		json_u64(j, rec->ranges[i].crc);
+		json_end_array(j);
+	}
+	json_end_array(j);
+}
+
+static void print_field(struct json *j, const struct record *rec, const char *name)
+{
+	if (print_number(j, rec, name))
+		return;
+	json_key(j, name);
+	if (strcmp(name, "name") == 0)
+		print_hex(j, (const uint8_t *)rec->name, strlen(rec->name));
+	else if (strcmp(name, "from_name") == 0)
+		print_hex(j, (const uint8_t *)rec->from_name, strlen(rec->from_name));
+	else if (strcmp(name, "target") == 0)
+		print_hex(j, (const uint8_t *)rec->target, rec->target_len);
+	else if (strcmp(name, "key") == 0)
+		print_hex(j, rec->key, rec->key_len);
+	else if (strcmp(name, "value") == 0)
+		print_hex(j, rec->value, rec->value_len);
+	else
+		print_ranges(j, rec);
+}
+
+static void print_header(struct json *j, const struct record *rec)
+{
+	json_ku64(j, "seq", rec->seq);
+	json_kstr(j, "type", record_type_name(rec->type));
+	json_ku64(j, "flags", rec->flags);
+	json_key(j, "time_ns");
+	json_i64(j, rec->time_ns);
+	json_ku64(j, "ino", rec->ino);
+	json_ku64(j, "gen", rec->gen);
+	json_ku64(j, "node", rec->node);
+}
+
+void record_print_json(FILE *out, const struct record *rec)
+{
+	char fields[256] = "", *rest = fields, *name;
+	struct json j;
+
+	for (size_t i = 0; i < sizeof(printed) / sizeof(printed[0]); i++)
+		if (printed[i].type == rec->type)
+			snprintf(fields, sizeof(fields), "%s", printed[i].fields);
+	json_init(&j, out, false);
+	json_object(&j);
+	print_header(&j, rec);
+	while ((name = strsep(&rest, " ")))
+		if (name[0])
+			print_field(&j, rec, name);
+	json_end_object(&j);
+	json_finish(&j);
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/* Records: round trips of every type, and that nothing but what was written is read. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "format/base/crc32c.h"
+#include "format/journal/record.h"
+#include "tests/lib/record_samples.h"
+#include "tests/lib/tap.h"
+
+static const struct record *samples;
+static size_t num_samples;
+
+/* Decodes from a buffer of exactly len bytes, so that the sanitizers see a read past the end. */
+static int decode_copy(const uint8_t *bytes, size_t len, struct record_scratch *s, struct record *rec, size_t *used)
+{
+	uint8_t *copy = malloc(len ? len : 1);
+	int r;
+
+	memcpy(copy, bytes, len);
+	r = record_decode(copy, len, s, rec, used);
+	free(copy);
+	return r;
+}
+
+static void round_trips(void)
+{
+	BUF_CLEANUP struct buf out = { 0 };
+	struct record_scratch s = { 0 };
+	bool seen[RECORD_TYPE_END] = { false };
+	size_t used;
+
+	for (size_t i = 0; i < num_samples; i++) {
+		struct record rec = samples[i], got;
+
+		rec.seq = i + 1;
+		seen[rec.type] = true;
+		buf_reset(&out);
+		buf_bytes(&out, "odd", 3); /* what stands before is not looked at, aligned or not */
+		if (!is_int(record_encode(&rec, &out), 0, record_type_name(rec.type)))
+			continue;
+		ok((out.len - 3) % 8 == 0, "%s is padded", record_type_name(rec.type));
+		memset(&got, 0xee, sizeof(got));
+		is_int(record_decode(out.data + 3, out.len - 3, &s, &got, &used), 0, "decodes");
+		ok(used == out.len - 3 && record_equal(&rec, &got), "%s comes back", record_type_name(rec.type));
+	}
+	for (int type = 1; type < RECORD_TYPE_END; type++)
+		ok(seen[type], "there is a sample of %s", record_type_name(type));
+	record_scratch_free(&s);
+}
+
+static void damage(void)
+{
+	BUF_CLEANUP struct buf out = { 0 };
+	struct record_scratch s = { 0 };
+	struct record got;
+	size_t used, bad = 0, accepted = 0;
+
+	for (size_t i = 0; i < num_samples; i++) {
+		buf_reset(&out);
+		if (record_encode(&samples[i], &out))
+			bad++;
+		for (size_t at = 0; at < out.len; at++)
+			for (int bit = 0; bit < 8; bit++) {
+				out.data[at] ^= (uint8_t)(1 << bit);
+				accepted += record_decode(out.data, out.len, &s, &got, &used) != -EBADMSG;
+				out.data[at] ^= (uint8_t)(1 << bit);
+			}
+		for (size_t len = 1; len < out.len; len++)
+			accepted += decode_copy(out.data, len, &s, &got, &used) != -EBADMSG;
+	}
+	is_u64(bad, 0, "samples encode");
+	is_u64(accepted, 0, "flipped bits and cut records that were taken");
+	record_scratch_free(&s);
+}
+
+/* Changes a byte and makes the CRC right again: what must be refused for what it says. */
+static int decode_forged(struct buf *b, size_t at, uint8_t value, size_t len)
+{
+	struct record_scratch s = { 0 };
+	struct record got;
+	uint8_t before = b->data[at];
+	size_t used;
+	int r;
+
+	b->data[at] = value;
+	buf_poke_u32(b, 4, 0);
+	buf_poke_u32(b, 4, crc32c(0, b->data, len));
+	r = decode_copy(b->data, len, &s, &got, &used);
+	b->data[at] = before;
+	record_scratch_free(&s);
+	return r;
+}
+
+static void forgeries(void)
+{
+	struct record rec = { .type = RECORD_UNLINK, .seq = 1, .parent = 1, .name = "abc" };
+	BUF_CLEANUP struct buf out = { 0 };
+	struct record_scratch s = { 0 };
+	struct record got;
+	uint8_t zeros[128] = { 0 };
+	size_t used;
+
+	is_int(record_encode(&rec, &out), 0, "encodes");
+	is_int(decode_forged(&out, 12, RECORD_UNLINK, out.len), 0, "nothing changed");
+	is_int(decode_forged(&out, 12, 0, out.len), -EBADMSG, "type 0");
+	is_int(decode_forged(&out, 12, RECORD_TYPE_END, out.len), -EBADMSG, "type too high");
+	is_int(decode_forged(&out, 13, 0, out.len), -EBADMSG, "version 0");
+	is_int(decode_forged(&out, 13, 2, out.len), -EPROTONOSUPPORT, "version 2");
+	is_int(decode_forged(&out, 14, 1, out.len), -EBADMSG, "a flag that unlink does not have");
+	is_int(decode_forged(&out, 55, 1, out.len), -EBADMSG, "reserved");
+	is_int(decode_forged(&out, 64, 2, out.len), -EBADMSG, "name shorter than its bytes");
+	is_int(decode_forged(&out, 64, 200, out.len), -EBADMSG, "name longer than the record");
+	is_int(decode_forged(&out, 66, '/', out.len), -EBADMSG, "slash in a name");
+	is_int(decode_forged(&out, 67, 0, out.len), -EBADMSG, "NUL in a name");
+	is_int(decode_forged(&out, out.len - 1, 1, out.len), -EBADMSG, "padding");
+	is_int(record_decode(zeros, sizeof(zeros), &s, &got, &used), -ENODATA, "zeros");
+	is_int(record_decode(zeros, 1, &s, &got, &used), -ENODATA, "one zero");
+	is_int(record_decode(zeros, 0, &s, &got, &used), -ENODATA, "nothing");
+	zeros[40] = 1;
+	is_int(record_decode(zeros, sizeof(zeros), &s, &got, &used), -EBADMSG, "zeros and then something");
+}
+
+static int encode_once(const struct record *rec)
+{
+	BUF_CLEANUP struct buf out = { 0 };
+	int r = record_encode(rec, &out);
+
+	if (r)
+		ok(out.len == 0, "nothing is left behind");
+	return r;
+}
+
+static void refusals(void)
+{
+	struct record_range range = { .off = INT64_MAX, .len = 1 }, empty = { 0 };
+	static uint8_t big[RECORD_MAX_BYTES + 1];
+	struct record rec = { .type = RECORD_UNLINK, .parent = 1 };
+
+	is_int(encode_once(&(struct record){ 0 }), -EINVAL, "no type");
+	is_int(encode_once(&(struct record){ .type = RECORD_TYPE_END }), -EINVAL, "unknown type");
+	is_int(encode_once(&rec), -EINVAL, "no name");
+	strcpy(rec.name, "..");
+	is_int(encode_once(&rec), -EINVAL, "..");
+	strcpy(rec.name, ".");
+	is_int(encode_once(&rec), -EINVAL, ".");
+	memset(rec.name, 'x', sizeof(rec.name));
+	is_int(encode_once(&rec), -ENAMETOOLONG, "name without end");
+	rec = (struct record){ .type = RECORD_WRITE, .off = 0, .len = 0, .segment = 1 };
+	is_int(encode_once(&rec), -EINVAL, "write of nothing");
+	rec.len = 1;
+	rec.segment = 0;
+	is_int(encode_once(&rec), -EINVAL, "write into no segment");
+	rec.segment = 1;
+	rec.off = INT64_MAX;
+	is_int(encode_once(&rec), -EINVAL, "write past the largest offset");
+	rec = (struct record){ .type = RECORD_EXTENTS, .segment = 1, .ranges = &range, .num_ranges = 0 };
+	is_int(encode_once(&rec), -EINVAL, "no extents");
+	rec.num_ranges = 1;
+	is_int(encode_once(&rec), -EINVAL, "extent past the largest offset");
+	rec.ranges = &empty;
+	is_int(encode_once(&rec), -EINVAL, "empty extent");
+	rec.num_ranges = RECORD_EXTENTS_MAX + 1;
+	is_int(encode_once(&rec), -E2BIG, "too many extents");
+	rec = (struct record){ .type = RECORD_SETXATTR, .key = big, .key_len = 0 };
+	is_int(encode_once(&rec), -EINVAL, "xattr without name");
+	rec = (struct record){
+		.type = RECORD_SETXATTR, .key = (const uint8_t *)"a", .key_len = 1, .value = big, .value_len = 65536
+	};
+	is_int(encode_once(&rec), -E2BIG, "xattr too long");
+	rec = (struct record){
+		.type = RECORD_CREATE, .target = (const char *)big, .target_len = RECORD_TARGET_MAX + 1
+	};
+	is_int(encode_once(&rec), -ENAMETOOLONG, "target too long");
+	rec = (struct record){ .type = RECORD_STATE,
+		.key = big,
+		.key_len = 1,
+		.value = big,
+		.len = RECORD_MAX_BYTES,
+		.value_len = RECORD_MAX_BYTES };
+	is_int(encode_once(&rec), -E2BIG, "record too long");
+	rec = (struct record){ .type = RECORD_UNMOUNT, .flags = 1u << 16 };
+	is_int(encode_once(&rec), -EINVAL, "flag that does not fit");
+	is_str(record_type_name(RECORD_TYPE_END), "?", "unknown type's name");
+}
+
+static void largest_vector(void)
+{
+	struct record_range *ranges = calloc(RECORD_EXTENTS_MAX, sizeof(*ranges));
+	struct record rec = { .type = RECORD_EXTENTS,
+		.segment = 1,
+		.ranges = ranges,
+		.num_ranges = RECORD_EXTENTS_MAX },
+		      got;
+	BUF_CLEANUP struct buf out = { 0 };
+	struct record_scratch s = { 0 };
+	size_t used;
+
+	for (size_t i = 0; i < RECORD_EXTENTS_MAX; i++)
+		ranges[i] = (struct record_range){
+			.off = i % 2 ? 0 : INT64_MAX - UINT32_MAX, .len = UINT32_MAX, .crc = (uint32_t)i
+		};
+	is_int(record_encode(&rec, &out), 0, "the largest vector encodes");
+	is_int(record_decode(out.data, out.len, &s, &got, &used), 0, "and decodes");
+	ok(record_equal(&rec, &got), "and is the same");
+	record_scratch_free(&s);
+	free(ranges);
+}
+
+int main(void)
+{
+	num_samples = record_samples(&samples);
+	round_trips();
+	damage();
+	forgeries();
+	refusals();
+	largest_vector();
+	return done_testing();
+}
