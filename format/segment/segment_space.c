@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Private segments, and what gives space back. How much a private segment occupies changes without us, since the kernel
+ * writes into it; it is counted as last seen.
+ */
+#include "format/segment/segment.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "format/segment/segment_table.h"
+
+/* ---- private segments */
+
+int segment_create_private(struct segment_set *set, uint32_t *ret_segment)
+{
+	struct segment *seg;
+	int r;
+
+	if (set->opt.read_only)
+		return -EROFS;
+	pthread_mutex_lock(&set->lock);
+	r = segment_table_create(set, true, 0, &seg);
+	if (!r) {
+		*ret_segment = seg->id;
+		segment_unuse(set, seg);
+	}
+	pthread_mutex_unlock(&set->lock);
+	return r;
+}
+
+/* The folder is synced once for all that were created before. */
+static int sync_name(struct segment_set *set, struct segment *seg)
+{
+	uint64_t gen;
+	bool needed;
+	int r;
+
+	pthread_mutex_lock(&set->lock);
+	gen = set->names_gen;
+	needed = seg->names_gen > set->names_synced_gen;
+	pthread_mutex_unlock(&set->lock);
+	if (!needed)
+		return 0;
+	r = set->io->ops->sync_dir(set->io, SEGMENT_DIR);
+	pthread_mutex_lock(&set->lock);
+	if (!r && gen > set->names_synced_gen)
+		set->names_synced_gen = gen;
+	pthread_mutex_unlock(&set->lock);
+	return r;
+}
+
+int segment_sync_private(struct segment_set *set, uint32_t segment)
+{
+	struct segment *seg;
+	int r = segment_get(set, segment, &seg);
+
+	if (r)
+		return r;
+	if (set->opt.read_only)
+		r = -EROFS;
+	if (!r)
+		r = seg->file->ops->sync(seg->file);
+	if (!r)
+		r = sync_name(set, seg);
+	segment_put(set, seg);
+	return r;
+}
+
+int segment_private_size(
+	struct segment_set *set, uint32_t segment, uint64_t *ret_size, uint64_t *ret_allocated, int64_t *ret_mtime_ns)
+{
+	struct stat st = { 0 };
+	struct segment *seg;
+	uint64_t size;
+	int fd, r = segment_get(set, segment, &seg);
+
+	if (r)
+		return r;
+	fd = seg->file->ops->fd(seg->file);
+	r = seg->file->ops->size(seg->file, &size);
+	if (!r && fd >= 0 && fstat(fd, &st))
+		r = -errno;
+	pthread_mutex_lock(&set->lock);
+	if (!r) {
+		*ret_allocated = fd >= 0 ? (uint64_t)st.st_blocks * 512 : segment_blocks(size);
+		*ret_mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+		*ret_size = size;
+		seg->size = size;
+		segment_set_allocated(set, seg, *ret_allocated);
+	}
+	segment_unuse(set, seg);
+	pthread_mutex_unlock(&set->lock);
+	return r;
+}
+
+/* ---- giving back */
+
+/*
+ * How many bytes the whole blocks in [off, off + len) have, up to end; *ret_from: where they begin. The last block of a
+ * .seg counts as whole, since nothing can follow in it, but that of a private segment may be growing.
+ */
+static uint64_t whole_blocks(const struct segment *seg, uint64_t off, uint64_t len, uint64_t end, uint64_t *ret_from)
+{
+	uint64_t to = off + len < end ? off + len : end;
+
+	*ret_from = segment_blocks(off);
+	to = to == end && !seg->is_private ? segment_blocks(to) : to / SEGMENT_BLOCK * SEGMENT_BLOCK;
+	return *ret_from < to ? to - *ret_from : 0;
+}
+
+int segment_punch(struct segment_set *set, uint32_t segment, uint64_t off, uint64_t len)
+{
+	uint64_t from, size, given = 0;
+	struct segment *seg;
+	int r;
+
+	if (set->opt.read_only)
+		return -EROFS;
+	if (off > INT64_MAX || len > INT64_MAX - off)
+		return -EINVAL;
+	r = segment_get(set, segment, &seg);
+	if (r)
+		return r;
+	r = seg->file->ops->size(seg->file, &size);
+	if (!r)
+		given = whole_blocks(seg, off, len, size, &from);
+	if (given > 0)
+		r = seg->file->ops->punch(seg->file, from, given);
+	pthread_mutex_lock(&set->lock);
+	if (!r)
+		segment_set_allocated(set, seg, seg->allocated - (given < seg->allocated ? given : seg->allocated));
+	segment_unuse(set, seg);
+	pthread_mutex_unlock(&set->lock);
+	return r;
+}
+
+int segment_remove(struct segment_set *set, uint32_t segment)
+{
+	char path[SEGMENT_PATH];
+	struct segment *seg;
+	int r = -ENOENT;
+
+	if (set->opt.read_only)
+		return -EROFS;
+	pthread_mutex_lock(&set->lock);
+	seg = segment_table_find(set, segment);
+	if (seg)
+		r = set->io->ops->unlink(set->io, segment_path(path, seg->id, seg->is_private));
+	if (!r) {
+		if (seg == set->current)
+			segment_close_current(set);
+		segment_table_remove(set, seg);
+	}
+	pthread_mutex_unlock(&set->lock);
+	return r;
+}
+
+/* ---- what there is */
+
+struct entry {
+	uint32_t id;
+	bool is_private;
+	uint64_t size;
+};
+
+static int copy_entries(struct segment_set *set, struct entry **ret, size_t *ret_num)
+{
+	struct entry *entries;
+
+	pthread_mutex_lock(&set->lock);
+	entries = calloc(set->num + 1, sizeof(*entries));
+	*ret_num = entries ? set->num : 0;
+	for (size_t i = 0; i < *ret_num; i++)
+		entries[i] = (struct entry){ set->at[i]->id, set->at[i]->is_private, set->at[i]->size };
+	pthread_mutex_unlock(&set->lock);
+	*ret = entries;
+	return entries ? 0 : -ENOMEM;
+}
+
+/* A copy is walked, so that each() may call anything of the set. */
+int segment_list(
+	struct segment_set *set, int (*each)(uint32_t segment, bool is_private, uint64_t bytes, void *arg), void *arg)
+{
+	struct entry *entries;
+	size_t num;
+	int r = copy_entries(set, &entries, &num);
+
+	for (size_t i = 0; i < num && !r; i++)
+		r = each(entries[i].id, entries[i].is_private, entries[i].size, arg);
+	free(entries);
+	return r;
+}
+
+void segment_reserve_ids(struct segment_set *set, uint32_t next_id)
+{
+	pthread_mutex_lock(&set->lock);
+	if (next_id > set->next_id)
+		set->next_id = next_id;
+	pthread_mutex_unlock(&set->lock);
+}
+
+uint64_t segment_allocated_bytes(struct segment_set *set)
+{
+	uint64_t bytes;
+
+	pthread_mutex_lock(&set->lock);
+	bytes = set->allocated;
+	pthread_mutex_unlock(&set->lock);
+	return bytes;
+}

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * The segments of a set and their open files. A store may hold a hundred thousand private segments, so files are
+ * opened when they are needed, and only the most recently used ones stay open. Not closed are: files in use, and .seg
+ * files with unsynced payload, because an error of writing back is told to those who had the file open then.
+ */
+#include "format/segment/segment_table.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+const char *segment_path(char out[SEGMENT_PATH], uint32_t id, bool is_private)
+{
+	snprintf(out, SEGMENT_PATH, SEGMENT_DIR "/%08" PRIu32 "%s", id, is_private ? ".prv" : ".seg");
+	return out;
+}
+
+uint64_t segment_blocks(uint64_t bytes)
+{
+	return (bytes + SEGMENT_BLOCK - 1) / SEGMENT_BLOCK * SEGMENT_BLOCK;
+}
+
+uint64_t segment_device_bytes(struct io_file *file, uint64_t fallback)
+{
+	int fd = file->ops->fd(file);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st))
+		return fallback;
+	return (uint64_t)st.st_blocks * 512;
+}
+
+void segment_set_allocated(struct segment_set *set, struct segment *seg, uint64_t bytes)
+{
+	if (!seg->removed)
+		set->allocated += bytes - seg->allocated;
+	seg->allocated = bytes;
+}
+
+/* ---- the table */
+
+static size_t position(const struct segment_set *set, uint32_t id)
+{
+	size_t low = 0, high = set->num;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (set->at[middle]->id < id)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+struct segment *segment_table_find(struct segment_set *set, uint32_t id)
+{
+	size_t i = position(set, id);
+
+	return i < set->num && set->at[i]->id == id ? set->at[i] : NULL;
+}
+
+static int insert(struct segment_set *set, struct segment *seg)
+{
+	size_t i = position(set, seg->id);
+
+	if (set->num == set->cap) {
+		size_t cap = set->cap ? 2 * set->cap : 64;
+		struct segment **at = reallocarray(set->at, cap, sizeof(struct segment *));
+
+		if (!at)
+			return -ENOMEM;
+		set->at = at;
+		set->cap = cap;
+	}
+	memmove(set->at + i + 1, set->at + i, (set->num - i) * sizeof(struct segment *));
+	set->at[i] = seg;
+	set->num++;
+	set->allocated += seg->allocated;
+	if (seg->id >= set->next_id)
+		set->next_id = seg->id + 1;
+	return 0;
+}
+
+/* ---- open files */
+
+static void list_take(struct segment_set *set, struct segment *seg)
+{
+	*(seg->newer ? &seg->newer->older : &set->newest) = seg->older;
+	*(seg->older ? &seg->older->newer : &set->oldest) = seg->newer;
+	seg->newer = seg->older = NULL;
+	set->num_open--;
+}
+
+static void list_put(struct segment_set *set, struct segment *seg)
+{
+	seg->older = set->newest;
+	*(set->newest ? &set->newest->newer : &set->oldest) = seg;
+	set->newest = seg;
+	set->num_open++;
+}
+
+static void close_segment(struct segment_set *set, struct segment *seg)
+{
+	list_take(set, seg);
+	io_close(seg->file);
+	seg->file = NULL;
+}
+
+static void close_surplus(struct segment_set *set)
+{
+	struct segment *seg = set->oldest, *newer;
+
+	for (; seg && set->num_open > SEGMENT_OPEN_MAX; seg = newer) {
+		newer = seg->newer;
+		if (!seg->users && !seg->dirty)
+			close_segment(set, seg);
+	}
+}
+
+int segment_use(struct segment_set *set, struct segment *seg)
+{
+	char path[SEGMENT_PATH];
+	int r;
+
+	if (seg->file) {
+		list_take(set, seg);
+	} else {
+		r = io_open(set->io, segment_path(path, seg->id, seg->is_private),
+			IO_READ | (set->opt.read_only ? 0 : IO_WRITE), &seg->file);
+		if (r)
+			return r;
+	}
+	list_put(set, seg);
+	seg->users++;
+	close_surplus(set);
+	return 0;
+}
+
+void segment_unuse(struct segment_set *set, struct segment *seg)
+{
+	if (--seg->users || !seg->removed)
+		return;
+	close_segment(set, seg);
+	free(seg);
+}
+
+int segment_get(struct segment_set *set, uint32_t id, struct segment **ret)
+{
+	struct segment *seg;
+	int r;
+
+	pthread_mutex_lock(&set->lock);
+	seg = segment_table_find(set, id);
+	r = seg ? segment_use(set, seg) : -ENOENT;
+	pthread_mutex_unlock(&set->lock);
+	if (!r)
+		*ret = seg;
+	return r;
+}
+
+void segment_put(struct segment_set *set, struct segment *seg)
+{
+	pthread_mutex_lock(&set->lock);
+	segment_unuse(set, seg);
+	pthread_mutex_unlock(&set->lock);
+}
+
+void segment_mark_dirty(struct segment_set *set, struct segment *seg)
+{
+	if (!seg->dirty && !seg->removed)
+		set->num_dirty++;
+	seg->dirty = true;
+}
+
+void segment_table_remove(struct segment_set *set, struct segment *seg)
+{
+	size_t i = position(set, seg->id);
+
+	memmove(set->at + i, set->at + i + 1, (set->num - i - 1) * sizeof(struct segment *));
+	set->num--;
+	set->num_dirty -= seg->dirty;
+	set->allocated -= seg->allocated;
+	seg->removed = true;
+	if (seg->users)
+		return;
+	if (seg->file)
+		close_segment(set, seg);
+	free(seg);
+}
+
+void segment_table_destroy(struct segment_set *set)
+{
+	for (size_t i = 0; i < set->num; i++) {
+		io_close(set->at[i]->file);
+		free(set->at[i]);
+	}
+	free(set->at);
+}
+
+/* ---- creation */
+
+static int create_file(struct segment_set *set, struct segment *seg, uint64_t bytes)
+{
+	char path[SEGMENT_PATH];
+	int r;
+
+	segment_path(path, seg->id, seg->is_private);
+	r = io_open(set->io, path, IO_READ | IO_WRITE | IO_CREATE | IO_EXCL, &seg->file);
+	if (r)
+		return r;
+	if (bytes > 0)
+		r = seg->file->ops->allocate(seg->file, 0, bytes);
+	if (!r)
+		r = insert(set, seg);
+	if (r) {
+		io_close(seg->file);
+		if (set->io->ops->unlink(set->io, path))
+			set->next_id++; /* the name stays taken */
+	}
+	return r;
+}
+
+int segment_table_create(struct segment_set *set, bool is_private, uint64_t bytes, struct segment **ret)
+{
+	struct segment *seg;
+	int r;
+
+	if (set->next_id == UINT32_MAX)
+		return -EOVERFLOW;
+	seg = calloc(1, sizeof(*seg));
+	if (!seg)
+		return -ENOMEM;
+	seg->id = set->next_id;
+	seg->is_private = is_private;
+	seg->allocated = segment_blocks(bytes);
+	seg->users = 1;
+	r = create_file(set, seg, bytes);
+	if (r) {
+		free(seg);
+		return r;
+	}
+	seg->names_gen = ++set->names_gen;
+	list_put(set, seg);
+	close_surplus(set);
+	*ret = seg;
+	return 0;
+}
+
+/* ---- loading */
+
+/* Is name the one that we would give to a segment with the number it begins with? */
+static bool parse_name(const char *name, uint32_t *ret_id, bool *ret_is_private)
+{
+	unsigned long id = strtoul(name, NULL, 10);
+	char path[SEGMENT_PATH];
+
+	if (id == 0 || id >= UINT32_MAX)
+		return false;
+	*ret_id = (uint32_t)id;
+	for (int is_private = 0; is_private < 2; is_private++) {
+		*ret_is_private = is_private;
+		if (strcmp(segment_path(path, *ret_id, is_private) + strlen(SEGMENT_DIR "/"), name) == 0)
+			return true;
+	}
+	return false;
+}
+
+static int look_at(struct segment_set *set, struct segment *seg)
+{
+	char path[SEGMENT_PATH];
+	int r = io_open(set->io, segment_path(path, seg->id, seg->is_private), IO_READ, &seg->file);
+
+	if (!r)
+		r = seg->file->ops->size(seg->file, &seg->size);
+	if (!r)
+		seg->allocated = segment_device_bytes(seg->file, segment_blocks(seg->size));
+	io_close(seg->file);
+	seg->file = NULL;
+	return r;
+}
+
+/*
+ * What the last process appended may be in the page cache alone still: every .seg counts as unsynced, so that the
+ * first segment_sync keeps its promise for those as well.
+ */
+static int load_one(const char *name, void *arg)
+{
+	struct segment_set *set = arg;
+	struct segment *seg;
+	bool is_private;
+	uint32_t id;
+	int r;
+
+	if (!parse_name(name, &id, &is_private))
+		return 0;
+	seg = calloc(1, sizeof(*seg));
+	if (!seg)
+		return -ENOMEM;
+	seg->id = id;
+	seg->is_private = is_private;
+	seg->names_gen = 1;
+	r = segment_table_find(set, id) ? -EEXIST : look_at(set, seg);
+	if (!r)
+		r = insert(set, seg);
+	if (r) {
+		free(seg);
+		return r;
+	}
+	if (!is_private && !set->opt.read_only)
+		segment_mark_dirty(set, seg);
+	return 0;
+}
+
+int segment_table_load(struct segment_set *set)
+{
+	int r;
+
+	set->next_id = 1;
+	set->names_gen = 1;
+	r = set->io->ops->list(set->io, SEGMENT_DIR, load_one, set);
+	return r == -ENOENT && set->opt.read_only ? 0 : r;
+}

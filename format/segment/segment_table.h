@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FORMAT_SEGMENT_SEGMENT_TABLE_H
+#define FORMAT_SEGMENT_SEGMENT_TABLE_H
+
+/*
+ * Inside of a segment set: which segments there are, and their open files. For segment*.c only. Everything is under
+ * set->lock unless it says otherwise.
+ */
+
+#include <pthread.h>
+
+#include "format/segment/segment.h"
+
+#define SEGMENT_DIR      "segment"
+#define SEGMENT_OPEN_MAX 128u /* files kept open, besides those in use and those with unsynced payload */
+#define SEGMENT_PATH     40
+#define SEGMENT_CHUNK    (1u << 20) /* written out at a time */
+
+struct segment {
+	uint32_t id;
+	bool is_private;
+	bool removed;                  /* no longer in the table; goes with the last user */
+	bool dirty;                    /* .seg: payload since the last segment_sync */
+	unsigned int users;            /* of file: it is not closed meanwhile */
+	uint64_t size;                 /* .seg: payload ends before it; .prv: as last seen */
+	uint64_t allocated;            /* bytes on the device, as far as known */
+	uint64_t names_gen;            /* value of set->names_gen when the file was created */
+	struct io_file *file;          /* owned; NULL while closed */
+	struct segment *newer, *older; /* open files, by use */
+};
+
+struct segment_set {
+	struct io *io; /* borrowed */
+	struct segment_options opt;
+	pthread_mutex_t sync_lock; /* one segment_sync at a time; taken before lock */
+	pthread_mutex_t lock;
+
+	struct segment **at; /* owned, by id */
+	size_t num, cap;
+	uint32_t next_id;
+	uint64_t allocated; /* sum over all */
+
+	struct segment *newest, *oldest; /* open files */
+	size_t num_open;
+
+	struct segment *current; /* the .seg appended to, with one user (us); or NULL */
+	uint64_t current_end;    /* next free byte of it */
+	uint64_t current_bytes;  /* its allocated size */
+	uint32_t *chunk_bytes;   /* owned: how much of each of its 1 MiB chunks is complete */
+
+	size_t num_dirty;
+	bool syncing;
+	uint64_t names_gen, names_synced_gen; /* creations so far; and those that are durable */
+	int failed;                           /* a sync failed: what it should have covered may be lost */
+};
+
+const char *segment_path(char out[SEGMENT_PATH], uint32_t id, bool is_private);
+struct segment *segment_table_find(struct segment_set *set, uint32_t id); /* or NULL */
+int segment_table_load(struct segment_set *set);                          /* lists the folder */
+/* A new file of that kind, open, in the table, with one user. -ENOMEM, or what creating gave. */
+int segment_table_create(struct segment_set *set, bool is_private, uint64_t bytes, struct segment **ret);
+void segment_table_remove(struct segment_set *set, struct segment *seg); /* from the table, not from the disk */
+void segment_table_destroy(struct segment_set *set);
+void segment_set_allocated(struct segment_set *set, struct segment *seg, uint64_t bytes);
+uint64_t segment_blocks(uint64_t bytes); /* rounded up to blocks */
+/* What the device holds of an open file; fallback when the I/O seam cannot tell. Not under the lock. */
+uint64_t segment_device_bytes(struct io_file *file, uint64_t fallback);
+
+/* Opens when needed, and keeps open. */
+int segment_use(struct segment_set *set, struct segment *seg);
+void segment_unuse(struct segment_set *set, struct segment *seg);
+/* Both with the lock taken inside: -ENOENT. */
+int segment_get(struct segment_set *set, uint32_t id, struct segment **ret);
+void segment_put(struct segment_set *set, struct segment *seg);
+
+void segment_mark_dirty(struct segment_set *set, struct segment *seg);
+void segment_close_current(struct segment_set *set); /* nothing more is appended to it; the unused rest is given back */
+
+#endif
