@@ -1,0 +1,75 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# make bench, in miniature: every measure must run and its JSON must be complete. What it measures so is worthless.
+
+setup() {
+	[ -n "${top_srcdir:-}" ] && [ -n "${top_builddir:-}" ] || skip "run by make check"
+	command -v fio >/dev/null || skip "fio is not installed"
+	command -v jq >/dev/null || skip "jq is not installed"
+	command -v python3 >/dev/null || skip "python3 is not installed"
+	dir=$(mktemp -d "${TMPDIR:-/var/tmp}/cistern-bench.XXXXXX")
+	bench=$top_srcdir/tests/bench/run
+}
+
+teardown() {
+	if [ -n "${dir:-}" ]; then rm -rf "$dir"; fi
+}
+
+# What the measurement has left in the directory it was given, and mounts.
+nothing_is_left() {
+	[ "$(ls "$dir")" = "${1:-}" ]
+	! grep -qF "$dir" /proc/self/mountinfo
+}
+
+@test "bench lists its measures" {
+	run "$bench" --list
+	[ "$status" -eq 0 ]
+	[ "${#lines[@]}" -ge 13 ]
+}
+
+@test "bench refuses a pattern that matches nothing" {
+	run "$bench" --dir "$dir" --no-cistern --only 'no such measure'
+	[ "$status" -eq 2 ]
+	nothing_is_left
+}
+
+@test "bench measures the others without cistern" {
+	run "$bench" --quick --runs 1 --scale 0.002 --no-cistern --only '^write-4k$' --dir "$dir" --json "$dir/out.json"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	jq -e '.measures[0].sides.raw.rate.median > 0' "$dir/out.json"
+	jq -e '.skipped[] | select(.what == "cistern")' "$dir/out.json"
+	nothing_is_left out.json
+}
+
+@test "bench measures everything, and its JSON is complete" {
+	[ -c /dev/fuse ] || skip "no /dev/fuse"
+	[ -x "$CISTERN" ] && [ -x "$CISTERN_LIBEXEC/cistern-fs" ] && [ -x "$CISTERN_LIBEXEC/cistern-agent" ] ||
+		skip "cistern is not built"
+	run timeout 120 "$bench" --quick --runs 1 --scale 0.002 --dir "$dir" --json "$dir/out.json"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(jq '.measures | length' "$dir/out.json")" -eq "$("$bench" --list | wc -l)" ]
+	# each line of our defaults has a value, each measure a sample of each round
+	run jq -r '.measures[].lines[] | select(.ours == null) | .title' "$dir/out.json"
+	[ -z "$output" ]
+	jq -e 'all(.measures[].sides | select(.default) | .default[]; .samples | length == 1)' "$dir/out.json"
+	jq -e '.machine.kernel and .machine.cpus > 0 and .options.runs == 1' "$dir/out.json"
+	nothing_is_left out.json
+}
+
+@test "bench cleans up when it is interrupted" {
+	setsid "$bench" --quick --runs 3 --scale 0.05 --no-cistern --only '^strided$' --dir "$dir" >"$dir/said" 2>&1 &
+	pid=$!
+	for _ in $(seq 200); do
+		if grep -q 'strided: ' "$dir/said"; then break; fi
+		sleep 0.05
+	done
+	kill -TERM "$pid"
+	status=0
+	wait "$pid" || status=$?
+	cat "$dir/said"
+	[ "$status" -eq 130 ]
+	nothing_is_left said
+}

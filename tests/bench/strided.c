@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * strided FILE BYTES PROCESSES RECORD: N-1 strided writing, as parallel applications do it: the processes share one file,
+ * record k of process p lies at (k * processes + p) * record. Timed from when all have the file open until the last one
+ * has synced and closed it.
+ */
+#include <fcntl.h>
+#include <sys/wait.h>
+
+#include "tests/bench/bench.h"
+
+struct pattern {
+	const char *path;
+	uint64_t records; /* of each process */
+	uint64_t processes;
+	size_t record_bytes;
+	int ready_fd, start_fd; /* ends of two pipes: a byte says "open", end of file says "go" */
+};
+
+static void write_records(const struct pattern *p, uint64_t rank)
+{
+	char *buf = malloc(p->record_bytes), byte = 0;
+	int fd = open(p->path, O_WRONLY | O_CREAT, 0644);
+
+	if (!buf)
+		bench_die("malloc", p->path);
+	if (fd < 0)
+		bench_die("open", p->path);
+	memset(buf, (int)('a' + rank % 26), p->record_bytes);
+	if (write(p->ready_fd, &byte, 1) != 1 || read(p->start_fd, &byte, 1) != 0)
+		bench_die("pipe", p->path);
+	for (uint64_t k = 0; k < p->records; k++)
+		bench_pwrite(fd, buf, p->record_bytes, (k * p->processes + rank) * p->record_bytes, p->path);
+	if (fsync(fd) < 0)
+		bench_die("fsync", p->path);
+	if (close(fd) < 0)
+		bench_die("close", p->path);
+	free(buf);
+}
+
+static void start_writers(struct pattern *p, const int ready[2], const int start[2])
+{
+	for (uint64_t rank = 0; rank < p->processes; rank++) {
+		pid_t pid = fork();
+
+		if (pid < 0)
+			bench_die("fork", p->path);
+		if (pid == 0) {
+			close(start[1]);
+			close(ready[0]);
+			write_records(p, rank);
+			_exit(0);
+		}
+	}
+}
+
+static void await_writers(uint64_t processes)
+{
+	int status;
+
+	while (processes--)
+		if (wait(&status) < 0 || status != 0)
+			exit(1); /* the writer has said why */
+}
+
+int main(int argc, char **argv)
+{
+	int ready[2], start[2];
+	struct pattern p;
+	double begin;
+	char byte;
+
+	bench_usage(argc, 4, "strided FILE BYTES PROCESSES RECORD");
+	p.path = argv[1];
+	p.processes = bench_number(argv[3], 1);
+	p.record_bytes = (size_t)bench_number(argv[4], 1);
+	p.records = bench_number(argv[2], 1) / p.processes / p.record_bytes;
+	if (p.records == 0)
+		p.records = 1;
+	if (pipe(ready) < 0 || pipe(start) < 0)
+		bench_die("pipe", p.path);
+	p.ready_fd = ready[1];
+	p.start_fd = start[0];
+	start_writers(&p, ready, start);
+	close(ready[1]);
+	for (uint64_t i = 0; i < p.processes; i++)
+		if (read(ready[0], &byte, 1) != 1)
+			exit(1); /* the writer has said why */
+	begin = bench_now();
+	close(start[1]);
+	await_writers(p.processes);
+	printf("{\"seconds\": %.6f, \"bytes\": %llu}\n", bench_now() - begin,
+		(unsigned long long)(p.records * p.processes * p.record_bytes));
+	return 0;
+}
