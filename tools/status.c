@@ -13,6 +13,7 @@
 #include "format/store/store.h"
 #include "tools/cistern.h"
 #include "tools/lib/daemon.h"
+#include "tools/lib/drained.h"
 #include "tools/lib/say.h"
 #include "tools/lib/target.h"
 
@@ -199,6 +200,7 @@ struct dead_store {
 	const char *path;
 	const struct superblock *sb; /* borrowed from the open store */
 	struct state_totals totals;
+	struct drained_left left;
 	struct state_report report;
 	struct store_space space;
 	struct daemon_result result;
@@ -221,6 +223,7 @@ static void dead_json(const struct dead_store *d)
 	json_ku64(&j, "torn_bytes", d->report.cut_bytes);
 	json_ku64(&j, "used_bytes", d->space.used_bytes);
 	json_ku64(&j, "dirty_files", d->totals.dirty_files);
+	json_ku64(&j, "misplaced_names", d->left.names);
 	json_ku64(&j, "log_bytes", d->totals.log_bytes);
 	json_ku64(&j, "private_files", d->totals.private_files);
 	json_ku64(&j, "extents", d->totals.extents);
@@ -248,6 +251,9 @@ static void dead_text(const struct dead_store *d)
 		d->totals.dirty_files, d->totals.dirty_files == 1 ? "" : "s",
 		units_format_bytes(d->totals.log_bytes, text), d->totals.private_files,
 		d->totals.private_files == 1 ? "" : "s");
+	if (d->left.names)
+		printf("  %-10s %" PRIu64 " deleted or moved in the mount, not yet in the backing directory\n", "names",
+			d->left.names);
 	files_line("drained", d->totals.drained_files, d->totals.drained_bytes);
 	bytes_line("written", d->totals.written_bytes);
 	bytes_line("saved", d->totals.saved_bytes);
@@ -256,7 +262,7 @@ static void dead_text(const struct dead_store *d)
 			units_format_bytes(d->report.cut_bytes, text));
 	if (d->has_result && d->result.text[0])
 		printf("  %-10s %s\n", "last drain", d->result.text);
-	if (d->totals.dirty_files)
+	if (d->left.files + d->left.names)
 		printf("What is dirty is only here: mount it again with --store %s, which goes on, or run\n"
 		       "  cistern recover %s --to %s\n",
 			d->path, d->path, d->sb->backing);
@@ -270,11 +276,18 @@ static int dead_status(const char *path, bool want_json)
 	struct dead_store d = { .path = path };
 	struct cistern_error err = { 0 };
 	struct store *s;
+	int r;
 
 	if (store_open(path, &opt, &s, &d.report, &err) < 0)
 		return say_error(&err);
 	d.sb = store_superblock(s);
 	state_totals(store_state(s), &d.totals);
+	r = drained_left(store_state(s), &d.left);
+	if (r < 0) {
+		store_abandon(s);
+		say("%s: reading the index: %s", path, strerror(-r));
+		return CISTERN_EXIT_FAILED;
+	}
 	if (store_space(s, &d.space) < 0)
 		d.space = (struct store_space){ 0 };
 	d.has_result = daemon_read_result(path, &d.result, NULL) == 0;

@@ -130,12 +130,20 @@ static void check_result(void)
 		"{\"text\": \"\\u00",
 		"{\"text\": \"\\",
 		"{\"result\": 99999999999999999999}",
+		"{\"result\":0,\"dirty_files\":0,\"e\":[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]}",
+		"{\"result\":0,\"dirty_files\":0,\"e\":[1,]}",
 	};
 	struct daemon_result r;
 
-	ok(daemon_parse_result("{\"result\": 3, \"text\": \"a \\\"b\\\" \\u00e9\\n\", \"dirty_files\": 2}\n", &r),
+	ok(daemon_parse_result(
+		   "{\"result\": 3, \"text\": \"a \\\"b\\\" \\u00e9\\n\", \"dirty_files\": 2,"
+		   " \"errors\": [{\"path\": \"a]\", \"errno\": 28, \"text\": \"no room\"}, {}], \"x\": [[], {}, true, -1.5e3]}\n",
+		   &r),
 		"a result");
 	ok(r.result == 3 && r.dirty_files == 2, "its numbers");
+	ok(r.num_errors == 2, "its errors");
+	is_str(r.errors[0].path, "a]", "the file of one");
+	is_str(r.errors[0].text, "no room", "what went wrong with it");
 	is_str(r.text, "a \"b\" ?\n", "its text");
 	ok(daemon_parse_result("{\"new\":-1,\"dirty_files\":0,\"result\":0}", &r) && r.result == 0,
 		"unknown keys are skipped");

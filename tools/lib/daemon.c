@@ -153,12 +153,15 @@ int daemon_wait_end(const char *store, int pidfd, uint64_t deadline, struct cist
 	struct pollfd end = { .fd = pidfd, .events = POLLIN }; /* -1 is ignored by poll() */
 	struct progress p;
 	pid_t holder = 0;
+	uint64_t usec;
 	int r;
 
 	progress_init(&p, stderr, "drain", clock_usec());
-	while ((r = store_holder(store, &holder)) == 0 && holder != 0) {
-		uint64_t usec = clock_left(deadline, end.fd >= 0 ? SLICE_USEC : LOCK_POLL_USEC);
-
+	for (;;) {
+		r = store_holder(store, &holder); /* -EBUSY: held, but by whom is not known */
+		if ((r < 0 && r != -EBUSY) || (r == 0 && holder == 0))
+			break;
+		usec = clock_left(deadline, end.fd >= 0 ? SLICE_USEC : LOCK_POLL_USEC);
 		if (usec == 0) {
 			r = cistern_error_set(err, -ETIMEDOUT,
 				"the daemon (pid %d) still drains %s; 'cistern wait %s' waits for its end", (int)holder,

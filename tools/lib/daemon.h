@@ -40,10 +40,20 @@ int daemon_say_result(const struct wire_msg *reply);
 int daemon_wait_end(const char *store, int pidfd, uint64_t deadline, struct cistern_error *err);
 int daemon_pidfd(pid_t pid); /* -errno: gone, or an old kernel */
 
-struct daemon_result {  /* STORE/result.json: {"result": N, "text": "...", "dirty_files": N} */
+#define DAEMON_ERRORS_MAX 10
+
+struct daemon_error {
+	char path[512];
+	char text[512];
+};
+
+/* STORE/result.json: {"result": N, "text": "...", "dirty_files": N, "errors": [{"path": "...", "text": "..."}]} */
+struct daemon_result {
 	int64_t result; /* enum cistern_exit */
 	int64_t dirty_files;
 	char text[CISTERN_ERROR_TEXT_BYTES];
+	struct daemon_error errors[DAEMON_ERRORS_MAX]; /* the first of them */
+	size_t num_errors;
 };
 
 /* -ENOENT: the last daemon came to no end of its own. -EBADMSG: not understood. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * The verdict on a store that nobody has open. The daemon's own word (result.json) comes first; without it, or when
- * it claims success, the state of the store is asked, since only what it says counts.
+ * The verdict on a store that nobody has open. The daemon's own word (result.json) explains; what counts is the state of
+ * the store, whatever the daemon said.
  */
 #include "tools/lib/drained.h"
 
@@ -13,45 +13,76 @@
 #include "tools/lib/daemon.h"
 #include "tools/lib/say.h"
 
-/* Number of files that are not drained, from the state. */
-static int count_dirty(const char *store, uint64_t *ret_files, char *backing, size_t cap, struct cistern_error *err)
+struct count_names {
+	struct state *st;
+	uint64_t num;
+};
+
+/* A backing name that does not show in the mount, or shows another inode there: the drain has yet to move or remove it. */
+static int count_misplaced(uint64_t parent, const char *name, uint64_t ino, void *arg)
+{
+	struct count_names *c = arg;
+	struct state_name found;
+
+	if (parent != 0) /* the root has no name */
+		c->num += state_lookup(c->st, parent, name, &found) != 0 || found.ino != ino;
+	return 0;
+}
+
+int drained_left(struct state *st, struct drained_left *ret)
+{
+	struct count_names names = { .st = st };
+	struct state_totals totals;
+	int r = state_each_backing_name(st, count_misplaced, &names);
+
+	if (r < 0)
+		return r;
+	state_totals(st, &totals);
+	*ret = (struct drained_left){ .files = totals.dirty_files, .names = names.num };
+	return 0;
+}
+
+static int look_into(const char *store, struct drained_left *ret, char *backing, size_t cap, struct cistern_error *err)
 {
 	struct store_options opt = { .mode = STORE_READ_ONLY };
 	struct state_report report;
-	struct state_totals totals;
 	struct store *s;
 	int r = store_open(store, &opt, &s, &report, err);
 
 	if (r < 0)
 		return r;
-	state_totals(store_state(s), &totals);
-	*ret_files = totals.dirty_files;
 	snprintf(backing, cap, "%s", store_superblock(s)->backing);
+	r = drained_left(store_state(s), ret);
 	store_abandon(s);
-	return 0;
+	return r < 0 ? cistern_error_set(err, r, "%s: the index cannot be read", store) : 0;
+}
+
+static void say_result(const struct daemon_result *result)
+{
+	if (result->text[0])
+		say("%s", result->text);
+	for (size_t i = 0; i < result->num_errors; i++)
+		say("  %s: %s", result->errors[i].path, result->errors[i].text);
 }
 
 int drained_verdict(const char *store, const char *backing)
 {
 	char recorded[STORE_PATH_MAX] = "";
+	struct drained_left left = { 0 };
 	struct cistern_error err = { 0 };
 	struct daemon_result result;
-	uint64_t dirty = 0;
-	int said, r;
+	int said = daemon_read_result(store, &result, &err);
 
-	said = daemon_read_result(store, &result, &err);
 	if (said < 0 && said != -ENOENT)
 		say("%s", err.text);
-	if (said == 0 && result.text[0] && result.result != CISTERN_EXIT_OK)
-		say("%s", result.text);
-	r = count_dirty(store, &dirty, recorded, sizeof(recorded), &err);
-	if (r < 0)
+	if (said == 0 && result.result != CISTERN_EXIT_OK)
+		say_result(&result);
+	if (look_into(store, &left, recorded, sizeof(recorded), &err) < 0)
 		return say_error(&err);
-	if (dirty > 0) {
-		say("%" PRIu64
-		    " file%s still only in the store; 'cistern recover %s --to %s' drains %s, 'cistern inspect %s' lists %s",
-			dirty, dirty == 1 ? " is" : "s are", store, backing ? backing : recorded,
-			dirty == 1 ? "it" : "them", store, dirty == 1 ? "it" : "them");
+	if (left.files + left.names > 0) {
+		say("%" PRIu64 " files and %" PRIu64 " deleted or moved names are not on the backing directory yet; "
+		    "'cistern recover %s --to %s' drains them, 'cistern inspect %s' lists the files",
+			left.files, left.names, store, backing ? backing : recorded, store);
 		return CISTERN_EXIT_INCOMPLETE;
 	}
 	if (said == 0 && result.result != CISTERN_EXIT_OK)
