@@ -106,10 +106,19 @@ struct state_options {
 	 */
 	int (*check_payload)(const struct record *rec, void *arg);
 	void *arg;
-	/* A payload range that no state refers to any more, once the journal is durable up to seq. Under the lock: queue it. */
+	/*
+	 * A payload range that no state refers to any more, once the journal is durable up to seq. off 0, len UINT64_MAX: a
+	 * whole private segment. Under the lock: queue it, and call nothing here. Also during the replay of a store that is
+	 * opened for writing, for what is freed there (perhaps again: giving back twice does no harm); never in a read-only mode.
+	 */
 	void (*freed)(uint32_t segment, uint64_t off, uint64_t len, uint64_t seq, void *freed_arg);
 	void *freed_arg;
+	const uint8_t *boot_id; /* 16 bytes: which boot of the machine this is; NULL: /proc/sys/kernel/random/boot_id */
 };
+
+#define STATE_BOOT_ID_BYTES 16
+/* What state_segment_live and state_each_segment say of a private segment in use: its size is its file's to know. */
+#define STATE_SEGMENT_PRIVATE UINT64_MAX
 
 struct state_report { /* what opening found */
 	uint64_t replayed_records;

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * From records to the state: the table. Each record type has a check, which changes nothing and says whether the record
+ * fits the state, and an application, which then cannot be refused any more. So a commit is check, append, apply: what
+ * is refused is not in the journal, and what is in the journal applies. docs/design/one-node.md, section 3, says what
+ * each one means.
+ */
+#include "format/index/state_private.h"
+
+#include <errno.h>
+#include <string.h>
+
+static int check_nothing(struct state *st, const struct record *rec)
+{
+	(void)st;
+	(void)rec;
+	return 0;
+}
+
+static int apply_mount(struct state *st, const struct record *rec)
+{
+	memset(st->meta.boot_id, 0, sizeof st->meta.boot_id);
+	if (rec->key && rec->key_len == sizeof st->meta.boot_id)
+		memcpy(st->meta.boot_id, rec->key, rec->key_len);
+	return 0;
+}
+
+static int apply_unmount(struct state *st, const struct record *rec)
+{
+	(void)rec;
+	st->meta.clean = true;
+	return 0;
+}
+
+static int apply_sync(struct state *st, const struct record *rec)
+{
+	if (rec->upto > st->meta.sync_upto)
+		st->meta.sync_upto = rec->upto;
+	return 0;
+}
+
+static const struct {
+	int (*check)(struct state *st, const struct record *rec);
+	int (*apply)(struct state *st, const struct record *rec);
+} operations[RECORD_TYPE_END] = {
+	[RECORD_MOUNT] = { check_nothing, apply_mount },
+	[RECORD_UNMOUNT] = { check_nothing, apply_unmount },
+	[RECORD_SYNC] = { check_nothing, apply_sync },
+	[RECORD_CREATE] = { check_create, apply_create },
+	[RECORD_ADOPT] = { check_adopt, apply_adopt },
+	[RECORD_LINK] = { check_link, apply_link },
+	[RECORD_UNLINK] = { check_unlink, apply_unlink },
+	[RECORD_RENAME] = { check_rename, apply_rename },
+	[RECORD_FREE] = { check_free, apply_free },
+	[RECORD_FORGET] = { check_forget, apply_forget },
+	[RECORD_SETATTR] = { check_setattr, apply_setattr },
+	[RECORD_SETXATTR] = { check_setxattr, apply_setxattr },
+	[RECORD_REMOVEXATTR] = { check_removexattr, apply_removexattr },
+	[RECORD_TRUNCATE] = { check_truncate, apply_truncate },
+	[RECORD_WRITE] = { check_write, apply_write },
+	[RECORD_EXTENTS] = { check_extents, apply_extents },
+	[RECORD_PUNCH] = { check_punch, apply_punch },
+	[RECORD_PRIVATE] = { check_private, apply_private },
+	[RECORD_SEAL] = { check_seal, apply_seal },
+	[RECORD_THROUGH] = { check_through, apply_through },
+	[RECORD_PLACED] = { check_placed, apply_placed },
+	[RECORD_REMOVED] = { check_removed, apply_removed },
+	[RECORD_DRAINED] = { check_drained, apply_drained },
+};
+
+int apply_check(struct state *st, const struct record *rec)
+{
+	if ((unsigned int)rec->type >= RECORD_TYPE_END || !operations[rec->type].check)
+		return -EINVAL;
+	return operations[rec->type].check(st, rec);
+}
+
+int apply_record(struct state *st, const struct record *rec)
+{
+	st->meta.clean = false;
+	return operations[rec->type].apply(st, rec);
+}

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * One page of a file's extents: a sorted array. The invariant, before and after every function: extents are sorted,
+ * do not overlap, are not empty and lie within one page of EXTENT_PAGE_SPAN bytes.
+ *
+ * Every change is one replacement: the extents that touch a range make room for what is left of the first, the new
+ * extent, and what is left of the last. Memory is reserved before anything is told or changed.
+ *
+ * Neighbours are merged while both are shorter than MERGE_BELOW, so that a file written in small pieces from front to
+ * back costs a few extents a page, while the payload that a checksum covers, and so what has to be read to check it,
+ * stays small. A merged extent has the younger seq: a drain up to a version in between leaves it in the log, and
+ * the next one takes it.
+ *
+ * Bytes of an encoded page (varints are LEB128, svarints zigzag): varint number; then for each extent
+ *   varint gap      from the end of the one before, or from the start of the page
+ *   varint len
+ *   u8     kind | 0x80 when whole
+ *   svarint seq     less the seq of the one before (0 for the first)
+ *   LOG only: svarint segment less the segment of the last LOG extent; svarint segment_off less its end; u32 crc when whole
+ */
+#include "format/index/extent.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "format/base/crc32c.h"
+
+#define MERGE_BELOW (64u << 10)
+#define WHOLE_BIT 0x80
+#define MIN_ENCODED_BYTES 4 /* gap, len, kind, seq */
+
+static uint64_t end_of(const struct extent *e)
+{
+	return e->off + e->len;
+}
+
+void extent_page_free(struct extent_page *p)
+{
+	if (!p)
+		return;
+	free(p->ext);
+	*p = (struct extent_page){ 0 };
+}
+
+uint32_t extent_page_find(const struct extent_page *p, uint64_t off)
+{
+	uint32_t low = 0, high = p->num;
+
+	if (high == 0 || end_of(&p->ext[high - 1]) <= off)
+		return high;
+	while (low < high) {
+		uint32_t mid = low + (high - low) / 2;
+
+		if (end_of(&p->ext[mid]) <= off)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+static int reserve(struct extent_page *p, uint32_t num)
+{
+	struct extent *ext;
+	uint32_t cap = p->cap + p->cap / 4 + 2;
+
+	if (num <= p->cap)
+		return 0;
+	if (cap < num)
+		cap = num;
+	ext = realloc(p->ext, (size_t)cap * sizeof *ext);
+	if (!ext)
+		return -ENOMEM;
+	p->ext = ext;
+	p->cap = cap;
+	return 0;
+}
+
+/* The part [off, end) of e. */
+static struct extent cut(const struct extent *e, uint64_t off, uint64_t end)
+{
+	struct extent part = *e;
+
+	if (e->kind == EXTENT_LOG)
+		part.segment_off += off - e->off;
+	part.off = off;
+	part.len = (uint32_t)(end - off);
+	part.whole = false;
+	part.crc = 0;
+	return part;
+}
+
+static bool continues(const struct extent *a, const struct extent *b)
+{
+	if (a->kind != b->kind || end_of(a) != b->off)
+		return false;
+	if (a->kind != EXTENT_LOG)
+		return true;
+	return a->whole && b->whole && a->len < MERGE_BELOW && b->len < MERGE_BELOW && a->segment == b->segment &&
+	       a->segment_off + a->len == b->segment_off;
+}
+
+/* Make one of the extents i and i + 1 if they continue each other. */
+static bool merge(struct extent_page *p, uint32_t i)
+{
+	struct extent *a = &p->ext[i], *b = a + 1;
+
+	if (i + 1 >= p->num || !continues(a, b))
+		return false;
+	if (a->kind == EXTENT_LOG)
+		a->crc = crc32c_combine(a->crc, b->crc, b->len);
+	a->len += b->len;
+	if (b->seq > a->seq)
+		a->seq = b->seq;
+	p->num--;
+	memmove(b, b + 1, (p->num - i - 1) * sizeof *b);
+	return true;
+}
+
+static void tell_freed(const struct extent *e, uint64_t off, uint64_t end,
+		       void (*freed)(uint32_t segment, uint64_t off, uint64_t len, void *arg), void *arg)
+{
+	uint64_t from = e->off > off ? e->off : off, to = end_of(e) < end ? end_of(e) : end;
+
+	if (freed && e->kind == EXTENT_LOG)
+		freed(e->segment, e->segment_off + (from - e->off), to - from, arg);
+}
+
+/* [off, end) becomes e, or nothing when e is NULL. */
+static int replace(struct extent_page *p, uint64_t off, uint64_t end, const struct extent *e,
+		   void (*freed)(uint32_t segment, uint64_t off, uint64_t len, void *arg), void *arg)
+{
+	uint32_t i = extent_page_find(p, off), j = i, num = 0, first = i;
+	struct extent part[3];
+	int r;
+
+	while (j < p->num && p->ext[j].off < end)
+		j++;
+	if (j > i && p->ext[i].off < off)
+		part[num++] = cut(&p->ext[i], p->ext[i].off, off);
+	if (e) {
+		first = i + num;
+		part[num++] = *e;
+	}
+	if (j > i && end_of(&p->ext[j - 1]) > end)
+		part[num++] = cut(&p->ext[j - 1], end, end_of(&p->ext[j - 1]));
+	r = reserve(p, p->num - (j - i) + num);
+	if (r < 0)
+		return r;
+	for (uint32_t k = i; k < j; k++)
+		tell_freed(&p->ext[k], off, end, freed, arg);
+	if (j < p->num && j - i != num)
+		memmove(p->ext + i + num, p->ext + j, (p->num - j) * sizeof *p->ext);
+	if (num)
+		memcpy(p->ext + i, part, num * sizeof *part);
+	p->num += num;
+	p->num -= j - i;
+	if (e) {
+		merge(p, first);
+		if (first > 0)
+			merge(p, first - 1);
+	}
+	return 0;
+}
+
+static bool within_page(uint64_t off, uint64_t len)
+{
+	return len > 0 && len <= EXTENT_PAGE_SPAN && off <= UINT64_MAX - len &&
+	       off / EXTENT_PAGE_SPAN == (off + len - 1) / EXTENT_PAGE_SPAN;
+}
+
+int extent_page_put(struct extent_page *p, const struct extent *e,
+		    void (*freed)(uint32_t segment, uint64_t off, uint64_t len, void *arg), void *arg)
+{
+	if (!within_page(e->off, e->len))
+		return -EINVAL;
+	return replace(p, e->off, end_of(e), e, freed, arg);
+}
+
+int extent_page_clear(struct extent_page *p, uint64_t off, uint64_t len,
+		      void (*freed)(uint32_t segment, uint64_t off, uint64_t len, void *arg), void *arg)
+{
+	if (len == 0)
+		return 0;
+	return replace(p, off, len > UINT64_MAX - off ? UINT64_MAX : off + len, NULL, freed, arg);
+}
+
+int extent_page_encode(const struct extent_page *p, uint64_t page_no, struct buf *out)
+{
+	uint64_t end = page_no * EXTENT_PAGE_SPAN, seq = 0, segment_end = 0;
+	uint32_t segment = 0;
+
+	buf_varint(out, p->num);
+	for (uint32_t i = 0; i < p->num; i++) {
+		const struct extent *e = &p->ext[i];
+
+		buf_varint(out, e->off - end);
+		buf_varint(out, e->len);
+		buf_u8(out, (uint8_t)(e->kind | (e->whole ? WHOLE_BIT : 0)));
+		buf_svarint(out, (int64_t)(e->seq - seq));
+		end = end_of(e);
+		seq = e->seq;
+		if (e->kind != EXTENT_LOG)
+			continue;
+		buf_svarint(out, (int64_t)e->segment - (int64_t)segment);
+		buf_svarint(out, (int64_t)(e->segment_off - segment_end));
+		if (e->whole)
+			buf_u32(out, e->crc);
+		segment = e->segment;
+		segment_end = e->segment_off + e->len;
+	}
+	return buf_ok(out) ? 0 : -ENOMEM;
+}
+
+/* What one extent's bytes are relative to. */
+struct decoding {
+	uint64_t end, seq, segment_end, limit;
+	uint32_t segment;
+};
+
+static void decode_place(struct cursor *c, struct decoding *d, struct extent *e)
+{
+	int64_t segment = (int64_t)((uint64_t)d->segment + (uint64_t)cursor_svarint(c));
+
+	e->segment_off = d->segment_end + (uint64_t)cursor_svarint(c);
+	if (segment < 0 || segment > UINT32_MAX || e->segment_off > UINT64_MAX - e->len)
+		cursor_fail(c);
+	e->segment = (uint32_t)segment;
+	if (e->whole)
+		e->crc = cursor_u32(c);
+	d->segment = e->segment;
+	d->segment_end = e->segment_off + e->len;
+}
+
+static void decode_extent(struct cursor *c, struct decoding *d, struct extent *e)
+{
+	uint64_t gap = cursor_varint(c), len = cursor_varint(c);
+	uint8_t kind = cursor_u8(c);
+
+	*e = (struct extent){ .kind = kind & (uint8_t)~WHOLE_BIT, .whole = kind & WHOLE_BIT };
+	e->seq = d->seq + (uint64_t)cursor_svarint(c);
+	if (gap > d->limit - d->end || len == 0 || len > d->limit - d->end - gap || e->kind > EXTENT_BACKING ||
+	    (e->whole && e->kind != EXTENT_LOG)) {
+		cursor_fail(c);
+		return;
+	}
+	e->off = d->end + gap;
+	e->len = (uint32_t)len;
+	d->end = end_of(e);
+	d->seq = e->seq;
+	if (e->kind == EXTENT_LOG)
+		decode_place(c, d, e);
+}
+
+int extent_page_decode(const void *buf, size_t len, uint64_t page_no, struct extent_page *ret)
+{
+	struct cursor c = cursor_make(buf, len);
+	struct extent_page p = { 0 };
+	struct decoding d = { 0 };
+	uint64_t num = cursor_varint(&c);
+	int r;
+
+	if (!cursor_ok(&c) || page_no > UINT64_MAX / EXTENT_PAGE_SPAN - 1 || num > cursor_left(&c) / MIN_ENCODED_BYTES ||
+	    num > EXTENT_PAGE_SPAN)
+		return -EBADMSG;
+	d.end = page_no * EXTENT_PAGE_SPAN;
+	d.limit = d.end + EXTENT_PAGE_SPAN;
+	r = reserve(&p, (uint32_t)num);
+	if (r < 0)
+		return r;
+	for (uint64_t i = 0; i < num && cursor_ok(&c); i++)
+		decode_extent(&c, &d, &p.ext[p.num++]);
+	if (!cursor_ok(&c) || cursor_left(&c) > 0) {
+		extent_page_free(&p);
+		return -EBADMSG;
+	}
+	*ret = p;
+	return 0;
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Inodes as values. Bytes: u8 version (1), then varints in the order of node_encode(); times are svarints, relative to
+ * mtime but for itself, since they mostly agree; origin's name is a u16 length and bytes, 0 for none.
+ */
+#include "format/index/inode.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define NODE_VERSION 1
+#define FLAGS_ALL (INODE_DIRTY_DATA | INODE_DIRTY_META | INODE_NEW | INODE_ORPHAN | INODE_PRIVATE | INODE_UNPUBLISHED | \
+		   INODE_DIRTY_XATTR)
+
+void node_free(struct node *n)
+{
+	if (!n)
+		return;
+	free(n->origin_name);
+	*n = (struct node){ 0 };
+}
+
+int node_set_origin(struct node *n, uint64_t parent, const char *name, size_t len)
+{
+	char *copy = NULL;
+
+	if (len) {
+		copy = strndup(name, len);
+		if (!copy)
+			return -ENOMEM;
+	}
+	free(n->origin_name);
+	n->origin_name = copy;
+	n->origin_parent = copy ? parent : 0;
+	return 0;
+}
+
+void node_to_inode(const struct node *n, struct inode *ret)
+{
+	ret->ino = n->ino;
+	ret->gen = n->gen;
+	ret->mode = n->mode;
+	ret->uid = n->uid;
+	ret->gid = n->gid;
+	ret->nlink = n->nlink;
+	ret->flags = n->flags;
+	ret->size = n->size;
+	ret->atime_ns = n->atime_ns;
+	ret->mtime_ns = n->mtime_ns;
+	ret->ctime_ns = n->ctime_ns;
+	ret->btime_ns = n->btime_ns;
+	ret->version = n->version;
+	ret->data_version = n->data_version;
+	ret->private_segment = n->private_segment;
+	ret->backing_limit = n->backing_limit;
+	ret->origin_parent = n->origin_parent;
+	strcpy(ret->origin_name, n->origin_name ? n->origin_name : "");
+	ret->backing_dev = n->backing_dev;
+	ret->backing_ino = n->backing_ino;
+}
+
+static void put_time(struct buf *out, int64_t t, int64_t base)
+{
+	buf_svarint(out, (int64_t)((uint64_t)t - (uint64_t)base));
+}
+
+static int64_t get_time(struct cursor *c, int64_t base)
+{
+	return (int64_t)((uint64_t)cursor_svarint(c) + (uint64_t)base);
+}
+
+int node_encode(const struct node *n, struct buf *out)
+{
+	buf_u8(out, NODE_VERSION);
+	buf_varint(out, n->ino);
+	buf_varint(out, n->gen);
+	buf_varint(out, n->mode);
+	buf_varint(out, n->uid);
+	buf_varint(out, n->gid);
+	buf_varint(out, n->nlink);
+	buf_varint(out, n->flags);
+	buf_varint(out, n->size);
+	put_time(out, n->mtime_ns, 0);
+	put_time(out, n->atime_ns, n->mtime_ns);
+	put_time(out, n->ctime_ns, n->mtime_ns);
+	put_time(out, n->btime_ns, n->mtime_ns);
+	buf_varint(out, n->version);
+	buf_varint(out, n->data_version);
+	buf_varint(out, n->private_segment);
+	buf_varint(out, n->backing_limit);
+	buf_varint(out, n->origin_parent);
+	buf_str(out, n->origin_name ? n->origin_name : "");
+	buf_varint(out, n->backing_dev);
+	buf_varint(out, n->backing_ino);
+	buf_varint(out, n->num_pages);
+	buf_varint(out, n->num_children);
+	buf_varint(out, n->num_names);
+	buf_varint(out, n->num_backing);
+	buf_varint(out, n->num_xattrs);
+	buf_u8(out, n->freed);
+	return buf_ok(out) ? 0 : -ENOMEM;
+}
+
+static uint32_t varint32(struct cursor *c)
+{
+	uint64_t v = cursor_varint(c);
+
+	if (v > UINT32_MAX)
+		cursor_fail(c);
+	return (uint32_t)v;
+}
+
+static bool flag(struct cursor *c)
+{
+	uint8_t v = cursor_u8(c);
+
+	if (v > 1)
+		cursor_fail(c);
+	return v;
+}
+
+static void decode_attributes(struct cursor *c, struct node *n)
+{
+	n->ino = cursor_varint(c);
+	n->gen = varint32(c);
+	n->mode = varint32(c);
+	n->uid = varint32(c);
+	n->gid = varint32(c);
+	n->nlink = varint32(c);
+	n->flags = varint32(c);
+	n->size = cursor_varint(c);
+	n->mtime_ns = get_time(c, 0);
+	n->atime_ns = get_time(c, n->mtime_ns);
+	n->ctime_ns = get_time(c, n->mtime_ns);
+	n->btime_ns = get_time(c, n->mtime_ns);
+	n->version = cursor_varint(c);
+	n->data_version = cursor_varint(c);
+	n->private_segment = varint32(c);
+	n->backing_limit = cursor_varint(c);
+	n->origin_parent = cursor_varint(c);
+}
+
+static void decode_rest(struct cursor *c, struct node *n)
+{
+	n->backing_dev = cursor_varint(c);
+	n->backing_ino = cursor_varint(c);
+	n->num_pages = cursor_varint(c);
+	n->num_children = cursor_varint(c);
+	n->num_names = varint32(c);
+	n->num_backing = varint32(c);
+	n->num_xattrs = varint32(c);
+	n->freed = flag(c);
+}
+
+static bool makes_sense(const struct node *n)
+{
+	if (!S_ISREG(n->mode) && !S_ISDIR(n->mode) && !S_ISLNK(n->mode))
+		return false;
+	return n->ino != 0 && !(n->flags & ~(uint32_t)FLAGS_ALL) && n->size <= INT64_MAX && n->backing_limit <= INT64_MAX;
+}
+
+int node_decode(const void *val, size_t len, struct node *ret)
+{
+	struct cursor c = cursor_make(val, len);
+	char origin[RECORD_NAME_MAX + 1];
+	struct node n = { 0 };
+	int r;
+
+	if (cursor_u8(&c) != NODE_VERSION)
+		return -EBADMSG;
+	decode_attributes(&c, &n);
+	cursor_str(&c, origin, sizeof origin);
+	decode_rest(&c, &n);
+	if (!cursor_ok(&c) || cursor_left(&c) > 0 || !makes_sense(&n))
+		return -EBADMSG;
+	r = node_set_origin(&n, n.origin_parent, origin, strlen(origin));
+	if (r < 0)
+		return r;
+	*ret = n;
+	return 0;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * The state's own numbers as a value. Bytes: u8 version (1) of all keys and values of the index, then varints in the
+ * order of fields(), 16 bytes of boot id, u8 clean.
+ */
+#include "format/index/state_private.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define META_VERSION 1
+#define NUM_FIELDS 13
+
+static void fields(struct meta *m, uint64_t *out[NUM_FIELDS])
+{
+	uint64_t *all[NUM_FIELDS] = { &m->next_ino, &m->inodes, &m->names, &m->dirty_files, &m->log_bytes, &m->extents,
+				      &m->private_files, &m->written_bytes, &m->saved_bytes, &m->drained_bytes,
+				      &m->drained_files, &m->through_bytes, &m->sync_upto };
+
+	memcpy(out, all, sizeof all);
+}
+
+int meta_encode(const struct meta *m, struct buf *out)
+{
+	struct meta copy = *m;
+	uint64_t *field[NUM_FIELDS];
+
+	fields(&copy, field);
+	buf_u8(out, META_VERSION);
+	for (int i = 0; i < NUM_FIELDS; i++)
+		buf_varint(out, *field[i]);
+	buf_bytes(out, m->boot_id, sizeof m->boot_id);
+	buf_u8(out, m->clean);
+	return buf_ok(out) ? 0 : -ENOMEM;
+}
+
+int meta_decode(const void *val, size_t len, struct meta *ret)
+{
+	struct cursor c = cursor_make(val, len);
+	uint8_t version = cursor_u8(&c);
+	struct meta m = { 0 };
+	uint64_t *field[NUM_FIELDS];
+	const uint8_t *boot_id;
+
+	if (cursor_ok(&c) && version > META_VERSION)
+		return -EPROTONOSUPPORT;
+	fields(&m, field);
+	for (int i = 0; i < NUM_FIELDS; i++)
+		*field[i] = cursor_varint(&c);
+	boot_id = cursor_bytes(&c, sizeof m.boot_id);
+	if (boot_id)
+		memcpy(m.boot_id, boot_id, sizeof m.boot_id);
+	m.clean = cursor_u8(&c);
+	if (!cursor_ok(&c) || cursor_left(&c) > 0 || version != META_VERSION || m.next_ino <= STATE_ROOT_INO)
+		return -EBADMSG;
+	*ret = m;
+	return 0;
+}

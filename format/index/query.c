@@ -1,0 +1,547 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Questions to the state. Each takes the lock, answers with copies, and leaves the cache trimmed. Walks over everything
+ * go in chunks, each from where the last one ended, so that the caller's function runs without the lock.
+ */
+#include "format/index/state_private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define CHUNK 64
+#define PAGES_CHUNK 64
+#define PATH_DEPTH_MAX 4096
+
+static void lock(struct state *st)
+{
+	pthread_mutex_lock(&st->lock);
+}
+
+static void unlock(struct state *st)
+{
+	cache_trim(&st->cache);
+	pthread_mutex_unlock(&st->lock);
+}
+
+/* ---- one object */
+
+int state_inode(struct state *st, uint64_t ino, struct inode *ret)
+{
+	struct node_item *ni;
+	int r;
+
+	lock(st);
+	r = find_node(st, ino, &ni);
+	if (r == 0)
+		node_to_inode(&ni->n, ret);
+	unlock(st);
+	return r;
+}
+
+static int lookup(struct state *st, enum key_kind kind, uint64_t parent, const char *name, uint64_t *ret_ino, uint32_t *ret_type)
+{
+	struct name_item *d;
+	int r;
+
+	if (strnlen(name, RECORD_NAME_MAX + 1) > RECORD_NAME_MAX)
+		return -ENAMETOOLONG;
+	lock(st);
+	r = find_name(st, kind, parent, name, &d);
+	if (r == 0 && !item_present(&d->it))
+		r = -ENOENT;
+	if (r == 0) {
+		*ret_ino = d->ino;
+		*ret_type = d->type;
+	}
+	unlock(st);
+	return r;
+}
+
+int state_lookup(struct state *st, uint64_t parent, const char *name, struct state_name *ret)
+{
+	int r = lookup(st, KEY_NAME, parent, name, &ret->ino, &ret->type);
+
+	if (r == 0)
+		strcpy(ret->name, name);
+	return r;
+}
+
+int state_backing_owner(struct state *st, uint64_t parent, const char *name, uint64_t *ret_ino)
+{
+	uint32_t type;
+
+	return lookup(st, KEY_BACKING, parent, name, ret_ino, &type);
+}
+
+bool state_dir_is_empty(struct state *st, uint64_t parent)
+{
+	struct node_item *dir;
+	bool empty;
+
+	lock(st);
+	empty = find_node(st, parent, &dir) < 0 || dir->n.num_children == 0;
+	unlock(st);
+	return empty;
+}
+
+static int copy_blob(struct state *st, const struct key *key, void *out, size_t cap, size_t *ret_len)
+{
+	struct blob_item *b;
+	int r;
+
+	lock(st);
+	r = find_blob(st, key, &b);
+	if (r == 0 && !item_present(&b->it))
+		r = -ENOENT;
+	else if (r == 0 && cap && b->len > cap)
+		r = -ERANGE;
+	if (r == 0 && cap && b->len)
+		memcpy(out, b->data, b->len);
+	if (r == 0)
+		*ret_len = b->len;
+	unlock(st);
+	return r;
+}
+
+int state_symlink(struct state *st, uint64_t ino, char *out, size_t cap)
+{
+	struct key key;
+	size_t len;
+	int r;
+
+	if (cap < 2)
+		return -ERANGE;
+	key_number(&key, KEY_TARGET, ino);
+	r = copy_blob(st, &key, out, cap - 1, &len);
+	if (r == 0)
+		out[len] = '\0';
+	return r;
+}
+
+int state_xattr(struct state *st, uint64_t ino, const char *name, void *out, size_t cap, size_t *ret_len)
+{
+	size_t len = strnlen(name, RECORD_NAME_MAX + 1);
+	struct key key;
+	int r;
+
+	if (len == 0 || len > RECORD_NAME_MAX)
+		return -ENODATA;
+	key_name(&key, KEY_XATTR, ino, name, len);
+	r = copy_blob(st, &key, out, cap, ret_len);
+	return r == -ENOENT ? -ENODATA : r;
+}
+
+int state_segment_live(struct state *st, uint32_t segment, uint64_t *ret_live_bytes)
+{
+	struct segment_item *s;
+	struct item *it;
+	struct key key;
+	int r;
+
+	key_number(&key, KEY_SEGMENT, segment);
+	lock(st);
+	r = cache_find(&st->cache, &key, false, &it);
+	if (r == 0 && !item_present(it))
+		r = -ENOENT;
+	if (r == 0) {
+		s = (struct segment_item *)it;
+		*ret_live_bytes = s->is_private ? STATE_SEGMENT_PRIVATE : s->live;
+	}
+	unlock(st);
+	return r;
+}
+
+void state_totals(struct state *st, struct state_totals *ret)
+{
+	const struct meta *m = &st->meta;
+
+	lock(st);
+	*ret = (struct state_totals){
+		.inodes = m->inodes, .names = m->names, .dirty_files = m->dirty_files, .log_bytes = m->log_bytes,
+		.extents = m->extents, .private_files = m->private_files, .written_bytes = m->written_bytes,
+		.saved_bytes = m->saved_bytes, .drained_bytes = m->drained_bytes, .drained_files = m->drained_files,
+		.through_bytes = m->through_bytes, .index_bytes = st->cache.bytes, .seq = st->seq,
+		.checkpoint_seq = st->checkpoint_seq,
+	};
+	unlock(st);
+}
+
+/* ---- walks: up to cap entries behind *at (len 0: from the start of prefix), which moves along */
+
+struct chunk {
+	struct key prefix, at;
+	size_t num, cap;
+	int (*take)(struct chunk *c, const struct merge_entry *e, const struct key_parts *parts);
+	void *out;
+};
+
+/* 0, and c->num entries: less than cap at the end. */
+static int next_chunk(struct state *st, struct chunk *c)
+{
+	struct merge_entry e;
+	struct merge m;
+	int r, end;
+
+	c->num = 0;
+	lock(st);
+	r = merge_begin(&m, &st->cache, &c->prefix, c->at.len ? &c->at : NULL);
+	while (r >= 0 && c->num < c->cap && (r = merge_next(&m, &e)) > 0) {
+		struct key_parts parts = { 0 };
+
+		r = key_parse(e.key, e.key_len, &parts);
+		if (r == 0)
+			r = c->take(c, &e, &parts);
+		if (r < 0)
+			break;
+		c->num++;
+		memcpy(c->at.bytes, e.key, e.key_len);
+		c->at.len = (uint16_t)e.key_len;
+	}
+	end = m.walk ? merge_end(&m) : 0;
+	unlock(st);
+	return r < 0 ? r : end;
+}
+
+static int entry_name(const struct merge_entry *e, uint64_t *ret_ino, uint32_t *ret_type)
+{
+	const struct name_item *d = (const struct name_item *)e->item;
+
+	if (!d)
+		return name_decode(e->val, e->val_len, ret_ino, ret_type);
+	*ret_ino = d->ino;
+	*ret_type = d->type;
+	return 0;
+}
+
+static int take_name(struct chunk *c, const struct merge_entry *e, const struct key_parts *parts)
+{
+	struct state_name *out = (struct state_name *)c->out + c->num;
+
+	memcpy(out->name, parts->name, parts->name_len);
+	out->name[parts->name_len] = '\0';
+	return entry_name(e, &out->ino, &out->type);
+}
+
+static int list(struct state *st, enum key_kind kind, uint64_t parent, const char *after, struct state_name *out, size_t cap,
+		size_t *ret_num)
+{
+	struct chunk c = { .cap = cap, .take = take_name, .out = out };
+	size_t len = strnlen(after, RECORD_NAME_MAX + 1);
+	int r;
+
+	if (len > RECORD_NAME_MAX)
+		return -ENAMETOOLONG;
+	key_number(&c.prefix, kind, parent);
+	if (len)
+		key_name(&c.at, kind, parent, after, len);
+	r = next_chunk(st, &c);
+	if (r == 0)
+		*ret_num = c.num;
+	return r;
+}
+
+int state_list_names(struct state *st, uint64_t parent, const char *after, struct state_name *out, size_t cap, size_t *ret_num)
+{
+	return list(st, KEY_NAME, parent, after, out, cap, ret_num);
+}
+
+int state_list_backing_names(struct state *st, uint64_t parent, const char *after, struct state_name *out, size_t cap,
+			     size_t *ret_num)
+{
+	return list(st, KEY_BACKING, parent, after, out, cap, ret_num);
+}
+
+static int take_inode(struct chunk *c, const struct merge_entry *e, const struct key_parts *parts)
+{
+	struct inode *out = (struct inode *)c->out + c->num;
+	struct node n = { 0 };
+	int r;
+
+	(void)parts;
+	if (e->item) {
+		node_to_inode(&((const struct node_item *)e->item)->n, out);
+		return 0;
+	}
+	r = node_decode(e->val, e->val_len, &n);
+	if (r < 0)
+		return r;
+	node_to_inode(&n, out);
+	node_free(&n);
+	return 0;
+}
+
+int state_each_inode(struct state *st, int (*cb)(const struct inode *in, void *arg), void *arg)
+{
+	struct inode out[CHUNK];
+	struct chunk c = { .cap = CHUNK, .take = take_inode, .out = out };
+	int r;
+
+	key_kind(&c.prefix, KEY_INODE);
+	do {
+		r = next_chunk(st, &c);
+		for (size_t i = 0; r == 0 && i < c.num; i++)
+			r = cb(&out[i], arg);
+	} while (r == 0 && c.num == c.cap);
+	return r;
+}
+
+struct backing_entry {
+	uint64_t parent;
+	struct state_name name;
+};
+
+static int take_backing(struct chunk *c, const struct merge_entry *e, const struct key_parts *parts)
+{
+	struct backing_entry *out = (struct backing_entry *)c->out + c->num;
+
+	out->parent = parts->id;
+	memcpy(out->name.name, parts->name, parts->name_len);
+	out->name.name[parts->name_len] = '\0';
+	return entry_name(e, &out->name.ino, &out->name.type);
+}
+
+int state_each_backing_name(struct state *st, int (*cb)(uint64_t parent, const char *name, uint64_t ino, void *arg), void *arg)
+{
+	struct backing_entry out[CHUNK];
+	struct chunk c = { .cap = CHUNK, .take = take_backing, .out = out };
+	int r;
+
+	key_kind(&c.prefix, KEY_BACKING);
+	do {
+		r = next_chunk(st, &c);
+		for (size_t i = 0; r == 0 && i < c.num; i++)
+			r = cb(out[i].parent, out[i].name.name, out[i].name.ino, arg);
+	} while (r == 0 && c.num == c.cap);
+	return r;
+}
+
+struct segment_entry {
+	uint32_t segment;
+	uint64_t live;
+};
+
+static int take_segment(struct chunk *c, const struct merge_entry *e, const struct key_parts *parts)
+{
+	struct segment_entry *out = (struct segment_entry *)c->out + c->num;
+	const struct segment_item *s = (const struct segment_item *)e->item;
+	bool is_private;
+	int r = 0;
+
+	if (s) {
+		is_private = s->is_private;
+		out->live = s->live;
+	} else {
+		r = segment_decode(e->val, e->val_len, &out->live, &is_private);
+	}
+	if (r < 0 || parts->id > UINT32_MAX)
+		return -EBADMSG;
+	out->segment = (uint32_t)parts->id;
+	if (is_private)
+		out->live = STATE_SEGMENT_PRIVATE;
+	return 0;
+}
+
+int state_each_segment(struct state *st, int (*cb)(uint32_t segment, uint64_t live_bytes, void *arg), void *arg)
+{
+	struct segment_entry out[CHUNK];
+	struct chunk c = { .cap = CHUNK, .take = take_segment, .out = out };
+	int r;
+
+	key_kind(&c.prefix, KEY_SEGMENT);
+	do {
+		r = next_chunk(st, &c);
+		for (size_t i = 0; r == 0 && i < c.num; i++)
+			r = cb(out[i].segment, out[i].live, arg);
+	} while (r == 0 && c.num == c.cap);
+	return r;
+}
+
+struct xattr_entry {
+	char name[RECORD_NAME_MAX + 1];
+	struct buf val;
+};
+
+static int take_xattr(struct chunk *c, const struct merge_entry *e, const struct key_parts *parts)
+{
+	const struct blob_item *b = (const struct blob_item *)e->item;
+	struct xattr_entry *out = c->out;
+
+	memcpy(out->name, parts->name, parts->name_len);
+	out->name[parts->name_len] = '\0';
+	buf_reset(&out->val);
+	if (b)
+		buf_bytes(&out->val, b->data, b->len);
+	else
+		buf_bytes(&out->val, e->val, e->val_len);
+	return buf_ok(&out->val) ? 0 : -ENOMEM;
+}
+
+int state_list_xattrs(struct state *st, uint64_t ino, int (*cb)(const char *name, const void *val, size_t len, void *arg), void *arg)
+{
+	struct xattr_entry out = { .val = { 0 } };
+	struct chunk c = { .cap = 1, .take = take_xattr, .out = &out };
+	int r;
+
+	key_number(&c.prefix, KEY_XATTR, ino);
+	do {
+		r = next_chunk(st, &c);
+		if (r == 0 && c.num)
+			r = cb(out.name, out.val.data, out.val.len, arg);
+	} while (r == 0 && c.num);
+	buf_free(&out.val);
+	return r;
+}
+
+/* ---- extents */
+
+static struct extent clipped(const struct extent *e, uint64_t off, uint64_t end)
+{
+	uint64_t from = e->off > off ? e->off : off, to = e->off + e->len < end ? e->off + e->len : end;
+	struct extent part = *e;
+
+	if (to - from == e->len)
+		return part;
+	if (e->kind == EXTENT_LOG)
+		part.segment_off += from - e->off;
+	part.off = from;
+	part.len = (uint32_t)(to - from);
+	part.whole = false;
+	part.crc = 0;
+	return part;
+}
+
+struct range_query {
+	uint64_t off, end;
+	struct extent *out;
+	size_t num, cap;
+	uint64_t next; /* end, or where the output ran out */
+};
+
+static int page_extents(struct state *st, const struct node *n, uint64_t page, struct range_query *q)
+{
+	struct page_item *pi;
+	int r;
+
+	r = find_page(st, n, page, &pi);
+	if (r < 0 || !item_present(&pi->it))
+		return r;
+	for (uint32_t i = extent_page_find(&pi->p, q->off); i < pi->p.num && pi->p.ext[i].off < q->end; i++) {
+		if (q->num == q->cap) {
+			q->next = pi->p.ext[i].off > q->off ? pi->p.ext[i].off : q->off;
+			return 0;
+		}
+		q->out[q->num++] = clipped(&pi->p.ext[i], q->off, q->end);
+	}
+	return 0;
+}
+
+static int range_extents(struct state *st, const struct node *n, struct range_query *q)
+{
+	uint64_t page[PAGES_CHUNK], first = q->off / EXTENT_PAGE_SPAN;
+	size_t num;
+	int r;
+
+	do {
+		r = pages_list(st, n, first, (q->end - 1) / EXTENT_PAGE_SPAN, page, PAGES_CHUNK, &num);
+		for (size_t i = 0; r == 0 && i < num && q->next == q->end; i++)
+			r = page_extents(st, n, page[i], q);
+		if (num)
+			first = page[num - 1] + 1;
+	} while (r == 0 && num == PAGES_CHUNK && q->next == q->end);
+	return r;
+}
+
+int state_extents(struct state *st, uint64_t ino, uint64_t off, uint64_t len, struct extent *out, size_t cap, size_t *ret_num,
+		  uint64_t *ret_next)
+{
+	struct range_query q = { .off = off, .end = len > UINT64_MAX - off ? UINT64_MAX : off + len, .out = out, .cap = cap };
+	struct node_item *ni;
+	int r;
+
+	q.next = q.end;
+	lock(st);
+	r = find_node(st, ino, &ni);
+	if (r == 0 && len > 0)
+		r = range_extents(st, &ni->n, &q);
+	unlock(st);
+	if (r < 0)
+		return r;
+	*ret_num = q.num;
+	*ret_next = q.next;
+	return 0;
+}
+
+/* ---- paths of backing files: built from the end of a buffer to its front */
+
+struct path {
+	char *buf;
+	size_t at; /* buf + at is the path so far */
+};
+
+static int prepend(struct path *p, const char *name)
+{
+	size_t len = strlen(name), slash = p->buf[p->at] != '\0';
+
+	if (len + slash > p->at)
+		return -ENAMETOOLONG;
+	if (slash)
+		p->buf[--p->at] = '/';
+	p->at -= len;
+	memcpy(p->buf + p->at, name, len);
+	return 0;
+}
+
+/* In front of what is there: the path of ino. Nothing for the root. */
+static int prepend_path(struct state *st, uint64_t ino, struct path *p)
+{
+	struct node_item *ni;
+	int r;
+
+	for (int depth = 0; ino != STATE_ROOT_INO; depth++) {
+		if (depth == PATH_DEPTH_MAX)
+			return -ENAMETOOLONG;
+		r = find_node(st, ino, &ni);
+		if (r < 0)
+			return r;
+		if (!ni->n.origin_name)
+			return -ENOENT;
+		r = prepend(p, ni->n.origin_name);
+		if (r < 0)
+			return r;
+		ino = ni->n.origin_parent;
+	}
+	return 0;
+}
+
+static int backing_path(struct state *st, uint64_t ino, const char *name, char *out, size_t cap)
+{
+	struct path p = { .buf = out, .at = cap - 1 };
+	int r = 0;
+
+	if (cap < 2)
+		return -ENAMETOOLONG;
+	out[p.at] = '\0';
+	if (name)
+		r = prepend(&p, name);
+	lock(st);
+	if (r == 0)
+		r = prepend_path(st, ino, &p);
+	unlock(st);
+	if (r == 0 && out[p.at] == '\0')
+		r = prepend(&p, ".");
+	if (r == 0)
+		memmove(out, out + p.at, cap - p.at);
+	return r;
+}
+
+int state_backing_path(struct state *st, uint64_t ino, char *out, size_t cap)
+{
+	return backing_path(st, ino, NULL, out, cap);
+}
+
+int state_backing_child_path(struct state *st, uint64_t parent, const char *name, char *out, size_t cap)
+{
+	return backing_path(st, parent, name, out, cap);
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * The state: commits, syncs, its end. A commit is check, append, apply under one lock. Before the append nothing has
+ * changed, so a refusal leaves no trace; after it the application cannot be refused, only fail for want of memory or
+ * because the index cannot be read; then what is in memory is no state that has been, and nothing may be built on it: the
+ * state has failed, and a remount makes it anew from the journal.
+ *
+ * Opening is in open.c, RocksDB in checkpoint.c, what records mean in apply*.c, questions in query.c.
+ */
+#include "format/index/state_private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static int64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+/* The next open shall not trust these files. */
+static void mark_damaged(struct state *st)
+{
+	char *path = NULL;
+	int fd;
+
+	if (!st->journal || asprintf(&path, "%s/%s", st->index_path, STATE_DAMAGED_FILE) < 0)
+		return;
+	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		close(fd);
+	free(path);
+}
+
+void state_fail(struct state *st, int error)
+{
+	if (st->failed)
+		return;
+	st->failed = -EIO;
+	if (error == -EBADMSG)
+		mark_damaged(st);
+}
+
+int state_step(struct state *st, const struct record *rec)
+{
+	int r;
+
+	if (rec->seq <= st->seq)
+		return -EINVAL;
+	r = apply_check(st, rec);
+	if (r < 0)
+		return r;
+	r = apply_record(st, rec);
+	if (r < 0) {
+		state_fail(st, r);
+		return r;
+	}
+	st->seq = rec->seq;
+	return 0;
+}
+
+static int commit_checked(struct state *st, struct record *rec)
+{
+	uint64_t seq = rec->seq;
+	int r;
+
+	r = journal_append(st->journal, rec);
+	if (r < 0) {
+		if (r == -EIO)
+			state_fail(st, r);
+		return r;
+	}
+	r = apply_record(st, rec);
+	if (r < 0) {
+		rec->seq = seq;
+		state_fail(st, r);
+		return -EIO;
+	}
+	st->seq = rec->seq;
+	return 0;
+}
+
+int state_commit_locked(struct state *st, struct record *rec)
+{
+	int r;
+
+	if (st->failed)
+		return st->failed;
+	if (!st->journal)
+		return -EROFS;
+	r = state_relieve(st);
+	if (r < 0) {
+		state_fail(st, r);
+		return -EIO;
+	}
+	if (rec->time_ns == 0)
+		rec->time_ns = now_ns();
+	r = apply_check(st, rec);
+	if (r == -EBADMSG || r == -EIO) { /* the index cannot be read */
+		state_fail(st, r);
+		return -EIO;
+	}
+	if (r == 0)
+		r = commit_checked(st, rec);
+	cache_trim(&st->cache);
+	return r;
+}
+
+int state_commit(struct state *st, struct record *rec)
+{
+	int r;
+
+	pthread_mutex_lock(&st->lock);
+	r = state_commit_locked(st, rec);
+	pthread_mutex_unlock(&st->lock);
+	return r;
+}
+
+int state_apply(struct state *st, const struct record *rec)
+{
+	struct record numbered;
+	int r;
+
+	pthread_mutex_lock(&st->lock);
+	if (rec->seq == 0) {
+		numbered = *rec;
+		numbered.seq = st->seq + 1;
+		rec = &numbered;
+	}
+	r = st->failed ? st->failed : state_step(st, rec);
+	cache_trim(&st->cache);
+	pthread_mutex_unlock(&st->lock);
+	return r;
+}
+
+static int commit_sync(struct state *st, uint64_t payload_seq)
+{
+	struct record rec = { .type = RECORD_SYNC, .upto = payload_seq };
+	int r;
+
+	pthread_mutex_lock(&st->lock);
+	r = st->failed;
+	if (r == 0 && payload_seq > st->meta.sync_upto)
+		r = state_commit_locked(st, &rec);
+	pthread_mutex_unlock(&st->lock);
+	return r;
+}
+
+int state_sync(struct state *st, uint64_t payload_seq, uint64_t *ret_seq)
+{
+	uint64_t seq = 0;
+	int r;
+
+	if (!st->journal)
+		return -EROFS;
+	r = commit_sync(st, payload_seq);
+	if (r == 0)
+		r = journal_sync(st->journal, &seq);
+	if (r < 0) {
+		pthread_mutex_lock(&st->lock);
+		if (r != -ENOSPC)
+			state_fail(st, r);
+		pthread_mutex_unlock(&st->lock);
+		return r;
+	}
+	if (ret_seq)
+		*ret_seq = seq;
+	return 0;
+}
+
+uint64_t state_seq(struct state *st)
+{
+	uint64_t seq;
+
+	pthread_mutex_lock(&st->lock);
+	seq = st->seq;
+	pthread_mutex_unlock(&st->lock);
+	return seq;
+}
+
+uint64_t state_new_ino(struct state *st)
+{
+	uint64_t ino;
+
+	pthread_mutex_lock(&st->lock);
+	if (st->handed_ino < st->meta.next_ino)
+		st->handed_ino = st->meta.next_ino;
+	ino = st->handed_ino++;
+	pthread_mutex_unlock(&st->lock);
+	return ino;
+}
+
+void state_destroy(struct state *st)
+{
+	if (!st)
+		return;
+	journal_destroy(st->journal);
+	cache_free(&st->cache);
+	db_close(st->db);
+	if (st->scratch) {
+		db_wipe(st->scratch, NULL);
+		rmdir(st->scratch);
+	}
+	free(st->scratch);
+	free(st->index_path);
+	pthread_mutex_destroy(&st->checkpoint_lock);
+	pthread_mutex_destroy(&st->lock);
+	free(st);
+}
+
+int state_close(struct state *st)
+{
+	struct record rec = { .type = RECORD_UNMOUNT };
+	uint64_t seq;
+	int r = 0;
+
+	if (st->journal) {
+		r = state_commit(st, &rec);
+		if (r == 0)
+			r = journal_sync(st->journal, &seq);
+		if (r == 0)
+			r = state_checkpoint(st);
+	}
+	state_destroy(st);
+	return r;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FORMAT_INDEX_STATE_PRIVATE_H
+#define FORMAT_INDEX_STATE_PRIVATE_H
+
+/*
+ * What the parts of the state share. Locks, in order: checkpoint_lock (one checkpoint, compaction or snapshot at a
+ * time) > lock (everything else in here). The device works under the first only.
+ */
+
+#include <pthread.h>
+
+#include "format/index/cache.h"
+#include "format/index/state.h"
+
+/* Numbers that belong to the state: the same wherever the same records were applied. */
+struct meta {
+	uint64_t next_ino;
+	uint64_t inodes, names, dirty_files, log_bytes, extents, private_files;
+	uint64_t written_bytes, saved_bytes, drained_bytes, drained_files, through_bytes;
+	uint64_t sync_upto;                   /* of the last RECORD_SYNC */
+	uint8_t boot_id[STATE_BOOT_ID_BYTES]; /* of the last RECORD_MOUNT; zero: none yet */
+	bool clean;                           /* the last record was UNMOUNT */
+};
+
+struct state {
+	pthread_mutex_t checkpoint_lock, lock;
+	struct state_options opt;
+	char *index_path;        /* owned: RocksDB's directory */
+	char *scratch;           /* owned: a temporary directory to be removed, or NULL */
+	struct db *db;
+	struct cache cache;
+	struct journal *journal; /* NULL: nothing can be committed */
+	struct meta meta;
+	uint64_t seq;            /* last applied */
+	uint64_t checkpoint_seq; /* RocksDB stands for it */
+	uint64_t handed_ino;     /* numbers below it were given out by state_new_ino */
+	uint64_t compacted_bytes; /* of the last .ckp file */
+	bool must_compact;       /* the journal holds records that were dropped: no MOUNT before they are gone */
+	int failed;              /* -errno that ended it */
+	bool tell_freed;         /* opt.freed is called */
+};
+
+int meta_encode(const struct meta *m, struct buf *out);
+int meta_decode(const void *val, size_t len, struct meta *ret); /* -EBADMSG, -EPROTONOSUPPORT */
+
+/* apply.c: check says whether a record fits the state, and changes nothing; apply then fails only for want of memory or of the index. */
+int apply_check(struct state *st, const struct record *rec);
+int apply_record(struct state *st, const struct record *rec);
+/* Both, and what follows: the seq, and the end of the validity of item pointers. */
+int state_step(struct state *st, const struct record *rec);
+int state_commit_locked(struct state *st, struct record *rec);
+void state_fail(struct state *st, int error); /* every later commit fails; damage is remembered beside the index */
+
+/* objects.c: finding and changing the objects of the state. "find" of a name gives an item that may be absent. */
+int find_node(struct state *st, uint64_t ino, struct node_item **ret);                      /* -ENOENT */
+int find_record_node(struct state *st, const struct record *rec, struct node_item **ret);   /* rec->ino; -ENOENT, -ESTALE */
+int find_file(struct state *st, const struct record *rec, struct node_item **ret);          /* a regular file; -EISDIR, -EINVAL */
+int find_dir(struct state *st, uint64_t ino, struct node_item **ret);                       /* -ENOTDIR; -ENOENT also for orphans */
+int find_name(struct state *st, enum key_kind kind, uint64_t parent, const char *name, struct name_item **ret);
+int find_blob(struct state *st, const struct key *key, struct blob_item **ret);
+int check_component(const char *name);                                                      /* -EINVAL, -ENAMETOOLONG */
+int node_create(struct state *st, const struct record *rec, struct node_item **ret);
+int node_remove(struct state *st, struct node_item *ni);
+int node_set_flags(struct state *st, struct node_item *ni, uint32_t flags);
+void node_changed(struct state *st, struct node_item *ni, uint64_t seq);                    /* version; dirty */
+int name_add(struct state *st, uint64_t parent, const char *name, struct node_item *ni);
+int name_drop(struct state *st, uint64_t parent, const char *name, struct node_item *ni);
+int backing_set(struct state *st, uint64_t parent, const char *name, uint64_t ino, uint32_t type);
+int backing_drop(struct state *st, uint64_t parent, const char *name);
+int blob_put(struct state *st, const struct key *key, const void *data, size_t len);
+int xattrs_drop(struct state *st, struct node_item *ni);
+int segment_use_private(struct state *st, uint32_t segment);
+int segment_release_private(struct state *st, uint32_t segment, bool freed, uint64_t seq);
+
+/* pages.c: the extents of files. counter: which of meta's byte counts is told what payload goes. */
+int pages_put(struct state *st, struct node_item *ni, const struct extent *e, uint64_t len, uint64_t *counter);
+int pages_clear(struct state *st, struct node_item *ni, uint64_t off, uint64_t end, uint64_t seq, uint64_t *counter);
+/* [off, off + len) now shows the backing file. */
+int pages_put_backing(struct state *st, struct node_item *ni, uint64_t off, uint64_t len, uint64_t seq, uint64_t *counter);
+int pages_drained(struct state *st, struct node_item *ni, uint64_t upto, uint64_t seq);
+int pages_list(struct state *st, const struct node *n, uint64_t first, uint64_t last, uint64_t *out, size_t cap, size_t *ret_num);
+int find_page(struct state *st, const struct node *n, uint64_t page, struct page_item **ret); /* perhaps absent */
+uint64_t pages_last(const struct node *n); /* no page lies behind this one */
+
+/* one line each per record type: check and apply (apply_*.c) */
+#define APPLY_DECLARE(type)                                                                                            \
+	int check_##type(struct state *st, const struct record *rec);                                                  \
+	int apply_##type(struct state *st, const struct record *rec)
+APPLY_DECLARE(create);
+APPLY_DECLARE(adopt);
+APPLY_DECLARE(link);
+APPLY_DECLARE(unlink);
+APPLY_DECLARE(rename);
+APPLY_DECLARE(free);
+APPLY_DECLARE(forget);
+APPLY_DECLARE(setattr);
+APPLY_DECLARE(setxattr);
+APPLY_DECLARE(removexattr);
+APPLY_DECLARE(truncate);
+APPLY_DECLARE(write);
+APPLY_DECLARE(extents);
+APPLY_DECLARE(punch);
+APPLY_DECLARE(private);
+APPLY_DECLARE(seal);
+APPLY_DECLARE(through);
+APPLY_DECLARE(placed);
+APPLY_DECLARE(removed);
+APPLY_DECLARE(drained);
+#undef APPLY_DECLARE
+
+/* checkpoint.c */
+int state_write_index(struct state *st, bool atomic, struct cistern_error *err); /* dirty items, then the cursor; lock held */
+int state_relieve(struct state *st);      /* a checkpoint when memory is full of changes; lock held */
+int state_load_cursor(struct state *st); /* seq and meta as RocksDB has them. -ENOENT, -EBADMSG, -EPROTONOSUPPORT */
+
+#define STATE_DAMAGED_FILE "CISTERN_DAMAGED" /* in index_path: do not use what is here */
+
+#endif
