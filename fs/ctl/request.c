@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * One function per request, and a table of them. A handler adds its fields to the reply and returns 0, or fills the
+ * error; the status is put by who called it. Everything in a request is untrusted.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fs/ctl/private.h"
+
+typedef int handler_fn(struct client *client, const struct wire_msg *request, struct wire_msg *reply,
+	struct cistern_error *err);
+
+static uint64_t get_u64(const struct wire_msg *m, enum wire_tag tag)
+{
+	uint64_t v = 0;
+
+	wire_get_u64(m, tag, &v);
+	return v;
+}
+
+/* ---- tools */
+
+static int answer_status(struct client *client, const struct wire_msg *request, struct wire_msg *reply,
+	struct cistern_error *err)
+{
+	ctl_put_status(client->ctl, reply);
+	return 0;
+}
+
+/* The path relative to the root: "" for the root itself; NULL when it lies outside the mount. In place. */
+static const char *relative_path(const struct ctl *c, char *path)
+{
+	size_t len = strlen(c->opt.mountpoint);
+	char *at = path, *to;
+
+	if (*at == '/') {
+		while (len > 0 && c->opt.mountpoint[len - 1] == '/')
+			len--;
+		if (strncmp(at, c->opt.mountpoint, len) != 0 || (at[len] != '/' && at[len] != '\0'))
+			return NULL;
+		at += len;
+	}
+	to = path;
+	while (*at) { /* component by component: "a//./b/" is "a/b" */
+		size_t n;
+
+		at += strspn(at, "/");
+		n = strcspn(at, "/");
+		if (n == 2 && at[0] == '.' && at[1] == '.')
+			return NULL;
+		if (n > 0 && !(n == 1 && at[0] == '.')) {
+			if (to > path)
+				*to++ = '/';
+			memmove(to, at, n);
+			to += n;
+		}
+		at += n;
+	}
+	*to = '\0';
+	return path;
+}
+
+static void free_strings(char **strings, size_t num)
+{
+	for (size_t i = 0; i < num; i++)
+		free(strings[i]);
+	free(strings);
+}
+
+/* All paths of a request. 0, and num 0 for everything. */
+static int get_paths(struct ctl *c, const struct wire_msg *request, char ***ret, size_t *ret_num, struct cistern_error *err)
+{
+	char path[STORE_PATH_MAX], given[STORE_PATH_MAX];
+	char **paths = calloc(DRAIN_PATHS_MAX, sizeof(*paths));
+	size_t num = 0;
+	bool all = false;
+
+	for (unsigned int n = 0; paths && !all && wire_get_str(request, WIRE_PATH, n, path, sizeof(path)); n++) {
+		const char *relative;
+
+		memcpy(given, path, sizeof(given));
+		relative = relative_path(c, path);
+		if (!relative) {
+			free_strings(paths, num);
+			return cistern_error_set(err, -EINVAL, "%s is not below the mount point %s", given, c->opt.mountpoint);
+		}
+		all = *relative == '\0' || num == DRAIN_PATHS_MAX;
+		if (!all && !(paths[num++] = strdup(relative))) {
+			free_strings(paths, num);
+			paths = NULL;
+		}
+	}
+	if (!paths)
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	*ret = paths;
+	*ret_num = num;
+	if (all) {
+		free_strings(paths, num);
+		*ret = NULL;
+		*ret_num = 0;
+	}
+	return 0;
+}
+
+static int answer_flush(struct client *client, const struct wire_msg *request, struct wire_msg *reply,
+	struct cistern_error *err)
+{
+	char **paths = NULL;
+	size_t num = 0;
+	uint64_t id;
+	int r = get_paths(client->ctl, request, &paths, &num, err);
+
+	if (r)
+		return r;
+	id = drain_request(client->ctl->opt.drain, (const char *const *)paths, num);
+	free_strings(paths, num);
+	if (id == 0)
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	wire_put_u64(reply, WIRE_SESSION, id);
+	return 0;
+}
+
+static void put_error_text(const char *path, int code, const char *text, void *arg)
+{
+	char line[STORE_PATH_MAX + CISTERN_ERROR_TEXT_BYTES];
+	struct wire_msg *reply = arg;
+
+	if (reply->body.len > WIRE_MAX_BYTES / 2)
+		return;
+	snprintf(line, sizeof(line), "%s: %s", path, text);
+	wire_put_str(reply, WIRE_TEXT, line);
+}
+
+static int answer_wait(struct client *client, const struct wire_msg *request, struct wire_msg *reply,
+	struct cistern_error *err)
+{
+	uint64_t id = get_u64(request, WIRE_SESSION);
+	char text[CISTERN_ERROR_TEXT_BYTES];
+	enum cistern_exit result;
+	int r = drain_wait(client->ctl->opt.drain, id, get_u64(request, WIRE_TIMEOUT_USEC), &result, text);
+
+	if (r == -ETIMEDOUT)
+		return cistern_error_set(err, r, "the drain goes on; it had not ended in time");
+	if (r == -ESHUTDOWN)
+		return cistern_error_set(err, r, "the daemon ends");
+	if (r)
+		return cistern_error_set(err, r, "no drain session %llu is known", (unsigned long long)id);
+	wire_put_u64(reply, WIRE_RESULT, (uint64_t)result);
+	if (*text)
+		wire_put_str(reply, WIRE_TEXT, text);
+	if (result != CISTERN_EXIT_OK)
+		drain_each_error(client->ctl->opt.drain, put_error_text, reply);
+	return 0;
+}
+
+static int answer_pause(struct client *client, const struct wire_msg *request, struct wire_msg *reply,
+	struct cistern_error *err)
+{
+	drain_pause(client->ctl->opt.drain, request->type == WIRE_PAUSE);
+	return 0;
+}
+
+static int answer_snapshot(struct client *client, const struct wire_msg *request, struct wire_msg *reply,
+	struct cistern_error *err)
+{
+	struct store *store = client->ctl->opt.store;
+	uint64_t seq;
+	int r;
+
+	if (*client->snapshot)
+		return cistern_error_set(err, -EBUSY, "this connection has the snapshot %s already", client->snapshot);
+	store_pin(store);
+	r = store_snapshot(store, client->snapshot, sizeof(client->snapshot), &seq, err);
+	if (r) {
+		client->snapshot[0] = '\0';
+		store_unpin(store);
+		return r;
+	}
+	wire_put_str(reply, WIRE_PATH, client->snapshot);
+	wire_put_u64(reply, WIRE_SEQ, seq);
+	return 0;
+}
+
+static int answer_config(struct client *client, const struct wire_msg *request, struct wire_msg *reply,
+	struct cistern_error *err)
+{
+	const struct config *cfg = client->ctl->opt.cfg;
+	const struct config_setting *table;
+	char *options = config_to_options(cfg), line[2 * STORE_PATH_MAX], value[STORE_PATH_MAX];
+	size_t num;
+
+	if (!options)
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	wire_put_str(reply, WIRE_TEXT, options);
+	free(options);
+	table = config_table(&num);
+	for (size_t i = 0; i < CONFIG_NUM; i++) {
+		snprintf(line, sizeof(line), "%s=%s@%s", table[i].name, config_text(cfg, i, value, sizeof(value)),
+			config_origin(cfg, i));
+		wire_put_str(reply, WIRE_TEXT, line);
+	}
+	return 0;
+}
+
+/* ---- the agent */
+
+static void put_orders(struct client *client, struct wire_msg *reply)
+{
+	struct drain_orders orders = drain_orders(client->ctl->opt.drain);
+
+	wire_put_u64(reply, WIRE_PAUSED, orders.paused);
+	wire_put_u64(reply, WIRE_RATE, orders.rate);
+	wire_put_u64(reply, WIRE_CANCEL, orders.cancel);
+}
+
+static void put_grant(const struct drain_grant *g, struct wire_msg *reply)
+{
+	struct buf skip = { 0 };
+
+	wire_put_u64(reply, WIRE_SESSION, g->session);
+	wire_put_str(reply, WIRE_PATH, g->snapshot);
+	wire_put_u64(reply, WIRE_SEQ, g->seq);
+	for (size_t i = 0; i < g->num_paths; i++)
+		wire_put_str(reply, WIRE_FILTER, g->paths[i]);
+	for (size_t i = 0; i < g->num_skip; i++)
+		buf_u64(&skip, g->skip[i]);
+	if (buf_ok(&skip) && skip.len > 0)
+		wire_put_bytes(reply, WIRE_SKIP_INODES, skip.data, skip.len);
+	buf_free(&skip);
+}
+
+static int answer_begin(struct client *client, const struct wire_msg *request, struct wire_msg *reply,
+	struct cistern_error *err)
+{
+	struct drain_grant grant = { 0 };
+	char *options;
+	int r = drain_agent_begin(client->ctl->opt.drain, client, &grant, err);
+
+	if (r)
+		return r;
+	put_grant(&grant, reply);
+	drain_grant_free(&grant);
+	options = config_to_options(client->ctl->opt.cfg);
+	if (options)
+		wire_put_str(reply, WIRE_OPTIONS, options);
+	free(options);
+	put_orders(client, reply);
+	return 0;
+}
+
+static int answer_step(struct client *client, const struct wire_msg *request, struct wire_msg *reply,
+	struct cistern_error *err)
+{
+	const uint8_t *bytes;
+	struct record rec;
+	size_t len, used;
+	int r;
+
+	if (!wire_get_bytes(request, WIRE_RECORD, 0, &bytes, &len))
+		return cistern_error_set(err, -EBADMSG, "a drain step without a record");
+	r = record_decode(bytes, len, &client->scratch, &rec, &used);
+	if (r || used != len)
+		return cistern_error_set(err, r ? r : -EBADMSG, "a drain step with a damaged record of %zu bytes", len);
+	rec.seq = 0; /* both are the state's to give */
+	rec.time_ns = 0;
+	r = drain_agent_step(client->ctl->opt.drain, client, &rec, err);
+	if (!r)
+		put_orders(client, reply);
+	return r;
+}
+
+static int answer_progress(struct client *client, const struct wire_msg *request, struct wire_msg *reply,
+	struct cistern_error *err)
+{
+	struct drain_progress p = {
+		.planned_bytes = get_u64(request, WIRE_PLANNED_BYTES),
+		.done_bytes = get_u64(request, WIRE_DONE_BYTES),
+		.planned_files = get_u64(request, WIRE_PLANNED_FILES),
+		.done_files = get_u64(request, WIRE_DONE_FILES),
+	};
+	int r;
+
+	wire_get_str(request, WIRE_PATH, 0, p.path, sizeof(p.path));
+	r = drain_agent_progress(client->ctl->opt.drain, client, &p);
+	if (r)
+		return cistern_error_set(err, r, "this connection has no drain session");
+	put_orders(client, reply);
+	return 0;
+}
+
+static int answer_error(struct client *client, const struct wire_msg *request, struct wire_msg *reply,
+	struct cistern_error *err)
+{
+	char path[STORE_PATH_MAX] = "", text[CISTERN_ERROR_TEXT_BYTES] = "";
+	int64_t code = -EIO;
+
+	wire_get_str(request, WIRE_PATH, 0, path, sizeof(path));
+	wire_get_str(request, WIRE_TEXT, 0, text, sizeof(text));
+	wire_get_i64(request, WIRE_CODE, &code);
+	if (code >= 0 || code < -4095)
+		code = -EIO;
+	if (drain_agent_error(client->ctl->opt.drain, client, path, (int)code, text))
+		return cistern_error_set(err, -ESTALE, "this connection has no drain session");
+	return 0;
+}
+
+static int answer_end(struct client *client, const struct wire_msg *request, struct wire_msg *reply,
+	struct cistern_error *err)
+{
+	char text[CISTERN_ERROR_TEXT_BYTES] = "";
+	uint64_t result = get_u64(request, WIRE_RESULT);
+
+	wire_get_str(request, WIRE_TEXT, 0, text, sizeof(text));
+	if (result > CISTERN_EXIT_TIMEOUT)
+		result = CISTERN_EXIT_FAILED;
+	if (drain_agent_end(client->ctl->opt.drain, client, (enum cistern_exit)result, text))
+		return cistern_error_set(err, -ESTALE, "this connection has no drain session");
+	return 0;
+}
+
+/* ---- the table */
+
+void ctl_answer(struct client *client, const struct wire_msg *request, struct wire_msg *reply)
+{
+	static handler_fn *const handlers[] = {
+		[WIRE_STATUS_GET] = answer_status,
+		[WIRE_FLUSH] = answer_flush,
+		[WIRE_WAIT] = answer_wait,
+		[WIRE_PAUSE] = answer_pause,
+		[WIRE_RESUME] = answer_pause,
+		[WIRE_SNAPSHOT] = answer_snapshot,
+		[WIRE_CONFIG_GET] = answer_config,
+		[WIRE_DRAIN_BEGIN] = answer_begin,
+		[WIRE_DRAIN_STEP] = answer_step,
+		[WIRE_DRAIN_PROGRESS] = answer_progress,
+		[WIRE_DRAIN_ERROR] = answer_error,
+		[WIRE_DRAIN_END] = answer_end,
+	};
+	struct cistern_error err = { 0 };
+	int r;
+
+	wire_msg_init(reply, WIRE_REPLY);
+	if (request->type < sizeof(handlers) / sizeof(handlers[0]) && handlers[request->type])
+		r = handlers[request->type](client, request, reply, &err);
+	else
+		r = cistern_error_set(&err, -ENOSYS, "this daemon does not know request %u; it may be older than the tool",
+			request->type);
+	if (r) {
+		err.code = r;
+		wire_reply_error(reply, &err);
+	} else {
+		wire_put_i64(reply, WIRE_STATUS, 0);
+	}
+}
+
+void ctl_client_gone(struct client *client)
+{
+	struct ctl *c = client->ctl;
+
+	drain_agent_gone(c->opt.drain, client);
+	if (*client->snapshot) {
+		store_unpin(c->opt.store);
+		if (store_remove_snapshot(store_path(c->opt.store), client->snapshot))
+			log_event(c->opt.log, LOG_LEVEL_WARNING, "snapshot-remove", "name=%s", client->snapshot);
+	}
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FS_DRAIN_AGENT_H
+#define FS_DRAIN_AGENT_H
+
+/* The agent's process: found, started, waited for. */
+
+#include <sys/types.h>
+
+#include "cistern/error.h"
+
+struct agent;
+
+struct agent_options {
+	const char *store_path;  /* borrowed during the call, like all strings */
+	const char *libexec_dir; /* where it was installed */
+	int output_fd;           /* its stdout and stderr; borrowed; -1: none */
+	/* Called once, from a thread of the agent's own, when the process has ended: as waitpid(2) says it. */
+	void (*ended)(int status, void *arg);
+	void *arg;
+};
+
+/* Finds cistern-agent in $CISTERN_LIBEXEC (colon-separated), libexec_dir, next to ourselves and in ../mpi-agent. -ENOENT names all. */
+int agent_start(const struct agent_options *opt, struct agent **ret, struct cistern_error *err);
+pid_t agent_pid(const struct agent *a);
+void agent_kill(struct agent *a, int signal); /* nothing when it has ended */
+void agent_destroy(struct agent *a);          /* waits for its end; not from ended(); NULL is fine */
+
+#endif

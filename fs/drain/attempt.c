@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * What the agent asks for. All calls for one owner come from the one thread that serves its connection, so between
+ * begin and end (or gone) nothing of the attempt but the orders can change under it; core and store are called without
+ * the lock. While the attempt is open, space is pinned and a snapshot exists; closing it undoes both, whatever became
+ * of the agent.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fs/drain/private.h"
+
+#define SEC            INT64_C(1000000)
+#define EXIT_USEC      (30 * SEC)
+#define LOW_CHECK_USEC (SEC / 10)
+#define SKIP_MAX       (1u << 16)
+
+void drain_grant_free(struct drain_grant *g)
+{
+	for (size_t i = 0; i < g->num_paths; i++)
+		free(g->paths[i]);
+	free(g->paths);
+	free(g->skip);
+	*g = (struct drain_grant){ 0 };
+}
+
+/* ---- opening and closing; no lock */
+
+static void close_attempt(struct drain *d)
+{
+	core_session_end(d->opt.core);
+	store_unpin(d->opt.store);
+	if (*d->attempt.snapshot) {
+		int r = store_remove_snapshot(store_path(d->opt.store), d->attempt.snapshot);
+
+		if (r)
+			log_event(d->opt.log, LOG_LEVEL_WARNING, "snapshot-remove", "name=%s errno=%d", d->attempt.snapshot, -r);
+	}
+}
+
+static int open_attempt(struct drain *d, struct drain_grant *g, struct cistern_error *err)
+{
+	int r;
+
+	core_session_begin(d->opt.core);
+	store_pin(d->opt.store);
+	r = store_snapshot(d->opt.store, g->snapshot, sizeof(g->snapshot), &g->seq, err);
+	if (r)
+		g->snapshot[0] = '\0';
+	memcpy(d->attempt.snapshot, g->snapshot, sizeof(d->attempt.snapshot));
+	if (r)
+		close_attempt(d);
+	return r;
+}
+
+/* Files that are being written privately: a session that nobody waits for leaves them alone. */
+static int list_busy(struct drain *d, struct drain_grant *g)
+{
+	size_t num = core_busy_inodes(d->opt.core, NULL, 0);
+
+	if (num > SKIP_MAX)
+		num = SKIP_MAX;
+	g->skip = calloc(num + 1, sizeof(*g->skip));
+	if (!g->skip)
+		return -ENOMEM;
+	g->num_skip = core_busy_inodes(d->opt.core, g->skip, num);
+	if (g->num_skip > num) /* more by now */
+		g->num_skip = num;
+	return 0;
+}
+
+/* ---- begin */
+
+/* Takes the session for owner and copies what it is. */
+static int take(struct drain *d, const void *owner, struct drain_grant *g, bool *ret_background)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&d->lock);
+	if (d->state != DRAIN_STARTING || d->attempt.owner) {
+		r = -EBUSY;
+	} else {
+		g->session = d->current->id;
+		g->num_paths = d->current->num_paths;
+		g->paths = drain_request_copy_paths(d->current);
+		if (!g->paths) {
+			g->num_paths = 0;
+			r = -ENOMEM;
+		}
+	}
+	if (!r) {
+		d->attempt.owner = owner;
+		*ret_background = d->current->kind == DRAIN_BACKGROUND;
+		drain_post(d, DRAIN_EV_BEGIN);
+		if (*ret_background && d->paused)
+			drain_post(d, DRAIN_EV_PAUSE);
+		drain_wake(d);
+	}
+	pthread_mutex_unlock(&d->lock);
+	return r;
+}
+
+/* lock not held. The attempt is closed; what is left is its process. */
+static void leave(struct drain *d, enum drain_event event, const enum cistern_exit *result, const char *text)
+{
+	pthread_mutex_lock(&d->lock);
+	d->attempt.owner = NULL;
+	d->attempt.deadline_usec = drain_now_usec() + EXIT_USEC;
+	if (result) {
+		d->attempt.has_result = true;
+		d->attempt.result = *result;
+		snprintf(d->attempt.text, sizeof(d->attempt.text), "%s", text);
+	}
+	drain_post(d, event);
+	drain_wake(d);
+	pthread_mutex_unlock(&d->lock);
+}
+
+int drain_agent_begin(struct drain *d, const void *owner, struct drain_grant *ret, struct cistern_error *err)
+{
+	const enum cistern_exit failed = CISTERN_EXIT_FAILED;
+	struct cistern_error local = { 0 };
+	bool background = false;
+	int r = take(d, owner, ret, &background);
+
+	if (r == -EBUSY)
+		cistern_error_set(err, r, "no drain waits for an agent; 'cistern flush' starts one");
+	else if (r)
+		cistern_error_set(err, r, "out of memory");
+	if (r) {
+		drain_grant_free(ret);
+		return r;
+	}
+	r = open_attempt(d, ret, &local);
+	if (!r && background) {
+		r = list_busy(d, ret);
+		if (r) {
+			cistern_error_set(&local, r, "out of memory");
+			close_attempt(d);
+		}
+	}
+	if (r) {
+		leave(d, DRAIN_EV_END, &failed, local.text);
+		drain_grant_free(ret);
+		if (err)
+			*err = local;
+	}
+	return r;
+}
+
+/* ---- during it */
+
+static bool owns(struct drain *d, const void *owner)
+{
+	bool yes;
+
+	pthread_mutex_lock(&d->lock);
+	yes = d->attempt.owner == owner && (d->state == DRAIN_RUNNING || d->state == DRAIN_PAUSED);
+	pthread_mutex_unlock(&d->lock);
+	return yes;
+}
+
+static bool is_low(struct drain *d)
+{
+	struct store_space space;
+
+	if (store_space(d->opt.store, &space) || space.capacity_bytes == 0)
+		return false;
+	return space.used_bytes <= space.capacity_bytes / 100 * config_number(d->opt.cfg, CONFIG_LOW_WATER);
+}
+
+/* A session that the high-water mark started has done enough at the low one. */
+static void check_low_water(struct drain *d)
+{
+	bool due;
+
+	pthread_mutex_lock(&d->lock);
+	due = d->current && d->current->kind == DRAIN_BACKGROUND && d->to_low_water && !d->cancel &&
+	      drain_now_usec() - d->low_check_usec >= LOW_CHECK_USEC;
+	if (due)
+		d->low_check_usec = drain_now_usec();
+	pthread_mutex_unlock(&d->lock);
+	if (!due || !is_low(d))
+		return;
+	pthread_mutex_lock(&d->lock);
+	if (d->current && d->current->kind == DRAIN_BACKGROUND)
+		d->cancel = true;
+	pthread_mutex_unlock(&d->lock);
+}
+
+int drain_agent_step(struct drain *d, const void *owner, struct record *rec, struct cistern_error *err)
+{
+	int r;
+
+	if (!owns(d, owner))
+		return cistern_error_set(err, -ESTALE, "this connection has no drain session");
+	if (rec->type != RECORD_PLACED && rec->type != RECORD_REMOVED && rec->type != RECORD_DRAINED)
+		return cistern_error_set(err, -EINVAL, "a drain does not report '%s'", record_type_name(rec->type));
+	r = core_drain_step(d->opt.core, rec);
+	if (r)
+		return cistern_error_set(err, r, "%s of inode %llu '%s': %s", record_type_name(rec->type),
+			(unsigned long long)rec->ino, rec->name, strerror(-r));
+	pthread_mutex_lock(&d->lock);
+	d->deaths = 0;
+	pthread_mutex_unlock(&d->lock);
+	check_low_water(d);
+	return 0;
+}
+
+int drain_agent_progress(struct drain *d, const void *owner, const struct drain_progress *p)
+{
+	if (!owns(d, owner))
+		return -ESTALE;
+	pthread_mutex_lock(&d->lock);
+	d->progress = *p;
+	pthread_mutex_unlock(&d->lock);
+	check_low_water(d);
+	return 0;
+}
+
+int drain_agent_error(struct drain *d, const void *owner, const char *path, int code, const char *text)
+{
+	if (!owns(d, owner))
+		return -ESTALE;
+	pthread_mutex_lock(&d->lock);
+	drain_errors_add(&d->errors, d->current->id, path, code, text);
+	pthread_mutex_unlock(&d->lock);
+	log_event(d->opt.log, LOG_LEVEL_WARNING, "drain-error", "path=\"%s\" errno=%d text=\"%s\"", path, -code, text);
+	return 0;
+}
+
+struct drain_orders drain_orders(struct drain *d)
+{
+	struct drain_orders orders;
+	bool background;
+
+	pthread_mutex_lock(&d->lock);
+	background = d->current && d->current->kind == DRAIN_BACKGROUND;
+	orders.cancel = d->cancel || d->stop;
+	orders.paused = d->state == DRAIN_PAUSED && !orders.cancel;
+	pthread_mutex_unlock(&d->lock);
+	orders.rate = background ? config_number(d->opt.cfg, CONFIG_DRAIN_RATE) : 0; /* who waits is not slowed */
+	return orders;
+}
+
+/* ---- its end */
+
+int drain_agent_end(struct drain *d, const void *owner, enum cistern_exit result, const char *text)
+{
+	if (!owns(d, owner))
+		return -ESTALE;
+	close_attempt(d);
+	leave(d, DRAIN_EV_END, &result, text);
+	return 0;
+}
+
+void drain_agent_gone(struct drain *d, const void *owner)
+{
+	if (!owns(d, owner))
+		return;
+	close_attempt(d);
+	leave(d, DRAIN_EV_LOST, NULL, NULL);
+}

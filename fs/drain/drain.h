@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FS_DRAIN_DRAIN_H
+#define FS_DRAIN_DRAIN_H
+
+/*
+ * The drain manager: decides when data moves to the backing directory, starts the agent that carries it, and is what
+ * the agent talks to. Every function may be called from any thread unless it says otherwise.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cistern/error.h"
+#include "format/base/config.h"
+#include "format/store/store.h"
+#include "fs/core/core.h"
+#include "fs/session/log.h"
+
+#define DRAIN_PATHS_MAX 4096 /* paths of one session; more means everything */
+#define DRAIN_ERRORS_MAX 1000 /* errors that are kept */
+
+struct drain;
+
+struct drain_options {
+	struct store *store;      /* all borrowed */
+	struct core *core;
+	const struct config *cfg;
+	struct log *log;
+	const char *libexec_dir;  /* where the agent was installed */
+};
+
+int drain_create(const struct drain_options *opt, struct drain **ret, struct cistern_error *err); /* starts its thread */
+void drain_destroy(struct drain *d); /* ends a session and its agent; NULL is fine */
+
+/* ---- triggers */
+void drain_want(struct drain *d, bool urgent); /* core's hook: never blocks, no lock */
+void drain_note_idle(struct drain *d);         /* writers have paused for idle_interval (drain=idle) */
+/*
+ * A session that carries the files under these paths (relative to the root; num 0: everything). Requests that wait for
+ * the same session are merged. Its number, > 0, for drain_wait().
+ */
+uint64_t drain_request(struct drain *d, const char *const *paths, size_t num);
+/*
+ * Waits until session id (0: the latest) has ended. 0, *ret_exit and the text; -ETIMEDOUT (timeout_usec 0: none);
+ * -ENOENT: no such session is known; -ESHUTDOWN: the daemon ends.
+ */
+int drain_wait(struct drain *d, uint64_t id, uint64_t timeout_usec, enum cistern_exit *ret_exit,
+	       char text[CISTERN_ERROR_TEXT_BYTES]);
+void drain_pause(struct drain *d, bool pause); /* sessions that nobody asked for */
+/* The last session, when the mount is gone: nothing else is started any more. Its number. */
+uint64_t drain_begin_final(struct drain *d);
+void drain_cancel(struct drain *d); /* the running session ends after its step; a final one fails */
+/* An eventfd (owned by d) that becomes readable whenever a session has ended. */
+int drain_event_fd(const struct drain *d);
+void drain_shut_down(struct drain *d); /* wakes all waiters with -ESHUTDOWN */
+
+/* ---- what the agent asks, through ctl. owner: the connection, any unique pointer. */
+struct drain_grant {
+	uint64_t session, seq;
+	char snapshot[64];
+	char **paths;       /* owned by the caller (drain_grant_free) */
+	size_t num_paths;
+	uint64_t *skip;     /* owned by the caller: inodes to be left alone */
+	size_t num_skip;
+};
+void drain_grant_free(struct drain_grant *g);
+/* -EBUSY: no session waits for an agent. */
+int drain_agent_begin(struct drain *d, const void *owner, struct drain_grant *ret, struct cistern_error *err);
+int drain_agent_step(struct drain *d, const void *owner, struct record *rec, struct cistern_error *err);
+struct drain_progress {
+	uint64_t planned_bytes, done_bytes, planned_files, done_files;
+	char path[STORE_PATH_MAX];
+};
+int drain_agent_progress(struct drain *d, const void *owner, const struct drain_progress *p);
+int drain_agent_error(struct drain *d, const void *owner, const char *path, int code, const char *text);
+int drain_agent_end(struct drain *d, const void *owner, enum cistern_exit result, const char *text);
+void drain_agent_gone(struct drain *d, const void *owner); /* its connection has closed */
+/* What each of these answers tells the agent. */
+struct drain_orders {
+	bool paused, cancel;
+	uint64_t rate; /* bytes per second; 0: no limit */
+};
+struct drain_orders drain_orders(struct drain *d);
+
+/* ---- for people */
+struct drain_status {
+	bool draining, paused, final;
+	enum cistern_exit last_result;
+	uint64_t num_errors;
+	struct drain_progress progress;
+};
+void drain_status(struct drain *d, struct drain_status *ret);
+/* Calls each(path, code, text, arg) for every file that could not be drained and has not been since. */
+void drain_each_error(struct drain *d, void (*each)(const char *path, int code, const char *text, void *arg), void *arg);
+int64_t drain_now_usec(void); /* CLOCK_MONOTONIC */
+/* Is there anything that the backing directory does not have? May scan names. */
+bool drain_is_needed(struct store *s);
+
+#endif

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Data. Nothing is copied here: a WRITE's payload goes to core from where the kernel put it, a READ is answered from
+ * the worker's own memory.
+ */
+#include <limits.h>
+
+#include "fs/ops/private.h"
+
+void ops_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	void *buf = session_reply_buffer(session_of(req));
+	ssize_t n;
+
+	if (size > SESSION_DATA_BYTES)
+		size = SESSION_DATA_BYTES;
+	n = core_read(core_of(req), file_of(fi), buf, size, (uint64_t)off);
+	if (n < 0)
+		reply_status(req, (int)n);
+	else
+		fuse_reply_buf(req, buf, (size_t)n);
+}
+
+void ops_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	priv_before_write(req, handle_of(fi));
+	reply_count(req, core_write(core_of(req), file_of(fi), buf, size, (uint64_t)off));
+}
+
+void ops_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
+{
+	reply_status(req, core_fsync(core_of(req), ino, file_of(fi), data_only != 0));
+}
+
+void ops_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len, struct fuse_file_info *fi)
+{
+	reply_status(req, core_fallocate(core_of(req), file_of(fi), mode, (uint64_t)off, (uint64_t)len));
+}
+
+void ops_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)
+{
+	uint64_t found;
+	int r = core_lseek(core_of(req), file_of(fi), off, whence, &found);
+
+	if (r)
+		reply_status(req, r);
+	else
+		fuse_reply_lseek(req, (off_t)found);
+}
+
+void ops_copy_file_range(fuse_req_t req, fuse_ino_t from_ino, off_t from_off, struct fuse_file_info *from_fi,
+	fuse_ino_t to_ino, off_t to_off, struct fuse_file_info *to_fi, size_t len, int flags)
+{
+	if (len > INT32_MAX) /* the answer has 32 bits */
+		len = INT32_MAX;
+	priv_kill_bits(req, to_ino);
+	reply_count(req, core_copy_range(core_of(req), file_of(from_fi), (uint64_t)from_off, file_of(to_fi), (uint64_t)to_off,
+				 len));
+}
+
+void ops_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int cmd, void *arg, struct fuse_file_info *fi, unsigned int flags,
+	const void *in_buf, size_t in_len, size_t out_len)
+{
+	reply_status(req, -ENOTTY);
+}

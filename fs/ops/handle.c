@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/* Handles: what the kernel's fh stands for. */
+#include <stdlib.h>
+
+#include "fs/ops/private.h"
+
+struct handle *handle_new(struct ops *o, uint64_t ino)
+{
+	struct handle *h = calloc(1, sizeof(*h));
+
+	if (!h)
+		return NULL;
+	h->ino = ino;
+	pthread_mutex_lock(&o->lock);
+	h->next = o->open.next;
+	h->prev = &o->open;
+	h->next->prev = h->prev->next = h;
+	pthread_mutex_unlock(&o->lock);
+	return h;
+}
+
+void handle_free(struct ops *o, struct handle *h)
+{
+	pthread_mutex_lock(&o->lock);
+	h->next->prev = h->prev;
+	h->prev->next = h->next;
+	pthread_mutex_unlock(&o->lock);
+	if (h->file)
+		core_release(o->opt.core, h->file);
+	if (h->dir)
+		core_closedir(o->opt.core, h->dir);
+	free(h);
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * The table of operations. What is missing in it is meant so: without lock operations the kernel gives node-local
+ * flock and fcntl locks; without flush it stops asking at close; without access it checks permissions itself
+ * (default_permissions).
+ */
+#include "fs/ops/ops.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "fs/ops/private.h"
+
+static void ops_init(void *userdata, struct fuse_conn_info *conn)
+{
+	session_want_capabilities(conn);
+}
+
+const struct fuse_lowlevel_ops *ops_table(void)
+{
+	static const struct fuse_lowlevel_ops table = {
+		.init = ops_init,
+		.lookup = ops_lookup,
+		.forget = ops_forget,
+		.forget_multi = ops_forget_multi,
+		.getattr = ops_getattr,
+		.setattr = ops_setattr,
+		.readlink = ops_readlink,
+		.mknod = ops_mknod,
+		.mkdir = ops_mkdir,
+		.unlink = ops_unlink,
+		.rmdir = ops_rmdir,
+		.symlink = ops_symlink,
+		.rename = ops_rename,
+		.link = ops_link,
+		.open = ops_open,
+		.create = ops_create_file,
+		.release = ops_release,
+		.read = ops_read,
+		.write = ops_write,
+		.fsync = ops_fsync,
+		.fallocate = ops_fallocate,
+		.lseek = ops_lseek,
+		.copy_file_range = ops_copy_file_range,
+		.ioctl = ops_ioctl,
+		.opendir = ops_opendir,
+		.readdir = ops_readdir,
+		.readdirplus = ops_readdirplus,
+		.releasedir = ops_releasedir,
+		.fsyncdir = ops_fsyncdir,
+		.statfs = ops_statfs,
+		.setxattr = ops_setxattr,
+		.getxattr = ops_getxattr,
+		.listxattr = ops_listxattr,
+		.removexattr = ops_removexattr,
+	};
+
+	return &table;
+}
+
+int ops_create(const struct ops_options *opt, struct ops **ret)
+{
+	struct ops *o = calloc(1, sizeof(*o));
+
+	if (!o)
+		return -ENOMEM;
+	o->opt = *opt;
+	o->open.next = o->open.prev = &o->open;
+	pthread_mutex_init(&o->lock, NULL);
+	*ret = o;
+	return 0;
+}
+
+void ops_destroy(struct ops *o)
+{
+	if (!o)
+		return;
+	ops_release_all(o);
+	pthread_mutex_destroy(&o->lock);
+	free(o);
+}
+
+void ops_release_all(struct ops *o)
+{
+	while (o->open.next != &o->open)
+		handle_free(o, o->open.next);
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Writing to a file, cutting it or giving it away takes its setuid and setgid bits and its capabilities. With
+ * FUSE_HANDLE_KILLPRIV_V2 that is our duty where the kernel says so in the request; without it the kernel would ask
+ * for security.capability before every write. libfuse does not hand these request flags on, so they are read from the
+ * request itself.
+ */
+#include "fs/ops/private.h"
+
+#define CAPS_XATTR "security.capability"
+
+mode_t priv_killed(mode_t mode)
+{
+	if (!S_ISREG(mode))
+		return mode;
+	mode &= ~(mode_t)S_ISUID;
+	if (mode & S_IXGRP) /* else it means mandatory locking */
+		mode &= ~(mode_t)S_ISGID;
+	return mode;
+}
+
+void priv_kill_bits(fuse_req_t req, uint64_t ino)
+{
+	struct core_entry e;
+	struct stat attr = { 0 };
+
+	if (core_getattr(core_of(req), ino, NULL, &e) || priv_killed(e.attr.st_mode) == e.attr.st_mode)
+		return;
+	attr.st_mode = priv_killed(e.attr.st_mode);
+	if (core_setattr(core_of(req), ino, &attr, CORE_SET_MODE, NULL, &e) == 0)
+		session_invalidate(session_of(req), ino, false);
+}
+
+void priv_before_write(fuse_req_t req, struct handle *h)
+{
+	const struct fuse_in_header *in = session_request(session_of(req));
+	const struct fuse_write_in *arg = (const void *)(in + 1);
+
+	if (arg->write_flags & FUSE_WRITE_KILL_SUIDGID)
+		priv_kill_bits(req, h->ino);
+	if (h->caps_killed) /* looked after once per open file */
+		return;
+	h->caps_killed = true;
+	if (core_getxattr(core_of(req), h->ino, CAPS_XATTR, NULL, 0) > 0)
+		core_removexattr(core_of(req), h->ino, CAPS_XATTR);
+}

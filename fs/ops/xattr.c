@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Extended attributes. The root of a mount has one more, user.cistern.store: where its store is, so that the tools
+ * find the daemon of a mount point. It is not listed, so copies do not carry it away.
+ */
+#include <string.h>
+#include <sys/xattr.h>
+
+#include "fs/ops/private.h"
+
+#define STORE_XATTR "user.cistern.store"
+
+/* The reply buffer overlays the name behind a request's first 80 bytes: work behind it. */
+#define NAME_ROOM 4096u
+
+static bool is_store_xattr(fuse_ino_t ino, const char *name)
+{
+	return ino == FUSE_ROOT_ID && strcmp(name, STORE_XATTR) == 0;
+}
+
+static void reply_value(fuse_req_t req, ssize_t n, const void *value, size_t size)
+{
+	if (n < 0)
+		reply_status(req, (int)n);
+	else if (size == 0)
+		fuse_reply_xattr(req, (size_t)n);
+	else if ((size_t)n > size)
+		reply_status(req, -ERANGE);
+	else
+		fuse_reply_buf(req, value, (size_t)n);
+}
+
+static char *value_buffer(fuse_req_t req, size_t *size)
+{
+	if (*size > SESSION_DATA_BYTES - NAME_ROOM)
+		*size = SESSION_DATA_BYTES - NAME_ROOM;
+	return (char *)session_reply_buffer(session_of(req)) + NAME_ROOM;
+}
+
+void ops_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
+{
+	char *value = value_buffer(req, &size);
+
+	if (is_store_xattr(ino, name)) {
+		const char *path = ops_of(req)->opt.store_path;
+
+		reply_value(req, (ssize_t)strlen(path), path, size);
+		return;
+	}
+	reply_value(req, core_getxattr(core_of(req), ino, name, value, size), value, size);
+}
+
+void ops_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+{
+	char *value = value_buffer(req, &size);
+
+	reply_value(req, core_listxattr(core_of(req), ino, value, size), value, size);
+}
+
+void ops_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
+{
+	if (is_store_xattr(ino, name))
+		reply_status(req, -EPERM);
+	else
+		reply_status(req, core_setxattr(core_of(req), ino, name, value, size, flags));
+}
+
+void ops_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
+{
+	if (is_store_xattr(ino, name))
+		reply_status(req, -EPERM);
+	else
+		reply_status(req, core_removexattr(core_of(req), ino, name));
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * The workers. Each has its own clone of the /dev/fuse descriptor (its own queue of requests in flight, so replies do
+ * not contend) and its own memory, in which a request lies so that a WRITE's payload begins on a page: it can go to the
+ * store by direct I/O as it is. An idle worker is blocked in read() or rests (turn.c) and costs nothing. All end when
+ * the kernel says ENODEV: unmounted or aborted.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fs/session/private.h"
+
+#define PAGE 4096u
+
+static_assert(SESSION_HEADER_BYTES == 80, "what the kernel puts before a WRITE's payload");
+
+static int clone_device(int fd)
+{
+	uint32_t source = (uint32_t)fd;
+	int clone = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+
+	if (clone < 0)
+		return -errno;
+	if (ioctl(clone, KERNEL_IOC_CLONE, &source) < 0) {
+		int r = -errno;
+
+		close(clone);
+		return r;
+	}
+	return clone;
+}
+
+int worker_init(struct worker *w, struct session *s)
+{
+	void *memory = mmap(NULL, PAGE + SESSION_DATA_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int clone;
+
+	if (memory == MAP_FAILED)
+		return -errno;
+	*w = (struct worker){ .session = s, .fd = s->fd, .memory = memory };
+	w->request = w->memory + PAGE - SESSION_HEADER_BYTES;
+	/* An ordinary user cannot always open the device again: one descriptor for all is slower, not wrong. */
+	clone = clone_device(s->fd);
+	if (clone >= 0) {
+		w->fd = clone;
+		w->owns_fd = true;
+	}
+	return 0;
+}
+
+void worker_free(struct worker *w)
+{
+	if (!w->memory)
+		return;
+	munmap(w->memory, PAGE + SESSION_DATA_BYTES);
+	if (w->owns_fd)
+		close(w->fd);
+	*w = (struct worker){ .fd = -1 };
+}
+
+ssize_t worker_receive(struct worker *w)
+{
+	for (;;) {
+		ssize_t n = read(w->fd, w->request, SESSION_REQUEST_BYTES);
+
+		if (n >= (ssize_t)sizeof(struct fuse_in_header))
+			return n;
+		if (n >= 0)
+			return -EIO;
+		if (errno == ENODEV)
+			return 0;
+		if (errno != ENOENT && errno != EINTR && errno != EAGAIN) /* ENOENT: interrupted before we saw it */
+			return -errno;
+	}
+}
+
+void worker_process(struct worker *w, size_t len)
+{
+	struct session *s = w->session;
+	struct fuse_buf buf = { .mem = w->request, .size = len };
+
+	w->request_len = len;
+	if (!s->opt.raw || !s->opt.raw(s, (const struct fuse_in_header *)w->request, len, s->opt.context))
+		fuse_session_process_buf(s->fuse, &buf);
+	w->request_len = 0;
+}
+
+static void worker_ended(struct session *s)
+{
+	const eventfd_t one = 1;
+
+	if (atomic_fetch_sub(&s->running, 1) != 1)
+		return;
+	atomic_store(&s->connected, false);
+	if (write(s->end_fd, &one, sizeof(one)) < 0)
+		log_event(s->opt.log, LOG_LEVEL_ERROR, "session-end", "errno=%d", errno);
+}
+
+/* Requests that wait for a device or for much work. */
+static bool is_slow(const struct worker *w)
+{
+	switch (((const struct fuse_in_header *)w->request)->opcode) {
+	case FUSE_FSYNC:
+	case FUSE_FSYNCDIR:
+	case FUSE_FALLOCATE:
+	case FUSE_COPY_FILE_RANGE:
+	case FUSE_OPENDIR:
+	case FUSE_READDIR:
+	case FUSE_READDIRPLUS: return true;
+	default: return false;
+	}
+}
+
+static void *worker_thread(void *arg)
+{
+	struct worker *w = arg;
+	struct session *s = w->session;
+	struct turn_mark mark = { 0 };
+	ssize_t n;
+
+	pthread_setspecific(s->worker_key, w);
+	for (;;) {
+		turn_before(&s->turn, &mark);
+		n = worker_receive(w);
+		turn_after(&s->turn, &mark, n > 0, n > 0 && is_slow(w));
+		if (n <= 0)
+			break;
+		worker_process(w, (size_t)n);
+		turn_rest(&s->turn, &mark);
+	}
+	turn_end(&s->turn);
+	if (n < 0)
+		log_event(s->opt.log, LOG_LEVEL_ERROR, "session-read", "errno=%d", (int)-n);
+	worker_ended(s);
+	return NULL;
+}
+
+/* Those that run when one cannot be started are ended by the abort that the caller answers the error with. */
+int session_start(struct session *s, struct cistern_error *err)
+{
+	atomic_store(&s->running, s->num_workers);
+	for (unsigned int i = 0; i < s->num_workers; i++) {
+		struct worker *w = &s->workers[i];
+		int r = pthread_create(&w->thread, NULL, worker_thread, w);
+
+		if (r) {
+			atomic_fetch_sub(&s->running, s->num_workers - i);
+			session_abort(s);
+			return cistern_error_set(err, -r, "cannot start thread %u of %u: %s; lower the setting threads", i + 1,
+				s->num_workers, strerror(r));
+		}
+		w->started = true;
+	}
+	return 0;
+}

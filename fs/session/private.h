@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FS_SESSION_PRIVATE_H
+#define FS_SESSION_PRIVATE_H
+
+/* Shared between the files of fs/session only. */
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "fs/session/kernel.h"
+#include "fs/session/notify.h"
+#include "fs/session/session.h"
+#include "fs/session/turn.h"
+
+struct worker {
+	struct session *session; /* borrowed */
+	pthread_t thread;
+	bool started;
+	int fd;       /* cloned from the session's, owned; or the session's own when cloning is not possible */
+	bool owns_fd;
+	uint8_t *memory;  /* owned, mapped: one page and SESSION_DATA_BYTES */
+	uint8_t *request; /* in memory, placed so that a WRITE's payload begins on a page */
+	size_t request_len; /* 0: between requests */
+};
+
+struct session {
+	struct session_options opt; /* ops, raw, context and log are valid; of the strings only ours below */
+	char *mountpoint;           /* owned */
+	struct fuse_session *fuse;  /* owned */
+	bool mounted;
+	int fd;                     /* /dev/fuse; owned by fuse */
+	atomic_bool connected;      /* fd may be used */
+	int end_fd;                 /* eventfd, owned */
+	uint32_t dev_minor;         /* of the mount: names the connection in fusectl */
+
+	/* INIT; written before the workers start */
+	uint64_t init_unique;
+	uint32_t offered, offered2; /* the kernel's flags */
+	struct session_kernel kernel;
+
+	pthread_key_t worker_key;   /* struct worker of this thread */
+	bool has_key;
+	struct worker *workers;     /* owned, opt.threads of them */
+	unsigned int num_workers;
+	atomic_uint running;        /* workers that have not ended */
+	struct turn turn;
+	struct notify *notify;      /* owned */
+};
+
+#define SESSION_HEADER_BYTES (sizeof(struct fuse_in_header) + sizeof(struct fuse_write_in))
+#define SESSION_REQUEST_BYTES (SESSION_HEADER_BYTES + SESSION_DATA_BYTES)
+
+/* loop.c */
+int worker_init(struct worker *w, struct session *s);
+void worker_free(struct worker *w);
+ssize_t worker_receive(struct worker *w); /* length, 0: ended, or -errno */
+void worker_process(struct worker *w, size_t len);
+
+/* init.c: libfuse's callbacks and the INIT exchange */
+extern const struct fuse_custom_io session_custom_io;
+void session_note_init(struct session *s, const struct fuse_in_header *in, size_t len);
+
+/* capture.c: what a library says on stderr meanwhile */
+int capture_begin(int *ret_saved);                 /* the memory file's descriptor, or -errno */
+void capture_end(int fd, int saved, char *out, size_t cap); /* its last line */
+
+#endif

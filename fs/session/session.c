@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * A session's life: create (options, libfuse's session), mount (and INIT, answered by the calling thread so that what
+ * the kernel can do is known before the first request), start (loop.c), unmount or abort, destroy. libfuse parses
+ * requests and formats replies; reading, sending (init.c) and threads are ours.
+ *
+ * Unmounting goes the kernel's way: umount(2) while the workers serve what it flushes. A busy mount is detached and
+ * ends with its last user; session_abort() severs it through fusectl.
+ */
+#include "fs/session/session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fuse_opt.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fs/session/private.h"
+
+/* ---- options */
+
+/* libfuse refuses the flags that it does not know. FUSE keeps no atime of its own, so the atime family means nothing here. */
+static bool is_mount_flag(const char *flag)
+{
+	static const char *const known[] = { "suid", "nosuid", "dev", "nodev", "exec", "noexec", "sync", "async", "dirsync",
+					     "noatime", "nodiratime" };
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (strcmp(flag, known[i]) == 0)
+			return true;
+	return false;
+}
+
+static int add_mount_flags(char **opts, const char *flags)
+{
+	char *copy = strdup(flags), *save = NULL;
+	int r = copy ? 0 : -1;
+
+	for (char *f = copy ? strtok_r(copy, ",", &save) : NULL; f && r == 0; f = strtok_r(NULL, ",", &save))
+		if (is_mount_flag(f))
+			r = fuse_opt_add_opt(opts, f);
+	free(copy);
+	return r;
+}
+
+static int put_options(const struct session_options *opt, struct fuse_args *args)
+{
+	char *opts = NULL, *fsname = NULL;
+	int r;
+
+	if (asprintf(&fsname, "fsname=%s", opt->fsname) < 0)
+		return -ENOMEM;
+	r = fuse_opt_add_opt(&opts, "subtype=cistern,default_permissions");
+	r = r ? r : fuse_opt_add_opt_escaped(&opts, fsname);
+	r = r ? r : fuse_opt_add_opt(&opts, opt->read_only ? "ro" : "rw");
+	if (opt->allow_other)
+		r = r ? r : fuse_opt_add_opt(&opts, "allow_other");
+	r = r ? r : add_mount_flags(&opts, opt->mount_flags);
+	r = r ? r : fuse_opt_add_arg(args, "cistern");
+	r = r ? r : fuse_opt_add_arg(args, "-o");
+	r = r ? r : fuse_opt_add_arg(args, opts);
+	free(fsname);
+	free(opts);
+	return r ? -ENOMEM : 0;
+}
+
+/* ---- create */
+
+static int create_fuse(struct session *s, const struct session_options *opt, struct cistern_error *err)
+{
+	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
+	char said[CISTERN_ERROR_TEXT_BYTES / 2] = "";
+	int saved, fd, r = put_options(opt, &args);
+
+	if (r) {
+		fuse_opt_free_args(&args);
+		return cistern_error_set(err, r, "out of memory");
+	}
+	fd = capture_begin(&saved);
+	s->fuse = fuse_session_new(&args, opt->ops, sizeof(*opt->ops), s);
+	capture_end(fd, saved, said, sizeof(said));
+	fuse_opt_free_args(&args);
+	if (!s->fuse)
+		return cistern_error_set(err, -EINVAL, "libfuse does not take the mount options: %s", said);
+	return 0;
+}
+
+int session_create(const struct session_options *opt, struct session **ret, struct cistern_error *err)
+{
+	struct session *s = calloc(1, sizeof(*s));
+	int r = 0;
+
+	if (!s)
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	turn_init(&s->turn);
+	s->opt = *opt;
+	s->fd = -1;
+	s->num_workers = opt->threads ? opt->threads : 1;
+	s->mountpoint = strdup(opt->mountpoint);
+	s->workers = calloc(s->num_workers, sizeof(*s->workers));
+	s->end_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (!s->mountpoint || !s->workers || s->end_fd < 0)
+		r = cistern_error_set(err, -ENOMEM, "cannot set up the session: %s", strerror(errno));
+	if (!r) {
+		r = -pthread_key_create(&s->worker_key, NULL);
+		s->has_key = r == 0;
+		if (r)
+			cistern_error_set(err, r, "cannot set up the session: %s", strerror(-r));
+	}
+	if (!r)
+		r = create_fuse(s, opt, err);
+	if (r) {
+		session_destroy(s);
+		return r;
+	}
+	*ret = s;
+	return 0;
+}
+
+void session_destroy(struct session *s)
+{
+	if (!s)
+		return;
+	for (unsigned int i = 0; s->workers && i < s->num_workers; i++)
+		if (s->workers[i].started)
+			pthread_join(s->workers[i].thread, NULL);
+	atomic_store(&s->connected, false);
+	notify_destroy(s->notify);
+	for (unsigned int i = 0; s->workers && i < s->num_workers; i++)
+		worker_free(&s->workers[i]);
+	if (s->mounted)
+		fuse_session_unmount(s->fuse); /* closes the descriptor; unmounts unless that has happened */
+	if (s->fuse)
+		fuse_session_destroy(s->fuse);
+	if (s->end_fd >= 0)
+		close(s->end_fd);
+	if (s->has_key)
+		pthread_key_delete(s->worker_key);
+	turn_destroy(&s->turn);
+	free(s->workers);
+	free(s->mountpoint);
+	free(s);
+}
+
+/* ---- mount */
+
+static int exchange_init(struct session *s, struct cistern_error *err)
+{
+	struct worker *w = &s->workers[0];
+	const struct fuse_in_header *in = (const struct fuse_in_header *)w->request;
+	ssize_t n = worker_receive(w);
+
+	if (n <= 0 || in->opcode != FUSE_INIT)
+		return cistern_error_set(err, -EPROTO, "%s: the kernel did not begin with INIT (%zd)", s->mountpoint, n);
+	session_note_init(s, in, (size_t)n);
+	pthread_setspecific(s->worker_key, w);
+	worker_process(w, (size_t)n);
+	pthread_setspecific(s->worker_key, NULL);
+	if (s->init_unique)
+		return cistern_error_set(err, -EPROTO, "%s: libfuse refused the kernel's INIT; its version does not fit",
+			s->mountpoint);
+	return 0;
+}
+
+static int mount_fuse(struct session *s, struct cistern_error *err)
+{
+	char said[CISTERN_ERROR_TEXT_BYTES / 2] = "";
+	int saved, fd, r;
+
+	fd = capture_begin(&saved);
+	r = fuse_session_mount(s->fuse, s->mountpoint);
+	capture_end(fd, saved, said, sizeof(said));
+	if (r)
+		return cistern_error_set(err, -EACCES, "cannot mount on %s: %s", s->mountpoint,
+			*said ? said : "is it an existing directory that you own, and is /dev/fuse there?");
+	s->mounted = true;
+	s->fd = fuse_session_fd(s->fuse);
+	fcntl(s->fd, F_SETFD, FD_CLOEXEC);
+	r = fuse_session_custom_io(s->fuse, &session_custom_io, s->fd);
+	if (r)
+		return cistern_error_set(err, r < -1 ? r : -EINVAL, "libfuse does not take our read and write functions");
+	return 0;
+}
+
+/* No attribute is asked for, so the kernel answers by itself, also while nobody serves requests. */
+static uint32_t device_minor(const struct session *s)
+{
+	struct statx st;
+
+	if (statx(AT_FDCWD, s->mountpoint, AT_STATX_DONT_SYNC | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, 0, &st) < 0)
+		return 0;
+	return st.stx_dev_major == 0 ? st.stx_dev_minor : 0;
+}
+
+int session_mount(struct session *s, struct cistern_error *err)
+{
+	int r = mount_fuse(s, err);
+
+	for (unsigned int i = 0; i < s->num_workers && !r; i++) {
+		r = worker_init(&s->workers[i], s);
+		if (r)
+			cistern_error_set(err, r, "no memory for %u threads", s->num_workers);
+	}
+	if (!r)
+		r = exchange_init(s, err);
+	if (!r) {
+		r = notify_create(s->fuse, &s->notify);
+		if (r)
+			cistern_error_set(err, r, "cannot start a thread: %s", strerror(-r));
+	}
+	if (r) {
+		session_abort(s);
+		return r;
+	}
+	atomic_store(&s->connected, true);
+	s->dev_minor = device_minor(s);
+	return 0;
+}
+
+struct session_kernel session_kernel(const struct session *s)
+{
+	return s->kernel;
+}
+
+int session_end_fd(const struct session *s)
+{
+	return s->end_fd;
+}
+
+/* ---- the end */
+
+static int run_fusermount(const char *mountpoint, bool lazy)
+{
+	const char *argv[] = { "fusermount3", "-u", lazy ? "-zq" : "-q", "--", mountpoint, NULL };
+	pid_t pid;
+	int status, r = posix_spawnp(&pid, argv[0], NULL, NULL, (char *const *)argv, environ);
+
+	if (r)
+		return -r;
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			return -errno;
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EBUSY;
+}
+
+/* After a detach the path may already show a successor's mount, which is not ours to take down. */
+static bool is_attached(const struct session *s)
+{
+	return s->mounted && (s->dev_minor == 0 || device_minor(s) == s->dev_minor);
+}
+
+static int unmount_once(const struct session *s, bool lazy)
+{
+	if (umount2(s->mountpoint, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)) == 0)
+		return 0;
+	if (errno == EPERM)
+		return run_fusermount(s->mountpoint, lazy);
+	return -errno;
+}
+
+int session_unmount(struct session *s)
+{
+	int r;
+
+	if (atomic_load(&s->running) == 0 || !is_attached(s))
+		return 0;
+	r = unmount_once(s, false);
+	if (r != -EBUSY)
+		return r;
+	r = unmount_once(s, true);
+	return r ? r : 1;
+}
+
+void session_abort(struct session *s)
+{
+	char path[64];
+	int fd;
+
+	snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%u/abort", s->dev_minor);
+	fd = s->dev_minor ? open(path, O_WRONLY | O_CLOEXEC) : -1;
+	if (fd >= 0) {
+		if (write(fd, "1", 1) < 0)
+			log_event(s->opt.log, LOG_LEVEL_WARNING, "session-abort", "errno=%d", errno);
+		close(fd);
+	}
+	/* Where fusectl is not mounted: MNT_FORCE aborts, too, while the mount can still be found. */
+	if (is_attached(s) && umount2(s->mountpoint, MNT_FORCE | MNT_DETACH | UMOUNT_NOFOLLOW) < 0 &&
+	    errno == EPERM)
+		run_fusermount(s->mountpoint, true);
+}
+
+/* ---- for operations and hooks */
+
+struct session *session_of(fuse_req_t req)
+{
+	return fuse_req_userdata(req);
+}
+
+void *session_context(fuse_req_t req)
+{
+	return session_of(req)->opt.context;
+}
+
+void *session_context_of(const struct session *s)
+{
+	return s->opt.context;
+}
+
+const struct fuse_in_header *session_request(const struct session *s)
+{
+	const struct worker *w = pthread_getspecific(s->worker_key);
+
+	return w && w->request_len ? (const struct fuse_in_header *)w->request : NULL;
+}
+
+void *session_reply_buffer(const struct session *s)
+{
+	struct worker *w = pthread_getspecific(s->worker_key);
+
+	return w->request + SESSION_HEADER_BYTES;
+}
+
+int session_reply_raw(struct session *s, uint64_t unique, int error, const void *body, size_t len)
+{
+	const struct worker *w = pthread_getspecific(s->worker_key);
+	struct fuse_out_header out = { .error = error, .unique = unique };
+	struct iovec iov[2] = { { &out, sizeof(out) }, { (void *)body, error ? 0 : len } };
+
+	out.len = (uint32_t)(iov[0].iov_len + iov[1].iov_len);
+	return writev(w->fd, iov, 2) < 0 ? -errno : 0;
+}
+
+int session_backing_open(struct session *s, int fd)
+{
+	struct kernel_backing_map map = { .fd = fd };
+	int id;
+
+	if (!atomic_load(&s->connected))
+		return -ENOTCONN;
+	id = ioctl(s->fd, KERNEL_IOC_BACKING_OPEN, &map);
+	if (id < 0)
+		return -errno;
+	return id > 0 ? id : -EINVAL;
+}
+
+void session_backing_close(struct session *s, int backing_id)
+{
+	uint32_t id = (uint32_t)backing_id;
+
+	/* Also when the mount has gone: the kernel holds the file, and with it its space, as long as the connection exists. */
+	if (s->fd >= 0 && ioctl(s->fd, KERNEL_IOC_BACKING_CLOSE, &id) < 0)
+		log_event(s->opt.log, LOG_LEVEL_WARNING, "backing-close", "id=%u errno=%d", id, errno);
+}
+
+void session_invalidate(struct session *s, uint64_t ino, bool data)
+{
+	if (atomic_load(&s->connected))
+		notify_inode(s->notify, ino, data);
+}
+
+void session_will_block(struct session *s)
+{
+	turn_will_block(&s->turn);
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FS_SESSION_SESSION_H
+#define FS_SESSION_SESSION_H
+
+/*
+ * The connection to the kernel: mounting, the INIT exchange, worker threads that take requests and hand them to a
+ * table of operations, backing files for kernel passthrough, invalidation, and the end. Knows nothing of what the
+ * operations do.
+ */
+
+#define FUSE_USE_VERSION 35
+
+#include <fuse_lowlevel.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cistern/error.h"
+#include "fs/session/log.h"
+
+struct session;
+struct fuse_in_header;
+
+#define SESSION_DATA_BYTES (1u << 20) /* largest payload of a READ or WRITE */
+
+struct session_options {
+	const char *fsname;      /* shown as the device; borrowed during session_create, like all here but ops, context, log */
+	const char *mountpoint;  /* absolute */
+	const char *mount_flags; /* "nodev,noatime": the kernel's own, comma separated; "" */
+	bool read_only, allow_other, allow_root;
+	unsigned int threads;
+	const struct fuse_lowlevel_ops *ops; /* borrowed for the session's life */
+	/* Sees a request before libfuse does; true: it was answered (session_reply_raw). For operations that libfuse is too old for. */
+	bool (*raw)(struct session *s, const struct fuse_in_header *in, size_t len, void *context);
+	void *context; /* for the operations: session_context() */
+	struct log *log;
+};
+
+struct session_kernel {
+	bool passthrough; /* agreed upon, and allowed to us */
+	bool direct_mmap; /* direct I/O is coherent with mmap */
+};
+
+int session_create(const struct session_options *opt, struct session **ret, struct cistern_error *err);
+/* Mounts and exchanges INIT. On an error nothing is mounted. */
+int session_mount(struct session *s, struct cistern_error *err);
+struct session_kernel session_kernel(const struct session *s); /* valid after session_mount */
+/* Starts the workers: from now on requests are served. */
+int session_start(struct session *s, struct cistern_error *err);
+int session_end_fd(const struct session *s); /* becomes readable when the last worker has ended: unmounted or aborted */
+/*
+ * Asks for the end. Unmounts; while files are open, the mount goes out of sight and ends with its last user: 1. 0: it is unmounted.
+ * -errno: it could not be unmounted. Call it while workers run.
+ */
+int session_unmount(struct session *s);
+void session_abort(struct session *s);   /* severs the connection: open files get errors */
+void session_destroy(struct session *s); /* workers must have ended or not been started; NULL is fine */
+
+/* ---- for operations */
+void session_want_capabilities(struct fuse_conn_info *conn); /* for the table's init */
+void *session_context(fuse_req_t req);
+void *session_context_of(const struct session *s);
+/* The request that this worker thread is answering, as it came from the kernel; NULL outside a worker. */
+const struct fuse_in_header *session_request(const struct session *s);
+/*
+ * SESSION_DATA_BYTES of page-aligned memory of this worker, for the reply. It overlays the request behind its first
+ * 80 bytes: READ and READDIR fit before it, names and values do not.
+ */
+void *session_reply_buffer(const struct session *s);
+/* Answers a request that raw() took: error (0 or -errno) and, without error, len bytes. -errno when the kernel did not take it. */
+int session_reply_raw(struct session *s, uint64_t unique, int error, const void *body, size_t len);
+struct session *session_of(fuse_req_t req);
+
+/* ---- for core's hooks; any thread */
+int session_backing_open(struct session *s, int fd); /* id > 0 or -errno */
+void session_backing_close(struct session *s, int backing_id);
+/* Queues: attributes, and pages when data is set, of ino are stale. A thread of its own tells the kernel. */
+void session_invalidate(struct session *s, uint64_t ino, bool data);
+/* The request that this thread answers is going to wait for long. Never blocks. */
+void session_will_block(struct session *s);
+
+#endif
