@@ -30,15 +30,14 @@
 #define SMALL_HEADER_BYTES 8u /* magic, length, zero, CRC */
 #define SMALL_AT_CRC       4u
 
-static const uint8_t zeros[4];
-
-/* The CRC of p with its own field, four bytes at at, as zero. */
-static uint32_t crc_without(uint32_t seed, const uint8_t *p, size_t len, size_t at)
+/* The CRC of a header block with its own field as zero. */
+static uint32_t crc_header(const uint8_t *block)
 {
-	uint32_t crc = crc32c(seed, p, at);
+	static const uint8_t zeros[4];
+	uint32_t crc = crc32c(0, block, HEADER_AT_CRC);
 
 	crc = crc32c(crc, zeros, sizeof(zeros));
-	return crc32c(crc, p + at + 4, len - at - 4);
+	return crc32c(crc, block + HEADER_AT_CRC + 4, JOURNAL_BLOCK - HEADER_AT_CRC - 4);
 }
 
 static void put_le(uint8_t *to, uint64_t v, size_t len)
@@ -73,7 +72,7 @@ void journal_header_encode(enum journal_kind kind, const struct journal_header *
 	put_le(block + 24, header->first_seq, 8);
 	put_le(block + 32, (uint64_t)header->created_ns, 8);
 	put_le(block + 40, header->durable_seq, 8);
-	put_le(block + HEADER_AT_CRC, crc_without(0, block, JOURNAL_BLOCK, HEADER_AT_CRC), 4);
+	put_le(block + HEADER_AT_CRC, crc_header(block), 4);
 }
 
 int journal_header_decode(enum journal_kind kind, const uint8_t *block, size_t len, struct journal_header *ret)
@@ -85,7 +84,7 @@ int journal_header_decode(enum journal_kind kind, const uint8_t *block, size_t l
 		return -ENODATA;
 	if (len < JOURNAL_BLOCK || memcmp(block, magic_of(kind), 8) != 0)
 		return -EBADMSG;
-	if (crc_without(0, block, JOURNAL_BLOCK, HEADER_AT_CRC) != get_u32(block + HEADER_AT_CRC))
+	if (crc_header(block) != get_u32(block + HEADER_AT_CRC))
 		return -EBADMSG;
 	c = cursor_make(block + 8, HEADER_BYTES - 8);
 	version = cursor_u32(&c);
@@ -146,30 +145,36 @@ static size_t put_svarint(uint8_t *to, int64_t v)
 	return put_varint(to, (uint64_t)v << 1 ^ (v < 0 ? UINT64_MAX : 0));
 }
 
+/* The CRC of a small item, in one go: its field taken as zero, after 0 or 8 bytes of seed. */
+static uint32_t crc_small(const uint8_t *p, size_t len, const uint64_t *seed)
+{
+	uint8_t bytes[8 + JOURNAL_RUN_MAX], *at = bytes;
+
+	if (seed) {
+		put_le(at, *seed, 8);
+		at += 8;
+	}
+	memcpy(at, p, len);
+	memset(at + SMALL_AT_CRC, 0, 4);
+	return crc32c(0, bytes, (size_t)(at - bytes) + len);
+}
+
 /* Magic, length, zero and CRC around a body that is in place already. */
-static void seal_small(uint8_t *p, const char *magic, size_t len, uint32_t seed)
+static void seal_small(uint8_t *p, const char *magic, size_t len, const uint64_t *seed)
 {
 	memcpy(p, magic, 2);
 	p[2] = (uint8_t)len;
 	p[3] = 0;
-	put_le(p + SMALL_AT_CRC, crc_without(seed, p, len, SMALL_AT_CRC), 4);
+	put_le(p + SMALL_AT_CRC, crc_small(p, len, seed), 4);
 }
 
-static bool small_is_whole(const uint8_t *p, size_t len, const char *magic, uint32_t seed)
+static bool small_is_whole(const uint8_t *p, size_t len, const char *magic, const uint64_t *seed)
 {
 	if (len < SMALL_HEADER_BYTES || memcmp(p, magic, 2) != 0 || p[3] != 0)
 		return false;
-	if (p[2] <= SMALL_HEADER_BYTES || p[2] % JOURNAL_ALIGN || p[2] > len)
+	if (p[2] <= SMALL_HEADER_BYTES || p[2] > JOURNAL_RUN_MAX || p[2] % JOURNAL_ALIGN || p[2] > len)
 		return false;
-	return crc_without(seed, p, p[2], SMALL_AT_CRC) == get_u32(p + SMALL_AT_CRC);
-}
-
-static uint32_t seed_of(uint64_t seq)
-{
-	uint8_t bytes[8];
-
-	put_le(bytes, seq, sizeof(bytes));
-	return crc32c(0, bytes, sizeof(bytes));
+	return crc_small(p, p[2], seed) == get_u32(p + SMALL_AT_CRC);
 }
 
 size_t journal_run_encode(const struct journal_run *run, const struct record *rec, uint8_t out[JOURNAL_RUN_MAX])
@@ -183,13 +188,13 @@ size_t journal_run_encode(const struct journal_run *run, const struct record *re
 	n += put_varint(out + n, rec->len);
 	n += put_svarint(out + n, (int64_t)((uint64_t)rec->time_ns - (uint64_t)run->time_ns));
 	n = (n + JOURNAL_ALIGN - 1) / JOURNAL_ALIGN * JOURNAL_ALIGN;
-	seal_small(out, RUN_MAGIC, n, seed_of(rec->seq));
+	seal_small(out, RUN_MAGIC, n, &rec->seq);
 	return n;
 }
 
 bool journal_run_is_entry(uint64_t seq, const uint8_t *p, size_t len, size_t *ret_used)
 {
-	if (len < 2 || memcmp(p, RUN_MAGIC, 2) != 0 || !small_is_whole(p, len, RUN_MAGIC, seed_of(seq)))
+	if (!small_is_whole(p, len, RUN_MAGIC, &seq))
 		return false;
 	*ret_used = p[2];
 	return true;
@@ -238,14 +243,14 @@ int journal_run_decode(const struct journal_run *run, uint64_t seq, const uint8_
 void journal_mark_encode(uint64_t durable_seq, uint8_t out[JOURNAL_MARK_BYTES])
 {
 	put_le(out + SMALL_HEADER_BYTES, durable_seq, 8);
-	seal_small(out, MARK_MAGIC, JOURNAL_MARK_BYTES, 0);
+	seal_small(out, MARK_MAGIC, JOURNAL_MARK_BYTES, NULL);
 }
 
 int journal_mark_decode(const uint8_t *p, size_t len, uint64_t *ret_durable_seq)
 {
 	struct cursor c;
 
-	if (len < JOURNAL_MARK_BYTES || !small_is_whole(p, len, MARK_MAGIC, 0) || p[2] != JOURNAL_MARK_BYTES)
+	if (len < JOURNAL_MARK_BYTES || !small_is_whole(p, len, MARK_MAGIC, NULL) || p[2] != JOURNAL_MARK_BYTES)
 		return -EBADMSG;
 	c = cursor_make(p + SMALL_HEADER_BYTES, 8);
 	*ret_durable_seq = cursor_u64(&c);

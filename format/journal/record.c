@@ -432,13 +432,12 @@ static bool all_zero(const uint8_t *p, size_t len)
 	return true;
 }
 
+/* Of a record whose magic has been looked at: with the CRC's field as zero, its first eight bytes are always these. */
 static uint32_t crc_of(const uint8_t *p, size_t len)
 {
-	static const uint8_t zeros[4];
-	uint32_t crc = crc32c(0, p, AT_CRC);
+	static const uint8_t first[AT_LENGTH] = MAGIC;
 
-	crc = crc32c(crc, zeros, sizeof(zeros));
-	return crc32c(crc, p + AT_LENGTH, len - AT_LENGTH);
+	return crc32c(crc32c(0, first, sizeof(first)), p + AT_LENGTH, len - AT_LENGTH);
 }
 
 static bool reserve_ranges(struct record_scratch *s, size_t num)

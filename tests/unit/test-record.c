@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /* Records: round trips of every type, and that nothing but what was written is read. */
+#include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -208,6 +210,70 @@ static void largest_vector(void)
 	free(ranges);
 }
 
+/* ---- tests/fuzz/corpus/record: the bytes of version 1, and records that must be refused */
+
+#define CORPUS "tests/fuzz/corpus/record"
+
+static size_t read_corpus(const char *name, uint8_t *bytes, size_t cap)
+{
+	const char *top = getenv("top_srcdir");
+	char path[1024];
+	size_t len = 0;
+	FILE *in;
+
+	snprintf(path, sizeof(path), "%s/" CORPUS "/%s", top ? top : ".", name);
+	in = fopen(path, "rb");
+	if (in) {
+		len = fread(bytes, 1, cap, in);
+		fclose(in);
+	}
+	return len;
+}
+
+static void golden_bytes(void)
+{
+	BUF_CLEANUP struct buf out = { 0 };
+	uint8_t bytes[4096];
+	char name[64];
+
+	for (size_t i = 0; i < num_samples; i++) {
+		struct record rec = samples[i];
+		size_t len;
+
+		rec.seq = i + 1;
+		buf_reset(&out);
+		snprintf(name, sizeof(name), "good-%02zu-%s", i, record_type_name(rec.type));
+		len = read_corpus(name, bytes, sizeof(bytes));
+		ok(!record_encode(&rec, &out) && len == out.len && memcmp(bytes, out.data, len) == 0, "bytes of %s",
+			name);
+	}
+}
+
+static void must_fail(void)
+{
+	const char *top = getenv("top_srcdir");
+	struct record_scratch s = { 0 };
+	struct dirent *entry;
+	struct record rec;
+	uint8_t bytes[4096];
+	char path[1024];
+	size_t used;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "%s/" CORPUS, top ? top : ".");
+	dir = opendir(path);
+	ok(dir != NULL, "%s", path);
+	while (dir && (entry = readdir(dir)))
+		if (strncmp(entry->d_name, "bad-", 4) == 0) {
+			size_t len = read_corpus(entry->d_name, bytes, sizeof(bytes));
+
+			ok(len > 0 && decode_copy(bytes, len, &s, &rec, &used) < 0, "%s is refused", entry->d_name);
+		}
+	if (dir)
+		closedir(dir);
+	record_scratch_free(&s);
+}
+
 int main(void)
 {
 	num_samples = record_samples(&samples);
@@ -216,5 +282,7 @@ int main(void)
 	forgeries();
 	refusals();
 	largest_vector();
+	golden_bytes();
+	must_fail();
 	return done_testing();
 }
