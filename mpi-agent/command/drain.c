@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * cistern-agent drain: one session for a living daemon. The daemon owns the store; we read a snapshot of its index and
+ * the segments, which it keeps for us, and report over its socket what is durable. When the connection breaks nobody can
+ * commit our steps any more: we stop at once, and a next session goes on.
+ *
+ * A step that the daemon does not know what to do with, because the file has gone meanwhile, is no error.
+ */
+#include "mpi-agent/command/command.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "format/base/config.h"
+#include "format/base/units.h"
+#include "format/wire/wire.h"
+#include "mpi-agent/replay/drain.h"
+#include "mpi-agent/replay/manifest.h"
+
+#define CALL_TIMEOUT_USEC (600u * 1000000u)
+#define FILTERS_MAX       4096
+#define FILTER_BYTES      (STORE_PATH_MAX + 1)
+
+struct live {
+	const char *store_path;
+	int fd;                /* the daemon */
+	int backing_fd;
+	struct store *store;
+	struct config *cfg;
+	struct manifest *manifest;
+	uint64_t session, seq;
+	char snapshot[256];
+	char **filters;        /* owned, as are they */
+	size_t num_filters;
+	struct wire_msg request, reply;
+	struct buf record;
+	bool broken;           /* the connection is */
+};
+
+static int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Sends the request, waits for its reply. *ret_status: what the daemon says of it. */
+static int call(struct live *l, int64_t *ret_status)
+{
+	int r = wire_send(l->fd, &l->request);
+
+	if (r == 0)
+		r = wire_recv(l->fd, &l->reply, CALL_TIMEOUT_USEC);
+	if (r == 0 && (l->reply.type != WIRE_REPLY || !wire_get_i64(&l->reply, WIRE_STATUS, ret_status)))
+		r = -EBADMSG;
+	l->broken = r < 0;
+	return r;
+}
+
+static void take_control(const struct live *l, struct drain_control *control)
+{
+	uint64_t v;
+
+	if (wire_get_u64(&l->reply, WIRE_PAUSED, &v))
+		control->paused = v != 0;
+	if (wire_get_u64(&l->reply, WIRE_CANCEL, &v))
+		control->cancel = v != 0;
+	if (wire_get_u64(&l->reply, WIRE_RATE, &v))
+		control->rate = v;
+}
+
+static int on_step(const struct record *rec, void *arg)
+{
+	struct live *l = arg;
+	int64_t status;
+	int r;
+
+	buf_reset(&l->record);
+	r = record_encode(rec, &l->record);
+	if (r < 0)
+		return r;
+	wire_msg_init(&l->request, WIRE_DRAIN_STEP);
+	wire_put_bytes(&l->request, WIRE_RECORD, l->record.data, l->record.len);
+	r = call(l, &status);
+	if (r < 0)
+		return r;
+	return status == -ENOENT || status == -ESTALE ? 0 : (int)status;
+}
+
+static int on_tick(const struct drain_progress *p, struct drain_control *control, void *arg)
+{
+	struct live *l = arg;
+	int64_t status;
+	int r;
+
+	wire_msg_init(&l->request, WIRE_DRAIN_PROGRESS);
+	wire_put_u64(&l->request, WIRE_PLANNED_BYTES, p->planned_bytes);
+	wire_put_u64(&l->request, WIRE_DONE_BYTES, p->done_bytes);
+	wire_put_u64(&l->request, WIRE_PLANNED_FILES, p->planned_files);
+	wire_put_u64(&l->request, WIRE_DONE_FILES, p->done_files);
+	wire_put_str(&l->request, WIRE_PATH, p->path);
+	r = call(l, &status);
+	if (r == 0)
+		take_control(l, control);
+	return r < 0 ? r : (int)status;
+}
+
+static void on_error(const char *path, int code, const char *text, void *arg)
+{
+	struct live *l = arg;
+	int64_t status;
+
+	if (l->broken)
+		return;
+	wire_msg_init(&l->request, WIRE_DRAIN_ERROR);
+	wire_put_str(&l->request, WIRE_PATH, path);
+	wire_put_i64(&l->request, WIRE_CODE, code);
+	wire_put_str(&l->request, WIRE_TEXT, text);
+	call(l, &status);
+}
+
+static int take_filters(struct live *l)
+{
+	char path[FILTER_BYTES];
+
+	l->filters = calloc(FILTERS_MAX, sizeof(*l->filters));
+	if (!l->filters)
+		return -ENOMEM;
+	while (wire_get_str(&l->reply, WIRE_FILTER, (unsigned int)l->num_filters, path, sizeof(path))) {
+		if (l->num_filters == FILTERS_MAX)
+			return -E2BIG;
+		l->filters[l->num_filters] = strdup(path);
+		if (!l->filters[l->num_filters++])
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static int begin(struct live *l, struct cistern_error *err)
+{
+	const uint8_t *options = NULL;
+	char *text = NULL;
+	size_t len = 0;
+	int r;
+
+	l->fd = wire_connect(l->store_path, err);
+	if (l->fd < 0)
+		return l->fd;
+	wire_msg_init(&l->request, WIRE_DRAIN_BEGIN);
+	r = wire_call(l->fd, &l->request, &l->reply, CALL_TIMEOUT_USEC, err);
+	if (r < 0)
+		return r;
+	if (!wire_get_u64(&l->reply, WIRE_SESSION, &l->session) || !wire_get_u64(&l->reply, WIRE_SEQ, &l->seq) ||
+		!wire_get_str(&l->reply, WIRE_PATH, 0, l->snapshot, sizeof(l->snapshot)))
+		return cistern_error_set(err, -EBADMSG, "%s: the daemon's answer lacks a field: it is of another version",
+			l->store_path);
+	r = take_filters(l);
+	if (r < 0)
+		return cistern_error_set(err, r, "the daemon's list of paths: %s", strerror(-r));
+	r = config_create(&l->cfg);
+	if (r == 0 && wire_get_bytes(&l->reply, WIRE_OPTIONS, 0, &options, &len)) {
+		text = strndup((const char *)options, len);
+		r = text ? config_parse_options(l->cfg, text, "daemon", err) : -ENOMEM;
+		free(text);
+	}
+	return r;
+}
+
+static int open_all(struct live *l, struct cistern_error *err)
+{
+	struct store_options opt = { .mode = STORE_READ_ONLY, .snapshot = l->snapshot,
+		.index_memory = config_number(l->cfg, CONFIG_INDEX_MEMORY) };
+	char path[STORE_PATH_MAX + 32];
+	struct state_report report;
+	int r = store_open(l->store_path, &opt, &l->store, &report, err);
+
+	if (r < 0)
+		return r;
+	if (l->backing_fd < 0) {
+		const char *backing = store_superblock(l->store)->backing;
+
+		l->backing_fd = open(backing, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (l->backing_fd < 0)
+			return cistern_error_set(err, -errno, "backing directory %s: %s", backing, strerror(errno));
+	}
+	snprintf(path, sizeof(path), "%s/manifest.jsonl", store_path(l->store));
+	return manifest_open(path, &l->manifest, err);
+}
+
+static int write_manifests(struct live *l, const struct drain_result *res, int64_t started_ns, int result,
+	struct cistern_error *err)
+{
+	const struct superblock *sb = store_superblock(l->store);
+	const char *copy = config_string(l->cfg, CONFIG_MANIFEST);
+	char uuid[37], path[STORE_PATH_MAX + 32];
+	struct manifest_session ms = { .store_uuid = uuid, .job = sb->job, .backing = sb->backing,
+		.destination = sb->backing, .node = sb->node_index, .session = l->session, .started_ns = started_ns,
+		.ended_ns = now_ns(), .result = result, .files = res->files, .bytes = res->bytes,
+		.names_moved = res->names_moved, .names_removed = res->names_removed, .failed = res->failed };
+	int r;
+
+	store_uuid_text(sb->uuid, uuid);
+	snprintf(path, sizeof(path), "%s/manifest.json", store_path(l->store));
+	r = manifest_write(l->manifest, &ms, path, err);
+	if (r == 0 && copy && copy[0])
+		r = manifest_write(l->manifest, &ms, copy, err);
+	return r;
+}
+
+static int run(struct live *l, struct cistern_error *err)
+{
+	struct drain_options opt = { .store = l->store, .to_dirfd = l->backing_fd, .in_place = true, .base_dirfd = -1,
+		.upto = l->seq, .verify = (enum drain_verify)config_number(l->cfg, CONFIG_VERIFY),
+		.buffer_bytes = config_number(l->cfg, CONFIG_FLUSH_BUFFER_SIZE),
+		.rate = config_number(l->cfg, CONFIG_DRAIN_RATE), .filters = (const char *const *)l->filters,
+		.num_filters = l->num_filters, .manifest = l->manifest,
+		.watcher = { .step = on_step, .tick = on_tick, .error = on_error, .arg = l } };
+	int64_t started_ns = now_ns();
+	struct drain_result res;
+	int r = drain_run(&opt, &res, err), result;
+
+	result = r == -ECANCELED ? CISTERN_EXIT_INCOMPLETE
+		 : r < 0	   ? CISTERN_EXIT_FAILED
+		 : res.failed > 0  ? CISTERN_EXIT_INCOMPLETE
+				   : CISTERN_EXIT_OK;
+	if (!l->broken && write_manifests(l, &res, started_ns, result, r < 0 ? NULL : err) < 0 && result == CISTERN_EXIT_OK)
+		result = CISTERN_EXIT_FAILED;
+	return result;
+}
+
+static void end(struct live *l, int result, const char *text)
+{
+	int64_t status;
+
+	if (l->broken || l->fd < 0)
+		return;
+	wire_msg_init(&l->request, WIRE_DRAIN_END);
+	wire_put_u64(&l->request, WIRE_RESULT, (uint64_t)result);
+	wire_put_str(&l->request, WIRE_TEXT, text);
+	call(l, &status);
+}
+
+static void live_close(struct live *l)
+{
+	for (size_t i = 0; i < l->num_filters; i++)
+		free(l->filters[i]);
+	free(l->filters);
+	manifest_close(l->manifest);
+	config_destroy(l->cfg);
+	if (l->store)
+		store_abandon(l->store);
+	if (l->fd >= 0)
+		close(l->fd);
+	if (l->backing_fd >= 0)
+		close(l->backing_fd);
+	wire_msg_free(&l->request);
+	wire_msg_free(&l->reply);
+	buf_free(&l->record);
+}
+
+static int parse(struct live *l, int argc, char **argv)
+{
+	static const struct option options[] = { { "store", required_argument, NULL, 's' },
+		{ "backing-fd", required_argument, NULL, 'b' }, { 0 } };
+	uint64_t fd;
+	int c;
+
+	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		if (c == 's')
+			l->store_path = optarg;
+		else if (c == 'b' && units_parse_u64(optarg, &fd) == 0 && fd <= INT32_MAX)
+			l->backing_fd = (int)fd;
+		else
+			return -EINVAL;
+	}
+	return l->store_path && optind == argc ? 0 : -EINVAL;
+}
+
+int command_drain(int argc, char **argv)
+{
+	struct live l = { .fd = -1, .backing_fd = -1 };
+	struct cistern_error err = { 0 };
+	int result;
+
+	if (parse(&l, argc, argv) < 0) {
+		fputs("usage: cistern-agent drain --store DIR [--backing-fd N]\n", stderr);
+		return CISTERN_EXIT_USAGE;
+	}
+	signal(SIGPIPE, SIG_IGN);
+	result = begin(&l, &err) < 0 || open_all(&l, &err) < 0 ? CISTERN_EXIT_FAILED : run(&l, &err);
+	if (err.code)
+		fprintf(stderr, "cistern-agent: %s\n", err.text);
+	end(&l, result, err.code ? err.text : "");
+	live_close(&l);
+	return result;
+}

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * cistern-agent recover: what a dead store holds goes to a directory: the backing directory itself, where it is drained
+ * just as the daemon would have had it drained, or another one, where the files are made whole. The store is only read.
+ */
+#include "mpi-agent/command/command.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "format/base/config.h"
+#include "format/base/json.h"
+#include "format/base/units.h"
+#include "mpi-agent/replay/drain.h"
+#include "mpi-agent/replay/manifest.h"
+
+#define TERMINAL_USEC 250000u
+#define LINES_USEC    10000000u
+
+struct recover {
+	const char *store_path, *to, *backing, *manifest_path, *verify;
+	bool as_json, force;
+	struct config *cfg;
+	struct store *store;
+	struct manifest *manifest;
+	int to_fd, backing_fd;
+	bool in_place;
+	char to_real[PATH_MAX];
+	char manifest_default[PATH_MAX + 32];
+	bool on_terminal, said_progress;
+	uint64_t began_usec, said_usec;
+};
+
+static uint64_t now_usec(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* ---- what is said */
+
+static int on_tick(const struct drain_progress *p, struct drain_control *control, void *arg)
+{
+	char done[UNITS_TEXT], planned[UNITS_TEXT], rate_text[UNITS_TEXT], left[UNITS_TEXT] = "?";
+	struct recover *rc = arg;
+	uint64_t now = now_usec(CLOCK_MONOTONIC), rate;
+
+	if (now - rc->said_usec < (rc->on_terminal ? TERMINAL_USEC : LINES_USEC))
+		return 0;
+	rc->said_usec = now;
+	rate = (uint64_t)((double)p->done_bytes * 1e6 / (double)(now - rc->began_usec + 1));
+	if (rate > 0 && p->planned_bytes >= p->done_bytes)
+		units_format_usec((p->planned_bytes - p->done_bytes) / rate * 1000000u, left);
+	fprintf(stderr, "%s%s of %s, %s/s, %s left: %.60s%s", rc->on_terminal ? "\r\033[K" : "",
+		units_format_bytes(p->done_bytes, done), units_format_bytes(p->planned_bytes, planned),
+		units_format_bytes(rate, rate_text), left, p->path, rc->on_terminal ? "" : "\n");
+	rc->said_progress = rc->on_terminal;
+	return 0;
+}
+
+static void end_progress_line(struct recover *rc)
+{
+	if (rc->said_progress)
+		fputs("\r\033[K", stderr);
+	rc->said_progress = false;
+}
+
+static void on_error(const char *path, int code, const char *text, void *arg)
+{
+	end_progress_line(arg);
+	fprintf(stderr, "cistern recover: %s: %s\n", path, text);
+}
+
+static void say_json(const struct recover *rc, const struct drain_result *res, int result)
+{
+	struct json j;
+
+	json_init(&j, stdout, true);
+	json_object(&j);
+	json_kstr(&j, "store", rc->store_path);
+	json_kstr(&j, "to", rc->to_real);
+	json_kbool(&j, "in_place", rc->in_place);
+	json_ku64(&j, "files", res->files);
+	json_ku64(&j, "bytes", res->bytes);
+	json_ku64(&j, "moved", res->names_moved);
+	json_ku64(&j, "removed", res->names_removed);
+	json_ku64(&j, "failed", res->failed);
+	json_ku64(&j, "missing_bytes", res->missing_bytes);
+	json_kstr(&j, "manifest", rc->manifest_path);
+	json_ku64(&j, "exit_status", (uint64_t)result);
+	json_end_object(&j);
+	json_finish(&j);
+}
+
+static void say_summary(const struct recover *rc, const struct drain_result *res, int result)
+{
+	char bytes[UNITS_TEXT], missing[UNITS_TEXT];
+
+	if (rc->as_json) {
+		say_json(rc, res, result);
+		return;
+	}
+	printf("%llu files, %s, into %s\n", (unsigned long long)res->files, units_format_bytes(res->bytes, bytes), rc->to_real);
+	if (res->names_moved + res->names_removed > 0)
+		printf("names moved: %llu, removed: %llu%s\n", (unsigned long long)res->names_moved,
+			(unsigned long long)res->names_removed, rc->in_place ? "" : " (listed in the manifest only)");
+	if (res->missing_bytes > 0)
+		printf("missing: %s of the backing directory's files could not be read\n",
+			units_format_bytes(res->missing_bytes, missing));
+	if (res->failed > 0)
+		printf("failed: %llu; they are still in the store\n", (unsigned long long)res->failed);
+	printf("manifest: %s\n", rc->manifest_path);
+}
+
+/* ---- what is opened */
+
+/* Makes path and what is missing above it. */
+static int make_dirs(const char *path)
+{
+	char part[PATH_MAX];
+
+	if (snprintf(part, sizeof(part), "%s", path) >= (int)sizeof(part))
+		return -ENAMETOOLONG;
+	for (char *p = part + 1; *p; p++) {
+		if (*p != '/')
+			continue;
+		*p = '\0';
+		if (mkdir(part, 0777) && errno != EEXIST)
+			return -errno;
+		*p = '/';
+	}
+	return mkdir(part, 0777) && errno != EEXIST ? -errno : 0;
+}
+
+/* 1: nothing in it. */
+static int is_empty(const char *path)
+{
+	DIR *dir = opendir(path);
+	struct dirent *e;
+	int num = 0;
+
+	if (!dir)
+		return -errno;
+	while (num == 0 && (e = readdir(dir)))
+		num += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+	closedir(dir);
+	return num == 0;
+}
+
+static int open_backing(struct recover *rc, struct cistern_error *err)
+{
+	const char *path = rc->backing ? rc->backing : store_superblock(rc->store)->backing;
+
+	rc->backing_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (rc->backing_fd >= 0)
+		return 0;
+	if (rc->backing)
+		return cistern_error_set(err, -errno, "backing directory %s: %s", path, strerror(errno));
+	fprintf(stderr, "cistern recover: backing directory %s: %s: files get what the store has of them\n", path,
+		strerror(errno));
+	return 0;
+}
+
+static int open_destination(struct recover *rc, struct cistern_error *err)
+{
+	struct stat to, backing;
+	int r = make_dirs(rc->to);
+
+	if (r == 0) {
+		rc->to_fd = open(rc->to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (rc->to_fd < 0 || fstat(rc->to_fd, &to) || !realpath(rc->to, rc->to_real))
+			r = -errno;
+	}
+	if (r < 0)
+		return cistern_error_set(err, r, "%s: %s", rc->to, strerror(-r));
+	rc->in_place = rc->backing_fd >= 0 && fstat(rc->backing_fd, &backing) == 0 && backing.st_dev == to.st_dev &&
+		       backing.st_ino == to.st_ino;
+	if (rc->in_place || rc->force)
+		return 0;
+	r = is_empty(rc->to);
+	if (r == 0)
+		return cistern_error_set(err, -ENOTEMPTY,
+			"%s: not empty, and not the store's backing directory: give an empty one, or --force to add to it and "
+			"replace files there", rc->to);
+	return r < 0 ? cistern_error_set(err, r, "%s: %s", rc->to, strerror(-r)) : 0;
+}
+
+static int open_store(struct recover *rc, struct cistern_error *err)
+{
+	struct store_options opt = { .mode = STORE_READ_ONLY };
+	struct state_report report;
+	pid_t pid = 0;
+	int r = store_holder(rc->store_path, &pid);
+
+	if (r == 0 && pid > 0)
+		return cistern_error_set(err, -EBUSY,
+			"%s: in use by pid %d: unmount it (that drains it), or end that process, then recover", rc->store_path,
+			(int)pid);
+	opt.index_memory = config_number(rc->cfg, CONFIG_INDEX_MEMORY);
+	r = store_open(rc->store_path, &opt, &rc->store, &report, err);
+	if (r < 0)
+		return r;
+	if (report.cut_bytes > 0)
+		fprintf(stderr, "cistern recover: %s: the journal ends in a torn record: %llu bytes of it are left out\n",
+			rc->store_path, (unsigned long long)report.cut_bytes);
+	if (report.dropped_writes > 0)
+		fprintf(stderr,
+			"cistern recover: %s: %llu writes (%llu bytes) that were never synced were lost with the power\n",
+			rc->store_path, (unsigned long long)report.dropped_writes, (unsigned long long)report.dropped_bytes);
+	return 0;
+}
+
+static int open_all(struct recover *rc, struct cistern_error *err)
+{
+	int r = config_create(&rc->cfg);
+
+	if (r == 0)
+		r = config_load(rc->cfg, err);
+	if (r == 0 && rc->verify)
+		r = config_set(rc->cfg, "verify", rc->verify, "--verify", err);
+	if (r < 0)
+		return r;
+	r = open_store(rc, err);
+	if (r == 0)
+		r = open_backing(rc, err);
+	if (r == 0)
+		r = open_destination(rc, err);
+	if (r == 0 && !rc->manifest_path) {
+		snprintf(rc->manifest_default, sizeof(rc->manifest_default), "%s.cistern-manifest.json", rc->to_real);
+		rc->manifest_path = rc->manifest_default;
+	}
+	return r < 0 ? r : manifest_open(NULL, &rc->manifest, err);
+}
+
+/* ---- the run */
+
+static int write_manifest(struct recover *rc, const struct drain_result *res, uint64_t started_usec, int result,
+	struct cistern_error *err)
+{
+	const struct superblock *sb = store_superblock(rc->store);
+	char uuid[37];
+	struct manifest_session ms = { .store_uuid = uuid, .job = sb->job, .node = sb->node_index,
+		.backing = rc->backing ? rc->backing : sb->backing, .destination = rc->to_real,
+		.started_ns = (int64_t)started_usec * 1000, .ended_ns = (int64_t)now_usec(CLOCK_REALTIME) * 1000,
+		.result = result, .files = res->files, .bytes = res->bytes, .names_moved = res->names_moved,
+		.names_removed = res->names_removed, .failed = res->failed, .missing_bytes = res->missing_bytes };
+
+	store_uuid_text(sb->uuid, uuid);
+	return manifest_write(rc->manifest, &ms, rc->manifest_path, err);
+}
+
+static int run(struct recover *rc, struct cistern_error *err)
+{
+	struct drain_options opt = { .store = rc->store, .to_dirfd = rc->to_fd, .in_place = rc->in_place,
+		.base_dirfd = rc->in_place ? -1 : rc->backing_fd, .upto = state_seq(store_state(rc->store)),
+		.verify = (enum drain_verify)config_number(rc->cfg, CONFIG_VERIFY),
+		.buffer_bytes = config_number(rc->cfg, CONFIG_FLUSH_BUFFER_SIZE),
+		.rate = config_number(rc->cfg, CONFIG_DRAIN_RATE), .manifest = rc->manifest,
+		.watcher = { .tick = on_tick, .error = on_error, .arg = rc } };
+	uint64_t started = now_usec(CLOCK_REALTIME);
+	struct drain_result res;
+	int r, result;
+
+	rc->on_terminal = isatty(STDERR_FILENO);
+	rc->began_usec = rc->said_usec = now_usec(CLOCK_MONOTONIC);
+	r = drain_run(&opt, &res, err);
+	end_progress_line(rc);
+	result = r < 0 ? CISTERN_EXIT_FAILED
+		 : res.failed > 0 || res.missing_bytes > 0 ? CISTERN_EXIT_INCOMPLETE
+							   : CISTERN_EXIT_OK;
+	if (write_manifest(rc, &res, started, result, r < 0 ? NULL : err) < 0 && result == CISTERN_EXIT_OK)
+		result = CISTERN_EXIT_FAILED;
+	say_summary(rc, &res, result);
+	return result;
+}
+
+static void recover_close(struct recover *rc)
+{
+	manifest_close(rc->manifest);
+	if (rc->store)
+		store_abandon(rc->store);
+	config_destroy(rc->cfg);
+	if (rc->to_fd >= 0)
+		close(rc->to_fd);
+	if (rc->backing_fd >= 0)
+		close(rc->backing_fd);
+}
+
+static int parse(struct recover *rc, int argc, char **argv)
+{
+	static const struct option options[] = { { "to", required_argument, NULL, 't' },
+		{ "backing", required_argument, NULL, 'b' }, { "verify", required_argument, NULL, 'v' },
+		{ "manifest", required_argument, NULL, 'm' }, { "json", no_argument, NULL, 'j' },
+		{ "force", no_argument, NULL, 'f' }, { 0 } };
+	int c;
+
+	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		switch (c) {
+		case 't': rc->to = optarg; break;
+		case 'b': rc->backing = optarg; break;
+		case 'v': rc->verify = optarg; break;
+		case 'm': rc->manifest_path = optarg; break;
+		case 'j': rc->as_json = true; break;
+		case 'f': rc->force = true; break;
+		default: return -EINVAL;
+		}
+	}
+	if (optind != argc - 1 || !rc->to || !rc->to[0])
+		return -EINVAL;
+	rc->store_path = argv[optind];
+	return 0;
+}
+
+static int status_of(int code)
+{
+	switch (-code) {
+	case EBUSY: return CISTERN_EXIT_BUSY;
+	case EBADMSG: return CISTERN_EXIT_DAMAGED;
+	case EINVAL:
+	case ENOTEMPTY: return CISTERN_EXIT_USAGE;
+	default: return CISTERN_EXIT_FAILED;
+	}
+}
+
+int command_recover(int argc, char **argv)
+{
+	struct recover rc = { .to_fd = -1, .backing_fd = -1 };
+	struct cistern_error err = { 0 };
+	int r, result;
+
+	if (parse(&rc, argc, argv) < 0) {
+		fputs("usage: cistern recover STORE --to DIR [--backing DIR] [--verify none|size|read] [--manifest FILE] "
+		      "[--json] [--force]\n", stderr);
+		return CISTERN_EXIT_USAGE;
+	}
+	r = open_all(&rc, &err);
+	result = r < 0 ? status_of(r) : run(&rc, &err);
+	if (err.code)
+		fprintf(stderr, "cistern recover: %s\n", err.text);
+	else if (r < 0)
+		fprintf(stderr, "cistern recover: %s\n", strerror(-r));
+	recover_close(&rc);
+	return result;
+}

@@ -1,0 +1,659 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * The carrier. Two buffers: while the session's thread plans, reads and checks one window, the writer thread writes the
+ * other. Files of one window are written on the spot.
+ *
+ * Reads of a window go by (segment, offset), neighbours in one call, whatever the order in the file. What is in the page
+ * cache is read at once (RWF_NOWAIT); what is not is asked for first, all of it, and then waited for, so that the device
+ * sees many requests at a time without a thread for each.
+ *
+ * A payload is checked before any byte of its window is written.
+ */
+#include "mpi-agent/replay/copy.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "format/base/crc32c.h"
+#include "mpi-agent/plan/window.h"
+
+#define BUFFER_MAX     (64u << 20)
+#define IOVECS         512u
+#define FDS_CACHED     128u
+#define HEAD_BYTES     4096u
+#define COMBINE_FROM   65536u /* from here on combining two CRCs is cheaper than computing one anew */
+#define WAIT_NSEC      100000000
+#define RATE_PARTS     4u     /* a window holds at most so much of what a second's rate allows */
+
+struct copy_buffer {
+	uint8_t *data; /* owned; NULL until first used */
+	struct window w;
+};
+
+struct copier {
+	struct session *s; /* borrowed */
+	size_t buffer_bytes;
+	unsigned int num_buffers;
+	struct copy_buffer buffers[2];
+	uint32_t *order, *later; /* owned: WINDOW_PIECES_MAX entries each */
+	struct idmap fds;        /* segment + 1 -> fd + 1 */
+	pthread_t writer;
+	bool has_writer;
+	pthread_mutex_t lock;
+	pthread_cond_t wake_writer, wake_reader;
+	/* under lock */
+	struct copy_job *job;
+	struct copy_buffer *next;
+	bool stop;
+	int write_error;
+};
+
+/* The windows of a file: by its extents, or by the data that its private segment holds. */
+struct source {
+	struct window_plan *plan; /* owned; NULL: private */
+	int fd;
+	uint32_t segment;
+	uint64_t pos, end;
+};
+
+static void close_fds(struct copier *c)
+{
+	for (size_t i = 0; i < c->fds.cap; i++)
+		if (c->fds.slots[i].key)
+			close((int)c->fds.slots[i].value - 1);
+	idmap_free(&c->fds);
+}
+
+static int segment_fd(struct copier *c, uint32_t segment)
+{
+	uint64_t have = idmap_get(&c->fds, (uint64_t)segment + 1);
+	int fd;
+
+	if (have)
+		return (int)have - 1;
+	if (c->fds.num >= FDS_CACHED)
+		close_fds(c);
+	fd = segment_open_fd(c->s->segments, segment, false);
+	if (fd >= 0 && idmap_set(&c->fds, (uint64_t)segment + 1, (uint64_t)fd + 1) < 0) {
+		close(fd);
+		return -ENOMEM;
+	}
+	return fd;
+}
+
+/* ---- sources */
+
+static int source_open(struct copier *c, const struct copy_job *job, struct source *ret)
+{
+	struct window_plan_options opt = { .st = c->s->st, .ino = job->in->ino, .from = job->from, .to = job->end,
+		.holes = job->in_place, .base = job->want_base, .backing_limit = job->in->backing_limit };
+
+	*ret = (struct source){ .fd = -1, .pos = job->from, .end = job->end };
+	if (!(job->in->flags & INODE_PRIVATE))
+		return window_plan_create(&opt, &ret->plan);
+	ret->segment = job->in->private_segment;
+	ret->fd = segment_fd(c, ret->segment);
+	return ret->fd < 0 ? ret->fd : 0;
+}
+
+/* The next range of data from pos on; false: only a hole is left. */
+static bool private_data(const struct source *src, uint64_t *ret_off, uint64_t *ret_end)
+{
+	off_t data, hole;
+
+	if (src->pos >= src->end)
+		return false;
+	data = lseek(src->fd, (off_t)src->pos, SEEK_DATA);
+	if (data < 0 && errno == ENXIO)
+		return false;
+	if (data < 0) { /* no such calls here: all is data */
+		data = (off_t)src->pos;
+		hole = (off_t)src->end;
+	} else {
+		hole = lseek(src->fd, data, SEEK_HOLE);
+		if (hole < 0)
+			hole = (off_t)src->end;
+	}
+	*ret_off = (uint64_t)data;
+	*ret_end = (uint64_t)hole < src->end ? (uint64_t)hole : src->end;
+	return *ret_off < src->end;
+}
+
+static int private_next(struct source *src, size_t cap, struct window *w, bool *ret_last)
+{
+	uint64_t off, end;
+	int r = 0;
+
+	window_reset(w);
+	while (r == 0 && w->bytes < cap && w->num < WINDOW_PIECES_MAX && private_data(src, &off, &end)) {
+		uint64_t room = cap - w->bytes;
+
+		if (end - off > room) {
+			uint64_t cut = (off + room) / EXTENT_PAGE_SPAN * EXTENT_PAGE_SPAN;
+
+			if (cut <= off && w->num > 0)
+				break;
+			end = cut > off ? cut : off + room;
+		}
+		r = window_add(w, &(struct piece){ .source = PIECE_LOG, .off = off, .len = (uint32_t)(end - off),
+			.segment = src->segment, .segment_off = off });
+		src->pos = end;
+	}
+	*ret_last = r == 0 && !private_data(src, &off, &end);
+	return r;
+}
+
+static int source_next(struct source *src, size_t cap, struct window *w, bool *ret_last)
+{
+	return src->plan ? window_plan_next(src->plan, cap, w, ret_last) : private_next(src, cap, w, ret_last);
+}
+
+/* ---- reading */
+
+static unsigned int fill_iov(struct copy_buffer *b, const uint32_t *order, uint32_t n, struct iovec *iov, size_t *ret_len)
+{
+	unsigned int num = 0;
+
+	*ret_len = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		const struct piece *p = &b->w.pieces[order[i]];
+		uint8_t *at = b->data + p->at;
+
+		if (num > 0 && (uint8_t *)iov[num - 1].iov_base + iov[num - 1].iov_len == at)
+			iov[num - 1].iov_len += p->len;
+		else
+			iov[num++] = (struct iovec){ at, p->len };
+		*ret_len += p->len;
+	}
+	return num;
+}
+
+/* All of a run, by whatever many calls; behind the end of a private segment there are zeros. */
+static int read_run(struct copier *c, struct copy_job *job, struct copy_buffer *b, const uint32_t *order, uint32_t n)
+{
+	const struct piece *first = &b->w.pieces[order[0]];
+	int fd = segment_fd(c, first->segment);
+
+	if (fd < 0)
+		return fd;
+	for (uint32_t i = 0; i < n; i++) {
+		const struct piece *p = &b->w.pieces[order[i]];
+		size_t done = 0;
+
+		while (done < p->len) {
+			ssize_t got = pread(fd, b->data + p->at + done, p->len - done, (off_t)(p->segment_off + done));
+
+			if (got < 0 && errno == EINTR)
+				continue;
+			if (got < 0)
+				return -errno;
+			if (got == 0 && !(job->in->flags & INODE_PRIVATE))
+				return -ENODATA;
+			if (got == 0) {
+				memset(b->data + p->at + done, 0, p->len - done);
+				job->short_private = true;
+				break;
+			}
+			done += (size_t)got;
+		}
+	}
+	return 0;
+}
+
+/* What is cached, at once; the others are put in motion. True: it is all there. */
+static bool read_run_now(struct copier *c, struct copy_buffer *b, const uint32_t *order, uint32_t n)
+{
+	const struct piece *first = &b->w.pieces[order[0]];
+	int fd = segment_fd(c, first->segment);
+	struct iovec iov[IOVECS];
+	unsigned int num;
+	size_t len;
+
+	if (fd < 0)
+		return false;
+	num = fill_iov(b, order, n, iov, &len);
+	if (preadv2(fd, iov, (int)num, (off_t)first->segment_off, RWF_NOWAIT) == (ssize_t)len)
+		return true;
+	posix_fadvise(fd, (off_t)first->segment_off, (off_t)len, POSIX_FADV_WILLNEED);
+	return false;
+}
+
+static int say_damage(struct copy_job *job, const struct piece *p, int r)
+{
+	if (r == -ENODATA || r == -ENOENT)
+		r = -EBADMSG;
+	if (r == -EBADMSG)
+		snprintf(job->error_text, sizeof(job->error_text),
+			"damaged payload at segment %" PRIu32 " offset %" PRIu64 ", file offset %" PRIu64
+			": run cistern fsck on the store", p->segment, p->segment_off, p->off);
+	return r;
+}
+
+static int read_log(struct copier *c, struct copy_job *job, struct copy_buffer *b)
+{
+	uint32_t num, num_later = 0, n;
+	int r;
+
+	window_read_order(&b->w, c->order, &num);
+	for (uint32_t at = 0; at < num; at += n) {
+		n = window_read_run(&b->w, c->order, num, at, IOVECS);
+		if (!read_run_now(c, b, c->order + at, n))
+			c->later[num_later++] = at;
+	}
+	for (uint32_t i = 0; i < num_later; i++) {
+		n = window_read_run(&b->w, c->order, num, c->later[i], IOVECS);
+		r = read_run(c, job, b, c->order + c->later[i], n);
+		if (r < 0)
+			return say_damage(job, &b->w.pieces[c->order[c->later[i]]], r);
+	}
+	return 0;
+}
+
+static int note_missing(struct copy_job *job, uint64_t off, uint64_t len)
+{
+	struct manifest_range *last = job->num_missing ? &job->missing[job->num_missing - 1] : NULL;
+	struct manifest_range *grown;
+
+	if (last && last->off + last->len == off) {
+		last->len += len;
+		return 0;
+	}
+	grown = reallocarray(job->missing, job->num_missing + 1, sizeof(*grown));
+	if (!grown)
+		return -ENOMEM;
+	job->missing = grown;
+	job->missing[job->num_missing++] = (struct manifest_range){ off, len };
+	return 0;
+}
+
+static bool is_zero(const uint8_t *p, size_t len)
+{
+	return len == 0 || (p[0] == 0 && memcmp(p, p + 1, len - 1) == 0);
+}
+
+/* Backing bytes; zeros among them become holes again. */
+static int read_base(struct copy_job *job, struct copy_buffer *b, struct piece *p)
+{
+	uint8_t *at = b->data + p->at;
+	ssize_t got = job->base ? job->base->ops->pread(job->base, at, p->len, p->off) : 0;
+
+	if (got < 0)
+		return (int)got;
+	memset(at + got, 0, p->len - (size_t)got);
+	if ((size_t)got < p->len) {
+		int r = note_missing(job, p->off + (uint64_t)got, p->len - (uint64_t)got);
+
+		if (r < 0)
+			return r;
+	}
+	if (is_zero(at, p->len))
+		p->source = PIECE_HOLE;
+	return 0;
+}
+
+/* Checks a piece and adds it to the checksum. */
+static int account_piece(struct copy_job *job, const struct copy_buffer *b, const struct piece *p)
+{
+	const uint8_t *at = b->data + p->at;
+	uint32_t crc = 0;
+	bool checked = p->whole && p->source == PIECE_LOG;
+
+	if (p->source == PIECE_HOLE)
+		return 0;
+	if (checked) {
+		crc = crc32c(0, at, p->len);
+		if (crc != p->crc)
+			return say_damage(job, p, -EBADMSG);
+	}
+	if (!job->in_place) {
+		job->crc = crc32c_zeros(job->crc, p->off - job->from - job->crc_bytes);
+		job->crc_bytes = p->off - job->from;
+	}
+	job->crc = checked && p->len >= COMBINE_FROM ? crc32c_combine(job->crc, crc, p->len)
+						      : crc32c(job->crc, at, p->len);
+	job->crc_bytes += p->len;
+	job->extents++;
+	return 0;
+}
+
+static int read_window(struct copier *c, struct copy_job *job, struct copy_buffer *b)
+{
+	int r = read_log(c, job, b);
+
+	for (uint32_t i = 0; r == 0 && i < b->w.num; i++)
+		if (b->w.pieces[i].source == PIECE_BASE)
+			r = read_base(job, b, &b->w.pieces[i]);
+	for (uint32_t i = 0; r == 0 && i < b->w.num; i++)
+		r = account_piece(job, b, &b->w.pieces[i]);
+	return r;
+}
+
+/* ---- writing */
+
+/* Writes what of the window lies in [lo, hi) of the file. */
+static int write_part(struct copy_job *job, const struct copy_buffer *b, uint64_t lo, uint64_t hi)
+{
+	struct sink_file *to = job->to;
+	uint64_t bytes;
+	uint32_t n;
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < b->w.num; i += n) {
+		const struct piece *p = &b->w.pieces[i];
+		uint64_t off = p->off, end;
+
+		n = window_write_run(&b->w, i, &bytes);
+		end = off + bytes < hi ? off + bytes : hi;
+		if (off < lo)
+			off = lo;
+		if (off >= end)
+			continue;
+		if (p->source != PIECE_HOLE)
+			r = to->ops->pwrite(to, b->data + p->at + (off - p->off), (size_t)(end - off), off);
+		else if (job->in_place)
+			r = to->ops->zero(to, off, end - off);
+	}
+	return r;
+}
+
+static int write_window(struct copy_job *job, const struct copy_buffer *b)
+{
+	const struct piece *first = &b->w.pieces[0], *last = &b->w.pieces[b->w.num - 1];
+	int r;
+
+	if (job->head_last) {
+		r = write_part(job, b, HEAD_BYTES, UINT64_MAX);
+		if (r == 0)
+			r = write_part(job, b, 0, HEAD_BYTES);
+	} else {
+		r = write_part(job, b, 0, UINT64_MAX);
+	}
+	if (r == 0 && b->w.bytes > 0)
+		job->to->ops->write_out(job->to, first->off, last->off + last->len - first->off);
+	return r;
+}
+
+static void *writer_main(void *arg)
+{
+	struct copier *c = arg;
+
+	pthread_mutex_lock(&c->lock);
+	while (!c->stop) {
+		struct copy_buffer *b = c->next;
+		int r;
+
+		if (!b) {
+			pthread_cond_wait(&c->wake_writer, &c->lock);
+			continue;
+		}
+		r = c->write_error;
+		pthread_mutex_unlock(&c->lock);
+		if (r == 0)
+			r = write_window(c->job, b);
+		pthread_mutex_lock(&c->lock);
+		if (r < 0 && c->write_error == 0)
+			c->write_error = r;
+		c->next = NULL;
+		pthread_cond_signal(&c->wake_reader);
+	}
+	pthread_mutex_unlock(&c->lock);
+	return NULL;
+}
+
+static int start_writer(struct copier *c)
+{
+	int r;
+
+	if (c->has_writer)
+		return 0;
+	r = pthread_create(&c->writer, NULL, writer_main, c);
+	c->has_writer = r == 0;
+	return -r;
+}
+
+/* Waits until the writer has nothing; ticks meanwhile, but waits on even when the session is ending: it uses the file. */
+static int wait_writer(struct copier *c)
+{
+	struct timespec until;
+	int r;
+
+	pthread_mutex_lock(&c->lock);
+	while (c->next) {
+		clock_gettime(CLOCK_MONOTONIC, &until);
+		until.tv_nsec += WAIT_NSEC;
+		until.tv_sec += until.tv_nsec / 1000000000;
+		until.tv_nsec %= 1000000000;
+		pthread_cond_timedwait(&c->wake_reader, &c->lock, &until);
+		if (!c->next)
+			break;
+		pthread_mutex_unlock(&c->lock);
+		session_tick(c->s, false);
+		pthread_mutex_lock(&c->lock);
+	}
+	r = c->write_error;
+	pthread_mutex_unlock(&c->lock);
+	return r;
+}
+
+static int hand_to_writer(struct copier *c, struct copy_job *job, struct copy_buffer *b)
+{
+	int r = start_writer(c);
+
+	if (r == 0)
+		r = wait_writer(c);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&c->lock);
+	c->job = job;
+	c->next = b;
+	pthread_cond_signal(&c->wake_writer);
+	pthread_mutex_unlock(&c->lock);
+	return 0;
+}
+
+/* ---- a file */
+
+static size_t window_bytes(const struct copier *c)
+{
+	uint64_t part = c->s->control.rate / RATE_PARTS / EXTENT_PAGE_SPAN * EXTENT_PAGE_SPAN;
+
+	if (c->s->control.rate == 0 || part >= c->buffer_bytes)
+		return c->buffer_bytes;
+	return part < EXTENT_PAGE_SPAN ? EXTENT_PAGE_SPAN : (size_t)part;
+}
+
+static int prepare_buffer(struct copier *c, struct copy_buffer *b)
+{
+	void *p;
+
+	if (b->data)
+		return 0;
+	p = mmap(NULL, c->buffer_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		return -errno;
+	b->data = p;
+	return 0;
+}
+
+static int copy_windows(struct copier *c, struct copy_job *job, struct source *src)
+{
+	bool last = false, alone = true;
+	unsigned int turn = 0;
+	int r = 0;
+
+	while (r == 0 && !last) {
+		struct copy_buffer *b = &c->buffers[turn++ % c->num_buffers];
+
+		if (c->num_buffers == 1)
+			r = wait_writer(c);
+		if (r == 0)
+			r = prepare_buffer(c, b);
+		if (r == 0)
+			r = source_next(src, window_bytes(c), &b->w, &last);
+		if (r < 0 || b->w.num == 0)
+			break;
+		r = read_window(c, job, b);
+		if (r == 0)
+			r = session_throttle(c->s, b->w.bytes);
+		if (r < 0)
+			break;
+		r = last && alone ? write_window(job, b) : hand_to_writer(c, job, b);
+		alone = false;
+		job->written += b->w.bytes;
+		c->s->progress.done_bytes += b->w.bytes;
+	}
+	return r;
+}
+
+int copy_run(struct copier *c, struct copy_job *job)
+{
+	struct source src;
+	int r, w;
+
+	if (job->from >= job->end)
+		return 0;
+	c->write_error = 0;
+	r = source_open(c, job, &src);
+	if (r < 0) {
+		if (job->in->flags & INODE_PRIVATE)
+			snprintf(job->error_text, sizeof(job->error_text),
+				"its segment %" PRIu32 " cannot be opened (%s): run cistern fsck on the store",
+				job->in->private_segment, strerror(-r));
+		return r;
+	}
+	r = copy_windows(c, job, &src);
+	w = wait_writer(c);
+	window_plan_destroy(src.plan);
+	if (r == 0)
+		r = w;
+	if (r == 0 && !job->in_place) {
+		job->crc = crc32c_zeros(job->crc, job->end - job->from - job->crc_bytes);
+		job->crc_bytes = job->end - job->from;
+	}
+	return r;
+}
+
+static int read_back_range(struct copier *c, struct sink_file *f, uint64_t off, uint64_t len, uint32_t *crc)
+{
+	uint8_t *data = c->buffers[0].data;
+
+	while (len > 0) {
+		size_t n = len < EXTENT_PAGE_SPAN ? (size_t)len : EXTENT_PAGE_SPAN;
+		ssize_t got = f->ops->pread(f, data, n, off);
+		int r = got < 0 ? (int)got : session_tick(c->s, false);
+
+		if (r < 0)
+			return r;
+		if ((size_t)got < n)
+			return -ENODATA;
+		*crc = crc32c(*crc, data, n);
+		off += n;
+		len -= n;
+	}
+	return 0;
+}
+
+int copy_read_back(struct copier *c, const struct copy_job *job, uint32_t *ret_crc, uint64_t *ret_bytes)
+{
+	struct copy_buffer *b = &c->buffers[0];
+	uint32_t crc = 0;
+	uint64_t bytes = 0;
+	struct source src;
+	bool last = false;
+	int r = prepare_buffer(c, b);
+
+	if (r == 0 && !job->in_place) {
+		r = read_back_range(c, job->to, job->from, job->end - job->from, &crc);
+		bytes = job->end - job->from;
+	} else if (r == 0 && job->from < job->end) {
+		r = source_open(c, job, &src);
+		while (r == 0 && !last) {
+			r = source_next(&src, c->buffer_bytes, &b->w, &last);
+			for (uint32_t i = 0; r == 0 && i < b->w.num; i++) {
+				const struct piece *p = &b->w.pieces[i];
+
+				if (p->source == PIECE_HOLE)
+					continue;
+				r = read_back_range(c, job->to, p->off, p->len, &crc);
+				bytes += p->len;
+			}
+		}
+		window_plan_destroy(src.plan);
+	}
+	if (r < 0)
+		return r;
+	*ret_crc = crc;
+	*ret_bytes = bytes;
+	return 0;
+}
+
+/* ---- the copier */
+
+static void init_locks(struct copier *c)
+{
+	pthread_condattr_t attr;
+
+	pthread_mutex_init(&c->lock, NULL);
+	pthread_cond_init(&c->wake_writer, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&c->wake_reader, &attr);
+	pthread_condattr_destroy(&attr);
+}
+
+int copier_create(struct session *s, struct copier **ret)
+{
+	struct copier *c = calloc(1, sizeof(*c));
+	uint64_t each;
+
+	if (!c)
+		return -ENOMEM;
+	c->s = s;
+	c->num_buffers = s->opt->buffer_bytes >= 2u * EXTENT_PAGE_SPAN ? 2 : 1;
+	each = s->opt->buffer_bytes / c->num_buffers / EXTENT_PAGE_SPAN * EXTENT_PAGE_SPAN;
+	c->buffer_bytes = each > BUFFER_MAX ? BUFFER_MAX : each < EXTENT_PAGE_SPAN ? EXTENT_PAGE_SPAN : (size_t)each;
+	c->order = malloc((WINDOW_PIECES_MAX + 1) * sizeof(*c->order));
+	c->later = malloc((WINDOW_PIECES_MAX + 1) * sizeof(*c->later));
+	init_locks(c);
+	*ret = c;
+	if (!c->order || !c->later) {
+		copier_destroy(c);
+		*ret = NULL;
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+void copier_destroy(struct copier *c)
+{
+	if (!c)
+		return;
+	if (c->has_writer) {
+		pthread_mutex_lock(&c->lock);
+		c->stop = true;
+		pthread_cond_signal(&c->wake_writer);
+		pthread_mutex_unlock(&c->lock);
+		pthread_join(c->writer, NULL);
+	}
+	for (unsigned int i = 0; i < 2; i++) {
+		if (c->buffers[i].data)
+			munmap(c->buffers[i].data, c->buffer_bytes);
+		window_free(&c->buffers[i].w);
+	}
+	close_fds(c);
+	pthread_cond_destroy(&c->wake_reader);
+	pthread_cond_destroy(&c->wake_writer);
+	pthread_mutex_destroy(&c->lock);
+	free(c->order);
+	free(c->later);
+	free(c);
+}

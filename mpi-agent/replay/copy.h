@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef MPI_AGENT_REPLAY_COPY_H
+#define MPI_AGENT_REPLAY_COPY_H
+
+/* Moves the bytes of one file: reads windows from the segments, checks, writes. Called from the session's thread. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "mpi-agent/replay/manifest.h"
+#include "mpi-agent/replay/session.h"
+#include "mpi-agent/sink/sink.h"
+
+struct copier;
+
+int copier_create(struct session *s, struct copier **ret);
+void copier_destroy(struct copier *c); /* NULL is fine */
+
+struct copy_job {
+	const struct inode *in;     /* borrowed */
+	struct sink_file *to;       /* borrowed */
+	struct sink_file *base;     /* borrowed; the backing file, where its bytes are wanted; NULL: it is not there */
+	uint64_t from, end;         /* bytes of the file; from is a multiple of EXTENT_PAGE_SPAN */
+	bool in_place;              /* holes are punched; only written ranges count in the checksum */
+	bool want_base;             /* what the backing file shows is written, too */
+	bool head_last;             /* the file's first block is written behind all others (one window) */
+	const char *path;           /* for people */
+	/* results; zero to begin with */
+	uint32_t crc;               /* of the file's bytes, or of the written ranges, in the order of the file */
+	uint64_t crc_bytes;         /* how many those are */
+	uint64_t written, extents;
+	struct manifest_range *missing; /* owned by the caller (free): bytes of base that were not there */
+	size_t num_missing;
+	bool short_private;         /* the private segment shrank while it was read */
+	char error_text[256];       /* says more about a failure, or "" */
+};
+
+/*
+ * 0; -EBADMSG: a payload is damaged (error_text says which), its window was not written; errors of the sink and of the
+ * segments; what ended the session (s->fatal).
+ */
+int copy_run(struct copier *c, struct copy_job *job);
+/* CRC32C of what the destination holds where copy_run wrote (in place) or in [0, job->end) (else), and of how many bytes. */
+int copy_read_back(struct copier *c, const struct copy_job *job, uint32_t *ret_crc, uint64_t *ret_bytes);
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef MPI_AGENT_REPLAY_DRAIN_H
+#define MPI_AGENT_REPLAY_DRAIN_H
+
+/*
+ * One drain session: carries what a store holds into a directory. The store is a private, read-only copy (a snapshot
+ * of a live store, or a dead store): each step is applied to its state in memory, so that the paths of backing files stay
+ * right on the way. Who runs a session hears of each step once it is durable.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cistern/error.h"
+#include "format/store/store.h"
+
+struct manifest;
+
+enum drain_verify { DRAIN_VERIFY_NONE, DRAIN_VERIFY_SIZE, DRAIN_VERIFY_READ }; /* as the setting's choices */
+
+struct drain_progress {
+	uint64_t planned_bytes, done_bytes;
+	uint64_t planned_files, done_files;
+	const char *path; /* being worked on; relative to the mount; never NULL */
+};
+
+struct drain_control { /* what the watcher wants */
+	bool paused, cancel;
+	uint64_t rate; /* bytes per second; 0: no limit */
+};
+
+struct drain_watcher {
+	/* A step is durable in the destination. A negative return ends the session at once. May be NULL. */
+	int (*step)(const struct record *rec, void *arg);
+	/* Called several times a second, and before anything is published. A negative return ends the session. May be NULL. */
+	int (*tick)(const struct drain_progress *progress, struct drain_control *control, void *arg);
+	/* A path that cannot be carried over. May be NULL. */
+	void (*error)(const char *path, int code, const char *text, void *arg);
+	void *arg;
+};
+
+struct drain_options {
+	struct store *store;    /* borrowed */
+	int to_dirfd;           /* borrowed: where to */
+	bool in_place;          /* it is the backing directory; else files are made whole in it */
+	int base_dirfd;         /* not in_place: the backing directory, or -1 when it is not there (borrowed) */
+	uint64_t upto;          /* the version that the store's copy stands for */
+	enum drain_verify verify;
+	uint64_t buffer_bytes;  /* memory for data, at least 1 MiB */
+	uint64_t rate;          /* bytes per second to begin with; 0: no limit */
+	const char *const *filters; /* paths in the mount (borrowed); none: everything */
+	size_t num_filters;
+	struct manifest *manifest; /* borrowed; may be NULL */
+	struct drain_watcher watcher;
+};
+
+struct drain_result {
+	uint64_t files, bytes;   /* carried over */
+	uint64_t names_moved, names_removed;
+	uint64_t failed;         /* paths that could not be carried over; they stay in the store */
+	uint64_t missing_bytes;  /* of backing files that were not there to be read */
+	uint64_t changes;        /* of the destination, as the sink counts them */
+};
+
+/*
+ * 0: the session came to its end; ret->failed and missing_bytes say how well. -ECANCELED, and what ended it otherwise:
+ * nothing is half published, a next session goes on. *ret is filled in any case.
+ */
+int drain_run(const struct drain_options *opt, struct drain_result *ret, struct cistern_error *err);
+
+#endif

@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * The frame of a drain session: progress, pauses, the rate, and the order of done, durable, reported. A step is first
+ * done in the destination, then applied to our copy of the state (so that later paths are right), and it is reported only
+ * after the names it changed are synced. If we are killed in between, the next session finds out (locate.c).
+ */
+#include "mpi-agent/replay/session.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "format/base/units.h"
+#include "mpi-agent/replay/copy.h"
+
+#define TICK_USEC   200000u
+#define PAUSE_USEC  200000u
+#define SLEEP_USEC  50000u
+#define NAMES_AT_ONCE 256
+#define USEC_PER_SEC 1e6
+
+uint64_t session_now_usec(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000;
+}
+
+static void sleep_usec(uint64_t usec)
+{
+	struct timespec t = { (time_t)(usec / 1000000), (long)(usec % 1000000) * 1000 };
+
+	nanosleep(&t, NULL);
+}
+
+static int end_session(struct session *s, int r, const char *why)
+{
+	if (s->fatal == 0) {
+		s->fatal = r;
+		if (s->err && s->err->code == 0)
+			cistern_error_set(s->err, r, "%s: %s", why, strerror(-r));
+	}
+	return s->fatal;
+}
+
+int session_tick(struct session *s, bool now)
+{
+	const struct drain_watcher *w = &s->opt->watcher;
+	int r;
+
+	if (s->fatal)
+		return s->fatal;
+	if (!w->tick || (!now && session_now_usec() - s->last_tick_usec < TICK_USEC))
+		return 0;
+	for (;;) {
+		r = w->tick(&s->progress, &s->control, w->arg);
+		s->last_tick_usec = session_now_usec();
+		if (r < 0)
+			return end_session(s, r, "nobody follows this drain any more");
+		if (s->control.cancel)
+			return end_session(s, -ECANCELED, "the drain was cancelled; a next one goes on where it stopped");
+		if (!s->control.paused)
+			return 0;
+		sleep_usec(PAUSE_USEC);
+	}
+}
+
+/* A bucket that fills at the rate and holds what half a second gives; it may be overdrawn by one window. */
+int session_throttle(struct session *s, uint64_t bytes)
+{
+	int r = session_tick(s, false);
+
+	while (r == 0 && s->control.rate > 0) {
+		uint64_t now = session_now_usec();
+		double rate = (double)s->control.rate;
+
+		s->tokens += rate * (double)(now - s->last_token_usec) / USEC_PER_SEC;
+		s->last_token_usec = now;
+		if (s->tokens > rate / 2)
+			s->tokens = rate / 2;
+		if (s->tokens >= 0) {
+			s->tokens -= (double)bytes;
+			break;
+		}
+		sleep_usec(SLEEP_USEC);
+		r = session_tick(s, false);
+	}
+	return r;
+}
+
+void session_set_path(struct session *s, const char *path)
+{
+	snprintf(s->path, sizeof(s->path), "%s", path);
+}
+
+int session_flush_steps(struct session *s)
+{
+	const struct drain_watcher *w = &s->opt->watcher;
+	int r = s->fatal;
+
+	if (s->num_steps == 0 || r < 0)
+		return r;
+	r = s->to->ops->sync_names(s->to);
+	if (r < 0)
+		return end_session(s, r, "the destination cannot make names durable");
+	for (size_t i = 0; i < s->num_steps; i++) {
+		r = w->step ? w->step(&s->steps[i], w->arg) : 0;
+		if (r < 0)
+			return end_session(s, r, "a step could not be reported");
+	}
+	s->num_steps = 0;
+	return session_tick(s, false);
+}
+
+int session_step(struct session *s, const struct record *rec)
+{
+	struct record *step;
+	int r;
+
+	if (s->fatal)
+		return s->fatal;
+	step = &s->steps[s->num_steps];
+	*step = *rec;
+	step->seq = state_seq(s->st) + 1;
+	r = state_apply(s->st, step);
+	if (r < 0)
+		return end_session(s, r, "the store's state does not take a step of the drain: run cistern fsck");
+	s->num_steps++;
+	return s->num_steps == SESSION_STEPS ? session_flush_steps(s) : session_tick(s, false);
+}
+
+int session_fail(struct session *s, uint64_t ino, const char *path, int code, const char *fmt, ...)
+{
+	const struct drain_watcher *w = &s->opt->watcher;
+	char text[CISTERN_ERROR_TEXT_BYTES];
+	va_list ap;
+
+	if (s->fatal)
+		return s->fatal;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	s->result.failed++;
+	if (ino && idmap_set(&s->inodes, ino, INODE_IS_FAILED) < 0)
+		return end_session(s, -ENOMEM, "no memory for the list of failed files");
+	if (w->error)
+		w->error(path, code, text, w->arg);
+	if (s->opt->manifest)
+		manifest_add_file(s->opt->manifest,
+			&(struct manifest_file){ .path = path, .state = "failed", .error = code, .error_text = text });
+	return 0;
+}
+
+static int fail_no_space(struct session *s, uint64_t ino, const char *path, uint64_t need)
+{
+	char need_text[UNITS_TEXT], free_text[UNITS_TEXT];
+	uint64_t free_bytes = 0;
+
+	s->to->ops->space(s->to, &free_bytes);
+	units_format_bytes(free_bytes, free_text);
+	if (need == 0)
+		return session_fail(s, ino, path, -ENOSPC,
+			"backing directory is full (%s free): free space there and run cistern flush", free_text);
+	return session_fail(s, ino, path, -ENOSPC,
+		"backing directory is full (needs %s, %s free): free space there and run cistern flush",
+		units_format_bytes(need, need_text), free_text);
+}
+
+int session_fail_errno(struct session *s, uint64_t ino, const char *path, int code, const char *doing, uint64_t need)
+{
+	switch (-code) {
+	case ENOSPC: return fail_no_space(s, ino, path, need);
+	case EDQUOT:
+		return session_fail(s, ino, path, code,
+			"%s: the quota in the backing directory is used up: free space or raise it, then run cistern flush",
+			doing);
+	case EACCES:
+	case EPERM:
+		return session_fail(s, ino, path, code,
+			"%s: no permission in the backing directory: allow it there, then run cistern flush", doing);
+	case EROFS:
+		return session_fail(s, ino, path, code,
+			"%s: the backing directory is read-only: mount it read-write, then run cistern flush", doing);
+	case ENOENT:
+		return session_fail(s, ino, path, code,
+			"%s: it, or a directory above it, has vanished from the backing directory: put it back and run "
+			"cistern flush, or get the data with cistern recover --to another directory", doing);
+	case ESTALE:
+		return session_fail(s, ino, path, code,
+			"%s: somebody else has replaced it in the backing directory: put the original back and run cistern "
+			"flush, or get the data with cistern recover --to another directory", doing);
+	default: return session_fail(s, ino, path, code, "%s: %s", doing, strerror(-code));
+	}
+}
+
+static const char *skip_slashes(const char *p)
+{
+	while (*p == '/')
+		p++;
+	return p;
+}
+
+/* Filters are relative to the mount's root, or absolute in it. */
+static bool is_below(const struct session *s, const char *filter, const char *path)
+{
+	const char *mount = store_superblock(s->opt->store)->mountpoint;
+	size_t len = strlen(mount);
+
+	if (len > 0 && strncmp(filter, mount, len) == 0 && (filter[len] == '/' || filter[len] == '\0'))
+		filter += len;
+	filter = skip_slashes(filter);
+	len = strlen(filter);
+	while (len > 0 && filter[len - 1] == '/')
+		len--;
+	if (len == 0 || (len == 1 && filter[0] == '.'))
+		return true;
+	return strncmp(path, filter, len) == 0 && (path[len] == '/' || path[len] == '\0');
+}
+
+bool session_selected(const struct session *s, const char *path)
+{
+	for (size_t i = 0; i < s->opt->num_filters; i++)
+		if (is_below(s, s->opt->filters[i], path))
+			return true;
+	return s->opt->num_filters == 0;
+}
+
+int session_join(char *out, size_t cap, const char *dir, const char *name)
+{
+	bool at_root = !dir[0] || strcmp(dir, ".") == 0;
+	int n = snprintf(out, cap, "%s%s%s", at_root ? "" : dir, at_root ? "" : "/", name);
+
+	return n < 0 || (size_t)n >= cap ? -ENAMETOOLONG : 0;
+}
+
+struct session_dir *session_dir(struct session *s, uint64_t ino)
+{
+	uint64_t i = idmap_get(&s->dir_index, ino);
+
+	return i ? &s->dirs[i - 1] : NULL;
+}
+
+int session_touch(struct session *s, uint64_t dir_ino)
+{
+	return idmap_set(&s->touched, dir_ino, 1);
+}
+
+/*
+ * By inode number alone: device numbers change when a file system is mounted anew. 0: the state has never seen the file
+ * itself (a directory that an earlier session made), so its kind has to do.
+ */
+bool session_is_same(const struct inode *in, const struct stat *st)
+{
+	return ((in->mode ^ st->st_mode) & S_IFMT) == 0 && (in->backing_ino == 0 || in->backing_ino == st->st_ino);
+}
+
+int session_each_name(struct session *s, uint64_t dir,
+	int (*each)(struct session *s, const struct state_name *name, void *arg), void *arg)
+{
+	struct state_name *names = malloc(NAMES_AT_ONCE * sizeof(*names));
+	char after[RECORD_NAME_MAX + 1] = "";
+	size_t num = NAMES_AT_ONCE;
+	int r = names ? 0 : -ENOMEM;
+
+	while (r == 0 && num == NAMES_AT_ONCE) {
+		r = state_list_names(s->st, dir, after, names, NAMES_AT_ONCE, &num);
+		for (size_t i = 0; r == 0 && i < num; i++)
+			r = each(s, &names[i], arg);
+		if (r == 0 && num > 0)
+			memcpy(after, names[num - 1].name, sizeof(after));
+	}
+	free(names);
+	return r;
+}
+
+static int session_open(struct session *s, const struct drain_options *opt)
+{
+	char uuid[37];
+	int r;
+
+	s->opt = opt;
+	s->st = store_state(opt->store);
+	s->segments = store_segments(opt->store);
+	s->progress.path = s->path;
+	s->control.rate = opt->rate;
+	s->last_token_usec = session_now_usec();
+	store_uuid_text(store_superblock(opt->store)->uuid, uuid);
+	snprintf(s->temp_prefix, sizeof(s->temp_prefix), SESSION_TEMP_PREFIX "%.8s-d", uuid);
+	s->steps = malloc(SESSION_STEPS * sizeof(*s->steps));
+	r = s->steps ? sink_posix_create(opt->to_dirfd, &s->to) : -ENOMEM;
+	if (r == 0 && !opt->in_place && opt->base_dirfd >= 0)
+		r = sink_posix_create(opt->base_dirfd, &s->base);
+	if (r == 0)
+		r = copier_create(s, &s->copier);
+	return r < 0 ? r : batch_create(&s->batch);
+}
+
+static void session_close(struct session *s)
+{
+	batch_destroy(s->batch);
+	copier_destroy(s->copier);
+	sink_destroy(s->base);
+	sink_destroy(s->to);
+	for (size_t i = 0; i < s->num_dirs; i++)
+		free(s->dirs[i].path);
+	free(s->dirs);
+	free(s->steps);
+	idmap_free(&s->dir_index);
+	idmap_free(&s->inodes);
+	idmap_free(&s->touched);
+	free(s);
+}
+
+static int run_in_place(struct session *s)
+{
+	int r = locate_run(s);
+
+	if (r == 0)
+		r = names_run(s);
+	if (r == 0)
+		r = session_flush_steps(s);
+	if (r == 0)
+		r = file_run(s);
+	if (r == 0)
+		r = names_remove(s);
+	if (r == 0)
+		r = names_finish_dirs(s);
+	return r < 0 ? r : session_flush_steps(s);
+}
+
+int drain_run(const struct drain_options *opt, struct drain_result *ret, struct cistern_error *err)
+{
+	struct session *s = calloc(1, sizeof(*s));
+	int r;
+
+	*ret = (struct drain_result){ 0 };
+	if (!s)
+		return cistern_error_set(err, -ENOMEM, "no memory for a drain session");
+	s->err = err;
+	if (err)
+		err->code = 0;
+	r = session_open(s, opt);
+	if (r == 0)
+		r = session_tick(s, true);
+	if (r == 0)
+		r = opt->in_place ? run_in_place(s) : export_run(s);
+	if (r < 0)
+		end_session(s, r, "the drain stopped");
+	else
+		r = session_tick(s, true);
+	*ret = s->result;
+	if (s->to)
+		ret->changes = sink_posix_changes(s->to);
+	session_close(s);
+	return r;
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef MPI_AGENT_REPLAY_SESSION_H
+#define MPI_AGENT_REPLAY_SESSION_H
+
+/* What the parts of a drain session share. Within mpi-agent/replay only; one thread, but for the copier's writer. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "format/store/store.h"
+#include "mpi-agent/replay/drain.h"
+#include "mpi-agent/replay/idmap.h"
+#include "mpi-agent/replay/manifest.h"
+#include "mpi-agent/sink/sink.h"
+
+#define SESSION_PATH_MAX 16384
+#define SESSION_TEMP_PREFIX ".cistern-tmp-"
+#define SESSION_STEPS 256
+
+enum progress_of_inode { INODE_IS_UNTOUCHED = 0, INODE_IS_PENDING, INODE_IS_DONE, INODE_IS_FAILED };
+
+struct session_dir { /* a directory of the mount's tree; parents stand before their children */
+	uint64_t ino;
+	size_t parent; /* index of its parent in dirs; the root: 0 */
+	char *path;    /* owned: in the mount, "" for the root */
+	bool selected; /* by a filter, or there is none */
+	bool failed;   /* is not where it belongs: nothing below it can be carried over */
+	bool made;     /* exists in the destination (not in place) */
+	bool swept;    /* left-over temporary files have been removed */
+};
+
+struct copier;
+struct batch;
+
+struct session {
+	const struct drain_options *opt; /* borrowed */
+	struct state *st;                /* borrowed from the store */
+	struct segment_set *segments;    /* likewise */
+	struct sink *to;                 /* owned */
+	struct sink *base;               /* owned; NULL: the backing directory is not there, or is the destination */
+	struct copier *copier;           /* owned */
+	struct batch *batch;             /* owned */
+	char temp_prefix[32];            /* of our temporary files, and not of those that the daemon writes through to */
+	struct session_dir *dirs;        /* owned */
+	size_t num_dirs, cap_dirs;
+	struct idmap dir_index;          /* inode of a directory -> its place in dirs + 1 */
+	struct idmap touched;            /* directories whose entries we changed: their times have to be set again */
+	struct idmap inodes;             /* enum progress_of_inode */
+	struct record *steps;            /* owned: done, applied, but perhaps not durable yet */
+	size_t num_steps;
+	struct drain_result result;
+	struct drain_progress progress;
+	struct drain_control control;
+	uint64_t last_tick_usec;
+	double tokens;                   /* bytes that may be written now */
+	uint64_t last_token_usec;
+	char path[SESSION_PATH_MAX];     /* progress.path */
+	int fatal;                       /* what ends the session, 0 while nothing does */
+	struct cistern_error *err;       /* of who called drain_run; may be NULL */
+};
+
+/* session.c */
+uint64_t session_now_usec(void);
+/* Tell the watcher where we are if it is time (now: in any case); waits while it wants a pause. -ECANCELED, its errors. */
+int session_tick(struct session *s, bool now);
+/* Wait until bytes more may be written. */
+int session_throttle(struct session *s, uint64_t bytes);
+void session_set_path(struct session *s, const char *path);
+/* A step is done: applied to our state; reported when it has become durable. A negative return ends the session. */
+int session_step(struct session *s, const struct record *rec);
+int session_flush_steps(struct session *s);
+/*
+ * path cannot be carried over; ino (0: none) and what depends on it are left alone. fmt: what happened and what to do.
+ * Returns 0, the session goes on; but when it is ending (s->fatal), that, and path is not to blame.
+ */
+int session_fail(struct session *s, uint64_t ino, const char *path, int code, const char *fmt, ...)
+	__attribute__((format(printf, 5, 6)));
+/* The same with the usual text for code; need: bytes that were to be written (0: unknown). */
+int session_fail_errno(struct session *s, uint64_t ino, const char *path, int code, const char *doing, uint64_t need);
+bool session_selected(const struct session *s, const char *path);
+int session_join(char *out, size_t cap, const char *dir, const char *name); /* -ENAMETOOLONG */
+struct session_dir *session_dir(struct session *s, uint64_t ino); /* NULL: no directory of the tree */
+int session_touch(struct session *s, uint64_t dir_ino); /* 0, -ENOMEM */
+/* Does st show the backing file that the state knows as in? */
+bool session_is_same(const struct inode *in, const struct stat *st);
+/* Calls each for all names of a directory; a negative return stops. */
+int session_each_name(struct session *s, uint64_t dir,
+	int (*each)(struct session *s, const struct state_name *name, void *arg), void *arg);
+
+/* locate.c: what an earlier session has moved without having told anybody */
+int locate_run(struct session *s);
+
+/* names.c */
+int names_run(struct session *s);   /* builds s->dirs on the way */
+int names_place(struct session *s, struct session_dir *dir, const char *name, uint64_t ino);
+int names_remove(struct session *s);
+int names_finish_dirs(struct session *s);
+int names_sweep(struct session *s, uint64_t dir_ino, const char *dir_path); /* left-over temporary files */
+
+/* file.c: pending (batched) new files, updates in place */
+int batch_create(struct batch **ret);
+void batch_destroy(struct batch *b);
+int batch_flush(struct session *s);
+struct file_place { /* where a new file goes */
+	uint64_t dir;          /* inode of the directory */
+	const char *dir_path;  /* in the destination */
+	const char *name;
+	const char *path;      /* in the mount, for people */
+};
+int file_write_new(struct session *s, const struct inode *in, const struct file_place *place);
+int file_run(struct session *s); /* the data of all files of the tree */
+int file_update(struct session *s, const struct inode *in, const struct file_place *place);
+
+/* attrs.c */
+void attrs_of_inode(const struct inode *in, struct sink_attr *ret);
+/* Owner, mode, xattrs (all_xattrs: the set is the whole set), times, in this order. *ret_warning NULL or a static text. */
+int attrs_apply(struct session *s, const struct inode *in, const struct sink_attr *attr, struct sink_file *f,
+	const char **ret_warning);
+/* xattrs of a backing file to a file that is made whole elsewhere. */
+int attrs_copy_xattrs(struct sink_file *from, struct sink_file *to, const char **ret_warning);
+
+/* export.c: everything that has something in the store, made whole in another directory */
+int export_run(struct session *s);
+
+#endif
