@@ -1,0 +1,653 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Power lost, and calls that fail, at every point of a store's life.
+ *
+ * A run makes random changes on a store over a simulated disk and keeps a list of them: which were acknowledged, and
+ * up to where a sync said that they are durable. Then power is lost when the k-th sync begins, or the n-th call fails
+ * and the daemon dies. The store is opened again, and must show exactly what some prefix of the list gives, one that
+ * holds everything it had promised to keep: after a loss of power all that was synced, after a death all that was
+ * acknowledged. Of the changes behind the promise a write may be missing when its payload did not reach the disk,
+ * which is looked up on the disk itself, past the store. The state must also agree with one that is rebuilt from the
+ * journal; and both must go on to hold after one more opening.
+ *
+ * Every cell of 4 bytes that a write puts holds the number of that change, so a cell tells where it comes from.
+ *
+ * CISTERN_TEST_SEED=N repeats a run, CISTERN_TEST_POINTS=N sets how many points are tried (0: all).
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "format/store/store.h"
+#include "tests/lib/sim.h"
+#include "tests/lib/tap.h"
+
+#define NUM_NAMES   5
+#define NUM_CHANGES 90
+#define MAX_CELLS   (128u << 10 >> 2) /* of a file: 128 KiB */
+#define MAX_FILES   (NUM_CHANGES + 1)
+#define CELL        4u
+
+enum change_kind {
+	CHANGE_CREATE,
+	CHANGE_WRITE,
+	CHANGE_TRUNCATE,
+	CHANGE_PUNCH,
+	CHANGE_RENAME,
+	CHANGE_UNLINK,
+	CHANGE_FREE
+};
+
+struct change {
+	enum change_kind kind;
+	unsigned int file, other; /* numbers of files, 1 up; other: who lost its name */
+	unsigned int name, to;    /* 1 up */
+	uint32_t from, num;       /* cells; TRUNCATE: num = the new size */
+	bool keep_size;
+	bool placed; /* WRITE: where its payload is, is known */
+	uint32_t segment;
+	uint64_t segment_off;
+};
+
+struct file {
+	uint32_t num; /* cells */
+	uint32_t cell[MAX_CELLS];
+};
+
+struct model {
+	unsigned int name[NUM_NAMES + 1]; /* file number, 0: none */
+	struct file *file[MAX_FILES + 1]; /* owned */
+};
+
+struct run {
+	struct sim *sim;
+	struct io *io;
+	struct store *s;
+	struct store_options opt;
+	char index[300];
+	uint8_t boot[16];
+	uint64_t random;
+	struct change change[NUM_CHANGES + NUM_NAMES];
+	uint64_t ino[MAX_FILES + 1];
+	unsigned int num, acked, synced; /* changes begun, acknowledged, durable */
+	unsigned int files;
+	time_t synced_at;
+	struct model now; /* with all changes begun: to choose sensible ones */
+	char why[1200];   /* what went wrong */
+};
+
+static char work[] = "/tmp/cistern-test-power-XXXXXX";
+
+static uint32_t roll(struct run *r, uint32_t below)
+{
+	r->random = r->random * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)(r->random >> 33) % below;
+}
+
+static void remove_tree(const char *path)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		execlp("rm", "rm", "-rf", "--", path, (char *)NULL);
+		_exit(127);
+	}
+	if (pid > 0)
+		(void)waitpid(pid, NULL, 0);
+}
+
+static bool fail(struct run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Says what is wrong; false. */
+static bool fail(struct run *r, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(r->why, sizeof(r->why), fmt, ap);
+	va_end(ap);
+	return false;
+}
+
+/* ---- the model ---- */
+
+static void model_free(struct model *m)
+{
+	for (unsigned int i = 0; i <= MAX_FILES; i++)
+		free(m->file[i]);
+	memset(m, 0, sizeof(*m));
+}
+
+static void set_size(struct file *f, uint32_t num)
+{
+	if (num > f->num)
+		memset(f->cell + f->num, 0, (num - f->num) * CELL);
+	f->num = num;
+}
+
+static void apply_data(struct file *f, const struct change *c, uint32_t value)
+{
+	uint32_t end = c->from + c->num, i;
+
+	if (c->kind == CHANGE_TRUNCATE) {
+		set_size(f, c->num);
+		return;
+	}
+	if (c->kind == CHANGE_PUNCH && c->keep_size && end > f->num)
+		end = f->num;
+	if (end > f->num)
+		set_size(f, end);
+	for (i = c->from; i < end; i++)
+		f->cell[i] = c->kind == CHANGE_WRITE ? value : 0;
+}
+
+static void apply(struct model *m, const struct change *c, uint32_t value)
+{
+	switch (c->kind) {
+	case CHANGE_CREATE:
+		m->file[c->file] = calloc(1, sizeof(struct file));
+		m->name[c->name] = c->file;
+		break;
+	case CHANGE_RENAME:
+		m->name[c->name] = 0;
+		m->name[c->to] = c->file;
+		break;
+	case CHANGE_UNLINK: m->name[c->name] = 0; break;
+	case CHANGE_FREE:
+		free(m->file[c->file]);
+		m->file[c->file] = NULL;
+		break;
+	default: apply_data(m->file[c->file], c, value);
+	}
+}
+
+/* ---- changes ---- */
+
+static int commit_data(struct run *r, struct change *c, uint32_t value)
+{
+	struct record rec = { .ino = r->ino[c->file] };
+	struct extent e[2];
+	uint64_t next;
+	uint32_t *buf;
+	size_t num = 0;
+	int e1;
+
+	if (c->kind == CHANGE_TRUNCATE) {
+		rec.type = RECORD_TRUNCATE;
+		rec.size = (uint64_t)c->num * CELL;
+		return store_commit(r->s, &rec);
+	}
+	if (c->kind == CHANGE_PUNCH) {
+		rec.type = RECORD_PUNCH;
+		rec.off = (uint64_t)c->from * CELL;
+		rec.len = (uint64_t)c->num * CELL;
+		rec.flags = c->keep_size ? RECORD_F_KEEP_SIZE : 0;
+		return store_commit(r->s, &rec);
+	}
+	buf = calloc(c->num, CELL);
+	for (uint32_t i = 0; buf && i < c->num; i++)
+		buf[i] = value;
+	e1 = buf ? store_write(r->s, rec.ino, 0, (uint64_t)c->from * CELL, buf, c->num * CELL) : -ENOMEM;
+	free(buf);
+	if (!e1 &&
+		state_extents(store_state(r->s), rec.ino, (uint64_t)c->from * CELL, c->num * CELL, e, 2, &num, &next) ==
+			0 &&
+		num == 1 && e[0].len == c->num * CELL) {
+		c->placed = true;
+		c->segment = e[0].segment;
+		c->segment_off = e[0].segment_off;
+	}
+	return e1;
+}
+
+static int commit(struct run *r, struct change *c, uint32_t value)
+{
+	struct record rec = { .ino = r->ino[c->file], .parent = STATE_ROOT_INO };
+
+	sprintf(rec.name, "name%u", c->name);
+	switch (c->kind) {
+	case CHANGE_CREATE:
+		rec.type = RECORD_CREATE;
+		rec.ino = r->ino[c->file] = state_new_ino(store_state(r->s));
+		rec.mode = S_IFREG | 0644;
+		return store_commit(r->s, &rec);
+	case CHANGE_RENAME:
+		rec.type = RECORD_RENAME;
+		rec.from_parent = STATE_ROOT_INO;
+		sprintf(rec.from_name, "name%u", c->name);
+		sprintf(rec.name, "name%u", c->to);
+		rec.other_ino = c->other ? r->ino[c->other] : 0;
+		return store_commit(r->s, &rec);
+	case CHANGE_UNLINK: rec.type = RECORD_UNLINK; return store_commit(r->s, &rec);
+	case CHANGE_FREE: rec.type = RECORD_FREE; return store_commit(r->s, &rec);
+	default: return commit_data(r, c, value);
+	}
+}
+
+/* A change is listed before it is made: one that fails may be found, too. */
+static int make_change(struct run *r, const struct change *c)
+{
+	struct change *mine = &r->change[r->num++];
+	int e;
+
+	*mine = *c;
+	e = commit(r, mine, r->num);
+	if (e)
+		return e;
+	r->acked = r->num;
+	apply(&r->now, mine, r->num);
+	return 0;
+}
+
+static int free_file(struct run *r, unsigned int file)
+{
+	return make_change(r, &(struct change){ .kind = CHANGE_FREE, .file = file });
+}
+
+static int change_name(struct run *r, unsigned int name, unsigned int file)
+{
+	struct change c = { .kind = CHANGE_UNLINK, .file = file, .name = name, .to = 1 + roll(r, NUM_NAMES) };
+	int e;
+
+	if (c.to != name && roll(r, 3)) {
+		c.kind = CHANGE_RENAME;
+		c.other = r->now.name[c.to];
+	}
+	e = make_change(r, &c);
+	if (!e && (c.kind == CHANGE_UNLINK || c.other))
+		e = free_file(r, c.kind == CHANGE_UNLINK ? file : c.other);
+	return e;
+}
+
+static int change_data(struct run *r, unsigned int file)
+{
+	static const uint32_t sizes[] = { 1, 8, 300, 1024, 5000, 16384 };
+	struct change c = { .kind = CHANGE_WRITE, .file = file, .num = 1 + roll(r, sizes[roll(r, 6)]) };
+	uint32_t what = roll(r, 10), size = r->now.file[file]->num;
+
+	c.from = roll(r, 2) ? size : roll(r, size + 1000);
+	if (c.from + c.num > MAX_CELLS)
+		c.from = 0;
+	if (what == 0) {
+		c.kind = CHANGE_TRUNCATE;
+		c.num = roll(r, size + 2000) % MAX_CELLS;
+	} else if (what == 1) {
+		c.kind = CHANGE_PUNCH;
+		c.from = roll(r, size + 1);
+		if (c.from + c.num > MAX_CELLS)
+			c.num = MAX_CELLS - c.from;
+		c.keep_size = roll(r, 2);
+	}
+	return c.num || c.kind == CHANGE_TRUNCATE ? make_change(r, &c) : 0;
+}
+
+static int sync_all(struct run *r)
+{
+	int e = store_sync(r->s);
+
+	if (!e) {
+		r->synced = r->acked;
+		r->synced_at = time(NULL);
+	}
+	return e;
+}
+
+/*
+ * What a maintenance syncs by itself counts as synced here too: it may then give back the payload of writes that we
+ * would look for on the disk. It syncs by itself when it is forced to, and after a second.
+ */
+static int maintain(struct run *r, bool force)
+{
+	int e = force || r->synced_at != time(NULL) ? sync_all(r) : 0;
+
+	return e ? e : store_maintain(r->s, force);
+}
+
+static int one_step(struct run *r)
+{
+	unsigned int name = 1 + roll(r, NUM_NAMES), file = r->now.name[name], what = roll(r, 16);
+
+	if (what == 0)
+		return sync_all(r);
+	if (what == 1)
+		return maintain(r, roll(r, 4) == 0);
+	if (what == 2)
+		return state_compact(store_state(r->s));
+	if (!file) {
+		r->files++;
+		return make_change(r, &(struct change){ .kind = CHANGE_CREATE, .file = r->files, .name = name });
+	}
+	return what < 5 ? change_name(r, name, file) : change_data(r, file);
+}
+
+static int open_store(struct run *r, struct state_report *report, struct cistern_error *err)
+{
+	return store_open(work, &r->opt, &r->s, report, err);
+}
+
+/* The first change of a store's life, as the daemon makes it. */
+static int adopt_root(struct store *s)
+{
+	struct record rec = {
+		.type = RECORD_ADOPT, .ino = STATE_ROOT_INO, .name = ".", .mode = S_IFDIR | 0755, .nlink = 2
+	};
+
+	return store_commit(s, &rec);
+}
+
+/* Until everything is done and closed, or something fails. */
+static int live(struct run *r)
+{
+	int e = open_store(r, NULL, NULL);
+
+	if (!e)
+		e = adopt_root(r->s);
+	while (!e && r->num < NUM_CHANGES)
+		e = one_step(r);
+	if (!e) {
+		e = store_close(r->s);
+		r->s = NULL;
+		if (!e)
+			r->synced = r->acked;
+	}
+	return e;
+}
+
+/* ---- looking at what is left ---- */
+
+/* Is the payload on the disk? Past the store. */
+static bool payload_is_there(struct run *r, const struct change *c, uint32_t value)
+{
+	struct io_file *file = NULL;
+	uint32_t *buf = calloc(c->num, CELL);
+	bool there = false;
+	char path[64];
+
+	snprintf(path, sizeof(path), "segment/%08u.seg", c->segment);
+	if (buf && c->placed && io_open(r->io, path, IO_READ, &file) == 0) {
+		there = io_read_exact(file, buf, c->num * CELL, c->segment_off) == 0;
+		for (uint32_t i = 0; there && i < c->num; i++)
+			there = buf[i] == value;
+		io_close(file);
+	}
+	free(buf);
+	return there;
+}
+
+static bool same_file(struct run *r, const struct inode *in, const struct file *f)
+{
+	struct cistern_error err = { 0 };
+	uint32_t *buf;
+	bool same;
+
+	if (in->size != (uint64_t)f->num * CELL)
+		return fail(r, "inode %llu has %llu bytes instead of %llu", (unsigned long long)in->ino,
+			(unsigned long long)in->size, (unsigned long long)f->num * CELL);
+	buf = calloc(f->num + 1, CELL);
+	same = buf && store_read(r->s, in, 0, in->size, buf, true, NULL, NULL, &err) == 0;
+	if (!same)
+		fail(r, "inode %llu cannot be read: %s", (unsigned long long)in->ino, err.text);
+	for (uint32_t i = 0; same && i < f->num; i++)
+		if (buf[i] != f->cell[i])
+			same = fail(r, "inode %llu, cell %u: from change %u instead of %u", (unsigned long long)in->ino,
+				i, buf[i], f->cell[i]);
+	free(buf);
+	return same;
+}
+
+static bool same_as(struct run *r, const struct model *m)
+{
+	struct state_name found;
+	struct inode in;
+	char name[16];
+	int e;
+
+	for (unsigned int i = 1; i <= NUM_NAMES; i++) {
+		unsigned int file = m->name[i];
+
+		snprintf(name, sizeof(name), "name%u", i);
+		e = state_lookup(store_state(r->s), STATE_ROOT_INO, name, &found);
+		if (!file && e == -ENOENT)
+			continue;
+		if (e || !file || found.ino != r->ino[file])
+			return fail(r, "%s is %s instead of inode %llu", name, e ? "missing" : "another one",
+				(unsigned long long)(file ? r->ino[file] : 0));
+		if (state_inode(store_state(r->s), found.ino, &in) != 0)
+			return fail(r, "%s has no inode", name);
+		if (!same_file(r, &in, m->file[file]))
+			return false;
+	}
+	return true;
+}
+
+/* Does the store show what the changes up to some point between promised and begun give? */
+static bool is_a_prefix(struct run *r, unsigned int promised, const bool *there)
+{
+	struct model m = { 0 };
+	unsigned int i;
+	bool found = false;
+
+	for (i = 0; !found && i <= r->num; i++) {
+		if (i > 0 && (r->change[i - 1].kind != CHANGE_WRITE || i <= promised || there[i]))
+			apply(&m, &r->change[i - 1], i);
+		found = i >= promised && same_as(r, &m);
+	}
+	model_free(&m);
+	return found;
+}
+
+static void first_difference(const char *line, void *arg)
+{
+	struct run *r = arg;
+
+	if (!r->why[0])
+		fail(r, "rebuilt from the journal: %s", line);
+}
+
+/* The state agrees with one made from the journal alone. */
+static bool same_rebuilt(struct run *r)
+{
+	struct cistern_error err = { 0 };
+	struct state_report report = { 0 };
+	struct state *other = NULL;
+	char path[320];
+	struct state_options opt = { .io = r->io,
+		.index_path = path,
+		.mode = STATE_REBUILD_READ_ONLY,
+		.journal_size = 1 << 16,
+		.boot_id = r->boot };
+	int64_t differences;
+
+	snprintf(path, sizeof(path), "%s/rebuilt", work);
+	remove_tree(path);
+	if (state_open(&opt, &other, &report, &err) != 0)
+		return fail(r, "cannot be rebuilt: %s", err.text);
+	r->why[0] = 0;
+	differences = state_compare(store_state(r->s), other, first_difference, r);
+	state_destroy(other);
+	if (differences < 0)
+		return fail(r, "cannot be compared: %s", strerror((int)-differences));
+	return differences == 0;
+}
+
+static bool holds(struct run *r, unsigned int promised, const bool *there, const char *when)
+{
+	char why[1024];
+
+	if (is_a_prefix(r, promised, there) && same_rebuilt(r))
+		return true;
+	snprintf(why, sizeof(why), "%.900s", r->why);
+	return fail(r, "%s: %s (%u changes begun, %u acknowledged, %u synced)", when, why, r->num, r->acked, r->synced);
+}
+
+static bool reopen(struct run *r, const char *when)
+{
+	struct state_report report = { 0 };
+	struct cistern_error err = { 0 };
+
+	r->s = NULL;
+	if (open_store(r, &report, &err) != 0)
+		return fail(r, "%s: %s (%u changes begun, %u acknowledged, %u synced)", when, err.text, r->num,
+			r->acked, r->synced);
+	return true;
+}
+
+/* Opened, killed, opened again, closed, opened: always the same, and it can be written. */
+static bool survives(struct run *r, unsigned int promised)
+{
+	bool there[NUM_CHANGES + NUM_NAMES + 1] = { false }, good;
+
+	for (unsigned int i = 1; i <= r->num; i++)
+		there[i] = r->change[i - 1].kind == CHANGE_WRITE && payload_is_there(r, &r->change[i - 1], i);
+	good = reopen(r, "opened") && holds(r, promised, there, "opened");
+	store_abandon(r->s);
+	r->s = NULL;
+	good = good && reopen(r, "killed and opened") && holds(r, promised, there, "killed and opened");
+	if (good && (store_maintain(r->s, true) != 0 || store_close(r->s) != 0))
+		return fail(r, "cannot be closed");
+	good = good && reopen(r, "closed and opened") && holds(r, promised, there, "closed and opened");
+	store_abandon(r->s);
+	r->s = NULL;
+	return good;
+}
+
+/* ---- runs ---- */
+
+static bool begin(struct run *r, uint64_t seed)
+{
+	memset(r, 0, sizeof(*r));
+	r->random = seed * 2 + 1;
+	snprintf(r->index, sizeof(r->index), "%s/index", work);
+	remove_tree(r->index);
+	r->opt = (struct store_options){ .mode = STORE_CREATE_OR_OPEN,
+		.backing = "/backing",
+		.index_path = r->index,
+		.boot_id = r->boot,
+		.segment_size = 1 << 20,
+		.journal_size = 1 << 16,
+		.index_memory = 8 << 20,
+		.reserve = 1 << 20 };
+	memset(r->boot, 1, sizeof(r->boot));
+	if (sim_create(&r->sim, &r->io) != 0)
+		return fail(r, "no memory");
+	sim_set_file_limit(r->sim, 4 << 20);
+	r->opt.io = r->io;
+	return true;
+}
+
+static void end(struct run *r)
+{
+	store_abandon(r->s);
+	sim_destroy(r->sim);
+	model_free(&r->now);
+}
+
+static bool run_power(struct run *r, uint64_t seed, uint64_t k)
+{
+	bool good = begin(r, seed);
+	int e;
+
+	if (!good)
+		return false;
+	sim_stop_at_sync(r->sim, k);
+	e = live(r);
+	store_abandon(r->s);
+	r->s = NULL;
+	if (sim_power_cut(r->sim, seed + k) != 0)
+		good = fail(r, "no memory");
+	memset(r->boot, 2, sizeof(r->boot));
+	if (k % 2)
+		remove_tree(r->index); /* the index is on another disk here, or gone with this one */
+	if (good && e == 0 && r->synced != r->num)
+		good = fail(r, "ended well, and is not all synced");
+	good = good && survives(r, r->synced);
+	end(r);
+	return good;
+}
+
+static bool run_fault(struct run *r, uint64_t seed, uint64_t n, int error, bool power)
+{
+	bool good = begin(r, seed);
+	int e;
+
+	if (!good)
+		return false;
+	sim_fail_after(r->sim, n, error);
+	e = live(r);
+	if (!e && r->synced != r->num)
+		good = fail(r, "ended well, and is not all synced");
+	store_abandon(r->s);
+	r->s = NULL;
+	sim_fail_after(r->sim, 0, 0);
+	if (power && sim_power_cut(r->sim, seed + n) != 0)
+		good = fail(r, "no memory");
+	memset(r->boot, power ? 2 : 1, sizeof(r->boot));
+	good = good && survives(r, power ? r->synced : r->acked);
+	end(r);
+	return good;
+}
+
+static uint64_t number(const char *name, uint64_t otherwise)
+{
+	const char *text = getenv(name);
+
+	return text && *text ? strtoull(text, NULL, 10) : otherwise;
+}
+
+/* How often a run without accidents syncs, and calls. */
+static bool count(struct run *r, uint64_t seed, uint64_t *ret_syncs, uint64_t *ret_calls)
+{
+	bool good = begin(r, seed) && (live(r) == 0 || fail(r, "a run without accidents failed"));
+
+	*ret_syncs = good ? sim_syncs(r->sim) : 0;
+	*ret_calls = good ? sim_calls(r->sim) : 0;
+	good = good && survives(r, r->num);
+	end(r);
+	return good;
+}
+
+static void try_all(struct run *r, uint64_t seed, uint64_t points)
+{
+	uint64_t syncs = 0, calls = 0, step, failed = 0;
+	bool good = count(r, seed, &syncs, &calls);
+
+	if (!ok(good, "seed %llu: no accident: %llu syncs, %llu calls %s", (unsigned long long)seed,
+		    (unsigned long long)syncs, (unsigned long long)calls, r->why))
+		return;
+	step = points && points < syncs ? syncs / points : 1;
+	for (uint64_t k = 1 + seed % step; k <= syncs && failed < 5; k += step)
+		if (!run_power(r, seed, k))
+			failed += !ok(false, "seed %llu: power lost at sync %llu: %s", (unsigned long long)seed,
+				(unsigned long long)k, r->why);
+	ok(failed == 0, "seed %llu: power lost at every %llu. of %llu syncs", (unsigned long long)seed,
+		(unsigned long long)step, (unsigned long long)syncs);
+	step = points && points < calls ? calls / points : 1;
+	failed = 0;
+	for (uint64_t n = 1 + seed % step; n <= calls && failed < 5; n += step)
+		if (!run_fault(r, seed, n, n % 3 ? EIO : ENOSPC, n % 4 == 0))
+			failed += !ok(false, "seed %llu: call %llu failed: %s", (unsigned long long)seed,
+				(unsigned long long)n, r->why);
+	ok(failed == 0, "seed %llu: every %llu. of %llu calls failed once", (unsigned long long)seed,
+		(unsigned long long)step, (unsigned long long)calls);
+}
+
+int main(void)
+{
+	uint64_t seed = number("CISTERN_TEST_SEED", (uint64_t)time(NULL)), points = number("CISTERN_TEST_POINTS", 12);
+	struct run *r = calloc(1, sizeof(*r));
+
+	tap_diag("CISTERN_TEST_SEED=%llu CISTERN_TEST_POINTS=%llu", (unsigned long long)seed,
+		(unsigned long long)points);
+	if (!ok(r && mkdtemp(work), "a directory"))
+		return done_testing();
+	try_all(r, seed, points);
+	remove_tree(work);
+	free(r);
+	return done_testing();
+}
