@@ -124,15 +124,22 @@ static bool read_only(const struct state *st)
 	return !st->journal;
 }
 
-/* The batch is made: now everything to the device, the journal first. */
-static int make_durable(struct state *st, struct cistern_error *err)
+/*
+ * The batch is made, and stands for upto: now everything to the device, the payloads and the journal first. What the index
+ * stands for is never asked for its payload again, so none may be missing from it.
+ */
+static int make_durable(struct state *st, uint64_t upto, struct cistern_error *err)
 {
 	uint64_t seq;
-	int r = journal_sync(st->journal, &seq);
+	int r = st->opt.sync_payloads ? st->opt.sync_payloads(st->opt.arg) : 0;
+
+	if (r == 0)
+		r = state_sync(st, upto, &seq);
 
 	if (r < 0) {
+		/* RocksDB flushes what it was given when it is closed: that must not be trusted then. */
 		pthread_mutex_lock(&st->lock);
-		state_fail(st, r);
+		state_fail(st, -EBADMSG);
 		pthread_mutex_unlock(&st->lock);
 		return cistern_error_set(err, r, "journal: sync failed: %s; remount the store", strerror(-r));
 	}
@@ -151,7 +158,7 @@ static int checkpoint(struct state *st, struct cistern_error *err)
 		r = state_write_index(st, true, err);
 	cache_trim(&st->cache);
 	pthread_mutex_unlock(&st->lock);
-	return r < 0 || !needed ? r : make_durable(st, err);
+	return r < 0 || !needed ? r : make_durable(st, st->checkpoint_seq, err);
 }
 
 int state_checkpoint(struct state *st)
@@ -273,7 +280,7 @@ static int compact(struct state *st)
 	r = begin_compaction(st, &number, &seq, &w);
 	if (r < 0)
 		return r;
-	r = make_durable(st, NULL);
+	r = make_durable(st, seq, NULL);
 	if (r < 0) {
 		db_walk_end(w);
 		return r;

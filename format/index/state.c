@@ -41,11 +41,9 @@ static void mark_damaged(struct state *st)
 
 void state_fail(struct state *st, int error)
 {
-	if (st->failed)
-		return;
-	st->failed = -EIO;
 	if (error == -EBADMSG)
 		mark_damaged(st);
+	st->failed = -EIO;
 }
 
 int state_step(struct state *st, const struct record *rec)

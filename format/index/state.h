@@ -105,6 +105,12 @@ struct state_options {
 	 * report). NULL: trust all.
 	 */
 	int (*check_payload)(const struct record *rec, void *arg);
+	/*
+	 * Called before a checkpoint, a .ckp file or a snapshot becomes durable, without the lock: on return 0 the payloads of all
+	 * records committed before the call are durable. RECORD_SYNC then says so, before what was built on them is flushed:
+	 * recovery checks only what the index does not stand for. NULL: there are none.
+	 */
+	int (*sync_payloads)(void *arg);
 	void *arg;
 	/*
 	 * A payload range that no state refers to any more, once the journal is durable up to seq. off 0, len UINT64_MAX: a

@@ -65,6 +65,7 @@ void sync_destroy(struct sync_group *g);
 /* Before a SEAL is committed: its segment must be synced with the next group. 0 or -ENOMEM. */
 int sync_note_sealed(struct sync_group *g, uint32_t segment);
 uint64_t sync_durable_seq(struct sync_group *g);
+int sync_payloads(void *arg);
 /* At open: files that an earlier process left in the page cache go to the device. */
 int sync_leftovers(struct io *io);
 

@@ -315,6 +315,7 @@ static int open_state(
 		.index_memory = opt->index_memory,
 		.journal_size = opt->journal_size,
 		.check_payload = check_payload,
+		.sync_payloads = sync_payloads,
 		.arg = s,
 		.freed = freed_push,
 		.freed_arg = s,

@@ -83,6 +83,39 @@ static int sync_sealed(struct store *s, const uint32_t *sealed, size_t num)
 	return r;
 }
 
+/* state_options.sync_payloads: also while the state is being opened. A failure ends all promises, as in store_sync(). */
+int sync_payloads(void *arg)
+{
+	struct store *s = arg;
+	struct sync_group *g = &s->sync;
+	uint32_t *sealed;
+	size_t num;
+	int r;
+
+	pthread_mutex_lock(&g->mutex);
+	while (g->leader) /* it may hold sealed segments that are not synced yet */
+		pthread_cond_wait(&g->done, &g->mutex);
+	sealed = g->sealed;
+	num = g->num_sealed;
+	r = g->error;
+	g->sealed = NULL;
+	g->num_sealed = g->cap_sealed = 0;
+	g->leader = true;
+	pthread_mutex_unlock(&g->mutex);
+	if (!r)
+		r = sync_sealed(s, sealed, num);
+	if (!r && segment_needs_sync(s->segments))
+		r = segment_sync(s->segments);
+	free(sealed);
+	pthread_mutex_lock(&g->mutex);
+	g->leader = false;
+	if (r)
+		g->error = r;
+	pthread_cond_broadcast(&g->done);
+	pthread_mutex_unlock(&g->mutex);
+	return r;
+}
+
 /* The leader's work, without the mutex. *ret_seq: records and payloads up to here are durable. */
 static int sync_now(struct store *s, uint64_t target, uint64_t *ret_seq)
 {
