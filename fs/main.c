@@ -172,6 +172,17 @@ static int resolve_paths(struct daemon *d, const char *backing, const char *moun
 	return 0;
 }
 
+static int parse_ready_fd(const char *text, int *ret, struct cistern_error *err)
+{
+	char *end;
+	long n = strtol(text, &end, 10);
+
+	if (*end || end == text || n < 0 || n > INT_MAX)
+		return cistern_error_set(err, -EINVAL, "--ready-fd %s: not a descriptor", text);
+	*ret = (int)n;
+	return 0;
+}
+
 static int parse(struct daemon *d, int argc, char **argv, struct cistern_error *err)
 {
 	static const struct option longs[] = {
@@ -179,24 +190,23 @@ static int parse(struct daemon *d, int argc, char **argv, struct cistern_error *
 		{ "ready-fd", required_argument, NULL, 'r' },
 		{ 0 },
 	};
+	const char *options[16];
+	size_t num = 0;
 	int c, r = 0;
-	char *end;
 
+	/* The settings come last: what is wrong with them is told on the ready descriptor. */
 	while (!r && (c = getopt_long(argc, argv, "o:", longs, NULL)) >= 0) {
-		long n;
-
-		switch (c) {
-		case 'o': r = config_parse_options(d->cfg, optarg, "-o", err); break;
-		case 'f': d->foreground = true; break;
-		case 'r':
-			n = strtol(optarg, &end, 10);
-			if (*end || end == optarg || n < 0 || n > INT_MAX)
-				r = cistern_error_set(err, -EINVAL, "--ready-fd %s: not a descriptor", optarg);
-			d->ready_fd = (int)n;
-			break;
-		default: r = cistern_error_set(err, -EINVAL, "unknown option"); break;
-		}
+		if (c == 'f')
+			d->foreground = true;
+		else if (c == 'r')
+			r = parse_ready_fd(optarg, &d->ready_fd, err);
+		else if (c == 'o' && num < sizeof(options) / sizeof(options[0]))
+			options[num++] = optarg;
+		else
+			r = cistern_error_set(err, -EINVAL, "cannot make sense of the command line; 'cistern mount' knows how");
 	}
+	for (size_t i = 0; i < num && !r; i++)
+		r = config_parse_options(d->cfg, options[i], "-o", err);
 	if (!r && argc - optind != 2)
 		r = cistern_error_set(err, -EINVAL, "give BACKING and MOUNTPOINT");
 	if (!r)

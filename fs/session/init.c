@@ -101,7 +101,7 @@ static ssize_t session_writev(int fd, struct iovec *iov, int count, void *userda
 		n = writev(fd, iov, count);
 	}
 	/* libfuse takes ENOENT as "the caller is gone" and anything else as worth a complaint; a severed connection is not. */
-	if (n < 0 && (errno == ENODEV || errno == ECONNABORTED || errno == ENOTCONN || errno == EBADF))
+	if (n < 0 && (errno == ENODEV || errno == ECONNABORTED || errno == ENOTCONN || errno == EPIPE))
 		errno = ENOENT;
 	return n;
 }

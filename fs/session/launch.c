@@ -121,9 +121,12 @@ int launch_begin(struct launch *l, bool foreground, int ready_fd, struct cistern
 	int r = 0;
 
 	*l = (struct launch){ .foreground = foreground, .ready_fd = ready_fd, .parent_fd = -1, .signal_fd = -1 };
-	if (ready_fd >= 0 && fcntl(ready_fd, F_SETFD, FD_CLOEXEC) < 0) {
-		l->ready_fd = -1;
-		return cistern_error_set(err, -errno, "--ready-fd %d: %s", ready_fd, strerror(errno));
+	if (ready_fd >= 0) { /* out of the way of the standard descriptors, which become /dev/null */
+		l->ready_fd = fcntl(ready_fd, F_DUPFD_CLOEXEC, 3);
+		if (l->ready_fd < 0)
+			return cistern_error_set(err, -errno, "--ready-fd %d: %s", ready_fd, strerror(errno));
+		if (ready_fd > STDERR_FILENO)
+			close(ready_fd);
 	}
 	if (!foreground)
 		r = into_background(l, err);

@@ -72,7 +72,7 @@ ssize_t worker_receive(struct worker *w)
 			return n;
 		if (n >= 0)
 			return -EIO;
-		if (errno == ENODEV)
+		if (errno == ENODEV || (errno == EINTR && atomic_load(&w->session->aborting)))
 			return 0;
 		if (errno != ENOENT && errno != EINTR && errno != EAGAIN) /* ENOENT: interrupted before we saw it */
 			return -errno;
@@ -97,6 +97,8 @@ static void worker_ended(struct session *s)
 	if (atomic_fetch_sub(&s->running, 1) != 1)
 		return;
 	atomic_store(&s->connected, false);
+	if (atomic_load(&s->aborting))
+		session_sever(s);
 	if (write(s->end_fd, &one, sizeof(one)) < 0)
 		log_event(s->opt.log, LOG_LEVEL_ERROR, "session-end", "errno=%d", errno);
 }
@@ -140,9 +142,14 @@ static void *worker_thread(void *arg)
 	return NULL;
 }
 
+static void interrupted(int signal)
+{
+}
+
 /* Those that run when one cannot be started are ended by the abort that the caller answers the error with. */
 int session_start(struct session *s, struct cistern_error *err)
 {
+	sigaction(SESSION_SIGNAL, &(struct sigaction){ .sa_handler = interrupted }, NULL); /* no SA_RESTART */
 	atomic_store(&s->running, s->num_workers);
 	for (unsigned int i = 0; i < s->num_workers; i++) {
 		struct worker *w = &s->workers[i];

@@ -5,6 +5,7 @@
 /* Shared between the files of fs/session only. */
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 
 #include "fs/session/kernel.h"
@@ -31,7 +32,8 @@ struct session {
 	int fd;                     /* /dev/fuse; owned by fuse */
 	atomic_bool connected;      /* fd may be used */
 	int end_fd;                 /* eventfd, owned */
-	uint32_t dev_minor;         /* of the mount: names the connection in fusectl */
+	atomic_bool aborting;       /* interrupted workers end */
+	uint32_t dev_minor;         /* of the mount: to know it again */
 
 	/* INIT; written before the workers start */
 	uint64_t init_unique;
@@ -49,6 +51,11 @@ struct session {
 
 #define SESSION_HEADER_BYTES (sizeof(struct fuse_in_header) + sizeof(struct fuse_write_in))
 #define SESSION_REQUEST_BYTES (SESSION_HEADER_BYTES + SESSION_DATA_BYTES)
+
+#define SESSION_SIGNAL SIGUSR1 /* to workers only: interrupts a read */
+
+/* session.c */
+void session_sever(struct session *s);
 
 /* loop.c */
 int worker_init(struct worker *w, struct session *s);

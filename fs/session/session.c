@@ -5,13 +5,15 @@
  * requests and formats replies; reading, sending (init.c) and threads are ours.
  *
  * Unmounting goes the kernel's way: umount(2) while the workers serve what it flushes. A busy mount is detached and
- * ends with its last user; session_abort() severs it through fusectl.
+ * ends with its last user, or is severed.
  */
 #include "fs/session/session.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse_opt.h>
+#include <poll.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +26,9 @@
 #include <unistd.h>
 
 #include "fs/session/private.h"
+
+#define ABORT_MSEC  20
+#define ABORT_TRIES 250
 
 /* ---- options */
 
@@ -279,22 +284,48 @@ int session_unmount(struct session *s)
 	return r ? r : 1;
 }
 
+/*
+ * While the mount can be found, MNT_FORCE severs the connection, and the workers are told so by the kernel. A detached one
+ * is severed by closing the device, which needs the workers out of their read(): a signal interrupts it, and since it
+ * may come just before one, again until all have ended.
+ */
 void session_abort(struct session *s)
 {
-	char path[64];
-	int fd;
+	struct pollfd end = { .fd = s->end_fd, .events = POLLIN };
+	int r = -1;
 
-	snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%u/abort", s->dev_minor);
-	fd = s->dev_minor ? open(path, O_WRONLY | O_CLOEXEC) : -1;
-	if (fd >= 0) {
-		if (write(fd, "1", 1) < 0)
-			log_event(s->opt.log, LOG_LEVEL_WARNING, "session-abort", "errno=%d", errno);
-		close(fd);
+	atomic_store(&s->aborting, true);
+	if (is_attached(s)) {
+		r = umount2(s->mountpoint, MNT_FORCE | MNT_DETACH | UMOUNT_NOFOLLOW);
+		if (r < 0 && errno == EPERM)
+			run_fusermount(s->mountpoint, true);
 	}
-	/* Where fusectl is not mounted: MNT_FORCE aborts, too, while the mount can still be found. */
-	if (is_attached(s) && umount2(s->mountpoint, MNT_FORCE | MNT_DETACH | UMOUNT_NOFOLLOW) < 0 &&
-	    errno == EPERM)
-		run_fusermount(s->mountpoint, true);
+	for (int tries = 0; r < 0 && tries < ABORT_TRIES && atomic_load(&s->running) > 0; tries++) {
+		for (unsigned int i = 0; i < s->num_workers; i++)
+			if (s->workers[i].started)
+				pthread_kill(s->workers[i].thread, SESSION_SIGNAL);
+		turn_end(&s->turn);
+		poll(&end, 1, ABORT_MSEC);
+	}
+}
+
+/*
+ * Closes the device under whoever still has its number: requests that wait in the kernel fail. What takes its place polls
+ * as an error, as the device of a severed connection does: libfuse then knows that there is nothing to unmount.
+ */
+void session_sever(struct session *s)
+{
+	int fds[2];
+
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return;
+	close(fds[0]);
+	for (unsigned int i = 0; i < s->num_workers; i++)
+		if (s->workers[i].owns_fd)
+			dup3(fds[1], s->workers[i].fd, O_CLOEXEC);
+	if (s->fd >= 0)
+		dup3(fds[1], s->fd, O_CLOEXEC);
+	close(fds[1]);
 }
 
 /* ---- for operations and hooks */
@@ -356,7 +387,7 @@ void session_backing_close(struct session *s, int backing_id)
 	uint32_t id = (uint32_t)backing_id;
 
 	/* Also when the mount has gone: the kernel holds the file, and with it its space, as long as the connection exists. */
-	if (s->fd >= 0 && ioctl(s->fd, KERNEL_IOC_BACKING_CLOSE, &id) < 0)
+	if (s->fd >= 0 && ioctl(s->fd, KERNEL_IOC_BACKING_CLOSE, &id) < 0 && !atomic_load(&s->aborting))
 		log_event(s->opt.log, LOG_LEVEL_WARNING, "backing-close", "id=%u errno=%d", id, errno);
 }
 
