@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * fs/core without a mount: a store and a backing directory in a temporary folder, and what the overlay of the two shows. The
+ * expected values are those that the same calls give on the backing directory itself.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fs/core/core.h"
+#include "tests/lib/tap.h"
+
+static _Noreturn void bail_out(const char *why)
+{
+	printf("Bail out! %s\n", why);
+	exit(1);
+}
+
+static const struct core_cred cred = { .uid = 0, .gid = 0, .pid = 1 };
+
+struct world {
+	char dir[64], backing[128], store_path[128];
+	struct config *cfg;
+	struct store *store;
+	struct core *core;
+	int registered, closed; /* passthrough registrations */
+	int invalidated;
+};
+
+static int backing_open(int fd, void *arg)
+{
+	struct world *w = arg;
+
+	return fd < 0 ? -EBADF : ++w->registered;
+}
+
+static void backing_close(int id, void *arg)
+{
+	struct world *w = arg;
+
+	(void)id;
+	w->closed++;
+}
+
+static void want_drain(bool urgent, void *arg)
+{
+	(void)urgent, (void)arg;
+}
+
+static void wake(void *arg)
+{
+	(void)arg;
+}
+
+static void invalidate(uint64_t ino, bool data, void *arg)
+{
+	struct world *w = arg;
+
+	(void)ino, (void)data;
+	w->invalidated++;
+}
+
+static void put_file(const char *dir, const char *name, const char *text)
+{
+	char path[300];
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	FILE *f = fopen(path, "w");
+
+	if (!f || fputs(text, f) < 0 || fclose(f) != 0)
+		bail_out("cannot make a file for the test");
+}
+
+static void world_open(struct world *w, const char *options, bool passthrough)
+{
+	struct core_hooks hooks = { backing_open, backing_close, want_drain, wake, invalidate, w };
+	struct store_options opt = { .mode = STORE_CREATE_OR_OPEN, .backing = w->backing };
+	struct state_report report;
+	struct cistern_error err = { 0 };
+	int fd = open(w->backing, O_RDONLY | O_DIRECTORY);
+
+	if (config_create(&w->cfg) < 0 || config_parse_options(w->cfg, options, "test", &err) < 0)
+		bail_out("settings");
+	opt.capacity = config_number(w->cfg, CONFIG_CAPACITY);
+	opt.reserve = config_number(w->cfg, CONFIG_RESERVE);
+	if (store_open(w->store_path, &opt, &w->store, &report, &err) < 0)
+		bail_out(err.text);
+	if (core_create(w->store, w->cfg, fd, &hooks, &w->core, &err) < 0)
+		bail_out(err.text);
+	core_set_kernel(w->core, &(struct core_kernel){ .passthrough = passthrough, .direct_mmap = true });
+	close(fd);
+}
+
+static void world_close(struct world *w)
+{
+	core_destroy(w->core);
+	is_int(store_close(w->store), 0, "the store closes in good order");
+	config_destroy(w->cfg);
+}
+
+static void world_make(struct world *w)
+{
+	memset(w, 0, sizeof(*w));
+	snprintf(w->dir, sizeof(w->dir), "/tmp/test-core.XXXXXX");
+	if (!mkdtemp(w->dir))
+		bail_out("mkdtemp");
+	snprintf(w->backing, sizeof(w->backing), "%s/backing", w->dir);
+	snprintf(w->store_path, sizeof(w->store_path), "%s/store", w->dir);
+	mkdir(w->backing, 0755);
+	put_file(w->backing, "old", "from before");
+	char sub[200];
+	snprintf(sub, sizeof(sub), "%s/sub", w->backing);
+	mkdir(sub, 0755);
+	put_file(sub, "inner", "inside");
+}
+
+static void world_remove(struct world *w)
+{
+	char cmd[128];
+
+	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", w->dir);
+	if (system(cmd) != 0)
+		tap_diag("cannot remove %s", w->dir);
+}
+
+static uint64_t look(struct world *w, uint64_t parent, const char *name)
+{
+	struct core_entry e = { 0 };
+	int rc = core_lookup(w->core, parent, name, &e);
+
+	return rc < 0 ? 0 : e.ino;
+}
+
+static int read_text(struct world *w, uint64_t ino, char *out, size_t cap)
+{
+	struct core_open_reply o;
+	int rc = core_open(w->core, ino, O_RDONLY, &o);
+
+	if (rc < 0)
+		return rc;
+	ssize_t got = core_read(w->core, o.file, out, cap - 1, 0);
+	core_release(w->core, o.file);
+	if (got < 0)
+		return (int)got;
+	out[got] = '\0';
+	return (int)got;
+}
+
+static int write_text(struct world *w, uint64_t ino, const char *text, uint64_t off)
+{
+	struct core_open_reply o;
+	int rc = core_open(w->core, ino, O_WRONLY, &o);
+
+	if (rc < 0)
+		return rc;
+	rc = (int)core_write(w->core, o.file, text, strlen(text), off);
+	core_release(w->core, o.file);
+	return rc;
+}
+
+/* The names that a listing shows, sorted, joined by blanks, without the two dots. */
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void list(struct world *w, uint64_t ino, char *out, size_t cap)
+{
+	char *names[64];
+	size_t num = 0;
+	const char *name;
+	uint64_t child;
+	uint32_t type;
+	struct core_dir *d;
+
+	out[0] = '\0';
+	if (core_opendir(w->core, ino, &d) < 0)
+		return;
+	for (uint64_t i = 2; num < 64 && core_readdir(w->core, d, i, &name, &child, &type) == 0; i++)
+		names[num++] = strdup(name);
+	core_closedir(w->core, d);
+	qsort(names, num, sizeof(names[0]), by_name);
+	for (size_t i = 0; i < num; i++) {
+		snprintf(out + strlen(out), cap - strlen(out), "%s%s", i ? " " : "", names[i]);
+		free(names[i]);
+	}
+}
+
+static void test_overlay(void)
+{
+	struct world w;
+	struct core_entry e;
+	char text[128];
+
+	world_make(&w);
+	world_open(&w, "data=log", false);
+	uint64_t old = look(&w, 1, "old"), sub = look(&w, 1, "sub");
+	ok(old != 0 && sub != 0, "what the backing directory has can be found");
+	is_int(look(&w, 1, "nothing"), 0, "and what it does not have cannot");
+	read_text(&w, old, text, sizeof(text));
+	is_str(text, "from before", "an untouched file reads as it is");
+	is_int(write_text(&w, old, "HERE", 5), 4, "it can be written in place");
+	read_text(&w, old, text, sizeof(text));
+	is_str(text, "from HEREre", "the write is seen over the old bytes");
+	is_int(core_getattr(w.core, old, NULL, &e), 0, "attributes");
+	is_u64((uint64_t)e.attr.st_size, 11, "the size has not changed");
+
+	is_int(core_rename(w.core, 1, "sub", 1, "moved", 0), 0, "a backing directory is renamed");
+	is_u64(look(&w, 1, "sub"), 0, "its old name is hidden");
+	uint64_t inner = look(&w, look(&w, 1, "moved"), "inner");
+	read_text(&w, inner, text, sizeof(text));
+	is_str(text, "inside", "what is in it is found under the new name");
+	is_int(core_unlink(w.core, 1, "old"), 0, "a backing file is deleted");
+	list(&w, 1, text, sizeof(text));
+	is_str(text, "moved", "the listing shows what is left");
+	is_int(core_mkdir(w.core, 1, "sub", 0755, cred, &e), 0, "a hidden name can be used again");
+	list(&w, e.ino, text, sizeof(text));
+	is_str(text, "", "and is a directory of its own, empty");
+	is_int(core_rmdir(w.core, 1, "moved"), -ENOTEMPTY, "a directory with backing entries is not empty");
+	is_int(core_mkdir(w.core, 1, ".cistern-tmp-x", 0755, cred, &e), -EPERM, "the drain's names are refused");
+	is_int(core_mknod(w.core, 1, "pipe", S_IFIFO | 0600, cred, &e), -EPERM, "special files are refused");
+	world_close(&w);
+
+	char path[200];
+	snprintf(path, sizeof(path), "%s/old", w.backing);
+	is_int(access(path, F_OK), 0, "the backing directory is as it was");
+	world_open(&w, "data=log", false);
+	list(&w, 1, text, sizeof(text));
+	is_str(text, "moved sub", "and after reopening the overlay is too");
+	world_close(&w);
+	world_remove(&w);
+}
+
+static void test_private(void)
+{
+	struct world w;
+	struct core_entry e;
+	struct core_open_reply o;
+	struct inode in;
+
+	world_make(&w);
+	world_open(&w, "data=private", true);
+	is_int(core_create_file(w.core, 1, "new", 0644, O_RDWR, cred, &e, &o), 0, "a new file");
+	ok(o.backing_id > 0 && !o.direct_io, "is opened in passthrough");
+	is_int(core_write(w.core, o.file, "abc", 3, 0), 3, "the daemon can write it too");
+	state_inode(store_state(w.store), e.ino, &in);
+	ok(in.flags & INODE_PRIVATE, "it is private");
+
+	/* A drain session that began while it was open must leave it dirty. */
+	struct record rec = { .type = RECORD_DRAINED, .ino = e.ino, .size = 3 };
+	core_session_begin(w.core);
+	rec.upto = state_seq(store_state(w.store));
+	is_int(core_drain_step(w.core, &rec), 0, "DRAINED while it is open");
+	state_inode(store_state(w.store), e.ino, &in);
+	ok(in.flags & INODE_PRIVATE && in.flags & INODE_DIRTY_DATA, "leaves it private and dirty");
+	core_session_end(w.core);
+	core_release(w.core, o.file);
+	is_int(w.closed, 1, "the last close gives the registration back");
+
+	core_session_begin(w.core);
+	rec = (struct record){ .type = RECORD_DRAINED, .ino = e.ino, .size = 3, .upto = state_seq(store_state(w.store)) };
+	is_int(core_open(w.core, e.ino, O_WRONLY, &o), 0, "opened after the session began");
+	core_release(w.core, o.file);
+	core_drain_step(w.core, &rec);
+	state_inode(store_state(w.store), e.ino, &in);
+	ok(in.flags & INODE_PRIVATE, "it could have been written since: it stays private");
+	core_session_end(w.core);
+
+	core_session_begin(w.core);
+	rec = (struct record){ .type = RECORD_DRAINED, .ino = e.ino, .size = 3, .upto = state_seq(store_state(w.store)) };
+	core_drain_step(w.core, &rec);
+	state_inode(store_state(w.store), e.ino, &in);
+	ok(!(in.flags & INODE_PRIVATE), "closed all the while: the private segment is given up");
+	core_session_end(w.core);
+	world_close(&w);
+	world_remove(&w);
+}
+
+static void test_habit(void)
+{
+	struct world w;
+	struct core_entry e;
+	struct core_open_reply o;
+	char name[32];
+	bool pass = true;
+
+	world_make(&w);
+	world_open(&w, "private_min_free=1M", true);
+	for (int i = 0; i < 20; i++) {
+		snprintf(name, sizeof(name), "small%d", i);
+		if (core_create_file(w.core, 1, name, 0644, O_WRONLY, cred, &e, &o) < 0)
+			bail_out("create");
+		pass = o.backing_id > 0;
+		if (i == 0)
+			ok(pass, "the first file of a directory is private");
+		core_write(w.core, o.file, "x", 1, 0);
+		core_release(w.core, o.file);
+	}
+	ok(!pass, "after a run of small files the next one goes into the log");
+	world_close(&w);
+	world_remove(&w);
+}
+
+static void test_through(void)
+{
+	struct world w;
+	struct core_entry e;
+	struct core_open_reply o;
+	char *block = malloc(1 << 20), *back = malloc(1 << 20);
+	uint64_t mib = 1 << 20, num = 0;
+
+	world_make(&w);
+	world_open(&w, "capacity=8M,reserve=1M,full_timeout=50ms,data=log", false);
+	is_int(core_create_file(w.core, 1, "big", 0600, O_RDWR, cred, &e, &o), 0, "a file larger than the store");
+	for (; num < 24; num++) {
+		memset(block, (int)('a' + num), mib);
+		if (core_write(w.core, o.file, block, mib, num * mib) != (ssize_t)mib)
+			break;
+	}
+	is_u64(num, 24, "is written whole");
+	bool same = true;
+	for (uint64_t i = 0; i < num; i++) {
+		memset(block, (int)('a' + i), mib);
+		same = same && core_read(w.core, o.file, back, mib, i * mib) == (ssize_t)mib && memcmp(block, back, mib) == 0;
+	}
+	ok(same, "and reads back byte for byte");
+	struct core_stats stats;
+	core_stats(w.core, &stats);
+	ok(stats.through_bytes > 0, "part of it went through to the backing directory");
+	char path[200], names[128];
+	snprintf(path, sizeof(path), "%s/big", w.backing);
+	ok(access(path, F_OK) < 0, "where it has no name before it is drained");
+	list(&w, 1, names, sizeof(names));
+	is_str(names, "big old sub", "and its temporary name is not shown");
+	core_release(w.core, o.file);
+	world_close(&w);
+	world_remove(&w);
+	free(block);
+	free(back);
+}
+
+static void test_xattrs(void)
+{
+	struct world w;
+	char value[64] = "";
+
+	world_make(&w);
+	world_open(&w, "data=log", false);
+	uint64_t old = look(&w, 1, "old");
+	is_int(core_setxattr(w.core, old, "user.a", "1", 1, 0), 0, "an xattr is set");
+	is_int(core_getxattr(w.core, old, "user.a", value, sizeof(value)), 1, "and read");
+	is_int(core_setxattr(w.core, old, "user.a", "1", 1, 1 /* XATTR_CREATE */), -EEXIST, "create refuses an existing one");
+	is_int(core_setxattr(w.core, old, "user.b", "1", 1, 2 /* XATTR_REPLACE */), -ENODATA, "replace refuses a missing one");
+	is_int(core_setxattr(w.core, old, "system.posix_acl_access", "1", 1, 0), -EOPNOTSUPP, "ACLs are refused");
+	is_int(core_removexattr(w.core, old, "user.a"), 0, "removed");
+	is_int(core_listxattr(w.core, old, value, sizeof(value)), 0, "none is left");
+	world_close(&w);
+	world_remove(&w);
+}
+
+int main(void)
+{
+	test_overlay();
+	test_private();
+	test_habit();
+	test_through();
+	test_xattrs();
+	return done_testing();
+}
