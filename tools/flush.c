@@ -147,7 +147,7 @@ static int wait_for_drain(int fd, uint64_t deadline, bool *ret_ends, int *ret_pi
 
 	if (r == 0) {
 		wire_get_str(&status, WIRE_STATE, 0, state, sizeof(state));
-		*ret_ends = strcmp(state, "unmounted") == 0;
+		*ret_ends = state[0] && strcmp(state, "mounted") != 0;
 		*ret_pidfd = daemon_pidfd((pid_t)daemon_u64(&status, WIRE_PID));
 		if (*ret_ends)
 			return CISTERN_EXIT_OK;

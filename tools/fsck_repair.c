@@ -25,15 +25,15 @@
 static int save_file(struct fsck *f, uint32_t number, uint64_t off, struct cistern_error *err)
 {
 	char path[JOURNAL_PATH], copy[JOURNAL_PATH + 64];
-	uint8_t *bytes = NULL;
+	void *bytes = NULL;
 	size_t len = 0;
-	int r = io_read_all(f->io, journal_path(path, number, JOURNAL_EXT), JOURNAL_READ_MAX, (void **)&bytes, &len);
+	int r = io_read_all(f->io, journal_path(path, number, JOURNAL_EXT), JOURNAL_READ_MAX, &bytes, &len);
 
 	if (r == 0) {
 		const char *slash = strrchr(path, '/');
 
 		snprintf(copy, sizeof(copy), LOST_DIR "/%s-%" PRIu64, slash ? slash + 1 : path, off);
-		r = off < len ? io_replace(f->io, copy, bytes + off, len - (size_t)off) : 0;
+		r = off < len ? io_replace(f->io, copy, (const uint8_t *)bytes + off, len - (size_t)off) : 0;
 	}
 	free(bytes);
 	return r < 0 ? cistern_error_set(err, r, "%s: cannot be copied to " LOST_DIR ": %s", path, strerror(-r)) : 0;

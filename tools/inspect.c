@@ -234,6 +234,7 @@ static int show_list(struct inspect *in)
 {
 	struct state *st = store_state(in->store);
 	struct state_totals totals;
+	struct inode root;
 	int r;
 
 	state_totals(st, &totals);
@@ -246,7 +247,11 @@ static int show_list(struct inspect *in)
 		printf("%12s %12s %8s %8s %12s %15s  %-16s %s\n", "SIZE", "IN STORE", "EXTENTS", "WRITES",
 			"OVERWRITTEN", "SEQ", "STATE", "PATH");
 	}
-	r = walk_names(st, show_file, in);
+	r = walk_find(st, ".", &root);
+	if (r == 0)
+		r = show_file(".", &root, in);
+	if (r == 0 || r == -ENOENT) /* a store that was never mounted has no root yet */
+		r = walk_names(st, show_file, in);
 	if (r == 0)
 		r = state_each_inode(st, show_orphan, in);
 	if (in->want_json) {
@@ -274,7 +279,8 @@ static void draw(struct file_view *v, const struct range *r)
 		[RANGE_LOG] = '#', [RANGE_PRIVATE] = '#', [RANGE_BACKING] = '.', [RANGE_HOLE] = ' '
 	};
 	unsigned __int128 scale = MAP_COLUMNS;
-	size_t first = (size_t)(scale * r->off / v->size), last = (size_t)(scale * (r->off + r->len - 1) / v->size);
+	size_t first = (size_t)(scale * r->off / v->size);
+	size_t last = (size_t)((scale * (r->off + r->len) + v->size - 1) / v->size) - 1;
 
 	for (size_t i = first; i <= last && i < MAP_COLUMNS; i++)
 		if (letters[r->kind] == '#' || (letters[r->kind] == '.' && v->map[i] == ' '))

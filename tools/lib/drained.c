@@ -80,9 +80,11 @@ int drained_verdict(const char *store, const char *backing)
 	if (look_into(store, &left, recorded, sizeof(recorded), &err) < 0)
 		return say_error(&err);
 	if (left.files + left.names > 0) {
-		say("%" PRIu64 " files and %" PRIu64 " deleted or moved names are not on the backing directory yet; "
-		    "'cistern recover %s --to %s' drains them, 'cistern inspect %s' lists the files",
-			left.files, left.names, store, backing ? backing : recorded, store);
+		if (said < 0 || result.result == CISTERN_EXIT_OK || !result.text[0])
+			say("%" PRIu64 " files and %" PRIu64
+			    " deleted or moved names are not on the backing directory yet; "
+			    "'cistern recover %s --to %s' drains them, 'cistern inspect %s' lists the files",
+				left.files, left.names, store, backing ? backing : recorded, store);
 		return CISTERN_EXIT_INCOMPLETE;
 	}
 	if (said == 0 && result.result != CISTERN_EXIT_OK)

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -133,11 +133,12 @@ int mounts_at(const char *mountpoint, struct mount_entry *ret)
 	return search(mountpoint, true, ret);
 }
 
+/* statfs() asks the daemon; what stat() says may come from a cache that has outlived it. */
 bool mounts_is_dead(const char *mountpoint)
 {
-	struct stat st;
+	struct statfs st;
 
-	return stat(mountpoint, &st) < 0 && (errno == ENOTCONN || errno == ECONNABORTED);
+	return statfs(mountpoint, &st) < 0 && (errno == ENOTCONN || errno == ECONNABORTED);
 }
 
 /* Runs fusermount3, quiet: what went wrong is told by us. Returns its exit status or -errno. */
