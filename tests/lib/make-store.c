@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * make-store STORE BACKING [crash]: makes a store with a bit of everything, for tests of the tools. Without "crash"
+ * it is closed in good order, with it left as a killed daemon leaves it.
+ *
+ *   out.nc        256 KiB and a second write over bytes 65536 to 131071
+ *   sub/sparse    4096 bytes at 1 MiB, a hole before
+ *   sub/link      symbolic link to ../out.nc
+ *   private.dat   12288 bytes in a private segment
+ *   gone.tmp      written and deleted
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "format/store/store.h"
+
+static int create(struct store *s, uint64_t parent, const char *name, uint32_t mode, const char *target,
+	uint32_t segment, uint64_t *ret_ino)
+{
+	struct record rec = { .type = RECORD_CREATE,
+		.ino = state_new_ino(store_state(s)),
+		.parent = parent,
+		.mode = mode,
+		.segment = segment };
+
+	snprintf(rec.name, sizeof(rec.name), "%s", name);
+	if (target) {
+		rec.target = target;
+		rec.target_len = strlen(target);
+	}
+	*ret_ino = rec.ino;
+	return store_commit(s, &rec);
+}
+
+/* As the daemon does at its first start. */
+static int adopt_root(struct store *s, const char *backing)
+{
+	struct record rec = { .type = RECORD_ADOPT, .ino = STATE_ROOT_INO, .name = ".", .nlink = 2 };
+	struct stat st;
+
+	if (stat(backing, &st) < 0)
+		return -errno;
+	rec.mode = st.st_mode;
+	rec.backing_dev = st.st_dev;
+	rec.backing_ino = st.st_ino;
+	return store_commit(s, &rec);
+}
+
+static int fill(struct store *s, uint64_t ino, uint64_t off, size_t len, int byte)
+{
+	char buf[65536];
+	int r = 0;
+
+	memset(buf, byte, sizeof(buf));
+	for (size_t n; r == 0 && len > 0; off += n, len -= n) {
+		n = len < sizeof(buf) ? len : sizeof(buf);
+		r = store_write(s, ino, 0, off, buf, n);
+	}
+	return r;
+}
+
+static int make_private(struct store *s)
+{
+	uint32_t segment;
+	uint64_t ino;
+	int r = segment_create_private(store_segments(s), &segment), fd;
+	char buf[12288];
+
+	if (r)
+		return r;
+	memset(buf, 'p', sizeof(buf));
+	fd = segment_open_fd(store_segments(s), segment, true);
+	if (fd < 0)
+		return fd;
+	r = pwrite(fd, buf, sizeof(buf), 0) == (ssize_t)sizeof(buf) ? 0 : -EIO;
+	close(fd);
+	return r ? r : create(s, STATE_ROOT_INO, "private.dat", S_IFREG | 0644, NULL, segment, &ino);
+}
+
+static int make_deleted(struct store *s)
+{
+	struct record gone = { .type = RECORD_UNLINK, .parent = STATE_ROOT_INO, .name = "gone.tmp" };
+	uint64_t ino;
+	int r = create(s, STATE_ROOT_INO, gone.name, S_IFREG | 0600, NULL, 0, &ino);
+
+	if (!r)
+		r = fill(s, ino, 0, 32768, 'g');
+	gone.ino = ino;
+	if (!r)
+		r = store_commit(s, &gone);
+	gone = (struct record){ .type = RECORD_FREE, .ino = ino };
+	return r ? r : store_commit(s, &gone);
+}
+
+static int populate(struct store *s)
+{
+	uint64_t out, sub, ino;
+	int r = create(s, STATE_ROOT_INO, "out.nc", S_IFREG | 0644, NULL, 0, &out);
+
+	if (!r)
+		r = fill(s, out, 0, 262144, 'a');
+	if (!r)
+		r = fill(s, out, 65536, 65536, 'b');
+	if (!r)
+		r = create(s, STATE_ROOT_INO, "sub", S_IFDIR | 0755, NULL, 0, &sub);
+	if (!r)
+		r = create(s, sub, "sparse", S_IFREG | 0644, NULL, 0, &ino);
+	if (!r)
+		r = fill(s, ino, 1 << 20, 4096, 's');
+	if (!r)
+		r = create(s, sub, "link", S_IFLNK | 0777, "../out.nc", 0, &ino);
+	if (!r)
+		r = make_private(s);
+	if (!r)
+		r = make_deleted(s);
+	return r ? r : store_sync(s);
+}
+
+int main(int argc, char **argv)
+{
+	struct store_options opt = { .mode = STORE_CREATE_OR_OPEN };
+	struct cistern_error err = { 0 };
+	struct state_report report;
+	struct store *s;
+	int r;
+
+	if (argc < 3) {
+		fprintf(stderr, "usage: make-store STORE BACKING [crash]\n");
+		return 2;
+	}
+	opt.backing = argv[2];
+	if (store_open(argv[1], &opt, &s, &report, &err) < 0) {
+		fprintf(stderr, "make-store: %s\n", err.text);
+		return 1;
+	}
+	r = adopt_root(s, argv[2]);
+	if (!r)
+		r = populate(s);
+	if (r < 0)
+		fprintf(stderr, "make-store: %s\n", strerror(-r));
+	if (r < 0 || (argc > 3 && strcmp(argv[3], "crash") == 0))
+		store_abandon(s);
+	else
+		r = store_close(s);
+	return r < 0;
+}
