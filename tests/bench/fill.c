@@ -28,6 +28,24 @@ static void or_die(int r, const char *what, const struct cistern_error *err)
 	exit(1);
 }
 
+/* As the daemon does at the first mount. */
+static void adopt_root(struct store *s, const char *backing)
+{
+	struct record rec = { .type = RECORD_ADOPT, .time_ns = wall_clock_ns(), .ino = STATE_ROOT_INO, .name = "." };
+	struct stat st;
+
+	if (stat(backing, &st) < 0)
+		bench_die("stat", backing);
+	rec.mode = st.st_mode;
+	rec.uid = st.st_uid;
+	rec.gid = st.st_gid;
+	rec.nlink = (uint32_t)st.st_nlink;
+	rec.atime_ns = rec.mtime_ns = rec.ctime_ns = rec.time_ns;
+	rec.backing_dev = st.st_dev;
+	rec.backing_ino = st.st_ino;
+	or_die(store_commit(s, &rec), "adopt the root", NULL);
+}
+
 static uint64_t create_file(struct store *s, uint64_t number)
 {
 	struct record rec = { .type = RECORD_CREATE,
@@ -90,6 +108,7 @@ int main(int argc, char **argv)
 	opt.backing = argv[2];
 	or_die(store_open(argv[1], &opt, &s, &report, &err), argv[1], &err);
 	begin = bench_now();
+	adopt_root(s, argv[2]);
 	for (uint64_t i = 0; i < files; i++)
 		inos[i] = create_file(s, i);
 	write_extents(s, inos, files, extents, (size_t)payload, maintain);

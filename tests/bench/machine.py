@@ -16,7 +16,8 @@ MIB = 1 << 20
 COMMAND_SECONDS = 1800
 SETTLE_SECONDS = 20
 SETTLED_BYTES = 32 * MIB
-PAGE = 4096
+HUGE = 2 * MIB
+MADV_POPULATE_WRITE = 23 # mmap.h; Python has no name for it
 
 
 class Failed(Exception):
@@ -83,10 +84,6 @@ def _meminfo():
 		return {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.rstrip().endswith("kB")}
 
 
-def memory_available():
-	return _meminfo()["MemAvailable"]
-
-
 def settle(path):
 	"""What was written or deleted before is on the device; bounded, since others may write, too."""
 	run(["sync", "-f", path])
@@ -107,21 +104,56 @@ def drop_caches():
 		control.write("3")
 
 
-def warm_memory(size):
-	"""Touch so much memory once and give it back: virtual machines find the memory behind a page at its first touch, slowly."""
-	size = min(size, memory_available() * 3 // 4) // PAGE * PAGE
-	pid = os.fork()
-	if pid == 0:
-		try:
-			mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
-		finally:
-			os._exit(0)
-	os.waitpid(pid, 0)
-	return size
+class Reservoir:
+	"""Memory that was touched, held by a child until it is wanted, so that it can be given to the page cache warm.
+
+	Virtual machines find the memory behind a page at its first touch, slowly, and those that report free pages to their host lose it
+	again two seconds after it was freed. Without this, a side's figure depends on what ran before it.
+	"""
+
+	def __init__(self):
+		self.pid = self.pipe = None
+
+	def fill(self, size):
+		"""Hold so much, or half of what there is. Soon after a sample's files were deleted it costs little."""
+		self.release()
+		size = min(size, _meminfo()["MemAvailable"] // 2) // HUGE * HUGE
+		if size == 0:
+			return
+		ready, told = os.pipe()
+		held, self.pipe = os.pipe()
+		self.pid = os.fork()
+		if self.pid == 0:
+			try:
+				os.close(self.pipe)
+				_hold(size, told, held)
+			finally:
+				os._exit(0)
+		os.close(told)
+		os.close(held)
+		os.read(ready, 1)
+		os.close(ready)
+
+	def release(self):
+		"""Give it back, right before the clock runs."""
+		if self.pid is None:
+			return
+		os.close(self.pipe)
+		os.waitpid(self.pid, 0)
+		self.pid = self.pipe = None
+
+
+def _hold(size, told, held):
+	signal.signal(signal.SIGINT, signal.SIG_IGN) # the parent cleans up
+	area = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+	area.madvise(mmap.MADV_HUGEPAGE)
+	area.madvise(MADV_POPULATE_WRITE)
+	os.write(told, b"x")
+	os.read(held, 1) # until the parent closes its end, or ends
 
 
 def warm_disk(directory, size):
-	"""Write and delete a file as large: page cache and blocks are then not used for the first time."""
+	"""Write and delete a file as large: blocks are then not used for the first time."""
 	fio(directory, "write", MIB, size)
 	for name in os.listdir(directory):
 		os.unlink(os.path.join(directory, name))

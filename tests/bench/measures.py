@@ -7,6 +7,7 @@ otherwise. Who goes when, how often, and what becomes of the samples is not deci
 
 import os
 import random
+import resource
 import shutil
 import subprocess
 import time
@@ -36,6 +37,7 @@ class Context:
 		self.peers = peers
 		self.programs = programs
 		self.scale = scale
+		self.reservoir = machine.Reservoir()
 
 	def size(self, full, least=MIB, unit=MIB):
 		"""full, scaled, in whole units."""
@@ -64,7 +66,7 @@ class Measure:
 		return 0
 
 	def warm_bytes(self, context):
-		"""Size of the file that is written and deleted before the first sample."""
+		"""Memory that is held warm for the page cache, and size of the file that is written and deleted before the first sample."""
 		return 0
 
 	def begin(self, context, area):
@@ -102,6 +104,7 @@ class Sequential(Measure):
 
 	@on_side
 	def sample(self, context, side, place):
+		context.reservoir.release()
 		return {"rate": machine.fio(place.path, "write", self.block, context.size(self.full), self.jobs, self.direct)}
 
 
@@ -122,6 +125,7 @@ class Strided(Measure):
 
 	@on_side
 	def sample(self, context, side, place):
+		context.reservoir.release()
 		said = machine.run_json(context.program("strided", os.path.join(place.path, "shared"), context.size(GIB),
 			STRIDED_PROCESSES, STRIDED_RECORD))
 		return {"rate": said["bytes"] / said["seconds"]}
@@ -152,6 +156,7 @@ class ReadBack(Measure):
 		machine.settle(place.path)
 		if machine.can_drop_caches():
 			machine.drop_caches()
+			context.reservoir.release()
 			values["cold"] = machine.fio(place.path, "read", MIB, size, sync=False)
 		machine.fio(place.path, "read", MIB, size, sync=False)
 		values["warm"] = machine.fio(place.path, "read", MIB, size, sync=False)
@@ -161,6 +166,7 @@ class ReadBack(Measure):
 # ---- many files
 
 class Metadata(Measure):
+	"""Where the limit of open files is below the number of files, in batches: each side the same."""
 	units = {"create": "files/s", "stat": "files/s", "unlink": "files/s"}
 	sides = ("raw", PLAIN, WRITEBACK, "default")
 
@@ -172,13 +178,22 @@ class Metadata(Measure):
 		self.lines = [Line(f"{text} {files:,} files", key, "default", (PLAIN, WRITEBACK), wanted) for key, text in texts.items()]
 		self.lines += [Line(f"{text} {files:,} files", key, "default", "raw") for key, text in texts.items()]
 
+	@staticmethod
+	def batch(files):
+		"""So many files are there at once; passthrough_ll needs a descriptor for each, and the limit may be low."""
+		return min(files, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+
 	def disk_bytes(self, context):
 		return 8 * KIB * context.count(self.files)
+
+	def warm_bytes(self, context):
+		return 16 * KIB * context.count(self.files)
 
 	@on_side
 	def sample(self, context, side, place):
 		files = context.count(self.files)
-		said = machine.run_json(context.program("metadata", place.path, files))
+		context.reservoir.release()
+		said = machine.run_json(context.program("metadata", place.path, files, self.batch(files)))
 		return {key: files / max(said[f"{key}_seconds"], 1e-6) for key in self.units}
 
 
@@ -225,6 +240,7 @@ class Drain(Measure):
 		machine.settle(place.path)
 		original = os.path.join(place.path, "job.0.0")
 		size = os.path.getsize(original)
+		context.reservoir.release()
 		begin = time.monotonic()
 		if side == "cp":
 			copy = os.path.join(place.path, "copy")
@@ -270,6 +286,8 @@ class SlowDown(Measure):
 
 	def paced(self, context, place, name):
 		machine.settle(place.path)
+		context.reservoir.fill(self.warm_bytes(context))
+		context.reservoir.release()
 		return machine.run_json(context.program("paced", os.path.join(place.path, name), context.size(2 * GIB), self.rate))
 
 	@on_side
@@ -282,6 +300,9 @@ class SlowDown(Measure):
 		carry = ["cp", os.path.join(bulk, "job.0.0"), os.path.join(place.path, "copy")]
 		if side != "cp":
 			carry = [place.command, "flush", "--wait", bulk]
+		machine.settle(place.path)
+		context.reservoir.fill(self.warm_bytes(context))
+		context.reservoir.release()
 		begin = time.monotonic()
 		carrier = subprocess.Popen(carry, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 		try:
