@@ -94,6 +94,10 @@ int apply_setxattr(struct state *st, const struct record *rec)
 		return r;
 	ni->n.num_xattrs += !item_present(&b->it);
 	r = blob_put(st, &key, rec->value, rec->value_len);
+	if (r == 0 && rec->flags & RECORD_F_COPIED) {
+		cache_dirty(&st->cache, &ni->it); /* their number */
+		return 0;
+	}
 	return r < 0 ? r : xattrs_changed(st, ni, rec);
 }
 

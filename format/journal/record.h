@@ -65,6 +65,7 @@ enum record_flag {
 	RECORD_F_UNPUBLISHED = 8,  /* PLACED: under a temporary name, for write-through */
 	RECORD_F_KEEP_PRIVATE = 16, /* DRAINED: the private segment is still being written: stay dirty */
 	RECORD_F_META_ONLY = 32,   /* DRAINED: only attributes were carried over */
+	RECORD_F_COPIED = 64,      /* SETXATTR: as the backing file has it, ahead of a first change: changes nothing yet */
 };
 
 struct record_range {

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -227,11 +228,86 @@ int core_create_file(struct core *c, uint64_t parent, const char *name, mode_t m
 	return rc;
 }
 
+/*
+ * A file without a name is one whose first name is taken away at once. That name is a hidden one of the root, so that the
+ * directory does not change, and the next mount finds what a kill between the two left (core_sweep_tmpfiles).
+ */
+#define TMPFILE_PREFIX ".cistern-tmp-o-"
+
+static int unlink_record(struct core *c, uint64_t ino, const char *name)
+{
+	struct record rec = { .type = RECORD_UNLINK, .ino = ino, .parent = STATE_ROOT_INO };
+
+	snprintf(rec.name, sizeof(rec.name), "%s", name);
+	return store_commit(c->store, &rec);
+}
+
+static int commit_tmpfile(struct core *c, struct node *dir, struct core_cred cred, struct record *rec, struct node **ret)
+{
+	struct inode in;
+	gid_t gid = cred.gid;
+	bool setgid;
+	int rc = dir->orphan ? -ENOENT : overlay_adopt(c, dir);
+
+	if (rc == 0)
+		rc = dir_group(c, dir, cred, &gid, &setgid);
+	if (rc < 0)
+		return rc;
+	rec->type = RECORD_CREATE;
+	rec->ino = state_new_ino(c->state);
+	rec->parent = STATE_ROOT_INO;
+	rec->uid = cred.uid;
+	rec->gid = gid;
+	snprintf(rec->name, sizeof(rec->name), TMPFILE_PREFIX "%" PRIu64, rec->ino);
+	rc = store_commit(c->store, rec);
+	if (rc == 0)
+		rc = unlink_record(c, rec->ino, rec->name);
+	if (rc == 0)
+		rc = state_inode(c->state, rec->ino, &in);
+	return rc == 0 ? node_of_state(c, &in, ret) : rc;
+}
+
 int core_tmpfile(struct core *c, uint64_t parent, mode_t mode, int flags, struct core_cred cred, struct core_entry *ret,
 		 struct core_open_reply *ret_open)
 {
-	(void)c, (void)parent, (void)mode, (void)flags, (void)cred, (void)ret, (void)ret_open;
-	return -EOPNOTSUPP; /* libfuse 3.14 cannot carry the request; the kernel answers so itself */
+	struct node_ref dir NODE_CLEANUP = node_take(c, parent);
+	struct node_ref made NODE_CLEANUP = { c, NULL };
+	struct record rec = { .mode = S_IFREG | (mode & 07777) };
+
+	if (!dir.n)
+		return -ESTALE;
+	if (c->read_only)
+		return -EROFS;
+	pthread_mutex_lock(&c->names);
+	int rc = commit_tmpfile(c, dir.n, cred, &rec, &made.n);
+	pthread_mutex_unlock(&c->names);
+	if (rc < 0)
+		return rc;
+	made.n->linkable = !(flags & O_EXCL);
+	rc = open_file(c, made.n, NULL, flags & ~(O_TRUNC | O_EXCL), ret_open);
+	if (rc < 0)
+		return rc;
+	rc = attr_fill(c, made.n, NULL, ret);
+	if (rc < 0)
+		core_release(c, ret_open->file);
+	else
+		node_count_lookup(c, made.n);
+	return rc;
+}
+
+void core_sweep_tmpfiles(struct core *c)
+{
+	struct state_name left[16];
+	size_t num;
+
+	while (state_list_names(c->state, STATE_ROOT_INO, TMPFILE_PREFIX, left, 16, &num) == 0) {
+		size_t swept = 0;
+		for (; swept < num && strncmp(left[swept].name, TMPFILE_PREFIX, strlen(TMPFILE_PREFIX)) == 0; swept++)
+			if (unlink_record(c, left[swept].ino, left[swept].name) < 0)
+				return;
+		if (swept < 16)
+			return;
+	}
 }
 
 int core_readlink(struct core *c, uint64_t ino, char *out, size_t cap)
@@ -267,12 +343,15 @@ static int link_locked(struct core *c, struct node *n, struct node *dir, const c
 		rc = state_inode(c->state, n->ino, &in);
 	if (rc < 0)
 		return rc;
-	if (in.nlink == 0)
+	if (in.nlink == 0 && !n->linkable)
 		return -ENOENT;
 	if (in.nlink >= NAME_LINKS_MAX)
 		return -EMLINK;
 	snprintf(rec.name, sizeof(rec.name), "%s", name);
-	return store_commit(c->store, &rec);
+	rc = store_commit(c->store, &rec);
+	if (rc == 0)
+		n->orphan = false;
+	return rc;
 }
 
 int core_link(struct core *c, uint64_t ino, uint64_t parent, const char *name, struct core_entry *ret)

@@ -57,6 +57,33 @@ static int make_private(struct core *c, struct node *n, struct inode *in)
 	return state_inode(c->state, n->ino, in);
 }
 
+/*
+ * O_DIRECT asks for writes that do not wait for a cache; small ones are fastest appended to the log. A private file that has no data
+ * yet (laid out with truncate or fallocate before, as fio does) goes over to the log. The node's lock is held exclusively.
+ */
+static int seal_empty(struct core *c, struct node *n, struct inode *in)
+{
+	struct record rec = { .type = RECORD_SEAL, .ino = n->ino, .segment = in->private_segment };
+	struct stat st;
+	int fd = data_private_fd(c, n, in);
+
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (lseek(fd, 0, SEEK_DATA) >= 0)
+		return -EBUSY;
+	if (errno != ENXIO)
+		return -errno;
+	rec.size = (uint64_t)st.st_size;
+	rec.mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+	int rc = store_commit(c->store, &rec);
+	if (rc < 0)
+		return rc;
+	close(atomic_exchange(&n->private_fd, -1));
+	return state_inode(c->state, n->ino, in);
+}
+
 /* The node's lock is held exclusively. 0: the kernel can reach the private segment; else it must be served by us. */
 static int register_private(struct core *c, struct node *n, const struct inode *in)
 {
@@ -111,7 +138,7 @@ static int reply_cached(struct core *c, struct node *n, const struct inode *in, 
 
 static bool may_become_private(struct core *c, struct node *n, const struct inode *in, int flags)
 {
-	return in && in->size == 0 && in->backing_limit == 0 && n->opens == 0 && !(in->flags & (INODE_ORPHAN | INODE_UNPUBLISHED)) &&
+	return in && in->size == 0 && in->backing_limit == 0 && n->opens == 0 && !(in->flags & INODE_UNPUBLISHED) &&
 	       open_wants_private(c, NULL, flags);
 }
 
@@ -127,6 +154,9 @@ static int choose(struct core *c, struct node *n, bool created, struct core_file
 			return rc == -ENOENT ? -ESTALE : rc;
 		in = &own;
 	}
+	if (in && in->flags & INODE_PRIVATE && n->opens == 0 && c->data_choice == DATA_AUTO && is_writable(file->flags) &&
+	    file->flags & O_DIRECT)
+		(void)seal_empty(c, n, in); /* if not, it stays private, which works too */
 	/* A file just created has its choice made: CREATE gave it a private segment, or its directory's habit did not. */
 	if (in && !(in->flags & INODE_PRIVATE) && !created && may_become_private(c, n, in, file->flags))
 		(void)make_private(c, n, in); /* without one the log takes it */

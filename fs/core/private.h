@@ -28,6 +28,7 @@ struct node {
 	uint64_t refs;                 /* table lock: files, children's origins, operations in flight */
 	_Atomic(bool) known;           /* the state has this inode; else it is an untouched backing file */
 	_Atomic(bool) orphan;          /* no name left */
+	_Atomic(bool) linkable;        /* made by O_TMPFILE: may get a first name */
 	uint32_t type;                 /* S_IFMT bits */
 
 	/* Where an untouched backing file was found; set at birth, replaced under the table lock. */
@@ -138,6 +139,9 @@ int overlay_adopt_locked(struct core *c, struct node *n); /* takes names itself 
 int overlay_open(struct core *c, struct node *n, int flags);
 int overlay_stat(struct core *c, struct node *n, struct stat *ret);
 bool overlay_is_hidden(const char *name); /* ours, never shown */
+
+/* name.c */
+void core_sweep_tmpfiles(struct core *c); /* nameless files that an earlier daemon was killed over */
 
 /* attr.c */
 /* Fill ret from the state or the backing file. in: the state's inode when the caller has it, else NULL. */
