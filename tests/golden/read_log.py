@@ -133,7 +133,7 @@ TYPES = {
     9: ("free", 0, ""),
     10: ("forget", 0, "u64 parent, str name"),
     11: ("setattr", 0, "u32 mask, u32 mode, u32 uid, u32 gid, i64 atime_ns, i64 mtime_ns, i64 ctime_ns"),
-    12: ("setxattr", 0, "blob key, blob value"),
+    12: ("setxattr", 64, "blob key, blob value"),
     13: ("removexattr", 0, "blob key"),
     14: ("truncate", 0, "u64 size"),
     15: ("write", 0, "u64 off, u64 len, u32 segment, u64 segment_off, u32 payload_crc"),
