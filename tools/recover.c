@@ -12,19 +12,12 @@
 #include <unistd.h>
 
 #include "cistern/error.h"
-#include "format/base/config.h"
 #include "format/store/store.h"
 #include "tools/cistern.h"
 #include "tools/lib/libexec.h"
 #include "tools/lib/say.h"
 
-#define AGENT          "cistern-agent"
-#define CONFIG_CLEANUP __attribute__((cleanup(destroy_config)))
-
-static void destroy_config(struct config **cfg)
-{
-	config_destroy(*cfg);
-}
+#define AGENT "cistern-agent"
 
 static int check_store(const char *store, const char *to, struct cistern_error *err)
 {
@@ -59,68 +52,93 @@ static int check_to(const char *to, struct cistern_error *err)
 	return S_ISDIR(st.st_mode) ? 0 : cistern_error_set(err, -ENOTDIR, "%s is not a directory", to);
 }
 
-/* Becomes the agent. Returns only with an error. */
-static int exec_agent(const char *store, const char *to, const char *options, struct cistern_error *err)
+enum { OPT_TO = 256, OPT_BACKING, OPT_VERIFY, OPT_MANIFEST, OPT_FORCE, OPT_JSON };
+
+/* They are the agent's, and go to it as they are. */
+static const struct args_option options[] = {
+	{ OPT_TO, "to", "DIR", "where the files go: the backing directory, or an empty directory" },
+	{ OPT_BACKING, "backing", "DIR",
+		"the backing directory, if it is elsewhere than it was when the store was mounted" },
+	{ OPT_VERIFY, "verify", "none|size|read", "how each file is checked, instead of as the setting verify says" },
+	{ OPT_MANIFEST, "manifest", "FILE", "where the list of files with their sizes, checksums and states goes" },
+	{ OPT_FORCE, "force", NULL,
+		"add to a DIR that is not empty and not the backing directory, over what is there" },
+	{ OPT_JSON, "json", NULL, "print the outcome as JSON" },
+	{ 0 },
+};
+
+struct agent_call {
+	const char *argv[2 * ARGS_MAX_OPTIONS + 4]; /* what they point to is borrowed, but for the options' heads */
+	char heads[ARGS_MAX_OPTIONS][32];           /* "--to" */
+	size_t num, num_heads;
+};
+
+static void pass_on(struct agent_call *call, int key, const char *value)
 {
-	const char *argv[] = { AGENT, "recover", store, "--to", to, "-o", options, NULL };
+	const struct args_option *o = options;
+
+	while (o->key && o->key != key)
+		o++;
+	if (!o->key || call->num_heads == ARGS_MAX_OPTIONS)
+		return;
+	snprintf(call->heads[call->num_heads], sizeof(call->heads[0]), "--%s", o->name);
+	call->argv[call->num++] = call->heads[call->num_heads++];
+	if (o->arg)
+		call->argv[call->num++] = value;
+}
+
+/* Becomes the agent. Returns only with an error. */
+static int exec_agent(struct agent_call *call, const char *store, struct cistern_error *err)
+{
 	char program[PATH_MAX];
 	int r = libexec_find(AGENT, program, err);
 
 	if (r < 0)
 		return r;
+	call->argv[call->num++] = "--";
+	call->argv[call->num++] = store;
+	call->argv[call->num] = NULL;
 	fflush(NULL);
-	execv(program, (char *const *)argv);
+	execv(program, (char *const *)call->argv);
 	return cistern_error_set(err, -errno, "%s: %s", program, strerror(errno));
 }
 
-enum { OPT_TO = 256 };
-
-static const struct args_option options[] = {
-	{ OPT_TO, "to", "DIR", "where the files go; usually the backing directory" },
-	{ 'o', "options", "KEY=VALUE,...",
-		"settings, see cistern.conf(5): verify, flush_buffer_size, drain_rate, manifest" },
-	{ 0 },
-};
-
 static int run_recover(const struct command *cmd, int argc, char **argv)
 {
-	CONFIG_CLEANUP struct config *cfg = NULL;
+	struct agent_call call = { .argv = { AGENT, "recover" }, .num = 2 };
 	struct cistern_error err = { 0 };
 	const char *to = NULL;
-	char *text;
 	struct args a;
 	int key;
 
-	if (config_create(&cfg) < 0 || config_load(cfg, &err) < 0) {
-		say("recover: %s", err.text[0] ? err.text : "out of memory");
-		return CISTERN_EXIT_USAGE;
-	}
 	args_init(&a, cmd, argc, argv);
 	while ((key = args_next(&a)) >= 0) {
+		if (call.num_heads == ARGS_MAX_OPTIONS)
+			return args_usage_error(cmd, "too many options");
+		pass_on(&call, key, optarg);
 		if (key == OPT_TO)
 			to = optarg;
-		else if (config_parse_options(cfg, optarg, "-o", &err) < 0)
-			return args_usage_error(cmd, "%s", err.text);
 	}
 	if (a.exit_status >= 0 || (a.exit_status = args_operands(&a, 1, 1)) >= 0)
 		return a.exit_status;
 	if (check_store(argv[optind], to, &err) < 0 || check_to(to, &err) < 0)
 		return err.code == -EINVAL ? args_usage_error(cmd, "%s", err.text) : say_error(&err);
-	text = config_to_options(cfg);
-	if (text)
-		exec_agent(argv[optind], to, text, &err);
-	free(text);
+	exec_agent(&call, argv[optind], &err);
 	return say_error(&err);
 }
 
 const struct command command_recover = {
 	.name = "recover",
 	.summary = "drain a store whose daemon is gone",
-	.synopsis = "recover STORE --to DIR [-o KEY=VALUE,...]",
+	.synopsis =
+		"recover STORE --to DIR [--backing DIR] [--verify none|size|read] [--manifest FILE] [--force] [--json]",
 	.about =
-		"Writes everything that is only in STORE to DIR, as a drain does: new files appear when they are whole, existing ones are changed in place. "
-		"It can be interrupted and started again. Nothing is taken from the store before it is safe in DIR. The exit status is 0 only if "
-		"nothing is left. Mounting the store again does the same in the background.",
+		"Writes what is only in STORE to DIR. If DIR is the backing directory, it is drained just as the daemon would have done: new "
+		"files appear when they are whole, existing ones are changed in place. If DIR is another, empty directory, the files that the "
+		"store changed are made whole there.\n\n"
+		"The store is only read; it can be deleted when the exit status was 0, which says that everything is in DIR. The command can be "
+		"interrupted and started again. Settings are those of cistern.conf(5).\n\n"
+		"Mounting the store again does the same in the background.",
 	.examples = "cistern fsck /local/nvme/$JOB\ncistern recover /local/nvme/$JOB --to /lustre/proj/run42",
 	.options = options,
 	.run = run_recover,

@@ -88,7 +88,10 @@ static int wait_and_unmount(const struct target *t, uint64_t deadline)
 		return status;
 	if (daemon_wait_end(t->store, pidfd, deadline, &err) < 0)
 		return say_error(&err);
-	return drained_verdict(t->store, t->mount.source);
+	status = drained_verdict(t->store, t->mount.source);
+	if (status == CISTERN_EXIT_OK)
+		say("%s is unmounted; everything is on %s", t->mount.mountpoint, t->mount.source);
+	return status;
 }
 
 static void say_background(const struct target *t)

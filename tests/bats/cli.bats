@@ -435,7 +435,7 @@ END
 	mkdir "$dir/libexec"
 	printf '#!/bin/bash\nprintf "%%s " "$@"\nexit 3\n' >"$dir/libexec/cistern-agent"
 	chmod +x "$dir/libexec/cistern-agent"
-	CISTERN_LIBEXEC=$dir/libexec run --separate-stderr "$CISTERN" recover "$dir/store" --to "$dir/backing" -o verify=read
+	CISTERN_LIBEXEC=$dir/libexec run --separate-stderr "$CISTERN" recover "$dir/store" --to "$dir/backing" --verify=read --json
 	said 3 ""
-	[[ $output == "recover $dir/store --to $dir/backing -o "*"verify=read"* ]]
+	[ "$output" = "recover --to $dir/backing --verify read --json -- $dir/store " ]
 }
