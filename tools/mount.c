@@ -348,6 +348,14 @@ static int set_flags(const struct mount_plan *plan)
 	return CISTERN_EXIT_FAILED;
 }
 
+/* Whoever runs a mount as root runs it for others; the kernel checks their permissions. An ordinary user asks for it. */
+static int share_if_root(struct config *cfg, struct cistern_error *err)
+{
+	if (geteuid() != 0 || strcmp(config_origin(cfg, CONFIG_ALLOW_OTHER), "default") != 0)
+		return 0;
+	return config_set(cfg, "allow_other", "yes", "default for root", err);
+}
+
 static int start(const struct mount_plan *plan)
 {
 	struct cistern_error err = { 0 };
@@ -357,6 +365,8 @@ static int start(const struct mount_plan *plan)
 	int r;
 
 	if (libexec_find(DAEMON, program, &err) < 0)
+		return say_error(&err);
+	if (share_if_root(plan->cfg, &err) < 0)
 		return say_error(&err);
 	options = config_to_options(plan->cfg);
 	if (!options) {

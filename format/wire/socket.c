@@ -262,6 +262,7 @@ static int remove_old(int dirfd)
 int wire_listen(const char *store_path, struct cistern_error *err)
 {
 	struct sockaddr_un address;
+	const struct sockaddr *generic = (const void *)&address;
 	int dirfd = -1, fd = -1, r = make_address(store_path, &address, &dirfd);
 
 	if (!r)
@@ -271,7 +272,7 @@ int wire_listen(const char *store_path, struct cistern_error *err)
 		r = fd < 0 ? fd : 0;
 	}
 	/* The mode of the socket becomes that of its file, less the umask: it is never open to others, not for a moment. */
-	if (!r && (fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+	if (!r && (fchmod(fd, 0600) < 0 || bind(fd, generic, sizeof(address)) < 0 ||
 			  listen(fd, BACKLOG) < 0))
 		r = -errno;
 	if (dirfd >= 0)
