@@ -77,6 +77,15 @@ int apply_check(struct state *st, const struct record *rec)
 
 int apply_record(struct state *st, const struct record *rec)
 {
-	st->meta.clean = false;
-	return operations[rec->type].apply(st, rec);
+	int r;
+
+	if (rec->type != RECORD_SYNC)
+		st->meta.clean = false;
+	r = operations[rec->type].apply(st, rec);
+	if (r < 0)
+		return r;
+	st->seq = rec->seq;
+	if (rec->type == RECORD_WRITE || rec->type == RECORD_EXTENTS || rec->type == RECORD_SEAL)
+		st->payload_seq = rec->seq;
+	return 0;
 }

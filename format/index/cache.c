@@ -12,6 +12,7 @@
 #include "format/index/cache.h"
 
 #include <assert.h>
+#include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -363,6 +364,68 @@ static void all_clean(struct cache *c)
 	c->dirty_bytes = 0;
 }
 
+/* What an item's key begins with, kept beside it, so that sorting seldom looks at the key itself. */
+struct order {
+	uint64_t id, tail;
+	struct item *it;
+};
+
+static struct order order_of(struct item *it)
+{
+	const uint8_t *key = item_key(it);
+	struct order o = { .it = it };
+	size_t rest = it->key_len > 9 ? it->key_len - 9u : 0;
+
+	memcpy(&o.id, key + 1, it->key_len > 9 ? 8 : it->key_len - 1u);
+	memcpy(&o.tail, key + 9, rest < 8 ? rest : 8);
+	o.id = be64toh(o.id);
+	o.tail = be64toh(o.tail);
+	return o;
+}
+
+static int by_key(const void *left, const void *right)
+{
+	const struct order *a = left, *b = right;
+
+	if (a->it->kind != b->it->kind)
+		return a->it->kind < b->it->kind ? -1 : 1;
+	if (a->id != b->id)
+		return a->id < b->id ? -1 : 1;
+	if (a->tail != b->tail)
+		return a->tail < b->tail ? -1 : 1;
+	return compare(a->it, item_key(b->it), b->it->key_len);
+}
+
+static struct order *sorted_dirty(const struct cache *c)
+{
+	struct order *order = malloc((c->num_dirty + 1) * sizeof *order);
+	size_t num = 0;
+
+	if (!order)
+		return NULL;
+	for (struct item *it = c->dirty; it; it = it->next_dirty)
+		order[num++] = order_of(it);
+	qsort(order, num, sizeof *order, by_key);
+	return order;
+}
+
+/* In the order of keys: RocksDB's memtable takes that several times faster than any other. */
+static int write_dirty(struct cache *c, struct db_batch *b, bool atomic, struct cistern_error *err)
+{
+	struct order *order = sorted_dirty(c);
+	int r = order ? 0 : -ENOMEM;
+
+	for (size_t i = 0; r == 0 && i < c->num_dirty; i++) {
+		r = write_item(c, order[i].it, b);
+		if (r == 0 && !atomic && db_batch_bytes(b) > BATCH_BYTES) {
+			r = db_write(c->db, b, err);
+			db_batch_clear(b);
+		}
+	}
+	free(order);
+	return r;
+}
+
 int cache_write(struct cache *c, bool atomic, int (*add_more)(struct db_batch *b, void *arg), void *arg,
 		struct cistern_error *err)
 {
@@ -372,13 +435,7 @@ int cache_write(struct cache *c, bool atomic, int (*add_more)(struct db_batch *b
 	r = db_batch_create(&b);
 	if (r < 0)
 		return r;
-	for (struct item *it = c->dirty; r == 0 && it; it = it->next_dirty) {
-		r = write_item(c, it, b);
-		if (r == 0 && !atomic && db_batch_bytes(b) > BATCH_BYTES) {
-			r = db_write(c->db, b, err);
-			db_batch_clear(b);
-		}
-	}
+	r = write_dirty(c, b, atomic, err);
 	if (r == 0 && add_more)
 		r = add_more(b, arg);
 	if (r == 0)

@@ -3,16 +3,16 @@
  * The state to the device: checkpoints, compaction of the journal, snapshots.
  *
  * A checkpoint is one batch: all dirty items, the state's numbers and the cursor, that is, the seq that they stand for.
- * It is made under the lock, in memory; then the journal is synced, and only then the batch is flushed. So RocksDB on
- * the device is never ahead of the journal on the device (RocksDB flushes of its own accord only when a later batch
- * comes). Both waits are under checkpoint_lock alone: commits go on.
+ * It is made under the lock, in memory; then payloads and journal are synced, and only then the batch is flushed. So
+ * RocksDB on the device is never ahead of the journal on the device (RocksDB flushes of its own accord only when a later
+ * batch comes). These waits are under checkpoint_lock alone: commits go on.
  *
  * Compaction: the journal begins a new file in the same moment as the batch is made, so the batch stands for exactly what
  * lies before that file. A walk over RocksDB, which sees nothing later, is written as the file's .ckp; when that is
  * whole and durable, the older journal files go.
  *
  * A failed checkpoint leaves everything dirty, and so nothing is lost. When the one whose task they are does not keep up
- * and memory fills, a commit makes one itself (state_relieve()).
+ * and memory fills, a commit makes one itself.
  */
 #include "format/index/state_private.h"
 
@@ -148,6 +148,7 @@ static int make_durable(struct state *st, uint64_t upto, struct cistern_error *e
 
 static int checkpoint(struct state *st, struct cistern_error *err)
 {
+	uint64_t upto;
 	bool needed;
 	int r;
 
@@ -156,9 +157,10 @@ static int checkpoint(struct state *st, struct cistern_error *err)
 	r = st->failed;
 	if (r == 0 && needed)
 		r = state_write_index(st, true, err);
+	upto = st->checkpoint_seq;
 	cache_trim(&st->cache);
 	pthread_mutex_unlock(&st->lock);
-	return r < 0 || !needed ? r : make_durable(st, st->checkpoint_seq, err);
+	return r < 0 || !needed ? r : make_durable(st, upto, err);
 }
 
 int state_checkpoint(struct state *st)
@@ -170,20 +172,6 @@ int state_checkpoint(struct state *st)
 	pthread_mutex_lock(&st->checkpoint_lock);
 	r = checkpoint(st, NULL);
 	pthread_mutex_unlock(&st->checkpoint_lock);
-	return r;
-}
-
-/* In the middle of a commit, so the journal has to be waited for under the lock: slow, but bounded memory. */
-int state_relieve(struct state *st)
-{
-	uint64_t seq;
-	int r;
-
-	if (st->cache.dirty_bytes <= st->cache.limit)
-		return 0;
-	r = journal_sync(st->journal, &seq);
-	if (r == 0)
-		r = state_write_index(st, true, NULL);
 	return r;
 }
 
@@ -331,7 +319,7 @@ int state_snapshot(struct state *st, const char *path, uint64_t *ret_seq, struct
 	r = checkpoint(st, err);
 	if (r == 0) {
 		pthread_mutex_lock(&st->lock);
-		seq = st->checkpoint_seq; /* state_relieve() may go on from here: the copy is never older than what is said */
+		seq = st->checkpoint_seq; /* never newer than the copy */
 		pthread_mutex_unlock(&st->lock);
 		r = db_checkpoint(st->db, path, err);
 	}

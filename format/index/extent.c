@@ -43,12 +43,28 @@ void extent_page_free(struct extent_page *p)
 	*p = (struct extent_page){ 0 };
 }
 
+/*
+ * Extents are mostly spread evenly over their page, so the search begins where the offset would then be and widens from
+ * there: a page that is not in the processor's cache costs two or three misses instead of eight.
+ */
 uint32_t extent_page_find(const struct extent_page *p, uint64_t off)
 {
-	uint32_t low = 0, high = p->num;
+	uint32_t low = 0, high = p->num - 1, step = 4, at; /* the answer is in [low, high] */
 
-	if (high == 0 || end_of(&p->ext[high - 1]) <= off)
-		return high;
+	if (p->num == 0 || end_of(&p->ext[high]) <= off)
+		return p->num;
+	at = (uint32_t)(off % EXTENT_PAGE_SPAN * high / EXTENT_PAGE_SPAN);
+	if (end_of(&p->ext[at]) <= off) {
+		for (low = at + 1; step < high - low && end_of(&p->ext[low + step]) <= off; step *= 2)
+			low += step + 1;
+		if (step < high - low)
+			high = low + step;
+	} else {
+		for (high = at; step <= high && end_of(&p->ext[high - step]) > off; step *= 2)
+			high -= step;
+		if (step <= high)
+			low = high - step + 1;
+	}
 	while (low < high) {
 		uint32_t mid = low + (high - low) / 2;
 

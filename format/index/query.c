@@ -19,10 +19,14 @@ static void lock(struct state *st)
 	pthread_mutex_lock(&st->lock);
 }
 
-static void unlock(struct state *st)
+/* Returns r. A damaged index is the end of this state, and the next open makes a new one. */
+static int unlock(struct state *st, int r)
 {
+	if (r == -EBADMSG)
+		state_fail(st, r);
 	cache_trim(&st->cache);
 	pthread_mutex_unlock(&st->lock);
+	return r;
 }
 
 /* ---- one object */
@@ -36,8 +40,7 @@ int state_inode(struct state *st, uint64_t ino, struct inode *ret)
 	r = find_node(st, ino, &ni);
 	if (r == 0)
 		node_to_inode(&ni->n, ret);
-	unlock(st);
-	return r;
+	return unlock(st, r);
 }
 
 static int lookup(struct state *st, enum key_kind kind, uint64_t parent, const char *name, uint64_t *ret_ino, uint32_t *ret_type)
@@ -55,8 +58,7 @@ static int lookup(struct state *st, enum key_kind kind, uint64_t parent, const c
 		*ret_ino = d->ino;
 		*ret_type = d->type;
 	}
-	unlock(st);
-	return r;
+	return unlock(st, r);
 }
 
 int state_lookup(struct state *st, uint64_t parent, const char *name, struct state_name *ret)
@@ -82,7 +84,7 @@ bool state_dir_is_empty(struct state *st, uint64_t parent)
 
 	lock(st);
 	empty = find_node(st, parent, &dir) < 0 || dir->n.num_children == 0;
-	unlock(st);
+	unlock(st, 0);
 	return empty;
 }
 
@@ -101,8 +103,7 @@ static int copy_blob(struct state *st, const struct key *key, void *out, size_t 
 		memcpy(out, b->data, b->len);
 	if (r == 0)
 		*ret_len = b->len;
-	unlock(st);
-	return r;
+	return unlock(st, r);
 }
 
 int state_symlink(struct state *st, uint64_t ino, char *out, size_t cap)
@@ -149,8 +150,7 @@ int state_segment_live(struct state *st, uint32_t segment, uint64_t *ret_live_by
 		s = (struct segment_item *)it;
 		*ret_live_bytes = s->is_private ? STATE_SEGMENT_PRIVATE : s->live;
 	}
-	unlock(st);
-	return r;
+	return unlock(st, r);
 }
 
 void state_totals(struct state *st, struct state_totals *ret)
@@ -165,7 +165,7 @@ void state_totals(struct state *st, struct state_totals *ret)
 		.through_bytes = m->through_bytes, .index_bytes = st->cache.bytes, .seq = st->seq,
 		.checkpoint_seq = st->checkpoint_seq,
 	};
-	unlock(st);
+	unlock(st, 0);
 }
 
 /* ---- walks: up to cap entries behind *at (len 0: from the start of prefix), which moves along */
@@ -200,8 +200,7 @@ static int next_chunk(struct state *st, struct chunk *c)
 		c->at.len = (uint16_t)e.key_len;
 	}
 	end = m.walk ? merge_end(&m) : 0;
-	unlock(st);
-	return r < 0 ? r : end;
+	return unlock(st, r < 0 ? r : end);
 }
 
 static int entry_name(const struct merge_entry *e, uint64_t *ret_ino, uint32_t *ret_type)
@@ -465,7 +464,7 @@ int state_extents(struct state *st, uint64_t ino, uint64_t off, uint64_t len, st
 	r = find_node(st, ino, &ni);
 	if (r == 0 && len > 0)
 		r = range_extents(st, &ni->n, &q);
-	unlock(st);
+	r = unlock(st, r);
 	if (r < 0)
 		return r;
 	*ret_num = q.num;
@@ -528,7 +527,7 @@ static int backing_path(struct state *st, uint64_t ino, const char *name, char *
 	lock(st);
 	if (r == 0)
 		r = prepend_path(st, ino, &p);
-	unlock(st);
+	r = unlock(st, r);
 	if (r == 0 && out[p.at] == '\0')
 		r = prepend(&p, ".");
 	if (r == 0)

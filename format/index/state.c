@@ -60,7 +60,6 @@ int state_step(struct state *st, const struct record *rec)
 		state_fail(st, r);
 		return r;
 	}
-	st->seq = rec->seq;
 	return 0;
 }
 
@@ -81,7 +80,6 @@ static int commit_checked(struct state *st, struct record *rec)
 		state_fail(st, r);
 		return -EIO;
 	}
-	st->seq = rec->seq;
 	return 0;
 }
 
@@ -93,11 +91,6 @@ int state_commit_locked(struct state *st, struct record *rec)
 		return st->failed;
 	if (!st->journal)
 		return -EROFS;
-	r = state_relieve(st);
-	if (r < 0) {
-		state_fail(st, r);
-		return -EIO;
-	}
 	if (rec->time_ns == 0)
 		rec->time_ns = now_ns();
 	r = apply_check(st, rec);
@@ -111,10 +104,24 @@ int state_commit_locked(struct state *st, struct record *rec)
 	return r;
 }
 
+/* Memory is full of changes: whoever is to make checkpoints does not keep up. So make one, however long it takes. */
+static int relieve(struct state *st)
+{
+	bool full;
+
+	pthread_mutex_lock(&st->lock);
+	full = st->journal && !st->failed && st->cache.dirty_bytes > st->cache.limit;
+	pthread_mutex_unlock(&st->lock);
+	return full ? state_checkpoint(st) : 0;
+}
+
 int state_commit(struct state *st, struct record *rec)
 {
 	int r;
 
+	r = relieve(st);
+	if (r < 0)
+		return r;
 	pthread_mutex_lock(&st->lock);
 	r = state_commit_locked(st, rec);
 	pthread_mutex_unlock(&st->lock);
@@ -145,7 +152,7 @@ static int commit_sync(struct state *st, uint64_t payload_seq)
 
 	pthread_mutex_lock(&st->lock);
 	r = st->failed;
-	if (r == 0 && payload_seq > st->meta.sync_upto)
+	if (r == 0 && payload_seq > st->meta.sync_upto && st->payload_seq > st->meta.sync_upto)
 		r = state_commit_locked(st, &rec);
 	pthread_mutex_unlock(&st->lock);
 	return r;
@@ -213,19 +220,24 @@ void state_destroy(struct state *st)
 	free(st);
 }
 
-int state_close(struct state *st)
+/* Payloads first, so that UNMOUNT is the last record and a checkpoint stands for it. */
+static int unmount(struct state *st)
 {
 	struct record rec = { .type = RECORD_UNMOUNT };
-	uint64_t seq;
-	int r = 0;
+	uint64_t upto = state_seq(st);
+	int r = st->opt.sync_payloads ? st->opt.sync_payloads(st->opt.arg) : 0;
 
-	if (st->journal) {
+	if (r == 0)
+		r = state_sync(st, upto, NULL);
+	if (r == 0)
 		r = state_commit(st, &rec);
-		if (r == 0)
-			r = journal_sync(st->journal, &seq);
-		if (r == 0)
-			r = state_checkpoint(st);
-	}
+	return r < 0 ? r : state_checkpoint(st);
+}
+
+int state_close(struct state *st)
+{
+	int r = st->journal ? unmount(st) : 0;
+
 	state_destroy(st);
 	return r;
 }

@@ -150,7 +150,7 @@ int state_commit(struct state *st, struct record *rec);
 int state_apply(struct state *st, const struct record *rec);
 
 /* Everything committed before is durable on return (the caller syncs payloads first and says so in payload_seq:
- * RECORD_SYNC{upto} is written when payload_seq > 0). *ret_seq (may be NULL): durable up to here. */
+ * RECORD_SYNC{upto} is written when that is news). *ret_seq (may be NULL): durable up to here. */
 int state_sync(struct state *st, uint64_t payload_seq, uint64_t *ret_seq);
 uint64_t state_seq(struct state *st);
 int state_checkpoint(struct state *st);        /* dirty objects to RocksDB */

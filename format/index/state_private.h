@@ -33,6 +33,7 @@ struct state {
 	struct meta meta;
 	uint64_t seq;            /* last applied */
 	uint64_t checkpoint_seq; /* RocksDB stands for it */
+	uint64_t payload_seq;    /* of the last record with a payload that was applied since the state was opened */
 	uint64_t handed_ino;     /* numbers below it were given out by state_new_ino */
 	uint64_t compacted_bytes; /* of the last .ckp file */
 	bool must_compact;       /* the journal holds records that were dropped: no MOUNT before they are gone */
@@ -46,7 +47,7 @@ int meta_decode(const void *val, size_t len, struct meta *ret); /* -EBADMSG, -EP
 /* apply.c: check says whether a record fits the state, and changes nothing; apply then fails only for want of memory or of the index. */
 int apply_check(struct state *st, const struct record *rec);
 int apply_record(struct state *st, const struct record *rec);
-/* Both, and what follows: the seq, and the end of the validity of item pointers. */
+/* Both, for a record that has its seq. Afterwards the caller trims the cache. */
 int state_step(struct state *st, const struct record *rec);
 int state_commit_locked(struct state *st, struct record *rec);
 void state_fail(struct state *st, int error); /* every later commit fails; damage is remembered beside the index */
@@ -110,7 +111,6 @@ APPLY_DECLARE(drained);
 
 /* checkpoint.c */
 int state_write_index(struct state *st, bool atomic, struct cistern_error *err); /* dirty items, then the cursor; lock held */
-int state_relieve(struct state *st);      /* a checkpoint when memory is full of changes; lock held */
 int state_load_cursor(struct state *st); /* seq and meta as RocksDB has them. -ENOENT, -EBADMSG, -EPROTONOSUPPORT */
 
 #define STATE_DAMAGED_FILE "CISTERN_DAMAGED" /* in index_path: do not use what is here */
