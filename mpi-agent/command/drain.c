@@ -4,7 +4,7 @@
  * the segments, which it keeps for us, and report over its socket what is durable. When the connection breaks nobody can
  * commit our steps any more: we stop at once, and a next session goes on.
  *
- * A step that the daemon does not know what to do with, because the file has gone meanwhile, is no error.
+ * A step that the daemon does not take, because the file or its directory has gone meanwhile, is no error.
  */
 #include "mpi-agent/command/command.h"
 
@@ -41,6 +41,7 @@ struct live {
 	size_t num_filters;
 	struct wire_msg request, reply;
 	struct buf record;
+	char intent_path[STORE_PATH_MAX + 32];
 	bool broken;           /* the connection is */
 };
 
@@ -92,7 +93,7 @@ static int on_step(const struct record *rec, void *arg)
 	r = call(l, &status);
 	if (r < 0)
 		return r;
-	return status == -ENOENT || status == -ESTALE ? 0 : (int)status;
+	return (int)status;
 }
 
 static int on_tick(const struct drain_progress *p, struct drain_control *control, void *arg)
@@ -192,6 +193,7 @@ static int open_all(struct live *l, struct cistern_error *err)
 			return cistern_error_set(err, -errno, "backing directory %s: %s", backing, strerror(errno));
 	}
 	snprintf(path, sizeof(path), "%s/manifest.jsonl", store_path(l->store));
+	snprintf(l->intent_path, sizeof(l->intent_path), "%s/drain.intent", store_path(l->store));
 	return manifest_open(path, &l->manifest, err);
 }
 
@@ -221,7 +223,7 @@ static int run(struct live *l, struct cistern_error *err)
 		.upto = l->seq, .verify = (enum drain_verify)config_number(l->cfg, CONFIG_VERIFY),
 		.buffer_bytes = config_number(l->cfg, CONFIG_FLUSH_BUFFER_SIZE),
 		.rate = config_number(l->cfg, CONFIG_DRAIN_RATE), .filters = (const char *const *)l->filters,
-		.num_filters = l->num_filters, .manifest = l->manifest,
+		.num_filters = l->num_filters, .intent_path = l->intent_path, .manifest = l->manifest,
 		.watcher = { .step = on_step, .tick = on_tick, .error = on_error, .arg = l } };
 	int64_t started_ns = now_ns();
 	struct drain_result res;

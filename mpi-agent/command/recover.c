@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * cistern-agent recover: what a dead store holds goes to a directory: the backing directory itself, where it is drained
- * just as the daemon would have had it drained, or another one, where the files are made whole. The store is only read.
+ * just as the daemon would have had it drained, or another one, where the files are made whole. The store's own files are
+ * only read; a recovery in place keeps its steps beside them.
  */
 #include "mpi-agent/command/command.h"
 
@@ -36,6 +37,7 @@ struct recover {
 	bool in_place;
 	char to_real[PATH_MAX];
 	char manifest_default[PATH_MAX + 32];
+	char intent_path[PATH_MAX + 32], steps_path[PATH_MAX + 32];
 	bool on_terminal, said_progress;
 	uint64_t began_usec, said_usec;
 };
@@ -272,6 +274,13 @@ static int run(struct recover *rc, struct cistern_error *err)
 	struct drain_result res;
 	int r, result;
 
+	/* A store that cannot be written to is recovered all the same: killed half-way, it is looked for what was done. */
+	if (rc->in_place && access(store_path(rc->store), W_OK) == 0) {
+		snprintf(rc->intent_path, sizeof(rc->intent_path), "%s/recover.intent", store_path(rc->store));
+		snprintf(rc->steps_path, sizeof(rc->steps_path), "%s/recover.steps", store_path(rc->store));
+		opt.intent_path = rc->intent_path;
+		opt.steps_path = rc->steps_path;
+	}
 	rc->on_terminal = isatty(STDERR_FILENO);
 	rc->began_usec = rc->said_usec = now_usec(CLOCK_MONOTONIC);
 	r = drain_run(&opt, &res, err);

@@ -31,7 +31,10 @@ struct drain_control { /* what the watcher wants */
 };
 
 struct drain_watcher {
-	/* A step is durable in the destination. A negative return ends the session at once. May be NULL. */
+	/*
+	 * A step is durable in the destination. 0: taken. -ENOENT, -ESTALE: what it is about, or the directory that it is
+	 * in, has gone meanwhile; a PLACED is then taken back. Other negative returns end the session at once. May be NULL.
+	 */
 	int (*step)(const struct record *rec, void *arg);
 	/* Called several times a second, and before anything is published. A negative return ends the session. May be NULL. */
 	int (*tick)(const struct drain_progress *progress, struct drain_control *control, void *arg);
@@ -51,6 +54,8 @@ struct drain_options {
 	uint64_t rate;          /* bytes per second to begin with; 0: no limit */
 	const char *const *filters; /* paths in the mount (borrowed); none: everything */
 	size_t num_filters;
+	const char *intent_path; /* a file for moves that are not reported yet (intent.h); NULL: none is kept */
+	const char *steps_path;  /* of a dead store: a file that the steps are reported to (steps.h); NULL: none */
 	struct manifest *manifest; /* borrowed; may be NULL */
 	struct drain_watcher watcher;
 };

@@ -235,7 +235,7 @@ static int look_at_place(struct session *s, struct pending *p)
 	if (r < 0)
 		return r;
 	if (S_ISDIR(st.st_mode))
-		return -EISDIR;
+		return s->opt->in_place ? names_clear_dir(s, p->dir, p->name, p->final) : -EISDIR;
 	if (s->opt->in_place && state_backing_owner(s->st, p->dir, p->name, &owner) == -ENOENT &&
 		((uint64_t)st.st_size != p->c.in.size || st.st_mtim.tv_sec != p->c.in.mtime_ns / 1000000000))
 		p->c.conflict = "replaced a file of this name that somebody else had put into the backing directory";
@@ -245,7 +245,7 @@ static int look_at_place(struct session *s, struct pending *p)
 static int publish(struct session *s, struct pending *p)
 {
 	struct record rec = { .type = RECORD_PLACED, .ino = p->c.in.ino, .gen = p->c.in.gen, .parent = p->dir };
-	struct stat st, by_name;
+	struct stat st = { 0 }, by_name;
 	int r = p->c.f->ops->fstat(p->c.f, &st);
 
 	if (r == 0)
@@ -254,6 +254,11 @@ static int publish(struct session *s, struct pending *p)
 		r = -EBUSY; /* another agent writes here: it goes on, and we do not publish its half */
 	if (r == 0)
 		r = look_at_place(s, p);
+	rec.backing_dev = st.st_dev;
+	rec.backing_ino = st.st_ino;
+	memcpy(rec.name, p->name, sizeof(rec.name));
+	if (r == 0)
+		r = session_intend(s, &rec, "", p->final, false);
 	if (r == 0)
 		r = s->to->ops->rename(s->to, p->temp, p->final, false);
 	if (r < 0) {
@@ -264,9 +269,6 @@ static int publish(struct session *s, struct pending *p)
 	if (r < 0 || !s->opt->in_place)
 		return r;
 	p->c.changed = private_has_changed(s, &p->c);
-	rec.backing_dev = st.st_dev;
-	rec.backing_ino = st.st_ino;
-	memcpy(rec.name, p->name, sizeof(rec.name));
 	r = session_step(s, &rec);
 	return r < 0 ? r : drained(s, &p->c, &st);
 }
@@ -479,10 +481,11 @@ static int update_content(struct session *s, struct carried *c, struct stat *ret
 }
 
 /* A file that was written through gets its name now that it is whole. */
-static int publish_update(struct session *s, struct carried *c, const struct file_place *place, const char *from)
+static int publish_update(struct session *s, const struct carried *c, const struct file_place *place, const char *from,
+	const struct stat *st)
 {
 	struct record rec = { .type = RECORD_PLACED, .ino = c->in.ino, .gen = c->in.gen, .parent = place->dir,
-		.backing_dev = c->in.backing_dev, .backing_ino = c->in.backing_ino };
+		.backing_dev = st->st_dev, .backing_ino = st->st_ino };
 	char to[SESSION_PATH_MAX];
 	int r = session_join(to, sizeof(to), place->dir_path, place->name);
 
@@ -490,12 +493,14 @@ static int publish_update(struct session *s, struct carried *c, const struct fil
 		return r;
 	snprintf(rec.name, sizeof(rec.name), "%s", place->name);
 	if (strcmp(from, to) != 0) {
-		r = s->to->ops->rename(s->to, from, to, false);
-		if (r < 0)
-			return session_fail_errno(s, c->in.ino, place->path, r, "cannot get its name", 0);
 		rec.flags = RECORD_F_MOVED;
 		rec.from_parent = c->in.origin_parent;
 		memcpy(rec.from_name, c->in.origin_name, sizeof(rec.from_name));
+		r = session_intend(s, &rec, from, to, false);
+		if (r == 0)
+			r = s->to->ops->rename(s->to, from, to, false);
+		if (r < 0)
+			return session_fail_errno(s, c->in.ino, place->path, r, "cannot get its name", 0);
 	}
 	if (session_touch(s, place->dir) < 0 || session_touch(s, c->in.origin_parent) < 0)
 		return -ENOMEM;
@@ -510,7 +515,9 @@ static int update(struct session *s, struct carried *c, const struct file_place 
 	int r = take_private(s, &c->in);
 
 	if (r == 0)
-		r = state_backing_path(s->st, c->in.ino, path, sizeof(path));
+		r = c->in.flags & INODE_UNPUBLISHED
+			    ? state_backing_path(s->st, c->in.ino, path, sizeof(path))
+			    : state_backing_child_path(s->st, place->dir, place->name, path, sizeof(path));
 	if (r == 0)
 		r = s->to->ops->open(s->to, path, needs_data ? SINK_UPDATE : SINK_ATTR, &c->f);
 	if (r == -ELOOP)
@@ -522,7 +529,7 @@ static int update(struct session *s, struct carried *c, const struct file_place 
 	c->changed = private_has_changed(s, c);
 	r = session_tick(s, true);
 	if (r == 0 && (c->in.flags & INODE_UNPUBLISHED))
-		r = publish_update(s, c, place, path);
+		r = publish_update(s, c, place, path, &st);
 	if (r == 0 && idmap_get(&s->inodes, c->in.ino) != INODE_IS_FAILED)
 		r = drained(s, c, &st);
 	if (r == 0)
@@ -607,6 +614,8 @@ int file_run(struct session *s)
 
 	for (size_t i = 0; r == 0 && i < s->num_dirs; i++) {
 		v->dir = &s->dirs[i];
+		/* The mount may have given it up since it was placed. */
+		v->dir->failed |= s->dirs[v->dir->parent].failed || idmap_get(&s->inodes, v->dir->ino) == INODE_IS_FAILED;
 		v->has_path = state_backing_path(s->st, v->dir->ino, v->dir_path, sizeof(v->dir_path)) == 0;
 		r = session_each_name(s, v->dir->ino, visit_file, v);
 	}

@@ -22,10 +22,11 @@
 
 enum { UNKNOWN = 0, LOOKING, SETTLED, ABSENT };
 
-struct place { /* a name that an inode wants */
+struct place { /* a name that an inode wants, or that the state takes for one of its backing names */
 	uint64_t ino, dir;
 	char *name;  /* owned */
 	size_t next; /* of the same inode: index + 1 */
+	bool parks;  /* it may have been parked from there */
 };
 
 struct found { /* somewhere else than the state says */
@@ -44,10 +45,11 @@ struct locate {
 	struct idmap looked;  /* inode -> UNKNOWN, LOOKING, SETTLED, ABSENT */
 	struct idmap involved;
 	uint64_t dir;         /* being listed */
+	bool has_links;       /* a file with several names is involved */
 	char path[SESSION_PATH_MAX]; /* scratch: not on the stack, settle() recurses */
 };
 
-static int add_place(struct locate *l, uint64_t ino, const char *name)
+static int add_place(struct locate *l, uint64_t ino, uint64_t dir, const char *name, bool parks)
 {
 	struct place *p;
 
@@ -61,7 +63,7 @@ static int add_place(struct locate *l, uint64_t ino, const char *name)
 		l->cap_places = cap;
 	}
 	p = &l->places[l->num_places];
-	*p = (struct place){ .ino = ino, .dir = l->dir, .name = strdup(name), .next = idmap_get(&l->wanted, ino) };
+	*p = (struct place){ .ino = ino, .dir = dir, .name = strdup(name), .next = idmap_get(&l->wanted, ino), .parks = parks };
 	if (!p->name)
 		return -ENOMEM;
 	return idmap_set(&l->wanted, ino, ++l->num_places);
@@ -96,16 +98,19 @@ static int note_name(struct session *s, const struct state_name *e, void *arg)
 		return r;
 	if (r == 0 && owner == e->ino)
 		return 0;
-	if (r == 0 && state_inode(s->st, owner, &occupant) == 0 && names_is_needed(&occupant) &&
-		idmap_set(&l->involved, owner, 1) < 0)
-		return -ENOMEM;
+	if (r == 0 && state_inode(s->st, owner, &occupant) == 0 && names_is_needed(&occupant)) {
+		l->has_links |= !S_ISDIR(occupant.mode) && occupant.nlink > 1;
+		if (idmap_set(&l->involved, owner, 1) < 0)
+			return -ENOMEM;
+	}
 	r = state_inode(s->st, e->ino, &in);
 	if (r < 0)
 		return r == -ENOENT ? 0 : r;
 	if (!in.origin_name[0] && !S_ISDIR(in.mode))
 		return 0; /* new: nowhere yet */
 	r = in.origin_name[0] ? idmap_set(&l->involved, e->ino, 1) : 0;
-	return r < 0 ? r : add_place(l, e->ino, e->name);
+	l->has_links |= !S_ISDIR(in.mode) && in.nlink > 1;
+	return r < 0 ? r : add_place(l, e->ino, l->dir, e->name, false);
 }
 
 struct dir_list {
@@ -228,26 +233,51 @@ static int is_at(struct locate *l, const struct inode *in, uint64_t parent, cons
 	return r == -ENOMEM || l->s->fatal ? r : 0;
 }
 
-/* The chain of places runs backwards; the first one in the order of the walk is wanted: its directory is placed earliest. */
-static int look_for(struct locate *l, const struct inode *in)
+/* A file with several backing names may be at any of them, and may have been parked beside any. */
+static int note_backing_name(uint64_t parent, const char *name, uint64_t ino, void *arg)
 {
-	char park[RECORD_NAME_MAX + 1];
-	size_t best = 0;
-	int r = is_at(l, in, in->origin_parent, in->origin_name);
+	struct locate *l = arg;
 
-	if (r != 0)
-		return r < 0 ? r : 0;
+	return idmap_get(&l->involved, ino) ? add_place(l, ino, parent, name, true) : 0;
+}
+
+/* The chain of places runs backwards; the first one in the order of the walk is wanted: its directory is placed earliest. */
+static int look_at_places(struct locate *l, const struct inode *in)
+{
+	size_t best = 0;
+	int r;
+
 	for (size_t i = idmap_get(&l->wanted, in->ino); i; i = l->places[i - 1].next) {
 		r = is_at(l, in, l->places[i - 1].dir, l->places[i - 1].name);
 		if (r < 0)
 			return r;
 		best = r ? i : best;
 	}
-	if (best)
-		return add_found(l, in->ino, l->places[best - 1].dir, l->places[best - 1].name);
+	return best ? add_found(l, in->ino, l->places[best - 1].dir, l->places[best - 1].name) < 0 ? -ENOMEM : 1 : 0;
+}
+
+static int look_at_park(struct locate *l, const struct inode *in, uint64_t dir)
+{
+	char park[RECORD_NAME_MAX + 1];
+	int r;
+
 	names_park_name(in->ino, park);
-	r = is_at(l, in, in->origin_parent, park);
-	return r <= 0 ? r : add_found(l, in->ino, in->origin_parent, park);
+	r = is_at(l, in, dir, park);
+	return r <= 0 ? r : add_found(l, in->ino, dir, park) < 0 ? -ENOMEM : 1;
+}
+
+static int look_for(struct locate *l, const struct inode *in)
+{
+	int r = is_at(l, in, in->origin_parent, in->origin_name);
+
+	if (r == 0)
+		r = look_at_places(l, in);
+	if (r == 0)
+		r = look_at_park(l, in, in->origin_parent);
+	for (size_t i = idmap_get(&l->wanted, in->ino); r == 0 && i; i = l->places[i - 1].next)
+		if (l->places[i - 1].parks)
+			r = look_at_park(l, in, l->places[i - 1].dir);
+	return r < 0 ? r : 0;
 }
 
 /* A new directory: 1 when a session before us has made it. */
@@ -419,6 +449,8 @@ int locate_run(struct session *s)
 	struct locate l = { .s = s };
 	int r = note_names(&l);
 
+	if (r == 0 && l.has_links)
+		r = state_each_backing_name(s->st, note_backing_name, &l);
 	if (r == 0)
 		r = settle_all(&l);
 	if (r == 0)

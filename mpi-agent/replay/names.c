@@ -76,20 +76,20 @@ static int do_park(struct placing *p)
 	struct stat st;
 	int r = state_inode(s->st, p->step.ino, &occupant);
 
-	if (r == 0)
-		r = state_backing_child_path(s->st, p->dir->ino, p->step.park_name, park, sizeof(park));
-	if (r == 0)
-		r = check_same(s, &occupant, p->to, &st);
-	if (r == 0)
-		r = s->to->ops->rename(s->to, p->to, park, S_ISDIR(occupant.mode));
-	if (r == -ENOENT || r == -ESTALE) {
-		/* It has gone, whoever took it away: the place is free, and its own turn will tell. */
-		r = 0;
-	}
 	if (r < 0)
 		return r;
 	rec = moved_record(&occupant, p->dir->ino, p->name, p->dir->ino, p->step.park_name);
-	return session_step(s, &rec);
+	rec.flags |= occupant.flags & INODE_UNPUBLISHED ? RECORD_F_UNPUBLISHED : 0;
+	r = state_backing_child_path(s->st, p->dir->ino, p->step.park_name, park, sizeof(park));
+	if (r == 0)
+		r = check_same(s, &occupant, p->to, &st);
+	rec.backing_ino = r == 0 ? st.st_ino : occupant.backing_ino;
+	if (r == 0)
+		r = session_intend(s, &rec, p->to, park, S_ISDIR(occupant.mode));
+	if (r == 0)
+		r = s->to->ops->rename(s->to, p->to, park, S_ISDIR(occupant.mode));
+	/* When it has gone, whoever took it away, the place is free, and its own turn will tell. */
+	return r == 0 || r == -ENOENT || r == -ESTALE ? session_step(s, &rec) : r;
 }
 
 /* What is there may no longer be what the state means: a session before us may have put the new directory there already. */
@@ -107,37 +107,91 @@ static int do_clear(struct placing *p)
 	return removed_step(s, p->step.ino, p->dir->ino, p->name);
 }
 
-static int placed(struct placing *p, bool moved)
+static int placed(struct placing *p)
 {
 	struct record rec = placed_record(&p->in, p->in.ino, p->dir->ino, p->name);
 
-	if (moved)
-		rec = moved_record(&p->in, p->step.from_parent, p->step.from_name, p->dir->ino, p->name);
-	rec.flags |= p->in.flags & INODE_UNPUBLISHED && !moved ? RECORD_F_UNPUBLISHED : 0;
-	if (session_touch(p->s, p->dir->ino) < 0 || (moved && session_touch(p->s, p->step.from_parent) < 0))
-		return -ENOMEM;
-	return session_step(p->s, &rec);
+	return session_touch(p->s, p->dir->ino) < 0 ? -ENOMEM : session_step(p->s, &rec);
+}
+
+/* Something new, of which st is, is about to get the name. */
+static int intend_placed(struct placing *p, const struct stat *st)
+{
+	struct record rec;
+
+	p->in.backing_dev = st->st_dev;
+	p->in.backing_ino = st->st_ino;
+	rec = placed_record(&p->in, p->in.ino, p->dir->ino, p->name);
+	return session_intend(p->s, &rec, "", p->to, S_ISDIR(st->st_mode));
+}
+
+/*
+ * A directory that a session made when it had already been given up in the mount, and of which the state knows no more
+ * than that: nothing can be renamed over it.
+ */
+int names_clear_dir(struct session *s, uint64_t dir, const char *name, const char *path)
+{
+	struct inode in;
+	struct stat st;
+	uint64_t owner;
+	int r = s->to->ops->stat(s->to, path, &st);
+
+	if (r < 0 || !S_ISDIR(st.st_mode))
+		return r == -ENOENT ? 0 : r;
+	r = state_backing_owner(s->st, dir, name, &owner);
+	if (r < 0 || state_inode(s->st, owner, &in) == 0)
+		return r == -ENOENT || r == 0 ? -EISDIR : r;
+	return s->to->ops->remove(s->to, path, true);
+}
+
+/* rename() between two links of one file would leave both. */
+static bool is_other_link(struct placing *p, const struct stat *from)
+{
+	struct stat to;
+
+	return !S_ISDIR(from->st_mode) && p->s->to->ops->stat(p->s->to, p->to, &to) == 0 && to.st_ino == from->st_ino &&
+	       to.st_dev == from->st_dev;
+}
+
+static int rename_over(struct placing *p, const struct record *rec, const struct stat *from)
+{
+	struct session *s = p->s;
+	bool is_dir = S_ISDIR(from->st_mode);
+	int r;
+
+	if (is_other_link(p, from))
+		return s->to->ops->remove(s->to, p->from, false);
+	r = is_dir ? 0 : names_clear_dir(s, p->dir->ino, p->name, p->to);
+	if (r == 0)
+		r = session_intend(s, rec, p->from, p->to, is_dir);
+	return r < 0 ? r : s->to->ops->rename(s->to, p->from, p->to, is_dir);
 }
 
 static int do_move(struct placing *p)
 {
+	struct record rec = moved_record(&p->in, p->step.from_parent, p->step.from_name, p->dir->ino, p->name);
 	struct session *s = p->s;
-	struct stat from, to;
+	struct stat from;
 	int r = check_same(s, &p->in, p->from, &from);
 
-	if (r < 0)
-		return r;
-	r = s->to->ops->stat(s->to, p->to, &to);
-	if (r == 0 && to.st_ino == from.st_ino && to.st_dev == from.st_dev && !S_ISDIR(from.st_mode))
-		r = s->to->ops->remove(s->to, p->from, false); /* rename() would leave both links */
-	else if (r == 0 || r == -ENOENT)
-		r = s->to->ops->rename(s->to, p->from, p->to, S_ISDIR(from.st_mode));
+	rec.backing_ino = r == 0 ? from.st_ino : rec.backing_ino;
+	if (r == 0)
+		r = rename_over(p, &rec, &from);
 	if (r < 0)
 		return r;
 	s->result.names_moved++;
 	if (s->opt->manifest && strncmp(p->step.from_name, NAMES_PARK_PREFIX, sizeof(NAMES_PARK_PREFIX) - 1) != 0)
 		manifest_add_moved(s->opt->manifest, p->from, p->shown);
-	return placed(p, true);
+	if (session_touch(s, p->dir->ino) < 0 || session_touch(s, p->step.from_parent) < 0)
+		return -ENOMEM;
+	return session_step(s, &rec);
+}
+
+static int remove_temp(struct session *s, const char *path)
+{
+	int r = s->to->ops->remove(s->to, path, false);
+
+	return r == -EISDIR || r == -EPERM ? s->to->ops->remove(s->to, path, true) : r;
 }
 
 /* A temporary name beside the place, of which nothing is there. */
@@ -151,90 +205,96 @@ static int fresh_temp(struct placing *p, char *out, size_t cap)
 	r = state_backing_child_path(s->st, p->dir->ino, name, out, cap);
 	if (r < 0)
 		return r;
-	r = s->to->ops->remove(s->to, out, false);
+	r = remove_temp(s, out);
 	return r == -ENOENT ? 0 : r;
 }
 
 /* By way of a temporary name: link() does not replace what nobody needs. */
-static int do_link(struct placing *p)
+static int link_over(struct placing *p)
 {
 	struct session *s = p->s;
 	char temp[SESSION_PATH_MAX];
-	struct stat from, to;
+	int r = names_clear_dir(s, p->dir->ino, p->name, p->to);
+
+	if (r == 0)
+		r = fresh_temp(p, temp, sizeof(temp));
+	if (r == 0)
+		r = s->to->ops->link(s->to, p->from, temp);
+	return r < 0 ? r : s->to->ops->rename(s->to, temp, p->to, false);
+}
+
+static int do_link(struct placing *p)
+{
+	struct session *s = p->s;
+	struct stat from;
 	int r = check_same(s, &p->in, p->from, &from);
 
 	if (r < 0)
 		return r;
-	r = s->to->ops->stat(s->to, p->to, &to);
-	if (r == 0 && to.st_ino == from.st_ino && to.st_dev == from.st_dev) {
+	if (is_other_link(p, &from)) {
 		r = s->to->ops->mark(s->to, p->to);
-	} else if (r == -ENOENT) {
-		r = s->to->ops->link(s->to, p->from, p->to);
-	} else if (r == 0) {
-		r = fresh_temp(p, temp, sizeof(temp));
+	} else {
+		r = intend_placed(p, &from);
 		if (r == 0)
-			r = s->to->ops->link(s->to, p->from, temp);
-		if (r == 0)
-			r = s->to->ops->rename(s->to, temp, p->to, false);
+			r = link_over(p);
 	}
-	return r < 0 ? r : placed(p, false);
+	return r < 0 ? r : placed(p);
+}
+
+/* By way of a temporary name, so that we know which one is ours. */
+static int make_dir(struct placing *p)
+{
+	struct session *s = p->s;
+	char temp[SESSION_PATH_MAX];
+	struct stat st;
+	int r = fresh_temp(p, temp, sizeof(temp));
+
+	if (r == 0)
+		r = s->to->ops->mkdir(s->to, temp);
+	if (r == 0)
+		r = s->to->ops->stat(s->to, temp, &st);
+	if (r == 0)
+		r = intend_placed(p, &st);
+	return r < 0 ? r : s->to->ops->rename(s->to, temp, p->to, true);
 }
 
 static int do_mkdir(struct placing *p)
 {
 	struct session *s = p->s;
 	struct stat st;
-	int r = s->to->ops->mkdir(s->to, p->to);
+	int r = s->to->ops->stat(s->to, p->to, &st);
 
-	if (r == -EEXIST) {
+	if (r == 0) {
 		/* A session before us made it, or somebody else: in either case it is what is wanted. */
-		r = s->to->ops->stat(s->to, p->to, &st);
-		if (r == 0)
-			r = S_ISDIR(st.st_mode) ? s->to->ops->mark(s->to, p->to) : -EEXIST;
-	} else if (r == 0) {
-		r = s->to->ops->stat(s->to, p->to, &st);
+		r = S_ISDIR(st.st_mode) ? s->to->ops->mark(s->to, p->to) : -EEXIST;
+		p->in.backing_dev = st.st_dev;
+		p->in.backing_ino = st.st_ino;
+	} else if (r == -ENOENT) {
+		r = make_dir(p);
 	}
-	if (r < 0)
-		return r;
-	p->in.backing_dev = st.st_dev;
-	p->in.backing_ino = st.st_ino;
-	return placed(p, false);
+	return r < 0 ? r : placed(p);
 }
 
 static int finish_symlink(struct placing *p)
 {
 	struct record rec = { .type = RECORD_DRAINED, .ino = p->in.ino, .gen = p->in.gen, .upto = p->s->opt->upto,
-		.flags = RECORD_F_META_ONLY, .size = p->in.size, .mtime_ns = p->in.mtime_ns };
-	struct session *s = p->s;
-	struct stat st;
-	int r = s->to->ops->stat(s->to, p->to, &st);
+		.flags = RECORD_F_META_ONLY, .size = p->in.size, .mtime_ns = p->in.mtime_ns,
+		.backing_dev = p->in.backing_dev, .backing_ino = p->in.backing_ino };
+	int r = placed(p);
 
-	if (r < 0)
-		return r;
-	rec.backing_dev = p->in.backing_dev = st.st_dev;
-	rec.backing_ino = p->in.backing_ino = st.st_ino;
-	r = placed(p, false);
-	if (r == 0)
-		r = session_step(s, &rec);
-	s->result.files++;
-	return r;
+	p->s->result.files++;
+	return r < 0 ? r : session_step(p->s, &rec);
 }
 
-static int do_symlink(struct placing *p)
+static int make_symlink(struct placing *p, const char *temp, struct stat *ret)
 {
 	struct session *s = p->s;
-	char temp[SESSION_PATH_MAX], target[RECORD_TARGET_MAX + 1];
+	char target[RECORD_TARGET_MAX + 1];
 	struct sink_file *f = NULL;
 	struct sink_attr attr;
 	const char *warning;
-	struct stat st;
-	int r = s->to->ops->stat(s->to, p->to, &st);
+	int r = state_symlink(s->st, p->in.ino, target, sizeof(target));
 
-	if (r == 0 && S_ISDIR(st.st_mode))
-		return -EISDIR;
-	r = state_symlink(s->st, p->in.ino, target, sizeof(target));
-	if (r == 0)
-		r = fresh_temp(p, temp, sizeof(temp));
 	if (r == 0)
 		r = s->to->ops->symlink(s->to, target, temp);
 	if (r == 0)
@@ -243,7 +303,25 @@ static int do_symlink(struct placing *p)
 		attrs_of_inode(&p->in, &attr);
 		r = attrs_apply(s, &p->in, &attr, f, &warning);
 	}
+	if (r == 0)
+		r = f->ops->fstat(f, ret);
 	sink_file_close(f);
+	return r;
+}
+
+static int do_symlink(struct placing *p)
+{
+	struct session *s = p->s;
+	char temp[SESSION_PATH_MAX];
+	struct stat st;
+	int r = names_clear_dir(s, p->dir->ino, p->name, p->to);
+
+	if (r == 0)
+		r = fresh_temp(p, temp, sizeof(temp));
+	if (r == 0)
+		r = make_symlink(p, temp, &st);
+	if (r == 0)
+		r = intend_placed(p, &st);
 	if (r == 0)
 		r = s->to->ops->rename(s->to, temp, p->to, false);
 	return r < 0 ? r : finish_symlink(p);
@@ -433,7 +511,7 @@ int names_sweep(struct session *s, uint64_t dir_ino, const char *dir_path)
 	for (size_t at = 0; r == 0 && at < sw.len; at += strlen(sw.found + at) + 1) {
 		r = session_join(path, sizeof(path), dir_path, sw.found + at);
 		if (r == 0)
-			r = s->to->ops->remove(s->to, path, false);
+			r = remove_temp(s, path);
 		if (r == -ENOENT)
 			r = 0;
 	}
@@ -524,18 +602,19 @@ static int remove_hidden(struct session *s, const struct hidden *h, const char *
 		return known;
 	if (known == 0 && ((in.flags & INODE_UNPUBLISHED) || idmap_get(&s->inodes, h->ino) == INODE_IS_FAILED))
 		return 0; /* its only copy */
-	if (known == 0 && has_unseen_name(s, &in)) {
-		struct file_place place = { .dir = h->parent, .name = h->name, .path = path };
-
-		r = file_update(s, &in, &place);
-		if (r < 0 || idmap_get(&s->inodes, h->ino) == INODE_IS_FAILED)
-			return r;
-	}
 	r = s->to->ops->stat(s->to, path, &st);
 	if (r == 0) {
-		if (known == 0 ? !session_is_same(&in, &st) : S_ISDIR(st.st_mode))
+		/* Of an inode that has gone nothing is known; a directory is only removed when it is empty. */
+		if (known == 0 && !session_is_same(&in, &st))
 			return session_fail(s, 0, path, -ESTALE,
 				"was removed in the mount, but somebody else has put something in its place: left alone");
+		if (known == 0 && has_unseen_name(s, &in)) {
+			struct file_place place = { .dir = h->parent, .name = h->name, .path = path };
+
+			r = file_update(s, &in, &place);
+			if (r < 0 || idmap_get(&s->inodes, h->ino) == INODE_IS_FAILED)
+				return r;
+		}
 		r = S_ISDIR(st.st_mode) ? remove_dir(s, h, path) : s->to->ops->remove(s->to, path, false);
 		if (r == -ENOTEMPTY || r == -EEXIST)
 			return session_fail(s, 0, path, r,

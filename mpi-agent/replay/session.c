@@ -20,6 +20,7 @@
 #define TICK_USEC   200000u
 #define PAUSE_USEC  200000u
 #define SLEEP_USEC  50000u
+#define MOVES_USEC  20000u /* a living mount does not know where a moved file is until it is told */
 #define NAMES_AT_ONCE 256
 #define USEC_PER_SEC 1e6
 
@@ -98,9 +99,77 @@ void session_set_path(struct session *s, const char *path)
 	snprintf(s->path, sizeof(s->path), "%s", path);
 }
 
-int session_flush_steps(struct session *s)
+int session_intend(struct session *s, const struct record *rec, const char *from, const char *to, bool is_dir)
+{
+	return s->intent ? intent_add(s->intent, rec, from, to, is_dir) : 0;
+}
+
+/* A step about what was not taken, or lies in it, must not be reported either. */
+static bool follows_refused(const struct session *s, size_t at)
+{
+	const struct record *rec = &s->steps[at];
+
+	for (size_t i = 0; i < at; i++)
+		if (s->refused[i] && s->steps[i].type == RECORD_PLACED &&
+			(s->steps[i].ino == rec->parent || (rec->type == RECORD_DRAINED && s->steps[i].ino == rec->ino)))
+			return true;
+	return false;
+}
+
+static int report_steps(struct session *s, bool *ret_refused)
 {
 	const struct drain_watcher *w = &s->opt->watcher;
+
+	*ret_refused = false;
+	for (size_t i = 0; i < s->num_steps; i++) {
+		int r = *ret_refused && follows_refused(s, i) ? -ENOENT : w->step ? w->step(&s->steps[i], w->arg) : 0;
+
+		s->refused[i] = r == -ENOENT || r == -ESTALE;
+		*ret_refused |= s->refused[i];
+		if (s->kept && r == 0)
+			r = steps_add(s->kept, &s->steps[i]);
+		if (r < 0 && !s->refused[i])
+			return end_session(s, r, "a step could not be reported");
+	}
+	return s->kept ? steps_write(s->kept) : 0;
+}
+
+/* A name in a directory that the mount has given up since: back to where it was, or away with it. */
+static int undo_placed(struct session *s, const struct record *rec)
+{
+	char to[SESSION_PATH_MAX], from[SESSION_PATH_MAX];
+	struct stat st;
+	int r = state_backing_child_path(s->st, rec->parent, rec->name, to, sizeof(to));
+
+	if (r == 0)
+		r = s->to->ops->stat(s->to, to, &st);
+	if (r == 0 && !(rec->flags & RECORD_F_MOVED)) {
+		r = s->to->ops->remove(s->to, to, S_ISDIR(st.st_mode));
+	} else if (r == 0) {
+		r = state_backing_child_path(s->st, rec->from_parent, rec->from_name, from, sizeof(from));
+		if (r == 0)
+			r = s->to->ops->rename(s->to, to, from, S_ISDIR(st.st_mode));
+	}
+	if (idmap_set(&s->inodes, rec->ino, INODE_IS_FAILED) < 0)
+		return -ENOMEM;
+	return r == -ENOENT ? 0 : r;
+}
+
+static int undo_refused(struct session *s)
+{
+	int r = 0;
+
+	for (size_t i = s->num_steps; r == 0 && i-- > 0;)
+		if (s->refused[i] && s->steps[i].type == RECORD_PLACED)
+			r = undo_placed(s, &s->steps[i]);
+	if (r == 0)
+		r = s->to->ops->sync_names(s->to);
+	return r < 0 ? end_session(s, r, "what the mount has given up cannot be taken back") : 0;
+}
+
+int session_flush_steps(struct session *s)
+{
+	bool refused;
 	int r = s->fatal;
 
 	if (s->num_steps == 0 || r < 0)
@@ -108,13 +177,29 @@ int session_flush_steps(struct session *s)
 	r = s->to->ops->sync_names(s->to);
 	if (r < 0)
 		return end_session(s, r, "the destination cannot make names durable");
-	for (size_t i = 0; i < s->num_steps; i++) {
-		r = w->step ? w->step(&s->steps[i], w->arg) : 0;
-		if (r < 0)
-			return end_session(s, r, "a step could not be reported");
-	}
+	r = report_steps(s, &refused);
+	if (r == 0 && refused)
+		r = undo_refused(s);
+	if (r < 0)
+		return end_session(s, r, "the steps of the recovery cannot be written");
 	s->num_steps = 0;
-	return session_tick(s, false);
+	s->first_move_usec = 0;
+	r = s->intent ? intent_clear(s->intent) : 0;
+	return r < 0 ? end_session(s, r, "the store cannot be written") : session_tick(s, false);
+}
+
+static bool wants_flush(struct session *s, const struct record *rec)
+{
+	uint64_t now;
+
+	if (s->num_steps == SESSION_STEPS)
+		return true;
+	if (s->first_move_usec == 0 && !(rec->flags & RECORD_F_MOVED))
+		return false;
+	now = session_now_usec();
+	if (s->first_move_usec == 0)
+		s->first_move_usec = now;
+	return s->opt->watcher.step && now - s->first_move_usec >= MOVES_USEC;
 }
 
 int session_step(struct session *s, const struct record *rec)
@@ -131,7 +216,7 @@ int session_step(struct session *s, const struct record *rec)
 	if (r < 0)
 		return end_session(s, r, "the store's state does not take a step of the drain: run cistern fsck");
 	s->num_steps++;
-	return s->num_steps == SESSION_STEPS ? session_flush_steps(s) : session_tick(s, false);
+	return wants_flush(s, rec) ? session_flush_steps(s) : session_tick(s, false);
 }
 
 int session_fail(struct session *s, uint64_t ino, const char *path, int code, const char *fmt, ...)
@@ -295,6 +380,10 @@ static int session_open(struct session *s, const struct drain_options *opt)
 	r = s->steps ? sink_posix_create(opt->to_dirfd, &s->to) : -ENOMEM;
 	if (r == 0 && !opt->in_place && opt->base_dirfd >= 0)
 		r = sink_posix_create(opt->base_dirfd, &s->base);
+	if (r == 0 && opt->intent_path)
+		r = intent_open(opt->intent_path, &s->intent);
+	if (r == 0 && opt->steps_path)
+		r = steps_open(opt->steps_path, s->st, &s->kept);
 	if (r == 0)
 		r = copier_create(s, &s->copier);
 	return r < 0 ? r : batch_create(&s->batch);
@@ -302,6 +391,8 @@ static int session_open(struct session *s, const struct drain_options *opt)
 
 static void session_close(struct session *s)
 {
+	steps_close(s->kept);
+	intent_close(s->intent);
 	batch_destroy(s->batch);
 	copier_destroy(s->copier);
 	sink_destroy(s->base);
@@ -318,8 +409,12 @@ static void session_close(struct session *s)
 
 static int run_in_place(struct session *s)
 {
-	int r = locate_run(s);
+	int r = s->intent ? intent_undo(s->intent, s->st, s->to) : 0;
 
+	if (r == 0)
+		r = locate_run(s);
+	if (r == 0)
+		r = session_flush_steps(s);
 	if (r == 0)
 		r = names_run(s);
 	if (r == 0)

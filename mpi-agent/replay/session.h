@@ -12,7 +12,9 @@
 #include "format/store/store.h"
 #include "mpi-agent/replay/drain.h"
 #include "mpi-agent/replay/idmap.h"
+#include "mpi-agent/replay/intent.h"
 #include "mpi-agent/replay/manifest.h"
+#include "mpi-agent/replay/steps.h"
 #include "mpi-agent/sink/sink.h"
 
 #define SESSION_PATH_MAX 16384
@@ -50,6 +52,10 @@ struct session {
 	struct idmap inodes;             /* enum progress_of_inode */
 	struct record *steps;            /* owned: done, applied, but perhaps not durable yet */
 	size_t num_steps;
+	bool refused[SESSION_STEPS];     /* which of them the watcher did not take */
+	struct intent *intent;           /* owned; NULL: none is kept */
+	struct steps *kept;              /* owned; NULL: they are not kept */
+	uint64_t first_move_usec;        /* when the first move among the steps was made; 0: there is none */
 	struct drain_result result;
 	struct drain_progress progress;
 	struct drain_control control;
@@ -71,6 +77,8 @@ void session_set_path(struct session *s, const char *path);
 /* A step is done: applied to our state; reported when it has become durable. A negative return ends the session. */
 int session_step(struct session *s, const struct record *rec);
 int session_flush_steps(struct session *s);
+/* To be called before something gets the name that rec (PLACED) stands for; from: "" unless MOVED. */
+int session_intend(struct session *s, const struct record *rec, const char *from, const char *to, bool is_dir);
 /*
  * path cannot be carried over; ino (0: none) and what depends on it are left alone. fmt: what happened and what to do.
  * Returns 0, the session goes on; but when it is ending (s->fatal), that, and path is not to blame.
@@ -97,6 +105,8 @@ int names_run(struct session *s);   /* builds s->dirs on the way */
 int names_place(struct session *s, struct session_dir *dir, const char *name, uint64_t ino);
 int names_remove(struct session *s);
 int names_finish_dirs(struct session *s);
+/* path may be a directory that stands for nothing any more: it goes if it is empty. -EISDIR: it is another one's. */
+int names_clear_dir(struct session *s, uint64_t dir, const char *name, const char *path);
 int names_sweep(struct session *s, uint64_t dir_ino, const char *dir_path); /* left-over temporary files */
 
 /* file.c: pending (batched) new files, updates in place */

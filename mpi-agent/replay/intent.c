@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * The file holds entries {u32 length, u32 CRC32C, record, from, to, is_dir}, appended by one write each, and is emptied
+ * when all have been reported. It needs no sync: it has to outlive us, not the machine; after a loss of power a rename
+ * that is not durable is not reported either. An entry that is not whole was never acted upon.
+ */
+#include "mpi-agent/replay/intent.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "format/base/crc32c.h"
+#include "format/base/cursor.h"
+#include "format/index/state.h"
+
+#define HEADER_BYTES 8
+#define FILE_MAX     (64u << 20)
+#define PATH_MAX_LEN 16384
+#define TEMP_PREFIX  ".cistern-tmp-"
+
+struct intent {
+	int fd; /* owned */
+	bool dirty;
+	struct buf out;
+};
+
+struct entry {
+	struct record rec;
+	char from[PATH_MAX_LEN], to[PATH_MAX_LEN];
+	bool is_dir;
+};
+
+int intent_open(const char *path, struct intent **ret)
+{
+	struct intent *in = calloc(1, sizeof(*in));
+
+	if (!in)
+		return -ENOMEM;
+	in->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	if (in->fd < 0) {
+		int r = -errno;
+
+		free(in);
+		return r;
+	}
+	*ret = in;
+	return 0;
+}
+
+void intent_close(struct intent *in)
+{
+	if (!in)
+		return;
+	close(in->fd);
+	buf_free(&in->out);
+	free(in);
+}
+
+int intent_add(struct intent *in, const struct record *rec, const char *from, const char *to, bool is_dir)
+{
+	int r;
+
+	buf_reset(&in->out);
+	buf_zeros(&in->out, HEADER_BYTES);
+	r = record_encode(rec, &in->out);
+	if (r < 0)
+		return r;
+	buf_str(&in->out, from);
+	buf_str(&in->out, to);
+	buf_u8(&in->out, is_dir);
+	if (!buf_ok(&in->out))
+		return -ENOMEM;
+	buf_poke_u32(&in->out, 0, (uint32_t)(in->out.len - HEADER_BYTES));
+	buf_poke_u32(&in->out, 4, crc32c(0, in->out.data + HEADER_BYTES, in->out.len - HEADER_BYTES));
+	in->dirty = true;
+	return write(in->fd, in->out.data, in->out.len) == (ssize_t)in->out.len ? 0 : errno ? -errno : -EIO;
+}
+
+int intent_clear(struct intent *in)
+{
+	if (in->dirty && ftruncate(in->fd, 0))
+		return -errno;
+	in->dirty = false;
+	return 0;
+}
+
+/* The entry at the start of c. False: no whole one is there. */
+static bool take(struct cursor *c, struct entry *e)
+{
+	struct record_scratch scratch = { 0 };
+	uint32_t len = cursor_u32(c), crc = cursor_u32(c);
+	const uint8_t *body = cursor_bytes(c, len);
+	struct cursor rest;
+	size_t used;
+	int r;
+
+	if (!body || crc32c(0, body, len) != crc)
+		return false;
+	r = record_decode(body, len, &scratch, &e->rec, &used);
+	record_scratch_free(&scratch);
+	if (r < 0 || e->rec.type != RECORD_PLACED)
+		return false;
+	rest = cursor_make(body + used, len - used);
+	cursor_str(&rest, e->from, sizeof(e->from));
+	cursor_str(&rest, e->to, sizeof(e->to));
+	e->is_dir = cursor_u8(&rest);
+	return cursor_ok(&rest);
+}
+
+struct emptying {
+	struct sink *sink;
+	const char *dir;
+};
+
+/* Temporary files of the killed session; an entry at a time, since a directory is listed while it changes. */
+static int remove_temp(const char *name, void *arg)
+{
+	struct emptying *e = arg;
+	char path[PATH_MAX_LEN];
+	int r;
+
+	if (strncmp(name, TEMP_PREFIX, strlen(TEMP_PREFIX)) != 0 ||
+		snprintf(path, sizeof(path), "%s/%s", e->dir, name) >= (int)sizeof(path))
+		return 0;
+	r = e->sink->ops->remove(e->sink, path, false);
+	if (r == -EISDIR || r == -EPERM)
+		r = e->sink->ops->remove(e->sink, path, true);
+	return r < 0 ? r : 1;
+}
+
+static int undo_new(const struct entry *e, struct sink *sink)
+{
+	struct emptying emptying = { sink, e->to };
+	int r = sink->ops->remove(sink, e->to, e->is_dir), listed = 1;
+
+	while ((r == -ENOTEMPTY || r == -EEXIST) && listed == 1) {
+		listed = sink->ops->list(sink, e->to, remove_temp, &emptying);
+		if (listed < 0)
+			return listed;
+		r = sink->ops->remove(sink, e->to, true);
+	}
+	return r == -ENOTEMPTY || r == -EEXIST ? 0 : r; /* others have put something into it: it stays */
+}
+
+static int undo_one(const struct entry *e, struct state *st, struct sink *sink)
+{
+	struct stat there, back;
+	uint64_t owner;
+	int r;
+
+	if (state_backing_owner(st, e->rec.parent, e->rec.name, &owner) == 0 && owner == e->rec.ino)
+		return 0; /* was reported */
+	r = sink->ops->stat(sink, e->to, &there);
+	if (r == -ENOENT || r == -ENOTDIR || (r == 0 && there.st_ino != e->rec.backing_ino))
+		return 0; /* was not done */
+	if (r == 0 && !(e->rec.flags & RECORD_F_MOVED))
+		return undo_new(e, sink);
+	if (r == 0)
+		r = sink->ops->stat(sink, e->from, &back);
+	return r == -ENOENT ? sink->ops->rename(sink, e->to, e->from, e->is_dir) : r;
+}
+
+static int undo_all(const uint8_t *data, size_t len, struct state *st, struct sink *sink)
+{
+	struct entry *e = malloc(sizeof(*e));
+	size_t *offsets = NULL, num = 0, cap = 0;
+	struct cursor c = cursor_make(data, len);
+	int r = e ? 0 : -ENOMEM;
+
+	while (r == 0) {
+		size_t at = len - cursor_left(&c);
+
+		if (!take(&c, e))
+			break;
+		if (num == cap) {
+			size_t *grown = reallocarray(offsets, cap = cap ? 2 * cap : 64, sizeof(*grown));
+
+			if (!grown)
+				r = -ENOMEM;
+			else
+				offsets = grown;
+		}
+		if (r == 0)
+			offsets[num++] = at;
+	}
+	while (r == 0 && num-- > 0) {
+		c = cursor_make(data + offsets[num], len - offsets[num]);
+		if (take(&c, e))
+			r = undo_one(e, st, sink);
+	}
+	free(offsets);
+	free(e);
+	return r;
+}
+
+int intent_undo(struct intent *in, struct state *st, struct sink *sink)
+{
+	struct stat s;
+	uint8_t *data;
+	ssize_t got;
+	int r;
+
+	if (fstat(in->fd, &s))
+		return -errno;
+	if (s.st_size == 0)
+		return 0;
+	if (s.st_size > FILE_MAX)
+		return -EFBIG;
+	data = malloc((size_t)s.st_size);
+	if (!data)
+		return -ENOMEM;
+	got = pread(in->fd, data, (size_t)s.st_size, 0);
+	r = got < 0 ? -errno : undo_all(data, (size_t)got, st, sink);
+	free(data);
+	if (r == 0)
+		r = sink->ops->sync_names(sink);
+	in->dirty = true;
+	return r < 0 ? r : intent_clear(in);
+}

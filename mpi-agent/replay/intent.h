@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef MPI_AGENT_REPLAY_INTENT_H
+#define MPI_AGENT_REPLAY_INTENT_H
+
+/*
+ * What is about to get a name in the destination, written down in the store before it does. The next session after a
+ * killed one takes back what was done and not reported; it could not find out otherwise, since the names that a living
+ * mount has may have changed by then.
+ */
+
+#include <stdbool.h>
+
+#include "format/journal/record.h"
+#include "mpi-agent/sink/sink.h"
+
+struct intent;
+struct state;
+
+int intent_open(const char *path, struct intent **ret);
+void intent_close(struct intent *in); /* NULL is fine */
+/*
+ * rec (PLACED, with the inode number of what is placed) is going to be done: MOVED: as a rename of from to to; else something
+ * new appears at to. Paths in the destination. 0 or -errno.
+ */
+int intent_add(struct intent *in, const struct record *rec, const char *from, const char *to, bool is_dir);
+/* All of them have been reported, or undone. */
+int intent_clear(struct intent *in);
+/*
+ * Takes back, last one first, what is not in the state: what a killed session has done and could not report. After it
+ * the backing files are where the state says. 0 or -errno of the sink.
+ */
+int intent_undo(struct intent *in, struct state *st, struct sink *sink);
+
+#endif
