@@ -65,6 +65,17 @@ static int make_root(struct core *c, struct cistern_error *err)
 	return 0;
 }
 
+/* Writers come one after the other: a session that begins must not wait for a gap between them. */
+static void init_through(pthread_rwlock_t *lock)
+{
+	pthread_rwlockattr_t attr;
+
+	pthread_rwlockattr_init(&attr);
+	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	pthread_rwlock_init(lock, &attr);
+	pthread_rwlockattr_destroy(&attr);
+}
+
 int core_create(struct store *store, const struct config *cfg, int backing_fd, const struct core_hooks *hooks, struct core **ret,
 		struct cistern_error *err)
 {
@@ -86,9 +97,10 @@ int core_create(struct store *store, const struct config *cfg, int backing_fd, c
 	pthread_mutex_init(&c->room, NULL);
 	pthread_cond_init(&c->room_cond, NULL);
 	pthread_mutex_init(&c->session, NULL);
+	init_through(&c->through);
 	char uuid[37];
 	store_uuid_text(store_superblock(store)->uuid, uuid);
-	snprintf(c->temp_prefix, sizeof(c->temp_prefix), ".cistern-tmp-%.8s-", uuid);
+	snprintf(c->through_prefix, sizeof(c->through_prefix), ".cistern-through-%.8s-", uuid);
 	c->backing_fd = fcntl(backing_fd, F_DUPFD_CLOEXEC, 0);
 	int rc = c->backing_fd < 0 ? cistern_error_set(err, -errno, "backing directory: %s", strerror(errno)) : make_root(c, err);
 	if (rc < 0) {
@@ -129,7 +141,8 @@ void core_destroy(struct core *c)
 		return;
 	free_nodes(c);
 	free(c->buckets);
-	free(c->busy);
+	free(c->busy.at);
+	free(c->left_alone.at);
 	if (c->backing_fd >= 0)
 		close(c->backing_fd);
 	pthread_mutex_destroy(&c->names);
@@ -138,6 +151,7 @@ void core_destroy(struct core *c)
 	pthread_mutex_destroy(&c->room);
 	pthread_cond_destroy(&c->room_cond);
 	pthread_mutex_destroy(&c->session);
+	pthread_rwlock_destroy(&c->through);
 	free(c);
 }
 

@@ -120,13 +120,14 @@ int core_removexattr(struct core *c, uint64_t ino, const char *name);
 int core_statfs(struct core *c, struct statvfs *ret);
 
 /* Drain: the daemon's drain manager calls these around a session and for each step that the agent reports. */
-void core_session_begin(struct core *c); /* files that may change from now on are marked */
+/* Files that may change from now on are marked. leave_open: this session leaves alone what is open for writing now. */
+void core_session_begin(struct core *c, bool leave_open);
 /* Commits PLACED, REMOVED or DRAINED; adds KEEP_PRIVATE to a DRAINED whose file was or could be written since the session began;
  * wakes writers that wait for room; tells the kernel through hooks.invalidate where needed. */
 int core_drain_step(struct core *c, struct record *rec);
 void core_session_end(struct core *c);
-/* Inodes that are open for writing now (a background drain leaves them alone). Fills at most cap; returns how many there are. */
-size_t core_busy_inodes(struct core *c, uint64_t *out, size_t cap);
+/* The inodes that this session leaves alone. Fills at most cap; returns how many there are. */
+size_t core_session_left_alone(struct core *c, uint64_t *out, size_t cap);
 
 struct core_stats {
 	uint64_t open_files, written_bytes /* through us; passthrough not counted */, read_bytes, through_bytes, private_bytes /* allocated */;

@@ -168,7 +168,7 @@ static ssize_t write_shared(struct core *c, struct node *n, const void *buf, siz
 	return rc < 0 ? rc : (ssize_t)len;
 }
 
-static ssize_t write_log(struct core *c, struct node *n, const void *buf, size_t len, uint64_t off)
+static ssize_t write_once(struct core *c, struct node *n, const void *buf, size_t len, uint64_t off)
 {
 	ssize_t done = space_wait(c, len);
 
@@ -178,6 +178,16 @@ static ssize_t write_log(struct core *c, struct node *n, const void *buf, size_t
 		pthread_rwlock_unlock(&n->lock);
 	}
 	return done == -ENOSPC ? space_write_through(c, n, buf, len, off) : done;
+}
+
+static ssize_t write_log(struct core *c, struct node *n, const void *buf, size_t len, uint64_t off)
+{
+	ssize_t done;
+
+	do
+		done = write_once(c, n, buf, len, off);
+	while (done == -EAGAIN); /* full, and a drain is at the backing file: it may have made room */
+	return done;
 }
 
 ssize_t core_write(struct core *c, struct core_file *file, const void *buf, size_t len, uint64_t off)

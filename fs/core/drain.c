@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#define LEFT_ALONE_MAX 4096     /* more than that are drained although open: harmless, but not of use */
 #define TICK_BUSY_USEC 20000u   /* while a private file grows */
 #define TICK_QUIET_USEC 250000u /* while one is open */
 #define TICK_MAX_FILES 256
@@ -22,23 +23,34 @@
  * comes before the change or after the mark.
  */
 
-/* session is held */
+static bool set_has(const struct ino_set *set, uint64_t ino)
+{
+	for (size_t i = 0; i < set->num; i++)
+		if (set->at[i] == ino)
+			return true;
+	return false;
+}
+
+static bool set_add(struct ino_set *set, uint64_t ino)
+{
+	if (set_has(set, ino))
+		return true;
+	if (set->num == set->cap) {
+		size_t cap = set->cap ? set->cap * 2 : 64;
+		uint64_t *grown = reallocarray(set->at, cap, sizeof(*grown));
+		if (!grown)
+			return false;
+		set->at = grown;
+		set->cap = cap;
+	}
+	set->at[set->num++] = ino;
+	return true;
+}
+
+/* session is held. Without a memory of what is busy nothing private may be given up: is_busy then says yes to all. */
 static void busy_add(struct core *c, uint64_t ino)
 {
-	for (size_t i = 0; i < c->num_busy; i++)
-		if (c->busy[i] == ino)
-			return;
-	if (c->num_busy == c->cap_busy) {
-		size_t cap = c->cap_busy ? c->cap_busy * 2 : 64;
-		uint64_t *grown = reallocarray(c->busy, cap, sizeof(*grown));
-		if (!grown) {
-			c->in_session = false; /* without a memory of it nothing private may be given up: see is_busy */
-			return;
-		}
-		c->busy = grown;
-		c->cap_busy = cap;
-	}
-	c->busy[c->num_busy++] = ino;
+	c->all_busy = !set_add(&c->busy, ino) || c->all_busy;
 }
 
 void drain_mark_busy(struct core *c, uint64_t ino)
@@ -52,48 +64,54 @@ void drain_mark_busy(struct core *c, uint64_t ino)
 static bool is_busy(struct core *c, uint64_t ino)
 {
 	pthread_mutex_lock(&c->session);
-	bool busy = !c->in_session;
-	for (size_t i = 0; i < c->num_busy && !busy; i++)
-		busy = c->busy[i] == ino;
+	bool busy = !c->in_session || c->all_busy || set_has(&c->busy, ino);
 	pthread_mutex_unlock(&c->session);
 	return busy;
 }
 
-void core_session_begin(struct core *c)
+void core_session_begin(struct core *c, bool leave_open)
 {
+	pthread_rwlock_wrlock(&c->through);
 	pthread_mutex_lock(&c->tick);
 	pthread_mutex_lock(&c->session);
 	c->in_session = true;
-	c->num_busy = 0;
-	for (struct node *n = c->tick_head; n; n = n->tick_next)
+	c->all_busy = false;
+	c->busy.num = c->left_alone.num = 0;
+	for (struct node *n = c->tick_head; n; n = n->tick_next) {
 		busy_add(c, n->ino);
+		if (leave_open && n->writers > 0 && c->left_alone.num < LEFT_ALONE_MAX)
+			(void)set_add(&c->left_alone, n->ino); /* out of memory: it is drained, which does no harm */
+	}
 	pthread_mutex_unlock(&c->session);
 	pthread_mutex_unlock(&c->tick);
+	pthread_rwlock_unlock(&c->through);
 }
 
 void core_session_end(struct core *c)
 {
 	pthread_mutex_lock(&c->session);
 	c->in_session = false;
-	c->num_busy = 0;
+	c->busy.num = c->left_alone.num = 0;
 	pthread_mutex_unlock(&c->session);
 	space_signal(c);
 }
 
-size_t core_busy_inodes(struct core *c, uint64_t *out, size_t cap)
+size_t core_session_left_alone(struct core *c, uint64_t *out, size_t cap)
 {
-	size_t num = 0;
-
-	pthread_mutex_lock(&c->tick);
-	for (struct node *n = c->tick_head; n; n = n->tick_next) {
-		if (n->writers == 0)
-			continue;
-		if (num < cap)
-			out[num] = n->ino;
-		num++;
-	}
-	pthread_mutex_unlock(&c->tick);
+	pthread_mutex_lock(&c->session);
+	size_t num = c->left_alone.num;
+	for (size_t i = 0; i < num && i < cap; i++)
+		out[i] = c->left_alone.at[i];
+	pthread_mutex_unlock(&c->session);
 	return num;
+}
+
+bool drain_allows_through(struct core *c, uint64_t ino)
+{
+	pthread_mutex_lock(&c->session);
+	bool allowed = !c->in_session || set_has(&c->left_alone, ino);
+	pthread_mutex_unlock(&c->session);
+	return allowed;
 }
 
 /* Descriptors of what the file was before this step. The node's lock is held exclusively. */

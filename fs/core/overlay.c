@@ -18,7 +18,12 @@
 
 bool overlay_is_hidden(const char *name)
 {
-	return strncmp(name, ".cistern-tmp-", 13) == 0 || strncmp(name, ".cistern-park-", 14) == 0;
+	static const char *const prefixes[] = { ".cistern-tmp-", ".cistern-park-", ".cistern-through-" };
+
+	for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
+		if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
+			return true;
+	return false;
 }
 
 static int append_component(char *out, size_t cap, const char *name)

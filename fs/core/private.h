@@ -8,7 +8,7 @@
  * Lock order: names, then a node's lock, then the table's lock, then whatever format/ takes inside. names is held by
  * everything that changes which name means what (and by adoption); a node's lock is held shared by reads and writes
  * of its data, exclusively by what changes how its data are kept (truncate, open, drain). Two nodes are never locked
- * at once but by core_copy_range, which takes none itself.
+ * at once but by core_copy_range, which takes none itself. core.through is taken before a node's lock.
  */
 
 #include <pthread.h>
@@ -63,6 +63,11 @@ struct core_file {
 	bool cached;
 };
 
+struct ino_set {
+	uint64_t *at; /* owned */
+	size_t num, cap;
+};
+
 #define CORE_BUCKETS 65536u
 
 struct core {
@@ -80,7 +85,7 @@ struct core {
 	unsigned int high_water_percent;
 	bool read_only, write_out;
 	unsigned int data_choice;  /* config's: 0 auto, 1 log, 2 private */
-	char temp_prefix[32];      /* ".cistern-tmp-xxxxxxxx-" */
+	char through_prefix[32];   /* ".cistern-through-xxxxxxxx-": not the drain's own, which it clears away */
 
 	pthread_mutex_t names;
 	pthread_mutex_t table;
@@ -96,9 +101,10 @@ struct core {
 	uint64_t full_since_usec, progress_usec; /* 0: there is room; when a drain last gave some back */
 
 	pthread_mutex_t session;   /* drain session: inodes that could have been written since it began */
-	bool in_session;
-	uint64_t *busy;
-	size_t num_busy, cap_busy;
+	bool in_session, all_busy;
+	struct ino_set busy;       /* may have been written since it began */
+	struct ino_set left_alone; /* this session does not touch them */
+	pthread_rwlock_t through;  /* held shared while bytes go through to a backing file; exclusively where a session begins */
 
 	_Atomic(uint64_t) open_files, written_bytes, read_bytes, through_bytes, last_write_usec;
 };
@@ -161,6 +167,8 @@ int space_wait(struct core *c, size_t len);
 ssize_t space_write_through(struct core *c, struct node *n, const void *buf, size_t len, uint64_t off);
 void space_signal(struct core *c);
 void drain_mark_busy(struct core *c, uint64_t ino); /* a private file that may be written from now on */
+/* The agent writes to backing files while a session runs. May we write to this one's? core.through is held. */
+bool drain_allows_through(struct core *c, uint64_t ino);
 void tick_add(struct core *c, struct node *n);
 void tick_remove(struct core *c, struct node *n);
 

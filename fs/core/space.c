@@ -34,6 +34,20 @@ static bool have_room(struct core *c, size_t len, struct store_space *sp)
 	return sp->free_bytes >= len + SPACE_SLACK_BYTES || segment_free_in_open(c->segments) >= len;
 }
 
+/* room is held. */
+static void wait_slice(struct core *c)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += SPACE_POLL_USEC * 1000;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_nsec -= 1000000000;
+		until.tv_sec++;
+	}
+	pthread_cond_timedwait(&c->room_cond, &c->room, &until);
+}
+
 /* room is held. Wait a moment; false when the patience for this spell of fullness has run out. */
 static bool wait_a_moment(struct core *c)
 {
@@ -43,14 +57,7 @@ static bool wait_a_moment(struct core *c)
 		c->full_since_usec = c->progress_usec = now;
 	if (now - c->progress_usec >= c->full_timeout_usec)
 		return false;
-	struct timespec until;
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += SPACE_POLL_USEC * 1000;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_nsec -= 1000000000;
-		until.tv_sec++;
-	}
-	pthread_cond_timedwait(&c->room_cond, &c->room, &until);
+	wait_slice(c);
 	return true;
 }
 
@@ -93,7 +100,7 @@ static int make_backing(struct core *c, struct node *n)
 {
 	struct record rec = { .type = RECORD_PLACED, .flags = RECORD_F_UNPUBLISHED, .ino = n->ino, .parent = STATE_ROOT_INO };
 
-	snprintf(rec.name, sizeof(rec.name), "%s%" PRIu64, c->temp_prefix, n->ino);
+	snprintf(rec.name, sizeof(rec.name), "%s%" PRIu64, c->through_prefix, n->ino);
 	int fd = openat(c->backing_fd, rec.name, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
@@ -149,10 +156,25 @@ static ssize_t through_locked(struct core *c, struct node *n, const void *buf, s
 	return done;
 }
 
+/*
+ * A session's agent writes into backing files what the snapshot has of them; older than what would go through now, but perhaps
+ * later. So nothing goes through to a file that the session may touch: its writer waits for room, or for the end.
+ */
 ssize_t space_write_through(struct core *c, struct node *n, const void *buf, size_t len, uint64_t off)
 {
-	pthread_rwlock_wrlock(&n->lock);
-	ssize_t done = through_locked(c, n, buf, len, off);
-	pthread_rwlock_unlock(&n->lock);
+	ssize_t done = -EAGAIN;
+
+	pthread_rwlock_rdlock(&c->through);
+	if (drain_allows_through(c, n->ino)) {
+		pthread_rwlock_wrlock(&n->lock);
+		done = through_locked(c, n, buf, len, off);
+		pthread_rwlock_unlock(&n->lock);
+	}
+	pthread_rwlock_unlock(&c->through);
+	if (done == -EAGAIN) {
+		pthread_mutex_lock(&c->room);
+		wait_slice(c);
+		pthread_mutex_unlock(&c->room);
+	}
 	return done;
 }

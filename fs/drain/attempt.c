@@ -15,7 +15,6 @@
 #define SEC            INT64_C(1000000)
 #define EXIT_USEC      (30 * SEC)
 #define LOW_CHECK_USEC (SEC / 10)
-#define SKIP_MAX       (1u << 16)
 
 void drain_grant_free(struct drain_grant *g)
 {
@@ -40,11 +39,11 @@ static void close_attempt(struct drain *d)
 	}
 }
 
-static int open_attempt(struct drain *d, struct drain_grant *g, struct cistern_error *err)
+static int open_attempt(struct drain *d, bool background, struct drain_grant *g, struct cistern_error *err)
 {
 	int r;
 
-	core_session_begin(d->opt.core);
+	core_session_begin(d->opt.core, background);
 	store_pin(d->opt.store);
 	r = store_snapshot(d->opt.store, g->snapshot, sizeof(g->snapshot), &g->seq, err);
 	if (r)
@@ -55,19 +54,15 @@ static int open_attempt(struct drain *d, struct drain_grant *g, struct cistern_e
 	return r;
 }
 
-/* Files that are being written privately: a session that nobody waits for leaves them alone. */
+/* Files that are being written: a session that nobody waits for leaves them alone. */
 static int list_busy(struct drain *d, struct drain_grant *g)
 {
-	size_t num = core_busy_inodes(d->opt.core, NULL, 0);
+	size_t num = core_session_left_alone(d->opt.core, NULL, 0);
 
-	if (num > SKIP_MAX)
-		num = SKIP_MAX;
 	g->skip = calloc(num + 1, sizeof(*g->skip));
 	if (!g->skip)
 		return -ENOMEM;
-	g->num_skip = core_busy_inodes(d->opt.core, g->skip, num);
-	if (g->num_skip > num) /* more by now */
-		g->num_skip = num;
+	g->num_skip = core_session_left_alone(d->opt.core, g->skip, num);
 	return 0;
 }
 
@@ -133,7 +128,7 @@ int drain_agent_begin(struct drain *d, const void *owner, struct drain_grant *re
 		drain_grant_free(ret);
 		return r;
 	}
-	r = open_attempt(d, ret, &local);
+	r = open_attempt(d, background, ret, &local);
 	if (!r && background) {
 		r = list_busy(d, ret);
 		if (r) {

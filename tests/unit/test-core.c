@@ -251,7 +251,7 @@ static void test_private(void)
 
 	/* A drain session that began while it was open must leave it dirty. */
 	struct record rec = { .type = RECORD_DRAINED, .ino = e.ino, .size = 3 };
-	core_session_begin(w.core);
+	core_session_begin(w.core, false);
 	rec.upto = state_seq(store_state(w.store));
 	is_int(core_drain_step(w.core, &rec), 0, "DRAINED while it is open");
 	state_inode(store_state(w.store), e.ino, &in);
@@ -260,7 +260,7 @@ static void test_private(void)
 	core_release(w.core, o.file);
 	is_int(w.closed, 1, "the last close gives the registration back");
 
-	core_session_begin(w.core);
+	core_session_begin(w.core, false);
 	rec = (struct record){ .type = RECORD_DRAINED, .ino = e.ino, .size = 3, .upto = state_seq(store_state(w.store)) };
 	is_int(core_open(w.core, e.ino, O_WRONLY, &o), 0, "opened after the session began");
 	core_release(w.core, o.file);
@@ -269,7 +269,7 @@ static void test_private(void)
 	ok(in.flags & INODE_PRIVATE, "it could have been written since: it stays private");
 	core_session_end(w.core);
 
-	core_session_begin(w.core);
+	core_session_begin(w.core, false);
 	rec = (struct record){ .type = RECORD_DRAINED, .ino = e.ino, .size = 3, .upto = state_seq(store_state(w.store)) };
 	core_drain_step(w.core, &rec);
 	state_inode(store_state(w.store), e.ino, &in);
