@@ -162,8 +162,19 @@ static int step_drained(struct core *c, struct record *rec)
 	return rc;
 }
 
+/* What the session was asked to leave alone may have gone through to its backing file since: its data may not come from a snapshot. */
+static bool is_left_alone(struct core *c, const struct record *rec)
+{
+	pthread_mutex_lock(&c->session);
+	bool left = rec->type != RECORD_REMOVED && !(rec->flags & RECORD_F_MOVED) && set_has(&c->left_alone, rec->ino);
+	pthread_mutex_unlock(&c->session);
+	return left;
+}
+
 int core_drain_step(struct core *c, struct record *rec)
 {
+	if (is_left_alone(c, rec))
+		return -ESTALE;
 	if (rec->type == RECORD_DRAINED)
 		return step_drained(c, rec);
 	if (rec->type != RECORD_PLACED && rec->type != RECORD_REMOVED)

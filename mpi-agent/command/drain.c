@@ -39,6 +39,8 @@ struct live {
 	char snapshot[256];
 	char **filters;        /* owned, as are they */
 	size_t num_filters;
+	uint64_t *left_alone;  /* owned */
+	size_t num_left_alone;
 	struct wire_msg request, reply;
 	struct buf record;
 	char intent_path[STORE_PATH_MAX + 32];
@@ -145,6 +147,22 @@ static int take_filters(struct live *l)
 	return 0;
 }
 
+static int take_left_alone(struct live *l)
+{
+	const uint8_t *list;
+	size_t len;
+
+	if (!wire_get_bytes(&l->reply, WIRE_SKIP_INODES, 0, &list, &len) || len < sizeof(uint64_t))
+		return 0;
+	struct cursor c = cursor_make(list, len);
+	l->left_alone = calloc(len / sizeof(uint64_t), sizeof(uint64_t));
+	if (!l->left_alone)
+		return -ENOMEM;
+	while (cursor_left(&c) >= sizeof(uint64_t))
+		l->left_alone[l->num_left_alone++] = cursor_u64(&c);
+	return 0;
+}
+
 static int begin(struct live *l, struct cistern_error *err)
 {
 	const uint8_t *options = NULL;
@@ -163,7 +181,9 @@ static int begin(struct live *l, struct cistern_error *err)
 		!wire_get_str(&l->reply, WIRE_PATH, 0, l->snapshot, sizeof(l->snapshot)))
 		return cistern_error_set(err, -EBADMSG, "%s: the daemon's answer lacks a field: it is of another version",
 			l->store_path);
-	r = take_filters(l);
+	r = take_left_alone(l);
+	if (r == 0)
+		r = take_filters(l);
 	if (r < 0)
 		return cistern_error_set(err, r, "the daemon's list of paths: %s", strerror(-r));
 	r = config_create(&l->cfg);
@@ -223,7 +243,8 @@ static int run(struct live *l, struct cistern_error *err)
 		.upto = l->seq, .verify = (enum drain_verify)config_number(l->cfg, CONFIG_VERIFY),
 		.buffer_bytes = config_number(l->cfg, CONFIG_FLUSH_BUFFER_SIZE),
 		.rate = config_number(l->cfg, CONFIG_DRAIN_RATE), .filters = (const char *const *)l->filters,
-		.num_filters = l->num_filters, .intent_path = l->intent_path, .manifest = l->manifest,
+		.num_filters = l->num_filters, .left_alone = l->left_alone, .num_left_alone = l->num_left_alone,
+		.intent_path = l->intent_path, .manifest = l->manifest,
 		.watcher = { .step = on_step, .tick = on_tick, .error = on_error, .arg = l } };
 	int64_t started_ns = now_ns();
 	struct drain_result res;
@@ -255,6 +276,7 @@ static void live_close(struct live *l)
 	for (size_t i = 0; i < l->num_filters; i++)
 		free(l->filters[i]);
 	free(l->filters);
+	free(l->left_alone);
 	manifest_close(l->manifest);
 	config_destroy(l->cfg);
 	if (l->store)

@@ -54,6 +54,8 @@ struct drain_options {
 	uint64_t rate;          /* bytes per second to begin with; 0: no limit */
 	const char *const *filters; /* paths in the mount (borrowed); none: everything */
 	size_t num_filters;
+	const uint64_t *left_alone; /* inodes whose data are not touched: they are being written (borrowed) */
+	size_t num_left_alone;
 	const char *intent_path; /* a file for moves that are not reported yet (intent.h); NULL: none is kept */
 	const char *steps_path;  /* of a dead store: a file that the steps are reported to (steps.h); NULL: none */
 	struct manifest *manifest; /* borrowed; may be NULL */

@@ -165,6 +165,8 @@ static void count_missing(struct session *s, const struct carried *c)
 
 static int finish(struct session *s, struct carried *c)
 {
+	if (idmap_get(&s->inodes, c->in.ino) == INODE_IS_FAILED)
+		return 0; /* the mount had given it up meanwhile, and it was taken back */
 	s->result.files++;
 	s->result.bytes += c->job.written;
 	s->progress.done_files++;
@@ -602,6 +604,7 @@ static int visit_file(struct session *s, const struct state_name *e, void *arg)
 			       : 0;
 	if (idmap_get(&s->inodes, e->ino) == INODE_IS_FAILED)
 		return 0;
+	selected = selected && idmap_get(&s->inodes, e->ino) != INODE_IS_LEFT_ALONE;
 	if (!(in.flags & INODE_NEW))
 		return visit_existing(s, v, e, &in, &place, selected);
 	return selected && S_ISREG(in.mode) ? file_write_new(s, &in, &place) : 0;

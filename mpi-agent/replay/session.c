@@ -363,6 +363,15 @@ int session_each_name(struct session *s, uint64_t dir,
 	return r;
 }
 
+static int mark_left_alone(struct session *s)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < s->opt->num_left_alone; i++)
+		r = idmap_set(&s->inodes, s->opt->left_alone[i], INODE_IS_LEFT_ALONE);
+	return r;
+}
+
 static int session_open(struct session *s, const struct drain_options *opt)
 {
 	char uuid[37];
@@ -384,6 +393,8 @@ static int session_open(struct session *s, const struct drain_options *opt)
 		r = intent_open(opt->intent_path, &s->intent);
 	if (r == 0 && opt->steps_path)
 		r = steps_open(opt->steps_path, s->st, &s->kept);
+	if (r == 0)
+		r = mark_left_alone(s);
 	if (r == 0)
 		r = copier_create(s, &s->copier);
 	return r < 0 ? r : batch_create(&s->batch);

@@ -21,7 +21,7 @@
 #define SESSION_TEMP_PREFIX ".cistern-tmp-"
 #define SESSION_STEPS 256
 
-enum progress_of_inode { INODE_IS_UNTOUCHED = 0, INODE_IS_PENDING, INODE_IS_DONE, INODE_IS_FAILED };
+enum progress_of_inode { INODE_IS_UNTOUCHED = 0, INODE_IS_PENDING, INODE_IS_DONE, INODE_IS_FAILED, INODE_IS_LEFT_ALONE };
 
 struct session_dir { /* a directory of the mount's tree; parents stand before their children */
 	uint64_t ino;
