@@ -1,0 +1,217 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# Nothing acknowledged is lost: the daemon is killed under a writer that says what was acknowledged (tests/crash/writer.c), at
+# instants that nobody chose; afterwards the mount, the recovered files and fsck must agree with what the writer was told.
+
+load ../lib/mount
+
+setup() {
+	cistern_setup
+	needs_fuse
+	needs_built tests/crash/writer
+	writer=$top_builddir/tests/crash/writer
+}
+
+# expect_acknowledged DIR SEED: it holds all that was acknowledged; the one operation in flight may have happened or not.
+expect_acknowledged() {
+	local acked model
+	acked=$(tail -n 1 "$WORK/acks" | cut -d ' ' -f 2)
+	for model in "${acked:-0}" $((${acked:-0} + 1)); do
+		rm -rf "$WORK/model"
+		mkdir "$WORK/model"
+		"$writer" -q -s "$2" -n "$model" "$WORK/model"
+		if same_trees "$1" "$WORK/model" >"$WORK/diff" 2>&1; then return 0; fi
+	done
+	echo "acknowledged: ${acked:-0}; differences to one operation more:"
+	head -n 40 "$WORK/diff"
+	return 1
+}
+
+# write_and_kill SEED OPTIONS [WRITER-OPTION]: the writer runs, the daemon dies some time later.
+write_and_kill() {
+	local pid process
+	mount_cistern -o "$2" || return
+	pid=$(daemon_pid)
+	: >"$WORK/acks"
+	"$writer" -s "$1" -n 1000000 ${3:+"$3"} "$MNT" >"$WORK/acks" 2>"$WORK/writer.err" 3>&- &
+	process=$!
+	wait_until 10 test -s "$WORK/acks" || { cat "$WORK/writer.err"; return 1; }
+	# Any instant will do: nothing is waited for here but that some time goes by.
+	sleep "0.$((RANDOM % 6 + 1))"
+	kill -KILL "$pid"
+	local status=0
+	wait "$process" || status=$?
+	cat "$WORK/writer.err"
+	[ "$status" -eq 3 ] || return 1
+	wait_until 10 gone "$pid"
+	"$CISTERN" umount "$MNT" 2>/dev/null || true
+	echo "killed after $(tail -n 1 "$WORK/acks")"
+}
+
+kill_then_remount() {
+	local seed=$1 i
+	for i in 1 2 3; do
+		write_and_kill "$seed" "$2" || return
+		"$CISTERN" fsck "$STORE" || return
+		mount_cistern || return
+		expect_acknowledged "$MNT" "$seed" || return
+		umount_wait || return
+		expect_acknowledged "$BACKING" "$seed" || return
+		"$CISTERN" fsck "$STORE" || return
+		no_leftovers "$BACKING" || return
+		rm -rf "$BACKING" "$STORE"
+		mkdir "$BACKING"
+		seed=$((seed + 100))
+	done
+}
+
+@test "SIGKILL, then mount again: data=log" {
+	kill_then_remount $RANDOM data=log
+}
+
+@test "SIGKILL, then mount again: data=private" {
+	kill_then_remount $RANDOM data=private,private_min_free=0
+}
+
+@test "SIGKILL, then mount again: data=auto" {
+	kill_then_remount $RANDOM data=auto
+}
+
+@test "SIGKILL, then recover" {
+	local seed=$RANDOM mode
+	for mode in log private auto; do
+		write_and_kill $seed "data=$mode,private_min_free=0"
+		"$CISTERN" recover "$STORE" --to "$BACKING"
+		expect_acknowledged "$BACKING" $seed
+		no_leftovers "$BACKING"
+		rm -rf "$BACKING" "$STORE"
+		mkdir "$BACKING"
+	done
+}
+
+@test "a store that was copied recovers as the store itself would" {
+	local seed=$RANDOM
+	write_and_kill $seed data=auto
+	cp -a "$STORE" "$WORK/copy"
+	mv "$STORE" "$WORK/away"
+	"$CISTERN" recover "$WORK/copy" --to "$BACKING"
+	expect_acknowledged "$BACKING" $seed
+}
+
+@test "SIGKILL during a drain" {
+	local seed=$RANDOM pid i
+	for i in 1 2 3; do
+		write_and_kill $seed data=auto
+		mount_cistern -o flush_buffer_size=1M
+		pid=$(daemon_pid)
+		"$CISTERN" flush --mount "$MNT"
+		sleep "0.0$((RANDOM % 9))"
+		kill -KILL "$pid"
+		wait_until 10 gone "$pid"
+		"$CISTERN" umount "$MNT" || true
+		"$CISTERN" fsck "$STORE"
+		mount_cistern
+		expect_acknowledged "$MNT" $seed
+		umount_wait
+		expect_acknowledged "$BACKING" $seed
+		no_leftovers "$BACKING"
+		rm -rf "$BACKING" "$STORE"
+		mkdir "$BACKING"
+		seed=$((seed + 1))
+	done
+}
+
+@test "SIGKILL under a writer while drains run" {
+	local seed=$RANDOM i
+	for i in 1 2; do
+		write_and_kill $seed drain=idle,idle_interval=10ms,flush_buffer_size=1M,checkpoint_interval=50ms
+		"$CISTERN" fsck "$STORE"
+		mount_cistern
+		expect_acknowledged "$MNT" $seed
+		umount_wait
+		expect_acknowledged "$BACKING" $seed
+		rm -rf "$BACKING" "$STORE"
+		mkdir "$BACKING"
+		seed=$((seed + 1))
+	done
+}
+
+@test "SIGKILL with small journals and frequent checkpoints" {
+	kill_then_remount $RANDOM data=log,journal_size=64K,checkpoint_interval=10ms,segment_size=1M
+}
+
+@test "SIGKILL in a full store" {
+	local seed=$RANDOM
+	write_and_kill $seed capacity=16M,full_timeout=50ms,data=log
+	mount_cistern
+	expect_acknowledged "$MNT" $seed
+	umount_wait
+	expect_acknowledged "$BACKING" $seed
+}
+
+@test "the index can be thrown away and rebuilt from the journal" {
+	local seed=$RANDOM
+	write_and_kill $seed data=log
+	rm -rf "$STORE/index"
+	exits 4 "$CISTERN" fsck "$STORE" || exits 0 "$CISTERN" fsck "$STORE"
+	"$CISTERN" fsck --rebuild-index "$STORE"
+	"$CISTERN" fsck "$STORE"
+	mount_cistern
+	expect_acknowledged "$MNT" $seed
+	umount_wait
+	expect_acknowledged "$BACKING" $seed
+}
+
+@test "a torn journal tail is cut at the last whole record, and said" {
+	local seed=$RANDOM journal end
+	write_and_kill $seed data=log
+	"$CISTERN" fsck "$STORE"
+	journal=$(find "$STORE/journal" -name '*.jnl' | sort | tail -n 1)
+	# The last byte that is not zero belongs to the last record: without it that record is torn.
+	end=$(python3 -c "import sys; print(len(open(sys.argv[1], 'rb').read().rstrip(b'\0')))" "$journal")
+	printf '\xa5' | dd of="$journal" bs=1 seek=$((end - 1)) conv=notrunc status=none
+	"$CISTERN" status --json "$STORE" | jq -e '.torn_bytes > 0'
+	exits 0 mount_cistern
+	says recovered
+	umount_wait
+	# What is there is what some earlier number of operations leaves.
+	local acked n
+	acked=$(tail -n 1 "$WORK/acks" | cut -d ' ' -f 2)
+	for n in $((acked + 1)) "$acked" $((acked - 1)) $((acked - 2)) $((acked - 3)); do
+		echo "ack $n" >"$WORK/acks"
+		if expect_acknowledged "$BACKING" $seed; then return 0; fi
+	done
+	return 1
+}
+
+@test "a daemon that is killed again and again" {
+	local seed=$RANDOM i
+	write_and_kill $seed data=auto
+	for i in 1 2 3 4 5; do
+		mount_cistern
+		kill_daemon
+		"$CISTERN" umount "$MNT"
+	done
+	mount_cistern
+	expect_acknowledged "$MNT" $seed
+	umount_wait
+	expect_acknowledged "$BACKING" $seed
+}
+
+@test "a daemon killed while it starts" {
+	local seed=$RANDOM pid n
+	write_and_kill $seed data=log,journal_size=64K
+	for n in 1 2 3 4; do
+		"$CISTERN" mount "$BACKING" "$MNT" --store "$STORE" 3>&- 2>/dev/null &
+		pid=$!
+		sleep "0.0$n"
+		for pid in $pid $(daemon_pids "$MNT"); do kill -KILL "$pid" 2>/dev/null || true; done
+		wait_until 10 no_daemon "$MNT"
+		"$CISTERN" umount "$MNT" 2>/dev/null || true
+	done
+	mount_cistern
+	expect_acknowledged "$MNT" $seed
+	umount_wait
+	"$CISTERN" fsck "$STORE"
+}

@@ -1,0 +1,487 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# A drain is true or it fails: what arrives, how, and what is said when it cannot.
+
+load ../lib/mount
+
+agent_pid() {
+	pgrep -P "$(daemon_pid)" cistern-agent | head -n 1 | grep .
+}
+
+# Files of all kinds; run twice with the same number, it gives the same.
+make_tree() {
+	(
+		cd "$1" || exit
+		umask 022
+		mkdir -p a/b/c empty
+		random_file a/one 300000 "$2"
+		random_file a/b/two 4097 "$2"
+		: >a/b/c/nothing
+		truncate -s 3M a/sparse
+		printf middle | dd of=a/sparse bs=1 seek=1500000 conv=notrunc status=none
+		ln -s one a/link
+		ln a/one a/b/hard
+		chmod 4751 a/b/two
+		setfattr -n user.note -v "number $2" a/one 2>/dev/null || true
+		if [ "$(id -u)" -eq 0 ]; then chown 123:456 a/b/two a/b && chmod 4751 a/b/two && chown -h 7:8 a/link; fi
+		touch -h -d '2002-03-04 05:06:07.123456789' a/one a/link
+		touch -d '1999-01-01 00:00:00.000000001' a/b/c/nothing empty a/b/c a/b a
+	)
+}
+
+@test "mode, owner, times, xattrs, links and holes arrive as they were left" {
+	mount_cistern
+	make_tree "$MNT" 1
+	make_tree "$DIRECT" 1
+	same_trees "$MNT" "$DIRECT"
+	umount_wait
+	same_trees "$BACKING" "$DIRECT"
+	local name
+	for name in a/one a/link a/b/c/nothing empty a/b/c a/b a; do
+		is "$(find "$BACKING/$name" -maxdepth 0 -printf %T@)" "$(find "$DIRECT/$name" -maxdepth 0 -printf %T@)"
+	done
+	[ "$(stat -c %b "$BACKING/a/sparse")" -le "$(($(stat -c %b "$DIRECT/a/sparse") + 16))" ]
+}
+
+@test "renames, deletions, directory renames and swaps of files that are there already" {
+	make_tree "$BACKING" 2
+	make_tree "$DIRECT" 2
+	change() {
+		cd "$1" || exit
+		mv a/one a/was-one
+		rm a/b/two
+		mv a/b/c moved-up
+		mv a renamed
+		mkdir a
+		echo new >a/one
+		echo x >x
+		echo y >y
+		mv x t && mv y x && mv t y
+		rmdir empty
+		echo file >empty
+		mv renamed/link renamed/b/link2
+	}
+	mount_cistern
+	(change "$MNT")
+	(change "$DIRECT")
+	same_trees "$MNT" "$DIRECT"
+	umount_wait
+	no_leftovers "$BACKING"
+	same_trees "$BACKING" "$DIRECT"
+}
+
+@test "names that change places in a ring, and a child that becomes the parent" {
+	ring() {
+		cd "$1" || exit
+		mv 1 t && mv 2 1 && mv 3 2 && mv t 3
+		mv d/e x && mv d x/d && mv x d
+		python3 -c "import ctypes; assert ctypes.CDLL(None).renameat2(-100, b'p', -100, b'q', 2) == 0"
+	}
+	local dir
+	for dir in "$BACKING" "$DIRECT"; do
+		mkdir -p "$dir/d/e" "$dir/p"
+		for name in 1 2 3 d/f d/e/g p/inside q; do echo "$name" >"$dir/$name"; done
+	done
+	needs_program python3
+	mount_cistern
+	(ring "$MNT")
+	(ring "$DIRECT")
+	umount_wait
+	no_leftovers "$BACKING"
+	same_trees "$BACKING" "$DIRECT"
+}
+
+@test "every kind of change, drained at each step" {
+	mount_cistern
+	make_tree "$MNT" 3
+	make_tree "$DIRECT" 3
+	flush
+	same_trees "$BACKING" "$DIRECT"
+	(cd "$MNT" && mv a/b b && rm -r empty && ln b/two again && echo more >>a/one && truncate -s 5 b/two)
+	(cd "$DIRECT" && mv a/b b && rm -r empty && ln b/two again && echo more >>a/one && truncate -s 5 b/two)
+	flush
+	same_trees "$BACKING" "$DIRECT"
+	is "$(status_of dirty_files)" 0
+	(cd "$MNT" && mv b a/b && chmod 600 again && rm a/link)
+	(cd "$DIRECT" && mv b a/b && chmod 600 again && rm a/link)
+	umount_wait
+	same_trees "$BACKING" "$DIRECT"
+}
+
+@test "a new file appears under its name only when it is whole" {
+	mount_cistern -o drain=unmount,flush_buffer_size=1M
+	random_file "$MNT/big" $((48 << 20))
+	random_file "$DIRECT/big" $((48 << 20))
+	"$CISTERN" flush --wait --mount "$MNT" 3>&- &
+	local flush=$! seen=0
+	while kill -0 "$flush" 2>/dev/null; do
+		if [ -e "$BACKING/big" ]; then
+			is "$(stat -c %s "$BACKING/big")" $((48 << 20))
+			cmp "$BACKING/big" "$DIRECT/big"
+			seen=1
+		fi
+		refute ls "$MNT"/.cistern-*
+	done
+	wait "$flush"
+	cmp "$BACKING/big" "$DIRECT/big"
+	no_leftovers "$BACKING"
+	echo "seen while draining: $seen"
+}
+
+@test "a file that exists is changed in place: the same inode, its other links too" {
+	random_file "$BACKING/f" 200000 1
+	ln "$BACKING/f" "$BACKING/g"
+	local ino
+	ino=$(stat -c %i "$BACKING/f")
+	mount_cistern
+	printf changed | dd of="$MNT/f" bs=1 seek=100000 conv=notrunc status=none
+	umount_wait
+	is "$(stat -c %i "$BACKING/f")" "$ino"
+	random_file "$DIRECT/f" 200000 1
+	printf changed | dd of="$DIRECT/f" bs=1 seek=100000 conv=notrunc status=none
+	cmp "$BACKING/f" "$DIRECT/f"
+	cmp "$BACKING/g" "$DIRECT/f"
+}
+
+@test "truncated and grown again: zeros, not what was there before" {
+	random_file "$BACKING/f" 200000 1
+	mount_cistern
+	truncate -s 1000 "$MNT/f"
+	truncate -s 150000 "$MNT/f"
+	printf end | dd of="$MNT/f" bs=1 seek=120000 conv=notrunc status=none
+	cp "$MNT/f" "$WORK/mount"
+	umount_wait
+	random_file "$DIRECT/f" 1000 1
+	truncate -s 150000 "$DIRECT/f"
+	printf end | dd of="$DIRECT/f" bs=1 seek=120000 conv=notrunc status=none
+	cmp "$WORK/mount" "$DIRECT/f"
+	cmp "$BACKING/f" "$DIRECT/f"
+}
+
+@test "what was written and deleted never reaches the backing directory, and is counted as saved" {
+	mount_cistern -o drain=unmount,data=log
+	random_file "$MNT/f" 1000000
+	rm "$MNT/f"
+	[ "$(status_of saved_bytes)" -ge 1000000 ]
+	umount_wait
+	is "$(ls -A "$BACKING")" ""
+	"$CISTERN" status --json "$STORE" | jq -e '.drained_bytes == 0'
+}
+
+@test "flush of one path drains that one only" {
+	mount_cistern -o drain=unmount
+	mkdir "$MNT/d"
+	echo one >"$MNT/one"
+	echo two >"$MNT/two"
+	echo three >"$MNT/d/three"
+	"$CISTERN" flush --wait "$MNT/one"
+	is "$(cat "$BACKING/one")" one
+	[ ! -e "$BACKING/two" ]
+	"$CISTERN" flush --wait "$MNT/d"
+	is "$(cat "$BACKING/d/three")" three
+	[ ! -e "$BACKING/two" ]
+	umount_wait
+	is "$(cat "$BACKING/two")" two
+}
+
+@test "the buffer's size does not change the bytes" {
+	local size
+	for size in 1M 64M; do
+		mkdir "$WORK/b$size" "$WORK/m$size"
+		random_file "$WORK/b$size/old" 3000000 9
+		mount_cistern -o "flush_buffer_size=$size,data=log" "$WORK/s$size" "$WORK/m$size" "$WORK/b$size"
+		"$top_builddir/tests/crash/writer" -q -s 77 -n 600 "$WORK/m$size"
+		printf x | dd of="$WORK/m$size/old" bs=1 seek=2999990 conv=notrunc status=none
+		umount_wait "$WORK/m$size"
+	done
+	same_trees "$WORK/b1M" "$WORK/b64M"
+}
+
+@test "the manifest lists every file with size, bytes, checksum and state" {
+	needs_program python3
+	mount_cistern -o data=log
+	random_file "$MNT/new" 123456 4
+	mkdir "$MNT/d"
+	random_file "$MNT/d/more" 5000 5
+	ln -s new "$MNT/link"
+	umount_wait
+	jq -e '.result == "complete" and .exit_status == 0 and .totals.failed == 0' "$STORE/manifest.json"
+	jq -e '.files | length >= 2' "$STORE/manifest.json"
+	local path size crc
+	for path in new d/more; do
+		size=$(stat -c %s "$BACKING/$path")
+		crc=$(crc32c "$BACKING/$path")
+		jq -c --arg p "$path" '.files[] | select(.path | ltrimstr("/") == $p)' "$STORE/manifest.json" | tee "$WORK/line"
+		jq -e --argjson s "$size" --arg c "$crc" '.size == $s and .bytes_written == $s and .state == "drained"
+			and .checksum.algorithm == "crc32c" and .checksum.value == $c and .checksum.of == "file"' "$WORK/line"
+	done
+	while IFS= read -r line; do jq -e .path <<<"$line"; done <"$STORE/manifest.jsonl"
+}
+
+@test "the manifest's checksum of a file changed in place covers what was written" {
+	needs_program python3
+	random_file "$BACKING/f" 500000 1
+	mount_cistern -o data=log
+	random_file "$WORK/x" 5000 2
+	dd if="$WORK/x" of="$MNT/f" bs=5000 count=1 oflag=seek_bytes seek=300000 conv=notrunc status=none
+	dd if="$WORK/x" of="$MNT/f" bs=1000 count=1 oflag=seek_bytes seek=100 conv=notrunc status=none
+	umount_wait
+	jq -c '.files[]' "$STORE/manifest.json" | tee "$WORK/line"
+	jq -e '.size == 500000 and .bytes_written == 6000 and .checksum.of == "written_ranges"' "$WORK/line"
+	is "$(jq -r .checksum.value "$WORK/line")" "$(crc32c "$BACKING/f" 100:1000 300000:5000)"
+}
+
+@test "verify=read says verified, and a copy of the manifest goes where it is wanted" {
+	mount_cistern -o "verify=read,manifest=$WORK/copy.json"
+	random_file "$MNT/f" 3000000
+	umount_wait
+	jq -e '.files[0].state == "verified"' "$STORE/manifest.json"
+	cmp "$STORE/manifest.json" "$WORK/copy.json"
+}
+
+@test "pause holds the drain, resume lets it go on" {
+	mount_cistern -o drain=idle,idle_interval=10ms
+	"$CISTERN" pause "$MNT"
+	is "$(status_of paused)" true
+	random_file "$MNT/f" 100000
+	refute wait_until 1 test -e "$BACKING/f"
+	"$CISTERN" resume "$MNT"
+	is "$(status_of paused)" false
+	wait_until 20 test -e "$BACKING/f"
+	umount_wait
+	cmp <(random_file /dev/stdout 100000) "$BACKING/f"
+}
+
+@test "drain=idle drains by itself, without being asked" {
+	mount_cistern -o drain=idle,idle_interval=50ms
+	random_file "$MNT/f" 2000000
+	wait_until 20 test -e "$BACKING/f"
+	wait_until 10 all_drained
+	umount_wait
+}
+
+@test "drain_rate limits the background drain" {
+	mount_cistern -o drain=idle,idle_interval=10ms,drain_rate=4M,flush_buffer_size=1M
+	local begin=$SECONDS
+	random_file "$MNT/f" $((16 << 20))
+	wait_until 60 test -e "$BACKING/f"
+	echo "took $((SECONDS - begin)) s"
+	[ $((SECONDS - begin)) -ge 3 ]
+	umount_wait
+}
+
+@test "cistern flush --timeout gives up with status 6 and the drain goes on" {
+	mount_cistern -o drain=unmount
+	random_file "$MNT/f" $((64 << 20))
+	exits 6 "$CISTERN" flush --wait --timeout 1ms "$MNT/f"
+	wait_until 30 test -e "$BACKING/f"
+	umount_wait
+	is "$(stat -c %s "$BACKING/f")" $((64 << 20))
+}
+
+# ---- drains that cannot succeed
+
+@test "a directory that cannot be written: named, others done, status 3, and again after it was mended" {
+	needs_root "chattr +i"
+	mkdir "$BACKING/locked" "$BACKING/open"
+	mount_cistern -o drain=unmount
+	random_file "$MNT/locked/f" 50000
+	random_file "$MNT/open/g" 50000
+	chattr +i "$BACKING/locked" || skip "chattr +i does not work here"
+	undo "chattr -i $BACKING/locked"
+	exits 3 "$CISTERN" flush --wait --mount "$MNT"
+	says "locked/f"
+	cmp "$MNT/locked/f" "$BACKING/open/g"
+	no_leftovers "$BACKING"
+	[ ! -e "$BACKING/locked/f" ]
+	[ "$(status_of errors)" -ge 1 ]
+	jq -e '.result == "incomplete"' "$STORE/manifest.json"
+	exits 3 "$CISTERN" umount --wait "$MNT"
+	refute is_mounted "$MNT"
+	"$CISTERN" status --json "$STORE" | jq -e '.dirty_files >= 1'
+	chattr -i "$BACKING/locked"
+	mount_cistern
+	umount_wait
+	cmp "$BACKING/locked/f" "$BACKING/open/g"
+}
+
+@test "a read-only backing directory: nothing is lost, recover brings it elsewhere" {
+	needs_root "bind mounts"
+	mkdir "$WORK/bound"
+	mount --bind "$BACKING" "$WORK/bound" || skip "no bind mounts"
+	undo "umount -l $WORK/bound"
+	mount_cistern -o drain=unmount "$STORE" "$MNT" "$WORK/bound"
+	random_file "$MNT/f" 100000
+	mount -o remount,ro,bind "$WORK/bound"
+	exits 3 "$CISTERN" umount --wait "$MNT"
+	says "f"
+	mkdir "$WORK/elsewhere"
+	"$CISTERN" recover "$STORE" --to "$WORK/elsewhere"
+	cmp <(random_file /dev/stdout 100000) "$WORK/elsewhere/f"
+}
+
+@test "a backing directory that vanished: its file is named, others done; put back, the drain succeeds" {
+	mkdir "$BACKING/sub"
+	mount_cistern -o drain=unmount
+	random_file "$MNT/sub/f" 60000
+	random_file "$MNT/g" 60000
+	mv "$BACKING/sub" "$WORK/away"
+	exits 3 "$CISTERN" flush --wait --mount "$MNT"
+	says "sub/f"
+	cmp "$BACKING/g" <(random_file /dev/stdout 60000)
+	mv "$WORK/away" "$BACKING/sub"
+	flush
+	cmp "$BACKING/sub/f" "$BACKING/g"
+	umount_wait
+}
+
+@test "a backing directory that is gone for ever: recover brings its files elsewhere" {
+	mkdir "$BACKING/sub" "$WORK/elsewhere"
+	mount_cistern -o drain=unmount
+	random_file "$MNT/sub/f" 60000
+	rm -r "$BACKING/sub"
+	exits 3 "$CISTERN" umount --wait "$MNT"
+	says "sub/f"
+	"$CISTERN" recover "$STORE" --to "$WORK/elsewhere"
+	cmp "$WORK/elsewhere/sub/f" <(random_file /dev/stdout 60000)
+}
+
+@test "a full backing directory: said, kept, and drained once there is room" {
+	make_tmpfs small 8M
+	mount_cistern -o drain=unmount "$STORE" "$MNT" "$WORK/small"
+	random_file "$MNT/small" 100000
+	random_file "$MNT/big" $((12 << 20))
+	exits 3 "$CISTERN" flush --wait --mount "$MNT"
+	says "big"
+	says "space"
+	cmp "$WORK/small/small" <(random_file /dev/stdout 100000)
+	[ ! -e "$WORK/small/big" ]
+	no_leftovers "$WORK/small"
+	cmp "$MNT/big" <(random_file /dev/stdout $((12 << 20)))
+	mount -o remount,size=64M "$WORK/small"
+	umount_wait
+	cmp "$WORK/small/big" <(random_file /dev/stdout $((12 << 20)))
+}
+
+@test "a file that cannot be drained does not keep its directory's others back" {
+	needs_root "chattr +i"
+	random_file "$BACKING/stuck" 1000
+	mount_cistern -o drain=unmount
+	echo more >>"$MNT/stuck"
+	for i in 1 2 3 4 5; do echo "$i" >"$MNT/$i"; done
+	chattr +i "$BACKING/stuck" || skip "chattr +i does not work here"
+	undo "chattr -i $BACKING/stuck"
+	exits 3 "$CISTERN" flush --wait --mount "$MNT"
+	says stuck
+	for i in 1 2 3 4 5; do is "$(cat "$BACKING/$i")" "$i"; done
+	chattr -i "$BACKING/stuck"
+	umount_wait
+	is "$(tail -n 1 "$BACKING/stuck" | tail -c 5)" more
+}
+
+@test "a damaged payload is never written: named, and the others arrive" {
+	mount_cistern -o drain=unmount,data=log
+	random_file "$MNT/bad" 300000 1
+	random_file "$MNT/good" 300000 2
+	kill_daemon
+	release_mount "$MNT"
+	local off segment
+	off=$("$CISTERN" inspect --json "$STORE" bad | jq '[.file.ranges[] | select(.segment != null)][0].segment_off')
+	segment=$STORE/segment/$(printf '%08d' "$("$CISTERN" inspect --json "$STORE" bad |
+		jq '[.file.ranges[] | select(.segment != null)][0].segment')").seg
+	[ -e "$segment" ] || segment=$(find "$STORE/segment" -name '*.seg' | sort | head -n 1)
+	printf XXXX | dd of="$segment" bs=1 seek=$((off + 1000)) conv=notrunc status=none
+	exits 4 "$CISTERN" fsck "$STORE"
+	says bad
+	exits 3 "$CISTERN" recover "$STORE" --to "$BACKING"
+	says bad
+	[ ! -e "$BACKING/bad" ]
+	cmp "$BACKING/good" <(random_file /dev/stdout 300000 2)
+}
+
+# ---- drains that are interrupted
+
+@test "an agent killed in the middle is replaced, and the bytes are the same" {
+	mount_cistern -o drain=unmount,flush_buffer_size=1M
+	random_file "$BACKING/old" $((8 << 20)) 3
+	"$top_builddir/tests/crash/writer" -q -s 5 -n 800 "$MNT"
+	"$top_builddir/tests/crash/writer" -q -s 5 -n 800 "$DIRECT"
+	random_file "$MNT/big" $((64 << 20)) 4
+	random_file "$DIRECT/big" $((64 << 20)) 4
+	random_file "$DIRECT/old" $((8 << 20)) 3
+	"$CISTERN" flush --wait --mount "$MNT" 3>&- >"$WORK/said" 2>&1 &
+	local flush=$! kills=0 pid
+	while kill -0 "$flush" 2>/dev/null && [ "$kills" -lt 2 ]; do
+		if pid=$(agent_pid); then
+			sleep 0.03
+			kill -KILL "$pid" 2>/dev/null && kills=$((kills + 1))
+		fi
+	done
+	wait "$flush" || cat "$WORK/said"
+	echo "killed $kills agents"
+	[ "$kills" -ge 1 ]
+	umount_wait
+	no_leftovers "$BACKING"
+	same_trees "$BACKING" "$DIRECT"
+}
+
+# What was in the backing directory under a name is whole at every moment: old or new.
+@test "an agent that dies at its Nth change: every name is whole, and the end is the same" {
+	local n
+	change() {
+		(cd "$1" && echo changed >>one/f && mv two 2 && mkdir -p three/deep && random_file three/deep/g 40000 2 &&
+			random_file h 5000 3 && mv swap1 t && mv swap2 swap1 && mv t swap2 && rm gone && ln -s h link && chmod 600 one/f)
+	}
+	begin() {
+		(cd "$1" && mkdir one two && echo f >one/f && echo x >two/x && echo 1 >swap1 && echo 2 >swap2 && echo g >gone)
+	}
+	begin "$DIRECT"
+	change "$DIRECT"
+	for n in 1 2 3 5 7 9 12 16 21 30; do
+		mkdir "$WORK/b$n" "$WORK/m$n"
+		begin "$WORK/b$n"
+		CISTERN_AGENT_ABORT_AFTER=$n mount_cistern -o drain=unmount "$WORK/s$n" "$WORK/m$n" "$WORK/b$n"
+		change "$WORK/m$n"
+		"$CISTERN" flush --wait --timeout 20s --mount "$WORK/m$n" 3>&- || true
+		if [ -e "$WORK/b$n/three/deep/g" ]; then cmp "$WORK/b$n/three/deep/g" "$DIRECT/three/deep/g"; fi
+		if [ -e "$WORK/b$n/h" ]; then cmp "$WORK/b$n/h" "$DIRECT/h"; fi
+		kill_daemon "$WORK/m$n"
+		"$CISTERN" umount "$WORK/m$n" || true
+		mount_cistern "$WORK/s$n" "$WORK/m$n" "$WORK/b$n"
+		same_trees "$WORK/m$n" "$DIRECT"
+		umount_wait "$WORK/m$n"
+		no_leftovers "$WORK/b$n"
+		same_trees "$WORK/b$n" "$DIRECT"
+	done
+}
+
+@test "recover can be killed and started again" {
+	mount_cistern -o drain=unmount
+	"$top_builddir/tests/crash/writer" -q -s 6 -n 800 "$MNT"
+	"$top_builddir/tests/crash/writer" -q -s 6 -n 800 "$DIRECT"
+	kill_daemon
+	release_mount "$MNT"
+	local n
+	for n in 1 4 9 20; do
+		CISTERN_AGENT_ABORT_AFTER=$n "$CISTERN" recover "$STORE" --to "$BACKING" || true
+	done
+	"$CISTERN" recover "$STORE" --to "$BACKING"
+	no_leftovers "$BACKING"
+	same_trees "$BACKING" "$DIRECT"
+}
+
+@test "writing goes on while a drain runs, and nothing of it is lost" {
+	mount_cistern -o drain=unmount
+	random_file "$MNT/big" $((32 << 20))
+	"$top_builddir/tests/crash/writer" -q -s 8 -n 3000 "$MNT" 3>&- &
+	local writer=$!
+	while kill -0 "$writer" 2>/dev/null; do flush; done
+	wait "$writer"
+	"$top_builddir/tests/crash/writer" -q -s 8 -n 3000 "$DIRECT"
+	random_file "$DIRECT/big" $((32 << 20))
+	same_trees "$MNT" "$DIRECT"
+	umount_wait
+	no_leftovers "$BACKING"
+	same_trees "$BACKING" "$DIRECT"
+}

@@ -1,0 +1,131 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# A full store is no error while the backing directory has room.
+
+load ../lib/mount
+
+big=$((192 << 20))
+
+# write_three_times: one file of three times the capacity, sequentially and then here and there.
+write_three_times() {
+	random_file "$1/one" "$big" 1
+	random_file "$WORK/patch" 1000000 2
+	local off
+	for off in 0 50000001 100000000 199000000; do
+		dd if="$WORK/patch" of="$1/one" bs=1M oflag=seek_bytes seek="$off" conv=notrunc status=none
+	done
+}
+
+many_files() {
+	local i
+	mkdir "$1/many"
+	for i in $(seq 192); do random_file "$1/many/$i" $((1 << 20)) "$i" || return; done
+}
+
+@test "one file of three times the capacity" {
+	mount_cistern -o capacity=64M,full_timeout=1s
+	write_three_times "$MNT"
+	write_three_times "$DIRECT"
+	cmp "$MNT/one" "$DIRECT/one"
+	umount_wait
+	cmp "$BACKING/one" "$DIRECT/one"
+	no_leftovers "$BACKING"
+}
+
+@test "one file of three times the capacity, held open, all through the log" {
+	mount_cistern -o capacity=64M,full_timeout=200ms,data=log
+	write_three_times "$MNT"
+	write_three_times "$DIRECT"
+	umount_wait
+	cmp "$BACKING/one" "$DIRECT/one"
+}
+
+@test "many files, three times the capacity together" {
+	mount_cistern -o capacity=64M,full_timeout=1s
+	many_files "$MNT"
+	many_files "$DIRECT"
+	umount_wait
+	same_trees "$BACKING" "$DIRECT"
+	no_leftovers "$BACKING"
+}
+
+@test "nothing may drain: writes go through, also to a file that exists" {
+	random_file "$BACKING/old" $((8 << 20)) 9
+	mount_cistern -o capacity=32M,full_timeout=100ms,drain=unmount
+	"$CISTERN" pause "$MNT"
+	random_file "$MNT/new" $((80 << 20)) 3
+	random_file "$WORK/patch" 1000000 4
+	dd if="$WORK/patch" of="$MNT/old" bs=1M oflag=seek_bytes seek=3000001 conv=notrunc status=none
+	[ "$(status_of through_bytes)" -gt 0 ]
+	random_file "$DIRECT/new" $((80 << 20)) 3
+	random_file "$DIRECT/old" $((8 << 20)) 9
+	dd if="$WORK/patch" of="$DIRECT/old" bs=1M oflag=seek_bytes seek=3000001 conv=notrunc status=none
+	cmp "$MNT/new" "$DIRECT/new"
+	cmp "$MNT/old" "$DIRECT/old"
+	"$CISTERN" resume "$MNT"
+	umount_wait
+	cmp "$BACKING/new" "$DIRECT/new"
+	cmp "$BACKING/old" "$DIRECT/old"
+	no_leftovers "$BACKING"
+}
+
+@test "a store on a small file system of its own" {
+	make_loop ssd 64M
+	mount_cistern -o reserve=4M,full_timeout=1s "$WORK/ssd/store"
+	write_three_times "$MNT"
+	many_files "$MNT"
+	write_three_times "$DIRECT"
+	many_files "$DIRECT"
+	umount_wait
+	same_trees "$BACKING" "$DIRECT"
+}
+
+@test "something else fills the store's file system" {
+	make_loop ssd 64M
+	mount_cistern -o reserve=4M,full_timeout=500ms "$WORK/ssd/store"
+	random_file "$MNT/a" $((10 << 20)) 1
+	fallocate -l 35M "$WORK/ssd/other"
+	random_file "$MNT/b" $((40 << 20)) 2
+	random_file "$DIRECT/a" $((10 << 20)) 1
+	random_file "$DIRECT/b" $((40 << 20)) 2
+	umount_wait
+	same_trees "$BACKING" "$DIRECT"
+}
+
+@test "store and backing both full: ENOSPC at the write, and nothing acknowledged is lost" {
+	make_tmpfs small 16M
+	mount_cistern -o capacity=32M,full_timeout=100ms,data=log "$STORE" "$MNT" "$WORK/small"
+	random_file "$WORK/data" $((96 << 20)) 5
+	exits 1 dd if="$WORK/data" of="$MNT/f" bs=256k oflag=nonblock
+	says "No space left"
+	local written
+	written=$(sed -n 's/^\([0-9]*\)+[01] records out.*/\1/p' <<<"$output")
+	echo "wrote $written blocks"
+	[ "$written" -gt 40 ]
+	cmp -n $((written << 18)) "$MNT/f" "$WORK/data"
+	mount -o remount,size=256M "$WORK/small"
+	umount_wait
+	cmp -n $((written << 18)) "$WORK/small/f" "$WORK/data"
+}
+
+@test "the background drain starts at the high-water mark and makes room" {
+	mount_cistern -o capacity=64M,high_water=50,low_water=20,data=log
+	random_file "$MNT/a" $((48 << 20))
+	wait_until 30 test -e "$BACKING/a"
+	used_is_low() { [ "$(status_of used_bytes)" -lt $((40 << 20)) ]; }
+	wait_until 30 used_is_low
+	cmp "$BACKING/a" "$MNT/a"
+	umount_wait
+}
+
+@test "space is given back: ten times the capacity, written and deleted" {
+	mount_cistern -o capacity=64M,drain=unmount,data=log
+	local i
+	for i in $(seq 20); do
+		random_file "$MNT/f" $((32 << 20)) "$i"
+		rm "$MNT/f"
+	done
+	umount_wait
+	is "$(ls -A "$BACKING")" ""
+}

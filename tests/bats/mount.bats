@@ -1,0 +1,307 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# Mounts come, go, are refused and come back.
+
+load ../lib/mount
+
+@test "a mount shows the backing directory, and umount --wait leaves everything there" {
+	echo before >"$BACKING/old"
+	mount_cistern
+	is "$(cat "$MNT/old")" before
+	echo hello >"$MNT/new"
+	is "$(cat "$MNT/new")" hello
+	umount_wait
+	is "$(cat "$BACKING/new")" hello
+	no_leftovers "$BACKING"
+	no_daemon "$MNT"
+}
+
+@test "the mount can be used when cistern mount returns, and the daemon holds nothing of the caller" {
+	timeout 20 bash -c '"$CISTERN" mount "$1" "$2" --store "$3" 2>&1 | cat' - "$BACKING" "$MNT" "$STORE" 3>&-
+	echo "$STORE $MNT" >>"$WORK/mounts"
+	is_mounted "$MNT"
+	umount_wait
+}
+
+@test "mount -t fuse.cistern mounts through mount(8)" {
+	needs_root "mount(8) looks for helpers in /sbin"
+	[ ! -e /sbin/mount.fuse.cistern ] || skip "/sbin/mount.fuse.cistern is installed"
+	ln -s "$CISTERN" /sbin/mount.fuse.cistern
+	undo "rm -f /sbin/mount.fuse.cistern"
+	echo "$STORE $MNT" >>"$WORK/mounts"
+	mount -t fuse.cistern -o "store=$STORE,capacity=100M,noatime" "$BACKING" "$MNT" 3>&-
+	is_mounted "$MNT"
+	grep -q " $MNT fuse.cistern .*noatime" /proc/mounts
+	echo x >"$MNT/f"
+	is "$(status_of capacity_bytes)" $((100 << 20))
+	umount "$MNT"
+	"$CISTERN" wait --timeout 1m "$STORE"
+	is "$(cat "$BACKING/f")" x
+}
+
+@test "called as mount.fuse.cistern it takes mount(8)'s arguments" {
+	ln -s "$CISTERN" "$WORK/mount.fuse.cistern"
+	echo "$STORE $MNT" >>"$WORK/mounts"
+	"$WORK/mount.fuse.cistern" "$BACKING" "$MNT" -o "rw,store=$STORE,nofail" 3>&-
+	is_mounted "$MNT"
+	umount_wait
+}
+
+@test "plain cistern umount drains in the background, and cistern wait waits for it" {
+	mount_cistern -o drain=unmount
+	random_file "$MNT/big" $((16 << 20))
+	"$CISTERN" umount "$MNT" 3>&-
+	refute is_mounted "$MNT"
+	"$CISTERN" wait --timeout 1m "$STORE"
+	random_file "$DIRECT/big" $((16 << 20))
+	cmp "$BACKING/big" "$DIRECT/big"
+}
+
+@test "umount(8) drains in the background as well" {
+	mount_cistern -o drain=unmount
+	random_file "$MNT/f" 3000000
+	fusermount3 -u "$MNT" || umount "$MNT"
+	"$CISTERN" wait --timeout 1m "$STORE"
+	random_file "$DIRECT/f" 3000000
+	cmp "$BACKING/f" "$DIRECT/f"
+	no_daemon "$MNT"
+}
+
+@test "SIGTERM unmounts and drains" {
+	mount_cistern -o drain=unmount
+	random_file "$MNT/f" 3000000
+	kill -TERM "$(daemon_pid)"
+	wait_until 30 no_daemon "$MNT"
+	refute is_mounted "$MNT"
+	random_file "$DIRECT/f" 3000000
+	cmp "$BACKING/f" "$DIRECT/f"
+}
+
+@test "a busy umount names the process and leaves the mount" {
+	mount_cistern
+	tail -f /dev/null >"$MNT/held" 3>&- &
+	local holder=$!
+	wait_until 5 test -e "$MNT/held"
+	exits 5 "$CISTERN" umount "$MNT"
+	says "pid $holder"
+	says "held"
+	is_mounted "$MNT"
+	kill "$holder"
+	wait "$holder" || true
+	umount_wait
+}
+
+@test "a process that works in the mount is named" {
+	mount_cistern
+	(cd "$MNT" && exec sleep 60 3>&-) &
+	local holder=$!
+	wait_until 5 leads_to "/proc/$holder/cwd" "$MNT"
+	exits 5 "$CISTERN" umount --wait "$MNT"
+	says "pid $holder"
+	kill "$holder"
+	wait "$holder" || true
+	umount_wait
+}
+
+@test "a store in use is refused, and its holder named" {
+	mount_cistern
+	mkdir "$WORK/mnt2"
+	exits 5 mount_cistern "$STORE" "$WORK/mnt2"
+	says "$(daemon_pid)"
+	refute is_mounted "$WORK/mnt2"
+	umount_wait
+}
+
+@test "mounting twice on one mount point is refused" {
+	mount_cistern
+	exits 5 mount_cistern "$WORK/store2"
+	umount_wait
+}
+
+@test "a store of another backing directory is refused" {
+	mount_cistern
+	echo x >"$MNT/f"
+	umount_wait
+	mkdir "$WORK/other"
+	exits 1 mount_cistern "$STORE" "$MNT" "$WORK/other" || exits 2 mount_cistern "$STORE" "$MNT" "$WORK/other"
+	says "$BACKING"
+	refute is_mounted "$MNT"
+}
+
+@test "a directory that is not empty is not made into a store" {
+	mkdir "$STORE"
+	echo precious >"$STORE/thesis.txt"
+	exits 1 mount_cistern
+	says "not empty"
+	is "$(cat "$STORE/thesis.txt")" precious
+	is "$(find "$STORE" -mindepth 1 | wc -l)" 1
+}
+
+@test "a store of a newer version is refused and not touched" {
+	needs_program python3
+	mount_cistern
+	umount_wait
+	# Magic, version and CRC stand where they will always stand (docs/format/superblock.md).
+	printf '\x63\x00\x00\x00' | dd of="$STORE/superblock" bs=1 seek=8 conv=notrunc status=none
+	printf '\x00\x00\x00\x00' | dd of="$STORE/superblock" bs=1 seek=16 conv=notrunc status=none
+	crc32c "$STORE/superblock" | fold -w 2 | tac | tr -d '\n' | sed 's/../\\x&/g' | xargs -0 printf '%b' |
+		dd of="$STORE/superblock" bs=1 seek=16 conv=notrunc status=none
+	cp "$STORE/superblock" "$WORK/superblock"
+	exits 1 mount_cistern
+	says "newer"
+	refute is_mounted "$MNT"
+	cmp "$STORE/superblock" "$WORK/superblock"
+}
+
+@test "a damaged superblock is refused, and says so" {
+	mount_cistern
+	umount_wait
+	printf 'garbage!' | dd of="$STORE/superblock" bs=1 seek=20 conv=notrunc status=none
+	exits 4 mount_cistern || exits 1 mount_cistern
+	says superblock
+	refute is_mounted "$MNT"
+}
+
+@test "a damaged journal is refused with fsck as the remedy" {
+	mount_cistern -o drain=unmount
+	random_file "$MNT/f" 100000
+	kill_daemon
+	release_mount "$MNT"
+	local journal size
+	journal=$(find "$STORE/journal" -name '*.jnl' -size +0 | sort | head -n 1)
+	[ -n "$journal" ]
+	size=$(stat -c %s "$journal")
+	[ "$size" -gt 200 ]
+	printf '\xff\xff\xff\xff\xff\xff\xff\xff' | dd of="$journal" bs=1 seek=80 conv=notrunc status=none
+	# Damage before the tail, or a tail cut to nothing: never a mount that silently lost what was there.
+	if mount_cistern 2>"$WORK/said"; then
+		cat "$WORK/said"
+		grep -q recovered "$WORK/said"
+	else
+		cat "$WORK/said"
+		grep -q fsck "$WORK/said"
+	fi
+}
+
+@test "after SIGKILL the dead mount point is freed and everything acknowledged is there" {
+	mount_cistern -o drain=unmount
+	random_file "$MNT/f" 5000000
+	mkdir "$MNT/d"
+	mv "$MNT/f" "$MNT/d/g"
+	kill_daemon
+	refute ls "$MNT"
+	exits 0 mount_cistern
+	says "freed the mount point"
+	random_file "$DIRECT/g" 5000000
+	cmp "$MNT/d/g" "$DIRECT/g"
+	umount_wait
+	cmp "$BACKING/d/g" "$DIRECT/g"
+	[ ! -e "$BACKING/f" ]
+}
+
+@test "cistern umount frees a mount point whose daemon died" {
+	mount_cistern
+	kill_daemon
+	exits 0 "$CISTERN" umount "$MNT"
+	says "recover"
+	refute is_mounted "$MNT"
+}
+
+@test "a read-only mount changes nothing" {
+	echo x >"$BACKING/f"
+	mount_cistern -o ro
+	is "$(cat "$MNT/f")" x
+	exits 1 touch "$MNT/g"
+	says "Read-only"
+	exits 1 bash -c 'echo y >>"$1"' - "$MNT/f"
+	umount_wait
+	is "$(ls "$BACKING")" f
+}
+
+@test "a mount over its own backing directory covers it" {
+	echo x >"$BACKING/f"
+	mount_cistern "$STORE" "$BACKING" "$BACKING"
+	is "$(cat "$BACKING/f")" x
+	echo y >"$BACKING/g"
+	umount_wait "$BACKING"
+	is "$(cat "$BACKING/g")" y
+	no_leftovers "$BACKING"
+}
+
+@test "the options of a mount are checked before anything is touched" {
+	exits 2 mount_cistern -o no_such_option=1
+	exits 2 mount_cistern -o capacity=lots
+	[ ! -e "$STORE" ]
+	exits 1 mount_cistern "$STORE" "$MNT" "$WORK/nowhere"
+	[ ! -e "$STORE" ]
+	exits 2 mount_cistern "$BACKING/store"
+	exits 2 mount_cistern "$MNT/store"
+}
+
+@test "the store belongs to its user alone" {
+	mount_cistern
+	is "$(stat -c %a "$STORE")" 700
+	umount_wait
+}
+
+@test "an idle daemon uses less than 1 % of a core" {
+	mount_cistern
+	echo x >"$MNT/f"
+	local pid ticks before after
+	pid=$(daemon_pid)
+	flush
+	ticks=$(getconf CLK_TCK)
+	ticks_of() { sed 's/.*) //' "/proc/$pid/stat" | awk '{ print $12 + $13 }'; }
+	before=$(ticks_of)
+	sleep 3
+	after=$(ticks_of)
+	echo "$((after - before)) of $((3 * ticks)) ticks"
+	[ $(((after - before) * 100)) -le $((3 * ticks)) ]
+}
+
+@test "status, inspect and fsck agree with what was written" {
+	mount_cistern -o drain=unmount,data=log
+	random_file "$MNT/a" 1000000
+	mkdir "$MNT/d"
+	random_file "$MNT/d/b" 50000 2
+	is "$(status_of mountpoint)" "$MNT"
+	is "$(status_of backing)" "$BACKING"
+	is "$(status_of written_bytes)" 1050000
+	is "$(status_of log_bytes)" 1050000
+	is "$(status_of draining)" false
+	[ "$(status_of dirty_files)" -ge 2 ]
+	kill_daemon
+	release_mount "$MNT"
+	"$CISTERN" status --json "$STORE" | jq -e '.pid == null and .dirty_files >= 2 and .closed_in_order == false'
+	"$CISTERN" inspect --json "$STORE" >"$WORK/inspect.json"
+	jq -e '.files | map(select(.path | test("(^|/)a$"))) | .[0].size == 1000000' "$WORK/inspect.json"
+	jq -e '.files | map(select(.path | test("d/b$"))) | .[0].log_bytes == 50000' "$WORK/inspect.json"
+	"$CISTERN" inspect --json "$STORE" /d/b | jq -e .
+	"$CISTERN" fsck --json "$STORE" | jq -e '.damage == 0'
+	mount_cistern
+	umount_wait
+	"$CISTERN" status --json "$STORE" | jq -e '.dirty_files == 0'
+	"$CISTERN" fsck --json "$STORE" | jq -e '.damage == 0'
+	"$CISTERN" fsck "$STORE"
+}
+
+@test "df says what the backing file system has, less what the store owes it" {
+	mount_cistern -o drain=unmount
+	df "$MNT"
+	local size
+	size=$(stat -f -c '%b * %S' "$BACKING")
+	is "$(($(stat -f -c '%b * %S' "$MNT")))" "$((size))"
+	umount_wait
+}
+
+@test "the foreground daemon ends with its mount" {
+	echo "$STORE $MNT" >>"$WORK/mounts"
+	"$CISTERN" mount "$BACKING" "$MNT" --store "$STORE" --foreground >"$WORK/out" 2>&1 3>&- &
+	local pid=$!
+	wait_until 10 is_mounted "$MNT"
+	echo x >"$MNT/f"
+	umount_wait
+	wait "$pid"
+	is "$(cat "$BACKING/f")" x
+}

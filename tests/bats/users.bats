@@ -1,0 +1,115 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# Several users, and mounts of ordinary users.
+
+load ../lib/mount
+
+other=65534
+
+setup() {
+	cistern_setup
+	needs_fuse
+}
+
+# as UID COMMAND...
+as() {
+	local uid=$1
+	shift
+	setpriv --reuid="$uid" --regid="$uid" --clear-groups "$@"
+}
+
+needs_users() {
+	needs_root "a second user"
+	needs_program setpriv
+}
+
+@test "without allow_other nobody else gets in" {
+	needs_users
+	mount_cistern -o allow_other=no
+	chmod 777 "$BACKING" "$MNT"
+	exits 1 as $other touch "$MNT/f"
+	exits 2 as $other ls "$MNT"
+	umount_wait
+}
+
+@test "with allow_other permissions are checked, and files belong to who made them" {
+	needs_users
+	mount_cistern -o allow_other
+	echo secret >"$MNT/secret"
+	chmod 600 "$MNT/secret"
+	echo public >"$MNT/public"
+	mkdir -m 1777 "$MNT/tmp"
+	mkdir -m 755 "$MNT/mine"
+	exits 1 as $other cat "$MNT/secret"
+	says "Permission denied"
+	is "$(as $other cat "$MNT/public")" public
+	exits 1 as $other bash -c 'echo x >>"$1"' - "$MNT/public"
+	exits 1 as $other touch "$MNT/mine/f"
+	exits 1 as $other rm -f "$MNT/public"
+	exits 1 as $other chmod 666 "$MNT/public"
+	exits 1 as $other chown $other "$MNT/public"
+	as $other bash -c 'umask 027; echo hello >"$1/theirs"; mkdir "$1/dir"; ln -s theirs "$1/link"' - "$MNT/tmp"
+	is "$(stat -c %u:%g:%a "$MNT/tmp/theirs")" $other:$other:640
+	is "$(stat -c %u:%g:%a "$MNT/tmp/dir")" $other:$other:750
+	touch "$MNT/tmp/roots"
+	exits 1 as $other rm -f "$MNT/tmp/roots"
+	umount_wait
+	is "$(stat -c %u:%g:%a "$BACKING/tmp/theirs")" $other:$other:640
+	is "$(stat -c %u:%g:%a "$BACKING/tmp/dir")" $other:$other:750
+	is "$(stat -c %u:%g "$BACKING/tmp/link")" $other:$other
+	is "$(stat -c %u:%g:%a "$BACKING/secret")" 0:0:600
+}
+
+@test "what one user changed in another's file: set-user-id is dropped, owner stays" {
+	needs_users
+	mount_cistern -o allow_other
+	cp /bin/true "$MNT/prog"
+	chmod 4777 "$MNT/prog"
+	as $other bash -c 'echo x >>"$1"' - "$MNT/prog"
+	is "$(stat -c %u:%a "$MNT/prog")" 0:777
+	umount_wait
+	is "$(stat -c %u:%a "$BACKING/prog")" 0:777
+}
+
+@test "random system calls of an ordinary user: as in a plain directory" {
+	needs_users
+	needs_built tests/parity/parity
+	cp "$top_builddir/tests/parity/parity" "$WORK/parity"
+	mount_cistern -o allow_other
+	mkdir -m 777 "$MNT/p" "$DIRECT/p"
+	chown $other:$other "$MNT/p" "$DIRECT/p"
+	as $other "$WORK/parity" --seed "${CISTERN_SEED:-1}" --ops 3000 "$MNT/p" "$DIRECT/p"
+	umount_wait
+	same_trees "$BACKING/p" "$DIRECT/p"
+}
+
+@test "an ordinary user mounts, writes, drains and unmounts" {
+	needs_users
+	needs_program fusermount3
+	local home=$WORK/home
+	mkdir "$home"
+	chown $other:$other "$home"
+	cp -L "$CISTERN" "$WORK/cistern"
+	cp "$CISTERN_LIBEXEC/cistern-fs" "$CISTERN_LIBEXEC/cistern-agent" "$WORK"
+	chmod 755 "$WORK"/cistern*
+	echo "$home/store $home/mnt" >>"$WORK/mounts"
+	[ -u "$(command -v fusermount3)" ] || skip "fusermount3 is not set-user-id root"
+	as $other test -w /dev/fuse || skip "/dev/fuse is not for ordinary users here"
+	# shellcheck disable=SC2016
+	HOME=$home CISTERN=$WORK/cistern CISTERN_LIBEXEC=$WORK as $other bash -ec 'cd "$HOME"; mkdir backing mnt
+		"$CISTERN" mount backing mnt --store store
+		seq 100000 >mnt/f; mkdir mnt/d; mv mnt/f mnt/d/g; cmp mnt/d/g <(seq 100000)
+		"$CISTERN" status --json mnt | jq -e ".passthrough == false"
+		"$CISTERN" umount --wait mnt
+		cmp backing/d/g <(seq 100000)' 3>&-
+	is "$(stat -c %u "$home/backing/d/g")" $other
+}
+
+@test "a store of another user is refused" {
+	needs_users
+	mount_cistern
+	umount_wait
+	exits 1 as $other "$CISTERN" fsck "$STORE"
+	exits 1 as $other "$CISTERN" inspect "$STORE"
+}
