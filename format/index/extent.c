@@ -9,7 +9,7 @@
  * Neighbours are merged while both are shorter than MERGE_BELOW, so that a file written in small pieces from front to
  * back costs a few extents a page, while the payload that a checksum covers, and so what has to be read to check it,
  * stays small. A merged extent has the younger seq: a drain up to a version in between leaves it in the log, and
- * the next one takes it.
+ * the next one takes it. Holes of different age are kept apart, since nothing is gained by merging them.
  *
  * Bytes of an encoded page (varints are LEB128, svarints zigzag): varint number; then for each extent
  *   varint gap      from the end of the one before, or from the start of the page
@@ -112,7 +112,7 @@ static bool continues(const struct extent *a, const struct extent *b)
 	if (a->kind != b->kind || end_of(a) != b->off)
 		return false;
 	if (a->kind != EXTENT_LOG)
-		return true;
+		return a->kind == EXTENT_BACKING || a->seq == b->seq;
 	return a->whole && b->whole && a->len < MERGE_BELOW && b->len < MERGE_BELOW && a->segment == b->segment &&
 	       a->segment_off + a->len == b->segment_off;
 }

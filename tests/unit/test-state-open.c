@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,7 @@ static uint64_t add_files(struct state_fixture *f, uint64_t from, uint64_t to)
 	uint64_t seq = 0;
 
 	for (uint64_t i = from; i < to; i++) {
-		char name[24];
+		char name[32];
 
 		snprintf(name, sizeof name, "file-%lu", (unsigned long)i);
 		if (commit(f, record_create(i, 1, name, FILE_MODE), NULL) ||
@@ -83,7 +84,7 @@ static void test_orphans(void)
 	begin(&f);
 	add_files(&f, 2, 12);
 	for (uint64_t i = 2; i < 6; i++) {
-		char name[24];
+		char name[32];
 
 		snprintf(name, sizeof name, "file-%lu", (unsigned long)i);
 		commit(&f, record_name(RECORD_UNLINK, i, 1, name), NULL);
@@ -180,7 +181,7 @@ static void test_damaged_table(void)
 		int r = 0;
 
 		for (uint64_t i = 2; i < 400 && (r == 0 || r == -ENOENT); i++) {
-			char name[24];
+			char name[32];
 
 			snprintf(name, sizeof name, "file-%lu", (unsigned long)i);
 			r = state_lookup(f.st, 1, name, &d);
@@ -399,7 +400,7 @@ static void test_power_at_syncs(void)
 		sim_stop_at_sync(f.sim, k);
 		for (uint64_t i = 0; i < 5 && f.st; i++) {
 			for (uint64_t j = 20 + 5 * i; j < 25 + 5 * i; j++) {
-				char name[24];
+				char name[32];
 
 				snprintf(name, sizeof name, "file-%lu", (unsigned long)j);
 				commit(&f, record_create(j, 1, name, FILE_MODE), NULL);
@@ -418,6 +419,61 @@ static void test_power_at_syncs(void)
 	ok(good, "power lost at any sync: the store opens");
 	ok(kept, "with what was synced");
 	ok(same, "and index and journal agree");
+}
+
+struct worker {
+	struct state_fixture *f;
+	uint64_t from, to;
+	int error;
+};
+
+static void *commit_files(void *arg)
+{
+	struct worker *w = arg;
+
+	for (uint64_t i = w->from; i < w->to && w->error == 0; i++) {
+		char name[32];
+
+		snprintf(name, sizeof name, "file-%lu", (unsigned long)i);
+		w->error = commit(w->f, record_create(i, 1, name, FILE_MODE), NULL);
+		if (w->error == 0)
+			w->error = commit(w->f, record_write(i, 0, 4 * K, 1 + (uint32_t)i % 5, i * 4 * K), NULL);
+		if (w->error == 0 && i % 50 == 0)
+			w->error = state_sync(w->f->st, state_seq(w->f->st), NULL);
+	}
+	return NULL;
+}
+
+/* Two write, one makes checkpoints, compacts, takes snapshots and asks. */
+static void test_threads(void)
+{
+	struct worker w[2];
+	pthread_t thread[2];
+	struct state_fixture f;
+	struct state_name list[8];
+	struct state_totals t = { 0 };
+	char path[400];
+	size_t num;
+	int r = 0;
+
+	begin(&f);
+	for (int i = 0; i < 2; i++) {
+		w[i] = (struct worker){ .f = &f, .from = 2 + (uint64_t)i * 1000, .to = 1002 + (uint64_t)i * 1000 };
+		pthread_create(&thread[i], NULL, commit_files, &w[i]);
+	}
+	for (int i = 0; r == 0 && t.names < 2000 && !w[0].error && !w[1].error; i++) {
+		snprintf(path, sizeof path, "%s/snap-%d", f.dir, i);
+		r = i % 3 == 0 ? state_checkpoint(f.st) : i % 3 == 1 ? state_compact(f.st) : state_snapshot(f.st, path, NULL, NULL);
+		if (r == 0)
+			r = state_list_names(f.st, 1, "file-5", list, 8, &num);
+		state_totals(f.st, &t);
+	}
+	for (int i = 0; i < 2; i++)
+		pthread_join(thread[i], NULL);
+	is_int(r, 0, "checkpoints, compactions and snapshots beside commits");
+	ok(w[0].error == 0 && w[1].error == 0 && num_files(f.st) == 2000, "and commits beside them");
+	is_int(fixture_differences(&f), 0, "as from the journal");
+	fixture_end(&f);
 }
 
 static void test_refusals(void)
@@ -447,6 +503,7 @@ int main(void)
 	test_compaction();
 	test_power();
 	test_power_at_syncs();
+	test_threads();
 	test_refusals();
 	return done_testing();
 }
