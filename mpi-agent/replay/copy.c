@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * The carrier. Two buffers: while the session's thread plans, reads and checks one window, the writer thread writes the
- * other. Files of one window are written on the spot.
+ * The carrier. What lies in the log as in the file is carried in small windows that stay in the processor's cache, read,
+ * checked and written on the spot: the kernel reads ahead and writes out beside us. Scattered payloads are carried in large
+ * windows, so that as many as possible can be put in order, and by two threads with a buffer each: while the session's
+ * thread plans, reads and checks one window, the writer thread writes the other.
  *
  * Reads of a window go by (segment, offset), neighbours in one call, whatever the order in the file. What is in the page
  * cache is read at once (RWF_NOWAIT); what is not is asked for first, all of it, and then waited for, so that the device
@@ -32,6 +34,9 @@
 #define HEAD_BYTES     4096u
 #define COMBINE_FROM   65536u /* from here on combining two CRCs is cheaper than computing one anew */
 #define WAIT_NSEC      100000000
+#define SMALL_WINDOW   (1u << 20)
+#define SMALL_RUN      65536u  /* reads that are shorter on average are scattered */
+#define WRITE_OUT_FROM (8u << 20)
 #define RATE_PARTS     4u     /* a window holds at most so much of what a second's rate allows */
 
 struct copy_buffer {
@@ -39,12 +44,18 @@ struct copy_buffer {
 	struct window w;
 };
 
+struct later { /* a read that has to be waited for */
+	uint32_t at;  /* in the order */
+	uint32_t got; /* bytes of it that are there */
+};
+
 struct copier {
 	struct session *s; /* borrowed */
 	size_t buffer_bytes;
 	unsigned int num_buffers;
 	struct copy_buffer buffers[2];
-	uint32_t *order, *later; /* owned: WINDOW_PIECES_MAX entries each */
+	uint32_t *order;     /* owned: WINDOW_PIECES_MAX entries, as has later */
+	struct later *later; /* owned */
 	struct idmap fds;        /* segment + 1 -> fd + 1 */
 	pthread_t writer;
 	bool has_writer;
@@ -55,6 +66,8 @@ struct copier {
 	struct copy_buffer *next;
 	bool stop;
 	int write_error;
+	/* of the session's thread again */
+	uint32_t num_runs; /* reads that the last window took */
 };
 
 /* The windows of a file: by its extents, or by the data that its private segment holds. */
@@ -177,8 +190,9 @@ static unsigned int fill_iov(struct copy_buffer *b, const uint32_t *order, uint3
 	return num;
 }
 
-/* All of a run, by whatever many calls; behind the end of a private segment there are zeros. */
-static int read_run(struct copier *c, struct copy_job *job, struct copy_buffer *b, const uint32_t *order, uint32_t n)
+/* All of a run but its first skip bytes, by whatever many calls; behind the end of a private segment there are zeros. */
+static int read_run(struct copier *c, struct copy_job *job, struct copy_buffer *b, const uint32_t *order, uint32_t n,
+	size_t skip)
 {
 	const struct piece *first = &b->w.pieces[order[0]];
 	int fd = segment_fd(c, first->segment);
@@ -187,8 +201,9 @@ static int read_run(struct copier *c, struct copy_job *job, struct copy_buffer *
 		return fd;
 	for (uint32_t i = 0; i < n; i++) {
 		const struct piece *p = &b->w.pieces[order[i]];
-		size_t done = 0;
+		size_t done = p->len < skip ? p->len : skip;
 
+		skip -= done;
 		while (done < p->len) {
 			ssize_t got = pread(fd, b->data + p->at + done, p->len - done, (off_t)(p->segment_off + done));
 
@@ -209,22 +224,24 @@ static int read_run(struct copier *c, struct copy_job *job, struct copy_buffer *
 	return 0;
 }
 
-/* What is cached, at once; the others are put in motion. True: it is all there. */
-static bool read_run_now(struct copier *c, struct copy_buffer *b, const uint32_t *order, uint32_t n)
+/* What is cached, at once; the others are put in motion. Returns how many bytes of *ret_len are there. */
+static size_t read_run_now(struct copier *c, struct copy_buffer *b, const uint32_t *order, uint32_t n, size_t *ret_len)
 {
 	const struct piece *first = &b->w.pieces[order[0]];
 	int fd = segment_fd(c, first->segment);
 	struct iovec iov[IOVECS];
 	unsigned int num;
-	size_t len;
+	ssize_t got;
 
+	num = fill_iov(b, order, n, iov, ret_len);
 	if (fd < 0)
-		return false;
-	num = fill_iov(b, order, n, iov, &len);
-	if (preadv2(fd, iov, (int)num, (off_t)first->segment_off, RWF_NOWAIT) == (ssize_t)len)
-		return true;
-	posix_fadvise(fd, (off_t)first->segment_off, (off_t)len, POSIX_FADV_WILLNEED);
-	return false;
+		return 0;
+	got = preadv2(fd, iov, (int)num, (off_t)first->segment_off, RWF_NOWAIT);
+	if (got < 0)
+		got = 0;
+	if ((size_t)got < *ret_len)
+		posix_fadvise(fd, (off_t)first->segment_off + got, (off_t)(*ret_len - (size_t)got), POSIX_FADV_WILLNEED);
+	return (size_t)got;
 }
 
 static int say_damage(struct copy_job *job, const struct piece *p, int r)
@@ -241,19 +258,25 @@ static int say_damage(struct copy_job *job, const struct piece *p, int r)
 static int read_log(struct copier *c, struct copy_job *job, struct copy_buffer *b)
 {
 	uint32_t num, num_later = 0, n;
+	size_t got, len;
 	int r;
 
 	window_read_order(&b->w, c->order, &num);
+	c->num_runs = 0;
 	for (uint32_t at = 0; at < num; at += n) {
 		n = window_read_run(&b->w, c->order, num, at, IOVECS);
-		if (!read_run_now(c, b, c->order + at, n))
-			c->later[num_later++] = at;
+		c->num_runs++;
+		got = read_run_now(c, b, c->order + at, n, &len);
+		if (got < len)
+			c->later[num_later++] = (struct later){ at, (uint32_t)got };
 	}
 	for (uint32_t i = 0; i < num_later; i++) {
-		n = window_read_run(&b->w, c->order, num, c->later[i], IOVECS);
-		r = read_run(c, job, b, c->order + c->later[i], n);
+		const uint32_t *order = c->order + c->later[i].at;
+
+		n = window_read_run(&b->w, c->order, num, c->later[i].at, IOVECS);
+		r = read_run(c, job, b, order, n, c->later[i].got);
 		if (r < 0)
-			return say_damage(job, &b->w.pieces[c->order[c->later[i]]], r);
+			return say_damage(job, &b->w.pieces[order[0]], r);
 	}
 	return 0;
 }
@@ -365,6 +388,18 @@ static int write_part(struct copy_job *job, const struct copy_buffer *b, uint64_
 	return r;
 }
 
+/* The device begins as soon as there is enough to do; the rest is left to the sync. */
+static void start_write_out(struct copy_job *job, uint64_t off, uint64_t end)
+{
+	if (job->out_end == 0)
+		job->out_from = off;
+	job->out_end = end;
+	if (end - job->out_from < WRITE_OUT_FROM)
+		return;
+	job->to->ops->write_out(job->to, job->out_from, end - job->out_from);
+	job->out_from = end;
+}
+
 static int write_window(struct copy_job *job, const struct copy_buffer *b)
 {
 	const struct piece *first = &b->w.pieces[0], *last = &b->w.pieces[b->w.num - 1];
@@ -377,8 +412,8 @@ static int write_window(struct copy_job *job, const struct copy_buffer *b)
 	} else {
 		r = write_part(job, b, 0, UINT64_MAX);
 	}
-	if (r == 0 && b->w.bytes > 0)
-		job->to->ops->write_out(job->to, first->off, last->off + last->len - first->off);
+	if (r == 0)
+		start_write_out(job, first->off, last->off + last->len);
 	return r;
 }
 
@@ -462,12 +497,13 @@ static int hand_to_writer(struct copier *c, struct copy_job *job, struct copy_bu
 
 /* ---- a file */
 
-static size_t window_bytes(const struct copier *c)
+static size_t window_bytes(const struct copier *c, bool scattered)
 {
+	size_t most = scattered ? c->buffer_bytes : SMALL_WINDOW;
 	uint64_t part = c->s->control.rate / RATE_PARTS / EXTENT_PAGE_SPAN * EXTENT_PAGE_SPAN;
 
-	if (c->s->control.rate == 0 || part >= c->buffer_bytes)
-		return c->buffer_bytes;
+	if (c->s->control.rate == 0 || part >= most)
+		return most;
 	return part < EXTENT_PAGE_SPAN ? EXTENT_PAGE_SPAN : (size_t)part;
 }
 
@@ -484,9 +520,16 @@ static int prepare_buffer(struct copier *c, struct copy_buffer *b)
 	return 0;
 }
 
+static int write_here(struct copier *c, struct copy_job *job, struct copy_buffer *b)
+{
+	int r = wait_writer(c);
+
+	return r < 0 ? r : write_window(job, b);
+}
+
 static int copy_windows(struct copier *c, struct copy_job *job, struct source *src)
 {
-	bool last = false, alone = true;
+	bool last = false, scattered = false;
 	unsigned int turn = 0;
 	int r = 0;
 
@@ -498,7 +541,7 @@ static int copy_windows(struct copier *c, struct copy_job *job, struct source *s
 		if (r == 0)
 			r = prepare_buffer(c, b);
 		if (r == 0)
-			r = source_next(src, window_bytes(c), &b->w, &last);
+			r = source_next(src, window_bytes(c, scattered), &b->w, &last);
 		if (r < 0 || b->w.num == 0)
 			break;
 		r = read_window(c, job, b);
@@ -506,8 +549,8 @@ static int copy_windows(struct copier *c, struct copy_job *job, struct source *s
 			r = session_throttle(c->s, b->w.bytes);
 		if (r < 0)
 			break;
-		r = last && alone ? write_window(job, b) : hand_to_writer(c, job, b);
-		alone = false;
+		r = scattered && !last ? hand_to_writer(c, job, b) : write_here(c, job, b);
+		scattered = c->num_runs > 1 && b->w.bytes / c->num_runs < SMALL_RUN;
 		job->written += b->w.bytes;
 		c->s->progress.done_bytes += b->w.bytes;
 	}

@@ -33,6 +33,7 @@ struct copy_job {
 	struct manifest_range *missing; /* owned by the caller (free): bytes of base that were not there */
 	size_t num_missing;
 	bool short_private;         /* the private segment shrank while it was read */
+	uint64_t out_from, out_end; /* written and not yet put on its way to the device */
 	char error_text[256];       /* says more about a failure, or "" */
 };
 

@@ -599,7 +599,7 @@ static int visit_file(struct session *s, const struct state_name *e, void *arg)
 		return r == -ENOENT ? 0 : r;
 	selected = v->dir->selected || session_selected(s, path);
 	if (v->dir->failed || !v->has_path)
-		return selected && (in.flags & DIRTY_FLAGS)
+		return selected && (in.flags & DIRTY_FLAGS) && !v->dir->given_up
 			       ? session_fail(s, e->ino, path, -ENOENT, "its directory could not be placed in the backing directory")
 			       : 0;
 	if (idmap_get(&s->inodes, e->ino) == INODE_IS_FAILED)
@@ -619,6 +619,7 @@ int file_run(struct session *s)
 		v->dir = &s->dirs[i];
 		/* The mount may have given it up since it was placed. */
 		v->dir->failed |= s->dirs[v->dir->parent].failed || idmap_get(&s->inodes, v->dir->ino) == INODE_IS_FAILED;
+		v->dir->given_up = s->dirs[v->dir->parent].given_up || idmap_get(&s->given_up, v->dir->ino);
 		v->has_path = state_backing_path(s->st, v->dir->ino, v->dir_path, sizeof(v->dir_path)) == 0;
 		r = session_each_name(s, v->dir->ino, visit_file, v);
 	}

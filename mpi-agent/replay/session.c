@@ -150,7 +150,7 @@ static int undo_placed(struct session *s, const struct record *rec)
 		if (r == 0)
 			r = s->to->ops->rename(s->to, to, from, S_ISDIR(st.st_mode));
 	}
-	if (idmap_set(&s->inodes, rec->ino, INODE_IS_FAILED) < 0)
+	if (idmap_set(&s->inodes, rec->ino, INODE_IS_FAILED) < 0 || idmap_set(&s->given_up, rec->ino, 1) < 0)
 		return -ENOMEM;
 	return r == -ENOENT ? 0 : r;
 }
@@ -415,6 +415,7 @@ static void session_close(struct session *s)
 	idmap_free(&s->dir_index);
 	idmap_free(&s->inodes);
 	idmap_free(&s->touched);
+	idmap_free(&s->given_up);
 	free(s);
 }
 

@@ -28,6 +28,7 @@ struct session_dir { /* a directory of the mount's tree; parents stand before th
 	size_t parent; /* index of its parent in dirs; the root: 0 */
 	char *path;    /* owned: in the mount, "" for the root */
 	bool selected; /* by a filter, or there is none */
+	bool given_up; /* the mount has none like it any more: nothing below it is of any use */
 	bool failed;   /* is not where it belongs: nothing below it can be carried over */
 	bool made;     /* exists in the destination (not in place) */
 	bool swept;    /* left-over temporary files have been removed */
@@ -49,6 +50,7 @@ struct session {
 	size_t num_dirs, cap_dirs;
 	struct idmap dir_index;          /* inode of a directory -> its place in dirs + 1 */
 	struct idmap touched;            /* directories whose entries we changed: their times have to be set again */
+	struct idmap given_up;           /* what the watcher refused */
 	struct idmap inodes;             /* enum progress_of_inode */
 	struct record *steps;            /* owned: done, applied, but perhaps not durable yet */
 	size_t num_steps;
