@@ -71,7 +71,7 @@ static bool is_clean(const struct inode *in)
 
 static double attr_timeout(struct core *c, struct node *n, const struct inode *in)
 {
-	if (is_clean(in))
+	if (is_clean(in) || (n->type == S_IFREG && data_is_outside(in)))
 		return c->backing_timeout_sec;
 	/* Stores into a mapping of a private file move its mtime without telling anybody. */
 	if (in->flags & INODE_PRIVATE && n->pass_opens > 0)
@@ -91,6 +91,9 @@ static int fill_known(struct core *c, struct node *n, const struct inode *in, st
 		rc = overlay_stat(c, n, &st);
 		if (rc == 0)
 			ret->attr = st;
+	} else if (n->type == S_IFREG && data_is_outside(in) && overlay_stat(c, n, &st) == 0) {
+		ret->attr.st_size = st.st_size;
+		ret->attr.st_blocks = st.st_blocks;
 	}
 	ret->attr.st_nlink = in->nlink;
 	ret->entry_timeout_sec = is_clean(in) ? c->backing_timeout_sec : CORE_LONG_TIMEOUT_SEC;
@@ -133,7 +136,7 @@ int attr_size(struct core *c, struct node *n, const struct inode *in, uint64_t *
 			return fd;
 		if (fstat(fd, &st) < 0)
 			return -errno;
-	} else if (!in || is_clean(in)) {
+	} else if (!in || data_is_outside(in)) {
 		int fd = data_backing_fd(c, n, false);
 		if (fd < 0)
 			return fd;
@@ -150,8 +153,9 @@ int core_getattr(struct core *c, uint64_t ino, struct core_file *file, struct co
 {
 	(void)file;
 	struct node_ref r NODE_CLEANUP = node_take(c, ino);
+	int rc = r.n ? attr_fill(c, r.n, NULL, ret) : -ESTALE;
 
-	return r.n ? attr_fill(c, r.n, NULL, ret) : -ESTALE;
+	return rc == -ENOENT ? -ESTALE : rc; /* gone from the backing directory: the kernel is to look the name up anew */
 }
 
 static void record_of_attr(const struct stat *attr, unsigned int to_set, struct record *rec)

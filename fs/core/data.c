@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -41,6 +42,16 @@ int data_private_fd(struct core *c, struct node *n, const struct inode *in)
 	return fd >= 0 ? fd : keep_fd(&n->private_fd, segment_open_fd(c->segments, in->private_segment, true));
 }
 
+/* The same file again, for writing, whatever its name is now: it may have none. */
+static int reopen(int fd)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	int wide = open(path, O_RDWR | O_CLOEXEC);
+	return wide < 0 ? -errno : wide;
+}
+
 int data_backing_fd(struct core *c, struct node *n, bool writable)
 {
 	int fd = n->backing_fd;
@@ -49,7 +60,7 @@ int data_backing_fd(struct core *c, struct node *n, bool writable)
 		return fd;
 	if (!writable)
 		return keep_fd(&n->backing_fd, overlay_open(c, n, O_RDONLY));
-	int wide = overlay_open(c, n, O_RDWR); /* exclusively locked */
+	int wide = fd >= 0 ? reopen(fd) : overlay_open(c, n, O_RDWR); /* exclusively locked */
 	if (wide < 0)
 		return wide;
 	if (fd >= 0)
@@ -57,6 +68,15 @@ int data_backing_fd(struct core *c, struct node *n, bool writable)
 	n->backing_fd = wide;
 	n->backing_writable = true;
 	return wide;
+}
+
+void data_close_backing(struct node *n)
+{
+	int fd = atomic_exchange(&n->backing_fd, -1);
+
+	n->backing_writable = false; /* the next one may be for reading only */
+	if (fd >= 0)
+		close(fd);
 }
 
 struct base_arg {
@@ -155,6 +175,50 @@ static ssize_t write_private(struct core *c, struct node *n, const struct inode 
 	return done ? (ssize_t)done : err;
 }
 
+/*
+ * What the state says of a file that the store has nothing of is from when it was adopted or drained; since then somebody may
+ * have appended to it in the backing directory, or cut it. Before the first change here that is taken over: bytes that were
+ * added count as gone through. The node's lock is held exclusively.
+ */
+static int catch_up(struct core *c, struct node *n, const struct inode *in)
+{
+	struct record rec = { .ino = n->ino, .off = in->size };
+	struct stat st;
+
+	if (!data_is_outside(in)) {
+		n->caught_up = true;
+		return 0;
+	}
+	int fd = data_backing_fd(c, n, false);
+	if (fd == -ENOENT)
+		return 0; /* it was deleted: the drain will say so */
+	int rc = fd < 0 ? fd : fstat(fd, &st) < 0 ? -errno : 0;
+	if (n->opens == 0)
+		data_close_backing(n);
+	if (rc < 0)
+		return rc;
+	if ((uint64_t)st.st_size == in->size)
+		return 0;
+	rec.type = (uint64_t)st.st_size > in->size ? RECORD_THROUGH : RECORD_TRUNCATE;
+	rec.size = (uint64_t)st.st_size;
+	rec.len = rec.type == RECORD_THROUGH ? rec.size - in->size : 0;
+	return store_commit(c->store, &rec);
+}
+
+static int catch_up_before_write(struct core *c, struct node *n)
+{
+	struct inode in;
+
+	if (n->caught_up)
+		return 0;
+	pthread_rwlock_wrlock(&n->lock);
+	int rc = state_inode(c->state, n->ino, &in);
+	if (rc == 0)
+		rc = catch_up(c, n, &in);
+	pthread_rwlock_unlock(&n->lock);
+	return rc == -ENOENT ? -ESTALE : rc;
+}
+
 static ssize_t write_shared(struct core *c, struct node *n, const void *buf, size_t len, uint64_t off)
 {
 	struct inode in;
@@ -199,7 +263,8 @@ ssize_t core_write(struct core *c, struct core_file *file, const void *buf, size
 		return rc;
 	if (off > INT64_MAX - len)
 		return -EFBIG;
-	ssize_t done = write_log(c, n, buf, len, off);
+	rc = catch_up_before_write(c, n);
+	ssize_t done = rc < 0 ? rc : write_log(c, n, buf, len, off);
 	if (done < 0)
 		return done;
 	data_touched(c);
@@ -221,8 +286,10 @@ static int truncate_locked(struct core *c, struct node *n, uint64_t size)
 
 	if (rc < 0)
 		return rc == -ENOENT ? -ESTALE : rc;
-	if (!(in.flags & INODE_PRIVATE))
-		return store_commit(c->store, &rec);
+	if (!(in.flags & INODE_PRIVATE)) {
+		rc = size ? catch_up(c, n, &in) : 0;
+		return rc < 0 ? rc : store_commit(c->store, &rec);
+	}
 	int fd = data_private_fd(c, n, &in);
 	if (fd < 0)
 		return fd;
@@ -313,6 +380,10 @@ static int fallocate_locked(struct core *c, struct node *n, int mode, uint64_t o
 	struct inode in;
 	int rc = state_inode(c->state, n->ino, &in);
 
+	if (rc == 0 && !(in.flags & INODE_PRIVATE))
+		rc = catch_up(c, n, &in);
+	if (rc == 0)
+		rc = state_inode(c->state, n->ino, &in);
 	if (rc < 0)
 		return rc == -ENOENT ? -ESTALE : rc;
 	if (!(in.flags & INODE_PRIVATE))

@@ -158,7 +158,9 @@ static int add_backing(struct core *c, struct node *n, const struct dir_list *na
 static int list_build(struct core *c, struct node *n, struct dir_list *out)
 {
 	struct dir_list names = { 0 }, taken = { 0 };
-	uint64_t parent = n->origin_parent ? n->origin_parent->ino : n->ino;
+	struct node_ref above NODE_CLEANUP = { c, NULL };
+	char name[RECORD_NAME_MAX + 1];
+	uint64_t parent = node_origin(c, n, &above.n, name) == 0 ? above.n->ino : n->ino;
 	int rc = 0;
 
 	if (n->known)

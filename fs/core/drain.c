@@ -106,6 +106,14 @@ size_t core_session_left_alone(struct core *c, uint64_t *out, size_t cap)
 	return num;
 }
 
+bool drain_is_running(struct core *c)
+{
+	pthread_mutex_lock(&c->session);
+	bool running = c->in_session;
+	pthread_mutex_unlock(&c->session);
+	return running;
+}
+
 bool drain_allows_through(struct core *c, uint64_t ino)
 {
 	pthread_mutex_lock(&c->session);
@@ -121,22 +129,30 @@ static void drop_stale(struct core *c, struct node *n, bool was_new)
 
 	if (state_inode(c->state, n->ino, &in) < 0)
 		return;
+	if (!(in.flags & INODE_DIRTY_DATA)) {
+		n->caught_up = false;
+		n->through_dirty = false; /* the agent has synced the file, and nothing came after */
+	}
+	if (n->opens == 0 && !n->through_dirty)
+		data_close_backing(n);
 	if (!(in.flags & INODE_PRIVATE) && n->pass_opens == 0 && n->private_fd >= 0)
 		close(atomic_exchange(&n->private_fd, -1));
-	if (was_new && n->backing_fd >= 0 && !n->through_dirty) {
-		close(atomic_exchange(&n->backing_fd, -1));
-		n->backing_writable = false;
-	}
+	if (was_new && !n->through_dirty)
+		data_close_backing(n);
 }
 
 static int drained_locked(struct core *c, struct node *n, struct record *rec)
 {
 	struct inode in;
-	bool was_new = state_inode(c->state, rec->ino, &in) == 0 && in.flags & INODE_NEW;
+	int rc = state_inode(c->state, rec->ino, &in);
+	bool was_new = rc == 0 && in.flags & INODE_NEW;
 
+	/* Deleted meanwhile, and still open: the backing file goes soon, so the store's bytes must stay. */
+	if (rc == 0 && in.flags & INODE_ORPHAN)
+		return 0;
 	if (is_busy(c, rec->ino) || n->pass_opens > 0)
 		rec->flags |= RECORD_F_KEEP_PRIVATE;
-	int rc = store_commit(c->store, rec);
+	rc = store_commit(c->store, rec);
 	if (rc == 0)
 		drop_stale(c, n, was_new);
 	return rc;

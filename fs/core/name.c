@@ -20,40 +20,60 @@ static int check_name(const char *name)
 	return strlen(name) > RECORD_NAME_MAX ? -ENAMETOOLONG : 0;
 }
 
-/* A clean name whose file has vanished from the backing directory behind our back goes. */
-static int forget_vanished(struct core *c, struct node *parent, const char *name, struct node *n)
+/*
+ * The backing file of a known inode is not where the state says. If somebody has deleted or renamed it there, the state forgets
+ * that name: true, and it may be worth to look again. But a drain that died may have moved it, or a directory above it, without
+ * having told us; the next one will. So the directory must be there, and the name must be one that no drain had to move.
+ */
+static bool forget_vanished(struct core *c, struct node *n)
 {
-	struct record rec = { .type = RECORD_FORGET, .ino = n->ino, .parent = parent->ino };
+	struct record rec = { .type = RECORD_FORGET, .ino = n->ino };
+	char path[PATH_MAX];
+	struct inode in;
+	struct stat st;
 
-	snprintf(rec.name, sizeof(rec.name), "%s", name);
+	if (drain_is_running(c) || state_inode(c->state, n->ino, &in) < 0 || in.origin_name[0] == '\0')
+		return false;
+	if (state_backing_path(c->state, in.origin_parent, path, sizeof(path)) < 0 ||
+	    fstatat(c->backing_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
+		return false;
+	rec.parent = in.origin_parent;
+	snprintf(rec.name, sizeof(rec.name), "%s", in.origin_name);
 	pthread_mutex_lock(&c->names);
-	int rc = store_commit(c->store, &rec);
+	int rc = store_commit(c->store, &rec); /* refused when the mount shows something else there */
+	if (rc == 0 && state_inode(c->state, n->ino, &in) == -ENOENT)
+		n->known = false;
 	pthread_mutex_unlock(&c->names);
-	n->known = false;
-	return rc < 0 ? rc : -ENOENT;
+	return rc == 0;
 }
+
+#define NAME_LOOKS 3 /* at a file that moves in the backing directory */
 
 int core_lookup(struct core *c, uint64_t parent, const char *name, struct core_entry *ret)
 {
 	struct node_ref dir NODE_CLEANUP = node_take(c, parent);
-	struct node_ref found NODE_CLEANUP = { c, NULL };
-	bool certain = false;
 	int rc = check_name(name);
 
-	ret->entry_timeout_sec = 0;
+	/* Names that are not there are asked for again soon: the backing directory is everybody's, once it is made. */
+	ret->entry_timeout_sec = c->backing_timeout_sec;
 	if (!dir.n)
 		return -ESTALE;
-	if (rc == 0)
-		rc = overlay_resolve(c, dir.n, name, &found.n, &certain);
-	if (rc == -ENOENT)
-		ret->entry_timeout_sec = certain ? CORE_LONG_TIMEOUT_SEC : c->backing_timeout_sec;
-	if (rc < 0)
-		return rc;
-	rc = attr_fill(c, found.n, NULL, ret);
-	if (rc == -ENOENT && dir.n->known && found.n->known)
-		rc = forget_vanished(c, dir.n, name, found.n);
-	if (rc == 0)
-		node_count_lookup(c, found.n);
+	for (int looks = 0; rc == 0; looks++) {
+		struct node_ref found NODE_CLEANUP = { c, NULL };
+		rc = overlay_resolve(c, dir.n, name, &found.n);
+		if (rc < 0)
+			break;
+		rc = attr_fill(c, found.n, NULL, ret);
+		if (rc == 0) {
+			node_count_lookup(c, found.n);
+			return 0;
+		}
+		if (rc != -ENOENT || !found.n->known)
+			break;
+		ret->entry_timeout_sec = 0;
+		if (looks < NAME_LOOKS && forget_vanished(c, found.n))
+			rc = 0;
+	}
 	return rc;
 }
 
@@ -71,7 +91,7 @@ static int prepare_new(struct core *c, struct node *dir, const char *name)
 		rc = -EPERM; /* these names belong to the drain */
 	if (rc < 0)
 		return rc;
-	rc = overlay_resolve(c, dir, name, &there, NULL);
+	rc = overlay_resolve(c, dir, name, &there);
 	if (rc == 0) {
 		node_put(c, there);
 		return -EEXIST;
@@ -175,7 +195,7 @@ static int open_existing(struct core *c, struct node *dir, const char *name, int
 			 struct core_open_reply *ret_open)
 {
 	struct node_ref found NODE_CLEANUP = { c, NULL };
-	int rc = overlay_resolve(c, dir, name, &found.n, NULL);
+	int rc = overlay_resolve(c, dir, name, &found.n);
 
 	if (rc < 0)
 		return rc;
@@ -415,7 +435,7 @@ static int unlink_locked(struct core *c, struct node *dir, const char *name, boo
 {
 	struct record rec = { .type = RECORD_UNLINK, .parent = dir->ino };
 	struct node_ref victim NODE_CLEANUP = { c, NULL };
-	int rc = c->read_only ? -EROFS : overlay_resolve(c, dir, name, &victim.n, NULL);
+	int rc = c->read_only ? -EROFS : overlay_resolve(c, dir, name, &victim.n);
 
 	if (rc < 0)
 		return rc;
@@ -483,10 +503,10 @@ static int rename_find(struct core *c, struct rename_op *op)
 	if (rc == 0 && overlay_is_hidden(op->to))
 		rc = -EPERM;
 	if (rc == 0)
-		rc = overlay_resolve(c, op->from_dir, op->from, &op->moved, NULL);
+		rc = overlay_resolve(c, op->from_dir, op->from, &op->moved);
 	if (rc < 0)
 		return rc;
-	rc = overlay_resolve(c, op->to_dir, op->to, &op->target, NULL);
+	rc = overlay_resolve(c, op->to_dir, op->to, &op->target);
 	return rc == -ENOENT ? 0 : rc;
 }
 

@@ -7,6 +7,7 @@
 #include "fs/core/private.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -70,8 +71,11 @@ static void node_free(struct core *c, struct node *n)
 {
 	if (n->private_fd >= 0)
 		close(n->private_fd);
-	if (n->backing_fd >= 0)
+	if (n->backing_fd >= 0) {
+		if (n->through_dirty && !n->orphan)
+			(void)fdatasync(n->backing_fd); /* an fsync that comes later would not know of it */
 		close(n->backing_fd);
+	}
 	if (n->orphan && n->known && !c->read_only) {
 		struct record rec = { .type = RECORD_FREE, .ino = n->ino };
 		(void)store_commit(c->store, &rec); /* a failure leaves an orphan, which the next mount frees */
@@ -172,6 +176,7 @@ int node_of_state(struct core *c, const struct inode *in, struct node **ret)
 			return -ENOMEM;
 		fresh->known = true;
 		fresh->orphan = in->flags & INODE_ORPHAN;
+		fresh->caught_up = in->flags & (INODE_NEW | INODE_DIRTY_DATA | INODE_PRIVATE);
 		fresh->backing_dev = in->backing_dev;
 		fresh->backing_ino = in->backing_ino;
 		n = table_intern(c, in->ino, fresh, &used);
@@ -195,25 +200,56 @@ static bool same_file(const struct node *n, const struct stat *st)
 	return n->backing_dev == st->st_dev && n->backing_ino == st->st_ino && n->type == (st->st_mode & S_IFMT);
 }
 
-/* A number whose file had vanished is found again: it has a place once more. */
-static int settle(struct core *c, struct node *n, struct node *parent, const char *name)
+int node_origin(struct core *c, struct node *n, struct node **ret_parent, char ret_name[RECORD_NAME_MAX + 1])
 {
-	char *copy = strdup(name);
-
-	if (!copy)
-		return -ENOMEM;
 	pthread_mutex_lock(&c->table);
-	bool settled = n->known || n->origin_parent;
-	if (!settled) {
+	struct node *parent = n->origin_parent;
+	if (parent) {
 		parent->refs++;
-		n->origin_parent = parent;
-		char *old = n->origin_name;
-		n->origin_name = copy;
-		copy = old;
+		snprintf(ret_name, RECORD_NAME_MAX + 1, "%s", n->origin_name);
 	}
 	pthread_mutex_unlock(&c->table);
-	free(copy);
+	if (!parent)
+		return -ENOENT;
+	*ret_parent = parent;
 	return 0;
+}
+
+/* table is held. Directories are followed upwards by their origins: n must not come to lie below itself. */
+static bool may_settle(const struct node *n, const struct node *parent, const char *name)
+{
+	if (n->known || (n->origin_parent == parent && strcmp(n->origin_name, name) == 0))
+		return false;
+	for (const struct node *up = parent; up; up = up->origin_parent)
+		if (up == n)
+			return false;
+	return true;
+}
+
+/* An untouched file is found: perhaps elsewhere than before, since others may rename in the backing directory. */
+static int settle(struct core *c, struct node *n, struct node *parent, const char *name)
+{
+	struct node *old_parent = NULL;
+	char *old = NULL;
+	int rc = 0;
+
+	pthread_mutex_lock(&c->table);
+	if (may_settle(n, parent, name)) {
+		char *copy = strdup(name);
+		if (copy) {
+			old = n->origin_name;
+			old_parent = n->origin_parent;
+			parent->refs++;
+			n->origin_parent = parent;
+			n->origin_name = copy;
+		} else {
+			rc = -ENOMEM;
+		}
+	}
+	pthread_mutex_unlock(&c->table);
+	node_put(c, old_parent);
+	free(old);
+	return rc;
 }
 
 int node_of_backing(struct core *c, struct node *parent, const char *name, const struct stat *st, struct node **ret)
@@ -225,8 +261,12 @@ int node_of_backing(struct core *c, struct node *parent, const char *name, const
 		struct node *n = table_intern(c, ino, NULL, &used);
 
 		if (n && same_file(n, st)) {
-			*ret = n;
-			return n->known || n->origin_parent ? 0 : settle(c, n, parent, name);
+			int rc = settle(c, n, parent, name);
+			if (rc < 0)
+				node_put(c, n);
+			else
+				*ret = n;
+			return rc;
 		}
 		if (n) {
 			node_put(c, n);

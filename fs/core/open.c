@@ -128,7 +128,7 @@ static int reply_cached(struct core *c, struct node *n, const struct inode *in, 
 		stamp = stamp_of(&st);
 	}
 	/* Writes through the kernel keep its pages right, so only what it cannot have seen counts: a change from outside. */
-	ret->keep_cache = n->cache_version != UINT64_MAX && (n->cache_stamp == stamp || stamp == 0);
+	ret->keep_cache = n->cache_version != UINT64_MAX && n->cache_stamp == stamp;
 	n->cache_version = version;
 	n->cache_stamp = stamp;
 	n->cached_opens++;
@@ -218,14 +218,20 @@ int open_file(struct core *c, struct node *n, struct node *dir, int flags, struc
 	file->dir = dir;
 	c->open_files++;
 	ret->file = file;
-	return 0;
+	/* The kernel syncs each write to the private segment by itself, without asking us: what leads to it must be durable before. */
+	if (file->pass && is_writable(flags) && flags & O_DSYNC)
+		rc = core_fsync(c, n->ino, file, true);
+	if (rc < 0)
+		core_release(c, file);
+	return rc;
 }
 
 int core_open(struct core *c, uint64_t ino, int flags, struct core_open_reply *ret_open)
 {
 	struct node_ref r NODE_CLEANUP = node_take(c, ino);
 
-	return r.n ? open_file(c, r.n, NULL, flags, ret_open) : -ESTALE;
+	int rc = r.n ? open_file(c, r.n, NULL, flags, ret_open) : -ESTALE;
+	return rc == -ENOENT ? -ESTALE : rc; /* as for core_getattr */
 }
 
 /* Directories whose files turn out small, one after the other, have a habit. */
@@ -259,14 +265,13 @@ void core_release(struct core *c, struct core_file *file)
 	if (n->pass_opens == 0 && n->writers == 0)
 		tick_remove(c, n);
 	int private_fd = n->opens == 0 ? atomic_exchange(&n->private_fd, -1) : -1;
-	int backing_fd = n->opens == 0 && !n->through_dirty && !n->orphan ? atomic_exchange(&n->backing_fd, -1) : -1;
+	if (n->opens == 0 && !n->through_dirty && !n->orphan)
+		data_close_backing(n);
 	pthread_rwlock_unlock(&n->lock);
 	if (id)
 		c->hooks.backing_close(id, c->hooks.arg);
 	if (private_fd >= 0)
 		close(private_fd);
-	if (backing_fd >= 0)
-		close(backing_fd);
 	c->open_files--;
 	node_put(c, file->dir);
 	node_put(c, n);

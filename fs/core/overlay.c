@@ -48,10 +48,13 @@ int overlay_path(struct core *c, struct node *n, char *out, size_t cap)
 	}
 	if (n->known)
 		return state_backing_path(c->state, n->ino, out, cap);
-	if (!n->origin_parent)
-		return -ENOENT; /* it vanished from the backing directory */
-	int rc = overlay_path(c, n->origin_parent, out, cap);
-	return rc < 0 ? rc : append_component(out, cap, n->origin_name);
+	struct node_ref parent NODE_CLEANUP = { c, NULL };
+	char name[RECORD_NAME_MAX + 1];
+	int rc = node_origin(c, n, &parent.n, name);
+
+	if (rc == 0) /* else it vanished from the backing directory */
+		rc = overlay_path(c, parent.n, out, cap);
+	return rc < 0 ? rc : append_component(out, cap, name);
 }
 
 int overlay_child_path(struct core *c, struct node *parent, const char *name, char *out, size_t cap)
@@ -59,14 +62,6 @@ int overlay_child_path(struct core *c, struct node *parent, const char *name, ch
 	int rc = overlay_path(c, parent, out, cap);
 
 	return rc < 0 ? rc : append_component(out, cap, name);
-}
-
-static bool session_running(struct core *c)
-{
-	pthread_mutex_lock(&c->session);
-	bool running = c->in_session;
-	pthread_mutex_unlock(&c->session);
-	return running;
 }
 
 /*
@@ -78,7 +73,7 @@ static bool path_in_motion(struct core *c, const char *path)
 	char dir[PATH_MAX];
 	struct stat st;
 
-	if (!session_running(c))
+	if (!drain_is_running(c))
 		return false;
 	snprintf(dir, sizeof(dir), "%s", path);
 	char *slash = strrchr(dir, '/');
@@ -101,7 +96,7 @@ int overlay_open(struct core *c, struct node *n, int flags)
 			fd = openat(c->backing_fd, path, flags | O_NOFOLLOW | O_CLOEXEC);
 		if (fd >= 0)
 			return fd;
-		if (errno != ENOENT || !session_running(c) || tries == OVERLAY_WAIT_TRIES)
+		if (errno != ENOENT || !drain_is_running(c) || tries == OVERLAY_WAIT_TRIES)
 			return -errno;
 		usleep(OVERLAY_WAIT_USEC);
 	}
@@ -120,7 +115,7 @@ static int stat_path(struct core *c, int (*path_of)(struct core *, struct node *
 			return 0;
 		if (errno != ENOENT || tries == OVERLAY_WAIT_TRIES)
 			return -errno;
-		bool waiting = name ? path_in_motion(c, path) : session_running(c);
+		bool waiting = name ? path_in_motion(c, path) : drain_is_running(c);
 		if (!waiting)
 			return -ENOENT;
 		usleep(OVERLAY_WAIT_USEC);
@@ -154,16 +149,12 @@ static int resolve_in_state(struct core *c, struct node *parent, const char *nam
 	return node_of_state(c, &in, ret);
 }
 
-int overlay_resolve(struct core *c, struct node *parent, const char *name, struct node **ret, bool *ret_certain)
+int overlay_resolve(struct core *c, struct node *parent, const char *name, struct node **ret)
 {
 	uint64_t owner;
 	struct stat st;
-	bool ignored;
 	int rc;
 
-	if (!ret_certain)
-		ret_certain = &ignored;
-	*ret_certain = true;
 	if (parent->known) {
 		rc = resolve_in_state(c, parent, name, ret);
 		if (rc != -ENOENT)
@@ -175,15 +166,7 @@ int overlay_resolve(struct core *c, struct node *parent, const char *name, struc
 	if (overlay_is_hidden(name))
 		return -ENOENT;
 	rc = stat_path(c, overlay_child_path, parent, name, &st);
-	if (rc == -ENOENT) {
-		char path[PATH_MAX];
-		*ret_certain = overlay_path(c, parent, path, sizeof(path)) == -ENOENT;
-		return rc;
-	}
-	*ret_certain = false;
-	if (rc < 0)
-		return rc;
-	return node_of_backing(c, parent, name, &st, ret);
+	return rc < 0 ? rc : node_of_backing(c, parent, name, &st, ret);
 }
 
 static int64_t ns_of(struct timespec ts)
@@ -226,14 +209,17 @@ static int commit_adopt(struct core *c, struct node *parent, const char *name, s
 
 int overlay_adopt(struct core *c, struct node *n)
 {
+	struct node_ref parent NODE_CLEANUP = { c, NULL };
+	char name[RECORD_NAME_MAX + 1];
+
 	if (n->known)
 		return 0;
-	if (!n->origin_parent)
+	if (node_origin(c, n, &parent.n, name) < 0)
 		return -ESTALE;
-	int rc = overlay_adopt(c, n->origin_parent);
+	int rc = overlay_adopt(c, parent.n);
 	if (rc < 0)
 		return rc;
-	rc = commit_adopt(c, n->origin_parent, n->origin_name, n);
+	rc = commit_adopt(c, parent.n, name, n);
 	if (rc < 0)
 		return rc == -ENOENT ? -ESTALE : rc;
 	n->known = true;

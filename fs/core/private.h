@@ -31,7 +31,7 @@ struct node {
 	_Atomic(bool) linkable;        /* made by O_TMPFILE: may get a first name */
 	uint32_t type;                 /* S_IFMT bits */
 
-	/* Where an untouched backing file was found; set at birth, replaced under the table lock. */
+	/* Where an untouched backing file was last found: table lock (node_origin). */
 	struct node *origin_parent;    /* counted reference; NULL for the root and for what was born in the store */
 	char *origin_name;             /* owned */
 	uint64_t backing_dev, backing_ino;
@@ -44,6 +44,7 @@ struct node {
 	_Atomic(int) backing_fd;       /* descriptor of the backing file, -1; opened when first needed while open */
 	bool backing_writable;
 	_Atomic(bool) through_dirty;   /* the backing file has bytes that were not synced */
+	_Atomic(bool) caught_up;       /* changed since it was clean: what happens to the backing file outside is a conflict */
 	uint64_t cache_version;        /* data_version when the kernel last opened it cached */
 	uint64_t cache_stamp;          /* size and mtime of an untouched backing file then, mixed */
 	_Atomic(unsigned int) small_streak; /* of a directory: small files in a row */
@@ -120,6 +121,8 @@ void node_ref(struct core *c, struct node *n);
 int node_of_state(struct core *c, const struct inode *in, struct node **ret);
 /* Find or make the node of an untouched backing file found as parent/name. */
 int node_of_backing(struct core *c, struct node *parent, const char *name, const struct stat *st, struct node **ret);
+/* Where an untouched backing file is: 0, a reference to its parent, its name. -ENOENT: nowhere, or in the store. */
+int node_origin(struct core *c, struct node *n, struct node **ret_parent, char ret_name[RECORD_NAME_MAX + 1]);
 void node_count_lookup(struct core *c, struct node *n); /* the kernel is about to be told of it */
 uint64_t node_backing_number(const struct core *c, uint64_t dev, uint64_t ino);
 #define NODE_CLEANUP __attribute__((cleanup(node_ref_cleanup)))
@@ -134,8 +137,8 @@ static inline struct node_ref node_take(struct core *c, uint64_t ino)
 /* The path in the backing directory, relative to its root. -ENOENT: there is none. */
 int overlay_path(struct core *c, struct node *n, char *out, size_t cap);
 int overlay_child_path(struct core *c, struct node *parent, const char *name, char *out, size_t cap);
-/* What parent/name is: 0 and a reference to its node; -ENOENT. ret_certain (may be NULL): no backing directory was asked. */
-int overlay_resolve(struct core *c, struct node *parent, const char *name, struct node **ret, bool *ret_certain);
+/* What parent/name is: 0 and a reference to its node; -ENOENT. */
+int overlay_resolve(struct core *c, struct node *parent, const char *name, struct node **ret);
 /* Make the state know n (and all above it). names must be held. */
 int overlay_adopt(struct core *c, struct node *n);
 /* The same, and that parent/name is one of its names (hard links of backing files). */
@@ -157,7 +160,13 @@ int attr_size(struct core *c, struct node *n, const struct inode *in, uint64_t *
 /* data.c, open.c, space.c, drain.c */
 int data_private_fd(struct core *c, struct node *n, const struct inode *in); /* borrowed descriptor; node lock held */
 int data_backing_fd(struct core *c, struct node *n, bool writable);          /* borrowed descriptor; node lock held */
+void data_close_backing(struct node *n); /* node lock held exclusively */
 int data_truncate(struct core *c, struct node *n, uint64_t size);            /* takes the node's lock */
+/* Nothing of the file's content is in the store: the backing file has all of it, and its size. */
+static inline bool data_is_outside(const struct inode *in)
+{
+	return !(in->flags & (INODE_NEW | INODE_DIRTY_DATA | INODE_ORPHAN | INODE_PRIVATE));
+}
 void data_touched(struct core *c);
 /* dir: the directory where this open has just created n, else NULL. */
 int open_file(struct core *c, struct node *n, struct node *dir, int flags, struct core_open_reply *ret);
@@ -166,6 +175,7 @@ bool open_wants_private(struct core *c, struct node *dir, int flags);
 int space_wait(struct core *c, size_t len);
 ssize_t space_write_through(struct core *c, struct node *n, const void *buf, size_t len, uint64_t off);
 void space_signal(struct core *c);
+bool drain_is_running(struct core *c);
 void drain_mark_busy(struct core *c, uint64_t ino); /* a private file that may be written from now on */
 /* The agent writes to backing files while a session runs. May we write to this one's? core.through is held. */
 bool drain_allows_through(struct core *c, uint64_t ino);

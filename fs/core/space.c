@@ -110,6 +110,7 @@ static int make_backing(struct core *c, struct node *n)
 		unlinkat(c->backing_fd, rec.name, 0);
 		return rc;
 	}
+	(void)fsync(c->backing_fd); /* the name, so that an fsync of the file need not; some file systems cannot */
 	int old = atomic_exchange(&n->backing_fd, fd);
 	if (old >= 0)
 		close(old);
@@ -140,7 +141,7 @@ static ssize_t through_locked(struct core *c, struct node *n, const void *buf, s
 	if (in.flags & INODE_PRIVATE)
 		return -ENOSPC;
 	if (in.origin_name[0] == '\0' && n->backing_fd < 0)
-		rc = in.flags & INODE_ORPHAN ? make_nameless(c, n) : make_backing(c, n);
+		rc = in.flags & INODE_ORPHAN && !n->linkable ? make_nameless(c, n) : make_backing(c, n);
 	int fd = rc < 0 ? rc : data_backing_fd(c, n, true);
 	if (fd < 0)
 		return fd;

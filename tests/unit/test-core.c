@@ -361,6 +361,141 @@ static void test_xattrs(void)
 	world_remove(&w);
 }
 
+/* The backing directory is everybody's: others append to files in it, and rename them. */
+static void test_outside(void)
+{
+	struct world w;
+	struct core_entry e = { 0 };
+	char path[200], other[200], text[64];
+
+	world_make(&w);
+	world_open(&w, "data=log", false);
+	uint64_t old = look(&w, 1, "old");
+	snprintf(path, sizeof(path), "%s/old", w.backing);
+	snprintf(other, sizeof(other), "%s/new", w.backing);
+	is_int(rename(path, other), 0, "somebody renames a file that we have shown");
+	is_int(core_lookup(w.core, 1, "new", &e), 0, "it is found under its new name");
+	is_u64(e.ino, old, "and is the same file");
+	is_int(core_lookup(w.core, 1, "old", &e), -ENOENT, "but not under the old one");
+	ok(e.entry_timeout_sec <= 1, "which is not believed for long");
+
+	is_int(core_setattr(w.core, old, &(struct stat){ .st_mode = 0600 }, CORE_SET_MODE, NULL, &e), 0, "the store knows it now");
+	put_file(w.backing, "new", "from before and after");
+	is_int(core_getattr(w.core, old, NULL, &e), 0, "somebody appends to it");
+	is_u64((uint64_t)e.attr.st_size, 21, "its size is that of the backing file");
+	is_int(write_text(&w, old, "!", 21), 1, "we append to that");
+	read_text(&w, old, text, sizeof(text));
+	is_str(text, "from before and after!", "and nothing is lost");
+
+	uint64_t sub = look(&w, 1, "sub"), inner = look(&w, sub, "inner");
+	is_int(core_setxattr(w.core, inner, "user.a", "1", 1, 0), 0, "another file that the store knows");
+	snprintf(path, sizeof(path), "%s/sub/inner", w.backing);
+	is_int(truncate(path, 3), 0, "is cut by somebody");
+	is_int(write_text(&w, inner, "X", 0), 1, "before we write to it");
+	read_text(&w, inner, text, sizeof(text));
+	is_str(text, "Xns", "it is as long as it was then");
+	world_close(&w);
+	world_remove(&w);
+}
+
+static void drain_inode(struct world *w, uint64_t ino, const char *name, uint64_t size)
+{
+	struct record rec = { .type = RECORD_PLACED, .ino = ino, .parent = 1 };
+
+	snprintf(rec.name, sizeof(rec.name), "%s", name);
+	is_int(core_drain_step(w->core, &rec), 0, "PLACED");
+	rec = (struct record){ .type = RECORD_DRAINED, .ino = ino, .size = size, .upto = state_seq(store_state(w->store)) };
+	is_int(core_drain_step(w->core, &rec), 0, "DRAINED");
+}
+
+static void test_renamed_after_drain(void)
+{
+	struct world w;
+	struct core_entry e = { 0 };
+	struct core_open_reply o;
+	char path[200], other[200], text[64];
+
+	world_make(&w);
+	world_open(&w, "data=log", false);
+	is_int(core_create_file(w.core, 1, "made", 0644, O_RDWR, cred, &e, &o), 0, "a new file");
+	is_int(core_write(w.core, o.file, "bytes", 5, 0), 5, "with data");
+	core_release(w.core, o.file);
+	put_file(w.backing, "made", "bytes");
+	core_session_begin(w.core, false);
+	drain_inode(&w, e.ino, "made", 5);
+	core_session_end(w.core);
+	snprintf(path, sizeof(path), "%s/made", w.backing);
+	snprintf(other, sizeof(other), "%s/there", w.backing);
+	is_int(rename(path, other), 0, "is renamed outside once it is drained");
+	ok(look(&w, 1, "there") != 0, "and found");
+	read_text(&w, look(&w, 1, "there"), text, sizeof(text));
+	is_str(text, "bytes", "with what it holds");
+	is_u64(look(&w, 1, "made"), 0, "and no longer where it was");
+	world_close(&w);
+	world_remove(&w);
+}
+
+/* What was deleted while a drain carried it may still be open, long after the next drain has removed the backing file. */
+static void test_deleted_while_drained(void)
+{
+	struct world w;
+	struct core_entry e = { 0 };
+	struct core_open_reply o;
+	char path[200], text[8] = "";
+
+	world_make(&w);
+	world_open(&w, "data=log", false);
+	is_int(core_create_file(w.core, 1, "gone", 0644, O_RDWR, cred, &e, &o), 0, "a new file");
+	is_int(core_write(w.core, o.file, "bytes", 5, 0), 5, "with data");
+	core_session_begin(w.core, false);
+	uint64_t upto = state_seq(store_state(w.store));
+	is_int(core_unlink(w.core, 1, "gone"), 0, "is deleted while it is open and a drain is at it");
+	put_file(w.backing, "gone", "bytes");
+	struct record rec = { .type = RECORD_PLACED, .ino = e.ino, .parent = 1, .name = "gone" };
+	(void)core_drain_step(w.core, &rec);
+	rec = (struct record){ .type = RECORD_DRAINED, .ino = e.ino, .size = 5, .upto = upto };
+	(void)core_drain_step(w.core, &rec);
+	snprintf(path, sizeof(path), "%s/gone", w.backing);
+	unlink(path);
+	rec = (struct record){ .type = RECORD_REMOVED, .parent = 1, .name = "gone" };
+	(void)core_drain_step(w.core, &rec);
+	core_session_end(w.core);
+	is_int(core_read(w.core, o.file, text, 5, 0), 5, "it can be read to the end of its days");
+	is_str(text, "bytes", "as it was");
+	core_release(w.core, o.file);
+	world_close(&w);
+	world_remove(&w);
+}
+
+/* Open, go through, sync, close; open again, read, and go through again. */
+static void test_through_again(void)
+{
+	struct world w;
+	struct core_entry e;
+	struct core_open_reply o;
+	const uint64_t mib = 1 << 20;
+	char *block = calloc(1, mib);
+	uint64_t num = 0;
+	struct core_stats stats;
+
+	world_make(&w);
+	world_open(&w, "capacity=8M,reserve=1M,full_timeout=50ms,data=log", false);
+	is_int(core_create_file(w.core, 1, "big", 0600, O_RDWR, cred, &e, &o), 0, "a file larger than the store");
+	while (num < 12 && core_write(w.core, o.file, block, mib, num * mib) == (ssize_t)mib)
+		num++;
+	core_stats(w.core, &stats);
+	ok(num == 12 && stats.through_bytes > 0, "is written, the rest of it through");
+	is_int(core_fsync(w.core, e.ino, o.file, false), 0, "synced");
+	core_release(w.core, o.file);
+	is_int(core_open(w.core, e.ino, O_RDWR, &o), 0, "opened again");
+	is_int(core_read(w.core, o.file, block, mib, 11 * mib), (int)mib, "read");
+	is_int(core_write(w.core, o.file, block, mib, 12 * mib), (int)mib, "and written through again");
+	core_release(w.core, o.file);
+	world_close(&w);
+	world_remove(&w);
+	free(block);
+}
+
 int main(void)
 {
 	test_overlay();
@@ -368,5 +503,9 @@ int main(void)
 	test_habit();
 	test_through();
 	test_xattrs();
+	test_outside();
+	test_renamed_after_drain();
+	test_deleted_while_drained();
+	test_through_again();
 	return done_testing();
 }
