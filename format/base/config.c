@@ -74,6 +74,8 @@ static const struct config_setting settings[CONFIG_NUM] = {
 		"Memory for the index." },
 	[CONFIG_CHECKPOINT_INTERVAL] = { "checkpoint_interval", CONFIG_USEC, 10 * MSEC, DAY, NULL, "10s",
 		"Time between checkpoints of the index while there are changes." },
+	[CONFIG_STAGING] = { "staging", CONFIG_BYTES, 0, G, NULL, "32M",
+		"Shared memory in which large writes to the log are acknowledged before the device has them; 0: none." },
 	[CONFIG_WRITE_OUT] = { "write_out", CONFIG_BOOL, 0, 1, NULL, "yes",
 		"Start writing the log to the device early, before anybody asks for it." },
 	[CONFIG_THREADS] = { "threads", CONFIG_COUNT, 1, 64, NULL, "4",

@@ -41,6 +41,7 @@ enum config_id {
 	CONFIG_JOURNAL_SIZE,      /* bytes of one journal file. 16M, min 64K, max 256M */
 	CONFIG_INDEX_MEMORY,      /* bytes of memory for the index. 256M, min 8M */
 	CONFIG_CHECKPOINT_INTERVAL, /* usec between index checkpoints while there are changes. 10s */
+	CONFIG_STAGING,           /* bytes of shared memory for large writes on their way to the log; 0: none. 32M, max 1G */
 	CONFIG_WRITE_OUT,         /* bool: start writing the log to the device early. yes */
 	CONFIG_THREADS,           /* count of FUSE worker threads, 1..64. 4 */
 	CONFIG_BACKING_TIMEOUT,   /* usec that names and attributes of unchanged backing files are cached. 1s */
