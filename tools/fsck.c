@@ -108,9 +108,28 @@ static int check_superblock(struct fsck *f, bool *ret_sound, struct cistern_erro
 	return r == -EBADMSG ? 0 : r;
 }
 
-static int open_store(struct fsck *f, struct cistern_error *err)
+/* With what a killed daemon has left in shared memory. */
+static int open_segments(struct fsck *f, struct cistern_error *err)
 {
 	struct segment_options opt = { .read_only = true };
+	struct superblock *sb = malloc(sizeof(*sb));
+	int r = sb ? store_read_superblock(f->store, sb, err) : cistern_error_set(err, -ENOMEM, "out of memory");
+
+	if (r == 0) {
+		opt.staging = (struct segment_staging_options){ .uuid = sb->uuid, .owner = sb->uid };
+		r = segment_set_open(f->io, &opt, &f->segments, err);
+	}
+	free(sb);
+	if (r == 0 && segment_found_staged(f->segments) > 0)
+		fsck_report(f, FSCK_OK, NULL, 0, 0,
+			"staging: %" PRIu64 " large writes of a daemon that was killed are in this node's shared memory; the "
+			"next mount writes them to the store",
+			segment_found_staged(f->segments));
+	return r;
+}
+
+static int open_store(struct fsck *f, struct cistern_error *err)
+{
 	int r;
 
 	f->dirfd = open(f->store, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -119,7 +138,7 @@ static int open_store(struct fsck *f, struct cistern_error *err)
 	r = io_posix_create(f->dirfd, &f->io);
 	if (r < 0)
 		return cistern_error_set(err, r, "%s: %s", f->store, strerror(-r));
-	return segment_set_open(f->io, &opt, &f->segments, err);
+	return open_segments(f, err);
 }
 
 /* Everything behind the superblock. */

@@ -11,15 +11,21 @@
  *
  * Early writing. Every 1 MiB of a segment that is complete is handed to the device at once, without waiting, so that
  * a later fsync finds little left to do. It is a matter of speed only, so its result is not looked at.
+ *
+ * Staging (staging.c). A payload that lies in a slot already is not copied: it gets its place in a segment that no copied
+ * payload ever goes to, and is written there later. Until then it is read from its slot, and everything that must find it in
+ * the file waits for it.
  */
 #include "format/segment/segment.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "format/segment/segment_table.h"
+#include "format/segment/staging.h"
 
 #define SMALLEST (1u << 20) /* of a new segment when room is short */
 
@@ -35,6 +41,23 @@ static int make_folder(struct segment_set *set)
 	if (r)
 		return r == -EEXIST ? 0 : r;
 	return set->io->ops->sync_dir(set->io, ".");
+}
+
+static int open_parts(struct segment_set *set, struct cistern_error *err)
+{
+	int r = make_folder(set);
+
+	if (!r && !set->opt.read_only) {
+		r = staging_recover(set->io, &set->opt.staging, &set->found_staged, err);
+		if (r)
+			return r;
+	}
+	if (!r)
+		r = segment_table_load(set);
+	if (r)
+		return cistern_error_set(err, r,
+			SEGMENT_DIR ": its files cannot be listed: %s; check the store's file system", strerror(-r));
+	return staging_open(set, &set->staging, err);
 }
 
 int segment_set_open(
@@ -53,13 +76,10 @@ int segment_set_open(
 	set->opt = *opt;
 	pthread_mutex_init(&set->lock, NULL);
 	pthread_mutex_init(&set->sync_lock, NULL);
-	r = make_folder(set);
-	if (!r)
-		r = segment_table_load(set);
+	r = open_parts(set, err);
 	if (r) {
 		segment_set_destroy(set);
-		return cistern_error_set(err, r,
-			SEGMENT_DIR ": its files cannot be listed: %s; check the store's file system", strerror(-r));
+		return r;
 	}
 	*ret = set;
 	return 0;
@@ -69,7 +89,9 @@ void segment_set_destroy(struct segment_set *set)
 {
 	if (!set)
 		return;
-	segment_close_current(set);
+	staging_destroy(set->staging);
+	for (size_t i = 0; i < SEGMENT_OPEN_KINDS; i++)
+		segment_close_open(set, &set->open[i]);
 	segment_table_destroy(set);
 	pthread_mutex_destroy(&set->lock);
 	pthread_mutex_destroy(&set->sync_lock);
@@ -78,26 +100,66 @@ void segment_set_destroy(struct segment_set *set)
 
 /* ---- append */
 
-void segment_close_current(struct segment_set *set)
+void segment_close_open(struct segment_set *set, struct segment_open *open)
 {
-	struct segment *seg = set->current;
+	struct segment *seg = open->seg;
 	uint64_t unused;
 
 	if (!seg)
 		return;
-	seg->size = set->current_end;
-	unused = segment_blocks(set->current_bytes) - segment_blocks(seg->size);
+	seg->size = open->end;
+	unused = segment_blocks(open->bytes) - segment_blocks(seg->size);
 	unused = unused < seg->allocated ? unused : seg->allocated;
 	if (!seg->file->ops->truncate(seg->file, seg->size))
 		segment_set_allocated(set, seg, seg->allocated - unused);
-	set->current = NULL;
-	free(set->chunk_bytes);
-	set->chunk_bytes = NULL;
+	free(open->chunk_bytes);
+	*open = (struct segment_open){ 0 };
 	segment_unuse(set, seg);
 }
 
-/* A new .seg with room for len bytes; smaller than wished for when there is no room. */
-static int begin_segment(struct segment_set *set, size_t len)
+struct segment_open *segment_open_of(struct segment_set *set, const struct segment *seg)
+{
+	for (size_t i = 0; i < SEGMENT_OPEN_KINDS; i++)
+		if (seg && set->open[i].seg == seg)
+			return &set->open[i];
+	return NULL;
+}
+
+/* Smaller than wished for when there is no room; what the other kind has not used makes room, too. */
+static int create_segment(struct segment_set *set, struct segment_open *open, uint64_t bytes, uint64_t least,
+	uint64_t *ret_bytes, struct segment **ret)
+{
+	struct segment_open *other = &set->open[open == set->open ? 1 : 0];
+	int r;
+
+	for (;;) {
+		r = segment_table_create(set, false, bytes, ret);
+		if (r != -ENOSPC || (bytes <= least && !other->seg))
+			break;
+		if (bytes <= least)
+			segment_close_open(set, other);
+		bytes = segment_blocks(bytes / 2);
+		bytes = bytes < least ? least : bytes;
+	}
+	*ret_bytes = bytes;
+	return r;
+}
+
+/* A second description of the file, so that only staged payloads go past the page cache. -1: not here. */
+static int open_direct(const struct segment *seg)
+{
+	int fd = seg->file->ops->fd(seg->file);
+	char path[40];
+
+	if (fd < 0)
+		return -1;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	fd = open(path, O_WRONLY | O_DIRECT | O_CLOEXEC);
+	return fd < 0 ? -1 : fd;
+}
+
+/* A new .seg with room for len bytes. */
+static int begin_segment(struct segment_set *set, struct segment_open *open, size_t len)
 {
 	uint64_t least = segment_blocks(len > SMALLEST ? len : SMALLEST);
 	uint64_t bytes = segment_blocks(set->opt.segment_bytes);
@@ -110,66 +172,65 @@ static int begin_segment(struct segment_set *set, size_t len)
 	chunks = calloc((size_t)(bytes / SEGMENT_CHUNK + 1), sizeof(*chunks));
 	if (!chunks)
 		return -ENOMEM;
-	for (;;) {
-		r = segment_table_create(set, false, bytes, &seg);
-		if (r != -ENOSPC || bytes <= least)
-			break;
-		bytes = segment_blocks(bytes / 2);
-		bytes = bytes < least ? least : bytes;
-	}
+	r = create_segment(set, open, bytes, least, &bytes, &seg);
 	if (r) {
 		free(chunks);
 		return r;
 	}
-	segment_close_current(set);
-	set->current = seg;
-	set->current_end = 0;
-	set->current_bytes = bytes;
-	set->chunk_bytes = chunks;
+	if (open == &set->open[SEGMENT_STAGED])
+		seg->direct_fd = open_direct(seg);
+	segment_close_open(set, open);
+	*open = (struct segment_open){ .seg = seg, .bytes = bytes, .chunk_bytes = chunks };
 	return 0;
 }
 
-struct place {
-	struct segment *seg;
-	uint64_t from; /* the end of the payload before: what lies between is padding */
-	uint64_t off, end;
-};
-
-static int take_place(struct segment_set *set, size_t len, struct place *ret)
+static int take_place(struct segment_set *set, struct segment_open *open, size_t len, struct segment_place *ret)
 {
 	uint64_t off;
 	int r;
 
 	for (;;) {
-		off = len >= SEGMENT_ALIGN_FROM ? segment_blocks(set->current_end) : set->current_end;
-		if (set->current && off <= set->current_bytes && len <= set->current_bytes - off)
+		off = len >= SEGMENT_ALIGN_FROM ? segment_blocks(open->end) : open->end;
+		if (open->seg && off <= open->bytes && len <= open->bytes - off)
 			break;
-		r = begin_segment(set, len);
+		r = begin_segment(set, open, len);
 		if (r)
 			return r;
 	}
-	*ret = (struct place){ .seg = set->current, .from = set->current_end, .off = off, .end = off + len };
-	set->current_end = off + len;
-	set->current->size = set->current_end;
-	set->current->users++;
+	*ret = (struct segment_place){ .seg = open->seg, .from = open->end, .off = off, .end = off + len };
+	open->end = off + len;
+	open->seg->size = open->end;
+	open->seg->users++;
 	return 0;
 }
 
-/* Counts [from, end) as complete; sets the range of chunks that have become full by that, if any. */
-static void count_chunks(struct segment_set *set, const struct place *p, uint64_t *ret_off, uint64_t *ret_len)
+int segment_reserve(struct segment_set *set, size_t len, struct segment_place *ret)
 {
+	int r;
+
+	pthread_mutex_lock(&set->lock);
+	r = take_place(set, &set->open[SEGMENT_STAGED], (size_t)segment_blocks(len), ret);
+	pthread_mutex_unlock(&set->lock);
+	return r;
+}
+
+/* Counts [from, end) as complete; sets the range of chunks that have become full by that, if any. */
+static void count_chunks(
+	struct segment_set *set, const struct segment_place *p, uint64_t *ret_off, uint64_t *ret_len)
+{
+	struct segment_open *open = &set->open[SEGMENT_COPIED];
 	uint64_t at, next;
 
 	*ret_len = 0;
-	if (!set->opt.write_out || p->seg != set->current)
+	if (!set->opt.write_out || p->seg != open->seg)
 		return;
 	for (at = p->from; at < p->end; at = next) {
 		uint64_t chunk = at / SEGMENT_CHUNK;
 
 		next = (chunk + 1) * SEGMENT_CHUNK;
 		next = next < p->end ? next : p->end;
-		set->chunk_bytes[chunk] += (uint32_t)(next - at);
-		if (set->chunk_bytes[chunk] < SEGMENT_CHUNK)
+		open->chunk_bytes[chunk] += (uint32_t)(next - at);
+		if (open->chunk_bytes[chunk] < SEGMENT_CHUNK)
 			continue;
 		if (!*ret_len)
 			*ret_off = chunk * SEGMENT_CHUNK;
@@ -177,18 +238,25 @@ static void count_chunks(struct segment_set *set, const struct place *p, uint64_
 	}
 }
 
-int segment_append(struct segment_set *set, const void *buf, size_t len, uint32_t *ret_segment, uint64_t *ret_off)
+static int may_append(struct segment_set *set, size_t len)
 {
-	uint64_t out_off = 0, out_len = 0;
-	struct place p;
-	int r;
-
 	if (set->opt.read_only)
 		return -EROFS;
 	if (len == 0 || len > UINT32_MAX)
 		return -EINVAL;
+	return staging_error(set->staging);
+}
+
+int segment_append(struct segment_set *set, const void *buf, size_t len, uint32_t *ret_segment, uint64_t *ret_off)
+{
+	uint64_t out_off = 0, out_len = 0;
+	struct segment_place p;
+	int r = may_append(set, len);
+
+	if (r)
+		return r;
 	pthread_mutex_lock(&set->lock);
-	r = take_place(set, len, &p);
+	r = take_place(set, &set->open[SEGMENT_COPIED], len, &p);
 	pthread_mutex_unlock(&set->lock);
 	if (r)
 		return r;
@@ -210,29 +278,57 @@ int segment_append(struct segment_set *set, const void *buf, size_t len, uint32_
 	return r;
 }
 
+int segment_append_crc(struct segment_set *set, const void *buf, size_t len, uint32_t crc, uint32_t *ret_segment,
+	uint64_t *ret_off)
+{
+	struct segment_place p;
+	uint32_t id;
+	int r;
+
+	if (len < SEGMENT_STAGE_FROM || len > SEGMENT_SLOT_BYTES || !staging_owns(set->staging, buf))
+		return segment_append(set, buf, len, ret_segment, ret_off);
+	r = may_append(set, len);
+	if (!r)
+		r = segment_reserve(set, len, &p);
+	if (r == -ENOSPC)
+		return segment_append(set, buf, len, ret_segment, ret_off);
+	if (r)
+		return r;
+	id = p.seg->id; /* staging_put takes our user of it */
+	if (!staging_put(set->staging, buf, len, crc, p.seg, p.off)) {
+		segment_put(set, p.seg);
+		return segment_append(set, buf, len, ret_segment, ret_off);
+	}
+	*ret_segment = id;
+	*ret_off = p.off;
+	return 0;
+}
+
 bool segment_is_open_for_append(struct segment_set *set, uint32_t segment)
 {
-	bool is;
+	bool is = false;
 
 	pthread_mutex_lock(&set->lock);
-	is = set->current && set->current->id == segment;
+	for (size_t i = 0; i < SEGMENT_OPEN_KINDS; i++)
+		is = is || (set->open[i].seg && set->open[i].seg->id == segment);
 	pthread_mutex_unlock(&set->lock);
 	return is;
 }
 
 uint64_t segment_free_in_open(struct segment_set *set)
 {
-	uint64_t bytes;
+	uint64_t bytes = 0;
 
 	pthread_mutex_lock(&set->lock);
-	bytes = set->current ? set->current_bytes - set->current_end : 0;
+	for (size_t i = 0; i < SEGMENT_OPEN_KINDS; i++)
+		bytes += set->open[i].bytes - set->open[i].end;
 	pthread_mutex_unlock(&set->lock);
 	return bytes;
 }
 
 /* ---- read */
 
-int segment_read(struct segment_set *set, uint32_t segment, uint64_t off, void *buf, size_t len)
+static int read_file(struct segment_set *set, uint32_t segment, uint64_t off, void *buf, size_t len)
 {
 	struct segment *seg;
 	int r = segment_get(set, segment, &seg);
@@ -244,6 +340,32 @@ int segment_read(struct segment_set *set, uint32_t segment, uint64_t off, void *
 	return r;
 }
 
+int segment_read(struct segment_set *set, uint32_t segment, uint64_t off, void *buf, size_t len)
+{
+	uint8_t *at = buf;
+	size_t n;
+	int r = 0;
+
+	do {
+		if (!staging_read(set->staging, segment, off, at, len, &n))
+			r = read_file(set, segment, off, at, n);
+		at += n;
+		off += n;
+		len -= n;
+	} while (!r && len);
+	return r;
+}
+
+static int dup_fd(struct segment *seg)
+{
+	int fd = seg->file->ops->fd(seg->file);
+
+	if (fd < 0)
+		return fd;
+	fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	return fd < 0 ? -errno : fd;
+}
+
 int segment_open_fd(struct segment_set *set, uint32_t segment, bool writable)
 {
 	struct segment *seg;
@@ -251,14 +373,14 @@ int segment_open_fd(struct segment_set *set, uint32_t segment, bool writable)
 
 	if (writable && set->opt.read_only)
 		return -EROFS;
-	r = segment_get(set, segment, &seg);
+	if (set->opt.read_only && staging_has(set->staging, segment))
+		return staging_copy_fd(set->staging, segment);
+	r = staging_wait(set->staging, segment);
+	if (!r)
+		r = segment_get(set, segment, &seg);
 	if (r)
 		return r;
-	fd = seg->file->ops->fd(seg->file);
-	if (fd >= 0) {
-		fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-		fd = fd < 0 ? -errno : fd;
-	}
+	fd = dup_fd(seg);
 	segment_put(set, seg);
 	return fd;
 }
@@ -322,6 +444,11 @@ static void sync_done(struct segment_set *set, struct sync_list *list, uint64_t 
 		set->names_synced_gen = names_gen;
 }
 
+int segment_settle(struct segment_set *set)
+{
+	return staging_wait(set->staging, 0);
+}
+
 int segment_sync(struct segment_set *set)
 {
 	struct sync_list list;
@@ -332,10 +459,11 @@ int segment_sync(struct segment_set *set)
 	if (set->opt.read_only)
 		return 0;
 	pthread_mutex_lock(&set->sync_lock);
+	r = staging_wait(set->staging, 0);
 	pthread_mutex_lock(&set->lock);
 	names_gen = set->names_gen;
 	names = names_gen > set->names_synced_gen;
-	r = set->failed;
+	r = r ? r : set->failed;
 	if (!r)
 		r = collect_dirty(set, &list);
 	if (!r) {
@@ -353,10 +481,11 @@ int segment_sync(struct segment_set *set)
 
 bool segment_needs_sync(struct segment_set *set)
 {
-	bool needed;
+	/* In this order: what is on its way no more has marked its segment by now. */
+	bool needed = !staging_is_idle(set->staging) || staging_error(set->staging);
 
 	pthread_mutex_lock(&set->lock);
-	needed = set->num_dirty || set->syncing || set->failed;
+	needed = needed || set->num_dirty || set->syncing || set->failed;
 	pthread_mutex_unlock(&set->lock);
 	return needed;
 }

@@ -22,27 +22,67 @@
 #define SEGMENT_BLOCK 4096u
 #define SEGMENT_ALIGN_FROM 4096u
 
+#define SEGMENT_SLOT_BYTES (1u << 20)  /* payload that a staging slot holds at most */
+#define SEGMENT_SLOT_LEAD  2048u       /* so many bytes before its memory are its user's, too */
+#define SEGMENT_SLOTS_MIN  4u
+#define SEGMENT_STAGE_FROM (64u << 10) /* smaller payloads are copied */
+
 struct segment_set;
+
+/*
+ * Staging (docs/design/staging.md): large payloads are acknowledged in shared memory and written to the device by threads of
+ * the set, past the page cache. What a dead process had staged is found there again.
+ */
+struct segment_staging_options {
+	const uint8_t *uuid; /* of the store, 16 bytes; NULL: nothing is staged, nothing looked for */
+	uint32_t owner;      /* of the store */
+	uint64_t bytes;      /* of memory for payloads; 0: nothing is staged, but what is found is used */
+	const char *dir;     /* tests: where the region lies; NULL: /dev/shm */
+};
 
 struct segment_options {
 	uint64_t segment_bytes; /* size of a new .seg */
 	bool write_out;         /* start writing to the device as soon as 1 MiB is complete */
 	bool read_only;         /* tools: nothing is created, deleted or changed */
+	struct segment_staging_options staging; /* its strings are borrowed during segment_set_open */
 };
 
-/* Opens the folder (made if missing). Existing segments are listed; none is appended to: the first append begins a new one. */
+/*
+ * Opens the folder (made if missing). Existing segments are listed; none is appended to: the first append begins a new one.
+ * What a dead process had staged is written to its segments first; read_only: is read in place of them.
+ */
 int segment_set_open(struct io *io, const struct segment_options *opt, struct segment_set **ret, struct cistern_error *err);
 void segment_set_destroy(struct segment_set *set);
 
 /* Append a payload: 0 and where it is, or -ENOSPC (nothing taken), -EIO. The bytes are in the page cache on return. */
 int segment_append(struct segment_set *set, const void *buf, size_t len, uint32_t *ret_segment, uint64_t *ret_off);
+/*
+ * The same for who knows the payload's CRC. When buf is the memory of a slot and len at least SEGMENT_STAGE_FROM, it is not
+ * copied: the slot is taken, and buf must not be changed until it is given back.
+ */
+int segment_append_crc(struct segment_set *set, const void *buf, size_t len, uint32_t crc, uint32_t *ret_segment,
+	uint64_t *ret_off);
 /* Read exactly len bytes; -ENOENT: no such segment, -ENODATA: shorter. */
 int segment_read(struct segment_set *set, uint32_t segment, uint64_t off, void *buf, size_t len);
-/* A descriptor to read or splice from (dup'd: the caller closes it). */
+/* A descriptor to read or splice from (dup'd: the caller closes it). Of a .seg: has what was staged before the call. */
 int segment_open_fd(struct segment_set *set, uint32_t segment, bool writable);
 /* All payloads appended before the call are on the device when it returns 0 (.seg only; private ones see below). */
 int segment_sync(struct segment_set *set);
 bool segment_needs_sync(struct segment_set *set); /* something was appended since the last segment_sync */
+
+/* Until what was staged before the call is where other processes can read it. -EIO: something could not be written. */
+int segment_settle(struct segment_set *set);
+
+/*
+ * Slots: page-aligned memory of SEGMENT_SLOT_BYTES, for one thread each to receive payloads in. NULL: none is free (wait: nor
+ * will be soon). Any thread. Give it back when the payload in it is done with, taken or not.
+ */
+void *segment_slot_get(struct segment_set *set, bool wait);
+bool segment_slot_taken(struct segment_set *set, const void *slot); /* by segment_append_crc */
+void segment_slot_put(struct segment_set *set, void *slot);
+uint32_t segment_slots(struct segment_set *set); /* how many there are */
+/* Payloads of a dead process: written to their segments by segment_set_open, or (read_only) found and read from there. */
+uint64_t segment_found_staged(struct segment_set *set);
 
 /* A new private segment, empty. */
 int segment_create_private(struct segment_set *set, uint32_t *ret_segment);

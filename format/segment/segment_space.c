@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "format/segment/segment_table.h"
+#include "format/segment/staging.h"
 
 /* ---- private segments */
 
@@ -120,6 +121,7 @@ int segment_punch(struct segment_set *set, uint32_t segment, uint64_t off, uint6
 		return -EROFS;
 	if (off > INT64_MAX || len > INT64_MAX - off)
 		return -EINVAL;
+	(void)staging_wait(set->staging, segment); /* it would bring the bytes back */
 	r = segment_get(set, segment, &seg);
 	if (r)
 		return r;
@@ -139,18 +141,21 @@ int segment_punch(struct segment_set *set, uint32_t segment, uint64_t off, uint6
 int segment_remove(struct segment_set *set, uint32_t segment)
 {
 	char path[SEGMENT_PATH];
+	struct segment_open *open;
 	struct segment *seg;
 	int r = -ENOENT;
 
 	if (set->opt.read_only)
 		return -EROFS;
+	(void)staging_wait(set->staging, segment);
 	pthread_mutex_lock(&set->lock);
 	seg = segment_table_find(set, segment);
 	if (seg)
 		r = set->io->ops->unlink(set->io, segment_path(path, seg->id, seg->is_private));
 	if (!r) {
-		if (seg == set->current)
-			segment_close_current(set);
+		open = segment_open_of(set, seg);
+		if (open)
+			segment_close_open(set, open);
 		segment_table_remove(set, seg);
 	}
 	pthread_mutex_unlock(&set->lock);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 const char *segment_path(char out[SEGMENT_PATH], uint32_t id, bool is_private)
 {
@@ -89,6 +90,13 @@ static int insert(struct segment_set *set, struct segment *seg)
 
 /* ---- open files */
 
+static void close_direct(struct segment *seg)
+{
+	if (seg->direct_fd >= 0)
+		close(seg->direct_fd);
+	seg->direct_fd = -1;
+}
+
 static void list_take(struct segment_set *set, struct segment *seg)
 {
 	*(seg->newer ? &seg->newer->older : &set->newest) = seg->older;
@@ -108,6 +116,7 @@ static void list_put(struct segment_set *set, struct segment *seg)
 static void close_segment(struct segment_set *set, struct segment *seg)
 {
 	list_take(set, seg);
+	close_direct(seg);
 	io_close(seg->file);
 	seg->file = NULL;
 }
@@ -197,6 +206,7 @@ void segment_table_remove(struct segment_set *set, struct segment *seg)
 void segment_table_destroy(struct segment_set *set)
 {
 	for (size_t i = 0; i < set->num; i++) {
+		close_direct(set->at[i]);
 		io_close(set->at[i]->file);
 		free(set->at[i]);
 	}
@@ -237,6 +247,7 @@ int segment_table_create(struct segment_set *set, bool is_private, uint64_t byte
 	if (!seg)
 		return -ENOMEM;
 	seg->id = set->next_id;
+	seg->direct_fd = -1;
 	seg->is_private = is_private;
 	seg->allocated = segment_blocks(bytes);
 	seg->users = 1;
@@ -303,6 +314,7 @@ static int load_one(const char *name, void *arg)
 	if (!seg)
 		return -ENOMEM;
 	seg->id = id;
+	seg->direct_fd = -1;
 	seg->is_private = is_private;
 	seg->names_gen = 1;
 	r = segment_table_find(set, id) ? -EEXIST : look_at(set, seg);

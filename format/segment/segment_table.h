@@ -26,7 +26,23 @@ struct segment {
 	uint64_t allocated;            /* bytes on the device, as far as known */
 	uint64_t names_gen;            /* value of set->names_gen when the file was created */
 	struct io_file *file;          /* owned; NULL while closed */
+	int direct_fd;                 /* owned: past the page cache, while file is open; -1: none */
 	struct segment *newer, *older; /* open files, by use */
+};
+
+enum segment_open_kind { SEGMENT_COPIED, SEGMENT_STAGED, SEGMENT_OPEN_KINDS };
+
+struct segment_open {              /* a .seg that is appended to */
+	struct segment *seg;       /* with one user (us); or NULL: there is none */
+	uint64_t end;              /* next free byte of it */
+	uint64_t bytes;            /* its allocated size */
+	uint32_t *chunk_bytes;     /* owned: how much of each of its 1 MiB chunks is complete */
+};
+
+struct segment_place { /* given out, never again */
+	struct segment *seg; /* with one user more */
+	uint64_t from;       /* the end of the payload before: what lies between is padding */
+	uint64_t off, end;
 };
 
 struct segment_set {
@@ -43,10 +59,10 @@ struct segment_set {
 	struct segment *newest, *oldest; /* open files */
 	size_t num_open;
 
-	struct segment *current; /* the .seg appended to, with one user (us); or NULL */
-	uint64_t current_end;    /* next free byte of it */
-	uint64_t current_bytes;  /* its allocated size */
-	uint32_t *chunk_bytes;   /* owned: how much of each of its 1 MiB chunks is complete */
+	/* Staged payloads have segments of their own: no page of these is ever in the page cache but as read from the device. */
+	struct segment_open open[SEGMENT_OPEN_KINDS];
+	struct staging *staging; /* owned; NULL: none. Has a lock of its own, never held together with this one */
+	uint64_t found_staged;
 
 	size_t num_dirty;
 	bool syncing;
@@ -74,6 +90,10 @@ int segment_get(struct segment_set *set, uint32_t id, struct segment **ret);
 void segment_put(struct segment_set *set, struct segment *seg);
 
 void segment_mark_dirty(struct segment_set *set, struct segment *seg);
-void segment_close_current(struct segment_set *set); /* nothing more is appended to it; the unused rest is given back */
+/* Nothing more is appended to it; the unused rest is given back. */
+void segment_close_open(struct segment_set *set, struct segment_open *open);
+struct segment_open *segment_open_of(struct segment_set *set, const struct segment *seg); /* or NULL: not appended to */
+/* A place in the segment for staged payloads, whole blocks. Takes the lock. */
+int segment_reserve(struct segment_set *set, size_t len, struct segment_place *ret);
 
 #endif

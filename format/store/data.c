@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Bytes in, bytes out. A write is a payload in a segment and then a record that names it; the gate is held (shared)
- * over both, so that nobody takes the segment for dead in between. A read finds extents and reads their payload under
+ * over both, so that nobody takes the segment for dead in between. The payload may lie in shared memory still when the record
+ * is committed (segment_append_crc): to everybody here it is in its segment. A read finds extents and reads their payload under
  * the gate too; what belongs to the backing file is read after it, because the global file system may be slow and
  * must not hold up those who give space back.
  */
@@ -59,7 +60,7 @@ int store_write(struct store *s, uint64_t ino, uint32_t gen, uint64_t off, const
 	if (r)
 		return r;
 	store_read_begin(s);
-	r = segment_append(s->segments, buf, len, &rec.segment, &rec.segment_off);
+	r = segment_append_crc(s->segments, buf, len, rec.payload_crc, &rec.segment, &rec.segment_off);
 	if (!r)
 		r = store_commit(s, &rec);
 	store_read_end(s);

@@ -108,6 +108,12 @@ int store_snapshot(struct store *s, char *ret_name, size_t cap, uint64_t *ret_se
 	if (asprintf(&path, "%s/%s", s->path, name) < 0)
 		return cistern_error_set(err, -ENOMEM, "out of memory");
 	r = state_snapshot(s->state, path, &seq, err);
+	if (!r) { /* its readers do not see our memory */
+		r = segment_settle(s->segments);
+		if (r)
+			cistern_error_set(err, r, "%s: payloads could not be written to their segments: %s", s->path,
+				strerror(-r));
+	}
 	if (r)
 		(void)store_remove_snapshot(s->path, name);
 	free(path);

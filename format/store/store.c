@@ -6,6 +6,7 @@
  *   lock                        from here on nobody else writes
  *   superblock                  says whether the rest may be understood at all; a new store is one once it is there
  *   leftovers are synced        what a dead process left in the page cache must not be taken for durable
+ *   staged payloads             what a dead process had acknowledged in shared memory is brought to its segments
  *   segments, then state        replaying the journal after a loss of power asks the segments for payloads
  *   lost writes are made final  a second replay, after another crash, must not find them again
  *   sweep                       snapshots and segments that nobody refers to
@@ -234,7 +235,14 @@ static int open_directory(struct store *s, const char *path, const struct store_
 static int open_segments(struct store *s, const struct store_options *opt, struct cistern_error *err)
 {
 	struct segment_options so = {
-		.segment_bytes = opt->segment_size, .write_out = opt->write_out, .read_only = !writes(s)
+		.segment_bytes = opt->segment_size,
+		.write_out = opt->write_out,
+		.read_only = !writes(s),
+		/* A snapshot's payloads are in their segments: see store_snapshot. */
+		.staging = { .uuid = opt->snapshot ? NULL : s->sb.uuid,
+			.owner = s->sb.uid,
+			.bytes = opt->staging,
+			.dir = opt->staging_dir },
 	};
 	int r = writes(s) ? sync_leftovers(s->io) : 0;
 

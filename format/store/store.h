@@ -49,6 +49,8 @@ struct store_options {
 	const uint8_t *boot_id; /* tests: 16 bytes, another one = the machine was restarted; NULL: ask the kernel */
 	uint64_t segment_size, journal_size, index_memory, capacity, reserve; /* 0 = defaults of config */
 	bool write_out;
+	uint64_t staging;        /* bytes of shared memory for large payloads on their way; 0: none (all but the daemon) */
+	const char *staging_dir; /* tests: where it lies; NULL: /dev/shm */
 };
 
 /*
@@ -77,7 +79,10 @@ void store_uuid_text(const uint8_t uuid[STORE_UUID_BYTES], char out[37]);
  * and what may be given back.
  */
 int store_commit(struct store *s, struct record *rec);
-/* Payload into the log: appends it and commits a WRITE. buf is len <= 1 MiB bytes. -ENOSPC: the store is full, nothing done. */
+/*
+ * Payload into the log: appends it and commits a WRITE. buf is len <= 1 MiB bytes. -ENOSPC: the store is full, nothing done.
+ * When buf is a slot of the segments (segment_slot_get) it may have been taken, also after an error.
+ */
 int store_write(struct store *s, uint64_t ino, uint32_t gen, uint64_t off, const void *buf, size_t len);
 /*
  * Everything written or changed so far is durable (group commit: one caller syncs for all who wait), but for private
