@@ -225,10 +225,11 @@ static void say_recovered(struct daemon *d, const struct state_report *rep)
 	state_totals(store_state(d->store), &totals);
 	log_event(d->log, LOG_LEVEL_INFO, "store-open",
 		"path=%s clean=%d rebuilt=%d rebooted=%d replayed=%llu cut_bytes=%llu dropped_writes=%llu orphans=%llu "
-		"dirty_files=%llu log_bytes=%llu",
+		"dirty_files=%llu log_bytes=%llu staged=%llu staging_slots=%u",
 		d->store_path, rep->clean, rep->rebuilt, rep->rebooted, (unsigned long long)rep->replayed_records,
 		(unsigned long long)rep->cut_bytes, (unsigned long long)rep->dropped_writes, (unsigned long long)rep->orphans,
-		(unsigned long long)totals.dirty_files, (unsigned long long)totals.log_bytes);
+		(unsigned long long)totals.dirty_files, (unsigned long long)totals.log_bytes,
+		(unsigned long long)segment_found_staged(store_segments(d->store)), segment_slots(store_segments(d->store)));
 	if (totals.dirty_files == 0 && (rep->clean || (rep->replayed_records == 0 && !rep->rebuilt && rep->cut_bytes == 0)))
 		return; /* nothing in it: drained, or just made */
 	if (!rep->clean)
@@ -259,6 +260,7 @@ static int open_store(struct daemon *d, struct cistern_error *err)
 		.capacity = config_number(d->cfg, CONFIG_CAPACITY),
 		.reserve = config_number(d->cfg, CONFIG_RESERVE),
 		.write_out = config_number(d->cfg, CONFIG_WRITE_OUT),
+		.staging = config_number(d->cfg, CONFIG_STAGING),
 	};
 	char path[PATH_MAX + sizeof(LOG_FILE) + 1];
 	struct state_report report = { 0 };
@@ -333,6 +335,7 @@ static int mount_session(struct daemon *d, struct cistern_error *err)
 		.ops = ops_table(),
 		.raw = ops_raw,
 		.context = d->ops,
+		.segments = segment_slots(store_segments(d->store)) ? store_segments(d->store) : NULL,
 		.log = d->log,
 	};
 	struct session *s = NULL;

@@ -2,7 +2,9 @@
 /*
  * The workers. Each has its own clone of the /dev/fuse descriptor (its own queue of requests in flight, so replies do
  * not contend) and its own memory, in which a request lies so that a WRITE's payload begins on a page: it can go to the
- * store by direct I/O as it is. An idle worker is blocked in read() or rests (turn.c) and costs nothing. All end when
+ * store by direct I/O as it is. Where the store offers slots in shared memory, a worker receives into one of these: a large
+ * WRITE's payload is then acknowledged where it lies, the store takes the slot, and the worker gets another one, for which it
+ * waits when all are on their way to the device. An idle worker is blocked in read() or rests (turn.c) and costs nothing. All end when
  * the kernel says ENODEV: unmounted or aborted.
  */
 #include <errno.h>
@@ -13,11 +15,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "format/segment/segment.h"
 #include "fs/session/private.h"
 
 #define PAGE 4096u
 
 static_assert(SESSION_HEADER_BYTES == 80, "what the kernel puts before a WRITE's payload");
+static_assert(SESSION_HEADER_BYTES <= SEGMENT_SLOT_LEAD && SESSION_DATA_BYTES <= SEGMENT_SLOT_BYTES, "a request fits a slot");
 
 static int clone_device(int fd)
 {
@@ -57,10 +61,28 @@ void worker_free(struct worker *w)
 {
 	if (!w->memory)
 		return;
+	if (w->slot)
+		segment_slot_put(w->session->opt.segments, w->slot);
 	munmap(w->memory, PAGE + SESSION_DATA_BYTES);
 	if (w->owns_fd)
 		close(w->fd);
 	*w = (struct worker){ .fd = -1 };
+}
+
+void worker_prepare(struct worker *w)
+{
+	struct segment_set *segments = w->session->opt.segments;
+
+	if (!segments || (w->slot && !segment_slot_taken(segments, w->slot)))
+		return;
+	if (w->slot)
+		segment_slot_put(segments, w->slot);
+	w->slot = segment_slot_get(segments, false);
+	if (!w->slot) {
+		turn_will_block(&w->session->turn);
+		w->slot = segment_slot_get(segments, true);
+	}
+	w->request = (w->slot ? w->slot : w->memory + PAGE) - SESSION_HEADER_BYTES;
 }
 
 ssize_t worker_receive(struct worker *w)
@@ -127,6 +149,7 @@ static void *worker_thread(void *arg)
 
 	pthread_setspecific(s->worker_key, w);
 	for (;;) {
+		worker_prepare(w);
 		turn_before(&s->turn, &mark);
 		n = worker_receive(w);
 		turn_after(&s->turn, &mark, n > 0, n > 0 && is_slow(w));

@@ -20,7 +20,8 @@ struct worker {
 	int fd;       /* cloned from the session's, owned; or the session's own when cloning is not possible */
 	bool owns_fd;
 	uint8_t *memory;  /* owned, mapped: one page and SESSION_DATA_BYTES */
-	uint8_t *request; /* in memory, placed so that a WRITE's payload begins on a page */
+	uint8_t *slot;    /* a slot of opt.segments that is used in its place; NULL: none */
+	uint8_t *request; /* in memory or before the slot, placed so that a WRITE's payload begins on a page */
 	size_t request_len; /* 0: between requests */
 };
 
@@ -60,6 +61,7 @@ void session_sever(struct session *s);
 /* loop.c */
 int worker_init(struct worker *w, struct session *s);
 void worker_free(struct worker *w);
+void worker_prepare(struct worker *w);    /* memory for the next request; may wait for the device */
 ssize_t worker_receive(struct worker *w); /* length, 0: ended, or -errno */
 void worker_process(struct worker *w, size_t len);
 

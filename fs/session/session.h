@@ -20,6 +20,7 @@
 
 struct session;
 struct fuse_in_header;
+struct segment_set;
 
 #define SESSION_DATA_BYTES (1u << 20) /* largest payload of a READ or WRITE */
 
@@ -33,6 +34,7 @@ struct session_options {
 	/* Sees a request before libfuse does; true: it was answered (session_reply_raw). For operations that libfuse is too old for. */
 	bool (*raw)(struct session *s, const struct fuse_in_header *in, size_t len, void *context);
 	void *context; /* for the operations: session_context() */
+	struct segment_set *segments; /* borrowed; its slots are the workers' memory. NULL: they use their own */
 	struct log *log;
 };
 
