@@ -9,14 +9,15 @@
 static const char usage_text[] =
 	"usage: cistern-agent drain --store DIR [--backing-fd N]\n"
 	"       cistern-agent recover STORE --to DIR [--backing DIR] [--verify none|size|read] [--manifest FILE]\n"
-	"                             [--json] [--force]\n";
+	"                             [--json] [--force]\n"
+	"       cistern-agent undo --store DIR\n";
 
 int main(int argc, char **argv)
 {
 	static const struct {
 		const char *name;
 		int (*run)(int argc, char **argv);
-	} commands[] = { { "drain", command_drain }, { "recover", command_recover } };
+	} commands[] = { { "drain", command_drain }, { "recover", command_recover }, { "undo", command_undo } };
 
 	if (argc > 1 && strcmp(argv[1], "--help") == 0) {
 		fputs(usage_text, stdout);

@@ -6,5 +6,6 @@
 
 int command_drain(int argc, char **argv);
 int command_recover(int argc, char **argv);
+int command_undo(int argc, char **argv);
 
 #endif

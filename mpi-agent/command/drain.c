@@ -30,21 +30,21 @@
 
 struct live {
 	const char *store_path;
-	int fd;                /* the daemon */
+	int fd; /* the daemon */
 	int backing_fd;
 	struct store *store;
 	struct config *cfg;
 	struct manifest *manifest;
 	uint64_t session, seq;
 	char snapshot[256];
-	char **filters;        /* owned, as are they */
+	char **filters; /* owned, as are they */
 	size_t num_filters;
-	uint64_t *left_alone;  /* owned */
+	uint64_t *left_alone; /* owned */
 	size_t num_left_alone;
 	struct wire_msg request, reply;
 	struct buf record;
 	char intent_path[STORE_PATH_MAX + 32];
-	bool broken;           /* the connection is */
+	bool broken; /* the connection is */
 };
 
 static int64_t now_ns(void)
@@ -179,8 +179,8 @@ static int begin(struct live *l, struct cistern_error *err)
 		return r;
 	if (!wire_get_u64(&l->reply, WIRE_SESSION, &l->session) || !wire_get_u64(&l->reply, WIRE_SEQ, &l->seq) ||
 		!wire_get_str(&l->reply, WIRE_PATH, 0, l->snapshot, sizeof(l->snapshot)))
-		return cistern_error_set(err, -EBADMSG, "%s: the daemon's answer lacks a field: it is of another version",
-			l->store_path);
+		return cistern_error_set(err, -EBADMSG,
+			"%s: the daemon's answer lacks a field: it is of another version", l->store_path);
 	r = take_left_alone(l);
 	if (r == 0)
 		r = take_filters(l);
@@ -197,7 +197,8 @@ static int begin(struct live *l, struct cistern_error *err)
 
 static int open_all(struct live *l, struct cistern_error *err)
 {
-	struct store_options opt = { .mode = STORE_READ_ONLY, .snapshot = l->snapshot,
+	struct store_options opt = { .mode = STORE_READ_ONLY,
+		.snapshot = l->snapshot,
 		.index_memory = config_number(l->cfg, CONFIG_INDEX_MEMORY) };
 	char path[STORE_PATH_MAX + 32];
 	struct state_report report;
@@ -217,16 +218,26 @@ static int open_all(struct live *l, struct cistern_error *err)
 	return manifest_open(path, &l->manifest, err);
 }
 
-static int write_manifests(struct live *l, const struct drain_result *res, int64_t started_ns, int result,
-	struct cistern_error *err)
+static int write_manifests(
+	struct live *l, const struct drain_result *res, int64_t started_ns, int result, struct cistern_error *err)
 {
 	const struct superblock *sb = store_superblock(l->store);
 	const char *copy = config_string(l->cfg, CONFIG_MANIFEST);
 	char uuid[37], path[STORE_PATH_MAX + 32];
-	struct manifest_session ms = { .store_uuid = uuid, .job = sb->job, .backing = sb->backing,
-		.destination = sb->backing, .node = sb->node_index, .session = l->session, .started_ns = started_ns,
-		.ended_ns = now_ns(), .result = result, .files = res->files, .bytes = res->bytes,
-		.names_moved = res->names_moved, .names_removed = res->names_removed, .failed = res->failed };
+	struct manifest_session ms = { .store_uuid = uuid,
+		.job = sb->job,
+		.backing = sb->backing,
+		.destination = sb->backing,
+		.node = sb->node_index,
+		.session = l->session,
+		.started_ns = started_ns,
+		.ended_ns = now_ns(),
+		.result = result,
+		.files = res->files,
+		.bytes = res->bytes,
+		.names_moved = res->names_moved,
+		.names_removed = res->names_removed,
+		.failed = res->failed };
 	int r;
 
 	store_uuid_text(sb->uuid, uuid);
@@ -239,22 +250,31 @@ static int write_manifests(struct live *l, const struct drain_result *res, int64
 
 static int run(struct live *l, struct cistern_error *err)
 {
-	struct drain_options opt = { .store = l->store, .to_dirfd = l->backing_fd, .in_place = true, .base_dirfd = -1,
-		.upto = l->seq, .verify = (enum drain_verify)config_number(l->cfg, CONFIG_VERIFY),
+	struct drain_options opt = { .store = l->store,
+		.to_dirfd = l->backing_fd,
+		.in_place = true,
+		.base_dirfd = -1,
+		.upto = l->seq,
+		.verify = (enum drain_verify)config_number(l->cfg, CONFIG_VERIFY),
 		.buffer_bytes = config_number(l->cfg, CONFIG_FLUSH_BUFFER_SIZE),
-		.rate = config_number(l->cfg, CONFIG_DRAIN_RATE), .filters = (const char *const *)l->filters,
-		.num_filters = l->num_filters, .left_alone = l->left_alone, .num_left_alone = l->num_left_alone,
-		.intent_path = l->intent_path, .manifest = l->manifest,
+		.rate = config_number(l->cfg, CONFIG_DRAIN_RATE),
+		.filters = (const char *const *)l->filters,
+		.num_filters = l->num_filters,
+		.left_alone = l->left_alone,
+		.num_left_alone = l->num_left_alone,
+		.intent_path = l->intent_path,
+		.manifest = l->manifest,
 		.watcher = { .step = on_step, .tick = on_tick, .error = on_error, .arg = l } };
 	int64_t started_ns = now_ns();
 	struct drain_result res;
 	int r = drain_run(&opt, &res, err), result;
 
-	result = r == -ECANCELED ? CISTERN_EXIT_INCOMPLETE
-		 : r < 0	   ? CISTERN_EXIT_FAILED
-		 : res.failed > 0  ? CISTERN_EXIT_INCOMPLETE
-				   : CISTERN_EXIT_OK;
-	if (!l->broken && write_manifests(l, &res, started_ns, result, r < 0 ? NULL : err) < 0 && result == CISTERN_EXIT_OK)
+	result = r == -ECANCELED  ? CISTERN_EXIT_INCOMPLETE
+		 : r < 0          ? CISTERN_EXIT_FAILED
+		 : res.failed > 0 ? CISTERN_EXIT_INCOMPLETE
+				  : CISTERN_EXIT_OK;
+	if (!l->broken && write_manifests(l, &res, started_ns, result, r < 0 ? NULL : err) < 0 &&
+		result == CISTERN_EXIT_OK)
 		result = CISTERN_EXIT_FAILED;
 	return result;
 }

@@ -113,7 +113,8 @@ static void say_summary(const struct recover *rc, const struct drain_result *res
 		say_json(rc, res, result);
 		return;
 	}
-	printf("%llu files, %s, into %s\n", (unsigned long long)res->files, units_format_bytes(res->bytes, bytes), rc->to_real);
+	printf("%llu files, %s, into %s\n", (unsigned long long)res->files, units_format_bytes(res->bytes, bytes),
+		rc->to_real);
 	if (res->names_moved + res->names_removed > 0)
 		printf("names moved: %llu, removed: %llu%s\n", (unsigned long long)res->names_moved,
 			(unsigned long long)res->names_removed, rc->in_place ? "" : " (listed in the manifest only)");
@@ -194,7 +195,8 @@ static int open_destination(struct recover *rc, struct cistern_error *err)
 	if (r == 0)
 		return cistern_error_set(err, -ENOTEMPTY,
 			"%s: not empty, and not the store's backing directory: give an empty one, or --force to add to it and "
-			"replace files there", rc->to);
+			"replace files there",
+			rc->to);
 	return r < 0 ? cistern_error_set(err, r, "%s: %s", rc->to, strerror(-r)) : 0;
 }
 
@@ -207,19 +209,21 @@ static int open_store(struct recover *rc, struct cistern_error *err)
 
 	if (r == 0 && pid > 0)
 		return cistern_error_set(err, -EBUSY,
-			"%s: in use by pid %d: unmount it (that drains it), or end that process, then recover", rc->store_path,
-			(int)pid);
+			"%s: in use by pid %d: unmount it (that drains it), or end that process, then recover",
+			rc->store_path, (int)pid);
 	opt.index_memory = config_number(rc->cfg, CONFIG_INDEX_MEMORY);
 	r = store_open(rc->store_path, &opt, &rc->store, &report, err);
 	if (r < 0)
 		return r;
 	if (report.cut_bytes > 0)
-		fprintf(stderr, "cistern recover: %s: the journal ends in a torn record: %llu bytes of it are left out\n",
+		fprintf(stderr,
+			"cistern recover: %s: the journal ends in a torn record: %llu bytes of it are left out\n",
 			rc->store_path, (unsigned long long)report.cut_bytes);
 	if (report.dropped_writes > 0)
 		fprintf(stderr,
 			"cistern recover: %s: %llu writes (%llu bytes) that were never synced were lost with the power\n",
-			rc->store_path, (unsigned long long)report.dropped_writes, (unsigned long long)report.dropped_bytes);
+			rc->store_path, (unsigned long long)report.dropped_writes,
+			(unsigned long long)report.dropped_bytes);
 	return 0;
 }
 
@@ -252,11 +256,20 @@ static int write_manifest(struct recover *rc, const struct drain_result *res, ui
 {
 	const struct superblock *sb = store_superblock(rc->store);
 	char uuid[37];
-	struct manifest_session ms = { .store_uuid = uuid, .job = sb->job, .node = sb->node_index,
-		.backing = rc->backing ? rc->backing : sb->backing, .destination = rc->to_real,
-		.started_ns = (int64_t)started_usec * 1000, .ended_ns = (int64_t)now_usec(CLOCK_REALTIME) * 1000,
-		.result = result, .files = res->files, .bytes = res->bytes, .names_moved = res->names_moved,
-		.names_removed = res->names_removed, .failed = res->failed, .missing_bytes = res->missing_bytes };
+	struct manifest_session ms = { .store_uuid = uuid,
+		.job = sb->job,
+		.node = sb->node_index,
+		.backing = rc->backing ? rc->backing : sb->backing,
+		.destination = rc->to_real,
+		.started_ns = (int64_t)started_usec * 1000,
+		.ended_ns = (int64_t)now_usec(CLOCK_REALTIME) * 1000,
+		.result = result,
+		.files = res->files,
+		.bytes = res->bytes,
+		.names_moved = res->names_moved,
+		.names_removed = res->names_removed,
+		.failed = res->failed,
+		.missing_bytes = res->missing_bytes };
 
 	store_uuid_text(sb->uuid, uuid);
 	return manifest_write(rc->manifest, &ms, rc->manifest_path, err);
@@ -264,11 +277,15 @@ static int write_manifest(struct recover *rc, const struct drain_result *res, ui
 
 static int run(struct recover *rc, struct cistern_error *err)
 {
-	struct drain_options opt = { .store = rc->store, .to_dirfd = rc->to_fd, .in_place = rc->in_place,
-		.base_dirfd = rc->in_place ? -1 : rc->backing_fd, .upto = state_seq(store_state(rc->store)),
+	struct drain_options opt = { .store = rc->store,
+		.to_dirfd = rc->to_fd,
+		.in_place = rc->in_place,
+		.base_dirfd = rc->in_place ? -1 : rc->backing_fd,
+		.upto = state_seq(store_state(rc->store)),
 		.verify = (enum drain_verify)config_number(rc->cfg, CONFIG_VERIFY),
 		.buffer_bytes = config_number(rc->cfg, CONFIG_FLUSH_BUFFER_SIZE),
-		.rate = config_number(rc->cfg, CONFIG_DRAIN_RATE), .manifest = rc->manifest,
+		.rate = config_number(rc->cfg, CONFIG_DRAIN_RATE),
+		.manifest = rc->manifest,
 		.watcher = { .tick = on_tick, .error = on_error, .arg = rc } };
 	uint64_t started = now_usec(CLOCK_REALTIME);
 	struct drain_result res;
@@ -285,7 +302,7 @@ static int run(struct recover *rc, struct cistern_error *err)
 	rc->began_usec = rc->said_usec = now_usec(CLOCK_MONOTONIC);
 	r = drain_run(&opt, &res, err);
 	end_progress_line(rc);
-	result = r < 0 ? CISTERN_EXIT_FAILED
+	result = r < 0                                     ? CISTERN_EXIT_FAILED
 		 : res.failed > 0 || res.missing_bytes > 0 ? CISTERN_EXIT_INCOMPLETE
 							   : CISTERN_EXIT_OK;
 	if (write_manifest(rc, &res, started, result, r < 0 ? NULL : err) < 0 && result == CISTERN_EXIT_OK)
@@ -350,7 +367,8 @@ int command_recover(int argc, char **argv)
 
 	if (parse(&rc, argc, argv) < 0) {
 		fputs("usage: cistern recover STORE --to DIR [--backing DIR] [--verify none|size|read] [--manifest FILE] "
-		      "[--json] [--force]\n", stderr);
+		      "[--json] [--force]\n",
+			stderr);
 		return CISTERN_EXIT_USAGE;
 	}
 	r = open_all(&rc, &err);

@@ -26,7 +26,8 @@ void names_park_name(uint64_t ino, char out[RECORD_NAME_MAX + 1])
  * Another inode has the place. True: it has to leave first (*ret says how). A file with several backing names is parked
  * only when it would lose the one that the state remembers.
  */
-static int occupant_step(struct state *st, uint64_t dir, const char *name, uint64_t owner, bool over_it, struct names_step *ret)
+static int occupant_step(
+	struct state *st, uint64_t dir, const char *name, uint64_t owner, bool over_it, struct names_step *ret)
 {
 	struct inode in;
 	int r = state_inode(st, owner, &in);
@@ -82,8 +83,8 @@ static int place_step(struct state *st, const struct inode *in, struct names_ste
 	return 0;
 }
 
-int names_next_step(struct state *st, uint64_t dir, const char *name, uint64_t ino, struct inode *ret_in,
-	struct names_step *ret)
+int names_next_step(
+	struct state *st, uint64_t dir, const char *name, uint64_t ino, struct inode *ret_in, struct names_step *ret)
 {
 	bool has_data_to_come;
 	uint64_t owner;

@@ -15,14 +15,14 @@
 #define NAMES_PARK_PREFIX ".cistern-park-"
 
 enum names_action {
-	NAMES_DONE,    /* the name is where it belongs */
-	NAMES_PARK,    /* another inode that is needed has the place: move it to park_name in the same directory */
-	NAMES_CLEAR,   /* another inode that nobody needs has the place, and nothing can be renamed over it: remove it */
-	NAMES_MOVE,    /* rename from (from_parent, from_name), which is no name that anybody wants */
-	NAMES_LINK,    /* hard link to (from_parent, from_name), which stays */
+	NAMES_DONE,  /* the name is where it belongs */
+	NAMES_PARK,  /* another inode that is needed has the place: move it to park_name in the same directory */
+	NAMES_CLEAR, /* another inode that nobody needs has the place, and nothing can be renamed over it: remove it */
+	NAMES_MOVE,  /* rename from (from_parent, from_name), which is no name that anybody wants */
+	NAMES_LINK,  /* hard link to (from_parent, from_name), which stays */
 	NAMES_MKDIR,
 	NAMES_SYMLINK,
-	NAMES_DATA,    /* a new file, or one under a temporary name: comes with its data */
+	NAMES_DATA, /* a new file, or one under a temporary name: comes with its data */
 };
 
 struct names_step {
@@ -35,8 +35,8 @@ struct names_step {
 };
 
 /* 0; -ENOENT: the inode is not in the state; the state's errors. *ret_in is the inode of ino. */
-int names_next_step(struct state *st, uint64_t dir, const char *name, uint64_t ino, struct inode *ret_in,
-	struct names_step *ret);
+int names_next_step(
+	struct state *st, uint64_t dir, const char *name, uint64_t ino, struct inode *ret_in, struct names_step *ret);
 /* Is an inode's backing file still of use: has it a name, or may something below it be? */
 bool names_is_needed(const struct inode *in);
 void names_park_name(uint64_t ino, char out[RECORD_NAME_MAX + 1]);

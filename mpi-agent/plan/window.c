@@ -18,9 +18,9 @@
 struct window_plan {
 	struct window_plan_options opt;
 	struct extent ext[EXTENTS_AT_ONCE];
-	size_t num, at;   /* extents not yet used: ext[at..num) */
-	uint64_t next;    /* the state is to be asked from here on */
-	uint64_t pos;     /* bytes before are planned */
+	size_t num, at;       /* extents not yet used: ext[at..num) */
+	uint64_t next;        /* the state is to be asked from here on */
+	uint64_t pos;         /* bytes before are planned */
 	struct piece waiting; /* did not fit any more; len 0: none */
 };
 
@@ -121,19 +121,17 @@ static bool base_piece(struct window_plan *plan, uint64_t gap_end, struct piece 
 
 static bool extent_piece(struct window_plan *plan, const struct extent *e, struct piece *ret)
 {
-	*ret = (struct piece){ .off = e->off, .len = e->len, .segment = e->segment, .segment_off = e->segment_off,
-		.crc = e->crc, .whole = e->whole && e->kind == EXTENT_LOG };
+	*ret = (struct piece){ .off = e->off,
+		.len = e->len,
+		.segment = e->segment,
+		.segment_off = e->segment_off,
+		.crc = e->crc,
+		.whole = e->whole && e->kind == EXTENT_LOG };
 	plan->pos = e->off + e->len;
 	switch (e->kind) {
-	case EXTENT_LOG:
-		ret->source = PIECE_LOG;
-		return true;
-	case EXTENT_HOLE:
-		ret->source = PIECE_HOLE;
-		return plan->opt.holes;
-	default:
-		ret->source = PIECE_BASE;
-		return plan->opt.base;
+	case EXTENT_LOG: ret->source = PIECE_LOG; return true;
+	case EXTENT_HOLE: ret->source = PIECE_HOLE; return plan->opt.holes;
+	default: ret->source = PIECE_BASE; return plan->opt.base;
 	}
 }
 

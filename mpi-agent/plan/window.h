@@ -33,10 +33,10 @@ struct piece {
 	bool whole;
 };
 
-struct window { /* zero-initialise; window_free */
+struct window {               /* zero-initialise; window_free */
 	struct piece *pieces; /* owned; sorted by off, no overlaps */
 	uint32_t num, cap;
-	size_t bytes;         /* of the buffer that the pieces fill */
+	size_t bytes; /* of the buffer that the pieces fill */
 };
 
 void window_free(struct window *w);
@@ -46,7 +46,7 @@ void window_reset(struct window *w);
 int window_add(struct window *w, const struct piece *p);
 
 struct window_plan_options {
-	struct state *st;  /* borrowed */
+	struct state *st; /* borrowed */
 	uint64_t ino;
 	uint64_t from, to; /* bytes of the file; from is a multiple of EXTENT_PAGE_SPAN */
 	bool holes;        /* PIECE_HOLE is wanted (updates in place) */

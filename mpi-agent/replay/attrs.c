@@ -14,8 +14,9 @@
 
 void attrs_of_inode(const struct inode *in, struct sink_attr *ret)
 {
-	*ret = (struct sink_attr){ .mode = in->mode, .uid = in->uid, .gid = in->gid, .atime_ns = in->atime_ns,
-		.mtime_ns = in->mtime_ns };
+	*ret = (struct sink_attr){
+		.mode = in->mode, .uid = in->uid, .gid = in->gid, .atime_ns = in->atime_ns, .mtime_ns = in->mtime_ns
+	};
 }
 
 /* What the mount shows and lets go; others (labels, a file system's own) are not ours to remove. */

@@ -35,16 +35,16 @@
 #define COMBINE_FROM   65536u /* from here on combining two CRCs is cheaper than computing one anew */
 #define WAIT_NSEC      100000000
 #define SMALL_WINDOW   (1u << 20)
-#define SMALL_RUN      65536u  /* reads that are shorter on average are scattered */
+#define SMALL_RUN      65536u /* reads that are shorter on average are scattered */
 #define WRITE_OUT_FROM (8u << 20)
-#define RATE_PARTS     4u     /* a window holds at most so much of what a second's rate allows */
+#define RATE_PARTS     4u /* a window holds at most so much of what a second's rate allows */
 
 struct copy_buffer {
 	uint8_t *data; /* owned; NULL until first used */
 	struct window w;
 };
 
-struct later { /* a read that has to be waited for */
+struct later {        /* a read that has to be waited for */
 	uint32_t at;  /* in the order */
 	uint32_t got; /* bytes of it that are there */
 };
@@ -56,7 +56,7 @@ struct copier {
 	struct copy_buffer buffers[2];
 	uint32_t *order;     /* owned: WINDOW_PIECES_MAX entries, as has later */
 	struct later *later; /* owned */
-	struct idmap fds;        /* segment + 1 -> fd + 1 */
+	struct idmap fds;    /* segment + 1 -> fd + 1 */
 	pthread_t writer;
 	bool has_writer;
 	pthread_mutex_t lock;
@@ -107,8 +107,13 @@ static int segment_fd(struct copier *c, uint32_t segment)
 
 static int source_open(struct copier *c, const struct copy_job *job, struct source *ret)
 {
-	struct window_plan_options opt = { .st = c->s->st, .ino = job->in->ino, .from = job->from, .to = job->end,
-		.holes = job->in_place, .base = job->want_base, .backing_limit = job->in->backing_limit };
+	struct window_plan_options opt = { .st = c->s->st,
+		.ino = job->in->ino,
+		.from = job->from,
+		.to = job->end,
+		.holes = job->in_place,
+		.base = job->want_base,
+		.backing_limit = job->in->backing_limit };
 
 	*ret = (struct source){ .fd = -1, .pos = job->from, .end = job->end };
 	if (!(job->in->flags & INODE_PRIVATE))
@@ -157,8 +162,11 @@ static int private_next(struct source *src, size_t cap, struct window *w, bool *
 				break;
 			end = cut > off ? cut : off + room;
 		}
-		r = window_add(w, &(struct piece){ .source = PIECE_LOG, .off = off, .len = (uint32_t)(end - off),
-			.segment = src->segment, .segment_off = off });
+		r = window_add(w, &(struct piece){ .source = PIECE_LOG,
+					  .off = off,
+					  .len = (uint32_t)(end - off),
+					  .segment = src->segment,
+					  .segment_off = off });
 		src->pos = end;
 	}
 	*ret_last = r == 0 && !private_data(src, &off, &end);
@@ -172,7 +180,8 @@ static int source_next(struct source *src, size_t cap, struct window *w, bool *r
 
 /* ---- reading */
 
-static unsigned int fill_iov(struct copy_buffer *b, const uint32_t *order, uint32_t n, struct iovec *iov, size_t *ret_len)
+static unsigned int fill_iov(
+	struct copy_buffer *b, const uint32_t *order, uint32_t n, struct iovec *iov, size_t *ret_len)
 {
 	unsigned int num = 0;
 
@@ -191,8 +200,8 @@ static unsigned int fill_iov(struct copy_buffer *b, const uint32_t *order, uint3
 }
 
 /* All of a run but its first skip bytes, by whatever many calls; behind the end of a private segment there are zeros. */
-static int read_run(struct copier *c, struct copy_job *job, struct copy_buffer *b, const uint32_t *order, uint32_t n,
-	size_t skip)
+static int read_run(
+	struct copier *c, struct copy_job *job, struct copy_buffer *b, const uint32_t *order, uint32_t n, size_t skip)
 {
 	const struct piece *first = &b->w.pieces[order[0]];
 	int fd = segment_fd(c, first->segment);
@@ -240,7 +249,8 @@ static size_t read_run_now(struct copier *c, struct copy_buffer *b, const uint32
 	if (got < 0)
 		got = 0;
 	if ((size_t)got < *ret_len)
-		posix_fadvise(fd, (off_t)first->segment_off + got, (off_t)(*ret_len - (size_t)got), POSIX_FADV_WILLNEED);
+		posix_fadvise(
+			fd, (off_t)first->segment_off + got, (off_t)(*ret_len - (size_t)got), POSIX_FADV_WILLNEED);
 	return (size_t)got;
 }
 
@@ -251,7 +261,8 @@ static int say_damage(struct copy_job *job, const struct piece *p, int r)
 	if (r == -EBADMSG)
 		snprintf(job->error_text, sizeof(job->error_text),
 			"damaged payload at segment %" PRIu32 " offset %" PRIu64 ", file offset %" PRIu64
-			": run cistern fsck on the store", p->segment, p->segment_off, p->off);
+			": run cistern fsck on the store",
+			p->segment, p->segment_off, p->off);
 	return r;
 }
 
@@ -342,7 +353,7 @@ static int account_piece(struct copy_job *job, const struct copy_buffer *b, cons
 		job->crc_bytes = p->off - job->from;
 	}
 	job->crc = checked && p->len >= COMBINE_FROM ? crc32c_combine(job->crc, crc, p->len)
-						      : crc32c(job->crc, at, p->len);
+						     : crc32c(job->crc, at, p->len);
 	job->crc_bytes += p->len;
 	job->extents++;
 	return 0;

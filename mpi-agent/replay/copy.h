@@ -18,17 +18,17 @@ int copier_create(struct session *s, struct copier **ret);
 void copier_destroy(struct copier *c); /* NULL is fine */
 
 struct copy_job {
-	const struct inode *in;     /* borrowed */
-	struct sink_file *to;       /* borrowed */
-	struct sink_file *base;     /* borrowed; the backing file, where its bytes are wanted; NULL: it is not there */
-	uint64_t from, end;         /* bytes of the file; from is a multiple of EXTENT_PAGE_SPAN */
-	bool in_place;              /* holes are punched; only written ranges count in the checksum */
-	bool want_base;             /* what the backing file shows is written, too */
-	bool head_last;             /* the file's first block is written behind all others (one window) */
-	const char *path;           /* for people */
+	const struct inode *in; /* borrowed */
+	struct sink_file *to;   /* borrowed */
+	struct sink_file *base; /* borrowed; the backing file, where its bytes are wanted; NULL: it is not there */
+	uint64_t from, end;     /* bytes of the file; from is a multiple of EXTENT_PAGE_SPAN */
+	bool in_place;          /* holes are punched; only written ranges count in the checksum */
+	bool want_base;         /* what the backing file shows is written, too */
+	bool head_last;         /* the file's first block is written behind all others (one window) */
+	const char *path;       /* for people */
 	/* results; zero to begin with */
-	uint32_t crc;               /* of the file's bytes, or of the written ranges, in the order of the file */
-	uint64_t crc_bytes;         /* how many those are */
+	uint32_t crc;       /* of the file's bytes, or of the written ranges, in the order of the file */
+	uint64_t crc_bytes; /* how many those are */
 	uint64_t written, extents;
 	struct manifest_range *missing; /* owned by the caller (free): bytes of base that were not there */
 	size_t num_missing;

@@ -44,30 +44,30 @@ struct drain_watcher {
 };
 
 struct drain_options {
-	struct store *store;    /* borrowed */
-	int to_dirfd;           /* borrowed: where to */
-	bool in_place;          /* it is the backing directory; else files are made whole in it */
-	int base_dirfd;         /* not in_place: the backing directory, or -1 when it is not there (borrowed) */
-	uint64_t upto;          /* the version that the store's copy stands for */
+	struct store *store; /* borrowed */
+	int to_dirfd;        /* borrowed: where to */
+	bool in_place;       /* it is the backing directory; else files are made whole in it */
+	int base_dirfd;      /* not in_place: the backing directory, or -1 when it is not there (borrowed) */
+	uint64_t upto;       /* the version that the store's copy stands for */
 	enum drain_verify verify;
-	uint64_t buffer_bytes;  /* memory for data, at least 1 MiB */
-	uint64_t rate;          /* bytes per second to begin with; 0: no limit */
+	uint64_t buffer_bytes;      /* memory for data, at least 1 MiB */
+	uint64_t rate;              /* bytes per second to begin with; 0: no limit */
 	const char *const *filters; /* paths in the mount (borrowed); none: everything */
 	size_t num_filters;
 	const uint64_t *left_alone; /* inodes whose data are not touched: they are being written (borrowed) */
 	size_t num_left_alone;
-	const char *intent_path; /* a file for moves that are not reported yet (intent.h); NULL: none is kept */
-	const char *steps_path;  /* of a dead store: a file that the steps are reported to (steps.h); NULL: none */
+	const char *intent_path;   /* a file for moves that are not reported yet (intent.h); NULL: none is kept */
+	const char *steps_path;    /* of a dead store: a file that the steps are reported to (steps.h); NULL: none */
 	struct manifest *manifest; /* borrowed; may be NULL */
 	struct drain_watcher watcher;
 };
 
 struct drain_result {
-	uint64_t files, bytes;   /* carried over */
+	uint64_t files, bytes; /* carried over */
 	uint64_t names_moved, names_removed;
-	uint64_t failed;         /* paths that could not be carried over; they stay in the store */
-	uint64_t missing_bytes;  /* of backing files that were not there to be read */
-	uint64_t changes;        /* of the destination, as the sink counts them */
+	uint64_t failed;        /* paths that could not be carried over; they stay in the store */
+	uint64_t missing_bytes; /* of backing files that were not there to be read */
+	uint64_t changes;       /* of the destination, as the sink counts them */
 };
 
 /*

@@ -13,9 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DIRTY_FLAGS (INODE_NEW | INODE_DIRTY_DATA | INODE_DIRTY_META | INODE_DIRTY_XATTR | INODE_PRIVATE | INODE_UNPUBLISHED)
+#define DIRTY_FLAGS \
+	(INODE_NEW | INODE_DIRTY_DATA | INODE_DIRTY_META | INODE_DIRTY_XATTR | INODE_PRIVATE | INODE_UNPUBLISHED)
 
-struct links { /* files with several names: where the first one is */
+struct links {              /* files with several names: where the first one is */
 	struct idmap index; /* inode -> paths + 1 */
 	char **paths;       /* owned */
 	size_t num, cap;
@@ -132,8 +133,8 @@ static int export_symlink(struct session *s, const struct session_dir *d, const 
 	return 0;
 }
 
-static int export_link(struct session *s, const struct session_dir *d, const struct inode *in, const char *first,
-	const char *path)
+static int export_link(
+	struct session *s, const struct session_dir *d, const struct inode *in, const char *first, const char *path)
 {
 	char temp[SESSION_PATH_MAX];
 	int r = batch_flush(s); /* the first name may still be a temporary one */
@@ -148,7 +149,8 @@ static int export_link(struct session *s, const struct session_dir *d, const str
 	return r < 0 ? session_fail_errno(s, 0, path, r, "cannot be linked", 0) : 0;
 }
 
-static int export_file(struct session *s, struct exporting *x, const struct inode *in, const char *name, const char *path)
+static int export_file(
+	struct session *s, struct exporting *x, const struct inode *in, const char *name, const char *path)
 {
 	struct session_dir *d = &s->dirs[x->dir];
 	struct file_place place = { .dir = d->ino, .dir_path = d->path[0] ? d->path : ".", .name = name, .path = path };
@@ -213,7 +215,8 @@ static int finish_dir(struct session *s, const struct session_dir *d, const stru
 		r = f->ops->sync(f, false);
 	sink_file_close(base);
 	sink_file_close(f);
-	return r < 0 ? session_fail_errno(s, in->ino, d->path, r, "the attributes of the directory cannot be set", 0) : 0;
+	return r < 0 ? session_fail_errno(s, in->ino, d->path, r, "the attributes of the directory cannot be set", 0)
+		     : 0;
 }
 
 static int finish_dirs(struct session *s)
@@ -234,7 +237,8 @@ static int note_removed(uint64_t parent, const char *name, uint64_t ino, void *a
 	struct state_name at;
 	struct inode in;
 
-	if (state_lookup(s->st, parent, name, &at) != -ENOENT || state_backing_child_path(s->st, parent, name, path, sizeof(path)) < 0)
+	if (state_lookup(s->st, parent, name, &at) != -ENOENT ||
+		state_backing_child_path(s->st, parent, name, path, sizeof(path)) < 0)
 		return 0;
 	if (state_inode(s->st, ino, &in) == 0 && in.nlink > 0 && !(in.flags & INODE_ORPHAN))
 		return 0; /* has moved, or is not published yet */

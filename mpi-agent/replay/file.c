@@ -23,15 +23,16 @@
 #define BATCH_FILES 256
 #define BATCH_BYTES (64u << 20)
 #define TICK_NSEC   20000000 /* time stamps of files are no finer than this on some kernels */
-#define DIRTY_FLAGS (INODE_NEW | INODE_DIRTY_DATA | INODE_DIRTY_META | INODE_DIRTY_XATTR | INODE_PRIVATE | INODE_UNPUBLISHED)
+#define DIRTY_FLAGS \
+	(INODE_NEW | INODE_DIRTY_DATA | INODE_DIRTY_META | INODE_DIRTY_XATTR | INODE_PRIVATE | INODE_UNPUBLISHED)
 
-struct carried { /* a file on its way, and what is known of it */
+struct carried {             /* a file on its way, and what is known of it */
 	struct inode in;     /* size and mtime are those that are carried over */
 	struct sink_file *f; /* owned */
 	struct copy_job job;
 	const char *warning, *conflict;
-	char *shown;         /* owned: in the mount */
-	bool changed;        /* was written to meanwhile: stays dirty */
+	char *shown;  /* owned: in the mount */
+	bool changed; /* was written to meanwhile: stays dirty */
 	bool has_checksum;
 };
 
@@ -123,8 +124,14 @@ static bool private_has_changed(struct session *s, const struct carried *c)
 
 static int drained(struct session *s, struct carried *c, const struct stat *st)
 {
-	struct record rec = { .type = RECORD_DRAINED, .ino = c->in.ino, .gen = c->in.gen, .upto = s->opt->upto,
-		.size = c->in.size, .mtime_ns = c->in.mtime_ns, .backing_dev = st->st_dev, .backing_ino = st->st_ino };
+	struct record rec = { .type = RECORD_DRAINED,
+		.ino = c->in.ino,
+		.gen = c->in.gen,
+		.upto = s->opt->upto,
+		.size = c->in.size,
+		.mtime_ns = c->in.mtime_ns,
+		.backing_dev = st->st_dev,
+		.backing_ino = st->st_ino };
 
 	if (c->changed)
 		rec.flags |= RECORD_F_KEEP_PRIVATE;
@@ -136,9 +143,17 @@ static int drained(struct session *s, struct carried *c, const struct stat *st)
 static void tell_manifest(struct session *s, const struct carried *c)
 {
 	bool read_back = s->opt->verify == DRAIN_VERIFY_READ && c->has_checksum;
-	struct manifest_file mf = { .path = c->shown, .size = c->in.size, .bytes_written = c->job.written,
-		.extents = c->job.extents, .has_checksum = c->has_checksum, .crc = c->job.crc, .of_file = !c->job.in_place,
-		.conflict = c->conflict, .warning = c->warning, .missing = c->job.missing, .num_missing = c->job.num_missing };
+	struct manifest_file mf = { .path = c->shown,
+		.size = c->in.size,
+		.bytes_written = c->job.written,
+		.extents = c->job.extents,
+		.has_checksum = c->has_checksum,
+		.crc = c->job.crc,
+		.of_file = !c->job.in_place,
+		.conflict = c->conflict,
+		.warning = c->warning,
+		.missing = c->job.missing,
+		.num_missing = c->job.num_missing };
 
 	mf.state = c->changed ? "dirty" : read_back ? "verified" : "drained";
 	if (c->job.num_missing > 0) {
@@ -204,7 +219,8 @@ static int verify(struct session *s, struct carried *c, const struct stat *st)
 	if (r == 0 && (crc != c->job.crc || bytes != c->job.crc_bytes)) {
 		snprintf(c->job.error_text, sizeof(c->job.error_text),
 			"verification failed: checksum %08" PRIx32 " was read back and not %08" PRIx32
-			": check the backing directory's file system, then run cistern flush", crc, c->job.crc);
+			": check the backing directory's file system, then run cistern flush",
+			crc, c->job.crc);
 		r = -EIO;
 	}
 	return r;
@@ -351,7 +367,11 @@ static int fill_new(struct session *s, struct pending *p)
 	struct stat st;
 	int r = open_base(s, c, &base);
 
-	c->job = (struct copy_job){ .in = &c->in, .to = c->f, .base = base, .want_base = !s->opt->in_place, .end = c->in.size,
+	c->job = (struct copy_job){ .in = &c->in,
+		.to = c->f,
+		.base = base,
+		.want_base = !s->opt->in_place,
+		.end = c->in.size,
 		.path = c->shown };
 	c->has_checksum = true;
 	if (r == 0)
@@ -375,7 +395,7 @@ static int fill_new(struct session *s, struct pending *p)
 int file_write_new(struct session *s, const struct inode *in, const struct file_place *place)
 {
 	struct pending *p = &s->batch->at[s->batch->num++];
-	const char *what = "cannot be written";
+	const char *what = "";
 	int r;
 
 	*p = (struct pending){ .c.in = *in, .dir = place->dir };
@@ -384,12 +404,18 @@ int file_write_new(struct session *s, const struct inode *in, const struct file_
 	r = idmap_set(&s->inodes, in->ino, INODE_IS_PENDING);
 	if (r == 0)
 		r = take_private(s, &p->c.in);
-	if (r == 0)
-		r = create_temp(s, p, place);
 	if (r < 0)
+		snprintf(p->c.job.error_text, sizeof(p->c.job.error_text),
+			"its private segment %" PRIu32 " cannot be read (%s): run cistern flush again",
+			in->private_segment, strerror(-r));
+	if (r == 0) {
 		what = "no temporary file can be made in its directory";
-	if (r == 0)
+		r = create_temp(s, p, place);
+	}
+	if (r == 0) {
+		what = "cannot be written";
 		r = fill_new(s, p);
+	}
 	if (r < 0) {
 		if (p->c.f)
 			s->to->ops->remove(s->to, p->temp, false);
@@ -435,12 +461,14 @@ static int cut_stale(struct session *s, struct carried *c, uint64_t present_size
 static int update_data(struct session *s, struct carried *c)
 {
 	uint64_t first = c->in.size < EXTENT_PAGE_SPAN ? c->in.size : EXTENT_PAGE_SPAN;
-	struct copy_job head = { .in = &c->in, .to = c->f, .end = first, .in_place = true, .head_last = true,
-		.path = c->shown };
+	struct copy_job head = {
+		.in = &c->in, .to = c->f, .end = first, .in_place = true, .head_last = true, .path = c->shown
+	};
 	int r;
 
-	c->job = (struct copy_job){ .in = &c->in, .to = c->f, .from = first, .end = c->in.size, .in_place = true,
-		.path = c->shown };
+	c->job = (struct copy_job){
+		.in = &c->in, .to = c->f, .from = first, .end = c->in.size, .in_place = true, .path = c->shown
+	};
 	if (first == EXTENT_PAGE_SPAN) {
 		r = copy_run(s->copier, &c->job);
 		if (r == 0 && c->job.written > 0)
@@ -486,8 +514,12 @@ static int update_content(struct session *s, struct carried *c, struct stat *ret
 static int publish_update(struct session *s, const struct carried *c, const struct file_place *place, const char *from,
 	const struct stat *st)
 {
-	struct record rec = { .type = RECORD_PLACED, .ino = c->in.ino, .gen = c->in.gen, .parent = place->dir,
-		.backing_dev = st->st_dev, .backing_ino = st->st_ino };
+	struct record rec = { .type = RECORD_PLACED,
+		.ino = c->in.ino,
+		.gen = c->in.gen,
+		.parent = place->dir,
+		.backing_dev = st->st_dev,
+		.backing_ino = st->st_ino };
 	char to[SESSION_PATH_MAX];
 	int r = session_join(to, sizeof(to), place->dir_path, place->name);
 
@@ -516,6 +548,10 @@ static int update(struct session *s, struct carried *c, const struct file_place 
 	struct stat st;
 	int r = take_private(s, &c->in);
 
+	if (r < 0)
+		snprintf(c->job.error_text, sizeof(c->job.error_text),
+			"its private segment %" PRIu32 " cannot be read (%s): run cistern flush again",
+			c->in.private_segment, strerror(-r));
 	if (r == 0)
 		r = c->in.flags & INODE_UNPUBLISHED
 			    ? state_backing_path(s->st, c->in.ino, path, sizeof(path))
@@ -600,7 +636,8 @@ static int visit_file(struct session *s, const struct state_name *e, void *arg)
 	selected = v->dir->selected || session_selected(s, path);
 	if (v->dir->failed || !v->has_path)
 		return selected && (in.flags & DIRTY_FLAGS) && !v->dir->given_up
-			       ? session_fail(s, e->ino, path, -ENOENT, "its directory could not be placed in the backing directory")
+			       ? session_fail(s, e->ino, path, -ENOENT,
+					 "its directory could not be placed in the backing directory")
 			       : 0;
 	if (idmap_get(&s->inodes, e->ino) == INODE_IS_FAILED)
 		return 0;
@@ -618,7 +655,8 @@ int file_run(struct session *s)
 	for (size_t i = 0; r == 0 && i < s->num_dirs; i++) {
 		v->dir = &s->dirs[i];
 		/* The mount may have given it up since it was placed. */
-		v->dir->failed |= s->dirs[v->dir->parent].failed || idmap_get(&s->inodes, v->dir->ino) == INODE_IS_FAILED;
+		v->dir->failed |=
+			s->dirs[v->dir->parent].failed || idmap_get(&s->inodes, v->dir->ino) == INODE_IS_FAILED;
 		v->dir->given_up = s->dirs[v->dir->parent].given_up || idmap_get(&s->given_up, v->dir->ino);
 		v->has_path = state_backing_path(s->st, v->dir->ino, v->dir_path, sizeof(v->dir_path)) == 0;
 		r = session_each_name(s, v->dir->ino, visit_file, v);

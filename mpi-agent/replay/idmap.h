@@ -17,7 +17,7 @@ struct idmap {
 };
 
 void idmap_free(struct idmap *m);
-uint64_t idmap_get(const struct idmap *m, uint64_t key); /* 0: not there */
+uint64_t idmap_get(const struct idmap *m, uint64_t key);      /* 0: not there */
 int idmap_set(struct idmap *m, uint64_t key, uint64_t value); /* 0, -ENOMEM */
 
 #endif

@@ -38,14 +38,14 @@ struct locate {
 	struct session *s;
 	struct place *places; /* owned */
 	size_t num_places, cap_places;
-	struct found *found;  /* owned */
+	struct found *found; /* owned */
 	size_t num_found, cap_found;
-	struct idmap wanted;  /* inode -> its first place + 1 */
-	struct idmap moved;   /* inode -> index in found + 1 */
-	struct idmap looked;  /* inode -> UNKNOWN, LOOKING, SETTLED, ABSENT */
+	struct idmap wanted; /* inode -> its first place + 1 */
+	struct idmap moved;  /* inode -> index in found + 1 */
+	struct idmap looked; /* inode -> UNKNOWN, LOOKING, SETTLED, ABSENT */
 	struct idmap involved;
-	uint64_t dir;         /* being listed */
-	bool has_links;       /* a file with several names is involved */
+	uint64_t dir;                /* being listed */
+	bool has_links;              /* a file with several names is involved */
 	char path[SESSION_PATH_MAX]; /* scratch: not on the stack, settle() recurses */
 };
 
@@ -63,7 +63,9 @@ static int add_place(struct locate *l, uint64_t ino, uint64_t dir, const char *n
 		l->cap_places = cap;
 	}
 	p = &l->places[l->num_places];
-	*p = (struct place){ .ino = ino, .dir = dir, .name = strdup(name), .next = idmap_get(&l->wanted, ino), .parks = parks };
+	*p = (struct place){
+		.ino = ino, .dir = dir, .name = strdup(name), .next = idmap_get(&l->wanted, ino), .parks = parks
+	};
 	if (!p->name)
 		return -ENOMEM;
 	return idmap_set(&l->wanted, ino, ++l->num_places);
@@ -351,8 +353,13 @@ static int settle_all(struct locate *l)
 
 static int tell(struct session *s, const struct inode *in, uint64_t parent, const char *name)
 {
-	struct record rec = { .type = RECORD_PLACED, .flags = RECORD_F_MOVED, .ino = in->ino, .gen = in->gen,
-		.parent = parent, .from_parent = in->origin_parent, .backing_dev = in->backing_dev,
+	struct record rec = { .type = RECORD_PLACED,
+		.flags = RECORD_F_MOVED,
+		.ino = in->ino,
+		.gen = in->gen,
+		.parent = parent,
+		.from_parent = in->origin_parent,
+		.backing_dev = in->backing_dev,
 		.backing_ino = in->backing_ino };
 
 	if (in->flags & INODE_UNPUBLISHED)
@@ -424,7 +431,9 @@ static int tell_found(struct locate *l, const struct found *f)
 		r = state_inode(l->s->st, f->ino, &in);
 	if (r < 0)
 		return r;
-	return in.origin_parent == f->parent && strcmp(in.origin_name, f->name) == 0 ? 0 : tell(l->s, &in, f->parent, f->name);
+	return in.origin_parent == f->parent && strcmp(in.origin_name, f->name) == 0
+		       ? 0
+		       : tell(l->s, &in, f->parent, f->name);
 }
 
 /*

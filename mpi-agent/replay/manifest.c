@@ -45,7 +45,8 @@ int manifest_open(const char *log_path, struct manifest **ret, struct cistern_er
 		int r = -errno;
 
 		free(m);
-		return cistern_error_set(err, r, "manifest %s: %s", log_path ? log_path : "(temporary file)", strerror(-r));
+		return cistern_error_set(
+			err, r, "manifest %s: %s", log_path ? log_path : "(temporary file)", strerror(-r));
 	}
 	if (fseek(m->log, -1, SEEK_END) == 0 && fgetc(m->log) != '\n') {
 		fseek(m->log, 0, SEEK_END);
@@ -175,7 +176,7 @@ struct entry {
 struct table {
 	struct entry *entries; /* owned, in the order of their first line */
 	size_t num, cap;
-	size_t *slots;         /* owned: index + 1 into entries; num_slots a power of two */
+	size_t *slots; /* owned: index + 1 into entries; num_slots a power of two */
 	size_t num_slots;
 };
 
@@ -286,8 +287,7 @@ static int take_line(struct table *t, const char *line, size_t len)
 		!take_string(line + prefix, line + len, &e.key))
 		return 0; /* torn */
 	e.gone = has_state(&e, "removed");
-	if (has_state(&e, "moved") &&
-		take_string(e.key.at + e.key.len + sizeof(from_key) - 1, line + len, &from))
+	if (has_state(&e, "moved") && take_string(e.key.at + e.key.len + sizeof(from_key) - 1, line + len, &from))
 		drop_moved(t, &from);
 	return put_entry(t, &e);
 }
@@ -345,8 +345,8 @@ static void put_header(FILE *out, const struct manifest_session *s)
 	put_kstr(out, "result", result_text(s->result));
 	put_ku64(out, "exit_status", (uint64_t)s->result);
 	fprintf(out,
-		"  \"totals\": {\"files\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"moved\": %" PRIu64 ", \"removed\": %" PRIu64
-		", \"failed\": %" PRIu64 ", \"missing_bytes\": %" PRIu64 "},\n",
+		"  \"totals\": {\"files\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"moved\": %" PRIu64
+		", \"removed\": %" PRIu64 ", \"failed\": %" PRIu64 ", \"missing_bytes\": %" PRIu64 "},\n",
 		s->files, s->bytes, s->names_moved, s->names_removed, s->failed, s->missing_bytes);
 }
 
@@ -403,7 +403,8 @@ static int write_summary(const char *path, const struct manifest_session *sessio
 	return r;
 }
 
-int manifest_write(struct manifest *m, const struct manifest_session *session, const char *path, struct cistern_error *err)
+int manifest_write(
+	struct manifest *m, const struct manifest_session *session, const char *path, struct cistern_error *err)
 {
 	struct table t = { 0 };
 	char *text = NULL;

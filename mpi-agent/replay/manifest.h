@@ -22,15 +22,15 @@ struct manifest_range {
 };
 
 struct manifest_file {
-	const char *path;         /* in the mount */
-	const char *state;        /* "drained", "verified", "failed" or "dirty" */
+	const char *path;  /* in the mount */
+	const char *state; /* "drained", "verified", "failed" or "dirty" */
 	uint64_t size, bytes_written, extents;
 	bool has_checksum;
-	uint32_t crc;             /* CRC32C */
-	bool of_file;             /* of the whole file; else of the written ranges in the order of the file */
-	const char *conflict;     /* NULL: none */
-	const char *warning;      /* NULL: none */
-	int error;                /* negative errno, 0: none */
+	uint32_t crc;         /* CRC32C */
+	bool of_file;         /* of the whole file; else of the written ranges in the order of the file */
+	const char *conflict; /* NULL: none */
+	const char *warning;  /* NULL: none */
+	int error;            /* negative errno, 0: none */
 	const char *error_text;
 	const struct manifest_range *missing; /* bytes of the backing file that were not there to be read */
 	size_t num_missing;
@@ -41,7 +41,7 @@ struct manifest_session {
 	uint32_t node;
 	uint64_t session;
 	int64_t started_ns, ended_ns;
-	int result;               /* enum cistern_exit */
+	int result; /* enum cistern_exit */
 	uint64_t files, bytes, names_moved, names_removed, failed, missing_bytes;
 };
 
@@ -52,6 +52,7 @@ void manifest_add_file(struct manifest *m, const struct manifest_file *f);
 void manifest_add_removed(struct manifest *m, const char *path);
 void manifest_add_moved(struct manifest *m, const char *from, const char *to);
 /* Makes the log durable and writes the summary to path (temporary, fsync, rename). Errors of earlier calls come out here. */
-int manifest_write(struct manifest *m, const struct manifest_session *session, const char *path, struct cistern_error *err);
+int manifest_write(
+	struct manifest *m, const struct manifest_session *session, const char *path, struct cistern_error *err);
 
 #endif

@@ -24,22 +24,26 @@ struct placing {
 	const char *name;
 	struct names_step step;
 	struct inode in;
-	char to[SESSION_PATH_MAX];   /* of the name, in the destination */
-	char from[SESSION_PATH_MAX]; /* PARK, MOVE, LINK */
+	char to[SESSION_PATH_MAX];    /* of the name, in the destination */
+	char from[SESSION_PATH_MAX];  /* PARK, MOVE, LINK */
 	char shown[SESSION_PATH_MAX]; /* in the mount, for people */
 };
 
 static struct record placed_record(const struct inode *in, uint64_t ino, uint64_t parent, const char *name)
 {
-	struct record rec = { .type = RECORD_PLACED, .ino = ino, .gen = in->gen, .parent = parent,
-		.backing_dev = in->backing_dev, .backing_ino = in->backing_ino };
+	struct record rec = { .type = RECORD_PLACED,
+		.ino = ino,
+		.gen = in->gen,
+		.parent = parent,
+		.backing_dev = in->backing_dev,
+		.backing_ino = in->backing_ino };
 
 	snprintf(rec.name, sizeof(rec.name), "%s", name);
 	return rec;
 }
 
-static struct record moved_record(const struct inode *in, uint64_t from_parent, const char *from_name, uint64_t parent,
-	const char *name)
+static struct record moved_record(
+	const struct inode *in, uint64_t from_parent, const char *from_name, uint64_t parent, const char *name)
 {
 	struct record rec = placed_record(in, in->ino, parent, name);
 
@@ -277,9 +281,15 @@ static int do_mkdir(struct placing *p)
 
 static int finish_symlink(struct placing *p)
 {
-	struct record rec = { .type = RECORD_DRAINED, .ino = p->in.ino, .gen = p->in.gen, .upto = p->s->opt->upto,
-		.flags = RECORD_F_META_ONLY, .size = p->in.size, .mtime_ns = p->in.mtime_ns,
-		.backing_dev = p->in.backing_dev, .backing_ino = p->in.backing_ino };
+	struct record rec = { .type = RECORD_DRAINED,
+		.ino = p->in.ino,
+		.gen = p->in.gen,
+		.upto = p->s->opt->upto,
+		.flags = RECORD_F_META_ONLY,
+		.size = p->in.size,
+		.mtime_ns = p->in.mtime_ns,
+		.backing_dev = p->in.backing_dev,
+		.backing_ino = p->in.backing_ino };
 	int r = placed(p);
 
 	p->s->result.files++;
@@ -405,8 +415,9 @@ static int add_dir(struct session *s, uint64_t ino, size_t parent, char *path, b
 		s->dirs = grown;
 		s->cap_dirs = cap;
 	}
-	s->dirs[s->num_dirs++] = (struct session_dir){ .ino = ino, .parent = parent, .path = path,
-		.selected = selected, .failed = failed };
+	s->dirs[s->num_dirs++] = (struct session_dir){
+		.ino = ino, .parent = parent, .path = path, .selected = selected, .failed = failed
+	};
 	return idmap_set(&s->dir_index, ino, s->num_dirs);
 }
 
@@ -648,7 +659,8 @@ int names_remove(struct session *s)
 		if (r == 0)
 			r = remove_hidden(s, h, path);
 		else if (r == -ENOENT || r == -ENAMETOOLONG)
-			r = session_fail_errno(s, 0, h->name, r, "was removed in the mount, but its directory is gone", 0);
+			r = session_fail_errno(
+				s, 0, h->name, r, "was removed in the mount, but its directory is gone", 0);
 	}
 	for (size_t i = 0; i < list.num; i++)
 		free(list.at[i].name);
@@ -660,8 +672,13 @@ int names_remove(struct session *s)
 
 static int finish_dir(struct session *s, const struct session_dir *d, const struct inode *in, const char *path)
 {
-	struct record rec = { .type = RECORD_DRAINED, .ino = in->ino, .gen = in->gen, .upto = s->opt->upto,
-		.flags = RECORD_F_META_ONLY, .size = in->size, .mtime_ns = in->mtime_ns };
+	struct record rec = { .type = RECORD_DRAINED,
+		.ino = in->ino,
+		.gen = in->gen,
+		.upto = s->opt->upto,
+		.flags = RECORD_F_META_ONLY,
+		.size = in->size,
+		.mtime_ns = in->mtime_ns };
 	struct sink_file *f = NULL;
 	struct sink_attr attr;
 	const char *warning;
@@ -681,8 +698,8 @@ static int finish_dir(struct session *s, const struct session_dir *d, const stru
 		r = f->ops->sync(f, false);
 	sink_file_close(f);
 	if (r < 0)
-		return session_fail_errno(s, in->ino, d->path[0] ? d->path : ".", r,
-			"the attributes of the directory cannot be set", 0);
+		return session_fail_errno(
+			s, in->ino, d->path[0] ? d->path : ".", r, "the attributes of the directory cannot be set", 0);
 	rec.backing_dev = st.st_dev;
 	rec.backing_ino = st.st_ino;
 	return in->flags & (INODE_DIRTY_META | INODE_DIRTY_XATTR) ? session_step(s, &rec) : 0;
@@ -698,7 +715,8 @@ int names_finish_dirs(struct session *s)
 	for (size_t i = s->num_dirs; r == 0 && i-- > 0;) {
 		const struct session_dir *d = &s->dirs[i];
 
-		if (d->failed || idmap_get(&s->inodes, d->ino) == INODE_IS_FAILED || state_inode(s->st, d->ino, &in) < 0)
+		if (d->failed || idmap_get(&s->inodes, d->ino) == INODE_IS_FAILED ||
+			state_inode(s->st, d->ino, &in) < 0)
 			continue;
 		if (!idmap_get(&s->touched, d->ino) && !(in.flags & (INODE_DIRTY_META | INODE_DIRTY_XATTR | INODE_NEW)))
 			continue;

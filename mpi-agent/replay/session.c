@@ -17,12 +17,12 @@
 #include "format/base/units.h"
 #include "mpi-agent/replay/copy.h"
 
-#define TICK_USEC   200000u
-#define PAUSE_USEC  200000u
-#define SLEEP_USEC  50000u
-#define MOVES_USEC  20000u /* a living mount does not know where a moved file is until it is told */
+#define TICK_USEC     200000u
+#define PAUSE_USEC    200000u
+#define SLEEP_USEC    50000u
+#define MOVES_USEC    20000u /* a living mount does not know where a moved file is until it is told */
 #define NAMES_AT_ONCE 256
-#define USEC_PER_SEC 1e6
+#define USEC_PER_SEC  1e6
 
 uint64_t session_now_usec(void)
 {
@@ -64,7 +64,8 @@ int session_tick(struct session *s, bool now)
 		if (r < 0)
 			return end_session(s, r, "nobody follows this drain any more");
 		if (s->control.cancel)
-			return end_session(s, -ECANCELED, "the drain was cancelled; a next one goes on where it stopped");
+			return end_session(
+				s, -ECANCELED, "the drain was cancelled; a next one goes on where it stopped");
 		if (!s->control.paused)
 			return 0;
 		sleep_usec(PAUSE_USEC);
@@ -111,7 +112,8 @@ static bool follows_refused(const struct session *s, size_t at)
 
 	for (size_t i = 0; i < at; i++)
 		if (s->refused[i] && s->steps[i].type == RECORD_PLACED &&
-			(s->steps[i].ino == rec->parent || (rec->type == RECORD_DRAINED && s->steps[i].ino == rec->ino)))
+			(s->steps[i].ino == rec->parent ||
+				(rec->type == RECORD_DRAINED && s->steps[i].ino == rec->ino)))
 			return true;
 	return false;
 }
@@ -274,11 +276,13 @@ int session_fail_errno(struct session *s, uint64_t ino, const char *path, int co
 	case ENOENT:
 		return session_fail(s, ino, path, code,
 			"%s: it, or a directory above it, has vanished from the backing directory: put it back and run "
-			"cistern flush, or get the data with cistern recover --to another directory", doing);
+			"cistern flush, or get the data with cistern recover --to another directory",
+			doing);
 	case ESTALE:
 		return session_fail(s, ino, path, code,
 			"%s: somebody else has replaced it in the backing directory: put the original back and run cistern "
-			"flush, or get the data with cistern recover --to another directory", doing);
+			"flush, or get the data with cistern recover --to another directory",
+			doing);
 	default: return session_fail(s, ino, path, code, "%s: %s", doing, strerror(-code));
 	}
 }

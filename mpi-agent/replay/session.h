@@ -17,11 +17,17 @@
 #include "mpi-agent/replay/steps.h"
 #include "mpi-agent/sink/sink.h"
 
-#define SESSION_PATH_MAX 16384
+#define SESSION_PATH_MAX    16384
 #define SESSION_TEMP_PREFIX ".cistern-tmp-"
-#define SESSION_STEPS 256
+#define SESSION_STEPS       256
 
-enum progress_of_inode { INODE_IS_UNTOUCHED = 0, INODE_IS_PENDING, INODE_IS_DONE, INODE_IS_FAILED, INODE_IS_LEFT_ALONE };
+enum progress_of_inode {
+	INODE_IS_UNTOUCHED = 0,
+	INODE_IS_PENDING,
+	INODE_IS_DONE,
+	INODE_IS_FAILED,
+	INODE_IS_LEFT_ALONE
+};
 
 struct session_dir { /* a directory of the mount's tree; parents stand before their children */
 	uint64_t ino;
@@ -45,28 +51,28 @@ struct session {
 	struct sink *base;               /* owned; NULL: the backing directory is not there, or is the destination */
 	struct copier *copier;           /* owned */
 	struct batch *batch;             /* owned */
-	char temp_prefix[32];            /* of our temporary files, and not of those that the daemon writes through to */
-	struct session_dir *dirs;        /* owned */
+	char temp_prefix[32];     /* of our temporary files, and not of those that the daemon writes through to */
+	struct session_dir *dirs; /* owned */
 	size_t num_dirs, cap_dirs;
-	struct idmap dir_index;          /* inode of a directory -> its place in dirs + 1 */
-	struct idmap touched;            /* directories whose entries we changed: their times have to be set again */
-	struct idmap given_up;           /* what the watcher refused */
-	struct idmap inodes;             /* enum progress_of_inode */
-	struct record *steps;            /* owned: done, applied, but perhaps not durable yet */
+	struct idmap dir_index; /* inode of a directory -> its place in dirs + 1 */
+	struct idmap touched;   /* directories whose entries we changed: their times have to be set again */
+	struct idmap given_up;  /* what the watcher refused */
+	struct idmap inodes;    /* enum progress_of_inode */
+	struct record *steps;   /* owned: done, applied, but perhaps not durable yet */
 	size_t num_steps;
-	bool refused[SESSION_STEPS];     /* which of them the watcher did not take */
-	struct intent *intent;           /* owned; NULL: none is kept */
-	struct steps *kept;              /* owned; NULL: they are not kept */
-	uint64_t first_move_usec;        /* when the first move among the steps was made; 0: there is none */
+	bool refused[SESSION_STEPS]; /* which of them the watcher did not take */
+	struct intent *intent;       /* owned; NULL: none is kept */
+	struct steps *kept;          /* owned; NULL: they are not kept */
+	uint64_t first_move_usec;    /* when the first move among the steps was made; 0: there is none */
 	struct drain_result result;
 	struct drain_progress progress;
 	struct drain_control control;
 	uint64_t last_tick_usec;
-	double tokens;                   /* bytes that may be written now */
+	double tokens; /* bytes that may be written now */
 	uint64_t last_token_usec;
-	char path[SESSION_PATH_MAX];     /* progress.path */
-	int fatal;                       /* what ends the session, 0 while nothing does */
-	struct cistern_error *err;       /* of who called drain_run; may be NULL */
+	char path[SESSION_PATH_MAX]; /* progress.path */
+	int fatal;                   /* what ends the session, 0 while nothing does */
+	struct cistern_error *err;   /* of who called drain_run; may be NULL */
 };
 
 /* session.c */
@@ -91,8 +97,8 @@ int session_fail(struct session *s, uint64_t ino, const char *path, int code, co
 int session_fail_errno(struct session *s, uint64_t ino, const char *path, int code, const char *doing, uint64_t need);
 bool session_selected(const struct session *s, const char *path);
 int session_join(char *out, size_t cap, const char *dir, const char *name); /* -ENAMETOOLONG */
-struct session_dir *session_dir(struct session *s, uint64_t ino); /* NULL: no directory of the tree */
-int session_touch(struct session *s, uint64_t dir_ino); /* 0, -ENOMEM */
+struct session_dir *session_dir(struct session *s, uint64_t ino);           /* NULL: no directory of the tree */
+int session_touch(struct session *s, uint64_t dir_ino);                     /* 0, -ENOMEM */
 /* Does st show the backing file that the state knows as in? */
 bool session_is_same(const struct inode *in, const struct stat *st);
 /* Calls each for all names of a directory; a negative return stops. */
@@ -103,7 +109,7 @@ int session_each_name(struct session *s, uint64_t dir,
 int locate_run(struct session *s);
 
 /* names.c */
-int names_run(struct session *s);   /* builds s->dirs on the way */
+int names_run(struct session *s); /* builds s->dirs on the way */
 int names_place(struct session *s, struct session_dir *dir, const char *name, uint64_t ino);
 int names_remove(struct session *s);
 int names_finish_dirs(struct session *s);
@@ -115,11 +121,11 @@ int names_sweep(struct session *s, uint64_t dir_ino, const char *dir_path); /* l
 int batch_create(struct batch **ret);
 void batch_destroy(struct batch *b);
 int batch_flush(struct session *s);
-struct file_place { /* where a new file goes */
-	uint64_t dir;          /* inode of the directory */
-	const char *dir_path;  /* in the destination */
+struct file_place {           /* where a new file goes */
+	uint64_t dir;         /* inode of the directory */
+	const char *dir_path; /* in the destination */
 	const char *name;
-	const char *path;      /* in the mount, for people */
+	const char *path; /* in the mount, for people */
 };
 int file_write_new(struct session *s, const struct inode *in, const struct file_place *place);
 int file_run(struct session *s); /* the data of all files of the tree */

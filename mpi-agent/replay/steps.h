@@ -15,7 +15,7 @@ struct steps;
 /* Opens or makes the file; what it holds of a store at another seq than st's is of no use any more and is dropped. The steps
  * in it are applied to st. 0, -errno. */
 int steps_open(const char *path, struct state *st, struct steps **ret);
-void steps_close(struct steps *s); /* NULL is fine */
+void steps_close(struct steps *s);                        /* NULL is fine */
 int steps_add(struct steps *s, const struct record *rec); /* -EINVAL, -ENOMEM */
 int steps_write(struct steps *s);                         /* what was added is durable when it returns 0 */
 

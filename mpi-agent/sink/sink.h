@@ -50,9 +50,11 @@ struct sink_ops {
 	void (*close)(struct sink_file *f);
 	int (*pwrite)(struct sink_file *f, const void *buf, size_t len, uint64_t off); /* all of it */
 	ssize_t (*pread)(struct sink_file *f, void *buf, size_t len, uint64_t off);    /* short only at the end */
-	int (*zero)(struct sink_file *f, uint64_t off, uint64_t len); /* a hole where there can be one; size unchanged */
+	int (*zero)(
+		struct sink_file *f, uint64_t off, uint64_t len); /* a hole where there can be one; size unchanged */
 	int (*truncate)(struct sink_file *f, uint64_t size);
-	void (*write_out)(struct sink_file *f, uint64_t off, uint64_t len); /* begin writing to the device; no promise */
+	void (*write_out)(
+		struct sink_file *f, uint64_t off, uint64_t len); /* begin writing to the device; no promise */
 	void (*drop_cache)(struct sink_file *f);
 	int (*sync)(struct sink_file *f, bool data_only);
 	int (*fstat)(struct sink_file *f, struct stat *ret);
@@ -79,7 +81,7 @@ struct sink_file {
 int sink_posix_create(int dirfd, struct sink **ret); /* dirfd is duplicated */
 uint64_t sink_posix_changes(const struct sink *s);   /* calls so far that changed something */
 
-void sink_destroy(struct sink *s);        /* NULL is fine */
+void sink_destroy(struct sink *s);         /* NULL is fine */
 void sink_file_close(struct sink_file *f); /* NULL is fine */
 
 #endif

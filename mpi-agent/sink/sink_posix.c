@@ -498,7 +498,8 @@ static int posix_fstat(struct sink_file *f, struct stat *ret)
 	return fstatat(file_of(f)->fd, "", ret, AT_EMPTY_PATH) ? -errno : 0;
 }
 
-static int set_owner(struct posix_file *f, const struct stat *st, const struct sink_attr *attr, const char **ret_warning)
+static int set_owner(
+	struct posix_file *f, const struct stat *st, const struct sink_attr *attr, const char **ret_warning)
 {
 	if (st->st_uid == attr->uid && st->st_gid == attr->gid)
 		return 0;

@@ -29,13 +29,13 @@
 #include "mpi-agent/replay/manifest.h"
 #include "tests/lib/tap.h"
 
-#define PATH_BYTES    1024
-#define PATHS_MAX     400
-#define FILE_MAX      40000
-#define TIME_BEGIN    1600000000000000000ll
-#define TIME_STEP     1000000007ll
-#define EXIT_KILLED   137
-#define LINKS_MAX     64
+#define PATH_BYTES  1024
+#define PATHS_MAX   400
+#define FILE_MAX    40000
+#define TIME_BEGIN  1600000000000000000ll
+#define TIME_STEP   1000000007ll
+#define EXIT_KILLED 137
+#define LINKS_MAX   64
 
 struct world {
 	char top[PATH_BYTES - 64], backing[PATH_BYTES], model[PATH_BYTES], store_dir[PATH_BYTES], out[PATH_BYTES];
@@ -187,8 +187,12 @@ static void adopt_xattr(struct world *w, uint64_t ino, const char *path)
 {
 	uint8_t value[256];
 	ssize_t n = lgetxattr(path, "user.t", value, sizeof(value));
-	struct record rec = { .type = RECORD_SETXATTR, .ino = ino, .key = (const uint8_t *)"user.t", .key_len = 6,
-		.value = value, .value_len = n < 0 ? 0 : (size_t)n };
+	struct record rec = { .type = RECORD_SETXATTR,
+		.ino = ino,
+		.key = (const uint8_t *)"user.t",
+		.key_len = 6,
+		.value = value,
+		.value_len = n < 0 ? 0 : (size_t)n };
 
 	if (n >= 0)
 		commit(w, &rec, "setxattr");
@@ -309,7 +313,9 @@ static void model_write(struct world *w, const char *path, const uint8_t *buf, s
 /* The bytes of a new file that the store is too full for: straight to a backing file with a temporary name. */
 static void write_through(struct world *w, uint64_t ino, const uint8_t *buf, size_t len)
 {
-	struct record placed = { .type = RECORD_PLACED, .flags = RECORD_F_UNPUBLISHED, .ino = ino, .parent = STATE_ROOT_INO };
+	struct record placed = {
+		.type = RECORD_PLACED, .flags = RECORD_F_UNPUBLISHED, .ino = ino, .parent = STATE_ROOT_INO
+	};
 	struct record through = { .type = RECORD_THROUGH, .ino = ino, .off = 0, .len = len };
 	struct record attr = { .type = RECORD_SETATTR, .ino = STATE_ROOT_INO, .mask = RECORD_ATTR_MTIME };
 	struct inode root;
@@ -361,8 +367,9 @@ static void op_create(struct world *w)
 	touch_parent(w, path);
 	/* store_write and THROUGH have times of their own */
 	if (kind != 0) {
-		struct record attr = { .type = RECORD_SETATTR, .ino = rec.ino, .mask = RECORD_ATTR_MTIME,
-			.mtime_ns = w->clock_ns };
+		struct record attr = {
+			.type = RECORD_SETATTR, .ino = rec.ino, .mask = RECORD_ATTR_MTIME, .mtime_ns = w->clock_ns
+		};
 
 		commit(w, &attr, "times");
 	}
@@ -597,8 +604,8 @@ static void op_setxattr(struct world *w)
 static void run_ops(struct world *w, unsigned int num)
 {
 	static void (*const ops[])(struct world *) = { op_create, op_create, op_write, op_write, op_truncate, op_punch,
-		op_mkdir, op_mkdir, op_symlink, op_unlink, op_unlink, op_unlink, op_rename, op_rename, op_rename, op_rename,
-		op_rename, op_rename, op_link, op_link, op_chmod, op_setxattr };
+		op_mkdir, op_mkdir, op_symlink, op_unlink, op_unlink, op_unlink, op_rename, op_rename, op_rename,
+		op_rename, op_rename, op_rename, op_link, op_link, op_chmod, op_setxattr };
 
 	for (unsigned int i = 0; i < num; i++) {
 		list_model(w);
@@ -669,8 +676,11 @@ static void world_make(struct world *w, uint64_t seed)
 
 static void world_open(struct world *w)
 {
-	struct store_options opt = { .mode = STORE_CREATE_OR_OPEN, .backing = w->backing, .segment_size = 4u << 20,
-		.journal_size = 1u << 20, .index_memory = 16u << 20 };
+	struct store_options opt = { .mode = STORE_CREATE_OR_OPEN,
+		.backing = w->backing,
+		.segment_size = 4u << 20,
+		.journal_size = 1u << 20,
+		.index_memory = 16u << 20 };
 	struct state_report report;
 	struct cistern_error err = { 0 };
 	struct inode in;
@@ -715,8 +725,12 @@ static int commit_step(const struct record *rec, void *arg)
 
 static int drain(struct world *w, struct store *source, uint64_t upto, bool live, const char *to)
 {
-	struct drain_options opt = { .store = source, .upto = upto, .base_dirfd = -1, .verify = DRAIN_VERIFY_READ,
-		.buffer_bytes = 2u << 20, .watcher = { .error = say_error, .step = live ? commit_step : NULL, .arg = w } };
+	struct drain_options opt = { .store = source,
+		.upto = upto,
+		.base_dirfd = -1,
+		.verify = DRAIN_VERIFY_READ,
+		.buffer_bytes = 2u << 20,
+		.watcher = { .error = say_error, .step = live ? commit_step : NULL, .arg = w } };
 	struct cistern_error err = { 0 };
 	struct drain_result res;
 	char intent[PATH_BYTES], steps[PATH_BYTES];
@@ -1002,7 +1016,8 @@ static void test_dead(struct world *w, uint64_t seed)
 	ok(status == 0, "operations, seed %" PRIu64 " (status %d)", seed, status);
 	must(mkdir(w->out, 0755), "out");
 	status = run_part(w, (struct part){ .export = true });
-	ok(status == 0 && differences(w, w->out, true) == 0, "made whole elsewhere, seed %" PRIu64 " (status %d)", seed, status);
+	ok(status == 0 && differences(w, w->out, true) == 0, "made whole elsewhere, seed %" PRIu64 " (status %d)", seed,
+		status);
 	status = run_part(w, (struct part){ 0 });
 	if (check(w, status, "dead store", seed)) {
 		status = run_part(w, (struct part){ 0 });
@@ -1051,8 +1066,9 @@ static void test_sessions(struct world *w, uint64_t seed)
 	for (int i = 0; i < 4; i++) {
 		status = run_part(w, (struct part){ .ops = 1 + below(w, 25) });
 		ok(status == 0, "operations, seed %" PRIu64 " (status %d)", seed, status);
-		status = run_part(w,
-			(struct part){ .live = true, .more = below(w, 15), .abort_after = below(w, 2) ? 1 + below(w, 100) : 0 });
+		status = run_part(w, (struct part){ .live = true,
+					     .more = below(w, 15),
+					     .abort_after = below(w, 2) ? 1 + below(w, 100) : 0 });
 		ok(status == 0 || status == EXIT_KILLED, "session %d, seed %" PRIu64 " (status %d)", i, seed, status);
 		if (status == EXIT_KILLED)
 			status = run_part(w, (struct part){ .live = true });

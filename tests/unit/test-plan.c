@@ -15,8 +15,12 @@
 
 static struct piece log_piece(uint64_t off, uint32_t len, uint32_t segment, uint64_t segment_off, bool whole)
 {
-	return (struct piece){ .source = PIECE_LOG, .off = off, .len = len, .segment = segment,
-		.segment_off = segment_off, .whole = whole };
+	return (struct piece){ .source = PIECE_LOG,
+		.off = off,
+		.len = len,
+		.segment = segment,
+		.segment_off = segment_off,
+		.whole = whole };
 }
 
 static void add(struct window *w, struct piece p)
@@ -46,7 +50,8 @@ static void test_pieces(void)
 	is_u64(num, 5, "a hole is not read");
 	is_u64(order[0], 4, "reads go by segment");
 	is_u64(order[1], 2, "then by place");
-	is_u64(window_read_run(&w, order, num, 1, 8), 2, "neighbours in the segment are one read, wherever they are in the file");
+	is_u64(window_read_run(&w, order, num, 1, 8), 2,
+		"neighbours in the segment are one read, wherever they are in the file");
 	is_u64(window_read_run(&w, order, num, 3, 8), 2, "also at the end");
 	is_u64(window_read_run(&w, order, num, 3, 1), 1, "at most so many");
 
@@ -60,7 +65,9 @@ static void test_pieces(void)
 
 static uint64_t new_file(struct store *s, const char *name)
 {
-	struct record rec = { .type = RECORD_CREATE, .ino = state_new_ino(store_state(s)), .parent = STATE_ROOT_INO,
+	struct record rec = { .type = RECORD_CREATE,
+		.ino = state_new_ino(store_state(s)),
+		.parent = STATE_ROOT_INO,
 		.mode = S_IFREG | 0644 };
 
 	snprintf(rec.name, sizeof(rec.name), "%s", name);
@@ -70,8 +77,13 @@ static uint64_t new_file(struct store *s, const char *name)
 
 static struct window_plan *plan_of(struct store *s, uint64_t ino, uint64_t from, uint64_t to, bool base, uint64_t limit)
 {
-	struct window_plan_options opt = { .st = store_state(s), .ino = ino, .from = from, .to = to, .holes = !base,
-		.base = base, .backing_limit = limit };
+	struct window_plan_options opt = { .st = store_state(s),
+		.ino = ino,
+		.from = from,
+		.to = to,
+		.holes = !base,
+		.base = base,
+		.backing_limit = limit };
 	struct window_plan *plan = NULL;
 
 	ok(window_plan_create(&opt, &plan) == 0, "a plan is made");
@@ -185,14 +197,17 @@ static void test_names(struct store *s)
 	ok(store_commit(s, &placed) == 0, "placed where it belongs");
 	ok(names_next_step(store_state(s), STATE_ROOT_INO, "name", ino, &in, &step) == 0, "a step");
 	is_int(step.action, NAMES_DONE, "nothing is left to do");
-	is_int(names_next_step(store_state(s), STATE_ROOT_INO, "x", 999999, &in, &step), -ENOENT, "an inode that is not there");
+	is_int(names_next_step(store_state(s), STATE_ROOT_INO, "x", 999999, &in, &step), -ENOENT,
+		"an inode that is not there");
 }
 
 int main(void)
 {
 	const char *tmp = getenv("TMPDIR");
 	char top[512], path[600], command[600];
-	struct store_options opt = { .mode = STORE_CREATE_OR_OPEN, .backing = "/nonexistent", .index_memory = 8u << 20 };
+	struct store_options opt = {
+		.mode = STORE_CREATE_OR_OPEN, .backing = "/nonexistent", .index_memory = 8u << 20
+	};
 	struct record root = { .type = RECORD_ADOPT, .ino = STATE_ROOT_INO, .mode = S_IFDIR | 0755, .name = "." };
 	struct cistern_error err = { 0 };
 	struct state_report report;
