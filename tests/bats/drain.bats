@@ -485,3 +485,40 @@ make_tree() {
 	no_leftovers "$BACKING"
 	same_trees "$BACKING" "$DIRECT"
 }
+
+@test "files that a drain renames in the backing directory are there all the while, and afterwards" {
+	local i flush round
+	mkdir "$BACKING/d"
+	for i in $(seq 200); do echo "$i" >"$BACKING/d/$i"; done
+	mount_cistern -o drain=unmount,backing_timeout=0
+	for round in 1 2 3; do
+		for i in $(seq 200); do mv "$MNT/d/$i" "$MNT/d/t$i"; done
+		for i in $(seq 200); do mv "$MNT/d/t$i" "$MNT/d/$((i % 200 + 1))"; done
+		mv "$MNT/d" "$MNT/e"
+		"$CISTERN" flush --wait --mount "$MNT" 3>&- >"$WORK/said" 2>&1 &
+		flush=$!
+		while kill -0 "$flush" 2>/dev/null; do
+			is "$(cat "$MNT"/e/* | sort -n | uniq | wc -l)" 200
+		done
+		wait "$flush" || { cat "$WORK/said"; return 1; }
+		is "$(find "$MNT/e" -type f | wc -l)" 200
+		mv "$MNT/e" "$MNT/d"
+	done
+	umount_wait
+	no_leftovers "$BACKING"
+	is "$(cat "$BACKING"/d/* | sort -n | uniq | wc -l)" 200
+	is "$(cat "$BACKING/d/4")" 1
+}
+
+@test "a deleted file that was open until just before the end is not counted as left" {
+	local i
+	mount_cistern -o drain=unmount
+	for i in 1 2 3 4 5; do
+		exec 7<>"$MNT/f$i"
+		echo x >&7
+		rm "$MNT/f$i"
+	done
+	exec 7<&-
+	umount_wait
+	is "$(ls -A "$BACKING")" ""
+}

@@ -5,14 +5,14 @@
 
 load ../lib/mount
 
-big=$((192 << 20))
+big=$((96 << 20))
 
 # write_three_times: one file of three times the capacity, sequentially and then here and there.
 write_three_times() {
 	random_file "$1/one" "$big" 1
 	random_file "$WORK/patch" 1000000 2
 	local off
-	for off in 0 50000001 100000000 199000000; do
+	for off in 0 25000001 50000000 99000000; do
 		dd if="$WORK/patch" of="$1/one" bs=1M oflag=seek_bytes seek="$off" conv=notrunc status=none
 	done
 }
@@ -20,11 +20,11 @@ write_three_times() {
 many_files() {
 	local i
 	mkdir "$1/many"
-	for i in $(seq 192); do random_file "$1/many/$i" $((1 << 20)) "$i" || return; done
+	for i in $(seq 96); do random_file "$1/many/$i" $((1 << 20)) "$i" || return; done
 }
 
 @test "one file of three times the capacity" {
-	mount_cistern -o capacity=64M,full_timeout=1s
+	mount_cistern -o capacity=32M,full_timeout=1s
 	write_three_times "$MNT"
 	write_three_times "$DIRECT"
 	cmp "$MNT/one" "$DIRECT/one"
@@ -34,7 +34,7 @@ many_files() {
 }
 
 @test "one file of three times the capacity, held open, all through the log" {
-	mount_cistern -o capacity=64M,full_timeout=200ms,data=log
+	mount_cistern -o capacity=32M,full_timeout=200ms,data=log
 	write_three_times "$MNT"
 	write_three_times "$DIRECT"
 	umount_wait
@@ -42,7 +42,7 @@ many_files() {
 }
 
 @test "many files, three times the capacity together" {
-	mount_cistern -o capacity=64M,full_timeout=1s
+	mount_cistern -o capacity=32M,full_timeout=1s
 	many_files "$MNT"
 	many_files "$DIRECT"
 	umount_wait
@@ -71,7 +71,7 @@ many_files() {
 }
 
 @test "a store on a small file system of its own" {
-	make_loop ssd 64M
+	make_loop ssd 48M
 	mount_cistern -o reserve=4M,full_timeout=1s "$WORK/ssd/store"
 	write_three_times "$MNT"
 	many_files "$MNT"
@@ -86,9 +86,9 @@ many_files() {
 	mount_cistern -o reserve=4M,full_timeout=500ms "$WORK/ssd/store"
 	random_file "$MNT/a" $((10 << 20)) 1
 	fallocate -l 35M "$WORK/ssd/other"
-	random_file "$MNT/b" $((40 << 20)) 2
+	random_file "$MNT/b" $((12 << 20)) 2
 	random_file "$DIRECT/a" $((10 << 20)) 1
-	random_file "$DIRECT/b" $((40 << 20)) 2
+	random_file "$DIRECT/b" $((12 << 20)) 2
 	umount_wait
 	same_trees "$BACKING" "$DIRECT"
 }
@@ -120,10 +120,10 @@ many_files() {
 }
 
 @test "space is given back: ten times the capacity, written and deleted" {
-	mount_cistern -o capacity=64M,drain=unmount,data=log
+	mount_cistern -o capacity=32M,drain=unmount,data=log
 	local i
 	for i in $(seq 20); do
-		random_file "$MNT/f" $((32 << 20)) "$i"
+		random_file "$MNT/f" $((16 << 20)) "$i"
 		rm "$MNT/f"
 	done
 	umount_wait

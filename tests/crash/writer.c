@@ -128,8 +128,14 @@ static int op_chmod(struct writer *w)
 }
 
 static const struct operation operations[] = {
-	{ "write", 100, op_write }, { "append", 30, op_append }, { "open", 30, op_open },   { "truncate", 6, op_truncate },
-	{ "rename", 8, op_rename }, { "unlink", 5, op_unlink },  { "link", 3, op_link },    { "chmod", 3, op_chmod },
+	{ "write", 100, op_write },
+	{ "append", 30, op_append },
+	{ "open", 30, op_open },
+	{ "truncate", 6, op_truncate },
+	{ "rename", 8, op_rename },
+	{ "unlink", 5, op_unlink },
+	{ "link", 3, op_link },
+	{ "chmod", 3, op_chmod },
 };
 #define OPERATIONS (sizeof(operations) / sizeof(operations[0]))
 

@@ -61,15 +61,16 @@ static bool one_step(hid_t field, hsize_t step, hsize_t from, hsize_t rows, bool
 {
 	hsize_t start[3] = { step, from, 0 }, count[3] = { 1, rows, COLUMNS };
 	double *data = malloc(rows * COLUMNS * sizeof(*data) + 1);
-	hid_t space = H5Dget_space(field), memory = H5Screate_simple(3, count, NULL), transfer = H5Pcreate(H5P_DATASET_XFER);
+	hid_t space = H5Dget_space(field), memory = H5Screate_simple(3, count, NULL),
+	      transfer = H5Pcreate(H5P_DATASET_XFER);
 	bool good;
 
 	H5Pset_dxpl_mpio(transfer, H5FD_MPIO_COLLECTIVE);
 	H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL);
 	for (hsize_t i = 0; data && i < rows * COLUMNS; i++)
 		data[i] = check ? -1 : value_at(step, from + i / COLUMNS, i % COLUMNS);
-	good = data && (check ? H5Dread(field, H5T_NATIVE_DOUBLE, memory, space, transfer, data) :
-				H5Dwrite(field, H5T_NATIVE_DOUBLE, memory, space, transfer, data)) >= 0;
+	good = data && (check ? H5Dread(field, H5T_NATIVE_DOUBLE, memory, space, transfer, data)
+			      : H5Dwrite(field, H5T_NATIVE_DOUBLE, memory, space, transfer, data)) >= 0;
 	for (hsize_t i = 0; good && i < rows * COLUMNS; i++)
 		good = data[i] == value_at(step, from + i / COLUMNS, i % COLUMNS);
 	H5Pclose(transfer);
@@ -109,7 +110,8 @@ int main(int argc, char **argv)
 	}
 	MPI_Init(&argc, &argv);
 	file = open_file(path, check);
-	good = file >= 0 && one_field(file, "records", steps, true, check) && one_field(file, "plain", steps, false, check);
+	good = file >= 0 && one_field(file, "records", steps, true, check) &&
+	       one_field(file, "plain", steps, false, check);
 	good = file >= 0 && H5Fclose(file) >= 0 && good;
 	failed = !good;
 	MPI_Allreduce(&failed, &any_failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);

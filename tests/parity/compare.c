@@ -43,12 +43,14 @@ void random_path(struct parity *p, char out[PATH_MAX])
 	}
 }
 
-static bool same_time(struct parity *p, const struct timespec *a, const struct timespec *b, const char *which, const char *what)
+static bool same_time(
+	struct parity *p, const struct timespec *a, const struct timespec *b, const char *which, const char *what)
 {
-	if (b->tv_sec < p->run_start_sec ? a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec : a->tv_sec >= p->run_start_sec)
+	if (b->tv_sec < p->run_start_sec ? a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec
+					 : a->tv_sec >= p->run_start_sec)
 		return true;
-	return differ(p, "%s: %s is %" PRId64 ".%09ld in A, %" PRId64 ".%09ld in B", what, which, (int64_t)a->tv_sec, a->tv_nsec,
-		(int64_t)b->tv_sec, b->tv_nsec);
+	return differ(p, "%s: %s is %" PRId64 ".%09ld in A, %" PRId64 ".%09ld in B", what, which, (int64_t)a->tv_sec,
+		a->tv_nsec, (int64_t)b->tv_sec, b->tv_nsec);
 }
 
 static int64_t nsec(const struct timespec *t)
@@ -63,7 +65,8 @@ static bool same_change(struct parity *p, const struct stat st[SIDES], const cha
 
 	if (nsec(&st[1].st_ctim) < start || nsec(&st[0].st_ctim) >= start - CTIME_SLACK_NS)
 		return true;
-	return differ(p, "%s: ctime advanced in B, but not in A (%" PRId64 " ns behind)", what, start - nsec(&st[0].st_ctim));
+	return differ(
+		p, "%s: ctime advanced in B, but not in A (%" PRId64 " ns behind)", what, start - nsec(&st[0].st_ctim));
 }
 
 bool same_stat(struct parity *p, const struct stat st[SIDES], const char *what)
@@ -71,11 +74,14 @@ bool same_stat(struct parity *p, const struct stat st[SIDES], const char *what)
 	if (st[0].st_mode != st[1].st_mode)
 		return differ(p, "%s: mode is %o in A, %o in B", what, st[0].st_mode, st[1].st_mode);
 	if (st[0].st_nlink != st[1].st_nlink)
-		return differ(p, "%s: nlink is %ju in A, %ju in B", what, (uintmax_t)st[0].st_nlink, (uintmax_t)st[1].st_nlink);
+		return differ(p, "%s: nlink is %ju in A, %ju in B", what, (uintmax_t)st[0].st_nlink,
+			(uintmax_t)st[1].st_nlink);
 	if (st[0].st_uid != st[1].st_uid || st[0].st_gid != st[1].st_gid)
-		return differ(p, "%s: owner is %u:%u in A, %u:%u in B", what, st[0].st_uid, st[0].st_gid, st[1].st_uid, st[1].st_gid);
+		return differ(p, "%s: owner is %u:%u in A, %u:%u in B", what, st[0].st_uid, st[0].st_gid, st[1].st_uid,
+			st[1].st_gid);
 	if (!S_ISDIR(st[0].st_mode) && st[0].st_size != st[1].st_size)
-		return differ(p, "%s: size is %jd in A, %jd in B", what, (intmax_t)st[0].st_size, (intmax_t)st[1].st_size);
+		return differ(
+			p, "%s: size is %jd in A, %jd in B", what, (intmax_t)st[0].st_size, (intmax_t)st[1].st_size);
 	return same_time(p, &st[0].st_mtim, &st[1].st_mtim, "mtime", what) && same_change(p, st, what);
 }
 
@@ -105,7 +111,8 @@ static bool same_xattr(struct parity *p, char path[SIDES][PATH_MAX], const char 
 
 	for (int s = 0; s < SIDES; s++)
 		o[s] = outcome_of(lgetxattr(path[s], name, value[s], sizeof(value[s])));
-	if (o[0].ret == o[1].ret && o[0].err == o[1].err && (o[0].ret <= 0 || memcmp(value[0], value[1], (size_t)o[0].ret) == 0))
+	if (o[0].ret == o[1].ret && o[0].err == o[1].err &&
+		(o[0].ret <= 0 || memcmp(value[0], value[1], (size_t)o[0].ret) == 0))
 		return true;
 	return differ(p, "%s: xattr %s differs", path[0], name);
 }
@@ -141,7 +148,8 @@ static bool same_link(struct parity *p, const char *rel)
 		side_path(p, s, rel, path);
 		o[s] = outcome_of(readlink(path, target[s], PATH_MAX));
 	}
-	if (o[0].ret == o[1].ret && o[0].err == o[1].err && (o[0].ret <= 0 || memcmp(target[0], target[1], (size_t)o[0].ret) == 0))
+	if (o[0].ret == o[1].ret && o[0].err == o[1].err &&
+		(o[0].ret <= 0 || memcmp(target[0], target[1], (size_t)o[0].ret) == 0))
 		return true;
 	return differ(p, "%s: readlink differs", rel);
 }
@@ -217,11 +225,12 @@ bool same_content(struct parity *p, const int fd[SIDES], uint64_t off, uint64_t 
 	if (o[1].ret < 0 && o[0].ret < 0) /* the user has no right to read it */
 		return true;
 	if (o[0].ret != o[1].ret)
-		return differ(p, "%s: %" PRId64 " bytes at %" PRIu64 " in A (%s), %" PRId64 " in B (%s)", what, o[0].ret, off,
-			strerror(o[0].err), o[1].ret, strerror(o[1].err));
+		return differ(p, "%s: %" PRId64 " bytes at %" PRIu64 " in A (%s), %" PRId64 " in B (%s)", what,
+			o[0].ret, off, strerror(o[0].err), o[1].ret, strerror(o[1].err));
 	for (int64_t i = 0; i < o[0].ret; i++)
 		if (p->buf[0][i] != p->buf[1][i])
-			return differ(p, "%s: byte %" PRIu64 " is %02x in A, %02x in B", what, off + (uint64_t)i, p->buf[0][i], p->buf[1][i]);
+			return differ(p, "%s: byte %" PRIu64 " is %02x in A, %02x in B", what, off + (uint64_t)i,
+				p->buf[0][i], p->buf[1][i]);
 	return true;
 }
 
@@ -238,7 +247,8 @@ static bool same_identity(struct parity *p, struct pairs *pairs, const struct st
 		bool same_a = pairs->ino[i][0] == st[0].st_ino, same_b = pairs->ino[i][1] == st[1].st_ino;
 
 		if (same_a != same_b)
-			return differ(p, "%s: is another link to a file seen before only in %s", path, same_a ? "A" : "B");
+			return differ(
+				p, "%s: is another link to a file seen before only in %s", path, same_a ? "A" : "B");
 		if (same_a)
 			return true;
 	}
@@ -286,7 +296,8 @@ static void free_names(struct dirent **names, int num)
 
 static bool same_dir(struct parity *p, struct pairs *pairs, const char *rel);
 
-static bool same_entry(struct parity *p, struct pairs *pairs, const char *dir, const struct dirent *a, const struct dirent *b)
+static bool same_entry(
+	struct parity *p, struct pairs *pairs, const char *dir, const struct dirent *a, const struct dirent *b)
 {
 	char path[PATH_MAX];
 	struct stat st[SIDES];

@@ -38,8 +38,15 @@ static int random_flags(struct parity *p)
 		unsigned int percent;
 		int flag;
 	} extra[] = {
-		{ 60, O_CREAT }, { 10, O_EXCL }, { 12, O_TRUNC }, { 15, O_APPEND }, { 5, O_NOFOLLOW }, { 2, O_DIRECTORY },
-		{ 2, O_SYNC }, { 2, O_DSYNC }, { 2, O_NONBLOCK },
+		{ 60, O_CREAT },
+		{ 10, O_EXCL },
+		{ 12, O_TRUNC },
+		{ 15, O_APPEND },
+		{ 5, O_NOFOLLOW },
+		{ 2, O_DIRECTORY },
+		{ 2, O_SYNC },
+		{ 2, O_DSYNC },
+		{ 2, O_NONBLOCK },
 	};
 	int flags = access_modes[rng_below(&p->rng, 4)];
 
@@ -126,7 +133,8 @@ static bool op_pread(struct parity *p)
 		o[s] = outcome_of(pread(h->fd[s], p->buf[s], len, (off_t)off));
 	if (!same_outcome(p, o, "pread"))
 		return false;
-	return o[0].ret <= 0 || memcmp(p->buf[0], p->buf[1], (size_t)o[0].ret) == 0 ? true : differ(p, "pread: other bytes");
+	return o[0].ret <= 0 || memcmp(p->buf[0], p->buf[1], (size_t)o[0].ret) == 0 ? true
+										    : differ(p, "pread: other bytes");
 }
 
 /* The file position: read, write and lseek share it, also with a duplicate. */
@@ -136,7 +144,8 @@ static bool same_position(struct parity *p, const int fd[SIDES])
 
 	for (int s = 0; s < SIDES; s++)
 		o[s] = outcome_of(lseek(fd[s], 0, SEEK_CUR));
-	return o[0].ret == o[1].ret ? true : differ(p, "position is %" PRId64 " in A, %" PRId64 " in B", o[0].ret, o[1].ret);
+	return o[0].ret == o[1].ret ? true
+				    : differ(p, "position is %" PRId64 " in A, %" PRId64 " in B", o[0].ret, o[1].ret);
 }
 
 static bool op_write(struct parity *p)
@@ -175,7 +184,8 @@ static bool op_read(struct parity *p)
 	}
 	if (!same_outcome(p, o, "read") || !same_position(p, h->fd))
 		return false;
-	return o[0].ret <= 0 || memcmp(p->buf[0], p->buf[1], (size_t)o[0].ret) == 0 ? true : differ(p, "read: other bytes");
+	return o[0].ret <= 0 || memcmp(p->buf[0], p->buf[1], (size_t)o[0].ret) == 0 ? true
+										    : differ(p, "read: other bytes");
 }
 
 static bool op_lseek(struct parity *p)
@@ -187,7 +197,8 @@ static bool op_lseek(struct parity *p)
 	struct outcome o[SIDES];
 	struct stat st;
 
-	if (!h || fstat(h->fd[1], &st) < 0 || !S_ISREG(st.st_mode)) /* what a directory's offsets mean is its own business */
+	if (!h || fstat(h->fd[1], &st) < 0 ||
+		!S_ISREG(st.st_mode)) /* what a directory's offsets mean is its own business */
 		return true;
 	note(p, " %td off %" PRId64 " whence %d", h - p->handles, off, whence);
 	for (int s = 0; s < SIDES; s++)
@@ -226,14 +237,20 @@ static bool op_seek_data(struct parity *p)
 	for (int s = 0; s < SIDES; s++)
 		lseek(h->fd[s], 0, SEEK_SET);
 	if (off >= (uint64_t)st.st_size)
-		return o.ret < 0 && o.err == ENXIO ? true : differ(p, "seek beyond the end: %" PRId64 " (%s)", o.ret, strerror(o.err));
+		return o.ret < 0 && o.err == ENXIO
+			       ? true
+			       : differ(p, "seek beyond the end: %" PRId64 " (%s)", o.ret, strerror(o.err));
 	if (o.ret < 0 && !(data && o.err == ENXIO))
 		return differ(p, "lseek: %s", strerror(o.err));
 	if (o.ret >= 0 && (o.ret < (int64_t)off || o.ret > st.st_size))
 		return differ(p, "lseek: %" PRId64 " is out of range", o.ret);
 	if (data)
-		return all_zero(p, h->fd[1], off, o.ret < 0 ? (uint64_t)st.st_size : (uint64_t)o.ret) ? true : differ(p, "SEEK_DATA jumps over data");
-	return o.ret == st.st_size || all_zero(p, h->fd[1], (uint64_t)o.ret, (uint64_t)o.ret + 1) ? true : differ(p, "SEEK_HOLE finds data");
+		return all_zero(p, h->fd[1], off, o.ret < 0 ? (uint64_t)st.st_size : (uint64_t)o.ret)
+			       ? true
+			       : differ(p, "SEEK_DATA jumps over data");
+	return o.ret == st.st_size || all_zero(p, h->fd[1], (uint64_t)o.ret, (uint64_t)o.ret + 1)
+		       ? true
+		       : differ(p, "SEEK_HOLE finds data");
 }
 
 static bool op_ftruncate(struct parity *p)
@@ -253,7 +270,8 @@ static bool op_ftruncate(struct parity *p)
 static bool op_fallocate(struct parity *p)
 {
 	static const int fallocate_modes[] = { 0, FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-		FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, FALLOC_FL_ZERO_RANGE, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE };
+		FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, FALLOC_FL_ZERO_RANGE,
+		FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE };
 	struct handle *h = any_handle(p);
 	int mode = fallocate_modes[rng_below(&p->rng, 6)];
 	uint64_t off = random_off(p);
@@ -294,7 +312,8 @@ static bool op_copy_range(struct parity *p)
 
 	if (!in || !out)
 		return true;
-	note(p, " %td+%jd to %td+%jd len %zu", in - p->handles, (intmax_t)in_off, out - p->handles, (intmax_t)out_off, len);
+	note(p, " %td+%jd to %td+%jd len %zu", in - p->handles, (intmax_t)in_off, out - p->handles, (intmax_t)out_off,
+		len);
 	for (int s = 0; s < SIDES; s++)
 		o[s] = copy_all(in->fd[s], in_off, out->fd[s], out_off, len);
 	return same_outcome(p, o, "copy_file_range") && check_after(p, out, (uint64_t)out_off, len);
@@ -330,7 +349,8 @@ static bool op_mmap(struct parity *p)
 	len = (uint64_t)st.st_size - page < 65536 ? (size_t)((uint64_t)st.st_size - page) : 65536;
 	from = rng_below(&p->rng, len);
 	num = 1 + rng_below(&p->rng, len - from < 9000 ? len - from : 9000);
-	note(p, " %td %s off %" PRIu64 " len %zu sync %d", h - p->handles, do_write ? "write" : "read", page + from, num, sync);
+	note(p, " %td %s off %" PRIu64 " len %zu sync %d", h - p->handles, do_write ? "write" : "read", page + from,
+		num, sync);
 	rng_fill(&p->rng, p->buf[0] + FILE_MAX, num);
 	for (int s = 0; s < SIDES; s++) {
 		if (!map_side(p, h->fd[s], do_write ? PROT_READ | PROT_WRITE : PROT_READ, page, len, from, num, sync))
@@ -383,7 +403,8 @@ static bool op_fsync(struct parity *p)
 static bool op_futimens(struct parity *p)
 {
 	struct handle *h = any_handle(p);
-	struct timespec t[2] = { { 978307200 + (time_t)rng_below(&p->rng, 100000000), (long)rng_below(&p->rng, 1000000000) },
+	struct timespec t[2] = { { 978307200 + (time_t)rng_below(&p->rng, 100000000),
+					 (long)rng_below(&p->rng, 1000000000) },
 		{ 978307200 + (time_t)rng_below(&p->rng, 100000000), (long)rng_below(&p->rng, 1000000000) } };
 	struct outcome o[SIDES];
 
@@ -410,10 +431,21 @@ static bool op_fchmod(struct parity *p)
 }
 
 const struct operation file_operations[] = {
-	{ "open", 100, op_open },         { "close", 12, op_close },           { "pwrite", 90, op_pwrite },
-	{ "pread", 30, op_pread },        { "write", 60, op_write },           { "read", 20, op_read },
-	{ "lseek", 20, op_lseek },        { "seek_data", 15, op_seek_data },   { "ftruncate", 25, op_ftruncate },
-	{ "fallocate", 25, op_fallocate }, { "copy_range", 15, op_copy_range }, { "mmap", 30, op_mmap },
-	{ "dup", 5, op_dup },             { "fsync", 10, op_fsync },           { "futimens", 15, op_futimens },
-	{ "fchmod", 8, op_fchmod },       { NULL, 0, NULL },
+	{ "open", 100, op_open },
+	{ "close", 12, op_close },
+	{ "pwrite", 90, op_pwrite },
+	{ "pread", 30, op_pread },
+	{ "write", 60, op_write },
+	{ "read", 20, op_read },
+	{ "lseek", 20, op_lseek },
+	{ "seek_data", 15, op_seek_data },
+	{ "ftruncate", 25, op_ftruncate },
+	{ "fallocate", 25, op_fallocate },
+	{ "copy_range", 15, op_copy_range },
+	{ "mmap", 30, op_mmap },
+	{ "dup", 5, op_dup },
+	{ "fsync", 10, op_fsync },
+	{ "futimens", 15, op_futimens },
+	{ "fchmod", 8, op_fchmod },
+	{ NULL, 0, NULL },
 };

@@ -37,8 +37,8 @@ struct fsx {
 	const struct settings *set; /* borrowed */
 	struct rng rng;
 	int fd;
-	bool direct, shared;      /* opened with O_DIRECT; one of several processes */
-	uint64_t base, max, size; /* region in the file, its length, and how much of it there is */
+	bool direct, shared;        /* opened with O_DIRECT; one of several processes */
+	uint64_t base, max, size;   /* region in the file, its length, and how much of it there is */
 	unsigned char *model, *buf; /* owned, max bytes and one page */
 	uint64_t op;
 	char log[LOG_LINES][LOG_BYTES];
@@ -146,7 +146,8 @@ static bool read_and_check(struct fsx *f, uint64_t off, size_t len)
 		ssize_t n = pread(f->fd, f->buf + done, want - done, (off_t)(f->base + off + done));
 
 		if (n <= 0)
-			return failure(f, "read of %zu at %" PRIu64 ": %s", len, off, n < 0 ? strerror(errno) : "end of file");
+			return failure(
+				f, "read of %zu at %" PRIu64 ": %s", len, off, n < 0 ? strerror(errno) : "end of file");
 		done += (size_t)n;
 	}
 	return check_bytes(f, f->buf, off, len, "read");
@@ -209,7 +210,8 @@ static bool op_map(struct fsx *f, bool do_write)
 		return true;
 	page = (f->base + r.off) & ~(uint64_t)(ALIGN - 1);
 	note(f, " %" PRIu64 "+%zu", r.off, r.len);
-	m = mmap(NULL, f->base + r.off + r.len - page, do_write ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, f->fd, (off_t)page);
+	m = mmap(NULL, f->base + r.off + r.len - page, do_write ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, f->fd,
+		(off_t)page);
 	if (m == MAP_FAILED)
 		return failure(f, "mmap: %s", strerror(errno));
 	if (do_write) {
@@ -256,7 +258,8 @@ static bool op_punch(struct fsx *f)
 
 static bool op_zero(struct fsx *f)
 {
-	return zero_out(f, FALLOC_FL_ZERO_RANGE | (f->shared || rng_percent(&f->rng, 50) ? FALLOC_FL_KEEP_SIZE : 0), f->max);
+	return zero_out(
+		f, FALLOC_FL_ZERO_RANGE | (f->shared || rng_percent(&f->rng, 50) ? FALLOC_FL_KEEP_SIZE : 0), f->max);
 }
 
 static bool op_allocate(struct fsx *f)
@@ -345,10 +348,17 @@ static bool op_hook(struct fsx *f)
 }
 
 static const struct operation operations[] = {
-	{ "write", 30, false, op_write },       { "read", 10, false, op_read },       { "truncate", 8, true, op_truncate },
-	{ "map_read", 8, false, op_map_read },  { "map_write", 14, false, op_map_write }, { "punch", 6, false, op_punch },
-	{ "zero", 6, false, op_zero },          { "allocate", 3, true, op_allocate }, { "copy", 6, true, op_copy },
-	{ "fsync", 3, false, op_fsync },        { "reopen", 6, false, op_reopen },
+	{ "write", 30, false, op_write },
+	{ "read", 10, false, op_read },
+	{ "truncate", 8, true, op_truncate },
+	{ "map_read", 8, false, op_map_read },
+	{ "map_write", 14, false, op_map_write },
+	{ "punch", 6, false, op_punch },
+	{ "zero", 6, false, op_zero },
+	{ "allocate", 3, true, op_allocate },
+	{ "copy", 6, true, op_copy },
+	{ "fsync", 3, false, op_fsync },
+	{ "reopen", 6, false, op_reopen },
 };
 #define OPERATIONS (sizeof(operations) / sizeof(operations[0]))
 
@@ -443,18 +453,24 @@ static int run_processes(const struct settings *set)
 
 static int usage(void)
 {
-	fprintf(stderr, "usage: fsx [--seed N] [--ops N] [--seconds N] [--size BYTES] [--processes N] [--direct PERCENT]\n"
-			"           [--hook COMMAND] [--every N] FILE\n");
+	fprintf(stderr,
+		"usage: fsx [--seed N] [--ops N] [--seconds N] [--size BYTES] [--processes N] [--direct PERCENT]\n"
+		"           [--hook COMMAND] [--every N] FILE\n");
 	return 2;
 }
 
 static bool parse(int argc, char **argv, struct settings *set)
 {
 	static const struct option options[] = {
-		{ "seed", required_argument, NULL, 's' },  { "ops", required_argument, NULL, 'n' },
-		{ "size", required_argument, NULL, 'l' },  { "seconds", required_argument, NULL, 't' },
-		{ "hook", required_argument, NULL, 'h' },  { "every", required_argument, NULL, 'e' },
-		{ "direct", required_argument, NULL, 'd' }, { "processes", required_argument, NULL, 'p' }, { NULL, 0, NULL, 0 },
+		{ "seed", required_argument, NULL, 's' },
+		{ "ops", required_argument, NULL, 'n' },
+		{ "size", required_argument, NULL, 'l' },
+		{ "seconds", required_argument, NULL, 't' },
+		{ "hook", required_argument, NULL, 'h' },
+		{ "every", required_argument, NULL, 'e' },
+		{ "direct", required_argument, NULL, 'd' },
+		{ "processes", required_argument, NULL, 'p' },
+		{ NULL, 0, NULL, 0 },
 	};
 	int key;
 
@@ -471,18 +487,21 @@ static bool parse(int argc, char **argv, struct settings *set)
 		default: return false;
 		}
 	set->path = optind < argc ? argv[optind] : NULL;
-	return optind + 1 == argc && set->every > 0 && set->size >= 2 * ALIGN && set->size % ALIGN == 0 && set->processes > 0 &&
-	       set->processes <= PROCESSES;
+	return optind + 1 == argc && set->every > 0 && set->size >= 2 * ALIGN && set->size % ALIGN == 0 &&
+	       set->processes > 0 && set->processes <= PROCESSES;
 }
 
 int main(int argc, char **argv)
 {
-	struct settings set = { .seed = 1, .ops = 1000, .size = 256u << 10, .every = 200, .processes = 1, .direct_percent = 20 };
+	struct settings set = {
+		.seed = 1, .ops = 1000, .size = 256u << 10, .every = 200, .processes = 1, .direct_percent = 20
+	};
 	int fd;
 
 	if (!parse(argc, argv, &set))
 		return usage();
-	printf("fsx --seed %" PRIu64 " --ops %" PRIu64 " --size %" PRIu64 " --processes %u\n", set.seed, set.ops, set.size, set.processes);
+	printf("fsx --seed %" PRIu64 " --ops %" PRIu64 " --size %" PRIu64 " --processes %u\n", set.seed, set.ops,
+		set.size, set.processes);
 	fd = open(set.path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 	if (fd < 0 || close(fd) < 0) {
 		perror(set.path);

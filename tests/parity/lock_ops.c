@@ -20,9 +20,9 @@ enum lock_kind { LOCK_FLOCK, LOCK_RECORD, LOCK_TEST, LOCK_DROP };
 
 struct lock_call {
 	enum lock_kind kind;
-	int fd;    /* of the asking process */
+	int fd; /* of the asking process */
 	int side;
-	int type;  /* LOCK_SH ... or F_RDLCK ... */
+	int type; /* LOCK_SH ... or F_RDLCK ... */
 	int64_t off, len;
 };
 
@@ -125,7 +125,8 @@ static bool op_lock(struct parity *p)
 {
 	static const int flock_types[] = { LOCK_SH, LOCK_EX, LOCK_UN }, record_types[] = { F_RDLCK, F_WRLCK, F_UNLCK };
 	enum lock_kind kinds[] = { LOCK_FLOCK, LOCK_RECORD, LOCK_RECORD, LOCK_TEST, LOCK_DROP };
-	struct lock_call c = { .kind = kinds[rng_below(&p->rng, 5)], .off = (int64_t)rng_below(&p->rng, 100),
+	struct lock_call c = { .kind = kinds[rng_below(&p->rng, 5)],
+		.off = (int64_t)rng_below(&p->rng, 100),
 		.len = (int64_t)rng_below(&p->rng, 50) };
 	struct handle *h = any_handle(p);
 	bool other = rng_percent(&p->rng, 50);
@@ -135,8 +136,8 @@ static bool op_lock(struct parity *p)
 	if (!h || (h->flags & O_ACCMODE) != O_RDWR)
 		return true;
 	c.type = c.kind == LOCK_FLOCK ? flock_types[type] : record_types[type];
-	note(p, " %td %s kind %d type %d %jd+%jd", h - p->handles, other ? "other" : "self", (int)c.kind, c.type, (intmax_t)c.off,
-		(intmax_t)c.len);
+	note(p, " %td %s kind %d type %d %jd+%jd", h - p->handles, other ? "other" : "self", (int)c.kind, c.type,
+		(intmax_t)c.off, (intmax_t)c.len);
 	for (c.side = 0; c.side < SIDES; c.side++) {
 		c.fd = h->fd[c.side];
 		o[c.side] = other ? ask_other(p->locker, &c) : lock_fd(c.fd, &c);

@@ -14,7 +14,8 @@
 #include <unistd.h>
 
 /* An operation on one path: calls one(path, arg) on both sides and compares. */
-static bool on_path(struct parity *p, const char *rel, int (*one)(const char *path, const void *arg), const void *arg, const char *what)
+static bool on_path(struct parity *p, const char *rel, int (*one)(const char *path, const void *arg), const void *arg,
+	const char *what)
 {
 	struct outcome o[SIDES];
 	char path[PATH_MAX];
@@ -120,7 +121,8 @@ static int do_utimens(const char *path, const void *arg)
 
 static bool op_utimens(struct parity *p)
 {
-	struct timespec t[2] = { { 978307200, 5 }, { 978307200 + (time_t)rng_below(&p->rng, 100000000), (long)rng_below(&p->rng, 1000000000) } };
+	struct timespec t[2] = { { 978307200, 5 },
+		{ 978307200 + (time_t)rng_below(&p->rng, 100000000), (long)rng_below(&p->rng, 1000000000) } };
 	char rel[PATH_MAX];
 
 	random_path(p, rel);
@@ -193,7 +195,8 @@ static bool op_getxattr(struct parity *p)
 
 static bool op_rename(struct parity *p)
 {
-	static const unsigned int flags[] = { 0, 0, 0, 0, RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_EXCHANGE, RENAME_NOREPLACE | RENAME_EXCHANGE };
+	static const unsigned int flags[] = { 0, 0, 0, 0, RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_EXCHANGE,
+		RENAME_NOREPLACE | RENAME_EXCHANGE };
 	char from[PATH_MAX], to[PATH_MAX], path[2][PATH_MAX];
 	unsigned int flag = flags[rng_below(&p->rng, 8)];
 	struct outcome o[SIDES];
@@ -368,11 +371,23 @@ static bool op_mknod(struct parity *p)
 }
 
 const struct operation name_operations[] = {
-	{ "mkdir", 40, op_mkdir },       { "rmdir", 12, op_rmdir },       { "unlink", 25, op_unlink },
-	{ "truncate", 10, op_truncate }, { "chmod", 15, op_chmod },       { "chown", 10, op_chown },
-	{ "utimens", 30, op_utimens },   { "setxattr", 20, op_setxattr }, { "removexattr", 8, op_removexattr },
-	{ "getxattr", 8, op_getxattr },  { "rename", 60, op_rename },     { "link", 20, op_link },
-	{ "symlink", 12, op_symlink },   { "stat", 10, op_stat },         { "access", 6, op_access },
-	{ "readdir", 15, op_readdir },   { "statfs", 2, op_statfs },      { "mknod", 5, op_mknod },
+	{ "mkdir", 40, op_mkdir },
+	{ "rmdir", 12, op_rmdir },
+	{ "unlink", 25, op_unlink },
+	{ "truncate", 10, op_truncate },
+	{ "chmod", 15, op_chmod },
+	{ "chown", 10, op_chown },
+	{ "utimens", 30, op_utimens },
+	{ "setxattr", 20, op_setxattr },
+	{ "removexattr", 8, op_removexattr },
+	{ "getxattr", 8, op_getxattr },
+	{ "rename", 60, op_rename },
+	{ "link", 20, op_link },
+	{ "symlink", 12, op_symlink },
+	{ "stat", 10, op_stat },
+	{ "access", 6, op_access },
+	{ "readdir", 15, op_readdir },
+	{ "statfs", 2, op_statfs },
+	{ "mknod", 5, op_mknod },
 	{ NULL, 0, NULL },
 };

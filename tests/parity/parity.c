@@ -57,8 +57,8 @@ bool same_outcome(struct parity *p, const struct outcome o[SIDES], const char *w
 	note(p, " = %" PRId64 "%s%s", o[1].ret, o[1].err ? " " : "", o[1].err ? strerrorname_np(o[1].err) : "");
 	if (o[0].ret == o[1].ret && o[0].err == o[1].err)
 		return true;
-	return differ(p, "%s: A returns %" PRId64 " (%s), B %" PRId64 " (%s)", what, o[0].ret, strerror(o[0].err), o[1].ret,
-		strerror(o[1].err));
+	return differ(p, "%s: A returns %" PRId64 " (%s), B %" PRId64 " (%s)", what, o[0].ret, strerror(o[0].err),
+		o[1].ret, strerror(o[1].err));
 }
 
 struct handle *any_handle(struct parity *p)
@@ -195,10 +195,13 @@ static int usage(void)
 static bool parse(int argc, char **argv, struct settings *set)
 {
 	static const struct option options[] = {
-		{ "seed", required_argument, NULL, 's' }, { "ops", required_argument, NULL, 'n' },
-		{ "hook", required_argument, NULL, 'h' }, { "every", required_argument, NULL, 'e' },
+		{ "seed", required_argument, NULL, 's' },
+		{ "ops", required_argument, NULL, 'n' },
+		{ "hook", required_argument, NULL, 'h' },
+		{ "every", required_argument, NULL, 'e' },
 		{ "only", required_argument, NULL, 'o' },
-		{ "without", required_argument, NULL, 'w' }, { NULL, 0, NULL, 0 },
+		{ "without", required_argument, NULL, 'w' },
+		{ NULL, 0, NULL, 0 },
 	};
 	int key;
 
@@ -264,7 +267,8 @@ int main(int argc, char **argv)
 	good = run(p, &set);
 	if (!good)
 		print_log(p);
-	printf("%s after %" PRIu64 " operations (seed %" PRIu64 ")\n", good ? "no difference" : "FAILED", p->op, set.seed);
+	printf("%s after %" PRIu64 " operations (seed %" PRIu64 ")\n", good ? "no difference" : "FAILED", p->op,
+		set.seed);
 	release(p);
 	return good ? 0 : 1;
 }

@@ -36,11 +36,11 @@ struct parity {
 	const char *root[SIDES]; /* borrowed */
 	struct rng rng;
 	struct handle handles[HANDLES];
-	struct locker *locker;   /* owned: the other process that takes locks */
-	uint64_t op;             /* number of the operation in progress */
+	struct locker *locker; /* owned: the other process that takes locks */
+	uint64_t op;           /* number of the operation in progress */
 	int64_t run_start_sec;
 	struct timespec op_start;
-	bool fuse;               /* side 0 is a FUSE mount */
+	bool fuse; /* side 0 is a FUSE mount */
 	bool failed;
 	char log[LOG_LINES][LOG_BYTES]; /* ring: operation n in line n % LOG_LINES */
 	unsigned char *buf[SIDES];      /* owned, FILE_MAX + BUFFER_MAX bytes each */
@@ -59,25 +59,26 @@ struct operation {
 };
 
 /* parity.c */
-void note(struct parity *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));   /* adds to this operation's line in the log */
+void note(struct parity *p, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3))); /* adds to this operation's line in the log */
 bool differ(struct parity *p, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* reports; returns false */
-struct outcome outcome_of(int64_t ret);        /* with errno */
+struct outcome outcome_of(int64_t ret);                                                    /* with errno */
 bool same_outcome(struct parity *p, const struct outcome o[SIDES], const char *what);
-struct handle *any_handle(struct parity *p);   /* an open one, or NULL */
-struct handle *free_handle(struct parity *p);  /* closes one if none is free */
+struct handle *any_handle(struct parity *p);  /* an open one, or NULL */
+struct handle *free_handle(struct parity *p); /* closes one if none is free */
 bool close_handle(struct parity *p, struct handle *h);
 
 /* compare.c */
 bool same_stat(struct parity *p, const struct stat st[SIDES], const char *what);
-bool same_path(struct parity *p, const char *path);          /* lstat, readlink, xattrs of one name, and lstat of its parent */
-bool same_fd(struct parity *p, const struct handle *h);      /* fstat */
+bool same_path(struct parity *p, const char *path); /* lstat, readlink, xattrs of one name, and lstat of its parent */
+bool same_fd(struct parity *p, const struct handle *h); /* fstat */
 bool same_content(struct parity *p, const int fd[SIDES], uint64_t off, uint64_t len, const char *what);
-bool same_tree(struct parity *p);                            /* everything, link identity too */
+bool same_tree(struct parity *p); /* everything, link identity too */
 void side_path(const struct parity *p, int side, const char *path, char out[PATH_MAX]);
 void random_path(struct parity *p, char out[PATH_MAX]);
 
-extern const struct operation file_operations[];  /* file_ops.c: ended by a row without name */
-extern const struct operation name_operations[];  /* name_ops.c */
+extern const struct operation file_operations[]; /* file_ops.c: ended by a row without name */
+extern const struct operation name_operations[]; /* name_ops.c */
 
 /* lock_ops.c */
 struct locker *locker_start(void); /* NULL: no */
