@@ -452,6 +452,7 @@ static void final_drain(struct daemon *d, struct result *res)
 	struct core_stats stats;
 	int r = 0;
 
+	core_unmounted(d->core);
 	if (drain_is_needed(d->store)) {
 		ctl_set_state(d->ctl, CTL_DRAINING);
 		r = run_final_drain(d, res);

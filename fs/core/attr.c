@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static struct timespec timespec_of(int64_t ns)
+struct timespec core_timespec(int64_t ns)
 {
 	struct timespec ts = { .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
 
@@ -36,9 +36,9 @@ static void stat_of_inode(const struct inode *in, struct stat *st)
 	st->st_gid = in->gid;
 	st->st_size = (off_t)in->size;
 	st->st_blocks = (blkcnt_t)((in->size + 511) / 512);
-	st->st_atim = timespec_of(in->atime_ns);
-	st->st_mtim = timespec_of(in->mtime_ns);
-	st->st_ctim = timespec_of(in->ctime_ns);
+	st->st_atim = core_timespec(in->atime_ns);
+	st->st_mtim = core_timespec(in->mtime_ns);
+	st->st_ctim = core_timespec(in->ctime_ns);
 }
 
 static void overlay_private_times(const struct stat *seg, struct stat *st)
@@ -58,7 +58,7 @@ static int stat_private(struct core *c, const struct inode *in, struct stat *st)
 
 	if (rc < 0)
 		return rc;
-	struct stat seg = { .st_size = (off_t)size, .st_blocks = (blkcnt_t)(allocated / 512), .st_mtim = timespec_of(mtime_ns) };
+	struct stat seg = { .st_size = (off_t)size, .st_blocks = (blkcnt_t)(allocated / 512), .st_mtim = core_timespec(mtime_ns) };
 	seg.st_ctim = seg.st_mtim;
 	overlay_private_times(&seg, st);
 	return 0;
@@ -89,8 +89,11 @@ static int fill_known(struct core *c, struct node *n, const struct inode *in, st
 		rc = stat_private(c, in, &ret->attr);
 	else if (is_clean(in) && n->type != S_IFDIR) {
 		rc = overlay_stat(c, n, &st);
-		if (rc == 0)
+		if (rc == 0) {
 			ret->attr = st;
+			if (in->ctime_ns > ns_of(st.st_ctim))
+				ret->attr.st_ctim = core_timespec(in->ctime_ns); /* renamed or linked here, not there yet */
+		}
 	} else if (n->type == S_IFREG && data_is_outside(in) && overlay_stat(c, n, &st) == 0) {
 		ret->attr.st_size = st.st_size;
 		ret->attr.st_blocks = st.st_blocks;
@@ -190,7 +193,7 @@ static void record_of_attr(const struct stat *attr, unsigned int to_set, struct 
 static int set_private_mtime(struct core *c, struct node *n, int64_t mtime_ns)
 {
 	struct inode in;
-	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, timespec_of(mtime_ns) };
+	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, core_timespec(mtime_ns) };
 	int rc = 0;
 
 	pthread_rwlock_wrlock(&n->lock);

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define PRIVATE_BYTES_USEC 500000u
+
 static void read_settings(struct core *c, const struct config *cfg)
 {
 	c->backing_timeout_sec = (double)config_number(cfg, CONFIG_BACKING_TIMEOUT) / 1e6;
@@ -117,6 +119,19 @@ void core_set_kernel(struct core *c, const struct core_kernel *k)
 	c->passthrough = k->passthrough;
 }
 
+void core_unmounted(struct core *c)
+{
+	if (c->read_only)
+		return;
+	for (size_t i = 0; i < CORE_BUCKETS; i++)
+		for (struct node *n = c->buckets[i]; n; n = n->hash_next)
+			if (n->orphan && n->known) {
+				struct record rec = { .type = RECORD_FREE, .ino = n->ino };
+				(void)store_commit(c->store, &rec); /* what fails is freed at the next mount */
+				n->known = false;
+			}
+}
+
 /* What the kernel still remembers at the end goes with the mount. */
 static void free_nodes(struct core *c)
 {
@@ -155,6 +170,33 @@ void core_destroy(struct core *c)
 	free(c);
 }
 
+static int add_private(uint32_t segment, uint64_t live_bytes, void *arg)
+{
+	struct core *c = arg;
+	uint64_t size, allocated;
+	int64_t mtime_ns;
+
+	if (live_bytes == STATE_SEGMENT_PRIVATE && segment_private_size(c->segments, segment, &size, &allocated, &mtime_ns) == 0)
+		c->private_sum += allocated;
+	return 0;
+}
+
+/* What the private files occupy. Their sizes are the file system's to know, so each is asked, but not more than once a second. */
+static uint64_t private_bytes(struct core *c)
+{
+	uint64_t now = core_now_usec();
+
+	pthread_mutex_lock(&c->room);
+	if (!c->private_usec || now - c->private_usec > PRIVATE_BYTES_USEC) {
+		c->private_sum = 0;
+		(void)state_each_segment(c->state, add_private, c);
+		c->private_bytes = c->private_sum;
+		c->private_usec = now;
+	}
+	pthread_mutex_unlock(&c->room);
+	return c->private_bytes;
+}
+
 /* What df shows: the backing directory's file system, less what is still on its way there. */
 int core_statfs(struct core *c, struct statvfs *ret)
 {
@@ -164,7 +206,7 @@ int core_statfs(struct core *c, struct statvfs *ret)
 		return -errno;
 	state_totals(c->state, &totals);
 	uint64_t unit = ret->f_frsize ? ret->f_frsize : 4096;
-	uint64_t owed = (totals.log_bytes + c->private_bytes + unit - 1) / unit;
+	uint64_t owed = (totals.log_bytes + private_bytes(c) + unit - 1) / unit;
 	ret->f_bfree -= owed < ret->f_bfree ? owed : ret->f_bfree;
 	ret->f_bavail -= owed < ret->f_bavail ? owed : ret->f_bavail;
 	ret->f_namemax = RECORD_NAME_MAX;
@@ -178,7 +220,7 @@ void core_stats(struct core *c, struct core_stats *ret)
 		.written_bytes = c->written_bytes,
 		.read_bytes = c->read_bytes,
 		.through_bytes = c->through_bytes,
-		.private_bytes = c->private_bytes,
+		.private_bytes = private_bytes(c),
 		.last_write_usec = c->last_write_usec,
 	};
 }

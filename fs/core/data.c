@@ -369,9 +369,15 @@ static int fallocate_log(struct core *c, struct node *n, const struct inode *in,
 		return store_commit(c->store, &rec);
 	}
 	int rc = check_backing_room(c, len);
-	if (rc < 0 || mode & FALLOC_FL_KEEP_SIZE || off + len <= in->size)
+	if (rc < 0)
 		return rc;
-	rec.type = RECORD_TRUNCATE;
+	if (!(mode & FALLOC_FL_KEEP_SIZE) && off + len > in->size) {
+		rec.type = RECORD_TRUNCATE;
+	} else {
+		rec.type = RECORD_SETATTR; /* nothing but the time of it */
+		rec.mask = RECORD_ATTR_MTIME;
+		rec.mtime_ns = rec.time_ns = core_now_ns();
+	}
 	return store_commit(c->store, &rec);
 }
 

@@ -163,10 +163,11 @@ static int list_build(struct core *c, struct node *n, struct dir_list *out)
 	uint64_t parent = node_origin(c, n, &above.n, name) == 0 ? above.n->ino : n->ino;
 	int rc = 0;
 
+	/* In this order: what is taken over in between is then among the names. */
 	if (n->known)
-		rc = list_of_state(c, n->ino, state_list_names, &names);
-	if (rc == 0 && n->known)
 		rc = list_of_state(c, n->ino, state_list_backing_names, &taken);
+	if (rc == 0 && n->known)
+		rc = list_of_state(c, n->ino, state_list_names, &names);
 	if (rc == 0)
 		rc = list_add(out, ".", n->ino, S_IFDIR);
 	if (rc == 0)

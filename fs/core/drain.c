@@ -141,6 +141,19 @@ static void drop_stale(struct core *c, struct node *n, bool was_new)
 		data_close_backing(n);
 }
 
+/* The marks of a session say whether a private file may have changed; that it has not is also looked at, before its bytes are given up. */
+static bool differs_from_private(struct core *c, const struct inode *in, const struct record *rec)
+{
+	uint64_t size, allocated;
+	int64_t mtime_ns;
+
+	if (!(in->flags & INODE_PRIVATE) || rec->flags & RECORD_F_META_ONLY)
+		return false;
+	if (segment_private_size(c->segments, in->private_segment, &size, &allocated, &mtime_ns) < 0)
+		return true;
+	return size != rec->size || mtime_ns != rec->mtime_ns;
+}
+
 static int drained_locked(struct core *c, struct node *n, struct record *rec)
 {
 	struct inode in;
@@ -150,7 +163,7 @@ static int drained_locked(struct core *c, struct node *n, struct record *rec)
 	/* Deleted meanwhile, and still open: the backing file goes soon, so the store's bytes must stay. */
 	if (rc == 0 && in.flags & INODE_ORPHAN)
 		return 0;
-	if (is_busy(c, rec->ino) || n->pass_opens > 0)
+	if (is_busy(c, rec->ino) || n->pass_opens > 0 || (rc == 0 && differs_from_private(c, &in, rec)))
 		rec->flags |= RECORD_F_KEEP_PRIVATE;
 	rc = store_commit(c->store, rec);
 	if (rc == 0)
@@ -242,7 +255,6 @@ struct tick_range {
 struct tick_round {
 	struct tick_range ranges[TICK_MAX_FILES];
 	size_t num;
-	uint64_t allocated;
 	bool any, grew;
 };
 
@@ -255,7 +267,6 @@ static void look_at(struct core *c, struct node *n, struct tick_round *round)
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return;
 	round->any = true;
-	round->allocated += (uint64_t)st.st_blocks * 512;
 	int64_t mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
 	if (mtime_ns == n->tick_mtime_ns && (uint64_t)st.st_size == n->tick_size)
 		return;
@@ -281,7 +292,6 @@ uint64_t core_tick(struct core *c)
 	for (struct node *n = c->tick_head; n; n = n->tick_next)
 		look_at(c, n, &round);
 	pthread_mutex_unlock(&c->tick);
-	c->private_bytes = round.allocated;
 	for (size_t i = 0; i < round.num; i++) {
 		sync_file_range(round.ranges[i].fd, (off_t)round.ranges[i].off, (off_t)round.ranges[i].len, SYNC_FILE_RANGE_WRITE);
 		close(round.ranges[i].fd);

@@ -45,10 +45,17 @@ bool open_wants_private(struct core *c, struct node *dir, int flags)
 static int make_private(struct core *c, struct node *n, struct inode *in)
 {
 	struct record rec = { .type = RECORD_PRIVATE, .ino = n->ino };
+	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, core_timespec(in->mtime_ns) };
 	int rc = segment_create_private(c->segments, &rec.segment);
+	int fd = rc < 0 ? rc : segment_open_fd(c->segments, rec.segment, true);
 
-	if (rc == 0)
-		rc = store_commit(c->store, &rec);
+	/* From now on the segment's times are the file's. */
+	if (fd >= 0)
+		rc = futimens(fd, times) < 0 ? -errno : store_commit(c->store, &rec);
+	else
+		rc = fd;
+	if (fd >= 0)
+		close(fd);
 	if (rc < 0) {
 		if (rec.segment)
 			segment_remove(c->segments, rec.segment);

@@ -95,7 +95,8 @@ struct core {
 
 	pthread_mutex_t tick;      /* list of open private nodes, and the numbers below */
 	struct node *tick_head;
-	_Atomic(uint64_t) private_bytes; /* allocated by the private files on the list */
+	_Atomic(uint64_t) private_bytes; /* allocated by private files, when last asked */
+	uint64_t private_sum, private_usec; /* room lock */
 
 	pthread_mutex_t room;      /* writers that wait for space */
 	pthread_cond_t room_cond;
@@ -113,6 +114,7 @@ struct core {
 /* node.c */
 uint64_t core_now_usec(void); /* CLOCK_MONOTONIC */
 int64_t core_now_ns(void);    /* CLOCK_REALTIME */
+struct timespec core_timespec(int64_t ns); /* attr.c */
 /* The node of a number that the kernel knows, with a reference. NULL: it does not (ESTALE). */
 struct node *node_get(struct core *c, uint64_t ino);
 void node_put(struct core *c, struct node *n);

@@ -61,16 +61,25 @@ static bool wait_a_moment(struct core *c)
 	return true;
 }
 
+/*
+ * The spell of fullness is over when there is room for more than a write or two: else patience would begin anew with each write that
+ * just fits, and the one behind it would wait in vain again.
+ */
+static void end_spell(struct core *c, const struct store_space *sp)
+{
+	if (!c->full_since_usec || sp->free_bytes < sp->capacity_bytes / SPACE_SLOW_FRACTION)
+		return;
+	pthread_mutex_lock(&c->room);
+	c->full_since_usec = 0;
+	pthread_mutex_unlock(&c->room);
+}
+
 int space_wait(struct core *c, size_t len)
 {
 	struct store_space sp = { 0 };
 
 	if (have_room(c, len, &sp)) {
-		if (c->full_since_usec) {
-			pthread_mutex_lock(&c->room);
-			c->full_since_usec = 0;
-			pthread_mutex_unlock(&c->room);
-		}
+		end_spell(c, &sp);
 		if (sp.used_bytes * 100 >= sp.capacity_bytes * c->high_water_percent)
 			c->hooks.want_drain(false, c->hooks.arg);
 		slow_down(&sp);
@@ -81,9 +90,9 @@ int space_wait(struct core *c, size_t len)
 	bool room;
 	while (!(room = have_room(c, len, &sp)) && wait_a_moment(c))
 		;
-	if (room)
-		c->full_since_usec = 0;
 	pthread_mutex_unlock(&c->room);
+	if (room)
+		end_spell(c, &sp);
 	return room ? 0 : -ENOSPC;
 }
 
@@ -104,7 +113,13 @@ static int make_backing(struct core *c, struct node *n)
 	int fd = openat(c->backing_fd, rec.name, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
-	int rc = store_commit(c->store, &rec);
+	struct stat st;
+	int rc = fstat(fd, &st) < 0 ? -errno : 0;
+	if (rc == 0) {
+		rec.backing_dev = st.st_dev;
+		rec.backing_ino = st.st_ino;
+		rc = store_commit(c->store, &rec);
+	}
 	if (rc < 0) {
 		close(fd);
 		unlinkat(c->backing_fd, rec.name, 0);
