@@ -96,7 +96,7 @@ struct core {
 	pthread_mutex_t tick;      /* list of open private nodes, and the numbers below */
 	struct node *tick_head;
 	_Atomic(uint64_t) private_bytes; /* allocated by private files, when last asked */
-	uint64_t private_sum, private_usec; /* room lock */
+	uint64_t private_sum, private_usec; /* room lock; when to ask again */
 
 	pthread_mutex_t room;      /* writers that wait for space */
 	pthread_cond_t room_cond;

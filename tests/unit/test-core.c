@@ -269,8 +269,18 @@ static void test_private(void)
 	ok(in.flags & INODE_PRIVATE, "it could have been written since: it stays private");
 	core_session_end(w.core);
 
+	uint64_t size, allocated;
 	core_session_begin(w.core, false);
-	rec = (struct record){ .type = RECORD_DRAINED, .ino = e.ino, .size = 3, .upto = state_seq(store_state(w.store)) };
+	rec = (struct record){ .type = RECORD_DRAINED, .ino = e.ino, .size = 2, .upto = state_seq(store_state(w.store)) };
+	segment_private_size(store_segments(w.store), in.private_segment, &size, &allocated, &rec.mtime_ns);
+	core_drain_step(w.core, &rec);
+	state_inode(store_state(w.store), e.ino, &in);
+	ok(in.flags & INODE_PRIVATE, "a step that carried another size leaves it private");
+	core_session_end(w.core);
+
+	core_session_begin(w.core, false);
+	rec.size = 3;
+	rec.flags = 0;
 	core_drain_step(w.core, &rec);
 	state_inode(store_state(w.store), e.ino, &in);
 	ok(!(in.flags & INODE_PRIVATE), "closed all the while: the private segment is given up");
