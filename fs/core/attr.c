@@ -79,6 +79,20 @@ static double attr_timeout(struct core *c, struct node *n, const struct inode *i
 	return CORE_LONG_TIMEOUT_SEC;
 }
 
+/* By its descriptor if there is one: the name of an open file may be gone, or just be moved by a drain. */
+static int stat_outside(struct core *c, struct node *n, struct stat *st)
+{
+	int rc = 1;
+
+	if (n->type == S_IFREG) {
+		pthread_rwlock_rdlock(&n->lock);
+		if (n->backing_fd >= 0)
+			rc = fstat(n->backing_fd, st) < 0 ? -errno : 0;
+		pthread_rwlock_unlock(&n->lock);
+	}
+	return rc == 1 ? overlay_stat(c, n, st) : rc;
+}
+
 static int fill_known(struct core *c, struct node *n, const struct inode *in, struct core_entry *ret)
 {
 	struct stat st;
@@ -88,13 +102,13 @@ static int fill_known(struct core *c, struct node *n, const struct inode *in, st
 	if (in->flags & INODE_PRIVATE)
 		rc = stat_private(c, in, &ret->attr);
 	else if (is_clean(in) && n->type != S_IFDIR) {
-		rc = overlay_stat(c, n, &st);
+		rc = stat_outside(c, n, &st);
 		if (rc == 0) {
 			ret->attr = st;
 			if (in->ctime_ns > ns_of(st.st_ctim))
 				ret->attr.st_ctim = core_timespec(in->ctime_ns); /* renamed or linked here, not there yet */
 		}
-	} else if (n->type == S_IFREG && data_is_outside(in) && overlay_stat(c, n, &st) == 0) {
+	} else if (n->type == S_IFREG && data_is_outside(in) && stat_outside(c, n, &st) == 0) {
 		ret->attr.st_size = st.st_size;
 		ret->attr.st_blocks = st.st_blocks;
 	}

@@ -197,8 +197,8 @@ static int catch_up(struct core *c, struct node *n, const struct inode *in)
 		data_close_backing(n);
 	if (rc < 0)
 		return rc;
-	if ((uint64_t)st.st_size == in->size)
-		return 0;
+	if ((uint64_t)st.st_size == in->size || !overlay_is_same(in, &st))
+		return 0; /* another file in its place is none that we write to: the drain will say so */
 	rec.type = (uint64_t)st.st_size > in->size ? RECORD_THROUGH : RECORD_TRUNCATE;
 	rec.size = (uint64_t)st.st_size;
 	rec.len = rec.type == RECORD_THROUGH ? rec.size - in->size : 0;

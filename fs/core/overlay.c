@@ -15,6 +15,7 @@
 
 #define OVERLAY_WAIT_USEC 5000u
 #define OVERLAY_WAIT_TRIES 400 /* two seconds */
+#define OVERLAY_OTHER_TRIES 60 /* while another file is there: perhaps somebody has put it there for good */
 
 bool overlay_is_hidden(const char *name)
 {
@@ -83,8 +84,26 @@ static bool path_in_motion(struct core *c, const char *path)
 	return fstatat(c->backing_fd, dir, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
 }
 
+bool overlay_is_same(const struct inode *in, const struct stat *st)
+{
+	return in->backing_ino == 0 || (in->backing_dev == st->st_dev && in->backing_ino == st->st_ino);
+}
+
+/*
+ * The drain exchanges names, and tells of it afterwards: meanwhile the path of one file can lead to another one. True: it does,
+ * and it is worth to look again. Without a drain it is somebody else who has replaced the file.
+ */
+static bool is_passed_by(struct core *c, struct node *n, const struct stat *st, int tries)
+{
+	struct inode in;
+
+	return n->known && tries < OVERLAY_OTHER_TRIES && state_inode(c->state, n->ino, &in) == 0 && !overlay_is_same(&in, st) &&
+	       drain_is_running(c);
+}
+
 int overlay_open(struct core *c, struct node *n, int flags)
 {
+	struct stat st;
 	char path[PATH_MAX];
 
 	for (int tries = 0;; tries++) {
@@ -94,9 +113,11 @@ int overlay_open(struct core *c, struct node *n, int flags)
 		int fd = openat(c->backing_fd, path, flags | O_NOFOLLOW | O_CLOEXEC | O_NOATIME);
 		if (fd < 0 && errno == EPERM)
 			fd = openat(c->backing_fd, path, flags | O_NOFOLLOW | O_CLOEXEC);
-		if (fd >= 0)
+		if (fd >= 0 && (fstat(fd, &st) < 0 || !is_passed_by(c, n, &st, tries)))
 			return fd;
-		if (errno != ENOENT || !drain_is_running(c) || tries == OVERLAY_WAIT_TRIES)
+		if (fd >= 0)
+			close(fd);
+		else if (errno != ENOENT || !drain_is_running(c) || tries == OVERLAY_WAIT_TRIES)
 			return -errno;
 		usleep(OVERLAY_WAIT_USEC);
 	}
@@ -111,13 +132,16 @@ static int stat_path(struct core *c, int (*path_of)(struct core *, struct node *
 		int rc = path_of(c, n, name, path, sizeof(path));
 		if (rc < 0)
 			return rc;
-		if (fstatat(c->backing_fd, path, ret, AT_SYMLINK_NOFOLLOW) == 0)
-			return 0;
-		if (errno != ENOENT || tries == OVERLAY_WAIT_TRIES)
-			return -errno;
-		bool waiting = name ? path_in_motion(c, path) : drain_is_running(c);
-		if (!waiting)
-			return -ENOENT;
+		if (fstatat(c->backing_fd, path, ret, AT_SYMLINK_NOFOLLOW) == 0) {
+			if (name || !is_passed_by(c, n, ret, tries))
+				return 0;
+		} else {
+			if (errno != ENOENT || tries == OVERLAY_WAIT_TRIES)
+				return -errno;
+			bool waiting = name ? path_in_motion(c, path) : drain_is_running(c);
+			if (!waiting)
+				return -ENOENT;
+		}
 		usleep(OVERLAY_WAIT_USEC);
 	}
 }

@@ -148,6 +148,7 @@ int overlay_adopt_name(struct core *c, struct node *parent, const char *name, st
 int overlay_adopt_locked(struct core *c, struct node *n); /* takes names itself */
 /* Open the backing file; waits a little when a drain is just moving it. fd or -errno. */
 int overlay_open(struct core *c, struct node *n, int flags);
+bool overlay_is_same(const struct inode *in, const struct stat *st); /* st is of the backing file that the state knows */
 int overlay_stat(struct core *c, struct node *n, struct stat *ret);
 bool overlay_is_hidden(const char *name); /* ours, never shown */
 
