@@ -27,7 +27,7 @@
 
 #include "format/segment/segment_table.h"
 
-#define WRITERS 2u /* one waits for the device while the other fetches its next payload */
+#define WRITERS 3u /* two wait for the device while one fetches its next payload */
 #define NONE    UINT32_MAX
 
 struct slot {
@@ -189,12 +189,40 @@ static uint32_t dequeue(struct staging *st)
 
 /* ---- the writers */
 
-static bool write_direct(struct staging *st, const struct slot *s, const uint8_t *from, size_t len)
+/*
+ * Memory of a writer in a huge page, or NULL. A payload in 256 small pages is a request of 256 pieces, and devices that handle
+ * each by itself, as virtual ones do, take longer for that than copying it takes.
+ */
+static uint8_t *make_bounce(const struct staging *st, void **ret_all)
+{
+	const size_t huge = (size_t)2 << 20;
+	uint8_t *all, *at;
+
+	*ret_all = NULL;
+	if (st->region.is_huge)
+		return NULL;
+	all = mmap(NULL, 2 * huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (all == MAP_FAILED)
+		return NULL;
+	*ret_all = all;
+	at = all + (size_t)(-(uintptr_t)all % huge);
+	return madvise(at, huge, MADV_HUGEPAGE) == 0 ? at : NULL;
+}
+
+static void free_bounce(void *all)
+{
+	if (all)
+		munmap(all, (size_t)4 << 20);
+}
+
+static bool write_direct(struct staging *st, const struct slot *s, const uint8_t *from, size_t len, uint8_t *bounce)
 {
 	size_t done = 0;
 
 	if (s->seg->direct_fd < 0 || atomic_load(&st->no_direct))
 		return false;
+	if (bounce)
+		from = memcpy(bounce, from, len);
 	while (done < len) {
 		ssize_t n = pwrite(s->seg->direct_fd, from + done, len - done, (off_t)(s->p.off + done));
 
@@ -209,7 +237,7 @@ static bool write_direct(struct staging *st, const struct slot *s, const uint8_t
 	return true;
 }
 
-static int write_slot(struct staging *st, uint32_t i)
+static int write_slot(struct staging *st, uint32_t i, uint8_t *bounce)
 {
 	const struct slot *s = &st->slots[i];
 	const uint8_t *from = region_memory(&st->region, i);
@@ -217,7 +245,7 @@ static int write_slot(struct staging *st, uint32_t i)
 	struct io_file *file = s->seg->file;
 	int r;
 
-	if (write_direct(st, s, from, len))
+	if (write_direct(st, s, from, len, bounce))
 		return 0;
 	r = io_write(file, from, len, s->p.off);
 	if (!r && st->set->opt.write_out)
@@ -255,6 +283,8 @@ static void finish(struct staging *st, uint32_t i, int r)
 static void *writer_main(void *arg)
 {
 	struct staging *st = arg;
+	void *all;
+	uint8_t *bounce = make_bounce(st, &all);
 	uint32_t i;
 
 	pthread_mutex_lock(&st->lock);
@@ -265,10 +295,11 @@ static void *writer_main(void *arg)
 			break;
 		i = dequeue(st);
 		pthread_mutex_unlock(&st->lock);
-		finish(st, i, write_slot(st, i));
+		finish(st, i, write_slot(st, i, bounce));
 		pthread_mutex_lock(&st->lock);
 	}
 	pthread_mutex_unlock(&st->lock);
+	free_bounce(all);
 	return NULL;
 }
 

@@ -27,6 +27,7 @@ struct region {
 	bool writable;
 	uint8_t *at; /* owned mapping of REGION_PAGE + num * REGION_SLOT_BYTES bytes */
 	uint32_t num;
+	bool is_huge; /* mapped by huge pages */
 };
 
 struct region_payload { /* what a staged slot holds, and where that belongs */

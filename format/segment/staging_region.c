@@ -35,6 +35,11 @@
 #define CRC_AT       8u
 #define STATE_AT     64u
 #define SLOTS_MAX    1024u
+#define HUGE_PAGE    ((size_t)2 << 20)
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
 
 enum { STATE_FREE = 0, STATE_STAGED = 1 };
 
@@ -235,15 +240,56 @@ static int is_locked(int fd)
 	return whole.l_type == F_UNLCK ? 0 : -EBUSY;
 }
 
-static int map(struct region *r, int flags)
+static int map(struct region *r, void *place)
 {
-	void *at = mmap(NULL, region_bytes(r->num), PROT_READ | (r->writable ? PROT_WRITE : 0), MAP_SHARED | flags,
-		r->fd, 0);
+	void *at = mmap(place, region_bytes(r->num), PROT_READ | (r->writable ? PROT_WRITE : 0),
+		MAP_SHARED | (place ? MAP_FIXED : 0), r->fd, 0);
 
 	if (at == MAP_FAILED)
 		return -errno;
 	r->at = at;
 	return 0;
+}
+
+/* Where huge pages can be mapped. Devices with long requests take them faster than many small pages. */
+static int map_aligned(struct region *r)
+{
+	size_t bytes = region_bytes(r->num), extra;
+	uint8_t *all = mmap(NULL, bytes + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int e;
+
+	if (all == MAP_FAILED)
+		return -errno;
+	extra = (size_t)(-(uintptr_t)all % HUGE_PAGE);
+	e = map(r, all + extra);
+	if (e) {
+		munmap(all, bytes + HUGE_PAGE);
+		return e;
+	}
+	if (extra)
+		munmap(all, extra);
+	bytes = (bytes + REGION_PAGE - 1) / REGION_PAGE * REGION_PAGE;
+	munmap(all + extra + bytes, HUGE_PAGE - extra);
+	return 0;
+}
+
+/* Did the file get huge pages? As the kernel tells of our mapping. */
+static bool has_huge_pages(const struct region *r)
+{
+	FILE *in = fopen("/proc/self/smaps", "re");
+	char line[512];
+	unsigned long from, to, kib = 0;
+	bool ours = false;
+
+	while (in && fgets(line, sizeof(line), in)) {
+		if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+			ours = from == (unsigned long)(uintptr_t)r->at;
+		else if (ours && sscanf(line, "ShmemPmdMapped: %lu kB", &kib) == 1)
+			break;
+	}
+	if (in)
+		fclose(in);
+	return kib * 1024 >= region_bytes(r->num) / 2;
 }
 
 /* Pages are reserved at once: later on a write to one that cannot be had would be a SIGBUS. */
@@ -255,12 +301,19 @@ static int make_file(struct region *r, const struct segment_staging_options *opt
 	if (r->fd < 0)
 		return -errno;
 	e = lock(r->fd);
+	if (!e && ftruncate(r->fd, (off_t)region_bytes(r->num)))
+		e = -errno;
 	if (!e)
+		e = map_aligned(r);
+	if (!e) { /* /dev/shm gives huge pages when it is mounted with huge=advise, and then to faults only */
+		(void)madvise(r->at, region_bytes(r->num), MADV_HUGEPAGE);
+		(void)madvise(r->at, region_bytes(r->num), MADV_POPULATE_WRITE);
 		e = -posix_fallocate(r->fd, 0, (off_t)region_bytes(r->num));
-	if (!e)
-		e = map(r, MAP_POPULATE);
-	if (!e)
+	}
+	if (!e) {
+		r->is_huge = has_huge_pages(r);
 		encode_header(r->at, opt->uuid, r->num);
+	}
 	return e;
 }
 
@@ -340,7 +393,7 @@ int region_open(const struct segment_staging_options *opt, bool writable, struct
 	if (!e) {
 		e = read_header(&r, opt->uuid, bytes);
 		if (!e)
-			e = map(&r, 0);
+			e = map(&r, NULL);
 		if (e == -ENOENT && writable)
 			unlink(r.path);
 	}
@@ -373,7 +426,7 @@ static void sweep_one(struct region *r)
 	r->fd = open(r->path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	if (r->fd < 0 || fstat(r->fd, &st) || !S_ISREG(st.st_mode) || st.st_uid != geteuid() || is_locked(r->fd))
 		return;
-	if (read_header(r, NULL, (uint64_t)st.st_size) || map(r, 0) || has_staged(r))
+	if (read_header(r, NULL, (uint64_t)st.st_size) || map(r, NULL) || has_staged(r))
 		return;
 	if (lock(r->fd) == 0 && !has_staged(r))
 		unlink(r->path);

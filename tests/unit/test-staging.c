@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Staging: what is acknowledged in shared memory is read back while it is on its way, after its writer was killed, by
- * readers that may not change anything, and when the device fails. "--bench [DIR]" measures instead.
+ * readers that may not change anything, and when the device fails. "--bench [DIR [REGION-DIR]]" measures
+ * instead.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -721,6 +722,8 @@ static void test_kills(void)
 
 #define BENCH_NUM 512u
 
+static const char *bench_dir; /* of the region */
+
 static double now_sec(void)
 {
 	struct timespec t;
@@ -746,7 +749,7 @@ static int bench_one(struct segment_set *set, const uint8_t *from, uint8_t *own,
 static void bench_set(const char *name, bool staged, const uint8_t *from, uint8_t *own)
 {
 	struct segment_options opt = { .segment_bytes = 64 * MIB, .write_out = true,
-		.staging = { .uuid = uuid, .owner = geteuid(), .bytes = 32 * MIB } };
+		.staging = { .uuid = uuid, .owner = geteuid(), .bytes = 32 * MIB, .dir = bench_dir } };
 	struct io *io = open_io(false);
 	struct segment_set *set = NULL;
 	double begin_sec, acked_sec;
@@ -806,6 +809,7 @@ int main(int argc, char **argv)
 
 	if (measure && argc > 2)
 		snprintf(work, sizeof(work), "%.30s/cistern-staging-XXXXXX", argv[2]);
+	bench_dir = measure && argc > 3 ? argv[3] : NULL;
 	if (argc == 4 && strcmp(argv[1], "--child") == 0) {
 		snprintf(work, sizeof(work), "%s", argv[2]);
 		return child_main(map_acked(), (unsigned int)atoi(argv[3]));
