@@ -53,7 +53,6 @@ void ops_copy_file_range(fuse_req_t req, fuse_ino_t from_ino, off_t from_off, st
 {
 	if (len > INT32_MAX) /* the answer has 32 bits */
 		len = INT32_MAX;
-	priv_kill_bits(req, to_ino);
 	reply_count(req, core_copy_range(core_of(req), file_of(from_fi), (uint64_t)from_off, file_of(to_fi), (uint64_t)to_off,
 				 len));
 }
