@@ -458,6 +458,7 @@ static int open_read_write(struct opening *op)
 	if (r < 0 && op->index_wrong && !op->rebuilding)
 		r = rebuild(op);
 	op->report->clean = op->st->meta.clean;
+	op->report->last_seq = op->st->seq;
 	return r < 0 ? r : begin_journal(op);
 }
 
@@ -506,6 +507,7 @@ static int open_by_mode(struct opening *op)
 	default: r = -EINVAL;
 	}
 	op->report->clean = op->st->meta.clean;
+	op->report->last_seq = op->st->seq;
 	return r;
 }
 

@@ -131,6 +131,7 @@ struct state_report { /* what opening found */
 	uint64_t cut_bytes;       /* torn tail of the journal */
 	uint64_t dropped_writes, dropped_bytes; /* never synced, lost with the power */
 	uint64_t orphans;         /* inodes without names, freed */
+	uint64_t last_seq;        /* of what was there; opening for writing adds records of its own */
 	bool clean;               /* the last daemon had closed the store in good order */
 	bool rebuilt;             /* RocksDB was missing or damaged and has been rebuilt */
 	bool rebooted;            /* the machine was restarted since */

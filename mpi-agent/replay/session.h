@@ -9,12 +9,12 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "format/store/steps.h"
 #include "format/store/store.h"
 #include "mpi-agent/replay/drain.h"
 #include "mpi-agent/replay/idmap.h"
 #include "mpi-agent/replay/intent.h"
 #include "mpi-agent/replay/manifest.h"
-#include "mpi-agent/replay/steps.h"
 #include "mpi-agent/sink/sink.h"
 
 #define SESSION_PATH_MAX    16384
