@@ -10,7 +10,7 @@ static const char usage_text[] =
 	"usage: cistern-agent drain --store DIR [--backing-fd N]\n"
 	"       cistern-agent recover STORE --to DIR [--backing DIR] [--verify none|size|read] [--manifest FILE]\n"
 	"                             [--json] [--force]\n"
-	"       cistern-agent undo --store DIR\n";
+	"       cistern-agent undo --store DIR [--snapshot NAME]\n";
 
 int main(int argc, char **argv)
 {

@@ -20,6 +20,7 @@
 
 #include "format/base/config.h"
 #include "format/base/units.h"
+#include "format/store/steps.h"
 #include "format/wire/wire.h"
 #include "mpi-agent/replay/drain.h"
 #include "mpi-agent/replay/manifest.h"
@@ -214,7 +215,7 @@ static int open_all(struct live *l, struct cistern_error *err)
 			return cistern_error_set(err, -errno, "backing directory %s: %s", backing, strerror(errno));
 	}
 	snprintf(path, sizeof(path), "%s/manifest.jsonl", store_path(l->store));
-	snprintf(l->intent_path, sizeof(l->intent_path), "%s/drain.intent", store_path(l->store));
+	snprintf(l->intent_path, sizeof(l->intent_path), "%s/" INTENT_FILE, store_path(l->store));
 	return manifest_open(path, &l->manifest, err);
 }
 

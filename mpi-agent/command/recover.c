@@ -21,6 +21,7 @@
 #include "format/base/config.h"
 #include "format/base/json.h"
 #include "format/base/units.h"
+#include "format/store/steps.h"
 #include "mpi-agent/replay/drain.h"
 #include "mpi-agent/replay/manifest.h"
 
@@ -293,8 +294,8 @@ static int run(struct recover *rc, struct cistern_error *err)
 
 	/* A store that cannot be written to is recovered all the same: killed half-way, it is looked for what was done. */
 	if (rc->in_place && access(store_path(rc->store), W_OK) == 0) {
-		snprintf(rc->intent_path, sizeof(rc->intent_path), "%s/recover.intent", store_path(rc->store));
-		snprintf(rc->steps_path, sizeof(rc->steps_path), "%s/recover.steps", store_path(rc->store));
+		snprintf(rc->intent_path, sizeof(rc->intent_path), "%s/" INTENT_FILE, store_path(rc->store));
+		snprintf(rc->steps_path, sizeof(rc->steps_path), "%s/" STEPS_FILE, store_path(rc->store));
 		opt.intent_path = rc->intent_path;
 		opt.steps_path = rc->steps_path;
 	}

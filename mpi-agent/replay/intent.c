@@ -11,7 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "format/base/crc32c.h"
@@ -22,6 +24,8 @@
 #define FILE_MAX     (64u << 20)
 #define PATH_MAX_LEN 16384
 #define TEMP_PREFIX  ".cistern-tmp-"
+#define LOCK_NSEC    50000000
+#define LOCK_TRIES   500 /* 25 s; daemons wait 30 s for all that is done here */
 
 struct intent {
 	int fd; /* owned */
@@ -35,21 +39,44 @@ struct entry {
 	bool is_dir;
 };
 
+static int lock(int fd)
+{
+	const struct timespec wait = { 0, LOCK_NSEC };
+
+	for (int i = 0; flock(fd, LOCK_EX | LOCK_NB); i++) {
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return -errno;
+		if (i == LOCK_TRIES)
+			return -EBUSY;
+		nanosleep(&wait, NULL);
+	}
+	return 0;
+}
+
 int intent_open(const char *path, struct intent **ret)
 {
 	struct intent *in = calloc(1, sizeof(*in));
+	int r;
 
 	if (!in)
 		return -ENOMEM;
 	in->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-	if (in->fd < 0) {
-		int r = -errno;
-
+	r = in->fd < 0 ? -errno : lock(in->fd);
+	if (r < 0) {
+		if (in->fd >= 0)
+			close(in->fd);
 		free(in);
 		return r;
 	}
 	*ret = in;
 	return 0;
+}
+
+bool intent_is_empty(const struct intent *in)
+{
+	struct stat st;
+
+	return fstat(in->fd, &st) == 0 && st.st_size == 0;
 }
 
 void intent_close(struct intent *in)
@@ -162,7 +189,10 @@ static int undo_one(const struct entry *e, struct state *st, struct sink *sink)
 		return undo_new(e, sink);
 	if (r == 0)
 		r = sink->ops->stat(sink, e->from, &back);
-	return r == -ENOENT ? sink->ops->rename(sink, e->to, e->from, e->is_dir) : r;
+	if (r == -ENOENT)
+		r = sink->ops->rename(sink, e->to, e->from, e->is_dir);
+	/* The directory that it was in has gone since: it stays, and the next drain will find it here. */
+	return r == -ENOENT || r == -ENOTDIR ? 0 : r;
 }
 
 static int undo_all(const uint8_t *data, size_t len, struct state *st, struct sink *sink)
@@ -188,10 +218,12 @@ static int undo_all(const uint8_t *data, size_t len, struct state *st, struct si
 		if (r == 0)
 			offsets[num++] = at;
 	}
-	while (r == 0 && num-- > 0) {
-		c = cursor_make(data + offsets[num], len - offsets[num]);
-		if (take(&c, e))
-			r = undo_one(e, st, sink);
+	for (size_t i = r == 0 ? num : 0; i-- > 0;) {
+		int one;
+
+		c = cursor_make(data + offsets[i], len - offsets[i]);
+		one = take(&c, e) ? undo_one(e, st, sink) : 0;
+		r = r ? r : one; /* the others are taken back all the same */
 	}
 	free(offsets);
 	free(e);

@@ -16,7 +16,12 @@
 struct intent;
 struct state;
 
+/*
+ * One at a time has it: whoever comes after an agent whose daemon has died waits until that one has noticed. -EBUSY: it
+ * has not within half a minute's time.
+ */
 int intent_open(const char *path, struct intent **ret);
+bool intent_is_empty(const struct intent *in);
 void intent_close(struct intent *in); /* NULL is fine */
 /*
  * rec (PLACED, with the inode number of what is placed) is going to be done: MOVED: as a rename of from to to; else something

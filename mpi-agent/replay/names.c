@@ -103,6 +103,8 @@ static int do_clear(struct placing *p)
 	struct stat st;
 	int r = s->to->ops->stat(s->to, p->to, &st);
 
+	if (r == 0 && S_ISDIR(st.st_mode) && S_ISDIR(p->step.mode)) /* what was in it has been moved: for good */
+		r = session_flush_steps(s);
 	if (r == 0 && S_ISDIR(st.st_mode) == S_ISDIR(p->step.mode))
 		r = s->to->ops->remove(s->to, p->to, S_ISDIR(st.st_mode));
 	if (r < 0 && r != -ENOENT)

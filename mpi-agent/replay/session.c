@@ -438,10 +438,24 @@ static int run_in_place(struct session *s)
 	if (r == 0)
 		r = file_run(s);
 	if (r == 0)
+		r = session_flush_steps(s); /* what has been moved out of a directory that goes now cannot be taken back */
+	if (r == 0)
 		r = names_remove(s);
 	if (r == 0)
 		r = names_finish_dirs(s);
 	return r < 0 ? r : session_flush_steps(s);
+}
+
+/*
+ * What was done before the order to stop is told, or it would have to be taken back and done again. The intents stay: what
+ * was only begun is taken back by who started us.
+ */
+static void report_rest(struct session *s)
+{
+	bool refused;
+
+	if (s->num_steps > 0 && s->to->ops->sync_names(s->to) == 0 && report_steps(s, &refused) == 0 && refused)
+		undo_refused(s);
 }
 
 int drain_run(const struct drain_options *opt, struct drain_result *ret, struct cistern_error *err)
@@ -460,6 +474,8 @@ int drain_run(const struct drain_options *opt, struct drain_result *ret, struct 
 		r = session_tick(s, true);
 	if (r == 0)
 		r = opt->in_place ? run_in_place(s) : export_run(s);
+	if (r == -ECANCELED)
+		report_rest(s);
 	if (r < 0)
 		end_session(s, r, "the drain stopped");
 	else
