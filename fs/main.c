@@ -31,6 +31,7 @@
 #include "fs/drain/drain.h"
 #include "fs/drain/maintain.h"
 #include "fs/drain/result.h"
+#include "fs/drain/settle.h"
 #include "fs/ops/ops.h"
 #include "fs/session/launch.h"
 #include "fs/session/log.h"
@@ -263,7 +264,9 @@ static int open_store(struct daemon *d, struct cistern_error *err)
 		.staging = config_number(d->cfg, CONFIG_STAGING),
 	};
 	char path[PATH_MAX + sizeof(LOG_FILE) + 1];
+	char unsettled[CISTERN_ERROR_TEXT_BYTES];
 	struct state_report report = { 0 };
+	size_t n;
 	int r = store_open(d->store_path, &opt, &d->store, &report, err);
 
 	if (r)
@@ -272,7 +275,15 @@ static int open_store(struct daemon *d, struct cistern_error *err)
 	r = log_open_file(d->log, path, err);
 	if (r)
 		return r;
+	r = settle_store(&(struct settle_options){ .store = d->store, .report = &report, .log = d->log,
+				 .libexec_dir = CISTERN_LIBEXECDIR },
+		unsettled, sizeof(unsettled), err);
+	if (r)
+		return r;
 	say_recovered(d, &report);
+	n = strlen(d->recovered);
+	if (*unsettled)
+		snprintf(d->recovered + n, sizeof(d->recovered) - n, "%s%s", n ? "; " : "", unsettled);
 	r = result_remove(d->store_path);
 	return r ? cistern_error_set(err, r, "%s: cannot remove the last mount's result: %s", d->store_path, strerror(-r)) : 0;
 }

@@ -111,7 +111,8 @@ static int set_up_files(posix_spawn_file_actions_t *files, int output_fd)
 
 static int spawn(const char *program, const struct agent_options *opt, pid_t *ret_pid)
 {
-	const char *argv[] = { PROGRAM, "drain", "--store", opt->store_path, NULL };
+	const char *argv[] = { PROGRAM, opt->command, "--store", opt->store_path,
+		opt->snapshot ? "--snapshot" : NULL, opt->snapshot, NULL };
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attr;
 	sigset_t none, all;

@@ -11,6 +11,8 @@
 struct agent;
 
 struct agent_options {
+	const char *command;     /* "drain"; "undo" */
+	const char *snapshot;    /* of the store, for who asks no daemon for one; NULL: none */
 	const char *store_path;  /* borrowed during the call, like all strings */
 	const char *libexec_dir; /* where it was installed */
 	int output_fd;           /* its stdout and stderr; borrowed; -1: none */

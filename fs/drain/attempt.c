@@ -3,7 +3,8 @@
  * What the agent asks for. All calls for one owner come from the one thread that serves its connection, so between
  * begin and end (or gone) nothing of the attempt but the orders can change under it; core and store are called without
  * the lock. While the attempt is open, space is pinned and a snapshot exists; closing it undoes both, whatever became
- * of the agent.
+ * of the agent. The manager closes it, when the agent's process is gone and what it had not reported is taken back: until
+ * then core must expect files to be elsewhere than the state says.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 
 #define SEC            INT64_C(1000000)
 #define EXIT_USEC      (30 * SEC)
+#define LOST_USEC      SEC /* nobody takes its word any more, and until it is gone nothing can be taken back */
 #define LOW_CHECK_USEC (SEC / 10)
 
 void drain_grant_free(struct drain_grant *g)
@@ -27,30 +29,35 @@ void drain_grant_free(struct drain_grant *g)
 
 /* ---- opening and closing; no lock */
 
-static void close_attempt(struct drain *d)
+void drain_remove_snapshot(struct drain *d, const char *name)
 {
+	int r = *name ? store_remove_snapshot(store_path(d->opt.store), name) : 0;
+
+	if (r)
+		log_event(d->opt.log, LOG_LEVEL_WARNING, "snapshot-remove", "name=%s errno=%d", name, -r);
+}
+
+void drain_close_attempt(struct drain *d)
+{
+	if (!d->attempt.open)
+		return;
+	d->attempt.open = false;
 	core_session_end(d->opt.core);
 	store_unpin(d->opt.store);
-	if (*d->attempt.snapshot) {
-		int r = store_remove_snapshot(store_path(d->opt.store), d->attempt.snapshot);
-
-		if (r)
-			log_event(d->opt.log, LOG_LEVEL_WARNING, "snapshot-remove", "name=%s errno=%d", d->attempt.snapshot, -r);
-	}
+	drain_remove_snapshot(d, d->attempt.snapshot);
 }
 
 static int open_attempt(struct drain *d, bool background, struct drain_grant *g, struct cistern_error *err)
 {
 	int r;
 
+	d->attempt.open = true;
 	core_session_begin(d->opt.core, background);
 	store_pin(d->opt.store);
 	r = store_snapshot(d->opt.store, g->snapshot, sizeof(g->snapshot), &g->seq, err);
 	if (r)
 		g->snapshot[0] = '\0';
 	memcpy(d->attempt.snapshot, g->snapshot, sizeof(d->attempt.snapshot));
-	if (r)
-		close_attempt(d);
 	return r;
 }
 
@@ -97,12 +104,12 @@ static int take(struct drain *d, const void *owner, struct drain_grant *g, bool 
 	return r;
 }
 
-/* lock not held. The attempt is closed; what is left is its process. */
+/* lock not held. What is left is its process. */
 static void leave(struct drain *d, enum drain_event event, const enum cistern_exit *result, const char *text)
 {
 	pthread_mutex_lock(&d->lock);
 	d->attempt.owner = NULL;
-	d->attempt.deadline_usec = drain_now_usec() + EXIT_USEC;
+	d->attempt.deadline_usec = drain_now_usec() + (event == DRAIN_EV_LOST ? LOST_USEC : EXIT_USEC);
 	if (result) {
 		d->attempt.has_result = true;
 		d->attempt.result = *result;
@@ -131,10 +138,8 @@ int drain_agent_begin(struct drain *d, const void *owner, struct drain_grant *re
 	r = open_attempt(d, background, ret, &local);
 	if (!r && background) {
 		r = list_busy(d, ret);
-		if (r) {
+		if (r)
 			cistern_error_set(&local, r, "out of memory");
-			close_attempt(d);
-		}
 	}
 	if (r) {
 		leave(d, DRAIN_EV_END, &failed, local.text);
@@ -246,7 +251,6 @@ int drain_agent_end(struct drain *d, const void *owner, enum cistern_exit result
 {
 	if (!owns(d, owner))
 		return -ESTALE;
-	close_attempt(d);
 	leave(d, DRAIN_EV_END, &result, text);
 	return 0;
 }
@@ -255,6 +259,5 @@ void drain_agent_gone(struct drain *d, const void *owner)
 {
 	if (!owns(d, owner))
 		return;
-	close_attempt(d);
 	leave(d, DRAIN_EV_LOST, NULL, NULL);
 }

@@ -7,6 +7,9 @@
  *
  * A session that somebody waits for goes before the background's, which is told to stop and is resumed after it. An
  * agent that dies by a signal is started again for the same session, MAX_DEATHS times in a row.
+ *
+ * An agent that dies, or stops half-way, may have moved files of which it has not told us. As long as they are not where the
+ * state says the session is not over: a second process takes them back first (cistern-agent undo; intent.h there).
  */
 #include "fs/drain/drain.h"
 
@@ -22,6 +25,7 @@
 #include <unistd.h>
 
 #include "fs/drain/private.h"
+#include "fs/drain/settle.h"
 
 #define SEC               INT64_C(1000000)
 #define MAX_DEATHS        5
@@ -108,7 +112,7 @@ static void finish(struct drain *d, enum cistern_exit result, const char *text)
 static void agent_died(struct drain *d)
 {
 	char text[CISTERN_ERROR_TEXT_BYTES];
-	int status = d->attempt.status;
+	int status = d->attempt.agent_status;
 
 	if (!WIFSIGNALED(status)) {
 		snprintf(text, sizeof(text), "cistern-agent ended with status %d before its work was done; see cistern.log",
@@ -128,18 +132,19 @@ static void agent_died(struct drain *d)
 	}
 }
 
-/* The agent's process is gone and all that it said is known. */
-static void conclude(struct drain *d)
+/* Gives the lock up meanwhile. */
+static void end_attempt(struct drain *d)
 {
-	agent_destroy(d->attempt.agent);
-	d->attempt.agent = NULL;
+	pthread_mutex_unlock(&d->lock);
+	drain_close_attempt(d);
+	pthread_mutex_lock(&d->lock);
 	if (d->attempt.has_result)
 		finish(d, d->attempt.result, d->attempt.text);
 	else
 		agent_died(d);
 }
 
-/* ---- the beginning of one; lock held, given up meanwhile where said */
+/* ---- processes; lock held, given up meanwhile where said */
 
 static void agent_ended(int status, void *arg)
 {
@@ -153,26 +158,109 @@ static void agent_ended(int status, void *arg)
 }
 
 /* Gives the lock up while the process is started. */
-static void start_agent(struct drain *d)
+static int start_process(struct drain *d, const char *command, const char *snapshot, struct cistern_error *err)
 {
 	struct agent_options opt = {
+		.command = command,
+		.snapshot = snapshot,
 		.store_path = store_path(d->opt.store),
 		.libexec_dir = d->opt.libexec_dir,
 		.output_fd = log_fd(d->opt.log),
 		.ended = agent_ended,
 		.arg = d,
 	};
-	struct cistern_error err = { 0 };
 	struct agent *agent = NULL;
 	int r;
 
-	d->attempt = (struct attempt){ .deadline_usec = drain_now_usec() + BEGIN_USEC };
-	drain_post(d, DRAIN_EV_START);
 	pthread_mutex_unlock(&d->lock);
-	r = agent_start(&opt, &agent, &err);
+	r = agent_start(&opt, &agent, err);
 	pthread_mutex_lock(&d->lock);
 	d->attempt.agent = agent;
-	if (r)
+	return r;
+}
+
+static void undo_failed(struct drain *d, int code, const char *why)
+{
+	char text[CISTERN_ERROR_TEXT_BYTES];
+
+	snprintf(text, sizeof(text),
+		"what an interrupted drain had moved could not be taken back (%.200s): files may be missing until a drain has "
+		"succeeded, so run 'cistern flush'",
+		why);
+	log_event(d->opt.log, LOG_LEVEL_ERROR, "undo", "session=%llu errno=%d text=\"%s\"",
+		(unsigned long long)d->current->id, -code, why);
+	drain_errors_add(&d->errors, d->current->id, ".", code, text);
+}
+
+/* Gives the lock up meanwhile. All that the agent said is committed, so a snapshot made now tells what need not be taken back. */
+static int make_undo_snapshot(struct drain *d, struct cistern_error *err)
+{
+	char name[sizeof(d->attempt.undo_snapshot)];
+	uint64_t seq;
+	int r;
+
+	pthread_mutex_unlock(&d->lock);
+	r = store_snapshot(d->opt.store, name, sizeof(name), &seq, err);
+	pthread_mutex_lock(&d->lock);
+	if (!r)
+		memcpy(d->attempt.undo_snapshot, name, sizeof(name));
+	return r;
+}
+
+static void start_undo(struct drain *d)
+{
+	struct cistern_error err = { 0 };
+	int r = make_undo_snapshot(d, &err);
+
+	d->attempt.exited = d->attempt.killed = false;
+	d->attempt.deadline_usec = drain_now_usec() + SETTLE_USEC;
+	drain_post(d, DRAIN_EV_UNDO);
+	if (!r)
+		r = start_process(d, "undo", d->attempt.undo_snapshot, &err);
+	if (!r)
+		return;
+	undo_failed(d, r, err.text);
+	drain_remove_snapshot(d, d->attempt.undo_snapshot);
+	end_attempt(d);
+}
+
+/* The agent's process is gone and all that it said is known. */
+static void conclude(struct drain *d)
+{
+	agent_destroy(d->attempt.agent);
+	d->attempt.agent = NULL;
+	d->attempt.agent_status = d->attempt.status;
+	if (settle_is_due(store_path(d->opt.store)))
+		start_undo(d);
+	else
+		end_attempt(d);
+}
+
+/* So is the process that took back. */
+static void conclude_undo(struct drain *d)
+{
+	bool good = WIFEXITED(d->attempt.status) && WEXITSTATUS(d->attempt.status) == CISTERN_EXIT_OK;
+
+	agent_destroy(d->attempt.agent);
+	d->attempt.agent = NULL;
+	drain_remove_snapshot(d, d->attempt.undo_snapshot);
+	if (good)
+		log_event(d->opt.log, LOG_LEVEL_INFO, "undo", "session=%llu", (unsigned long long)d->current->id);
+	else
+		undo_failed(d, d->attempt.killed ? -ETIMEDOUT : -EIO,
+			d->attempt.killed ? "cistern-agent undo did not end in time" : "cistern.log says why");
+	end_attempt(d);
+}
+
+/* ---- the beginning of one */
+
+static void start_agent(struct drain *d)
+{
+	struct cistern_error err = { 0 };
+
+	d->attempt = (struct attempt){ .deadline_usec = drain_now_usec() + BEGIN_USEC };
+	drain_post(d, DRAIN_EV_START);
+	if (start_process(d, "drain", NULL, &err))
 		finish(d, CISTERN_EXIT_FAILED, err.text);
 }
 
@@ -229,10 +317,14 @@ static void watch_agent(struct drain *d)
 		kill_agent(d, "cistern-agent did not ask for its work");
 	if (d->state == DRAIN_ENDING && now >= d->attempt.deadline_usec)
 		kill_agent(d, "cistern-agent did not end after its work");
-	if (d->stop && d->state != DRAIN_IDLE && d->state != DRAIN_WAITING)
+	if (d->state == DRAIN_UNDOING && now >= d->attempt.deadline_usec)
+		kill_agent(d, "cistern-agent undo did not end in time");
+	if (d->stop && d->state != DRAIN_IDLE && d->state != DRAIN_WAITING && d->state != DRAIN_UNDOING)
 		kill_agent(d, "the daemon ends");
 	if (d->state == DRAIN_ENDING && d->attempt.exited)
 		conclude(d);
+	if (d->state == DRAIN_UNDOING && d->attempt.exited)
+		conclude_undo(d);
 	if (d->state == DRAIN_WAITING && (d->cancel || d->stop))
 		finish(d, CISTERN_EXIT_INCOMPLETE, "stopped before its end; the rest is in the store");
 	else if (d->state == DRAIN_WAITING && now >= d->retry_usec)
@@ -244,6 +336,7 @@ static int64_t next_deadline(const struct drain *d)
 {
 	switch (d->state) {
 	case DRAIN_STARTING:
+	case DRAIN_UNDOING:
 	case DRAIN_ENDING: return d->attempt.killed ? -1 : d->attempt.deadline_usec;
 	case DRAIN_WAITING: return d->retry_usec;
 	case DRAIN_IDLE: return d->background && !d->paused && !d->final ? d->background_usec : -1;
@@ -440,7 +533,7 @@ void drain_cancel(struct drain *d)
 {
 	pthread_mutex_lock(&d->lock);
 	d->cancel = d->cancel_final = true;
-	if (d->attempt.agent && !d->attempt.exited)
+	if (d->attempt.agent && !d->attempt.exited && d->state != DRAIN_UNDOING)
 		agent_kill(d->attempt.agent, SIGTERM);
 	drain_wake(d);
 	pthread_mutex_unlock(&d->lock);

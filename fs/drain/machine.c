@@ -32,6 +32,11 @@ static const struct cell table[DRAIN_STATE_NUM][DRAIN_EVENT_NUM] = {
 		[DRAIN_EV_LOST] = TO(DRAIN_ENDING),
 	},
 	[DRAIN_ENDING] = {
+		[DRAIN_EV_UNDO] = TO(DRAIN_UNDOING),
+		[DRAIN_EV_RETRY] = TO(DRAIN_WAITING),
+		[DRAIN_EV_DONE] = TO(DRAIN_IDLE),
+	},
+	[DRAIN_UNDOING] = {
 		[DRAIN_EV_RETRY] = TO(DRAIN_WAITING),
 		[DRAIN_EV_DONE] = TO(DRAIN_IDLE),
 	},
@@ -52,7 +57,7 @@ bool drain_machine_next(enum drain_state state, enum drain_event event, enum dra
 
 const char *drain_state_name(enum drain_state state)
 {
-	static const char *const names[] = { "idle", "starting", "running", "paused", "ending", "waiting" };
+	static const char *const names[] = { "idle", "starting", "running", "paused", "ending", "undoing", "waiting" };
 
 	return names[state];
 }

@@ -12,6 +12,7 @@ enum drain_state {
 	DRAIN_RUNNING,  /* it works */
 	DRAIN_PAUSED,   /* it waits to be let on */
 	DRAIN_ENDING,   /* its connection is closed or its result is here; the process is awaited */
+	DRAIN_UNDOING,  /* what a session did and could not report is being taken back */
 	DRAIN_WAITING,  /* the agent died; a while until it is started again */
 	DRAIN_STATE_NUM
 };
@@ -24,6 +25,7 @@ enum drain_event {
 	DRAIN_EV_END,    /* the agent's result */
 	DRAIN_EV_LOST,   /* its connection closed without one */
 	DRAIN_EV_EXIT,   /* its process has ended */
+	DRAIN_EV_UNDO,   /* it has left something to be taken back */
 	DRAIN_EV_RETRY,  /* start it again, later */
 	DRAIN_EV_DONE,   /* the session is over */
 	DRAIN_EVENT_NUM

@@ -18,6 +18,8 @@ struct attempt {
 	struct agent *agent;  /* owned; the manager's thread only */
 	bool exited;
 	int status;           /* of its process */
+	bool open;            /* space is pinned, core in a session; from begin until its process has ended */
+	int agent_status;     /* status, when agent, exited, killed and deadline_usec are those of what takes back */
 	const void *owner;    /* its connection; NULL before it came */
 	bool killed;          /* by us */
 	int64_t deadline_usec; /* STARTING: to begin; ENDING: to exit */
@@ -25,6 +27,7 @@ struct attempt {
 	enum cistern_exit result;
 	char text[CISTERN_ERROR_TEXT_BYTES];
 	char snapshot[64];    /* "" = none */
+	char undo_snapshot[64]; /* likewise, for what takes back */
 };
 
 struct drain {
@@ -60,5 +63,8 @@ struct drain {
 void drain_wake(struct drain *d);
 /* lock held. Applies event; false when it means nothing now. */
 bool drain_post(struct drain *d, enum drain_event event);
+/* lock not held. Once its agent's process has ended: nothing is done in the backing directory any more. */
+void drain_close_attempt(struct drain *d);
+void drain_remove_snapshot(struct drain *d, const char *name); /* "" = none */
 
 #endif

@@ -438,7 +438,7 @@ make_tree() {
 	}
 	begin "$DIRECT"
 	change "$DIRECT"
-	for n in 1 2 3 5 7 9 12 16 21 30; do
+	for n in $(seq 40); do
 		mkdir "$WORK/b$n" "$WORK/m$n"
 		begin "$WORK/b$n"
 		CISTERN_AGENT_ABORT_AFTER=$n mount_cistern -o drain=unmount "$WORK/s$n" "$WORK/m$n" "$WORK/b$n"
@@ -446,6 +446,7 @@ make_tree() {
 		"$CISTERN" flush --wait --timeout 20s --mount "$WORK/m$n" 3>&- || true
 		if [ -e "$WORK/b$n/three/deep/g" ]; then cmp "$WORK/b$n/three/deep/g" "$DIRECT/three/deep/g"; fi
 		if [ -e "$WORK/b$n/h" ]; then cmp "$WORK/b$n/h" "$DIRECT/h"; fi
+		same_trees "$WORK/m$n" "$DIRECT"
 		kill_daemon "$WORK/m$n"
 		"$CISTERN" umount "$WORK/m$n" || true
 		mount_cistern "$WORK/s$n" "$WORK/m$n" "$WORK/b$n"
@@ -453,6 +454,75 @@ make_tree() {
 		umount_wait "$WORK/m$n"
 		no_leftovers "$WORK/b$n"
 		same_trees "$WORK/b$n" "$DIRECT"
+	done
+}
+
+@test "a daemon killed while it drains: the next mount shows every name at once" {
+	local i round flush
+	for i in $(seq 120); do
+		mkdir "$BACKING/$i" "$DIRECT/to$i"
+		echo "$i" >"$BACKING/$i/f"
+		echo "$i" >"$DIRECT/to$i/f"
+	done
+	for round in 2 5 9; do
+		mount_cistern -o drain=unmount
+		for i in $(seq 120); do mv "$MNT/$i" "$MNT/to$i"; done
+		"$CISTERN" flush --wait --mount "$MNT" 3>&- >"$WORK/said" 2>&1 &
+		flush=$!
+		sleep "0.0$round"
+		kill_daemon
+		wait "$flush" || true
+		"$CISTERN" umount "$MNT" || true
+		mount_cistern -o drain=unmount
+		same_trees "$MNT" "$DIRECT"
+		for i in $(seq 120); do mv "$MNT/to$i" "$MNT/$i"; done
+		umount_wait
+		no_leftovers "$BACKING"
+	done
+	is "$(cat "$BACKING"/*/f | sort -n | uniq | wc -l)" 120
+}
+
+@test "recovered in place and mounted again: everything is there, and nothing is left to do" {
+	make_tree "$BACKING" 2
+	make_tree "$DIRECT" 2
+	change() {
+		(cd "$1" && mv a/b b && mv a A && mkdir -p new/deep && random_file new/deep/f 50000 3 && rm -r empty &&
+			echo more >>A/one && mv A/one A/was-one && ln A/was-one new/link && echo x >x && chmod 640 x)
+	}
+	mount_cistern -o drain=unmount
+	change "$MNT"
+	change "$DIRECT"
+	kill_daemon
+	release_mount "$MNT"
+	CISTERN_AGENT_ABORT_AFTER=4 "$CISTERN" recover "$STORE" --to "$BACKING" || true
+	"$CISTERN" recover "$STORE" --to "$BACKING"
+	same_trees "$BACKING" "$DIRECT"
+	[ -s "$STORE/recover.steps" ]
+	mount_cistern -o drain=unmount
+	[ ! -e "$STORE/recover.steps" ]
+	same_trees "$MNT" "$DIRECT"
+	is "$(status_of dirty_files)" 0
+	is "$(status_of errors)" 0
+	umount_wait
+	same_trees "$BACKING" "$DIRECT"
+}
+
+@test "a recovery that was killed, then a mount: nothing is missing" {
+	local n
+	for n in 1 3 6 10; do
+		mkdir "$WORK/b$n" "$WORK/m$n" "$WORK/d$n"
+		make_tree "$WORK/b$n" 2
+		make_tree "$WORK/d$n" 2
+		mount_cistern -o drain=unmount "$WORK/s$n" "$WORK/m$n" "$WORK/b$n"
+		for dir in m d; do (cd "$WORK/$dir$n" && mv a/b b && mv a A && mkdir new && echo more >>A/one && mv A/one new/); done
+		kill_daemon "$WORK/m$n"
+		release_mount "$WORK/m$n"
+		CISTERN_AGENT_ABORT_AFTER=$n "$CISTERN" recover "$WORK/s$n" --to "$WORK/b$n" || true
+		mount_cistern -o drain=unmount "$WORK/s$n" "$WORK/m$n" "$WORK/b$n"
+		same_trees "$WORK/m$n" "$WORK/d$n"
+		umount_wait "$WORK/m$n"
+		no_leftovers "$WORK/b$n"
+		same_trees "$WORK/b$n" "$WORK/d$n"
 	done
 }
 
