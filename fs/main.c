@@ -88,9 +88,12 @@ static void hook_backing_close(int backing_id, void *arg)
 static void hook_want_drain(bool urgent, void *arg)
 {
 	struct daemon *d = arg;
+	struct maintain *m = atomic_load(&d->poked);
 	struct drain *drain = atomic_load(&d->drains);
 	struct session *s = atomic_load(&d->session);
 
+	if (urgent && m) /* what was deleted may be enough */
+		maintain_hurry(m);
 	if (urgent && s) /* a writer waits for room, in one of our workers */
 		session_will_block(s);
 	if (drain)

@@ -133,17 +133,32 @@ void store_unpin(struct store *s)
 	pthread_mutex_unlock(&q->mutex);
 }
 
-/* Is it worth a sync to be able to give something back? */
-static bool wants_sync(struct freed_queue *q, uint64_t durable)
+/* As much as there is room for is always worth a sync: soon somebody will wait for it. */
+static uint64_t worth_bytes(struct store *s)
 {
+	struct store_space space;
+
+	return store_space(s, &space) == 0 && space.free_bytes < SYNC_BYTES ? space.free_bytes : SYNC_BYTES;
+}
+
+/* Is it worth a sync to be able to give something back? */
+static bool wants_sync(struct store *s, uint64_t durable)
+{
+	struct freed_queue *q = &s->freed;
 	int64_t now = store_now_usec();
 	bool wants = false;
+	uint64_t worth;
 	size_t i;
+
+	pthread_mutex_lock(&q->mutex);
+	i = q->num;
+	pthread_mutex_unlock(&q->mutex);
+	worth = i ? worth_bytes(s) : 0;
 
 	pthread_mutex_lock(&q->mutex);
 	for (i = 0; !wants && i < q->num; i++)
 		wants = !q->ranges[i].held && q->ranges[i].seq > durable &&
-			(q->bytes >= SYNC_BYTES || now - q->ranges[i].since_usec >= SYNC_USEC);
+			(q->bytes >= worth || now - q->ranges[i].since_usec >= SYNC_USEC);
 	pthread_mutex_unlock(&q->mutex);
 	return wants;
 }
@@ -369,7 +384,7 @@ int freed_execute(struct store *s)
 	size_t num = 0, at, used;
 	int r = remove_dead(s), e;
 
-	if (wants_sync(&s->freed, sync_durable_seq(&s->sync))) {
+	if (wants_sync(s, sync_durable_seq(&s->sync))) {
 		e = store_sync(s);
 		if (e)
 			return e;

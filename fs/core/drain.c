@@ -94,6 +94,7 @@ void core_session_end(struct core *c)
 	c->busy.num = c->left_alone.num = 0;
 	pthread_mutex_unlock(&c->session);
 	space_signal(c);
+	c->hooks.wake(c->hooks.arg); /* there is space to be given back */
 }
 
 size_t core_session_left_alone(struct core *c, uint64_t *out, size_t cap)

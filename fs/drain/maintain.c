@@ -2,7 +2,7 @@
 /*
  * Maintenance runs when core asks for it, every BUSY_USEC while records are written, and every QUIET_USEC otherwise: a
  * wake-up in two seconds is no measurable load, and nothing that it does is more urgent on a quiet mount. Core's hook
- * ends a quiet sleep at once.
+ * ends a quiet sleep at once, and a writer who waits for room any.
  */
 #include "fs/drain/maintain.h"
 
@@ -124,14 +124,22 @@ static void *maintain_thread(void *arg)
 	struct pollfd p = { .fd = m->wake_fd, .events = POLLIN };
 
 	while (!atomic_load(&m->stop)) {
-		int64_t usec = run_round(m);
+		int64_t usec = run_round(m), end = drain_now_usec();
 		eventfd_t value;
 
 		atomic_store(&m->sleeping, usec > BUSY_USEC);
 		if (poll(&p, 1, (int)(usec / 1000)) > 0)
 			eventfd_read(m->wake_fd, &value);
+		/* A full store's writers all hurry us. */
+		if (!atomic_load(&m->stop) && drain_now_usec() - end < LEAST_USEC)
+			poll(NULL, 0, (int)(LEAST_USEC / 1000));
 	}
 	return NULL;
+}
+
+void maintain_hurry(struct maintain *m)
+{
+	eventfd_write(m->wake_fd, 1);
 }
 
 void maintain_poke(struct maintain *m)

@@ -19,6 +19,7 @@ struct maintain_options {
 
 int maintain_create(const struct maintain_options *opt, struct maintain **ret, struct cistern_error *err);
 void maintain_destroy(struct maintain *m); /* NULL is fine */
+void maintain_hurry(struct maintain *m);   /* somebody waits for room: a round now */
 void maintain_poke(struct maintain *m);    /* something begins to happen; costs a load when it is awake */
 void maintain_rates(struct maintain *m, uint64_t *ret_write, uint64_t *ret_drain); /* bytes per second, of late */
 
