@@ -27,9 +27,12 @@ int node_set_origin(struct node *n, uint64_t parent, const char *name, size_t le
 	char *copy = NULL;
 
 	if (len) {
-		copy = strndup(name, len);
+		/* Not strndup(): name need not end in a zero byte, which checked builds ask of a string. */
+		copy = malloc(len + 1);
 		if (!copy)
 			return -ENOMEM;
+		memcpy(copy, name, len);
+		copy[len] = '\0';
 	}
 	free(n->origin_name);
 	n->origin_name = copy;
