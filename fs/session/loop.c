@@ -19,6 +19,7 @@
 #include "fs/session/private.h"
 
 #define PAGE 4096u
+#define LARGE_READ_BYTES (64u << 10)
 
 static_assert(SESSION_HEADER_BYTES == 80, "what the kernel puts before a WRITE's payload");
 static_assert(SESSION_HEADER_BYTES <= SEGMENT_SLOT_LEAD && SESSION_DATA_BYTES <= SEGMENT_SLOT_BYTES, "a request fits a slot");
@@ -128,7 +129,10 @@ static void worker_ended(struct session *s)
 /* Requests that wait for a device or for much work. */
 static bool is_slow(const struct worker *w)
 {
-	switch (((const struct fuse_in_header *)w->request)->opcode) {
+	const struct fuse_in_header *in = (const void *)w->request;
+
+	switch (in->opcode) {
+	case FUSE_READ: return ((const struct fuse_read_in *)(in + 1))->size > LARGE_READ_BYTES; /* may have to come from the device */
 	case FUSE_FSYNC:
 	case FUSE_FSYNCDIR:
 	case FUSE_FALLOCATE:

@@ -57,6 +57,7 @@ struct session {
 
 /* session.c */
 void session_sever(struct session *s);
+bool session_widen_readahead(unsigned int dev_minor); /* false: no right to (readahead.c) */
 
 /* loop.c */
 int worker_init(struct worker *w, struct session *s);

@@ -227,6 +227,8 @@ int session_mount(struct session *s, struct cistern_error *err)
 	}
 	atomic_store(&s->connected, true);
 	s->dev_minor = device_minor(s);
+	if (s->dev_minor)
+		session_widen_readahead(s->dev_minor);
 	return 0;
 }
 
