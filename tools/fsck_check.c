@@ -383,7 +383,7 @@ static int look_at_segment(uint32_t segment, bool is_private, uint64_t bytes, vo
 	uint64_t live;
 
 	if (state_segment_live(u->f->truth, segment, &live) == 0 ||
-		bsearch(&segment, u->used->ids, u->used->num, sizeof(segment), compare_ids))
+		(u->used->num > 0 && bsearch(&segment, u->used->ids, u->used->num, sizeof(segment), compare_ids)))
 		return 0;
 	u->bytes += bytes;
 	return add_id(&u->found, segment);
