@@ -50,7 +50,7 @@ struct daemon {
 	bool foreground;
 	int ready_fd;
 	struct launch launch;
-	struct config *cfg;    /* all owned */
+	struct config *cfg; /* all owned */
 	struct log *log;
 	int backing_fd;
 	struct store *store;
@@ -63,7 +63,7 @@ struct daemon {
 	_Atomic(struct maintain *) poked;
 	_Atomic(struct drain *) drains;
 	atomic_bool passthrough;
-	unsigned int signals;  /* received */
+	unsigned int signals; /* received */
 };
 
 /* ---- core's hooks; core lives longer than what they use */
@@ -132,7 +132,8 @@ static int usage(void)
 static int check_settings(const struct config *cfg, struct cistern_error *err)
 {
 	if (!*config_string(cfg, CONFIG_STORE))
-		return cistern_error_set(err, -EINVAL, "no store is given: -o store=DIR, a directory on this node's own disk");
+		return cistern_error_set(
+			err, -EINVAL, "no store is given: -o store=DIR, a directory on this node's own disk");
 	if (config_number(cfg, CONFIG_LOW_WATER) > config_number(cfg, CONFIG_HIGH_WATER))
 		return cistern_error_set(err, -EINVAL, "low_water=%llu is above high_water=%llu",
 			(unsigned long long)config_number(cfg, CONFIG_LOW_WATER),
@@ -167,7 +168,8 @@ static int resolve_paths(struct daemon *d, const char *backing, const char *moun
 		return r;
 	len = strlen(d->mountpoint);
 	/* The daemon would wait for itself. */
-	if (strncmp(d->store_path, d->mountpoint, len) == 0 && (d->store_path[len] == '/' || d->store_path[len] == '\0'))
+	if (strncmp(d->store_path, d->mountpoint, len) == 0 &&
+		(d->store_path[len] == '/' || d->store_path[len] == '\0'))
 		return cistern_error_set(err, -EINVAL, "the store %s lies in the mount point %s; choose another place",
 			d->store_path, d->mountpoint);
 	d->backing_fd = open(d->backing, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -207,7 +209,8 @@ static int parse(struct daemon *d, int argc, char **argv, struct cistern_error *
 		else if (c == 'o' && num < sizeof(options) / sizeof(options[0]))
 			options[num++] = optarg;
 		else
-			r = cistern_error_set(err, -EINVAL, "cannot make sense of the command line; 'cistern mount' knows how");
+			r = cistern_error_set(
+				err, -EINVAL, "cannot make sense of the command line; 'cistern mount' knows how");
 	}
 	for (size_t i = 0; i < num && !r; i++)
 		r = config_parse_options(d->cfg, options[i], "-o", err);
@@ -231,16 +234,19 @@ static void say_recovered(struct daemon *d, const struct state_report *rep)
 		"path=%s clean=%d rebuilt=%d rebooted=%d replayed=%llu cut_bytes=%llu dropped_writes=%llu orphans=%llu "
 		"dirty_files=%llu log_bytes=%llu staged=%llu staging_slots=%u",
 		d->store_path, rep->clean, rep->rebuilt, rep->rebooted, (unsigned long long)rep->replayed_records,
-		(unsigned long long)rep->cut_bytes, (unsigned long long)rep->dropped_writes, (unsigned long long)rep->orphans,
-		(unsigned long long)totals.dirty_files, (unsigned long long)totals.log_bytes,
-		(unsigned long long)segment_found_staged(store_segments(d->store)), segment_slots(store_segments(d->store)));
-	if (totals.dirty_files == 0 && (rep->clean || (rep->replayed_records == 0 && !rep->rebuilt && rep->cut_bytes == 0)))
+		(unsigned long long)rep->cut_bytes, (unsigned long long)rep->dropped_writes,
+		(unsigned long long)rep->orphans, (unsigned long long)totals.dirty_files,
+		(unsigned long long)totals.log_bytes,
+		(unsigned long long)segment_found_staged(store_segments(d->store)),
+		segment_slots(store_segments(d->store)));
+	if (totals.dirty_files == 0 &&
+		(rep->clean || (rep->replayed_records == 0 && !rep->rebuilt && rep->cut_bytes == 0)))
 		return; /* nothing in it: drained, or just made */
 	if (!rep->clean)
 		n = snprintf(d->recovered, sizeof(d->recovered),
 			"the last daemon had not ended in good order%s; %llu records replayed%s; ",
-			rep->rebooted ? " and the machine was restarted" : "", (unsigned long long)rep->replayed_records,
-			rep->rebuilt ? ", the index rebuilt" : "");
+			rep->rebooted ? " and the machine was restarted" : "",
+			(unsigned long long)rep->replayed_records, rep->rebuilt ? ", the index rebuilt" : "");
 	if (rep->cut_bytes)
 		n += snprintf(d->recovered + n, sizeof(d->recovered) - (size_t)n, "a torn end of %s cut off; ",
 			units_format_bytes(rep->cut_bytes, bytes));
@@ -278,8 +284,9 @@ static int open_store(struct daemon *d, struct cistern_error *err)
 	r = log_open_file(d->log, path, err);
 	if (r)
 		return r;
-	r = settle_store(&(struct settle_options){ .store = d->store, .report = &report, .log = d->log,
-				 .libexec_dir = CISTERN_LIBEXECDIR },
+	r = settle_store(
+		&(struct settle_options){
+			.store = d->store, .report = &report, .log = d->log, .libexec_dir = CISTERN_LIBEXECDIR },
 		unsettled, sizeof(unsettled), err);
 	if (r)
 		return r;
@@ -288,7 +295,9 @@ static int open_store(struct daemon *d, struct cistern_error *err)
 	if (*unsettled)
 		snprintf(d->recovered + n, sizeof(d->recovered) - n, "%s%s", n ? "; " : "", unsettled);
 	r = result_remove(d->store_path);
-	return r ? cistern_error_set(err, r, "%s: cannot remove the last mount's result: %s", d->store_path, strerror(-r)) : 0;
+	return r ? cistern_error_set(
+			   err, r, "%s: cannot remove the last mount's result: %s", d->store_path, strerror(-r))
+		 : 0;
 }
 
 static int create_core(struct daemon *d, struct cistern_error *err)
@@ -311,20 +320,28 @@ static int create_core(struct daemon *d, struct cistern_error *err)
 static int create_servants(struct daemon *d, struct cistern_error *err)
 {
 	struct drain_options drain = {
-		.store = d->store, .core = d->core, .cfg = d->cfg, .log = d->log, .libexec_dir = CISTERN_LIBEXECDIR };
+		.store = d->store, .core = d->core, .cfg = d->cfg, .log = d->log, .libexec_dir = CISTERN_LIBEXECDIR
+	};
 	int r = drain_create(&drain, &d->drain, err);
 
 	if (r)
 		return r;
 	atomic_store(&d->drains, d->drain);
-	r = maintain_create(&(struct maintain_options){ .store = d->store, .core = d->core, .drain = d->drain, .cfg = d->cfg,
-				    .log = d->log },
+	r = maintain_create(
+		&(struct maintain_options){
+			.store = d->store, .core = d->core, .drain = d->drain, .cfg = d->cfg, .log = d->log },
 		&d->maintain, err);
 	if (r)
 		return r;
 	atomic_store(&d->poked, d->maintain);
-	return ctl_create(&(struct ctl_options){ .store = d->store, .core = d->core, .drain = d->drain, .maintain = d->maintain,
-				  .cfg = d->cfg, .log = d->log, .mountpoint = d->mountpoint, .recovered = d->recovered,
+	return ctl_create(&(struct ctl_options){ .store = d->store,
+				  .core = d->core,
+				  .drain = d->drain,
+				  .maintain = d->maintain,
+				  .cfg = d->cfg,
+				  .log = d->log,
+				  .mountpoint = d->mountpoint,
+				  .recovered = d->recovered,
 				  .passthrough = &d->passthrough },
 		&d->ctl, err);
 }
@@ -364,12 +381,13 @@ static int mount_session(struct daemon *d, struct cistern_error *err)
 		return r;
 	kernel = session_kernel(s);
 	atomic_store(&d->passthrough, kernel.passthrough);
-	core_set_kernel(d->core,
-		&(struct core_kernel){ .passthrough = kernel.passthrough, .direct_mmap = kernel.direct_mmap });
+	core_set_kernel(
+		d->core, &(struct core_kernel){ .passthrough = kernel.passthrough, .direct_mmap = kernel.direct_mmap });
 	r = session_start(s, err);
 	if (!r)
-		log_event(d->log, LOG_LEVEL_INFO, "mounted", "backing=%s mountpoint=%s passthrough=%d direct_mmap=%d threads=%u",
-			d->backing, d->mountpoint, kernel.passthrough, kernel.direct_mmap, opt.threads);
+		log_event(d->log, LOG_LEVEL_INFO, "mounted",
+			"backing=%s mountpoint=%s passthrough=%d direct_mmap=%d threads=%u", d->backing, d->mountpoint,
+			kernel.passthrough, kernel.direct_mmap, opt.threads);
 	return r;
 }
 
@@ -418,7 +436,8 @@ static void serve(struct daemon *d)
 	if (r < 0)
 		log_event(d->log, LOG_LEVEL_ERROR, "unmount", "mountpoint=%s errno=%d", d->mountpoint, -r);
 	if (r > 0)
-		log_event(d->log, LOG_LEVEL_WARNING, "unmount-busy", "mountpoint=%s grace_msec=%d", d->mountpoint, GRACE_MSEC);
+		log_event(d->log, LOG_LEVEL_WARNING, "unmount-busy", "mountpoint=%s grace_msec=%d", d->mountpoint,
+			GRACE_MSEC);
 	if (r >= 0 && wait_for(d, end, GRACE_MSEC))
 		return;
 	log_event(d->log, LOG_LEVEL_WARNING, "abort", "mountpoint=%s", d->mountpoint);
@@ -536,8 +555,8 @@ static enum cistern_exit run(struct daemon *d)
 	d->store = NULL;
 	if (r) {
 		res.exit = CISTERN_EXIT_FAILED;
-		snprintf(res.text, sizeof(res.text), "the store %.900s could not be closed in good order: %s", d->store_path,
-			strerror(-r));
+		snprintf(res.text, sizeof(res.text), "the store %.900s could not be closed in good order: %s",
+			d->store_path, strerror(-r));
 		save_result(d, &res);
 	}
 	return res.exit;

@@ -122,7 +122,8 @@ static int open_segments(struct fsck *f, struct cistern_error *err)
 	free(sb);
 	if (r == 0 && segment_found_staged(f->segments) > 0)
 		fsck_report(f, FSCK_OK, NULL, 0, 0,
-			"staging: %" PRIu64 " large writes of a daemon that was killed are in this node's shared memory; the "
+			"staging: %" PRIu64
+			" large writes of a daemon that was killed are in this node's shared memory; the "
 			"next mount writes them to the store",
 			segment_found_staged(f->segments));
 	return r;

@@ -36,30 +36,30 @@ enum config_id {
 	CONFIG_VERIFY,            /* choice none|size|read. size */
 	CONFIG_DATA,              /* choice auto|log|private: how written bytes reach the store. auto */
 	CONFIG_PRIVATE_MIN_FREE,  /* bytes: room the store must have for private segments. 4G */
-	CONFIG_SMALL_FILE,        /* bytes: files up to this size are packed in the log when their directory shows a habit. 64K */
-	CONFIG_SEGMENT_SIZE,      /* bytes of one data segment. 64M, min 1M, max 1G */
-	CONFIG_JOURNAL_SIZE,      /* bytes of one journal file. 16M, min 64K, max 256M */
-	CONFIG_INDEX_MEMORY,      /* bytes of memory for the index. 256M, min 8M */
+	CONFIG_SMALL_FILE, /* bytes: files up to this size are packed in the log when their directory shows a habit. 64K */
+	CONFIG_SEGMENT_SIZE,        /* bytes of one data segment. 64M, min 1M, max 1G */
+	CONFIG_JOURNAL_SIZE,        /* bytes of one journal file. 16M, min 64K, max 256M */
+	CONFIG_INDEX_MEMORY,        /* bytes of memory for the index. 256M, min 8M */
 	CONFIG_CHECKPOINT_INTERVAL, /* usec between index checkpoints while there are changes. 10s */
-	CONFIG_STAGING,           /* bytes of shared memory for large writes on their way to the log; 0: none. 32M, max 1G */
-	CONFIG_WRITE_OUT,         /* bool: start writing the log to the device early. yes */
-	CONFIG_THREADS,           /* count of FUSE worker threads, 1..64. 4 */
-	CONFIG_BACKING_TIMEOUT,   /* usec that names and attributes of unchanged backing files are cached. 1s */
-	CONFIG_FULL_TIMEOUT,      /* usec that a writer waits for room before it writes through. 2s */
-	CONFIG_ALLOW_OTHER,       /* bool: other users may use the mount. yes when root, else no */
-	CONFIG_ALLOW_ROOT,        /* bool, reserved for symmetry with fuse: no */
-	CONFIG_READ_ONLY,         /* bool ("ro"): no changes through the mount. no */
-	CONFIG_LOG_LEVEL,         /* choice error|warning|info|debug. info */
+	CONFIG_STAGING,   /* bytes of shared memory for large writes on their way to the log; 0: none. 32M, max 1G */
+	CONFIG_WRITE_OUT, /* bool: start writing the log to the device early. yes */
+	CONFIG_THREADS,   /* count of FUSE worker threads, 1..64. 4 */
+	CONFIG_BACKING_TIMEOUT, /* usec that names and attributes of unchanged backing files are cached. 1s */
+	CONFIG_FULL_TIMEOUT,    /* usec that a writer waits for room before it writes through. 2s */
+	CONFIG_ALLOW_OTHER,     /* bool: other users may use the mount. yes when root, else no */
+	CONFIG_ALLOW_ROOT,      /* bool, reserved for symmetry with fuse: no */
+	CONFIG_READ_ONLY,       /* bool ("ro"): no changes through the mount. no */
+	CONFIG_LOG_LEVEL,       /* choice error|warning|info|debug. info */
 	CONFIG_NUM
 };
 
 struct config_setting {
-	const char *name;         /* "flush_buffer_size" */
+	const char *name; /* "flush_buffer_size" */
 	enum config_type type;
-	uint64_t min, max;        /* of the number; for strings max = longest length */
-	const char *choices;      /* "none|size|read"; the value is the index */
+	uint64_t min, max;   /* of the number; for strings max = longest length */
+	const char *choices; /* "none|size|read"; the value is the index */
 	const char *default_text;
-	const char *help;         /* one sentence, for --help and the manual page */
+	const char *help; /* one sentence, for --help and the manual page */
 };
 
 struct config; /* one value and its origin per setting; not thread-safe while being changed */
@@ -82,10 +82,12 @@ int config_load(struct config *cfg, struct cistern_error *err);
  */
 int config_parse_options(struct config *cfg, const char *options, const char *where, struct cistern_error *err);
 int config_set(struct config *cfg, const char *name, const char *value, const char *where, struct cistern_error *err);
-uint64_t config_number(const struct config *cfg, enum config_id id);  /* bytes, usec, count, percent, bool, choice index */
+uint64_t config_number(
+	const struct config *cfg, enum config_id id); /* bytes, usec, count, percent, bool, choice index */
 const char *config_string(const struct config *cfg, enum config_id id); /* borrowed until the next change */
 const char *config_text(const struct config *cfg, enum config_id id, char *out, size_t cap); /* parses back */
-const char *config_origin(const struct config *cfg, enum config_id id); /* "default", "/etc/cistern.conf:3", "-o", ... */
+const char *config_origin(
+	const struct config *cfg, enum config_id id); /* "default", "/etc/cistern.conf:3", "-o", ... */
 /*
  * The kernel's own mount options that were among the parsed ones (nodev, noatime, dirsync, ...), comma separated, each
  * once and the last one last; "" when there were none. Borrowed until the next change.

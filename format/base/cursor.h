@@ -14,22 +14,22 @@
 #include <stdint.h>
 
 struct cursor {
-	const uint8_t *at;  /* borrowed */
+	const uint8_t *at; /* borrowed */
 	const uint8_t *end;
 	bool bad;
 };
 
 struct cursor cursor_make(const void *buf, size_t len);
-bool cursor_ok(const struct cursor *c);           /* nothing was read past the end */
-size_t cursor_left(const struct cursor *c);       /* bytes not yet read; 0 when bad */
-void cursor_fail(struct cursor *c);               /* marks as bad: the decoder found nonsense */
+bool cursor_ok(const struct cursor *c);     /* nothing was read past the end */
+size_t cursor_left(const struct cursor *c); /* bytes not yet read; 0 when bad */
+void cursor_fail(struct cursor *c);         /* marks as bad: the decoder found nonsense */
 uint8_t cursor_u8(struct cursor *c);
 uint16_t cursor_u16(struct cursor *c);
 uint32_t cursor_u32(struct cursor *c);
 uint64_t cursor_u64(struct cursor *c);
 uint64_t cursor_u64_be(struct cursor *c);
-uint64_t cursor_varint(struct cursor *c);         /* LEB128, at most 10 bytes */
-int64_t cursor_svarint(struct cursor *c);         /* zigzag */
+uint64_t cursor_varint(struct cursor *c);                  /* LEB128, at most 10 bytes */
+int64_t cursor_svarint(struct cursor *c);                  /* zigzag */
 const uint8_t *cursor_bytes(struct cursor *c, size_t len); /* borrowed; NULL when bad */
 /* A u16 length and that many bytes without NUL, copied into out and terminated. Bad when longer than cap - 1. */
 void cursor_str(struct cursor *c, char *out, size_t cap);
@@ -43,8 +43,8 @@ struct buf {
 	bool bad;
 };
 
-void buf_free(struct buf *b);                     /* also resets to empty; buf_free(NULL) is fine */
-void buf_reset(struct buf *b);                    /* empty again, memory kept, error cleared */
+void buf_free(struct buf *b);  /* also resets to empty; buf_free(NULL) is fine */
+void buf_reset(struct buf *b); /* empty again, memory kept, error cleared */
 bool buf_ok(const struct buf *b);
 void buf_u8(struct buf *b, uint8_t v);
 void buf_u16(struct buf *b, uint16_t v);

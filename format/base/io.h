@@ -36,10 +36,12 @@ struct io_ops {
 	void (*close)(struct io_file *file);
 	ssize_t (*pread)(struct io_file *file, void *buf, size_t len, uint64_t off); /* short only at end of file */
 	ssize_t (*pwrite)(struct io_file *file, const void *buf, size_t len, uint64_t off); /* all of len, or -errno */
-	int (*sync)(struct io_file *file);        /* after it returns 0, data, size and allocation survive power loss */
-	int (*write_out)(struct io_file *file, uint64_t off, uint64_t len); /* start writing to disk, do not wait, no promise */
-	int (*allocate)(struct io_file *file, uint64_t off, uint64_t len); /* size grows to off + len if smaller, reads zero */
-	int (*punch)(struct io_file *file, uint64_t off, uint64_t len);    /* give back, reads zero, size unchanged */
+	int (*sync)(struct io_file *file); /* after it returns 0, data, size and allocation survive power loss */
+	int (*write_out)(
+		struct io_file *file, uint64_t off, uint64_t len); /* start writing to disk, do not wait, no promise */
+	int (*allocate)(
+		struct io_file *file, uint64_t off, uint64_t len); /* size grows to off + len if smaller, reads zero */
+	int (*punch)(struct io_file *file, uint64_t off, uint64_t len); /* give back, reads zero, size unchanged */
 	int (*truncate)(struct io_file *file, uint64_t size);
 	int (*size)(struct io_file *file, uint64_t *ret_size);
 	/* Shared mapping of [0, len), len a multiple of 4096: stores survive the death of the process. */
@@ -63,7 +65,7 @@ int io_posix_create(int dirfd, struct io **ret_io);
 void io_destroy(struct io *io);
 int io_open(struct io *io, const char *path, unsigned int flags, struct io_file **ret_file);
 void io_close(struct io_file *file);
-int io_read_exact(struct io_file *file, void *buf, size_t len, uint64_t off); /* -ENODATA when the file is shorter */
+int io_read_exact(struct io_file *file, void *buf, size_t len, uint64_t off);  /* -ENODATA when the file is shorter */
 int io_write(struct io_file *file, const void *buf, size_t len, uint64_t off); /* 0 or -errno */
 /* Replace path by len bytes of buf so that after a crash either the old or the new file is there, whole. */
 int io_replace(struct io *io, const char *path, const void *buf, size_t len);

@@ -75,8 +75,12 @@ int check_write(struct state *st, const struct record *rec)
 
 int apply_write(struct state *st, const struct record *rec)
 {
-	struct extent e = { .off = rec->off, .segment = rec->segment, .segment_off = rec->segment_off, .seq = rec->seq,
-			    .crc = rec->payload_crc, .whole = true };
+	struct extent e = { .off = rec->off,
+		.segment = rec->segment,
+		.segment_off = rec->segment_off,
+		.seq = rec->seq,
+		.crc = rec->payload_crc,
+		.whole = true };
 	struct node_item *ni;
 	int r;
 

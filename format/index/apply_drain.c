@@ -38,7 +38,8 @@ static int drop_from(struct state *st, const struct record *rec)
 	struct name_item *b;
 	int r;
 
-	if (!(rec->flags & RECORD_F_MOVED) || (rec->from_parent == rec->parent && strcmp(rec->from_name, rec->name) == 0))
+	if (!(rec->flags & RECORD_F_MOVED) ||
+		(rec->from_parent == rec->parent && strcmp(rec->from_name, rec->name) == 0))
 		return 0;
 	r = find_name(st, KEY_BACKING, rec->from_parent, rec->from_name, &b);
 	if (r < 0 || !item_present(&b->it) || b->ino != rec->ino)
@@ -73,8 +74,9 @@ int apply_placed(struct state *st, const struct record *rec)
 		ni->n.backing_ino = rec->backing_ino;
 	}
 	cache_dirty(&st->cache, &ni->it);
-	return node_set_flags(st, ni, (ni->n.flags & ~(uint32_t)(INODE_NEW | INODE_UNPUBLISHED)) |
-					      (rec->flags & RECORD_F_UNPUBLISHED ? INODE_UNPUBLISHED : 0));
+	return node_set_flags(st, ni,
+		(ni->n.flags & ~(uint32_t)(INODE_NEW | INODE_UNPUBLISHED)) |
+			(rec->flags & RECORD_F_UNPUBLISHED ? INODE_UNPUBLISHED : 0));
 }
 
 /* ---- REMOVED */

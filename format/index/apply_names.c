@@ -341,7 +341,7 @@ int check_rename(struct state *st, const struct record *rec)
 }
 
 static int move_name(struct state *st, struct node_item *ni, uint64_t from_parent, const char *from, uint64_t parent,
-		     const char *name)
+	const char *name)
 {
 	int r = name_drop(st, from_parent, from, ni);
 

@@ -19,8 +19,8 @@
 #include <sys/random.h>
 
 #define FIRST_BUCKETS 1024
-#define ITEM_OVERHEAD 24      /* of the allocator, and the bucket */
-#define BATCH_BYTES (4u << 20)
+#define ITEM_OVERHEAD 24 /* of the allocator, and the bucket */
+#define BATCH_BYTES   (4u << 20)
 
 static size_t item_size(uint8_t kind)
 {
@@ -354,7 +354,7 @@ static void all_clean(struct cache *c)
 	for (struct item *it = c->dirty, *next; it; it = next) {
 		next = it->next_dirty;
 		it->next_dirty = NULL;
-		it->flags &= (uint8_t)~(ITEM_DIRTY | ITEM_NOT_IN_DB);
+		it->flags &= (uint8_t) ~(ITEM_DIRTY | ITEM_NOT_IN_DB);
 		if (!item_present(it))
 			it->flags |= ITEM_NOT_IN_DB;
 		use_first(c, it);
@@ -427,7 +427,7 @@ static int write_dirty(struct cache *c, struct db_batch *b, bool atomic, struct 
 }
 
 int cache_write(struct cache *c, bool atomic, int (*add_more)(struct db_batch *b, void *arg), void *arg,
-		struct cistern_error *err)
+	struct cistern_error *err)
 {
 	struct db_batch *b;
 	int r;

@@ -27,11 +27,11 @@ enum item_flag {
 };
 
 struct item {
-	struct item *chain;       /* of its hash bucket */
+	struct item *chain;        /* of its hash bucket */
 	struct item *left, *right; /* dirty: children in the tree; clean: newer and older in the list of use */
 	struct item *next_dirty;
 	uint32_t hash;
-	uint32_t bytes;           /* as accounted */
+	uint32_t bytes; /* as accounted */
 	uint16_t key_len;
 	uint8_t kind, flags;
 };
@@ -72,7 +72,7 @@ struct cache {
 	struct item use;        /* head of the list of clean items: right = most recently used */
 	size_t num_dirty;
 	uint64_t bytes, dirty_bytes;
-	uint64_t limit;         /* bytes of clean items that cache_trim() leaves */
+	uint64_t limit; /* bytes of clean items that cache_trim() leaves */
 	struct buf scratch;
 };
 
@@ -89,18 +89,19 @@ static inline bool item_present(const struct item *it)
  * can have it unless it is in memory; saves the question. 0, -ENOMEM, -EBADMSG, -EIO.
  */
 int cache_find(struct cache *c, const struct key *key, bool known_absent, struct item **ret);
-void cache_revive(struct item *it);                      /* an absent one becomes present, all zero; then cache_dirty() */
-void cache_dirty(struct cache *c, struct item *it);      /* after every change */
-void cache_remove(struct cache *c, struct item *it);     /* becomes absent */
+void cache_revive(struct item *it);                  /* an absent one becomes present, all zero; then cache_dirty() */
+void cache_dirty(struct cache *c, struct item *it);  /* after every change */
+void cache_remove(struct cache *c, struct item *it); /* becomes absent */
 void cache_trim(struct cache *c);
-void cache_sort(struct cache *c);                        /* every dirty item is in the tree */
+void cache_sort(struct cache *c); /* every dirty item is in the tree */
 struct item *cache_next_dirty(struct cache *c, const uint8_t *key, size_t len, bool or_equal); /* in order of keys */
 
 /*
  * Everything dirty to RocksDB, and what add() puts besides; clean afterwards. atomic: as one batch; else in several, and
  * add()'s are in the last. On failure all stays dirty. Not on the device before db_flush().
  */
-int cache_write(struct cache *c, bool atomic, int (*add)(struct db_batch *b, void *arg), void *arg, struct cistern_error *err);
+int cache_write(
+	struct cache *c, bool atomic, int (*add)(struct db_batch *b, void *arg), void *arg, struct cistern_error *err);
 
 /* Values. */
 int item_encode(const struct item *it, struct buf *out);
@@ -122,7 +123,8 @@ struct merge_entry {
 	const void *val;
 	size_t val_len;
 };
-int merge_begin(struct merge *m, struct cache *c, const struct key *prefix, const struct key *after); /* after: excluded, or NULL */
+int merge_begin(struct merge *m, struct cache *c, const struct key *prefix,
+	const struct key *after);                         /* after: excluded, or NULL */
 int merge_next(struct merge *m, struct merge_entry *ret); /* 1, 0 at the end, -errno; valid until the next call */
 int merge_end(struct merge *m);
 

@@ -20,10 +20,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CURSOR_VERSION 1
-#define WANT_ITEMS 200000u            /* dirty: what a checkpoint takes under the lock stays below half a second */
-#define WANT_RECORDS 2000000u         /* since the last one: what a recovery replays stays below a few seconds */
-#define COMPACT_MIN_FILES 4           /* journal files' worth of bytes before compaction is worth a thought */
+#define CURSOR_VERSION    1
+#define WANT_ITEMS        200000u  /* dirty: what a checkpoint takes under the lock stays below half a second */
+#define WANT_RECORDS      2000000u /* since the last one: what a recovery replays stays below a few seconds */
+#define COMPACT_MIN_FILES 4        /* journal files' worth of bytes before compaction is worth a thought */
 
 /* ---- cursor and numbers */
 
@@ -182,7 +182,7 @@ bool state_wants_checkpoint(struct state *st)
 	pthread_mutex_lock(&st->lock);
 	wants = st->journal && !st->failed &&
 		(st->cache.num_dirty > WANT_ITEMS || st->cache.dirty_bytes > st->cache.limit / 2 ||
-		 st->seq - st->checkpoint_seq > WANT_RECORDS);
+			st->seq - st->checkpoint_seq > WANT_RECORDS);
 	pthread_mutex_unlock(&st->lock);
 	return wants;
 }

@@ -29,9 +29,9 @@ static void describe(const struct merge_entry *e, char *out, size_t cap)
 	static const struct {
 		enum key_kind kind;
 		const char *text;
-	} kinds[] = { { KEY_NAME, "name" },     { KEY_BACKING, "backing name" }, { KEY_INODE, "inode" },
-		      { KEY_PAGE, "extents" },  { KEY_XATTR, "xattr" },          { KEY_TARGET, "link target" },
-		      { KEY_SEGMENT, "segment" }, { KEY_ORPHAN, "orphan" } };
+	} kinds[] = { { KEY_NAME, "name" }, { KEY_BACKING, "backing name" }, { KEY_INODE, "inode" },
+		{ KEY_PAGE, "extents" }, { KEY_XATTR, "xattr" }, { KEY_TARGET, "link target" },
+		{ KEY_SEGMENT, "segment" }, { KEY_ORPHAN, "orphan" } };
 	struct key_parts parts = { 0 };
 	const char *text = "key";
 
@@ -93,7 +93,8 @@ static int order(const struct comparison *c)
 
 static bool same_value(const struct comparison *c)
 {
-	return c->a.val.len == c->b.val.len && (c->a.val.len == 0 || memcmp(c->a.val.data, c->b.val.data, c->a.val.len) == 0);
+	return c->a.val.len == c->b.val.len &&
+	       (c->a.val.len == 0 || memcmp(c->a.val.data, c->b.val.data, c->a.val.len) == 0);
 }
 
 static int compare_keys(struct comparison *c)

@@ -22,10 +22,10 @@
 #include <rocksdb/c.h>
 
 #define WRITE_BUFFER_BYTES (32u << 20)
-#define BLOCK_CACHE_BYTES (32u << 20)
-#define OPEN_FILES 256
-#define BLOOM_BITS 10.0
-#define LOG_LEVEL_ERROR 3
+#define BLOCK_CACHE_BYTES  (32u << 20)
+#define OPEN_FILES         256
+#define BLOOM_BITS         10.0
+#define LOG_LEVEL_ERROR    3
 
 struct db {
 	rocksdb_t *rocks;
@@ -147,9 +147,9 @@ int db_wipe(const char *path, struct cistern_error *err)
 		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
 			continue;
 		if (unlinkat(dirfd(dir), entry->d_name, 0) < 0 &&
-		    (errno != EISDIR || unlinkat(dirfd(dir), entry->d_name, AT_REMOVEDIR) < 0))
+			(errno != EISDIR || unlinkat(dirfd(dir), entry->d_name, AT_REMOVEDIR) < 0))
 			r = cistern_error_set(err, -errno, "index: cannot delete %s/%s: %s; remove it by hand", path,
-					      entry->d_name, strerror(errno));
+				entry->d_name, strerror(errno));
 	}
 	closedir(dir);
 	return r;
@@ -258,8 +258,8 @@ static size_t next_prefix(uint8_t *prefix, size_t len)
 	return len;
 }
 
-int db_walk_begin(struct db *db, const void *prefix, size_t prefix_len, const void *from, size_t from_len, bool fill_cache,
-		  struct db_walk **ret)
+int db_walk_begin(struct db *db, const void *prefix, size_t prefix_len, const void *from, size_t from_len,
+	bool fill_cache, struct db_walk **ret)
 {
 	struct db_walk *w = calloc(1, sizeof *w);
 	size_t bound_len;

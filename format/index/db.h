@@ -27,10 +27,11 @@ enum db_mode { DB_CREATE, DB_READ_WRITE, DB_READ_ONLY };
  * written to.
  */
 int db_open(const char *path, enum db_mode mode, struct db **ret, struct cistern_error *err);
-void db_close(struct db *db); /* NULL is fine. What has not been flushed is lost */
+void db_close(struct db *db);                             /* NULL is fine. What has not been flushed is lost */
 int db_wipe(const char *path, struct cistern_error *err); /* an empty directory is left; made if missing */
 
-int db_get(struct db *db, const void *key, size_t key_len, char **ret_val, size_t *ret_len); /* -ENOENT; free() the value */
+int db_get(struct db *db, const void *key, size_t key_len, char **ret_val,
+	size_t *ret_len); /* -ENOENT; free() the value */
 
 int db_batch_create(struct db_batch **ret);
 void db_batch_destroy(struct db_batch *b); /* NULL is fine */
@@ -44,8 +45,8 @@ int db_flush(struct db *db, struct cistern_error *err); /* every batch before is
 int db_checkpoint(struct db *db, const char *path, struct cistern_error *err);
 
 /* Keys that begin with prefix and are >= from (NULL: the prefix), as of now: later batches are not seen. */
-int db_walk_begin(struct db *db, const void *prefix, size_t prefix_len, const void *from, size_t from_len, bool fill_cache,
-		  struct db_walk **ret);
+int db_walk_begin(struct db *db, const void *prefix, size_t prefix_len, const void *from, size_t from_len,
+	bool fill_cache, struct db_walk **ret);
 bool db_walk_valid(const struct db_walk *w);
 const void *db_walk_key(const struct db_walk *w, size_t *ret_len); /* borrowed until the next step */
 const void *db_walk_value(const struct db_walk *w, size_t *ret_len);

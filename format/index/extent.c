@@ -26,8 +26,8 @@
 
 #include "format/base/crc32c.h"
 
-#define MERGE_BELOW (64u << 10)
-#define WHOLE_BIT 0x80
+#define MERGE_BELOW       (64u << 10)
+#define WHOLE_BIT         0x80
 #define MIN_ENCODED_BYTES 4 /* gap, len, kind, seq */
 
 static uint64_t end_of(const struct extent *e)
@@ -135,7 +135,7 @@ static bool merge(struct extent_page *p, uint32_t i)
 }
 
 static void tell_freed(const struct extent *e, uint64_t off, uint64_t end,
-		       void (*freed)(uint32_t segment, uint64_t off, uint64_t len, void *arg), void *arg)
+	void (*freed)(uint32_t segment, uint64_t off, uint64_t len, void *arg), void *arg)
 {
 	uint64_t from = e->off > off ? e->off : off, to = end_of(e) < end ? end_of(e) : end;
 
@@ -145,7 +145,7 @@ static void tell_freed(const struct extent *e, uint64_t off, uint64_t end,
 
 /* [off, end) becomes e, or nothing when e is NULL. */
 static int replace(struct extent_page *p, uint64_t off, uint64_t end, const struct extent *e,
-		   void (*freed)(uint32_t segment, uint64_t off, uint64_t len, void *arg), void *arg)
+	void (*freed)(uint32_t segment, uint64_t off, uint64_t len, void *arg), void *arg)
 {
 	uint32_t i = extent_page_find(p, off), j = i, num = 0, first = i;
 	struct extent part[3];
@@ -187,7 +187,7 @@ static bool within_page(uint64_t off, uint64_t len)
 }
 
 int extent_page_put(struct extent_page *p, const struct extent *e,
-		    void (*freed)(uint32_t segment, uint64_t off, uint64_t len, void *arg), void *arg)
+	void (*freed)(uint32_t segment, uint64_t off, uint64_t len, void *arg), void *arg)
 {
 	if (!within_page(e->off, e->len))
 		return -EINVAL;
@@ -195,7 +195,7 @@ int extent_page_put(struct extent_page *p, const struct extent *e,
 }
 
 int extent_page_clear(struct extent_page *p, uint64_t off, uint64_t len,
-		      void (*freed)(uint32_t segment, uint64_t off, uint64_t len, void *arg), void *arg)
+	void (*freed)(uint32_t segment, uint64_t off, uint64_t len, void *arg), void *arg)
 {
 	if (len == 0)
 		return 0;
@@ -257,7 +257,7 @@ static void decode_extent(struct cursor *c, struct decoding *d, struct extent *e
 	*e = (struct extent){ .kind = kind & (uint8_t)~WHOLE_BIT, .whole = kind & WHOLE_BIT };
 	e->seq = d->seq + (uint64_t)cursor_svarint(c);
 	if (gap > d->limit - d->end || len == 0 || len > d->limit - d->end - gap || e->kind > EXTENT_BACKING ||
-	    (e->whole && e->kind != EXTENT_LOG)) {
+		(e->whole && e->kind != EXTENT_LOG)) {
 		cursor_fail(c);
 		return;
 	}
@@ -277,8 +277,8 @@ int extent_page_decode(const void *buf, size_t len, uint64_t page_no, struct ext
 	uint64_t num = cursor_varint(&c);
 	int r;
 
-	if (!cursor_ok(&c) || page_no > UINT64_MAX / EXTENT_PAGE_SPAN - 1 || num > cursor_left(&c) / MIN_ENCODED_BYTES ||
-	    num > EXTENT_PAGE_SPAN)
+	if (!cursor_ok(&c) || page_no > UINT64_MAX / EXTENT_PAGE_SPAN - 1 ||
+		num > cursor_left(&c) / MIN_ENCODED_BYTES || num > EXTENT_PAGE_SPAN)
 		return -EBADMSG;
 	d.end = page_no * EXTENT_PAGE_SPAN;
 	d.limit = d.end + EXTENT_PAGE_SPAN;

@@ -43,10 +43,10 @@ void extent_page_free(struct extent_page *p);
  * whole, are merged (crc32c_combine) up to the page. 0, -ENOMEM (page unchanged).
  */
 int extent_page_put(struct extent_page *p, const struct extent *e,
-		    void (*freed)(uint32_t segment, uint64_t off, uint64_t len, void *arg), void *arg);
+	void (*freed)(uint32_t segment, uint64_t off, uint64_t len, void *arg), void *arg);
 /* Take everything in [off, off + len) away; freed as above. 0, -ENOMEM. */
 int extent_page_clear(struct extent_page *p, uint64_t off, uint64_t len,
-		      void (*freed)(uint32_t segment, uint64_t off, uint64_t len, void *arg), void *arg);
+	void (*freed)(uint32_t segment, uint64_t off, uint64_t len, void *arg), void *arg);
 /* Index of the first extent that ends behind off; num when none does. */
 uint32_t extent_page_find(const struct extent_page *p, uint64_t off);
 int extent_page_encode(const struct extent_page *p, uint64_t page_no, struct buf *out); /* delta-coded varints */

@@ -11,8 +11,9 @@
 #include <sys/stat.h>
 
 #define NODE_VERSION 1
-#define FLAGS_ALL (INODE_DIRTY_DATA | INODE_DIRTY_META | INODE_NEW | INODE_ORPHAN | INODE_PRIVATE | INODE_UNPUBLISHED | \
-		   INODE_DIRTY_XATTR)
+#define FLAGS_ALL                                                                                             \
+	(INODE_DIRTY_DATA | INODE_DIRTY_META | INODE_NEW | INODE_ORPHAN | INODE_PRIVATE | INODE_UNPUBLISHED | \
+		INODE_DIRTY_XATTR)
 
 void node_free(struct node *n)
 {
@@ -161,7 +162,8 @@ static bool makes_sense(const struct node *n)
 {
 	if (!S_ISREG(n->mode) && !S_ISDIR(n->mode) && !S_ISLNK(n->mode))
 		return false;
-	return n->ino != 0 && !(n->flags & ~(uint32_t)FLAGS_ALL) && n->size <= INT64_MAX && n->backing_limit <= INT64_MAX;
+	return n->ino != 0 && !(n->flags & ~(uint32_t)FLAGS_ALL) && n->size <= INT64_MAX &&
+	       n->backing_limit <= INT64_MAX;
 }
 
 int node_decode(const void *val, size_t len, struct node *ret)

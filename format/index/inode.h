@@ -26,18 +26,19 @@ struct node {
 	char *origin_name; /* owned; NULL: none */
 	uint64_t backing_dev, backing_ino;
 	/* the index's own */
-	uint64_t num_pages;   /* extent pages that exist */
+	uint64_t num_pages;    /* extent pages that exist */
 	uint64_t num_children; /* a directory's names */
-	uint32_t num_names;   /* names that lead here */
-	uint32_t num_backing; /* backing names that are its own */
+	uint32_t num_names;    /* names that lead here */
+	uint32_t num_backing;  /* backing names that are its own */
 	uint32_t num_xattrs;
-	bool freed;           /* RECORD_FREE has come; an orphan directory that waits for its backing names to go */
+	bool freed; /* RECORD_FREE has come; an orphan directory that waits for its backing names to go */
 };
 
 void node_free(struct node *n); /* what it owns; also resets */
-int node_set_origin(struct node *n, uint64_t parent, const char *name, size_t len); /* len 0: none. 0, -ENOMEM (unchanged) */
+int node_set_origin(
+	struct node *n, uint64_t parent, const char *name, size_t len); /* len 0: none. 0, -ENOMEM (unchanged) */
 void node_to_inode(const struct node *n, struct inode *ret);
-int node_encode(const struct node *n, struct buf *out);                             /* 0, -ENOMEM */
-int node_decode(const void *val, size_t len, struct node *ret);                     /* -EBADMSG, -ENOMEM */
+int node_encode(const struct node *n, struct buf *out);         /* 0, -ENOMEM */
+int node_decode(const void *val, size_t len, struct node *ret); /* -EBADMSG, -ENOMEM */
 
 #endif

@@ -56,7 +56,7 @@ static void parse_name(struct cursor *c, struct key_parts *parts)
 	parts->name_len = cursor_left(c);
 	parts->name = (const char *)cursor_bytes(c, parts->name_len);
 	if (!parts->name || parts->name_len == 0 || parts->name_len > RECORD_NAME_MAX ||
-	    memchr(parts->name, 0, parts->name_len))
+		memchr(parts->name, 0, parts->name_len))
 		cursor_fail(c);
 }
 
@@ -79,14 +79,9 @@ int key_parse(const void *bytes, size_t len, struct key_parts *ret)
 	case KEY_INODE:
 	case KEY_TARGET:
 	case KEY_SEGMENT:
-	case KEY_ORPHAN:
-		parts.id = cursor_u64_be(&c);
-		break;
-	case KEY_META:
-		parts.id = cursor_u8(&c);
-		break;
-	default:
-		cursor_fail(&c);
+	case KEY_ORPHAN: parts.id = cursor_u64_be(&c); break;
+	case KEY_META: parts.id = cursor_u8(&c); break;
+	default: cursor_fail(&c);
 	}
 	if (!cursor_ok(&c) || cursor_left(&c) > 0)
 		return -EBADMSG;

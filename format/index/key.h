@@ -39,18 +39,19 @@ struct key {
 /* A key taken apart. name is borrowed and not terminated. */
 struct key_parts {
 	enum key_kind kind;
-	uint64_t id;    /* ino, parent, segment, or which */
-	uint64_t page;  /* KEY_PAGE */
+	uint64_t id;      /* ino, parent, segment, or which */
+	uint64_t page;    /* KEY_PAGE */
 	const char *name; /* KEY_NAME, KEY_BACKING, KEY_XATTR */
 	size_t name_len;
 };
 
 /* kind and number alone: a whole key for INODE, TARGET, SEGMENT and ORPHAN, the prefix of the others. */
 void key_number(struct key *key, enum key_kind kind, uint64_t number);
-void key_name(struct key *key, enum key_kind kind, uint64_t number, const char *name, size_t len); /* len <= RECORD_NAME_MAX */
+void key_name(struct key *key, enum key_kind kind, uint64_t number, const char *name,
+	size_t len); /* len <= RECORD_NAME_MAX */
 void key_page(struct key *key, uint64_t ino, uint64_t page);
 void key_meta(struct key *key, enum key_meta which);
-void key_kind(struct key *key, enum key_kind kind); /* the prefix of all keys of a kind */
+void key_kind(struct key *key, enum key_kind kind);                  /* the prefix of all keys of a kind */
 int key_parse(const void *bytes, size_t len, struct key_parts *ret); /* -EBADMSG */
 
 #endif

@@ -9,13 +9,13 @@
 #include <string.h>
 
 #define META_VERSION 1
-#define NUM_FIELDS 13
+#define NUM_FIELDS   13
 
 static void fields(struct meta *m, uint64_t *out[NUM_FIELDS])
 {
 	uint64_t *all[NUM_FIELDS] = { &m->next_ino, &m->inodes, &m->names, &m->dirty_files, &m->log_bytes, &m->extents,
-				      &m->private_files, &m->written_bytes, &m->saved_bytes, &m->drained_bytes,
-				      &m->drained_files, &m->through_bytes, &m->sync_upto };
+		&m->private_files, &m->written_bytes, &m->saved_bytes, &m->drained_bytes, &m->drained_files,
+		&m->through_bytes, &m->sync_upto };
 
 	memcpy(out, all, sizeof all);
 }

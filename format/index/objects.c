@@ -144,8 +144,8 @@ int node_set_flags(struct state *st, struct node_item *ni, uint32_t flags)
 
 	if (old == flags)
 		return 0;
-	st->meta.dirty_files += (uint64_t)!!(flags & DIRTY_FLAGS) - !!(old & DIRTY_FLAGS);
-	st->meta.private_files += (uint64_t)!!(flags & INODE_PRIVATE) - !!(old & INODE_PRIVATE);
+	st->meta.dirty_files += (uint64_t) !!(flags & DIRTY_FLAGS) - !!(old & DIRTY_FLAGS);
+	st->meta.private_files += (uint64_t) !!(flags & INODE_PRIVATE) - !!(old & INODE_PRIVATE);
 	if ((old ^ flags) & INODE_ORPHAN)
 		r = orphan_key(st, ni->n.ino, flags & INODE_ORPHAN);
 	ni->n.flags = flags;

@@ -25,8 +25,8 @@
 
 #define DEFAULT_INDEX_MEMORY (256ull << 20)
 #define DEFAULT_JOURNAL_SIZE (16ull << 20)
-#define REBUILD_DIRTY_BYTES (600ull << 20) /* what a rebuild may keep in memory before it writes it out */
-#define LOAD_BATCH_BYTES (4u << 20)
+#define REBUILD_DIRTY_BYTES  (600ull << 20) /* what a rebuild may keep in memory before it writes it out */
+#define LOAD_BATCH_BYTES     (4u << 20)
 
 struct opening {
 	struct state *st;
@@ -147,8 +147,8 @@ static int check_payload(struct opening *op, const struct record *rec)
 		op->report->dropped_writes++;
 		op->report->dropped_bytes += payload_bytes(rec);
 	} else if (r < 0) {
-		cistern_error_set(op->err, r, "journal: the payload of record %" PRIu64 " cannot be checked: %s", rec->seq,
-				  strerror(-r));
+		cistern_error_set(op->err, r, "journal: the payload of record %" PRIu64 " cannot be checked: %s",
+			rec->seq, strerror(-r));
 	}
 	return r;
 }
@@ -181,9 +181,9 @@ static int replay_record(const struct record *rec, void *arg)
 	if (r < 0) {
 		op->index_wrong = r != -ENOMEM;
 		return cistern_error_set(op->err, r == -ENOMEM ? r : -EBADMSG,
-					 "journal: record %" PRIu64 " (%s, inode %" PRIu64 ", parent %" PRIu64
-					 ", name \"%s\") contradicts the state: %s; run \"cistern fsck\" on the store",
-					 rec->seq, record_type_name(rec->type), rec->ino, rec->parent, rec->name, strerror(-r));
+			"journal: record %" PRIu64 " (%s, inode %" PRIu64 ", parent %" PRIu64
+			", name \"%s\") contradicts the state: %s; run \"cistern fsck\" on the store",
+			rec->seq, record_type_name(rec->type), rec->ino, rec->parent, rec->name, strerror(-r));
 	}
 	return keep_memory_bounded(op);
 }
@@ -238,7 +238,7 @@ static int open_index(struct opening *op, enum db_mode mode)
 	r = state_load_cursor(st);
 	if (r < 0)
 		return cistern_error_set(op->err, r == -EPROTONOSUPPORT ? r : -EBADMSG,
-					 "index: %s does not say for which record it stands: %s", st->index_path, strerror(-r));
+			"index: %s does not say for which record it stands: %s", st->index_path, strerror(-r));
 	return cache_init(&st->cache, st->db, st->opt.index_memory);
 }
 
@@ -318,7 +318,7 @@ static int load_numbers(struct opening *op)
 		free(val);
 	}
 	return r < 0 ? cistern_error_set(op->err, r == -ENOENT ? -EBADMSG : r,
-					 "journal: the numbers in the checkpoint file are missing or damaged: %s", strerror(-r))
+			       "journal: the numbers in the checkpoint file are missing or damaged: %s", strerror(-r))
 		     : 0;
 }
 
@@ -425,7 +425,8 @@ static int free_orphans(struct opening *op)
 			break;
 		op->report->orphans++;
 	}
-	return r < 0 ? cistern_error_set(op->err, r, "index: inodes without names cannot be freed: %s", strerror(-r)) : 0;
+	return r < 0 ? cistern_error_set(op->err, r, "index: inodes without names cannot be freed: %s", strerror(-r))
+		     : 0;
 }
 
 /* From here on the state can be committed to. */
@@ -471,7 +472,7 @@ static int make_scratch(struct opening *op)
 		return -ENOMEM;
 	if (!mkdtemp(path)) {
 		cistern_error_set(op->err, -errno, "index: cannot make a temporary directory %s: %s; set TMPDIR", path,
-				  strerror(errno));
+			strerror(errno));
 		free(path);
 		return op->err ? op->err->code : -EIO;
 	}
@@ -534,7 +535,8 @@ static int state_create(const struct state_options *opt, struct state **ret)
 	return 0;
 }
 
-int state_open(const struct state_options *opt, struct state **ret, struct state_report *ret_report, struct cistern_error *err)
+int state_open(
+	const struct state_options *opt, struct state **ret, struct state_report *ret_report, struct cistern_error *err)
 {
 	struct state_report report = { 0 };
 	struct opening op = { .report = &report, .err = err };

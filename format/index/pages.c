@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #define PROBE_PAGES 32 /* so many pages are asked for one by one; more by a walk */
-#define LIST_PAGES 256
+#define LIST_PAGES  256
 
 uint64_t pages_last(const struct node *n)
 {
@@ -36,7 +36,7 @@ int find_page(struct state *st, const struct node *n, uint64_t page, struct page
 }
 
 static int probe(struct state *st, const struct node *n, uint64_t first, uint64_t last, uint64_t *out, size_t cap,
-		 size_t *ret_num)
+	size_t *ret_num)
 {
 	struct page_item *pi;
 	size_t num = 0;
@@ -53,7 +53,8 @@ static int probe(struct state *st, const struct node *n, uint64_t first, uint64_
 	return 0;
 }
 
-int pages_list(struct state *st, const struct node *n, uint64_t first, uint64_t last, uint64_t *out, size_t cap, size_t *ret_num)
+int pages_list(struct state *st, const struct node *n, uint64_t first, uint64_t last, uint64_t *out, size_t cap,
+	size_t *ret_num)
 {
 	struct key prefix, after;
 	struct merge_entry e;
@@ -195,7 +196,8 @@ int pages_put(struct state *st, struct node_item *ni, const struct extent *e, ui
 	return r;
 }
 
-static int clear_page(struct state *st, struct node_item *ni, uint64_t page, uint64_t off, uint64_t end, struct sink *sink)
+static int clear_page(
+	struct state *st, struct node_item *ni, uint64_t page, uint64_t off, uint64_t end, struct sink *sink)
 {
 	struct page_item *pi;
 	uint32_t before;
@@ -231,7 +233,8 @@ int pages_clear(struct state *st, struct node_item *ni, uint64_t off, uint64_t e
 	return r;
 }
 
-int pages_put_backing(struct state *st, struct node_item *ni, uint64_t off, uint64_t len, uint64_t seq, uint64_t *counter)
+int pages_put_backing(
+	struct state *st, struct node_item *ni, uint64_t off, uint64_t len, uint64_t seq, uint64_t *counter)
 {
 	uint64_t end = off + len, limit = ni->n.backing_limit;
 	struct extent e = { .kind = EXTENT_BACKING, .seq = seq };

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define CHUNK 64
-#define PAGES_CHUNK 64
+#define CHUNK          64
+#define PAGES_CHUNK    64
 #define PATH_DEPTH_MAX 4096
 
 static void lock(struct state *st)
@@ -43,7 +43,8 @@ int state_inode(struct state *st, uint64_t ino, struct inode *ret)
 	return unlock(st, r);
 }
 
-static int lookup(struct state *st, enum key_kind kind, uint64_t parent, const char *name, uint64_t *ret_ino, uint32_t *ret_type)
+static int lookup(
+	struct state *st, enum key_kind kind, uint64_t parent, const char *name, uint64_t *ret_ino, uint32_t *ret_type)
 {
 	struct name_item *d;
 	int r;
@@ -159,10 +160,19 @@ void state_totals(struct state *st, struct state_totals *ret)
 
 	lock(st);
 	*ret = (struct state_totals){
-		.inodes = m->inodes, .names = m->names, .dirty_files = m->dirty_files, .log_bytes = m->log_bytes,
-		.extents = m->extents, .private_files = m->private_files, .written_bytes = m->written_bytes,
-		.saved_bytes = m->saved_bytes, .drained_bytes = m->drained_bytes, .drained_files = m->drained_files,
-		.through_bytes = m->through_bytes, .index_bytes = st->cache.bytes, .seq = st->seq,
+		.inodes = m->inodes,
+		.names = m->names,
+		.dirty_files = m->dirty_files,
+		.log_bytes = m->log_bytes,
+		.extents = m->extents,
+		.private_files = m->private_files,
+		.written_bytes = m->written_bytes,
+		.saved_bytes = m->saved_bytes,
+		.drained_bytes = m->drained_bytes,
+		.drained_files = m->drained_files,
+		.through_bytes = m->through_bytes,
+		.index_bytes = st->cache.bytes,
+		.seq = st->seq,
 		.checkpoint_seq = st->checkpoint_seq,
 	};
 	unlock(st, 0);
@@ -223,8 +233,8 @@ static int take_name(struct chunk *c, const struct merge_entry *e, const struct 
 	return entry_name(e, &out->ino, &out->type);
 }
 
-static int list(struct state *st, enum key_kind kind, uint64_t parent, const char *after, struct state_name *out, size_t cap,
-		size_t *ret_num)
+static int list(struct state *st, enum key_kind kind, uint64_t parent, const char *after, struct state_name *out,
+	size_t cap, size_t *ret_num)
 {
 	struct chunk c = { .cap = cap, .take = take_name, .out = out };
 	size_t len = strnlen(after, RECORD_NAME_MAX + 1);
@@ -241,13 +251,14 @@ static int list(struct state *st, enum key_kind kind, uint64_t parent, const cha
 	return r;
 }
 
-int state_list_names(struct state *st, uint64_t parent, const char *after, struct state_name *out, size_t cap, size_t *ret_num)
+int state_list_names(
+	struct state *st, uint64_t parent, const char *after, struct state_name *out, size_t cap, size_t *ret_num)
 {
 	return list(st, KEY_NAME, parent, after, out, cap, ret_num);
 }
 
-int state_list_backing_names(struct state *st, uint64_t parent, const char *after, struct state_name *out, size_t cap,
-			     size_t *ret_num)
+int state_list_backing_names(
+	struct state *st, uint64_t parent, const char *after, struct state_name *out, size_t cap, size_t *ret_num)
 {
 	return list(st, KEY_BACKING, parent, after, out, cap, ret_num);
 }
@@ -301,7 +312,8 @@ static int take_backing(struct chunk *c, const struct merge_entry *e, const stru
 	return entry_name(e, &out->name.ino, &out->name.type);
 }
 
-int state_each_backing_name(struct state *st, int (*cb)(uint64_t parent, const char *name, uint64_t ino, void *arg), void *arg)
+int state_each_backing_name(
+	struct state *st, int (*cb)(uint64_t parent, const char *name, uint64_t ino, void *arg), void *arg)
 {
 	struct backing_entry out[CHUNK];
 	struct chunk c = { .cap = CHUNK, .take = take_backing, .out = out };
@@ -377,7 +389,8 @@ static int take_xattr(struct chunk *c, const struct merge_entry *e, const struct
 	return buf_ok(&out->val) ? 0 : -ENOMEM;
 }
 
-int state_list_xattrs(struct state *st, uint64_t ino, int (*cb)(const char *name, const void *val, size_t len, void *arg), void *arg)
+int state_list_xattrs(
+	struct state *st, uint64_t ino, int (*cb)(const char *name, const void *val, size_t len, void *arg), void *arg)
 {
 	struct xattr_entry out = { .val = { 0 } };
 	struct chunk c = { .cap = 1, .take = take_xattr, .out = &out };
@@ -452,10 +465,12 @@ static int range_extents(struct state *st, const struct node *n, struct range_qu
 	return r;
 }
 
-int state_extents(struct state *st, uint64_t ino, uint64_t off, uint64_t len, struct extent *out, size_t cap, size_t *ret_num,
-		  uint64_t *ret_next)
+int state_extents(struct state *st, uint64_t ino, uint64_t off, uint64_t len, struct extent *out, size_t cap,
+	size_t *ret_num, uint64_t *ret_next)
 {
-	struct range_query q = { .off = off, .end = len > UINT64_MAX - off ? UINT64_MAX : off + len, .out = out, .cap = cap };
+	struct range_query q = {
+		.off = off, .end = len > UINT64_MAX - off ? UINT64_MAX : off + len, .out = out, .cap = cap
+	};
 	struct node_item *ni;
 	int r;
 

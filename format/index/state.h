@@ -31,14 +31,14 @@
 #include "format/journal/journal.h"
 #include "format/journal/record.h"
 
-#define STATE_ROOT_INO 1u
+#define STATE_ROOT_INO        1u
 #define STATE_BACKING_INO_BIT (1ull << 63) /* inode numbers that were derived from a backing file's */
 
 enum inode_flag {
-	INODE_DIRTY_DATA = 1,   /* bytes or size in the store that the backing file does not have */
-	INODE_DIRTY_META = 2,   /* mode, owner, times or xattrs that it does not have */
-	INODE_NEW = 4,          /* no backing file yet */
-	INODE_ORPHAN = 8,       /* no name left, still in use or still needed to find backing names below it (a directory) */
+	INODE_DIRTY_DATA = 1, /* bytes or size in the store that the backing file does not have */
+	INODE_DIRTY_META = 2, /* mode, owner, times or xattrs that it does not have */
+	INODE_NEW = 4,        /* no backing file yet */
+	INODE_ORPHAN = 8, /* no name left, still in use or still needed to find backing names below it (a directory) */
 	INODE_PRIVATE = 16,     /* data, size and mtime are those of the private segment */
 	INODE_UNPUBLISHED = 32, /* its backing file has a temporary name still (write-through of a new file) */
 	INODE_DIRTY_XATTR = 64, /* xattrs changed or removed: the store's set is the whole set */
@@ -53,8 +53,8 @@ struct inode {
 	uint32_t flags; /* enum inode_flag */
 	uint64_t size;
 	int64_t atime_ns, mtime_ns, ctime_ns, btime_ns;
-	uint64_t version;       /* seq of the last change of any kind */
-	uint64_t data_version;  /* seq of the last change of data or size */
+	uint64_t version;      /* seq of the last change of any kind */
+	uint64_t data_version; /* seq of the last change of data or size */
 	uint32_t private_segment;
 	uint64_t backing_limit; /* bytes of the backing file that still show where there is no extent */
 	/* one of its backing names ("origin"); name "" = none. The root: parent 0, name "." */
@@ -70,35 +70,35 @@ struct state_name { /* one entry of a directory */
 };
 
 struct state_totals {
-	uint64_t inodes, names;          /* in the store */
-	uint64_t dirty_files;            /* inodes with any dirty flag, or new */
-	uint64_t log_bytes;              /* live payload in .seg (and sealed private) segments */
-	uint64_t extents;                /* live extents */
-	uint64_t private_files;          /* inodes with a private segment */
-	uint64_t written_bytes;          /* payload ever logged */
-	uint64_t saved_bytes;            /* logged and overwritten, cut off or deleted before any drain */
+	uint64_t inodes, names;                /* in the store */
+	uint64_t dirty_files;                  /* inodes with any dirty flag, or new */
+	uint64_t log_bytes;                    /* live payload in .seg (and sealed private) segments */
+	uint64_t extents;                      /* live extents */
+	uint64_t private_files;                /* inodes with a private segment */
+	uint64_t written_bytes;                /* payload ever logged */
+	uint64_t saved_bytes;                  /* logged and overwritten, cut off or deleted before any drain */
 	uint64_t drained_bytes, drained_files; /* ever */
-	uint64_t through_bytes;          /* ever written through */
-	uint64_t index_bytes;            /* memory used by cached inodes and extent pages */
+	uint64_t through_bytes;                /* ever written through */
+	uint64_t index_bytes;                  /* memory used by cached inodes and extent pages */
 	uint64_t seq, checkpoint_seq;
 };
 
 struct state;
 
 enum state_mode {
-	STATE_READ_WRITE,  /* the daemon, fsck --repair: replays the tail, begins a new journal file */
-	STATE_READ_ONLY,   /* tools: RocksDB opened read-only (or not at all when it is missing), tail applied in memory */
-	STATE_SNAPSHOT,    /* index_path is a snapshot made by state_snapshot: the tail is not applied */
-	STATE_REBUILD,     /* index_path is emptied; everything comes from the last .ckp and the journal; then as READ_WRITE */
+	STATE_READ_WRITE, /* the daemon, fsck --repair: replays the tail, begins a new journal file */
+	STATE_READ_ONLY, /* tools: RocksDB opened read-only (or not at all when it is missing), tail applied in memory */
+	STATE_SNAPSHOT,  /* index_path is a snapshot made by state_snapshot: the tail is not applied */
+	STATE_REBUILD, /* index_path is emptied; everything comes from the last .ckp and the journal; then as READ_WRITE */
 	STATE_REBUILD_READ_ONLY, /* the same into a scratch index_path, no journal file is begun: fsck's second opinion */
 };
 
 struct state_options {
-	struct io *io;            /* the store (borrowed) */
-	const char *index_path;   /* RocksDB's directory, absolute */
+	struct io *io;          /* the store (borrowed) */
+	const char *index_path; /* RocksDB's directory, absolute */
 	enum state_mode mode;
-	uint64_t index_memory;    /* bytes; 0: 256 MiB */
-	uint64_t journal_size;    /* bytes of a journal file; 0: 16 MiB */
+	uint64_t index_memory; /* bytes; 0: 256 MiB */
+	uint64_t journal_size; /* bytes of a journal file; 0: 16 MiB */
 	/*
 	 * Called during the replay for WRITE and EXTENTS records behind the last RECORD_SYNC when the machine has been
 	 * restarted since (check_payload true): is the payload really there? 0 good; -EBADMSG: drop this write (said in
@@ -128,16 +128,17 @@ struct state_options {
 
 struct state_report { /* what opening found */
 	uint64_t replayed_records;
-	uint64_t cut_bytes;       /* torn tail of the journal */
+	uint64_t cut_bytes;                     /* torn tail of the journal */
 	uint64_t dropped_writes, dropped_bytes; /* never synced, lost with the power */
-	uint64_t orphans;         /* inodes without names, freed */
-	uint64_t last_seq;        /* of what was there; opening for writing adds records of its own */
-	bool clean;               /* the last daemon had closed the store in good order */
-	bool rebuilt;             /* RocksDB was missing or damaged and has been rebuilt */
-	bool rebooted;            /* the machine was restarted since */
+	uint64_t orphans;                       /* inodes without names, freed */
+	uint64_t last_seq;                      /* of what was there; opening for writing adds records of its own */
+	bool clean;                             /* the last daemon had closed the store in good order */
+	bool rebuilt;                           /* RocksDB was missing or damaged and has been rebuilt */
+	bool rebooted;                          /* the machine was restarted since */
 };
 
-int state_open(const struct state_options *opt, struct state **ret, struct state_report *ret_report, struct cistern_error *err);
+int state_open(const struct state_options *opt, struct state **ret, struct state_report *ret_report,
+	struct cistern_error *err);
 void state_destroy(struct state *st); /* no checkpoint: call state_close for good order */
 int state_close(struct state *st);    /* RECORD_UNMOUNT, sync, checkpoint, destroy */
 
@@ -156,33 +157,40 @@ int state_sync(struct state *st, uint64_t payload_seq, uint64_t *ret_seq);
 uint64_t state_seq(struct state *st);
 int state_checkpoint(struct state *st);        /* dirty objects to RocksDB */
 bool state_wants_checkpoint(struct state *st); /* enough is dirty */
-int state_compact(struct state *st);           /* .ckp file from RocksDB, older journal files deleted; runs beside commits */
+int state_compact(struct state *st); /* .ckp file from RocksDB, older journal files deleted; runs beside commits */
 bool state_wants_compaction(struct state *st);
 /* A consistent copy of the index (hard links) in the directory path (absolute, must not exist). *ret_seq: its version. */
 int state_snapshot(struct state *st, const char *path, uint64_t *ret_seq, struct cistern_error *err);
 
 uint64_t state_new_ino(struct state *st); /* next free number; taken for good by the CREATE that uses it */
-int state_inode(struct state *st, uint64_t ino, struct inode *ret);                          /* -ENOENT */
-int state_lookup(struct state *st, uint64_t parent, const char *name, struct state_name *ret); /* -ENOENT: no such name here */
+int state_inode(struct state *st, uint64_t ino, struct inode *ret); /* -ENOENT */
+int state_lookup(
+	struct state *st, uint64_t parent, const char *name, struct state_name *ret); /* -ENOENT: no such name here */
 /* Whose is this backing name? -ENOENT: the store knows nothing of it. *ret_ino may be an orphan or gone. */
 int state_backing_owner(struct state *st, uint64_t parent, const char *name, uint64_t *ret_ino);
 /* Up to cap entries with name > after ("" = from the start), sorted bytewise. */
-int state_list_names(struct state *st, uint64_t parent, const char *after, struct state_name *out, size_t cap, size_t *ret_num);
-int state_list_backing_names(struct state *st, uint64_t parent, const char *after, struct state_name *out, size_t cap, size_t *ret_num);
-bool state_dir_is_empty(struct state *st, uint64_t parent); /* no names (the backing directory is the caller's to ask) */
+int state_list_names(
+	struct state *st, uint64_t parent, const char *after, struct state_name *out, size_t cap, size_t *ret_num);
+int state_list_backing_names(
+	struct state *st, uint64_t parent, const char *after, struct state_name *out, size_t cap, size_t *ret_num);
+bool state_dir_is_empty(
+	struct state *st, uint64_t parent); /* no names (the backing directory is the caller's to ask) */
 /* All backing names of all directories / all inodes, in key order: cb non-zero stops. No lock is held during cb. */
 int state_each_inode(struct state *st, int (*cb)(const struct inode *in, void *arg), void *arg);
-int state_each_backing_name(struct state *st, int (*cb)(uint64_t parent, const char *name, uint64_t ino, void *arg), void *arg);
+int state_each_backing_name(
+	struct state *st, int (*cb)(uint64_t parent, const char *name, uint64_t ino, void *arg), void *arg);
 /*
  * Extents that touch [off, off + len), clipped to it, in order. Fills at most cap; *ret_next = off + len when all fit, else
  * the offset to go on from.
  */
-int state_extents(struct state *st, uint64_t ino, uint64_t off, uint64_t len, struct extent *out, size_t cap, size_t *ret_num,
-		  uint64_t *ret_next);
+int state_extents(struct state *st, uint64_t ino, uint64_t off, uint64_t len, struct extent *out, size_t cap,
+	size_t *ret_num, uint64_t *ret_next);
 int state_symlink(struct state *st, uint64_t ino, char *out, size_t cap); /* NUL-terminated; -ENOENT, -ERANGE */
 /* xattrs of the store: authoritative when INODE_DIRTY_XATTR or INODE_NEW, else the backing file has them. */
-int state_xattr(struct state *st, uint64_t ino, const char *name, void *out, size_t cap, size_t *ret_len); /* -ENODATA, -ERANGE */
-int state_list_xattrs(struct state *st, uint64_t ino, int (*cb)(const char *name, const void *val, size_t len, void *arg), void *arg);
+int state_xattr(struct state *st, uint64_t ino, const char *name, void *out, size_t cap,
+	size_t *ret_len); /* -ENODATA, -ERANGE */
+int state_list_xattrs(
+	struct state *st, uint64_t ino, int (*cb)(const char *name, const void *val, size_t len, void *arg), void *arg);
 /* The path of ino's (or of parent/name's) backing file, relative to the backing directory; "." for the root. -ENOENT,
  * -ENAMETOOLONG. */
 int state_backing_path(struct state *st, uint64_t ino, char *out, size_t cap);

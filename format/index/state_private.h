@@ -25,20 +25,20 @@ struct meta {
 struct state {
 	pthread_mutex_t checkpoint_lock, lock;
 	struct state_options opt;
-	char *index_path;        /* owned: RocksDB's directory */
-	char *scratch;           /* owned: a temporary directory to be removed, or NULL */
+	char *index_path; /* owned: RocksDB's directory */
+	char *scratch;    /* owned: a temporary directory to be removed, or NULL */
 	struct db *db;
 	struct cache cache;
 	struct journal *journal; /* NULL: nothing can be committed */
 	struct meta meta;
-	uint64_t seq;            /* last applied */
-	uint64_t checkpoint_seq; /* RocksDB stands for it */
-	uint64_t payload_seq;    /* of the last record with a payload that was applied since the state was opened */
-	uint64_t handed_ino;     /* numbers below it were given out by state_new_ino */
+	uint64_t seq;             /* last applied */
+	uint64_t checkpoint_seq;  /* RocksDB stands for it */
+	uint64_t payload_seq;     /* of the last record with a payload that was applied since the state was opened */
+	uint64_t handed_ino;      /* numbers below it were given out by state_new_ino */
 	uint64_t compacted_bytes; /* of the last .ckp file */
-	bool must_compact;       /* the journal holds records that were dropped: no MOUNT before they are gone */
-	int failed;              /* -errno that ended it */
-	bool tell_freed;         /* opt.freed is called */
+	bool must_compact;        /* the journal holds records that were dropped: no MOUNT before they are gone */
+	int failed;               /* -errno that ended it */
+	bool tell_freed;          /* opt.freed is called */
 };
 
 int meta_encode(const struct meta *m, struct buf *out);
@@ -53,17 +53,19 @@ int state_commit_locked(struct state *st, struct record *rec);
 void state_fail(struct state *st, int error); /* every later commit fails; damage is remembered beside the index */
 
 /* objects.c: finding and changing the objects of the state. "find" of a name gives an item that may be absent. */
-int find_node(struct state *st, uint64_t ino, struct node_item **ret);                      /* -ENOENT */
-int find_record_node(struct state *st, const struct record *rec, struct node_item **ret);   /* rec->ino; -ENOENT, -ESTALE */
-int find_file(struct state *st, const struct record *rec, struct node_item **ret);          /* a regular file; -EISDIR, -EINVAL */
-int find_dir(struct state *st, uint64_t ino, struct node_item **ret);                       /* -ENOTDIR; -ENOENT also for orphans */
+int find_node(struct state *st, uint64_t ino, struct node_item **ret); /* -ENOENT */
+int find_record_node(
+	struct state *st, const struct record *rec, struct node_item **ret); /* rec->ino; -ENOENT, -ESTALE */
+int find_file(
+	struct state *st, const struct record *rec, struct node_item **ret); /* a regular file; -EISDIR, -EINVAL */
+int find_dir(struct state *st, uint64_t ino, struct node_item **ret);        /* -ENOTDIR; -ENOENT also for orphans */
 int find_name(struct state *st, enum key_kind kind, uint64_t parent, const char *name, struct name_item **ret);
 int find_blob(struct state *st, const struct key *key, struct blob_item **ret);
-int check_component(const char *name);                                                      /* -EINVAL, -ENAMETOOLONG */
+int check_component(const char *name); /* -EINVAL, -ENAMETOOLONG */
 int node_create(struct state *st, const struct record *rec, struct node_item **ret);
 int node_remove(struct state *st, struct node_item *ni);
 int node_set_flags(struct state *st, struct node_item *ni, uint32_t flags);
-void node_changed(struct state *st, struct node_item *ni, uint64_t seq);                    /* version; dirty */
+void node_changed(struct state *st, struct node_item *ni, uint64_t seq); /* version; dirty */
 int name_add(struct state *st, uint64_t parent, const char *name, struct node_item *ni);
 int name_drop(struct state *st, uint64_t parent, const char *name, struct node_item *ni);
 int backing_set(struct state *st, uint64_t parent, const char *name, uint64_t ino, uint32_t type);
@@ -77,15 +79,17 @@ int segment_release_private(struct state *st, uint32_t segment, bool freed, uint
 int pages_put(struct state *st, struct node_item *ni, const struct extent *e, uint64_t len, uint64_t *counter);
 int pages_clear(struct state *st, struct node_item *ni, uint64_t off, uint64_t end, uint64_t seq, uint64_t *counter);
 /* [off, off + len) now shows the backing file. */
-int pages_put_backing(struct state *st, struct node_item *ni, uint64_t off, uint64_t len, uint64_t seq, uint64_t *counter);
+int pages_put_backing(
+	struct state *st, struct node_item *ni, uint64_t off, uint64_t len, uint64_t seq, uint64_t *counter);
 int pages_drained(struct state *st, struct node_item *ni, uint64_t upto, uint64_t seq);
-int pages_list(struct state *st, const struct node *n, uint64_t first, uint64_t last, uint64_t *out, size_t cap, size_t *ret_num);
+int pages_list(struct state *st, const struct node *n, uint64_t first, uint64_t last, uint64_t *out, size_t cap,
+	size_t *ret_num);
 int find_page(struct state *st, const struct node *n, uint64_t page, struct page_item **ret); /* perhaps absent */
 uint64_t pages_last(const struct node *n); /* no page lies behind this one */
 
 /* one line each per record type: check and apply (apply_*.c) */
-#define APPLY_DECLARE(type)                                                                                            \
-	int check_##type(struct state *st, const struct record *rec);                                                  \
+#define APPLY_DECLARE(type)                                           \
+	int check_##type(struct state *st, const struct record *rec); \
 	int apply_##type(struct state *st, const struct record *rec)
 APPLY_DECLARE(create);
 APPLY_DECLARE(adopt);
@@ -110,7 +114,8 @@ APPLY_DECLARE(drained);
 #undef APPLY_DECLARE
 
 /* checkpoint.c */
-int state_write_index(struct state *st, bool atomic, struct cistern_error *err); /* dirty items, then the cursor; lock held */
+int state_write_index(
+	struct state *st, bool atomic, struct cistern_error *err); /* dirty items, then the cursor; lock held */
 int state_load_cursor(struct state *st); /* seq and meta as RocksDB has them. -ENOENT, -EBADMSG, -EPROTONOSUPPORT */
 
 #define STATE_DAMAGED_FILE "CISTERN_DAMAGED" /* in index_path: do not use what is here */

@@ -70,16 +70,13 @@ int item_encode(const struct item *it, struct buf *out)
 		buf_varint(out, ((const struct name_item *)it)->ino);
 		buf_u8(out, (uint8_t)(((const struct name_item *)it)->type >> 12));
 		break;
-	case KEY_INODE:
-		return node_encode(&((const struct node_item *)it)->n, out);
-	case KEY_PAGE:
-		return extent_page_encode(&((const struct page_item *)it)->p, page_number(it), out);
+	case KEY_INODE: return node_encode(&((const struct node_item *)it)->n, out);
+	case KEY_PAGE: return extent_page_encode(&((const struct page_item *)it)->p, page_number(it), out);
 	case KEY_SEGMENT:
 		buf_varint(out, ((const struct segment_item *)it)->live);
 		buf_u8(out, ((const struct segment_item *)it)->is_private);
 		break;
-	default:
-		buf_bytes(out, ((const struct blob_item *)it)->data, ((const struct blob_item *)it)->len);
+	default: buf_bytes(out, ((const struct blob_item *)it)->data, ((const struct blob_item *)it)->len);
 	}
 	return buf_ok(out) ? 0 : -ENOMEM;
 }
@@ -88,16 +85,12 @@ int item_decode(struct item *it, const void *val, size_t len)
 {
 	switch (it->kind) {
 	case KEY_NAME:
-	case KEY_BACKING:
-		return name_decode(val, len, &((struct name_item *)it)->ino, &((struct name_item *)it)->type);
-	case KEY_INODE:
-		return node_decode(val, len, &((struct node_item *)it)->n);
-	case KEY_PAGE:
-		return extent_page_decode(val, len, page_number(it), &((struct page_item *)it)->p);
+	case KEY_BACKING: return name_decode(val, len, &((struct name_item *)it)->ino, &((struct name_item *)it)->type);
+	case KEY_INODE: return node_decode(val, len, &((struct node_item *)it)->n);
+	case KEY_PAGE: return extent_page_decode(val, len, page_number(it), &((struct page_item *)it)->p);
 	case KEY_SEGMENT:
-		return segment_decode(val, len, &((struct segment_item *)it)->live,
-				      &((struct segment_item *)it)->is_private);
-	default:
-		return blob_decode((struct blob_item *)it, val, len);
+		return segment_decode(
+			val, len, &((struct segment_item *)it)->live, &((struct segment_item *)it)->is_private);
+	default: return blob_decode((struct blob_item *)it, val, len);
 	}
 }

@@ -20,7 +20,8 @@
 struct journal; /* the writer: not thread-safe, the caller holds the state's lock; only journal_sync may run beside */
 
 /* Begin a new file after first_seq - 1; file number = highest existing + 1. io is borrowed. */
-int journal_create(struct io *io, uint64_t file_bytes, uint64_t first_seq, struct journal **ret, struct cistern_error *err);
+int journal_create(
+	struct io *io, uint64_t file_bytes, uint64_t first_seq, struct journal **ret, struct cistern_error *err);
 void journal_destroy(struct journal *j); /* unmaps, truncates the last file to what was used; no sync */
 /* Sets rec->seq (next) and appends. 0; -ENOSPC (nothing appended, seq unused), -EIO, encode errors. */
 int journal_append(struct journal *j, struct record *rec);
@@ -35,12 +36,12 @@ int journal_remove_before(struct io *io, uint32_t number);
 
 /* Where and how a journal ended. */
 struct journal_end {
-	uint64_t last_seq;    /* 0 when empty */
-	uint32_t file;        /* number of the last file read */
-	uint64_t off;         /* bytes of it that are good */
-	uint64_t cut_bytes;   /* bytes behind them that are neither zero nor valid: a torn tail (of the last file only) */
-	uint64_t records;     /* handed to each() */
-	bool unsynced;        /* with -EBADMSG, -ENOENT: nothing from here on was ever synced: what lost power leaves */
+	uint64_t last_seq;  /* 0 when empty */
+	uint32_t file;      /* number of the last file read */
+	uint64_t off;       /* bytes of it that are good */
+	uint64_t cut_bytes; /* bytes behind them that are neither zero nor valid: a torn tail (of the last file only) */
+	uint64_t records;   /* handed to each() */
+	bool unsynced;      /* with -EBADMSG, -ENOENT: nothing from here on was ever synced: what lost power leaves */
 };
 
 /*
@@ -54,7 +55,7 @@ struct journal_end {
  * that knows that the machine has been restarted may then go on after journal_cut, as with a torn tail.
  */
 int journal_replay(struct io *io, uint64_t after_seq, int (*each)(const struct record *rec, void *arg), void *arg,
-		   struct journal_end *ret_end, struct cistern_error *err);
+	struct journal_end *ret_end, struct cistern_error *err);
 /*
  * Make the journal end where journal_replay did: deletes later files, truncates that file to end->off, syncs. Before
  * journal_create: a torn tail that another file follows is damage.
@@ -65,11 +66,12 @@ int journal_cut(struct io *io, const struct journal_end *end, struct cistern_err
  * journal file NNNNNNNN. Written under a temporary name, synced, renamed. */
 struct journal_checkpoint;
 int journal_checkpoint_begin(struct io *io, uint32_t number, struct journal_checkpoint **ret);
-int journal_checkpoint_add(struct journal_checkpoint *c, const void *key, size_t key_len, const void *val, size_t val_len);
+int journal_checkpoint_add(
+	struct journal_checkpoint *c, const void *key, size_t key_len, const void *val, size_t val_len);
 int journal_checkpoint_commit(struct journal_checkpoint *c, uint64_t seq); /* frees c, also on error */
 void journal_checkpoint_abort(struct journal_checkpoint *c);
 /* Read the newest whole one; -ENOENT when there is none (*ret_seq = 0). *ret_seq = the seq it stands for. */
-int journal_checkpoint_load(struct io *io, int (*each)(const struct record *rec, void *arg), void *arg, uint64_t *ret_seq,
-			    struct cistern_error *err);
+int journal_checkpoint_load(struct io *io, int (*each)(const struct record *rec, void *arg), void *arg,
+	uint64_t *ret_seq, struct cistern_error *err);
 
 #endif

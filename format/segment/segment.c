@@ -215,8 +215,7 @@ int segment_reserve(struct segment_set *set, size_t len, struct segment_place *r
 }
 
 /* Counts [from, end) as complete; sets the range of chunks that have become full by that, if any. */
-static void count_chunks(
-	struct segment_set *set, const struct segment_place *p, uint64_t *ret_off, uint64_t *ret_len)
+static void count_chunks(struct segment_set *set, const struct segment_place *p, uint64_t *ret_off, uint64_t *ret_len)
 {
 	struct segment_open *open = &set->open[SEGMENT_COPIED];
 	uint64_t at, next;
@@ -278,8 +277,8 @@ int segment_append(struct segment_set *set, const void *buf, size_t len, uint32_
 	return r;
 }
 
-int segment_append_crc(struct segment_set *set, const void *buf, size_t len, uint32_t crc, uint32_t *ret_segment,
-	uint64_t *ret_off)
+int segment_append_crc(
+	struct segment_set *set, const void *buf, size_t len, uint32_t crc, uint32_t *ret_segment, uint64_t *ret_off)
 {
 	struct segment_place p;
 	uint32_t id;

@@ -19,11 +19,11 @@
 #include "cistern/error.h"
 #include "format/base/io.h"
 
-#define SEGMENT_BLOCK 4096u
+#define SEGMENT_BLOCK      4096u
 #define SEGMENT_ALIGN_FROM 4096u
 
-#define SEGMENT_SLOT_BYTES (1u << 20)  /* payload that a staging slot holds at most */
-#define SEGMENT_SLOT_LEAD  2048u       /* so many bytes before its memory are its user's, too */
+#define SEGMENT_SLOT_BYTES (1u << 20) /* payload that a staging slot holds at most */
+#define SEGMENT_SLOT_LEAD  2048u      /* so many bytes before its memory are its user's, too */
 #define SEGMENT_SLOTS_MIN  4u
 #define SEGMENT_STAGE_FROM (64u << 10) /* smaller payloads are copied */
 
@@ -41,9 +41,9 @@ struct segment_staging_options {
 };
 
 struct segment_options {
-	uint64_t segment_bytes; /* size of a new .seg */
-	bool write_out;         /* start writing to the device as soon as 1 MiB is complete */
-	bool read_only;         /* tools: nothing is created, deleted or changed */
+	uint64_t segment_bytes;                 /* size of a new .seg */
+	bool write_out;                         /* start writing to the device as soon as 1 MiB is complete */
+	bool read_only;                         /* tools: nothing is created, deleted or changed */
 	struct segment_staging_options staging; /* its strings are borrowed during segment_set_open */
 };
 
@@ -51,7 +51,8 @@ struct segment_options {
  * Opens the folder (made if missing). Existing segments are listed; none is appended to: the first append begins a new one.
  * What a dead process had staged is written to its segments first; read_only: is read in place of them.
  */
-int segment_set_open(struct io *io, const struct segment_options *opt, struct segment_set **ret, struct cistern_error *err);
+int segment_set_open(
+	struct io *io, const struct segment_options *opt, struct segment_set **ret, struct cistern_error *err);
 void segment_set_destroy(struct segment_set *set);
 
 /* Append a payload: 0 and where it is, or -ENOSPC (nothing taken), -EIO. The bytes are in the page cache on return. */
@@ -60,8 +61,8 @@ int segment_append(struct segment_set *set, const void *buf, size_t len, uint32_
  * The same for who knows the payload's CRC. When buf is the memory of a slot and len at least SEGMENT_STAGE_FROM, it is not
  * copied: the slot is taken, and buf must not be changed until it is given back.
  */
-int segment_append_crc(struct segment_set *set, const void *buf, size_t len, uint32_t crc, uint32_t *ret_segment,
-	uint64_t *ret_off);
+int segment_append_crc(
+	struct segment_set *set, const void *buf, size_t len, uint32_t crc, uint32_t *ret_segment, uint64_t *ret_off);
 /* Read exactly len bytes; -ENOENT: no such segment, -ENODATA: shorter. */
 int segment_read(struct segment_set *set, uint32_t segment, uint64_t off, void *buf, size_t len);
 /* A descriptor to read or splice from (dup'd: the caller closes it). Of a .seg: has what was staged before the call. */
@@ -87,8 +88,8 @@ uint64_t segment_found_staged(struct segment_set *set);
 /* A new private segment, empty. */
 int segment_create_private(struct segment_set *set, uint32_t *ret_segment);
 int segment_sync_private(struct segment_set *set, uint32_t segment); /* data, size and the directory entry */
-int segment_private_size(struct segment_set *set, uint32_t segment, uint64_t *ret_size, uint64_t *ret_allocated,
-			 int64_t *ret_mtime_ns);
+int segment_private_size(
+	struct segment_set *set, uint32_t segment, uint64_t *ret_size, uint64_t *ret_allocated, int64_t *ret_mtime_ns);
 
 /* Give back a range: whole blocks inside it are punched. Only when no durable or coming state refers to it. */
 int segment_punch(struct segment_set *set, uint32_t segment, uint64_t off, uint64_t len);
@@ -97,7 +98,8 @@ int segment_remove(struct segment_set *set, uint32_t segment);
 bool segment_is_open_for_append(struct segment_set *set, uint32_t segment);
 
 /* Ids: of all that exist, in order; and the lowest that new ones may take (raise only). */
-int segment_list(struct segment_set *set, int (*each)(uint32_t segment, bool is_private, uint64_t bytes, void *arg), void *arg);
+int segment_list(
+	struct segment_set *set, int (*each)(uint32_t segment, bool is_private, uint64_t bytes, void *arg), void *arg);
 void segment_reserve_ids(struct segment_set *set, uint32_t next_id);
 /* Bytes that the segments occupy on the device (allocation, private ones as last looked at by segment_private_size). */
 uint64_t segment_allocated_bytes(struct segment_set *set);

@@ -32,14 +32,14 @@ struct segment {
 
 enum segment_open_kind { SEGMENT_COPIED, SEGMENT_STAGED, SEGMENT_OPEN_KINDS };
 
-struct segment_open {              /* a .seg that is appended to */
-	struct segment *seg;       /* with one user (us); or NULL: there is none */
-	uint64_t end;              /* next free byte of it */
-	uint64_t bytes;            /* its allocated size */
-	uint32_t *chunk_bytes;     /* owned: how much of each of its 1 MiB chunks is complete */
+struct segment_open {          /* a .seg that is appended to */
+	struct segment *seg;   /* with one user (us); or NULL: there is none */
+	uint64_t end;          /* next free byte of it */
+	uint64_t bytes;        /* its allocated size */
+	uint32_t *chunk_bytes; /* owned: how much of each of its 1 MiB chunks is complete */
 };
 
-struct segment_place { /* given out, never again */
+struct segment_place {       /* given out, never again */
 	struct segment *seg; /* with one user more */
 	uint64_t from;       /* the end of the payload before: what lies between is padding */
 	uint64_t off, end;

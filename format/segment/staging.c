@@ -36,7 +36,7 @@ struct slot {
 	uint64_t ticket;     /* rises with each payload; 0: not taken since it was got */
 	unsigned int readers;
 	bool held, staged, failed;
-	uint32_t next;       /* in the queue, or among the free ones */
+	uint32_t next; /* in the queue, or among the free ones */
 };
 
 struct copied { /* read-only: a segment as it would be */
@@ -51,17 +51,17 @@ struct staging {
 	pthread_cond_t work;  /* the queue is not empty, or stop */
 	pthread_cond_t ended; /* a slot is no longer staged, or has failed */
 	pthread_cond_t freed;
-	struct slot *slots;   /* owned, region.num */
+	struct slot *slots;         /* owned, region.num */
 	uint32_t free, first, last; /* lists; NONE: empty */
-	uint64_t ticket;      /* the last one given */
-	atomic_uint num_staged; /* changed under lock */
+	uint64_t ticket;            /* the last one given */
+	atomic_uint num_staged;     /* changed under lock */
 	atomic_int error;
 	atomic_bool no_direct; /* the file system refuses it */
 	bool stop;
 	pthread_t writers[WRITERS];
 	unsigned int num_writers;
 	pthread_mutex_t copies_lock; /* taken before all others */
-	struct copied *copies; /* owned */
+	struct copied *copies;       /* owned */
 	size_t num_copies;
 };
 
@@ -118,8 +118,8 @@ static int write_all_back(struct io *io, const struct region *r, uint64_t *ret_n
 }
 
 /* 0: there is one. -ENOENT: none that concerns us. Others: with a text. */
-static int find_region(const struct segment_staging_options *opt, bool writable, struct region *ret,
-	struct cistern_error *err)
+static int find_region(
+	const struct segment_staging_options *opt, bool writable, struct region *ret, struct cistern_error *err)
 {
 	int e = opt->uuid ? region_open(opt, writable, ret) : -ENOENT;
 
@@ -144,8 +144,9 @@ int staging_recover(
 	e = write_all_back(io, &r, ret_num);
 	region_close(&r, e == 0);
 	return e ? cistern_error_set(err, e,
-			   SEGMENT_DIR ": what the last daemon had acknowledged cannot be written there: %s; it stays in "
-				       "shared memory until this machine is restarted",
+			   SEGMENT_DIR
+			   ": what the last daemon had acknowledged cannot be written there: %s; it stays in "
+			   "shared memory until this machine is restarted",
 			   strerror(-e))
 		 : 0;
 }

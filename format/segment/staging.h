@@ -45,8 +45,9 @@ int region_create(const struct segment_staging_options *opt, struct region *ret)
  */
 int region_open(const struct segment_staging_options *opt, bool writable, struct region *ret);
 void region_close(struct region *r, bool remove);
-void region_sweep(const struct segment_staging_options *opt); /* removes those of dead processes that have nothing staged */
-bool region_is_lost(const struct region *r); /* somebody has deleted the file: it would not be found again */
+void region_sweep(
+	const struct segment_staging_options *opt); /* removes those of dead processes that have nothing staged */
+bool region_is_lost(const struct region *r);        /* somebody has deleted the file: it would not be found again */
 
 uint8_t *region_memory(const struct region *r, uint32_t slot); /* of the payload; the rest of a page lies before it */
 /* The payload is in place: from here on it outlives this process. */
@@ -61,7 +62,8 @@ bool region_look(const struct region *r, uint32_t slot, struct region_payload *r
  * Before the segments are listed: what a dead process has left is written to its segments and synced, and its region
  * removed. Counts them in *ret_num.
  */
-int staging_recover(struct io *io, const struct segment_staging_options *opt, uint64_t *ret_num, struct cistern_error *err);
+int staging_recover(
+	struct io *io, const struct segment_staging_options *opt, uint64_t *ret_num, struct cistern_error *err);
 /* *ret NULL: without staging. read_only: what a dead process has left is read in place of what the segments say. */
 int staging_open(struct segment_set *set, struct staging **ret, struct cistern_error *err);
 /* Waits for what is staged. The region goes, unless something could not be written. Before the segments are closed. */

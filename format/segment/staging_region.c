@@ -441,7 +441,8 @@ void region_sweep(const struct segment_staging_options *opt)
 	while (dir && (entry = readdir(dir))) {
 		struct region r = { .fd = -1 };
 
-		if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0 || strlen(entry->d_name) != strlen(PREFIX) + 36 ||
+		if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0 ||
+			strlen(entry->d_name) != strlen(PREFIX) + 36 ||
 			asprintf(&r.path, "%s/%s", folder, entry->d_name) < 0)
 			continue;
 		sweep_one(&r);

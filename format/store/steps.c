@@ -39,7 +39,8 @@ static int begin(struct steps *s, uint64_t seq)
 }
 
 /* A step that the state does not take (its file or directory has gone) counts as taken. *ret_good: so many bytes are whole. */
-static int each(const uint8_t *data, size_t len, int (*take)(struct record *rec, void *arg), void *arg, size_t *ret_good)
+static int each(
+	const uint8_t *data, size_t len, int (*take)(struct record *rec, void *arg), void *arg, size_t *ret_good)
 {
 	struct record_scratch scratch = { 0 };
 	struct record rec;
@@ -241,7 +242,8 @@ int steps_settle(struct store *s, uint64_t seq, size_t *ret_num, bool *ret_stale
 	if (fd >= 0)
 		close(fd);
 	if (r < 0)
-		return cistern_error_set(err, r, "%s: what the recovery did cannot be taken over: %s", path, strerror(-r));
+		return cistern_error_set(
+			err, r, "%s: what the recovery did cannot be taken over: %s", path, strerror(-r));
 	*ret_num = t.num;
 	*ret_stale = stale && len > HEADER_BYTES;
 	return 0;

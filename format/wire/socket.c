@@ -272,8 +272,7 @@ int wire_listen(const char *store_path, struct cistern_error *err)
 		r = fd < 0 ? fd : 0;
 	}
 	/* The mode of the socket becomes that of its file, less the umask: it is never open to others, not for a moment. */
-	if (!r && (fchmod(fd, 0600) < 0 || bind(fd, generic, sizeof(address)) < 0 ||
-			  listen(fd, BACKLOG) < 0))
+	if (!r && (fchmod(fd, 0600) < 0 || bind(fd, generic, sizeof(address)) < 0 || listen(fd, BACKLOG) < 0))
 		r = -errno;
 	if (dirfd >= 0)
 		close(dirfd);

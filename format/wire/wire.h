@@ -17,39 +17,80 @@
 #include "format/base/cursor.h"
 
 #define WIRE_MAX_BYTES (4u << 20)
-#define WIRE_SOCKET "ctl.sock" /* in the store; linked from a short path when the store's is too long for sun_path */
+#define WIRE_SOCKET    "ctl.sock" /* in the store; linked from a short path when the store's is too long for sun_path */
 
 enum wire_type {
 	WIRE_REPLY = 1,
 	/* tools -> daemon */
-	WIRE_STATUS_GET,   /* -> every field of enum wire_tag marked S */
-	WIRE_FLUSH,        /* PATH* (absolute in the mount, or relative to its root), none: all -> SESSION */
-	WIRE_WAIT,         /* SESSION (0: any): replies when it has ended, or after TIMEOUT with -ETIMEDOUT; RESULT, TEXT* */
+	WIRE_STATUS_GET, /* -> every field of enum wire_tag marked S */
+	WIRE_FLUSH,      /* PATH* (absolute in the mount, or relative to its root), none: all -> SESSION */
+	WIRE_WAIT, /* SESSION (0: any): replies when it has ended, or after TIMEOUT with -ETIMEDOUT; RESULT, TEXT* */
 	WIRE_PAUSE,
 	WIRE_RESUME,
-	WIRE_SNAPSHOT,     /* -> PATH (name of the snapshot), SEQ; lives until the connection closes */
-	WIRE_CONFIG_GET,   /* -> TEXT = "key=value,..." with origins as "key=value@origin" lines */
+	WIRE_SNAPSHOT,   /* -> PATH (name of the snapshot), SEQ; lives until the connection closes */
+	WIRE_CONFIG_GET, /* -> TEXT = "key=value,..." with origins as "key=value@origin" lines */
 	/* agent -> daemon */
-	WIRE_DRAIN_BEGIN,  /* -> SESSION, PATH (snapshot name), SEQ, FILTER*, OPTIONS (config_to_options) */
-	WIRE_DRAIN_STEP,   /* RECORD (encoded PLACED, REMOVED or DRAINED): the daemon commits it. -> STATUS; PAUSED; RATE */
+	WIRE_DRAIN_BEGIN, /* -> SESSION, PATH (snapshot name), SEQ, FILTER*, OPTIONS (config_to_options) */
+	WIRE_DRAIN_STEP, /* RECORD (encoded PLACED, REMOVED or DRAINED): the daemon commits it. -> STATUS; PAUSED; RATE */
 	WIRE_DRAIN_PROGRESS, /* PLANNED_BYTES, DONE_BYTES, PLANNED_FILES, DONE_FILES, PATH (current) -> PAUSED, RATE, CANCEL */
-	WIRE_DRAIN_ERROR,  /* PATH, CODE, TEXT */
-	WIRE_DRAIN_END,    /* RESULT (enum cistern_exit), TEXT */
+	WIRE_DRAIN_ERROR, /* PATH, CODE, TEXT */
+	WIRE_DRAIN_END,   /* RESULT (enum cistern_exit), TEXT */
 };
 
 enum wire_kind { WIRE_U64 = 1, WIRE_I64 = 2, WIRE_BYTES = 3 };
 
 enum wire_tag { /* S: in a status reply */
-	WIRE_STATUS = 1, WIRE_TEXT, WIRE_PATH, WIRE_SESSION, WIRE_TIMEOUT_USEC, WIRE_RESULT, WIRE_SEQ, WIRE_FILTER, WIRE_OPTIONS,
-	WIRE_RECORD, WIRE_PAUSED /*S*/, WIRE_RATE, WIRE_CANCEL, WIRE_CODE,
-	WIRE_PLANNED_BYTES /*S*/, WIRE_DONE_BYTES /*S*/, WIRE_PLANNED_FILES /*S*/, WIRE_DONE_FILES /*S*/,
-	WIRE_PID = 32 /*S*/, WIRE_BACKING /*S*/, WIRE_MOUNTPOINT /*S*/, WIRE_STORE /*S*/, WIRE_CAPACITY /*S*/, WIRE_USED /*S*/, WIRE_FREE /*S*/,
-	WIRE_DIRTY_BYTES /*S*/, WIRE_DIRTY_FILES /*S*/, WIRE_DRAINED_BYTES /*S*/, WIRE_DRAINED_FILES /*S*/, WIRE_WRITTEN_BYTES /*S*/,
-	WIRE_SAVED_BYTES /*S*/, WIRE_THROUGH_BYTES /*S*/, WIRE_LOG_BYTES /*S*/, WIRE_PRIVATE_BYTES /*S*/, WIRE_PRIVATE_FILES /*S*/,
-	WIRE_EXTENTS /*S*/, WIRE_INDEX_BYTES /*S*/, WIRE_WRITE_RATE /*S bytes/s*/, WIRE_DRAIN_RATE /*S bytes/s*/, WIRE_ERRORS /*S count*/,
-	WIRE_ERROR_TEXT /*S repeated: "path: text"*/, WIRE_STATE /*S text: mounted|draining|unmounted*/, WIRE_DRAINING /*S 0/1*/,
-	WIRE_CURRENT_PATH /*S*/, WIRE_CACHED_READS /*S*/, WIRE_PASSTHROUGH /*S 0/1 available*/, WIRE_UPTIME_USEC /*S*/, WIRE_RECOVERED /*S text*/,
-	WIRE_VERSION_TEXT /*S*/, WIRE_OPEN_FILES /*S*/, WIRE_LAST_RESULT /*S*/,
+	WIRE_STATUS = 1,
+	WIRE_TEXT,
+	WIRE_PATH,
+	WIRE_SESSION,
+	WIRE_TIMEOUT_USEC,
+	WIRE_RESULT,
+	WIRE_SEQ,
+	WIRE_FILTER,
+	WIRE_OPTIONS,
+	WIRE_RECORD,
+	WIRE_PAUSED /*S*/,
+	WIRE_RATE,
+	WIRE_CANCEL,
+	WIRE_CODE,
+	WIRE_PLANNED_BYTES /*S*/,
+	WIRE_DONE_BYTES /*S*/,
+	WIRE_PLANNED_FILES /*S*/,
+	WIRE_DONE_FILES /*S*/,
+	WIRE_PID = 32 /*S*/,
+	WIRE_BACKING /*S*/,
+	WIRE_MOUNTPOINT /*S*/,
+	WIRE_STORE /*S*/,
+	WIRE_CAPACITY /*S*/,
+	WIRE_USED /*S*/,
+	WIRE_FREE /*S*/,
+	WIRE_DIRTY_BYTES /*S*/,
+	WIRE_DIRTY_FILES /*S*/,
+	WIRE_DRAINED_BYTES /*S*/,
+	WIRE_DRAINED_FILES /*S*/,
+	WIRE_WRITTEN_BYTES /*S*/,
+	WIRE_SAVED_BYTES /*S*/,
+	WIRE_THROUGH_BYTES /*S*/,
+	WIRE_LOG_BYTES /*S*/,
+	WIRE_PRIVATE_BYTES /*S*/,
+	WIRE_PRIVATE_FILES /*S*/,
+	WIRE_EXTENTS /*S*/,
+	WIRE_INDEX_BYTES /*S*/,
+	WIRE_WRITE_RATE /*S bytes/s*/,
+	WIRE_DRAIN_RATE /*S bytes/s*/,
+	WIRE_ERRORS /*S count*/,
+	WIRE_ERROR_TEXT /*S repeated: "path: text"*/,
+	WIRE_STATE /*S text: mounted|draining|unmounted*/,
+	WIRE_DRAINING /*S 0/1*/,
+	WIRE_CURRENT_PATH /*S*/,
+	WIRE_CACHED_READS /*S*/,
+	WIRE_PASSTHROUGH /*S 0/1 available*/,
+	WIRE_UPTIME_USEC /*S*/,
+	WIRE_RECOVERED /*S text*/,
+	WIRE_VERSION_TEXT /*S*/,
+	WIRE_OPEN_FILES /*S*/,
+	WIRE_LAST_RESULT /*S*/,
 	WIRE_SKIP_INODES /* DRAIN_BEGIN's reply: bytes, u64 LE each: private files being written, to be left alone */,
 };
 
@@ -74,7 +115,8 @@ bool wire_get_str(const struct wire_msg *m, enum wire_tag tag, unsigned int n, c
 int wire_send(int fd, const struct wire_msg *m);
 int wire_recv(int fd, struct wire_msg *m, uint64_t timeout_usec);
 /* wire_send, wire_recv, and the reply's WIRE_STATUS / WIRE_TEXT turned into a return value and *err. */
-int wire_call(int fd, const struct wire_msg *request, struct wire_msg *reply, uint64_t timeout_usec, struct cistern_error *err);
+int wire_call(int fd, const struct wire_msg *request, struct wire_msg *reply, uint64_t timeout_usec,
+	struct cistern_error *err);
 void wire_reply_error(struct wire_msg *reply, const struct cistern_error *err); /* fills a WIRE_REPLY */
 /* Connect to / listen on the store's socket. -ENOENT, -ECONNREFUSED: no daemon. fd on success. */
 int wire_connect(const char *store_path, struct cistern_error *err);

@@ -58,7 +58,9 @@ static int stat_private(struct core *c, const struct inode *in, struct stat *st)
 
 	if (rc < 0)
 		return rc;
-	struct stat seg = { .st_size = (off_t)size, .st_blocks = (blkcnt_t)(allocated / 512), .st_mtim = core_timespec(mtime_ns) };
+	struct stat seg = {
+		.st_size = (off_t)size, .st_blocks = (blkcnt_t)(allocated / 512), .st_mtim = core_timespec(mtime_ns)
+	};
 	seg.st_ctim = seg.st_mtim;
 	overlay_private_times(&seg, st);
 	return 0;
@@ -106,7 +108,8 @@ static int fill_known(struct core *c, struct node *n, const struct inode *in, st
 		if (rc == 0) {
 			ret->attr = st;
 			if (in->ctime_ns > ns_of(st.st_ctim))
-				ret->attr.st_ctim = core_timespec(in->ctime_ns); /* renamed or linked here, not there yet */
+				ret->attr.st_ctim =
+					core_timespec(in->ctime_ns); /* renamed or linked here, not there yet */
 		}
 	} else if (n->type == S_IFREG && data_is_outside(in) && stat_outside(c, n, &st) == 0) {
 		ret->attr.st_size = st.st_size;
@@ -172,7 +175,8 @@ int core_getattr(struct core *c, uint64_t ino, struct core_file *file, struct co
 	struct node_ref r NODE_CLEANUP = node_take(c, ino);
 	int rc = r.n ? attr_fill(c, r.n, NULL, ret) : -ESTALE;
 
-	return rc == -ENOENT ? -ESTALE : rc; /* gone from the backing directory: the kernel is to look the name up anew */
+	return rc == -ENOENT ? -ESTALE
+			     : rc; /* gone from the backing directory: the kernel is to look the name up anew */
 }
 
 static void record_of_attr(const struct stat *attr, unsigned int to_set, struct record *rec)
@@ -221,7 +225,7 @@ static int set_private_mtime(struct core *c, struct node *n, int64_t mtime_ns)
 }
 
 int core_setattr(struct core *c, uint64_t ino, const struct stat *attr, unsigned int to_set, struct core_file *file,
-		 struct core_entry *ret)
+	struct core_entry *ret)
 {
 	struct node_ref r NODE_CLEANUP = node_take(c, ino);
 	struct record rec = { .ino = ino };

@@ -78,8 +78,8 @@ static void init_through(pthread_rwlock_t *lock)
 	pthread_rwlockattr_destroy(&attr);
 }
 
-int core_create(struct store *store, const struct config *cfg, int backing_fd, const struct core_hooks *hooks, struct core **ret,
-		struct cistern_error *err)
+int core_create(struct store *store, const struct config *cfg, int backing_fd, const struct core_hooks *hooks,
+	struct core **ret, struct cistern_error *err)
 {
 	struct core *c = calloc(1, sizeof(*c));
 
@@ -104,7 +104,8 @@ int core_create(struct store *store, const struct config *cfg, int backing_fd, c
 	store_uuid_text(store_superblock(store)->uuid, uuid);
 	snprintf(c->through_prefix, sizeof(c->through_prefix), ".cistern-through-%.8s-", uuid);
 	c->backing_fd = fcntl(backing_fd, F_DUPFD_CLOEXEC, 0);
-	int rc = c->backing_fd < 0 ? cistern_error_set(err, -errno, "backing directory: %s", strerror(errno)) : make_root(c, err);
+	int rc = c->backing_fd < 0 ? cistern_error_set(err, -errno, "backing directory: %s", strerror(errno))
+				   : make_root(c, err);
 	if (rc < 0) {
 		core_destroy(c);
 		return rc;
@@ -176,7 +177,8 @@ static int add_private(uint32_t segment, uint64_t live_bytes, void *arg)
 	uint64_t size, allocated;
 	int64_t mtime_ns;
 
-	if (live_bytes == STATE_SEGMENT_PRIVATE && segment_private_size(c->segments, segment, &size, &allocated, &mtime_ns) == 0)
+	if (live_bytes == STATE_SEGMENT_PRIVATE &&
+		segment_private_size(c->segments, segment, &size, &allocated, &mtime_ns) == 0)
 		c->private_sum += allocated;
 	return 0;
 }

@@ -25,8 +25,8 @@ struct core_dir;  /* an open directory */
 
 /* What the kernel can do; found out by fs/session when the connection is set up. */
 struct core_kernel {
-	bool passthrough;     /* FUSE_PASSTHROUGH and the right to use it */
-	bool direct_mmap;     /* FUSE_DIRECT_IO_ALLOW_MMAP: direct I/O is coherent with mmap and the page cache */
+	bool passthrough; /* FUSE_PASSTHROUGH and the right to use it */
+	bool direct_mmap; /* FUSE_DIRECT_IO_ALLOW_MMAP: direct I/O is coherent with mmap and the page cache */
 };
 
 struct core_hooks { /* called without locks held unless said; arg is handed back */
@@ -58,43 +58,60 @@ struct core_cred {
 /* How the kernel shall treat an open file (the FOPEN_* choice). */
 struct core_open_reply {
 	struct core_file *file;
-	bool direct_io;       /* FOPEN_DIRECT_IO (and PARALLEL_DIRECT_WRITES when parallel) */
+	bool direct_io; /* FOPEN_DIRECT_IO (and PARALLEL_DIRECT_WRITES when parallel) */
 	bool parallel;
-	bool keep_cache;      /* FOPEN_KEEP_CACHE */
-	int backing_id;       /* > 0: FOPEN_PASSTHROUGH with this id */
+	bool keep_cache; /* FOPEN_KEEP_CACHE */
+	int backing_id;  /* > 0: FOPEN_PASSTHROUGH with this id */
 };
 
 /*
  * store and cfg are borrowed for the core's life; backing_fd: O_PATH|O_DIRECTORY or better (dup'd). Root is looked up and stays.
  */
-int core_create(struct store *store, const struct config *cfg, int backing_fd, const struct core_hooks *hooks, struct core **ret,
-		struct cistern_error *err);
+int core_create(struct store *store, const struct config *cfg, int backing_fd, const struct core_hooks *hooks,
+	struct core **ret, struct cistern_error *err);
 void core_set_kernel(struct core *c, const struct core_kernel *k);
 /* The mount is gone: files without a name that the kernel still knew are freed. Before the final drain. */
 void core_unmounted(struct core *c);
 void core_destroy(struct core *c); /* no file may be open; does not close the store */
 
 /* Names. parent and ino are numbers that a lookup gave and that were not forgotten since. */
-int core_lookup(struct core *c, uint64_t parent, const char *name, struct core_entry *ret); /* -ENOENT fills ret->entry_timeout_sec */
+int core_lookup(struct core *c, uint64_t parent, const char *name,
+	struct core_entry *ret); /* -ENOENT fills ret->entry_timeout_sec */
 void core_forget(struct core *c, uint64_t ino, uint64_t nlookup);
 int core_getattr(struct core *c, uint64_t ino, struct core_file *file /* or NULL */, struct core_entry *ret);
 /* to_set: CORE_SET_* bits. atime/mtime in attr->st_atim/st_mtim. */
-enum core_set { CORE_SET_MODE = 1, CORE_SET_UID = 2, CORE_SET_GID = 4, CORE_SET_SIZE = 8, CORE_SET_ATIME = 16, CORE_SET_MTIME = 32,
-		CORE_SET_ATIME_NOW = 64, CORE_SET_MTIME_NOW = 128, CORE_SET_CTIME = 256 };
-int core_setattr(struct core *c, uint64_t ino, const struct stat *attr, unsigned int to_set, struct core_file *file, struct core_entry *ret);
+enum core_set {
+	CORE_SET_MODE = 1,
+	CORE_SET_UID = 2,
+	CORE_SET_GID = 4,
+	CORE_SET_SIZE = 8,
+	CORE_SET_ATIME = 16,
+	CORE_SET_MTIME = 32,
+	CORE_SET_ATIME_NOW = 64,
+	CORE_SET_MTIME_NOW = 128,
+	CORE_SET_CTIME = 256
+};
+int core_setattr(struct core *c, uint64_t ino, const struct stat *attr, unsigned int to_set, struct core_file *file,
+	struct core_entry *ret);
 int core_readlink(struct core *c, uint64_t ino, char *out, size_t cap); /* NUL-terminated */
-int core_mkdir(struct core *c, uint64_t parent, const char *name, mode_t mode, struct core_cred cred, struct core_entry *ret);
-int core_symlink(struct core *c, uint64_t parent, const char *name, const char *target, struct core_cred cred, struct core_entry *ret);
-int core_mknod(struct core *c, uint64_t parent, const char *name, mode_t mode, struct core_cred cred, struct core_entry *ret); /* regular files; else -EPERM */
+int core_mkdir(
+	struct core *c, uint64_t parent, const char *name, mode_t mode, struct core_cred cred, struct core_entry *ret);
+int core_symlink(struct core *c, uint64_t parent, const char *name, const char *target, struct core_cred cred,
+	struct core_entry *ret);
+int core_mknod(struct core *c, uint64_t parent, const char *name, mode_t mode, struct core_cred cred,
+	struct core_entry *ret); /* regular files; else -EPERM */
 int core_link(struct core *c, uint64_t ino, uint64_t parent, const char *name, struct core_entry *ret);
 int core_unlink(struct core *c, uint64_t parent, const char *name);
 int core_rmdir(struct core *c, uint64_t parent, const char *name);
-int core_rename(struct core *c, uint64_t from_parent, const char *from, uint64_t parent, const char *name, unsigned int flags); /* RENAME_* */
+int core_rename(struct core *c, uint64_t from_parent, const char *from, uint64_t parent, const char *name,
+	unsigned int flags); /* RENAME_* */
 
 /* Files. flags: open(2)'s. */
-int core_create_file(struct core *c, uint64_t parent, const char *name, mode_t mode, int flags, struct core_cred cred, struct core_entry *ret,
-		     struct core_open_reply *ret_open); /* O_EXCL was checked by the kernel's lookup and is again here */
-int core_tmpfile(struct core *c, uint64_t parent, mode_t mode, int flags, struct core_cred cred, struct core_entry *ret, struct core_open_reply *ret_open);
+int core_create_file(struct core *c, uint64_t parent, const char *name, mode_t mode, int flags, struct core_cred cred,
+	struct core_entry *ret,
+	struct core_open_reply *ret_open); /* O_EXCL was checked by the kernel's lookup and is again here */
+int core_tmpfile(struct core *c, uint64_t parent, mode_t mode, int flags, struct core_cred cred, struct core_entry *ret,
+	struct core_open_reply *ret_open);
 int core_open(struct core *c, uint64_t ino, int flags, struct core_open_reply *ret_open);
 void core_release(struct core *c, struct core_file *file);
 /* Up to len bytes at off into buf; 0 at end of file. */
@@ -103,21 +120,25 @@ ssize_t core_write(struct core *c, struct core_file *file, const void *buf, size
 int core_fsync(struct core *c, uint64_t ino, struct core_file *file /* or NULL */, bool data_only);
 int core_syncfs(struct core *c);
 int core_fallocate(struct core *c, struct core_file *file, int mode, uint64_t off, uint64_t len);
-int core_lseek(struct core *c, struct core_file *file, int64_t off, int whence, uint64_t *ret_off); /* SEEK_DATA, SEEK_HOLE */
+int core_lseek(
+	struct core *c, struct core_file *file, int64_t off, int whence, uint64_t *ret_off); /* SEEK_DATA, SEEK_HOLE */
 /* Bytes copied; may be fewer than len. */
-ssize_t core_copy_range(struct core *c, struct core_file *from, uint64_t from_off, struct core_file *to, uint64_t to_off, size_t len);
+ssize_t core_copy_range(
+	struct core *c, struct core_file *from, uint64_t from_off, struct core_file *to, uint64_t to_off, size_t len);
 
 /* Directories: a snapshot of the merged listing, taken at open and anew at offset 0. */
 int core_opendir(struct core *c, uint64_t ino, struct core_dir **ret);
 void core_closedir(struct core *c, struct core_dir *dir);
 /* Entry number index (0, 1, ...: also "." and ".."): 0 and name (borrowed until closedir), ino, type (S_IFMT bits); -ENOENT past the end. */
-int core_readdir(struct core *c, struct core_dir *dir, uint64_t index, const char **ret_name, uint64_t *ret_ino, uint32_t *ret_type);
+int core_readdir(struct core *c, struct core_dir *dir, uint64_t index, const char **ret_name, uint64_t *ret_ino,
+	uint32_t *ret_type);
 int core_rewinddir(struct core *c, struct core_dir *dir);
 
 /* Extended attributes: sizes as the system calls have them (cap 0 asks for the size). */
 ssize_t core_getxattr(struct core *c, uint64_t ino, const char *name, void *out, size_t cap);
 ssize_t core_listxattr(struct core *c, uint64_t ino, char *out, size_t cap);
-int core_setxattr(struct core *c, uint64_t ino, const char *name, const void *value, size_t len, int flags); /* XATTR_CREATE, XATTR_REPLACE */
+int core_setxattr(struct core *c, uint64_t ino, const char *name, const void *value, size_t len,
+	int flags); /* XATTR_CREATE, XATTR_REPLACE */
 int core_removexattr(struct core *c, uint64_t ino, const char *name);
 int core_statfs(struct core *c, struct statvfs *ret);
 
@@ -132,7 +153,8 @@ void core_session_end(struct core *c);
 size_t core_session_left_alone(struct core *c, uint64_t *out, size_t cap);
 
 struct core_stats {
-	uint64_t open_files, written_bytes /* through us; passthrough not counted */, read_bytes, through_bytes, private_bytes /* allocated */;
+	uint64_t open_files, written_bytes /* through us; passthrough not counted */, read_bytes, through_bytes,
+		private_bytes /* allocated */;
 	uint64_t last_write_usec; /* CLOCK_MONOTONIC of the last change that we saw (private files: polled) */
 };
 void core_stats(struct core *c, struct core_stats *ret);

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define DATA_EXTENT_BATCH 128
-#define DATA_COPY_BYTES (1u << 20)
+#define DATA_COPY_BYTES   (1u << 20)
 
 void data_touched(struct core *c)
 {
@@ -156,7 +156,8 @@ ssize_t core_read(struct core *c, struct core_file *file, void *buf, size_t len,
 	return got;
 }
 
-static ssize_t write_private(struct core *c, struct node *n, const struct inode *in, const void *buf, size_t len, uint64_t off)
+static ssize_t write_private(
+	struct core *c, struct node *n, const struct inode *in, const void *buf, size_t len, uint64_t off)
 {
 	int fd = data_private_fd(c, n, in);
 	size_t done = 0;
@@ -422,7 +423,8 @@ int core_fallocate(struct core *c, struct core_file *file, int mode, uint64_t of
 }
 
 /* Where does data (or a hole) begin in the gap [off, end) between extents? end when nowhere in it. */
-static int seek_gap(struct core *c, struct node *n, const struct inode *in, uint64_t off, uint64_t end, int whence, uint64_t *ret)
+static int seek_gap(
+	struct core *c, struct node *n, const struct inode *in, uint64_t off, uint64_t end, int whence, uint64_t *ret)
 {
 	uint64_t limit = in->backing_limit < end ? in->backing_limit : end;
 
@@ -514,7 +516,8 @@ int core_lseek(struct core *c, struct core_file *file, int64_t off, int whence, 
 	return rc;
 }
 
-ssize_t core_copy_range(struct core *c, struct core_file *from, uint64_t from_off, struct core_file *to, uint64_t to_off, size_t len)
+ssize_t core_copy_range(
+	struct core *c, struct core_file *from, uint64_t from_off, struct core_file *to, uint64_t to_off, size_t len)
 {
 	char *buf = malloc(DATA_COPY_BYTES);
 	ssize_t done = 0;

@@ -90,8 +90,8 @@ static bool list_has(const struct dir_list *l, const char *name)
 	return false;
 }
 
-typedef int list_fn(struct state *st, uint64_t parent, const char *after, struct state_name *out, size_t cap,
-		    size_t *ret_num);
+typedef int list_fn(
+	struct state *st, uint64_t parent, const char *after, struct state_name *out, size_t cap, size_t *ret_num);
 
 static int list_of_state(struct core *c, uint64_t ino, list_fn *next, struct dir_list *out)
 {
@@ -121,10 +121,11 @@ static uint32_t type_of_dirent(int fd, const struct dirent *d)
 }
 
 static int add_backing(struct core *c, struct node *n, const struct dir_list *names, const struct dir_list *taken,
-		       struct dir_list *out)
+	struct dir_list *out)
 {
 	struct stat st;
-	int fd = n == c->root ? openat(c->backing_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : overlay_open(c, n, O_RDONLY | O_DIRECTORY);
+	int fd = n == c->root ? openat(c->backing_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+			      : overlay_open(c, n, O_RDONLY | O_DIRECTORY);
 
 	if (fd == -ENOENT && n->known)
 		return 0; /* no backing directory yet */
@@ -145,7 +146,7 @@ static int add_backing(struct core *c, struct node *n, const struct dir_list *na
 			break;
 		}
 		if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 || overlay_is_hidden(d->d_name) ||
-		    list_has(names, d->d_name) || list_has(taken, d->d_name))
+			list_has(names, d->d_name) || list_has(taken, d->d_name))
 			continue;
 		rc = list_add(out, d->d_name, node_backing_number(c, st.st_dev, d->d_ino), type_of_dirent(fd, d));
 		if (rc < 0)
@@ -227,7 +228,8 @@ int core_rewinddir(struct core *c, struct core_dir *dir)
 	return 0;
 }
 
-int core_readdir(struct core *c, struct core_dir *dir, uint64_t index, const char **ret_name, uint64_t *ret_ino, uint32_t *ret_type)
+int core_readdir(struct core *c, struct core_dir *dir, uint64_t index, const char **ret_name, uint64_t *ret_ino,
+	uint32_t *ret_type)
 {
 	int rc = -ENOENT;
 

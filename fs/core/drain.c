@@ -11,11 +11,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define LEFT_ALONE_MAX 4096     /* more than that are drained although open: harmless, but not of use */
-#define TICK_BUSY_USEC 20000u   /* while a private file grows */
+#define LEFT_ALONE_MAX  4096    /* more than that are drained although open: harmless, but not of use */
+#define TICK_BUSY_USEC  20000u  /* while a private file grows */
 #define TICK_QUIET_USEC 250000u /* while one is open */
-#define TICK_MAX_FILES 256
-#define TICK_CHUNK (8u << 20)   /* write-out begins in pieces of this size */
+#define TICK_MAX_FILES  256
+#define TICK_CHUNK      (8u << 20) /* write-out begins in pieces of this size */
 
 /*
  * A change of a private file is marked after it was made, still under the node's lock. Either the session began before the mark,
@@ -294,7 +294,8 @@ uint64_t core_tick(struct core *c)
 		look_at(c, n, &round);
 	pthread_mutex_unlock(&c->tick);
 	for (size_t i = 0; i < round.num; i++) {
-		sync_file_range(round.ranges[i].fd, (off_t)round.ranges[i].off, (off_t)round.ranges[i].len, SYNC_FILE_RANGE_WRITE);
+		sync_file_range(round.ranges[i].fd, (off_t)round.ranges[i].off, (off_t)round.ranges[i].len,
+			SYNC_FILE_RANGE_WRITE);
 		close(round.ranges[i].fd);
 	}
 	if (round.grew) {

@@ -35,7 +35,7 @@ static bool forget_vanished(struct core *c, struct node *n)
 	if (drain_is_running(c) || state_inode(c->state, n->ino, &in) < 0 || in.origin_name[0] == '\0')
 		return false;
 	if (state_backing_path(c->state, in.origin_parent, path, sizeof(path)) < 0 ||
-	    fstatat(c->backing_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
+		fstatat(c->backing_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
 		return false;
 	rec.parent = in.origin_parent;
 	snprintf(rec.name, sizeof(rec.name), "%s", in.origin_name);
@@ -113,7 +113,7 @@ static int dir_group(struct core *c, struct node *dir, struct core_cred cred, gi
 
 /* names is held; rec has mode, target and segment. Makes the inode and its node (with a reference and one lookup). */
 static int commit_create(struct core *c, struct node *dir, const char *name, struct core_cred cred, struct record *rec,
-			 struct core_entry *ret, struct node **ret_node)
+	struct core_entry *ret, struct node **ret_node)
 {
 	struct inode in;
 	gid_t gid = cred.gid;
@@ -150,7 +150,7 @@ static int commit_create(struct core *c, struct node *dir, const char *name, str
 }
 
 static int create_simple(struct core *c, uint64_t parent, const char *name, struct core_cred cred, struct record *rec,
-			 struct core_entry *ret)
+	struct core_entry *ret)
 {
 	struct node_ref dir NODE_CLEANUP = node_take(c, parent);
 	struct node *made = NULL;
@@ -164,7 +164,8 @@ static int create_simple(struct core *c, uint64_t parent, const char *name, stru
 	return rc;
 }
 
-int core_mkdir(struct core *c, uint64_t parent, const char *name, mode_t mode, struct core_cred cred, struct core_entry *ret)
+int core_mkdir(
+	struct core *c, uint64_t parent, const char *name, mode_t mode, struct core_cred cred, struct core_entry *ret)
 {
 	struct record rec = { .mode = S_IFDIR | (mode & 07777) };
 
@@ -172,7 +173,7 @@ int core_mkdir(struct core *c, uint64_t parent, const char *name, mode_t mode, s
 }
 
 int core_symlink(struct core *c, uint64_t parent, const char *name, const char *target, struct core_cred cred,
-		 struct core_entry *ret)
+	struct core_entry *ret)
 {
 	struct record rec = { .mode = S_IFLNK | 0777, .target = target, .target_len = strlen(target) };
 
@@ -181,7 +182,8 @@ int core_symlink(struct core *c, uint64_t parent, const char *name, const char *
 	return create_simple(c, parent, name, cred, &rec, ret);
 }
 
-int core_mknod(struct core *c, uint64_t parent, const char *name, mode_t mode, struct core_cred cred, struct core_entry *ret)
+int core_mknod(
+	struct core *c, uint64_t parent, const char *name, mode_t mode, struct core_cred cred, struct core_entry *ret)
 {
 	struct record rec = { .mode = S_IFREG | (mode & 07777) };
 
@@ -192,7 +194,7 @@ int core_mknod(struct core *c, uint64_t parent, const char *name, mode_t mode, s
 }
 
 static int open_existing(struct core *c, struct node *dir, const char *name, int flags, struct core_entry *ret,
-			 struct core_open_reply *ret_open)
+	struct core_open_reply *ret_open)
 {
 	struct node_ref found NODE_CLEANUP = { c, NULL };
 	int rc = overlay_resolve(c, dir, name, &found.n);
@@ -212,8 +214,8 @@ static int open_existing(struct core *c, struct node *dir, const char *name, int
 	return rc;
 }
 
-static int create_and_open(struct core *c, struct node *dir, const char *name, struct core_cred cred, struct record *rec, int flags,
-			   struct core_entry *ret, struct core_open_reply *ret_open)
+static int create_and_open(struct core *c, struct node *dir, const char *name, struct core_cred cred,
+	struct record *rec, int flags, struct core_entry *ret, struct core_open_reply *ret_open)
 {
 	struct node_ref made NODE_CLEANUP = { c, NULL };
 
@@ -229,7 +231,7 @@ static int create_and_open(struct core *c, struct node *dir, const char *name, s
 }
 
 int core_create_file(struct core *c, uint64_t parent, const char *name, mode_t mode, int flags, struct core_cred cred,
-		     struct core_entry *ret, struct core_open_reply *ret_open)
+	struct core_entry *ret, struct core_open_reply *ret_open)
 {
 	struct node_ref dir NODE_CLEANUP = node_take(c, parent);
 	struct record rec = { .mode = S_IFREG | (mode & 07777) };
@@ -262,7 +264,8 @@ static int unlink_record(struct core *c, uint64_t ino, const char *name)
 	return store_commit(c->store, &rec);
 }
 
-static int commit_tmpfile(struct core *c, struct node *dir, struct core_cred cred, struct record *rec, struct node **ret)
+static int commit_tmpfile(
+	struct core *c, struct node *dir, struct core_cred cred, struct record *rec, struct node **ret)
 {
 	struct inode in;
 	gid_t gid = cred.gid;
@@ -288,7 +291,7 @@ static int commit_tmpfile(struct core *c, struct node *dir, struct core_cred cre
 }
 
 int core_tmpfile(struct core *c, uint64_t parent, mode_t mode, int flags, struct core_cred cred, struct core_entry *ret,
-		 struct core_open_reply *ret_open)
+	struct core_open_reply *ret_open)
 {
 	struct node_ref dir NODE_CLEANUP = node_take(c, parent);
 	struct node_ref made NODE_CLEANUP = { c, NULL };
@@ -489,7 +492,7 @@ struct rename_op {
 	struct node *from_dir, *to_dir; /* borrowed */
 	const char *from, *to;
 	unsigned int flags;
-	struct node *moved, *target;    /* references; target NULL: the new name is free */
+	struct node *moved, *target; /* references; target NULL: the new name is free */
 };
 
 static int rename_find(struct core *c, struct rename_op *op)
@@ -527,7 +530,10 @@ static int rename_check(struct core *c, const struct rename_op *op)
 
 static int rename_commit(struct core *c, const struct rename_op *op)
 {
-	struct record rec = { .type = RECORD_RENAME, .ino = op->moved->ino, .from_parent = op->from_dir->ino, .parent = op->to_dir->ino };
+	struct record rec = { .type = RECORD_RENAME,
+		.ino = op->moved->ino,
+		.from_parent = op->from_dir->ino,
+		.parent = op->to_dir->ino };
 	int rc = overlay_adopt_name(c, op->from_dir, op->from, op->moved);
 
 	if (rc == 0)
@@ -548,7 +554,8 @@ static int rename_commit(struct core *c, const struct rename_op *op)
 	return rc;
 }
 
-int core_rename(struct core *c, uint64_t from_parent, const char *from, uint64_t parent, const char *name, unsigned int flags)
+int core_rename(
+	struct core *c, uint64_t from_parent, const char *from, uint64_t parent, const char *name, unsigned int flags)
 {
 	struct node_ref from_dir NODE_CLEANUP = node_take(c, from_parent);
 	struct node_ref to_dir NODE_CLEANUP = node_take(c, parent);
@@ -556,7 +563,8 @@ int core_rename(struct core *c, uint64_t from_parent, const char *from, uint64_t
 
 	if (!from_dir.n || !to_dir.n)
 		return -ESTALE;
-	if (flags & ~(unsigned int)(RENAME_EXCHANGE | RENAME_NOREPLACE) || flags == (RENAME_EXCHANGE | RENAME_NOREPLACE))
+	if (flags & ~(unsigned int)(RENAME_EXCHANGE | RENAME_NOREPLACE) ||
+		flags == (RENAME_EXCHANGE | RENAME_NOREPLACE))
 		return -EINVAL;
 	if (c->read_only)
 		return -EROFS;

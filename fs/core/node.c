@@ -273,8 +273,8 @@ int node_of_backing(struct core *c, struct node *parent, const char *name, const
 			continue;
 		}
 		if (state_inode(c->state, ino, &in) == 0) {
-			if (in.backing_dev != st->st_dev || in.backing_ino != st->st_ino || (in.mode & S_IFMT) != (st->st_mode & S_IFMT) ||
-			    in.flags & INODE_ORPHAN)
+			if (in.backing_dev != st->st_dev || in.backing_ino != st->st_ino ||
+				(in.mode & S_IFMT) != (st->st_mode & S_IFMT) || in.flags & INODE_ORPHAN)
 				continue;
 			return node_of_state(c, &in, ret);
 		}

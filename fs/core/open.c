@@ -117,11 +117,13 @@ static void reply_pass(struct node *n, struct core_file *file, struct core_open_
 
 static uint64_t stamp_of(const struct stat *st)
 {
-	return (uint64_t)st->st_size * 0x9E3779B97F4A7C15ull ^ (uint64_t)st->st_mtim.tv_sec << 30 ^ (uint64_t)st->st_mtim.tv_nsec;
+	return (uint64_t)st->st_size * 0x9E3779B97F4A7C15ull ^ (uint64_t)st->st_mtim.tv_sec << 30 ^
+	       (uint64_t)st->st_mtim.tv_nsec;
 }
 
 /* May the kernel keep the pages it has of this file? Yes, when nothing but the kernel's own writes came since. */
-static int reply_cached(struct core *c, struct node *n, const struct inode *in, struct core_file *file, struct core_open_reply *ret)
+static int reply_cached(
+	struct core *c, struct node *n, const struct inode *in, struct core_file *file, struct core_open_reply *ret)
 {
 	struct stat st;
 	uint64_t stamp = 0, version = in ? in->data_version : 0;
@@ -161,8 +163,8 @@ static int choose(struct core *c, struct node *n, bool created, struct core_file
 			return rc == -ENOENT ? -ESTALE : rc;
 		in = &own;
 	}
-	if (in && in->flags & INODE_PRIVATE && n->opens == 0 && c->data_choice == DATA_AUTO && is_writable(file->flags) &&
-	    file->flags & O_DIRECT)
+	if (in && in->flags & INODE_PRIVATE && n->opens == 0 && c->data_choice == DATA_AUTO &&
+		is_writable(file->flags) && file->flags & O_DIRECT)
 		(void)seal_empty(c, n, in); /* if not, it stays private, which works too */
 	/* A file just created has its choice made: CREATE gave it a private segment, or its directory's habit did not. */
 	if (in && !(in->flags & INODE_PRIVATE) && !created && may_become_private(c, n, in, file->flags))

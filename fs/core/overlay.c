@@ -13,9 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define OVERLAY_WAIT_USEC 5000u
-#define OVERLAY_WAIT_TRIES 400 /* two seconds */
-#define OVERLAY_OTHER_TRIES 60 /* while another file is there: perhaps somebody has put it there for good */
+#define OVERLAY_WAIT_USEC   5000u
+#define OVERLAY_WAIT_TRIES  400 /* two seconds */
+#define OVERLAY_OTHER_TRIES 60  /* while another file is there: perhaps somebody has put it there for good */
 
 bool overlay_is_hidden(const char *name)
 {
@@ -97,8 +97,8 @@ static bool is_passed_by(struct core *c, struct node *n, const struct stat *st, 
 {
 	struct inode in;
 
-	return n->known && tries < OVERLAY_OTHER_TRIES && state_inode(c->state, n->ino, &in) == 0 && !overlay_is_same(&in, st) &&
-	       drain_is_running(c);
+	return n->known && tries < OVERLAY_OTHER_TRIES && state_inode(c->state, n->ino, &in) == 0 &&
+	       !overlay_is_same(&in, st) && drain_is_running(c);
 }
 
 int overlay_open(struct core *c, struct node *n, int flags)
@@ -123,8 +123,8 @@ int overlay_open(struct core *c, struct node *n, int flags)
 	}
 }
 
-static int stat_path(struct core *c, int (*path_of)(struct core *, struct node *, const char *, char *, size_t), struct node *n,
-		     const char *name, struct stat *ret)
+static int stat_path(struct core *c, int (*path_of)(struct core *, struct node *, const char *, char *, size_t),
+	struct node *n, const char *name, struct stat *ret)
 {
 	char path[PATH_MAX];
 

@@ -18,35 +18,36 @@
 #include "format/segment/segment.h"
 #include "fs/core/core.h"
 
-#define CORE_TEMP_PREFIX ".cistern-" /* names in the backing directory that are ours and never shown */
+#define CORE_TEMP_PREFIX      ".cistern-" /* names in the backing directory that are ours and never shown */
 #define CORE_LONG_TIMEOUT_SEC 86400.0
 
 struct node {
-	struct node *hash_next;        /* table lock */
+	struct node *hash_next; /* table lock */
 	uint64_t ino;
-	uint64_t nlookup;              /* table lock: what the kernel was told */
-	uint64_t refs;                 /* table lock: files, children's origins, operations in flight */
-	_Atomic(bool) known;           /* the state has this inode; else it is an untouched backing file */
-	_Atomic(bool) orphan;          /* no name left */
-	_Atomic(bool) linkable;        /* made by O_TMPFILE: may get a first name */
-	uint32_t type;                 /* S_IFMT bits */
+	uint64_t nlookup;       /* table lock: what the kernel was told */
+	uint64_t refs;          /* table lock: files, children's origins, operations in flight */
+	_Atomic(bool) known;    /* the state has this inode; else it is an untouched backing file */
+	_Atomic(bool) orphan;   /* no name left */
+	_Atomic(bool) linkable; /* made by O_TMPFILE: may get a first name */
+	uint32_t type;          /* S_IFMT bits */
 
 	/* Where an untouched backing file was last found: table lock (node_origin). */
-	struct node *origin_parent;    /* counted reference; NULL for the root and for what was born in the store */
-	char *origin_name;             /* owned */
+	struct node *origin_parent; /* counted reference; NULL for the root and for what was born in the store */
+	char *origin_name;          /* owned */
 	uint64_t backing_dev, backing_ino;
 
 	pthread_rwlock_t lock;
 	/* below: node lock, exclusive to change */
 	unsigned int opens, writers, pass_opens, cached_opens;
-	_Atomic(int) private_fd;       /* our descriptor of the private segment, -1 */
-	int backing_id;                /* passthrough registration of private_fd while pass_opens > 0, else 0 */
-	_Atomic(int) backing_fd;       /* descriptor of the backing file, -1; opened when first needed while open */
+	_Atomic(int) private_fd; /* our descriptor of the private segment, -1 */
+	int backing_id;          /* passthrough registration of private_fd while pass_opens > 0, else 0 */
+	_Atomic(int) backing_fd; /* descriptor of the backing file, -1; opened when first needed while open */
 	bool backing_writable;
-	_Atomic(bool) through_dirty;   /* the backing file has bytes that were not synced */
-	_Atomic(bool) caught_up;       /* changed since it was clean: what happens to the backing file outside is a conflict */
-	uint64_t cache_version;        /* data_version when the kernel last opened it cached */
-	uint64_t cache_stamp;          /* size and mtime of an untouched backing file then, mixed */
+	_Atomic(bool) through_dirty; /* the backing file has bytes that were not synced */
+	_Atomic(bool)
+		caught_up;      /* changed since it was clean: what happens to the backing file outside is a conflict */
+	uint64_t cache_version; /* data_version when the kernel last opened it cached */
+	uint64_t cache_stamp;   /* size and mtime of an untouched backing file then, mixed */
 	_Atomic(unsigned int) small_streak; /* of a directory: small files in a row */
 
 	/* nodes that may be written: open in passthrough or for writing: tick lock */
@@ -72,10 +73,10 @@ struct ino_set {
 #define CORE_BUCKETS 65536u
 
 struct core {
-	struct store *store;       /* borrowed */
-	struct state *state;       /* the store's */
+	struct store *store; /* borrowed */
+	struct state *state; /* the store's */
 	struct segment_set *segments;
-	const struct config *cfg;  /* borrowed */
+	const struct config *cfg; /* borrowed */
 	struct core_hooks hooks;
 	struct core_kernel kernel;
 	_Atomic(bool) passthrough; /* kernel.passthrough until it failed */
@@ -85,35 +86,36 @@ struct core {
 	uint64_t small_file, private_min_free, full_timeout_usec;
 	unsigned int high_water_percent;
 	bool read_only, write_out;
-	unsigned int data_choice;  /* config's: 0 auto, 1 log, 2 private */
-	char through_prefix[32];   /* ".cistern-through-xxxxxxxx-": not the drain's own, which it clears away */
+	unsigned int data_choice; /* config's: 0 auto, 1 log, 2 private */
+	char through_prefix[32];  /* ".cistern-through-xxxxxxxx-": not the drain's own, which it clears away */
 
 	pthread_mutex_t names;
 	pthread_mutex_t table;
 	struct node **buckets;
 	struct node *root;
 
-	pthread_mutex_t tick;      /* list of open private nodes, and the numbers below */
+	pthread_mutex_t tick; /* list of open private nodes, and the numbers below */
 	struct node *tick_head;
-	_Atomic(uint64_t) private_bytes; /* allocated by private files, when last asked */
+	_Atomic(uint64_t) private_bytes;    /* allocated by private files, when last asked */
 	uint64_t private_sum, private_usec; /* room lock; when to ask again */
 
-	pthread_mutex_t room;      /* writers that wait for space */
+	pthread_mutex_t room; /* writers that wait for space */
 	pthread_cond_t room_cond;
 	uint64_t full_since_usec, progress_usec; /* 0: there is room; when a drain last gave some back */
 
-	pthread_mutex_t session;   /* drain session: inodes that could have been written since it began */
+	pthread_mutex_t session; /* drain session: inodes that could have been written since it began */
 	bool in_session, all_busy;
 	struct ino_set busy;       /* may have been written since it began */
 	struct ino_set left_alone; /* this session does not touch them */
-	pthread_rwlock_t through;  /* held shared while bytes go through to a backing file; exclusively where a session begins */
+	pthread_rwlock_t
+		through; /* held shared while bytes go through to a backing file; exclusively where a session begins */
 
 	_Atomic(uint64_t) open_files, written_bytes, read_bytes, through_bytes, last_write_usec;
 };
 
 /* node.c */
-uint64_t core_now_usec(void); /* CLOCK_MONOTONIC */
-int64_t core_now_ns(void);    /* CLOCK_REALTIME */
+uint64_t core_now_usec(void);              /* CLOCK_MONOTONIC */
+int64_t core_now_ns(void);                 /* CLOCK_REALTIME */
 struct timespec core_timespec(int64_t ns); /* attr.c */
 /* The node of a number that the kernel knows, with a reference. NULL: it does not (ESTALE). */
 struct node *node_get(struct core *c, uint64_t ino);
@@ -128,7 +130,10 @@ int node_origin(struct core *c, struct node *n, struct node **ret_parent, char r
 void node_count_lookup(struct core *c, struct node *n); /* the kernel is about to be told of it */
 uint64_t node_backing_number(const struct core *c, uint64_t dev, uint64_t ino);
 #define NODE_CLEANUP __attribute__((cleanup(node_ref_cleanup)))
-struct node_ref { struct core *c; struct node *n; };
+struct node_ref {
+	struct core *c;
+	struct node *n;
+};
 void node_ref_cleanup(struct node_ref *r);
 static inline struct node_ref node_take(struct core *c, uint64_t ino)
 {
@@ -148,7 +153,8 @@ int overlay_adopt_name(struct core *c, struct node *parent, const char *name, st
 int overlay_adopt_locked(struct core *c, struct node *n); /* takes names itself */
 /* Open the backing file; waits a little when a drain is just moving it. fd or -errno. */
 int overlay_open(struct core *c, struct node *n, int flags);
-bool overlay_is_same(const struct inode *in, const struct stat *st); /* st is of the backing file that the state knows */
+bool overlay_is_same(
+	const struct inode *in, const struct stat *st); /* st is of the backing file that the state knows */
 int overlay_stat(struct core *c, struct node *n, struct stat *ret);
 bool overlay_is_hidden(const char *name); /* ours, never shown */
 
@@ -163,7 +169,7 @@ int attr_size(struct core *c, struct node *n, const struct inode *in, uint64_t *
 /* data.c, open.c, space.c, drain.c */
 int data_private_fd(struct core *c, struct node *n, const struct inode *in); /* borrowed descriptor; node lock held */
 int data_backing_fd(struct core *c, struct node *n, bool writable);          /* borrowed descriptor; node lock held */
-void data_close_backing(struct node *n); /* node lock held exclusively */
+void data_close_backing(struct node *n);                                     /* node lock held exclusively */
 int data_truncate(struct core *c, struct node *n, uint64_t size);            /* takes the node's lock */
 /* Nothing of the file's content is in the store: the backing file has all of it, and its size. */
 static inline bool data_is_outside(const struct inode *in)

@@ -13,10 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SPACE_SLACK_BYTES (2u << 20)   /* more than one write and its record ever need */
+#define SPACE_SLACK_BYTES   (2u << 20) /* more than one write and its record ever need */
 #define SPACE_SLOW_FRACTION 16u        /* below 1/16 of the capacity writers are slowed */
 #define SPACE_SLOW_MAX_USEC 20000u
-#define SPACE_POLL_USEC 50000u
+#define SPACE_POLL_USEC     50000u
 
 static void slow_down(const struct store_space *sp)
 {
@@ -107,7 +107,9 @@ void space_signal(struct core *c)
 /* A new file gets a backing file before its time, under a name that nobody sees. The node's lock is held exclusively. */
 static int make_backing(struct core *c, struct node *n)
 {
-	struct record rec = { .type = RECORD_PLACED, .flags = RECORD_F_UNPUBLISHED, .ino = n->ino, .parent = STATE_ROOT_INO };
+	struct record rec = {
+		.type = RECORD_PLACED, .flags = RECORD_F_UNPUBLISHED, .ino = n->ino, .parent = STATE_ROOT_INO
+	};
 
 	snprintf(rec.name, sizeof(rec.name), "%s%" PRIu64, c->through_prefix, n->ino);
 	int fd = openat(c->backing_fd, rec.name, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);

@@ -110,11 +110,16 @@ ssize_t core_listxattr(struct core *c, uint64_t ino, char *out, size_t cap)
 	return cap && l.len > cap ? -ERANGE : (ssize_t)l.len;
 }
 
-static int commit_xattr(struct core *c, uint64_t ino, enum record_type type, uint32_t flags, const char *name, const void *value,
-			size_t len)
+static int commit_xattr(struct core *c, uint64_t ino, enum record_type type, uint32_t flags, const char *name,
+	const void *value, size_t len)
 {
-	struct record rec = { .type = type, .flags = flags, .ino = ino, .key = (const uint8_t *)name, .key_len = strlen(name),
-			      .value = value, .value_len = len };
+	struct record rec = { .type = type,
+		.flags = flags,
+		.ino = ino,
+		.key = (const uint8_t *)name,
+		.key_len = strlen(name),
+		.value = value,
+		.value_len = len };
 
 	return store_commit(c->store, &rec);
 }
@@ -151,7 +156,8 @@ static int take_over(struct core *c, struct node *n)
 	return rc;
 }
 
-static int change_xattr(struct core *c, struct node *n, const char *name, const void *value, size_t len, int flags, bool removal)
+static int change_xattr(
+	struct core *c, struct node *n, const char *name, const void *value, size_t len, int flags, bool removal)
 {
 	char old[RECORD_VALUE_MAX];
 	size_t old_len;
@@ -169,7 +175,8 @@ static int change_xattr(struct core *c, struct node *n, const char *name, const 
 	return commit_xattr(c, n->ino, removal ? RECORD_REMOVEXATTR : RECORD_SETXATTR, 0, name, value, len);
 }
 
-static int set_or_remove(struct core *c, uint64_t ino, const char *name, const void *value, size_t len, int flags, bool removal)
+static int set_or_remove(
+	struct core *c, uint64_t ino, const char *name, const void *value, size_t len, int flags, bool removal)
 {
 	struct node_ref r NODE_CLEANUP = node_take(c, ino);
 	int rc = check_name(name);

@@ -23,7 +23,7 @@ struct ctl_options {
 	const struct config *cfg;
 	struct log *log;
 	const char *mountpoint;
-	const char *recovered;    /* what opening the store found; "" */
+	const char *recovered; /* what opening the store found; "" */
 	const atomic_bool *passthrough;
 };
 

@@ -10,18 +10,18 @@
 #define CTL_CLIENTS_MAX 64
 
 struct client {
-	struct ctl *ctl;   /* borrowed */
-	int fd;            /* -1: free */
+	struct ctl *ctl; /* borrowed */
+	int fd;          /* -1: free */
 	pthread_t thread;
-	bool done;         /* the thread has ended and may be joined */
-	char snapshot[64]; /* WIRE_SNAPSHOT: lives as long as the connection */
+	bool done;                     /* the thread has ended and may be joined */
+	char snapshot[64];             /* WIRE_SNAPSHOT: lives as long as the connection */
 	struct record_scratch scratch; /* for decoding steps */
 };
 
 struct ctl {
 	struct ctl_options opt;
 	int64_t started_usec;
-	atomic_int state;      /* enum ctl_state */
+	atomic_int state;       /* enum ctl_state */
 	int listen_fd, stop_fd; /* owned */
 	pthread_t thread;
 	pthread_mutex_t lock;

@@ -10,8 +10,8 @@
 
 #include "fs/ctl/private.h"
 
-typedef int handler_fn(struct client *client, const struct wire_msg *request, struct wire_msg *reply,
-	struct cistern_error *err);
+typedef int handler_fn(
+	struct client *client, const struct wire_msg *request, struct wire_msg *reply, struct cistern_error *err);
 
 static uint64_t get_u64(const struct wire_msg *m, enum wire_tag tag)
 {
@@ -23,8 +23,8 @@ static uint64_t get_u64(const struct wire_msg *m, enum wire_tag tag)
 
 /* ---- tools */
 
-static int answer_status(struct client *client, const struct wire_msg *request, struct wire_msg *reply,
-	struct cistern_error *err)
+static int answer_status(
+	struct client *client, const struct wire_msg *request, struct wire_msg *reply, struct cistern_error *err)
 {
 	ctl_put_status(client->ctl, reply);
 	return 0;
@@ -71,7 +71,8 @@ static void free_strings(char **strings, size_t num)
 }
 
 /* All paths of a request. 0, and num 0 for everything. */
-static int get_paths(struct ctl *c, const struct wire_msg *request, char ***ret, size_t *ret_num, struct cistern_error *err)
+static int get_paths(
+	struct ctl *c, const struct wire_msg *request, char ***ret, size_t *ret_num, struct cistern_error *err)
 {
 	char path[STORE_PATH_MAX], given[STORE_PATH_MAX];
 	char **paths = calloc(DRAIN_PATHS_MAX, sizeof(*paths));
@@ -85,7 +86,8 @@ static int get_paths(struct ctl *c, const struct wire_msg *request, char ***ret,
 		relative = relative_path(c, path);
 		if (!relative) {
 			free_strings(paths, num);
-			return cistern_error_set(err, -EINVAL, "%s is not below the mount point %s", given, c->opt.mountpoint);
+			return cistern_error_set(
+				err, -EINVAL, "%s is not below the mount point %s", given, c->opt.mountpoint);
 		}
 		all = *relative == '\0' || num == DRAIN_PATHS_MAX;
 		if (!all && !(paths[num++] = strdup(relative))) {
@@ -105,8 +107,8 @@ static int get_paths(struct ctl *c, const struct wire_msg *request, char ***ret,
 	return 0;
 }
 
-static int answer_flush(struct client *client, const struct wire_msg *request, struct wire_msg *reply,
-	struct cistern_error *err)
+static int answer_flush(
+	struct client *client, const struct wire_msg *request, struct wire_msg *reply, struct cistern_error *err)
 {
 	char **paths = NULL;
 	size_t num = 0;
@@ -134,8 +136,8 @@ static void put_error_text(const char *path, int code, const char *text, void *a
 	wire_put_str(reply, WIRE_TEXT, line);
 }
 
-static int answer_wait(struct client *client, const struct wire_msg *request, struct wire_msg *reply,
-	struct cistern_error *err)
+static int answer_wait(
+	struct client *client, const struct wire_msg *request, struct wire_msg *reply, struct cistern_error *err)
 {
 	uint64_t id = get_u64(request, WIRE_SESSION);
 	char text[CISTERN_ERROR_TEXT_BYTES];
@@ -156,15 +158,15 @@ static int answer_wait(struct client *client, const struct wire_msg *request, st
 	return 0;
 }
 
-static int answer_pause(struct client *client, const struct wire_msg *request, struct wire_msg *reply,
-	struct cistern_error *err)
+static int answer_pause(
+	struct client *client, const struct wire_msg *request, struct wire_msg *reply, struct cistern_error *err)
 {
 	drain_pause(client->ctl->opt.drain, request->type == WIRE_PAUSE);
 	return 0;
 }
 
-static int answer_snapshot(struct client *client, const struct wire_msg *request, struct wire_msg *reply,
-	struct cistern_error *err)
+static int answer_snapshot(
+	struct client *client, const struct wire_msg *request, struct wire_msg *reply, struct cistern_error *err)
 {
 	struct store *store = client->ctl->opt.store;
 	uint64_t seq;
@@ -184,8 +186,8 @@ static int answer_snapshot(struct client *client, const struct wire_msg *request
 	return 0;
 }
 
-static int answer_config(struct client *client, const struct wire_msg *request, struct wire_msg *reply,
-	struct cistern_error *err)
+static int answer_config(
+	struct client *client, const struct wire_msg *request, struct wire_msg *reply, struct cistern_error *err)
 {
 	const struct config *cfg = client->ctl->opt.cfg;
 	const struct config_setting *table;
@@ -232,8 +234,8 @@ static void put_grant(const struct drain_grant *g, struct wire_msg *reply)
 	buf_free(&skip);
 }
 
-static int answer_begin(struct client *client, const struct wire_msg *request, struct wire_msg *reply,
-	struct cistern_error *err)
+static int answer_begin(
+	struct client *client, const struct wire_msg *request, struct wire_msg *reply, struct cistern_error *err)
 {
 	struct drain_grant grant = { 0 };
 	char *options;
@@ -251,8 +253,8 @@ static int answer_begin(struct client *client, const struct wire_msg *request, s
 	return 0;
 }
 
-static int answer_step(struct client *client, const struct wire_msg *request, struct wire_msg *reply,
-	struct cistern_error *err)
+static int answer_step(
+	struct client *client, const struct wire_msg *request, struct wire_msg *reply, struct cistern_error *err)
 {
 	const uint8_t *bytes;
 	struct record rec;
@@ -272,8 +274,8 @@ static int answer_step(struct client *client, const struct wire_msg *request, st
 	return r;
 }
 
-static int answer_progress(struct client *client, const struct wire_msg *request, struct wire_msg *reply,
-	struct cistern_error *err)
+static int answer_progress(
+	struct client *client, const struct wire_msg *request, struct wire_msg *reply, struct cistern_error *err)
 {
 	struct drain_progress p = {
 		.planned_bytes = get_u64(request, WIRE_PLANNED_BYTES),
@@ -291,8 +293,8 @@ static int answer_progress(struct client *client, const struct wire_msg *request
 	return 0;
 }
 
-static int answer_error(struct client *client, const struct wire_msg *request, struct wire_msg *reply,
-	struct cistern_error *err)
+static int answer_error(
+	struct client *client, const struct wire_msg *request, struct wire_msg *reply, struct cistern_error *err)
 {
 	char path[STORE_PATH_MAX] = "", text[CISTERN_ERROR_TEXT_BYTES] = "";
 	int64_t code = -EIO;
@@ -307,8 +309,8 @@ static int answer_error(struct client *client, const struct wire_msg *request, s
 	return 0;
 }
 
-static int answer_end(struct client *client, const struct wire_msg *request, struct wire_msg *reply,
-	struct cistern_error *err)
+static int answer_end(
+	struct client *client, const struct wire_msg *request, struct wire_msg *reply, struct cistern_error *err)
 {
 	char text[CISTERN_ERROR_TEXT_BYTES] = "";
 	uint64_t result = get_u64(request, WIRE_RESULT);
@@ -346,8 +348,8 @@ void ctl_answer(struct client *client, const struct wire_msg *request, struct wi
 	if (request->type < sizeof(handlers) / sizeof(handlers[0]) && handlers[request->type])
 		r = handlers[request->type](client, request, reply, &err);
 	else
-		r = cistern_error_set(&err, -ENOSYS, "this daemon does not know request %u; it may be older than the tool",
-			request->type);
+		r = cistern_error_set(&err, -ENOSYS,
+			"this daemon does not know request %u; it may be older than the tool", request->type);
 	if (r) {
 		err.code = r;
 		wire_reply_error(reply, &err);

@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PROGRAM "cistern-agent"
+#define PROGRAM    "cistern-agent"
 #define PATH_BYTES 4200
 
 struct agent {
@@ -76,8 +76,8 @@ static int find_program(const char *libexec_dir, char *out, size_t cap, struct c
 	if (find_in_list(env, out, cap) || find_in_list(libexec_dir, out, cap) || find_beside_us(out, cap))
 		return 0;
 	return cistern_error_set(err, -ENOENT,
-		"cannot find " PROGRAM " (in CISTERN_LIBEXEC='%s', in %s, beside the daemon): install it there", env ? env : "",
-		libexec_dir);
+		"cannot find " PROGRAM " (in CISTERN_LIBEXEC='%s', in %s, beside the daemon): install it there",
+		env ? env : "", libexec_dir);
 }
 
 /* ---- its life */
@@ -111,8 +111,8 @@ static int set_up_files(posix_spawn_file_actions_t *files, int output_fd)
 
 static int spawn(const char *program, const struct agent_options *opt, pid_t *ret_pid)
 {
-	const char *argv[] = { PROGRAM, opt->command, "--store", opt->store_path,
-		opt->snapshot ? "--snapshot" : NULL, opt->snapshot, NULL };
+	const char *argv[] = { PROGRAM, opt->command, "--store", opt->store_path, opt->snapshot ? "--snapshot" : NULL,
+		opt->snapshot, NULL };
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attr;
 	sigset_t none, all;
@@ -131,7 +131,8 @@ static int spawn(const char *program, const struct agent_options *opt, pid_t *re
 	r = r ? r : posix_spawnattr_setsigmask(&attr, &none);
 	r = r ? r : posix_spawnattr_setsigdefault(&attr, &all);
 	r = r ? r : posix_spawnattr_setpgroup(&attr, 0);
-	r = r ? r : posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+	r = r ? r
+	      : posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
 	r = r ? r : posix_spawn(ret_pid, program, &files, &attr, (char *const *)argv, environ);
 	posix_spawnattr_destroy(&attr);
 	posix_spawn_file_actions_destroy(&files);

@@ -27,14 +27,14 @@
 #include "fs/drain/private.h"
 #include "fs/drain/settle.h"
 
-#define SEC               INT64_C(1000000)
-#define MAX_DEATHS        5
-#define BEGIN_USEC        (60 * SEC) /* for an agent to come */
-#define EXIT_USEC         (30 * SEC) /* to go after its last word */
-#define RETRY_USEC        (SEC / 5)  /* doubled with each death */
-#define BACKOFF_USEC      (5 * SEC)  /* after a background session that did nothing; doubled */
-#define BACKOFF_MAX_USEC  (60 * SEC)
-#define BREATH_USEC       SEC        /* between two background sessions */
+#define SEC              INT64_C(1000000)
+#define MAX_DEATHS       5
+#define BEGIN_USEC       (60 * SEC) /* for an agent to come */
+#define EXIT_USEC        (30 * SEC) /* to go after its last word */
+#define RETRY_USEC       (SEC / 5)  /* doubled with each death */
+#define BACKOFF_USEC     (5 * SEC)  /* after a background session that did nothing; doubled */
+#define BACKOFF_MAX_USEC (60 * SEC)
+#define BREATH_USEC      SEC /* between two background sessions */
 
 int64_t drain_now_usec(void)
 {
@@ -96,8 +96,9 @@ static void finish(struct drain *d, enum cistern_exit result, const char *text)
 	if (r->kind == DRAIN_BACKGROUND)
 		note_background(d, result);
 	log_event(d->opt.log, result == CISTERN_EXIT_OK || d->cancel ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, "drain-end",
-		"session=%llu result=%d files=%llu bytes=%llu errors=%zu text=\"%s\"", (unsigned long long)r->id, (int)result,
-		(unsigned long long)d->progress.done_files, (unsigned long long)d->progress.done_bytes, d->errors.num, text);
+		"session=%llu result=%d files=%llu bytes=%llu errors=%zu text=\"%s\"", (unsigned long long)r->id,
+		(int)result, (unsigned long long)d->progress.done_files, (unsigned long long)d->progress.done_bytes,
+		d->errors.num, text);
 	drain_results_put(&d->results, r->id, result, text);
 	d->last_id = r->id;
 	d->last_result = result;
@@ -115,14 +116,15 @@ static void agent_died(struct drain *d)
 	int status = d->attempt.agent_status;
 
 	if (!WIFSIGNALED(status)) {
-		snprintf(text, sizeof(text), "cistern-agent ended with status %d before its work was done; see cistern.log",
+		snprintf(text, sizeof(text),
+			"cistern-agent ended with status %d before its work was done; see cistern.log",
 			WEXITSTATUS(status));
 		finish(d, CISTERN_EXIT_INCOMPLETE, text);
 	} else if (d->cancel || d->stop) {
 		finish(d, CISTERN_EXIT_INCOMPLETE, "stopped before its end; the rest is in the store");
 	} else if (++d->deaths > MAX_DEATHS) {
-		snprintf(text, sizeof(text), "cistern-agent died %u times in a row, the last time of signal %d (%s)", d->deaths,
-			WTERMSIG(status), strsignal(WTERMSIG(status)));
+		snprintf(text, sizeof(text), "cistern-agent died %u times in a row, the last time of signal %d (%s)",
+			d->deaths, WTERMSIG(status), strsignal(WTERMSIG(status)));
 		finish(d, CISTERN_EXIT_INCOMPLETE, text);
 	} else {
 		log_event(d->opt.log, LOG_LEVEL_WARNING, "agent-died", "session=%llu signal=%d deaths=%u",
@@ -270,8 +272,12 @@ static void start_session(struct drain *d, struct drain_request *r)
 	d->cancel = d->cancel_final;
 	d->deaths = 0;
 	d->progress = (struct drain_progress){ 0 };
-	log_event(d->opt.log, LOG_LEVEL_INFO, "drain-start", "session=%llu kind=%s paths=%zu", (unsigned long long)r->id,
-		r->kind == DRAIN_BACKGROUND ? "background" : r->kind == DRAIN_FLUSH ? "flush" : "final", r->num_paths);
+	log_event(d->opt.log, LOG_LEVEL_INFO, "drain-start", "session=%llu kind=%s paths=%zu",
+		(unsigned long long)r->id,
+		r->kind == DRAIN_BACKGROUND ? "background"
+		: r->kind == DRAIN_FLUSH    ? "flush"
+					    : "final",
+		r->num_paths);
 	start_agent(d);
 }
 
@@ -302,7 +308,8 @@ static void kill_agent(struct drain *d, const char *why)
 {
 	if (d->attempt.killed || d->attempt.exited || !d->attempt.agent)
 		return;
-	log_event(d->opt.log, LOG_LEVEL_WARNING, "agent-kill", "pid=%d why=\"%s\"", (int)agent_pid(d->attempt.agent), why);
+	log_event(d->opt.log, LOG_LEVEL_WARNING, "agent-kill", "pid=%d why=\"%s\"", (int)agent_pid(d->attempt.agent),
+		why);
 	d->attempt.killed = true;
 	agent_kill(d->attempt.agent, SIGKILL);
 }
@@ -558,14 +565,16 @@ static int wait_until(struct drain *d, int64_t deadline)
 {
 	struct timespec at = { .tv_sec = deadline / SEC, .tv_nsec = deadline % SEC * 1000 };
 
-	return deadline < 0 ? pthread_cond_wait(&d->changed, &d->lock) : pthread_cond_timedwait(&d->changed, &d->lock, &at);
+	return deadline < 0 ? pthread_cond_wait(&d->changed, &d->lock)
+			    : pthread_cond_timedwait(&d->changed, &d->lock, &at);
 }
 
 int drain_wait(struct drain *d, uint64_t id, uint64_t timeout_usec, enum cistern_exit *ret_exit,
 	char text[CISTERN_ERROR_TEXT_BYTES])
 {
 	const int64_t limit = INT64_C(10000) * 24 * 3600 * SEC;
-	int64_t deadline = timeout_usec == 0 || timeout_usec > (uint64_t)limit ? -1 : drain_now_usec() + (int64_t)timeout_usec;
+	int64_t deadline =
+		timeout_usec == 0 || timeout_usec > (uint64_t)limit ? -1 : drain_now_usec() + (int64_t)timeout_usec;
 	const struct drain_result *result;
 	int r = 0;
 

@@ -17,20 +17,21 @@
 #include "fs/core/core.h"
 #include "fs/session/log.h"
 
-#define DRAIN_PATHS_MAX 4096 /* paths of one session; more means everything */
+#define DRAIN_PATHS_MAX  4096 /* paths of one session; more means everything */
 #define DRAIN_ERRORS_MAX 1000 /* errors that are kept */
 
 struct drain;
 
 struct drain_options {
-	struct store *store;      /* all borrowed */
+	struct store *store; /* all borrowed */
 	struct core *core;
 	const struct config *cfg;
 	struct log *log;
-	const char *libexec_dir;  /* where the agent was installed */
+	const char *libexec_dir; /* where the agent was installed */
 };
 
-int drain_create(const struct drain_options *opt, struct drain **ret, struct cistern_error *err); /* starts its thread */
+int drain_create(
+	const struct drain_options *opt, struct drain **ret, struct cistern_error *err); /* starts its thread */
 void drain_destroy(struct drain *d); /* ends a session and its agent; NULL is fine */
 
 /* ---- triggers */
@@ -46,7 +47,7 @@ uint64_t drain_request(struct drain *d, const char *const *paths, size_t num);
  * -ENOENT: no such session is known; -ESHUTDOWN: the daemon ends.
  */
 int drain_wait(struct drain *d, uint64_t id, uint64_t timeout_usec, enum cistern_exit *ret_exit,
-	       char text[CISTERN_ERROR_TEXT_BYTES]);
+	char text[CISTERN_ERROR_TEXT_BYTES]);
 void drain_pause(struct drain *d, bool pause); /* sessions that nobody asked for */
 /* The last session, when the mount is gone: nothing else is started any more. Its number. */
 uint64_t drain_begin_final(struct drain *d);
@@ -59,9 +60,9 @@ void drain_shut_down(struct drain *d); /* wakes all waiters with -ESHUTDOWN */
 struct drain_grant {
 	uint64_t session, seq;
 	char snapshot[64];
-	char **paths;       /* owned by the caller (drain_grant_free) */
+	char **paths; /* owned by the caller (drain_grant_free) */
 	size_t num_paths;
-	uint64_t *skip;     /* owned by the caller: inodes to be left alone */
+	uint64_t *skip; /* owned by the caller: inodes to be left alone */
 	size_t num_skip;
 };
 void drain_grant_free(struct drain_grant *g);
@@ -92,7 +93,8 @@ struct drain_status {
 };
 void drain_status(struct drain *d, struct drain_status *ret);
 /* Calls each(path, code, text, arg) for every file that could not be drained and has not been since. */
-void drain_each_error(struct drain *d, void (*each)(const char *path, int code, const char *text, void *arg), void *arg);
+void drain_each_error(
+	struct drain *d, void (*each)(const char *path, int code, const char *text, void *arg), void *arg);
 int64_t drain_now_usec(void); /* CLOCK_MONOTONIC */
 /* Is there anything that the backing directory does not have? May scan names. */
 bool drain_is_needed(struct store *s);

@@ -14,10 +14,10 @@ struct drain_error {
 	uint64_t session;  /* that met it last */
 };
 
-struct drain_errors { /* zero-initialised = empty */
+struct drain_errors {                /* zero-initialised = empty */
 	struct drain_error *entries; /* owned */
 	size_t num, cap;
-	uint64_t lost;     /* met, but the list was full */
+	uint64_t lost; /* met, but the list was full */
 };
 
 void drain_errors_add(struct drain_errors *e, uint64_t session, const char *path, int code, const char *text);

@@ -10,7 +10,10 @@ struct cell {
 	enum drain_state next;
 };
 
-#define TO(state) { true, state }
+#define TO(state)           \
+	{                   \
+		true, state \
+	}
 
 static const struct cell table[DRAIN_STATE_NUM][DRAIN_EVENT_NUM] = {
 	[DRAIN_IDLE] = {

@@ -18,16 +18,16 @@ enum drain_state {
 };
 
 enum drain_event {
-	DRAIN_EV_START,  /* a session was chosen and its agent started */
-	DRAIN_EV_BEGIN,  /* the agent took it */
+	DRAIN_EV_START, /* a session was chosen and its agent started */
+	DRAIN_EV_BEGIN, /* the agent took it */
 	DRAIN_EV_PAUSE,
 	DRAIN_EV_RESUME,
-	DRAIN_EV_END,    /* the agent's result */
-	DRAIN_EV_LOST,   /* its connection closed without one */
-	DRAIN_EV_EXIT,   /* its process has ended */
-	DRAIN_EV_UNDO,   /* it has left something to be taken back */
-	DRAIN_EV_RETRY,  /* start it again, later */
-	DRAIN_EV_DONE,   /* the session is over */
+	DRAIN_EV_END,   /* the agent's result */
+	DRAIN_EV_LOST,  /* its connection closed without one */
+	DRAIN_EV_EXIT,  /* its process has ended */
+	DRAIN_EV_UNDO,  /* it has left something to be taken back */
+	DRAIN_EV_RETRY, /* start it again, later */
+	DRAIN_EV_DONE,  /* the session is over */
 	DRAIN_EVENT_NUM
 };
 

@@ -30,11 +30,11 @@ struct rate {
 struct maintain {
 	struct maintain_options opt;
 	pthread_t thread;
-	int wake_fd;           /* owned */
-	atomic_bool sleeping;  /* long */
+	int wake_fd;          /* owned */
+	atomic_bool sleeping; /* long */
 	atomic_bool stop;
 	/* the thread's own */
-	uint64_t seq;          /* of the state when last looked at */
+	uint64_t seq; /* of the state when last looked at */
 	int64_t changed_usec;
 	int last_error;
 	uint64_t idle_write_usec, idle_open; /* the pause that was reported */
@@ -50,7 +50,9 @@ static void rate_note(struct rate *r, uint64_t total)
 
 	if (now - r->at_usec < 4 * BUSY_USEC)
 		return;
-	r->per_sec = r->at_usec && total > r->total ? (uint64_t)((double)(total - r->total) * 1e6 / (double)(now - r->at_usec)) : 0;
+	r->per_sec = r->at_usec && total > r->total
+			     ? (uint64_t)((double)(total - r->total) * 1e6 / (double)(now - r->at_usec))
+			     : 0;
 	r->at_usec = now;
 	r->total = total;
 }
@@ -85,7 +87,8 @@ static void note_pause(struct maintain *m, const struct core_stats *stats)
 		return;
 	if (stats->last_write_usec == m->idle_write_usec && stats->open_files == m->idle_open)
 		return;
-	if (now < stats->last_write_usec || now - stats->last_write_usec < config_number(m->opt.cfg, CONFIG_IDLE_INTERVAL))
+	if (now < stats->last_write_usec ||
+		now - stats->last_write_usec < config_number(m->opt.cfg, CONFIG_IDLE_INTERVAL))
 		return;
 	m->idle_write_usec = stats->last_write_usec;
 	m->idle_open = stats->open_files;

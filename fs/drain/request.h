@@ -27,7 +27,8 @@ struct drain_request *drain_request_new(uint64_t id, enum drain_kind kind); /* f
 void drain_request_free(struct drain_request *r);
 /* A new request's paths, or more of them: too many, or none at all, means everything. first: it has none yet. */
 void drain_request_add(struct drain_request *r, const char *const *paths, size_t num, bool first);
-char **drain_request_copy_paths(const struct drain_request *r); /* num_paths owned strings in an owned array; NULL: no memory */
+char **drain_request_copy_paths(
+	const struct drain_request *r); /* num_paths owned strings in an owned array; NULL: no memory */
 
 #define DRAIN_RESULTS 64
 
@@ -42,6 +43,7 @@ struct drain_results { /* the last ones */
 };
 
 void drain_results_put(struct drain_results *r, uint64_t id, enum cistern_exit result, const char *text);
-const struct drain_result *drain_results_find(const struct drain_results *r, uint64_t id); /* NULL: not known (any more) */
+const struct drain_result *drain_results_find(
+	const struct drain_results *r, uint64_t id); /* NULL: not known (any more) */
 
 #endif

@@ -60,8 +60,8 @@ static int wait_for_undo(struct undoing *u, struct agent *agent, struct cistern_
 		agent_kill(agent, SIGKILL);
 	agent_destroy(agent);
 	if (n <= 0)
-		return cistern_error_set(err, -ETIMEDOUT, "cistern-agent undo did not end within %d s",
-			(int)(SETTLE_USEC / 1000000));
+		return cistern_error_set(
+			err, -ETIMEDOUT, "cistern-agent undo did not end within %d s", (int)(SETTLE_USEC / 1000000));
 	return u->status ? cistern_error_set(err, -EIO, "cistern-agent undo failed; cistern.log says why") : 0;
 }
 

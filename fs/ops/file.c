@@ -53,12 +53,12 @@ void ops_copy_file_range(fuse_req_t req, fuse_ino_t from_ino, off_t from_off, st
 {
 	if (len > INT32_MAX) /* the answer has 32 bits */
 		len = INT32_MAX;
-	reply_count(req, core_copy_range(core_of(req), file_of(from_fi), (uint64_t)from_off, file_of(to_fi), (uint64_t)to_off,
-				 len));
+	reply_count(req, core_copy_range(core_of(req), file_of(from_fi), (uint64_t)from_off, file_of(to_fi),
+				 (uint64_t)to_off, len));
 }
 
-void ops_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int cmd, void *arg, struct fuse_file_info *fi, unsigned int flags,
-	const void *in_buf, size_t in_len, size_t out_len)
+void ops_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int cmd, void *arg, struct fuse_file_info *fi,
+	unsigned int flags, const void *in_buf, size_t in_len, size_t out_len)
 {
 	reply_status(req, -ENOTTY);
 }

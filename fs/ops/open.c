@@ -70,8 +70,8 @@ void ops_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 }
 
 /* TMPFILE has CREATE's argument and answer; the name that follows means nothing. */
-static int open_tmpfile(struct ops *o, const struct fuse_in_header *in, size_t len, struct kernel_create_out *out,
-	struct handle **ret)
+static int open_tmpfile(
+	struct ops *o, const struct fuse_in_header *in, size_t len, struct kernel_create_out *out, struct handle **ret)
 {
 	const struct fuse_create_in *arg = (const void *)(in + 1);
 	struct core_cred cred = { .uid = in->uid, .gid = in->gid, .pid = (pid_t)in->pid };

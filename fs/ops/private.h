@@ -16,8 +16,8 @@ struct handle {
 	struct core_file *file;     /* owned; NULL for a directory */
 	struct core_dir *dir;       /* owned; NULL for a file */
 	uint64_t ino;
-	bool listed;                /* dir: entries were read, so offset 0 means anew */
-	bool caps_killed;           /* file: security.capability was looked after */
+	bool listed;      /* dir: entries were read, so offset 0 means anew */
+	bool caps_killed; /* file: security.capability was looked after */
 };
 
 struct ops {
@@ -96,7 +96,7 @@ void ops_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *nam
 void ops_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
 void ops_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);
 void ops_rename(fuse_req_t req, fuse_ino_t from_parent, const char *from, fuse_ino_t parent, const char *name,
-		unsigned int flags);
+	unsigned int flags);
 
 /* open.c */
 void ops_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
@@ -110,9 +110,9 @@ void ops_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_i
 void ops_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len, struct fuse_file_info *fi);
 void ops_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi);
 void ops_copy_file_range(fuse_req_t req, fuse_ino_t from_ino, off_t from_off, struct fuse_file_info *from_fi,
-			 fuse_ino_t to_ino, off_t to_off, struct fuse_file_info *to_fi, size_t len, int flags);
-void ops_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int cmd, void *arg, struct fuse_file_info *fi, unsigned int flags,
-	       const void *in_buf, size_t in_len, size_t out_len);
+	fuse_ino_t to_ino, off_t to_off, struct fuse_file_info *to_fi, size_t len, int flags);
+void ops_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int cmd, void *arg, struct fuse_file_info *fi,
+	unsigned int flags, const void *in_buf, size_t in_len, size_t out_len);
 
 /* dir.c */
 void ops_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);

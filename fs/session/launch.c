@@ -26,7 +26,8 @@ static size_t read_line(int fd, char line[LINE_BYTES])
 	size_t len = 0;
 	ssize_t n;
 
-	while (len < LINE_BYTES - 1 && ((n = read(fd, line + len, LINE_BYTES - 1 - len)) > 0 || (n < 0 && errno == EINTR)))
+	while (len < LINE_BYTES - 1 &&
+		((n = read(fd, line + len, LINE_BYTES - 1 - len)) > 0 || (n < 0 && errno == EINTR)))
 		len += n > 0 ? (size_t)n : 0;
 	line[len] = '\0';
 	line[strcspn(line, "\n")] = '\0';

@@ -10,9 +10,9 @@
 
 struct launch {
 	bool foreground;
-	int ready_fd;   /* owned; where the line goes; -1: nobody asked */
-	int parent_fd;  /* owned; to the waiting parent; -1: none */
-	int signal_fd;  /* owned; SIGTERM, SIGINT and SIGHUP are read from here */
+	int ready_fd;  /* owned; where the line goes; -1: nobody asked */
+	int parent_fd; /* owned; to the waiting parent; -1: none */
+	int signal_fd; /* owned; SIGTERM, SIGINT and SIGHUP are read from here */
 };
 
 /*
@@ -21,7 +21,8 @@ struct launch {
  * through signal_fd; the limit of descriptors is raised, and, for root, the daemon is spared when memory is short.
  */
 int launch_begin(struct launch *l, bool foreground, int ready_fd, struct cistern_error *err);
-void launch_ready(struct launch *l, const char *recovered, int log_fd); /* "ok" or "ok recovered: TEXT"; stderr becomes the log */
+void launch_ready(
+	struct launch *l, const char *recovered, int log_fd); /* "ok" or "ok recovered: TEXT"; stderr becomes the log */
 void launch_failed(struct launch *l, enum cistern_exit status, const char *text); /* "E STATUS TEXT" */
 
 #endif

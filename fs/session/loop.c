@@ -18,11 +18,12 @@
 #include "format/segment/segment.h"
 #include "fs/session/private.h"
 
-#define PAGE 4096u
+#define PAGE             4096u
 #define LARGE_READ_BYTES (64u << 10)
 
 static_assert(SESSION_HEADER_BYTES == 80, "what the kernel puts before a WRITE's payload");
-static_assert(SESSION_HEADER_BYTES <= SEGMENT_SLOT_LEAD && SESSION_DATA_BYTES <= SEGMENT_SLOT_BYTES, "a request fits a slot");
+static_assert(
+	SESSION_HEADER_BYTES <= SEGMENT_SLOT_LEAD && SESSION_DATA_BYTES <= SEGMENT_SLOT_BYTES, "a request fits a slot");
 
 static int clone_device(int fd)
 {
@@ -42,7 +43,8 @@ static int clone_device(int fd)
 
 int worker_init(struct worker *w, struct session *s)
 {
-	void *memory = mmap(NULL, PAGE + SESSION_DATA_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *memory =
+		mmap(NULL, PAGE + SESSION_DATA_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	int clone;
 
 	if (memory == MAP_FAILED)
@@ -132,7 +134,9 @@ static bool is_slow(const struct worker *w)
 	const struct fuse_in_header *in = (const void *)w->request;
 
 	switch (in->opcode) {
-	case FUSE_READ: return ((const struct fuse_read_in *)(in + 1))->size > LARGE_READ_BYTES; /* may have to come from the device */
+	case FUSE_READ:
+		return ((const struct fuse_read_in *)(in + 1))->size >
+		       LARGE_READ_BYTES; /* may have to come from the device */
 	case FUSE_FSYNC:
 	case FUSE_FSYNCDIR:
 	case FUSE_FALLOCATE:
@@ -185,8 +189,8 @@ int session_start(struct session *s, struct cistern_error *err)
 		if (r) {
 			atomic_fetch_sub(&s->running, s->num_workers - i);
 			session_abort(s);
-			return cistern_error_set(err, -r, "cannot start thread %u of %u: %s; lower the setting threads", i + 1,
-				s->num_workers, strerror(r));
+			return cistern_error_set(err, -r, "cannot start thread %u of %u: %s; lower the setting threads",
+				i + 1, s->num_workers, strerror(r));
 		}
 		w->started = true;
 	}

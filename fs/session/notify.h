@@ -11,7 +11,7 @@ struct fuse_session;
 struct notify;
 
 int notify_create(struct fuse_session *fuse, struct notify **ret); /* fuse is borrowed */
-void notify_destroy(struct notify *n); /* what is queued is dropped; NULL is fine */
+void notify_destroy(struct notify *n);                             /* what is queued is dropped; NULL is fine */
 /* Never blocks; may be called under locks. Without memory the entry is lost and the cache ages out by its time-outs. */
 void notify_inode(struct notify *n, uint64_t ino, bool data);
 

@@ -17,11 +17,11 @@ struct worker {
 	struct session *session; /* borrowed */
 	pthread_t thread;
 	bool started;
-	int fd;       /* cloned from the session's, owned; or the session's own when cloning is not possible */
+	int fd; /* cloned from the session's, owned; or the session's own when cloning is not possible */
 	bool owns_fd;
-	uint8_t *memory;  /* owned, mapped: one page and SESSION_DATA_BYTES */
-	uint8_t *slot;    /* a slot of opt.segments that is used in its place; NULL: none */
-	uint8_t *request; /* in memory or before the slot, placed so that a WRITE's payload begins on a page */
+	uint8_t *memory;    /* owned, mapped: one page and SESSION_DATA_BYTES */
+	uint8_t *slot;      /* a slot of opt.segments that is used in its place; NULL: none */
+	uint8_t *request;   /* in memory or before the slot, placed so that a WRITE's payload begins on a page */
 	size_t request_len; /* 0: between requests */
 };
 
@@ -30,27 +30,27 @@ struct session {
 	char *mountpoint;           /* owned */
 	struct fuse_session *fuse;  /* owned */
 	bool mounted;
-	int fd;                     /* /dev/fuse; owned by fuse */
-	atomic_bool connected;      /* fd may be used */
-	int end_fd;                 /* eventfd, owned */
-	atomic_bool aborting;       /* interrupted workers end */
-	uint32_t dev_minor;         /* of the mount: to know it again */
+	int fd;                /* /dev/fuse; owned by fuse */
+	atomic_bool connected; /* fd may be used */
+	int end_fd;            /* eventfd, owned */
+	atomic_bool aborting;  /* interrupted workers end */
+	uint32_t dev_minor;    /* of the mount: to know it again */
 
 	/* INIT; written before the workers start */
 	uint64_t init_unique;
 	uint32_t offered, offered2; /* the kernel's flags */
 	struct session_kernel kernel;
 
-	pthread_key_t worker_key;   /* struct worker of this thread */
+	pthread_key_t worker_key; /* struct worker of this thread */
 	bool has_key;
-	struct worker *workers;     /* owned, opt.threads of them */
+	struct worker *workers; /* owned, opt.threads of them */
 	unsigned int num_workers;
-	atomic_uint running;        /* workers that have not ended */
+	atomic_uint running; /* workers that have not ended */
 	struct turn turn;
-	struct notify *notify;      /* owned */
+	struct notify *notify; /* owned */
 };
 
-#define SESSION_HEADER_BYTES (sizeof(struct fuse_in_header) + sizeof(struct fuse_write_in))
+#define SESSION_HEADER_BYTES  (sizeof(struct fuse_in_header) + sizeof(struct fuse_write_in))
 #define SESSION_REQUEST_BYTES (SESSION_HEADER_BYTES + SESSION_DATA_BYTES)
 
 #define SESSION_SIGNAL SIGUSR1 /* to workers only: interrupts a read */
@@ -71,7 +71,7 @@ extern const struct fuse_custom_io session_custom_io;
 void session_note_init(struct session *s, const struct fuse_in_header *in, size_t len);
 
 /* capture.c: what a library says on stderr meanwhile */
-int capture_begin(int *ret_saved);                 /* the memory file's descriptor, or -errno */
+int capture_begin(int *ret_saved);                          /* the memory file's descriptor, or -errno */
 void capture_end(int fd, int saved, char *out, size_t cap); /* its last line */
 
 #endif

@@ -35,8 +35,8 @@
 /* libfuse refuses the flags that it does not know. FUSE keeps no atime of its own, so the atime family means nothing here. */
 static bool is_mount_flag(const char *flag)
 {
-	static const char *const known[] = { "suid", "nosuid", "dev", "nodev", "exec", "noexec", "sync", "async", "dirsync",
-					     "noatime", "nodiratime" };
+	static const char *const known[] = { "suid", "nosuid", "dev", "nodev", "exec", "noexec", "sync", "async",
+		"dirsync", "noatime", "nodiratime" };
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 		if (strcmp(flag, known[i]) == 0)
@@ -164,14 +164,15 @@ static int exchange_init(struct session *s, struct cistern_error *err)
 	ssize_t n = worker_receive(w);
 
 	if (n <= 0 || in->opcode != FUSE_INIT)
-		return cistern_error_set(err, -EPROTO, "%s: the kernel did not begin with INIT (%zd)", s->mountpoint, n);
+		return cistern_error_set(
+			err, -EPROTO, "%s: the kernel did not begin with INIT (%zd)", s->mountpoint, n);
 	session_note_init(s, in, (size_t)n);
 	pthread_setspecific(s->worker_key, w);
 	worker_process(w, (size_t)n);
 	pthread_setspecific(s->worker_key, NULL);
 	if (s->init_unique)
-		return cistern_error_set(err, -EPROTO, "%s: libfuse refused the kernel's INIT; its version does not fit",
-			s->mountpoint);
+		return cistern_error_set(
+			err, -EPROTO, "%s: libfuse refused the kernel's INIT; its version does not fit", s->mountpoint);
 	return 0;
 }
 
@@ -191,7 +192,8 @@ static int mount_fuse(struct session *s, struct cistern_error *err)
 	fcntl(s->fd, F_SETFD, FD_CLOEXEC);
 	r = fuse_session_custom_io(s->fuse, &session_custom_io, s->fd);
 	if (r)
-		return cistern_error_set(err, r < -1 ? r : -EINVAL, "libfuse does not take our read and write functions");
+		return cistern_error_set(
+			err, r < -1 ? r : -EINVAL, "libfuse does not take our read and write functions");
 	return 0;
 }
 

@@ -25,7 +25,8 @@ struct segment_set;
 #define SESSION_DATA_BYTES (1u << 20) /* largest payload of a READ or WRITE */
 
 struct session_options {
-	const char *fsname;      /* shown as the device; borrowed during session_create, like all here but ops, context, log */
+	const char
+		*fsname; /* shown as the device; borrowed during session_create, like all here but ops, context, log */
 	const char *mountpoint;  /* absolute */
 	const char *mount_flags; /* "nodev,noatime": the kernel's own, comma separated; "" */
 	bool read_only, allow_other, allow_root;
@@ -33,7 +34,7 @@ struct session_options {
 	const struct fuse_lowlevel_ops *ops; /* borrowed for the session's life */
 	/* Sees a request before libfuse does; true: it was answered (session_reply_raw). For operations that libfuse is too old for. */
 	bool (*raw)(struct session *s, const struct fuse_in_header *in, size_t len, void *context);
-	void *context; /* for the operations: session_context() */
+	void *context;                /* for the operations: session_context() */
 	struct segment_set *segments; /* borrowed; its slots are the workers' memory. NULL: they use their own */
 	struct log *log;
 };

@@ -10,16 +10,16 @@
 #include <stdint.h>
 
 struct turn {
-	atomic_int readers;      /* workers that wait for a request, or are about to */
+	atomic_int readers;         /* workers that wait for a request, or are about to */
 	atomic_uint_fast64_t taken; /* requests so far */
-	atomic_int parked;       /* workers that wait here */
+	atomic_int parked;          /* workers that wait here */
 	atomic_bool guard_asleep;
 	pthread_mutex_t lock;
-	pthread_cond_t wake;     /* of the parked */
+	pthread_cond_t wake;       /* of the parked */
 	pthread_cond_t wake_guard; /* CLOCK_MONOTONIC */
 	/* under lock */
-	int wanted;              /* parked ones that shall leave */
-	bool guard;              /* one of the parked keeps watch */
+	int wanted; /* parked ones that shall leave */
+	bool guard; /* one of the parked keeps watch */
 	bool ended;
 };
 

@@ -18,13 +18,13 @@ struct cistern_error {
 
 /* Exit statuses of every cistern program; scripts may rely on them. */
 enum cistern_exit {
-	CISTERN_EXIT_OK = 0,          /* all that was asked for is done */
-	CISTERN_EXIT_FAILED = 1,      /* something failed; the message names it; nothing is lost */
-	CISTERN_EXIT_USAGE = 2,       /* the command line or a setting is wrong; nothing was touched */
-	CISTERN_EXIT_INCOMPLETE = 3,  /* done in part: some files are still in the store */
-	CISTERN_EXIT_DAMAGED = 4,     /* damage was found (fsck: and not repaired) */
-	CISTERN_EXIT_BUSY = 5,        /* in use by somebody else: another daemon, an open file */
-	CISTERN_EXIT_TIMEOUT = 6,     /* the time-out ran out first; work goes on in the background */
+	CISTERN_EXIT_OK = 0,         /* all that was asked for is done */
+	CISTERN_EXIT_FAILED = 1,     /* something failed; the message names it; nothing is lost */
+	CISTERN_EXIT_USAGE = 2,      /* the command line or a setting is wrong; nothing was touched */
+	CISTERN_EXIT_INCOMPLETE = 3, /* done in part: some files are still in the store */
+	CISTERN_EXIT_DAMAGED = 4,    /* damage was found (fsck: and not repaired) */
+	CISTERN_EXIT_BUSY = 5,       /* in use by somebody else: another daemon, an open file */
+	CISTERN_EXIT_TIMEOUT = 6,    /* the time-out ran out first; work goes on in the background */
 };
 
 /*

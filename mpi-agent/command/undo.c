@@ -65,7 +65,8 @@ static int undo(const char *store_dir, const char *snapshot, struct cistern_erro
 		return 0;
 	r = intent_open(path, &intent);
 	if (r < 0)
-		return cistern_error_set(err, r, "%s: %s", path, r == -EBUSY ? "an agent is still at it" : strerror(-r));
+		return cistern_error_set(
+			err, r, "%s: %s", path, r == -EBUSY ? "an agent is still at it" : strerror(-r));
 	if (!intent_is_empty(intent))
 		r = undo_all(store_dir, snapshot, intent, err);
 	intent_close(intent);

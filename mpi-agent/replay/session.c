@@ -438,7 +438,8 @@ static int run_in_place(struct session *s)
 	if (r == 0)
 		r = file_run(s);
 	if (r == 0)
-		r = session_flush_steps(s); /* what has been moved out of a directory that goes now cannot be taken back */
+		r = session_flush_steps(
+			s); /* what has been moved out of a directory that goes now cannot be taken back */
 	if (r == 0)
 		r = names_remove(s);
 	if (r == 0)

@@ -18,9 +18,9 @@
 
 #include "format/index/state.h"
 
-#define WRITE_BYTES 4096u
+#define WRITE_BYTES     4096u
 #define FILE_SPAN_BYTES (40ull << 30)
-#define SEQUENTIAL 1000000u
+#define SEQUENTIAL      1000000u
 
 struct bench {
 	char dir[3000], index[3100];
@@ -60,7 +60,8 @@ static void die(const struct bench *b, const char *what, int r)
 
 static void print_each(const char *what, uint64_t ns, uint64_t num)
 {
-	printf("%-34s %10.0f ns each %12.0f per second\n", what, (double)ns / (double)num, (double)num * 1e9 / (double)ns);
+	printf("%-34s %10.0f ns each %12.0f per second\n", what, (double)ns / (double)num,
+		(double)num * 1e9 / (double)ns);
 }
 
 static void commit(struct bench *b, struct record *rec)
@@ -176,9 +177,13 @@ static void bench_unlink(struct bench *b)
 
 static void write_4k(struct bench *b, uint64_t off, uint64_t number)
 {
-	struct record rec = { .type = RECORD_WRITE, .ino = b->file_ino, .off = off, .len = WRITE_BYTES,
-			      .segment = 1 + (uint32_t)(number >> 14), .segment_off = (number & 0x3fff) * WRITE_BYTES,
-			      .payload_crc = (uint32_t)number };
+	struct record rec = { .type = RECORD_WRITE,
+		.ino = b->file_ino,
+		.off = off,
+		.len = WRITE_BYTES,
+		.segment = 1 + (uint32_t)(number >> 14),
+		.segment_off = (number & 0x3fff) * WRITE_BYTES,
+		.payload_crc = (uint32_t)number };
 
 	commit(b, &rec);
 }
@@ -220,13 +225,13 @@ static void print_memory(struct bench *b)
 
 	state_totals(b->st, &t);
 	printf("%-34s %10" PRIu64 ", %.0f MiB of memory, %.0f MiB resident\n", "live extents", t.extents,
-	       (double)t.index_bytes / 1048576.0, (double)resident_bytes() / 1048576.0);
+		(double)t.index_bytes / 1048576.0, (double)resident_bytes() / 1048576.0);
 }
 
 int main(int argc, char **argv)
 {
 	struct bench b = { .extents = argc > 2 ? strtoull(argv[2], NULL, 0) : 10000000u,
-			   .creates = argc > 3 ? strtoull(argv[3], NULL, 0) : 500000u };
+		.creates = argc > 3 ? strtoull(argv[3], NULL, 0) : 500000u };
 	int r;
 
 	snprintf(b.dir, sizeof b.dir, "%s/bench-state-XXXXXX", argc > 1 ? argv[1] : "/tmp");

@@ -40,8 +40,8 @@ static void check_round_trip(const struct extent_page *p)
 	demand(again.num == p->num);
 	for (uint32_t i = 0; i < p->num; i++)
 		demand(again.ext[i].off == p->ext[i].off && again.ext[i].len == p->ext[i].len &&
-		       again.ext[i].seq == p->ext[i].seq && again.ext[i].segment == p->ext[i].segment &&
-		       again.ext[i].segment_off == p->ext[i].segment_off && again.ext[i].crc == p->ext[i].crc);
+			again.ext[i].seq == p->ext[i].seq && again.ext[i].segment == p->ext[i].segment &&
+			again.ext[i].segment_off == p->ext[i].segment_off && again.ext[i].crc == p->ext[i].crc);
 	extent_page_free(&again);
 	buf_free(&out);
 }

@@ -73,9 +73,16 @@ static int check_payload(const struct record *rec, void *arg)
 
 static struct state_options options(struct state_fixture *f, enum state_mode mode, const char *index)
 {
-	return (struct state_options){ .io = f->io, .index_path = index, .mode = mode, .index_memory = f->index_memory,
-				       .journal_size = f->journal_size, .check_payload = check_payload, .arg = f,
-				       .freed = on_freed, .freed_arg = f, .boot_id = f->boot_id };
+	return (struct state_options){ .io = f->io,
+		.index_path = index,
+		.mode = mode,
+		.index_memory = f->index_memory,
+		.journal_size = f->journal_size,
+		.check_payload = check_payload,
+		.arg = f,
+		.freed = on_freed,
+		.freed_arg = f,
+		.boot_id = f->boot_id };
 }
 
 int fixture_open(struct state_fixture *f, enum state_mode mode)
@@ -203,8 +210,12 @@ int commit(struct state_fixture *f, struct record rec, uint64_t *ret_seq)
 
 int fixture_adopt_root(struct state_fixture *f)
 {
-	struct record root = { .type = RECORD_ADOPT, .ino = STATE_ROOT_INO, .mode = S_IFDIR | 0755, .nlink = 2,
-			       .backing_dev = 1, .backing_ino = 2 };
+	struct record root = { .type = RECORD_ADOPT,
+		.ino = STATE_ROOT_INO,
+		.mode = S_IFDIR | 0755,
+		.nlink = 2,
+		.backing_dev = 1,
+		.backing_ino = 2 };
 
 	return commit(f, root, NULL);
 }
@@ -232,12 +243,17 @@ struct record record_create(uint64_t ino, uint64_t parent, const char *name, uin
 
 struct record record_write(uint64_t ino, uint64_t off, uint64_t len, uint32_t segment, uint64_t segment_off)
 {
-	return (struct record){ .type = RECORD_WRITE, .ino = ino, .off = off, .len = len, .segment = segment,
-				.segment_off = segment_off, .payload_crc = (uint32_t)(off * 31 + len) };
+	return (struct record){ .type = RECORD_WRITE,
+		.ino = ino,
+		.off = off,
+		.len = len,
+		.segment = segment,
+		.segment_off = segment_off,
+		.payload_crc = (uint32_t)(off * 31 + len) };
 }
 
-struct record record_rename(uint64_t ino, uint64_t from_parent, const char *from, uint64_t parent, const char *name,
-			    uint64_t other_ino)
+struct record record_rename(
+	uint64_t ino, uint64_t from_parent, const char *from, uint64_t parent, const char *name, uint64_t other_ino)
 {
 	struct record rec = record_name(RECORD_RENAME, ino, parent, name);
 

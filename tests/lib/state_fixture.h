@@ -14,10 +14,10 @@
 
 struct state_fixture {
 	struct sim *sim;
-	struct io *io;        /* of sim */
-	char dir[256];        /* owned: removed at the end */
-	char index[300];      /* in dir: RocksDB */
-	struct state *st;     /* NULL while closed */
+	struct io *io;    /* of sim */
+	char dir[256];    /* owned: removed at the end */
+	char index[300];  /* in dir: RocksDB */
+	struct state *st; /* NULL while closed */
 	struct state_report report;
 	struct cistern_error err;
 	uint8_t boot_id[STATE_BOOT_ID_BYTES];
@@ -31,14 +31,15 @@ struct state_fixture {
 int fixture_init(struct state_fixture *f);
 void fixture_end(struct state_fixture *f); /* also deletes its files */
 int fixture_open(struct state_fixture *f, enum state_mode mode);
-void fixture_kill(struct state_fixture *f);  /* as the death of the process: no checkpoint, no UNMOUNT */
-int fixture_close(struct state_fixture *f);  /* in good order */
+void fixture_kill(struct state_fixture *f); /* as the death of the process: no checkpoint, no UNMOUNT */
+int fixture_close(struct state_fixture *f); /* in good order */
 void fixture_reboot(struct state_fixture *f, uint64_t seed); /* kill, power loss, another boot id */
 /* Another state over the same store, made from the journal alone, in the directory "name" of dir. */
 int fixture_second_opinion(struct state_fixture *f, const char *name, struct state **ret);
 /* The number of differences between f->st and one made from the journal alone; they are printed. -errno. */
 int64_t fixture_differences(struct state_fixture *f);
-int fixture_copy_index(const struct state_fixture *f, const char *from, const char *to); /* paths; to is emptied first */
+int fixture_copy_index(
+	const struct state_fixture *f, const char *from, const char *to); /* paths; to is emptied first */
 
 /* Commit; the result of state_commit. *ret_seq may be NULL. */
 int commit(struct state_fixture *f, struct record rec, uint64_t *ret_seq);
@@ -48,7 +49,7 @@ int fixture_adopt_root(struct state_fixture *f);
 struct record record_create(uint64_t ino, uint64_t parent, const char *name, uint32_t mode);
 struct record record_name(enum record_type type, uint64_t ino, uint64_t parent, const char *name);
 struct record record_write(uint64_t ino, uint64_t off, uint64_t len, uint32_t segment, uint64_t segment_off);
-struct record record_rename(uint64_t ino, uint64_t from_parent, const char *from, uint64_t parent, const char *name,
-			    uint64_t other_ino);
+struct record record_rename(
+	uint64_t ino, uint64_t from_parent, const char *from, uint64_t parent, const char *name, uint64_t other_ino);
 
 #endif

@@ -261,7 +261,9 @@ static void test_private(void)
 	is_int(w.closed, 1, "the last close gives the registration back");
 
 	core_session_begin(w.core, false);
-	rec = (struct record){ .type = RECORD_DRAINED, .ino = e.ino, .size = 3, .upto = state_seq(store_state(w.store)) };
+	rec = (struct record){
+		.type = RECORD_DRAINED, .ino = e.ino, .size = 3, .upto = state_seq(store_state(w.store))
+	};
 	is_int(core_open(w.core, e.ino, O_WRONLY, &o), 0, "opened after the session began");
 	core_release(w.core, o.file);
 	core_drain_step(w.core, &rec);
@@ -271,7 +273,9 @@ static void test_private(void)
 
 	uint64_t size, allocated;
 	core_session_begin(w.core, false);
-	rec = (struct record){ .type = RECORD_DRAINED, .ino = e.ino, .size = 2, .upto = state_seq(store_state(w.store)) };
+	rec = (struct record){
+		.type = RECORD_DRAINED, .ino = e.ino, .size = 2, .upto = state_seq(store_state(w.store))
+	};
 	segment_private_size(store_segments(w.store), in.private_segment, &size, &allocated, &rec.mtime_ns);
 	core_drain_step(w.core, &rec);
 	state_inode(store_state(w.store), e.ino, &in);
@@ -334,7 +338,8 @@ static void test_through(void)
 	bool same = true;
 	for (uint64_t i = 0; i < num; i++) {
 		memset(block, (int)('a' + i), mib);
-		same = same && core_read(w.core, o.file, back, mib, i * mib) == (ssize_t)mib && memcmp(block, back, mib) == 0;
+		same = same && core_read(w.core, o.file, back, mib, i * mib) == (ssize_t)mib &&
+		       memcmp(block, back, mib) == 0;
 	}
 	ok(same, "and reads back byte for byte");
 	struct core_stats stats;
@@ -362,8 +367,10 @@ static void test_xattrs(void)
 	uint64_t old = look(&w, 1, "old");
 	is_int(core_setxattr(w.core, old, "user.a", "1", 1, 0), 0, "an xattr is set");
 	is_int(core_getxattr(w.core, old, "user.a", value, sizeof(value)), 1, "and read");
-	is_int(core_setxattr(w.core, old, "user.a", "1", 1, 1 /* XATTR_CREATE */), -EEXIST, "create refuses an existing one");
-	is_int(core_setxattr(w.core, old, "user.b", "1", 1, 2 /* XATTR_REPLACE */), -ENODATA, "replace refuses a missing one");
+	is_int(core_setxattr(w.core, old, "user.a", "1", 1, 1 /* XATTR_CREATE */), -EEXIST,
+		"create refuses an existing one");
+	is_int(core_setxattr(w.core, old, "user.b", "1", 1, 2 /* XATTR_REPLACE */), -ENODATA,
+		"replace refuses a missing one");
 	is_int(core_setxattr(w.core, old, "system.posix_acl_access", "1", 1, 0), -EOPNOTSUPP, "ACLs are refused");
 	is_int(core_removexattr(w.core, old, "user.a"), 0, "removed");
 	is_int(core_listxattr(w.core, old, value, sizeof(value)), 0, "none is left");
@@ -389,7 +396,8 @@ static void test_outside(void)
 	is_int(core_lookup(w.core, 1, "old", &e), -ENOENT, "but not under the old one");
 	ok(e.entry_timeout_sec <= 1, "which is not believed for long");
 
-	is_int(core_setattr(w.core, old, &(struct stat){ .st_mode = 0600 }, CORE_SET_MODE, NULL, &e), 0, "the store knows it now");
+	is_int(core_setattr(w.core, old, &(struct stat){ .st_mode = 0600 }, CORE_SET_MODE, NULL, &e), 0,
+		"the store knows it now");
 	put_file(w.backing, "new", "from before and after");
 	is_int(core_getattr(w.core, old, NULL, &e), 0, "somebody appends to it");
 	is_u64((uint64_t)e.attr.st_size, 21, "its size is that of the backing file");
@@ -414,7 +422,9 @@ static void drain_inode(struct world *w, uint64_t ino, const char *name, uint64_
 
 	snprintf(rec.name, sizeof(rec.name), "%s", name);
 	is_int(core_drain_step(w->core, &rec), 0, "PLACED");
-	rec = (struct record){ .type = RECORD_DRAINED, .ino = ino, .size = size, .upto = state_seq(store_state(w->store)) };
+	rec = (struct record){
+		.type = RECORD_DRAINED, .ino = ino, .size = size, .upto = state_seq(store_state(w->store))
+	};
 	is_int(core_drain_step(w->core, &rec), 0, "DRAINED");
 }
 

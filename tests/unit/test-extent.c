@@ -11,11 +11,11 @@
 #include "format/index/extent.h"
 #include "tests/lib/tap.h"
 
-#define SPAN EXTENT_PAGE_SPAN
+#define SPAN    EXTENT_PAGE_SPAN
 #define PAGE_NO 7u
-#define BASE ((uint64_t)PAGE_NO * SPAN)
+#define BASE    ((uint64_t)PAGE_NO * SPAN)
 
-struct cell { /* one byte of the file */
+struct cell {         /* one byte of the file */
 	uint8_t kind; /* kind + 1; 0: nothing */
 	uint32_t segment;
 	uint64_t segment_off;
@@ -23,7 +23,7 @@ struct cell { /* one byte of the file */
 
 struct model {
 	struct cell cells[SPAN];
-	uint64_t freed_sum;  /* of where the freed bytes lay, order does not matter */
+	uint64_t freed_sum; /* of where the freed bytes lay, order does not matter */
 	uint64_t freed_bytes;
 };
 
@@ -110,7 +110,7 @@ static bool same_as_model(const struct extent_page *p, const struct model *m)
 			if (c->kind != e->kind + 1)
 				return false;
 			if (e->kind == EXTENT_LOG &&
-			    (c->segment != e->segment || c->segment_off != e->segment_off + (at - e->off)))
+				(c->segment != e->segment || c->segment_off != e->segment_off + (at - e->off)))
 				return false;
 		}
 	}
@@ -124,7 +124,7 @@ static bool crcs_are_right(const struct extent_page *p)
 {
 	for (uint32_t i = 0; i < p->num; i++)
 		if (p->ext[i].whole &&
-		    payload_crc(p->ext[i].segment, p->ext[i].segment_off, p->ext[i].len) != p->ext[i].crc)
+			payload_crc(p->ext[i].segment, p->ext[i].segment_off, p->ext[i].len) != p->ext[i].crc)
 			return false;
 	return true;
 }
@@ -141,9 +141,11 @@ static bool survives_codec(const struct extent_page *p)
 	for (uint32_t i = 0; same && i < p->num; i++) {
 		const struct extent *a = &p->ext[i], *b = &copy.ext[i];
 
-		same = a->off == b->off && a->len == b->len && a->kind == b->kind && a->whole == b->whole && a->seq == b->seq;
+		same = a->off == b->off && a->len == b->len && a->kind == b->kind && a->whole == b->whole &&
+		       a->seq == b->seq;
 		if (same && a->kind == EXTENT_LOG)
-			same = a->segment == b->segment && a->segment_off == b->segment_off && (!a->whole || a->crc == b->crc);
+			same = a->segment == b->segment && a->segment_off == b->segment_off &&
+			       (!a->whole || a->crc == b->crc);
 	}
 	for (size_t cut = 0; same && cut < bytes.len && cut < 64; cut++) {
 		struct extent_page short_page = { 0 };
@@ -220,8 +222,13 @@ static void test_random(void)
 
 static void put_log(struct extent_page *p, uint64_t off, uint32_t len, uint64_t segment_off, uint64_t seq)
 {
-	struct extent e = { .off = off, .len = len, .segment = 1, .segment_off = segment_off, .seq = seq, .whole = true,
-			    .crc = payload_crc(1, segment_off, len) };
+	struct extent e = { .off = off,
+		.len = len,
+		.segment = 1,
+		.segment_off = segment_off,
+		.seq = seq,
+		.whole = true,
+		.crc = payload_crc(1, segment_off, len) };
 
 	extent_page_put(p, &e, NULL, NULL);
 }

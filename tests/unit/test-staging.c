@@ -283,7 +283,8 @@ static void test_in_flight(void)
 	ok(!segment_needs_sync(set), "no sync is needed");
 	ok(is_filled(slot[0], 0, MIB, &p[0]), "a slot keeps its bytes until it is given back");
 	fill(buf, plain.len, plain.seed);
-	is_int(segment_append_crc(set, buf, plain.len, crc32c(0, buf, plain.len), &plain.segment, &plain.off), 0, "a copy");
+	is_int(segment_append_crc(set, buf, plain.len, crc32c(0, buf, plain.len), &plain.segment, &plain.off), 0,
+		"a copy");
 	ok(plain.segment != p[0].segment && reads_back(set, &plain), "copied payloads have other segments");
 	is_int(segment_append(set, slot[0], 100, &plain.segment, &plain.off), 0, "a small one");
 	for (unsigned int i = 0; i < 3; i++)
@@ -436,7 +437,8 @@ static void flip(off_t at)
 
 static int try_open(struct io *io)
 {
-	struct segment_options opt = { .segment_bytes = 8 * MIB, .staging = { .uuid = uuid, .owner = geteuid(), .dir = work } };
+	struct segment_options opt = { .segment_bytes = 8 * MIB,
+		.staging = { .uuid = uuid, .owner = geteuid(), .dir = work } };
 	struct cistern_error err = { 0 };
 	struct segment_set *set = NULL;
 	int r = segment_set_open(io, &opt, &set, &err);
@@ -523,7 +525,8 @@ static void test_lost_region(void)
 	struct payload p;
 
 	unlink(in_work(REGION_NAME));
-	ok(stage(set, slot, MIB, 3, &p) == 0 && !segment_slot_taken(set, slot), "without its file a slot promises nothing");
+	ok(stage(set, slot, MIB, 3, &p) == 0 && !segment_slot_taken(set, slot),
+		"without its file a slot promises nothing");
 	ok(file_has(&p), "the payload is copied");
 	segment_set_destroy(set);
 	io_destroy(io);
@@ -578,8 +581,13 @@ static void *job_main(void *arg)
 
 static struct store *open_store(enum store_mode mode)
 {
-	struct store_options opt = { .mode = mode, .backing = "/backing", .segment_size = 8 * MIB, .journal_size = MIB,
-		.reserve = MIB, .staging = mode == STORE_READ_ONLY ? 0 : 8 * MIB, .staging_dir = work };
+	struct store_options opt = { .mode = mode,
+		.backing = "/backing",
+		.segment_size = 8 * MIB,
+		.journal_size = MIB,
+		.reserve = MIB,
+		.staging = mode == STORE_READ_ONLY ? 0 : 8 * MIB,
+		.staging_dir = work };
 	char path[256];
 	struct cistern_error err = { 0 };
 	struct store *s = NULL;
@@ -595,7 +603,9 @@ static uint64_t new_file(struct store *s, unsigned int i, uint32_t *ret_gen)
 	struct record root = {
 		.type = RECORD_ADOPT, .ino = STATE_ROOT_INO, .name = ".", .mode = S_IFDIR | 0755, .nlink = 2
 	};
-	struct record rec = { .type = RECORD_CREATE, .parent = STATE_ROOT_INO, .mode = S_IFREG | 0644,
+	struct record rec = { .type = RECORD_CREATE,
+		.parent = STATE_ROOT_INO,
+		.mode = S_IFREG | 0644,
 		.ino = state_new_ino(store_state(s)) };
 	struct inode in;
 
@@ -748,7 +758,8 @@ static int bench_one(struct segment_set *set, const uint8_t *from, uint8_t *own,
 
 static void bench_set(const char *name, bool staged, const uint8_t *from, uint8_t *own)
 {
-	struct segment_options opt = { .segment_bytes = 64 * MIB, .write_out = true,
+	struct segment_options opt = { .segment_bytes = 64 * MIB,
+		.write_out = true,
 		.staging = { .uuid = uuid, .owner = geteuid(), .bytes = 32 * MIB, .dir = bench_dir } };
 	struct io *io = open_io(false);
 	struct segment_set *set = NULL;

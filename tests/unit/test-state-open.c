@@ -17,7 +17,7 @@
 #include "tests/lib/tap.h"
 
 #define FILE_MODE (S_IFREG | 0644)
-#define K 1024u
+#define K         1024u
 
 static void begin(struct state_fixture *f)
 {
@@ -35,7 +35,7 @@ static uint64_t add_files(struct state_fixture *f, uint64_t from, uint64_t to)
 
 		snprintf(name, sizeof name, "file-%lu", (unsigned long)i);
 		if (commit(f, record_create(i, 1, name, FILE_MODE), NULL) ||
-		    commit(f, record_write(i, 0, 4 * K, 1 + (uint32_t)i % 5, i * 4 * K), &seq))
+			commit(f, record_write(i, 0, 4 * K, 1 + (uint32_t)i % 5, i * 4 * K), &seq))
 			ok(false, "files are added");
 	}
 	return seq;
@@ -269,7 +269,7 @@ static void test_read_only(void)
 	ok(f.report.replayed_records >= 20 && f.report.replayed_records <= 21, "which was applied");
 	is_int(commit(&f, record_create(99, 1, "x", FILE_MODE), NULL), -EROFS, "no commits");
 	ok(state_sync(f.st, 0, NULL) == -EROFS && state_checkpoint(f.st) == -EROFS && state_compact(f.st) == -EROFS,
-	   "nothing is written");
+		"nothing is written");
 	is_int(fixture_close(&f), 0, "close");
 	list_files(f.index, after, sizeof after);
 	is_str(after, before, "no file of the index has changed");
@@ -370,7 +370,8 @@ static void test_power(void)
 			uint64_t next;
 			size_t num = 9;
 
-			ok(f.report.dropped_bytes == f.report.dropped_writes * 4 * K, "writes without payload are dropped");
+			ok(f.report.dropped_bytes == f.report.dropped_writes * 4 * K,
+				"writes without payload are dropped");
 			state_extents(f.st, 20, 0, 4 * K, &e, 1, &num, &next);
 			is_u64(num, 0, "the file does not have them");
 			f.lost_from = f.lost_to = 0;
@@ -463,7 +464,9 @@ static void test_threads(void)
 	}
 	for (int i = 0; r == 0 && t.names < 2000 && !w[0].error && !w[1].error; i++) {
 		snprintf(path, sizeof path, "%s/snap-%d", f.dir, i);
-		r = i % 3 == 0 ? state_checkpoint(f.st) : i % 3 == 1 ? state_compact(f.st) : state_snapshot(f.st, path, NULL, NULL);
+		r = i % 3 == 0   ? state_checkpoint(f.st)
+		    : i % 3 == 1 ? state_compact(f.st)
+				 : state_snapshot(f.st, path, NULL, NULL);
 		if (r == 0)
 			r = state_list_names(f.st, 1, "file-5", list, 8, &num);
 		state_totals(f.st, &t);

@@ -13,11 +13,11 @@
 #include "tests/lib/state_fixture.h"
 #include "tests/lib/tap.h"
 
-#define BLOCK (64u << 10)
+#define BLOCK      (64u << 10)
 #define NUM_BLOCKS 56u /* 3.5 pages of extents */
-#define NUM_INOS 40u
-#define NUM_NAMES 6u
-#define STEPS 1000
+#define NUM_INOS   40u
+#define NUM_NAMES  6u
+#define STEPS      1000
 
 enum shows { GAP, BACKING, HOLE, LOG };
 
@@ -36,7 +36,7 @@ struct file {
 
 struct model {
 	struct state_fixture *f;
-	struct file file[NUM_INOS];        /* by inode number; 1 is the root */
+	struct file file[NUM_INOS];         /* by inode number; 1 is the root */
 	uint64_t name[NUM_INOS][NUM_NAMES]; /* [directory][name]: inode or 0 */
 	uint64_t segment_end[8];
 	uint32_t next_private;
@@ -142,8 +142,14 @@ static void do_create(struct model *m)
 	if (!done(m, rec))
 		return;
 	m->next_ino++;
-	m->file[ino] = (struct file){ .exists = true, .is_dir = is_dir, .links = is_dir ? 2 : 1, .is_private = is_private,
-				      .segment = rec.segment, .data_seq = m->last_seq, .dirty = !is_dir, .fresh = true };
+	m->file[ino] = (struct file){ .exists = true,
+		.is_dir = is_dir,
+		.links = is_dir ? 2 : 1,
+		.is_private = is_private,
+		.segment = rec.segment,
+		.data_seq = m->last_seq,
+		.dirty = !is_dir,
+		.fresh = true };
 	m->name[dir][i] = ino;
 	m->file[dir].links += is_dir;
 }
@@ -162,8 +168,11 @@ static void do_adopt(struct model *m)
 	if (!done(m, rec))
 		return;
 	m->next_ino++;
-	m->file[ino] = (struct file){ .exists = true, .links = 1, .size_blocks = rec.size / BLOCK,
-				      .limit_blocks = rec.size / BLOCK, .data_seq = m->last_seq };
+	m->file[ino] = (struct file){ .exists = true,
+		.links = 1,
+		.size_blocks = rec.size / BLOCK,
+		.limit_blocks = rec.size / BLOCK,
+		.data_seq = m->last_seq };
 	for (uint64_t b = 0; b < rec.size / BLOCK; b++)
 		m->file[ino].block[b].shows = BACKING;
 	m->name[dir][i] = ino;
@@ -189,7 +198,8 @@ static void do_unlink(struct model *m)
 	if (!ino)
 		return;
 	if (m->file[ino].is_dir && !is_empty(m, ino)) {
-		is_int(commit(m->f, record_name(RECORD_UNLINK, ino, dir, names[i]), NULL), -ENOTEMPTY, "a full directory stays");
+		is_int(commit(m->f, record_name(RECORD_UNLINK, ino, dir, names[i]), NULL), -ENOTEMPTY,
+			"a full directory stays");
 		return;
 	}
 	if (done(m, record_name(RECORD_UNLINK, ino, dir, names[i])))
@@ -205,7 +215,8 @@ static void do_rename(struct model *m)
 
 	ino = m->name[from][i];
 	other = m->name[to][j];
-	if (!ino || ino == other || (from == to && i == j) || is_below(m, to, ino) || (other && is_below(m, from, other)))
+	if (!ino || ino == other || (from == to && i == j) || is_below(m, to, ino) ||
+		(other && is_below(m, from, other)))
 		return;
 	exchange = exchange && other;
 	if (other && !exchange && (m->file[ino].is_dir != m->file[other].is_dir || !is_empty(m, other)))
@@ -263,7 +274,8 @@ static void do_write(struct model *m)
 	if (!done(m, record_write(ino, from * BLOCK, num * BLOCK, segment, m->segment_end[segment])))
 		return;
 	put_blocks(file, from, from + num,
-		   (struct block){ .shows = LOG, .segment = segment, .segment_off = m->segment_end[segment], .seq = m->last_seq });
+		(struct block){
+			.shows = LOG, .segment = segment, .segment_off = m->segment_end[segment], .seq = m->last_seq });
 	m->segment_end[segment] += num * BLOCK + (roll(m, 2) ? 0 : 4096);
 	data_changed(m, file);
 }
@@ -271,28 +283,35 @@ static void do_write(struct model *m)
 static void do_extents(struct model *m)
 {
 	struct record_range ranges[4];
-	struct record rec = { .type = RECORD_EXTENTS, .ino = some_file(m), .segment = 1 + roll(m, 7), .ranges = ranges,
-			      .num_ranges = 4 };
+	struct record rec = { .type = RECORD_EXTENTS,
+		.ino = some_file(m),
+		.segment = 1 + roll(m, 7),
+		.ranges = ranges,
+		.num_ranges = 4 };
 	struct file *file = &m->file[rec.ino];
 	uint64_t off = m->segment_end[rec.segment];
 
 	if (!rec.ino || file->is_private)
 		return;
 	for (int i = 0; i < 4; i++)
-		ranges[i] = (struct record_range){ .off = (uint64_t)roll(m, NUM_BLOCKS) * BLOCK, .len = BLOCK, .crc = (uint32_t)i };
+		ranges[i] = (struct record_range){
+			.off = (uint64_t)roll(m, NUM_BLOCKS) * BLOCK, .len = BLOCK, .crc = (uint32_t)i
+		};
 	rec.segment_off = off;
 	if (!done(m, rec))
 		return;
 	for (int i = 0; i < 4; i++, off += BLOCK)
 		put_blocks(file, ranges[i].off / BLOCK, ranges[i].off / BLOCK + 1,
-			   (struct block){ .shows = LOG, .segment = rec.segment, .segment_off = off, .seq = m->last_seq });
+			(struct block){ .shows = LOG, .segment = rec.segment, .segment_off = off, .seq = m->last_seq });
 	m->segment_end[rec.segment] = off;
 	data_changed(m, file);
 }
 
 static void do_truncate(struct model *m)
 {
-	struct record rec = { .type = RECORD_TRUNCATE, .ino = some_file(m), .size = (uint64_t)roll(m, NUM_BLOCKS) * BLOCK };
+	struct record rec = {
+		.type = RECORD_TRUNCATE, .ino = some_file(m), .size = (uint64_t)roll(m, NUM_BLOCKS) * BLOCK
+	};
 	struct file *file = &m->file[rec.ino];
 
 	if (!rec.ino || file->is_private || !done(m, rec))
@@ -308,8 +327,11 @@ static void do_truncate(struct model *m)
 static void do_punch(struct model *m)
 {
 	uint64_t ino = some_file(m), from = roll(m, NUM_BLOCKS), to = from + 1 + roll(m, 20), size;
-	struct record rec = { .type = RECORD_PUNCH, .ino = ino, .off = from * BLOCK, .len = (to - from) * BLOCK,
-			      .flags = roll(m, 2) ? RECORD_F_KEEP_SIZE : 0 };
+	struct record rec = { .type = RECORD_PUNCH,
+		.ino = ino,
+		.off = from * BLOCK,
+		.len = (to - from) * BLOCK,
+		.flags = roll(m, 2) ? RECORD_F_KEEP_SIZE : 0 };
 	struct file *file = &m->file[ino];
 
 	if (!ino || file->is_private || to > NUM_BLOCKS || !done(m, rec))
@@ -340,8 +362,11 @@ static void do_through(struct model *m)
 
 static void do_seal(struct model *m)
 {
-	struct record_range ranges[2] = { { .off = BLOCK, .len = 3 * BLOCK }, { .off = 10 * BLOCK, .len = 20 * BLOCK } };
-	struct record rec = { .type = RECORD_SEAL, .ino = some_file(m), .size = 40 * BLOCK, .ranges = ranges, .num_ranges = 2 };
+	struct record_range ranges[2] = { { .off = BLOCK, .len = 3 * BLOCK },
+		{ .off = 10 * BLOCK, .len = 20 * BLOCK } };
+	struct record rec = {
+		.type = RECORD_SEAL, .ino = some_file(m), .size = 40 * BLOCK, .ranges = ranges, .num_ranges = 2
+	};
 	struct file *file = &m->file[rec.ino];
 
 	rec.segment = file->segment;
@@ -349,7 +374,10 @@ static void do_seal(struct model *m)
 		return;
 	for (int i = 0; i < 2; i++)
 		put_blocks(file, ranges[i].off / BLOCK, (ranges[i].off + ranges[i].len) / BLOCK,
-			   (struct block){ .shows = LOG, .segment = rec.segment, .segment_off = ranges[i].off, .seq = m->last_seq });
+			(struct block){ .shows = LOG,
+				.segment = rec.segment,
+				.segment_off = ranges[i].off,
+				.seq = m->last_seq });
 	file->size_blocks = 40;
 	file->is_private = false;
 	data_changed(m, file);
@@ -360,8 +388,12 @@ static void do_drain(struct model *m)
 {
 	uint64_t ino = some_file(m);
 	struct file *file = &m->file[ino];
-	struct record rec = { .type = RECORD_DRAINED, .ino = ino, .upto = m->last_seq - roll(m, 2) * roll(m, 300),
-			      .size = file->size_blocks * BLOCK, .mtime_ns = 5, .backing_ino = ino };
+	struct record rec = { .type = RECORD_DRAINED,
+		.ino = ino,
+		.upto = m->last_seq - roll(m, 2) * roll(m, 300),
+		.size = file->size_blocks * BLOCK,
+		.mtime_ns = 5,
+		.backing_ino = ino };
 
 	if (!ino || m->last_seq < 400 || !done(m, rec))
 		return;
@@ -392,8 +424,11 @@ static void do_attributes(struct model *m)
 {
 	uint64_t ino = some_file(m);
 	struct record set = { .type = RECORD_SETATTR, .ino = ino, .mask = RECORD_ATTR_UID, .uid = roll(m, 100) };
-	struct record attr = { .type = RECORD_SETXATTR, .ino = ino, .key = (const uint8_t *)names[roll(m, NUM_NAMES)],
-			       .value = (const uint8_t *)"0123456789", .value_len = roll(m, 10) };
+	struct record attr = { .type = RECORD_SETXATTR,
+		.ino = ino,
+		.key = (const uint8_t *)names[roll(m, NUM_NAMES)],
+		.value = (const uint8_t *)"0123456789",
+		.value_len = roll(m, 10) };
 
 	if (!ino)
 		return;
@@ -443,7 +478,8 @@ static bool same_attributes(struct model *m)
 		same = same && r == 0 && in.nlink == file->links && !(in.flags & INODE_ORPHAN) == !file->orphan &&
 		       !(in.flags & INODE_PRIVATE) == !file->is_private;
 		if (!file->is_dir && !file->is_private)
-			same = same && in.size == file->size_blocks * BLOCK && in.backing_limit == file->limit_blocks * BLOCK &&
+			same = same && in.size == file->size_blocks * BLOCK &&
+			       in.backing_limit == file->limit_blocks * BLOCK &&
 			       !(in.flags & INODE_DIRTY_DATA) == !file->dirty;
 	}
 	return same;
@@ -477,10 +513,10 @@ static bool same_data(struct model *m)
 			while (at < num && e[at].off + e[at].len <= off)
 				at++;
 			same = same_block(&file->block[i], at < num && e[at].off <= off ? &e[at] : NULL, off,
-					  i < file->limit_blocks);
+				i < file->limit_blocks);
 			if (!same)
-				tap_diag("inode %lu block %lu: model %d, limit %lu", (unsigned long)ino, (unsigned long)i,
-					 file->block[i].shows, (unsigned long)file->limit_blocks);
+				tap_diag("inode %lu block %lu: model %d, limit %lu", (unsigned long)ino,
+					(unsigned long)i, file->block[i].shows, (unsigned long)file->limit_blocks);
 		}
 	}
 	return same;
@@ -525,7 +561,8 @@ static bool same_as_model(struct model *m)
 	bool n = same_names(m), a = same_attributes(m), d = same_data(m), s = same_segments(m);
 
 	if (!n || !a || !d || !s)
-		tap_diag("after record %lu: names %d attributes %d data %d segments %d", (unsigned long)m->last_seq, n, a, d, s);
+		tap_diag("after record %lu: names %d attributes %d data %d segments %d", (unsigned long)m->last_seq, n,
+			a, d, s);
 	return n && a && d && s;
 }
 
@@ -544,28 +581,36 @@ static bool reopen(struct model *m, enum state_mode mode)
 static bool incident(struct model *m)
 {
 	switch (roll(m, 7)) {
-	case 0:
-		fixture_kill(m->f);
-		return reopen(m, STATE_READ_WRITE);
-	case 1:
-		return fixture_close(m->f) == 0 && reopen(m, STATE_READ_WRITE);
-	case 2:
-		fixture_kill(m->f);
-		return reopen(m, STATE_REBUILD);
-	case 3:
-		return state_compact(m->f->st) == 0;
-	case 4:
-		return fixture_differences(m->f) == 0;
-	default:
-		return state_checkpoint(m->f->st) == 0;
+	case 0: fixture_kill(m->f); return reopen(m, STATE_READ_WRITE);
+	case 1: return fixture_close(m->f) == 0 && reopen(m, STATE_READ_WRITE);
+	case 2: fixture_kill(m->f); return reopen(m, STATE_REBUILD);
+	case 3: return state_compact(m->f->st) == 0;
+	case 4: return fixture_differences(m->f) == 0;
+	default: return state_checkpoint(m->f->st) == 0;
 	}
 }
 
 static void step(struct model *m)
 {
-	static void (*const operations[])(struct model *m) = {
-		do_create, do_adopt, do_link, do_unlink, do_rename, do_free, do_write, do_write, do_write, do_extents,
-		do_truncate, do_punch, do_through, do_seal, do_drain, do_drain, do_placed, do_attributes,
+	static void (*const operations[])(struct model * m) = {
+		do_create,
+		do_adopt,
+		do_link,
+		do_unlink,
+		do_rename,
+		do_free,
+		do_write,
+		do_write,
+		do_write,
+		do_extents,
+		do_truncate,
+		do_punch,
+		do_through,
+		do_seal,
+		do_drain,
+		do_drain,
+		do_placed,
+		do_attributes,
 	};
 
 	operations[roll(m, sizeof operations / sizeof operations[0])](m);
@@ -604,7 +649,8 @@ static void test_history(uint32_t seed)
 
 int main(int argc, char **argv)
 {
-	uint32_t first = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 0) : 1, num = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 0) : 8;
+	uint32_t first = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 0) : 1,
+		 num = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 0) : 8;
 
 	for (uint32_t seed = first; seed < first + num; seed++)
 		test_history(seed);

@@ -12,10 +12,10 @@
 #include "tests/lib/tap.h"
 
 #define FILE_MODE (S_IFREG | 0644)
-#define DIR_MODE (S_IFDIR | 0755)
-#define ADOPTED (STATE_BACKING_INO_BIT | 77)
-#define K 1024u
-#define M (1024u * 1024u)
+#define DIR_MODE  (S_IFDIR | 0755)
+#define ADOPTED   (STATE_BACKING_INO_BIT | 77)
+#define K         1024u
+#define M         (1024u * 1024u)
 
 static struct inode inode_of(struct state_fixture *f, uint64_t ino)
 {
@@ -142,7 +142,8 @@ static void test_names(void)
 	is_int(commit(&f, record_create(9, 3, "x", FILE_MODE), NULL), -ENOENT, "no names in a removed directory");
 
 	for (uint64_t i = 0; i < 6; i++)
-		commit(&f, record_create(10 + i, 1, (char[2]){ (char)('f' - i), 0 }, i == 3 ? DIR_MODE : FILE_MODE), NULL);
+		commit(&f, record_create(10 + i, 1, (char[2]){ (char)('f' - i), 0 }, i == 3 ? DIR_MODE : FILE_MODE),
+			NULL);
 	is_int(state_list_names(f.st, 1, "", list, 4, &num), 0, "list");
 	is_u64(num, 4, "as many as fit");
 	ok(strcmp(list[0].name, "a") == 0 && strcmp(list[3].name, "d") == 0, "in order");
@@ -202,7 +203,8 @@ static void test_adopt(void)
 	is_u64(inode_of(&f, ADOPTED + 1).flags, 0, "it is clean");
 	is_u64(inode_of(&f, ADOPTED + 1).backing_limit, 5000, "and shows the backing file");
 	is_int(inode_of(&f, ADOPTED).mtime_ns, 5, "nothing visible changes");
-	ok(ino_at(&f, ADOPTED, "file") == ADOPTED + 1 && owner_of(&f, ADOPTED, "file") == ADOPTED + 1, "both names are its own");
+	ok(ino_at(&f, ADOPTED, "file") == ADOPTED + 1 && owner_of(&f, ADOPTED, "file") == ADOPTED + 1,
+		"both names are its own");
 	is_int(state_backing_path(f.st, ADOPTED + 1, path, sizeof path), 0, "its path");
 	is_str(path, "dir/file", "is known");
 	is_int(state_backing_path(f.st, 1, path, sizeof path), 0, "the root's path");
@@ -236,15 +238,23 @@ static int count_xattr(const char *name, const void *val, size_t len, void *arg)
 
 static struct record xattr(uint64_t ino, const char *name, const char *value)
 {
-	return (struct record){ .type = value ? RECORD_SETXATTR : RECORD_REMOVEXATTR, .ino = ino, .key = (const uint8_t *)name,
-				.key_len = strlen(name), .value = (const uint8_t *)value, .value_len = value ? strlen(value) : 0 };
+	return (struct record){ .type = value ? RECORD_SETXATTR : RECORD_REMOVEXATTR,
+		.ino = ino,
+		.key = (const uint8_t *)name,
+		.key_len = strlen(name),
+		.value = (const uint8_t *)value,
+		.value_len = value ? strlen(value) : 0 };
 }
 
 static void test_attributes(void)
 {
 	struct state_fixture f;
-	struct record rec = { .type = RECORD_SETATTR, .ino = 2, .mask = RECORD_ATTR_MODE | RECORD_ATTR_MTIME, .mode = 0600,
-			      .mtime_ns = 44, .time_ns = 55 };
+	struct record rec = { .type = RECORD_SETATTR,
+		.ino = 2,
+		.mask = RECORD_ATTR_MODE | RECORD_ATTR_MTIME,
+		.mode = 0600,
+		.mtime_ns = 44,
+		.time_ns = 55 };
 	size_t len = 0, sum = 0;
 	char val[16];
 
@@ -287,7 +297,7 @@ static void describe(struct state_fixture *f, uint64_t ino, char *out, size_t ca
 		return;
 	for (size_t i = 0; i < num && at < cap; i++)
 		at += (size_t)snprintf(out + at, cap - at, "%s%s%lu+%u", i ? " " : "", kinds[e[i].kind],
-				       (unsigned long)(e[i].off / K), e[i].len / K);
+			(unsigned long)(e[i].off / K), e[i].len / K);
 }
 
 static void is_extents(struct state_fixture *f, uint64_t ino, const char *expected, const char *name)
@@ -323,17 +333,20 @@ static void test_data(void)
 	is_int(commit(&f, record_write(ADOPTED, 20 * K, 8 * K, 2, 0), NULL), 0, "write over its end");
 	is_extents(&f, ADOPTED, "L16+4 L20+8", "the later one wins");
 	is_u64(f.freed_bytes, 4 * K, "what it covers is freed");
-	rec = (struct record){ .type = RECORD_EXTENTS, .ino = ADOPTED, .segment = 3, .segment_off = 100, .ranges = two,
-			       .num_ranges = 2 };
+	rec = (struct record){
+		.type = RECORD_EXTENTS, .ino = ADOPTED, .segment = 3, .segment_off = 100, .ranges = two, .num_ranges = 2
+	};
 	is_int(commit(&f, rec, NULL), 0, "a vector");
 	is_extents(&f, ADOPTED, "L0+4 L8+4 L16+4 L20+8", "two more");
 	state_extents(f.st, ADOPTED, 2 * K, 100 * K, e, 1, &num, &next);
-	ok(num == 1 && e[0].off == 2 * K && e[0].len == 2 * K && e[0].segment_off == 100 + 6 * K && !e[0].whole, "clipped");
+	ok(num == 1 && e[0].off == 2 * K && e[0].len == 2 * K && e[0].segment_off == 100 + 6 * K && !e[0].whole,
+		"clipped");
 	is_u64(next, 8 * K, "and where to go on");
 
 	is_int(commit(&f, range(RECORD_PUNCH, ADOPTED, 10 * K, 12 * K, 0), NULL), 0, "punch");
 	is_extents(&f, ADOPTED, "L0+4 L8+2 H10+12 L22+6", "a hole hides the backing file");
-	is_int(commit(&f, range(RECORD_PUNCH, ADOPTED, 40 * K, 60 * K, RECORD_F_KEEP_SIZE), NULL), 0, "punch past the end");
+	is_int(commit(&f, range(RECORD_PUNCH, ADOPTED, 40 * K, 60 * K, RECORD_F_KEEP_SIZE), NULL), 0,
+		"punch past the end");
 	is_extents(&f, ADOPTED, "L0+4 L8+2 H10+12 L22+6", "needs none");
 	ok(inode_of(&f, ADOPTED).backing_limit == 40 * K && inode_of(&f, ADOPTED).size == 64 * K, "but a lower limit");
 	is_int(commit(&f, range(RECORD_THROUGH, ADOPTED, 24 * K, 32 * K, 0), NULL), 0, "write through");
@@ -373,8 +386,13 @@ static void test_private(void)
 	is_int(state_segment_live(f.st, 5, &live), 0, "its segment is in use");
 	is_u64(live, STATE_SEGMENT_PRIVATE, "as a private one");
 	is_int(commit(&f, record_write(2, 0, 4 * K, 1, 0), NULL), -EINVAL, "no extents beside it");
-	rec = (struct record){ .type = RECORD_SEAL, .ino = 2, .segment = 5, .size = 2 * M, .mtime_ns = 99, .ranges = data,
-			       .num_ranges = 2 };
+	rec = (struct record){ .type = RECORD_SEAL,
+		.ino = 2,
+		.segment = 5,
+		.size = 2 * M,
+		.mtime_ns = 99,
+		.ranges = data,
+		.num_ranges = 2 };
 	is_int(commit(&f, rec, NULL), 0, "seal");
 	is_extents(&f, 2, "L4+8 L1020+4 L1024+4", "its ranges are extents");
 	ok(inode_of(&f, 2).size == 2 * M && inode_of(&f, 2).mtime_ns == 99, "size and mtime");
@@ -383,7 +401,8 @@ static void test_private(void)
 	is_u64(live, 16 * K, "the segment has live bytes");
 
 	commit(&f, record_create(3, 1, "g", FILE_MODE), NULL);
-	is_int(commit(&f, (struct record){ .type = RECORD_PRIVATE, .ino = 3, .segment = 6 }, NULL), 0, "an empty file made private");
+	is_int(commit(&f, (struct record){ .type = RECORD_PRIVATE, .ino = 3, .segment = 6 }, NULL), 0,
+		"an empty file made private");
 	commit(&f, record_name(RECORD_UNLINK, 3, 1, "g"), NULL);
 	is_int(commit(&f, record_name(RECORD_FREE, 3, 0, ""), NULL), 0, "and freed");
 	is_u64(f.freed_privates, 1, "tells its segment");
@@ -391,14 +410,20 @@ static void test_private(void)
 	rec = record_create(4, 1, "h", FILE_MODE);
 	rec.segment = 7;
 	commit(&f, rec, NULL);
-	rec = (struct record){ .type = RECORD_DRAINED, .ino = 4, .upto = state_seq(f.st), .size = 3 * M, .mtime_ns = 7,
-			       .backing_ino = 12, .flags = RECORD_F_KEEP_PRIVATE };
+	rec = (struct record){ .type = RECORD_DRAINED,
+		.ino = 4,
+		.upto = state_seq(f.st),
+		.size = 3 * M,
+		.mtime_ns = 7,
+		.backing_ino = 12,
+		.flags = RECORD_F_KEEP_PRIVATE };
 	is_int(commit(&f, rec, NULL), 0, "drained while it is written");
-	ok(inode_of(&f, 4).flags & INODE_PRIVATE && inode_of(&f, 4).flags & INODE_DIRTY_DATA, "stays private and dirty");
+	ok(inode_of(&f, 4).flags & INODE_PRIVATE && inode_of(&f, 4).flags & INODE_DIRTY_DATA,
+		"stays private and dirty");
 	rec.flags = 0;
 	is_int(commit(&f, rec, NULL), 0, "drained for good");
 	ok(inode_of(&f, 4).size == 3 * M && inode_of(&f, 4).backing_limit == 3 * M && inode_of(&f, 4).mtime_ns == 7,
-	   "is the backing file");
+		"is the backing file");
 	is_u64(f.freed_privates, 2, "and frees its segment");
 	state_totals(f.st, &t);
 	is_u64(t.private_files, 0, "no private files are left");
@@ -407,7 +432,9 @@ static void test_private(void)
 
 static struct record drained(uint64_t ino, uint64_t upto, uint64_t size)
 {
-	return (struct record){ .type = RECORD_DRAINED, .ino = ino, .upto = upto, .size = size, .backing_dev = 1, .backing_ino = 5 };
+	return (struct record){
+		.type = RECORD_DRAINED, .ino = ino, .upto = upto, .size = size, .backing_dev = 1, .backing_ino = 5
+	};
 }
 
 static void test_drain(void)
@@ -449,7 +476,8 @@ static void test_drain(void)
 	rec.from_parent = 1;
 	strcpy(rec.from_name, "tmp");
 	is_int(commit(&f, rec, NULL), 0, "and published");
-	ok(owner_of(&f, 1, "tmp") == 0 && owner_of(&f, 1, "g") == 4 && !(inode_of(&f, 4).flags & INODE_UNPUBLISHED), "so it is");
+	ok(owner_of(&f, 1, "tmp") == 0 && owner_of(&f, 1, "g") == 4 && !(inode_of(&f, 4).flags & INODE_UNPUBLISHED),
+		"so it is");
 
 	is_int(commit(&f, record_name(RECORD_PLACED, 4, 2, "f"), NULL), 0, "placed over another's backing name");
 	state_backing_path(f.st, 3, path, sizeof path);
