@@ -592,10 +592,32 @@ void world_run_ops(struct world *w, unsigned int num)
 
 /* ---- the world's beginning */
 
-static void make_base(struct world *w)
+static void make_base_file(struct world *w, const char *path, const char *at)
 {
 	static uint8_t buf[FILE_MAX];
-	char path[WORLD_PATH_BYTES], at[WORLD_PATH_BYTES], other[WORLD_PATH_BYTES], other_at[WORLD_PATH_BYTES];
+	size_t len = world_below(w, FILE_MAX);
+
+	fill(w, buf, len);
+	model_write(w, path, buf, len, 0, O_CREAT);
+	if (world_below(w, 3) == 0)
+		world_must(setxattr(at, "user.t", "base", 4, 0), at);
+}
+
+/* A second name for one of the files; false: there is none yet. */
+static bool make_base_link(struct world *w, const char *at)
+{
+	char other[WORLD_PATH_BYTES], other_at[WORLD_PATH_BYTES];
+
+	if (!pick(w, S_IFREG, other))
+		return false;
+	world_path(other_at, w->model, other);
+	world_must(link(other_at, at), at);
+	return true;
+}
+
+static void make_base(struct world *w)
+{
+	char path[WORLD_PATH_BYTES], at[WORLD_PATH_BYTES];
 
 	for (unsigned int i = 0, num = 3 + world_below(w, 20); i < num; i++) {
 		list_model(w);
@@ -608,20 +630,10 @@ static void make_base(struct world *w)
 		case 1: world_must(mkdir(at, 0755), at); break;
 		case 2: world_must(symlink("base", at), at); break;
 		case 3:
-			if (pick(w, S_IFREG, other)) {
-				world_path(other_at, w->model, other);
-				world_must(link(other_at, at), at);
-				break;
-			}
-			/* fall through */
-		default: {
-			size_t len = world_below(w, FILE_MAX);
-
-			fill(w, buf, len);
-			model_write(w, path, buf, len, 0, O_CREAT);
-			if (world_below(w, 3) == 0)
-				world_must(setxattr(at, "user.t", "base", 4, 0), at);
-		}
+			if (!make_base_link(w, at))
+				make_base_file(w, path, at);
+			break;
+		default: make_base_file(w, path, at);
 		}
 	}
 }
