@@ -320,7 +320,12 @@ static int create_core(struct daemon *d, struct cistern_error *err)
 static int create_servants(struct daemon *d, struct cistern_error *err)
 {
 	struct drain_options drain = {
-		.store = d->store, .core = d->core, .cfg = d->cfg, .log = d->log, .libexec_dir = CISTERN_LIBEXECDIR
+		.store = d->store,
+		.core = d->core,
+		.cfg = d->cfg,
+		.log = d->log,
+		.libexec_dir = CISTERN_LIBEXECDIR,
+		.backing_fd = d->backing_fd,
 	};
 	int r = drain_create(&drain, &d->drain, err);
 

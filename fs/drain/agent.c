@@ -21,6 +21,9 @@
 #define PROGRAM    "cistern-agent"
 #define PATH_BYTES 4200
 
+#define BACKING_FD      3 /* in the agent */
+#define BACKING_FD_TEXT "3"
+
 struct agent {
 	pid_t pid;
 	pthread_t waiter;
@@ -99,20 +102,22 @@ static void *wait_thread(void *arg)
 	return NULL;
 }
 
-static int set_up_files(posix_spawn_file_actions_t *files, int output_fd)
+static int set_up_files(posix_spawn_file_actions_t *files, int output_fd, int backing_fd)
 {
 	int r = posix_spawn_file_actions_addopen(files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
 
 	for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO && !r; fd++)
 		r = output_fd >= 0 ? posix_spawn_file_actions_adddup2(files, output_fd, fd)
 				   : posix_spawn_file_actions_addopen(files, fd, "/dev/null", O_WRONLY, 0);
+	if (!r && backing_fd >= 0) /* after the output, which may have had this number */
+		r = posix_spawn_file_actions_adddup2(files, backing_fd, BACKING_FD);
 	return r;
 }
 
 static int spawn(const char *program, const struct agent_options *opt, pid_t *ret_pid)
 {
-	const char *argv[] = { PROGRAM, opt->command, "--store", opt->store_path, opt->snapshot ? "--snapshot" : NULL,
-		opt->snapshot, NULL };
+	const char *argv[10] = { PROGRAM, opt->command, "--store", opt->store_path };
+	size_t argc = 4;
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attr;
 	sigset_t none, all;
@@ -120,6 +125,14 @@ static int spawn(const char *program, const struct agent_options *opt, pid_t *re
 
 	if (r)
 		return -r;
+	if (opt->snapshot) {
+		argv[argc++] = "--snapshot";
+		argv[argc++] = opt->snapshot;
+	}
+	if (opt->backing_fd >= 0) {
+		argv[argc++] = "--backing-fd";
+		argv[argc++] = BACKING_FD_TEXT;
+	}
 	r = posix_spawnattr_init(&attr);
 	if (r) {
 		posix_spawn_file_actions_destroy(&files);
@@ -127,7 +140,7 @@ static int spawn(const char *program, const struct agent_options *opt, pid_t *re
 	}
 	sigemptyset(&none);
 	sigfillset(&all);
-	r = set_up_files(&files, opt->output_fd);
+	r = set_up_files(&files, opt->output_fd, opt->backing_fd);
 	r = r ? r : posix_spawnattr_setsigmask(&attr, &none);
 	r = r ? r : posix_spawnattr_setsigdefault(&attr, &all);
 	r = r ? r : posix_spawnattr_setpgroup(&attr, 0);

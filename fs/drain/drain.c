@@ -167,6 +167,7 @@ static int start_process(struct drain *d, const char *command, const char *snaps
 		.snapshot = snapshot,
 		.store_path = store_path(d->opt.store),
 		.libexec_dir = d->opt.libexec_dir,
+		.backing_fd = d->opt.backing_fd,
 		.output_fd = log_fd(d->opt.log),
 		.ended = agent_ended,
 		.arg = d,

@@ -28,6 +28,7 @@ struct drain_options {
 	const struct config *cfg;
 	struct log *log;
 	const char *libexec_dir; /* where the agent was installed */
+	int backing_fd;          /* of the backing directory */
 };
 
 int drain_create(

@@ -224,8 +224,13 @@ load ../lib/mount
 	mount_cistern "$STORE" "$BACKING" "$BACKING"
 	is "$(cat "$BACKING/f")" x
 	echo y >"$BACKING/g"
+	mv "$BACKING/f" "$BACKING/f2"
+	"$CISTERN" flush --wait "$BACKING" # the drain must reach what the mount covers
+	is "$("$CISTERN" status --json "$BACKING" | jq .dirty_files)" 0
+	echo z >>"$BACKING/g"
 	umount_wait "$BACKING"
-	is "$(cat "$BACKING/g")" y
+	is "$(cat "$BACKING/g" "$BACKING/f2")" $'y\nz\nx'
+	is "$(ls "$BACKING" | tr '\n' ' ')" "f2 g "
 	no_leftovers "$BACKING"
 }
 
