@@ -53,6 +53,7 @@ struct change {
 	bool placed; /* WRITE: where its payload is, is known */
 	uint32_t segment;
 	uint64_t segment_off;
+	uint64_t seq; /* of its record; 0: it was not acknowledged */
 };
 
 struct file {
@@ -77,7 +78,6 @@ struct run {
 	uint64_t ino[MAX_FILES + 1];
 	unsigned int num, acked, synced; /* changes begun, acknowledged, durable */
 	unsigned int files;
-	time_t synced_at;
 	struct model now; /* with all changes begun: to choose sensible ones */
 	char why[1200];   /* what went wrong */
 };
@@ -237,9 +237,11 @@ static int make_change(struct run *r, const struct change *c)
 	int e;
 
 	*mine = *c;
+	uint64_t seq = state_seq(store_state(r->s)) + 1;
 	e = commit(r, mine, r->num);
 	if (e)
 		return e;
+	mine->seq = seq;
 	r->acked = r->num;
 	apply(&r->now, mine, r->num);
 	return 0;
@@ -291,22 +293,9 @@ static int sync_all(struct run *r)
 {
 	int e = store_sync(r->s);
 
-	if (!e) {
+	if (!e)
 		r->synced = r->acked;
-		r->synced_at = time(NULL);
-	}
 	return e;
-}
-
-/*
- * What a maintenance syncs by itself counts as synced here too: it may then give back the payload of writes that we
- * would look for on the disk. It syncs by itself when it is forced to, and after a second.
- */
-static int maintain(struct run *r, bool force)
-{
-	int e = force || r->synced_at != time(NULL) ? sync_all(r) : 0;
-
-	return e ? e : store_maintain(r->s, force);
 }
 
 static int one_step(struct run *r)
@@ -316,7 +305,7 @@ static int one_step(struct run *r)
 	if (what == 0)
 		return sync_all(r);
 	if (what == 1)
-		return maintain(r, roll(r, 4) == 0);
+		return store_maintain(r->s, roll(r, 4) == 0);
 	if (what == 2)
 		return state_compact(store_state(r->s));
 	if (!file) {
@@ -498,13 +487,44 @@ static bool reopen(struct run *r, const char *when)
 	return true;
 }
 
+static int note_sync(const struct record *rec, void *arg)
+{
+	uint64_t *upto = arg;
+
+	if (rec->type == RECORD_SYNC && rec->upto > *upto)
+		*upto = rec->upto;
+	return 0;
+}
+
+static int ignore(const struct record *rec, void *arg)
+{
+	(void)rec;
+	(void)arg;
+	return 0;
+}
+
+/* Up to where the journal that is left says that payloads are on the disk; some may have been given back since. */
+static uint64_t synced_upto(struct run *r)
+{
+	struct cistern_error err = { 0 };
+	struct journal_end end;
+	uint64_t checkpoint = 0, upto = 0;
+
+	(void)journal_checkpoint_load(r->io, ignore, NULL, &checkpoint, &err);
+	(void)journal_replay(r->io, checkpoint, note_sync, &upto, &end, &err);
+	return upto > checkpoint ? upto : checkpoint;
+}
+
 /* Opened, killed, opened again, closed, opened: always the same, and it can be written. */
 static bool survives(struct run *r, unsigned int promised)
 {
 	bool there[NUM_CHANGES + NUM_NAMES + 1] = { false }, good;
 
-	for (unsigned int i = 1; i <= r->num; i++)
-		there[i] = r->change[i - 1].kind == CHANGE_WRITE && payload_is_there(r, &r->change[i - 1], i);
+	uint64_t upto = synced_upto(r);
+	for (unsigned int i = 1; i <= r->num; i++) {
+		const struct change *c = &r->change[i - 1];
+		there[i] = c->kind == CHANGE_WRITE && ((c->seq && c->seq <= upto) || payload_is_there(r, c, i));
+	}
 	good = reopen(r, "opened") && holds(r, promised, there, "opened");
 	store_abandon(r->s);
 	r->s = NULL;
