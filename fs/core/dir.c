@@ -120,8 +120,8 @@ static uint32_t type_of_dirent(int fd, const struct dirent *d)
 	return fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? st.st_mode & S_IFMT : 0;
 }
 
-static int add_backing(struct core *c, struct node *n, const struct dir_list *names, const struct dir_list *taken,
-	struct dir_list *out)
+/* What the backing directory has, but for our own files and for names that a drain may just be putting there. */
+static int list_backing(struct core *c, struct node *n, struct dir_list *out)
 {
 	struct stat st;
 	int fd = n == c->root ? openat(c->backing_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
@@ -138,34 +138,45 @@ static int add_backing(struct core *c, struct node *n, const struct dir_list *na
 		return err;
 	}
 	int rc = 0;
-	for (;;) {
+	while (rc == 0) {
 		errno = 0;
 		struct dirent *d = readdir(dir);
 		if (!d) {
 			rc = -errno;
 			break;
 		}
-		if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 || overlay_is_hidden(d->d_name) ||
-			list_has(names, d->d_name) || list_has(taken, d->d_name))
-			continue;
-		rc = list_add(out, d->d_name, node_backing_number(c, st.st_dev, d->d_ino), type_of_dirent(fd, d));
-		if (rc < 0)
-			break;
+		if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0 && !overlay_is_hidden(d->d_name) &&
+			!doubt_hides(c, n->ino, d->d_name))
+			rc = list_add(
+				out, d->d_name, node_backing_number(c, st.st_dev, d->d_ino), type_of_dirent(fd, d));
 	}
 	closedir(dir);
 	return rc;
 }
 
+static int add_entries(
+	struct dir_list *out, const struct dir_list *from, const struct dir_list *names, const struct dir_list *taken)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < from->num; i++) {
+		const char *name = list_name(from, i);
+		if (!names || (!list_has(names, name) && !list_has(taken, name)))
+			rc = list_add(out, name, from->entries[i].ino, from->entries[i].type);
+	}
+	return rc;
+}
+
 static int list_build(struct core *c, struct node *n, struct dir_list *out)
 {
-	struct dir_list names = { 0 }, taken = { 0 };
+	struct dir_list found = { 0 }, taken = { 0 }, names = { 0 };
 	struct node_ref above NODE_CLEANUP = { c, NULL };
 	char name[RECORD_NAME_MAX + 1];
 	uint64_t parent = node_origin(c, n, &above.n, name) == 0 ? above.n->ino : n->ino;
-	int rc = 0;
+	int rc = n->orphan ? 0 : list_backing(c, n, &found);
 
-	/* In this order: what is taken over in between is then among the names. */
-	if (n->known)
+	/* In this order: what comes into the state in between is then taken out of what was found, and is among the names. */
+	if (rc == 0 && n->known)
 		rc = list_of_state(c, n->ino, state_list_backing_names, &taken);
 	if (rc == 0 && n->known)
 		rc = list_of_state(c, n->ino, state_list_names, &names);
@@ -173,12 +184,13 @@ static int list_build(struct core *c, struct node *n, struct dir_list *out)
 		rc = list_add(out, ".", n->ino, S_IFDIR);
 	if (rc == 0)
 		rc = list_add(out, "..", parent, S_IFDIR);
-	if (rc == 0 && !n->orphan)
-		rc = add_backing(c, n, &names, &taken, out);
-	for (size_t i = 0; rc == 0 && i < names.num; i++)
-		rc = list_add(out, list_name(&names, i), names.entries[i].ino, names.entries[i].type);
-	list_free(&names);
+	if (rc == 0)
+		rc = add_entries(out, &found, &names, &taken);
+	if (rc == 0)
+		rc = add_entries(out, &names, NULL, NULL);
+	list_free(&found);
 	list_free(&taken);
+	list_free(&names);
 	return rc;
 }
 

@@ -71,6 +71,7 @@ static bool is_busy(struct core *c, uint64_t ino)
 
 void core_session_begin(struct core *c, bool leave_open)
 {
+	pthread_mutex_lock(&c->names); /* a name goes before the snapshot, or is in doubt */
 	pthread_rwlock_wrlock(&c->through);
 	pthread_mutex_lock(&c->tick);
 	pthread_mutex_lock(&c->session);
@@ -85,12 +86,14 @@ void core_session_begin(struct core *c, bool leave_open)
 	pthread_mutex_unlock(&c->session);
 	pthread_mutex_unlock(&c->tick);
 	pthread_rwlock_unlock(&c->through);
+	pthread_mutex_unlock(&c->names);
 }
 
 void core_session_end(struct core *c)
 {
 	pthread_mutex_lock(&c->session);
 	c->in_session = false;
+	doubt_clear(c);
 	c->busy.num = c->left_alone.num = 0;
 	pthread_mutex_unlock(&c->session);
 	space_signal(c);

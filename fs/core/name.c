@@ -453,7 +453,9 @@ static int unlink_locked(struct core *c, struct node *dir, const char *name, boo
 	hold_backing(c, victim.n);
 	rec.ino = victim.n->ino;
 	snprintf(rec.name, sizeof(rec.name), "%s", name);
-	rc = store_commit(c->store, &rec);
+	rc = doubt_add(c, dir->ino, name);
+	if (rc == 0)
+		rc = store_commit(c->store, &rec);
 	if (rc == 0)
 		lost_name(c, victim.n);
 	return rc;
@@ -548,7 +550,9 @@ static int rename_commit(struct core *c, const struct rename_op *op)
 		rec.flags |= RECORD_F_EXCHANGE;
 	snprintf(rec.from_name, sizeof(rec.from_name), "%s", op->from);
 	snprintf(rec.name, sizeof(rec.name), "%s", op->to);
-	rc = store_commit(c->store, &rec);
+	rc = op->flags & RENAME_EXCHANGE ? 0 : doubt_add(c, op->from_dir->ino, op->from);
+	if (rc == 0)
+		rc = store_commit(c->store, &rec);
 	if (rc == 0 && op->target && !(op->flags & RENAME_EXCHANGE))
 		lost_name(c, op->target);
 	return rc;

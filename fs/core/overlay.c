@@ -183,7 +183,8 @@ int overlay_resolve(struct core *c, struct node *parent, const char *name, struc
 		rc = resolve_in_state(c, parent, name, ret);
 		if (rc != -ENOENT)
 			return rc;
-		rc = state_backing_owner(c->state, parent->ino, name, &owner);
+		/* In this order: a name that is in doubt no more is known to the state. */
+		rc = doubt_hides(c, parent->ino, name) ? 0 : state_backing_owner(c->state, parent->ino, name, &owner);
 		if (rc != -ENOENT)
 			return rc < 0 ? rc : -ENOENT;
 	}

@@ -105,6 +105,8 @@ struct core {
 
 	pthread_mutex_t session; /* drain session: inodes that could have been written since it began */
 	bool in_session, all_busy;
+	void *doubts; /* tree of doubt.c */
+	_Atomic(bool) any_doubt;
 	struct ino_set busy;       /* may have been written since it began */
 	struct ino_set left_alone; /* this session does not touch them */
 	pthread_rwlock_t
@@ -157,6 +159,12 @@ bool overlay_is_same(
 	const struct inode *in, const struct stat *st); /* st is of the backing file that the state knows */
 int overlay_stat(struct core *c, struct node *n, struct stat *ret);
 bool overlay_is_hidden(const char *name); /* ours, never shown */
+
+/* doubt.c */
+/* parent/name is about to go. names is held. 0 or -ENOMEM: then it may not. */
+int doubt_add(struct core *c, uint64_t parent, const char *name);
+bool doubt_hides(struct core *c, uint64_t parent, const char *name);
+void doubt_clear(struct core *c); /* session is held */
 
 /* name.c */
 void core_sweep_tmpfiles(struct core *c); /* nameless files that an earlier daemon was killed over */

@@ -516,6 +516,35 @@ static void test_through_again(void)
 	free(block);
 }
 
+/* A drain publishes a name of its snapshot after the mount has taken it away. */
+static void test_doubt(void)
+{
+	struct world w;
+	struct core_entry e;
+	struct core_open_reply o;
+	char text[128];
+
+	world_make(&w);
+	world_open(&w, "data=log", false);
+	core_create_file(w.core, 1, "gone", 0644, O_WRONLY, cred, &e, &o);
+	core_release(w.core, o.file);
+	uint64_t ino = e.ino;
+	core_session_begin(w.core, false);
+	is_int(core_unlink(w.core, 1, "gone"), 0, "a new file is deleted while a drain has it in its snapshot");
+	put_file(w.backing, "gone", "late");
+	is_u64(look(&w, 1, "gone"), 0, "what the drain then publishes under its name is not found");
+	list(&w, 1, text, sizeof(text));
+	is_str(text, "old sub", "and not listed");
+	struct record rec = { .type = RECORD_PLACED, .ino = ino, .parent = 1, .name = "gone" };
+	is_int(core_drain_step(w.core, &rec), 0, "the step is reported");
+	core_session_end(w.core);
+	is_u64(look(&w, 1, "gone"), 0, "after the session the state knows the name, and hides it");
+	list(&w, 1, text, sizeof(text));
+	is_str(text, "old sub", "in the listing too");
+	world_close(&w);
+	world_remove(&w);
+}
+
 int main(void)
 {
 	test_overlay();
@@ -523,6 +552,7 @@ int main(void)
 	test_habit();
 	test_through();
 	test_xattrs();
+	test_doubt();
 	test_outside();
 	test_renamed_after_drain();
 	test_deleted_while_drained();

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Names in doubt. A drain session publishes what its snapshot names. If the mount takes such a name away meanwhile, the file
+ * still appears under it in the backing directory, and until the agent has reported it nothing tells it from a file that
+ * somebody else has put there. So a name that goes while a session runs, and that the backing directory did not have, is
+ * remembered until the session's end: whatever appears under it is not shown. Afterwards the state knows it, or it has
+ * been taken back.
+ */
+#include <errno.h>
+#include <search.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fs/core/private.h"
+
+struct doubt {
+	uint64_t parent;
+	char name[]; /* terminated */
+};
+
+static int compare(const void *a, const void *b)
+{
+	const struct doubt *x = a, *y = b;
+
+	if (x->parent != y->parent)
+		return x->parent < y->parent ? -1 : 1;
+	return strcmp(x->name, y->name);
+}
+
+static struct doubt *doubt_new(uint64_t parent, const char *name)
+{
+	size_t len = strlen(name) + 1;
+	struct doubt *d = malloc(offsetof(struct doubt, name) + len);
+
+	if (d) {
+		d->parent = parent;
+		memcpy(d->name, name, len);
+	}
+	return d;
+}
+
+int doubt_add(struct core *c, uint64_t parent, const char *name)
+{
+	uint64_t owner;
+	int rc = 0;
+
+	if (!drain_is_running(c) || state_backing_owner(c->state, parent, name, &owner) != -ENOENT)
+		return 0;
+	struct doubt *d = doubt_new(parent, name);
+	pthread_mutex_lock(&c->session);
+	void *found = d ? tsearch(d, &c->doubts, compare) : NULL;
+	if (!found)
+		rc = -ENOMEM;
+	else if (*(struct doubt **)found == d)
+		d = NULL; /* the tree has it now */
+	c->any_doubt = c->doubts != NULL;
+	pthread_mutex_unlock(&c->session);
+	free(d);
+	return rc;
+}
+
+bool doubt_hides(struct core *c, uint64_t parent, const char *name)
+{
+	if (!c->any_doubt)
+		return false;
+	struct doubt *d = doubt_new(parent, name);
+	pthread_mutex_lock(&c->session);
+	bool found = d && tfind(d, &c->doubts, compare);
+	pthread_mutex_unlock(&c->session);
+	free(d);
+	return found;
+}
+
+void doubt_clear(struct core *c)
+{
+	tdestroy(c->doubts, free);
+	c->doubts = NULL;
+	c->any_doubt = false;
+}
