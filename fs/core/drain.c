@@ -14,6 +14,7 @@
 #define LEFT_ALONE_MAX  4096    /* more than that are drained although open: harmless, but not of use */
 #define TICK_BUSY_USEC  20000u  /* while a private file grows */
 #define TICK_QUIET_USEC 250000u /* while one is open */
+#define TICK_YOUNG_USEC 1000000 /* just opened: its first bytes will come now */
 #define TICK_MAX_FILES  256
 #define TICK_CHUNK      (8u << 20) /* write-out begins in pieces of this size */
 
@@ -231,6 +232,7 @@ void tick_add(struct core *c, struct node *n)
 			c->tick_head->tick_prev = n;
 		c->tick_head = n;
 		n->tick_size = n->tick_written = 0;
+		n->tick_since_usec = core_now_usec();
 	}
 	pthread_mutex_unlock(&c->tick);
 	c->hooks.wake(c->hooks.arg);
@@ -259,7 +261,7 @@ struct tick_range {
 struct tick_round {
 	struct tick_range ranges[TICK_MAX_FILES];
 	size_t num;
-	bool any, grew;
+	bool any, young, grew;
 };
 
 /* tick is held. */
@@ -271,6 +273,7 @@ static void look_at(struct core *c, struct node *n, struct tick_round *round)
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return;
 	round->any = true;
+	round->young |= core_now_usec() - n->tick_since_usec < TICK_YOUNG_USEC;
 	int64_t mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
 	if (mtime_ns == n->tick_mtime_ns && (uint64_t)st.st_size == n->tick_size)
 		return;
@@ -306,5 +309,5 @@ uint64_t core_tick(struct core *c)
 		if (store_space(c->store, &sp) == 0 && sp.used_bytes * 100 >= sp.capacity_bytes * c->high_water_percent)
 			c->hooks.want_drain(false, c->hooks.arg);
 	}
-	return round.grew ? TICK_BUSY_USEC : round.any ? TICK_QUIET_USEC : 0;
+	return round.grew || round.young ? TICK_BUSY_USEC : round.any ? TICK_QUIET_USEC : 0;
 }

@@ -55,6 +55,7 @@ struct node {
 	bool on_tick;
 	uint64_t tick_size, tick_written; /* as last seen; write-out started up to here */
 	int64_t tick_mtime_ns;
+	uint64_t tick_since_usec; /* when it came onto the list */
 };
 
 struct core_file {
