@@ -252,16 +252,30 @@ static bool print_number(struct json *j, const struct record *rec, const char *n
 		json_i64(j, rec->field); \
 		return true;             \
 	}
-	NUMBER(parent)
-	NUMBER(from_parent)
-	NUMBER(other_ino)
-	NUMBER(mask)
-	NUMBER(mode) NUMBER(uid) NUMBER(gid) NUMBER(nlink) NUMBER(size) NUMBER(backing_dev) NUMBER(backing_ino)
-		NUMBER(off) NUMBER(len) NUMBER(segment) NUMBER(segment_off) NUMBER(payload_crc) NUMBER(upto)
-			NUMBER(count) TIME(atime_ns) TIME(mtime_ns) TIME(ctime_ns)
+	NUMBER(parent);
+	NUMBER(from_parent);
+	NUMBER(other_ino);
+	NUMBER(mask);
+	NUMBER(mode);
+	NUMBER(uid);
+	NUMBER(gid);
+	NUMBER(nlink);
+	NUMBER(size);
+	NUMBER(backing_dev);
+	NUMBER(backing_ino);
+	NUMBER(off);
+	NUMBER(len);
+	NUMBER(segment);
+	NUMBER(segment_off);
+	NUMBER(payload_crc);
+	NUMBER(upto);
+	NUMBER(count);
+	TIME(atime_ns);
+	TIME(mtime_ns);
+	TIME(ctime_ns);
 #undef NUMBER
 #undef TIME
-				return false;
+	return false;
 }
 
 static void print_hex(struct json *j, const uint8_t *p, size_t len)
