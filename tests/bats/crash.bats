@@ -199,6 +199,13 @@ kill_then_remount() {
 	expect_acknowledged "$BACKING" $seed
 }
 
+# A daemon that is just being started may not have been seen the first time.
+kill_them() {
+	local pid
+	for pid in $(daemon_pids "$1"); do kill -KILL "$pid" 2>/dev/null || true; done
+	no_daemon "$1"
+}
+
 @test "a daemon killed while it starts" {
 	local seed=$RANDOM pid n
 	write_and_kill $seed data=log,journal_size=64K
@@ -206,8 +213,8 @@ kill_then_remount() {
 		"$CISTERN" mount "$BACKING" "$MNT" --store "$STORE" 3>&- 2>/dev/null &
 		pid=$!
 		sleep "0.0$n"
-		for pid in $pid $(daemon_pids "$MNT"); do kill -KILL "$pid" 2>/dev/null || true; done
-		wait_until 10 no_daemon "$MNT"
+		kill -KILL "$pid" 2>/dev/null || true
+		wait_until 10 kill_them "$MNT"
 		"$CISTERN" umount "$MNT" 2>/dev/null || true
 	done
 	mount_cistern
