@@ -407,20 +407,26 @@ make_tree() {
 	random_file "$BACKING/old" $((8 << 20)) 3
 	"$top_builddir/tests/crash/writer" -q -s 5 -n 800 "$MNT"
 	"$top_builddir/tests/crash/writer" -q -s 5 -n 800 "$DIRECT"
-	random_file "$MNT/big" $((64 << 20)) 4
-	random_file "$DIRECT/big" $((64 << 20)) 4
 	random_file "$DIRECT/old" $((8 << 20)) 3
-	"$CISTERN" flush --wait --mount "$MNT" 3>&- >"$WORK/said" 2>&1 &
-	local flush=$! kills=0 pid
-	while kill -0 "$flush" 2>/dev/null && [ "$kills" -lt 2 ]; do
-		if pid=$(agent_pid); then
-			sleep 0.03
-			kill -KILL "$pid" 2>/dev/null && kills=$((kills + 1))
-		fi
+	# A drain may end before the signal comes: write again until two agents died at their work.
+	local round last=0 flush kills=0 pid
+	for round in $(seq 50); do
+		[ "$kills" -lt 2 ] || break
+		last=$round
+		random_file "$MNT/big" $((64 << 20)) "$round"
+		"$CISTERN" flush --wait --mount "$MNT" 3>&- >"$WORK/said" 2>&1 &
+		flush=$!
+		while kill -0 "$flush" 2>/dev/null && [ "$kills" -lt 2 ]; do
+			if pid=$(agent_pid); then
+				sleep "0.0$((round % 4))"
+				kill -KILL "$pid" 2>/dev/null && kills=$((kills + 1))
+			fi
+		done
+		wait "$flush" || cat "$WORK/said"
 	done
-	wait "$flush" || cat "$WORK/said"
-	echo "killed $kills agents"
-	[ "$kills" -ge 1 ]
+	echo "killed $kills agents in $last rounds"
+	[ "$kills" -ge 2 ]
+	random_file "$DIRECT/big" $((64 << 20)) "$last"
 	umount_wait
 	no_leftovers "$BACKING"
 	same_trees "$BACKING" "$DIRECT"
