@@ -55,6 +55,7 @@ struct daemon {
 	int backing_fd;
 	struct store *store;
 	struct core *core;
+	struct job *job;
 	struct ops *ops;
 	struct drain *drain;
 	struct maintain *maintain;
@@ -312,7 +313,9 @@ static int create_core(struct daemon *d, struct cistern_error *err)
 	};
 	int r = core_create(d->store, d->cfg, d->backing_fd, &hooks, &d->core, err);
 
-	if (!r && ops_create(&(struct ops_options){ .core = d->core, .store_path = d->store_path }, &d->ops))
+	r = r ? r
+	      : job_create(&(struct job_options){ .core = d->core, .store = d->store, .cfg = d->cfg }, &d->job, err);
+	if (!r && ops_create(&(struct ops_options){ .job = d->job, .store_path = d->store_path }, &d->ops))
 		r = cistern_error_set(err, -ENOMEM, "out of memory");
 	return r;
 }
@@ -533,12 +536,14 @@ static void tear_down(struct daemon *d)
 	maintain_destroy(d->maintain);
 	drain_destroy(d->drain);
 	ops_destroy(d->ops);
+	job_destroy(d->job);
 	core_destroy(d->core);
 	session_destroy(s); /* after core, whose hooks may look at it until then */
 	d->ctl = NULL;
 	d->maintain = NULL;
 	d->drain = NULL;
 	d->ops = NULL;
+	d->job = NULL;
 	d->core = NULL;
 	atomic_store(&d->session, NULL);
 }

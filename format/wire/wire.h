@@ -35,6 +35,18 @@ enum wire_type {
 	WIRE_DRAIN_PROGRESS, /* PLANNED_BYTES, DONE_BYTES, PLANNED_FILES, DONE_FILES, PATH (current) -> PAUSED, RATE, CANCEL */
 	WIRE_DRAIN_ERROR, /* PATH, CODE, TEXT */
 	WIRE_DRAIN_END,   /* RESULT (enum cistern_exit), TEXT */
+	/*
+	 * serving agent <-> daemon (docs/design/many-nodes.md, 2). HELLO and ASSEMBLED are requests with replies; after ASSEMBLED the
+	 * connection carries the rest in both directions, without replies.
+	 */
+	WIRE_AGENT_HELLO,     /* PID, VERSION_TEXT -> UUID, JOB, JOB_UUID, NODE, NODES (NODES 1: not numbered), BACKING,
+			   * INCARNATION, STORE, MEMORY (bytes of the shared memory; its descriptor comes with the reply) */
+	WIRE_AGENT_ASSEMBLED, /* NODE, NODES, JOB_UUID, per node in order: NODE_NAME, INCARNATIONS (u64 LE each) */
+	WIRE_AGENT_REFUSED,   /* TEXT: why this set of stores is wrong; the agent ends */
+	WIRE_PEER_SEND,       /* daemon -> agent: NODE (to), PAYLOAD: carry it. In order for each node */
+	WIRE_PEER_RECEIVED,   /* agent -> daemon: NODE (from), PAYLOAD */
+	WIRE_PEER_GET, /* daemon -> agent: SEQ (id), PAYLOAD: u32 node, u32 segment, u64 off, u32 len, u32 0, u64 to (in MEMORY) each, LE */
+	WIRE_PEER_GOT, /* agent -> daemon: SEQ (id), STATUS */
 };
 
 enum wire_kind { WIRE_U64 = 1, WIRE_I64 = 2, WIRE_BYTES = 3 };
@@ -92,6 +104,16 @@ enum wire_tag { /* S: in a status reply */
 	WIRE_OPEN_FILES /*S*/,
 	WIRE_LAST_RESULT /*S*/,
 	WIRE_SKIP_INODES /* DRAIN_BEGIN's reply: bytes, u64 LE each: private files being written, to be left alone */,
+	WIRE_UUID = 96,
+	WIRE_JOB,
+	WIRE_JOB_UUID,
+	WIRE_NODE,
+	WIRE_NODES,
+	WIRE_NODE_NAME,
+	WIRE_INCARNATION,
+	WIRE_INCARNATIONS,
+	WIRE_MEMORY,
+	WIRE_PAYLOAD,
 };
 
 struct wire_msg { /* zero-initialise; wire_msg_free */

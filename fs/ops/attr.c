@@ -5,7 +5,7 @@
 void ops_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct core_entry e;
-	int r = core_getattr(core_of(req), ino, file_of(fi), &e);
+	int r = job_getattr(job_of(req), ino, file_of(fi), &e);
 
 	reply_attr(req, r, &e);
 }
@@ -48,27 +48,27 @@ static bool kills_bits(fuse_req_t req, unsigned int set)
 
 void ops_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
 {
-	struct core *core = core_of(req);
+	struct job *job = job_of(req);
 	unsigned int set = to_core(to_set);
 	struct core_entry e;
 	int r = 0;
 
 	if (!(set & CORE_SET_MODE) && kills_bits(req, set)) {
-		r = core_getattr(core, ino, file_of(fi), &e);
+		r = job_getattr(job, ino, file_of(fi), &e);
 		if (!r && priv_killed(e.attr.st_mode) != e.attr.st_mode) {
 			attr->st_mode = priv_killed(e.attr.st_mode);
 			set |= CORE_SET_MODE;
 		}
 	}
 	if (!r && set)
-		r = core_setattr(core, ino, attr, set, file_of(fi), &e);
+		r = job_setattr(job, ino, attr, set, file_of(fi), &e);
 	reply_attr(req, r, &e);
 }
 
 void ops_statfs(fuse_req_t req, fuse_ino_t ino)
 {
 	struct statvfs st;
-	int r = core_statfs(core_of(req), &st);
+	int r = job_statfs(job_of(req), &st);
 
 	if (r)
 		reply_status(req, r);

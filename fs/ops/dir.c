@@ -11,7 +11,7 @@ void ops_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct ops *o = ops_of(req);
 	struct handle *h = handle_new(o, ino);
-	int r = h ? core_opendir(o->opt.core, ino, &h->dir) : -ENOMEM;
+	int r = h ? job_opendir(o->opt.job, ino, &h->dir) : -ENOMEM;
 
 	if (r) {
 		if (h)
@@ -32,7 +32,7 @@ void ops_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 void ops_fsyncdir(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
 {
-	reply_status(req, core_fsync(core_of(req), ino, NULL, data_only != 0));
+	reply_status(req, job_fsync(job_of(req), ino, NULL, data_only != 0));
 }
 
 /* One entry of a listing. */
@@ -73,12 +73,12 @@ static size_t put_plus(fuse_req_t req, uint64_t ino, const struct item *item, ch
 
 	if (need > left)
 		return need;
-	if (!is_dot(item->name) && core_lookup(core_of(req), ino, item->name, &e) == 0)
+	if (!is_dot(item->name) && job_lookup(job_of(req), ino, item->name, &e) == 0)
 		param = reply_make_param(&e);
 	return fuse_add_direntry_plus(req, to, left, item->name, &param, (off_t)item->index + 1);
 }
 
-static void forget_listed(struct core *core, const char *buf, size_t len)
+static void forget_listed(struct job *job, const char *buf, size_t len)
 {
 	size_t at = 0;
 
@@ -86,14 +86,14 @@ static void forget_listed(struct core *core, const char *buf, size_t len)
 		const struct fuse_direntplus *plus = (const void *)(buf + at);
 
 		if (plus->entry_out.nodeid)
-			core_forget(core, plus->entry_out.nodeid, 1);
+			job_forget(job, plus->entry_out.nodeid, 1);
 		at += FUSE_DIRENTPLUS_SIZE(plus);
 	}
 }
 
 static void list(fuse_req_t req, uint64_t ino, size_t size, off_t off, struct handle *h, bool plus)
 {
-	struct core *core = core_of(req);
+	struct job *job = job_of(req);
 	char *buf = session_reply_buffer(session_of(req));
 	struct item item = { .index = (uint64_t)off };
 	size_t len = 0;
@@ -102,12 +102,12 @@ static void list(fuse_req_t req, uint64_t ino, size_t size, off_t off, struct ha
 	if (size > SESSION_DATA_BYTES)
 		size = SESSION_DATA_BYTES;
 	if (off == 0 && h->listed)
-		r = core_rewinddir(core, h->dir);
+		r = job_rewinddir(job, h->dir);
 	h->listed = true;
 	for (; !r; item.index++) {
 		size_t n;
 
-		r = core_readdir(core, h->dir, item.index, &item.name, &item.ino, &item.type);
+		r = job_readdir(job, h->dir, item.index, &item.name, &item.ino, &item.type);
 		if (r)
 			break;
 		n = (plus ? put_plus : put_plain)(req, ino, &item, buf + len, size - len);
@@ -118,7 +118,7 @@ static void list(fuse_req_t req, uint64_t ino, size_t size, off_t off, struct ha
 	if (r && r != -ENOENT && len == 0)
 		reply_status(req, r);
 	else if (fuse_reply_buf(req, buf, len) != 0 && plus)
-		forget_listed(core, buf, len);
+		forget_listed(job, buf, len);
 }
 
 void ops_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)

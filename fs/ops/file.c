@@ -14,7 +14,7 @@ void ops_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fus
 
 	if (size > SESSION_DATA_BYTES)
 		size = SESSION_DATA_BYTES;
-	n = core_read(core_of(req), file_of(fi), buf, size, (uint64_t)off);
+	n = job_read(job_of(req), file_of(fi), buf, size, (uint64_t)off);
 	if (n < 0)
 		reply_status(req, (int)n);
 	else
@@ -24,23 +24,23 @@ void ops_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fus
 void ops_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	priv_before_write(req, handle_of(fi));
-	reply_count(req, core_write(core_of(req), file_of(fi), buf, size, (uint64_t)off));
+	reply_count(req, job_write(job_of(req), file_of(fi), buf, size, (uint64_t)off));
 }
 
 void ops_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
 {
-	reply_status(req, core_fsync(core_of(req), ino, file_of(fi), data_only != 0));
+	reply_status(req, job_fsync(job_of(req), ino, file_of(fi), data_only != 0));
 }
 
 void ops_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len, struct fuse_file_info *fi)
 {
-	reply_status(req, core_fallocate(core_of(req), file_of(fi), mode, (uint64_t)off, (uint64_t)len));
+	reply_status(req, job_fallocate(job_of(req), file_of(fi), mode, (uint64_t)off, (uint64_t)len));
 }
 
 void ops_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)
 {
 	uint64_t found;
-	int r = core_lseek(core_of(req), file_of(fi), off, whence, &found);
+	int r = job_lseek(job_of(req), file_of(fi), off, whence, &found);
 
 	if (r)
 		reply_status(req, r);
@@ -53,7 +53,7 @@ void ops_copy_file_range(fuse_req_t req, fuse_ino_t from_ino, off_t from_off, st
 {
 	if (len > INT32_MAX) /* the answer has 32 bits */
 		len = INT32_MAX;
-	reply_count(req, core_copy_range(core_of(req), file_of(from_fi), (uint64_t)from_off, file_of(to_fi),
+	reply_count(req, job_copy_range(job_of(req), file_of(from_fi), (uint64_t)from_off, file_of(to_fi),
 				 (uint64_t)to_off, len));
 }
 

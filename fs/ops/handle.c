@@ -26,8 +26,8 @@ void handle_free(struct ops *o, struct handle *h)
 	h->prev->next = h->next;
 	pthread_mutex_unlock(&o->lock);
 	if (h->file)
-		core_release(o->opt.core, h->file);
+		job_release(o->opt.job, h->file);
 	if (h->dir)
-		core_closedir(o->opt.core, h->dir);
+		job_closedir(o->opt.job, h->dir);
 	free(h);
 }

@@ -7,7 +7,7 @@
 void ops_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct core_entry e = { 0 };
-	int r = core_lookup(core_of(req), parent, name, &e);
+	int r = job_lookup(job_of(req), parent, name, &e);
 
 	if (r == -ENOENT && e.entry_timeout_sec > 0) { /* inode 0: "no such name", and the kernel may remember it */
 		struct fuse_entry_param none = { .ino = 0, .entry_timeout = e.entry_timeout_sec };
@@ -20,21 +20,21 @@ void ops_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 void ops_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
 {
-	core_forget(core_of(req), ino, nlookup);
+	job_forget(job_of(req), ino, nlookup);
 	fuse_reply_none(req);
 }
 
 void ops_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
 {
 	for (size_t i = 0; i < count; i++)
-		core_forget(core_of(req), forgets[i].ino, forgets[i].nlookup);
+		job_forget(job_of(req), forgets[i].ino, forgets[i].nlookup);
 	fuse_reply_none(req);
 }
 
 void ops_readlink(fuse_req_t req, fuse_ino_t ino)
 {
 	char target[PATH_MAX];
-	int r = core_readlink(core_of(req), ino, target, sizeof(target));
+	int r = job_readlink(job_of(req), ino, target, sizeof(target));
 
 	if (r)
 		reply_status(req, r);
@@ -48,14 +48,14 @@ void ops_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	int r = -EPERM; /* devices, pipes and sockets are not carried to the backing directory */
 
 	if (S_ISREG(mode) || (mode & S_IFMT) == 0)
-		r = core_mknod(core_of(req), parent, name, S_IFREG | (mode & 07777), cred_of(req), &e);
+		r = job_mknod(job_of(req), parent, name, S_IFREG | (mode & 07777), cred_of(req), &e);
 	reply_entry(req, r, &e);
 }
 
 void ops_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
 	struct core_entry e;
-	int r = core_mkdir(core_of(req), parent, name, mode, cred_of(req), &e);
+	int r = job_mkdir(job_of(req), parent, name, mode, cred_of(req), &e);
 
 	reply_entry(req, r, &e);
 }
@@ -63,7 +63,7 @@ void ops_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 void ops_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
 {
 	struct core_entry e;
-	int r = core_symlink(core_of(req), parent, name, target, cred_of(req), &e);
+	int r = job_symlink(job_of(req), parent, name, target, cred_of(req), &e);
 
 	reply_entry(req, r, &e);
 }
@@ -71,23 +71,23 @@ void ops_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const ch
 void ops_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
 {
 	struct core_entry e;
-	int r = core_link(core_of(req), ino, parent, name, &e);
+	int r = job_link(job_of(req), ino, parent, name, &e);
 
 	reply_entry(req, r, &e);
 }
 
 void ops_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	reply_status(req, core_unlink(core_of(req), parent, name));
+	reply_status(req, job_unlink(job_of(req), parent, name));
 }
 
 void ops_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	reply_status(req, core_rmdir(core_of(req), parent, name));
+	reply_status(req, job_rmdir(job_of(req), parent, name));
 }
 
 void ops_rename(fuse_req_t req, fuse_ino_t from_parent, const char *from, fuse_ino_t parent, const char *name,
 	unsigned int flags)
 {
-	reply_status(req, core_rename(core_of(req), from_parent, from, parent, name, flags));
+	reply_status(req, job_rename(job_of(req), from_parent, from, parent, name, flags));
 }

@@ -23,7 +23,7 @@ void ops_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct core_open_reply open;
 	struct kernel_open_out out;
 	struct handle *h = handle_new(o, ino);
-	int r = h ? core_open(o->opt.core, ino, fi->flags, &open) : -ENOMEM;
+	int r = h ? job_open(o->opt.job, ino, fi->flags, &h->file, &open) : -ENOMEM;
 
 	if (r) {
 		if (h)
@@ -31,7 +31,6 @@ void ops_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		reply_status(req, r);
 		return;
 	}
-	h->file = open.file;
 	if (fi->flags & O_TRUNC && open_kills_bits(req))
 		priv_kill_bits(req, ino);
 	out = reply_make_open(h, &open);
@@ -46,7 +45,8 @@ void ops_create_file(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 	struct core_entry e;
 	struct kernel_create_out out;
 	struct handle *h = handle_new(o, 0);
-	int r = h ? core_create_file(o->opt.core, parent, name, mode, fi->flags, cred_of(req), &e, &open) : -ENOMEM;
+	int r = h ? job_create_file(o->opt.job, parent, name, mode, fi->flags, cred_of(req), &e, &h->file, &open)
+		  : -ENOMEM;
 
 	if (r) {
 		if (h)
@@ -54,12 +54,11 @@ void ops_create_file(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 		reply_status(req, r);
 		return;
 	}
-	h->file = open.file;
 	h->ino = e.ino;
 	out = (struct kernel_create_out){ .entry = reply_make_entry(&e), .open = reply_make_open(h, &open) };
 	if (fuse_reply_buf(req, (const char *)&out, sizeof(out)) != 0) {
 		handle_free(o, h);
-		core_forget(o->opt.core, e.ino, 1);
+		job_forget(o->opt.job, e.ino, 1);
 	}
 }
 
@@ -85,12 +84,11 @@ static int open_tmpfile(
 	h = handle_new(o, 0);
 	if (!h)
 		return -ENOMEM;
-	r = core_tmpfile(o->opt.core, in->nodeid, arg->mode, (int)arg->flags, cred, &e, &open);
+	r = job_tmpfile(o->opt.job, in->nodeid, arg->mode, (int)arg->flags, cred, &e, &h->file, &open);
 	if (r) {
 		handle_free(o, h);
 		return r;
 	}
-	h->file = open.file;
 	h->ino = e.ino;
 	*out = (struct kernel_create_out){ .entry = reply_make_entry(&e), .open = reply_make_open(h, &open) };
 	*ret = h;
@@ -111,7 +109,7 @@ bool ops_raw(struct session *s, const struct fuse_in_header *in, size_t len, voi
 	ino = h ? h->ino : 0;
 	if (session_reply_raw(s, in->unique, r, &out, sizeof(out)) != 0 && h) {
 		handle_free(o, h);
-		core_forget(o->opt.core, ino, 1);
+		job_forget(o->opt.job, ino, 1);
 	}
 	return true;
 }

@@ -4,13 +4,13 @@
 
 /* The door: FUSE requests in, calls of core, exactly one reply out. */
 
-#include "fs/core/core.h"
+#include "fs/job/job.h"
 #include "fs/session/session.h"
 
 struct ops;
 
 struct ops_options {
-	struct core *core;      /* borrowed */
+	struct job *job;        /* borrowed */
 	const char *store_path; /* borrowed: what user.cistern.store says on the root */
 };
 

@@ -24,10 +24,10 @@ void priv_kill_bits(fuse_req_t req, uint64_t ino)
 	struct core_entry e;
 	struct stat attr = { 0 };
 
-	if (core_getattr(core_of(req), ino, NULL, &e) || priv_killed(e.attr.st_mode) == e.attr.st_mode)
+	if (job_getattr(job_of(req), ino, NULL, &e) || priv_killed(e.attr.st_mode) == e.attr.st_mode)
 		return;
 	attr.st_mode = priv_killed(e.attr.st_mode);
-	if (core_setattr(core_of(req), ino, &attr, CORE_SET_MODE, NULL, &e) == 0)
+	if (job_setattr(job_of(req), ino, &attr, CORE_SET_MODE, NULL, &e) == 0)
 		session_invalidate(session_of(req), ino, false);
 }
 
@@ -41,6 +41,6 @@ void priv_before_write(fuse_req_t req, struct handle *h)
 	if (h->caps_killed) /* looked after once per open file */
 		return;
 	h->caps_killed = true;
-	if (core_getxattr(core_of(req), h->ino, CAPS_XATTR, NULL, 0) > 0)
-		core_removexattr(core_of(req), h->ino, CAPS_XATTR);
+	if (job_getxattr(job_of(req), h->ino, CAPS_XATTR, NULL, 0) > 0)
+		job_removexattr(job_of(req), h->ino, CAPS_XATTR);
 }

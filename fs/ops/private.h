@@ -13,8 +13,8 @@
 /* An open file or directory; fi->fh points to it. In a list, because a severed connection never releases. */
 struct handle {
 	struct handle *prev, *next; /* under ops.lock */
-	struct core_file *file;     /* owned; NULL for a directory */
-	struct core_dir *dir;       /* owned; NULL for a file */
+	struct job_file *file;      /* owned; NULL for a directory */
+	struct job_dir *dir;        /* owned; NULL for a file */
 	uint64_t ino;
 	bool listed;      /* dir: entries were read, so offset 0 means anew */
 	bool caps_killed; /* file: security.capability was looked after */
@@ -35,9 +35,9 @@ static inline struct ops *ops_of(fuse_req_t req)
 	return session_context(req);
 }
 
-static inline struct core *core_of(fuse_req_t req)
+static inline struct job *job_of(fuse_req_t req)
 {
-	return ops_of(req)->opt.core;
+	return ops_of(req)->opt.job;
 }
 
 static inline struct handle *handle_of(const struct fuse_file_info *fi)
@@ -45,7 +45,7 @@ static inline struct handle *handle_of(const struct fuse_file_info *fi)
 	return fi ? (struct handle *)(uintptr_t)fi->fh : NULL;
 }
 
-static inline struct core_file *file_of(const struct fuse_file_info *fi)
+static inline struct job_file *file_of(const struct fuse_file_info *fi)
 {
 	struct handle *h = handle_of(fi);
 

@@ -33,7 +33,7 @@ struct fuse_entry_param reply_make_param(const struct core_entry *e)
 
 void reply_entry(fuse_req_t req, int r, const struct core_entry *e)
 {
-	struct core *core = core_of(req);
+	struct job *job = job_of(req);
 	struct fuse_entry_param param;
 
 	if (r) {
@@ -42,7 +42,7 @@ void reply_entry(fuse_req_t req, int r, const struct core_entry *e)
 	}
 	param = reply_make_param(e);
 	if (fuse_reply_entry(req, &param) != 0)
-		core_forget(core, e->ino, 1);
+		job_forget(job, e->ino, 1);
 }
 
 void reply_attr(fuse_req_t req, int r, const struct core_entry *e)

@@ -47,14 +47,14 @@ void ops_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 		reply_value(req, (ssize_t)strlen(path), path, size);
 		return;
 	}
-	reply_value(req, core_getxattr(core_of(req), ino, name, value, size), value, size);
+	reply_value(req, job_getxattr(job_of(req), ino, name, value, size), value, size);
 }
 
 void ops_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
 	char *value = value_buffer(req, &size);
 
-	reply_value(req, core_listxattr(core_of(req), ino, value, size), value, size);
+	reply_value(req, job_listxattr(job_of(req), ino, value, size), value, size);
 }
 
 void ops_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
@@ -62,7 +62,7 @@ void ops_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *
 	if (is_store_xattr(ino, name))
 		reply_status(req, -EPERM);
 	else
-		reply_status(req, core_setxattr(core_of(req), ino, name, value, size, flags));
+		reply_status(req, job_setxattr(job_of(req), ino, name, value, size, flags));
 }
 
 void ops_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
@@ -70,5 +70,5 @@ void ops_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 	if (is_store_xattr(ino, name))
 		reply_status(req, -EPERM);
 	else
-		reply_status(req, core_removexattr(core_of(req), ino, name));
+		reply_status(req, job_removexattr(job_of(req), ino, name));
 }

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FORMAT_PLACE_PLACE_H
+#define FORMAT_PLACE_PLACE_H
+
+/*
+ * Which node of a job is the home of what (docs/design/many-nodes.md, 1). Pure functions of names, numbers and the
+ * number of nodes, the same on every node, in recovery, and for ever: stores on disk rely on them.
+ */
+
+#include <stdint.h>
+
+#define PLACE_NODES_MAX   65536u
+#define PLACE_INO_SHIFT   40 /* new inode numbers: node << 40 | counter; node 0 counts as one node alone does */
+#define PLACE_GRACE_USEC  10000000ull   /* freed payload of a job is punched no earlier than this after it was freed */
+#define PLACE_DOMAIN_SIZE (16ull << 20) /* default bytes of a file domain */
+
+/* First inode number that a node gives to a new file. */
+uint64_t place_first_ino(uint32_t node);
+/* Home of a file's inode: the creator's node of a new one, spread by hash for those of the backing directory. */
+uint32_t place_ino(uint64_t ino, uint32_t num_nodes);
+/* Name server of an entry of a directory. */
+uint32_t place_name(uint64_t parent, const char *name, uint32_t num_nodes);
+/* Where the times of a directory are collected. */
+uint32_t place_directory_times(uint64_t ino, uint32_t num_nodes);
+/* Home of the extents of a shared file at offset off: consecutive domains on consecutive nodes, each file beginning elsewhere. */
+uint32_t place_domain(uint64_t ino, uint64_t off, uint64_t domain_size, uint32_t num_nodes);
+
+#endif

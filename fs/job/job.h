@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FS_JOB_JOB_H
+#define FS_JOB_JOB_H
+
+/*
+ * The mount as one of the mounts of a job: what fs/ops calls. Alone (one node), every function is core's of the same
+ * name (fs/core/core.h says what it does). With other nodes it finds the homes of what a call concerns, asks them, and
+ * uses core for what is at home here. docs/design/many-nodes.md.
+ *
+ * front.c decides which way a call goes; names.c, tree.c, file.c, share.c, lock.c are the parts.
+ */
+
+#include "fs/core/core.h"
+#include "fs/peer/peer.h"
+
+struct job;
+struct job_file; /* an open file */
+struct job_dir;  /* an open directory */
+
+struct job_options {
+	struct core *core; /* all borrowed */
+	struct store *store;
+	const struct config *cfg;
+	struct peers *peers; /* NULL: one node alone */
+	/* Tell the kernel; as core's hooks of the same purpose. Without locks. */
+	void (*invalidate)(uint64_t ino, bool data, void *arg);
+	void (*invalidate_name)(uint64_t parent, const char *name, void *arg);
+	/* One line for the log, "key=value ...". */
+	void (*log)(bool error, const char *event, const char *text, void *arg);
+	void *arg;
+};
+
+int job_create(const struct job_options *opt, struct job **ret, struct cistern_error *err);
+void job_shut_down(struct job *j);      /* calls that wait for other nodes return -ESHUTDOWN */
+void job_destroy(struct job *j);        /* no file may be open; NULL is fine */
+bool job_is_alone(const struct job *j); /* one node: nothing here adds anything to core */
+
+/* Names, attributes, data: as core's. */
+int job_lookup(struct job *j, uint64_t parent, const char *name, struct core_entry *ret);
+void job_forget(struct job *j, uint64_t ino, uint64_t nlookup);
+int job_getattr(struct job *j, uint64_t ino, struct job_file *file, struct core_entry *ret);
+int job_setattr(struct job *j, uint64_t ino, const struct stat *attr, unsigned int to_set, struct job_file *file,
+	struct core_entry *ret);
+int job_readlink(struct job *j, uint64_t ino, char *out, size_t cap);
+int job_mkdir(
+	struct job *j, uint64_t parent, const char *name, mode_t mode, struct core_cred cred, struct core_entry *ret);
+int job_symlink(struct job *j, uint64_t parent, const char *name, const char *target, struct core_cred cred,
+	struct core_entry *ret);
+int job_mknod(
+	struct job *j, uint64_t parent, const char *name, mode_t mode, struct core_cred cred, struct core_entry *ret);
+int job_link(struct job *j, uint64_t ino, uint64_t parent, const char *name, struct core_entry *ret);
+int job_unlink(struct job *j, uint64_t parent, const char *name);
+int job_rmdir(struct job *j, uint64_t parent, const char *name);
+int job_rename(
+	struct job *j, uint64_t from_parent, const char *from, uint64_t parent, const char *name, unsigned int flags);
+ssize_t job_read(struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off);
+ssize_t job_write(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off);
+int job_fsync(struct job *j, uint64_t ino, struct job_file *file, bool data_only);
+int job_syncfs(struct job *j);
+int job_fallocate(struct job *j, struct job_file *file, int mode, uint64_t off, uint64_t len);
+int job_lseek(struct job *j, struct job_file *file, int64_t off, int whence, uint64_t *ret_off);
+int job_opendir(struct job *j, uint64_t ino, struct job_dir **ret);
+void job_closedir(struct job *j, struct job_dir *dir);
+int job_readdir(struct job *j, struct job_dir *dir, uint64_t index, const char **ret_name, uint64_t *ret_ino,
+	uint32_t *ret_type);
+int job_rewinddir(struct job *j, struct job_dir *dir);
+ssize_t job_getxattr(struct job *j, uint64_t ino, const char *name, void *out, size_t cap);
+ssize_t job_listxattr(struct job *j, uint64_t ino, char *out, size_t cap);
+int job_setxattr(struct job *j, uint64_t ino, const char *name, const void *value, size_t len, int flags);
+int job_removexattr(struct job *j, uint64_t ino, const char *name);
+int job_statfs(struct job *j, struct statvfs *ret);
+
+int job_create_file(struct job *j, uint64_t parent, const char *name, mode_t mode, int flags, struct core_cred cred,
+	struct core_entry *ret, struct job_file **ret_file, struct core_open_reply *ret_open);
+int job_tmpfile(struct job *j, uint64_t parent, mode_t mode, int flags, struct core_cred cred, struct core_entry *ret,
+	struct job_file **ret_file, struct core_open_reply *ret_open);
+/* ret_open->file is not for the caller. */
+int job_open(struct job *j, uint64_t ino, int flags, struct job_file **ret_file, struct core_open_reply *ret_open);
+void job_release(struct job *j, struct job_file *file);
+ssize_t job_copy_range(
+	struct job *j, struct job_file *from, uint64_t from_off, struct job_file *to, uint64_t to_off, size_t len);
+
+#endif

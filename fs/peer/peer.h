@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FS_PEER_PEER_H
+#define FS_PEER_PEER_H
+
+/*
+ * The other nodes of the job, as the daemon sees them: requests and replies between daemons, and payload out of other
+ * nodes' segments. How they travel is the transport's business: the node's agent (peer_agent.c), or plain calls within
+ * one process (tests). docs/design/many-nodes.md, 2.
+ *
+ * Any function may be called from any thread, with no lock of the caller's that a handler or a done() takes.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cistern/error.h"
+#include "format/wire/wire.h"
+
+struct peers;
+struct peers_request; /* a request that arrived; lives until it is answered */
+
+/*
+ * Answers one request, or keeps it and answers later; never blocks, never calls a node and waits. Runs in the transport's
+ * thread; requests of one node arrive in the order in which they were sent.
+ */
+typedef void (*peers_handler)(struct peers_request *rq, void *arg);
+
+uint32_t peers_from(const struct peers_request *rq);              /* node index of who asks */
+const struct wire_msg *peers_msg(const struct peers_request *rq); /* borrowed until the reply */
+/* Exactly once for each request, from any thread. reply: as wire replies are, WIRE_STATUS first; copied. */
+void peers_reply(struct peers_request *rq, const struct wire_msg *reply);
+void peers_reply_status(struct peers_request *rq, int64_t status); /* WIRE_STATUS alone */
+
+enum peers_event {
+	PEERS_ASSEMBLED, /* we have a number, and an agent; node = ours. Again after each new assembly */
+	PEERS_LOST,      /* our agent has gone: nothing travels until the next PEERS_ASSEMBLED */
+	PEERS_RESTARTED, /* node's daemon is another one than before: what it kept in memory is gone */
+	PEERS_GONE       /* node's daemon has ended for good, or the node was given up */
+};
+
+struct peers_hooks { /* set before the first event; called in the transport's thread; must not block */
+	peers_handler handle;
+	void (*event)(enum peers_event event, uint32_t node, void *arg);
+	void *arg;
+};
+void peers_set_hooks(struct peers *p, const struct peers_hooks *hooks);
+
+/* ---- who we are. Before the first assembly: 0 of 1, false. */
+bool peers_numbered(struct peers *p); /* this store has its number (it keeps it for life) */
+uint32_t peers_self(struct peers *p);
+uint32_t peers_count(struct peers *p);
+/* Waits until the store is numbered; -ETIMEDOUT after the time-out, with the text for people. */
+int peers_wait_numbered(struct peers *p, struct cistern_error *err);
+/* Name of a node for messages: "node 2 (host cn17)". */
+const char *peers_name(struct peers *p, uint32_t node, char *out, size_t cap);
+
+/*
+ * Ask a node (oneself too: the handler is called the same way) and wait for its reply. Returns the transport's verdict, then the
+ * reply's status: 0 or -errno. -ETIMEDOUT: no agent, or no answer, within the time-out (logged, with the node's name);
+ * -ECONNRESET: that node's daemon was restarted meanwhile, whether it acted is unknown; -EHOSTDOWN: the node was given up;
+ * -ESHUTDOWN: we end. reply may be NULL.
+ */
+int peers_call(struct peers *p, uint32_t node, const struct wire_msg *request, struct wire_msg *reply);
+/* The same without waiting; done is called once, from any thread, and must not block. request is copied; reply borrowed, NULL on errors. */
+typedef void (*peers_done)(int status, const struct wire_msg *reply, void *arg);
+int peers_call_async(struct peers *p, uint32_t node, const struct wire_msg *request, peers_done done, void *arg);
+/* To all nodes from first to last (oneself included) at once; waits for all. status[node - first] each. 0 or the first error. */
+int peers_call_all(struct peers *p, const struct wire_msg *request, int *status /* peers_count() of them, or NULL */,
+	void (*each)(uint32_t node, const struct wire_msg *reply, void *arg) /* or NULL; one at a time */, void *arg);
+/* One-way: no reply, delivered at most once, in order with the other requests to that node. */
+int peers_tell(struct peers *p, uint32_t node, const struct wire_msg *msg);
+
+/* ---- payload */
+struct peers_get {
+	uint32_t node, segment; /* whose .seg or .prv */
+	uint64_t off;           /* in it, bytes */
+	uint32_t len;           /* bytes */
+	uint32_t to;            /* offset in the buffer */
+};
+#define PEERS_BUFFER_BYTES (1u << 20)
+struct peers_buffer {   /* memory that the agent fills */
+	uint8_t *bytes; /* PEERS_BUFFER_BYTES */
+	void *owner;    /* the transport's */
+};
+int peers_buffer_get(struct peers *p, struct peers_buffer *ret); /* waits for a free one; -ETIMEDOUT */
+void peers_buffer_put(struct peers *p, struct peers_buffer *b);
+/* Fetch all into the buffer. done once: 0; -ENOENT: a segment is gone (ask for the location again); else as peers_call. */
+int peers_get_async(struct peers *p, const struct peers_buffer *to, const struct peers_get *gets, size_t num,
+	peers_done done, void *arg);
+int peers_get(struct peers *p, const struct peers_buffer *to, const struct peers_get *gets, size_t num);
+
+void peers_shut_down(struct peers *p); /* all that wait get -ESHUTDOWN; handlers are not called any more */
+void peers_destroy(struct peers *p);   /* NULL is fine */
+
+/* ---- transports */
+struct peers_transport_ops; /* fs/peer/transport.h */
+
+#endif
