@@ -143,9 +143,10 @@ struct noting {
 static int note_entry(struct session *s, const struct state_name *e, void *arg)
 {
 	struct noting *n = arg;
+	bool ours = S_ISDIR(e->type) ? session_places_dirs(s) : session_places_files(s);
 	int r = S_ISDIR(e->type) ? push_dir(&n->dirs, e->ino) : 0;
 
-	return r < 0 ? r : note_name(s, e, n->l);
+	return r < 0 || !ours ? r : note_name(s, e, n->l);
 }
 
 static int note_names(struct locate *l)

@@ -441,6 +441,25 @@ static void count_planned(struct session *s, const struct inode *in)
 	s->progress.planned_bytes += bytes;
 }
 
+/* A directory that another part, or node 0, has placed. */
+static bool is_placed(struct session *s, const struct session_dir *dir, const struct state_name *e)
+{
+	uint64_t owner;
+
+	return state_backing_owner(s->st, dir->ino, e->name, &owner) == 0 && owner == e->ino;
+}
+
+static int place_visited(struct session *s, struct session_dir *dir, const struct state_name *e)
+{
+	bool is_dir = S_ISDIR(e->type), ours = s->opt->part == (is_dir ? DRAIN_DIRS : DRAIN_FILES);
+
+	if (dir->failed) /* not placed: nothing of it may be removed, wherever it still is */
+		return idmap_set(&s->inodes, e->ino, INODE_IS_FAILED);
+	if (s->opt->part == DRAIN_WHOLE || ours)
+		return names_place(s, dir, e->name, e->ino);
+	return is_dir && !is_placed(s, dir, e) ? idmap_set(&s->inodes, e->ino, INODE_IS_FAILED) : 0;
+}
+
 static int visit_name(struct session *s, const struct state_name *e, void *arg)
 {
 	size_t at = *(const size_t *)arg;
@@ -451,12 +470,8 @@ static int visit_name(struct session *s, const struct state_name *e, void *arg)
 
 	if (r < 0)
 		return session_fail(s, e->ino, e->name, r, "its path is longer than %d bytes", SESSION_PATH_MAX);
-	if (!s->opt->in_place)
-		; /* nothing is moved there */
-	else if (!dir->failed)
-		r = names_place(s, dir, e->name, e->ino);
-	else /* not placed: nothing of it may be removed, wherever it still is */
-		r = idmap_set(&s->inodes, e->ino, INODE_IS_FAILED);
+	if (s->opt->in_place)
+		r = place_visited(s, dir, e);
 	if (r < 0)
 		return r;
 	if (S_ISDIR(e->type))
@@ -534,7 +549,7 @@ int names_sweep(struct session *s, uint64_t dir_ino, const char *dir_path)
 
 /* ---- removals */
 
-struct hidden { /* a backing name without a name */
+struct hidden { /* a backing name that shows something else in the mount, or nothing */
 	uint64_t parent, ino;
 	char *name; /* owned */
 	unsigned int depth;
@@ -542,19 +557,18 @@ struct hidden { /* a backing name without a name */
 
 struct hidden_list {
 	struct session *s;
+	bool (*wanted)(struct session *s, uint64_t parent, const char *name, uint64_t ino, int *ret_error);
 	struct hidden *at; /* owned */
 	size_t num, cap;
 };
 
-static int collect_hidden(uint64_t parent, const char *name, uint64_t ino, void *arg)
+static int collect_one(uint64_t parent, const char *name, uint64_t ino, void *arg)
 {
 	struct hidden_list *list = arg;
-	struct session *s = list->s;
-	struct state_name e;
-	int r = state_lookup(s->st, parent, name, &e);
+	int r = 0;
 
-	if (r != -ENOENT)
-		return r < 0 ? r : 0; /* wanted: by this inode, or by one that could not be placed */
+	if (!list->wanted(list->s, parent, name, ino, &r) || r < 0)
+		return r;
 	if (list->num == list->cap) {
 		size_t cap = list->cap ? 2 * list->cap : 64;
 		struct hidden *grown = reallocarray(list->at, cap, sizeof(*grown));
@@ -566,6 +580,81 @@ static int collect_hidden(uint64_t parent, const char *name, uint64_t ino, void 
 	}
 	list->at[list->num] = (struct hidden){ .parent = parent, .ino = ino, .name = strdup(name) };
 	return list->at[list->num++].name ? 0 : -ENOMEM;
+}
+
+static void hidden_list_free(struct hidden_list *list)
+{
+	for (size_t i = 0; i < list->num; i++)
+		free(list->at[i].name);
+	free(list->at);
+}
+
+/* ---- parking */
+
+static bool has_moved(struct session *s, uint64_t parent, const char *name, uint64_t ino, int *ret_error)
+{
+	char park[RECORD_NAME_MAX + 1];
+	struct state_name at;
+	struct inode in;
+	int r = state_lookup(s->st, parent, name, &at);
+
+	if (r == 0 && at.ino == ino)
+		return false;
+	if (r == 0 || r == -ENOENT)
+		r = state_inode(s->st, ino, &in);
+	*ret_error = r == -ENOENT ? 0 : r;
+	names_park_name(ino, park);
+	return r == 0 && !S_ISDIR(in.mode) && names_is_needed(&in) && in.origin_parent == parent &&
+	       strcmp(in.origin_name, name) == 0 && strcmp(name, park) != 0;
+}
+
+static int park(struct session *s, const struct hidden *h)
+{
+	struct session_dir *dir = session_dir(s, h->parent);
+	struct placing *p = calloc(1, sizeof(*p));
+	int r = p ? state_inode(s->st, h->ino, &p->in) : -ENOMEM;
+
+	if (r == 0 && dir) {
+		p->s = s;
+		p->dir = dir;
+		p->name = h->name;
+		p->step = (struct names_step){ .action = NAMES_PARK, .ino = h->ino, .mode = p->in.mode };
+		names_park_name(h->ino, p->step.park_name);
+		r = one_step(p);
+	}
+	free(p);
+	return r < 0 ? session_fail_errno(s, h->ino, h->name, r, "cannot be moved out of the way", 0) : 0;
+}
+
+/*
+ * Files that have another name now leave the place where their backing file is: it may be wanted by a file of another node,
+ * which knows nothing of ours. Those without a name stay; they are replaced, or removed at the end.
+ */
+int names_park(struct session *s)
+{
+	struct hidden_list list = { .s = s, .wanted = has_moved };
+	int r = state_each_backing_name(s->st, collect_one, &list);
+
+	for (size_t i = 0; r == 0 && i < list.num; i++)
+		r = park(s, &list.at[i]);
+	hidden_list_free(&list);
+	return r;
+}
+
+/* Nothing has the name in the mount, so it is not wanted, by this inode or by one that could not be placed. */
+static bool is_hidden(struct session *s, uint64_t parent, const char *name, uint64_t ino, int *ret_error)
+{
+	struct state_name e;
+	struct inode in;
+	int r = state_lookup(s->st, parent, name, &e);
+	bool is_dir;
+
+	if (r != -ENOENT) {
+		*ret_error = r < 0 ? r : 0;
+		return false;
+	}
+	is_dir = state_inode(s->st, ino, &in) == 0 && S_ISDIR(in.mode);
+	return is_dir ? session_places_dirs(s) : session_places_files(s);
 }
 
 static int deeper_first(const void *a, const void *b)
@@ -618,6 +707,8 @@ static int remove_hidden(struct session *s, const struct hidden *h, const char *
 	r = s->to->ops->stat(s->to, path, &st);
 	if (r == 0) {
 		/* Of an inode that has gone nothing is known; a directory is only removed when it is empty. */
+		if (known == 0 && !session_is_same(&in, &st) && s->opt->part == DRAIN_REMOVE)
+			return removed_step(s, h->ino, h->parent, h->name); /* a file of another node has replaced it */
 		if (known == 0 && !session_is_same(&in, &st))
 			return session_fail(s, 0, path, -ESTALE,
 				"was removed in the mount, but somebody else has put something in its place: left alone");
@@ -645,9 +736,9 @@ static int remove_hidden(struct session *s, const struct hidden *h, const char *
 
 int names_remove(struct session *s)
 {
-	struct hidden_list list = { .s = s };
+	struct hidden_list list = { .s = s, .wanted = is_hidden };
 	char path[SESSION_PATH_MAX];
-	int r = state_each_backing_name(s->st, collect_hidden, &list);
+	int r = state_each_backing_name(s->st, collect_one, &list);
 
 	for (size_t i = 0; r == 0 && i < list.num; i++)
 		if (state_backing_child_path(s->st, list.at[i].parent, list.at[i].name, path, sizeof(path)) == 0)
@@ -664,9 +755,7 @@ int names_remove(struct session *s)
 			r = session_fail_errno(
 				s, 0, h->name, r, "was removed in the mount, but its directory is gone", 0);
 	}
-	for (size_t i = 0; i < list.num; i++)
-		free(list.at[i].name);
-	free(list.at);
+	hidden_list_free(&list);
 	return r;
 }
 
@@ -707,6 +796,15 @@ static int finish_dir(struct session *s, const struct session_dir *d, const stru
 	return in->flags & (INODE_DIRTY_META | INODE_DIRTY_XATTR) ? session_step(s, &rec) : 0;
 }
 
+/* In a job, other nodes have put files into the directory, which has changed its times. */
+static bool was_used(struct session *s, const struct inode *in, const char *path)
+{
+	struct stat st;
+
+	return s->opt->part == DRAIN_FINISH && s->to->ops->stat(s->to, path, &st) == 0 &&
+	       (st.st_mtim.tv_sec != in->mtime_ns / 1000000000 || st.st_mtim.tv_nsec != in->mtime_ns % 1000000000);
+}
+
 /* Children before their parents: setting a child's attributes does not touch its parent, but removing temporary files does. */
 int names_finish_dirs(struct session *s)
 {
@@ -720,9 +818,13 @@ int names_finish_dirs(struct session *s)
 		if (d->failed || idmap_get(&s->inodes, d->ino) == INODE_IS_FAILED ||
 			state_inode(s->st, d->ino, &in) < 0)
 			continue;
-		if (!idmap_get(&s->touched, d->ino) && !(in.flags & (INODE_DIRTY_META | INODE_DIRTY_XATTR | INODE_NEW)))
-			continue;
 		r = state_backing_path(s->st, d->ino, path, sizeof(path));
+		if (!idmap_get(&s->touched, d->ino) &&
+			!(in.flags & (INODE_DIRTY_META | INODE_DIRTY_XATTR | INODE_NEW)) &&
+			!(r == 0 && was_used(s, &in, path))) {
+			r = 0;
+			continue;
+		}
 		r = r < 0 ? session_fail_errno(s, d->ino, d->path, r, "the directory is not in its place", 0)
 			  : finish_dir(s, d, &in, path);
 	}

@@ -423,28 +423,30 @@ static void session_close(struct session *s)
 	free(s);
 }
 
+/* Each stage is told before the next begins: what has been moved out of a directory that goes cannot be taken back. */
 static int run_in_place(struct session *s)
 {
+	static const struct {
+		int (*run)(struct session *s);
+		unsigned int parts; /* bit n: enum drain_part n has it */
+	} stages[] = {
+		{ locate_run, ~0u },
+		{ names_run, ~0u },
+		{ names_park, 1u << DRAIN_PARK },
+		{ file_run, 1u << DRAIN_WHOLE | 1u << DRAIN_FILES },
+		{ names_remove, 1u << DRAIN_WHOLE | 1u << DRAIN_REMOVE | 1u << DRAIN_FINISH },
+		{ names_finish_dirs, 1u << DRAIN_WHOLE | 1u << DRAIN_FINISH },
+	};
 	int r = s->intent ? intent_undo(s->intent, s->st, s->to) : 0;
 
-	if (r == 0)
-		r = locate_run(s);
-	if (r == 0)
-		r = session_flush_steps(s);
-	if (r == 0)
-		r = names_run(s);
-	if (r == 0)
-		r = session_flush_steps(s);
-	if (r == 0)
-		r = file_run(s);
-	if (r == 0)
-		r = session_flush_steps(
-			s); /* what has been moved out of a directory that goes now cannot be taken back */
-	if (r == 0)
-		r = names_remove(s);
-	if (r == 0)
-		r = names_finish_dirs(s);
-	return r < 0 ? r : session_flush_steps(s);
+	for (size_t i = 0; r == 0 && i < sizeof(stages) / sizeof(stages[0]); i++) {
+		if (!(stages[i].parts & 1u << s->opt->part))
+			continue;
+		r = stages[i].run(s);
+		if (r == 0)
+			r = session_flush_steps(s);
+	}
+	return r;
 }
 
 /*

@@ -95,6 +95,18 @@ int session_fail(struct session *s, uint64_t ino, const char *path, int code, co
 	__attribute__((format(printf, 5, 6)));
 /* The same with the usual text for code; need: bytes that were to be written (0: unknown). */
 int session_fail_errno(struct session *s, uint64_t ino, const char *path, int code, const char *doing, uint64_t need);
+/* Does this part of a drain deal with directories' names (files': otherwise)? */
+static inline bool session_places_dirs(const struct session *s)
+{
+	return s->opt->part == DRAIN_WHOLE || s->opt->part == DRAIN_DIRS || s->opt->part == DRAIN_FINISH;
+}
+
+static inline bool session_places_files(const struct session *s)
+{
+	return s->opt->part == DRAIN_WHOLE || s->opt->part == DRAIN_FILES || s->opt->part == DRAIN_REMOVE ||
+	       s->opt->part == DRAIN_PARK;
+}
+
 bool session_selected(const struct session *s, const char *path);
 int session_join(char *out, size_t cap, const char *dir, const char *name); /* -ENAMETOOLONG */
 struct session_dir *session_dir(struct session *s, uint64_t ino);           /* NULL: no directory of the tree */
@@ -111,6 +123,7 @@ int locate_run(struct session *s);
 /* names.c */
 int names_run(struct session *s); /* builds s->dirs on the way */
 int names_place(struct session *s, struct session_dir *dir, const char *name, uint64_t ino);
+int names_park(struct session *s); /* DRAIN_PARK */
 int names_remove(struct session *s);
 int names_finish_dirs(struct session *s);
 /* path may be a directory that stands for nothing any more: it goes if it is empty. -EISDIR: it is another one's. */

@@ -7,7 +7,7 @@
  * Also when the drain is killed after any change that it makes, over and over, with a store that hears of each step (a
  * living daemon) and with one that never changes (a dead store), and when the application goes on after the snapshot.
  *
- *   test-drain-names [seeds [first seed [dead|once|sessions|killed]]]
+ *   test-drain-names [seeds [first seed [dead|once|sessions|killed|parts]]]
  *
  * Each part runs in a child, so that a killed drain takes everything with it that a process has.
  */
@@ -59,9 +59,10 @@ static int commit_step(const struct record *rec, void *arg)
 	return r;
 }
 
-static int drain(struct world *w, struct store *source, uint64_t upto, bool live, const char *to)
+static int drain(struct world *w, struct store *source, uint64_t upto, bool live, enum drain_part part, const char *to)
 {
 	struct drain_options opt = { .store = source,
+		.part = part,
 		.upto = upto,
 		.base_dirfd = -1,
 		.verify = DRAIN_VERIFY_READ,
@@ -92,7 +93,7 @@ static int drain(struct world *w, struct store *source, uint64_t upto, bool live
 }
 
 /* A session of a living daemon; more: operations between the snapshot and the drain. */
-static int live_session(struct world *w, unsigned int more)
+static int live_session(struct world *w, unsigned int more, enum drain_part part)
 {
 	struct store_options opt = { .mode = STORE_READ_ONLY };
 	struct cistern_error err = { 0 };
@@ -111,7 +112,7 @@ static int live_session(struct world *w, unsigned int more)
 	opt.snapshot = name;
 	if (store_open(w->store_dir, &opt, &snapshot, &report, &err) < 0)
 		world_die(err.text, err.code);
-	r = drain(w, snapshot, seq, true, w->backing);
+	r = drain(w, snapshot, seq, true, part, w->backing);
 	store_abandon(snapshot);
 	store_unpin(w->store);
 	world_must(store_close(w->store), "close");
@@ -128,7 +129,7 @@ static int dead_session(struct world *w, const char *to)
 
 	if (store_open(w->store_dir, &opt, &store, &report, &err) < 0)
 		world_die(err.text, err.code);
-	r = drain(w, store, state_seq(store_state(store)), false, to);
+	r = drain(w, store, state_seq(store_state(store)), false, DRAIN_WHOLE, to);
 	store_abandon(store);
 	return r;
 }
@@ -137,6 +138,7 @@ static int dead_session(struct world *w, const char *to)
 
 struct part {
 	unsigned int ops, more, abort_after;
+	enum drain_part part;
 	bool live, export;
 };
 
@@ -158,7 +160,7 @@ static void in_child(struct world *w, const struct part *p)
 	if (p->export)
 		r = dead_session(w, w->out);
 	else
-		r = p->live ? live_session(w, p->more) : dead_session(w, w->backing);
+		r = p->live ? live_session(w, p->more, p->part) : dead_session(w, w->backing);
 	_exit(r);
 }
 
@@ -261,6 +263,30 @@ static void test_sessions(struct world *w, uint64_t seed)
 	check(w, status, "an idle session", seed);
 }
 
+/* As on a node of a job that is node 0: in parts; each may be killed and done again. */
+static void test_parts(struct world *w, uint64_t seed)
+{
+	int status = 0;
+
+	world_make(w, seed);
+	for (int i = 0; i < 3; i++) {
+		status = run_part(w, (struct part){ .ops = 5 + world_below(w, 40) });
+		ok(status == 0, "operations, seed %" PRIu64 " (status %d)", seed, status);
+		for (enum drain_part part = DRAIN_DIRS; part < DRAIN_PART_NUM; part++) {
+			struct part p = { .live = true, .part = part };
+
+			p.abort_after = world_below(w, 3) ? 0 : 1 + world_below(w, 20);
+			status = run_part(w, p);
+			p.abort_after = 0;
+			if (status == EXIT_KILLED)
+				status = run_part(w, p);
+			if (status != 0)
+				tap_diag("part %d: status %d", (int)part, status);
+		}
+		check(w, status, "in parts", seed);
+	}
+}
+
 static bool wanted(int argc, char **argv, const char *test)
 {
 	return argc < 4 || strcmp(argv[3], test) == 0;
@@ -281,6 +307,8 @@ int main(int argc, char **argv)
 			test_sessions(w, 2000 + seed);
 		if (wanted(argc, argv, "killed"))
 			test_killed(w, 3000 + seed, seed % 2, 1, 1 + (unsigned int)(seed % 7));
+		if (wanted(argc, argv, "parts"))
+			test_parts(w, 4000 + seed);
 	}
 	world_free(w);
 	return done_testing();
