@@ -202,6 +202,24 @@ uint64_t state_new_ino(struct state *st)
 	return ino;
 }
 
+void state_reserve_inos(struct state *st, uint64_t first)
+{
+	pthread_mutex_lock(&st->lock);
+	if (st->handed_ino < first)
+		st->handed_ino = first;
+	pthread_mutex_unlock(&st->lock);
+}
+
+uint64_t state_tree_stamp(struct state *st)
+{
+	uint64_t stamp;
+
+	pthread_mutex_lock(&st->lock);
+	stamp = st->meta.tree_stamp;
+	pthread_mutex_unlock(&st->lock);
+	return stamp;
+}
+
 void state_destroy(struct state *st)
 {
 	if (!st)

@@ -28,6 +28,7 @@
 #include "cistern/error.h"
 #include "format/base/io.h"
 #include "format/index/extent.h"
+#include "format/index/share.h"
 #include "format/journal/journal.h"
 #include "format/journal/record.h"
 
@@ -42,6 +43,12 @@ enum inode_flag {
 	INODE_PRIVATE = 16,     /* data, size and mtime are those of the private segment */
 	INODE_UNPUBLISHED = 32, /* its backing file has a temporary name still (write-through of a new file) */
 	INODE_DIRTY_XATTR = 64, /* xattrs changed or removed: the store's set is the whole set */
+	INODE_SHARED = 128,     /* more nodes than its home write it: its extents here are this node's layer */
+	/*
+	 * Homed on another node: only the layer is here, and whose it is. No names; nlink 1; origin: where the home said that
+	 * it is; size: bounds the layer, no more; never dirty. RECORD_FREE takes it away, used or not.
+	 */
+	INODE_FOREIGN = 256,
 };
 
 struct inode {
@@ -65,7 +72,8 @@ struct inode {
 
 struct state_name { /* one entry of a directory */
 	uint64_t ino;
-	uint32_t type; /* S_IFMT bits */
+	uint64_t stamp; /* of the record that made the entry (a file's, given by the name's server); 0: none */
+	uint32_t type;  /* S_IFMT bits */
 	char name[RECORD_NAME_MAX + 1];
 };
 
@@ -79,6 +87,7 @@ struct state_totals {
 	uint64_t saved_bytes;                  /* logged and overwritten, cut off or deleted before any drain */
 	uint64_t drained_bytes, drained_files; /* ever */
 	uint64_t through_bytes;                /* ever written through */
+	uint64_t share_inodes, share_extents;  /* share maps kept for the job, and what is in them */
 	uint64_t index_bytes;                  /* memory used by cached inodes and extent pages */
 	uint64_t seq, checkpoint_seq;
 };
@@ -163,6 +172,10 @@ bool state_wants_compaction(struct state *st);
 int state_snapshot(struct state *st, const char *path, uint64_t *ret_seq, struct cistern_error *err);
 
 uint64_t state_new_ino(struct state *st); /* next free number; taken for good by the CREATE that uses it */
+/* state_new_ino gives no number below first from now on (until the state is closed). Lower ones may be created all the same. */
+void state_reserve_inos(struct state *st, uint64_t first);
+/* The number of the last tree change (RECORD_F_TREE) that was applied; 0: none. One not above it is refused: -EALREADY. */
+uint64_t state_tree_stamp(struct state *st);
 int state_inode(struct state *st, uint64_t ino, struct inode *ret); /* -ENOENT */
 int state_lookup(
 	struct state *st, uint64_t parent, const char *name, struct state_name *ret); /* -ENOENT: no such name here */
@@ -185,6 +198,44 @@ int state_each_backing_name(
  */
 int state_extents(struct state *st, uint64_t ino, uint64_t off, uint64_t len, struct extent *out, size_t cap,
 	size_t *ret_num, uint64_t *ret_next);
+/*
+ * Jobs of many nodes. The layer of an inode with INODE_SHARED: its LOG and HOLE extents here, each with the stamp under
+ * which it was committed (0: not yet). Cut and counted as by state_extents.
+ */
+struct layer_extent {
+	struct extent ext;
+	uint64_t stamp;
+};
+int state_layer(struct state *st, uint64_t ino, uint64_t off, uint64_t len, struct layer_extent *out, size_t cap,
+	size_t *ret_num, uint64_t *ret_next);
+/*
+ * The extents that are not committed yet, from off on, in order. At most cap; *ret_next: where to go on from, UINT64_MAX:
+ * that was all. Costs what pages of EXTENT_PAGE_SPAN with such extents hold, whatever else the file has. A commit is:
+ * upto = state_seq(), all of these with seq <= upto told to the domain homes, RECORD_COMMITTED{upto}.
+ */
+int state_uncommitted(struct state *st, uint64_t ino, uint64_t off, struct extent *out, size_t cap, size_t *ret_num,
+	uint64_t *ret_next);
+struct commit_point { /* both rise from one to the next; an extent has the stamp of the first with upto >= its seq */
+	uint64_t upto, stamp;
+};
+/* Those that extents may still need, oldest first, and the last one; at most cap, *ret_num: all there are. */
+int state_commit_points(struct state *st, uint64_t ino, struct commit_point *out, size_t cap, size_t *ret_num);
+/*
+ * Share maps: what nodes have committed of the bytes whose domain home this node is. By bytes: the higher stamp wins, then
+ * the higher node, whatever arrives first. The inode itself need not be known here. state_share_extents: as state_extents;
+ * nothing where there is no map.
+ */
+int state_share_extents(struct state *st, uint64_t ino, uint64_t off, uint64_t len, struct share_extent *out,
+	size_t cap, size_t *ret_num, uint64_t *ret_next);
+/* All inodes with a map, in order, and their extents (0: all cut off or dropped). cb non-zero stops; no lock is held. */
+int state_each_shared(struct state *st, int (*cb)(uint64_t ino, uint64_t extents, void *arg), void *arg);
+/*
+ * What two nodes wrote without having seen the other's commit: node's bytes count, other's are hidden. *ret_more (may be
+ * NULL): how many more times one was met after STATE_CONFLICTS_MAX were kept. cb non-zero stops; no lock is held.
+ */
+#define STATE_CONFLICTS_MAX 10000
+int state_conflicts(struct state *st, uint64_t ino, int (*cb)(const struct share_conflict *c, void *arg), void *arg,
+	uint64_t *ret_more);
 int state_symlink(struct state *st, uint64_t ino, char *out, size_t cap); /* NUL-terminated; -ENOENT, -ERANGE */
 /* xattrs of the store: authoritative when INODE_DIRTY_XATTR or INODE_NEW, else the backing file has them. */
 int state_xattr(struct state *st, uint64_t ino, const char *name, void *out, size_t cap,

@@ -20,6 +20,9 @@ struct meta {
 	uint64_t sync_upto;                   /* of the last RECORD_SYNC */
 	uint8_t boot_id[STATE_BOOT_ID_BYTES]; /* of the last RECORD_MOUNT; zero: none yet */
 	bool clean;                           /* the last record was UNMOUNT */
+	/* jobs of many nodes */
+	bool job; /* a record with a stamp, or of one of their types, has been applied: version 2 of what follows */
+	uint64_t tree_stamp, share_inodes, share_extents;
 };
 
 struct state {

@@ -5,7 +5,8 @@
  * behind both, so that nothing can be written that would not be read back.
  *
  * The CRC covers the whole record, padding included, with the CRC's own field as zero. A version that we do not know
- * is told from damage by it: header and CRC stay where they are in all versions.
+ * is told from damage by it: header and CRC stay where they are in all versions. A record has the lowest version whose
+ * readers understand it: 2 when its type is one of a job of many nodes, or it has a stamp; else 1.
  *
  * What the fields mean together (does this inode exist?) is the state's business.
  */
@@ -19,10 +20,13 @@
 #include "format/base/crc32c.h"
 
 #define MAGIC                  "CJR1"
-#define VERSION                1u
+#define VERSION_MAX            2u
 #define ALIGN                  8u
 #define SEAL_RANGE_BYTES_MIN   2 /* two varints */
 #define EXTENT_RANGE_BYTES_MIN 6 /* and a CRC */
+#define PIECE_BYTES_MIN        3 /* two varints, kind */
+#define PIECE_WHOLE            0x80u
+#define PIECE_HOLE             1 /* enum extent_kind */
 #define BOOT_ID_BYTES          16
 #define STATE_VALUE_MAX        (64u << 20) /* of one key, over all its pieces */
 
@@ -40,7 +44,7 @@ enum at {
 	AT_RESERVED = 48
 };
 
-enum kind { U32, U64, NAME, TARGET, BLOB, LONG_BLOB, EXTENTS, RANGES };
+enum kind { U32, U64, NAME, TARGET, BLOB, LONG_BLOB, EXTENTS, RANGES, PIECES };
 
 enum field_id {
 	END,
@@ -72,7 +76,10 @@ enum field_id {
 	VALUE,
 	LONG_VALUE,
 	EXTENTS_,
-	RANGES_
+	RANGES_,
+	STAMP,
+	BASE,
+	PIECES_
 };
 
 struct field {
@@ -119,6 +126,9 @@ static const struct field fields[] = {
 	[LONG_VALUE] = COUNTED(LONG_BLOB, value, value_len),
 	[EXTENTS_] = COUNTED(EXTENTS, ranges, num_ranges),
 	[RANGES_] = COUNTED(RANGES, ranges, num_ranges),
+	[STAMP] = SCALAR(U64, stamp),
+	[BASE] = SCALAR(U64, base),
+	[PIECES_] = COUNTED(PIECES, pieces, num_pieces),
 };
 
 enum check {
@@ -133,7 +143,11 @@ enum check {
 	HAS_PIECE = 256,   /* off, len: the piece of a state value */
 	HAS_EXTENTS = 512, /* at least one */
 	HAS_MASK = 1024,
-	HAS_MOVED = 2048, /* a from-name if and only if RECORD_F_MOVED */
+	HAS_MOVED = 2048,     /* a from-name if and only if RECORD_F_MOVED */
+	CAN_STAMP = 4096,     /* RECORD_F_STAMPED, RECORD_F_TREE; the stamp behind the body */
+	HAS_STAMP = 8192,     /* in the body, not 0 */
+	HAS_PIECES = 1 << 14, /* at least one; base < stamp */
+	IS_VERSION_2 = 1 << 15,
 };
 
 struct shape {
@@ -147,19 +161,19 @@ static const struct shape shapes[RECORD_TYPE_END] = {
 	[RECORD_MOUNT] = { "mount", 0, HAS_BOOT_ID, { KEY, VALUE } },
 	[RECORD_UNMOUNT] = { "unmount", 0, 0, { END } },
 	[RECORD_SYNC] = { "sync", 0, 0, { UPTO } },
-	[RECORD_CREATE] = { "create", 0, 0, { PARENT, NAME_, MODE, UID, GID, SEGMENT, TARGET_ } },
-	[RECORD_ADOPT] = { "adopt", 0, HAS_SIZE,
+	[RECORD_CREATE] = { "create", 0, CAN_STAMP, { PARENT, NAME_, MODE, UID, GID, SEGMENT, TARGET_ } },
+	[RECORD_ADOPT] = { "adopt", 0, HAS_SIZE | CAN_STAMP,
 		{ PARENT, NAME_, MODE, UID, GID, NLINK, SIZE, ATIME, MTIME, CTIME, BACKING_DEV, BACKING_INO,
 			TARGET_ } },
-	[RECORD_LINK] = { "link", 0, HAS_NAME, { PARENT, NAME_ } },
-	[RECORD_UNLINK] = { "unlink", 0, HAS_NAME, { PARENT, NAME_ } },
-	[RECORD_RENAME] = { "rename", RECORD_F_EXCHANGE, HAS_NAME | HAS_FROM,
+	[RECORD_LINK] = { "link", 0, HAS_NAME | CAN_STAMP, { PARENT, NAME_ } },
+	[RECORD_UNLINK] = { "unlink", 0, HAS_NAME | CAN_STAMP, { PARENT, NAME_ } },
+	[RECORD_RENAME] = { "rename", RECORD_F_EXCHANGE, HAS_NAME | HAS_FROM | CAN_STAMP,
 		{ FROM_PARENT, FROM_NAME, PARENT, NAME_, OTHER_INO } },
-	[RECORD_FREE] = { "free", 0, 0, { END } },
-	[RECORD_FORGET] = { "forget", 0, HAS_NAME, { PARENT, NAME_ } },
-	[RECORD_SETATTR] = { "setattr", 0, HAS_MASK, { MASK, MODE, UID, GID, ATIME, MTIME, CTIME } },
-	[RECORD_SETXATTR] = { "setxattr", RECORD_F_COPIED, HAS_KEY, { KEY, VALUE } },
-	[RECORD_REMOVEXATTR] = { "removexattr", 0, HAS_KEY, { KEY } },
+	[RECORD_FREE] = { "free", 0, CAN_STAMP, { END } },
+	[RECORD_FORGET] = { "forget", 0, HAS_NAME | CAN_STAMP, { PARENT, NAME_ } },
+	[RECORD_SETATTR] = { "setattr", 0, HAS_MASK | CAN_STAMP, { MASK, MODE, UID, GID, ATIME, MTIME, CTIME } },
+	[RECORD_SETXATTR] = { "setxattr", RECORD_F_COPIED, HAS_KEY | CAN_STAMP, { KEY, VALUE } },
+	[RECORD_REMOVEXATTR] = { "removexattr", 0, HAS_KEY | CAN_STAMP, { KEY } },
 	[RECORD_TRUNCATE] = { "truncate", 0, HAS_SIZE, { SIZE } },
 	[RECORD_WRITE] = { "write", 0, HAS_RANGE | HAS_SEGMENT | HAS_PAYLOAD,
 		{ OFF, LEN, SEGMENT, SEGMENT_OFF, PAYLOAD_CRC } },
@@ -168,13 +182,19 @@ static const struct shape shapes[RECORD_TYPE_END] = {
 	[RECORD_PRIVATE] = { "private", 0, HAS_SEGMENT, { SEGMENT } },
 	[RECORD_SEAL] = { "seal", 0, HAS_SEGMENT | HAS_SIZE, { SEGMENT, SIZE, MTIME, RANGES_ } },
 	[RECORD_THROUGH] = { "through", 0, HAS_RANGE, { OFF, LEN } },
-	[RECORD_PLACED] = { "placed", RECORD_F_MOVED | RECORD_F_UNPUBLISHED, HAS_NAME | HAS_MOVED,
+	[RECORD_PLACED] = { "placed", RECORD_F_MOVED | RECORD_F_UNPUBLISHED, HAS_NAME | HAS_MOVED | CAN_STAMP,
 		{ PARENT, NAME_, FROM_PARENT, FROM_NAME, BACKING_DEV, BACKING_INO } },
-	[RECORD_REMOVED] = { "removed", 0, HAS_NAME, { PARENT, NAME_ } },
-	[RECORD_DRAINED] = { "drained", RECORD_F_KEEP_PRIVATE | RECORD_F_META_ONLY, HAS_SIZE,
+	[RECORD_REMOVED] = { "removed", 0, HAS_NAME | CAN_STAMP, { PARENT, NAME_ } },
+	[RECORD_DRAINED] = { "drained", RECORD_F_KEEP_PRIVATE | RECORD_F_META_ONLY, HAS_SIZE | CAN_STAMP,
 		{ UPTO, SIZE, MTIME, BACKING_DEV, BACKING_INO } },
 	[RECORD_STATE] = { "state", 0, HAS_PIECE, { OFF, LEN, KEY, LONG_VALUE } },
 	[RECORD_STATE_END] = { "state-end", 0, 0, { UPTO, COUNT } },
+	[RECORD_SHARE] = { "share", 0, IS_VERSION_2, { END } },
+	[RECORD_FOREIGN] = { "foreign", 0, HAS_SIZE | IS_VERSION_2, { PARENT, NAME_, MODE, UID, GID, SIZE } },
+	[RECORD_COMMITTED] = { "committed", 0, HAS_STAMP | IS_VERSION_2, { UPTO, STAMP } },
+	[RECORD_SHARE_PUT] = { "share-put", 0, HAS_STAMP | HAS_PIECES | IS_VERSION_2, { STAMP, BASE, PIECES_ } },
+	[RECORD_SHARE_CUT] = { "share-cut", 0, HAS_SIZE | HAS_STAMP | IS_VERSION_2, { SIZE, STAMP } },
+	[RECORD_SHARE_DROP] = { "share-drop", 0, HAS_STAMP | IS_VERSION_2, { STAMP } },
 };
 
 const char *record_type_name(enum record_type type)
@@ -187,8 +207,10 @@ void record_scratch_free(struct record_scratch *s)
 	if (!s)
 		return;
 	free(s->ranges);
+	free(s->pieces);
 	s->ranges = NULL;
-	s->cap = 0;
+	s->pieces = NULL;
+	s->cap = s->cap_pieces = 0;
 }
 
 /* ---- what must hold */
@@ -242,11 +264,35 @@ static bool ranges_ok(const struct record *rec)
 	return rec->type == RECORD_SEAL || range_ok(rec->segment_off, payload);
 }
 
+static bool piece_ok(const struct record_piece *p)
+{
+	if (!p->len || !range_ok(p->off, p->len) || p->kind > PIECE_HOLE || (!p->whole && p->crc))
+		return false;
+	if (p->kind == PIECE_HOLE)
+		return !p->whole && !p->segment && !p->segment_off;
+	return p->segment && range_ok(p->segment_off, p->len);
+}
+
+static bool pieces_ok(const struct record *rec)
+{
+	for (size_t i = 0; i < rec->num_pieces; i++)
+		if (!piece_ok(&rec->pieces[i]))
+			return false;
+	return rec->num_pieces && rec->base < rec->stamp;
+}
+
+static bool stamp_ok(const struct record *rec, unsigned int checks)
+{
+	if (rec->flags & (RECORD_F_STAMPED | RECORD_F_TREE))
+		return rec->stamp && checks & CAN_STAMP;
+	return rec->stamp || !(checks & HAS_STAMP);
+}
+
 static bool fields_ok(const struct record *rec, const struct shape *shape)
 {
 	unsigned int checks = shape->checks;
 
-	if (rec->flags & ~(uint32_t)shape->flags)
+	if (rec->flags & ~(uint32_t)(shape->flags | RECORD_F_STAMPED | RECORD_F_TREE) || !stamp_ok(rec, checks))
 		return false;
 	if ((checks & HAS_RANGE) && (!rec->len || !range_ok(rec->off, rec->len)))
 		return false;
@@ -279,10 +325,19 @@ static bool lists_ok(const struct record *rec, const struct shape *shape)
 			if (((shape->checks & HAS_EXTENTS) && !rec->num_ranges) || !ranges_ok(rec))
 				return false;
 			break;
+		case PIECES_:
+			if (!pieces_ok(rec))
+				return false;
+			break;
 		default: break;
 		}
 	}
 	return true;
+}
+
+static uint8_t version_of(const struct shape *shape, uint32_t flags)
+{
+	return shape->checks & IS_VERSION_2 || flags & (RECORD_F_STAMPED | RECORD_F_TREE) ? 2 : 1;
 }
 
 /* ---- encoding */
@@ -301,6 +356,28 @@ static void encode_ranges(struct buf *out, const struct record_range *ranges, si
 	}
 }
 
+static void encode_pieces(struct buf *out, const struct record_piece *pieces, size_t num)
+{
+	uint64_t end = 0, segment_end = 0;
+	uint32_t segment = 0;
+
+	buf_u32(out, (uint32_t)num);
+	for (const struct record_piece *p = pieces; p < pieces + num; p++) {
+		buf_svarint(out, (int64_t)(p->off - end));
+		buf_varint(out, p->len);
+		buf_u8(out, (uint8_t)(p->kind | (p->whole ? PIECE_WHOLE : 0)));
+		end = p->off + p->len;
+		if (p->kind == PIECE_HOLE)
+			continue;
+		buf_svarint(out, (int64_t)p->segment - (int64_t)segment);
+		buf_svarint(out, (int64_t)(p->segment_off - segment_end));
+		if (p->whole)
+			buf_u32(out, p->crc);
+		segment = p->segment;
+		segment_end = p->segment_off + p->len;
+	}
+}
+
 static void encode_field(struct buf *out, const struct record *rec, const struct field *f)
 {
 	const char *at = (const char *)rec + f->at;
@@ -316,6 +393,7 @@ static void encode_field(struct buf *out, const struct record *rec, const struct
 		buf_u32(out, (uint32_t)*len);
 		buf_bytes(out, *(const uint8_t *const *)at, *len);
 		break;
+	case PIECES: encode_pieces(out, *(const struct record_piece *const *)at, *len); break;
 	default: encode_ranges(out, *(const struct record_range *const *)at, *len, f->kind == EXTENTS); break;
 	}
 }
@@ -335,7 +413,8 @@ static int field_fits(const struct record *rec, const struct field *f)
 	case BLOB: return len <= RECORD_VALUE_MAX ? 0 : -E2BIG;
 	case LONG_BLOB: return len <= RECORD_MAX_BYTES ? 0 : -E2BIG;
 	case EXTENTS:
-	case RANGES: return len <= RECORD_EXTENTS_MAX ? 0 : -E2BIG;
+	case RANGES:
+	case PIECES: return len <= RECORD_EXTENTS_MAX ? 0 : -E2BIG;
 	default: return 0;
 	}
 }
@@ -356,14 +435,22 @@ static int check_for_encoding(const struct record *rec)
 	return fields_ok(rec, shape) && lists_ok(rec, shape) ? 0 : -EINVAL;
 }
 
+/* RECORD_F_STAMPED as the stamp says, in a shape that can have one. */
+static uint32_t flags_to_store(const struct record *rec)
+{
+	return rec->flags | (shapes[rec->type].checks & CAN_STAMP && rec->stamp ? RECORD_F_STAMPED : 0);
+}
+
 static void encode_header(struct buf *out, const struct record *rec)
 {
+	uint32_t flags = flags_to_store(rec);
+
 	buf_bytes(out, MAGIC, 4);
 	buf_u32(out, 0); /* CRC, below */
 	buf_u32(out, 0); /* length, below */
 	buf_u8(out, (uint8_t)rec->type);
-	buf_u8(out, VERSION);
-	buf_u16(out, (uint16_t)rec->flags);
+	buf_u8(out, version_of(&shapes[rec->type], flags));
+	buf_u16(out, (uint16_t)flags);
 	buf_u64(out, rec->seq);
 	buf_u64(out, (uint64_t)rec->time_ns);
 	buf_u64(out, rec->ino);
@@ -383,6 +470,8 @@ int record_encode(const struct record *rec, struct buf *out)
 	encode_header(out, rec);
 	for (list = shapes[rec->type].fields; *list != END; list++)
 		encode_field(out, rec, &fields[*list]);
+	if (flags_to_store(rec) & RECORD_F_STAMPED)
+		buf_u64(out, rec->stamp);
 	buf_zeros(out, (ALIGN - (out->len - start) % ALIGN) % ALIGN);
 	len = out->len - start;
 	if (!buf_ok(out))
@@ -481,6 +570,70 @@ static int decode_ranges(struct cursor *c, struct record_scratch *s, bool with_c
 	return 0;
 }
 
+static bool reserve_pieces(struct record_scratch *s, size_t num)
+{
+	struct record_piece *pieces;
+
+	if (num <= s->cap_pieces)
+		return true;
+	pieces = realloc(s->pieces, num * sizeof(*pieces));
+	if (!pieces)
+		return false;
+	s->pieces = pieces;
+	s->cap_pieces = num;
+	return true;
+}
+
+struct place { /* of the payload before */
+	uint64_t end;
+	uint32_t segment;
+};
+
+static void decode_place(struct cursor *c, struct place *before, struct record_piece *p)
+{
+	int64_t segment = (int64_t)((uint64_t)before->segment + (uint64_t)cursor_svarint(c));
+
+	p->segment_off = before->end + (uint64_t)cursor_svarint(c);
+	if (segment < 0 || segment > UINT32_MAX)
+		cursor_fail(c);
+	p->segment = (uint32_t)segment;
+	if (p->whole)
+		p->crc = cursor_u32(c);
+	*before = (struct place){ .end = p->segment_off + p->len, .segment = p->segment };
+}
+
+/* As decode_ranges. */
+static int decode_pieces(struct cursor *c, struct record_scratch *s, struct record *rec)
+{
+	uint32_t num = cursor_u32(c);
+	struct place before = { 0 };
+	uint64_t end = 0;
+
+	if (num > RECORD_EXTENTS_MAX || num > cursor_left(c) / PIECE_BYTES_MIN) {
+		cursor_fail(c);
+		return 0;
+	}
+	if (!reserve_pieces(s, num))
+		return -ENOMEM;
+	for (uint32_t i = 0; i < num; i++) {
+		uint64_t off = end + (uint64_t)cursor_svarint(c), len = cursor_varint(c);
+		uint8_t kind = cursor_u8(c);
+
+		if (len > UINT32_MAX)
+			cursor_fail(c);
+		s->pieces[i] = (struct record_piece){ .off = off,
+			.len = (uint32_t)len,
+			.kind = kind & (uint8_t)~PIECE_WHOLE,
+			.whole = kind & PIECE_WHOLE };
+		if (s->pieces[i].kind != PIECE_HOLE)
+			decode_place(c, &before, &s->pieces[i]);
+		end = off + len;
+	}
+	rec->pieces = s->pieces;
+	rec->num_pieces = num;
+	return 0;
+}
+
 static void decode_target(struct cursor *c, struct record_scratch *s, struct record *rec)
 {
 	cursor_str(c, s->target, sizeof(s->target));
@@ -519,6 +672,7 @@ static int decode_field(struct cursor *c, struct record_scratch *s, struct recor
 		*len = cursor_u32(c);
 		*(const uint8_t **)at = cursor_bytes(c, *len);
 		return 0;
+	case PIECES: return decode_pieces(c, s, rec);
 	default: return decode_ranges(c, s, f->kind == EXTENTS, rec);
 	}
 }
@@ -558,8 +712,8 @@ static int check_frame(const uint8_t *p, size_t len, size_t *ret_used)
 		return -EBADMSG;
 	if (crc_of(p, used) != get_u32(p + AT_CRC))
 		return -EBADMSG;
-	if (p[AT_VERSION] != VERSION)
-		return p[AT_VERSION] > VERSION ? -EPROTONOSUPPORT : -EBADMSG;
+	if (p[AT_VERSION] > VERSION_MAX)
+		return -EPROTONOSUPPORT;
 	*ret_used = used;
 	return 0;
 }
@@ -577,12 +731,16 @@ int record_decode(const void *buf, size_t len, struct record_scratch *scratch, s
 	if (!p[AT_TYPE] || p[AT_TYPE] >= RECORD_TYPE_END || get_u64(p + AT_RESERVED))
 		return -EBADMSG;
 	decode_header(p, ret_rec);
+	if (p[AT_VERSION] != version_of(&shapes[ret_rec->type], ret_rec->flags))
+		return -EBADMSG;
 	c = cursor_make(p + RECORD_HEADER_BYTES, used - RECORD_HEADER_BYTES);
 	for (list = shapes[ret_rec->type].fields; *list != END; list++) {
 		r = decode_field(&c, scratch, ret_rec, &fields[*list]);
 		if (r)
 			return r;
 	}
+	if (ret_rec->flags & RECORD_F_STAMPED)
+		ret_rec->stamp = fixed_u64(&c);
 	if (!cursor_ok(&c) || cursor_left(&c) >= ALIGN || !all_zero(c.at, cursor_left(&c)))
 		return -EBADMSG;
 	if (!fields_ok(ret_rec, &shapes[ret_rec->type]) || !lists_ok(ret_rec, &shapes[ret_rec->type]))

@@ -51,6 +51,13 @@ enum record_type {
 	/* checkpoint files only (journal/NNNNNNNN.ckp) */
 	RECORD_STATE,     /* one key and value of the index */
 	RECORD_STATE_END, /* how many there were, and the seq they stand for */
+	/* jobs of many nodes (docs/design/many-nodes.md); record version 2 */
+	RECORD_SHARE, /* at its home: other nodes write the file, too */
+	RECORD_FOREIGN, /* an inode homed on another node of which this store will hold bytes; again: it has changed there */
+	RECORD_COMMITTED, /* what this store has of the inode up to seq upto, and had not committed, now counts, with stamp */
+	RECORD_SHARE_PUT,  /* share map: node's committed extents */
+	RECORD_SHARE_CUT,  /* share map: bytes at and behind size with a lower stamp go, also those still to come */
+	RECORD_SHARE_DROP, /* share map: bytes with a stamp up to this one go; UINT64_MAX: the whole map */
 	RECORD_TYPE_END
 };
 
@@ -71,13 +78,27 @@ enum record_flag {
 	RECORD_F_UNPUBLISHED = 8,   /* PLACED: under a temporary name, for write-through */
 	RECORD_F_KEEP_PRIVATE = 16, /* DRAINED: the private segment is still being written: stay dirty */
 	RECORD_F_META_ONLY = 32,    /* DRAINED: only attributes were carried over */
-	RECORD_F_COPIED = 64, /* SETXATTR: as the backing file has it, ahead of a first change: changes nothing yet */
+	RECORD_F_COPIED = 64,   /* SETXATTR: as the backing file has it, ahead of a first change: changes nothing yet */
+	RECORD_F_STAMPED = 128, /* the record has a stamp behind its body. record_encode() sets it by rec->stamp */
+	RECORD_F_TREE =
+		256, /* a change of the directory tree, of which stamp (not 0) is the number. Names and attributes only */
 };
 
 struct record_range {
 	uint64_t off; /* in the file, bytes */
 	uint32_t len; /* bytes */
 	uint32_t crc; /* CRC32C of the payload; 0 in SEAL */
+};
+
+/* RECORD_SHARE_PUT: a committed extent. */
+struct record_piece {
+	uint64_t off;         /* in the file, bytes */
+	uint64_t segment_off; /* kind 0: in the node's segment, bytes */
+	uint32_t len;         /* bytes, > 0 */
+	uint32_t segment;     /* kind 0: of that node; else 0 */
+	uint32_t crc;         /* CRC32C of the payload while whole; else 0 */
+	uint8_t kind;         /* enum extent_kind: 0 log, 1 hole */
+	bool whole;           /* kind 0: crc is valid */
 };
 
 /* One record, decoded. Strings and arrays are borrowed: from the journal's bytes, or from who appends. */
@@ -115,6 +136,17 @@ struct record {
 	const uint8_t *key, *value; /* SETXATTR/REMOVEXATTR: name, value; STATE; MOUNT: key = 16-byte boot id */
 	size_t key_len, value_len;
 	uint64_t count; /* STATE_END */
+
+	/*
+	 * Jobs of many nodes. stamp: of COMMITTED and SHARE_*: of a commit of the file's data (as the file's home gives them).
+	 * Of records of names and attributes (CREATE to REMOVEXATTR, PLACED, REMOVED, DRAINED; 0: none): with RECORD_F_TREE
+	 * the number of the tree change; else what the name's server gave, which CREATE, ADOPT, LINK and RENAME leave in
+	 * the entries that they make.
+	 */
+	uint64_t stamp;
+	uint64_t base;                     /* SHARE_PUT: newest stamp that the writer had seen; < stamp */
+	const struct record_piece *pieces; /* SHARE_PUT: rising offsets are fastest; at most RECORD_EXTENTS_MAX */
+	size_t num_pieces;
 };
 
 /* Append the encoded record (header with CRC, body, padded to 8 bytes) to out. 0, -EINVAL, -ENAMETOOLONG, -E2BIG, -ENOMEM. */
@@ -123,6 +155,8 @@ int record_encode(const struct record *rec, struct buf *out);
 struct record_scratch { /* memory that decoded records borrow from; zero-initialise, free at the end */
 	struct record_range *ranges;
 	size_t cap;
+	struct record_piece *pieces;
+	size_t cap_pieces;
 	char target[RECORD_TARGET_MAX + 1];
 };
 void record_scratch_free(struct record_scratch *s);

@@ -113,6 +113,22 @@ class Body:
     def ranges_crc(self):
         return self.ranges(with_crc=True)
 
+    def pieces(self):
+        num, end, segment, segment_end, result = self.u32(), 0, 0, 0, []
+        if num > 16384:
+            raise Bad("pieces")
+        for _ in range(num):
+            off, length, kind = (end + self.svarint()) & M64, self.varint(), self.take(1)[0]
+            end = off + length & M64
+            piece = [off, length, kind & 0x7F, 0, 0, kind >> 7, 0]
+            if kind & 0x7F != 1:
+                segment += self.svarint()
+                piece[3:5] = segment, (segment_end + self.svarint()) & M64
+                segment_end = piece[4] + length & M64
+                piece[6] = self.u32() if kind >> 7 else 0
+            result.append(piece)
+        return result
+
     def finish(self):
         rest = self.data[self.at:]
         if len(rest) > 7 or any(rest):
@@ -147,7 +163,16 @@ TYPES = {
     23: ("drained", 16 | 32, "u64 upto, u64 size, i64 mtime_ns, u64 backing_dev, u64 backing_ino"),
     24: ("state", 0, "u64 off, u64 len, blob key, long value"),
     25: ("state-end", 0, "u64 upto, u64 count"),
+    26: ("share", 0, ""),
+    27: ("foreign", 0, "u64 parent, str name, u32 mode, u32 uid, u32 gid, u64 size"),
+    28: ("committed", 0, "u64 upto, u64 stamp"),
+    29: ("share-put", 0, "u64 stamp, u64 base, pieces pieces"),
+    30: ("share-cut", 0, "u64 size, u64 stamp"),
+    31: ("share-drop", 0, "u64 stamp"),
 }
+
+# These may have a stamp behind the body (flag 128) and be a change of the tree (256).
+MAY_HAVE_STAMP = {4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 21, 22, 23}
 
 
 # ---- what must hold
@@ -163,8 +188,13 @@ def check_name(rec, name, parent):
     need(text != b"." or rec[parent] == 0, name)
     if name == "from_name" and rec["type"] == "placed":
         need(bool(text) == bool(rec["flags"] & 4), name)
-    elif rec["type"] not in ("create", "adopt"):
+    elif rec["type"] not in ("create", "adopt", "foreign"):
         need(text, name)
+
+
+def check_piece(off, length, kind, segment, segment_off, whole, _):
+    need(0 < length < 2**32 and off + length <= LIMIT and kind in (0, 1), "piece")
+    need(not whole if kind == 1 else 0 < segment < 2**32 and segment_off + length <= LIMIT, "piece")
 
 
 def check_fields(rec):
@@ -189,6 +219,12 @@ def check_fields(rec):
     need(1 <= rec.get("mask", 1) <= 63, "mask")
     for off, length, _ in rec.get("ranges", ()):
         need(0 < length < 2**32 and off + length <= LIMIT, "range")
+    if kind in ("committed", "share-put", "share-cut", "share-drop") or rec["flags"] & (128 | 256):
+        need(rec.get("stamp"), "stamp")
+    if kind == "share-put":
+        need(rec["base"] < rec["stamp"] and rec["pieces"], "base or pieces")
+        for piece in rec["pieces"]:
+            check_piece(*piece)
     if kind == "extents":
         need(rec["ranges"], "ranges")
         need(rec["segment_off"] + sum(entry[1] for entry in rec["ranges"]) <= LIMIT, "payload")
@@ -202,14 +238,18 @@ def read_record(data, at):
     length, kind, version, flags, seq, time_ns, ino, gen, node, zero = struct.unpack_from("<IBBHQqQIIQ", data, at + 8)
     need(56 <= length <= 2**20 and length % 8 == 0 and length <= len(data) - at, "length")
     check_crc(data[at:at + length], 4)
-    need(version == 1 and kind in TYPES and zero == 0, "version, type or reserved field")
+    need(kind in TYPES and zero == 0, "type or reserved field")
     name, allowed, fields = TYPES[kind]
+    allowed |= 128 | 256 if kind in MAY_HAVE_STAMP else 0
+    need(version == (2 if kind > 25 or flags & (128 | 256) else 1), "version")
     need(flags & ~allowed == 0, "flags")
     rec = {"seq": seq, "type": name, "flags": flags, "time_ns": time_ns, "ino": ino, "gen": gen, "node": node}
     body = Body(data[at + 56:at + length])
     for field in filter(None, fields.split(", ")):
         method, field = field.split()
         rec[field] = getattr(body, method)()
+    if flags & 128:
+        rec["stamp"] = body.u64()
     body.finish()
     check_fields(rec)
     return rec, length

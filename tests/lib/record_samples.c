@@ -20,6 +20,14 @@ static const struct record_range ranges[] = {
 };
 static const struct record_range sealed[] = { { .off = 0, .len = 1 << 30 }, { .off = 5u << 30, .len = 4096 } };
 
+static const struct record_piece pieces[] = {
+	{ .off = 4096, .len = 100, .segment = 9, .segment_off = 1ull << 33, .crc = 0xdeadbeef, .whole = true },
+	{ .off = 4196, .len = 1, .kind = 1 },
+	{ .off = 8192, .len = 7, .segment = 3, .segment_off = 5 },
+	{ .off = 0, .len = UINT32_MAX, .segment = UINT32_MAX, .segment_off = 12, .whole = true },
+	{ .off = INT64_MAX - 10, .len = 10, .kind = 1 },
+};
+
 static const struct record samples[] = {
 	{ .type = RECORD_MOUNT,
 		.time_ns = 1,
@@ -165,6 +173,28 @@ static const struct record samples[] = {
 		.len = 5 },
 	{ .type = RECORD_STATE_END, .upto = 1ull << 60, .count = 1 },
 	{ .type = RECORD_UNMOUNT, .time_ns = 3 },
+	{ .type = RECORD_CREATE,
+		.flags = RECORD_F_STAMPED | RECORD_F_TREE,
+		COMMON,
+		.parent = 1,
+		.name = "dir",
+		.mode = 040755,
+		.stamp = 1ull << 40 },
+	{ .type = RECORD_LINK, .flags = RECORD_F_STAMPED, COMMON, .parent = 1, .name = "l", .stamp = UINT64_MAX },
+	{ .type = RECORD_FREE, .flags = RECORD_F_STAMPED | RECORD_F_TREE, COMMON, .stamp = 77 },
+	{ .type = RECORD_SHARE, COMMON },
+	{ .type = RECORD_FOREIGN,
+		COMMON,
+		.parent = 1,
+		.name = "shared",
+		.mode = 0100640,
+		.uid = 1000,
+		.gid = 100,
+		.size = 1ull << 40 },
+	{ .type = RECORD_COMMITTED, COMMON, .upto = 30, .stamp = 5 },
+	{ .type = RECORD_SHARE_PUT, COMMON, .stamp = 6, .base = 4, .pieces = pieces, .num_pieces = 5 },
+	{ .type = RECORD_SHARE_CUT, COMMON, .size = 4096, .stamp = 7 },
+	{ .type = RECORD_SHARE_DROP, COMMON, .stamp = UINT64_MAX },
 };
 
 size_t record_samples(const struct record **ret)
@@ -189,6 +219,20 @@ static bool ranges_equal(const struct record *a, const struct record *b)
 	return true;
 }
 
+static bool pieces_equal(const struct record *a, const struct record *b)
+{
+	if (a->num_pieces != b->num_pieces)
+		return false;
+	for (size_t i = 0; i < a->num_pieces; i++) {
+		const struct record_piece *p = &a->pieces[i], *q = &b->pieces[i];
+
+		if (p->off != q->off || p->len != q->len || p->kind != q->kind || p->whole != q->whole ||
+			p->segment != q->segment || p->segment_off != q->segment_off || p->crc != q->crc)
+			return false;
+	}
+	return true;
+}
+
 /* What a type does not store is 0 in the samples, and must be after decoding: so all fields are compared. */
 bool record_equal(const struct record *a, const struct record *b)
 {
@@ -197,11 +241,11 @@ bool record_equal(const struct record *a, const struct record *b)
 	       SAME(parent) && SAME(from_parent) && SAME(other_ino) && SAME(mask) && SAME(mode) && SAME(uid) &&
 	       SAME(gid) && SAME(nlink) && SAME(size) && SAME(atime_ns) && SAME(mtime_ns) && SAME(ctime_ns) &&
 	       SAME(backing_dev) && SAME(backing_ino) && SAME(off) && SAME(len) && SAME(segment) && SAME(segment_off) &&
-	       SAME(payload_crc) && SAME(upto) && SAME(count) && strcmp(a->name, b->name) == 0 &&
-	       strcmp(a->from_name, b->from_name) == 0 &&
+	       SAME(payload_crc) && SAME(upto) && SAME(count) && SAME(stamp) && SAME(base) &&
+	       strcmp(a->name, b->name) == 0 && strcmp(a->from_name, b->from_name) == 0 &&
 	       bytes_equal(a->target, a->target_len, b->target, b->target_len) &&
 	       bytes_equal(a->key, a->key_len, b->key, b->key_len) &&
-	       bytes_equal(a->value, a->value_len, b->value, b->value_len) && ranges_equal(a, b);
+	       bytes_equal(a->value, a->value_len, b->value, b->value_len) && ranges_equal(a, b) && pieces_equal(a, b);
 #undef SAME
 }
 
@@ -237,6 +281,11 @@ static const struct printed printed[] = {
 	{ RECORD_DRAINED, "upto size mtime_ns backing_dev backing_ino" },
 	{ RECORD_STATE, "off len key value" },
 	{ RECORD_STATE_END, "upto count" },
+	{ RECORD_FOREIGN, "parent name mode uid gid size" },
+	{ RECORD_COMMITTED, "upto stamp" },
+	{ RECORD_SHARE_PUT, "stamp base pieces" },
+	{ RECORD_SHARE_CUT, "size stamp" },
+	{ RECORD_SHARE_DROP, "stamp" },
 };
 
 static bool print_number(struct json *j, const struct record *rec, const char *name)
@@ -270,6 +319,8 @@ static bool print_number(struct json *j, const struct record *rec, const char *n
 	NUMBER(payload_crc);
 	NUMBER(upto);
 	NUMBER(count);
+	NUMBER(stamp);
+	NUMBER(base);
 	TIME(atime_ns);
 	TIME(mtime_ns);
 	TIME(ctime_ns);
@@ -300,6 +351,23 @@ static void print_ranges(struct json *j, const struct record *rec)
 	json_end_array(j);
 }
 
+static void print_pieces(struct json *j, const struct record *rec)
+{
+	json_array(j);
+	for (const struct record_piece *p = rec->pieces; p < rec->pieces + rec->num_pieces; p++) {
+		json_array(j);
+		json_u64(j, p->off);
+		json_u64(j, p->len);
+		json_u64(j, p->kind);
+		json_u64(j, p->segment);
+		json_u64(j, p->segment_off);
+		json_u64(j, p->whole);
+		json_u64(j, p->crc);
+		json_end_array(j);
+	}
+	json_end_array(j);
+}
+
 static void print_field(struct json *j, const struct record *rec, const char *name)
 {
 	if (print_number(j, rec, name))
@@ -315,6 +383,8 @@ static void print_field(struct json *j, const struct record *rec, const char *na
 		print_hex(j, rec->key, rec->key_len);
 	else if (strcmp(name, "value") == 0)
 		print_hex(j, rec->value, rec->value_len);
+	else if (strcmp(name, "pieces") == 0)
+		print_pieces(j, rec);
 	else
 		print_ranges(j, rec);
 }
@@ -345,6 +415,8 @@ void record_print_json(FILE *out, const struct record *rec)
 	while ((name = strsep(&rest, " ")))
 		if (name[0])
 			print_field(&j, rec, name);
+	if (rec->flags & RECORD_F_STAMPED)
+		print_field(&j, rec, "stamp");
 	json_end_object(&j);
 	json_finish(&j);
 }

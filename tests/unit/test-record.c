@@ -109,7 +109,8 @@ static void forgeries(void)
 	is_int(decode_forged(&out, 12, 0, out.len), -EBADMSG, "type 0");
 	is_int(decode_forged(&out, 12, RECORD_TYPE_END, out.len), -EBADMSG, "type too high");
 	is_int(decode_forged(&out, 13, 0, out.len), -EBADMSG, "version 0");
-	is_int(decode_forged(&out, 13, 2, out.len), -EPROTONOSUPPORT, "version 2");
+	is_int(decode_forged(&out, 13, 2, out.len), -EBADMSG, "version 2 of what is of version 1");
+	is_int(decode_forged(&out, 13, 3, out.len), -EPROTONOSUPPORT, "version 3");
 	is_int(decode_forged(&out, 14, 1, out.len), -EBADMSG, "a flag that unlink does not have");
 	is_int(decode_forged(&out, 55, 1, out.len), -EBADMSG, "reserved");
 	is_int(decode_forged(&out, 64, 2, out.len), -EBADMSG, "name shorter than its bytes");
@@ -122,6 +123,32 @@ static void forgeries(void)
 	is_int(record_decode(zeros, 0, &s, &got, &used), -ENODATA, "nothing");
 	zeros[40] = 1;
 	is_int(record_decode(zeros, sizeof(zeros), &s, &got, &used), -EBADMSG, "zeros and then something");
+}
+
+/* Offsets 12: type, 13: version, 14 and 15: flags, 56: body. */
+static void forged_stamps(void)
+{
+	struct record rec = { .type = RECORD_FREE, .seq = 1, .stamp = 5 };
+	struct record_piece hole = { .off = 1, .len = 2, .kind = 1 };
+	BUF_CLEANUP struct buf out = { 0 };
+
+	is_int(record_encode(&rec, &out), 0, "a stamp alone encodes");
+	ok(out.len == 64 && out.data[13] == 2 && out.data[14] == RECORD_F_STAMPED, "with its flag, as version 2");
+	is_int(decode_forged(&out, 13, 1, out.len), -EBADMSG, "which version 1 does not have");
+	is_int(decode_forged(&out, 56, 0, out.len), -EBADMSG, "a stamp of 0");
+	is_int(decode_forged(&out, 14, 0, out.len), -EBADMSG, "a stamp without its flag");
+	is_int(decode_forged(&out, 12, RECORD_UNMOUNT, out.len), -EBADMSG, "a stamp on a type that has none");
+	buf_reset(&out);
+	rec = (struct record){
+		.type = RECORD_SHARE_PUT, .seq = 1, .stamp = 5, .base = 4, .pieces = &hole, .num_pieces = 1
+	};
+	is_int(record_encode(&rec, &out), 0, "a share-put encodes");
+	is_int(decode_forged(&out, 13, 1, out.len), -EBADMSG, "and is of version 2");
+	is_int(decode_forged(&out, 56, 4, out.len), -EBADMSG, "its base is below its stamp");
+	is_int(decode_forged(&out, 72, 0, out.len), -EBADMSG, "it has pieces");
+	is_int(decode_forged(&out, 77, 0, out.len), -EBADMSG, "of some length");
+	is_int(decode_forged(&out, 78, 2, out.len), -EBADMSG, "log or hole");
+	is_int(decode_forged(&out, 78, 0x81, out.len), -EBADMSG, "a hole has no CRC");
 }
 
 static int encode_once(const struct record *rec)
@@ -182,6 +209,12 @@ static void refusals(void)
 		.len = RECORD_MAX_BYTES,
 		.value_len = RECORD_MAX_BYTES };
 	is_int(encode_once(&rec), -E2BIG, "record too long");
+	rec = (struct record){ .type = RECORD_CREATE, .flags = RECORD_F_TREE };
+	is_int(encode_once(&rec), -EINVAL, "change of the tree without a number");
+	rec = (struct record){ .type = RECORD_WRITE, .flags = RECORD_F_TREE, .len = 1, .segment = 1, .stamp = 1 };
+	is_int(encode_once(&rec), -EINVAL, "a write is no change of the tree");
+	rec = (struct record){ .type = RECORD_COMMITTED };
+	is_int(encode_once(&rec), -EINVAL, "commit without a stamp");
 	rec = (struct record){ .type = RECORD_UNMOUNT, .flags = 1u << 16 };
 	is_int(encode_once(&rec), -EINVAL, "flag that does not fit");
 	is_str(record_type_name(RECORD_TYPE_END), "?", "unknown type's name");
@@ -280,6 +313,7 @@ int main(void)
 	round_trips();
 	damage();
 	forgeries();
+	forged_stamps();
 	refusals();
 	largest_vector();
 	golden_bytes();
