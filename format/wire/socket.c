@@ -71,11 +71,32 @@ static void advance(struct iovec iov[2], size_t n)
 	}
 }
 
-int wire_send(int fd, const struct wire_msg *m)
+/* Room for one descriptor beside the bytes. */
+union fd_control {
+	struct cmsghdr align;
+	char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+static void attach_fd(struct msghdr *msg, union fd_control *control, int pass)
+{
+	struct cmsghdr *c;
+
+	memset(control, 0, sizeof(*control));
+	msg->msg_control = control->bytes;
+	msg->msg_controllen = sizeof(control->bytes);
+	c = CMSG_FIRSTHDR(msg);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &pass, sizeof(int));
+}
+
+int wire_send_fd(int fd, const struct wire_msg *m, int pass)
 {
 	uint8_t header[WIRE_HEADER_BYTES], nothing = 0;
 	struct iovec iov[2] = { { header, sizeof(header) }, { m->body.data ? m->body.data : &nothing, m->body.len } };
 	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = 2 };
+	union fd_control control;
 	ssize_t n;
 	int r;
 
@@ -84,10 +105,14 @@ int wire_send(int fd, const struct wire_msg *m)
 	if (m->body.len > WIRE_MAX_BYTES)
 		return -E2BIG;
 	wire_encode_header(m, header);
+	if (pass >= 0)
+		attach_fd(&msg, &control, pass);
 	while (iov[0].iov_len + iov[1].iov_len) {
 		n = sendmsg(fd, &msg, MSG_NOSIGNAL);
 		if (n >= 0) {
 			advance(iov, (size_t)n);
+			msg.msg_control = NULL; /* it went with the first bytes */
+			msg.msg_controllen = 0;
 			continue;
 		}
 		if (errno == EINTR)
@@ -101,7 +126,35 @@ int wire_send(int fd, const struct wire_msg *m)
 	return 0;
 }
 
-static int recv_exact(int fd, uint8_t *buf, size_t len, uint64_t deadline)
+int wire_send(int fd, const struct wire_msg *m)
+{
+	return wire_send_fd(fd, m, -1);
+}
+
+/* recv(2); a descriptor that comes along goes to *ret_fd, an earlier one is closed. ret_fd NULL: the kernel drops it. */
+static ssize_t recv_some(int fd, uint8_t *buf, size_t len, int *ret_fd)
+{
+	struct iovec iov = { buf, len };
+	union fd_control control;
+	struct msghdr msg = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)
+	};
+	struct cmsghdr *c;
+	ssize_t n;
+
+	if (!ret_fd)
+		return recv(fd, buf, len, MSG_DONTWAIT);
+	n = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof(int))) {
+		if (*ret_fd >= 0)
+			close(*ret_fd);
+		memcpy(ret_fd, CMSG_DATA(c), sizeof(int));
+	}
+	return n;
+}
+
+static int recv_exact(int fd, uint8_t *buf, size_t len, uint64_t deadline, int *ret_fd)
 {
 	ssize_t n;
 	int r;
@@ -110,7 +163,7 @@ static int recv_exact(int fd, uint8_t *buf, size_t len, uint64_t deadline)
 		r = wait_for(fd, POLLIN, deadline);
 		if (r)
 			return r;
-		n = recv(fd, buf, len, MSG_DONTWAIT);
+		n = recv_some(fd, buf, len, ret_fd);
 		if (n == 0)
 			return -ECONNRESET;
 		if (n < 0 && errno != EINTR && errno != EAGAIN)
@@ -123,12 +176,12 @@ static int recv_exact(int fd, uint8_t *buf, size_t len, uint64_t deadline)
 	return 0;
 }
 
-int wire_recv(int fd, struct wire_msg *m, uint64_t timeout_usec)
+static int recv_frame(int fd, struct wire_msg *m, uint64_t timeout_usec, int *ret_fd)
 {
 	uint64_t deadline = timeout_usec ? now_usec() + timeout_usec : 0;
 	uint8_t bytes[WIRE_HEADER_BYTES];
 	struct wire_header h;
-	int r = recv_exact(fd, bytes, sizeof(bytes), deadline);
+	int r = recv_exact(fd, bytes, sizeof(bytes), deadline, ret_fd);
 
 	if (!r)
 		r = wire_decode_header(bytes, &h);
@@ -138,7 +191,7 @@ int wire_recv(int fd, struct wire_msg *m, uint64_t timeout_usec)
 	buf_zeros(&m->body, h.len);
 	if (!buf_ok(&m->body))
 		return -ENOMEM;
-	r = recv_exact(fd, m->body.data, h.len, deadline);
+	r = recv_exact(fd, m->body.data, h.len, deadline, NULL);
 	if (!r)
 		r = wire_check_body(&h, m->body.data, m->body.len);
 	if (r) {
@@ -147,6 +200,22 @@ int wire_recv(int fd, struct wire_msg *m, uint64_t timeout_usec)
 	}
 	m->type = h.type;
 	return 0;
+}
+
+int wire_recv(int fd, struct wire_msg *m, uint64_t timeout_usec)
+{
+	return recv_frame(fd, m, timeout_usec, NULL);
+}
+
+int wire_recv_fd(int fd, struct wire_msg *m, uint64_t timeout_usec, int *ret_fd)
+{
+	int passed = -1, r = recv_frame(fd, m, timeout_usec, &passed);
+
+	if (r == 0)
+		*ret_fd = passed;
+	else if (passed >= 0)
+		close(passed);
+	return r;
 }
 
 static int say(struct cistern_error *err, int code)
@@ -160,25 +229,39 @@ static int say(struct cistern_error *err, int code)
 	return cistern_error_set(err, code, "daemon: %s", why);
 }
 
-int wire_call(int fd, const struct wire_msg *request, struct wire_msg *reply, uint64_t timeout_usec,
-	struct cistern_error *err)
+int wire_reply_check(const struct wire_msg *reply, struct cistern_error *err)
 {
 	char text[CISTERN_ERROR_TEXT_BYTES];
 	int64_t status = 0;
-	int r = wire_send(fd, request);
 
-	if (!r)
-		r = wire_recv(fd, reply, timeout_usec);
-	if (!r && (reply->type != WIRE_REPLY || !wire_get_i64(reply, WIRE_STATUS, &status) || status > 0 ||
-			  status < -4095))
-		r = -EBADMSG;
-	if (r)
-		return say(err, r);
+	if (reply->type != WIRE_REPLY || !wire_get_i64(reply, WIRE_STATUS, &status) || status > 0 || status < -4095)
+		return say(err, -EBADMSG);
 	if (status == 0)
 		return 0;
 	if (!wire_get_str(reply, WIRE_TEXT, 0, text, sizeof(text)) || !text[0])
 		return cistern_error_set(err, (int)status, "daemon: %s", strerror((int)-status));
 	return cistern_error_set(err, (int)status, "%s", text);
+}
+
+int wire_call_fd(int fd, const struct wire_msg *request, struct wire_msg *reply, uint64_t timeout_usec, int *ret_fd,
+	struct cistern_error *err)
+{
+	int passed = -1, r = wire_send(fd, request);
+
+	if (!r)
+		r = wire_recv_fd(fd, reply, timeout_usec, &passed);
+	r = r ? say(err, r) : wire_reply_check(reply, err);
+	if (r == 0 && ret_fd)
+		*ret_fd = passed;
+	else if (passed >= 0)
+		close(passed);
+	return r;
+}
+
+int wire_call(int fd, const struct wire_msg *request, struct wire_msg *reply, uint64_t timeout_usec,
+	struct cistern_error *err)
+{
+	return wire_call_fd(fd, request, reply, timeout_usec, NULL, err);
 }
 
 /* ---- the socket's file ---- */

@@ -36,17 +36,21 @@ enum wire_type {
 	WIRE_DRAIN_ERROR, /* PATH, CODE, TEXT */
 	WIRE_DRAIN_END,   /* RESULT (enum cistern_exit), TEXT */
 	/*
-	 * serving agent <-> daemon (docs/design/many-nodes.md, 2). HELLO and ASSEMBLED are requests with replies; after ASSEMBLED the
-	 * connection carries the rest in both directions, without replies.
+	 * serving agent <-> daemon (docs/design/many-nodes.md, 2). HELLO and ASSEMBLED are requests with replies; from the reply to
+	 * ASSEMBLED on, the connection carries the rest in both directions, without replies. A daemon that refuses answers either
+	 * with -errno and TEXT: then no node is assembled.
 	 */
-	WIRE_AGENT_HELLO,     /* PID, VERSION_TEXT -> UUID, JOB, JOB_UUID, NODE, NODES (NODES 1: not numbered), BACKING,
-			   * INCARNATION, STORE, MEMORY (bytes of the shared memory; its descriptor comes with the reply) */
-	WIRE_AGENT_ASSEMBLED, /* NODE, NODES, JOB_UUID, per node in order: NODE_NAME, INCARNATIONS (u64 LE each) */
-	WIRE_AGENT_REFUSED,   /* TEXT: why this set of stores is wrong; the agent ends */
-	WIRE_PEER_SEND,       /* daemon -> agent: NODE (to), PAYLOAD: carry it. In order for each node */
-	WIRE_PEER_RECEIVED,   /* agent -> daemon: NODE (from), PAYLOAD */
+	WIRE_AGENT_HELLO, /* PID, VERSION_TEXT -> UUID (16 bytes), JOB (text, may be empty), JOB_UUID (16 bytes), NODE, NODES (1:
+			       * not numbered), BACKING, INCARNATION, STORE, VERSION_TEXT, MEMORY (bytes of the shared memory; its
+			       * descriptor comes with the reply: wire_send_fd, wire_call_fd) */
+	WIRE_AGENT_ASSEMBLED, /* NODE, NODES, JOB_UUID, NODE_NAME of each node in order (its host), INCARNATIONS (u64 LE of each) */
+	WIRE_AGENT_REFUSED, /* TEXT: why this set of stores is wrong; the agent ends */
+	WIRE_PEER_SEND,     /* daemon -> agent: NODE (to; not oneself), PAYLOAD: carry it. In order for each node */
+	WIRE_PEER_RECEIVED, /* agent -> daemon: NODE (from), PAYLOAD */
 	WIRE_PEER_GET, /* daemon -> agent: SEQ (id), PAYLOAD: u32 node, u32 segment, u64 off, u32 len, u32 0, u64 to (in MEMORY) each, LE */
-	WIRE_PEER_GOT, /* agent -> daemon: SEQ (id), STATUS */
+	WIRE_PEER_GOT, /* agent -> daemon: SEQ (id), STATUS: 0; -ENOENT: a segment is gone, or the node's own; -EINVAL: beyond its end */
+	WIRE_PEER_LEFT, /* agent -> daemon: NODE: its daemon closed its socket. What is sent to it is dropped */
+	WIRE_PEER_JOINED, /* agent -> daemon: NODE, INCARNATION: it has a daemon again (one mounted anew while the agents ran) */
 };
 
 enum wire_kind { WIRE_U64 = 1, WIRE_I64 = 2, WIRE_BYTES = 3 };
@@ -136,9 +140,20 @@ bool wire_get_str(const struct wire_msg *m, enum wire_tag tag, unsigned int n, c
 /* Blocking, whole frames. timeout_usec 0: none. -ECONNRESET at end of stream, -EBADMSG, -ETIMEDOUT, -E2BIG. */
 int wire_send(int fd, const struct wire_msg *m);
 int wire_recv(int fd, struct wire_msg *m, uint64_t timeout_usec);
+/*
+ * The same with a descriptor beside the frame. pass stays the caller's; -1: none. *ret_fd is the receiver's (close-on-exec), -1 when
+ * none came.
+ */
+int wire_send_fd(int fd, const struct wire_msg *m, int pass);
+int wire_recv_fd(int fd, struct wire_msg *m, uint64_t timeout_usec, int *ret_fd);
 /* wire_send, wire_recv, and the reply's WIRE_STATUS / WIRE_TEXT turned into a return value and *err. */
 int wire_call(int fd, const struct wire_msg *request, struct wire_msg *reply, uint64_t timeout_usec,
 	struct cistern_error *err);
+/* The same; *ret_fd as wire_recv_fd says, written only on success. */
+int wire_call_fd(int fd, const struct wire_msg *request, struct wire_msg *reply, uint64_t timeout_usec, int *ret_fd,
+	struct cistern_error *err);
+/* A reply's WIRE_STATUS and WIRE_TEXT as a return value and *err. -EBADMSG: it is no reply. */
+int wire_reply_check(const struct wire_msg *reply, struct cistern_error *err);
 void wire_reply_error(struct wire_msg *reply, const struct cistern_error *err); /* fills a WIRE_REPLY */
 /* Connect to / listen on the store's socket. -ENOENT, -ECONNREFUSED: no daemon. fd on success. */
 int wire_connect(const char *store_path, struct cistern_error *err);

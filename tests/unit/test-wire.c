@@ -114,6 +114,35 @@ static void test_pair(void)
 	wire_msg_free(&back);
 }
 
+/* A descriptor travels beside a frame, and only beside the one it was sent with. */
+static void test_descriptor(void)
+{
+	struct wire_msg m = { 0 }, back = { 0 };
+	int fd[2], ends[2], passed = -2;
+	char byte = 0;
+
+	if (!ok(socketpair(AF_UNIX, SOCK_STREAM, 0, fd) == 0 && pipe(ends) == 0, "two ends and a pipe"))
+		return;
+	wire_msg_init(&m, WIRE_PAUSE);
+	is_int(wire_send(fd[0], &m), 0, "a frame without a descriptor");
+	is_int(wire_send_fd(fd[0], &m, ends[1]), 0, "a frame with one");
+	is_int(wire_send_fd(fd[0], &m, ends[1]), 0, "and another");
+	is_int(wire_recv_fd(fd[1], &back, 1000000, &passed), 0, "the first comes");
+	is_int(passed, -1, "without");
+	is_int(wire_recv_fd(fd[1], &back, 1000000, &passed), 0, "the second comes");
+	ok(passed >= 0 && passed != ends[1] && fcntl(passed, F_GETFD) == FD_CLOEXEC, "with a descriptor of ours");
+	close(ends[1]);
+	ok(write(passed, "x", 1) == 1 && read(ends[0], &byte, 1) == 1 && byte == 'x', "of the same pipe");
+	close(passed);
+	is_int(wire_recv(fd[1], &back, 1000000), 0, "who does not ask for descriptors gets the frame");
+	close(fd[0]);
+	close(fd[1]);
+	is_int(read(ends[0], &byte, 1), 0, "and no descriptor");
+	close(ends[0]);
+	wire_msg_free(&m);
+	wire_msg_free(&back);
+}
+
 /* A daemon that answers one request: the largest message, then an error. */
 static void *serve(void *arg)
 {
@@ -207,6 +236,7 @@ int main(void)
 	test_frame();
 	test_unknown();
 	test_pair();
+	test_descriptor();
 	if (ok(mkdtemp(dir) != NULL, "a directory")) {
 		test_socket(dir);
 		rmdir(dir);
