@@ -47,7 +47,7 @@ nothing_is_left() {
 	[ -c /dev/fuse ] || skip "no /dev/fuse"
 	[ -x "$CISTERN" ] && [ -x "$CISTERN_LIBEXEC/cistern-fs" ] && [ -x "$CISTERN_LIBEXEC/cistern-agent" ] ||
 		skip "cistern is not built"
-	run timeout 120 "$bench" --quick --runs 1 --scale 0.002 --dir "$dir" --json "$dir/out.json"
+	run timeout 800 "$bench" --quick --runs 1 --scale 0.002 --dir "$dir" --json "$dir/out.json"
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[ "$(jq '.measures | length' "$dir/out.json")" -eq "$("$bench" --list | wc -l)" ]
@@ -60,9 +60,10 @@ nothing_is_left() {
 }
 
 @test "bench cleans up when it is interrupted" {
-	setsid "$bench" --quick --runs 3 --scale 0.05 --no-cistern --only '^strided$' --dir "$dir" >"$dir/said" 2>&1 &
+	# So many rounds that it cannot be done before it is interrupted.
+	setsid "$bench" --quick --runs 100000 --scale 0.05 --no-cistern --only '^strided$' --dir "$dir" >"$dir/said" 2>&1 &
 	pid=$!
-	for _ in $(seq 200); do
+	for _ in $(seq 2400); do
 		if grep -q 'strided: ' "$dir/said"; then break; fi
 		sleep 0.05
 	done

@@ -411,12 +411,12 @@ lock = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
 fcntl.fcntl(lock, 37, struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
 fcntl.lockf(lock, fcntl.LOCK_EX, 1, 1)
 open(sys.argv[2], "w").close()
-deadline = time.monotonic() + 30
+deadline = time.monotonic() + 300
 while not os.path.exists(sys.argv[3]) and time.monotonic() < deadline:
     time.sleep(0.02)
 END
 	local holder=$! tries=0
-	while [ ! -e "$dir/ready" ] && [ $((tries += 1)) -le 500 ]; do sleep 0.02; done
+	while [ ! -e "$dir/ready" ] && [ $((tries += 1)) -le 3000 ]; do sleep 0.02; done
 	run --separate-stderr "$CISTERN" fsck "$dir/store"
 	said 5 "in use by process $holder"
 	run --separate-stderr "$CISTERN" fsck --repair "$dir/store"

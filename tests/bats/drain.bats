@@ -248,7 +248,7 @@ make_tree() {
 	refute wait_until 1 test -e "$BACKING/f"
 	"$CISTERN" resume "$MNT"
 	is "$(status_of paused)" false
-	wait_until 20 test -e "$BACKING/f"
+	wait_until 60 test -e "$BACKING/f"
 	umount_wait
 	cmp <(random_file /dev/stdout 100000) "$BACKING/f"
 }
@@ -256,8 +256,8 @@ make_tree() {
 @test "drain=idle drains by itself, without being asked" {
 	mount_cistern -o drain=idle,idle_interval=50ms
 	random_file "$MNT/f" 2000000
-	wait_until 20 test -e "$BACKING/f"
-	wait_until 10 all_drained
+	wait_until 60 test -e "$BACKING/f"
+	wait_until 60 all_drained
 	umount_wait
 }
 
@@ -272,12 +272,22 @@ make_tree() {
 }
 
 @test "cistern flush --timeout gives up with status 6 and the drain goes on" {
-	mount_cistern -o drain=unmount
-	random_file "$MNT/f" $((64 << 20))
-	exits 6 "$CISTERN" flush --wait --timeout 1ms "$MNT/f"
-	wait_until 30 test -e "$BACKING/f"
+	# An agent that begins when it may: until then the drain cannot have ended.
+	mkdir "$WORK/libexec"
+	cat >"$WORK/libexec/cistern-agent" <<-END
+		#!/bin/bash
+		until [ "\$1" != drain ] || [ -e "$WORK/go" ]; do sleep 0.02; done
+		exec "${CISTERN_LIBEXEC:?}/cistern-agent" "\$@"
+	END
+	chmod +x "$WORK/libexec/cistern-agent"
+	CISTERN_LIBEXEC=$WORK/libexec:$CISTERN_LIBEXEC mount_cistern -o drain=unmount
+	random_file "$MNT/f" 1000000
+	exits 6 "$CISTERN" flush --wait --timeout 50ms "$MNT/f"
+	[ ! -e "$BACKING/f" ]
+	: >"$WORK/go"
+	wait_until 60 test -e "$BACKING/f"
 	umount_wait
-	is "$(stat -c %s "$BACKING/f")" $((64 << 20))
+	is "$(stat -c %s "$BACKING/f")" 1000000
 }
 
 # ---- drains that cannot succeed

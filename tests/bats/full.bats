@@ -112,9 +112,9 @@ many_files() {
 @test "the background drain starts at the high-water mark and makes room" {
 	mount_cistern -o capacity=64M,high_water=50,low_water=20,data=log
 	random_file "$MNT/a" $((48 << 20))
-	wait_until 30 test -e "$BACKING/a"
+	wait_until 60 test -e "$BACKING/a"
 	used_is_low() { [ "$(status_of used_bytes)" -lt $((40 << 20)) ]; }
-	wait_until 30 used_is_low
+	wait_until 60 used_is_low
 	cmp "$BACKING/a" "$MNT/a"
 	umount_wait
 }

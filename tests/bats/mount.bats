@@ -14,11 +14,11 @@ load ../lib/mount
 	umount_wait
 	is "$(cat "$BACKING/new")" hello
 	no_leftovers "$BACKING"
-	no_daemon "$MNT"
+	wait_until 60 no_daemon "$MNT"
 }
 
 @test "the mount can be used when cistern mount returns, and the daemon holds nothing of the caller" {
-	timeout 20 bash -c '"$CISTERN" mount "$1" "$2" --store "$3" 2>&1 | cat' - "$BACKING" "$MNT" "$STORE" 3>&-
+	timeout 120 bash -c '"$CISTERN" mount "$1" "$2" --store "$3" 2>&1 | cat' - "$BACKING" "$MNT" "$STORE" 3>&-
 	echo "$STORE $MNT" >>"$WORK/mounts"
 	is_mounted "$MNT"
 	umount_wait
@@ -36,7 +36,7 @@ load ../lib/mount
 	echo x >"$MNT/f"
 	is "$(status_of capacity_bytes)" $((100 << 20))
 	umount "$MNT"
-	"$CISTERN" wait --timeout 1m "$STORE"
+	"$CISTERN" wait --timeout 10m "$STORE"
 	is "$(cat "$BACKING/f")" x
 }
 
@@ -53,7 +53,7 @@ load ../lib/mount
 	random_file "$MNT/big" $((16 << 20))
 	"$CISTERN" umount "$MNT" 3>&-
 	refute is_mounted "$MNT"
-	"$CISTERN" wait --timeout 1m "$STORE"
+	"$CISTERN" wait --timeout 10m "$STORE"
 	random_file "$DIRECT/big" $((16 << 20))
 	cmp "$BACKING/big" "$DIRECT/big"
 }
@@ -62,17 +62,17 @@ load ../lib/mount
 	mount_cistern -o drain=unmount
 	random_file "$MNT/f" 3000000
 	fusermount3 -u "$MNT" || umount "$MNT"
-	"$CISTERN" wait --timeout 1m "$STORE"
+	"$CISTERN" wait --timeout 10m "$STORE"
 	random_file "$DIRECT/f" 3000000
 	cmp "$BACKING/f" "$DIRECT/f"
-	no_daemon "$MNT"
+	wait_until 60 no_daemon "$MNT"
 }
 
 @test "SIGTERM unmounts and drains" {
 	mount_cistern -o drain=unmount
 	random_file "$MNT/f" 3000000
 	kill -TERM "$(daemon_pid)"
-	wait_until 30 no_daemon "$MNT"
+	wait_until 60 no_daemon "$MNT"
 	refute is_mounted "$MNT"
 	random_file "$DIRECT/f" 3000000
 	cmp "$BACKING/f" "$DIRECT/f"
@@ -82,7 +82,7 @@ load ../lib/mount
 	mount_cistern
 	tail -f /dev/null >"$MNT/held" 3>&- &
 	local holder=$!
-	wait_until 5 test -e "$MNT/held"
+	wait_until 60 leads_to "/proc/$holder/fd/1" "$MNT/held"
 	exits 5 "$CISTERN" umount "$MNT"
 	says "pid $holder"
 	says "held"
@@ -94,9 +94,9 @@ load ../lib/mount
 
 @test "a process that works in the mount is named" {
 	mount_cistern
-	(cd "$MNT" && exec sleep 60 3>&-) &
+	(cd "$MNT" && exec sleep infinity 3>&-) &
 	local holder=$!
-	wait_until 5 leads_to "/proc/$holder/cwd" "$MNT"
+	wait_until 60 leads_to "/proc/$holder/cwd" "$MNT"
 	exits 5 "$CISTERN" umount --wait "$MNT"
 	says "pid $holder"
 	kill "$holder"
@@ -253,16 +253,20 @@ load ../lib/mount
 @test "an idle daemon uses less than 1 % of a core" {
 	mount_cistern
 	echo x >"$MNT/f"
-	local pid ticks before after
+	local pid ticks before used
 	pid=$(daemon_pid)
 	flush
 	ticks=$(getconf CLK_TCK)
 	ticks_of() { sed 's/.*) //' "/proc/$pid/stat" | awk '{ print $12 + $13 }'; }
-	before=$(ticks_of)
-	sleep 3
-	after=$(ticks_of)
-	echo "$((after - before)) of $((3 * ticks)) ticks"
-	[ $(((after - before) * 100)) -le $((3 * ticks)) ]
+	# What the drain has left to do may take a slow machine some time; then it must come to rest.
+	for _ in 1 2 3 4 5; do
+		before=$(ticks_of)
+		sleep 3
+		used=$(($(ticks_of) - before))
+		echo "$used of $((3 * ticks)) ticks"
+		[ $((used * 100)) -gt $((3 * ticks)) ] || return 0
+	done
+	return 1
 }
 
 @test "status, inspect and fsck agree with what was written" {
@@ -304,7 +308,7 @@ load ../lib/mount
 	echo "$STORE $MNT" >>"$WORK/mounts"
 	"$CISTERN" mount "$BACKING" "$MNT" --store "$STORE" --foreground >"$WORK/out" 2>&1 3>&- &
 	local pid=$!
-	wait_until 10 is_mounted "$MNT"
+	wait_until 60 is_mounted "$MNT"
 	echo x >"$MNT/f"
 	umount_wait
 	wait "$pid"

@@ -12,7 +12,7 @@ setup() {
 	cistern_setup
 	needs_fuse
 	parity=$top_builddir/tests/parity/parity fsx=$top_builddir/tests/parity/fsx ph5=$top_builddir/tests/mpi/ph5
-	hook="'$CISTERN' flush --wait --timeout 1m --mount '$MNT'"
+	hook="'$CISTERN' flush --wait --timeout 10m --mount '$MNT'"
 }
 
 # parity_run OPTIONS...: on $MNT and $DIRECT, then again the trees that are left after the drain.
@@ -269,7 +269,7 @@ END
 	mount_cistern
 	# shellcheck disable=SC2016
 	both bash -ec 'sqlite3 db "create table t(a integer primary key, b text)"
-		add() { for i in $(seq 10); do echo "pragma busy_timeout=20000; insert into t(b) values(hex(zeroblob(500)));"; done | sqlite3 db >/dev/null; }
+		add() { for i in $(seq 10); do echo "pragma busy_timeout=300000; insert into t(b) values(hex(zeroblob(500)));"; done | sqlite3 db >/dev/null; }
 		add & add & add & wait; test "$(sqlite3 db "pragma integrity_check; select count(*) from t" | tr "\n" " ")" = "ok 30 "'
 	umount_wait
 	is "$(sqlite3 "$BACKING/db" 'pragma integrity_check; select count(*) from t' | tr '\n' ' ')" "ok 30 "

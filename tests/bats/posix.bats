@@ -203,9 +203,9 @@ assert open('f').read()[4999:5006] == 'aHELLOa'"
 @test "a program can be run from the mount, and not be written while it runs" {
 	cp /bin/sleep "$MNT/sleep"
 	"$MNT/sleep" 0
-	"$MNT/sleep" 30 3>&- &
+	"$MNT/sleep" infinity 3>&- &
 	local pid=$!
-	wait_until 5 leads_to "/proc/$pid/exe" "$MNT/sleep"
+	wait_until 60 leads_to "/proc/$pid/exe" "$MNT/sleep"
 	exits 1 bash -c 'echo x >>"$1"' - "$MNT/sleep"
 	says "busy"
 	kill "$pid"
@@ -366,7 +366,7 @@ os.rmdir('d')"
 	is "$(cat "$MNT/d/changed")" 22
 	is "$(cat "$BACKING/d/changed")" 2
 	echo 5 >"$BACKING/d/beside"
-	wait_until 10 test -e "$MNT/d/beside"
+	wait_until 60 test -e "$MNT/d/beside"
 	is "$(cat "$MNT/d/beside")" 5
 	exits 1 rmdir "$MNT/d"
 	says "not empty"

@@ -185,12 +185,12 @@ daemon_pid() {
 
 # The end of the mount, and of everything being in BACKING.
 umount_wait() {
-	"$CISTERN" umount --wait --timeout 2m "${1:-$MNT}" 3>&- || return
+	"$CISTERN" umount --wait --timeout 10m "${1:-$MNT}" 3>&- || return
 	refute is_mounted "${1:-$MNT}"
 }
 
 flush() {
-	"$CISTERN" flush --wait --timeout 2m --mount "$MNT" "$@" 3>&-
+	"$CISTERN" flush --wait --timeout 10m --mount "$MNT" "$@" 3>&-
 }
 
 all_drained() {
@@ -207,7 +207,7 @@ kill_daemon() {
 	local pid
 	pid=$(daemon_pid "${1:-$MNT}") || return
 	kill -KILL "$pid"
-	wait_until 10 gone "$pid"
+	wait_until 60 gone "$pid"
 }
 
 # A zombie whom nobody waits for is gone as well.
