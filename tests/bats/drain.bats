@@ -410,6 +410,50 @@ make_tree() {
 	cmp "$BACKING/good" <(random_file /dev/stdout 300000 2)
 }
 
+# with_misreads COMMAND...: with tests/lib/misread.c in its processes, behind what a sanitizer must have first.
+with_misreads() {
+	local shim=$top_builddir/tests/lib/misread.so runtime
+	[ -e "$shim" ] || skip "tests/lib/misread.so is not built"
+	runtime=$(ldd "$CISTERN_LIBEXEC/cistern-agent" | awk '/lib(a|ub)san/ { printf "%s ", $3 }')
+	MISREAD_DIR=$BACKING/bad LD_PRELOAD="$runtime$shim" "$@"
+}
+
+@test "verify=read: a destination that gives back other bytes is named, others done, and again after it was mended" {
+	local name
+	mkdir "$BACKING/bad" "$BACKING/good"
+	random_file "$BACKING/bad/old" 3000000 1
+	cp "$BACKING/bad/old" "$DIRECT/old"
+	with_misreads mount_cistern -o drain=unmount,verify=read
+	for name in bad/new bad/old good/new; do
+		dd if=/dev/urandom of="$MNT/$name" bs=100000 count=5 oflag=seek_bytes seek=100000 conv=notrunc status=none
+	done
+	cp "$MNT/bad/old" "$DIRECT/old"
+	cp "$MNT/bad/new" "$DIRECT/new"
+	: >"$BACKING/bad/misread.on"
+	exits 3 "$CISTERN" flush --wait --mount "$MNT"
+	says bad/new
+	says bad/old
+	says "read back"
+	cmp "$MNT/good/new" "$BACKING/good/new"
+	jq -e '.result == "incomplete" and .totals.failed == 2' "$STORE/manifest.json"
+	jq -e '[.files[] | select(.path | test("bad/(new|old)$")) | .state] == ["failed", "failed"]' "$STORE/manifest.json"
+	jq -e '[.files[] | select(.path | test("good/new$")) | .state] == ["verified"]' "$STORE/manifest.json"
+	[ ! -e "$BACKING/bad/new" ]
+	is "$(status_of dirty_files)" 2
+	exits 3 "$CISTERN" umount --wait "$MNT"
+	says bad/new
+	"$CISTERN" status --json "$STORE" | jq -e '.dirty_files == 2'
+	rm "$BACKING/bad/misread.on"
+	mount_cistern -o verify=read
+	cmp "$MNT/bad/old" "$DIRECT/old"
+	cmp "$MNT/bad/new" "$DIRECT/new"
+	umount_wait
+	no_leftovers "$BACKING"
+	cmp "$BACKING/bad/old" "$DIRECT/old"
+	cmp "$BACKING/bad/new" "$DIRECT/new"
+	jq -e '[.files[] | select(.path | test("bad/(new|old)$")) | .state] == ["verified", "verified"]' "$STORE/manifest.json"
+}
+
 # ---- drains that are interrupted
 
 @test "an agent killed in the middle is replaced, and the bytes are the same" {
