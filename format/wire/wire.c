@@ -7,6 +7,7 @@
 #include "format/wire/wire.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "format/base/crc32c.h"
@@ -86,14 +87,20 @@ static bool next_field(struct cursor *c, struct field *f)
 	return cursor_ok(c);
 }
 
-static bool find(const struct wire_msg *m, enum wire_tag tag, enum wire_kind kind, unsigned int n, struct field *ret)
+/* Of whatever kind. */
+static bool find_tag(const struct wire_msg *m, enum wire_tag tag, unsigned int n, struct field *ret)
 {
 	struct cursor c = cursor_make(m->body.data, m->body.len);
 
 	while (next_field(&c, ret))
 		if (ret->tag == (unsigned int)tag && n-- == 0)
-			return ret->kind == kind;
+			return true;
 	return false;
+}
+
+static bool find(const struct wire_msg *m, enum wire_tag tag, enum wire_kind kind, unsigned int n, struct field *ret)
+{
+	return find_tag(m, tag, n, ret) && ret->kind == kind;
 }
 
 bool wire_get_u64(const struct wire_msg *m, enum wire_tag tag, uint64_t *ret)
@@ -140,6 +147,25 @@ bool wire_get_str(const struct wire_msg *m, enum wire_tag tag, unsigned int n, c
 		memcpy(out, p, len);
 	out[len] = '\0';
 	return true;
+}
+
+int wire_copy_str(const struct wire_msg *m, enum wire_tag tag, unsigned int n, size_t max_bytes, char **ret)
+{
+	struct field f;
+	char *copy;
+
+	if (!find_tag(m, tag, n, &f))
+		return -ENOENT;
+	if (f.kind != WIRE_BYTES || f.len > max_bytes || (f.len && memchr(f.bytes, '\0', f.len)))
+		return -EBADMSG;
+	copy = malloc(f.len + 1);
+	if (!copy)
+		return -ENOMEM;
+	if (f.len)
+		memcpy(copy, f.bytes, f.len);
+	copy[f.len] = '\0';
+	*ret = copy;
+	return 0;
 }
 
 static void store_le(uint8_t *out, uint32_t v, unsigned int bytes)

@@ -136,6 +136,11 @@ bool wire_get_u64(const struct wire_msg *m, enum wire_tag tag, uint64_t *ret);
 bool wire_get_i64(const struct wire_msg *m, enum wire_tag tag, int64_t *ret);
 bool wire_get_bytes(const struct wire_msg *m, enum wire_tag tag, unsigned int n, const uint8_t **ret, size_t *ret_len);
 bool wire_get_str(const struct wire_msg *m, enum wire_tag tag, unsigned int n, char *out, size_t cap);
+/*
+ * The n-th field with that tag as a string, a copy for the caller to free. -ENOENT: there is none; -EBADMSG: there is one, but
+ * it is of another kind, has more than max_bytes, or holds a NUL; -ENOMEM.
+ */
+int wire_copy_str(const struct wire_msg *m, enum wire_tag tag, unsigned int n, size_t max_bytes, char **ret);
 
 /* Blocking, whole frames. timeout_usec 0: none. -ECONNRESET at end of stream, -EBADMSG, -ETIMEDOUT, -E2BIG. */
 int wire_send(int fd, const struct wire_msg *m);

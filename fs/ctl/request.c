@@ -30,8 +30,8 @@ static int answer_status(
 	return 0;
 }
 
-/* The path relative to the root: "" for the root itself; NULL when it lies outside the mount. In place. */
-static const char *relative_path(const struct ctl *c, char *path)
+/* The path becomes relative to the root, in place: "" for the root itself. False when it lies outside the mount. */
+static bool relative_path(const struct ctl *c, char *path)
 {
 	size_t len = strlen(c->opt.mountpoint);
 	char *at = path, *to;
@@ -40,7 +40,7 @@ static const char *relative_path(const struct ctl *c, char *path)
 		while (len > 0 && c->opt.mountpoint[len - 1] == '/')
 			len--;
 		if (strncmp(at, c->opt.mountpoint, len) != 0 || (at[len] != '/' && at[len] != '\0'))
-			return NULL;
+			return false;
 		at += len;
 	}
 	to = path;
@@ -50,7 +50,7 @@ static const char *relative_path(const struct ctl *c, char *path)
 		at += strspn(at, "/");
 		n = strcspn(at, "/");
 		if (n == 2 && at[0] == '.' && at[1] == '.')
-			return NULL;
+			return false;
 		if (n > 0 && !(n == 1 && at[0] == '.')) {
 			if (to > path)
 				*to++ = '/';
@@ -60,7 +60,7 @@ static const char *relative_path(const struct ctl *c, char *path)
 		at += n;
 	}
 	*to = '\0';
-	return path;
+	return true;
 }
 
 static void free_strings(char **strings, size_t num)
@@ -70,41 +70,54 @@ static void free_strings(char **strings, size_t num)
 	free(strings);
 }
 
-/* All paths of a request. 0, and num 0 for everything. */
+/* The n-th path of a request, relative to the root; the caller frees it. -ENOENT, err untouched: there are no more. */
+static int get_path(
+	const struct ctl *c, const struct wire_msg *request, unsigned int n, char **ret, struct cistern_error *err)
+{
+	char given[STORE_PATH_MAX];
+	char *path = NULL;
+	int r = wire_copy_str(request, WIRE_PATH, n, STORE_PATH_MAX - 1, &path);
+
+	if (r == -ENOENT)
+		return r;
+	if (r < 0)
+		return cistern_error_set(err, r, "path %u of the request: %s", n + 1,
+			r == -EBADMSG ? "it is no string, too long, or holds a zero byte" : strerror(-r));
+	snprintf(given, sizeof(given), "%s", path);
+	if (!relative_path(c, path)) {
+		free(path);
+		return cistern_error_set(err, -EINVAL, "%s is not below the mount point %s", given, c->opt.mountpoint);
+	}
+	*ret = path;
+	return 0;
+}
+
+/* All paths of a request. 0, and num 0 for everything: the root among them, more of them than a drain takes, or none. */
 static int get_paths(
 	struct ctl *c, const struct wire_msg *request, char ***ret, size_t *ret_num, struct cistern_error *err)
 {
-	char path[STORE_PATH_MAX], given[STORE_PATH_MAX];
-	char **paths = calloc(DRAIN_PATHS_MAX, sizeof(*paths));
+	char **paths = calloc(DRAIN_PATHS_MAX + 1, sizeof(*paths));
 	size_t num = 0;
 	bool all = false;
+	int r = paths ? 0 : cistern_error_set(err, -ENOMEM, "out of memory");
 
-	for (unsigned int n = 0; paths && !all && wire_get_str(request, WIRE_PATH, n, path, sizeof(path)); n++) {
-		const char *relative;
-
-		memcpy(given, path, sizeof(given));
-		relative = relative_path(c, path);
-		if (!relative) {
-			free_strings(paths, num);
-			return cistern_error_set(
-				err, -EINVAL, "%s is not below the mount point %s", given, c->opt.mountpoint);
-		}
-		all = *relative == '\0' || num == DRAIN_PATHS_MAX;
-		if (!all && !(paths[num++] = strdup(relative))) {
-			free_strings(paths, num);
-			paths = NULL;
-		}
+	while (r == 0 && !all) {
+		r = get_path(c, request, (unsigned int)num, &paths[num], err);
+		if (r == 0)
+			all = *paths[num++] == '\0' || num > DRAIN_PATHS_MAX;
 	}
-	if (!paths)
-		return cistern_error_set(err, -ENOMEM, "out of memory");
-	*ret = paths;
-	*ret_num = num;
-	if (all) {
+	if (r == -ENOENT)
+		r = 0;
+	if (r < 0 || all) {
 		free_strings(paths, num);
-		*ret = NULL;
-		*ret_num = 0;
+		paths = NULL;
+		num = 0;
 	}
-	return 0;
+	if (r == 0) {
+		*ret = paths;
+		*ret_num = num;
+	}
+	return r;
 }
 
 static int answer_flush(
@@ -229,7 +242,7 @@ static void put_grant(const struct drain_grant *g, struct wire_msg *reply)
 		wire_put_str(reply, WIRE_FILTER, g->paths[i]);
 	for (size_t i = 0; i < g->num_skip; i++)
 		buf_u64(&skip, g->skip[i]);
-	if (buf_ok(&skip) && skip.len > 0)
+	if (buf_ok(&skip)) /* without the list the agent does not begin */
 		wire_put_bytes(reply, WIRE_SKIP_INODES, skip.data, skip.len);
 	buf_free(&skip);
 }

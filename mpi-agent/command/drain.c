@@ -27,7 +27,8 @@
 
 #define CALL_TIMEOUT_USEC (600u * 1000000u)
 #define FILTERS_MAX       4096
-#define FILTER_BYTES      (STORE_PATH_MAX + 1)
+#define ERRNO_MAX         4095
+#define OPTIONS_BYTES_MAX (1u << 20)
 
 struct live {
 	const char *store_path;
@@ -63,7 +64,8 @@ static int call(struct live *l, int64_t *ret_status)
 
 	if (r == 0)
 		r = wire_recv(l->fd, &l->reply, CALL_TIMEOUT_USEC);
-	if (r == 0 && (l->reply.type != WIRE_REPLY || !wire_get_i64(&l->reply, WIRE_STATUS, ret_status)))
+	if (r == 0 && (l->reply.type != WIRE_REPLY || !wire_get_i64(&l->reply, WIRE_STATUS, ret_status) ||
+			      *ret_status > 0 || *ret_status < -ERRNO_MAX))
 		r = -EBADMSG;
 	l->broken = r < 0;
 	return r;
@@ -131,44 +133,62 @@ static void on_error(const char *path, int code, const char *text, void *arg)
 	call(l, &status);
 }
 
-static int take_filters(struct live *l)
+/* One that cannot be understood ends the session: without it more would be drained than was asked for, or less. */
+static int take_filters(struct live *l, struct cistern_error *err)
 {
-	char path[FILTER_BYTES];
+	int r = 0;
 
-	l->filters = calloc(FILTERS_MAX, sizeof(*l->filters));
+	l->filters = calloc(FILTERS_MAX + 1, sizeof(*l->filters));
 	if (!l->filters)
-		return -ENOMEM;
-	while (wire_get_str(&l->reply, WIRE_FILTER, (unsigned int)l->num_filters, path, sizeof(path))) {
-		if (l->num_filters == FILTERS_MAX)
-			return -E2BIG;
-		l->filters[l->num_filters] = strdup(path);
-		if (!l->filters[l->num_filters++])
-			return -ENOMEM;
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	while (l->num_filters <= FILTERS_MAX && r == 0) {
+		r = wire_copy_str(&l->reply, WIRE_FILTER, (unsigned int)l->num_filters, STORE_PATH_MAX,
+			&l->filters[l->num_filters]);
+		l->num_filters += r == 0;
 	}
-	return 0;
+	if (r == -ENOENT)
+		return 0;
+	if (r == 0)
+		return cistern_error_set(err, -E2BIG, "the daemon names more than %u paths to drain", FILTERS_MAX);
+	return cistern_error_set(err, r, "path %zu of those that the daemon wants drained: %s", l->num_filters + 1,
+		r == -EBADMSG ? "it is no string, too long, or holds a zero byte" : strerror(-r));
 }
 
-static int take_left_alone(struct live *l)
+static int take_left_alone(struct live *l, struct cistern_error *err)
 {
 	const uint8_t *list;
 	size_t len;
 
-	if (!wire_get_bytes(&l->reply, WIRE_SKIP_INODES, 0, &list, &len) || len < sizeof(uint64_t))
-		return 0;
+	if (!wire_get_bytes(&l->reply, WIRE_SKIP_INODES, 0, &list, &len) || len % sizeof(uint64_t) != 0)
+		return cistern_error_set(err, -EBADMSG,
+			"the daemon's list of files to be left alone is missing or no list of inode numbers");
 	struct cursor c = cursor_make(list, len);
-	l->left_alone = calloc(len / sizeof(uint64_t), sizeof(uint64_t));
+	l->left_alone = calloc(len / sizeof(uint64_t) + 1, sizeof(uint64_t));
 	if (!l->left_alone)
-		return -ENOMEM;
-	while (cursor_left(&c) >= sizeof(uint64_t))
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	while (cursor_left(&c) > 0)
 		l->left_alone[l->num_left_alone++] = cursor_u64(&c);
 	return 0;
 }
 
+static int take_options(struct live *l, struct cistern_error *err)
+{
+	char *text = NULL;
+	int r = wire_copy_str(&l->reply, WIRE_OPTIONS, 0, OPTIONS_BYTES_MAX, &text);
+
+	if (r < 0)
+		return cistern_error_set(err, r, "the daemon's settings: %s",
+			r == -ENOENT    ? "they are missing"
+			: r == -EBADMSG ? "they are no string, too long, or hold a zero byte"
+					: strerror(-r));
+	r = config_create(&l->cfg);
+	r = r < 0 ? cistern_error_set(err, r, "out of memory") : config_parse_options(l->cfg, text, "daemon", err);
+	free(text);
+	return r;
+}
+
 static int begin(struct live *l, struct cistern_error *err)
 {
-	const uint8_t *options = NULL;
-	char *text = NULL;
-	size_t len = 0;
 	int r;
 
 	l->fd = wire_connect(l->store_path, err);
@@ -182,18 +202,10 @@ static int begin(struct live *l, struct cistern_error *err)
 		!wire_get_str(&l->reply, WIRE_PATH, 0, l->snapshot, sizeof(l->snapshot)))
 		return cistern_error_set(err, -EBADMSG,
 			"%s: the daemon's answer lacks a field: it is of another version", l->store_path);
-	r = take_left_alone(l);
+	r = take_left_alone(l, err);
 	if (r == 0)
-		r = take_filters(l);
-	if (r < 0)
-		return cistern_error_set(err, r, "the daemon's list of paths: %s", strerror(-r));
-	r = config_create(&l->cfg);
-	if (r == 0 && wire_get_bytes(&l->reply, WIRE_OPTIONS, 0, &options, &len)) {
-		text = strndup((const char *)options, len);
-		r = text ? config_parse_options(l->cfg, text, "daemon", err) : -ENOMEM;
-		free(text);
-	}
-	return r;
+		r = take_filters(l, err);
+	return r == 0 ? take_options(l, err) : r;
 }
 
 static int open_all(struct live *l, struct cistern_error *err)

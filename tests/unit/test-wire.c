@@ -25,7 +25,7 @@ static void test_fields(void)
 	size_t len;
 	uint64_t u = 0;
 	int64_t i = 0;
-	char text[8];
+	char text[8], *copy = NULL;
 
 	wire_msg_init(&m, WIRE_FLUSH);
 	wire_put_u64(&m, WIRE_SESSION, UINT64_MAX);
@@ -43,6 +43,16 @@ static void test_fields(void)
 	ok(!wire_get_str(&m, WIRE_RECORD, 0, text, sizeof(text)), "are no string");
 	ok(!wire_get_u64(&m, WIRE_STATUS, &u) && !wire_get_u64(&m, WIRE_PATH, &u), "another kind is not the field");
 	ok(!wire_get_u64(&m, WIRE_RATE, &u), "absent");
+	is_int(wire_copy_str(&m, WIRE_PATH, 0, 3, &copy), 0, "a copy");
+	is_str(copy, "a/b", "of the first string");
+	free(copy);
+	is_int(wire_copy_str(&m, WIRE_PATH, 1, 0, &copy), 0, "and of the empty one");
+	is_str(copy, "", "is empty");
+	free(copy);
+	is_int(wire_copy_str(&m, WIRE_PATH, 2, 3, &copy), -ENOENT, "there is no third");
+	is_int(wire_copy_str(&m, WIRE_PATH, 0, 2, &copy), -EBADMSG, "one that is too long is an error");
+	is_int(wire_copy_str(&m, WIRE_RECORD, 0, 9, &copy), -EBADMSG, "so are bytes with a NUL");
+	is_int(wire_copy_str(&m, WIRE_STATUS, 0, 9, &copy), -EBADMSG, "and a number");
 	wire_msg_init(&m, WIRE_WAIT);
 	ok(m.type == WIRE_WAIT && m.body.len == 0, "init empties");
 	wire_msg_free(&m);
