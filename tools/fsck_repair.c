@@ -4,6 +4,9 @@
  * by itself; a wrong index is rebuilt from the journal. Damage in the middle of the journal is another matter:
  * everything behind it depends on records that cannot be read. It is only cut when the user says so, or when nothing
  * behind it was ever synced; the bytes that are cut off are copied to STORE/lost first.
+ *
+ * Who opens a store for writing moves it on, and the steps that a recovery in place has left hold for the store as it was: so
+ * they are committed at once, as the next mount would.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +18,7 @@
 
 #include "format/journal/journal_file.h"
 #include "format/store/lock.h"
+#include "format/store/steps.h"
 #include "format/store/store.h"
 #include "tools/fsck.h"
 
@@ -105,6 +109,20 @@ static int remove_unused(struct fsck *f, struct store *s)
 	return r;
 }
 
+static int take_over_recovery(struct fsck *f, struct store *s, uint64_t last_seq, struct cistern_error *err)
+{
+	size_t num;
+	bool stale;
+	int r = steps_settle(s, last_seq, &num, &stale, err);
+
+	if (r == 0 && num)
+		fsck_report(f, FSCK_REPAIRED, NULL, 0, 0, "recovery: committed the %zu steps that it left", num);
+	if (r == 0 && stale)
+		fsck_report(f, FSCK_NOTE, NULL, 0, 0,
+			"recovery: the store is no longer as it was then; the next drain finds out what was done");
+	return r;
+}
+
 static int reopen(struct fsck *f, bool rebuild, struct cistern_error *err)
 {
 	struct store_options opt = { .mode = rebuild ? STORE_REBUILD : STORE_OPEN };
@@ -117,6 +135,11 @@ static int reopen(struct fsck *f, bool rebuild, struct cistern_error *err)
 	if (report.cut_bytes)
 		fsck_report(f, FSCK_REPAIRED, NULL, 0, 0, "journal: cut a torn tail of %" PRIu64 " bytes",
 			report.cut_bytes);
+	r = take_over_recovery(f, s, report.last_seq, err);
+	if (r < 0) {
+		store_close(s);
+		return r;
+	}
 	if (f->repair)
 		r = remove_unused(f, s);
 	closed = store_close(s);

@@ -4,7 +4,8 @@
 
 /*
  * The steps of a recovery in place, kept beside a dead store's own files, which are not changed: a next recovery of the same
- * store applies them to its copy of the state and so knows what is done; a next mount commits them.
+ * store applies them to its copy of the state and so knows what is done; who opens the store for writing next, a mount or
+ * fsck, commits them.
  */
 
 #include "cistern/error.h"

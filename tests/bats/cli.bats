@@ -4,6 +4,8 @@
 # The command line, as far as it needs no mount: help, mistakes, exit statuses, settings, and the tools on stores that
 # tests/lib/make-store made.
 
+load ../lib/mount
+
 bats_require_minimum_version 1.5.0
 
 setup() {
@@ -343,16 +345,7 @@ r=json.load(sys.stdin)["file"]["ranges"][0]; print("%08u.seg %d" % (r["segment"]
 
 @test "fsck cuts a torn tail and drops what a crash left" {
 	make_a_store crash
-	local journal
-	journal=$(find "$dir/store/journal" -name '*.jnl' | sort | tail -n 1)
-	# The journal is preallocated with zeros or cut to what is used; the tail of a torn record follows the last good one.
-	python3 - "$journal" <<'END'
-import sys
-with open(sys.argv[1], "r+b") as f:
-    data = f.read().rstrip(b"\0")
-    f.seek((len(data) + 7) // 8 * 8)
-    f.write(b"CISR torn" * 5)
-END
+	tear_journal "$dir/store"
 	: >"$dir/store/segment/00000099.seg"
 	run --separate-stderr "$CISTERN" fsck "$dir/store"
 	said 0 ""

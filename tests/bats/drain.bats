@@ -567,6 +567,39 @@ with_misreads() {
 	same_trees "$BACKING" "$DIRECT"
 }
 
+@test "recovered in place and repaired before it is mounted: what was done is not forgotten" {
+	needs_program python3
+	local damage dir name
+	for damage in tail index; do
+		dir=$WORK/$damage
+		mkdir "$dir" "$dir/b" "$dir/m" "$dir/d"
+		make_tree "$dir/b" 2
+		make_tree "$dir/d" 2
+		mount_cistern -o drain=unmount "$dir/s" "$dir/m" "$dir/b"
+		for name in m d; do
+			(cd "$dir/$name" && mv a/b b && mv a A && mkdir new && echo more >>A/one && mv A/one new/ && rm -r empty &&
+				chmod 755 new && chmod 755 new) # the last record is one that may be lost
+		done
+		kill_daemon "$dir/m"
+		release_mount "$dir/m"
+		if [ "$damage" = index ]; then rm -r "$dir/s/index"; else tear_journal "$dir/s"; fi
+		"$CISTERN" recover "$dir/s" --to "$dir/b"
+		same_trees "$dir/b" "$dir/d"
+		exits 0 "$CISTERN" fsck --repair "$dir/s"
+		says "repaired: "
+		says "repaired: recovery"
+		[ ! -e "$dir/s/recover.steps" ]
+		"$CISTERN" status --json "$dir/s" | jq -e '.dirty_files == 0'
+		exits 0 "$CISTERN" fsck "$dir/s"
+		mount_cistern -o drain=unmount "$dir/s" "$dir/m" "$dir/b"
+		same_trees "$dir/m" "$dir/d"
+		is "$(status_of dirty_files "$dir/m")" 0
+		is "$(status_of errors "$dir/m")" 0
+		umount_wait "$dir/m"
+		same_trees "$dir/b" "$dir/d"
+	done
+}
+
 @test "a recovery that was killed, then a mount: nothing is missing" {
 	local n
 	for n in 1 3 6 10; do

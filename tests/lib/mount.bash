@@ -261,6 +261,18 @@ make_tmpfs() {
 	undo "umount -l $WORK/$1"
 }
 
+# tear_journal STORE: a torn record, behind the last good one, or over the end of that if it ends in zeros. (The journal is
+# preallocated with zeros or cut to what is used.)
+tear_journal() {
+	python3 - "$(find "$1/journal" -name '*.jnl' | sort | tail -n 1)" <<'END'
+import sys
+with open(sys.argv[1], "r+b") as f:
+    data = f.read().rstrip(b"\0")
+    f.seek((len(data) + 7) // 8 * 8)
+    f.write(b"CISR torn" * 5)
+END
+}
+
 # crc32c FILE [OFFSET:LENGTH...]: of the ranges, or of all, computed bit by bit from the polynomial: an independent source.
 crc32c() {
 	python3 - "$@" <<'END'
