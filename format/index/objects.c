@@ -118,22 +118,23 @@ int check_component(const char *name)
 
 /* ---- nodes */
 
+/* The flag and the key go together: who becomes an orphan has no key yet, and RocksDB need not be asked for it. */
 static int orphan_key(struct state *st, uint64_t ino, bool present)
 {
-	struct blob_item *b;
+	struct item *it;
 	struct key key;
 	int r;
 
 	key_number(&key, KEY_ORPHAN, ino);
-	r = find_blob(st, &key, &b);
-	if (r < 0 || item_present(&b->it) == present)
+	r = cache_find(&st->cache, &key, present, &it);
+	if (r < 0 || item_present(it) == present)
 		return r;
 	if (!present) {
-		cache_remove(&st->cache, &b->it);
+		cache_remove(&st->cache, it);
 		return 0;
 	}
-	cache_revive(&b->it);
-	cache_dirty(&st->cache, &b->it);
+	cache_revive(it);
+	cache_dirty(&st->cache, it);
 	return 0;
 }
 
