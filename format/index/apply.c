@@ -66,13 +66,32 @@ static const struct {
 	[RECORD_PLACED] = { check_placed, apply_placed },
 	[RECORD_REMOVED] = { check_removed, apply_removed },
 	[RECORD_DRAINED] = { check_drained, apply_drained },
+	[RECORD_SHARE] = { check_share, apply_share },
+	[RECORD_FOREIGN] = { check_foreign, apply_foreign },
+	[RECORD_COMMITTED] = { check_committed, apply_committed },
+	[RECORD_SHARE_PUT] = { check_share_put, apply_share_put },
+	[RECORD_SHARE_CUT] = { check_share_cut, apply_share_cut },
+	[RECORD_SHARE_DROP] = { check_share_drop, apply_share_drop },
 };
+
+/* A change of the directory tree is applied once, and they come in order. */
+static int check_tree(const struct state *st, const struct record *rec)
+{
+	if (!(rec->flags & RECORD_F_TREE))
+		return 0;
+	if (rec->stamp == 0)
+		return -EINVAL;
+	return rec->stamp <= st->meta.tree_stamp ? -EALREADY : 0;
+}
 
 int apply_check(struct state *st, const struct record *rec)
 {
+	int r;
+
 	if ((unsigned int)rec->type >= RECORD_TYPE_END || !operations[rec->type].check)
 		return -EINVAL;
-	return operations[rec->type].check(st, rec);
+	r = check_tree(st, rec);
+	return r < 0 ? r : operations[rec->type].check(st, rec);
 }
 
 int apply_record(struct state *st, const struct record *rec)
@@ -85,6 +104,10 @@ int apply_record(struct state *st, const struct record *rec)
 	if (r < 0)
 		return r;
 	st->seq = rec->seq;
+	if (record_version(rec) > 1)
+		st->meta.job = true;
+	if (rec->flags & RECORD_F_TREE)
+		st->meta.tree_stamp = rec->stamp;
 	if (rec->type == RECORD_WRITE || rec->type == RECORD_EXTENTS || rec->type == RECORD_SEAL)
 		st->payload_seq = rec->seq;
 	return 0;

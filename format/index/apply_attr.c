@@ -10,7 +10,7 @@ int check_setattr(struct state *st, const struct record *rec)
 {
 	struct node_item *ni;
 
-	return find_record_node(st, rec, &ni);
+	return find_own_node(st, rec, &ni);
 }
 
 int apply_setattr(struct state *st, const struct record *rec)
@@ -50,7 +50,7 @@ int check_setxattr(struct state *st, const struct record *rec)
 	struct key key;
 	int r;
 
-	r = find_record_node(st, rec, &ni);
+	r = find_own_node(st, rec, &ni);
 	if (r < 0)
 		return r;
 	if (rec->value_len > RECORD_VALUE_MAX || (rec->value_len && !rec->value))

@@ -21,6 +21,14 @@ static int find_log_file(struct state *st, const struct record *rec, struct node
 	return r == 0 && (*ret)->n.flags & INODE_PRIVATE ? -EINVAL : r;
 }
 
+/* What other nodes write must not be mixed with what bypasses the log. */
+static int find_lone_file(struct state *st, const struct record *rec, struct node_item **ret)
+{
+	int r = find_log_file(st, rec, ret);
+
+	return r == 0 && (*ret)->n.flags & INODE_SHARED ? -EINVAL : r;
+}
+
 static int data_changed(struct state *st, struct node_item *ni, const struct record *rec)
 {
 	ni->n.mtime_ns = ni->n.ctime_ns = rec->time_ns;
@@ -144,11 +152,26 @@ int check_punch(struct state *st, const struct record *rec)
 	return bad_range(rec->off, rec->len) ? -EFBIG : find_file(st, rec, &ni);
 }
 
+/* A layer's hole hides what other nodes have there, too. It grows a foreign one: whose size this node does not know. */
+static int put_layer_hole(struct state *st, struct node_item *ni, const struct record *rec)
+{
+	struct extent hole = { .off = rec->off, .kind = EXTENT_HOLE, .seq = rec->seq };
+	uint64_t end = rec->off + rec->len;
+
+	if (ni->n.flags & INODE_FOREIGN || !(rec->flags & RECORD_F_KEEP_SIZE))
+		grow(ni, end);
+	if (end > ni->n.size)
+		end = ni->n.size;
+	return rec->off < end ? pages_put(st, ni, &hole, end - rec->off, &st->meta.saved_bytes) : 0;
+}
+
 /* What lies below backing_limit needs a hole to hide it; a range that reaches the limit lowers the limit instead. */
 static int hide_backing(struct state *st, struct node_item *ni, const struct record *rec)
 {
 	struct extent hole = { .off = rec->off, .kind = EXTENT_HOLE, .seq = rec->seq };
 
+	if (ni->n.flags & INODE_SHARED)
+		return put_layer_hole(st, ni, rec);
 	if (rec->off >= ni->n.backing_limit)
 		return 0;
 	if (rec->off + rec->len < ni->n.backing_limit)
@@ -179,7 +202,7 @@ int apply_punch(struct state *st, const struct record *rec)
 int check_private(struct state *st, const struct record *rec)
 {
 	struct node_item *ni;
-	int r = rec->segment ? find_log_file(st, rec, &ni) : -EINVAL;
+	int r = rec->segment ? find_lone_file(st, rec, &ni) : -EINVAL;
 
 	return r == 0 && ni->n.size ? -EINVAL : r;
 }
@@ -211,7 +234,8 @@ int check_seal(struct state *st, const struct record *rec)
 		r = find_file(st, rec, &ni);
 	if (r < 0)
 		return r;
-	if (rec->size > INT64_MAX || (ni->n.flags & INODE_PRIVATE && ni->n.private_segment != rec->segment))
+	if (rec->size > INT64_MAX || ni->n.flags & INODE_SHARED ||
+		(ni->n.flags & INODE_PRIVATE && ni->n.private_segment != rec->segment))
 		return -EINVAL;
 	for (size_t i = 0; i < rec->num_ranges; i++)
 		if (rec->ranges[i].off + rec->ranges[i].len > rec->size)
@@ -264,7 +288,7 @@ int check_through(struct state *st, const struct record *rec)
 {
 	struct node_item *ni;
 
-	return bad_range(rec->off, rec->len) ? -EFBIG : find_log_file(st, rec, &ni);
+	return bad_range(rec->off, rec->len) ? -EFBIG : find_lone_file(st, rec, &ni);
 }
 
 int apply_through(struct state *st, const struct record *rec)

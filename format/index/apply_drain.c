@@ -14,7 +14,7 @@
 
 int check_placed(struct state *st, const struct record *rec)
 {
-	struct node_item *dir;
+	struct node_item *dir, *ni;
 	int r;
 
 	r = check_component(rec->name);
@@ -23,6 +23,9 @@ int check_placed(struct state *st, const struct record *rec)
 	if (r < 0)
 		return r;
 	if (rec->ino == 0 || rec->ino == STATE_ROOT_INO)
+		return -EINVAL;
+	r = find_node(st, rec->ino, &ni);
+	if (r == 0 && ni->n.flags & INODE_FOREIGN)
 		return -EINVAL;
 	r = find_node(st, rec->parent, &dir);
 	return r == 0 && !S_ISDIR(dir->n.mode) ? -ENOTDIR : r;
@@ -142,7 +145,7 @@ static int data_drained(struct state *st, struct node_item *ni, const struct rec
 {
 	if (ni->n.flags & INODE_PRIVATE && (rec->flags & RECORD_F_KEEP_PRIVATE || ni->n.data_version > rec->upto))
 		return 0;
-	if (ni->n.data_version <= rec->upto)
+	if (ni->n.data_version <= rec->upto && !(ni->n.flags & INODE_FOREIGN))
 		return wholly_drained(st, ni, rec);
 	return pages_drained(st, ni, rec->upto, rec->seq);
 }

@@ -18,6 +18,12 @@ static void touch_dir(struct state *st, struct node_item *dir, const struct reco
 	node_set_flags(st, dir, dir->n.flags | INODE_DIRTY_META); /* no ORPHAN: cannot fail */
 }
 
+/* What the entry keeps that the record makes. Of a change of the tree the stamp is its number, no entry's. */
+static uint64_t entry_stamp(const struct record *rec)
+{
+	return rec->flags & RECORD_F_TREE ? 0 : rec->stamp;
+}
+
 /* Names change in this directory. */
 static int touch_parent(struct state *st, uint64_t parent, const struct record *rec, int32_t nlink)
 {
@@ -151,7 +157,7 @@ int apply_create(struct state *st, const struct record *rec)
 	if (r == 0 && rec->segment)
 		r = make_private(st, ni, rec->segment);
 	if (r == 0 && rec->parent)
-		r = name_add(st, rec->parent, rec->name, ni);
+		r = name_add(st, rec->parent, rec->name, ni, entry_stamp(rec));
 	if (r == 0 && rec->parent)
 		r = touch_parent(st, rec->parent, rec, is_dir);
 	return r;
@@ -193,7 +199,8 @@ int check_adopt(struct state *st, const struct record *rec)
 	r = check_new_node(st, rec);
 	if (r == -EEXIST) {
 		r = find_node(st, rec->ino, &ni);
-		if (r == 0 && ((ni->n.mode & S_IFMT) != (rec->mode & S_IFMT) || ni->n.flags & INODE_ORPHAN))
+		if (r == 0 &&
+			((ni->n.mode & S_IFMT) != (rec->mode & S_IFMT) || ni->n.flags & (INODE_ORPHAN | INODE_FOREIGN)))
 			r = -ESTALE;
 		if (r == 0 && S_ISDIR(ni->n.mode) && ni->n.num_names && !is_root(rec)) /* a directory has one name */
 			return check_name_of(st, rec->parent, rec->name, rec->ino, &ni) < 0 ? -EEXIST : 0;
@@ -242,9 +249,14 @@ int apply_adopt(struct state *st, const struct record *rec)
 	if (r < 0 || rec->parent == 0)
 		return r;
 	r = find_name(st, KEY_NAME, rec->parent, rec->name, &d);
-	if (r < 0 || item_present(&d->it))
+	if (r < 0)
 		return r;
-	r = name_add(st, rec->parent, rec->name, ni);
+	if (item_present(&d->it)) {
+		d->stamp = entry_stamp(rec) > d->stamp ? entry_stamp(rec) : d->stamp;
+		cache_dirty(&st->cache, &d->it);
+		return 0;
+	}
+	r = name_add(st, rec->parent, rec->name, ni, entry_stamp(rec));
 	if (r == 0)
 		r = backing_set(st, rec->parent, rec->name, rec->ino, ni->n.mode & S_IFMT);
 	if (r == 0 && !ni->n.origin_name)
@@ -261,7 +273,7 @@ int check_link(struct state *st, const struct record *rec)
 	struct node_item *ni;
 	int r;
 
-	r = find_record_node(st, rec, &ni);
+	r = find_own_node(st, rec, &ni);
 	if (r < 0)
 		return r;
 	if (S_ISDIR(ni->n.mode))
@@ -276,7 +288,7 @@ int apply_link(struct state *st, const struct record *rec)
 
 	r = find_node(st, rec->ino, &ni);
 	if (r == 0)
-		r = name_add(st, rec->parent, rec->name, ni);
+		r = name_add(st, rec->parent, rec->name, ni, entry_stamp(rec));
 	if (r < 0)
 		return r;
 	ni->n.nlink++;
@@ -340,12 +352,11 @@ int check_rename(struct state *st, const struct record *rec)
 	return r < 0 ? r : check_replaced(st, rec, ni);
 }
 
-static int move_name(struct state *st, struct node_item *ni, uint64_t from_parent, const char *from, uint64_t parent,
-	const char *name)
+static int move_name(struct state *st, const struct record *rec, struct node_item *ni)
 {
-	int r = name_drop(st, from_parent, from, ni);
+	int r = name_drop(st, rec->from_parent, rec->from_name, ni);
 
-	return r < 0 ? r : name_add(st, parent, name, ni);
+	return r < 0 ? r : name_add(st, rec->parent, rec->name, ni, entry_stamp(rec));
 }
 
 static int replace_name(struct state *st, const struct record *rec, struct node_item *ni, struct node_item *other)
@@ -356,7 +367,7 @@ static int replace_name(struct state *st, const struct record *rec, struct node_
 		r = name_drop(st, rec->parent, rec->name, other);
 	if (other && r == 0)
 		r = lose_link(st, other, rec);
-	return r < 0 ? r : move_name(st, ni, rec->from_parent, rec->from_name, rec->parent, rec->name);
+	return r < 0 ? r : move_name(st, rec, ni);
 }
 
 static int exchange_names(struct state *st, const struct record *rec, struct node_item *ni, struct node_item *other)
@@ -367,9 +378,9 @@ static int exchange_names(struct state *st, const struct record *rec, struct nod
 	if (r == 0)
 		r = name_drop(st, rec->parent, rec->name, other);
 	if (r == 0)
-		r = name_add(st, rec->parent, rec->name, ni);
+		r = name_add(st, rec->parent, rec->name, ni, entry_stamp(rec));
 	if (r == 0)
-		r = name_add(st, rec->from_parent, rec->from_name, other);
+		r = name_add(st, rec->from_parent, rec->from_name, other, entry_stamp(rec));
 	other->n.ctime_ns = rec->time_ns;
 	node_changed(st, other, rec->seq);
 	return r;
@@ -411,7 +422,7 @@ int check_free(struct state *st, const struct record *rec)
 
 	if (r < 0)
 		return r;
-	return ni->n.flags & INODE_ORPHAN ? 0 : -EBUSY;
+	return ni->n.flags & (INODE_ORPHAN | INODE_FOREIGN) ? 0 : -EBUSY;
 }
 
 /* What the inode occupies: extents, private segment. */

@@ -15,10 +15,12 @@
 #include <stdint.h>
 
 #include "format/base/cursor.h"
+#include "format/index/commits.h"
 #include "format/index/db.h"
 #include "format/index/extent.h"
 #include "format/index/inode.h"
 #include "format/index/key.h"
+#include "format/index/share.h"
 
 enum item_flag {
 	ITEM_DIRTY = 1,
@@ -40,7 +42,8 @@ struct item {
 struct name_item { /* KEY_NAME, KEY_BACKING */
 	struct item it;
 	uint64_t ino;
-	uint32_t type; /* S_IFMT bits */
+	uint64_t stamp; /* KEY_NAME: 0: none */
+	uint32_t type;  /* S_IFMT bits */
 };
 struct node_item { /* KEY_INODE */
 	struct item it;
@@ -55,7 +58,23 @@ struct segment_item { /* KEY_SEGMENT */
 	uint64_t live;   /* bytes of LOG extents */
 	bool is_private; /* it is some inode's private segment */
 };
-struct blob_item { /* KEY_XATTR, KEY_TARGET, KEY_ORPHAN */
+struct commits_item { /* KEY_COMMITS */
+	struct item it;
+	struct commits c;
+};
+struct share_item { /* KEY_SHARE */
+	struct item it;
+	struct share_head h;
+};
+struct share_page_item { /* KEY_SHARE_PAGE */
+	struct item it;
+	struct share_page p;
+};
+struct conflicts_item { /* KEY_CONFLICTS */
+	struct item it;
+	struct share_conflicts s;
+};
+struct blob_item { /* KEY_XATTR, KEY_TARGET, KEY_ORPHAN, KEY_UNCOMMITTED */
 	struct item it;
 	uint8_t *data; /* owned */
 	uint32_t len;
@@ -106,7 +125,11 @@ int cache_write(
 /* Values. */
 int item_encode(const struct item *it, struct buf *out);
 int item_decode(struct item *it, const void *val, size_t len); /* into a zeroed, present item. -EBADMSG, -ENOMEM */
-int name_decode(const void *val, size_t len, uint64_t *ret_ino, uint32_t *ret_type);
+struct name_value {
+	uint64_t ino, stamp;
+	uint32_t type;
+};
+int name_decode(const void *val, size_t len, struct name_value *ret);
 int segment_decode(const void *val, size_t len, uint64_t *ret_live, bool *ret_private);
 
 /* A walk in the order of keys over memory and RocksDB as one. Between begin and end nothing may be changed or found. */

@@ -31,7 +31,9 @@ static void describe(const struct merge_entry *e, char *out, size_t cap)
 		const char *text;
 	} kinds[] = { { KEY_NAME, "name" }, { KEY_BACKING, "backing name" }, { KEY_INODE, "inode" },
 		{ KEY_PAGE, "extents" }, { KEY_XATTR, "xattr" }, { KEY_TARGET, "link target" },
-		{ KEY_SEGMENT, "segment" }, { KEY_ORPHAN, "orphan" } };
+		{ KEY_SEGMENT, "segment" }, { KEY_ORPHAN, "orphan" }, { KEY_COMMITS, "commits" },
+		{ KEY_UNCOMMITTED, "uncommitted" }, { KEY_SHARE, "share map" }, { KEY_SHARE_PAGE, "shared extents" },
+		{ KEY_CONFLICTS, "conflicts" } };
 	struct key_parts parts = { 0 };
 	const char *text = "key";
 
@@ -44,7 +46,7 @@ static void describe(const struct merge_entry *e, char *out, size_t cap)
 			text = kinds[i].text;
 	if (parts.name)
 		snprintf(out, cap, "%s %" PRIu64 " \"%.*s\"", text, parts.id, (int)parts.name_len, parts.name);
-	else if (parts.kind == KEY_PAGE)
+	else if (parts.kind == KEY_PAGE || parts.kind == KEY_UNCOMMITTED || parts.kind == KEY_SHARE_PAGE)
 		snprintf(out, cap, "%s %" PRIu64 " at %" PRIu64, text, parts.id, parts.page * EXTENT_PAGE_SPAN);
 	else
 		snprintf(out, cap, "%s %" PRIu64, text, parts.id);
@@ -146,6 +148,10 @@ static void compare_numbers(struct comparison *c, const struct meta *a, const st
 	compare_number(c, "bytes drained", a->drained_bytes, b->drained_bytes);
 	compare_number(c, "files drained", a->drained_files, b->drained_files);
 	compare_number(c, "bytes written through", a->through_bytes, b->through_bytes);
+	compare_number(c, "part of a job", a->job, b->job);
+	compare_number(c, "number of the tree's last change", a->tree_stamp, b->tree_stamp);
+	compare_number(c, "share maps", a->share_inodes, b->share_inodes);
+	compare_number(c, "extents of share maps", a->share_extents, b->share_extents);
 }
 
 static int compare_locked(struct comparison *c, struct state *a, struct state *b)

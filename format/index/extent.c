@@ -9,7 +9,8 @@
  * Neighbours are merged while both are shorter than MERGE_BELOW, so that a file written in small pieces from front to
  * back costs a few extents a page, while the payload that a checksum covers, and so what has to be read to check it,
  * stays small. A merged extent has the younger seq: a drain up to a version in between leaves it in the log, and
- * the next one takes it. Holes of different age are kept apart, since nothing is gained by merging them.
+ * the next one takes it. In a shared file each byte needs its own seq, by which it is committed or not: there only
+ * what one record wrote is merged. Holes of different age are kept apart, since nothing is gained by merging them.
  *
  * Bytes of an encoded page (varints are LEB128, svarints zigzag): varint number; then for each extent
  *   varint gap      from the end of the one before, or from the start of the page
@@ -93,22 +94,26 @@ static int reserve(struct extent_page *p, uint32_t num)
 	return 0;
 }
 
-/* The part [off, end) of e. */
-static struct extent cut(const struct extent *e, uint64_t off, uint64_t end)
+struct extent extent_clip(const struct extent *e, uint64_t off, uint64_t end)
 {
+	uint64_t from = e->off > off ? e->off : off, to = end_of(e) < end ? end_of(e) : end;
 	struct extent part = *e;
 
+	if (to - from == e->len)
+		return part;
 	if (e->kind == EXTENT_LOG)
-		part.segment_off += off - e->off;
-	part.off = off;
-	part.len = (uint32_t)(end - off);
+		part.segment_off += from - e->off;
+	part.off = from;
+	part.len = (uint32_t)(to - from);
 	part.whole = false;
 	part.crc = 0;
 	return part;
 }
 
-static bool continues(const struct extent *a, const struct extent *b)
+static bool continues(const struct extent *a, const struct extent *b, bool apart)
 {
+	if (apart && a->seq != b->seq)
+		return false;
 	if (a->kind != b->kind || end_of(a) != b->off)
 		return false;
 	if (a->kind != EXTENT_LOG)
@@ -118,11 +123,11 @@ static bool continues(const struct extent *a, const struct extent *b)
 }
 
 /* Make one of the extents i and i + 1 if they continue each other. */
-static bool merge(struct extent_page *p, uint32_t i)
+static bool merge(struct extent_page *p, uint32_t i, bool apart)
 {
 	struct extent *a = &p->ext[i], *b = a + 1;
 
-	if (i + 1 >= p->num || !continues(a, b))
+	if (i + 1 >= p->num || !continues(a, b, apart))
 		return false;
 	if (a->kind == EXTENT_LOG)
 		a->crc = crc32c_combine(a->crc, b->crc, b->len);
@@ -144,7 +149,7 @@ static void tell_freed(const struct extent *e, uint64_t off, uint64_t end,
 }
 
 /* [off, end) becomes e, or nothing when e is NULL. */
-static int replace(struct extent_page *p, uint64_t off, uint64_t end, const struct extent *e,
+static int replace(struct extent_page *p, uint64_t off, uint64_t end, const struct extent *e, bool apart,
 	void (*freed)(uint32_t segment, uint64_t off, uint64_t len, void *arg), void *arg)
 {
 	uint32_t i = extent_page_find(p, off), j = i, num = 0, first = i;
@@ -154,13 +159,13 @@ static int replace(struct extent_page *p, uint64_t off, uint64_t end, const stru
 	while (j < p->num && p->ext[j].off < end)
 		j++;
 	if (j > i && p->ext[i].off < off)
-		part[num++] = cut(&p->ext[i], p->ext[i].off, off);
+		part[num++] = extent_clip(&p->ext[i], 0, off);
 	if (e) {
 		first = i + num;
 		part[num++] = *e;
 	}
 	if (j > i && end_of(&p->ext[j - 1]) > end)
-		part[num++] = cut(&p->ext[j - 1], end, end_of(&p->ext[j - 1]));
+		part[num++] = extent_clip(&p->ext[j - 1], end, UINT64_MAX);
 	r = reserve(p, p->num - (j - i) + num);
 	if (r < 0)
 		return r;
@@ -173,9 +178,9 @@ static int replace(struct extent_page *p, uint64_t off, uint64_t end, const stru
 	p->num += num;
 	p->num -= j - i;
 	if (e) {
-		merge(p, first);
+		merge(p, first, apart);
 		if (first > 0)
-			merge(p, first - 1);
+			merge(p, first - 1, apart);
 	}
 	return 0;
 }
@@ -191,7 +196,15 @@ int extent_page_put(struct extent_page *p, const struct extent *e,
 {
 	if (!within_page(e->off, e->len))
 		return -EINVAL;
-	return replace(p, e->off, end_of(e), e, freed, arg);
+	return replace(p, e->off, end_of(e), e, false, freed, arg);
+}
+
+int extent_page_put_apart(struct extent_page *p, const struct extent *e,
+	void (*freed)(uint32_t segment, uint64_t off, uint64_t len, void *arg), void *arg)
+{
+	if (!within_page(e->off, e->len))
+		return -EINVAL;
+	return replace(p, e->off, end_of(e), e, true, freed, arg);
 }
 
 int extent_page_clear(struct extent_page *p, uint64_t off, uint64_t len,
@@ -199,7 +212,7 @@ int extent_page_clear(struct extent_page *p, uint64_t off, uint64_t len,
 {
 	if (len == 0)
 		return 0;
-	return replace(p, off, len > UINT64_MAX - off ? UINT64_MAX : off + len, NULL, freed, arg);
+	return replace(p, off, len > UINT64_MAX - off ? UINT64_MAX : off + len, NULL, false, freed, arg);
 }
 
 int extent_page_encode(const struct extent_page *p, uint64_t page_no, struct buf *out)

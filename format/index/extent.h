@@ -47,6 +47,11 @@ int extent_page_put(struct extent_page *p, const struct extent *e,
 /* Take everything in [off, off + len) away; freed as above. 0, -ENOMEM. */
 int extent_page_clear(struct extent_page *p, uint64_t off, uint64_t len,
 	void (*freed)(uint32_t segment, uint64_t off, uint64_t len, void *arg), void *arg);
+/* As extent_page_put, but only what one record wrote (one seq) is merged. */
+int extent_page_put_apart(struct extent_page *p, const struct extent *e,
+	void (*freed)(uint32_t segment, uint64_t off, uint64_t len, void *arg), void *arg);
+struct extent extent_clip(
+	const struct extent *e, uint64_t off, uint64_t end); /* its part in [off, end): there is one */
 /* Index of the first extent that ends behind off; num when none does. */
 uint32_t extent_page_find(const struct extent_page *p, uint64_t off);
 int extent_page_encode(const struct extent_page *p, uint64_t page_no, struct buf *out); /* delta-coded varints */

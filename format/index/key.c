@@ -39,9 +39,9 @@ void key_name(struct key *key, enum key_kind kind, uint64_t number, const char *
 	key->len = (uint16_t)(key->len + len);
 }
 
-void key_page(struct key *key, uint64_t ino, uint64_t page)
+void key_page(struct key *key, enum key_kind kind, uint64_t ino, uint64_t page)
 {
-	key_number(key, KEY_PAGE, ino);
+	key_number(key, kind, ino);
 	put_u64(key, page);
 }
 
@@ -73,12 +73,17 @@ int key_parse(const void *bytes, size_t len, struct key_parts *ret)
 		parse_name(&c, &parts);
 		break;
 	case KEY_PAGE:
+	case KEY_UNCOMMITTED:
+	case KEY_SHARE_PAGE:
 		parts.id = cursor_u64_be(&c);
 		parts.page = cursor_u64_be(&c);
 		break;
 	case KEY_INODE:
 	case KEY_TARGET:
 	case KEY_SEGMENT:
+	case KEY_COMMITS:
+	case KEY_SHARE:
+	case KEY_CONFLICTS:
 	case KEY_ORPHAN: parts.id = cursor_u64_be(&c); break;
 	case KEY_META: parts.id = cursor_u8(&c); break;
 	default: cursor_fail(&c);

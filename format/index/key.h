@@ -21,7 +21,13 @@ enum key_kind {
 	KEY_TARGET = 'T',  /* u64 ino: a symbolic link's target */
 	KEY_SEGMENT = 'S', /* u64 segment: its live bytes */
 	KEY_ORPHAN = 'O',  /* u64 ino: without names, and RECORD_FREE has not come yet */
-	KEY_META = 'M',    /* u8 which (enum key_meta) */
+	/* jobs of many nodes */
+	KEY_COMMITS = 'C',     /* u64 ino: when its layer was committed */
+	KEY_UNCOMMITTED = 'U', /* u64 ino, u64 page number: not all of the layer there has been committed, perhaps */
+	KEY_SHARE = 'H',       /* u64 ino: head of a share map */
+	KEY_SHARE_PAGE = 'P',  /* u64 ino, u64 page number: share map */
+	KEY_CONFLICTS = 'W',   /* u64 ino: of a share map */
+	KEY_META = 'M',        /* u8 which (enum key_meta) */
 };
 
 enum key_meta {
@@ -40,16 +46,16 @@ struct key {
 struct key_parts {
 	enum key_kind kind;
 	uint64_t id;      /* ino, parent, segment, or which */
-	uint64_t page;    /* KEY_PAGE */
+	uint64_t page;    /* KEY_PAGE, KEY_UNCOMMITTED, KEY_SHARE_PAGE */
 	const char *name; /* KEY_NAME, KEY_BACKING, KEY_XATTR */
 	size_t name_len;
 };
 
-/* kind and number alone: a whole key for INODE, TARGET, SEGMENT and ORPHAN, the prefix of the others. */
+/* kind and number alone: a whole key for those that have no more, the prefix of the others. */
 void key_number(struct key *key, enum key_kind kind, uint64_t number);
 void key_name(struct key *key, enum key_kind kind, uint64_t number, const char *name,
 	size_t len); /* len <= RECORD_NAME_MAX */
-void key_page(struct key *key, uint64_t ino, uint64_t page);
+void key_page(struct key *key, enum key_kind kind, uint64_t ino, uint64_t page);
 void key_meta(struct key *key, enum key_meta which);
 void key_kind(struct key *key, enum key_kind kind);                  /* the prefix of all keys of a kind */
 int key_parse(const void *bytes, size_t len, struct key_parts *ret); /* -EBADMSG */

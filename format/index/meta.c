@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * The state's own numbers as a value. Bytes: u8 version (1) of all keys and values of the index, then varints in the
- * order of fields(), 16 bytes of boot id, u8 clean.
+ * The state's own numbers as a value. Bytes: u8 version of all keys and values of the index, then varints in the
+ * order of fields(), 16 bytes of boot id, u8 clean; in version 2, which a state has once it was part of a job of many nodes,
+ * the varints of job_fields().
  */
 #include "format/index/state_private.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define META_VERSION 1
-#define NUM_FIELDS   13
+#define META_VERSION     1
+#define META_VERSION_JOB 2
+#define NUM_FIELDS       13
+#define NUM_JOB_FIELDS   3
 
 static void fields(struct meta *m, uint64_t *out[NUM_FIELDS])
 {
@@ -20,17 +23,27 @@ static void fields(struct meta *m, uint64_t *out[NUM_FIELDS])
 	memcpy(out, all, sizeof all);
 }
 
+static void job_fields(struct meta *m, uint64_t *out[NUM_JOB_FIELDS])
+{
+	uint64_t *all[NUM_JOB_FIELDS] = { &m->tree_stamp, &m->share_inodes, &m->share_extents };
+
+	memcpy(out, all, sizeof all);
+}
+
 int meta_encode(const struct meta *m, struct buf *out)
 {
 	struct meta copy = *m;
-	uint64_t *field[NUM_FIELDS];
+	uint64_t *field[NUM_FIELDS], *job_field[NUM_JOB_FIELDS];
 
 	fields(&copy, field);
-	buf_u8(out, META_VERSION);
+	job_fields(&copy, job_field);
+	buf_u8(out, m->job ? META_VERSION_JOB : META_VERSION);
 	for (int i = 0; i < NUM_FIELDS; i++)
 		buf_varint(out, *field[i]);
 	buf_bytes(out, m->boot_id, sizeof m->boot_id);
 	buf_u8(out, m->clean);
+	for (int i = 0; m->job && i < NUM_JOB_FIELDS; i++)
+		buf_varint(out, *job_field[i]);
 	return buf_ok(out) ? 0 : -ENOMEM;
 }
 
@@ -38,20 +51,23 @@ int meta_decode(const void *val, size_t len, struct meta *ret)
 {
 	struct cursor c = cursor_make(val, len);
 	uint8_t version = cursor_u8(&c);
-	struct meta m = { 0 };
-	uint64_t *field[NUM_FIELDS];
+	struct meta m = { .job = version == META_VERSION_JOB };
+	uint64_t *field[NUM_FIELDS], *job_field[NUM_JOB_FIELDS];
 	const uint8_t *boot_id;
 
-	if (cursor_ok(&c) && version > META_VERSION)
+	if (cursor_ok(&c) && version > META_VERSION_JOB)
 		return -EPROTONOSUPPORT;
 	fields(&m, field);
+	job_fields(&m, job_field);
 	for (int i = 0; i < NUM_FIELDS; i++)
 		*field[i] = cursor_varint(&c);
 	boot_id = cursor_bytes(&c, sizeof m.boot_id);
 	if (boot_id)
 		memcpy(m.boot_id, boot_id, sizeof m.boot_id);
 	m.clean = cursor_u8(&c);
-	if (!cursor_ok(&c) || cursor_left(&c) > 0 || version != META_VERSION || m.next_ino <= STATE_ROOT_INO)
+	for (int i = 0; m.job && i < NUM_JOB_FIELDS; i++)
+		*job_field[i] = cursor_varint(&c);
+	if (!cursor_ok(&c) || cursor_left(&c) > 0 || version < META_VERSION || m.next_ino <= STATE_ROOT_INO)
 		return -EBADMSG;
 	*ret = m;
 	return 0;

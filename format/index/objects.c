@@ -16,9 +16,14 @@
 
 /* ---- finding */
 
+static bool in_next_range(const struct state *st, uint64_t ino)
+{
+	return ino >> STATE_INO_RANGE_SHIFT == st->meta.next_ino >> STATE_INO_RANGE_SHIFT;
+}
+
 static int find_node_item(struct state *st, uint64_t ino, struct node_item **ret)
 {
-	bool never_used = !(ino & STATE_BACKING_INO_BIT) && ino >= st->meta.next_ino && ino != STATE_ROOT_INO;
+	bool never_used = in_next_range(st, ino) && ino >= st->meta.next_ino && ino != STATE_ROOT_INO;
 	struct item *it;
 	struct key key;
 	int r;
@@ -52,6 +57,13 @@ int find_record_node(struct state *st, const struct record *rec, struct node_ite
 	if (r == 0 && rec->gen && (*ret)->n.gen != rec->gen)
 		return -ESTALE;
 	return r;
+}
+
+int find_own_node(struct state *st, const struct record *rec, struct node_item **ret)
+{
+	int r = find_record_node(st, rec, ret);
+
+	return r == 0 && (*ret)->n.flags & INODE_FOREIGN ? -EINVAL : r;
 }
 
 int find_file(struct state *st, const struct record *rec, struct node_item **ret)
@@ -143,6 +155,8 @@ int node_set_flags(struct state *st, struct node_item *ni, uint32_t flags)
 	uint32_t old = ni->n.flags;
 	int r = 0;
 
+	if (flags & INODE_FOREIGN) /* its home knows what the backing file has not */
+		flags &= ~(uint32_t)DIRTY_FLAGS;
 	if (old == flags)
 		return 0;
 	st->meta.dirty_files += (uint64_t) !!(flags & DIRTY_FLAGS) - !!(old & DIRTY_FLAGS);
@@ -158,6 +172,18 @@ void node_changed(struct state *st, struct node_item *ni, uint64_t seq)
 {
 	ni->n.version = seq;
 	cache_dirty(&st->cache, &ni->it);
+}
+
+/*
+ * Numbers count up from the highest one created. A foreign one is of another node's range, and says nothing; but where this
+ * node has created none in its own range yet, next_ino is still in node 0's, and stays behind all that is in there.
+ */
+static void note_ino(struct state *st, const struct record *rec)
+{
+	if (rec->ino & STATE_BACKING_INO_BIT || rec->ino < st->meta.next_ino)
+		return;
+	if (rec->type != RECORD_FOREIGN || in_next_range(st, rec->ino))
+		st->meta.next_ino = rec->ino + 1;
 }
 
 int node_create(struct state *st, const struct record *rec, struct node_item **ret)
@@ -176,8 +202,7 @@ int node_create(struct state *st, const struct record *rec, struct node_item **r
 	ni->n.gid = rec->gid;
 	ni->n.version = ni->n.data_version = rec->seq;
 	st->meta.inodes++;
-	if (!(rec->ino & STATE_BACKING_INO_BIT) && rec->ino >= st->meta.next_ino)
-		st->meta.next_ino = rec->ino + 1;
+	note_ino(st, rec);
 	cache_dirty(&st->cache, &ni->it);
 	*ret = ni;
 	return 0;
@@ -206,6 +231,8 @@ int node_remove(struct state *st, struct node_item *ni)
 	if (r == 0)
 		r = target_drop(st, ni);
 	if (r == 0)
+		r = layer_drop(st, ni);
+	if (r == 0)
 		r = node_set_flags(st, ni, 0);
 	if (r < 0)
 		return r;
@@ -216,7 +243,7 @@ int node_remove(struct state *st, struct node_item *ni)
 
 /* ---- names */
 
-int name_add(struct state *st, uint64_t parent, const char *name, struct node_item *ni)
+int name_add(struct state *st, uint64_t parent, const char *name, struct node_item *ni, uint64_t stamp)
 {
 	struct name_item *d;
 	struct node_item *dir;
@@ -230,6 +257,7 @@ int name_add(struct state *st, uint64_t parent, const char *name, struct node_it
 	if (!item_present(&d->it))
 		cache_revive(&d->it);
 	d->ino = ni->n.ino;
+	d->stamp = stamp;
 	d->type = ni->n.mode & S_IFMT;
 	cache_dirty(&st->cache, &d->it);
 	st->meta.names++;
@@ -277,15 +305,14 @@ static int find_other_origin(struct state *st, struct node_item *ni)
 	while ((r = merge_next(&m, &e)) > 0) {
 		const struct name_item *b = (const struct name_item *)e.item;
 		struct key_parts parts = { 0 };
-		uint64_t ino = b ? b->ino : 0;
-		uint32_t type;
+		struct name_value v = { .ino = b ? b->ino : 0 };
 
 		r = key_parse(e.key, e.key_len, &parts);
 		if (r == 0 && !b)
-			r = name_decode(e.val, e.val_len, &ino, &type);
-		if (r == 0 && ino == ni->n.ino)
+			r = name_decode(e.val, e.val_len, &v);
+		if (r == 0 && v.ino == ni->n.ino)
 			r = node_set_origin(&ni->n, parts.id, parts.name, parts.name_len);
-		if (r < 0 || ino == ni->n.ino)
+		if (r < 0 || v.ino == ni->n.ino)
 			break;
 	}
 	end = merge_end(&m);

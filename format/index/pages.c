@@ -27,7 +27,7 @@ int find_page(struct state *st, const struct node *n, uint64_t page, struct page
 	struct key key;
 	int r;
 
-	key_page(&key, n->ino, page);
+	key_page(&key, KEY_PAGE, n->ino, page);
 	r = cache_find(&st->cache, &key, n->num_pages == 0, &it);
 	if (r < 0)
 		return r;
@@ -53,8 +53,8 @@ static int probe(struct state *st, const struct node *n, uint64_t first, uint64_
 	return 0;
 }
 
-int pages_list(struct state *st, const struct node *n, uint64_t first, uint64_t last, uint64_t *out, size_t cap,
-	size_t *ret_num)
+int keys_list(struct state *st, enum key_kind kind, uint64_t ino, uint64_t first, uint64_t last, uint64_t *out,
+	size_t cap, size_t *ret_num)
 {
 	struct key prefix, after;
 	struct merge_entry e;
@@ -63,15 +63,9 @@ int pages_list(struct state *st, const struct node *n, uint64_t first, uint64_t 
 	int r, end;
 
 	*ret_num = 0;
-	if (last > pages_last(n))
-		last = pages_last(n);
-	if (n->num_pages == 0 || first > last)
-		return 0;
-	if (last - first < PROBE_PAGES)
-		return probe(st, n, first, last, out, cap, ret_num);
-	key_number(&prefix, KEY_PAGE, n->ino);
+	key_number(&prefix, kind, ino);
 	if (first)
-		key_page(&after, n->ino, first - 1);
+		key_page(&after, kind, ino, first - 1);
 	r = merge_begin(&m, &st->cache, &prefix, first ? &after : NULL);
 	if (r < 0)
 		return r;
@@ -89,6 +83,19 @@ int pages_list(struct state *st, const struct node *n, uint64_t first, uint64_t 
 	if (r == 0)
 		*ret_num = num;
 	return r;
+}
+
+int pages_list(struct state *st, const struct node *n, uint64_t first, uint64_t last, uint64_t *out, size_t cap,
+	size_t *ret_num)
+{
+	*ret_num = 0;
+	if (last > pages_last(n))
+		last = pages_last(n);
+	if (n->num_pages == 0 || first > last)
+		return 0;
+	if (last - first < PROBE_PAGES)
+		return probe(st, n, first, last, out, cap, ret_num);
+	return keys_list(st, KEY_PAGE, n->ino, first, last, out, cap, ret_num);
 }
 
 /* ---- live bytes */
@@ -149,6 +156,18 @@ static void page_changed(struct state *st, struct node_item *ni, struct page_ite
 	cache_dirty(&st->cache, &ni->it);
 }
 
+/* Over what is there. In a shared file each byte keeps its seq, and the page is known to have something to commit. */
+static int put_extent(
+	struct state *st, const struct node *n, struct page_item *pi, const struct extent *e, struct sink *sink)
+{
+	int r;
+
+	if (!(n->flags & INODE_SHARED))
+		return extent_page_put(&pi->p, e, on_freed, sink);
+	r = extent_page_put_apart(&pi->p, e, on_freed, sink);
+	return r == 0 && e->kind != EXTENT_BACKING ? layer_mark(st, n->ino, e->off / EXTENT_PAGE_SPAN) : r;
+}
+
 static int put_part(struct state *st, struct node_item *ni, const struct extent *e, uint64_t *counter)
 {
 	struct sink sink = { .st = st, .seq = e->seq, .counter = counter };
@@ -167,7 +186,7 @@ static int put_part(struct state *st, struct node_item *ni, const struct extent 
 	if (e->kind == EXTENT_LOG)
 		r = segment_change(st, e->segment, e->len, 0);
 	if (r == 0)
-		r = extent_page_put(&pi->p, e, on_freed, &sink);
+		r = put_extent(st, &ni->n, pi, e, &sink);
 	if (r < 0)
 		return r;
 	page_changed(st, ni, pi, before);
@@ -240,6 +259,8 @@ int pages_put_backing(
 	struct extent e = { .kind = EXTENT_BACKING, .seq = seq };
 	int r = 0;
 
+	if (ni->n.flags & INODE_FOREIGN) /* no file lies below its layer */
+		return pages_clear(st, ni, off, end, seq, counter);
 	if (off < limit)
 		r = pages_clear(st, ni, off, end < limit ? end : limit, seq, counter);
 	if (r < 0 || end <= limit)

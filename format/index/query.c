@@ -14,13 +14,13 @@
 #define PAGES_CHUNK    64
 #define PATH_DEPTH_MAX 4096
 
-static void lock(struct state *st)
+void query_begin(struct state *st)
 {
 	pthread_mutex_lock(&st->lock);
 }
 
-/* Returns r. A damaged index is the end of this state, and the next open makes a new one. */
-static int unlock(struct state *st, int r)
+/* A damaged index is the end of this state, and the next open makes a new one. */
+int query_end(struct state *st, int r)
 {
 	if (r == -EBADMSG)
 		state_fail(st, r);
@@ -36,35 +36,35 @@ int state_inode(struct state *st, uint64_t ino, struct inode *ret)
 	struct node_item *ni;
 	int r;
 
-	lock(st);
+	query_begin(st);
 	r = find_node(st, ino, &ni);
 	if (r == 0)
 		node_to_inode(&ni->n, ret);
-	return unlock(st, r);
+	return query_end(st, r);
 }
 
-static int lookup(
-	struct state *st, enum key_kind kind, uint64_t parent, const char *name, uint64_t *ret_ino, uint32_t *ret_type)
+static int lookup(struct state *st, enum key_kind kind, uint64_t parent, const char *name, struct state_name *ret)
 {
 	struct name_item *d;
 	int r;
 
 	if (strnlen(name, RECORD_NAME_MAX + 1) > RECORD_NAME_MAX)
 		return -ENAMETOOLONG;
-	lock(st);
+	query_begin(st);
 	r = find_name(st, kind, parent, name, &d);
 	if (r == 0 && !item_present(&d->it))
 		r = -ENOENT;
 	if (r == 0) {
-		*ret_ino = d->ino;
-		*ret_type = d->type;
+		ret->ino = d->ino;
+		ret->stamp = d->stamp;
+		ret->type = d->type;
 	}
-	return unlock(st, r);
+	return query_end(st, r);
 }
 
 int state_lookup(struct state *st, uint64_t parent, const char *name, struct state_name *ret)
 {
-	int r = lookup(st, KEY_NAME, parent, name, &ret->ino, &ret->type);
+	int r = lookup(st, KEY_NAME, parent, name, ret);
 
 	if (r == 0)
 		strcpy(ret->name, name);
@@ -73,9 +73,12 @@ int state_lookup(struct state *st, uint64_t parent, const char *name, struct sta
 
 int state_backing_owner(struct state *st, uint64_t parent, const char *name, uint64_t *ret_ino)
 {
-	uint32_t type;
+	struct state_name found;
+	int r = lookup(st, KEY_BACKING, parent, name, &found);
 
-	return lookup(st, KEY_BACKING, parent, name, ret_ino, &type);
+	if (r == 0)
+		*ret_ino = found.ino;
+	return r;
 }
 
 bool state_dir_is_empty(struct state *st, uint64_t parent)
@@ -83,9 +86,9 @@ bool state_dir_is_empty(struct state *st, uint64_t parent)
 	struct node_item *dir;
 	bool empty;
 
-	lock(st);
+	query_begin(st);
 	empty = find_node(st, parent, &dir) < 0 || dir->n.num_children == 0;
-	unlock(st, 0);
+	query_end(st, 0);
 	return empty;
 }
 
@@ -94,7 +97,7 @@ static int copy_blob(struct state *st, const struct key *key, void *out, size_t 
 	struct blob_item *b;
 	int r;
 
-	lock(st);
+	query_begin(st);
 	r = find_blob(st, key, &b);
 	if (r == 0 && !item_present(&b->it))
 		r = -ENOENT;
@@ -104,7 +107,7 @@ static int copy_blob(struct state *st, const struct key *key, void *out, size_t 
 		memcpy(out, b->data, b->len);
 	if (r == 0)
 		*ret_len = b->len;
-	return unlock(st, r);
+	return query_end(st, r);
 }
 
 int state_symlink(struct state *st, uint64_t ino, char *out, size_t cap)
@@ -143,7 +146,7 @@ int state_segment_live(struct state *st, uint32_t segment, uint64_t *ret_live_by
 	int r;
 
 	key_number(&key, KEY_SEGMENT, segment);
-	lock(st);
+	query_begin(st);
 	r = cache_find(&st->cache, &key, false, &it);
 	if (r == 0 && !item_present(it))
 		r = -ENOENT;
@@ -151,14 +154,14 @@ int state_segment_live(struct state *st, uint32_t segment, uint64_t *ret_live_by
 		s = (struct segment_item *)it;
 		*ret_live_bytes = s->is_private ? STATE_SEGMENT_PRIVATE : s->live;
 	}
-	return unlock(st, r);
+	return query_end(st, r);
 }
 
 void state_totals(struct state *st, struct state_totals *ret)
 {
 	const struct meta *m = &st->meta;
 
-	lock(st);
+	query_begin(st);
 	*ret = (struct state_totals){
 		.inodes = m->inodes,
 		.names = m->names,
@@ -171,11 +174,13 @@ void state_totals(struct state *st, struct state_totals *ret)
 		.drained_bytes = m->drained_bytes,
 		.drained_files = m->drained_files,
 		.through_bytes = m->through_bytes,
+		.share_inodes = m->share_inodes,
+		.share_extents = m->share_extents,
 		.index_bytes = st->cache.bytes,
 		.seq = st->seq,
 		.checkpoint_seq = st->checkpoint_seq,
 	};
-	unlock(st, 0);
+	query_end(st, 0);
 }
 
 /* ---- walks: up to cap entries behind *at (len 0: from the start of prefix), which moves along */
@@ -195,7 +200,7 @@ static int next_chunk(struct state *st, struct chunk *c)
 	int r, end;
 
 	c->num = 0;
-	lock(st);
+	query_begin(st);
 	r = merge_begin(&m, &st->cache, &c->prefix, c->at.len ? &c->at : NULL);
 	while (r >= 0 && c->num < c->cap && (r = merge_next(&m, &e)) > 0) {
 		struct key_parts parts = { 0 };
@@ -210,18 +215,23 @@ static int next_chunk(struct state *st, struct chunk *c)
 		c->at.len = (uint16_t)e.key_len;
 	}
 	end = m.walk ? merge_end(&m) : 0;
-	return unlock(st, r < 0 ? r : end);
+	return query_end(st, r < 0 ? r : end);
 }
 
-static int entry_name(const struct merge_entry *e, uint64_t *ret_ino, uint32_t *ret_type)
+static int entry_name(const struct merge_entry *e, struct state_name *out)
 {
 	const struct name_item *d = (const struct name_item *)e->item;
+	struct name_value v = { 0 };
+	int r = 0;
 
-	if (!d)
-		return name_decode(e->val, e->val_len, ret_ino, ret_type);
-	*ret_ino = d->ino;
-	*ret_type = d->type;
-	return 0;
+	if (d)
+		v = (struct name_value){ .ino = d->ino, .stamp = d->stamp, .type = d->type };
+	else
+		r = name_decode(e->val, e->val_len, &v);
+	out->ino = v.ino;
+	out->stamp = v.stamp;
+	out->type = v.type;
+	return r;
 }
 
 static int take_name(struct chunk *c, const struct merge_entry *e, const struct key_parts *parts)
@@ -230,7 +240,7 @@ static int take_name(struct chunk *c, const struct merge_entry *e, const struct 
 
 	memcpy(out->name, parts->name, parts->name_len);
 	out->name[parts->name_len] = '\0';
-	return entry_name(e, &out->ino, &out->type);
+	return entry_name(e, out);
 }
 
 static int list(struct state *st, enum key_kind kind, uint64_t parent, const char *after, struct state_name *out,
@@ -309,7 +319,7 @@ static int take_backing(struct chunk *c, const struct merge_entry *e, const stru
 	out->parent = parts->id;
 	memcpy(out->name.name, parts->name, parts->name_len);
 	out->name.name[parts->name_len] = '\0';
-	return entry_name(e, &out->name.ino, &out->name.type);
+	return entry_name(e, &out->name);
 }
 
 int state_each_backing_name(
@@ -408,22 +418,6 @@ int state_list_xattrs(
 
 /* ---- extents */
 
-static struct extent clipped(const struct extent *e, uint64_t off, uint64_t end)
-{
-	uint64_t from = e->off > off ? e->off : off, to = e->off + e->len < end ? e->off + e->len : end;
-	struct extent part = *e;
-
-	if (to - from == e->len)
-		return part;
-	if (e->kind == EXTENT_LOG)
-		part.segment_off += from - e->off;
-	part.off = from;
-	part.len = (uint32_t)(to - from);
-	part.whole = false;
-	part.crc = 0;
-	return part;
-}
-
 struct range_query {
 	uint64_t off, end;
 	struct extent *out;
@@ -444,7 +438,7 @@ static int page_extents(struct state *st, const struct node *n, uint64_t page, s
 			q->next = pi->p.ext[i].off > q->off ? pi->p.ext[i].off : q->off;
 			return 0;
 		}
-		q->out[q->num++] = clipped(&pi->p.ext[i], q->off, q->end);
+		q->out[q->num++] = extent_clip(&pi->p.ext[i], q->off, q->end);
 	}
 	return 0;
 }
@@ -475,11 +469,11 @@ int state_extents(struct state *st, uint64_t ino, uint64_t off, uint64_t len, st
 	int r;
 
 	q.next = q.end;
-	lock(st);
+	query_begin(st);
 	r = find_node(st, ino, &ni);
 	if (r == 0 && len > 0)
 		r = range_extents(st, &ni->n, &q);
-	r = unlock(st, r);
+	r = query_end(st, r);
 	if (r < 0)
 		return r;
 	*ret_num = q.num;
@@ -539,10 +533,10 @@ static int backing_path(struct state *st, uint64_t ino, const char *name, char *
 	out[p.at] = '\0';
 	if (name)
 		r = prepend(&p, name);
-	lock(st);
+	query_begin(st);
 	if (r == 0)
 		r = prepend_path(st, ino, &p);
-	r = unlock(st, r);
+	r = query_end(st, r);
 	if (r == 0 && out[p.at] == '\0')
 		r = prepend(&p, ".");
 	if (r == 0)

@@ -32,4 +32,61 @@ struct share_conflict {
 	uint32_t node, other; /* node's bytes count (it had the higher stamp), other's are hidden */
 };
 
+/* ---- a page of the map */
+
+struct share_page {
+	struct share_extent *ext; /* owned, sorted by off, no overlaps */
+	uint32_t num, cap;
+};
+
+void share_page_free(struct share_page *p);
+/*
+ * Put num extents (within the page, sorted, no overlaps) among those that are there. met(): node's bytes of [off, off + len)
+ * won over other's, and neither commit had seen the other (higher base < lower stamp); it may come again. 0, -ENOMEM
+ * (page unchanged), or what met() returned.
+ */
+int share_page_put(struct share_page *p, const struct share_extent *ext, size_t num,
+	int (*met)(const struct share_conflict *c, void *arg), void *arg);
+/* Take away what lies at or behind off and has a stamp below this one. */
+void share_page_cut(struct share_page *p, uint64_t off, uint64_t stamp);
+/* Index of the first extent that ends behind off; num when none does. */
+uint32_t share_page_find(const struct share_page *p, uint64_t off);
+struct share_extent share_extent_clip(const struct share_extent *e, uint64_t off, uint64_t end);
+int share_page_encode(const struct share_page *p, uint64_t page_no, struct buf *out); /* -ENOMEM */
+int share_page_decode(
+	const void *val, size_t len, uint64_t page_no, struct share_page *ret_page); /* -EBADMSG, -ENOMEM */
+
+/* ---- what belongs to the map as a whole */
+
+struct share_cut { /* nothing at or behind size has a stamp below this one */
+	uint64_t stamp, size;
+};
+#define SHARE_CUTS_MAX 1024 /* only the newest are kept */
+
+struct share_head {
+	uint64_t num_pages, num_extents;
+	uint64_t dropped;       /* nothing has a stamp up to this one */
+	struct share_cut *cuts; /* owned; both rise: a lower size with a higher stamp makes another cut void */
+	uint32_t num_cuts, cap_cuts;
+};
+
+void share_head_free(struct share_head *h);
+int share_head_cut(struct share_head *h, uint64_t stamp, uint64_t size); /* -ENOMEM */
+void share_head_drop(struct share_head *h, uint64_t stamp);
+uint64_t share_head_limit(const struct share_head *h, uint64_t stamp); /* where bytes with this stamp are cut off */
+bool share_head_is_empty(const struct share_head *h);
+int share_head_encode(const struct share_head *h, struct buf *out);
+int share_head_decode(const void *val, size_t len, struct share_head *ret_head);
+
+struct share_conflicts {
+	struct share_conflict *list; /* owned, sorted by node, other, off; those that touch are one */
+	uint32_t num, cap;
+	uint64_t more; /* times that one was met which is not in the list, since it was full */
+};
+
+void share_conflicts_free(struct share_conflicts *s);
+int share_conflicts_add(struct share_conflicts *s, const struct share_conflict *c, uint32_t max); /* -ENOMEM */
+int share_conflicts_encode(const struct share_conflicts *s, struct buf *out);
+int share_conflicts_decode(const void *val, size_t len, struct share_conflicts *ret_conflicts);
+
 #endif

@@ -33,6 +33,7 @@
 #include "format/journal/record.h"
 
 #define STATE_ROOT_INO        1u
+#define STATE_INO_RANGE_SHIFT 40           /* numbers of new inodes: each node of a job has a range of 2^40 */
 #define STATE_BACKING_INO_BIT (1ull << 63) /* inode numbers that were derived from a backing file's */
 
 enum inode_flag {

@@ -61,7 +61,8 @@ int find_record_node(
 	struct state *st, const struct record *rec, struct node_item **ret); /* rec->ino; -ENOENT, -ESTALE */
 int find_file(
 	struct state *st, const struct record *rec, struct node_item **ret); /* a regular file; -EISDIR, -EINVAL */
-int find_dir(struct state *st, uint64_t ino, struct node_item **ret);        /* -ENOTDIR; -ENOENT also for orphans */
+int find_own_node(struct state *st, const struct record *rec, struct node_item **ret); /* -EINVAL: a foreign one */
+int find_dir(struct state *st, uint64_t ino, struct node_item **ret); /* -ENOTDIR; -ENOENT also for orphans */
 int find_name(struct state *st, enum key_kind kind, uint64_t parent, const char *name, struct name_item **ret);
 int find_blob(struct state *st, const struct key *key, struct blob_item **ret);
 int check_component(const char *name); /* -EINVAL, -ENAMETOOLONG */
@@ -69,7 +70,7 @@ int node_create(struct state *st, const struct record *rec, struct node_item **r
 int node_remove(struct state *st, struct node_item *ni);
 int node_set_flags(struct state *st, struct node_item *ni, uint32_t flags);
 void node_changed(struct state *st, struct node_item *ni, uint64_t seq); /* version; dirty */
-int name_add(struct state *st, uint64_t parent, const char *name, struct node_item *ni);
+int name_add(struct state *st, uint64_t parent, const char *name, struct node_item *ni, uint64_t stamp);
 int name_drop(struct state *st, uint64_t parent, const char *name, struct node_item *ni);
 int backing_set(struct state *st, uint64_t parent, const char *name, uint64_t ino, uint32_t type);
 int backing_drop(struct state *st, uint64_t parent, const char *name);
@@ -89,6 +90,31 @@ int pages_list(struct state *st, const struct node *n, uint64_t first, uint64_t 
 	size_t *ret_num);
 int find_page(struct state *st, const struct node *n, uint64_t page, struct page_item **ret); /* perhaps absent */
 uint64_t pages_last(const struct node *n); /* no page lies behind this one */
+/* The pages from first to last that have a key of this kind and inode. */
+int keys_list(struct state *st, enum key_kind kind, uint64_t ino, uint64_t first, uint64_t last, uint64_t *out,
+	size_t cap, size_t *ret_num);
+
+/* layer.c: what of a shared file's extents has been committed. ret may be absent. */
+int find_commits(struct state *st, uint64_t ino, struct commits_item **ret);
+int layer_mark(struct state *st, uint64_t ino, uint64_t page); /* something there is not committed */
+int layer_begin(struct state *st, struct node_item *ni);       /* all that is there is not */
+int layer_drop(struct state *st, struct node_item *ni);        /* the inode goes */
+int layer_commit(struct state *st, struct node_item *ni, uint64_t upto, uint64_t stamp);
+
+/* shares.c: share maps. head may be absent. */
+int find_share(struct state *st, uint64_t ino, struct share_item **ret);
+int find_share_page(struct state *st, const struct share_head *h, uint64_t ino, uint64_t page,
+	struct share_page_item **ret); /* perhaps absent */
+int share_pages_list(struct state *st, const struct share_head *h, uint64_t ino, uint64_t first, uint64_t last,
+	uint64_t *out, size_t cap, size_t *ret_num);
+int find_conflicts(struct state *st, uint64_t ino, struct conflicts_item **ret); /* perhaps absent */
+int share_put(struct state *st, const struct record *rec);
+int share_cut(struct state *st, uint64_t ino, uint64_t size, uint64_t stamp);
+int share_drop(struct state *st, uint64_t ino, uint64_t stamp);
+
+/* query.c: the lock around a question. query_end returns r. */
+void query_begin(struct state *st);
+int query_end(struct state *st, int r);
 
 /* one line each per record type: check and apply (apply_*.c) */
 #define APPLY_DECLARE(type)                                           \
@@ -114,6 +140,12 @@ APPLY_DECLARE(through);
 APPLY_DECLARE(placed);
 APPLY_DECLARE(removed);
 APPLY_DECLARE(drained);
+APPLY_DECLARE(share);
+APPLY_DECLARE(foreign);
+APPLY_DECLARE(committed);
+APPLY_DECLARE(share_put);
+APPLY_DECLARE(share_cut);
+APPLY_DECLARE(share_drop);
 #undef APPLY_DECLARE
 
 /* checkpoint.c */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * Values of the index as bytes; inodes and pages have their own codecs (inode.c, extent.c).
+ * Values of the index as bytes; others have their own codecs (inode.c, extent.c, commits.c, share.c, share_head.c).
  *
- *   NAME, BACKING   varint ino, u8 type (S_IFMT bits >> 12)
+ *   NAME, BACKING   varint ino, u8 type (S_IFMT bits >> 12), varint stamp unless 0
  *   SEGMENT         varint live bytes, u8 1 when it is a private segment in use
  *   XATTR, TARGET   the bytes themselves
- *   ORPHAN          nothing
+ *   ORPHAN, UNCOMMITTED  nothing
  */
 #include "format/index/cache.h"
 
@@ -13,17 +13,41 @@
 #include <stdlib.h>
 #include <string.h>
 
-int name_decode(const void *val, size_t len, uint64_t *ret_ino, uint32_t *ret_type)
+int name_decode(const void *val, size_t len, struct name_value *ret)
 {
 	struct cursor c = cursor_make(val, len);
-	uint64_t ino = cursor_varint(&c);
+	struct name_value v = { .ino = cursor_varint(&c) };
 	uint32_t type = cursor_u8(&c);
 
+	if (cursor_left(&c) > 0) {
+		v.stamp = cursor_varint(&c);
+		if (v.stamp == 0)
+			cursor_fail(&c);
+	}
 	if (!cursor_ok(&c) || cursor_left(&c) > 0 || type > 15)
 		return -EBADMSG;
-	*ret_ino = ino;
-	*ret_type = type << 12;
+	v.type = type << 12;
+	*ret = v;
 	return 0;
+}
+
+static int decode_name_item(const void *val, size_t len, struct name_item *d)
+{
+	struct name_value v = { 0 };
+	int r = name_decode(val, len, &v);
+
+	d->ino = v.ino;
+	d->stamp = v.stamp;
+	d->type = v.type;
+	return r;
+}
+
+static void encode_name_item(const struct name_item *d, struct buf *out)
+{
+	buf_varint(out, d->ino);
+	buf_u8(out, (uint8_t)(d->type >> 12));
+	if (d->stamp)
+		buf_varint(out, d->stamp);
 }
 
 int segment_decode(const void *val, size_t len, uint64_t *ret_live, bool *ret_private)
@@ -66,12 +90,13 @@ int item_encode(const struct item *it, struct buf *out)
 {
 	switch (it->kind) {
 	case KEY_NAME:
-	case KEY_BACKING:
-		buf_varint(out, ((const struct name_item *)it)->ino);
-		buf_u8(out, (uint8_t)(((const struct name_item *)it)->type >> 12));
-		break;
+	case KEY_BACKING: encode_name_item((const struct name_item *)it, out); break;
 	case KEY_INODE: return node_encode(&((const struct node_item *)it)->n, out);
 	case KEY_PAGE: return extent_page_encode(&((const struct page_item *)it)->p, page_number(it), out);
+	case KEY_COMMITS: return commits_encode(&((const struct commits_item *)it)->c, out);
+	case KEY_SHARE: return share_head_encode(&((const struct share_item *)it)->h, out);
+	case KEY_SHARE_PAGE: return share_page_encode(&((const struct share_page_item *)it)->p, page_number(it), out);
+	case KEY_CONFLICTS: return share_conflicts_encode(&((const struct conflicts_item *)it)->s, out);
 	case KEY_SEGMENT:
 		buf_varint(out, ((const struct segment_item *)it)->live);
 		buf_u8(out, ((const struct segment_item *)it)->is_private);
@@ -85,9 +110,13 @@ int item_decode(struct item *it, const void *val, size_t len)
 {
 	switch (it->kind) {
 	case KEY_NAME:
-	case KEY_BACKING: return name_decode(val, len, &((struct name_item *)it)->ino, &((struct name_item *)it)->type);
+	case KEY_BACKING: return decode_name_item(val, len, (struct name_item *)it);
 	case KEY_INODE: return node_decode(val, len, &((struct node_item *)it)->n);
 	case KEY_PAGE: return extent_page_decode(val, len, page_number(it), &((struct page_item *)it)->p);
+	case KEY_COMMITS: return commits_decode(val, len, &((struct commits_item *)it)->c);
+	case KEY_SHARE: return share_head_decode(val, len, &((struct share_item *)it)->h);
+	case KEY_SHARE_PAGE: return share_page_decode(val, len, page_number(it), &((struct share_page_item *)it)->p);
+	case KEY_CONFLICTS: return share_conflicts_decode(val, len, &((struct conflicts_item *)it)->s);
 	case KEY_SEGMENT:
 		return segment_decode(
 			val, len, &((struct segment_item *)it)->live, &((struct segment_item *)it)->is_private);

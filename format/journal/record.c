@@ -441,6 +441,11 @@ static uint32_t flags_to_store(const struct record *rec)
 	return rec->flags | (shapes[rec->type].checks & CAN_STAMP && rec->stamp ? RECORD_F_STAMPED : 0);
 }
 
+uint8_t record_version(const struct record *rec)
+{
+	return version_of(&shapes[rec->type], flags_to_store(rec));
+}
+
 static void encode_header(struct buf *out, const struct record *rec)
 {
 	uint32_t flags = flags_to_store(rec);

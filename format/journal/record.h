@@ -169,6 +169,8 @@ void record_scratch_free(struct record_scratch *s);
 int record_decode(
 	const void *buf, size_t len, struct record_scratch *scratch, struct record *ret_rec, size_t *ret_used);
 
+/* 1, or 2: of a type, or with a stamp, that only jobs of many nodes have. Of a record that can be encoded. */
+uint8_t record_version(const struct record *rec);
 const char *record_type_name(enum record_type type); /* "create", ...; "?" when unknown. Static. */
 
 #endif

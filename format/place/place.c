@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "format/index/state.h"
-
 /* SplitMix64's finaliser (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). */
 static uint64_t mix(uint64_t x)
 {

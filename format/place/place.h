@@ -9,8 +9,11 @@
 
 #include <stdint.h>
 
-#define PLACE_NODES_MAX   65536u
-#define PLACE_INO_SHIFT   40 /* new inode numbers: node << 40 | counter; node 0 counts as one node alone does */
+#include "format/index/state.h"
+
+#define PLACE_NODES_MAX 65536u
+#define PLACE_INO_SHIFT \
+	STATE_INO_RANGE_SHIFT /* new inode numbers: node << 40 | counter; node 0 counts as one node alone does */
 #define PLACE_GRACE_USEC  10000000ull   /* freed payload of a job is punched no earlier than this after it was freed */
 #define PLACE_DOMAIN_SIZE (16ull << 20) /* default bytes of a file domain */
 

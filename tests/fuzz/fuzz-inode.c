@@ -54,8 +54,8 @@ static void try_key(const uint8_t *data, size_t size)
 		return;
 	if (parts.name)
 		key_name(&key, parts.kind, parts.id, parts.name, parts.name_len);
-	else if (parts.kind == KEY_PAGE)
-		key_page(&key, parts.id, parts.page);
+	else if (parts.kind == KEY_PAGE || parts.kind == KEY_UNCOMMITTED || parts.kind == KEY_SHARE_PAGE)
+		key_page(&key, parts.kind, parts.id, parts.page);
 	else if (parts.kind == KEY_META)
 		key_meta(&key, (enum key_meta)parts.id);
 	else
@@ -65,14 +65,14 @@ static void try_key(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+	struct name_value name;
 	uint64_t number;
-	uint32_t type;
 	bool flag;
 
 	try_inode(data, size);
 	try_meta(data, size);
 	try_key(data, size);
-	name_decode(data, size, &number, &type);
+	name_decode(data, size, &name);
 	segment_decode(data, size, &number, &flag);
 	return 0;
 }

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Commit points of a layer. They are kept beside the extents and not in them, so that a commit does not touch what it commits;
+ * an extent's stamp is found by its seq. Bytes: varint prune_at, varint number, then varint upto and varint stamp of each, less
+ * those of the one before.
+ */
+#include "format/index/commits.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+void commits_free(struct commits *c)
+{
+	if (!c)
+		return;
+	free(c->points);
+	*c = (struct commits){ 0 };
+}
+
+int commits_add(struct commits *c, const struct commit_point *p)
+{
+	if (c->num == c->cap) {
+		uint32_t cap = c->cap ? 2 * c->cap : 4;
+		struct commit_point *points = realloc(c->points, cap * sizeof *points);
+
+		if (!points)
+			return -ENOMEM;
+		c->points = points;
+		c->cap = cap;
+	}
+	c->points[c->num++] = *p;
+	return 0;
+}
+
+uint64_t commits_upto(const struct commits *c)
+{
+	return c && c->num ? c->points[c->num - 1].upto : 0;
+}
+
+uint32_t commits_find(const struct commits *c, uint64_t seq)
+{
+	uint32_t low = 0, high = c->num;
+
+	while (low < high) {
+		uint32_t mid = low + (high - low) / 2;
+
+		if (c->points[mid].upto < seq)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+void commits_keep(struct commits *c, const uint8_t *needed)
+{
+	uint32_t num = 0;
+
+	for (uint32_t i = 0; i < c->num; i++)
+		if (needed[i] || i + 1 == c->num)
+			c->points[num++] = c->points[i];
+	c->num = num;
+	c->prune_at = num > COMMITS_PRUNE_MIN / 2 ? 2 * num : COMMITS_PRUNE_MIN;
+}
+
+int commits_encode(const struct commits *c, struct buf *out)
+{
+	struct commit_point before = { 0 };
+
+	buf_varint(out, c->prune_at);
+	buf_varint(out, c->num);
+	for (uint32_t i = 0; i < c->num; i++) {
+		buf_varint(out, c->points[i].upto - before.upto);
+		buf_varint(out, c->points[i].stamp - before.stamp);
+		before = c->points[i];
+	}
+	return buf_ok(out) ? 0 : -ENOMEM;
+}
+
+static int decode_points(struct cursor *c, uint64_t num, struct commits *ret)
+{
+	struct commit_point p = { 0 };
+
+	for (uint64_t i = 0; i < num; i++) {
+		uint64_t upto = cursor_varint(c), stamp = cursor_varint(c);
+
+		if (!cursor_ok(c) || upto == 0 || stamp == 0 || upto > UINT64_MAX - p.upto ||
+			stamp > UINT64_MAX - p.stamp)
+			return -EBADMSG;
+		p = (struct commit_point){ .upto = p.upto + upto, .stamp = p.stamp + stamp };
+		if (commits_add(ret, &p) < 0)
+			return -ENOMEM;
+	}
+	return cursor_left(c) ? -EBADMSG : 0;
+}
+
+int commits_decode(const void *val, size_t len, struct commits *ret_commits)
+{
+	struct cursor c = cursor_make(val, len);
+	uint64_t prune_at = cursor_varint(&c), num = cursor_varint(&c);
+	struct commits list = { .prune_at = (uint32_t)prune_at };
+	int r;
+
+	if (!cursor_ok(&c) || prune_at > UINT32_MAX || num > cursor_left(&c) / 2)
+		return -EBADMSG;
+	r = decode_points(&c, num, &list);
+	if (r < 0) {
+		commits_free(&list);
+		return r;
+	}
+	*ret_commits = list;
+	return 0;
+}
