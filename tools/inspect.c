@@ -192,6 +192,11 @@ static void store_json(struct inspect *in)
 	json_kstr(&in->j, "mountpoint", sb->mountpoint);
 	json_kstr(&in->j, "job", sb->job);
 	json_ku64(&in->j, "node_index", sb->node_index);
+	json_ku64(&in->j, "num_nodes", sb->num_nodes);
+	if (sb->num_nodes > 1) {
+		store_uuid_text(sb->job_uuid, uuid);
+		json_kstr(&in->j, "job_uuid", uuid);
+	}
 }
 
 static void totals_json(struct inspect *in, const struct state_totals *t)

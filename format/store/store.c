@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "format/base/crc32c.h"
+#include "format/place/place.h"
 #include "format/store/lock.h"
 #include "format/store/superblock.h"
 
@@ -64,9 +65,28 @@ static int save_superblock(struct store *s, struct cistern_error *err)
 		 : 0;
 }
 
+/* What may change from mount to mount. *ret_changed is set when something did. */
+static int put_texts(
+	struct superblock *sb, const struct store_options *opt, bool *ret_changed, struct cistern_error *err)
+{
+	int r = 0;
+
+	*ret_changed = false;
+	if (opt->mountpoint && strcmp(opt->mountpoint, sb->mountpoint) != 0) {
+		*ret_changed = true;
+		r = copy_text(sb->mountpoint, sizeof(sb->mountpoint), opt->mountpoint, "mount point", err);
+	}
+	if (!r && opt->job && strcmp(opt->job, sb->job) != 0) {
+		*ret_changed = true;
+		r = copy_text(sb->job, sizeof(sb->job), opt->job, "job id", err);
+	}
+	return r;
+}
+
 static int make_superblock(struct store *s, const struct store_options *opt, struct cistern_error *err)
 {
 	struct superblock *sb = &s->sb;
+	bool changed;
 	struct stat st;
 	int r;
 
@@ -83,9 +103,34 @@ static int make_superblock(struct store *s, const struct store_options *opt, str
 	sb->uuid[6] = (sb->uuid[6] & 0x0f) | 0x40; /* RFC 4122: version 4, ... */
 	sb->uuid[8] = (sb->uuid[8] & 0x3f) | 0x80; /* ... its variant */
 	r = copy_text(sb->backing, sizeof(sb->backing), opt->backing, "backing directory", err);
-	if (!r && opt->mountpoint)
-		r = copy_text(sb->mountpoint, sizeof(sb->mountpoint), opt->mountpoint, "mount point", err);
+	r = r ? r : put_texts(sb, opt, &changed, err);
 	return r ? r : save_superblock(s, err);
+}
+
+int store_number(struct store *s, uint32_t node, uint32_t num, const uint8_t *job_uuid, struct cistern_error *err)
+{
+	struct superblock old = s->sb;
+	int r;
+
+	if (old.num_nodes > 1 && old.node_index == node && old.num_nodes == num &&
+		memcmp(old.job_uuid, job_uuid, sizeof(old.job_uuid)) == 0)
+		return 0;
+	if (old.num_nodes > 1)
+		return cistern_error_set(err, -EEXIST,
+			"%s: this store is that of node %u of %u in an earlier job, it cannot become node %u of %u of this one: "
+			"drain it first (cistern recover), or name another store",
+			s->path, old.node_index, old.num_nodes, node, num);
+	if (num < 2 || node >= num)
+		return cistern_error_set(err, -EINVAL, "%s: node %u of %u: impossible", s->path, node, num);
+	s->sb.node_index = node;
+	s->sb.num_nodes = num;
+	memcpy(s->sb.job_uuid, job_uuid, sizeof(s->sb.job_uuid));
+	r = save_superblock(s, err);
+	if (r)
+		s->sb = old;
+	else
+		state_reserve_inos(s->state, place_first_ino(node));
+	return r;
 }
 
 static int agree(struct store *s, const struct store_options *opt, struct cistern_error *err)
@@ -114,14 +159,12 @@ static int load_superblock(struct store *s, const struct store_options *opt, boo
 	return agree(s, opt, err);
 }
 
-static int record_mountpoint(struct store *s, const struct store_options *opt, struct cistern_error *err)
+static int record_texts(struct store *s, const struct store_options *opt, struct cistern_error *err)
 {
-	int r;
+	bool changed = false;
+	int r = writes(s) ? put_texts(&s->sb, opt, &changed, err) : 0;
 
-	if (!writes(s) || !opt->mountpoint || strcmp(opt->mountpoint, s->sb.mountpoint) == 0)
-		return 0;
-	r = copy_text(s->sb.mountpoint, sizeof(s->sb.mountpoint), opt->mountpoint, "mount point", err);
-	return r ? r : save_superblock(s, err);
+	return r || !changed ? r : save_superblock(s, err);
 }
 
 /* ---- opening ---- */
@@ -362,13 +405,15 @@ static int open_parts(struct store *s, const char *path, struct store_options *o
 	if (!r)
 		r = space_choose_sizes(s->io, opt, is_new, s->path, err);
 	if (!r)
-		r = is_new ? make_superblock(s, opt, err) : record_mountpoint(s, opt, err);
+		r = is_new ? make_superblock(s, opt, err) : record_texts(s, opt, err);
 	if (!r)
 		r = open_segments(s, opt, err);
 	if (!r)
 		r = open_state(s, opt, report, err);
 	if (r)
 		return r;
+	if (s->sb.num_nodes > 1)
+		state_reserve_inos(s->state, place_first_ino(s->sb.node_index));
 	s->freed.open = writes(s);
 	r = writes(s) ? settle(s, report) : 0;
 	if (!r)

@@ -22,10 +22,11 @@
 struct superblock {
 	uint32_t version;
 	uint8_t uuid[STORE_UUID_BYTES];
-	char job[256];                   /* job id, "" when none */
-	uint32_t node_index, num_nodes;  /* numbers given at first assembly; 0 of 1 until then */
-	char backing[STORE_PATH_MAX];    /* absolute, resolved */
-	char mountpoint[STORE_PATH_MAX]; /* of the last mount */
+	char job[256];                      /* job id, "" when none */
+	uint32_t node_index, num_nodes;     /* numbers given at first assembly; 0 of 1 until then */
+	uint8_t job_uuid[STORE_UUID_BYTES]; /* of the set of stores that were numbered together; zeros until then */
+	char backing[STORE_PATH_MAX];       /* absolute, resolved */
+	char mountpoint[STORE_PATH_MAX];    /* of the last mount */
 	int64_t created_ns;
 	uint32_t uid; /* owner */
 };
@@ -43,6 +44,7 @@ struct store_options {
 	enum store_mode mode;
 	const char *backing;    /* CREATE: recorded; later opens: must agree when not NULL (-EINVAL names both) */
 	const char *mountpoint; /* recorded when not NULL */
+	const char *job;        /* the job's id; recorded when not NULL */
 	const char *snapshot;   /* READ_ONLY of a live store: name of an index snapshot in it, "snap-N" */
 	struct io *io;          /* tests: a simulated disk (owned by the caller); NULL: the real directory */
 	const char *index_path; /* tests: where RocksDB goes; NULL: STORE/index */
@@ -69,6 +71,12 @@ const char *store_path(const struct store *s);                    /* absolute */
 struct state *store_state(struct store *s);
 struct segment_set *store_segments(struct store *s);
 struct io *store_io(struct store *s);
+/*
+ * The store is node of num from now on and for ever, in the job of that UUID (16 bytes, not all zero); new inodes get the node's
+ * numbers. The same again: 0. -EEXIST: it has other numbers. -EINVAL: impossible ones. Text in err. While nobody makes inodes, and
+ * by one thread; others may see the superblock's old numbers until it returns.
+ */
+int store_number(struct store *s, uint32_t node, uint32_t num, const uint8_t *job_uuid, struct cistern_error *err);
 int store_read_superblock(const char *path, struct superblock *ret, struct cistern_error *err); /* no lock */
 /* Pid of the daemon that holds the store's lock; 0: nobody. -errno. */
 int store_holder(const char *path, pid_t *ret_pid);

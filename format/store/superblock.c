@@ -16,7 +16,7 @@
 #define MAGIC_BYTES 8u
 #define CRC_AT      16u
 #define PREFIX      20u
-#define USED_BYTES  (64u + 256u + 2u * STORE_PATH_MAX)
+#define USED_BYTES  (64u + 256u + 2u * STORE_PATH_MAX + STORE_UUID_BYTES)
 
 _Static_assert(sizeof(((struct superblock *)NULL)->job) == 256, "the job's field has 256 bytes");
 _Static_assert(USED_BYTES <= SUPERBLOCK_BYTES, "the fields fit");
@@ -35,6 +35,18 @@ static void put_field(struct buf *out, const char *text, size_t cap)
 	buf_zeros(out, cap - len);
 }
 
+static bool all_zero(const uint8_t *p, size_t len)
+{
+	return !p || len == 0 || (p[0] == 0 && memcmp(p, p + 1, len - 1) == 0);
+}
+
+/* One of the nodes there are; alone, of no job. */
+static bool numbers_make_sense(const struct superblock *sb)
+{
+	return sb->num_nodes > 0 && sb->node_index < sb->num_nodes &&
+	       (sb->num_nodes > 1 || all_zero(sb->job_uuid, sizeof(sb->job_uuid)));
+}
+
 int superblock_encode(const struct superblock *sb, struct buf *out)
 {
 	size_t start = out->len;
@@ -42,7 +54,7 @@ int superblock_encode(const struct superblock *sb, struct buf *out)
 	if (!terminated(sb->job, sizeof(sb->job)) || !terminated(sb->backing, sizeof(sb->backing)) ||
 		!terminated(sb->mountpoint, sizeof(sb->mountpoint)))
 		return -EINVAL;
-	if (sb->version != STORE_FORMAT_VERSION || sb->num_nodes == 0 || sb->node_index >= sb->num_nodes)
+	if (sb->version != STORE_FORMAT_VERSION || !numbers_make_sense(sb))
 		return -EINVAL;
 	buf_bytes(out, MAGIC, MAGIC_BYTES);
 	buf_u32(out, sb->version);
@@ -57,6 +69,7 @@ int superblock_encode(const struct superblock *sb, struct buf *out)
 	put_field(out, sb->job, sizeof(sb->job));
 	put_field(out, sb->backing, sizeof(sb->backing));
 	put_field(out, sb->mountpoint, sizeof(sb->mountpoint));
+	buf_bytes(out, sb->job_uuid, sizeof(sb->job_uuid));
 	buf_zeros(out, SUPERBLOCK_BYTES - USED_BYTES);
 	if (!buf_ok(out))
 		return -ENOMEM;
@@ -97,11 +110,6 @@ static int check_prefix(const uint8_t *data, size_t len, struct cistern_error *e
 	return 0;
 }
 
-static bool all_zero(const uint8_t *p, size_t len)
-{
-	return !p || len == 0 || (p[0] == 0 && memcmp(p, p + 1, len - 1) == 0);
-}
-
 static void get_field(struct cursor *c, char *out, size_t cap)
 {
 	const uint8_t *p = cursor_bytes(c, cap);
@@ -118,7 +126,7 @@ int superblock_decode(const void *buf, size_t len, struct superblock *ret, struc
 {
 	struct cursor c = cursor_make(buf, len);
 	struct superblock sb = { .version = STORE_FORMAT_VERSION };
-	const uint8_t *uuid;
+	const uint8_t *uuid, *job_uuid;
 	int r = check_prefix(buf, len, err);
 
 	if (r)
@@ -134,9 +142,12 @@ int superblock_decode(const void *buf, size_t len, struct superblock *ret, struc
 	get_field(&c, sb.job, sizeof(sb.job));
 	get_field(&c, sb.backing, sizeof(sb.backing));
 	get_field(&c, sb.mountpoint, sizeof(sb.mountpoint));
+	job_uuid = cursor_bytes(&c, STORE_UUID_BYTES);
+	if (job_uuid)
+		memcpy(sb.job_uuid, job_uuid, STORE_UUID_BYTES);
 	if (!all_zero(cursor_bytes(&c, SUPERBLOCK_BYTES - USED_BYTES), SUPERBLOCK_BYTES - USED_BYTES))
 		cursor_fail(&c);
-	if (!cursor_ok(&c) || sb.num_nodes == 0 || sb.node_index >= sb.num_nodes)
+	if (!cursor_ok(&c) || !numbers_make_sense(&sb))
 		return cistern_error_set(err, -EBADMSG, "a field has an impossible value");
 	memcpy(sb.uuid, uuid, STORE_UUID_BYTES);
 	*ret = sb;

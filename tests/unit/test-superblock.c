@@ -24,16 +24,16 @@ static struct superblock example(void)
 		.mountpoint = "/cistern" };
 
 	for (int i = 0; i < STORE_UUID_BYTES; i++)
-		sb.uuid[i] = (uint8_t)(0xa0 + i);
+		sb.uuid[i] = (uint8_t)(0xa0 + i), sb.job_uuid[i] = (uint8_t)(0xc0 + i);
 	return sb;
 }
 
 static bool same(const struct superblock *a, const struct superblock *b)
 {
 	return a->version == b->version && memcmp(a->uuid, b->uuid, sizeof(a->uuid)) == 0 &&
-	       strcmp(a->job, b->job) == 0 && a->node_index == b->node_index && a->num_nodes == b->num_nodes &&
-	       strcmp(a->backing, b->backing) == 0 && strcmp(a->mountpoint, b->mountpoint) == 0 &&
-	       a->created_ns == b->created_ns && a->uid == b->uid;
+	       memcmp(a->job_uuid, b->job_uuid, sizeof(a->job_uuid)) == 0 && strcmp(a->job, b->job) == 0 &&
+	       a->node_index == b->node_index && a->num_nodes == b->num_nodes && strcmp(a->backing, b->backing) == 0 &&
+	       strcmp(a->mountpoint, b->mountpoint) == 0 && a->created_ns == b->created_ns && a->uid == b->uid;
 }
 
 static void set_crc(uint8_t *data, size_t len)
@@ -66,6 +66,7 @@ static void test_bytes(void)
 	is_str((char *)out.data + 64, "job 42", "job at 64");
 	is_str((char *)out.data + 320, "/proj/run42", "backing directory at 320");
 	is_str((char *)out.data + 4416, "/cistern", "mount point at 4416");
+	ok(memcmp(out.data + 8512, sb.job_uuid, 16) == 0, "UUID of the job at 8512");
 }
 
 static void test_round_trip(void)
@@ -83,6 +84,12 @@ static void test_round_trip(void)
 	sb = example();
 	sb.node_index = 5;
 	is_int(superblock_encode(&sb, &out), -EINVAL, "a node beyond the nodes is refused");
+	sb = example();
+	sb.node_index = 0;
+	sb.num_nodes = 1;
+	is_int(superblock_encode(&sb, &out), -EINVAL, "one node alone is of no job");
+	memset(sb.job_uuid, 0, sizeof(sb.job_uuid));
+	is_int(superblock_encode(&sb, &out), 0, "and without a job's UUID it is well");
 }
 
 /* Every single damaged byte is noticed. */
