@@ -18,6 +18,11 @@ int job_create(const struct job_options *opt, struct job **ret, struct cistern_e
 	return 0;
 }
 
+void job_shut_down(struct job *j)
+{
+	peers_shut_down(j->peers);
+}
+
 void job_destroy(struct job *j)
 {
 	free(j);

@@ -22,24 +22,28 @@ struct peers_request; /* a request that arrived; lives until it is answered */
 
 /*
  * Answers one request, or keeps it and answers later; never blocks, never calls a node and waits. Runs in the transport's
- * thread; requests of one node arrive in the order in which they were sent.
+ * thread, for requests to oneself in the caller's (so in several at once); requests of one node arrive in the order in
+ * which they were sent.
  */
 typedef void (*peers_handler)(struct peers_request *rq, void *arg);
 
 uint32_t peers_from(const struct peers_request *rq);              /* node index of who asks */
 const struct wire_msg *peers_msg(const struct peers_request *rq); /* borrowed until the reply */
-/* Exactly once for each request, from any thread. reply: as wire replies are, WIRE_STATUS first; copied. */
+/*
+ * Exactly once for each request, from any thread; for one that was told (peers_tell) too, whose reply goes nowhere. The
+ * request is gone then. reply: as wire replies are, WIRE_STATUS first; copied.
+ */
 void peers_reply(struct peers_request *rq, const struct wire_msg *reply);
 void peers_reply_status(struct peers_request *rq, int64_t status); /* WIRE_STATUS alone */
 
 enum peers_event {
 	PEERS_ASSEMBLED, /* we have a number, and an agent; node = ours. Again after each new assembly */
 	PEERS_LOST,      /* our agent has gone: nothing travels until the next PEERS_ASSEMBLED */
-	PEERS_RESTARTED, /* node's daemon is another one than before: what it kept in memory is gone */
-	PEERS_GONE       /* node's daemon has ended for good, or the node was given up */
+	PEERS_RESTARTED, /* node's daemon is another one than before: what it kept in memory is gone. Or one that was gone is back */
+	PEERS_GONE /* node's daemon has ended for good, or the node was given up */
 };
 
-struct peers_hooks { /* set before the first event; called in the transport's thread; must not block */
+struct peers_hooks { /* set before the first event; events come in the transport's or the timer's thread; must not block */
 	peers_handler handle;
 	void (*event)(enum peers_event event, uint32_t node, void *arg);
 	void *arg;
@@ -62,13 +66,21 @@ const char *peers_name(struct peers *p, uint32_t node, char *out, size_t cap);
  * -ESHUTDOWN: we end. reply may be NULL.
  */
 int peers_call(struct peers *p, uint32_t node, const struct wire_msg *request, struct wire_msg *reply);
-/* The same without waiting; done is called once, from any thread, and must not block. request is copied; reply borrowed, NULL on errors. */
+/*
+ * The same without waiting; done is called once, from any thread (before this returns, too), and must not block. request is
+ * copied; reply is borrowed, NULL when none came. When this fails, done is not called: -EAGAIN: too many calls to that node
+ * wait already, -EHOSTDOWN, -ESHUTDOWN, -EINVAL: no such node, -E2BIG: longer than about WIRE_MAX_BYTES, -ENOMEM.
+ */
 typedef void (*peers_done)(int status, const struct wire_msg *reply, void *arg);
 int peers_call_async(struct peers *p, uint32_t node, const struct wire_msg *request, peers_done done, void *arg);
 /* To all nodes from first to last (oneself included) at once; waits for all. status[node - first] each. 0 or the first error. */
 int peers_call_all(struct peers *p, const struct wire_msg *request, int *status /* peers_count() of them, or NULL */,
-	void (*each)(uint32_t node, const struct wire_msg *reply, void *arg) /* or NULL; one at a time */, void *arg);
-/* One-way: no reply, delivered at most once, in order with the other requests to that node. */
+	void (*each)(uint32_t node, const struct wire_msg *reply, void *arg) /* or NULL; in the caller's thread */,
+	void *arg);
+/*
+ * One-way: no reply; in order with the other requests to that node. Delivered once, the agents may die as they like; lost with
+ * that node's daemon (PEERS_RESTARTED, PEERS_GONE). Never waits; fails as peers_call_async.
+ */
 int peers_tell(struct peers *p, uint32_t node, const struct wire_msg *msg);
 
 /* ---- payload */
@@ -83,15 +95,20 @@ struct peers_buffer {   /* memory that the agent fills */
 	uint8_t *bytes; /* PEERS_BUFFER_BYTES */
 	void *owner;    /* the transport's */
 };
-int peers_buffer_get(struct peers *p, struct peers_buffer *ret); /* waits for a free one; -ETIMEDOUT */
+int peers_buffer_get(struct peers *p, struct peers_buffer *ret); /* waits for a free one; -ETIMEDOUT, -ESHUTDOWN */
 void peers_buffer_put(struct peers *p, struct peers_buffer *b);
-/* Fetch all into the buffer. done once: 0; -ENOENT: a segment is gone (ask for the location again); else as peers_call. */
+/*
+ * Fetch all into the buffer; not changed by the caller until then. done once: 0; -ENOENT: a segment is gone (ask for the location
+ * again); else as peers_call. Waits while there is no agent, so mind how old the locations are. Fails as peers_call_async.
+ */
 int peers_get_async(struct peers *p, const struct peers_buffer *to, const struct peers_get *gets, size_t num,
 	peers_done done, void *arg);
 int peers_get(struct peers *p, const struct peers_buffer *to, const struct peers_get *gets, size_t num);
 
-void peers_shut_down(struct peers *p); /* all that wait get -ESHUTDOWN; handlers are not called any more */
-void peers_destroy(struct peers *p);   /* NULL is fine */
+/* All that wait get -ESHUTDOWN; on return no handler, event or done() runs or will. The other nodes are told that we end. */
+void peers_shut_down(struct peers *p);
+void peers_destroy(
+	struct peers *p); /* no request may be answered any more; those that were not are freed. NULL is fine */
 
 /* ---- transports */
 struct peers_transport_ops; /* fs/peer/transport.h */

@@ -1,0 +1,556 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Who the nodes are, and what the transport tells of them: assembled, lost, left, joined. From that follows what becomes of
+ * calls (call.c), of kept requests (request.c) and of fetches (payload.c):
+ *
+ *   our agent is lost        everything waits; what was sent may have arrived or not
+ *   assembled again          what has no reply is sent again, in its old order, before anything new
+ *   a daemon is another one  calls that it may have got fail, tells to it are dropped, what it asked is forgotten
+ *   a daemon is missing      calls to it wait; after node_timeout it is given up, and they fail
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "fs/peer/private.h"
+
+int64_t peers_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+void peers_log(struct peers *p, bool warning, const char *event, const char *text)
+{
+	if (p->opt.log)
+		p->opt.log(warning, event, text, p->opt.log_arg);
+}
+
+/* ---- waiting and upcalls */
+
+void upcall_begin(struct peers *p)
+{
+	p->upcalls++;
+}
+
+void upcall_end(struct peers *p)
+{
+	pthread_mutex_lock(&p->lock);
+	if (--p->upcalls == 0 && p->ended)
+		pthread_cond_broadcast(&p->changed);
+	pthread_mutex_unlock(&p->lock);
+}
+
+int peers_wait(struct peers *p, int64_t deadline_usec)
+{
+	struct timespec until = { .tv_sec = deadline_usec / 1000000, .tv_nsec = deadline_usec % 1000000 * 1000 };
+	int r;
+
+	if (p->ended)
+		return -ESHUTDOWN;
+	p->waiters++;
+	r = -pthread_cond_timedwait(&p->changed, &p->lock, &until);
+	if (--p->waiters == 0 && p->ended)
+		pthread_cond_broadcast(&p->changed);
+	return p->ended ? -ESHUTDOWN : r;
+}
+
+/* ---- hashes by node and number */
+
+static struct entry **bucket_of(struct entry **table, uint32_t node, uint64_t number)
+{
+	return &table[(node * UINT64_C(0x9E3779B97F4A7C15) + number) % HASH_BUCKETS];
+}
+
+void entry_add(struct entry **table, struct entry *e, uint32_t node, uint64_t number)
+{
+	struct entry **bucket = bucket_of(table, node, number);
+
+	e->node = node;
+	e->number = number;
+	e->next = *bucket;
+	*bucket = e;
+}
+
+struct entry *entry_find(struct entry **table, uint32_t node, uint64_t number)
+{
+	struct entry *e = *bucket_of(table, node, number);
+
+	while (e && (e->node != node || e->number != number))
+		e = e->next;
+	return e;
+}
+
+void entry_remove(struct entry **table, struct entry *e)
+{
+	struct entry **at = bucket_of(table, e->node, e->number);
+
+	while (*at != e)
+		at = &(*at)->next;
+	*at = e->next;
+}
+
+/* ---- who we are */
+
+static void node_make(struct node *n)
+{
+	TAILQ_INIT(&n->calls);
+	TAILQ_INIT(&n->requests);
+}
+
+int node_init(struct peers *p, uint32_t count)
+{
+	p->nodes = calloc(count, sizeof(*p->nodes));
+	if (!p->nodes)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < count; i++)
+		node_make(&p->nodes[i]);
+	return 0;
+}
+
+const char *node_name(const struct peers *p, uint32_t node, char *out, size_t cap)
+{
+	if (p->nodes && node < p->count && *p->nodes[node].name)
+		snprintf(out, cap, "node %u (host %s)", node, p->nodes[node].name);
+	else
+		snprintf(out, cap, "node %u", node);
+	return out;
+}
+
+const char *peers_name(struct peers *p, uint32_t node, char *out, size_t cap)
+{
+	pthread_mutex_lock(&p->lock);
+	node_name(p, node, out, cap);
+	pthread_mutex_unlock(&p->lock);
+	return out;
+}
+
+bool peers_numbered(struct peers *p)
+{
+	bool numbered;
+
+	pthread_mutex_lock(&p->lock);
+	numbered = p->numbered;
+	pthread_mutex_unlock(&p->lock);
+	return numbered;
+}
+
+uint32_t peers_self(struct peers *p)
+{
+	uint32_t self;
+
+	pthread_mutex_lock(&p->lock);
+	self = p->self;
+	pthread_mutex_unlock(&p->lock);
+	return self;
+}
+
+uint32_t peers_count(struct peers *p)
+{
+	uint32_t count;
+
+	pthread_mutex_lock(&p->lock);
+	count = p->count;
+	pthread_mutex_unlock(&p->lock);
+	return count;
+}
+
+int peers_wait_numbered(struct peers *p, struct cistern_error *err)
+{
+	int64_t deadline = peers_now() + (int64_t)p->opt.timeout_usec;
+	int r = 0;
+
+	pthread_mutex_lock(&p->lock);
+	while (!p->numbered && r == 0)
+		r = peers_wait(p, deadline);
+	r = p->numbered ? 0 : r;
+	pthread_mutex_unlock(&p->lock);
+	if (r == -ESHUTDOWN)
+		return cistern_error_set(err, r, "the daemon ends");
+	if (r)
+		return cistern_error_set(err, r,
+			"this mount has no number in its job yet: the agents of the job have not assembled within %llu s; "
+			"start them on all its nodes (cistern agent)",
+			(unsigned long long)(p->opt.timeout_usec / 1000000));
+	return 0;
+}
+
+void peers_set_hooks(struct peers *p, const struct peers_hooks *hooks)
+{
+	pthread_mutex_lock(&p->lock);
+	p->hooks = *hooks;
+	pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- what happens to nodes */
+
+struct change { /* done when the lock is free */
+	struct call_list failed;
+	uint32_t *restarted; /* owned; room for all */
+	uint32_t num_restarted;
+};
+
+static void tell_event(struct peers *p, enum peers_event event, uint32_t node)
+{
+	struct peers_hooks hooks;
+
+	pthread_mutex_lock(&p->lock);
+	hooks = p->hooks;
+	if (p->ended || !hooks.event) {
+		pthread_mutex_unlock(&p->lock);
+		return;
+	}
+	upcall_begin(p);
+	pthread_mutex_unlock(&p->lock);
+	hooks.event(event, node, hooks.arg);
+	upcall_end(p);
+}
+
+static void tells_take(struct peers *p, struct node *n, struct call_list *out)
+{
+	struct call *c, *next;
+
+	for (c = TAILQ_FIRST(&n->calls); c; c = next) {
+		next = TAILQ_NEXT(c, in_node);
+		if (c->tell)
+			call_take(p, c, -ECONNRESET, out);
+	}
+}
+
+/* Or it was given up, and comes back as it was: others have gone on without it. */
+static void daemon_replaced(struct peers *p, uint32_t node, uint64_t incarnation, struct change *ch)
+{
+	struct node *n = &p->nodes[node];
+
+	calls_take_node(p, n, true, -ECONNRESET, &ch->failed);
+	tells_take(p, n, &ch->failed);
+	if (n->incarnation != incarnation) {
+		requests_forget_all(p, n);
+		n->seen = 0;
+	}
+	ch->restarted[ch->num_restarted++] = node;
+}
+
+/* Node's daemon is there: say it all again that it has not answered. */
+static void arrived(struct peers *p, uint32_t node, uint64_t incarnation, struct change *ch)
+{
+	struct node *n = &p->nodes[node];
+
+	if (n->gone || (n->incarnation && n->incarnation != incarnation))
+		daemon_replaced(p, node, incarnation, ch);
+	n->incarnation = incarnation;
+	n->present = true;
+	n->gone = false;
+	n->missing_since_usec = 0;
+	n->num_acks = 0; /* those that were lost are below the mark some day */
+	n->untold = 0;
+	n->untold_bytes = 0;
+	call_resend_all(p, node);
+}
+
+static void missing(struct peers *p, uint32_t node)
+{
+	struct node *n = &p->nodes[node];
+
+	n->present = false;
+	if (!n->gone && !n->missing_since_usec)
+		n->missing_since_usec = peers_now();
+	timer_poke(p, peers_now() + (int64_t)p->opt.node_timeout_usec);
+}
+
+static int change_begin(uint32_t count, struct change *ch)
+{
+	*ch = (struct change){ .restarted = calloc(count, sizeof(*ch->restarted)) };
+	TAILQ_INIT(&ch->failed);
+	return ch->restarted ? 0 : -ENOMEM;
+}
+
+/* Without the lock, in an upcall, which it ends. */
+static void change_end(struct peers *p, struct change *ch)
+{
+	finish_calls(&ch->failed);
+	upcall_end(p);
+	for (uint32_t i = 0; i < ch->num_restarted; i++)
+		tell_event(p, PEERS_RESTARTED, ch->restarted[i]);
+	free(ch->restarted);
+}
+
+static int take_numbers(struct peers *p, const struct peers_assembly *a)
+{
+	int r;
+
+	if (a->count == 0 || a->self >= a->count)
+		return -EINVAL;
+	if (p->numbered && (a->count != p->count || a->self != p->self))
+		return -EINVAL;
+	r = p->nodes ? 0 : node_init(p, a->count);
+	if (r)
+		return r;
+	p->self = a->self;
+	p->count = a->count;
+	for (uint32_t i = 0; i < a->count; i++)
+		snprintf(p->nodes[i].name, sizeof(p->nodes[i].name), "%s", a->names ? a->names[i] : "");
+	p->numbered = true;
+	return 0;
+}
+
+int peers_assembled(struct peers *p, const struct peers_assembly *a)
+{
+	struct change ch;
+	int r = change_begin(a->count ? a->count : 1, &ch);
+
+	if (r)
+		return r;
+	pthread_mutex_lock(&p->lock);
+	r = p->ended ? -ESHUTDOWN : take_numbers(p, a);
+	if (r) {
+		pthread_mutex_unlock(&p->lock);
+		free(ch.restarted);
+		return r;
+	}
+	p->connected = p->was_connected = true;
+	for (uint32_t i = 0; i < p->count; i++) {
+		if (i == p->self)
+			continue;
+		if (a->incarnations[i])
+			arrived(p, i, a->incarnations[i], &ch);
+		else
+			missing(p, i);
+	}
+	gets_resend(p);
+	pthread_cond_broadcast(&p->changed);
+	upcall_begin(p);
+	pthread_mutex_unlock(&p->lock);
+	change_end(p, &ch);
+	tell_event(p, PEERS_ASSEMBLED, a->self);
+	return 0;
+}
+
+void peers_lost(struct peers *p)
+{
+	bool news;
+
+	pthread_mutex_lock(&p->lock);
+	news = p->connected;
+	p->connected = false;
+	p->lost_usec = peers_now();
+	for (uint32_t i = 0; p->nodes && i < p->count; i++) {
+		p->nodes[i].present = false;
+		p->nodes[i].missing_since_usec = 0; /* nobody looks for it now */
+	}
+	gets_lost(p);
+	pthread_mutex_unlock(&p->lock);
+	if (news)
+		tell_event(p, PEERS_LOST, peers_self(p));
+}
+
+void peers_left(struct peers *p, uint32_t node)
+{
+	pthread_mutex_lock(&p->lock);
+	if (p->connected && node < p->count && node != p->self)
+		missing(p, node);
+	pthread_mutex_unlock(&p->lock);
+}
+
+void peers_joined(struct peers *p, uint32_t node, uint64_t incarnation)
+{
+	struct change ch;
+
+	if (change_begin(1, &ch))
+		return;
+	pthread_mutex_lock(&p->lock);
+	if (p->ended || !p->connected || node >= p->count || node == p->self ||
+		incarnation < p->nodes[node].incarnation) {
+		pthread_mutex_unlock(&p->lock);
+		free(ch.restarted);
+		return;
+	}
+	arrived(p, node, incarnation, &ch);
+	upcall_begin(p);
+	pthread_mutex_unlock(&p->lock);
+	change_end(p, &ch);
+}
+
+void peers_give_up(struct peers *p, uint32_t node)
+{
+	struct call_list failed = TAILQ_HEAD_INITIALIZER(failed);
+	struct node *n = &p->nodes[node];
+	bool news;
+
+	pthread_mutex_lock(&p->lock);
+	news = !n->gone && !p->ended;
+	n->gone = true;
+	n->present = false;
+	n->missing_since_usec = 0;
+	calls_take_node(p, n, false, -EHOSTDOWN, &failed);
+	upcall_begin(p);
+	pthread_cond_broadcast(&p->changed);
+	pthread_mutex_unlock(&p->lock);
+	finish_calls(&failed);
+	upcall_end(p);
+	if (news)
+		tell_event(p, PEERS_GONE, node);
+}
+
+/* ---- what arrives */
+
+/* Is it from the daemon that we know there? A newer one joins by saying something. */
+static bool known_sender(struct peers *p, uint32_t from, const struct frame *f)
+{
+	bool newer, known;
+
+	pthread_mutex_lock(&p->lock);
+	known = !p->ended && p->connected && from < p->count && from != p->self;
+	newer = known && f->incarnation > p->nodes[from].incarnation;
+	pthread_mutex_unlock(&p->lock);
+	if (newer)
+		peers_joined(p, from, f->incarnation);
+	if (!known)
+		return false;
+	pthread_mutex_lock(&p->lock);
+	known = f->incarnation == p->nodes[from].incarnation && !p->nodes[from].gone;
+	if (known) {
+		calls_seen(p, from, f->seen);
+		requests_acked(p, from, f);
+	}
+	pthread_mutex_unlock(&p->lock);
+	return known;
+}
+
+void peers_received(struct peers *p, uint32_t from, const void *bytes, size_t len)
+{
+	struct frame f;
+
+	if (frame_decode(bytes, len, &f) || !known_sender(p, from, &f))
+		return;
+	switch (f.kind) {
+	case FRAME_REQUEST:
+	case FRAME_TELL: request_arrived(p, from, &f); break;
+	case FRAME_REPLY: call_answered(p, from, &f); break;
+	case FRAME_BYE: peers_give_up(p, from); break;
+	case FRAME_ACK: break;
+	}
+}
+
+/* ---- life */
+
+static int init_locks(struct peers *p)
+{
+	pthread_condattr_t attr;
+	int r = -pthread_condattr_init(&attr);
+
+	if (r)
+		return r;
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&p->changed, &attr);
+	pthread_cond_init(&p->tick, &attr);
+	pthread_condattr_destroy(&attr);
+	pthread_mutex_init(&p->lock, NULL);
+	return 0;
+}
+
+static void release(struct peers *p)
+{
+	pthread_mutex_destroy(&p->lock);
+	pthread_cond_destroy(&p->changed);
+	pthread_cond_destroy(&p->tick);
+	buf_free(&p->head);
+	free(p->slots);
+	free(p->nodes);
+	free(p);
+}
+
+int peers_create(const struct peers_options *opt, struct peers **ret)
+{
+	struct peers *p = calloc(1, sizeof(*p));
+	int r = p ? init_locks(p) : -ENOMEM;
+
+	if (r) {
+		free(p);
+		return r;
+	}
+	p->opt = *opt;
+	p->opt.patience_usec = opt->patience_usec ? opt->patience_usec : PATIENCE_USEC;
+	p->lost_usec = peers_now();
+	p->timer_at_usec = INT64_MIN;
+	p->told_usec = p->told_timeout_usec = INT64_MIN / 2;
+	p->numbered = opt->count > 1;
+	p->self = p->numbered ? opt->self : 0;
+	p->count = p->numbered ? opt->count : 1;
+	node_make(&p->me);
+	TAILQ_INIT(&p->waiting);
+	TAILQ_INIT(&p->waiting_self);
+	TAILQ_INIT(&p->loose);
+	TAILQ_INIT(&p->gets);
+	TAILQ_INIT(&p->late_gets);
+	r = p->numbered ? node_init(p, p->count) : 0;
+	r = r ? r : slots_init(p);
+	r = r ? r : -pthread_create(&p->timer, NULL, timer_thread, p);
+	if (r) {
+		release(p);
+		return r;
+	}
+	*ret = p;
+	return 0;
+}
+
+static void say_bye(struct peers *p)
+{
+	for (uint32_t i = 0; p->nodes && i < p->count; i++)
+		if (p->connected && p->nodes[i].present)
+			node_send(p, i, &(struct frame){ .kind = FRAME_BYE }, NULL);
+}
+
+void peers_shut_down(struct peers *p)
+{
+	struct call_list failed = TAILQ_HEAD_INITIALIZER(failed);
+	struct get_list unfetched = TAILQ_HEAD_INITIALIZER(unfetched);
+	struct get *g;
+
+	if (!p)
+		return;
+	pthread_mutex_lock(&p->lock);
+	if (!p->ended)
+		say_bye(p);
+	p->ended = true;
+	for (uint32_t i = 0; p->nodes && i < p->count; i++)
+		calls_take_node(p, &p->nodes[i], false, -ESHUTDOWN, &failed);
+	calls_take_node(p, &p->me, false, -ESHUTDOWN, &failed);
+	while ((g = TAILQ_FIRST(&p->gets)))
+		get_take(p, g, -ESHUTDOWN, &unfetched);
+	pthread_cond_broadcast(&p->changed);
+	pthread_mutex_unlock(&p->lock);
+	finish_calls(&failed);
+	finish_gets(&unfetched);
+	pthread_mutex_lock(&p->lock);
+	while (p->upcalls || p->waiters)
+		pthread_cond_wait(&p->changed, &p->lock);
+	pthread_mutex_unlock(&p->lock);
+}
+
+void peers_destroy(struct peers *p)
+{
+	struct get *g;
+
+	if (!p)
+		return;
+	peers_shut_down(p);
+	pthread_mutex_lock(&p->lock);
+	p->stop_timer = true;
+	pthread_cond_signal(&p->tick);
+	pthread_mutex_unlock(&p->lock);
+	pthread_join(p->timer, NULL);
+	for (uint32_t i = 0; p->nodes && i < p->count; i++)
+		requests_free(&p->nodes[i].requests);
+	requests_free(&p->loose);
+	while ((g = TAILQ_FIRST(&p->late_gets))) {
+		TAILQ_REMOVE(&p->late_gets, g, in_list);
+		free(g->gets);
+		free(g);
+	}
+	release(p);
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#include "tests/lib/job_world.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "format/store/store.h"
+
+struct daemon { /* of one node */
+	struct job_world *w;
+	uint32_t index;
+	struct store *store;
+	struct core *core;
+	struct job *job; /* NULL: dead */
+};
+
+struct job_world {
+	struct job_world_options opt;
+	char dir[64], backing[96];
+	struct config *cfg;
+	struct loopback *loopback;
+	struct daemon *daemons;
+};
+
+static _Noreturn void bail_out(const char *why)
+{
+	printf("Bail out! %s\n", why);
+	exit(1);
+}
+
+/* ---- hooks that core and job want; there is no kernel */
+
+static int backing_open(int fd, void *arg)
+{
+	(void)fd, (void)arg;
+	return -ENOTSUP;
+}
+
+static void backing_close(int id, void *arg)
+{
+	(void)id, (void)arg;
+}
+
+static void want_drain(bool urgent, void *arg)
+{
+	(void)urgent, (void)arg;
+}
+
+static void wake(void *arg)
+{
+	(void)arg;
+}
+
+static void invalidate(uint64_t ino, bool data, void *arg)
+{
+	struct daemon *d = arg;
+
+	if (d->w->opt.invalidate)
+		d->w->opt.invalidate(d->index, ino, data, d->w->opt.arg);
+}
+
+static void invalidate_name(uint64_t parent, const char *name, void *arg)
+{
+	struct daemon *d = arg;
+
+	if (d->w->opt.invalidate_name)
+		d->w->opt.invalidate_name(d->index, parent, name, d->w->opt.arg);
+}
+
+/* ---- a daemon */
+
+static void open_store(struct daemon *d, struct cistern_error *err)
+{
+	static const uint8_t job_uuid[STORE_UUID_BYTES] = { 0x10, 0xb0 };
+	struct job_world *w = d->w;
+	struct store_options opt = {
+		.mode = STORE_CREATE_OR_OPEN,
+		.backing = w->backing,
+		.capacity = config_number(w->cfg, CONFIG_CAPACITY),
+		.reserve = config_number(w->cfg, CONFIG_RESERVE),
+	};
+	struct state_report report;
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s/store%u", w->dir, d->index);
+	if (store_open(path, &opt, &d->store, &report, err) ||
+		store_number(d->store, d->index, w->opt.num, job_uuid, err))
+		bail_out(err->text);
+}
+
+static void begin(struct daemon *d)
+{
+	struct core_hooks hooks = { backing_open, backing_close, want_drain, wake, invalidate, d };
+	struct job_world *w = d->w;
+	struct cistern_error err = { 0 };
+	int fd = open(w->backing, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	open_store(d, &err);
+	if (fd < 0 || core_create(d->store, w->cfg, fd, &hooks, &d->core, &err))
+		bail_out(err.text);
+	close(fd);
+	core_set_kernel(d->core, &(struct core_kernel){ .direct_mmap = true });
+	loopback_set_segments(w->loopback, d->index, store_segments(d->store));
+	if (job_create(&(struct job_options){ .core = d->core,
+			       .store = d->store,
+			       .cfg = w->cfg,
+			       .peers = loopback_peers(w->loopback, d->index),
+			       .invalidate = invalidate,
+			       .invalidate_name = invalidate_name,
+			       .arg = d },
+		    &d->job, &err))
+		bail_out(err.text);
+}
+
+/* Job and core; the store is left. */
+static void end(struct daemon *d)
+{
+	if (!d->job)
+		return;
+	job_shut_down(d->job);
+	peers_shut_down(loopback_peers(d->w->loopback, d->index));
+	loopback_set_segments(d->w->loopback, d->index, NULL);
+	job_destroy(d->job);
+	core_destroy(d->core);
+	d->job = NULL;
+	d->core = NULL;
+}
+
+void job_world_kill(struct job_world *w, uint32_t node)
+{
+	struct daemon *d = &w->daemons[node];
+
+	loopback_kill(w->loopback, node);
+	end(d);
+	store_abandon(d->store);
+	d->store = NULL;
+}
+
+void job_world_revive(struct job_world *w, uint32_t node)
+{
+	loopback_restart(w->loopback, node);
+	begin(&w->daemons[node]);
+	loopback_assemble(w->loopback);
+	loopback_settle(w->loopback);
+}
+
+void job_world_restart(struct job_world *w, uint32_t node)
+{
+	job_world_kill(w, node);
+	job_world_revive(w, node);
+}
+
+/* ---- the world */
+
+static void make_place(struct job_world *w)
+{
+	const char *tmp = getenv("TMPDIR");
+
+	snprintf(w->dir, sizeof(w->dir), "%.40s/job-world.XXXXXX", tmp && strlen(tmp) <= 40 ? tmp : "/tmp");
+	if (!mkdtemp(w->dir))
+		bail_out("mkdtemp");
+	snprintf(w->backing, sizeof(w->backing), "%s/backing", w->dir);
+	if (mkdir(w->backing, 0755))
+		bail_out("mkdir");
+}
+
+struct job_world *job_world_start_with(const struct job_world_options *opt)
+{
+	struct job_world *w = calloc(1, sizeof(*w));
+	struct cistern_error err = { 0 };
+
+	if (!w)
+		bail_out("out of memory");
+	w->opt = *opt;
+	make_place(w);
+	if (config_create(&w->cfg) ||
+		config_parse_options(w->cfg, opt->settings ? opt->settings : "data=log", "test", &err))
+		bail_out(err.text);
+	w->loopback = loopback_create(&(struct loopback_options){ .num = opt->num, .timeout_usec = opt->timeout_usec });
+	w->daemons = calloc(opt->num, sizeof(*w->daemons));
+	if (!w->loopback || !w->daemons)
+		bail_out("out of memory");
+	for (uint32_t i = 0; i < opt->num; i++) {
+		w->daemons[i] = (struct daemon){ .w = w, .index = i };
+		begin(&w->daemons[i]);
+	}
+	loopback_assemble(w->loopback);
+	loopback_settle(w->loopback);
+	return w;
+}
+
+struct job_world *job_world_start(uint32_t num)
+{
+	return job_world_start_with(&(struct job_world_options){ .num = num });
+}
+
+void job_world_stop(struct job_world *w)
+{
+	char cmd[128];
+
+	for (uint32_t i = 0; i < w->opt.num; i++)
+		if (w->daemons[i].job)
+			job_shut_down(w->daemons[i].job);
+	for (uint32_t i = 0; i < w->opt.num; i++)
+		end(&w->daemons[i]);
+	loopback_destroy(w->loopback);
+	for (uint32_t i = 0; i < w->opt.num; i++)
+		if (store_close(w->daemons[i].store))
+			bail_out("a store does not close in good order");
+	config_destroy(w->cfg);
+	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", w->dir);
+	if (system(cmd) != 0)
+		printf("# cannot remove %s\n", w->dir);
+	free(w->daemons);
+	free(w);
+}
+
+struct job *job_world_job(struct job_world *w, uint32_t node)
+{
+	return w->daemons[node].job;
+}
+
+struct core *job_world_core(struct job_world *w, uint32_t node)
+{
+	return w->daemons[node].core;
+}
+
+struct store *job_world_store(struct job_world *w, uint32_t node)
+{
+	return w->daemons[node].store;
+}
+
+struct loopback *job_world_loopback(struct job_world *w)
+{
+	return w->loopback;
+}
+
+struct peers *job_world_peers(struct job_world *w, uint32_t node)
+{
+	return loopback_peers(w->loopback, node);
+}
+
+const char *job_world_backing(const struct job_world *w)
+{
+	return w->backing;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef TESTS_LIB_JOB_WORLD_H
+#define TESTS_LIB_JOB_WORLD_H
+
+/*
+ * A job in one process, without mounts: stores, cores and jobs (fs/job) of several nodes over one backing directory, joined
+ * by the loopback, numbered and assembled. What cannot be made ends the program.
+ */
+
+#include "format/base/config.h"
+#include "fs/core/core.h"
+#include "fs/job/job.h"
+#include "tests/lib/loopback.h"
+
+struct job_world;
+
+struct job_world_options {
+	uint32_t num;
+	const char *settings;  /* as -o has them; NULL: "data=log" */
+	uint64_t timeout_usec; /* agent_timeout; 0: 60 s */
+	/* As job_options; node and hook_arg come first. NULL: nothing. */
+	void (*invalidate)(uint32_t node, uint64_t ino, bool data, void *arg);
+	void (*invalidate_name)(uint32_t node, uint64_t parent, const char *name, void *arg);
+	void *arg;
+};
+
+struct job_world *job_world_start(uint32_t num);
+struct job_world *job_world_start_with(const struct job_world_options *opt);
+void job_world_stop(struct job_world *w); /* in good order, and removes everything */
+
+struct job *job_world_job(struct job_world *w, uint32_t node);
+struct core *job_world_core(struct job_world *w, uint32_t node);
+struct store *job_world_store(struct job_world *w, uint32_t node);
+struct loopback *job_world_loopback(struct job_world *w);
+struct peers *job_world_peers(struct job_world *w, uint32_t node);
+const char *job_world_backing(const struct job_world *w);
+
+/*
+ * The daemon of a node dies as by a signal, without a word to the others (its agent lives on). No call of its job may run and no
+ * file of it be open: release them first.
+ */
+void job_world_kill(struct job_world *w, uint32_t node);
+/* Another daemon opens its store, and the agents assemble. */
+void job_world_revive(struct job_world *w, uint32_t node);
+void job_world_restart(struct job_world *w, uint32_t node); /* both */
+
+#endif
