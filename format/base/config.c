@@ -90,6 +90,17 @@ static const struct config_setting settings[CONFIG_NUM] = {
 		"Root may use the mount, besides its owner." },
 	[CONFIG_READ_ONLY] = { "read_only", CONFIG_BOOL, 0, 1, NULL, "no",
 		"No changes through the mount (also: ro)." },
+	[CONFIG_NODES] = { "nodes", CONFIG_COUNT, 1, 65536, NULL, "1",
+		"How many mounts make up the job, one on each of its nodes; 1: this one alone." },
+	[CONFIG_JOB] = { "job", CONFIG_STRING, 0, 255, NULL, "",
+		"The job's id, the same for all its mounts; it is kept in the stores." },
+	[CONFIG_AGENT_TIMEOUT] = { "agent_timeout", CONFIG_USEC, 100 * MSEC, DAY, NULL, "5m",
+		"Time that a call waits for the other nodes of the job." },
+	[CONFIG_NODE_TIMEOUT] = { "node_timeout", CONFIG_USEC, 100 * MSEC, DAY, NULL, "1m",
+		"Time after which a node whose daemon does not come back to the others is given up." },
+	[CONFIG_DOMAIN_SIZE] = { "domain_size", CONFIG_BYTES, M, T, NULL, "16M",
+		"Bytes in a row of a file shared by nodes that one node keeps the map of; a multiple of 1M, the same for all "
+		"mounts of a job." },
 	[CONFIG_LOG_LEVEL] = { "log_level", CONFIG_CHOICE, 0, 3, "error|warning|info|debug", "info",
 		"The least important messages that are logged." },
 };

@@ -49,6 +49,11 @@ enum config_id {
 	CONFIG_ALLOW_OTHER,     /* bool: other users may use the mount. yes when root, else no */
 	CONFIG_ALLOW_ROOT,      /* bool, reserved for symmetry with fuse: no */
 	CONFIG_READ_ONLY,       /* bool ("ro"): no changes through the mount. no */
+	CONFIG_NODES,           /* count: how many mounts make up the job, one on each of its nodes, 1..65536. 1 */
+	CONFIG_JOB,             /* string: the job's id */
+	CONFIG_AGENT_TIMEOUT,   /* usec that a call waits for other nodes. 5m, min 100ms */
+	CONFIG_NODE_TIMEOUT,    /* usec after which a node without daemon is given up. 60s, min 100ms */
+	CONFIG_DOMAIN_SIZE,     /* bytes of a file domain, a multiple of 1M. 16M, min 1M */
 	CONFIG_LOG_LEVEL,       /* choice error|warning|info|debug. info */
 	CONFIG_NUM
 };

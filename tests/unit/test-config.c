@@ -39,6 +39,11 @@ static void test_defaults(void)
 	is_u64(config_number(cfg, CONFIG_IDLE_INTERVAL), 5000000, "idle_interval");
 	is_u64(config_number(cfg, CONFIG_WRITE_OUT), 1, "write_out");
 	is_u64(config_number(cfg, CONFIG_PRIVATE_MIN_FREE), 4294967296, "private_min_free");
+	is_u64(config_number(cfg, CONFIG_NODES), 1, "nodes");
+	is_u64(config_number(cfg, CONFIG_AGENT_TIMEOUT), 300000000, "agent_timeout");
+	is_u64(config_number(cfg, CONFIG_NODE_TIMEOUT), 60000000, "node_timeout");
+	is_u64(config_number(cfg, CONFIG_DOMAIN_SIZE), 16777216, "domain_size");
+	is_str(config_string(cfg, CONFIG_JOB), "", "job");
 	is_str(config_string(cfg, CONFIG_STORE), "", "store");
 	is_str(config_mount_flags(cfg), "", "mount flags");
 	config_destroy(cfg);
