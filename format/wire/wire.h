@@ -30,7 +30,7 @@ enum wire_type {
 	WIRE_SNAPSHOT,   /* -> PATH (name of the snapshot), SEQ; lives until the connection closes */
 	WIRE_CONFIG_GET, /* -> TEXT = "key=value,..." with origins as "key=value@origin" lines */
 	/* agent -> daemon */
-	WIRE_DRAIN_BEGIN, /* -> SESSION, PATH (snapshot name), SEQ, FILTER*, OPTIONS (config_to_options) */
+	WIRE_DRAIN_BEGIN, /* -> SESSION, PATH (snapshot name), SEQ, FILTER*, OPTIONS (config_to_options), PART, CAUTIOUS */
 	WIRE_DRAIN_STEP, /* RECORD (encoded PLACED, REMOVED or DRAINED): the daemon commits it. -> STATUS; PAUSED; RATE */
 	WIRE_DRAIN_PROGRESS, /* PLANNED_BYTES, DONE_BYTES, PLANNED_FILES, DONE_FILES, PATH (current) -> PAUSED, RATE, CANCEL */
 	WIRE_DRAIN_ERROR, /* PATH, CODE, TEXT */
@@ -51,6 +51,17 @@ enum wire_type {
 	WIRE_PEER_GOT, /* agent -> daemon: SEQ (id), STATUS: 0; -ENOENT: a segment is gone, or the node's own; -EINVAL: beyond its end */
 	WIRE_PEER_LEFT, /* agent -> daemon: NODE: its daemon closed its socket. What is sent to it is dropped */
 	WIRE_PEER_JOINED, /* agent -> daemon: NODE, INCARNATION: it has a daemon again (one mounted anew while the agents ran) */
+};
+
+/* What a drain session of a job of many nodes does of the whole (docs/design/many-nodes.md, 6); WIRE_PART of a grant. */
+enum wire_part {
+	WIRE_PART_WHOLE,  /* one node alone: everything */
+	WIRE_PART_DIRS,   /* directories are made and moved; node 0 only */
+	WIRE_PART_PARK,   /* files that have moved make way: their backing names become parking places */
+	WIRE_PART_FILES,  /* files: names and data */
+	WIRE_PART_REMOVE, /* backing names of files without a name go */
+	WIRE_PART_FINISH, /* those of directories, and the attributes of directories; node 0 only */
+	WIRE_PART_END
 };
 
 enum wire_kind { WIRE_U64 = 1, WIRE_I64 = 2, WIRE_BYTES = 3 };
@@ -118,6 +129,8 @@ enum wire_tag { /* S: in a status reply */
 	WIRE_INCARNATIONS,
 	WIRE_MEMORY,
 	WIRE_PAYLOAD,
+	WIRE_PART, /* DRAIN_BEGIN's reply: enum wire_part */
+	WIRE_CAUTIOUS, /* DRAIN_BEGIN's reply: what another node has in the backing directory may be in the way; replace nothing */
 };
 
 struct wire_msg { /* zero-initialise; wire_msg_free */

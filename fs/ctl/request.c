@@ -233,6 +233,8 @@ static void put_orders(struct client *client, struct wire_msg *reply)
 
 static void put_grant(const struct drain_grant *g, struct wire_msg *reply)
 {
+	wire_put_u64(reply, WIRE_PART, g->part);
+	wire_put_u64(reply, WIRE_CAUTIOUS, g->cautious);
 	struct buf skip = { 0 };
 
 	wire_put_u64(reply, WIRE_SESSION, g->session);

@@ -85,6 +85,8 @@ static int take(struct drain *d, const void *owner, struct drain_grant *g, bool 
 		r = -EBUSY;
 	} else {
 		g->session = d->current->id;
+		g->part = d->current->part;
+		g->cautious = d->current->cautious;
 		g->num_paths = d->current->num_paths;
 		g->paths = drain_request_copy_paths(d->current);
 		if (!g->paths) {

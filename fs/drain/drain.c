@@ -93,7 +93,7 @@ static void finish(struct drain *d, enum cistern_exit result, const char *text)
 
 	if (good && !d->cancel)
 		drain_errors_prune(&d->errors, r->id, r->paths, r->num_paths);
-	if (r->kind == DRAIN_BACKGROUND)
+	if (r->kind == DRAIN_BACKGROUND && r->part == WIRE_PART_WHOLE)
 		note_background(d, result);
 	log_event(d->opt.log, result == CISTERN_EXIT_OK || d->cancel ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, "drain-end",
 		"session=%llu result=%d files=%llu bytes=%llu errors=%zu text=\"%s\"", (unsigned long long)r->id,
@@ -263,6 +263,12 @@ static void start_agent(struct drain *d)
 
 	d->attempt = (struct attempt){ .deadline_usec = drain_now_usec() + BEGIN_USEC };
 	drain_post(d, DRAIN_EV_START);
+	if (d->opt.ask.ask) {
+		d->attempt.deadline_usec = INT64_MAX;
+		d->opt.ask.ask(
+			d->current->id, d->current->kind, d->current->paths, d->current->num_paths, d->opt.ask.arg);
+		return;
+	}
 	if (start_process(d, "drain", NULL, &err))
 		finish(d, CISTERN_EXIT_FAILED, err.text);
 }
@@ -315,6 +321,21 @@ static void kill_agent(struct drain *d, const char *why)
 	agent_kill(d->attempt.agent, SIGKILL);
 }
 
+/* What was asked of the job has come to its end, or shall. */
+static void watch_ask(struct drain *d)
+{
+	if (d->state != DRAIN_STARTING)
+		return;
+	if (d->attempt.has_result)
+		finish(d, d->attempt.result, d->attempt.text);
+	else if (d->stop)
+		finish(d, CISTERN_EXIT_INCOMPLETE, "stopped before its end; the rest is in the store");
+	else if (d->cancel && !d->attempt.killed) {
+		d->attempt.killed = true;
+		d->opt.ask.cancel(d->current->id, d->opt.ask.arg);
+	}
+}
+
 static void watch_agent(struct drain *d)
 {
 	int64_t now = drain_now_usec();
@@ -345,7 +366,7 @@ static int64_t next_deadline(const struct drain *d)
 	switch (d->state) {
 	case DRAIN_STARTING:
 	case DRAIN_UNDOING:
-	case DRAIN_ENDING: return d->attempt.killed ? -1 : d->attempt.deadline_usec;
+	case DRAIN_ENDING: return d->attempt.killed || d->opt.ask.ask ? -1 : d->attempt.deadline_usec;
 	case DRAIN_WAITING: return d->retry_usec;
 	case DRAIN_IDLE: return d->background && !d->paused && !d->final ? d->background_usec : -1;
 	default: return -1;
@@ -377,7 +398,10 @@ static void *manager_thread(void *arg)
 			d->background = true;
 			d->to_low_water = true;
 		}
-		watch_agent(d);
+		if (d->opt.ask.ask)
+			watch_ask(d);
+		else
+			watch_agent(d);
 		if (d->state == DRAIN_IDLE)
 			choose_session(d);
 		deadline = next_deadline(d);
@@ -508,6 +532,41 @@ uint64_t drain_request(struct drain *d, const char *const *paths, size_t num)
 		id = d->pending ? d->pending->id : d->current ? d->current->id : d->last_id;
 	else
 		id = request(d, DRAIN_FLUSH, paths, num);
+	pthread_mutex_unlock(&d->lock);
+	return id;
+}
+
+void drain_answer(struct drain *d, uint64_t id, enum cistern_exit result, const char *text)
+{
+	pthread_mutex_lock(&d->lock);
+	if (d->current && d->current->id == id && d->state == DRAIN_STARTING) {
+		d->attempt.has_result = true;
+		d->attempt.result = result;
+		snprintf(d->attempt.text, sizeof(d->attempt.text), "%s", text);
+		drain_wake(d);
+	}
+	pthread_mutex_unlock(&d->lock);
+}
+
+uint64_t drain_request_part(
+	struct drain *d, enum drain_kind kind, enum wire_part part, bool cautious, const char *const *paths, size_t num)
+{
+	struct drain_request *r = NULL;
+	uint64_t id = 0;
+
+	pthread_mutex_lock(&d->lock);
+	if (!d->pending)
+		r = drain_request_new(d->next_id, kind);
+	if (r) {
+		r->part = part;
+		r->cautious = cautious;
+		drain_request_add(r, paths, num, true);
+		d->pending = r;
+		d->next_id++;
+		d->cancel_final = false;
+		id = r->id;
+	}
+	drain_wake(d);
 	pthread_mutex_unlock(&d->lock);
 	return id;
 }

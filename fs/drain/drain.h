@@ -14,6 +14,7 @@
 #include "cistern/error.h"
 #include "format/base/config.h"
 #include "format/store/store.h"
+#include "format/wire/wire.h"
 #include "fs/core/core.h"
 #include "fs/session/log.h"
 
@@ -22,6 +23,24 @@
 
 struct drain;
 
+enum drain_kind {
+	DRAIN_BACKGROUND, /* nobody asked: water mark or idle */
+	DRAIN_FLUSH,      /* somebody did */
+	DRAIN_FINAL,      /* the mount is gone */
+};
+
+/*
+ * A job's sessions are decided on by its node 0 (collective.h). Then there are two managers: one that takes requests and asks for
+ * sessions of the job, and one that carries this node's parts of them, the carrier.
+ */
+struct drain_ask {
+	/* Ask for a session of the job; drain_answer() tells the end of it. Never blocks. NULL: sessions are carried here. */
+	void (*ask)(uint64_t id, enum drain_kind kind, char *const *paths, size_t num, void *arg);
+	void (*cancel)(
+		uint64_t id, void *arg); /* of what was asked for: soon, and the end of it is told. Never blocks */
+	void *arg;
+};
+
 struct drain_options {
 	struct store *store; /* all borrowed */
 	struct core *core;
@@ -29,6 +48,7 @@ struct drain_options {
 	struct log *log;
 	const char *libexec_dir; /* where the agent was installed */
 	int backing_fd;          /* of the backing directory */
+	struct drain_ask ask;
 };
 
 int drain_create(
@@ -49,6 +69,10 @@ uint64_t drain_request(struct drain *d, const char *const *paths, size_t num);
  */
 int drain_wait(struct drain *d, uint64_t id, uint64_t timeout_usec, enum cistern_exit *ret_exit,
 	char text[CISTERN_ERROR_TEXT_BYTES]);
+void drain_answer(struct drain *d, uint64_t id, enum cistern_exit result, const char *text);
+/* Of the carrier: part of a session of the job. Its number, for drain_wait(); 0: no memory. */
+uint64_t drain_request_part(struct drain *d, enum drain_kind kind, enum wire_part part, bool cautious,
+	const char *const *paths, size_t num);
 void drain_pause(struct drain *d, bool pause); /* sessions that nobody asked for */
 /* The last session, when the mount is gone: nothing else is started any more. Its number. */
 uint64_t drain_begin_final(struct drain *d);
@@ -60,6 +84,8 @@ void drain_shut_down(struct drain *d); /* wakes all waiters with -ESHUTDOWN */
 /* ---- what the agent asks, through ctl. owner: the connection, any unique pointer. */
 struct drain_grant {
 	uint64_t session, seq;
+	enum wire_part part;
+	bool cautious;
 	char snapshot[64];
 	char **paths; /* owned by the caller (drain_grant_free) */
 	size_t num_paths;

@@ -9,18 +9,16 @@
 #include <stdint.h>
 
 #include "cistern/error.h"
-
-enum drain_kind {
-	DRAIN_BACKGROUND, /* nobody asked: water mark or idle */
-	DRAIN_FLUSH,      /* somebody did */
-	DRAIN_FINAL,      /* the mount is gone */
-};
+#include "format/wire/wire.h"
+#include "fs/drain/drain.h"
 
 struct drain_request {
 	uint64_t id;
 	enum drain_kind kind;
 	char **paths;     /* owned; relative to the root */
 	size_t num_paths; /* 0: everything */
+	enum wire_part part;
+	bool cautious;
 };
 
 struct drain_request *drain_request_new(uint64_t id, enum drain_kind kind); /* for everything; NULL: no memory */

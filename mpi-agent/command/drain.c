@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +38,7 @@ struct live {
 	struct store *store;
 	struct config *cfg;
 	struct manifest *manifest;
-	uint64_t session, seq;
+	uint64_t session, seq, part, cautious;
 	char snapshot[256];
 	char **filters; /* owned, as are they */
 	size_t num_filters;
@@ -202,6 +203,12 @@ static int begin(struct live *l, struct cistern_error *err)
 		!wire_get_str(&l->reply, WIRE_PATH, 0, l->snapshot, sizeof(l->snapshot)))
 		return cistern_error_set(err, -EBADMSG,
 			"%s: the daemon's answer lacks a field: it is of another version", l->store_path);
+	wire_get_u64(&l->reply, WIRE_PART, &l->part);
+	wire_get_u64(&l->reply, WIRE_CAUTIOUS, &l->cautious);
+	if (l->part >= WIRE_PART_END)
+		return cistern_error_set(err, -EPROTONOSUPPORT,
+			"%s: the daemon asks for part %" PRIu64 " of a drain: it is of another version", l->store_path,
+			l->part);
 	r = take_left_alone(l, err);
 	if (r == 0)
 		r = take_filters(l, err);
@@ -264,6 +271,8 @@ static int write_manifests(
 static int run(struct live *l, struct cistern_error *err)
 {
 	struct drain_options opt = { .store = l->store,
+		.part = (enum wire_part)l->part,
+		.cautious = l->cautious != 0,
 		.to_dirfd = l->backing_fd,
 		.in_place = true,
 		.base_dirfd = -1,

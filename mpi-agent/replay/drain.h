@@ -14,6 +14,7 @@
 
 #include "cistern/error.h"
 #include "format/store/store.h"
+#include "format/wire/wire.h"
 
 struct manifest;
 
@@ -43,27 +44,14 @@ struct drain_watcher {
 	void *arg;
 };
 
-/*
- * A store of a job of many nodes is drained in parts, each in a session of its own, one after the other on all nodes
- * (docs/design/many-nodes.md, 6): no part of one node meets another part of another node.
- */
-enum drain_part {
-	DRAIN_WHOLE,  /* one node alone */
-	DRAIN_DIRS,   /* directories are made and moved; the job's node 0 only */
-	DRAIN_PARK,   /* files that have moved make way: their backing names become parking places */
-	DRAIN_FILES,  /* files: names and data */
-	DRAIN_REMOVE, /* backing names of files without a name go */
-	DRAIN_FINISH, /* those of directories, and the attributes of directories; node 0 only */
-	DRAIN_PART_NUM
-};
-
 struct drain_options {
 	struct store *store; /* borrowed */
-	enum drain_part part;
-	int to_dirfd;   /* borrowed: where to */
-	bool in_place;  /* it is the backing directory; else files are made whole in it */
-	int base_dirfd; /* not in_place: the backing directory, or -1 when it is not there (borrowed) */
-	uint64_t upto;  /* the version that the store's copy stands for */
+	enum wire_part part; /* a job of many nodes is drained in parts, so that no two nodes meet */
+	bool cautious;       /* another node's files may be in the way: replace nothing that is not ours */
+	int to_dirfd;        /* borrowed: where to */
+	bool in_place;       /* it is the backing directory; else files are made whole in it */
+	int base_dirfd;      /* not in_place: the backing directory, or -1 when it is not there (borrowed) */
+	uint64_t upto;       /* the version that the store's copy stands for */
 	enum drain_verify verify;
 	uint64_t buffer_bytes;      /* memory for data, at least 1 MiB */
 	uint64_t rate;              /* bytes per second to begin with; 0: no limit */

@@ -254,7 +254,10 @@ static int look_at_place(struct session *s, struct pending *p)
 		return r;
 	if (S_ISDIR(st.st_mode))
 		return s->opt->in_place ? names_clear_dir(s, p->dir, p->name, p->final) : -EISDIR;
-	if (s->opt->in_place && state_backing_owner(s->st, p->dir, p->name, &owner) == -ENOENT &&
+	if (s->opt->in_place && state_backing_owner(s->st, p->dir, p->name, &owner) == -ENOENT && s->opt->cautious)
+		return -EBUSY;
+	if (s->opt->part == WIRE_PART_WHOLE && s->opt->in_place &&
+		state_backing_owner(s->st, p->dir, p->name, &owner) == -ENOENT &&
 		((uint64_t)st.st_size != p->c.in.size || st.st_mtim.tv_sec != p->c.in.mtime_ns / 1000000000))
 		p->c.conflict = "replaced a file of this name that somebody else had put into the backing directory";
 	return 0;

@@ -451,11 +451,11 @@ static bool is_placed(struct session *s, const struct session_dir *dir, const st
 
 static int place_visited(struct session *s, struct session_dir *dir, const struct state_name *e)
 {
-	bool is_dir = S_ISDIR(e->type), ours = s->opt->part == (is_dir ? DRAIN_DIRS : DRAIN_FILES);
+	bool is_dir = S_ISDIR(e->type), ours = s->opt->part == (is_dir ? WIRE_PART_DIRS : WIRE_PART_FILES);
 
 	if (dir->failed) /* not placed: nothing of it may be removed, wherever it still is */
 		return idmap_set(&s->inodes, e->ino, INODE_IS_FAILED);
-	if (s->opt->part == DRAIN_WHOLE || ours)
+	if (s->opt->part == WIRE_PART_WHOLE || ours)
 		return names_place(s, dir, e->name, e->ino);
 	return is_dir && !is_placed(s, dir, e) ? idmap_set(&s->inodes, e->ino, INODE_IS_FAILED) : 0;
 }
@@ -707,7 +707,7 @@ static int remove_hidden(struct session *s, const struct hidden *h, const char *
 	r = s->to->ops->stat(s->to, path, &st);
 	if (r == 0) {
 		/* Of an inode that has gone nothing is known; a directory is only removed when it is empty. */
-		if (known == 0 && !session_is_same(&in, &st) && s->opt->part == DRAIN_REMOVE)
+		if (known == 0 && !session_is_same(&in, &st) && s->opt->part == WIRE_PART_REMOVE)
 			return removed_step(s, h->ino, h->parent, h->name); /* a file of another node has replaced it */
 		if (known == 0 && !session_is_same(&in, &st))
 			return session_fail(s, 0, path, -ESTALE,
@@ -801,7 +801,7 @@ static bool was_used(struct session *s, const struct inode *in, const char *path
 {
 	struct stat st;
 
-	return s->opt->part == DRAIN_FINISH && s->to->ops->stat(s->to, path, &st) == 0 &&
+	return s->opt->part == WIRE_PART_FINISH && s->to->ops->stat(s->to, path, &st) == 0 &&
 	       (st.st_mtim.tv_sec != in->mtime_ns / 1000000000 || st.st_mtim.tv_nsec != in->mtime_ns % 1000000000);
 }
 

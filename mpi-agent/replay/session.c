@@ -428,14 +428,14 @@ static int run_in_place(struct session *s)
 {
 	static const struct {
 		int (*run)(struct session *s);
-		unsigned int parts; /* bit n: enum drain_part n has it */
+		unsigned int parts; /* bit n: enum wire_part n has it */
 	} stages[] = {
 		{ locate_run, ~0u },
 		{ names_run, ~0u },
-		{ names_park, 1u << DRAIN_PARK },
-		{ file_run, 1u << DRAIN_WHOLE | 1u << DRAIN_FILES },
-		{ names_remove, 1u << DRAIN_WHOLE | 1u << DRAIN_REMOVE | 1u << DRAIN_FINISH },
-		{ names_finish_dirs, 1u << DRAIN_WHOLE | 1u << DRAIN_FINISH },
+		{ names_park, 1u << WIRE_PART_PARK },
+		{ file_run, 1u << WIRE_PART_WHOLE | 1u << WIRE_PART_FILES },
+		{ names_remove, 1u << WIRE_PART_WHOLE | 1u << WIRE_PART_REMOVE | 1u << WIRE_PART_FINISH },
+		{ names_finish_dirs, 1u << WIRE_PART_WHOLE | 1u << WIRE_PART_FINISH },
 	};
 	int r = s->intent ? intent_undo(s->intent, s->st, s->to) : 0;
 

@@ -98,13 +98,13 @@ int session_fail_errno(struct session *s, uint64_t ino, const char *path, int co
 /* Does this part of a drain deal with directories' names (files': otherwise)? */
 static inline bool session_places_dirs(const struct session *s)
 {
-	return s->opt->part == DRAIN_WHOLE || s->opt->part == DRAIN_DIRS || s->opt->part == DRAIN_FINISH;
+	return s->opt->part == WIRE_PART_WHOLE || s->opt->part == WIRE_PART_DIRS || s->opt->part == WIRE_PART_FINISH;
 }
 
 static inline bool session_places_files(const struct session *s)
 {
-	return s->opt->part == DRAIN_WHOLE || s->opt->part == DRAIN_FILES || s->opt->part == DRAIN_REMOVE ||
-	       s->opt->part == DRAIN_PARK;
+	return s->opt->part == WIRE_PART_WHOLE || s->opt->part == WIRE_PART_FILES || s->opt->part == WIRE_PART_REMOVE ||
+	       s->opt->part == WIRE_PART_PARK;
 }
 
 bool session_selected(const struct session *s, const char *path);
@@ -123,7 +123,7 @@ int locate_run(struct session *s);
 /* names.c */
 int names_run(struct session *s); /* builds s->dirs on the way */
 int names_place(struct session *s, struct session_dir *dir, const char *name, uint64_t ino);
-int names_park(struct session *s); /* DRAIN_PARK */
+int names_park(struct session *s); /* WIRE_PART_PARK */
 int names_remove(struct session *s);
 int names_finish_dirs(struct session *s);
 /* path may be a directory that stands for nothing any more: it goes if it is empty. -EISDIR: it is another one's. */

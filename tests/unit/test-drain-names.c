@@ -59,7 +59,7 @@ static int commit_step(const struct record *rec, void *arg)
 	return r;
 }
 
-static int drain(struct world *w, struct store *source, uint64_t upto, bool live, enum drain_part part, const char *to)
+static int drain(struct world *w, struct store *source, uint64_t upto, bool live, enum wire_part part, const char *to)
 {
 	struct drain_options opt = { .store = source,
 		.part = part,
@@ -93,7 +93,7 @@ static int drain(struct world *w, struct store *source, uint64_t upto, bool live
 }
 
 /* A session of a living daemon; more: operations between the snapshot and the drain. */
-static int live_session(struct world *w, unsigned int more, enum drain_part part)
+static int live_session(struct world *w, unsigned int more, enum wire_part part)
 {
 	struct store_options opt = { .mode = STORE_READ_ONLY };
 	struct cistern_error err = { 0 };
@@ -129,7 +129,7 @@ static int dead_session(struct world *w, const char *to)
 
 	if (store_open(w->store_dir, &opt, &store, &report, &err) < 0)
 		world_die(err.text, err.code);
-	r = drain(w, store, state_seq(store_state(store)), false, DRAIN_WHOLE, to);
+	r = drain(w, store, state_seq(store_state(store)), false, WIRE_PART_WHOLE, to);
 	store_abandon(store);
 	return r;
 }
@@ -138,7 +138,7 @@ static int dead_session(struct world *w, const char *to)
 
 struct part {
 	unsigned int ops, more, abort_after;
-	enum drain_part part;
+	enum wire_part part;
 	bool live, export;
 };
 
@@ -272,7 +272,7 @@ static void test_parts(struct world *w, uint64_t seed)
 	for (int i = 0; i < 3; i++) {
 		status = run_part(w, (struct part){ .ops = 5 + world_below(w, 40) });
 		ok(status == 0, "operations, seed %" PRIu64 " (status %d)", seed, status);
-		for (enum drain_part part = DRAIN_DIRS; part < DRAIN_PART_NUM; part++) {
+		for (enum wire_part part = WIRE_PART_DIRS; part < WIRE_PART_END; part++) {
 			struct part p = { .live = true, .part = part };
 
 			p.abort_after = world_below(w, 3) ? 0 : 1 + world_below(w, 20);

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FS_DRAIN_COLLECTIVE_H
+#define FS_DRAIN_COLLECTIVE_H
+
+/*
+ * Drain sessions of a job of many nodes (docs/design/many-nodes.md, 6). Any node asks; node 0 takes the asks together, and
+ * drives the parts of a session over all nodes, a part after the other; each node carries out its own.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cistern/error.h"
+#include "format/wire/wire.h"
+#include "fs/drain/drain.h"
+#include "fs/peer/peer.h"
+
+struct collective;
+
+struct collective_work { /* one part on one node */
+	enum drain_kind kind;
+	unsigned int part; /* enum wire_part; COLLECTIVE_COMMIT */
+	bool cautious;
+	const char *const *paths; /* borrowed; none: everything */
+	size_t num_paths;
+};
+/* Before the first part: what this node has written to shared files becomes known to the others. */
+#define COLLECTIVE_COMMIT WIRE_PART_WHOLE
+
+struct collective_options {
+	struct peers *peers; /* borrowed */
+	struct log *log;     /* borrowed; NULL in tests */
+	/* How long the last session waits for nodes that are still mounted. */
+	uint64_t leave_timeout_usec;
+	/* Carry out a part; blocks. One at a time. */
+	void (*work)(const struct collective_work *w, enum cistern_exit *ret_exit, char text[CISTERN_ERROR_TEXT_BYTES],
+		void *arg);
+	void (*stop_work)(void *arg); /* let the running part come to its end soon; any thread */
+	/* What collective_ask() asked for has ended. */
+	void (*answer)(uint64_t id, enum cistern_exit result, const char *text, void *arg);
+	void *arg;
+};
+
+int collective_create(const struct collective_options *opt, struct collective **ret, struct cistern_error *err);
+void collective_destroy(struct collective *c); /* after peers_shut_down; NULL is fine */
+
+/* As struct drain_ask has them. DRAIN_FINAL: this node is unmounted; answered when all nodes are, or after the time-out. */
+void collective_ask(struct collective *c, uint64_t id, enum drain_kind kind, char *const *paths, size_t num);
+void collective_cancel(struct collective *c, uint64_t id);
+
+/* From the job: a request of MESSAGE_DRAIN_FIRST to MESSAGE_DRAIN_LAST; and what happens to nodes. Do not block. */
+void collective_serve(struct collective *c, struct peers_request *rq);
+void collective_event(struct collective *c, enum peers_event event, uint32_t node);
+
+#endif
