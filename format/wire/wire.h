@@ -30,11 +30,13 @@ enum wire_type {
 	WIRE_SNAPSHOT,   /* -> PATH (name of the snapshot), SEQ; lives until the connection closes */
 	WIRE_CONFIG_GET, /* -> TEXT = "key=value,..." with origins as "key=value@origin" lines */
 	/* agent -> daemon */
-	WIRE_DRAIN_BEGIN, /* -> SESSION, PATH (snapshot name), SEQ, FILTER*, OPTIONS (config_to_options), PART, CAUTIOUS */
+	WIRE_DRAIN_BEGIN, /* -> SESSION, PATH (snapshot name), SEQ, FILTER*, OPTIONS (config_to_options), PART, CAUTIOUS, SHARED */
 	WIRE_DRAIN_STEP, /* RECORD (encoded PLACED, REMOVED or DRAINED): the daemon commits it. -> STATUS; PAUSED; RATE */
 	WIRE_DRAIN_PROGRESS, /* PLANNED_BYTES, DONE_BYTES, PLANNED_FILES, DONE_FILES, PATH (current) -> PAUSED, RATE, CANCEL */
-	WIRE_DRAIN_ERROR, /* PATH, CODE, TEXT */
-	WIRE_DRAIN_END,   /* RESULT (enum cistern_exit), TEXT */
+	WIRE_DRAIN_ERROR,  /* PATH, CODE, TEXT */
+	WIRE_DRAIN_SHARED, /* SHARED (one entry), CODE: as the watcher's shared() has it (mpi-agent/replay/drain.h) */
+	WIRE_DRAIN_FETCH,  /* PAYLOAD: u64 off, u32 node, u32 segment, u32 len each, LE -> PAYLOAD: the bytes */
+	WIRE_DRAIN_END,    /* RESULT (enum cistern_exit), TEXT */
 	/*
 	 * serving agent <-> daemon (docs/design/many-nodes.md, 2). HELLO and ASSEMBLED are requests with replies; from the reply to
 	 * ASSEMBLED on, the connection carries the rest in both directions, without replies. A daemon that refuses answers either
@@ -58,7 +60,10 @@ enum wire_part {
 	WIRE_PART_WHOLE,  /* one node alone: everything */
 	WIRE_PART_DIRS,   /* directories are made and moved; node 0 only */
 	WIRE_PART_PARK,   /* files that have moved make way: their backing names become parking places */
-	WIRE_PART_FILES,  /* files: names and data */
+	WIRE_PART_BEGIN,  /* files that several nodes wrote: their homes make what all can write to */
+	WIRE_PART_DATA,   /* and each node writes the domains whose home it is, */
+	WIRE_PART_HEAD,   /* those that were there before: their first bytes after all others */
+	WIRE_PART_FILES,  /* files of one node: names and data; those of several get their names */
 	WIRE_PART_REMOVE, /* backing names of files without a name go */
 	WIRE_PART_FINISH, /* those of directories, and the attributes of directories; node 0 only */
 	WIRE_PART_END
@@ -129,7 +134,8 @@ enum wire_tag { /* S: in a status reply */
 	WIRE_INCARNATIONS,
 	WIRE_MEMORY,
 	WIRE_PAYLOAD,
-	WIRE_PART, /* DRAIN_BEGIN's reply: enum wire_part */
+	WIRE_PART,   /* DRAIN_BEGIN's reply: enum wire_part */
+	WIRE_SHARED, /* DRAIN_BEGIN's reply: a list (shared.h) */
 	WIRE_CAUTIOUS, /* DRAIN_BEGIN's reply: what another node has in the backing directory may be in the way; replace nothing */
 };
 

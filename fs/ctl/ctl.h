@@ -19,6 +19,7 @@ struct ctl_options {
 	struct store *store; /* all borrowed */
 	struct core *core;
 	struct drain *drain;
+	struct drain *carrier; /* whom agents serve; NULL: drain */
 	struct maintain *maintain;
 	const struct config *cfg;
 	struct log *log;

@@ -222,9 +222,16 @@ static int answer_config(
 
 /* ---- the agent */
 
+static struct drain *carrier_of(struct client *client)
+{
+	const struct ctl_options *opt = &client->ctl->opt;
+
+	return opt->carrier ? opt->carrier : opt->drain;
+}
+
 static void put_orders(struct client *client, struct wire_msg *reply)
 {
-	struct drain_orders orders = drain_orders(client->ctl->opt.drain);
+	struct drain_orders orders = drain_orders(carrier_of(client));
 
 	wire_put_u64(reply, WIRE_PAUSED, orders.paused);
 	wire_put_u64(reply, WIRE_RATE, orders.rate);
@@ -233,10 +240,11 @@ static void put_orders(struct client *client, struct wire_msg *reply)
 
 static void put_grant(const struct drain_grant *g, struct wire_msg *reply)
 {
-	wire_put_u64(reply, WIRE_PART, g->part);
-	wire_put_u64(reply, WIRE_CAUTIOUS, g->cautious);
 	struct buf skip = { 0 };
 
+	wire_put_u64(reply, WIRE_PART, g->part);
+	wire_put_u64(reply, WIRE_CAUTIOUS, g->cautious);
+	wire_put_bytes(reply, WIRE_SHARED, g->shared.data, g->shared.len);
 	wire_put_u64(reply, WIRE_SESSION, g->session);
 	wire_put_str(reply, WIRE_PATH, g->snapshot);
 	wire_put_u64(reply, WIRE_SEQ, g->seq);
@@ -254,7 +262,7 @@ static int answer_begin(
 {
 	struct drain_grant grant = { 0 };
 	char *options;
-	int r = drain_agent_begin(client->ctl->opt.drain, client, &grant, err);
+	int r = drain_agent_begin(carrier_of(client), client, &grant, err);
 
 	if (r)
 		return r;
@@ -283,7 +291,7 @@ static int answer_step(
 		return cistern_error_set(err, r ? r : -EBADMSG, "a drain step with a damaged record of %zu bytes", len);
 	rec.seq = 0; /* both are the state's to give */
 	rec.time_ns = 0;
-	r = drain_agent_step(client->ctl->opt.drain, client, &rec, err);
+	r = drain_agent_step(carrier_of(client), client, &rec, err);
 	if (!r)
 		put_orders(client, reply);
 	return r;
@@ -301,7 +309,7 @@ static int answer_progress(
 	int r;
 
 	wire_get_str(request, WIRE_PATH, 0, p.path, sizeof(p.path));
-	r = drain_agent_progress(client->ctl->opt.drain, client, &p);
+	r = drain_agent_progress(carrier_of(client), client, &p);
 	if (r)
 		return cistern_error_set(err, r, "this connection has no drain session");
 	put_orders(client, reply);
@@ -319,9 +327,70 @@ static int answer_error(
 	wire_get_i64(request, WIRE_CODE, &code);
 	if (code >= 0 || code < -4095)
 		code = -EIO;
-	if (drain_agent_error(client->ctl->opt.drain, client, path, (int)code, text))
+	if (drain_agent_error(carrier_of(client), client, path, (int)code, text))
 		return cistern_error_set(err, -ESTALE, "this connection has no drain session");
 	return 0;
+}
+
+static int answer_shared(
+	struct client *client, const struct wire_msg *request, struct wire_msg *reply, struct cistern_error *err)
+{
+	struct wire_shared_list list = { 0 };
+	const uint8_t *bytes;
+	int64_t status = 0;
+	size_t len;
+	int r = wire_get_bytes(request, WIRE_SHARED, 0, &bytes, &len) ? wire_shared_decode(bytes, len, &list)
+								      : -EBADMSG;
+
+	wire_get_i64(request, WIRE_CODE, &status);
+	if (r == 0)
+		r = list.num == 1 ? drain_agent_shared(carrier_of(client), client, &list.at[0], (int)status) : -EBADMSG;
+	wire_shared_free(&list);
+	return r ? cistern_error_set(err, r, "a shared file of a drain: %s", strerror(-r)) : 0;
+}
+
+#define FETCH_ENTRY_BYTES 20u
+#define FETCH_RANGES_MAX  8192u
+
+/* Decodes at most FETCH_RANGES_MAX ranges; their number, or -EBADMSG. *ret_bytes: what they are together. */
+static int take_ranges(const struct wire_msg *request, struct peers_get *out, size_t *ret_bytes)
+{
+	const uint8_t *bytes;
+	struct cursor c;
+	size_t len;
+	int num = 0;
+
+	*ret_bytes = 0;
+	if (!wire_get_bytes(request, WIRE_PAYLOAD, 0, &bytes, &len) || len % FETCH_ENTRY_BYTES ||
+		len / FETCH_ENTRY_BYTES > FETCH_RANGES_MAX)
+		return -EBADMSG;
+	for (c = cursor_make(bytes, len); cursor_left(&c) > 0; num++) {
+		out[num] = (struct peers_get){ .off = cursor_u64(&c) };
+		out[num].node = cursor_u32(&c);
+		out[num].segment = cursor_u32(&c);
+		out[num].len = cursor_u32(&c);
+		*ret_bytes += out[num].len;
+	}
+	return *ret_bytes <= WIRE_SHARED_BYTES ? num : -EBADMSG;
+}
+
+static int answer_fetch(
+	struct client *client, const struct wire_msg *request, struct wire_msg *reply, struct cistern_error *err)
+{
+	struct peers_get *ranges = calloc(FETCH_RANGES_MAX, sizeof(*ranges));
+	uint8_t *bytes = NULL;
+	size_t len = 0;
+	int num = ranges ? take_ranges(request, ranges, &len) : -ENOMEM, r = num;
+
+	if (num >= 0) {
+		bytes = malloc(len + 1);
+		r = bytes ? drain_agent_fetch(carrier_of(client), client, ranges, (size_t)num, bytes) : -ENOMEM;
+	}
+	if (r == 0)
+		wire_put_bytes(reply, WIRE_PAYLOAD, bytes, len);
+	free(bytes);
+	free(ranges);
+	return r ? cistern_error_set(err, r, "payload of other nodes: %s", strerror(-r)) : 0;
 }
 
 static int answer_end(
@@ -333,7 +402,7 @@ static int answer_end(
 	wire_get_str(request, WIRE_TEXT, 0, text, sizeof(text));
 	if (result > CISTERN_EXIT_TIMEOUT)
 		result = CISTERN_EXIT_FAILED;
-	if (drain_agent_end(client->ctl->opt.drain, client, (enum cistern_exit)result, text))
+	if (drain_agent_end(carrier_of(client), client, (enum cistern_exit)result, text))
 		return cistern_error_set(err, -ESTALE, "this connection has no drain session");
 	return 0;
 }
@@ -354,6 +423,8 @@ void ctl_answer(struct client *client, const struct wire_msg *request, struct wi
 		[WIRE_DRAIN_STEP] = answer_step,
 		[WIRE_DRAIN_PROGRESS] = answer_progress,
 		[WIRE_DRAIN_ERROR] = answer_error,
+		[WIRE_DRAIN_SHARED] = answer_shared,
+		[WIRE_DRAIN_FETCH] = answer_fetch,
 		[WIRE_DRAIN_END] = answer_end,
 	};
 	struct cistern_error err = { 0 };
@@ -377,7 +448,7 @@ void ctl_client_gone(struct client *client)
 {
 	struct ctl *c = client->ctl;
 
-	drain_agent_gone(c->opt.drain, client);
+	drain_agent_gone(carrier_of(client), client);
 	if (*client->snapshot) {
 		store_unpin(c->opt.store);
 		if (store_remove_snapshot(store_path(c->opt.store), client->snapshot))

@@ -23,6 +23,7 @@ void drain_grant_free(struct drain_grant *g)
 	for (size_t i = 0; i < g->num_paths; i++)
 		free(g->paths[i]);
 	free(g->paths);
+	buf_free(&g->shared);
 	free(g->skip);
 	*g = (struct drain_grant){ 0 };
 }
@@ -87,6 +88,8 @@ static int take(struct drain *d, const void *owner, struct drain_grant *g, bool 
 		g->session = d->current->id;
 		g->part = d->current->part;
 		g->cautious = d->current->cautious;
+		if (g->part != WIRE_PART_BEGIN)
+			wire_shared_encode(&d->shared, &g->shared);
 		g->num_paths = d->current->num_paths;
 		g->paths = drain_request_copy_paths(d->current);
 		if (!g->paths) {
@@ -192,6 +195,15 @@ static void check_low_water(struct drain *d)
 	pthread_mutex_unlock(&d->lock);
 }
 
+/* Of a job, where all nodes have the directories. */
+static bool is_directory(struct drain *d, const struct record *rec)
+{
+	struct inode in;
+
+	return d->opt.job.tree_step && rec->ino && state_inode(store_state(d->opt.store), rec->ino, &in) == 0 &&
+	       S_ISDIR(in.mode);
+}
+
 int drain_agent_step(struct drain *d, const void *owner, struct record *rec, struct cistern_error *err)
 {
 	int r;
@@ -200,7 +212,7 @@ int drain_agent_step(struct drain *d, const void *owner, struct record *rec, str
 		return cistern_error_set(err, -ESTALE, "this connection has no drain session");
 	if (rec->type != RECORD_PLACED && rec->type != RECORD_REMOVED && rec->type != RECORD_DRAINED)
 		return cistern_error_set(err, -EINVAL, "a drain does not report '%s'", record_type_name(rec->type));
-	r = core_drain_step(d->opt.core, rec);
+	r = is_directory(d, rec) ? d->opt.job.tree_step(rec, d->opt.job.arg) : core_drain_step(d->opt.core, rec);
 	if (r)
 		return cistern_error_set(err, r, "%s of inode %llu '%s': %s", record_type_name(rec->type),
 			(unsigned long long)rec->ino, rec->name, strerror(-r));
@@ -231,6 +243,38 @@ int drain_agent_error(struct drain *d, const void *owner, const char *path, int 
 	pthread_mutex_unlock(&d->lock);
 	log_event(d->opt.log, LOG_LEVEL_WARNING, "drain-error", "path=\"%s\" errno=%d text=\"%s\"", path, -code, text);
 	return 0;
+}
+
+int drain_agent_shared(struct drain *d, const void *owner, const struct wire_shared *f, int status)
+{
+	struct wire_shared copy = *f, *known;
+	bool begins;
+	int r = 0;
+
+	if (!owns(d, owner))
+		return -ESTALE;
+	pthread_mutex_lock(&d->lock);
+	begins = d->current->part == WIRE_PART_BEGIN;
+	pthread_mutex_unlock(&d->lock);
+	if (begins)
+		r = d->opt.job.begin_shared ? d->opt.job.begin_shared(&copy, d->opt.job.arg) : -EBUSY;
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&d->lock);
+	known = wire_shared_find(&d->shared, f->ino);
+	if (begins)
+		r = wire_shared_add(&d->shared, &copy);
+	else if (known)
+		known->failed = known->failed || status < 0;
+	pthread_mutex_unlock(&d->lock);
+	return r == -ENOSPC ? -EBUSY : r; /* the list is full: in the next session */
+}
+
+int drain_agent_fetch(struct drain *d, const void *owner, const struct peers_get *ranges, size_t num, uint8_t *bytes)
+{
+	if (!owns(d, owner))
+		return -ESTALE;
+	return d->opt.job.fetch ? d->opt.job.fetch(ranges, num, bytes, d->opt.job.arg) : -EOPNOTSUPP;
 }
 
 struct drain_orders drain_orders(struct drain *d)

@@ -456,6 +456,7 @@ void drain_destroy(struct drain *d)
 	drain_request_free(d->current);
 	drain_request_free(d->pending);
 	drain_errors_free(&d->errors);
+	wire_shared_free(&d->shared);
 	if (d->wake_fd >= 0)
 		close(d->wake_fd);
 	if (d->event_fd >= 0)
@@ -548,19 +549,28 @@ void drain_answer(struct drain *d, uint64_t id, enum cistern_exit result, const 
 	pthread_mutex_unlock(&d->lock);
 }
 
-uint64_t drain_request_part(
-	struct drain *d, enum drain_kind kind, enum wire_part part, bool cautious, const char *const *paths, size_t num)
+static int copy_shared(struct drain *d, const struct wire_shared_list *from)
+{
+	int r = 0;
+
+	wire_shared_free(&d->shared);
+	for (size_t i = 0; from && r == 0 && i < from->num; i++)
+		r = wire_shared_add(&d->shared, &from->at[i]);
+	return r;
+}
+
+uint64_t drain_request_part(struct drain *d, const struct drain_part *part)
 {
 	struct drain_request *r = NULL;
 	uint64_t id = 0;
 
 	pthread_mutex_lock(&d->lock);
-	if (!d->pending)
-		r = drain_request_new(d->next_id, kind);
+	if (!d->pending && !d->current && copy_shared(d, part->shared) == 0)
+		r = drain_request_new(d->next_id, part->kind);
 	if (r) {
-		r->part = part;
-		r->cautious = cautious;
-		drain_request_add(r, paths, num, true);
+		r->part = part->part;
+		r->cautious = part->cautious;
+		drain_request_add(r, part->paths, part->num_paths, true);
 		d->pending = r;
 		d->next_id++;
 		d->cancel_final = false;
@@ -569,6 +579,14 @@ uint64_t drain_request_part(
 	drain_wake(d);
 	pthread_mutex_unlock(&d->lock);
 	return id;
+}
+
+void drain_take_shared(struct drain *d, struct wire_shared_list *ret)
+{
+	pthread_mutex_lock(&d->lock);
+	*ret = d->shared;
+	d->shared = (struct wire_shared_list){ 0 };
+	pthread_mutex_unlock(&d->lock);
 }
 
 uint64_t drain_begin_final(struct drain *d)

@@ -14,8 +14,10 @@
 #include "cistern/error.h"
 #include "format/base/config.h"
 #include "format/store/store.h"
+#include "format/wire/shared.h"
 #include "format/wire/wire.h"
 #include "fs/core/core.h"
+#include "fs/peer/peer.h"
 #include "fs/session/log.h"
 
 #define DRAIN_PATHS_MAX  4096 /* paths of one session; more means everything */
@@ -41,6 +43,16 @@ struct drain_ask {
 	void *arg;
 };
 
+struct drain_job_hooks { /* of the carrier; without locks; any may block */
+	/* A shared file of which this node is the home can be written to. Sets stamp: commits up to it can be carried now. -EBUSY: later. */
+	int (*begin_shared)(struct wire_shared *f, void *arg);
+	/* Commits a step about a directory on all nodes. */
+	int (*tree_step)(struct record *rec, void *arg);
+	/* Payload of other nodes into bytes, one range behind the other. */
+	int (*fetch)(const struct peers_get *ranges, size_t num, uint8_t *bytes, void *arg);
+	void *arg;
+};
+
 struct drain_options {
 	struct store *store; /* all borrowed */
 	struct core *core;
@@ -49,6 +61,7 @@ struct drain_options {
 	const char *libexec_dir; /* where the agent was installed */
 	int backing_fd;          /* of the backing directory */
 	struct drain_ask ask;
+	struct drain_job_hooks job; /* functions NULL: one node alone */
 };
 
 int drain_create(
@@ -71,8 +84,17 @@ int drain_wait(struct drain *d, uint64_t id, uint64_t timeout_usec, enum cistern
 	char text[CISTERN_ERROR_TEXT_BYTES]);
 void drain_answer(struct drain *d, uint64_t id, enum cistern_exit result, const char *text);
 /* Of the carrier: part of a session of the job. Its number, for drain_wait(); 0: no memory. */
-uint64_t drain_request_part(struct drain *d, enum drain_kind kind, enum wire_part part, bool cautious,
-	const char *const *paths, size_t num);
+struct drain_part {
+	enum drain_kind kind;
+	enum wire_part part;
+	bool cautious;
+	const char *const *paths; /* borrowed */
+	size_t num_paths;
+	const struct wire_shared_list *shared; /* borrowed; NULL: none */
+};
+uint64_t drain_request_part(struct drain *d, const struct drain_part *part);
+/* What the last part found (WIRE_PART_BEGIN), or could not write (failed is set). Moves it into the empty *ret. */
+void drain_take_shared(struct drain *d, struct wire_shared_list *ret);
 void drain_pause(struct drain *d, bool pause); /* sessions that nobody asked for */
 /* The last session, when the mount is gone: nothing else is started any more. Its number. */
 uint64_t drain_begin_final(struct drain *d);
@@ -89,7 +111,8 @@ struct drain_grant {
 	char snapshot[64];
 	char **paths; /* owned by the caller (drain_grant_free) */
 	size_t num_paths;
-	uint64_t *skip; /* owned by the caller: inodes to be left alone */
+	struct buf shared; /* encoded list */
+	uint64_t *skip;    /* owned by the caller: inodes to be left alone */
 	size_t num_skip;
 };
 void drain_grant_free(struct drain_grant *g);
@@ -102,6 +125,8 @@ struct drain_progress {
 };
 int drain_agent_progress(struct drain *d, const void *owner, const struct drain_progress *p);
 int drain_agent_error(struct drain *d, const void *owner, const char *path, int code, const char *text);
+int drain_agent_shared(struct drain *d, const void *owner, const struct wire_shared *f, int status);
+int drain_agent_fetch(struct drain *d, const void *owner, const struct peers_get *ranges, size_t num, uint8_t *bytes);
 int drain_agent_end(struct drain *d, const void *owner, enum cistern_exit result, const char *text);
 void drain_agent_gone(struct drain *d, const void *owner); /* its connection has closed */
 /* What each of these answers tells the agent. */

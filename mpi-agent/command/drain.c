@@ -44,6 +44,7 @@ struct live {
 	size_t num_filters;
 	uint64_t *left_alone; /* owned */
 	size_t num_left_alone;
+	struct wire_shared_list shared;
 	struct wire_msg request, reply;
 	struct buf record;
 	char intent_path[STORE_PATH_MAX + 32];
@@ -120,6 +121,51 @@ static int on_tick(const struct drain_progress *p, struct drain_control *control
 	return r < 0 ? r : (int)status;
 }
 
+static int on_shared(const struct wire_shared *f, int status, void *arg)
+{
+	struct live *l = arg;
+	struct wire_shared_list one = { 0 };
+	int64_t answer;
+	int r = wire_shared_add(&one, f);
+
+	buf_reset(&l->record);
+	wire_shared_encode(&one, &l->record);
+	wire_shared_free(&one);
+	wire_msg_init(&l->request, WIRE_DRAIN_SHARED);
+	wire_put_bytes(&l->request, WIRE_SHARED, l->record.data, l->record.len);
+	wire_put_i64(&l->request, WIRE_CODE, status);
+	if (r == 0)
+		r = call(l, &answer);
+	return r < 0 ? r : (int)answer;
+}
+
+static int on_fetch(const struct drain_fetch *ranges, size_t num, uint8_t *bytes, void *arg)
+{
+	struct live *l = arg;
+	const uint8_t *got;
+	size_t len = 0, got_len;
+	int64_t answer;
+	int r;
+
+	buf_reset(&l->record);
+	for (size_t i = 0; i < num; i++) {
+		buf_u64(&l->record, ranges[i].off);
+		buf_u32(&l->record, ranges[i].node);
+		buf_u32(&l->record, ranges[i].segment);
+		buf_u32(&l->record, ranges[i].len);
+		len += ranges[i].len;
+	}
+	wire_msg_init(&l->request, WIRE_DRAIN_FETCH);
+	wire_put_bytes(&l->request, WIRE_PAYLOAD, l->record.data, l->record.len);
+	r = call(l, &answer);
+	if (r < 0 || answer < 0)
+		return r < 0 ? r : (int)answer;
+	if (!wire_get_bytes(&l->reply, WIRE_PAYLOAD, 0, &got, &got_len) || got_len != len)
+		return -EBADMSG;
+	memcpy(bytes, got, len);
+	return 0;
+}
+
 static void on_error(const char *path, int code, const char *text, void *arg)
 {
 	struct live *l = arg;
@@ -188,6 +234,18 @@ static int take_options(struct live *l, struct cistern_error *err)
 	return r;
 }
 
+static int take_shared(struct live *l, struct cistern_error *err)
+{
+	const uint8_t *bytes;
+	size_t len;
+	int r = wire_get_bytes(&l->reply, WIRE_SHARED, 0, &bytes, &len) ? wire_shared_decode(bytes, len, &l->shared)
+									: 0;
+
+	return r < 0 ? cistern_error_set(
+			       err, r, "%s: the daemon's list of shared files: %s", l->store_path, strerror(-r))
+		     : 0;
+}
+
 static int begin(struct live *l, struct cistern_error *err)
 {
 	int r;
@@ -209,7 +267,9 @@ static int begin(struct live *l, struct cistern_error *err)
 		return cistern_error_set(err, -EPROTONOSUPPORT,
 			"%s: the daemon asks for part %" PRIu64 " of a drain: it is of another version", l->store_path,
 			l->part);
-	r = take_left_alone(l, err);
+	r = take_shared(l, err);
+	if (r == 0)
+		r = take_left_alone(l, err);
 	if (r == 0)
 		r = take_filters(l, err);
 	return r == 0 ? take_options(l, err) : r;
@@ -271,6 +331,7 @@ static int write_manifests(
 static int run(struct live *l, struct cistern_error *err)
 {
 	struct drain_options opt = { .store = l->store,
+		.node = store_superblock(l->store)->node_index,
 		.part = (enum wire_part)l->part,
 		.cautious = l->cautious != 0,
 		.to_dirfd = l->backing_fd,
@@ -284,9 +345,16 @@ static int run(struct live *l, struct cistern_error *err)
 		.num_filters = l->num_filters,
 		.left_alone = l->left_alone,
 		.num_left_alone = l->num_left_alone,
+		.shared = l->shared.at,
+		.num_shared = l->shared.num,
 		.intent_path = l->intent_path,
 		.manifest = l->manifest,
-		.watcher = { .step = on_step, .tick = on_tick, .error = on_error, .arg = l } };
+		.watcher = { .step = on_step,
+			.tick = on_tick,
+			.error = on_error,
+			.fetch = on_fetch,
+			.shared = on_shared,
+			.arg = l } };
 	int64_t started_ns = now_ns();
 	struct drain_result res;
 	int r = drain_run(&opt, &res, err), result;
@@ -319,6 +387,7 @@ static void live_close(struct live *l)
 		free(l->filters[i]);
 	free(l->filters);
 	free(l->left_alone);
+	wire_shared_free(&l->shared);
 	manifest_close(l->manifest);
 	config_destroy(l->cfg);
 	if (l->store)

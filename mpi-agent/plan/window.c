@@ -17,7 +17,10 @@
 
 struct window_plan {
 	struct window_plan_options opt;
-	struct extent ext[EXTENTS_AT_ONCE];
+	union {
+		struct extent own[EXTENTS_AT_ONCE];
+		struct share_extent shared[EXTENTS_AT_ONCE];
+	} ext;
 	size_t num, at;       /* extents not yet used: ext[at..num) */
 	uint64_t next;        /* the state is to be asked from here on */
 	uint64_t pos;         /* bytes before are planned */
@@ -40,7 +43,8 @@ static bool continues(const struct piece *a, const struct piece *b)
 {
 	if (a->source != b->source || a->whole || b->whole || a->off + a->len != b->off || b->len > UINT32_MAX - a->len)
 		return false;
-	return a->source != PIECE_LOG || (a->segment == b->segment && a->segment_off + a->len == b->segment_off);
+	return a->source != PIECE_LOG ||
+	       (a->node == b->node && a->segment == b->segment && a->segment_off + a->len == b->segment_off);
 }
 
 int window_add(struct window *w, const struct piece *p)
@@ -86,19 +90,47 @@ void window_plan_destroy(struct window_plan *plan)
 	free(plan);
 }
 
-/* The extent that comes next; *ret NULL when there is none. */
-static int peek_extent(struct window_plan *plan, struct extent **ret)
+/* Fills plan->ext. */
+static int ask_state(struct window_plan *plan)
 {
+	const struct window_plan_options *o = &plan->opt;
+	uint64_t len = o->to - plan->next;
+
+	plan->at = 0;
+	if (o->shared)
+		return state_share_extents(
+			o->st, o->ino, plan->next, len, plan->ext.shared, EXTENTS_AT_ONCE, &plan->num, &plan->next);
+	return state_extents(o->st, o->ino, plan->next, len, plan->ext.own, EXTENTS_AT_ONCE, &plan->num, &plan->next);
+}
+
+/* The extent that comes next, and whose; false in *ret_any: there is none. */
+static int peek_extent(struct window_plan *plan, struct extent *ret, uint32_t *ret_node, bool *ret_any)
+{
+	const struct share_extent *e;
 	int r;
 
 	while (plan->at == plan->num && plan->next < plan->opt.to) {
-		r = state_extents(plan->opt.st, plan->opt.ino, plan->next, plan->opt.to - plan->next, plan->ext,
-			EXTENTS_AT_ONCE, &plan->num, &plan->next);
+		r = ask_state(plan);
 		if (r < 0)
 			return r;
-		plan->at = 0;
 	}
-	*ret = plan->at < plan->num ? &plan->ext[plan->at] : NULL;
+	*ret_any = plan->at < plan->num;
+	*ret_node = plan->opt.node;
+	if (!*ret_any)
+		return 0;
+	if (!plan->opt.shared) {
+		*ret = plan->ext.own[plan->at];
+		return 0;
+	}
+	e = &plan->ext.shared[plan->at];
+	*ret = (struct extent){ .off = e->off,
+		.segment_off = e->segment_off,
+		.len = e->len,
+		.segment = e->segment,
+		.crc = e->crc,
+		.kind = e->kind,
+		.whole = e->whole };
+	*ret_node = e->node;
 	return 0;
 }
 
@@ -119,11 +151,12 @@ static bool base_piece(struct window_plan *plan, uint64_t gap_end, struct piece 
 	return true;
 }
 
-static bool extent_piece(struct window_plan *plan, const struct extent *e, struct piece *ret)
+static bool extent_piece(struct window_plan *plan, const struct extent *e, uint32_t node, struct piece *ret)
 {
 	*ret = (struct piece){ .off = e->off,
 		.len = e->len,
 		.segment = e->segment,
+		.node = node,
 		.segment_off = e->segment_off,
 		.crc = e->crc,
 		.whole = e->whole && e->kind == EXTENT_LOG };
@@ -138,24 +171,26 @@ static bool extent_piece(struct window_plan *plan, const struct extent *e, struc
 /* The next piece of the file; len 0 at the end. */
 static int next_piece(struct window_plan *plan, struct piece *ret)
 {
-	struct extent *e;
+	struct extent e;
+	uint32_t node;
+	bool any;
 	int r;
 
 	for (;;) {
-		r = peek_extent(plan, &e);
+		r = peek_extent(plan, &e, &node, &any);
 		if (r < 0)
 			return r;
-		if (plan->pos < (e ? e->off : plan->opt.to)) {
-			if (base_piece(plan, e ? e->off : plan->opt.to, ret))
+		if (plan->pos < (any ? e.off : plan->opt.to)) {
+			if (base_piece(plan, any ? e.off : plan->opt.to, ret))
 				return 0;
 			continue;
 		}
-		if (!e) {
+		if (!any) {
 			*ret = (struct piece){ 0 };
 			return 0;
 		}
 		plan->at++;
-		if (extent_piece(plan, e, ret))
+		if (extent_piece(plan, &e, node, ret))
 			return 0;
 	}
 }
@@ -200,6 +235,8 @@ static int compare_places(const void *a, const void *b, void *arg)
 	const struct piece *pieces = arg;
 	const struct piece *x = &pieces[*(const uint32_t *)a], *y = &pieces[*(const uint32_t *)b];
 
+	if (x->node != y->node)
+		return x->node < y->node ? -1 : 1;
 	if (x->segment != y->segment)
 		return x->segment < y->segment ? -1 : 1;
 	return (x->segment_off > y->segment_off) - (x->segment_off < y->segment_off);
@@ -229,7 +266,7 @@ uint32_t window_read_run(const struct window *w, const uint32_t *order, uint32_t
 	while (at + n < num && n < max) {
 		const struct piece *a = &w->pieces[order[at + n - 1]], *b = &w->pieces[order[at + n]];
 
-		if (a->segment != b->segment || a->segment_off + a->len != b->segment_off)
+		if (a->node != b->node || a->segment != b->segment || a->segment_off + a->len != b->segment_off)
 			break;
 		n++;
 	}

@@ -28,6 +28,7 @@ struct piece {
 	size_t at;            /* in the window's buffer */
 	uint32_t len;         /* bytes, > 0 */
 	uint32_t segment;     /* PIECE_LOG */
+	uint32_t node;        /* PIECE_LOG: of a shared file: whose segment; else options' node */
 	uint32_t crc;         /* PIECE_LOG: of the payload, when whole */
 	uint8_t source;       /* enum piece_source */
 	bool whole;
@@ -49,6 +50,8 @@ struct window_plan_options {
 	struct state *st; /* borrowed */
 	uint64_t ino;
 	uint64_t from, to; /* bytes of the file; from is a multiple of EXTENT_PAGE_SPAN */
+	bool shared;       /* by the share map that the state has of the file, not by its own extents */
+	uint32_t node;     /* whose state it is */
 	bool holes;        /* PIECE_HOLE is wanted (updates in place) */
 	bool base;         /* PIECE_BASE is wanted for what the backing file shows (files made whole elsewhere) */
 	uint64_t backing_limit;

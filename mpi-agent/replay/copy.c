@@ -37,6 +37,8 @@
 #define SMALL_WINDOW   (1u << 20)
 #define SMALL_RUN      65536u /* reads that are shorter on average are scattered */
 #define WRITE_OUT_FROM (8u << 20)
+#define FETCH_BYTES    (3u << 20) /* at least a page; fits a frame of the wire */
+#define FETCH_RANGES   4096u
 #define RATE_PARTS     4u /* a window holds at most so much of what a second's rate allows */
 
 struct copy_buffer {
@@ -51,6 +53,8 @@ struct later {        /* a read that has to be waited for */
 
 struct copier {
 	struct session *s; /* borrowed */
+	uint32_t node;     /* whose store it is */
+	uint8_t *fetched;  /* owned: FETCH_BYTES; NULL until first used */
 	size_t buffer_bytes;
 	unsigned int num_buffers;
 	struct copy_buffer buffers[2];
@@ -74,7 +78,7 @@ struct copier {
 struct source {
 	struct window_plan *plan; /* owned; NULL: private */
 	int fd;
-	uint32_t segment;
+	uint32_t segment, node;
 	uint64_t pos, end;
 };
 
@@ -111,11 +115,13 @@ static int source_open(struct copier *c, const struct copy_job *job, struct sour
 		.ino = job->in->ino,
 		.from = job->from,
 		.to = job->end,
+		.shared = job->shared,
+		.node = c->node,
 		.holes = job->in_place,
 		.base = job->want_base,
 		.backing_limit = job->in->backing_limit };
 
-	*ret = (struct source){ .fd = -1, .pos = job->from, .end = job->end };
+	*ret = (struct source){ .fd = -1, .node = c->node, .pos = job->from, .end = job->end };
 	if (!(job->in->flags & INODE_PRIVATE))
 		return window_plan_create(&opt, &ret->plan);
 	ret->segment = job->in->private_segment;
@@ -166,6 +172,7 @@ static int private_next(struct source *src, size_t cap, struct window *w, bool *
 					  .off = off,
 					  .len = (uint32_t)(end - off),
 					  .segment = src->segment,
+					  .node = src->node,
 					  .segment_off = off });
 		src->pos = end;
 	}
@@ -266,6 +273,80 @@ static int say_damage(struct copy_job *job, const struct piece *p, int r)
 	return r;
 }
 
+/* ---- payload of other nodes */
+
+struct fetching { /* some pieces, which fit the buffer together */
+	struct drain_fetch ranges[FETCH_RANGES];
+	size_t num;
+	uint32_t first, pieces; /* in the order */
+	size_t bytes;
+};
+
+/* Piece i of the order joins the others; false: there is no room. */
+static bool fetch_add(struct fetching *f, const struct piece *p)
+{
+	struct drain_fetch *last = f->num > 0 ? &f->ranges[f->num - 1] : NULL;
+
+	if (f->bytes + p->len > FETCH_BYTES)
+		return false;
+	if (last && last->node == p->node && last->segment == p->segment && last->off + last->len == p->segment_off) {
+		last->len += p->len;
+	} else if (f->num == FETCH_RANGES) {
+		return false;
+	} else {
+		f->ranges[f->num++] = (struct drain_fetch){
+			.off = p->segment_off, .node = p->node, .segment = p->segment, .len = p->len
+		};
+	}
+	f->bytes += p->len;
+	f->pieces++;
+	return true;
+}
+
+static int fetch_run(struct copier *c, struct copy_job *job, struct copy_buffer *b, struct fetching *f)
+{
+	const struct drain_watcher *w = &c->s->opt->watcher;
+	size_t at = 0;
+	int r;
+
+	if (f->pieces == 0)
+		return 0;
+	if (!c->fetched)
+		c->fetched = malloc(FETCH_BYTES);
+	r = c->fetched ? w->fetch(f->ranges, f->num, c->fetched, w->arg) : -ENOMEM;
+	if (r < 0) {
+		snprintf(job->error_text, sizeof(job->error_text),
+			"its bytes in the store of node %" PRIu32 " (segment %" PRIu32 ") cannot be had: %s",
+			f->ranges[0].node, f->ranges[0].segment, strerror(-r));
+		return r;
+	}
+	for (uint32_t i = f->first; i < f->first + f->pieces; i++) {
+		const struct piece *p = &b->w.pieces[c->order[i]];
+
+		memcpy(b->data + p->at, c->fetched + at, p->len);
+		at += p->len;
+	}
+	return 0;
+}
+
+/* All pieces of other nodes, in the order of their places. */
+static int read_remote(struct copier *c, struct copy_job *job, struct copy_buffer *b, uint32_t num)
+{
+	struct fetching *f = malloc(sizeof(*f));
+	int r = f ? 0 : -ENOMEM;
+
+	for (uint32_t i = 0; r == 0 && i < num;) {
+		*f = (struct fetching){ .first = i };
+		while (i < num && b->w.pieces[c->order[i]].node != c->node && fetch_add(f, &b->w.pieces[c->order[i]]))
+			i++;
+		r = fetch_run(c, job, b, f);
+		while (i < num && b->w.pieces[c->order[i]].node == c->node)
+			i++;
+	}
+	free(f);
+	return r;
+}
+
 static int read_log(struct copier *c, struct copy_job *job, struct copy_buffer *b)
 {
 	uint32_t num, num_later = 0, n;
@@ -277,6 +358,8 @@ static int read_log(struct copier *c, struct copy_job *job, struct copy_buffer *
 	for (uint32_t at = 0; at < num; at += n) {
 		n = window_read_run(&b->w, c->order, num, at, IOVECS);
 		c->num_runs++;
+		if (b->w.pieces[c->order[at]].node != c->node)
+			continue;
 		got = read_run_now(c, b, c->order + at, n, &len);
 		if (got < len)
 			c->later[num_later++] = (struct later){ at, (uint32_t)got };
@@ -289,7 +372,7 @@ static int read_log(struct copier *c, struct copy_job *job, struct copy_buffer *
 		if (r < 0)
 			return say_damage(job, &b->w.pieces[order[0]], r);
 	}
-	return 0;
+	return job->shared ? read_remote(c, job, b, num) : 0;
 }
 
 static int note_missing(struct copy_job *job, uint64_t off, uint64_t len)
@@ -672,6 +755,7 @@ int copier_create(struct session *s, struct copier **ret)
 	if (!c)
 		return -ENOMEM;
 	c->s = s;
+	c->node = s->opt->node;
 	c->num_buffers = s->opt->buffer_bytes >= 2u * EXTENT_PAGE_SPAN ? 2 : 1;
 	each = s->opt->buffer_bytes / c->num_buffers / EXTENT_PAGE_SPAN * EXTENT_PAGE_SPAN;
 	c->buffer_bytes = each > BUFFER_MAX ? BUFFER_MAX : each < EXTENT_PAGE_SPAN ? EXTENT_PAGE_SPAN : (size_t)each;
@@ -703,6 +787,7 @@ void copier_destroy(struct copier *c)
 			munmap(c->buffers[i].data, c->buffer_bytes);
 		window_free(&c->buffers[i].w);
 	}
+	free(c->fetched);
 	close_fds(c);
 	pthread_cond_destroy(&c->wake_reader);
 	pthread_cond_destroy(&c->wake_writer);

@@ -24,6 +24,7 @@ struct copy_job {
 	uint64_t from, end;     /* bytes of the file; from is a multiple of EXTENT_PAGE_SPAN */
 	bool in_place;          /* holes are punched; only written ranges count in the checksum */
 	bool want_base;         /* what the backing file shows is written, too */
+	bool shared;            /* by the share map */
 	bool head_last;         /* the file's first block is written behind all others (one window) */
 	const char *path;       /* for people */
 	/* results; zero to begin with */

@@ -14,6 +14,7 @@
 
 #include "cistern/error.h"
 #include "format/store/store.h"
+#include "format/wire/shared.h"
 #include "format/wire/wire.h"
 
 struct manifest;
@@ -31,6 +32,12 @@ struct drain_control { /* what the watcher wants */
 	uint64_t rate; /* bytes per second; 0: no limit */
 };
 
+struct drain_fetch {  /* payload in another node's store */
+	uint64_t off; /* in the segment, bytes */
+	uint32_t node, segment;
+	uint32_t len; /* bytes */
+};
+
 struct drain_watcher {
 	/*
 	 * A step is durable in the destination. 0: taken. -ENOENT, -ESTALE: what it is about, or the directory that it is
@@ -39,6 +46,13 @@ struct drain_watcher {
 	int (*step)(const struct record *rec, void *arg);
 	/* Called several times a second, and before anything is published. A negative return ends the session. May be NULL. */
 	int (*tick)(const struct drain_progress *progress, struct drain_control *control, void *arg);
+	/* Fetch ranges into bytes, one behind the other. NULL: there are no other nodes. 0 or -errno. */
+	int (*fetch)(const struct drain_fetch *ranges, size_t num, uint8_t *bytes, void *arg);
+	/*
+	 * WIRE_PART_BEGIN, status 0: f is ready to be written to by all nodes; -EBUSY: not in this session. DATA and HEAD: it could
+	 * not be written to (status is why).
+	 */
+	int (*shared)(const struct wire_shared *f, int status, void *arg);
 	/* A path that cannot be carried over. May be NULL. */
 	void (*error)(const char *path, int code, const char *text, void *arg);
 	void *arg;
@@ -46,6 +60,7 @@ struct drain_watcher {
 
 struct drain_options {
 	struct store *store; /* borrowed */
+	uint32_t node;       /* whose it is */
 	enum wire_part part; /* a job of many nodes is drained in parts, so that no two nodes meet */
 	bool cautious;       /* another node's files may be in the way: replace nothing that is not ours */
 	int to_dirfd;        /* borrowed: where to */
@@ -59,6 +74,8 @@ struct drain_options {
 	size_t num_filters;
 	const uint64_t *left_alone; /* inodes whose data are not touched: they are being written (borrowed) */
 	size_t num_left_alone;
+	const struct wire_shared *shared; /* borrowed: those of this session, but in WIRE_PART_BEGIN */
+	size_t num_shared;
 	const char *intent_path;   /* a file for moves that are not reported yet (intent.h); NULL: none is kept */
 	const char *steps_path;    /* of a dead store: a file that the steps are reported to (steps.h); NULL: none */
 	struct manifest *manifest; /* borrowed; may be NULL */

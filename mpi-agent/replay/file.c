@@ -31,8 +31,9 @@ struct carried {             /* a file on its way, and what is known of it */
 	struct sink_file *f; /* owned */
 	struct copy_job job;
 	const char *warning, *conflict;
-	char *shown;  /* owned: in the mount */
-	bool changed; /* was written to meanwhile: stays dirty */
+	char *shown;   /* owned: in the mount */
+	bool changed;  /* was written to meanwhile: stays dirty */
+	uint64_t upto; /* 0: the session's */
 	bool has_checksum;
 };
 
@@ -127,7 +128,7 @@ static int drained(struct session *s, struct carried *c, const struct stat *st)
 	struct record rec = { .type = RECORD_DRAINED,
 		.ino = c->in.ino,
 		.gen = c->in.gen,
-		.upto = s->opt->upto,
+		.upto = c->upto ? c->upto : s->opt->upto,
 		.size = c->in.size,
 		.mtime_ns = c->in.mtime_ns,
 		.backing_dev = st->st_dev,
@@ -594,6 +595,70 @@ int file_update(struct session *s, const struct inode *in, const struct file_pla
 	return r;
 }
 
+/* ---- files that several nodes wrote */
+
+/* All of it is in the temporary file, or in its place; what remains is what makes it the file that it is. */
+static int finish_shared(struct session *s, struct carried *c, struct stat *ret_st)
+{
+	struct sink_attr attr;
+	int r = c->f->ops->fstat(c->f, ret_st);
+
+	if (r == 0 && (uint64_t)ret_st->st_size != c->in.size)
+		r = -EIO;
+	attrs_of_inode(&c->in, &attr);
+	if (r == 0)
+		r = attrs_apply(s, &c->in, &attr, c->f, &c->warning);
+	if (r == 0)
+		r = c->f->ops->sync(c->f, false);
+	return r == 0 ? c->f->ops->fstat(c->f, ret_st) : r;
+}
+
+static int publish_shared(struct session *s, struct pending *p, const struct wire_shared *f)
+{
+	struct stat st;
+	char path[SESSION_PATH_MAX];
+	int r = f->in_place ? state_backing_path(s->st, p->c.in.ino, path, sizeof(path)) : 0;
+
+	if (r == 0)
+		r = s->to->ops->open(s->to, f->in_place ? path : f->path, SINK_UPDATE, &p->c.f);
+	if (r == 0 && f->in_place && (p->c.f->ops->fstat(p->c.f, &st) < 0 || !session_is_same(&p->c.in, &st)))
+		r = -ESTALE;
+	if (r == 0)
+		r = finish_shared(s, &p->c, &st);
+	if (r < 0)
+		return fail(s, &p->c, r, "cannot be completed");
+	p->ready = true;
+	r = session_tick(s, true);
+	if (r == 0)
+		r = f->in_place ? drained(s, &p->c, &st) : publish(s, p);
+	if (r == 0)
+		r = session_flush_steps(s);
+	return r == 0 && p->ready ? finish(s, &p->c) : r;
+}
+
+int file_publish_shared(
+	struct session *s, const struct inode *in, const struct file_place *place, const struct wire_shared *f)
+{
+	struct pending *p = calloc(1, sizeof(*p));
+	char final[SESSION_PATH_MAX];
+	int r = p ? session_join(final, sizeof(final), place->dir_path, place->name) : -ENOMEM;
+
+	if (r == 0) {
+		*p = (struct pending){ .c.in = *in, .c.upto = f->upto, .dir = place->dir };
+		p->c.in.size = f->size;
+		p->c.shown = strdup(place->path);
+		p->temp = strdup(f->path);
+		p->final = strdup(final);
+		snprintf(p->name, sizeof(p->name), "%s", place->name);
+		session_set_path(s, place->path);
+		r = p->c.shown && p->temp && p->final ? publish_shared(s, p, f) : -ENOMEM;
+	}
+	if (p)
+		pending_free(p);
+	free(p);
+	return r;
+}
+
 /* ---- the walk */
 
 struct visit {
@@ -614,6 +679,8 @@ static int visit_existing(struct session *s, struct visit *v, const struct state
 	}
 	if (!selected || !(in->flags & DIRTY_FLAGS) || idmap_get(&s->inodes, e->ino) == INODE_IS_DONE)
 		return 0;
+	if (in->flags & INODE_SHARED)
+		return shared_publish(s, in, place);
 	return file_update(s, in, place);
 }
 
@@ -647,7 +714,9 @@ static int visit_file(struct session *s, const struct state_name *e, void *arg)
 	selected = selected && idmap_get(&s->inodes, e->ino) != INODE_IS_LEFT_ALONE;
 	if (!(in.flags & INODE_NEW))
 		return visit_existing(s, v, e, &in, &place, selected);
-	return selected && S_ISREG(in.mode) ? file_write_new(s, &in, &place) : 0;
+	if (!selected || !S_ISREG(in.mode))
+		return 0;
+	return in.flags & INODE_SHARED ? shared_publish(s, &in, &place) : file_write_new(s, &in, &place);
 }
 
 int file_run(struct session *s)

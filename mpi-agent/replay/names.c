@@ -500,13 +500,23 @@ struct sweep {
 	size_t len, cap;
 };
 
+/* Files that other nodes write to are left over only when no part with them can follow. */
+static bool is_left_over(const struct session *s, const char *name)
+{
+	bool all_published =
+		s->opt->part == WIRE_PART_WHOLE || s->opt->part == WIRE_PART_REMOVE || s->opt->part == WIRE_PART_FINISH;
+
+	return strncmp(name, s->temp_prefix, strlen(s->temp_prefix)) == 0 ||
+	       (all_published && strncmp(name, s->shared_prefix, strlen(s->shared_prefix)) == 0);
+}
+
 static int find_temp(const char *name, void *arg)
 {
 	struct sweep *sw = arg;
 	size_t n = strlen(name) + 1;
 	uint64_t owner;
 
-	if (strncmp(name, sw->s->temp_prefix, strlen(sw->s->temp_prefix)) != 0)
+	if (!is_left_over(sw->s, name))
 		return 0;
 	if (state_backing_owner(sw->s->st, sw->dir, name, &owner) == 0)
 		return 0; /* a file that is written through keeps its temporary name until it is whole */

@@ -389,6 +389,7 @@ static int session_open(struct session *s, const struct drain_options *opt)
 	s->last_token_usec = session_now_usec();
 	store_uuid_text(store_superblock(opt->store)->uuid, uuid);
 	snprintf(s->temp_prefix, sizeof(s->temp_prefix), SESSION_TEMP_PREFIX "%.8s-d", uuid);
+	snprintf(s->shared_prefix, sizeof(s->shared_prefix), SESSION_SHARED_PREFIX "%.8s-", uuid);
 	s->steps = malloc(SESSION_STEPS * sizeof(*s->steps));
 	r = s->steps ? sink_posix_create(opt->to_dirfd, &s->to) : -ENOMEM;
 	if (r == 0 && !opt->in_place && opt->base_dirfd >= 0)
@@ -433,6 +434,8 @@ static int run_in_place(struct session *s)
 		{ locate_run, ~0u },
 		{ names_run, ~0u },
 		{ names_park, 1u << WIRE_PART_PARK },
+		{ shared_begin, 1u << WIRE_PART_BEGIN },
+		{ shared_write, 1u << WIRE_PART_DATA | 1u << WIRE_PART_HEAD },
 		{ file_run, 1u << WIRE_PART_WHOLE | 1u << WIRE_PART_FILES },
 		{ names_remove, 1u << WIRE_PART_WHOLE | 1u << WIRE_PART_REMOVE | 1u << WIRE_PART_FINISH },
 		{ names_finish_dirs, 1u << WIRE_PART_WHOLE | 1u << WIRE_PART_FINISH },

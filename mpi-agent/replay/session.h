@@ -17,9 +17,10 @@
 #include "mpi-agent/replay/manifest.h"
 #include "mpi-agent/sink/sink.h"
 
-#define SESSION_PATH_MAX    16384
-#define SESSION_TEMP_PREFIX ".cistern-tmp-"
-#define SESSION_STEPS       256
+#define SESSION_PATH_MAX      16384
+#define SESSION_TEMP_PREFIX   ".cistern-tmp-"
+#define SESSION_SHARED_PREFIX ".cistern-shared-"
+#define SESSION_STEPS         256
 
 enum progress_of_inode {
 	INODE_IS_UNTOUCHED = 0,
@@ -52,6 +53,7 @@ struct session {
 	struct copier *copier;           /* owned */
 	struct batch *batch;             /* owned */
 	char temp_prefix[32];     /* of our temporary files, and not of those that the daemon writes through to */
+	char shared_prefix[32];   /* of those that other nodes write to */
 	struct session_dir *dirs; /* owned */
 	size_t num_dirs, cap_dirs;
 	struct idmap dir_index; /* inode of a directory -> its place in dirs + 1 */
@@ -143,6 +145,15 @@ struct file_place {           /* where a new file goes */
 int file_write_new(struct session *s, const struct inode *in, const struct file_place *place);
 int file_run(struct session *s); /* the data of all files of the tree */
 int file_update(struct session *s, const struct inode *in, const struct file_place *place);
+
+/* It is whole in f: attributes, name, and told. */
+int file_publish_shared(
+	struct session *s, const struct inode *in, const struct file_place *place, const struct wire_shared *f);
+
+/* shared.c: files that several nodes wrote */
+int shared_begin(struct session *s); /* WIRE_PART_BEGIN, at their homes */
+int shared_write(struct session *s); /* WIRE_PART_DATA and WIRE_PART_HEAD, on every node */
+int shared_publish(struct session *s, const struct inode *in, const struct file_place *place); /* WIRE_PART_FILES */
 
 /* attrs.c */
 void attrs_of_inode(const struct inode *in, struct sink_attr *ret);

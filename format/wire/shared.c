@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/* An entry: u64 ino, size, upto, stamp; u8 flags (1 in place, 2 failed); u16 length and bytes of the path. */
+#include "format/wire/shared.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ENTRY_BYTES 35u
+#define PATH_BYTES  16384u
+#define IN_PLACE    1u
+#define FAILED      2u
+
+static void truncate_list(struct wire_shared_list *list, size_t num)
+{
+	while (list->num > num) {
+		struct wire_shared *f = &list->at[--list->num];
+
+		list->bytes -= ENTRY_BYTES + strlen(f->path);
+		free(f->path);
+	}
+}
+
+void wire_shared_free(struct wire_shared_list *list)
+{
+	truncate_list(list, 0);
+	free(list->at);
+	*list = (struct wire_shared_list){ 0 };
+}
+
+int wire_shared_add(struct wire_shared_list *list, const struct wire_shared *f)
+{
+	size_t bytes = ENTRY_BYTES + strlen(f->path);
+	char *path;
+
+	if (bytes >= ENTRY_BYTES + PATH_BYTES || list->bytes + bytes > WIRE_SHARED_BYTES)
+		return -ENOSPC;
+	if (list->num == list->cap) {
+		size_t cap = list->cap ? 2 * list->cap : 16;
+		struct wire_shared *grown = reallocarray(list->at, cap, sizeof(*grown));
+
+		if (!grown)
+			return -ENOMEM;
+		list->at = grown;
+		list->cap = cap;
+	}
+	path = strdup(f->path);
+	if (!path)
+		return -ENOMEM;
+	list->at[list->num] = *f;
+	list->at[list->num++].path = path;
+	list->bytes += bytes;
+	return 0;
+}
+
+struct wire_shared *wire_shared_find(const struct wire_shared_list *list, uint64_t ino)
+{
+	for (size_t i = 0; i < list->num; i++)
+		if (list->at[i].ino == ino)
+			return &list->at[i];
+	return NULL;
+}
+
+void wire_shared_encode(const struct wire_shared_list *list, struct buf *out)
+{
+	for (size_t i = 0; i < list->num; i++) {
+		const struct wire_shared *f = &list->at[i];
+
+		buf_u64(out, f->ino);
+		buf_u64(out, f->size);
+		buf_u64(out, f->upto);
+		buf_u64(out, f->stamp);
+		buf_u8(out, (uint8_t)((f->in_place ? IN_PLACE : 0) | (f->failed ? FAILED : 0)));
+		buf_str(out, f->path);
+	}
+}
+
+int wire_shared_decode(const void *bytes, size_t len, struct wire_shared_list *list)
+{
+	struct cursor c = cursor_make(bytes, len);
+	char *path = malloc(PATH_BYTES);
+	size_t before = list->num;
+	int r = path ? 0 : -ENOMEM;
+
+	while (r == 0 && cursor_left(&c) > 0) {
+		struct wire_shared f = { .path = path };
+		uint8_t flags;
+
+		f.ino = cursor_u64(&c);
+		f.size = cursor_u64(&c);
+		f.upto = cursor_u64(&c);
+		f.stamp = cursor_u64(&c);
+		flags = cursor_u8(&c);
+		cursor_str(&c, path, PATH_BYTES);
+		f.in_place = flags & IN_PLACE;
+		f.failed = flags & FAILED;
+		r = cursor_ok(&c) && flags <= (IN_PLACE | FAILED) ? wire_shared_add(list, &f) : -EBADMSG;
+	}
+	if (r == 0 && !cursor_ok(&c))
+		r = -EBADMSG;
+	if (r < 0)
+		truncate_list(list, before);
+	free(path);
+	return r;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FORMAT_WIRE_SHARED_H
+#define FORMAT_WIRE_SHARED_H
+
+/* Lists of files that several nodes wrote, on their way through a drain (docs/design/many-nodes.md, 6). */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "format/base/cursor.h"
+
+#define WIRE_SHARED_BYTES (3u << 20) /* a list is no longer, encoded: it fits a frame */
+
+struct wire_shared {
+	uint64_t ino;
+	uint64_t size;  /* bytes */
+	uint64_t upto;  /* the home's version of it, up to which it will have been carried */
+	uint64_t stamp; /* commits up to this one will have been */
+	bool in_place;  /* an existing file; else path is a temporary name */
+	bool failed;    /* a node could not write its part */
+	char *path;     /* owned by the list: in the backing directory */
+};
+
+struct wire_shared_list {       /* zero-initialised = empty */
+	struct wire_shared *at; /* owned */
+	size_t num, cap;
+	size_t bytes; /* encoded */
+};
+
+void wire_shared_free(struct wire_shared_list *list);
+/* Copies f, path too. -ENOMEM; -ENOSPC: the list is as long as may be. */
+int wire_shared_add(struct wire_shared_list *list, const struct wire_shared *f);
+struct wire_shared *wire_shared_find(const struct wire_shared_list *list, uint64_t ino); /* NULL: not in it */
+void wire_shared_encode(const struct wire_shared_list *list, struct buf *out);
+/* Appends to list. -EBADMSG, -ENOMEM, -ENOSPC: the list is as it was. */
+int wire_shared_decode(const void *bytes, size_t len, struct wire_shared_list *list);
+
+#endif

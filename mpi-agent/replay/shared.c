@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Files that several nodes wrote. Their bytes are drained by the homes of their domains, each its own: so a file has one
+ * writer at any place, writes are large and in order, and no node gathers the whole. The file's home makes the
+ * temporary file (or cuts what is there) before, and gives it its name when every node has done its part.
+ *
+ * Each part runs in a session of its own, with a snapshot of its own. A commit that arrives in between may be carried or
+ * not; it stays dirty, since the home's record covers what was committed when the first part began.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mpi-agent/replay/copy.h"
+#include "mpi-agent/replay/session.h"
+
+#define COMMIT_POINTS 64
+
+/* ---- at the home: a place to write to */
+
+/*
+ * The version up to which the home's own extents are in the domain homes' maps: all of it when nothing waits to be
+ * committed, else what its last commit covered.
+ */
+static int carried_upto(struct session *s, uint64_t ino, uint64_t *ret)
+{
+	struct commit_point points[COMMIT_POINTS];
+	struct extent e;
+	size_t num;
+	uint64_t next;
+	int r = state_uncommitted(s->st, ino, 0, &e, 1, &num, &next);
+
+	*ret = s->opt->upto;
+	if (r < 0 || num == 0)
+		return r;
+	r = state_commit_points(s->st, ino, points, COMMIT_POINTS, &num);
+	*ret = num == 0 ? 0 : points[(num < COMMIT_POINTS ? num : COMMIT_POINTS) - 1].upto;
+	return r;
+}
+
+static int make_temp(struct session *s, const struct inode *in, const char *dir_path, char *path, size_t cap)
+{
+	char name[RECORD_NAME_MAX + 1];
+	struct sink_file *f = NULL;
+	int r;
+
+	snprintf(name, sizeof(name), "%s%" PRIu64, s->shared_prefix, in->ino);
+	r = session_join(path, cap, dir_path, name);
+	if (r == 0)
+		r = s->to->ops->open(s->to, path, SINK_CREATE, &f);
+	if (r == -EEXIST && s->to->ops->remove(s->to, path, false) == 0)
+		r = s->to->ops->open(s->to, path, SINK_CREATE, &f);
+	if (r == 0)
+		r = f->ops->truncate(f, in->size);
+	sink_file_close(f);
+	return r;
+}
+
+/* What the backing file has beyond the limit shows zeros in the mount, unless somebody has written there. */
+static int cut_existing(struct session *s, const struct inode *in, char *path, size_t cap)
+{
+	uint64_t limit = in->backing_limit < in->size ? in->backing_limit : in->size;
+	struct sink_file *f = NULL;
+	struct stat st;
+	int r = state_backing_path(s->st, in->ino, path, cap);
+
+	if (r == 0)
+		r = s->to->ops->open(s->to, path, SINK_UPDATE, &f);
+	if (r == 0)
+		r = f->ops->fstat(f, &st);
+	if (r == 0 && !session_is_same(in, &st))
+		r = -ESTALE;
+	if (r == 0 && (uint64_t)st.st_size > limit)
+		r = f->ops->truncate(f, limit);
+	if (r == 0)
+		r = f->ops->truncate(f, in->size);
+	sink_file_close(f);
+	return r;
+}
+
+static int begin_file(struct session *s, const struct inode *in, const char *dir_path, const char *shown)
+{
+	char path[SESSION_PATH_MAX];
+	struct wire_shared f = { .ino = in->ino, .size = in->size, .in_place = !(in->flags & INODE_NEW), .path = path };
+	int r = carried_upto(s, in->ino, &f.upto);
+
+	session_set_path(s, shown);
+	if (r == 0)
+		r = f.in_place ? cut_existing(s, in, path, sizeof(path))
+			       : make_temp(s, in, dir_path, path, sizeof(path));
+	if (r < 0)
+		return session_fail_errno(s, in->ino, shown, r, "cannot be made ready to be written to", in->size);
+	r = s->opt->watcher.shared ? s->opt->watcher.shared(&f, 0, s->opt->watcher.arg) : -EBUSY;
+	return r == -EBUSY ? 0 : r;
+}
+
+struct beginning {
+	struct session_dir *dir;
+	char dir_path[SESSION_PATH_MAX]; /* in the destination */
+};
+
+static int visit(struct session *s, const struct state_name *e, void *arg)
+{
+	struct beginning *b = arg;
+	char shown[SESSION_PATH_MAX];
+	struct inode in;
+
+	if (!S_ISREG(e->type) || session_join(shown, sizeof(shown), b->dir->path, e->name) < 0 ||
+		state_inode(s->st, e->ino, &in) < 0)
+		return 0;
+	if (!(in.flags & INODE_SHARED) || !(in.flags & (INODE_NEW | INODE_DIRTY_DATA)) ||
+		idmap_get(&s->inodes, e->ino) != INODE_IS_UNTOUCHED ||
+		!(b->dir->selected || session_selected(s, shown)))
+		return session_tick(s, false);
+	if (idmap_set(&s->inodes, e->ino, INODE_IS_PENDING) < 0)
+		return -ENOMEM;
+	return begin_file(s, &in, b->dir_path, shown);
+}
+
+int shared_begin(struct session *s)
+{
+	struct beginning *b = malloc(sizeof(*b));
+	int r = b ? 0 : -ENOMEM;
+
+	for (size_t i = 0; r == 0 && i < s->num_dirs; i++) {
+		b->dir = &s->dirs[i];
+		if (!b->dir->failed && state_backing_path(s->st, b->dir->ino, b->dir_path, sizeof(b->dir_path)) == 0)
+			r = session_each_name(s, b->dir->ino, visit, b);
+	}
+	free(b);
+	return r;
+}
+
+/* ---- on every node: the domains whose home it is */
+
+static int has_any(struct session *s, const struct wire_shared *f)
+{
+	struct share_extent e;
+	uint64_t next;
+	size_t num;
+	int r = f->size > 0 ? state_share_extents(s->st, f->ino, 0, f->size, &e, 1, &num, &next) : 0;
+
+	return r < 0 ? r : f->size > 0 && num > 0;
+}
+
+static int verify(struct session *s, struct copy_job *job)
+{
+	uint64_t bytes;
+	uint32_t crc;
+	int r;
+
+	if (s->opt->verify != DRAIN_VERIFY_READ)
+		return 0;
+	job->to->ops->drop_cache(job->to);
+	r = copy_read_back(s->copier, job, &crc, &bytes);
+	if (r == 0 && (crc != job->crc || bytes != job->crc_bytes)) {
+		snprintf(job->error_text, sizeof(job->error_text),
+			"verification failed: checksum %08" PRIx32 " was read back and not %08" PRIx32
+			": check the backing directory's file system, then run cistern flush",
+			crc, job->crc);
+		r = -EIO;
+	}
+	return r;
+}
+
+/* New files are written whole; of those that were there before, the first bytes come last. */
+static int write_domains(struct session *s, const struct wire_shared *f, struct copy_job *job)
+{
+	bool head = s->opt->part == WIRE_PART_HEAD;
+	uint64_t first = f->size < EXTENT_PAGE_SPAN ? f->size : EXTENT_PAGE_SPAN;
+	struct inode in = { .ino = f->ino, .mode = S_IFREG, .size = f->size };
+	struct sink_file *to = NULL;
+	int r = s->to->ops->open(s->to, f->path, SINK_UPDATE, &to);
+
+	*job = (struct copy_job){ .in = &in,
+		.to = to,
+		.from = head || !f->in_place ? 0 : first,
+		.end = head ? first : f->size,
+		.in_place = true,
+		.shared = true,
+		.head_last = head,
+		.path = f->path };
+	if (r == 0)
+		r = copy_run(s->copier, job);
+	if (r == 0)
+		r = to->ops->sync(to, false);
+	if (r == 0)
+		r = verify(s, job);
+	sink_file_close(to);
+	return r;
+}
+
+static int write_file(struct session *s, const struct wire_shared *f)
+{
+	const struct drain_watcher *w = &s->opt->watcher;
+	struct copy_job job = { 0 };
+	int r = has_any(s, f);
+
+	if (r <= 0 || (s->opt->part == WIRE_PART_HEAD && !f->in_place))
+		return r;
+	session_set_path(s, f->path);
+	r = write_domains(s, f, &job);
+	if (r == 0) {
+		s->result.files++;
+		s->result.bytes += job.written;
+		return session_tick(s, false);
+	}
+	if (s->fatal)
+		return s->fatal;
+	if (w->shared && w->shared(f, r, w->arg) < 0)
+		return -ECONNRESET;
+	if (job.error_text[0])
+		return session_fail(s, f->ino, f->path, r, "%s", job.error_text);
+	return session_fail_errno(s, f->ino, f->path, r, "cannot be written", f->size);
+}
+
+int shared_write(struct session *s)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < s->opt->num_shared; i++)
+		r = write_file(s, &s->opt->shared[i]);
+	return r;
+}
+
+/* ---- at the home again */
+
+int shared_publish(struct session *s, const struct inode *in, const struct file_place *place)
+{
+	for (size_t i = 0; i < s->opt->num_shared; i++) {
+		const struct wire_shared *f = &s->opt->shared[i];
+
+		if (f->ino != in->ino)
+			continue;
+		if (f->failed)
+			return session_fail(s, in->ino, place->path, -EIO,
+				"not every node could write its part of it; it stays in the stores");
+		return file_publish_shared(s, in, place, f);
+	}
+	return 0; /* of a later session */
+}

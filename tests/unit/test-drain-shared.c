@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Two stores of a job wrote one file, in random overlapping pieces with commits in between; it is drained in parts, each
+ * domain by its home, and must be what a model holds in which commits are applied in the order of their stamps. New files
+ * and updates of existing ones; with buffers of several sizes.
+ *
+ *   test-drain-shared [seeds [first seed]]
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "format/place/place.h"
+#include "format/store/store.h"
+#include "mpi-agent/replay/drain.h"
+#include "tests/lib/tap.h"
+#include "tests/lib/world.h"
+
+#define NODES     2u
+#define FILE_MAX  (6u << 20)
+#define DOMAIN    (1u << 20)
+#define INO       100u
+#define PATH_MAX_ 512
+
+struct write { /* not committed yet */
+	uint64_t off;
+	size_t len;
+	uint8_t *bytes; /* owned */
+	struct write *next;
+};
+
+struct job {
+	char top[PATH_MAX_], backing[PATH_MAX_ + 16], dir[NODES][PATH_MAX_ + 16];
+	struct store *store[NODES];
+	struct write *writes[NODES];
+	uint64_t stamp, size, random;
+	uint8_t model[FILE_MAX];
+	bool existing;
+	/* what the home reported */
+	struct wire_shared shared;
+	char shared_path[PATH_MAX_];
+	unsigned int num_shared, errors;
+};
+
+static uint64_t draw(struct job *j, uint64_t below)
+{
+	j->random ^= j->random << 13;
+	j->random ^= j->random >> 7;
+	j->random ^= j->random << 17;
+	return j->random % below;
+}
+
+static struct state *state_of(struct job *j, unsigned int node)
+{
+	return store_state(j->store[node]);
+}
+
+static void commit(struct job *j, unsigned int node, struct record *rec)
+{
+	rec->ino = rec->ino ? rec->ino : INO;
+	world_must(store_commit(j->store[node], rec), record_type_name(rec->type));
+}
+
+/* ---- the job */
+
+static void adopt_root(struct job *j, unsigned int node)
+{
+	struct record rec = { .type = RECORD_ADOPT, .ino = STATE_ROOT_INO, .nlink = 2 };
+	struct stat st;
+
+	world_must(stat(j->backing, &st), j->backing);
+	rec.mode = st.st_mode;
+	rec.backing_dev = st.st_dev;
+	rec.backing_ino = st.st_ino;
+	commit(j, node, &rec);
+}
+
+static void make_existing(struct job *j)
+{
+	struct record rec = { .type = RECORD_ADOPT, .parent = STATE_ROOT_INO, .name = "f", .nlink = 1 };
+	char path[PATH_MAX_ + 32];
+	struct stat st;
+	int fd;
+
+	j->size = 1 + draw(j, FILE_MAX);
+	for (uint64_t i = 0; i < j->size; i++)
+		j->model[i] = (uint8_t)(i * 7 + 3);
+	snprintf(path, sizeof(path), "%s/f", j->backing);
+	fd = open(path, O_CREAT | O_WRONLY, 0644);
+	world_must(fd, path);
+	world_must(write(fd, j->model, j->size) == (ssize_t)j->size ? 0 : -EIO, path);
+	world_must(fstat(fd, &st), path);
+	close(fd);
+	rec.mode = st.st_mode;
+	rec.size = j->size;
+	rec.backing_dev = st.st_dev;
+	rec.backing_ino = st.st_ino;
+	commit(j, 0, &rec);
+}
+
+static void make_new(struct job *j)
+{
+	struct record rec = { .type = RECORD_CREATE, .parent = STATE_ROOT_INO, .name = "f", .mode = S_IFREG | 0640 };
+
+	commit(j, 0, &rec);
+}
+
+static void job_start(struct job *j, uint64_t seed)
+{
+	struct record share = { .type = RECORD_SHARE };
+	struct record foreign = {
+		.type = RECORD_FOREIGN, .parent = STATE_ROOT_INO, .name = "f", .mode = S_IFREG | 0640
+	};
+	const char *tmp = getenv("TMPDIR");
+
+	memset(j, 0, sizeof(*j));
+	j->random = seed * 0x9E3779B97F4A7C15ull + 1;
+	j->existing = seed % 2;
+	snprintf(j->top, sizeof(j->top), "%s/test-drain-shared.XXXXXX", tmp ? tmp : "/tmp");
+	if (!mkdtemp(j->top))
+		world_die("mkdtemp", -errno);
+	snprintf(j->backing, sizeof(j->backing), "%s/backing", j->top);
+	world_must(mkdir(j->backing, 0755), j->backing);
+	for (unsigned int n = 0; n < NODES; n++) {
+		struct store_options opt = { .mode = STORE_CREATE_OR_OPEN, .backing = j->backing };
+		struct cistern_error err = { 0 };
+		struct state_report report;
+
+		snprintf(j->dir[n], sizeof(j->dir[n]), "%s/s%u", j->top, n);
+		if (store_open(j->dir[n], &opt, &j->store[n], &report, &err) < 0)
+			world_die(err.text, err.code);
+		adopt_root(j, n);
+	}
+	if (j->existing)
+		make_existing(j);
+	else
+		make_new(j);
+	commit(j, 0, &share);
+	foreign.size = j->size;
+	commit(j, 1, &foreign);
+}
+
+static void job_end(struct job *j)
+{
+	char command[PATH_MAX_ + 16];
+
+	for (unsigned int n = 0; n < NODES; n++)
+		store_close(j->store[n]);
+	snprintf(command, sizeof(command), "rm -rf '%s'", j->top);
+	if (system(command))
+		tap_diag("%s is left", j->top);
+}
+
+/* ---- writing */
+
+static void do_write(struct job *j, unsigned int node)
+{
+	size_t len = 1 + draw(j, draw(j, 3) ? 5000 : 300000);
+	uint64_t off = draw(j, FILE_MAX - len);
+	struct write *w = malloc(sizeof(*w)), **at = &j->writes[node];
+
+	*w = (struct write){ .off = off, .len = len, .bytes = malloc(len) };
+	for (size_t i = 0; i < len; i++)
+		w->bytes[i] = (uint8_t)draw(j, 256);
+	world_must(store_write(j->store[node], INO, 0, off, w->bytes, len), "write");
+	while (*at)
+		at = &(*at)->next;
+	*at = w;
+}
+
+static void put_extent(struct job *j, unsigned int node, const struct extent *e)
+{
+	struct record_piece piece = { .off = e->off,
+		.segment_off = e->segment_off,
+		.len = e->len,
+		.segment = e->segment,
+		.crc = e->crc,
+		.kind = e->kind,
+		.whole = e->whole };
+	struct record rec = { .type = RECORD_SHARE_PUT,
+		.node = node,
+		.stamp = j->stamp,
+		.base = j->stamp - 1,
+		.pieces = &piece,
+		.num_pieces = 1 };
+
+	commit(j, place_domain(INO, e->off, DOMAIN, NODES), &rec);
+}
+
+static void do_commit(struct job *j, unsigned int node)
+{
+	struct record done = { .type = RECORD_COMMITTED, .upto = state_seq(state_of(j, node)), .stamp = ++j->stamp };
+	struct record grow = { .type = RECORD_TRUNCATE };
+	struct extent ext[64];
+	uint64_t off = 0;
+	size_t num;
+
+	while (off != UINT64_MAX) {
+		world_must(state_uncommitted(state_of(j, node), INO, off, ext, 64, &num, &off), "uncommitted");
+		for (size_t i = 0; i < num; i++)
+			put_extent(j, node, &ext[i]);
+	}
+	commit(j, node, &done);
+	for (struct write *w; (w = j->writes[node]);) {
+		j->writes[node] = w->next;
+		memcpy(j->model + w->off, w->bytes, w->len);
+		if (w->off + w->len > j->size)
+			j->size = w->off + w->len;
+		free(w->bytes);
+		free(w);
+	}
+	grow.size = j->size;
+	commit(j, 0, &grow);
+}
+
+/* ---- draining */
+
+static int on_step(const struct record *rec, void *arg)
+{
+	struct job *j = arg;
+	struct record copy = *rec;
+
+	copy.seq = 0;
+	copy.time_ns = 1;
+	return store_commit(j->store[0], &copy);
+}
+
+static int on_fetch(const struct drain_fetch *ranges, size_t num, uint8_t *bytes, void *arg)
+{
+	struct job *j = arg;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < num; i++) {
+		struct segment_set *set = store_segments(j->store[ranges[i].node]);
+
+		r = segment_settle(set);
+		if (r == 0)
+			r = segment_read(set, ranges[i].segment, ranges[i].off, bytes, ranges[i].len);
+		bytes += ranges[i].len;
+	}
+	return r;
+}
+
+static int on_shared(const struct wire_shared *f, int status, void *arg)
+{
+	struct job *j = arg;
+
+	j->num_shared++;
+	j->errors += status != 0;
+	j->shared = *f;
+	snprintf(j->shared_path, sizeof(j->shared_path), "%s", f->path);
+	j->shared.path = j->shared_path;
+	return 0;
+}
+
+static void on_error(const char *path, int code, const char *text, void *arg)
+{
+	struct job *j = arg;
+
+	j->errors++;
+	tap_diag("%s: %s (%d)", path, text, code);
+}
+
+static void run_part(struct job *j, unsigned int node, enum wire_part part, uint64_t buffer)
+{
+	struct drain_options opt = { .node = node,
+		.part = part,
+		.in_place = true,
+		.base_dirfd = -1,
+		.verify = DRAIN_VERIFY_READ,
+		.buffer_bytes = buffer,
+		.shared = &j->shared,
+		.num_shared = j->num_shared,
+		.watcher = { .step = on_step, .fetch = on_fetch, .shared = on_shared, .error = on_error, .arg = j } };
+	struct store_options how = { .mode = STORE_READ_ONLY };
+	struct cistern_error err = { 0 };
+	struct state_report report;
+	struct drain_result res;
+	char name[64];
+
+	world_must(segment_settle(store_segments(j->store[node])), "settle");
+	if (store_snapshot(j->store[node], name, sizeof(name), &opt.upto, &err) < 0)
+		world_die(err.text, err.code);
+	how.snapshot = name;
+	if (store_open(j->dir[node], &how, &opt.store, &report, &err) < 0)
+		world_die(err.text, err.code);
+	opt.to_dirfd = open(j->backing, O_RDONLY | O_DIRECTORY);
+	world_must(opt.to_dirfd, j->backing);
+	if (drain_run(&opt, &res, &err) < 0 || res.failed > 0) {
+		j->errors++;
+		tap_diag("part %d on node %u: %s", (int)part, node, err.text);
+	}
+	close(opt.to_dirfd);
+	store_abandon(opt.store);
+	store_remove_snapshot(j->dir[node], name);
+}
+
+static void drain(struct job *j)
+{
+	static const enum wire_part parts[] = { WIRE_PART_BEGIN, WIRE_PART_DATA, WIRE_PART_HEAD, WIRE_PART_FILES };
+	uint64_t buffer = (1 + draw(j, 8)) << 20;
+
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		for (unsigned int node = 0; node < NODES; node++)
+			if (node == 0 || parts[i] == WIRE_PART_DATA || parts[i] == WIRE_PART_HEAD)
+				run_part(j, node, parts[i], buffer);
+}
+
+static bool is_model(struct job *j)
+{
+	char path[PATH_MAX_ + 32];
+	uint8_t *got = malloc(FILE_MAX + 1);
+	ssize_t n;
+	bool same;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/f", j->backing);
+	fd = open(path, O_RDONLY);
+	n = fd < 0 ? -1 : read(fd, got, FILE_MAX + 1);
+	same = n == (ssize_t)j->size && memcmp(got, j->model, j->size) == 0;
+	if (!same && n == (ssize_t)j->size)
+		for (uint64_t i = 0; i < j->size; i++)
+			if (got[i] != j->model[i]) {
+				tap_diag("first difference at %" PRIu64, i);
+				break;
+			}
+	if (n != (ssize_t)j->size)
+		tap_diag("%zd bytes and not %" PRIu64, n, j->size);
+	if (fd >= 0)
+		close(fd);
+	free(got);
+	return same;
+}
+
+static void test(struct job *j, uint64_t seed)
+{
+	unsigned int rounds;
+	struct inode in;
+
+	job_start(j, seed);
+	rounds = 5 + (unsigned int)draw(j, 60);
+	for (unsigned int i = 0; i < rounds; i++) {
+		unsigned int node = (unsigned int)draw(j, NODES);
+
+		do_write(j, node);
+		if (draw(j, 4) == 0)
+			do_commit(j, (unsigned int)draw(j, NODES));
+	}
+	for (unsigned int node = 0; node < NODES; node++)
+		if (j->writes[node])
+			do_commit(j, node);
+	drain(j);
+	ok(j->num_shared == 1 && j->errors == 0, "drained without complaint, seed %" PRIu64, seed);
+	ok(is_model(j), "%s file is what was committed, seed %" PRIu64, j->existing ? "existing" : "new", seed);
+	ok(state_inode(state_of(j, 0), INO, &in) == 0 &&
+			!(in.flags & (INODE_NEW | INODE_DIRTY_DATA | INODE_DIRTY_META)),
+		"it is clean, seed %" PRIu64, seed);
+	job_end(j);
+}
+
+int main(int argc, char **argv)
+{
+	uint64_t seeds = argc > 1 ? strtoull(argv[1], NULL, 10) : 6, first = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
+	struct job *j = malloc(sizeof(*j));
+
+	world_must(j ? 0 : -ENOMEM, "memory");
+	for (uint64_t seed = first; seed < first + seeds; seed++)
+		test(j, seed);
+	free(j);
+	return done_testing();
+}
