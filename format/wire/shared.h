@@ -19,6 +19,7 @@ struct wire_shared {
 	uint64_t stamp; /* commits up to this one will have been */
 	bool in_place;  /* an existing file; else path is a temporary name */
 	bool failed;    /* a node could not write its part */
+	bool published; /* WIRE_PART_FILES: it has its name. Not encoded */
 	char *path;     /* owned by the list: in the backing directory */
 };
 

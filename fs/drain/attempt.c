@@ -204,6 +204,16 @@ static bool is_directory(struct drain *d, const struct record *rec)
 	       S_ISDIR(in.mode);
 }
 
+/* lock is held. Not when it was deleted meanwhile: then the stores' bytes are needed as long as it is open. */
+static void note_published(struct drain *d, const struct record *rec)
+{
+	struct wire_shared *f = rec->type == RECORD_DRAINED ? wire_shared_find(&d->shared, rec->ino) : NULL;
+	struct inode in;
+
+	if (f && state_inode(store_state(d->opt.store), rec->ino, &in) == 0 && !(in.flags & (INODE_ORPHAN | INODE_NEW)))
+		f->published = true;
+}
+
 int drain_agent_step(struct drain *d, const void *owner, struct record *rec, struct cistern_error *err)
 {
 	int r;
@@ -218,6 +228,7 @@ int drain_agent_step(struct drain *d, const void *owner, struct record *rec, str
 			(unsigned long long)rec->ino, rec->name, strerror(-r));
 	pthread_mutex_lock(&d->lock);
 	d->deaths = 0;
+	note_published(d, rec);
 	pthread_mutex_unlock(&d->lock);
 	check_low_water(d);
 	return 0;

@@ -33,7 +33,7 @@ enum {                                           /* MESSAGE_DRAIN_FIRST and on *
 	MESSAGE_DRAIN_STOP                       /* from node 0: SESSION: its part shall end soon */
 };
 
-enum { TAG_ID = MESSAGE_DRAIN_TAGS, TAG_KIND, TAG_PATH, TAG_RESULT, TAG_SESSION, TAG_PART, TAG_CAUTIOUS };
+enum { TAG_ID = MESSAGE_DRAIN_TAGS, TAG_KIND, TAG_PATH, TAG_RESULT, TAG_SESSION, TAG_PART, TAG_CAUTIOUS, TAG_SHARED };
 
 struct paths { /* owned; num 0: everything */
 	char **at;
@@ -56,6 +56,7 @@ struct task { /* a part that node 0 wants from us */
 	enum drain_kind kind;
 	bool cautious;
 	struct paths paths;
+	struct wire_shared_list shared;
 };
 
 enum { AT_WORK = 1, DONE, LOST };
@@ -77,8 +78,9 @@ struct collective {
 	uint64_t session;
 	unsigned int part;
 	bool leading, stop_session, background;
-	uint8_t *state;     /* of each node in the running part; owned */
-	uint32_t num_state; /* how many nodes */
+	uint8_t *state;                 /* of each node in the running part; owned */
+	uint32_t num_state;             /* how many nodes */
+	struct wire_shared_list shared; /* of the running session */
 	enum cistern_exit result;
 	char text[CISTERN_ERROR_TEXT_BYTES];
 	int64_t leave_usec;     /* finals are answered by then; 0: none waits */
@@ -298,7 +300,27 @@ static void serve_answer(struct collective *c, const struct wire_msg *m)
 
 /* ---- working */
 
-static void tell_done(struct collective *c, const struct task *t, enum cistern_exit result, const char *text)
+static void put_shared(struct wire_msg *m, const struct wire_shared_list *list)
+{
+	struct buf bytes = { 0 };
+
+	wire_shared_encode(list, &bytes);
+	message_put_bytes(m, (enum message_tag)TAG_SHARED, bytes.data, bytes.len);
+	buf_free(&bytes);
+}
+
+static int get_shared(const struct wire_msg *m, struct wire_shared_list *list)
+{
+	const uint8_t *bytes;
+	size_t len;
+
+	return message_get_bytes(m, (enum message_tag)TAG_SHARED, 0, &bytes, &len)
+		       ? wire_shared_decode(bytes, len, list)
+		       : 0;
+}
+
+static void tell_done(struct collective *c, const struct task *t, enum cistern_exit result, const char *text,
+	const struct wire_shared_list *shared)
 {
 	struct wire_msg m = { 0 };
 
@@ -307,8 +329,16 @@ static void tell_done(struct collective *c, const struct task *t, enum cistern_e
 	put(&m, TAG_PART, t->part);
 	put(&m, TAG_RESULT, result);
 	wire_put_str(&m, WIRE_TEXT, text);
+	put_shared(&m, shared);
 	peers_call(c->opt.peers, 0, &m, NULL); /* node 0 cannot be reached: it does without us */
 	wire_msg_free(&m);
+}
+
+static void task_free(struct task *t)
+{
+	paths_free(&t->paths);
+	wire_shared_free(&t->shared);
+	free(t);
 }
 
 static void *worker_thread(void *arg)
@@ -320,6 +350,7 @@ static void *worker_thread(void *arg)
 		struct task *t = c->todo;
 		enum cistern_exit result = CISTERN_EXIT_FAILED;
 		char text[CISTERN_ERROR_TEXT_BYTES] = "";
+		struct wire_shared_list shared = { 0 };
 
 		if (!t) {
 			wait_changed(c, INT64_MAX);
@@ -333,11 +364,12 @@ static void *worker_thread(void *arg)
 				    .part = t->part,
 				    .cautious = t->cautious,
 				    .paths = (const char *const *)t->paths.at,
-				    .num_paths = t->paths.num },
-			&result, text, c->opt.arg);
-		tell_done(c, t, result, text);
-		paths_free(&t->paths);
-		free(t);
+				    .num_paths = t->paths.num,
+				    .shared = &t->shared },
+			&result, text, &shared, c->opt.arg);
+		tell_done(c, t, result, text, &shared);
+		wire_shared_free(&shared);
+		task_free(t);
 		pthread_mutex_lock(&c->lock);
 		c->working = false;
 	}
@@ -356,6 +388,10 @@ static int serve_part(struct collective *c, const struct wire_msg *m)
 	t->kind = (enum drain_kind)get(m, TAG_KIND);
 	t->cautious = get(m, TAG_CAUTIOUS) != 0;
 	paths_decode(&t->paths, m);
+	if (get_shared(m, &t->shared) < 0) {
+		task_free(t);
+		return -ENOMEM;
+	}
 	pthread_mutex_lock(&c->lock);
 	while (*at)
 		at = &(*at)->next;
@@ -433,6 +469,44 @@ static void note_result(struct collective *c, uint32_t node, enum cistern_exit r
 	c->result = c->result == CISTERN_EXIT_FAILED ? c->result : result;
 }
 
+/* lock is held. What a node's part says of shared files. */
+static void take_shared(struct collective *c, const struct wire_msg *m)
+{
+	struct wire_shared_list said = { 0 };
+	int r = c->part == WIRE_PART_BEGIN ? get_shared(m, &c->shared) : get_shared(m, &said);
+
+	for (size_t i = 0; i < said.num; i++) {
+		struct wire_shared *known = wire_shared_find(&c->shared, said.at[i].ino);
+
+		if (known && c->part == WIRE_PART_FILES)
+			known->failed = false; /* it is published */
+		else if (known)
+			known->failed = known->failed || said.at[i].failed;
+	}
+	wire_shared_free(&said);
+	if (r == -ENOSPC || r == -ENOMEM) /* these are not known to the others: they stay dirty */
+		note_result(c, 0, CISTERN_EXIT_INCOMPLETE,
+			"too many shared files for one session: run cistern flush again");
+}
+
+/* lock is held. Before a part that needs that all went well before it; after a part that only names what went well. */
+static void fail_shared(struct collective *c)
+{
+	for (size_t i = 0; i < c->shared.num; i++)
+		c->shared.at[i].failed = true;
+}
+
+static void drop_failed_shared(struct collective *c)
+{
+	struct wire_shared_list good = { 0 };
+
+	for (size_t i = 0; i < c->shared.num; i++)
+		if (!c->shared.at[i].failed && wire_shared_add(&good, &c->shared.at[i]) < 0)
+			break; /* the rest is dropped with the next session */
+	wire_shared_free(&c->shared);
+	c->shared = good;
+}
+
 static void serve_part_done(struct collective *c, uint32_t from, const struct wire_msg *m)
 {
 	char text[CISTERN_ERROR_TEXT_BYTES] = "";
@@ -442,6 +516,7 @@ static void serve_part_done(struct collective *c, uint32_t from, const struct wi
 	if (c->leading && get(m, TAG_SESSION) == c->session && get(m, TAG_PART) == c->part && from < c->num_state &&
 		c->state[from] == AT_WORK) {
 		c->state[from] = DONE;
+		take_shared(c, m);
 		note_result(c, from, (enum cistern_exit)get(m, TAG_RESULT), text);
 		pthread_cond_broadcast(&c->changed);
 	}
@@ -544,6 +619,9 @@ static bool run_part(struct collective *c, unsigned int part, bool first_only, e
 	put(&m, TAG_KIND, kind);
 	put(&m, TAG_CAUTIOUS, cautious);
 	paths_encode(&m, paths);
+	put_shared(&m, &c->shared);
+	if (part == WIRE_PART_FILES)
+		fail_shared(c); /* until its home says that it is published */
 	c->part = part;
 	for (uint32_t i = 0; i < c->num_state; i++)
 		c->state[i] = i < num ? AT_WORK : DONE;
@@ -575,7 +653,11 @@ static void run_session(struct collective *c, enum drain_kind kind, const struct
 		{ COLLECTIVE_COMMIT, false },
 		{ WIRE_PART_DIRS, true },
 		{ WIRE_PART_PARK, false },
+		{ WIRE_PART_BEGIN, false },
+		{ WIRE_PART_DATA, false },
+		{ WIRE_PART_HEAD, false },
 		{ WIRE_PART_FILES, false },
+		{ COLLECTIVE_DROP, false },
 		{ WIRE_PART_REMOVE, false },
 		{ WIRE_PART_FINISH, true },
 	};
@@ -587,8 +669,14 @@ static void run_session(struct collective *c, enum drain_kind kind, const struct
 	c->background = kind == DRAIN_BACKGROUND;
 	c->result = CISTERN_EXIT_OK;
 	c->text[0] = '\0';
-	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && !c->stop_session && !c->ending; i++)
+	wire_shared_free(&c->shared);
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && !c->stop_session && !c->ending; i++) {
 		whole = run_part(c, parts[i].part, parts[i].first_only, kind, !whole, paths) && whole;
+		if (parts[i].part == WIRE_PART_FILES)
+			drop_failed_shared(c);
+		else if (parts[i].part == WIRE_PART_HEAD && !whole)
+			fail_shared(c);
+	}
 	if (c->stop_session && c->result == CISTERN_EXIT_OK) {
 		c->result = CISTERN_EXIT_INCOMPLETE;
 		snprintf(c->text, sizeof(c->text), "stopped before its end; the rest is in the stores");
@@ -833,13 +921,13 @@ void collective_destroy(struct collective *c)
 	while (c->todo) {
 		struct task *next = c->todo->next;
 
-		paths_free(&c->todo->paths);
-		free(c->todo);
+		task_free(c->todo);
 		c->todo = next;
 	}
 	free_list(c->mine);
 	free_list(c->asks);
 	free_list(c->finals);
+	wire_shared_free(&c->shared);
 	free(c->state);
 	pthread_cond_destroy(&c->changed);
 	pthread_mutex_destroy(&c->lock);

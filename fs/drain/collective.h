@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "cistern/error.h"
+#include "format/wire/shared.h"
 #include "format/wire/wire.h"
 #include "fs/drain/drain.h"
 #include "fs/peer/peer.h"
@@ -20,22 +21,28 @@ struct collective;
 
 struct collective_work { /* one part on one node */
 	enum drain_kind kind;
-	unsigned int part; /* enum wire_part; COLLECTIVE_COMMIT */
+	unsigned int part; /* enum wire_part; COLLECTIVE_COMMIT, COLLECTIVE_DROP */
 	bool cautious;
 	const char *const *paths; /* borrowed; none: everything */
 	size_t num_paths;
+	const struct wire_shared_list *shared; /* borrowed: files that several nodes wrote, of this session */
 };
 /* Before the first part: what this node has written to shared files becomes known to the others. */
 #define COLLECTIVE_COMMIT WIRE_PART_WHOLE
+/* After WIRE_PART_FILES: what has been carried of shared files is in the backing directory and goes from layers and maps. */
+#define COLLECTIVE_DROP WIRE_PART_END
 
 struct collective_options {
 	struct peers *peers; /* borrowed */
 	struct log *log;     /* borrowed; NULL in tests */
 	/* How long the last session waits for nodes that are still mounted. */
 	uint64_t leave_timeout_usec;
-	/* Carry out a part; blocks. One at a time. */
+	/*
+	 * Carry out a part; blocks. One at a time. ret_shared (empty before; freed by the caller): files that others can write to
+	 * (WIRE_PART_BEGIN), could not be written (DATA, HEAD: failed is set), or have been published (FILES).
+	 */
 	void (*work)(const struct collective_work *w, enum cistern_exit *ret_exit, char text[CISTERN_ERROR_TEXT_BYTES],
-		void *arg);
+		struct wire_shared_list *ret_shared, void *arg);
 	void (*stop_work)(void *arg); /* let the running part come to its end soon; any thread */
 	/* What collective_ask() asked for has ended. */
 	void (*answer)(uint64_t id, enum cistern_exit result, const char *text, void *arg);
