@@ -196,6 +196,7 @@ static void do_commit(struct job *j, unsigned int node)
 {
 	struct record done = { .type = RECORD_COMMITTED, .upto = state_seq(state_of(j, node)), .stamp = ++j->stamp };
 	struct record grow = { .type = RECORD_TRUNCATE };
+	struct inode home;
 	struct extent ext[64];
 	uint64_t off = 0;
 	size_t num;
@@ -214,8 +215,10 @@ static void do_commit(struct job *j, unsigned int node)
 		free(w->bytes);
 		free(w);
 	}
+	world_must(state_inode(state_of(j, 0), INO, &home), "home");
 	grow.size = j->size;
-	commit(j, 0, &grow);
+	if (home.size < j->size) /* the home itself may have written more that it has not committed */
+		commit(j, 0, &grow);
 }
 
 /* ---- draining */
