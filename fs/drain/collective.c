@@ -197,14 +197,12 @@ static void put(struct wire_msg *m, int tag, uint64_t v)
 
 /* ---- asking */
 
-void collective_ask(struct collective *c, uint64_t id, enum drain_kind kind, char *const *paths, size_t num)
+int collective_ask(struct collective *c, uint64_t id, enum drain_kind kind, char *const *paths, size_t num)
 {
 	struct ask *a = calloc(1, sizeof(*a));
 
-	if (!a) {
-		c->opt.answer(id, CISTERN_EXIT_FAILED, "out of memory", c->opt.arg);
-		return;
-	}
+	if (!a)
+		return -ENOMEM;
 	a->id = id;
 	a->kind = kind;
 	paths_copy(&a->paths, paths, num);
@@ -212,6 +210,7 @@ void collective_ask(struct collective *c, uint64_t id, enum drain_kind kind, cha
 	append(&c->mine, a);
 	pthread_cond_broadcast(&c->changed);
 	pthread_mutex_unlock(&c->lock);
+	return 0;
 }
 
 void collective_cancel(struct collective *c, uint64_t id)

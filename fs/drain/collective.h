@@ -53,7 +53,7 @@ int collective_create(const struct collective_options *opt, struct collective **
 void collective_destroy(struct collective *c); /* after peers_shut_down; NULL is fine */
 
 /* As struct drain_ask has them. DRAIN_FINAL: this node is unmounted; answered when all nodes are, or after the time-out. */
-void collective_ask(struct collective *c, uint64_t id, enum drain_kind kind, char *const *paths, size_t num);
+int collective_ask(struct collective *c, uint64_t id, enum drain_kind kind, char *const *paths, size_t num);
 void collective_cancel(struct collective *c, uint64_t id);
 
 /* From the job: a request of MESSAGE_DRAIN_FIRST to MESSAGE_DRAIN_LAST; and what happens to nodes. Do not block. */

@@ -265,8 +265,9 @@ static void start_agent(struct drain *d)
 	drain_post(d, DRAIN_EV_START);
 	if (d->opt.ask.ask) {
 		d->attempt.deadline_usec = INT64_MAX;
-		d->opt.ask.ask(
-			d->current->id, d->current->kind, d->current->paths, d->current->num_paths, d->opt.ask.arg);
+		if (d->opt.ask.ask(
+			    d->current->id, d->current->kind, d->current->paths, d->current->num_paths, d->opt.ask.arg))
+			finish(d, CISTERN_EXIT_FAILED, "out of memory");
 		return;
 	}
 	if (start_process(d, "drain", NULL, &err))

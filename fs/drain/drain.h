@@ -36,8 +36,8 @@ enum drain_kind {
  * sessions of the job, and one that carries this node's parts of them, the carrier.
  */
 struct drain_ask {
-	/* Ask for a session of the job; drain_answer() tells the end of it. Never blocks. NULL: sessions are carried here. */
-	void (*ask)(uint64_t id, enum drain_kind kind, char *const *paths, size_t num, void *arg);
+	/* Ask for a session of the job; drain_answer() tells the end of it. Never blocks. 0, -ENOMEM. NULL: sessions are carried here. */
+	int (*ask)(uint64_t id, enum drain_kind kind, char *const *paths, size_t num, void *arg);
 	void (*cancel)(
 		uint64_t id, void *arg); /* of what was asked for: soon, and the end of it is told. Never blocks */
 	void *arg;

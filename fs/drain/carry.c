@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/* The parts of a job's drain as this node does them: by an agent of its own, or, what needs none, here. */
+#include "fs/drain/carry.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COMMIT_POINTS 4096
+
+struct carry {
+	struct carry_options opt;
+	struct drain *carrier;         /* owned */
+	struct collective *collective; /* owned */
+	_Atomic(struct drain *) asker; /* borrowed */
+};
+
+/* ---- what needs no agent */
+
+static void commit_all(struct carry *c, enum cistern_exit *ret_exit, char text[CISTERN_ERROR_TEXT_BYTES])
+{
+	int r = job_syncfs(c->opt.job);
+
+	*ret_exit = r ? CISTERN_EXIT_INCOMPLETE : CISTERN_EXIT_OK;
+	if (r)
+		snprintf(text, CISTERN_ERROR_TEXT_BYTES,
+			"what was written to shared files cannot be told to the other nodes: %s", strerror(-r));
+}
+
+/* This node's version of a file up to which its layer is covered by commits up to stamp; 0: nothing is. */
+static int layer_upto(struct carry *c, uint64_t ino, uint64_t stamp, uint64_t *ret)
+{
+	struct commit_point *points = calloc(COMMIT_POINTS, sizeof(*points));
+	size_t num = 0;
+	int r = points ? state_commit_points(store_state(c->opt.drain.store), ino, points, COMMIT_POINTS, &num)
+		       : -ENOMEM;
+
+	*ret = 0;
+	for (size_t i = 0; r == 0 && i < num && i < COMMIT_POINTS && points[i].stamp <= stamp; i++)
+		*ret = points[i].upto;
+	free(points);
+	return r;
+}
+
+static int drop_layer(struct carry *c, const struct wire_shared *f)
+{
+	struct record rec = { .type = RECORD_DRAINED, .ino = f->ino, .size = f->size };
+	struct inode in;
+	int r = state_inode(store_state(c->opt.drain.store), f->ino, &in);
+
+	if (r < 0 || !(in.flags & INODE_FOREIGN)) /* the home's own went with its own record */
+		return r == -ENOENT ? 0 : r;
+	rec.gen = in.gen;
+	r = layer_upto(c, f->ino, f->stamp, &rec.upto);
+	return r < 0 || rec.upto == 0 ? r : store_commit(c->opt.drain.store, &rec);
+}
+
+static int drop_map(struct carry *c, const struct wire_shared *f)
+{
+	struct record rec = { .type = RECORD_SHARE_DROP, .ino = f->ino, .stamp = f->stamp };
+	struct share_extent any;
+	uint64_t next;
+	size_t num;
+	int r = state_share_extents(store_state(c->opt.drain.store), f->ino, 0, UINT64_MAX, &any, 1, &num, &next);
+
+	return r < 0 || num == 0 || f->stamp == 0 ? r : store_commit(c->opt.drain.store, &rec);
+}
+
+/* Maps first: what a map still names must still be there. */
+static void drop_all(struct carry *c, const struct wire_shared_list *list, enum cistern_exit *ret_exit,
+	char text[CISTERN_ERROR_TEXT_BYTES])
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < list->num; i++) {
+		r = drop_map(c, &list->at[i]);
+		if (r == 0)
+			r = drop_layer(c, &list->at[i]);
+	}
+	*ret_exit = r ? CISTERN_EXIT_INCOMPLETE : CISTERN_EXIT_OK;
+	if (r)
+		snprintf(text, CISTERN_ERROR_TEXT_BYTES, "drained bytes of shared files cannot be given back: %s",
+			strerror(-r));
+}
+
+/* ---- the parts */
+
+static void run_part(struct carry *c, const struct collective_work *w, enum cistern_exit *ret_exit,
+	char text[CISTERN_ERROR_TEXT_BYTES], struct wire_shared_list *ret_shared)
+{
+	struct drain_part part = { .kind = w->kind,
+		.part = (enum wire_part)w->part,
+		.cautious = w->cautious,
+		.paths = w->paths,
+		.num_paths = w->num_paths,
+		.shared = w->part == WIRE_PART_BEGIN ? NULL : w->shared };
+	struct wire_shared_list list = { 0 };
+	uint64_t id = drain_request_part(c->carrier, &part);
+	int r = id ? drain_wait(c->carrier, id, 0, ret_exit, text) : -ENOMEM;
+
+	if (r < 0) {
+		*ret_exit = CISTERN_EXIT_FAILED;
+		snprintf(text, CISTERN_ERROR_TEXT_BYTES, "the part could not be carried out: %s", strerror(-r));
+		return;
+	}
+	drain_take_shared(c->carrier, &list);
+	for (size_t i = 0; i < list.num; i++)
+		if (w->part == WIRE_PART_BEGIN ||
+			(w->part == WIRE_PART_FILES ? list.at[i].published : list.at[i].failed))
+			r = r ? r : wire_shared_add(ret_shared, &list.at[i]);
+	wire_shared_free(&list);
+	if (r < 0 && w->part != WIRE_PART_FILES) /* then some are taken for unpublished, and done again: harmless */
+		*ret_exit = CISTERN_EXIT_FAILED;
+}
+
+static void work(const struct collective_work *w, enum cistern_exit *ret_exit, char text[CISTERN_ERROR_TEXT_BYTES],
+	struct wire_shared_list *ret_shared, void *arg)
+{
+	struct carry *c = arg;
+
+	if (w->part == COLLECTIVE_COMMIT)
+		commit_all(c, ret_exit, text);
+	else if (w->part == COLLECTIVE_DROP)
+		drop_all(c, w->shared, ret_exit, text);
+	else if ((w->part == WIRE_PART_DATA || w->part == WIRE_PART_HEAD) && w->shared->num == 0)
+		*ret_exit = CISTERN_EXIT_OK;
+	else
+		run_part(c, w, ret_exit, text, ret_shared);
+}
+
+static void stop_work(void *arg)
+{
+	struct carry *c = arg;
+
+	drain_cancel(c->carrier);
+}
+
+static void answer(uint64_t id, enum cistern_exit result, const char *text, void *arg)
+{
+	struct carry *c = arg;
+	struct drain *asker = atomic_load(&c->asker);
+
+	if (asker)
+		drain_answer(asker, id, result, text);
+}
+
+/* ---- what the carrier's agent needs of the job */
+
+static int begin_shared(struct wire_shared *f, void *arg)
+{
+	struct carry *c = arg;
+
+	return job_drain_stamp(c->opt.job, f->ino, &f->stamp);
+}
+
+static int tree_step(struct record *rec, void *arg)
+{
+	struct carry *c = arg;
+
+	return job_tree_record(c->opt.job, rec);
+}
+
+/* One buffer after the other; a range is never longer than one. */
+static int fetch(const struct peers_get *ranges, size_t num, uint8_t *bytes, void *arg)
+{
+	struct carry *c = arg;
+	struct peers_get *gets = calloc(num + 1, sizeof(*gets));
+	struct peers_buffer b = { 0 };
+	uint64_t skip = 0; /* bytes of ranges[0] that are there */
+	int r = gets ? peers_buffer_get(c->opt.peers, &b) : -ENOMEM;
+
+	while (r == 0 && num > 0) {
+		size_t n = 0;
+		uint32_t used = 0;
+
+		while (num > 0 && used < PEERS_BUFFER_BYTES) {
+			uint32_t room = PEERS_BUFFER_BYTES - used, left = (uint32_t)(ranges[0].len - skip);
+			uint32_t len = left < room ? left : room;
+
+			gets[n] = ranges[0];
+			gets[n].off += skip;
+			gets[n].len = len;
+			gets[n++].to = used;
+			used += len;
+			skip += len;
+			if (skip == ranges[0].len) {
+				skip = 0;
+				ranges++;
+				num--;
+			}
+		}
+		r = peers_get(c->opt.peers, &b, gets, n);
+		if (r == 0)
+			memcpy(bytes, b.bytes, used);
+		bytes += used;
+	}
+	if (b.bytes)
+		peers_buffer_put(c->opt.peers, &b);
+	free(gets);
+	return r;
+}
+
+/* ---- life */
+
+int carry_create(const struct carry_options *opt, struct carry **ret, struct cistern_error *err)
+{
+	struct carry *c = calloc(1, sizeof(*c));
+	struct drain_options drain = opt->drain;
+	struct collective_options collective = { .peers = opt->peers,
+		.log = opt->drain.log,
+		.leave_timeout_usec = opt->leave_timeout_usec,
+		.work = work,
+		.stop_work = stop_work,
+		.answer = answer,
+		.arg = c };
+	int r;
+
+	if (!c)
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	c->opt = *opt;
+	drain.ask = (struct drain_ask){ 0 };
+	drain.job = (struct drain_job_hooks){
+		.begin_shared = begin_shared, .tree_step = tree_step, .fetch = fetch, .arg = c
+	};
+	r = drain_create(&drain, &c->carrier, err);
+	r = r ? r : collective_create(&collective, &c->collective, err);
+	if (r)
+		carry_destroy(c);
+	else
+		*ret = c;
+	return r;
+}
+
+void carry_destroy(struct carry *c)
+{
+	if (!c)
+		return;
+	if (c->carrier)
+		drain_shut_down(c->carrier); /* the collective's worker may wait for it */
+	collective_destroy(c->collective);
+	drain_destroy(c->carrier);
+	free(c);
+}
+
+struct drain *carry_carrier(struct carry *c)
+{
+	return c->carrier;
+}
+
+struct collective *carry_collective(struct carry *c)
+{
+	return c->collective;
+}
+
+void carry_set_asker(struct carry *c, struct drain *asker)
+{
+	atomic_store(&c->asker, asker);
+}
+
+static int ask(uint64_t id, enum drain_kind kind, char *const *paths, size_t num, void *arg)
+{
+	struct carry *c = arg;
+
+	return collective_ask(c->collective, id, kind, paths, num);
+}
+
+static void cancel(uint64_t id, void *arg)
+{
+	struct carry *c = arg;
+
+	collective_cancel(c->collective, id);
+}
+
+struct drain_ask carry_ask(struct carry *c)
+{
+	return (struct drain_ask){ .ask = ask, .cancel = cancel, .arg = c };
+}
