@@ -209,7 +209,6 @@ int carry_create(const struct carry_options *opt, struct carry **ret, struct cis
 	struct carry *c = calloc(1, sizeof(*c));
 	struct drain_options drain = opt->drain;
 	struct collective_options collective = { .peers = opt->peers,
-		.log = opt->drain.log,
 		.leave_timeout_usec = opt->leave_timeout_usec,
 		.work = work,
 		.stop_work = stop_work,

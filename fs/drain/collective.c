@@ -20,7 +20,6 @@
 #include <time.h>
 
 #include "fs/job/message.h"
-#include "fs/session/log.h"
 
 #define SEC INT64_C(1000000)
 

@@ -34,7 +34,6 @@ struct collective_work { /* one part on one node */
 
 struct collective_options {
 	struct peers *peers; /* borrowed */
-	struct log *log;     /* borrowed; NULL in tests */
 	/* How long the last session waits for nodes that are still mounted. */
 	uint64_t leave_timeout_usec;
 	/*

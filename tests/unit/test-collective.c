@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/* Sessions of a job: three nodes in one process, whose work is only written down. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fs/drain/collective.h"
+#include "tests/lib/loopback.h"
+#include "tests/lib/tap.h"
+
+#define NODES    3u
+#define DONE_MAX 512
+#define ANSWERS  64
+
+struct done { /* a part that a node carried out */
+	uint32_t node;
+	unsigned int part;
+	bool cautious;
+	unsigned int running;     /* parts of another kind at work at that time */
+	unsigned int num, failed; /* shared files that it was told of */
+};
+
+struct answer {
+	uint32_t node;
+	uint64_t id;
+	enum cistern_exit result;
+	char text[CISTERN_ERROR_TEXT_BYTES];
+};
+
+struct node {
+	struct world *w;
+	uint32_t index;
+	struct collective *c;
+};
+
+struct world {
+	struct loopback *l;
+	struct node nodes[NODES];
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	struct done done[DONE_MAX];
+	unsigned int num_done;
+	struct answer answers[ANSWERS];
+	unsigned int num_answers;
+	unsigned int at_work[WIRE_PART_END + 1];
+	/* what they shall do */
+	unsigned int hold_part; /* this part lasts until it is stopped or let go; UINT_MAX: none */
+	uint32_t hold_node;
+	bool stopped;
+	unsigned int fail_part; /* on node 1 */
+	bool share;             /* node 1 is home of two files, of which node 2 cannot write one */
+};
+
+static void share_files(
+	struct world *w, uint32_t node, const struct collective_work *work, struct wire_shared_list *ret)
+{
+	struct wire_shared f = { .ino = 5, .path = (char *)"five" };
+
+	if (!w->share)
+		return;
+	if (work->part == WIRE_PART_BEGIN && node == 1) {
+		wire_shared_add(ret, &f);
+		f = (struct wire_shared){ .ino = 6, .path = (char *)"six" };
+		wire_shared_add(ret, &f);
+	}
+	if (work->part == WIRE_PART_DATA && node == 2) {
+		f.failed = true;
+		wire_shared_add(ret, &f);
+	}
+	for (size_t i = 0; work->part == WIRE_PART_FILES && node == 1 && i < work->shared->num; i++)
+		if (!work->shared->at[i].failed)
+			wire_shared_add(ret, &work->shared->at[i]);
+}
+
+static void work(const struct collective_work *work, enum cistern_exit *ret_exit, char text[CISTERN_ERROR_TEXT_BYTES],
+	struct wire_shared_list *ret_shared, void *arg)
+{
+	struct node *n = arg;
+	struct world *w = n->w;
+	struct done d = { .node = n->index, .part = work->part, .cautious = work->cautious };
+
+	pthread_mutex_lock(&w->lock);
+	w->at_work[work->part]++;
+	for (unsigned int p = 0; p <= WIRE_PART_END; p++)
+		d.running += p != work->part ? w->at_work[p] : 0;
+	d.num = (unsigned int)work->shared->num;
+	for (size_t i = 0; i < work->shared->num; i++)
+		d.failed += work->shared->at[i].failed;
+	w->done[w->num_done++] = d;
+	pthread_cond_broadcast(&w->cond);
+	while (w->hold_part == work->part && w->hold_node == n->index && !w->stopped)
+		pthread_cond_wait(&w->cond, &w->lock);
+	*ret_exit = CISTERN_EXIT_OK;
+	if (w->fail_part == work->part && n->index == 1) {
+		*ret_exit = CISTERN_EXIT_INCOMPLETE;
+		snprintf(text, CISTERN_ERROR_TEXT_BYTES, "the disk is on strike");
+	}
+	share_files(w, n->index, work, ret_shared);
+	w->at_work[work->part]--;
+	pthread_mutex_unlock(&w->lock);
+}
+
+static void stop_work(void *arg)
+{
+	struct node *n = arg;
+
+	pthread_mutex_lock(&n->w->lock);
+	n->w->stopped = true;
+	pthread_cond_broadcast(&n->w->cond);
+	pthread_mutex_unlock(&n->w->lock);
+}
+
+static void take_answer(uint64_t id, enum cistern_exit result, const char *text, void *arg)
+{
+	struct node *n = arg;
+	struct world *w = n->w;
+	struct answer *a;
+
+	pthread_mutex_lock(&w->lock);
+	a = &w->answers[w->num_answers++];
+	*a = (struct answer){ .node = n->index, .id = id, .result = result };
+	snprintf(a->text, sizeof(a->text), "%s", text);
+	pthread_cond_broadcast(&w->cond);
+	pthread_mutex_unlock(&w->lock);
+}
+
+static void serve(struct peers_request *rq, void *arg)
+{
+	struct node *n = arg;
+
+	collective_serve(n->c, rq);
+}
+
+static void event(enum peers_event event, uint32_t node, void *arg)
+{
+	struct node *n = arg;
+
+	collective_event(n->c, event, node);
+}
+
+static void start_node(struct world *w, uint32_t i, uint64_t leave_usec)
+{
+	struct node *n = &w->nodes[i];
+	struct cistern_error err = { 0 };
+	struct collective_options opt = { .peers = loopback_peers(w->l, i),
+		.leave_timeout_usec = leave_usec,
+		.work = work,
+		.stop_work = stop_work,
+		.answer = take_answer,
+		.arg = n };
+
+	n->w = w;
+	n->index = i;
+	if (collective_create(&opt, &n->c, &err))
+		abort();
+	peers_set_hooks(opt.peers, &(struct peers_hooks){ .handle = serve, .event = event, .arg = n });
+}
+
+static struct world *start(uint64_t leave_usec)
+{
+	struct world *w = calloc(1, sizeof(*w));
+
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_cond_init(&w->cond, NULL);
+	w->hold_part = w->fail_part = UINT32_MAX;
+	w->l = loopback_create(&(struct loopback_options){ .num = NODES, .numbered = true, .timeout_usec = 2000000 });
+	for (uint32_t i = 0; i < NODES; i++)
+		start_node(w, i, leave_usec);
+	loopback_assemble(w->l);
+	return w;
+}
+
+static void stop(struct world *w)
+{
+	for (uint32_t i = 0; i < NODES; i++)
+		peers_shut_down(loopback_peers(w->l, i));
+	for (uint32_t i = 0; i < NODES; i++)
+		collective_destroy(w->nodes[i].c);
+	loopback_destroy(w->l);
+	pthread_cond_destroy(&w->cond);
+	pthread_mutex_destroy(&w->lock);
+	free(w);
+}
+
+/* Waits for num answers in all; false after a minute. */
+static bool wait_answers(struct world *w, unsigned int num)
+{
+	struct timespec until;
+	int r = 0;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += 60;
+	pthread_mutex_lock(&w->lock);
+	while (w->num_answers < num && r == 0)
+		r = pthread_cond_timedwait(&w->cond, &w->lock, &until);
+	pthread_mutex_unlock(&w->lock);
+	return r == 0;
+}
+
+static void wait_work(struct world *w, uint32_t node, unsigned int part)
+{
+	bool there = false;
+
+	pthread_mutex_lock(&w->lock);
+	while (!there) {
+		for (unsigned int i = 0; i < w->num_done; i++)
+			there = there || (w->done[i].node == node && w->done[i].part == part);
+		if (!there)
+			pthread_cond_wait(&w->cond, &w->lock);
+	}
+	pthread_mutex_unlock(&w->lock);
+}
+
+static unsigned int count_done(struct world *w, unsigned int part, uint32_t node)
+{
+	unsigned int n = 0;
+
+	for (unsigned int i = 0; i < w->num_done; i++)
+		n += w->done[i].part == part && w->done[i].node == node;
+	return n;
+}
+
+static const struct done *find_done(struct world *w, unsigned int part, uint32_t node)
+{
+	for (unsigned int i = 0; i < w->num_done; i++)
+		if (w->done[i].part == part && w->done[i].node == node)
+			return &w->done[i];
+	abort();
+}
+
+static void test_order(void)
+{
+	struct world *w = start(60000000);
+	char *paths[] = { (char *)"a/b" };
+	unsigned int meet = 0;
+	bool whole = true;
+
+	collective_ask(w->nodes[2].c, 7, DRAIN_FLUSH, paths, 1);
+	ok(wait_answers(w, 1), "a session that node 2 asked for ends");
+	ok(w->answers[0].node == 2 && w->answers[0].id == 7 && w->answers[0].result == CISTERN_EXIT_OK,
+		"node 2 is told, and nobody else");
+	for (unsigned int p = 0; p <= WIRE_PART_END; p++)
+		for (uint32_t node = 0; node < NODES; node++) {
+			bool first_only = p == WIRE_PART_DIRS || p == WIRE_PART_FINISH;
+
+			whole = whole && count_done(w, p, node) == (first_only && node ? 0 : 1);
+		}
+	ok(whole, "every node did every part once, and node 0 alone what is for it alone");
+	for (unsigned int i = 0; i < w->num_done; i++)
+		meet += w->done[i].running;
+	is_u64(meet, 0, "no part met another one");
+	ok(!find_done(w, WIRE_PART_FINISH, 0)->cautious, "nothing made them cautious");
+	stop(w);
+}
+
+static void test_shared(void)
+{
+	struct world *w = start(60000000);
+
+	w->share = true;
+	collective_ask(w->nodes[0].c, 1, DRAIN_FLUSH, NULL, 0);
+	ok(wait_answers(w, 1), "a session with shared files ends");
+	is_u64(find_done(w, WIRE_PART_DATA, 2)->num, 2, "all nodes are told of both files");
+	is_u64(find_done(w, WIRE_PART_FILES, 1)->failed, 1, "their home is told that one could not be written");
+	is_u64(find_done(w, COLLECTIVE_DROP, 0)->num, 1, "only the published one is given up by the stores");
+	stop(w);
+}
+
+static void test_failure(void)
+{
+	struct world *w = start(60000000);
+
+	w->fail_part = WIRE_PART_PARK;
+	collective_ask(w->nodes[0].c, 1, DRAIN_FLUSH, NULL, 0);
+	ok(wait_answers(w, 1), "a session with a failure goes on to its end");
+	ok(w->answers[0].result == CISTERN_EXIT_INCOMPLETE && strstr(w->answers[0].text, "node 1") &&
+			strstr(w->answers[0].text, "strike"),
+		"and says which node, and why: %s", w->answers[0].text);
+	stop(w);
+}
+
+static void test_death(void)
+{
+	struct world *w = start(60000000);
+
+	w->hold_part = WIRE_PART_PARK;
+	w->hold_node = 2;
+	collective_ask(w->nodes[1].c, 1, DRAIN_FLUSH, NULL, 0);
+	wait_work(w, 2, WIRE_PART_PARK);
+	loopback_end(w->l, 2);
+	ok(wait_answers(w, 1), "a session goes on without a node that ends");
+	ok(w->answers[0].result == CISTERN_EXIT_INCOMPLETE && strstr(w->answers[0].text, "node 2"), "and names it: %s",
+		w->answers[0].text);
+	ok(find_done(w, WIRE_PART_FILES, 0)->cautious, "the others replace nothing that might be its");
+	stop(w);
+}
+
+static void test_background(void)
+{
+	struct world *w = start(60000000);
+
+	w->hold_part = WIRE_PART_FILES;
+	w->hold_node = 1;
+	collective_ask(w->nodes[0].c, 1, DRAIN_BACKGROUND, NULL, 0);
+	wait_work(w, 1, WIRE_PART_FILES);
+	collective_ask(w->nodes[2].c, 2, DRAIN_FLUSH, NULL, 0);
+	ok(wait_answers(w, 2), "a session in the background makes way");
+	ok(w->answers[0].id == 1 && w->answers[0].result == CISTERN_EXIT_INCOMPLETE && w->answers[1].id == 2 &&
+			w->answers[1].result == CISTERN_EXIT_OK,
+		"and the one that somebody waits for is whole");
+	stop(w);
+}
+
+static void test_final(void)
+{
+	struct world *w = start(60000000);
+	unsigned int before;
+
+	collective_ask(w->nodes[1].c, 1, DRAIN_FINAL, NULL, 0);
+	collective_ask(w->nodes[0].c, 2, DRAIN_FINAL, NULL, 0);
+	wait_work(w, 0, WIRE_PART_FINISH);
+	collective_ask(w->nodes[2].c, 3, DRAIN_FLUSH, NULL, 0);
+	ok(wait_answers(w, 1), "who is mounted still gets an answer");
+	before = w->num_answers;
+	ok(before == 1 && w->answers[0].id == 3, "who is unmounted waits for the others");
+	collective_ask(w->nodes[2].c, 4, DRAIN_FINAL, NULL, 0);
+	ok(wait_answers(w, 4), "when the last one is unmounted, all are answered");
+	for (unsigned int i = 1; i < 4; i++)
+		is_int(w->answers[i].result, CISTERN_EXIT_OK, "well");
+	stop(w);
+}
+
+static void test_late(void)
+{
+	struct world *w = start(300000);
+
+	collective_ask(w->nodes[1].c, 1, DRAIN_FINAL, NULL, 0);
+	collective_ask(w->nodes[2].c, 2, DRAIN_FINAL, NULL, 0);
+	ok(wait_answers(w, 2), "a node that stays mounted is not waited for for ever");
+	ok(w->answers[0].result == CISTERN_EXIT_INCOMPLETE && strstr(w->answers[0].text, "node 0") &&
+			!strstr(w->answers[0].text, "node 2"),
+		"it is named: %s", w->answers[0].text);
+	stop(w);
+}
+
+static void test_agents_lost(void)
+{
+	struct world *w = start(60000000);
+
+	for (int i = 0; i < 20; i++) {
+		collective_ask(w->nodes[i % NODES].c, 100 + (uint64_t)i, DRAIN_FLUSH, NULL, 0);
+		usleep(500);
+		loopback_lose(w->l, LOOPBACK_ALL);
+		loopback_assemble(w->l);
+	}
+	ok(wait_answers(w, 20), "agents that come and go delay, no more");
+	for (unsigned int i = 0; i < w->num_answers; i++)
+		if (w->answers[i].result != CISTERN_EXIT_OK)
+			ok(false, "ask %u: %s", (unsigned int)w->answers[i].id, w->answers[i].text);
+	stop(w);
+}
+
+int main(void)
+{
+	test_order();
+	test_shared();
+	test_failure();
+	test_death();
+	test_background();
+	test_final();
+	test_late();
+	test_agents_lost();
+	return done_testing();
+}
