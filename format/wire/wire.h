@@ -40,7 +40,7 @@ enum wire_type {
 	/*
 	 * serving agent <-> daemon (docs/design/many-nodes.md, 2). HELLO and ASSEMBLED are requests with replies; from the reply to
 	 * ASSEMBLED on, the connection carries the rest in both directions, without replies. A daemon that refuses answers either
-	 * with -errno and TEXT: then no node is assembled.
+	 * with -errno and TEXT (-EBUSY: another agent is there): then no node is assembled.
 	 */
 	WIRE_AGENT_HELLO, /* PID, VERSION_TEXT -> UUID (16 bytes), JOB (text, may be empty), JOB_UUID (16 bytes), NODE, NODES (1:
 			       * not numbered), BACKING, INCARNATION, STORE, VERSION_TEXT, MEMORY (bytes of the shared memory; its

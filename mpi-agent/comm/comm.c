@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * MPI's point-to-point messages. Sends are MPI_Isend, kept until MPI is done with their bytes. What arrives is matched in the
+ * order in which it was sent (MPI_Improbe), but large messages may be complete later than small ones behind them: each rank's are
+ * handed over from the head of a queue only.
+ */
+#include "mpi-agent/comm/comm.h"
+
+#include <errno.h>
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "mpi-agent/comm/signals.h"
+
+#define TAKE_AT_ONCE  64 /* messages taken up in one step */
+#define ABORT_SECONDS 5
+
+struct outgoing {
+	struct outgoing *next;
+	MPI_Request request;
+	void *bytes; /* owned */
+	size_t len;
+};
+
+struct incoming {
+	struct incoming *next; /* of the same rank */
+	MPI_Request request;
+	bool done;
+	enum comm_kind kind;
+	uint8_t *bytes; /* owned */
+	size_t len;
+};
+
+struct from {
+	struct incoming *head, **tail;
+	struct from *next_busy;
+	bool busy;
+};
+
+struct comm {
+	MPI_Comm world;
+	int rank, size;
+	struct outgoing *out, **out_tail;
+	uint64_t unsent;
+	struct from *from; /* per rank */
+	struct from *busy; /* those that something is arriving from */
+};
+
+int comm_error(int mpi_code, const char *what, struct cistern_error *err)
+{
+	char text[MPI_MAX_ERROR_STRING] = "";
+	int len = 0;
+
+	if (mpi_code == MPI_SUCCESS)
+		return 0;
+	MPI_Error_string(mpi_code, text, &len);
+	return cistern_error_set(err, -EIO, "%s: %s", what, text);
+}
+
+int comm_create(int *argc, char ***argv, struct comm **ret, struct cistern_error *err)
+{
+	struct comm *c = calloc(1, sizeof(*c));
+	int provided = 0, r;
+
+	if (!c)
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	r = comm_error(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread", err);
+	if (r < 0) {
+		free(c);
+		return r;
+	}
+	c->world = MPI_COMM_WORLD;
+	c->out_tail = &c->out;
+	MPI_Comm_set_errhandler(c->world, MPI_ERRORS_RETURN);
+	MPI_Comm_rank(c->world, &c->rank);
+	MPI_Comm_size(c->world, &c->size);
+	c->from = calloc((size_t)c->size, sizeof(*c->from));
+	if (!c->from)
+		comm_abort(c, CISTERN_EXIT_FAILED);
+	for (int i = 0; i < c->size; i++)
+		c->from[i].tail = &c->from[i].head;
+	*ret = c;
+	return 0;
+}
+
+static void free_incoming(struct from *f)
+{
+	while (f->head) {
+		struct incoming *m = f->head;
+
+		f->head = m->next;
+		free(m->bytes);
+		free(m);
+	}
+}
+
+void comm_destroy(struct comm *c)
+{
+	if (!c)
+		return;
+	MPI_Finalize();
+	for (int i = 0; i < c->size; i++)
+		free_incoming(&c->from[i]);
+	while (c->out) {
+		struct outgoing *o = c->out;
+
+		c->out = o->next;
+		free(o->bytes);
+		free(o);
+	}
+	free(c->from);
+	free(c);
+}
+
+void comm_abort(struct comm *c, int status)
+{
+	alarm(ABORT_SECONDS); /* should even this hang */
+	MPI_Abort(c->world, status);
+	_exit(status);
+}
+
+uint32_t comm_rank(const struct comm *c)
+{
+	return (uint32_t)c->rank;
+}
+
+uint32_t comm_size(const struct comm *c)
+{
+	return (uint32_t)c->size;
+}
+
+/* ---- collective */
+
+static uint64_t now_usec(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* Waits for a request, more and more asleep. timeout_usec 0: none. */
+static int wait_for(MPI_Request *request, uint64_t timeout_usec, const char *what, struct cistern_error *err)
+{
+	uint64_t began = now_usec(), passed;
+	int done = 0, r;
+
+	for (;;) {
+		r = comm_error(MPI_Test(request, &done, MPI_STATUS_IGNORE), what, err);
+		if (r < 0 || done)
+			return r;
+		passed = now_usec() - began;
+		if (timeout_usec && passed > timeout_usec)
+			return cistern_error_set(err, -ETIMEDOUT, "%s: not all agents answer", what);
+		if (signals_nap(passed < 1000 ? 0 : passed < 100000 ? 200000 : 2000000))
+			return cistern_error_set(err, -EINTR, "told to end while waiting for the other agents");
+	}
+}
+
+int comm_gather(struct comm *c, const void *mine, size_t len, void *all, struct cistern_error *err)
+{
+	MPI_Request request;
+	int r = comm_error(MPI_Igather(mine, (int)len, MPI_BYTE, all, (int)len, MPI_BYTE, 0, c->world, &request),
+		"MPI_Igather", err);
+
+	return r < 0 ? r : wait_for(&request, 0, "MPI_Igather", err);
+}
+
+int comm_broadcast(struct comm *c, void *bytes, size_t len, struct cistern_error *err)
+{
+	MPI_Request request;
+	int r = comm_error(MPI_Ibcast(bytes, (int)len, MPI_BYTE, 0, c->world, &request), "MPI_Ibcast", err);
+
+	return r < 0 ? r : wait_for(&request, 0, "MPI_Ibcast", err);
+}
+
+struct vote { /* all ranks run the same program */
+	int32_t code;
+	char text[CISTERN_ERROR_TEXT_BYTES];
+};
+
+int comm_agree(struct comm *c, int code, const char *text, struct cistern_error *err)
+{
+	struct vote mine = { .code = code }, *all = NULL;
+	int r;
+
+	if (code && text)
+		strncpy(mine.text, text, sizeof(mine.text) - 1);
+	if (c->rank == 0) {
+		all = calloc((size_t)c->size, sizeof(*all));
+		if (!all)
+			return cistern_error_set(err, -ENOMEM, "out of memory");
+	}
+	r = comm_gather(c, &mine, sizeof(mine), all, err);
+	for (int i = c->size - 1; r == 0 && all && i >= 0; i--)
+		if (all[i].code)
+			mine = all[i];
+	free(all);
+	if (r == 0)
+		r = comm_broadcast(c, &mine, sizeof(mine), err);
+	if (r < 0 || !mine.code)
+		return r;
+	mine.text[sizeof(mine.text) - 1] = '\0';
+	return cistern_error_set(err, mine.code, "%s", mine.text);
+}
+
+int comm_barrier(struct comm *c, uint64_t timeout_usec, struct cistern_error *err)
+{
+	MPI_Request request;
+	int r = comm_error(MPI_Ibarrier(c->world, &request), "MPI_Ibarrier", err);
+
+	return r < 0 ? r : wait_for(&request, timeout_usec, "MPI_Ibarrier", err);
+}
+
+/* ---- messages */
+
+int comm_send(struct comm *c, uint32_t rank, enum comm_kind kind, void *bytes, size_t len, struct cistern_error *err)
+{
+	struct outgoing *o = calloc(1, sizeof(*o));
+	int r;
+
+	if (!o || !bytes) {
+		free(o);
+		free(bytes);
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	}
+	o->bytes = bytes;
+	o->len = len;
+	r = comm_error(
+		MPI_Isend(bytes, (int)len, MPI_BYTE, (int)rank, (int)kind, c->world, &o->request), "MPI_Isend", err);
+	if (r < 0) {
+		free(bytes);
+		free(o);
+		return r;
+	}
+	*c->out_tail = o;
+	c->out_tail = &o->next;
+	c->unsent += len;
+	return 0;
+}
+
+uint64_t comm_unsent_bytes(const struct comm *c)
+{
+	return c->unsent;
+}
+
+static int finish_sends(struct comm *c, struct cistern_error *err)
+{
+	struct outgoing **at = &c->out, *o;
+	int done, num = 0, r;
+
+	while ((o = *at)) {
+		r = comm_error(MPI_Test(&o->request, &done, MPI_STATUS_IGNORE), "MPI_Isend", err);
+		if (r < 0)
+			return r;
+		if (!done) {
+			at = &o->next;
+			continue;
+		}
+		*at = o->next;
+		c->unsent -= o->len;
+		free(o->bytes);
+		free(o);
+		num++;
+	}
+	c->out_tail = at;
+	return num;
+}
+
+/* Takes up one message that has arrived, or begun to. 1, or 0: there is none. */
+static int take_one(struct comm *c, struct cistern_error *err)
+{
+	struct incoming *m;
+	MPI_Message message;
+	MPI_Status status;
+	struct from *f;
+	int there = 0, len = 0;
+	int r = comm_error(
+		MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, c->world, &there, &message, &status), "MPI_Improbe", err);
+
+	if (r < 0 || !there)
+		return r;
+	MPI_Get_count(&status, MPI_BYTE, &len);
+	m = calloc(1, sizeof(*m));
+	if (m)
+		m->bytes = malloc((size_t)len + 1);
+	if (!m || !m->bytes) {
+		free(m);
+		return cistern_error_set(err, -ENOMEM, "no memory for a message of %d bytes", len);
+	}
+	m->kind = (enum comm_kind)status.MPI_TAG;
+	m->len = (size_t)len;
+	f = &c->from[status.MPI_SOURCE];
+	*f->tail = m;
+	f->tail = &m->next;
+	if (!f->busy) {
+		f->busy = true;
+		f->next_busy = c->busy;
+		c->busy = f;
+	}
+	r = comm_error(MPI_Imrecv(m->bytes, len, MPI_BYTE, &message, &m->request), "MPI_Imrecv", err);
+	return r < 0 ? r : 1;
+}
+
+/* Hands over what is complete at the head of one rank's queue. */
+static int hand_over(struct comm *c, struct from *f, comm_received received, void *arg, struct cistern_error *err)
+{
+	int num = 0, done, r;
+
+	while (f->head) {
+		struct incoming *m = f->head;
+
+		r = comm_error(MPI_Test(&m->request, &done, MPI_STATUS_IGNORE), "MPI_Imrecv", err);
+		if (r < 0)
+			return r;
+		if (!done)
+			break;
+		f->head = m->next;
+		if (!f->head)
+			f->tail = &f->head;
+		r = received((uint32_t)(f - c->from), m->kind, m->bytes, m->len, arg);
+		free(m);
+		if (r < 0)
+			return r;
+		num++;
+	}
+	return num;
+}
+
+int comm_step(struct comm *c, bool may_take, comm_received received, void *arg, struct cistern_error *err)
+{
+	int num = finish_sends(c, err), r = 1;
+	struct from **at = &c->busy;
+
+	if (!may_take && num >= 0) { /* MPI gets its turn all the same */
+		int there;
+
+		r = comm_error(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, c->world, &there, MPI_STATUS_IGNORE),
+			"MPI_Iprobe", err);
+		num = r < 0 ? r : num;
+	}
+	for (int i = 0; num >= 0 && may_take && r == 1 && i < TAKE_AT_ONCE; i++) {
+		r = take_one(c, err);
+		num = r < 0 ? r : num + r;
+	}
+	while (num >= 0 && *at) {
+		struct from *f = *at;
+
+		r = hand_over(c, f, received, arg, err);
+		if (r < 0)
+			return r;
+		num += r;
+		if (f->head) {
+			at = &f->next_busy;
+			continue;
+		}
+		*at = f->next_busy;
+		f->busy = false;
+	}
+	return num;
+}
+
+bool comm_busy(const struct comm *c)
+{
+	return c->out || c->busy;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef MPI_AGENT_COMM_IDENTITY_H
+#define MPI_AGENT_COMM_IDENTITY_H
+
+/*
+ * Who the stores are that agents were started for, and whether they are one job. Pure: no MPI, no sockets.
+ */
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cistern/error.h"
+#include "format/base/cursor.h"
+#include "format/wire/wire.h"
+
+#define IDENTITY_UUID_BYTES 16
+#define IDENTITY_TEXT_BYTES 4097 /* a path and its NUL */
+#define IDENTITY_NAME_BYTES 256
+#define IDENTITY_ADDRESSES  4
+#define IDENTITY_BYTES      10240 /* encoded, padded */
+
+struct identity_place { /* where wake-ups go */
+	uint16_t port;
+	uint32_t addresses[IDENTITY_ADDRESSES]; /* IPv4, network order; 0: no more */
+	uint64_t host_id;                       /* equal ones, not 0, reach each other by loopback */
+};
+
+struct identity {
+	int32_t code; /* not 0: there is no store to be had, and text says why */
+	char text[CISTERN_ERROR_TEXT_BYTES];
+	char host[IDENTITY_NAME_BYTES];
+	char store[IDENTITY_TEXT_BYTES];
+	char backing[IDENTITY_TEXT_BYTES];
+	char job[IDENTITY_NAME_BYTES];
+	char version[64];
+	uint8_t uuid[IDENTITY_UUID_BYTES];
+	uint8_t job_uuid[IDENTITY_UUID_BYTES]; /* of a numbered store; else a proposal */
+	uint32_t node, nodes;                  /* nodes 1: not numbered */
+	uint64_t incarnation;
+	struct identity_place place;
+};
+
+/* What a daemon's reply to WIRE_AGENT_HELLO says. -EBADMSG: something is missing. Host and place stay as they are. */
+int identity_from_reply(const struct wire_msg *reply, struct identity *ret);
+
+void identity_put_place(struct buf *b, const struct identity_place *place);
+void identity_get_place(struct cursor *c, struct identity_place *ret);
+void identity_encode(const struct identity *id, uint8_t out[IDENTITY_BYTES]);
+int identity_decode(const uint8_t in[IDENTITY_BYTES], struct identity *ret); /* -EBADMSG */
+
+/*
+ * Do the stores of num ranks make one job? 0: ret_node[rank] is each one's number, *ret_job_uuid the job's. Else -EINVAL, or the code
+ * of a rank that has no store, and a text that names the culprit (store and host), what is wrong, and the remedy.
+ */
+int identity_check(const struct identity *ids, uint32_t num, uint32_t *ret_node,
+	uint8_t ret_job_uuid[IDENTITY_UUID_BYTES], struct cistern_error *err);
+
+#endif

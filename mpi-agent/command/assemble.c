@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * How agents come together. Each gets its store's identity from the daemon; rank 0 sees all, and decides; every daemon must agree. Nobody
+ * leaves this early: a rank without a daemon takes part with the reason for that, so that all of them can say it.
+ */
+#include "mpi-agent/command/assemble.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "mpi-agent/comm/signals.h"
+
+#define CALL_TIMEOUT_USEC  30000000u
+#define AGAIN_TIMEOUT_USEC 1000000u
+#define NAP_NSEC           50000000
+
+static uint64_t now_usec(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* ---- the daemon */
+
+static int map_memory(struct assembly *a, int fd, uint64_t bytes, struct cistern_error *err)
+{
+	struct stat st;
+	void *p;
+
+	if (a->memory)
+		munmap(a->memory, a->memory_bytes);
+	a->memory = NULL;
+	if (fd < 0 || bytes == 0 || fstat(fd, &st) < 0 || (uint64_t)st.st_size < bytes)
+		return cistern_error_set(err, -EBADMSG, "%s: the daemon gave no memory to share", a->self.store);
+	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
+		return cistern_error_set(
+			err, -errno, "%s: cannot map the daemon's memory: %s", a->self.store, strerror(errno));
+	a->memory = p;
+	a->memory_bytes = bytes;
+	return 0;
+}
+
+static int hello(int fd, struct identity *id, struct assembly *a, uint64_t timeout_usec, struct cistern_error *err)
+{
+	struct wire_msg request = { 0 }, reply = { 0 };
+	uint64_t bytes = 0;
+	int memory = -1, r;
+
+	wire_msg_init(&request, WIRE_AGENT_HELLO);
+	wire_put_u64(&request, WIRE_PID, (uint64_t)getpid());
+	wire_put_str(&request, WIRE_VERSION_TEXT, CISTERN_VERSION);
+	r = wire_call_fd(fd, &request, &reply, timeout_usec, &memory, err);
+	if (r < 0)
+		cistern_error_prefix(err, "%s", id->store);
+	if (r == 0 && identity_from_reply(&reply, id) < 0)
+		r = cistern_error_set(err, -EBADMSG, "%s: the daemon's answer makes no sense", id->store);
+	if (r == 0 && strcmp(id->version, CISTERN_VERSION) != 0)
+		r = cistern_error_set(err, -EINVAL, "%s: the daemon is of version %s, this agent of %s", id->store,
+			id->version, CISTERN_VERSION);
+	if (r == 0) {
+		(void)wire_get_u64(&reply, WIRE_MEMORY, &bytes);
+		r = map_memory(a, memory, bytes, err);
+	}
+	if (memory >= 0)
+		close(memory);
+	wire_msg_free(&request);
+	wire_msg_free(&reply);
+	return r;
+}
+
+/* Waits until there is a daemon. fd, or -ETIMEDOUT or another error. */
+static int connect_store(const char *store, uint64_t timeout_usec, struct cistern_error *err)
+{
+	uint64_t deadline = now_usec() + timeout_usec;
+
+	for (;;) {
+		int fd = wire_connect(store, err);
+
+		if (fd != -ENOENT && fd != -ECONNREFUSED)
+			return fd;
+		if (now_usec() >= deadline)
+			return cistern_error_set(
+				err, -ETIMEDOUT, "%s: no daemon serves this store: mount it on this node first", store);
+		if (signals_nap(NAP_NSEC))
+			return cistern_error_set(err, -EINTR, "%s: told to end while waiting for its daemon", store);
+	}
+}
+
+static int greet(struct assembly *a, uint64_t timeout_usec, struct cistern_error *err)
+{
+	int r = connect_store(a->self.store, timeout_usec, err);
+
+	if (r < 0)
+		return r;
+	a->fd = r;
+	return hello(a->fd, &a->self, a, CALL_TIMEOUT_USEC, err);
+}
+
+int assemble_tell(struct assembly *a, struct cistern_error *err)
+{
+	struct wire_msg request = { 0 }, reply = { 0 };
+	struct buf incarnations BUF_CLEANUP = { 0 };
+	int r;
+
+	wire_msg_init(&request, WIRE_AGENT_ASSEMBLED);
+	wire_put_u64(&request, WIRE_NODE, a->self.node);
+	wire_put_u64(&request, WIRE_NODES, a->num);
+	wire_put_bytes(&request, WIRE_JOB_UUID, a->job_uuid, sizeof(a->job_uuid));
+	for (uint32_t node = 0; node < a->num; node++) {
+		const struct assembly_member *m = &a->members[a->rank_of[node]];
+
+		wire_put_str(&request, WIRE_NODE_NAME, m->host);
+		buf_u64(&incarnations, m->incarnation);
+	}
+	if (!buf_ok(&incarnations))
+		r = cistern_error_set(err, -ENOMEM, "out of memory");
+	else {
+		wire_put_bytes(&request, WIRE_INCARNATIONS, incarnations.data, incarnations.len);
+		r = wire_call(a->fd, &request, &reply, CALL_TIMEOUT_USEC, err);
+		if (r < 0)
+			cistern_error_prefix(err, "host %s: %s", a->self.host, a->self.store);
+	}
+	wire_msg_free(&request);
+	wire_msg_free(&reply);
+	return r;
+}
+
+static void tell_refusal(const struct assembly *a, const struct cistern_error *err)
+{
+	struct wire_msg m = { 0 };
+
+	if (a->fd < 0)
+		return;
+	wire_msg_init(&m, WIRE_AGENT_REFUSED);
+	wire_put_str(&m, WIRE_TEXT, err->text);
+	(void)wire_send(a->fd, &m); /* we end anyway */
+	wire_msg_free(&m);
+}
+
+/* ---- all together. What rank 0 tells the others about the ranks, once it has found them to be one job: */
+
+static void encode_ranks(
+	const struct identity *ids, const uint32_t *node, uint32_t num, const uint8_t *job_uuid, struct buf *out)
+{
+	buf_bytes(out, job_uuid, IDENTITY_UUID_BYTES);
+	for (uint32_t i = 0; i < num; i++) {
+		buf_u32(out, node[i]);
+		buf_u64(out, ids[i].incarnation);
+		buf_str(out, ids[i].host);
+		identity_put_place(out, &ids[i].place);
+	}
+}
+
+static int decode_ranks(const struct buf *b, struct assembly *a, struct identity_place *places)
+{
+	struct cursor c = cursor_make(b->data, b->len);
+	const uint8_t *uuid = cursor_bytes(&c, IDENTITY_UUID_BYTES);
+
+	if (uuid)
+		memcpy(a->job_uuid, uuid, IDENTITY_UUID_BYTES);
+	for (uint32_t i = 0; i < a->num && cursor_ok(&c); i++) {
+		struct assembly_member *m = &a->members[i];
+
+		m->node = cursor_u32(&c);
+		m->incarnation = cursor_u64(&c);
+		cursor_str(&c, m->host, sizeof(m->host));
+		identity_get_place(&c, &places[i]);
+		if (m->node >= a->num)
+			return -EBADMSG;
+		a->rank_of[m->node] = i;
+	}
+	return cursor_ok(&c) && cursor_left(&c) == 0 ? 0 : -EBADMSG;
+}
+
+/* Rank 0: all identities, checked, and what the others are told of them. */
+static int judge(const uint8_t *all, uint32_t num, struct buf *out, struct cistern_error *err)
+{
+	struct identity *ids = calloc(num, sizeof(*ids));
+	uint32_t *node = calloc(num, sizeof(*node));
+	uint8_t job_uuid[IDENTITY_UUID_BYTES];
+	int r = ids && node ? 0 : -ENOMEM;
+
+	for (uint32_t i = 0; i < num && r == 0; i++)
+		r = identity_decode(all + (size_t)i * IDENTITY_BYTES, &ids[i]);
+	if (r < 0)
+		cistern_error_set(err, r, "cannot gather the stores: %s", strerror(-r));
+	else
+		r = identity_check(ids, num, node, job_uuid, err);
+	if (r == 0) {
+		encode_ranks(ids, node, num, job_uuid, out);
+		if (!buf_ok(out))
+			r = cistern_error_set(err, -ENOMEM, "out of memory");
+	}
+	free(ids);
+	free(node);
+	return r;
+}
+
+static int gather_ids(struct comm *c, const struct assembly *a, struct buf *out, struct cistern_error *err)
+{
+	uint8_t mine[IDENTITY_BYTES], *all = NULL;
+	struct cistern_error why = { 0 };
+	int r;
+
+	identity_encode(&a->self, mine);
+	if (comm_rank(c) == 0) {
+		all = calloc(a->num, IDENTITY_BYTES);
+		if (!all)
+			return cistern_error_set(err, -ENOMEM, "out of memory");
+	}
+	r = comm_gather(c, mine, sizeof(mine), all, err);
+	if (r == 0 && all)
+		(void)judge(all, a->num, out, &why);
+	free(all);
+	return r < 0 ? r : comm_agree(c, why.code, why.text, err);
+}
+
+/* What rank 0 has in *b comes to all. */
+static int share(struct comm *c, struct buf *b, struct cistern_error *err)
+{
+	uint64_t len = b->len;
+	int r = comm_broadcast(c, &len, sizeof(len), err);
+
+	if (r < 0)
+		return r;
+	if (comm_rank(c) != 0)
+		buf_zeros(b, len);
+	if (!buf_ok(b))
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	return comm_broadcast(c, b->data, len, err);
+}
+
+static int take_ranks(
+	struct comm *c, struct wake *w, struct assembly *a, const struct buf *b, struct cistern_error *err)
+{
+	struct identity_place *places = calloc(a->num, sizeof(*places));
+	int r = -ENOMEM;
+
+	a->members = calloc(a->num, sizeof(*a->members));
+	a->rank_of = calloc(a->num, sizeof(*a->rank_of));
+	if (places && a->members && a->rank_of)
+		r = decode_ranks(b, a, places);
+	if (r == 0)
+		r = wake_set_peers(w, places, a->num);
+	free(places);
+	if (r < 0)
+		return cistern_error_set(err, r, "cannot learn who the others are: %s", strerror(-r));
+	a->self.node = a->members[comm_rank(c)].node;
+	return 0;
+}
+
+static int meet(struct comm *c, struct wake *w, struct assembly *a, struct cistern_error *err)
+{
+	struct buf ranks BUF_CLEANUP = { 0 };
+	struct cistern_error why = { 0 };
+	int r = gather_ids(c, a, &ranks, err);
+
+	if (r == 0)
+		r = share(c, &ranks, err);
+	if (r < 0)
+		return r;
+	if (take_ranks(c, w, a, &ranks, &why) == 0)
+		(void)assemble_tell(a, &why);
+	return comm_agree(c, why.code, why.text, err);
+}
+
+int assemble(struct comm *c, struct wake *w, struct assembly *a, uint64_t timeout_usec, struct cistern_error *err)
+{
+	struct cistern_error why = { 0 };
+	int r;
+
+	a->num = comm_size(c);
+	a->fd = -1;
+	if (gethostname(a->self.host, sizeof(a->self.host) - 1) < 0)
+		strcpy(a->self.host, "?");
+	if (getrandom(a->self.job_uuid, sizeof(a->self.job_uuid), 0) != (ssize_t)sizeof(a->self.job_uuid))
+		(void)cistern_error_set(&why, -EIO, "the system gives no random numbers");
+	a->self.job_uuid[6] = (a->self.job_uuid[6] & 0x0f) | 0x40; /* RFC 4122: version 4, ... */
+	a->self.job_uuid[8] = (a->self.job_uuid[8] & 0x3f) | 0x80; /* ... its variant */
+	if (why.code == 0)
+		(void)greet(a, timeout_usec, &why);
+	a->self.code = why.code;
+	memcpy(a->self.text, why.text, sizeof(a->self.text));
+	r = meet(c, w, a, err);
+	if (r < 0)
+		tell_refusal(a, err);
+	return r;
+}
+
+int assemble_again(struct assembly *a, struct cistern_error *err)
+{
+	struct identity now = a->self;
+	int fd = wire_connect(a->self.store, err), r;
+
+	if (fd < 0)
+		return fd;
+	r = hello(fd, &now, a, AGAIN_TIMEOUT_USEC, err);
+	if (r == 0 && memcmp(now.uuid, a->self.uuid, sizeof(now.uuid)) != 0)
+		r = cistern_error_set(err, -EINVAL, "%s is another store than before", a->self.store);
+	if (r < 0) {
+		close(fd);
+		return r;
+	}
+	now.node = a->self.node;
+	a->self = now;
+	a->fd = fd;
+	return 0;
+}
+
+void assembly_release(struct assembly *a)
+{
+	if (a->fd >= 0)
+		close(a->fd);
+	if (a->memory)
+		munmap(a->memory, a->memory_bytes);
+	free(a->members);
+	free(a->rank_of);
+	*a = (struct assembly){ .fd = -1 };
+}

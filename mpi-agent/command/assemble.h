@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef MPI_AGENT_COMMAND_ASSEMBLE_H
+#define MPI_AGENT_COMMAND_ASSEMBLE_H
+
+/* From a number of processes with a store each to the agents of one job. */
+
+#include "mpi-agent/comm/comm.h"
+#include "mpi-agent/comm/identity.h"
+#include "mpi-agent/comm/wake.h"
+
+struct assembly_member { /* one rank */
+	uint32_t node;
+	uint64_t incarnation; /* 0: its daemon has left */
+	char host[IDENTITY_NAME_BYTES];
+};
+
+struct assembly {
+	struct identity self;
+	uint8_t job_uuid[IDENTITY_UUID_BYTES];
+	uint32_t num;
+	struct assembly_member *members; /* owned, by rank */
+	uint32_t *rank_of;               /* owned, by node */
+	int fd;                          /* owned: the daemon; -1 */
+	uint8_t *memory;                 /* owned: shared with the daemon */
+	uint64_t memory_bytes;
+};
+
+/*
+ * Collective: asks the daemon of the store (waiting so long for one), checks the set, tells the daemon, and waits for all. On failure,
+ * the daemon has been told, and *err is the same on all ranks.
+ */
+int assemble(struct comm *c, struct wake *w, struct assembly *a, uint64_t timeout_usec, struct cistern_error *err);
+/* One try to get a new daemon of the same store, after the old one has left. It is not told about the assembly yet. */
+int assemble_again(struct assembly *a, struct cistern_error *err);
+/* WIRE_AGENT_ASSEMBLED to the daemon; its answer. */
+int assemble_tell(struct assembly *a, struct cistern_error *err);
+void assembly_release(struct assembly *a);
+
+#endif

@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Ranges of remote segments. Where a segment lies in its holder's window is asked once and remembered; ranges that wait for the
+ * answer hang from the segment, those that may go stand in one queue, in the order in which they came. A remembered place is true until the holder
+ * retires it, and it does not use it for anything else before we say that we do not read there any more.
+ */
+#include "mpi-agent/window/reader.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BUCKETS    4096u
+#define GET_BYTES  (1u << 20)  /* of one get; longer ranges are cut */
+#define SOON_BYTES (64u << 10) /* shorter ranges are not announced */
+
+struct list {
+	uint64_t id;
+	int status;
+	uint32_t left; /* ranges not yet done */
+};
+
+struct range {
+	struct range *next;
+	struct list *list;
+	struct remote *remote;
+	uint64_t off, to;
+	uint32_t len;
+};
+
+struct queue {
+	struct range *head, **tail;
+};
+
+struct remote { /* a segment of another node */
+	struct remote *next;
+	uint32_t rank, segment;
+	bool known, asking, retiring;
+	uint64_t at, len, mapping;
+	uint32_t reading; /* gets under way */
+	bool answered;    /* while it was retiring: with this */
+	struct control answer;
+	struct queue waiting;
+};
+
+struct reader {
+	struct reader_options opt;
+	struct remote *buckets[BUCKETS];
+	struct queue ready;
+	uint32_t num_lists;
+};
+
+/* ---- queues */
+
+static void queue_init(struct queue *q)
+{
+	*q = (struct queue){ .tail = &q->head };
+}
+
+static void push(struct queue *q, struct range *g)
+{
+	g->next = NULL;
+	*q->tail = g;
+	q->tail = &g->next;
+}
+
+static struct range *pop(struct queue *q)
+{
+	struct range *g = q->head;
+
+	if (g) {
+		q->head = g->next;
+		if (!q->head)
+			q->tail = &q->head;
+	}
+	return g;
+}
+
+static void free_queue(struct queue *q)
+{
+	struct range *g;
+
+	while ((g = pop(q)))
+		free(g);
+}
+
+/* ---- life */
+
+int reader_create(const struct reader_options *opt, struct reader **ret)
+{
+	struct reader *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return -ENOMEM;
+	r->opt = *opt;
+	queue_init(&r->ready);
+	*ret = r;
+	return 0;
+}
+
+void reader_destroy(struct reader *r)
+{
+	if (!r)
+		return;
+	for (uint32_t i = 0; i < BUCKETS; i++) {
+		while (r->buckets[i]) {
+			struct remote *m = r->buckets[i];
+
+			r->buckets[i] = m->next;
+			free_queue(&m->waiting);
+			free(m);
+		}
+	}
+	free_queue(&r->ready);
+	free(r);
+}
+
+void reader_set_memory(struct reader *r, uint8_t *memory, uint64_t bytes)
+{
+	r->opt.memory = memory;
+	r->opt.memory_bytes = bytes;
+}
+
+static struct remote **find_remote(struct reader *r, uint32_t rank, uint32_t segment)
+{
+	struct remote **at = &r->buckets[(segment * 2654435761u ^ rank * 40503u) % BUCKETS];
+
+	while (*at && ((*at)->rank != rank || (*at)->segment != segment))
+		at = &(*at)->next;
+	return at;
+}
+
+static struct remote *get_remote(struct reader *r, uint32_t rank, uint32_t segment)
+{
+	struct remote **at = find_remote(r, rank, segment), *m = *at;
+
+	if (m)
+		return m;
+	m = calloc(1, sizeof(*m));
+	if (m) {
+		m->rank = rank;
+		m->segment = segment;
+		queue_init(&m->waiting);
+		*at = m;
+	}
+	return m;
+}
+
+/* One that nothing is known of is not kept: segments come and go for as long as the job runs. */
+static void drop_if_unknown(struct reader *r, struct remote *m)
+{
+	struct remote **at = find_remote(r, m->rank, m->segment);
+
+	if (m->known || m->asking || m->reading || m->waiting.head)
+		return;
+	*at = m->next;
+	free(m);
+}
+
+/* ---- lists and ranges */
+
+static void range_done(struct reader *r, struct range *g, int status)
+{
+	struct list *list = g->list;
+
+	if (status && !list->status)
+		list->status = status;
+	free(g);
+	if (--list->left)
+		return;
+	r->num_lists--;
+	r->opt.got(list->id, list->status, r->opt.arg);
+	free(list);
+}
+
+static int send(struct reader *r, const struct remote *m, const struct control *c)
+{
+	return r->opt.sender.send(m->rank, c, r->opt.sender.arg);
+}
+
+static int ask(struct reader *r, struct remote *m)
+{
+	struct control c = { .kind = CONTROL_ASK, .segment = m->segment };
+
+	m->asking = true;
+	return send(r, m, &c);
+}
+
+/* The holder's kernel may begin to fetch it from its device. */
+static int announce(struct reader *r, const struct range *g)
+{
+	struct remote *m = g->remote;
+	struct control c = {
+		.kind = CONTROL_SOON, .segment = m->segment, .mapping = m->mapping, .at = g->off, .len = g->len
+	};
+
+	return send(r, m, &c);
+}
+
+/* Where a range goes next: to the ready ones, or to wait for an answer. */
+static int sort_in(struct reader *r, struct range *g)
+{
+	struct remote *m = g->remote;
+	bool fits = m->known && !m->retiring && g->off <= m->len && g->len <= m->len - g->off;
+
+	if (fits) {
+		push(&r->ready, g);
+		return g->len < SOON_BYTES ? 0 : announce(r, g);
+	}
+	push(&m->waiting, g);
+	return m->asking || m->retiring ? 0 : ask(r, m);
+}
+
+static int check_range(const struct reader *r, const struct reader_range *g)
+{
+	if (g->rank == r->opt.self || g->rank >= r->opt.num_ranks)
+		return -ENOENT;
+	if (g->len == 0 || g->to > r->opt.memory_bytes || g->len > r->opt.memory_bytes - g->to)
+		return -EINVAL;
+	return g->off > (uint64_t)INT64_MAX - g->len ? -EINVAL : 0;
+}
+
+/* Does b go on where a ends, in the segment and in memory? */
+static bool continues(const struct reader_range *a, const struct reader_range *b)
+{
+	return a->rank == b->rank && a->segment == b->segment && a->off + a->len == b->off && a->to + a->len == b->to &&
+	       (uint64_t)a->len + b->len <= GET_BYTES;
+}
+
+static int add_range(struct reader *r, struct list *list, const struct reader_range *from)
+{
+	struct range *g = calloc(1, sizeof(*g));
+	int status = check_range(r, from);
+
+	if (!g)
+		return -ENOMEM;
+	*g = (struct range){ .list = list, .off = from->off, .to = from->to, .len = from->len };
+	list->left++;
+	if (status == 0) {
+		g->remote = get_remote(r, from->rank, from->segment);
+		status = g->remote ? 0 : -ENOMEM;
+	}
+	if (status == 0)
+		return sort_in(r, g);
+	range_done(r, g, status);
+	return 0;
+}
+
+static int add_pieces(struct reader *r, struct list *list, const struct reader_range *from)
+{
+	struct reader_range piece = *from;
+	uint64_t left = from->len;
+	int e;
+
+	do {
+		piece.len = (uint32_t)(left < GET_BYTES ? left : GET_BYTES);
+		e = add_range(r, list, &piece);
+		piece.off += piece.len;
+		piece.to += piece.len;
+		left -= piece.len;
+	} while (e == 0 && left);
+	return e;
+}
+
+int reader_get(struct reader *r, uint64_t id, const struct reader_range *ranges, size_t num)
+{
+	struct list *list = calloc(1, sizeof(*list));
+	struct range *last;
+	int e = 0;
+
+	if (!list)
+		return -ENOMEM;
+	*list = (struct list){ .id = id, .left = 1 }; /* our own, so that it does not end before all have been added */
+	r->num_lists++;
+	for (size_t i = 0; i < num && e == 0;) {
+		struct reader_range all = ranges[i++];
+
+		while (i < num && continues(&all, &ranges[i]))
+			all.len += ranges[i++].len;
+		e = add_pieces(r, list, &all);
+	}
+	last = calloc(1, sizeof(*last));
+	if (!last)
+		return -ENOMEM;
+	last->list = list;
+	range_done(r, last, 0);
+	return e;
+}
+
+/* ---- what holders say */
+
+/* A fresh answer: those that were waiting for it go, or fail. */
+static int take_answer(struct reader *r, struct remote *m, const struct control *c)
+{
+	struct queue waiting = m->waiting;
+	struct range *g;
+	int e = 0;
+
+	m->asking = m->answered = false;
+	m->known = c->status == 0;
+	m->at = c->at;
+	m->len = c->len;
+	m->mapping = c->mapping;
+	if (!waiting.head)
+		waiting.tail = &waiting.head;
+	queue_init(&m->waiting);
+	while ((g = pop(&waiting))) {
+		if (c->status)
+			range_done(r, g, c->status);
+		else if (g->off > m->len || g->len > m->len - g->off)
+			range_done(r, g, -EINVAL);
+		else if (e == 0)
+			e = sort_in(r, g);
+		else
+			range_done(r, g, e);
+	}
+	return e;
+}
+
+/* Nobody reads there any more: the holder may have it back. Who waits asks anew, unless that has been done. */
+static int let_go(struct reader *r, struct remote *m)
+{
+	struct control c = { .kind = CONTROL_RETIRED, .segment = m->segment, .mapping = m->mapping };
+	int e;
+
+	m->retiring = m->known = false;
+	e = send(r, m, &c);
+	if (e == 0 && m->answered)
+		e = take_answer(r, m, &m->answer);
+	if (e == 0 && m->waiting.head && !m->asking)
+		e = ask(r, m);
+	return e;
+}
+
+/* Ranges that stand ready for a place that is given up ask anew. */
+static int take_back(struct reader *r, struct remote *m)
+{
+	struct queue ready = r->ready;
+	struct range *g;
+	int e = 0;
+
+	if (!ready.head)
+		return 0;
+	queue_init(&r->ready);
+	while ((g = pop(&ready))) {
+		if (g->remote == m && e == 0)
+			e = sort_in(r, g);
+		else
+			push(&r->ready, g);
+	}
+	return e;
+}
+
+static int on_retire(struct reader *r, struct remote *m, const struct control *c)
+{
+	int e;
+
+	if (!m || !m->known || m->retiring || m->mapping != c->mapping)
+		return 0; /* it has had our answer already */
+	m->retiring = true;
+	e = take_back(r, m);
+	if (e == 0 && m->reading == 0)
+		e = let_go(r, m);
+	drop_if_unknown(r, m);
+	return e;
+}
+
+static int on_answer(struct reader *r, struct remote *m, const struct control *c)
+{
+	int e = 0;
+
+	if (!m || !m->asking)
+		return 0;
+	m->answered = m->retiring; /* old reads are under way: then it must wait */
+	m->answer = *c;
+	if (!m->retiring)
+		e = take_answer(r, m, c);
+	drop_if_unknown(r, m);
+	return e;
+}
+
+int reader_on_control(struct reader *r, uint32_t rank, const struct control *c)
+{
+	struct remote *m = *find_remote(r, rank, c->segment);
+
+	return c->kind == CONTROL_ANSWER ? on_answer(r, m, c) : on_retire(r, m, c);
+}
+
+/* ---- gets */
+
+struct step {
+	struct reader *r;
+	int error;
+};
+
+static void on_ended(uint32_t rank, void *tag, void *arg)
+{
+	struct step *step = arg;
+	struct reader *r = step->r;
+	struct range *g = tag;
+	struct remote *m = g->remote;
+
+	range_done(r, g, 0);
+	m->reading--;
+	if (m->retiring && m->reading == 0 && step->error == 0)
+		step->error = let_go(r, m);
+	drop_if_unknown(r, m);
+}
+
+/* Begins to read the first of the ready ones, GET_BYTES of it at most. 1, 0: no more at once, or an error. */
+static int begin_one(struct reader *r, struct cistern_error *err)
+{
+	struct range *g = r->ready.head;
+	struct remote *m = g->remote;
+	int e;
+
+	e = arena_get(r->opt.arena, m->rank, m->at + g->off, r->opt.memory + g->to, g->len, g, err);
+	if (e < 0)
+		return e == -EAGAIN ? 0 : e;
+	pop(&r->ready);
+	m->reading++;
+	r->opt.woken(m->rank, r->opt.arg);
+	return 1;
+}
+
+static void wake(uint32_t rank, void *arg)
+{
+	struct reader *r = arg;
+
+	r->opt.woken(rank, r->opt.arg);
+}
+
+int reader_step(struct reader *r, struct cistern_error *err)
+{
+	struct step step = { .r = r };
+	int num = arena_step(r->opt.arena, on_ended, &step, err), e = 1;
+
+	if (num < 0)
+		return num;
+	while (e == 1 && step.error == 0 && r->ready.head) {
+		e = begin_one(r, err);
+		if (e < 0)
+			return e;
+		num += e;
+	}
+	arena_each_get(r->opt.arena, wake, r);
+	return step.error < 0 ? cistern_error_set(err, step.error, "out of memory") : num;
+}
+
+bool reader_busy(const struct reader *r)
+{
+	return r->num_lists > 0;
+}

@@ -1,0 +1,388 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# Serving agents among fake daemons: numbering, wrong sets, messages, gets, sleep, and their end.
+
+load "${top_srcdir:?}/tests/lib/mount.bash"
+load "$top_srcdir/tests/lib/job.bash"
+
+setup() {
+	cistern_setup
+	needs_mpi
+	fake=${top_builddir:?}/tests/mpi/fake-daemon
+	[ -x "$fake" ] || skip "tests/mpi/fake-daemon is not built"
+}
+
+# start_fake K [OPTIONS...]: the daemon of $WORK/sK. What it says is in $WORK/dK.
+start_fake() {
+	local k=$1
+	shift
+	mkdir -p "$WORK/s$k/segment"
+	[ -p "$WORK/c$k" ] || mkfifo "$WORK/c$k"
+	: >"$WORK/d$k"
+	"$fake" --store "$WORK/s$k" --commands "$WORK/c$k" "$@" >>"$WORK/d$k" 2>&1 3>&- &
+	echo $! >"$WORK/fake$k.pid"
+	undo "kill -KILL $! 2>/dev/null || true"
+	wait_until 10 said "$k" ready
+}
+
+start_fakes() {
+	local k
+	JOB_NODES=$1
+	for ((k = 0; k < JOB_NODES; k++)); do start_fake "$k"; done
+}
+
+end_fake() {
+	tell "$1" end
+	wait_until 10 gone "$(cat "$WORK/fake$1.pid")"
+}
+
+tell() {
+	local k=$1
+	shift
+	printf '%s\n' "$*" >"$WORK/c$k"
+}
+
+# said K TEXT [TIMES]
+said() {
+	[ "$(grep -cE "$2" "$WORK/d$1")" -ge "${3:-1}" ]
+}
+
+# segment K NUMBER BYTES SEED [KIND]
+segment() {
+	random_file "$WORK/s$1/segment/$(printf '%08d' "$2").${5:-seg}" "$3" "$4"
+}
+
+# The message of a refusal comes everywhere, and the exit status is 2.
+refused() {
+	agents_end 2
+	grep -qF -- "$1" "$WORK/agents.log" || { cat "$WORK/agents.log"; return 1; }
+	no_agents
+}
+
+@test "stores are numbered by rank, once, and keep their numbers" {
+	start_fakes 3
+	start_agents
+	for k in 0 1 2; do
+		wait_until 10 said "$k" "^assembled node=$k nodes=3 .* incarnations=3"
+	done
+	stop_agents
+	for k in 0 1 2; do wait_until 10 said "$k" '^lost'; done
+	AGENT_STORES="$WORK/s2 $WORK/s0 $WORK/s1"
+	start_agents
+	for k in 0 1 2; do
+		wait_until 10 said "$k" "^assembled node=$k nodes=3" 2
+	done
+	tell 2 send 1 0 1 100
+	wait_until 10 said 1 '^received from=2 number=0'
+	stop_agents
+}
+
+@test "messages go both ways, whole and in order" {
+	start_fakes 2
+	start_agents
+	tell 0 send 1 0 500 100
+	tell 1 send 0 0 500 3000
+	tell 0 send 1 500 3 4194000
+	tell 1 send 0 500 3 4194000
+	tell 0 send 1 503 100 70000
+	wait_until 60 said 1 '^received from=0' 603
+	wait_until 60 said 0 '^received from=1' 503
+	refute grep -E 'wrong|disorder|bad|failed' "$WORK/d0" "$WORK/d1"
+	stop_agents
+}
+
+# ---- sets of stores that are no job
+
+@test "a store of another job is refused by name" {
+	start_fake 0
+	start_fake 1
+	start_fake 2
+	start_fake 3
+	AGENT_STORES="$WORK/s0 $WORK/s1" start_agents
+	stop_agents
+	AGENT_STORES="$WORK/s2 $WORK/s3" start_agents
+	stop_agents
+	AGENT_STORES="$WORK/s0 $WORK/s3" launch_agents
+	refused "$WORK/s3 on host $(hostname) belongs to another job than"
+	for k in 0 3; do wait_until 10 said "$k" "^refused .*$WORK/s3 on host"; done
+	start_fake 4
+	AGENT_STORES="$WORK/s0 $WORK/s4" launch_agents
+	refused "$WORK/s4 on host $(hostname) is new, but"
+}
+
+@test "a missing store, a store twice, and a copy are refused by name" {
+	start_fakes 3
+	start_agents
+	stop_agents
+	AGENT_STORES="$WORK/s0 $WORK/s2" launch_agents
+	refused "node 1 of 3 is missing"
+	AGENT_STORES="$WORK/s1" launch_agents
+	refused "nodes 0, 2 of 3 are missing"
+	says_in_log "mpiexec -n 3 -ppn 1 cistern agent"
+	AGENT_STORES="$WORK/s0 $WORK/s1 $WORK/s1" launch_agents
+	agents_end 5
+	says_in_log "$WORK/s1: an agent serves this store already"
+	mkdir "$WORK/s3"
+	sed 's/^[0-9a-f]\{4\}/abcd/' "$WORK/s1/numbers" >"$WORK/s3/numbers"
+	start_fake 3
+	AGENT_STORES="$WORK/s0 $WORK/s1 $WORK/s3" launch_agents
+	refused "the store $WORK/s3 on host $(hostname) and the store $WORK/s1 on host $(hostname) are both node 1"
+}
+
+says_in_log() {
+	grep -qF -- "$1" "$WORK/agents.log" || { cat "$WORK/agents.log"; return 1; }
+}
+
+@test "another backing directory, job name or version is refused by name" {
+	start_fake 0 --backing /scratch/a --job one
+	start_fake 1 --backing /scratch/b --job one
+	start_fake 2 --backing /scratch/a --job two
+	start_fake 3 --backing /scratch/a --job one --version 0.0.1
+	AGENT_STORES="$WORK/s0 $WORK/s1" launch_agents
+	refused "$WORK/s1 on host $(hostname) is mounted over /scratch/b, but the store $WORK/s0"
+	AGENT_STORES="$WORK/s0 $WORK/s2" launch_agents
+	refused "$WORK/s2 on host $(hostname) is of the job 'two', but the store $WORK/s0"
+	AGENT_STORES="$WORK/s0 $WORK/s3" launch_agents
+	refused "$WORK/s3: the daemon is of version 0.0.1"
+}
+
+@test "a daemon that refuses ends all agents, with its words" {
+	start_fake 0
+	start_fake 1 --refuse "this number is not mine"
+	AGENT_STORES="$WORK/s0 $WORK/s1" launch_agents
+	refused "this number is not mine"
+	says_in_log "$WORK/s1"
+	wait_until 10 said 0 '^refused .*this number is not mine'
+}
+
+@test "agents wait for daemons, and say which one does not come" {
+	start_fake 0
+	mkdir "$WORK/s1"
+	AGENT_STORES="$WORK/s0 $WORK/s1"
+	AGENT_TIMEOUT=1s launch_agents
+	agents_end 6
+	says_in_log "$WORK/s1: no daemon serves this store"
+	launch_agents
+	start_fake 1
+	wait_until 60 agents_settled
+	says_in_log "assembled nodes=2"
+	stop_agents
+}
+
+@test "one node needs no launcher" {
+	start_fake 0
+	"$CISTERN" agent --store "$WORK/s0" >"$WORK/agents.log" 2>&1 3>&- &
+	AGENTS=$!
+	undo "kill -KILL $AGENTS 2>/dev/null"
+	wait_until 60 agents_settled
+	wait_until 10 said 0 '^assembled node=0 nodes=1 '
+	kill -TERM "$AGENTS"
+	agents_end 0
+}
+
+# ---- bytes
+
+# fetched K ID STATUS: the answer to a get.
+fetched() {
+	wait_until 60 said "$1" "^got id=$2 status=" || return
+	said "$1" "^got id=$2 status=$3\$" || { cat "$WORK/d$1"; return 1; }
+}
+
+# cut FILE OFF LEN
+cut_out() {
+	tail -c +$(($2 + 1)) "$1" | head -c "$3"
+}
+
+@test "gets bring the right bytes of segments new, grown, deleted" {
+	local s=$WORK/s1/segment
+	start_fakes 2
+	segment 1 1 5000000 7
+	segment 1 2 300000 8 prv
+	start_agents
+	tell 0 get 1 "$WORK/g1" 1 1 0 4096 1 1 4096 100 1 1 4196 1000000 1 1 77 5
+	fetched 0 1 0
+	cmp "$WORK/g1" <(cut_out "$s/00000001.seg" 0 1004196; cut_out "$s/00000001.seg" 77 5)
+	tell 0 get 2 "$WORK/g2" 1 1 1234567 3765433 1 2 0 300000
+	fetched 0 2 0
+	cmp "$WORK/g2" <(cut_out "$s/00000001.seg" 1234567 3765433; cat "$s/00000002.prv")
+	# beyond the end; no such segment, node; the node's own
+	tell 0 get 3 "$WORK/g3" 1 1 4999999 2
+	fetched 0 3 -22
+	tell 0 get 4 "$WORK/g4" 1 9 0 10
+	fetched 0 4 -2
+	tell 0 get 5 "$WORK/g5" 0 1 0 10
+	fetched 0 5 -2
+	tell 0 get 6 "$WORK/g6" 7 1 0 10
+	fetched 0 6 -2
+	# grown a little, and beyond the room that was left for it
+	random_file "$WORK/more" 200000000 9
+	head -c 500000 "$WORK/more" >>"$s/00000002.prv"
+	tell 0 get 7 "$WORK/g7" 1 2 299000 501000
+	fetched 0 7 0
+	cmp "$WORK/g7" <(cut_out "$s/00000002.prv" 299000 501000)
+	tail -c +500001 "$WORK/more" >>"$s/00000002.prv"
+	tell 0 get 8 "$WORK/g8" 1 2 199000000 1000000 1 2 10 20
+	fetched 0 8 0
+	cmp "$WORK/g8" <(cut_out "$s/00000002.prv" 199000000 1000000; cut_out "$s/00000002.prv" 10 20)
+	# a new one, and one that has gone
+	segment 1 10 100000 10
+	tell 0 get 9 "$WORK/g9" 1 10 0 100000
+	fetched 0 9 0
+	cmp "$WORK/g9" "$s/00000010.seg"
+	rm "$s/00000001.seg"
+	wait_until 30 is_unmapped 1 00000001.seg
+	tell 0 get 10 "$WORK/g10" 1 1 0 10
+	fetched 0 10 -2
+	tell 0 get 11 "$WORK/g11" 1 10 5 10
+	fetched 0 11 0
+	stop_agents
+}
+
+is_unmapped() {
+	refute grep -q "$2" "/proc/$(cat "$WORK/agent$1.pid")/maps" >/dev/null 2>&1
+}
+
+@test "segments come and go while they are read" {
+	local i n=0
+	start_fakes 2
+	start_agents
+	for i in 1 2 3 4 5 6; do segment 1 "$i" 2000000 "$i"; cp "$WORK/s1/segment/0000000$i.seg" "$WORK/copy$i"; done
+	for i in 1 2 3 4 5 6; do
+		tell 0 get "$((100 + i))" "$WORK/h$i" 1 "$i" 0 1000000 1 "$i" 1000000 1000000
+		tell 0 get "$((200 + i))" "$WORK/k$i" 1 "$i" 0 1000000
+		rm "$WORK/s1/segment/0000000$i.seg"
+		tell 0 get "$((300 + i))" "$WORK/l$i" 1 "$i" 1000000 1000000
+	done
+	for i in 1 2 3 4 5 6; do
+		for n in 1 2 3; do wait_until 60 said 0 "^got id=${n}0$i status=(0|-2)\$"; done
+		if said 0 "^got id=10$i status=0"; then cmp "$WORK/h$i" "$WORK/copy$i"; fi
+		if said 0 "^got id=20$i status=0"; then cmp "$WORK/k$i" <(cut_out "$WORK/copy$i" 0 1000000); fi
+		if said 0 "^got id=30$i status=0"; then cmp "$WORK/l$i" <(cut_out "$WORK/copy$i" 1000000 1000000); fi
+		wait_until 30 is_unmapped 1 "0000000$i.seg"
+	done
+	stop_agents
+}
+
+@test "a file that is cut under a get kills nobody" {
+	start_fakes 2
+	segment 1 1 3000000 1
+	start_agents
+	tell 0 get 1 "$WORK/g1" 1 1 0 4096
+	fetched 0 1 0
+	truncate -s 4096 "$WORK/s1/segment/00000001.seg"
+	tell 0 get 2 "$WORK/g2" 1 1 2000000 1000
+	wait_until 30 said 0 '^got id=2'
+	tell 0 get 3 "$WORK/g3" 1 1 0 4096
+	fetched 0 3 0
+	cmp "$WORK/g3" "$WORK/s1/segment/00000001.seg"
+	stop_agents
+}
+
+# ---- sleep
+
+# Ticks of a process: user and system.
+ticks_of() {
+	awk '{ sub(/.*\) /, ""); print $12 + $13 }' "/proc/$1/stat"
+}
+
+@test "idle agents sleep, and wake up at once" {
+	local k before after
+	start_fakes 2
+	segment 1 1 1000000 1
+	start_agents
+	tell 0 latency 1 1
+	wait_until 30 said 0 '^latency'
+	sleep 1 # nothing goes on any more: from here on they shall sleep
+	before=$(($(ticks_of "$(cat "$WORK/agent0.pid")") + $(ticks_of "$(cat "$WORK/agent1.pid")")))
+	sleep 5
+	after=$(($(ticks_of "$(cat "$WORK/agent0.pid")") + $(ticks_of "$(cat "$WORK/agent1.pid")")))
+	# 1 % of a core each, of 5 s and in ticks of 10 ms
+	echo "# ticks of two idle agents in 5 s: $((after - before))"
+	[ "$((after - before))" -le 10 ]
+	for k in 1 2 3 4 5; do
+		sleep 0.5
+		tell 0 latency 1 1
+		wait_until 30 said 0 '^latency .* status=0' "$((k + 1))"
+	done
+	# Asleep without a wake-up it takes 10 ms in the mean; the best of five is not spoilt by what else the machine does.
+	sed -n 's/^latency usec=\([0-9]*\) .*/\1/p' "$WORK/d0" | tail -n 5 | sort -n | sed 's/^/# latency, us: /'
+	[ "$(sed -n 's/^latency usec=\([0-9]*\) .*/\1/p' "$WORK/d0" | tail -n 5 | sort -n | head -n 1)" -lt 5000 ]
+	stop_agents
+}
+
+# ---- ends
+
+@test "one killed agent takes the others along, and daemons go on with new ones" {
+	start_fakes 2
+	start_agents
+	tell 0 send 1 0 10 1000
+	wait_until 30 said 1 '^received from=0' 10
+	kill_agent 1
+	for k in 0 1; do wait_until 30 said "$k" '^lost'; done
+	start_agents
+	tell 0 send 1 10 10 1000
+	wait_until 30 said 1 '^received from=0' 20
+	kill_agent 0
+	stop_agents_that_are_gone
+}
+
+stop_agents_that_are_gone() {
+	no_agents && gone "$AGENTS"
+}
+
+@test "a daemon leaves, another one comes; when all have left, the agents end" {
+	start_fakes 2
+	start_agents
+	end_fake 1
+	wait_until 30 said 0 '^left node=1'
+	start_fake 1
+	wait_until 30 said 1 '^assembled node=1 nodes=2'
+	wait_until 30 said 0 '^joined node=1 anew=1'
+	tell 0 send 1 0 3 5000
+	wait_until 30 said 1 '^received from=0' 3
+	segment 0 1 100000 3
+	tell 1 get 1 "$WORK/g1" 0 1 0 100000
+	fetched 1 1 0
+	cmp "$WORK/g1" "$WORK/s0/segment/00000001.seg"
+	end_fake 0
+	wait_until 30 said 1 '^left node=0'
+	end_fake 1
+	agents_end 0
+	no_agents
+}
+
+# ---- hosts
+
+@test "agents in network namespaces; their link is slowed, cut and healed" {
+	JOB_NODES=2
+	make_hosts 2
+	start_fakes 2
+	segment 1 1 3000000 1
+	start_agents
+	tell 0 get 1 "$WORK/g1" 1 1 0 3000000
+	fetched 0 1 0
+	cmp "$WORK/g1" "$WORK/s1/segment/00000001.seg"
+	cut_link 1
+	tell 0 send 1 0 5 100000
+	tell 0 get 2 "$WORK/g2" 1 1 5 2000000
+	sleep 1 # nothing can show that nothing happens
+	refute said 0 '^got id=2'
+	heal_link 1
+	fetched 0 2 0
+	cmp "$WORK/g2" <(cut_out "$WORK/s1/segment/00000001.seg" 5 2000000)
+	wait_until 60 said 1 '^received from=0' 5
+	if can_slow_links; then
+		slow_link 1 20
+		tell 0 get 3 "$WORK/g3" 1 1 0 4096
+		fetched 0 3 0
+		heal_link 1
+	else
+		echo "# links are not slowed: tc is not installed" >&3
+	fi
+	kill_agent 1
+	start_agents
+	tell 1 send 0 0 5 100000
+	wait_until 60 said 0 '^received from=1' 5
+	stop_agents
+}
