@@ -427,6 +427,19 @@ static const struct args_option options_of_mount[] = {
 	{ 0 },
 };
 
+/* Settings from files and environment; the caller owns *ret_cfg. An exit status. */
+static int begin_plan(struct config **ret_cfg, struct mount_plan *plan)
+{
+	struct cistern_error err = { 0 };
+
+	if (config_create(ret_cfg) < 0) {
+		say("out of memory");
+		return CISTERN_EXIT_FAILED;
+	}
+	plan->cfg = *ret_cfg;
+	return config_load(*ret_cfg, &err) < 0 ? usage(&err) : CISTERN_EXIT_OK;
+}
+
 static int run_mount(const struct command *cmd, int argc, char **argv)
 {
 	CONFIG_CLEANUP struct config *cfg = NULL;
@@ -435,13 +448,9 @@ static int run_mount(const struct command *cmd, int argc, char **argv)
 	struct args a;
 	int key, r;
 
-	if (config_create(&cfg) < 0) {
-		say("out of memory");
-		return CISTERN_EXIT_FAILED;
-	}
-	plan.cfg = cfg;
-	if (config_load(cfg, &err) < 0)
-		return usage(&err);
+	r = begin_plan(&cfg, &plan);
+	if (r != CISTERN_EXIT_OK)
+		return r;
 	args_init(&a, cmd, argc, argv);
 	while ((key = args_next(&a)) >= 0) {
 		r = 0;
@@ -466,15 +475,11 @@ int mount_helper(int argc, char **argv)
 	CONFIG_CLEANUP struct config *cfg = NULL;
 	struct cistern_error err = { 0 };
 	struct mount_plan plan = { 0 };
-	int key, r = 0;
+	int key, r;
 
-	if (config_create(&cfg) < 0) {
-		say("out of memory");
-		return CISTERN_EXIT_FAILED;
-	}
-	plan.cfg = cfg;
-	if (config_load(cfg, &err) < 0)
-		return usage(&err);
+	r = begin_plan(&cfg, &plan);
+	if (r != CISTERN_EXIT_OK)
+		return r;
 	for (int i = 1; i < argc; i++) /* -s may stand behind the options that it is about */
 		plan.sloppy |= strcmp(argv[i], "-s") == 0;
 	while (r == 0 && (key = getopt(argc, argv, "sfnvwro:t:N:")) >= 0) {

@@ -60,6 +60,8 @@ struct io_file {
 
 /* The real thing: files under the directory dirfd (duplicated, the caller keeps its own). */
 int io_posix_create(int dirfd, struct io **ret_io);
+/* As list of io_ops does, for the directory fd, which is closed. */
+int io_list_fd(int fd, int (*each)(const char *name, void *arg), void *arg);
 
 /* Convenience over the table; the same contracts. io_destroy(NULL) and io_close(NULL) do nothing. */
 void io_destroy(struct io *io);

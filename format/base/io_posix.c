@@ -129,16 +129,12 @@ static int posix_sync_dir(struct io *io, const char *path)
 	return r;
 }
 
-static int posix_list(struct io *io, const char *path, int (*each)(const char *name, void *arg), void *arg)
+int io_list_fd(int fd, int (*each)(const char *name, void *arg), void *arg)
 {
-	int fd = open_below(io, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct dirent *entry;
-	DIR *dir;
+	DIR *dir = fdopendir(fd);
 	int r = 0;
 
-	if (fd < 0)
-		return fd;
-	dir = fdopendir(fd);
 	if (!dir) {
 		r = -errno;
 		close(fd);
@@ -156,6 +152,13 @@ static int posix_list(struct io *io, const char *path, int (*each)(const char *n
 	}
 	closedir(dir);
 	return r;
+}
+
+static int posix_list(struct io *io, const char *path, int (*each)(const char *name, void *arg), void *arg)
+{
+	int fd = open_below(io, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return fd < 0 ? fd : io_list_fd(fd, each, arg);
 }
 
 static int posix_space(struct io *io, uint64_t *ret_total_bytes, uint64_t *ret_free_bytes)

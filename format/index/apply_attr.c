@@ -80,16 +80,22 @@ static int xattrs_changed(struct state *st, struct node_item *ni, const struct r
 	return node_set_flags(st, ni, ni->n.flags | INODE_DIRTY_META | INODE_DIRTY_XATTR);
 }
 
+/* The inode and its xattr, which may not be there. */
+static int find_xattr_of(struct state *st, const struct record *rec, struct node_item **ret, struct key *key,
+	struct blob_item **ret_xattr)
+{
+	int r = find_node(st, rec->ino, ret);
+
+	return r < 0 ? r : find_xattr(st, rec, key, ret_xattr);
+}
+
 int apply_setxattr(struct state *st, const struct record *rec)
 {
 	struct node_item *ni;
 	struct blob_item *b;
 	struct key key;
-	int r;
+	int r = find_xattr_of(st, rec, &ni, &key, &b);
 
-	r = find_node(st, rec->ino, &ni);
-	if (r == 0)
-		r = find_xattr(st, rec, &key, &b);
 	if (r < 0)
 		return r;
 	ni->n.num_xattrs += !item_present(&b->it);
@@ -106,11 +112,8 @@ int apply_removexattr(struct state *st, const struct record *rec)
 	struct node_item *ni;
 	struct blob_item *b;
 	struct key key;
-	int r;
+	int r = find_xattr_of(st, rec, &ni, &key, &b);
 
-	r = find_node(st, rec->ino, &ni);
-	if (r == 0)
-		r = find_xattr(st, rec, &key, &b);
 	if (r < 0)
 		return r;
 	cache_remove(&st->cache, &b->it);

@@ -243,15 +243,31 @@ int node_remove(struct state *st, struct node_item *ni)
 
 /* ---- names */
 
+/* The name, which may not be there, and its directory. */
+static int find_name_in(
+	struct state *st, uint64_t parent, const char *name, struct node_item **ret_dir, struct name_item **ret)
+{
+	int r = find_node(st, parent, ret_dir);
+
+	return r < 0 ? r : find_name(st, KEY_NAME, parent, name, ret);
+}
+
+/* One name more or less (-1) of ni in dir. */
+static void count_name(struct state *st, struct node_item *dir, struct node_item *ni, int change)
+{
+	st->meta.names += (uint64_t)change;
+	dir->n.num_children += (uint64_t)change;
+	ni->n.num_names += (uint32_t)change;
+	cache_dirty(&st->cache, &dir->it);
+	cache_dirty(&st->cache, &ni->it);
+}
+
 int name_add(struct state *st, uint64_t parent, const char *name, struct node_item *ni, uint64_t stamp)
 {
 	struct name_item *d;
 	struct node_item *dir;
-	int r;
+	int r = find_name_in(st, parent, name, &dir, &d);
 
-	r = find_node(st, parent, &dir);
-	if (r == 0)
-		r = find_name(st, KEY_NAME, parent, name, &d);
 	if (r < 0)
 		return r;
 	if (!item_present(&d->it))
@@ -260,11 +276,7 @@ int name_add(struct state *st, uint64_t parent, const char *name, struct node_it
 	d->stamp = stamp;
 	d->type = ni->n.mode & S_IFMT;
 	cache_dirty(&st->cache, &d->it);
-	st->meta.names++;
-	dir->n.num_children++;
-	ni->n.num_names++;
-	cache_dirty(&st->cache, &dir->it);
-	cache_dirty(&st->cache, &ni->it);
+	count_name(st, dir, ni, 1);
 	return 0;
 }
 
@@ -272,19 +284,12 @@ int name_drop(struct state *st, uint64_t parent, const char *name, struct node_i
 {
 	struct name_item *d;
 	struct node_item *dir;
-	int r;
+	int r = find_name_in(st, parent, name, &dir, &d);
 
-	r = find_node(st, parent, &dir);
-	if (r == 0)
-		r = find_name(st, KEY_NAME, parent, name, &d);
 	if (r < 0)
 		return r;
 	cache_remove(&st->cache, &d->it);
-	st->meta.names--;
-	dir->n.num_children--;
-	ni->n.num_names--;
-	cache_dirty(&st->cache, &dir->it);
-	cache_dirty(&st->cache, &ni->it);
+	count_name(st, dir, ni, -1);
 	return 0;
 }
 

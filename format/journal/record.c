@@ -197,6 +197,25 @@ static const struct shape shapes[RECORD_TYPE_END] = {
 	[RECORD_SHARE_DROP] = { "share-drop", 0, HAS_STAMP | IS_VERSION_2, { STAMP } },
 };
 
+static int64_t ns_of(struct timespec ts)
+{
+	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+void record_set_attributes(struct record *rec, const struct stat *st)
+{
+	rec->mode = st->st_mode;
+	rec->uid = st->st_uid;
+	rec->gid = st->st_gid;
+	rec->nlink = (uint32_t)st->st_nlink;
+	rec->size = (uint64_t)st->st_size;
+	rec->atime_ns = ns_of(st->st_atim);
+	rec->mtime_ns = ns_of(st->st_mtim);
+	rec->ctime_ns = ns_of(st->st_ctim);
+	rec->backing_dev = st->st_dev;
+	rec->backing_ino = st->st_ino;
+}
+
 const char *record_type_name(enum record_type type)
 {
 	return type > 0 && type < RECORD_TYPE_END ? shapes[type].name : "?";

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "format/base/cursor.h"
 
@@ -171,6 +172,9 @@ int record_decode(
 
 /* 1, or 2: of a type, or with a stamp, that only jobs of many nodes have. Of a record that can be encoded. */
 uint8_t record_version(const struct record *rec);
+/* What an ADOPT record has of a backing file besides its names and target: mode, owner, links, size, times, device and inode. */
+void record_set_attributes(struct record *rec, const struct stat *st);
+
 const char *record_type_name(enum record_type type); /* "create", ...; "?" when unknown. Static. */
 
 #endif

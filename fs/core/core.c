@@ -34,16 +34,7 @@ static int adopt_root(struct core *c, const struct stat *st)
 
 	if (state_inode(c->state, STATE_ROOT_INO, &in) == 0)
 		return 0;
-	rec.mode = st->st_mode;
-	rec.uid = st->st_uid;
-	rec.gid = st->st_gid;
-	rec.nlink = (uint32_t)st->st_nlink;
-	rec.size = (uint64_t)st->st_size;
-	rec.atime_ns = (int64_t)st->st_atim.tv_sec * 1000000000 + st->st_atim.tv_nsec;
-	rec.mtime_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
-	rec.ctime_ns = (int64_t)st->st_ctim.tv_sec * 1000000000 + st->st_ctim.tv_nsec;
-	rec.backing_dev = st->st_dev;
-	rec.backing_ino = st->st_ino;
+	record_set_attributes(&rec, st);
 	return store_commit(c->store, &rec);
 }
 

@@ -193,6 +193,22 @@ int core_mknod(
 	return create_simple(c, parent, name, cred, &rec, ret);
 }
 
+/* Opens it, and counts the look-up that the entry is. On an error neither has happened. */
+static int open_and_show(
+	struct core *c, struct node *n, int flags, struct core_entry *ret, struct core_open_reply *ret_open)
+{
+	int rc = open_file(c, n, NULL, flags, ret_open);
+
+	if (rc < 0)
+		return rc;
+	rc = attr_fill(c, n, NULL, ret);
+	if (rc < 0)
+		core_release(c, ret_open->file);
+	else
+		node_count_lookup(c, n);
+	return rc;
+}
+
 static int open_existing(struct core *c, struct node *dir, const char *name, int flags, struct core_entry *ret,
 	struct core_open_reply *ret_open)
 {
@@ -203,15 +219,7 @@ static int open_existing(struct core *c, struct node *dir, const char *name, int
 		return rc;
 	if (found.n->type != S_IFREG)
 		return found.n->type == S_IFDIR ? -EISDIR : -ELOOP;
-	rc = open_file(c, found.n, NULL, flags, ret_open);
-	if (rc < 0)
-		return rc;
-	rc = attr_fill(c, found.n, NULL, ret);
-	if (rc < 0)
-		core_release(c, ret_open->file);
-	else
-		node_count_lookup(c, found.n);
-	return rc;
+	return open_and_show(c, found.n, flags, ret, ret_open);
 }
 
 static int create_and_open(struct core *c, struct node *dir, const char *name, struct core_cred cred,
@@ -307,15 +315,7 @@ int core_tmpfile(struct core *c, uint64_t parent, mode_t mode, int flags, struct
 	if (rc < 0)
 		return rc;
 	made.n->linkable = !(flags & O_EXCL);
-	rc = open_file(c, made.n, NULL, flags & ~(O_TRUNC | O_EXCL), ret_open);
-	if (rc < 0)
-		return rc;
-	rc = attr_fill(c, made.n, NULL, ret);
-	if (rc < 0)
-		core_release(c, ret_open->file);
-	else
-		node_count_lookup(c, made.n);
-	return rc;
+	return open_and_show(c, made.n, flags & ~(O_TRUNC | O_EXCL), ret, ret_open);
 }
 
 void core_sweep_tmpfiles(struct core *c)

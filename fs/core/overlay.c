@@ -194,11 +194,6 @@ int overlay_resolve(struct core *c, struct node *parent, const char *name, struc
 	return rc < 0 ? rc : node_of_backing(c, parent, name, &st, ret);
 }
 
-static int64_t ns_of(struct timespec ts)
-{
-	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
 static int commit_adopt(struct core *c, struct node *parent, const char *name, struct node *n)
 {
 	struct record rec = { .type = RECORD_ADOPT, .ino = n->ino, .parent = parent->ino };
@@ -211,16 +206,7 @@ static int commit_adopt(struct core *c, struct node *parent, const char *name, s
 	if (fstatat(c->backing_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
 	snprintf(rec.name, sizeof(rec.name), "%s", name);
-	rec.mode = st.st_mode;
-	rec.uid = st.st_uid;
-	rec.gid = st.st_gid;
-	rec.nlink = (uint32_t)st.st_nlink;
-	rec.size = (uint64_t)st.st_size;
-	rec.atime_ns = ns_of(st.st_atim);
-	rec.mtime_ns = ns_of(st.st_mtim);
-	rec.ctime_ns = ns_of(st.st_ctim);
-	rec.backing_dev = st.st_dev;
-	rec.backing_ino = st.st_ino;
+	record_set_attributes(&rec, &st);
 	if (S_ISLNK(st.st_mode)) {
 		ssize_t len = readlinkat(c->backing_fd, path, target, sizeof(target) - 1);
 		if (len < 0)

@@ -8,10 +8,10 @@
  */
 #include "mpi-agent/sink/sink.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <linux/limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +19,8 @@
 #include <sys/statvfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
+
+#include "format/base/io.h"
 
 #define DIRS_CACHED   32
 #define KILLED_STATUS 137
@@ -178,30 +180,9 @@ static int posix_stat(struct sink *s, const char *path, struct stat *ret)
 
 static int posix_list(struct sink *s, const char *path, int (*each)(const char *name, void *arg), void *arg)
 {
-	int fd = walk(sink_of(s), path, strlen(path)), r = 0;
-	struct dirent *entry;
-	DIR *dir;
+	int fd = walk(sink_of(s), path, strlen(path));
 
-	if (fd < 0)
-		return fd;
-	dir = fdopendir(fd);
-	if (!dir) {
-		r = -errno;
-		close(fd);
-		return r;
-	}
-	while (r == 0) {
-		errno = 0;
-		entry = readdir(dir);
-		if (!entry) {
-			r = -errno;
-			break;
-		}
-		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-			r = each(entry->d_name, arg);
-	}
-	closedir(dir);
-	return r;
+	return fd < 0 ? fd : io_list_fd(fd, each, arg);
 }
 
 static int posix_space(struct sink *s, uint64_t *ret_free_bytes)

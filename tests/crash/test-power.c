@@ -26,6 +26,7 @@
 
 #include "format/store/store.h"
 #include "tests/lib/sim.h"
+#include "tests/lib/remove_tree.h"
 #include "tests/lib/tap.h"
 
 #define NUM_NAMES   5
@@ -88,18 +89,6 @@ static uint32_t roll(struct run *r, uint32_t below)
 {
 	r->random = r->random * 6364136223846793005u + 1442695040888963407u;
 	return (uint32_t)(r->random >> 33) % below;
-}
-
-static void remove_tree(const char *path)
-{
-	pid_t pid = fork();
-
-	if (pid == 0) {
-		execlp("rm", "rm", "-rf", "--", path, (char *)NULL);
-		_exit(127);
-	}
-	if (pid > 0)
-		(void)waitpid(pid, NULL, 0);
 }
 
 static bool fail(struct run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -38,14 +38,12 @@ static int create(struct store *s, uint64_t parent, const char *name, uint32_t m
 /* As the daemon does at its first start. */
 static int adopt_root(struct store *s, const char *backing)
 {
-	struct record rec = { .type = RECORD_ADOPT, .ino = STATE_ROOT_INO, .name = ".", .nlink = 2 };
+	struct record rec = { .type = RECORD_ADOPT, .ino = STATE_ROOT_INO, .name = "." };
 	struct stat st;
 
 	if (stat(backing, &st) < 0)
 		return -errno;
-	rec.mode = st.st_mode;
-	rec.backing_dev = st.st_dev;
-	rec.backing_ino = st.st_ino;
+	record_set_attributes(&rec, &st);
 	return store_commit(s, &rec);
 }
 

@@ -152,11 +152,6 @@ static uint64_t hash(uint64_t a)
 	return (a ^ a >> 29) | STATE_BACKING_INO_BIT;
 }
 
-static int64_t ns_of(struct timespec t)
-{
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static void adopt_xattr(struct world *w, uint64_t ino, const char *path)
 {
 	uint8_t value[256];
@@ -184,16 +179,7 @@ static uint64_t adopt(struct world *w, uint64_t parent, const char *name)
 	rec.ino = parent ? hash(st.st_ino) : STATE_ROOT_INO;
 	if (parent)
 		snprintf(rec.name, sizeof(rec.name), "%s", name);
-	rec.mode = st.st_mode;
-	rec.uid = st.st_uid;
-	rec.gid = st.st_gid;
-	rec.nlink = (uint32_t)st.st_nlink;
-	rec.size = (uint64_t)st.st_size;
-	rec.atime_ns = ns_of(st.st_atim);
-	rec.mtime_ns = ns_of(st.st_mtim);
-	rec.ctime_ns = ns_of(st.st_ctim);
-	rec.backing_dev = st.st_dev;
-	rec.backing_ino = st.st_ino;
+	record_set_attributes(&rec, &st);
 	if (S_ISLNK(st.st_mode)) {
 		ssize_t n = readlink(at, target, sizeof(target) - 1);
 

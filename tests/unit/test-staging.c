@@ -22,6 +22,7 @@
 #include "format/base/crc32c.h"
 #include "format/segment/segment.h"
 #include "format/store/store.h"
+#include "tests/lib/remove_tree.h"
 #include "tests/lib/tap.h"
 
 #define MIB        (1u << 20)
@@ -42,18 +43,6 @@ static char *in_work(const char *name)
 
 	snprintf(path, sizeof(path), "%s/%s", work, name);
 	return path;
-}
-
-static void remove_tree(const char *path)
-{
-	pid_t pid = fork();
-
-	if (pid == 0) {
-		execlp("rm", "rm", "-rf", "--", path, (char *)NULL);
-		_exit(127);
-	}
-	if (pid > 0)
-		(void)waitpid(pid, NULL, 0);
 }
 
 /* ---- a directory whose writes can be held up, or fail */

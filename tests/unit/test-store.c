@@ -17,6 +17,7 @@
 
 #include "format/store/superblock.h"
 #include "tests/lib/sim.h"
+#include "tests/lib/remove_tree.h"
 #include "tests/lib/tap.h"
 
 #define NOBODY 65534
@@ -27,18 +28,6 @@ static const char *in_work(const char *name, char out[256])
 {
 	snprintf(out, 256, "%s/%s", work, name);
 	return out;
-}
-
-static void remove_tree(const char *path)
-{
-	pid_t pid = fork();
-
-	if (pid == 0) {
-		execlp("rm", "rm", "-rf", "--", path, (char *)NULL);
-		_exit(127);
-	}
-	if (pid > 0)
-		(void)waitpid(pid, NULL, 0);
 }
 
 /* A store on a simulated disk. */
