@@ -67,9 +67,11 @@ static const struct args_option options[] = {
 	{ 0 },
 };
 
+#define STORES_MAX 65536
+
 struct agent_call {
-	const char *argv[2 * ARGS_MAX_OPTIONS + 4]; /* what they point to is borrowed, but for the options' heads */
-	char heads[ARGS_MAX_OPTIONS][32];           /* "--to" */
+	const char **argv;                /* owned; what they point to is borrowed, but for the options' heads */
+	char heads[ARGS_MAX_OPTIONS][32]; /* "--to" */
 	size_t num, num_heads;
 };
 
@@ -88,7 +90,7 @@ static void pass_on(struct agent_call *call, int key, const char *value)
 }
 
 /* Becomes the agent. Returns only with an error. */
-static int exec_agent(struct agent_call *call, const char *store, struct cistern_error *err)
+static int exec_agent(struct agent_call *call, char *const *stores, struct cistern_error *err)
 {
 	char program[PATH_MAX];
 	int r = libexec_find(AGENT, program, err);
@@ -96,7 +98,8 @@ static int exec_agent(struct agent_call *call, const char *store, struct cistern
 	if (r < 0)
 		return r;
 	call->argv[call->num++] = "--";
-	call->argv[call->num++] = store;
+	while (*stores)
+		call->argv[call->num++] = *stores++;
 	call->argv[call->num] = NULL;
 	fflush(NULL);
 	execv(program, (char *const *)call->argv);
@@ -105,12 +108,18 @@ static int exec_agent(struct agent_call *call, const char *store, struct cistern
 
 static int run_recover(const struct command *cmd, int argc, char **argv)
 {
-	struct agent_call call = { .argv = { AGENT, "recover" }, .num = 2 };
+	struct agent_call call = { .argv = calloc(2 * ARGS_MAX_OPTIONS + 4 + (size_t)argc, sizeof(char *)) };
 	struct cistern_error err = { 0 };
 	const char *to = NULL;
 	struct args a;
 	int key;
 
+	if (!call.argv) {
+		cistern_error_set(&err, -ENOMEM, "out of memory");
+		return say_error(&err);
+	}
+	call.argv[call.num++] = AGENT;
+	call.argv[call.num++] = "recover";
 	args_init(&a, cmd, argc, argv);
 	while ((key = args_next(&a)) >= 0) {
 		if (call.num_heads == ARGS_MAX_OPTIONS)
@@ -119,11 +128,14 @@ static int run_recover(const struct command *cmd, int argc, char **argv)
 		if (key == OPT_TO)
 			to = optarg;
 	}
-	if (a.exit_status >= 0 || (a.exit_status = args_operands(&a, 1, 1)) >= 0)
+	if (a.exit_status >= 0 || (a.exit_status = args_operands(&a, 1, STORES_MAX)) >= 0)
 		return a.exit_status;
-	if (check_store(argv[optind], to, &err) < 0 || check_to(to, &err) < 0)
-		return err.code == -EINVAL ? args_usage_error(cmd, "%s", err.text) : say_error(&err);
-	exec_agent(&call, argv[optind], &err);
+	for (int i = optind; i < argc; i++)
+		if (check_store(argv[i], to, &err) < 0)
+			return err.code == -EINVAL ? args_usage_error(cmd, "%s", err.text) : say_error(&err);
+	if (check_to(to, &err) < 0)
+		return say_error(&err);
+	exec_agent(&call, argv + optind, &err);
 	return say_error(&err);
 }
 
@@ -131,15 +143,18 @@ const struct command command_recover = {
 	.name = "recover",
 	.summary = "drain a store whose daemon is gone",
 	.synopsis =
-		"recover STORE --to DIR [--backing DIR] [--verify none|size|read] [--manifest FILE] [--force] [--json]",
+		"recover STORE... --to DIR [--backing DIR] [--verify none|size|read] [--manifest FILE] [--force] [--json]",
 	.about =
 		"Writes what is only in STORE to DIR. If DIR is the backing directory, it is drained just as the daemon would have done: new "
 		"files appear when they are whole, existing ones are changed in place. If DIR is another, empty directory, the files that the "
 		"store changed are made whole there.\n\n"
 		"The store is only read; it can be deleted when the exit status was 0, which says that everything is in DIR. The command can be "
 		"interrupted and started again. Settings are those of cistern.conf(5).\n\n"
-		"Mounting the store again does the same in the background.",
-	.examples = "cistern fsck /local/nvme/$JOB\ncistern recover /local/nvme/$JOB --to /lustre/proj/run42",
+		"Mounting the store again does the same in the background.\n\n"
+		"The stores of a job of many nodes are given together, copied to one machine or on a file system that it reaches, in any order. When "
+		"some are lost, what the others have is written, and the manifest lists which ranges of which files are missing.",
+	.examples = "cistern fsck /local/nvme/$JOB\ncistern recover /local/nvme/$JOB --to /lustre/proj/run42\n"
+		    "cistern recover /stores/node-* --to /lustre/proj/run42",
 	.options = options,
 	.run = run_recover,
 };

@@ -22,6 +22,7 @@
 #include "format/base/json.h"
 #include "format/base/units.h"
 #include "format/store/steps.h"
+#include "mpi-agent/command/recover_set.h"
 #include "mpi-agent/replay/drain.h"
 #include "mpi-agent/replay/manifest.h"
 
@@ -30,6 +31,9 @@
 
 struct recover {
 	const char *store_path, *to, *backing, *manifest_path, *verify;
+	char **store_paths; /* all of them; borrowed */
+	size_t num_stores;
+	struct recover_set set; /* when they are those of a job; else empty */
 	bool as_json, force;
 	struct config *cfg;
 	struct store *store;
@@ -120,8 +124,9 @@ static void say_summary(const struct recover *rc, const struct drain_result *res
 		printf("names moved: %llu, removed: %llu%s\n", (unsigned long long)res->names_moved,
 			(unsigned long long)res->names_removed, rc->in_place ? "" : " (listed in the manifest only)");
 	if (res->missing_bytes > 0)
-		printf("missing: %s of the backing directory's files could not be read\n",
+		printf("missing: %s, in the ranges that the manifest lists\n",
 			units_format_bytes(res->missing_bytes, missing));
+	recover_set_say(&rc->set);
 	if (res->failed > 0)
 		printf("failed: %llu; they are still in the store\n", (unsigned long long)res->failed);
 	printf("manifest: %s\n", rc->manifest_path);
@@ -201,31 +206,51 @@ static int open_destination(struct recover *rc, struct cistern_error *err)
 	return r < 0 ? cistern_error_set(err, r, "%s: %s", rc->to, strerror(-r)) : 0;
 }
 
-static int open_store(struct recover *rc, struct cistern_error *err)
+static int open_store(struct recover *rc, const char *path, struct store **ret, struct cistern_error *err)
 {
 	struct store_options opt = { .mode = STORE_READ_ONLY };
 	struct state_report report;
 	pid_t pid = 0;
-	int r = store_holder(rc->store_path, &pid);
+	int r = store_holder(path, &pid);
 
 	if (r == 0 && pid > 0)
 		return cistern_error_set(err, -EBUSY,
-			"%s: in use by pid %d: unmount it (that drains it), or end that process, then recover",
-			rc->store_path, (int)pid);
+			"%s: in use by pid %d: unmount it (that drains it), or end that process, then recover", path,
+			(int)pid);
 	opt.index_memory = config_number(rc->cfg, CONFIG_INDEX_MEMORY);
-	r = store_open(rc->store_path, &opt, &rc->store, &report, err);
+	r = store_open(path, &opt, ret, &report, err);
 	if (r < 0)
 		return r;
 	if (report.cut_bytes > 0)
 		fprintf(stderr,
-			"cistern recover: %s: the journal ends in a torn record: %llu bytes of it are left out\n",
-			rc->store_path, (unsigned long long)report.cut_bytes);
+			"cistern recover: %s: the journal ends in a torn record: %llu bytes of it are left out\n", path,
+			(unsigned long long)report.cut_bytes);
 	if (report.dropped_writes > 0)
 		fprintf(stderr,
 			"cistern recover: %s: %llu writes (%llu bytes) that were never synced were lost with the power\n",
-			rc->store_path, (unsigned long long)report.dropped_writes,
-			(unsigned long long)report.dropped_bytes);
+			path, (unsigned long long)report.dropped_writes, (unsigned long long)report.dropped_bytes);
 	return 0;
+}
+
+/* One store of one node; or some or all of a job. */
+static int open_stores(struct recover *rc, struct cistern_error *err)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < rc->num_stores; i++) {
+		struct store *store = NULL;
+
+		r = open_store(rc, rc->store_paths[i], &store, err);
+		if (r == 0 && rc->num_stores == 1 && store_superblock(store)->num_nodes == 1)
+			rc->store = store;
+		else if (r == 0)
+			r = recover_set_add(&rc->set, store, err);
+	}
+	if (r == 0 && !rc->store) {
+		r = recover_set_merge(&rc->set, err);
+		rc->store = rc->set.first;
+	}
+	return r;
 }
 
 static int open_all(struct recover *rc, struct cistern_error *err)
@@ -238,7 +263,7 @@ static int open_all(struct recover *rc, struct cistern_error *err)
 		r = config_set(rc->cfg, "verify", rc->verify, "--verify", err);
 	if (r < 0)
 		return r;
-	r = open_store(rc, err);
+	r = open_stores(rc, err);
 	if (r == 0)
 		r = open_backing(rc, err);
 	if (r == 0)
@@ -293,7 +318,7 @@ static int run(struct recover *rc, struct cistern_error *err)
 	int r, result;
 
 	/* A store that cannot be written to is recovered all the same: killed half-way, it is looked for what was done. */
-	if (rc->in_place && access(store_path(rc->store), W_OK) == 0) {
+	if (rc->in_place && rc->set.num == 0 && access(store_path(rc->store), W_OK) == 0) {
 		snprintf(rc->intent_path, sizeof(rc->intent_path), "%s/" INTENT_FILE, store_path(rc->store));
 		snprintf(rc->steps_path, sizeof(rc->steps_path), "%s/" STEPS_FILE, store_path(rc->store));
 		opt.intent_path = rc->intent_path;
@@ -301,7 +326,7 @@ static int run(struct recover *rc, struct cistern_error *err)
 	}
 	rc->on_terminal = isatty(STDERR_FILENO);
 	rc->began_usec = rc->said_usec = now_usec(CLOCK_MONOTONIC);
-	r = drain_run(&opt, &res, err);
+	r = rc->set.num > 0 ? recover_set_run(&rc->set, &opt, &res, err) : drain_run(&opt, &res, err);
 	end_progress_line(rc);
 	result = r < 0                                     ? CISTERN_EXIT_FAILED
 		 : res.failed > 0 || res.missing_bytes > 0 ? CISTERN_EXIT_INCOMPLETE
@@ -315,8 +340,9 @@ static int run(struct recover *rc, struct cistern_error *err)
 static void recover_close(struct recover *rc)
 {
 	manifest_close(rc->manifest);
-	if (rc->store)
+	if (rc->store && rc->set.num == 0)
 		store_abandon(rc->store);
+	recover_set_close(&rc->set);
 	config_destroy(rc->cfg);
 	if (rc->to_fd >= 0)
 		close(rc->to_fd);
@@ -343,9 +369,11 @@ static int parse(struct recover *rc, int argc, char **argv)
 		default: return -EINVAL;
 		}
 	}
-	if (optind != argc - 1 || !rc->to || !rc->to[0])
+	if (optind >= argc || !rc->to || !rc->to[0])
 		return -EINVAL;
 	rc->store_path = argv[optind];
+	rc->store_paths = argv + optind;
+	rc->num_stores = (size_t)(argc - optind);
 	return 0;
 }
 
@@ -367,7 +395,7 @@ int command_recover(int argc, char **argv)
 	int r, result;
 
 	if (parse(&rc, argc, argv) < 0) {
-		fputs("usage: cistern recover STORE --to DIR [--backing DIR] [--verify none|size|read] [--manifest FILE] "
+		fputs("usage: cistern recover STORE... --to DIR [--backing DIR] [--verify none|size|read] [--manifest FILE] "
 		      "[--json] [--force]\n",
 			stderr);
 		return CISTERN_EXIT_USAGE;

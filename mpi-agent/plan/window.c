@@ -273,16 +273,20 @@ uint32_t window_read_run(const struct window *w, const uint32_t *order, uint32_t
 	return n;
 }
 
+static bool has_bytes(const struct piece *p)
+{
+	return p->source == PIECE_LOG || p->source == PIECE_BASE;
+}
+
 uint32_t window_write_run(const struct window *w, uint32_t at, uint64_t *ret_bytes)
 {
 	const struct piece *p = w->pieces;
 	uint32_t n = 1;
 
 	*ret_bytes = p[at].len;
-	if (p[at].source == PIECE_HOLE)
+	if (!has_bytes(&p[at]))
 		return 1;
-	while (at + n < w->num && p[at + n].source != PIECE_HOLE &&
-		p[at + n - 1].off + p[at + n - 1].len == p[at + n].off) {
+	while (at + n < w->num && has_bytes(&p[at + n]) && p[at + n - 1].off + p[at + n - 1].len == p[at + n].off) {
 		*ret_bytes += p[at + n].len;
 		n++;
 	}

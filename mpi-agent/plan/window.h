@@ -20,6 +20,7 @@ enum piece_source {
 	PIECE_LOG,  /* payload in a segment */
 	PIECE_BASE, /* bytes of the backing file */
 	PIECE_HOLE, /* zeros, nothing in the buffer */
+	PIECE_LOST, /* was in a store that is not there: not written */
 };
 
 struct piece {

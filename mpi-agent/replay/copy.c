@@ -282,6 +282,19 @@ struct fetching { /* some pieces, which fit the buffer together */
 	size_t bytes;
 };
 
+static bool is_lost(const struct copier *c, uint32_t node)
+{
+	return node < c->s->opt->num_lost && c->s->opt->lost[node];
+}
+
+/* Piece i of the order is to be had, and not here. */
+static bool is_remote(const struct copier *c, const struct copy_buffer *b, uint32_t i)
+{
+	uint32_t node = b->w.pieces[c->order[i]].node;
+
+	return node != c->node && !is_lost(c, node);
+}
+
 /* Piece i of the order joins the others; false: there is no room. */
 static bool fetch_add(struct fetching *f, const struct piece *p)
 {
@@ -337,10 +350,10 @@ static int read_remote(struct copier *c, struct copy_job *job, struct copy_buffe
 
 	for (uint32_t i = 0; r == 0 && i < num;) {
 		*f = (struct fetching){ .first = i };
-		while (i < num && b->w.pieces[c->order[i]].node != c->node && fetch_add(f, &b->w.pieces[c->order[i]]))
+		while (i < num && is_remote(c, b, i) && fetch_add(f, &b->w.pieces[c->order[i]]))
 			i++;
 		r = fetch_run(c, job, b, f);
-		while (i < num && b->w.pieces[c->order[i]].node == c->node)
+		while (i < num && !is_remote(c, b, i))
 			i++;
 	}
 	free(f);
@@ -424,7 +437,7 @@ static int account_piece(struct copy_job *job, const struct copy_buffer *b, cons
 	uint32_t crc = 0;
 	bool checked = p->whole && p->source == PIECE_LOG;
 
-	if (p->source == PIECE_HOLE)
+	if (p->source == PIECE_HOLE || p->source == PIECE_LOST)
 		return 0;
 	if (checked) {
 		crc = crc32c(0, at, p->len);
@@ -442,9 +455,28 @@ static int account_piece(struct copy_job *job, const struct copy_buffer *b, cons
 	return 0;
 }
 
+/* What only a lost store had is listed. */
+static int mark_lost(struct copier *c, struct copy_job *job, struct copy_buffer *b)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && job->shared && i < b->w.num; i++) {
+		struct piece *p = &b->w.pieces[i];
+
+		if (p->source != PIECE_LOG || !is_lost(c, p->node))
+			continue;
+		p->source = PIECE_LOST;
+		r = note_missing(job, p->off, p->len);
+	}
+	return r;
+}
+
 static int read_window(struct copier *c, struct copy_job *job, struct copy_buffer *b)
 {
 	int r = read_log(c, job, b);
+
+	if (r == 0)
+		r = mark_lost(c, job, b);
 
 	for (uint32_t i = 0; r == 0 && i < b->w.num; i++)
 		if (b->w.pieces[i].source == PIECE_BASE)
@@ -473,6 +505,8 @@ static int write_part(struct copy_job *job, const struct copy_buffer *b, uint64_
 		if (off < lo)
 			off = lo;
 		if (off >= end)
+			continue;
+		if (p->source == PIECE_LOST)
 			continue;
 		if (p->source != PIECE_HOLE)
 			r = to->ops->pwrite(to, b->data + p->at + (off - p->off), (size_t)(end - off), off);

@@ -18,6 +18,7 @@
 #include "format/wire/wire.h"
 
 struct manifest;
+struct steps;
 
 enum drain_verify { DRAIN_VERIFY_NONE, DRAIN_VERIFY_SIZE, DRAIN_VERIFY_READ }; /* as the setting's choices */
 
@@ -76,8 +77,12 @@ struct drain_options {
 	size_t num_left_alone;
 	const struct wire_shared *shared; /* borrowed: those of this session, but in WIRE_PART_BEGIN */
 	size_t num_shared;
-	const char *intent_path;   /* a file for moves that are not reported yet (intent.h); NULL: none is kept */
-	const char *steps_path;    /* of a dead store: a file that the steps are reported to (steps.h); NULL: none */
+	const char *intent_path; /* a file for moves that are not reported yet (intent.h); NULL: none is kept */
+	const char *steps_path;  /* of a dead store: a file that the steps are reported to (steps.h); NULL: none */
+	struct steps *steps; /* the same, open already (borrowed); of a store that is drained in parts. NULL: none */
+	const bool
+		*lost; /* by node: its store is not there, what it had is zeros and listed (borrowed); NULL: none is */
+	uint32_t num_lost;         /* how many nodes lost tells of */
 	struct manifest *manifest; /* borrowed; may be NULL */
 	struct drain_watcher watcher;
 };

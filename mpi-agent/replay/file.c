@@ -160,7 +160,8 @@ static void tell_manifest(struct session *s, const struct carried *c)
 	if (c->job.num_missing > 0) {
 		mf.state = "failed";
 		mf.error = -ENODATA;
-		mf.error_text = "bytes of the backing file were not there to be read: they are zeros";
+		mf.error_text =
+			"bytes of it were not there to be read, in the backing file or in a lost store: they are zeros";
 	}
 	if (s->opt->manifest)
 		manifest_add_file(s->opt->manifest, &mf);
@@ -175,7 +176,7 @@ static void count_missing(struct session *s, const struct carried *c)
 	s->result.missing_bytes += bytes;
 	if (bytes > 0 && s->opt->watcher.error)
 		s->opt->watcher.error(c->shown, -ENODATA,
-			"bytes of the backing file were not there to be read: written as zeros, listed in the manifest",
+			"bytes of it were not there to be read, in the backing file or in a lost store: written as zeros, listed in the manifest",
 			s->opt->watcher.arg);
 }
 
@@ -375,6 +376,7 @@ static int fill_new(struct session *s, struct pending *p)
 		.to = c->f,
 		.base = base,
 		.want_base = !s->opt->in_place,
+		.shared = (c->in.flags & INODE_SHARED) != 0,
 		.end = c->in.size,
 		.path = c->shown };
 	c->has_checksum = true;

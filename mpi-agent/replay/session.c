@@ -396,6 +396,7 @@ static int session_open(struct session *s, const struct drain_options *opt)
 		r = sink_posix_create(opt->base_dirfd, &s->base);
 	if (r == 0 && opt->intent_path)
 		r = intent_open(opt->intent_path, &s->intent);
+	s->kept = opt->steps;
 	if (r == 0 && opt->steps_path)
 		r = steps_open(opt->steps_path, s->st, &s->kept);
 	if (r == 0)
@@ -407,7 +408,8 @@ static int session_open(struct session *s, const struct drain_options *opt)
 
 static void session_close(struct session *s)
 {
-	steps_close(s->kept);
+	if (s->kept != s->opt->steps)
+		steps_close(s->kept);
 	intent_close(s->intent);
 	batch_destroy(s->batch);
 	copier_destroy(s->copier);

@@ -192,6 +192,29 @@ static int write_domains(struct session *s, const struct wire_shared *f, struct 
 	return r;
 }
 
+/* Of stores that are lost. */
+static void tell_missing(struct session *s, const struct wire_shared *f, const struct copy_job *job)
+{
+	const struct drain_watcher *w = &s->opt->watcher;
+	struct manifest_file mf = { .path = f->path,
+		.state = "failed",
+		.size = f->size,
+		.bytes_written = job->written,
+		.error = -ENODATA,
+		.error_text = "bytes that a lost store had are missing",
+		.missing = job->missing,
+		.num_missing = job->num_missing };
+
+	for (size_t i = 0; i < job->num_missing; i++)
+		s->result.missing_bytes += job->missing[i].len;
+	if (job->num_missing == 0)
+		return;
+	if (w->error)
+		w->error(f->path, -ENODATA, mf.error_text, w->arg);
+	if (s->opt->manifest)
+		manifest_add_file(s->opt->manifest, &mf);
+}
+
 static int write_file(struct session *s, const struct wire_shared *f)
 {
 	const struct drain_watcher *w = &s->opt->watcher;
@@ -202,6 +225,9 @@ static int write_file(struct session *s, const struct wire_shared *f)
 		return r;
 	session_set_path(s, f->path);
 	r = write_domains(s, f, &job);
+	if (r == 0)
+		tell_missing(s, f, &job);
+	free(job.missing);
 	if (r == 0) {
 		s->result.files++;
 		s->result.bytes += job.written;

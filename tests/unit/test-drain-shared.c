@@ -2,7 +2,8 @@
 /*
  * Two stores of a job wrote one file, in random overlapping pieces with commits in between; it is drained in parts, each
  * domain by its home, and must be what a model holds in which commits are applied in the order of their stamps. New files
- * and updates of existing ones; with buffers of several sizes.
+ * and updates of existing ones; with buffers of several sizes. Then the same from dead stores: with what was never
+ * committed, into another directory and in place, and with one store lost.
  *
  *   test-drain-shared [seeds [first seed]]
  */
@@ -17,6 +18,7 @@
 
 #include "format/place/place.h"
 #include "format/store/store.h"
+#include "mpi-agent/command/recover_set.h"
 #include "mpi-agent/replay/drain.h"
 #include "tests/lib/tap.h"
 #include "tests/lib/world.h"
@@ -40,6 +42,7 @@ struct job {
 	struct write *writes[NODES];
 	uint64_t stamp, size, random;
 	uint8_t model[FILE_MAX];
+	uint8_t owner[FILE_MAX]; /* who wrote the byte: node + 1 */
 	bool existing;
 	/* what the home reported */
 	struct wire_shared shared;
@@ -134,6 +137,8 @@ static void job_start(struct job *j, uint64_t seed)
 		snprintf(j->dir[n], sizeof(j->dir[n]), "%s/s%u", j->top, n);
 		if (store_open(j->dir[n], &opt, &j->store[n], &report, &err) < 0)
 			world_die(err.text, err.code);
+		if (store_number(j->store[n], n, NODES, (const uint8_t *)"sixteen bytes...", &err) < 0)
+			world_die(err.text, err.code);
 		adopt_root(j, n);
 	}
 	if (j->existing)
@@ -145,11 +150,11 @@ static void job_start(struct job *j, uint64_t seed)
 	commit(j, 1, &foreign);
 }
 
-static void job_end(struct job *j)
+static void job_end(struct job *j, bool alive)
 {
 	char command[PATH_MAX_ + 16];
 
-	for (unsigned int n = 0; n < NODES; n++)
+	for (unsigned int n = 0; alive && n < NODES; n++)
 		store_close(j->store[n]);
 	snprintf(command, sizeof(command), "rm -rf '%s'", j->top);
 	if (system(command))
@@ -192,6 +197,19 @@ static void put_extent(struct job *j, unsigned int node, const struct extent *e)
 	commit(j, place_domain(INO, e->off, DOMAIN, NODES), &rec);
 }
 
+static void apply_writes(struct job *j, unsigned int node)
+{
+	for (struct write *w; (w = j->writes[node]);) {
+		j->writes[node] = w->next;
+		memcpy(j->model + w->off, w->bytes, w->len);
+		memset(j->owner + w->off, (int)node + 1, w->len);
+		if (w->off + w->len > j->size)
+			j->size = w->off + w->len;
+		free(w->bytes);
+		free(w);
+	}
+}
+
 static void do_commit(struct job *j, unsigned int node)
 {
 	struct record done = { .type = RECORD_COMMITTED, .upto = state_seq(state_of(j, node)), .stamp = ++j->stamp };
@@ -207,14 +225,7 @@ static void do_commit(struct job *j, unsigned int node)
 			put_extent(j, node, &ext[i]);
 	}
 	commit(j, node, &done);
-	for (struct write *w; (w = j->writes[node]);) {
-		j->writes[node] = w->next;
-		memcpy(j->model + w->off, w->bytes, w->len);
-		if (w->off + w->len > j->size)
-			j->size = w->off + w->len;
-		free(w->bytes);
-		free(w);
-	}
+	apply_writes(j, node);
 	world_must(state_inode(state_of(j, 0), INO, &home), "home");
 	grow.size = j->size;
 	if (home.size < j->size) /* the home itself may have written more that it has not committed */
@@ -314,7 +325,8 @@ static void drain(struct job *j)
 				run_part(j, node, parts[i], buffer);
 }
 
-static bool is_model(struct job *j)
+/* The file in dir: 0 when it is the model; bytes of owner skip (0: none) are not looked at. */
+static bool is_model(struct job *j, const char *dir, unsigned int skip)
 {
 	char path[PATH_MAX_ + 32];
 	uint8_t *got = malloc(FILE_MAX + 1);
@@ -322,22 +334,107 @@ static bool is_model(struct job *j)
 	bool same;
 	int fd;
 
-	snprintf(path, sizeof(path), "%s/f", j->backing);
+	snprintf(path, sizeof(path), "%s/f", dir);
 	fd = open(path, O_RDONLY);
 	n = fd < 0 ? -1 : read(fd, got, FILE_MAX + 1);
-	same = n == (ssize_t)j->size && memcmp(got, j->model, j->size) == 0;
-	if (!same && n == (ssize_t)j->size)
-		for (uint64_t i = 0; i < j->size; i++)
-			if (got[i] != j->model[i]) {
-				tap_diag("first difference at %" PRIu64, i);
-				break;
-			}
-	if (n != (ssize_t)j->size)
+	same = n == (ssize_t)j->size;
+	if (!same)
 		tap_diag("%zd bytes and not %" PRIu64, n, j->size);
+	for (uint64_t i = 0; same && i < j->size; i++)
+		if (got[i] != j->model[i] && (skip == 0 || j->owner[i] != skip)) {
+			tap_diag("first difference at %" PRIu64, i);
+			same = false;
+		}
 	if (fd >= 0)
 		close(fd);
 	free(got);
 	return same;
+}
+
+/* ---- dead stores */
+
+static int recover(struct job *j, const char *to, unsigned int lost, struct drain_result *ret)
+{
+	struct store_options how = { .mode = STORE_READ_ONLY };
+	struct drain_options opt = { .in_place = strcmp(to, j->backing) == 0,
+		.base_dirfd = -1,
+		.verify = DRAIN_VERIFY_READ,
+		.buffer_bytes = 2u << 20,
+		.watcher = { .error = on_error, .arg = j } };
+	struct recover_set set = { 0 };
+	struct cistern_error err = { 0 };
+	struct state_report report;
+	int r = 0;
+
+	for (unsigned int n = 0; r == 0 && n < NODES; n++) {
+		struct store *s;
+
+		if (n + 1 == lost)
+			continue;
+		r = store_open(j->dir[n], &how, &s, &report, &err);
+		if (r == 0)
+			r = recover_set_add(&set, s, &err);
+	}
+	opt.to_dirfd = open(to, O_RDONLY | O_DIRECTORY);
+	if (!opt.in_place)
+		opt.base_dirfd = open(j->backing, O_RDONLY | O_DIRECTORY);
+	if (r == 0)
+		r = recover_set_merge(&set, &err);
+	if (r == 0)
+		r = recover_set_run(&set, &opt, ret, &err);
+	if (r < 0)
+		tap_diag("recover: %s", err.text);
+	close(opt.to_dirfd);
+	if (opt.base_dirfd >= 0)
+		close(opt.base_dirfd);
+	recover_set_close(&set);
+	return r;
+}
+
+/* Bytes that node 1 wrote and whose domain home was the other. */
+static uint64_t known_lost(const struct job *j)
+{
+	uint64_t n = 0;
+
+	for (uint64_t i = 0; i < j->size; i++)
+		n += j->owner[i] == 2 && place_domain(INO, i, DOMAIN, NODES) == 0;
+	return n;
+}
+
+static void test_dead(struct job *j, uint64_t seed)
+{
+	char out[PATH_MAX_ + 16], part[PATH_MAX_ + 16];
+	struct drain_result res;
+	uint64_t lost;
+
+	for (unsigned int i = 0; i < 40; i++) {
+		do_write(j, (unsigned int)draw(j, NODES));
+		if (draw(j, 4) == 0)
+			do_commit(j, (unsigned int)draw(j, NODES));
+	}
+	snprintf(out, sizeof(out), "%s/out", j->top);
+	snprintf(part, sizeof(part), "%s/part", j->top);
+	world_must(mkdir(out, 0755), out);
+	world_must(mkdir(part, 0755), part);
+	if (seed % 3) /* else all is committed, and it is known what is lost with a store */
+		for (unsigned int n = 0; n < NODES; n++)
+			apply_writes(j, n);
+	else
+		for (unsigned int n = 0; n < NODES; n++)
+			do_commit(j, n);
+	lost = known_lost(j);
+	for (unsigned int n = 0; n < NODES; n++)
+		store_abandon(j->store[n]);
+	ok(recover(j, out, 0, &res) == 0 && res.failed == 0 && res.missing_bytes == 0 && is_model(j, out, 0),
+		"dead stores, elsewhere, seed %" PRIu64, seed);
+	if (seed % 3 == 0) {
+		ok(recover(j, part, 2, &res) == 0 && is_model(j, part, 2), "one store lost, seed %" PRIu64, seed);
+		is_u64(res.missing_bytes, lost, "what is known to be lost");
+	}
+	ok(recover(j, j->backing, 0, &res) == 0 && res.failed == 0 && is_model(j, j->backing, 0),
+		"dead stores, in place, seed %" PRIu64, seed);
+	ok(recover(j, j->backing, 0, &res) == 0 && res.failed == 0 && is_model(j, j->backing, 0),
+		"and once more, seed %" PRIu64, seed);
 }
 
 static void test(struct job *j, uint64_t seed)
@@ -359,11 +456,15 @@ static void test(struct job *j, uint64_t seed)
 			do_commit(j, node);
 	drain(j);
 	ok(j->num_shared == 1 && j->errors == 0, "drained without complaint, seed %" PRIu64, seed);
-	ok(is_model(j), "%s file is what was committed, seed %" PRIu64, j->existing ? "existing" : "new", seed);
+	ok(is_model(j, j->backing, 0), "%s file is what was committed, seed %" PRIu64, j->existing ? "existing" : "new",
+		seed);
 	ok(state_inode(state_of(j, 0), INO, &in) == 0 &&
 			!(in.flags & (INODE_NEW | INODE_DIRTY_DATA | INODE_DIRTY_META)),
 		"it is clean, seed %" PRIu64, seed);
-	job_end(j);
+	job_end(j, true);
+	job_start(j, seed);
+	test_dead(j, seed);
+	job_end(j, false);
 }
 
 int main(int argc, char **argv)

@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Each store's state is a copy in memory, so it may be changed: a shared file's home gets a share map made of all layers,
+ * by their stamps, and of what the maps of the others know of lost stores. What was never committed counts as newer than all
+ * that was: it was acknowledged. A shared file whose home is lost gets a stand-in, in the first store that has some of it.
+ */
+#include "mpi-agent/command/recover_set.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "format/place/place.h"
+#include "format/wire/shared.h"
+
+#define AT_ONCE     1024u
+#define UNCOMMITTED (UINT64_MAX / 2) /* stamps from here on, by node */
+
+/* ---- the set */
+
+static int check_member(const struct recover_set *set, const struct store *store, struct cistern_error *err)
+{
+	const struct superblock *sb = store_superblock(store), *other = NULL;
+
+	for (uint32_t i = 0; i < set->num_nodes && !other; i++)
+		if (set->stores[i])
+			other = store_superblock(set->stores[i]);
+	if (sb->num_nodes < 2)
+		return cistern_error_set(err, -EINVAL,
+			"%s is the store of one node alone, not of a job: recover it by itself", store_path(store));
+	if (sb->node_index >= sb->num_nodes || sb->num_nodes > PLACE_NODES_MAX)
+		return cistern_error_set(err, -EBADMSG, "%s: node %" PRIu32 " of %" PRIu32 ": run cistern fsck on it",
+			store_path(store), sb->node_index, sb->num_nodes);
+	if (!other)
+		return 0;
+	if (memcmp(other->job_uuid, sb->job_uuid, STORE_UUID_BYTES) != 0 || other->num_nodes != sb->num_nodes)
+		return cistern_error_set(err, -EINVAL, "%s is a store of another job than the first one: leave it out",
+			store_path(store));
+	if (set->stores[sb->node_index])
+		return cistern_error_set(err, -EINVAL, "%s and %s are both of node %" PRIu32 ": leave one out",
+			store_path(set->stores[sb->node_index]), store_path(store), sb->node_index);
+	return 0;
+}
+
+int recover_set_add(struct recover_set *set, struct store *store, struct cistern_error *err)
+{
+	const struct superblock *sb = store_superblock(store);
+	int r = check_member(set, store, err);
+
+	if (r == 0 && !set->stores) {
+		set->stores = calloc(sb->num_nodes, sizeof(struct store *));
+		set->lost = calloc(sb->num_nodes, sizeof(*set->lost));
+		set->num_nodes = sb->num_nodes;
+		if (!set->stores || !set->lost)
+			r = cistern_error_set(err, -ENOMEM, "out of memory");
+	}
+	if (r < 0) {
+		store_abandon(store);
+		return r;
+	}
+	set->stores[sb->node_index] = store;
+	set->num++;
+	return 0;
+}
+
+void recover_set_close(struct recover_set *set)
+{
+	for (uint32_t i = 0; set->stores && i < set->num_nodes; i++)
+		if (set->stores[i])
+			store_abandon(set->stores[i]);
+	free(set->stores);
+	free(set->lost);
+	*set = (struct recover_set){ 0 };
+}
+
+void recover_set_say(const struct recover_set *set)
+{
+	for (uint32_t i = 0; i < set->num_nodes; i++)
+		if (set->lost[i])
+			printf("store of node %" PRIu32
+			       ": not given; files that only this node had are not known, bytes of it in others' files are "
+			       "missing\n",
+				i);
+}
+
+/* ---- merging */
+
+struct inos {
+	uint64_t *at; /* owned */
+	size_t num, cap;
+};
+
+static int add_ino(struct inos *list, uint64_t ino)
+{
+	if (list->num == list->cap) {
+		size_t cap = list->cap ? 2 * list->cap : 64;
+		uint64_t *grown = reallocarray(list->at, cap, sizeof(*grown));
+
+		if (!grown)
+			return -ENOMEM;
+		list->at = grown;
+		list->cap = cap;
+	}
+	list->at[list->num++] = ino;
+	return 0;
+}
+
+static int note_shared(const struct inode *in, void *arg)
+{
+	return in->flags & INODE_SHARED && S_ISREG(in->mode) ? add_ino(arg, in->ino) : 0;
+}
+
+static int compare_inos(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+/* All inodes that are shared somewhere, each once. */
+static int list_shared(const struct recover_set *set, struct inos *list)
+{
+	size_t kept = 0;
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < set->num_nodes; i++)
+		if (set->stores[i])
+			r = state_each_inode(store_state(set->stores[i]), note_shared, list);
+	if (list->num > 1)
+		qsort(list->at, list->num, sizeof(*list->at), compare_inos);
+	for (size_t i = 0; i < list->num; i++)
+		if (i == 0 || list->at[i] != list->at[i - 1])
+			list->at[kept++] = list->at[i];
+	list->num = kept;
+	return r;
+}
+
+struct target { /* where a shared file is put together */
+	struct state *st;
+	uint64_t ino;
+	struct record_piece pieces[AT_ONCE];
+	size_t num;
+	uint32_t node;
+	uint64_t stamp, end;
+};
+
+static int put_pieces(struct target *t)
+{
+	struct record rec = { .type = RECORD_SHARE_PUT,
+		.ino = t->ino,
+		.node = t->node,
+		.stamp = t->stamp,
+		.pieces = t->pieces,
+		.num_pieces = t->num,
+		.seq = state_seq(t->st) + 1 };
+	int r = t->num > 0 ? state_apply(t->st, &rec) : 0;
+
+	t->num = 0;
+	return r;
+}
+
+static int put_piece(struct target *t, uint32_t node, uint64_t stamp, const struct record_piece *piece)
+{
+	int r = 0;
+
+	if (t->num == AT_ONCE || t->node != node || t->stamp != stamp)
+		r = put_pieces(t);
+	t->node = node;
+	t->stamp = stamp;
+	t->pieces[t->num++] = *piece;
+	if (piece->kind == EXTENT_LOG && piece->off + piece->len > t->end)
+		t->end = piece->off + piece->len;
+	return r;
+}
+
+/* What a node wrote. */
+static int add_layer(struct target *t, struct state *from, uint32_t node, uint64_t ino)
+{
+	struct layer_extent *ext = calloc(AT_ONCE, sizeof(*ext));
+	uint64_t off = 0;
+	size_t num;
+	int r = ext ? 0 : -ENOMEM;
+
+	while (r == 0 && off != UINT64_MAX) {
+		r = state_layer(from, ino, off, UINT64_MAX - off, ext, AT_ONCE, &num, &off);
+		for (size_t i = 0; r == 0 && i < num; i++) {
+			const struct extent *e = &ext[i].ext;
+
+			r = put_piece(t, node, ext[i].stamp ? ext[i].stamp : UNCOMMITTED + node,
+				&(struct record_piece){ .off = e->off,
+					.segment_off = e->segment_off,
+					.len = e->len,
+					.segment = e->segment,
+					.crc = e->whole ? e->crc : 0,
+					.kind = e->kind,
+					.whole = e->whole });
+		}
+	}
+	free(ext);
+	return r == 0 ? put_pieces(t) : r;
+}
+
+/* What a store's share map knows of lost nodes. */
+static int add_lost(const struct recover_set *set, struct target *t, struct state *from, uint64_t ino)
+{
+	struct share_extent *ext = calloc(AT_ONCE, sizeof(*ext));
+	uint64_t off = 0;
+	size_t num;
+	int r = ext ? 0 : -ENOMEM;
+
+	while (r == 0 && off != UINT64_MAX) {
+		r = state_share_extents(from, ino, off, UINT64_MAX - off, ext, AT_ONCE, &num, &off);
+		for (size_t i = 0; r == 0 && i < num; i++)
+			if (ext[i].node < set->num_nodes && set->lost[ext[i].node])
+				r = put_piece(t, ext[i].node, ext[i].stamp,
+					&(struct record_piece){ .off = ext[i].off,
+						.segment_off = ext[i].segment_off,
+						.len = ext[i].len,
+						.segment = ext[i].segment,
+						.crc = ext[i].whole ? ext[i].crc : 0,
+						.kind = ext[i].kind,
+						.whole = ext[i].whole });
+	}
+	free(ext);
+	return r == 0 ? put_pieces(t) : r;
+}
+
+/* The home of ino is lost: a new file in the first store that has some of it, under the name that is known there. */
+static int make_stand_in(const struct recover_set *set, uint64_t ino, struct target *t)
+{
+	struct record rec = { .type = RECORD_CREATE }, share = { .type = RECORD_SHARE };
+	struct inode in;
+	uint32_t i = 0;
+	int r = -ENOENT;
+
+	for (; i < set->num_nodes && r < 0; i++)
+		if (set->stores[i])
+			r = state_inode(store_state(set->stores[i]), ino, &in);
+	if (r < 0 || !in.origin_name[0])
+		return r < 0 ? r : -ENOENT;
+	t->st = store_state(set->stores[i - 1]);
+	t->ino = share.ino = rec.ino = state_new_ino(t->st);
+	rec.parent = in.origin_parent;
+	memcpy(rec.name, in.origin_name, sizeof(rec.name));
+	rec.mode = in.mode;
+	rec.uid = in.uid;
+	rec.gid = in.gid;
+	rec.time_ns = in.mtime_ns;
+	rec.seq = state_seq(t->st) + 1;
+	r = state_apply(t->st, &rec);
+	share.seq = rec.seq + 1;
+	return r < 0 ? r : state_apply(t->st, &share);
+}
+
+static int find_target(const struct recover_set *set, uint64_t ino, struct target *t)
+{
+	uint32_t home = place_ino(ino, set->num_nodes);
+	struct inode in;
+
+	if (home >= set->num_nodes || !set->stores[home])
+		return make_stand_in(set, ino, t);
+	t->st = store_state(set->stores[home]);
+	t->ino = ino;
+	return state_inode(t->st, ino, &in);
+}
+
+/* A file is as long as its home says, or, when that is lost, as what is known of it. */
+static int set_size(const struct target *t, bool known)
+{
+	struct record rec = { .type = RECORD_TRUNCATE, .ino = t->ino, .size = t->end, .seq = state_seq(t->st) + 1 };
+	struct inode in;
+	int r = state_inode(t->st, t->ino, &in);
+
+	if (r < 0 || in.size >= t->end || known)
+		return r;
+	return state_apply(t->st, &rec);
+}
+
+static int merge_file(const struct recover_set *set, uint64_t ino)
+{
+	struct target *t = calloc(1, sizeof(*t));
+	int r = t ? find_target(set, ino, t) : -ENOMEM;
+
+	for (uint32_t i = 0; r == 0 && i < set->num_nodes; i++) {
+		struct inode in;
+
+		if (!set->stores[i])
+			continue;
+		if (state_inode(store_state(set->stores[i]), ino, &in) == 0)
+			r = add_layer(t, store_state(set->stores[i]), i, ino);
+		if (r == 0)
+			r = add_lost(set, t, store_state(set->stores[i]), ino);
+	}
+	if (r == 0)
+		r = set_size(t, false);
+	free(t);
+	return r == -ENOENT ? 0 : r; /* deleted: what is left of it is of no use */
+}
+
+static void choose_first(struct recover_set *set)
+{
+	for (uint32_t i = 0; i < set->num_nodes; i++) {
+		struct store *s = set->stores[i];
+
+		set->lost[i] = s == NULL;
+		if (s &&
+			(!set->first || state_tree_stamp(store_state(s)) > state_tree_stamp(store_state(set->first)))) {
+			set->first = s;
+			set->first_node = i;
+		}
+	}
+}
+
+int recover_set_merge(struct recover_set *set, struct cistern_error *err)
+{
+	struct inos list = { 0 };
+	int r;
+
+	choose_first(set);
+	for (uint32_t i = 0; i < set->num_nodes; i++)
+		if (set->lost[i])
+			fprintf(stderr, "cistern recover: the store of node %" PRIu32 " of %" PRIu32 " is not given\n",
+				i, set->num_nodes);
+	r = list_shared(set, &list);
+	for (size_t i = 0; r == 0 && i < list.num; i++)
+		r = merge_file(set, list.at[i]);
+	free(list.at);
+	return r < 0 ? cistern_error_set(
+			       err, r, "the stores' parts of shared files cannot be put together: %s", strerror(-r))
+		     : 0;
+}
+
+/* ---- carrying */
+
+struct carrying {
+	struct recover_set *set;
+	struct drain_watcher user; /* the caller's */
+	struct wire_shared_list shared;
+	uint32_t node; /* whose turn it is */
+	enum wire_part part;
+};
+
+/* The others have the same directories: where those are now, all must know. */
+static int on_step(const struct record *rec, void *arg)
+{
+	struct carrying *c = arg;
+
+	for (uint32_t i = 0; c->part == WIRE_PART_DIRS && i < c->set->num_nodes; i++) {
+		struct record copy = *rec;
+		struct state *st;
+		int r;
+
+		if (!c->set->stores[i] || i == c->node)
+			continue;
+		st = store_state(c->set->stores[i]);
+		copy.seq = state_seq(st) + 1;
+		r = state_apply(st, &copy);
+		if (r < 0 && r != -ENOENT && r != -ESTALE)
+			return r;
+	}
+	return 0;
+}
+
+static int on_tick(const struct drain_progress *p, struct drain_control *control, void *arg)
+{
+	struct carrying *c = arg;
+
+	return c->user.tick ? c->user.tick(p, control, c->user.arg) : 0;
+}
+
+static void on_error(const char *path, int code, const char *text, void *arg)
+{
+	struct carrying *c = arg;
+
+	if (c->user.error)
+		c->user.error(path, code, text, c->user.arg);
+}
+
+static int on_fetch(const struct drain_fetch *ranges, size_t num, uint8_t *bytes, void *arg)
+{
+	struct carrying *c = arg;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < num; i++) {
+		if (ranges[i].node >= c->set->num_nodes || !c->set->stores[ranges[i].node])
+			return -ENODATA;
+		r = segment_read(store_segments(c->set->stores[ranges[i].node]), ranges[i].segment, ranges[i].off,
+			bytes, ranges[i].len);
+		bytes += ranges[i].len;
+	}
+	return r;
+}
+
+static int on_shared(const struct wire_shared *f, int status, void *arg)
+{
+	struct carrying *c = arg;
+	struct wire_shared *known = wire_shared_find(&c->shared, f->ino);
+
+	if (c->part == WIRE_PART_BEGIN)
+		return wire_shared_add(&c->shared, f);
+	if (known)
+		known->failed = known->failed || status < 0;
+	return 0;
+}
+
+static void add_result(struct drain_result *sum, const struct drain_result *one)
+{
+	sum->files += one->files;
+	sum->bytes += one->bytes;
+	sum->names_moved += one->names_moved;
+	sum->names_removed += one->names_removed;
+	sum->failed += one->failed;
+	sum->missing_bytes += one->missing_bytes;
+	sum->changes += one->changes;
+}
+
+static int run_one(struct carrying *c, uint32_t node, enum wire_part part, const struct drain_options *how,
+	struct drain_result *sum, struct cistern_error *err)
+{
+	struct drain_options opt = *how;
+	struct drain_result one = { 0 };
+	int r;
+
+	c->node = opt.node = node;
+	c->part = opt.part = part;
+	opt.store = c->set->stores[node];
+	opt.upto = state_seq(store_state(opt.store));
+	opt.lost = c->set->lost;
+	opt.num_lost = c->set->num_nodes;
+	opt.shared = c->shared.at;
+	opt.num_shared = c->shared.num;
+	opt.watcher = (struct drain_watcher){
+		.step = on_step, .tick = on_tick, .error = on_error, .fetch = on_fetch, .shared = on_shared, .arg = c
+	};
+	r = drain_run(&opt, &one, err);
+	if (part == WIRE_PART_DATA || part == WIRE_PART_HEAD)
+		one.files = 0; /* counted when they have their names */
+	add_result(sum, &one);
+	return r;
+}
+
+/* A home writes all of its shared files: their maps are whole there. */
+static int run_files(struct carrying *c, uint32_t node, const struct drain_options *opt, struct drain_result *sum,
+	struct cistern_error *err)
+{
+	static const enum wire_part parts[] = { WIRE_PART_BEGIN, WIRE_PART_DATA, WIRE_PART_HEAD, WIRE_PART_FILES };
+	int r = 0;
+
+	wire_shared_free(&c->shared);
+	for (size_t i = 0; r == 0 && i < sizeof(parts) / sizeof(parts[0]); i++)
+		r = run_one(c, node, parts[i], opt, sum, err);
+	return r;
+}
+
+static int run_all(struct carrying *c, enum wire_part part, const struct drain_options *opt, struct drain_result *sum,
+	struct cistern_error *err)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < c->set->num_nodes; i++)
+		if (c->set->stores[i])
+			r = part == WIRE_PART_FILES ? run_files(c, i, opt, sum, err)
+						    : run_one(c, i, part, opt, sum, err);
+	return r;
+}
+
+int recover_set_run(
+	struct recover_set *set, const struct drain_options *opt, struct drain_result *ret, struct cistern_error *err)
+{
+	struct carrying c = { .set = set, .user = opt->watcher };
+	int r = 0;
+
+	*ret = (struct drain_result){ 0 };
+	if (!opt->in_place) {
+		r = run_all(&c, WIRE_PART_WHOLE, opt, ret, err);
+	} else {
+		r = run_one(&c, set->first_node, WIRE_PART_DIRS, opt, ret, err);
+		if (r == 0)
+			r = run_all(&c, WIRE_PART_PARK, opt, ret, err);
+		if (r == 0)
+			r = run_all(&c, WIRE_PART_FILES, opt, ret, err);
+		if (r == 0)
+			r = run_all(&c, WIRE_PART_REMOVE, opt, ret, err);
+		if (r == 0)
+			r = run_one(&c, set->first_node, WIRE_PART_FINISH, opt, ret, err);
+	}
+	wire_shared_free(&c.shared);
+	return r;
+}

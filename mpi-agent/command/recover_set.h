@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef MPI_AGENT_COMMAND_RECOVER_SET_H
+#define MPI_AGENT_COMMAND_RECOVER_SET_H
+
+/*
+ * The stores of a dead job of many nodes, opened by one process: files of one node are carried as ever; those that several
+ * nodes wrote are put together from the layers of all. Stores may be missing; what they had is listed.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cistern/error.h"
+#include "format/store/store.h"
+#include "mpi-agent/replay/drain.h"
+
+struct recover_set {           /* zero-initialised = empty */
+	struct store **stores; /* owned; by node, NULL: lost. num_nodes of them */
+	bool *lost;            /* owned, by node */
+	uint32_t num_nodes;
+	size_t num;          /* how many are there */
+	struct store *first; /* borrowed: the one that leads: it knows the directories best */
+	uint32_t first_node;
+};
+
+/* Takes store over. -EINVAL: it is not of the same job, or its node is there already; the text names it. */
+int recover_set_add(struct recover_set *set, struct store *store, struct cistern_error *err);
+/* All are there that will be. */
+int recover_set_merge(struct recover_set *set, struct cistern_error *err);
+/* opt: as for one store; store, node, part and what belongs to them are set here. */
+int recover_set_run(
+	struct recover_set *set, const struct drain_options *opt, struct drain_result *ret, struct cistern_error *err);
+void recover_set_say(const struct recover_set *set); /* which are lost, to stdout; nothing when none is */
+void recover_set_close(struct recover_set *set);
+
+#endif
