@@ -248,7 +248,7 @@ int core_setattr(struct core *c, uint64_t ino, const struct stat *attr, unsigned
 			return rc;
 	}
 	if (rec.mask) {
-		rc = store_commit(c->store, &rec);
+		rc = tree_commit(c, r.n->type, &rec);
 		if (rc < 0)
 			return rc;
 		data_touched(c);

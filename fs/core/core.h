@@ -142,6 +142,67 @@ int core_setxattr(struct core *c, uint64_t ino, const char *name, const void *va
 int core_removexattr(struct core *c, uint64_t ino, const char *name);
 int core_statfs(struct core *c, struct statvfs *ret);
 
+/*
+ * As one node of a job (fs/job, docs/design/many-nodes.md, 3). From core_join on nodes are found by their number, whether the
+ * kernel knows them or not; and directories are changed by tree changes alone: what would change one returns -EREMCHG,
+ * also what would need an untouched directory to be adopted first, unless it is between core_tree_begin and
+ * core_tree_end in the same thread.
+ */
+void core_join(struct core *c);
+/* What holds the lock of a name knows of it, which may be more than our state and the backing directory say. */
+struct core_how {
+	uint64_t stamp; /* for the entry that is made; 0: none */
+	uint64_t ino; /* remove, rename: the (old) name leads to this inode, else -ESTALE; 0: to whatever it leads to */
+	bool free;    /* the new name is free, whatever the backing directory has there */
+	bool empty;   /* the directory that goes shows nothing on any node */
+};
+int core_make_at(struct core *c, uint64_t parent, const char *name, mode_t mode, const char *target /* or NULL */,
+	struct core_cred cred, const struct core_how *how, struct core_entry *ret); /* mkdir, mknod, symlink, by mode */
+int core_create_file_at(struct core *c, uint64_t parent, const char *name, mode_t mode, int flags,
+	struct core_cred cred, const struct core_how *how, struct core_entry *ret,
+	struct core_open_reply *ret_open); /* -EEXIST also without O_EXCL */
+int core_link_at(struct core *c, uint64_t ino, uint64_t parent, const char *name, const struct core_how *how,
+	struct core_entry *ret);
+int core_remove_at(struct core *c, uint64_t parent, const char *name, bool is_dir, const struct core_how *how);
+int core_rename_at(struct core *c, uint64_t from_parent, const char *from, uint64_t parent, const char *name,
+	unsigned int flags, const struct core_how *how);
+uint32_t core_type(struct core *c, uint64_t ino); /* S_IFMT bits of what the kernel or the state knows; 0: neither */
+bool core_is_known(struct core *c, uint64_t ino); /* the state has it, and it has a name */
+/* Has the state taken this name of the backing directory over? Then the backing directory does not show it. */
+bool core_owns_backing(struct core *c, uint64_t parent, const char *name);
+int core_hold(struct core *c, uint64_t ino); /* as a lookup by the kernel: core_forget ends it. -ESTALE */
+/* A directory of the tree by its name: counts a lookup. -ENOENT: no directory, or not in the tree. */
+int core_tree_lookup(struct core *c, uint64_t parent, const char *name, struct core_entry *ret);
+/*
+ * What the backing directory has under a name that the tree says nothing of: -ENOENT, or 0. A directory: counts a lookup.
+ * Anything else: only its number and attributes, as found; nothing is held.
+ */
+int core_backing_lookup(struct core *c, uint64_t parent, const char *name, struct core_entry *ret);
+/*
+ * Where an untouched file or directory is, for another node: a directory of the tree and a path from there. name NULL: of
+ * parent itself, "" when it is in the tree. -ENAMETOOLONG.
+ */
+int core_hint(struct core *c, uint64_t parent, const char *name, uint64_t *ret_dir, char *out, size_t cap);
+/* The inode that was found there, with a lookup counted. -ESTALE: it is there no more, or something else is. */
+int core_find(struct core *c, uint64_t ino, uint64_t dir, const char *path);
+/* Bring what is at path below dir into the tree, and all directories on the way. Within a tree change. */
+int core_adopt_path(struct core *c, uint64_t dir, const char *path);
+/* Names of a directory, of files (not directories) alone or all. cb non-zero stops. */
+typedef int core_name_cb(const char *name, uint64_t ino, uint32_t type, void *arg);
+int core_each_name(struct core *c, uint64_t ino, core_name_cb *cb, void *arg); /* in the state */
+int core_each_backing_owned(
+	struct core *c, uint64_t ino, core_name_cb *cb, void *arg); /* taken over from the backing directory */
+int core_each_backing(struct core *c, uint64_t ino, core_name_cb *cb, void *arg); /* the backing directory itself */
+/* This thread changes the tree until core_tree_end: note gets each record, with its stamp, once it is committed here. */
+void core_tree_begin(struct core *c, void (*note)(const struct record *rec, void *arg), void *arg);
+void core_tree_end(struct core *c);
+/*
+ * Commit a record of another node's tree change. 0 also when it was done before. -EILSEQ: records before it are missing. A directory
+ * that takes the name of a file of ours gives it its own (RENAME: they change places).
+ */
+int core_tree_apply(struct core *c, struct record *rec);
+bool core_is_below(struct core *c, uint64_t ino, uint64_t dir); /* in the tree: ino is dir or somewhere below it */
+
 /* Drain: the daemon's drain manager calls these around a session and for each step that the agent reports. */
 /* Files that may change from now on are marked. leave_open: this session leaves alone what is open for writing now. */
 void core_session_begin(struct core *c, bool leave_open);

@@ -256,3 +256,45 @@ int core_readdir(struct core *c, struct core_dir *dir, uint64_t index, const cha
 	pthread_mutex_unlock(&dir->lock);
 	return rc;
 }
+
+static int each_of(const struct dir_list *l, core_name_cb *cb, void *arg)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < l->num; i++)
+		rc = cb(list_name(l, i), l->entries[i].ino, l->entries[i].type, arg);
+	return rc;
+}
+
+static int each_of_state(struct core *c, uint64_t ino, list_fn *next, core_name_cb *cb, void *arg)
+{
+	struct dir_list list = { 0 };
+	int rc = list_of_state(c, ino, next, &list);
+
+	if (rc == 0)
+		rc = each_of(&list, cb, arg);
+	list_free(&list);
+	return rc;
+}
+
+int core_each_name(struct core *c, uint64_t ino, core_name_cb *cb, void *arg)
+{
+	return each_of_state(c, ino, state_list_names, cb, arg);
+}
+
+int core_each_backing_owned(struct core *c, uint64_t ino, core_name_cb *cb, void *arg)
+{
+	return each_of_state(c, ino, state_list_backing_names, cb, arg);
+}
+
+int core_each_backing(struct core *c, uint64_t ino, core_name_cb *cb, void *arg)
+{
+	struct node_ref r NODE_CLEANUP = node_take(c, ino);
+	struct dir_list list = { 0 };
+	int rc = !r.n ? -ESTALE : r.n->orphan ? 0 : list_backing(c, r.n, &list);
+
+	if (rc == 0)
+		rc = each_of(&list, cb, arg);
+	list_free(&list);
+	return rc;
+}

@@ -15,6 +15,8 @@
 
 #define NAME_LINKS_MAX 65000u /* as on ext4 */
 
+static const struct core_how alone; /* nobody knows more than we do */
+
 static int check_name(const char *name)
 {
 	return strlen(name) > RECORD_NAME_MAX ? -ENAMETOOLONG : 0;
@@ -78,7 +80,7 @@ int core_lookup(struct core *c, uint64_t parent, const char *name, struct core_e
 }
 
 /* names is held. The directory is known to the state afterwards, and the name is free (else -EEXIST). */
-static int prepare_new(struct core *c, struct node *dir, const char *name)
+static int prepare_new(struct core *c, struct node *dir, const char *name, const struct core_how *how)
 {
 	struct node *there;
 	int rc = check_name(name);
@@ -91,7 +93,7 @@ static int prepare_new(struct core *c, struct node *dir, const char *name)
 		rc = -EPERM; /* these names belong to the drain */
 	if (rc < 0)
 		return rc;
-	rc = overlay_resolve(c, dir, name, &there);
+	rc = how->free ? -ENOENT : overlay_resolve(c, dir, name, &there);
 	if (rc == 0) {
 		node_put(c, there);
 		return -EEXIST;
@@ -112,13 +114,13 @@ static int dir_group(struct core *c, struct node *dir, struct core_cred cred, gi
 }
 
 /* names is held; rec has mode, target and segment. Makes the inode and its node (with a reference and one lookup). */
-static int commit_create(struct core *c, struct node *dir, const char *name, struct core_cred cred, struct record *rec,
-	struct core_entry *ret, struct node **ret_node)
+static int commit_create(struct core *c, struct node *dir, const char *name, struct core_cred cred,
+	const struct core_how *how, struct record *rec, struct core_entry *ret, struct node **ret_node)
 {
 	struct inode in;
 	gid_t gid = cred.gid;
 	bool setgid = false;
-	int rc = prepare_new(c, dir, name);
+	int rc = prepare_new(c, dir, name, how);
 
 	if (rc == 0)
 		rc = dir_group(c, dir, cred, &gid, &setgid);
@@ -131,8 +133,9 @@ static int commit_create(struct core *c, struct node *dir, const char *name, str
 	rec->gid = gid;
 	if (setgid && S_ISDIR(rec->mode))
 		rec->mode |= S_ISGID;
+	rec->stamp = how->stamp;
 	snprintf(rec->name, sizeof(rec->name), "%s", name);
-	rc = store_commit(c->store, rec);
+	rc = tree_commit(c, rec->mode & S_IFMT, rec);
 	if (rc == 0)
 		rc = state_inode(c->state, rec->ino, &in);
 	if (rc == 0)
@@ -149,8 +152,8 @@ static int commit_create(struct core *c, struct node *dir, const char *name, str
 	return 0;
 }
 
-static int create_simple(struct core *c, uint64_t parent, const char *name, struct core_cred cred, struct record *rec,
-	struct core_entry *ret)
+static int create_simple(struct core *c, uint64_t parent, const char *name, struct core_cred cred,
+	const struct core_how *how, struct record *rec, struct core_entry *ret)
 {
 	struct node_ref dir NODE_CLEANUP = node_take(c, parent);
 	struct node *made = NULL;
@@ -158,39 +161,41 @@ static int create_simple(struct core *c, uint64_t parent, const char *name, stru
 	if (!dir.n)
 		return -ESTALE;
 	pthread_mutex_lock(&c->names);
-	int rc = commit_create(c, dir.n, name, cred, rec, ret, &made);
+	int rc = commit_create(c, dir.n, name, cred, how, rec, ret, &made);
 	pthread_mutex_unlock(&c->names);
 	node_put(c, made);
 	return rc;
 }
 
+int core_make_at(struct core *c, uint64_t parent, const char *name, mode_t mode, const char *target,
+	struct core_cred cred, const struct core_how *how, struct core_entry *ret)
+{
+	struct record rec = { .mode = mode, .target = target, .target_len = target ? strlen(target) : 0 };
+
+	if (rec.target_len > RECORD_TARGET_MAX)
+		return -ENAMETOOLONG;
+	return create_simple(c, parent, name, cred, how, &rec, ret);
+}
+
 int core_mkdir(
 	struct core *c, uint64_t parent, const char *name, mode_t mode, struct core_cred cred, struct core_entry *ret)
 {
-	struct record rec = { .mode = S_IFDIR | (mode & 07777) };
-
-	return create_simple(c, parent, name, cred, &rec, ret);
+	return core_make_at(c, parent, name, S_IFDIR | (mode & 07777), NULL, cred, &alone, ret);
 }
 
 int core_symlink(struct core *c, uint64_t parent, const char *name, const char *target, struct core_cred cred,
 	struct core_entry *ret)
 {
-	struct record rec = { .mode = S_IFLNK | 0777, .target = target, .target_len = strlen(target) };
-
-	if (rec.target_len > RECORD_TARGET_MAX)
-		return -ENAMETOOLONG;
-	return create_simple(c, parent, name, cred, &rec, ret);
+	return core_make_at(c, parent, name, S_IFLNK | 0777, target, cred, &alone, ret);
 }
 
 int core_mknod(
 	struct core *c, uint64_t parent, const char *name, mode_t mode, struct core_cred cred, struct core_entry *ret)
 {
-	struct record rec = { .mode = S_IFREG | (mode & 07777) };
-
 	/* Pipes, sockets and devices do not go to a global file system as data: say so at once. */
 	if ((mode & S_IFMT) != S_IFREG && (mode & S_IFMT) != 0)
 		return -EPERM;
-	return create_simple(c, parent, name, cred, &rec, ret);
+	return core_make_at(c, parent, name, S_IFREG | (mode & 07777), NULL, cred, &alone, ret);
 }
 
 /* Opens it, and counts the look-up that the entry is. On an error neither has happened. */
@@ -223,12 +228,13 @@ static int open_existing(struct core *c, struct node *dir, const char *name, int
 }
 
 static int create_and_open(struct core *c, struct node *dir, const char *name, struct core_cred cred,
-	struct record *rec, int flags, struct core_entry *ret, struct core_open_reply *ret_open)
+	const struct core_how *how, struct record *rec, int flags, struct core_entry *ret,
+	struct core_open_reply *ret_open)
 {
 	struct node_ref made NODE_CLEANUP = { c, NULL };
 
 	pthread_mutex_lock(&c->names);
-	int rc = commit_create(c, dir, name, cred, rec, ret, &made.n);
+	int rc = commit_create(c, dir, name, cred, how, rec, ret, &made.n);
 	pthread_mutex_unlock(&c->names);
 	if (rc < 0)
 		return rc;
@@ -238,8 +244,8 @@ static int create_and_open(struct core *c, struct node *dir, const char *name, s
 	return rc;
 }
 
-int core_create_file(struct core *c, uint64_t parent, const char *name, mode_t mode, int flags, struct core_cred cred,
-	struct core_entry *ret, struct core_open_reply *ret_open)
+int core_create_file_at(struct core *c, uint64_t parent, const char *name, mode_t mode, int flags,
+	struct core_cred cred, const struct core_how *how, struct core_entry *ret, struct core_open_reply *ret_open)
 {
 	struct node_ref dir NODE_CLEANUP = node_take(c, parent);
 	struct record rec = { .mode = S_IFREG | (mode & 07777) };
@@ -250,11 +256,21 @@ int core_create_file(struct core *c, uint64_t parent, const char *name, mode_t m
 		return -EROFS;
 	if (open_wants_private(c, dir.n, flags) && segment_create_private(c->segments, &rec.segment) < 0)
 		rec.segment = 0; /* the log takes it, or says why not */
-	int rc = create_and_open(c, dir.n, name, cred, &rec, flags, ret, ret_open);
+	int rc = create_and_open(c, dir.n, name, cred, how, &rec, flags, ret, ret_open);
 	if (rc < 0 && rec.segment && rec.seq == 0)
 		segment_remove(c->segments, rec.segment);
-	if (rc == -EEXIST && !(flags & O_EXCL))
-		rc = open_existing(c, dir.n, name, flags, ret, ret_open);
+	return rc;
+}
+
+int core_create_file(struct core *c, uint64_t parent, const char *name, mode_t mode, int flags, struct core_cred cred,
+	struct core_entry *ret, struct core_open_reply *ret_open)
+{
+	int rc = core_create_file_at(c, parent, name, mode, flags, cred, &alone, ret, ret_open);
+
+	if (rc == -EEXIST && !(flags & O_EXCL)) {
+		struct node_ref dir NODE_CLEANUP = node_take(c, parent);
+		rc = dir.n ? open_existing(c, dir.n, name, flags, ret, ret_open) : -ESTALE;
+	}
 	return rc;
 }
 
@@ -354,11 +370,11 @@ int core_readlink(struct core *c, uint64_t ino, char *out, size_t cap)
 	return 0;
 }
 
-static int link_locked(struct core *c, struct node *n, struct node *dir, const char *name)
+static int link_locked(struct core *c, struct node *n, struct node *dir, const char *name, const struct core_how *how)
 {
-	struct record rec = { .type = RECORD_LINK, .ino = n->ino, .parent = dir->ino };
+	struct record rec = { .type = RECORD_LINK, .ino = n->ino, .parent = dir->ino, .stamp = how->stamp };
 	struct inode in;
-	int rc = prepare_new(c, dir, name);
+	int rc = prepare_new(c, dir, name, how);
 
 	if (rc == 0)
 		rc = overlay_adopt(c, n);
@@ -377,7 +393,8 @@ static int link_locked(struct core *c, struct node *n, struct node *dir, const c
 	return rc;
 }
 
-int core_link(struct core *c, uint64_t ino, uint64_t parent, const char *name, struct core_entry *ret)
+int core_link_at(struct core *c, uint64_t ino, uint64_t parent, const char *name, const struct core_how *how,
+	struct core_entry *ret)
 {
 	struct node_ref n NODE_CLEANUP = node_take(c, ino);
 	struct node_ref dir NODE_CLEANUP = node_take(c, parent);
@@ -387,7 +404,7 @@ int core_link(struct core *c, uint64_t ino, uint64_t parent, const char *name, s
 	if (n.n->type == S_IFDIR)
 		return -EPERM;
 	pthread_mutex_lock(&c->names);
-	int rc = link_locked(c, n.n, dir.n, name);
+	int rc = link_locked(c, n.n, dir.n, name, how);
 	pthread_mutex_unlock(&c->names);
 	if (rc == 0)
 		rc = attr_fill(c, n.n, NULL, ret);
@@ -396,6 +413,11 @@ int core_link(struct core *c, uint64_t ino, uint64_t parent, const char *name, s
 		data_touched(c);
 	}
 	return rc;
+}
+
+int core_link(struct core *c, uint64_t ino, uint64_t parent, const char *name, struct core_entry *ret)
+{
+	return core_link_at(c, ino, parent, name, &alone, ret);
 }
 
 /* Files that are open keep their backing file, whatever the drain does to its name. */
@@ -408,7 +430,7 @@ static void hold_backing(struct core *c, struct node *n)
 }
 
 /* The inode that lost a name, possibly its last. names is held. */
-static void lost_name(struct core *c, struct node *n)
+void name_lost(struct core *c, struct node *n)
 {
 	struct inode in;
 
@@ -434,7 +456,7 @@ static int check_empty(struct core *c, struct node *dir)
 	return rc;
 }
 
-static int unlink_locked(struct core *c, struct node *dir, const char *name, bool is_rmdir)
+static int unlink_locked(struct core *c, struct node *dir, const char *name, bool is_rmdir, const struct core_how *how)
 {
 	struct record rec = { .type = RECORD_UNLINK, .parent = dir->ino };
 	struct node_ref victim NODE_CLEANUP = { c, NULL };
@@ -442,9 +464,11 @@ static int unlink_locked(struct core *c, struct node *dir, const char *name, boo
 
 	if (rc < 0)
 		return rc;
+	if (how->ino && victim.n->ino != how->ino)
+		return -ESTALE;
 	if (is_rmdir != (victim.n->type == S_IFDIR))
 		return is_rmdir ? -ENOTDIR : -EISDIR;
-	if (is_rmdir)
+	if (is_rmdir && !how->empty)
 		rc = check_empty(c, victim.n);
 	if (rc == 0)
 		rc = overlay_adopt_name(c, dir, name, victim.n);
@@ -455,13 +479,13 @@ static int unlink_locked(struct core *c, struct node *dir, const char *name, boo
 	snprintf(rec.name, sizeof(rec.name), "%s", name);
 	rc = doubt_add(c, dir->ino, name);
 	if (rc == 0)
-		rc = store_commit(c->store, &rec);
+		rc = tree_commit(c, victim.n->type, &rec);
 	if (rc == 0)
-		lost_name(c, victim.n);
+		name_lost(c, victim.n);
 	return rc;
 }
 
-static int remove_name(struct core *c, uint64_t parent, const char *name, bool is_rmdir)
+int core_remove_at(struct core *c, uint64_t parent, const char *name, bool is_rmdir, const struct core_how *how)
 {
 	struct node_ref dir NODE_CLEANUP = node_take(c, parent);
 	int rc = check_name(name);
@@ -471,7 +495,7 @@ static int remove_name(struct core *c, uint64_t parent, const char *name, bool i
 	if (rc < 0)
 		return rc;
 	pthread_mutex_lock(&c->names);
-	rc = unlink_locked(c, dir.n, name, is_rmdir);
+	rc = unlink_locked(c, dir.n, name, is_rmdir, how);
 	pthread_mutex_unlock(&c->names);
 	if (rc == 0)
 		data_touched(c);
@@ -480,12 +504,12 @@ static int remove_name(struct core *c, uint64_t parent, const char *name, bool i
 
 int core_unlink(struct core *c, uint64_t parent, const char *name)
 {
-	return remove_name(c, parent, name, false);
+	return core_remove_at(c, parent, name, false, &alone);
 }
 
 int core_rmdir(struct core *c, uint64_t parent, const char *name)
 {
-	return remove_name(c, parent, name, true);
+	return core_remove_at(c, parent, name, true, &alone);
 }
 
 /* Rename. */
@@ -494,6 +518,7 @@ struct rename_op {
 	struct node *from_dir, *to_dir; /* borrowed */
 	const char *from, *to;
 	unsigned int flags;
+	const struct core_how *how;
 	struct node *moved, *target; /* references; target NULL: the new name is free */
 };
 
@@ -509,7 +534,9 @@ static int rename_find(struct core *c, struct rename_op *op)
 		rc = -EPERM;
 	if (rc == 0)
 		rc = overlay_resolve(c, op->from_dir, op->from, &op->moved);
-	if (rc < 0)
+	if (rc == 0 && op->how->ino && op->how->ino != op->moved->ino)
+		rc = -ESTALE;
+	if (rc < 0 || op->how->free)
 		return rc;
 	rc = overlay_resolve(c, op->to_dir, op->to, &op->target);
 	return rc == -ENOENT ? 0 : rc;
@@ -527,7 +554,8 @@ static int rename_check(struct core *c, const struct rename_op *op)
 		return -EISDIR;
 	if (op->target->type != S_IFDIR && op->moved->type == S_IFDIR)
 		return -ENOTDIR;
-	return op->target->type == S_IFDIR && op->target != op->moved ? check_empty(c, op->target) : 0;
+	return op->target->type == S_IFDIR && op->target != op->moved && !op->how->empty ? check_empty(c, op->target)
+											 : 0;
 }
 
 static int rename_commit(struct core *c, const struct rename_op *op)
@@ -535,7 +563,8 @@ static int rename_commit(struct core *c, const struct rename_op *op)
 	struct record rec = { .type = RECORD_RENAME,
 		.ino = op->moved->ino,
 		.from_parent = op->from_dir->ino,
-		.parent = op->to_dir->ino };
+		.parent = op->to_dir->ino,
+		.stamp = op->how->stamp };
 	int rc = overlay_adopt_name(c, op->from_dir, op->from, op->moved);
 
 	if (rc == 0)
@@ -552,18 +581,20 @@ static int rename_commit(struct core *c, const struct rename_op *op)
 	snprintf(rec.name, sizeof(rec.name), "%s", op->to);
 	rc = op->flags & RENAME_EXCHANGE ? 0 : doubt_add(c, op->from_dir->ino, op->from);
 	if (rc == 0)
-		rc = store_commit(c->store, &rec);
+		rc = tree_commit(c, op->moved->type, &rec);
 	if (rc == 0 && op->target && !(op->flags & RENAME_EXCHANGE))
-		lost_name(c, op->target);
+		name_lost(c, op->target);
 	return rc;
 }
 
-int core_rename(
-	struct core *c, uint64_t from_parent, const char *from, uint64_t parent, const char *name, unsigned int flags)
+int core_rename_at(struct core *c, uint64_t from_parent, const char *from, uint64_t parent, const char *name,
+	unsigned int flags, const struct core_how *how)
 {
 	struct node_ref from_dir NODE_CLEANUP = node_take(c, from_parent);
 	struct node_ref to_dir NODE_CLEANUP = node_take(c, parent);
-	struct rename_op op = { .from_dir = from_dir.n, .to_dir = to_dir.n, .from = from, .to = name, .flags = flags };
+	struct rename_op op = {
+		.from_dir = from_dir.n, .to_dir = to_dir.n, .from = from, .to = name, .flags = flags, .how = how
+	};
 
 	if (!from_dir.n || !to_dir.n)
 		return -ESTALE;
@@ -584,4 +615,10 @@ int core_rename(
 	if (rc == 0)
 		data_touched(c);
 	return rc;
+}
+
+int core_rename(
+	struct core *c, uint64_t from_parent, const char *from, uint64_t parent, const char *name, unsigned int flags)
+{
+	return core_rename_at(c, from_parent, from, parent, name, flags, &alone);
 }

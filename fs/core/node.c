@@ -50,6 +50,17 @@ static void table_remove(struct core *c, struct node *gone)
 	*at = gone->hash_next;
 }
 
+/* In a job other nodes ask for what our kernel has never seen. */
+static struct node *node_of_number(struct core *c, uint64_t ino)
+{
+	struct node *n = NULL;
+	struct inode in;
+
+	if (state_inode(c->state, ino, &in) == 0 && !(in.flags & INODE_FOREIGN))
+		(void)node_of_state(c, &in, &n);
+	return n;
+}
+
 struct node *node_get(struct core *c, uint64_t ino)
 {
 	pthread_mutex_lock(&c->table);
@@ -57,7 +68,7 @@ struct node *node_get(struct core *c, uint64_t ino)
 	if (n)
 		n->refs++;
 	pthread_mutex_unlock(&c->table);
-	return n;
+	return n || !c->joined ? n : node_of_number(c, ino);
 }
 
 void node_ref(struct core *c, struct node *n)

@@ -194,6 +194,11 @@ int overlay_resolve(struct core *c, struct node *parent, const char *name, struc
 	return rc < 0 ? rc : node_of_backing(c, parent, name, &st, ret);
 }
 
+int overlay_stat_child(struct core *c, struct node *parent, const char *name, struct stat *ret)
+{
+	return overlay_is_hidden(name) ? -ENOENT : stat_path(c, overlay_child_path, parent, name, ret);
+}
+
 static int commit_adopt(struct core *c, struct node *parent, const char *name, struct node *n)
 {
 	struct record rec = { .type = RECORD_ADOPT, .ino = n->ino, .parent = parent->ino };
@@ -215,7 +220,7 @@ static int commit_adopt(struct core *c, struct node *parent, const char *name, s
 		rec.target = target;
 		rec.target_len = (size_t)len;
 	}
-	return store_commit(c->store, &rec);
+	return tree_commit(c, n->type, &rec);
 }
 
 int overlay_adopt(struct core *c, struct node *n)

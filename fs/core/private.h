@@ -90,6 +90,12 @@ struct core {
 	unsigned int data_choice; /* config's: 0 auto, 1 log, 2 private */
 	char through_prefix[32];  /* ".cistern-through-xxxxxxxx-": not the drain's own, which it clears away */
 
+	_Atomic(bool) joined;    /* one of the nodes of a job */
+	_Atomic(bool) tree_open; /* tree_owner may change directories */
+	pthread_t tree_owner;    /* while tree_open */
+	void (*tree_note)(const struct record *rec, void *arg);
+	void *tree_arg;
+
 	pthread_mutex_t names;
 	pthread_mutex_t table;
 	struct node **buckets;
@@ -161,6 +167,13 @@ bool overlay_is_same(
 int overlay_stat(struct core *c, struct node *n, struct stat *ret);
 bool overlay_is_hidden(const char *name); /* ours, never shown */
 
+/* What the backing directory itself has under a name. */
+int overlay_stat_child(struct core *c, struct node *parent, const char *name, struct stat *ret);
+
+/* tree.c */
+/* store_commit, of a record about an inode of that type (S_IFMT bits). -EREMCHG: a directory, in a job, and no tree change. */
+int tree_commit(struct core *c, uint32_t type, struct record *rec);
+
 /* doubt.c */
 /* parent/name is about to go. names is held. 0 or -ENOMEM: then it may not. */
 int doubt_add(struct core *c, uint64_t parent, const char *name);
@@ -168,7 +181,8 @@ bool doubt_hides(struct core *c, uint64_t parent, const char *name);
 void doubt_clear(struct core *c); /* session is held */
 
 /* name.c */
-void core_sweep_tmpfiles(struct core *c); /* nameless files that an earlier daemon was killed over */
+void name_lost(struct core *c, struct node *n); /* n lost a name, possibly its last. names is held */
+void core_sweep_tmpfiles(struct core *c);       /* nameless files that an earlier daemon was killed over */
 
 /* attr.c */
 /* Fill ret from the state or the backing file. in: the state's inode when the caller has it, else NULL. */

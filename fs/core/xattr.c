@@ -110,18 +110,18 @@ ssize_t core_listxattr(struct core *c, uint64_t ino, char *out, size_t cap)
 	return cap && l.len > cap ? -ERANGE : (ssize_t)l.len;
 }
 
-static int commit_xattr(struct core *c, uint64_t ino, enum record_type type, uint32_t flags, const char *name,
+static int commit_xattr(struct core *c, struct node *n, enum record_type type, uint32_t flags, const char *name,
 	const void *value, size_t len)
 {
 	struct record rec = { .type = type,
 		.flags = flags,
-		.ino = ino,
+		.ino = n->ino,
 		.key = (const uint8_t *)name,
 		.key_len = strlen(name),
 		.value = value,
 		.value_len = len };
 
-	return store_commit(c->store, &rec);
+	return tree_commit(c, n->type, &rec);
 }
 
 static int copy_one(struct core *c, struct node *n, const char *path, const char *name)
@@ -131,7 +131,7 @@ static int copy_one(struct core *c, struct node *n, const char *path, const char
 
 	if (check_name(name) < 0)
 		return 0;
-	return len < 0 ? -errno : commit_xattr(c, n->ino, RECORD_SETXATTR, RECORD_F_COPIED, name, value, (size_t)len);
+	return len < 0 ? -errno : commit_xattr(c, n, RECORD_SETXATTR, RECORD_F_COPIED, name, value, (size_t)len);
 }
 
 /* names is held: bring the backing file's set into the store before it is changed for the first time. */
@@ -172,7 +172,7 @@ static int change_xattr(
 		return -EEXIST;
 	if (there == -ENODATA && (removal || flags & XATTR_REPLACE))
 		return -ENODATA;
-	return commit_xattr(c, n->ino, removal ? RECORD_REMOVEXATTR : RECORD_SETXATTR, 0, name, value, len);
+	return commit_xattr(c, n, removal ? RECORD_REMOVEXATTR : RECORD_SETXATTR, 0, name, value, len);
 }
 
 static int set_or_remove(

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * The core as one node of a job (docs/design/many-nodes.md, 3). Every node has the whole tree of directories that any of
+ * them has touched; what changes it is ordered by node 0, where the usual functions do it within core_tree_begin and
+ * core_tree_end, and each record that they commit is noted, so that the other nodes commit it as well.
+ *
+ * Also here: what other nodes need of names that they know by the numbers and paths of the node that found them.
+ */
+#include "fs/core/private.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+void core_join(struct core *c)
+{
+	c->joined = true;
+}
+
+/* ---- tree changes */
+
+static bool is_open_here(struct core *c)
+{
+	return c->tree_open && pthread_equal(c->tree_owner, pthread_self());
+}
+
+int tree_commit(struct core *c, uint32_t type, struct record *rec)
+{
+	bool of_tree = c->joined && type == S_IFDIR;
+
+	if (of_tree && !is_open_here(c))
+		return -EREMCHG;
+	if (of_tree) {
+		rec->flags |= RECORD_F_TREE;
+		rec->stamp = state_tree_stamp(c->state) + 1;
+	}
+	int rc = store_commit(c->store, rec);
+	if (rc == 0 && of_tree)
+		c->tree_note(rec, c->tree_arg);
+	return rc;
+}
+
+void core_tree_begin(struct core *c, void (*note)(const struct record *rec, void *arg), void *arg)
+{
+	c->tree_note = note;
+	c->tree_arg = arg;
+	c->tree_owner = pthread_self();
+	c->tree_open = true;
+}
+
+void core_tree_end(struct core *c)
+{
+	c->tree_open = false;
+}
+
+/* names is held. The file of ours that has the name that a directory is about to take. */
+static void give_place(struct core *c, struct record *rec)
+{
+	struct state_name there;
+
+	if (rec->type != RECORD_RENAME || rec->other_ino ||
+		state_lookup(c->state, rec->parent, rec->name, &there) < 0 || there.type == S_IFDIR)
+		return;
+	rec->other_ino = there.ino;
+	rec->flags |= RECORD_F_EXCHANGE;
+}
+
+/* names is held: what our nodes must know of it. */
+static void note_applied(struct core *c, const struct record *rec)
+{
+	bool replaced = rec->type == RECORD_RENAME && rec->other_ino && !(rec->flags & RECORD_F_EXCHANGE);
+	struct node_ref n NODE_CLEANUP = node_take(c, replaced ? rec->other_ino : rec->ino);
+
+	if (!n.n)
+		return;
+	n.n->known = true;
+	if (replaced || rec->type == RECORD_UNLINK)
+		name_lost(c, n.n);
+}
+
+int core_tree_apply(struct core *c, struct record *rec)
+{
+	uint64_t last = state_tree_stamp(c->state);
+
+	if (rec->stamp <= last)
+		return 0;
+	if (rec->stamp > last + 1)
+		return -EILSEQ;
+	pthread_mutex_lock(&c->names);
+	give_place(c, rec);
+	int rc = store_commit(c->store, rec);
+	if (rc == 0)
+		note_applied(c, rec);
+	pthread_mutex_unlock(&c->names);
+	return rc == -EALREADY ? 0 : rc;
+}
+
+/* ---- what is where */
+
+uint32_t core_type(struct core *c, uint64_t ino)
+{
+	struct node_ref r NODE_CLEANUP = node_take(c, ino);
+
+	return r.n ? r.n->type : 0;
+}
+
+bool core_is_known(struct core *c, uint64_t ino)
+{
+	struct inode in;
+
+	return state_inode(c->state, ino, &in) == 0 && !(in.flags & (INODE_ORPHAN | INODE_FOREIGN));
+}
+
+bool core_owns_backing(struct core *c, uint64_t parent, const char *name)
+{
+	uint64_t owner;
+
+	return state_backing_owner(c->state, parent, name, &owner) == 0;
+}
+
+int core_hold(struct core *c, uint64_t ino)
+{
+	struct node_ref r NODE_CLEANUP = node_take(c, ino);
+
+	if (!r.n)
+		return -ESTALE;
+	node_count_lookup(c, r.n);
+	return 0;
+}
+
+static int fill_and_count(struct core *c, struct node *n, struct core_entry *ret)
+{
+	int rc = attr_fill(c, n, NULL, ret);
+
+	if (rc == 0)
+		node_count_lookup(c, n);
+	return rc;
+}
+
+int core_tree_lookup(struct core *c, uint64_t parent, const char *name, struct core_entry *ret)
+{
+	struct node_ref r NODE_CLEANUP = { c, NULL };
+	struct state_name found;
+	struct inode in;
+	int rc = state_lookup(c->state, parent, name, &found);
+
+	if (rc < 0 || found.type != S_IFDIR)
+		return rc < 0 ? rc : -ENOENT;
+	rc = state_inode(c->state, found.ino, &in);
+	if (rc == 0)
+		rc = node_of_state(c, &in, &r.n);
+	return rc < 0 ? rc : fill_and_count(c, r.n, ret);
+}
+
+int core_backing_lookup(struct core *c, uint64_t parent, const char *name, struct core_entry *ret)
+{
+	struct node_ref dir NODE_CLEANUP = node_take(c, parent);
+	struct node_ref found NODE_CLEANUP = { c, NULL };
+
+	if (!dir.n)
+		return -ESTALE;
+	if (dir.n->known && core_owns_backing(c, parent, name))
+		return -ENOENT;
+	*ret = (struct core_entry){ .ino = 0 };
+	int rc = overlay_stat_child(c, dir.n, name, &ret->attr);
+	if (rc < 0)
+		return rc;
+	if (S_ISDIR(ret->attr.st_mode)) {
+		rc = node_of_backing(c, dir.n, name, &ret->attr, &found.n);
+		return rc < 0 ? rc : fill_and_count(c, found.n, ret);
+	}
+	ret->ino = ret->attr.st_ino = node_backing_number(c, ret->attr.st_dev, ret->attr.st_ino);
+	return 0;
+}
+
+/* ---- hints */
+
+/* name put in front of path, which is in a buffer of cap bytes. */
+static int prepend(char *path, size_t cap, const char *name)
+{
+	size_t len = strlen(path), add = strlen(name), slash = len > 0;
+
+	if (add + slash + len + 1 > cap)
+		return -ENAMETOOLONG;
+	memmove(path + add + slash, path, len + 1);
+	memcpy(path, name, add);
+	if (slash)
+		path[add] = '/';
+	return 0;
+}
+
+int core_hint(struct core *c, uint64_t parent, const char *name, uint64_t *ret_dir, char *out, size_t cap)
+{
+	struct node *n = node_get(c, parent);
+	int rc = n ? 0 : -ESTALE;
+
+	out[0] = '\0';
+	if (rc == 0 && name)
+		rc = prepend(out, cap, name);
+	while (rc == 0 && !n->known) {
+		char at[RECORD_NAME_MAX + 1];
+		struct node *up = NULL;
+
+		rc = node_origin(c, n, &up, at);
+		if (rc < 0) {
+			rc = n->known ? 0 : -ESTALE;
+			break;
+		}
+		node_put(c, n);
+		n = up;
+		rc = prepend(out, cap, at);
+	}
+	if (rc == 0)
+		*ret_dir = n->ino;
+	node_put(c, n);
+	return rc;
+}
+
+/* From dir along path: 0 and a reference. */
+static int walk(struct core *c, uint64_t dir, const char *path, struct node **ret)
+{
+	char copy[PATH_MAX], *save = NULL;
+	struct node *n = node_get(c, dir);
+
+	if (!n)
+		return -ESTALE;
+	if (snprintf(copy, sizeof(copy), "%s", path) >= (int)sizeof(copy)) {
+		node_put(c, n);
+		return -ENAMETOOLONG;
+	}
+	for (char *part = strtok_r(copy, "/", &save); part; part = strtok_r(NULL, "/", &save)) {
+		struct node *next = NULL;
+		int rc = overlay_resolve(c, n, part, &next);
+
+		node_put(c, n);
+		if (rc < 0)
+			return rc == -ENOENT ? -ESTALE : rc;
+		n = next;
+	}
+	*ret = n;
+	return 0;
+}
+
+int core_find(struct core *c, uint64_t ino, uint64_t dir, const char *path)
+{
+	struct node_ref r NODE_CLEANUP = node_take(c, ino);
+	int rc = r.n ? 0 : dir == 0 || path[0] == '\0' ? -ESTALE : walk(c, dir, path, &r.n);
+
+	if (rc == 0 && r.n->ino != ino)
+		rc = -ESTALE;
+	if (rc == 0)
+		node_count_lookup(c, r.n);
+	return rc;
+}
+
+int core_adopt_path(struct core *c, uint64_t dir, const char *path)
+{
+	struct node_ref r NODE_CLEANUP = { c, NULL };
+	int rc = walk(c, dir, path, &r.n);
+
+	return rc < 0 ? rc : overlay_adopt_locked(c, r.n);
+}
+
+/* ---- loops */
+
+struct search {
+	struct core *c;
+	uint64_t ino;
+	uint64_t *todo; /* owned */
+	size_t num, cap;
+};
+
+static int see_name(const char *name, uint64_t ino, uint32_t type, void *arg)
+{
+	struct search *s = arg;
+
+	(void)name;
+	if (type != S_IFDIR)
+		return 0;
+	if (ino == s->ino)
+		return 1;
+	if (s->num == s->cap) {
+		size_t cap = s->cap ? s->cap * 2 : 64;
+		uint64_t *grown = reallocarray(s->todo, cap, sizeof(*grown));
+		if (!grown)
+			return -ENOMEM;
+		s->todo = grown;
+		s->cap = cap;
+	}
+	s->todo[s->num++] = ino;
+	return 0;
+}
+
+bool core_is_below(struct core *c, uint64_t ino, uint64_t dir)
+{
+	struct search s = { .c = c, .ino = ino };
+	int rc = see_name("", dir, S_IFDIR, &s);
+
+	while (rc == 0 && s.num > 0)
+		rc = core_each_name(c, s.todo[--s.num], see_name, &s);
+	free(s.todo);
+	return rc != 0; /* also when it could not be found out */
+}
