@@ -175,7 +175,7 @@ int core_hold(struct core *c, uint64_t ino); /* as a lookup by the kernel: core_
 int core_tree_lookup(struct core *c, uint64_t parent, const char *name, struct core_entry *ret);
 /*
  * What the backing directory has under a name that the tree says nothing of: -ENOENT, or 0. A directory: counts a lookup.
- * Anything else: only its number and attributes, as found; nothing is held.
+ * Anything else: only its number and type; nothing is held.
  */
 int core_backing_lookup(struct core *c, uint64_t parent, const char *name, struct core_entry *ret);
 /*
@@ -187,6 +187,8 @@ int core_hint(struct core *c, uint64_t parent, const char *name, uint64_t *ret_d
 int core_find(struct core *c, uint64_t ino, uint64_t dir, const char *path);
 /* Bring what is at path below dir into the tree, and all directories on the way. Within a tree change. */
 int core_adopt_path(struct core *c, uint64_t dir, const char *path);
+/* parent/name leads to ino: both, and that it does, are in the state afterwards. */
+int core_adopt_name(struct core *c, uint64_t parent, const char *name, uint64_t ino);
 /* Names of a directory, of files (not directories) alone or all. cb non-zero stops. */
 typedef int core_name_cb(const char *name, uint64_t ino, uint32_t type, void *arg);
 int core_each_name(struct core *c, uint64_t ino, core_name_cb *cb, void *arg); /* in the state */

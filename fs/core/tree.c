@@ -56,13 +56,22 @@ void core_tree_end(struct core *c)
 	c->tree_open = false;
 }
 
-/* names is held. The file of ours that has the name that a directory is about to take. */
-static void give_place(struct core *c, struct record *rec)
+/*
+ * names is held. A directory that is renamed may change places with a file, which only the file's home knows: there the two do, and
+ * everywhere else the directory just goes.
+ */
+static void settle_exchange(struct core *c, struct record *rec)
 {
 	struct state_name there;
+	struct inode other;
 
-	if (rec->type != RECORD_RENAME || rec->other_ino ||
-		state_lookup(c->state, rec->parent, rec->name, &there) < 0 || there.type == S_IFDIR)
+	if (rec->type != RECORD_RENAME)
+		return;
+	if (rec->flags & RECORD_F_EXCHANGE && state_inode(c->state, rec->other_ino, &other) == -ENOENT) {
+		rec->other_ino = 0;
+		rec->flags &= ~(uint32_t)RECORD_F_EXCHANGE;
+	}
+	if (rec->other_ino || state_lookup(c->state, rec->parent, rec->name, &there) < 0 || there.type == S_IFDIR)
 		return;
 	rec->other_ino = there.ino;
 	rec->flags |= RECORD_F_EXCHANGE;
@@ -90,7 +99,7 @@ int core_tree_apply(struct core *c, struct record *rec)
 	if (rec->stamp > last + 1)
 		return -EILSEQ;
 	pthread_mutex_lock(&c->names);
-	give_place(c, rec);
+	settle_exchange(c, rec);
 	int rc = store_commit(c->store, rec);
 	if (rc == 0)
 		note_applied(c, rec);
@@ -155,6 +164,21 @@ int core_tree_lookup(struct core *c, uint64_t parent, const char *name, struct c
 	return rc < 0 ? rc : fill_and_count(c, r.n, ret);
 }
 
+/* A name that we have taken over, and perhaps show: nobody else can tell it from one that is untouched. */
+static int own_entry(struct core *c, uint64_t parent, const char *name, struct core_entry *ret)
+{
+	struct state_name found;
+	int rc = state_lookup(c->state, parent, name, &found);
+
+	if (rc == 0 && found.type == S_IFDIR)
+		return core_tree_lookup(c, parent, name, ret);
+	if (rc == 0) {
+		ret->ino = ret->attr.st_ino = found.ino;
+		ret->attr.st_mode = found.type;
+	}
+	return rc;
+}
+
 int core_backing_lookup(struct core *c, uint64_t parent, const char *name, struct core_entry *ret)
 {
 	struct node_ref dir NODE_CLEANUP = node_take(c, parent);
@@ -162,9 +186,9 @@ int core_backing_lookup(struct core *c, uint64_t parent, const char *name, struc
 
 	if (!dir.n)
 		return -ESTALE;
-	if (dir.n->known && core_owns_backing(c, parent, name))
-		return -ENOENT;
 	*ret = (struct core_entry){ .ino = 0 };
+	if (dir.n->known && core_owns_backing(c, parent, name))
+		return own_entry(c, parent, name, ret);
 	int rc = overlay_stat_child(c, dir.n, name, &ret->attr);
 	if (rc < 0)
 		return rc;
@@ -262,6 +286,19 @@ int core_adopt_path(struct core *c, uint64_t dir, const char *path)
 	int rc = walk(c, dir, path, &r.n);
 
 	return rc < 0 ? rc : overlay_adopt_locked(c, r.n);
+}
+
+int core_adopt_name(struct core *c, uint64_t parent, const char *name, uint64_t ino)
+{
+	struct node_ref dir NODE_CLEANUP = node_take(c, parent);
+	struct node_ref n NODE_CLEANUP = node_take(c, ino);
+
+	if (!dir.n || !n.n)
+		return -ESTALE;
+	pthread_mutex_lock(&c->names);
+	int rc = overlay_adopt_name(c, dir.n, name, n.n);
+	pthread_mutex_unlock(&c->names);
+	return rc;
 }
 
 /* ---- loops */

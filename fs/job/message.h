@@ -12,35 +12,36 @@
 #include "format/wire/wire.h"
 
 enum message_type {
-	/* names.c: 200 to 219 */
-	MESSAGE_NAME_LOCK = 200, /* to the server of each name: NAME_*: lock; -> POINTER: what is there */
-	MESSAGE_NAME_UNLOCK,     /* one-way: NAME_*, POINTER: what is there now */
-	MESSAGE_NAME_LOOKUP,     /* -> POINTER; waits while the name is locked */
-	MESSAGE_NAME_LIST,       /* DIR: names below it that this node's files have or hide -> NAMES */
-	MESSAGE_NAME_TELL, /* one-way, to a server that was restarted: NAMES that this node's state has or hides */
-	MESSAGE_NAME_TOLD, /* one-way: that was all */
+	/* names.c, rebuild.c, list.c: 200 to 219 */
+	MESSAGE_NAME_LOCK =
+		200, /* to the name's server: DIR, NAME, COUNT (id) -> INO, POINTER, OTHER: what is there; STAMP */
+	MESSAGE_NAME_UNLOCK, /* DIR, NAME, COUNT (id), FLAGS 1: INO, POINTER, OTHER: what is there now; 0: not known */
+	MESSAGE_NAME_LOOKUP, /* DIR, NAME -> INO, POINTER, OTHER; waits while the name is locked */
+	MESSAGE_NAME_DOUBT,  /* its home does not have what it leads to: look who has */
+	MESSAGE_NAME_SEND, /* from a server that has just begun: COUNT: page -> NAMES, COUNT: next page; DIR: closed */
+	MESSAGE_NAME_WHO,  /* from a server in doubt: DIR, NAME -> INO, POINTER, OTHER as your state has it */
+	MESSAGE_NAME_LIST, /* DIR, NAME: what is below it behind that name: files of yours, and what they hide -> NAMES */
 
-	/* tree.c: 220 to 239 */
-	MESSAGE_TREE_CHANGE = 220, /* to node 0: CHANGE, ... -> STATUS, INO */
-	MESSAGE_TREE_PREPARE,      /* from node 0: CHANGE, DIR -> STATUS, NAMES that it hides below DIR */
-	MESSAGE_TREE_COMMIT,       /* from node 0: RECORD: apply it; ends what PREPARE began */
-	MESSAGE_TREE_ABORT,        /* from node 0: ends what PREPARE began */
-	MESSAGE_TREE_FETCH,        /* to node 0: STAMP: the records behind it -> RECORD* */
-	MESSAGE_TREE_TIMES,        /* one-way, to the directory's time home: INO, TIME */
-	MESSAGE_TREE_GET_TIMES,    /* INO -> TIME */
+	/* tree.c, sequence.c: 220 to 239 */
+	MESSAGE_TREE_CHANGE = 220, /* to node 0: CHANGE and what it needs */
+	MESSAGE_TREE_PREPARE,      /* from node 0: DIR may go -> NAMES of the backing directory that are hidden there */
+	MESSAGE_TREE_COMMIT,       /* from node 0: RECORD*, OTHER: who asked; DIR: it may go no more, or has gone */
+	MESSAGE_TREE_ABORT,        /* from node 0: DIR may go no more; 0: none */
+	MESSAGE_TREE_STAMP,        /* from node 0: -> STAMP of the last change that you have */
 
-	/* remote.c: 240 to 259. All but FORGET have INO and HINT */
-	MESSAGE_FILE_GET = 240, /* HOLD -> ENTRY */
+	/* home.c: 240 to 259: to the home of INO, with HINT_DIR, HINT */
+	MESSAGE_FILE_GET = 240, /* COUNT: lookups to be counted -> ENTRY */
 	MESSAGE_FILE_SET,       /* MASK, ENTRY -> ENTRY */
 	MESSAGE_FILE_READLINK,  /* -> TARGET */
-	MESSAGE_FILE_LINK,      /* DIR, NAME, STAMP -> ENTRY */
-	MESSAGE_FILE_UNLINK,    /* DIR, NAME */
-	MESSAGE_FILE_RENAME,    /* FROM_DIR, FROM, DIR, NAME, FLAGS, OTHER, STAMP */
-	MESSAGE_FILE_GETXATTR,  /* NAME, SIZE -> VALUE */
-	MESSAGE_FILE_LISTXATTR, /* SIZE -> VALUE */
-	MESSAGE_FILE_SETXATTR,  /* NAME, VALUE, FLAGS */
-	MESSAGE_FILE_REMOVEXATTR,
-	MESSAGE_FILE_FORGET, /* one-way: INO, COUNT */
+	MESSAGE_FILE_LINK,      /* DIR, NAME, STAMP -> ENTRY, a lookup counted */
+	MESSAGE_FILE_UNLINK,    /* DIR, NAME -> POINTER */
+	MESSAGE_FILE_RENAME, /* FROM_DIR, FROM, DIR, NAME, FLAGS, STAMP, OTHER: what is replaced, if at home there -> POINTER of FROM */
+	MESSAGE_FILE_GETXATTR,    /* NAME, SIZE -> VALUE, COUNT: its size */
+	MESSAGE_FILE_LISTXATTR,   /* SIZE -> VALUE, COUNT */
+	MESSAGE_FILE_SETXATTR,    /* NAME, VALUE, FLAGS */
+	MESSAGE_FILE_REMOVEXATTR, /* NAME */
+	MESSAGE_FILE_ADOPT,  /* DIR, NAME, one of its names in the backing directory: your state has it afterwards */
+	MESSAGE_FILE_FORGET, /* one-way: COUNT lookups less */
 
 	MESSAGE_SHARE_FIRST = 260,
 	MESSAGE_SHARE_LAST = 299,

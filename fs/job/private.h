@@ -8,6 +8,11 @@
  * remote.c and whoever comes later; each has its own struct and its own locks.
  */
 
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "format/index/state.h"
+#include "format/place/place.h"
 #include "fs/job/job.h"
 #include "fs/job/message.h"
 
@@ -15,11 +20,16 @@ struct job {
 	struct job_options opt;
 	struct core *core;   /* opt's, borrowed */
 	struct peers *peers; /* opt's, borrowed; NULL: alone, and nothing below is there */
+	struct state *state; /* the store's */
 	struct workers *workers;
+	_Atomic(bool) ending;
 	/* one for each part, owned by it */
 	struct names *names;
-	struct tree *tree;
+	struct rebuild *rebuild;
+	struct held *held;
+	struct sequence *sequence;
 	struct remote *remote;
+	struct home *home;
 	struct share *share;
 	struct locks *locks;
 };
@@ -28,8 +38,13 @@ struct job_file {
 	struct core_file *local; /* owned; NULL when nothing of it is in our store yet */
 };
 
+struct listing;
+
 struct job_dir {
-	struct core_dir *local; /* owned */
+	struct core_dir *local; /* owned; or */
+	struct listing *list;   /* owned: list.c */
+	uint64_t ino;
+	pthread_mutex_t lock; /* rewinding */
 };
 
 /* ---- job.c */
@@ -68,5 +83,168 @@ void workers_destroy(struct workers *w); /* what is queued is done first; NULL i
 int workers_do(struct workers *w, void (*fn)(struct job *j, void *arg), void *arg);
 /* The same for a request; answers it with -ENOMEM when that cannot be. */
 void workers_serve(struct workers *w, serve_handler fn, struct peers_request *rq);
+
+/* ---- names.c: the server of names. What is under a name that the tree does not say? */
+
+struct pointer {
+	uint64_t ino;   /* the file that it is; 0: none */
+	uint64_t stamp; /* of its entry at its home */
+	bool hidden;    /* what the backing directory has there is not shown */
+};
+
+struct name_ref { /* a name, while an operation holds its lock */
+	uint64_t dir;
+	const char *name;  /* borrowed */
+	struct pointer at; /* what is there */
+	uint64_t stamp;    /* for the entry that the operation makes */
+	struct hold *held; /* held.c's */
+};
+
+enum names_event { NAMES_LOCK = 1, NAMES_LOOKUP };
+/* Somebody waits for a name: done is called once, from any thread, and must not block. */
+struct names_waiter {
+	struct names_waiter *next;
+	enum names_event what;
+	uint32_t node; /* who asks */
+	uint64_t id;   /* LOCK: the lock's */
+	int status;
+	struct pointer at;
+	uint64_t stamp;
+	void (*done)(struct names_waiter *w);
+	struct peers_request *rq;
+};
+extern const struct part names_part;
+/* The server's side of the messages; the name is one of ours. */
+void names_ask(struct names *n, uint64_t dir, const char *name, struct names_waiter *w);
+/* Ends a lock. at NULL: nobody knows what is there now: ask the homes. */
+void names_release(
+	struct names *n, uint32_t node, uint64_t id, uint64_t dir, const char *name, const struct pointer *at);
+/* The home does not have what the pointer says: ask all homes. Later lookups of it wait. */
+void names_doubt(struct names *n, uint64_t dir, const char *name);
+void names_serve_lock(struct job *j, struct peers_request *rq);
+void names_serve_unlock(struct job *j, struct peers_request *rq);
+void names_serve_lookup(struct job *j, struct peers_request *rq);
+void names_serve_doubt(struct job *j, struct peers_request *rq);
+/* A directory that may go: no name below it is a file's or locked, and none will be until the end. -EBUSY, -ENOTEMPTY. */
+int names_close_dir(struct names *n, uint64_t dir);
+void names_open_dir(struct names *n, uint64_t dir); /* 0: all */
+/* What the nodes tell when we have just begun, and when a lock's owner is gone (rebuild.c). */
+void names_told(struct names *n, uint64_t dir, const char *name, const struct pointer *at);
+void names_told_lock(struct names *n, uint64_t dir, const char *name, uint32_t node, uint64_t id);
+void names_told_all(struct names *n);
+/* The end of what begin_doubt of rebuild.c was asked to find out. */
+void names_settled(struct names *n, uint64_t dir, const char *name, const struct pointer *at);
+void pointer_put(struct wire_msg *m, const struct pointer *at);
+void pointer_get(const struct wire_msg *m, struct pointer *ret);
+
+/* ---- rebuild.c: pointers from what the homes' states say */
+
+extern const struct part rebuild_part;
+void rebuild_name(struct job *j, uint64_t dir, const char *name); /* then names_settled */
+void rebuild_serve_send(struct job *j, struct peers_request *rq);
+void rebuild_serve_who(struct job *j, struct peers_request *rq);
+
+/* ---- held.c: locks of names that operations here hold, whatever becomes of the servers */
+
+extern const struct part held_part;
+/* All of them, or none. 0; -ENOENT: the directory is gone; errors of peers_call. refs are reordered by nobody. */
+int held_lock(struct job *j, struct name_ref *refs, unsigned int num);
+/* What is there now: ref->at. Does not wait. */
+void held_unlock(struct job *j, struct name_ref *ref);
+void held_unlock_unknown(struct job *j, struct name_ref *ref); /* the server is to find out */
+int held_lookup(struct job *j, uint64_t dir, const char *name, struct pointer *ret);
+void held_doubt(struct job *j, uint64_t dir, const char *name);
+/* Every lock whose server is that node. */
+void held_each(
+	struct job *j, uint32_t server, void (*cb)(uint64_t dir, const char *name, uint64_t id, void *arg), void *arg);
+
+/* ---- tree.c: directories */
+
+enum tree_change {
+	TREE_ADOPT = 1,
+	TREE_MKDIR,
+	TREE_RMDIR,
+	TREE_RENAME,
+	TREE_SETATTR,
+	TREE_SETXATTR,
+	TREE_REMOVEXATTR,
+};
+/* Ask node 0 for it, and wait until all nodes have it. request: of type TREE_CHANGE. */
+int tree_change(struct job *j, struct wire_msg *request);
+void tree_init(struct wire_msg *request, enum tree_change change);
+/* The directory is in the tree afterwards. -ENOENT: it was removed; -ESTALE, -ENOTDIR. */
+int tree_know(struct job *j, uint64_t dir);
+/* The same for a directory that was found there, as core_hint says it. */
+int tree_know_path(struct job *j, uint64_t dir, const char *path);
+/* Before the first change of a file: the directories above it are in the tree. hint as core_hint gives it. */
+int tree_know_above(struct job *j, uint64_t hint_dir, const char *hint);
+/* What the kernel may have cached of what a record changes. */
+void tree_tell_kernel(struct job *j, const struct record *rec);
+void tree_serve_prepare(struct job *j, struct peers_request *rq);
+void tree_serve_commit(struct job *j, struct peers_request *rq);
+void tree_serve_abort(struct job *j, struct peers_request *rq);
+void tree_serve_stamp(struct job *j, struct peers_request *rq);
+
+/* ---- sequence.c: node 0 puts the tree's changes in order */
+
+extern const struct part sequence_part;
+void sequence_serve(struct job *j, struct peers_request *rq);
+uint64_t sequence_closed_dir(struct job *j); /* that PREPARE was sent for and that has not ended; 0: none */
+
+/* ---- remote.c: files of other nodes */
+
+extern const struct part remote_part;
+#define HINT_BYTES 4096
+struct hint {         /* where an untouched file was found: core_hint */
+	uint64_t dir; /* 0: no need to know */
+	char path[HINT_BYTES];
+};
+uint32_t remote_home(struct job *j, uint64_t ino);
+bool remote_has(struct job *j, uint64_t ino); /* our kernel knows it, and it is at home elsewhere */
+/*
+ * Attributes of a file, with a lookup counted for our kernel. name: only if it is one of its names, else -ENOENT; NULL: it was found in
+ * the backing directory, hint says where. -ESTALE.
+ */
+int remote_lookup(
+	struct job *j, uint64_t ino, uint64_t dir, const char *name, const struct hint *hint, struct core_entry *ret);
+void remote_count(struct job *j, uint64_t ino, const struct hint *hint); /* a lookup that its home has counted for us */
+void remote_forget(struct job *j, uint64_t ino, uint64_t nlookup);
+/*
+ * A request MESSAGE_FILE_* about a file, without INO and hint, which are added, to its home, which may be here. hint NULL: as
+ * remote_hint has it. Brings the directories above into the tree when the home needs that. *ret_reset (may be NULL): its
+ * daemon was restarted meanwhile, and what it answered last counts: the request may have been done before.
+ */
+int remote_call(struct job *j, uint64_t ino, const struct hint *hint, struct wire_msg *request, struct wire_msg *reply,
+	bool *ret_reset);
+void remote_hint(struct job *j, uint64_t ino, struct hint *ret);
+void hint_put(struct wire_msg *m, const struct hint *hint);
+void hint_get(const struct wire_msg *m, struct hint *ret);
+
+/* ---- home.c: files that are at home here, for any node */
+
+extern const struct part home_part;
+void home_serve(struct job *j, struct peers_request *rq);
+/* The work of it: makes reply, with its status, which it returns, too. */
+int home_do(struct job *j, uint32_t from, const struct wire_msg *rq, struct wire_msg *reply);
+void entry_put(struct wire_msg *m, const struct core_entry *e);
+int entry_get(const struct wire_msg *m, struct core_entry *ret); /* -EBADMSG */
+
+/* ---- change.c: what changes names, driven here */
+
+int change_create(struct job *j, uint64_t parent, const char *name, mode_t mode, const char *target, int flags,
+	struct core_cred cred, struct core_entry *ret, struct core_open_reply *ret_open /* NULL: no open */);
+int change_mkdir(
+	struct job *j, uint64_t parent, const char *name, mode_t mode, struct core_cred cred, struct core_entry *ret);
+int change_link(struct job *j, uint64_t ino, uint64_t parent, const char *name, struct core_entry *ret);
+int change_remove(struct job *j, uint64_t parent, const char *name, bool is_dir);
+int change_rename(
+	struct job *j, uint64_t from_parent, const char *from, uint64_t parent, const char *name, unsigned int flags);
+
+/* ---- list.c: directories' listings over all nodes */
+
+int list_open(struct job *j, uint64_t ino, struct listing **ret);
+void list_close(struct listing *l);
+int list_get(struct listing *l, uint64_t index, const char **ret_name, uint64_t *ret_ino, uint32_t *ret_type);
+void list_serve(struct job *j, struct peers_request *rq);
 
 #endif

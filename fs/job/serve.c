@@ -12,7 +12,33 @@ enum serve_where {
 static const struct {
 	serve_handler fn;
 	enum serve_where where;
-} serve_table[MESSAGE_TYPE_END] = { { NULL, SERVE_HERE } };
+} serve_table[MESSAGE_TYPE_END] = {
+	/* In the order of their arrival, also with what happens to the nodes that ask. */
+	[MESSAGE_NAME_LOCK] = { names_serve_lock, SERVE_HERE },
+	[MESSAGE_NAME_UNLOCK] = { names_serve_unlock, SERVE_HERE },
+	[MESSAGE_NAME_LOOKUP] = { names_serve_lookup, SERVE_HERE },
+	[MESSAGE_NAME_DOUBT] = { names_serve_doubt, SERVE_HERE },
+	[MESSAGE_NAME_LIST] = { list_serve, SERVE_WORKER },
+	[MESSAGE_NAME_SEND] = { rebuild_serve_send, SERVE_WORKER },
+	[MESSAGE_NAME_WHO] = { sequence_serve, SERVE_HERE },
+	[MESSAGE_TREE_CHANGE] = { sequence_serve, SERVE_HERE },
+	[MESSAGE_TREE_PREPARE] = { tree_serve_prepare, SERVE_WORKER },
+	[MESSAGE_TREE_COMMIT] = { tree_serve_commit, SERVE_WORKER },
+	[MESSAGE_TREE_ABORT] = { tree_serve_abort, SERVE_WORKER },
+	[MESSAGE_TREE_STAMP] = { tree_serve_stamp, SERVE_WORKER },
+	[MESSAGE_FILE_GET] = { home_serve, SERVE_WORKER },
+	[MESSAGE_FILE_SET] = { home_serve, SERVE_WORKER },
+	[MESSAGE_FILE_READLINK] = { home_serve, SERVE_WORKER },
+	[MESSAGE_FILE_ADOPT] = { home_serve, SERVE_WORKER },
+	[MESSAGE_FILE_LINK] = { home_serve, SERVE_WORKER },
+	[MESSAGE_FILE_UNLINK] = { home_serve, SERVE_WORKER },
+	[MESSAGE_FILE_RENAME] = { home_serve, SERVE_WORKER },
+	[MESSAGE_FILE_GETXATTR] = { home_serve, SERVE_WORKER },
+	[MESSAGE_FILE_LISTXATTR] = { home_serve, SERVE_WORKER },
+	[MESSAGE_FILE_SETXATTR] = { home_serve, SERVE_WORKER },
+	[MESSAGE_FILE_REMOVEXATTR] = { home_serve, SERVE_WORKER },
+	[MESSAGE_FILE_FORGET] = { home_serve, SERVE_WORKER },
+};
 
 void serve_request(struct peers_request *rq, void *arg)
 {

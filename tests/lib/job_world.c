@@ -72,6 +72,15 @@ static void invalidate_name(uint64_t parent, const char *name, void *arg)
 		d->w->opt.invalidate_name(d->index, parent, name, d->w->opt.arg);
 }
 
+/* What a daemon would write to its log as an error is worth a line here. */
+static void say(bool error, const char *event, const char *text, void *arg)
+{
+	struct daemon *d = arg;
+
+	if (error)
+		printf("# node %u: %s %s\n", d->index, event, text);
+}
+
 /* ---- a daemon */
 
 static void open_store(struct daemon *d, struct cistern_error *err)
@@ -112,6 +121,7 @@ static void begin(struct daemon *d)
 			       .peers = loopback_peers(w->loopback, d->index),
 			       .invalidate = invalidate,
 			       .invalidate_name = invalidate_name,
+			       .log = say,
 			       .arg = d },
 		    &d->job, &err))
 		bail_out(err.text);

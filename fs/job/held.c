@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * Locks of names, as the node has them whose operation it is. A lock is remembered from before it is asked for until its server
+ * has confirmed its end: so a server that begins anew can be told of all of them (rebuild.c), and an end that got
+ * lost is said again.
+ *
+ * Two locks are taken in the order of (server, directory, name), the same on every node.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "fs/job/private.h"
+
+struct hold {
+	struct hold *next, *prev;
+	struct job *j;
+	uint64_t dir, id;
+	uint32_t server;
+	struct pointer at; /* at its end */
+	bool known;
+	char name[RECORD_NAME_MAX + 1];
+};
+
+struct held {
+	pthread_mutex_t lock;
+	struct hold all; /* a ring */
+	uint64_t last_id;
+};
+
+static void remember(struct job *j, struct hold *h)
+{
+	struct held *held = j->held;
+
+	pthread_mutex_lock(&held->lock);
+	h->id = ++held->last_id;
+	h->next = held->all.next;
+	h->prev = &held->all;
+	h->next->prev = h->prev->next = h;
+	pthread_mutex_unlock(&held->lock);
+}
+
+static void forget(struct hold *h)
+{
+	struct held *held = h->j->held;
+
+	pthread_mutex_lock(&held->lock);
+	h->next->prev = h->prev;
+	h->prev->next = h->next;
+	pthread_mutex_unlock(&held->lock);
+	free(h);
+}
+
+void held_each(
+	struct job *j, uint32_t server, void (*cb)(uint64_t dir, const char *name, uint64_t id, void *arg), void *arg)
+{
+	pthread_mutex_lock(&j->held->lock);
+	for (struct hold *h = j->held->all.next; h != &j->held->all; h = h->next)
+		if (h->server == server)
+			cb(h->dir, h->name, h->id, arg);
+	pthread_mutex_unlock(&j->held->lock);
+}
+
+static void put_name(struct wire_msg *m, enum message_type type, uint64_t dir, const char *name)
+{
+	message_init(m, type);
+	message_put(m, MESSAGE_DIR, dir);
+	message_put_str(m, MESSAGE_NAME, name);
+}
+
+/* ---- the end of a lock, until it is confirmed */
+
+static void send_unlock(struct job *j, void *arg);
+
+static void unlock_done(int status, const struct wire_msg *reply, void *arg)
+{
+	struct hold *h = arg;
+	bool again = status == -ETIMEDOUT || status == -ECONNRESET;
+
+	(void)reply;
+	if (!again || h->j->ending || workers_do(h->j->workers, send_unlock, h) < 0)
+		forget(h);
+}
+
+static void send_unlock(struct job *j, void *arg)
+{
+	struct hold *h = arg;
+	struct wire_msg m = { 0 };
+
+	put_name(&m, MESSAGE_NAME_UNLOCK, h->dir, h->name);
+	message_put(&m, MESSAGE_COUNT, h->id);
+	message_put(&m, MESSAGE_FLAGS, h->known);
+	pointer_put(&m, &h->at);
+	int rc = peers_call_async(j->peers, h->server, &m, unlock_done, h);
+	wire_msg_free(&m);
+	if (rc < 0)
+		forget(h);
+}
+
+static void end_hold(struct job *j, struct name_ref *ref, bool known)
+{
+	struct hold *h = ref->held;
+
+	if (!h)
+		return;
+	ref->held = NULL;
+	h->at = ref->at;
+	h->known = known;
+	send_unlock(j, h);
+}
+
+void held_unlock(struct job *j, struct name_ref *ref)
+{
+	end_hold(j, ref, true);
+}
+
+void held_unlock_unknown(struct job *j, struct name_ref *ref)
+{
+	end_hold(j, ref, false);
+}
+
+/* ---- locking */
+
+static int lock_one(struct job *j, struct name_ref *ref)
+{
+	struct hold *h = calloc(1, sizeof(*h));
+	struct wire_msg m = { 0 }, reply = { 0 };
+	int rc;
+
+	if (!h)
+		return -ENOMEM;
+	h->j = j;
+	h->dir = ref->dir;
+	strcpy(h->name, ref->name);
+	h->server = place_name(ref->dir, ref->name, peers_count(j->peers));
+	remember(j, h);
+	put_name(&m, MESSAGE_NAME_LOCK, h->dir, h->name);
+	message_put(&m, MESSAGE_COUNT, h->id);
+	do
+		rc = peers_call(j->peers, h->server, &m, &reply);
+	while (rc == -ECONNRESET); /* another server now: the lock, if it was given, is told to it with this id */
+	ref->held = h;
+	if (rc == 0) {
+		pointer_get(&reply, &ref->at);
+		ref->stamp = message_get(&reply, MESSAGE_STAMP);
+	} else {
+		held_unlock_unknown(j, ref); /* it may still be given */
+	}
+	wire_msg_free(&m);
+	wire_msg_free(&reply);
+	return rc;
+}
+
+static bool comes_first(struct job *j, const struct name_ref *a, const struct name_ref *b)
+{
+	uint32_t num = peers_count(j->peers);
+	uint32_t sa = place_name(a->dir, a->name, num), sb = place_name(b->dir, b->name, num);
+
+	if (sa != sb)
+		return sa < sb;
+	if (a->dir != b->dir)
+		return a->dir < b->dir;
+	return strcmp(a->name, b->name) < 0;
+}
+
+int held_lock(struct job *j, struct name_ref *refs, unsigned int num)
+{
+	unsigned int first = num == 2 && comes_first(j, &refs[1], &refs[0]);
+	int rc = lock_one(j, &refs[first]);
+
+	if (rc == 0 && num == 2) {
+		rc = lock_one(j, &refs[!first]);
+		if (rc < 0)
+			held_unlock(j, &refs[first]);
+	}
+	return rc;
+}
+
+int held_lookup(struct job *j, uint64_t dir, const char *name, struct pointer *ret)
+{
+	struct wire_msg m = { 0 }, reply = { 0 };
+	int rc;
+
+	put_name(&m, MESSAGE_NAME_LOOKUP, dir, name);
+	do
+		rc = peers_call(j->peers, place_name(dir, name, peers_count(j->peers)), &m, &reply);
+	while (rc == -ECONNRESET);
+	if (rc == 0)
+		pointer_get(&reply, ret);
+	wire_msg_free(&m);
+	wire_msg_free(&reply);
+	return rc;
+}
+
+void held_doubt(struct job *j, uint64_t dir, const char *name)
+{
+	struct wire_msg m = { 0 };
+
+	put_name(&m, MESSAGE_NAME_DOUBT, dir, name);
+	(void)peers_call(j->peers, place_name(dir, name, peers_count(j->peers)), &m, NULL);
+	wire_msg_free(&m);
+}
+
+/* ---- life */
+
+static int held_create(struct job *j, struct cistern_error *err)
+{
+	struct timespec now;
+
+	j->held = calloc(1, sizeof(*j->held));
+	if (!j->held)
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	pthread_mutex_init(&j->held->lock, NULL);
+	j->held->all.next = j->held->all.prev = &j->held->all;
+	/* Never one that an earlier daemon of ours had; 1 is the servers' own. */
+	clock_gettime(CLOCK_REALTIME, &now);
+	j->held->last_id = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	return 0;
+}
+
+static void held_destroy(struct job *j)
+{
+	if (!j->held)
+		return;
+	while (j->held->all.next != &j->held->all)
+		forget(j->held->all.next);
+	pthread_mutex_destroy(&j->held->lock);
+	free(j->held);
+	j->held = NULL;
+}
+
+const struct part held_part = { .create = held_create, .destroy = held_destroy };

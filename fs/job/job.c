@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/* The job's life, and that of its parts. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "fs/job/private.h"
+
+static const struct part *const job_parts[] = { &names_part, &rebuild_part, &held_part, &sequence_part, &remote_part,
+	&home_part, NULL };
+
+static void tell_parts(enum peers_event event, uint32_t node, void *arg)
+{
+	struct job *j = arg;
+
+	for (const struct part *const *p = job_parts; *p; p++)
+		if ((*p)->event)
+			(*p)->event(j, event, node);
+}
+
+static int create_parts(struct job *j, struct cistern_error *err)
+{
+	struct peers_hooks hooks = { .handle = serve_request, .event = tell_parts, .arg = j };
+	int rc = workers_create(j, &j->workers);
+
+	if (rc < 0)
+		return cistern_error_set(err, rc, "cannot start threads for the other nodes");
+	for (const struct part *const *p = job_parts; rc == 0 && *p; p++)
+		if ((*p)->create)
+			rc = (*p)->create(j, err);
+	if (rc == 0)
+		peers_set_hooks(j->peers, &hooks);
+	return rc;
+}
+
+int job_create(const struct job_options *opt, struct job **ret, struct cistern_error *err)
+{
+	struct job *j = calloc(1, sizeof(*j));
+
+	if (!j)
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	j->opt = *opt;
+	j->core = opt->core;
+	j->peers = opt->peers;
+	j->state = store_state(opt->store);
+	if (j->peers)
+		core_join(j->core);
+	int rc = j->peers ? create_parts(j, err) : 0;
+	if (rc < 0)
+		job_destroy(j);
+	else
+		*ret = j;
+	return rc;
+}
+
+void job_shut_down(struct job *j)
+{
+	if (!j->peers)
+		return;
+	j->ending = true;
+	for (const struct part *const *p = job_parts; *p; p++)
+		if ((*p)->shut_down)
+			(*p)->shut_down(j);
+	peers_shut_down(j->peers);
+}
+
+void job_destroy(struct job *j)
+{
+	size_t num = sizeof(job_parts) / sizeof(job_parts[0]) - 1;
+
+	if (!j)
+		return;
+	if (j->peers) {
+		job_shut_down(j);
+		workers_destroy(j->workers);
+		while (num-- > 0)
+			if (job_parts[num]->destroy)
+				job_parts[num]->destroy(j);
+	}
+	free(j);
+}
+
+bool job_is_alone(const struct job *j)
+{
+	return job_alone(j);
+}
+
+int job_wait_numbered(struct job *j)
+{
+	struct cistern_error err = { 0 };
+
+	if (peers_numbered(j->peers))
+		return 0;
+	int rc = peers_wait_numbered(j->peers, &err);
+	if (rc != -ETIMEDOUT)
+		return rc;
+	job_log(j, true, "job_not_assembled", "text=\"%s\"", err.text);
+	return -EIO;
+}
+
+void job_log(struct job *j, bool error, const char *event, const char *fmt, ...)
+{
+	char text[512];
+	va_list args;
+
+	if (!j->opt.log)
+		return;
+	va_start(args, fmt);
+	vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	j->opt.log(error, event, text, j->opt.arg);
+}

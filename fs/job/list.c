@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * Listings of directories over all nodes: directories of the tree, files of every node, and what is left of the backing
+ * directory when all that some node has taken over is away. Taken whole, as core does it. Each name once: a name in the
+ * store counts before what hides it, and that before the backing directory.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "fs/job/private.h"
+
+#define LIST_PAGE_BYTES (512u << 10)
+#define LIST_BATCH      256
+
+enum list_rank { LIST_SHOWN, LIST_HIDDEN, LIST_BACKING };
+
+struct list_entry {
+	uint64_t ino;
+	uint32_t type;
+	uint8_t rank;
+	uint64_t name; /* offset in names */
+};
+
+struct listing {
+	struct list_entry *entries; /* owned */
+	size_t num, cap;
+	char *names; /* owned */
+	size_t names_len, names_cap;
+	pthread_mutex_t lock; /* while nodes answer */
+	int rc;
+};
+
+/* Room for need elements of size bytes: mem, or where it is now; NULL: out of memory, and mem is as it was. */
+static void *grow(void *mem, size_t *cap, size_t need, size_t size)
+{
+	size_t more = *cap ? *cap * 2 : 256;
+
+	if (need <= *cap)
+		return mem;
+	while (more < need)
+		more *= 2;
+	void *grown = reallocarray(mem, more, size);
+	if (grown)
+		*cap = more;
+	return grown;
+}
+
+static int add(struct listing *l, const char *name, uint64_t ino, uint32_t type, enum list_rank rank)
+{
+	size_t len = strlen(name) + 1;
+	struct list_entry *entries = grow(l->entries, &l->cap, l->num + 1, sizeof(*entries));
+	char *names = grow(l->names, &l->names_cap, l->names_len + len, 1);
+
+	l->entries = entries ? entries : l->entries;
+	l->names = names ? names : l->names;
+	if (!entries || !names)
+		return -ENOMEM;
+	memcpy(l->names + l->names_len, name, len);
+	l->entries[l->num++] = (struct list_entry){ ino, type, (uint8_t)rank, l->names_len };
+	l->names_len += len;
+	return 0;
+}
+
+/* ---- what other nodes have */
+
+struct page { /* an answer as it is made */
+	struct job *j;
+	uint64_t dir;
+	bool hidden;
+	char after[RECORD_NAME_MAX + 1];
+	struct buf out;
+	bool more;
+};
+
+static bool put_batch(struct page *p)
+{
+	struct state_name *names = calloc(LIST_BATCH, sizeof(*names));
+	size_t num = 0;
+
+	if (names)
+		(void)(p->hidden ? state_list_backing_names : state_list_names)(
+			p->j->state, p->dir, p->after, names, LIST_BATCH, &num);
+	for (size_t i = 0; i < num; i++) {
+		if (names[i].type == S_IFDIR)
+			continue;
+		buf_u8(&p->out, p->hidden ? LIST_HIDDEN : LIST_SHOWN);
+		buf_u64(&p->out, names[i].ino);
+		buf_u32(&p->out, names[i].type);
+		buf_str(&p->out, names[i].name);
+	}
+	if (num > 0)
+		memcpy(p->after, names[num - 1].name, sizeof(p->after));
+	free(names);
+	return num == LIST_BATCH;
+}
+
+/* What is hidden comes first: a name that is taken over meanwhile is then among the shown ones. */
+void list_serve(struct job *j, struct peers_request *rq)
+{
+	const struct wire_msg *m = peers_msg(rq);
+	struct page p = { .j = j, .dir = message_get(m, MESSAGE_DIR), .hidden = message_get(m, MESSAGE_FLAGS) == 0 };
+	struct wire_msg reply = { 0 };
+
+	(void)message_get_str(m, MESSAGE_NAME, p.after, sizeof(p.after));
+	p.more = true;
+	while (p.more && p.out.len < LIST_PAGE_BYTES) {
+		if (put_batch(&p))
+			continue;
+		p.more = p.hidden;
+		p.hidden = false;
+		p.after[0] = '\0';
+	}
+	wire_msg_init(&reply, WIRE_REPLY);
+	wire_put_i64(&reply, WIRE_STATUS, buf_ok(&p.out) ? 0 : -ENOMEM);
+	message_put_bytes(&reply, MESSAGE_NAMES, p.out.data, p.out.len);
+	message_put(&reply, MESSAGE_COUNT, p.more);
+	message_put(&reply, MESSAGE_FLAGS, !p.hidden);
+	message_put_str(&reply, MESSAGE_FROM, p.after);
+	peers_reply(rq, &reply);
+	wire_msg_free(&reply);
+	buf_free(&p.out);
+}
+
+struct asking {
+	struct job *j;
+	struct listing *l;
+	uint64_t dir;
+};
+
+static int take_page(struct listing *l, const struct wire_msg *reply)
+{
+	char name[RECORD_NAME_MAX + 1];
+	const uint8_t *bytes;
+	size_t len;
+	int rc = 0;
+
+	if (!message_get_bytes(reply, MESSAGE_NAMES, 0, &bytes, &len))
+		return -EBADMSG;
+	struct cursor c = cursor_make(bytes, len);
+	while (rc == 0 && cursor_left(&c) > 0) {
+		uint8_t rank = cursor_u8(&c);
+		uint64_t ino = cursor_u64(&c);
+		uint32_t type = cursor_u32(&c);
+
+		cursor_str(&c, name, sizeof(name));
+		rc = cursor_ok(&c) ? add(l, name, ino, type, rank) : -EBADMSG;
+	}
+	return rc;
+}
+
+static void init_ask(struct wire_msg *m, uint64_t dir, bool shown, const char *after)
+{
+	message_init(m, MESSAGE_NAME_LIST);
+	message_put(m, MESSAGE_DIR, dir);
+	message_put_str(m, MESSAGE_NAME, after);
+	message_put(m, MESSAGE_FLAGS, shown);
+}
+
+struct rest {                  /* of nodes with more than a page */
+	struct wire_msg *next; /* for each node; type 0: none */
+	struct asking *a;
+};
+
+static void take_first(uint32_t node, const struct wire_msg *reply, void *arg)
+{
+	struct rest *r = arg;
+	char after[RECORD_NAME_MAX + 1] = "";
+	struct listing *l = r->a->l;
+	int64_t status;
+
+	if (!reply || !wire_get_i64(reply, WIRE_STATUS, &status) || status < 0)
+		return;
+	pthread_mutex_lock(&l->lock);
+	int rc = take_page(l, reply);
+	if (rc < 0)
+		l->rc = rc;
+	pthread_mutex_unlock(&l->lock);
+	if (rc < 0 || !message_get(reply, MESSAGE_COUNT))
+		return;
+	(void)message_get_str(reply, MESSAGE_FROM, after, sizeof(after));
+	init_ask(&r->next[node], r->a->dir, message_get(reply, MESSAGE_FLAGS), after);
+}
+
+static int ask_rest(struct asking *a, uint32_t node, struct wire_msg *m)
+{
+	struct wire_msg reply = { 0 };
+	char after[RECORD_NAME_MAX + 1];
+	int rc = 0;
+
+	while (rc == 0 && m->type) {
+		rc = peers_call(a->j->peers, node, m, &reply);
+		if (rc == 0)
+			rc = take_page(a->l, &reply);
+		m->type = 0;
+		after[0] = '\0';
+		if (rc == 0 && message_get(&reply, MESSAGE_COUNT)) {
+			(void)message_get_str(&reply, MESSAGE_FROM, after, sizeof(after));
+			init_ask(m, a->dir, message_get(&reply, MESSAGE_FLAGS), after);
+		}
+	}
+	wire_msg_free(&reply);
+	return rc;
+}
+
+static int ask_all(struct asking *a)
+{
+	uint32_t num = peers_count(a->j->peers);
+	struct wire_msg m = { 0 }, *next = calloc(num, sizeof(*next));
+	int *status = calloc(num, sizeof(*status)), rc = next && status ? 0 : -ENOMEM;
+	struct rest rest = { next, a };
+
+	if (rc == 0) {
+		init_ask(&m, a->dir, false, "");
+		(void)peers_call_all(a->j->peers, &m, status, take_first, &rest);
+		rc = a->l->rc;
+	}
+	for (uint32_t i = 0; rc == 0 && i < num; i++)
+		rc = status[i] == -EHOSTDOWN ? 0 : status[i] ? status[i] : ask_rest(a, i, &next[i]);
+	for (uint32_t i = 0; next && i < num; i++)
+		wire_msg_free(&next[i]);
+	wire_msg_free(&m);
+	free(next);
+	free(status);
+	return rc;
+}
+
+/* ---- putting it together */
+
+static int add_backing(const char *name, uint64_t ino, uint32_t type, void *arg)
+{
+	return add(arg, name, ino, type, LIST_BACKING);
+}
+
+static int add_owned(const char *name, uint64_t ino, uint32_t type, void *arg)
+{
+	return add(arg, name, ino, type, LIST_HIDDEN);
+}
+
+static int add_dir(const char *name, uint64_t ino, uint32_t type, void *arg)
+{
+	return type == S_IFDIR ? add(arg, name, ino, type, LIST_SHOWN) : 0;
+}
+
+static int compare(const void *a, const void *b, void *arg)
+{
+	const struct list_entry *x = a, *y = b;
+	const char *names = arg;
+	int order = strcmp(names + x->name, names + y->name);
+
+	return order ? order : (int)x->rank - (int)y->rank;
+}
+
+/* Of each name the first; nothing, if that hides it. */
+static void settle(struct listing *l, size_t from)
+{
+	const char *last = NULL;
+	size_t to = from;
+
+	qsort_r(l->entries + from, l->num - from, sizeof(*l->entries), compare, l->names);
+	for (size_t i = from; i < l->num; i++) {
+		const struct list_entry e = l->entries[i];
+		bool again = last && strcmp(last, l->names + e.name) == 0;
+
+		last = l->names + e.name;
+		if (!again && e.rank != LIST_HIDDEN)
+			l->entries[to++] = e;
+	}
+	l->num = to;
+}
+
+static int build(struct job *j, uint64_t ino, struct listing *l)
+{
+	struct asking a = { j, l, ino };
+	int rc = add(l, ".", ino, S_IFDIR, LIST_SHOWN);
+
+	if (rc == 0)
+		rc = add(l, "..", ino, S_IFDIR, LIST_SHOWN);
+	/* In this order: what is taken over in between is then hidden, or shown by its home. */
+	if (rc == 0)
+		rc = core_each_backing(j->core, ino, add_backing, l);
+	if (rc == 0)
+		rc = ask_all(&a);
+	if (rc == 0)
+		rc = core_each_backing_owned(j->core, ino, add_owned, l);
+	if (rc == 0)
+		rc = core_each_name(j->core, ino, add_dir, l);
+	if (rc == 0)
+		settle(l, 2);
+	return rc;
+}
+
+int list_open(struct job *j, uint64_t ino, struct listing **ret)
+{
+	struct listing *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return -ENOMEM;
+	pthread_mutex_init(&l->lock, NULL);
+	int rc = build(j, ino, l);
+	if (rc < 0)
+		list_close(l);
+	else
+		*ret = l;
+	return rc;
+}
+
+void list_close(struct listing *l)
+{
+	if (!l)
+		return;
+	pthread_mutex_destroy(&l->lock);
+	free(l->entries);
+	free(l->names);
+	free(l);
+}
+
+int list_get(struct listing *l, uint64_t index, const char **ret_name, uint64_t *ret_ino, uint32_t *ret_type)
+{
+	if (index >= l->num)
+		return -ENOENT;
+	*ret_name = l->names + l->entries[index].name;
+	*ret_ino = l->entries[index].ino;
+	*ret_type = l->entries[index].type;
+	return 0;
+}

@@ -1,0 +1,655 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * The server of names (docs/design/many-nodes.md, 3): for each name that hashes to this node, which file it is, and who is
+ * just changing it. It lives in memory. Truth is what the homes' states say; here it is made sure that a name is in
+ * one hand at a time, and that nobody sees it while it changes.
+ *
+ * An entry is there while its name is a file's or hidden, is locked or asked for. A lock ends with what is there then; or, when
+ * that is not known or its owner is gone, the entry becomes our own until the homes have said it (rebuild.c). A
+ * daemon that has just begun answers nobody before all nodes have told their names and locks.
+ *
+ * One lock for all of it; it is a leaf but for the state's, and never held while somebody is answered.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "fs/job/private.h"
+
+#define NAMES_BUCKETS 65536u
+#define NAMES_OWN_ID  1u /* lock id of ours, for names in doubt; those of operations are higher */
+
+struct name_entry {
+	struct name_entry *next; /* in its bucket */
+	struct name_dir *dir;
+	struct pointer at;
+	uint64_t id; /* 0: not locked */
+	uint32_t node;
+	bool doubted; /* asked for at the homes */
+	struct names_waiter *first, **last;
+	char name[]; /* terminated */
+};
+
+struct name_dir { /* there while entries or a mark need it */
+	struct name_dir *next;
+	uint64_t ino, entries, files, locked;
+	bool closed; /* about to go: no lock is given */
+};
+
+struct early { /* an UNLOCK that came before we were ready */
+	struct early *next;
+	struct peers_request *rq;
+};
+
+struct names {
+	struct job *j;
+	pthread_mutex_t lock;
+	bool ready;
+	uint64_t stamp;
+	struct early *early;
+	struct name_entry *entries[NAMES_BUCKETS];
+	struct name_dir *dirs[NAMES_BUCKETS];
+};
+
+/* ---- the table; lock is held */
+
+static struct name_dir **dir_bucket(struct names *n, uint64_t ino)
+{
+	return &n->dirs[ino * 0x9E3779B97F4A7C15ull >> 48];
+}
+
+static struct name_entry **entry_bucket(struct names *n, uint64_t dir, const char *name)
+{
+	return &n->entries[place_name(dir, name, NAMES_BUCKETS)];
+}
+
+static struct name_dir *find_dir(struct names *n, uint64_t ino, bool make)
+{
+	struct name_dir *d = *dir_bucket(n, ino);
+
+	while (d && d->ino != ino)
+		d = d->next;
+	if (!d && make && (d = calloc(1, sizeof(*d)))) {
+		d->ino = ino;
+		d->next = *dir_bucket(n, ino);
+		*dir_bucket(n, ino) = d;
+	}
+	return d;
+}
+
+static void drop_dir(struct names *n, struct name_dir *d)
+{
+	struct name_dir **at = dir_bucket(n, d->ino);
+
+	if (d->entries || d->closed)
+		return;
+	while (*at != d)
+		at = &(*at)->next;
+	*at = d->next;
+	free(d);
+}
+
+static struct name_entry *find_entry(struct names *n, uint64_t dir, const char *name)
+{
+	struct name_entry *e = *entry_bucket(n, dir, name);
+
+	while (e && (e->dir->ino != dir || strcmp(e->name, name) != 0))
+		e = e->next;
+	return e;
+}
+
+static struct name_entry *make_entry(struct names *n, uint64_t dir, const char *name)
+{
+	struct name_entry *e = find_entry(n, dir, name);
+	size_t len = strlen(name) + 1;
+
+	if (e)
+		return e;
+	struct name_dir *d = find_dir(n, dir, true);
+	e = d ? calloc(1, sizeof(*e) + len) : NULL;
+	if (!e) {
+		if (d)
+			drop_dir(n, d);
+		return NULL;
+	}
+	memcpy(e->name, name, len);
+	e->last = &e->first;
+	e->dir = d;
+	d->entries++;
+	e->next = *entry_bucket(n, dir, name);
+	*entry_bucket(n, dir, name) = e;
+	return e;
+}
+
+static void drop_entry(struct names *n, struct name_entry *e)
+{
+	struct name_entry **at = entry_bucket(n, e->dir->ino, e->name);
+	struct name_dir *d = e->dir;
+
+	if (e->at.ino || e->at.hidden || e->id || e->doubted || e->first)
+		return;
+	while (*at != e)
+		at = &(*at)->next;
+	*at = e->next;
+	free(e);
+	d->entries--;
+	drop_dir(n, d);
+}
+
+static void set_pointer(struct name_entry *e, const struct pointer *at)
+{
+	e->dir->files += (at->ino != 0) - (e->at.ino != 0);
+	e->at = *at;
+}
+
+static void set_owner(struct name_entry *e, uint32_t node, uint64_t id)
+{
+	e->dir->locked += (id != 0) - (e->id != 0);
+	e->id = id;
+	e->node = node;
+}
+
+/* ---- who waits; lock is held. Those that are answered go to done */
+
+static void answer(struct name_entry *e, struct names_waiter **at, int status, struct names_waiter ***done)
+{
+	struct names_waiter *w = *at;
+
+	*at = w->next;
+	if (!*at)
+		e->last = at;
+	w->status = status;
+	w->at = e->at;
+	w->next = NULL;
+	**done = w;
+	*done = &w->next;
+}
+
+static bool is_same_lock(const struct name_entry *e, const struct names_waiter *w)
+{
+	return e->id && w->what == NAMES_LOCK && e->node == w->node && e->id == w->id;
+}
+
+/* May it have its answer? 1: yes; 0: it waits; else the error that it gets. */
+static int admit(struct names *n, struct name_entry *e, struct names_waiter *w)
+{
+	if (is_same_lock(e, w)) /* asked again: the first answer was lost */
+		return 1;
+	if (e->id)
+		return 0;
+	if (w->what == NAMES_LOOKUP)
+		return 1;
+	if (e->dir->closed)
+		return 0;
+	if (!core_is_known(n->j->core, e->dir->ino))
+		return -ENOENT;
+	set_owner(e, w->node, w->id);
+	return 1;
+}
+
+static void serve_waiters(struct names *n, struct name_entry *e, struct names_waiter ***done)
+{
+	struct names_waiter **at = &e->first;
+
+	while (n->ready && *at) {
+		int verdict = admit(n, e, *at);
+
+		if (verdict == 0) { /* first come, first served; but who has the lock may ask again */
+			at = &(*at)->next;
+			continue;
+		}
+		if (verdict > 0 && (*at)->what == NAMES_LOCK) {
+			if (n->stamp <= e->at.stamp)
+				n->stamp = e->at.stamp;
+			(*at)->stamp = ++n->stamp;
+		}
+		answer(e, at, verdict < 0 ? verdict : 0, done);
+		at = &e->first;
+		if (!e->id)
+			continue;
+		while (*at && !is_same_lock(e, *at))
+			at = &(*at)->next;
+	}
+}
+
+static void run_done(struct names_waiter *w)
+{
+	while (w) {
+		struct names_waiter *next = w->next;
+
+		w->done(w);
+		w = next;
+	}
+}
+
+void names_ask(struct names *n, uint64_t dir, const char *name, struct names_waiter *w)
+{
+	struct names_waiter *done = NULL, **last = &done;
+
+	pthread_mutex_lock(&n->lock);
+	struct name_entry *e = make_entry(n, dir, name);
+	w->next = NULL;
+	if (e) {
+		*e->last = w;
+		e->last = &w->next;
+		serve_waiters(n, e, &last);
+		drop_entry(n, e);
+	} else {
+		w->status = -ENOMEM;
+		done = w;
+	}
+	pthread_mutex_unlock(&n->lock);
+	run_done(done);
+}
+
+/* The lock of e ends. lock is held. */
+static void free_lock(struct names *n, struct name_entry *e, const struct pointer *at, struct names_waiter ***done)
+{
+	set_pointer(e, at);
+	set_owner(e, 0, 0);
+	serve_waiters(n, e, done);
+	drop_entry(n, e);
+}
+
+/* A lock that was given up before it was given. */
+static void withdraw(struct names *n, struct name_entry *e, uint32_t node, uint64_t id, struct names_waiter ***done)
+{
+	for (struct names_waiter **at = &e->first; *at;)
+		if ((*at)->what == NAMES_LOCK && (*at)->node == node && (*at)->id == id)
+			answer(e, at, -ECANCELED, done);
+		else
+			at = &(*at)->next;
+	drop_entry(n, e);
+}
+
+/* e becomes ours until the homes have said what it is. lock is held; rebuild_name is to be called without it. */
+static bool take_over(struct names *n, struct name_entry *e)
+{
+	bool news = !e->doubted;
+
+	set_owner(e, peers_self(n->j->peers), NAMES_OWN_ID);
+	e->doubted = true;
+	return news;
+}
+
+void names_release(
+	struct names *n, uint32_t node, uint64_t id, uint64_t dir, const char *name, const struct pointer *at)
+{
+	struct names_waiter *done = NULL, **last = &done;
+	bool ask = false;
+
+	pthread_mutex_lock(&n->lock);
+	struct name_entry *e = find_entry(n, dir, name);
+	if (e && (e->id != id || e->node != node))
+		withdraw(n, e, node, id, &last);
+	else if (e && at)
+		free_lock(n, e, at, &last);
+	else if (e)
+		ask = take_over(n, e);
+	pthread_mutex_unlock(&n->lock);
+	run_done(done);
+	if (ask)
+		rebuild_name(n->j, dir, name);
+}
+
+void names_doubt(struct names *n, uint64_t dir, const char *name)
+{
+	pthread_mutex_lock(&n->lock);
+	struct name_entry *e = n->ready ? find_entry(n, dir, name) : NULL;
+	bool ask = e && !e->id && take_over(n, e);
+	pthread_mutex_unlock(&n->lock);
+	if (ask)
+		rebuild_name(n->j, dir, name);
+}
+
+void names_settled(struct names *n, uint64_t dir, const char *name, const struct pointer *at)
+{
+	struct names_waiter *done = NULL, **last = &done;
+
+	pthread_mutex_lock(&n->lock);
+	struct name_entry *e = find_entry(n, dir, name);
+	if (e && e->doubted) {
+		struct pointer now = *at;
+
+		now.hidden |= e->at.hidden;
+		e->doubted = false;
+		free_lock(n, e, &now, &last);
+	}
+	pthread_mutex_unlock(&n->lock);
+	run_done(done);
+}
+
+/* ---- directories that go */
+
+int names_close_dir(struct names *n, uint64_t dir)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&n->lock);
+	struct name_dir *d = find_dir(n, dir, true);
+	if (!n->ready)
+		rc = -EBUSY;
+	else if (!d)
+		rc = -ENOMEM;
+	else if (d->files)
+		rc = -ENOTEMPTY;
+	else if (d->locked)
+		rc = -EBUSY;
+	else
+		d->closed = true;
+	if (rc < 0 && d)
+		drop_dir(n, d);
+	pthread_mutex_unlock(&n->lock);
+	return rc;
+}
+
+/* lock is held. */
+static void serve_all(struct names *n, uint64_t dir, struct names_waiter ***done)
+{
+	for (size_t i = 0; i < NAMES_BUCKETS; i++)
+		for (struct name_entry *e = n->entries[i], *next; e; e = next) {
+			next = e->next;
+			if (e->first && (dir == 0 || e->dir->ino == dir)) {
+				serve_waiters(n, e, done);
+				drop_entry(n, e);
+			}
+		}
+}
+
+void names_open_dir(struct names *n, uint64_t dir)
+{
+	struct names_waiter *done = NULL, **last = &done;
+	bool any = false;
+
+	pthread_mutex_lock(&n->lock);
+	for (size_t i = 0; i < NAMES_BUCKETS; i++)
+		for (struct name_dir *d = n->dirs[i], *next; d; d = next) {
+			next = d->next;
+			if (!d->closed || (dir && d->ino != dir))
+				continue;
+			d->closed = false;
+			any = any || d->entries;
+			drop_dir(n, d);
+		}
+	if (any)
+		serve_all(n, dir, &last);
+	pthread_mutex_unlock(&n->lock);
+	run_done(done);
+}
+
+/* ---- beginning: the nodes tell */
+
+void names_told(struct names *n, uint64_t dir, const char *name, const struct pointer *at)
+{
+	pthread_mutex_lock(&n->lock);
+	struct name_entry *e = n->ready ? NULL : make_entry(n, dir, name);
+	if (e) {
+		struct pointer now = *at;
+		bool other = e->at.ino && (!now.ino || now.stamp < e->at.stamp);
+
+		if (e->at.ino && now.ino && e->at.ino != now.ino)
+			e->doubted = true; /* two homes have it: names_told_all asks them */
+		if (other) {
+			now.ino = e->at.ino;
+			now.stamp = e->at.stamp;
+		}
+		now.hidden |= e->at.hidden;
+		set_pointer(e, &now);
+		if (n->stamp < now.stamp)
+			n->stamp = now.stamp;
+	}
+	pthread_mutex_unlock(&n->lock);
+}
+
+void names_told_lock(struct names *n, uint64_t dir, const char *name, uint32_t node, uint64_t id)
+{
+	pthread_mutex_lock(&n->lock);
+	struct name_entry *e = n->ready ? NULL : make_entry(n, dir, name);
+	if (e)
+		set_owner(e, node, id);
+	pthread_mutex_unlock(&n->lock);
+}
+
+struct told { /* a name that homes are to be asked for, without the lock */
+	struct told *next;
+	uint64_t dir;
+	char name[RECORD_NAME_MAX + 1];
+};
+
+static void told_add(struct told **list, const struct name_entry *e)
+{
+	struct told *t = malloc(sizeof(*t));
+
+	if (!t)
+		return; /* the entry stays locked: asked for when its owner asks again */
+	t->dir = e->dir->ino;
+	strcpy(t->name, e->name);
+	t->next = *list;
+	*list = t;
+}
+
+static void ask_told(struct names *n, struct told *list)
+{
+	while (list) {
+		struct told *next = list->next;
+
+		rebuild_name(n->j, list->dir, list->name);
+		free(list);
+		list = next;
+	}
+}
+
+void names_told_all(struct names *n)
+{
+	struct names_waiter *done = NULL, **last = &done;
+	struct told *ask = NULL;
+
+	pthread_mutex_lock(&n->lock);
+	n->ready = true;
+	struct early *early = n->early;
+	n->early = NULL;
+	for (size_t i = 0; i < NAMES_BUCKETS; i++)
+		for (struct name_entry *e = n->entries[i]; e; e = e->next) {
+			bool twice = e->doubted && !e->id;
+
+			e->doubted = false;
+			if (twice && take_over(n, e))
+				told_add(&ask, e);
+		}
+	serve_all(n, 0, &last);
+	pthread_mutex_unlock(&n->lock);
+	run_done(done);
+	ask_told(n, ask);
+	while (early) {
+		struct early *next = early->next;
+
+		names_serve_unlock(n->j, early->rq);
+		free(early);
+		early = next;
+	}
+}
+
+/* A node's daemon is another one, or has gone: what it held is in doubt, and whom it asked for needs no answer. */
+static void owner_gone(struct names *n, uint32_t node)
+{
+	struct names_waiter *done = NULL, **last = &done;
+	struct told *ask = NULL;
+
+	pthread_mutex_lock(&n->lock);
+	for (size_t i = 0; i < NAMES_BUCKETS; i++)
+		for (struct name_entry *e = n->entries[i], *next; e; e = next) {
+			next = e->next;
+			bool owned = e->id && e->node == node && !e->doubted;
+			if (owned && n->ready && take_over(n, e))
+				told_add(&ask, e);
+			if (owned && !n->ready) { /* names_told_all asks */
+				set_owner(e, 0, 0);
+				e->doubted = true;
+			}
+			for (struct names_waiter **at = &e->first; *at;)
+				if ((*at)->node == node)
+					answer(e, at, -ECONNRESET, &last);
+				else
+					at = &(*at)->next;
+			drop_entry(n, e);
+		}
+	pthread_mutex_unlock(&n->lock);
+	run_done(done);
+	ask_told(n, ask);
+}
+
+/* At once, as LOCK and UNLOCK are served: so it comes between the requests of the two daemons. */
+static void names_event(struct job *j, enum peers_event event, uint32_t node)
+{
+	if (event == PEERS_RESTARTED || event == PEERS_GONE)
+		owner_gone(j->names, node);
+}
+
+/* ---- messages */
+
+void pointer_put(struct wire_msg *m, const struct pointer *at)
+{
+	message_put(m, MESSAGE_INO, at->ino);
+	message_put(m, MESSAGE_POINTER, at->hidden);
+	message_put(m, MESSAGE_OTHER, at->stamp);
+}
+
+void pointer_get(const struct wire_msg *m, struct pointer *ret)
+{
+	ret->ino = message_get(m, MESSAGE_INO);
+	ret->hidden = message_get(m, MESSAGE_POINTER);
+	ret->stamp = message_get(m, MESSAGE_OTHER);
+}
+
+static void reply_waiter(struct names_waiter *w)
+{
+	struct wire_msg reply = { 0 };
+
+	wire_msg_init(&reply, WIRE_REPLY);
+	wire_put_i64(&reply, WIRE_STATUS, w->status);
+	if (w->status == 0) {
+		pointer_put(&reply, &w->at);
+		message_put(&reply, MESSAGE_STAMP, w->stamp);
+	}
+	peers_reply(w->rq, &reply);
+	wire_msg_free(&reply);
+	free(w);
+}
+
+static void serve_waiter(struct job *j, struct peers_request *rq, enum names_event what)
+{
+	const struct wire_msg *m = peers_msg(rq);
+	struct names_waiter *w = calloc(1, sizeof(*w));
+	char name[RECORD_NAME_MAX + 1];
+
+	if (!w || !message_get_str(m, MESSAGE_NAME, name, sizeof(name))) {
+		peers_reply_status(rq, w ? -EBADMSG : -ENOMEM);
+		free(w);
+		return;
+	}
+	w->what = what;
+	w->node = peers_from(rq);
+	w->id = message_get(m, MESSAGE_COUNT);
+	w->done = reply_waiter;
+	w->rq = rq;
+	names_ask(j->names, message_get(m, MESSAGE_DIR), name, w);
+}
+
+void names_serve_lock(struct job *j, struct peers_request *rq)
+{
+	serve_waiter(j, rq, NAMES_LOCK);
+}
+
+void names_serve_lookup(struct job *j, struct peers_request *rq)
+{
+	serve_waiter(j, rq, NAMES_LOOKUP);
+}
+
+/* Kept until we are ready; false: we are. */
+static bool is_early(struct names *n, struct peers_request *rq)
+{
+	struct early *e = NULL;
+
+	pthread_mutex_lock(&n->lock);
+	bool early = !n->ready;
+	if (early && (e = malloc(sizeof(*e)))) {
+		*e = (struct early){ n->early, rq };
+		n->early = e;
+	}
+	pthread_mutex_unlock(&n->lock);
+	if (early && !e)
+		peers_reply_status(rq, -ECONNRESET); /* say it again */
+	return early;
+}
+
+void names_serve_unlock(struct job *j, struct peers_request *rq)
+{
+	const struct wire_msg *m = peers_msg(rq);
+	bool known = message_get(m, MESSAGE_FLAGS);
+	char name[RECORD_NAME_MAX + 1];
+	struct pointer at;
+
+	if (is_early(j->names, rq))
+		return;
+	pointer_get(m, &at);
+	if (message_get_str(m, MESSAGE_NAME, name, sizeof(name)))
+		names_release(j->names, peers_from(rq), message_get(m, MESSAGE_COUNT), message_get(m, MESSAGE_DIR),
+			name, known ? &at : NULL);
+	peers_reply_status(rq, 0);
+}
+
+void names_serve_doubt(struct job *j, struct peers_request *rq)
+{
+	char name[RECORD_NAME_MAX + 1];
+
+	if (message_get_str(peers_msg(rq), MESSAGE_NAME, name, sizeof(name)))
+		names_doubt(j->names, message_get(peers_msg(rq), MESSAGE_DIR), name);
+	peers_reply_status(rq, 0);
+}
+
+/* ---- life */
+
+static int names_create(struct job *j, struct cistern_error *err)
+{
+	struct timespec now;
+
+	j->names = calloc(1, sizeof(*j->names));
+	if (!j->names)
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	j->names->j = j;
+	pthread_mutex_init(&j->names->lock, NULL);
+	/* Above all that an earlier daemon gave, if the clock goes right; those that the nodes tell are looked at, too. */
+	clock_gettime(CLOCK_REALTIME, &now);
+	j->names->stamp = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	return 0;
+}
+
+static void names_destroy(struct job *j)
+{
+	struct names *n = j->names;
+
+	if (!n)
+		return;
+	for (size_t i = 0; i < NAMES_BUCKETS; i++) {
+		for (struct name_entry *e = n->entries[i], *next; e; e = next) {
+			next = e->next;
+			for (struct names_waiter *w = e->first, *after; w; w = after) {
+				after = w->next;
+				w->status = -ESHUTDOWN;
+				w->done(w);
+			}
+			free(e);
+		}
+		for (struct name_dir *d = n->dirs[i], *next; d; d = next) {
+			next = d->next;
+			free(d);
+		}
+	}
+	pthread_mutex_destroy(&n->lock);
+	free(n);
+	j->names = NULL;
+}
+
+const struct part names_part = { .create = names_create, .destroy = names_destroy, .event = names_event };

@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * Pointers from what the homes' states say. When this daemon has begun, it asks every node for the names that it serves
+ * and that the node's state has or hides, and for the locks that the node's operations hold; then it is ready. And when
+ * nobody knows what has become of one name, it asks every node for that one; of two homes the higher stamp wins, and
+ * the other is told to unlink.
+ *
+ * Nothing here waits: answers come back to where the next question is asked.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "fs/job/private.h"
+
+#define PAGE_BYTES (1u << 20) /* of an answer to NAME_SEND, about */
+#define LIST_BATCH 256
+
+enum { TOLD_POINTER = 1, TOLD_LOCK };
+
+struct rebuild {
+	struct job *j;
+	pthread_mutex_t lock;
+	bool begun;
+	uint32_t missing;        /* nodes that have not told all */
+	struct sending *sending; /* to whom we are telling */
+};
+
+/* ---- asking, as a server that has begun */
+
+struct pull {
+	struct rebuild *r;
+	uint32_t node;
+	uint64_t page;
+	int status;
+	struct buf names; /* owned */
+	bool more;
+};
+
+static void pull_next(struct job *j, void *arg);
+
+static void take_names(struct job *j, uint32_t node, const struct buf *names)
+{
+	struct cursor c = cursor_make(names->data, names->len);
+	char name[RECORD_NAME_MAX + 1];
+
+	while (cursor_left(&c) > 0) {
+		uint8_t kind = cursor_u8(&c);
+		uint64_t dir = cursor_u64(&c);
+		struct pointer at = { .ino = cursor_u64(&c) };
+		at.stamp = cursor_u64(&c);
+		at.hidden = cursor_u8(&c);
+		cursor_str(&c, name, sizeof(name));
+		if (!cursor_ok(&c))
+			return;
+		if (kind == TOLD_LOCK)
+			names_told_lock(j->names, dir, name, node, at.ino);
+		else
+			names_told(j->names, dir, name, &at);
+	}
+}
+
+static void pull_end(struct rebuild *r)
+{
+	pthread_mutex_lock(&r->lock);
+	bool last = --r->missing == 0;
+	pthread_mutex_unlock(&r->lock);
+	if (last) {
+		names_told_all(r->j->names);
+		job_log(r->j, false, "names_known", "node=%u", peers_self(r->j->peers));
+	}
+}
+
+/* An answer has come, in a worker. */
+static void pull_answered(struct job *j, void *arg)
+{
+	struct pull *p = arg;
+
+	if (p->status == 0)
+		take_names(j, p->node, &p->names);
+	if (p->status == -ECONNRESET)
+		p->page = 0;
+	if (p->status == -ESHUTDOWN || j->ending)
+		p->more = false;
+	else if (p->status < 0 && p->status != -EHOSTDOWN)
+		p->more = true;
+	if (p->more) {
+		pull_next(j, p);
+		return;
+	}
+	pull_end(p->r);
+	buf_free(&p->names);
+	free(p);
+}
+
+static void pull_done(int status, const struct wire_msg *reply, void *arg)
+{
+	struct pull *p = arg;
+	const uint8_t *names;
+	size_t len;
+
+	p->status = status;
+	p->more = false;
+	buf_reset(&p->names);
+	if (reply && status == 0) {
+		if (message_get_bytes(reply, MESSAGE_NAMES, 0, &names, &len))
+			buf_bytes(&p->names, names, len);
+		p->page = message_get(reply, MESSAGE_COUNT);
+		p->more = p->page != 0;
+		uint64_t closed = message_get(reply, MESSAGE_DIR);
+		if (closed)
+			(void)names_close_dir(p->r->j->names, closed);
+	}
+	if (workers_do(p->r->j->workers, pull_answered, p) < 0)
+		pull_answered(p->r->j, p);
+}
+
+static void pull_next(struct job *j, void *arg)
+{
+	struct pull *p = arg;
+	struct wire_msg m = { 0 };
+
+	message_init(&m, MESSAGE_NAME_SEND);
+	message_put(&m, MESSAGE_COUNT, p->page);
+	int rc = peers_call_async(j->peers, p->node, &m, pull_done, p);
+	wire_msg_free(&m);
+	if (rc < 0)
+		pull_done(rc, NULL, p);
+}
+
+static void begin(struct job *j, void *arg)
+{
+	struct rebuild *r = arg;
+	uint32_t num = peers_count(j->peers);
+
+	pthread_mutex_lock(&r->lock);
+	bool first = !r->begun;
+	r->begun = true;
+	if (first)
+		r->missing = num;
+	pthread_mutex_unlock(&r->lock);
+	if (!first)
+		return;
+	state_reserve_inos(j->state, place_first_ino(peers_self(j->peers)));
+	for (uint32_t i = 0; i < num; i++) {
+		struct pull *p = calloc(1, sizeof(*p));
+
+		if (!p)
+			continue; /* never ready: names wait, and time out */
+		p->r = r;
+		p->node = i;
+		pull_next(j, p);
+	}
+}
+
+/* ---- telling a server that has begun: pages of our directories */
+
+struct sending {
+	struct sending *next;
+	uint32_t node;
+	uint64_t *dirs; /* owned: those that were there when it asked */
+	size_t num, cap;
+	char after[RECORD_NAME_MAX + 1]; /* in dirs[at] */
+	size_t at;
+	bool hidden; /* its backing names, after its names */
+	uint64_t page;
+};
+
+static int collect_dir(const struct inode *in, void *arg)
+{
+	struct sending *s = arg;
+
+	if (!S_ISDIR(in->mode) || in->flags & INODE_FOREIGN)
+		return 0;
+	if (s->num == s->cap) {
+		size_t cap = s->cap ? s->cap * 2 : 1024;
+		uint64_t *grown = reallocarray(s->dirs, cap, sizeof(*grown));
+		if (!grown)
+			return -ENOMEM;
+		s->dirs = grown;
+		s->cap = cap;
+	}
+	s->dirs[s->num++] = in->ino;
+	return 0;
+}
+
+/* lock is held. */
+static struct sending *sending_of(struct rebuild *r, uint32_t node, uint64_t page)
+{
+	struct sending *s = r->sending;
+
+	while (s && s->node != node)
+		s = s->next;
+	if (!s && (s = calloc(1, sizeof(*s)))) {
+		s->node = node;
+		s->next = r->sending;
+		r->sending = s;
+	}
+	if (s && page == 0) {
+		s->num = s->at = 0;
+		s->after[0] = '\0';
+		s->hidden = false;
+		if (state_each_inode(r->j->state, collect_dir, s) < 0)
+			return NULL;
+	}
+	return s;
+}
+
+static void tell(struct buf *out, uint8_t kind, uint64_t dir, const char *name, const struct pointer *at)
+{
+	buf_u8(out, kind);
+	buf_u64(out, dir);
+	buf_u64(out, at->ino);
+	buf_u64(out, at->stamp);
+	buf_u8(out, at->hidden);
+	buf_str(out, name);
+}
+
+struct lock_list {
+	struct buf *out;
+};
+
+static void tell_lock(uint64_t dir, const char *name, uint64_t id, void *arg)
+{
+	struct lock_list *l = arg;
+
+	tell(l->out, TOLD_LOCK, dir, name, &(struct pointer){ .ino = id });
+}
+
+static void tell_name(struct job *j, const struct sending *s, const struct state_name *e, struct buf *out)
+{
+	uint64_t dir = s->dirs[s->at];
+	struct pointer at = { .hidden = s->hidden };
+
+	if (e->type == S_IFDIR || place_name(dir, e->name, peers_count(j->peers)) != s->node)
+		return;
+	if (!s->hidden) {
+		at.ino = e->ino;
+		at.stamp = e->stamp;
+	}
+	tell(out, TOLD_POINTER, dir, e->name, &at);
+}
+
+/* The next names of this directory; false: there are no more. */
+static bool tell_batch(struct job *j, struct sending *s, struct buf *out)
+{
+	struct state_name *names = calloc(LIST_BATCH, sizeof(*names));
+	size_t num = 0;
+
+	if (names)
+		(void)(s->hidden ? state_list_backing_names : state_list_names)(
+			j->state, s->dirs[s->at], s->after, names, LIST_BATCH, &num);
+	for (size_t i = 0; i < num; i++)
+		tell_name(j, s, &names[i], out);
+	if (num > 0)
+		memcpy(s->after, names[num - 1].name, sizeof(s->after));
+	free(names);
+	return num == LIST_BATCH;
+}
+
+static void tell_page(struct job *j, struct sending *s, struct buf *out)
+{
+	while (s->at < s->num && out->len < PAGE_BYTES) {
+		if (tell_batch(j, s, out))
+			continue;
+		s->after[0] = '\0';
+		s->at += s->hidden;
+		s->hidden = !s->hidden;
+	}
+}
+
+void rebuild_serve_send(struct job *j, struct peers_request *rq)
+{
+	struct rebuild *r = j->rebuild;
+	uint64_t page = message_get(peers_msg(rq), MESSAGE_COUNT);
+	struct buf out BUF_CLEANUP = { 0 };
+	struct wire_msg reply = { 0 };
+
+	pthread_mutex_lock(&r->lock);
+	struct sending *s = sending_of(r, peers_from(rq), page);
+	if (page == 0)
+		held_each(j, peers_from(rq), tell_lock, &(struct lock_list){ &out });
+	if (s)
+		tell_page(j, s, &out);
+	bool more = s && s->at < s->num;
+	pthread_mutex_unlock(&r->lock);
+	wire_msg_init(&reply, WIRE_REPLY);
+	wire_put_i64(&reply, WIRE_STATUS, s && buf_ok(&out) ? 0 : -ENOMEM);
+	message_put_bytes(&reply, MESSAGE_NAMES, out.data, out.len);
+	message_put(&reply, MESSAGE_COUNT, more ? page + 1 : 0);
+	message_put(&reply, MESSAGE_DIR, sequence_closed_dir(j));
+	peers_reply(rq, &reply);
+	wire_msg_free(&reply);
+}
+
+/* ---- one name in doubt */
+
+struct claim {
+	uint64_t ino, stamp;
+	uint32_t node;
+};
+
+struct doubt {
+	struct job *j;
+	pthread_mutex_t lock;
+	uint32_t missing;
+	struct pointer best;
+	uint32_t best_node;
+	struct claim *losers; /* owned; room for one per node */
+	size_t num_losers;
+	uint64_t dir;
+	char name[RECORD_NAME_MAX + 1];
+};
+
+struct question {
+	struct doubt *d;
+	uint32_t node;
+};
+
+static void question_ask(struct job *j, void *arg);
+
+static void loser_done(int status, const struct wire_msg *reply, void *arg)
+{
+	(void)status, (void)reply, (void)arg;
+}
+
+static void tell_losers(struct doubt *d)
+{
+	for (size_t i = 0; i < d->num_losers; i++) {
+		struct wire_msg m = { 0 };
+
+		message_init(&m, MESSAGE_FILE_UNLINK);
+		message_put(&m, MESSAGE_INO, d->losers[i].ino);
+		message_put(&m, MESSAGE_DIR, d->dir);
+		message_put_str(&m, MESSAGE_NAME, d->name);
+		(void)peers_call_async(d->j->peers, d->losers[i].node, &m, loser_done, NULL);
+		wire_msg_free(&m);
+	}
+}
+
+static void doubt_end(struct job *j, void *arg)
+{
+	struct doubt *d = arg;
+
+	tell_losers(d);
+	names_settled(j->names, d->dir, d->name, &d->best);
+	pthread_mutex_destroy(&d->lock);
+	free(d->losers);
+	free(d);
+}
+
+static void doubt_claim(struct doubt *d, const struct claim *c)
+{
+	struct claim loser = { d->best.ino, d->best.stamp, d->best_node };
+
+	if (d->best.ino && (c->stamp < d->best.stamp || (c->stamp == d->best.stamp && c->node > d->best_node))) {
+		loser = *c;
+	} else {
+		d->best.ino = c->ino;
+		d->best.stamp = c->stamp;
+		d->best_node = c->node;
+	}
+	if (loser.ino)
+		d->losers[d->num_losers++] = loser;
+}
+
+static void question_done(int status, const struct wire_msg *reply, void *arg)
+{
+	struct question *q = arg;
+	struct doubt *d = q->d;
+	struct job *j = d->j;
+	struct pointer at = { 0 };
+
+	if (status < 0 && status != -EHOSTDOWN && status != -ESHUTDOWN && !j->ending &&
+		workers_do(j->workers, question_ask, q) == 0)
+		return;
+	if (status == 0 && reply)
+		pointer_get(reply, &at);
+	pthread_mutex_lock(&d->lock);
+	if (at.ino)
+		doubt_claim(d, &(struct claim){ at.ino, at.stamp, q->node });
+	d->best.hidden |= at.hidden;
+	bool last = --d->missing == 0;
+	pthread_mutex_unlock(&d->lock);
+	free(q);
+	if (last && workers_do(j->workers, doubt_end, d) < 0)
+		doubt_end(j, d);
+}
+
+static void question_ask(struct job *j, void *arg)
+{
+	struct question *q = arg;
+	struct wire_msg m = { 0 };
+
+	message_init(&m, MESSAGE_NAME_WHO);
+	message_put(&m, MESSAGE_DIR, q->d->dir);
+	message_put_str(&m, MESSAGE_NAME, q->d->name);
+	int rc = peers_call_async(j->peers, q->node, &m, question_done, q);
+	wire_msg_free(&m);
+	if (rc < 0)
+		question_done(-EHOSTDOWN, NULL, q);
+}
+
+void rebuild_name(struct job *j, uint64_t dir, const char *name)
+{
+	uint32_t num = peers_count(j->peers);
+	struct doubt *d = calloc(1, sizeof(*d));
+	struct question **q = calloc(num, sizeof(struct question *));
+	bool ok = d && q && (d->losers = calloc(num, sizeof(*d->losers)));
+
+	for (uint32_t i = 0; ok && i < num; i++)
+		ok = (q[i] = calloc(1, sizeof(**q)));
+	if (!ok) { /* the name stays locked */
+		for (uint32_t i = 0; q && i < num; i++)
+			free(q[i]);
+		free(q);
+		free(d ? d->losers : NULL);
+		free(d);
+		return;
+	}
+	d->j = j;
+	d->missing = num;
+	d->dir = dir;
+	strcpy(d->name, name);
+	pthread_mutex_init(&d->lock, NULL);
+	for (uint32_t i = 0; i < num; i++) {
+		*q[i] = (struct question){ d, i };
+		question_ask(j, q[i]);
+	}
+	free(q);
+}
+
+/* Node 0 answers in the order of the tree's changes (sequence.c), the others at once. */
+void rebuild_serve_who(struct job *j, struct peers_request *rq)
+{
+	const struct wire_msg *m = peers_msg(rq);
+	uint64_t dir = message_get(m, MESSAGE_DIR);
+	char name[RECORD_NAME_MAX + 1];
+	struct wire_msg reply = { 0 };
+	struct state_name e;
+	struct pointer at = { 0 };
+	int rc = message_get_str(m, MESSAGE_NAME, name, sizeof(name)) ? 0 : -EBADMSG;
+
+	if (rc == 0 && state_lookup(j->state, dir, name, &e) == 0 && e.type != S_IFDIR)
+		at = (struct pointer){ .ino = e.ino, .stamp = e.stamp };
+	at.hidden = rc == 0 && core_owns_backing(j->core, dir, name);
+	wire_msg_init(&reply, WIRE_REPLY);
+	wire_put_i64(&reply, WIRE_STATUS, rc);
+	pointer_put(&reply, &at);
+	peers_reply(rq, &reply);
+	wire_msg_free(&reply);
+}
+
+/* ---- life */
+
+static int rebuild_create(struct job *j, struct cistern_error *err)
+{
+	j->rebuild = calloc(1, sizeof(*j->rebuild));
+	if (!j->rebuild)
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	j->rebuild->j = j;
+	pthread_mutex_init(&j->rebuild->lock, NULL);
+	return 0;
+}
+
+static void rebuild_destroy(struct job *j)
+{
+	struct rebuild *r = j->rebuild;
+
+	if (!r)
+		return;
+	for (struct sending *s = r->sending, *next; s; s = next) {
+		next = s->next;
+		free(s->dirs);
+		free(s);
+	}
+	pthread_mutex_destroy(&r->lock);
+	free(r);
+	j->rebuild = NULL;
+}
+
+static void rebuild_event(struct job *j, enum peers_event event, uint32_t node)
+{
+	(void)node;
+	if (event == PEERS_ASSEMBLED)
+		(void)workers_do(j->workers, begin, j->rebuild);
+}
+
+const struct part rebuild_part = { .create = rebuild_create, .destroy = rebuild_destroy, .event = rebuild_event };

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * Files of other nodes, as our kernel knows them: how often it was told of each, so that the home, which has counted a lookup
+ * for each time, is told when it has forgotten it; and where it was found, as long as it is untouched.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fs/job/private.h"
+
+#define REMOTE_BUCKETS 65536u
+#define REMOTE_TRIES   3 /* directories above that go and come meanwhile */
+
+struct remote_ino {
+	struct remote_ino *next;
+	uint64_t ino, nlookup, held; /* held: counted by the home */
+	uint64_t hint_dir;           /* 0: none */
+	char *hint;                  /* owned; NULL: none */
+};
+
+struct remote {
+	pthread_mutex_t lock;
+	struct remote_ino *buckets[REMOTE_BUCKETS];
+};
+
+uint32_t remote_home(struct job *j, uint64_t ino)
+{
+	uint32_t num = peers_count(j->peers), home = place_ino(ino, num);
+
+	return home < num ? home : peers_self(j->peers);
+}
+
+void hint_put(struct wire_msg *m, const struct hint *hint)
+{
+	if (!hint || !hint->dir)
+		return;
+	message_put(m, MESSAGE_HINT_DIR, hint->dir);
+	message_put_str(m, MESSAGE_HINT, hint->path);
+}
+
+void hint_get(const struct wire_msg *m, struct hint *ret)
+{
+	ret->dir = message_get(m, MESSAGE_HINT_DIR);
+	if (!message_get_str(m, MESSAGE_HINT, ret->path, sizeof(ret->path))) {
+		ret->dir = 0;
+		ret->path[0] = '\0';
+	}
+}
+
+/* ---- the table */
+
+static struct remote_ino **find(struct remote *r, uint64_t ino)
+{
+	struct remote_ino **at = &r->buckets[ino * 0x9E3779B97F4A7C15ull >> 48];
+
+	while (*at && (*at)->ino != ino)
+		at = &(*at)->next;
+	return at;
+}
+
+bool remote_has(struct job *j, uint64_t ino)
+{
+	pthread_mutex_lock(&j->remote->lock);
+	bool has = *find(j->remote, ino) != NULL;
+	pthread_mutex_unlock(&j->remote->lock);
+	return has;
+}
+
+void remote_count(struct job *j, uint64_t ino, const struct hint *hint)
+{
+	struct remote *r = j->remote;
+
+	pthread_mutex_lock(&r->lock);
+	struct remote_ino **at = find(r, ino);
+	if (!*at && (*at = calloc(1, sizeof(**at))))
+		(*at)->ino = ino;
+	if (*at) {
+		(*at)->nlookup++;
+		(*at)->held++;
+		if (hint && hint->dir) {
+			free((*at)->hint);
+			(*at)->hint = strdup(hint->path);
+			(*at)->hint_dir = (*at)->hint ? hint->dir : 0;
+		}
+	}
+	pthread_mutex_unlock(&r->lock);
+}
+
+static void tell_forget(struct job *j, uint64_t ino, uint64_t count)
+{
+	struct wire_msg m = { 0 };
+
+	message_init(&m, MESSAGE_FILE_FORGET);
+	message_put(&m, MESSAGE_INO, ino);
+	message_put(&m, MESSAGE_COUNT, count);
+	(void)peers_tell(j->peers, remote_home(j, ino), &m);
+	wire_msg_free(&m);
+}
+
+void remote_forget(struct job *j, uint64_t ino, uint64_t nlookup)
+{
+	struct remote_ino *gone = NULL;
+
+	pthread_mutex_lock(&j->remote->lock);
+	struct remote_ino **at = find(j->remote, ino);
+	bool ours = *at == NULL;
+	if (*at) {
+		(*at)->nlookup -= nlookup < (*at)->nlookup ? nlookup : (*at)->nlookup;
+		if ((*at)->nlookup == 0) {
+			gone = *at;
+			*at = gone->next;
+		}
+	}
+	pthread_mutex_unlock(&j->remote->lock);
+	if (ours)
+		core_forget(j->core, ino, nlookup);
+	if (gone) {
+		tell_forget(j, ino, gone->held);
+		free(gone->hint);
+		free(gone);
+	}
+}
+
+void remote_hint(struct job *j, uint64_t ino, struct hint *ret)
+{
+	ret->dir = 0;
+	ret->path[0] = '\0';
+	if (!(ino & STATE_BACKING_INO_BIT))
+		return;
+	pthread_mutex_lock(&j->remote->lock);
+	struct remote_ino *r = *find(j->remote, ino);
+	if (r && r->hint && strlen(r->hint) < sizeof(ret->path)) {
+		ret->dir = r->hint_dir;
+		strcpy(ret->path, r->hint);
+	}
+	pthread_mutex_unlock(&j->remote->lock);
+	if (!r && core_hint(j->core, ino, NULL, &ret->dir, ret->path, sizeof(ret->path)) < 0)
+		ret->dir = 0;
+}
+
+/* ---- requests */
+
+static int ask(struct job *j, uint32_t home, const struct wire_msg *request, struct wire_msg *reply)
+{
+	if (home == peers_self(j->peers))
+		return home_do(j, home, request, reply);
+	return peers_call(j->peers, home, request, reply);
+}
+
+int remote_call(struct job *j, uint64_t ino, const struct hint *hint, struct wire_msg *request, struct wire_msg *reply,
+	bool *ret_reset)
+{
+	uint32_t home = remote_home(j, ino);
+	struct wire_msg own = { 0 };
+	struct hint found;
+	bool reset = false;
+	int rc;
+
+	if (!hint) {
+		remote_hint(j, ino, &found);
+		hint = &found;
+	}
+	message_put(request, MESSAGE_INO, ino);
+	hint_put(request, hint);
+	if (!reply)
+		reply = &own;
+	for (int tries = 0;; tries++) {
+		rc = ask(j, home, request, reply);
+		if (rc == -ECONNRESET) {
+			reset = true;
+			continue;
+		}
+		if (rc != -EREMCHG || tries >= REMOTE_TRIES)
+			break;
+		rc = hint->dir ? tree_know_above(j, hint->dir, hint->path) : -ESTALE;
+		if (rc < 0)
+			break;
+	}
+	wire_msg_free(&own);
+	if (ret_reset)
+		*ret_reset = reset;
+	return rc;
+}
+
+static bool has_name(struct job *j, uint64_t ino, uint64_t dir, const char *name)
+{
+	struct state_name e;
+
+	return !name || (state_lookup(j->state, dir, name, &e) == 0 && e.ino == ino);
+}
+
+static int lookup_here(
+	struct job *j, uint64_t ino, uint64_t dir, const char *name, const struct hint *hint, struct core_entry *ret)
+{
+	int rc = core_find(j->core, ino, hint ? hint->dir : 0, hint ? hint->path : "");
+
+	if (rc < 0)
+		return rc;
+	rc = has_name(j, ino, dir, name) ? core_getattr(j->core, ino, NULL, ret) : -ENOENT;
+	if (rc < 0)
+		core_forget(j->core, ino, 1);
+	return rc;
+}
+
+int remote_lookup(
+	struct job *j, uint64_t ino, uint64_t dir, const char *name, const struct hint *hint, struct core_entry *ret)
+{
+	struct wire_msg m = { 0 }, reply = { 0 };
+	static const struct hint none;
+
+	if (remote_home(j, ino) == peers_self(j->peers))
+		return lookup_here(j, ino, dir, name, hint, ret);
+	message_init(&m, MESSAGE_FILE_GET);
+	message_put(&m, MESSAGE_COUNT, 1);
+	if (name) {
+		message_put(&m, MESSAGE_DIR, dir);
+		message_put_str(&m, MESSAGE_NAME, name);
+	}
+	int rc = remote_call(j, ino, hint ? hint : &none, &m, &reply, NULL);
+	if (rc == 0)
+		rc = entry_get(&reply, ret);
+	if (rc == 0)
+		remote_count(j, ino, hint);
+	wire_msg_free(&m);
+	wire_msg_free(&reply);
+	return rc;
+}
+
+/* ---- life */
+
+static int remote_create(struct job *j, struct cistern_error *err)
+{
+	j->remote = calloc(1, sizeof(*j->remote));
+	if (!j->remote)
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	pthread_mutex_init(&j->remote->lock, NULL);
+	return 0;
+}
+
+static void remote_destroy(struct job *j)
+{
+	if (!j->remote)
+		return;
+	for (size_t i = 0; i < REMOTE_BUCKETS; i++)
+		for (struct remote_ino *r = j->remote->buckets[i], *next; r; r = next) {
+			next = r->next;
+			free(r->hint);
+			free(r);
+		}
+	pthread_mutex_destroy(&j->remote->lock);
+	free(j->remote);
+	j->remote = NULL;
+}
+
+const struct part remote_part = { .create = remote_create, .destroy = remote_destroy };

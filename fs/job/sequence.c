@@ -1,0 +1,547 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * Node 0 puts the changes of the directory tree in order: one after the other, in a thread of its own. A change is done with
+ * core's usual functions on node 0's own state, which is its moment; the records that this took go to all other nodes,
+ * and before all of them have them no other change begins. So a node lacks at most the records of one change,
+ * unless it was given up.
+ *
+ * A directory that is to go is closed first on all nodes (PREPARE): no name below it is a file's or locked, and none will be
+ * until COMMIT or ABORT. A name that is just locked there makes the change wait, behind all others: the lock's owner may
+ * be one of them.
+ *
+ * After a restart of node 0's daemon its last records come from its journal, in case that some node does not have them.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fs/job/private.h"
+
+#define SEQUENCE_BUSY_USEC  1000u
+#define SEQUENCE_BUSY_TRIES 30000u
+#define SEQUENCE_KEPT       1024u /* records for nodes that were away */
+
+struct change {
+	struct change *next;
+	struct peers_request *rq; /* NULL: TREE_SYNC */
+	unsigned int tries;
+};
+
+struct kept { /* a record as it was committed here */
+	uint64_t stamp;
+	struct buf bytes;
+};
+
+struct sequence {
+	struct job *j;
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	pthread_t thread;
+	bool started;
+	bool synced; /* a TREE_SYNC was queued */
+	struct change *first, **last;
+	_Atomic(uint64_t) closed_dir;
+	/* the thread's own */
+	struct kept kept[SEQUENCE_KEPT]; /* a ring by stamp */
+	uint64_t first_stamp;            /* of the change in hand; 0: it has no record yet */
+	uint32_t asker;
+};
+
+/* ---- records */
+
+static struct kept *kept_of(struct sequence *s, uint64_t stamp)
+{
+	return &s->kept[stamp % SEQUENCE_KEPT];
+}
+
+static void keep(struct sequence *s, const struct record *rec)
+{
+	struct kept *k = kept_of(s, rec->stamp);
+
+	k->stamp = rec->stamp;
+	buf_reset(&k->bytes);
+	(void)record_encode(rec, &k->bytes);
+}
+
+static void note_record(const struct record *rec, void *arg)
+{
+	struct sequence *s = arg;
+
+	keep(s, rec);
+	if (!s->first_stamp)
+		s->first_stamp = rec->stamp;
+	if (s->asker != peers_self(s->j->peers))
+		tree_tell_kernel(s->j, rec);
+}
+
+static void put_commit(struct sequence *s, struct wire_msg *m, uint64_t from)
+{
+	uint64_t last = state_tree_stamp(s->j->state);
+
+	message_init(m, MESSAGE_TREE_COMMIT);
+	message_put(m, MESSAGE_OTHER, s->asker);
+	message_put(m, MESSAGE_DIR, s->closed_dir);
+	for (uint64_t stamp = from; from && stamp <= last; stamp++) {
+		const struct kept *k = kept_of(s, stamp);
+
+		if (k->stamp == stamp)
+			message_put_bytes(m, MESSAGE_RECORD_BYTES, k->bytes.data, k->bytes.len);
+	}
+}
+
+/* What that node lacks, from what it says to have. */
+static int catch_up(struct sequence *s, uint32_t node)
+{
+	struct wire_msg m = { 0 }, reply = { 0 };
+	char name[128];
+
+	message_init(&m, MESSAGE_TREE_STAMP);
+	int rc = peers_call(s->j->peers, node, &m, &reply);
+	uint64_t has = rc == 0 ? message_get(&reply, MESSAGE_STAMP) : 0;
+	uint64_t last = state_tree_stamp(s->j->state);
+	if (rc == 0 && has < last && kept_of(s, has + 1)->stamp != has + 1) {
+		job_log(s->j, true, "tree_lost", "node=\"%s\" has=%llu last=%llu",
+			peers_name(s->j->peers, node, name, sizeof(name)), (unsigned long long)has,
+			(unsigned long long)last);
+		rc = -EILSEQ;
+	}
+	if (rc == 0) {
+		put_commit(s, &m, has < last ? has + 1 : 0);
+		rc = peers_call(s->j->peers, node, &m, NULL);
+	}
+	wire_msg_free(&m);
+	wire_msg_free(&reply);
+	return rc;
+}
+
+/* Until the node has everything, or was given up. A node whose own store has failed is left behind, and said. */
+static void insist(struct sequence *s, uint32_t node, int rc)
+{
+	char name[128];
+
+	while (rc == -ECONNRESET || rc == -ETIMEDOUT || rc == -EILSEQ || rc == -EAGAIN) {
+		if (s->j->ending)
+			return;
+		rc = catch_up(s, node);
+		if (rc == -EILSEQ)
+			break;
+	}
+	if (rc < 0 && rc != -EHOSTDOWN && rc != -ESHUTDOWN)
+		job_log(s->j, true, "tree_behind", "node=\"%s\" status=%d",
+			peers_name(s->j->peers, node, name, sizeof(name)), rc);
+}
+
+/* To all nodes, also when there is nothing but a directory to be opened again. */
+static void distribute(struct sequence *s)
+{
+	uint32_t num = peers_count(s->j->peers);
+	int *status = calloc(num, sizeof(*status));
+	struct wire_msg m = { 0 };
+
+	if (!s->first_stamp && !s->closed_dir) {
+		free(status);
+		return;
+	}
+	put_commit(s, &m, s->first_stamp);
+	if (status)
+		(void)peers_call_all(s->j->peers, &m, status, NULL, NULL);
+	for (uint32_t i = 0; i < num; i++)
+		insist(s, i, status ? status[i] : -EAGAIN);
+	wire_msg_free(&m);
+	free(status);
+	s->closed_dir = 0;
+	s->first_stamp = 0;
+}
+
+/* ---- may a directory go? */
+
+struct shown {
+	struct buf hidden; /* names, of all nodes */
+	int rc;
+};
+
+static void take_hidden(uint32_t node, const struct wire_msg *reply, void *arg)
+{
+	struct shown *w = arg;
+	const uint8_t *names;
+	size_t len;
+
+	(void)node;
+	if (reply && message_get_bytes(reply, MESSAGE_NAMES, 0, &names, &len))
+		buf_bytes(&w->hidden, names, len);
+}
+
+static int is_shown(const char *name, uint64_t ino, uint32_t type, void *arg)
+{
+	const struct shown *w = arg;
+	struct cursor c = cursor_make(w->hidden.data, w->hidden.len);
+	size_t len;
+
+	(void)ino, (void)type;
+	while (cursor_left(&c) > 0) {
+		const uint8_t *at = cursor_blob(&c, &len);
+
+		if (at && len == strlen(name) && memcmp(at, name, len) == 0)
+			return 0;
+	}
+	return -ENOTEMPTY;
+}
+
+static int prepare(struct sequence *s, uint64_t dir)
+{
+	uint32_t num = peers_count(s->j->peers);
+	int *status = calloc(num, sizeof(*status));
+	struct shown w = { .rc = 0 };
+	struct wire_msg m = { 0 };
+
+	if (!status)
+		return -ENOMEM;
+	s->closed_dir = dir; /* first: a server that begins now learns it from us */
+	message_init(&m, MESSAGE_TREE_PREPARE);
+	message_put(&m, MESSAGE_DIR, dir);
+	(void)peers_call_all(s->j->peers, &m, status, take_hidden, &w);
+	for (uint32_t i = 0; i < num; i++) {
+		if (status[i] == -EHOSTDOWN)
+			continue;
+		if (w.rc == 0 || (w.rc == -EBUSY && status[i] == -ENOTEMPTY))
+			w.rc = status[i] == -ECONNRESET ? -EBUSY : status[i];
+	}
+	if (w.rc == 0)
+		w.rc = buf_ok(&w.hidden) ? core_each_backing(s->j->core, dir, is_shown, &w) : -ENOMEM;
+	buf_free(&w.hidden);
+	wire_msg_free(&m);
+	free(status);
+	return w.rc;
+}
+
+/* ---- the changes themselves, in node 0's state */
+
+struct names_of { /* of a request */
+	char name[RECORD_NAME_MAX + 1], from[RECORD_NAME_MAX + 1];
+	uint64_t dir, from_dir;
+};
+
+static void get_names(const struct wire_msg *m, struct names_of *ret)
+{
+	*ret = (struct names_of){ .dir = message_get(m, MESSAGE_DIR), .from_dir = message_get(m, MESSAGE_FROM_DIR) };
+	(void)message_get_str(m, MESSAGE_NAME, ret->name, sizeof(ret->name));
+	(void)message_get_str(m, MESSAGE_FROM, ret->from, sizeof(ret->from));
+}
+
+static int do_adopt(struct sequence *s, const struct wire_msg *m)
+{
+	char path[HINT_BYTES];
+
+	if (!message_get_str(m, MESSAGE_HINT, path, sizeof(path)))
+		return -EBADMSG;
+	return core_adopt_path(s->j->core, message_get(m, MESSAGE_HINT_DIR), path);
+}
+
+static int do_mkdir(struct sequence *s, const struct wire_msg *m)
+{
+	struct core_cred cred = { .uid = (uid_t)message_get(m, MESSAGE_UID),
+		.gid = (gid_t)message_get(m, MESSAGE_GID) };
+	struct core_how how = { .free = true };
+	struct core_entry e;
+	struct names_of n;
+
+	get_names(m, &n);
+	int rc = core_make_at(
+		s->j->core, n.dir, n.name, S_IFDIR | (message_get(m, MESSAGE_MODE) & 07777), NULL, cred, &how, &e);
+	if (rc == 0)
+		core_forget(s->j->core, e.ino, 1);
+	return rc;
+}
+
+static int do_rmdir(struct sequence *s, const struct wire_msg *m)
+{
+	struct core_how how = { .ino = message_get(m, MESSAGE_INO), .empty = true };
+	struct names_of n;
+
+	get_names(m, &n);
+	int rc = prepare(s, how.ino);
+	return rc < 0 ? rc : core_remove_at(s->j->core, n.dir, n.name, true, &how);
+}
+
+/* OTHER: the directory that it replaces, or changes places with; 0: none, but perhaps a file, of any node. */
+static int do_rename(struct sequence *s, const struct wire_msg *m)
+{
+	struct core *c = s->j->core;
+	struct core_how how = { .ino = message_get(m, MESSAGE_INO), .empty = true };
+	unsigned int flags = (unsigned int)message_get(m, MESSAGE_FLAGS);
+	uint64_t other = message_get(m, MESSAGE_OTHER);
+	struct state_name there;
+	struct names_of n;
+	int rc = 0;
+
+	get_names(m, &n);
+	if (core_is_below(c, n.dir, how.ino))
+		return -EINVAL;
+	if (flags & RENAME_EXCHANGE && other && core_is_below(c, n.from_dir, other))
+		return -EINVAL;
+	if (!other && !(flags & RENAME_EXCHANGE)) {
+		how.free = true;
+	} else if (!other && state_lookup(s->j->state, n.dir, n.name, &there) < 0) {
+		how.free = true; /* the file's home changes the two (core_tree_apply) */
+		flags = 0;
+	}
+	if (other && !(flags & RENAME_EXCHANGE))
+		rc = prepare(s, other);
+	return rc < 0 ? rc : core_rename_at(c, n.from_dir, n.from, n.dir, n.name, flags, &how);
+}
+
+static int do_setattr(struct sequence *s, const struct wire_msg *m)
+{
+	struct core_entry e, ret;
+	int rc = entry_get(m, &e);
+
+	return rc < 0 ? rc
+		      : core_setattr(s->j->core, message_get(m, MESSAGE_INO), &e.attr,
+				(unsigned int)message_get(m, MESSAGE_MASK), NULL, &ret);
+}
+
+static int do_xattr(struct sequence *s, const struct wire_msg *m, bool removal)
+{
+	uint64_t ino = message_get(m, MESSAGE_INO);
+	const uint8_t *value = NULL;
+	size_t len = 0;
+	struct names_of n;
+
+	get_names(m, &n);
+	if (removal)
+		return core_removexattr(s->j->core, ino, n.name);
+	(void)message_get_bytes(m, MESSAGE_VALUE, 0, &value, &len);
+	return core_setxattr(s->j->core, ino, n.name, value, len, (int)message_get(m, MESSAGE_FLAGS));
+}
+
+static int do_change(struct sequence *s, const struct wire_msg *m)
+{
+	switch ((enum tree_change)message_get(m, MESSAGE_CHANGE)) {
+	case TREE_ADOPT: return do_adopt(s, m);
+	case TREE_MKDIR: return do_mkdir(s, m);
+	case TREE_RMDIR: return do_rmdir(s, m);
+	case TREE_RENAME: return do_rename(s, m);
+	case TREE_SETATTR: return do_setattr(s, m);
+	case TREE_SETXATTR: return do_xattr(s, m, false);
+	case TREE_REMOVEXATTR: return do_xattr(s, m, true);
+	default: return -EOPNOTSUPP;
+	}
+}
+
+/* ---- after a restart */
+
+static int pass_over(const struct record *rec, void *arg)
+{
+	(void)rec, (void)arg;
+	return 0;
+}
+
+static int keep_tree_record(const struct record *rec, void *arg)
+{
+	if (rec->flags & RECORD_F_TREE)
+		keep(arg, rec);
+	return 0;
+}
+
+/* From our own journal, as far back as it goes. */
+static void load_kept(struct sequence *s)
+{
+	struct io *io = store_io(s->j->opt.store);
+	struct journal_end end;
+	uint64_t seq;
+	int rc = journal_checkpoint_load(io, pass_over, NULL, &seq, NULL);
+
+	if (rc == -ENOENT)
+		seq = 0;
+	if (rc == 0 || rc == -ENOENT)
+		rc = journal_replay(io, seq, keep_tree_record, s, &end, NULL);
+	if (rc < 0)
+		job_log(s->j, true, "tree_records_unread", "status=%d", rc);
+}
+
+static void sync_nodes(struct sequence *s)
+{
+	uint32_t num = peers_count(s->j->peers), self = peers_self(s->j->peers);
+	struct wire_msg m = { 0 };
+
+	if (state_tree_stamp(s->j->state))
+		load_kept(s);
+	for (uint32_t i = 0; i < num; i++)
+		if (i != self)
+			insist(s, i, -EAGAIN);
+	message_init(&m, MESSAGE_TREE_ABORT);
+	(void)peers_call_all(s->j->peers, &m, NULL, NULL, NULL);
+	wire_msg_free(&m);
+}
+
+/* ---- the thread */
+
+static struct change *take_change(struct sequence *s)
+{
+	pthread_mutex_lock(&s->lock);
+	while (!s->first && !s->j->ending)
+		pthread_cond_wait(&s->cond, &s->lock);
+	struct change *c = s->j->ending ? NULL : s->first;
+	if (c) {
+		s->first = c->next;
+		if (!s->first)
+			s->last = &s->first;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return c;
+}
+
+static void queue_change(struct sequence *s, struct change *c, bool in_front)
+{
+	pthread_mutex_lock(&s->lock);
+	c->next = in_front ? s->first : NULL;
+	if (in_front) {
+		if (!s->first)
+			s->last = &c->next;
+		s->first = c;
+	} else {
+		*s->last = c;
+		s->last = &c->next;
+	}
+	pthread_cond_signal(&s->cond);
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* Its answer; or -EBUSY, and it is queued again. */
+static int run_change(struct sequence *s, struct change *c)
+{
+	s->asker = peers_from(c->rq);
+	core_tree_begin(s->j->core, note_record, s);
+	int rc = do_change(s, peers_msg(c->rq));
+	core_tree_end(s->j->core);
+	distribute(s);
+	return rc;
+}
+
+static void handle(struct sequence *s, struct change *c)
+{
+	int rc = 0;
+
+	if (!c->rq) {
+		sync_nodes(s);
+	} else if (peers_msg(c->rq)->type == MESSAGE_NAME_WHO) {
+		rebuild_serve_who(s->j, c->rq);
+	} else {
+		rc = run_change(s, c);
+		if (rc == -EBUSY && ++c->tries < SEQUENCE_BUSY_TRIES && !s->j->ending) {
+			usleep(SEQUENCE_BUSY_USEC);
+			queue_change(s, c, false);
+			return;
+		}
+		peers_reply_status(c->rq, rc);
+	}
+	free(c);
+}
+
+static void *sequence_main(void *arg)
+{
+	struct sequence *s = arg;
+
+	for (struct change *c; (c = take_change(s));)
+		handle(s, c);
+	return NULL;
+}
+
+static void add_change(struct job *j, struct peers_request *rq)
+{
+	struct change *c = calloc(1, sizeof(*c));
+
+	if (c) {
+		c->rq = rq;
+		queue_change(j->sequence, c, !rq);
+	} else if (rq) {
+		peers_reply_status(rq, -ENOMEM);
+	}
+}
+
+void sequence_serve(struct job *j, struct peers_request *rq)
+{
+	if (peers_self(j->peers) == 0)
+		add_change(j, rq);
+	else if (peers_msg(rq)->type == MESSAGE_NAME_WHO)
+		workers_serve(j->workers, rebuild_serve_who, rq);
+	else
+		peers_reply_status(rq, -EOPNOTSUPP);
+}
+
+uint64_t sequence_closed_dir(struct job *j)
+{
+	return j->sequence->closed_dir;
+}
+
+/* ---- life */
+
+static int sequence_create(struct job *j, struct cistern_error *err)
+{
+	struct sequence *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	j->sequence = s;
+	s->j = j;
+	s->last = &s->first;
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->cond, NULL);
+	s->started = pthread_create(&s->thread, NULL, sequence_main, s) == 0;
+	return s->started ? 0 : cistern_error_set(err, -EAGAIN, "cannot start a thread");
+}
+
+static void sequence_shut_down(struct job *j)
+{
+	pthread_mutex_lock(&j->sequence->lock);
+	pthread_cond_broadcast(&j->sequence->cond);
+	pthread_mutex_unlock(&j->sequence->lock);
+}
+
+static void sequence_destroy(struct job *j)
+{
+	struct sequence *s = j->sequence;
+
+	if (!s)
+		return;
+	sequence_shut_down(j);
+	if (s->started)
+		pthread_join(s->thread, NULL);
+	for (struct change *c = s->first, *next; c; c = next) {
+		next = c->next;
+		if (c->rq)
+			peers_reply_status(c->rq, -ESHUTDOWN);
+		free(c);
+	}
+	for (size_t i = 0; i < SEQUENCE_KEPT; i++)
+		buf_free(&s->kept[i].bytes);
+	pthread_mutex_destroy(&s->lock);
+	pthread_cond_destroy(&s->cond);
+	free(s);
+	j->sequence = NULL;
+}
+
+static void sequence_event(struct job *j, enum peers_event event, uint32_t node)
+{
+	struct sequence *s = j->sequence;
+
+	if (event != PEERS_ASSEMBLED || node != 0)
+		return;
+	pthread_mutex_lock(&s->lock);
+	bool first = !s->synced;
+	s->synced = true;
+	pthread_mutex_unlock(&s->lock);
+	if (first)
+		add_change(j, NULL);
+}
+
+const struct part sequence_part = {
+	.create = sequence_create,
+	.shut_down = sequence_shut_down,
+	.destroy = sequence_destroy,
+	.event = sequence_event,
+};

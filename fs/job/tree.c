@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * Directories, on every node: the whole tree is in our state, and what node 0 has ordered is applied to it. Who wants to change
+ * a directory asks node 0, and has its answer when all nodes have the change.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fs/job/private.h"
+
+void tree_init(struct wire_msg *request, enum tree_change change)
+{
+	message_init(request, MESSAGE_TREE_CHANGE);
+	message_put(request, MESSAGE_CHANGE, change);
+}
+
+int tree_change(struct job *j, struct wire_msg *request)
+{
+	/* Node 0 restarted: its new daemon may or may not have done it, and the caller looks. */
+	return peers_call(j->peers, 0, request, NULL);
+}
+
+/* ---- directories that the tree does not have yet */
+
+int tree_know_path(struct job *j, uint64_t dir, const char *path)
+{
+	struct wire_msg m = { 0 };
+	int rc;
+
+	tree_init(&m, TREE_ADOPT);
+	message_put(&m, MESSAGE_HINT_DIR, dir);
+	message_put_str(&m, MESSAGE_HINT, path);
+	do
+		rc = tree_change(j, &m);
+	while (rc == -ECONNRESET); /* nothing is done twice */
+	wire_msg_free(&m);
+	return rc;
+}
+
+int tree_know(struct job *j, uint64_t dir)
+{
+	struct inode in;
+	struct hint hint;
+	uint32_t type;
+	int rc;
+
+	if (core_is_known(j->core, dir))
+		return 0;
+	if (state_inode(j->state, dir, &in) == 0)
+		return -ENOENT;
+	type = core_type(j->core, dir);
+	if (type != S_IFDIR)
+		return type ? -ENOTDIR : -ESTALE;
+	rc = core_hint(j->core, dir, NULL, &hint.dir, hint.path, sizeof(hint.path));
+	if (rc == 0 && hint.path[0])
+		rc = tree_know_path(j, hint.dir, hint.path);
+	return rc;
+}
+
+int tree_know_above(struct job *j, uint64_t hint_dir, const char *hint)
+{
+	char path[HINT_BYTES];
+	size_t len = strlen(hint);
+	const char *slash = strrchr(hint, '/');
+
+	if (!slash || len >= sizeof(path))
+		return slash ? -ENAMETOOLONG : 0;
+	memcpy(path, hint, (size_t)(slash - hint));
+	path[slash - hint] = '\0';
+	return tree_know_path(j, hint_dir, path);
+}
+
+/* ---- what node 0 says */
+
+static int put_hidden(const char *name, uint64_t ino, uint32_t type, void *arg)
+{
+	(void)ino, (void)type;
+	buf_str(arg, name);
+	return 0;
+}
+
+void tree_serve_prepare(struct job *j, struct peers_request *rq)
+{
+	uint64_t dir = message_get(peers_msg(rq), MESSAGE_DIR);
+	struct buf hidden BUF_CLEANUP = { 0 };
+	struct wire_msg reply = { 0 };
+	int rc = names_close_dir(j->names, dir);
+
+	if (rc == 0 && core_is_known(j->core, dir)) {
+		if (!state_dir_is_empty(j->state, dir))
+			rc = -ENOTEMPTY;
+		else
+			rc = core_each_backing_owned(j->core, dir, put_hidden, &hidden);
+	}
+	if (rc < 0)
+		names_open_dir(j->names, dir);
+	wire_msg_init(&reply, WIRE_REPLY);
+	wire_put_i64(&reply, WIRE_STATUS, rc == 0 && !buf_ok(&hidden) ? -ENOMEM : rc);
+	message_put_bytes(&reply, MESSAGE_NAMES, hidden.data, hidden.len);
+	peers_reply(rq, &reply);
+	wire_msg_free(&reply);
+}
+
+void tree_tell_kernel(struct job *j, const struct record *rec)
+{
+	const struct job_options *opt = &j->opt;
+
+	if (opt->invalidate_name && rec->type == RECORD_RENAME)
+		opt->invalidate_name(rec->from_parent, rec->from_name, opt->arg);
+	if (opt->invalidate_name && (rec->type == RECORD_RENAME || rec->type == RECORD_UNLINK))
+		opt->invalidate_name(rec->parent, rec->name, opt->arg);
+	if (opt->invalidate &&
+		(rec->type == RECORD_SETATTR || rec->type == RECORD_SETXATTR || rec->type == RECORD_REMOVEXATTR))
+		opt->invalidate(rec->ino, false, opt->arg);
+}
+
+static int apply(struct job *j, const struct wire_msg *m)
+{
+	bool ours = message_get(m, MESSAGE_OTHER) == peers_self(j->peers);
+	struct record_scratch scratch = { 0 };
+	const uint8_t *bytes;
+	size_t len, used;
+	int rc = 0;
+
+	for (unsigned int i = 0; rc == 0 && message_get_bytes(m, MESSAGE_RECORD_BYTES, i, &bytes, &len); i++) {
+		struct record rec;
+
+		rc = record_decode(bytes, len, &scratch, &rec, &used);
+		bool news = rc == 0 && rec.stamp > state_tree_stamp(j->state);
+		if (rc == 0)
+			rc = core_tree_apply(j->core, &rec);
+		if (rc == 0 && news && !ours)
+			tree_tell_kernel(j, &rec);
+	}
+	record_scratch_free(&scratch);
+	return rc;
+}
+
+void tree_serve_commit(struct job *j, struct peers_request *rq)
+{
+	const struct wire_msg *m = peers_msg(rq);
+	uint64_t closed = message_get(m, MESSAGE_DIR);
+	int rc = apply(j, m);
+
+	if (rc < 0 && rc != -EILSEQ)
+		job_log(j, true, "tree_change_failed", "status=%d", rc);
+	if (rc == 0 && closed)
+		names_open_dir(j->names, closed);
+	peers_reply_status(rq, rc);
+}
+
+void tree_serve_abort(struct job *j, struct peers_request *rq)
+{
+	names_open_dir(j->names, message_get(peers_msg(rq), MESSAGE_DIR));
+	peers_reply_status(rq, 0);
+}
+
+void tree_serve_stamp(struct job *j, struct peers_request *rq)
+{
+	struct wire_msg reply = { 0 };
+
+	wire_msg_init(&reply, WIRE_REPLY);
+	wire_put_i64(&reply, WIRE_STATUS, 0);
+	message_put(&reply, MESSAGE_STAMP, state_tree_stamp(j->state));
+	peers_reply(rq, &reply);
+	wire_msg_free(&reply);
+}

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * The namespace of a job, over several nodes in one process: each call is made on a node drawn at random and, as a system call,
+ * in a real directory; both must say the same. From time to time everything is compared, as every node shows it.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "tests/lib/job_path.h"
+#include "tests/lib/job_world.h"
+#include "tests/lib/tap.h"
+
+#define PATH_BYTES 512
+#define LIST_BYTES 65536
+
+static _Noreturn void bail_out(const char *why)
+{
+	printf("Bail out! %s: %s\n", why, strerror(errno));
+	exit(1);
+}
+
+struct pair { /* a job and the directory that it is to be like */
+	struct job_world *w;
+	uint32_t num;
+	char model[128];
+	uint64_t random;
+	unsigned int wrong;
+	uint32_t node; /* of the operation in hand */
+};
+
+static unsigned int below(struct pair *p, unsigned int n)
+{
+	p->random ^= p->random << 13;
+	p->random ^= p->random >> 7;
+	p->random ^= p->random << 17;
+	return (unsigned int)(p->random >> 20) % n;
+}
+
+static void at(char out[PATH_BYTES], const char *dir, const char *path)
+{
+	if (snprintf(out, PATH_BYTES, "%s/%s", dir, path) >= PATH_BYTES)
+		abort();
+}
+
+/* ---- the same call in the model: 0 or -errno */
+
+static int result(int r)
+{
+	return r < 0 ? -errno : r;
+}
+
+static void say(struct pair *p, const char *what, const char *a, const char *b, int got, int expected)
+{
+	if (getenv("JOB_NAMES_TRACE"))
+		tap_diag("node %u: %s %s %s: %d", p->node, what, a, b, got);
+	if (got == expected)
+		return;
+	if (++p->wrong <= 5)
+		tap_diag("node %u: %s %s %s: %d (%s), expected %d (%s)", p->node, what, a, b, got, strerror(abs(got)),
+			expected, strerror(abs(expected)));
+}
+
+static const char *const names[] = { "a", "b", "c", "d" };
+
+/* Mostly short paths, so that operations meet. */
+static void draw(struct pair *p, char out[PATH_BYTES])
+{
+	unsigned int depth = below(p, 6);
+
+	depth = depth < 2 ? 1 : depth < 5 ? 2 : 3;
+	out[0] = '\0';
+	for (unsigned int i = 0; i < depth; i++) {
+		size_t len = strlen(out);
+
+		snprintf(out + len, PATH_BYTES - len, "%s%s", i ? "/" : "", names[below(p, 4)]);
+	}
+}
+
+struct op {
+	struct pair *p;
+	struct job *j;
+	char a[PATH_BYTES], b[PATH_BYTES];   /* in the job */
+	char ma[PATH_BYTES], mb[PATH_BYTES]; /* in the model */
+};
+
+static void op_mkdir(struct op *o)
+{
+	say(o->p, "mkdir", o->a, "", path_mkdir(o->j, o->a, 0750), result(mkdir(o->ma, 0750)));
+}
+
+static int model_create(const char *path, int flags)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | flags, 0640);
+
+	if (fd < 0)
+		return -errno;
+	close(fd);
+	return 0;
+}
+
+static void op_create(struct op *o)
+{
+	int flags = below(o->p, 2) ? O_EXCL : 0;
+
+	say(o->p, "create", o->a, flags ? "excl" : "", path_create(o->j, o->a, 0640, flags),
+		model_create(o->ma, flags));
+}
+
+static void op_mknod(struct op *o)
+{
+	say(o->p, "mknod", o->a, "", path_mknod(o->j, o->a, S_IFREG | 0600), result(mknod(o->ma, S_IFREG | 0600, 0)));
+}
+
+static void op_symlink(struct op *o)
+{
+	say(o->p, "symlink", o->a, "", path_symlink(o->j, "nowhere", o->a), result(symlink("nowhere", o->ma)));
+}
+
+static void op_unlink(struct op *o)
+{
+	say(o->p, "unlink", o->a, "", path_unlink(o->j, o->a), result(unlink(o->ma)));
+}
+
+static void op_rmdir(struct op *o)
+{
+	int expected = result(rmdir(o->ma));
+
+	say(o->p, "rmdir", o->a, "", path_rmdir(o->j, o->a), expected == -EEXIST ? -ENOTEMPTY : expected);
+}
+
+static void op_link(struct op *o)
+{
+	say(o->p, "link", o->a, o->b, path_link(o->j, o->a, o->b), result(link(o->ma, o->mb)));
+}
+
+static void op_rename(struct op *o)
+{
+	static const unsigned int flags[] = { 0, 0, 0, RENAME_EXCHANGE, RENAME_EXCHANGE, RENAME_NOREPLACE };
+	unsigned int f = flags[below(o->p, 6)];
+	int expected = result(renameat2(AT_FDCWD, o->ma, AT_FDCWD, o->mb, f));
+
+	say(o->p,
+		f == RENAME_EXCHANGE ? "exchange"
+		: f                  ? "rename-noreplace"
+				     : "rename",
+		o->a, o->b, path_rename(o->j, o->a, o->b, f), expected == -EEXIST && f == 0 ? -ENOTEMPTY : expected);
+}
+
+static bool is_link(const char *path)
+{
+	struct stat st;
+
+	return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+}
+
+static void op_chmod(struct op *o)
+{
+	mode_t mode = 0700 | (mode_t)below(o->p, 64);
+
+	if (!is_link(o->ma))
+		say(o->p, "chmod", o->a, "", path_chmod(o->j, o->a, mode), result(chmod(o->ma, mode)));
+}
+
+static void op_truncate(struct op *o)
+{
+	off_t size = (off_t)below(o->p, 100000);
+	struct stat st;
+
+	if (lstat(o->ma, &st) == 0 && S_ISREG(st.st_mode))
+		say(o->p, "truncate", o->a, "", path_truncate(o->j, o->a, size), result(truncate(o->ma, size)));
+}
+
+static void op_setxattr(struct op *o)
+{
+	static const int flags[] = { 0, XATTR_CREATE, XATTR_REPLACE };
+	int f = flags[below(o->p, 3)];
+	char value[16];
+
+	snprintf(value, sizeof(value), "%u", below(o->p, 1000));
+	if (!is_link(o->ma))
+		say(o->p, "setxattr", o->a, "", path_setxattr(o->j, o->a, "user.t", value, f),
+			result(lsetxattr(o->ma, "user.t", value, strlen(value), f)));
+}
+
+static void op_removexattr(struct op *o)
+{
+	if (!is_link(o->ma))
+		say(o->p, "removexattr", o->a, "", path_removexattr(o->j, o->a, "user.t"),
+			result(lremovexattr(o->ma, "user.t")));
+}
+
+static void run_op(struct pair *p)
+{
+	static void (*const ops[])(struct op *) = { op_mkdir, op_mkdir, op_create, op_create, op_create, op_mknod,
+		op_symlink, op_unlink, op_unlink, op_rmdir, op_rmdir, op_link, op_link, op_rename, op_rename, op_rename,
+		op_rename, op_chmod, op_truncate, op_setxattr, op_removexattr };
+	struct op o = { .p = p };
+
+	p->node = below(p, p->num);
+	o.j = job_world_job(p->w, p->node);
+	draw(p, o.a);
+	draw(p, o.b);
+	at(o.ma, p->model, o.a);
+	at(o.mb, p->model, o.b);
+	ops[below(p, sizeof(ops) / sizeof(ops[0]))](&o);
+}
+
+/* ---- everything, as a node shows it */
+
+static void model_list(const char *path, char *out, size_t cap)
+{
+	struct dirent **found;
+	int num = scandir(path, &found, NULL, alphasort);
+
+	out[0] = '\0';
+	for (int i = 0; i < num; i++) {
+		size_t len = strlen(out);
+
+		if (strcmp(found[i]->d_name, ".") != 0 && strcmp(found[i]->d_name, "..") != 0)
+			snprintf(out + len, cap - len, "%s\n", found[i]->d_name);
+		free(found[i]);
+	}
+	free(found);
+}
+
+static void compare_file(struct pair *p, struct job *j, const char *path, const struct stat *st, uint64_t *ret_ino)
+{
+	char model[PATH_BYTES], got[256], expected[256];
+	struct stat mine = { 0 };
+	int rc = path_stat(j, path, &mine);
+
+	at(model, p->model, path);
+	say(p, "stat", path, "", rc, 0);
+	say(p, "mode of", path, "", (int)mine.st_mode, (int)st->st_mode);
+	if (!S_ISDIR(st->st_mode)) {
+		say(p, "links of", path, "", (int)mine.st_nlink, (int)st->st_nlink);
+		say(p, "size of", path, "", (int)mine.st_size, (int)st->st_size);
+	}
+	if (S_ISLNK(st->st_mode)) {
+		ssize_t len = readlink(model, expected, sizeof(expected) - 1);
+
+		expected[len < 0 ? 0 : len] = '\0';
+		say(p, "readlink", path, "", path_readlink(j, path, got, sizeof(got)), 0);
+		say(p, "target of", path, got, strcmp(got, expected), 0);
+		return;
+	}
+	ssize_t len = lgetxattr(model, "user.t", expected, sizeof(expected));
+	rc = path_getxattr(j, path, "user.t", got, sizeof(got));
+	say(p, "getxattr", path, "", rc, len < 0 ? -errno : (int)len);
+	if (rc > 0 && len > 0)
+		say(p, "value of", path, "", memcmp(got, expected, (size_t)len), 0);
+	if (*ret_ino == 0)
+		*ret_ino = mine.st_ino;
+	say(p, "number of", path, "", mine.st_ino == *ret_ino ? 0 : 1, 0);
+}
+
+static void compare_dir(struct pair *p, const char *path)
+{
+	static char expected[LIST_BYTES], got[LIST_BYTES];
+	char model[PATH_BYTES], copy[LIST_BYTES], *save = NULL;
+
+	at(model, p->model, path);
+	model_list(model, expected, sizeof(expected));
+	snprintf(copy, sizeof(copy), "%s", expected);
+	for (p->node = 0; p->node < p->num; p->node++) {
+		say(p, "list", path, "", path_list(job_world_job(p->w, p->node), path, got, sizeof(got)), 0);
+		say(p, "listing of", path, got, strcmp(got, expected), 0);
+	}
+	for (char *name = strtok_r(copy, "\n", &save); name; name = strtok_r(NULL, "\n", &save)) {
+		char child[PATH_BYTES];
+		struct stat st;
+		uint64_t ino = 0;
+
+		snprintf(child, sizeof(child), "%.400s%s%s", path, path[0] ? "/" : "", name);
+		at(model, p->model, child);
+		if (lstat(model, &st))
+			bail_out(model);
+		for (p->node = 0; p->node < p->num; p->node++)
+			compare_file(p, job_world_job(p->w, p->node), child, &st, &ino);
+		if (S_ISDIR(st.st_mode))
+			compare_dir(p, child);
+	}
+}
+
+/* ---- worlds */
+
+static void run(const char *command)
+{
+	if (system(command) != 0)
+		bail_out(command);
+}
+
+/* Something of each kind, in the backing directory and so in the model. */
+static void furnish(struct pair *p)
+{
+	char command[1024];
+	const char *b = job_world_backing(p->w);
+
+	snprintf(command, sizeof(command),
+		"cd '%s' && mkdir -p a/b/c b/c d && echo text > a/a && echo more > a/b/d && ln a/a c && ln -s to/d b/d && "
+		"echo deep > a/b/c/a && setfattr -n user.t -v base a/a && setfattr -n user.t -v dir d && chmod 751 b && "
+		"cp -a '%s' '%s'",
+		b, b, p->model);
+	run(command);
+}
+
+static void pair_start(struct pair *p, uint32_t num, uint64_t seed)
+{
+	*p = (struct pair){ .num = num, .random = seed * 0x9e3779b97f4a7c15ull + 88172645463325252ull };
+	p->w = job_world_start(num);
+	snprintf(p->model, sizeof(p->model), "%s-model", job_world_backing(p->w));
+	furnish(p);
+}
+
+static void pair_stop(struct pair *p)
+{
+	job_world_stop(p->w);
+}
+
+static void test_like_one(uint32_t num, uint64_t seed, unsigned int ops)
+{
+	struct pair p;
+
+	pair_start(&p, num, seed);
+	compare_dir(&p, "");
+	ok(p.wrong == 0, "%u nodes show the backing directory", num);
+	for (unsigned int i = 0; i < ops && p.wrong == 0; i++) {
+		run_op(&p);
+		if (i % 50 == 49)
+			compare_dir(&p, "");
+		if (p.wrong)
+			tap_diag("after %u operations of seed %llu", i + 1, (unsigned long long)seed);
+	}
+	ok(p.wrong == 0, "%u nodes do as one file system does, seed %llu", num, (unsigned long long)seed);
+	pair_stop(&p);
+}
+
+int main(void)
+{
+	/* More seeds, and each operation said, when somebody looks for trouble: JOB_NAMES_SEEDS=40 JOB_NAMES_TRACE=1. */
+	const char *num = getenv("JOB_NAMES_SEEDS");
+	uint64_t seeds = num ? strtoull(num, NULL, 10) : 3;
+
+	for (uint64_t seed = 1; seed <= seeds; seed++)
+		for (uint32_t nodes = 2; nodes <= 4; nodes++)
+			test_like_one(nodes, seed, 400);
+	return done_testing();
+}
