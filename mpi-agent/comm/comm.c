@@ -3,6 +3,9 @@
  * MPI's point-to-point messages. Sends are MPI_Isend, kept until MPI is done with their bytes. What arrives is matched in the
  * order in which it was sent (MPI_Improbe), but large messages may be complete later than small ones behind them: each rank's are
  * handed over from the head of a queue only.
+ *
+ * MPI takes small messages whether or not their receiver wants them, into memory without bounds. So who sends counts what the receiver has not
+ * said to be done with (COMM_CREDIT), and keeps the rest.
  */
 #include "mpi-agent/comm/comm.h"
 
@@ -13,16 +16,24 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "format/base/cursor.h"
 #include "mpi-agent/comm/signals.h"
 
 #define TAKE_AT_ONCE  64 /* messages taken up in one step */
 #define ABORT_SECONDS 5
+#define CREDIT_BYTES  (1u << 20) /* so much is given back at once */
 
 struct outgoing {
 	struct outgoing *next;
 	MPI_Request request;
+	enum comm_kind kind;
 	void *bytes; /* owned */
 	size_t len;
+};
+
+struct to {
+	struct outgoing *waiting, **tail; /* for credit */
+	uint64_t lent;                    /* bytes that the receiver has not given back */
 };
 
 struct incoming {
@@ -38,6 +49,7 @@ struct from {
 	struct incoming *head, **tail;
 	struct from *next_busy;
 	bool busy;
+	uint64_t owed; /* bytes handed over and not given back */
 };
 
 struct comm {
@@ -45,7 +57,11 @@ struct comm {
 	int rank, size;
 	struct outgoing *out, **out_tail;
 	uint64_t unsent;
+	struct to *to;     /* per rank */
 	struct from *from; /* per rank */
+	void (*sending)(uint32_t rank, void *arg);
+	void *sending_arg;
+	bool owing;        /* some rank is owed CREDIT_BYTES or more */
 	struct from *busy; /* those that something is arriving from */
 };
 
@@ -78,10 +94,13 @@ int comm_create(int *argc, char ***argv, struct comm **ret, struct cistern_error
 	MPI_Comm_rank(c->world, &c->rank);
 	MPI_Comm_size(c->world, &c->size);
 	c->from = calloc((size_t)c->size, sizeof(*c->from));
-	if (!c->from)
+	c->to = calloc((size_t)c->size, sizeof(*c->to));
+	if (!c->from || !c->to)
 		comm_abort(c, CISTERN_EXIT_FAILED);
-	for (int i = 0; i < c->size; i++)
+	for (int i = 0; i < c->size; i++) {
 		c->from[i].tail = &c->from[i].head;
+		c->to[i].tail = &c->to[i].waiting;
+	}
 	*ret = c;
 	return 0;
 }
@@ -97,21 +116,29 @@ static void free_incoming(struct from *f)
 	}
 }
 
+static void free_outgoing(struct outgoing *o)
+{
+	while (o) {
+		struct outgoing *next = o->next;
+
+		free(o->bytes);
+		free(o);
+		o = next;
+	}
+}
+
 void comm_destroy(struct comm *c)
 {
 	if (!c)
 		return;
 	MPI_Finalize();
-	for (int i = 0; i < c->size; i++)
+	for (int i = 0; i < c->size; i++) {
 		free_incoming(&c->from[i]);
-	while (c->out) {
-		struct outgoing *o = c->out;
-
-		c->out = o->next;
-		free(o->bytes);
-		free(o);
+		free_outgoing(c->to[i].waiting);
 	}
+	free_outgoing(c->out);
 	free(c->from);
+	free(c->to);
 	free(c);
 }
 
@@ -217,29 +244,103 @@ int comm_barrier(struct comm *c, uint64_t timeout_usec, struct cistern_error *er
 
 /* ---- messages */
 
+void comm_set_sending(struct comm *c, void (*sending)(uint32_t rank, void *arg), void *arg)
+{
+	c->sending = sending;
+	c->sending_arg = arg;
+}
+
+/* Takes over o. */
+static int begin_send(struct comm *c, uint32_t rank, struct outgoing *o, struct cistern_error *err)
+{
+	int r = comm_error(MPI_Isend(o->bytes, (int)o->len, MPI_BYTE, (int)rank, (int)o->kind, c->world, &o->request),
+		"MPI_Isend", err);
+
+	o->next = NULL;
+	if (r < 0) {
+		free_outgoing(o);
+		return cistern_error_prefix(err, "rank %u", rank);
+	}
+	*c->out_tail = o;
+	c->out_tail = &o->next;
+	if (c->sending)
+		c->sending(rank, c->sending_arg);
+	return 0;
+}
+
+static bool needs_credit(enum comm_kind kind)
+{
+	return kind == COMM_PAYLOAD || kind == COMM_NOTICE;
+}
+
+/* Sends those that wait, as far as there is credit: one may always be on its way, however large. */
+static int send_waiting(struct comm *c, uint32_t rank, struct cistern_error *err)
+{
+	struct to *to = &c->to[rank];
+	int r = 0;
+
+	while (r == 0 && to->waiting && (to->lent == 0 || to->lent + to->waiting->len <= COMM_WINDOW_BYTES)) {
+		struct outgoing *o = to->waiting;
+
+		to->waiting = o->next;
+		if (!to->waiting)
+			to->tail = &to->waiting;
+		to->lent += o->len;
+		r = begin_send(c, rank, o, err);
+	}
+	return r;
+}
+
 int comm_send(struct comm *c, uint32_t rank, enum comm_kind kind, void *bytes, size_t len, struct cistern_error *err)
 {
 	struct outgoing *o = calloc(1, sizeof(*o));
-	int r;
 
 	if (!o || !bytes) {
 		free(o);
 		free(bytes);
 		return cistern_error_set(err, -ENOMEM, "out of memory");
 	}
-	o->bytes = bytes;
-	o->len = len;
-	r = comm_error(
-		MPI_Isend(bytes, (int)len, MPI_BYTE, (int)rank, (int)kind, c->world, &o->request), "MPI_Isend", err);
-	if (r < 0) {
-		free(bytes);
-		free(o);
-		return r;
-	}
-	*c->out_tail = o;
-	c->out_tail = &o->next;
+	*o = (struct outgoing){ .kind = kind, .bytes = bytes, .len = len };
 	c->unsent += len;
-	return 0;
+	if (!needs_credit(kind))
+		return begin_send(c, rank, o, err);
+	*c->to[rank].tail = o;
+	c->to[rank].tail = &o->next;
+	return send_waiting(c, rank, err);
+}
+
+/* What was handed over of a rank is done with. */
+static int give_back(struct comm *c, uint32_t rank, struct cistern_error *err)
+{
+	struct buf b = { 0 };
+
+	buf_u64(&b, c->from[rank].owed);
+	c->from[rank].owed = 0;
+	return comm_send(c, rank, COMM_CREDIT, b.data, b.len, err);
+}
+
+static int give_back_all(struct comm *c, struct cistern_error *err)
+{
+	int r = 0;
+
+	if (!c->owing)
+		return 0;
+	c->owing = false;
+	for (int i = 0; i < c->size && r == 0; i++)
+		if (c->from[i].owed >= CREDIT_BYTES)
+			r = give_back(c, (uint32_t)i, err);
+	return r;
+}
+
+static int on_credit(struct comm *c, uint32_t rank, const struct incoming *m, struct cistern_error *err)
+{
+	struct cursor cur = cursor_make(m->bytes, m->len);
+	uint64_t bytes = cursor_u64(&cur);
+
+	if (!cursor_ok(&cur) || bytes > c->to[rank].lent)
+		return cistern_error_set(err, -EBADMSG, "rank %u gives back what it did not get", rank);
+	c->to[rank].lent -= bytes;
+	return send_waiting(c, rank, err);
 }
 
 uint64_t comm_unsent_bytes(const struct comm *c)
@@ -305,6 +406,25 @@ static int take_one(struct comm *c, struct cistern_error *err)
 	return r < 0 ? r : 1;
 }
 
+/* One that is complete; takes over its bytes. */
+static int deliver(struct comm *c, struct from *f, struct incoming *m, comm_received received, void *arg,
+	struct cistern_error *err)
+{
+	uint32_t rank = (uint32_t)(f - c->from);
+	int r;
+
+	if (m->kind == COMM_CREDIT) {
+		r = on_credit(c, rank, m, err);
+		free(m->bytes);
+		return r;
+	}
+	if (needs_credit(m->kind)) {
+		f->owed += m->len;
+		c->owing |= f->owed >= CREDIT_BYTES;
+	}
+	return received(rank, m->kind, m->bytes, m->len, arg);
+}
+
 /* Hands over what is complete at the head of one rank's queue. */
 static int hand_over(struct comm *c, struct from *f, comm_received received, void *arg, struct cistern_error *err)
 {
@@ -321,7 +441,7 @@ static int hand_over(struct comm *c, struct from *f, comm_received received, voi
 		f->head = m->next;
 		if (!f->head)
 			f->tail = &f->head;
-		r = received((uint32_t)(f - c->from), m->kind, m->bytes, m->len, arg);
+		r = deliver(c, f, m, received, arg, err);
 		free(m);
 		if (r < 0)
 			return r;
@@ -330,19 +450,12 @@ static int hand_over(struct comm *c, struct from *f, comm_received received, voi
 	return num;
 }
 
-int comm_step(struct comm *c, bool may_take, comm_received received, void *arg, struct cistern_error *err)
+int comm_step(struct comm *c, bool more, comm_received received, void *arg, struct cistern_error *err)
 {
 	int num = finish_sends(c, err), r = 1;
 	struct from **at = &c->busy;
 
-	if (!may_take && num >= 0) { /* MPI gets its turn all the same */
-		int there;
-
-		r = comm_error(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, c->world, &there, MPI_STATUS_IGNORE),
-			"MPI_Iprobe", err);
-		num = r < 0 ? r : num;
-	}
-	for (int i = 0; num >= 0 && may_take && r == 1 && i < TAKE_AT_ONCE; i++) {
+	for (int i = 0; num >= 0 && r == 1 && i < TAKE_AT_ONCE; i++) {
 		r = take_one(c, err);
 		num = r < 0 ? r : num + r;
 	}
@@ -360,7 +473,8 @@ int comm_step(struct comm *c, bool may_take, comm_received received, void *arg, 
 		*at = f->next_busy;
 		f->busy = false;
 	}
-	return num;
+	r = num >= 0 && more ? give_back_all(c, err) : 0;
+	return r < 0 ? r : num;
 }
 
 bool comm_busy(const struct comm *c)

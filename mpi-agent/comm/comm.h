@@ -32,20 +32,26 @@ int comm_agree(struct comm *c, int code, const char *text, struct cistern_error 
 /* Until all ranks are here, at most so long. -ETIMEDOUT */
 int comm_barrier(struct comm *c, uint64_t timeout_usec, struct cistern_error *err);
 
-/* ---- messages: whole, in order for each pair of ranks. */
-enum comm_kind { COMM_PAYLOAD = 1, COMM_CONTROL = 2 };
+/*
+ * ---- messages: whole. PAYLOAD and NOTICE arrive in order for each pair of ranks, and wait while the receiver has COMM_WINDOW_BYTES
+ * of them that it has not said to have taken. CONTROL is small, waits for nothing, and may overtake those.
+ */
+#define COMM_WINDOW_BYTES (16u << 20)
+enum comm_kind { COMM_PAYLOAD = 1, COMM_NOTICE, COMM_CONTROL, COMM_CREDIT /* our own */ };
 
+/* Called with each message that is handed to MPI: its receiver must be awake. */
+void comm_set_sending(struct comm *c, void (*sending)(uint32_t rank, void *arg), void *arg);
 /* Queues bytes (malloc'd, taken over in any case) for a rank. Never blocks. */
 int comm_send(struct comm *c, uint32_t rank, enum comm_kind kind, void *bytes, size_t len, struct cistern_error *err);
-uint64_t comm_unsent_bytes(const struct comm *c); /* queued, and MPI is not done with them */
+uint64_t comm_unsent_bytes(const struct comm *c); /* waiting, or MPI is not done with them */
 
 /* bytes: malloc'd, the receiver's. 0, or an error that ends comm_step. */
 typedef int (*comm_received)(uint32_t rank, enum comm_kind kind, uint8_t *bytes, size_t len, void *arg);
 /*
- * Lets MPI work, and hands over what has arrived. may_take false: takes up no new messages. Returns how many things happened, or
- * an error.
+ * Lets MPI work, and hands over what has arrived. more: what was handed over so far is done with, so that the senders may send more.
+ * Returns how many things happened, or an error.
  */
-int comm_step(struct comm *c, bool may_take, comm_received received, void *arg, struct cistern_error *err);
+int comm_step(struct comm *c, bool more, comm_received received, void *arg, struct cistern_error *err);
 bool comm_busy(const struct comm *c); /* something is under way, which MPI must be called for */
 
 /* MPI's code as -EIO and its words; 0 for MPI_SUCCESS. what: the call. */

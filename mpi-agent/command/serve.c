@@ -26,11 +26,11 @@
 #include "mpi-agent/window/holder.h"
 #include "mpi-agent/window/reader.h"
 
-#define QUEUE_BYTES_MAX (64ull << 20) /* on their way to other nodes, or to the daemon: beyond, no more is taken */
+#define QUEUE_BYTES_MAX (64ull << 20) /* on their way to other nodes: beyond, the daemon is not listened to */
 
 #define SPIN_USEC       200u    /* so long after something happened we look at MPI all the time */
 #define SLOW_AFTER_USEC 100000u /* so long we look often while something is under way that does not come */
-#define NAP_NSEC        50000   /* how often "often" is */
+#define NAP_NSEC        20000   /* how often "often" is */
 #define SLOW_NAP_NSEC   500000
 #define LOOK_NSEC       20000000 /* a look at MPI when idle */
 #define ALONE_NSEC      1000000000
@@ -67,17 +67,14 @@ static uint64_t clock_usec(void)
 
 /* ---- to other agents */
 
-static int send_bytes(struct serve *s, uint32_t rank, enum comm_kind kind, void *bytes, size_t len)
-{
-	int r = comm_send(s->comm, rank, kind, bytes, len, &s->err);
-
-	wake_up(s->wake, rank, s->now_usec);
-	return r;
-}
-
 static int send_control(uint32_t rank, const struct control *m, void *arg)
 {
-	return send_bytes(arg, rank, COMM_CONTROL, control_encode(m), CONTROL_BYTES);
+	bool in_order = m->kind == CONTROL_LEFT || m->kind == CONTROL_JOINED; /* with the daemons' messages */
+
+	struct serve *s = arg;
+
+	return comm_send(
+		s->comm, rank, in_order ? COMM_NOTICE : COMM_CONTROL, control_encode(m), CONTROL_BYTES, &s->err);
 }
 
 static int send_to_others(struct serve *s, enum control_kind kind, uint64_t len)
@@ -119,11 +116,19 @@ static void on_got(uint64_t id, int status, void *arg)
 	(void)tell(s); /* out of memory is in s->err, and noticed by the loop */
 }
 
-static void on_reading(uint32_t rank, void *arg)
+/* Something goes to or from a rank: it must be awake. */
+static void on_traffic(uint32_t rank, void *arg)
 {
 	struct serve *s = arg;
 
 	wake_up(s->wake, rank, s->now_usec);
+}
+
+static void on_read(uint32_t rank, void *arg)
+{
+	struct serve *s = arg;
+
+	wake_heard(s->wake, rank, s->now_usec);
 }
 
 /* ---- the end */
@@ -232,7 +237,7 @@ static int on_send(struct serve *s, const struct wire_msg *m)
 	copy = malloc(len + 1);
 	if (copy && len)
 		memcpy(copy, p, len);
-	return send_bytes(s, rank, COMM_PAYLOAD, copy, len);
+	return comm_send(s->comm, rank, COMM_PAYLOAD, copy, len, &s->err);
 }
 
 #define RANGE_BYTES 32u
@@ -289,7 +294,8 @@ static int make_reader(struct serve *s)
 		.self = comm_rank(s->comm),
 		.num_ranks = s->a.num,
 		.sender = { send_control, s },
-		.woken = on_reading,
+		.reading = on_traffic,
+		.read = on_read,
 		.got = on_got,
 		.arg = s };
 
@@ -334,20 +340,20 @@ static int look_for_daemon(struct serve *s)
 
 /* ---- the loop */
 
-/* Bounds, in both directions: who is full takes no more; what is under way goes on. */
+/* Bounds, in both directions: of whom is full no more is taken; what is under way goes on. */
 static bool may_read_daemon(const struct serve *s)
 {
 	return s->link && !s->ending && comm_unsent_bytes(s->comm) < QUEUE_BYTES_MAX;
 }
 
-static bool may_take_messages(const struct serve *s)
+static bool wants_more(const struct serve *s)
 {
-	return !s->link || link_unsent_bytes(s->link) < QUEUE_BYTES_MAX;
+	return !s->link || link_unsent_bytes(s->link) < COMM_WINDOW_BYTES;
 }
 
 static bool is_busy(const struct serve *s)
 {
-	return comm_busy(s->comm) || reader_busy(s->reader) || !may_take_messages(s);
+	return comm_busy(s->comm) || reader_busy(s->reader);
 }
 
 /* How long to sleep, when nothing happens. */
@@ -425,7 +431,7 @@ static int serve_once(struct serve *s)
 
 	r = num > 0 ? serve_sockets(s, fds) : num;
 	if (r == 0)
-		r = comm_step(s->comm, may_take_messages(s), on_message, s, &s->err);
+		r = comm_step(s->comm, wants_more(s), on_message, s, &s->err);
 	num = r < 0 ? r : num + r;
 	if (r >= 0)
 		r = reader_step(s->reader, &s->err);
@@ -493,6 +499,7 @@ static int prepare(struct serve *s)
 		r = holder_create(s->a.self.store, s->arena, s->a.num, &sender, &s->holder, &s->err);
 	if (r == 0)
 		r = make_reader(s);
+	comm_set_sending(s->comm, on_traffic, s);
 	if (r == 0) {
 		r = link_create(s->a.fd, &s->link);
 		s->a.fd = -1;

@@ -400,6 +400,7 @@ static void on_ended(uint32_t rank, void *tag, void *arg)
 	struct range *g = tag;
 	struct remote *m = g->remote;
 
+	r->opt.read(rank, r->opt.arg);
 	range_done(r, g, 0);
 	m->reading--;
 	if (m->retiring && m->reading == 0 && step->error == 0)
@@ -419,7 +420,7 @@ static int begin_one(struct reader *r, struct cistern_error *err)
 		return e == -EAGAIN ? 0 : e;
 	pop(&r->ready);
 	m->reading++;
-	r->opt.woken(m->rank, r->opt.arg);
+	r->opt.reading(m->rank, r->opt.arg);
 	return 1;
 }
 
@@ -427,7 +428,7 @@ static void wake(uint32_t rank, void *arg)
 {
 	struct reader *r = arg;
 
-	r->opt.woken(rank, r->opt.arg);
+	r->opt.reading(rank, r->opt.arg);
 }
 
 int reader_step(struct reader *r, struct cistern_error *err)

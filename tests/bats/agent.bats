@@ -92,6 +92,42 @@ refused() {
 	stop_agents
 }
 
+# KiB that a process has in memory, without what it shares.
+memory_of() {
+	awk '/^RssAnon/ { print $2 }' "/proc/$1/status"
+}
+
+@test "a daemon that does not listen is waited for, in bounded memory" {
+	local k before after
+	start_fakes 2
+	start_agents
+	tell 1 deaf
+	before=$(memory_of "$(cat "$WORK/agent1.pid")")
+	tell 0 send 1 0 60000 3000
+	# the daemon of node 0 is not listened to any more: its socket fills up, and it hangs in send
+	wait_until 60 is_stuck "$(cat "$WORK/fake0.pid")"
+	for k in 0 1; do
+		after=$(memory_of "$(cat "$WORK/agent$k.pid")")
+		echo "agent $k: $before, then $after KiB"
+		[ "$((after - before))" -lt 110000 ]
+	done
+	# the other direction is not held up
+	tell 1 send 0 0 100 50000
+	tell 1 hear
+	wait_until 120 said 1 '^received from=0' 60000
+	wait_until 60 said 0 '^received from=1' 100
+	refute grep -E 'wrong|disorder|bad|failed' "$WORK/d0" "$WORK/d1" >/dev/null
+	stop_agents
+}
+
+# Asleep in its kernel without getting on, for a second.
+is_stuck() {
+	local before
+	before=$(grep ctxt "/proc/$1/status")
+	sleep 1
+	[ "$before" = "$(grep ctxt "/proc/$1/status")" ]
+}
+
 # ---- sets of stores that are no job
 
 @test "a store of another job is refused by name" {
@@ -329,6 +365,19 @@ ticks_of() {
 
 stop_agents_that_are_gone() {
 	no_agents && gone "$AGENTS"
+}
+
+@test "nothing is left behind when the launcher ends, whatever way" {
+	start_fakes 2
+	start_agents
+	kill -TERM "$AGENTS"
+	agents_end
+	wait_until 30 no_agents
+	start_agents
+	kill -KILL "$AGENTS"
+	wait_until 30 no_agents
+	start_agents
+	stop_agents
 }
 
 @test "a daemon leaves, another one comes; when all have left, the agents end" {

@@ -7,6 +7,7 @@
  *   get ID FILE NODE SEGMENT OFF LEN [NODE SEGMENT OFF LEN]...   into the shared memory, one after the other, then into FILE
  *   bench NODE SEGMENT LEN COUNT DEPTH    COUNT gets one after the other, DEPTH under way; prints the speed
  *   latency NODE SEGMENT   one get of 4 KiB; prints its time
+ *   deaf, hear             stop reading what the agent says; go on
  *   end
  *
  * The store's numbers are kept in DIR/numbers, as the superblock would.
@@ -51,6 +52,7 @@ struct fake {
 	unsigned int node, nodes;
 	uint64_t incarnation;
 	int memfd, listening, agent, commands;
+	bool deaf;
 	uint8_t *memory;
 	struct pending pending[PENDING_MAX];
 	uint64_t next_to;
@@ -405,7 +407,9 @@ static void on_command(struct fake *f, const char *line)
 
 	if (strcmp(line, "end") == 0)
 		exit(0);
-	if (f->agent < 0)
+	if (strcmp(line, "deaf") == 0 || strcmp(line, "hear") == 0)
+		f->deaf = line[0] == 'd';
+	else if (f->agent < 0)
 		printf("no agent\n");
 	else if (sscanf(line, "send %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64, &n[0], &n[1], &n[2], &n[3]) == 4)
 		send_messages(f, (unsigned int)n[0], n[1], n[2], n[3]);
@@ -441,7 +445,7 @@ static void run(struct fake *f)
 {
 	for (;;) {
 		struct pollfd fds[] = { { f->listening, POLLIN, 0 }, { f->commands, POLLIN, 0 },
-			{ f->agent, POLLIN, 0 } };
+			{ f->deaf ? -1 : f->agent, POLLIN, 0 } };
 
 		if (poll(fds, 3, -1) < 0)
 			die("poll");
