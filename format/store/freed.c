@@ -5,7 +5,9 @@
  *   - the record that freed them, and the payload that took their place, are durable: before that, a loss of power
  *     could bring the old state back, and it needs the old bytes;
  *   - no pin that was there when they were freed is left (a reader of an index snapshot may still go to them), unless
- *     a DRAINED record freed them: then their bytes are in the backing file.
+ *     a DRAINED record freed them: then their bytes are in the backing file;
+ *   - in a job, the other nodes have had time to read what they were told to find there (grace), and know of what came in
+ *     its place (hold).
  *
  * Readers find extents and read them under the gate. The gate is taken exclusively for a moment after a batch has been
  * chosen: whoever had found one of the ranges before has left by then, and nobody finds it afterwards. The slow calls
@@ -31,6 +33,7 @@ int freed_init(struct freed_queue *q)
 {
 	int r = -pthread_mutex_init(&q->mutex, NULL);
 
+	q->hold_usec = INT64_MAX;
 	if (r)
 		return r;
 	r = -pthread_mutex_init(&q->drain_mutex, NULL);
@@ -69,6 +72,11 @@ static bool join(struct freed_queue *q, const struct freed_range *f)
 
 	if (!last || last->segment != f->segment || last->held != f->held || last->off + last->len != f->off)
 		return false;
+	/* With a grace the younger counts; those of much different age wait apart. */
+	if (q->grace_usec && last->since_usec / SYNC_USEC != f->since_usec / SYNC_USEC)
+		return false;
+	if (q->grace_usec)
+		last->since_usec = f->since_usec;
 	last->len += f->len;
 	if (last->seq < f->seq)
 		last->seq = f->seq;
@@ -133,6 +141,35 @@ void store_unpin(struct store *s)
 	pthread_mutex_unlock(&q->mutex);
 }
 
+void store_set_grace(struct store *s, uint64_t usec)
+{
+	pthread_mutex_lock(&s->freed.mutex);
+	s->freed.grace_usec = usec > INT64_MAX / 2 ? INT64_MAX / 2 : (int64_t)usec;
+	pthread_mutex_unlock(&s->freed.mutex);
+}
+
+void store_hold_freed(struct store *s, uint64_t since_usec)
+{
+	struct freed_queue *q = &s->freed;
+	int64_t since = since_usec > INT64_MAX ? INT64_MAX : (int64_t)since_usec, now = store_now_usec();
+	size_t i;
+
+	pthread_mutex_lock(&q->mutex);
+	for (i = 0; i < q->num; i++)
+		if (q->ranges[i].since_usec >= q->hold_usec && q->ranges[i].since_usec < since)
+			q->ranges[i].since_usec = now;
+	q->hold_usec = since;
+	pthread_mutex_unlock(&q->mutex);
+}
+
+/* q->mutex is held. */
+static bool is_ready(const struct freed_queue *q, const struct freed_range *f, uint64_t durable, int64_t now)
+{
+	if (f->held || f->seq > durable)
+		return false;
+	return !q->grace_usec || (f->since_usec < q->hold_usec && now - f->since_usec >= q->grace_usec);
+}
+
 /* As much as there is room for is always worth a sync: soon somebody will wait for it. */
 static uint64_t worth_bytes(struct store *s)
 {
@@ -166,6 +203,7 @@ static bool wants_sync(struct store *s, uint64_t durable)
 /* Moves what may be given back now to the end of the queue and copies it from there. */
 static int take_ready(struct freed_queue *q, uint64_t durable, struct freed_range **ret, size_t *ret_num)
 {
+	int64_t now = store_now_usec();
 	size_t i, kept = 0, num = 0;
 
 	pthread_mutex_lock(&q->mutex);
@@ -175,7 +213,7 @@ static int take_ready(struct freed_queue *q, uint64_t durable, struct freed_rang
 		return -ENOMEM;
 	}
 	for (i = 0; i < q->num; i++)
-		if (!q->ranges[i].held && q->ranges[i].seq <= durable)
+		if (is_ready(q, &q->ranges[i], durable, now))
 			(*ret)[num++] = q->ranges[i];
 		else
 			q->ranges[kept++] = q->ranges[i];
@@ -457,6 +495,10 @@ int freed_sweep_segments(struct store *s)
 			break;
 		if (w.candidate[i] == w.highest) {
 			remember_dead(&s->freed, w.highest);
+			continue;
+		}
+		if (s->freed.grace_usec) {
+			freed_push(w.candidate[i], 0, FREED_WHOLE, 0, s); /* others may be on their way to it */
 			continue;
 		}
 		e = remove_segment(s, w.candidate[i]);

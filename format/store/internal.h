@@ -27,6 +27,8 @@ struct freed_queue {
 	size_t num, cap;
 	uint64_t bytes; /* of all ranges */
 	unsigned int pins;
+	/* Of a job: how long others may go to a place that was handed out, and since when nothing goes at all (INT64_MAX: that is not so). */
+	int64_t grace_usec, hold_usec;
 	bool open;  /* false: what is freed is not queued (tools, rebuild) */
 	bool lossy; /* memory ran out once: some ranges stay until the next open */
 	/* The thread that commits a DRAINED record now; valid while draining. Written under drain_mutex. */

@@ -294,6 +294,8 @@ static int open_segments(struct store *s, const struct store_options *opt, struc
 	 * replays a whole life; there it would only be a burden.
 	 */
 	s->freed.open = writes(s) && s->mode != STORE_REBUILD;
+	if (s->sb.num_nodes > 1)
+		store_set_grace(s, PLACE_GRACE_USEC);
 	if (r)
 		return cistern_error_set(
 			err, r, "%s: what an earlier daemon wrote cannot be synced: %s", s->path, strerror(-r));

@@ -127,6 +127,10 @@ int store_space(struct store *s, struct store_space *ret);
  */
 void store_pin(struct store *s);
 void store_unpin(struct store *s);
+/* Of a job, whose other nodes read our segments: what was freed is punched or deleted no earlier than so long after. 0: at once. */
+void store_set_grace(struct store *s, uint64_t usec);
+/* What was freed at since_usec (CLOCK_MONOTONIC) or later stays; what an earlier call had held begins its grace now. UINT64_MAX: nothing. */
+void store_hold_freed(struct store *s, uint64_t since_usec);
 /* Give back what may be given back (after making it durable); checkpoint and compact when due. Called by a background thread. */
 int store_maintain(struct store *s, bool force_checkpoint);
 /* Index snapshot for readers in other processes: STORE/snap-N. */

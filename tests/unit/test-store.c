@@ -406,6 +406,35 @@ static void test_freed(void)
 	bench_end(&b);
 }
 
+/* In a job, others read what they were told a moment ago. */
+static void test_grace(void)
+{
+	struct inode a;
+	struct bench b;
+	uint64_t full;
+
+	if (!bench_begin(&b, 1 << 20, 0))
+		return;
+	a = make_file(b.s, "a");
+	is_int(fill(b.s, &a, 0, 1 << 20, 'x'), 0, "one MiB");
+	ok(store_sync(b.s) == 0, "synced");
+	full = used(&b);
+	store_set_grace(b.s, 1);
+	store_hold_freed(b.s, 0);
+	is_int(fill(b.s, &a, 0, 1 << 18, 'y'), 0, "a quarter written anew");
+	ok(store_sync(b.s) == 0 && store_maintain(b.s, false) == 0, "synced and maintained");
+	is_u64(used(&b), full + (1 << 18), "held: nothing is given back");
+	store_set_grace(b.s, UINT64_MAX);
+	store_hold_freed(b.s, UINT64_MAX);
+	ok(store_maintain(b.s, false) == 0, "maintained");
+	is_u64(used(&b), full + (1 << 18), "not held any more, but its grace has only begun");
+	store_set_grace(b.s, 1);
+	usleep(2);
+	ok(store_maintain(b.s, false) == 0, "maintained after the grace");
+	is_u64(used(&b), full, "the old quarter is given back");
+	bench_end(&b);
+}
+
 static void test_small_neighbours(void)
 {
 	struct inode a;
@@ -577,6 +606,7 @@ int main(void)
 	test_damage();
 	test_sync();
 	test_freed();
+	test_grace();
 	test_small_neighbours();
 	test_full();
 	test_small_disk();
