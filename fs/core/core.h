@@ -215,6 +215,36 @@ void core_session_end(struct core *c);
 /* The inodes that this session leaves alone. Fills at most cap; returns how many there are. */
 size_t core_session_left_alone(struct core *c, uint64_t *out, size_t cap);
 
+/* Many nodes (docs/design/many-nodes.md): what fs/job needs of files that other nodes use, too. */
+/*
+ * This is one of a job's nodes: nothing tells which files stay private, so only data=private makes them so. gone: a shared
+ * file's inode has been freed, its layers elsewhere are of no use; under no locks but a node's last reference; cheap, never blocks.
+ */
+void core_set_job(struct core *c, void (*gone)(uint64_t ino, void *arg), void *arg);
+/* core_open() of an inode of the state, whether the kernel knows it or not: layers of files of other nodes, too. */
+int core_open_number(struct core *c, uint64_t ino, int flags, struct core_open_reply *ret_open);
+/* Other nodes will write the file: it is adopted, and becomes INODE_SHARED. -EBUSY: its data are private, or in part in the backing
+ * file without having been there before. */
+int core_share(struct core *c, struct core_file *file);
+/* Another node has committed bytes: the file is at least size long and was changed at mtime_ns. -ESTALE: it is gone. */
+int core_grow(struct core *c, uint64_t ino, uint64_t size, int64_t mtime_ns);
+/* ftruncate() of an inode of the state; a layer of another node's file only becomes shorter. -ESTALE: there is none. */
+int core_cut(struct core *c, uint64_t ino, uint64_t size);
+/* A file's part of the backing directory, for other nodes. known false: only its name, which they have found themselves. */
+struct core_where {
+	bool known;    /* the state has the inode: in is valid, size is the file's */
+	bool outside;  /* the backing file has all of its data */
+	bool has_path; /* path: of the backing file, relative to the backing directory */
+	uint64_t size;
+	int64_t mtime_ns;
+	struct inode in;
+	char path[4096];
+};
+int core_where(struct core *c, uint64_t ino, struct core_where *ret);
+/* To read: a file of the backing directory by a relative path; an inode's backing file, as this node knows it. fd or -errno. */
+int core_open_backing(struct core *c, const char *path);
+int core_open_origin(struct core *c, uint64_t ino);
+
 struct core_stats {
 	uint64_t open_files, written_bytes /* through us; passthrough not counted */, read_bytes, through_bytes,
 		private_bytes /* allocated */;

@@ -181,12 +181,12 @@ static ssize_t write_private(
  * have appended to it in the backing directory, or cut it. Before the first change here that is taken over: bytes that were
  * added count as gone through. The node's lock is held exclusively.
  */
-static int catch_up(struct core *c, struct node *n, const struct inode *in)
+int data_catch_up(struct core *c, struct node *n, const struct inode *in)
 {
 	struct record rec = { .ino = n->ino, .off = in->size };
 	struct stat st;
 
-	if (!data_is_outside(in)) {
+	if (!data_is_outside(in) || data_is_layer(in)) {
 		n->caught_up = true;
 		return 0;
 	}
@@ -215,7 +215,7 @@ static int catch_up_before_write(struct core *c, struct node *n)
 	pthread_rwlock_wrlock(&n->lock);
 	int rc = state_inode(c->state, n->ino, &in);
 	if (rc == 0)
-		rc = catch_up(c, n, &in);
+		rc = data_catch_up(c, n, &in);
 	pthread_rwlock_unlock(&n->lock);
 	return rc == -ENOENT ? -ESTALE : rc;
 }
@@ -288,7 +288,7 @@ static int truncate_locked(struct core *c, struct node *n, uint64_t size)
 	if (rc < 0)
 		return rc == -ENOENT ? -ESTALE : rc;
 	if (!(in.flags & INODE_PRIVATE)) {
-		rc = size ? catch_up(c, n, &in) : 0;
+		rc = size ? data_catch_up(c, n, &in) : 0;
 		return rc < 0 ? rc : store_commit(c->store, &rec);
 	}
 	int fd = data_private_fd(c, n, &in);
@@ -388,7 +388,7 @@ static int fallocate_locked(struct core *c, struct node *n, int mode, uint64_t o
 	int rc = state_inode(c->state, n->ino, &in);
 
 	if (rc == 0 && !(in.flags & INODE_PRIVATE))
-		rc = catch_up(c, n, &in);
+		rc = data_catch_up(c, n, &in);
 	if (rc == 0)
 		rc = state_inode(c->state, n->ino, &in);
 	if (rc < 0)

@@ -89,6 +89,9 @@ static void node_free(struct core *c, struct node *n)
 	}
 	if (n->orphan && n->known && !c->read_only) {
 		struct record rec = { .type = RECORD_FREE, .ino = n->ino };
+		struct inode in;
+		if (c->gone && state_inode(c->state, n->ino, &in) == 0 && in.flags & INODE_SHARED)
+			c->gone(n->ino, c->gone_arg);
 		(void)store_commit(c->store, &rec); /* a failure leaves an orphan, which the next mount frees */
 	}
 	struct node *parent = n->origin_parent;

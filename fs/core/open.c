@@ -163,6 +163,10 @@ static int choose(struct core *c, struct node *n, bool created, struct core_file
 			return rc == -ENOENT ? -ESTALE : rc;
 		in = &own;
 	}
+	if (in && data_is_layer(in)) {
+		ret->direct_io = ret->parallel = true; /* fs/job knows better */
+		return 0;
+	}
 	if (in && in->flags & INODE_PRIVATE && n->opens == 0 && c->data_choice == DATA_AUTO &&
 		is_writable(file->flags) && file->flags & O_DIRECT)
 		(void)seal_empty(c, n, in); /* if not, it stays private, which works too */

@@ -87,8 +87,10 @@ struct core {
 	uint64_t small_file, private_min_free, full_timeout_usec;
 	unsigned int high_water_percent;
 	bool read_only, write_out;
-	unsigned int data_choice; /* config's: 0 auto, 1 log, 2 private */
-	char through_prefix[32];  /* ".cistern-through-xxxxxxxx-": not the drain's own, which it clears away */
+	unsigned int data_choice;              /* config's: 0 auto, 1 log, 2 private */
+	void (*gone)(uint64_t ino, void *arg); /* of a job: core_set_job() */
+	void *gone_arg;
+	char through_prefix[32]; /* ".cistern-through-xxxxxxxx-": not the drain's own, which it clears away */
 
 	_Atomic(bool) joined;    /* one of the nodes of a job */
 	_Atomic(bool) tree_open; /* tree_owner may change directories */
@@ -194,10 +196,16 @@ int data_private_fd(struct core *c, struct node *n, const struct inode *in); /* 
 int data_backing_fd(struct core *c, struct node *n, bool writable);          /* borrowed descriptor; node lock held */
 void data_close_backing(struct node *n);                                     /* node lock held exclusively */
 int data_truncate(struct core *c, struct node *n, uint64_t size);            /* takes the node's lock */
+int data_catch_up(struct core *c, struct node *n, const struct inode *in);   /* node lock held exclusively */
 /* Nothing of the file's content is in the store: the backing file has all of it, and its size. */
 static inline bool data_is_outside(const struct inode *in)
 {
 	return !(in->flags & (INODE_NEW | INODE_DIRTY_DATA | INODE_ORPHAN | INODE_PRIVATE));
+}
+/* Other nodes write it, or it is theirs: its bytes here are a layer, which has nothing to do with the backing file. */
+static inline bool data_is_layer(const struct inode *in)
+{
+	return in->flags & (INODE_SHARED | INODE_FOREIGN);
 }
 void data_touched(struct core *c);
 /* dir: the directory where this open has just created n, else NULL. */

@@ -155,7 +155,7 @@ static ssize_t through_locked(struct core *c, struct node *n, const void *buf, s
 
 	if (rc < 0)
 		return rc;
-	if (in.flags & INODE_PRIVATE)
+	if (in.flags & INODE_PRIVATE || data_is_layer(&in))
 		return -ENOSPC;
 	if (in.origin_name[0] == '\0' && n->backing_fd < 0)
 		rc = in.flags & INODE_ORPHAN && !n->linkable ? make_nameless(c, n) : make_backing(c, n);

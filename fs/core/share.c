@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * What a job's other nodes want of this node's files (docs/design/many-nodes.md, 4): to be opened by number, to be made a
+ * shared one, to grow and to be cut by what was done elsewhere. And the layers of their files, which are inodes of the
+ * state without names: only data is ever asked of those.
+ */
+#include "fs/core/private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#define EXTENT_BATCH 128
+
+enum { DATA_AUTO, DATA_LOG }; /* choices of setting "data" */
+
+void core_set_job(struct core *c, void (*gone)(uint64_t ino, void *arg), void *arg)
+{
+	if (c->data_choice == DATA_AUTO)
+		c->data_choice = DATA_LOG;
+	c->gone = gone;
+	c->gone_arg = arg;
+}
+
+/* The node of a number, known to the kernel or only to the state, with a reference. */
+static int take_number(struct core *c, uint64_t ino, struct node **ret)
+{
+	struct inode in;
+
+	*ret = node_get(c, ino);
+	int rc = *ret && (*ret)->known ? 0 : state_inode(c->state, ino, &in);
+	if (rc == 0 && !*ret)
+		rc = node_of_state(c, &in, ret);
+	else if (rc == 0)
+		(*ret)->known = true; /* a layer has come to what was only a backing file before */
+	if (rc < 0 && *ret)
+		return 0; /* an untouched backing file */
+	return rc == -ENOENT ? -ESTALE : rc;
+}
+
+int core_open_number(struct core *c, uint64_t ino, int flags, struct core_open_reply *ret_open)
+{
+	struct node_ref r NODE_CLEANUP = { c, NULL };
+	struct inode in;
+	int rc = take_number(c, ino, &r.n);
+
+	if (rc < 0)
+		return rc;
+	if (state_inode(c->state, ino, &in) == 0 && data_is_layer(&in))
+		r.n->caught_up = true;
+	return open_file(c, r.n, NULL, flags, ret_open);
+}
+
+static bool has_backing_extents(struct core *c, const struct inode *in)
+{
+	struct extent batch[EXTENT_BATCH];
+	size_t num;
+	uint64_t next;
+
+	for (uint64_t off = 0; off < in->size; off = next) {
+		if (state_extents(c->state, in->ino, off, in->size - off, batch, EXTENT_BATCH, &num, &next) < 0)
+			return true;
+		for (size_t i = 0; i < num; i++)
+			if (batch[i].kind == EXTENT_BACKING)
+				return true;
+	}
+	return false;
+}
+
+static int share_locked(struct core *c, struct node *n)
+{
+	struct record rec = { .type = RECORD_SHARE, .ino = n->ino };
+	struct inode in;
+	int rc = state_inode(c->state, n->ino, &in);
+
+	if (rc < 0)
+		return rc == -ENOENT ? -ESTALE : rc;
+	if (in.flags & INODE_SHARED)
+		return 0;
+	if (in.flags & INODE_PRIVATE || has_backing_extents(c, &in))
+		return -EBUSY;
+	rc = data_catch_up(c, n, &in);
+	if (rc == 0)
+		rc = store_commit(c->store, &rec);
+	if (rc == 0)
+		n->caught_up = true;
+	return rc;
+}
+
+int core_share(struct core *c, struct core_file *file)
+{
+	struct node *n = file->node;
+	int rc = overlay_adopt_locked(c, n);
+
+	if (rc < 0)
+		return rc;
+	pthread_rwlock_wrlock(&n->lock);
+	rc = share_locked(c, n);
+	pthread_rwlock_unlock(&n->lock);
+	return rc;
+}
+
+/* The node's lock is held exclusively: no write of ours is between its size and its record. */
+static int grow_locked(struct core *c, struct node *n, uint64_t size, int64_t mtime_ns)
+{
+	struct record rec = { .type = RECORD_TRUNCATE, .ino = n->ino, .time_ns = mtime_ns };
+	struct inode in;
+	int rc = state_inode(c->state, n->ino, &in);
+
+	if (rc < 0)
+		return rc == -ENOENT ? -ESTALE : rc;
+	rec.size = size > in.size ? size : in.size;
+	if (rec.time_ns < in.mtime_ns)
+		rec.time_ns = in.mtime_ns;
+	return store_commit(c->store, &rec);
+}
+
+int core_grow(struct core *c, uint64_t ino, uint64_t size, int64_t mtime_ns)
+{
+	struct node_ref r NODE_CLEANUP = { c, NULL };
+	int rc = size > INT64_MAX ? -EFBIG : take_number(c, ino, &r.n);
+
+	if (rc < 0)
+		return rc;
+	pthread_rwlock_wrlock(&r.n->lock);
+	rc = grow_locked(c, r.n, size, mtime_ns);
+	pthread_rwlock_unlock(&r.n->lock);
+	data_touched(c);
+	return rc;
+}
+
+int core_cut(struct core *c, uint64_t ino, uint64_t size)
+{
+	struct node_ref r NODE_CLEANUP = { c, NULL };
+	struct inode in;
+	int rc = take_number(c, ino, &r.n);
+
+	if (rc == 0)
+		rc = overlay_adopt_locked(c, r.n);
+	if (rc == 0)
+		rc = state_inode(c->state, ino, &in);
+	if (rc < 0)
+		return rc == -ENOENT ? -ESTALE : rc;
+	if (in.flags & INODE_FOREIGN && in.size <= size)
+		return 0;
+	return data_truncate(c, r.n, size);
+}
+
+int core_where(struct core *c, uint64_t ino, struct core_where *ret)
+{
+	struct node_ref r NODE_CLEANUP = { c, NULL };
+	struct core_entry entry;
+	int rc = state_inode(c->state, ino, &ret->in);
+
+	ret->known = ret->outside = ret->has_path = false;
+	ret->size = 0;
+	ret->mtime_ns = 0;
+	if (rc == -ENOENT) {
+		ret->outside = true;
+		return 0;
+	}
+	if (rc == 0)
+		rc = take_number(c, ino, &r.n);
+	if (rc == 0)
+		rc = attr_fill(c, r.n, &ret->in, &entry);
+	if (rc < 0)
+		return rc == -ENOENT ? -ESTALE : rc;
+	ret->known = true;
+	ret->outside = data_is_outside(&ret->in) && !data_is_layer(&ret->in);
+	ret->size = (uint64_t)entry.attr.st_size;
+	ret->mtime_ns = (int64_t)entry.attr.st_mtim.tv_sec * 1000000000 + entry.attr.st_mtim.tv_nsec;
+	if (!(ret->in.flags & INODE_NEW))
+		ret->has_path = state_backing_path(c->state, ino, ret->path, sizeof(ret->path)) == 0;
+	return 0;
+}
+
+int core_open_backing(struct core *c, const char *path)
+{
+	int fd = openat(c->backing_fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+int core_open_origin(struct core *c, uint64_t ino)
+{
+	struct node_ref r NODE_CLEANUP = { c, NULL };
+	int fd = take_number(c, ino, &r.n);
+
+	if (fd < 0)
+		return fd;
+	pthread_rwlock_rdlock(&r.n->lock);
+	fd = data_backing_fd(c, r.n, false);
+	if (fd >= 0 && (fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)) < 0)
+		fd = -errno;
+	pthread_rwlock_unlock(&r.n->lock);
+	return fd;
+}
