@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "fs/job/private.h"
+#include "fs/job/share.h"
 
 #define FRONT_TRIES       8
 #define FRONT_DIR_SECONDS 1.0 /* attributes of directories: their times may lag */
@@ -37,7 +38,7 @@ static int with_timeouts(struct job *j, int rc, struct core_entry *e)
 }
 
 /* What fails between the nodes is an I/O error to the application; the log says more. */
-static int as_errno(int rc)
+int job_errno(int rc)
 {
 	switch (rc) {
 	case -ETIMEDOUT:
@@ -118,7 +119,7 @@ static int lookup(struct job *j, uint64_t parent, const char *name, struct core_
 
 int job_lookup(struct job *j, uint64_t parent, const char *name, struct core_entry *ret)
 {
-	return job_alone(j) ? core_lookup(j->core, parent, name, ret) : as_errno(lookup(j, parent, name, ret));
+	return job_alone(j) ? core_lookup(j->core, parent, name, ret) : job_errno(lookup(j, parent, name, ret));
 }
 
 void job_forget(struct job *j, uint64_t ino, uint64_t nlookup)
@@ -141,7 +142,7 @@ static int ask_home(struct job *j, uint64_t ino, struct wire_msg *m, struct core
 		rc = with_timeouts(j, entry_get(&reply, ret), ret);
 	wire_msg_free(&reply);
 	wire_msg_free(m);
-	return as_errno(rc);
+	return job_errno(rc);
 }
 
 /* A change of a directory. */
@@ -155,7 +156,7 @@ static int ask_tree(struct job *j, uint64_t ino, struct wire_msg *m)
 	while (rc == 0 && (rc = tree_change(j, m)) == -ECONNRESET)
 		rc = 0; /* done twice it is the same */
 	wire_msg_free(m);
-	return as_errno(rc);
+	return job_errno(rc);
 }
 
 /* A change of a file at home here: the directories above it may have to come into the tree first. */
@@ -169,7 +170,7 @@ static int after_adoption(struct job *j, uint64_t ino, int rc)
 	remote_hint(j, ino, &hint);
 	if (rc == 0)
 		rc = hint.dir ? tree_know_above(j, hint.dir, hint.path) : -ESTALE;
-	return rc == 0 ? 1 : as_errno(rc);
+	return rc == 0 ? 1 : job_errno(rc);
 }
 
 int job_getattr(struct job *j, uint64_t ino, struct job_file *file, struct core_entry *ret)
@@ -179,7 +180,10 @@ int job_getattr(struct job *j, uint64_t ino, struct job_file *file, struct core_
 	if (is_here(j, ino))
 		return with_timeouts(j, core_getattr(j->core, ino, file ? file->local : NULL, ret), ret);
 	message_init(&m, MESSAGE_FILE_GET);
-	return ask_home(j, ino, &m, ret);
+	int rc = ask_home(j, ino, &m, ret);
+	if (rc == 0)
+		share_fix_size(j, ino, ret);
+	return rc;
 }
 
 static int setattr_tree(
@@ -196,6 +200,16 @@ static int setattr_tree(
 	return rc < 0 ? rc : with_timeouts(j, core_getattr(j->core, ino, NULL, ret), ret);
 }
 
+/* The size is not an attribute: it cuts what all nodes have of the file. */
+static int truncate_file(struct job *j, uint64_t ino, uint64_t size)
+{
+	int rc = job_wait_numbered(j);
+
+	while (rc == 0 && (rc = after_adoption(j, ino, share_truncate(j, ino, size))) > 0)
+		rc = 0;
+	return job_errno(rc);
+}
+
 int job_setattr(struct job *j, uint64_t ino, const struct stat *attr, unsigned int to_set, struct job_file *file,
 	struct core_entry *ret)
 {
@@ -205,6 +219,12 @@ int job_setattr(struct job *j, uint64_t ino, const struct stat *attr, unsigned i
 
 	if (!job_alone(j) && is_dir(j, ino))
 		return setattr_tree(j, ino, &e, to_set, ret);
+	if (!job_alone(j) && to_set & CORE_SET_SIZE) {
+		rc = truncate_file(j, ino, (uint64_t)attr->st_size);
+		to_set &= ~(unsigned int)CORE_SET_SIZE;
+		if (rc < 0 || to_set == 0)
+			return rc < 0 ? rc : job_getattr(j, ino, file, ret);
+	}
 	if (is_here(j, ino)) {
 		do
 			rc = core_setattr(j->core, ino, attr, to_set, file ? file->local : NULL, ret);
@@ -229,7 +249,7 @@ int job_readlink(struct job *j, uint64_t ino, char *out, size_t cap)
 		rc = -ENAMETOOLONG;
 	wire_msg_free(&m);
 	wire_msg_free(&reply);
-	return as_errno(rc);
+	return job_errno(rc);
 }
 
 /* ---- names */
@@ -240,7 +260,7 @@ int job_mkdir(
 	if (job_alone(j))
 		return core_mkdir(j->core, parent, name, mode, cred, ret);
 	int rc = begin(j, name);
-	return as_errno(with_timeouts(j, rc < 0 ? rc : change_mkdir(j, parent, name, mode, cred, ret), ret));
+	return job_errno(with_timeouts(j, rc < 0 ? rc : change_mkdir(j, parent, name, mode, cred, ret), ret));
 }
 
 int job_symlink(struct job *j, uint64_t parent, const char *name, const char *target, struct core_cred cred,
@@ -251,7 +271,7 @@ int job_symlink(struct job *j, uint64_t parent, const char *name, const char *ta
 	int rc = begin(j, name);
 	if (rc == 0)
 		rc = change_create(j, parent, name, S_IFLNK | 0777, target, 0, cred, ret, NULL);
-	return as_errno(with_timeouts(j, rc, ret));
+	return job_errno(with_timeouts(j, rc, ret));
 }
 
 int job_mknod(
@@ -264,7 +284,7 @@ int job_mknod(
 	int rc = begin(j, name);
 	if (rc == 0)
 		rc = change_create(j, parent, name, S_IFREG | (mode & 07777), NULL, 0, cred, ret, NULL);
-	return as_errno(with_timeouts(j, rc, ret));
+	return job_errno(with_timeouts(j, rc, ret));
 }
 
 int job_link(struct job *j, uint64_t ino, uint64_t parent, const char *name, struct core_entry *ret)
@@ -272,14 +292,14 @@ int job_link(struct job *j, uint64_t ino, uint64_t parent, const char *name, str
 	if (job_alone(j))
 		return core_link(j->core, ino, parent, name, ret);
 	int rc = is_dir(j, ino) ? -EPERM : begin(j, name);
-	return as_errno(with_timeouts(j, rc < 0 ? rc : change_link(j, ino, parent, name, ret), ret));
+	return job_errno(with_timeouts(j, rc < 0 ? rc : change_link(j, ino, parent, name, ret), ret));
 }
 
 static int remove_name(struct job *j, uint64_t parent, const char *name, bool dir)
 {
 	int rc = begin(j, name);
 
-	return as_errno(rc < 0 ? rc : change_remove(j, parent, name, dir));
+	return job_errno(rc < 0 ? rc : change_remove(j, parent, name, dir));
 }
 
 int job_unlink(struct job *j, uint64_t parent, const char *name)
@@ -300,39 +320,7 @@ int job_rename(
 	int rc = begin(j, from);
 	if (rc == 0)
 		rc = check_name(name);
-	return as_errno(rc < 0 ? rc : change_rename(j, from_parent, from, parent, name, flags));
-}
-
-/* ---- data */
-
-ssize_t job_read(struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off)
-{
-	return core_read(j->core, file->local, buf, len, off);
-}
-
-ssize_t job_write(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off)
-{
-	return core_write(j->core, file->local, buf, len, off);
-}
-
-int job_fsync(struct job *j, uint64_t ino, struct job_file *file, bool data_only)
-{
-	return core_fsync(j->core, ino, file ? file->local : NULL, data_only);
-}
-
-int job_syncfs(struct job *j)
-{
-	return core_syncfs(j->core);
-}
-
-int job_fallocate(struct job *j, struct job_file *file, int mode, uint64_t off, uint64_t len)
-{
-	return core_fallocate(j->core, file->local, mode, off, len);
-}
-
-int job_lseek(struct job *j, struct job_file *file, int64_t off, int whence, uint64_t *ret_off)
-{
-	return core_lseek(j->core, file->local, off, whence, ret_off);
+	return job_errno(rc < 0 ? rc : change_rename(j, from_parent, from, parent, name, flags));
 }
 
 /* ---- directories */
@@ -347,7 +335,7 @@ static int open_list(struct job *j, uint64_t ino, struct job_dir *dir)
 	if (!is_dir(j, ino))
 		return -ENOTDIR;
 	rc = job_wait_numbered(j);
-	return as_errno(rc < 0 ? rc : list_open(j, ino, &dir->list));
+	return job_errno(rc < 0 ? rc : list_open(j, ino, &dir->list));
 }
 
 int job_opendir(struct job *j, uint64_t ino, struct job_dir **ret)
@@ -433,7 +421,7 @@ static ssize_t get_xattr(struct job *j, uint64_t ino, enum message_type type, co
 	}
 	wire_msg_free(&m);
 	wire_msg_free(&reply);
-	return rc < 0 ? as_errno((int)rc) : rc;
+	return rc < 0 ? job_errno((int)rc) : rc;
 }
 
 ssize_t job_getxattr(struct job *j, uint64_t ino, const char *name, void *out, size_t cap)
@@ -504,18 +492,6 @@ int job_statfs(struct job *j, struct statvfs *ret)
 	return core_statfs(j->core, ret);
 }
 
-/* Every way to open a file ends here: r is what core said. */
-static int opened(struct job_file *file, int r, struct job_file **ret_file, const struct core_open_reply *open)
-{
-	if (r) {
-		free(file);
-		return r;
-	}
-	file->local = open->file;
-	*ret_file = file;
-	return 0;
-}
-
 /* A name that is there already. */
 static int open_found(struct job *j, uint64_t parent, const char *name, int flags, struct core_entry *ret,
 	struct job_file **ret_file, struct core_open_reply *ret_open)
@@ -536,7 +512,6 @@ static int open_found(struct job *j, uint64_t parent, const char *name, int flag
 int job_create_file(struct job *j, uint64_t parent, const char *name, mode_t mode, int flags, struct core_cred cred,
 	struct core_entry *ret, struct job_file **ret_file, struct core_open_reply *ret_open)
 {
-	struct job_file *file;
 	int rc;
 
 	if (job_alone(j)) {
@@ -549,43 +524,22 @@ int job_create_file(struct job *j, uint64_t parent, const char *name, mode_t mod
 				break;
 			rc = open_found(j, parent, name, flags, ret, ret_file, ret_open);
 			if (rc != -ENOENT && rc != -ESTALE)
-				return as_errno(rc);
+				return job_errno(rc);
 			rc = 0; /* removed meanwhile */
 		}
-		rc = as_errno(with_timeouts(j, rc, ret));
+		rc = job_errno(with_timeouts(j, rc, ret));
 	}
-	file = rc == 0 ? calloc(1, sizeof(*file)) : NULL;
-	return opened(file, rc, ret_file, ret_open);
+	return file_created(j, rc, ret->ino, flags, ret_open, ret_file);
 }
 
 int job_tmpfile(struct job *j, uint64_t parent, mode_t mode, int flags, struct core_cred cred, struct core_entry *ret,
 	struct job_file **ret_file, struct core_open_reply *ret_open)
 {
-	struct job_file *file = calloc(1, sizeof(*file));
 	int rc = job_alone(j) ? 0 : begin(j, NULL);
 
 	if (rc == 0 && !job_alone(j))
-		rc = as_errno(tree_know(j, parent));
+		rc = job_errno(tree_know(j, parent));
 	if (rc == 0)
-		rc = file ? core_tmpfile(j->core, parent, mode, flags, cred, ret, ret_open) : -ENOMEM;
-	return opened(file, with_timeouts(j, rc, ret), ret_file, ret_open);
-}
-
-int job_open(struct job *j, uint64_t ino, int flags, struct job_file **ret_file, struct core_open_reply *ret_open)
-{
-	struct job_file *file = calloc(1, sizeof(*file));
-
-	return opened(file, file ? core_open(j->core, ino, flags, ret_open) : -ENOMEM, ret_file, ret_open);
-}
-
-void job_release(struct job *j, struct job_file *file)
-{
-	core_release(j->core, file->local);
-	free(file);
-}
-
-ssize_t job_copy_range(
-	struct job *j, struct job_file *from, uint64_t from_off, struct job_file *to, uint64_t to_off, size_t len)
-{
-	return core_copy_range(j->core, from->local, from_off, to->local, to_off, len);
+		rc = core_tmpfile(j->core, parent, mode, flags, cred, ret, ret_open);
+	return file_created(j, with_timeouts(j, rc, ret), ret->ino, flags, ret_open, ret_file);
 }

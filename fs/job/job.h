@@ -55,6 +55,9 @@ int job_rename(
 	struct job *j, uint64_t from_parent, const char *from, uint64_t parent, const char *name, unsigned int flags);
 ssize_t job_read(struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off);
 ssize_t job_write(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off);
+/* Pages that were changed through a mapping (FUSE_WRITE_CACHE). */
+ssize_t job_write_page(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off);
+int job_flush(struct job *j, struct job_file *file); /* close(2): other nodes see what was written. Not when alone */
 int job_fsync(struct job *j, uint64_t ino, struct job_file *file, bool data_only);
 int job_syncfs(struct job *j);
 int job_fallocate(struct job *j, struct job_file *file, int mode, uint64_t off, uint64_t len);

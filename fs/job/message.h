@@ -43,8 +43,18 @@ enum message_type {
 	MESSAGE_FILE_ADOPT,  /* DIR, NAME, one of its names in the backing directory: your state has it afterwards */
 	MESSAGE_FILE_FORGET, /* one-way: COUNT lookups less */
 
-	MESSAGE_SHARE_FIRST = 260,
-	MESSAGE_SHARE_LAST = 299,
+	/* share*.c: 260 to 299. VIEW: the tags from SHARE_INO to SHARE_PATH */
+	MESSAGE_SHARE_REGISTER = 260, /* to the home: INO, READERS, WRITERS (of this node now), END, HINT* -> VIEW */
+	MESSAGE_SHARE_STAMP,          /* to the home: INO -> STAMP; waits while the file is being cut */
+	MESSAGE_SHARE_PUT,            /* to a domain home: INO, STAMP, BASE, PIECES */
+	MESSAGE_SHARE_COMMITTED, /* to the home: INO, STAMP, SIZE, MTIME: all homes have it -> VIEW, when all openers know */
+	MESSAGE_SHARE_TOLD,      /* from the home to an opener: VIEW */
+	MESSAGE_SHARE_LOCATE,      /* to a domain home: INO, OFF, LEN -> PIECES, OFF to go on from */
+	MESSAGE_SHARE_LOCATE_HOME, /* the same to the home of a file that is not shared; -ESTALE: it is */
+	MESSAGE_SHARE_APPEND,      /* to the home: INO, LEN -> OFF: the place is yours */
+	MESSAGE_SHARE_TRUNCATE,    /* to the home: INO, SIZE -> VIEW */
+	MESSAGE_SHARE_CUT,         /* from the home to all: VIEW: map and layer end at SIZE */
+	MESSAGE_SHARE_DROP,        /* from the home to all, one-way: INO: map and layer are of no use any more */
 	MESSAGE_LOCK_FIRST = 300,
 	MESSAGE_LOCK_LAST = 319,
 	MESSAGE_DRAIN_FIRST = 320,
@@ -80,7 +90,28 @@ enum message_tag {
 	MESSAGE_GID,
 	MESSAGE_RECORD_BYTES,
 
-	MESSAGE_SHARE_TAGS = 300, /* to 399 */
+	/* share: 300 to 399 */
+	MESSAGE_SHARE_INO = 300,
+	MESSAGE_SHARE_SIZE,
+	MESSAGE_SHARE_MTIME,
+	MESSAGE_SHARE_AT_STAMP,
+	MESSAGE_SHARE_BASE,
+	MESSAGE_SHARE_LIMIT,
+	MESSAGE_SHARE_FLAGS,
+	MESSAGE_SHARE_DEV,
+	MESSAGE_SHARE_BACKING_INO,
+	MESSAGE_SHARE_PARENT,
+	MESSAGE_SHARE_NAME,
+	MESSAGE_SHARE_MODE,
+	MESSAGE_SHARE_UID,
+	MESSAGE_SHARE_GID,
+	MESSAGE_SHARE_PATH,
+	MESSAGE_SHARE_READERS,
+	MESSAGE_SHARE_WRITERS,
+	MESSAGE_SHARE_END,
+	MESSAGE_SHARE_OFF,
+	MESSAGE_SHARE_LEN,
+	MESSAGE_SHARE_PIECES,     /* share_wire.h */
 	MESSAGE_LOCK_TAGS = 400,  /* to 449 */
 	MESSAGE_DRAIN_TAGS = 450, /* to 499 */
 };

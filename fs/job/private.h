@@ -35,7 +35,10 @@ struct job {
 };
 
 struct job_file {
-	struct core_file *local; /* owned; NULL when nothing of it is in our store yet */
+	struct core_file *local; /* owned; NULL: its home is elsewhere */
+	struct shared *shared;   /* counted reference; NULL: alone */
+	int flags;               /* open(2)'s; when shared */
+	struct sieve *sieve;     /* owned; NULL: it has read nothing that matters */
 };
 
 struct listing;
@@ -64,10 +67,21 @@ struct part {
  * missing. */
 int job_wait_numbered(struct job *j);
 void job_log(struct job *j, bool error, const char *event, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+int job_errno(int rc); /* front.c: what an application is told of an error between the nodes */
 static inline bool job_alone(const struct job *j)
 {
 	return !j->peers;
 }
+
+/* ---- file.c */
+
+/* Whoever has made and opened a file in core, with that result, ends with this one: it is released when r or this fails. */
+int file_created(
+	struct job *j, int r, uint64_t ino, int flags, struct core_open_reply *open, struct job_file **ret_file);
+
+/* ---- share.c */
+
+extern const struct part share_part;
 
 /* ---- serve.c */
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "fs/job/private.h"
+#include "fs/job/share.h"
 
 enum serve_where {
 	SERVE_HERE,   /* in the transport's thread: short, and takes no lock that is held over a system call */
@@ -38,6 +39,17 @@ static const struct {
 	[MESSAGE_FILE_SETXATTR] = { home_serve, SERVE_WORKER },
 	[MESSAGE_FILE_REMOVEXATTR] = { home_serve, SERVE_WORKER },
 	[MESSAGE_FILE_FORGET] = { home_serve, SERVE_WORKER },
+	[MESSAGE_SHARE_REGISTER] = { registry_serve_register, SERVE_HERE },
+	[MESSAGE_SHARE_STAMP] = { registry_serve_stamp, SERVE_WORKER },
+	[MESSAGE_SHARE_PUT] = { commit_serve_put, SERVE_WORKER },
+	[MESSAGE_SHARE_COMMITTED] = { registry_serve_committed, SERVE_HERE },
+	[MESSAGE_SHARE_TOLD] = { registry_serve_told, SERVE_HERE },
+	[MESSAGE_SHARE_LOCATE] = { map_serve_locate, SERVE_WORKER },
+	[MESSAGE_SHARE_LOCATE_HOME] = { map_serve_locate_home, SERVE_WORKER },
+	[MESSAGE_SHARE_APPEND] = { registry_serve_append, SERVE_WORKER },
+	[MESSAGE_SHARE_TRUNCATE] = { cut_serve_truncate, SERVE_HERE },
+	[MESSAGE_SHARE_CUT] = { cut_serve_cut, SERVE_HERE },
+	[MESSAGE_SHARE_DROP] = { registry_serve_drop, SERVE_WORKER },
 };
 
 void serve_request(struct peers_request *rq, void *arg)

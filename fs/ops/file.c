@@ -24,7 +24,16 @@ void ops_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fus
 void ops_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	priv_before_write(req, handle_of(fi));
-	reply_count(req, job_write(job_of(req), file_of(fi), buf, size, (uint64_t)off));
+	reply_count(
+		req, (fi->writepage ? job_write_page : job_write)(job_of(req), file_of(fi), buf, size, (uint64_t)off));
+}
+
+/* Asked at close(2), in a job of many nodes only (reply_make_open); a kernel that asks all the same is told not to. */
+void ops_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct job *job = job_of(req);
+
+	reply_status(req, job_is_alone(job) ? -ENOSYS : job_flush(job, file_of(fi)));
 }
 
 void ops_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)

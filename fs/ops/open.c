@@ -33,7 +33,7 @@ void ops_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	}
 	if (fi->flags & O_TRUNC && open_kills_bits(req))
 		priv_kill_bits(req, ino);
-	out = reply_make_open(h, &open);
+	out = reply_make_open(o, h, &open);
 	if (fuse_reply_buf(req, (const char *)&out, sizeof(out)) != 0)
 		handle_free(o, h);
 }
@@ -55,7 +55,7 @@ void ops_create_file(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 		return;
 	}
 	h->ino = e.ino;
-	out = (struct kernel_create_out){ .entry = reply_make_entry(&e), .open = reply_make_open(h, &open) };
+	out = (struct kernel_create_out){ .entry = reply_make_entry(&e), .open = reply_make_open(o, h, &open) };
 	if (fuse_reply_buf(req, (const char *)&out, sizeof(out)) != 0) {
 		handle_free(o, h);
 		job_forget(o->opt.job, e.ino, 1);
@@ -90,7 +90,7 @@ static int open_tmpfile(
 		return r;
 	}
 	h->ino = e.ino;
-	*out = (struct kernel_create_out){ .entry = reply_make_entry(&e), .open = reply_make_open(h, &open) };
+	*out = (struct kernel_create_out){ .entry = reply_make_entry(&e), .open = reply_make_open(o, h, &open) };
 	*ret = h;
 	return 0;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * The table of operations. What is missing in it is meant so: without lock operations the kernel gives node-local
- * flock and fcntl locks; without flush it stops asking at close; without access it checks permissions itself
- * (default_permissions).
+ * flock and fcntl locks; without access it checks permissions itself (default_permissions).
  */
 #include "fs/ops/ops.h"
 
@@ -38,6 +37,7 @@ const struct fuse_lowlevel_ops *ops_table(void)
 		.release = ops_release,
 		.read = ops_read,
 		.write = ops_write,
+		.flush = ops_flush,
 		.fsync = ops_fsync,
 		.fallocate = ops_fallocate,
 		.lseek = ops_lseek,

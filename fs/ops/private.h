@@ -70,7 +70,7 @@ struct kernel_create_out {
 	struct fuse_entry_out entry;
 	struct kernel_open_out open;
 };
-struct kernel_open_out reply_make_open(const struct handle *h, const struct core_open_reply *open);
+struct kernel_open_out reply_make_open(const struct ops *o, const struct handle *h, const struct core_open_reply *open);
 struct fuse_entry_out reply_make_entry(const struct core_entry *e);
 struct fuse_entry_param reply_make_param(const struct core_entry *e);
 
@@ -106,6 +106,7 @@ void ops_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 /* file.c */
 void ops_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
 void ops_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi);
+void ops_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void ops_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi);
 void ops_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len, struct fuse_file_info *fi);
 void ops_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi);

@@ -53,10 +53,10 @@ void reply_attr(fuse_req_t req, int r, const struct core_entry *e)
 		fuse_reply_attr(req, &e->attr, e->attr_timeout_sec);
 }
 
-struct kernel_open_out reply_make_open(const struct handle *h, const struct core_open_reply *open)
+struct kernel_open_out reply_make_open(const struct ops *o, const struct handle *h, const struct core_open_reply *open)
 {
-	/* NOFLUSH: nothing is kept back until close, so close has nothing to wait for. */
-	struct kernel_open_out out = { .fh = (uintptr_t)h, .open_flags = FOPEN_NOFLUSH };
+	/* NOFLUSH: nothing is kept back until close, so close has nothing to wait for. Other nodes, though, wait for a close. */
+	struct kernel_open_out out = { .fh = (uintptr_t)h, .open_flags = job_is_alone(o->opt.job) ? FOPEN_NOFLUSH : 0 };
 
 	if (open->direct_io)
 		out.open_flags |= FOPEN_DIRECT_IO;

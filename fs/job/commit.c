@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * What this node has written to a shared file becomes everybody's. In this order, so that a crash in between loses nothing
+ * and hides nothing of others:
+ *
+ *   stamp from the home; list of what is not committed; payload where other processes can read it; COMMITTED into our own
+ *   journal (from here on these bytes have this stamp, however often they are told), durable if asked for; all
+ *   domain homes; the home, which tells the openers.
+ *
+ * Who fails behind the record tells everything again, under the stamps that are noted: the domain homes are not changed by
+ * what they have already.
+ */
+#include "fs/job/share.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define BATCH          256
+#define RESTART_TRIES  100
+#define PIECE_BYTES    32u /* encoded */
+#define PIECE_F_WHOLE  2u
+#define PIECE_F_HOLE   1u
+#define FIRST_LIST_CAP 64
+
+struct list {
+	struct layer_extent *at; /* owned */
+	size_t num, cap;
+};
+
+static int list_add(struct list *l, const struct layer_extent *e)
+{
+	if (l->num == l->cap) {
+		size_t cap = l->cap ? l->cap * 2 : FIRST_LIST_CAP;
+		struct layer_extent *grown = reallocarray(l->at, cap, sizeof(*grown));
+
+		if (!grown)
+			return -ENOMEM;
+		l->at = grown;
+		l->cap = cap;
+	}
+	l->at[l->num++] = *e;
+	return 0;
+}
+
+/* ---- to the domain homes */
+
+struct sending {
+	struct job *j;
+	uint64_t ino, stamp, base;
+	uint32_t num_nodes;
+	struct buf *bodies; /* owned, one for each node */
+	struct fan fan;
+};
+
+static int sending_begin(struct sending *out, struct job *j, uint64_t ino)
+{
+	*out = (struct sending){ .j = j, .ino = ino, .num_nodes = peers_count(j->peers) };
+	out->bodies = calloc(out->num_nodes, sizeof(*out->bodies));
+	if (!out->bodies)
+		return -ENOMEM;
+	fan_init(&out->fan);
+	return 0;
+}
+
+static void send_body(struct sending *out, uint32_t node)
+{
+	struct buf *body = &out->bodies[node];
+	struct wire_msg m = { 0 };
+
+	if (body->len == 0)
+		return;
+	message_init(&m, MESSAGE_SHARE_PUT);
+	message_put(&m, MESSAGE_SHARE_INO, out->ino);
+	message_put(&m, MESSAGE_SHARE_AT_STAMP, out->stamp);
+	message_put(&m, MESSAGE_SHARE_BASE, out->base);
+	message_put_bytes(&m, MESSAGE_SHARE_PIECES, body->data, body->len);
+	if (buf_ok(body))
+		fan_call(out->j, &out->fan, node, &m);
+	else
+		out->fan.status = -ENOMEM;
+	wire_msg_free(&m);
+	buf_reset(body);
+}
+
+static void send_all(struct sending *out)
+{
+	for (uint32_t node = 0; node < out->num_nodes; node++)
+		send_body(out, node);
+}
+
+static void send_extent(struct sending *out, const struct extent *e)
+{
+	uint32_t node = place_domain(out->ino, e->off, PLACE_DOMAIN_SIZE, out->num_nodes);
+	struct buf *body = &out->bodies[node];
+
+	buf_u64(body, e->off);
+	buf_u64(body, e->segment_off);
+	buf_u32(body, e->len);
+	buf_u32(body, e->segment);
+	buf_u32(body, e->whole ? e->crc : 0);
+	buf_u8(body, (uint8_t)((e->whole ? PIECE_F_WHOLE : 0) | (e->kind == EXTENT_HOLE ? PIECE_F_HOLE : 0)));
+	buf_zeros(body, 3);
+	if (body->len >= SHARE_PIECES_MAX * PIECE_BYTES)
+		send_body(out, node);
+}
+
+static int sending_end(struct sending *out)
+{
+	send_all(out);
+	int rc = fan_wait(&out->fan);
+	for (uint32_t node = 0; node < out->num_nodes; node++)
+		buf_free(&out->bodies[node]);
+	free(out->bodies);
+	return rc;
+}
+
+/* One commit's extents, or what several commits have left: those of one stamp go together. */
+static int send_once(struct job *j, struct shared *s, const struct list *l, uint64_t base)
+{
+	struct sending out;
+	int rc = sending_begin(&out, j, s->ino);
+
+	if (rc < 0)
+		return rc;
+	for (size_t i = 0; i < l->num; i++) {
+		if (l->at[i].stamp != out.stamp) {
+			send_all(&out);
+			out.stamp = l->at[i].stamp;
+			out.base = base < out.stamp ? base : out.stamp - 1;
+		}
+		send_extent(&out, &l->at[i].ext);
+	}
+	return sending_end(&out);
+}
+
+static int send_list(struct job *j, struct shared *s, const struct list *l, uint64_t base)
+{
+	int rc = -ECONNRESET;
+
+	for (int tries = 0; rc == -ECONNRESET && tries < RESTART_TRIES; tries++)
+		rc = send_once(j, s, l, base);
+	return rc;
+}
+
+static bool read_piece(struct cursor *c, struct record_piece *p)
+{
+	*p = (struct record_piece){ .off = cursor_u64(c), .segment_off = cursor_u64(c) };
+	p->len = cursor_u32(c);
+	p->segment = cursor_u32(c);
+	p->crc = cursor_u32(c);
+	uint8_t flags = cursor_u8(c);
+	(void)cursor_bytes(c, 3);
+	p->whole = flags & PIECE_F_WHOLE;
+	p->kind = flags & PIECE_F_HOLE ? EXTENT_HOLE : EXTENT_LOG;
+	return cursor_ok(c);
+}
+
+void commit_serve_put(struct job *j, struct peers_request *rq)
+{
+	const struct wire_msg *m = peers_msg(rq);
+	struct record rec = { .type = RECORD_SHARE_PUT,
+		.ino = message_get(m, MESSAGE_SHARE_INO),
+		.node = peers_from(rq),
+		.stamp = message_get(m, MESSAGE_SHARE_AT_STAMP),
+		.base = message_get(m, MESSAGE_SHARE_BASE) };
+	struct record_piece *pieces = NULL;
+	const uint8_t *bytes;
+	size_t len, num;
+	int rc = message_get_bytes(m, MESSAGE_SHARE_PIECES, 0, &bytes, &len) ? 0 : -EBADMSG;
+
+	num = rc == 0 ? len / PIECE_BYTES : 0;
+	if (rc == 0 && !(pieces = calloc(num + 1, sizeof(*pieces))))
+		rc = -ENOMEM;
+	struct cursor c = cursor_make(rc == 0 ? bytes : NULL, rc == 0 ? len : 0);
+	for (size_t i = 0; rc == 0 && i < num; i++)
+		rc = read_piece(&c, &pieces[i]) ? 0 : -EBADMSG;
+	rec.pieces = pieces;
+	rec.num_pieces = num;
+	if (rc == 0)
+		rc = store_commit(j->opt.store, &rec);
+	free(pieces);
+	peers_reply_status(rq, rc);
+}
+
+/* ---- what there is to tell */
+
+static int list_uncommitted(struct job *j, uint64_t ino, uint64_t upto, struct list *ret)
+{
+	struct extent batch[BATCH];
+	size_t num;
+	uint64_t off = 0;
+	int rc = 0;
+
+	while (rc == 0 && off != UINT64_MAX) {
+		rc = state_uncommitted(store_state(j->opt.store), ino, off, batch, BATCH, &num, &off);
+		for (size_t i = 0; rc == 0 && i < num; i++)
+			if (batch[i].seq <= upto && batch[i].kind != EXTENT_BACKING)
+				rc = list_add(ret, &(struct layer_extent){ .ext = batch[i] });
+	}
+	return rc;
+}
+
+static int by_stamp(const void *a, const void *b)
+{
+	const struct layer_extent *x = a, *y = b;
+
+	if (x->stamp != y->stamp)
+		return x->stamp < y->stamp ? -1 : 1;
+	return x->ext.off < y->ext.off ? -1 : x->ext.off > y->ext.off;
+}
+
+/* What was committed before, by stamps. */
+static int list_committed(struct job *j, uint64_t ino, struct list *ret)
+{
+	struct layer_extent batch[BATCH];
+	struct inode in;
+	size_t num;
+	int rc = state_inode(store_state(j->opt.store), ino, &in);
+
+	for (uint64_t off = 0, next; rc == 0 && off < in.size; off = next) {
+		rc = state_layer(store_state(j->opt.store), ino, off, in.size - off, batch, BATCH, &num, &next);
+		for (size_t i = 0; rc == 0 && i < num; i++)
+			if (batch[i].stamp)
+				rc = list_add(ret, &batch[i]);
+	}
+	if (rc == 0 && ret->num)
+		qsort(ret->at, ret->num, sizeof(*ret->at), by_stamp);
+	return rc;
+}
+
+/* ---- the home */
+
+static int ask_stamp(struct job *j, struct shared *s, uint64_t *ret)
+{
+	struct wire_msg m = { 0 }, reply = { 0 };
+
+	message_init(&m, MESSAGE_SHARE_STAMP);
+	message_put(&m, MESSAGE_SHARE_INO, s->ino);
+	int rc = share_call(j, s->home, &m, &reply);
+	if (rc == 0) {
+		*ret = message_get(&reply, MESSAGE_SHARE_AT_STAMP);
+		rc = *ret ? 0 : -EBADMSG;
+	}
+	wire_msg_free(&m);
+	wire_msg_free(&reply);
+	return rc;
+}
+
+static int64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+static int tell_home(struct job *j, struct shared *s, uint64_t stamp, uint64_t size)
+{
+	struct wire_msg m = { 0 }, reply = { 0 };
+	struct view *v = malloc(sizeof(*v));
+
+	if (!v)
+		return -ENOMEM;
+	message_init(&m, MESSAGE_SHARE_COMMITTED);
+	message_put(&m, MESSAGE_SHARE_INO, s->ino);
+	message_put(&m, MESSAGE_SHARE_AT_STAMP, stamp);
+	message_put(&m, MESSAGE_SHARE_SIZE, size);
+	message_put(&m, MESSAGE_SHARE_MTIME, (uint64_t)now_ns());
+	int rc = share_call(j, s->home, &m, &reply);
+	if (rc == 0) {
+		view_get(&reply, v);
+		shared_apply(s, v);
+	}
+	wire_msg_free(&m);
+	wire_msg_free(&reply);
+	free(v);
+	return rc;
+}
+
+/* ---- a commit */
+
+struct commit {
+	uint64_t stamp, base, upto, end;
+	bool resend, fresh; /* what was committed before; what was not */
+	struct list list;
+};
+
+static int note_committed(struct job *j, struct shared *s, struct commit *c, bool durable)
+{
+	struct record rec = { .type = RECORD_COMMITTED, .ino = s->ino, .upto = c->upto, .stamp = c->stamp };
+	int rc = segment_settle(store_segments(j->opt.store));
+
+	if (rc == 0 && c->list.num)
+		rc = store_commit(j->opt.store, &rec);
+	if (rc == 0 && durable)
+		rc = store_sync(j->opt.store);
+	return rc;
+}
+
+static int resend(struct job *j, struct shared *s)
+{
+	struct list l = { 0 };
+	int rc = list_committed(j, s->ino, &l);
+
+	if (rc == 0)
+		rc = send_list(j, s, &l, 0);
+	free(l.at);
+	return rc == -ENOENT ? 0 : rc;
+}
+
+static int commit_fresh(struct job *j, struct shared *s, struct commit *c, bool durable)
+{
+	int rc = ask_stamp(j, s, &c->stamp);
+
+	c->upto = state_seq(store_state(j->opt.store));
+	if (rc == 0)
+		rc = list_uncommitted(j, s->ino, c->upto, &c->list);
+	if (rc == 0)
+		rc = note_committed(j, s, c, durable);
+	for (size_t i = 0; i < c->list.num; i++)
+		c->list.at[i].stamp = c->stamp;
+	if (rc == 0)
+		rc = send_list(j, s, &c->list, c->base);
+	return rc ? rc : tell_home(j, s, c->stamp, c->end);
+}
+
+static int run(struct job *j, struct shared *s, struct commit *c, bool durable)
+{
+	int rc = c->resend ? resend(j, s) : 0;
+
+	return rc == 0 && c->fresh ? commit_fresh(j, s, c, durable) : rc;
+}
+
+/* False: there is nothing to tell. */
+static bool begin(struct shared *s, struct commit *c, bool fresh)
+{
+	pthread_mutex_lock(&s->mutex);
+	c->resend = s->resend;
+	c->fresh = fresh && s->dirty_usec;
+	if (c->fresh) {
+		s->telling_usec = s->dirty_usec;
+		s->dirty_usec = 0;
+		c->base = s->stamp;
+		c->end = s->own_end;
+	}
+	pthread_mutex_unlock(&s->mutex);
+	return c->resend || c->fresh;
+}
+
+static void end(struct shared *s, const struct commit *c, int rc)
+{
+	pthread_mutex_lock(&s->mutex);
+	if (rc < 0 && c->fresh && (!s->dirty_usec || s->dirty_usec > s->telling_usec))
+		s->dirty_usec = s->telling_usec;
+	s->resend = rc < 0;
+	if (rc == 0 && c->fresh && s->own_end <= c->end)
+		s->own_end = 0; /* the home knows of it now */
+	s->telling_usec = 0;
+	pthread_mutex_unlock(&s->mutex);
+}
+
+/* The file is no more, so its layer is of no use. */
+static void drop_layer(struct job *j, struct shared *s)
+{
+	struct record rec = { .type = RECORD_FREE, .ino = s->ino };
+	struct inode in;
+
+	if (state_inode(store_state(j->opt.store), s->ino, &in) == 0 && in.flags & INODE_FOREIGN)
+		(void)store_commit(j->opt.store, &rec);
+}
+
+static int commit(struct job *j, struct shared *s, bool fresh, bool durable)
+{
+	struct commit c = { 0 };
+	int rc = 0;
+
+	pthread_mutex_lock(&s->commit_lock);
+	if (begin(s, &c, fresh)) {
+		rc = run(j, s, &c, durable);
+		if (rc == -ESTALE) {
+			drop_layer(j, s);
+			rc = 0;
+		}
+		end(s, &c, rc);
+		share_update_hold(j);
+	} else if (durable) {
+		rc = store_sync(j->opt.store);
+	}
+	pthread_mutex_unlock(&s->commit_lock);
+	free(c.list.at);
+	return rc;
+}
+
+int share_commit(struct job *j, struct shared *s, bool durable)
+{
+	return commit(j, s, true, durable);
+}
+
+int share_retell(struct job *j, struct shared *s)
+{
+	return commit(j, s, false, false);
+}
+
+void shared_mark_dirty(struct job *j, struct shared *s, uint64_t since_usec, uint64_t end)
+{
+	pthread_mutex_lock(&s->mutex);
+	bool first = !s->dirty_usec || s->dirty_usec > since_usec;
+	if (first)
+		s->dirty_usec = since_usec;
+	if (s->own_end < end)
+		s->own_end = end;
+	pthread_mutex_unlock(&s->mutex);
+	if (first && since_usec < j->share->hold_usec)
+		share_update_hold(j);
+}
+
+/* ---- layers of an earlier life, or those that a domain home may have lost */
+
+static bool has_uncommitted(struct job *j, uint64_t ino)
+{
+	struct extent first;
+	uint64_t next;
+	size_t num;
+
+	return state_uncommitted(store_state(j->opt.store), ino, 0, &first, 1, &num, &next) == 0 && num > 0;
+}
+
+static int mark_layer(const struct inode *in, void *arg)
+{
+	struct job *j = arg;
+
+	if (!(in->flags & (INODE_SHARED | INODE_FOREIGN)))
+		return 0;
+	struct shared *s = shared_get(j, in->ino);
+	if (!s)
+		return -ENOMEM;
+	bool uncommitted = !j->share->swept && has_uncommitted(j, in->ino);
+	pthread_mutex_lock(&s->mutex);
+	s->resend = true;
+	if (uncommitted && !s->dirty_usec)
+		s->dirty_usec = 1; /* since long ago */
+	if (uncommitted && s->own_end < in->size)
+		s->own_end = in->size;
+	pthread_mutex_unlock(&s->mutex);
+	shared_put(j, s);
+	return 0;
+}
+
+void commit_sweep(struct job *j)
+{
+	int rc = state_each_inode(store_state(j->opt.store), mark_layer, j);
+
+	j->share->swept = rc == 0;
+	share_update_hold(j);
+}
+
+/* ---- when */
+
+static int commit_home_alone(struct job *j, struct shared *s)
+{
+	return registry_has_openers(s) ? registry_tell(j, s) : 0;
+}
+
+int share_flush(struct job *j, struct job_file *file)
+{
+	struct shared *s = file->shared;
+
+	if (file->sieve)
+		sieve_forget(file);
+	return shared_is_home(j, s) && !s->is_shared ? commit_home_alone(j, s) : share_commit(j, s, false);
+}
+
+int share_fsync(struct job *j, struct job_file *file, bool data_only)
+{
+	struct shared *s = file->shared;
+
+	sieve_forget(file);
+	if (!shared_is_home(j, s) || s->is_shared)
+		return share_commit(j, s, true);
+	int rc = core_fsync(j->core, s->ino, file->local, data_only);
+	return rc ? rc : commit_home_alone(j, s);
+}
+
+static void commit_one(struct job *j, struct shared *s, void *arg)
+{
+	int *first = arg, rc = share_commit(j, s, false);
+
+	*first = *first ? *first : rc;
+}
+
+int share_commit_all(struct job *j)
+{
+	int rc = 0;
+
+	if (!j->share->swept)
+		commit_sweep(j);
+	shared_each(j, commit_one, &rc);
+	return rc;
+}

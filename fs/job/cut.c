@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * What changes the shape of a file that several nodes have. Truncation is the home's: it gives no stamps while a cut is on
+ * its way, so whatever is committed with a higher stamp was still there behind the cut on its own node, and what has a lower one
+ * is cut off on all. Holes are written like bytes.
+ */
+#include "fs/job/share.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define SEEK_STEP (1u << 20)
+
+/* ---- any node: what was beyond is no more */
+
+static int cut_here(struct job *j, const struct view *v)
+{
+	struct record rec = { .type = RECORD_SHARE_CUT, .ino = v->ino, .size = v->size, .stamp = v->stamp };
+	struct inode in;
+	int rc = store_commit(j->opt.store, &rec);
+
+	if (rc == 0 && state_inode(store_state(j->opt.store), v->ino, &in) == 0 && in.flags & INODE_FOREIGN)
+		rc = core_cut(j->core, v->ino, v->size);
+	return rc == -ESTALE ? 0 : rc;
+}
+
+static void note_cut(struct shared *s, uint64_t size)
+{
+	pthread_mutex_lock(&s->mutex);
+	if (s->own_end > size)
+		s->own_end = size;
+	if (s->append_end > size)
+		s->append_end = size;
+	if (s->size > size || s->at_home)
+		s->size = size;
+	if (s->limit > size)
+		s->limit = size;
+	s->epoch++;
+	pthread_mutex_unlock(&s->mutex);
+}
+
+static void do_cut(struct job *j, struct peers_request *rq)
+{
+	struct view *v = malloc(sizeof(*v));
+	int rc = -ENOMEM;
+
+	if (v) {
+		view_get(peers_msg(rq), v);
+		struct shared *s = shared_find(j, v->ino);
+
+		rc = cut_here(j, v);
+		if (s)
+			note_cut(s, v->size);
+		shared_put(j, s);
+		if (j->opt.invalidate)
+			j->opt.invalidate(v->ino, true, j->opt.arg);
+	}
+	free(v);
+	peers_reply_status(rq, rc);
+}
+
+void cut_serve_cut(struct job *j, struct peers_request *rq)
+{
+	workers_serve(j->share->tellers, do_cut, rq);
+}
+
+/* ---- the home */
+
+static uint64_t begin_cut(struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	uint64_t stamp = registry_stamp(s);
+	s->cutting = true;
+	pthread_mutex_unlock(&s->mutex);
+	return stamp;
+}
+
+static void end_cut(struct job *j, struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	struct peers_request **waiting = s->waiting;
+	size_t num = s->num_waiting;
+	s->waiting = NULL;
+	s->num_waiting = 0;
+	s->cutting = false;
+	pthread_mutex_unlock(&s->mutex);
+	for (size_t i = 0; i < num; i++)
+		registry_serve_stamp(j, waiting[i]);
+	free(waiting);
+}
+
+static int cut_everywhere(struct job *j, struct shared *s, uint64_t size)
+{
+	struct view *v = calloc(1, sizeof(*v));
+	struct wire_msg m = { 0 };
+
+	if (!v)
+		return -ENOMEM;
+	v->ino = s->ino;
+	v->size = size;
+	v->stamp = begin_cut(s);
+	message_init(&m, MESSAGE_SHARE_CUT);
+	view_put(&m, v);
+	j->share->messages += peers_count(j->peers);
+	int rc = peers_call_all(j->peers, &m, NULL, NULL, NULL);
+	if (rc == 0)
+		rc = core_cut(j->core, s->ino, size);
+	end_cut(j, s);
+	wire_msg_free(&m);
+	free(v);
+	return rc;
+}
+
+static int cut_at_home(struct job *j, struct shared *s, uint64_t size)
+{
+	int rc;
+
+	pthread_mutex_lock(&s->cut_lock);
+	if (s->is_shared) {
+		for (int tries = 0; (rc = cut_everywhere(j, s, size)) == -ECONNRESET && tries < 100; tries++)
+			usleep(SHARE_RETRY_USEC);
+	} else {
+		pthread_rwlock_rdlock(&s->lock);
+		rc = s->is_shared ? -EAGAIN : core_cut(j->core, s->ino, size);
+		pthread_rwlock_unlock(&s->lock);
+	}
+	if (rc == 0)
+		note_cut(s, size);
+	if (rc == 0 && registry_has_openers(s))
+		rc = registry_tell(j, s);
+	pthread_mutex_unlock(&s->cut_lock);
+	return rc;
+}
+
+static void do_truncate(struct job *j, struct peers_request *rq)
+{
+	const struct wire_msg *m = peers_msg(rq);
+	uint64_t ino = message_get(m, MESSAGE_SHARE_INO);
+	int rc = registry_find(j, ino, m);
+	struct shared *s = rc == 0 ? shared_get(j, ino) : NULL;
+
+	if (rc < 0) {
+		peers_reply_status(rq, rc);
+		return;
+	}
+	rc = s ? 0 : -ENOMEM;
+	if (rc == 0)
+		rc = cut_at_home(j, s, message_get(m, MESSAGE_SHARE_SIZE));
+	if (rc == 0)
+		registry_reply(j, s, rq);
+	else
+		peers_reply_status(rq, rc);
+	if (rc == 0 && j->opt.invalidate)
+		j->opt.invalidate(s->ino, true, j->opt.arg);
+	core_forget(j->core, ino, 1);
+	shared_put(j, s);
+}
+
+void cut_serve_truncate(struct job *j, struct peers_request *rq)
+{
+	workers_serve(j->share->drivers, do_truncate, rq);
+}
+
+/* ---- whoever asks for it */
+
+static int ask_truncate(struct job *j, struct shared *s, uint64_t size)
+{
+	struct wire_msg m = { 0 }, reply = { 0 };
+	struct view *v = malloc(sizeof(*v));
+	int rc = v ? 0 : -ENOMEM;
+
+	message_init(&m, MESSAGE_SHARE_TRUNCATE);
+	message_put(&m, MESSAGE_SHARE_INO, s->ino);
+	message_put(&m, MESSAGE_SHARE_SIZE, size);
+	if (rc == 0)
+		rc = s->at_home ? share_call(j, s->home, &m, &reply) : remote_call(j, s->ino, NULL, &m, &reply, NULL);
+	if (rc == 0) {
+		view_get(&reply, v);
+		shared_apply(s, v);
+	}
+	wire_msg_free(&m);
+	wire_msg_free(&reply);
+	free(v);
+	return rc;
+}
+
+/*
+ * What this node has written so far comes before the cut: it is committed first, or the home would not know that the file
+ * had been longer.
+ */
+int share_truncate(struct job *j, uint64_t ino, uint64_t size)
+{
+	struct shared *s = shared_get(j, ino);
+	int rc = s ? 0 : -ENOMEM;
+
+	if (size > INT64_MAX)
+		rc = -EFBIG;
+	if (rc == 0 && shared_is_home(j, s) && !s->is_shared)
+		rc = cut_at_home(j, s, size);
+	else if (rc == 0)
+		rc = share_commit(j, s, false);
+	if (rc == 0 && (s->is_shared || !shared_is_home(j, s)))
+		rc = ask_truncate(j, s, size);
+	shared_put(j, s);
+	return rc;
+}
+
+/* ---- holes and room */
+
+static int grow(struct job *j, struct shared *s, uint64_t end)
+{
+	if (shared_size(j, s) >= end)
+		return 0;
+	shared_mark_dirty(j, s, share_now_usec(), end);
+	return share_commit(j, s, false);
+}
+
+static int fallocate_shared(struct job *j, struct job_file *file, int mode, uint64_t off, uint64_t len)
+{
+	struct shared *s = file->shared;
+	struct core_file *layer = shared_is_home(j, s) ? file->local : s->layer;
+	uint64_t since = share_now_usec(), size = shared_size(j, s);
+	int rc = 0;
+
+	if (mode & ~(FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE))
+		return -EOPNOTSUPP;
+	if (off > INT64_MAX - len)
+		return -EFBIG;
+	uint64_t end = off + len;
+	if (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE) && off < size) {
+		shared_mark_dirty(j, s, since, 0);
+		rc = core_fallocate(j->core, layer, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off,
+			(end < size ? end : size) - off);
+		shared_mark_dirty(j, s, since, 0);
+	}
+	return rc < 0 || mode & FALLOC_FL_KEEP_SIZE ? rc : grow(j, s, end);
+}
+
+int share_fallocate(struct job *j, struct job_file *file, int mode, uint64_t off, uint64_t len)
+{
+	struct shared *s = file->shared;
+
+	if (shared_is_home(j, s)) {
+		pthread_rwlock_rdlock(&s->lock);
+		bool is_alone = !s->is_shared;
+		int rc = is_alone ? core_fallocate(j->core, file->local, mode, off, len) : 0;
+		pthread_rwlock_unlock(&s->lock);
+		if (is_alone)
+			return rc;
+	}
+	return fallocate_shared(j, file, mode, off, len);
+}
+
+/* ---- lseek: the backing file counts as data */
+
+static int seek_window(struct job *j, struct shared *s, uint64_t from, uint64_t end, int whence, uint64_t *ret)
+{
+	struct pieces p = { 0 };
+	int rc = share_locate(j, s, from, end - from, &p);
+
+	*ret = end;
+	for (size_t i = 0; rc == 0 && i < p.num && *ret == end; i++)
+		if ((p.at[i].kind == PIECE_ZERO) == (whence == SEEK_HOLE))
+			*ret = p.at[i].off;
+	pieces_free(&p);
+	return rc;
+}
+
+static int seek_shared(struct job *j, struct shared *s, int64_t off, int whence, uint64_t *ret)
+{
+	uint64_t size = shared_size(j, s);
+	int rc = 0;
+
+	if (off < 0 || (uint64_t)off >= size)
+		return -ENXIO;
+	for (uint64_t pos = (uint64_t)off, end; rc == 0 && pos < size; pos = end) {
+		end = (pos / SEEK_STEP + 1) * SEEK_STEP;
+		end = end < size ? end : size;
+		rc = seek_window(j, s, pos, end, whence, ret);
+		if (rc == 0 && *ret < end)
+			return 0;
+	}
+	*ret = size;
+	return rc < 0 ? rc : whence == SEEK_HOLE ? 0 : -ENXIO;
+}
+
+static int seek_outside(struct job *j, struct shared *s, int64_t off, int whence, uint64_t *ret)
+{
+	int fd = read_backing_fd(j, s);
+	off_t at = fd < 0 ? fd : lseek(fd, off, whence);
+	int rc = fd < 0 ? fd : at < 0 ? -errno : 0;
+
+	if (fd >= 0)
+		close(fd);
+	if (rc == 0)
+		*ret = (uint64_t)at;
+	return rc;
+}
+
+int share_lseek(struct job *j, struct job_file *file, int64_t off, int whence, uint64_t *ret_off)
+{
+	struct shared *s = file->shared;
+
+	if (whence != SEEK_DATA && whence != SEEK_HOLE)
+		return -EINVAL;
+	if (shared_is_home(j, s) && !s->is_shared)
+		return core_lseek(j->core, file->local, off, whence, ret_off);
+	if (!shared_is_home(j, s) && shared_is_outside(s))
+		return seek_outside(j, s, off, whence, ret_off);
+	return seek_shared(j, s, off, whence, ret_off);
+}

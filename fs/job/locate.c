@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * What a node sees of a range of a file: what is committed, and over it this node's own layer. An own extent that is not
+ * committed lies over everything; a committed one over what has a lower stamp, so that it does not matter whether our
+ * own commit, or another's, has reached the domain home yet.
+ */
+#include "fs/job/share.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define BATCH 128
+
+void pieces_free(struct pieces *p)
+{
+	free(p->at);
+	*p = (struct pieces){ 0 };
+}
+
+static int pieces_add(struct pieces *p, const struct piece *add)
+{
+	if (p->num == p->cap) {
+		size_t cap = p->cap ? p->cap * 2 : 16;
+		struct piece *grown = reallocarray(p->at, cap, sizeof(*grown));
+
+		if (!grown)
+			return -ENOMEM;
+		p->at = grown;
+		p->cap = cap;
+	}
+	p->at[p->num++] = *add;
+	return 0;
+}
+
+/* ---- two sources, each sorted and without overlaps */
+
+struct source {
+	struct share_extent *at; /* owned when it is the layer's */
+	size_t num, next;        /* next: the first that ends behind the place where we are */
+};
+
+static int layer_list(struct job *j, uint64_t ino, uint64_t off, uint64_t len, struct source *ret)
+{
+	struct layer_extent batch[BATCH];
+	uint64_t end = off + len;
+	size_t num;
+	int rc = 0;
+
+	while (rc == 0 && off < end) {
+		rc = state_layer(store_state(j->opt.store), ino, off, end - off, batch, BATCH, &num, &off);
+		struct share_extent *grown =
+			rc == 0 && num ? reallocarray(ret->at, ret->num + num, sizeof(*grown)) : ret->at;
+		if (rc == 0 && num && !grown)
+			return -ENOMEM;
+		ret->at = grown;
+		for (size_t i = 0; rc == 0 && i < num; i++)
+			ret->at[ret->num++] = (struct share_extent){ .off = batch[i].ext.off,
+				.segment_off = batch[i].ext.segment_off,
+				.len = batch[i].ext.len,
+				.segment = batch[i].ext.segment,
+				.crc = batch[i].ext.crc,
+				.kind = batch[i].ext.kind,
+				.whole = batch[i].ext.whole,
+				.stamp = batch[i].stamp ? batch[i].stamp : UINT64_MAX,
+				.node = peers_self(j->peers) };
+	}
+	return rc == -ENOENT ? 0 : rc;
+}
+
+/* The extent that covers pos, or NULL; *end is lowered to where that changes. */
+static const struct share_extent *source_at(struct source *src, uint64_t pos, uint64_t *end)
+{
+	while (src->next < src->num && src->at[src->next].off + src->at[src->next].len <= pos)
+		src->next++;
+	if (src->next == src->num)
+		return NULL;
+	const struct share_extent *e = &src->at[src->next];
+	uint64_t change = e->off > pos ? e->off : e->off + e->len;
+	if (change < *end)
+		*end = change;
+	return e->off <= pos ? e : NULL;
+}
+
+static const struct share_extent *winner(const struct share_extent *own, const struct share_extent *map)
+{
+	if (!own || !map)
+		return own ? own : map;
+	if (own->stamp != map->stamp)
+		return own->stamp > map->stamp ? own : map;
+	return own->node >= map->node ? own : map;
+}
+
+static struct piece piece_of(const struct share_extent *e, uint64_t pos, uint64_t end, uint64_t limit)
+{
+	struct piece p = { .off = pos, .len = (uint32_t)(end - pos), .kind = PIECE_ZERO };
+
+	if (!e)
+		p.kind = pos < limit ? PIECE_BACKING : PIECE_ZERO;
+	else if (e->kind == EXTENT_BACKING)
+		p.kind = PIECE_BACKING;
+	else if (e->kind == EXTENT_LOG) {
+		p.kind = PIECE_LOG;
+		p.node = e->node;
+		p.segment = e->segment;
+		p.segment_off = e->segment_off + (pos - e->off);
+		p.crc = e->crc;
+		p.whole = e->whole && pos == e->off && p.len == e->len;
+	}
+	return p;
+}
+
+static int merge(struct source *own, struct source *map, uint64_t off, uint64_t end, uint64_t limit, struct pieces *ret)
+{
+	int rc = 0;
+
+	for (uint64_t pos = off, until; rc == 0 && pos < end; pos = until) {
+		until = pos < limit && limit < end ? limit : end;
+		const struct share_extent *a = source_at(own, pos, &until), *b = source_at(map, pos, &until);
+		struct piece p = piece_of(winner(a, b), pos, until, limit);
+
+		rc = pieces_add(ret, &p);
+	}
+	return rc;
+}
+
+/* ---- */
+
+static uint64_t limit_of(struct job *j, struct shared *s)
+{
+	struct inode in;
+
+	if (shared_is_home(j, s) && state_inode(store_state(j->opt.store), s->ino, &in) == 0)
+		return in.backing_limit;
+	pthread_mutex_lock(&s->mutex);
+	uint64_t limit = s->outside ? UINT64_MAX : s->limit;
+	pthread_mutex_unlock(&s->mutex);
+	return limit;
+}
+
+uint64_t shared_size(struct job *j, struct shared *s)
+{
+	struct inode in = { 0 };
+	bool known = shared_is_home(j, s) && state_inode(store_state(j->opt.store), s->ino, &in) == 0;
+
+	pthread_mutex_lock(&s->mutex);
+	uint64_t size = known ? in.size : s->size;
+	if (size < s->own_end)
+		size = s->own_end;
+	pthread_mutex_unlock(&s->mutex);
+	return size;
+}
+
+/* The layer is looked at first: what a commit takes out of our hands meanwhile is still in this list. */
+int share_locate(struct job *j, struct shared *s, uint64_t off, uint64_t len, struct pieces *ret)
+{
+	struct source own = { 0 }, there = { 0 };
+	struct map *m = NULL;
+	uint64_t limit = limit_of(j, s);
+	int rc = s->is_shared ? layer_list(j, s->ino, off, len, &own) : 0;
+
+	if (rc == 0)
+		rc = map_get(j, s, off / SHARE_WINDOW, &m);
+	if (rc == 0) {
+		there = (struct source){ .at = m->ext, .num = m->num };
+		if (!ret->asked_usec || m->asked_usec < ret->asked_usec)
+			ret->asked_usec = m->asked_usec;
+		rc = merge(&own, &there, off, off + len, limit, ret);
+	}
+	map_put(m);
+	free(own.at);
+	return rc;
+}
+
+void share_fix_size(struct job *j, uint64_t ino, struct core_entry *e)
+{
+	struct shared *s = shared_find(j, ino);
+
+	if (!s)
+		return;
+	pthread_mutex_lock(&s->mutex);
+	if ((uint64_t)e->attr.st_size < s->own_end)
+		e->attr.st_size = (off_t)s->own_end;
+	pthread_mutex_unlock(&s->mutex);
+	shared_put(j, s);
+}

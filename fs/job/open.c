@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * Opening and closing files in a job. At a file's home this is core's affair, and no message is sent; the table of shared
+ * files only learns that it is open. Elsewhere the home is told how often this node has the file open for reading and for
+ * writing: the numbers, not their change, so that telling it again does no harm. Who writes gets a layer, an inode of
+ * our own state that holds what this node writes.
+ */
+#include "fs/job/share.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool is_writable(int flags)
+{
+	return (flags & O_ACCMODE) != O_RDONLY;
+}
+
+/* ---- the home is told */
+
+static void put_counts(struct shared *s, struct wire_msg *m)
+{
+	pthread_mutex_lock(&s->mutex);
+	message_init(m, MESSAGE_SHARE_REGISTER);
+	message_put(m, MESSAGE_SHARE_INO, s->ino);
+	message_put(m, MESSAGE_SHARE_READERS, s->readers);
+	message_put(m, MESSAGE_SHARE_WRITERS, s->writers);
+	message_put(m, MESSAGE_SHARE_END, s->own_end);
+	pthread_mutex_unlock(&s->mutex);
+}
+
+/* open_lock is held. */
+static int register_locked(struct job *j, struct shared *s, struct view *v)
+{
+	struct wire_msg m = { 0 }, reply = { 0 };
+
+	put_counts(s, &m);
+	j->share->messages++;
+	int rc = remote_call(j, s->ino, NULL, &m, &reply, NULL);
+	if (rc == 0) {
+		view_get(&reply, v);
+		shared_apply(s, v);
+		pthread_mutex_lock(&s->mutex);
+		s->registered = true;
+		pthread_mutex_unlock(&s->mutex);
+	}
+	wire_msg_free(&m);
+	wire_msg_free(&reply);
+	return rc;
+}
+
+int shared_register(struct job *j, struct shared *s)
+{
+	struct view *v = malloc(sizeof(*v));
+	int rc = v ? 0 : -ENOMEM;
+
+	pthread_mutex_lock(&s->open_lock);
+	if (rc == 0 && s->readers + s->writers > 0)
+		rc = register_locked(j, s, v);
+	pthread_mutex_unlock(&s->open_lock);
+	free(v);
+	return rc;
+}
+
+static void count_opens(struct shared *s, int flags, uint32_t by)
+{
+	pthread_mutex_lock(&s->mutex);
+	if (is_writable(flags))
+		s->writers += by;
+	else
+		s->readers += by;
+	pthread_mutex_unlock(&s->mutex);
+}
+
+static void unregister_done(int status, const struct wire_msg *reply, void *arg)
+{
+	(void)status, (void)reply, (void)arg; /* who is not reached has forgotten us already */
+}
+
+/* open_lock is held. Nobody waits for it: in order behind what came before, it arrives in time. */
+static void tell_closed(struct job *j, struct shared *s)
+{
+	struct wire_msg m = { 0 };
+
+	put_counts(s, &m);
+	j->share->messages++;
+	(void)peers_call_async(j->peers, s->home, &m, unregister_done, NULL);
+	wire_msg_free(&m);
+}
+
+/* ---- layers */
+
+static int make_foreign(struct job *j, const struct view *v)
+{
+	struct record rec = { .type = RECORD_FOREIGN,
+		.ino = v->ino,
+		.parent = v->parent,
+		.mode = v->mode,
+		.uid = v->uid,
+		.gid = v->gid,
+		.size = v->size };
+	struct inode in;
+
+	if (state_inode(store_state(j->opt.store), v->ino, &in) == 0)
+		return 0;
+	memcpy(rec.name, v->name, sizeof(rec.name));
+	return store_commit(j->opt.store, &rec);
+}
+
+/* open_lock is held. */
+static int open_layer(struct job *j, struct shared *s, const struct view *v)
+{
+	struct core_open_reply open;
+
+	if (s->layer)
+		return 0;
+	int rc = make_foreign(j, v);
+	if (rc == 0)
+		rc = core_open_number(j->core, s->ino, O_RDWR, &open);
+	if (rc == 0)
+		s->layer = open.file;
+	return rc;
+}
+
+/* open_lock is held. */
+static void close_layer(struct job *j, struct shared *s)
+{
+	if (s->writers == 0 && s->layer) {
+		core_release(j->core, s->layer);
+		s->layer = NULL;
+	}
+}
+
+/* ---- open, elsewhere than at home */
+
+/* open_lock is held. */
+static int open_locked(struct job *j, struct shared *s, int flags, struct view *v)
+{
+	count_opens(s, flags, 1);
+	int rc = register_locked(j, s, v);
+	if (rc == 0 && is_writable(flags))
+		rc = open_layer(j, s, v);
+	if (rc < 0) {
+		count_opens(s, flags, -1u);
+		close_layer(j, s);
+		tell_closed(j, s);
+	}
+	return rc;
+}
+
+static int open_away(struct job *j, struct shared *s, int flags)
+{
+	struct view *v = malloc(sizeof(*v));
+
+	if (!v)
+		return -ENOMEM;
+	pthread_mutex_lock(&s->open_lock);
+	int rc = open_locked(j, s, flags, v);
+	pthread_mutex_unlock(&s->open_lock);
+	free(v);
+	return rc == -ENOENT ? -ESTALE : rc;
+}
+
+static void close_away(struct job *j, struct shared *s, int flags)
+{
+	pthread_mutex_lock(&s->open_lock);
+	count_opens(s, flags, -1u);
+	close_layer(j, s);
+	tell_closed(j, s);
+	pthread_mutex_unlock(&s->open_lock);
+}
+
+/* How the kernel shall treat it: whoever may write goes past the page cache; pages of others' files are dropped when told. */
+static void choose_reply(int flags, struct core_open_reply *ret)
+{
+	ret->direct_io = ret->parallel = is_writable(flags);
+	ret->keep_cache = false;
+}
+
+static int opened_away(struct job *j, struct shared *s, int flags, struct job_file *file, struct core_open_reply *ret)
+{
+	int rc = open_away(j, s, flags);
+
+	if (rc < 0)
+		return rc;
+	file->shared = s;
+	file->flags = flags;
+	*ret = (struct core_open_reply){ 0 };
+	choose_reply(flags, ret);
+	if (flags & O_TRUNC)
+		rc = share_truncate(j, s->ino, 0);
+	if (rc < 0) {
+		close_away(j, s, flags);
+		file->shared = NULL;
+	}
+	return rc;
+}
+
+/* ---- open, at home */
+
+/* What is changed must be in the store, and its directories in the tree. */
+static int adopt_home(struct job *j, uint64_t ino)
+{
+	struct wire_msg m = { 0 };
+	struct inode in;
+
+	if (state_inode(j->state, ino, &in) == 0)
+		return 0;
+	message_init(&m, MESSAGE_FILE_ADOPT);
+	int rc = remote_call(j, ino, NULL, &m, NULL, NULL);
+	wire_msg_free(&m);
+	return rc;
+}
+
+/* O_TRUNC of a file that others have open is theirs, too. */
+static int open_home(struct job *j, struct shared *s, int flags, struct job_file *file, struct core_open_reply *ret)
+{
+	bool cut = false;
+	int rc = is_writable(flags) || flags & O_TRUNC ? adopt_home(j, s->ino) : 0;
+
+	if (rc < 0)
+		return rc;
+	pthread_rwlock_rdlock(&s->lock);
+	if (flags & O_TRUNC && (s->is_shared || registry_has_openers(s)))
+		cut = true;
+	rc = core_open(j->core, s->ino, cut ? flags & ~O_TRUNC : flags, ret);
+	pthread_rwlock_unlock(&s->lock);
+	if (rc == 0)
+		file->local = ret->file;
+	return rc == 0 && cut ? share_truncate(j, s->ino, 0) : rc;
+}
+
+static void attach_home(struct shared *s, int flags, struct job_file *file, struct core_open_reply *ret)
+{
+	file->shared = s;
+	file->flags = flags;
+	if (s->is_shared)
+		choose_reply(flags, ret);
+}
+
+int share_open(struct job *j, uint64_t ino, int flags, struct job_file *file, struct core_open_reply *ret)
+{
+	struct shared *s = shared_get(j, ino);
+
+	if (!s)
+		return -ENOMEM;
+	int rc = shared_is_home(j, s) ? open_home(j, s, flags, file, ret) : opened_away(j, s, flags, file, ret);
+	if (rc < 0) {
+		if (file->local)
+			core_release(j->core, file->local);
+		file->local = NULL;
+		shared_put(j, s);
+	} else if (shared_is_home(j, s)) {
+		attach_home(s, flags, file, ret);
+	}
+	return rc;
+}
+
+int share_opened(struct job *j, uint64_t ino, int flags, struct job_file *file, struct core_open_reply *ret)
+{
+	struct shared *s = shared_get(j, ino);
+
+	if (!s)
+		return -ENOMEM;
+	attach_home(s, flags, file, ret);
+	return 0;
+}
+
+void share_release(struct job *j, struct job_file *file)
+{
+	struct shared *s = file->shared;
+
+	if (!shared_is_home(j, s))
+		close_away(j, s, file->flags);
+	if (file->local)
+		core_release(j->core, file->local);
+	shared_put(j, s);
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * Reading a file that other nodes have, or write: places first (locate.c), then bytes, from our own segments, from those of
+ * others through the agents, and from the backing file. What comes too late, or is not what was promised, is asked for again:
+ * its place may have been given up in between.
+ */
+#include "fs/job/share.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "format/base/crc32c.h"
+
+#define READ_TRIES     200
+#define MISMATCHES_MAX 3
+#define GETS_MAX       1024
+
+/* ---- the backing file */
+
+int read_backing_fd(struct job *j, struct shared *s)
+{
+	char path[4096] = "";
+
+	pthread_mutex_lock(&s->mutex);
+	int fd = s->backing_fd >= 0 ? dup(s->backing_fd) : -1;
+	if (fd < 0 && s->path)
+		memcpy(path, s->path, strlen(s->path) + 1);
+	pthread_mutex_unlock(&s->mutex);
+	if (fd >= 0)
+		return fd;
+	return path[0] && !shared_is_home(j, s) ? core_open_backing(j->core, path) : core_open_origin(j->core, s->ino);
+}
+
+static void backing_keep(struct shared *s, int fd)
+{
+	pthread_mutex_lock(&s->mutex);
+	if (s->backing_fd < 0)
+		s->backing_fd = dup(fd);
+	pthread_mutex_unlock(&s->mutex);
+}
+
+/* What is there; the rest is zeros. */
+static ssize_t backing_read(struct job *j, struct shared *s, uint8_t *buf, size_t len, uint64_t off)
+{
+	int fd = read_backing_fd(j, s);
+	size_t done = 0;
+	ssize_t got = 1;
+
+	if (fd < 0)
+		return fd;
+	while (done < len && got != 0) {
+		got = pread(fd, buf + done, len - done, (off_t)(off + done));
+		if (got < 0 && errno != EINTR)
+			break;
+		done += got > 0 ? (size_t)got : 0;
+	}
+	int rc = got < 0 ? -errno : 0;
+	backing_keep(s, fd);
+	close(fd);
+	return rc < 0 ? rc : (ssize_t)done;
+}
+
+/* ---- one attempt */
+
+struct reading {
+	struct job *j;
+	struct shared *s;
+	uint8_t *buf;
+	uint64_t off;
+	unsigned int mismatches; /* over all attempts */
+};
+
+static int check(struct reading *rd, const struct piece *p, const uint8_t *bytes)
+{
+	if (!p->whole || crc32c(0, bytes, p->len) == p->crc)
+		return 0;
+	if (rd->mismatches++ < MISMATCHES_MAX)
+		return -EAGAIN;
+	job_log(rd->j, true, "payload-damaged", "ino=%llu offset=%llu node=%u segment=%u segment_offset=%llu bytes=%u",
+		(unsigned long long)rd->s->ino, (unsigned long long)p->off, p->node, p->segment,
+		(unsigned long long)p->segment_off, p->len);
+	return -EIO;
+}
+
+static int read_own(struct reading *rd, const struct piece *p, uint8_t *to)
+{
+	int rc = segment_read(store_segments(rd->j->opt.store), p->segment, p->segment_off, to, p->len);
+
+	if (rc == -ENOENT || rc == -ENODATA)
+		return -EAGAIN;
+	return rc < 0 ? rc : check(rd, p, to);
+}
+
+static int read_backing(struct reading *rd, const struct piece *p, uint8_t *to)
+{
+	ssize_t got = backing_read(rd->j, rd->s, to, p->len, p->off);
+
+	if (got >= 0)
+		memset(to + got, 0, p->len - (size_t)got);
+	return got < 0 ? (int)got : 0;
+}
+
+static int read_here(struct reading *rd, const struct piece *p)
+{
+	uint8_t *to = rd->buf + (p->off - rd->off);
+
+	if (p->kind == PIECE_LOG)
+		return read_own(rd, p, to);
+	if (p->kind == PIECE_BACKING)
+		return read_backing(rd, p, to);
+	memset(to, 0, p->len);
+	return 0;
+}
+
+static bool is_remote(const struct reading *rd, const struct piece *p)
+{
+	return p->kind == PIECE_LOG && p->node != peers_self(rd->j->peers);
+}
+
+static int take(struct reading *rd, const struct peers_buffer *b, const struct piece *const *from, size_t num)
+{
+	uint32_t at = 0;
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < num; i++) {
+		memcpy(rd->buf + (from[i]->off - rd->off), b->bytes + at, from[i]->len);
+		rc = check(rd, from[i], b->bytes + at);
+		at += from[i]->len;
+	}
+	return rc;
+}
+
+/* Some pieces of other nodes at once; *next: the first that was not taken. */
+static int fetch_some(struct reading *rd, const struct pieces *p, struct peers_buffer *b, size_t *next)
+{
+	const struct piece *from[GETS_MAX];
+	struct peers_get gets[GETS_MAX];
+	uint32_t bytes = 0;
+	size_t num = 0, i = *next;
+
+	for (; i < p->num && num < GETS_MAX; i++) {
+		const struct piece *q = &p->at[i];
+
+		if (!is_remote(rd, q))
+			continue;
+		if (bytes + q->len > PEERS_BUFFER_BYTES)
+			break;
+		from[num] = q;
+		gets[num++] = (struct peers_get){
+			.node = q->node, .segment = q->segment, .off = q->segment_off, .len = q->len, .to = bytes
+		};
+		bytes += q->len;
+	}
+	*next = i;
+	if (num == 0)
+		return 0;
+	int rc = peers_get(rd->j->peers, b, gets, num);
+	if (rc == -ENOENT || rc == -ECONNRESET)
+		return -EAGAIN;
+	if (rc == 0 && share_now_usec() - p->asked_usec >= SHARE_FRESH_USEC)
+		return -EAGAIN;
+	return rc < 0 ? rc : take(rd, b, from, num);
+}
+
+static int fetch_remote(struct reading *rd, const struct pieces *p)
+{
+	struct peers_buffer b;
+	size_t i = 0;
+
+	while (i < p->num && !is_remote(rd, &p->at[i]))
+		i++;
+	if (i == p->num)
+		return 0;
+	int rc = peers_buffer_get(rd->j->peers, &b);
+	if (rc < 0)
+		return rc;
+	while (rc == 0 && i < p->num)
+		rc = fetch_some(rd, p, &b, &i);
+	peers_buffer_put(rd->j->peers, &b);
+	return rc;
+}
+
+static int read_window(struct reading *rd, uint64_t off, uint64_t len)
+{
+	struct pieces p = { 0 };
+	int rc = share_locate(rd->j, rd->s, off, len, &p);
+
+	for (size_t i = 0; rc == 0 && i < p.num; i++)
+		if (!is_remote(rd, &p.at[i]))
+			rc = read_here(rd, &p.at[i]);
+	if (rc == 0)
+		rc = fetch_remote(rd, &p);
+	pieces_free(&p);
+	return rc;
+}
+
+/* ---- again, and for all windows */
+
+/* Something that we knew is not so any more. */
+static int refresh(struct reading *rd, int why, int tries)
+{
+	pthread_mutex_lock(&rd->s->mutex);
+	rd->s->epoch++;
+	pthread_mutex_unlock(&rd->s->mutex);
+	if (tries > 1)
+		usleep(SHARE_RETRY_USEC / 10);
+	return why == -ESTALE && !shared_is_home(rd->j, rd->s) ? shared_register(rd->j, rd->s) : 0;
+}
+
+static int read_part(struct reading *rd, uint64_t off, uint64_t len)
+{
+	int rc = -EAGAIN;
+
+	for (int tries = 0; tries < READ_TRIES; tries++) {
+		rc = read_window(rd, off, len);
+		if (rc != -EAGAIN && rc != -ESTALE)
+			return rc;
+		int again = refresh(rd, rc, tries);
+		if (again < 0)
+			return again;
+	}
+	return rc == -EAGAIN ? -EIO : rc;
+}
+
+bool shared_is_outside(struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	bool outside = s->outside && !s->is_shared;
+	pthread_mutex_unlock(&s->mutex);
+	return outside;
+}
+
+static int make_registered(struct job *j, struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	bool is = s->registered;
+	pthread_mutex_unlock(&s->mutex);
+	return is || shared_is_home(j, s) ? 0 : shared_register(j, s);
+}
+
+ssize_t share_read_at(struct job *j, struct shared *s, void *buf, size_t len, uint64_t off)
+{
+	struct reading rd = { .j = j, .s = s, .buf = buf, .off = off };
+	int rc = make_registered(j, s);
+
+	if (rc < 0)
+		return rc;
+	if (!shared_is_home(j, s) && shared_is_outside(s))
+		return backing_read(j, s, buf, len, off);
+	uint64_t size = shared_size(j, s);
+	if (off >= size)
+		return 0;
+	uint64_t end = len < size - off ? off + len : size;
+	for (uint64_t pos = off, next; rc == 0 && pos < end; pos = next) {
+		next = (pos / SHARE_WINDOW + 1) * SHARE_WINDOW;
+		next = next < end ? next : end;
+		rc = read_part(&rd, pos, next - pos);
+	}
+	return rc < 0 ? rc : (ssize_t)(end - off);
+}
+
+ssize_t share_read(struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off)
+{
+	struct shared *s = file->shared;
+
+	if (shared_is_home(j, s)) {
+		pthread_rwlock_rdlock(&s->lock);
+		if (!s->is_shared) {
+			ssize_t got = core_read(j->core, file->local, buf, len, off);
+
+			pthread_rwlock_unlock(&s->lock);
+			return got;
+		}
+		pthread_rwlock_unlock(&s->lock);
+	}
+	ssize_t got = share_read_at(j, s, buf, len, off);
+	if (got > 0 && s->is_shared)
+		sieve_note_read(file, buf, (size_t)got, off);
+	return got;
+}

@@ -1,0 +1,543 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * The home of a file that other nodes use: who has it open, the order of commits, and telling of them. All of this is
+ * memory: the openers tell it again to a home that has been restarted, and stamps are taken from the clock, so that they rise
+ * over a restart, too.
+ */
+#include "fs/job/share.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- stamps */
+
+uint64_t registry_stamp(struct shared *s)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	uint64_t now = (uint64_t)ts.tv_sec * 1000000u + (uint64_t)ts.tv_nsec / 1000u;
+	if (s->last_stamp < s->stamp)
+		s->last_stamp = s->stamp;
+	s->last_stamp = now > s->last_stamp ? now : s->last_stamp + 1;
+	return s->last_stamp;
+}
+
+static void reply_number(struct peers_request *rq, enum message_tag tag, uint64_t v)
+{
+	struct wire_msg reply = { 0 };
+
+	wire_msg_init(&reply, WIRE_REPLY);
+	wire_put_i64(&reply, WIRE_STATUS, 0);
+	message_put(&reply, tag, v);
+	peers_reply(rq, &reply);
+	wire_msg_free(&reply);
+}
+
+static void reply_view(struct peers_request *rq, const struct view *v)
+{
+	struct wire_msg reply = { 0 };
+
+	wire_msg_init(&reply, WIRE_REPLY);
+	wire_put_i64(&reply, WIRE_STATUS, 0);
+	view_put(&reply, v);
+	peers_reply(rq, &reply);
+	wire_msg_free(&reply);
+}
+
+/* mutex is held. */
+static bool keep_waiting(struct shared *s, struct peers_request *rq)
+{
+	struct peers_request **grown = reallocarray(s->waiting, s->num_waiting + 1, sizeof(*grown));
+
+	if (!grown)
+		return false;
+	s->waiting = grown;
+	s->waiting[s->num_waiting++] = rq;
+	return true;
+}
+
+void registry_serve_stamp(struct job *j, struct peers_request *rq)
+{
+	struct shared *s = shared_get(j, message_get(peers_msg(rq), MESSAGE_SHARE_INO));
+	uint64_t stamp = 0;
+	bool waits = false;
+
+	if (!s) {
+		peers_reply_status(rq, -ENOMEM);
+		return;
+	}
+	pthread_mutex_lock(&s->mutex);
+	if (s->cutting)
+		waits = keep_waiting(s, rq);
+	else
+		stamp = registry_stamp(s);
+	pthread_mutex_unlock(&s->mutex);
+	if (stamp)
+		reply_number(rq, MESSAGE_SHARE_AT_STAMP, stamp);
+	else if (!waits)
+		peers_reply_status(rq, -ENOMEM);
+	shared_put(j, s);
+}
+
+/* ---- the view */
+
+/* The stamp is taken first: a view with a higher one shows all that others showed. */
+int registry_view(struct job *j, struct shared *s, struct view *ret)
+{
+	struct core_where *w = malloc(sizeof(*w));
+
+	pthread_mutex_lock(&s->mutex);
+	uint64_t stamp = registry_stamp(s);
+	pthread_mutex_unlock(&s->mutex);
+	int rc = w ? core_where(j->core, s->ino, w) : -ENOMEM;
+
+	if (rc == 0) {
+		*ret = (struct view){ .ino = s->ino, .stamp = stamp, .size = w->size, .mtime_ns = w->mtime_ns };
+		ret->flags = (w->known ? VIEW_KNOWN : 0) | (w->outside ? VIEW_OUTSIDE : 0);
+	}
+	if (rc == 0 && w->known) {
+		if (w->in.flags & INODE_SHARED) {
+			ret->flags |= VIEW_SHARED;
+			pthread_mutex_lock(&s->mutex);
+			ret->size = s->size;
+			pthread_mutex_unlock(&s->mutex);
+		}
+		ret->limit = w->in.backing_limit;
+		ret->backing_dev = w->in.backing_dev;
+		ret->backing_ino = w->in.backing_ino;
+		ret->mode = w->in.mode;
+		ret->uid = w->in.uid;
+		ret->gid = w->in.gid;
+		ret->parent = w->in.origin_parent;
+		memcpy(ret->name, w->in.origin_name, sizeof(ret->name));
+		if (w->has_path)
+			memcpy(ret->path, w->path, sizeof(ret->path));
+	}
+	free(w);
+	return rc;
+}
+
+void registry_reply(struct job *j, struct shared *s, struct peers_request *rq)
+{
+	struct view *v = malloc(sizeof(*v));
+	int rc = v ? registry_view(j, s, v) : -ENOMEM;
+
+	if (rc == 0)
+		reply_view(rq, v);
+	else
+		peers_reply_status(rq, rc);
+	free(v);
+}
+
+/* ---- openers */
+
+bool registry_has_openers(struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	bool has = s->num_openers > 0;
+	pthread_mutex_unlock(&s->mutex);
+	return has;
+}
+
+/* mutex is held. */
+static int set_opener(struct shared *s, const struct opener *o)
+{
+	size_t i = 0;
+
+	while (i < s->num_openers && s->openers[i].node != o->node)
+		i++;
+	if (o->readers + o->writers == 0) {
+		if (i < s->num_openers)
+			s->openers[i] = s->openers[--s->num_openers];
+		return 0;
+	}
+	if (i == s->num_openers) {
+		struct opener *grown = reallocarray(s->openers, i + 1, sizeof(*grown));
+		if (!grown)
+			return -ENOMEM;
+		s->openers = grown;
+		s->num_openers++;
+	}
+	s->openers[i] = *o;
+	return 0;
+}
+
+/* The inode must outlive its last name as long as somebody has it open. cut_lock is held. */
+static void keep_anchor(struct job *j, struct shared *s)
+{
+	struct core_open_reply open;
+	struct core_file *old = NULL;
+
+	if (!registry_has_openers(s)) {
+		old = s->anchor;
+		s->anchor = NULL;
+	} else if (!s->anchor && core_open_number(j->core, s->ino, O_RDONLY, &open) == 0) {
+		s->anchor = open.file;
+	}
+	if (old)
+		core_release(j->core, old);
+}
+
+static void forget_opener(struct job *j, struct shared *s, void *arg)
+{
+	const uint32_t *node = arg;
+
+	pthread_mutex_lock(&s->mutex);
+	(void)set_opener(s, &(struct opener){ .node = *node });
+	pthread_mutex_unlock(&s->mutex);
+	(void)j; /* an anchor goes with the next opener's end, or with us */
+}
+
+void registry_forget_node(struct job *j, uint32_t node)
+{
+	shared_each(j, forget_opener, &node);
+}
+
+/* ---- telling */
+
+struct telling { /* a commit that is told to all openers; its request is answered at the end */
+	struct job *j;
+	struct peers_request *rq;
+	struct shared *s; /* counted reference */
+	struct view view;
+	_Atomic(unsigned int) left;
+};
+
+/* Told or not: a node that cannot be reached now asks anew when it is back. */
+static void told_one(int status, const struct wire_msg *reply, void *arg)
+{
+	struct telling *t = arg;
+
+	(void)status, (void)reply;
+	if (--t->left)
+		return;
+	reply_view(t->rq, &t->view);
+	shared_put(t->j, t->s);
+	free(t);
+}
+
+/* The openers but one, copied: *ret is the caller's. */
+static size_t copy_openers(struct shared *s, uint32_t but, uint32_t **ret)
+{
+	size_t num = 0;
+
+	pthread_mutex_lock(&s->mutex);
+	*ret = calloc(s->num_openers + 1, sizeof(**ret));
+	for (size_t i = 0; *ret && i < s->num_openers; i++)
+		if (s->openers[i].node != but)
+			(*ret)[num++] = s->openers[i].node;
+	pthread_mutex_unlock(&s->mutex);
+	return num;
+}
+
+static void init_told(struct wire_msg *m, const struct view *v)
+{
+	message_init(m, MESSAGE_SHARE_TOLD);
+	view_put(m, v);
+}
+
+static void tell_and_reply(struct telling *t)
+{
+	struct wire_msg m = { 0 };
+	uint32_t *nodes;
+	size_t num = copy_openers(t->s, peers_from(t->rq), &nodes);
+
+	init_told(&m, &t->view);
+	t->left = (unsigned int)num + 1;
+	for (size_t i = 0; i < num; i++) {
+		t->j->share->messages++;
+		if (peers_call_async(t->j->peers, nodes[i], &m, told_one, t) < 0)
+			told_one(0, NULL, t);
+	}
+	wire_msg_free(&m);
+	free(nodes);
+	told_one(0, NULL, t);
+}
+
+static int tell_all(struct job *j, struct shared *s, const struct view *v, uint32_t but)
+{
+	struct wire_msg m = { 0 };
+	uint32_t *nodes;
+	size_t num = copy_openers(s, but, &nodes);
+	struct fan fan;
+
+	init_told(&m, v);
+	fan_init(&fan);
+	for (size_t i = 0; i < num; i++)
+		fan_call(j, &fan, nodes[i], &m);
+	(void)fan_wait(&fan); /* who could not be reached asks anew */
+	wire_msg_free(&m);
+	free(nodes);
+	return 0;
+}
+
+int registry_tell(struct job *j, struct shared *s)
+{
+	struct view *v = malloc(sizeof(*v));
+
+	if (!v)
+		return -ENOMEM;
+	int rc = registry_view(j, s, v);
+	if (rc == 0)
+		rc = tell_all(j, s, v, peers_self(j->peers));
+	free(v);
+	return rc;
+}
+
+static void do_told(struct job *j, struct peers_request *rq)
+{
+	struct view *v = malloc(sizeof(*v));
+	struct shared *s = NULL;
+
+	if (v) {
+		view_get(peers_msg(rq), v);
+		s = shared_find(j, v->ino);
+	}
+	if (s) {
+		shared_apply(s, v);
+		if (j->opt.invalidate)
+			j->opt.invalidate(s->ino, true, j->opt.arg);
+	}
+	peers_reply_status(rq, v ? 0 : -ENOMEM);
+	shared_put(j, s);
+	free(v);
+}
+
+void registry_serve_told(struct job *j, struct peers_request *rq)
+{
+	workers_serve(j->share->tellers, do_told, rq);
+}
+
+/* ---- commits */
+
+static void raise_end(struct shared *s, uint64_t end)
+{
+	pthread_mutex_lock(&s->mutex);
+	if (s->append_end < end)
+		s->append_end = end;
+	pthread_mutex_unlock(&s->mutex);
+}
+
+static void raise_size(struct shared *s, uint64_t size)
+{
+	pthread_mutex_lock(&s->mutex);
+	if (s->size < size)
+		s->size = size;
+	pthread_mutex_unlock(&s->mutex);
+	raise_end(s, size);
+}
+
+static void do_committed(struct job *j, struct peers_request *rq)
+{
+	const struct wire_msg *m = peers_msg(rq);
+	uint64_t size = message_get(m, MESSAGE_SHARE_SIZE);
+	struct telling *t = calloc(1, sizeof(*t));
+	int rc = t ? 0 : -ENOMEM;
+
+	if (t) {
+		*t = (struct telling){ .j = j, .rq = rq };
+		t->s = shared_get(j, message_get(m, MESSAGE_SHARE_INO));
+		rc = t->s ? core_grow(j->core, t->s->ino, size, (int64_t)message_get(m, MESSAGE_SHARE_MTIME)) : -ENOMEM;
+	}
+	if (rc == 0) {
+		raise_size(t->s, size);
+		rc = registry_view(j, t->s, &t->view);
+	}
+	if (rc < 0) {
+		if (t)
+			shared_put(j, t->s);
+		free(t);
+		peers_reply_status(rq, rc);
+		return;
+	}
+	shared_apply(t->s, &t->view);
+	if (peers_from(rq) != peers_self(j->peers) && j->opt.invalidate)
+		j->opt.invalidate(t->s->ino, true, j->opt.arg);
+	tell_and_reply(t);
+}
+
+void registry_serve_committed(struct job *j, struct peers_request *rq)
+{
+	workers_serve(j->share->tellers, do_committed, rq);
+}
+
+/* ---- appends */
+
+void registry_serve_append(struct job *j, struct peers_request *rq)
+{
+	const struct wire_msg *m = peers_msg(rq);
+	struct shared *s = shared_get(j, message_get(m, MESSAGE_SHARE_INO));
+	struct inode in;
+	uint64_t off = 0;
+	int rc = s ? state_inode(store_state(j->opt.store), s->ino, &in) : -ENOMEM;
+
+	if (rc == 0) {
+		pthread_mutex_lock(&s->mutex);
+		off = s->append_end > in.size ? s->append_end : in.size;
+		s->append_end = off + message_get(m, MESSAGE_SHARE_LEN);
+		pthread_mutex_unlock(&s->mutex);
+		reply_number(rq, MESSAGE_SHARE_OFF, off);
+	} else {
+		peers_reply_status(rq, rc == -ENOENT ? -ESTALE : rc);
+	}
+	shared_put(j, s);
+}
+
+/* ---- opens */
+
+/* What our own writers have made of it: it is told with the first commit. */
+static uint64_t size_now(struct job *j, struct shared *s)
+{
+	struct inode in;
+
+	return state_inode(store_state(j->opt.store), s->ino, &in) == 0 ? in.size : 0;
+}
+
+/*
+ * The first writer elsewhere: from now on places are asked of the domain homes. Our own writers stand still meanwhile; what
+ * they wrote is a layer, and is committed as one.
+ */
+static int become_shared(struct job *j, struct shared *s)
+{
+	struct core_open_reply open;
+	int rc = s->is_shared ? 0 : core_open_number(j->core, s->ino, O_RDONLY, &open);
+
+	if (rc == 0 && !s->is_shared) {
+		pthread_rwlock_wrlock(&s->lock);
+		rc = core_share(j->core, open.file);
+		if (rc == 0) {
+			pthread_mutex_lock(&s->mutex);
+			s->dirty_usec = s->dirty_usec ? s->dirty_usec : share_now_usec();
+			s->own_end = size_now(j, s);
+			s->is_shared = true;
+			s->epoch++;
+			pthread_mutex_unlock(&s->mutex);
+		}
+		pthread_rwlock_unlock(&s->lock);
+		core_release(j->core, open.file);
+	}
+	return rc;
+}
+
+static void read_opener(struct peers_request *rq, struct opener *ret)
+{
+	const struct wire_msg *m = peers_msg(rq);
+
+	*ret = (struct opener){ .node = peers_from(rq),
+		.readers = (uint32_t)message_get(m, MESSAGE_SHARE_READERS),
+		.writers = (uint32_t)message_get(m, MESSAGE_SHARE_WRITERS) };
+}
+
+int registry_find(struct job *j, uint64_t ino, const struct wire_msg *m)
+{
+	struct hint *hint = malloc(sizeof(*hint));
+
+	if (!hint)
+		return -ENOMEM;
+	hint_get(m, hint);
+	int rc = core_find(j->core, ino, hint->dir, hint->path);
+	free(hint);
+	return rc;
+}
+
+/* cut_lock is held. */
+static int register_opener(struct job *j, struct shared *s, const struct opener *o)
+{
+	pthread_mutex_lock(&s->mutex);
+	int rc = set_opener(s, o);
+	pthread_mutex_unlock(&s->mutex);
+	keep_anchor(j, s);
+	if (rc < 0 || o->writers == 0)
+		return rc;
+	bool was_shared = s->is_shared;
+	rc = become_shared(j, s);
+	pthread_mutex_lock(&s->mutex);
+	bool untold = !was_shared || s->resend; /* it would be missing for others */
+	pthread_mutex_unlock(&s->mutex);
+	if (rc == 0 && untold)
+		rc = share_commit(j, s, false);
+	if (rc == 0 && !was_shared)
+		rc = registry_tell(j, s);
+	return rc;
+}
+
+static void undo_register(struct job *j, struct shared *s, uint32_t node)
+{
+	pthread_mutex_lock(&s->mutex);
+	(void)set_opener(s, &(struct opener){ .node = node });
+	pthread_mutex_unlock(&s->mutex);
+	keep_anchor(j, s);
+}
+
+static int do_register_at(struct job *j, struct shared *s, struct peers_request *rq)
+{
+	struct opener o;
+
+	read_opener(rq, &o);
+	pthread_mutex_lock(&s->cut_lock);
+	raise_end(s, message_get(peers_msg(rq), MESSAGE_SHARE_END));
+	int rc = register_opener(j, s, &o);
+	if (rc < 0)
+		undo_register(j, s, o.node);
+	pthread_mutex_unlock(&s->cut_lock);
+	return rc;
+}
+
+/* Who closes a file may do so even if it is there no more. */
+static void do_register(struct job *j, struct peers_request *rq)
+{
+	const struct wire_msg *m = peers_msg(rq);
+	uint64_t ino = message_get(m, MESSAGE_SHARE_INO);
+	bool closes = !message_get(m, MESSAGE_SHARE_READERS) && !message_get(m, MESSAGE_SHARE_WRITERS);
+	int rc = closes ? 0 : registry_find(j, ino, m);
+
+	if (rc < 0) {
+		peers_reply_status(rq, rc);
+		return;
+	}
+	struct shared *s = shared_get(j, ino);
+	rc = s ? do_register_at(j, s, rq) : -ENOMEM;
+	if (!closes)
+		core_forget(j->core, ino, 1);
+	if (rc == 0 && !closes)
+		registry_reply(j, s, rq);
+	else
+		peers_reply_status(rq, rc);
+	shared_put(j, s);
+}
+
+void registry_serve_register(struct job *j, struct peers_request *rq)
+{
+	workers_serve(j->share->drivers, do_register, rq);
+}
+
+/* ---- files that are gone */
+
+void registry_gone(uint64_t ino, void *arg)
+{
+	struct job *j = arg;
+	struct wire_msg m = { 0 };
+
+	message_init(&m, MESSAGE_SHARE_DROP);
+	message_put(&m, MESSAGE_SHARE_INO, ino);
+	for (uint32_t node = 0; node < peers_count(j->peers); node++)
+		(void)peers_tell(j->peers, node, &m); /* what is lost on the way is found at the next start */
+	wire_msg_free(&m);
+}
+
+void registry_serve_drop(struct job *j, struct peers_request *rq)
+{
+	uint64_t ino = message_get(peers_msg(rq), MESSAGE_SHARE_INO);
+	struct record drop = { .type = RECORD_SHARE_DROP, .ino = ino, .stamp = UINT64_MAX };
+	struct record free_layer = { .type = RECORD_FREE, .ino = ino };
+	struct inode in;
+
+	(void)store_commit(j->opt.store, &drop);
+	if (state_inode(store_state(j->opt.store), ino, &in) == 0 && in.flags & INODE_FOREIGN)
+		(void)store_commit(j->opt.store, &free_layer);
+	peers_reply_status(rq, 0);
+}

@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * The part that knows whose bytes of a file count, when several nodes have it open (docs/design/many-nodes.md, 4): its
+ * life; the table of files in use; and the thread that does what nobody waits for: tells what was written some
+ * time ago, and after a restart, ours or another's, registers and tells again.
+ */
+#include "fs/job/share.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BUCKETS       4096u
+#define ROUND_USEC    1000000u
+#define RESTART_TRIES 100
+#define BUSY_USEC     1000u
+
+uint64_t share_now_usec(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000u + (uint64_t)ts.tv_nsec / 1000u;
+}
+
+/* ---- the table */
+
+static struct shared **bucket_of(struct share *sh, uint64_t ino)
+{
+	return &sh->buckets[(ino * 0x9E3779B97F4A7C15ull) >> 48 & (BUCKETS - 1)];
+}
+
+static struct shared *shared_new(struct job *j, uint64_t ino)
+{
+	struct shared *s = calloc(1, sizeof(*s));
+	struct inode in;
+
+	if (!s)
+		return NULL;
+	s->ino = ino;
+	s->home = place_ino(ino, peers_count(j->peers));
+	s->backing_fd = -1;
+	s->refs = 1;
+	pthread_mutex_init(&s->open_lock, NULL);
+	pthread_mutex_init(&s->commit_lock, NULL);
+	pthread_mutex_init(&s->cut_lock, NULL);
+	pthread_mutex_init(&s->mutex, NULL);
+	pthread_rwlock_init(&s->lock, NULL);
+	s->at_home = s->home == peers_self(j->peers);
+	if (s->at_home && state_inode(store_state(j->opt.store), ino, &in) == 0) {
+		s->is_shared = in.flags & INODE_SHARED;
+		s->size = in.size;
+	}
+	return s;
+}
+
+static void shared_free(struct shared *s)
+{
+	shared_drop_maps(s);
+	if (s->backing_fd >= 0)
+		close(s->backing_fd);
+	pthread_mutex_destroy(&s->open_lock);
+	pthread_mutex_destroy(&s->commit_lock);
+	pthread_mutex_destroy(&s->cut_lock);
+	pthread_mutex_destroy(&s->mutex);
+	pthread_rwlock_destroy(&s->lock);
+	free(s->path);
+	free(s->openers);
+	free(s->waiting);
+	free(s);
+}
+
+/* table is held. */
+static struct shared *table_find(struct share *sh, uint64_t ino)
+{
+	for (struct shared *s = *bucket_of(sh, ino); s; s = s->next)
+		if (s->ino == ino) {
+			s->refs++;
+			return s;
+		}
+	return NULL;
+}
+
+struct shared *shared_find(struct job *j, uint64_t ino)
+{
+	pthread_mutex_lock(&j->share->table);
+	struct shared *s = table_find(j->share, ino);
+	pthread_mutex_unlock(&j->share->table);
+	return s;
+}
+
+struct shared *shared_get(struct job *j, uint64_t ino)
+{
+	struct share *sh = j->share;
+
+	pthread_mutex_lock(&sh->table);
+	struct shared *s = table_find(sh, ino);
+	if (!s && (s = shared_new(j, ino))) {
+		s->next = *bucket_of(sh, ino);
+		*bucket_of(sh, ino) = s;
+	}
+	pthread_mutex_unlock(&sh->table);
+	return s;
+}
+
+/* It may go when nobody uses it and nobody needs to be told of it. */
+static bool is_idle(struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	bool idle = s->num_openers == 0 && s->dirty_usec == 0 && s->telling_usec == 0 && !s->resend;
+	pthread_mutex_unlock(&s->mutex);
+	return idle;
+}
+
+static void table_remove(struct share *sh, struct shared *gone)
+{
+	struct shared **at = bucket_of(sh, gone->ino);
+
+	while (*at != gone)
+		at = &(*at)->next;
+	*at = gone->next;
+}
+
+void shared_put(struct job *j, struct shared *s)
+{
+	if (!s)
+		return;
+	pthread_mutex_lock(&j->share->table);
+	bool last = --s->refs == 0 && is_idle(s);
+	if (last)
+		table_remove(j->share, s);
+	pthread_mutex_unlock(&j->share->table);
+	if (last)
+		shared_free(s);
+}
+
+static struct shared *next_of(struct job *j, struct shared *s, size_t *bucket)
+{
+	struct share *sh = j->share;
+
+	pthread_mutex_lock(&sh->table);
+	struct shared *next = s ? s->next : NULL;
+	while (!next && *bucket < BUCKETS)
+		next = sh->buckets[(*bucket)++];
+	if (next)
+		next->refs++;
+	pthread_mutex_unlock(&sh->table);
+	shared_put(j, s);
+	return next;
+}
+
+void shared_each(struct job *j, void (*fn)(struct job *j, struct shared *s, void *arg), void *arg)
+{
+	size_t bucket = 0;
+
+	for (struct shared *s = next_of(j, NULL, &bucket); s; s = next_of(j, s, &bucket))
+		fn(j, s, arg);
+}
+
+/* ---- what may not be given back */
+
+static uint64_t oldest_of(struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	uint64_t oldest = UINT64_MAX;
+	if (s->dirty_usec)
+		oldest = s->dirty_usec;
+	if (s->telling_usec && s->telling_usec < oldest)
+		oldest = s->telling_usec;
+	if (s->resend)
+		oldest = 0;
+	pthread_mutex_unlock(&s->mutex);
+	return oldest;
+}
+
+void share_update_hold(struct job *j)
+{
+	struct share *sh = j->share;
+	uint64_t hold = UINT64_MAX;
+
+	pthread_mutex_lock(&sh->hold_lock);
+	pthread_mutex_lock(&sh->table);
+	if (!sh->swept)
+		hold = 0;
+	for (size_t i = 0; i < BUCKETS && hold; i++)
+		for (struct shared *s = sh->buckets[i]; s && hold; s = s->next) {
+			uint64_t oldest = oldest_of(s);
+
+			hold = oldest < hold ? oldest : hold;
+		}
+	pthread_mutex_unlock(&sh->table);
+	if (hold != sh->hold_usec) {
+		sh->hold_usec = hold;
+		store_hold_freed(j->opt.store, hold);
+	}
+	pthread_mutex_unlock(&sh->hold_lock);
+}
+
+/* ---- calls */
+
+int share_call(struct job *j, uint32_t node, const struct wire_msg *request, struct wire_msg *reply)
+{
+	int rc = -ECONNRESET;
+
+	for (int tries = 0; rc == -ECONNRESET && tries < RESTART_TRIES && !j->share->ending; tries++) {
+		j->share->messages += node != peers_self(j->peers);
+		rc = peers_call(j->peers, node, request, reply);
+		if (rc == -ECONNRESET)
+			usleep(SHARE_RETRY_USEC);
+	}
+	return rc;
+}
+
+void fan_init(struct fan *f)
+{
+	pthread_mutex_init(&f->lock, NULL);
+	pthread_cond_init(&f->cond, NULL);
+	f->left = 0;
+	f->status = 0;
+}
+
+static void fan_done(int status, const struct wire_msg *reply, void *arg)
+{
+	struct fan *f = arg;
+
+	(void)reply;
+	pthread_mutex_lock(&f->lock);
+	f->status = f->status ? f->status : status;
+	f->left--;
+	pthread_cond_signal(&f->cond);
+	pthread_mutex_unlock(&f->lock);
+}
+
+void fan_call(struct job *j, struct fan *f, uint32_t node, const struct wire_msg *request)
+{
+	pthread_mutex_lock(&f->lock);
+	f->left++;
+	pthread_mutex_unlock(&f->lock);
+	j->share->messages += node != peers_self(j->peers);
+	int rc;
+	while ((rc = peers_call_async(j->peers, node, request, fan_done, f)) == -EAGAIN)
+		usleep(BUSY_USEC); /* so many wait for that node already */
+	if (rc < 0)
+		fan_done(rc, NULL, f);
+}
+
+int fan_wait(struct fan *f)
+{
+	pthread_mutex_lock(&f->lock);
+	while (f->left)
+		pthread_cond_wait(&f->cond, &f->lock);
+	pthread_mutex_unlock(&f->lock);
+	pthread_mutex_destroy(&f->lock);
+	pthread_cond_destroy(&f->cond);
+	return f->status;
+}
+
+/* ---- the thread */
+
+static bool needs_register(struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	bool needs = !s->registered && s->readers + s->writers > 0;
+	pthread_mutex_unlock(&s->mutex);
+	return needs;
+}
+
+static bool needs_retell(struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	bool needs = s->resend;
+	pthread_mutex_unlock(&s->mutex);
+	return needs;
+}
+
+static bool needs_commit(struct shared *s, uint64_t tell_usec)
+{
+	pthread_mutex_lock(&s->mutex);
+	bool needs = s->dirty_usec && share_now_usec() - s->dirty_usec >= tell_usec;
+	pthread_mutex_unlock(&s->mutex);
+	return needs;
+}
+
+static void catch_up(struct job *j, struct shared *s, void *arg)
+{
+	(void)arg;
+	if (j->share->ending)
+		return;
+	if (!shared_is_home(j, s) && needs_register(s))
+		(void)shared_register(j, s); /* in the next round again */
+	if (needs_commit(s, j->share->tell_usec))
+		(void)share_commit(j, s, false);
+	else if (needs_retell(s))
+		(void)share_retell(j, s);
+}
+
+/* wake is held. True: sweep. */
+static bool wait_round(struct share *sh)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += ROUND_USEC / 1000000u;
+	if (!sh->ending && !sh->poked)
+		pthread_cond_timedwait(&sh->wake_cond, &sh->wake, &until);
+	sh->poked = false;
+	bool sweep = sh->sweep && peers_numbered(sh->j->peers);
+	if (sweep)
+		sh->sweep = false;
+	return sweep;
+}
+
+static void *share_main(void *arg)
+{
+	struct share *sh = arg;
+
+	pthread_mutex_lock(&sh->wake);
+	while (!sh->ending) {
+		bool sweep = wait_round(sh);
+
+		if (sh->ending)
+			break;
+		pthread_mutex_unlock(&sh->wake);
+		if (sweep)
+			commit_sweep(sh->j);
+		if (peers_numbered(sh->j->peers))
+			shared_each(sh->j, catch_up, NULL);
+		pthread_mutex_lock(&sh->wake);
+	}
+	pthread_mutex_unlock(&sh->wake);
+	return NULL;
+}
+
+void share_poke(struct job *j)
+{
+	pthread_mutex_lock(&j->share->wake);
+	j->share->poked = true;
+	pthread_cond_signal(&j->share->wake_cond);
+	pthread_mutex_unlock(&j->share->wake);
+}
+
+/* ---- events */
+
+static void forget_home(struct job *j, struct shared *s, void *arg)
+{
+	const uint32_t *node = arg;
+
+	(void)j;
+	if (s->home != *node)
+		return;
+	pthread_mutex_lock(&s->mutex);
+	s->registered = false;
+	s->epoch++;
+	pthread_mutex_unlock(&s->mutex);
+}
+
+static void share_event(struct job *j, enum peers_event event, uint32_t node)
+{
+	struct share *sh = j->share;
+
+	if (event == PEERS_RESTARTED)
+		shared_each(j, forget_home, &node);
+	if (event == PEERS_RESTARTED || event == PEERS_GONE)
+		registry_forget_node(j, node);
+	pthread_mutex_lock(&sh->wake);
+	sh->sweep |= event == PEERS_RESTARTED;
+	pthread_mutex_unlock(&sh->wake);
+	share_poke(j);
+}
+
+/* ---- life */
+
+static int share_create(struct job *j, struct cistern_error *err)
+{
+	struct share *sh = calloc(1, sizeof(*sh));
+
+	if (!sh)
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	j->share = sh;
+	sh->j = j;
+	sh->sweep = true;
+	sh->tell_usec = SHARE_TELL_USEC;
+	pthread_mutex_init(&sh->table, NULL);
+	pthread_mutex_init(&sh->hold_lock, NULL);
+	pthread_mutex_init(&sh->wake, NULL);
+	pthread_cond_init(&sh->wake_cond, NULL);
+	sh->buckets = calloc(BUCKETS, sizeof(struct shared *));
+	int rc = sh->buckets ? workers_create(j, &sh->tellers) : -ENOMEM;
+	rc = rc ? rc : workers_create(j, &sh->drivers);
+	if (rc < 0)
+		return cistern_error_set(err, rc, "cannot start threads: out of memory");
+	store_set_grace(j->opt.store, PLACE_GRACE_USEC);
+	store_hold_freed(j->opt.store, 0); /* until all layers have been told */
+	core_set_job(j->core, registry_gone, j);
+	rc = -pthread_create(&sh->thread, NULL, share_main, sh);
+	if (rc < 0)
+		return cistern_error_set(err, rc, "cannot start a thread");
+	sh->has_thread = true;
+	return 0;
+}
+
+static void share_shut_down(struct job *j)
+{
+	struct share *sh = j->share;
+
+	if (!sh)
+		return;
+	pthread_mutex_lock(&sh->wake);
+	sh->ending = true;
+	pthread_cond_broadcast(&sh->wake_cond);
+	pthread_mutex_unlock(&sh->wake);
+}
+
+static void share_destroy(struct job *j)
+{
+	struct share *sh = j->share;
+
+	if (!sh)
+		return;
+	share_shut_down(j);
+	if (sh->has_thread)
+		pthread_join(sh->thread, NULL);
+	workers_destroy(sh->drivers);
+	workers_destroy(sh->tellers);
+	for (size_t i = 0; sh->buckets && i < BUCKETS; i++)
+		while (sh->buckets[i]) {
+			struct shared *s = sh->buckets[i];
+
+			sh->buckets[i] = s->next;
+			if (s->layer)
+				core_release(j->core, s->layer);
+			if (s->anchor)
+				core_release(j->core, s->anchor);
+			shared_free(s);
+		}
+	free(sh->buckets);
+	core_set_job(j->core, NULL, NULL);
+	pthread_mutex_destroy(&sh->table);
+	pthread_mutex_destroy(&sh->hold_lock);
+	pthread_mutex_destroy(&sh->wake);
+	pthread_cond_destroy(&sh->wake_cond);
+	free(sh);
+	j->share = NULL;
+}
+
+const struct part share_part = {
+	.create = share_create, .shut_down = share_shut_down, .destroy = share_destroy, .event = share_event
+};

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FS_JOB_SHARE_H
+#define FS_JOB_SHARE_H
+
+/*
+ * Data of files that more than one node has open: what the files of this part share. share.c: its life, the table of
+ * files, the thread that catches up; registry.c: what the home of a file knows and does; open.c: opening, at home and elsewhere;
+ * commit.c: a node's own writes become everybody's; map.c: where bytes are; read.c, write.c, cut.c: the calls.
+ *
+ * Locks, from top to bottom: shared.open_lock, commit_lock, cut_lock; shared.lock; then share.table or shared.mutex, which
+ * are leaves. Only the first three are held while another node is asked.
+ *
+ * Three kinds of threads answer requests, and wait only downwards, so no circle of waiting nodes can arise: drivers (open
+ * for writing, truncate) wait for tellers and workers; tellers (they drop the kernel's pages) wait for reads, which wait
+ * for workers; workers wait for nobody.
+ */
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "format/index/state.h"
+#include "format/place/place.h"
+#include "fs/job/private.h"
+
+#define SHARE_TELL_USEC  5000000ull /* what was written is told no later, if nobody asks for it before */
+#define SHARE_RETRY_USEC 200000u    /* between two attempts */
+#define SHARE_WINDOW     (4u << 20) /* bytes of a file whose places are asked for at once; divides a domain */
+#define SHARE_WINDOWS    64         /* kept for each file */
+#define SHARE_PIECES_MAX 8192u      /* in one message */
+#define SHARE_FRESH_USEC (PLACE_GRACE_USEC / 2)
+
+/* ---- what the home says of a file */
+
+enum view_flag {
+	VIEW_SHARED = 1,  /* its bytes are found by the share maps */
+	VIEW_OUTSIDE = 2, /* all of it is in the backing file */
+	VIEW_KNOWN = 4,   /* the home's store has it */
+};
+
+struct view {
+	uint64_t ino, size, stamp, limit;
+	uint64_t backing_dev, backing_ino;
+	uint64_t parent; /* and name: where it belongs, as far as the home knows */
+	int64_t mtime_ns;
+	uint32_t flags; /* enum view_flag */
+	uint32_t mode, uid, gid;
+	char name[RECORD_NAME_MAX + 1];
+	char path[4096]; /* of its backing file; "": not known */
+};
+
+/* ---- a file */
+
+struct opener {
+	uint32_t node, readers, writers;
+};
+
+struct map { /* one window of a file: where its bytes are */
+	_Atomic(unsigned int) refs;
+	uint64_t window, epoch;
+	uint64_t asked_usec;
+	size_t num;
+	struct share_extent ext[];
+};
+
+struct shared {
+	struct shared *next; /* share.table */
+	uint64_t ino;
+	uint32_t home;
+	bool at_home;
+	uint32_t refs; /* share.table */
+
+	pthread_mutex_t open_lock;
+	uint32_t readers, writers; /* opens of this node; changed under open_lock and mutex */
+	bool registered;           /* mutex: the home knows of them */
+	struct core_file *layer;   /* elsewhere than at home: open_lock to change; there as long as writers > 0 */
+
+	pthread_rwlock_t
+		lock; /* home: shared by reads and writes of a file that is not shared, exclusive while it becomes so */
+	_Atomic(bool) is_shared;
+
+	pthread_mutex_t commit_lock;
+	pthread_mutex_t mutex;
+	/* below: mutex */
+	uint64_t size,
+		limit; /* committed; at home of a shared file size alone: the state's is with what we have not committed */
+	uint64_t stamp; /* newest that we know of */
+	bool outside;
+	char *path; /* owned; NULL: not known */
+	uint64_t backing_dev, backing_ino;
+	int backing_fd;          /* -1: not open */
+	_Atomic(uint64_t) epoch; /* of what we know: raised when somebody has committed */
+	struct map *maps[SHARE_WINDOWS];
+	uint64_t own_end;      /* of what we have written and not committed */
+	uint64_t dirty_usec;   /* since when there is something of that; 0: nothing */
+	uint64_t telling_usec; /* the same of what a commit is about; 0: none */
+	bool resend;           /* what was committed must be told again */
+
+	/* the home's: mutex */
+	pthread_mutex_t cut_lock;
+	struct opener *openers; /* owned; other nodes */
+	size_t num_openers;
+	struct core_file *anchor; /* owned: keeps the inode while others have it open */
+	uint64_t last_stamp;      /* given */
+	uint64_t append_end;      /* of bytes that were given to appenders */
+	bool cutting;
+	struct peers_request **waiting; /* for a stamp, until the cut is done */
+	size_t num_waiting;
+};
+
+struct share {
+	struct job *j;
+	pthread_mutex_t table;
+	struct shared **buckets;
+	struct workers *tellers, *drivers;
+	_Atomic(uint64_t) hold_usec;
+	pthread_mutex_t hold_lock;
+
+	pthread_t thread;
+	bool has_thread;
+	pthread_mutex_t wake; /* the thread's */
+	pthread_cond_t wake_cond;
+	bool poked, sweep;           /* wake; sweep: look at all layers of the store */
+	_Atomic(bool) ending, swept; /* swept: it has been done once */
+	uint64_t tell_usec;          /* SHARE_TELL_USEC; tests */
+	_Atomic(uint64_t) messages;  /* of data that went to other nodes: tests */
+};
+
+/* ---- share.c */
+
+uint64_t share_now_usec(void);                           /* CLOCK_MONOTONIC */
+struct shared *shared_get(struct job *j, uint64_t ino);  /* makes it; NULL: no memory */
+struct shared *shared_find(struct job *j, uint64_t ino); /* NULL: not in use here */
+void shared_put(struct job *j, struct shared *s);
+void shared_each(struct job *j, void (*fn)(struct job *j, struct shared *s, void *arg), void *arg);
+static inline bool shared_is_home(const struct job *j, const struct shared *s)
+{
+	(void)j;
+	return s->at_home;
+}
+void share_poke(struct job *j); /* the thread has something to do */
+/* peers_call() of what may be said twice: again while the other daemon is being restarted. */
+int share_call(struct job *j, uint32_t node, const struct wire_msg *request, struct wire_msg *reply);
+/* Nothing that was freed since then is given back (format/store): somebody's oldest write that is not told. */
+void share_update_hold(struct job *j);
+
+/* Requests at once to several nodes, and a wait for all. */
+struct fan {
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	unsigned int left;
+	int status; /* the first that failed */
+};
+void fan_init(struct fan *f);
+void fan_call(struct job *j, struct fan *f, uint32_t node, const struct wire_msg *request);
+int fan_wait(struct fan *f); /* and destroys it */
+
+/* ---- view.c */
+
+void view_put(struct wire_msg *m, const struct view *v);
+void view_get(const struct wire_msg *m, struct view *ret);
+/* What the home, or somebody for it, has said is taken over when it is news. */
+void shared_apply(struct shared *s, const struct view *v);
+
+/* ---- registry.c: at the file's home */
+
+int registry_view(struct job *j, struct shared *s, struct view *ret);
+uint64_t registry_stamp(struct shared *s); /* a new one; mutex is held */
+bool registry_has_openers(struct shared *s);
+/* A lookup of the file that a request is about, by its number or by the hint that came along: core_forget() ends it. */
+int registry_find(struct job *j, uint64_t ino, const struct wire_msg *m);
+void registry_reply(struct job *j, struct shared *s, struct peers_request *rq); /* with the view of now */
+/* Others may go on with what this node has done to a file that is not shared. Waits. */
+int registry_tell(struct job *j, struct shared *s);
+void registry_forget_node(struct job *j, uint32_t node);
+void registry_gone(uint64_t ino, void *arg); /* core_set_job's */
+void registry_serve_register(struct job *j, struct peers_request *rq);
+void registry_serve_stamp(struct job *j, struct peers_request *rq);
+void registry_serve_committed(struct job *j, struct peers_request *rq);
+void registry_serve_append(struct job *j, struct peers_request *rq);
+void registry_serve_told(struct job *j, struct peers_request *rq);
+void registry_serve_drop(struct job *j, struct peers_request *rq);
+
+/* ---- open.c */
+
+int share_open(struct job *j, uint64_t ino, int flags, struct job_file *file, struct core_open_reply *ret);
+/* file->local was just opened (and perhaps made) here, at its home. */
+int share_opened(struct job *j, uint64_t ino, int flags, struct job_file *file, struct core_open_reply *ret);
+void share_release(struct job *j, struct job_file *file);
+int shared_register(struct job *j, struct shared *s); /* again, when the home has forgotten us */
+
+/* ---- commit.c */
+
+void shared_mark_dirty(struct job *j, struct shared *s, uint64_t since_usec, uint64_t end);
+int share_flush(struct job *j, struct job_file *file);
+int share_fsync(struct job *j, struct job_file *file, bool data_only);
+int share_commit_all(struct job *j);
+/* durable: what this node has written and changed is on its device, too. */
+int share_commit(struct job *j, struct shared *s, bool durable);
+int share_retell(struct job *j, struct shared *s); /* only what was committed before */
+void commit_serve_put(struct job *j, struct peers_request *rq);
+void commit_sweep(struct job *j); /* all layers of the store: what may not have been told is told again */
+
+/* ---- map.c */
+
+/* The places of a window; release with map_put. -EAGAIN: ask again later; -ESTALE: what we know of the file is out of date. */
+int map_get(struct job *j, struct shared *s, uint64_t window, struct map **ret);
+void map_put(struct map *m);
+void shared_drop_maps(struct shared *s); /* mutex is held, or nobody else knows it */
+void map_serve_locate(struct job *j, struct peers_request *rq);
+void map_serve_locate_home(struct job *j, struct peers_request *rq);
+
+/* ---- locate.c */
+
+enum piece_kind { PIECE_ZERO, PIECE_BACKING, PIECE_LOG };
+struct piece {
+	uint64_t off, segment_off;
+	uint32_t len, node, segment, crc;
+	uint8_t kind; /* enum piece_kind */
+	bool whole;   /* crc is of these bytes */
+};
+struct pieces {
+	struct piece *at; /* owned */
+	size_t num, cap;
+	uint64_t asked_usec; /* oldest answer that they come from */
+};
+/* What a node sees of [off, off + len), which lies within a window. */
+int share_locate(struct job *j, struct shared *s, uint64_t off, uint64_t len, struct pieces *ret);
+void pieces_free(struct pieces *p);
+uint64_t shared_size(struct job *j, struct shared *s);
+void share_fix_size(
+	struct job *j, uint64_t ino, struct core_entry *e); /* the home does not know what we have not committed */
+
+/* ---- read.c */
+
+bool shared_is_outside(struct shared *s);             /* the backing file has all of it */
+int read_backing_fd(struct job *j, struct shared *s); /* a descriptor, the caller's */
+ssize_t share_read_at(struct job *j, struct shared *s, void *buf, size_t len,
+	uint64_t off); /* of a shared file, or one of another node */
+ssize_t share_read(struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off);
+
+/* ---- write.c */
+
+ssize_t share_write(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off);
+ssize_t share_write_page(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off);
+
+/* ---- cut.c */
+
+int share_truncate(struct job *j, uint64_t ino, uint64_t size); /* from any node, of any file */
+int share_fallocate(struct job *j, struct job_file *file, int mode, uint64_t off, uint64_t len);
+int share_lseek(struct job *j, struct job_file *file, int64_t off, int whence, uint64_t *ret_off);
+void cut_serve_truncate(struct job *j, struct peers_request *rq);
+void cut_serve_cut(struct job *j, struct peers_request *rq);
+
+/* ---- sieve.c: who reads, changes and writes back, has written only what he has changed */
+
+struct sieve *sieve_create(void);     /* NULL: no memory */
+void sieve_destroy(struct sieve *sv); /* NULL is fine */
+struct sieve_run {                    /* a part of what was to be written, bytes */
+	size_t off, len;
+};
+void sieve_note_read(struct job_file *file, const void *buf, size_t len, uint64_t off);
+/*
+ * What of buf differs from what file has just read there, if some does and some does not: 1 and the runs (the caller
+ * frees them). 0: write it all. -ENOMEM.
+ */
+int sieve_runs(
+	struct job_file *file, const void *buf, size_t len, uint64_t off, struct sieve_run **ret, size_t *ret_num);
+/* The parts of buf that differ from was. */
+int sieve_compare(const uint8_t *was, const uint8_t *buf, size_t len, struct sieve_run **ret, size_t *ret_num);
+void sieve_forget(struct job_file *file);
+
+#endif

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * Read, change, write back: ROMIO's data sieving writes a span with holes by reading all of it, laying the new pieces into
+ * the buffer and writing the buffer. Logged as it comes, the holes would hide what other nodes write there at
+ * the same time. So each file open for both remembers for a moment what it has read last: a write of exactly that span is taken
+ * for the changed bytes alone.
+ */
+#include "fs/job/share.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define READS     8
+#define BYTES_MAX (4u << 20)
+#define AGE_USEC  10000000u
+
+struct read_before {
+	uint64_t off, usec;
+	size_t len;
+	uint8_t *bytes; /* owned; NULL: none */
+};
+
+struct sieve {
+	pthread_mutex_t lock;
+	struct read_before reads[READS];
+	unsigned int next;
+	size_t bytes;
+};
+
+struct sieve *sieve_create(void)
+{
+	struct sieve *sv = calloc(1, sizeof(*sv));
+
+	if (sv)
+		pthread_mutex_init(&sv->lock, NULL);
+	return sv;
+}
+
+/* lock is held. */
+static void drop(struct sieve *sv, struct read_before *r)
+{
+	if (r->bytes)
+		sv->bytes -= r->len;
+	free(r->bytes);
+	*r = (struct read_before){ 0 };
+}
+
+static void remember(struct sieve *sv, const void *buf, size_t len, uint64_t off)
+{
+	struct read_before *r = &sv->reads[sv->next++ % READS];
+
+	drop(sv, r);
+	for (unsigned int i = 0; i < READS && sv->bytes + len > BYTES_MAX; i++)
+		drop(sv, &sv->reads[(sv->next + i) % READS]);
+	r->bytes = malloc(len);
+	if (!r->bytes)
+		return; /* then the write counts as it comes */
+	memcpy(r->bytes, buf, len);
+	r->len = len;
+	r->off = off;
+	r->usec = share_now_usec();
+	sv->bytes += len;
+}
+
+void sieve_note_read(struct job_file *file, const void *buf, size_t len, uint64_t off)
+{
+	struct sieve *sv = file->sieve;
+
+	if (!sv || len > BYTES_MAX)
+		return;
+	pthread_mutex_lock(&sv->lock);
+	remember(sv, buf, len, off);
+	pthread_mutex_unlock(&sv->lock);
+}
+
+static int add_run(struct sieve_run **runs, size_t *num, size_t *cap, size_t off, size_t len)
+{
+	if (*num == *cap) {
+		size_t larger = *cap ? *cap * 2 : 64;
+		struct sieve_run *grown = reallocarray(*runs, larger, sizeof(*grown));
+
+		if (!grown)
+			return -ENOMEM;
+		*runs = grown;
+		*cap = larger;
+	}
+	(*runs)[(*num)++] = (struct sieve_run){ off, len };
+	return 0;
+}
+
+int sieve_compare(const uint8_t *was, const uint8_t *buf, size_t len, struct sieve_run **ret, size_t *ret_num)
+{
+	size_t cap = 0;
+	int rc = 0;
+
+	*ret = NULL;
+	*ret_num = 0;
+	for (size_t at = 0, end; rc == 0 && at < len; at = end) {
+		while (at < len && was[at] == buf[at])
+			at++;
+		end = at;
+		while (end < len && was[end] != buf[end])
+			end++;
+		if (end > at)
+			rc = add_run(ret, ret_num, &cap, at, end - at);
+	}
+	if (rc < 0) {
+		free(*ret);
+		*ret = NULL;
+	}
+	return rc;
+}
+
+static struct read_before *find(struct sieve *sv, size_t len, uint64_t off)
+{
+	uint64_t now = share_now_usec();
+
+	for (unsigned int i = 0; i < READS; i++) {
+		struct read_before *r = &sv->reads[(sv->next + READS - 1 - i) % READS]; /* the youngest first */
+
+		if (r->bytes && r->off == off && r->len == len && now - r->usec < AGE_USEC)
+			return r;
+	}
+	return NULL;
+}
+
+int sieve_runs(
+	struct job_file *file, const void *buf, size_t len, uint64_t off, struct sieve_run **ret, size_t *ret_num)
+{
+	struct sieve *sv = file->sieve;
+	int rc = 0;
+
+	*ret = NULL;
+	*ret_num = 0;
+	if (!sv)
+		return 0;
+	pthread_mutex_lock(&sv->lock);
+	struct read_before *r = find(sv, len, off);
+	if (r) {
+		rc = sieve_compare(r->bytes, buf, len, ret, ret_num);
+		drop(sv, r);
+	}
+	pthread_mutex_unlock(&sv->lock);
+	bool some = rc == 0 && *ret_num > 0 && !(*ret_num == 1 && (*ret)[0].len == len);
+	if (!some) {
+		free(*ret);
+		*ret = NULL;
+	}
+	return rc < 0 ? rc : some;
+}
+
+void sieve_forget(struct job_file *file)
+{
+	struct sieve *sv = file->sieve;
+
+	if (!sv)
+		return;
+	pthread_mutex_lock(&sv->lock);
+	for (unsigned int i = 0; i < READS; i++)
+		drop(sv, &sv->reads[i]);
+	pthread_mutex_unlock(&sv->lock);
+}
+
+void sieve_destroy(struct sieve *sv)
+{
+	if (!sv)
+		return;
+	for (unsigned int i = 0; i < READS; i++)
+		free(sv->reads[i].bytes);
+	pthread_mutex_destroy(&sv->lock);
+	free(sv);
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/* What a file's home says of it, on its way and where it arrives. The newer stamp wins, whatever arrives first. */
+#include "fs/job/share.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void view_put(struct wire_msg *m, const struct view *v)
+{
+	message_put(m, MESSAGE_SHARE_INO, v->ino);
+	message_put(m, MESSAGE_SHARE_SIZE, v->size);
+	message_put(m, MESSAGE_SHARE_AT_STAMP, v->stamp);
+	message_put(m, MESSAGE_SHARE_LIMIT, v->limit);
+	message_put(m, MESSAGE_SHARE_DEV, v->backing_dev);
+	message_put(m, MESSAGE_SHARE_BACKING_INO, v->backing_ino);
+	message_put(m, MESSAGE_SHARE_PARENT, v->parent);
+	message_put(m, MESSAGE_SHARE_MTIME, (uint64_t)v->mtime_ns);
+	message_put(m, MESSAGE_SHARE_FLAGS, v->flags);
+	message_put(m, MESSAGE_SHARE_MODE, v->mode);
+	message_put(m, MESSAGE_SHARE_UID, v->uid);
+	message_put(m, MESSAGE_SHARE_GID, v->gid);
+	message_put_str(m, MESSAGE_SHARE_NAME, v->name);
+	message_put_str(m, MESSAGE_SHARE_PATH, v->path);
+}
+
+void view_get(const struct wire_msg *m, struct view *ret)
+{
+	*ret = (struct view){
+		.ino = message_get(m, MESSAGE_SHARE_INO),
+		.size = message_get(m, MESSAGE_SHARE_SIZE),
+		.stamp = message_get(m, MESSAGE_SHARE_AT_STAMP),
+		.limit = message_get(m, MESSAGE_SHARE_LIMIT),
+		.backing_dev = message_get(m, MESSAGE_SHARE_DEV),
+		.backing_ino = message_get(m, MESSAGE_SHARE_BACKING_INO),
+		.parent = message_get(m, MESSAGE_SHARE_PARENT),
+		.mtime_ns = (int64_t)message_get(m, MESSAGE_SHARE_MTIME),
+		.flags = (uint32_t)message_get(m, MESSAGE_SHARE_FLAGS),
+		.mode = (uint32_t)message_get(m, MESSAGE_SHARE_MODE),
+		.uid = (uint32_t)message_get(m, MESSAGE_SHARE_UID),
+		.gid = (uint32_t)message_get(m, MESSAGE_SHARE_GID),
+	};
+	if (!message_get_str(m, MESSAGE_SHARE_NAME, ret->name, sizeof(ret->name)))
+		ret->name[0] = '\0';
+	if (!message_get_str(m, MESSAGE_SHARE_PATH, ret->path, sizeof(ret->path)))
+		ret->path[0] = '\0';
+}
+
+/* mutex is held. The open descriptor is of the backing file that was there before. */
+static void take_backing(struct shared *s, const struct view *v)
+{
+	bool same = s->path && strcmp(s->path, v->path) == 0 && s->backing_ino == v->backing_ino &&
+		    s->backing_dev == v->backing_dev;
+
+	if (same || !v->path[0])
+		return;
+	free(s->path);
+	s->path = strdup(v->path); /* without it there is nothing to read from, which is said then */
+	s->backing_dev = v->backing_dev;
+	s->backing_ino = v->backing_ino;
+	if (s->backing_fd >= 0)
+		close(s->backing_fd);
+	s->backing_fd = -1;
+}
+
+/* mutex is held. */
+static void take_all(struct shared *s, const struct view *v)
+{
+	s->size = v->size;
+	s->limit = v->limit;
+	s->outside = v->flags & VIEW_OUTSIDE;
+	if (v->flags & VIEW_SHARED)
+		s->is_shared = true;
+	else if (v->flags & VIEW_KNOWN)
+		s->is_shared = false; /* drained: it is its home's alone again */
+	take_backing(s, v);
+}
+
+void shared_apply(struct shared *s, const struct view *v)
+{
+	pthread_mutex_lock(&s->mutex);
+	if (v->stamp >= s->stamp) {
+		s->stamp = v->stamp;
+		if (!s->at_home)
+			take_all(s, v);
+	}
+	s->epoch++;
+	pthread_mutex_unlock(&s->mutex);
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * Writing a file that other nodes have: into our own layer, and no message for it. It counts for others with the next
+ * commit. Exactly the bytes that were written are logged, since what is logged hides what others have written there.
+ */
+#include "fs/job/share.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+
+static struct core_file *layer_of(struct job *j, struct job_file *file)
+{
+	return shared_is_home(j, file->shared) ? file->local : file->shared->layer;
+}
+
+/* Appends of several nodes never overlap: the home gives each its place. */
+static int append_place(struct job *j, struct shared *s, size_t len, uint64_t *ret_off)
+{
+	struct wire_msg m = { 0 }, reply = { 0 };
+
+	message_init(&m, MESSAGE_SHARE_APPEND);
+	message_put(&m, MESSAGE_SHARE_INO, s->ino);
+	message_put(&m, MESSAGE_SHARE_LEN, len);
+	int rc = share_call(j, s->home, &m, &reply);
+	if (rc == 0)
+		*ret_off = message_get(&reply, MESSAGE_SHARE_OFF);
+	wire_msg_free(&m);
+	wire_msg_free(&reply);
+	return rc;
+}
+
+/* Marked before and after: a commit in between would take the mark and miss the bytes. */
+static ssize_t write_layer(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off)
+{
+	struct shared *s = file->shared;
+	uint64_t since = share_now_usec();
+
+	if (off > INT64_MAX - len)
+		return -EFBIG;
+	shared_mark_dirty(j, s, since, 0);
+	ssize_t done = core_write(j->core, layer_of(j, file), buf, len, off);
+	shared_mark_dirty(j, s, since, done > 0 ? off + (size_t)done : 0);
+	return done;
+}
+
+static ssize_t write_runs(struct job *j, struct job_file *file, const uint8_t *buf, uint64_t off,
+	const struct sieve_run *runs, size_t num)
+{
+	for (size_t i = 0; i < num; i++)
+		for (size_t done = 0; done < runs[i].len;) {
+			ssize_t put = write_layer(
+				j, file, buf + runs[i].off + done, runs[i].len - done, off + runs[i].off + done);
+			if (put < 0)
+				return put;
+			done += (size_t)put;
+		}
+	return 0;
+}
+
+static ssize_t write_shared(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off)
+{
+	struct sieve_run *runs;
+	size_t num;
+	int sieved = file->flags & O_APPEND ? 0 : sieve_runs(file, buf, len, off, &runs, &num);
+	ssize_t done = sieved;
+
+	if (sieved < 0)
+		return sieved;
+	if (file->flags & O_APPEND)
+		done = append_place(j, file->shared, len, &off);
+	if (done < 0)
+		return done;
+	if (!sieved)
+		return write_layer(j, file, buf, len, off);
+	done = write_runs(j, file, buf, off, runs, num);
+	free(runs);
+	return done < 0 ? done : (ssize_t)len;
+}
+
+static ssize_t write_synced(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off)
+{
+	ssize_t done = len ? write_shared(j, file, buf, len, off) : 0;
+
+	if (done <= 0 || !(file->flags & (O_SYNC | O_DSYNC)))
+		return done;
+	int rc = share_commit(j, file->shared, true);
+	return rc < 0 ? rc : done;
+}
+
+/* At home as long as nobody else writes: core's. True: *ret is what it said. */
+static bool write_alone(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off, ssize_t *ret)
+{
+	struct shared *s = file->shared;
+
+	if (!shared_is_home(j, s))
+		return false;
+	pthread_rwlock_rdlock(&s->lock);
+	bool is_alone = !s->is_shared;
+	if (is_alone)
+		*ret = core_write(j->core, file->local, buf, len, off);
+	pthread_rwlock_unlock(&s->lock);
+	return is_alone;
+}
+
+ssize_t share_write(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off)
+{
+	ssize_t done;
+
+	if (write_alone(j, file, buf, len, off, &done))
+		return done;
+	return write_synced(j, file, buf, len, off);
+}
+
+/*
+ * A page that was changed through a mapping comes whole, and most of it may be what others have written. Only what differs from
+ * what we see is ours.
+ */
+ssize_t share_write_page(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off)
+{
+	struct sieve_run *runs = NULL;
+	size_t num = 0;
+	ssize_t done;
+
+	if (write_alone(j, file, buf, len, off, &done))
+		return done;
+	uint8_t *was = calloc(1, len ? len : 1);
+	if (!was)
+		return -ENOMEM;
+	done = share_read_at(j, file->shared, was, len, off);
+	size_t seen = done < 0 ? 0 : (size_t)done;
+	int rc = done < 0 ? (int)done : sieve_compare(was, buf, seen, &runs, &num);
+	done = rc < 0 ? rc : write_runs(j, file, buf, off, runs, num);
+	if (done == 0 && seen < len)
+		done = write_layer(j, file, (const uint8_t *)buf + seen, len - seen, off + seen);
+	free(runs);
+	free(was);
+	return done < 0 ? done : (ssize_t)len;
+}
