@@ -44,6 +44,8 @@ static const char *state_word(const struct inode *in)
 {
 	if (in->flags & INODE_ORPHAN)
 		return "orphan";
+	if (in->flags & INODE_FOREIGN)
+		return "layer";
 	if (in->flags & INODE_NEW)
 		return "new";
 	if (in->flags & INODE_DIRTY_DATA)
@@ -169,13 +171,18 @@ static int show_file(const char *path, const struct inode *node, void *arg)
 	return 0;
 }
 
-static int show_orphan(const struct inode *node, void *arg)
+/* What no walk over names finds: deleted while in use, or homed on another node. */
+static int show_unnamed(const struct inode *node, void *arg)
 {
-	char path[64];
+	char path[RECORD_NAME_MAX + 64];
 
-	if (!(node->flags & INODE_ORPHAN) || S_ISDIR(node->mode))
+	if (node->flags & INODE_FOREIGN)
+		snprintf(path, sizeof(path), "(inode %" PRIu64 ", part of another node's %s)", node->ino,
+			node->origin_name);
+	else if (node->flags & INODE_ORPHAN && !S_ISDIR(node->mode))
+		snprintf(path, sizeof(path), "(inode %" PRIu64 ", deleted while open)", node->ino);
+	else
 		return 0;
-	snprintf(path, sizeof(path), "(inode %" PRIu64 ", deleted while open)", node->ino);
 	return show_file(path, node, arg);
 }
 
@@ -258,7 +265,7 @@ static int show_list(struct inspect *in)
 	if (r == 0 || r == -ENOENT) /* a store that was never mounted has no root yet */
 		r = walk_names(st, show_file, in);
 	if (r == 0)
-		r = state_each_inode(st, show_orphan, in);
+		r = state_each_inode(st, show_unnamed, in);
 	if (in->want_json) {
 		json_end_array(&in->j);
 		totals_json(in, &totals);

@@ -97,7 +97,7 @@ int check_committed(struct state *st, const struct record *rec)
 		return r;
 	if (!(ni->n.flags & INODE_SHARED) || rec->stamp == 0 || rec->upto > st->seq)
 		return -EINVAL;
-	if (!item_present(&ci->it))
+	if (!item_present(&ci->it) || ci->c.num == 0)
 		return 0;
 	return rec->stamp <= ci->c.points[ci->c.num - 1].stamp ? -EALREADY : 0;
 }

@@ -49,7 +49,7 @@ static size_t owned_bytes(const struct item *it)
 	switch (it->kind) {
 	case KEY_INODE: return ((const struct node_item *)it)->n.origin_name ? 48 : 0;
 	case KEY_PAGE: return ((const struct page_item *)it)->p.cap * sizeof(struct extent) + 16;
-	case KEY_COMMITS: return ((const struct commits_item *)it)->c.cap * sizeof(struct commit_point) + 16;
+	case KEY_COMMITS: return commits_bytes(&((const struct commits_item *)it)->c);
 	case KEY_SHARE: return ((const struct share_item *)it)->h.cap_cuts * sizeof(struct share_cut) + 16;
 	case KEY_SHARE_PAGE: return ((const struct share_page_item *)it)->p.cap * sizeof(struct share_extent) + 16;
 	case KEY_CONFLICTS: return ((const struct conflicts_item *)it)->s.cap * sizeof(struct share_conflict) + 16;
@@ -71,7 +71,6 @@ static void free_owned(struct item *it)
 	case KEY_XATTR:
 	case KEY_TARGET:
 	case KEY_ORPHAN:
-	case KEY_UNCOMMITTED:
 		free(((struct blob_item *)it)->data);
 		((struct blob_item *)it)->data = NULL;
 		((struct blob_item *)it)->len = 0;

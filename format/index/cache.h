@@ -74,7 +74,7 @@ struct conflicts_item { /* KEY_CONFLICTS */
 	struct item it;
 	struct share_conflicts s;
 };
-struct blob_item { /* KEY_XATTR, KEY_TARGET, KEY_ORPHAN, KEY_UNCOMMITTED */
+struct blob_item { /* KEY_XATTR, KEY_TARGET, KEY_ORPHAN */
 	struct item it;
 	uint8_t *data; /* owned */
 	uint32_t len;

@@ -2,19 +2,26 @@
 /*
  * Commit points of a layer. They are kept beside the extents and not in them, so that a commit does not touch what it commits;
  * an extent's stamp is found by its seq. Bytes: varint prune_at, varint number, then varint upto and varint stamp of each, less
- * those of the one before.
+ * those of the one before; varint number of pages, then each as a varint, less the one before.
  */
 #include "format/index/commits.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 void commits_free(struct commits *c)
 {
 	if (!c)
 		return;
 	free(c->points);
+	free(c->pages);
 	*c = (struct commits){ 0 };
+}
+
+size_t commits_bytes(const struct commits *c)
+{
+	return c->cap * sizeof *c->points + c->cap_pages * sizeof *c->pages + 32;
 }
 
 int commits_add(struct commits *c, const struct commit_point *p)
@@ -63,6 +70,44 @@ void commits_keep(struct commits *c, const uint8_t *needed)
 	c->prune_at = num > COMMITS_PRUNE_MIN / 2 ? 2 * num : COMMITS_PRUNE_MIN;
 }
 
+size_t commits_find_page(const struct commits *c, uint64_t page)
+{
+	size_t low = 0, high = c->num_pages;
+
+	if (high && c->pages[high - 1] < page) /* files grow at their ends */
+		return high;
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+
+		if (c->pages[mid] < page)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+int commits_mark(struct commits *c, uint64_t page)
+{
+	size_t at = commits_find_page(c, page);
+
+	if (at < c->num_pages && c->pages[at] == page)
+		return 0;
+	if (c->num_pages == c->cap_pages) {
+		size_t cap = c->cap_pages ? 2 * c->cap_pages : 4;
+		uint64_t *pages = realloc(c->pages, cap * sizeof *pages);
+
+		if (!pages)
+			return -ENOMEM;
+		c->pages = pages;
+		c->cap_pages = cap;
+	}
+	memmove(c->pages + at + 1, c->pages + at, (c->num_pages - at) * sizeof *c->pages);
+	c->pages[at] = page;
+	c->num_pages++;
+	return 1;
+}
+
 int commits_encode(const struct commits *c, struct buf *out)
 {
 	struct commit_point before = { 0 };
@@ -74,6 +119,9 @@ int commits_encode(const struct commits *c, struct buf *out)
 		buf_varint(out, c->points[i].stamp - before.stamp);
 		before = c->points[i];
 	}
+	buf_varint(out, c->num_pages);
+	for (size_t i = 0; i < c->num_pages; i++)
+		buf_varint(out, c->pages[i] - (i ? c->pages[i - 1] : 0));
 	return buf_ok(out) ? 0 : -ENOMEM;
 }
 
@@ -91,6 +139,24 @@ static int decode_points(struct cursor *c, uint64_t num, struct commits *ret)
 		if (commits_add(ret, &p) < 0)
 			return -ENOMEM;
 	}
+	return 0;
+}
+
+static int decode_pages(struct cursor *c, struct commits *ret)
+{
+	uint64_t num = cursor_varint(c), page = 0;
+
+	if (!cursor_ok(c) || num > cursor_left(c))
+		return -EBADMSG;
+	for (uint64_t i = 0; i < num; i++) {
+		uint64_t step = cursor_varint(c);
+
+		if (!cursor_ok(c) || (i && step == 0) || step > UINT64_MAX - page)
+			return -EBADMSG;
+		page += step;
+		if (commits_mark(ret, page) < 0)
+			return -ENOMEM;
+	}
 	return cursor_left(c) ? -EBADMSG : 0;
 }
 
@@ -104,6 +170,8 @@ int commits_decode(const void *val, size_t len, struct commits *ret_commits)
 	if (!cursor_ok(&c) || prune_at > UINT32_MAX || num > cursor_left(&c) / 2)
 		return -EBADMSG;
 	r = decode_points(&c, num, &list);
+	if (r == 0)
+		r = decode_pages(&c, &list);
 	if (r < 0) {
 		commits_free(&list);
 		return r;

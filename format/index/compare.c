@@ -32,8 +32,7 @@ static void describe(const struct merge_entry *e, char *out, size_t cap)
 	} kinds[] = { { KEY_NAME, "name" }, { KEY_BACKING, "backing name" }, { KEY_INODE, "inode" },
 		{ KEY_PAGE, "extents" }, { KEY_XATTR, "xattr" }, { KEY_TARGET, "link target" },
 		{ KEY_SEGMENT, "segment" }, { KEY_ORPHAN, "orphan" }, { KEY_COMMITS, "commits" },
-		{ KEY_UNCOMMITTED, "uncommitted" }, { KEY_SHARE, "share map" }, { KEY_SHARE_PAGE, "shared extents" },
-		{ KEY_CONFLICTS, "conflicts" } };
+		{ KEY_SHARE, "share map" }, { KEY_SHARE_PAGE, "shared extents" }, { KEY_CONFLICTS, "conflicts" } };
 	struct key_parts parts = { 0 };
 	const char *text = "key";
 
@@ -46,7 +45,7 @@ static void describe(const struct merge_entry *e, char *out, size_t cap)
 			text = kinds[i].text;
 	if (parts.name)
 		snprintf(out, cap, "%s %" PRIu64 " \"%.*s\"", text, parts.id, (int)parts.name_len, parts.name);
-	else if (parts.kind == KEY_PAGE || parts.kind == KEY_UNCOMMITTED || parts.kind == KEY_SHARE_PAGE)
+	else if (parts.kind == KEY_PAGE || parts.kind == KEY_SHARE_PAGE)
 		snprintf(out, cap, "%s %" PRIu64 " at %" PRIu64, text, parts.id, parts.page * EXTENT_PAGE_SPAN);
 	else
 		snprintf(out, cap, "%s %" PRIu64, text, parts.id);

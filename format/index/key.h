@@ -22,12 +22,11 @@ enum key_kind {
 	KEY_SEGMENT = 'S', /* u64 segment: its live bytes */
 	KEY_ORPHAN = 'O',  /* u64 ino: without names, and RECORD_FREE has not come yet */
 	/* jobs of many nodes */
-	KEY_COMMITS = 'C',     /* u64 ino: when its layer was committed */
-	KEY_UNCOMMITTED = 'U', /* u64 ino, u64 page number: not all of the layer there has been committed, perhaps */
-	KEY_SHARE = 'H',       /* u64 ino: head of a share map */
-	KEY_SHARE_PAGE = 'P',  /* u64 ino, u64 page number: share map */
-	KEY_CONFLICTS = 'W',   /* u64 ino: of a share map */
-	KEY_META = 'M',        /* u8 which (enum key_meta) */
+	KEY_COMMITS = 'C',    /* u64 ino: when its layer was committed, and where it is not */
+	KEY_SHARE = 'H',      /* u64 ino: head of a share map */
+	KEY_SHARE_PAGE = 'P', /* u64 ino, u64 page number: share map */
+	KEY_CONFLICTS = 'W',  /* u64 ino: of a share map */
+	KEY_META = 'M',       /* u8 which (enum key_meta) */
 };
 
 enum key_meta {
@@ -46,7 +45,7 @@ struct key {
 struct key_parts {
 	enum key_kind kind;
 	uint64_t id;      /* ino, parent, segment, or which */
-	uint64_t page;    /* KEY_PAGE, KEY_UNCOMMITTED, KEY_SHARE_PAGE */
+	uint64_t page;    /* KEY_PAGE, KEY_SHARE_PAGE */
 	const char *name; /* KEY_NAME, KEY_BACKING, KEY_XATTR */
 	size_t name_len;
 };

@@ -7,8 +7,8 @@
  * last look, the extents are walked once and points that none of them needs go. So their number stays below twice that of
  * the commits whose bytes are still there (or COMMITS_PRUNE_MIN), and the walks cost little for each commit.
  *
- * Marks: a key for each page that may have extents behind the last point. Writing sets them, a commit looks at marked
- * pages only. A mark may be too many (its extents were cut off), never too few.
+ * Marks: which pages may have extents behind the last point. Writing sets them, a commit looks at marked pages only. They are
+ * one list and not keys: a commit would leave as many deleted keys, for each later one to walk over. A mark may be too many (its extents were cut off), never too few.
  */
 #include "format/index/state_private.h"
 
@@ -33,38 +33,25 @@ int find_commits(struct state *st, uint64_t ino, struct commits_item **ret)
 
 /* ---- marks */
 
-static int find_mark(struct state *st, uint64_t ino, uint64_t page, struct blob_item **ret)
-{
-	struct key key;
-
-	key_page(&key, KEY_UNCOMMITTED, ino, page);
-	return find_blob(st, &key, ret);
-}
-
 int layer_mark(struct state *st, uint64_t ino, uint64_t page)
 {
-	struct blob_item *mark;
-	int r = find_mark(st, ino, page, &mark);
+	struct commits_item *ci;
+	int r = find_commits(st, ino, &ci);
 
-	if (r < 0 || item_present(&mark->it))
+	if (r < 0)
 		return r;
-	cache_revive(&mark->it);
-	cache_dirty(&st->cache, &mark->it);
-	return 0;
+	if (!item_present(&ci->it)) {
+		cache_revive(&ci->it);
+		ci->c.prune_at = COMMITS_PRUNE_MIN;
+	}
+	r = commits_mark(&ci->c, page);
+	if (r > 0)
+		cache_dirty(&st->cache, &ci->it);
+	return r < 0 ? r : 0;
 }
 
-static int unmark(struct state *st, uint64_t ino, uint64_t page)
-{
-	struct blob_item *mark;
-	int r = find_mark(st, ino, page, &mark);
-
-	if (r == 0 && item_present(&mark->it))
-		cache_remove(&st->cache, &mark->it);
-	return r;
-}
-
-/* Calls step() for each page of the inode that has a key of this kind. */
-static int each_page(struct state *st, enum key_kind kind, struct node_item *ni,
+/* Calls step() for each page of extents. */
+static int each_page(struct state *st, struct node_item *ni,
 	int (*step)(struct state *st, struct node_item *ni, uint64_t page, void *arg), void *arg)
 {
 	uint64_t page[LIST_PAGES], first = 0;
@@ -72,7 +59,7 @@ static int each_page(struct state *st, enum key_kind kind, struct node_item *ni,
 	int r;
 
 	do {
-		r = keys_list(st, kind, ni->n.ino, first, UINT64_MAX, page, LIST_PAGES, &num);
+		r = pages_list(st, &ni->n, first, UINT64_MAX, page, LIST_PAGES, &num);
 		for (size_t i = 0; r == 0 && i < num; i++)
 			r = step(st, ni, page[i], arg);
 		if (num)
@@ -91,13 +78,7 @@ static int mark_page(struct state *st, struct node_item *ni, uint64_t page, void
 
 int layer_begin(struct state *st, struct node_item *ni)
 {
-	return ni->n.num_pages ? each_page(st, KEY_PAGE, ni, mark_page, NULL) : 0;
-}
-
-static int unmark_page(struct state *st, struct node_item *ni, uint64_t page, void *arg)
-{
-	(void)arg;
-	return unmark(st, ni->n.ino, page);
+	return each_page(st, ni, mark_page, NULL);
 }
 
 int layer_drop(struct state *st, struct node_item *ni)
@@ -107,9 +88,7 @@ int layer_drop(struct state *st, struct node_item *ni)
 
 	if (!(ni->n.flags & INODE_SHARED))
 		return 0;
-	r = each_page(st, KEY_UNCOMMITTED, ni, unmark_page, NULL);
-	if (r == 0)
-		r = find_commits(st, ni->n.ino, &ci);
+	r = find_commits(st, ni->n.ino, &ci);
 	if (r == 0 && item_present(&ci->it))
 		cache_remove(&st->cache, &ci->it);
 	return r;
@@ -120,28 +99,42 @@ int layer_drop(struct state *st, struct node_item *ni)
 struct commit {
 	uint64_t from, upto; /* what is committed: seqs behind from, up to upto */
 	bool any;
+	bool later; /* of the last page looked at: something is not */
 };
 
-static int commit_page(struct state *st, struct node_item *ni, uint64_t page, void *arg)
+static int look_at_page(struct state *st, struct node_item *ni, uint64_t page, struct commit *c)
 {
-	struct commit *c = arg;
 	struct page_item *pi;
-	bool later = false;
 	int r = find_page(st, &ni->n, page, &pi);
 
-	if (r < 0)
-		return r;
-	for (uint32_t i = 0; item_present(&pi->it) && i < pi->p.num; i++) {
+	c->later = false;
+	for (uint32_t i = 0; r == 0 && item_present(&pi->it) && i < pi->p.num; i++) {
 		const struct extent *e = &pi->p.ext[i];
 
 		if (e->kind == EXTENT_BACKING || e->seq <= c->from)
 			continue;
 		if (e->seq > c->upto)
-			later = true;
+			c->later = true;
 		else
 			c->any = true;
 	}
-	return later ? 0 : unmark(st, ni->n.ino, page);
+	return r;
+}
+
+/* The marks that are still needed stay. */
+static int look_at_marked(struct state *st, struct node_item *ni, struct commits *marks, struct commit *c)
+{
+	size_t num = 0;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < marks->num_pages; i++) {
+		r = look_at_page(st, ni, marks->pages[i], c);
+		if (r == 0 && c->later)
+			marks->pages[num++] = marks->pages[i];
+	}
+	if (r == 0)
+		marks->num_pages = num;
+	return r;
 }
 
 struct need {
@@ -167,26 +160,11 @@ static int note_needed(struct state *st, struct node_item *ni, uint64_t page, vo
 static int prune(struct state *st, struct node_item *ni, struct commits_item *ci)
 {
 	struct need need = { .c = &ci->c, .needed = calloc(ci->c.num, 1) };
-	int r = need.needed ? each_page(st, KEY_PAGE, ni, note_needed, &need) : -ENOMEM;
+	int r = need.needed ? each_page(st, ni, note_needed, &need) : -ENOMEM;
 
 	if (r == 0)
 		commits_keep(&ci->c, need.needed);
 	free(need.needed);
-	return r;
-}
-
-static int add_point(struct state *st, struct node_item *ni, struct commits_item *ci, const struct commit_point *p)
-{
-	int r;
-
-	if (!item_present(&ci->it)) {
-		cache_revive(&ci->it);
-		ci->c.prune_at = COMMITS_PRUNE_MIN;
-	}
-	r = commits_add(&ci->c, p);
-	if (r == 0 && ci->c.num >= ci->c.prune_at)
-		r = prune(st, ni, ci);
-	cache_dirty(&st->cache, &ci->it);
 	return r;
 }
 
@@ -197,9 +175,14 @@ int layer_commit(struct state *st, struct node_item *ni, uint64_t upto, uint64_t
 	struct commits_item *ci;
 	int r = find_commits(st, ni->n.ino, &ci);
 
-	if (r < 0)
+	if (r < 0 || !item_present(&ci->it) || ci->c.num_pages == 0)
 		return r;
-	c.from = item_present(&ci->it) ? commits_upto(&ci->c) : 0;
-	r = each_page(st, KEY_UNCOMMITTED, ni, commit_page, &c);
-	return r < 0 || !c.any ? r : add_point(st, ni, ci, &p);
+	c.from = commits_upto(&ci->c);
+	r = look_at_marked(st, ni, &ci->c, &c);
+	if (r == 0 && c.any)
+		r = commits_add(&ci->c, &p);
+	if (r == 0 && ci->c.num >= ci->c.prune_at)
+		r = prune(st, ni, ci);
+	cache_dirty(&st->cache, &ci->it);
+	return r;
 }

@@ -127,23 +127,18 @@ static void page_uncommitted(struct range_query *q, const struct extent_page *p,
 }
 
 static int range_uncommitted(
-	struct state *st, const struct node *n, uint64_t upto, struct range_query *q, struct extent *out)
+	struct state *st, const struct node *n, const struct commits *c, struct range_query *q, struct extent *out)
 {
-	uint64_t page[PAGES_CHUNK], first = q->off / EXTENT_PAGE_SPAN;
 	struct page_item *pi;
-	size_t num;
-	int r;
+	int r = 0;
 
-	do {
-		r = keys_list(st, KEY_UNCOMMITTED, n->ino, first, UINT64_MAX, page, PAGES_CHUNK, &num);
-		for (size_t i = 0; r == 0 && i < num && q->next == q->end; i++) {
-			r = find_page(st, n, page[i], &pi);
-			if (r == 0 && item_present(&pi->it))
-				page_uncommitted(q, &pi->p, upto, out);
-		}
-		if (num)
-			first = page[num - 1] + 1;
-	} while (r == 0 && num == PAGES_CHUNK && q->next == q->end);
+	for (size_t i = commits_find_page(c, q->off / EXTENT_PAGE_SPAN); i < c->num_pages && q->next == q->end; i++) {
+		r = find_page(st, n, c->pages[i], &pi);
+		if (r < 0)
+			break;
+		if (item_present(&pi->it))
+			page_uncommitted(q, &pi->p, commits_upto(c), out);
+	}
 	return r;
 }
 
@@ -159,8 +154,8 @@ int state_uncommitted(struct state *st, uint64_t ino, uint64_t off, struct exten
 	r = find_node(st, ino, &ni);
 	if (r == 0)
 		r = get_commits(st, ino, &c);
-	if (r == 0 && ni->n.flags & INODE_SHARED)
-		r = range_uncommitted(st, &ni->n, commits_upto(c), &q, out);
+	if (r == 0 && c)
+		r = range_uncommitted(st, &ni->n, c, &q, out);
 	r = query_end(st, r);
 	if (r < 0)
 		return r;

@@ -230,8 +230,6 @@ int share_put(struct state *st, const struct record *rec)
 	if (r < 0)
 		return r;
 	limit = item_present(&p.si->it) ? share_head_limit(&p.si->h, rec->stamp) : UINT64_MAX;
-	if (limit == 0)
-		return 0;
 	r = need_share(st, rec->ino, &p.si);
 	for (size_t i = 0; r == 0 && i < rec->num_pieces; i++)
 		r = put_piece(&p, &rec->pieces[i], limit);

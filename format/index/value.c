@@ -5,7 +5,7 @@
  *   NAME, BACKING   varint ino, u8 type (S_IFMT bits >> 12), varint stamp unless 0
  *   SEGMENT         varint live bytes, u8 1 when it is a private segment in use
  *   XATTR, TARGET   the bytes themselves
- *   ORPHAN, UNCOMMITTED  nothing
+ *   ORPHAN          nothing
  */
 #include "format/index/cache.h"
 

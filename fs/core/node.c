@@ -286,7 +286,8 @@ int node_of_backing(struct core *c, struct node *parent, const char *name, const
 			node_put(c, n);
 			continue;
 		}
-		if (state_inode(c->state, ino, &in) == 0) {
+		/* Of a foreign inode only a layer is here: the backing file is another node's to know. */
+		if (state_inode(c->state, ino, &in) == 0 && !(in.flags & INODE_FOREIGN)) {
 			if (in.backing_dev != st->st_dev || in.backing_ino != st->st_ino ||
 				(in.mode & S_IFMT) != (st->st_mode & S_IFMT) || in.flags & INODE_ORPHAN)
 				continue;

@@ -54,7 +54,7 @@ static void try_key(const uint8_t *data, size_t size)
 		return;
 	if (parts.name)
 		key_name(&key, parts.kind, parts.id, parts.name, parts.name_len);
-	else if (parts.kind == KEY_PAGE || parts.kind == KEY_UNCOMMITTED || parts.kind == KEY_SHARE_PAGE)
+	else if (parts.kind == KEY_PAGE || parts.kind == KEY_SHARE_PAGE)
 		key_page(&key, parts.kind, parts.id, parts.page);
 	else if (parts.kind == KEY_META)
 		key_meta(&key, (enum key_meta)parts.id);
