@@ -92,14 +92,23 @@ static void hook_want_drain(bool urgent, void *arg)
 	struct daemon *d = arg;
 	struct maintain *m = atomic_load(&d->poked);
 	struct drain *drain = atomic_load(&d->drains);
-	struct session *s = atomic_load(&d->session);
 
 	if (urgent && m) /* what was deleted may be enough */
 		maintain_hurry(m);
-	if (urgent && s) /* a writer waits for room, in one of our workers */
-		session_will_block(s);
 	if (drain)
 		drain_want(drain, urgent);
+}
+
+/* A writer, in one of our workers. */
+static void hook_waits(bool begins, void *arg)
+{
+	struct daemon *d = arg;
+	struct session *s = atomic_load(&d->session);
+
+	if (s && begins)
+		session_will_block(s);
+	else if (s)
+		session_has_blocked(s);
 }
 
 static void hook_wake(void *arg)
@@ -311,6 +320,7 @@ static int create_core(struct daemon *d, struct cistern_error *err)
 		.backing_open = hook_backing_open,
 		.backing_close = hook_backing_close,
 		.want_drain = hook_want_drain,
+		.waits = hook_waits,
 		.wake = hook_wake,
 		.invalidate = hook_invalidate,
 		.arg = d,

@@ -35,6 +35,8 @@ struct core_hooks { /* called without locks held unless said; arg is handed back
 	void (*backing_close)(int backing_id, void *arg);
 	/* The store fills (used >= high water) or a writer waits for room: drain soon. Cheap, never blocks, under locks. */
 	void (*want_drain)(bool urgent, void *arg);
+	/* This thread begins, or has ended, to wait for room, perhaps for long. Without locks. */
+	void (*waits)(bool begins, void *arg);
 	/* core_tick has something to look at again. Cheap, never blocks, under locks. */
 	void (*wake)(void *arg);
 	/* The kernel's cached attributes and pages (data true) of ino are out of date. Without locks. */

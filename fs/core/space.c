@@ -86,11 +86,13 @@ int space_wait(struct core *c, size_t len)
 		return 0;
 	}
 	c->hooks.want_drain(true, c->hooks.arg);
+	c->hooks.waits(true, c->hooks.arg);
 	pthread_mutex_lock(&c->room);
 	bool room;
 	while (!(room = have_room(c, len, &sp)) && wait_a_moment(c))
 		;
 	pthread_mutex_unlock(&c->room);
+	c->hooks.waits(false, c->hooks.arg);
 	if (room)
 		end_spell(c, &sp);
 	return room ? 0 : -ENOSPC;
@@ -190,9 +192,11 @@ ssize_t space_write_through(struct core *c, struct node *n, const void *buf, siz
 	}
 	pthread_rwlock_unlock(&c->through);
 	if (done == -EAGAIN) {
+		c->hooks.waits(true, c->hooks.arg);
 		pthread_mutex_lock(&c->room);
 		wait_slice(c);
 		pthread_mutex_unlock(&c->room);
+		c->hooks.waits(false, c->hooks.arg);
 	}
 	return done;
 }

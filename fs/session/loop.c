@@ -4,7 +4,8 @@
  * not contend) and its own memory, in which a request lies so that a WRITE's payload begins on a page: it can go to the
  * store by direct I/O as it is. Where the store offers slots in shared memory, a worker receives into one of these: a large
  * WRITE's payload is then acknowledged where it lies, the store takes the slot, and the worker gets another one, for which it
- * waits when all are on their way to the device. An idle worker is blocked in read() or rests (turn.c) and costs nothing. All end when
+ * waits when all are on their way to the device. While workers wait for room in a full store others are started in their place; these
+ * stay, and rest, when that is over. An idle worker is blocked in read() or rests (turn.c) and costs nothing. All end when
  * the kernel says ENODEV: unmounted or aborted.
  */
 #include <errno.h>
@@ -20,6 +21,7 @@
 
 #define PAGE             4096u
 #define LARGE_READ_BYTES (64u << 10)
+#define FREE_WORKERS     2u /* that do not wait for long, at least */
 
 static_assert(SESSION_HEADER_BYTES == 80, "what the kernel puts before a WRITE's payload");
 static_assert(
@@ -175,6 +177,47 @@ static void *worker_thread(void *arg)
 
 static void interrupted(int signal)
 {
+}
+
+/* One more, unless there are enough that do not wait. The caller is a worker, so the last one has not ended. */
+static void add_worker(struct session *s)
+{
+	unsigned int n;
+	int r = 0;
+
+	pthread_mutex_lock(&s->grow);
+	n = atomic_load(&s->num_workers);
+	if (n < s->max_workers && n < atomic_load(&s->blocked) + FREE_WORKERS && !atomic_load(&s->aborting)) {
+		struct worker *w = &s->workers[n];
+
+		r = worker_init(w, s);
+		atomic_fetch_add(&s->running, 1);
+		r = r ? r : -pthread_create(&w->thread, NULL, worker_thread, w);
+		if (r) {
+			atomic_fetch_sub(&s->running, 1);
+			worker_free(w);
+		} else {
+			w->started = true;
+			atomic_store(&s->num_workers, n + 1);
+		}
+	}
+	pthread_mutex_unlock(&s->grow);
+	if (r)
+		log_event(s->opt.log, LOG_LEVEL_WARNING, "worker-not-added", "errno=%d", -r);
+}
+
+void session_will_block(struct session *s)
+{
+	unsigned int blocked = atomic_fetch_add(&s->blocked, 1) + 1;
+
+	if (atomic_load(&s->num_workers) < blocked + FREE_WORKERS)
+		add_worker(s);
+	turn_will_block(&s->turn);
+}
+
+void session_has_blocked(struct session *s)
+{
+	atomic_fetch_sub(&s->blocked, 1);
 }
 
 /* Those that run when one cannot be started are ended by the abort that the caller answers the error with. */

@@ -43,15 +43,20 @@ struct session {
 
 	pthread_key_t worker_key; /* struct worker of this thread */
 	bool has_key;
-	struct worker *workers; /* owned, opt.threads of them */
-	unsigned int num_workers;
-	atomic_uint running; /* workers that have not ended */
+	struct worker *workers; /* owned, room for max_workers of them */
+	atomic_uint num_workers;
+	unsigned int max_workers;
+	pthread_mutex_t grow; /* who adds a worker */
+	atomic_uint blocked;  /* workers that wait for long */
+	atomic_uint running;  /* workers that have not ended */
 	struct turn turn;
 	struct notify *notify; /* owned */
 };
 
 #define SESSION_HEADER_BYTES  (sizeof(struct fuse_in_header) + sizeof(struct fuse_write_in))
 #define SESSION_REQUEST_BYTES (SESSION_HEADER_BYTES + SESSION_DATA_BYTES)
+
+#define SESSION_SPARE_WORKERS 64u /* may be added while others wait for long */
 
 #define SESSION_SIGNAL SIGUSR1 /* to workers only: interrupts a read */
 

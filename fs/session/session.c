@@ -108,9 +108,11 @@ int session_create(const struct session_options *opt, struct session **ret, stru
 	turn_init(&s->turn);
 	s->opt = *opt;
 	s->fd = -1;
+	pthread_mutex_init(&s->grow, NULL);
 	s->num_workers = opt->threads ? opt->threads : 1;
+	s->max_workers = s->num_workers + SESSION_SPARE_WORKERS;
 	s->mountpoint = strdup(opt->mountpoint);
-	s->workers = calloc(s->num_workers, sizeof(*s->workers));
+	s->workers = calloc(s->max_workers, sizeof(*s->workers));
 	s->end_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (!s->mountpoint || !s->workers || s->end_fd < 0)
 		r = cistern_error_set(err, -ENOMEM, "cannot set up the session: %s", strerror(errno));
@@ -150,6 +152,7 @@ void session_destroy(struct session *s)
 	if (s->has_key)
 		pthread_key_delete(s->worker_key);
 	turn_destroy(&s->turn);
+	pthread_mutex_destroy(&s->grow);
 	free(s->workers);
 	free(s->mountpoint);
 	free(s);
@@ -399,9 +402,4 @@ void session_invalidate(struct session *s, uint64_t ino, bool data)
 {
 	if (atomic_load(&s->connected))
 		notify_inode(s->notify, ino, data);
-}
-
-void session_will_block(struct session *s)
-{
-	turn_will_block(&s->turn);
 }

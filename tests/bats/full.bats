@@ -119,6 +119,41 @@ many_files() {
 	umount_wait
 }
 
+@test "while many writers wait for room, others read and look" {
+	local i before pids=()
+	echo small >"$BACKING/old"
+	mount_cistern -o capacity=32M,threads=4,full_timeout=10m,data=log
+	"$CISTERN" pause "$STORE" # here and below: by a way that needs no worker
+	random_file "$MNT/ballast" $((26 << 20)) 1
+	for i in $(seq 16); do random_file "$DIRECT/w$i" $((2 << 20)) "$i"; done
+	# There is room for two or three of them.
+	for i in $(seq 16); do
+		dd if="$DIRECT/w$i" of="$MNT/w$i" bs=1M status=none 3>&- &
+		pids+=($!)
+	done
+	nothing_moves() {
+		before=$(status_of written_bytes "$STORE")
+		[ "$before" -gt $((26 << 20)) ] && sleep 0.5 && [ "$(status_of written_bytes "$STORE")" = "$before" ]
+	}
+	many_wait() {
+		local pid waiting=0
+		for pid in "${pids[@]}"; do gone "$pid" || waiting=$((waiting + 1)); done
+		[ "$waiting" -ge 5 ] || { echo "only $waiting writers wait"; return 1; }
+	}
+	others() {
+		wait_until 60 nothing_moves && many_wait && timeout 60 stat "$MNT/w1" "$MNT/ballast" &&
+			is "$(timeout 60 cat "$MNT/old")" small && is "$(timeout 60 ls "$MNT" | wc -l)" 18 &&
+			timeout 60 cmp -n 1000000 "$MNT/ballast" <(random_file /dev/stdout $((26 << 20)) 1) && many_wait
+	}
+	local result=0
+	others || result=1
+	"$CISTERN" resume "$STORE" # in any case: nothing else ends the writers soon
+	for i in "${pids[@]}"; do wait "$i"; done
+	umount_wait
+	for i in $(seq 16); do cmp "$BACKING/w$i" "$DIRECT/w$i"; done
+	return "$result"
+}
+
 @test "space is given back: ten times the capacity, written and deleted" {
 	mount_cistern -o capacity=32M,drain=unmount,data=log
 	local i

@@ -51,6 +51,10 @@ static void want_drain(bool urgent, void *arg)
 	(void)urgent, (void)arg;
 }
 
+static void waits(bool begins, void *arg)
+{
+}
+
 static void wake(void *arg)
 {
 	(void)arg;
@@ -104,7 +108,7 @@ static void open_store(struct daemon *d, struct cistern_error *err)
 
 static void begin(struct daemon *d)
 {
-	struct core_hooks hooks = { backing_open, backing_close, want_drain, wake, invalidate, d };
+	struct core_hooks hooks = { backing_open, backing_close, want_drain, waits, wake, invalidate, d };
 	struct job_world *w = d->w;
 	struct cistern_error err = { 0 };
 	int fd = open(w->backing, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

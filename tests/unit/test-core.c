@@ -46,6 +46,10 @@ static void backing_close(int id, void *arg)
 	w->closed++;
 }
 
+static void waits(bool begins, void *arg)
+{
+}
+
 static void want_drain(bool urgent, void *arg)
 {
 	(void)urgent, (void)arg;
@@ -76,7 +80,7 @@ static void put_file(const char *dir, const char *name, const char *text)
 
 static void world_open(struct world *w, const char *options, bool passthrough)
 {
-	struct core_hooks hooks = { backing_open, backing_close, want_drain, wake, invalidate, w };
+	struct core_hooks hooks = { backing_open, backing_close, want_drain, waits, wake, invalidate, w };
 	struct store_options opt = { .mode = STORE_CREATE_OR_OPEN, .backing = w->backing };
 	struct state_report report;
 	struct cistern_error err = { 0 };
