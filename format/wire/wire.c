@@ -135,6 +135,18 @@ bool wire_get_bytes(const struct wire_msg *m, enum wire_tag tag, unsigned int n,
 	return found;
 }
 
+bool wire_each_bytes(
+	const struct wire_msg *m, enum wire_tag tag, bool (*each)(const uint8_t *p, size_t len, void *arg), void *arg)
+{
+	struct cursor c = cursor_make(m->body.data, m->body.len);
+	struct field f;
+
+	while (next_field(&c, &f))
+		if (f.tag == (unsigned int)tag && (f.kind != WIRE_BYTES || !each(f.bytes, f.len, arg)))
+			return false;
+	return true;
+}
+
 /* False also when it does not fit, or holds a NUL: half a path is no path. */
 bool wire_get_str(const struct wire_msg *m, enum wire_tag tag, unsigned int n, char *out, size_t cap)
 {

@@ -43,7 +43,7 @@ enum wire_type {
 	 * with -errno and TEXT (-EBUSY: another agent is there): then no node is assembled.
 	 */
 	WIRE_AGENT_HELLO, /* PID, VERSION_TEXT -> UUID (16 bytes), JOB (text, may be empty), JOB_UUID (16 bytes), NODE, NODES (1:
-			       * not numbered), BACKING, INCARNATION, STORE, VERSION_TEXT, MEMORY (bytes of the shared memory; its
+			       * not numbered), BACKING, INCARNATION, STORE, VERSION_TEXT, NODES_WANTED, MEMORY (bytes of the shared memory; its
 			       * descriptor comes with the reply: wire_send_fd, wire_call_fd) */
 	WIRE_AGENT_ASSEMBLED, /* NODE, NODES, JOB_UUID, NODE_NAME of each node in order (its host), INCARNATIONS (u64 LE of each) */
 	WIRE_AGENT_REFUSED, /* TEXT: why this set of stores is wrong; the agent ends */
@@ -137,6 +137,10 @@ enum wire_tag { /* S: in a status reply */
 	WIRE_PART,   /* DRAIN_BEGIN's reply: enum wire_part */
 	WIRE_SHARED, /* DRAIN_BEGIN's reply: a list (shared.h) */
 	WIRE_CAUTIOUS, /* DRAIN_BEGIN's reply: what another node has in the backing directory may be in the way; replace nothing */
+	WIRE_NODES_WANTED, /* HELLO's reply: how many nodes the job has, as this mount was told */
+	WIRE_AGENT_PID /*S; only where there is one*/,
+	WIRE_AGENT_USEC /*S how long it has been assembled, or how long the daemon has been without*/,
+	WIRE_MISSING /*S repeated: "node 2 (host cn17): its daemon has not come back"*/,
 };
 
 struct wire_msg { /* zero-initialise; wire_msg_free */
@@ -154,6 +158,9 @@ void wire_put_str(struct wire_msg *m, enum wire_tag tag, const char *s);
 bool wire_get_u64(const struct wire_msg *m, enum wire_tag tag, uint64_t *ret);
 bool wire_get_i64(const struct wire_msg *m, enum wire_tag tag, int64_t *ret);
 bool wire_get_bytes(const struct wire_msg *m, enum wire_tag tag, unsigned int n, const uint8_t **ret, size_t *ret_len);
+/* All fields with that tag in one go: each gets its bytes, borrowed; false stops. Were all taken? */
+bool wire_each_bytes(
+	const struct wire_msg *m, enum wire_tag tag, bool (*each)(const uint8_t *p, size_t len, void *arg), void *arg);
 bool wire_get_str(const struct wire_msg *m, enum wire_tag tag, unsigned int n, char *out, size_t cap);
 /*
  * The n-th field with that tag as a string, a copy for the caller to free. -ENOENT: there is none; -EBADMSG: there is one, but

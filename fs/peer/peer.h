@@ -59,6 +59,17 @@ int peers_wait_numbered(struct peers *p, struct cistern_error *err);
 /* Name of a node for messages: "node 2 (host cn17)". */
 const char *peers_name(struct peers *p, uint32_t node, char *out, size_t cap);
 
+#define PEERS_HOST_BYTES 80
+struct peers_node { /* what is known of a node */
+	uint32_t node;
+	char host[PEERS_HOST_BYTES]; /* "": not known */
+	bool present;                /* it can be reached, or it is we */
+	bool gone;                   /* its daemon has ended for good, or it was given up */
+	uint64_t missing_usec;       /* how long the others have been without it; 0: they are not, or nobody knows */
+};
+/* The nodes from first on, at most cap. How many were filled in; 0 before the first assembly. */
+size_t peers_nodes(struct peers *p, uint32_t first, struct peers_node *out, size_t cap);
+
 /*
  * Ask a node (oneself too: the handler is called the same way) and wait for its reply. Returns the transport's verdict, then the
  * reply's status: 0 or -errno. -ETIMEDOUT: no agent, or no answer, within the time-out (logged, with the node's name);

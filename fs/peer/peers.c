@@ -186,6 +186,27 @@ void peers_set_hooks(struct peers *p, const struct peers_hooks *hooks)
 	pthread_mutex_unlock(&p->lock);
 }
 
+size_t peers_nodes(struct peers *p, uint32_t first, struct peers_node *out, size_t cap)
+{
+	int64_t now = peers_now();
+	size_t num = 0;
+
+	pthread_mutex_lock(&p->lock);
+	for (; p->nodes && num < cap && first + num < p->count; num++) {
+		const struct node *n = &p->nodes[first + num];
+
+		out[num] = (struct peers_node){
+			.node = first + (uint32_t)num,
+			.present = n->present || first + num == p->self,
+			.gone = n->gone,
+			.missing_usec = n->missing_since_usec ? (uint64_t)(now - n->missing_since_usec) : 0,
+		};
+		memcpy(out[num].host, n->name, sizeof(out[num].host));
+	}
+	pthread_mutex_unlock(&p->lock);
+	return num;
+}
+
 /* ---- what happens to nodes */
 
 struct change { /* done when the lock is free */
@@ -363,8 +384,7 @@ void peers_joined(struct peers *p, uint32_t node, uint64_t incarnation)
 	if (change_begin(1, &ch))
 		return;
 	pthread_mutex_lock(&p->lock);
-	if (p->ended || !p->connected || node >= p->count || node == p->self ||
-		incarnation < p->nodes[node].incarnation) {
+	if (p->ended || !p->connected || node >= p->count || node == p->self) {
 		pthread_mutex_unlock(&p->lock);
 		free(ch.restarted);
 		return;

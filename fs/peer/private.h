@@ -24,7 +24,7 @@
 #define HASH_BUCKETS  4096u
 #define SELF          UINT32_MAX /* in hashes: calls to oneself */
 #define PATIENCE_USEC 10000000u
-#define NAME_BYTES    80
+#define NAME_BYTES    PEERS_HOST_BYTES
 
 struct entry { /* in a hash, by node and number; the first member */
 	struct entry *next;

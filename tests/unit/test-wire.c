@@ -18,8 +18,17 @@
 #include "format/wire/frame.h"
 #include "tests/lib/tap.h"
 
+static bool append(const uint8_t *p, size_t len, void *arg)
+{
+	char *all = arg;
+
+	snprintf(all + strlen(all), 16, "<%.*s>", (int)len, (const char *)p);
+	return len > 0;
+}
+
 static void test_fields(void)
 {
+	char all[32] = "";
 	struct wire_msg m = { 0 };
 	const uint8_t *p;
 	size_t len;
@@ -43,6 +52,11 @@ static void test_fields(void)
 	ok(!wire_get_str(&m, WIRE_RECORD, 0, text, sizeof(text)), "are no string");
 	ok(!wire_get_u64(&m, WIRE_STATUS, &u) && !wire_get_u64(&m, WIRE_PATH, &u), "another kind is not the field");
 	ok(!wire_get_u64(&m, WIRE_RATE, &u), "absent");
+	ok(!wire_each_bytes(&m, WIRE_PATH, append, all), "all of a kind, until it is enough");
+	is_str(all, "<a/b><>", "in order");
+	ok(wire_each_bytes(&m, WIRE_RECORD, append, all) && strlen(all) > 7, "to the end");
+	ok(!wire_each_bytes(&m, WIRE_SESSION, append, all), "not of another kind");
+	ok(wire_each_bytes(&m, WIRE_RATE, append, all), "none is all right");
 	is_int(wire_copy_str(&m, WIRE_PATH, 0, 3, &copy), 0, "a copy");
 	is_str(copy, "a/b", "of the first string");
 	free(copy);
