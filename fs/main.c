@@ -33,12 +33,17 @@
 #include "fs/drain/result.h"
 #include "fs/drain/settle.h"
 #include "fs/ops/ops.h"
+#include "fs/peer/peer_agent.h"
 #include "fs/session/launch.h"
 #include "fs/session/log.h"
 #include "fs/session/session.h"
 
 #ifndef CISTERN_LIBEXECDIR
 #define CISTERN_LIBEXECDIR "/usr/local/libexec/cistern"
+#endif
+
+#ifndef CISTERN_VERSION
+#define CISTERN_VERSION "0"
 #endif
 
 #define LOG_FILE   "cistern.log"
@@ -56,6 +61,7 @@ struct daemon {
 	int backing_fd;
 	struct store *store;
 	struct core *core;
+	struct peer_agent *agent; /* NULL: one node alone */
 	struct job *job;
 	struct ops *ops;
 	struct drain *drain;
@@ -127,6 +133,13 @@ static void hook_invalidate(uint64_t ino, bool data, void *arg)
 
 	if (s)
 		session_invalidate(s, ino, data);
+}
+
+static void hook_log(bool bad, const char *event, const char *text, void *arg)
+{
+	struct daemon *d = arg;
+
+	log_event(d->log, bad ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, event, "text=\"%s\"", text);
 }
 
 /* ---- the command line */
@@ -278,6 +291,8 @@ static int open_store(struct daemon *d, struct cistern_error *err)
 		.mode = STORE_CREATE_OR_OPEN,
 		.backing = d->backing,
 		.mountpoint = d->mountpoint,
+		.nodes = (uint32_t)config_number(d->cfg, CONFIG_NODES),
+		.job = config_string(d->cfg, CONFIG_JOB),
 		.segment_size = config_number(d->cfg, CONFIG_SEGMENT_SIZE),
 		.journal_size = config_number(d->cfg, CONFIG_JOURNAL_SIZE),
 		.index_memory = config_number(d->cfg, CONFIG_INDEX_MEMORY),
@@ -314,6 +329,54 @@ static int open_store(struct daemon *d, struct cistern_error *err)
 		 : 0;
 }
 
+/* Inode numbers, and what is in the log, are of one node alone: too late to become one of many. */
+static int check_unused(struct daemon *d, struct cistern_error *err)
+{
+	struct state_totals totals;
+
+	state_totals(store_state(d->store), &totals);
+	if (store_superblock(d->store)->num_nodes > 1 || totals.inodes <= 1)
+		return 0;
+	return cistern_error_set(err, -EINVAL,
+		"%s: this store is that of a mount without other nodes: drain it (mount it with nodes=1, or run 'cistern "
+		"recover') and give the job an empty directory",
+		d->store_path);
+}
+
+static int create_agent(struct daemon *d, struct cistern_error *err)
+{
+	struct peer_agent_options opt = {
+		.store = d->store,
+		.nodes = (uint32_t)config_number(d->cfg, CONFIG_NODES),
+		.timeout_usec = config_number(d->cfg, CONFIG_AGENT_TIMEOUT),
+		.node_timeout_usec = config_number(d->cfg, CONFIG_NODE_TIMEOUT),
+		.version = CISTERN_VERSION,
+		.log = hook_log,
+		.log_arg = d,
+	};
+	int r;
+
+	if (opt.nodes == 1)
+		return 0;
+	r = check_unused(d, err);
+	return r ? r : peer_agent_create(&opt, &d->agent, err);
+}
+
+static int create_job(struct daemon *d, struct cistern_error *err)
+{
+	struct job_options opt = {
+		.core = d->core,
+		.store = d->store,
+		.cfg = d->cfg,
+		.peers = d->agent ? peer_agent_peers(d->agent) : NULL,
+		.invalidate = hook_invalidate,
+		.log = hook_log,
+		.arg = d,
+	};
+
+	return job_create(&opt, &d->job, err);
+}
+
 static int create_core(struct daemon *d, struct cistern_error *err)
 {
 	struct core_hooks hooks = {
@@ -327,8 +390,8 @@ static int create_core(struct daemon *d, struct cistern_error *err)
 	};
 	int r = core_create(d->store, d->cfg, d->backing_fd, &hooks, &d->core, err);
 
-	r = r ? r
-	      : job_create(&(struct job_options){ .core = d->core, .store = d->store, .cfg = d->cfg }, &d->job, err);
+	r = r ? r : create_agent(d, err);
+	r = r ? r : create_job(d, err);
 	if (!r && ops_create(&(struct ops_options){ .job = d->job, .store_path = d->store_path }, &d->ops))
 		r = cistern_error_set(err, -ENOMEM, "out of memory");
 	return r;
@@ -360,6 +423,7 @@ static int create_servants(struct daemon *d, struct cistern_error *err)
 				  .core = d->core,
 				  .drain = d->drain,
 				  .maintain = d->maintain,
+				  .agent = d->agent,
 				  .cfg = d->cfg,
 				  .log = d->log,
 				  .mountpoint = d->mountpoint,
@@ -544,6 +608,10 @@ static void tear_down(struct daemon *d)
 
 	if (d->drain)
 		drain_shut_down(d->drain);
+	if (d->job)
+		job_shut_down(d->job);
+	if (d->agent)
+		peers_shut_down(peer_agent_peers(d->agent));
 	ctl_destroy(d->ctl);
 	atomic_store(&d->drains, NULL);
 	atomic_store(&d->poked, NULL);
@@ -552,12 +620,14 @@ static void tear_down(struct daemon *d)
 	ops_destroy(d->ops);
 	job_destroy(d->job);
 	core_destroy(d->core);
+	peer_agent_destroy(d->agent);
 	session_destroy(s); /* after core, whose hooks may look at it until then */
 	d->ctl = NULL;
 	d->maintain = NULL;
 	d->drain = NULL;
 	d->ops = NULL;
 	d->job = NULL;
+	d->agent = NULL;
 	d->core = NULL;
 	atomic_store(&d->session, NULL);
 }

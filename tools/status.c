@@ -61,6 +61,7 @@ static const struct {
 	{ WIRE_STATE, "state" },
 	{ WIRE_CURRENT_PATH, "current_path" },
 	{ WIRE_RECOVERED, "recovered" },
+	{ WIRE_JOB, "job" },
 	{ WIRE_VERSION_TEXT, "version" },
 };
 
@@ -88,6 +89,43 @@ static uint64_t left_usec(const struct wire_msg *m)
 
 /* ---- a running daemon */
 
+static void json_texts(struct json *j, const char *key, const struct wire_msg *m, enum wire_tag tag)
+{
+	char text[CISTERN_ERROR_TEXT_BYTES];
+
+	json_key(j, key);
+	json_array(j);
+	for (unsigned int n = 0; wire_get_str(m, tag, n, text, sizeof(text)); n++)
+		json_str(j, text);
+	json_end_array(j);
+}
+
+static void json_number_or_null(struct json *j, const char *key, const struct wire_msg *m, enum wire_tag tag)
+{
+	uint64_t v;
+
+	json_key(j, key);
+	if (wire_get_u64(m, tag, &v))
+		json_u64(j, v);
+	else
+		json_null(j);
+}
+
+/* Only of a mount that has others. */
+static void json_job(struct json *j, const struct wire_msg *m)
+{
+	uint64_t nodes;
+
+	if (!wire_get_u64(m, WIRE_NODES, &nodes))
+		return;
+	json_ku64(j, "nodes", nodes);
+	json_number_or_null(j, "node", m, WIRE_NODE);
+	json_number_or_null(j, "agent_pid", m, WIRE_AGENT_PID);
+	json_ku64(j, "agent_usec", daemon_u64(m, WIRE_AGENT_USEC));
+	json_texts(j, "hosts", m, WIRE_NODE_NAME);
+	json_texts(j, "missing", m, WIRE_MISSING);
+}
+
 static int live_json(const struct wire_msg *m)
 {
 	char text[CISTERN_ERROR_TEXT_BYTES];
@@ -107,11 +145,8 @@ static int live_json(const struct wire_msg *m)
 		json_u64(&j, left_usec(m));
 	else
 		json_null(&j);
-	json_key(&j, "error_texts");
-	json_array(&j);
-	for (unsigned int n = 0; wire_get_str(m, WIRE_ERROR_TEXT, n, text, sizeof(text)); n++)
-		json_str(&j, text);
-	json_end_array(&j);
+	json_job(&j, m);
+	json_texts(&j, "error_texts", m, WIRE_ERROR_TEXT);
 	json_end_object(&j);
 	return json_finish(&j);
 }
@@ -165,6 +200,28 @@ static void capacity_line(const struct wire_msg *m)
 	printf(", %s free\n", units_format_bytes(daemon_u64(m, WIRE_FREE), left));
 }
 
+static void job_lines(const struct wire_msg *m)
+{
+	char text[CISTERN_ERROR_TEXT_BYTES] = "", since[UNITS_TEXT];
+	uint64_t nodes, node, pid;
+
+	if (!wire_get_u64(m, WIRE_NODES, &nodes))
+		return;
+	wire_get_str(m, WIRE_JOB, 0, text, sizeof(text));
+	printf("  %-10s %s%s", "job", text, *text ? ", " : "");
+	if (wire_get_u64(m, WIRE_NODE, &node))
+		printf("node %" PRIu64 " of %" PRIu64 "\n", node, nodes);
+	else
+		printf("one of %" PRIu64 " nodes, not numbered yet\n", nodes);
+	units_format_usec(daemon_u64(m, WIRE_AGENT_USEC), since);
+	if (wire_get_u64(m, WIRE_AGENT_PID, &pid))
+		printf("  %-10s process %" PRIu64 ", since %s\n", "agent", pid, since);
+	else
+		printf("  %-10s none since %s; start them on all nodes with 'cistern agent'\n", "agent", since);
+	for (unsigned int n = 0; wire_get_str(m, WIRE_MISSING, n, text, sizeof(text)); n++)
+		printf("  %-10s %s\n", n ? "" : "missing", text);
+}
+
 static void live_text(const struct wire_msg *m)
 {
 	char mountpoint[PATH_MAX] = "", backing[PATH_MAX] = "", store[PATH_MAX] = "", state[32] = "";
@@ -178,6 +235,7 @@ static void live_text(const struct wire_msg *m)
 	printf("%s on %s (%s; store %s, daemon %" PRIu64 ", up %s)\n", mountpoint, backing,
 		state[0] ? state : "mounted", store, daemon_u64(m, WIRE_PID),
 		units_format_usec(daemon_u64(m, WIRE_UPTIME_USEC), up));
+	job_lines(m);
 	capacity_line(m);
 	files_line("dirty", daemon_u64(m, WIRE_DIRTY_FILES), daemon_u64(m, WIRE_DIRTY_BYTES));
 	drain_line(m);
@@ -351,7 +409,7 @@ const struct command command_status = {
 	.synopsis = "status [--json] [MOUNTPOINT|STORE]",
 	.about =
 		"Shows the store's capacity, what is dirty (in the store and not on the backing directory yet), being drained and drained, at what "
-		"rates, how long it will take, and what went wrong. Bytes saved are those that were written and then overwritten or "
+		"rates, how long it will take, and what went wrong; of one mount of a job, which node it is, its agent, and who is missing. Bytes saved are those that were written and then overwritten or "
 		"deleted before they had to be drained. It also works on a store whose daemon has ended or died, and then "
 		"says what to do. Without an operand it is about the mount that the working directory is in, or the only one.",
 	.examples = "cistern status /cistern\ncistern status --json /local/nvme/$JOB | jq .dirty_files",

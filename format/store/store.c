@@ -76,7 +76,7 @@ static int put_texts(
 		*ret_changed = true;
 		r = copy_text(sb->mountpoint, sizeof(sb->mountpoint), opt->mountpoint, "mount point", err);
 	}
-	if (!r && opt->job && strcmp(opt->job, sb->job) != 0) {
+	if (!r && opt->job && *opt->job && strcmp(opt->job, sb->job) != 0) {
 		*ret_changed = true;
 		r = copy_text(sb->job, sizeof(sb->job), opt->job, "job id", err);
 	}
@@ -133,13 +133,32 @@ int store_number(struct store *s, uint32_t node, uint32_t num, const uint8_t *jo
 	return r;
 }
 
+static int agree_on_job(struct store *s, const struct store_options *opt, struct cistern_error *err)
+{
+	const struct superblock *sb = &s->sb;
+
+	if (sb->num_nodes == 1)
+		return 0;
+	if (opt->nodes && opt->nodes != sb->num_nodes)
+		return cistern_error_set(err, -EINVAL,
+			"%s: this store is that of node %u of a job of %u: mount it with nodes=%u, as all of them, or run "
+			"'cistern recover' on the stores of all its nodes",
+			s->path, sb->node_index, sb->num_nodes, sb->num_nodes);
+	if (opt->job && *opt->job && *sb->job && strcmp(opt->job, sb->job) != 0)
+		return cistern_error_set(err, -EINVAL,
+			"%s: this store is that of node %u of the job %s, not of %s: mount it with job=%s, or run 'cistern "
+			"recover' on the stores of all its nodes",
+			s->path, sb->node_index, sb->job, opt->job, sb->job);
+	return 0;
+}
+
 static int agree(struct store *s, const struct store_options *opt, struct cistern_error *err)
 {
 	if (opt->backing && strcmp(opt->backing, s->sb.backing) != 0)
 		return cistern_error_set(err, -EINVAL,
 			"%s: this store holds data of the backing directory %s, not of %s: mount that one, or name another store",
 			s->path, s->sb.backing, opt->backing);
-	return 0;
+	return agree_on_job(s, opt, err);
 }
 
 /* *ret_new: there is none yet, and one may be made. */

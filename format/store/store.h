@@ -44,7 +44,12 @@ struct store_options {
 	enum store_mode mode;
 	const char *backing;    /* CREATE: recorded; later opens: must agree when not NULL (-EINVAL names both) */
 	const char *mountpoint; /* recorded when not NULL */
-	const char *job;        /* the job's id; recorded when not NULL */
+	/*
+	 * The daemon: how many nodes its job has (1: it is alone), and the job's id. A store that was numbered otherwise is refused
+	 * (-EINVAL); the id is recorded when it is not "". 0 and NULL: whatever.
+	 */
+	uint32_t nodes;
+	const char *job;
 	const char *snapshot;   /* READ_ONLY of a live store: name of an index snapshot in it, "snap-N" */
 	struct io *io;          /* tests: a simulated disk (owned by the caller); NULL: the real directory */
 	const char *index_path; /* tests: where RocksDB goes; NULL: STORE/index */

@@ -28,6 +28,10 @@ static void *client_thread(void *arg)
 	struct wire_msg request = { 0 }, reply = { 0 };
 
 	while (wire_recv(client->fd, &request, 0) == 0) {
+		if (request.type == WIRE_AGENT_HELLO && client->ctl->opt.agent) {
+			peer_agent_serve(client->ctl->opt.agent, client->fd, &request);
+			break;
+		}
 		ctl_answer(client, &request, &reply);
 		if (wire_send(client->fd, &reply))
 			break;

@@ -9,6 +9,7 @@
 #include "cistern/error.h"
 #include "fs/drain/drain.h"
 #include "fs/drain/maintain.h"
+#include "fs/peer/peer_agent.h"
 #include "fs/session/log.h"
 
 struct ctl;
@@ -21,6 +22,7 @@ struct ctl_options {
 	struct drain *drain;
 	struct drain *carrier; /* whom agents serve; NULL: drain */
 	struct maintain *maintain;
+	struct peer_agent *agent; /* the way to the other nodes; NULL: one node alone */
 	const struct config *cfg;
 	struct log *log;
 	const char *mountpoint;

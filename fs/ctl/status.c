@@ -88,6 +88,52 @@ static void put_drain(struct ctl *c, struct wire_msg *reply)
 	drain_each_error(c->opt.drain, put_error, reply);
 }
 
+#define MISSING_MAX 64 /* nodes that are named */
+
+static void put_missing(struct peers *p, const struct peers_node *n, struct wire_msg *reply)
+{
+	char name[PEERS_HOST_BYTES + 32], line[PEERS_HOST_BYTES + 128];
+
+	snprintf(line, sizeof(line), "%s: %s", peers_name(p, n->node, name, sizeof(name)),
+		n->gone ? "its daemon has ended" : "its daemon has not come back");
+	wire_put_str(reply, WIRE_MISSING, line);
+}
+
+static void put_nodes(struct peers *p, struct wire_msg *reply)
+{
+	struct peers_node nodes[64];
+	uint32_t first = 0, missing = 0;
+	size_t num;
+
+	while ((num = peers_nodes(p, first, nodes, sizeof(nodes) / sizeof(nodes[0]))) > 0) {
+		for (size_t i = 0; i < num; i++) {
+			wire_put_str(reply, WIRE_NODE_NAME, nodes[i].host);
+			if ((nodes[i].gone || nodes[i].missing_usec) && missing++ < MISSING_MAX)
+				put_missing(p, &nodes[i], reply);
+		}
+		first += (uint32_t)num;
+	}
+}
+
+static void put_job(struct ctl *c, struct wire_msg *reply)
+{
+	struct peer_agent_status st;
+
+	if (!c->opt.agent)
+		return;
+	peer_agent_status(c->opt.agent, &st);
+	wire_put_str(reply, WIRE_JOB, store_superblock(c->opt.store)->job);
+	wire_put_u64(reply, WIRE_NODES, st.nodes);
+	if (st.numbered)
+		wire_put_u64(reply, WIRE_NODE, st.node);
+	if (st.pid && st.assembled)
+		wire_put_u64(reply, WIRE_AGENT_PID, (uint64_t)st.pid);
+	wire_put_u64(reply, WIRE_AGENT_USEC, st.since_usec);
+	if (*st.refused)
+		wire_put_str(reply, WIRE_MISSING, st.refused);
+	put_nodes(peer_agent_peers(c->opt.agent), reply);
+}
+
 void ctl_put_status(struct ctl *c, struct wire_msg *reply)
 {
 	wire_put_u64(reply, WIRE_PID, (uint64_t)getpid());
@@ -96,5 +142,6 @@ void ctl_put_status(struct ctl *c, struct wire_msg *reply)
 	put_texts(c, reply);
 	put_space(c, reply);
 	put_totals(c, reply);
+	put_job(c, reply);
 	put_drain(c, reply);
 }

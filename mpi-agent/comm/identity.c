@@ -25,7 +25,7 @@ static bool get_uuid(const struct wire_msg *m, enum wire_tag tag, uint8_t out[ID
 
 int identity_from_reply(const struct wire_msg *reply, struct identity *ret)
 {
-	uint64_t node = 0, nodes = 0;
+	uint64_t node = 0, nodes = 0, wanted = 0;
 
 	if (!get_uuid(reply, WIRE_UUID, ret->uuid) || !wire_get_u64(reply, WIRE_NODE, &node) ||
 		!wire_get_u64(reply, WIRE_NODES, &nodes) || !wire_get_u64(reply, WIRE_INCARNATION, &ret->incarnation) ||
@@ -38,8 +38,10 @@ int identity_from_reply(const struct wire_msg *reply, struct identity *ret)
 		return -EBADMSG;
 	if (!wire_get_str(reply, WIRE_JOB, 0, ret->job, sizeof(ret->job)))
 		ret->job[0] = '\0';
+	(void)wire_get_u64(reply, WIRE_NODES_WANTED, &wanted);
 	ret->node = (uint32_t)node;
 	ret->nodes = (uint32_t)nodes;
+	ret->wanted = (uint32_t)wanted;
 	return 0;
 }
 
@@ -74,6 +76,7 @@ void identity_encode(const struct identity *id, uint8_t out[IDENTITY_BYTES])
 	buf_bytes(&b, id->job_uuid, sizeof(id->job_uuid));
 	buf_u32(&b, id->node);
 	buf_u32(&b, id->nodes);
+	buf_u32(&b, id->wanted);
 	buf_u64(&b, id->incarnation);
 	identity_put_place(&b, &id->place);
 	memset(out, 0, IDENTITY_BYTES); /* what does not decode: out of memory */
@@ -101,6 +104,7 @@ int identity_decode(const uint8_t in[IDENTITY_BYTES], struct identity *ret)
 	job_uuid = cursor_bytes(&c, IDENTITY_UUID_BYTES);
 	ret->node = cursor_u32(&c);
 	ret->nodes = cursor_u32(&c);
+	ret->wanted = cursor_u32(&c);
 	ret->incarnation = cursor_u64(&c);
 	identity_get_place(&c, &ret->place);
 	if (!cursor_ok(&c))
@@ -282,6 +286,19 @@ static int check_numbers(const struct identity *ids, uint32_t num, struct cister
 	return r;
 }
 
+/* New stores: before any of them is numbered. */
+static int check_wanted(const struct identity *ids, uint32_t num, struct cistern_error *err)
+{
+	for (uint32_t i = 0; i < num; i++)
+		if (ids[i].wanted && ids[i].wanted != num)
+			return cistern_error_set(err, -EINVAL,
+				WHO_FORMAT
+				" is mounted as one of %u (nodes=%u), but agents were started for %u: start one on each node "
+				"of the job, or mount with nodes=%u",
+				WHO(&ids[i]), ids[i].wanted, ids[i].wanted, num, num);
+	return 0;
+}
+
 int identity_check(const struct identity *ids, uint32_t num, uint32_t *ret_node,
 	uint8_t ret_job_uuid[IDENTITY_UUID_BYTES], struct cistern_error *err)
 {
@@ -293,8 +310,8 @@ int identity_check(const struct identity *ids, uint32_t num, uint32_t *ret_node,
 	r = check_once(ids, num, err);
 	if (r == 0)
 		r = check_alike(ids, num, err);
-	if (r == 0 && ids[0].nodes > 1)
-		r = check_numbers(ids, num, err);
+	if (r == 0)
+		r = ids[0].nodes > 1 ? check_numbers(ids, num, err) : check_wanted(ids, num, err);
 	if (r < 0)
 		return r;
 	for (uint32_t i = 0; i < num; i++)

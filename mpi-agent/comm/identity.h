@@ -38,6 +38,7 @@ struct identity {
 	uint8_t uuid[IDENTITY_UUID_BYTES];
 	uint8_t job_uuid[IDENTITY_UUID_BYTES]; /* of a numbered store; else a proposal */
 	uint32_t node, nodes;                  /* nodes 1: not numbered */
+	uint32_t wanted;                       /* how many nodes its mount was told of; 0: not known */
 	uint64_t incarnation;
 	struct identity_place place;
 };

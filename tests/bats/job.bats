@@ -1,0 +1,103 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# Mounts of a job and their agents: numbers, status, what is refused, agents and daemons that come and go.
+
+load "${top_srcdir:?}/tests/lib/mount.bash"
+load "$top_srcdir/tests/lib/job.bash"
+
+setup() {
+	cistern_setup
+	needs_fuse
+}
+
+# of K FIELD: what status says of the mount of node K, as Python prints it.
+of() {
+	"$CISTERN" status --json "$WORK/s$1" | python3 -c 'import json, sys; print(json.load(sys.stdin).get(sys.argv[1]))' "$2"
+}
+
+says_of() {
+	[ "$(of "$1" "$2")" = "$3" ]
+}
+
+@test "mounts of a job get their numbers from the agents, and keep them" {
+	start_job 2 nodes=2,job=j7
+	for k in 0 1; do
+		wait_until 10 says_of $k node $k
+		[ "$(of $k nodes) $(of $k job)" = "2 j7" ]
+		[ "$(of $k agent_pid)" = "$(cat "$WORK/agent$k.pid")" ]
+		[ "$(of $k hosts)" = "['$(hostname)', '$(hostname)']" ]
+		[ "$(of $k missing)" = "[]" ]
+	done
+	run "$CISTERN" status "$WORK/m1"
+	[[ $output == *"node 1 of 2"*"process $(cat "$WORK/agent1.pid")"* ]]
+	"$CISTERN" inspect --json "$WORK/s1" | python3 -c 'import json, sys; d = json.load(sys.stdin); assert (d["node_index"], d["num_nodes"]) == (1, 2)'
+}
+
+@test "a job goes on when its agents die, and takes the next ones" {
+	start_job 2 nodes=2
+	kill_agent 1
+	for k in 0 1; do wait_until 10 says_of $k agent_pid None; done
+	run "$CISTERN" status "$WORK/m0"
+	[[ $output == *"node 0 of 2"*"none since"* ]]
+	start_agents
+	for k in 0 1; do wait_until 10 says_of $k agent_pid "$(cat "$WORK/agent$k.pid")"; done
+}
+
+@test "a node whose daemon has died is missing until it is mounted again" {
+	start_job 2 nodes=2
+	kill -KILL "$(of 1 pid)"
+	wait_until 10 says_of 0 missing "['node 1 (host $(hostname)): its daemon has not come back']"
+	mount_node 1 nodes=2
+	wait_until 10 says_of 0 missing "[]"
+	wait_until 10 says_of 1 agent_pid "$(cat "$WORK/agent1.pid")"
+	[ "$(of 1 node)" = 1 ]
+}
+
+@test "a second agent of a store is refused" {
+	start_job 2 nodes=2
+	wait_until 10 says_of 0 agent_pid "$(cat "$WORK/agent0.pid")"
+	run "$CISTERN" agent --store "$WORK/s0" --timeout 10s
+	[ "$status" -ne 0 ]
+	[[ $output == *"serves this store already"* ]]
+	says_of 0 agent_pid "$(cat "$WORK/agent0.pid")"
+}
+
+@test "agents of another number than the mounts were told are refused before anything is numbered" {
+	needs_mpi
+	JOB_NODES=2
+	for k in 0 1; do
+		mkdir -p "$WORK/b" "$WORK/m$k"
+		mount_node $k nodes=3
+	done
+	launch_agents
+	agents_end 2
+	grep -q "nodes=3" "$WORK/agents.log"
+	[ "$(of 0 node)" = None ]
+	run "$CISTERN" status "$WORK/m0"
+	[[ $output == *"not numbered yet"* ]]
+}
+
+@test "a store of a job is not mounted as if it were alone, nor as one of another number" {
+	start_job 2 nodes=2,job=j7
+	wait_until 10 says_of 1 node 1
+	kill -KILL "$(of 1 pid)"
+	for options in nodes=1 nodes=3 nodes=2,job=j8; do
+		run mount_node 1 $options
+		[ "$status" -ne 0 ]
+		[[ $output == *"this store is that of node 1"*"recover"* ]]
+	done
+	mount_node 1 nodes=2
+}
+
+@test "a store that has been used alone does not become a node's" {
+	mkdir -p "$WORK/b" "$WORK/m0"
+	mount_node 0
+	echo x >"$WORK/m0/x"
+	kill -KILL "$(of 0 pid)"
+	run mount_node 0 nodes=2
+	[ "$status" -ne 0 ]
+	[[ $output == *"without other nodes"* ]]
+	mount_node 0
+	umount_wait "$WORK/m0"
+}
