@@ -206,6 +206,15 @@ int core_statfs(struct core *c, struct statvfs *ret)
 	return 0;
 }
 
+void core_activity(struct core *c, struct core_activity *ret)
+{
+	*ret = (struct core_activity){
+		.bytes = c->written_bytes + c->private_written_bytes,
+		.syncs = c->syncs,
+		.syncing = c->syncing > 0,
+	};
+}
+
 void core_stats(struct core *c, struct core_stats *ret)
 {
 	*ret = (struct core_stats){

@@ -253,6 +253,14 @@ struct core_stats {
 	uint64_t last_write_usec; /* CLOCK_MONOTONIC of the last change that we saw (private files: polled) */
 };
 void core_stats(struct core *c, struct core_stats *ret);
+
+/* What applications do now, for who has to make way for them. Counts from the mount on; cheap. */
+struct core_activity {
+	uint64_t bytes; /* written; private files: estimated from what core_tick saw of them */
+	uint64_t syncs; /* that were asked for */
+	bool syncing;   /* somebody waits for one */
+};
+void core_activity(struct core *c, struct core_activity *ret);
 /* Called by the daemon's maintenance thread: looks at private files' growth, starts their write-out early, checks the water
  * marks. Returns after how many usec it wants to be called again; 0: not until a file is opened (hooks.wake is called then). */
 uint64_t core_tick(struct core *c);

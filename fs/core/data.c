@@ -325,22 +325,32 @@ static int sync_node(struct core *c, struct node *n)
 	return rc;
 }
 
+static int sync_known(struct core *c, struct node *n)
+{
+	int rc = 0;
+
+	if (n->type == S_IFREG) {
+		pthread_rwlock_rdlock(&n->lock);
+		rc = sync_node(c, n);
+		pthread_rwlock_unlock(&n->lock);
+	}
+	return rc < 0 ? rc : store_sync(c->store);
+}
+
 int core_fsync(struct core *c, uint64_t ino, struct core_file *file, bool data_only)
 {
 	struct node_ref r NODE_CLEANUP = node_take(c, ino);
-	int rc = 0;
 
 	(void)file, (void)data_only; /* a size without its data, or the reverse, is of no use: both always */
 	if (!r.n)
 		return -ESTALE;
 	if (!r.n->known)
 		return 0;
-	if (r.n->type == S_IFREG) {
-		pthread_rwlock_rdlock(&r.n->lock);
-		rc = sync_node(c, r.n);
-		pthread_rwlock_unlock(&r.n->lock);
-	}
-	return rc < 0 ? rc : store_sync(c->store);
+	c->syncs++;
+	c->syncing++;
+	int rc = sync_known(c, r.n);
+	c->syncing--;
+	return rc;
 }
 
 int core_syncfs(struct core *c)

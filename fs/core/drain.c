@@ -12,11 +12,12 @@
 #include <unistd.h>
 
 #define LEFT_ALONE_MAX  4096    /* more than that are drained although open: harmless, but not of use */
-#define TICK_BUSY_USEC  20000u  /* while a private file grows */
+#define TICK_BUSY_USEC  20000u  /* while a private file grows, and in a session, which makes way for who writes */
 #define TICK_QUIET_USEC 250000u /* while one is open */
 #define TICK_YOUNG_USEC 1000000 /* just opened: its first bytes will come now */
 #define TICK_MAX_FILES  256
 #define TICK_CHUNK      (8u << 20) /* write-out begins in pieces of this size */
+#define TICK_REWRITTEN  (1u << 20) /* bytes that a file counts for that was written and did not grow: nobody knows */
 
 /*
  * A change of a private file is marked after it was made, still under the node's lock. Either the session began before the mark,
@@ -232,6 +233,7 @@ void tick_add(struct core *c, struct node *n)
 			c->tick_head->tick_prev = n;
 		c->tick_head = n;
 		n->tick_size = n->tick_written = 0;
+		n->tick_seen = false;
 		n->tick_since_usec = core_now_usec();
 	}
 	pthread_mutex_unlock(&c->tick);
@@ -264,6 +266,16 @@ struct tick_round {
 	bool any, young, grew;
 };
 
+/* How much was written to n since it was last looked at. Before the first look: what it had, or was written in a moment. */
+static uint64_t estimate_written(const struct node *n, const struct stat *st)
+{
+	if (!n->tick_seen)
+		return 0;
+	if ((uint64_t)st->st_blocks > n->tick_blocks)
+		return ((uint64_t)st->st_blocks - n->tick_blocks) * 512;
+	return (uint64_t)st->st_size == n->tick_size ? TICK_REWRITTEN : 0;
+}
+
 /* tick is held. */
 static void look_at(struct core *c, struct node *n, struct tick_round *round)
 {
@@ -278,6 +290,9 @@ static void look_at(struct core *c, struct node *n, struct tick_round *round)
 	if (mtime_ns == n->tick_mtime_ns && (uint64_t)st.st_size == n->tick_size)
 		return;
 	round->grew = true;
+	c->private_written_bytes += estimate_written(n, &st);
+	n->tick_seen = true;
+	n->tick_blocks = (uint64_t)st.st_blocks;
 	n->tick_mtime_ns = mtime_ns;
 	n->tick_size = (uint64_t)st.st_size;
 	if (!c->write_out || n->tick_size < n->tick_written + TICK_CHUNK || round->num == TICK_MAX_FILES)
@@ -309,5 +324,7 @@ uint64_t core_tick(struct core *c)
 		if (store_space(c->store, &sp) == 0 && sp.used_bytes * 100 >= sp.capacity_bytes * c->high_water_percent)
 			c->hooks.want_drain(false, c->hooks.arg);
 	}
-	return round.grew || round.young ? TICK_BUSY_USEC : round.any ? TICK_QUIET_USEC : 0;
+	if (round.grew || round.young || (round.any && drain_is_running(c)))
+		return TICK_BUSY_USEC;
+	return round.any ? TICK_QUIET_USEC : 0;
 }

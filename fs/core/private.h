@@ -54,7 +54,9 @@ struct node {
 	struct node *tick_next, *tick_prev;
 	bool on_tick;
 	uint64_t tick_size, tick_written; /* as last seen; write-out started up to here */
+	uint64_t tick_blocks;             /* likewise, of 512 bytes */
 	int64_t tick_mtime_ns;
+	bool tick_seen;           /* looked at since it came onto the list */
 	uint64_t tick_since_usec; /* when it came onto the list */
 };
 
@@ -122,6 +124,9 @@ struct core {
 		through; /* held shared while bytes go through to a backing file; exclusively where a session begins */
 
 	_Atomic(uint64_t) open_files, written_bytes, read_bytes, through_bytes, last_write_usec;
+	_Atomic(uint64_t) private_written_bytes; /* by the kernel, as far as the tick can tell */
+	_Atomic(uint64_t) syncs;                 /* begun */
+	_Atomic(unsigned int) syncing;           /* and not ended */
 };
 
 /* node.c */

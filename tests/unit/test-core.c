@@ -520,6 +520,64 @@ static void test_through_again(void)
 	free(block);
 }
 
+/* As the kernel does it, past the core. */
+static void write_segment(struct world *w, uint64_t ino, uint64_t off, size_t len)
+{
+	struct inode in;
+	char *block = calloc(1, len);
+	int fd;
+
+	state_inode(store_state(w->store), ino, &in);
+	fd = segment_open_fd(store_segments(w->store), in.private_segment, true);
+	if (!block || fd < 0 || pwrite(fd, block, len, (off_t)off) != (ssize_t)len)
+		bail_out("cannot write to a private segment");
+	close(fd);
+	free(block);
+}
+
+static uint64_t written(struct world *w)
+{
+	struct core_activity a;
+
+	core_tick(w->core);
+	core_activity(w->core, &a);
+	return a.bytes;
+}
+
+/* What a drain has to make way for. */
+static void test_activity(void)
+{
+	const size_t mib = 1u << 20;
+	struct core_activity a;
+	struct world w;
+	struct core_entry e;
+	struct core_open_reply o;
+	uint64_t before;
+
+	world_make(&w);
+	world_open(&w, "data=private", true);
+	core_create_file(w.core, 1, "new", 0644, O_RDWR, cred, &e, &o);
+	write_segment(&w, e.ino, 0, mib);
+	before = written(&w);
+	write_segment(&w, e.ino, mib, 3 * mib);
+	ok(written(&w) >= before + 3 * mib, "what the kernel writes to a private file is noticed");
+	before = written(&w);
+	is_u64(written(&w), before, "and when it writes nothing");
+	write_segment(&w, e.ino, 0, mib);
+	ok(written(&w) > before, "bytes written once more are noticed, too");
+	before = written(&w);
+	write_segment(&w, e.ino, 4 * mib, 1);
+	ok(written(&w) < before + mib, "a byte more is next to nothing");
+	core_activity(w.core, &a);
+	is_u64(a.syncs, 0, "nobody has asked for a sync");
+	is_int(core_fsync(w.core, e.ino, o.file, false), 0, "fsync");
+	core_activity(w.core, &a);
+	ok(a.syncs == 1 && !a.syncing, "is counted, and has ended");
+	core_release(w.core, o.file);
+	world_close(&w);
+	world_remove(&w);
+}
+
 /* A drain publishes a name of its snapshot after the mount has taken it away. */
 static void test_doubt(void)
 {
@@ -556,6 +614,7 @@ int main(void)
 	test_habit();
 	test_through();
 	test_xattrs();
+	test_activity();
 	test_doubt();
 	test_outside();
 	test_renamed_after_drain();
