@@ -31,8 +31,8 @@ enum wire_type {
 	WIRE_CONFIG_GET, /* -> TEXT = "key=value,..." with origins as "key=value@origin" lines */
 	/* agent -> daemon */
 	WIRE_DRAIN_BEGIN, /* -> SESSION, PATH (snapshot name), SEQ, FILTER*, OPTIONS (config_to_options), PART, CAUTIOUS, SHARED */
-	WIRE_DRAIN_STEP, /* RECORD (encoded PLACED, REMOVED or DRAINED): the daemon commits it. -> STATUS; PAUSED; RATE */
-	WIRE_DRAIN_PROGRESS, /* PLANNED_BYTES, DONE_BYTES, PLANNED_FILES, DONE_FILES, PATH (current) -> PAUSED, RATE, CANCEL */
+	WIRE_DRAIN_STEP, /* RECORD (encoded PLACED, REMOVED or DRAINED): the daemon commits it. -> STATUS; PAUSED; RATE; TIME_SHARE */
+	WIRE_DRAIN_PROGRESS, /* PLANNED_BYTES, DONE_BYTES, PLANNED_FILES, DONE_FILES, PATH (current) -> PAUSED, RATE, TIME_SHARE, CANCEL */
 	WIRE_DRAIN_ERROR,  /* PATH, CODE, TEXT */
 	WIRE_DRAIN_SHARED, /* SHARED (one entry), CODE: as the watcher's shared() has it (mpi-agent/replay/drain.h) */
 	WIRE_DRAIN_FETCH,  /* PAYLOAD: u64 off, u32 node, u32 segment, u32 len each, LE -> PAYLOAD: the bytes */
@@ -124,6 +124,7 @@ enum wire_tag { /* S: in a status reply */
 	WIRE_OPEN_FILES /*S*/,
 	WIRE_LAST_RESULT /*S*/,
 	WIRE_SKIP_INODES /* DRAIN_BEGIN's reply: bytes, u64 LE each: private files being written, to be left alone */,
+	WIRE_TIME_SHARE /*S percent of the time that a drain works*/,
 	WIRE_UUID = 96,
 	WIRE_JOB,
 	WIRE_JOB_UUID,

@@ -83,6 +83,8 @@ static void take_control(const struct live *l, struct drain_control *control)
 		control->cancel = v != 0;
 	if (wire_get_u64(&l->reply, WIRE_RATE, &v))
 		control->rate = v;
+	if (wire_get_u64(&l->reply, WIRE_TIME_SHARE, &v))
+		control->share_percent = v < 1 ? 1 : v > 100 ? 100 : (unsigned int)v;
 }
 
 static int on_step(const struct record *rec, void *arg)

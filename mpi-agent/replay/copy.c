@@ -35,11 +35,13 @@
 #define COMBINE_FROM   65536u /* from here on combining two CRCs is cheaper than computing one anew */
 #define WAIT_NSEC      100000000
 #define SMALL_WINDOW   (1u << 20)
-#define SMALL_RUN      65536u /* reads that are shorter on average are scattered */
+#define WAY_WINDOW     (8u << 20) /* of scattered payloads, while applications write */
+#define SMALL_RUN      65536u     /* reads that are shorter on average are scattered */
 #define WRITE_OUT_FROM (8u << 20)
 #define FETCH_BYTES    (3u << 20) /* at least a page; fits a frame of the wire */
 #define FETCH_RANGES   4096u
-#define RATE_PARTS     4u /* a window holds at most so much of what a second's rate allows */
+#define WAY_OUT_FROM   (4u << 20) /* as WRITE_OUT_FROM, while applications write: so much may be in the device's queue */
+#define RATE_PARTS     4u         /* a window holds at most so much of what a second's rate allows */
 
 struct copy_buffer {
 	uint8_t *data; /* owned; NULL until first used */
@@ -516,19 +518,28 @@ static int write_part(struct copy_job *job, const struct copy_buffer *b, uint64_
 	return r;
 }
 
-/* The device begins as soon as there is enough to do; the rest is left to the sync. */
-static void start_write_out(struct copy_job *job, uint64_t off, uint64_t end)
+/*
+ * The device begins as soon as there is enough to do; the rest is left to the sync. Who makes way leaves nothing in the
+ * device's queue, where an application's requests would have to stand behind it.
+ */
+static int start_write_out(struct copy_job *job, uint64_t off, uint64_t end, bool make_way)
 {
+	int r = 0;
+
 	if (job->out_end == 0)
 		job->out_from = off;
 	job->out_end = end;
-	if (end - job->out_from < WRITE_OUT_FROM)
-		return;
-	job->to->ops->write_out(job->to, job->out_from, end - job->out_from);
+	if (end - job->out_from < (make_way ? WAY_OUT_FROM : WRITE_OUT_FROM))
+		return 0;
+	if (make_way)
+		r = job->to->ops->write_wait(job->to, job->from, end - job->from); /* also what was begun before */
+	else
+		job->to->ops->write_out(job->to, job->out_from, end - job->out_from);
 	job->out_from = end;
+	return r;
 }
 
-static int write_window(struct copy_job *job, const struct copy_buffer *b)
+static int write_window(struct copy_job *job, const struct copy_buffer *b, bool make_way)
 {
 	const struct piece *first = &b->w.pieces[0], *last = &b->w.pieces[b->w.num - 1];
 	int r;
@@ -540,9 +551,7 @@ static int write_window(struct copy_job *job, const struct copy_buffer *b)
 	} else {
 		r = write_part(job, b, 0, UINT64_MAX);
 	}
-	if (r == 0)
-		start_write_out(job, first->off, last->off + last->len);
-	return r;
+	return r < 0 ? r : start_write_out(job, first->off, last->off + last->len, make_way);
 }
 
 static void *writer_main(void *arg)
@@ -561,7 +570,7 @@ static void *writer_main(void *arg)
 		r = c->write_error;
 		pthread_mutex_unlock(&c->lock);
 		if (r == 0)
-			r = write_window(c->job, b);
+			r = write_window(c->job, b, false);
 		pthread_mutex_lock(&c->lock);
 		if (r < 0 && c->write_error == 0)
 			c->write_error = r;
@@ -625,9 +634,20 @@ static int hand_to_writer(struct copier *c, struct copy_job *job, struct copy_bu
 
 /* ---- a file */
 
+/* The session's thread alone may ask. */
+static bool makes_way(const struct copier *c)
+{
+	return c->s->control.share_percent < 100;
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
 static size_t window_bytes(const struct copier *c, bool scattered)
 {
-	size_t most = scattered ? c->buffer_bytes : SMALL_WINDOW;
+	size_t most = !scattered ? SMALL_WINDOW : makes_way(c) ? smaller(WAY_WINDOW, c->buffer_bytes) : c->buffer_bytes;
 	uint64_t part = c->s->control.rate / RATE_PARTS / EXTENT_PAGE_SPAN * EXTENT_PAGE_SPAN;
 
 	if (c->s->control.rate == 0 || part >= most)
@@ -652,7 +672,7 @@ static int write_here(struct copier *c, struct copy_job *job, struct copy_buffer
 {
 	int r = wait_writer(c);
 
-	return r < 0 ? r : write_window(job, b);
+	return r < 0 ? r : write_window(job, b, makes_way(c));
 }
 
 static int copy_windows(struct copier *c, struct copy_job *job, struct source *src)
@@ -677,7 +697,7 @@ static int copy_windows(struct copier *c, struct copy_job *job, struct source *s
 			r = session_throttle(c->s, b->w.bytes);
 		if (r < 0)
 			break;
-		r = scattered && !last ? hand_to_writer(c, job, b) : write_here(c, job, b);
+		r = scattered && !last && !makes_way(c) ? hand_to_writer(c, job, b) : write_here(c, job, b);
 		scattered = c->num_runs > 1 && b->w.bytes / c->num_runs < SMALL_RUN;
 		job->written += b->w.bytes;
 		c->s->progress.done_bytes += b->w.bytes;
@@ -720,7 +740,7 @@ static int read_back_range(struct copier *c, struct sink_file *f, uint64_t off, 
 	while (len > 0) {
 		size_t n = len < EXTENT_PAGE_SPAN ? (size_t)len : EXTENT_PAGE_SPAN;
 		ssize_t got = f->ops->pread(f, data, n, off);
-		int r = got < 0 ? (int)got : session_tick(c->s, false);
+		int r = got < 0 ? (int)got : session_make_way(c->s);
 
 		if (r < 0)
 			return r;

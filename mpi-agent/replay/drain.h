@@ -30,7 +30,8 @@ struct drain_progress {
 
 struct drain_control { /* what the watcher wants */
 	bool paused, cancel;
-	uint64_t rate; /* bytes per second; 0: no limit */
+	uint64_t rate;              /* bytes per second; 0: no limit */
+	unsigned int share_percent; /* 1 to 100: of the time that the drain may work */
 };
 
 struct drain_fetch {  /* payload in another node's store */

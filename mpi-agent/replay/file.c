@@ -240,7 +240,7 @@ static int sync_pending(struct session *s, struct pending *p)
 	if (r == 0)
 		r = verify(s, &p->c, &st);
 	p->ready = r == 0;
-	return r < 0 ? fail(s, &p->c, r, "cannot be made durable") : session_tick(s, false);
+	return r < 0 ? fail(s, &p->c, r, "cannot be made durable") : session_make_way(s);
 }
 
 /* What is in the place: a directory cannot be replaced; a file that nobody knows of is, and that is said. */
@@ -393,7 +393,7 @@ static int fill_new(struct session *s, struct pending *p)
 	attrs_of_inode(&c->in, &attr);
 	if (r == 0)
 		r = attrs_apply(s, &c->in, &attr, c->f, &c->warning);
-	if (r == 0)
+	if (r == 0 && s->control.share_percent == 100)
 		c->f->ops->write_out(c->f, 0, 0);
 	return r;
 }

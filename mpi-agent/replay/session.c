@@ -17,9 +17,10 @@
 #include "format/base/units.h"
 #include "mpi-agent/replay/copy.h"
 
-#define TICK_USEC     200000u
+#define TICK_USEC     20000u /* so late does a drain notice that an application has begun to write */
 #define PAUSE_USEC    200000u
 #define SLEEP_USEC    50000u
+#define REST_MAX_USEC 1000000u
 #define MOVES_USEC    20000u /* a living mount does not know where a moved file is until it is told */
 #define NAMES_AT_ONCE 256
 #define USEC_PER_SEC  1e6
@@ -37,6 +38,15 @@ static void sleep_usec(uint64_t usec)
 	struct timespec t = { (time_t)(usec / 1000000), (long)(usec % 1000000) * 1000 };
 
 	nanosleep(&t, NULL);
+}
+
+/* For other reasons than to make way: it is no work after which a rest is due. */
+static void wait_usec(struct session *s, uint64_t usec)
+{
+	uint64_t began = session_now_usec();
+
+	sleep_usec(usec);
+	s->rested_usec += session_now_usec() - began;
 }
 
 static int end_session(struct session *s, int r, const char *why)
@@ -68,8 +78,34 @@ int session_tick(struct session *s, bool now)
 				s, -ECANCELED, "the drain was cancelled; a next one goes on where it stopped");
 		if (!s->control.paused)
 			return 0;
-		sleep_usec(PAUSE_USEC);
+		wait_usec(s, PAUSE_USEC);
 	}
+}
+
+/* After so much work. A limit: what was slow for other reasons, such as a file system that hung, is not atoned for. */
+uint64_t session_rest_usec(uint64_t worked_usec, unsigned int share_percent)
+{
+	uint64_t rest = worked_usec * (100 - share_percent) / share_percent;
+
+	return rest < REST_MAX_USEC ? rest : REST_MAX_USEC;
+}
+
+int session_make_way(struct session *s)
+{
+	uint64_t now = session_now_usec(), began = now, worked = now - s->rested_usec, rest;
+	int r = session_tick(s, false);
+
+	while (r == 0) {
+		rest = session_rest_usec(worked, s->control.share_percent);
+		if (now - began >= rest)
+			break;
+		rest -= now - began;
+		sleep_usec(rest < TICK_USEC ? rest : TICK_USEC);
+		r = session_tick(s, false);
+		now = session_now_usec();
+	}
+	s->rested_usec = now;
+	return r;
 }
 
 /* A bucket that fills at the rate and holds what half a second gives; it may be overdrawn by one window. */
@@ -89,10 +125,10 @@ int session_throttle(struct session *s, uint64_t bytes)
 			s->tokens -= (double)bytes;
 			break;
 		}
-		sleep_usec(SLEEP_USEC);
+		wait_usec(s, SLEEP_USEC);
 		r = session_tick(s, false);
 	}
-	return r;
+	return r < 0 ? r : session_make_way(s);
 }
 
 void session_set_path(struct session *s, const char *path)
@@ -386,7 +422,8 @@ static int session_open(struct session *s, const struct drain_options *opt)
 	s->segments = store_segments(opt->store);
 	s->progress.path = s->path;
 	s->control.rate = opt->rate;
-	s->last_token_usec = session_now_usec();
+	s->control.share_percent = 100;
+	s->last_token_usec = s->rested_usec = session_now_usec();
 	store_uuid_text(store_superblock(opt->store)->uuid, uuid);
 	snprintf(s->temp_prefix, sizeof(s->temp_prefix), SESSION_TEMP_PREFIX "%.8s-d", uuid);
 	snprintf(s->shared_prefix, sizeof(s->shared_prefix), SESSION_SHARED_PREFIX "%.8s-", uuid);

@@ -72,6 +72,7 @@ struct session {
 	uint64_t last_tick_usec;
 	double tokens; /* bytes that may be written now */
 	uint64_t last_token_usec;
+	uint64_t rested_usec;        /* when the last rest ended */
 	char path[SESSION_PATH_MAX]; /* progress.path */
 	int fatal;                   /* what ends the session, 0 while nothing does */
 	struct cistern_error *err;   /* of who called drain_run; may be NULL */
@@ -81,8 +82,12 @@ struct session {
 uint64_t session_now_usec(void);
 /* Tell the watcher where we are if it is time (now: in any case); waits while it wants a pause. -ECANCELED, its errors. */
 int session_tick(struct session *s, bool now);
-/* Wait until bytes more may be written. */
+/* Wait until bytes more may be written, by the rate and the share that the watcher wants. */
 int session_throttle(struct session *s, uint64_t bytes);
+/* Tick, and rest after what was done since the last rest, as long as the watcher gives a share of the time only. */
+int session_make_way(struct session *s);
+/* The rest that is due after so much work, at a share of 1 to 100 percent of the time; never more than a second. */
+uint64_t session_rest_usec(uint64_t worked_usec, unsigned int share_percent);
 void session_set_path(struct session *s, const char *path);
 /* A step is done: applied to our state; reported when it has become durable. A negative return ends the session. */
 int session_step(struct session *s, const struct record *rec);

@@ -55,6 +55,8 @@ struct sink_ops {
 	int (*truncate)(struct sink_file *f, uint64_t size);
 	void (*write_out)(
 		struct sink_file *f, uint64_t off, uint64_t len); /* begin writing to the device; no promise */
+	/* Everything in that range is on the device, as far as data go, or its error is told here and not by sync. */
+	int (*write_wait)(struct sink_file *f, uint64_t off, uint64_t len);
 	void (*drop_cache)(struct sink_file *f);
 	int (*sync)(struct sink_file *f, bool data_only);
 	int (*fstat)(struct sink_file *f, struct stat *ret);

@@ -440,6 +440,16 @@ static void posix_write_out(struct sink_file *f, uint64_t off, uint64_t len)
 	sync_file_range(file_of(f)->fd, (off_t)off, (off_t)len, SYNC_FILE_RANGE_WRITE);
 }
 
+/* Where there is no such call, sync has to do. */
+static int posix_write_wait(struct sink_file *f, uint64_t off, uint64_t len)
+{
+	const unsigned int all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+
+	if (sync_file_range(file_of(f)->fd, (off_t)off, (off_t)len, all) == 0)
+		return 0;
+	return errno == EINVAL || errno == ENOSYS || errno == ESPIPE ? 0 : -errno;
+}
+
 static void posix_drop_cache(struct sink_file *f)
 {
 	posix_fadvise(file_of(f)->fd, 0, 0, POSIX_FADV_DONTNEED);
@@ -605,6 +615,7 @@ static const struct sink_ops posix_ops = {
 	.zero = posix_zero,
 	.truncate = posix_truncate,
 	.write_out = posix_write_out,
+	.write_wait = posix_write_wait,
 	.drop_cache = posix_drop_cache,
 	.sync = posix_sync,
 	.fstat = posix_fstat,
