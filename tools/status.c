@@ -47,6 +47,7 @@ static const struct {
 	{ WIRE_DONE_BYTES, "done_bytes" },
 	{ WIRE_PLANNED_FILES, "planned_files" },
 	{ WIRE_DONE_FILES, "done_files" },
+	{ WIRE_TIME_SHARE, "drain_share" },
 	{ WIRE_ERRORS, "errors" },
 	{ WIRE_LAST_RESULT, "last_result" },
 };

@@ -56,6 +56,8 @@ static const struct config_setting settings[CONFIG_NUM] = {
 		"Time without writes before drain=idle begins." },
 	[CONFIG_DRAIN_RATE] = { "drain_rate", CONFIG_BYTES, 0, BYTES_MAX, NULL, "0",
 		"Bytes per second that the background drain may write; 0: no limit." },
+	[CONFIG_DRAIN_SHARE] = { "drain_share", CONFIG_PERCENT, 1, 100, NULL, "50",
+		"Percent of the time that a drain works while applications write; 100: it makes no way for them." },
 	[CONFIG_FLUSH_BUFFER_SIZE] = { "flush_buffer_size", CONFIG_BYTES, M, T, NULL, "64M",
 		"Memory that a drain uses for data." },
 	[CONFIG_VERIFY] = { "verify", CONFIG_CHOICE, 0, 2, "none|size|read", "size",

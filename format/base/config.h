@@ -32,6 +32,7 @@ enum config_id {
 	CONFIG_DRAIN,             /* choice idle|watermark|unmount. watermark */
 	CONFIG_IDLE_INTERVAL,     /* usec without writes before drain=idle begins. 5s */
 	CONFIG_DRAIN_RATE,        /* bytes per second, 0 = no limit. 0 */
+	CONFIG_DRAIN_SHARE,       /* percent of the time that a drain works while applications write. 50, min 1 */
 	CONFIG_FLUSH_BUFFER_SIZE, /* bytes of memory that a drain uses for data. 64M, min 1M */
 	CONFIG_VERIFY,            /* choice none|size|read. size */
 	CONFIG_DATA,              /* choice auto|log|private: how written bytes reach the store. auto */

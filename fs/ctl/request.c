@@ -235,6 +235,7 @@ static void put_orders(struct client *client, struct wire_msg *reply)
 
 	wire_put_u64(reply, WIRE_PAUSED, orders.paused);
 	wire_put_u64(reply, WIRE_RATE, orders.rate);
+	wire_put_u64(reply, WIRE_TIME_SHARE, orders.share_percent);
 	wire_put_u64(reply, WIRE_CANCEL, orders.cancel);
 }
 

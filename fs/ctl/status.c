@@ -78,6 +78,7 @@ static void put_drain(struct ctl *c, struct wire_msg *reply)
 	drain_status(c->opt.drain, &st);
 	wire_put_u64(reply, WIRE_DRAINING, st.draining);
 	wire_put_u64(reply, WIRE_PAUSED, st.paused);
+	wire_put_u64(reply, WIRE_TIME_SHARE, st.share_percent);
 	wire_put_u64(reply, WIRE_PLANNED_BYTES, st.progress.planned_bytes);
 	wire_put_u64(reply, WIRE_DONE_BYTES, st.progress.done_bytes);
 	wire_put_u64(reply, WIRE_PLANNED_FILES, st.progress.planned_files);

@@ -288,17 +288,39 @@ int drain_agent_fetch(struct drain *d, const void *owner, const struct peers_get
 	return d->opt.job.fetch ? d->opt.job.fetch(ranges, num, bytes, d->opt.job.arg) : -EOPNOTSUPP;
 }
 
+/* What the share depends on but for the session. An unknown store is taken for an empty one. */
+static void look_around(struct drain *d, struct yield_view *ret, struct core_activity *ret_activity)
+{
+	struct store_space space;
+
+	*ret = (struct yield_view){
+		.share_percent = (unsigned int)config_number(d->opt.cfg, CONFIG_DRAIN_SHARE),
+		.high_water_percent = (unsigned int)config_number(d->opt.cfg, CONFIG_HIGH_WATER),
+	};
+	if (store_space(d->opt.store, &space) == 0) {
+		ret->used_bytes = space.used_bytes;
+		ret->capacity_bytes = space.capacity_bytes;
+	}
+	core_activity(d->opt.core, ret_activity);
+}
+
 struct drain_orders drain_orders(struct drain *d)
 {
+	struct core_activity activity;
 	struct drain_orders orders;
+	struct yield_view view;
 	bool background;
 
+	look_around(d, &view, &activity);
 	pthread_mutex_lock(&d->lock);
 	background = d->current && d->current->kind == DRAIN_BACKGROUND;
 	orders.cancel = d->cancel || d->stop;
 	orders.paused = d->state == DRAIN_PAUSED && !orders.cancel;
+	view.kind = d->current ? d->current->kind : DRAIN_BACKGROUND;
+	view.busy = yield_note(&d->yield, &activity, drain_now_usec());
+	orders.share_percent = d->share_percent = yield_share(&view);
 	pthread_mutex_unlock(&d->lock);
-	orders.rate = background ? config_number(d->opt.cfg, CONFIG_DRAIN_RATE) : 0; /* who waits is not slowed */
+	orders.rate = background ? config_number(d->opt.cfg, CONFIG_DRAIN_RATE) : 0; /* who waits has no fixed limit */
 	return orders;
 }
 

@@ -280,6 +280,8 @@ static void start_session(struct drain *d, struct drain_request *r)
 	d->cancel = d->cancel_final;
 	d->deaths = 0;
 	d->progress = (struct drain_progress){ 0 };
+	d->yield = (struct yield){ 0 };
+	d->share_percent = 100;
 	log_event(d->opt.log, LOG_LEVEL_INFO, "drain-start", "session=%llu kind=%s paths=%zu",
 		(unsigned long long)r->id,
 		r->kind == DRAIN_BACKGROUND ? "background"

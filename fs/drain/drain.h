@@ -132,7 +132,8 @@ void drain_agent_gone(struct drain *d, const void *owner); /* its connection has
 /* What each of these answers tells the agent. */
 struct drain_orders {
 	bool paused, cancel;
-	uint64_t rate; /* bytes per second; 0: no limit */
+	uint64_t rate;              /* bytes per second; 0: no limit */
+	unsigned int share_percent; /* of the time that it may work; 100: all */
 };
 struct drain_orders drain_orders(struct drain *d);
 
@@ -142,6 +143,7 @@ struct drain_status {
 	enum cistern_exit last_result;
 	uint64_t num_errors;
 	struct drain_progress progress;
+	unsigned int share_percent; /* of the time that it works; 0: not draining */
 };
 void drain_status(struct drain *d, struct drain_status *ret);
 /* Calls each(path, code, text, arg) for every file that could not be drained and has not been since. */

@@ -12,6 +12,7 @@
 #include "fs/drain/errors.h"
 #include "fs/drain/machine.h"
 #include "fs/drain/request.h"
+#include "fs/drain/yield.h"
 
 /* One life of one agent. A session has several when agents die. */
 struct attempt {
@@ -59,6 +60,8 @@ struct drain {
 	unsigned int failures;   /* of background sessions in a row */
 	int64_t background_usec; /* none before */
 	int64_t low_check_usec;
+	struct yield yield;         /* whether applications write */
+	unsigned int share_percent; /* what the running session was told last */
 };
 
 void drain_wake(struct drain *d);

@@ -16,6 +16,7 @@ void drain_status(struct drain *d, struct drain_status *ret)
 		.last_result = d->last_result,
 		.num_errors = d->errors.num + d->errors.lost,
 		.progress = d->progress,
+		.share_percent = d->state != DRAIN_IDLE ? d->share_percent : 0,
 	};
 	pthread_mutex_unlock(&d->lock);
 }

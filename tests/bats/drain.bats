@@ -271,6 +271,25 @@ make_tree() {
 	umount_wait
 }
 
+share_is() {
+	[ "$(status_of drain_share)" = "$1" ]
+}
+
+writing_lowers_the_share() {
+	dd if=/dev/zero of="$MNT/app" bs=64K count=1 conv=notrunc,fsync status=none && share_is 20
+}
+
+@test "a drain makes way while an application writes, and has all the time again when it has stopped" {
+	mount_cistern -o drain=idle,idle_interval=10ms,drain_share=20%,drain_rate=100K,flush_buffer_size=1M,data=log
+	share_is 0
+	random_file "$MNT/f" $((16 << 20))
+	wait_until 20 share_is 100
+	wait_until 20 writing_lowers_the_share
+	wait_until 20 share_is 100
+	umount_wait
+	is "$(stat -c %s "$BACKING/f")" $((16 << 20))
+}
+
 @test "cistern flush --timeout gives up with status 6 and the drain goes on" {
 	# An agent that begins when it may: until then the drain cannot have ended.
 	mkdir "$WORK/libexec"
