@@ -171,7 +171,7 @@ static int drained_locked(struct core *c, struct node *n, struct record *rec)
 		return 0;
 	if (is_busy(c, rec->ino) || n->pass_opens > 0 || (rc == 0 && differs_from_private(c, &in, rec)))
 		rec->flags |= RECORD_F_KEEP_PRIVATE;
-	rc = store_commit(c->store, rec);
+	rc = tree_commit_drained(c, rec);
 	if (rc == 0)
 		drop_stale(c, n, was_new);
 	return rc;
@@ -187,7 +187,7 @@ static int step_drained(struct core *c, struct record *rec)
 	if (rc == 0)
 		rc = node_of_state(c, &in, &r.n);
 	if (rc < 0)
-		return rc == -ENOENT ? store_commit(c->store, rec) : rc;
+		return rc == -ENOENT ? tree_commit_drained(c, rec) : rc;
 	pthread_rwlock_wrlock(&r.n->lock);
 	rc = drained_locked(c, r.n, rec);
 	pthread_rwlock_unlock(&r.n->lock);
@@ -215,7 +215,7 @@ int core_drain_step(struct core *c, struct record *rec)
 	if (rec->type != RECORD_PLACED && rec->type != RECORD_REMOVED)
 		return -EINVAL;
 	pthread_mutex_lock(&c->names);
-	int rc = store_commit(c->store, rec);
+	int rc = tree_commit_drained(c, rec);
 	pthread_mutex_unlock(&c->names);
 	return rc;
 }

@@ -180,6 +180,7 @@ int overlay_stat_child(struct core *c, struct node *parent, const char *name, st
 /* tree.c */
 /* store_commit, of a record about an inode of that type (S_IFMT bits). -EREMCHG: a directory, in a job, and no tree change. */
 int tree_commit(struct core *c, uint32_t type, struct record *rec);
+int tree_commit_drained(struct core *c, struct record *rec); /* within a tree change: of a directory */
 
 /* doubt.c */
 /* parent/name is about to go. names is held. 0 or -ENOMEM: then it may not. */

@@ -43,6 +43,11 @@ int tree_commit(struct core *c, uint32_t type, struct record *rec)
 	return rc;
 }
 
+int tree_commit_drained(struct core *c, struct record *rec)
+{
+	return is_open_here(c) ? tree_commit(c, S_IFDIR, rec) : store_commit(c->store, rec);
+}
+
 void core_tree_begin(struct core *c, void (*note)(const struct record *rec, void *arg), void *arg)
 {
 	c->tree_note = note;
@@ -98,6 +103,8 @@ int core_tree_apply(struct core *c, struct record *rec)
 		return 0;
 	if (rec->stamp > last + 1)
 		return -EILSEQ;
+	if (rec->type == RECORD_DRAINED) /* node 0 means what it had then; here that is all there was before this */
+		rec->upto = state_seq(c->state);
 	pthread_mutex_lock(&c->names);
 	settle_exchange(c, rec);
 	int rc = store_commit(c->store, rec);

@@ -196,12 +196,14 @@ static void check_low_water(struct drain *d)
 }
 
 /* Of a job, where all nodes have the directories. */
-static bool is_directory(struct drain *d, const struct record *rec)
+static bool is_of_tree(struct drain *d)
 {
-	struct inode in;
+	bool yes;
 
-	return d->opt.job.tree_step && rec->ino && state_inode(store_state(d->opt.store), rec->ino, &in) == 0 &&
-	       S_ISDIR(in.mode);
+	pthread_mutex_lock(&d->lock);
+	yes = d->current && (d->current->part == WIRE_PART_DIRS || d->current->part == WIRE_PART_FINISH);
+	pthread_mutex_unlock(&d->lock);
+	return yes && d->opt.job.tree_step;
 }
 
 /* lock is held. Not when it was deleted meanwhile: then the stores' bytes are needed as long as it is open. */
@@ -222,7 +224,9 @@ int drain_agent_step(struct drain *d, const void *owner, struct record *rec, str
 		return cistern_error_set(err, -ESTALE, "this connection has no drain session");
 	if (rec->type != RECORD_PLACED && rec->type != RECORD_REMOVED && rec->type != RECORD_DRAINED)
 		return cistern_error_set(err, -EINVAL, "a drain does not report '%s'", record_type_name(rec->type));
-	r = is_directory(d, rec) ? d->opt.job.tree_step(rec, d->opt.job.arg) : core_drain_step(d->opt.core, rec);
+	r = is_of_tree(d) ? d->opt.job.tree_step(rec, d->opt.job.arg) : core_drain_step(d->opt.core, rec);
+	if (r == 0 && rec->type == RECORD_DRAINED && d->opt.job.drained)
+		d->opt.job.drained(rec->ino, d->opt.job.arg);
 	if (r)
 		return cistern_error_set(err, r, "%s of inode %llu '%s': %s", record_type_name(rec->type),
 			(unsigned long long)rec->ino, rec->name, strerror(-r));

@@ -162,6 +162,13 @@ static int tree_step(struct record *rec, void *arg)
 	return job_tree_record(c->opt.job, rec);
 }
 
+static void drained(uint64_t ino, void *arg)
+{
+	struct carry *c = arg;
+
+	job_drained(c->opt.job, ino);
+}
+
 /* One buffer after the other; a range is never longer than one. */
 static int fetch(const struct peers_get *ranges, size_t num, uint8_t *bytes, void *arg)
 {
@@ -221,7 +228,7 @@ int carry_create(const struct carry_options *opt, struct carry **ret, struct cis
 	c->opt = *opt;
 	drain.ask = (struct drain_ask){ 0 };
 	drain.job = (struct drain_job_hooks){
-		.begin_shared = begin_shared, .tree_step = tree_step, .fetch = fetch, .arg = c
+		.begin_shared = begin_shared, .tree_step = tree_step, .drained = drained, .fetch = fetch, .arg = c
 	};
 	r = drain_create(&drain, &c->carrier, err);
 	r = r ? r : collective_create(&collective, &c->collective, err);

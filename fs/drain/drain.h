@@ -48,6 +48,8 @@ struct drain_job_hooks { /* of the carrier; without locks; any may block */
 	int (*begin_shared)(struct wire_shared *f, void *arg);
 	/* Commits a step about a directory on all nodes. */
 	int (*tree_step)(struct record *rec, void *arg);
+	/* A step DRAINED of that inode was committed. */
+	void (*drained)(uint64_t ino, void *arg);
 	/* Payload of other nodes into bytes, one range behind the other. */
 	int (*fetch)(const struct peers_get *ranges, size_t num, uint8_t *bytes, void *arg);
 	void *arg;

@@ -1,15 +1,42 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-/* What a drain of the job asks of it. */
+/* What a drain of the job needs to know of it, and has to tell it (docs/design/many-nodes.md, 6). */
 #include <errno.h>
+#include <stdlib.h>
 
-#include "fs/job/private.h"
+#include "fs/job/share.h"
 
 int job_drain_stamp(struct job *j, uint64_t ino, uint64_t *ret_stamp)
 {
-	return -EBUSY;
+	struct shared *s = shared_get(j, ino);
+	int rc = s ? registry_settled_stamp(s, ret_stamp) : -ENOMEM;
+
+	shared_put(j, s);
+	return rc;
 }
 
-int job_tree_record(struct job *j, struct record *rec)
+void job_drained(struct job *j, uint64_t ino)
 {
-	return core_drain_step(j->core, rec);
+	struct shared *s = shared_find(j, ino);
+	struct view *v = s ? malloc(sizeof(*v)) : NULL;
+
+	if (v && registry_view(j, s, v) == 0) {
+		shared_apply(s, v);
+		(void)registry_tell(j, s); /* who cannot be reached asks anew when it is back */
+	}
+	free(v);
+	shared_put(j, s);
+}
+
+int job_tree_record(struct job *j, const struct record *rec)
+{
+	struct wire_msg m = { 0 };
+	struct buf bytes BUF_CLEANUP = { 0 };
+	int rc = record_encode(rec, &bytes);
+
+	tree_init(&m, TREE_DRAINED);
+	message_put_bytes(&m, MESSAGE_RECORD_BYTES, bytes.data, bytes.len);
+	if (rc == 0)
+		rc = tree_change(j, &m);
+	wire_msg_free(&m);
+	return rc;
 }

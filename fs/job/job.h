@@ -80,10 +80,12 @@ int job_tmpfile(struct job *j, uint64_t parent, mode_t mode, int flags, struct c
 /* ret_open->file is not for the caller. */
 int job_open(struct job *j, uint64_t ino, int flags, struct job_file **ret_file, struct core_open_reply *ret_open);
 void job_release(struct job *j, struct job_file *file);
-/* Drain. Commits up to *ret_stamp of a shared file whose home is here can be carried now. -EBUSY: none, or not now. */
+/* Drain, at a file's home. Commits up to *ret_stamp of a shared file can be carried now. -EBUSY: none. */
 int job_drain_stamp(struct job *j, uint64_t ino, uint64_t *ret_stamp);
-/* PLACED, REMOVED or DRAINED of a directory, by node 0: on all nodes. */
-int job_tree_record(struct job *j, struct record *rec);
+/* A file's bytes are in the backing directory now: who has it open elsewhere is told. Waits for them. */
+void job_drained(struct job *j, uint64_t ino);
+/* PLACED, REMOVED or DRAINED of a directory: on all nodes. */
+int job_tree_record(struct job *j, const struct record *rec);
 ssize_t job_copy_range(
 	struct job *j, struct job_file *from, uint64_t from_off, struct job_file *to, uint64_t to_off, size_t len);
 

@@ -142,6 +142,7 @@ static void serve(struct job *j, struct peers_request *rq, list_places list, boo
 {
 	struct wire_msg reply = { 0 };
 	struct buf body BUF_CLEANUP = { 0 };
+	struct inode in;
 	uint64_t next = 0;
 	int rc = list_all(j, peers_msg(rq), list, &body, &next);
 
@@ -155,6 +156,9 @@ static void serve(struct job *j, struct peers_request *rq, list_places list, boo
 	wire_put_i64(&reply, WIRE_STATUS, 0);
 	message_put(&reply, MESSAGE_SHARE_OFF, next);
 	message_put_bytes(&reply, MESSAGE_SHARE_PIECES, body.data, body.len);
+	/* Asked last: a drain may have brought the bytes that were not found any more to the backing file. */
+	if (settle && state_inode(store_state(j->opt.store), message_get(peers_msg(rq), MESSAGE_SHARE_INO), &in) == 0)
+		message_put(&reply, MESSAGE_SHARE_LIMIT, in.backing_limit);
 	peers_reply(rq, &reply);
 	wire_msg_free(&reply);
 }
@@ -186,6 +190,14 @@ struct answer {
 	uint64_t next;
 };
 
+static void raise_limit(struct shared *s, uint64_t limit)
+{
+	pthread_mutex_lock(&s->mutex);
+	if (s->limit < limit)
+		s->limit = limit;
+	pthread_mutex_unlock(&s->mutex);
+}
+
 static int ask_part(struct job *j, struct shared *s, bool shared, uint64_t off, uint64_t end, struct answer *a)
 {
 	struct wire_msg m = { 0 }, reply = { 0 };
@@ -206,6 +218,8 @@ static int ask_part(struct job *j, struct shared *s, bool shared, uint64_t off, 
 		else if (len)
 			buf_bytes(&a->places, bytes, len);
 	}
+	if (rc == 0)
+		raise_limit(s, message_get(&reply, MESSAGE_SHARE_LIMIT));
 	wire_msg_free(&m);
 	wire_msg_free(&reply);
 	return rc;

@@ -182,6 +182,7 @@ enum tree_change {
 	TREE_SETATTR,
 	TREE_SETXATTR,
 	TREE_REMOVEXATTR,
+	TREE_DRAINED, /* RECORD_BYTES: what a drain has done with it in the backing directory */
 };
 /* Ask node 0 for it, and wait until all nodes have it. request: of type TREE_CHANGE. */
 int tree_change(struct job *j, struct wire_msg *request);

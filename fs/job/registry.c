@@ -60,6 +60,39 @@ static bool keep_waiting(struct shared *s, struct peers_request *rq)
 	return true;
 }
 
+/* mutex is held. stamp 0: that node has no commit on its way any more. False: no memory. */
+static bool set_pending(struct shared *s, uint32_t node, uint64_t stamp)
+{
+	size_t i = 0;
+
+	while (i < s->num_pending && s->pending[i].node != node)
+		i++;
+	if (i == s->num_pending && stamp) {
+		struct pending *grown = reallocarray(s->pending, i + 1, sizeof(*grown));
+		if (!grown)
+			return false;
+		s->pending = grown;
+		s->num_pending++;
+	}
+	if (stamp)
+		s->pending[i] = (struct pending){ node, stamp };
+	else if (i < s->num_pending)
+		s->pending[i] = s->pending[--s->num_pending];
+	return true;
+}
+
+int registry_settled_stamp(struct shared *s, uint64_t *ret)
+{
+	pthread_mutex_lock(&s->mutex);
+	bool busy = s->cutting;
+	*ret = registry_stamp(s);
+	for (size_t i = 0; i < s->num_pending; i++)
+		if (s->pending[i].stamp <= *ret)
+			*ret = s->pending[i].stamp - 1;
+	pthread_mutex_unlock(&s->mutex);
+	return busy ? -EBUSY : 0;
+}
+
 void registry_serve_stamp(struct job *j, struct peers_request *rq)
 {
 	struct shared *s = shared_get(j, message_get(peers_msg(rq), MESSAGE_SHARE_INO));
@@ -73,8 +106,8 @@ void registry_serve_stamp(struct job *j, struct peers_request *rq)
 	pthread_mutex_lock(&s->mutex);
 	if (s->cutting)
 		waits = keep_waiting(s, rq);
-	else
-		stamp = registry_stamp(s);
+	else if (set_pending(s, peers_from(rq), registry_stamp(s)))
+		stamp = s->last_stamp;
 	pthread_mutex_unlock(&s->mutex);
 	if (stamp)
 		reply_number(rq, MESSAGE_SHARE_AT_STAMP, stamp);
@@ -188,6 +221,7 @@ static void forget_opener(struct job *j, struct shared *s, void *arg)
 
 	pthread_mutex_lock(&s->mutex);
 	(void)set_opener(s, &(struct opener){ .node = *node });
+	(void)set_pending(s, *node, 0);
 	pthread_mutex_unlock(&s->mutex);
 	(void)j; /* an anchor goes with the next opener's end, or with us */
 }
@@ -344,6 +378,9 @@ static void do_committed(struct job *j, struct peers_request *rq)
 		rc = t->s ? core_grow(j->core, t->s->ino, size, (int64_t)message_get(m, MESSAGE_SHARE_MTIME)) : -ENOMEM;
 	}
 	if (rc == 0) {
+		pthread_mutex_lock(&t->s->mutex);
+		(void)set_pending(t->s, peers_from(rq), 0);
+		pthread_mutex_unlock(&t->s->mutex);
 		raise_size(t->s, size);
 		rc = registry_view(j, t->s, &t->view);
 	}

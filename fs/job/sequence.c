@@ -318,6 +318,25 @@ static int do_xattr(struct sequence *s, const struct wire_msg *m, bool removal)
 	return core_setxattr(s->j->core, ino, n.name, value, len, (int)message_get(m, MESSAGE_FLAGS));
 }
 
+static int do_drained(struct sequence *s, const struct wire_msg *m)
+{
+	struct record_scratch scratch = { 0 };
+	const uint8_t *bytes;
+	struct record rec;
+	size_t len, used;
+	int rc = message_get_bytes(m, MESSAGE_RECORD_BYTES, 0, &bytes, &len) ? 0 : -EBADMSG;
+
+	if (rc == 0)
+		rc = record_decode(bytes, len, &scratch, &rec, &used);
+	if (rc == 0) {
+		rec.seq = 0; /* the state's to give */
+		rec.time_ns = 0;
+		rc = core_drain_step(s->j->core, &rec);
+	}
+	record_scratch_free(&scratch);
+	return rc;
+}
+
 static int do_change(struct sequence *s, const struct wire_msg *m)
 {
 	switch ((enum tree_change)message_get(m, MESSAGE_CHANGE)) {
@@ -328,6 +347,7 @@ static int do_change(struct sequence *s, const struct wire_msg *m)
 	case TREE_SETATTR: return do_setattr(s, m);
 	case TREE_SETXATTR: return do_xattr(s, m, false);
 	case TREE_REMOVEXATTR: return do_xattr(s, m, true);
+	case TREE_DRAINED: return do_drained(s, m);
 	default: return -EOPNOTSUPP;
 	}
 }

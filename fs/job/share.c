@@ -68,6 +68,7 @@ static void shared_free(struct shared *s)
 	free(s->path);
 	free(s->openers);
 	free(s->waiting);
+	free(s->pending);
 	free(s);
 }
 

@@ -54,6 +54,11 @@ struct opener {
 	uint32_t node, readers, writers;
 };
 
+struct pending { /* a stamp that was given and whose commit has not been told */
+	uint32_t node;
+	uint64_t stamp;
+};
+
 struct map { /* one window of a file: where its bytes are */
 	_Atomic(unsigned int) refs;
 	uint64_t window, epoch;
@@ -101,7 +106,9 @@ struct shared {
 	size_t num_openers;
 	struct core_file *anchor; /* owned: keeps the inode while others have it open */
 	uint64_t last_stamp;      /* given */
-	uint64_t append_end;      /* of bytes that were given to appenders */
+	struct pending *pending;  /* owned; at most one of each node */
+	size_t num_pending;
+	uint64_t append_end; /* of bytes that were given to appenders */
 	bool cutting;
 	struct peers_request **waiting; /* for a stamp, until the cut is done */
 	size_t num_waiting;
@@ -165,6 +172,8 @@ void shared_apply(struct shared *s, const struct view *v);
 
 int registry_view(struct job *j, struct shared *s, struct view *ret);
 uint64_t registry_stamp(struct shared *s); /* a new one; mutex is held */
+/* Every commit with a stamp up to *ret is in the share maps. -EBUSY: the file is just being cut. */
+int registry_settled_stamp(struct shared *s, uint64_t *ret);
 bool registry_has_openers(struct shared *s);
 /* A lookup of the file that a request is about, by its number or by the hint that came along: core_forget() ends it. */
 int registry_find(struct job *j, uint64_t ino, const struct wire_msg *m);
