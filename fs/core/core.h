@@ -225,6 +225,8 @@ size_t core_session_left_alone(struct core *c, uint64_t *out, size_t cap);
 void core_set_job(struct core *c, void (*gone)(uint64_t ino, void *arg), void *arg);
 /* core_open() of an inode of the state, whether the kernel knows it or not: layers of files of other nodes, too. */
 int core_open_number(struct core *c, uint64_t ino, int flags, struct core_open_reply *ret_open);
+/* The state knows the file afterwards, as it is in the backing directory. -EREMCHG: as of what changes names. */
+int core_adopt(struct core *c, uint64_t ino);
 /* Other nodes will write the file: it is adopted, and becomes INODE_SHARED. -EBUSY: its data are private, or in part in the backing
  * file without having been there before. */
 int core_share(struct core *c, struct core_file *file);

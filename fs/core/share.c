@@ -87,6 +87,14 @@ static int share_locked(struct core *c, struct node *n)
 	return rc;
 }
 
+int core_adopt(struct core *c, uint64_t ino)
+{
+	struct node_ref r NODE_CLEANUP = { c, NULL };
+	int rc = take_number(c, ino, &r.n);
+
+	return rc < 0 ? rc : overlay_adopt_locked(c, r.n);
+}
+
 int core_share(struct core *c, struct core_file *file)
 {
 	struct node *n = file->node;

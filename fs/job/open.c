@@ -13,6 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define ADOPT_TRIES 8
+
 static bool is_writable(int flags)
 {
 	return (flags & O_ACCMODE) != O_RDONLY;
@@ -203,14 +205,14 @@ static int opened_away(struct job *j, struct shared *s, int flags, struct job_fi
 /* What is changed must be in the store, and its directories in the tree. */
 static int adopt_home(struct job *j, uint64_t ino)
 {
-	struct wire_msg m = { 0 };
-	struct inode in;
+	struct hint hint;
+	int rc = core_adopt(j->core, ino);
 
-	if (state_inode(j->state, ino, &in) == 0)
-		return 0;
-	message_init(&m, MESSAGE_FILE_ADOPT);
-	int rc = remote_call(j, ino, NULL, &m, NULL, NULL);
-	wire_msg_free(&m);
+	for (int tries = 0; rc == -EREMCHG && tries < ADOPT_TRIES; tries++) {
+		remote_hint(j, ino, &hint);
+		rc = hint.dir ? tree_know_above(j, hint.dir, hint.path) : -ESTALE;
+		rc = rc < 0 ? rc : core_adopt(j->core, ino);
+	}
 	return rc;
 }
 

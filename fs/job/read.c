@@ -7,6 +7,8 @@
 #include "fs/job/share.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,25 +20,46 @@
 
 /* ---- the backing file */
 
+/* An untouched file, of which the home knows no more than we: where we have found it. */
+static int open_hint(struct job *j, uint64_t ino)
+{
+	struct hint hint;
+	char path[HINT_BYTES];
+
+	remote_hint(j, ino, &hint);
+	if (!hint.dir)
+		return -ESTALE;
+	int rc = state_backing_path(j->state, hint.dir, path, sizeof(path));
+	size_t len = strlen(path);
+	if (rc < 0)
+		return rc;
+	if (len + strlen(hint.path) + 2 > sizeof(path))
+		return -ENAMETOOLONG;
+	snprintf(path + len, sizeof(path) - len, "/%s", hint.path);
+	return core_open_backing(j->core, path);
+}
+
 int read_backing_fd(struct job *j, struct shared *s)
 {
 	char path[4096] = "";
 
 	pthread_mutex_lock(&s->mutex);
-	int fd = s->backing_fd >= 0 ? dup(s->backing_fd) : -1;
+	int fd = s->backing_fd >= 0 ? fcntl(s->backing_fd, F_DUPFD_CLOEXEC, 0) : -1;
 	if (fd < 0 && s->path)
 		memcpy(path, s->path, strlen(s->path) + 1);
 	pthread_mutex_unlock(&s->mutex);
 	if (fd >= 0)
 		return fd;
-	return path[0] && !shared_is_home(j, s) ? core_open_backing(j->core, path) : core_open_origin(j->core, s->ino);
+	if (s->at_home)
+		return core_open_origin(j->core, s->ino);
+	return path[0] ? core_open_backing(j->core, path) : open_hint(j, s->ino);
 }
 
 static void backing_keep(struct shared *s, int fd)
 {
 	pthread_mutex_lock(&s->mutex);
 	if (s->backing_fd < 0)
-		s->backing_fd = dup(fd);
+		s->backing_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	pthread_mutex_unlock(&s->mutex);
 }
 

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -338,6 +340,364 @@ static void test_random(uint32_t num, uint64_t base, uint64_t seed, unsigned int
 	free(m);
 }
 
+/* ---- files of the backing directory */
+
+static void make_backing(struct job_world *w, const char *name, const char *text)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path), "%s/%s", job_world_backing(w), name);
+	FILE *f = fopen(path, "w");
+	ok(f && fputs(text, f) >= 0 && fclose(f) == 0, "%s is in the backing directory", name);
+}
+
+static uint64_t lookup(struct job_world *w, uint32_t node, const char *name)
+{
+	struct core_entry e;
+
+	return job_lookup(job_world_job(w, node), 1, name, &e) == 0 ? e.ino : 0;
+}
+
+static void test_backing(void)
+{
+	struct job_world *w = job_world_start(3);
+	struct open f[3];
+	char name[8];
+
+	for (int i = 0; i < 6; i++) { /* at home here and there */
+		snprintf(name, sizeof(name), "b%d", i);
+		make_backing(w, name, "from outside");
+		for (uint32_t n = 0; n < 3; n++)
+			is_int(open_at(w, n, lookup(w, n, name), n == 1 ? O_RDWR : O_RDONLY, &f[n]), 0, "opened");
+		ok(shows(&f[0], 0, "from outside") && shows(&f[1], 0, "from outside") &&
+				shows(&f[2], 0, "from outside"),
+			"all read it");
+		is_int(put(&f[1], "FROM", 0), 4, "one writes");
+		is_int(put(&f[1], " and inside", 12), 11, "and appends");
+		ok(shows(&f[1], 0, "FROM outside and inside"), "and sees that");
+		is_int(job_fsync(f[1].j, 0, f[1].file, false), 0, "synced");
+		for (uint32_t n = 0; n < 3; n++) {
+			ok(shows(&f[n], 0, "FROM outside and inside"), "all see it");
+			is_int(close_it(&f[n]), 0, "closed");
+		}
+	}
+	job_world_stop(w);
+}
+
+/* ---- names that go, sizes that are set */
+
+static void test_unlinked(void)
+{
+	struct job_world *w = job_world_start(2);
+	struct share_extent se;
+	struct open a, b;
+	struct inode in;
+	uint64_t ino = create(w, 0, "f", O_RDWR, &a), next;
+	size_t num;
+
+	is_int(open_at(w, 1, lookup(w, 1, "f"), O_RDWR, &b), 0, "opened elsewhere");
+	is_int(put(&b, "hello", 0), 5, "written there");
+	is_int(close_it(&a), 0, "closed at home");
+	is_int(job_unlink(job_world_job(w, 0), 1, "f"), 0, "removed at home");
+	job_forget(job_world_job(w, 0), ino, 1);
+	ok(shows(&b, 0, "hello"), "who has it open still sees it");
+	is_int(job_fsync(b.j, ino, b.file, false), 0, "and may sync it");
+	ok(shows(&b, 0, "hello"), "and read it");
+	is_int(close_it(&b), 0, "closed");
+	job_forget(job_world_job(w, 1), ino, 1);
+	loopback_settle(job_world_loopback(w));
+	for (int i = 0; i < 1000 && state_inode(store_state(job_world_store(w, 1)), ino, &in) == 0; i++) {
+		usleep(10000);
+		loopback_settle(job_world_loopback(w));
+	}
+	is_int(state_inode(store_state(job_world_store(w, 0)), ino, &in), -ENOENT, "then it is gone at home");
+	is_int(state_inode(store_state(job_world_store(w, 1)), ino, &in), -ENOENT, "and its layer elsewhere");
+	for (uint32_t n = 0; n < 2; n++)
+		ok(state_share_extents(store_state(job_world_store(w, n)), ino, 0, 1 << 20, &se, 1, &num, &next) == 0 &&
+				num == 0,
+			"and its map");
+	job_world_stop(w);
+}
+
+static int set_size(struct job_world *w, uint32_t node, uint64_t ino, uint64_t size)
+{
+	struct stat st = { .st_size = (off_t)size };
+	struct core_entry e;
+	int rc = job_setattr(job_world_job(w, node), ino, &st, CORE_SET_SIZE, NULL, &e);
+
+	return rc ? rc : (uint64_t)e.attr.st_size == size ? 0 : -EPROTO;
+}
+
+static void test_truncate(void)
+{
+	struct job_world *w = job_world_start(2);
+	struct open a, b;
+	uint64_t ino = create(w, 0, "f", O_RDWR, &a);
+
+	is_int(put(&a, "0123456789", 0), 10, "written at home");
+	is_u64(lookup(w, 1, "f"), ino, "found elsewhere");
+	is_int(set_size(w, 1, ino, 4), 0, "cut by a node that has not even opened it");
+	ok(shows(&a, 0, "0123") && !shows(&a, 0, "01234"), "home sees it");
+	is_int(open_at(w, 1, ino, O_RDWR, &b), 0, "opened elsewhere");
+	is_int(put(&b, "abcdefgh", 2), 8, "written there");
+	is_int(set_size(w, 0, ino, 6), 0, "cut at home");
+	ok(shows(&b, 0, "01abcd") || shows(&b, 0, "01abcd"), "both kept what was before");
+	ok(!shows(&b, 0, "01abcde"), "and nothing behind");
+	is_int(job_fsync(b.j, ino, b.file, false), 0, "synced");
+	is_int(set_size(w, 1, ino, 9), 0, "grown");
+	char buf[16] = "";
+	is_int(job_read(a.j, a.file, buf, 16, 0), 9, "home sees the size");
+	ok(memcmp(buf, "01abcd\0\0\0", 9) == 0, "and zeros where there was something once");
+	is_int(close_it(&b), 0, "closed");
+	is_int(open_at(w, 1, ino, O_RDWR | O_TRUNC, &b), 0, "opened with O_TRUNC");
+	is_int(job_read(a.j, a.file, buf, 16, 0), 0, "it is empty for all");
+	is_int(close_it(&a) + close_it(&b), 0, "closed");
+	job_world_stop(w);
+}
+
+/* ---- several nodes at once */
+
+#define BLOCK   5000u
+#define BLOCKS  40u
+#define RECORD  100u
+#define RECORDS 60u
+
+struct worker {
+	struct job_world *w;
+	uint32_t node, num;
+	uint64_t ino;
+	int flags;
+	int (*run)(struct worker *me, struct open *f);
+	int result;
+	pthread_barrier_t *barrier;
+	pthread_t thread;
+};
+
+static void *work(void *arg)
+{
+	struct worker *me = arg;
+	struct open f;
+
+	me->result = open_at(me->w, me->node, me->ino, me->flags, &f);
+	if (me->result)
+		return NULL;
+	me->result = me->run(me, &f);
+	int rc = close_it(&f);
+	me->result = me->result ? me->result : rc;
+	return NULL;
+}
+
+static int run_all(
+	struct job_world *w, uint32_t num, uint64_t ino, int flags, int (*run)(struct worker *, struct open *))
+{
+	struct worker all[NODES] = { { 0 } };
+	pthread_barrier_t barrier;
+	int rc = 0;
+
+	pthread_barrier_init(&barrier, NULL, num);
+	for (uint32_t i = 0; i < num; i++) {
+		all[i] = (struct worker){ w, i, num, ino, flags, run, 0, &barrier, 0 };
+		pthread_create(&all[i].thread, NULL, work, &all[i]);
+	}
+	for (uint32_t i = 0; i < num; i++) {
+		pthread_join(all[i].thread, NULL);
+		rc = rc ? rc : all[i].result;
+	}
+	pthread_barrier_destroy(&barrier);
+	return rc;
+}
+
+static void make_shared(struct job_world *w, uint64_t ino)
+{
+	struct open other;
+
+	is_int(open_at(w, 1, ino, O_WRONLY, &other), 0, "opened by another node");
+	is_int(close_it(&other), 0, "closed");
+}
+
+static int append_records(struct worker *me, struct open *f)
+{
+	char record[RECORD];
+
+	for (uint32_t i = 0; i < RECORDS; i++) {
+		memset(record, (int)('A' + me->node), RECORD);
+		if (job_write(f->j, f->file, record, RECORD, 0) != RECORD)
+			return -EIO;
+	}
+	return 0;
+}
+
+static void test_appends(void)
+{
+	struct job_world *w = job_world_start(3);
+	struct open f;
+	uint64_t ino = create(w, 0, "log", O_RDWR, &f);
+	static char all[NODES * RECORDS * RECORD + 1];
+	unsigned int whole = 0, of[3] = { 0 };
+
+	make_shared(w, ino); /* a home alone appends where its kernel says */
+	is_int(run_all(w, 3, ino, O_WRONLY | O_APPEND, append_records), 0, "three nodes append");
+	ssize_t got = job_read(f.j, f.file, all, sizeof(all), 0);
+	is_int(got, 3 * RECORDS * RECORD, "all records are there");
+	for (ssize_t at = 0; at + (ssize_t)RECORD <= got; at += RECORD) {
+		char first = all[at];
+		size_t same = 0;
+
+		while (same < RECORD && all[at + (ssize_t)same] == first)
+			same++;
+		whole += same == RECORD;
+		if (first >= 'A' && first < 'D')
+			of[first - 'A']++;
+	}
+	is_int(whole, 3 * RECORDS, "and whole");
+	ok(of[0] == RECORDS && of[1] == RECORDS && of[2] == RECORDS, "each as often as written");
+	is_int(close_it(&f), 0, "closed");
+	job_world_stop(w);
+}
+
+static uint8_t byte_of(uint32_t writer, uint32_t round, uint64_t off)
+{
+	return (uint8_t)(1 + (writer * 31 + round * 7 + off / BLOCK) % 250);
+}
+
+static int check_blocks(struct worker *me, struct open *f, uint32_t round)
+{
+	uint8_t buf[BLOCK];
+
+	for (uint64_t b = 0; b < BLOCKS * me->num; b++) {
+		uint64_t off = PLACE_DOMAIN_SIZE - 50000 + b * BLOCK;
+		uint8_t expected = byte_of((uint32_t)((b + round) % me->num), round, off);
+
+		if (job_read(f->j, f->file, buf, BLOCK, off) != BLOCK)
+			return -ENODATA;
+		for (size_t i = 0; i < BLOCK; i++)
+			if (buf[i] != expected)
+				return -EILSEQ;
+	}
+	return 0;
+}
+
+/* Interleaved blocks over the border of a domain; sync, barrier, sync. Each round another node writes a block. */
+static int write_blocks(struct worker *me, struct open *f)
+{
+	uint8_t buf[BLOCK];
+	int rc = 0;
+
+	for (uint32_t round = 0; round < 6; round++) {
+		for (uint64_t b = 0; rc == 0 && b < BLOCKS * me->num; b++) {
+			uint64_t off = PLACE_DOMAIN_SIZE - 50000 + b * BLOCK;
+
+			if ((b + round) % me->num != me->node)
+				continue;
+			memset(buf, byte_of(me->node, round, off), BLOCK);
+			if (job_write(f->j, f->file, buf, BLOCK, off) != BLOCK)
+				rc = -EIO;
+		}
+		rc = rc ? rc : job_fsync(f->j, me->ino, f->file, false);
+		pthread_barrier_wait(me->barrier);
+		rc = rc ? rc : check_blocks(me, f, round);
+		pthread_barrier_wait(me->barrier);
+	}
+	return rc;
+}
+
+struct chaos {
+	struct job_world *w;
+	uint32_t num;
+	_Atomic(bool) stop;
+};
+
+static void *lose_agents(void *arg)
+{
+	struct chaos *c = arg;
+
+	for (uint32_t i = 0; !c->stop; i++) {
+		loopback_lose(job_world_loopback(c->w), i % c->num);
+		usleep(1000);
+		loopback_assemble(job_world_loopback(c->w));
+		usleep(20000);
+	}
+	return NULL;
+}
+
+static void test_blocks(uint32_t num, bool chaos)
+{
+	struct job_world *w = job_world_start(num);
+	struct chaos c = { .w = w, .num = num };
+	pthread_t thread;
+	struct open f;
+	uint64_t ino = create(w, 0, "f", O_RDWR, &f);
+
+	if (chaos)
+		pthread_create(&thread, NULL, lose_agents, &c);
+	is_int(run_all(w, num, ino, O_RDWR, write_blocks), 0,
+		chaos ? "blocks while agents die" : "blocks of all nodes");
+	c.stop = true;
+	if (chaos)
+		pthread_join(thread, NULL);
+	is_int(close_it(&f), 0, "closed");
+	job_world_stop(w);
+}
+
+/* As ROMIO does it: read a span, change every num-th piece of it, write the span. No locks. */
+#define SPAN  40000u
+#define PIECE 50u
+
+static int sieve_spans(struct worker *me, struct open *f)
+{
+	static __thread uint8_t buf[SPAN];
+	int rc = 0;
+
+	for (uint64_t off = 0; rc == 0 && off < 10 * SPAN; off += SPAN) {
+		if (job_read(f->j, f->file, buf, SPAN, off) != SPAN)
+			rc = -ENODATA;
+		pthread_barrier_wait(me->barrier);
+		for (size_t at = me->node * PIECE; at < SPAN; at += me->num * PIECE)
+			memset(buf + at, (int)('a' + me->node), PIECE);
+		if (rc == 0 && job_write(f->j, f->file, buf, SPAN, off) != SPAN)
+			rc = -EIO;
+	}
+	return rc ? rc : job_fsync(f->j, me->ino, f->file, false);
+}
+
+static int change_pages(struct worker *me, struct open *f)
+{
+	static __thread uint8_t buf[4096];
+	int rc = 0;
+
+	for (uint64_t off = 0; rc == 0 && off < 20 * 4096; off += 4096) {
+		if (job_read(f->j, f->file, buf, 4096, off) != 4096)
+			rc = -ENODATA;
+		for (size_t at = me->node * 64; at < 4096; at += me->num * 64)
+			memset(buf + at, (int)('a' + me->node), 64);
+		if (rc == 0 && job_write_page(f->j, f->file, buf, 4096, off) != 4096)
+			rc = -EIO;
+	}
+	pthread_barrier_wait(me->barrier);
+	return rc ? rc : job_fsync(f->j, me->ino, f->file, false);
+}
+
+static void test_exact(const char *what, size_t size, size_t piece, int (*run)(struct worker *, struct open *))
+{
+	struct job_world *w = job_world_start(3);
+	uint8_t *all = calloc(1, size);
+	struct open f;
+	uint64_t ino = create(w, 0, "f", O_RDWR, &f);
+	size_t wrong = 0;
+
+	memset(all, '.', size);
+	is_int(job_write(f.j, f.file, all, size, 0), (int64_t)size, "a file");
+	make_shared(w, ino); /* as after a collective open */
+	is_int(run_all(w, 3, ino, O_RDWR, run), 0, what);
+	is_int(job_read(f.j, f.file, all, size, 0), (int64_t)size, "read");
+	for (size_t i = 0; i < size; i++)
+		wrong += all[i] != 'a' + i % (piece == PIECE ? SPAN : 4096) / piece % 3;
+	is_u64(wrong, 0, "each node's pieces are there");
+	is_int(close_it(&f), 0, "closed");
+	free(all);
+	job_world_stop(w);
+}
+
 int main(int argc, char **argv)
 {
 	unsigned int rounds = argc > 1 ? (unsigned int)atoi(argv[1]) : 1,
@@ -346,6 +706,15 @@ int main(int argc, char **argv)
 	test_unshared();
 	test_no_messages();
 	test_shared();
+	test_backing();
+	test_unlinked();
+	test_truncate();
+	test_appends();
+	test_blocks(2, false);
+	test_blocks(4, false);
+	test_blocks(3, true);
+	test_exact("three nodes sieve", 10 * SPAN, PIECE, sieve_spans);
+	test_exact("three nodes change pages", 20 * 4096, 64, change_pages);
 	for (unsigned int i = from; i < from + rounds; i++)
 		for (uint32_t num = 2; num <= NODES; num++) {
 			test_random(num, 0, i * 1000 + num, 400, false);
