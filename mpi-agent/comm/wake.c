@@ -137,12 +137,8 @@ void wake_heard(struct wake *w, uint32_t rank, uint64_t now_usec)
 	w->peers[rank].heard_usec = now_usec;
 }
 
-void wake_up(struct wake *w, uint32_t rank, uint64_t now_usec)
+static void send_to(struct wake *w, struct reach *peer, uint64_t now_usec)
 {
-	struct reach *peer = &w->peers[rank];
-
-	if (now_usec - peer->heard_usec < WAKE_HEARD_USEC || now_usec - peer->woken_usec < WAKE_HEARD_USEC)
-		return;
 	peer->woken_usec = now_usec;
 	for (int i = 0; i < IDENTITY_ADDRESSES && peer->place.addresses[i]; i++) {
 		struct sockaddr_in to = { .sin_family = AF_INET,
@@ -152,4 +148,20 @@ void wake_up(struct wake *w, uint32_t rank, uint64_t now_usec)
 
 		(void)!sendto(w->fd, "w", 1, MSG_DONTWAIT, generic, sizeof(to)); /* may be lost anyway */
 	}
+}
+
+void wake_up(struct wake *w, uint32_t rank, uint64_t now_usec)
+{
+	struct reach *peer = &w->peers[rank];
+
+	if (now_usec - peer->heard_usec >= WAKE_HEARD_USEC && now_usec - peer->woken_usec >= WAKE_HEARD_USEC)
+		send_to(w, peer, now_usec);
+}
+
+void wake_hurry(struct wake *w, uint32_t rank, uint64_t now_usec)
+{
+	struct reach *peer = &w->peers[rank];
+
+	if (now_usec - peer->woken_usec >= WAKE_HEARD_USEC)
+		send_to(w, peer, now_usec);
 }

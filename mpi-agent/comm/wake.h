@@ -9,8 +9,9 @@
 
 #include "mpi-agent/comm/identity.h"
 
-#define WAKE_STAYS_USEC 2000u /* so long an agent stays awake after something happened */
-#define WAKE_HEARD_USEC 1000u /* who was heard of since is awake: less than the above */
+#define WAKE_SPINS_USEC 200u  /* so long an agent looks at MPI all the time after something happened */
+#define WAKE_STAYS_USEC 1000u /* so long it looks often; then it sleeps */
+#define WAKE_HEARD_USEC 100u  /* who was heard of since looks at MPI now: less than WAKE_SPINS_USEC */
 
 struct wake;
 
@@ -23,7 +24,9 @@ int wake_fd(const struct wake *w);
 bool wake_drain(struct wake *w); /* takes what has come; was there something? */
 /* The rank has just been heard of. */
 void wake_heard(struct wake *w, uint32_t rank, uint64_t now_usec);
-/* Something goes to the rank: wakes it unless it is known to be awake. */
+/* Something goes to the rank: wakes it unless it is known to look at MPI. */
 void wake_up(struct wake *w, uint32_t rank, uint64_t now_usec);
+/* We wait for the rank, whatever we have heard of it. */
+void wake_hurry(struct wake *w, uint32_t rank, uint64_t now_usec);
 
 #endif

@@ -28,7 +28,6 @@
 
 #define QUEUE_BYTES_MAX (64ull << 20) /* on their way to other nodes: beyond, the daemon is not listened to */
 
-#define SPIN_USEC       200u    /* so long after something happened we look at MPI all the time */
 #define SLOW_AFTER_USEC 100000u /* so long we look often while something is under way that does not come */
 #define NAP_NSEC        20000   /* how often "often" is */
 #define SLOW_NAP_NSEC   500000
@@ -116,12 +115,18 @@ static void on_got(uint64_t id, int status, void *arg)
 	(void)tell(s); /* out of memory is in s->err, and noticed by the loop */
 }
 
-/* Something goes to or from a rank: it must be awake. */
-static void on_traffic(uint32_t rank, void *arg)
+static void on_sending(uint32_t rank, void *arg)
 {
 	struct serve *s = arg;
 
 	wake_up(s->wake, rank, s->now_usec);
+}
+
+static void on_reading(uint32_t rank, void *arg)
+{
+	struct serve *s = arg;
+
+	wake_hurry(s->wake, rank, s->now_usec);
 }
 
 static void on_read(uint32_t rank, void *arg)
@@ -294,7 +299,7 @@ static int make_reader(struct serve *s)
 		.self = comm_rank(s->comm),
 		.num_ranks = s->a.num,
 		.sender = { send_control, s },
-		.reading = on_traffic,
+		.reading = on_reading,
 		.read = on_read,
 		.got = on_got,
 		.arg = s };
@@ -361,7 +366,7 @@ static long nap_nsec(const struct serve *s)
 {
 	uint64_t quiet = s->now_usec - s->active_usec;
 
-	if (quiet < SPIN_USEC)
+	if (quiet < WAKE_SPINS_USEC)
 		return 0;
 	if (is_busy(s) || s->ending)
 		return quiet < SLOW_AFTER_USEC ? NAP_NSEC : SLOW_NAP_NSEC;
@@ -499,7 +504,7 @@ static int prepare(struct serve *s)
 		r = holder_create(s->a.self.store, s->arena, s->a.num, &sender, &s->holder, &s->err);
 	if (r == 0)
 		r = make_reader(s);
-	comm_set_sending(s->comm, on_traffic, s);
+	comm_set_sending(s->comm, on_sending, s);
 	if (r == 0) {
 		r = link_create(s->a.fd, &s->link);
 		s->a.fd = -1;

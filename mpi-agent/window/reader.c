@@ -420,7 +420,6 @@ static int begin_one(struct reader *r, struct cistern_error *err)
 		return e == -EAGAIN ? 0 : e;
 	pop(&r->ready);
 	m->reading++;
-	r->opt.reading(m->rank, r->opt.arg);
 	return 1;
 }
 

@@ -15,7 +15,7 @@ struct reader_options {
 	uint64_t memory_bytes;
 	uint32_t self, num_ranks;
 	struct control_sender sender;
-	void (*reading)(uint32_t rank, void *arg);       /* a get from it is under way: it must be awake */
+	void (*reading)(uint32_t rank, void *arg);       /* a get from it is under way: it must look at MPI */
 	void (*read)(uint32_t rank, void *arg);          /* a get from it has ended: it was awake */
 	void (*got)(uint64_t id, int status, void *arg); /* once for each list */
 	void *arg;

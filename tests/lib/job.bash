@@ -19,14 +19,14 @@ start_job() {
 	mkdir -p "$WORK/b"
 	for ((k = 0; k < $1; k++)); do
 		mkdir -p "$WORK/m$k"
-		mount_node "$k" "${2:-}" || return
+		mount_node "$k" ${2:+"$2"} || return
 	done
 	start_agents
 }
 
 # mount_node K [MOUNT_OPTIONS]: mount a node again.
 mount_node() {
-	mount_cistern ${2:+-o "$2"} "$WORK/s$1" "$WORK/m$1" "$WORK/b"
+	mount_cistern -o "nodes=$JOB_NODES${2:+,$2}" "$WORK/s$1" "$WORK/m$1" "$WORK/b"
 }
 
 # start_job_netns N [MOUNT_OPTIONS]
