@@ -127,11 +127,10 @@ static void free_outgoing(struct outgoing *o)
 	}
 }
 
-void comm_destroy(struct comm *c)
+int comm_destroy(struct comm *c, struct cistern_error *err)
 {
-	if (!c)
-		return;
-	MPI_Finalize();
+	int r = comm_error(MPI_Finalize(), "MPI_Finalize", err);
+
 	for (int i = 0; i < c->size; i++) {
 		free_incoming(&c->from[i]);
 		free_outgoing(c->to[i].waiting);
@@ -140,6 +139,7 @@ void comm_destroy(struct comm *c)
 	free(c->from);
 	free(c->to);
 	free(c);
+	return r;
 }
 
 void comm_abort(struct comm *c, int status)

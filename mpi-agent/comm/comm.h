@@ -16,7 +16,7 @@
 struct comm;
 
 int comm_create(int *argc, char ***argv, struct comm **ret, struct cistern_error *err);
-void comm_destroy(struct comm *c); /* collective: ends MPI */
+int comm_destroy(struct comm *c, struct cistern_error *err); /* collective: ends MPI */
 /* Ends all ranks at once, whatever they do. Does not return. */
 void comm_abort(struct comm *c, int status) __attribute__((noreturn));
 uint32_t comm_rank(const struct comm *c);

@@ -538,7 +538,8 @@ static void finish(struct serve *s)
 	assembly_release(&s->a);
 	if (s->signals >= 0)
 		close(s->signals);
-	comm_destroy(s->comm);
+	if (comm_destroy(s->comm, &s->err) < 0)
+		say(s->err.text); /* all that matters is done */
 }
 
 static int refused(struct serve *s)
@@ -552,7 +553,7 @@ static int refused(struct serve *s)
 	alarm(FINALIZE_SECONDS);
 	wake_destroy(s->wake);
 	assembly_release(&s->a);
-	comm_destroy(s->comm);
+	(void)comm_destroy(s->comm, &s->err);
 	return status;
 }
 

@@ -83,7 +83,14 @@ agents_end() {
 
 stop_agents() {
 	kill -TERM "$(cat "$WORK/agent0.pid")"
-	agents_end 0
+	agents_end_well
+}
+
+# Over TCP MPICH may stumble in MPI_Finalize when all have agreed to end; what the agents themselves complain of counts.
+agents_end_well() {
+	[ -n "${HOSTS:-}" ] || { agents_end 0; return; }
+	agents_end
+	refute grep 'cistern agent: node ' "$WORK/agents.log"
 }
 
 # kill_agent K: as a crash would. The others must follow.
@@ -107,7 +114,7 @@ stop_job() {
 	done
 	for pid in "${pids[@]}"; do wait "$pid" || bad=1; done
 	[ "$bad" -eq 0 ] || return
-	agents_end 0
+	agents_end_well
 }
 
 # ---- hosts
