@@ -135,6 +135,15 @@ static void hook_invalidate(uint64_t ino, bool data, void *arg)
 		session_invalidate(s, ino, data);
 }
 
+static void hook_invalidate_name(uint64_t parent, const char *name, void *arg)
+{
+	struct daemon *d = arg;
+	struct session *s = atomic_load(&d->session);
+
+	if (s)
+		session_invalidate_name(s, parent, name);
+}
+
 static void hook_log(bool bad, const char *event, const char *text, void *arg)
 {
 	struct daemon *d = arg;
@@ -370,6 +379,7 @@ static int create_job(struct daemon *d, struct cistern_error *err)
 		.cfg = d->cfg,
 		.peers = d->agent ? peer_agent_peers(d->agent) : NULL,
 		.invalidate = hook_invalidate,
+		.invalidate_name = hook_invalidate_name,
 		.log = hook_log,
 		.arg = d,
 	};

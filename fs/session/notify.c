@@ -9,11 +9,13 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "fs/session/session.h"
 
 struct entry {
 	uint64_t ino;
+	char *name; /* owned; of an entry of the directory ino; NULL: the inode itself */
 	bool data;
 };
 
@@ -43,6 +45,22 @@ static bool take(struct notify *n, struct entry **ret, size_t *ret_num)
 	return more;
 }
 
+/* Offset -1: attributes only. -ENOENT is normal: the kernel does not know the inode any more. */
+static void tell(struct notify *n, const struct entry *e)
+{
+	if (e->name)
+		fuse_lowlevel_notify_inval_entry(n->fuse, e->ino, e->name, strlen(e->name));
+	else
+		fuse_lowlevel_notify_inval_inode(n->fuse, e->ino, e->data ? 0 : -1, 0);
+}
+
+static void free_entries(struct entry *entries, size_t num)
+{
+	for (size_t i = 0; i < num; i++)
+		free(entries[i].name);
+	free(entries);
+}
+
 static void *notify_thread(void *arg)
 {
 	struct notify *n = arg;
@@ -50,12 +68,11 @@ static void *notify_thread(void *arg)
 	size_t num;
 
 	while (take(n, &entries, &num)) {
-		/* Offset -1: attributes only. -ENOENT is normal: the kernel does not know the inode any more. */
 		for (size_t i = 0; i < num; i++)
-			fuse_lowlevel_notify_inval_inode(n->fuse, entries[i].ino, entries[i].data ? 0 : -1, 0);
-		free(entries);
+			tell(n, &entries[i]);
+		free_entries(entries, num);
 	}
-	free(entries);
+	free_entries(entries, num);
 	return NULL;
 }
 
@@ -89,7 +106,7 @@ void notify_destroy(struct notify *n)
 	pthread_cond_signal(&n->filled);
 	pthread_mutex_unlock(&n->lock);
 	pthread_join(n->thread, NULL);
-	free(n->queue);
+	free_entries(n->queue, n->num);
 	pthread_cond_destroy(&n->filled);
 	pthread_mutex_destroy(&n->lock);
 	free(n);
@@ -113,11 +130,25 @@ static bool has_room(struct notify *n)
 void notify_inode(struct notify *n, uint64_t ino, bool data)
 {
 	pthread_mutex_lock(&n->lock);
-	if (n->num > 0 && n->queue[n->num - 1].ino == ino) {
+	if (n->num > 0 && n->queue[n->num - 1].ino == ino && !n->queue[n->num - 1].name) {
 		n->queue[n->num - 1].data |= data;
 	} else if (has_room(n)) {
 		n->queue[n->num++] = (struct entry){ .ino = ino, .data = data };
 		pthread_cond_signal(&n->filled);
 	}
 	pthread_mutex_unlock(&n->lock);
+}
+
+void notify_name(struct notify *n, uint64_t parent, const char *name)
+{
+	char *copy = strdup(name);
+
+	pthread_mutex_lock(&n->lock);
+	if (copy && has_room(n)) {
+		n->queue[n->num++] = (struct entry){ .ino = parent, .name = copy };
+		pthread_cond_signal(&n->filled);
+		copy = NULL;
+	}
+	pthread_mutex_unlock(&n->lock);
+	free(copy);
 }

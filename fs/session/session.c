@@ -403,3 +403,9 @@ void session_invalidate(struct session *s, uint64_t ino, bool data)
 	if (atomic_load(&s->connected))
 		notify_inode(s->notify, ino, data);
 }
+
+void session_invalidate_name(struct session *s, uint64_t parent, const char *name)
+{
+	if (atomic_load(&s->connected))
+		notify_name(s->notify, parent, name);
+}

@@ -101,3 +101,15 @@ says_of() {
 	mount_node 0
 	umount_wait "$WORK/m0"
 }
+
+# Directories are looked up once and then believed: somebody must say so when they move.
+@test "a directory that is renamed at one node is known by its new name at the other at once" {
+	start_job 2 nodes=2
+	mkdir "$WORK/m0/d"
+	stat "$WORK/m1/d"
+	mv "$WORK/m0/d" "$WORK/m0/e"
+	wait_until 5 test ! -e "$WORK/m1/d"
+	[ -d "$WORK/m1/e" ]
+	rmdir "$WORK/m0/e"
+	wait_until 5 test ! -e "$WORK/m1/e"
+}
