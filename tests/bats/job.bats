@@ -21,7 +21,7 @@ says_of() {
 }
 
 @test "mounts of a job get their numbers from the agents, and keep them" {
-	start_job 2 nodes=2,job=j7
+	start_job 2 job=j7
 	for k in 0 1; do
 		wait_until 10 says_of $k node $k
 		[ "$(of $k nodes) $(of $k job)" = "2 j7" ]
@@ -35,7 +35,7 @@ says_of() {
 }
 
 @test "a job goes on when its agents die, and takes the next ones" {
-	start_job 2 nodes=2
+	start_job 2
 	kill_agent 1
 	for k in 0 1; do wait_until 10 says_of $k agent_pid None; done
 	run "$CISTERN" status "$WORK/m0"
@@ -45,17 +45,17 @@ says_of() {
 }
 
 @test "a node whose daemon has died is missing until it is mounted again" {
-	start_job 2 nodes=2
+	start_job 2
 	kill -KILL "$(of 1 pid)"
 	wait_until 10 says_of 0 missing "['node 1 (host $(hostname)): its daemon has not come back']"
-	mount_node 1 nodes=2
+	mount_node 1
 	wait_until 10 says_of 0 missing "[]"
 	wait_until 10 says_of 1 agent_pid "$(cat "$WORK/agent1.pid")"
 	[ "$(of 1 node)" = 1 ]
 }
 
 @test "a second agent of a store is refused" {
-	start_job 2 nodes=2
+	start_job 2
 	wait_until 10 says_of 0 agent_pid "$(cat "$WORK/agent0.pid")"
 	run "$CISTERN" agent --store "$WORK/s0" --timeout 10s
 	[ "$status" -ne 0 ]
@@ -79,7 +79,7 @@ says_of() {
 }
 
 @test "a store of a job is not mounted as if it were alone, nor as one of another number" {
-	start_job 2 nodes=2,job=j7
+	start_job 2 job=j7
 	wait_until 10 says_of 1 node 1
 	kill -KILL "$(of 1 pid)"
 	for options in nodes=1 nodes=3 nodes=2,job=j8; do
@@ -87,24 +87,25 @@ says_of() {
 		[ "$status" -ne 0 ]
 		[[ $output == *"this store is that of node 1"*"recover"* ]]
 	done
-	mount_node 1 nodes=2
+	mount_node 1
 }
 
 @test "a store that has been used alone does not become a node's" {
 	mkdir -p "$WORK/b" "$WORK/m0"
-	mount_node 0
+	mount_cistern "$WORK/s0" "$WORK/m0" "$WORK/b"
 	echo x >"$WORK/m0/x"
 	kill -KILL "$(of 0 pid)"
-	run mount_node 0 nodes=2
+	JOB_NODES=2
+	run mount_node 0
 	[ "$status" -ne 0 ]
 	[[ $output == *"without other nodes"* ]]
-	mount_node 0
+	mount_cistern "$WORK/s0" "$WORK/m0" "$WORK/b"
 	umount_wait "$WORK/m0"
 }
 
 # Directories are looked up once and then believed: somebody must say so when they move.
 @test "a directory that is renamed at one node is known by its new name at the other at once" {
-	start_job 2 nodes=2
+	start_job 2
 	mkdir "$WORK/m0/d"
 	stat "$WORK/m1/d"
 	mv "$WORK/m0/d" "$WORK/m0/e"
