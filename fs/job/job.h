@@ -89,4 +89,29 @@ int job_tree_record(struct job *j, const struct record *rec);
 ssize_t job_copy_range(
 	struct job *j, struct job_file *from, uint64_t from_off, struct job_file *to, uint64_t to_off, size_t len);
 
+/* ---- locks, of the whole job. Not when alone: then the kernel's own do. flock(2)'s are of the whole file. */
+
+struct job_lock {
+	uint64_t owner;      /* as the kernel numbers them, apart for the two kinds */
+	uint64_t start, end; /* bytes, end included; UINT64_MAX: all behind */
+	uint32_t pid;        /* getlk: 0: a process of another node */
+	short type;          /* F_RDLCK, F_WRLCK, F_UNLCK */
+	bool flock;
+};
+/* What is in the way of lock: its type becomes F_UNLCK, or it becomes that. Waits for the home. -ENOLCK: it cannot be asked. */
+int job_getlk(struct job *j, uint64_t ino, struct job_lock *lock);
+/*
+ * Takes, changes or gives up a lock. done is called once, from any thread, perhaps before this returns: 0, -EAGAIN: somebody
+ * else has it (without wait), -EDEADLK, -EINTR: by job_lock_cancel(), -ENOLCK: the file's home cannot be reached, has lost
+ * what this owner had before, or has no room. It must not wait for other nodes. begun, when the request may wait:
+ * called before anything else, with the number to cancel it by.
+ */
+typedef void (*job_lock_done)(int status, void *arg);
+void job_setlk(struct job *j, uint64_t ino, const struct job_lock *lock, bool wait,
+	void (*begun)(uint64_t id, void *arg) /* or NULL */, job_lock_done done, void *arg);
+/* Who waits shall not any longer. Any number, at any time; does not wait. */
+void job_lock_cancel(struct job *j, uint64_t id);
+/* The owner has closed the file, which ends all its locks of that kind. Waits for the home, if there are any elsewhere. */
+int job_lock_drop(struct job *j, uint64_t ino, uint64_t owner, bool flock);
+
 #endif

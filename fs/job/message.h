@@ -55,8 +55,16 @@ enum message_type {
 	MESSAGE_SHARE_TRUNCATE,    /* to the home: INO, SIZE -> VIEW */
 	MESSAGE_SHARE_CUT,         /* from the home to all: VIEW: map and layer end at SIZE */
 	MESSAGE_SHARE_DROP,        /* from the home to all, one-way: INO: map and layer are of no use any more */
-	MESSAGE_LOCK_FIRST = 300,
-	MESSAGE_LOCK_LAST = 319,
+
+	/* lock.c: 300 to 319 */
+	MESSAGE_LOCK_ASK =
+		300,         /* to the home: WHAT, ID, WAITS, LIST of one -> WAITS, LIST of one: what is in the way */
+	MESSAGE_LOCK_CANCEL, /* to the home: ID -> WAITS: it did, and does not any more */
+	MESSAGE_LOCK_FIX, /* one-way, to the home: ID, LIST: in the range of the first, the rest is all that its owner has */
+	MESSAGE_LOCK_GRANTED, /* one-way, from the home: ID, ERRNO: what waited does not any more */
+	MESSAGE_LOCK_RECLAIM, /* one-way, from the home: what do you hold? */
+	MESSAGE_LOCK_HELD,    /* one-way, to the home: LIST, LAST */
+	MESSAGE_LOCK_LOST,    /* one-way, from the home: LIST: others have them */
 	MESSAGE_DRAIN_FIRST = 320,
 	MESSAGE_DRAIN_LAST = 339,
 	MESSAGE_TYPE_END
@@ -111,8 +119,16 @@ enum message_tag {
 	MESSAGE_SHARE_END,
 	MESSAGE_SHARE_OFF,
 	MESSAGE_SHARE_LEN,
-	MESSAGE_SHARE_PIECES,     /* share_wire.h */
-	MESSAGE_LOCK_TAGS = 400,  /* to 449 */
+	MESSAGE_SHARE_PIECES, /* share_wire.h */
+
+	/* lock: 400 to 449 */
+	MESSAGE_LOCK_WHAT = 400, /* enum lock_what */
+	MESSAGE_LOCK_ID,         /* of a node's request */
+	MESSAGE_LOCK_WAITS,
+	MESSAGE_LOCK_LIST, /* lock_put() */
+	MESSAGE_LOCK_ERRNO,
+	MESSAGE_LOCK_LAST, /* bool: that was all */
+
 	MESSAGE_DRAIN_TAGS = 450, /* to 499 */
 };
 

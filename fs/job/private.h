@@ -83,6 +83,17 @@ int file_created(
 
 extern const struct part share_part;
 
+/* ---- lock.c, lock_home.c: locks of files */
+
+extern const struct part locks_part;
+void lock_serve_ask(struct job *j, struct peers_request *rq);
+void lock_serve_cancel(struct job *j, struct peers_request *rq);
+void lock_serve_fix(struct job *j, struct peers_request *rq);
+void lock_serve_granted(struct job *j, struct peers_request *rq);
+void lock_serve_reclaim(struct job *j, struct peers_request *rq);
+void lock_serve_held(struct job *j, struct peers_request *rq);
+void lock_serve_lost(struct job *j, struct peers_request *rq);
+
 /* ---- serve.c */
 
 typedef void (*serve_handler)(struct job *j, struct peers_request *rq);

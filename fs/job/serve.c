@@ -50,6 +50,13 @@ static const struct {
 	[MESSAGE_SHARE_TRUNCATE] = { cut_serve_truncate, SERVE_HERE },
 	[MESSAGE_SHARE_CUT] = { cut_serve_cut, SERVE_HERE },
 	[MESSAGE_SHARE_DROP] = { registry_serve_drop, SERVE_WORKER },
+	[MESSAGE_LOCK_ASK] = { lock_serve_ask, SERVE_HERE },
+	[MESSAGE_LOCK_CANCEL] = { lock_serve_cancel, SERVE_HERE },
+	[MESSAGE_LOCK_FIX] = { lock_serve_fix, SERVE_HERE },
+	[MESSAGE_LOCK_GRANTED] = { lock_serve_granted, SERVE_HERE },
+	[MESSAGE_LOCK_RECLAIM] = { lock_serve_reclaim, SERVE_HERE },
+	[MESSAGE_LOCK_HELD] = { lock_serve_held, SERVE_HERE },
+	[MESSAGE_LOCK_LOST] = { lock_serve_lost, SERVE_HERE },
 };
 
 void serve_request(struct peers_request *rq, void *arg)
