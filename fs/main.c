@@ -32,6 +32,7 @@
 #include "fs/drain/maintain.h"
 #include "fs/drain/result.h"
 #include "fs/drain/settle.h"
+#include "fs/drain/carry.h"
 #include "fs/ops/ops.h"
 #include "fs/peer/peer_agent.h"
 #include "fs/session/launch.h"
@@ -61,7 +62,8 @@ struct daemon {
 	int backing_fd;
 	struct store *store;
 	struct core *core;
-	struct peer_agent *agent; /* NULL: one node alone */
+	struct peer_agent *agent;      /* NULL: one node alone */
+	_Atomic(struct carry *) carry; /* likewise */
 	struct job *job;
 	struct ops *ops;
 	struct drain *drain;
@@ -135,6 +137,17 @@ static void hook_invalidate(uint64_t ino, bool data, void *arg)
 		session_invalidate(s, ino, data);
 }
 
+/* ---- what the other nodes of the job want */
+
+static void hook_invalidate_now(uint64_t ino, bool data, void *arg)
+{
+	struct daemon *d = arg;
+	struct session *s = atomic_load(&d->session);
+
+	if (s)
+		session_invalidate_now(s, ino, data);
+}
+
 static void hook_invalidate_name(uint64_t parent, const char *name, void *arg)
 {
 	struct daemon *d = arg;
@@ -142,6 +155,26 @@ static void hook_invalidate_name(uint64_t parent, const char *name, void *arg)
 
 	if (s)
 		session_invalidate_name(s, parent, name);
+}
+
+static void hook_drain_request(struct peers_request *rq, void *arg)
+{
+	struct daemon *d = arg;
+	struct carry *carry = atomic_load(&d->carry);
+
+	if (carry)
+		collective_serve(carry_collective(carry), rq);
+	else
+		peers_reply_status(rq, -EAGAIN);
+}
+
+static void hook_event(enum peers_event event, uint32_t node, void *arg)
+{
+	struct daemon *d = arg;
+	struct carry *carry = atomic_load(&d->carry);
+
+	if (carry)
+		collective_event(carry_collective(carry), event, node);
 }
 
 static void hook_log(bool bad, const char *event, const char *text, void *arg)
@@ -378,8 +411,10 @@ static int create_job(struct daemon *d, struct cistern_error *err)
 		.store = d->store,
 		.cfg = d->cfg,
 		.peers = d->agent ? peer_agent_peers(d->agent) : NULL,
-		.invalidate = hook_invalidate,
+		.invalidate = hook_invalidate_now,
 		.invalidate_name = hook_invalidate_name,
+		.drain_request = hook_drain_request,
+		.event = hook_event,
 		.log = hook_log,
 		.arg = d,
 	};
@@ -407,7 +442,8 @@ static int create_core(struct daemon *d, struct cistern_error *err)
 	return r;
 }
 
-static int create_servants(struct daemon *d, struct cistern_error *err)
+/* Of a job, sessions are asked for, and only this node's part of them is carried here. */
+static int create_drain(struct daemon *d, struct cistern_error *err)
 {
 	struct drain_options drain = {
 		.store = d->store,
@@ -417,7 +453,28 @@ static int create_servants(struct daemon *d, struct cistern_error *err)
 		.libexec_dir = CISTERN_LIBEXECDIR,
 		.backing_fd = d->backing_fd,
 	};
-	int r = drain_create(&drain, &d->drain, err);
+	struct carry_options carry = { .drain = drain, .job = d->job };
+	struct carry *c = NULL;
+	int r = 0;
+
+	if (d->agent) {
+		carry.peers = peer_agent_peers(d->agent);
+		carry.leave_timeout_usec = config_number(d->cfg, CONFIG_UNMOUNT_TIMEOUT);
+		r = carry_create(&carry, &c, err);
+	}
+	if (!r && c)
+		drain.ask = carry_ask(c);
+	if (!r)
+		r = drain_create(&drain, &d->drain, err);
+	if (!r && c)
+		carry_set_asker(c, d->drain);
+	atomic_store(&d->carry, c);
+	return r;
+}
+
+static int create_servants(struct daemon *d, struct cistern_error *err)
+{
+	int r = create_drain(d, err);
 
 	if (r)
 		return r;
@@ -432,6 +489,7 @@ static int create_servants(struct daemon *d, struct cistern_error *err)
 	return ctl_create(&(struct ctl_options){ .store = d->store,
 				  .core = d->core,
 				  .drain = d->drain,
+				  .carrier = d->agent ? carry_carrier(atomic_load(&d->carry)) : NULL,
 				  .maintain = d->maintain,
 				  .agent = d->agent,
 				  .cfg = d->cfg,
@@ -582,7 +640,7 @@ static void final_drain(struct daemon *d, struct result *res)
 	int r = 0;
 
 	core_unmounted(d->core);
-	if (drain_is_needed(d->store)) {
+	if (drain_is_needed(d->store) || (d->agent && peers_numbered(peer_agent_peers(d->agent)))) {
 		ctl_set_state(d->ctl, CTL_DRAINING);
 		r = run_final_drain(d, res);
 		if (r) {
@@ -626,6 +684,7 @@ static void tear_down(struct daemon *d)
 	atomic_store(&d->drains, NULL);
 	atomic_store(&d->poked, NULL);
 	maintain_destroy(d->maintain);
+	carry_destroy(atomic_load(&d->carry));
 	drain_destroy(d->drain);
 	ops_destroy(d->ops);
 	job_destroy(d->job);

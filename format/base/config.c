@@ -100,6 +100,8 @@ static const struct config_setting settings[CONFIG_NUM] = {
 		"Time that a call waits for the other nodes of the job." },
 	[CONFIG_NODE_TIMEOUT] = { "node_timeout", CONFIG_USEC, 100 * MSEC, DAY, NULL, "1m",
 		"Time after which a node whose daemon does not come back to the others is given up." },
+	[CONFIG_UNMOUNT_TIMEOUT] = { "unmount_timeout", CONFIG_USEC, 0, DAY, NULL, "30m",
+		"Time that an unmounted node of a job waits for the others to be unmounted." },
 	[CONFIG_DOMAIN_SIZE] = { "domain_size", CONFIG_BYTES, M, T, NULL, "16M",
 		"Bytes in a row of a file shared by nodes that one node keeps the map of; a multiple of 1M, the same for all "
 		"mounts of a job." },

@@ -17,6 +17,8 @@ static void tell_parts(enum peers_event event, uint32_t node, void *arg)
 	for (const struct part *const *p = job_parts; *p; p++)
 		if ((*p)->event)
 			(*p)->event(j, event, node);
+	if (j->opt.event)
+		j->opt.event(event, node, j->opt.arg);
 }
 
 static int create_parts(struct job *j, struct cistern_error *err)

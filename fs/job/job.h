@@ -25,6 +25,9 @@ struct job_options {
 	/* Tell the kernel; as core's hooks of the same purpose. Without locks. */
 	void (*invalidate)(uint64_t ino, bool data, void *arg);
 	void (*invalidate_name)(uint64_t parent, const char *name, void *arg);
+	/* A request of MESSAGE_DRAIN_FIRST to MESSAGE_DRAIN_LAST, and what happens to nodes: for the drain. Do not block; may be NULL. */
+	void (*drain_request)(struct peers_request *rq, void *arg);
+	void (*event)(enum peers_event event, uint32_t node, void *arg);
 	/* One line for the log, "key=value ...". */
 	void (*log)(bool error, const char *event, const char *text, void *arg);
 	void *arg;

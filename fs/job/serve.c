@@ -65,7 +65,9 @@ void serve_request(struct peers_request *rq, void *arg)
 	unsigned int type = peers_msg(rq)->type;
 	serve_handler fn = type < MESSAGE_TYPE_END ? serve_table[type].fn : NULL;
 
-	if (!fn)
+	if (type >= MESSAGE_DRAIN_FIRST && type <= MESSAGE_DRAIN_LAST && j->opt.drain_request)
+		j->opt.drain_request(rq, j->opt.arg);
+	else if (!fn)
 		peers_reply_status(rq, -EOPNOTSUPP);
 	else if (serve_table[type].where == SERVE_HERE)
 		fn(j, rq);

@@ -10,12 +10,13 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "fs/session/session.h"
 
 struct entry {
 	uint64_t ino;
-	char *name; /* owned; of an entry of the directory ino; NULL: the inode itself */
+	char *name; /* owned; an entry of directory ino; NULL: the inode itself */
 	bool data;
 };
 
@@ -27,6 +28,8 @@ struct notify {
 	/* under lock */
 	struct entry *queue; /* owned */
 	size_t num, cap;
+	uint64_t queued, told;   /* entries, ever; one that joined another counts as that one */
+	pthread_cond_t progress; /* told has risen; CLOCK_MONOTONIC */
 	bool stop;
 };
 
@@ -45,20 +48,18 @@ static bool take(struct notify *n, struct entry **ret, size_t *ret_num)
 	return more;
 }
 
-/* Offset -1: attributes only. -ENOENT is normal: the kernel does not know the inode any more. */
-static void tell(struct notify *n, const struct entry *e)
+/* Offset -1: attributes only. -ENOENT is normal: the kernel does not know the inode, or the name, any more. */
+static void tell(struct notify *n, struct entry *e)
 {
 	if (e->name)
 		fuse_lowlevel_notify_inval_entry(n->fuse, e->ino, e->name, strlen(e->name));
 	else
 		fuse_lowlevel_notify_inval_inode(n->fuse, e->ino, e->data ? 0 : -1, 0);
-}
-
-static void free_entries(struct entry *entries, size_t num)
-{
-	for (size_t i = 0; i < num; i++)
-		free(entries[i].name);
-	free(entries);
+	free(e->name);
+	pthread_mutex_lock(&n->lock);
+	n->told++;
+	pthread_cond_broadcast(&n->progress);
+	pthread_mutex_unlock(&n->lock);
 }
 
 static void *notify_thread(void *arg)
@@ -70,15 +71,18 @@ static void *notify_thread(void *arg)
 	while (take(n, &entries, &num)) {
 		for (size_t i = 0; i < num; i++)
 			tell(n, &entries[i]);
-		free_entries(entries, num);
+		free(entries);
 	}
-	free_entries(entries, num);
+	for (size_t i = 0; i < num; i++)
+		free(entries[i].name);
+	free(entries);
 	return NULL;
 }
 
 int notify_create(struct fuse_session *fuse, struct notify **ret)
 {
 	struct notify *n = calloc(1, sizeof(*n));
+	pthread_condattr_t attr;
 	int r;
 
 	if (!n)
@@ -86,8 +90,13 @@ int notify_create(struct fuse_session *fuse, struct notify **ret)
 	n->fuse = fuse;
 	pthread_mutex_init(&n->lock, NULL);
 	pthread_cond_init(&n->filled, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&n->progress, &attr);
+	pthread_condattr_destroy(&attr);
 	r = pthread_create(&n->thread, NULL, notify_thread, n);
 	if (r) {
+		pthread_cond_destroy(&n->progress);
 		pthread_cond_destroy(&n->filled);
 		pthread_mutex_destroy(&n->lock);
 		free(n);
@@ -106,7 +115,10 @@ void notify_destroy(struct notify *n)
 	pthread_cond_signal(&n->filled);
 	pthread_mutex_unlock(&n->lock);
 	pthread_join(n->thread, NULL);
-	free_entries(n->queue, n->num);
+	for (size_t i = 0; i < n->num; i++)
+		free(n->queue[i].name);
+	free(n->queue);
+	pthread_cond_destroy(&n->progress);
 	pthread_cond_destroy(&n->filled);
 	pthread_mutex_destroy(&n->lock);
 	free(n);
@@ -127,28 +139,55 @@ static bool has_room(struct notify *n)
 	return true;
 }
 
-void notify_inode(struct notify *n, uint64_t ino, bool data)
+/* lock is held. */
+static bool add(struct notify *n, struct entry e)
 {
-	pthread_mutex_lock(&n->lock);
-	if (n->num > 0 && n->queue[n->num - 1].ino == ino && !n->queue[n->num - 1].name) {
-		n->queue[n->num - 1].data |= data;
-	} else if (has_room(n)) {
-		n->queue[n->num++] = (struct entry){ .ino = ino, .data = data };
-		pthread_cond_signal(&n->filled);
-	}
-	pthread_mutex_unlock(&n->lock);
+	if (!has_room(n))
+		return false;
+	n->queue[n->num++] = e;
+	n->queued++;
+	pthread_cond_signal(&n->filled);
+	return true;
 }
 
-void notify_name(struct notify *n, uint64_t parent, const char *name)
+uint64_t notify_inode(struct notify *n, uint64_t ino, bool data)
 {
-	char *copy = strdup(name);
+	uint64_t ticket;
 
 	pthread_mutex_lock(&n->lock);
-	if (copy && has_room(n)) {
-		n->queue[n->num++] = (struct entry){ .ino = parent, .name = copy };
-		pthread_cond_signal(&n->filled);
-		copy = NULL;
-	}
+	if (n->num > 0 && n->queue[n->num - 1].ino == ino && !n->queue[n->num - 1].name)
+		n->queue[n->num - 1].data |= data;
+	else
+		add(n, (struct entry){ .ino = ino, .data = data });
+	ticket = n->queued;
 	pthread_mutex_unlock(&n->lock);
-	free(copy);
+	return ticket;
+}
+
+uint64_t notify_name(struct notify *n, uint64_t parent, const char *name)
+{
+	struct entry e = { .ino = parent, .name = strdup(name) };
+	uint64_t ticket;
+
+	pthread_mutex_lock(&n->lock);
+	if (!e.name || !add(n, e))
+		free(e.name);
+	ticket = n->queued;
+	pthread_mutex_unlock(&n->lock);
+	return ticket;
+}
+
+void notify_wait(struct notify *n, uint64_t ticket, uint64_t usec)
+{
+	struct timespec until;
+	int r = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += (long)(usec % 1000000) * 1000;
+	until.tv_sec += (time_t)(usec / 1000000) + until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	pthread_mutex_lock(&n->lock);
+	while (n->told < ticket && !n->stop && r == 0)
+		r = pthread_cond_timedwait(&n->progress, &n->lock, &until);
+	pthread_mutex_unlock(&n->lock);
 }

@@ -27,8 +27,9 @@
 
 #include "fs/session/private.h"
 
-#define ABORT_MSEC  20
-#define ABORT_TRIES 250
+#define ABORT_MSEC      20
+#define INVALIDATE_USEC 300000u /* for the kernel to drop what it is told to */
+#define ABORT_TRIES     250
 
 /* ---- options */
 
@@ -404,8 +405,14 @@ void session_invalidate(struct session *s, uint64_t ino, bool data)
 		notify_inode(s->notify, ino, data);
 }
 
+void session_invalidate_now(struct session *s, uint64_t ino, bool data)
+{
+	if (atomic_load(&s->connected))
+		notify_wait(s->notify, notify_inode(s->notify, ino, data), INVALIDATE_USEC);
+}
+
 void session_invalidate_name(struct session *s, uint64_t parent, const char *name)
 {
 	if (atomic_load(&s->connected))
-		notify_name(s->notify, parent, name);
+		notify_wait(s->notify, notify_name(s->notify, parent, name), INVALIDATE_USEC);
 }

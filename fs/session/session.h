@@ -79,8 +79,9 @@ int session_backing_open(struct session *s, int fd); /* id > 0 or -errno */
 void session_backing_close(struct session *s, int backing_id);
 /* Queues: attributes, and pages when data is set, of ino are stale. A thread of its own tells the kernel. */
 void session_invalidate(struct session *s, uint64_t ino, bool data);
-void session_invalidate_name(
-	struct session *s, uint64_t parent, const char *name); /* what it is, or that there is none */
+/* The same, and waits for it, a while at most; a name of a directory likewise. Not by a worker, and without locks. */
+void session_invalidate_now(struct session *s, uint64_t ino, bool data);
+void session_invalidate_name(struct session *s, uint64_t parent, const char *name);
 /*
  * The request that this thread answers is going to wait for long, or has ended to. Requests of others are served meanwhile: when too
  * few workers are left another one is started, up to a limit. Cheap.
