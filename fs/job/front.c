@@ -80,6 +80,10 @@ static int lookup_once(struct job *j, uint64_t parent, const char *name, struct 
 	struct pointer at = { 0 };
 	int rc = core_tree_lookup(j->core, parent, name, ret);
 
+	if (rc == 0 && tree_is_moving(j, ret->ino)) {
+		core_forget(j->core, ret->ino, 1);
+		rc = -ENOENT;
+	}
 	if (rc != -ENOENT)
 		return rc;
 	if (core_is_known(j->core, parent)) { /* else no node has names in it */

@@ -24,10 +24,11 @@ enum message_type {
 
 	/* tree.c, sequence.c: 220 to 239 */
 	MESSAGE_TREE_CHANGE = 220, /* to node 0: CHANGE and what it needs */
-	MESSAGE_TREE_PREPARE,      /* from node 0: DIR may go -> NAMES of the backing directory that are hidden there */
-	MESSAGE_TREE_COMMIT,       /* from node 0: RECORD*, OTHER: who asked; DIR: it may go no more, or has gone */
-	MESSAGE_TREE_ABORT,        /* from node 0: DIR may go no more; 0: none */
-	MESSAGE_TREE_STAMP,        /* from node 0: -> STAMP of the last change that you have */
+	/* From node 0: DIR may go; INO, OTHER: directories that move; 0: none -> NAMES of the backing directory hidden in DIR. */
+	MESSAGE_TREE_PREPARE,
+	MESSAGE_TREE_COMMIT, /* from node 0: RECORD*, OTHER: who asked; FLAGS 1: end of what PREPARE began, for DIR */
+	MESSAGE_TREE_ABORT,  /* from node 0: end of whatever PREPARE began */
+	MESSAGE_TREE_STAMP,  /* from node 0: -> STAMP of the last change that you have */
 
 	/* home.c: 240 to 259: to the home of INO, with HINT_DIR, HINT */
 	MESSAGE_FILE_GET = 240, /* COUNT: lookups to be counted -> ENTRY */

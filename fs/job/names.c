@@ -48,6 +48,7 @@ struct names {
 	pthread_mutex_t lock;
 	bool ready;
 	uint64_t stamp;
+	unsigned int closed; /* dirs */
 	struct early *early;
 	struct name_entry *entries[NAMES_BUCKETS];
 	struct name_dir *dirs[NAMES_BUCKETS];
@@ -337,8 +338,8 @@ int names_close_dir(struct names *n, uint64_t dir)
 		rc = -ENOTEMPTY;
 	else if (d->locked)
 		rc = -EBUSY;
-	else
-		d->closed = true;
+	else if (!d->closed)
+		n->closed += d->closed = true;
 	if (rc < 0 && d)
 		drop_dir(n, d);
 	pthread_mutex_unlock(&n->lock);
@@ -364,12 +365,13 @@ void names_open_dir(struct names *n, uint64_t dir)
 	bool any = false;
 
 	pthread_mutex_lock(&n->lock);
-	for (size_t i = 0; i < NAMES_BUCKETS; i++)
+	for (size_t i = 0; n->closed && i < NAMES_BUCKETS; i++)
 		for (struct name_dir *d = n->dirs[i], *next; d; d = next) {
 			next = d->next;
 			if (!d->closed || (dir && d->ino != dir))
 				continue;
 			d->closed = false;
+			n->closed--;
 			any = any || d->entries;
 			drop_dir(n, d);
 		}

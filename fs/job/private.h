@@ -23,6 +23,7 @@ struct job {
 	struct state *state; /* the store's */
 	struct workers *workers;
 	_Atomic(bool) ending;
+	_Atomic(uint64_t) moving[2]; /* directories that node 0 is about to rename (tree.c); 0: none */
 	/* one for each part, owned by it */
 	struct names *names;
 	struct rebuild *rebuild;
@@ -195,6 +196,11 @@ enum tree_change {
 	TREE_REMOVEXATTR,
 	TREE_DRAINED, /* RECORD_BYTES: what a drain has done with it in the backing directory */
 };
+/* Node 0 is just moving it: its name is not to be believed before its server has answered. */
+static inline bool tree_is_moving(const struct job *j, uint64_t ino)
+{
+	return ino == j->moving[0] || ino == j->moving[1];
+}
 /* Ask node 0 for it, and wait until all nodes have it. request: of type TREE_CHANGE. */
 int tree_change(struct job *j, struct wire_msg *request);
 void tree_init(struct wire_msg *request, enum tree_change change);

@@ -45,6 +45,7 @@ struct sequence {
 	bool synced; /* a TREE_SYNC was queued */
 	struct change *first, **last;
 	_Atomic(uint64_t) closed_dir;
+	bool prepared; /* nodes were told of what is to come */
 	/* the thread's own */
 	struct kept kept[SEQUENCE_KEPT]; /* a ring by stamp */
 	uint64_t first_stamp;            /* of the change in hand; 0: it has no record yet */
@@ -85,6 +86,7 @@ static void put_commit(struct sequence *s, struct wire_msg *m, uint64_t from)
 	message_init(m, MESSAGE_TREE_COMMIT);
 	message_put(m, MESSAGE_OTHER, s->asker);
 	message_put(m, MESSAGE_DIR, s->closed_dir);
+	message_put(m, MESSAGE_FLAGS, s->prepared);
 	for (uint64_t stamp = from; from && stamp <= last; stamp++) {
 		const struct kept *k = kept_of(s, stamp);
 
@@ -142,7 +144,7 @@ static void distribute(struct sequence *s)
 	int *status = calloc(num, sizeof(*status));
 	struct wire_msg m = { 0 };
 
-	if (!s->first_stamp && !s->closed_dir) {
+	if (!s->first_stamp && !s->prepared) {
 		free(status);
 		return;
 	}
@@ -154,10 +156,11 @@ static void distribute(struct sequence *s)
 	wire_msg_free(&m);
 	free(status);
 	s->closed_dir = 0;
+	s->prepared = false;
 	s->first_stamp = 0;
 }
 
-/* ---- may a directory go? */
+/* ---- may a directory go? And what moves is not to be seen in two places. */
 
 struct shown {
 	struct buf hidden; /* names, of all nodes */
@@ -191,7 +194,7 @@ static int is_shown(const char *name, uint64_t ino, uint32_t type, void *arg)
 	return -ENOTEMPTY;
 }
 
-static int prepare(struct sequence *s, uint64_t dir)
+static int prepare(struct sequence *s, uint64_t dir, uint64_t moving, uint64_t other)
 {
 	uint32_t num = peers_count(s->j->peers);
 	int *status = calloc(num, sizeof(*status));
@@ -203,6 +206,9 @@ static int prepare(struct sequence *s, uint64_t dir)
 	s->closed_dir = dir; /* first: a server that begins now learns it from us */
 	message_init(&m, MESSAGE_TREE_PREPARE);
 	message_put(&m, MESSAGE_DIR, dir);
+	message_put(&m, MESSAGE_INO, moving);
+	message_put(&m, MESSAGE_OTHER, other);
+	s->prepared = true;
 	(void)peers_call_all(s->j->peers, &m, status, take_hidden, &w);
 	for (uint32_t i = 0; i < num; i++) {
 		if (status[i] == -EHOSTDOWN)
@@ -210,7 +216,7 @@ static int prepare(struct sequence *s, uint64_t dir)
 		if (w.rc == 0 || (w.rc == -EBUSY && status[i] == -ENOTEMPTY))
 			w.rc = status[i] == -ECONNRESET ? -EBUSY : status[i];
 	}
-	if (w.rc == 0)
+	if (w.rc == 0 && dir)
 		w.rc = buf_ok(&w.hidden) ? core_each_backing(s->j->core, dir, is_shown, &w) : -ENOMEM;
 	buf_free(&w.hidden);
 	wire_msg_free(&m);
@@ -263,7 +269,7 @@ static int do_rmdir(struct sequence *s, const struct wire_msg *m)
 	struct names_of n;
 
 	get_names(m, &n);
-	int rc = prepare(s, how.ino);
+	int rc = prepare(s, how.ino, 0, 0);
 	return rc < 0 ? rc : core_remove_at(s->j->core, n.dir, n.name, true, &how);
 }
 
@@ -276,7 +282,6 @@ static int do_rename(struct sequence *s, const struct wire_msg *m)
 	uint64_t other = message_get(m, MESSAGE_OTHER);
 	struct state_name there;
 	struct names_of n;
-	int rc = 0;
 
 	get_names(m, &n);
 	if (core_is_below(c, n.dir, how.ino))
@@ -289,8 +294,7 @@ static int do_rename(struct sequence *s, const struct wire_msg *m)
 		how.free = true; /* the file's home changes the two (core_tree_apply) */
 		flags = 0;
 	}
-	if (other && !(flags & RENAME_EXCHANGE))
-		rc = prepare(s, other);
+	int rc = prepare(s, other && !(flags & RENAME_EXCHANGE) ? other : 0, how.ino, other);
 	return rc < 0 ? rc : core_rename_at(c, n.from_dir, n.from, n.dir, n.name, flags, &how);
 }
 

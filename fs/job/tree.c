@@ -80,21 +80,31 @@ static int put_hidden(const char *name, uint64_t ino, uint32_t type, void *arg)
 	return 0;
 }
 
+static void end_prepared(struct job *j, uint64_t closed)
+{
+	j->moving[0] = j->moving[1] = 0;
+	names_open_dir(j->names, closed);
+}
+
 void tree_serve_prepare(struct job *j, struct peers_request *rq)
 {
 	uint64_t dir = message_get(peers_msg(rq), MESSAGE_DIR);
 	struct buf hidden BUF_CLEANUP = { 0 };
 	struct wire_msg reply = { 0 };
-	int rc = names_close_dir(j->names, dir);
+	int rc = dir ? names_close_dir(j->names, dir) : 0;
 
-	if (rc == 0 && core_is_known(j->core, dir)) {
+	if (rc == 0) {
+		j->moving[0] = message_get(peers_msg(rq), MESSAGE_INO);
+		j->moving[1] = message_get(peers_msg(rq), MESSAGE_OTHER);
+	}
+	if (rc == 0 && dir && core_is_known(j->core, dir)) {
 		if (!state_dir_is_empty(j->state, dir))
 			rc = -ENOTEMPTY;
 		else
 			rc = core_each_backing_owned(j->core, dir, put_hidden, &hidden);
 	}
 	if (rc < 0)
-		names_open_dir(j->names, dir);
+		end_prepared(j, dir);
 	wire_msg_init(&reply, WIRE_REPLY);
 	wire_put_i64(&reply, WIRE_STATUS, rc == 0 && !buf_ok(&hidden) ? -ENOMEM : rc);
 	message_put_bytes(&reply, MESSAGE_NAMES, hidden.data, hidden.len);
@@ -145,14 +155,14 @@ void tree_serve_commit(struct job *j, struct peers_request *rq)
 
 	if (rc < 0 && rc != -EILSEQ)
 		job_log(j, true, "tree_change_failed", "status=%d", rc);
-	if (rc == 0 && closed)
-		names_open_dir(j->names, closed);
+	if (rc == 0 && message_get(m, MESSAGE_FLAGS))
+		end_prepared(j, closed);
 	peers_reply_status(rq, rc);
 }
 
 void tree_serve_abort(struct job *j, struct peers_request *rq)
 {
-	names_open_dir(j->names, message_get(peers_msg(rq), MESSAGE_DIR));
+	end_prepared(j, 0);
 	peers_reply_status(rq, 0);
 }
 
