@@ -146,7 +146,7 @@ static int know_found(struct job *j, const struct found *f)
 	return f->kind == FOUND_DIR && f->hint.dir ? tree_know_path(j, f->hint.dir, f->hint.path) : 0;
 }
 
-/* done: what node 0 says when it has done it before its daemon was restarted. */
+/* done: what node 0 says when it has done it before its daemon was restarted; or the name leads elsewhere now: -ESTALE. */
 static int change_tree(struct job *j, struct wire_msg *m, int done, bool *ret_certain)
 {
 	bool reset = false;
@@ -154,7 +154,7 @@ static int change_tree(struct job *j, struct wire_msg *m, int done, bool *ret_ce
 
 	while ((rc = tree_change(j, m)) == -ECONNRESET)
 		reset = true;
-	if (reset && rc == done)
+	if (reset && (rc == done || rc == -ESTALE))
 		rc = 0;
 	*ret_certain = rc == 0 || is_certain(rc, reset);
 	return rc;
@@ -253,7 +253,7 @@ static int remove_file(struct job *j, struct name_ref *ref, const struct found *
 	return rc;
 }
 
-static int remove_dir(struct job *j, struct name_ref *ref, const struct found *f)
+static int remove_dir(struct job *j, struct name_ref *ref, const struct found *f, bool *ret_stale)
 {
 	struct wire_msg m = { 0 };
 	bool certain = true;
@@ -265,6 +265,7 @@ static int remove_dir(struct job *j, struct name_ref *ref, const struct found *f
 	if (rc == 0)
 		rc = change_tree(j, &m, -ENOENT, &certain);
 	wire_msg_free(&m);
+	*ret_stale = rc == -ESTALE;
 	unlock_name(j, ref, certain);
 	return rc;
 }
@@ -289,7 +290,7 @@ int change_remove(struct job *j, uint64_t parent, const char *name, bool is_dir)
 		if (rc < 0)
 			held_unlock(j, &ref);
 		else if (is_dir)
-			rc = remove_dir(j, &ref, &found);
+			rc = remove_dir(j, &ref, &found, &stale);
 		else
 			rc = remove_file(j, &ref, &found, &stale);
 	}
@@ -335,6 +336,7 @@ static int move_dir(struct job *j, struct move *m, int from, int to)
 	message_put(&rq, MESSAGE_FLAGS, m->flags & RENAME_EXCHANGE);
 	message_put(&rq, MESSAGE_OTHER, file->kind == FOUND_DIR ? file->ino : 0);
 	rc = change_tree(j, &rq, -ENOENT, &m->certain);
+	m->stale = rc == -ESTALE;
 	wire_msg_free(&rq);
 	if (rc == 0 && file->kind == FOUND_FILE) {
 		m->ref[from].at.ino = file->ino;

@@ -2,7 +2,8 @@
 /*
  * Locks of names, as the node has them whose operation it is. A lock is remembered from before it is asked for until its server
  * has confirmed its end: so a server that begins anew can be told of all of them (rebuild.c), and an end that got
- * lost is said again.
+ * lost is said again. Of a name that two say to hold, one has ended its lock, and only does not know yet that the server
+ * has heard of it: the other counts; or the one whose stamp is higher.
  *
  * Two locks are taken in the order of (server, directory, name), the same on every node.
  */
@@ -21,11 +22,17 @@ struct hold {
 	uint32_t server;
 	struct pointer at; /* at its end */
 	bool known;
+	bool granted;  /* held->lock: the server has given it */
+	bool ended;    /* held->lock: it is to know that we do not need it any more */
+	bool answered; /* held->lock: the server has said something */
+	int status;
+	uint64_t stamp; /* that came with it */
 	char name[RECORD_NAME_MAX + 1];
 };
 
 struct held {
 	pthread_mutex_t lock;
+	pthread_cond_t cond;
 	struct hold all; /* a ring */
 	uint64_t last_id;
 };
@@ -53,13 +60,12 @@ static void forget(struct hold *h)
 	free(h);
 }
 
-void held_each(
-	struct job *j, uint32_t server, void (*cb)(uint64_t dir, const char *name, uint64_t id, void *arg), void *arg)
+void held_each(struct job *j, uint32_t server, held_cb *cb, void *arg)
 {
 	pthread_mutex_lock(&j->held->lock);
 	for (struct hold *h = j->held->all.next; h != &j->held->all; h = h->next)
-		if (h->server == server)
-			cb(h->dir, h->name, h->id, arg);
+		if (h->server == server && h->granted)
+			cb(h->dir, h->name, &(struct told_lock){ h->id, h->stamp, !h->ended }, arg);
 	pthread_mutex_unlock(&j->held->lock);
 }
 
@@ -106,8 +112,11 @@ static void end_hold(struct job *j, struct name_ref *ref, bool known)
 	if (!h)
 		return;
 	ref->held = NULL;
+	pthread_mutex_lock(&j->held->lock);
 	h->at = ref->at;
 	h->known = known;
+	h->ended = true;
+	pthread_mutex_unlock(&j->held->lock);
 	send_unlock(j, h);
 }
 
@@ -123,10 +132,47 @@ void held_unlock_unknown(struct job *j, struct name_ref *ref)
 
 /* ---- locking */
 
+/*
+ * In the order of what happens to the server: when another daemon of it asks for our locks, this one is known to be given, or it
+ * never was.
+ */
+static void lock_done(int status, const struct wire_msg *reply, void *arg)
+{
+	struct hold *h = arg;
+	struct held *held = h->j->held;
+
+	pthread_mutex_lock(&held->lock);
+	h->status = status;
+	if (status == 0 && reply) {
+		h->granted = true;
+		pointer_get(reply, &h->at);
+		h->stamp = message_get(reply, MESSAGE_STAMP);
+	}
+	h->answered = true;
+	pthread_cond_broadcast(&held->cond);
+	pthread_mutex_unlock(&held->lock);
+}
+
+static int ask_lock(struct job *j, struct hold *h, const struct wire_msg *m)
+{
+	struct held *held = j->held;
+
+	h->answered = false;
+	int rc = peers_call_async(j->peers, h->server, m, lock_done, h);
+	if (rc < 0)
+		return rc;
+	pthread_mutex_lock(&held->lock);
+	while (!h->answered)
+		pthread_cond_wait(&held->cond, &held->lock);
+	rc = h->status;
+	pthread_mutex_unlock(&held->lock);
+	return rc;
+}
+
 static int lock_one(struct job *j, struct name_ref *ref)
 {
 	struct hold *h = calloc(1, sizeof(*h));
-	struct wire_msg m = { 0 }, reply = { 0 };
+	struct wire_msg m = { 0 };
 	int rc;
 
 	if (!h)
@@ -139,17 +185,16 @@ static int lock_one(struct job *j, struct name_ref *ref)
 	put_name(&m, MESSAGE_NAME_LOCK, h->dir, h->name);
 	message_put(&m, MESSAGE_COUNT, h->id);
 	do
-		rc = peers_call(j->peers, h->server, &m, &reply);
-	while (rc == -ECONNRESET); /* another server now: the lock, if it was given, is told to it with this id */
+		rc = ask_lock(j, h, &m);
+	while (rc == -ECONNRESET); /* another server now, which knows nothing of us */
 	ref->held = h;
 	if (rc == 0) {
-		pointer_get(&reply, &ref->at);
-		ref->stamp = message_get(&reply, MESSAGE_STAMP);
+		ref->at = h->at;
+		ref->stamp = h->stamp;
 	} else {
 		held_unlock_unknown(j, ref); /* it may still be given */
 	}
 	wire_msg_free(&m);
-	wire_msg_free(&reply);
 	return rc;
 }
 
@@ -213,6 +258,7 @@ static int held_create(struct job *j, struct cistern_error *err)
 	if (!j->held)
 		return cistern_error_set(err, -ENOMEM, "out of memory");
 	pthread_mutex_init(&j->held->lock, NULL);
+	pthread_cond_init(&j->held->cond, NULL);
 	j->held->all.next = j->held->all.prev = &j->held->all;
 	/* Never one that an earlier daemon of ours had; 1 is the servers' own. */
 	clock_gettime(CLOCK_REALTIME, &now);
@@ -226,6 +272,7 @@ static void held_destroy(struct job *j)
 		return;
 	while (j->held->all.next != &j->held->all)
 		forget(j->held->all.next);
+	pthread_cond_destroy(&j->held->cond);
 	pthread_mutex_destroy(&j->held->lock);
 	free(j->held);
 	j->held = NULL;

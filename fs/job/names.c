@@ -28,6 +28,8 @@ struct name_entry {
 	uint64_t id; /* 0: not locked */
 	uint32_t node;
 	bool doubted; /* asked for at the homes */
+	bool needed;  /* of a lock that was told */
+	uint64_t lock_stamp;
 	struct names_waiter *first, **last;
 	char name[]; /* terminated */
 };
@@ -405,12 +407,19 @@ void names_told(struct names *n, uint64_t dir, const char *name, const struct po
 	pthread_mutex_unlock(&n->lock);
 }
 
-void names_told_lock(struct names *n, uint64_t dir, const char *name, uint32_t node, uint64_t id)
+void names_told_lock(struct names *n, uint64_t dir, const char *name, uint32_t node, const struct told_lock *l)
 {
 	pthread_mutex_lock(&n->lock);
 	struct name_entry *e = n->ready ? NULL : make_entry(n, dir, name);
-	if (e)
-		set_owner(e, node, id);
+	bool better =
+		e && (!e->id || (l->needed && !e->needed) || (l->needed == e->needed && l->stamp > e->lock_stamp));
+	if (better) {
+		set_owner(e, node, l->id);
+		e->needed = l->needed;
+		e->lock_stamp = l->stamp;
+	}
+	if (n->stamp < l->stamp)
+		n->stamp = l->stamp;
 	pthread_mutex_unlock(&n->lock);
 }
 

@@ -109,6 +109,8 @@ void workers_destroy(struct workers *w); /* what is queued is done first; NULL i
 int workers_do(struct workers *w, void (*fn)(struct job *j, void *arg), void *arg);
 /* The same for a request; answers it with -ENOMEM when that cannot be. */
 void workers_serve(struct workers *w, serve_handler fn, struct peers_request *rq);
+/* The same, when all that was queued before it has ended. */
+void workers_serve_after(struct workers *w, serve_handler fn, struct peers_request *rq);
 
 /* ---- names.c: the server of names. What is under a name that the tree does not say? */
 
@@ -156,7 +158,11 @@ int names_close_dir(struct names *n, uint64_t dir);
 void names_open_dir(struct names *n, uint64_t dir); /* 0: all */
 /* What the nodes tell when we have just begun, and when a lock's owner is gone (rebuild.c). */
 void names_told(struct names *n, uint64_t dir, const char *name, const struct pointer *at);
-void names_told_lock(struct names *n, uint64_t dir, const char *name, uint32_t node, uint64_t id);
+struct told_lock {
+	uint64_t id, stamp; /* stamp: as it was given */
+	bool needed;        /* else it has ended, and an earlier daemon of the server may have heard of that */
+};
+void names_told_lock(struct names *n, uint64_t dir, const char *name, uint32_t node, const struct told_lock *l);
 void names_told_all(struct names *n);
 /* The end of what begin_doubt of rebuild.c was asked to find out. */
 void names_settled(struct names *n, uint64_t dir, const char *name, const struct pointer *at);
@@ -180,9 +186,9 @@ void held_unlock(struct job *j, struct name_ref *ref);
 void held_unlock_unknown(struct job *j, struct name_ref *ref); /* the server is to find out */
 int held_lookup(struct job *j, uint64_t dir, const char *name, struct pointer *ret);
 void held_doubt(struct job *j, uint64_t dir, const char *name);
-/* Every lock whose server is that node. */
-void held_each(
-	struct job *j, uint32_t server, void (*cb)(uint64_t dir, const char *name, uint64_t id, void *arg), void *arg);
+typedef void held_cb(uint64_t dir, const char *name, const struct told_lock *l, void *arg);
+/* Every lock that node has given us, and whose end it has not confirmed. */
+void held_each(struct job *j, uint32_t server, held_cb *cb, void *arg);
 
 /* ---- tree.c: directories */
 

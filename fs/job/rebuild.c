@@ -40,6 +40,7 @@ struct pull {
 };
 
 static void pull_next(struct job *j, void *arg);
+static void pull_from(struct rebuild *r, uint32_t node);
 
 static void take_names(struct job *j, uint32_t node, const struct buf *names)
 {
@@ -56,14 +57,18 @@ static void take_names(struct job *j, uint32_t node, const struct buf *names)
 		if (!cursor_ok(&c))
 			return;
 		if (kind == TOLD_LOCK)
-			names_told_lock(j->names, dir, name, node, at.ino);
+			names_told_lock(j->names, dir, name, node, &(struct told_lock){ at.ino, at.stamp, at.hidden });
 		else
 			names_told(j->names, dir, name, &at);
 	}
 }
 
-static void pull_end(struct rebuild *r)
+static void pull_end(struct rebuild *r, uint32_t node)
 {
+	uint32_t num = node == 0 ? peers_count(r->j->peers) : 0;
+
+	for (uint32_t i = 1; i < num; i++)
+		pull_from(r, i);
 	pthread_mutex_lock(&r->lock);
 	bool last = --r->missing == 0;
 	pthread_mutex_unlock(&r->lock);
@@ -90,7 +95,7 @@ static void pull_answered(struct job *j, void *arg)
 		pull_next(j, p);
 		return;
 	}
-	pull_end(p->r);
+	pull_end(p->r, p->node);
 	buf_free(&p->names);
 	free(p);
 }
@@ -130,29 +135,29 @@ static void pull_next(struct job *j, void *arg)
 		pull_done(rc, NULL, p);
 }
 
+static void pull_from(struct rebuild *r, uint32_t node)
+{
+	struct pull *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return; /* never ready: names wait, and time out */
+	p->r = r;
+	p->node = node;
+	pull_next(r->j, p);
+}
+
+/* From node 0 first: when it answers, we have all changes of the tree that were on their way to the daemon before us. */
 static void begin(struct job *j, void *arg)
 {
 	struct rebuild *r = arg;
-	uint32_t num = peers_count(j->peers);
 
 	pthread_mutex_lock(&r->lock);
 	bool first = !r->begun;
 	r->begun = true;
-	if (first)
-		r->missing = num;
+	r->missing = first ? peers_count(j->peers) : r->missing;
 	pthread_mutex_unlock(&r->lock);
-	if (!first)
-		return;
-	state_reserve_inos(j->state, place_first_ino(peers_self(j->peers)));
-	for (uint32_t i = 0; i < num; i++) {
-		struct pull *p = calloc(1, sizeof(*p));
-
-		if (!p)
-			continue; /* never ready: names wait, and time out */
-		p->r = r;
-		p->node = i;
-		pull_next(j, p);
-	}
+	if (first)
+		pull_from(r, 0);
 }
 
 /* ---- telling a server that has begun: pages of our directories */
@@ -222,11 +227,13 @@ struct lock_list {
 	struct buf *out;
 };
 
-static void tell_lock(uint64_t dir, const char *name, uint64_t id, void *arg)
+static void tell_lock(uint64_t dir, const char *name, const struct told_lock *lock, void *arg)
 {
 	struct lock_list *l = arg;
 
-	tell(l->out, TOLD_LOCK, dir, name, &(struct pointer){ .ino = id });
+	struct pointer as = { .ino = lock->id, .stamp = lock->stamp, .hidden = lock->needed };
+
+	tell(l->out, TOLD_LOCK, dir, name, &as);
 }
 
 static void tell_name(struct job *j, const struct sending *s, const struct state_name *e, struct buf *out)
@@ -297,7 +304,10 @@ void rebuild_serve_send(struct job *j, struct peers_request *rq)
 
 /* ---- one name in doubt */
 
+struct doubt;
+
 struct claim {
+	struct doubt *d;
 	uint64_t ino, stamp;
 	uint32_t node;
 };
@@ -310,6 +320,8 @@ struct doubt {
 	uint32_t best_node;
 	struct claim *losers; /* owned; room for one per node */
 	size_t num_losers;
+	struct question *questions; /* owned; one per node */
+	uint32_t num;
 	uint64_t dir;
 	char name[RECORD_NAME_MAX + 1];
 };
@@ -321,39 +333,70 @@ struct question {
 
 static void question_ask(struct job *j, void *arg);
 
-static void loser_done(int status, const struct wire_msg *reply, void *arg)
-{
-	(void)status, (void)reply, (void)arg;
-}
-
-static void tell_losers(struct doubt *d)
-{
-	for (size_t i = 0; i < d->num_losers; i++) {
-		struct wire_msg m = { 0 };
-
-		message_init(&m, MESSAGE_FILE_UNLINK);
-		message_put(&m, MESSAGE_INO, d->losers[i].ino);
-		message_put(&m, MESSAGE_DIR, d->dir);
-		message_put_str(&m, MESSAGE_NAME, d->name);
-		(void)peers_call_async(d->j->peers, d->losers[i].node, &m, loser_done, NULL);
-		wire_msg_free(&m);
-	}
-}
-
-static void doubt_end(struct job *j, void *arg)
+static void settle(struct job *j, void *arg)
 {
 	struct doubt *d = arg;
 
-	tell_losers(d);
 	names_settled(j->names, d->dir, d->name, &d->best);
 	pthread_mutex_destroy(&d->lock);
 	free(d->losers);
+	free(d->questions);
 	free(d);
+}
+
+static void one_less(struct doubt *d, void (*then)(struct job *j, void *arg))
+{
+	pthread_mutex_lock(&d->lock);
+	bool last = --d->missing == 0;
+	pthread_mutex_unlock(&d->lock);
+	if (last && workers_do(d->j->workers, then, d) < 0)
+		then(d->j, d);
+}
+
+static void loser_tell(struct job *j, void *arg);
+
+static void loser_done(int status, const struct wire_msg *reply, void *arg)
+{
+	struct claim *c = arg;
+	bool again = (status == -ECONNRESET || status == -ETIMEDOUT) && !c->d->j->ending;
+
+	(void)reply;
+	if (!again || workers_do(c->d->j->workers, loser_tell, c) < 0)
+		one_less(c->d, settle);
+}
+
+static void loser_tell(struct job *j, void *arg)
+{
+	struct claim *c = arg;
+	struct wire_msg m = { 0 };
+
+	message_init(&m, MESSAGE_FILE_UNLINK);
+	message_put(&m, MESSAGE_INO, c->ino);
+	message_put(&m, MESSAGE_DIR, c->d->dir);
+	message_put_str(&m, MESSAGE_NAME, c->d->name);
+	int rc = peers_call_async(j->peers, c->node, &m, loser_done, c);
+	wire_msg_free(&m);
+	if (rc < 0)
+		one_less(c->d, settle);
+}
+
+/* Nobody gets the name before the losers have given it up. */
+static void doubt_end(struct job *j, void *arg)
+{
+	struct doubt *d = arg;
+	size_t num = d->num_losers;
+
+	d->missing = (uint32_t)num + 1;
+	for (size_t i = 0; i < num; i++) {
+		d->losers[i].d = d;
+		loser_tell(j, &d->losers[i]);
+	}
+	one_less(d, settle);
 }
 
 static void doubt_claim(struct doubt *d, const struct claim *c)
 {
-	struct claim loser = { d->best.ino, d->best.stamp, d->best_node };
+	struct claim loser = { d, d->best.ino, d->best.stamp, d->best_node };
 
 	if (d->best.ino && (c->stamp < d->best.stamp || (c->stamp == d->best.stamp && c->node > d->best_node))) {
 		loser = *c;
@@ -380,13 +423,13 @@ static void question_done(int status, const struct wire_msg *reply, void *arg)
 		pointer_get(reply, &at);
 	pthread_mutex_lock(&d->lock);
 	if (at.ino)
-		doubt_claim(d, &(struct claim){ at.ino, at.stamp, q->node });
+		doubt_claim(d, &(struct claim){ d, at.ino, at.stamp, q->node });
 	d->best.hidden |= at.hidden;
-	bool last = --d->missing == 0;
 	pthread_mutex_unlock(&d->lock);
-	free(q);
-	if (last && workers_do(j->workers, doubt_end, d) < 0)
-		doubt_end(j, d);
+	/* The others when node 0 has answered, and so all have the changes of the tree that came before. */
+	for (uint32_t i = 1; q->node == 0 && i < d->num; i++)
+		question_ask(j, &d->questions[i]);
+	one_less(d, doubt_end);
 }
 
 static void question_ask(struct job *j, void *arg)
@@ -407,32 +450,25 @@ void rebuild_name(struct job *j, uint64_t dir, const char *name)
 {
 	uint32_t num = peers_count(j->peers);
 	struct doubt *d = calloc(1, sizeof(*d));
-	struct question **q = calloc(num, sizeof(struct question *));
-	bool ok = d && q && (d->losers = calloc(num, sizeof(*d->losers)));
+	bool ok = d && (d->losers = calloc(num, sizeof(*d->losers))) &&
+		  (d->questions = calloc(num, sizeof(*d->questions)));
 
-	for (uint32_t i = 0; ok && i < num; i++)
-		ok = (q[i] = calloc(1, sizeof(**q)));
 	if (!ok) { /* the name stays locked */
-		for (uint32_t i = 0; q && i < num; i++)
-			free(q[i]);
-		free(q);
 		free(d ? d->losers : NULL);
 		free(d);
 		return;
 	}
 	d->j = j;
-	d->missing = num;
+	d->missing = d->num = num;
 	d->dir = dir;
 	strcpy(d->name, name);
 	pthread_mutex_init(&d->lock, NULL);
-	for (uint32_t i = 0; i < num; i++) {
-		*q[i] = (struct question){ d, i };
-		question_ask(j, q[i]);
-	}
-	free(q);
+	for (uint32_t i = 0; i < num; i++)
+		d->questions[i] = (struct question){ d, i };
+	question_ask(j, &d->questions[0]);
 }
 
-/* Node 0 answers in the order of the tree's changes (sequence.c), the others at once. */
+/* When what was asked of us before is done; by node 0 also what was asked of the tree (sequence.c). */
 void rebuild_serve_who(struct job *j, struct peers_request *rq)
 {
 	const struct wire_msg *m = peers_msg(rq);

@@ -42,7 +42,8 @@ struct sequence {
 	pthread_cond_t cond;
 	pthread_t thread;
 	bool started;
-	bool synced; /* a TREE_SYNC was queued */
+	bool begun;  /* the first assembly was seen */
+	bool synced; /* what brings all nodes up to us is in front of the queue, or done */
 	struct change *first, **last;
 	_Atomic(uint64_t) closed_dir;
 	bool prepared; /* nodes were told of what is to come */
@@ -218,6 +219,8 @@ static int prepare(struct sequence *s, uint64_t dir, uint64_t moving, uint64_t o
 	}
 	if (w.rc == 0 && dir)
 		w.rc = buf_ok(&w.hidden) ? core_each_backing(s->j->core, dir, is_shown, &w) : -ENOMEM;
+	if (w.rc == -ESTALE)
+		w.rc = 0; /* it has gone: what is to be done says so */
 	buf_free(&w.hidden);
 	wire_msg_free(&m);
 	free(status);
@@ -407,7 +410,7 @@ static void sync_nodes(struct sequence *s)
 static struct change *take_change(struct sequence *s)
 {
 	pthread_mutex_lock(&s->lock);
-	while (!s->first && !s->j->ending)
+	while (!(s->first && s->synced) && !s->j->ending) /* TREE_SYNC is in front then */
 		pthread_cond_wait(&s->cond, &s->lock);
 	struct change *c = s->j->ending ? NULL : s->first;
 	if (c) {
@@ -424,6 +427,7 @@ static void queue_change(struct sequence *s, struct change *c, bool in_front)
 	pthread_mutex_lock(&s->lock);
 	c->next = in_front ? s->first : NULL;
 	if (in_front) {
+		s->synced = true;
 		if (!s->first)
 			s->last = &c->next;
 		s->first = c;
@@ -433,6 +437,16 @@ static void queue_change(struct sequence *s, struct change *c, bool in_front)
 	}
 	pthread_cond_signal(&s->cond);
 	pthread_mutex_unlock(&s->lock);
+}
+
+/* What is only asked, and answered when all that was asked for before is done. */
+static serve_handler question_of(const struct peers_request *rq)
+{
+	switch (peers_msg(rq)->type) {
+	case MESSAGE_NAME_WHO: return rebuild_serve_who;
+	case MESSAGE_NAME_SEND: return rebuild_serve_send;
+	default: return NULL;
+	}
 }
 
 /* Its answer; or -EBUSY, and it is queued again. */
@@ -452,8 +466,8 @@ static void handle(struct sequence *s, struct change *c)
 
 	if (!c->rq) {
 		sync_nodes(s);
-	} else if (peers_msg(c->rq)->type == MESSAGE_NAME_WHO) {
-		rebuild_serve_who(s->j, c->rq);
+	} else if (question_of(c->rq)) {
+		workers_serve_after(s->j->workers, question_of(c->rq), c->rq);
 	} else {
 		rc = run_change(s, c);
 		if (rc == -EBUSY && ++c->tries < SEQUENCE_BUSY_TRIES && !s->j->ending) {
@@ -491,8 +505,8 @@ void sequence_serve(struct job *j, struct peers_request *rq)
 {
 	if (peers_self(j->peers) == 0)
 		add_change(j, rq);
-	else if (peers_msg(rq)->type == MESSAGE_NAME_WHO)
-		workers_serve(j->workers, rebuild_serve_who, rq);
+	else if (question_of(rq))
+		workers_serve_after(j->workers, question_of(rq), rq);
 	else
 		peers_reply_status(rq, -EOPNOTSUPP);
 }
@@ -556,8 +570,8 @@ static void sequence_event(struct job *j, enum peers_event event, uint32_t node)
 	if (event != PEERS_ASSEMBLED || node != 0)
 		return;
 	pthread_mutex_lock(&s->lock);
-	bool first = !s->synced;
-	s->synced = true;
+	bool first = !s->begun;
+	s->begun = true;
 	pthread_mutex_unlock(&s->lock);
 	if (first)
 		add_change(j, NULL);

@@ -20,7 +20,7 @@ static const struct {
 	[MESSAGE_NAME_LOOKUP] = { names_serve_lookup, SERVE_HERE },
 	[MESSAGE_NAME_DOUBT] = { names_serve_doubt, SERVE_HERE },
 	[MESSAGE_NAME_LIST] = { list_serve, SERVE_WORKER },
-	[MESSAGE_NAME_SEND] = { rebuild_serve_send, SERVE_WORKER },
+	[MESSAGE_NAME_SEND] = { sequence_serve, SERVE_HERE },
 	[MESSAGE_NAME_WHO] = { sequence_serve, SERVE_HERE },
 	[MESSAGE_TREE_CHANGE] = { sequence_serve, SERVE_HERE },
 	[MESSAGE_TREE_PREPARE] = { tree_serve_prepare, SERVE_WORKER },

@@ -17,14 +17,18 @@ struct task {
 	void (*fn)(struct job *j, void *arg); /* or */
 	serve_handler serve;
 	void *arg;
+	uint64_t number;
+	bool after_earlier;
 };
 
 struct workers {
 	struct job *j;
 	pthread_mutex_t lock;
-	pthread_cond_t cond;
+	pthread_cond_t cond, ended;
 	struct task *first, **last;
 	bool ending;
+	uint64_t last_number;
+	uint64_t running[WORKER_THREADS]; /* numbers of tasks; 0: none */
 	pthread_t threads[WORKER_THREADS];
 	unsigned int num;
 };
@@ -43,19 +47,55 @@ static struct task *take_task(struct workers *w)
 	return t;
 }
 
+static uint64_t *running_of(struct workers *w, uint64_t number)
+{
+	for (unsigned int i = 0; i < WORKER_THREADS; i++)
+		if (w->running[i] == number)
+			return &w->running[i];
+	return NULL;
+}
+
+static bool has_earlier(const struct workers *w, uint64_t number)
+{
+	for (unsigned int i = 0; i < WORKER_THREADS; i++)
+		if (w->running[i] && w->running[i] < number)
+			return true;
+	return false;
+}
+
+static void run_task(struct workers *w, struct task *t)
+{
+	if (t->serve)
+		t->serve(w->j, t->arg);
+	else
+		t->fn(w->j, t->arg);
+}
+
+/* Tasks begin in order, so those before it have all begun. */
+static void run_after_earlier(struct workers *w, struct task *t)
+{
+	if (t->after_earlier) {
+		pthread_mutex_lock(&w->lock);
+		while (has_earlier(w, t->number))
+			pthread_cond_wait(&w->ended, &w->lock);
+		pthread_mutex_unlock(&w->lock);
+	}
+	run_task(w, t);
+}
+
 static void *worker_main(void *arg)
 {
 	struct workers *w = arg;
 
 	pthread_mutex_lock(&w->lock);
 	for (struct task *t; (t = take_task(w));) {
+		*running_of(w, 0) = t->number;
 		pthread_mutex_unlock(&w->lock);
-		if (t->serve)
-			t->serve(w->j, t->arg);
-		else
-			t->fn(w->j, t->arg);
-		free(t);
+		run_after_earlier(w, t);
 		pthread_mutex_lock(&w->lock);
+		*running_of(w, t->number) = 0;
+		pthread_cond_broadcast(&w->ended);
+		free(t);
 	}
 	pthread_mutex_unlock(&w->lock);
 	return NULL;
@@ -72,6 +112,7 @@ int workers_create(struct job *j, struct workers **ret)
 	w->last = &w->first;
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->cond, NULL);
+	pthread_cond_init(&w->ended, NULL);
 	while (rc == 0 && w->num < WORKER_THREADS) {
 		rc = -pthread_create(&w->threads[w->num], NULL, worker_main, w);
 		w->num += rc == 0;
@@ -95,6 +136,7 @@ void workers_destroy(struct workers *w)
 		pthread_join(w->threads[i], NULL);
 	pthread_mutex_destroy(&w->lock);
 	pthread_cond_destroy(&w->cond);
+	pthread_cond_destroy(&w->ended);
 	free(w);
 }
 
@@ -105,7 +147,9 @@ static int add_task(struct workers *w, struct task task)
 	if (!t)
 		return -ENOMEM;
 	*t = task;
+	t->next = NULL;
 	pthread_mutex_lock(&w->lock);
+	t->number = ++w->last_number;
 	*w->last = t;
 	w->last = &t->next;
 	pthread_cond_signal(&w->cond);
@@ -118,8 +162,18 @@ int workers_do(struct workers *w, void (*fn)(struct job *j, void *arg), void *ar
 	return add_task(w, (struct task){ .fn = fn, .arg = arg });
 }
 
+static void serve(struct workers *w, serve_handler fn, struct peers_request *rq, bool after_earlier)
+{
+	if (add_task(w, (struct task){ .serve = fn, .arg = rq, .after_earlier = after_earlier }) < 0)
+		peers_reply_status(rq, -ENOMEM);
+}
+
 void workers_serve(struct workers *w, serve_handler fn, struct peers_request *rq)
 {
-	if (add_task(w, (struct task){ .serve = fn, .arg = rq }) < 0)
-		peers_reply_status(rq, -ENOMEM);
+	serve(w, fn, rq, false);
+}
+
+void workers_serve_after(struct workers *w, serve_handler fn, struct peers_request *rq)
+{
+	serve(w, fn, rq, true);
 }

@@ -324,7 +324,8 @@ static void pair_stop(struct pair *p)
 	job_world_stop(p->w);
 }
 
-static void test_like_one(uint32_t num, uint64_t seed, unsigned int ops)
+/* restarts: now and then a daemon is killed, and another one takes over. */
+static void test_like_one(uint32_t num, uint64_t seed, unsigned int ops, bool restarts)
 {
 	struct pair p;
 
@@ -333,12 +334,15 @@ static void test_like_one(uint32_t num, uint64_t seed, unsigned int ops)
 	ok(p.wrong == 0, "%u nodes show the backing directory", num);
 	for (unsigned int i = 0; i < ops && p.wrong == 0; i++) {
 		run_op(&p);
+		if (restarts && i % 20 == 19)
+			job_world_restart(p.w, below(&p, num));
 		if (i % 50 == 49)
 			compare_dir(&p, "");
 		if (p.wrong)
 			tap_diag("after %u operations of seed %llu", i + 1, (unsigned long long)seed);
 	}
-	ok(p.wrong == 0, "%u nodes do as one file system does, seed %llu", num, (unsigned long long)seed);
+	ok(p.wrong == 0, "%u nodes do as one file system does%s, seed %llu", num, restarts ? ", with restarts" : "",
+		(unsigned long long)seed);
 	pair_stop(&p);
 }
 
@@ -349,7 +353,10 @@ int main(void)
 	uint64_t seeds = num ? strtoull(num, NULL, 10) : 3;
 
 	for (uint64_t seed = 1; seed <= seeds; seed++)
-		for (uint32_t nodes = 2; nodes <= 4; nodes++)
-			test_like_one(nodes, seed, 400);
+		for (uint32_t nodes = 2; nodes <= 4; nodes++) {
+			test_like_one(nodes, seed, 400, false);
+			if (seed == 1 || num)
+				test_like_one(nodes, seed + 1000, 200, true);
+		}
 	return done_testing();
 }

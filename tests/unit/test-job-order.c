@@ -4,6 +4,8 @@
  * after the other, each at some moment between its beginning and its end (Herlihy and Wing, Linearizability: a
  * correctness condition for concurrent objects, 1990). Threads on all nodes do a few calls on a few names; then an order is
  * searched that explains all results, and ends with what every node shows.
+ *
+ * Meanwhile agents die, or a daemon. What its own calls have done by then is not known: each may have happened or not.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -86,6 +88,22 @@ static int move_in(struct shown *s, unsigned int a, unsigned int b, enum kind ki
 	return 0;
 }
 
+static bool explains(struct shown *s, const struct call *c);
+
+static bool is_unknown(const struct call *c)
+{
+	return c->rc == -EIO;
+}
+
+/* A call without an answer, as if it had succeeded. */
+static bool happens(struct shown *s, const struct call *c)
+{
+	struct call done = *c;
+
+	done.rc = 0;
+	return explains(s, &done);
+}
+
 static bool explains(struct shown *s, const struct call *c)
 {
 	switch (c->kind) {
@@ -153,14 +171,37 @@ static bool find_order(struct search *f, uint32_t done, const struct shown *s)
 	for (unsigned int i = 0; i < f->num; i++) {
 		struct shown next = *s;
 
-		if (!(done & 1u << i) && may_come(f, done, i) && explains(&next, &f->calls[i]) &&
-			find_order(f, done | 1u << i, &next))
+		if (done & 1u << i || !may_come(f, done, i))
+			continue;
+		if (is_unknown(&f->calls[i])) {
+			if (happens(&next, &f->calls[i]) && find_order(f, done | 1u << i, &next))
+				return true;
+			if (find_order(f, done | 1u << i, s))
+				return true;
+		} else if (explains(&next, &f->calls[i]) && find_order(f, done | 1u << i, &next)) {
 			return true;
+		}
 	}
 	return false;
 }
 
-static bool is_linear(const struct call *calls, unsigned int num, const struct shown *begin, const struct shown *end)
+static bool was_there(const struct shown *s, uint64_t ino)
+{
+	for (unsigned int i = 0; i < NAMES; i++)
+		if (s->ino[i] == ino)
+			return true;
+	return false;
+}
+
+static bool was_made(const struct call *calls, unsigned int num, uint64_t ino)
+{
+	for (unsigned int i = 0; i < num; i++)
+		if ((calls[i].kind == CREATE || calls[i].kind == MKDIR) && calls[i].ino == ino)
+			return true;
+	return false;
+}
+
+static bool is_linear_as(const struct call *calls, unsigned int num, const struct shown *begin, const struct shown *end)
 {
 	struct search *f = calloc(1, sizeof(*f));
 
@@ -175,6 +216,61 @@ static bool is_linear(const struct call *calls, unsigned int num, const struct s
 		}
 	free(f);
 	return found;
+}
+
+/*
+ * A number that was seen, and nobody says to have made: calls without an answer may have. Fills at most cap.
+ */
+static unsigned int find_unmade(const struct call *calls, unsigned int num, const struct shown *begin,
+	const struct shown *end, struct call *out, unsigned int cap)
+{
+	unsigned int found = 0;
+
+	for (unsigned int k = 0; k < num + NAMES && found < cap; k++) {
+		struct call seen = { .ino = k < num ? calls[k].ino : end->ino[k - num],
+			.dir = k < num ? calls[k].dir : end->dir[k - num] };
+
+		if (!seen.ino || was_there(begin, seen.ino) || was_made(calls, num, seen.ino) ||
+			was_made(out, found, seen.ino))
+			continue;
+		seen.kind = seen.dir ? MKDIR : CREATE;
+		out[found++] = seen;
+	}
+	return found;
+}
+
+/* Give each of the numbers to a call that may have made it, in all ways. */
+static bool try_makers(struct call *calls, unsigned int num, const struct shown *begin, const struct shown *end,
+	const struct call *unmade, unsigned int left)
+{
+	if (left == 0)
+		return is_linear_as(calls, num, begin, end);
+	for (unsigned int i = 0; i < num; i++) {
+		struct call *c = &calls[i], old = *c;
+
+		if (!is_unknown(c) || c->kind != unmade->kind || c->ino < UINT64_MAX - num ||
+			(!unmade->dir && unmade->ino >> 40 != c->node))
+			continue;
+		c->ino = unmade->ino;
+		bool found = try_makers(calls, num, begin, end, unmade + 1, left - 1);
+		c->ino = old.ino;
+		if (found)
+			return true;
+	}
+	return false;
+}
+
+static bool is_linear(struct call *calls, unsigned int num, const struct shown *begin, const struct shown *end)
+{
+	struct call unmade[CALLS_MAX];
+	unsigned int found = find_unmade(calls, num, begin, end, unmade, CALLS_MAX);
+
+	for (unsigned int i = 0; i < num; i++)
+		if (is_unknown(&calls[i]) && (calls[i].kind == CREATE || calls[i].kind == MKDIR)) {
+			calls[i].dir = calls[i].kind == MKDIR;
+			calls[i].ino = UINT64_MAX - i; /* nobody saw its number */
+		}
+	return try_makers(calls, num, begin, end, unmade, found);
 }
 
 /* ---- calls */
@@ -194,6 +290,7 @@ static int run_lookup(struct job *j, struct call *c, const char *name)
 
 	if (rc == 0) {
 		c->ino = e.ino;
+		c->dir = S_ISDIR(e.attr.st_mode);
 		job_forget(j, e.ino, 1);
 	}
 	return rc;
@@ -228,20 +325,26 @@ static void run_call(struct job *j, struct call *c)
 	case NOREPLACE: c->rc = job_rename(j, ROOT_INO, a, ROOT_INO, b, RENAME_NOREPLACE); break;
 	default: c->rc = job_rename(j, ROOT_INO, a, ROOT_INO, b, RENAME_EXCHANGE);
 	}
-	c->end_ns = now_ns();
+	c->end_ns = is_unknown(c) ? INT64_MAX : now_ns();
 }
+
+enum trouble { QUIET, SLOW, AGENTS, DAEMON };
+static const char *const trouble_names[] = { "", ", slow", ", agents dying", ", a daemon dying" };
 
 struct round {
 	struct job_world *w;
+	enum trouble trouble;
 	uint32_t num;
 	struct call calls[CALLS_MAX];
 	pthread_barrier_t begin;
 	bool with_dirs;
 	uint64_t random;
+	uint32_t victim;
 };
 
 struct worker {
 	struct round *r;
+	bool joined;
 	unsigned int index;
 	pthread_t thread;
 };
@@ -279,6 +382,46 @@ static void draw(struct round *r, struct call *c, uint32_t node)
 	c->kind = r->with_dirs ? all[below(r, 10)] : files[below(r, 10)];
 }
 
+static void wait_usec(unsigned int usec)
+{
+	struct timespec t = { .tv_nsec = (long)usec * 1000 };
+
+	nanosleep(&t, NULL);
+}
+
+/*
+ * Somewhere in the middle of the calls, wherever that is. A daemon that dies takes its calls with it: here they end without an answer,
+ * and only then may it be taken apart.
+ */
+static void make_trouble(struct round *r, struct worker *workers)
+{
+	struct loopback *l = job_world_loopback(r->w);
+
+	if (r->trouble == QUIET || r->trouble == SLOW)
+		return;
+	wait_usec(below(r, 4000));
+	if (r->trouble == AGENTS) {
+		for (unsigned int i = 0; i < 3; i++) {
+			loopback_lose(l, LOOPBACK_ALL);
+			wait_usec(below(r, 3000));
+			loopback_assemble(l);
+			wait_usec(below(r, 3000));
+		}
+		return;
+	}
+	r->victim = below(r, r->num);
+	loopback_kill(l, r->victim);
+	job_shut_down(job_world_job(r->w, r->victim));
+	for (unsigned int t = 0; t < THREADS; t++)
+		if (t % r->num == r->victim) {
+			pthread_join(workers[t].thread, NULL);
+			workers[t].joined = true;
+		}
+	job_world_kill(r->w, r->victim);
+	wait_usec(below(r, 4000));
+	job_world_revive(r->w, r->victim);
+}
+
 static void run_round(struct round *r)
 {
 	struct worker workers[THREADS];
@@ -291,8 +434,10 @@ static void run_round(struct round *r)
 		if (pthread_create(&workers[t].thread, NULL, work, &workers[t]))
 			abort();
 	}
+	make_trouble(r, workers);
 	for (unsigned int t = 0; t < THREADS; t++)
-		pthread_join(workers[t].thread, NULL);
+		if (!workers[t].joined)
+			pthread_join(workers[t].thread, NULL);
 	pthread_barrier_destroy(&r->begin);
 }
 
@@ -316,7 +461,10 @@ static bool look(struct job_world *w, uint32_t node, struct shown *ret)
 		job_forget(job_world_job(w, node), e.ino, 1);
 		snprintf(expected + strlen(expected), sizeof(expected) - strlen(expected), "%s\n", names[i]);
 	}
-	return path_list(job_world_job(w, node), "", list, sizeof(list)) == 0 && strcmp(list, expected) == 0;
+	int rc = path_list(job_world_job(w, node), "", list, sizeof(list));
+	if (rc < 0 || strcmp(list, expected) != 0)
+		tap_diag("node %u: %s listed, %s looked up, %d", node, list, expected, rc);
+	return rc == 0 && strcmp(list, expected) == 0;
 }
 
 static bool look_everywhere(struct job_world *w, uint32_t num, struct shown *ret)
@@ -325,7 +473,11 @@ static bool look_everywhere(struct job_world *w, uint32_t num, struct shown *ret
 	bool good = look(w, 0, ret);
 
 	for (uint32_t i = 1; good && i < num; i++)
-		good = look(w, i, &other) && is_same(&other, ret);
+		if (!look(w, i, &other) || !is_same(&other, ret)) {
+			tap_diag("node %u shows %" PRIx64 " %" PRIx64 " %" PRIx64, i, other.ino[0], other.ino[1],
+				other.ino[2]);
+			good = false;
+		}
 	return good;
 }
 
@@ -346,16 +498,18 @@ static void print_round(const struct round *r, const struct shown *begin, const 
 	}
 }
 
-static void test_rounds(uint32_t num, uint64_t seed, unsigned int rounds, bool with_dirs, bool with_delay)
+static void test_rounds(uint32_t num, uint64_t seed, unsigned int rounds, bool with_dirs, enum trouble trouble)
 {
-	struct round r = { .num = num, .with_dirs = with_dirs };
+	struct round r = { .num = num, .with_dirs = with_dirs, .trouble = trouble };
 	struct shown begin = { .ino = { 0 } }, end;
 	bool good = true;
 
 	r.random = seed * 0x9e3779b97f4a7c15ull + 88172645463325252ull;
 	r.w = job_world_start(num);
-	if (with_delay)
+	if (trouble == SLOW)
 		loopback_set_delay(job_world_loopback(r.w), 0, 2000, seed);
+	if (trouble >= AGENTS)
+		loopback_set_delay(job_world_loopback(r.w), 0, 500, seed);
 	for (unsigned int i = 0; good && i < rounds; i++) {
 		run_round(&r);
 		good = look_everywhere(r.w, num, &end);
@@ -370,7 +524,7 @@ static void test_rounds(uint32_t num, uint64_t seed, unsigned int rounds, bool w
 		begin = end;
 	}
 	ok(good, "%u nodes%s%s at once, as if one after the other", num, with_dirs ? ", directories too" : "",
-		with_delay ? ", slow" : "");
+		trouble_names[trouble]);
 	job_world_stop(r.w);
 }
 
@@ -398,9 +552,12 @@ int main(void)
 
 	test_checker();
 	for (uint32_t num = 2; num <= 4; num++) {
-		test_rounds(num, num, rounds, false, false);
-		test_rounds(num, num + 10, rounds, true, false);
-		test_rounds(num, num + 20, rounds / 4, true, true);
+		test_rounds(num, num, rounds, false, QUIET);
+		test_rounds(num, num + 10, rounds, true, QUIET);
+		test_rounds(num, num + 20, rounds / 4, true, SLOW);
+		test_rounds(num, num + 30, rounds / 4, true, AGENTS);
+		test_rounds(num, num + 40, rounds / 4, false, DAEMON);
+		test_rounds(num, num + 50, rounds / 4, true, DAEMON);
 	}
 	return done_testing();
 }
