@@ -13,6 +13,7 @@
 #include "fs/job/share.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -467,8 +468,9 @@ int share_flush(struct job *j, struct job_file *file)
 {
 	struct shared *s = file->shared;
 
-	if (file->sieve)
-		sieve_forget(file);
+	if ((file->flags & O_ACCMODE) == O_RDONLY)
+		return 0;
+	sieve_forget(file);
 	return shared_is_home(j, s) && !s->is_shared ? commit_home_alone(j, s) : share_commit(j, s, false);
 }
 

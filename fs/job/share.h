@@ -7,8 +7,8 @@
  * files, the thread that catches up; registry.c: what the home of a file knows and does; open.c: opening, at home and elsewhere;
  * commit.c: a node's own writes become everybody's; map.c: where bytes are; read.c, write.c, cut.c: the calls.
  *
- * Locks, from top to bottom: shared.open_lock, commit_lock, cut_lock; shared.lock; then share.table or shared.mutex, which
- * are leaves. Only the first three are held while another node is asked.
+ * Locks, from top to bottom: shared.open_lock, cut_lock, commit_lock; shared.lock; share.table; shared.mutex. Only the first
+ * three are held while another node is asked.
  *
  * Three kinds of threads answer requests, and wait only downwards, so no circle of waiting nodes can arise: drivers (open
  * for writing, truncate) wait for tellers and workers; tellers (they drop the kernel's pages) wait for reads, which wait
