@@ -465,7 +465,7 @@ static void test_truncate(void)
 struct worker {
 	struct job_world *w;
 	uint32_t node, num;
-	uint64_t ino;
+	uint64_t ino, base, stride;
 	int flags;
 	int (*run)(struct worker *me, struct open *f);
 	int result;
@@ -487,8 +487,8 @@ static void *work(void *arg)
 	return NULL;
 }
 
-static int run_all(
-	struct job_world *w, uint32_t num, uint64_t ino, int flags, int (*run)(struct worker *, struct open *))
+static int run_all(struct job_world *w, uint32_t num, uint64_t ino, int flags, uint64_t stride,
+	int (*run)(struct worker *, struct open *))
 {
 	struct worker all[NODES] = { { 0 } };
 	pthread_barrier_t barrier;
@@ -496,7 +496,11 @@ static int run_all(
 
 	pthread_barrier_init(&barrier, NULL, num);
 	for (uint32_t i = 0; i < num; i++) {
-		all[i] = (struct worker){ w, i, num, ino, flags, run, 0, &barrier, 0 };
+		all[i] = (struct worker){
+			.w = w, .node = i, .num = num, .ino = ino, .flags = flags, .run = run, .barrier = &barrier
+		};
+		all[i].base = stride ? 0 : PLACE_DOMAIN_SIZE - 50000;
+		all[i].stride = stride ? stride : BLOCK;
 		pthread_create(&all[i].thread, NULL, work, &all[i]);
 	}
 	for (uint32_t i = 0; i < num; i++) {
@@ -536,7 +540,7 @@ static void test_appends(void)
 	unsigned int whole = 0, of[3] = { 0 };
 
 	make_shared(w, ino); /* a home alone appends where its kernel says */
-	is_int(run_all(w, 3, ino, O_WRONLY | O_APPEND, append_records), 0, "three nodes append");
+	is_int(run_all(w, 3, ino, O_WRONLY | O_APPEND, 0, append_records), 0, "three nodes append");
 	ssize_t got = job_read(f.j, f.file, all, sizeof(all), 0);
 	is_int(got, 3 * RECORDS * RECORD, "all records are there");
 	for (ssize_t at = 0; at + (ssize_t)RECORD <= got; at += RECORD) {
@@ -565,7 +569,7 @@ static int check_blocks(struct worker *me, struct open *f, uint32_t round)
 	uint8_t buf[BLOCK];
 
 	for (uint64_t b = 0; b < BLOCKS * me->num; b++) {
-		uint64_t off = PLACE_DOMAIN_SIZE - 50000 + b * BLOCK;
+		uint64_t off = me->base + b * me->stride;
 		uint8_t expected = byte_of((uint32_t)((b + round) % me->num), round, off);
 
 		if (job_read(f->j, f->file, buf, BLOCK, off) != BLOCK)
@@ -585,7 +589,7 @@ static int write_blocks(struct worker *me, struct open *f)
 
 	for (uint32_t round = 0; round < 6; round++) {
 		for (uint64_t b = 0; rc == 0 && b < BLOCKS * me->num; b++) {
-			uint64_t off = PLACE_DOMAIN_SIZE - 50000 + b * BLOCK;
+			uint64_t off = me->base + b * me->stride;
 
 			if ((b + round) % me->num != me->node)
 				continue;
@@ -620,6 +624,34 @@ static void *lose_agents(void *arg)
 	return NULL;
 }
 
+static void *restart_last(void *arg)
+{
+	struct chaos *c = arg;
+
+	for (int i = 0; !c->stop && i < 5; i++) {
+		job_world_restart(c->w, c->num - 1);
+		usleep(20000);
+	}
+	return NULL;
+}
+
+/* The last node has the file not open, but is home of domains of it. */
+static void test_domain_home_dies(void)
+{
+	struct job_world *w = job_world_start(3);
+	struct chaos c = { .w = w, .num = 3 };
+	pthread_t thread;
+	struct open f;
+	uint64_t ino = create(w, 0, "f", O_RDWR, &f);
+
+	pthread_create(&thread, NULL, restart_last, &c);
+	is_int(run_all(w, 2, ino, O_RDWR, 1 << 20, write_blocks), 0, "blocks of two nodes while a third one dies");
+	c.stop = true;
+	pthread_join(thread, NULL);
+	is_int(close_it(&f), 0, "closed");
+	job_world_stop(w);
+}
+
 static void test_blocks(uint32_t num, bool chaos)
 {
 	struct job_world *w = job_world_start(num);
@@ -630,7 +662,7 @@ static void test_blocks(uint32_t num, bool chaos)
 
 	if (chaos)
 		pthread_create(&thread, NULL, lose_agents, &c);
-	is_int(run_all(w, num, ino, O_RDWR, write_blocks), 0,
+	is_int(run_all(w, num, ino, O_RDWR, 0, write_blocks), 0,
 		chaos ? "blocks while agents die" : "blocks of all nodes");
 	c.stop = true;
 	if (chaos)
@@ -688,7 +720,7 @@ static void test_exact(const char *what, size_t size, size_t piece, int (*run)(s
 	memset(all, '.', size);
 	is_int(job_write(f.j, f.file, all, size, 0), (int64_t)size, "a file");
 	make_shared(w, ino); /* as after a collective open */
-	is_int(run_all(w, 3, ino, O_RDWR, run), 0, what);
+	is_int(run_all(w, 3, ino, O_RDWR, 0, run), 0, what);
 	is_int(job_read(f.j, f.file, all, size, 0), (int64_t)size, "read");
 	for (size_t i = 0; i < size; i++)
 		wrong += all[i] != 'a' + i % (piece == PIECE ? SPAN : 4096) / piece % 3;
@@ -713,6 +745,7 @@ int main(int argc, char **argv)
 	test_blocks(2, false);
 	test_blocks(4, false);
 	test_blocks(3, true);
+	test_domain_home_dies();
 	test_exact("three nodes sieve", 10 * SPAN, PIECE, sieve_spans);
 	test_exact("three nodes change pages", 20 * 4096, 64, change_pages);
 	for (unsigned int i = from; i < from + rounds; i++)
