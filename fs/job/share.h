@@ -128,7 +128,7 @@ struct share {
 	pthread_cond_t wake_cond;
 	bool poked, sweep;           /* wake; sweep: look at all layers of the store */
 	_Atomic(bool) ending, swept; /* swept: it has been done once */
-	uint64_t tell_usec;          /* SHARE_TELL_USEC; tests */
+	_Atomic(uint64_t) tell_usec; /* SHARE_TELL_USEC; tests */
 	_Atomic(uint64_t) messages;  /* of data that went to other nodes: tests */
 };
 
