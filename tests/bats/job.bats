@@ -114,3 +114,24 @@ says_of() {
 	rmdir "$WORK/m0/e"
 	wait_until 5 test ! -e "$WORK/m1/e"
 }
+
+@test "a file that two nodes write is the same at both, by close and by fsync" {
+	start_job 2
+	echo -n 0123456789 >"$WORK/m0/f"
+	exec 5<"$WORK/m1/f"
+	echo -n ABC | dd of="$WORK/m1/f" bs=1 seek=4 conv=notrunc status=none
+	[ "$(cat "$WORK/m0/f")" = 0123ABC789 ]
+	echo -n xyz | dd of="$WORK/m0/f" bs=1 seek=8 conv=notrunc,fsync status=none
+	[ "$(cat <&5)" = 0123ABC7xyz ]
+	exec 5<&-
+	echo more >>"$WORK/m1/f"
+	echo and >>"$WORK/m0/f"
+	[ "$(cat "$WORK/m1/f")" = $'0123ABC7xyzmore\nand' ]
+	truncate -s 4 "$WORK/m1/f"
+	[ "$(cat "$WORK/m0/f")" = 0123 ]
+	head -c 40M /dev/urandom >"$WORK/m0/big"
+	cmp "$WORK/m0/big" "$WORK/m1/big"
+	dd if=/dev/zero of="$WORK/m1/big" bs=1M seek=7 count=20 conv=notrunc status=none
+	cmp "$WORK/m0/big" "$WORK/m1/big"
+	[ "$(dd if="$WORK/m0/big" bs=1M skip=7 count=20 status=none | tr -d '\0' | wc -c)" = 0 ]
+}
