@@ -190,6 +190,44 @@ static void space(void)
 	sim_destroy(sim);
 }
 
+static const struct io_ops *real_ops;
+
+/* A directory in which a file is still listed and has gone when it is looked at, as another process deletes it. */
+static int list_with_gone(struct io *io, const char *path, int (*each)(const char *name, void *arg), void *arg)
+{
+	int r = each("00009998.prv", arg);
+
+	if (r == 0)
+		r = each("00009999.seg", arg);
+	return r ? r : real_ops->list(io, path, each, arg);
+}
+
+static void read_only_beside_a_daemon(void)
+{
+	struct segment_options opt = { .read_only = true };
+	struct cistern_error err = { 0 };
+	struct segment_set *set;
+	struct io_ops ops;
+	struct payload p;
+	struct sim *sim;
+	struct io *io;
+
+	sim_create(&sim, &io);
+	set = open_set(io, MIB);
+	is_int(put(set, 5000, 7, &p), 0, "a payload");
+	is_int(segment_settle(set), 0, "that others can read");
+	segment_set_destroy(set);
+	real_ops = io->ops;
+	ops = *real_ops;
+	ops.list = list_with_gone;
+	io->ops = &ops;
+	is_int(segment_set_open(io, &opt, &set, &err), 0, "segments that go while they are listed are no error");
+	ok(is_there(set, &p), "and the others are all there");
+	segment_set_destroy(set);
+	io->ops = real_ops;
+	sim_destroy(sim);
+}
+
 static void read_only(void)
 {
 	struct segment_options opt = { .read_only = true };
@@ -422,6 +460,7 @@ int main(void)
 	no_room();
 	space();
 	read_only();
+	read_only_beside_a_daemon();
 	power_cuts();
 	private_survives();
 	threads();
