@@ -121,7 +121,8 @@ static bool bad_piece(const struct record_piece *p)
 int check_share_put(struct state *st, const struct record *rec)
 {
 	(void)st;
-	if (rec->ino == 0 || rec->base >= rec->stamp || rec->stamp == UINT64_MAX || rec->num_pieces > RECORD_EXTENTS_MAX || !rec->num_pieces)
+	if (rec->ino == 0 || rec->base >= rec->stamp || rec->stamp == UINT64_MAX ||
+		rec->num_pieces > RECORD_EXTENTS_MAX || !rec->num_pieces)
 		return -EINVAL;
 	for (size_t i = 0; i < rec->num_pieces; i++)
 		if (bad_piece(&rec->pieces[i]))
