@@ -29,6 +29,7 @@ struct name_entry {
 	uint32_t node;
 	bool doubted; /* asked for at the homes */
 	bool needed;  /* of a lock that was told */
+	bool over;    /* it has ended, perhaps long ago: what its owner says was there then may be so no more */
 	uint64_t lock_stamp;
 	struct names_waiter *first, **last;
 	char name[]; /* terminated */
@@ -152,6 +153,7 @@ static void set_owner(struct name_entry *e, uint32_t node, uint64_t id)
 	e->dir->locked += (id != 0) - (e->id != 0);
 	e->id = id;
 	e->node = node;
+	e->over = false;
 }
 
 /* ---- who waits; lock is held. Those that are answered go to done */
@@ -287,7 +289,7 @@ void names_release(
 	struct name_entry *e = find_entry(n, dir, name);
 	if (e && (e->id != id || e->node != node))
 		withdraw(n, e, node, id, &last);
-	else if (e && at)
+	else if (e && at && !e->over)
 		free_lock(n, e, at, &last);
 	else if (e)
 		ask = take_over(n, e);
@@ -416,6 +418,7 @@ void names_told_lock(struct names *n, uint64_t dir, const char *name, uint32_t n
 	if (better) {
 		set_owner(e, node, l->id);
 		e->needed = l->needed;
+		e->over = !l->needed;
 		e->lock_stamp = l->stamp;
 	}
 	if (n->stamp < l->stamp)
