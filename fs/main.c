@@ -48,7 +48,6 @@
 #endif
 
 #define LOG_FILE   "cistern.log"
-#define MIB        (1u << 20)
 #define GRACE_MSEC 10000 /* for open files, after a signal */
 
 struct daemon {
@@ -204,9 +203,6 @@ static int check_settings(const struct config *cfg, struct cistern_error *err)
 		return cistern_error_set(err, -EINVAL, "low_water=%llu is above high_water=%llu",
 			(unsigned long long)config_number(cfg, CONFIG_LOW_WATER),
 			(unsigned long long)config_number(cfg, CONFIG_HIGH_WATER));
-	if (config_number(cfg, CONFIG_DOMAIN_SIZE) % MIB)
-		return cistern_error_set(err, -EINVAL, "domain_size=%llu is no multiple of 1M",
-			(unsigned long long)config_number(cfg, CONFIG_DOMAIN_SIZE));
 	return 0;
 }
 

@@ -102,9 +102,6 @@ static const struct config_setting settings[CONFIG_NUM] = {
 		"Time after which a node whose daemon does not come back to the others is given up." },
 	[CONFIG_UNMOUNT_TIMEOUT] = { "unmount_timeout", CONFIG_USEC, 0, DAY, NULL, "30m",
 		"Time that an unmounted node of a job waits for the others to be unmounted." },
-	[CONFIG_DOMAIN_SIZE] = { "domain_size", CONFIG_BYTES, M, T, NULL, "16M",
-		"Bytes in a row of a file shared by nodes that one node keeps the map of; a multiple of 1M, the same for all "
-		"mounts of a job." },
 	[CONFIG_LOG_LEVEL] = { "log_level", CONFIG_CHOICE, 0, 3, "error|warning|info|debug", "info",
 		"The least important messages that are logged." },
 };

@@ -55,7 +55,6 @@ enum config_id {
 	CONFIG_AGENT_TIMEOUT,   /* usec that a call waits for other nodes. 5m, min 100ms */
 	CONFIG_NODE_TIMEOUT,    /* usec after which a node without daemon is given up. 60s, min 100ms */
 	CONFIG_UNMOUNT_TIMEOUT, /* usec that the last drain waits for nodes that are still mounted. 30m */
-	CONFIG_DOMAIN_SIZE,     /* bytes of a file domain, a multiple of 1M. 16M, min 1M */
 	CONFIG_LOG_LEVEL,       /* choice error|warning|info|debug. info */
 	CONFIG_NUM
 };

@@ -28,7 +28,8 @@
 #include "fs/session/private.h"
 
 #define ABORT_MSEC      20
-#define INVALIDATE_USEC 300000u /* for the kernel to drop what it is told to */
+#define INVALIDATE_USEC 300000u /* for the kernel to drop pages: reads of them may be under way */
+#define NAME_USEC       20000u  /* names: who changes the directory at this moment waits for the other nodes, too */
 #define ABORT_TRIES     250
 
 /* ---- options */
@@ -414,5 +415,5 @@ void session_invalidate_now(struct session *s, uint64_t ino, bool data)
 void session_invalidate_name(struct session *s, uint64_t parent, const char *name)
 {
 	if (atomic_load(&s->connected))
-		notify_wait(s->notify, notify_name(s->notify, parent, name), INVALIDATE_USEC);
+		notify_wait(s->notify, notify_name(s->notify, parent, name), NAME_USEC);
 }

@@ -43,7 +43,6 @@ static void test_defaults(void)
 	is_u64(config_number(cfg, CONFIG_AGENT_TIMEOUT), 300000000, "agent_timeout");
 	is_u64(config_number(cfg, CONFIG_NODE_TIMEOUT), 60000000, "node_timeout");
 	is_u64(config_number(cfg, CONFIG_UNMOUNT_TIMEOUT), 1800000000, "unmount_timeout");
-	is_u64(config_number(cfg, CONFIG_DOMAIN_SIZE), 16777216, "domain_size");
 	is_str(config_string(cfg, CONFIG_JOB), "", "job");
 	is_str(config_string(cfg, CONFIG_STORE), "", "store");
 	is_str(config_mount_flags(cfg), "", "mount flags");
