@@ -77,6 +77,16 @@ def fio(directory, rw, block, size, jobs=1, direct=False, sync=True):
 	return sum(part["io_bytes"] for part in parts) / max(seconds, 0.001)
 
 
+def end(process, seconds=20):
+	"""SIGTERM, SIGKILL when that does not help, and wait."""
+	process.terminate()
+	try:
+		process.wait(seconds)
+	except subprocess.TimeoutExpired:
+		process.kill()
+		process.wait()
+
+
 # ---- a quiet machine
 
 def _meminfo():

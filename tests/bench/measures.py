@@ -126,8 +126,8 @@ class Strided(Measure):
 	@on_side
 	def sample(self, context, side, place):
 		context.reservoir.release()
-		said = machine.run_json(context.program("strided", os.path.join(place.path, "shared"), context.size(GIB),
-			STRIDED_PROCESSES, STRIDED_RECORD))
+		said = machine.run_json(context.program("strided", "strided", context.size(GIB), STRIDED_RECORD,
+			*[os.path.join(place.path, "shared")] * STRIDED_PROCESSES))
 		return {"rate": said["bytes"] / said["seconds"]}
 
 
@@ -234,7 +234,7 @@ class Drain(Measure):
 	def sample(self, context, side, place):
 		if side == "scattered":
 			extents = context.count(1000000)
-			machine.run_json(context.program("scatter", os.path.join(place.path, "job.0.0"), extents, 4 * KIB))
+			machine.run_json(context.program("scatter", os.path.join(place.path, "job.0.0"), extents, 4 * KIB, 1, 0))
 		else:
 			machine.fio(place.path, "write", MIB, context.size(4 * GIB))
 		machine.settle(place.path)

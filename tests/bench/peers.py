@@ -16,7 +16,7 @@ import machine
 
 EXAMPLES = "/usr/share/doc/libfuse3-dev/examples"
 PEER_SOURCES = ("passthrough_ll.c", "passthrough_helpers.h")
-DAEMON_NAMES = ("cistern-fs", "cistern-agent", "passthrough_ll")
+DAEMON_NAMES = ("cistern-fs", "cistern-agent", "cistern-mpi-age", "passthrough_ll") # as the kernel knows them: 15 bytes
 CACHE_FOREVER = "cache=always,timeout=86400"
 
 

@@ -5,6 +5,7 @@ import json
 import statistics
 
 COLUMNS = ("measure", "ours", "raw", "passthrough_ll", "ratio", "wanted", "met?")
+NODE_COLUMNS = ("measure", "ours", "compared with", "ratio", "wanted", "met?")
 
 
 def median(samples):
@@ -88,20 +89,26 @@ def _wanted(row):
 
 
 def cells(row):
-	"""The row as texts, in the order of COLUMNS."""
+	"""The row as texts, by column."""
 	ours = _number(row["ours"], row["unit"])
 	if row["side"] not in (None, "default"):
 		ours += f" ({row['side']})"
-	ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f} of {row['base_side']}"
-	met = {True: "yes", False: "NO", None: "-"}[row["met"]]
-	return (row["title"], ours, _number(row["raw"], row["unit"]), _number(row["passthrough_ll"], row["unit"]), ratio,
-		_wanted(row), met)
+	return {
+		"measure": row["title"],
+		"ours": ours,
+		"raw": _number(row["raw"], row["unit"]),
+		"passthrough_ll": _number(row["passthrough_ll"], row["unit"]),
+		"compared with": _number(row["base"], row["unit"]),
+		"ratio": "-" if row["ratio"] is None else f"{row['ratio']:.2f} of {row['base_side']}",
+		"wanted": _wanted(row),
+		"met?": {True: "yes", False: "NO", None: "-"}[row["met"]],
+	}
 
 
-def table(rows):
+def table(rows, columns):
 	"""In Markdown, aligned, so that it can be read and pasted."""
-	lines = [COLUMNS, *map(cells, rows)]
-	widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS))]
+	lines = [columns, *([cells(row)[name] for name in columns] for row in rows)]
+	widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
 	texts = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths)) + " |" for line in lines]
 	texts.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
 	return "\n".join(texts)

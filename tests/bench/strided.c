@@ -1,40 +1,46 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * strided FILE BYTES PROCESSES RECORD: N-1 strided writing, as parallel applications do it: the processes share one file,
- * record k of process p lies at (k * processes + p) * record. Timed from when all have the file open until the last one
- * has synced and closed it.
+ * strided PATTERN BYTES RECORD FILE...: writing as parallel applications do it, one process for each FILE, which may be names of
+ * one file, also in several mounts. Record k of process p of P with K records each lies, by PATTERN, at
+ *   strided    (k * P + p) * RECORD
+ *   segmented  (p * K + k) * RECORD
+ *   own        k * RECORD
+ * Timed from when all have the file open until the last one has synced and closed it.
  */
 #include <fcntl.h>
+#include <stdbool.h>
 #include <sys/wait.h>
 
 #include "tests/bench/bench.h"
 
 struct pattern {
-	const char *path;
-	uint64_t records; /* of each process */
+	char **paths;
 	uint64_t processes;
+	uint64_t records; /* of each process */
 	size_t record_bytes;
+	uint64_t step, part;    /* in records: from one to the next of a process, from one process to the next */
 	int ready_fd, start_fd; /* ends of two pipes: a byte says "open", end of file says "go" */
 };
 
 static void write_records(const struct pattern *p, uint64_t rank)
 {
+	const char *path = p->paths[rank];
 	char *buf = malloc(p->record_bytes), byte = 0;
-	int fd = open(p->path, O_WRONLY | O_CREAT, 0644);
+	int fd = open(path, O_WRONLY | O_CREAT, 0644);
 
 	if (!buf)
-		bench_die("malloc", p->path);
+		bench_die("malloc", path);
 	if (fd < 0)
-		bench_die("open", p->path);
+		bench_die("open", path);
 	memset(buf, (int)('a' + rank % 26), p->record_bytes);
 	if (write(p->ready_fd, &byte, 1) != 1 || read(p->start_fd, &byte, 1) != 0)
-		bench_die("pipe", p->path);
+		bench_die("pipe", path);
 	for (uint64_t k = 0; k < p->records; k++)
-		bench_pwrite(fd, buf, p->record_bytes, (k * p->processes + rank) * p->record_bytes, p->path);
+		bench_pwrite(fd, buf, p->record_bytes, (k * p->step + rank * p->part) * p->record_bytes, path);
 	if (fsync(fd) < 0)
-		bench_die("fsync", p->path);
+		bench_die("fsync", path);
 	if (close(fd) < 0)
-		bench_die("close", p->path);
+		bench_die("close", path);
 	free(buf);
 }
 
@@ -44,7 +50,7 @@ static void start_writers(struct pattern *p, const int ready[2], const int start
 		pid_t pid = fork();
 
 		if (pid < 0)
-			bench_die("fork", p->path);
+			bench_die("fork", p->paths[rank]);
 		if (pid == 0) {
 			close(start[1]);
 			close(ready[0]);
@@ -63,6 +69,18 @@ static void await_writers(uint64_t processes)
 			exit(1); /* the writer has said why */
 }
 
+static void set_pattern(struct pattern *p, const char *name)
+{
+	bool strided = strcmp(name, "strided") == 0, segmented = strcmp(name, "segmented") == 0;
+
+	if (!strided && !segmented && strcmp(name, "own") != 0) {
+		fprintf(stderr, "'%s' is no pattern: strided, segmented, own\n", name);
+		exit(2);
+	}
+	p->step = strided ? p->processes : 1;
+	p->part = strided ? 1 : segmented ? p->records : 0;
+}
+
 int main(int argc, char **argv)
 {
 	int ready[2], start[2];
@@ -70,15 +88,16 @@ int main(int argc, char **argv)
 	double begin;
 	char byte;
 
-	bench_usage(argc, 4, "strided FILE BYTES PROCESSES RECORD");
-	p.path = argv[1];
-	p.processes = bench_number(argv[3], 1);
-	p.record_bytes = (size_t)bench_number(argv[4], 1);
+	bench_usage(argc < 5 ? argc : 5, 4, "strided PATTERN BYTES RECORD FILE...");
+	p.paths = argv + 4;
+	p.processes = (uint64_t)argc - 4;
+	p.record_bytes = (size_t)bench_number(argv[3], 1);
 	p.records = bench_number(argv[2], 1) / p.processes / p.record_bytes;
 	if (p.records == 0)
 		p.records = 1;
+	set_pattern(&p, argv[1]);
 	if (pipe(ready) < 0 || pipe(start) < 0)
-		bench_die("pipe", p.path);
+		bench_die("pipe", p.paths[0]);
 	p.ready_fd = ready[1];
 	p.start_fd = start[0];
 	start_writers(&p, ready, start);

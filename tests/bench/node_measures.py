@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is measured of a job of two nodes. See measures.py for what a Measure is."""
+
+import os
+import time
+
+import jobs
+import machine
+from measures import GIB, KIB, MIB, STRIDED_RECORD, Line, Measure, on_side
+
+NEW_EXTENTS = 100000
+COMMIT_BLOCK = 512
+COMMIT_STEP = 16 # blocks: extents that do not touch
+
+
+class OwnFiles(Measure):
+	"""N-N: each process has a file of its own."""
+	name = "n-n"
+	title = "N-N 1 MiB writes, 2 processes on 2 nodes"
+	units = {"rate": "B/s"}
+	sides = ("one node", "job")
+	lines = [Line(title, "rate", "job", "one node", 0.95)]
+
+	def disk_bytes(self, context):
+		return context.size(2 * GIB)
+
+	def warm_bytes(self, context):
+		return 2 * context.size(2 * GIB)
+
+	@on_side
+	def sample(self, context, side, place):
+		directories = ":".join(place.paths) if side == "job" else place.path
+		context.reservoir.release()
+		return {"rate": machine.fio(directories, "write", MIB, context.size(2 * GIB), jobs.NODES)}
+
+
+class OneFile(Measure):
+	"""N-1 beside N-N, by the same program."""
+	units = {"rate": "B/s"}
+	sides = ("N-N", "segmented", "strided")
+
+	def __init__(self, name, record):
+		self.name, self.record = name, record
+		self.title = f"{record:,}-byte" if record % MIB else f"{record // MIB} MiB"
+		self.lines = [Line(f"N-1 {pattern} {self.title} writes, 2 nodes", "rate", pattern, "N-N", 0.9)
+			for pattern in self.sides[1:]]
+		self.title = f"N-1 {self.title} writes, 2 nodes"
+
+	def peer(self, side):
+		return "job"
+
+	def disk_bytes(self, context):
+		return context.size(2 * GIB)
+
+	def warm_bytes(self, context):
+		return 2 * context.size(2 * GIB)
+
+	@on_side
+	def sample(self, context, side, place):
+		pattern = "own" if side == "N-N" else side
+		files = [os.path.join(path, f"own.{i}" if side == "N-N" else "shared") for i, path in enumerate(place.paths)]
+		context.reservoir.release()
+		said = machine.run_json(context.program("strided", pattern, context.size(2 * GIB), self.record, *files))
+		return {"rate": said["bytes"] / said["seconds"]}
+
+
+class RemoteRead(Measure):
+	"""Written and committed on node 0, read on node 1, once, from front to back."""
+	name = "remote-read"
+	title = "remote sequential read, 1 MiB"
+	units = {"rate": "B/s"}
+	sides = ("MPI_Get", "job")
+	lines = [Line(title, "rate", "job", "MPI_Get", 0.5)]
+
+	def peer(self, side):
+		return "mpi" if side == "MPI_Get" else side
+
+	def disk_bytes(self, context):
+		return context.size(GIB)
+
+	def warm_bytes(self, context):
+		return 3 * context.size(GIB)
+
+	@on_side
+	def sample(self, context, side, place):
+		size = context.size(GIB)
+		if side == "MPI_Get":
+			context.reservoir.release()
+			said = machine.run(jobs.mpi(context.program("../mpi/bare-get")[0], MIB, size // MIB))
+			return {"rate": float(said) * MIB}
+		machine.fio(place.paths[0], "write", MIB, size)
+		machine.settle(place.path)
+		context.reservoir.release()
+		return {"rate": machine.fio(place.paths[1], "read", MIB, size, sync=False)}
+
+
+class JobDrain(Measure):
+	"""An N-1 file of blocks that its two nodes wrote in turn and out of order, and MPI-IO's way to write the same."""
+	name = "job-drain"
+	title = "collective drain of an N-1 file of 1,000,000 extents of 4 KiB"
+	units = {"rate": "B/s"}
+	sides = ("MPI_File_write_all", "job")
+	lines = [Line(title, "rate", "job", "MPI_File_write_all", 4.0)]
+
+	def peer(self, side):
+		return "mpi" if side == "MPI_File_write_all" else side
+
+	def disk_bytes(self, context):
+		return 8 * KIB * context.count(1000000)
+
+	def warm_bytes(self, context):
+		return 8 * KIB * context.count(1000000)
+
+	@on_side
+	def sample(self, context, side, place):
+		each = context.count(1000000) // jobs.NODES
+		if side != "job":
+			context.reservoir.release()
+			said = machine.run_json(jobs.mpi(context.program("mpi-hindexed")[0], os.path.join(place.path, "file"), each, 4 * KIB))
+			return {"rate": said["bytes"] / said["seconds"]}
+		for number, path in enumerate(place.paths):
+			machine.run_json(context.program("scatter", os.path.join(path, "file"), each, 4 * KIB, jobs.NODES, number))
+		size = each * jobs.NODES * 4 * KIB
+		machine.settle(place.path)
+		context.reservoir.release()
+		seconds = machine.timed([place.command, "flush", "--wait", "--mount", place.path])
+		self.check(os.path.join(place.backing, "file"), each, size)
+		return {"rate": size / seconds}
+
+	@staticmethod
+	def check(path, each, size):
+		"""Blocks carry the number that scatter gave them."""
+		if os.path.getsize(path) != size:
+			raise machine.Failed(f"{path} has not the size of what was to be drained")
+		with open(path, "rb") as file:
+			for i in range(0, each, max(each // 1000, 1)):
+				for part in range(jobs.NODES):
+					file.seek((i * jobs.NODES + part) * 4 * KIB)
+					if int.from_bytes(file.read(8), "little") != i:
+						raise machine.Failed(f"{path}: block {i * jobs.NODES + part} is not what was written there")
+
+
+class Commit(Measure):
+	"""fsync of so many new extents among those that a shared file has: written on the node that is not its home."""
+	name = "commit"
+	title = "commit of 100,000 new extents"
+	units = {"seconds": "s"}
+	sides = ("10^5 extents", "10^6 extents")
+	lines = [Line(f"{title}, 100,000 there", "seconds", "10^5 extents", None, None, True),
+		 Line(f"{title}, 1,000,000 there", "seconds", "10^6 extents", "10^5 extents", 1.5, True)]
+
+	def peer(self, side):
+		return "job"
+
+	def disk_bytes(self, context):
+		return 4 * COMMIT_BLOCK * context.count(11 * NEW_EXTENTS)
+
+	@on_side
+	def sample(self, context, side, place):
+		there = context.count(NEW_EXTENTS * (1 if side == "10^5 extents" else 10))
+		with open(os.path.join(place.paths[0], "file"), "wb") as other:
+			other.write(b"x")
+			other.flush()
+			said = machine.run_json(context.program("commit", os.path.join(place.paths[1], "file"), there,
+				context.count(NEW_EXTENTS), COMMIT_BLOCK, COMMIT_STEP))
+		return {"seconds": said["seconds"]}
+
+
+class JobIdle(Measure):
+	name = "job-idle"
+	title = "CPU of an idle job, daemons and agents"
+	units = {"cpu": "%", "first": "ms"}
+	sides = ("job",)
+	lines = [Line(title, "cpu", "job", None, 1.0 * jobs.NODES, True),
+		 Line("first remote read after 2 s idle", "first", "job", None, 5.0, True)]
+
+	@on_side
+	def sample(self, context, side, place):
+		with open(os.path.join(place.paths[0], "file"), "wb") as file:
+			file.write(b"x" * MIB)
+		with open(os.path.join(place.paths[1], "file"), "rb", buffering=0) as file:
+			time.sleep(2)
+			begin = time.monotonic()
+			got = file.read(4 * KIB)
+			first = time.monotonic() - begin
+		if got != b"x" * 4 * KIB:
+			raise machine.Failed("what was read is not what was written")
+		time.sleep(2)
+		pids, seconds = place.pids(), max(10 * context.scale, 1)
+		before = sum(machine.cpu_seconds(pid) for pid in pids)
+		time.sleep(seconds)
+		return {"cpu": (sum(machine.cpu_seconds(pid) for pid in pids) - before) / seconds * 100, "first": first * 1000}
+
+
+def every_measure():
+	"""In the order in which they run."""
+	return [OwnFiles(), OneFile("n-1-47k", STRIDED_RECORD), OneFile("n-1-1m", MIB), RemoteRead(), JobDrain(), Commit(), JobIdle()]
