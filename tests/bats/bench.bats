@@ -74,3 +74,29 @@ nothing_is_left() {
 	[ "$status" -eq 130 ]
 	nothing_is_left said
 }
+
+@test "the bench of nodes measures everything, and its JSON is complete" {
+	[ -c /dev/fuse ] || skip "no /dev/fuse"
+	[ -x "$CISTERN_LIBEXEC/cistern-mpi-agent" ] || skip "cistern-mpi-agent is not built"
+	command -v mpiexec.mpich >/dev/null || skip "mpiexec.mpich is not installed"
+	# What the libraries below MPI leave to the end of the process is not ours to free.
+	export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
+	run timeout 800 "$top_srcdir/tests/bench/nodes" --quick --runs 1 --scale 0.002 --dir "$dir" --json "$dir/out.json"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(jq '.measures | length' "$dir/out.json")" -eq "$("$top_srcdir/tests/bench/nodes" --list | wc -l)" ]
+	run jq -r '.measures[].lines[] | select(.ours == null or .base_side != null and .base == null) | .title' "$dir/out.json"
+	[ -z "$output" ]
+	jq -e '[.skipped[] | select(.what | test("drop") | not)] == []' "$dir/out.json"
+	nothing_is_left out.json
+}
+
+@test "what falls to the nodes of large jobs is spread evenly" {
+	[ -x "$top_builddir/tests/bench/scaling" ] || skip "not built"
+	run "$top_builddir/tests/bench/scaling" 64
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "${#lines[@]}" -ge 10 ]
+	# Fewer domains than nodes cannot be even: 64 domains on 1,024 and 8,192 nodes.
+	[[ ${lines[-1]} == *"| 16.00 | 128.00 |" ]]
+}
