@@ -513,7 +513,7 @@ static int mount_session(struct daemon *d, struct cistern_error *err)
 		.read_only = config_number(d->cfg, CONFIG_READ_ONLY),
 		.allow_other = wants_others(d->cfg),
 		.threads = (unsigned int)config_number(d->cfg, CONFIG_THREADS),
-		.ops = ops_table(),
+		.ops = ops_table(d->ops),
 		.raw = ops_raw,
 		.context = d->ops,
 		.segments = segment_slots(store_segments(d->store)) ? store_segments(d->store) : NULL,

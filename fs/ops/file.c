@@ -32,8 +32,10 @@ void ops_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off
 void ops_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct job *job = job_of(req);
+	int r = job_is_alone(job) ? -ENOSYS : job_flush(job, file_of(fi));
 
-	reply_status(req, job_is_alone(job) ? -ENOSYS : job_flush(job, file_of(fi)));
+	lock_flushed(ops_of(req), handle_of(fi), fi->lock_owner);
+	reply_status(req, r);
 }
 
 void ops_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)

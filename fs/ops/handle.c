@@ -29,5 +29,6 @@ void handle_free(struct ops *o, struct handle *h)
 		job_release(o->opt.job, h->file);
 	if (h->dir)
 		job_closedir(o->opt.job, h->dir);
+	free(h->owners);
 	free(h);
 }

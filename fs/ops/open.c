@@ -64,6 +64,7 @@ void ops_create_file(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 
 void ops_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
+	lock_released(ops_of(req), handle_of(fi), fi);
 	handle_free(ops_of(req), handle_of(fi));
 	reply_status(req, 0);
 }

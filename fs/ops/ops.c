@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * The table of operations. What is missing in it is meant so: without lock operations the kernel gives node-local
- * flock and fcntl locks; without access it checks permissions itself (default_permissions).
+ * The table of operations. What is missing in it is meant so: without access the kernel checks permissions itself
+ * (default_permissions); without lock operations, when the mount is alone, it gives node-local flock and fcntl locks.
  */
 #include "fs/ops/ops.h"
 
@@ -12,12 +12,16 @@
 
 static void ops_init(void *userdata, struct fuse_conn_info *conn)
 {
+	const struct ops *o = session_context_of(userdata);
+
 	session_want_capabilities(conn);
+	if (o->table.setlk)
+		conn->want |= conn->capable & (FUSE_CAP_POSIX_LOCKS | FUSE_CAP_FLOCK_LOCKS);
 }
 
-const struct fuse_lowlevel_ops *ops_table(void)
+static void make_table(struct ops *o)
 {
-	static const struct fuse_lowlevel_ops table = {
+	o->table = (struct fuse_lowlevel_ops){
 		.init = ops_init,
 		.lookup = ops_lookup,
 		.forget = ops_forget,
@@ -54,8 +58,16 @@ const struct fuse_lowlevel_ops *ops_table(void)
 		.listxattr = ops_listxattr,
 		.removexattr = ops_removexattr,
 	};
+	if (job_is_alone(o->opt.job))
+		return;
+	o->table.getlk = ops_getlk;
+	o->table.setlk = ops_setlk;
+	o->table.flock = ops_flock;
+}
 
-	return &table;
+const struct fuse_lowlevel_ops *ops_table(const struct ops *o)
+{
+	return &o->table;
 }
 
 int ops_create(const struct ops_options *opt, struct ops **ret)
@@ -67,6 +79,7 @@ int ops_create(const struct ops_options *opt, struct ops **ret)
 	o->opt = *opt;
 	o->open.next = o->open.prev = &o->open;
 	pthread_mutex_init(&o->lock, NULL);
+	make_table(o);
 	*ret = o;
 	return 0;
 }

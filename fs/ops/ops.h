@@ -19,7 +19,7 @@ void ops_destroy(struct ops *o); /* NULL is fine */
 /* After the session has ended: releases what a severed connection left open. */
 void ops_release_all(struct ops *o);
 
-const struct fuse_lowlevel_ops *ops_table(void); /* static */
+const struct fuse_lowlevel_ops *ops_table(const struct ops *o); /* valid as long as o */
 /* For session_options.raw; context is the ops. */
 bool ops_raw(struct session *s, const struct fuse_in_header *in, size_t len, void *context);
 

@@ -16,6 +16,8 @@ struct handle {
 	struct job_file *file;      /* owned; NULL for a directory */
 	struct job_dir *dir;        /* owned; NULL for a file */
 	uint64_t ino;
+	uint64_t *owners; /* owned, under ops.lock: lock.c */
+	size_t num_owners;
 	bool listed;      /* dir: entries were read, so offset 0 means anew */
 	bool caps_killed; /* file: security.capability was looked after */
 };
@@ -24,6 +26,7 @@ struct ops {
 	struct ops_options opt;
 	pthread_mutex_t lock;
 	struct handle open; /* head of the list */
+	struct fuse_lowlevel_ops table;
 };
 
 /* handle.c */
@@ -114,6 +117,13 @@ void ops_copy_file_range(fuse_req_t req, fuse_ino_t from_ino, off_t from_off, st
 	fuse_ino_t to_ino, off_t to_off, struct fuse_file_info *to_fi, size_t len, int flags);
 void ops_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int cmd, void *arg, struct fuse_file_info *fi,
 	unsigned int flags, const void *in_buf, size_t in_len, size_t out_len);
+
+/* lock.c */
+void ops_getlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *lock);
+void ops_setlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *lock, int sleep);
+void ops_flock(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, int op);
+void lock_flushed(struct ops *o, struct handle *h, uint64_t owner); /* a descriptor of the owner's was closed */
+void lock_released(struct ops *o, struct handle *h, const struct fuse_file_info *fi); /* all were */
 
 /* dir.c */
 void ops_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);

@@ -344,6 +344,19 @@ struct session *session_of(fuse_req_t req)
 	return fuse_req_userdata(req);
 }
 
+void *session_way(const struct session *s)
+{
+	return pthread_getspecific(s->worker_key);
+}
+
+void *session_take_way(struct session *s, void *way)
+{
+	void *own = pthread_getspecific(s->worker_key);
+
+	pthread_setspecific(s->worker_key, way);
+	return own;
+}
+
 void *session_context(fuse_req_t req)
 {
 	return session_of(req)->opt.context;

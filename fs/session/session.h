@@ -73,6 +73,12 @@ void *session_reply_buffer(const struct session *s);
 /* Answers a request that raw() took: error (0 or -errno) and, without error, len bytes. -errno when the kernel did not take it. */
 int session_reply_raw(struct session *s, uint64_t unique, int error, const void *body, size_t len);
 struct session *session_of(fuse_req_t req);
+/*
+ * A request is answered through the descriptor that it came from. For an answer by another thread than the worker that got it:
+ * that worker's way; and the thread takes it for its replies. Returns which it had: take that one again after the reply.
+ */
+void *session_way(const struct session *s);
+void *session_take_way(struct session *s, void *way);
 
 /* ---- for core's hooks; any thread */
 int session_backing_open(struct session *s, int fd); /* id > 0 or -errno */
