@@ -512,6 +512,7 @@ static int mount_session(struct daemon *d, struct cistern_error *err)
 		.mount_flags = config_mount_flags(d->cfg),
 		.read_only = config_number(d->cfg, CONFIG_READ_ONLY),
 		.allow_other = wants_others(d->cfg),
+		.of_many = d->agent != NULL,
 		.threads = (unsigned int)config_number(d->cfg, CONFIG_THREADS),
 		.ops = ops_table(d->ops),
 		.raw = ops_raw,

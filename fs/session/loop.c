@@ -150,6 +150,27 @@ static bool is_slow(const struct worker *w)
 	}
 }
 
+/* Of a mount of many: what may wait for other nodes. Writes do not, and what is forgotten nobody waits for. */
+static bool asks_nodes(const struct worker *w)
+{
+	const struct fuse_in_header *in = (const void *)w->request;
+
+	return w->session->opt.of_many && in->opcode != FUSE_WRITE && in->opcode != FUSE_FORGET &&
+	       in->opcode != FUSE_BATCH_FORGET;
+}
+
+/* However many requests wait for other nodes, there is a worker for those that need none. */
+static void process(struct worker *w, size_t len)
+{
+	bool asks = asks_nodes(w);
+
+	if (asks)
+		session_will_block(w->session);
+	worker_process(w, len);
+	if (asks)
+		session_has_blocked(w->session);
+}
+
 static void *worker_thread(void *arg)
 {
 	struct worker *w = arg;
@@ -165,7 +186,7 @@ static void *worker_thread(void *arg)
 		turn_after(&s->turn, &mark, n > 0, n > 0 && is_slow(w));
 		if (n <= 0)
 			break;
-		worker_process(w, (size_t)n);
+		process(w, (size_t)n);
 		turn_rest(&s->turn, &mark);
 	}
 	turn_end(&s->turn);

@@ -30,6 +30,7 @@ struct session_options {
 	const char *mountpoint;  /* absolute */
 	const char *mount_flags; /* "nodev,noatime": the kernel's own, comma separated; "" */
 	bool read_only, allow_other, allow_root;
+	bool of_many; /* requests may wait for other nodes of the job */
 	unsigned int threads;
 	const struct fuse_lowlevel_ops *ops; /* borrowed for the session's life */
 	/* Sees a request before libfuse does; true: it was answered (session_reply_raw). For operations that libfuse is too old for. */

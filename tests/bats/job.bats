@@ -135,3 +135,35 @@ says_of() {
 	cmp "$WORK/m0/big" "$WORK/m1/big"
 	[ "$(dd if="$WORK/m0/big" bs=1M skip=7 count=20 status=none | tr -d '\0' | wc -c)" = 0 ]
 }
+
+# How many of these processes does a file system keep waiting?
+waiting() {
+	local pid num=0
+	for pid; do grep -qs wait_answer "/proc/$pid/wchan" && num=$((num + 1)); done
+	echo "$num"
+}
+
+many_wait() {
+	[ "$(waiting "${callers[@]}")" -ge 8 ]
+}
+
+@test "calls that wait for other nodes do not hold up what this node does alone" {
+	local k
+	start_job 2
+	for k in $(seq 12); do mkdir "$WORK/m0/d$k"; done
+	exec 9>>"$WORK/m0/open"
+	stop_agents
+	callers=()
+	for k in $(seq 12); do
+		stat "$WORK/m0/d$k/nothing" >/dev/null 2>&1 3>&- 9>&- &
+		callers+=($!)
+	done
+	wait_until 30 many_wait
+	timeout 20 bash -c 'for i in $(seq 50); do echo line >&9; done'
+	timeout 20 stat -f "$WORK/m0" >/dev/null
+	many_wait
+	start_agents
+	for k in "${callers[@]}"; do wait "$k" || true; done
+	exec 9>&-
+	is "$(wc -l <"$WORK/m1/open")" 50
+}
