@@ -9,6 +9,10 @@
  *
  * Who fails behind the record tells everything again, under the stamps that are noted: the domain homes are not changed by
  * what they have already.
+ *
+ * Of what a writer commits to its own domains nobody else would know when its store is lost. So the next node is told last, as
+ * a witness: recovery can say then which bytes are missing. Nobody reads or drains by what a witness knows, so a witness that
+ * cannot be reached does not fail a commit, and only fsync waits for it.
  */
 #include "fs/job/share.h"
 
@@ -51,6 +55,7 @@ struct sending {
 	struct job *j;
 	uint64_t ino, stamp, base;
 	uint32_t num_nodes;
+	bool tell;          /* do not wait for them, if that can be helped */
 	struct buf *bodies; /* owned, one for each node */
 	struct fan fan;
 };
@@ -77,10 +82,12 @@ static void send_body(struct sending *out, uint32_t node)
 	message_put(&m, MESSAGE_SHARE_AT_STAMP, out->stamp);
 	message_put(&m, MESSAGE_SHARE_BASE, out->base);
 	message_put_bytes(&m, MESSAGE_SHARE_PIECES, body->data, body->len);
-	if (buf_ok(body))
+	if (!buf_ok(body))
+		out->fan.status = -ENOMEM;
+	else if (!out->tell || peers_tell(out->j->peers, node, &m) < 0)
 		fan_call(out->j, &out->fan, node, &m);
 	else
-		out->fan.status = -ENOMEM;
+		out->j->share->messages++;
 	wire_msg_free(&m);
 	buf_reset(body);
 }
@@ -91,9 +98,13 @@ static void send_all(struct sending *out)
 		send_body(out, node);
 }
 
-static void send_extent(struct sending *out, const struct extent *e)
+static uint32_t home_of(const struct sending *out, const struct extent *e)
 {
-	uint32_t node = place_domain(out->ino, e->off, PLACE_DOMAIN_SIZE, out->num_nodes);
+	return place_domain(out->ino, e->off, PLACE_DOMAIN_SIZE, out->num_nodes);
+}
+
+static void send_extent(struct sending *out, uint32_t node, const struct extent *e)
+{
 	struct buf *body = &out->bodies[node];
 
 	buf_u64(body, e->off);
@@ -117,32 +128,73 @@ static int sending_end(struct sending *out)
 	return rc;
 }
 
-/* One commit's extents, or what several commits have left: those of one stamp go together. */
-static int send_once(struct job *j, struct shared *s, const struct list *l, uint64_t base)
+/* Those of one stamp and base go together. */
+static void begin_stamp(struct sending *out, uint64_t stamp, uint64_t base)
+{
+	base = base < stamp ? base : stamp - 1;
+	if (stamp == out->stamp && base == out->base)
+		return;
+	send_all(out);
+	out->stamp = stamp;
+	out->base = base;
+}
+
+static void send_some(struct sending *out, const struct list *l, const struct bases *b, bool late)
+{
+	for (size_t i = 0; i < l->num; i++) {
+		if ((l->at[i].ext.seq > b->late_from) != late)
+			continue;
+		begin_stamp(out, l->at[i].stamp, late ? b->late : b->early);
+		send_extent(out, home_of(out, &l->at[i].ext), &l->at[i].ext);
+	}
+}
+
+/* One commit's extents, or what several commits have left. */
+static int send_once(struct job *j, struct shared *s, const struct list *l, const struct bases *b)
 {
 	struct sending out;
 	int rc = sending_begin(&out, j, s->ino);
 
 	if (rc < 0)
 		return rc;
-	for (size_t i = 0; i < l->num; i++) {
-		if (l->at[i].stamp != out.stamp) {
-			send_all(&out);
-			out.stamp = l->at[i].stamp;
-			out.base = base < out.stamp ? base : out.stamp - 1;
-		}
-		send_extent(&out, &l->at[i].ext);
-	}
+	if (b->late_from)
+		send_some(&out, l, b, false);
+	send_some(&out, l, b, true);
 	return sending_end(&out);
 }
 
-static int send_list(struct job *j, struct shared *s, const struct list *l, uint64_t base)
+static int send_list(struct job *j, struct shared *s, const struct list *l, const struct bases *b)
 {
 	int rc = -ECONNRESET;
 
 	for (int tries = 0; rc == -ECONNRESET && tries < RESTART_TRIES; tries++)
-		rc = send_once(j, s, l, base);
+		rc = send_once(j, s, l, b);
 	return rc;
+}
+
+static int send_witness_once(struct job *j, struct shared *s, const struct list *l, bool durable)
+{
+	uint32_t self = peers_self(j->peers);
+	struct sending out;
+	int rc = sending_begin(&out, j, s->ino);
+
+	if (rc < 0)
+		return rc;
+	out.tell = !durable;
+	for (size_t i = 0; out.num_nodes > 1 && i < l->num; i++) {
+		begin_stamp(&out, l->at[i].stamp, 0);
+		if (home_of(&out, &l->at[i].ext) == self)
+			send_extent(&out, (self + 1) % out.num_nodes, &l->at[i].ext);
+	}
+	return sending_end(&out);
+}
+
+static void send_witness(struct job *j, struct shared *s, const struct list *l, bool durable)
+{
+	int rc = -ECONNRESET;
+
+	for (int tries = 0; rc == -ECONNRESET && tries < RESTART_TRIES; tries++)
+		rc = send_witness_once(j, s, l, durable);
 }
 
 static bool read_piece(struct cursor *c, struct record_piece *p)
@@ -283,7 +335,8 @@ static int tell_home(struct job *j, struct shared *s, uint64_t stamp, uint64_t s
 /* ---- a commit */
 
 struct commit {
-	uint64_t stamp, base, upto, end;
+	uint64_t stamp, upto, end;
+	struct bases bases;
 	bool resend, fresh; /* what was committed before; what was not */
 	struct list list;
 };
@@ -300,13 +353,15 @@ static int note_committed(struct job *j, struct shared *s, struct commit *c, boo
 	return rc;
 }
 
-static int resend(struct job *j, struct shared *s)
+static int resend(struct job *j, struct shared *s, bool durable)
 {
 	struct list l = { 0 };
 	int rc = list_committed(j, s->ino, &l);
 
 	if (rc == 0)
-		rc = send_list(j, s, &l, 0);
+		rc = send_list(j, s, &l, &(struct bases){ 0 });
+	if (rc == 0)
+		send_witness(j, s, &l, durable);
 	free(l.at);
 	return rc == -ENOENT ? 0 : rc;
 }
@@ -323,13 +378,17 @@ static int commit_fresh(struct job *j, struct shared *s, struct commit *c, bool 
 	for (size_t i = 0; i < c->list.num; i++)
 		c->list.at[i].stamp = c->stamp;
 	if (rc == 0)
-		rc = send_list(j, s, &c->list, c->base);
-	return rc ? rc : tell_home(j, s, c->stamp, c->end);
+		rc = send_list(j, s, &c->list, &c->bases);
+	if (rc == 0)
+		rc = tell_home(j, s, c->stamp, c->end);
+	if (rc == 0)
+		send_witness(j, s, &c->list, durable);
+	return rc;
 }
 
 static int run(struct job *j, struct shared *s, struct commit *c, bool durable)
 {
-	int rc = c->resend ? resend(j, s) : 0;
+	int rc = c->resend ? resend(j, s, durable) : 0;
 
 	return rc == 0 && c->fresh ? commit_fresh(j, s, c, durable) : rc;
 }
@@ -343,7 +402,7 @@ static bool begin(struct shared *s, struct commit *c, bool fresh)
 	if (c->fresh) {
 		s->telling_usec = s->dirty_usec;
 		s->dirty_usec = 0;
-		c->base = s->stamp;
+		c->bases = s->bases;
 		c->end = s->own_end;
 	}
 	pthread_mutex_unlock(&s->mutex);
@@ -404,8 +463,28 @@ int share_retell(struct job *j, struct shared *s)
 	return commit(j, s, false, false);
 }
 
+/* What is written from now on has seen the commits that we know of; what was written before has not. */
+static void note_bases(struct job *j, struct shared *s)
+{
+	bool news;
+
+	pthread_mutex_lock(&s->mutex);
+	if (!s->dirty_usec)
+		s->bases = (struct bases){ .early = s->stamp, .late = s->stamp };
+	news = s->bases.late != s->stamp;
+	pthread_mutex_unlock(&s->mutex);
+	if (!news)
+		return;
+	uint64_t seq = state_seq(store_state(j->opt.store));
+	pthread_mutex_lock(&s->mutex);
+	s->bases.late = s->stamp;
+	s->bases.late_from = seq;
+	pthread_mutex_unlock(&s->mutex);
+}
+
 void shared_mark_dirty(struct job *j, struct shared *s, uint64_t since_usec, uint64_t end)
 {
+	note_bases(j, s);
 	pthread_mutex_lock(&s->mutex);
 	bool first = !s->dirty_usec || s->dirty_usec > since_usec;
 	if (first)

@@ -59,6 +59,12 @@ struct pending { /* a stamp that was given and whose commit has not been told */
 	uint64_t stamp;
 };
 
+struct bases {              /* newest commit that was known */
+	uint64_t early;     /* when the first of some writes was made */
+	uint64_t late;      /* for those whose seq is above late_from */
+	uint64_t late_from; /* version of this node's state */
+};
+
 struct map { /* one window of a file: where its bytes are */
 	_Atomic(unsigned int) refs;
 	uint64_t window, epoch;
@@ -99,6 +105,7 @@ struct shared {
 	uint64_t dirty_usec;   /* since when there is something of that; 0: nothing */
 	uint64_t telling_usec; /* the same of what a commit is about; 0: none */
 	bool resend;           /* what was committed must be told again */
+	struct bases bases;    /* of what we have written and not committed */
 
 	/* the home's: mutex */
 	pthread_mutex_t cut_lock;

@@ -21,6 +21,7 @@
 
 #include "format/base/config.h"
 #include "format/base/units.h"
+#include "format/place/place.h"
 #include "format/store/steps.h"
 #include "format/wire/wire.h"
 #include "mpi-agent/replay/drain.h"
@@ -334,6 +335,8 @@ static int run(struct live *l, struct cistern_error *err)
 {
 	struct drain_options opt = { .store = l->store,
 		.node = store_superblock(l->store)->node_index,
+		.num_nodes = store_superblock(l->store)->num_nodes,
+		.domain_size = PLACE_DOMAIN_SIZE,
 		.part = (enum wire_part)l->part,
 		.cautious = l->cautious != 0,
 		.to_dirfd = l->backing_fd,

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/place/place.h"
+
 #define EXTENTS_AT_ONCE 4096
 
 struct window_plan {
@@ -90,6 +92,30 @@ void window_plan_destroy(struct window_plan *plan)
 	free(plan);
 }
 
+/* A node's map has more than its domains: what others told it as a witness. */
+static void keep_own_domains(struct window_plan *plan)
+{
+	const struct window_plan_options *o = &plan->opt;
+	struct share_extent *ext = plan->ext.shared;
+	size_t kept = 0;
+
+	for (size_t i = 0; i < plan->num; i++)
+		if (place_domain(o->ino, ext[i].off, o->domain_size, o->num_nodes) == o->node)
+			ext[kept++] = ext[i];
+	plan->num = kept;
+}
+
+static int ask_shared(struct window_plan *plan, uint64_t len)
+{
+	const struct window_plan_options *o = &plan->opt;
+	int r = state_share_extents(
+		o->st, o->ino, plan->next, len, plan->ext.shared, EXTENTS_AT_ONCE, &plan->num, &plan->next);
+
+	if (r == 0 && o->num_nodes > 0)
+		keep_own_domains(plan);
+	return r;
+}
+
 /* Fills plan->ext. */
 static int ask_state(struct window_plan *plan)
 {
@@ -98,8 +124,7 @@ static int ask_state(struct window_plan *plan)
 
 	plan->at = 0;
 	if (o->shared)
-		return state_share_extents(
-			o->st, o->ino, plan->next, len, plan->ext.shared, EXTENTS_AT_ONCE, &plan->num, &plan->next);
+		return ask_shared(plan, len);
 	return state_extents(o->st, o->ino, plan->next, len, plan->ext.own, EXTENTS_AT_ONCE, &plan->num, &plan->next);
 }
 

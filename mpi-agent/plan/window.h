@@ -50,11 +50,13 @@ int window_add(struct window *w, const struct piece *p);
 struct window_plan_options {
 	struct state *st; /* borrowed */
 	uint64_t ino;
-	uint64_t from, to; /* bytes of the file; from is a multiple of EXTENT_PAGE_SPAN */
-	bool shared;       /* by the share map that the state has of the file, not by its own extents */
-	uint32_t node;     /* whose state it is */
-	bool holes;        /* PIECE_HOLE is wanted (updates in place) */
-	bool base;         /* PIECE_BASE is wanted for what the backing file shows (files made whole elsewhere) */
+	uint64_t from, to;    /* bytes of the file; from is a multiple of EXTENT_PAGE_SPAN */
+	bool shared;          /* by the share map that the state has of the file, not by its own extents */
+	uint32_t node;        /* whose state it is */
+	uint32_t num_nodes;   /* shared: only domains whose home node is, of so many nodes; 0: all that the map has */
+	uint64_t domain_size; /* bytes; not 0 when num_nodes is not */
+	bool holes;           /* PIECE_HOLE is wanted (updates in place) */
+	bool base;            /* PIECE_BASE is wanted for what the backing file shows (files made whole elsewhere) */
 	uint64_t backing_limit;
 };
 

@@ -119,6 +119,8 @@ static int source_open(struct copier *c, const struct copy_job *job, struct sour
 		.to = job->end,
 		.shared = job->shared,
 		.node = c->node,
+		.num_nodes = c->s->opt->num_nodes,
+		.domain_size = c->s->opt->domain_size,
 		.holes = job->in_place,
 		.base = job->want_base,
 		.backing_limit = job->in->backing_limit };

@@ -63,12 +63,15 @@ struct drain_watcher {
 struct drain_options {
 	struct store *store; /* borrowed */
 	uint32_t node;       /* whose it is */
-	enum wire_part part; /* a job of many nodes is drained in parts, so that no two nodes meet */
-	bool cautious;       /* another node's files may be in the way: replace nothing that is not ours */
-	int to_dirfd;        /* borrowed: where to */
-	bool in_place;       /* it is the backing directory; else files are made whole in it */
-	int base_dirfd;      /* not in_place: the backing directory, or -1 when it is not there (borrowed) */
-	uint64_t upto;       /* the version that the store's copy stands for */
+	uint32_t
+		num_nodes; /* of shared files, carry the domains whose home node is, of so many; 0: all that is in its maps */
+	uint64_t domain_size; /* bytes; not 0 when num_nodes is not */
+	enum wire_part part;  /* a job of many nodes is drained in parts, so that no two nodes meet */
+	bool cautious;        /* another node's files may be in the way: replace nothing that is not ours */
+	int to_dirfd;         /* borrowed: where to */
+	bool in_place;        /* it is the backing directory; else files are made whole in it */
+	int base_dirfd;       /* not in_place: the backing directory, or -1 when it is not there (borrowed) */
+	uint64_t upto;        /* the version that the store's copy stands for */
 	enum drain_verify verify;
 	uint64_t buffer_bytes;      /* memory for data, at least 1 MiB */
 	uint64_t rate;              /* bytes per second to begin with; 0: no limit */

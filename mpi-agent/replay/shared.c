@@ -135,6 +135,7 @@ int shared_begin(struct session *s)
 
 /* ---- on every node: the domains whose home it is */
 
+/* Something, perhaps only what it knows as a witness. */
 static int has_any(struct session *s, const struct wire_shared *f)
 {
 	struct share_extent e;

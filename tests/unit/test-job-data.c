@@ -730,6 +730,45 @@ static void test_exact(const char *what, size_t size, size_t piece, int (*run)(s
 	job_world_stop(w);
 }
 
+/* How many bytes at off a node's map has of the writer. */
+static uint64_t known_of(struct job_world *w, uint32_t node, uint64_t ino, uint64_t off, uint32_t writer)
+{
+	struct share_extent e;
+	uint64_t next;
+	size_t num;
+	int rc = state_share_extents(store_state(job_world_store(w, node)), ino, off, 4096, &e, 1, &num, &next);
+
+	return rc == 0 && num == 1 && e.off == off && e.node == writer ? e.len : 0;
+}
+
+/* Of what a node has in its own domains the next node knows, too; of what others are home of, they alone. */
+static void test_witness(void)
+{
+	struct job_world *w = job_world_start(3);
+	struct open a, b;
+	uint64_t ino = create(w, 0, "f", O_RDWR, &a), own = 0, other = 0;
+
+	is_int(open_at(w, 1, lookup(w, 1, "f"), O_RDWR, &b), 0, "opened elsewhere");
+	while (place_domain(ino, own, PLACE_DOMAIN_SIZE, 3) != 1)
+		own += PLACE_DOMAIN_SIZE;
+	while (place_domain(ino, other, PLACE_DOMAIN_SIZE, 3) != 0)
+		other += PLACE_DOMAIN_SIZE;
+	is_int(put(&b, "mine", own), 4, "written to its own domain");
+	is_int(put(&b, "yours", other), 5, "and to another's");
+	is_int(job_fsync(b.j, ino, b.file, false), 0, "synced");
+	is_u64(known_of(w, 1, ino, own, 1), 4, "the home of the domain knows");
+	is_u64(known_of(w, 2, ino, own, 1), 4, "and so does the next node");
+	is_u64(known_of(w, 0, ino, other, 1), 5, "the home of the other domain knows of its own");
+	is_u64(known_of(w, 0, ino, own, 1) + known_of(w, 2, ino, other, 1), 0, "and nobody else of anything");
+	is_int(put(&b, "mine again", own), 10, "written once more");
+	is_int(close_it(&b), 0, "closed");
+	for (int i = 0; i < 3000 && known_of(w, 2, ino, own, 1) != 10; i++)
+		usleep(10000);
+	is_u64(known_of(w, 2, ino, own, 1), 10, "the next node gets to know of that");
+	is_int(close_it(&a), 0, "closed");
+	job_world_stop(w);
+}
+
 int main(int argc, char **argv)
 {
 	unsigned int rounds = argc > 1 ? (unsigned int)atoi(argv[1]) : 1,
@@ -740,6 +779,7 @@ int main(int argc, char **argv)
 	test_shared();
 	test_backing();
 	test_unlinked();
+	test_witness();
 	test_truncate();
 	test_appends();
 	test_blocks(2, false);
