@@ -15,9 +15,10 @@
 #include "format/base/units.h"
 #include "format/store/store.h"
 #include "tools/cistern.h"
-#include "tools/lib/daemon.h"
+#include "tools/conflicts.h"
 #include "tools/lib/history.h"
 #include "tools/lib/ranges.h"
+#include "tools/lib/reader.h"
 #include "tools/lib/say.h"
 #include "tools/lib/target.h"
 #include "tools/lib/walk.h"
@@ -443,75 +444,59 @@ static int show(struct inspect *in, const char *path)
 	return r < 0 ? say_error(&err) : CISTERN_EXIT_OK;
 }
 
-static int open_and_show(const char *path, const char *snapshot, bool want_json, const char *file)
-{
-	struct store_options opt = { .mode = STORE_READ_ONLY, .snapshot = snapshot };
-	struct inspect in = { .want_json = want_json };
-	struct cistern_error err = { 0 };
-	struct state_report report;
-	int status;
+enum { OPT_JSON = 256, OPT_CONFLICTS };
 
-	if (store_open(path, &opt, &in.store, &report, &err) < 0)
-		return say_error(&err);
-	status = show(&in, file);
-	store_abandon(in.store);
-	return status;
-}
-
-/* The snapshot lives as long as the connection. */
-static int inspect_live(int fd, const char *path, bool want_json, const char *file)
-{
-	WIRE_MSG_CLEANUP struct wire_msg reply = { 0 };
-	struct cistern_error err = { 0 };
-	char name[256];
-
-	if (daemon_ask(fd, WIRE_SNAPSHOT, &reply, &err) < 0)
-		return say_error(&err);
-	if (!wire_get_str(&reply, WIRE_PATH, 0, name, sizeof(name))) {
-		say("%s: the daemon gave no snapshot", path);
-		return CISTERN_EXIT_FAILED;
-	}
-	return open_and_show(path, name, want_json, file);
-}
-
-enum { OPT_JSON = 256 };
+#define STORES_MAX 65536
 
 static const struct args_option options[] = {
 	{ OPT_JSON, "json", NULL, "print JSON, all sizes in bytes" },
+	{ OPT_CONFLICTS, "conflicts", NULL,
+		"list what several nodes of a job wrote to the same bytes; the exit status is 0 also when there is some" },
 	{ 0 },
 };
 
-static int run_inspect(const struct command *cmd, int argc, char **argv)
+static int inspect_store(const char *name, const char *file, bool want_json)
 {
-	DAEMON_FD_CLEANUP int fd = -1;
+	struct inspect in = { .want_json = want_json };
 	struct cistern_error err = { 0 };
-	bool want_json = false;
-	const char *file;
+	struct reader rd;
 	struct target t;
-	struct args a;
+	int status;
 
-	args_init(&a, cmd, argc, argv);
-	while (args_next(&a) >= 0)
-		want_json = true;
-	if (a.exit_status >= 0 || (a.exit_status = args_operands(&a, 1, 2)) >= 0)
-		return a.exit_status;
-	file = argv[optind + 1]; /* NULL when there is none */
-	if (target_resolve(argv[optind], &t, &err) < 0)
+	if (target_resolve(name, &t, &err) < 0)
 		return say_error(&err);
 	if (!file && t.mounted && strcmp(t.path, ".") != 0)
 		file = t.path; /* a file named by its path in the mount */
-	fd = wire_connect(t.store, &err);
-	if (fd >= 0)
-		return inspect_live(fd, t.store, want_json, file);
-	if (fd == -ENOENT || fd == -ECONNREFUSED)
-		return open_and_show(t.store, NULL, want_json, file);
-	return say_error(&err);
+	if (reader_open(t.store, &rd, &err) < 0)
+		return say_error(&err);
+	in.store = rd.store;
+	status = show(&in, file);
+	reader_close(&rd);
+	return status;
+}
+
+static int run_inspect(const struct command *cmd, int argc, char **argv)
+{
+	bool want_json = false, want_conflicts = false;
+	struct args a;
+	int key;
+
+	args_init(&a, cmd, argc, argv);
+	while ((key = args_next(&a)) >= 0) {
+		want_json = want_json || key == OPT_JSON;
+		want_conflicts = want_conflicts || key == OPT_CONFLICTS;
+	}
+	if (a.exit_status >= 0 || (a.exit_status = args_operands(&a, 1, want_conflicts ? STORES_MAX : 2)) >= 0)
+		return a.exit_status;
+	if (want_conflicts)
+		return conflicts_show(argv + optind, (size_t)(argc - optind), want_json);
+	return inspect_store(argv[optind], argv[optind + 1], want_json); /* NULL when there is none */
 }
 
 const struct command command_inspect = {
 	.name = "inspect",
 	.summary = "show what is in a store, file by file",
-	.synopsis = "inspect [--json] STORE|MOUNTPOINT [PATH]",
+	.synopsis = "inspect [--json] STORE|MOUNTPOINT [PATH]\ninspect --conflicts [--json] STORE|MOUNTPOINT...",
 	.about =
 		"Lists what the store knows: for each file its size, the bytes and extents it has in the log, how many writes there were and how many bytes of them "
 		"have been overwritten (as far back as the journal reaches), the sequence numbers of the oldest and newest write that is still there, and its state: "
@@ -519,8 +504,13 @@ const struct command command_inspect = {
 		"file of their own in the store.\n\n"
 		"With PATH, one file: a map of it and a table of its ranges, with the segment and offset where each is, the sequence number of the "
 		"write and the checksum.\n\n"
+		"With --conflicts, the stores of a job of many nodes: which bytes of which files two nodes wrote although neither had seen what the other "
+		"had written, so that nothing but the order of their commits decided. NODE's bytes count, OTHER's do not; all nodes agree on that. A "
+		"store knows of its own part of each file; all stores together know everything. What has been drained is listed in the manifest of the "
+		"drain and no longer here.\n\n"
 		"It works on a store in use, of which it shows one moment, and on one without a daemon. Nothing is changed.",
-	.examples = "cistern inspect /local/nvme/$JOB\ncistern inspect --json /local/nvme/$JOB out.nc",
+	.examples = "cistern inspect /local/nvme/$JOB\ncistern inspect --json /local/nvme/$JOB out.nc\n"
+		    "cistern inspect --conflicts /stores/node-*",
 	.options = options,
 	.run = run_inspect,
 };

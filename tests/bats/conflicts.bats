@@ -1,0 +1,57 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# Overlaps that no node of a job could have ordered.
+
+load "${top_srcdir:?}/tests/lib/mount.bash"
+load "$top_srcdir/tests/lib/job.bash"
+
+setup() {
+	cistern_setup
+	needs_fuse
+}
+
+# overlaps STORE...: what inspect lists, a line each, as "path offset length nodes", the nodes in order.
+overlaps() {
+	"$CISTERN" inspect --conflicts --json "$@" | python3 -c 'import json, sys
+for c in json.load(sys.stdin)["conflicts"]: print(c["path"], c["offset"], c["length"], *sorted((c["node"], c["other"])))'
+}
+
+# 20 MiB: two domains, which have two homes. Both have the file open before either writes, and nobody asks for the other's bytes.
+write_overlaps() {
+	truncate -s 20M "$WORK/m0/$1"
+	python3 - "$WORK/m0/$1" "$WORK/m1/$1" <<-'END'
+		import os, sys
+		a, b = (os.open(path, os.O_RDWR) for path in sys.argv[1:])
+		os.pwrite(a, b"a" * 8192, 0)
+		os.pwrite(b, b"b" * 8192, 4096)
+		os.pwrite(a, b"a" * 100, 20000000)
+		os.pwrite(b, b"b" * 300, 19999900)
+		os.close(a)
+		os.close(b)
+	END
+}
+
+@test "bytes that two nodes wrote without seeing each other are listed by inspect" {
+	start_job 2
+	mkdir "$WORK/m0/d"
+	write_overlaps d/f
+	[ "$(overlaps "$WORK/s0" "$WORK/m1")" = "d/f 4096 4096 0 1
+d/f 20000000 100 0 1" ]
+	run overlaps "$WORK/s0"
+	[ "${#lines[@]}" -eq 1 ]
+	run "$CISTERN" inspect --conflicts "$WORK/s1" "$WORK/s0"
+	[ "$status" -eq 0 ]
+	[[ $output == *"OFFSET"*"d/f"*"2 overlaps in 1 files"* ]]
+	run "$CISTERN" inspect --conflicts "$WORK/s0"
+	[[ $output == *"1 of 2 stores"* ]]
+	run "$CISTERN" inspect --conflicts "$WORK/s0" "$WORK/s0"
+	[ "$status" -ne 0 ]
+	[[ $output == *"both of node 0"* ]]
+	# Who has seen the other's bytes has no conflict with them.
+	echo one >"$WORK/m0/g"
+	echo two >"$WORK/m1/g"
+	run overlaps "$WORK/s0" "$WORK/s1"
+	[[ $output != *" g "* && ${#lines[@]} -eq 2 ]]
+	stop_job
+}
