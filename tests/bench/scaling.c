@@ -15,7 +15,7 @@
 #define DOMAIN    PLACE_DOMAIN_SIZE
 #define WANTED    2.0
 #define DEFAULT   64u
-#define SHARE_DIR 77u
+#define DIRECTORY 77u
 
 static const uint32_t node_counts[] = { 4, 64, 1024, 8192 };
 
@@ -49,7 +49,7 @@ static void one_directory(struct tally *t)
 
 	for (uint64_t i = 0; i < t->per_node * t->nodes; i++) {
 		snprintf(name, sizeof(name), "rank.%08" PRIu64, i);
-		add(t, place_name(SHARE_DIR, name, t->nodes), 1);
+		add(t, place_name(DIRECTORY, name, t->nodes), 1);
 	}
 }
 
@@ -59,7 +59,7 @@ static void own_directories(struct tally *t)
 
 	for (uint64_t i = 0; i < t->per_node * t->nodes; i++) {
 		snprintf(name, sizeof(name), "step.%" PRIu64, i % t->per_node);
-		add(t, place_name(SHARE_DIR + i / t->per_node, name, t->nodes), 1);
+		add(t, place_name(DIRECTORY + i / t->per_node, name, t->nodes), 1);
 	}
 }
 
@@ -67,12 +67,6 @@ static void backing_files(struct tally *t)
 {
 	for (uint64_t i = 0; i < t->per_node * t->nodes; i++)
 		add(t, place_ino(STATE_BACKING_INO_BIT | (1000000 + i), t->nodes), 1);
-}
-
-static void directory_times(struct tally *t)
-{
-	for (uint64_t i = 0; i < t->per_node * t->nodes; i++)
-		add(t, place_directory_times(SHARE_DIR + i, t->nodes), 1);
 }
 
 /* Who is home to records that lie one after the other: as strided or segmented writers leave them. */
@@ -124,7 +118,6 @@ static const struct thing {
 	{ "entries of one shared directory, name servers", one_directory, true },
 	{ "entries of a directory for each node, name servers", own_directories, true },
 	{ "files found in the backing directory, homes", backing_files, true },
-	{ "times of directories", directory_times, true },
 	{ "extents of one shared file, 47,008-byte records", extents_of_one_file, true },
 	{ "extents of many shared files of 1 to 32 records", extents_of_many_files, true },
 	{ "drain bytes of one shared file", drain_of_one_file, true },
