@@ -301,6 +301,18 @@ static int open_all(struct live *l, struct cistern_error *err)
 	return manifest_open(path, &l->manifest, err);
 }
 
+/* The nodes of a job may all name the same file: node 0 writes it, the others theirs beside it. */
+static int write_copy(struct live *l, const struct manifest_session *ms, const char *copy, struct cistern_error *err)
+{
+	char path[STORE_PATH_MAX + 32];
+
+	if (ms->node == 0)
+		return manifest_write(l->manifest, ms, copy, err);
+	if (snprintf(path, sizeof(path), "%s.node%" PRIu32, copy, ms->node) >= (int)sizeof(path))
+		return cistern_error_set(err, -ENAMETOOLONG, "manifest %s: %s", copy, strerror(ENAMETOOLONG));
+	return manifest_write(l->manifest, ms, path, err);
+}
+
 static int write_manifests(
 	struct live *l, const struct drain_result *res, int64_t started_ns, int result, struct cistern_error *err)
 {
@@ -327,7 +339,7 @@ static int write_manifests(
 	snprintf(path, sizeof(path), "%s/manifest.json", store_path(l->store));
 	r = manifest_write(l->manifest, &ms, path, err);
 	if (r == 0 && copy && copy[0])
-		r = manifest_write(l->manifest, &ms, copy, err);
+		r = write_copy(l, &ms, copy, err);
 	return r;
 }
 

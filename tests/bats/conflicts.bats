@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
-# Overlaps that no node of a job could have ordered.
+# Overlaps that no node of a job could have ordered; what the nodes say of a drain.
 
 load "${top_srcdir:?}/tests/lib/mount.bash"
 load "$top_srcdir/tests/lib/job.bash"
@@ -53,5 +53,19 @@ d/f 20000000 100 0 1" ]
 	echo two >"$WORK/m1/g"
 	run overlaps "$WORK/s0" "$WORK/s1"
 	[[ $output != *" g "* && ${#lines[@]} -eq 2 ]]
+	stop_job
+}
+
+# paths MANIFEST: of the files in it.
+paths() {
+	python3 -c 'import json, sys; print(*sorted(f["path"] for f in json.load(open(sys.argv[1]))["files"]))' "$1"
+}
+
+@test "nodes that are given one place for the manifest write one each" {
+	start_job 2 "manifest=$WORK/list.json"
+	echo a >"$WORK/m0/a"
+	echo b >"$WORK/m1/b"
+	"$CISTERN" flush --wait --mount "$WORK/m1"
+	[ "$(paths "$WORK/list.json") $(paths "$WORK/list.json.node1")" = "a b" ]
 	stop_job
 }
