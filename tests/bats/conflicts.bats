@@ -69,3 +69,21 @@ paths() {
 	[ "$(paths "$WORK/list.json") $(paths "$WORK/list.json.node1")" = "a b" ]
 	stop_job
 }
+
+@test "of a store that is lost the others know what was in it, also in its own domains" {
+	start_job 2
+	truncate -s 48M "$WORK/m0/f"
+	dd if=/dev/urandom of="$WORK/m1/f" bs=1M count=32 conv=notrunc,fsync status=none
+	echo 0123456789 | dd of="$WORK/m0/f" bs=1 seek=20000000 conv=notrunc,fsync status=none
+	for k in 0 1; do
+		pid=$("$CISTERN" status --json "$WORK/s$k" | python3 -c 'import json, sys; print(json.load(sys.stdin)["pid"])')
+		kill -KILL "$pid"
+		wait_until 20 gone "$pid"
+	done
+	mkdir "$WORK/out"
+	status=0
+	"$CISTERN" recover --json "$WORK/s0" --to "$WORK/out" >"$WORK/said" || status=$?
+	[ "$status" -eq 3 ]
+	[ "$(python3 -c 'import json, sys; print(json.load(sys.stdin)["missing_bytes"])' <"$WORK/said")" = $((33554432 - 11)) ]
+	[ "$(dd if="$WORK/out/f" bs=1 skip=20000000 count=10 status=none)" = 0123456789 ]
+}
