@@ -152,7 +152,8 @@ const struct command command_recover = {
 		"interrupted and started again. Settings are those of cistern.conf(5).\n\n"
 		"Mounting the store again does the same in the background.\n\n"
 		"The stores of a job of many nodes are given together, copied to one machine or on a file system that it reaches, in any order. When "
-		"some are lost, what the others have is written, and the manifest lists which ranges of which files are missing.",
+		"some are lost, what the others have is written, and the manifest lists which ranges of which files are known to be "
+		"missing; the exit status is 3 then.",
 	.examples = "cistern fsck /local/nvme/$JOB\ncistern recover /local/nvme/$JOB --to /lustre/proj/run42\n"
 		    "cistern recover /stores/node-* --to /lustre/proj/run42",
 	.options = options,

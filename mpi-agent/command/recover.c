@@ -328,9 +328,9 @@ static int run(struct recover *rc, struct cistern_error *err)
 	rc->began_usec = rc->said_usec = now_usec(CLOCK_MONOTONIC);
 	r = rc->set.num > 0 ? recover_set_run(&rc->set, &opt, &res, err) : drain_run(&opt, &res, err);
 	end_progress_line(rc);
-	result = r < 0                                     ? CISTERN_EXIT_FAILED
-		 : res.failed > 0 || res.missing_bytes > 0 ? CISTERN_EXIT_INCOMPLETE
-							   : CISTERN_EXIT_OK;
+	/* A lost store may have had what no other one knows of. */
+	bool all = res.failed == 0 && res.missing_bytes == 0 && recover_set_is_whole(&rc->set);
+	result = r < 0 ? CISTERN_EXIT_FAILED : all ? CISTERN_EXIT_OK : CISTERN_EXIT_INCOMPLETE;
 	if (write_manifest(rc, &res, started, result, r < 0 ? NULL : err) < 0 && result == CISTERN_EXIT_OK)
 		result = CISTERN_EXIT_FAILED;
 	say_summary(rc, &res, result);

@@ -76,6 +76,11 @@ void recover_set_close(struct recover_set *set)
 	*set = (struct recover_set){ 0 };
 }
 
+bool recover_set_is_whole(const struct recover_set *set)
+{
+	return set->num == set->num_nodes;
+}
+
 void recover_set_say(const struct recover_set *set)
 {
 	for (uint32_t i = 0; i < set->num_nodes; i++)

@@ -31,7 +31,8 @@ int recover_set_merge(struct recover_set *set, struct cistern_error *err);
 /* opt: as for one store; store, node, part and what belongs to them are set here. */
 int recover_set_run(
 	struct recover_set *set, const struct drain_options *opt, struct drain_result *ret, struct cistern_error *err);
-void recover_set_say(const struct recover_set *set); /* which are lost, to stdout; nothing when none is */
+bool recover_set_is_whole(const struct recover_set *set); /* no store is lost */
+void recover_set_say(const struct recover_set *set);      /* which are lost, to stdout; nothing when none is */
 void recover_set_close(struct recover_set *set);
 
 #endif
