@@ -506,8 +506,8 @@ const struct command command_inspect = {
 		"write and the checksum.\n\n"
 		"With --conflicts, the stores of a job of many nodes: which bytes of which files two nodes wrote although neither had seen what the other "
 		"had written, so that nothing but the order of their commits decided. NODE's bytes count, OTHER's do not; all nodes agree on that. A "
-		"store knows of its own part of each file; all stores together know everything. What has been drained is listed in the manifest of the "
-		"drain and no longer here.\n\n"
+		"store knows of its own part of each file; all stores together know everything. What has been drained is "
+		"no longer listed.\n\n"
 		"It works on a store in use, of which it shows one moment, and on one without a daemon. Nothing is changed.",
 	.examples = "cistern inspect /local/nvme/$JOB\ncistern inspect --json /local/nvme/$JOB out.nc\n"
 		    "cistern inspect --conflicts /stores/node-*",

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define COMMIT_POINTS 4096
 
@@ -85,6 +86,40 @@ static void drop_all(struct carry *c, const struct wire_shared_list *list, enum 
 			strerror(-r));
 }
 
+/* ---- directories */
+
+static int clean_dir(const struct inode *in, void *arg)
+{
+	struct carry *c = arg;
+	struct record rec = { .type = RECORD_DRAINED,
+		.flags = RECORD_F_META_ONLY,
+		.ino = in->ino,
+		.gen = in->gen,
+		.upto = in->version,
+		.size = in->size,
+		.mtime_ns = in->mtime_ns };
+	int r = 0;
+
+	if (S_ISDIR(in->mode) && !(in->flags & INODE_NEW) && in->flags & (INODE_DIRTY_META | INODE_DIRTY_XATTR))
+		r = store_commit(c->opt.drain.store, &rec);
+	return r == -ENOENT ? 0 : r;
+}
+
+/*
+ * Files that came and went here have left their marks on our copies of directories, which node 0 knows nothing of; it alone
+ * carries the attributes of directories, from its own copies.
+ */
+static void clean_dirs(struct carry *c, enum cistern_exit *ret_exit, char text[CISTERN_ERROR_TEXT_BYTES])
+{
+	int r = peers_self(c->opt.peers) ? state_each_inode(store_state(c->opt.drain.store), clean_dir, c) : 0;
+
+	if (r < 0 && *ret_exit == CISTERN_EXIT_OK) {
+		*ret_exit = CISTERN_EXIT_INCOMPLETE;
+		snprintf(text, CISTERN_ERROR_TEXT_BYTES, "the store's directories cannot be marked as drained: %s",
+			strerror(-r));
+	}
+}
+
 /* ---- the parts */
 
 static void run_part(struct carry *c, const struct collective_work *w, enum cistern_exit *ret_exit,
@@ -128,6 +163,8 @@ static void work(const struct collective_work *w, enum cistern_exit *ret_exit, c
 		*ret_exit = CISTERN_EXIT_OK;
 	else
 		run_part(c, w, ret_exit, text, ret_shared);
+	if (w->part == WIRE_PART_REMOVE)
+		clean_dirs(c, ret_exit, text);
 }
 
 static void stop_work(void *arg)
