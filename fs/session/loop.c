@@ -74,11 +74,23 @@ void worker_free(struct worker *w)
 	*w = (struct worker){ .fd = -1 };
 }
 
+/*
+ * Only so many that slots are never scarce: one that was taken goes back when its worker comes here again, which may be late. The
+ * others, added while many wait, receive into memory of their own, and what they receive is copied.
+ */
+static bool may_have_slot(const struct worker *w)
+{
+	const struct session *s = w->session;
+	size_t index = (size_t)(w - s->workers);
+
+	return s->opt.segments && index < s->opt.threads + 1u && index < segment_slots(s->opt.segments) / 2;
+}
+
 void worker_prepare(struct worker *w)
 {
 	struct segment_set *segments = w->session->opt.segments;
 
-	if (!segments || (w->slot && !segment_slot_taken(segments, w->slot)))
+	if (!may_have_slot(w) || (w->slot && !segment_slot_taken(segments, w->slot)))
 		return;
 	if (w->slot)
 		segment_slot_put(segments, w->slot);
