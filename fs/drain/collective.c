@@ -46,6 +46,7 @@ struct ask { /* on node 0: what somebody waits for; on the asking node: what it 
 	enum drain_kind kind;
 	struct paths paths;
 	bool sent, cancelled;
+	bool lost; /* node 0, which had been asked, has ended */
 };
 
 struct task { /* a part that node 0 wants from us */
@@ -235,6 +236,15 @@ static struct ask *take_ask(struct ask **list, uint32_t from, uint64_t id)
 }
 
 /* lock is held, given up meanwhile. */
+static void give_up_ask(struct collective *c, uint64_t id, const char *why)
+{
+	ask_free(take_ask(&c->mine, 0, id));
+	pthread_mutex_unlock(&c->lock);
+	c->opt.answer(id, CISTERN_EXIT_INCOMPLETE, why, c->opt.arg);
+	pthread_mutex_lock(&c->lock);
+}
+
+/* lock is held, given up meanwhile. */
 static void send_ask(struct collective *c, struct ask *a)
 {
 	struct wire_msg m = { 0 };
@@ -254,10 +264,7 @@ static void send_ask(struct collective *c, struct ask *a)
 	if (a && r == -ECONNRESET) {
 		a->sent = false; /* another daemon leads now: once more */
 	} else if (a) {
-		ask_free(take_ask(&c->mine, 0, id));
-		pthread_mutex_unlock(&c->lock);
-		c->opt.answer(id, CISTERN_EXIT_INCOMPLETE, "node 0, which leads drains, cannot be reached", c->opt.arg);
-		pthread_mutex_lock(&c->lock);
+		give_up_ask(c, id, "node 0, which leads drains, cannot be reached");
 	}
 }
 
@@ -269,9 +276,11 @@ static void *asker_thread(void *arg)
 	while (!c->ending) {
 		struct ask *a = c->mine;
 
-		while (a && a->sent)
+		while (a && a->sent && !a->lost)
 			a = a->next;
-		if (a)
+		if (a && a->lost)
+			give_up_ask(c, a->id, "node 0, which leads drains, has ended");
+		else if (a)
 			send_ask(c, a);
 		else
 			wait_changed(c, INT64_MAX);
@@ -541,6 +550,9 @@ void collective_event(struct collective *c, enum peers_event event, uint32_t nod
 	if (event == PEERS_RESTARTED && node == 0)
 		for (struct ask *a = c->mine; a; a = a->next)
 			a->sent = false;
+	if (event == PEERS_GONE && node == 0)
+		for (struct ask *a = c->mine; a; a = a->next)
+			a->lost = a->sent;
 	pthread_cond_broadcast(&c->changed);
 	pthread_mutex_unlock(&c->lock);
 }
@@ -698,12 +710,24 @@ static void answer(struct collective *c, struct ask *a, enum cistern_exit result
 	pthread_mutex_lock(&c->lock);
 }
 
+/* Our own last: with the answer to a final one this daemon ends, and the others must have theirs by then. */
 static void answer_all(struct collective *c, struct ask **list, enum cistern_exit result, const char *text)
 {
+	struct ask *own = NULL;
+
 	while (*list) {
 		struct ask *a = *list;
 
 		*list = a->next;
+		if (a->from == 0)
+			append(&own, a);
+		else
+			answer(c, a, result, text);
+	}
+	while (own) {
+		struct ask *a = own;
+
+		own = a->next;
 		answer(c, a, result, text);
 	}
 }
