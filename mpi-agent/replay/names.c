@@ -365,6 +365,19 @@ static const char *doing(enum names_action action)
 	}
 }
 
+/* What has the place, and is not known here, may be the only copy of a file of a node that is not there. -EBUSY. */
+static int check_free(const struct placing *p)
+{
+	struct session *s = p->s;
+	bool places = p->step.action == NAMES_MOVE || p->step.action == NAMES_LINK || p->step.action == NAMES_SYMLINK;
+	struct stat st;
+	uint64_t owner;
+
+	if (!places || s->to->ops->stat(s->to, p->to, &st) < 0)
+		return 0;
+	return state_backing_owner(s->st, p->dir->ino, p->name, &owner) == -ENOENT ? -EBUSY : 0;
+}
+
 /* The step's paths; then the step. */
 static int one_step(struct placing *p)
 {
@@ -373,6 +386,8 @@ static int one_step(struct placing *p)
 
 	if (r == 0 && (p->step.action == NAMES_MOVE || p->step.action == NAMES_LINK))
 		r = state_backing_child_path(s->st, p->step.from_parent, p->step.from_name, p->from, sizeof(p->from));
+	if (r == 0 && s->opt->cautious)
+		r = check_free(p);
 	if (r == 0)
 		r = session_touch(s, p->dir->ino);
 	return r < 0 ? r : do_step(p);

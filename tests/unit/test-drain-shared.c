@@ -43,7 +43,7 @@ struct job {
 	uint64_t stamp, size, random;
 	uint8_t model[FILE_MAX];
 	uint8_t owner[FILE_MAX]; /* who wrote the byte: node + 1 */
-	bool existing;
+	bool existing, cautious;
 	/* what the home reported */
 	struct wire_shared shared;
 	char shared_path[PATH_MAX_];
@@ -292,6 +292,7 @@ static void run_part(struct job *j, unsigned int node, enum wire_part part, uint
 		.num_nodes = NODES,
 		.domain_size = DOMAIN,
 		.part = part,
+		.cautious = j->cautious,
 		.in_place = true,
 		.base_dirfd = -1,
 		.verify = DRAIN_VERIFY_READ,
@@ -475,6 +476,39 @@ static void test(struct job *j, uint64_t seed)
 	job_end(j, false);
 }
 
+/* A node is not there: what it may have in the backing directory is not replaced, and what wants the place waits. */
+static void test_cautious(struct job *j)
+{
+	struct record move = { .type = RECORD_RENAME,
+		.from_parent = STATE_ROOT_INO,
+		.from_name = "f",
+		.parent = STATE_ROOT_INO,
+		.name = "g" };
+	char path[PATH_MAX_ + 32], got[8] = "";
+	int fd;
+
+	job_start(j, 1);
+	commit(j, 0, &move);
+	snprintf(path, sizeof(path), "%s/g", j->backing);
+	fd = open(path, O_CREAT | O_RDWR, 0600);
+	world_must(fd, path);
+	world_must(write(fd, "other", 5) == 5 ? 0 : -EIO, path);
+	close(fd);
+	j->cautious = true;
+	run_part(j, 0, WIRE_PART_PARK, 2u << 20);
+	run_part(j, 0, WIRE_PART_FILES, 2u << 20);
+	fd = open(path, O_RDONLY);
+	ok(j->errors > 0, "a file that wants the place of an unknown one is complained of");
+	ok(fd >= 0 && read(fd, got, sizeof(got)) == 5 && memcmp(got, "other", 5) == 0,
+		"and the unknown one is still there");
+	close(fd);
+	j->cautious = false;
+	j->errors = 0;
+	run_part(j, 0, WIRE_PART_FILES, 2u << 20);
+	is_u64(j->errors, 0, "with all nodes there it is placed");
+	job_end(j, true);
+}
+
 int main(int argc, char **argv)
 {
 	uint64_t seeds = argc > 1 ? strtoull(argv[1], NULL, 10) : 6, first = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
@@ -483,6 +517,7 @@ int main(int argc, char **argv)
 	world_must(j ? 0 : -ENOMEM, "memory");
 	for (uint64_t seed = first; seed < first + seeds; seed++)
 		test(j, seed);
+	test_cautious(j);
 	free(j);
 	return done_testing();
 }
