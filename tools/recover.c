@@ -106,25 +106,20 @@ static int exec_agent(struct agent_call *call, char *const *stores, struct ciste
 	return cistern_error_set(err, -errno, "%s: %s", program, strerror(errno));
 }
 
-static int run_recover(const struct command *cmd, int argc, char **argv)
+static int recover(const struct command *cmd, struct agent_call *call, int argc, char **argv)
 {
-	struct agent_call call = { .argv = calloc(2 * ARGS_MAX_OPTIONS + 4 + (size_t)argc, sizeof(char *)) };
 	struct cistern_error err = { 0 };
 	const char *to = NULL;
 	struct args a;
 	int key;
 
-	if (!call.argv) {
-		cistern_error_set(&err, -ENOMEM, "out of memory");
-		return say_error(&err);
-	}
-	call.argv[call.num++] = AGENT;
-	call.argv[call.num++] = "recover";
+	call->argv[call->num++] = AGENT;
+	call->argv[call->num++] = "recover";
 	args_init(&a, cmd, argc, argv);
 	while ((key = args_next(&a)) >= 0) {
-		if (call.num_heads == ARGS_MAX_OPTIONS)
+		if (call->num_heads == ARGS_MAX_OPTIONS)
 			return args_usage_error(cmd, "too many options");
-		pass_on(&call, key, optarg);
+		pass_on(call, key, optarg);
 		if (key == OPT_TO)
 			to = optarg;
 	}
@@ -135,8 +130,23 @@ static int run_recover(const struct command *cmd, int argc, char **argv)
 			return err.code == -EINVAL ? args_usage_error(cmd, "%s", err.text) : say_error(&err);
 	if (check_to(to, &err) < 0)
 		return say_error(&err);
-	exec_agent(&call, argv + optind, &err);
+	exec_agent(call, argv + optind, &err);
 	return say_error(&err);
+}
+
+static int run_recover(const struct command *cmd, int argc, char **argv)
+{
+	struct agent_call call = { .argv = calloc(2 * ARGS_MAX_OPTIONS + 4 + (size_t)argc, sizeof(char *)) };
+	struct cistern_error err = { 0 };
+	int status;
+
+	if (!call.argv) {
+		cistern_error_set(&err, -ENOMEM, "out of memory");
+		return say_error(&err);
+	}
+	status = recover(cmd, &call, argc, argv);
+	free(call.argv);
+	return status;
 }
 
 const struct command command_recover = {
