@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/* Lists that grow, and words for people; what an object means is said in the header. */
+#include "format/codec/layout.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_CAP 16
+
+/* Doubles what a list can hold; NULL: no memory. */
+static void *grow(void *list, size_t *cap, size_t item_bytes)
+{
+	size_t wanted = *cap > 0 ? *cap * 2 : FIRST_CAP;
+	void *grown = reallocarray(list, wanted, item_bytes);
+
+	if (grown)
+		*cap = wanted;
+	return grown;
+}
+
+struct layout_object *layout_add(struct layout *l, const char *name, enum layout_kind kind)
+{
+	struct layout_object *o;
+	char *copy = strdup(name);
+
+	if (!copy)
+		return NULL;
+	if (l->num_objects == l->cap_objects) {
+		o = grow(l->objects, &l->cap_objects, sizeof(*o));
+		if (!o) {
+			free(copy);
+			return NULL;
+		}
+		l->objects = o;
+	}
+	o = &l->objects[l->num_objects++];
+	*o = (struct layout_object){ .name = copy, .type = "", .kind = kind };
+	return o;
+}
+
+int layout_set_dims(struct layout_object *o, uint32_t num_dims, const uint64_t *dims)
+{
+	uint64_t *copy = NULL;
+
+	if (num_dims > 0) {
+		copy = reallocarray(NULL, num_dims, sizeof(*copy));
+		if (!copy)
+			return -ENOMEM;
+		memcpy(copy, dims, num_dims * sizeof(*copy));
+	}
+	free(o->dims);
+	o->dims = copy;
+	o->num_dims = num_dims;
+	return 0;
+}
+
+int layout_set_fill(struct layout_object *o, const void *fill)
+{
+	uint8_t *copy = malloc(o->element_bytes > 0 ? o->element_bytes : 1);
+
+	if (!copy)
+		return -ENOMEM;
+	memcpy(copy, fill, o->element_bytes);
+	free(o->fill);
+	o->fill = copy;
+	o->has_fill = o->element_bytes > 0;
+	return 0;
+}
+
+int layout_add_piece(struct layout_object *o, uint64_t off, uint64_t len, uint64_t index)
+{
+	if (o->num_pieces == o->cap_pieces) {
+		struct layout_piece *grown = grow(o->pieces, &o->cap_pieces, sizeof(*grown));
+
+		if (!grown)
+			return -ENOMEM;
+		o->pieces = grown;
+	}
+	o->pieces[o->num_pieces++] = (struct layout_piece){ off, len, index };
+	return 0;
+}
+
+static int by_off(const void *a, const void *b)
+{
+	const struct layout_piece *x = a, *y = b;
+
+	return (x->off > y->off) - (x->off < y->off);
+}
+
+void layout_sort_pieces(struct layout_object *o)
+{
+	if (o->num_pieces > 1)
+		qsort(o->pieces, o->num_pieces, sizeof(*o->pieces), by_off);
+}
+
+const char *layout_type(const struct layout_object *o)
+{
+	return o->type_text ? o->type_text : o->type;
+}
+
+const char *layout_kind_name(enum layout_kind kind)
+{
+	static const char *const names[] = { [LAYOUT_HEADER] = "header",
+		[LAYOUT_METADATA] = "metadata",
+		[LAYOUT_VARIABLE] = "variable",
+		[LAYOUT_RECORDS] = "record variable",
+		[LAYOUT_CHUNKS] = "chunked variable",
+		[LAYOUT_FREE] = "free" };
+
+	return names[kind];
+}
+
+uint64_t layout_object_bytes(const struct layout_object *o)
+{
+	uint64_t sum = 0;
+
+	if (o->kind == LAYOUT_HEADER || o->kind == LAYOUT_VARIABLE || o->kind == LAYOUT_RECORDS)
+		return o->len * o->count;
+	for (size_t i = 0; i < o->num_pieces; i++)
+		sum += o->pieces[i].len;
+	return sum;
+}
+
+void layout_destroy(struct layout *l)
+{
+	if (!l)
+		return;
+	for (size_t i = 0; i < l->num_objects; i++) {
+		struct layout_object *o = &l->objects[i];
+
+		free(o->name);
+		free(o->type_text);
+		free(o->dims);
+		free(o->fill);
+		free(o->chunk);
+		free(o->pieces);
+	}
+	free(l->objects);
+	*l = (struct layout){ 0 };
+}
