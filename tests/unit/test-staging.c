@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Staging: what is acknowledged in shared memory is read back while it is on its way, after its writer was killed, by
- * readers that may not change anything, and when the device fails. "--bench [DIR [REGION-DIR]]" measures
- * instead.
+ * readers that may not change anything, and when the device fails.
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -16,22 +14,18 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "format/base/crc32c.h"
 #include "format/segment/segment.h"
-#include "format/store/store.h"
+#include "tests/lib/payload.h"
 #include "tests/lib/remove_tree.h"
 #include "tests/lib/tap.h"
 
-#define MIB        (1u << 20)
-#define SLOTS      4u
-#define LONG_USEC  20000 /* what has not happened by then does not happen */
-#define HEADER     4096u
-#define KILLS      14
-#define THREADS    3
-#define WRITES_MAX 400u
+#define MIB       (1u << 20)
+#define SLOTS     4u
+#define LONG_USEC 20000 /* what has not happened by then does not happen */
+#define HEADER    4096u
 
 static char work[64] = "/tmp/cistern-test-staging-XXXXXX";
 static const uint8_t uuid[16] = { 0xab, 0xcd, 1, 2, 3 };
@@ -137,42 +131,18 @@ struct payload {
 	uint64_t off;
 };
 
-static void fill(uint8_t *at, size_t len, uint32_t seed)
-{
-	uint64_t x = seed * 2654435761u + 88172645463325252u;
-
-	for (size_t i = 0; i < len; i++) {
-		if (i % 8 == 0) {
-			x ^= x << 13;
-			x ^= x >> 7;
-			x ^= x << 17;
-		}
-		at[i] = (uint8_t)(x >> (8 * (i % 8)));
-	}
-}
-
-static bool is_filled(const uint8_t *at, size_t from, size_t len, const struct payload *p)
-{
-	uint8_t *want = malloc(p->len);
-	bool same;
-
-	fill(want, p->len, p->seed);
-	same = memcmp(at, want + from, len) == 0;
-	free(want);
-	return same;
-}
-
 static int stage(struct segment_set *set, void *slot, uint32_t len, uint32_t seed, struct payload *ret)
 {
 	*ret = (struct payload){ .len = len, .seed = seed };
-	fill(slot, len, seed);
+	payload_fill(slot, len, seed);
 	return segment_append_crc(set, slot, len, crc32c(0, slot, len), &ret->segment, &ret->off);
 }
 
 static bool reads_back(struct segment_set *set, const struct payload *p)
 {
 	uint8_t *buf = malloc(p->len);
-	bool good = segment_read(set, p->segment, p->off, buf, p->len) == 0 && is_filled(buf, 0, p->len, p);
+	bool good =
+		segment_read(set, p->segment, p->off, buf, p->len) == 0 && payload_is(buf, 0, p->len, p->len, p->seed);
 
 	free(buf);
 	return good;
@@ -187,7 +157,8 @@ static bool file_has(const struct payload *p)
 
 	snprintf(name, sizeof(name), "segment/%08u.seg", p->segment);
 	fd = open(in_work(name), O_RDONLY);
-	good = fd >= 0 && pread(fd, buf, p->len, (off_t)p->off) == (ssize_t)p->len && is_filled(buf, 0, p->len, p);
+	good = fd >= 0 && pread(fd, buf, p->len, (off_t)p->off) == (ssize_t)p->len &&
+	       payload_is(buf, 0, p->len, p->len, p->seed);
 	close(fd);
 	free(buf);
 	return good;
@@ -261,7 +232,9 @@ static void test_in_flight(void)
 	ok(reads_back(set, &p[0]) && reads_back(set, &p[1]) && reads_back(set, &p[2]), "read while on their way");
 	ok(!file_has(&p[0]), "not in the file yet");
 	is_int(segment_read(set, p[0].segment, MIB - 1000, buf, 3000), 0, "across two of them");
-	ok(is_filled(buf, MIB - 1000, 1000, &p[0]) && is_filled(buf + 1000, 0, 2000, &p[1]), "both parts");
+	ok(payload_is(buf, MIB - 1000, 1000, p[0].len, p[0].seed) &&
+			payload_is(buf + 1000, 0, 2000, p[1].len, p[1].seed),
+		"both parts");
 	ok(segment_needs_sync(set), "a sync is needed");
 	begin(&sync, set, call_sync);
 	ok(!atomic_load(&sync.done), "it waits for them");
@@ -270,8 +243,8 @@ static void test_in_flight(void)
 	is_int(sync.result, 0, "and ends with them");
 	ok(file_has(&p[0]) && file_has(&p[1]) && file_has(&p[2]), "they are in the file");
 	ok(!segment_needs_sync(set), "no sync is needed");
-	ok(is_filled(slot[0], 0, MIB, &p[0]), "a slot keeps its bytes until it is given back");
-	fill(buf, plain.len, plain.seed);
+	ok(payload_is(slot[0], 0, MIB, p[0].len, p[0].seed), "a slot keeps its bytes until it is given back");
+	payload_fill(buf, plain.len, plain.seed);
 	is_int(segment_append_crc(set, buf, plain.len, crc32c(0, buf, plain.len), &plain.segment, &plain.off), 0,
 		"a copy");
 	ok(plain.segment != p[0].segment && reads_back(set, &plain), "copied payloads have other segments");
@@ -368,7 +341,8 @@ static void die_staged(struct payload *shared, unsigned int num)
 static bool fd_has(int fd, const struct payload *p)
 {
 	uint8_t *buf = malloc(p->len);
-	bool good = pread(fd, buf, p->len, (off_t)p->off) == (ssize_t)p->len && is_filled(buf, 0, p->len, p);
+	bool good =
+		pread(fd, buf, p->len, (off_t)p->off) == (ssize_t)p->len && payload_is(buf, 0, p->len, p->len, p->seed);
 
 	free(buf);
 	return good;
@@ -521,315 +495,18 @@ static void test_lost_region(void)
 	io_destroy(io);
 }
 
-/* ---- a store whose writers are killed at any moment */
-
-struct acked { /* shared with the child */
-	_Atomic uint64_t ino[THREADS];
-	atomic_uint num[THREADS];
-};
-
-struct job {
-	pthread_t thread;
-	struct store *s;
-	struct acked *acked;
-	unsigned int index, kill_after;
-	uint32_t gen;
-};
-
-static uint32_t len_of(unsigned int thread, unsigned int n)
+int main(void)
 {
-	static const uint32_t lens[] = { MIB, 65536, 100001, MIB, 4096, 999999, 131072 };
-
-	return lens[(thread + n) % (sizeof(lens) / sizeof(lens[0]))];
-}
-
-static void *job_main(void *arg)
-{
-	struct job *j = arg;
-	uint64_t ino = atomic_load(&j->acked->ino[j->index]);
-	void *slot = segment_slot_get(store_segments(j->s), true);
-
-	for (unsigned int n = 0; n < WRITES_MAX && slot; n++) {
-		uint32_t len = len_of(j->index, n);
-
-		fill(slot, len, j->index * 100000 + n);
-		if (store_write(j->s, ino, j->gen, (uint64_t)n * MIB, slot, len))
-			_exit(3);
-		atomic_store(&j->acked->num[j->index], n + 1);
-		if (n + 1 == j->kill_after)
-			kill(getpid(), SIGKILL);
-		if (n % 16 == 5 && store_sync(j->s))
-			_exit(4);
-		if (segment_slot_taken(store_segments(j->s), slot)) {
-			segment_slot_put(store_segments(j->s), slot);
-			slot = segment_slot_get(store_segments(j->s), true);
-		}
-	}
-	return NULL;
-}
-
-static struct store *open_store(enum store_mode mode)
-{
-	struct store_options opt = { .mode = mode,
-		.backing = "/backing",
-		.segment_size = 8 * MIB,
-		.journal_size = MIB,
-		.reserve = MIB,
-		.staging = mode == STORE_READ_ONLY ? 0 : 8 * MIB,
-		.staging_dir = work };
-	char path[256];
-	struct cistern_error err = { 0 };
-	struct store *s = NULL;
-
-	strcpy(path, in_work("store"));
-	if (store_open(path, &opt, &s, NULL, &err))
-		tap_diag("%s", err.text);
-	return s;
-}
-
-static uint64_t new_file(struct store *s, unsigned int i, uint32_t *ret_gen)
-{
-	struct record root = {
-		.type = RECORD_ADOPT, .ino = STATE_ROOT_INO, .name = ".", .mode = S_IFDIR | 0755, .nlink = 2
-	};
-	struct record rec = { .type = RECORD_CREATE,
-		.parent = STATE_ROOT_INO,
-		.mode = S_IFREG | 0644,
-		.ino = state_new_ino(store_state(s)) };
-	struct inode in;
-
-	snprintf(rec.name, sizeof(rec.name), "f%u", i);
-	if (state_inode(store_state(s), STATE_ROOT_INO, &in) && store_commit(s, &root))
-		_exit(5);
-	if (store_commit(s, &rec) || state_inode(store_state(s), rec.ino, &in))
-		_exit(6);
-	*ret_gen = in.gen;
-	return rec.ino;
-}
-
-static int child_main(struct acked *acked, unsigned int kill_after)
-{
-	struct job jobs[THREADS];
-	struct store *s = open_store(STORE_CREATE_OR_OPEN);
-
-	if (!s)
-		_exit(2);
-	for (unsigned int i = 0; i < THREADS; i++) {
-		jobs[i] = (struct job){ .s = s, .acked = acked, .index = i, .kill_after = i == 0 ? kill_after : 0 };
-		atomic_store(&acked->ino[i], new_file(s, i, &jobs[i].gen));
-	}
-	for (unsigned int i = 0; i < THREADS; i++)
-		pthread_create(&jobs[i].thread, NULL, job_main, &jobs[i]);
-	for (unsigned int i = 0; i < THREADS; i++)
-		pthread_join(jobs[i].thread, NULL);
-	kill(getpid(), SIGKILL);
-	return 0;
-}
-
-static unsigned int count_wrong(struct store *s, struct acked *acked)
-{
-	uint8_t *buf = malloc(MIB);
-	unsigned int wrong = 0;
-
-	for (unsigned int i = 0; i < THREADS; i++)
-		for (unsigned int n = 0; n < atomic_load(&acked->num[i]); n++) {
-			struct payload p = { .len = len_of(i, n), .seed = i * 100000 + n };
-			struct cistern_error err = { 0 };
-			struct inode in;
-
-			if (state_inode(store_state(s), atomic_load(&acked->ino[i]), &in) ||
-				store_read(s, &in, (uint64_t)n * MIB, p.len, buf, true, NULL, NULL, &err) ||
-				!is_filled(buf, 0, p.len, &p)) {
-				if (wrong++ < 3)
-					tap_diag("file %u write %u: %s", i, n, err.text);
-			}
-		}
-	free(buf);
-	return wrong;
-}
-
-static struct acked *map_acked(void)
-{
-	int fd = open(in_work("acked"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	void *at = MAP_FAILED;
-
-	if (fd >= 0 && ftruncate(fd, 4096) == 0)
-		at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (at == MAP_FAILED)
-		abort();
-	close(fd);
-	return at;
-}
-
-/* A program of its own: RocksDB's threads do not survive a fork. */
-static pid_t start_child(unsigned int kill_after)
-{
-	pid_t pid = fork();
-	char number[16];
-
-	if (pid == 0) {
-		snprintf(number, sizeof(number), "%u", kill_after);
-		execl("/proc/self/exe", "test-staging", "--child", work, number, (char *)NULL);
-		_exit(127);
-	}
-	return pid;
-}
-
-static void test_kills(void)
-{
-	struct acked *acked = map_acked();
-	unsigned int round = 0, total = 0, wrong = 0, regions = 0, failed = 0;
-	uint64_t found = 0;
-
-	srand(1);
-	for (; round < KILLS || (regions == 0 && round < 20 * KILLS); round++) {
-		struct store *s;
-		pid_t pid;
-		int status = 0;
-
-		remove_tree(in_work("store"));
-		memset(acked, 0, 4096);
-		pid = start_child(round % 2 ? 1 + (unsigned int)rand() % 40 : 0);
-		if (round % 2 == 0) {
-			while (atomic_load(&acked->num[THREADS - 1]) == 0 && waitpid(pid, &status, WNOHANG) == 0)
-				usleep(200);
-			usleep((unsigned int)rand() % 30000);
-			kill(pid, SIGKILL);
-		}
-		if (waitpid(pid, &status, 0) == pid && !WIFSIGNALED(status))
-			failed++;
-		for (unsigned int i = 0; i < THREADS; i++)
-			total += atomic_load(&acked->num[i]);
-		s = open_store(STORE_READ_ONLY);
-		wrong += s ? count_wrong(s, acked) : 1;
-		found += s ? segment_found_staged(store_segments(s)) : 0;
-		regions += s && segment_found_staged(store_segments(s)) > 0;
-		store_close(s);
-		s = open_store(STORE_CREATE_OR_OPEN);
-		wrong += s ? count_wrong(s, acked) : 1;
-		failed += store_close(s) != 0;
-	}
-	tap_diag("%u writes acknowledged; %" PRIu64 " found staged, in %u of %u rounds", total, found, regions, round);
-	is_u64(failed, 0, "children and stores end as they should");
-	ok(total > KILLS && regions > 0, "some were killed with payloads staged");
-	is_u64(wrong, 0, "nothing that was acknowledged is lost");
-	remove_tree(in_work("store"));
-	munmap(acked, 4096);
-}
-
-/* ---- measuring */
-
-#define BENCH_NUM 512u
-
-static const char *bench_dir; /* of the region */
-
-static double now_sec(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-static int bench_one(struct segment_set *set, const uint8_t *from, uint8_t *own, bool staged)
-{
-	uint8_t *at = staged ? segment_slot_get(set, true) : own;
-	uint32_t segment;
-	uint64_t off;
-	int r;
-
-	memcpy(at, from, MIB); /* what the kernel does */
-	r = segment_append_crc(set, at, MIB, crc32c(0, at, MIB), &segment, &off);
-	if (staged)
-		segment_slot_put(set, at);
-	return r;
-}
-
-static void bench_set(const char *name, bool staged, const uint8_t *from, uint8_t *own)
-{
-	struct segment_options opt = { .segment_bytes = 64 * MIB,
-		.write_out = true,
-		.staging = { .uuid = uuid, .owner = geteuid(), .bytes = 32 * MIB, .dir = bench_dir } };
-	struct io *io = open_io(false);
-	struct segment_set *set = NULL;
-	double begin_sec, acked_sec;
-	int r;
-
-	if (segment_set_open(io, &opt, &set, NULL))
-		abort();
-	begin_sec = now_sec();
-	r = 0;
-	for (unsigned int i = 0; i < BENCH_NUM && !r; i++)
-		r = bench_one(set, from, own, staged);
-	acked_sec = now_sec();
-	r = r ? r : segment_sync(set);
-	printf("%-8s acknowledged %7.1f MiB/s, synced %7.1f MiB/s%s\n", name, BENCH_NUM / (acked_sec - begin_sec),
-		BENCH_NUM / (now_sec() - begin_sec), r ? " FAILED" : "");
-	segment_set_destroy(set);
-	io_destroy(io);
-	remove_tree(in_work("segment"));
-}
-
-static void bench_raw(const uint8_t *from)
-{
-	int fd = open(in_work("raw"), O_CREAT | O_RDWR | O_DIRECT, 0600);
-	double begin_sec;
-
-	if (fd < 0 || posix_fallocate(fd, 0, (off_t)BENCH_NUM * MIB))
-		abort();
-	begin_sec = now_sec();
-	for (unsigned int i = 0; i < BENCH_NUM; i++)
-		if (pwrite(fd, from, MIB, (off_t)i * MIB) != MIB)
-			abort();
-	fdatasync(fd);
-	printf("%-8s synced %7.1f MiB/s (O_DIRECT, one at a time)\n", "raw", BENCH_NUM / (now_sec() - begin_sec));
-	close(fd);
-	unlink(in_work("raw"));
-}
-
-static int bench(void)
-{
-	uint8_t *from = aligned_alloc(4096, MIB), *own = aligned_alloc(4096, MIB);
-
-	fill(from, MIB, 1);
-	for (int i = 0; i < 3; i++) {
-		bench_raw(from);
-		bench_set("append", false, from, own);
-		bench_set("staged", true, from, own);
-	}
-	free(from);
-	free(own);
-	return 0;
-}
-
-int main(int argc, char **argv)
-{
-	bool measure = argc > 1 && strcmp(argv[1], "--bench") == 0;
-	int r;
-
-	if (measure && argc > 2)
-		snprintf(work, sizeof(work), "%.30s/cistern-staging-XXXXXX", argv[2]);
-	bench_dir = measure && argc > 3 ? argv[3] : NULL;
-	if (argc == 4 && strcmp(argv[1], "--child") == 0) {
-		snprintf(work, sizeof(work), "%s", argv[2]);
-		return child_main(map_acked(), (unsigned int)atoi(argv[3]));
-	}
 	if (!mkdtemp(work))
 		return 99;
-	if (measure) {
-		r = bench();
-	} else {
-		test_in_flight();
-		test_back_pressure();
-		test_failure();
-		remove_tree(in_work("segment"));
-		test_left();
-		test_damaged();
-		test_sweep();
-		test_lost_region();
-		test_kills();
-		r = done_testing();
-	}
+	test_in_flight();
+	test_back_pressure();
+	test_failure();
+	remove_tree(in_work("segment"));
+	test_left();
+	test_damaged();
+	test_sweep();
+	test_lost_region();
 	remove_tree(work);
-	return r;
+	return done_testing();
 }
