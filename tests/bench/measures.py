@@ -403,6 +403,19 @@ class Idle(Measure):
 		return {"cpu": (sum(machine.cpu_seconds(pid) for pid in pids) - before) / seconds * 100}
 
 
+class Map(Measure):
+	"""No file system takes part: the side only gives a directory."""
+	name = "map"
+	title = "header and extent-to-variable map, 400 variables, 1,200,000 extents"
+	units = {"seconds": "s", "rss": "B"}
+	sides = ("default",)
+	lines = [Line(title, "seconds", "default", None, 1.0, True),
+		 Line("resident memory of that at its highest", "rss", "default", None, 200.0 * MIB, True)]
+
+	def sample(self, context, side, area):
+		return machine.run_json(context.program("map", context.count(1200000)))
+
+
 # ---- the list
 
 def _writes():
@@ -425,7 +438,7 @@ def _writes():
 def every_measure():
 	"""In the order in which they run. passthrough_ll finds its inodes in one list: with few files that does not show."""
 	return [*_writes(), Strided(), ReadBack(), Metadata("files", 100000, 1.0), Metadata("files-few", 5000, 1.0), Drain(),
-		SlowDown(), Recovery(), Idle()]
+		SlowDown(), Recovery(), Idle(), Map()]
 
 
 def remove(path):
