@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FORMAT_CODEC_BBREPLAY_H
+#define FORMAT_CODEC_BBREPLAY_H
+
+/*
+ * Replay of PnetCDF burst-buffer logs onto the netCDF file that they belong to: all logs in the order in which they are
+ * given (by rank), each in its own order; of two puts to the same element the later one wins. Only bytes that the logs
+ * cover change, and the number of records. The result does not depend on how much memory is used.
+ *
+ * First bbreplay_create() reads all entries and says what does not fit; then bbreplay_run() writes. Nothing here knows
+ * files: bytes go through the ops. One replay is used by one thread.
+ */
+
+#include "format/codec/bblog.h"
+#include "format/codec/classic.h"
+
+#define BBREPLAY_MIN_BYTES (UINT64_C(256) << 10) /* least memory for data */
+
+/* One rank's log. */
+struct bbreplay_log {
+	struct bblog *meta; /* borrowed */
+	struct bblog_source data;
+	uint32_t channel, num_channels;
+};
+
+enum bbreplay_kind {
+	BBREPLAY_WRONG,    /* an entry that cannot be replayed: text */
+	BBREPLAY_LOST,     /* the chain of entries is broken at this one: num entries are lost; text */
+	BBREPLAY_DATA,     /* the values of an entry are not, or not all, in the data log: text */
+	BBREPLAY_RANGE,    /* num values of an entry did not fit and became the fill value */
+	BBREPLAY_CONFLICT, /* num bytes of a variable were written differently by several ranks; the last one won */
+};
+
+struct bbreplay_finding {
+	enum bbreplay_kind kind;
+	size_t log;   /* index among those given; CONFLICT: of the first winner */
+	uint64_t seq; /* of the entry; CONFLICT: of the first winner's */
+	uint32_t var; /* CLASSIC_NONE where it is not known */
+	uint64_t num;
+	const char *text; /* borrowed for the call; NULL where there is none */
+};
+
+struct bbreplay_stats {
+	uint64_t entries;     /* that are, or can be, replayed */
+	uint64_t values;      /* of them */
+	uint64_t skipped;     /* left out as asked */
+	uint64_t left_out;    /* wrong, lost, or without data */
+	uint64_t num_records; /* of the file afterwards */
+	uint64_t old_records; /* as its header said */
+	/* after bbreplay_run() */
+	uint64_t range_values;   /* that did not fit */
+	uint64_t own_bytes;      /* written again by the same rank */
+	uint64_t conflict_bytes; /* written differently by another rank */
+	uint64_t covered_bytes;  /* of the file */
+	uint64_t changed_bytes;  /* of them: differ from what was there, or lie behind the old end */
+	uint64_t writes;         /* calls of write() */
+};
+
+struct bbreplay_ops {
+	/* The file as it is: exactly len bytes below old_size. 0 or -errno. */
+	int (*read)(void *arg, uint64_t off, void *buf, size_t len);
+	/* Large, ascending, never twice the same bytes, but the number of records at the end. 0 or -errno. */
+	int (*write)(void *arg, uint64_t off, const void *buf, size_t len);
+	/* May be NULL. */
+	void (*found)(void *arg, const struct bbreplay_finding *f);
+	/* Whether to leave out an entry. May be NULL. */
+	bool (*skip)(void *arg, size_t log, uint64_t seq);
+	void *arg;         /* borrowed */
+	uint64_t old_size; /* of the file */
+	bool dry;          /* compare only, write nothing */
+};
+
+struct bbreplay;
+
+/*
+ * nc: the header of the file. logs and what they point to, and ops, are borrowed until the end. 0; -errno of a read;
+ * -ENOMEM. What cannot be replayed is found, and no failure.
+ */
+int bbreplay_create(const struct classic *nc, const struct bbreplay_log *logs, size_t num_logs,
+	const struct bbreplay_ops *ops, struct bbreplay **ret, struct cistern_error *err);
+void bbreplay_destroy(struct bbreplay *b); /* bbreplay_destroy(NULL) is fine */
+/* memory_bytes: about what is used for data, at least BBREPLAY_MIN_BYTES. After a failure the file is in part changed. */
+int bbreplay_run(struct bbreplay *b, uint64_t memory_bytes, struct cistern_error *err);
+const struct bbreplay_stats *bbreplay_stats(const struct bbreplay *b);
+
+#endif

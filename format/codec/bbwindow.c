@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Two bits stand for each byte: this rank wrote it, an earlier one did. The first go over into the second when the next
+ * rank begins, unit by unit and only where something was written, so that thousands of ranks with little each are cheap.
+ *
+ * At the end covered bytes are written in runs. A run goes on over a gap that is shorter than GAP_MAX, with the bytes that the file has
+ * there: one large write is cheaper than many small ones, and nobody else writes to the file meanwhile. Longer gaps,
+ * and what lies behind the last covered byte, are never touched: holes stay holes.
+ */
+#include "format/codec/bbwindow.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WORD_BITS 64u
+#define GAP_MAX   (64u << 10)
+
+struct bbwindow {
+	uint64_t off;
+	size_t len, num_units;
+	uint8_t *bytes, *old;     /* owned: len each */
+	uint64_t *mine, *earlier; /* owned: a bit for each byte */
+	bool *touched;            /* owned: by this rank; one for each unit */
+};
+
+void bbwindow_destroy(struct bbwindow *w)
+{
+	if (!w)
+		return;
+	free(w->bytes);
+	free(w->old);
+	free(w->mine);
+	free(w->earlier);
+	free(w->touched);
+	free(w);
+}
+
+int bbwindow_create(size_t len, struct bbwindow **ret)
+{
+	struct bbwindow *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return -ENOMEM;
+	w->len = len;
+	w->num_units = len / BBWINDOW_UNIT;
+	w->bytes = malloc(len);
+	w->old = malloc(len);
+	w->mine = calloc(len / WORD_BITS, sizeof(*w->mine));
+	w->earlier = calloc(len / WORD_BITS, sizeof(*w->earlier));
+	w->touched = calloc(w->num_units, sizeof(*w->touched));
+	if (!w->bytes || !w->old || !w->mine || !w->earlier || !w->touched) {
+		bbwindow_destroy(w);
+		return -ENOMEM;
+	}
+	*ret = w;
+	return 0;
+}
+
+void bbwindow_begin(struct bbwindow *w, uint64_t off)
+{
+	w->off = off;
+	memset(w->mine, 0, w->len / 8);
+	memset(w->earlier, 0, w->len / 8);
+	memset(w->touched, 0, w->num_units * sizeof(*w->touched));
+}
+
+void bbwindow_next_rank(struct bbwindow *w)
+{
+	const size_t words = BBWINDOW_UNIT / WORD_BITS;
+
+	for (size_t u = 0; u < w->num_units; u++) {
+		if (!w->touched[u])
+			continue;
+		for (size_t i = u * words; i < (u + 1) * words; i++) {
+			w->earlier[i] |= w->mine[i];
+			w->mine[i] = 0;
+		}
+		w->touched[u] = false;
+	}
+}
+
+/* The bits of word i that stand for bytes from begin up to end. */
+static uint64_t mask_of(size_t i, size_t begin, size_t end)
+{
+	size_t from = i * WORD_BITS, to = from + WORD_BITS;
+	uint64_t mask = UINT64_MAX;
+
+	if (begin > from)
+		mask &= UINT64_MAX << (begin - from);
+	if (end < to)
+		mask &= UINT64_MAX >> (to - end);
+	return mask;
+}
+
+static uint64_t count_differing(const struct bbwindow *w, uint64_t bits, size_t word, size_t at, const uint8_t *bytes)
+{
+	uint64_t num = 0;
+
+	for (; bits; bits &= bits - 1) {
+		size_t i = word * WORD_BITS + (size_t)__builtin_ctzll(bits);
+
+		num += w->bytes[i] != bytes[i - at];
+	}
+	return num;
+}
+
+uint64_t bbwindow_put(struct bbwindow *w, uint64_t off, const void *bytes, size_t len, uint64_t *own_bytes)
+{
+	size_t at = (size_t)(off - w->off), end = at + len;
+	uint64_t differing = 0;
+
+	if (len == 0)
+		return 0;
+	for (size_t i = at / WORD_BITS; i * WORD_BITS < end; i++) {
+		uint64_t mask = mask_of(i, at, end), theirs = w->earlier[i] & ~w->mine[i] & mask;
+
+		*own_bytes += (uint64_t)__builtin_popcountll(w->mine[i] & mask);
+		if (theirs)
+			differing += count_differing(w, theirs, i, at, bytes);
+		w->mine[i] |= mask;
+	}
+	for (size_t u = at / BBWINDOW_UNIT; u * BBWINDOW_UNIT < end; u++)
+		w->touched[u] = true;
+	memcpy(w->bytes + at, bytes, len);
+	return differing;
+}
+
+/* ---- the end of a window */
+
+/* The first byte from at on that is covered, or is not; len: there is none. */
+static size_t find(const struct bbwindow *w, size_t at, bool covered)
+{
+	while (at < w->len) {
+		size_t i = at / WORD_BITS;
+		uint64_t bits = w->mine[i] | w->earlier[i];
+
+		if (!covered)
+			bits = ~bits;
+		bits &= UINT64_MAX << at % WORD_BITS;
+		if (bits)
+			return i * WORD_BITS + (size_t)__builtin_ctzll(bits);
+		at = (i + 1) * WORD_BITS;
+	}
+	return w->len;
+}
+
+/* What the file has in the run; zeros behind its end. */
+static int read_old(struct bbwindow *w, size_t begin, size_t end, const struct bbreplay_ops *ops)
+{
+	uint64_t off = w->off + begin, len = end - begin, there;
+	int r = 0;
+
+	there = off < ops->old_size ? ops->old_size - off : 0;
+	there = there < len ? there : len;
+	if (there > 0)
+		r = ops->read(ops->arg, off, w->old + begin, (size_t)there);
+	memset(w->old + begin + there, 0, (size_t)(len - there));
+	return r;
+}
+
+/* Bytes of [begin, end), all covered, that are not in the file like this. */
+static uint64_t count_changed(const struct bbwindow *w, size_t begin, size_t end, uint64_t old_size)
+{
+	uint64_t off = w->off + begin, changed = 0;
+	size_t there;
+
+	there = off >= old_size ? 0 : old_size - off < end - begin ? (size_t)(old_size - off) : end - begin;
+	if (memcmp(w->bytes + begin, w->old + begin, there) != 0)
+		for (size_t i = begin; i < begin + there; i++)
+			changed += w->bytes[i] != w->old[i];
+	return changed + (end - begin - there);
+}
+
+/* The run [begin, end): gaps get what the file has. */
+static int write_run(
+	struct bbwindow *w, size_t begin, size_t end, const struct bbreplay_ops *ops, struct bbreplay_stats *stats)
+{
+	uint64_t changed = 0;
+	int r = read_old(w, begin, end, ops);
+
+	if (r < 0)
+		return r;
+	for (size_t at = begin; at < end;) {
+		size_t stop = find(w, at, false), next;
+
+		stop = stop < end ? stop : end;
+		changed += count_changed(w, at, stop, ops->old_size);
+		stats->covered_bytes += stop - at;
+		next = stop < end ? find(w, stop, true) : end;
+		memcpy(w->bytes + stop, w->old + stop, next - stop);
+		at = next;
+	}
+	stats->changed_bytes += changed;
+	if (changed == 0 || ops->dry)
+		return 0;
+	stats->writes++;
+	return ops->write(ops->arg, w->off + begin, w->bytes + begin, end - begin);
+}
+
+int bbwindow_end(struct bbwindow *w, const struct bbreplay_ops *ops, struct bbreplay_stats *stats)
+{
+	size_t begin = find(w, 0, true);
+
+	while (begin < w->len) {
+		size_t end = find(w, begin, false), next = find(w, end, true);
+		int r;
+
+		while (next < w->len && next - end < GAP_MAX) {
+			end = find(w, next, false);
+			next = find(w, end, true);
+		}
+		r = write_run(w, begin, end, ops, stats);
+		if (r < 0)
+			return r;
+		begin = next;
+	}
+	return 0;
+}
