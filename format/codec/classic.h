@@ -99,8 +99,11 @@ struct classic {
  */
 int classic_decode(const void *buf, size_t len, struct classic *ret, struct cistern_error *err);
 
+/* The same for a header whose begins mean nothing, as in blobs; they are not checked. */
+int classic_decode_definitions(const void *buf, size_t len, struct classic *ret, struct cistern_error *err);
+
 /*
- * The same with a reader of a file's bytes: up to len bytes at off, as pread(2); 0 at the end; -errno. It is asked for more
+ * The same as classic_decode() with a reader of a file's bytes: up to len bytes at off, as pread(2); 0 at the end; -errno. It is asked for more
  * and more until the header is there. As classic_decode(), but a file that ends inside its header is -EBADMSG.
  */
 typedef ssize_t (*classic_read_fn)(void *buf, size_t len, uint64_t off, void *arg);
@@ -134,7 +137,7 @@ int classic_finish(struct classic *c, struct cistern_error *err);
 /* Set every vsize as the netCDF libraries write it. After classic_finish(). */
 void classic_set_vsizes(struct classic *c);
 
-/* Bytes; 0 and 1 mean 4, which is what netCDF-C takes. PnetCDF: 512, 512 (first variable and each fixed one), 4. */
+/* Bytes; 0 and 1 mean 4, which is what netCDF-C takes. PnetCDF: 512, 4, 4. */
 struct classic_align {
 	uint64_t header, variable, record;
 };

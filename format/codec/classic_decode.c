@@ -302,7 +302,7 @@ bool classic_is(const void *buf, size_t len)
 	return len >= 4 && memcmp(p, "CDF", 3) == 0 && (p[3] == 1 || p[3] == 2 || p[3] == 5);
 }
 
-int classic_decode(const void *buf, size_t len, struct classic *ret, struct cistern_error *err)
+static int decode(const void *buf, size_t len, bool placed, struct classic *ret, struct cistern_error *err)
 {
 	struct classic c = { 0 };
 	struct decoder d = { .in = cursor_make(buf, len), .c = &c, .err = err };
@@ -320,7 +320,7 @@ int classic_decode(const void *buf, size_t len, struct classic *ret, struct cist
 	if (going(&d) && c.header_bytes > CLASSIC_HEADER_MAX)
 		fail(&d, -EFBIG, "the header has %" PRIu64 " bytes; expected at most %u", c.header_bytes,
 			CLASSIC_HEADER_MAX);
-	if (going(&d))
+	if (going(&d) && placed)
 		d.r = classic_check_begins(&c, err);
 	if (d.r == -ENOMEM)
 		cistern_error_set(err, -ENOMEM, "out of memory");
@@ -329,6 +329,16 @@ int classic_decode(const void *buf, size_t len, struct classic *ret, struct cist
 	else
 		*ret = c;
 	return d.r;
+}
+
+int classic_decode(const void *buf, size_t len, struct classic *ret, struct cistern_error *err)
+{
+	return decode(buf, len, true, ret, err);
+}
+
+int classic_decode_definitions(const void *buf, size_t len, struct classic *ret, struct cistern_error *err)
+{
+	return decode(buf, len, false, ret, err);
 }
 
 /* ---- from a file */
