@@ -223,7 +223,7 @@ static int write_file(struct session *s, const struct wire_shared *f)
 	int r = has_any(s, f);
 
 	if (r <= 0 || (s->opt->part == WIRE_PART_HEAD && !f->in_place))
-		return r;
+		return r < 0 ? r : 0;
 	session_set_path(s, f->path);
 	r = write_domains(s, f, &job);
 	if (r == 0)
