@@ -71,3 +71,17 @@ uint32_t crc32c_zeros(uint32_t crc, uint64_t len)
 {
 	return ~multiply(shift_of(len), ~crc);
 }
+
+/*
+ * Without the inversions the CRC is linear: that of a file is the exclusive or of those of its parts, each in a file of
+ * zeros, and leading zeros do not count. crc32c_zeros(0, len) is what the inversions alone make of len bytes.
+ */
+uint32_t crc32c_part(uint32_t crc, uint64_t len, uint64_t behind)
+{
+	return multiply(shift_of(behind), crc ^ crc32c_zeros(0, len));
+}
+
+uint32_t crc32c_of_parts(uint32_t sum, uint64_t size)
+{
+	return sum ^ crc32c_zeros(0, size);
+}

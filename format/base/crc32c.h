@@ -16,4 +16,12 @@ uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t len_b);
 /* CRC of the bytes so far followed by len zero bytes. O(log len). */
 uint32_t crc32c_zeros(uint32_t crc, uint64_t len);
 
+/*
+ * The CRC of a file that is written in parts, by several and in any order: what a part (its CRC, its length, and how many bytes
+ * of the file are behind it) adds to a sum; the sums of all parts, exclusive-ored; and the CRC of the file of size bytes that
+ * has these parts and zeros everywhere else. Parts must not overlap. O(log size).
+ */
+uint32_t crc32c_part(uint32_t crc, uint64_t len, uint64_t behind);
+uint32_t crc32c_of_parts(uint32_t sum, uint64_t size);
+
 #endif

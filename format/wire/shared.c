@@ -1,23 +1,32 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
-/* An entry: u64 ino, size, upto, stamp; u8 flags (1 in place, 2 failed); u16 length and bytes of the path. */
+/*
+ * An entry: u64 ino, size, upto, stamp, written, extents; u32 crc_sum, failed_node, failed_errno; u8 flags (1 in place, 2
+ * failed); u16 length and bytes of the path, the same of what is shown of it.
+ */
 #include "format/wire/shared.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define ENTRY_BYTES 35u
+#define ENTRY_BYTES 65u
 #define PATH_BYTES  16384u
 #define IN_PLACE    1u
 #define FAILED      2u
+
+static size_t entry_bytes(const struct wire_shared *f)
+{
+	return ENTRY_BYTES + strlen(f->path) + strlen(f->shown);
+}
 
 static void truncate_list(struct wire_shared_list *list, size_t num)
 {
 	while (list->num > num) {
 		struct wire_shared *f = &list->at[--list->num];
 
-		list->bytes -= ENTRY_BYTES + strlen(f->path);
+		list->bytes -= entry_bytes(f);
 		free(f->path);
+		free(f->shown);
 	}
 }
 
@@ -30,10 +39,10 @@ void wire_shared_free(struct wire_shared_list *list)
 
 int wire_shared_add(struct wire_shared_list *list, const struct wire_shared *f)
 {
-	size_t bytes = ENTRY_BYTES + strlen(f->path);
-	char *path;
+	size_t bytes = entry_bytes(f);
+	char *path, *shown;
 
-	if (bytes >= ENTRY_BYTES + PATH_BYTES || list->bytes + bytes > WIRE_SHARED_BYTES)
+	if (strlen(f->path) >= PATH_BYTES || strlen(f->shown) >= PATH_BYTES || list->bytes + bytes > WIRE_SHARED_BYTES)
 		return -ENOSPC;
 	if (list->num == list->cap) {
 		size_t cap = list->cap ? 2 * list->cap : 16;
@@ -45,10 +54,15 @@ int wire_shared_add(struct wire_shared_list *list, const struct wire_shared *f)
 		list->cap = cap;
 	}
 	path = strdup(f->path);
-	if (!path)
+	shown = strdup(f->shown);
+	if (!path || !shown) {
+		free(path);
+		free(shown);
 		return -ENOMEM;
+	}
 	list->at[list->num] = *f;
-	list->at[list->num++].path = path;
+	list->at[list->num].path = path;
+	list->at[list->num++].shown = shown;
 	list->bytes += bytes;
 	return 0;
 }
@@ -70,28 +84,40 @@ void wire_shared_encode(const struct wire_shared_list *list, struct buf *out)
 		buf_u64(out, f->size);
 		buf_u64(out, f->upto);
 		buf_u64(out, f->stamp);
+		buf_u64(out, f->written);
+		buf_u64(out, f->extents);
+		buf_u32(out, f->crc_sum);
+		buf_u32(out, f->failed_node);
+		buf_u32(out, f->failed_errno);
 		buf_u8(out, (uint8_t)((f->in_place ? IN_PLACE : 0) | (f->failed ? FAILED : 0)));
 		buf_str(out, f->path);
+		buf_str(out, f->shown);
 	}
 }
 
 int wire_shared_decode(const void *bytes, size_t len, struct wire_shared_list *list)
 {
 	struct cursor c = cursor_make(bytes, len);
-	char *path = malloc(PATH_BYTES);
+	char *path = malloc(2 * PATH_BYTES), *shown = path ? path + PATH_BYTES : NULL;
 	size_t before = list->num;
 	int r = path ? 0 : -ENOMEM;
 
 	while (r == 0 && cursor_left(&c) > 0) {
-		struct wire_shared f = { .path = path };
+		struct wire_shared f = { .path = path, .shown = shown };
 		uint8_t flags;
 
 		f.ino = cursor_u64(&c);
 		f.size = cursor_u64(&c);
 		f.upto = cursor_u64(&c);
 		f.stamp = cursor_u64(&c);
+		f.written = cursor_u64(&c);
+		f.extents = cursor_u64(&c);
+		f.crc_sum = cursor_u32(&c);
+		f.failed_node = cursor_u32(&c);
+		f.failed_errno = cursor_u32(&c);
 		flags = cursor_u8(&c);
 		cursor_str(&c, path, PATH_BYTES);
+		cursor_str(&c, shown, PATH_BYTES);
 		f.in_place = flags & IN_PLACE;
 		f.failed = flags & FAILED;
 		r = cursor_ok(&c) && flags <= (IN_PLACE | FAILED) ? wire_shared_add(list, &f) : -EBADMSG;

@@ -18,9 +18,18 @@ struct wire_shared {
 	uint64_t upto;  /* the home's version of it, up to which it will have been carried */
 	uint64_t stamp; /* commits up to this one will have been */
 	bool in_place;  /* an existing file; else path is a temporary name */
-	bool failed;    /* a node could not write its part */
-	bool published; /* WIRE_PART_FILES: it has its name. Not encoded */
-	char *path;     /* owned by the list: in the backing directory */
+	bool failed;    /* a node could not write its part: */
+	uint32_t failed_node;
+	uint32_t failed_errno; /* 0: one that was lost on the way; which, is not known here */
+	/* What has been written of it so far; from an agent: by its part of the drain. */
+	uint64_t written; /* bytes */
+	uint64_t extents;
+	uint32_t crc_sum; /* of crc32c_part(), over all that was written */
+	uint64_t missing; /* bytes that only lost stores had. Not encoded: a job's drain knows of none */
+	bool published;   /* WIRE_PART_FILES: it has its name. Not encoded */
+	bool told;        /* an agent has spoken of it. Not encoded */
+	char *path;       /* owned by the list: in the backing directory */
+	char *shown;      /* likewise: in the mount */
 };
 
 struct wire_shared_list {       /* zero-initialised = empty */
@@ -30,7 +39,7 @@ struct wire_shared_list {       /* zero-initialised = empty */
 };
 
 void wire_shared_free(struct wire_shared_list *list);
-/* Copies f, path too. -ENOMEM; -ENOSPC: the list is as long as may be. */
+/* Copies f, path and shown too. -ENOMEM; -ENOSPC: the list is as long as may be. */
 int wire_shared_add(struct wire_shared_list *list, const struct wire_shared *f);
 struct wire_shared *wire_shared_find(const struct wire_shared_list *list, uint64_t ino); /* NULL: not in it */
 void wire_shared_encode(const struct wire_shared_list *list, struct buf *out);

@@ -30,13 +30,13 @@ enum wire_type {
 	WIRE_SNAPSHOT,   /* -> PATH (name of the snapshot), SEQ; lives until the connection closes */
 	WIRE_CONFIG_GET, /* -> TEXT = "key=value,..." with origins as "key=value@origin" lines */
 	/* agent -> daemon */
-	WIRE_DRAIN_BEGIN, /* -> SESSION, PATH (snapshot name), SEQ, FILTER*, OPTIONS (config_to_options), PART, CAUTIOUS, SHARED */
+	WIRE_DRAIN_BEGIN, /* -> SESSION, PATH (snapshot name), SEQ, FILTER*, OPTIONS (config_to_options), PART, CAUTIOUS, SHARED, NODE_NAME */
 	WIRE_DRAIN_STEP, /* RECORD (encoded PLACED, REMOVED or DRAINED): the daemon commits it. -> STATUS; PAUSED; RATE; TIME_SHARE */
 	WIRE_DRAIN_PROGRESS, /* PLANNED_BYTES, DONE_BYTES, PLANNED_FILES, DONE_FILES, PATH (current) -> PAUSED, RATE, TIME_SHARE, CANCEL */
 	WIRE_DRAIN_ERROR,  /* PATH, CODE, TEXT */
 	WIRE_DRAIN_SHARED, /* SHARED (one entry), CODE: as the watcher's shared() has it (mpi-agent/replay/drain.h) */
 	WIRE_DRAIN_FETCH,  /* PAYLOAD: u64 off, u32 node, u32 segment, u32 len each, LE -> PAYLOAD: the bytes */
-	WIRE_DRAIN_END,    /* RESULT (enum cistern_exit), TEXT */
+	WIRE_DRAIN_END,    /* RESULT (enum cistern_exit), TEXT, TOTALS */
 	/*
 	 * serving agent <-> daemon (docs/design/many-nodes.md, 2). HELLO and ASSEMBLED are requests with replies; from the reply to
 	 * ASSEMBLED on, the connection carries the rest in both directions, without replies. A daemon that refuses answers either
@@ -142,6 +142,7 @@ enum wire_tag { /* S: in a status reply */
 	WIRE_AGENT_PID /*S; only where there is one*/,
 	WIRE_AGENT_USEC /*S how long it has been assembled, or how long the daemon has been without*/,
 	WIRE_MISSING /*S repeated: "node 2 (host cn17): its daemon has not come back"*/,
+	WIRE_TOTALS, /* DRAIN_END: manifest_totals_encode() */
 };
 
 struct wire_msg { /* zero-initialise; wire_msg_free */

@@ -248,6 +248,7 @@ static void put_grant(const struct drain_grant *g, struct wire_msg *reply)
 	wire_put_bytes(reply, WIRE_SHARED, g->shared.data, g->shared.len);
 	wire_put_u64(reply, WIRE_SESSION, g->session);
 	wire_put_str(reply, WIRE_PATH, g->snapshot);
+	wire_put_str(reply, WIRE_NODE_NAME, g->node_name);
 	wire_put_u64(reply, WIRE_SEQ, g->seq);
 	for (size_t i = 0; i < g->num_paths; i++)
 		wire_put_str(reply, WIRE_FILTER, g->paths[i]);
@@ -399,11 +400,16 @@ static int answer_end(
 {
 	char text[CISTERN_ERROR_TEXT_BYTES] = "";
 	uint64_t result = get_u64(request, WIRE_RESULT);
+	struct manifest_totals totals = { 0 };
+	const uint8_t *bytes;
+	size_t len;
 
 	wire_get_str(request, WIRE_TEXT, 0, text, sizeof(text));
+	if (wire_get_bytes(request, WIRE_TOTALS, 0, &bytes, &len) && manifest_totals_decode(bytes, len, &totals) < 0)
+		return cistern_error_set(err, -EBADMSG, "the totals of a drain cannot be read");
 	if (result > CISTERN_EXIT_TIMEOUT)
 		result = CISTERN_EXIT_FAILED;
-	if (drain_agent_end(carrier_of(client), client, (enum cistern_exit)result, text))
+	if (drain_agent_end(carrier_of(client), client, (enum cistern_exit)result, text, &totals))
 		return cistern_error_set(err, -ESTALE, "this connection has no drain session");
 	return 0;
 }

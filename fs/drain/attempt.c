@@ -88,6 +88,7 @@ static int take(struct drain *d, const void *owner, struct drain_grant *g, bool 
 		g->session = d->current->id;
 		g->part = d->current->part;
 		g->cautious = d->current->cautious;
+		memcpy(g->node_name, d->current->node_name, sizeof(g->node_name));
 		if (g->part != WIRE_PART_BEGIN)
 			wire_shared_encode(&d->shared, &g->shared);
 		g->num_paths = d->current->num_paths;
@@ -260,6 +261,17 @@ int drain_agent_error(struct drain *d, const void *owner, const char *path, int 
 	return 0;
 }
 
+/* What is told again, by an agent that was started for the same part, counts once. */
+static void note_written(struct wire_shared *known, const struct wire_shared *f, int status)
+{
+	known->written = f->written;
+	known->extents = f->extents;
+	known->crc_sum = f->crc_sum;
+	known->failed = status < 0;
+	known->failed_errno = status < 0 ? (uint32_t)-status : 0;
+	known->told = true;
+}
+
 int drain_agent_shared(struct drain *d, const void *owner, const struct wire_shared *f, int status)
 {
 	struct wire_shared copy = *f, *known;
@@ -280,7 +292,7 @@ int drain_agent_shared(struct drain *d, const void *owner, const struct wire_sha
 	if (begins)
 		r = wire_shared_add(&d->shared, &copy);
 	else if (known)
-		known->failed = known->failed || status < 0;
+		note_written(known, f, status);
 	pthread_mutex_unlock(&d->lock);
 	return r == -ENOSPC ? -EBUSY : r; /* the list is full: in the next session */
 }
@@ -330,10 +342,14 @@ struct drain_orders drain_orders(struct drain *d)
 
 /* ---- its end */
 
-int drain_agent_end(struct drain *d, const void *owner, enum cistern_exit result, const char *text)
+int drain_agent_end(struct drain *d, const void *owner, enum cistern_exit result, const char *text,
+	const struct manifest_totals *totals)
 {
 	if (!owns(d, owner))
 		return -ESTALE;
+	pthread_mutex_lock(&d->lock);
+	manifest_totals_add(&d->totals, totals);
+	pthread_mutex_unlock(&d->lock);
 	leave(d, DRAIN_EV_END, &result, text);
 	return 0;
 }

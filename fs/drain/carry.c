@@ -9,12 +9,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "fs/drain/job_manifest.h"
+
 #define COMMIT_POINTS 4096
 
 struct carry {
 	struct carry_options opt;
 	struct drain *carrier;         /* owned */
 	struct collective *collective; /* owned */
+	struct job_manifest *manifest; /* owned */
 	_Atomic(struct drain *) asker; /* borrowed */
 };
 
@@ -122,49 +125,90 @@ static void clean_dirs(struct carry *c, enum cistern_exit *ret_exit, char text[C
 
 /* ---- the parts */
 
-static void run_part(struct carry *c, const struct collective_work *w, enum cistern_exit *ret_exit,
-	char text[CISTERN_ERROR_TEXT_BYTES], struct wire_shared_list *ret_shared)
+static bool is_told(unsigned int part, const struct wire_shared *f)
 {
+	return part == WIRE_PART_BEGIN || (part == WIRE_PART_FILES ? f->published : f->told);
+}
+
+static int send_lines(const void *lines, size_t len, void *arg)
+{
+	struct carry *c = arg;
+
+	return collective_tell_lines(c->collective, lines, len);
+}
+
+/* What the part's agents say of files is in the job's manifest before the part has ended. */
+static void send_manifest(struct carry *c, struct collective_done *ret)
+{
+	int r = job_manifest_send(c->manifest, send_lines, c);
+
+	if (r == 0 || ret->result != CISTERN_EXIT_OK)
+		return;
+	ret->result = CISTERN_EXIT_INCOMPLETE;
+	snprintf(ret->text, sizeof(ret->text), "what became of its files cannot be told to node 0: %s", strerror(-r));
+}
+
+static void run_part(struct carry *c, const struct collective_work *w, struct collective_done *ret)
+{
+	char name[DRAIN_NODE_NAME_MAX];
 	struct drain_part part = { .kind = w->kind,
 		.part = (enum wire_part)w->part,
 		.cautious = w->cautious,
 		.paths = w->paths,
 		.num_paths = w->num_paths,
-		.shared = w->part == WIRE_PART_BEGIN ? NULL : w->shared };
+		.shared = w->part == WIRE_PART_BEGIN ? NULL : w->shared,
+		.node_name = peers_name(c->opt.peers, peers_self(c->opt.peers), name, sizeof(name)) };
 	struct wire_shared_list list = { 0 };
 	uint64_t id = drain_request_part(c->carrier, &part);
-	int r = id ? drain_wait(c->carrier, id, 0, ret_exit, text) : -ENOMEM;
+	int r = id ? drain_wait(c->carrier, id, 0, &ret->result, ret->text) : -ENOMEM;
 
 	if (r < 0) {
-		*ret_exit = CISTERN_EXIT_FAILED;
-		snprintf(text, CISTERN_ERROR_TEXT_BYTES, "the part could not be carried out: %s", strerror(-r));
+		ret->result = CISTERN_EXIT_FAILED;
+		snprintf(ret->text, sizeof(ret->text), "the part could not be carried out: %s", strerror(-r));
 		return;
 	}
+	ret->totals = drain_take_totals(c->carrier);
+	if (w->part == WIRE_PART_DATA || w->part == WIRE_PART_HEAD)
+		ret->totals.files = 0; /* counted when they have their names */
 	drain_take_shared(c->carrier, &list);
 	for (size_t i = 0; i < list.num; i++)
-		if (w->part == WIRE_PART_BEGIN ||
-			(w->part == WIRE_PART_FILES ? list.at[i].published : list.at[i].failed))
-			r = r ? r : wire_shared_add(ret_shared, &list.at[i]);
+		if (is_told(w->part, &list.at[i]))
+			r = r ? r : wire_shared_add(&ret->shared, &list.at[i]);
 	wire_shared_free(&list);
 	if (r < 0 && w->part != WIRE_PART_FILES) /* then some are taken for unpublished, and done again: harmless */
-		*ret_exit = CISTERN_EXIT_FAILED;
+		ret->result = CISTERN_EXIT_FAILED;
+	send_manifest(c, ret);
 }
 
-static void work(const struct collective_work *w, enum cistern_exit *ret_exit, char text[CISTERN_ERROR_TEXT_BYTES],
-	struct wire_shared_list *ret_shared, void *arg)
+static void work(const struct collective_work *w, struct collective_done *ret, void *arg)
 {
 	struct carry *c = arg;
 
 	if (w->part == COLLECTIVE_COMMIT)
-		commit_all(c, ret_exit, text);
+		commit_all(c, &ret->result, ret->text);
 	else if (w->part == COLLECTIVE_DROP)
-		drop_all(c, w->shared, ret_exit, text);
+		drop_all(c, w->shared, &ret->result, ret->text);
 	else if ((w->part == WIRE_PART_DATA || w->part == WIRE_PART_HEAD) && w->shared->num == 0)
-		*ret_exit = CISTERN_EXIT_OK;
+		ret->result = CISTERN_EXIT_OK;
 	else
-		run_part(c, w, ret_exit, text, ret_shared);
+		run_part(c, w, ret);
 	if (w->part == WIRE_PART_REMOVE)
-		clean_dirs(c, ret_exit, text);
+		clean_dirs(c, &ret->result, ret->text);
+}
+
+static uint64_t mark(void *arg)
+{
+	return job_manifest_mark(((struct carry *)arg)->manifest);
+}
+
+static int append(const void *lines, size_t len, void *arg)
+{
+	return job_manifest_append(((struct carry *)arg)->manifest, lines, len);
+}
+
+static int summary(const struct manifest_session *s, struct cistern_error *err, void *arg)
+{
+	return job_manifest_write(((struct carry *)arg)->manifest, s, err);
 }
 
 static void stop_work(void *arg)
@@ -257,7 +301,13 @@ int carry_create(const struct carry_options *opt, struct carry **ret, struct cis
 		.work = work,
 		.stop_work = stop_work,
 		.answer = answer,
+		.mark = mark,
+		.append = append,
+		.summary = summary,
 		.arg = c };
+	struct job_manifest_options manifest = {
+		.store = opt->drain.store, .cfg = opt->drain.cfg, .peers = opt->peers
+	};
 	int r;
 
 	if (!c)
@@ -267,7 +317,8 @@ int carry_create(const struct carry_options *opt, struct carry **ret, struct cis
 	drain.job = (struct drain_job_hooks){
 		.begin_shared = begin_shared, .tree_step = tree_step, .drained = drained, .fetch = fetch, .arg = c
 	};
-	r = drain_create(&drain, &c->carrier, err);
+	r = job_manifest_create(&manifest, &c->manifest, err);
+	r = r ? r : drain_create(&drain, &c->carrier, err);
 	r = r ? r : collective_create(&collective, &c->collective, err);
 	if (r)
 		carry_destroy(c);
@@ -284,6 +335,7 @@ void carry_destroy(struct carry *c)
 		drain_shut_down(c->carrier); /* the collective's worker may wait for it */
 	collective_destroy(c->collective);
 	drain_destroy(c->carrier);
+	job_manifest_destroy(c->manifest);
 	free(c);
 }
 

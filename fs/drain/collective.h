@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "cistern/error.h"
+#include "format/manifest/manifest.h"
 #include "format/wire/shared.h"
 #include "format/wire/wire.h"
 #include "fs/drain/drain.h"
@@ -32,19 +33,33 @@ struct collective_work { /* one part on one node */
 /* After WIRE_PART_FILES: what has been carried of shared files is in the backing directory and goes from layers and maps. */
 #define COLLECTIVE_DROP WIRE_PART_END
 
+struct collective_done { /* zero to begin with */
+	enum cistern_exit result;
+	char text[CISTERN_ERROR_TEXT_BYTES];
+	/*
+	 * Files that others can write to (WIRE_PART_BEGIN), what this node has written to them, or that it could not (DATA, HEAD),
+	 * or that have been published (FILES). Freed by the caller.
+	 */
+	struct wire_shared_list shared;
+	struct manifest_totals totals;
+};
+
 struct collective_options {
 	struct peers *peers; /* borrowed */
 	/* How long the last session waits for nodes that are still mounted. */
 	uint64_t leave_timeout_usec;
-	/*
-	 * Carry out a part; blocks. One at a time. ret_shared (empty before; freed by the caller): files that others can write to
-	 * (WIRE_PART_BEGIN), could not be written (DATA, HEAD: failed is set), or have been published (FILES).
-	 */
-	void (*work)(const struct collective_work *w, enum cistern_exit *ret_exit, char text[CISTERN_ERROR_TEXT_BYTES],
-		struct wire_shared_list *ret_shared, void *arg);
+	/* Carry out a part; blocks. One at a time. */
+	void (*work)(const struct collective_work *w, struct collective_done *ret, void *arg);
 	void (*stop_work)(void *arg); /* let the running part come to its end soon; any thread */
 	/* What collective_ask() asked for has ended. */
 	void (*answer)(uint64_t id, enum cistern_exit result, const char *text, void *arg);
+	/*
+	 * Node 0: the job's manifest (fs/drain/job_manifest.h). How long its log is; more lines for it, from any node and thread (do not
+	 * block for long); the end of a session: its number, times, result, totals, mark and troubles. All may be NULL.
+	 */
+	uint64_t (*mark)(void *arg);
+	int (*append)(const void *lines, size_t len, void *arg);
+	int (*summary)(const struct manifest_session *s, struct cistern_error *err, void *arg);
 	void *arg;
 };
 
@@ -54,6 +69,8 @@ void collective_destroy(struct collective *c); /* after peers_shut_down; NULL is
 /* As struct drain_ask has them. DRAIN_FINAL: this node is unmounted; answered when all nodes are, or after the time-out. */
 int collective_ask(struct collective *c, uint64_t id, enum drain_kind kind, char *const *paths, size_t num);
 void collective_cancel(struct collective *c, uint64_t id);
+/* Lines for the job's manifest, to node 0; blocks. 0: it has them. From work(). */
+int collective_tell_lines(struct collective *c, const void *lines, size_t len);
 
 /* From the job: a request of MESSAGE_DRAIN_FIRST to MESSAGE_DRAIN_LAST; and what happens to nodes. Do not block. */
 void collective_serve(struct collective *c, struct peers_request *rq);

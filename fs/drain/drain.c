@@ -573,6 +573,8 @@ uint64_t drain_request_part(struct drain *d, const struct drain_part *part)
 	if (r) {
 		r->part = part->part;
 		r->cautious = part->cautious;
+		snprintf(r->node_name, sizeof(r->node_name), "%s", part->node_name ? part->node_name : "");
+		d->totals = (struct manifest_totals){ 0 };
 		drain_request_add(r, part->paths, part->num_paths, true);
 		d->pending = r;
 		d->next_id++;
@@ -590,6 +592,16 @@ void drain_take_shared(struct drain *d, struct wire_shared_list *ret)
 	*ret = d->shared;
 	d->shared = (struct wire_shared_list){ 0 };
 	pthread_mutex_unlock(&d->lock);
+}
+
+struct manifest_totals drain_take_totals(struct drain *d)
+{
+	struct manifest_totals totals;
+
+	pthread_mutex_lock(&d->lock);
+	totals = d->totals;
+	pthread_mutex_unlock(&d->lock);
+	return totals;
 }
 
 uint64_t drain_begin_final(struct drain *d)

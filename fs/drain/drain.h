@@ -13,6 +13,7 @@
 
 #include "cistern/error.h"
 #include "format/base/config.h"
+#include "format/manifest/manifest.h"
 #include "format/store/store.h"
 #include "format/wire/shared.h"
 #include "format/wire/wire.h"
@@ -20,8 +21,9 @@
 #include "fs/peer/peer.h"
 #include "fs/session/log.h"
 
-#define DRAIN_PATHS_MAX  4096 /* paths of one session; more means everything */
-#define DRAIN_ERRORS_MAX 1000 /* errors that are kept */
+#define DRAIN_NODE_NAME_MAX 128
+#define DRAIN_PATHS_MAX     4096 /* paths of one session; more means everything */
+#define DRAIN_ERRORS_MAX    1000 /* errors that are kept */
 
 struct drain;
 
@@ -93,10 +95,13 @@ struct drain_part {
 	const char *const *paths; /* borrowed */
 	size_t num_paths;
 	const struct wire_shared_list *shared; /* borrowed; NULL: none */
+	const char *node_name;                 /* borrowed: of this node */
 };
 uint64_t drain_request_part(struct drain *d, const struct drain_part *part);
 /* What the last part found (WIRE_PART_BEGIN), or could not write (failed is set). Moves it into the empty *ret. */
 void drain_take_shared(struct drain *d, struct wire_shared_list *ret);
+/* What the agents of the last part have carried. */
+struct manifest_totals drain_take_totals(struct drain *d);
 void drain_pause(struct drain *d, bool pause); /* sessions that nobody asked for */
 /* The last session, when the mount is gone: nothing else is started any more. Its number. */
 uint64_t drain_begin_final(struct drain *d);
@@ -113,8 +118,9 @@ struct drain_grant {
 	char snapshot[64];
 	char **paths; /* owned by the caller (drain_grant_free) */
 	size_t num_paths;
-	struct buf shared; /* encoded list */
-	uint64_t *skip;    /* owned by the caller: inodes to be left alone */
+	struct buf shared;                   /* encoded list */
+	char node_name[DRAIN_NODE_NAME_MAX]; /* "": one node alone */
+	uint64_t *skip;                      /* owned by the caller: inodes to be left alone */
 	size_t num_skip;
 };
 void drain_grant_free(struct drain_grant *g);
@@ -129,7 +135,8 @@ int drain_agent_progress(struct drain *d, const void *owner, const struct drain_
 int drain_agent_error(struct drain *d, const void *owner, const char *path, int code, const char *text);
 int drain_agent_shared(struct drain *d, const void *owner, const struct wire_shared *f, int status);
 int drain_agent_fetch(struct drain *d, const void *owner, const struct peers_get *ranges, size_t num, uint8_t *bytes);
-int drain_agent_end(struct drain *d, const void *owner, enum cistern_exit result, const char *text);
+int drain_agent_end(struct drain *d, const void *owner, enum cistern_exit result, const char *text,
+	const struct manifest_totals *totals);
 void drain_agent_gone(struct drain *d, const void *owner); /* its connection has closed */
 /* What each of these answers tells the agent. */
 struct drain_orders {

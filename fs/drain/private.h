@@ -48,6 +48,7 @@ struct drain {
 	enum cistern_exit last_result;
 	struct drain_errors errors;
 	struct wire_shared_list shared; /* of the running part, or the last one */
+	struct manifest_totals totals;  /* likewise */
 	struct drain_progress progress;
 	struct attempt attempt;
 	bool paused, final, stop, shut_down;

@@ -19,6 +19,7 @@ struct drain_request {
 	size_t num_paths; /* 0: everything */
 	enum wire_part part;
 	bool cautious;
+	char node_name[DRAIN_NODE_NAME_MAX];
 };
 
 struct drain_request *drain_request_new(uint64_t id, enum drain_kind kind); /* for everything; NULL: no memory */

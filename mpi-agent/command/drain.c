@@ -25,7 +25,7 @@
 #include "format/store/steps.h"
 #include "format/wire/wire.h"
 #include "mpi-agent/replay/drain.h"
-#include "mpi-agent/replay/manifest.h"
+#include "format/manifest/manifest.h"
 
 #define CALL_TIMEOUT_USEC (600u * 1000000u)
 #define FILTERS_MAX       4096
@@ -41,6 +41,8 @@ struct live {
 	struct manifest *manifest;
 	uint64_t session, seq, part, cautious;
 	char snapshot[256];
+	char node[256]; /* the name of this one, in a job */
+	struct drain_result result;
 	char **filters; /* owned, as are they */
 	size_t num_filters;
 	uint64_t *left_alone; /* owned */
@@ -266,6 +268,7 @@ static int begin(struct live *l, struct cistern_error *err)
 			"%s: the daemon's answer lacks a field: it is of another version", l->store_path);
 	wire_get_u64(&l->reply, WIRE_PART, &l->part);
 	wire_get_u64(&l->reply, WIRE_CAUTIOUS, &l->cautious);
+	wire_get_str(&l->reply, WIRE_NODE_NAME, 0, l->node, sizeof(l->node));
 	if (l->part >= WIRE_PART_END)
 		return cistern_error_set(err, -EPROTONOSUPPORT,
 			"%s: the daemon asks for part %" PRIu64 " of a drain: it is of another version", l->store_path,
@@ -296,25 +299,16 @@ static int open_all(struct live *l, struct cistern_error *err)
 		if (l->backing_fd < 0)
 			return cistern_error_set(err, -errno, "backing directory %s: %s", backing, strerror(errno));
 	}
-	snprintf(path, sizeof(path), "%s/manifest.jsonl", store_path(l->store));
+	snprintf(path, sizeof(path), "%s/%s", store_path(l->store),
+		l->part == WIRE_PART_WHOLE ? MANIFEST_LOG : MANIFEST_PART_LOG);
 	snprintf(l->intent_path, sizeof(l->intent_path), "%s/" INTENT_FILE, store_path(l->store));
-	return manifest_open(path, &l->manifest, err);
+	r = manifest_open(path, &l->manifest, err);
+	if (r == 0 && l->part != WIRE_PART_WHOLE)
+		manifest_set_node(l->manifest, l->node);
+	return r;
 }
 
-/* The nodes of a job may all name the same file: node 0 writes it, the others theirs beside it. */
-static int write_copy(struct live *l, const struct manifest_session *ms, const char *copy, struct cistern_error *err)
-{
-	char path[STORE_PATH_MAX + 32];
-
-	if (ms->node == 0)
-		return manifest_write(l->manifest, ms, copy, err);
-	if (snprintf(path, sizeof(path), "%s.node%" PRIu32, copy, ms->node) >= (int)sizeof(path))
-		return cistern_error_set(err, -ENAMETOOLONG, "manifest %s: %s", copy, strerror(ENAMETOOLONG));
-	return manifest_write(l->manifest, ms, path, err);
-}
-
-static int write_manifests(
-	struct live *l, const struct drain_result *res, int64_t started_ns, int result, struct cistern_error *err)
+static int write_manifests(struct live *l, int64_t started_ns, int result, struct cistern_error *err)
 {
 	const struct superblock *sb = store_superblock(l->store);
 	const char *copy = config_string(l->cfg, CONFIG_MANIFEST);
@@ -328,18 +322,16 @@ static int write_manifests(
 		.started_ns = started_ns,
 		.ended_ns = now_ns(),
 		.result = result,
-		.files = res->files,
-		.bytes = res->bytes,
-		.names_moved = res->names_moved,
-		.names_removed = res->names_removed,
-		.failed = res->failed };
+		.totals = drain_totals(&l->result) };
 	int r;
 
+	if (l->part != WIRE_PART_WHOLE) /* the job has one, which node 0 writes at the end of the session */
+		return manifest_sync(l->manifest, err);
 	store_uuid_text(sb->uuid, uuid);
-	snprintf(path, sizeof(path), "%s/manifest.json", store_path(l->store));
+	snprintf(path, sizeof(path), "%s/" MANIFEST_FILE, store_path(l->store));
 	r = manifest_write(l->manifest, &ms, path, err);
 	if (r == 0 && copy && copy[0])
-		r = write_copy(l, &ms, copy, err);
+		r = manifest_write(l->manifest, &ms, copy, err);
 	return r;
 }
 
@@ -373,21 +365,20 @@ static int run(struct live *l, struct cistern_error *err)
 			.shared = on_shared,
 			.arg = l } };
 	int64_t started_ns = now_ns();
-	struct drain_result res;
-	int r = drain_run(&opt, &res, err), result;
+	int r = drain_run(&opt, &l->result, err), result;
 
-	result = r == -ECANCELED  ? CISTERN_EXIT_INCOMPLETE
-		 : r < 0          ? CISTERN_EXIT_FAILED
-		 : res.failed > 0 ? CISTERN_EXIT_INCOMPLETE
-				  : CISTERN_EXIT_OK;
-	if (!l->broken && write_manifests(l, &res, started_ns, result, r < 0 ? NULL : err) < 0 &&
-		result == CISTERN_EXIT_OK)
+	result = r == -ECANCELED        ? CISTERN_EXIT_INCOMPLETE
+		 : r < 0                ? CISTERN_EXIT_FAILED
+		 : l->result.failed > 0 ? CISTERN_EXIT_INCOMPLETE
+					: CISTERN_EXIT_OK;
+	if (!l->broken && write_manifests(l, started_ns, result, r < 0 ? NULL : err) < 0 && result == CISTERN_EXIT_OK)
 		result = CISTERN_EXIT_FAILED;
 	return result;
 }
 
 static void end(struct live *l, int result, const char *text)
 {
+	struct manifest_totals totals = drain_totals(&l->result);
 	int64_t status;
 
 	if (l->broken || l->fd < 0)
@@ -395,6 +386,9 @@ static void end(struct live *l, int result, const char *text)
 	wire_msg_init(&l->request, WIRE_DRAIN_END);
 	wire_put_u64(&l->request, WIRE_RESULT, (uint64_t)result);
 	wire_put_str(&l->request, WIRE_TEXT, text);
+	buf_reset(&l->record);
+	manifest_totals_encode(&totals, &l->record);
+	wire_put_bytes(&l->request, WIRE_TOTALS, l->record.data, l->record.len);
 	call(l, &status);
 }
 

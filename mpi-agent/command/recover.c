@@ -24,7 +24,7 @@
 #include "format/store/steps.h"
 #include "mpi-agent/command/recover_set.h"
 #include "mpi-agent/replay/drain.h"
-#include "mpi-agent/replay/manifest.h"
+#include "format/manifest/manifest.h"
 
 #define TERMINAL_USEC 250000u
 #define LINES_USEC    10000000u
@@ -290,12 +290,8 @@ static int write_manifest(struct recover *rc, const struct drain_result *res, ui
 		.started_ns = (int64_t)started_usec * 1000,
 		.ended_ns = (int64_t)now_usec(CLOCK_REALTIME) * 1000,
 		.result = result,
-		.files = res->files,
-		.bytes = res->bytes,
-		.names_moved = res->names_moved,
-		.names_removed = res->names_removed,
-		.failed = res->failed,
-		.missing_bytes = res->missing_bytes };
+		.totals = drain_totals(res),
+		.num_nodes = rc->set.num_nodes };
 
 	store_uuid_text(sb->uuid, uuid);
 	return manifest_write(rc->manifest, &ms, rc->manifest_path, err);

@@ -71,6 +71,9 @@ void recover_set_close(struct recover_set *set)
 	for (uint32_t i = 0; set->stores && i < set->num_nodes; i++)
 		if (set->stores[i])
 			store_abandon(set->stores[i]);
+	for (size_t i = 0; i < set->num_overlaps; i++)
+		share_conflicts_free(&set->overlaps[i].met);
+	free(set->overlaps);
 	free(set->stores);
 	free(set->lost);
 	*set = (struct recover_set){ 0 };
@@ -89,6 +92,64 @@ void recover_set_say(const struct recover_set *set)
 			       ": not given; files that only this node had are not known, bytes of it in others' files are "
 			       "missing\n",
 				i);
+}
+
+/* ---- overlaps: those that the job's nodes have met; putting the layers together meets others, that were none */
+
+static int add_overlap(const struct share_conflict *c, void *arg)
+{
+	return share_conflicts_add(arg, c, UINT32_MAX);
+}
+
+static int note_overlaps(struct recover_set *set, uint64_t ino)
+{
+	struct recover_overlaps o = { .ino = ino };
+	struct recover_overlaps *grown;
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < set->num_nodes; i++) {
+		uint64_t more = 0;
+
+		if (set->stores[i])
+			r = state_conflicts(store_state(set->stores[i]), ino, add_overlap, &o.met, &more);
+		o.met.more += more;
+	}
+	if (r == 0 && o.met.num > 0 && set->num_overlaps == set->cap_overlaps) {
+		size_t cap = set->cap_overlaps ? 2 * set->cap_overlaps : 16;
+
+		grown = reallocarray(set->overlaps, cap, sizeof(*grown));
+		r = grown ? 0 : -ENOMEM;
+		set->overlaps = grown ? grown : set->overlaps;
+		set->cap_overlaps = grown ? cap : set->cap_overlaps;
+	}
+	if (r == 0 && o.met.num > 0)
+		set->overlaps[set->num_overlaps++] = o;
+	else
+		share_conflicts_free(&o.met);
+	return r;
+}
+
+static int compare_overlaps(const void *a, const void *b)
+{
+	const struct recover_overlaps *x = a, *y = b;
+
+	return (x->ino > y->ino) - (x->ino < y->ino);
+}
+
+/* drain_options' overlaps(). */
+static int list_overlaps(
+	uint64_t ino, int (*cb)(const struct share_conflict *c, void *arg), void *cb_arg, uint64_t *ret_more, void *arg)
+{
+	const struct recover_set *set = arg;
+	const struct recover_overlaps key = { .ino = ino }, *o = NULL;
+	int r = 0;
+
+	if (set->num_overlaps > 0)
+		o = bsearch(&key, set->overlaps, set->num_overlaps, sizeof(key), compare_overlaps);
+	for (uint32_t i = 0; o && r == 0 && i < o->met.num; i++)
+		r = cb(&o->met.list[i], cb_arg);
+	*ret_more = o ? o->met.more : 0;
+	return r;
 }
 
 /* ---- merging */
@@ -284,10 +345,16 @@ static int set_size(const struct target *t, bool known)
 	return state_apply(t->st, &rec);
 }
 
-static int merge_file(const struct recover_set *set, uint64_t ino)
+static int merge_file(struct recover_set *set, uint64_t ino)
 {
+	size_t before = set->num_overlaps;
 	struct target *t = calloc(1, sizeof(*t));
-	int r = t ? find_target(set, ino, t) : -ENOMEM;
+	int r = t ? note_overlaps(set, ino) : -ENOMEM;
+
+	if (r == 0)
+		r = find_target(set, ino, t);
+	if (r == 0 && set->num_overlaps > before)
+		set->overlaps[before].ino = t->ino; /* a stand-in has another number */
 
 	for (uint32_t i = 0; r == 0 && i < set->num_nodes; i++) {
 		struct inode in;
@@ -333,6 +400,8 @@ int recover_set_merge(struct recover_set *set, struct cistern_error *err)
 	for (size_t i = 0; r == 0 && i < list.num; i++)
 		r = merge_file(set, list.at[i]);
 	free(list.at);
+	if (set->num_overlaps > 0)
+		qsort(set->overlaps, set->num_overlaps, sizeof(*set->overlaps), compare_overlaps);
 	return r < 0 ? cistern_error_set(
 			       err, r, "the stores' parts of shared files cannot be put together: %s", strerror(-r))
 		     : 0;
@@ -406,8 +475,15 @@ static int on_shared(const struct wire_shared *f, int status, void *arg)
 
 	if (c->part == WIRE_PART_BEGIN)
 		return wire_shared_add(&c->shared, f);
-	if (known)
-		known->failed = known->failed || status < 0;
+	if (!known)
+		return 0;
+	known->failed = known->failed || status < 0;
+	known->failed_node = c->node;
+	known->failed_errno = known->failed && status < 0 ? (uint32_t)-status : known->failed_errno;
+	known->written += f->written;
+	known->extents += f->extents;
+	known->crc_sum ^= f->crc_sum;
+	known->missing += f->missing;
 	return 0;
 }
 
@@ -433,6 +509,8 @@ static int run_one(struct carrying *c, uint32_t node, enum wire_part part, const
 	c->part = opt.part = part;
 	opt.store = c->set->stores[node];
 	opt.upto = state_seq(store_state(opt.store));
+	opt.overlaps = list_overlaps;
+	opt.overlaps_arg = c->set;
 	opt.lost = c->set->lost;
 	opt.num_lost = c->set->num_nodes;
 	opt.shared = c->shared.at;

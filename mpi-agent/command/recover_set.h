@@ -12,14 +12,22 @@
 #include <stdint.h>
 
 #include "cistern/error.h"
+#include "format/index/share.h"
 #include "format/store/store.h"
 #include "mpi-agent/replay/drain.h"
+
+struct recover_overlaps { /* that the domain homes of a file have met */
+	uint64_t ino;
+	struct share_conflicts met;
+};
 
 struct recover_set {           /* zero-initialised = empty */
 	struct store **stores; /* owned; by node, NULL: lost. num_nodes of them */
 	bool *lost;            /* owned, by node */
 	uint32_t num_nodes;
-	size_t num;          /* how many are there */
+	size_t num;                        /* how many are there */
+	struct recover_overlaps *overlaps; /* owned: of shared files, sorted by inode */
+	size_t num_overlaps, cap_overlaps;
 	struct store *first; /* borrowed: the one that leads: it knows the directories best */
 	uint32_t first_node;
 };

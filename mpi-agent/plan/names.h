@@ -11,8 +11,9 @@
 #include <stdint.h>
 
 #include "format/index/state.h"
+#include "format/manifest/manifest.h"
 
-#define NAMES_PARK_PREFIX ".cistern-park-"
+#define NAMES_PARK_PREFIX MANIFEST_PARKED
 
 enum names_action {
 	NAMES_DONE,  /* the name is where it belongs */

@@ -434,6 +434,28 @@ static int read_base(struct copy_job *job, struct copy_buffer *b, struct piece *
 	return 0;
 }
 
+/* Ranges that touch are one part of the checksum: a part costs a few microseconds, whatever its length. */
+static void end_run(struct copy_job *job)
+{
+	uint64_t len = job->run_end - job->run_off;
+
+	if (len > 0)
+		job->crc_sum ^=
+			crc32c_part(crc32c_combine(job->run_crc, job->crc, len), len, job->in->size - job->run_end);
+	job->run_off = job->run_end;
+}
+
+static void add_to_run(struct copy_job *job, const struct piece *p)
+{
+	if (p->off != job->run_end) {
+		end_run(job);
+		job->run_off = p->off;
+	}
+	if (job->run_off == p->off)
+		job->run_crc = job->crc;
+	job->run_end = p->off + p->len;
+}
+
 /* Checks a piece and adds it to the checksum. */
 static int account_piece(struct copy_job *job, const struct copy_buffer *b, const struct piece *p)
 {
@@ -448,6 +470,8 @@ static int account_piece(struct copy_job *job, const struct copy_buffer *b, cons
 		if (crc != p->crc)
 			return say_damage(job, p, -EBADMSG);
 	}
+	if (job->shared && job->in_place)
+		add_to_run(job, p);
 	if (!job->in_place) {
 		job->crc = crc32c_zeros(job->crc, p->off - job->from - job->crc_bytes);
 		job->crc_bytes = p->off - job->from;
@@ -728,6 +752,8 @@ int copy_run(struct copier *c, struct copy_job *job)
 	window_plan_destroy(src.plan);
 	if (r == 0)
 		r = w;
+	if (job->shared && job->in_place)
+		end_run(job);
 	if (r == 0 && !job->in_place) {
 		job->crc = crc32c_zeros(job->crc, job->end - job->from - job->crc_bytes);
 		job->crc_bytes = job->end - job->from;

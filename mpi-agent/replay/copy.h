@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "mpi-agent/replay/manifest.h"
+#include "format/manifest/manifest.h"
 #include "mpi-agent/replay/session.h"
 #include "mpi-agent/sink/sink.h"
 
@@ -28,8 +28,11 @@ struct copy_job {
 	bool head_last;         /* the file's first block is written behind all others (one window) */
 	const char *path;       /* for people */
 	/* results; zero to begin with */
-	uint32_t crc;       /* of the file's bytes, or of the written ranges, in the order of the file */
-	uint64_t crc_bytes; /* how many those are */
+	uint32_t crc;              /* of the file's bytes, or of the written ranges, in the order of the file */
+	uint64_t crc_bytes;        /* how many those are */
+	uint32_t crc_sum;          /* shared: of the written ranges in their places in the file (crc32c_part) */
+	uint64_t run_off, run_end; /* shared: what was written last, without a gap, is not in crc_sum yet */
+	uint32_t run_crc;          /* crc before it */
 	uint64_t written, extents;
 	struct manifest_range *missing; /* owned by the caller (free): bytes of base that were not there */
 	size_t num_missing;

@@ -13,11 +13,11 @@
 #include <stdint.h>
 
 #include "cistern/error.h"
+#include "format/manifest/manifest.h"
 #include "format/store/store.h"
 #include "format/wire/shared.h"
 #include "format/wire/wire.h"
 
-struct manifest;
 struct steps;
 
 enum drain_verify { DRAIN_VERIFY_NONE, DRAIN_VERIFY_SIZE, DRAIN_VERIFY_READ }; /* as the setting's choices */
@@ -51,8 +51,8 @@ struct drain_watcher {
 	/* Fetch ranges into bytes, one behind the other. NULL: there are no other nodes. 0 or -errno. */
 	int (*fetch)(const struct drain_fetch *ranges, size_t num, uint8_t *bytes, void *arg);
 	/*
-	 * WIRE_PART_BEGIN, status 0: f is ready to be written to by all nodes; -EBUSY: not in this session. DATA and HEAD: it could
-	 * not be written to (status is why).
+	 * WIRE_PART_BEGIN, status 0: f is ready to be written to by all nodes; -EBUSY: not in this session. DATA and HEAD: what
+	 * was written to it (written, extents, crc_sum), or that it could not be (status is why).
 	 */
 	int (*shared)(const struct wire_shared *f, int status, void *arg);
 	/* A path that cannot be carried over. May be NULL. */
@@ -88,6 +88,10 @@ struct drain_options {
 		*lost; /* by node: its store is not there, what it had is zeros and listed (borrowed); NULL: none is */
 	uint32_t num_lost;         /* how many nodes lost tells of */
 	struct manifest *manifest; /* borrowed; may be NULL */
+	/* Overlaps of a shared file (state_conflicts()) as they are known elsewhere than in the store's share map. NULL: they are there. */
+	int (*overlaps)(uint64_t ino, int (*cb)(const struct share_conflict *c, void *arg), void *arg,
+		uint64_t *ret_more, void *overlaps_arg);
+	void *overlaps_arg;
 	struct drain_watcher watcher;
 };
 
@@ -98,6 +102,7 @@ struct drain_result {
 	uint64_t missing_bytes; /* of backing files that were not there to be read */
 	uint64_t changes;       /* of the destination, as the sink counts them */
 };
+struct manifest_totals drain_totals(const struct drain_result *res);
 
 /*
  * 0: the session came to its end; ret->failed and missing_bytes say how well. -ECANCELED, and what ended it otherwise:

@@ -35,6 +35,7 @@ struct carried {             /* a file on its way, and what is known of it */
 	bool changed;  /* was written to meanwhile: stays dirty */
 	uint64_t upto; /* 0: the session's */
 	bool has_checksum;
+	const struct wire_shared *shared; /* borrowed: what all nodes have written of it; NULL: it was written here */
 };
 
 struct pending { /* a new file, whole but for its name */
@@ -141,9 +142,20 @@ static int drained(struct session *s, struct carried *c, const struct stat *st)
 	return session_step(s, &rec);
 }
 
+/* Bytes and checksum of a shared file are put together from what the homes of its domains say. */
+static void take_shared(struct manifest_file *mf, const struct wire_shared *f)
+{
+	mf->bytes_written = f->written;
+	mf->extents = f->extents;
+	mf->has_checksum = true;
+	mf->crc = crc32c_of_parts(f->crc_sum, f->size);
+	mf->of_file = !f->in_place;
+	mf->of_places = f->in_place;
+}
+
 static void tell_manifest(struct session *s, const struct carried *c)
 {
-	bool read_back = s->opt->verify == DRAIN_VERIFY_READ && c->has_checksum;
+	bool read_back = s->opt->verify == DRAIN_VERIFY_READ && (c->has_checksum || c->shared);
 	struct manifest_file mf = { .path = c->shown,
 		.size = c->in.size,
 		.bytes_written = c->job.written,
@@ -156,8 +168,10 @@ static void tell_manifest(struct session *s, const struct carried *c)
 		.missing = c->job.missing,
 		.num_missing = c->job.num_missing };
 
+	if (c->shared)
+		take_shared(&mf, c->shared);
 	mf.state = c->changed ? "dirty" : read_back ? "verified" : "drained";
-	if (c->job.num_missing > 0) {
+	if (c->job.num_missing > 0 || (c->shared && c->shared->missing > 0)) {
 		mf.state = "failed";
 		mf.error = -ENODATA;
 		mf.error_text =
@@ -380,6 +394,8 @@ static int fill_new(struct session *s, struct pending *p)
 		.end = c->in.size,
 		.path = c->shown };
 	c->has_checksum = true;
+	if (r == 0 && c->job.shared)
+		r = shared_list_overlaps(s, c->in.ino, c->shown);
 	if (r == 0)
 		r = copy_run(s->copier, &c->job);
 	if (r == 0)
@@ -646,7 +662,7 @@ int file_publish_shared(
 	int r = p ? session_join(final, sizeof(final), place->dir_path, place->name) : -ENOMEM;
 
 	if (r == 0) {
-		*p = (struct pending){ .c.in = *in, .c.upto = f->upto, .dir = place->dir };
+		*p = (struct pending){ .c.in = *in, .c.upto = f->upto, .c.shared = f, .dir = place->dir };
 		p->c.in.size = f->size;
 		p->c.shown = strdup(place->path);
 		p->temp = strdup(f->path);

@@ -92,6 +92,8 @@ static int do_park(struct placing *p)
 		r = session_intend(s, &rec, p->to, park, S_ISDIR(occupant.mode));
 	if (r == 0)
 		r = s->to->ops->rename(s->to, p->to, park, S_ISDIR(occupant.mode));
+	if (r == 0 && s->opt->manifest)
+		manifest_add_moved(s->opt->manifest, p->to, park);
 	/* When it has gone, whoever took it away, the place is free, and its own turn will tell. */
 	return r == 0 || r == -ENOENT || r == -ESTALE ? session_step(s, &rec) : r;
 }
@@ -186,7 +188,7 @@ static int do_move(struct placing *p)
 	if (r < 0)
 		return r;
 	s->result.names_moved++;
-	if (s->opt->manifest && strncmp(p->step.from_name, NAMES_PARK_PREFIX, sizeof(NAMES_PARK_PREFIX) - 1) != 0)
+	if (s->opt->manifest)
 		manifest_add_moved(s->opt->manifest, p->from, p->shown);
 	if (session_touch(s, p->dir->ino) < 0 || session_touch(s, p->step.from_parent) < 0)
 		return -ENOMEM;

@@ -503,6 +503,16 @@ static void report_rest(struct session *s)
 		undo_refused(s);
 }
 
+struct manifest_totals drain_totals(const struct drain_result *res)
+{
+	return (struct manifest_totals){ .files = res->files,
+		.bytes = res->bytes,
+		.names_moved = res->names_moved,
+		.names_removed = res->names_removed,
+		.failed = res->failed,
+		.missing_bytes = res->missing_bytes };
+}
+
 int drain_run(const struct drain_options *opt, struct drain_result *ret, struct cistern_error *err)
 {
 	struct session *s = calloc(1, sizeof(*s));

@@ -14,7 +14,7 @@
 #include "mpi-agent/replay/drain.h"
 #include "mpi-agent/replay/idmap.h"
 #include "mpi-agent/replay/intent.h"
-#include "mpi-agent/replay/manifest.h"
+#include "format/manifest/manifest.h"
 #include "mpi-agent/sink/sink.h"
 
 #define SESSION_PATH_MAX      16384
@@ -158,6 +158,8 @@ int file_publish_shared(
 /* shared.c: files that several nodes wrote */
 int shared_begin(struct session *s); /* WIRE_PART_BEGIN, at their homes */
 int shared_write(struct session *s); /* WIRE_PART_DATA and WIRE_PART_HEAD, on every node */
+/* What the store knows of overlaps in it goes to the manifest. */
+int shared_list_overlaps(struct session *s, uint64_t ino, const char *path);
 int shared_publish(struct session *s, const struct inode *in, const struct file_place *place); /* WIRE_PART_FILES */
 
 /* attrs.c */

@@ -83,7 +83,11 @@ static int cut_existing(struct session *s, const struct inode *in, char *path, s
 static int begin_file(struct session *s, const struct inode *in, const char *dir_path, const char *shown)
 {
 	char path[SESSION_PATH_MAX];
-	struct wire_shared f = { .ino = in->ino, .size = in->size, .in_place = !(in->flags & INODE_NEW), .path = path };
+	struct wire_shared f = { .ino = in->ino,
+		.size = in->size,
+		.in_place = !(in->flags & INODE_NEW),
+		.path = path,
+		.shown = (char *)shown };
 	int r = carried_upto(s, in->ino, &f.upto);
 
 	session_set_path(s, shown);
@@ -194,53 +198,91 @@ static int write_domains(struct session *s, const struct wire_shared *f, struct 
 }
 
 /* Of stores that are lost. */
-static void tell_missing(struct session *s, const struct wire_shared *f, const struct copy_job *job)
+static uint64_t tell_missing(struct session *s, const struct wire_shared *f, const struct copy_job *job)
 {
 	const struct drain_watcher *w = &s->opt->watcher;
-	struct manifest_file mf = { .path = f->path,
-		.state = "failed",
-		.size = f->size,
-		.bytes_written = job->written,
-		.error = -ENODATA,
-		.error_text = "bytes that a lost store had are missing",
-		.missing = job->missing,
-		.num_missing = job->num_missing };
+	uint64_t bytes = 0;
 
-	for (size_t i = 0; i < job->num_missing; i++)
-		s->result.missing_bytes += job->missing[i].len;
-	if (job->num_missing == 0)
-		return;
-	if (w->error)
-		w->error(f->path, -ENODATA, mf.error_text, w->arg);
-	if (s->opt->manifest)
-		manifest_add_file(s->opt->manifest, &mf);
+	for (size_t i = 0; i < job->num_missing; i++) {
+		bytes += job->missing[i].len;
+		if (s->opt->manifest)
+			manifest_add_missing(s->opt->manifest, f->shown, &job->missing[i]);
+	}
+	s->result.missing_bytes += bytes;
+	if (bytes > 0 && w->error)
+		w->error(f->shown, -ENODATA, "bytes that a lost store had are missing", w->arg);
+	return bytes;
+}
+
+struct listing {
+	struct manifest *to;
+	const char *path;
+};
+
+static int list_overlap(const struct share_conflict *c, void *arg)
+{
+	struct listing *l = arg;
+
+	manifest_add_overlap(l->to, l->path,
+		&(struct manifest_overlap){ .off = c->off, .len = c->len, .node = c->node, .other = c->other });
+	return 0;
+}
+
+int shared_list_overlaps(struct session *s, uint64_t ino, const char *path)
+{
+	struct listing l = { .to = s->opt->manifest, .path = path };
+	uint64_t more = 0;
+	int r = 0;
+
+	if (!l.to)
+		return 0;
+	r = s->opt->overlaps ? s->opt->overlaps(ino, list_overlap, &l, &more, s->opt->overlaps_arg)
+			     : state_conflicts(s->st, ino, list_overlap, &l, &more);
+	if (r == 0 && more > 0)
+		manifest_add_more_overlaps(l.to, path, more);
+	return r;
+}
+
+static int tell_written(
+	struct session *s, const struct wire_shared *f, const struct copy_job *job, uint64_t missing, int status)
+{
+	const struct drain_watcher *w = &s->opt->watcher;
+	struct wire_shared mine = *f;
+
+	mine.written = status == 0 ? job->written : 0;
+	mine.extents = status == 0 ? job->extents : 0;
+	mine.crc_sum = status == 0 ? job->crc_sum : 0;
+	mine.missing = missing;
+	return w->shared && w->shared(&mine, status, w->arg) < 0 ? -ECONNRESET : 0;
 }
 
 static int write_file(struct session *s, const struct wire_shared *f)
 {
-	const struct drain_watcher *w = &s->opt->watcher;
 	struct copy_job job = { 0 };
+	uint64_t missing = 0;
 	int r = has_any(s, f);
 
 	if (r <= 0 || (s->opt->part == WIRE_PART_HEAD && !f->in_place))
 		return r < 0 ? r : 0;
-	session_set_path(s, f->path);
-	r = write_domains(s, f, &job);
+	session_set_path(s, f->shown);
+	r = s->opt->part == WIRE_PART_DATA ? shared_list_overlaps(s, f->ino, f->shown) : 0;
 	if (r == 0)
-		tell_missing(s, f, &job);
+		r = write_domains(s, f, &job);
+	if (r == 0)
+		missing = tell_missing(s, f, &job);
 	free(job.missing);
+	if (s->fatal)
+		return s->fatal;
+	if (tell_written(s, f, &job, missing, r) < 0)
+		return -ECONNRESET;
 	if (r == 0) {
 		s->result.files++;
 		s->result.bytes += job.written;
 		return session_tick(s, false);
 	}
-	if (s->fatal)
-		return s->fatal;
-	if (w->shared && w->shared(f, r, w->arg) < 0)
-		return -ECONNRESET;
 	if (job.error_text[0])
-		return session_fail(s, f->ino, f->path, r, "%s", job.error_text);
-	return session_fail_errno(s, f->ino, f->path, r, "cannot be written", f->size);
+		return session_fail(s, f->ino, f->shown, r, "%s", job.error_text);
+	return session_fail_errno(s, f->ino, f->shown, r, "cannot be written", f->size);
 }
 
 int shared_write(struct session *s)
@@ -261,6 +303,10 @@ int shared_publish(struct session *s, const struct inode *in, const struct file_
 
 		if (f->ino != in->ino)
 			continue;
+		if (f->failed && f->failed_errno)
+			return session_fail(s, in->ino, place->path, -(int)f->failed_errno,
+				"node %" PRIu32 " could not write its part of it (%s); it stays in the stores",
+				f->failed_node, strerror((int)f->failed_errno));
 		if (f->failed)
 			return session_fail(s, in->ino, place->path, -EIO,
 				"not every node could write its part of it; it stays in the stores");

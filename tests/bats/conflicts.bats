@@ -56,18 +56,70 @@ d/f 20000000 100 0 1" ]
 	stop_job
 }
 
-# paths MANIFEST: of the files in it.
-paths() {
-	python3 -c 'import json, sys; print(*sorted(f["path"] for f in json.load(open(sys.argv[1]))["files"]))' "$1"
+# in_manifest MANIFEST FILTER [ARG...]: jq's filter holds; PATH(p) is the entry of p.
+in_manifest() {
+	jq -e "${@:3}" "def PATH(p): .files[] | select(.path == p); $2" "$1" >"$WORK/jq.out" || { jq -c . "$1"; cat "$WORK/jq.out"; return 1; }
 }
 
-@test "nodes that are given one place for the manifest write one each" {
-	start_job 2 "manifest=$WORK/list.json"
-	echo a >"$WORK/m0/a"
-	echo b >"$WORK/m1/b"
+@test "a drain of the job leaves one manifest, of all nodes' files, with checksums, and a copy where it is wanted" {
+	needs_program jq
+	mkdir "$WORK/b"
+	for f in old gone moved; do random_file "$WORK/b/$f" 3000000; done
+	start_job 2 "manifest=$WORK/list.json,verify=read"
+	random_file "$WORK/m0/a" 100000 1
+	random_file "$WORK/m1/b" 50000 2
+	# Of both nodes, in two domains; and one that was there before.
+	random_file "$WORK/ref" 300000 3
+	for k in 0 1; do
+		dd if="$WORK/ref" of="$WORK/m$k/both" bs=100000 skip=$k seek=$((k * 16700000)) oflag=seek_bytes count=1 conv=notrunc status=none
+		dd if="$WORK/ref" of="$WORK/m$k/old" bs=100000 skip=$k seek=$((k * 2000000)) oflag=seek_bytes count=1 conv=notrunc status=none
+	done
+	rm "$WORK/m1/gone"
+	mv "$WORK/m1/moved" "$WORK/m1/away"
 	"$CISTERN" flush --wait --mount "$WORK/m1"
-	[ "$(paths "$WORK/list.json") $(paths "$WORK/list.json.node1")" = "a b" ]
+	cmp "$WORK/list.json" "$WORK/s0/manifest.json"
+	[ ! -e "$WORK/s1/manifest.json" ] && [ ! -e "$WORK/list.json.node1" ] && [ ! -s "$WORK/s0/manifest.part" ] && [ ! -s "$WORK/s1/manifest.part" ]
+	in_manifest "$WORK/list.json" '.result == "complete" and .node == 0 and .num_nodes == 2 and (.nodes | length) == 2 and .troubles == []'
+	in_manifest "$WORK/list.json" '([.files[].path] | sort) == ["a", "b", "both", "old"] and .removed[0].path == "gone"
+		and (.removed | length) == 1 and .moved[0].from == "moved" and .moved[0].path == "away"'
+	in_manifest "$WORK/list.json" '.totals.files == 4 and .totals.bytes == 550000 and .totals.removed == 1 and .totals.failed == 0'
+	for f in a b both; do
+		in_manifest "$WORK/list.json" 'PATH($f) | .state == "verified" and .checksum == {algorithm: "crc32c", value: $c, of: "file"}' \
+			--arg f $f --arg c "$(crc32c "$WORK/b/$f")"
+	done
+	in_manifest "$WORK/list.json" 'PATH("both") | .size == 16800000 and .bytes_written == 200000 and .conflicts == []'
+	# What was written of an existing one, in its place.
+	head -c 100000 "$WORK/ref" >"$WORK/written"
+	dd if="$WORK/ref" of="$WORK/written" bs=100000 skip=1 count=1 seek=2000000 oflag=seek_bytes conv=notrunc status=none
+	truncate -s 3000000 "$WORK/written"
+	in_manifest "$WORK/list.json" 'PATH("old") | .checksum.value == $c and .checksum.of == "written_ranges_in_place"' \
+		--arg c "$(crc32c "$WORK/written")"
+
+	# The next session counts for itself; the list is of all.
+	random_file "$WORK/m1/c" 700 4
+	"$CISTERN" flush --wait --mount "$WORK/m1"
+	in_manifest "$WORK/list.json" '.totals.files == 1 and .totals.bytes == 700'
 	stop_job
+	in_manifest "$WORK/list.json" '([.files[].path] | sort) == ["a", "b", "both", "c", "old"]'
+}
+
+@test "overlaps, and what could not be drained, with the node's name, are in the manifest" {
+	needs_program jq
+	mkdir -p "$WORK/b/taken"
+	: >"$WORK/b/taken/by-another"
+	start_job 2 "manifest=$WORK/list.json"
+	write_overlaps f
+	echo x >"$WORK/m1/here"
+	mv "$WORK/b/taken" "$WORK/b/here"
+	exits 3 "$CISTERN" flush --wait --mount "$WORK/m0"
+	in_manifest "$WORK/list.json" 'PATH("f") | [.conflicts[] | [.offset, .length, (.nodes | sort)]] == [[4096, 4096, [0, 1]], [20000000, 100, [0, 1]]]'
+	in_manifest "$WORK/list.json" '.exit_status == 3 and .totals.failed == 1 and .totals.files == 1'
+	in_manifest "$WORK/list.json" 'PATH("here") | .state == "failed" and (.node | test("node 1"))'
+	in_manifest "$WORK/list.json" '.troubles | length == 1 and (.[0].node | test("node 1"))'
+	rm -r "$WORK/b/here"
+	stop_job
+	in_manifest "$WORK/list.json" '.exit_status == 0 and .troubles == [] and (PATH("here") | .state == "drained" and .node == null)'
+	in_manifest "$WORK/list.json" 'PATH("f").conflicts | length == 2'
 }
 
 @test "of a store that is lost the others know what was in it, also in its own domains" {
@@ -86,4 +138,27 @@ paths() {
 	[ "$status" -eq 3 ]
 	[ "$(python3 -c 'import json, sys; print(json.load(sys.stdin)["missing_bytes"])' <"$WORK/said")" = $((33554432 - 11)) ]
 	[ "$(dd if="$WORK/out/f" bs=1 skip=20000000 count=10 status=none)" = 0123456789 ]
+	# In place, too, the manifest lists what is missing, and what is there has its name.
+	status=0
+	"$CISTERN" recover --json "$WORK/s0" --to "$WORK/b" --manifest "$WORK/list.json" >"$WORK/said" || status=$?
+	[ "$status" -eq 3 ]
+	in_manifest "$WORK/list.json" 'PATH("f") | .state == "failed" and ([.missing[].length] | add) == 33554421' || return
+	[ "$(dd if="$WORK/b/f" bs=1 skip=20000000 count=10 status=none)" = 0123456789 ]
+}
+
+@test "the stores of a dead job: one manifest, with their overlaps and the checksum of shared files" {
+	needs_program jq
+	start_job 2
+	write_overlaps f
+	# Ordered: no overlap, though putting the stores together meets both.
+	echo one >"$WORK/m0/g"
+	echo two >"$WORK/m1/g"
+	for k in 0 1; do kill_daemon "$WORK/m$k"; done
+	mkdir "$WORK/out"
+	for to in "$WORK/out" "$WORK/b"; do
+		"$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$to" --manifest "$WORK/list.json"
+		in_manifest "$WORK/list.json" 'PATH("f") | [.conflicts[] | [.offset, .length, (.nodes | sort)]] == [[4096, 4096, [0, 1]], [20000000, 100, [0, 1]]]'
+		in_manifest "$WORK/list.json" '(PATH("g").conflicts == []) and .num_nodes == 2 and .totals.files == 2'
+		in_manifest "$WORK/list.json" 'PATH("f").checksum == {algorithm: "crc32c", value: $c, of: "file"}' --arg c "$(crc32c "$to/f")"
+	done
 }

@@ -58,13 +58,13 @@ struct world {
 static void share_files(
 	struct world *w, uint32_t node, const struct collective_work *work, struct wire_shared_list *ret)
 {
-	struct wire_shared f = { .ino = 5, .path = (char *)"five" };
+	struct wire_shared f = { .ino = 5, .path = (char *)"five", .shown = (char *)"5" };
 
 	if (!w->share)
 		return;
 	if (work->part == WIRE_PART_BEGIN && node == 1) {
 		wire_shared_add(ret, &f);
-		f = (struct wire_shared){ .ino = 6, .path = (char *)"six" };
+		f = (struct wire_shared){ .ino = 6, .path = (char *)"six", .shown = (char *)"6" };
 		wire_shared_add(ret, &f);
 	}
 	if (work->part == WIRE_PART_DATA && node == 2) {
@@ -76,8 +76,7 @@ static void share_files(
 			wire_shared_add(ret, &work->shared->at[i]);
 }
 
-static void work(const struct collective_work *work, enum cistern_exit *ret_exit, char text[CISTERN_ERROR_TEXT_BYTES],
-	struct wire_shared_list *ret_shared, void *arg)
+static void work(const struct collective_work *work, struct collective_done *ret, void *arg)
 {
 	struct node *n = arg;
 	struct world *w = n->w;
@@ -94,12 +93,12 @@ static void work(const struct collective_work *work, enum cistern_exit *ret_exit
 	pthread_cond_broadcast(&w->cond);
 	while (w->hold_part == work->part && w->hold_node == n->index && !w->stopped)
 		pthread_cond_wait(&w->cond, &w->lock);
-	*ret_exit = CISTERN_EXIT_OK;
+	ret->result = CISTERN_EXIT_OK;
 	if (w->fail_part == work->part && n->index == 1) {
-		*ret_exit = CISTERN_EXIT_INCOMPLETE;
-		snprintf(text, CISTERN_ERROR_TEXT_BYTES, "the disk is on strike");
+		ret->result = CISTERN_EXIT_INCOMPLETE;
+		snprintf(ret->text, sizeof(ret->text), "the disk is on strike");
 	}
-	share_files(w, n->index, work, ret_shared);
+	share_files(w, n->index, work, &ret->shared);
 	w->at_work[work->part]--;
 	pthread_mutex_unlock(&w->lock);
 }

@@ -23,7 +23,7 @@
 
 #include "format/store/store.h"
 #include "mpi-agent/replay/drain.h"
-#include "mpi-agent/replay/manifest.h"
+#include "format/manifest/manifest.h"
 #include "tests/lib/compare_trees.h"
 #include "tests/lib/tap.h"
 #include "tests/lib/world.h"

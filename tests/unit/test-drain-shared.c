@@ -19,6 +19,7 @@
 #include "format/place/place.h"
 #include "format/store/store.h"
 #include "mpi-agent/command/recover_set.h"
+#include "format/base/crc32c.h"
 #include "mpi-agent/replay/drain.h"
 #include "tests/lib/tap.h"
 #include "tests/lib/world.h"
@@ -48,6 +49,7 @@ struct job {
 	struct wire_shared shared;
 	char shared_path[PATH_MAX_];
 	unsigned int num_shared, errors;
+	enum wire_part part;
 };
 
 static uint64_t draw(struct job *j, uint64_t below)
@@ -270,11 +272,17 @@ static int on_shared(const struct wire_shared *f, int status, void *arg)
 {
 	struct job *j = arg;
 
-	j->num_shared++;
 	j->errors += status != 0;
+	if (j->part != WIRE_PART_BEGIN) {
+		j->shared.crc_sum ^= f->crc_sum;
+		j->shared.written += f->written;
+		return 0;
+	}
+	j->num_shared++;
 	j->shared = *f;
 	snprintf(j->shared_path, sizeof(j->shared_path), "%s", f->path);
 	j->shared.path = j->shared_path;
+	j->shared.shown = (char *)"f";
 	return 0;
 }
 
@@ -306,6 +314,7 @@ static void run_part(struct job *j, unsigned int node, enum wire_part part, uint
 	struct drain_result res;
 	char name[64];
 
+	j->part = part;
 	world_must(segment_settle(store_segments(j->store[node])), "settle");
 	if (store_snapshot(j->store[node], name, sizeof(name), &opt.upto, &err) < 0)
 		world_die(err.text, err.code);
@@ -358,6 +367,26 @@ static bool is_model(struct job *j, const char *dir, unsigned int skip)
 		close(fd);
 	free(got);
 	return same;
+}
+
+/*
+ * Bit by bit from the polynomial: a new file's bytes; of one that was there before, what was written, in its place. There must be
+ * no byte that was written and is not counted.
+ */
+static void check_checksum(struct job *j, uint64_t seed)
+{
+	uint32_t crc = UINT32_MAX;
+	uint64_t bytes = 0;
+
+	for (uint64_t i = 0; i < j->size; i++) {
+		crc ^= j->existing && !j->owner[i] ? 0 : j->model[i];
+		for (int k = 0; k < 8; k++)
+			crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
+		bytes += j->owner[i] != 0;
+	}
+	ok(crc32c_of_parts(j->shared.crc_sum, j->shared.size) == ~crc, "checksum of the %s file, seed %" PRIu64,
+		j->existing ? "existing" : "new", seed);
+	ok(j->shared.written >= bytes && bytes > 0, "all bytes are counted, seed %" PRIu64, seed);
 }
 
 /* ---- dead stores */
@@ -467,6 +496,7 @@ static void test(struct job *j, uint64_t seed)
 	ok(j->num_shared == 1 && j->errors == 0, "drained without complaint, seed %" PRIu64, seed);
 	ok(is_model(j, j->backing, 0), "%s file is what was committed, seed %" PRIu64, j->existing ? "existing" : "new",
 		seed);
+	check_checksum(j, seed);
 	ok(state_inode(state_of(j, 0), INO, &in) == 0 &&
 			!(in.flags & (INODE_NEW | INODE_DIRTY_DATA | INODE_DIRTY_META)),
 		"it is clean, seed %" PRIu64, seed);

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FORMAT_MANIFEST_MANIFEST_H
+#define FORMAT_MANIFEST_MANIFEST_H
+
+/*
+ * The manifest: what became of each file. A log of one line (JSON) per file and drain, to which lines are only ever
+ * appended, and a summary made from it at the end of a session: the last line of each path, totals, errors.
+ *
+ * A job of many nodes has one: what a node's parts of a drain say is appended to node 0's log, which makes the summary.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cistern/error.h"
+#include "format/base/cursor.h"
+
+#define MANIFEST_VERSION  1
+#define MANIFEST_FILE     "manifest.json"  /* in the store: the summary, */
+#define MANIFEST_LOG      "manifest.jsonl" /* the log, and, in a job of many nodes, */
+#define MANIFEST_PART_LOG "manifest.part"  /* what node 0 has not been told yet */
+
+/* What is only out of the way has such a name: it is moved there and from there to its place, which counts as one move. */
+#define MANIFEST_PARKED ".cistern-park-"
+
+struct manifest;
+
+struct manifest_range {
+	uint64_t off, len;
+};
+
+struct manifest_file {
+	const char *path;  /* in the mount */
+	const char *state; /* "drained", "verified", "failed" or "dirty" */
+	uint64_t size, bytes_written, extents;
+	bool has_checksum;
+	uint32_t crc;         /* CRC32C */
+	bool of_file;         /* of the whole file; else of the written ranges in the order of the file, or, */
+	bool of_places;       /* in their places, with zeros between them */
+	const char *conflict; /* NULL: none */
+	const char *warning;  /* NULL: none */
+	int error;            /* negative errno, 0: none */
+	const char *error_text;
+	const struct manifest_range *missing; /* bytes of the backing file that were not there to be read */
+	size_t num_missing;
+};
+
+/* Bytes of a file that two nodes of a job wrote without seeing each other's: node's count. */
+struct manifest_overlap {
+	uint64_t off, len;
+	uint32_t node, other;
+};
+
+struct manifest_totals {
+	uint64_t files, bytes, names_moved, names_removed, failed, missing_bytes;
+};
+
+struct manifest_trouble { /* of a node in a session of a job */
+	char *node;       /* its name */
+	char *text;
+};
+
+struct manifest_session {
+	const char *store_uuid, *job, *backing, *destination;
+	uint32_t node;
+	uint64_t session;
+	int64_t started_ns, ended_ns;
+	int result; /* enum cistern_exit */
+	struct manifest_totals totals;
+	/* A job of many nodes; num_nodes 0: one alone. failed is then counted in what the log has got since mark. */
+	const char *const *nodes; /* their names; NULL: not known */
+	uint32_t num_nodes;
+	uint64_t mark;
+	const struct manifest_trouble *troubles;
+	size_t num_troubles;
+};
+
+void manifest_totals_add(struct manifest_totals *sum, const struct manifest_totals *one);
+void manifest_totals_encode(const struct manifest_totals *t, struct buf *out);
+int manifest_totals_decode(const void *bytes, size_t len, struct manifest_totals *ret); /* -EBADMSG */
+
+/* log_path: the log to append to; NULL: one that lives as long as the session. */
+int manifest_open(const char *log_path, struct manifest **ret, struct cistern_error *err);
+void manifest_close(struct manifest *m); /* NULL is fine */
+void manifest_add_file(struct manifest *m, const struct manifest_file *f);
+/* Before, or without, the line of the file itself. not_listed: how many more there were. */
+void manifest_add_overlap(struct manifest *m, const char *path, const struct manifest_overlap *o);
+void manifest_add_more_overlaps(struct manifest *m, const char *path, uint64_t not_listed);
+void manifest_add_missing(struct manifest *m, const char *path, const struct manifest_range *range); /* likewise */
+void manifest_add_removed(struct manifest *m, const char *path);
+void manifest_add_moved(struct manifest *m, const char *from, const char *to);
+/* Whole lines of another log. 0 or -errno. */
+int manifest_append(struct manifest *m, const void *lines, size_t len);
+/* From now on, what fails does so on this node of a job. The name is borrowed. */
+void manifest_set_node(struct manifest *m, const char *name);
+uint64_t manifest_mark(struct manifest *m); /* how long the log is */
+int manifest_sync(
+	struct manifest *m, struct cistern_error *err); /* the log is durable; errors of earlier calls come out here */
+/* Makes the log durable and writes the summary to path (temporary, fsync, rename). Errors of earlier calls come out here. */
+int manifest_write(
+	struct manifest *m, const struct manifest_session *session, const char *path, struct cistern_error *err);
+
+#endif

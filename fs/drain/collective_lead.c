@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/* Node 0 takes all asks that wait together, runs the parts of a session for them over all nodes, and answers. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "fs/drain/collective_private.h"
+
+int collective_serve_ask(struct collective *c, uint32_t from, const struct wire_msg *m)
+{
+	struct ask *a = calloc(1, sizeof(*a));
+	uint64_t id = tag_get(m, TAG_ID);
+
+	if (!a)
+		return -ENOMEM;
+	a->from = from;
+	a->id = id;
+	a->kind = (enum drain_kind)tag_get(m, TAG_KIND);
+	collective_paths_decode(&a->paths, m);
+	pthread_mutex_lock(&c->lock);
+	if (collective_find_ask(c->asks, from, id) || collective_find_ask(c->finals, from, id)) {
+		collective_ask_free(a); /* asked again */
+	} else {
+		collective_append(a->kind == DRAIN_FINAL ? &c->finals : &c->asks, a);
+		if (c->leading && c->background && a->kind != DRAIN_BACKGROUND)
+			c->stop_session = true; /* nobody waits for that one */
+		if (a->kind == DRAIN_FINAL && !c->leave_usec)
+			c->leave_usec = collective_now_usec() + (int64_t)c->opt.leave_timeout_usec;
+		pthread_cond_broadcast(&c->changed);
+	}
+	pthread_mutex_unlock(&c->lock);
+	return 0;
+}
+
+void collective_serve_cancel(struct collective *c, uint32_t from, uint64_t id)
+{
+	struct ask *a;
+
+	pthread_mutex_lock(&c->lock);
+	a = collective_find_ask(c->asks, from, id);
+	a = a ? a : collective_find_ask(c->finals, from, id);
+	if (a)
+		a->cancelled = true;
+	/* A running session serves several: it goes on unless nobody but the background wants it. */
+	if (c->leading && c->background)
+		c->stop_session = true;
+	pthread_cond_broadcast(&c->changed);
+	pthread_mutex_unlock(&c->lock);
+}
+
+void collective_forget_troubles(struct collective *c)
+{
+	while (c->num_troubles > 0) {
+		struct manifest_trouble *t = &c->troubles[--c->num_troubles];
+
+		free(t->node);
+		free(t->text);
+	}
+}
+
+/* lock is held. */
+static void note_trouble(struct collective *c, const char *node, const char *text)
+{
+	struct manifest_trouble *t = &c->troubles[c->num_troubles];
+
+	if (c->num_troubles == TROUBLES_MAX)
+		return;
+	*t = (struct manifest_trouble){ .node = strdup(node), .text = strdup(text) };
+	if (t->node && t->text) {
+		c->num_troubles++;
+	} else {
+		free(t->node);
+		free(t->text);
+	}
+}
+
+/* lock is held. The first trouble is told; all count, and are in the manifest. */
+static void note_result(struct collective *c, uint32_t node, enum cistern_exit result, const char *text)
+{
+	char name[128];
+
+	if (result == CISTERN_EXIT_OK)
+		return;
+	peers_name(c->opt.peers, node, name, sizeof(name));
+	text = text[0] ? text : "not everything could be drained";
+	note_trouble(c, name, text);
+	if (c->result == CISTERN_EXIT_OK || (c->result == CISTERN_EXIT_INCOMPLETE && !c->text[0]))
+		snprintf(c->text, sizeof(c->text), "%s: %s", name, text);
+	c->result = c->result == CISTERN_EXIT_FAILED ? c->result : result;
+}
+
+/* lock is held. */
+static void add_written(struct wire_shared *known, const struct wire_shared *said, uint32_t from)
+{
+	known->written += said->written;
+	known->extents += said->extents;
+	known->crc_sum ^= said->crc_sum;
+	if (said->failed && !known->failed) {
+		known->failed = true;
+		known->failed_node = from;
+		known->failed_errno = said->failed_errno;
+	}
+}
+
+/* lock is held. What a node's part says of shared files. */
+static void take_shared(struct collective *c, uint32_t from, const struct wire_msg *m)
+{
+	struct wire_shared_list said = { 0 };
+	int r = c->part == WIRE_PART_BEGIN ? collective_get_shared(m, &c->shared) : collective_get_shared(m, &said);
+
+	for (size_t i = 0; i < said.num; i++) {
+		struct wire_shared *known = wire_shared_find(&c->shared, said.at[i].ino);
+
+		if (known && c->part == WIRE_PART_FILES)
+			known->failed = false; /* it is published */
+		else if (known)
+			add_written(known, &said.at[i], from);
+	}
+	wire_shared_free(&said);
+	if (r == -ENOSPC || r == -ENOMEM) /* these are not known to the others: they stay dirty */
+		note_result(c, 0, CISTERN_EXIT_INCOMPLETE,
+			"too many shared files for one session: run cistern flush again");
+}
+
+/* lock is held. Before a part that needs that all went well before it; after a part that only names what went well. */
+static void fail_shared(struct collective *c)
+{
+	for (size_t i = 0; i < c->shared.num; i++)
+		c->shared.at[i].failed = true;
+}
+
+static void drop_failed_shared(struct collective *c)
+{
+	struct wire_shared_list good = { 0 };
+
+	for (size_t i = 0; i < c->shared.num; i++)
+		if (!c->shared.at[i].failed && wire_shared_add(&good, &c->shared.at[i]) < 0)
+			break; /* the rest is dropped with the next session */
+	wire_shared_free(&c->shared);
+	c->shared = good;
+}
+
+void collective_serve_part_done(struct collective *c, uint32_t from, const struct wire_msg *m)
+{
+	char text[CISTERN_ERROR_TEXT_BYTES] = "";
+	struct manifest_totals totals;
+	const uint8_t *bytes;
+	size_t len;
+
+	wire_get_str(m, WIRE_TEXT, 0, text, sizeof(text));
+	pthread_mutex_lock(&c->lock);
+	if (c->leading && tag_get(m, TAG_SESSION) == c->session && tag_get(m, TAG_PART) == c->part &&
+		from < c->num_state && c->state[from] == AT_WORK) {
+		c->state[from] = DONE;
+		take_shared(c, from, m);
+		if (wire_get_bytes(m, WIRE_TOTALS, 0, &bytes, &len) && manifest_totals_decode(bytes, len, &totals) == 0)
+			manifest_totals_add(&c->summary.totals, &totals);
+		note_result(c, from, (enum cistern_exit)tag_get(m, TAG_RESULT), text);
+		pthread_cond_broadcast(&c->changed);
+	}
+	pthread_mutex_unlock(&c->lock);
+}
+
+int collective_serve_lines(struct collective *c, const struct wire_msg *m)
+{
+	const uint8_t *lines;
+	size_t len;
+
+	if (!c->opt.append || !wire_get_bytes(m, WIRE_PAYLOAD, 0, &lines, &len))
+		return -EINVAL;
+	return c->opt.append(lines, len, c->opt.arg);
+}
+
+/* lock is held. */
+static void lose(struct collective *c, uint32_t node, const char *why)
+{
+	if (!c->leading || node >= c->num_state || c->state[node] != AT_WORK)
+		return;
+	c->state[node] = LOST;
+	note_result(c, node, CISTERN_EXIT_INCOMPLETE, why);
+	pthread_cond_broadcast(&c->changed);
+}
+
+void collective_event(struct collective *c, enum peers_event event, uint32_t node)
+{
+	pthread_mutex_lock(&c->lock);
+	if (event == PEERS_RESTARTED)
+		lose(c, node, "its daemon was restarted during the drain");
+	if (event == PEERS_GONE)
+		lose(c, node, "its daemon has ended");
+	if (event == PEERS_RESTARTED && node == 0)
+		for (struct ask *a = c->mine; a; a = a->next)
+			a->sent = false;
+	if (event == PEERS_GONE && node == 0)
+		for (struct ask *a = c->mine; a; a = a->next)
+			a->lost = a->sent;
+	pthread_cond_broadcast(&c->changed);
+	pthread_mutex_unlock(&c->lock);
+}
+
+struct sending {
+	struct collective *c;
+	uint32_t node;
+};
+
+static void part_sent(int status, const struct wire_msg *reply, void *arg)
+{
+	struct sending *s = arg;
+	char why[CISTERN_ERROR_TEXT_BYTES];
+
+	if (status) {
+		snprintf(why, sizeof(why), "cannot be reached (%s)", strerror(-status));
+		pthread_mutex_lock(&s->c->lock);
+		lose(s->c, s->node, why);
+		pthread_mutex_unlock(&s->c->lock);
+	}
+	free(s);
+}
+
+static void send_to(struct collective *c, uint32_t node, const struct wire_msg *m)
+{
+	struct sending *s = malloc(sizeof(*s));
+	int r = s ? 0 : -ENOMEM;
+
+	if (s) {
+		*s = (struct sending){ c, node };
+		r = peers_call_async(c->opt.peers, node, m, part_sent, s);
+	}
+	if (r < 0) {
+		free(s);
+		pthread_mutex_lock(&c->lock);
+		lose(c, node, strerror(-r));
+		pthread_mutex_unlock(&c->lock);
+	}
+}
+
+/* lock is held, given up meanwhile. Who is not at work takes no notice. */
+static void send_stop(struct collective *c)
+{
+	struct wire_msg m = { 0 };
+
+	message_init(&m, (enum message_type)MESSAGE_DRAIN_STOP);
+	tag_put(&m, TAG_SESSION, c->session);
+	pthread_mutex_unlock(&c->lock);
+	for (uint32_t i = 0; i < c->num_state; i++)
+		peers_tell(c->opt.peers, i, &m);
+	wire_msg_free(&m);
+	pthread_mutex_lock(&c->lock);
+}
+
+static bool all_done(const struct collective *c)
+{
+	for (uint32_t i = 0; i < c->num_state; i++)
+		if (c->state[i] == AT_WORK)
+			return false;
+	return true;
+}
+
+/* lock is held, given up meanwhile. True: every node that should has done it. */
+static bool run_part(struct collective *c, unsigned int part, bool first_only, enum drain_kind kind, bool cautious,
+	const struct paths *paths)
+{
+	uint32_t num = first_only ? 1 : c->num_state;
+	struct wire_msg m = { 0 };
+	bool told = false, whole = true;
+
+	message_init(&m, (enum message_type)MESSAGE_DRAIN_PART);
+	tag_put(&m, TAG_SESSION, c->session);
+	tag_put(&m, TAG_PART, part);
+	tag_put(&m, TAG_KIND, kind);
+	tag_put(&m, TAG_CAUTIOUS, cautious);
+	collective_paths_encode(&m, paths);
+	collective_put_shared(&m, &c->shared);
+	if (part == WIRE_PART_FILES)
+		fail_shared(c); /* until its home says that it is published */
+	c->part = part;
+	for (uint32_t i = 0; i < c->num_state; i++)
+		c->state[i] = i < num ? AT_WORK : DONE;
+	pthread_mutex_unlock(&c->lock);
+	for (uint32_t i = 0; i < num; i++)
+		send_to(c, i, &m);
+	wire_msg_free(&m);
+	pthread_mutex_lock(&c->lock);
+	while (!all_done(c) && !c->ending) {
+		if (c->stop_session && !told) {
+			told = true;
+			send_stop(c);
+			continue;
+		}
+		collective_wait_changed(c, INT64_MAX);
+	}
+	for (uint32_t i = 0; i < num; i++)
+		whole = whole && c->state[i] == DONE;
+	return whole && !c->ending;
+}
+
+static int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+/* lock is held, given up meanwhile. */
+static void begin_summary(struct collective *c)
+{
+	uint64_t mark;
+
+	collective_forget_troubles(c);
+	c->summary = (struct manifest_session){ .session = c->session, .started_ns = now_ns() };
+	pthread_mutex_unlock(&c->lock);
+	mark = c->opt.mark ? c->opt.mark(c->opt.arg) : 0;
+	pthread_mutex_lock(&c->lock);
+	c->summary.mark = mark;
+}
+
+/* lock is held, given up meanwhile: nothing of the session changes any more. */
+static void write_summary(struct collective *c)
+{
+	struct cistern_error err = { 0 };
+	int r;
+
+	c->summary.ended_ns = now_ns();
+	c->summary.result = c->result;
+	c->summary.troubles = c->troubles;
+	c->summary.num_troubles = c->num_troubles;
+	pthread_mutex_unlock(&c->lock);
+	r = c->opt.summary ? c->opt.summary(&c->summary, &err, c->opt.arg) : 0;
+	pthread_mutex_lock(&c->lock);
+	if (r < 0)
+		note_result(c, 0, CISTERN_EXIT_FAILED, err.text);
+}
+
+/* lock is held, given up meanwhile. */
+static void run_session(struct collective *c, enum drain_kind kind, const struct paths *paths)
+{
+	static const struct {
+		unsigned int part;
+		bool first_only; /* node 0 alone */
+	} parts[] = {
+		{ COLLECTIVE_COMMIT, false },
+		{ WIRE_PART_DIRS, true },
+		{ WIRE_PART_PARK, false },
+		{ WIRE_PART_BEGIN, false },
+		{ WIRE_PART_DATA, false },
+		{ WIRE_PART_HEAD, false },
+		{ WIRE_PART_FILES, false },
+		{ COLLECTIVE_DROP, false },
+		{ WIRE_PART_REMOVE, false },
+		{ WIRE_PART_FINISH, true },
+	};
+	bool whole = true;
+
+	c->session++;
+	c->leading = true;
+	c->stop_session = false;
+	c->background = kind == DRAIN_BACKGROUND;
+	c->result = CISTERN_EXIT_OK;
+	c->text[0] = '\0';
+	wire_shared_free(&c->shared);
+	begin_summary(c);
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && !c->stop_session && !c->ending; i++) {
+		whole = run_part(c, parts[i].part, parts[i].first_only, kind, !whole, paths) && whole;
+		if (parts[i].part == WIRE_PART_FILES)
+			drop_failed_shared(c);
+		else if (parts[i].part == WIRE_PART_HEAD && !whole)
+			fail_shared(c);
+	}
+	if (c->stop_session && c->result == CISTERN_EXIT_OK) {
+		c->result = CISTERN_EXIT_INCOMPLETE;
+		snprintf(c->text, sizeof(c->text), "stopped before its end; the rest is in the stores");
+	}
+	c->leading = false;
+	write_summary(c);
+}
+
+/* lock is held, given up meanwhile; a is freed. */
+static void answer(struct collective *c, struct ask *a, enum cistern_exit result, const char *text)
+{
+	struct wire_msg m = { 0 };
+
+	message_init(&m, (enum message_type)MESSAGE_DRAIN_ANSWER);
+	tag_put(&m, TAG_ID, a->id);
+	tag_put(&m, TAG_RESULT, result);
+	wire_put_str(&m, WIRE_TEXT, text);
+	pthread_mutex_unlock(&c->lock);
+	peers_call(c->opt.peers, a->from, &m, NULL); /* a node that has gone needs no answer */
+	wire_msg_free(&m);
+	collective_ask_free(a);
+	pthread_mutex_lock(&c->lock);
+}
+
+/* Our own last: with the answer to a final one this daemon ends, and the others must have theirs by then. */
+static void answer_all(struct collective *c, struct ask **list, enum cistern_exit result, const char *text)
+{
+	struct ask *own = NULL;
+
+	while (*list) {
+		struct ask *a = *list;
+
+		*list = a->next;
+		if (a->from == 0)
+			collective_append(&own, a);
+		else
+			answer(c, a, result, text);
+	}
+	while (own) {
+		struct ask *a = own;
+
+		own = a->next;
+		answer(c, a, result, text);
+	}
+}
+
+/* What all of them want together. */
+static void merge(const struct ask *list, enum drain_kind *ret_kind, struct paths *ret)
+{
+	*ret = (struct paths){ 0 };
+	*ret_kind = DRAIN_BACKGROUND;
+	for (const struct ask *a = list; a; a = a->next)
+		if (a->kind != DRAIN_BACKGROUND)
+			*ret_kind = DRAIN_FLUSH;
+	for (const struct ask *a = list; a; a = a->next) {
+		bool good = a->paths.num > 0;
+
+		for (size_t i = 0; good && i < a->paths.num; i++)
+			good = ret->num < DRAIN_PATHS_MAX && collective_paths_add(ret, a->paths.at[i]);
+		if (!good) {
+			collective_paths_free(ret);
+			return;
+		}
+	}
+}
+
+/* lock is held. Names the nodes that are still mounted. */
+static void name_late(struct collective *c, char *out, size_t cap)
+{
+	size_t n = 0;
+	char name[128];
+
+	out[0] = '\0';
+	for (uint32_t i = 0; i < c->num_state && n < cap; i++) {
+		const struct ask *a = c->finals;
+
+		while (a && a->from != i)
+			a = a->next;
+		if (!a)
+			n += (size_t)snprintf(out + n, cap - n, "%s%s", n ? ", " : "",
+				peers_name(c->opt.peers, i, name, sizeof(name)));
+	}
+}
+
+/* lock is held, given up meanwhile. After a session that all these had asked for. */
+static void finish_finals(struct collective *c, uint64_t served)
+{
+	char text[CISTERN_ERROR_TEXT_BYTES], late[CISTERN_ERROR_TEXT_BYTES / 4];
+	bool all = served == c->num_state;
+
+	if (!c->finals || (!all && collective_now_usec() < c->leave_usec))
+		return;
+	c->leave_usec = 0;
+	if (all) {
+		memcpy(text, c->text, sizeof(text));
+		answer_all(c, &c->finals, c->result, text);
+		return;
+	}
+	name_late(c, late, sizeof(late));
+	snprintf(text, sizeof(text),
+		"still mounted when the time was over: %s; what the other nodes had is drained as far as it could be%s%.500s",
+		late, c->text[0] ? "; " : "", c->text);
+	answer_all(c, &c->finals, CISTERN_EXIT_INCOMPLETE, text);
+}
+
+/* lock is held, given up meanwhile. Who does not want to wait any longer. */
+static void drop_cancelled(struct collective *c)
+{
+	struct ask *a = c->finals;
+
+	while (a && !a->cancelled)
+		a = a->next;
+	if (a)
+		answer(c, collective_take_ask(&c->finals, a->from, a->id), CISTERN_EXIT_INCOMPLETE,
+			"stopped before its end; the rest is in the store");
+}
+
+/* lock is held. A session is due: somebody asks, or the last ones shall not wait any longer. */
+static bool is_due(struct collective *c)
+{
+	return c->asks || collective_count(c->finals) > c->finals_served ||
+	       (c->leave_usec && collective_now_usec() >= c->leave_usec);
+}
+
+static int know_nodes(struct collective *c)
+{
+	uint32_t num = peers_count(c->opt.peers);
+
+	if (c->num_state == num)
+		return 0;
+	free(c->state);
+	c->state = calloc(num, 1);
+	c->num_state = c->state ? num : 0;
+	return c->state ? 0 : -ENOMEM;
+}
+
+static void lead(struct collective *c)
+{
+	struct ask *asks = c->asks;
+	struct paths paths;
+	enum drain_kind kind;
+	uint64_t served = collective_count(c->finals);
+	char text[CISTERN_ERROR_TEXT_BYTES];
+	enum cistern_exit result;
+
+	c->asks = NULL;
+	merge(asks, &kind, &paths);
+	if (served > c->finals_served || !asks) {
+		kind = DRAIN_FLUSH;
+		collective_paths_free(&paths);
+	}
+	if (know_nodes(c) < 0) {
+		answer_all(c, &asks, CISTERN_EXIT_FAILED, "out of memory");
+		return;
+	}
+	run_session(c, kind, &paths);
+	collective_paths_free(&paths);
+	c->finals_served = served;
+	result = c->result;
+	memcpy(text, c->text, sizeof(text));
+	answer_all(c, &asks, result, text);
+	finish_finals(c, served);
+	c->finals_served = c->finals ? c->finals_served : 0;
+}
+
+void *collective_leader(void *arg)
+{
+	struct collective *c = arg;
+
+	pthread_mutex_lock(&c->lock);
+	while (!c->ending) {
+		drop_cancelled(c);
+		if (is_due(c))
+			lead(c);
+		else
+			collective_wait_changed(c, c->leave_usec ? c->leave_usec : INT64_MAX);
+	}
+	pthread_mutex_unlock(&c->lock);
+	return NULL;
+}

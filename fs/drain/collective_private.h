@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FS_DRAIN_COLLECTIVE_PRIVATE_H
+#define FS_DRAIN_COLLECTIVE_PRIVATE_H
+
+/* What asking (collective_ask.c), working (collective_work.c) and leading (collective_lead.c) share. */
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "fs/drain/collective.h"
+#include "fs/job/message.h"
+
+#define SEC          INT64_C(1000000)
+#define TROUBLES_MAX 256 /* that a manifest names; the first of each part of each node */
+
+enum {                                           /* MESSAGE_DRAIN_FIRST and on */
+	MESSAGE_DRAIN_ASK = MESSAGE_DRAIN_FIRST, /* to node 0: ID, KIND, PATH* */
+	MESSAGE_DRAIN_ANSWER,                    /* from node 0: ID, RESULT, WIRE_TEXT */
+	MESSAGE_DRAIN_CANCEL,                    /* to node 0: ID */
+	MESSAGE_DRAIN_PART,                      /* from node 0: SESSION, PART, KIND, CAUTIOUS, PATH* */
+	MESSAGE_DRAIN_PART_DONE,                 /* to node 0: SESSION, PART, RESULT, WIRE_TEXT, SHARED, WIRE_TOTALS */
+	MESSAGE_DRAIN_STOP,                      /* from node 0: SESSION: its part shall end soon */
+	MESSAGE_DRAIN_LINES                      /* to node 0: WIRE_PAYLOAD: for the manifest */
+};
+
+enum { TAG_ID = MESSAGE_DRAIN_TAGS, TAG_KIND, TAG_PATH, TAG_RESULT, TAG_SESSION, TAG_PART, TAG_CAUTIOUS, TAG_SHARED };
+
+struct paths { /* owned; num 0: everything */
+	char **at;
+	size_t num;
+};
+
+struct ask { /* on node 0: what somebody waits for; on the asking node: what it has asked for */
+	struct ask *next;
+	uint32_t from;
+	uint64_t id;
+	enum drain_kind kind;
+	struct paths paths;
+	bool sent, cancelled;
+	bool lost; /* node 0, which had been asked, has ended */
+};
+
+struct task { /* a part that node 0 wants from us */
+	struct task *next;
+	uint64_t session;
+	unsigned int part;
+	enum drain_kind kind;
+	bool cautious;
+	struct paths paths;
+	struct wire_shared_list shared;
+};
+
+enum { AT_WORK = 1, DONE, LOST };
+
+struct collective {
+	struct collective_options opt;
+	pthread_t asker, worker, leader;
+	unsigned int threads;
+	pthread_mutex_t lock;
+	pthread_cond_t changed; /* CLOCK_MONOTONIC */
+	/* all below under lock */
+	bool ending;
+	struct ask *mine;  /* asked for by this node, in order */
+	struct task *todo; /* for the worker */
+	bool working;
+	uint64_t working_on;
+	/* node 0 */
+	struct ask *asks, *finals; /* waiting for a session; of unmounted nodes */
+	uint64_t session;
+	unsigned int part;
+	bool leading, stop_session, background;
+	uint8_t *state;                 /* of each node in the running part; owned */
+	uint32_t num_state;             /* how many nodes */
+	struct wire_shared_list shared; /* of the running session */
+	enum cistern_exit result;
+	char text[CISTERN_ERROR_TEXT_BYTES];
+	struct manifest_session summary; /* of the running session: when it began, its totals */
+	struct manifest_trouble troubles[TROUBLES_MAX];
+	size_t num_troubles;
+	int64_t leave_usec;     /* finals are answered by then; 0: none waits */
+	uint64_t finals_served; /* how many of them had asked when the last session began */
+};
+
+static inline uint64_t tag_get(const struct wire_msg *m, int tag)
+{
+	return message_get(m, (enum message_tag)tag);
+}
+
+static inline void tag_put(struct wire_msg *m, int tag, uint64_t v)
+{
+	message_put(m, (enum message_tag)tag, v);
+}
+
+/* ---- collective.c */
+
+int64_t collective_now_usec(void);                                 /* CLOCK_MONOTONIC */
+void collective_wait_changed(struct collective *c, int64_t until); /* lock is held; INT64_MAX: for ever */
+
+void collective_paths_free(struct paths *p);
+bool collective_paths_add(struct paths *p, const char *path); /* false: no memory */
+/* Out of memory, or too many: everything, which is more than was asked for and never less. */
+void collective_paths_copy(struct paths *to, char *const *from, size_t num);
+void collective_paths_decode(struct paths *to, const struct wire_msg *m);
+void collective_paths_encode(struct wire_msg *m, const struct paths *p);
+
+/* Lists of asks. */
+void collective_ask_free(struct ask *a);
+void collective_append(struct ask **list, struct ask *a);                      /* takes a over */
+struct ask *collective_find_ask(struct ask *list, uint32_t from, uint64_t id); /* NULL: it is not there */
+struct ask *collective_take_ask(
+	struct ask **list, uint32_t from, uint64_t id); /* likewise; the caller's from then on */
+uint64_t collective_count(const struct ask *list);
+
+void collective_put_shared(struct wire_msg *m, const struct wire_shared_list *list);
+int collective_get_shared(const struct wire_msg *m, struct wire_shared_list *list); /* appends; as wire_shared_decode */
+void collective_task_free(struct task *t);
+
+/* ---- the threads, and what they are told by messages; these do not block */
+
+void *collective_asker(void *arg);
+void collective_serve_answer(struct collective *c, const struct wire_msg *m);
+
+void *collective_worker(void *arg);
+int collective_serve_part(struct collective *c, const struct wire_msg *m);
+void collective_serve_stop(struct collective *c, uint64_t session);
+
+void *collective_leader(void *arg);
+int collective_serve_ask(struct collective *c, uint32_t from, const struct wire_msg *m);
+void collective_serve_cancel(struct collective *c, uint32_t from, uint64_t id);
+int collective_serve_lines(struct collective *c, const struct wire_msg *m);
+void collective_forget_troubles(struct collective *c);
+void collective_serve_part_done(struct collective *c, uint32_t from, const struct wire_msg *m);
+
+#endif

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/* A node carries out one part of a session at a time, and tells node 0. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fs/drain/collective_private.h"
+
+static void tell_done(struct collective *c, const struct task *t, const struct collective_done *done)
+{
+	struct wire_msg m = { 0 };
+	struct buf totals = { 0 };
+
+	message_init(&m, (enum message_type)MESSAGE_DRAIN_PART_DONE);
+	tag_put(&m, TAG_SESSION, t->session);
+	tag_put(&m, TAG_PART, t->part);
+	tag_put(&m, TAG_RESULT, done->result);
+	wire_put_str(&m, WIRE_TEXT, done->text);
+	collective_put_shared(&m, &done->shared);
+	manifest_totals_encode(&done->totals, &totals);
+	wire_put_bytes(&m, WIRE_TOTALS, totals.data, totals.len);
+	buf_free(&totals);
+	peers_call(c->opt.peers, 0, &m, NULL); /* node 0 cannot be reached: it does without us */
+	wire_msg_free(&m);
+}
+
+int collective_tell_lines(struct collective *c, const void *lines, size_t len)
+{
+	struct wire_msg m = { 0 };
+	int r;
+
+	message_init(&m, (enum message_type)MESSAGE_DRAIN_LINES);
+	wire_put_bytes(&m, WIRE_PAYLOAD, lines, len);
+	r = peers_call(c->opt.peers, 0, &m, NULL);
+	wire_msg_free(&m);
+	return r;
+}
+
+static void carry_out(struct collective *c, struct task *t)
+{
+	struct collective_done done = { .result = CISTERN_EXIT_FAILED };
+
+	c->opt.work(&(struct collective_work){ .kind = t->kind,
+			    .part = t->part,
+			    .cautious = t->cautious,
+			    .paths = (const char *const *)t->paths.at,
+			    .num_paths = t->paths.num,
+			    .shared = &t->shared },
+		&done, c->opt.arg);
+	tell_done(c, t, &done);
+	wire_shared_free(&done.shared);
+	collective_task_free(t);
+}
+
+void *collective_worker(void *arg)
+{
+	struct collective *c = arg;
+
+	pthread_mutex_lock(&c->lock);
+	while (!c->ending) {
+		struct task *t = c->todo;
+
+		if (!t) {
+			collective_wait_changed(c, INT64_MAX);
+			continue;
+		}
+		c->todo = t->next;
+		c->working = true;
+		c->working_on = t->session;
+		pthread_mutex_unlock(&c->lock);
+		carry_out(c, t);
+		pthread_mutex_lock(&c->lock);
+		c->working = false;
+	}
+	pthread_mutex_unlock(&c->lock);
+	return NULL;
+}
+
+int collective_serve_part(struct collective *c, const struct wire_msg *m)
+{
+	struct task *t = calloc(1, sizeof(*t)), **at = &c->todo;
+
+	if (!t)
+		return -ENOMEM;
+	t->session = tag_get(m, TAG_SESSION);
+	t->part = (unsigned int)tag_get(m, TAG_PART);
+	t->kind = (enum drain_kind)tag_get(m, TAG_KIND);
+	t->cautious = tag_get(m, TAG_CAUTIOUS) != 0;
+	collective_paths_decode(&t->paths, m);
+	if (collective_get_shared(m, &t->shared) < 0) {
+		collective_task_free(t);
+		return -ENOMEM;
+	}
+	pthread_mutex_lock(&c->lock);
+	while (*at)
+		at = &(*at)->next;
+	*at = t;
+	pthread_cond_broadcast(&c->changed);
+	pthread_mutex_unlock(&c->lock);
+	return 0;
+}
+
+void collective_serve_stop(struct collective *c, uint64_t session)
+{
+	bool mine;
+
+	pthread_mutex_lock(&c->lock);
+	mine = c->working && c->working_on == session;
+	pthread_mutex_unlock(&c->lock);
+	if (mine)
+		c->opt.stop_work(c->opt.arg);
+}
