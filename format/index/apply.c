@@ -104,7 +104,9 @@ int apply_record(struct state *st, const struct record *rec)
 	if (r < 0)
 		return r;
 	st->seq = rec->seq;
-	if (record_version(rec) > 1)
+	if (rec->writer)
+		st->meta.writers = true;
+	else if (record_version(rec) > 1)
 		st->meta.job = true;
 	if (rec->flags & RECORD_F_TREE)
 		st->meta.tree_stamp = rec->stamp;

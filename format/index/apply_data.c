@@ -65,7 +65,8 @@ int apply_truncate(struct state *st, const struct record *rec)
 	if (ni->n.backing_limit > rec->size)
 		ni->n.backing_limit = rec->size;
 	ni->n.size = rec->size;
-	return data_changed(st, ni, rec);
+	r = rec->size == 0 ? writers_drop(st, ni) : 0;
+	return r < 0 ? r : data_changed(st, ni, rec);
 }
 
 /* ---- WRITE, EXTENTS */
@@ -93,6 +94,8 @@ int apply_write(struct state *st, const struct record *rec)
 	int r;
 
 	r = find_node(st, rec->ino, &ni);
+	if (r == 0)
+		r = node_writer(st, ni, rec->writer, &e.writer);
 	if (r == 0)
 		r = pages_put(st, ni, &e, rec->len, &st->meta.saved_bytes);
 	if (r < 0)
@@ -130,6 +133,8 @@ int apply_extents(struct state *st, const struct record *rec)
 	struct node_item *ni;
 	int r = find_node(st, rec->ino, &ni);
 
+	if (r == 0)
+		r = node_writer(st, ni, rec->writer, &e.writer);
 	for (size_t i = 0; r == 0 && i < rec->num_ranges; i++) {
 		e.off = rec->ranges[i].off;
 		e.crc = rec->ranges[i].crc;

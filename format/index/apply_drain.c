@@ -136,6 +136,9 @@ static int wholly_drained(struct state *st, struct node_item *ni, const struct r
 		r = pages_clear(st, ni, 0, UINT64_MAX, rec->seq, &st->meta.drained_bytes);
 	if (r < 0)
 		return r;
+	r = writers_drop(st, ni);
+	if (r < 0)
+		return r;
 	ni->n.backing_limit = rec->size < ni->n.size ? rec->size : ni->n.size;
 	st->meta.drained_files++;
 	return node_set_flags(st, ni, ni->n.flags & ~(uint32_t)INODE_DIRTY_DATA);

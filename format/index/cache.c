@@ -31,6 +31,7 @@ static size_t item_size(uint8_t kind)
 	case KEY_PAGE: return sizeof(struct page_item);
 	case KEY_SEGMENT: return sizeof(struct segment_item);
 	case KEY_COMMITS: return sizeof(struct commits_item);
+	case KEY_WRITERS: return sizeof(struct writers_item);
 	case KEY_SHARE: return sizeof(struct share_item);
 	case KEY_SHARE_PAGE: return sizeof(struct share_page_item);
 	case KEY_CONFLICTS: return sizeof(struct conflicts_item);
@@ -50,6 +51,7 @@ static size_t owned_bytes(const struct item *it)
 	case KEY_INODE: return ((const struct node_item *)it)->n.origin_name ? 48 : 0;
 	case KEY_PAGE: return ((const struct page_item *)it)->p.cap * sizeof(struct extent) + 16;
 	case KEY_COMMITS: return commits_bytes(&((const struct commits_item *)it)->c);
+	case KEY_WRITERS: return writers_bytes(&((const struct writers_item *)it)->w);
 	case KEY_SHARE: return ((const struct share_item *)it)->h.cap_cuts * sizeof(struct share_cut) + 16;
 	case KEY_SHARE_PAGE: return ((const struct share_page_item *)it)->p.cap * sizeof(struct share_extent) + 16;
 	case KEY_CONFLICTS: return ((const struct conflicts_item *)it)->s.cap * sizeof(struct share_conflict) + 16;
@@ -65,6 +67,7 @@ static void free_owned(struct item *it)
 	case KEY_INODE: node_free(&((struct node_item *)it)->n); break;
 	case KEY_PAGE: extent_page_free(&((struct page_item *)it)->p); break;
 	case KEY_COMMITS: commits_free(&((struct commits_item *)it)->c); break;
+	case KEY_WRITERS: writers_free(&((struct writers_item *)it)->w); break;
 	case KEY_SHARE: share_head_free(&((struct share_item *)it)->h); break;
 	case KEY_SHARE_PAGE: share_page_free(&((struct share_page_item *)it)->p); break;
 	case KEY_CONFLICTS: share_conflicts_free(&((struct conflicts_item *)it)->s); break;

@@ -21,6 +21,7 @@
 #include "format/index/inode.h"
 #include "format/index/key.h"
 #include "format/index/share.h"
+#include "format/index/writers.h"
 
 enum item_flag {
 	ITEM_DIRTY = 1,
@@ -61,6 +62,10 @@ struct segment_item { /* KEY_SEGMENT */
 struct commits_item { /* KEY_COMMITS */
 	struct item it;
 	struct commits c;
+};
+struct writers_item { /* KEY_WRITERS */
+	struct item it;
+	struct writers w;
 };
 struct share_item { /* KEY_SHARE */
 	struct item it;

@@ -31,8 +31,9 @@ static void describe(const struct merge_entry *e, char *out, size_t cap)
 		const char *text;
 	} kinds[] = { { KEY_NAME, "name" }, { KEY_BACKING, "backing name" }, { KEY_INODE, "inode" },
 		{ KEY_PAGE, "extents" }, { KEY_XATTR, "xattr" }, { KEY_TARGET, "link target" },
-		{ KEY_SEGMENT, "segment" }, { KEY_ORPHAN, "orphan" }, { KEY_COMMITS, "commits" },
-		{ KEY_SHARE, "share map" }, { KEY_SHARE_PAGE, "shared extents" }, { KEY_CONFLICTS, "conflicts" } };
+		{ KEY_SEGMENT, "segment" }, { KEY_ORPHAN, "orphan" }, { KEY_WRITERS, "writers" },
+		{ KEY_COMMITS, "commits" }, { KEY_SHARE, "share map" }, { KEY_SHARE_PAGE, "shared extents" },
+		{ KEY_CONFLICTS, "conflicts" } };
 	struct key_parts parts = { 0 };
 	const char *text = "key";
 
@@ -148,6 +149,7 @@ static void compare_numbers(struct comparison *c, const struct meta *a, const st
 	compare_number(c, "files drained", a->drained_files, b->drained_files);
 	compare_number(c, "bytes written through", a->through_bytes, b->through_bytes);
 	compare_number(c, "part of a job", a->job, b->job);
+	compare_number(c, "knows writers", a->writers, b->writers);
 	compare_number(c, "number of the tree's last change", a->tree_stamp, b->tree_stamp);
 	compare_number(c, "share maps", a->share_inodes, b->share_inodes);
 	compare_number(c, "extents of share maps", a->share_extents, b->share_extents);

@@ -10,13 +10,14 @@
  * back costs a few extents a page, while the payload that a checksum covers, and so what has to be read to check it,
  * stays small. A merged extent has the younger seq: a drain up to a version in between leaves it in the log, and
  * the next one takes it. In a shared file each byte needs its own seq, by which it is committed or not: there only
- * what one record wrote is merged. Holes of different age are kept apart, since nothing is gained by merging them.
+ * what one record wrote is merged. What different processes wrote is kept apart. Holes of different age are kept apart, since nothing is gained by merging them.
  *
  * Bytes of an encoded page (varints are LEB128, svarints zigzag): varint number; then for each extent
  *   varint gap      from the end of the one before, or from the start of the page
  *   varint len
- *   u8     kind | 0x80 when whole
+ *   u8     kind | 0x80 when whole | 0x40 when the writer is another than that of the last LOG extent (0 for the first)
  *   svarint seq     less the seq of the one before (0 for the first)
+ *   with 0x40: varint writer
  *   LOG only: svarint segment less the segment of the last LOG extent; svarint segment_off less its end; u32 crc when whole
  */
 #include "format/index/extent.h"
@@ -29,6 +30,7 @@
 
 #define MERGE_BELOW       (64u << 10)
 #define WHOLE_BIT         0x80
+#define WRITER_BIT        0x40
 #define MIN_ENCODED_BYTES 4 /* gap, len, kind, seq */
 
 static uint64_t end_of(const struct extent *e)
@@ -118,8 +120,8 @@ static bool continues(const struct extent *a, const struct extent *b, bool apart
 		return false;
 	if (a->kind != EXTENT_LOG)
 		return a->kind == EXTENT_BACKING || a->seq == b->seq;
-	return a->whole && b->whole && a->len < MERGE_BELOW && b->len < MERGE_BELOW && a->segment == b->segment &&
-	       a->segment_off + a->len == b->segment_off;
+	return a->writer == b->writer && a->whole && b->whole && a->len < MERGE_BELOW && b->len < MERGE_BELOW &&
+	       a->segment == b->segment && a->segment_off + a->len == b->segment_off;
 }
 
 /* Make one of the extents i and i + 1 if they continue each other. */
@@ -219,15 +221,19 @@ int extent_page_encode(const struct extent_page *p, uint64_t page_no, struct buf
 {
 	uint64_t end = page_no * EXTENT_PAGE_SPAN, seq = 0, segment_end = 0;
 	uint32_t segment = 0;
+	uint16_t writer = 0;
 
 	buf_varint(out, p->num);
 	for (uint32_t i = 0; i < p->num; i++) {
 		const struct extent *e = &p->ext[i];
+		bool other = e->kind == EXTENT_LOG && e->writer != writer;
 
 		buf_varint(out, e->off - end);
 		buf_varint(out, e->len);
-		buf_u8(out, (uint8_t)(e->kind | (e->whole ? WHOLE_BIT : 0)));
+		buf_u8(out, (uint8_t)(e->kind | (e->whole ? WHOLE_BIT : 0) | (other ? WRITER_BIT : 0)));
 		buf_svarint(out, (int64_t)(e->seq - seq));
+		if (other)
+			buf_varint(out, e->writer);
 		end = end_of(e);
 		seq = e->seq;
 		if (e->kind != EXTENT_LOG)
@@ -236,6 +242,7 @@ int extent_page_encode(const struct extent_page *p, uint64_t page_no, struct buf
 		buf_svarint(out, (int64_t)(e->segment_off - segment_end));
 		if (e->whole)
 			buf_u32(out, e->crc);
+		writer = e->writer;
 		segment = e->segment;
 		segment_end = e->segment_off + e->len;
 	}
@@ -246,6 +253,7 @@ int extent_page_encode(const struct extent_page *p, uint64_t page_no, struct buf
 struct decoding {
 	uint64_t end, seq, segment_end, limit;
 	uint32_t segment;
+	uint16_t writer;
 };
 
 static void decode_place(struct cursor *c, struct decoding *d, struct extent *e)
@@ -262,13 +270,24 @@ static void decode_place(struct cursor *c, struct decoding *d, struct extent *e)
 	d->segment_end = e->segment_off + e->len;
 }
 
+static void decode_writer(struct cursor *c, struct decoding *d, const struct extent *e)
+{
+	uint64_t writer = cursor_varint(c);
+
+	if (e->kind != EXTENT_LOG || writer == d->writer || writer > UINT16_MAX)
+		cursor_fail(c);
+	d->writer = (uint16_t)writer;
+}
+
 static void decode_extent(struct cursor *c, struct decoding *d, struct extent *e)
 {
 	uint64_t gap = cursor_varint(c), len = cursor_varint(c);
 	uint8_t kind = cursor_u8(c);
 
-	*e = (struct extent){ .kind = kind & (uint8_t)~WHOLE_BIT, .whole = kind & WHOLE_BIT };
+	*e = (struct extent){ .kind = kind & (uint8_t) ~(WHOLE_BIT | WRITER_BIT), .whole = kind & WHOLE_BIT };
 	e->seq = d->seq + (uint64_t)cursor_svarint(c);
+	if (kind & WRITER_BIT)
+		decode_writer(c, d, e);
 	if (gap > d->limit - d->end || len == 0 || len > d->limit - d->end - gap || e->kind > EXTENT_BACKING ||
 		(e->whole && e->kind != EXTENT_LOG)) {
 		cursor_fail(c);
@@ -278,8 +297,10 @@ static void decode_extent(struct cursor *c, struct decoding *d, struct extent *e
 	e->len = (uint32_t)len;
 	d->end = end_of(e);
 	d->seq = e->seq;
-	if (e->kind == EXTENT_LOG)
-		decode_place(c, d, e);
+	if (e->kind != EXTENT_LOG)
+		return;
+	e->writer = d->writer;
+	decode_place(c, d, e);
 }
 
 int extent_page_decode(const void *buf, size_t len, uint64_t page_no, struct extent_page *ret)

@@ -29,6 +29,7 @@ struct extent {
 	uint32_t crc;         /* CRC32C of the payload while whole */
 	uint8_t kind;         /* enum extent_kind */
 	bool whole;           /* crc is valid: nothing of the payload has been cut off (false for sealed ranges) */
+	uint16_t writer;      /* EXTENT_LOG: number of the process in the file's table (writers.h); 0: not known */
 };
 
 struct extent_page {

@@ -13,7 +13,7 @@
 #define NODE_VERSION 1
 #define FLAGS_ALL                                                                                             \
 	(INODE_DIRTY_DATA | INODE_DIRTY_META | INODE_NEW | INODE_ORPHAN | INODE_PRIVATE | INODE_UNPUBLISHED | \
-		INODE_DIRTY_XATTR | INODE_SHARED | INODE_FOREIGN)
+		INODE_DIRTY_XATTR | INODE_SHARED | INODE_FOREIGN | INODE_WRITERS)
 
 void node_free(struct node *n)
 {

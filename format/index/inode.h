@@ -31,6 +31,8 @@ struct node {
 	uint32_t num_names;    /* names that lead here */
 	uint32_t num_backing;  /* backing names that are its own */
 	uint32_t num_xattrs;
+	uint16_t last_number; /* in memory alone: what last_writer (0: none) is in the table of writers */
+	uint32_t last_writer;
 	bool freed; /* RECORD_FREE has come; an orphan directory that waits for its backing names to go */
 };
 

@@ -80,6 +80,7 @@ int key_parse(const void *bytes, size_t len, struct key_parts *ret)
 	case KEY_INODE:
 	case KEY_TARGET:
 	case KEY_SEGMENT:
+	case KEY_WRITERS:
 	case KEY_COMMITS:
 	case KEY_SHARE:
 	case KEY_CONFLICTS:

@@ -21,6 +21,7 @@ enum key_kind {
 	KEY_TARGET = 'T',  /* u64 ino: a symbolic link's target */
 	KEY_SEGMENT = 'S', /* u64 segment: its live bytes */
 	KEY_ORPHAN = 'O',  /* u64 ino: without names, and RECORD_FREE has not come yet */
+	KEY_WRITERS = 'A', /* u64 ino: which processes wrote it */
 	/* jobs of many nodes */
 	KEY_COMMITS = 'C',    /* u64 ino: when its layer was committed, and where it is not */
 	KEY_SHARE = 'H',      /* u64 ino: head of a share map */

@@ -2,17 +2,18 @@
 /*
  * The state's own numbers as a value. Bytes: u8 version of all keys and values of the index, then varints in the
  * order of fields(), 16 bytes of boot id, u8 clean; in version 2, which a state has once it was part of a job of many nodes,
- * the varints of job_fields().
+ * the varints of job_fields(); in version 3, which a state has once it knows of a write who wrote, those and u8 1 when it was.
  */
 #include "format/index/state_private.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define META_VERSION     1
-#define META_VERSION_JOB 2
-#define NUM_FIELDS       13
-#define NUM_JOB_FIELDS   3
+#define META_VERSION         1
+#define META_VERSION_JOB     2
+#define META_VERSION_WRITERS 3
+#define NUM_FIELDS           13
+#define NUM_JOB_FIELDS       3
 
 static void fields(struct meta *m, uint64_t *out[NUM_FIELDS])
 {
@@ -34,28 +35,40 @@ int meta_encode(const struct meta *m, struct buf *out)
 {
 	struct meta copy = *m;
 	uint64_t *field[NUM_FIELDS], *job_field[NUM_JOB_FIELDS];
+	uint8_t version = m->writers ? META_VERSION_WRITERS : m->job ? META_VERSION_JOB : META_VERSION;
 
 	fields(&copy, field);
 	job_fields(&copy, job_field);
-	buf_u8(out, m->job ? META_VERSION_JOB : META_VERSION);
+	buf_u8(out, version);
 	for (int i = 0; i < NUM_FIELDS; i++)
 		buf_varint(out, *field[i]);
 	buf_bytes(out, m->boot_id, sizeof m->boot_id);
 	buf_u8(out, m->clean);
-	for (int i = 0; m->job && i < NUM_JOB_FIELDS; i++)
+	for (int i = 0; version >= META_VERSION_JOB && i < NUM_JOB_FIELDS; i++)
 		buf_varint(out, *job_field[i]);
+	if (version == META_VERSION_WRITERS)
+		buf_u8(out, m->job);
 	return buf_ok(out) ? 0 : -ENOMEM;
+}
+
+static bool take_flag(struct cursor *c)
+{
+	uint8_t v = cursor_u8(c);
+
+	if (v > 1)
+		cursor_fail(c);
+	return v;
 }
 
 int meta_decode(const void *val, size_t len, struct meta *ret)
 {
 	struct cursor c = cursor_make(val, len);
 	uint8_t version = cursor_u8(&c);
-	struct meta m = { .job = version == META_VERSION_JOB };
+	struct meta m = { .job = version >= META_VERSION_JOB, .writers = version == META_VERSION_WRITERS };
 	uint64_t *field[NUM_FIELDS], *job_field[NUM_JOB_FIELDS];
 	const uint8_t *boot_id;
 
-	if (cursor_ok(&c) && version > META_VERSION_JOB)
+	if (cursor_ok(&c) && version > META_VERSION_WRITERS)
 		return -EPROTONOSUPPORT;
 	fields(&m, field);
 	job_fields(&m, job_field);
@@ -67,6 +80,8 @@ int meta_decode(const void *val, size_t len, struct meta *ret)
 	m.clean = cursor_u8(&c);
 	for (int i = 0; m.job && i < NUM_JOB_FIELDS; i++)
 		*job_field[i] = cursor_varint(&c);
+	if (m.writers)
+		m.job = take_flag(&c);
 	if (!cursor_ok(&c) || cursor_left(&c) > 0 || version < META_VERSION || m.next_ino <= STATE_ROOT_INO)
 		return -EBADMSG;
 	*ret = m;

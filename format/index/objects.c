@@ -233,6 +233,8 @@ int node_remove(struct state *st, struct node_item *ni)
 	if (r == 0)
 		r = layer_drop(st, ni);
 	if (r == 0)
+		r = writers_drop(st, ni);
+	if (r == 0)
 		r = node_set_flags(st, ni, 0);
 	if (r < 0)
 		return r;

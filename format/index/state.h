@@ -50,6 +50,7 @@ enum inode_flag {
 	 * it is; size: bounds the layer, no more; never dirty. RECORD_FREE takes it away, used or not.
 	 */
 	INODE_FOREIGN = 256,
+	INODE_WRITERS = 512, /* which processes wrote it is known, at least of some: state_writers() */
 };
 
 struct inode {
@@ -199,6 +200,11 @@ int state_each_backing_name(
  */
 int state_extents(struct state *st, uint64_t ino, uint64_t off, uint64_t len, struct extent *out, size_t cap,
 	size_t *ret_num, uint64_t *ret_next);
+/*
+ * The processes that wrote an inode's extents here: an extent's writer is number n of them, out[n - 1] (ids of thread groups as
+ * the daemon saw them, on this store's node), or, when that is 0, not known. At most cap; *ret_num: all there are, at most 65535.
+ */
+int state_writers(struct state *st, uint64_t ino, uint32_t *out, size_t cap, size_t *ret_num);
 /*
  * Jobs of many nodes. The layer of an inode with INODE_SHARED: its LOG and HOLE extents here, each with the stamp under
  * which it was committed (0: not yet). Cut and counted as by state_extents.

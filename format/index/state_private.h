@@ -23,6 +23,7 @@ struct meta {
 	/* jobs of many nodes */
 	bool job; /* a record with a stamp, or of one of their types, has been applied: version 2 of what follows */
 	uint64_t tree_stamp, share_inodes, share_extents;
+	bool writers; /* a record that says who wrote has been applied: version 3 */
 };
 
 struct state {
@@ -100,6 +101,11 @@ int layer_mark(struct state *st, uint64_t ino, uint64_t page); /* something ther
 int layer_begin(struct state *st, struct node_item *ni);       /* all that is there is not */
 int layer_drop(struct state *st, struct node_item *ni);        /* the inode goes */
 int layer_commit(struct state *st, struct node_item *ni, uint64_t upto, uint64_t stamp);
+
+/* writers.c: which processes wrote a file. ret may be absent. */
+int find_writers(struct state *st, uint64_t ino, struct writers_item **ret);
+int node_writer(struct state *st, struct node_item *ni, uint32_t process, uint16_t *ret_number); /* 0: not known */
+int writers_drop(struct state *st, struct node_item *ni);                                        /* no extent is left */
 
 /* shares.c: share maps. head may be absent. */
 int find_share(struct state *st, uint64_t ino, struct share_item **ret);

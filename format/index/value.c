@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * Values of the index as bytes; others have their own codecs (inode.c, extent.c, commits.c, share.c, share_head.c).
+ * Values of the index as bytes; others have their own codecs (inode.c, extent.c, writers.c, commits.c, share.c, share_head.c).
  *
  *   NAME, BACKING   varint ino, u8 type (S_IFMT bits >> 12), varint stamp unless 0
  *   SEGMENT         varint live bytes, u8 1 when it is a private segment in use
@@ -94,6 +94,7 @@ int item_encode(const struct item *it, struct buf *out)
 	case KEY_INODE: return node_encode(&((const struct node_item *)it)->n, out);
 	case KEY_PAGE: return extent_page_encode(&((const struct page_item *)it)->p, page_number(it), out);
 	case KEY_COMMITS: return commits_encode(&((const struct commits_item *)it)->c, out);
+	case KEY_WRITERS: return writers_encode(&((const struct writers_item *)it)->w, out);
 	case KEY_SHARE: return share_head_encode(&((const struct share_item *)it)->h, out);
 	case KEY_SHARE_PAGE: return share_page_encode(&((const struct share_page_item *)it)->p, page_number(it), out);
 	case KEY_CONFLICTS: return share_conflicts_encode(&((const struct conflicts_item *)it)->s, out);
@@ -114,6 +115,7 @@ int item_decode(struct item *it, const void *val, size_t len)
 	case KEY_INODE: return node_decode(val, len, &((struct node_item *)it)->n);
 	case KEY_PAGE: return extent_page_decode(val, len, page_number(it), &((struct page_item *)it)->p);
 	case KEY_COMMITS: return commits_decode(val, len, &((struct commits_item *)it)->c);
+	case KEY_WRITERS: return writers_decode(val, len, &((struct writers_item *)it)->w);
 	case KEY_SHARE: return share_head_decode(val, len, &((struct share_item *)it)->h);
 	case KEY_SHARE_PAGE: return share_page_decode(val, len, page_number(it), &((struct share_page_item *)it)->p);
 	case KEY_CONFLICTS: return share_conflicts_decode(val, len, &((struct conflicts_item *)it)->s);

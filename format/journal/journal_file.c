@@ -4,7 +4,9 @@
  *
  * A run entry leaves out what the record before it says already: inode, segment, flags, where its payload begins (right
  * behind the previous one) and its seq (one more). The seq is the seed of its CRC, so an entry in the wrong place does
- * not pass. 24 bytes are enough for writes of less than 2 MiB that follow each other within half a second or so.
+ * not pass. 24 bytes are enough for writes of less than 2 MiB that follow each other within half a second or so. It says
+ * who wrote only where that is another process than before; a run whose first record does not say it never does, so that
+ * who does not know of writers meets none before a record of a version that he refuses.
  *
  * A sync mark says up to which seq the journal had been synced when the mark was written. It tells damage from the
  * marks that lost power leaves: a record that is unreadable although a later mark covers it was once on the device.
@@ -27,7 +29,9 @@
 
 #define RUN_MAGIC          "rw"
 #define MARK_MAGIC         "sm"
-#define SMALL_HEADER_BYTES 8u /* magic, length, zero, CRC */
+#define SMALL_HEADER_BYTES 8u /* magic, length, flags, CRC */
+#define SMALL_AT_FLAGS     3u
+#define RUN_WRITER         1u /* flag: the entry's writer stands at its end */
 #define SMALL_AT_CRC       4u
 
 /* The CRC of a header block with its own field as zero. */
@@ -113,6 +117,7 @@ void journal_run_follow(struct journal_run *run, const struct record *rec)
 	run->node = rec->node;
 	run->flags = rec->flags;
 	run->segment = rec->segment;
+	run->writer = rec->writer;
 	run->time_ns = rec->time_ns;
 	run->next_off = rec->off + rec->len;
 	run->next_segment_off = rec->segment_off + rec->len;
@@ -127,7 +132,8 @@ bool journal_run_continues(const struct journal_run *run, const struct record *r
 {
 	return run->open && rec->type == RECORD_WRITE && rec->ino == run->ino && rec->gen == run->gen &&
 	       rec->node == run->node && rec->flags == run->flags && rec->segment == run->segment &&
-	       rec->segment_off == run->next_segment_off && payload_ok(rec->off, rec->segment_off, rec->len);
+	       !rec->writer == !run->writer && rec->segment_off == run->next_segment_off &&
+	       payload_ok(rec->off, rec->segment_off, rec->len);
 }
 
 static size_t put_varint(uint8_t *to, uint64_t v)
@@ -159,18 +165,18 @@ static uint32_t crc_small(const uint8_t *p, size_t len, const uint64_t *seed)
 	return crc32c(0, bytes, (size_t)(at - bytes) + len);
 }
 
-/* Magic, length, zero and CRC around a body that is in place already. */
-static void seal_small(uint8_t *p, const char *magic, size_t len, const uint64_t *seed)
+/* Magic, length, flags and CRC around a body that is in place already. */
+static void seal_small(uint8_t *p, const char *magic, size_t len, uint8_t flags, const uint64_t *seed)
 {
 	memcpy(p, magic, 2);
 	p[2] = (uint8_t)len;
-	p[3] = 0;
+	p[SMALL_AT_FLAGS] = flags;
 	put_le(p + SMALL_AT_CRC, crc_small(p, len, seed), 4);
 }
 
-static bool small_is_whole(const uint8_t *p, size_t len, const char *magic, const uint64_t *seed)
+static bool small_is_whole(const uint8_t *p, size_t len, const char *magic, uint8_t flags, const uint64_t *seed)
 {
-	if (len < SMALL_HEADER_BYTES || memcmp(p, magic, 2) != 0 || p[3] != 0)
+	if (len < SMALL_HEADER_BYTES || memcmp(p, magic, 2) != 0 || p[SMALL_AT_FLAGS] & ~flags)
 		return false;
 	if (p[2] <= SMALL_HEADER_BYTES || p[2] > JOURNAL_RUN_MAX || p[2] % JOURNAL_ALIGN || p[2] > len)
 		return false;
@@ -187,14 +193,16 @@ size_t journal_run_encode(const struct journal_run *run, const struct record *re
 	n += put_svarint(out + n, (int64_t)(rec->off - run->next_off));
 	n += put_varint(out + n, rec->len);
 	n += put_svarint(out + n, (int64_t)((uint64_t)rec->time_ns - (uint64_t)run->time_ns));
+	if (rec->writer != run->writer)
+		n += put_varint(out + n, rec->writer);
 	n = (n + JOURNAL_ALIGN - 1) / JOURNAL_ALIGN * JOURNAL_ALIGN;
-	seal_small(out, RUN_MAGIC, n, &rec->seq);
+	seal_small(out, RUN_MAGIC, n, rec->writer != run->writer ? RUN_WRITER : 0, &rec->seq);
 	return n;
 }
 
 bool journal_run_is_entry(uint64_t seq, const uint8_t *p, size_t len, size_t *ret_used)
 {
-	if (!small_is_whole(p, len, RUN_MAGIC, &seq))
+	if (!small_is_whole(p, len, RUN_MAGIC, RUN_WRITER, &seq))
 		return false;
 	*ret_used = p[2];
 	return true;
@@ -212,8 +220,17 @@ static void run_record(const struct journal_run *run, uint64_t seq, struct recor
 	rec->ino = run->ino;
 	rec->gen = run->gen;
 	rec->node = run->node;
+	rec->writer = run->writer;
 	rec->segment = run->segment;
 	rec->segment_off = run->next_segment_off;
+}
+
+static bool decode_writer(struct cursor *c, const struct journal_run *run, struct record *rec)
+{
+	uint64_t writer = cursor_varint(c);
+
+	rec->writer = (uint32_t)writer;
+	return run->writer && writer && writer <= UINT32_MAX && writer != run->writer;
 }
 
 int journal_run_decode(const struct journal_run *run, uint64_t seq, const uint8_t *p, size_t len,
@@ -230,6 +247,8 @@ int journal_run_decode(const struct journal_run *run, uint64_t seq, const uint8_
 	ret_rec->off = run->next_off + (uint64_t)cursor_svarint(&c);
 	ret_rec->len = cursor_varint(&c);
 	ret_rec->time_ns = (int64_t)((uint64_t)run->time_ns + (uint64_t)cursor_svarint(&c));
+	if (p[SMALL_AT_FLAGS] & RUN_WRITER && !decode_writer(&c, run, ret_rec))
+		return -EBADMSG;
 	if (!cursor_ok(&c) || cursor_left(&c) >= JOURNAL_ALIGN || !all_zero(c.at, cursor_left(&c)))
 		return -EBADMSG;
 	if (!payload_ok(ret_rec->off, ret_rec->segment_off, ret_rec->len))
@@ -243,14 +262,14 @@ int journal_run_decode(const struct journal_run *run, uint64_t seq, const uint8_
 void journal_mark_encode(uint64_t durable_seq, uint8_t out[JOURNAL_MARK_BYTES])
 {
 	put_le(out + SMALL_HEADER_BYTES, durable_seq, 8);
-	seal_small(out, MARK_MAGIC, JOURNAL_MARK_BYTES, NULL);
+	seal_small(out, MARK_MAGIC, JOURNAL_MARK_BYTES, 0, NULL);
 }
 
 int journal_mark_decode(const uint8_t *p, size_t len, uint64_t *ret_durable_seq)
 {
 	struct cursor c;
 
-	if (len < JOURNAL_MARK_BYTES || !small_is_whole(p, len, MARK_MAGIC, NULL) || p[2] != JOURNAL_MARK_BYTES)
+	if (len < JOURNAL_MARK_BYTES || !small_is_whole(p, len, MARK_MAGIC, 0, NULL) || p[2] != JOURNAL_MARK_BYTES)
 		return -EBADMSG;
 	c = cursor_make(p + SMALL_HEADER_BYTES, 8);
 	*ret_durable_seq = cursor_u64(&c);

@@ -21,7 +21,7 @@
 
 #define JOURNAL_BLOCK      4096u /* header; records follow */
 #define JOURNAL_ALIGN      8u    /* of everything behind it */
-#define JOURNAL_RUN_MAX    40u   /* bytes of the longest run entry */
+#define JOURNAL_RUN_MAX    48u   /* bytes of the longest run entry */
 #define JOURNAL_MARK_BYTES 16u
 #define JOURNAL_FILE_LIMIT (1ull << 30)
 
@@ -43,7 +43,7 @@ struct journal_run {
 	bool open;
 	uint64_t ino, next_off, next_segment_off;
 	int64_t time_ns;
-	uint32_t gen, node, flags, segment;
+	uint32_t gen, node, flags, segment, writer;
 };
 
 void journal_run_follow(struct journal_run *run, const struct record *rec); /* rec is now the last record */

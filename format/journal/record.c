@@ -6,7 +6,7 @@
  *
  * The CRC covers the whole record, padding included, with the CRC's own field as zero. A version that we do not know
  * is told from damage by it: header and CRC stay where they are in all versions. A record has the lowest version whose
- * readers understand it: 2 when its type is one of a job of many nodes, or it has a stamp; else 1.
+ * readers understand it: 3 when it says who wrote; 2 when its type is one of a job of many nodes, or it has a stamp; else 1.
  *
  * What the fields mean together (does this inode exist?) is the state's business.
  */
@@ -20,7 +20,7 @@
 #include "format/base/crc32c.h"
 
 #define MAGIC                  "CJR1"
-#define VERSION_MAX            2u
+#define VERSION_MAX            3u
 #define ALIGN                  8u
 #define SEAL_RANGE_BYTES_MIN   2 /* two varints */
 #define EXTENT_RANGE_BYTES_MIN 6 /* and a CRC */
@@ -41,7 +41,8 @@ enum at {
 	AT_INO = 32,
 	AT_GEN = 40,
 	AT_NODE = 44,
-	AT_RESERVED = 48
+	AT_WRITER = 48,
+	AT_RESERVED = 52
 };
 
 enum kind { U32, U64, NAME, TARGET, BLOB, LONG_BLOB, EXTENTS, RANGES, PIECES };
@@ -148,12 +149,13 @@ enum check {
 	HAS_STAMP = 8192,     /* in the body, not 0 */
 	HAS_PIECES = 1 << 14, /* at least one; base < stamp */
 	IS_VERSION_2 = 1 << 15,
+	CAN_WRITER = 1 << 16, /* the header's writer may be other than 0 */
 };
 
 struct shape {
 	const char *name;
 	uint16_t flags;
-	uint16_t checks;
+	uint32_t checks;
 	uint8_t fields[15]; /* up to END */
 };
 
@@ -175,9 +177,9 @@ static const struct shape shapes[RECORD_TYPE_END] = {
 	[RECORD_SETXATTR] = { "setxattr", RECORD_F_COPIED, HAS_KEY | CAN_STAMP, { KEY, VALUE } },
 	[RECORD_REMOVEXATTR] = { "removexattr", 0, HAS_KEY | CAN_STAMP, { KEY } },
 	[RECORD_TRUNCATE] = { "truncate", 0, HAS_SIZE, { SIZE } },
-	[RECORD_WRITE] = { "write", 0, HAS_RANGE | HAS_SEGMENT | HAS_PAYLOAD,
+	[RECORD_WRITE] = { "write", 0, HAS_RANGE | HAS_SEGMENT | HAS_PAYLOAD | CAN_WRITER,
 		{ OFF, LEN, SEGMENT, SEGMENT_OFF, PAYLOAD_CRC } },
-	[RECORD_EXTENTS] = { "extents", 0, HAS_SEGMENT | HAS_EXTENTS, { SEGMENT, SEGMENT_OFF, EXTENTS_ } },
+	[RECORD_EXTENTS] = { "extents", 0, HAS_SEGMENT | HAS_EXTENTS | CAN_WRITER, { SEGMENT, SEGMENT_OFF, EXTENTS_ } },
 	[RECORD_PUNCH] = { "punch", RECORD_F_KEEP_SIZE, HAS_RANGE, { OFF, LEN } },
 	[RECORD_PRIVATE] = { "private", 0, HAS_SEGMENT, { SEGMENT } },
 	[RECORD_SEAL] = { "seal", 0, HAS_SEGMENT | HAS_SIZE, { SEGMENT, SIZE, MTIME, RANGES_ } },
@@ -313,6 +315,8 @@ static bool fields_ok(const struct record *rec, const struct shape *shape)
 
 	if (rec->flags & ~(uint32_t)(shape->flags | RECORD_F_STAMPED | RECORD_F_TREE) || !stamp_ok(rec, checks))
 		return false;
+	if (rec->writer && !(checks & CAN_WRITER))
+		return false;
 	if ((checks & HAS_RANGE) && (!rec->len || !range_ok(rec->off, rec->len)))
 		return false;
 	if ((checks & HAS_PAYLOAD) && (rec->len > UINT32_MAX || !range_ok(rec->segment_off, rec->len)))
@@ -354,8 +358,10 @@ static bool lists_ok(const struct record *rec, const struct shape *shape)
 	return true;
 }
 
-static uint8_t version_of(const struct shape *shape, uint32_t flags)
+static uint8_t version_of(const struct shape *shape, uint32_t flags, uint32_t writer)
 {
+	if (writer)
+		return 3;
 	return shape->checks & IS_VERSION_2 || flags & (RECORD_F_STAMPED | RECORD_F_TREE) ? 2 : 1;
 }
 
@@ -462,7 +468,7 @@ static uint32_t flags_to_store(const struct record *rec)
 
 uint8_t record_version(const struct record *rec)
 {
-	return version_of(&shapes[rec->type], flags_to_store(rec));
+	return version_of(&shapes[rec->type], flags_to_store(rec), rec->writer);
 }
 
 static void encode_header(struct buf *out, const struct record *rec)
@@ -473,14 +479,15 @@ static void encode_header(struct buf *out, const struct record *rec)
 	buf_u32(out, 0); /* CRC, below */
 	buf_u32(out, 0); /* length, below */
 	buf_u8(out, (uint8_t)rec->type);
-	buf_u8(out, version_of(&shapes[rec->type], flags));
+	buf_u8(out, version_of(&shapes[rec->type], flags, rec->writer));
 	buf_u16(out, (uint16_t)flags);
 	buf_u64(out, rec->seq);
 	buf_u64(out, (uint64_t)rec->time_ns);
 	buf_u64(out, rec->ino);
 	buf_u32(out, rec->gen);
 	buf_u32(out, rec->node);
-	buf_u64(out, 0); /* reserved */
+	buf_u32(out, rec->writer);
+	buf_u32(out, 0); /* reserved */
 }
 
 int record_encode(const struct record *rec, struct buf *out)
@@ -720,6 +727,7 @@ static void decode_header(const uint8_t *p, struct record *rec)
 	rec->ino = get_u64(p + AT_INO);
 	rec->gen = get_u32(p + AT_GEN);
 	rec->node = get_u32(p + AT_NODE);
+	rec->writer = get_u32(p + AT_WRITER);
 }
 
 /* Magic, length, CRC, version: what all versions share. */
@@ -752,10 +760,10 @@ int record_decode(const void *buf, size_t len, struct record_scratch *scratch, s
 
 	if (r)
 		return r;
-	if (!p[AT_TYPE] || p[AT_TYPE] >= RECORD_TYPE_END || get_u64(p + AT_RESERVED))
+	if (!p[AT_TYPE] || p[AT_TYPE] >= RECORD_TYPE_END || get_u32(p + AT_RESERVED))
 		return -EBADMSG;
 	decode_header(p, ret_rec);
-	if (p[AT_VERSION] != version_of(&shapes[ret_rec->type], ret_rec->flags))
+	if (p[AT_VERSION] != version_of(&shapes[ret_rec->type], ret_rec->flags, ret_rec->writer))
 		return -EBADMSG;
 	c = cursor_make(p + RECORD_HEADER_BYTES, used - RECORD_HEADER_BYTES);
 	for (list = shapes[ret_rec->type].fields; *list != END; list++) {

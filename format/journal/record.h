@@ -111,6 +111,10 @@ struct record {
 	uint64_t ino;
 	uint32_t gen;  /* generation of the inode number */
 	uint32_t node; /* node index of the job; 0 on one node */
+	/*
+	 * WRITE, EXTENTS: the process that wrote it (the id of its thread group, as the daemon sees it); 0: not known. Else 0.
+	 */
+	uint32_t writer;
 
 	/* names: parent directory's inode and component; "from" = old place (RENAME, PLACED moved) */
 	uint64_t parent, from_parent;
@@ -170,7 +174,7 @@ void record_scratch_free(struct record_scratch *s);
 int record_decode(
 	const void *buf, size_t len, struct record_scratch *scratch, struct record *ret_rec, size_t *ret_used);
 
-/* 1, or 2: of a type, or with a stamp, that only jobs of many nodes have. Of a record that can be encoded. */
+/* 1; 2: of a type, or with a stamp, that only jobs of many nodes have; 3: with a writer. Of a record that can be encoded. */
 uint8_t record_version(const struct record *rec);
 /* What an ADOPT record has of a backing file besides its names and target: mode, owner, links, size, times, device and inode. */
 void record_set_attributes(struct record *rec, const struct stat *st);

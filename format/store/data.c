@@ -48,9 +48,10 @@ void store_read_end(struct store *s)
 	pthread_rwlock_unlock(&s->gate);
 }
 
-int store_write(struct store *s, uint64_t ino, uint32_t gen, uint64_t off, const void *buf, size_t len)
+int store_write_as(
+	struct store *s, uint32_t writer, uint64_t ino, uint32_t gen, uint64_t off, const void *buf, size_t len)
 {
-	struct record rec = { .type = RECORD_WRITE, .ino = ino, .gen = gen, .off = off, .len = len };
+	struct record rec = { .type = RECORD_WRITE, .ino = ino, .gen = gen, .writer = writer, .off = off, .len = len };
 	int r;
 
 	if (len == 0 || len > WRITE_MAX_BYTES || off + len < off)
@@ -68,6 +69,11 @@ int store_write(struct store *s, uint64_t ino, uint32_t gen, uint64_t off, const
 		freed_push(
 			rec.segment, rec.segment_off, len, 0, s); /* the journal is full: nothing names these bytes */
 	return r;
+}
+
+int store_write(struct store *s, uint64_t ino, uint32_t gen, uint64_t off, const void *buf, size_t len)
+{
+	return store_write_as(s, 0, ino, gen, off, buf, len);
 }
 
 /* One store_read. Ranges of the backing file are collected while they continue each other. */

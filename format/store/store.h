@@ -94,8 +94,11 @@ void store_uuid_text(const uint8_t uuid[STORE_UUID_BYTES], char out[37]);
 int store_commit(struct store *s, struct record *rec);
 /*
  * Payload into the log: appends it and commits a WRITE. buf is len <= 1 MiB bytes. -ENOSPC: the store is full, nothing done.
- * When buf is a slot of the segments (segment_slot_get) it may have been taken, also after an error.
+ * When buf is a slot of the segments (segment_slot_get) it may have been taken, also after an error. writer: the process that
+ * wrote it; 0, and store_write: not known.
  */
+int store_write_as(
+	struct store *s, uint32_t writer, uint64_t ino, uint32_t gen, uint64_t off, const void *buf, size_t len);
 int store_write(struct store *s, uint64_t ino, uint32_t gen, uint64_t off, const void *buf, size_t len);
 /*
  * Everything written or changed so far is durable (group commit: one caller syncs for all who wait), but for private

@@ -118,6 +118,9 @@ int core_open(struct core *c, uint64_t ino, int flags, struct core_open_reply *r
 void core_release(struct core *c, struct core_file *file);
 /* Up to len bytes at off into buf; 0 at end of file. */
 ssize_t core_read(struct core *c, struct core_file *file, void *buf, size_t len, uint64_t off);
+/* writer: the process that writes; 0, and core_write: not known. */
+ssize_t core_write_as(
+	struct core *c, uint32_t writer, struct core_file *file, const void *buf, size_t len, uint64_t off);
 ssize_t core_write(struct core *c, struct core_file *file, const void *buf, size_t len, uint64_t off);
 int core_fsync(struct core *c, uint64_t ino, struct core_file *file /* or NULL */, bool data_only);
 int core_syncfs(struct core *c);

@@ -220,7 +220,7 @@ static int catch_up_before_write(struct core *c, struct node *n)
 	return rc == -ENOENT ? -ESTALE : rc;
 }
 
-static ssize_t write_shared(struct core *c, struct node *n, const void *buf, size_t len, uint64_t off)
+static ssize_t write_shared(struct core *c, uint32_t writer, struct node *n, const void *buf, size_t len, uint64_t off)
 {
 	struct inode in;
 	int rc = state_inode(c->state, n->ino, &in);
@@ -229,33 +229,34 @@ static ssize_t write_shared(struct core *c, struct node *n, const void *buf, siz
 		return rc == -ENOENT ? -ESTALE : rc;
 	if (in.flags & INODE_PRIVATE)
 		return write_private(c, n, &in, buf, len, off);
-	rc = store_write(c->store, n->ino, in.gen, off, buf, len);
+	rc = store_write_as(c->store, writer, n->ino, in.gen, off, buf, len);
 	return rc < 0 ? rc : (ssize_t)len;
 }
 
-static ssize_t write_once(struct core *c, struct node *n, const void *buf, size_t len, uint64_t off)
+static ssize_t write_once(struct core *c, uint32_t writer, struct node *n, const void *buf, size_t len, uint64_t off)
 {
 	ssize_t done = space_wait(c, len);
 
 	if (done == 0) {
 		pthread_rwlock_rdlock(&n->lock);
-		done = write_shared(c, n, buf, len, off);
+		done = write_shared(c, writer, n, buf, len, off);
 		pthread_rwlock_unlock(&n->lock);
 	}
 	return done == -ENOSPC ? space_write_through(c, n, buf, len, off) : done;
 }
 
-static ssize_t write_log(struct core *c, struct node *n, const void *buf, size_t len, uint64_t off)
+static ssize_t write_log(struct core *c, uint32_t writer, struct node *n, const void *buf, size_t len, uint64_t off)
 {
 	ssize_t done;
 
 	do
-		done = write_once(c, n, buf, len, off);
+		done = write_once(c, writer, n, buf, len, off);
 	while (done == -EAGAIN); /* full, and a drain is at the backing file: it may have made room */
 	return done;
 }
 
-ssize_t core_write(struct core *c, struct core_file *file, const void *buf, size_t len, uint64_t off)
+ssize_t core_write_as(
+	struct core *c, uint32_t writer, struct core_file *file, const void *buf, size_t len, uint64_t off)
 {
 	struct node *n = file->node;
 	int rc = overlay_adopt_locked(c, n);
@@ -265,7 +266,7 @@ ssize_t core_write(struct core *c, struct core_file *file, const void *buf, size
 	if (off > INT64_MAX - len)
 		return -EFBIG;
 	rc = catch_up_before_write(c, n);
-	ssize_t done = rc < 0 ? rc : write_log(c, n, buf, len, off);
+	ssize_t done = rc < 0 ? rc : write_log(c, writer, n, buf, len, off);
 	if (done < 0)
 		return done;
 	data_touched(c);
@@ -276,6 +277,11 @@ ssize_t core_write(struct core *c, struct core_file *file, const void *buf, size
 			return rc;
 	}
 	return done;
+}
+
+ssize_t core_write(struct core *c, struct core_file *file, const void *buf, size_t len, uint64_t off)
+{
+	return core_write_as(c, 0, file, buf, len, off);
 }
 
 /* The node's lock is held exclusively. */

@@ -89,7 +89,12 @@ ssize_t job_read(struct job *j, struct job_file *file, void *buf, size_t len, ui
 ssize_t job_write(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off)
 {
 	return file->shared ? shared_errno(share_write(j, file, buf, len, off))
-			    : core_write(j->core, file->local, buf, len, off);
+			    : core_write_as(j->core, file->writer, file->local, buf, len, off);
+}
+
+void job_set_writer(struct job_file *file, uint32_t writer)
+{
+	file->writer = writer;
 }
 
 ssize_t job_write_page(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off)

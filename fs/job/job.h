@@ -58,6 +58,8 @@ int job_rename(
 	struct job *j, uint64_t from_parent, const char *from, uint64_t parent, const char *name, unsigned int flags);
 ssize_t job_read(struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off);
 ssize_t job_write(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off);
+/* What is written through file from now on was written by that process; pages of mappings are nobody's. */
+void job_set_writer(struct job_file *file, uint32_t writer);
 /* Pages that were changed through a mapping (FUSE_WRITE_CACHE). */
 ssize_t job_write_page(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off);
 int job_flush(struct job *j, struct job_file *file); /* close(2): other nodes see what was written. Not when alone */

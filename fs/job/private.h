@@ -36,10 +36,11 @@ struct job {
 };
 
 struct job_file {
-	struct core_file *local; /* owned; NULL: its home is elsewhere */
-	struct shared *shared;   /* counted reference; NULL: alone */
-	int flags;               /* open(2)'s; when shared */
-	struct sieve *sieve;     /* owned; NULL: it has read nothing that matters */
+	struct core_file *local;  /* owned; NULL: its home is elsewhere */
+	struct shared *shared;    /* counted reference; NULL: alone */
+	int flags;                /* open(2)'s; when shared */
+	_Atomic(uint32_t) writer; /* the process that writes through it; 0: not known (yet) */
+	struct sieve *sieve;      /* owned; NULL: it has read nothing that matters */
 };
 
 struct listing;

@@ -31,7 +31,8 @@ static int append_place(struct job *j, struct shared *s, size_t len, uint64_t *r
 }
 
 /* Marked before and after: a commit in between would take the mark and miss the bytes. */
-static ssize_t write_layer(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off)
+static ssize_t write_layer(
+	struct job *j, uint32_t writer, struct job_file *file, const void *buf, size_t len, uint64_t off)
 {
 	struct shared *s = file->shared;
 	uint64_t since = share_now_usec();
@@ -39,18 +40,18 @@ static ssize_t write_layer(struct job *j, struct job_file *file, const void *buf
 	if (off > INT64_MAX - len)
 		return -EFBIG;
 	shared_mark_dirty(j, s, since, 0);
-	ssize_t done = core_write(j->core, layer_of(j, file), buf, len, off);
+	ssize_t done = core_write_as(j->core, writer, layer_of(j, file), buf, len, off);
 	shared_mark_dirty(j, s, since, done > 0 ? off + (size_t)done : 0);
 	return done;
 }
 
-static ssize_t write_runs(struct job *j, struct job_file *file, const uint8_t *buf, uint64_t off,
+static ssize_t write_runs(struct job *j, uint32_t writer, struct job_file *file, const uint8_t *buf, uint64_t off,
 	const struct sieve_run *runs, size_t num)
 {
 	for (size_t i = 0; i < num; i++)
 		for (size_t done = 0; done < runs[i].len;) {
-			ssize_t put = write_layer(
-				j, file, buf + runs[i].off + done, runs[i].len - done, off + runs[i].off + done);
+			ssize_t put = write_layer(j, writer, file, buf + runs[i].off + done, runs[i].len - done,
+				off + runs[i].off + done);
 			if (put < 0)
 				return put;
 			done += (size_t)put;
@@ -72,8 +73,8 @@ static ssize_t write_shared(struct job *j, struct job_file *file, const void *bu
 	if (done < 0)
 		return done;
 	if (!sieved)
-		return write_layer(j, file, buf, len, off);
-	done = write_runs(j, file, buf, off, runs, num);
+		return write_layer(j, file->writer, file, buf, len, off);
+	done = write_runs(j, file->writer, file, buf, off, runs, num);
 	free(runs);
 	return done < 0 ? done : (ssize_t)len;
 }
@@ -89,7 +90,8 @@ static ssize_t write_synced(struct job *j, struct job_file *file, const void *bu
 }
 
 /* At home as long as nobody else writes: core's. True: *ret is what it said. */
-static bool write_alone(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off, ssize_t *ret)
+static bool write_alone(
+	struct job *j, uint32_t writer, struct job_file *file, const void *buf, size_t len, uint64_t off, ssize_t *ret)
 {
 	struct shared *s = file->shared;
 
@@ -98,7 +100,7 @@ static bool write_alone(struct job *j, struct job_file *file, const void *buf, s
 	pthread_rwlock_rdlock(&s->lock);
 	bool is_alone = !s->is_shared;
 	if (is_alone)
-		*ret = core_write(j->core, file->local, buf, len, off);
+		*ret = core_write_as(j->core, writer, file->local, buf, len, off);
 	pthread_rwlock_unlock(&s->lock);
 	return is_alone;
 }
@@ -107,7 +109,7 @@ ssize_t share_write(struct job *j, struct job_file *file, const void *buf, size_
 {
 	ssize_t done;
 
-	if (write_alone(j, file, buf, len, off, &done))
+	if (write_alone(j, file->writer, file, buf, len, off, &done))
 		return done;
 	return write_synced(j, file, buf, len, off);
 }
@@ -122,7 +124,7 @@ ssize_t share_write_page(struct job *j, struct job_file *file, const void *buf, 
 	size_t num = 0;
 	ssize_t done;
 
-	if (write_alone(j, file, buf, len, off, &done))
+	if (write_alone(j, 0, file, buf, len, off, &done))
 		return done;
 	uint8_t *was = calloc(1, len ? len : 1);
 	if (!was)
@@ -130,9 +132,9 @@ ssize_t share_write_page(struct job *j, struct job_file *file, const void *buf, 
 	done = share_read_at(j, file->shared, was, len, off);
 	size_t seen = done < 0 ? 0 : (size_t)done;
 	int rc = done < 0 ? (int)done : sieve_compare(was, buf, seen, &runs, &num);
-	done = rc < 0 ? rc : write_runs(j, file, buf, off, runs, num);
+	done = rc < 0 ? rc : write_runs(j, 0, file, buf, off, runs, num);
 	if (done == 0 && seen < len)
-		done = write_layer(j, file, (const uint8_t *)buf + seen, len - seen, off + seen);
+		done = write_layer(j, 0, file, (const uint8_t *)buf + seen, len - seen, off + seen);
 	free(runs);
 	free(was);
 	return done < 0 ? done : (ssize_t)len;

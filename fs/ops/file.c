@@ -24,6 +24,8 @@ void ops_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fus
 void ops_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	priv_before_write(req, handle_of(fi));
+	if (!fi->writepage)
+		writer_note(req, handle_of(fi));
 	reply_count(
 		req, (fi->writepage ? job_write_page : job_write)(job_of(req), file_of(fi), buf, size, (uint64_t)off));
 }

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "fs/ops/ops.h"
 #include "fs/session/kernel.h"
@@ -18,15 +19,24 @@ struct handle {
 	uint64_t ino;
 	uint64_t *owners; /* owned, under ops.lock: lock.c */
 	size_t num_owners;
-	bool listed;      /* dir: entries were read, so offset 0 means anew */
-	bool caps_killed; /* file: security.capability was looked after */
+	bool listed;                /* dir: entries were read, so offset 0 means anew */
+	bool caps_killed;           /* file: security.capability was looked after */
+	_Atomic(bool) writer_known; /* file: who writes has been asked */
 };
+
+struct known_thread {
+	pid_t tid;        /* 0: none */
+	uint32_t process; /* 0: not found */
+	int64_t asked_sec;
+};
+#define OPS_THREADS 256u
 
 struct ops {
 	struct ops_options opt;
 	pthread_mutex_t lock;
 	struct handle open; /* head of the list */
 	struct fuse_lowlevel_ops table;
+	struct known_thread threads[OPS_THREADS]; /* under lock; by tid */
 };
 
 /* handle.c */
@@ -81,6 +91,10 @@ struct fuse_entry_param reply_make_param(const struct core_entry *e);
 mode_t priv_killed(mode_t mode); /* mode without the bits that a write or chown takes away */
 void priv_kill_bits(fuse_req_t req, uint64_t ino);
 void priv_before_write(fuse_req_t req, struct handle *h);
+
+/* writer.c */
+uint32_t writer_of_thread(struct ops *o, pid_t tid); /* its process; 0: not known */
+void writer_note(fuse_req_t req, struct handle *h);  /* before a write that a process makes: h's file knows who */
 
 /* attr.c */
 void ops_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Extent pages from anybody's bytes: what decodes keeps the page's rules, encodes again to the same extents, and takes
- * changes without breaking them.
+ * changes without breaking them. And tables of who wrote them.
  */
 #include <stdint.h>
 #include <stdlib.h>
 
 #include "format/index/extent.h"
+#include "format/index/writers.h"
 
 #define PAGE_NO 3u
 
@@ -40,9 +41,25 @@ static void check_round_trip(const struct extent_page *p)
 	demand(again.num == p->num);
 	for (uint32_t i = 0; i < p->num; i++)
 		demand(again.ext[i].off == p->ext[i].off && again.ext[i].len == p->ext[i].len &&
-			again.ext[i].seq == p->ext[i].seq && again.ext[i].segment == p->ext[i].segment &&
+			again.ext[i].seq == p->ext[i].seq && again.ext[i].writer == p->ext[i].writer &&
+			again.ext[i].segment == p->ext[i].segment &&
 			again.ext[i].segment_off == p->ext[i].segment_off && again.ext[i].crc == p->ext[i].crc);
 	extent_page_free(&again);
+	buf_free(&out);
+}
+
+static void check_table(const uint8_t *data, size_t size)
+{
+	struct writers w = { 0 };
+	struct buf out = { 0 };
+	uint16_t number;
+	bool added;
+
+	if (writers_decode(data, size, &w) < 0)
+		return;
+	demand(writers_encode(&w, &out) == 0 && out.len <= size);
+	demand(writers_number(&w, w.at[0], &number, &added) == 0 && !added && number > 0 && number <= w.num);
+	writers_free(&w);
 	buf_free(&out);
 }
 
@@ -51,6 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct extent e = { .off = (uint64_t)PAGE_NO * EXTENT_PAGE_SPAN, .segment = 1, .whole = true };
 	struct extent_page p = { 0 };
 
+	check_table(data, size);
 	if (extent_page_decode(data, size, PAGE_NO, &p) < 0)
 		return 0;
 	check_rules(&p);

@@ -171,6 +171,9 @@ TYPES = {
     31: ("share-drop", 0, "u64 stamp"),
 }
 
+# Types that may say who wrote.
+MAY_HAVE_WRITER = {15, 16}
+
 # These may have a stamp behind the body (flag 128) and be a change of the tree (256).
 MAY_HAVE_STAMP = {4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 21, 22, 23}
 
@@ -235,15 +238,18 @@ def check_fields(rec):
 def read_record(data, at):
     """(record, length) at an offset."""
     need(data[at:at + 4] == b"CJR1" and len(data) - at >= 56, "magic")
-    length, kind, version, flags, seq, time_ns, ino, gen, node, zero = struct.unpack_from("<IBBHQqQIIQ", data, at + 8)
+    length, kind, version, flags, seq, time_ns, ino, gen, node, writer, zero = struct.unpack_from("<IBBHQqQIIII", data, at + 8)
     need(56 <= length <= 2**20 and length % 8 == 0 and length <= len(data) - at, "length")
     check_crc(data[at:at + length], 4)
     need(kind in TYPES and zero == 0, "type or reserved field")
     name, allowed, fields = TYPES[kind]
     allowed |= 128 | 256 if kind in MAY_HAVE_STAMP else 0
-    need(version == (2 if kind > 25 or flags & (128 | 256) else 1), "version")
+    need(not writer or kind in MAY_HAVE_WRITER, "writer")
+    need(version == (3 if writer else 2 if kind > 25 or flags & (128 | 256) else 1), "version")
     need(flags & ~allowed == 0, "flags")
     rec = {"seq": seq, "type": name, "flags": flags, "time_ns": time_ns, "ino": ino, "gen": gen, "node": node}
+    if kind in MAY_HAVE_WRITER:
+        rec["writer"] = writer
     body = Body(data[at + 56:at + length])
     for field in filter(None, fields.split(", ")):
         method, field = field.split()
@@ -257,8 +263,8 @@ def read_record(data, at):
 
 def read_run_entry(data, at, before):
     need(before and before["type"] == "write" and len(data) - at >= 16, "run entry without a write")
-    length, zero = data[at + 2], data[at + 3]
-    need(length in range(16, 41, 8) and zero == 0 and length <= len(data) - at, "length")
+    length, flags = data[at + 2], data[at + 3]
+    need(length in range(16, 49, 8) and flags in (0, 1) and length <= len(data) - at, "length")
     check_crc(data[at:at + length], 4, seed=struct.pack("<Q", before["seq"] + 1))
     body = Body(data[at + 8:at + length])
     rec = dict(before, seq=before["seq"] + 1, segment_off=before["segment_off"] + before["len"])
@@ -267,6 +273,9 @@ def read_run_entry(data, at, before):
     rec["len"] = body.varint()
     time_ns = (before["time_ns"] + body.svarint()) & M64
     rec["time_ns"] = time_ns - 2**64 if time_ns > LIMIT else time_ns
+    if flags:
+        rec["writer"] = body.varint()
+        need(before["writer"] and 0 < rec["writer"] < 2**32 and rec["writer"] != before["writer"], "writer")
     body.finish()
     check_fields(rec)
     return rec, length
@@ -329,7 +338,7 @@ def read_items(data, expected):
 
 def whole_run_entry(data, at, seq):
     length = data[at + 2]
-    need(length in range(16, 41, 8) and data[at + 3] == 0 and length <= len(data) - at, "length")
+    need(length in range(16, 49, 8) and data[at + 3] in (0, 1) and length <= len(data) - at, "length")
     check_crc(data[at:at + length], 4, seed=struct.pack("<Q", seq))
 
 

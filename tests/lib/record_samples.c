@@ -195,6 +195,29 @@ static const struct record samples[] = {
 	{ .type = RECORD_SHARE_PUT, COMMON, .stamp = 6, .base = 4, .pieces = pieces, .num_pieces = 5 },
 	{ .type = RECORD_SHARE_CUT, COMMON, .size = 4096, .stamp = 7 },
 	{ .type = RECORD_SHARE_DROP, COMMON, .stamp = UINT64_MAX },
+	{ .type = RECORD_WRITE,
+		COMMON,
+		.writer = 4711,
+		.off = 9,
+		.len = 3,
+		.segment = 2,
+		.segment_off = 5,
+		.payload_crc = 6 },
+	{ .type = RECORD_WRITE,
+		COMMON,
+		.writer = UINT32_MAX,
+		.off = 1ull << 50,
+		.len = UINT32_MAX,
+		.segment = 2,
+		.segment_off = 8,
+		.payload_crc = 7 },
+	{ .type = RECORD_EXTENTS,
+		COMMON,
+		.writer = 1,
+		.segment = 3,
+		.segment_off = 1ull << 34,
+		.ranges = ranges,
+		.num_ranges = 4 },
 };
 
 size_t record_samples(const struct record **ret)
@@ -238,10 +261,10 @@ bool record_equal(const struct record *a, const struct record *b)
 {
 #define SAME(field) (a->field == b->field)
 	return SAME(type) && SAME(flags) && SAME(seq) && SAME(time_ns) && SAME(ino) && SAME(gen) && SAME(node) &&
-	       SAME(parent) && SAME(from_parent) && SAME(other_ino) && SAME(mask) && SAME(mode) && SAME(uid) &&
-	       SAME(gid) && SAME(nlink) && SAME(size) && SAME(atime_ns) && SAME(mtime_ns) && SAME(ctime_ns) &&
-	       SAME(backing_dev) && SAME(backing_ino) && SAME(off) && SAME(len) && SAME(segment) && SAME(segment_off) &&
-	       SAME(payload_crc) && SAME(upto) && SAME(count) && SAME(stamp) && SAME(base) &&
+	       SAME(writer) && SAME(parent) && SAME(from_parent) && SAME(other_ino) && SAME(mask) && SAME(mode) &&
+	       SAME(uid) && SAME(gid) && SAME(nlink) && SAME(size) && SAME(atime_ns) && SAME(mtime_ns) &&
+	       SAME(ctime_ns) && SAME(backing_dev) && SAME(backing_ino) && SAME(off) && SAME(len) && SAME(segment) &&
+	       SAME(segment_off) && SAME(payload_crc) && SAME(upto) && SAME(count) && SAME(stamp) && SAME(base) &&
 	       strcmp(a->name, b->name) == 0 && strcmp(a->from_name, b->from_name) == 0 &&
 	       bytes_equal(a->target, a->target_len, b->target, b->target_len) &&
 	       bytes_equal(a->key, a->key_len, b->key, b->key_len) &&
@@ -270,8 +293,8 @@ static const struct printed printed[] = {
 	{ RECORD_SETXATTR, "key value" },
 	{ RECORD_REMOVEXATTR, "key" },
 	{ RECORD_TRUNCATE, "size" },
-	{ RECORD_WRITE, "off len segment segment_off payload_crc" },
-	{ RECORD_EXTENTS, "segment segment_off ranges" },
+	{ RECORD_WRITE, "writer off len segment segment_off payload_crc" },
+	{ RECORD_EXTENTS, "writer segment segment_off ranges" },
 	{ RECORD_PUNCH, "off len" },
 	{ RECORD_PRIVATE, "segment" },
 	{ RECORD_SEAL, "segment size mtime_ns ranges" },
@@ -301,6 +324,7 @@ static bool print_number(struct json *j, const struct record *rec, const char *n
 		json_i64(j, rec->field); \
 		return true;             \
 	}
+	NUMBER(writer);
 	NUMBER(parent);
 	NUMBER(from_parent);
 	NUMBER(other_ino);

@@ -67,6 +67,7 @@ static int append_samples(struct journal *j)
 		struct record rec = { .type = RECORD_WRITE,
 			.time_ns = (int64_t)(i * i),
 			.ino = 3,
+			.writer = i < 300 ? 0 : 1000 + (uint32_t)(i / 7 % 3),
 			.off = i % 7 * 1000,
 			.len = 1 + i,
 			.segment = 8,

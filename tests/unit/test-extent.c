@@ -17,6 +17,7 @@
 
 struct cell {         /* one byte of the file */
 	uint8_t kind; /* kind + 1; 0: nothing */
+	uint16_t writer;
 	uint32_t segment;
 	uint64_t segment_off;
 };
@@ -71,6 +72,7 @@ static void model_put(struct model *m, const struct extent *e)
 
 		c->kind = e->kind + 1;
 		if (e->kind == EXTENT_LOG) {
+			c->writer = e->writer;
 			c->segment = e->segment;
 			c->segment_off = e->segment_off + i;
 		}
@@ -109,8 +111,8 @@ static bool same_as_model(const struct extent_page *p, const struct model *m)
 
 			if (c->kind != e->kind + 1)
 				return false;
-			if (e->kind == EXTENT_LOG &&
-				(c->segment != e->segment || c->segment_off != e->segment_off + (at - e->off)))
+			if (e->kind == EXTENT_LOG && (c->writer != e->writer || c->segment != e->segment ||
+							     c->segment_off != e->segment_off + (at - e->off)))
 				return false;
 		}
 	}
@@ -144,7 +146,7 @@ static bool survives_codec(const struct extent_page *p)
 		same = a->off == b->off && a->len == b->len && a->kind == b->kind && a->whole == b->whole &&
 		       a->seq == b->seq;
 		if (same && a->kind == EXTENT_LOG)
-			same = a->segment == b->segment && a->segment_off == b->segment_off &&
+			same = a->writer == b->writer && a->segment == b->segment && a->segment_off == b->segment_off &&
 			       (!a->whole || a->crc == b->crc);
 	}
 	for (size_t cut = 0; same && cut < bytes.len && cut < 64; cut++) {
@@ -177,6 +179,7 @@ static struct extent random_extent(uint64_t seq, uint64_t *segment_end)
 	if (e.kind != EXTENT_LOG)
 		return e;
 	e.segment = 1 + (uint32_t)(seq / 500);
+	e.writer = next_random() % 8 ? (uint16_t)(seq / 100) : (uint16_t)next_random();
 	e.segment_off = *segment_end;
 	*segment_end += e.len;
 	e.whole = next_random() % 16 != 0;
@@ -248,6 +251,9 @@ static void test_merging(void)
 	is_u64(p.num, 1, "merged to the right as well");
 	put_log(&p, 8192, 4096, 80000, 3);
 	is_u64(p.num, 2, "not when the payload is elsewhere");
+	p.ext[1].writer = 2;
+	put_log(&p, 12288, 4096, 84096, 4);
+	is_u64(p.num, 3, "nor what another process wrote");
 	extent_page_free(&p);
 }
 
@@ -271,7 +277,9 @@ static void test_refused(void)
 {
 	struct extent across = { .off = SPAN - 1, .len = 2, .segment = 1 }, empty = { .off = 5, .len = 0 };
 	static const uint8_t many[] = { 0xff, 0xff, 0x3f, 0, 1, 0, 0 }, gap[] = { 1, 0x80, 0x80, 0x40, 1, 1, 2 },
-			     kind[] = { 1, 0, 1, 3, 0 }, whole_hole[] = { 1, 0, 1, 0x81, 0 }, more[] = { 0, 0 };
+			     kind[] = { 1, 0, 1, 3, 0 }, whole_hole[] = { 1, 0, 1, 0x81, 0 }, more[] = { 0, 0 },
+			     hole_writer[] = { 1, 0, 1, 0x41, 0, 1 }, same_writer[] = { 1, 0, 1, 0x40, 2, 0, 2, 0 },
+			     far_writer[] = { 1, 0, 1, 0x40, 2, 0x80, 0x80, 4, 2, 0 };
 	struct extent_page p = { 0 };
 
 	is_int(extent_page_put(&p, &across, NULL, NULL), -EINVAL, "an extent across the border is refused");
@@ -280,6 +288,9 @@ static void test_refused(void)
 	is_int(extent_page_decode(gap, sizeof gap, 0, &p), -EBADMSG, "an extent behind the page");
 	is_int(extent_page_decode(kind, sizeof kind, 0, &p), -EBADMSG, "a kind that is none");
 	is_int(extent_page_decode(whole_hole, sizeof whole_hole, 0, &p), -EBADMSG, "a hole with a checksum");
+	is_int(extent_page_decode(hole_writer, sizeof hole_writer, 0, &p), -EBADMSG, "a hole that somebody wrote");
+	is_int(extent_page_decode(same_writer, sizeof same_writer, 0, &p), -EBADMSG, "another writer that is the same");
+	is_int(extent_page_decode(far_writer, sizeof far_writer, 0, &p), -EBADMSG, "a writer beyond any table");
 	is_int(extent_page_decode(more, sizeof more, 0, &p), -EBADMSG, "bytes behind the end");
 	is_int(extent_page_decode(NULL, 0, 0, &p), -EBADMSG, "nothing at all");
 	ok(p.ext == NULL, "and nothing was left behind");

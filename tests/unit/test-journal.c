@@ -191,6 +191,7 @@ static int read_run(const struct record *rec, void *arg)
 	expected.seq = ++rd->num;
 	expected.time_ns -= rd->num == 50;
 	expected.ino = rd->num % 97 == 0 ? 6 : 5;
+	expected.writer = rd->num < 2000 ? 0 : 7000 + (uint32_t)rd->num % 4; /* four processes take turns */
 	rd->wrong += !record_equal(rec, &expected);
 	return 0;
 }
@@ -209,6 +210,7 @@ static void runs(void)
 
 		rec.time_ns -= i == 49;
 		rec.ino = (i + 1) % 97 == 0 ? 6 : 5; /* another file's write ends the run */
+		rec.writer = i + 1 < 2000 ? 0 : 7000 + (uint32_t)(i + 1) % 4;
 		r = journal_append(j, &rec);
 		if (!r && i % 1000 == 500)
 			r = journal_sync(j, &seq); /* a sync mark in the middle of a run */

@@ -574,8 +574,14 @@ static void test_version(void)
 	ok(out.len == 1 + 13 + 16 + 1 + 4 && out.data[0] == 2, "version 2");
 	ok(meta_decode(out.data, out.len, &got) == 0 && got.job && got.tree_stamp == 300, "come back");
 	is_int(meta_decode(out.data, out.len - 1, &got), -EBADMSG, "only whole");
-	out.data[0] = 3;
-	is_int(meta_decode(out.data, out.len, &got), -EPROTONOSUPPORT, "version 3 is of the future");
+	m.writers = true;
+	m.job = false;
+	buf_reset(&out);
+	ok(meta_encode(&m, &out) == 0 && out.data[0] == 3 && meta_decode(out.data, out.len, &got) == 0 && got.writers &&
+			!got.job,
+		"version 3, of no job");
+	out.data[0] = 4;
+	is_int(meta_decode(out.data, out.len, &got), -EPROTONOSUPPORT, "version 4 is of the future");
 }
 
 int main(int argc, char **argv)

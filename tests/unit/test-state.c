@@ -371,6 +371,81 @@ static void test_data(void)
 	end(&f, "data: the same from the journal");
 }
 
+/* "off+len@process ..." of all extents */
+static void is_written_by(struct state_fixture *f, uint64_t ino, const char *expected, const char *name)
+{
+	uint32_t process[8] = { 0 };
+	struct extent e[32];
+	size_t num = 0, processes = 0, at = 0;
+	uint64_t next;
+	char got[512] = "";
+
+	state_extents(f->st, ino, 0, INT64_MAX, e, 32, &num, &next);
+	state_writers(f->st, ino, process, 8, &processes);
+	for (size_t i = 0; i < num && at < sizeof got; i++)
+		at += (size_t)snprintf(got + at, sizeof got - at, "%s%lu+%u@%u", i ? " " : "",
+			(unsigned long)(e[i].off / K), e[i].len / K, e[i].writer ? process[e[i].writer - 1] : 0);
+	is_str(got, expected, name);
+}
+
+static void write_by(struct state_fixture *f, uint32_t writer, uint64_t off, uint64_t segment_off)
+{
+	struct record rec = record_write(2, off, 4 * K, 1, segment_off);
+
+	rec.writer = writer;
+	commit(f, rec, NULL);
+}
+
+static void test_writers(void)
+{
+	struct record_range two[] = { { .off = 40 * K, .len = 4 * K }, { .off = 48 * K, .len = 4 * K } };
+	struct record rec = { .type = RECORD_EXTENTS,
+		.ino = 2,
+		.writer = 77,
+		.segment = 3,
+		.segment_off = 0,
+		.ranges = two,
+		.num_ranges = 2 };
+	struct state_fixture f;
+	uint64_t seq;
+	size_t num;
+
+	begin(&f);
+	commit(&f, record_create(2, 1, "f", FILE_MODE), NULL);
+	is_int(state_writers(f.st, 2, NULL, 0, &num), 0, "a file that nobody has written");
+	is_u64(num, 0, "has no writers");
+	write_by(&f, 0, 0, 0);
+	write_by(&f, 501, 4 * K, 4 * K);
+	write_by(&f, 501, 8 * K, 8 * K);
+	write_by(&f, 502, 12 * K, 12 * K);
+	write_by(&f, 501, 16 * K, 16 * K);
+	is_written_by(
+		&f, 2, "0+4@0 4+8@501 12+4@502 16+4@501", "each extent has one, and neighbours of two stay apart");
+	commit(&f, rec, NULL);
+	is_written_by(&f, 2, "0+4@0 4+8@501 12+4@502 16+4@501 40+4@77 48+4@77", "those of a vector, too");
+	fixture_kill(&f);
+	fixture_open(&f, STATE_READ_WRITE);
+	is_written_by(&f, 2, "0+4@0 4+8@501 12+4@502 16+4@501 40+4@77 48+4@77", "as after a crash, from the journal");
+	fixture_close(&f);
+	fixture_open(&f, STATE_READ_WRITE);
+	is_written_by(&f, 2, "0+4@0 4+8@501 12+4@502 16+4@501 40+4@77 48+4@77", "and from RocksDB");
+	write_by(&f, 503, 4 * K, 20 * K);
+	is_written_by(&f, 2, "0+4@0 4+4@503 8+4@501 12+4@502 16+4@501 40+4@77 48+4@77", "the later one counts");
+	seq = state_seq(f.st);
+	commit(&f, (struct record){ .type = RECORD_DRAINED, .ino = 2, .upto = seq, .size = 52 * K }, NULL);
+	is_int(state_writers(f.st, 2, NULL, 0, &num), 0, "when all has been drained");
+	is_u64(num, 0, "nobody is remembered");
+	ok(!(inode_of(&f, 2).flags & INODE_WRITERS), "nor that somebody was");
+	write_by(&f, 501, 0, 30 * K);
+	commit(&f, record_name(RECORD_UNLINK, 2, 1, "f"), NULL);
+	commit(&f, (struct record){ .type = RECORD_FREE, .ino = 2 }, NULL);
+	rec = record_write(1, 0, K, 1, 0);
+	rec.type = RECORD_PUNCH;
+	rec.writer = 5;
+	is_int(commit(&f, rec, NULL), -EISDIR, "nothing else has a writer");
+	end(&f, "writers: the same from the journal");
+}
+
 static void test_private(void)
 {
 	struct record_range data[] = { { .off = 4 * K, .len = 8 * K }, { .off = M - 4 * K, .len = 8 * K } };
@@ -579,6 +654,7 @@ int main(void)
 	test_adopt();
 	test_attributes();
 	test_data();
+	test_writers();
 	test_private();
 	test_drain();
 	test_orphan_directories();
