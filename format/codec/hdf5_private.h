@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FORMAT_CODEC_HDF5_PRIVATE_H
+#define FORMAT_CODEC_HDF5_PRIVATE_H
+
+/*
+ * What the parts of the walk share. All functions return 0 or -errno; -EBADMSG, -ENODATA and -ENOTSUP concern one object
+ * and have left their text and offset in the walk (hdf5_fail()), others end the walk.
+ */
+
+#include "format/base/cursor.h"
+#include "format/codec/hdf5.h"
+
+#define HDF5_BLOCK_MAX (64u << 20) /* no block of the format's own is longer */
+
+struct hdf5_map {                /* number -> number; zero-initialise; open addressing, keys are any but UINT64_MAX */
+	uint64_t *keys, *values; /* owned */
+	size_t num, cap;
+};
+
+int hdf5_map_set(struct hdf5_map *m, uint64_t key, uint64_t value); /* 0, -EEXIST (nothing changed), -ENOMEM */
+bool hdf5_map_get(const struct hdf5_map *m, uint64_t key, uint64_t *ret_value);
+void hdf5_map_free(struct hdf5_map *m);
+
+struct hdf5_walk {
+	hdf5_read_fn read_bytes;
+	void *arg;
+	uint64_t size, base; /* bytes */
+	unsigned int addr_bytes, len_bytes;
+	struct hdf5 *file;       /* borrowed; what is being filled */
+	struct hdf5_map seen;    /* blocks that were read: offsets */
+	struct hdf5_map by_addr; /* object header -> number of the object */
+	uint64_t num_chunks;     /* of all datasets */
+	uint64_t shared_table;   /* address of the table of shared messages, or HDF5_NOWHERE */
+	struct hdf5_shared_heap {
+		uint64_t addr;
+		struct hdf5_heap *heap; /* owned */
+	} shared[8];
+	unsigned int num_shared;
+	struct hdf5_collection *collection; /* owned; the global heap collection last used */
+	uint64_t bad_off;                   /* of the last failure */
+	char bad_text[256];
+};
+
+/* ---- hdf5_block.c: bytes of the file */
+
+struct hdf5_block {
+	uint8_t *data; /* owned */
+	size_t len;
+	uint64_t off; /* in the file */
+};
+
+void hdf5_block_free(struct hdf5_block *b);
+#define HDF5_BLOCK_CLEANUP __attribute__((cleanup(hdf5_block_free)))
+
+/* code is returned; off: where in the file. */
+int hdf5_fail(struct hdf5_walk *w, int code, uint64_t off, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+/*
+ * len bytes at an address, which is what for people. -ENODATA: behind the end of the file. hdf5_read_once() refuses what was
+ * read by it before; both note the bytes as metadata.
+ */
+int hdf5_read(struct hdf5_walk *w, uint64_t addr, size_t len, const char *what, struct hdf5_block *ret);
+int hdf5_read_once(struct hdf5_walk *w, uint64_t addr, size_t len, const char *what, struct hdf5_block *ret);
+int hdf5_note_metadata(struct hdf5_walk *w, uint64_t off, uint64_t len);
+/* The four letters at the cursor are these; -ENODATA when they are zeros. */
+int hdf5_signature(struct hdf5_walk *w, const struct hdf5_block *b, struct cursor *c, const char *letters);
+/* The last four bytes are the checksum of those before. */
+int hdf5_check(struct hdf5_walk *w, const struct hdf5_block *b);
+uint64_t hdf5_uint(struct cursor *c, unsigned int bytes);            /* little-endian, 0 to 8 bytes */
+uint64_t hdf5_get_addr(const struct hdf5_walk *w, struct cursor *c); /* HDF5_NOWHERE: undefined */
+uint64_t hdf5_get_len(const struct hdf5_walk *w, struct cursor *c);
+/* offset in the file; HDF5_NOWHERE when that is not in it */
+uint64_t hdf5_off(const struct hdf5_walk *w, uint64_t addr, uint64_t len);
+unsigned int hdf5_log2(uint64_t v);     /* floor; of 0: 0 */
+unsigned int hdf5_width(uint64_t most); /* least bytes that hold it */
+
+/* hdf5_checksum.c: is this the checksum of these bytes? */
+bool hdf5_checksum_is(const void *data, size_t len, uint32_t sum);
+
+/* ---- hdf5_header.c: object headers */
+
+enum hdf5_message_type {
+	HDF5_MSG_NIL = 0,
+	HDF5_MSG_DATASPACE = 1,
+	HDF5_MSG_LINK_INFO = 2,
+	HDF5_MSG_DATATYPE = 3,
+	HDF5_MSG_FILL_OLD = 4,
+	HDF5_MSG_FILL = 5,
+	HDF5_MSG_LINK = 6,
+	HDF5_MSG_EXTERNAL = 7,
+	HDF5_MSG_LAYOUT = 8,
+	HDF5_MSG_FILTERS = 11,
+	HDF5_MSG_ATTRIBUTE = 12,
+	HDF5_MSG_SHARED_TABLE = 15,
+	HDF5_MSG_CONTINUATION = 16,
+	HDF5_MSG_SYMBOL_TABLE = 17,
+	HDF5_MSG_ATTRIBUTE_INFO = 21,
+};
+
+struct hdf5_message {
+	uint16_t type;
+	uint8_t flags;
+	const uint8_t *data; /* borrowed from the header */
+	size_t len;
+	uint64_t off; /* of data, in the file */
+};
+
+#define HDF5_FLAG_SHARED 2u
+
+struct hdf5_header {
+	struct hdf5_block *blocks; /* owned */
+	size_t num_blocks;
+	struct hdf5_message *messages; /* owned */
+	size_t num, cap;
+};
+
+/* again: it may have been read before (a named type that several datasets share). */
+int hdf5_header_read(struct hdf5_walk *w, uint64_t addr, bool again, struct hdf5_header *ret);
+void hdf5_header_free(struct hdf5_header *h);
+#define HDF5_HEADER_CLEANUP __attribute__((cleanup(hdf5_header_free)))
+/* The first message of a type, or NULL. */
+const struct hdf5_message *hdf5_header_find(const struct hdf5_header *h, uint16_t type);
+
+/* ---- hdf5_message.c: what messages say */
+
+struct hdf5_space {
+	uint32_t rank;
+	bool is_null; /* no elements at all */
+	uint64_t dims[HDF5_RANK_MAX], max_dims[HDF5_RANK_MAX];
+};
+
+struct hdf5_attribute {
+	char name[HDF5_PATH_MAX];
+	struct hdf5_type type;
+	struct hdf5_space space;
+	const uint8_t *data; /* borrowed */
+	size_t len;
+	uint64_t off; /* of data, in the file; or of the message that it comes from */
+};
+
+int hdf5_space_decode(struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_space *ret);
+int hdf5_type_decode(struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_type *ret);
+int hdf5_attribute_decode(struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_attribute *ret);
+int hdf5_filters_decode(struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_object *o);
+int hdf5_fill_decode(struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_object *o);
+/* The place where a shared message is: in *ret the message itself, whose bytes are in *hold (of a header) or *copy. */
+struct hdf5_unshared {
+	struct hdf5_message m;
+	struct hdf5_header header; /* owned */
+	uint8_t *copy;             /* owned */
+};
+int hdf5_unshare(struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_unshared *ret);
+void hdf5_unshared_free(struct hdf5_unshared *u);
+#define HDF5_UNSHARED_CLEANUP __attribute__((cleanup(hdf5_unshared_free)))
+
+/* ---- hdf5_dataset.c */
+
+int hdf5_dataset_read(struct hdf5_walk *w, struct hdf5_object *o, const struct hdf5_header *h);
+
+/* ---- hdf5_chunk.c: where chunks are */
+
+struct hdf5_chunking {      /* what the layout message says */
+	uint64_t addr;      /* of the index */
+	uint64_t one_bytes; /* SINGLE and filtered: stored bytes */
+	bool one_filtered;
+};
+int hdf5_chunks_read(struct hdf5_walk *w, struct hdf5_object *o, const struct hdf5_chunking *c);
+/* A chunk at these places of the grid. */
+int hdf5_chunk_add(struct hdf5_walk *w, struct hdf5_object *o, const uint64_t *at, uint64_t addr, uint64_t len);
+int hdf5_array_read(struct hdf5_walk *w, struct hdf5_object *o, uint64_t addr); /* hdf5_array.c: FIXED, EXTENSIBLE */
+
+/* ---- hdf5_tree.c: B-trees */
+
+/* A pair of an entry of a version 1 B-tree: key, child's address. */
+typedef int (*hdf5_tree1_fn)(struct hdf5_walk *w, struct cursor *key, uint64_t child, void *arg);
+int hdf5_tree1(
+	struct hdf5_walk *w, uint64_t addr, unsigned int type, unsigned int key_bytes, hdf5_tree1_fn each, void *arg);
+/* A record of a version 2 B-tree; off: where it is. */
+typedef int (*hdf5_tree2_fn)(struct hdf5_walk *w, const uint8_t *record, size_t len, uint64_t off, void *arg);
+int hdf5_tree2(struct hdf5_walk *w, uint64_t addr, unsigned int type, hdf5_tree2_fn each, void *arg);
+
+/* ---- hdf5_heap.c */
+
+struct hdf5_heap; /* fractal */
+int hdf5_heap_open(struct hdf5_walk *w, uint64_t addr, struct hdf5_heap **ret);
+void hdf5_heap_close(struct hdf5_heap *h); /* NULL is fine */
+unsigned int hdf5_heap_id_bytes(const struct hdf5_heap *h);
+/* The object of an identifier (hdf5_heap_id_bytes() of them at id); *ret is valid until the next call. */
+int hdf5_heap_get(struct hdf5_walk *w, struct hdf5_heap *h, const uint8_t *id, const uint8_t **ret, size_t *ret_len,
+	uint64_t *ret_off);
+
+/* hdf5_names.c: a local heap's bytes, and an object of the global heap; *ret is valid until the next call. */
+int hdf5_local_heap(struct hdf5_walk *w, uint64_t addr, struct hdf5_block *ret);
+int hdf5_global_get(struct hdf5_walk *w, uint64_t addr, uint32_t index, const uint8_t **ret, size_t *ret_len);
+struct hdf5_collection;
+void hdf5_collection_free(struct hdf5_collection *c);
+
+/* ---- hdf5_group.c: members of a group */
+
+/* name is not terminated; target: address of its header. Soft and external links are left out. */
+typedef int (*hdf5_member_fn)(struct hdf5_walk *w, const char *name, size_t len, uint64_t target, void *arg);
+int hdf5_group_read(struct hdf5_walk *w, const struct hdf5_header *h, hdf5_member_fn each, void *arg);
+
+/* ---- hdf5_netcdf.c: dimensions */
+
+struct hdf5_scales; /* what attributes said */
+int hdf5_scales_create(struct hdf5_scales **ret);
+void hdf5_scales_destroy(struct hdf5_scales *s);
+/* The attributes of an object, whose number is given. */
+int hdf5_scales_read(struct hdf5_walk *w, struct hdf5_scales *s, uint32_t object, const struct hdf5_header *h);
+/* When all objects are known: hdf5.dims, and each object's dim and axes. */
+int hdf5_scales_resolve(struct hdf5_walk *w, struct hdf5_scales *s);
+
+#endif

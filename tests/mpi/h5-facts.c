@@ -1,0 +1,617 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * HDF5's own word, for comparison with our walk: "make DIR" makes files of every kind that the walk knows ("seeds DIR" small ones), "show FILE" prints
+ * what HDF5 says of a file's datasets, one line each with its chunks behind it, in the form that tests/unit/hdf5-facts prints.
+ */
+#include <hdf5.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CHUNKS_LISTED 3000u
+
+static void demand(bool condition, const char *what)
+{
+	if (condition)
+		return;
+	fprintf(stderr, "h5-facts: %s failed\n", what);
+	exit(1);
+}
+
+#define DO(call) demand((call) >= 0, #call)
+
+static hid_t must(hid_t id, const char *what)
+{
+	demand(id >= 0, what);
+	return id;
+}
+
+#define GET(call) must((call), #call)
+
+/* ---- show */
+
+static const char *class_name(hid_t type)
+{
+	static const char *const names[] = { "integer", "float", "time", "string", "bits", "opaque", "compound",
+		"reference", "enum", "varying", "array" };
+	H5T_class_t class = H5Tget_class(type);
+
+	if (class == H5T_STRING && H5Tis_variable_str(type) > 0)
+		return "varying";
+	return class >= 0 && class <= H5T_ARRAY ? names[class] : "?";
+}
+
+static void show_dims(const char *word, int rank, const hsize_t *dims)
+{
+	printf(" %s=", word);
+	for (int i = 0; i < rank; i++) {
+		if (dims[i] == H5S_UNLIMITED || dims[i] == UINT32_MAX) /* in lengths of four bytes it is not seen */
+			printf("%s*", i ? "," : "");
+		else
+			printf("%s%llu", i ? "," : "", (unsigned long long)dims[i]);
+	}
+}
+
+struct chunk {
+	unsigned long long off, len, index;
+};
+
+static int by_off(const void *a, const void *b)
+{
+	const struct chunk *x = a, *y = b;
+
+	return (x->off > y->off) - (x->off < y->off);
+}
+
+static FILE *open_raw(hid_t set)
+{
+	char path[4096];
+	FILE *in;
+
+	DO((int)H5Fget_name(set, path, sizeof(path)));
+	in = fopen(path, "rb");
+	demand(in != NULL, path);
+	return in;
+}
+
+/* Bytes of the file itself, whatever HDF5 says; to be freed. */
+static unsigned char *file_bytes(FILE *in, const struct chunk *c)
+{
+	unsigned char *bytes = malloc(c->len);
+
+	demand(bytes && fseek(in, (long)c->off, SEEK_SET) == 0 && fread(bytes, 1, c->len, in) == c->len, "reading");
+	return bytes;
+}
+
+struct listing {
+	struct chunk *list;
+	hsize_t num, next;
+	unsigned char **bytes; /* of each chunk, as in the file */
+};
+
+/*
+ * H5Dget_chunk_info() is wrong about which chunk it is where the dimension that grows is not the first (seen in 1.10.8): so
+ * it is asked for places only, and the chunk at some coordinates, which H5Dread_chunk() gives, is looked for among them. All
+ * chunks of our files differ.
+ */
+static void place_chunk(hid_t set, struct listing *l, const hsize_t *at, unsigned long long index)
+{
+	unsigned char *raw;
+	uint32_t mask;
+	hsize_t len = 0;
+
+	if (H5Dget_chunk_storage_size(set, at, &len) < 0 || len == 0)
+		return;
+	raw = malloc(len);
+	demand(raw != NULL, "memory");
+	DO(H5Dread_chunk(set, H5P_DEFAULT, at, &mask, raw));
+	for (hsize_t i = 0; i < l->num; i++) {
+		struct chunk *c = &l->list[(l->next + i) % l->num];
+
+		if (c->len != len || memcmp(l->bytes[c - l->list], raw, len) != 0)
+			continue;
+		c->index = index;
+		l->next = (hsize_t)(c - l->list) + 1;
+		break;
+	}
+	free(raw);
+}
+
+static void place_chunks(hid_t set, struct listing *l, int rank, const hsize_t *dims, const hsize_t *shape)
+{
+	hsize_t at[H5S_MAX_RANK] = { 0 };
+	unsigned long long index = 0;
+	int d;
+
+	H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* chunks that are not there are no failure */
+	do {
+		place_chunk(set, l, at, index++);
+		for (d = rank - 1; d >= 0; d--) {
+			at[d] += shape[d];
+			if (at[d] < dims[d])
+				break;
+			at[d] = 0;
+		}
+	} while (d >= 0);
+}
+
+static void list_chunks(hid_t set, struct listing *l, hsize_t block)
+{
+	hid_t space = GET(H5Dget_space(set));
+	FILE *in;
+
+	for (hsize_t i = 0; i < l->num; i++) {
+		hsize_t at[H5S_MAX_RANK], len;
+		unsigned int mask;
+		haddr_t off;
+
+		DO(H5Dget_chunk_info(set, space, i, at, &mask, &off, &len));
+		l->list[i] = (struct chunk){ off + block, len, 0 }; /* it leaves a user block out */
+	}
+	H5Sclose(space);
+	qsort(l->list, l->num, sizeof(*l->list), by_off);
+	in = open_raw(set);
+	for (hsize_t i = 0; i < l->num; i++)
+		l->bytes[i] = file_bytes(in, &l->list[i]);
+	fclose(in);
+}
+
+static void show_chunks(hid_t set, hid_t plist, int rank, const hsize_t *dims, hsize_t block)
+{
+	hid_t space = GET(H5Dget_space(set));
+	struct listing l = { 0 };
+	hsize_t shape[H5S_MAX_RANK];
+
+	DO(H5Pget_chunk(plist, rank, shape));
+	show_dims("chunk", rank, shape);
+	DO(H5Dget_num_chunks(set, space, &l.num));
+	H5Sclose(space);
+	printf(" chunks=%llu\n", (unsigned long long)l.num);
+	if (l.num == 0 || l.num > CHUNKS_LISTED)
+		return;
+	l.list = calloc(l.num, sizeof(*l.list));
+	l.bytes = calloc(l.num, sizeof(*l.bytes));
+	demand(l.list && l.bytes, "memory");
+	list_chunks(set, &l, block);
+	place_chunks(set, &l, rank, dims, shape);
+	for (hsize_t i = 0; i < l.num; i++) {
+		printf("\t%llu %llu #%llu\n", l.list[i].off, l.list[i].len, l.list[i].index);
+		free(l.bytes[i]);
+	}
+	free(l.bytes);
+	free(l.list);
+}
+
+static hsize_t user_block(hid_t set)
+{
+	hid_t file = GET(H5Iget_file_id(set)), how = GET(H5Fget_create_plist(file));
+	hsize_t bytes = 0;
+
+	DO(H5Pget_userblock(how, &bytes));
+	H5Pclose(how);
+	H5Fclose(file);
+	return bytes;
+}
+
+static void show_dataset(hid_t set, const char *path)
+{
+	hid_t type = GET(H5Dget_type(set)), space = GET(H5Dget_space(set)), plist = GET(H5Dget_create_plist(set));
+	hsize_t dims[H5S_MAX_RANK], most[H5S_MAX_RANK];
+	int rank = H5Sget_simple_extent_dims(space, dims, most);
+	H5D_layout_t layout = H5Pget_layout(plist);
+	haddr_t off = H5Dget_offset(set);
+
+	/* The size of what is elsewhere is one of memory. */
+	printf("%s %s size=%zu%s", path, class_name(type),
+		strcmp(class_name(type), "varying") == 0 ? 0 : H5Tget_size(type),
+		H5Tget_order(type) == H5T_ORDER_BE ? " big" : "");
+	show_dims("dims", rank, dims);
+	show_dims("most", rank, most);
+	printf(" filters=%d", layout == H5D_CHUNKED ? H5Pget_nfilters(plist) : 0);
+	if (layout == H5D_CHUNKED) {
+		show_chunks(set, plist, rank, dims, user_block(set));
+	} else if (layout == H5D_COMPACT) {
+		printf(" compact\n");
+	} else if (layout != H5D_CONTIGUOUS || H5Pget_external_count(plist) > 0) {
+		printf(" %s\n", layout == H5D_VIRTUAL ? "virtual" : "external");
+	} else if (off == HADDR_UNDEF || off == user_block(set) - 1) { /* which is added to all */
+		printf(" nowhere\n");
+	} else {
+		printf(" at=%llu bytes=%llu\n", (unsigned long long)off, (unsigned long long)H5Dget_storage_size(set));
+	}
+	H5Tclose(type);
+	H5Sclose(space);
+	H5Pclose(plist);
+}
+
+static herr_t show_object(hid_t root, const char *name, const H5O_info_t *info, void *arg)
+{
+	hid_t set;
+
+	(void)arg;
+	if (info->type != H5O_TYPE_DATASET)
+		return 0;
+	set = GET(H5Dopen2(root, name, H5P_DEFAULT));
+	show_dataset(set, name);
+	H5Dclose(set);
+	return 0;
+}
+
+static void show(const char *path)
+{
+	hid_t file = GET(H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT));
+
+	DO(H5Ovisit1(file, H5_INDEX_NAME, H5_ITER_INC, show_object, NULL));
+	H5Fclose(file);
+}
+
+/* ---- make */
+
+struct shape {
+	const char *name;
+	int rank;
+	hsize_t dims[3];
+	hsize_t most[3]; /* 0: as dims */
+	hsize_t chunk[3];
+	bool deflate, early;
+	hsize_t only; /* not 0: just this element (of a vector) is written */
+};
+
+static hid_t create(hid_t file, const struct shape *s, hid_t plist)
+{
+	hsize_t most[3];
+	hid_t space, set;
+
+	for (int i = 0; i < s->rank; i++)
+		most[i] = s->most[i] ? s->most[i] : s->dims[i];
+	space = GET(H5Screate_simple(s->rank, s->dims, most));
+	set = GET(H5Dcreate2(file, s->name, H5T_STD_I32LE, space, H5P_DEFAULT, plist, H5P_DEFAULT));
+	H5Sclose(space);
+	return set;
+}
+
+static void write_one(hid_t set, hsize_t at)
+{
+	hid_t space = GET(H5Dget_space(set)), one = GET(H5Screate(H5S_SCALAR));
+	int value = 7;
+
+	DO(H5Sselect_elements(space, H5S_SELECT_SET, 1, &at));
+	DO(H5Dwrite(set, H5T_NATIVE_INT, one, space, H5P_DEFAULT, &value));
+	H5Sclose(space);
+	H5Sclose(one);
+}
+
+static void write_all(hid_t set, const struct shape *s)
+{
+	size_t num = 1;
+	int *data;
+
+	for (int i = 0; i < s->rank; i++)
+		num *= s->dims[i];
+	data = malloc((num ? num : 1) * sizeof(*data));
+	demand(data != NULL, "memory");
+	for (size_t i = 0; i < num; i++)
+		data[i] = (int)(i * i);
+	DO(H5Dwrite(set, H5T_NATIVE_INT, H5S_ALL, H5S_ALL, H5P_DEFAULT, data));
+	free(data);
+}
+
+static void make_chunked(hid_t file, const struct shape *s)
+{
+	hid_t plist = GET(H5Pcreate(H5P_DATASET_CREATE)), set;
+
+	DO(H5Pset_chunk(plist, s->rank, s->chunk));
+	if (s->deflate) {
+		DO(H5Pset_shuffle(plist));
+		DO(H5Pset_deflate(plist, 1));
+	}
+	if (s->early)
+		DO(H5Pset_alloc_time(plist, H5D_ALLOC_TIME_EARLY));
+	set = create(file, s, plist);
+	if (s->only)
+		write_one(set, s->only);
+	else
+		write_all(set, s);
+	H5Dclose(set);
+	H5Pclose(plist);
+}
+
+static void make_plain(hid_t file)
+{
+	hid_t plist = GET(H5Pcreate(H5P_DATASET_CREATE)), set;
+	struct shape s = { "compact", 2, { 3, 4 }, { 0 }, { 0 }, false, false, 0 };
+
+	DO(H5Pset_layout(plist, H5D_COMPACT));
+	set = create(file, &s, plist);
+	write_all(set, &s);
+	H5Dclose(set);
+	s.name = "contiguous";
+	set = create(file, &s, H5P_DEFAULT);
+	write_all(set, &s);
+	H5Dclose(set);
+	s.name = "unwritten";
+	set = create(file, &s, H5P_DEFAULT);
+	H5Dclose(set);
+	H5Pclose(plist);
+	plist = GET(H5Pcreate(H5P_DATASET_CREATE));
+	DO(H5Pset_external(plist, "elsewhere.bin", 0, 48));
+	s.name = "external";
+	set = create(file, &s, plist);
+	H5Dclose(set);
+	H5Pclose(plist);
+}
+
+static void make_types(hid_t file)
+{
+	hid_t types[] = { H5T_STD_I8BE, H5T_STD_U16BE, H5T_STD_I64LE, H5T_IEEE_F32BE, H5T_IEEE_F64LE, H5T_STD_REF_OBJ,
+		H5T_STD_B16LE };
+	hid_t space = GET(H5Screate(H5S_SCALAR)), named = GET(H5Tenum_create(H5T_STD_I16LE)), group, text;
+	short value = 1;
+	char name[32];
+
+	group = GET(H5Gcreate2(file, "types", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+	DO(H5Tenum_insert(named, "one", &value));
+	DO(H5Tcommit2(file, "an enum", named, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+	for (unsigned int i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+		snprintf(name, sizeof(name), "t%u", i);
+		H5Dclose(GET(H5Dcreate2(group, name, types[i], space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)));
+	}
+	H5Dclose(GET(H5Dcreate2(group, "named", named, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)));
+	text = GET(H5Tcopy(H5T_C_S1));
+	DO(H5Tset_size(text, 11));
+	H5Dclose(GET(H5Dcreate2(group, "text", text, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)));
+	DO(H5Tset_size(text, H5T_VARIABLE));
+	H5Dclose(GET(H5Dcreate2(group, "texts", text, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)));
+	DO(H5Lcreate_hard(file, "types/t0", group, "t0-again", H5P_DEFAULT, H5P_DEFAULT));
+	DO(H5Lcreate_soft("/types/t0", group, "soft", H5P_DEFAULT, H5P_DEFAULT));
+	DO(H5Lcreate_external("other.h5", "/x", group, "outside", H5P_DEFAULT, H5P_DEFAULT));
+	DO(H5Lcreate_hard(file, "/", group, "loop", H5P_DEFAULT, H5P_DEFAULT));
+	H5Gclose(group);
+	H5Tclose(text);
+	H5Tclose(named);
+	H5Sclose(space);
+}
+
+/* Groups and attributes that outgrow a header. */
+static void make_many(hid_t file, unsigned int num)
+{
+	hid_t group = GET(H5Gcreate2(file, "many", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+	hid_t space = GET(H5Screate(H5S_SCALAR)), set, a;
+	char name[64];
+
+	for (unsigned int i = 0; i < num; i++) {
+		snprintf(name, sizeof(name), "member with a long name, number %u", i);
+		set = GET(H5Dcreate2(group, name, H5T_NATIVE_INT, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+		for (unsigned int j = 0; i == 0 && j < 40; j++) {
+			snprintf(name, sizeof(name), "attribute %u", j);
+			a = GET(H5Acreate2(set, name, H5T_NATIVE_INT, space, H5P_DEFAULT, H5P_DEFAULT));
+			DO(H5Awrite(a, H5T_NATIVE_INT, &j));
+			H5Aclose(a);
+		}
+		H5Dclose(set);
+	}
+	H5Sclose(space);
+	H5Gclose(group);
+}
+
+static const struct shape shapes[] = {
+	{ "plain", 2, { 10, 7 }, { 0 }, { 4, 3 }, false, false, 0 },
+	{ "deflated", 2, { 10, 7 }, { 0 }, { 4, 3 }, true, false, 0 },
+	{ "cube", 3, { 9, 5, 6 }, { 0 }, { 2, 5, 4 }, true, false, 0 },
+	{ "single", 2, { 5, 4 }, { 0 }, { 5, 4 }, false, false, 0 },
+	{ "single-deflated", 2, { 50, 4 }, { 0 }, { 50, 4 }, true, false, 0 },
+	{ "in-a-row", 2, { 10, 7 }, { 0 }, { 4, 3 }, false, true, 0 },
+	{ "paged", 1, { 2500 }, { 0 }, { 1 }, false, false, 0 },
+	{ "paged-deflated", 1, { 2500 }, { 0 }, { 1 }, true, false, 0 },
+	{ "paged-one", 1, { 5000 }, { 0 }, { 1 }, false, false, 3000 },
+	{ "bounded", 2, { 10, 7 }, { 30, 20 }, { 4, 3 }, false, false, 0 },
+	{ "growing", 1, { 3 }, { H5S_UNLIMITED }, { 1 }, false, false, 0 },
+	{ "growing-blocks", 1, { 900 }, { H5S_UNLIMITED }, { 1 }, false, false, 0 },
+	{ "growing-deflated", 1, { 900 }, { H5S_UNLIMITED }, { 1 }, true, false, 0 },
+	{ "growing-far", 1, { 300000 }, { H5S_UNLIMITED }, { 1 }, false, false, 200001 },
+	{ "growing-second", 2, { 7, 300 }, { 7, H5S_UNLIMITED }, { 2, 3 }, false, false, 0 },
+	{ "growing-third", 3, { 3, 5, 40 }, { 3, 5, H5S_UNLIMITED }, { 2, 2, 1 }, true, false, 0 },
+	{ "growing-both", 2, { 70, 30 }, { H5S_UNLIMITED, H5S_UNLIMITED }, { 2, 3 }, false, false, 0 },
+	{ "growing-both-deflated", 2, { 70, 60 }, { H5S_UNLIMITED, H5S_UNLIMITED }, { 2, 2 }, true, false, 0 },
+};
+
+static void make_shrunk(hid_t file)
+{
+	struct shape s = { "shrunk", 2, { 20, 20 }, { H5S_UNLIMITED, 20 }, { 3, 3 }, false, false, 0 };
+	hsize_t less[2] = { 7, 20 };
+	hid_t plist = GET(H5Pcreate(H5P_DATASET_CREATE)), set;
+
+	DO(H5Pset_chunk(plist, 2, s.chunk));
+	set = create(file, &s, plist);
+	write_all(set, &s);
+	DO(H5Dset_extent(set, less));
+	H5Dclose(set);
+	H5Pclose(plist);
+}
+
+static void make_virtual(hid_t file)
+{
+	hsize_t dims[1] = { 12 };
+	hid_t plist = GET(H5Pcreate(H5P_DATASET_CREATE)), space = GET(H5Screate_simple(1, dims, NULL));
+
+	DO(H5Pset_virtual(plist, space, "other.h5", "/x", space));
+	H5Dclose(GET(H5Dcreate2(file, "virtual", H5T_NATIVE_INT, space, H5P_DEFAULT, plist, H5P_DEFAULT)));
+	H5Sclose(space);
+	H5Pclose(plist);
+}
+
+static void fill(hid_t file, bool latest)
+{
+	make_plain(file);
+	make_types(file);
+	make_many(file, 300);
+	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+		make_chunked(file, &shapes[i]);
+	make_shrunk(file);
+	if (latest)
+		make_virtual(file);
+}
+
+static hid_t create_file(const char *dir, const char *name, H5F_libver_t low, hid_t how)
+{
+	hid_t access = GET(H5Pcreate(H5P_FILE_ACCESS)), file;
+	char path[4096];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	DO(H5Pset_libver_bounds(access, low, H5F_LIBVER_LATEST));
+	file = GET(H5Fcreate(path, H5F_ACC_TRUNC, how, access));
+	H5Pclose(access);
+	return file;
+}
+
+static void make_file(const char *dir, const char *name, H5F_libver_t low, hid_t how)
+{
+	hid_t file = create_file(dir, name, low, how);
+
+	fill(file, low == H5F_LIBVER_LATEST);
+	H5Fclose(file);
+}
+
+static hid_t file_plist(hsize_t user_block, size_t bytes, bool shared)
+{
+	hid_t how = GET(H5Pcreate(H5P_FILE_CREATE));
+
+	DO(H5Pset_userblock(how, user_block));
+	DO(H5Pset_sizes(how, bytes, bytes));
+	if (shared) {
+		DO(H5Pset_shared_mesg_nindexes(how, 2));
+		DO(H5Pset_shared_mesg_index(how, 0, H5O_SHMESG_DTYPE_FLAG | H5O_SHMESG_SDSPACE_FLAG, 4));
+		DO(H5Pset_shared_mesg_index(how, 1, H5O_SHMESG_ATTR_FLAG | H5O_SHMESG_FILL_FLAG, 4));
+	}
+	return how;
+}
+
+static void make(const char *dir)
+{
+	hid_t how;
+
+	make_file(dir, "old.h5", H5F_LIBVER_EARLIEST, H5P_DEFAULT);
+	make_file(dir, "middle.h5", H5F_LIBVER_V18, H5P_DEFAULT);
+	make_file(dir, "latest.h5", H5F_LIBVER_LATEST, H5P_DEFAULT);
+	how = file_plist(0, 4, false);
+	make_file(dir, "old-4.h5", H5F_LIBVER_EARLIEST, how);
+	H5Pclose(how);
+	how = file_plist(0, 8, true);
+	make_file(dir, "shared.h5", H5F_LIBVER_LATEST, how);
+	H5Pclose(how);
+	how = file_plist(2048, 8, false);
+	make_file(dir, "block.h5", H5F_LIBVER_EARLIEST, how);
+	H5Pclose(how);
+}
+
+/* ---- small files to begin fuzzing with, and what is on the disk while a program still writes */
+
+static void copy_file(const char *dir, const char *from, const char *to)
+{
+	char path[4096];
+	FILE *in, *out;
+	int c;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, from);
+	in = fopen(path, "rb");
+	snprintf(path, sizeof(path), "%s/%s", dir, to);
+	out = fopen(path, "wb");
+	demand(in && out, to);
+	while ((c = fgetc(in)) != EOF)
+		fputc(c, out);
+	fclose(in);
+	demand(fclose(out) == 0, to);
+}
+
+static void make_dense(hid_t file)
+{
+	hid_t how = GET(H5Pcreate(H5P_GROUP_CREATE)), space = GET(H5Screate(H5S_SCALAR)), group, a;
+	int value = 3;
+
+	DO(H5Pset_link_phase_change(how, 0, 0));
+	DO(H5Pset_attr_phase_change(how, 0, 0));
+	group = GET(H5Gcreate2(file, "dense", H5P_DEFAULT, how, H5P_DEFAULT));
+	H5Gclose(GET(H5Gcreate2(group, "a", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)));
+	H5Gclose(GET(H5Gcreate2(group, "b", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)));
+	a = GET(H5Acreate2(group, "CLASS", H5T_NATIVE_INT, space, H5P_DEFAULT, H5P_DEFAULT));
+	DO(H5Awrite(a, H5T_NATIVE_INT, &value));
+	H5Aclose(a);
+	H5Gclose(group);
+	H5Sclose(space);
+	H5Pclose(how);
+}
+
+static void make_seed(const char *dir, const char *name, H5F_libver_t low, hid_t how)
+{
+	static const struct shape small[] = {
+		{ "tree1", 2, { 4, 3 }, { 0 }, { 2, 2 }, true, false, 0 },
+		{ "single", 1, { 4 }, { 0 }, { 4 }, true, false, 0 },
+		{ "in-a-row", 1, { 4 }, { 0 }, { 2 }, false, true, 0 },
+		{ "bounded", 1, { 4 }, { 6 }, { 2 }, false, false, 0 },
+		{ "paged", 1, { 1500 }, { 0 }, { 1 }, false, false, 1400 },
+		{ "growing", 2, { 1, 12 }, { 1, H5S_UNLIMITED }, { 1, 2 }, true, false, 0 },
+		{ "growing-both", 2, { 3, 3 }, { H5S_UNLIMITED, H5S_UNLIMITED }, { 2, 2 }, true, false, 0 },
+	};
+	hid_t file = create_file(dir, name, low, how);
+
+	make_plain(file);
+	make_dense(file);
+	for (size_t i = 0; i < sizeof(small) / sizeof(small[0]); i++)
+		make_chunked(file, &small[i]);
+	if (low == H5F_LIBVER_LATEST)
+		make_virtual(file);
+	H5Fclose(file);
+}
+
+static void make_unflushed(const char *dir, const char *name, const char *copy, H5F_libver_t low)
+{
+	static const struct shape one = { "x", 1, { 5000 }, { 0 }, { 0 }, false, false, 0 };
+	hid_t file = create_file(dir, name, low, H5P_DEFAULT), set = create(file, &one, H5P_DEFAULT);
+
+	write_all(set, &one);
+	copy_file(dir, name, copy);
+	H5Dclose(set);
+	H5Fclose(file);
+}
+
+static void make_seeds(const char *dir)
+{
+	hid_t how = file_plist(0, 8, true);
+
+	make_seed(dir, "old", H5F_LIBVER_EARLIEST, H5P_DEFAULT);
+	make_seed(dir, "latest", H5F_LIBVER_LATEST, H5P_DEFAULT);
+	make_seed(dir, "shared", H5F_LIBVER_LATEST, how);
+	H5Pclose(how);
+	make_unflushed(dir, "flushed", "unflushed", H5F_LIBVER_EARLIEST);
+	make_unflushed(dir, "flushed-latest", "unflushed-latest", H5F_LIBVER_LATEST);
+}
+
+/* One dataset of many small chunks; for the time that a walk takes. */
+static void make_large(const char *dir, H5F_libver_t low, hsize_t num)
+{
+	struct shape s = { "x", 2, { num / 100, 100 }, { H5S_UNLIMITED, H5S_UNLIMITED }, { 1, 1 }, false, true, 0 };
+	hid_t file = create_file(dir, low == H5F_LIBVER_EARLIEST ? "large-old.h5" : "large.h5", low, H5P_DEFAULT);
+
+	make_chunked(file, &s);
+	H5Fclose(file);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 3 && strcmp(argv[1], "show") == 0) {
+		show(argv[2]);
+	} else if (argc == 3 && strcmp(argv[1], "make") == 0) {
+		make(argv[2]);
+	} else if (argc == 3 && strcmp(argv[1], "seeds") == 0) {
+		make_seeds(argv[2]);
+	} else if (argc == 4 && strcmp(argv[1], "large") == 0) {
+		make_large(argv[2], H5F_LIBVER_EARLIEST, strtoull(argv[3], NULL, 10));
+		make_large(argv[2], H5F_LIBVER_LATEST, strtoull(argv[3], NULL, 10));
+	} else {
+		fputs("usage: h5-facts show FILE | make DIR | seeds DIR | large DIR CHUNKS\n", stderr);
+		return 2;
+	}
+	return 0;
+}
