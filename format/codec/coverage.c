@@ -140,6 +140,7 @@ static int add_records(struct coverage *c, size_t object)
 static int add_object(struct coverage *c, size_t object)
 {
 	const struct layout_object *o = &c->layout->objects[object];
+	uint64_t base = 0;
 	int r = 0;
 
 	c->objects[object].defined_bytes = layout_object_bytes(o);
@@ -151,9 +152,10 @@ static int add_object(struct coverage *c, size_t object)
 		return add_slot(&c->fixed, &s);
 	}
 	for (size_t i = 0; r == 0 && i < o->num_pieces; i++) {
-		struct slot s = { o->pieces[i].off, o->pieces[i].len, 0, o->pieces[i].index, object, 0 };
+		struct slot s = { o->pieces[i].off, o->pieces[i].len, base, o->pieces[i].index, object, 0 };
 
 		r = add_slot(&c->fixed, &s);
+		base += s.len;
 	}
 	return r;
 }
@@ -415,6 +417,12 @@ void coverage_note(struct coverage *c, uint64_t off, uint64_t len)
 	walk(c, off, len, note_part, NULL);
 }
 
+void coverage_forget_notes(struct coverage *c)
+{
+	for (size_t i = 0; i <= c->layout->num_objects; i++)
+		c->objects[i].noted_bytes = 0;
+}
+
 /* ---- fill values */
 
 struct looking {
@@ -467,20 +475,21 @@ void coverage_look(struct coverage *c, uint64_t off, const void *bytes, size_t l
 /* ---- telling */
 
 struct telling {
-	void (*each)(size_t object, uint64_t off, uint64_t len, void *arg);
+	void (*each)(const struct coverage_part *part, void *arg);
 	void *arg;
 };
 
 static int tell_part(struct coverage *c, struct slot *slot, uint64_t off, uint64_t at, uint64_t len, void *arg)
 {
 	const struct telling *t = arg;
+	struct coverage_part part = { slot ? slot->object : SIZE_MAX, off, at, len };
 
-	t->each(slot ? slot->object : SIZE_MAX, off, len, t->arg);
+	t->each(&part, t->arg);
 	return 0;
 }
 
 void coverage_each(struct coverage *c, uint64_t off, uint64_t len,
-	void (*each)(size_t object, uint64_t off, uint64_t len, void *arg), void *arg)
+	void (*each)(const struct coverage_part *part, void *arg), void *arg)
 {
 	struct telling t = { each, arg };
 

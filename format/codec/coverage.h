@@ -55,14 +55,18 @@ void coverage_destroy(struct coverage *c);
 int coverage_add(struct coverage *c, const struct coverage_extent *e);
 /* Bytes that have been written, in any order and however often: they add up in noted_bytes. */
 void coverage_note(struct coverage *c, uint64_t off, uint64_t len);
+void coverage_forget_notes(struct coverage *c);
 /* The bytes of a range, to be compared with fill values. Elements that it has a part of only are not looked at. */
 void coverage_look(struct coverage *c, uint64_t off, const void *bytes, size_t len);
-/*
- * Each object that [off, off + len) touches, in the order of the file, and its part of it; object SIZE_MAX: bytes that belong
- * to none.
- */
+/* Part of an object, or (object SIZE_MAX) bytes that belong to none. at: its first byte, counted in the object (of
+ * pieces: in all of them, in their order). */
+struct coverage_part {
+	size_t object;
+	uint64_t off, at, len;
+};
+/* Each part that [off, off + len) touches, in the order of the file. */
 void coverage_each(struct coverage *c, uint64_t off, uint64_t len,
-	void (*each)(size_t object, uint64_t off, uint64_t len, void *arg), void *arg);
+	void (*each)(const struct coverage_part *part, void *arg), void *arg);
 
 /* The end of adding: fills in complete, gap and writers. 0, -ENOMEM. */
 int coverage_finish(struct coverage *c);

@@ -269,6 +269,35 @@ static void check_chunks(void)
 	layout_destroy(&l);
 }
 
+static void tell(const struct coverage_part *part, void *arg)
+{
+	uint64_t *sum = arg;
+
+	*sum = *sum * 1000 + part->off * 100 + part->at * 10 + part->len +
+	       (part->object == SIZE_MAX ? 500 : part->object);
+}
+
+static void check_parts(void)
+{
+	struct layout l = { 0 };
+	struct layout_object *o = layout_add(&l, "v", LAYOUT_VARIABLE);
+	struct coverage *c;
+	uint64_t sum = 0;
+
+	o->begin = 2, o->len = 3, o->count = 1;
+	o = layout_add(&l, "r", LAYOUT_RECORDS);
+	o->begin = 6, o->len = 1, o->stride = 2, o->count = 1;
+	is_int(coverage_create(&l, &c), 0, "a variable and a record");
+	coverage_each(c, 3, 4, tell, &sum);
+	/* v: off 3, at 1, len 2; nobody's: off 5, len 1; r: off 6, at 0, len 1 */
+	is_u64(sum, (312 * UINT64_C(1000) + 1001) * 1000 + 602, "parts of a range, in order");
+	coverage_note(c, 0, 100);
+	coverage_forget_notes(c);
+	is_u64(coverage_of(c, 0)->noted_bytes + coverage_rest(c)->noted_bytes, 0, "notes can be forgotten");
+	coverage_destroy(c);
+	layout_destroy(&l);
+}
+
 static void check_index(void)
 {
 	uint64_t dims[] = { 2, 3, 5 }, index[3];
@@ -289,6 +318,7 @@ int main(void)
 	check_random();
 	check_fill();
 	check_chunks();
+	check_parts();
 	check_index();
 	return done_testing();
 }
