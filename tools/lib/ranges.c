@@ -4,7 +4,10 @@
  */
 #include "tools/lib/ranges.h"
 
-#define EXTENTS_AT_ONCE 64
+#include <errno.h>
+#include <stdlib.h>
+
+#define EXTENTS_AT_ONCE 16384 /* each question of the index costs it a search of its own */
 
 struct row {
 	uint64_t at; /* up to here everything has been told */
@@ -61,24 +64,36 @@ static int tell_extent(struct row *row, const struct extent *e)
 	return tell(row, kinds[e->kind], e->off + e->len, e);
 }
 
-int ranges_each(struct state *st, const struct inode *in, uint64_t size, int (*each)(const struct range *r, void *arg),
-	void *arg)
+static int tell_all(struct state *st, const struct inode *in, uint64_t size, struct row *row, struct extent *ext)
 {
-	struct row row = { .backing_limit = in->backing_limit, .each = each, .arg = arg };
-	struct extent ext[EXTENTS_AT_ONCE];
 	uint64_t off = 0, next;
 	size_t num;
 	int r = 0;
 
-	if (in->flags & INODE_PRIVATE)
-		return tell(&row, RANGE_PRIVATE, size, NULL);
 	while (r == 0 && off < size) {
 		r = state_extents(st, in->ino, off, size - off, ext, EXTENTS_AT_ONCE, &num, &next);
 		for (size_t i = 0; r == 0 && i < num; i++)
-			r = tell_extent(&row, &ext[i]);
+			r = tell_extent(row, &ext[i]);
 		if (next <= off)
 			break;
 		off = next;
 	}
-	return r == 0 && row.at < size ? tell_gap(&row, size) : r;
+	return r == 0 && row->at < size ? tell_gap(row, size) : r;
+}
+
+int ranges_each(struct state *st, const struct inode *in, uint64_t size, int (*each)(const struct range *r, void *arg),
+	void *arg)
+{
+	struct row row = { .backing_limit = in->backing_limit, .each = each, .arg = arg };
+	struct extent *ext;
+	int r;
+
+	if (in->flags & INODE_PRIVATE)
+		return tell(&row, RANGE_PRIVATE, size, NULL);
+	ext = malloc(EXTENTS_AT_ONCE * sizeof(*ext));
+	if (!ext)
+		return -ENOMEM;
+	r = tell_all(st, in, size, &row, ext);
+	free(ext);
+	return r;
 }
