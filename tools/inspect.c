@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "format/base/json.h"
 #include "format/base/units.h"
@@ -20,15 +21,28 @@
 #include "tools/lib/ranges.h"
 #include "tools/lib/reader.h"
 #include "tools/lib/say.h"
+#include "tools/lib/survey.h"
 #include "tools/lib/target.h"
 #include "tools/lib/walk.h"
+#include "tools/picture.h"
+#include "tools/variables.h"
 
 #define MAP_COLUMNS 60
 
+struct inspect_options {
+	bool json, conflicts, ranges, map, look;
+	const char *svg;   /* where the picture goes; NULL: nowhere */
+	const char **with; /* owned; further stores, num_with of them */
+	size_t num_with;
+};
+
 struct inspect {
-	struct store *store;     /* owned */
-	struct history *history; /* owned; NULL: not known */
-	bool complete;           /* the history is */
+	const struct inspect_options *opt; /* borrowed */
+	const char *mounted;               /* the file's path in its mount; NULL: not named by it. Borrowed */
+	struct reader *others;             /* owned; opt->num_with of them */
+	struct store *store;               /* owned */
+	struct history *history;           /* owned; NULL: not known */
+	bool complete;                     /* the history is */
 	bool want_json;
 	struct json j;
 	uint64_t num_listed, log_bytes, private_bytes, overwritten_bytes;
@@ -354,24 +368,48 @@ static int show_ranges(struct file_view *v, const struct inode *node, int (*each
 	return S_ISREG(node->mode) ? ranges_each(store_state(v->in->store), node, v->size, each, v) : 0;
 }
 
-static int show_one_json(struct file_view *v, const char *path, const struct inode *node, const struct file_facts *f)
+/* One regular file: what it is, and (raw: always) its ranges. */
+static int show_survey_json(struct file_view *v, const struct inode *node, const struct survey *s)
 {
 	struct json *j = &v->in->j;
+	bool want_ranges = v->in->opt->ranges || !s->mapped;
 	int r;
 
-	store_json(v->in);
-	json_key(j, "file");
-	file_json(j, path, node, f);
+	variables_json(s, v->in->complete, j);
+	if (!want_ranges)
+		return show_ranges(v, node, draw_range);
 	json_key(j, "ranges");
 	json_array(j);
 	r = show_ranges(v, node, range_json);
 	json_end_array(j);
+	return r;
+}
+
+static int show_one_json(struct file_view *v, const char *path, const struct inode *node, const struct file_facts *f,
+	const struct survey *s)
+{
+	struct json *j = &v->in->j;
+	int r = 0;
+
+	store_json(v->in);
+	json_key(j, "file");
+	file_json(j, path, node, f);
+	if (s)
+		r = show_survey_json(v, node, s);
 	json_kstr(j, "map", v->map);
 	json_end_object(j);
 	return r;
 }
 
-static int show_one_text(struct file_view *v, const char *path, const struct inode *node, const struct file_facts *f)
+static int show_ranges_text(struct file_view *v, const struct inode *node)
+{
+	if (v->size > 0)
+		printf("%16s %12s  %-22s %10s  %s\n", "OFFSET", "LENGTH", "WHERE", "SEQ", "CRC32C");
+	return show_ranges(v, node, range_line);
+}
+
+static int show_one_text(struct file_view *v, const char *path, const struct inode *node, const struct file_facts *f,
+	const struct survey *s)
 {
 	char size[UNITS_TEXT];
 	int r;
@@ -383,11 +421,16 @@ static int show_one_text(struct file_view *v, const char *path, const struct ino
 		printf("%" PRIu64 " writes of %" PRIu64 " bytes, %" PRIu64
 		       " of them overwritten since the last drain\n",
 			f->history->writes, f->history->written_bytes, overwritten(f));
+	if (!s)
+		return 0;
 	r = show_ranges(v, node, draw_range);
 	if (r == 0 && f->size > 0)
-		printf("|%s|  # in the store, . in the backing file\n%16s %12s  %-22s %10s  %s\n", v->map, "OFFSET",
-			"LENGTH", "WHERE", "SEQ", "CRC32C");
-	return r == 0 ? show_ranges(v, node, range_line) : r;
+		printf("|%s|  # in the store, . in the backing file\n", v->map);
+	if (r == 0)
+		variables_print(s, v->in->history && v->in->complete);
+	if (r == 0 && v->in->opt->map && s->mapped)
+		r = variables_map(s, isatty(STDOUT_FILENO) && !getenv("NO_COLOR"));
+	return r == 0 && (v->in->opt->ranges || !s->mapped) ? show_ranges_text(v, node) : r;
 }
 
 /* As in the mount: relative to its root, with or without a leading slash or the mount point in front. */
@@ -398,26 +441,87 @@ static const char *in_mount(const struct inspect *in, const char *path)
 	return *mountpoint && mounts_path_in(path, mountpoint) ? path + strlen(mountpoint) : path;
 }
 
+/* By its path; of a file that another node is the home of, the store has no name, but the mount tells its number. */
+static int find_file(struct inspect *in, const char *path, struct inode *ret)
+{
+	struct state *st = store_state(in->store);
+	int r = walk_find(st, in_mount(in, path), ret);
+	struct stat sb;
+
+	if (r == -ENOENT && in->mounted && lstat(in->mounted, &sb) == 0)
+		r = state_inode(st, sb.st_ino, ret);
+	return r;
+}
+
+static void read_history(struct inspect *in, int (*each)(const struct record *rec, void *arg), void *arg)
+{
+	struct cistern_error err = { 0 };
+
+	if (history_read(store_io(in->store), each, arg, &in->history, &in->complete, &err) < 0)
+		say("note: how often files were overwritten is not known: %s", err.text);
+}
+
+static int show_found(struct inspect *in, const char *path, const struct inode *node, struct survey *s)
+{
+	struct file_facts facts;
+	struct file_view v = { .in = in, .private_segment = node->private_segment };
+	int r = gather(in, node, &facts);
+
+	if (r < 0)
+		return r;
+	v.size = facts.size;
+	memset(v.map, ' ', MAP_COLUMNS);
+	return in->want_json ? show_one_json(&v, path, node, &facts, s) : show_one_text(&v, path, node, &facts, s);
+}
+
+static int survey_file(struct inspect *in, const struct inode *node, struct survey *ret, struct cistern_error *err)
+{
+	struct store **stores = calloc(in->opt->num_with + 1, sizeof(*stores));
+	struct survey_options opt = { .mounted = in->mounted,
+		.others = stores,
+		.num_others = in->opt->num_with,
+		.look = in->opt->look,
+		.writes = in->opt->svg != NULL };
+	struct file_facts facts;
+	int r = stores ? gather(in, node, &facts) : -ENOMEM;
+
+	for (size_t i = 0; r == 0 && i < opt.num_others; i++)
+		stores[i] = in->others[i].store;
+	if (r == 0)
+		r = survey_open(in->store, node, facts.size, &opt, ret, err);
+	else
+		cistern_error_set(err, r, "%s", strerror(-r));
+	free(stores);
+	return r;
+}
+
 static int show_one(struct inspect *in, const char *path, struct cistern_error *err)
 {
-	struct file_view v = { .in = in };
-	struct file_facts facts;
 	struct inode node;
-	int r = walk_find(store_state(in->store), in_mount(in, path), &node);
+	struct survey s;
+	bool regular;
+	int r = find_file(in, path, &node);
 
 	if (r == -ENOENT)
 		return cistern_error_set(err, r,
 			"%s: the store knows nothing of it (a file that was never changed is only in %s)", path,
 			store_superblock(in->store)->backing);
-	if (r == 0)
-		r = gather(in, &node, &facts);
 	if (r < 0)
 		return cistern_error_set(err, r, "%s: %s", path, strerror(-r));
-	v.size = facts.size;
-	v.private_segment = node.private_segment;
-	memset(v.map, ' ', MAP_COLUMNS);
-	r = in->want_json ? show_one_json(&v, path, &node, &facts) : show_one_text(&v, path, &node, &facts);
-	return r < 0 ? cistern_error_set(err, r, "%s: %s", path, strerror(-r)) : 0;
+	regular = S_ISREG(node.mode);
+	if (regular && (r = survey_file(in, &node, &s, err)) < 0) {
+		cistern_error_prefix(err, "%s", path);
+		return r;
+	}
+	read_history(in, regular ? survey_note : NULL, &s);
+	r = show_found(in, path, &node, regular ? &s : NULL);
+	if (r < 0)
+		cistern_error_set(err, r, "%s: %s", path, strerror(-r));
+	if (r == 0 && regular && in->opt->svg)
+		r = picture_write(&s, path, in->opt->svg, err);
+	if (regular)
+		survey_close(&s);
+	return r;
 }
 
 /* ---- the command */
@@ -427,8 +531,8 @@ static int show(struct inspect *in, const char *path)
 	struct cistern_error err = { 0 };
 	int r;
 
-	if (history_read(store_io(in->store), &in->history, &in->complete, &err) < 0)
-		say("note: how often files were overwritten is not known: %s", err.text);
+	if (!path)
+		read_history(in, NULL, NULL);
 	if (in->want_json) {
 		json_init(&in->j, stdout, true);
 		json_object(&in->j);
@@ -444,20 +548,67 @@ static int show(struct inspect *in, const char *path)
 	return r < 0 ? say_error(&err) : CISTERN_EXIT_OK;
 }
 
-enum { OPT_JSON = 256, OPT_CONFLICTS };
+enum { OPT_JSON = 256, OPT_CONFLICTS, OPT_RANGES, OPT_MAP, OPT_SVG, OPT_FILL, OPT_WITH };
 
 #define STORES_MAX 65536
 
 static const struct args_option options[] = {
 	{ OPT_JSON, "json", NULL, "print JSON, all sizes in bytes" },
+	{ OPT_MAP, "map", NULL, "of a file: draw a line for each variable; in colours on a terminal" },
+	{ OPT_SVG, "svg", "FILE", "of a file: draw a picture of its writes and of where its bytes are now" },
+	{ OPT_RANGES, "ranges", NULL, "of a file: list its ranges also when its variables are known" },
+	{ OPT_FILL, "fill", NULL,
+		"of a file: compare with fill values also where that means to read more than 256 MiB" },
+	{ OPT_WITH, "with", "STORE",
+		"of a file that nodes of a job write together: look into that node's store, too; may be repeated" },
 	{ OPT_CONFLICTS, "conflicts", NULL,
 		"list what several nodes of a job wrote to the same bytes; the exit status is 0 also when there is some" },
 	{ 0 },
 };
 
-static int inspect_store(const char *name, const char *file, bool want_json)
+static int open_other(struct inspect *in, const char *name, struct reader *ret, struct cistern_error *err)
 {
-	struct inspect in = { .want_json = want_json };
+	const struct superblock *one = store_superblock(in->store), *other;
+	struct target t;
+	int r = target_resolve(name, &t, err);
+
+	if (r == 0)
+		r = reader_open(t.store, ret, err);
+	if (r < 0)
+		return r;
+	other = store_superblock(ret->store);
+	if (one->num_nodes > 1 && memcmp(one->job_uuid, other->job_uuid, sizeof(one->job_uuid)) == 0 &&
+		one->node_index != other->node_index)
+		return 0;
+	cistern_error_set(
+		err, -EINVAL, "%s and %s are not stores of two nodes of one job", store_path(in->store), t.store);
+	reader_close(ret);
+	return -EINVAL;
+}
+
+/* With the other stores that were named. */
+static int show_with_others(struct inspect *in, const char *file)
+{
+	struct cistern_error err = { 0 };
+	size_t num = 0;
+	int r = 0, status;
+
+	in->others = calloc(in->opt->num_with + 1, sizeof(*in->others));
+	if (!in->others)
+		r = cistern_error_set(&err, -ENOMEM, "out of memory");
+	for (; r == 0 && num < in->opt->num_with; num += r == 0)
+		r = open_other(in, in->opt->with[num], &in->others[num], &err);
+	status = r == 0 ? show(in, file) : say_error(&err);
+	while (num > 0)
+		reader_close(&in->others[--num]);
+	free(in->others);
+	return status;
+}
+
+static int inspect_store(const char *name, const char *file, const struct inspect_options *opt)
+{
+	struct inspect in = { .want_json = opt->json, .opt = opt };
+	char mounted[2 * PATH_MAX];
 	struct cistern_error err = { 0 };
 	struct reader rd;
 	struct target t;
@@ -470,40 +621,78 @@ static int inspect_store(const char *name, const char *file, bool want_json)
 	if (reader_open(t.store, &rd, &err) < 0)
 		return say_error(&err);
 	in.store = rd.store;
-	status = show(&in, file);
+	if (file && t.mounted) {
+		snprintf(mounted, sizeof(mounted), "%s/%s", t.mount.mountpoint, in_mount(&in, file));
+		in.mounted = mounted;
+	}
+	status = show_with_others(&in, file);
 	reader_close(&rd);
 	return status;
 }
 
-static int run_inspect(const struct command *cmd, int argc, char **argv)
+static void take_option(struct inspect_options *opt, int key)
 {
-	bool want_json = false, want_conflicts = false;
+	opt->json = opt->json || key == OPT_JSON;
+	opt->conflicts = opt->conflicts || key == OPT_CONFLICTS;
+	opt->ranges = opt->ranges || key == OPT_RANGES;
+	opt->map = opt->map || key == OPT_MAP;
+	opt->look = opt->look || key == OPT_FILL;
+	if (key == OPT_SVG)
+		opt->svg = optarg;
+	if (key == OPT_WITH)
+		opt->with[opt->num_with++] = optarg;
+}
+
+static int run_with_options(const struct command *cmd, int argc, char **argv, struct inspect_options *opt)
+{
 	struct args a;
 	int key;
 
 	args_init(&a, cmd, argc, argv);
-	while ((key = args_next(&a)) >= 0) {
-		want_json = want_json || key == OPT_JSON;
-		want_conflicts = want_conflicts || key == OPT_CONFLICTS;
-	}
-	if (a.exit_status >= 0 || (a.exit_status = args_operands(&a, 1, want_conflicts ? STORES_MAX : 2)) >= 0)
+	while ((key = args_next(&a)) >= 0)
+		take_option(opt, key);
+	if (a.exit_status >= 0 || (a.exit_status = args_operands(&a, 1, opt->conflicts ? STORES_MAX : 2)) >= 0)
 		return a.exit_status;
-	if (want_conflicts)
-		return conflicts_show(argv + optind, (size_t)(argc - optind), want_json);
-	return inspect_store(argv[optind], argv[optind + 1], want_json); /* NULL when there is none */
+	if (opt->conflicts)
+		return conflicts_show(argv + optind, (size_t)(argc - optind), opt->json);
+	return inspect_store(argv[optind], argv[optind + 1], opt); /* NULL when there is none */
+}
+
+static int run_inspect(const struct command *cmd, int argc, char **argv)
+{
+	struct inspect_options opt = { .with = calloc((size_t)argc + 1, sizeof(*opt.with)) };
+	int status = CISTERN_EXIT_FAILED;
+
+	if (opt.with)
+		status = run_with_options(cmd, argc, argv, &opt);
+	else
+		say("out of memory");
+	free(opt.with);
+	return status;
 }
 
 const struct command command_inspect = {
 	.name = "inspect",
 	.summary = "show what is in a store, file by file",
-	.synopsis = "inspect [--json] STORE|MOUNTPOINT [PATH]\ninspect --conflicts [--json] STORE|MOUNTPOINT...",
+	.synopsis =
+		"inspect [--json] STORE|MOUNTPOINT\n"
+		"inspect [--json] [--map] [--svg FILE] [--ranges] [--fill] [--with STORE]... STORE|MOUNTPOINT PATH\n"
+		"inspect [--json] [--map] [--svg FILE] [--ranges] [--fill] [--with STORE]... PATH-IN-A-MOUNT\n"
+		"inspect --conflicts [--json] STORE|MOUNTPOINT...",
 	.about =
 		"Lists what the store knows: for each file its size, the bytes and extents it has in the log, how many writes there were and how many bytes of them "
 		"have been overwritten (as far back as the journal reaches), the sequence numbers of the oldest and newest write that is still there, and its state: "
 		"new (not in the backing directory yet), modified, attributes (only those changed), clean, orphan (deleted while open); private: its data lie in a "
 		"file of their own in the store.\n\n"
-		"With PATH, one file: a map of it and a table of its ranges, with the segment and offset where each is, the sequence number of the "
-		"write and the checksum.\n\n"
+		"With PATH, one file, as its mount would show it now. When its format is known, a table of what it is made of: for each variable the bytes that it has, "
+		"how many of them are in the store, in the backing file, and in neither (missing: nobody has written them), how many were overwritten since the last drain, "
+		"the share of the logged elements that equal the fill value, how many of its records (or chunks, or 1) are complete, the index of its first missing element, "
+		"and which nodes wrote what is logged. Then what headers the file has had, as far as the journal and the payloads still tell. A file of another format, or "
+		"whose header has not been written yet, is raw: the reason is said, and its ranges are listed, with the segment and offset where each is, the "
+		"sequence number of the write and the checksum.\n\n"
+		"Known is netCDF classic (CDF-1, 2 and 5). What is missing of bytes in the backing file is known as finely as its file system keeps holes, and not at all where it "
+		"keeps none. Of a file in a private segment the journal has no writes. Of a file that nodes of a job write together, one store knows a part; a "
+		"path in a mount has its header read through the mount, and --with adds what other stores know.\n\n"
 		"With --conflicts, the stores of a job of many nodes: which bytes of which files two nodes wrote although neither had seen what the other "
 		"had written, so that nothing but the order of their commits decided. NODE's bytes count, OTHER's do not; all nodes agree on that. A "
 		"store knows of its own part of each file; all stores together know everything. What has been drained is "

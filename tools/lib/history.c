@@ -14,6 +14,8 @@
 struct history {
 	struct history_file *slots; /* owned; a power of two of them */
 	size_t num_slots, num_used;
+	int (*each)(const struct record *rec, void *arg); /* NULL: nobody else wants to know; while it is being read */
+	void *arg;
 };
 
 void history_destroy(struct history *h)
@@ -73,9 +75,10 @@ static int note(const struct record *rec, void *arg)
 {
 	struct history *h = arg;
 	uint64_t bytes = 0;
+	int r = h->each ? h->each(rec, h->arg) : 0;
 
-	if (rec->ino == 0)
-		return 0;
+	if (r != 0 || rec->ino == 0)
+		return r;
 	switch (rec->type) {
 	case RECORD_WRITE: return note_write(h, rec, rec->len);
 	case RECORD_EXTENTS:
@@ -95,7 +98,8 @@ static int ignore(const struct record *rec, void *arg)
 	return 0;
 }
 
-int history_read(struct io *io, struct history **ret, bool *ret_complete, struct cistern_error *err)
+int history_read(struct io *io, int (*each)(const struct record *rec, void *arg), void *arg, struct history **ret,
+	bool *ret_complete, struct cistern_error *err)
 {
 	struct history *h = calloc(1, sizeof(*h));
 	struct journal_end end;
@@ -104,6 +108,8 @@ int history_read(struct io *io, struct history **ret, bool *ret_complete, struct
 
 	if (!h)
 		return cistern_error_set(err, -ENOMEM, "out of memory");
+	h->each = each;
+	h->arg = arg;
 	r = journal_checkpoint_load(io, ignore, NULL, &seq, err);
 	if (r == 0 || r == -ENOENT)
 		r = journal_replay(io, seq, note, h, &end, err);

@@ -12,6 +12,7 @@
 
 #include "cistern/error.h"
 #include "format/base/io.h"
+#include "format/journal/record.h"
 
 struct history_file {
 	uint64_t ino;               /* 0: an unused slot */
@@ -25,9 +26,11 @@ struct history; /* one entry per inode that the journal writes to: 48 bytes each
 
 /*
  * *ret_complete: the journal reaches back to the first record of the store. A torn tail is fine. -EBADMSG: damaged;
- * -ENOENT: files vanish while they are being read (a running daemon compacts them).
+ * -ENOENT: files vanish while they are being read (a running daemon compacts them). each (may be NULL) is given every record
+ * of the journal's files in order; non-zero stops and is returned.
  */
-int history_read(struct io *io, struct history **ret, bool *ret_complete, struct cistern_error *err);
+int history_read(struct io *io, int (*each)(const struct record *rec, void *arg), void *arg, struct history **ret,
+	bool *ret_complete, struct cistern_error *err);
 void history_destroy(struct history *h);
 /* NULL: no writes known. Borrowed. history NULL: none are. */
 const struct history_file *history_of(const struct history *h, uint64_t ino);

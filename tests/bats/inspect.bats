@@ -1,0 +1,199 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# cistern inspect STORE FILE: what it says of variables beside what other programs wrote, and how.
+
+load "${top_srcdir:?}/tests/lib/mount.bash"
+load "$top_srcdir/tests/lib/job.bash"
+
+setup() {
+	cistern_setup
+	needs_fuse
+	needs_program ncgen ncdump
+}
+
+# of FILE JQ-FILTER: of what inspect says of a file in $MNT, by its path there.
+of() {
+	"$CISTERN" inspect --json "$MNT/$1" | jq -r ".file | $2"
+}
+
+# var FILE NAME FIELD
+var() {
+	of "$1" ".variables[] | select(.name == \"$2\") | .$3"
+}
+
+# Three records of a CDF-5 file with fill value 1 in f; x is a coordinate.
+make_cdl() {
+	cat <<-'END'
+		netcdf f {
+		dimensions: t = UNLIMITED ; x = 1000 ; y = 3 ;
+		variables: double x(x) ; float f(t, y, x) ; f:_FillValue = 1.f ; short s(t, x) ; int n ;
+		data: n = 7 ; x = 1, 2 ; f = 5, 6, 1, 1 ; s = 1 ;
+		}
+	END
+}
+
+@test "inspect tells the variables of what ncgen wrote, in the log, in a private segment and drained" {
+	local data
+	make_cdl >"$WORK/f.cdl"
+	for data in log auto; do
+		mount_cistern -o "data=$data,drain=unmount"
+		ncgen -k 5 -o "$MNT/f-$data.nc" "$WORK/f.cdl"
+		is "$(of f-$data.nc .format)" 'netCDF classic (CDF-5)'
+		is "$(of f-$data.nc .records)" 1
+		is "$(of f-$data.nc '[.variables[] | select(.complete)] | length')" 5
+		is "$(var f-$data.nc f log_bytes)" 12000
+		is "$(var f-$data.nc f fill_bytes)" $((12000 - 8))
+		is "$(var f-$data.nc x dims[0])" 1000
+		is "$(var f-$data.nc s writers[0].node)" 0
+		umount_wait
+		rm -rf "$STORE"
+	done
+	mount_cistern -o drain=unmount,data=log
+	# One byte is changed of what is in the backing directory.
+	printf '\3' | dd of="$MNT/f-log.nc" bs=1 seek=$(($(var_begin f-log.nc x) + 8)) conv=notrunc status=none
+	is "$(var f-log.nc x log_bytes) $(var f-log.nc x drained_bytes) $(var f-log.nc x missing_bytes)" '1 7999 0'
+	is "$(var f-log.nc f drained_bytes)" 12000
+}
+
+# Where a variable begins, in a file in BACKING.
+var_begin() {
+	"$top_builddir/tests/unit/dump-classic" "$BACKING/$1" | sed -n "s/^\/\/ $2 \([0-9]*\) .*/\1/p"
+}
+
+@test "half-way through, inspect says which variables are complete, who wrote them, and where the first gap is" {
+	mount_cistern -o drain=unmount,data=log
+	make_cdl >"$WORK/f.cdl"
+	ncgen -x -k 5 -o "$DIRECT/f.nc" "$WORK/f.cdl"
+	# Two processes write into one file, as a parallel program does: a header, all of x, parts of two records of f.
+	cat >"$WORK/write.py" <<-'END'
+		import os, struct, subprocess, sys
+		direct, path, dump = sys.argv[1:]
+		said = subprocess.run([dump, direct], capture_output=True, text=True, check=True).stdout
+		begin = {l.split()[1]: int(l.split()[2]) for l in said.splitlines() if l.startswith("// ") and len(l.split()) == 4}
+		head = [l for l in said.splitlines() if l.startswith("// header")][0].split()
+		record = int(head[4])
+		fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+		header = bytearray(open(direct, "rb").read(int(head[2])))
+		header[4:12] = struct.pack(">Q", 0)
+		os.pwrite(fd, header, 0)
+		os.pwrite(fd, struct.pack(">1000d", *range(1000)), begin["x"])
+		child = os.fork()
+		if child == 0:
+		    fd = os.open(path, os.O_RDWR)
+		    os.pwrite(fd, struct.pack(">3000f", *range(3000)), begin["f"])
+		    os.pwrite(fd, b"\0" * 3000, begin["f"] + record + 4000)      # of record 1, from [1,1,0] on
+		    os._exit(0)
+		assert os.waitpid(child, 0)[1] == 0
+		os.pwrite(fd, struct.pack(">1000d", *range(1000)), begin["x"])  # all of it once more
+		os.pwrite(fd, b"\0" * 2000, begin["s"])
+		print(os.getpid(), child)
+	END
+	pids=$(python3 "$WORK/write.py" "$DIRECT/f.nc" "$MNT/f.nc" "$top_builddir/tests/unit/dump-classic")
+	is "$(of f.nc '[.variables[] | select(.complete) | .name] | join(" ")')" '(header) x'
+	is "$(var f.nc x overwritten_bytes)" 8000
+	is "$(var f.nc f complete_parts)/$(var f.nc f parts)" 1/2
+	is "$(var f.nc f missing_bytes)" $((24000 - 12000 - 3000))
+	is "$(var f.nc f 'first_gap | join(" ")')" '1 0 0'
+	is "$(var f.nc s 'first_gap | join(" ")')" '1 0'
+	is "$(var f.nc n missing_bytes)" 4
+	is "$(var f.nc x 'writers | map(.process) | join(" ")')" "${pids% *}"
+	is "$(var f.nc f 'writers | map(.process) | join(" ")')" "${pids#* }"
+	is "$(of f.nc .note)" 'the header says 0 records, the file has begun 2'
+	run "$CISTERN" inspect --map "$STORE" f.nc
+	[ "$status" -eq 0 ]
+	[[ $output == *"4 variables, 1 of them complete; 2 records"* && $output == *"0:${pids#* }"*"f: float(2,3,1000)"* ]]
+	[[ $output == *"|##############################__________#######-____________| f"* ]]
+	[[ $output != *$'\033'* ]]
+}
+
+@test "what cannot be mapped is raw, and why is said" {
+	mount_cistern -o drain=unmount,data=log
+	head -c 10000 /dev/zero >"$MNT/zeros"
+	head -c 10000 /dev/zero | tr '\0' x >"$MNT/text"
+	: >"$MNT/empty"
+	printf 'CDF\5\0\0\0\0\0\0\0\0\0\0\0\12' >"$MNT/begun.nc"
+	is "$(of zeros .mapped)" false
+	is "$(of zeros '.ranges[0].len')" 10000
+	run "$CISTERN" inspect "$STORE" zeros
+	[[ $output == *"raw, not yet mapped: its first bytes are zeros"*"WHERE"* ]]
+	run "$CISTERN" inspect "$STORE" text
+	[[ $output == *"raw, not yet mapped: it begins like no format that is known here"* ]]
+	run "$CISTERN" inspect "$STORE" empty
+	[[ $output == *"raw, not yet mapped: it is empty"* ]]
+	run "$CISTERN" inspect "$STORE" begun.nc
+	[[ $output == *"it begins like netCDF classic, but its header cannot be read (yet): the file ends inside the header"* ]]
+}
+
+@test "headers that a file has had are told" {
+	mount_cistern -o drain=unmount,data=log
+	cat >"$WORK/grow.py" <<-'END'
+		import sys
+		small, large, path = sys.argv[1:]
+		with open(path, "w+b", buffering=0) as f:
+		    for source in small, large:
+		        f.seek(0)
+		        f.write(open(source, "rb").read())
+		        f.seek(4)
+		        f.write(bytes(4))
+	END
+	echo 'netcdf a { dimensions: t = UNLIMITED ; variables: int a(t) ; data: a = 1 ; }' | ncgen -k 1 -o "$DIRECT/a.nc" -
+	echo 'netcdf a { dimensions: t = UNLIMITED ; variables: int a(t) ; short b(t) ; data: a = 1 ; b = 2 ; }' |
+		ncgen -k 1 -o "$DIRECT/b.nc" -
+	python3 "$WORK/grow.py" "$DIRECT/a.nc" "$DIRECT/b.nc" "$MNT/f.nc"
+	is "$(of f.nc '.header_generations | map("\(.variables) \(.record_bytes)") | join(", ")')" '1 4, 2 8'
+	is "$(of f.nc .header_writes_of_records)" 2
+	run "$CISTERN" inspect "$STORE" f.nc
+	[[ $output == *"header: 4 writes, 2 of them of the number of records alone"*"  2. "*"2 variables"* ]]
+	# What has been drained and given back is not made up.
+	flush
+	is "$(of f.nc '.header_writes_given_back >= 0 and .mapped')" true
+}
+
+@test "the picture is an SVG of bounded size that names the variables" {
+	mount_cistern -o drain=unmount,data=log
+	make_cdl | ncgen -k 5 -o "$MNT/f&.nc" -
+	"$CISTERN" inspect --svg "$WORK/f.svg" "$STORE" 'f&.nc' >/dev/null
+	python3 - "$WORK/f.svg" <<-'END'
+		import sys, xml.dom.minidom
+		svg = xml.dom.minidom.parse(sys.argv[1])
+		words = [t.firstChild.data for t in svg.getElementsByTagName("text")]
+		assert words[0].startswith("f&.nc: netCDF classic (CDF-5)"), words
+		assert "x" in words and "f" in words and "now" in words, words
+		assert len(svg.getElementsByTagName("rect")) > 5
+	END
+	[ "$(stat -c %s "$WORK/f.svg")" -lt 1000000 ]
+	run "$CISTERN" inspect --svg "$WORK/none/f.svg" "$STORE" 'f&.nc'
+	[ "$status" -eq 1 ]
+	[[ $output == *"none/f.svg: No such file or directory"* ]]
+}
+
+@test "of a file that two nodes write, each one's part is known, and with both stores all" {
+	start_job 2 data=log
+	make_cdl >"$WORK/f.cdl"
+	ncgen -x -k 5 -o "$DIRECT/f.nc" "$WORK/f.cdl"
+	cp "$DIRECT/f.nc" "$WORK/m0/f.nc"
+	begin=$("$top_builddir/tests/unit/dump-classic" "$DIRECT/f.nc" | sed -n 's/^\/\/ f \([0-9]*\) .*/\1/p')
+	python3 - "$WORK/m0/f.nc" "$WORK/m1/f.nc" "$begin" <<-'END'
+		import os, sys
+		a, b = (os.open(path, os.O_RDWR) for path in sys.argv[1:3])
+		begin = int(sys.argv[3])
+		os.pwrite(a, b"a" * 4000, begin)
+		os.pwrite(b, b"b" * 8000, begin + 4000)
+		for fd in a, b:
+		    os.fsync(fd)
+		    os.close(fd)
+	END
+	"$CISTERN" inspect --json --with "$WORK/s1" "$WORK/m0/f.nc" >"$WORK/both.json"
+	is "$(jq -r '.file.variables[] | select(.name == "f") | .writers | map("\(.node) \(.bytes)") | join(", ")' "$WORK/both.json")" \
+		'1 8000, 0 4000'
+	is "$(jq -r '.file.variables[] | select(.name == "f") | .complete_parts' "$WORK/both.json")" 1
+	# Through the other node's mount, whose store has no name for the file.
+	"$CISTERN" inspect --json "$WORK/m1/f.nc" >"$WORK/one.json"
+	is "$(jq -r '.file.format' "$WORK/one.json")" 'netCDF classic (CDF-5)'
+	is "$(jq -r '.file.variables[] | select(.name == "f") | [.writers[] | select(.node == 1)][0].bytes' "$WORK/one.json")" 8000
+	run "$CISTERN" inspect --with "$WORK/s0" "$WORK/m0/f.nc"
+	[ "$status" -eq 1 ]
+	[[ $output == *"are not stores of two nodes of one job"* ]]
+	stop_job
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef TOOLS_LIB_SURVEY_H
+#define TOOLS_LIB_SURVEY_H
+
+/*
+ * All that can be known of one file in a store: where its bytes are and whose, what they mean when the format is known, which
+ * writes and headers the journal tells of. Gathered once; printed and drawn by others. One thread.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cistern/error.h"
+#include "format/codec/coverage.h"
+#include "tools/lib/content.h"
+#include "tools/lib/generations.h"
+#include "tools/lib/spans.h"
+
+struct survey_write { /* a write that the journal still tells of */
+	uint64_t off, len;
+	uint64_t seq;
+	int64_t time_ns;
+	uint32_t node, process; /* process COVERAGE_NOBODY: not known */
+};
+
+struct survey_options {
+	const char *mounted;         /* the file's path in its mount; NULL */
+	struct store *const *others; /* of the same job, num_others of them */
+	size_t num_others;
+	bool look;   /* read all logged payload and compare with fill values; else only where that is little */
+	bool writes; /* keep each write, for a picture */
+};
+
+struct survey { /* survey_close */
+	struct content content;
+	struct spans spans; /* where all bytes are */
+	bool mapped;        /* the format is known, and so the next two */
+	struct layout layout;
+	struct coverage *coverage; /* owned */
+	struct cistern_error why;  /* not mapped: the reason */
+	bool looked;               /* fill values were looked for */
+	struct generations generations;
+	bool has_generations;        /* of a format whose headers are known that way */
+	bool only_since_drain;       /* coverage's notes, of a file that has been drained: since then */
+	struct survey_write *writes; /* owned; in the journal's order */
+	size_t num_writes, cap_writes;
+	bool want_writes;
+	bool many_nodes; /* spans or writes are of more than one */
+	int error;       /* -ENOMEM while noting */
+};
+
+/* *ret must not move until survey_close(). 0 or -errno; a file that cannot be mapped is no failure. */
+int survey_open(struct store *s, const struct inode *in, uint64_t size, const struct survey_options *opt,
+	struct survey *ret, struct cistern_error *err);
+void survey_close(struct survey *s);
+/* For history_read(): a record of the journal; arg is the struct survey. */
+int survey_note(const struct record *rec, void *arg);
+/* What to tell writers apart by in a picture: the node where there are several, else the process (0: not known). */
+uint32_t survey_colour(const struct survey *s, uint32_t node, uint32_t process);
+/* Written since the last drain and no longer there: written over, cut off or punched. object: of the layout. */
+uint64_t survey_overwritten(const struct survey *s, const struct coverage_object *o);
+
+#endif

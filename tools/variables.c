@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * The table of variables, for people and as JSON. A variable's name comes last in a line, since it may have any length.
+ */
+#include "tools/variables.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "format/base/units.h"
+
+#define WRITERS_SHOWN 2
+#define SHAPE_BYTES   160
+
+static bool has_elements(const struct layout_object *o)
+{
+	return o->kind == LAYOUT_VARIABLE || o->kind == LAYOUT_RECORDS || o->kind == LAYOUT_CHUNKS;
+}
+
+static uint64_t missing(const struct coverage_object *c)
+{
+	uint64_t there = c->logged_bytes + c->drained_bytes;
+
+	return c->defined_bytes > there ? c->defined_bytes - there : 0;
+}
+
+/* How many parts (records, chunks, or the whole) there should be. */
+static uint64_t parts(const struct layout_object *o)
+{
+	return o->kind == LAYOUT_RECORDS                                ? o->count
+	       : o->kind == LAYOUT_VARIABLE || o->kind == LAYOUT_HEADER ? 1
+									: o->num_pieces;
+}
+
+static void print_name(const char *name)
+{
+	for (; *name; name++)
+		putchar((unsigned char)*name < 0x20 || *name == 0x7f ? '?' : *name);
+}
+
+/* ---- for people */
+
+/* What does not fit is left out; lists of dimensions may be long. */
+static void __attribute__((format(printf, 2, 3))) append(char out[SHAPE_BYTES], const char *fmt, ...)
+{
+	size_t len = strlen(out);
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(out + len, SHAPE_BYTES - len, fmt, args);
+	va_end(args);
+}
+
+static const char *gap_text(const struct layout_object *o, const struct coverage_object *c, char out[SHAPE_BYTES])
+{
+	uint64_t *index;
+
+	strcpy(out, "-");
+	if (c->gap == UINT64_MAX)
+		return out;
+	out[0] = '\0';
+	index = o->kind != LAYOUT_CHUNKS && o->num_dims > 0 ? calloc(o->num_dims, sizeof(*index)) : NULL;
+	if (index) {
+		coverage_index(o, c->gap, index);
+		for (uint32_t i = 0; i < o->num_dims; i++)
+			append(out, i == 0 ? "[%" PRIu64 : ",%" PRIu64, index[i]);
+		append(out, "]");
+	} else {
+		append(out, o->kind == LAYOUT_CHUNKS ? "chunk %" PRIu64 : "byte %" PRIu64, c->gap);
+	}
+	free(index);
+	return out;
+}
+
+static const char *writers_text(const struct coverage_object *c, char out[SHAPE_BYTES])
+{
+	out[0] = '\0';
+	for (size_t i = 0; i < c->num_writers && i < WRITERS_SHOWN; i++) {
+		append(out, i == 0 ? "%" PRIu32 : ",%" PRIu32, c->writers[i].node);
+		if (c->writers[i].process != COVERAGE_NOBODY)
+			append(out, ":%" PRIu32, c->writers[i].process);
+	}
+	if (c->num_writers > WRITERS_SHOWN)
+		append(out, "+%zu", c->num_writers - WRITERS_SHOWN);
+	return out[0] ? out : strcpy(out, "-");
+}
+
+static const char *percent_text(uint64_t part, uint64_t whole, char out[24])
+{
+	if (whole == 0)
+		return strcpy(out, "-");
+	snprintf(out, 24, "%.0f %%", 100.0 * (double)part / (double)whole);
+	return out;
+}
+
+static void print_shape(const struct layout_object *o)
+{
+	print_name(o->name);
+	if (!has_elements(o)) {
+		putchar('\n');
+		return;
+	}
+	printf(": %s", layout_type(o));
+	for (uint32_t i = 0; i < o->num_dims; i++)
+		printf("%s%" PRIu64, i == 0 ? "(" : ",", o->dims[i]);
+	puts(o->num_dims > 0 ? ")" : "");
+}
+
+static void print_object(const struct survey *s, size_t i)
+{
+	const struct layout_object *o = &s->layout.objects[i];
+	const struct coverage_object *c = coverage_of(s->coverage, i);
+	char a[UNITS_TEXT], b[UNITS_TEXT], d[UNITS_TEXT], e[UNITS_TEXT], f[UNITS_TEXT], fill[24], whole[48];
+	char gap[SHAPE_BYTES], writers[SHAPE_BYTES];
+
+	snprintf(whole, sizeof(whole), "%" PRIu64 "/%" PRIu64, c->complete, parts(o));
+	printf("%11s %11s %11s %11s %11s %6s %11s %10s %-16s ", units_format_bytes(c->defined_bytes, a),
+		units_format_bytes(c->logged_bytes, b), units_format_bytes(c->drained_bytes, d),
+		units_format_bytes(missing(c), e), units_format_bytes(survey_overwritten(s, c), f),
+		s->looked ? percent_text(c->fill_bytes, c->looked_bytes, fill) : "?", whole, gap_text(o, c, gap),
+		writers_text(c, writers));
+	print_shape(o);
+}
+
+static void print_rest(const struct survey *s)
+{
+	const struct coverage_object *c = coverage_rest(s->coverage);
+	char a[UNITS_TEXT], b[UNITS_TEXT];
+
+	if (c->logged_bytes + c->drained_bytes > 0)
+		printf("%11s %11s %11s  (padding, and bytes that belong to nothing)\n", "",
+			units_format_bytes(c->logged_bytes, a), units_format_bytes(c->drained_bytes, b));
+}
+
+static const char *time_text(int64_t time_ns, char out[40])
+{
+	time_t seconds = (time_t)(time_ns / 1000000000);
+	struct tm tm;
+
+	if (!localtime_r(&seconds, &tm) || strftime(out, 40, "%Y-%m-%d %H:%M:%S", &tm) == 0)
+		strcpy(out, "?");
+	return out;
+}
+
+static void print_generations(const struct generations *g, bool complete)
+{
+	char when[40];
+
+	printf("header: %" PRIu64 " writes, %" PRIu64 " of them of the number of records alone", g->writes, g->counts);
+	if (g->lost > 0)
+		printf("; %" PRIu64 " whose bytes have been given back", g->lost);
+	printf("%s\n", complete ? "" : " (as far back as the journal reaches)");
+	if (g->num == 0)
+		puts("no earlier header can be known: what the log has of it is not whole");
+	if (g->num > GENERATIONS_MAX)
+		printf("the last %d of %" PRIu32 " headers:\n", GENERATIONS_MAX, g->num);
+	for (uint32_t i = 0; i < g->num; i++) {
+		const struct generation *one = generations_at(g, i);
+
+		if (one)
+			printf("  %" PRIu32 ". %s, seq %" PRIu64 ": %" PRIu32 " dimensions, %" PRIu32
+			       " variables, %" PRIu64 " bytes, data from %" PRIu64 " on, records of %" PRIu64 "\n",
+				i + 1, time_text(one->time_ns, when), one->seq, one->num_dims, one->num_vars,
+				one->header_bytes, one->first_begin, one->record_bytes);
+	}
+}
+
+static void print_summary(const struct survey *s)
+{
+	uint64_t whole = 0, num = 0;
+
+	for (size_t i = 0; i < s->layout.num_objects; i++) {
+		if (!has_elements(&s->layout.objects[i]))
+			continue;
+		num++;
+		whole += missing(coverage_of(s->coverage, i)) == 0;
+	}
+	printf("%s: %" PRIu64 " variables, %" PRIu64 " of them complete", s->layout.format, num, whole);
+	if (s->layout.has_records)
+		printf("; %" PRIu64 " records", s->layout.num_records);
+	putchar('\n');
+	if (s->layout.note[0])
+		printf("note: %s\n", s->layout.note);
+	if (s->content.partial)
+		puts("note: other nodes write it, too: this is what one store knows (--with STORE adds another's)");
+}
+
+void variables_print(const struct survey *s, bool complete)
+{
+	if (!s->mapped) {
+		printf("raw, not yet mapped: %s\n", s->why.text);
+		return;
+	}
+	print_summary(s);
+	printf("%11s %11s %11s %11s %11s %6s %11s %10s %-16s %s\n", "DEFINED", "IN STORE", "DRAINED", "MISSING",
+		"OVERWRITTEN", "FILL", "COMPLETE", "FIRST GAP", "WRITERS", "VARIABLE");
+	for (size_t i = 0; i < s->layout.num_objects; i++)
+		print_object(s, i);
+	print_rest(s);
+	if (s->has_generations)
+		print_generations(&s->generations, complete);
+}
+
+/* ---- JSON */
+
+static void gap_json(const struct layout_object *o, const struct coverage_object *c, struct json *j)
+{
+	uint64_t *index = o->num_dims > 0 ? calloc(o->num_dims, sizeof(*index)) : NULL;
+
+	json_key(j, "first_gap");
+	if (c->gap == UINT64_MAX || (o->num_dims > 0 && !index)) {
+		json_null(j);
+	} else {
+		json_array(j);
+		if (o->kind != LAYOUT_CHUNKS && index)
+			coverage_index(o, c->gap, index);
+		for (uint32_t i = 0; o->kind != LAYOUT_CHUNKS && i < o->num_dims; i++)
+			json_u64(j, index[i]);
+		json_end_array(j);
+	}
+	if (o->kind == LAYOUT_CHUNKS && c->gap != UINT64_MAX)
+		json_ku64(j, "first_gap_chunk", c->gap);
+	free(index);
+}
+
+static void writers_json(const struct coverage_object *c, struct json *j)
+{
+	json_key(j, "writers");
+	json_array(j);
+	for (size_t i = 0; i < c->num_writers; i++) {
+		json_object(j);
+		json_ku64(j, "node", c->writers[i].node);
+		if (c->writers[i].process != COVERAGE_NOBODY)
+			json_ku64(j, "process", c->writers[i].process);
+		json_ku64(j, "bytes", c->writers[i].bytes);
+		json_end_object(j);
+	}
+	json_end_array(j);
+}
+
+static void object_json(const struct survey *s, size_t i, struct json *j)
+{
+	const struct layout_object *o = &s->layout.objects[i];
+	const struct coverage_object *c = coverage_of(s->coverage, i);
+
+	json_object(j);
+	json_kstr(j, "name", o->name);
+	json_kstr(j, "kind", layout_kind_name(o->kind));
+	json_kstr(j, "type", layout_type(o));
+	json_key(j, "dims");
+	json_array(j);
+	for (uint32_t k = 0; k < o->num_dims; k++)
+		json_u64(j, o->dims[k]);
+	json_end_array(j);
+	json_ku64(j, "begin", o->begin);
+	json_ku64(j, "defined_bytes", c->defined_bytes);
+	json_ku64(j, "log_bytes", c->logged_bytes);
+	json_ku64(j, "drained_bytes", c->drained_bytes);
+	json_ku64(j, "missing_bytes", missing(c));
+	json_ku64(j, "overwritten_bytes", survey_overwritten(s, c));
+	if (s->looked) {
+		json_ku64(j, "fill_bytes", c->fill_bytes);
+		json_ku64(j, "looked_bytes", c->looked_bytes);
+	}
+	json_ku64(j, "parts", parts(o));
+	json_ku64(j, "complete_parts", c->complete);
+	json_kbool(j, "complete", missing(c) == 0);
+	gap_json(o, c, j);
+	writers_json(c, j);
+	json_end_object(j);
+}
+
+static void generations_json(const struct generations *g, struct json *j)
+{
+	json_ku64(j, "header_writes", g->writes);
+	json_ku64(j, "header_writes_of_records", g->counts);
+	json_ku64(j, "header_writes_given_back", g->lost);
+	json_ku64(j, "header_generations_seen", g->num);
+	json_key(j, "header_generations");
+	json_array(j);
+	for (uint32_t i = 0; i < g->num; i++) {
+		const struct generation *one = generations_at(g, i);
+
+		if (!one)
+			continue;
+		json_object(j);
+		json_ku64(j, "number", i + 1);
+		json_ku64(j, "seq", one->seq);
+		json_key(j, "time_ns");
+		json_i64(j, one->time_ns);
+		json_ku64(j, "node", one->node);
+		json_ku64(j, "dimensions", one->num_dims);
+		json_ku64(j, "variables", one->num_vars);
+		json_ku64(j, "header_bytes", one->header_bytes);
+		json_ku64(j, "first_begin", one->first_begin);
+		json_ku64(j, "record_bytes", one->record_bytes);
+		json_end_object(j);
+	}
+	json_end_array(j);
+}
+
+void variables_json(const struct survey *s, bool complete, struct json *j)
+{
+	json_kbool(j, "mapped", s->mapped);
+	if (!s->mapped) {
+		json_kstr(j, "reason", s->why.text);
+		return;
+	}
+	json_kstr(j, "format", s->layout.format);
+	json_kbool(j, "one_store_of_many", s->content.partial);
+	if (s->layout.note[0])
+		json_kstr(j, "note", s->layout.note);
+	json_ku64(j, "defined_bytes", s->layout.file_bytes);
+	if (s->layout.has_records) {
+		json_ku64(j, "records", s->layout.num_records);
+		json_ku64(j, "record_bytes", s->layout.record_bytes);
+	}
+	json_key(j, "variables");
+	json_array(j);
+	for (size_t i = 0; i < s->layout.num_objects; i++)
+		object_json(s, i, j);
+	json_end_array(j);
+	json_ku64(j, "other_log_bytes", coverage_rest(s->coverage)->logged_bytes);
+	json_ku64(j, "other_drained_bytes", coverage_rest(s->coverage)->drained_bytes);
+	json_kbool(j, "history_complete", complete);
+	if (s->has_generations)
+		generations_json(&s->generations, j);
+}
