@@ -149,16 +149,13 @@ static bool entry_at(const uint8_t *p, size_t len, uint64_t off, bool big)
 static void place_entries(const uint8_t *p, size_t len, uint64_t size, uint64_t end, struct bblog_header *h)
 {
 	uint64_t four = round_up(end, 4), sixteen = round_up(end, 16);
-	bool old = false;
+	bool old, at_four = entry_at(p, len, four, h->big_endian),
+		  at_sixteen = entry_at(p, len, sixteen, h->big_endian);
 
 	h->begin = sixteen;
 	if (h->layout == BBLOG_L2 || four == sixteen)
 		return;
-	if (h->field_56 == four || h->field_56 == sixteen)
-		old = h->field_56 == four && (size == four || entry_at(p, len, four, h->big_endian));
-	else
-		old = entry_at(p, len, four, h->big_endian) && !entry_at(p, len, sixteen, h->big_endian);
-	old = old || size < sixteen;
+	old = size < sixteen || (!at_sixteen && (at_four || h->field_56 == four));
 	if (!old)
 		return;
 	h->layout = BBLOG_L0;
@@ -193,9 +190,6 @@ static void find_count(uint64_t size, struct bblog_header *h)
 	if (h->field_56 == h->begin && h->field_48 > 0 && !h->redefined) {
 		h->count_from = BBLOG_COUNT_AT_48;
 		h->count = h->field_48;
-	} else if (h->field_56 == h->begin && h->field_56 > room) {
-		h->count_from = BBLOG_COUNT_NONE;
-		h->count = 0;
 	} else if (h->field_56 > room && count_of_redefinition(h)) {
 		h->redefined = true;
 		h->count = 0;
@@ -233,7 +227,7 @@ static int decode_header(const uint8_t *p, size_t len, uint64_t size, struct bbl
 	return 0;
 }
 
-/* ---- opening */
+/* ---- channels, and the header of one */
 
 static bool header_at(const struct bblog_source *meta, uint64_t block, uint8_t head[64])
 {
@@ -274,25 +268,6 @@ static int read_header(struct bblog *log, struct cistern_error *err)
 	if (r < 0)
 		return cistern_error_set(err, r, "reading the header: %s", strerror(-r));
 	return decode_header(p, (size_t)len, log->in.size, &log->h, err);
-}
-
-int bblog_open(const struct bblog_source *meta, uint32_t channel, uint32_t num_channels, struct bblog **ret,
-	struct cistern_error *err)
-{
-	struct bblog *log = calloc(1, sizeof(*log));
-	int r;
-
-	if (!log)
-		return cistern_error_set(err, -ENOMEM, "out of memory");
-	bbstream_init(&log->in, meta, channel, num_channels);
-	r = read_header(log, err);
-	if (r < 0) {
-		bblog_close(log);
-		return num_channels > 1 ? cistern_error_prefix(err, "channel %u", channel) : r;
-	}
-	bblog_rewind(log);
-	*ret = log;
-	return 0;
 }
 
 void bblog_close(struct bblog *log)
@@ -425,13 +400,13 @@ static int decode_numbers(struct bblog *log, struct bblog_entry *e, bool counts,
 	r = look(log, e->size, &p, err);
 	if (r < 0)
 		return r;
-	if (num > log->cap_numbers) {
-		int64_t *numbers = realloc(log->numbers, num * sizeof(*numbers));
+	if (num >= log->cap_numbers) { /* of a scalar's there are none, but there is a place for them */
+		int64_t *numbers = realloc(log->numbers, (num + 1) * sizeof(*numbers));
 
 		if (!numbers)
 			return cistern_error_set(err, -ENOMEM, "entry %" PRIu64 ": out of memory", log->next.seq);
 		log->numbers = numbers;
-		log->cap_numbers = num;
+		log->cap_numbers = num + 1;
 	}
 	for (size_t i = 0; i < num; i++)
 		log->numbers[i] = (int64_t)get64(p + BBLOG_ENTRY_BYTES + 8 * i, log->h.big_endian);
@@ -527,6 +502,48 @@ static int decode_entry(struct bblog *log, struct bblog_entry *ret, struct ciste
 int bblog_next(struct bblog *log, struct bblog_entry *ret, struct cistern_error *err)
 {
 	return log->next.seq < log->h.count ? decode_entry(log, ret, err) : 0;
+}
+
+/* ---- opening */
+
+/*
+ * Byte 56 has the place of the first entry until the first put or flush, and the number of entries from then on: the same
+ * number may be either. If it is a number, there are so many whole entries.
+ */
+static void settle_count(struct bblog *log)
+{
+	struct bblog_header *h = &log->h;
+	struct bblog_entry e;
+
+	if (h->field_56 != h->begin || h->count_from != BBLOG_COUNT_AT_56)
+		return;
+	bblog_rewind(log);
+	while (bblog_next(log, &e, NULL) > 0)
+		;
+	if (log->next.seq == h->count)
+		return;
+	h->count_from = BBLOG_COUNT_NONE;
+	h->count = 0;
+}
+
+int bblog_open(const struct bblog_source *meta, uint32_t channel, uint32_t num_channels, struct bblog **ret,
+	struct cistern_error *err)
+{
+	struct bblog *log = calloc(1, sizeof(*log));
+	int r;
+
+	if (!log)
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	bbstream_init(&log->in, meta, channel, num_channels);
+	r = read_header(log, err);
+	if (r < 0) {
+		bblog_close(log);
+		return num_channels > 1 ? cistern_error_prefix(err, "channel %u", channel) : r;
+	}
+	settle_count(log);
+	bblog_rewind(log);
+	*ret = log;
+	return 0;
 }
 
 /* ---- behind the entries that count */

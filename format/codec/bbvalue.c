@@ -265,7 +265,7 @@ const char *bbvalue_plan(const struct bblog_header *h, const struct bblog_entry 
 	if ((b.from == BBLOG_TEXT) != (v->type == CLASSIC_CHAR))
 		return "text and numbers cannot be converted into one another (NC_ECHAR)";
 	b.plain = is_plain(&b, version);
-	if (b.plain && b.from_bytes != b.to_bytes)
+	if (b.plain && b.from_bytes != b.to_bytes && e->num_elems > 0)
 		return "its values have not the size of the variable's";
 	classic_var_fill(v, b.fill);
 	*ret = b;

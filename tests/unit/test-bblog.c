@@ -683,7 +683,7 @@ static void test_no_conversion(void)
 {
 	struct bblog_header h = { 0 };
 	struct bblog_entry text = { .type = BBLOG_TEXT, .elem_bytes = 1 }, num = { .type = BBLOG_INT, .elem_bytes = 4 },
-			   native = { .type = BBLOG_NATIVE, .elem_bytes = 4 };
+			   native = { .type = BBLOG_NATIVE, .elem_bytes = 4, .num_elems = 1 };
 	struct classic_var c = { .type = CLASSIC_CHAR }, s = { .type = CLASSIC_SHORT };
 	struct bbvalue b;
 
