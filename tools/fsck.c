@@ -16,7 +16,9 @@
 #include <unistd.h>
 
 #include "format/store/store.h"
+#include "tools/bblog.h"
 #include "tools/cistern.h"
+#include "tools/lib/bbset.h"
 #include "tools/lib/say.h"
 #include "tools/lib/target.h"
 
@@ -191,7 +193,8 @@ static void verdict_text(const struct fsck *f)
 	if (f->num_damage)
 		printf("DAMAGE: %" PRIu64 " finding%s left\n", f->num_damage, f->num_damage == 1 ? "" : "s");
 	else
-		printf("ok: the store is %s\n", f->num_repaired ? "repaired" : "sound");
+		printf("ok: the %s %s\n", f->logs ? "logs are" : "store is",
+			f->num_repaired && !f->logs ? "repaired" : "sound");
 }
 
 static int run_and_report(struct fsck *f)
@@ -202,11 +205,11 @@ static int run_and_report(struct fsck *f)
 	if (f->want_json) {
 		json_init(&f->j, stdout, true);
 		json_object(&f->j);
-		json_kstr(&f->j, "store", f->store);
+		json_kstr(&f->j, f->logs ? "logs" : "store", f->logs ? f->logs[0] : f->store);
 		json_key(&f->j, "findings");
 		json_array(&f->j);
 	}
-	r = check(f, &err);
+	r = f->logs ? bblog_fsck(f, f->logs, &err) : check(f, &err);
 	if (f->want_json) {
 		json_end_array(&f->j);
 		json_kstr(&f->j, "verdict", verdict_word(f, r));
@@ -226,11 +229,13 @@ static int run_and_report(struct fsck *f)
 	return f->num_damage ? CISTERN_EXIT_DAMAGED : CISTERN_EXIT_OK;
 }
 
+#define LOGS_MAX 65536
+
 enum { OPT_REPAIR = 256, OPT_REBUILD, OPT_DISCARD, OPT_JSON };
 
 static const struct args_option options[] = {
 	{ OPT_REPAIR, "repair", NULL,
-		"cut a torn tail of the journal, rebuild an index that is wrong, remove segments that nothing refers to" },
+		"cut a torn tail of the journal, rebuild an index that is wrong, remove segments that nothing refers to; write mended copies of PnetCDF's logs" },
 	{ OPT_REBUILD, "rebuild-index", NULL, "build the index anew from the journal, whether or not it is wrong" },
 	{ OPT_DISCARD, "discard-after-damage", NULL,
 		"with --repair: cut the journal where it is damaged; what follows is kept in STORE/lost, but is no longer part of the store" },
@@ -254,10 +259,18 @@ static int run_fsck(const struct command *cmd, int argc, char **argv)
 		case OPT_JSON: f.want_json = true; break;
 		}
 	}
-	if (a.exit_status >= 0 || (a.exit_status = args_operands(&a, 1, 1)) >= 0)
+	if (a.exit_status >= 0 || (a.exit_status = args_operands(&a, 1, LOGS_MAX)) >= 0)
 		return a.exit_status;
 	if (f.discard && !f.repair)
 		return args_usage_error(cmd, "--discard-after-damage goes with --repair");
+	if (bbset_is_target(argv[optind], true)) {
+		if (f.discard || f.rebuild_index)
+			return args_usage_error(cmd, "--rebuild-index and --discard-after-damage are for stores");
+		f.logs = argv + optind;
+		return run_and_report(&f);
+	}
+	if (argc - optind > 1)
+		return args_usage_error(cmd, "one store at a time");
 	if (!realpath(argv[optind], f.store)) {
 		cistern_error_set(&err, -errno, "%s: %s", argv[optind], strerror(errno));
 		return say_error(&err);
@@ -268,7 +281,8 @@ static int run_fsck(const struct command *cmd, int argc, char **argv)
 const struct command command_fsck = {
 	.name = "fsck",
 	.summary = "check a store, and repair it",
-	.synopsis = "fsck [--repair [--discard-after-damage]] [--rebuild-index] [--json] STORE",
+	.synopsis =
+		"fsck [--repair [--discard-after-damage]] [--rebuild-index] [--json] STORE\nfsck [--repair] [--json] LOG|DIR... [FILE.nc]",
 	.about =
 		"Checks a store that no daemon has open: the superblock, every record of the journal, the index against one that is rebuilt from "
 		"the journal, every payload against its checksum, and that all segments are there. Each finding is a line that begins with ok, note "
@@ -277,8 +291,13 @@ const struct command command_fsck = {
 		"--repair does only what loses nothing. Damage in the middle of the journal stays, unless --discard-after-damage is given too: then what "
 		"comes before it is kept. Payloads that are damaged stay as they are: a drain carries over every other file and leaves these in the "
 		"store; write or delete the range, or the file, to be rid of it.\n\n"
+		"LOG is the .meta file of a log that PnetCDF's burst-buffer driver left behind, DIR a directory with such logs; or only the netCDF file is named, "
+		"and its logs are looked for beside it. Checked are the headers, every entry and its place in the data file, whether all ranks are there, and, when "
+		"the netCDF file is found, whether each entry fits its variable. These logs are never changed: --repair writes LOG.repaired, a copy with "
+		"a header as PnetCDF documents it and without torn entries. 'cistern recover' needs no such copy.\n\n"
 		"The exit status is 0 when the store is sound or everything was repaired, 4 when damage is left, 5 when the store is in use.",
-	.examples = "cistern fsck /local/nvme/$JOB\ncistern fsck --repair /local/nvme/$JOB",
+	.examples =
+		"cistern fsck /local/nvme/$JOB\ncistern fsck --repair /local/nvme/$JOB\ncistern fsck /local/nvme/out.nc_*.meta",
 	.options = options,
 	.run = run_fsck,
 };

@@ -18,6 +18,7 @@
 enum fsck_kind { FSCK_OK, FSCK_NOTE, FSCK_DAMAGE, FSCK_REPAIRED };
 
 struct fsck {
+	char *const *logs; /* borrowed: names of PnetCDF's logs, to be checked instead of a store; else NULL */
 	char store[PATH_MAX];
 	int dirfd;                    /* owned; -1 */
 	struct io *io;                /* owned */

@@ -15,8 +15,10 @@
 #include "format/base/json.h"
 #include "format/base/units.h"
 #include "format/store/store.h"
+#include "tools/bblog.h"
 #include "tools/cistern.h"
 #include "tools/conflicts.h"
+#include "tools/lib/bbset.h"
 #include "tools/lib/history.h"
 #include "tools/lib/ranges.h"
 #include "tools/lib/reader.h"
@@ -643,6 +645,16 @@ static void take_option(struct inspect_options *opt, int key)
 		opt->with[opt->num_with++] = optarg;
 }
 
+/* In a mount, a directory or a netCDF file means what the store has of it; a log is a log everywhere. */
+static bool are_logs(const char *name)
+{
+	struct cistern_error err;
+	struct target t;
+
+	return bbset_is_target(name, false) ? !bbset_is_directory(name) || target_resolve_mount(name, &t, &err) < 0
+					    : bbset_is_target(name, true) && target_resolve_mount(name, &t, &err) < 0;
+}
+
 static int run_with_options(const struct command *cmd, int argc, char **argv, struct inspect_options *opt)
 {
 	struct args a;
@@ -651,10 +663,14 @@ static int run_with_options(const struct command *cmd, int argc, char **argv, st
 	args_init(&a, cmd, argc, argv);
 	while ((key = args_next(&a)) >= 0)
 		take_option(opt, key);
-	if (a.exit_status >= 0 || (a.exit_status = args_operands(&a, 1, opt->conflicts ? STORES_MAX : 2)) >= 0)
+	if (a.exit_status >= 0 || (a.exit_status = args_operands(&a, 1, STORES_MAX)) >= 0)
 		return a.exit_status;
 	if (opt->conflicts)
 		return conflicts_show(argv + optind, (size_t)(argc - optind), opt->json);
+	if (are_logs(argv[optind]))
+		return bblog_inspect(argv + optind, opt->json);
+	if (argc - optind > 2)
+		return args_usage_error(cmd, "one store, and one file in it");
 	return inspect_store(argv[optind], argv[optind + 1], opt); /* NULL when there is none */
 }
 
@@ -678,7 +694,8 @@ const struct command command_inspect = {
 		"inspect [--json] STORE|MOUNTPOINT\n"
 		"inspect [--json] [--map] [--svg FILE] [--ranges] [--fill] [--with STORE]... STORE|MOUNTPOINT PATH\n"
 		"inspect [--json] [--map] [--svg FILE] [--ranges] [--fill] [--with STORE]... PATH-IN-A-MOUNT\n"
-		"inspect --conflicts [--json] STORE|MOUNTPOINT...",
+		"inspect --conflicts [--json] STORE|MOUNTPOINT...\n"
+		"inspect [--json] LOG|DIR... [FILE.nc]",
 	.about =
 		"Lists what the store knows: for each file its size, the bytes and extents it has in the log, how many writes there were and how many bytes of them "
 		"have been overwritten (as far back as the journal reaches), the sequence numbers of the oldest and newest write that is still there, and its state: "
@@ -697,9 +714,11 @@ const struct command command_inspect = {
 		"had written, so that nothing but the order of their commits decided. NODE's bytes count, OTHER's do not; all nodes agree on that. A "
 		"store knows of its own part of each file; all stores together know everything. What has been drained is "
 		"no longer listed.\n\n"
+		"LOG is the .meta file of a log that PnetCDF's burst-buffer driver left behind, DIR a directory with such logs: shown are each rank's log and each "
+		"entry in it, which variable it is for, from where and how many elements, and where in the data file its values are.\n\n"
 		"It works on a store in use, of which it shows one moment, and on one without a daemon. Nothing is changed.",
 	.examples = "cistern inspect /local/nvme/$JOB\ncistern inspect --json /local/nvme/$JOB out.nc\n"
-		    "cistern inspect --conflicts /stores/node-*",
+		    "cistern inspect --conflicts /stores/node-*\ncistern inspect /local/nvme/out.nc_0_0.meta",
 	.options = options,
 	.run = run_inspect,
 };

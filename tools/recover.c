@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * cistern recover: hands a store without a daemon to cistern-agent, which carries what is in it to a directory. The
- * checks that need no agent are made here; the agent itself is never linked, since it may need MPI.
+ * checks that need no agent are made here; the agent itself is never linked, since it may need MPI. Logs of PnetCDF need
+ * no agent: bblog_recover.c replays them.
  */
 #include <errno.h>
 #include <limits.h>
@@ -12,8 +13,11 @@
 #include <unistd.h>
 
 #include "cistern/error.h"
+#include "format/base/config.h"
 #include "format/store/store.h"
+#include "tools/bblog.h"
 #include "tools/cistern.h"
+#include "tools/lib/bbset.h"
 #include "tools/lib/libexec.h"
 #include "tools/lib/say.h"
 
@@ -52,18 +56,24 @@ static int check_to(const char *to, struct cistern_error *err)
 	return S_ISDIR(st.st_mode) ? 0 : cistern_error_set(err, -ENOTDIR, "%s is not a directory", to);
 }
 
-enum { OPT_TO = 256, OPT_BACKING, OPT_VERIFY, OPT_MANIFEST, OPT_FORCE, OPT_JSON };
+enum { OPT_TO = 256, OPT_BACKING, OPT_VERIFY, OPT_MANIFEST, OPT_FORCE, OPT_JSON, OPT_IN_PLACE, OPT_SKIP, OPT_DRY_RUN };
 
-/* They are the agent's, and go to it as they are. */
+/* With stores they are the agent's, and go to it as they are; the last three are for logs of PnetCDF only. */
 static const struct args_option options[] = {
-	{ OPT_TO, "to", "DIR", "where the files go: the backing directory, or an empty directory" },
+	{ OPT_TO, "to", "DIR|FILE",
+		"where the files go: the backing directory, or an empty directory; with logs of PnetCDF the netCDF file, or a directory" },
 	{ OPT_BACKING, "backing", "DIR",
 		"the backing directory, if it is elsewhere than it was when the store was mounted" },
 	{ OPT_VERIFY, "verify", "none|size|read", "how each file is checked, instead of as the setting verify says" },
 	{ OPT_MANIFEST, "manifest", "FILE", "where the list of files with their sizes, checksums and states goes" },
 	{ OPT_FORCE, "force", NULL,
-		"add to a DIR that is not empty and not the backing directory, over what is there" },
+		"add to a DIR that is not empty and not the backing directory, over what is there; replay onto a file that was changed after the logs" },
 	{ OPT_JSON, "json", NULL, "print the outcome as JSON" },
+	{ OPT_IN_PLACE, "in-place", NULL,
+		"logs of PnetCDF: change the netCDF file itself instead of a copy that takes its place when it is whole" },
+	{ OPT_SKIP, "skip", "RANK:ENTRY",
+		"logs of PnetCDF: leave out an entry, one that the program is known to have cancelled; may be given more than once" },
+	{ OPT_DRY_RUN, "dry-run", NULL, "logs of PnetCDF: only say what would change" },
 	{ 0 },
 };
 
@@ -106,25 +116,116 @@ static int exec_agent(struct agent_call *call, char *const *stores, struct ciste
 	return cistern_error_set(err, -errno, "%s: %s", program, strerror(errno));
 }
 
-static int recover(const struct command *cmd, struct agent_call *call, int argc, char **argv)
+/* ---- logs of PnetCDF */
+
+struct recover_args {
+	struct bblog_recover logs;
+	bool of_stores, of_logs; /* an option that only the one kind has was given */
+};
+
+/* "RANK:ENTRY" */
+static bool add_skip(struct bblog_recover *logs, const char *text)
+{
+	char *end = NULL;
+	struct bblog_skip skip = { 0 };
+
+	errno = 0;
+	skip.rank = strtoull(text, &end, 10);
+	if (text[0] < '0' || text[0] > '9' || *end != ':' || end[1] < '0' || end[1] > '9')
+		return false;
+	skip.seq = strtoull(end + 1, &end, 10);
+	if (*end || errno)
+		return false;
+	logs->skip[logs->num_skip++] = skip;
+	return true;
+}
+
+/* The memory that a drain would use. */
+static int load_settings(struct bblog_recover *logs)
 {
 	struct cistern_error err = { 0 };
-	const char *to = NULL;
+	struct config *cfg = NULL;
+	int r = config_create(&cfg);
+
+	if (r == 0)
+		r = config_load(cfg, &err);
+	if (r == 0)
+		logs->memory_bytes = config_number(cfg, CONFIG_FLUSH_BUFFER_SIZE);
+	config_destroy(cfg);
+	if (r == 0)
+		return CISTERN_EXIT_OK;
+	say("recover: %s", err.text[0] ? err.text : "out of memory");
+	return CISTERN_EXIT_USAGE;
+}
+
+static int recover_logs(const struct command *cmd, struct recover_args *ra, char *const *names)
+{
+	int status;
+
+	if (ra->of_stores)
+		return args_usage_error(
+			cmd, "--backing, --verify and --manifest are for stores, and these are logs of PnetCDF");
+	if (ra->logs.in_place && ra->logs.dry_run)
+		return args_usage_error(cmd, "--in-place changes the file, --dry-run changes nothing");
+	status = load_settings(&ra->logs);
+	return status == CISTERN_EXIT_OK ? bblog_recover(&ra->logs, names) : status;
+}
+
+static bool any_logs(char *const *names)
+{
+	while (*names)
+		if (bbset_is_target(*names++, true))
+			return true;
+	return false;
+}
+
+/* ---- the command */
+
+/* An option that is the agent's also goes into its arguments. */
+static int take_option(
+	const struct command *cmd, struct agent_call *call, struct recover_args *ra, int key, const char *value)
+{
+	switch (key) {
+	case OPT_TO: ra->logs.to = value; break;
+	case OPT_FORCE: ra->logs.force = true; break;
+	case OPT_JSON: ra->logs.want_json = true; break;
+	case OPT_IN_PLACE: ra->logs.in_place = ra->of_logs = true; return -1;
+	case OPT_DRY_RUN: ra->logs.dry_run = ra->of_logs = true; return -1;
+	case OPT_SKIP:
+		ra->of_logs = true;
+		return add_skip(&ra->logs, value)
+			       ? -1
+			       : args_usage_error(cmd, "--skip %s: give the rank and the entry, as 0:17", value);
+	default: ra->of_stores = true; break;
+	}
+	if (call->num_heads == ARGS_MAX_OPTIONS)
+		return args_usage_error(cmd, "too many options");
+	pass_on(call, key, value);
+	return -1;
+}
+
+static int recover(const struct command *cmd, struct agent_call *call, struct recover_args *ra, int argc, char **argv)
+{
+	struct cistern_error err = { 0 };
+	const char *to;
 	struct args a;
-	int key;
+	int key, status;
 
 	call->argv[call->num++] = AGENT;
 	call->argv[call->num++] = "recover";
 	args_init(&a, cmd, argc, argv);
 	while ((key = args_next(&a)) >= 0) {
-		if (call->num_heads == ARGS_MAX_OPTIONS)
-			return args_usage_error(cmd, "too many options");
-		pass_on(call, key, optarg);
-		if (key == OPT_TO)
-			to = optarg;
+		status = take_option(cmd, call, ra, key, optarg);
+		if (status >= 0)
+			return status;
 	}
 	if (a.exit_status >= 0 || (a.exit_status = args_operands(&a, 1, STORES_MAX)) >= 0)
 		return a.exit_status;
+	if (any_logs(argv + optind))
+		return recover_logs(cmd, ra, argv + optind);
+	if (ra->of_logs)
+		return args_usage_error(cmd, "--in-place, --skip and --dry-run are for logs of PnetCDF");
+	to = ra->logs.to;
 	for (int i = optind; i < argc; i++)
 		if (check_store(argv[i], to, &err) < 0)
 			return err.code == -EINVAL ? args_usage_error(cmd, "%s", err.text) : say_error(&err);
@@ -137,15 +238,18 @@ static int recover(const struct command *cmd, struct agent_call *call, int argc,
 static int run_recover(const struct command *cmd, int argc, char **argv)
 {
 	struct agent_call call = { .argv = calloc(2 * ARGS_MAX_OPTIONS + 4 + (size_t)argc, sizeof(char *)) };
+	struct recover_args ra = { .logs.skip = calloc((size_t)argc, sizeof(*ra.logs.skip)) };
 	struct cistern_error err = { 0 };
 	int status;
 
-	if (!call.argv) {
+	if (call.argv && ra.logs.skip) {
+		status = recover(cmd, &call, &ra, argc, argv);
+	} else {
 		cistern_error_set(&err, -ENOMEM, "out of memory");
-		return say_error(&err);
+		status = say_error(&err);
 	}
-	status = recover(cmd, &call, argc, argv);
 	free(call.argv);
+	free(ra.logs.skip);
 	return status;
 }
 
@@ -153,7 +257,8 @@ const struct command command_recover = {
 	.name = "recover",
 	.summary = "drain a store whose daemon is gone",
 	.synopsis =
-		"recover STORE... --to DIR [--backing DIR] [--verify none|size|read] [--manifest FILE] [--force] [--json]",
+		"recover STORE... --to DIR [--backing DIR] [--verify none|size|read] [--manifest FILE] [--force] [--json]\n"
+		"recover LOG|DIR... [FILE.nc] --to FILE|DIR [--in-place] [--skip RANK:ENTRY] [--dry-run] [--force] [--json]",
 	.about =
 		"Writes what is only in STORE to DIR. If DIR is the backing directory, it is drained just as the daemon would have done: new "
 		"files appear when they are whole, existing ones are changed in place. If DIR is another, empty directory, the files that the "
@@ -163,9 +268,19 @@ const struct command command_recover = {
 		"Mounting the store again does the same in the background.\n\n"
 		"The stores of a job of many nodes are given together, copied to one machine or on a file system that it reaches, in any order. When "
 		"some are lost, what the others have is written, and the manifest lists which ranges of which files are known to be "
-		"missing; the exit status is 3 then.",
+		"missing; the exit status is 3 then.\n\n"
+		"LOG is the .meta file of a log that PnetCDF's burst-buffer driver left behind, from any release, with its .data file beside it; "
+		"DIR a directory with such logs. All ranks' logs are replayed, in the order of ranks and each in its own order, onto the netCDF "
+		"file that they belong to: as PnetCDF's close would have done, but of two writes to the same place the later one always wins. "
+		"That file is looked for where the logs say and beside them, or is given as FILE.nc. When --to names an existing file, it is replaced by "
+		"a changed copy once that is whole; else a copy is made under that name. --in-place changes the file itself, which keeps its "
+		"links and extended attributes; interrupted, it is to be done again. The logs stay as they are.\n\n"
+		"It is said which values did not fit the type of their variable, what several ranks wrote differently (the highest rank's counts), which "
+		"ranks' logs are missing and which entries were damaged; with these the exit status is 3. A file that was closed normally, its logs kept, "
+		"is not changed by this, but one that was changed after that would be set back: it is left alone without --force.",
 	.examples = "cistern fsck /local/nvme/$JOB\ncistern recover /local/nvme/$JOB --to /lustre/proj/run42\n"
-		    "cistern recover /stores/node-* --to /lustre/proj/run42",
+		    "cistern recover /stores/node-* --to /lustre/proj/run42\n"
+		    "cistern recover /local/nvme/out.nc_*.meta --to /lustre/proj/run42/out.nc",
 	.options = options,
 	.run = run_recover,
 };

@@ -1,0 +1,273 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# Logs of PnetCDF's burst-buffer driver: fsck, inspect and recover of real ones (tests/golden/pnetcdf-bb-logs) and of random
+# ones, whose results are computed by tests/golden/make_bblog.py, and what they show against a reader that was written from
+# docs/format/pnetcdf-burst-buffer.md alone.
+
+load ../lib/mount
+
+setup() {
+	cistern_setup
+	golden=$top_srcdir/tests/golden
+	unset PNETCDF_HINTS CISTERN_FLUSH_BUFFER_SIZE
+	cp -r "$golden/pnetcdf-bb-logs" "$WORK/logs"
+	chmod -R u+w "$WORK/logs"
+	crash=$WORK/logs/v1.12.3-crash
+	right=$golden/pnetcdf-bb-logs/v1.12.3-crash/t-recovered.nc
+	# as the job's end left them: the netCDF file before the last put
+	touch -d '2024-01-01 10:00' "$WORK"/logs/*/*.nc
+	touch -d '2024-01-01 10:05' "$WORK"/logs/*/*.meta "$WORK"/logs/*/*.data
+}
+
+# poke FILE OFFSET BYTES: in printf's words.
+poke() {
+	printf "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+
+says() {
+	grep -qF -- "$1" <<<"$output" || { echo "not said: $1" >&2; printf '%s\n' "$output" >&2; return 1; }
+}
+
+# The entries as inspect has them, one JSON object a line, in the words of read_bblog.py.
+inspected() {
+	"$CISTERN" inspect --json "$@" | python3 -c '
+import json, sys
+layouts = {"PnetCDF 1.11.0 to 1.12.2": 0, "PnetCDF 1.12.3": 1, "PnetCDF 1.13.0 or later": 2}
+for group in json.load(sys.stdin)["pnetcdf_logs"]:
+    for log in group["logs"]:
+        print(json.dumps({"layout": layouts[log["written_by"]], "big_endian": log["big_endian"], "ranks": log["ranks"],
+            "rank": log["rank"], "path": group["path"], "host": log["host"], "begin": log["entries_begin"],
+            "count": log["num_entries"]}, sort_keys=True))
+        for e in log["entries"]:
+            e.pop("name", None)
+            print(json.dumps(e, sort_keys=True))'
+}
+
+@test "bblog: the document's reader and ours see the same entries in real logs" {
+	needs_program python3
+	local meta lines=0
+	for meta in "$WORK"/logs/*/*.meta; do
+		inspected "$meta" >"$WORK/ours"
+		python3 "$golden/read_bblog.py" "$meta" >"$WORK/theirs"
+		diff "$WORK/ours" "$WORK/theirs"
+		lines=$((lines + $(wc -l <"$WORK/ours")))
+	done
+	[ "$lines" -gt 30 ]
+}
+
+@test "bblog: overlapping puts, 50 random trials by replay: no wrong element, and the same entries for the document's reader" {
+	needs_program python3
+	local i wrong=0
+	mkdir "$WORK/random"
+	python3 "$golden/make_bblog.py" "$WORK/random" 1 50
+	for i in "$WORK"/random/*; do
+		"$CISTERN" recover "$i" --to "$i/out.nc" >"$i/said"
+		cmp "$i/out.nc" "$i/expected.nc" || wrong=$((wrong + 1))
+		inspected "$i" | sort >"$i/ours"
+		python3 "$golden/read_bblog.py" "$i"/*.meta | sort | diff "$i/ours" -
+	done
+	[ "$wrong" -eq 0 ]
+}
+
+@test "bblog: overlapping puts, 50 random trials through the mount: no wrong element" {
+	needs_fuse
+	needs_program python3
+	local i wrong=0
+	mount_cistern
+	python3 "$top_srcdir/tests/lib/put_posix.py" "$MNT" "$DIRECT" 1 50
+	for i in {1..50}; do cmp "$MNT/$i.nc" "$DIRECT/$i.nc" || wrong=$((wrong + 1)); done
+	umount_wait
+	for i in {1..50}; do cmp "$BACKING/$i.nc" "$DIRECT/$i.nc" || wrong=$((wrong + 1)); done
+	[ "$wrong" -eq 0 ]
+}
+
+@test "bblog: the result does not depend on the memory" {
+	needs_program python3
+	local seed size
+	mkdir "$WORK/random"
+	for seed in 73 78; do
+		python3 "$golden/make_bblog.py" "$WORK/random" $seed $seed
+		for size in 1M 3M 64M; do
+			CISTERN_FLUSH_BUFFER_SIZE=$size "$CISTERN" recover "$WORK/random/$seed" \
+				--to "$WORK/random/$seed/$size.nc" >"$WORK/said"
+			cmp "$WORK/random/$seed/$size.nc" "$WORK/random/$seed/expected.nc"
+		done
+	done
+	[ "$(stat -c %s "$WORK/random/73/expected.nc")" -gt 10000000 ]
+}
+
+@test "bblog: a killed job's logs give the file that a normal close gives, in its place and elsewhere" {
+	exits 0 "$CISTERN" recover "$crash" --to "$WORK/new.nc"
+	cmp "$WORK/new.nc" "$right"
+	cmp "$crash/t-crash.nc" "$golden/pnetcdf-bb-logs/v1.12.3-crash/t-crash.nc"
+	says "14 entries of 2 ranks"
+	says "2 records (before: 0)"
+	says "12 bytes of A were written differently by several ranks"
+	says "ncmpi_cancel"
+	mkdir "$WORK/dir"
+	exits 0 "$CISTERN" recover "$crash"/*.meta --to "$WORK/dir"
+	cmp "$WORK/dir/t-crash.nc" "$right"
+	chmod 640 "$crash/t-crash.nc"
+	exits 0 "$CISTERN" recover "$crash/t-crash.nc" --to "$crash/t-crash.nc"
+	cmp "$crash/t-crash.nc" "$right"
+	is "$(stat -c %a "$crash/t-crash.nc")" 640
+	is "$(find "$WORK" -name '.*cistern*')" ""
+	diff -r "$golden/pnetcdf-bb-logs/v1.12.3-crash" "$crash" | grep -v 't-crash.nc differ' >"$WORK/changed" || true
+	is "$(cat "$WORK/changed")" ""
+}
+
+@test "bblog: in place, and what a dry run says" {
+	exits 0 "$CISTERN" recover "$crash" --to "$crash/t-crash.nc" --dry-run
+	says "would change"
+	cmp "$crash/t-crash.nc" "$golden/pnetcdf-bb-logs/v1.12.3-crash/t-crash.nc"
+	ln "$crash/t-crash.nc" "$crash/other-name"
+	exits 1 "$CISTERN" recover "$crash" --to "$crash/t-crash.nc"
+	says "--in-place"
+	exits 0 "$CISTERN" recover "$crash" --to "$crash/t-crash.nc" --in-place
+	cmp "$crash/other-name" "$right"
+	exits 1 "$CISTERN" recover "$crash" --to "$WORK/none.nc" --in-place
+	exits 2 "$CISTERN" recover "$crash" --to "$crash/t-crash.nc" --in-place --dry-run
+}
+
+@test "bblog: logs of a file that was closed change nothing, unless somebody changed it since" {
+	local closed=$WORK/logs/v1.12.3
+	exits 0 "$CISTERN" recover "$closed" --to "$closed/t1.nc"
+	says "everything was there already"
+	exits 0 "$CISTERN" recover "$WORK/logs/v1.12.3-redef" --to "$WORK/logs/v1.12.3-redef/t-redef.nc"
+	says "everything was there already"
+	exits 0 "$CISTERN" recover "$WORK/logs/v1.15.0" --to "$WORK/logs/v1.15.0/tm-close.nc"
+	says "everything was there already"
+	cmp "$closed/t1.nc" "$golden/pnetcdf-bb-logs/v1.12.3/t1.nc"
+	poke "$closed/t1.nc" 600 'changed'
+	cp "$closed/t1.nc" "$WORK/changed.nc"
+	exits 1 "$CISTERN" recover "$closed" --to "$closed/t1.nc"
+	says "was changed after the logs were written"
+	exits 1 "$CISTERN" recover "$closed" --to "$closed/t1.nc" --in-place
+	cmp "$closed/t1.nc" "$WORK/changed.nc"
+	exits 0 "$CISTERN" recover "$closed" --to "$closed/t1.nc" --force
+	cmp "$closed/t1.nc" "$golden/pnetcdf-bb-logs/v1.12.3/t1.nc"
+}
+
+@test "bblog: a missing rank, a torn tail, lost values: the rest is replayed, and what is missing is said" {
+	exits 3 "$CISTERN" recover "$crash/t-crash.nc_0_1.meta" --to "$WORK/one.nc"
+	says "missing: the logs of rank 0 of 2"
+	exits 3 "$CISTERN" recover "$crash/t-crash.nc_0_1.data" "$crash/t-crash.nc" --to "$WORK/two.nc" --json
+	python3 -c 'import json,sys; o=json.load(sys.stdin); f=o["pnetcdf_logs"][0]
+assert f["missing_ranks"] == "0" and f["entries"] == 7 and not o["complete"]' <<<"$output"
+	truncate -s -3 "$crash/t-crash.nc_0_0.meta"
+	truncate -s -3 "$crash/t-crash.nc_0_1.data"
+	exits 3 "$CISTERN" recover "$crash" --to "$WORK/torn.nc"
+	says "lost: rank 0: 1 entries: byte 608"
+	says "left out: rank 1, entry 6: the data log ends"
+	says "12 entries of 2 ranks"
+	exits 4 "$CISTERN" fsck "$crash"
+	says "1 entries from there on are lost"
+	says "rank 1, entry 6: the data log ends"
+	poke "$crash/t-crash.nc_0_0.meta" 24 '\0'
+	exits 3 "$CISTERN" recover "$crash" --to "$WORK/broken.nc"
+	says "t-crash.nc_0_0.meta was left out"
+	exits 4 "$CISTERN" recover "$crash/t-crash.nc_0_0.meta" --to "$WORK/never.nc"
+	[ ! -e "$WORK/never.nc" ]
+}
+
+@test "bblog: an entry that was cancelled can be left out, one that does not fit is" {
+	exits 0 "$CISTERN" recover "$crash" --to "$WORK/skip.nc" --skip 0:3 --skip 1:3
+	says "12 entries of 2 ranks"
+	says "2 skipped"
+	cmp "$WORK/skip.nc" "$right"
+	exits 2 "$CISTERN" recover "$crash" --to "$WORK/x.nc" --skip 0
+	exits 2 "$CISTERN" recover "$crash" --to "$WORK/x.nc" --skip 0:1x
+	poke "$crash/t-crash.nc_0_0.meta" $((112 + 40)) '\3'
+	exits 3 "$CISTERN" recover "$crash" --to "$WORK/bounds.nc"
+	says "rank 0, entry 0: it reaches beyond the bounds of its variable"
+	exits 4 "$CISTERN" fsck "$crash"
+	says "rank 0, entry 0: it reaches beyond the bounds of its variable"
+}
+
+@test "bblog: which file is meant is never guessed" {
+	exits 2 "$CISTERN" recover "$crash"
+	says "--to is missing; the logs are of /scratch/job421/t-crash.nc"
+	mv "$crash/t-crash.nc" "$WORK/moved.nc"
+	exits 1 "$CISTERN" recover "$crash" --to "$WORK/new.nc"
+	says "which has the header, is not found"
+	exits 0 "$CISTERN" recover "$crash" "$WORK/moved.nc" --to "$WORK/new.nc"
+	cmp "$WORK/new.nc" "$right"
+	exits 1 "$CISTERN" recover "$crash" "$WORK/moved.nc" --to "$WORK/logs/v1.12.3/t1.nc"
+	says "is not the file of the logs"
+	exits 2 "$CISTERN" recover "$crash" "$WORK/logs/v1.12.3" --to "$WORK/both.nc"
+	says "--to must be a directory"
+	cp "$crash/t-crash.nc_0_0.meta" "$crash/t-crash.nc_1_0.meta"
+	exits 2 "$CISTERN" recover "$crash" "$WORK/moved.nc" --to "$WORK/new.nc"
+	says "two openings"
+	rm "$crash"/t-crash.nc_1_0.meta
+	cp "$crash/t-crash.nc_0_0.meta" "$crash/t-crash.nc_0_7.meta"
+	exits 2 "$CISTERN" recover "$crash" "$WORK/moved.nc" --to "$WORK/new.nc"
+	says "two logs of one rank"
+	exits 2 "$CISTERN" recover "$crash" --to "$WORK" --backing "$WORK"
+	exits 2 "$CISTERN" recover "$WORK/moved.nc" --to "$WORK" --dry-run
+}
+
+@test "bblog: only one recovery of a file at a time, and a failed one leaves it as it was" {
+	needs_program flock
+	: >"$crash/.t-crash.nc.cistern-recover"
+	exits 5 flock "$crash/.t-crash.nc.cistern-recover" "$CISTERN" recover "$crash" --to "$crash/t-crash.nc"
+	says "by another process"
+	cmp "$crash/t-crash.nc" "$golden/pnetcdf-bb-logs/v1.12.3-crash/t-crash.nc"
+	(
+		ulimit -f 0
+		trap '' XFSZ
+		exits 1 "$CISTERN" recover "$crash" --to "$crash/t-crash.nc"
+	)
+	cmp "$crash/t-crash.nc" "$golden/pnetcdf-bb-logs/v1.12.3-crash/t-crash.nc"
+	[ ! -e "$crash/.t-crash.nc.cistern-recover" ]
+	exits 0 "$CISTERN" recover "$crash" --to "$crash/t-crash.nc"
+	cmp "$crash/t-crash.nc" "$right"
+}
+
+@test "bblog: fsck tells damage from what PnetCDF always leaves" {
+	exits 0 "$CISTERN" fsck "$WORK/logs/v1.12.3-redef"
+	says "num_entries was overwritten"
+	says "6 whole entries: flushed before"
+	exits 0 "$CISTERN" fsck --json "$WORK/logs/v1.15.0/tm-close.nc"
+	python3 -c 'import json,sys; assert json.load(sys.stdin)["verdict"] == "clean"' <<<"$output"
+	exits 0 "$CISTERN" fsck "$crash/t-crash.nc_0_0.meta"
+	says "the logs of rank 1 of 2 are not among these"
+	mv "$crash/t-crash.nc_0_0.data" "$WORK/data"
+	exits 4 "$CISTERN" fsck "$crash"
+	says "its data file is missing"
+	printf NotADataFile >"$crash/t-crash.nc_0_0.data"
+	exits 4 "$CISTERN" fsck "$crash"
+	says "does not begin as one"
+	exits 2 "$CISTERN" fsck "$crash" --rebuild-index
+}
+
+@test "bblog: fsck --repair writes copies with a header that can be believed, and changes nothing else" {
+	truncate -s -3 "$crash/t-crash.nc_0_0.meta"
+	exits 4 "$CISTERN" fsck --repair "$crash"
+	says "repaired: $crash/t-crash.nc_0_0.meta.repaired: a copy with a header as documented, and 6 entries"
+	is "$(od -An -tu8 -j48 -N16 "$crash/t-crash.nc_0_0.meta.repaired" | tr -s ' ')" " 6 112"
+	is "$(od -An -tu8 -j48 -N16 "$crash/t-crash.nc_0_1.meta.repaired" | tr -s ' ')" " 7 112"
+	cmp "$crash/t-crash.nc_0_1.meta" "$golden/pnetcdf-bb-logs/v1.12.3-crash/t-crash.nc_0_1.meta"
+	exits 0 "$CISTERN" fsck "$crash"/*.repaired
+	exits 0 "$CISTERN" recover "$crash"/*.repaired --to "$WORK/repaired.nc"
+	exits 4 "$CISTERN" fsck --repair "$crash"
+	says "stays as it is"
+}
+
+@test "bblog: inspect names variables, requests and values" {
+	exits 0 "$CISTERN" inspect "$crash"
+	says "logs of 2 of 2 ranks"
+	says "T [0,0]+[1,3] by [1,2]"
+	says "V [0,0]+[1,1] and 1 more"
+	exits 0 "$CISTERN" inspect "$crash/t-crash.nc"
+	says "A [0,0]+[1,6]"
+	rm "$crash/t-crash.nc"
+	exits 0 "$CISTERN" inspect "$crash/t-crash.nc_0_1.meta"
+	says "variable 3 [1,1]+[1,1]"
+	says "missing: rank 0"
+	poke "$crash/t-crash.nc_0_1.meta" $((112 + 8)) '\373'
+	exits 4 "$CISTERN" inspect "$crash"
+	says "of no known kind"
+	exits 1 "$CISTERN" inspect "$WORK/no-such-thing"
+}
