@@ -39,6 +39,7 @@ struct coverage {
 	const struct layout *layout; /* borrowed */
 	struct row fixed, records;
 	uint64_t records_begin, period, num_records;
+	bool alike;                      /* every record has all that the row of records says */
 	struct coverage_object *objects; /* owned; one more than the layout has: the rest */
 	struct tally *tallies;
 	uint64_t end; /* of the last extent */
@@ -181,6 +182,12 @@ int coverage_create(const struct layout *l, struct coverage **ret)
 		c->records.slots[i].off -= c->records_begin;
 	sort_row(&c->fixed);
 	sort_row(&c->records);
+	c->alike = true;
+	for (size_t i = 0; i < c->records.num; i++) {
+		const struct layout_object *o = &l->objects[c->records.slots[i].object];
+
+		c->alike = c->alike && o->count == c->num_records && o->len == c->records.slots[i].len;
+	}
 	*ret = c;
 	return 0;
 }
@@ -202,56 +209,83 @@ void coverage_destroy(struct coverage *c)
 
 /* ---- the walk */
 
-/* slot NULL: bytes of no object. at: their first byte, counted in the object. */
-typedef int (*part_fn)(struct coverage *c, struct slot *slot, uint64_t off, uint64_t at, uint64_t len, void *arg);
+struct piece {
+	struct slot *slot;     /* NULL: bytes of no object */
+	uint64_t off, at, len; /* at: the first byte, counted in the object */
+	uint64_t times;        /* the same again in so many records, this one being the first */
+};
 
-/* Parts of [off, end) under a row whose offsets are relative to start; what lies between slots is the rest. */
-static int walk_row(struct coverage *c, struct row *row, uint64_t start, uint64_t record, uint64_t off, uint64_t end,
-	part_fn part, void *arg)
+typedef int (*piece_fn)(struct coverage *c, const struct piece *p, void *arg);
+
+struct stretch { /* of the file, under one row */
+	struct row *row;
+	uint64_t start, record; /* what offsets in the row are relative to, and which record that is */
+	uint64_t off, end;
+	uint64_t times;
+};
+
+/* What lies between slots is the rest; so is a record of an object that has fewer. */
+static int walk_row(struct coverage *c, const struct stretch *w, piece_fn each, void *arg)
 {
+	uint64_t off = w->off;
 	int r = 0;
 
-	for (size_t i = find_slot(row, off - start); r == 0 && i < row->num && off < end; i++) {
-		struct slot *s = &row->slots[i];
-		uint64_t from = start + s->off, to = from + s->len, base = s->base;
+	for (size_t i = find_slot(w->row, off - w->start); r == 0 && i < w->row->num && off < w->end; i++) {
+		struct slot *s = &w->row->slots[i];
+		const struct layout_object *o = &c->layout->objects[s->object];
+		uint64_t from = w->start + s->off, to = from + s->len < w->end ? from + s->len : w->end;
 
-		if (from >= end)
+		if (from >= w->end)
 			break;
+		if (o->kind == LAYOUT_RECORDS && w->record >= o->count)
+			continue;
 		if (off < from) {
-			r = part(c, NULL, off, 0, from - off, arg);
+			r = each(c, &(struct piece){ NULL, off, 0, from - off, w->times }, arg);
 			off = from;
 		}
-		if (to > end)
-			to = end;
-		base += c->layout->objects[s->object].len * record;
 		if (r == 0)
-			r = part(c, s, off, base + (off - from), to - off, arg);
+			r = each(c,
+				&(struct piece){
+					s, off, s->base + o->len * w->record + (off - from), to - off, w->times },
+				arg);
 		off = to;
 	}
-	return r == 0 && off < end ? part(c, NULL, off, 0, end - off, arg) : r;
+	return r == 0 && off < w->end ? each(c, &(struct piece){ NULL, off, 0, w->end - off, w->times }, arg) : r;
 }
 
-static int walk(struct coverage *c, uint64_t off, uint64_t len, part_fn part, void *arg)
+static int walk_fixed(struct coverage *c, uint64_t off, uint64_t end, piece_fn each, void *arg)
 {
-	uint64_t end = len > UINT64_MAX - off ? UINT64_MAX : off + len;
-	uint64_t records_end = c->records_begin + c->period * c->num_records, stop = end;
+	return off < end ? walk_row(c, &(struct stretch){ &c->fixed, 0, 0, off, end, 1 }, each, arg) : 0;
+}
+
+/* Together: records that are covered from end to end are one stretch, so that an extent of a million million costs no more than one of two. */
+static int walk_records(struct coverage *c, uint64_t off, uint64_t end, bool together, piece_fn each, void *arg)
+{
 	int r = 0;
 
-	if (c->num_records == 0 || off >= records_end)
-		return off < end ? walk_row(c, &c->fixed, 0, 0, off, end, part, arg) : 0;
-	if (off < c->records_begin) {
-		stop = end < c->records_begin ? end : c->records_begin;
-		r = walk_row(c, &c->fixed, 0, 0, off, stop, part, arg);
-		off = stop;
-	}
-	while (r == 0 && off < end && off < records_end) {
+	while (r == 0 && off < end) {
 		uint64_t record = (off - c->records_begin) / c->period, start = c->records_begin + record * c->period;
+		struct stretch w = { &c->records, start, record, off, end - start < c->period ? end : start + c->period,
+			1 };
 
-		stop = end - start < c->period ? end : start + c->period;
-		r = walk_row(c, &c->records, start, record, off, stop, part, arg);
-		off = stop;
+		if (together && off == start && c->alike && end - off >= c->period)
+			w.times = (end - off) / c->period;
+		r = walk_row(c, &w, each, arg);
+		off = w.end + (w.times - 1) * c->period;
 	}
-	return r == 0 && off < end ? walk_row(c, &c->fixed, 0, 0, off, end, part, arg) : r;
+	return r;
+}
+
+static int walk(struct coverage *c, uint64_t off, uint64_t len, bool together, piece_fn each, void *arg)
+{
+	uint64_t end = len > UINT64_MAX - off ? UINT64_MAX : off + len;
+	uint64_t first = c->num_records > 0 ? c->records_begin : UINT64_MAX;
+	uint64_t last = c->num_records > 0 ? first + c->period * c->num_records : UINT64_MAX;
+	int r = walk_fixed(c, off, end < first ? end : first, each, arg);
+
+	if (r == 0 && end > first)
+		r = walk_records(c, off > first ? off : first, end < last ? end : last, together, each, arg);
+	return r == 0 && end > last ? walk_fixed(c, off > last ? off : last, end, each, arg) : r;
 }
 
 /* ---- writers */
@@ -358,39 +392,42 @@ struct adding {
 	uint32_t writer;
 };
 
-static void count_complete(struct coverage *c, struct slot *s, uint64_t at, uint64_t len)
+static void count_complete(struct coverage *c, const struct piece *p)
 {
-	const struct layout_object *o = &c->layout->objects[s->object];
-	struct tally *t = &c->tallies[s->object];
+	const struct layout_object *o = &c->layout->objects[p->slot->object];
+	struct tally *t = &c->tallies[p->slot->object];
 
-	if (at == t->prefix)
-		t->prefix += len;
+	if (p->at == t->prefix)
+		t->prefix += p->len * p->times;
 	if (o->kind != LAYOUT_RECORDS) {
-		s->got += len;
+		p->slot->got += p->len;
 		return;
 	}
-	if (at / o->len != t->record) {
-		t->record = at / o->len;
+	if (p->at / o->len != t->record) {
+		t->record = p->at / o->len;
 		t->got = 0;
 	}
-	t->got += len;
+	t->got += p->len;
 	if (t->got == o->len)
-		c->objects[s->object].complete++;
+		c->objects[p->slot->object].complete += p->times;
+	t->record += p->times - 1;
 }
 
-static int add_part(struct coverage *c, struct slot *slot, uint64_t off, uint64_t at, uint64_t len, void *arg)
+static int add_piece(struct coverage *c, const struct piece *p, void *arg)
 {
 	const struct adding *a = arg;
-	size_t object = slot ? slot->object : c->layout->num_objects;
+	size_t object = p->slot ? p->slot->object : c->layout->num_objects;
+	uint64_t bytes = p->len * p->times;
 	struct coverage_object *o = &c->objects[object];
 
 	if (a->e->state == COVERAGE_LOGGED)
-		o->logged_bytes += len;
+		o->logged_bytes += bytes;
 	else
-		o->drained_bytes += len;
-	if (slot)
-		count_complete(c, slot, at, len);
-	return a->e->state == COVERAGE_LOGGED && a->e->node != COVERAGE_NOBODY ? credit(c, object, a->writer, len) : 0;
+		o->drained_bytes += bytes;
+	if (p->slot)
+		count_complete(c, p);
+	return a->e->state == COVERAGE_LOGGED && a->e->node != COVERAGE_NOBODY ? credit(c, object, a->writer, bytes)
+									       : 0;
 }
 
 int coverage_add(struct coverage *c, const struct coverage_extent *e)
@@ -403,18 +440,18 @@ int coverage_add(struct coverage *c, const struct coverage_extent *e)
 	if (e->state == COVERAGE_LOGGED && e->node != COVERAGE_NOBODY)
 		r = intern(c, e, &a.writer);
 	c->end = e->off + e->len;
-	return r == 0 ? walk(c, e->off, e->len, add_part, &a) : r;
+	return r == 0 ? walk(c, e->off, e->len, true, add_piece, &a) : r;
 }
 
-static int note_part(struct coverage *c, struct slot *slot, uint64_t off, uint64_t at, uint64_t len, void *arg)
+static int note_piece(struct coverage *c, const struct piece *p, void *arg)
 {
-	c->objects[slot ? slot->object : c->layout->num_objects].noted_bytes += len;
+	c->objects[p->slot ? p->slot->object : c->layout->num_objects].noted_bytes += p->len * p->times;
 	return 0;
 }
 
 void coverage_note(struct coverage *c, uint64_t off, uint64_t len)
 {
-	walk(c, off, len, note_part, NULL);
+	walk(c, off, len, true, note_piece, NULL);
 }
 
 void coverage_forget_notes(struct coverage *c)
@@ -447,21 +484,21 @@ static uint64_t count_equal(const uint8_t *bytes, uint64_t num, const uint8_t *v
 	return equal;
 }
 
-static int look_part(struct coverage *c, struct slot *slot, uint64_t off, uint64_t at, uint64_t len, void *arg)
+static int look_piece(struct coverage *c, const struct piece *p, void *arg)
 {
 	const struct looking *l = arg;
-	const struct layout_object *o = slot ? &c->layout->objects[slot->object] : NULL;
+	const struct layout_object *o = p->slot ? &c->layout->objects[p->slot->object] : NULL;
 	uint64_t skip, num;
 
 	if (!o || !o->has_fill || o->filtered)
 		return 0;
-	skip = (o->element_bytes - at % o->element_bytes) % o->element_bytes;
-	if (skip >= len)
+	skip = (o->element_bytes - p->at % o->element_bytes) % o->element_bytes;
+	if (skip >= p->len)
 		return 0;
-	num = (len - skip) / o->element_bytes;
-	c->objects[slot->object].looked_bytes += num * o->element_bytes;
-	c->objects[slot->object].fill_bytes +=
-		o->element_bytes * count_equal(l->bytes + (off - l->off) + skip, num, o->fill, o->element_bytes);
+	num = (p->len - skip) / o->element_bytes;
+	c->objects[p->slot->object].looked_bytes += num * o->element_bytes;
+	c->objects[p->slot->object].fill_bytes +=
+		o->element_bytes * count_equal(l->bytes + (p->off - l->off) + skip, num, o->fill, o->element_bytes);
 	return 0;
 }
 
@@ -469,7 +506,7 @@ void coverage_look(struct coverage *c, uint64_t off, const void *bytes, size_t l
 {
 	struct looking l = { bytes, off };
 
-	walk(c, off, len, look_part, &l);
+	walk(c, off, len, false, look_piece, &l);
 }
 
 /* ---- telling */
@@ -479,10 +516,10 @@ struct telling {
 	void *arg;
 };
 
-static int tell_part(struct coverage *c, struct slot *slot, uint64_t off, uint64_t at, uint64_t len, void *arg)
+static int tell_piece(struct coverage *c, const struct piece *p, void *arg)
 {
 	const struct telling *t = arg;
-	struct coverage_part part = { slot ? slot->object : SIZE_MAX, off, at, len };
+	struct coverage_part part = { p->slot ? p->slot->object : SIZE_MAX, p->off, p->at, p->len };
 
 	t->each(&part, t->arg);
 	return 0;
@@ -493,7 +530,7 @@ void coverage_each(struct coverage *c, uint64_t off, uint64_t len,
 {
 	struct telling t = { each, arg };
 
-	walk(c, off, len, tell_part, &t);
+	walk(c, off, len, false, tell_piece, &t);
 }
 
 static void judge_slots(struct coverage *c)

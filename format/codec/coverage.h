@@ -4,7 +4,7 @@
 
 /*
  * Which variables of a file are there: extents of the file, as a log knows them, against a layout. Time is linear in what
- * touches: extents, and the ranges of objects under them; memory is linear in the layout, plus one entry for each writer of
+ * touches: extents, and the ranges of objects under them (records that one extent covers whole count once); memory is linear in the layout, plus one entry for each writer of
  * each object. Pure; one thread.
  */
 
@@ -64,7 +64,7 @@ struct coverage_part {
 	size_t object;
 	uint64_t off, at, len;
 };
-/* Each part that [off, off + len) touches, in the order of the file. */
+/* Each part that [off, off + len) touches, in the order of the file, every record's apart. */
 void coverage_each(struct coverage *c, uint64_t off, uint64_t len,
 	void (*each)(const struct coverage_part *part, void *arg), void *arg);
 

@@ -269,6 +269,30 @@ static void check_chunks(void)
 	layout_destroy(&l);
 }
 
+/* 2^50 records under one extent: whoever took them one by one would not come to an end. */
+static void check_many_records(void)
+{
+	struct layout l = { 0 };
+	struct layout_object *o = layout_add(&l, "a", LAYOUT_RECORDS);
+	struct coverage *c;
+
+	o->begin = 100, o->len = 3, o->stride = 8, o->count = UINT64_C(1) << 50;
+	o = layout_add(&l, "b", LAYOUT_RECORDS);
+	o->begin = 104, o->len = 4, o->stride = 8, o->count = UINT64_C(1) << 50;
+	is_int(coverage_create(&l, &c), 0, "2^50 records");
+	coverage_note(c, 0, UINT64_C(1) << 60);
+	coverage_add(c, &(struct coverage_extent){ 90, 14, COVERAGE_LOGGED, 1, 0 });
+	coverage_add(
+		c, &(struct coverage_extent){ 104, (UINT64_C(1) << 53) - 6, COVERAGE_DRAINED, COVERAGE_NOBODY, 0 });
+	coverage_finish(c);
+	is_u64(coverage_of(c, 0)->complete, UINT64_C(1) << 50, "all of one variable are complete");
+	is_u64(coverage_of(c, 1)->complete, (UINT64_C(1) << 50) - 1, "one of the other is not");
+	is_u64(coverage_of(c, 1)->gap, (UINT64_C(1) << 52) - 2, "the gap is in its last record");
+	is_u64(coverage_of(c, 0)->noted_bytes, UINT64_C(3) << 50, "notes of them all");
+	coverage_destroy(c);
+	layout_destroy(&l);
+}
+
 static void tell(const struct coverage_part *part, void *arg)
 {
 	uint64_t *sum = arg;
@@ -318,6 +342,7 @@ int main(void)
 	check_random();
 	check_fill();
 	check_chunks();
+	check_many_records();
 	check_parts();
 	check_index();
 	return done_testing();
