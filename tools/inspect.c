@@ -101,8 +101,9 @@ static int gather(struct inspect *in, const struct inode *node, struct file_fact
 			store_segments(in->store), node->private_segment, &ret->size, &ret->private_bytes, &mtime_ns);
 	if (r == -ENOENT)
 		r = 0; /* fsck's business */
-	return r == 0 && S_ISREG(node->mode) ? ranges_each(store_state(in->store), node, ret->size, count_range, ret)
-					     : r;
+	if (r < 0 || !S_ISREG(node->mode) || node->ino == 0)
+		return r;
+	return ranges_each(store_state(in->store), node, ret->size, count_range, ret);
 }
 
 /* Written since the last drain, and no longer there: written over, cut off or punched. */
@@ -367,7 +368,11 @@ static int range_line(const struct range *r, void *arg)
 
 static int show_ranges(struct file_view *v, const struct inode *node, int (*each)(const struct range *r, void *arg))
 {
-	return S_ISREG(node->mode) ? ranges_each(store_state(v->in->store), node, v->size, each, v) : 0;
+	struct range all = { .kind = RANGE_BACKING, .len = v->size };
+
+	if (!S_ISREG(node->mode) || v->size == 0)
+		return 0;
+	return node->ino == 0 ? each(&all, v) : ranges_each(store_state(v->in->store), node, v->size, each, v);
 }
 
 /* One regular file: what it is, and (raw: always) its ranges. */
@@ -443,6 +448,18 @@ static const char *in_mount(const struct inspect *in, const char *path)
 	return *mountpoint && mounts_path_in(path, mountpoint) ? path + strlen(mountpoint) : path;
 }
 
+/* As the mount shows it, of a file that the store has nothing of: all of it is in the backing directory. */
+static int clean_file(const struct stat *sb, struct inode *ret)
+{
+	if (!S_ISREG(sb->st_mode))
+		return -ENOENT;
+	*ret = (struct inode){ .mode = sb->st_mode,
+		.nlink = (uint32_t)sb->st_nlink,
+		.size = (uint64_t)sb->st_size,
+		.backing_limit = (uint64_t)sb->st_size };
+	return 0;
+}
+
 /* By its path; of a file that another node is the home of, the store has no name, but the mount tells its number. */
 static int find_file(struct inspect *in, const char *path, struct inode *ret)
 {
@@ -450,9 +467,10 @@ static int find_file(struct inspect *in, const char *path, struct inode *ret)
 	int r = walk_find(st, in_mount(in, path), ret);
 	struct stat sb;
 
-	if (r == -ENOENT && in->mounted && lstat(in->mounted, &sb) == 0)
-		r = state_inode(st, sb.st_ino, ret);
-	return r;
+	if (r != -ENOENT || !in->mounted || lstat(in->mounted, &sb) < 0)
+		return r;
+	r = state_inode(st, sb.st_ino, ret);
+	return r == -ENOENT ? clean_file(&sb, ret) : r;
 }
 
 static void read_history(struct inspect *in, int (*each)(const struct record *rec, void *arg), void *arg)
@@ -607,6 +625,11 @@ static int show_with_others(struct inspect *in, const char *file)
 	return status;
 }
 
+static bool needs_file(const struct inspect_options *opt)
+{
+	return opt->map || opt->svg || opt->ranges || opt->look || opt->num_with > 0;
+}
+
 static int inspect_store(const char *name, const char *file, const struct inspect_options *opt)
 {
 	struct inspect in = { .want_json = opt->json, .opt = opt };
@@ -620,6 +643,9 @@ static int inspect_store(const char *name, const char *file, const struct inspec
 		return say_error(&err);
 	if (!file && t.mounted && strcmp(t.path, ".") != 0)
 		file = t.path; /* a file named by its path in the mount */
+	if (!file && needs_file(opt))
+		return args_usage_error(&command_inspect,
+			"--map, --svg, --ranges, --fill and --with are about a file, and none is named");
 	if (reader_open(t.store, &rd, &err) < 0)
 		return say_error(&err);
 	in.store = rd.store;

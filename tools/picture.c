@@ -222,7 +222,7 @@ static void draw_records(const struct picture *p)
 
 static void draw_variables(struct picture *p)
 {
-	if (!p->s->mapped)
+	if (!survey_drawable(p->s))
 		return;
 	draw_records(p);
 	p->band_object = SIZE_MAX;

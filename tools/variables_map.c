@@ -55,7 +55,7 @@ static void mark(const struct coverage_part *part, void *arg)
 
 	if (part->object == SIZE_MAX)
 		return;
-	total = layout_object_bytes(&m->s->layout.objects[part->object]);
+	total = layout_object_bytes(&m->s->layout.objects[part->object]); /* has this part: not 0 */
 	for (uint32_t i = (uint32_t)((unsigned __int128)part->at * COLUMNS / total); i < COLUMNS; i++) {
 		uint64_t from = cell_begin(total, i), to = cell_end(total, i);
 		struct cell *c = &m->cells[part->object * COLUMNS + i];
@@ -109,11 +109,13 @@ int variables_map(const struct survey *s, bool colour)
 
 	if (!m.cells)
 		return -ENOMEM;
-	for (size_t i = 0; s->mapped && i < s->spans.num; i++) {
+	if (!survey_drawable(s))
+		puts("there are too many records to draw each");
+	for (size_t i = 0; survey_drawable(s) && i < s->spans.num; i++) {
 		m.span = &s->spans.list[i];
 		coverage_each(s->coverage, m.span->off, m.span->len, mark, &m);
 	}
-	for (size_t i = 0; i < s->layout.num_objects; i++)
+	for (size_t i = 0; survey_drawable(s) && i < s->layout.num_objects; i++)
 		print_line(s, i, m.cells + i * COLUMNS, colour);
 	puts("# in the store, . in the backing file, - in part, _ missing; colours are nodes, or processes of one");
 	free(m.cells);

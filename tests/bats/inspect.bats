@@ -50,6 +50,12 @@ make_cdl() {
 		rm -rf "$STORE"
 	done
 	mount_cistern -o drain=unmount,data=log
+	# Through the mount also what the store knows nothing of.
+	is "$(var f-log.nc f drained_bytes) $(var f-log.nc f complete) $(of f-log.nc .state)" '12000 true clean'
+	exits 1 "$CISTERN" inspect "$STORE" f-log.nc
+	says 'the store knows nothing of it'
+	exits 2 "$CISTERN" inspect --map "$STORE"
+	says 'none is named'
 	# One byte is changed of what is in the backing directory.
 	printf '\3' | dd of="$MNT/f-log.nc" bs=1 seek=$(($(var_begin f-log.nc x) + 8)) conv=notrunc status=none
 	is "$(var f-log.nc x log_bytes) $(var f-log.nc x drained_bytes) $(var f-log.nc x missing_bytes)" '1 7999 0'

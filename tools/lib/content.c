@@ -73,7 +73,10 @@ int content_open(struct store *s, const struct inode *in, uint64_t size, const c
 		if (c.mounted_fd >= 0 && fstat(c.mounted_fd, &st) == 0)
 			c.size = (uint64_t)st.st_size;
 	}
-	open_backing(&c);
+	if (in->ino != 0)
+		open_backing(&c);
+	else if ((c.backing_fd = open(mounted, O_RDONLY | O_CLOEXEC)) < 0)
+		return cistern_error_set(err, -errno, "%s", strerror(errno));
 	*ret = c;
 	return 0;
 }
@@ -102,6 +105,8 @@ ssize_t content_read(void *buf, size_t len, uint64_t off, void *arg)
 		r = read_fully(c->mounted_fd, buf, len, off);
 	else if (c->private_fd >= 0)
 		r = read_fully(c->private_fd, buf, len, off);
+	else if (c->in.ino == 0)
+		r = read_fully(c->backing_fd, buf, len, off);
 	else
 		r = store_read(c->store, &c->in, off, len, buf, true, read_backing, c, NULL);
 	return r < 0 ? r : (ssize_t)len;

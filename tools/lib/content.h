@@ -26,7 +26,10 @@ struct content {             /* content_close */
 	int backing_error; /* -errno of opening it; 0 */
 };
 
-/* mounted: the file's path in its mount, or NULL. 0 or -errno. */
+/*
+ * mounted: the file's path in its mount, or NULL. in->ino 0: a file that the store knows nothing of, which is read through the mount
+ * and is all in the backing directory. 0 or -errno.
+ */
 int content_open(struct store *s, const struct inode *in, uint64_t size, const char *mounted, struct content *ret,
 	struct cistern_error *err);
 void content_close(struct content *c);

@@ -15,7 +15,8 @@
 
 #define HEADER_MAX  (16u << 20)
 #define DECODES_MAX 4096u
-#define COUNT_END   12u /* of magic and number of records, in CDF-5 */
+#define PAYLOAD_MAX (64u << 20) /* a daemon writes 1 MiB at most */
+#define COUNT_END   12u         /* of magic and number of records, in CDF-5 */
 
 int generations_init(struct generations *g, struct segment_set *segments, uint64_t header_bytes)
 {
@@ -86,7 +87,7 @@ static void note_write(
 	if (off >= g->header_bytes || len == 0)
 		return;
 	g->writes++;
-	payload = malloc((size_t)len);
+	payload = len <= PAYLOAD_MAX ? malloc((size_t)len) : NULL;
 	r = payload ? segment_read(g->segments, rec->segment, segment_off, payload, (size_t)len) : -ENOMEM;
 	if (r == 0 && crc32c(0, payload, (size_t)len) == crc) {
 		overwrite(g, off, payload, len);

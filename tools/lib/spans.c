@@ -329,8 +329,11 @@ static int gather_one(const struct content *c, struct spans *ret)
 {
 	struct writers writers;
 	struct gathering g = { c, ret, &writers, store_superblock(c->store)->node_index };
-	int r = writers_read(store_state(c->store), c->in.ino, &writers);
+	int r;
 
+	if (c->in.ino == 0)
+		return content_each_backed(c, 0, c->size, add_backed, &g);
+	r = writers_read(store_state(c->store), c->in.ino, &writers);
 	if (r == 0)
 		r = ranges_each(store_state(c->store), &c->in, c->size, add_range, &g);
 	writers_free(&writers);

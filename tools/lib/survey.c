@@ -15,6 +15,7 @@
 #define LOOK_BYTES (256u << 20) /* more payload than this is read only when asked for */
 #define LOOK_SPANS 100000u
 #define BLOCK      (1u << 20)
+#define DRAWABLE   50000000u /* parts; a second or so */
 
 /* ---- what is there */
 
@@ -211,4 +212,16 @@ uint32_t survey_colour(const struct survey *s, uint32_t node, uint32_t process)
 	if (s->many_nodes)
 		return node;
 	return process == COVERAGE_NOBODY ? 0 : process;
+}
+
+bool survey_drawable(const struct survey *s)
+{
+	uint64_t parts = 0;
+
+	for (size_t i = 0; i < s->layout.num_objects && parts < DRAWABLE; i++) {
+		const struct layout_object *o = &s->layout.objects[i];
+
+		parts += o->count < DRAWABLE ? o->count + o->num_pieces : DRAWABLE;
+	}
+	return s->mapped && parts < DRAWABLE;
 }

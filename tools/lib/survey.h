@@ -58,6 +58,8 @@ void survey_close(struct survey *s);
 int survey_note(const struct record *rec, void *arg);
 /* What to tell writers apart by in a picture: the node where there are several, else the process (0: not known). */
 uint32_t survey_colour(const struct survey *s, uint32_t node, uint32_t process);
+/* Whether there are few enough parts (records of variables, chunks) to look at each for a picture. */
+bool survey_drawable(const struct survey *s);
 /* Written since the last drain and no longer there: written over, cut off or punched. object: of the layout. */
 uint64_t survey_overwritten(const struct survey *s, const struct coverage_object *o);
 
