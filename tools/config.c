@@ -2,10 +2,13 @@
 /*
  * cistern config: every setting, its value and where the value came from; and cistern.conf(5), from the same table.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "cistern/error.h"
 #include "format/base/config.h"
+#include "format/base/config_hints.h"
+#include "format/base/hints.h"
 #include "format/base/json.h"
 #include "tools/cistern.h"
 #include "tools/lib/say.h"
@@ -114,7 +117,7 @@ static void print_man(FILE *out)
 	      ".TH CISTERN.CONF 5 \"\" \"Cistern\" \"Cistern manual\"\n.SH NAME\ncistern.conf \\- settings of Cistern\n"
 	      ".SH DESCRIPTION\nA value comes from, later ones win: the default,\n.IR /etc/cistern.conf ,\n"
 	      ".I $XDG_CONFIG_HOME/cistern.conf\n(usually\n.IR ~/.config/cistern.conf ),\nthe file that the environment variable\n"
-	      ".B CISTERN_CONFIG\nnames, the environment (for the setting\n.BR high_water :\n.BR CISTERN_HIGH_WATER ),\n"
+	      ".B CISTERN_CONFIG\nnames,\n.B PNETCDF_HINTS\n(hints of PnetCDF's burst-buffer driver), the environment (for the setting\n.BR high_water :\n.BR CISTERN_HIGH_WATER ),\n"
 	      "and the option\n.B \\-o\nof the command line.\n.PP\nFiles hold a line\n.RI \"\\(dq\" name \" = \" value \"\\(dq\"\n"
 	      "for each setting;\n.B #\nbegins a comment. An unknown name and a value out of range are errors.\n.PP\n"
 	      "Sizes read 64M (powers of 1024: K, M, G, T, P), times 250ms, 30s, 5m, 2h or 1d.\n"
@@ -159,6 +162,8 @@ static int run_config(const struct command *cmd, int argc, char **argv)
 	}
 	if (a.exit_status >= 0)
 		return a.exit_status;
+	if (config_hints_apply(cfg, getenv(HINTS_ENV), man || optind < argc ? NULL : say_note, &err) < 0)
+		return args_usage_error(cmd, "%s", err.text);
 	if (optind < argc)
 		return want_json ? args_usage_error(cmd, "--json prints all settings, do not name any")
 				 : print_named(cmd, cfg, argv + optind);

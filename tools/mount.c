@@ -17,6 +17,8 @@
 
 #include "cistern/error.h"
 #include "format/base/config.h"
+#include "format/base/config_hints.h"
+#include "format/base/hints.h"
 #include "tools/cistern.h"
 #include "tools/lib/libexec.h"
 #include "tools/lib/mounts.h"
@@ -396,6 +398,10 @@ static int check_and_start(struct mount_plan *plan, const char *backing, const c
 {
 	struct cistern_error err = { 0 };
 
+	if (config_hints_apply(plan->cfg, getenv(HINTS_ENV), say_note, &err) < 0) {
+		say("mount: %s", err.text);
+		return CISTERN_EXIT_USAGE;
+	}
 	if (check_store(plan, &err) < 0 || check_backing(plan, backing, &err) < 0 ||
 		check_mountpoint(plan, mountpoint, &err) < 0 || check_places(plan, &err) < 0) {
 		say("%s", err.text);

@@ -13,7 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "format/base/config_hints.h"
 #include "format/base/config_words.h"
+#include "format/base/hints.h"
 #include "format/base/units.h"
 
 #define K          UINT64_C(1024)
@@ -104,6 +106,18 @@ static const struct config_setting settings[CONFIG_NUM] = {
 		"Time that an unmounted node of a job waits for the others to be unmounted." },
 	[CONFIG_LOG_LEVEL] = { "log_level", CONFIG_CHOICE, 0, 3, "error|warning|info|debug", "info",
 		"The least important messages that are logged." },
+	[CONFIG_NC_BURST_BUF] = { "nc_burst_buf", CONFIG_CHOICE, 0, 1, "disable|enable", "disable",
+		"A hint of PnetCDF, which may also stand in PNETCDF_HINTS, as the others below. A mount always buffers." },
+	[CONFIG_NC_BURST_BUF_DIRNAME] = { "nc_burst_buf_dirname", CONFIG_STRING, 0, STRING_MAX, NULL, "./",
+		"PnetCDF's directory for logs: when it is set, and store is not, the store is the folder cistern in it." },
+	[CONFIG_NC_BURST_BUF_DEL_ON_CLOSE] = { "nc_burst_buf_del_on_close", CONFIG_CHOICE, 0, 1, "disable|enable", "enable",
+		"Whether PnetCDF deletes its logs. What a mount has drained is always given back." },
+	[CONFIG_NC_BURST_BUF_FLUSH_BUFFER_SIZE] = { "nc_burst_buf_flush_buffer_size", CONFIG_BYTES, 0, T, NULL, "0",
+		"PnetCDF's limit of memory for a flush: becomes flush_buffer_size when that is not set; 0: no limit." },
+	[CONFIG_NC_BURST_BUF_OVERWRITE] = { "nc_burst_buf_overwrite", CONFIG_CHOICE, 0, 1, "disable|enable", "disable",
+		"Whether PnetCDF overwrites logs that it finds. A mount always continues a store that has data." },
+	[CONFIG_NC_BURST_BUF_SHARED_LOGS] = { "nc_burst_buf_shared_logs", CONFIG_CHOICE, 0, 1, "disable|enable", "disable",
+		"Whether PnetCDF has one log for all processes of a node. A mount always has one store for all." },
 };
 /* clang-format on */
 
@@ -672,6 +686,8 @@ int config_load(struct config *cfg, struct cistern_error *err)
 		r = load_user_file(work, err);
 	if (!r && named && *named)
 		r = load_file(work, named, true, err);
+	if (!r)
+		r = config_hints_load(work, secure_getenv(HINTS_ENV), err);
 	if (!r)
 		r = load_environment(work, err);
 	if (!r)

@@ -7,8 +7,8 @@
  * of -o options, the configuration files, the environment, `cistern config`, --help and the manual page.
  *
  * A value comes from, later ones win: the default, /etc/cistern.conf, $XDG_CONFIG_HOME/cistern.conf
- * (~/.config/cistern.conf), the file named by CISTERN_CONFIG, the environment (CISTERN_<NAME>, upper case, '.' and
- * '-' as '_'), the command line. Files hold "name = value" lines, '#' begins a comment. An unknown name and a value
+ * (~/.config/cistern.conf), the file named by CISTERN_CONFIG, PNETCDF_HINTS (the nc_burst_buf settings), the environment
+ * (CISTERN_<NAME>, upper case, '.' and '-' as '_'), the command line. Files hold "name = value" lines, '#' begins a comment. An unknown name and a value
  * out of range are errors that name the place (file and line, variable, option), the setting and the allowed values.
  */
 
@@ -56,6 +56,13 @@ enum config_id {
 	CONFIG_NODE_TIMEOUT,    /* usec after which a node without daemon is given up. 60s, min 100ms */
 	CONFIG_UNMOUNT_TIMEOUT, /* usec that the last drain waits for nodes that are still mounted. 30m */
 	CONFIG_LOG_LEVEL,       /* choice error|warning|info|debug. info */
+	/* the hints of PnetCDF's burst-buffer driver, see config_hints.h */
+	CONFIG_NC_BURST_BUF,                   /* choice disable|enable. disable */
+	CONFIG_NC_BURST_BUF_DIRNAME,           /* string: the store is in a folder of it. ./ */
+	CONFIG_NC_BURST_BUF_DEL_ON_CLOSE,      /* choice disable|enable. enable */
+	CONFIG_NC_BURST_BUF_FLUSH_BUFFER_SIZE, /* bytes, 0: no limit. 0 */
+	CONFIG_NC_BURST_BUF_OVERWRITE,         /* choice disable|enable. disable */
+	CONFIG_NC_BURST_BUF_SHARED_LOGS,       /* choice disable|enable. disable */
 	CONFIG_NUM
 };
 

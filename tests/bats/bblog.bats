@@ -271,3 +271,28 @@ assert f["missing_ranks"] == "0" and f["entries"] == 7 and not o["complete"]' <<
 	says "of no known kind"
 	exits 1 "$CISTERN" inspect "$WORK/no-such-thing"
 }
+
+@test "bblog: the driver's hints are settings of a mount, from its variable and as options" {
+	needs_fuse
+	mkdir "$WORK/bb" "$WORK/bb2"
+	printf '%s\n' "$WORK/bb/cistern $MNT" "$WORK/bb2/cistern $MNT" >>"$WORK/mounts"
+	PNETCDF_HINTS="nc_burst_buf=enable;nc_burst_buf_dirname=$WORK/bb;nc_burst_buf_del_on_close=disable" \
+		exits 0 "$CISTERN" mount "$BACKING" "$MNT"
+	says "nc_burst_buf_del_on_close: disable has no meaning here"
+	is "$(getfattr --only-values -n user.cistern.store "$MNT")" "$WORK/bb/cistern"
+	exits 0 "$CISTERN" umount --wait "$MNT"
+	exits 0 "$CISTERN" mount "$BACKING" "$MNT" -o "nc_burst_buf_dirname=$WORK/bb2,nc_burst_buf_flush_buffer_size=5M"
+	is "$output" ""
+	[ -e "$WORK/bb2/cistern/superblock" ]
+	exits 0 "$CISTERN" umount --wait "$MNT"
+	exits 2 "$CISTERN" mount "$BACKING" "$MNT" -o nc_burst_buf_overwrite=perhaps
+	says "give one of disable|enable"
+}
+
+@test "bblog: logs are found where the hints had them put" {
+	mkdir "$WORK/bb"
+	mv "$crash"/*.meta "$crash"/*.data "$WORK/bb"
+	PNETCDF_HINTS="nc_burst_buf_dirname=$WORK/bb" exits 0 "$CISTERN" recover "$crash/t-crash.nc" --to "$WORK/new.nc"
+	cmp "$WORK/new.nc" "$right"
+	exits 1 "$CISTERN" recover "$crash/t-crash.nc" --to "$WORK/other.nc"
+}

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 #include "format/base/config.h"
+#include "format/base/config_hints.h"
+#include "format/base/hints.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -234,6 +236,92 @@ static void test_noise(void)
 	config_destroy(cfg);
 }
 
+/* ---- PNETCDF_HINTS */
+
+static char notes[2000];
+
+static void keep_note(const char *text)
+{
+	strncat(notes, text, sizeof(notes) - strlen(notes) - 2);
+	strcat(notes, "\n");
+}
+
+static struct config *hinted(const char *hints, const char *options)
+{
+	struct config *cfg = make();
+
+	notes[0] = '\0';
+	is_int(config_hints_load(cfg, hints, NULL), 0, "hints");
+	is_int(config_parse_options(cfg, options, "-o", NULL), 0, "options");
+	is_int(config_hints_apply(cfg, hints, keep_note, NULL), 0, "what they mean");
+	return cfg;
+}
+
+static void test_hints(void)
+{
+	const char *all =
+		"nc_burst_buf=Enable; nc_burst_buf_dirname = /bb ;cb_nodes=4;nc_burst_buf_flush_buffer_size=0x200000;"
+		"nc_burst_buf_del_on_close=disable;nc_burst_buf_overwrite=enable;nc_burst_buf_shared_logs=disable;";
+	struct config *cfg = hinted(all, "");
+	char text[64];
+
+	is_str(config_string(cfg, CONFIG_STORE), "/bb/cistern", "the log directory has the store");
+	is_str(config_origin(cfg, CONFIG_STORE), "PNETCDF_HINTS: nc_burst_buf_dirname", "where it came from");
+	is_u64(config_number(cfg, CONFIG_FLUSH_BUFFER_SIZE), 2097152, "memory of a flush");
+	is_str(config_text(cfg, CONFIG_NC_BURST_BUF, text, sizeof(text)), "enable", "a word in any case");
+	is_str(config_origin(cfg, CONFIG_NC_BURST_BUF), "PNETCDF_HINTS", "origin of a hint");
+	ok(strstr(notes, "del_on_close: disable has no") && strstr(notes, "overwrite: enable has no") &&
+			strstr(notes, "shared_logs: disable has no") && !strstr(notes, "nc_burst_buf:"),
+		"what has no meaning is said: %s", notes);
+	config_destroy(cfg);
+
+	cfg = hinted("nc_burst_buf_dirname=/bb;nc_burst_buf_flush_buffer_size=5000000",
+		"store=/mine,flush_buffer_size=3M,nc_burst_buf=disable");
+	is_str(config_string(cfg, CONFIG_STORE), "/mine", "a setting of its own comes first");
+	is_u64(config_number(cfg, CONFIG_FLUSH_BUFFER_SIZE), 3145728, "also for memory");
+	ok(strstr(notes, "not used, since the setting store") && strstr(notes, "since flush_buffer_size") &&
+			strstr(notes, "-o: nc_burst_buf: disable has no"),
+		"and that is said: %s", notes);
+	config_destroy(cfg);
+
+	cfg = hinted(
+		"x;nc_burst_buf_dirname=/a;nc_burst_buf_dirname=/b/;nc_burst_buf_overwrite=yes;nc_burst_buf_flush_buffer_size=-7",
+		"");
+	is_str(config_string(cfg, CONFIG_STORE), "/b/cistern", "the last one counts");
+	is_u64(config_number(cfg, CONFIG_FLUSH_BUFFER_SIZE), 67108864, "no limit: ours");
+	ok(strstr(notes, "'x' is not of the form") && strstr(notes, "overwrite=yes is neither") &&
+			strstr(notes, "0 is no limit"),
+		"what PnetCDF skips is said: %s", notes);
+	config_destroy(cfg);
+
+	cfg = hinted("nc_burst_buf_flush_buffer_size=1000", "");
+	is_u64(config_number(cfg, CONFIG_FLUSH_BUFFER_SIZE), 1048576, "too little is raised");
+	ok(strstr(notes, "raised") != NULL, "%s", notes);
+	config_destroy(cfg);
+	cfg = hinted(NULL, "");
+	is_str(notes, "", "without hints nothing is said");
+	is_str(config_string(cfg, CONFIG_STORE), "", "nor done");
+	config_destroy(cfg);
+}
+
+/* By PnetCDF's own rule: words between blanks and '=', two of them. */
+static void test_hint_words(void)
+{
+	char out[16] = "unchanged";
+
+	ok(hints_find("a=1;b = 2 ;;a=3", "a", out, sizeof(out)) && strcmp(out, "3") == 0, "the last one");
+	ok(hints_find("a=1;b = 2 ;;a=3", "b", out, sizeof(out)) && strcmp(out, "2") == 0, "blanks");
+	ok(!hints_find("ab=1", "a", out, sizeof(out)) && !hints_find("a b=1", "a", out, sizeof(out)) &&
+			!hints_find("a=1=2", "a", out, sizeof(out)) && !hints_find("a", "a", out, sizeof(out)) &&
+			!hints_find("a=", "a", out, sizeof(out)) && !hints_find("=a", "a", out, sizeof(out)) &&
+			!hints_find("", "a", out, sizeof(out)) && !hints_find(NULL, "a", out, sizeof(out)),
+		"what is not of the form");
+	ok(!hints_malformed("a=1; ;b=2", out, sizeof(out)) && hints_malformed("a=1;b;", out, sizeof(out)) &&
+			strcmp(out, "b") == 0,
+		"is found");
+	ok(hints_find("a=12345678901234567890", "a", out, sizeof(out)) && strlen(out) == 15, "long values are cut");
+}
+
 int main(void)
 {
 	char dir[] = "/tmp/test-config-XXXXXX";
@@ -243,6 +331,8 @@ int main(void)
 	test_mount_flags();
 	test_errors();
 	test_round_trip();
+	test_hints();
+	test_hint_words();
 	if (!mkdtemp(dir))
 		return 1;
 	test_load(dir);

@@ -22,6 +22,11 @@ void say(const char *fmt, ...)
 	putc('\n', stderr);
 }
 
+void say_note(const char *text)
+{
+	say("note: %s", text);
+}
+
 int say_error(const struct cistern_error *err)
 {
 	say("%s", err->text[0] ? err->text : strerror(-err->code));

@@ -8,6 +8,8 @@
 
 void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+void say_note(const char *text); /* "note: text" */
+
 /* Says the text of err and returns the exit status that fits its code. */
 int say_error(const struct cistern_error *err);
 
