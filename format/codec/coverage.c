@@ -148,6 +148,8 @@ static int add_object(struct coverage *c, size_t object)
 	if (o->kind == LAYOUT_RECORDS)
 		return add_records(c, object);
 	if (o->kind == LAYOUT_HEADER || o->kind == LAYOUT_VARIABLE) {
+		if (o->count == 0)
+			return 0;
 		struct slot s = { .off = o->begin, .len = o->len, .object = object };
 
 		return add_slot(&c->fixed, &s);
@@ -533,31 +535,57 @@ void coverage_each(struct coverage *c, uint64_t off, uint64_t len,
 	walk(c, off, len, false, tell_piece, &t);
 }
 
-static void judge_slots(struct coverage *c)
+/* Of chunks: the lowest index of which not every byte is there, also of one that has no place in the file. */
+static int judge_chunks(struct coverage *c)
 {
-	for (size_t i = 0; i < c->fixed.num; i++) {
-		const struct slot *s = &c->fixed.slots[i];
-		struct coverage_object *o = &c->objects[s->object];
+	size_t num = 0;
+	uint8_t *whole; /* by index, object after object */
+	size_t *first = calloc(c->layout->num_objects + 1, sizeof(*first));
 
-		if (s->got == s->len)
-			o->complete++;
-		else if (c->layout->objects[s->object].kind == LAYOUT_CHUNKS && s->index < o->gap)
-			o->gap = s->index;
+	for (size_t i = 0; first && i < c->layout->num_objects; i++) {
+		first[i] = num;
+		num += c->layout->objects[i].num_pieces;
 	}
+	whole = calloc(num + 1, 1);
+	for (size_t i = 0; first && whole && i < c->fixed.num; i++) {
+		const struct slot *s = &c->fixed.slots[i];
+
+		if (s->got == s->len && s->index < c->layout->objects[s->object].num_pieces)
+			whole[first[s->object] + s->index] = 1;
+	}
+	for (size_t i = 0; first && whole && i < c->layout->num_objects; i++) {
+		const struct layout_object *o = &c->layout->objects[i];
+		size_t k = 0;
+
+		if (o->kind != LAYOUT_CHUNKS)
+			continue;
+		while (k < o->num_pieces && whole[first[i] + k])
+			k++;
+		if (k < layout_parts(o))
+			c->objects[i].gap = k;
+	}
+	num = first && whole;
+	free(first);
+	free(whole);
+	return num ? 0 : -ENOMEM;
 }
 
-static void judge(struct coverage *c)
+static int judge(struct coverage *c)
 {
+	for (size_t i = 0; i < c->fixed.num; i++)
+		c->objects[c->fixed.slots[i].object].complete += c->fixed.slots[i].got == c->fixed.slots[i].len;
 	for (size_t i = 0; i <= c->layout->num_objects; i++)
 		c->objects[i].gap = UINT64_MAX;
-	judge_slots(c);
 	for (size_t i = 0; i < c->layout->num_objects; i++) {
 		const struct layout_object *o = &c->layout->objects[i];
 
-		if ((o->kind == LAYOUT_HEADER || o->kind == LAYOUT_VARIABLE || o->kind == LAYOUT_RECORDS) &&
-			c->tallies[i].prefix < c->objects[i].defined_bytes)
+		if (o->kind != LAYOUT_HEADER && o->kind != LAYOUT_VARIABLE && o->kind != LAYOUT_RECORDS)
+			continue;
+		if (c->tallies[i].prefix < c->objects[i].defined_bytes ||
+			(o->kind == LAYOUT_VARIABLE && o->count == 0 && layout_parts(o) > 0))
 			c->objects[i].gap = c->tallies[i].prefix;
 	}
+	return judge_chunks(c);
 }
 
 static int by_bytes(const void *a, const void *b)
@@ -602,8 +630,9 @@ static int tell_writers(struct coverage *c)
 
 int coverage_finish(struct coverage *c)
 {
-	judge(c);
-	return tell_writers(c);
+	int r = judge(c);
+
+	return r < 0 ? r : tell_writers(c);
 }
 
 const struct coverage_object *coverage_of(const struct coverage *c, size_t object)

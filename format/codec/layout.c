@@ -111,6 +111,32 @@ const char *layout_kind_name(enum layout_kind kind)
 	return names[kind];
 }
 
+/* The grid of chunks; without chunks 1 if there is an element at all. */
+static uint64_t count_grid(const struct layout_object *o)
+{
+	uint64_t num = 1;
+
+	for (uint32_t i = 0; i < o->num_dims; i++) {
+		uint64_t chunk = o->chunk && o->chunk[i] > 0 ? o->chunk[i] : UINT64_MAX;
+		uint64_t cuts = o->dims[i] / chunk + (o->dims[i] % chunk > 0);
+
+		if (__builtin_mul_overflow(num, cuts, &num) || num > INT64_MAX)
+			return INT64_MAX;
+	}
+	return num;
+}
+
+uint64_t layout_parts(const struct layout_object *o)
+{
+	switch (o->kind) {
+	case LAYOUT_HEADER: return 1;
+	case LAYOUT_RECORDS: return o->count;
+	case LAYOUT_VARIABLE:
+	case LAYOUT_CHUNKS: return count_grid(o);
+	default: return o->num_pieces;
+	}
+}
+
 uint64_t layout_object_bytes(const struct layout_object *o)
 {
 	uint64_t sum = 0;

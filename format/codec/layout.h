@@ -44,7 +44,7 @@ struct layout_object {
 	uint64_t
 		len; /* bytes of one range: the variable's own, without padding; of CHUNKS: of a whole chunk, decoded */
 	uint64_t stride; /* RECORDS: from one to the next */
-	uint64_t count;  /* RECORDS: how many; HEADER, VARIABLE: 1 */
+	uint64_t count;  /* RECORDS: how many; HEADER, VARIABLE: 1, or 0: it has no place in the file yet */
 
 	uint64_t *chunk;             /* owned; CHUNKS: num_dims lengths of a chunk */
 	bool filtered;               /* CHUNKS: stored bytes are not the elements (compressed, shuffled, checksummed) */
@@ -74,6 +74,11 @@ int layout_add_piece(struct layout_object *o, uint64_t off, uint64_t len, uint64
 void layout_sort_pieces(struct layout_object *o);                                          /* by off */
 const char *layout_type(const struct layout_object *o);
 const char *layout_kind_name(enum layout_kind kind); /* "header", "variable", ... */
+/*
+ * How many parts the object should have: records; chunks, also those that have no place in the file yet; else 1, or 0 where a
+ * dimension has length 0. METADATA and FREE: pieces. At most 2^63.
+ */
+uint64_t layout_parts(const struct layout_object *o);
 /* Bytes of all ranges. */
 uint64_t layout_object_bytes(const struct layout_object *o);
 void layout_destroy(struct layout *l); /* also resets to empty; NULL is fine */

@@ -244,13 +244,19 @@ static void check_chunks(void)
 	struct layout_object *o = layout_add(&l, "g/v", LAYOUT_CHUNKS);
 	struct coverage *c;
 
-	layout_add_piece(o, 1000, 100, 1);
+	layout_add_piece(o, 1000, 100, 0);
 	layout_add_piece(o, 500, 100, 2);
 	layout_add_piece(o, 1550, 100, 3);
-	layout_add_piece(o, 1600, 100, 0); /* overlaps: a damaged file */
+	layout_add_piece(o, 1600, 100, 1); /* overlaps: a damaged file */
+	layout_set_dims(o, 2, (uint64_t[]){ 3, 5 });
+	o->chunk = calloc(2, sizeof(*o->chunk));
+	o->chunk[0] = 2, o->chunk[1] = 2;
+	is_u64(layout_parts(o), 2 * 3, "chunks that should be there");
 	layout_sort_pieces(o);
 	o = layout_add(&l, "(metadata)", LAYOUT_METADATA);
 	layout_add_piece(o, 0, 96, 0);
+	layout_set_dims(layout_add(&l, "unplaced", LAYOUT_VARIABLE), 1, (uint64_t[]){ 7 });
+	layout_set_dims(layout_add(&l, "empty", LAYOUT_VARIABLE), 1, (uint64_t[]){ 0 });
 	is_int(coverage_create(&l, &c), 0, "chunks");
 	coverage_add(c, &(struct coverage_extent){ 0, 600, COVERAGE_LOGGED, 0, 5 });
 	coverage_add(c, &(struct coverage_extent){ 1000, 50, COVERAGE_LOGGED, 0, 6 });
@@ -259,11 +265,13 @@ static void check_chunks(void)
 	is_int(coverage_add(c, &(struct coverage_extent){ 1700, 1, COVERAGE_LOGGED, 0, 5 }), -EINVAL, "extents rise");
 	coverage_finish(c);
 	is_u64(coverage_of(c, 0)->complete, 3, "two are whole, and what is left of the one that overlaps");
-	is_u64(coverage_of(c, 0)->gap, 3, "the other is named");
+	is_u64(coverage_of(c, 0)->gap, 3, "the first that is not is named");
 	is_u64(coverage_of(c, 0)->logged_bytes, 100 + 50 + 140, "logged bytes of chunks");
 	is_u64(coverage_of(c, 0)->num_writers, 2, "two processes of a node are two writers");
 	is_u64(coverage_of(c, 0)->writers[0].process, 5, "the one with more bytes first");
 	is_u64(coverage_of(c, 1)->logged_bytes, 96, "metadata");
+	ok(coverage_of(c, 2)->gap == 0 && coverage_of(c, 2)->complete == 0, "a variable without a place is missing");
+	ok(coverage_of(c, 3)->gap == UINT64_MAX && layout_parts(&l.objects[3]) == 0, "but not one without elements");
 	is_u64(coverage_rest(c)->logged_bytes, 404 + 60, "bytes that nobody owns");
 	coverage_destroy(c);
 	layout_destroy(&l);
