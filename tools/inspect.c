@@ -733,7 +733,7 @@ const struct command command_inspect = {
 		"and which nodes wrote what is logged. Then what headers the file has had, as far as the journal and the payloads still tell. A file of another format, or "
 		"whose header has not been written yet, is raw: the reason is said, and its ranges are listed, with the segment and offset where each is, the "
 		"sequence number of the write and the checksum.\n\n"
-		"Known is netCDF classic (CDF-1, 2 and 5). What is missing of bytes in the backing file is known as finely as its file system keeps holes, and not at all where it "
+		"Known are netCDF classic (CDF-1, 2 and 5) and HDF5 with netCDF-4; an HDF5 file can be mapped once its writer has flushed or closed it. What is missing of bytes in the backing file is known as finely as its file system keeps holes, and not at all where it "
 		"keeps none. Of a file in a private segment the journal has no writes. Of a file that nodes of a job write together, one store knows a part; a "
 		"path in a mount has its header read through the mount, and --with adds what other stores know.\n\n"
 		"With --conflicts, the stores of a job of many nodes: which bytes of which files two nodes wrote although neither had seen what the other "

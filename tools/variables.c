@@ -27,12 +27,9 @@ static uint64_t missing(const struct coverage_object *c)
 	return c->defined_bytes > there ? c->defined_bytes - there : 0;
 }
 
-/* How many parts (records, chunks, or the whole) there should be. */
-static uint64_t parts(const struct layout_object *o)
+static bool is_complete(const struct layout_object *o, const struct coverage_object *c)
 {
-	return o->kind == LAYOUT_RECORDS                                ? o->count
-	       : o->kind == LAYOUT_VARIABLE || o->kind == LAYOUT_HEADER ? 1
-									: o->num_pieces;
+	return c->complete >= layout_parts(o) && missing(c) == 0;
 }
 
 static void print_name(const char *name)
@@ -54,23 +51,39 @@ static void __attribute__((format(printf, 2, 3))) append(char out[SHAPE_BYTES], 
 	va_end(args);
 }
 
+/* The index of the first missing element; of chunks, of the first element of the first chunk with a gap. NULL: none is, or unknown. */
+static uint64_t *gap_index(const struct layout_object *o, const struct coverage_object *c)
+{
+	uint64_t *index = o->num_dims > 0 && c->gap != UINT64_MAX ? calloc(o->num_dims, sizeof(*index)) : NULL;
+	uint64_t chunk = c->gap;
+
+	if (!index || o->kind != LAYOUT_CHUNKS) {
+		if (index)
+			coverage_index(o, c->gap, index);
+		return index;
+	}
+	for (uint32_t i = o->num_dims; o->chunk && i-- > 0;) {
+		uint64_t len = o->chunk[i] > 0 ? o->chunk[i] : 1, num = o->dims[i] / len + (o->dims[i] % len > 0);
+
+		index[i] = num > 0 ? chunk % num * len : 0;
+		chunk = num > 0 ? chunk / num : 0;
+	}
+	return index;
+}
+
 static const char *gap_text(const struct layout_object *o, const struct coverage_object *c, char out[SHAPE_BYTES])
 {
-	uint64_t *index;
+	uint64_t *index = gap_index(o, c);
 
-	strcpy(out, "-");
-	if (c->gap == UINT64_MAX)
-		return out;
 	out[0] = '\0';
-	index = o->kind != LAYOUT_CHUNKS && o->num_dims > 0 ? calloc(o->num_dims, sizeof(*index)) : NULL;
-	if (index) {
-		coverage_index(o, c->gap, index);
-		for (uint32_t i = 0; i < o->num_dims; i++)
-			append(out, i == 0 ? "[%" PRIu64 : ",%" PRIu64, index[i]);
+	for (uint32_t i = 0; index && i < o->num_dims; i++)
+		append(out, i == 0 ? "[%" PRIu64 : ",%" PRIu64, index[i]);
+	if (index)
 		append(out, "]");
-	} else {
-		append(out, o->kind == LAYOUT_CHUNKS ? "chunk %" PRIu64 : "byte %" PRIu64, c->gap);
-	}
+	else if (c->gap != UINT64_MAX)
+		append(out, "byte %" PRIu64, c->gap);
+	else
+		append(out, "-");
 	free(index);
 	return out;
 }
@@ -116,7 +129,7 @@ static void print_object(const struct survey *s, size_t i)
 	char a[UNITS_TEXT], b[UNITS_TEXT], d[UNITS_TEXT], e[UNITS_TEXT], f[UNITS_TEXT], fill[24], whole[48];
 	char gap[SHAPE_BYTES], writers[SHAPE_BYTES];
 
-	snprintf(whole, sizeof(whole), "%" PRIu64 "/%" PRIu64, c->complete, parts(o));
+	snprintf(whole, sizeof(whole), "%" PRIu64 "/%" PRIu64, c->complete, layout_parts(o));
 	printf("%11s %11s %11s %11s %11s %6s %11s %10s %-16s ", units_format_bytes(c->defined_bytes, a),
 		units_format_bytes(c->logged_bytes, b), units_format_bytes(c->drained_bytes, d),
 		units_format_bytes(missing(c), e), units_format_bytes(survey_overwritten(s, c), f),
@@ -176,7 +189,7 @@ static void print_summary(const struct survey *s)
 		if (!has_elements(&s->layout.objects[i]))
 			continue;
 		num++;
-		whole += missing(coverage_of(s->coverage, i)) == 0;
+		whole += is_complete(&s->layout.objects[i], coverage_of(s->coverage, i));
 	}
 	printf("%s: %" PRIu64 " variables, %" PRIu64 " of them complete", s->layout.format, num, whole);
 	if (s->layout.has_records)
@@ -208,21 +221,17 @@ void variables_print(const struct survey *s, bool complete)
 
 static void gap_json(const struct layout_object *o, const struct coverage_object *c, struct json *j)
 {
-	uint64_t *index = o->num_dims > 0 ? calloc(o->num_dims, sizeof(*index)) : NULL;
+	uint64_t *index = gap_index(o, c);
 
 	json_key(j, "first_gap");
-	if (c->gap == UINT64_MAX || (o->num_dims > 0 && !index)) {
+	if (c->gap == UINT64_MAX) {
 		json_null(j);
 	} else {
 		json_array(j);
-		if (o->kind != LAYOUT_CHUNKS && index)
-			coverage_index(o, c->gap, index);
-		for (uint32_t i = 0; o->kind != LAYOUT_CHUNKS && i < o->num_dims; i++)
+		for (uint32_t i = 0; index && i < o->num_dims; i++)
 			json_u64(j, index[i]);
 		json_end_array(j);
 	}
-	if (o->kind == LAYOUT_CHUNKS && c->gap != UINT64_MAX)
-		json_ku64(j, "first_gap_chunk", c->gap);
 	free(index);
 }
 
@@ -265,9 +274,9 @@ static void object_json(const struct survey *s, size_t i, struct json *j)
 		json_ku64(j, "fill_bytes", c->fill_bytes);
 		json_ku64(j, "looked_bytes", c->looked_bytes);
 	}
-	json_ku64(j, "parts", parts(o));
+	json_ku64(j, "parts", layout_parts(o));
 	json_ku64(j, "complete_parts", c->complete);
-	json_kbool(j, "complete", missing(c) == 0);
+	json_kbool(j, "complete", is_complete(o, c));
 	gap_json(o, c, j);
 	writers_json(c, j);
 	json_end_object(j);

@@ -128,7 +128,35 @@ var_begin() {
 	run "$CISTERN" inspect "$STORE" empty
 	[[ $output == *"raw, not yet mapped: it is empty"* ]]
 	run "$CISTERN" inspect "$STORE" begun.nc
-	[[ $output == *"it begins like netCDF classic, but its header cannot be read (yet): the file ends inside the header"* ]]
+	[[ $output == *"it begins like netCDF classic, but cannot be mapped (yet): the file ends inside the header"* ]]
+}
+
+@test "inspect tells datasets and chunks of netCDF-4 files, and says when there is nothing to map yet" {
+	mount_cistern -o drain=unmount,data=log
+	cat >"$WORK/n.cdl" <<-'END'
+		netcdf n {
+		dimensions: t = UNLIMITED ; x = 100 ;
+		variables:
+		  double fixed(x) ; fixed:_Storage = "contiguous" ;
+		  int whole(t, x) ; whole:_ChunkSizes = 2, 30 ;
+		  int packed(t, x) ; packed:_ChunkSizes = 1, 100 ; packed:_DeflateLevel = 1 ;
+		data: fixed = 1, 2 ;
+		whole = 1, 2, 3 ; packed = 1, 2, 3 ;
+		}
+	END
+	ncgen -k nc4 -o "$MNT/n.nc" "$WORK/n.cdl"
+	[[ "$(of n.nc .format)" == "netCDF-4 (superblock "* ]]
+	is "$(var n.nc fixed log_bytes) $(var n.nc fixed complete)" '800 true'
+	# 100 elements in chunks of 30: the last one reaches over the edge.
+	is "$(var n.nc whole complete_parts)/$(var n.nc whole parts) $(var n.nc whole log_bytes)" "4/4 $((4 * 2 * 30 * 4))"
+	is "$(var n.nc packed complete)" true
+	is "$(var n.nc metadata missing_bytes)" 0
+	# Before a writer's close the way to the data is in its memory alone.
+	head -c 96 "$MNT/n.nc" >"$MNT/begun.nc"
+	truncate -s 4096 "$MNT/begun.nc"
+	is "$(of begun.nc .mapped)" false
+	run "$CISTERN" inspect "$STORE" begun.nc
+	[[ $output == *"raw, not yet mapped: it begins like HDF5"* ]]
 }
 
 @test "headers that a file has had are told" {

@@ -9,8 +9,9 @@
 #include <string.h>
 
 #include "format/codec/classic_layout.h"
+#include "format/codec/hdf5.h"
 
-#define FIRST_BYTES 2048u /* of a file, for tests; HDF5's signature may come as late as that */
+#define FIRST_BYTES 4096u /* of a file, for tests */
 
 struct source {
 	formats_read_fn read_bytes;
@@ -33,8 +34,23 @@ static int layout_classic(const struct source *s, struct layout *ret, struct cis
 	return r < 0 ? r : classic_layout(&c, s->size, ret);
 }
 
+/* The signature may stand behind a block of the user's, of 512 bytes or a power of two times that. */
+static bool is_hdf5(const void *first, size_t len)
+{
+	for (size_t at = 0; at<len; at = at> 0 ? at * 2 : 512)
+		if (hdf5_is((const uint8_t *)first + at, len - at))
+			return true;
+	return false;
+}
+
+static int layout_hdf5(const struct source *s, struct layout *ret, struct cistern_error *err)
+{
+	return hdf5_layout(s->read_bytes, s->arg, s->size, ret, err);
+}
+
 static const struct format formats[] = {
 	{ "netCDF classic", classic_is, layout_classic },
+	{ "HDF5", is_hdf5, layout_hdf5 },
 };
 
 static const struct format *recognise(const void *first, size_t len)
@@ -70,8 +86,8 @@ int formats_layout(formats_read_fn read_bytes, void *arg, uint64_t size, struct 
 	if (!f)
 		return cistern_error_set(err, -ENOMSG, "it begins like no format that is known here");
 	r = f->layout(&s, ret, err);
-	if (r == -EBADMSG || r == -EFBIG || r == -ENODATA) {
-		cistern_error_prefix(err, "it begins like %s, but its header cannot be read (yet)", f->name);
+	if (r == -EBADMSG || r == -EFBIG || r == -ENODATA || r == -ENOTSUP) {
+		cistern_error_prefix(err, "it begins like %s, but cannot be mapped (yet)", f->name);
 		err->code = -ENOMSG;
 		return -ENOMSG;
 	}
