@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FORMAT_BASE_DRAIN_LAYOUT_H
+#define FORMAT_BASE_DRAIN_LAYOUT_H
+
+/*
+ * In which shape a drained file lies in the backing directory. Chosen, later ones win: by the setting "layout", which is
+ * a list of rules separated by semicolons, and by the file's extended attribute. A rule is PATTERN=LAYOUT, or LAYOUT alone,
+ * which fits every file; the first rule that fits counts. Patterns are those of the shell; one without a slash means the
+ * last component of the path in the mount, one with a slash all of it.
+ *
+ *     layout=netcdf4                      layout=*.h0.nc=netcdf4;restart/?*=canonical
+ */
+
+#include <stddef.h>
+
+#include "cistern/error.h"
+
+enum drain_layout {
+	DRAIN_LAYOUT_CANONICAL, /* byte for byte as the application wrote it */
+	DRAIN_LAYOUT_NETCDF4,   /* netCDF classic files become netCDF-4 files */
+	DRAIN_LAYOUT_END
+};
+
+/* Of a file: "LAYOUT" or "LAYOUT;setting=value;..." */
+#define DRAIN_LAYOUT_XATTR "user.cistern.layout"
+
+struct drain_layout_rules;
+
+const char *drain_layout_name(enum drain_layout layout); /* static */
+/* 0; -EINVAL: *err says what is wrong with which rule, and what there is; -ENOMEM. */
+int drain_layout_rules_create(const char *text, struct drain_layout_rules **ret, struct cistern_error *err);
+void drain_layout_rules_destroy(struct drain_layout_rules *rules); /* NULL is fine */
+/* path: in the mount, relative to its root */
+enum drain_layout drain_layout_of(const struct drain_layout_rules *rules, const char *path);
+/* Does any rule want it? */
+int drain_layout_is_wanted(const struct drain_layout_rules *rules, enum drain_layout layout);
+/*
+ * The value of DRAIN_LAYOUT_XATTR, len bytes. ret_options: the rest as an option string ("deflate=4,chunk=time:1"), owned
+ * by the caller; "" when there is none. 0; -EINVAL and *err; -ENOMEM.
+ */
+int drain_layout_parse_xattr(
+	const void *value, size_t len, enum drain_layout *ret, char **ret_options, struct cistern_error *err);
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/* Which layout a file gets: the rules, and the attribute. */
+#include "format/base/drain_layout.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/tap.h"
+
+static void fits(const char *text, const char *path, enum drain_layout want)
+{
+	struct drain_layout_rules *rules = NULL;
+	struct cistern_error err = { 0 };
+
+	if (ok(drain_layout_rules_create(text, &rules, &err) == 0, "'%s' is a list of rules", text))
+		ok(drain_layout_of(rules, path) == want, "'%s': %s is %s", text, path, drain_layout_name(want));
+	drain_layout_rules_destroy(rules);
+}
+
+static void refused(const char *text)
+{
+	struct drain_layout_rules *rules = NULL;
+	struct cistern_error err = { 0 };
+	int r = drain_layout_rules_create(text, &rules, &err);
+
+	ok(r == -EINVAL && strstr(err.text, "netcdf4"), "'%s' is refused: %s", text, err.text);
+}
+
+static void attribute(const char *value, int result, enum drain_layout want, const char *want_options)
+{
+	enum drain_layout layout = DRAIN_LAYOUT_END;
+	struct cistern_error err = { 0 };
+	char *options = NULL;
+	int r = drain_layout_parse_xattr(value, strlen(value), &layout, &options, &err);
+
+	ok(r == result, "attribute '%s': %d", value, r);
+	if (r == 0 && result == 0) {
+		ok(layout == want, "attribute '%s' is %s", value, drain_layout_name(want));
+		is_str(options, want_options, "its options");
+	}
+	free(options);
+}
+
+int main(void)
+{
+	fits("", "a.nc", DRAIN_LAYOUT_CANONICAL);
+	fits("canonical", "a.nc", DRAIN_LAYOUT_CANONICAL);
+	fits("netcdf4", "dir/a.nc", DRAIN_LAYOUT_NETCDF4);
+	fits("*.nc=netcdf4", "a.nc", DRAIN_LAYOUT_NETCDF4);
+	fits("*.nc=netcdf4", "dir/sub/a.nc", DRAIN_LAYOUT_NETCDF4);
+	fits("*.nc=netcdf4", "a.nc.txt", DRAIN_LAYOUT_CANONICAL);
+	fits("rst*=canonical;*.nc=netcdf4", "rst1.nc", DRAIN_LAYOUT_CANONICAL);
+	fits("rst*=canonical;*.nc=netcdf4", "h0.nc", DRAIN_LAYOUT_NETCDF4);
+	fits("out/*.nc=netcdf4", "out/a.nc", DRAIN_LAYOUT_NETCDF4);
+	fits("out/*.nc=netcdf4", "a.nc", DRAIN_LAYOUT_CANONICAL);
+	fits("out/*.nc=netcdf4", "out/sub/a.nc", DRAIN_LAYOUT_CANONICAL);
+	fits("a=b.nc=netcdf4", "a=b.nc", DRAIN_LAYOUT_NETCDF4);
+	fits(";;canonical;", "a.nc", DRAIN_LAYOUT_CANONICAL);
+	refused("netcdf");
+	refused("*.nc=");
+	refused("*.nc=netcdf4 ");
+	refused("canonical;x=y");
+
+	attribute("netcdf4", 0, DRAIN_LAYOUT_NETCDF4, "");
+	attribute("canonical", 0, DRAIN_LAYOUT_CANONICAL, "");
+	attribute("netcdf4;deflate=4;chunk=time:1,lat:90;shuffle=no", 0, DRAIN_LAYOUT_NETCDF4,
+		"deflate=4,chunk=time:1\\,lat:90,shuffle=no");
+	attribute("", -EINVAL, 0, NULL);
+	attribute("netcdf4,deflate=4", -EINVAL, 0, NULL);
+	return done_testing();
+}
