@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "format/base/config.h"
+#include "format/base/drain_layout.h"
 #include "format/base/units.h"
 #include "format/store/store.h"
 #include "fs/core/core.h"
@@ -193,6 +194,15 @@ static int usage(void)
 	return CISTERN_EXIT_USAGE;
 }
 
+static int check_layout(const struct config *cfg, struct cistern_error *err)
+{
+	struct drain_layout_rules *rules = NULL;
+	int r = drain_layout_rules_create(config_string(cfg, CONFIG_LAYOUT), &rules, err);
+
+	drain_layout_rules_destroy(rules);
+	return r;
+}
+
 /* Relations between settings, which the table does not know. */
 static int check_settings(const struct config *cfg, struct cistern_error *err)
 {
@@ -203,7 +213,7 @@ static int check_settings(const struct config *cfg, struct cistern_error *err)
 		return cistern_error_set(err, -EINVAL, "low_water=%llu is above high_water=%llu",
 			(unsigned long long)config_number(cfg, CONFIG_LOW_WATER),
 			(unsigned long long)config_number(cfg, CONFIG_HIGH_WATER));
-	return 0;
+	return check_layout(cfg, err);
 }
 
 static int absolute(const char *path, char out[PATH_MAX], struct cistern_error *err)
@@ -637,7 +647,8 @@ static void final_drain(struct daemon *d, struct result *res)
 	int r = 0;
 
 	core_unmounted(d->core);
-	if (drain_is_needed(d->store) || (d->agent && peers_numbered(peer_agent_peers(d->agent)))) {
+	if (drain_is_needed(d->store) || settle_wants_convert(d->store_path) ||
+		(d->agent && peers_numbered(peer_agent_peers(d->agent)))) {
 		ctl_set_state(d->ctl, CTL_DRAINING);
 		r = run_final_drain(d, res);
 		if (r) {

@@ -26,6 +26,7 @@ static const char *const type_names[] = {
 	[CONFIG_USEC] = "time",
 	[CONFIG_COUNT] = "number",
 	[CONFIG_PERCENT] = "percent",
+	[CONFIG_REAL] = "decimal",
 	[CONFIG_BOOL] = "yes or no",
 	[CONFIG_CHOICE] = "choice",
 	[CONFIG_STRING] = "text",

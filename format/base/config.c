@@ -26,6 +26,7 @@
 #define MSEC       UINT64_C(1000)
 #define SEC        (1000 * MSEC)
 #define DAY        (24 * 3600 * SEC)
+#define MILLION    UINT64_C(1000000)
 #define STRING_MAX 4095 /* PATH_MAX without its NUL */
 
 #define SYSTEM_FILE "/etc/cistern.conf"
@@ -118,6 +119,77 @@ static const struct config_setting settings[CONFIG_NUM] = {
 		"Whether PnetCDF overwrites logs that it finds. A mount always continues a store that has data." },
 	[CONFIG_NC_BURST_BUF_SHARED_LOGS] = { "nc_burst_buf_shared_logs", CONFIG_CHOICE, 0, 1, "disable|enable", "disable",
 		"Whether PnetCDF has one log for all processes of a node. A mount always has one store for all." },
+	[CONFIG_LAYOUT] = { "layout", CONFIG_STRING, 0, STRING_MAX, NULL, "canonical",
+		"In which layout drained files lie: canonical or netcdf4, or rules PATTERN=LAYOUT;... for some of them." },
+	[CONFIG_CHUNK] = { "chunk", CONFIG_STRING, 0, STRING_MAX, NULL, "",
+		"Lengths of chunks in netCDF-4 files: DIMENSION:NUMBER or VARIABLE:DIMENSION:NUMBER, with / between; "
+		"empty: chosen for each variable." },
+	[CONFIG_DEFLATE] = { "deflate", CONFIG_COUNT, 0, 9, NULL, "1",
+		"How hard netCDF-4 files are compressed, 0 to 9." },
+	[CONFIG_SHUFFLE] = { "shuffle", CONFIG_BOOL, 0, 1, NULL, "yes",
+		"Shuffle the bytes of values in netCDF-4 files before they are compressed." },
+	[CONFIG_CONVERT_THREADS] = { "convert_threads", CONFIG_COUNT, 0, 256, NULL, "0",
+		"Threads of a drain that compress a file; 0: one for each processor." },
+	[CONFIG_MDC_VERSION] = { "mdc.version", CONFIG_COUNT, 1, 1, NULL, "1",
+		"HDF5's metadata cache: version of this list." },
+	[CONFIG_MDC_RPT_FCN_ENABLED] = { "mdc.rpt_fcn_enabled", CONFIG_BOOL, 0, 1, NULL, "no",
+		"HDF5's metadata cache: report its changes of size in the log." },
+	[CONFIG_MDC_OPEN_TRACE_FILE] = { "mdc.open_trace_file", CONFIG_BOOL, 0, 1, NULL, "no",
+		"HDF5's metadata cache: write a trace to mdc.trace_file_name." },
+	[CONFIG_MDC_CLOSE_TRACE_FILE] = { "mdc.close_trace_file", CONFIG_BOOL, 0, 1, NULL, "no",
+		"HDF5's metadata cache: end a trace that is being written." },
+	[CONFIG_MDC_TRACE_FILE_NAME] = { "mdc.trace_file_name", CONFIG_STRING, 0, 1024, NULL, "",
+		"HDF5's metadata cache: where a trace goes." },
+	[CONFIG_MDC_EVICTIONS_ENABLED] = { "mdc.evictions_enabled", CONFIG_BOOL, 0, 1, NULL, "yes",
+		"HDF5's metadata cache: entries may be evicted; no: only with all three modes off." },
+	[CONFIG_MDC_SET_INITIAL_SIZE] = { "mdc.set_initial_size", CONFIG_BOOL, 0, 1, NULL, "yes",
+		"HDF5's metadata cache: begin with mdc.initial_size." },
+	[CONFIG_MDC_INITIAL_SIZE] = { "mdc.initial_size", CONFIG_BYTES, K, 128 * M, NULL, "2M",
+		"HDF5's metadata cache: size at the beginning." },
+	[CONFIG_MDC_MIN_CLEAN_FRACTION] = { "mdc.min_clean_fraction", CONFIG_REAL, 0, MILLION, NULL, "0.3",
+		"HDF5's metadata cache: fraction that is kept clean or empty." },
+	[CONFIG_MDC_MAX_SIZE] = { "mdc.max_size", CONFIG_BYTES, K, 128 * M, NULL, "32M",
+		"HDF5's metadata cache: largest size." },
+	[CONFIG_MDC_MIN_SIZE] = { "mdc.min_size", CONFIG_BYTES, K, 128 * M, NULL, "1M",
+		"HDF5's metadata cache: smallest size." },
+	[CONFIG_MDC_EPOCH_LENGTH] = { "mdc.epoch_length", CONFIG_COUNT, 100, 1000000, NULL, "50000",
+		"HDF5's metadata cache: accesses between two looks at the size." },
+	[CONFIG_MDC_INCR_MODE] = { "mdc.incr_mode", CONFIG_CHOICE, 0, 1, "off|threshold", "threshold",
+		"HDF5's metadata cache: how it grows." },
+	[CONFIG_MDC_LOWER_HR_THRESHOLD] = { "mdc.lower_hr_threshold", CONFIG_REAL, 0, MILLION, NULL, "0.9",
+		"HDF5's metadata cache: hit rate below which it grows." },
+	[CONFIG_MDC_INCREMENT] = { "mdc.increment", CONFIG_REAL, MILLION, 1000 * MILLION, NULL, "2",
+		"HDF5's metadata cache: factor by which it grows." },
+	[CONFIG_MDC_APPLY_MAX_INCREMENT] = { "mdc.apply_max_increment", CONFIG_BOOL, 0, 1, NULL, "yes",
+		"HDF5's metadata cache: growth is limited by mdc.max_increment." },
+	[CONFIG_MDC_MAX_INCREMENT] = { "mdc.max_increment", CONFIG_BYTES, 0, 128 * M, NULL, "4M",
+		"HDF5's metadata cache: most that it grows at once." },
+	[CONFIG_MDC_FLASH_INCR_MODE] = { "mdc.flash_incr_mode", CONFIG_CHOICE, 0, 1, "off|add_space", "add_space",
+		"HDF5's metadata cache: how it grows at once for large entries." },
+	[CONFIG_MDC_FLASH_MULTIPLE] = { "mdc.flash_multiple", CONFIG_REAL, MILLION / 10, 10 * MILLION, NULL, "1",
+		"HDF5's metadata cache: factor from the entry's size to that growth." },
+	[CONFIG_MDC_FLASH_THRESHOLD] = { "mdc.flash_threshold", CONFIG_REAL, MILLION / 10, MILLION, NULL, "0.25",
+		"HDF5's metadata cache: fraction of the size from which an entry is large." },
+	[CONFIG_MDC_DECR_MODE] = { "mdc.decr_mode", CONFIG_CHOICE, 0, 3, "off|threshold|age_out|age_out_with_threshold", "age_out_with_threshold",
+		"HDF5's metadata cache: how it shrinks." },
+	[CONFIG_MDC_UPPER_HR_THRESHOLD] = { "mdc.upper_hr_threshold", CONFIG_REAL, 0, MILLION, NULL, "0.999",
+		"HDF5's metadata cache: hit rate above which it shrinks." },
+	[CONFIG_MDC_DECREMENT] = { "mdc.decrement", CONFIG_REAL, 0, MILLION, NULL, "0.9",
+		"HDF5's metadata cache: factor by which it shrinks." },
+	[CONFIG_MDC_APPLY_MAX_DECREMENT] = { "mdc.apply_max_decrement", CONFIG_BOOL, 0, 1, NULL, "yes",
+		"HDF5's metadata cache: shrinking is limited by mdc.max_decrement." },
+	[CONFIG_MDC_MAX_DECREMENT] = { "mdc.max_decrement", CONFIG_BYTES, 0, 128 * M, NULL, "1M",
+		"HDF5's metadata cache: most that it shrinks at once." },
+	[CONFIG_MDC_EPOCHS_BEFORE_EVICTION] = { "mdc.epochs_before_eviction", CONFIG_COUNT, 1, 10, NULL, "3",
+		"HDF5's metadata cache: epochs without access before an entry is old." },
+	[CONFIG_MDC_APPLY_EMPTY_RESERVE] = { "mdc.apply_empty_reserve", CONFIG_BOOL, 0, 1, NULL, "yes",
+		"HDF5's metadata cache: shrinking leaves mdc.empty_reserve." },
+	[CONFIG_MDC_EMPTY_RESERVE] = { "mdc.empty_reserve", CONFIG_REAL, 0, MILLION, NULL, "0.1",
+		"HDF5's metadata cache: fraction that is left empty." },
+	[CONFIG_MDC_DIRTY_BYTES_THRESHOLD] = { "mdc.dirty_bytes_threshold", CONFIG_BYTES, 512, 32 * M, NULL, "256K",
+		"HDF5's metadata cache: changes between two meetings of processes." },
+	[CONFIG_MDC_METADATA_WRITE_STRATEGY] = { "mdc.metadata_write_strategy", CONFIG_CHOICE, 0, 1, "process_0_only|distributed", "distributed",
+		"HDF5's metadata cache: who writes entries, of several processes." },
 };
 /* clang-format on */
 
@@ -214,6 +286,7 @@ static int parse_number(const struct config_setting *s, const char *text, uint64
 	case CONFIG_USEC: r = units_parse_usec(text, &v); break;
 	case CONFIG_COUNT: r = units_parse_u64(text, &v); break;
 	case CONFIG_PERCENT: r = parse_percent(text, &v); break;
+	case CONFIG_REAL: r = units_parse_millionths(text, &v); break;
 	case CONFIG_BOOL: r = parse_bool(text, &v); break;
 	case CONFIG_CHOICE: r = parse_choice(s->choices, text, &v); break;
 	case CONFIG_STRING: break;
@@ -234,6 +307,7 @@ static const char *number_text(const struct config_setting *s, uint64_t v, char 
 	switch (s->type) {
 	case CONFIG_BYTES: snprintf(out, cap, "%s", units_exact_bytes(v, text)); break;
 	case CONFIG_USEC: snprintf(out, cap, "%s", units_exact_usec(v, text)); break;
+	case CONFIG_REAL: snprintf(out, cap, "%s", units_exact_millionths(v, text)); break;
 	case CONFIG_BOOL: snprintf(out, cap, "%s", v ? "yes" : "no"); break;
 	case CONFIG_CHOICE:
 		for (; v > 0; v--)
@@ -253,6 +327,7 @@ static int value_error(
 		[CONFIG_USEC] = "a time",
 		[CONFIG_COUNT] = "a number",
 		[CONFIG_PERCENT] = "a percentage",
+		[CONFIG_REAL] = "a decimal number",
 	};
 	char min[TEXT_BYTES], max[TEXT_BYTES];
 

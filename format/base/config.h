@@ -19,7 +19,16 @@
 
 #include "cistern/error.h"
 
-enum config_type { CONFIG_BYTES, CONFIG_USEC, CONFIG_COUNT, CONFIG_PERCENT, CONFIG_BOOL, CONFIG_CHOICE, CONFIG_STRING };
+enum config_type {
+	CONFIG_BYTES,
+	CONFIG_USEC,
+	CONFIG_COUNT,
+	CONFIG_PERCENT,
+	CONFIG_REAL, /* a decimal fraction; the number is in millionths */
+	CONFIG_BOOL,
+	CONFIG_CHOICE,
+	CONFIG_STRING
+};
 
 /* Every setting. The order is that of the table in config.c. */
 enum config_id {
@@ -63,6 +72,42 @@ enum config_id {
 	CONFIG_NC_BURST_BUF_FLUSH_BUFFER_SIZE, /* bytes, 0: no limit. 0 */
 	CONFIG_NC_BURST_BUF_OVERWRITE,         /* choice disable|enable. disable */
 	CONFIG_NC_BURST_BUF_SHARED_LOGS,       /* choice disable|enable. disable */
+	CONFIG_LAYOUT,          /* string: in which layout drained files lie (drain_layout.h). canonical */
+	CONFIG_CHUNK,           /* string: lengths of the chunks of netCDF-4 files. "" */
+	CONFIG_DEFLATE,         /* count: how hard they are compressed, 0..9. 1 */
+	CONFIG_SHUFFLE,         /* bool: their bytes are shuffled first. yes */
+	CONFIG_CONVERT_THREADS, /* count: threads that compress, 0: one per processor. 0, max 256 */
+	/* HDF5's metadata cache while netCDF-4 files are made: H5AC_cache_config_t, by its names, with its ranges and defaults */
+	CONFIG_MDC_VERSION,
+	CONFIG_MDC_RPT_FCN_ENABLED,
+	CONFIG_MDC_OPEN_TRACE_FILE,
+	CONFIG_MDC_CLOSE_TRACE_FILE,
+	CONFIG_MDC_TRACE_FILE_NAME,
+	CONFIG_MDC_EVICTIONS_ENABLED,
+	CONFIG_MDC_SET_INITIAL_SIZE,
+	CONFIG_MDC_INITIAL_SIZE,
+	CONFIG_MDC_MIN_CLEAN_FRACTION,
+	CONFIG_MDC_MAX_SIZE,
+	CONFIG_MDC_MIN_SIZE,
+	CONFIG_MDC_EPOCH_LENGTH,
+	CONFIG_MDC_INCR_MODE,
+	CONFIG_MDC_LOWER_HR_THRESHOLD,
+	CONFIG_MDC_INCREMENT,
+	CONFIG_MDC_APPLY_MAX_INCREMENT,
+	CONFIG_MDC_MAX_INCREMENT,
+	CONFIG_MDC_FLASH_INCR_MODE,
+	CONFIG_MDC_FLASH_MULTIPLE,
+	CONFIG_MDC_FLASH_THRESHOLD,
+	CONFIG_MDC_DECR_MODE,
+	CONFIG_MDC_UPPER_HR_THRESHOLD,
+	CONFIG_MDC_DECREMENT,
+	CONFIG_MDC_APPLY_MAX_DECREMENT,
+	CONFIG_MDC_MAX_DECREMENT,
+	CONFIG_MDC_EPOCHS_BEFORE_EVICTION,
+	CONFIG_MDC_APPLY_EMPTY_RESERVE,
+	CONFIG_MDC_EMPTY_RESERVE,
+	CONFIG_MDC_DIRTY_BYTES_THRESHOLD,
+	CONFIG_MDC_METADATA_WRITE_STRATEGY,
 	CONFIG_NUM
 };
 
@@ -96,7 +141,7 @@ int config_load(struct config *cfg, struct cistern_error *err);
 int config_parse_options(struct config *cfg, const char *options, const char *where, struct cistern_error *err);
 int config_set(struct config *cfg, const char *name, const char *value, const char *where, struct cistern_error *err);
 uint64_t config_number(
-	const struct config *cfg, enum config_id id); /* bytes, usec, count, percent, bool, choice index */
+	const struct config *cfg, enum config_id id); /* bytes, usec, count, percent, millionths, bool, choice index */
 const char *config_string(const struct config *cfg, enum config_id id); /* borrowed until the next change */
 const char *config_text(const struct config *cfg, enum config_id id, char *out, size_t cap); /* parses back */
 const char *config_origin(

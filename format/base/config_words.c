@@ -57,12 +57,12 @@ static bool normalise(const char *name, size_t len, char out[CONFIG_WORD_BYTES])
 int config_words_find(const char *name)
 {
 	const struct config_setting *table = config_table(NULL);
-	char word[CONFIG_WORD_BYTES];
+	char word[CONFIG_WORD_BYTES], ours[CONFIG_WORD_BYTES];
 
 	if (!normalise(name, strlen(name), word))
 		return -1;
 	for (int i = 0; i < CONFIG_NUM; i++)
-		if (strcmp(table[i].name, word) == 0)
+		if (normalise(table[i].name, strlen(table[i].name), ours) && strcmp(ours, word) == 0)
 			return i;
 	return -1;
 }

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <strings.h>
 
+#define MILLION         UINT64_C(1000000)
 #define FRACTION_DIGITS 9
 
 #define USEC_PER_MSEC UINT64_C(1000)
@@ -137,6 +138,21 @@ static int parse_scaled(const char *text, const struct unit *units, size_t num, 
 	return -EINVAL;
 }
 
+int units_parse_millionths(const char *text, uint64_t *ret)
+{
+	uint64_t whole, fraction, scale;
+	int r = parse_digits(&text, &whole);
+
+	if (r == 0)
+		r = parse_fraction(&text, &fraction, &scale);
+	if (r < 0 || *text)
+		return r == -ERANGE ? r : -EINVAL;
+	if (scale > MILLION && fraction % (scale / MILLION) != 0)
+		return -EINVAL; /* more places than are kept */
+	fraction = scale > MILLION ? fraction / (scale / MILLION) : fraction * (MILLION / scale);
+	return scale_up(whole, 0, 1, MILLION, ret) < 0 || __builtin_add_overflow(*ret, fraction, ret) ? -ERANGE : 0;
+}
+
 int units_parse_bytes(const char *text, uint64_t *ret_bytes)
 {
 	return parse_scaled(text, byte_units, NUM_OF(byte_units), true, 1, ret_bytes);
@@ -222,4 +238,15 @@ const char *units_exact_usec(uint64_t usec, char out[UNITS_TEXT])
 	if (usec == 0)
 		return strcpy(out, "0s");
 	return format_exact(usec, usec_units, NUM_OF(usec_units), out);
+}
+
+const char *units_exact_millionths(uint64_t v, char out[UNITS_TEXT])
+{
+	int n = snprintf(out, UNITS_TEXT, "%" PRIu64 ".%06" PRIu64, v / MILLION, v % MILLION);
+
+	while (out[n - 1] == '0')
+		out[--n] = '\0';
+	if (out[n - 1] == '.')
+		out[--n] = '\0';
+	return out;
 }

@@ -110,6 +110,24 @@ static void put_missing(struct json *j, const struct manifest_file *f)
 	json_end_array(j);
 }
 
+static void put_layout(struct json *j, const struct manifest_file *f)
+{
+	json_kstr(j, "layout", f->layout);
+	if (f->num_facts == 0)
+		return;
+	json_key(j, "conversion");
+	json_object(j);
+	for (size_t i = 0; i < f->num_facts; i++) {
+		const struct manifest_fact *fact = &f->facts[i];
+
+		if (fact->is_number)
+			json_kf64(j, fact->name, strtod(fact->value, NULL));
+		else
+			json_kstr(j, fact->name, fact->value);
+	}
+	json_end_object(j);
+}
+
 void manifest_add_file(struct manifest *m, const struct manifest_file *f)
 {
 	struct json j;
@@ -129,6 +147,8 @@ void manifest_add_file(struct manifest *m, const struct manifest_file *f)
 	json_end_array(&j);
 	if (f->warning)
 		json_kstr(&j, "warning", f->warning);
+	if (f->layout)
+		put_layout(&j, f);
 	if (f->num_missing > 0)
 		put_missing(&j, f);
 	if (f->error) {
@@ -186,6 +206,16 @@ void manifest_add_missing(struct manifest *m, const char *path, const struct man
 	begin_line(m, &j, path, "missing");
 	json_ku64(&j, "offset", range->off);
 	json_ku64(&j, "length", range->len);
+	end_line(m, &j);
+}
+
+void manifest_add_kept(struct manifest *m, const char *path, const char *layout, const char *reason)
+{
+	struct json j;
+
+	begin_line(m, &j, path, "kept");
+	json_kstr(&j, "layout", layout);
+	json_kstr(&j, "reason", reason);
 	end_line(m, &j);
 }
 
@@ -279,6 +309,7 @@ struct text { /* borrowed from the mapped log */
 struct entry {
 	struct text key, line; /* line.len 0: only extras are known */
 	struct text from;      /* moved: with its quotes */
+	struct text kept;      /* of a line of that state behind it: what follows the state */
 	bool gone;
 	size_t extras_from; /* those before are of a file that had this name once */
 };
@@ -464,6 +495,13 @@ static int take_line(struct table *t, const char *line, size_t len)
 		return put_extra(t, EXTRA_OVERLAP, (size_t)(known - t->entries), &e);
 	if (has_state(&e, "missing"))
 		return put_extra(t, EXTRA_MISSING, (size_t)(known - t->entries), &e);
+	if (has_state(&e, "kept")) {
+		size_t n = e.key.len + prefix + sizeof(",\"state\":\"kept\",") - 1;
+
+		known->kept = n < len ? (struct text){ line + n, len - n } : known->kept;
+		return 0;
+	}
+	known->kept = (struct text){ 0 };
 	known->key = e.key;
 	known->line = e.line;
 	known->from = e.from;
@@ -629,6 +667,8 @@ static void put_file(FILE *out, const struct table *t, size_t i, size_t *extra)
 	fwrite(line->at + n, 1, end - n, out);
 	if (at && put_extras(out, t, i, EXTRA_MISSING, extra, ",\"missing\":[") > 0)
 		fputc(']', out);
+	if (t->entries[i].kept.len > 0)
+		fprintf(out, ",\"kept\":{%.*s", (int)t->entries[i].kept.len, t->entries[i].kept.at);
 	fputc('}', out);
 }
 

@@ -30,6 +30,11 @@ struct manifest_range {
 	uint64_t off, len;
 };
 
+struct manifest_fact { /* of what became of a file's layout */
+	char name[32], value[96];
+	bool is_number;
+};
+
 struct manifest_file {
 	const char *path;  /* in the mount */
 	const char *state; /* "drained", "verified", "failed" or "dirty" */
@@ -42,6 +47,9 @@ struct manifest_file {
 	const char *warning;  /* NULL: none */
 	int error;            /* negative errno, 0: none */
 	const char *error_text;
+	const char *layout;                /* NULL: the canonical one */
+	const struct manifest_fact *facts; /* about the layout */
+	size_t num_facts;
 	const struct manifest_range *missing; /* bytes of the backing file that were not there to be read */
 	size_t num_missing;
 };
@@ -88,6 +96,8 @@ void manifest_add_file(struct manifest *m, const struct manifest_file *f);
 void manifest_add_overlap(struct manifest *m, const char *path, const struct manifest_overlap *o);
 void manifest_add_more_overlaps(struct manifest *m, const char *path, uint64_t not_listed);
 void manifest_add_missing(struct manifest *m, const char *path, const struct manifest_range *range); /* likewise */
+/* Behind its own line: it was to get another layout and has not. */
+void manifest_add_kept(struct manifest *m, const char *path, const char *layout, const char *reason);
 void manifest_add_removed(struct manifest *m, const char *path);
 void manifest_add_moved(struct manifest *m, const char *from, const char *to);
 /* Whole lines of another log. 0 or -errno. */

@@ -12,8 +12,10 @@
 #include "format/index/state.h"
 #include "format/journal/record.h"
 
-#define STEPS_FILE  "recover.steps" /* in the store */
-#define INTENT_FILE "drain.intent"  /* likewise: what whoever drains is about to do and has not reported yet */
+#define STEPS_FILE "recover.steps" /* in the store */
+#define CONVERT_FILE \
+	"drain.convert" /* likewise: inodes of drained files that get another layout in the last drain, a line each */
+#define INTENT_FILE "drain.intent" /* likewise: what whoever drains is about to do and has not reported yet */
 
 struct store;
 

@@ -57,15 +57,16 @@ enum wire_type {
 
 /* What a drain session of a job of many nodes does of the whole (docs/design/many-nodes.md, 6); WIRE_PART of a grant. */
 enum wire_part {
-	WIRE_PART_WHOLE,  /* one node alone: everything */
-	WIRE_PART_DIRS,   /* directories are made and moved; node 0 only */
-	WIRE_PART_PARK,   /* files that have moved make way: their backing names become parking places */
-	WIRE_PART_BEGIN,  /* files that several nodes wrote: their homes make what all can write to */
-	WIRE_PART_DATA,   /* and each node writes the domains whose home it is, */
-	WIRE_PART_HEAD,   /* those that were there before: their first bytes after all others */
-	WIRE_PART_FILES,  /* files of one node: names and data; those of several get their names */
-	WIRE_PART_REMOVE, /* backing names of files without a name go */
-	WIRE_PART_FINISH, /* those of directories, and the attributes of directories; node 0 only */
+	WIRE_PART_WHOLE,   /* one node alone: everything */
+	WIRE_PART_DIRS,    /* directories are made and moved; node 0 only */
+	WIRE_PART_PARK,    /* files that have moved make way: their backing names become parking places */
+	WIRE_PART_BEGIN,   /* files that several nodes wrote: their homes make what all can write to */
+	WIRE_PART_DATA,    /* and each node writes the domains whose home it is, */
+	WIRE_PART_HEAD,    /* those that were there before: their first bytes after all others */
+	WIRE_PART_FILES,   /* files of one node: names and data; those of several get their names */
+	WIRE_PART_CONVERT, /* the job's last session: files of each node get the layout that was asked for */
+	WIRE_PART_REMOVE,  /* backing names of files without a name go */
+	WIRE_PART_FINISH,  /* those of directories, and the attributes of directories; node 0 only */
 	WIRE_PART_END
 };
 
@@ -138,6 +139,7 @@ enum wire_tag { /* S: in a status reply */
 	WIRE_PART,   /* DRAIN_BEGIN's reply: enum wire_part */
 	WIRE_SHARED, /* DRAIN_BEGIN's reply: a list (shared.h) */
 	WIRE_CAUTIOUS, /* DRAIN_BEGIN's reply: what another node has in the backing directory may be in the way; replace nothing */
+	WIRE_CONVERT,      /* DRAIN_BEGIN's reply: the mount is gone, so files may get another layout */
 	WIRE_NODES_WANTED, /* HELLO's reply: how many nodes the job has, as this mount was told */
 	WIRE_AGENT_PID /*S; only where there is one*/,
 	WIRE_AGENT_USEC /*S how long it has been assembled, or how long the daemon has been without*/,

@@ -88,6 +88,8 @@ static int take(struct drain *d, const void *owner, struct drain_grant *g, bool 
 		g->session = d->current->id;
 		g->part = d->current->part;
 		g->cautious = d->current->cautious;
+		g->convert = (d->current->kind == DRAIN_FINAL && g->part == WIRE_PART_WHOLE) ||
+			     (g->part == WIRE_PART_CONVERT && !g->cautious);
 		memcpy(g->node_name, d->current->node_name, sizeof(g->node_name));
 		if (g->part != WIRE_PART_BEGIN)
 			wire_shared_encode(&d->shared, &g->shared);

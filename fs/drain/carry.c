@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "fs/drain/job_manifest.h"
+#include "fs/drain/settle.h"
 
 #define COMMIT_POINTS 4096
 
@@ -188,6 +189,8 @@ static void work(const struct collective_work *w, struct collective_done *ret, v
 		commit_all(c, &ret->result, ret->text);
 	else if (w->part == COLLECTIVE_DROP)
 		drop_all(c, w->shared, &ret->result, ret->text);
+	else if (w->part == WIRE_PART_CONVERT && !settle_wants_convert(store_path(c->opt.drain.store)))
+		ret->result = CISTERN_EXIT_OK; /* no file has asked for it */
 	else if ((w->part == WIRE_PART_DATA || w->part == WIRE_PART_HEAD) && w->shared->num == 0)
 		ret->result = CISTERN_EXIT_OK;
 	else

@@ -334,12 +334,13 @@ static void write_summary(struct collective *c)
 		note_result(c, 0, CISTERN_EXIT_FAILED, err.text);
 }
 
-/* lock is held, given up meanwhile. */
-static void run_session(struct collective *c, enum drain_kind kind, const struct paths *paths)
+/* lock is held, given up meanwhile. last: all nodes are unmounted. */
+static void run_session(struct collective *c, enum drain_kind kind, const struct paths *paths, bool last)
 {
 	static const struct {
 		unsigned int part;
 		bool first_only; /* node 0 alone */
+		bool last_only;  /* in the job's last session */
 	} parts[] = {
 		{ COLLECTIVE_COMMIT, false },
 		{ WIRE_PART_DIRS, true },
@@ -349,6 +350,7 @@ static void run_session(struct collective *c, enum drain_kind kind, const struct
 		{ WIRE_PART_HEAD, false },
 		{ WIRE_PART_FILES, false },
 		{ COLLECTIVE_DROP, false },
+		{ WIRE_PART_CONVERT, .last_only = true },
 		{ WIRE_PART_REMOVE, false },
 		{ WIRE_PART_FINISH, true },
 	};
@@ -363,6 +365,8 @@ static void run_session(struct collective *c, enum drain_kind kind, const struct
 	wire_shared_free(&c->shared);
 	begin_summary(c);
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && !c->stop_session && !c->ending; i++) {
+		if (parts[i].last_only && (!last || !whole))
+			continue;
 		whole = run_part(c, parts[i].part, parts[i].first_only, kind, !whole, paths) && whole;
 		if (parts[i].part == WIRE_PART_FILES)
 			drop_failed_shared(c);
@@ -524,7 +528,7 @@ static void lead(struct collective *c)
 		answer_all(c, &asks, CISTERN_EXIT_FAILED, "out of memory");
 		return;
 	}
-	run_session(c, kind, &paths);
+	run_session(c, kind, &paths, served == c->num_state);
 	collective_paths_free(&paths);
 	c->finals_served = served;
 	result = c->result;

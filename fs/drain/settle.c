@@ -38,6 +38,14 @@ bool settle_is_due(const char *store_path)
 	return due;
 }
 
+bool settle_wants_convert(const char *store_path)
+{
+	char path[STORE_PATH_MAX + sizeof(CONVERT_FILE) + 1];
+
+	snprintf(path, sizeof(path), "%s/" CONVERT_FILE, store_path);
+	return access(path, F_OK) == 0;
+}
+
 struct undoing {
 	int fd;     /* eventfd: it has ended */
 	int status; /* valid then */

@@ -30,4 +30,7 @@ int settle_store(const struct settle_options *opt, char *text, size_t cap, struc
 /* Has a drain left moves that it could not report, or is its agent still at it? */
 bool settle_is_due(const char *store_path);
 
+/* Has a drained file asked for another layout? */
+bool settle_wants_convert(const char *store_path);
+
 #endif

@@ -39,7 +39,10 @@ struct live {
 	struct store *store;
 	struct config *cfg;
 	struct manifest *manifest;
-	uint64_t session, seq, part, cautious;
+	uint64_t session, seq, part, cautious, convert;
+	struct drain_layout_rules *rules; /* owned */
+	char *settings;                   /* owned: all of them, as text */
+	char convert_path[STORE_PATH_MAX + 32];
 	char snapshot[256];
 	char node[256]; /* the name of this one, in a job */
 	struct drain_result result;
@@ -171,6 +174,13 @@ static int on_fetch(const struct drain_fetch *ranges, size_t num, uint8_t *bytes
 	return 0;
 }
 
+static void on_layout(const char *path, bool kept, const char *text, void *arg)
+{
+	(void)arg;
+	if (kept)
+		fprintf(stderr, "cistern-agent: %s keeps its layout: %s\n", path, text);
+}
+
 static void on_error(const char *path, int code, const char *text, void *arg)
 {
 	struct live *l = arg;
@@ -235,7 +245,9 @@ static int take_options(struct live *l, struct cistern_error *err)
 					: strerror(-r));
 	r = config_create(&l->cfg);
 	r = r < 0 ? cistern_error_set(err, r, "out of memory") : config_parse_options(l->cfg, text, "daemon", err);
-	free(text);
+	if (r == 0)
+		r = drain_layout_rules_create(config_string(l->cfg, CONFIG_LAYOUT), &l->rules, err);
+	l->settings = text;
 	return r;
 }
 
@@ -268,6 +280,7 @@ static int begin(struct live *l, struct cistern_error *err)
 			"%s: the daemon's answer lacks a field: it is of another version", l->store_path);
 	wire_get_u64(&l->reply, WIRE_PART, &l->part);
 	wire_get_u64(&l->reply, WIRE_CAUTIOUS, &l->cautious);
+	wire_get_u64(&l->reply, WIRE_CONVERT, &l->convert);
 	wire_get_str(&l->reply, WIRE_NODE_NAME, 0, l->node, sizeof(l->node));
 	if (l->part >= WIRE_PART_END)
 		return cistern_error_set(err, -EPROTONOSUPPORT,
@@ -302,6 +315,7 @@ static int open_all(struct live *l, struct cistern_error *err)
 	snprintf(path, sizeof(path), "%s/%s", store_path(l->store),
 		l->part == WIRE_PART_WHOLE ? MANIFEST_LOG : MANIFEST_PART_LOG);
 	snprintf(l->intent_path, sizeof(l->intent_path), "%s/" INTENT_FILE, store_path(l->store));
+	snprintf(l->convert_path, sizeof(l->convert_path), "%s/" CONVERT_FILE, store_path(l->store));
 	r = manifest_open(path, &l->manifest, err);
 	if (r == 0 && l->part != WIRE_PART_WHOLE)
 		manifest_set_node(l->manifest, l->node);
@@ -337,6 +351,9 @@ static int write_manifests(struct live *l, int64_t started_ns, int result, struc
 
 static int run(struct live *l, struct cistern_error *err)
 {
+	struct drain_convert convert = {
+		.rules = l->rules, .settings = l->settings, .list_path = l->convert_path, .now = l->convert != 0
+	};
 	struct drain_options opt = { .store = l->store,
 		.node = store_superblock(l->store)->node_index,
 		.num_nodes = store_superblock(l->store)->num_nodes,
@@ -358,8 +375,10 @@ static int run(struct live *l, struct cistern_error *err)
 		.num_shared = l->shared.num,
 		.intent_path = l->intent_path,
 		.manifest = l->manifest,
+		.convert = &convert,
 		.watcher = { .step = on_step,
 			.tick = on_tick,
+			.layout = on_layout,
 			.error = on_error,
 			.fetch = on_fetch,
 			.shared = on_shared,
@@ -401,6 +420,8 @@ static void live_close(struct live *l)
 	wire_shared_free(&l->shared);
 	manifest_close(l->manifest);
 	config_destroy(l->cfg);
+	drain_layout_rules_destroy(l->rules);
+	free(l->settings);
 	if (l->store)
 		store_abandon(l->store);
 	if (l->fd >= 0)

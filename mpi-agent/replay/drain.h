@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "cistern/error.h"
+#include "format/base/drain_layout.h"
 #include "format/manifest/manifest.h"
 #include "format/store/store.h"
 #include "format/wire/shared.h"
@@ -55,9 +56,19 @@ struct drain_watcher {
 	 * was written to it (written, extents, crc_sum), or that it could not be (status is why).
 	 */
 	int (*shared)(const struct wire_shared *f, int status, void *arg);
+	/* A file was to get another layout; kept: it did not, text says why. May be NULL. */
+	void (*layout)(const char *path, bool kept, const char *text, void *arg);
 	/* A path that cannot be carried over. May be NULL. */
 	void (*error)(const char *path, int code, const char *text, void *arg);
 	void *arg;
+};
+
+/* Drained files that get another layout (docs/design/netcdf4.md). */
+struct drain_convert {
+	const struct drain_layout_rules *rules; /* borrowed */
+	const char *settings;                   /* borrowed: as -o takes them: how */
+	const char *list_path; /* borrowed: a file: those that are to be converted when everything is closed */
+	bool now;              /* which is so */
 };
 
 struct drain_options {
@@ -86,8 +97,9 @@ struct drain_options {
 	struct steps *steps; /* the same, open already (borrowed); of a store that is drained in parts. NULL: none */
 	const bool
 		*lost; /* by node: its store is not there, what it had is zeros and listed (borrowed); NULL: none is */
-	uint32_t num_lost;         /* how many nodes lost tells of */
-	struct manifest *manifest; /* borrowed; may be NULL */
+	uint32_t num_lost;                   /* how many nodes lost tells of */
+	struct manifest *manifest;           /* borrowed; may be NULL */
+	const struct drain_convert *convert; /* borrowed; NULL: every file stays as it is */
 	/* Overlaps of a shared file (state_conflicts()) as they are known elsewhere than in the store's share map. NULL: they are there. */
 	int (*overlaps)(uint64_t ino, int (*cb)(const struct share_conflict *c, void *arg), void *arg,
 		uint64_t *ret_more, void *overlaps_arg);
@@ -98,9 +110,10 @@ struct drain_options {
 struct drain_result {
 	uint64_t files, bytes; /* carried over */
 	uint64_t names_moved, names_removed;
-	uint64_t failed;        /* paths that could not be carried over; they stay in the store */
-	uint64_t missing_bytes; /* of backing files that were not there to be read */
-	uint64_t changes;       /* of the destination, as the sink counts them */
+	uint64_t failed;          /* paths that could not be carried over; they stay in the store */
+	uint64_t missing_bytes;   /* of backing files that were not there to be read */
+	uint64_t converted, kept; /* files that got the layout that they should, and that could not */
+	uint64_t changes;         /* of the destination, as the sink counts them */
 };
 struct manifest_totals drain_totals(const struct drain_result *res);
 

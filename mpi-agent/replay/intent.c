@@ -174,12 +174,32 @@ static int undo_new(const struct entry *e, struct sink *sink)
 	return r == -ENOTEMPTY || r == -EEXIST ? 0 : r; /* others have put something into it: it stays */
 }
 
+/* One that was replaced in its place: the old one comes back from its second name, or only loses that. */
+static int undo_replaced(const struct entry *e, struct state *st, struct sink *sink)
+{
+	struct stat there, old;
+	struct inode in;
+	int r = sink->ops->stat(sink, e->from, &old);
+
+	if (r < 0 || state_inode(st, e->rec.ino, &in) < 0)
+		return r == -ENOENT || r == -ENOTDIR ? 0 : r;
+	r = sink->ops->stat(sink, e->to, &there);
+	if (r < 0)
+		return r == -ENOENT || r == -ENOTDIR ? 0 : r;
+	if (there.st_ino != e->rec.backing_ino || in.backing_ino == e->rec.backing_ino)
+		return sink->ops->remove(sink, e->from, false); /* was not done, or was reported */
+	return sink->ops->rename(sink, e->from, e->to, false);
+}
+
 static int undo_one(const struct entry *e, struct state *st, struct sink *sink)
 {
 	struct stat there, back;
 	uint64_t owner;
 	int r;
 
+	if (e->rec.flags & RECORD_F_MOVED && e->rec.from_parent == e->rec.parent &&
+		strcmp(e->rec.from_name, e->rec.name) == 0)
+		return undo_replaced(e, st, sink);
 	if (state_backing_owner(st, e->rec.parent, e->rec.name, &owner) == 0 && owner == e->rec.ino)
 		return 0; /* was reported */
 	r = sink->ops->stat(sink, e->to, &there);

@@ -24,8 +24,9 @@ int intent_open(const char *path, struct intent **ret);
 bool intent_is_empty(const struct intent *in);
 void intent_close(struct intent *in); /* NULL is fine */
 /*
- * rec (PLACED, with the inode number of what is placed) is going to be done: MOVED: as a rename of from to to; else something
- * new appears at to. Paths in the destination. 0 or -errno.
+ * rec (PLACED, with the inode number of what is placed) is going to be done: MOVED: as a rename of from to to, or, where it is
+ * from its own place, by something new that replaces what is at to and has the further name from; else something new
+ * appears at to. Paths in the destination. 0 or -errno.
  */
 int intent_add(struct intent *in, const struct record *rec, const char *from, const char *to, bool is_dir);
 /* All of them have been reported, or undone. */

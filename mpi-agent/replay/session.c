@@ -427,6 +427,7 @@ static int session_open(struct session *s, const struct drain_options *opt)
 	store_uuid_text(store_superblock(opt->store)->uuid, uuid);
 	snprintf(s->temp_prefix, sizeof(s->temp_prefix), SESSION_TEMP_PREFIX "%.8s-d", uuid);
 	snprintf(s->shared_prefix, sizeof(s->shared_prefix), SESSION_SHARED_PREFIX "%.8s-", uuid);
+	snprintf(s->classic_prefix, sizeof(s->classic_prefix), SESSION_CLASSIC_PREFIX "%.8s-", uuid);
 	s->steps = malloc(SESSION_STEPS * sizeof(*s->steps));
 	r = s->steps ? sink_posix_create(opt->to_dirfd, &s->to) : -ENOMEM;
 	if (r == 0 && !opt->in_place && opt->base_dirfd >= 0)
@@ -476,6 +477,7 @@ static int run_in_place(struct session *s)
 		{ shared_begin, 1u << WIRE_PART_BEGIN },
 		{ shared_write, 1u << WIRE_PART_DATA | 1u << WIRE_PART_HEAD },
 		{ file_run, 1u << WIRE_PART_WHOLE | 1u << WIRE_PART_FILES },
+		{ convert_run, 1u << WIRE_PART_WHOLE | 1u << WIRE_PART_CONVERT },
 		{ names_remove, 1u << WIRE_PART_WHOLE | 1u << WIRE_PART_REMOVE | 1u << WIRE_PART_FINISH },
 		{ names_finish_dirs, 1u << WIRE_PART_WHOLE | 1u << WIRE_PART_FINISH },
 	};

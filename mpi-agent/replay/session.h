@@ -17,10 +17,11 @@
 #include "format/manifest/manifest.h"
 #include "mpi-agent/sink/sink.h"
 
-#define SESSION_PATH_MAX      16384
-#define SESSION_TEMP_PREFIX   ".cistern-tmp-"
-#define SESSION_SHARED_PREFIX ".cistern-shared-"
-#define SESSION_STEPS         256
+#define SESSION_PATH_MAX       16384
+#define SESSION_TEMP_PREFIX    ".cistern-tmp-"
+#define SESSION_SHARED_PREFIX  ".cistern-shared-"
+#define SESSION_CLASSIC_PREFIX ".cistern-classic-"
+#define SESSION_STEPS          256
 
 enum progress_of_inode {
 	INODE_IS_UNTOUCHED = 0,
@@ -54,6 +55,7 @@ struct session {
 	struct batch *batch;             /* owned */
 	char temp_prefix[32];     /* of our temporary files, and not of those that the daemon writes through to */
 	char shared_prefix[32];   /* of those that other nodes write to */
+	char classic_prefix[32];  /* of names that originals of converted files keep for a moment */
 	struct session_dir *dirs; /* owned */
 	size_t num_dirs, cap_dirs;
 	struct idmap dir_index; /* inode of a directory -> its place in dirs + 1 */
@@ -169,6 +171,11 @@ int attrs_apply(struct session *s, const struct inode *in, const struct sink_att
 	const char **ret_warning);
 /* xattrs of a backing file to a file that is made whole elsewhere. */
 int attrs_copy_xattrs(struct sink_file *from, struct sink_file *to, const char **ret_warning);
+
+/* convert.c: layouts other than the canonical one */
+/* The data of a file are durable in f, its place: does it want another layout? Then that is noted for the last session. */
+int convert_note(struct session *s, const struct inode *in, struct sink_file *f, const char *shown);
+int convert_run(struct session *s); /* carries out what was noted, if this is the last session */
 
 /* export.c: everything that has something in the store, made whole in another directory */
 int export_run(struct session *s);

@@ -60,6 +60,8 @@ struct sink_ops {
 	void (*drop_cache)(struct sink_file *f);
 	int (*sync)(struct sink_file *f, bool data_only);
 	int (*fstat)(struct sink_file *f, struct stat *ret);
+	/* A descriptor for programs that work on the file themselves; borrowed. -1: there is none. */
+	int (*descriptor)(struct sink_file *f);
 	/* *ret_warning (a static text, else NULL): what could not be set though all else was. */
 	int (*set_attr)(struct sink_file *f, const struct sink_attr *attr, const char **ret_warning);
 	int (*set_xattr)(struct sink_file *f, const char *name, const void *val, size_t len);

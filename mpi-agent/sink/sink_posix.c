@@ -489,6 +489,11 @@ static int posix_fstat(struct sink_file *f, struct stat *ret)
 	return fstatat(file_of(f)->fd, "", ret, AT_EMPTY_PATH) ? -errno : 0;
 }
 
+static int posix_descriptor(struct sink_file *f)
+{
+	return file_of(f)->fd;
+}
+
 static int set_owner(
 	struct posix_file *f, const struct stat *st, const struct sink_attr *attr, const char **ret_warning)
 {
@@ -619,6 +624,7 @@ static const struct sink_ops posix_ops = {
 	.drop_cache = posix_drop_cache,
 	.sync = posix_sync,
 	.fstat = posix_fstat,
+	.descriptor = posix_descriptor,
 	.set_attr = posix_set_attr,
 	.set_xattr = posix_set_xattr,
 	.get_xattr = posix_get_xattr,

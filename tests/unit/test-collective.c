@@ -245,8 +245,9 @@ static void test_order(void)
 	for (unsigned int p = 0; p <= WIRE_PART_END; p++)
 		for (uint32_t node = 0; node < NODES; node++) {
 			bool first_only = p == WIRE_PART_DIRS || p == WIRE_PART_FINISH;
+			bool last_only = p == WIRE_PART_CONVERT;
 
-			whole = whole && count_done(w, p, node) == (first_only && node ? 0 : 1);
+			whole = whole && count_done(w, p, node) == (last_only || (first_only && node) ? 0 : 1);
 		}
 	ok(whole, "every node did every part once, and node 0 alone what is for it alone");
 	for (unsigned int i = 0; i < w->num_done; i++)
@@ -326,10 +327,14 @@ static void test_final(void)
 	ok(wait_answers(w, 1), "who is mounted still gets an answer");
 	before = w->num_answers;
 	ok(before == 1 && w->answers[0].id == 3, "who is unmounted waits for the others");
+	for (uint32_t node = 0; node < NODES; node++)
+		is_u64(count_done(w, WIRE_PART_CONVERT, node), 0, "nothing is converted while somebody is mounted");
 	collective_ask(w->nodes[2].c, 4, DRAIN_FINAL, NULL, 0);
 	ok(wait_answers(w, 4), "when the last one is unmounted, all are answered");
 	for (unsigned int i = 1; i < 4; i++)
 		is_int(w->answers[i].result, CISTERN_EXIT_OK, "well");
+	for (uint32_t node = 0; node < NODES; node++)
+		is_u64(count_done(w, WIRE_PART_CONVERT, node), 1, "then every node converts");
 	stop(w);
 }
 
