@@ -3,6 +3,7 @@
 #include "fs/drain/carry.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,8 @@ struct carry {
 	struct drain *carrier;         /* owned */
 	struct collective *collective; /* owned */
 	struct job_manifest *manifest; /* owned */
+	pthread_mutex_t dirs_lock;
+	struct buf dirs;               /* node 0: u64 inode, time, stamp of the tree; under dirs_lock */
 	_Atomic(struct drain *) asker; /* borrowed */
 };
 
@@ -92,35 +95,110 @@ static void drop_all(struct carry *c, const struct wire_shared_list *list, enum 
 
 /* ---- directories */
 
-static int clean_dir(const struct inode *in, void *arg)
+#define DIRS_AT_ONCE    4096
+#define DIR_ENTRY_BYTES 24u
+
+/* Copies of directories here that files which came and went have left their marks on. */
+struct marked {
+	struct carry *c;
+	uint64_t tree_stamp; /* not newer than what the copies say */
+	struct record *at;   /* owned: that they are drained */
+	size_t num;
+};
+
+/* They are clean when node 0 knows their times. */
+static int hand_over(struct marked *m)
 {
-	struct carry *c = arg;
-	struct record rec = { .type = RECORD_DRAINED,
+	struct buf bytes BUF_CLEANUP = { 0 };
+	int r;
+
+	for (size_t i = 0; i < m->num; i++) {
+		buf_u64(&bytes, m->at[i].ino);
+		buf_u64(&bytes, (uint64_t)m->at[i].mtime_ns);
+		buf_u64(&bytes, m->tree_stamp);
+	}
+	r = m->num == 0 ? 0 : !buf_ok(&bytes) ? -ENOMEM : collective_tell_dirs(m->c->collective, bytes.data, bytes.len);
+	for (size_t i = 0; r == 0 && i < m->num; i++) {
+		r = store_commit(m->c->opt.drain.store, &m->at[i]);
+		r = r == -ENOENT ? 0 : r;
+	}
+	m->num = 0;
+	return r;
+}
+
+static int mark_dir(const struct inode *in, void *arg)
+{
+	struct marked *m = arg;
+
+	if (!S_ISDIR(in->mode) || in->flags & INODE_NEW || !(in->flags & (INODE_DIRTY_META | INODE_DIRTY_XATTR)))
+		return 0;
+	m->at[m->num++] = (struct record){ .type = RECORD_DRAINED,
 		.flags = RECORD_F_META_ONLY,
 		.ino = in->ino,
 		.gen = in->gen,
 		.upto = in->version,
 		.size = in->size,
 		.mtime_ns = in->mtime_ns };
-	int r = 0;
-
-	if (S_ISDIR(in->mode) && !(in->flags & INODE_NEW) && in->flags & (INODE_DIRTY_META | INODE_DIRTY_XATTR))
-		r = store_commit(c->opt.drain.store, &rec);
-	return r == -ENOENT ? 0 : r;
+	return m->num == DIRS_AT_ONCE ? hand_over(m) : 0;
 }
 
-/*
- * Files that came and went here have left their marks on our copies of directories, which node 0 knows nothing of; it alone
- * carries the attributes of directories, from its own copies.
- */
+/* Node 0 alone carries the attributes of directories, from its own copies, to which the times of the others' are added. */
 static void clean_dirs(struct carry *c, enum cistern_exit *ret_exit, char text[CISTERN_ERROR_TEXT_BYTES])
 {
-	int r = peers_self(c->opt.peers) ? state_each_inode(store_state(c->opt.drain.store), clean_dir, c) : 0;
+	struct state *st = store_state(c->opt.drain.store);
+	struct marked m = { .c = c };
+	int r;
 
+	if (peers_self(c->opt.peers) == 0)
+		return;
+	m.tree_stamp = state_tree_stamp(st);
+	m.at = calloc(DIRS_AT_ONCE, sizeof(*m.at));
+	r = m.at ? state_each_inode(st, mark_dir, &m) : -ENOMEM;
+	if (r == 0)
+		r = hand_over(&m);
+	free(m.at);
 	if (r < 0 && *ret_exit == CISTERN_EXIT_OK) {
 		*ret_exit = CISTERN_EXIT_INCOMPLETE;
 		snprintf(text, CISTERN_ERROR_TEXT_BYTES, "the store's directories cannot be marked as drained: %s",
 			strerror(-r));
+	}
+}
+
+/* Node 0: what the others have said of the times of directories waits for the part that carries them. */
+static int take_dirs(const void *bytes, size_t len, void *arg)
+{
+	struct carry *c = arg;
+	int r;
+
+	if (len % DIR_ENTRY_BYTES != 0)
+		return -EBADMSG;
+	pthread_mutex_lock(&c->dirs_lock);
+	buf_bytes(&c->dirs, bytes, len);
+	r = buf_ok(&c->dirs) ? 0 : -ENOMEM;
+	if (r < 0)
+		buf_free(&c->dirs);
+	pthread_mutex_unlock(&c->dirs_lock);
+	return r;
+}
+
+static void apply_dirs(struct carry *c, struct collective_done *ret)
+{
+	struct buf dirs BUF_CLEANUP = { 0 };
+	struct cursor at;
+	int r = 0;
+
+	pthread_mutex_lock(&c->dirs_lock);
+	dirs = c->dirs;
+	c->dirs = (struct buf){ 0 };
+	pthread_mutex_unlock(&c->dirs_lock);
+	for (at = cursor_make(dirs.data, dirs.len); r == 0 && cursor_left(&at) > 0;) {
+		uint64_t ino = cursor_u64(&at), mtime_ns = cursor_u64(&at), stamp = cursor_u64(&at);
+
+		r = job_take_dir_time(c->opt.job, ino, (int64_t)mtime_ns, stamp);
+	}
+	if (r < 0) {
+		ret->result = CISTERN_EXIT_INCOMPLETE;
+		snprintf(ret->text, sizeof(ret->text), "the times of directories cannot be noted: %s", strerror(-r));
 	}
 }
 
@@ -193,8 +271,12 @@ static void work(const struct collective_work *w, struct collective_done *ret, v
 		ret->result = CISTERN_EXIT_OK; /* no file has asked for it */
 	else if ((w->part == WIRE_PART_DATA || w->part == WIRE_PART_HEAD) && w->shared->num == 0)
 		ret->result = CISTERN_EXIT_OK;
-	else
-		run_part(c, w, ret);
+	else {
+		if (w->part == WIRE_PART_FINISH)
+			apply_dirs(c, ret);
+		if (ret->result != CISTERN_EXIT_INCOMPLETE)
+			run_part(c, w, ret);
+	}
 	if (w->part == WIRE_PART_REMOVE)
 		clean_dirs(c, &ret->result, ret->text);
 }
@@ -306,6 +388,7 @@ int carry_create(const struct carry_options *opt, struct carry **ret, struct cis
 		.answer = answer,
 		.mark = mark,
 		.append = append,
+		.dirs = take_dirs,
 		.summary = summary,
 		.arg = c };
 	struct job_manifest_options manifest = {
@@ -316,6 +399,7 @@ int carry_create(const struct carry_options *opt, struct carry **ret, struct cis
 	if (!c)
 		return cistern_error_set(err, -ENOMEM, "out of memory");
 	c->opt = *opt;
+	pthread_mutex_init(&c->dirs_lock, NULL);
 	drain.ask = (struct drain_ask){ 0 };
 	drain.job = (struct drain_job_hooks){
 		.begin_shared = begin_shared, .tree_step = tree_step, .drained = drained, .fetch = fetch, .arg = c
@@ -339,6 +423,8 @@ void carry_destroy(struct carry *c)
 	collective_destroy(c->collective);
 	drain_destroy(c->carrier);
 	job_manifest_destroy(c->manifest);
+	buf_free(&c->dirs);
+	pthread_mutex_destroy(&c->dirs_lock);
 	free(c);
 }
 

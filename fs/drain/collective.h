@@ -59,6 +59,8 @@ struct collective_options {
 	 */
 	uint64_t (*mark)(void *arg);
 	int (*append)(const void *lines, size_t len, void *arg);
+	/* What nodes say by collective_tell_dirs(), as append() is called. May be NULL. */
+	int (*dirs)(const void *bytes, size_t len, void *arg);
 	int (*summary)(const struct manifest_session *s, struct cistern_error *err, void *arg);
 	void *arg;
 };
@@ -71,6 +73,8 @@ int collective_ask(struct collective *c, uint64_t id, enum drain_kind kind, char
 void collective_cancel(struct collective *c, uint64_t id);
 /* Lines for the job's manifest, to node 0; blocks. 0: it has them. From work(). */
 int collective_tell_lines(struct collective *c, const void *lines, size_t len);
+/* Times of directories, the same way: they go to node 0's dirs(). */
+int collective_tell_dirs(struct collective *c, const void *bytes, size_t len);
 
 /* From the job: a request of MESSAGE_DRAIN_FIRST to MESSAGE_DRAIN_LAST; and what happens to nodes. Do not block. */
 void collective_serve(struct collective *c, struct peers_request *rq);

@@ -163,14 +163,24 @@ void collective_serve_part_done(struct collective *c, uint32_t from, const struc
 	pthread_mutex_unlock(&c->lock);
 }
 
-int collective_serve_lines(struct collective *c, const struct wire_msg *m)
+static int give(struct collective *c, const struct wire_msg *m, int (*to)(const void *bytes, size_t len, void *arg))
 {
-	const uint8_t *lines;
+	const uint8_t *bytes;
 	size_t len;
 
-	if (!c->opt.append || !wire_get_bytes(m, WIRE_PAYLOAD, 0, &lines, &len))
+	if (!to || !wire_get_bytes(m, WIRE_PAYLOAD, 0, &bytes, &len))
 		return -EINVAL;
-	return c->opt.append(lines, len, c->opt.arg);
+	return to(bytes, len, c->opt.arg);
+}
+
+int collective_serve_lines(struct collective *c, const struct wire_msg *m)
+{
+	return give(c, m, c->opt.append);
+}
+
+int collective_serve_dirs(struct collective *c, const struct wire_msg *m)
+{
+	return give(c, m, c->opt.dirs);
 }
 
 /* lock is held. */

@@ -21,6 +21,7 @@ enum {                                           /* MESSAGE_DRAIN_FIRST and on *
 	MESSAGE_DRAIN_PART,                      /* from node 0: SESSION, PART, KIND, CAUTIOUS, PATH* */
 	MESSAGE_DRAIN_PART_DONE,                 /* to node 0: SESSION, PART, RESULT, WIRE_TEXT, SHARED, WIRE_TOTALS */
 	MESSAGE_DRAIN_STOP,                      /* from node 0: SESSION: its part shall end soon */
+	MESSAGE_DRAIN_DIRS,                      /* to node 0: WIRE_PAYLOAD: times of directories */
 	MESSAGE_DRAIN_LINES                      /* to node 0: WIRE_PAYLOAD: for the manifest */
 };
 
@@ -129,6 +130,7 @@ void *collective_leader(void *arg);
 int collective_serve_ask(struct collective *c, uint32_t from, const struct wire_msg *m);
 void collective_serve_cancel(struct collective *c, uint32_t from, uint64_t id);
 int collective_serve_lines(struct collective *c, const struct wire_msg *m);
+int collective_serve_dirs(struct collective *c, const struct wire_msg *m);
 void collective_forget_troubles(struct collective *c);
 void collective_serve_part_done(struct collective *c, uint32_t from, const struct wire_msg *m);
 

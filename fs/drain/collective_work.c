@@ -25,16 +25,26 @@ static void tell_done(struct collective *c, const struct task *t, const struct c
 	wire_msg_free(&m);
 }
 
-int collective_tell_lines(struct collective *c, const void *lines, size_t len)
+static int tell(struct collective *c, int type, const void *bytes, size_t len)
 {
 	struct wire_msg m = { 0 };
 	int r;
 
-	message_init(&m, (enum message_type)MESSAGE_DRAIN_LINES);
-	wire_put_bytes(&m, WIRE_PAYLOAD, lines, len);
+	message_init(&m, (enum message_type)type);
+	wire_put_bytes(&m, WIRE_PAYLOAD, bytes, len);
 	r = peers_call(c->opt.peers, 0, &m, NULL);
 	wire_msg_free(&m);
 	return r;
+}
+
+int collective_tell_lines(struct collective *c, const void *lines, size_t len)
+{
+	return tell(c, MESSAGE_DRAIN_LINES, lines, len);
+}
+
+int collective_tell_dirs(struct collective *c, const void *bytes, size_t len)
+{
+	return tell(c, MESSAGE_DRAIN_DIRS, bytes, len);
 }
 
 static void carry_out(struct collective *c, struct task *t)

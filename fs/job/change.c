@@ -137,6 +137,8 @@ int change_create(struct job *j, uint64_t parent, const char *name, mode_t mode,
 	else if (state_lookup(j->state, parent, name, &made) == 0)
 		now_file(&ref, made.ino);
 	held_unlock(j, &ref);
+	if (ref.at.ino)
+		times_changed(j, parent);
 	return rc;
 }
 

@@ -27,6 +27,24 @@ void job_drained(struct job *j, uint64_t ino)
 	shared_put(j, s);
 }
 
+int job_take_dir_time(struct job *j, uint64_t ino, int64_t mtime_ns, uint64_t tree_stamp)
+{
+	struct record rec = { .type = RECORD_SETATTR,
+		.ino = ino,
+		.mask = RECORD_ATTR_MTIME | RECORD_ATTR_CTIME,
+		.mtime_ns = mtime_ns,
+		.ctime_ns = mtime_ns };
+	struct inode in;
+
+	if (times_is_void(j, ino, tree_stamp) || state_inode(j->state, ino, &in) < 0 || in.mtime_ns >= mtime_ns)
+		return 0;
+	rec.gen = in.gen;
+	if (rec.ctime_ns < in.ctime_ns)
+		rec.ctime_ns = in.ctime_ns;
+	int rc = store_commit(j->opt.store, &rec);
+	return rc == -ENOENT || rc == -ESTALE ? 0 : rc;
+}
+
 int job_tree_record(struct job *j, const struct record *rec)
 {
 	struct wire_msg m = { 0 };

@@ -110,6 +110,8 @@ int job_flush(struct job *j, struct job_file *file)
 
 int job_fsync(struct job *j, uint64_t ino, struct job_file *file, bool data_only)
 {
+	if (!job_alone(j))
+		times_settle(j);
 	if (file && file->shared)
 		return job_errno(share_fsync(j, file, data_only));
 	return core_fsync(j->core, ino, file ? file->local : NULL, data_only);
@@ -119,6 +121,8 @@ int job_syncfs(struct job *j)
 {
 	int r = job_alone(j) ? 0 : share_commit_all(j), e = core_syncfs(j->core);
 
+	if (!job_alone(j))
+		times_settle(j);
 	return r ? r : e;
 }
 

@@ -11,7 +11,7 @@
 #include "fs/job/share.h"
 
 #define FRONT_TRIES       8
-#define FRONT_DIR_SECONDS 1.0 /* attributes of directories: their times may lag */
+#define FRONT_DIR_SECONDS 1.0 /* attributes of directories: who is not told of their times finds out (times.c) */
 
 static int check_name(const char *name)
 {
@@ -118,6 +118,8 @@ static int lookup(struct job *j, uint64_t parent, const char *name, struct core_
 		rc = lookup_once(j, parent, name, ret);
 	}
 	ret->entry_timeout_sec = rc < 0 ? 0 : ret->entry_timeout_sec;
+	if (rc == 0 && S_ISDIR(ret->attr.st_mode))
+		times_fix(j, ret);
 	return with_timeouts(j, rc == -EAGAIN ? -ENOENT : rc, ret);
 }
 
@@ -181,10 +183,16 @@ int job_getattr(struct job *j, uint64_t ino, struct job_file *file, struct core_
 {
 	struct wire_msg m = { 0 };
 
-	if (is_here(j, ino))
-		return with_timeouts(j, core_getattr(j->core, ino, file ? file->local : NULL, ret), ret);
+	int rc;
+
+	if (is_here(j, ino)) {
+		rc = core_getattr(j->core, ino, file ? file->local : NULL, ret);
+		if (rc == 0 && !job_alone(j) && S_ISDIR(ret->attr.st_mode))
+			times_fix(j, ret);
+		return with_timeouts(j, rc, ret);
+	}
 	message_init(&m, MESSAGE_FILE_GET);
-	int rc = ask_home(j, ino, &m, ret);
+	rc = ask_home(j, ino, &m, ret);
 	if (rc == 0)
 		share_fix_size(j, ino, ret);
 	return rc;
@@ -201,7 +209,7 @@ static int setattr_tree(
 	message_put(&m, MESSAGE_MASK, to_set);
 	entry_put(&m, e);
 	int rc = ask_tree(j, ino, &m);
-	return rc < 0 ? rc : with_timeouts(j, core_getattr(j->core, ino, NULL, ret), ret);
+	return rc < 0 ? rc : job_getattr(j, ino, NULL, ret);
 }
 
 /* The size is not an attribute: it cuts what all nodes have of the file. */

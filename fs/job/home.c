@@ -226,6 +226,7 @@ static int do_link(struct call *c)
 	if (rc == 0) {
 		hold(c->j, c->from, c->ino);
 		entry_put(c->reply, &e);
+		times_changed(c->j, c->dir);
 	}
 	return rc;
 }
@@ -235,9 +236,11 @@ static int do_unlink(struct call *c)
 	struct core_how how = { .ino = c->ino };
 	int rc = core_remove_at(c->j->core, c->dir, c->name, false, &how);
 
-	if (rc == 0)
-		message_put(c->reply, MESSAGE_POINTER, core_owns_backing(c->j->core, c->dir, c->name));
-	return rc;
+	if (rc < 0)
+		return rc;
+	message_put(c->reply, MESSAGE_POINTER, core_owns_backing(c->j->core, c->dir, c->name));
+	times_changed(c->j, c->dir);
+	return 0;
 }
 
 static int do_rename(struct call *c)
@@ -248,9 +251,13 @@ static int do_rename(struct call *c)
 	how.free = message_get(c->rq, MESSAGE_OTHER) == 0;
 	rc = core_rename_at(c->j->core, c->from_dir, c->old, c->dir, c->name,
 		(unsigned int)message_get(c->rq, MESSAGE_FLAGS), &how);
-	if (rc == 0)
-		message_put(c->reply, MESSAGE_POINTER, core_owns_backing(c->j->core, c->from_dir, c->old));
-	return rc;
+	if (rc < 0)
+		return rc;
+	message_put(c->reply, MESSAGE_POINTER, core_owns_backing(c->j->core, c->from_dir, c->old));
+	times_changed(c->j, c->dir);
+	if (c->from_dir != c->dir)
+		times_changed(c->j, c->from_dir);
+	return 0;
 }
 
 static int get_value(struct call *c, bool names)

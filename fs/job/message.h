@@ -30,7 +30,7 @@ enum message_type {
 	MESSAGE_TREE_ABORT,  /* from node 0: end of whatever PREPARE began */
 	MESSAGE_TREE_STAMP,  /* from node 0: -> STAMP of the last change that you have */
 
-	/* home.c: 240 to 259: to the home of INO, with HINT_DIR, HINT */
+	/* home.c: 240 to 255: to the home of INO, with HINT_DIR, HINT */
 	MESSAGE_FILE_GET = 240, /* COUNT: lookups to be counted -> ENTRY */
 	MESSAGE_FILE_SET,       /* MASK, ENTRY -> ENTRY */
 	MESSAGE_FILE_READLINK,  /* -> TARGET */
@@ -43,6 +43,12 @@ enum message_type {
 	MESSAGE_FILE_REMOVEXATTR, /* NAME */
 	MESSAGE_FILE_ADOPT,  /* DIR, NAME, one of its names in the backing directory: your state has it afterwards */
 	MESSAGE_FILE_FORGET, /* one-way: COUNT lookups less */
+
+	/* times.c: 256 to 259 */
+	MESSAGE_DIR_TOLD =
+		256, /* to the time home of directory INO: TIME, STAMP: something has changed in it; answered when readers know */
+	MESSAGE_DIR_ASK,     /* to it: INO -> TIME, STAMP: of the last change that it knows of */
+	MESSAGE_DIR_CHANGED, /* from it to who has asked: INO */
 
 	/* share*.c: 260 to 299. VIEW: the tags from SHARE_INO to SHARE_PATH */
 	MESSAGE_SHARE_REGISTER = 260, /* to the home: INO, READERS, WRITERS (of this node now), END, HINT* -> VIEW */

@@ -33,6 +33,7 @@ struct job {
 	struct home *home;
 	struct share *share;
 	struct locks *locks;
+	struct times *times;
 };
 
 struct job_file {
@@ -278,6 +279,23 @@ int change_link(struct job *j, uint64_t ino, uint64_t parent, const char *name, 
 int change_remove(struct job *j, uint64_t parent, const char *name, bool is_dir);
 int change_rename(
 	struct job *j, uint64_t from_parent, const char *from, uint64_t parent, const char *name, unsigned int flags);
+
+/* ---- times.c: times of directories */
+
+extern const struct part times_part;
+/* Our state has a new time of dir: files have come or gone in it. Does not wait. */
+void times_changed(struct job *j, uint64_t dir);
+/* All nodes have it of what has changed in directories so far. Waits a little; who cannot be reached hears later. */
+void times_settle(struct job *j);
+/* The times of a directory, as core has them, become those that all nodes know of. Asks its time home, if it is there. */
+void times_fix(struct job *j, struct core_entry *e);
+/* The tree's change number stamp has set the times of a directory. */
+void times_reset(struct job *j, uint64_t ino, uint64_t stamp);
+/* A time that was right when the tree had this number has been set to another one since. */
+bool times_is_void(struct job *j, uint64_t ino, uint64_t stamp);
+void times_serve_told(struct job *j, struct peers_request *rq);
+void times_serve_ask(struct job *j, struct peers_request *rq);
+void times_serve_changed(struct job *j, struct peers_request *rq);
 
 /* ---- list.c: directories' listings over all nodes */
 

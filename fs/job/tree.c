@@ -140,6 +140,8 @@ static int apply(struct job *j, const struct wire_msg *m)
 		bool news = rc == 0 && rec.stamp > state_tree_stamp(j->state);
 		if (rc == 0)
 			rc = core_tree_apply(j->core, &rec);
+		if (rc == 0 && rec.type == RECORD_SETATTR && rec.mask & RECORD_ATTR_MTIME)
+			times_reset(j, rec.ino, rec.stamp);
 		if (rc == 0 && news && !ours)
 			tree_tell_kernel(j, &rec);
 	}

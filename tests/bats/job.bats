@@ -167,3 +167,54 @@ many_wait() {
 	exec 9>&-
 	is "$(wc -l <"$WORK/m1/open")" 50
 }
+
+# mtime PATH: with nanoseconds.
+mtime() {
+	stat -c %.9Y "$1"
+}
+
+# same_time DIR: at both nodes.
+same_time() {
+	[ "$(mtime "$WORK/m0/$1")" = "$(mtime "$WORK/m1/$1")" ]
+}
+
+# is_later A B: A > B, as numbers.
+is_later() {
+	python3 -c 'import sys; from decimal import Decimal as D; sys.exit(not D(sys.argv[1]) > D(sys.argv[2]))' "$1" "$2"
+}
+
+@test "a directory has the time of its last change, on whatever node that was; and so it is drained" {
+	start_job 2
+	mkdir "$WORK/m0/d" "$WORK/m0/e"
+	local last=0 now op
+	# Both look, so both have something in their caches that is old afterwards. Node 1 makes files, node 0 changes them: they are at home at 1.
+	for op in ": >$WORK/m1/d/f" "ln $WORK/m0/d/f $WORK/m0/d/g" "rm $WORK/m0/d/f" "mv $WORK/m1/d/g $WORK/m1/d/h" "ln -s x $WORK/m1/d/s" \
+		"mv $WORK/m0/d/h $WORK/m0/e/h" "mkdir $WORK/m1/d/sub" ": >$WORK/m0/d/zero"; do
+		wait_until 5 same_time d
+		last=$(mtime "$WORK/m1/d")
+		eval "$op"
+		wait_until 5 same_time d
+		is_later "$(mtime "$WORK/m0/d")" "$last" || { echo "$op: $(mtime "$WORK/m0/d") is not later than $last"; false; }
+	done
+	wait_until 5 same_time e
+	# What is synced is known: no waiting here.
+	for i in 1 2 3 4 5 6 7 8; do
+		mtime "$WORK/m0/d" >/dev/null
+		dd if=/dev/zero of="$WORK/m1/d/synced$i" bs=10 count=1 conv=fsync status=none
+		is "$(mtime "$WORK/m0/d")" "$(mtime "$WORK/m1/d")"
+	done
+	# Set to an earlier time, then changed again.
+	touch -d @1000000000.5 "$WORK/m0/d" "$WORK/m1/e"
+	for k in 0 1; do is "$(mtime "$WORK/m$k/d") $(mtime "$WORK/m$k/e")" "1000000000.500000000 1000000000.500000000"; done
+	: >"$WORK/m1/d/again"
+	wait_until 5 same_time d
+	is_later "$(mtime "$WORK/m0/d")" 1000000001
+	now=$(mtime "$WORK/m1/d")
+	"$CISTERN" flush --wait --mount "$WORK/m0"
+	is "$(mtime "$WORK/b/d") $(mtime "$WORK/b/e")" "$now 1000000000.500000000"
+	is "$(mtime "$WORK/m0/d") $(mtime "$WORK/m1/d")" "$now $now"
+	rm "$WORK/m1/d/again"
+	now=$(mtime "$WORK/m1/d")
+	stop_job
+	is "$(mtime "$WORK/b/d")" "$now"
+}
