@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "format/store/store.h"
@@ -193,7 +194,10 @@ static void verdict_text(const struct fsck *f)
 	if (f->num_damage)
 		printf("DAMAGE: %" PRIu64 " finding%s left\n", f->num_damage, f->num_damage == 1 ? "" : "s");
 	else
-		printf("ok: the %s %s\n", f->logs ? "logs are" : "store is",
+		printf("ok: the %s %s\n",
+			f->logs      ? "logs are"
+			: f->is_file ? "file is"
+				     : "store is",
 			f->num_repaired && !f->logs ? "repaired" : "sound");
 }
 
@@ -205,11 +209,11 @@ static int run_and_report(struct fsck *f)
 	if (f->want_json) {
 		json_init(&f->j, stdout, true);
 		json_object(&f->j);
-		json_kstr(&f->j, f->logs ? "logs" : "store", f->logs ? f->logs[0] : f->store);
+		json_kstr(&f->j, f->logs ? "logs" : f->is_file ? "file" : "store", f->logs ? f->logs[0] : f->store);
 		json_key(&f->j, "findings");
 		json_array(&f->j);
 	}
-	r = f->logs ? bblog_fsck(f, f->logs, &err) : check(f, &err);
+	r = f->logs ? bblog_fsck(f, f->logs, &err) : f->is_file ? fsck_check_file(f, &err) : check(f, &err);
 	if (f->want_json) {
 		json_end_array(&f->j);
 		json_kstr(&f->j, "verdict", verdict_word(f, r));
@@ -231,7 +235,7 @@ static int run_and_report(struct fsck *f)
 
 #define LOGS_MAX 65536
 
-enum { OPT_REPAIR = 256, OPT_REBUILD, OPT_DISCARD, OPT_JSON };
+enum { OPT_REPAIR = 256, OPT_REBUILD, OPT_DISCARD, OPT_NUMRECS, OPT_JSON };
 
 static const struct args_option options[] = {
 	{ OPT_REPAIR, "repair", NULL,
@@ -239,6 +243,8 @@ static const struct args_option options[] = {
 	{ OPT_REBUILD, "rebuild-index", NULL, "build the index anew from the journal, whether or not it is wrong" },
 	{ OPT_DISCARD, "discard-after-damage", NULL,
 		"with --repair: cut the journal where it is damaged; what follows is kept in STORE/lost, but is no longer part of the store" },
+	{ OPT_NUMRECS, "fix-numrecs", NULL,
+		"of a netCDF classic file: where the header counts fewer records than the file has, write the number that it has" },
 	{ OPT_JSON, "json", NULL, "print JSON" },
 	{ 0 },
 };
@@ -247,6 +253,7 @@ static int run_fsck(const struct command *cmd, int argc, char **argv)
 {
 	struct cistern_error err = { 0 };
 	struct fsck f = { .dirfd = -1 };
+	struct stat st;
 	struct args a;
 	int key;
 
@@ -256,6 +263,7 @@ static int run_fsck(const struct command *cmd, int argc, char **argv)
 		case OPT_REPAIR: f.repair = true; break;
 		case OPT_REBUILD: f.rebuild_index = true; break;
 		case OPT_DISCARD: f.discard = true; break;
+		case OPT_NUMRECS: f.fix_numrecs = true; break;
 		case OPT_JSON: f.want_json = true; break;
 		}
 	}
@@ -263,26 +271,31 @@ static int run_fsck(const struct command *cmd, int argc, char **argv)
 		return a.exit_status;
 	if (f.discard && !f.repair)
 		return args_usage_error(cmd, "--discard-after-damage goes with --repair");
-	if (bbset_is_target(argv[optind], true)) {
+	if (!f.fix_numrecs && bbset_is_target(argv[optind], true)) {
 		if (f.discard || f.rebuild_index)
 			return args_usage_error(cmd, "--rebuild-index and --discard-after-damage are for stores");
 		f.logs = argv + optind;
 		return run_and_report(&f);
 	}
 	if (argc - optind > 1)
-		return args_usage_error(cmd, "one store at a time");
+		return args_usage_error(cmd, "one store or file at a time");
 	if (!realpath(argv[optind], f.store)) {
 		cistern_error_set(&err, -errno, "%s: %s", argv[optind], strerror(errno));
 		return say_error(&err);
 	}
+	f.is_file = stat(f.store, &st) == 0 && S_ISREG(st.st_mode);
+	if (f.is_file && (f.repair || f.rebuild_index))
+		return args_usage_error(cmd, "--repair and --rebuild-index are for stores, and %s is a file", f.store);
+	if (!f.is_file && f.fix_numrecs)
+		return args_usage_error(cmd, "--fix-numrecs is for files, and %s is none", f.store);
 	return run_and_report(&f);
 }
 
 const struct command command_fsck = {
 	.name = "fsck",
-	.summary = "check a store, and repair it",
+	.summary = "check a store or a drained file, and repair it",
 	.synopsis =
-		"fsck [--repair [--discard-after-damage]] [--rebuild-index] [--json] STORE\nfsck [--repair] [--json] LOG|DIR... [FILE.nc]",
+		"fsck [--repair [--discard-after-damage]] [--rebuild-index] [--json] STORE\nfsck [--repair] [--json] LOG|DIR... [FILE.nc]\nfsck [--fix-numrecs] [--json] FILE",
 	.about =
 		"Checks a store that no daemon has open: the superblock, every record of the journal, the index against one that is rebuilt from "
 		"the journal, every payload against its checksum, and that all segments are there. Each finding is a line that begins with ok, note "
@@ -295,9 +308,13 @@ const struct command command_fsck = {
 		"and its logs are looked for beside it. Checked are the headers, every entry and its place in the data file, whether all ranks are there, and, when "
 		"the netCDF file is found, whether each entry fits its variable. These logs are never changed: --repair writes LOG.repaired, a copy with "
 		"a header as PnetCDF documents it and without torn entries. 'cistern recover' needs no such copy.\n\n"
+		"Of another FILE it checks whether it is what it begins like, as the setting verify=format does at a drain: a netCDF classic file (its header, "
+		"and that of all records that it counts something is there) or an HDF5 or netCDF-4 file (superblock, end of the file, all groups, "
+		"datasets and chunk indexes, checksums of metadata). A header that counts fewer records than the file has is damage, since readers do "
+		"not see the others; --fix-numrecs writes the number. The file may be on any file system, also in a mount.\n\n"
 		"The exit status is 0 when the store is sound or everything was repaired, 4 when damage is left, 5 when the store is in use.",
 	.examples =
-		"cistern fsck /local/nvme/$JOB\ncistern fsck --repair /local/nvme/$JOB\ncistern fsck /local/nvme/out.nc_*.meta",
+		"cistern fsck /local/nvme/$JOB\ncistern fsck --repair /local/nvme/$JOB\ncistern fsck /local/nvme/out.nc_*.meta\ncistern fsck --fix-numrecs out.nc",
 	.options = options,
 	.run = run_fsck,
 };

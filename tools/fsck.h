@@ -26,7 +26,8 @@ struct fsck {
 	struct state *truth;          /* owned: rebuilt from the journal; NULL when that cannot be */
 	char scratch[PATH_MAX];       /* where its index is; "" */
 
-	bool want_json, repair, rebuild_index, discard;
+	bool is_file; /* store is a file: its format is checked */
+	bool want_json, repair, rebuild_index, discard, fix_numrecs;
 	struct json j;
 
 	/* what the checks found and repair can do something about */
@@ -57,6 +58,10 @@ int fsck_check_index(struct fsck *f, struct cistern_error *err);    /* also make
 int fsck_check_payloads(struct fsck *f, struct cistern_error *err); /* needs f->truth */
 int fsck_check_segments(struct fsck *f, struct cistern_error *err); /* needs f->truth */
 void fsck_close(struct fsck *f);
+
+/* ---- fsck_file.c. Of f->store, which is a file. */
+
+int fsck_check_file(struct fsck *f, struct cistern_error *err);
 
 /* ---- fsck_repair.c. After fsck_close(). What was repaired is taken off f->num_damage. */
 

@@ -148,6 +148,46 @@ uint64_t layout_object_bytes(const struct layout_object *o)
 	return sum;
 }
 
+static bool has_piece(const struct layout_object *o, uint64_t off)
+{
+	size_t low = 0, high = o->num_pieces;
+
+	while (low < high) { /* the first one that begins behind */
+		size_t middle = low + (high - low) / 2;
+
+		if (o->pieces[middle].off <= off)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low > 0 && off - o->pieces[low - 1].off < o->pieces[low - 1].len;
+}
+
+static bool has_byte(const struct layout_object *o, uint64_t off)
+{
+	if (o->kind == LAYOUT_METADATA || o->kind == LAYOUT_CHUNKS || o->kind == LAYOUT_FREE)
+		return has_piece(o, off);
+	if (o->count == 0 || off < o->begin)
+		return false;
+	off -= o->begin;
+	if (o->kind == LAYOUT_RECORDS && o->stride > 0)
+		return off / o->stride < o->count && off % o->stride < o->len;
+	return off < o->len;
+}
+
+const struct layout_object *layout_owner(const struct layout *l, uint64_t off)
+{
+	const struct layout_object *found = NULL;
+
+	for (size_t i = 0; i < l->num_objects; i++) {
+		const struct layout_object *o = &l->objects[i];
+
+		if ((!found || found->kind == LAYOUT_METADATA) && has_byte(o, off))
+			found = o;
+	}
+	return found;
+}
+
 void layout_destroy(struct layout *l)
 {
 	if (!l)

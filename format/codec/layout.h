@@ -81,6 +81,8 @@ const char *layout_kind_name(enum layout_kind kind); /* "header", "variable", ..
 uint64_t layout_parts(const struct layout_object *o);
 /* Bytes of all ranges. */
 uint64_t layout_object_bytes(const struct layout_object *o);
+/* The object with that byte, metadata last, or NULL. Linear in the objects. */
+const struct layout_object *layout_owner(const struct layout *l, uint64_t off);
 void layout_destroy(struct layout *l); /* also resets to empty; NULL is fine */
 #define LAYOUT_CLEANUP __attribute__((cleanup(layout_destroy)))
 

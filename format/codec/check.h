@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FORMAT_CODEC_CHECK_H
+#define FORMAT_CODEC_CHECK_H
+
+/*
+ * Is a file what it claims to be? Recognises formats by their first bytes, reads headers and metadata, no data. Pure but for
+ * the caller's reader; any thread.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "cistern/error.h"
+#include "format/codec/layout.h"
+
+/* Up to len bytes at off, as pread(2): short only at the end of the file; -errno. */
+typedef ssize_t (*check_read_fn)(void *buf, size_t len, uint64_t off, void *arg);
+
+enum check_format { CHECK_OTHER, CHECK_CLASSIC, CHECK_HDF5 };
+
+enum check_verdict {
+	CHECK_SOUND,
+	CHECK_DOUBTFUL, /* opens, but a reader may see less than there is, or parts could not be checked */
+	CHECK_BROKEN,   /* does not open as what it claims to be, or names bytes that it does not have */
+};
+
+#define CHECK_TEXT_BYTES 256
+
+struct check {
+	enum check_format format;
+	enum check_verdict verdict;
+	char text[CHECK_TEXT_BYTES]; /* one line: which object, which offset; "" when sound */
+	/* classic */
+	bool stale; /* the header counts fewer records than the file has */
+	uint64_t told_records, seen_records;
+	unsigned int numrecs_bytes; /* width of the count, at CLASSIC_NUMRECS_OFF: 4 or 8 */
+};
+
+const char *check_format_name(enum check_format format); /* static: "netCDF classic" */
+
+/* 0 and *ret; -ENOMEM, errors of read_bytes. Of CHECK_OTHER nothing is known, and it is sound. */
+int check_file(check_read_fn read_bytes, void *arg, uint64_t size, struct check *ret);
+
+/* The layout of a file of a known format, as far as it can be read. 0; -ENOMSG: there is none; -ENOMEM, errors of read_bytes. */
+int check_layout(check_read_fn read_bytes, void *arg, uint64_t size, struct layout *ret);
+
+#endif

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * A file instead of a store: is it what it begins like? What is mended is one number in a header, and only upwards: records
+ * that the file has and its header does not count.
+ */
+#include "tools/fsck.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "format/codec/check.h"
+#include "format/codec/classic.h"
+
+static ssize_t read_fd(void *buf, size_t len, uint64_t off, void *arg)
+{
+	ssize_t got;
+
+	do
+		got = pread(*(int *)arg, buf, len, (off_t)off);
+	while (got < 0 && errno == EINTR);
+	return got < 0 ? -errno : got;
+}
+
+/* Durable when it returns 0. */
+static int write_count(int fd, uint64_t count, unsigned int bytes)
+{
+	uint8_t be[8];
+
+	for (unsigned int i = 0; i < bytes; i++)
+		be[i] = (uint8_t)(count >> 8 * (bytes - 1 - i));
+	if (pwrite(fd, be, bytes, CLASSIC_NUMRECS_OFF) != (ssize_t)bytes || fsync(fd) < 0)
+		return errno ? -errno : -EIO;
+	return 0;
+}
+
+static int mend(struct fsck *f, int fd, const struct check *c, struct cistern_error *err)
+{
+	int r;
+
+	if (c->numrecs_bytes == 4 && c->seen_records >= UINT32_MAX) { /* which would mean that nobody knows */
+		fsck_report(f, FSCK_DAMAGE, NULL, 0, 0, "%" PRIu64 " records are more than this format can count",
+			c->seen_records);
+		return 0;
+	}
+	r = write_count(fd, c->seen_records, c->numrecs_bytes);
+	if (r < 0)
+		return cistern_error_set(
+			err, r, "%s: its number of records cannot be written: %s", f->store, strerror(-r));
+	fsck_report(f, FSCK_REPAIRED, NULL, 0, 0, "the header counts %" PRIu64 " records now, and not %" PRIu64,
+		c->seen_records, c->told_records);
+	return 0;
+}
+
+static int report(struct fsck *f, int fd, const struct check *c, struct cistern_error *err)
+{
+	const char *name = check_format_name(c->format);
+
+	if (c->format == CHECK_OTHER)
+		return cistern_error_set(
+			err, -EINVAL, "%s is neither a store nor a file of a format that is known here", f->store);
+	if (c->stale && f->fix_numrecs)
+		return mend(f, fd, c, err);
+	if (c->verdict == CHECK_SOUND)
+		fsck_report(f, FSCK_OK, NULL, 0, 0, "%s", name);
+	else
+		fsck_report(f, c->verdict == CHECK_BROKEN || c->stale ? FSCK_DAMAGE : FSCK_NOTE, NULL, 0, 0, "%s: %s",
+			name, c->text);
+	return 0;
+}
+
+int fsck_check_file(struct fsck *f, struct cistern_error *err)
+{
+	int fd = open(f->store, (f->fix_numrecs ? O_RDWR : O_RDONLY) | O_CLOEXEC), r;
+	struct check c = { 0 };
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0) {
+		r = cistern_error_set(err, -errno, "%s: %s", f->store, strerror(errno));
+		if (fd >= 0)
+			close(fd);
+		return r;
+	}
+	r = check_file(read_fd, &fd, (uint64_t)st.st_size, &c);
+	if (r < 0)
+		cistern_error_set(err, r, "%s: cannot be read: %s", f->store, strerror(-r));
+	else
+		r = report(f, fd, &c, err);
+	if (close(fd) < 0 && r == 0 && f->fix_numrecs)
+		r = cistern_error_set(err, -errno, "%s: %s", f->store, strerror(errno));
+	return r;
+}
