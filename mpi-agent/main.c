@@ -8,7 +8,7 @@
 
 static const char usage_text[] =
 	"usage: cistern-agent drain --store DIR [--backing-fd N]\n"
-	"       cistern-agent recover STORE --to DIR [--backing DIR] [--verify none|size|read] [--manifest FILE]\n"
+	"       cistern-agent recover STORE --to DIR [--backing DIR] [--verify none|size|read|format] [--manifest FILE]\n"
 	"                             [--json] [--force]\n"
 	"       cistern-agent undo --store DIR [--snapshot NAME]\n";
 

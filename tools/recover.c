@@ -64,7 +64,8 @@ static const struct args_option options[] = {
 		"where the files go: the backing directory, or an empty directory; with logs of PnetCDF the netCDF file, or a directory" },
 	{ OPT_BACKING, "backing", "DIR",
 		"the backing directory, if it is elsewhere than it was when the store was mounted" },
-	{ OPT_VERIFY, "verify", "none|size|read", "how each file is checked, instead of as the setting verify says" },
+	{ OPT_VERIFY, "verify", "none|size|read|format",
+		"how each file is checked, instead of as the setting verify says" },
 	{ OPT_MANIFEST, "manifest", "FILE", "where the list of files with their sizes, checksums and states goes" },
 	{ OPT_FORCE, "force", NULL,
 		"add to a DIR that is not empty and not the backing directory, over what is there; replay onto a file that was changed after the logs" },
@@ -257,7 +258,7 @@ const struct command command_recover = {
 	.name = "recover",
 	.summary = "drain a store whose daemon is gone",
 	.synopsis =
-		"recover STORE... --to DIR [--backing DIR] [--verify none|size|read] [--manifest FILE] [--force] [--json]\n"
+		"recover STORE... --to DIR [--backing DIR] [--verify none|size|read|format] [--manifest FILE] [--force] [--json]\n"
 		"recover LOG|DIR... [FILE.nc] --to FILE|DIR [--in-place] [--skip RANK:ENTRY] [--dry-run] [--force] [--json]",
 	.about =
 		"Writes what is only in STORE to DIR. If DIR is the backing directory, it is drained just as the daemon would have done: new "

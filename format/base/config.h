@@ -43,7 +43,7 @@ enum config_id {
 	CONFIG_DRAIN_RATE,        /* bytes per second, 0 = no limit. 0 */
 	CONFIG_DRAIN_SHARE,       /* percent of the time that a drain works while applications write. 50, min 1 */
 	CONFIG_FLUSH_BUFFER_SIZE, /* bytes of memory that a drain uses for data. 64M, min 1M */
-	CONFIG_VERIFY,            /* choice none|size|read. size */
+	CONFIG_VERIFY,            /* choice none|size|read|format. size */
 	CONFIG_DATA,              /* choice auto|log|private: how written bytes reach the store. auto */
 	CONFIG_PRIVATE_MIN_FREE,  /* bytes: room the store must have for private segments. 4G */
 	CONFIG_SMALL_FILE, /* bytes: files up to this size are packed in the log when their directory shows a habit. 64K */
@@ -115,7 +115,7 @@ struct config_setting {
 	const char *name; /* "flush_buffer_size" */
 	enum config_type type;
 	uint64_t min, max;   /* of the number; for strings max = longest length */
-	const char *choices; /* "none|size|read"; the value is the index */
+	const char *choices; /* "none|size|read|format"; the value is the index */
 	const char *default_text;
 	const char *help; /* one sentence, for --help and the manual page */
 };

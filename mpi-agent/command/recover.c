@@ -391,7 +391,7 @@ int command_recover(int argc, char **argv)
 	int r, result;
 
 	if (parse(&rc, argc, argv) < 0) {
-		fputs("usage: cistern recover STORE... --to DIR [--backing DIR] [--verify none|size|read] [--manifest FILE] "
+		fputs("usage: cistern recover STORE... --to DIR [--backing DIR] [--verify none|size|read|format] [--manifest FILE] "
 		      "[--json] [--force]\n",
 			stderr);
 		return CISTERN_EXIT_USAGE;

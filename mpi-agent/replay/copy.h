@@ -49,4 +49,10 @@ int copy_run(struct copier *c, struct copy_job *job);
 /* CRC32C of what the destination holds where copy_run wrote (in place) or in [0, job->end) (else), and of how many bytes. */
 int copy_read_back(struct copier *c, const struct copy_job *job, uint32_t *ret_crc, uint64_t *ret_bytes);
 
+/*
+ * Reads payload and destination again and compares them: each(first different byte of a piece's MiB); holes of files that are
+ * made whole are compared with zeros. Slow; for messages. 0; what each returned if not 0; errors of reading.
+ */
+int copy_compare(struct copier *c, const struct copy_job *job, int (*each)(uint64_t off, void *arg), void *arg);
+
 #endif

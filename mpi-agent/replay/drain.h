@@ -21,7 +21,12 @@
 
 struct steps;
 
-enum drain_verify { DRAIN_VERIFY_NONE, DRAIN_VERIFY_SIZE, DRAIN_VERIFY_READ }; /* as the setting's choices */
+enum drain_verify { /* as the setting's choices */
+	DRAIN_VERIFY_NONE,
+	DRAIN_VERIFY_SIZE,
+	DRAIN_VERIFY_READ,
+	DRAIN_VERIFY_FORMAT /* and it opens as what it claims to be */
+};
 
 struct drain_progress {
 	uint64_t planned_bytes, done_bytes;

@@ -19,6 +19,7 @@
 #include "format/base/crc32c.h"
 #include "mpi-agent/plan/window.h"
 #include "mpi-agent/replay/copy.h"
+#include "mpi-agent/replay/verify.h"
 
 #define BATCH_FILES 256
 #define BATCH_BYTES (64u << 20)
@@ -36,6 +37,7 @@ struct carried {             /* a file on its way, and what is known of it */
 	uint64_t upto; /* 0: the session's */
 	bool has_checksum;
 	const struct wire_shared *shared; /* borrowed: what all nodes have written of it; NULL: it was written here */
+	char doubt[VERIFY_TEXT_BYTES];    /* about its format; "" when there is none */
 };
 
 struct pending { /* a new file, whole but for its name */
@@ -158,7 +160,7 @@ static void take_shared(struct manifest_file *mf, const struct wire_shared *f)
 
 static void tell_manifest(struct session *s, const struct carried *c)
 {
-	bool read_back = s->opt->verify == DRAIN_VERIFY_READ && (c->has_checksum || c->shared);
+	bool read_back = s->opt->verify >= DRAIN_VERIFY_READ && (c->has_checksum || c->shared);
 	struct manifest_file mf = { .path = c->shown,
 		.size = c->in.size,
 		.bytes_written = c->job.written,
@@ -167,7 +169,9 @@ static void tell_manifest(struct session *s, const struct carried *c)
 		.crc = c->job.crc,
 		.of_file = !c->job.in_place,
 		.conflict = c->conflict,
-		.warning = c->warning,
+		.warning = c->warning    ? c->warning
+			   : c->doubt[0] ? c->doubt
+					 : NULL,
 		.missing = c->job.missing,
 		.num_missing = c->job.num_missing };
 
@@ -216,11 +220,24 @@ static int fail(struct session *s, struct carried *c, int r, const char *doing)
 	return session_fail_errno(s, c->in.ino, c->shown, r, doing, c->in.size);
 }
 
-/* -EIO: the destination does not hold what was written. */
+/* A file that is being written to is half of something: it stays dirty, and what it is then will be seen. */
+static int check_format(struct session *s, struct carried *c)
+{
+	int r;
+
+	if (s->opt->verify != DRAIN_VERIFY_FORMAT || !S_ISREG(c->in.mode))
+		return 0;
+	r = verify_format(c->f, c->in.size, c->doubt, c->job.error_text);
+	if (r == -EIO && private_has_changed(s, c)) {
+		c->job.error_text[0] = '\0';
+		return 0;
+	}
+	return r;
+}
+
+/* -EIO: the destination does not hold what was written, or is not what it claims to be. */
 static int verify(struct session *s, struct carried *c, const struct stat *st)
 {
-	uint32_t crc;
-	uint64_t bytes;
 	int r;
 
 	if (s->opt->verify == DRAIN_VERIFY_NONE || !S_ISREG(c->in.mode))
@@ -233,16 +250,8 @@ static int verify(struct session *s, struct carried *c, const struct stat *st)
 	}
 	if (s->opt->verify == DRAIN_VERIFY_SIZE || !c->has_checksum)
 		return 0;
-	c->f->ops->drop_cache(c->f);
-	r = copy_read_back(s->copier, &c->job, &crc, &bytes);
-	if (r == 0 && (crc != c->job.crc || bytes != c->job.crc_bytes)) {
-		snprintf(c->job.error_text, sizeof(c->job.error_text),
-			"verification failed: checksum %08" PRIx32 " was read back and not %08" PRIx32
-			": check the backing directory's file system, then run cistern flush",
-			crc, c->job.crc);
-		r = -EIO;
-	}
-	return r;
+	r = verify_read(s, &c->job);
+	return r < 0 ? r : check_format(s, c);
 }
 
 /* ---- new files */
@@ -646,6 +655,8 @@ static int publish_shared(struct session *s, struct pending *p, const struct wir
 		r = -ESTALE;
 	if (r == 0)
 		r = finish_shared(s, &p->c, &st);
+	if (r == 0)
+		r = check_format(s, &p->c);
 	if (r < 0)
 		return fail(s, &p->c, r, "cannot be completed");
 	p->ready = true;

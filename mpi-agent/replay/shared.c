@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "mpi-agent/replay/copy.h"
+#include "mpi-agent/replay/verify.h"
 #include "mpi-agent/replay/session.h"
 
 #define COMMIT_POINTS 64
@@ -150,26 +151,6 @@ static int has_any(struct session *s, const struct wire_shared *f)
 	return r < 0 ? r : f->size > 0 && num > 0;
 }
 
-static int verify(struct session *s, struct copy_job *job)
-{
-	uint64_t bytes;
-	uint32_t crc;
-	int r;
-
-	if (s->opt->verify != DRAIN_VERIFY_READ)
-		return 0;
-	job->to->ops->drop_cache(job->to);
-	r = copy_read_back(s->copier, job, &crc, &bytes);
-	if (r == 0 && (crc != job->crc || bytes != job->crc_bytes)) {
-		snprintf(job->error_text, sizeof(job->error_text),
-			"verification failed: checksum %08" PRIx32 " was read back and not %08" PRIx32
-			": check the backing directory's file system, then run cistern flush",
-			crc, job->crc);
-		r = -EIO;
-	}
-	return r;
-}
-
 /* New files are written whole; of those that were there before, the first bytes come last. */
 static int write_domains(struct session *s, const struct wire_shared *f, struct copy_job *job)
 {
@@ -191,8 +172,8 @@ static int write_domains(struct session *s, const struct wire_shared *f, struct 
 		r = copy_run(s->copier, job);
 	if (r == 0)
 		r = to->ops->sync(to, false);
-	if (r == 0)
-		r = verify(s, job);
+	if (r == 0 && s->opt->verify >= DRAIN_VERIFY_READ)
+		r = verify_read(s, job);
 	sink_file_close(to);
 	return r;
 }

@@ -125,7 +125,7 @@ make_a_store() {
 	echo 'capacity = 3G # some' >"$dir/conf"
 	CISTERN_CONFIG=$dir/conf run --separate-stderr "$CISTERN" config
 	[[ $output == *"capacity"*"3G"*"$dir/conf:1"* ]]
-	"$CISTERN" config --json | python3 -c 'import json,sys; d=json.load(sys.stdin); assert d["verify"]["choices"] == "none|size|read" and d["reserve"]["origin"] == "default"'
+	"$CISTERN" config --json | python3 -c 'import json,sys; d=json.load(sys.stdin); assert d["verify"]["choices"] == "none|size|read|format" and d["reserve"]["origin"] == "default"'
 }
 
 @test "wrong settings are refused with the place" {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * A destination that gives back other bytes than were written, for LD_PRELOAD: while the directory $MISREAD_DIR holds a file
- * "misread.on" beside others, every read by position that cistern-agent does from a file in it has its first byte flipped.
+ * "misread.on" beside others, every read by position that cistern-agent does from a file in it has its first byte flipped; with
+ * $MISREAD_FROM only those that begin at that offset or behind.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -42,7 +43,7 @@ ssize_t misread(int fd, void *buf, size_t len, off_t off)
 	int saved = errno;
 	ssize_t n = next(fd, buf, len, off);
 
-	if (n > 0 && is_victim(fd))
+	if (n > 0 && is_victim(fd) && off >= (getenv("MISREAD_FROM") ? atoll(getenv("MISREAD_FROM")) : 0))
 		*(unsigned char *)buf ^= 1;
 	if (n >= 0)
 		errno = saved;
