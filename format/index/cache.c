@@ -28,7 +28,8 @@ static size_t item_size(uint8_t kind)
 	case KEY_NAME:
 	case KEY_BACKING: return sizeof(struct name_item);
 	case KEY_INODE: return sizeof(struct node_item);
-	case KEY_PAGE: return sizeof(struct page_item);
+	case KEY_PAGE:
+	case KEY_PART: return sizeof(struct page_item);
 	case KEY_SEGMENT: return sizeof(struct segment_item);
 	case KEY_COMMITS: return sizeof(struct commits_item);
 	case KEY_WRITERS: return sizeof(struct writers_item);
@@ -49,7 +50,8 @@ static size_t owned_bytes(const struct item *it)
 {
 	switch (it->kind) {
 	case KEY_INODE: return ((const struct node_item *)it)->n.origin_name ? 48 : 0;
-	case KEY_PAGE: return ((const struct page_item *)it)->p.cap * sizeof(struct extent) + 16;
+	case KEY_PAGE:
+	case KEY_PART: return ((const struct page_item *)it)->p.cap * sizeof(struct extent) + 16;
 	case KEY_COMMITS: return commits_bytes(&((const struct commits_item *)it)->c);
 	case KEY_WRITERS: return writers_bytes(&((const struct writers_item *)it)->w);
 	case KEY_SHARE: return ((const struct share_item *)it)->h.cap_cuts * sizeof(struct share_cut) + 16;
@@ -65,7 +67,8 @@ static void free_owned(struct item *it)
 {
 	switch (it->kind) {
 	case KEY_INODE: node_free(&((struct node_item *)it)->n); break;
-	case KEY_PAGE: extent_page_free(&((struct page_item *)it)->p); break;
+	case KEY_PAGE:
+	case KEY_PART: extent_page_free(&((struct page_item *)it)->p); break;
 	case KEY_COMMITS: commits_free(&((struct commits_item *)it)->c); break;
 	case KEY_WRITERS: writers_free(&((struct writers_item *)it)->w); break;
 	case KEY_SHARE: share_head_free(&((struct share_item *)it)->h); break;

@@ -50,10 +50,13 @@ struct node_item { /* KEY_INODE */
 	struct item it;
 	struct node n;
 };
-struct page_item { /* KEY_PAGE */
+struct page_item { /* KEY_PAGE, KEY_PART */
 	struct item it;
-	struct extent_page p;
+	struct extent_page p; /* empty when it is kept in parts */
+	uint64_t parts;       /* KEY_PAGE: bit i: there is a part i; 0: it is not kept in parts */
+	uint32_t total;       /* KEY_PAGE in parts: extents in all of them */
 };
+#define PAGE_PARTS 64
 struct segment_item { /* KEY_SEGMENT */
 	struct item it;
 	uint64_t live;   /* bytes of LOG extents */

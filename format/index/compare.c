@@ -11,6 +11,7 @@
 #include <string.h>
 
 struct side {
+	struct state *st;
 	struct merge m;
 	struct merge_entry e;
 	bool more;
@@ -64,18 +65,38 @@ static void differ(struct comparison *c, const struct merge_entry *e, const char
 	c->cb(line, c->arg);
 }
 
-/* The next key but those of the index's own. */
+/* Whether a page is kept in parts depends on its history: compared is what is in it. */
+static int page_value(struct side *s)
+{
+	struct key_parts parts = { 0 };
+	struct node n = { .num_pages = 1 };
+	struct leaves leaves;
+	int r = key_parse(s->e.key, s->e.key_len, &parts);
+
+	n.ino = parts.id;
+	if (r == 0)
+		r = page_leaves(s->st, &n, parts.page, 0, UINT64_MAX, &leaves);
+	for (unsigned int i = 0; r == 0 && i < leaves.num; i++)
+		for (uint32_t k = 0; k < leaves.leaf[i]->num; k++)
+			buf_bytes(&s->val, &leaves.leaf[i]->ext[k], sizeof(struct extent));
+	return r < 0 ? r : buf_ok(&s->val) ? 0 : -ENOMEM;
+}
+
+/* The next key but those of the index's own; of a page with its parts. */
 static int step(struct side *s)
 {
 	int r;
 
+	cache_trim(&s->st->cache);
 	do {
 		r = merge_next(&s->m, &s->e);
-	} while (r > 0 && s->e.key[0] == KEY_META);
+	} while (r > 0 && (s->e.key[0] == KEY_META || s->e.key[0] == KEY_PART));
 	s->more = r > 0;
 	if (r <= 0)
 		return r;
 	buf_reset(&s->val);
+	if (s->e.key[0] == KEY_PAGE)
+		return page_value(s);
 	if (s->e.item)
 		return item_encode(s->e.item, &s->val);
 	buf_bytes(&s->val, s->e.val, s->e.val_len);
@@ -176,7 +197,7 @@ static int compare_locked(struct comparison *c, struct state *a, struct state *b
 
 int64_t state_compare(struct state *a, struct state *b, void (*cb)(const char *line, void *arg), void *arg)
 {
-	struct comparison c = { .cb = cb, .arg = arg };
+	struct comparison c = { .a.st = a, .b.st = b, .cb = cb, .arg = arg };
 	struct state *first = (uintptr_t)a < (uintptr_t)b ? a : b, *second = first == a ? b : a;
 	int r;
 

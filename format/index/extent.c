@@ -46,17 +46,24 @@ void extent_page_free(struct extent_page *p)
 	*p = (struct extent_page){ 0 };
 }
 
-/*
- * Extents are mostly spread evenly over their page, so the search begins where the offset would then be and widens from
- * there: a page that is not in the processor's cache costs two or three misses instead of eight.
- */
+/* Where off would be if the extents were spread evenly. */
+static uint32_t guess(const struct extent_page *p, uint64_t off)
+{
+	uint64_t first = p->ext[0].off, last = p->ext[p->num - 1].off;
+
+	if (off <= first)
+		return 0;
+	return off >= last ? p->num - 1 : (uint32_t)((off - first) * (p->num - 1) / (last - first));
+}
+
+/* Mostly they are, so the search begins there and widens: a page that is not in the processor's cache costs few misses. */
 uint32_t extent_page_find(const struct extent_page *p, uint64_t off)
 {
 	uint32_t low = 0, high = p->num - 1, step = 4, at; /* the answer is in [low, high] */
 
 	if (p->num == 0 || end_of(&p->ext[high]) <= off)
 		return p->num;
-	at = (uint32_t)(off % EXTENT_PAGE_SPAN * high / EXTENT_PAGE_SPAN);
+	at = guess(p, off);
 	if (end_of(&p->ext[at]) <= off) {
 		for (low = at + 1; step < high - low && end_of(&p->ext[low + step]) <= off; step *= 2)
 			low += step + 1;
@@ -124,21 +131,44 @@ static bool continues(const struct extent *a, const struct extent *b, bool apart
 	       a->segment == b->segment && a->segment_off + a->len == b->segment_off;
 }
 
-/* Make one of the extents i and i + 1 if they continue each other. */
-static bool merge(struct extent_page *p, uint32_t i, bool apart)
+bool extent_join(struct extent *a, const struct extent *b, bool apart)
 {
-	struct extent *a = &p->ext[i], *b = a + 1;
-
-	if (i + 1 >= p->num || !continues(a, b, apart))
+	if (!continues(a, b, apart))
 		return false;
 	if (a->kind == EXTENT_LOG)
 		a->crc = crc32c_combine(a->crc, b->crc, b->len);
 	a->len += b->len;
 	if (b->seq > a->seq)
 		a->seq = b->seq;
-	p->num--;
-	memmove(b, b + 1, (p->num - i - 1) * sizeof *b);
 	return true;
+}
+
+void extent_page_remove(struct extent_page *p, uint32_t i)
+{
+	p->num--;
+	memmove(p->ext + i, p->ext + i + 1, (p->num - i) * sizeof *p->ext);
+}
+
+/* Make one of the extents i and i + 1 if they continue each other. */
+static void merge(struct extent_page *p, uint32_t i, bool apart)
+{
+	if (i + 1 < p->num && extent_join(&p->ext[i], &p->ext[i + 1], apart))
+		extent_page_remove(p, i + 1);
+}
+
+int extent_page_insert(struct extent_page *p, const struct extent *e, uint32_t *ret_index)
+{
+	uint32_t i = extent_page_find(p, e->off);
+	int r = reserve(p, p->num + 1);
+
+	if (r < 0)
+		return r;
+	if (i < p->num)
+		memmove(p->ext + i + 1, p->ext + i, (p->num - i) * sizeof *p->ext);
+	p->ext[i] = *e;
+	p->num++;
+	*ret_index = i;
+	return 0;
 }
 
 static void tell_freed(const struct extent *e, uint64_t off, uint64_t end,

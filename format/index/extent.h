@@ -51,6 +51,11 @@ int extent_page_clear(struct extent_page *p, uint64_t off, uint64_t len,
 /* As extent_page_put, but only what one record wrote (one seq) is merged. */
 int extent_page_put_apart(struct extent_page *p, const struct extent *e,
 	void (*freed)(uint32_t segment, uint64_t off, uint64_t len, void *arg), void *arg);
+/* Make one of a and b, which lies right behind it, if they continue each other (as put does; apart: as put_apart). */
+bool extent_join(struct extent *a, const struct extent *b, bool apart);
+/* e goes where no extent is, as it is; it may begin anywhere in the page. The page's other extents stay as they are. 0, -ENOMEM. */
+int extent_page_insert(struct extent_page *p, const struct extent *e, uint32_t *ret_index);
+void extent_page_remove(struct extent_page *p, uint32_t i);
 struct extent extent_clip(
 	const struct extent *e, uint64_t off, uint64_t end); /* its part in [off, end): there is one */
 /* Index of the first extent that ends behind off; num when none does. */

@@ -73,6 +73,7 @@ int key_parse(const void *bytes, size_t len, struct key_parts *ret)
 		parse_name(&c, &parts);
 		break;
 	case KEY_PAGE:
+	case KEY_PART:
 	case KEY_SHARE_PAGE:
 		parts.id = cursor_u64_be(&c);
 		parts.page = cursor_u64_be(&c);

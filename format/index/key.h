@@ -17,6 +17,7 @@ enum key_kind {
 	KEY_BACKING = 'B', /* u64 parent, name: a backing name */
 	KEY_INODE = 'I',   /* u64 ino */
 	KEY_PAGE = 'E',    /* u64 ino, u64 page number: extents */
+	KEY_PART = 'F',    /* u64 ino, u64 page number * PAGE_PARTS + part: those of a part of a page that has many */
 	KEY_XATTR = 'X',   /* u64 ino, name */
 	KEY_TARGET = 'T',  /* u64 ino: a symbolic link's target */
 	KEY_SEGMENT = 'S', /* u64 segment: its live bytes */
@@ -46,7 +47,7 @@ struct key {
 struct key_parts {
 	enum key_kind kind;
 	uint64_t id;      /* ino, parent, segment, or which */
-	uint64_t page;    /* KEY_PAGE, KEY_SHARE_PAGE */
+	uint64_t page;    /* KEY_PAGE, KEY_SHARE_PAGE; KEY_PART: the second number */
 	const char *name; /* KEY_NAME, KEY_BACKING, KEY_XATTR */
 	size_t name_len;
 };

@@ -102,14 +102,10 @@ struct commit {
 	bool later; /* of the last page looked at: something is not */
 };
 
-static int look_at_page(struct state *st, struct node_item *ni, uint64_t page, struct commit *c)
+static void look_at_extents(const struct extent_page *p, struct commit *c)
 {
-	struct page_item *pi;
-	int r = find_page(st, &ni->n, page, &pi);
-
-	c->later = false;
-	for (uint32_t i = 0; r == 0 && item_present(&pi->it) && i < pi->p.num; i++) {
-		const struct extent *e = &pi->p.ext[i];
+	for (uint32_t i = 0; i < p->num; i++) {
+		const struct extent *e = &p->ext[i];
 
 		if (e->kind == EXTENT_BACKING || e->seq <= c->from)
 			continue;
@@ -118,6 +114,16 @@ static int look_at_page(struct state *st, struct node_item *ni, uint64_t page, s
 		else
 			c->any = true;
 	}
+}
+
+static int look_at_page(struct state *st, struct node_item *ni, uint64_t page, struct commit *c)
+{
+	struct leaves leaves;
+	int r = page_leaves(st, &ni->n, page, 0, UINT64_MAX, &leaves);
+
+	c->later = false;
+	for (unsigned int i = 0; r == 0 && i < leaves.num; i++)
+		look_at_extents(leaves.leaf[i], c);
 	return r;
 }
 
@@ -142,18 +148,23 @@ struct need {
 	uint8_t *needed;
 };
 
-static int note_needed(struct state *st, struct node_item *ni, uint64_t page, void *arg)
+static void note_needed_by(const struct extent_page *p, struct need *need)
 {
-	struct need *need = arg;
-	struct page_item *pi;
-	int r = find_page(st, &ni->n, page, &pi);
-
-	for (uint32_t i = 0; r == 0 && item_present(&pi->it) && i < pi->p.num; i++) {
-		uint32_t at = commits_find(need->c, pi->p.ext[i].seq);
+	for (uint32_t i = 0; i < p->num; i++) {
+		uint32_t at = commits_find(need->c, p->ext[i].seq);
 
 		if (at < need->c->num)
 			need->needed[at] = 1;
 	}
+}
+
+static int note_needed(struct state *st, struct node_item *ni, uint64_t page, void *arg)
+{
+	struct leaves leaves;
+	int r = page_leaves(st, &ni->n, page, 0, UINT64_MAX, &leaves);
+
+	for (unsigned int i = 0; r == 0 && i < leaves.num; i++)
+		note_needed_by(leaves.leaf[i], arg);
 	return r;
 }
 

@@ -2,7 +2,8 @@
 /*
  * The state's own numbers as a value. Bytes: u8 version of all keys and values of the index, then varints in the
  * order of fields(), 16 bytes of boot id, u8 clean; in version 2, which a state has once it was part of a job of many nodes,
- * the varints of job_fields(); in version 3, which a state has once it knows of a write who wrote, those and u8 1 when it was.
+ * the varints of job_fields(); in version 3, which a state has once it knows of a write who wrote, those and u8 1 when it was; in
+ * version 4, which a state has once a page was kept in parts, those and u8 1 when it knows of a write who wrote.
  */
 #include "format/index/state_private.h"
 
@@ -12,6 +13,7 @@
 #define META_VERSION         1
 #define META_VERSION_JOB     2
 #define META_VERSION_WRITERS 3
+#define META_VERSION_PARTS   4
 #define NUM_FIELDS           13
 #define NUM_JOB_FIELDS       3
 
@@ -31,11 +33,18 @@ static void job_fields(struct meta *m, uint64_t *out[NUM_JOB_FIELDS])
 	memcpy(out, all, sizeof all);
 }
 
+static uint8_t version_of(const struct meta *m)
+{
+	if (m->parts)
+		return META_VERSION_PARTS;
+	return m->writers ? META_VERSION_WRITERS : m->job ? META_VERSION_JOB : META_VERSION;
+}
+
 int meta_encode(const struct meta *m, struct buf *out)
 {
 	struct meta copy = *m;
 	uint64_t *field[NUM_FIELDS], *job_field[NUM_JOB_FIELDS];
-	uint8_t version = m->writers ? META_VERSION_WRITERS : m->job ? META_VERSION_JOB : META_VERSION;
+	uint8_t version = version_of(m);
 
 	fields(&copy, field);
 	job_fields(&copy, job_field);
@@ -46,8 +55,10 @@ int meta_encode(const struct meta *m, struct buf *out)
 	buf_u8(out, m->clean);
 	for (int i = 0; version >= META_VERSION_JOB && i < NUM_JOB_FIELDS; i++)
 		buf_varint(out, *job_field[i]);
-	if (version == META_VERSION_WRITERS)
+	if (version >= META_VERSION_WRITERS)
 		buf_u8(out, m->job);
+	if (version >= META_VERSION_PARTS)
+		buf_u8(out, m->writers);
 	return buf_ok(out) ? 0 : -ENOMEM;
 }
 
@@ -64,11 +75,13 @@ int meta_decode(const void *val, size_t len, struct meta *ret)
 {
 	struct cursor c = cursor_make(val, len);
 	uint8_t version = cursor_u8(&c);
-	struct meta m = { .job = version >= META_VERSION_JOB, .writers = version == META_VERSION_WRITERS };
+	struct meta m = { .job = version >= META_VERSION_JOB,
+		.writers = version >= META_VERSION_WRITERS,
+		.parts = version == META_VERSION_PARTS };
 	uint64_t *field[NUM_FIELDS], *job_field[NUM_JOB_FIELDS];
 	const uint8_t *boot_id;
 
-	if (cursor_ok(&c) && version > META_VERSION_WRITERS)
+	if (cursor_ok(&c) && version > META_VERSION_PARTS)
 		return -EPROTONOSUPPORT;
 	fields(&m, field);
 	job_fields(&m, job_field);
@@ -82,6 +95,8 @@ int meta_decode(const void *val, size_t len, struct meta *ret)
 		*job_field[i] = cursor_varint(&c);
 	if (m.writers)
 		m.job = take_flag(&c);
+	if (m.parts)
+		m.writers = take_flag(&c);
 	if (!cursor_ok(&c) || cursor_left(&c) > 0 || version < META_VERSION || m.next_ino <= STATE_ROOT_INO)
 		return -EBADMSG;
 	*ret = m;

@@ -146,8 +146,8 @@ static void on_freed(uint32_t segment, uint64_t off, uint64_t len, void *arg)
 
 static void page_changed(struct state *st, struct node_item *ni, struct page_item *pi, uint32_t before)
 {
-	st->meta.extents += (uint64_t)pi->p.num - before;
-	if (pi->p.num) {
+	st->meta.extents += (uint64_t)page_count(pi) - before;
+	if (page_count(pi)) {
 		cache_dirty(&st->cache, &pi->it);
 		return;
 	}
@@ -160,12 +160,10 @@ static void page_changed(struct state *st, struct node_item *ni, struct page_ite
 static int put_extent(
 	struct state *st, const struct node *n, struct page_item *pi, const struct extent *e, struct sink *sink)
 {
-	int r;
+	bool shared = n->flags & INODE_SHARED;
+	int r = page_put(st, n, pi, e, shared, on_freed, sink);
 
-	if (!(n->flags & INODE_SHARED))
-		return extent_page_put(&pi->p, e, on_freed, sink);
-	r = extent_page_put_apart(&pi->p, e, on_freed, sink);
-	return r == 0 && e->kind != EXTENT_BACKING ? layer_mark(st, n->ino, e->off / EXTENT_PAGE_SPAN) : r;
+	return r == 0 && shared && e->kind != EXTENT_BACKING ? layer_mark(st, n->ino, e->off / EXTENT_PAGE_SPAN) : r;
 }
 
 static int put_part(struct state *st, struct node_item *ni, const struct extent *e, uint64_t *counter)
@@ -182,7 +180,7 @@ static int put_part(struct state *st, struct node_item *ni, const struct extent 
 		cache_revive(&pi->it);
 		ni->n.num_pages++;
 	}
-	before = pi->p.num;
+	before = page_count(pi);
 	if (e->kind == EXTENT_LOG)
 		r = segment_change(st, e->segment, e->len, 0);
 	if (r == 0)
@@ -225,8 +223,8 @@ static int clear_page(
 	r = find_page(st, &ni->n, page, &pi);
 	if (r < 0 || !item_present(&pi->it))
 		return r;
-	before = pi->p.num;
-	r = extent_page_clear(&pi->p, off, end - off, on_freed, sink);
+	before = page_count(pi);
+	r = page_clear(st, &ni->n, pi, off, end, on_freed, sink);
 	if (r < 0)
 		return r;
 	page_changed(st, ni, pi, before);
@@ -271,20 +269,23 @@ int pages_put_backing(
 
 static int page_drained(struct state *st, struct node_item *ni, uint64_t page, uint64_t upto, uint64_t seq)
 {
-	struct page_item *pi;
+	struct leaves leaves;
 	struct extent *copy;
-	uint32_t num;
+	uint32_t num = 0;
 	int r;
 
-	r = find_page(st, &ni->n, page, &pi);
-	if (r < 0 || !item_present(&pi->it))
+	r = page_leaves(st, &ni->n, page, 0, UINT64_MAX, &leaves);
+	if (r < 0 || leaves.num == 0)
 		return r;
-	num = pi->p.num;
+	for (unsigned int i = 0; i < leaves.num; i++)
+		num += leaves.leaf[i]->num;
 	copy = malloc(num * sizeof *copy); /* the page changes under the loop */
 	if (!copy)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < num; i++)
-		copy[i] = pi->p.ext[i];
+	num = 0;
+	for (unsigned int i = 0; i < leaves.num; i++)
+		for (uint32_t k = 0; k < leaves.leaf[i]->num; k++)
+			copy[num++] = leaves.leaf[i]->ext[k];
 	for (uint32_t i = 0; r == 0 && i < num; i++)
 		if (copy[i].kind != EXTENT_BACKING && copy[i].seq <= upto)
 			r = pages_put_backing(st, ni, copy[i].off, copy[i].len, seq, &st->meta.drained_bytes);

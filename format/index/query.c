@@ -425,22 +425,26 @@ struct range_query {
 	uint64_t next; /* end, or where the output ran out */
 };
 
+static void leaf_extents(const struct extent_page *p, struct range_query *q)
+{
+	for (uint32_t i = extent_page_find(p, q->off); i < p->num && p->ext[i].off < q->end; i++) {
+		if (q->num == q->cap) {
+			q->next = p->ext[i].off > q->off ? p->ext[i].off : q->off;
+			return;
+		}
+		q->out[q->num++] = extent_clip(&p->ext[i], q->off, q->end);
+	}
+}
+
 static int page_extents(struct state *st, const struct node *n, uint64_t page, struct range_query *q)
 {
-	struct page_item *pi;
+	struct leaves leaves;
 	int r;
 
-	r = find_page(st, n, page, &pi);
-	if (r < 0 || !item_present(&pi->it))
-		return r;
-	for (uint32_t i = extent_page_find(&pi->p, q->off); i < pi->p.num && pi->p.ext[i].off < q->end; i++) {
-		if (q->num == q->cap) {
-			q->next = pi->p.ext[i].off > q->off ? pi->p.ext[i].off : q->off;
-			return 0;
-		}
-		q->out[q->num++] = extent_clip(&pi->p.ext[i], q->off, q->end);
-	}
-	return 0;
+	r = page_leaves(st, n, page, q->off, q->end, &leaves);
+	for (unsigned int i = 0; r == 0 && i < leaves.num && q->next == q->end; i++)
+		leaf_extents(leaves.leaf[i], q);
+	return r;
 }
 
 static int range_extents(struct state *st, const struct node *n, struct range_query *q)

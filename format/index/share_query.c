@@ -75,16 +75,16 @@ static void page_layer(struct layer_query *l, const struct extent_page *p)
 static int range_layer(struct state *st, const struct node *n, struct layer_query *l)
 {
 	uint64_t page[PAGES_CHUNK], first = l->q.off / EXTENT_PAGE_SPAN;
-	struct page_item *pi;
+	struct leaves leaves;
 	size_t num;
 	int r;
 
 	do {
 		r = pages_list(st, n, first, (l->q.end - 1) / EXTENT_PAGE_SPAN, page, PAGES_CHUNK, &num);
 		for (size_t i = 0; r == 0 && i < num && l->q.next == l->q.end; i++) {
-			r = find_page(st, n, page[i], &pi);
-			if (r == 0 && item_present(&pi->it))
-				page_layer(l, &pi->p);
+			r = page_leaves(st, n, page[i], l->q.off, l->q.end, &leaves);
+			for (unsigned int k = 0; r == 0 && k < leaves.num && l->q.next == l->q.end; k++)
+				page_layer(l, leaves.leaf[k]);
 		}
 		if (num)
 			first = page[num - 1] + 1;
@@ -129,15 +129,15 @@ static void page_uncommitted(struct range_query *q, const struct extent_page *p,
 static int range_uncommitted(
 	struct state *st, const struct node *n, const struct commits *c, struct range_query *q, struct extent *out)
 {
-	struct page_item *pi;
+	struct leaves leaves;
 	int r = 0;
 
 	for (size_t i = commits_find_page(c, q->off / EXTENT_PAGE_SPAN); i < c->num_pages && q->next == q->end; i++) {
-		r = find_page(st, n, c->pages[i], &pi);
+		r = page_leaves(st, n, c->pages[i], q->off, q->end, &leaves);
 		if (r < 0)
 			break;
-		if (item_present(&pi->it))
-			page_uncommitted(q, &pi->p, commits_upto(c), out);
+		for (unsigned int k = 0; k < leaves.num && q->next == q->end; k++)
+			page_uncommitted(q, leaves.leaf[k], commits_upto(c), out);
 	}
 	return r;
 }

@@ -24,6 +24,7 @@ struct meta {
 	bool job; /* a record with a stamp, or of one of their types, has been applied: version 2 of what follows */
 	uint64_t tree_stamp, share_inodes, share_extents;
 	bool writers; /* a record that says who wrote has been applied: version 3 */
+	bool parts;   /* a page has been kept in parts: version 4 */
 };
 
 struct state {
@@ -94,6 +95,23 @@ uint64_t pages_last(const struct node *n); /* no page lies behind this one */
 /* The pages from first to last that have a key of this kind and inode. */
 int keys_list(struct state *st, enum key_kind kind, uint64_t ino, uint64_t first, uint64_t last, uint64_t *out,
 	size_t cap, size_t *ret_num);
+
+/*
+ * parts.c: a page's extents, in parts when there are many. Changes are those of extent.h; the page's item is left to be marked
+ * as changed by the caller.
+ */
+struct leaves { /* pages that together are one; borrowed, good until the cache is trimmed or the page changes */
+	const struct extent_page *leaf[PAGE_PARTS];
+	unsigned int num;
+};
+typedef void (*page_freed)(uint32_t segment, uint64_t off, uint64_t len, void *arg);
+uint32_t page_count(const struct page_item *pi);
+int page_put(struct state *st, const struct node *n, struct page_item *pi, const struct extent *e, bool apart,
+	page_freed freed, void *arg);
+int page_clear(struct state *st, const struct node *n, struct page_item *pi, uint64_t off, uint64_t end,
+	page_freed freed, void *arg);
+/* Those that may have extents in [off, end), in order; none when there is no such page. */
+int page_leaves(struct state *st, const struct node *n, uint64_t page, uint64_t off, uint64_t end, struct leaves *ret);
 
 /* layer.c: what of a shared file's extents has been committed. ret may be absent. */
 int find_commits(struct state *st, uint64_t ino, struct commits_item **ret);

@@ -3,6 +3,7 @@
  * Values of the index as bytes; others have their own codecs (inode.c, extent.c, writers.c, commits.c, share.c, share_head.c).
  *
  *   NAME, BACKING   varint ino, u8 type (S_IFMT bits >> 12), varint stamp unless 0
+ *   PAGE            of one that is kept in parts: varint 0, u64 which parts there are, varint extents in them
  *   SEGMENT         varint live bytes, u8 1 when it is a private segment in use
  *   XATTR, TARGET   the bytes themselves
  *   ORPHAN          nothing
@@ -86,13 +87,39 @@ static uint64_t page_number(const struct item *it)
 	return parts.page;
 }
 
+static int encode_page_item(const struct page_item *pi, struct buf *out)
+{
+	if (!pi->parts)
+		return extent_page_encode(&pi->p, page_number(&pi->it), out);
+	buf_varint(out, 0);
+	buf_u64(out, pi->parts);
+	buf_varint(out, pi->total);
+	return buf_ok(out) ? 0 : -ENOMEM;
+}
+
+static int decode_page_item(struct page_item *pi, const void *val, size_t len)
+{
+	struct cursor c = cursor_make(val, len);
+	uint64_t total;
+
+	if (cursor_varint(&c) != 0 || cursor_left(&c) == 0)
+		return extent_page_decode(val, len, page_number(&pi->it), &pi->p);
+	pi->parts = cursor_u64(&c);
+	total = cursor_varint(&c);
+	if (!cursor_ok(&c) || cursor_left(&c) > 0 || !pi->parts || !total || total > EXTENT_PAGE_SPAN)
+		return -EBADMSG;
+	pi->total = (uint32_t)total;
+	return 0;
+}
+
 int item_encode(const struct item *it, struct buf *out)
 {
 	switch (it->kind) {
 	case KEY_NAME:
 	case KEY_BACKING: encode_name_item((const struct name_item *)it, out); break;
 	case KEY_INODE: return node_encode(&((const struct node_item *)it)->n, out);
-	case KEY_PAGE: return extent_page_encode(&((const struct page_item *)it)->p, page_number(it), out);
+	case KEY_PAGE: return encode_page_item((const struct page_item *)it, out);
+	case KEY_PART: return extent_page_encode(&((const struct page_item *)it)->p, page_number(it) / PAGE_PARTS, out);
 	case KEY_COMMITS: return commits_encode(&((const struct commits_item *)it)->c, out);
 	case KEY_WRITERS: return writers_encode(&((const struct writers_item *)it)->w, out);
 	case KEY_SHARE: return share_head_encode(&((const struct share_item *)it)->h, out);
@@ -113,7 +140,8 @@ int item_decode(struct item *it, const void *val, size_t len)
 	case KEY_NAME:
 	case KEY_BACKING: return decode_name_item(val, len, (struct name_item *)it);
 	case KEY_INODE: return node_decode(val, len, &((struct node_item *)it)->n);
-	case KEY_PAGE: return extent_page_decode(val, len, page_number(it), &((struct page_item *)it)->p);
+	case KEY_PAGE: return decode_page_item((struct page_item *)it, val, len);
+	case KEY_PART: return extent_page_decode(val, len, page_number(it) / PAGE_PARTS, &((struct page_item *)it)->p);
 	case KEY_COMMITS: return commits_decode(val, len, &((struct commits_item *)it)->c);
 	case KEY_WRITERS: return writers_decode(val, len, &((struct writers_item *)it)->w);
 	case KEY_SHARE: return share_head_decode(val, len, &((struct share_item *)it)->h);

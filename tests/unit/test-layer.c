@@ -580,8 +580,13 @@ static void test_version(void)
 	ok(meta_encode(&m, &out) == 0 && out.data[0] == 3 && meta_decode(out.data, out.len, &got) == 0 && got.writers &&
 			!got.job,
 		"version 3, of no job");
-	out.data[0] = 4;
-	is_int(meta_decode(out.data, out.len, &got), -EPROTONOSUPPORT, "version 4 is of the future");
+	m.parts = true;
+	buf_reset(&out);
+	ok(meta_encode(&m, &out) == 0 && out.data[0] == 4 && meta_decode(out.data, out.len, &got) == 0 && got.parts &&
+			got.writers && !got.job,
+		"version 4, with pages in parts");
+	out.data[0] = 5;
+	is_int(meta_decode(out.data, out.len, &got), -EPROTONOSUPPORT, "version 5 is of the future");
 }
 
 int main(int argc, char **argv)
