@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "fs/job/ahead.h"
 #include "fs/job/private.h"
 #include "fs/job/share.h"
 
@@ -80,10 +82,30 @@ void job_release(struct job *j, struct job_file *file)
 	free(file);
 }
 
+ssize_t job_read_bytes(
+	struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off, struct job_bytes *ret_where)
+{
+	*ret_where = (struct job_bytes){ .at = buf };
+	return file->shared ? shared_errno(share_read(j, file, buf, len, off, ret_where))
+			    : core_read(j->core, file->local, buf, len, off);
+}
+
+void job_bytes_end(struct job_bytes *b)
+{
+	if (b->lent)
+		ahead_view_end(b->lent, b->len);
+	*b = (struct job_bytes){ 0 };
+}
+
 ssize_t job_read(struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off)
 {
-	return file->shared ? shared_errno(share_read(j, file, buf, len, off))
-			    : core_read(j->core, file->local, buf, len, off);
+	struct job_bytes where;
+	ssize_t got = job_read_bytes(j, file, buf, len, off, &where);
+
+	if (got > 0 && where.at != buf)
+		memcpy(buf, where.at, (size_t)got);
+	job_bytes_end(&where);
+	return got;
 }
 
 ssize_t job_write(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off)

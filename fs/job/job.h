@@ -57,6 +57,15 @@ int job_rmdir(struct job *j, uint64_t parent, const char *name);
 int job_rename(
 	struct job *j, uint64_t from_parent, const char *from, uint64_t parent, const char *name, unsigned int flags);
 ssize_t job_read(struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off);
+struct job_bytes { /* what was read */
+	const void *at;
+	struct chunk *lent; /* job_bytes_end() must be told; NULL: it is in the reader's own memory */
+	size_t len;         /* when it is lent */
+};
+/* The same, but the bytes may be somewhere else than in buf. */
+ssize_t job_read_bytes(
+	struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off, struct job_bytes *ret_where);
+void job_bytes_end(struct job_bytes *b);
 ssize_t job_write(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off);
 /* What is written through file from now on was written by that process; pages of mappings are nobody's. */
 void job_set_writer(struct job_file *file, uint32_t writer);

@@ -49,6 +49,15 @@ static struct map *map_cached(struct shared *s, uint64_t window)
 	return m;
 }
 
+bool map_is_known(struct shared *s, uint64_t window)
+{
+	struct map *m = map_cached(s, window);
+	bool known = m != NULL;
+
+	map_put(m);
+	return known;
+}
+
 static void map_keep(struct shared *s, struct map *m)
 {
 	pthread_mutex_lock(&s->mutex);
@@ -266,13 +275,64 @@ static int ask(struct job *j, struct shared *s, uint64_t window, struct map **re
 	return rc;
 }
 
+static uint64_t asked_for(const struct shared *s, uint64_t window)
+{
+	const struct question *q = s->questions;
+
+	while (q && q->window != window)
+		q = q->next;
+	return q ? q->number : 0;
+}
+
+static bool is_open(const struct shared *s, uint64_t number)
+{
+	const struct question *q = s->questions;
+
+	while (q && q->number != number)
+		q = q->next;
+	return q;
+}
+
+/* Waits while somebody asks for this window: his answer may be ours, too. For one only, or who waits would wait for all before him. */
+static void begin_question(struct shared *s, struct question *q)
+{
+	pthread_mutex_lock(&s->mutex);
+	uint64_t other = asked_for(s, q->window);
+	while (other && is_open(s, other))
+		pthread_cond_wait(&s->answered, &s->mutex);
+	q->number = ++s->last_question;
+	q->next = s->questions;
+	s->questions = q;
+	pthread_mutex_unlock(&s->mutex);
+}
+
+static void end_question(struct shared *s, struct question *q)
+{
+	struct question **at = &s->questions;
+
+	pthread_mutex_lock(&s->mutex);
+	while (*at != q)
+		at = &(*at)->next;
+	*at = q->next;
+	pthread_cond_broadcast(&s->answered);
+	pthread_mutex_unlock(&s->mutex);
+}
+
 int map_get(struct job *j, struct shared *s, uint64_t window, struct map **ret)
 {
+	struct question q = { .window = window };
+	int rc = 0;
+
 	*ret = map_cached(s, window);
 	if (*ret)
 		return 0;
-	int rc = ask(j, s, window, ret);
-	if (rc == 0)
-		map_keep(s, *ret);
+	begin_question(s, &q);
+	*ret = map_cached(s, window);
+	if (!*ret) {
+		rc = ask(j, s, window, ret);
+		if (rc == 0)
+			map_keep(s, *ret);
+	}
+	end_question(s, &q);
 	return rc;
 }

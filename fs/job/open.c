@@ -5,13 +5,14 @@
  * writing: the numbers, not their change, so that telling it again does no harm. Who writes gets a layer, an inode of
  * our own state that holds what this node writes.
  */
-#include "fs/job/share.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "fs/job/ahead.h"
+#include "fs/job/share.h"
 
 #define ADOPT_TRIES 8
 
@@ -273,6 +274,9 @@ int share_opened(struct job *j, uint64_t ino, int flags, struct job_file *file, 
 void share_release(struct job *j, struct job_file *file)
 {
 	struct shared *s = file->shared;
+
+	if (file->stream.run)
+		ahead_forget(j, s->ino);
 
 	if (!shared_is_home(j, s))
 		close_away(j, s, file->flags);

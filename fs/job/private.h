@@ -36,12 +36,18 @@ struct job {
 	struct times *times;
 };
 
+struct stream {              /* of reads; ahead.lock */
+	uint64_t from, next; /* where it began; behind the furthest that was read */
+	uint64_t run;        /* bytes that were read */
+};
+
 struct job_file {
 	struct core_file *local;  /* owned; NULL: its home is elsewhere */
 	struct shared *shared;    /* counted reference; NULL: alone */
 	int flags;                /* open(2)'s; when shared */
 	_Atomic(uint32_t) writer; /* the process that writes through it; 0: not known (yet) */
 	struct sieve *sieve;      /* owned; NULL: it has read nothing that matters */
+	struct stream stream;
 };
 
 struct listing;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "format/base/crc32c.h"
+#include "fs/job/ahead.h"
 
 #define READ_TRIES     200
 #define MISMATCHES_MAX 3
@@ -92,6 +93,9 @@ struct reading {
 	uint8_t *buf;
 	uint64_t off;
 	unsigned int mismatches; /* over all attempts */
+	bool may_lend;           /* who reads takes the bytes from where they are */
+	struct chunk *lent;      /* counted reference: so they are at */
+	const uint8_t *bytes;
 };
 
 static int check(struct reading *rd, const struct piece *p, const uint8_t *bytes)
@@ -204,16 +208,29 @@ static int fetch_remote(struct reading *rd, const struct pieces *p)
 	return rc;
 }
 
+static int read_pieces(struct reading *rd, struct pieces *p, uint64_t off, uint64_t len)
+{
+	int rc = 0;
+
+	if (rd->may_lend)
+		rd->bytes = ahead_view(rd->j, rd->s, p, off, len, &rd->lent);
+	if (rd->lent)
+		return 0;
+	for (size_t i = 0; rc == 0 && i < p->num; i++)
+		if (!is_remote(rd, &p->at[i]))
+			rc = read_here(rd, &p->at[i]);
+	if (rc < 0)
+		return rc;
+	ahead_take(rd->j, rd->s, p, rd->buf + (off - rd->off), off);
+	return fetch_remote(rd, p);
+}
+
 static int read_window(struct reading *rd, uint64_t off, uint64_t len)
 {
 	struct pieces p = { 0 };
 	int rc = share_locate(rd->j, rd->s, off, len, &p);
 
-	for (size_t i = 0; rc == 0 && i < p.num; i++)
-		if (!is_remote(rd, &p.at[i]))
-			rc = read_here(rd, &p.at[i]);
-	if (rc == 0)
-		rc = fetch_remote(rd, &p);
+	rc = rc < 0 ? rc : read_pieces(rd, &p, off, len);
 	pieces_free(&p);
 	return rc;
 }
@@ -262,43 +279,70 @@ static int make_registered(struct job *j, struct shared *s)
 	return is || shared_is_home(j, s) ? 0 : shared_register(j, s);
 }
 
-ssize_t share_read_at(struct job *j, struct shared *s, void *buf, size_t len, uint64_t off)
+static int read_windows(struct reading *rd, uint64_t end)
 {
-	struct reading rd = { .j = j, .s = s, .buf = buf, .off = off };
-	int rc = make_registered(j, s);
+	int rc = 0;
+
+	rd->may_lend = rd->may_lend && rd->off / SHARE_WINDOW == (end - 1) / SHARE_WINDOW;
+	for (uint64_t pos = rd->off, next; rc == 0 && pos < end; pos = next) {
+		next = (pos / SHARE_WINDOW + 1) * SHARE_WINDOW;
+		next = next < end ? next : end;
+		rc = read_part(rd, pos, next - pos);
+	}
+	return rc;
+}
+
+static ssize_t read_at(struct reading *rd, size_t len)
+{
+	int rc = make_registered(rd->j, rd->s);
 
 	if (rc < 0)
 		return rc;
-	if (!shared_is_home(j, s) && shared_is_outside(s))
-		return backing_read(j, s, buf, len, off);
-	uint64_t size = shared_size(j, s);
-	if (off >= size)
+	if (!shared_is_home(rd->j, rd->s) && shared_is_outside(rd->s))
+		return backing_read(rd->j, rd->s, rd->buf, len, rd->off);
+	uint64_t size = shared_size(rd->j, rd->s);
+	if (rd->off >= size || len == 0)
 		return 0;
-	uint64_t end = len < size - off ? off + len : size;
-	for (uint64_t pos = off, next; rc == 0 && pos < end; pos = next) {
-		next = (pos / SHARE_WINDOW + 1) * SHARE_WINDOW;
-		next = next < end ? next : end;
-		rc = read_part(&rd, pos, next - pos);
-	}
-	return rc < 0 ? rc : (ssize_t)(end - off);
+	len = len < size - rd->off ? len : (size_t)(size - rd->off);
+	rc = read_windows(rd, rd->off + len);
+	return rc < 0 ? rc : (ssize_t)len;
 }
 
-ssize_t share_read(struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off)
+ssize_t share_read_at(struct job *j, struct shared *s, void *buf, size_t len, uint64_t off)
+{
+	struct reading rd = { .j = j, .s = s, .buf = buf, .off = off };
+
+	return read_at(&rd, len);
+}
+
+static bool read_alone(struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off, ssize_t *ret)
 {
 	struct shared *s = file->shared;
 
-	if (shared_is_home(j, s)) {
-		pthread_rwlock_rdlock(&s->lock);
-		if (!s->is_shared) {
-			ssize_t got = core_read(j->core, file->local, buf, len, off);
+	if (!shared_is_home(j, s))
+		return false;
+	pthread_rwlock_rdlock(&s->lock);
+	bool is_alone = !s->is_shared;
+	if (is_alone)
+		*ret = core_read(j->core, file->local, buf, len, off);
+	pthread_rwlock_unlock(&s->lock);
+	return is_alone;
+}
 
-			pthread_rwlock_unlock(&s->lock);
-			return got;
-		}
-		pthread_rwlock_unlock(&s->lock);
-	}
-	ssize_t got = share_read_at(j, s, buf, len, off);
-	if (got > 0 && s->is_shared)
-		sieve_note_read(file, buf, (size_t)got, off);
+ssize_t share_read(
+	struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off, struct job_bytes *ret_where)
+{
+	struct reading rd = { .j = j, .s = file->shared, .buf = buf, .off = off, .may_lend = true };
+	ssize_t got;
+
+	*ret_where = (struct job_bytes){ .at = buf };
+	if (read_alone(j, file, buf, len, off, &got))
+		return got;
+	ahead_of(j, file, len, off);
+	got = read_at(&rd, len);
+	if (rd.lent)
+		*ret_where = (struct job_bytes){ .at = rd.bytes, .lent = rd.lent, .len = (size_t)got };
+	if (got > 0 && rd.s->is_shared)
+		sieve_note_read(file, ret_where->at, (size_t)got, off);
 	return got;
 }

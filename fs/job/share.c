@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "fs/job/ahead.h"
+
 #define BUCKETS       4096u
 #define ROUND_USEC    1000000u
 #define RESTART_TRIES 100
@@ -46,6 +48,7 @@ static struct shared *shared_new(struct job *j, uint64_t ino)
 	pthread_mutex_init(&s->commit_lock, NULL);
 	pthread_mutex_init(&s->cut_lock, NULL);
 	pthread_mutex_init(&s->mutex, NULL);
+	pthread_cond_init(&s->answered, NULL);
 	pthread_rwlock_init(&s->lock, NULL);
 	s->at_home = s->home == peers_self(j->peers);
 	if (s->at_home && state_inode(store_state(j->opt.store), ino, &in) == 0) {
@@ -64,6 +67,7 @@ static void shared_free(struct shared *s)
 	pthread_mutex_destroy(&s->commit_lock);
 	pthread_mutex_destroy(&s->cut_lock);
 	pthread_mutex_destroy(&s->mutex);
+	pthread_cond_destroy(&s->answered);
 	pthread_rwlock_destroy(&s->lock);
 	free(s->path);
 	free(s->openers);
@@ -389,6 +393,7 @@ static int share_create(struct job *j, struct cistern_error *err)
 	sh->buckets = calloc(BUCKETS, sizeof(struct shared *));
 	int rc = sh->buckets ? workers_create(j, &sh->tellers) : -ENOMEM;
 	rc = rc ? rc : workers_create(j, &sh->drivers);
+	rc = rc ? rc : ahead_create(j, &sh->ahead);
 	if (rc < 0)
 		return cistern_error_set(err, rc, "cannot start threads: out of memory");
 	store_set_grace(j->opt.store, PLACE_GRACE_USEC);
@@ -424,6 +429,7 @@ static void share_destroy(struct job *j)
 		pthread_join(sh->thread, NULL);
 	workers_destroy(sh->drivers);
 	workers_destroy(sh->tellers);
+	ahead_destroy(sh->ahead);
 	for (size_t i = 0; sh->buckets && i < BUCKETS; i++)
 		while (sh->buckets[i]) {
 			struct shared *s = sh->buckets[i];

@@ -73,6 +73,11 @@ struct map { /* one window of a file: where its bytes are */
 	struct share_extent ext[];
 };
 
+struct question { /* somebody asks for the places of a window */
+	struct question *next;
+	uint64_t number, window;
+};
+
 struct shared {
 	struct shared *next; /* share.table */
 	uint64_t ino;
@@ -101,6 +106,9 @@ struct shared {
 	int backing_fd;          /* -1: not open */
 	_Atomic(uint64_t) epoch; /* of what we know: raised when somebody has committed */
 	struct map *maps[SHARE_WINDOWS];
+	struct question *questions; /* borrowed from who asks */
+	uint64_t last_question;
+	pthread_cond_t answered;
 	uint64_t own_end;      /* of what we have written and not committed */
 	uint64_t dirty_usec;   /* since when there is something of that; 0: nothing */
 	uint64_t telling_usec; /* the same of what a commit is about; 0: none */
@@ -126,6 +134,7 @@ struct share {
 	pthread_mutex_t table;
 	struct shared **buckets;
 	struct workers *tellers, *drivers;
+	struct ahead *ahead; /* owned */
 	_Atomic(uint64_t) hold_usec;
 	pthread_mutex_t hold_lock;
 
@@ -221,13 +230,14 @@ void commit_sweep(struct job *j); /* all layers of the store: what may not have 
 /* The places of a window; release with map_put. -EAGAIN: ask again later; -ESTALE: what we know of the file is out of date. */
 int map_get(struct job *j, struct shared *s, uint64_t window, struct map **ret);
 void map_put(struct map *m);
-void shared_drop_maps(struct shared *s); /* mutex is held, or nobody else knows it */
+bool map_is_known(struct shared *s, uint64_t window); /* map_get would not have to ask */
+void shared_drop_maps(struct shared *s);              /* mutex is held, or nobody else knows it */
 void map_serve_locate(struct job *j, struct peers_request *rq);
 void map_serve_locate_home(struct job *j, struct peers_request *rq);
 
 /* ---- locate.c */
 
-enum piece_kind { PIECE_ZERO, PIECE_BACKING, PIECE_LOG };
+enum piece_kind { PIECE_ZERO, PIECE_BACKING, PIECE_LOG, PIECE_DONE }; /* DONE: its bytes are where they belong */
 struct piece {
 	uint64_t off, segment_off;
 	uint32_t len, node, segment, crc;
@@ -252,7 +262,8 @@ bool shared_is_outside(struct shared *s);             /* the backing file has al
 int read_backing_fd(struct job *j, struct shared *s); /* a descriptor, the caller's */
 ssize_t share_read_at(struct job *j, struct shared *s, void *buf, size_t len,
 	uint64_t off); /* of a shared file, or one of another node */
-ssize_t share_read(struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off);
+ssize_t share_read(
+	struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off, struct job_bytes *ret_where);
 
 /* ---- write.c */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Data. Nothing is copied here: a WRITE's payload goes to core from where the kernel put it, a READ is answered from
- * the worker's own memory.
+ * the worker's own memory, or from where the bytes are.
  */
 #include <limits.h>
 
@@ -10,15 +10,17 @@
 void ops_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	void *buf = session_reply_buffer(session_of(req));
+	struct job_bytes where;
 	ssize_t n;
 
 	if (size > SESSION_DATA_BYTES)
 		size = SESSION_DATA_BYTES;
-	n = job_read(job_of(req), file_of(fi), buf, size, (uint64_t)off);
+	n = job_read_bytes(job_of(req), file_of(fi), buf, size, (uint64_t)off, &where);
 	if (n < 0)
 		reply_status(req, (int)n);
 	else
-		fuse_reply_buf(req, buf, (size_t)n);
+		fuse_reply_buf(req, where.at, (size_t)n);
+	job_bytes_end(&where);
 }
 
 void ops_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)

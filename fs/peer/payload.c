@@ -40,7 +40,12 @@ static void slot_free_if_unused(struct peers *p, struct slot *s)
 	pthread_cond_broadcast(&p->changed);
 }
 
-int peers_buffer_get(struct peers *p, struct peers_buffer *ret)
+size_t peers_buffers(const struct peers *p)
+{
+	return p->num_slots;
+}
+
+static int take_slot(struct peers *p, struct peers_buffer *ret, bool wait)
 {
 	int64_t deadline = peers_now() + (int64_t)p->opt.timeout_usec;
 	struct slot *s;
@@ -48,7 +53,7 @@ int peers_buffer_get(struct peers *p, struct peers_buffer *ret)
 
 	pthread_mutex_lock(&p->lock);
 	while (!p->ended && !p->free_slots && r == 0)
-		r = peers_wait(p, deadline);
+		r = wait ? peers_wait(p, deadline) : -EAGAIN;
 	s = p->ended ? NULL : p->free_slots;
 	if (s) {
 		p->free_slots = s->next_free;
@@ -60,6 +65,16 @@ int peers_buffer_get(struct peers *p, struct peers_buffer *ret)
 		return r;
 	*ret = (struct peers_buffer){ .bytes = s->bytes, .owner = s };
 	return 0;
+}
+
+int peers_buffer_get(struct peers *p, struct peers_buffer *ret)
+{
+	return take_slot(p, ret, true);
+}
+
+int peers_buffer_try(struct peers *p, struct peers_buffer *ret)
+{
+	return take_slot(p, ret, false);
 }
 
 void peers_buffer_put(struct peers *p, struct peers_buffer *b)

@@ -106,7 +106,9 @@ struct peers_buffer {   /* memory that the agent fills */
 	uint8_t *bytes; /* PEERS_BUFFER_BYTES */
 	void *owner;    /* the transport's */
 };
+size_t peers_buffers(const struct peers *p);                     /* how many there are */
 int peers_buffer_get(struct peers *p, struct peers_buffer *ret); /* waits for a free one; -ETIMEDOUT, -ESHUTDOWN */
+int peers_buffer_try(struct peers *p, struct peers_buffer *ret); /* -EAGAIN: none is free just now; -ESHUTDOWN */
 void peers_buffer_put(struct peers *p, struct peers_buffer *b);
 /*
  * Fetch all into the buffer; not changed by the caller until then. done once: 0; -ENOENT: a segment is gone (ask for the location

@@ -1,0 +1,542 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * Reading ahead. Who reads a file of other nodes from front to back finds the next chunks of it fetched, or on their way; requests
+ * for parts of one chunk, which the kernel sends side by side, wait for one fetch.
+ *
+ * What is kept here is payload by its place (node, segment, offset), never "the bytes of the file": each read is told by
+ * share_locate() which places count now, as without us, and only bytes of exactly these places are taken from here. A place
+ * is never used twice, so a chunk cannot be out of date: what others commit, or we write, names other places, and
+ * the chunk, of no use any more, goes. Only the fetch itself is bounded in time, by the age of the answer that gave the place.
+ *
+ * Chunks lie in the transport's buffers, of which we take no more than half, so that no reader waits for one that we keep. Whoever
+ * reads never waits for what he has not asked for: places that are not known yet are asked for by a thread of our own.
+ *
+ * Under ahead.lock nothing is asked, fetched or computed; only buffers are given back.
+ */
+#include "fs/job/ahead.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "format/base/crc32c.h"
+
+#define CHUNK       PEERS_BUFFER_BYTES
+#define CHUNKS_MAX  16u
+#define PIECES_MAX  1024u        /* of a chunk; what is in smaller pieces is fetched as it is wanted */
+#define DEPTH_BYTES (8u << 20)   /* ahead of the reader, at most */
+#define SLACK_BYTES (4u << 20)   /* requests of one reader overtake each other by no more */
+#define LARGE_BYTES (128u << 10) /* a request so long is of somebody who reads on */
+#define STALE_USEC  1000000u     /* nobody has come for it: another may have its room */
+#define TASKS_MAX   16u
+
+static_assert(SHARE_WINDOW % CHUNK == 0, "a chunk lies within a window");
+
+enum chunk_state {
+	CHUNK_FREE,
+	CHUNK_COMING,   /* it is being located and fetched; one reference is the fetch's */
+	CHUNK_ARRIVED,  /* nobody has looked at the checksums yet */
+	CHUNK_CHECKING, /* somebody does */
+	CHUNK_READY,
+	CHUNK_BAD, /* of no use: goes with the last reference */
+};
+
+struct chunk {
+	struct ahead *ahead;
+	uint64_t ino, number; /* of the chunk in the file */
+	/* ahead.lock */
+	enum chunk_state state;
+	unsigned int refs;
+	uint64_t used_usec; /* when it was last of use */
+	uint32_t left;      /* bytes of it that nobody has read */
+	/* written before it arrives, then constant */
+	struct peers_buffer buffer; /* byte at offset off of the file: at off % CHUNK */
+	struct piece *pieces;       /* owned; those of other nodes, by offset */
+	size_t num;
+	uint64_t asked_usec;
+};
+
+struct task {             /* chunks whose places have to be asked for */
+	struct shared *s; /* counted reference */
+	uint64_t number, end;
+};
+
+struct ahead {
+	struct job *j;
+	pthread_mutex_t lock;
+	pthread_cond_t changed, work;
+	size_t num; /* of chunks that may be used */
+	struct chunk chunks[CHUNKS_MAX];
+	struct task tasks[TASKS_MAX];
+	size_t num_tasks;
+	bool ending, has_thread;
+	pthread_t thread;
+};
+
+/* ---- chunks; the lock is held */
+
+static struct chunk *find(struct ahead *a, uint64_t ino, uint64_t number)
+{
+	for (size_t i = 0; i < a->num; i++)
+		if (a->chunks[i].state != CHUNK_FREE && a->chunks[i].state != CHUNK_BAD && a->chunks[i].ino == ino &&
+			a->chunks[i].number == number)
+			return &a->chunks[i];
+	return NULL;
+}
+
+static void clear(struct chunk *c)
+{
+	if (c->buffer.bytes)
+		peers_buffer_put(c->ahead->j->peers, &c->buffer);
+	free(c->pieces);
+	*c = (struct chunk){ .ahead = c->ahead };
+}
+
+static void unref(struct chunk *c)
+{
+	if (--c->refs == 0 && c->state == CHUNK_BAD)
+		clear(c);
+	pthread_cond_broadcast(&c->ahead->changed);
+}
+
+/* Whoever uses it may go on; nobody else will. */
+static void give_up(struct chunk *c)
+{
+	c->state = CHUNK_BAD;
+	if (c->refs == 0)
+		clear(c);
+}
+
+/* Of those that have been read the latest: its memory is still in the processor's cache. */
+static bool is_better(const struct chunk *a, const struct chunk *b)
+{
+	if (!b || (a->left == 0) != (b->left == 0))
+		return !b || a->left == 0;
+	return a->left == 0 ? a->used_usec > b->used_usec : a->used_usec < b->used_usec;
+}
+
+/* A free one, or in place of one that has been read, or for which nobody came. NULL: all are in use. */
+static struct chunk *take_chunk(struct ahead *a, uint64_t now)
+{
+	struct chunk *best = NULL;
+
+	for (size_t i = 0; i < a->num; i++) {
+		struct chunk *c = &a->chunks[i];
+
+		if (c->state == CHUNK_FREE)
+			return c;
+		if (c->refs == 0 && is_better(c, best))
+			best = c;
+	}
+	if (!best || (best->left > 0 && now - best->used_usec < STALE_USEC))
+		return NULL;
+	clear(best);
+	return best;
+}
+
+/* ---- fetching */
+
+/* The pieces of others in p become the chunk's. */
+static int keep_remote(struct chunk *c, const struct pieces *p)
+{
+	uint32_t self = peers_self(c->ahead->j->peers);
+
+	c->pieces = calloc(p->num + 1, sizeof(*c->pieces));
+	if (!c->pieces)
+		return -ENOMEM;
+	for (size_t i = 0; i < p->num; i++)
+		if (p->at[i].kind == PIECE_LOG && p->at[i].node != self)
+			c->pieces[c->num++] = p->at[i];
+	c->asked_usec = p->asked_usec;
+	return c->num == 0 ? -ENODATA : c->num > PIECES_MAX ? -E2BIG : 0;
+}
+
+static int locate(struct chunk *c, struct shared *s)
+{
+	uint64_t from = c->number * CHUNK, size = shared_size(c->ahead->j, s);
+	struct pieces p = { 0 };
+
+	if (from >= size)
+		return -ENODATA;
+	int rc = share_locate(c->ahead->j, s, from, size - from < CHUNK ? size - from : CHUNK, &p);
+	rc = rc < 0 ? rc : keep_remote(c, &p);
+	pieces_free(&p);
+	return rc;
+}
+
+static void arrived(int status, const struct wire_msg *reply, void *arg)
+{
+	struct chunk *c = arg;
+	struct ahead *a = c->ahead;
+	bool late = share_now_usec() - c->asked_usec >= SHARE_FRESH_USEC;
+
+	(void)reply;
+	pthread_mutex_lock(&a->lock);
+	if (c->state == CHUNK_COMING)
+		c->state = status < 0 || late ? CHUNK_BAD : CHUNK_ARRIVED;
+	unref(c);
+	pthread_mutex_unlock(&a->lock);
+}
+
+static int begin_fetch(struct chunk *c)
+{
+	struct peers *peers = c->ahead->j->peers;
+	struct peers_get *gets = calloc(c->num, sizeof(*gets));
+	int rc = gets ? peers_buffer_try(peers, &c->buffer) : -ENOMEM;
+
+	for (size_t i = 0; rc == 0 && i < c->num; i++) {
+		const struct piece *p = &c->pieces[i];
+
+		c->left += p->len;
+		gets[i] = (struct peers_get){ .node = p->node,
+			.segment = p->segment,
+			.off = p->segment_off,
+			.len = p->len,
+			.to = (uint32_t)(p->off % CHUNK) };
+	}
+	if (rc == 0)
+		rc = peers_get_async(peers, &c->buffer, gets, c->num, arrived, c);
+	free(gets);
+	return rc;
+}
+
+/* NULL: there is one already, or no room for one. */
+static struct chunk *begin_chunk(struct ahead *a, uint64_t ino, uint64_t number)
+{
+	uint64_t now = share_now_usec();
+	struct chunk *c = NULL;
+
+	pthread_mutex_lock(&a->lock);
+	if (!find(a, ino, number))
+		c = take_chunk(a, now);
+	if (c) {
+		c->ino = ino;
+		c->number = number;
+		c->state = CHUNK_COMING;
+		c->refs = 1;
+		c->used_usec = now;
+	}
+	pthread_mutex_unlock(&a->lock);
+	return c;
+}
+
+/* Nothing that fails here matters: who wants the bytes fetches them, and is told why not. */
+static void start(struct job *j, struct shared *s, uint64_t number)
+{
+	struct chunk *c = begin_chunk(j->share->ahead, s->ino, number);
+
+	if (!c)
+		return;
+	int rc = locate(c, s);
+	rc = rc < 0 ? rc : begin_fetch(c);
+	if (rc < 0)
+		arrived(rc, NULL, c);
+}
+
+/* ---- the thread */
+
+static void run_task(struct ahead *a, const struct task *t)
+{
+	for (uint64_t number = t->number; number < t->end && !a->j->share->ending; number++)
+		start(a->j, t->s, number);
+	shared_put(a->j, t->s);
+}
+
+static void *ahead_main(void *arg)
+{
+	struct ahead *a = arg;
+
+	pthread_mutex_lock(&a->lock);
+	for (;;) {
+		while (a->num_tasks == 0 && !a->ending)
+			pthread_cond_wait(&a->work, &a->lock);
+		if (a->num_tasks == 0)
+			break;
+		struct task t = a->tasks[0];
+		memmove(a->tasks, a->tasks + 1, --a->num_tasks * sizeof(t));
+		pthread_mutex_unlock(&a->lock);
+		run_task(a, &t);
+		pthread_mutex_lock(&a->lock);
+	}
+	pthread_mutex_unlock(&a->lock);
+	return NULL;
+}
+
+/* The lock is held. True: a task that waits does it, too. */
+static bool extend_task(struct ahead *a, const struct shared *s, uint64_t number, uint64_t end)
+{
+	for (size_t i = 0; i < a->num_tasks; i++) {
+		struct task *t = &a->tasks[i];
+
+		if (t->s == s && t->number <= number && number <= t->end) {
+			t->end = end > t->end ? end : t->end;
+			return true;
+		}
+	}
+	return a->num_tasks == TASKS_MAX || a->ending; /* then it is not done, and nobody misses it */
+}
+
+static void start_later(struct job *j, struct shared *s, uint64_t number, uint64_t end)
+{
+	struct ahead *a = j->share->ahead;
+	struct shared *ref = shared_find(j, s->ino);
+
+	pthread_mutex_lock(&a->lock);
+	bool known = !ref || extend_task(a, s, number, end);
+	if (!known) {
+		a->tasks[a->num_tasks++] = (struct task){ ref, number, end };
+		pthread_cond_signal(&a->work);
+	}
+	pthread_mutex_unlock(&a->lock);
+	if (known)
+		shared_put(j, ref);
+}
+
+/* ---- who reads on */
+
+/* How many bytes behind the request will be wanted soon; 0: nobody knows. The lock is held. */
+static uint64_t follow(struct stream *st, uint64_t off, size_t len)
+{
+	uint64_t slack = len >= LARGE_BYTES ? SLACK_BYTES : LARGE_BYTES, end = off + len;
+
+	if (st->run == 0 || off > st->next + slack || off + slack < st->next)
+		*st = (struct stream){ .from = off, .next = off };
+	st->run += len;
+	st->next = end > st->next ? end : st->next;
+	/* Most of what lies behind the reader has been read, but for what was overtaken; else it leaps. */
+	if ((st->next - st->from) / 4 * 3 > st->run + SLACK_BYTES)
+		*st = (struct stream){ .from = off, .next = end, .run = len };
+	if (st->run < LARGE_BYTES)
+		return 0;
+	return 2 * st->run < DEPTH_BYTES ? 2 * st->run : DEPTH_BYTES;
+}
+
+void ahead_of(struct job *j, struct job_file *file, size_t len, uint64_t off)
+{
+	struct ahead *a = j->share->ahead;
+	uint64_t size = shared_size(j, file->shared);
+
+	if (off >= size || len == 0)
+		return;
+	len = len < size - off ? len : (size_t)(size - off);
+	pthread_mutex_lock(&a->lock);
+	uint64_t further = follow(&file->stream, off, len);
+	pthread_mutex_unlock(&a->lock);
+	if (further == 0)
+		return;
+	uint64_t wanted = (off + len + CHUNK - 1) / CHUNK;
+	uint64_t end = off + len + further < size ? off + len + further : size;
+	end = (end + CHUNK - 1) / CHUNK;
+	for (uint64_t number = off / CHUNK; number < end; number++) {
+		if (number >= wanted && !map_is_known(file->shared, number * CHUNK / SHARE_WINDOW)) {
+			start_later(j, file->shared, number, end);
+			break;
+		}
+		start(j, file->shared, number);
+	}
+}
+
+/* ---- taking from it */
+
+static bool is_intact(const struct chunk *c)
+{
+	for (size_t i = 0; i < c->num; i++) {
+		const struct piece *p = &c->pieces[i];
+
+		if (p->whole && crc32c(0, c->buffer.bytes + p->off % CHUNK, p->len) != p->crc)
+			return false;
+	}
+	return true;
+}
+
+/* The lock is held. */
+static void check(struct ahead *a, struct chunk *c)
+{
+	c->state = CHUNK_CHECKING;
+	pthread_mutex_unlock(&a->lock);
+	bool intact = is_intact(c);
+	pthread_mutex_lock(&a->lock);
+	if (c->state == CHUNK_CHECKING)
+		c->state = intact ? CHUNK_READY : CHUNK_BAD;
+	pthread_cond_broadcast(&a->changed);
+}
+
+/* A reference to the chunk, when its bytes are there and right; NULL: fetch them. */
+static struct chunk *chunk_get(struct ahead *a, uint64_t ino, uint64_t number)
+{
+	pthread_mutex_lock(&a->lock);
+	struct chunk *c = find(a, ino, number);
+	if (c)
+		c->refs++;
+	while (c && (c->state == CHUNK_COMING || c->state == CHUNK_CHECKING))
+		pthread_cond_wait(&a->changed, &a->lock);
+	if (c && c->state == CHUNK_ARRIVED)
+		check(a, c);
+	if (c && c->state != CHUNK_READY) {
+		unref(c);
+		c = NULL;
+	}
+	if (c)
+		c->used_usec = share_now_usec();
+	pthread_mutex_unlock(&a->lock);
+	return c;
+}
+
+static void chunk_put(struct chunk *c, uint32_t taken, bool useless)
+{
+	struct ahead *a = c->ahead;
+
+	pthread_mutex_lock(&a->lock);
+	c->left -= taken < c->left ? taken : c->left;
+	if (useless)
+		give_up(c);
+	unref(c);
+	pthread_mutex_unlock(&a->lock);
+}
+
+/* The piece of the chunk in which off lies, or the next. */
+static const struct piece *piece_at(const struct chunk *c, uint64_t off)
+{
+	size_t low = 0, high = c->num;
+
+	while (low < high) {
+		size_t mid = (low + high) / 2;
+
+		if (c->pieces[mid].off + c->pieces[mid].len <= off)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low < c->num ? &c->pieces[low] : NULL;
+}
+
+/* Are the bytes of p in [off, end), by their places, in the chunk? */
+static bool has(const struct chunk *c, const struct piece *p, uint64_t off, uint64_t end)
+{
+	while (off < end) {
+		const struct piece *q = piece_at(c, off);
+
+		if (!q || q->off > off || q->node != p->node || q->segment != p->segment ||
+			q->segment_off + (off - q->off) != p->segment_off + (off - p->off))
+			return false;
+		off = q->off + q->len;
+	}
+	return true;
+}
+
+static bool is_wanted(const struct job *j, const struct piece *p)
+{
+	return p->kind == PIECE_LOG && p->node != peers_self(j->peers);
+}
+
+/* Copies what of p lies in [off, end), within a chunk, from there; false: it is not all there. */
+static bool take_part(struct job *j, struct shared *s, const struct piece *p, uint64_t off, uint64_t end, uint8_t *to)
+{
+	struct chunk *c = chunk_get(j->share->ahead, s->ino, off / CHUNK);
+	bool there = c && has(c, p, off, end);
+
+	if (there)
+		memcpy(to, c->buffer.bytes + off % CHUNK, end - off);
+	if (c)
+		chunk_put(c, there ? (uint32_t)(end - off) : 0, !there);
+	return there;
+}
+
+static bool take_piece(struct job *j, struct shared *s, const struct piece *p, uint8_t *to)
+{
+	uint64_t off = p->off, end = p->off + p->len;
+	bool all = true;
+
+	while (all && off < end) {
+		uint64_t border = (off / CHUNK + 1) * CHUNK, upto = end < border ? end : border;
+
+		all = take_part(j, s, p, off, upto, to + (off - p->off));
+		off = upto;
+	}
+	return all;
+}
+
+void ahead_take(struct job *j, struct shared *s, struct pieces *p, uint8_t *to, uint64_t off)
+{
+	for (size_t i = 0; i < p->num; i++)
+		if (is_wanted(j, &p->at[i]) && take_piece(j, s, &p->at[i], to + (p->at[i].off - off)))
+			p->at[i].kind = PIECE_DONE;
+}
+
+const uint8_t *ahead_view(
+	struct job *j, struct shared *s, const struct pieces *p, uint64_t off, size_t len, struct chunk **ret)
+{
+	bool all = len > 0 && off / CHUNK == (off + len - 1) / CHUNK;
+
+	for (size_t i = 0; all && i < p->num; i++)
+		all = is_wanted(j, &p->at[i]);
+	struct chunk *c = all ? chunk_get(j->share->ahead, s->ino, off / CHUNK) : NULL;
+	for (size_t i = 0; c && all && i < p->num; i++)
+		all = has(c, &p->at[i], p->at[i].off, p->at[i].off + p->at[i].len);
+	if (c && !all)
+		chunk_put(c, 0, true);
+	if (!c || !all)
+		return NULL;
+	*ret = c;
+	return c->buffer.bytes + off % CHUNK;
+}
+
+void ahead_view_end(struct chunk *c, size_t len)
+{
+	chunk_put(c, (uint32_t)len, false);
+}
+
+/* ---- life */
+
+void ahead_forget(struct job *j, uint64_t ino)
+{
+	struct ahead *a = j->share->ahead;
+
+	pthread_mutex_lock(&a->lock);
+	for (size_t i = 0; i < a->num; i++)
+		if (a->chunks[i].ino == ino && a->chunks[i].state != CHUNK_FREE)
+			give_up(&a->chunks[i]);
+	pthread_cond_broadcast(&a->changed);
+	pthread_mutex_unlock(&a->lock);
+}
+
+int ahead_create(struct job *j, struct ahead **ret)
+{
+	struct ahead *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return -ENOMEM;
+	a->j = j;
+	a->num = peers_buffers(j->peers) / 2 < CHUNKS_MAX ? peers_buffers(j->peers) / 2 : CHUNKS_MAX;
+	for (size_t i = 0; i < CHUNKS_MAX; i++)
+		a->chunks[i].ahead = a;
+	pthread_mutex_init(&a->lock, NULL);
+	pthread_cond_init(&a->changed, NULL);
+	pthread_cond_init(&a->work, NULL);
+	int rc = -pthread_create(&a->thread, NULL, ahead_main, a);
+	a->has_thread = rc == 0;
+	if (rc < 0)
+		ahead_destroy(a);
+	else
+		*ret = a;
+	return rc;
+}
+
+void ahead_destroy(struct ahead *a)
+{
+	if (!a)
+		return;
+	pthread_mutex_lock(&a->lock);
+	a->ending = true;
+	pthread_cond_signal(&a->work);
+	pthread_mutex_unlock(&a->lock);
+	if (a->has_thread)
+		pthread_join(a->thread, NULL);
+	for (size_t i = 0; i < a->num; i++)
+		clear(&a->chunks[i]);
+	pthread_mutex_destroy(&a->lock);
+	pthread_cond_destroy(&a->changed);
+	pthread_cond_destroy(&a->work);
+	free(a);
+}
