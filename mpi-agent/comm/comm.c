@@ -65,15 +65,19 @@ struct comm {
 	struct from *busy; /* those that something is arriving from */
 };
 
-int comm_error(int mpi_code, const char *what, struct cistern_error *err)
+static int say_error(int mpi_code, const char *what, struct cistern_error *err)
 {
 	char text[MPI_MAX_ERROR_STRING] = "";
 	int len = 0;
 
-	if (mpi_code == MPI_SUCCESS)
-		return 0;
 	MPI_Error_string(mpi_code, text, &len);
 	return cistern_error_set(err, -EIO, "%s: %s", what, text);
+}
+
+/* Called for every look at MPI: what is said of an error costs nothing as long as there is none. */
+int comm_error(int mpi_code, const char *what, struct cistern_error *err)
+{
+	return mpi_code == MPI_SUCCESS ? 0 : say_error(mpi_code, what, err);
 }
 
 int comm_create(int *argc, char ***argv, struct comm **ret, struct cistern_error *err)

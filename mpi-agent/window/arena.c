@@ -290,23 +290,25 @@ bool arena_busy(const struct arena *a)
 	return a->num_gets > 0;
 }
 
+/* One call for all: each makes MPI look at everything that is under way. */
 int arena_step(
 	struct arena *a, void (*ended)(uint32_t rank, void *tag, void *arg), void *arg, struct cistern_error *err)
 {
-	int num = 0, done, r;
+	MPI_Status unused[ARENA_GETS]; /* compilers take MPI_STATUSES_IGNORE for an array that is too short */
+	int done[ARENA_GETS], num = 0, r;
 
-	for (int i = 0; i < ARENA_GETS && a->num_gets; i++) {
-		if (!a->gets[i].used)
-			continue;
-		r = comm_error(MPI_Test(&a->requests[i], &done, MPI_STATUS_IGNORE), "MPI_Rget", err);
-		if (r < 0)
-			return r;
-		if (!done)
-			continue;
-		a->gets[i].used = false;
+	if (a->num_gets == 0)
+		return 0;
+	r = comm_error(MPI_Testsome(ARENA_GETS, a->requests, &num, done, unused), "MPI_Rget", err);
+	if (r < 0)
+		return r;
+	num = num == MPI_UNDEFINED ? 0 : num;
+	for (int i = 0; i < num; i++) {
+		struct get *g = &a->gets[done[i]];
+
+		g->used = false;
 		a->num_gets--;
-		num++;
-		ended(a->gets[i].rank, a->gets[i].tag, arg);
+		ended(g->rank, g->tag, arg);
 	}
 	return num;
 }
