@@ -465,6 +465,7 @@ static int create_drain(struct daemon *d, struct cistern_error *err)
 
 	if (d->agent) {
 		carry.peers = peer_agent_peers(d->agent);
+		carry.memory_fd = peer_agent_memory_fd(d->agent);
 		carry.leave_timeout_usec = config_number(d->cfg, CONFIG_UNMOUNT_TIMEOUT);
 		r = carry_create(&carry, &c, err);
 	}

@@ -16,8 +16,10 @@
 #include "cistern/error.h"
 #include "format/base/cursor.h"
 
-#define WIRE_MAX_BYTES (4u << 20)
-#define WIRE_SOCKET    "ctl.sock" /* in the store; linked from a short path when the store's is too long for sun_path */
+#define WIRE_MAX_BYTES   (4u << 20)
+#define WIRE_FETCH_SLOTS 4          /* that one drain may use at a time */
+#define WIRE_FETCH_BYTES (1u << 20) /* fit a slot */
+#define WIRE_SOCKET      "ctl.sock" /* in the store; linked from a short path when the store's is too long for sun_path */
 
 enum wire_type {
 	WIRE_REPLY = 1,
@@ -35,8 +37,8 @@ enum wire_type {
 	WIRE_DRAIN_PROGRESS, /* PLANNED_BYTES, DONE_BYTES, PLANNED_FILES, DONE_FILES, PATH (current) -> PAUSED, RATE, TIME_SHARE, CANCEL */
 	WIRE_DRAIN_ERROR,  /* PATH, CODE, TEXT */
 	WIRE_DRAIN_SHARED, /* SHARED (one entry), CODE: as the watcher's shared() has it (mpi-agent/replay/drain.h) */
-	WIRE_DRAIN_FETCH,  /* PAYLOAD: u64 off, u32 node, u32 segment, u32 len each, LE -> PAYLOAD: the bytes */
-	WIRE_DRAIN_END,    /* RESULT (enum cistern_exit), TEXT, TOTALS */
+	WIRE_DRAIN_FETCH, /* SLOT, PAYLOAD: u64 off, u32 node, u32 segment, u32 len each, LE: bring them, one behind the other, to the slot */
+	WIRE_DRAIN_END, /* RESULT (enum cistern_exit), TEXT, TOTALS */
 	/*
 	 * serving agent <-> daemon (docs/design/many-nodes.md, 2). HELLO and ASSEMBLED are requests with replies; from the reply to
 	 * ASSEMBLED on, the connection carries the rest in both directions, without replies. A daemon that refuses answers either
@@ -53,6 +55,8 @@ enum wire_type {
 	WIRE_PEER_GOT, /* agent -> daemon: SEQ (id), STATUS: 0; -ENOENT: a segment is gone, or the node's own; -EINVAL: beyond its end */
 	WIRE_PEER_LEFT, /* agent -> daemon: NODE: its daemon closed its socket. What is sent to it is dropped */
 	WIRE_PEER_JOINED, /* agent -> daemon: NODE, INCARNATION: it has a daemon again (one mounted anew while the agents ran) */
+	/* draining agent -> daemon, again */
+	WIRE_DRAIN_FETCHED, /* SLOT: when what was fetched last is there -> OFFSET: in the memory whose descriptor the agent was started with */
 };
 
 /* What a drain session of a job of many nodes does of the whole (docs/design/many-nodes.md, 6); WIRE_PART of a grant. */
@@ -145,6 +149,8 @@ enum wire_tag { /* S: in a status reply */
 	WIRE_AGENT_USEC /*S how long it has been assembled, or how long the daemon has been without*/,
 	WIRE_MISSING /*S repeated: "node 2 (host cn17): its daemon has not come back"*/,
 	WIRE_TOTALS, /* DRAIN_END: manifest_totals_encode() */
+	WIRE_SLOT,   /* of memory for what a drain fetches: 0 to WIRE_FETCH_SLOTS - 1 */
+	WIRE_OFFSET,
 };
 
 struct wire_msg { /* zero-initialise; wire_msg_free */

@@ -355,15 +355,14 @@ static int answer_shared(
 #define FETCH_ENTRY_BYTES 20u
 #define FETCH_RANGES_MAX  8192u
 
-/* Decodes at most FETCH_RANGES_MAX ranges; their number, or -EBADMSG. *ret_bytes: what they are together. */
-static int take_ranges(const struct wire_msg *request, struct peers_get *out, size_t *ret_bytes)
+/* Decodes at most FETCH_RANGES_MAX ranges; their number, or -EBADMSG. */
+static int take_ranges(const struct wire_msg *request, struct peers_get *out)
 {
 	const uint8_t *bytes;
 	struct cursor c;
 	size_t len;
 	int num = 0;
 
-	*ret_bytes = 0;
 	if (!wire_get_bytes(request, WIRE_PAYLOAD, 0, &bytes, &len) || len % FETCH_ENTRY_BYTES ||
 		len / FETCH_ENTRY_BYTES > FETCH_RANGES_MAX)
 		return -EBADMSG;
@@ -372,28 +371,33 @@ static int take_ranges(const struct wire_msg *request, struct peers_get *out, si
 		out[num].node = cursor_u32(&c);
 		out[num].segment = cursor_u32(&c);
 		out[num].len = cursor_u32(&c);
-		*ret_bytes += out[num].len;
 	}
-	return *ret_bytes <= WIRE_SHARED_BYTES ? num : -EBADMSG;
+	return num;
 }
 
 static int answer_fetch(
 	struct client *client, const struct wire_msg *request, struct wire_msg *reply, struct cistern_error *err)
 {
 	struct peers_get *ranges = calloc(FETCH_RANGES_MAX, sizeof(*ranges));
-	uint8_t *bytes = NULL;
-	size_t len = 0;
-	int num = ranges ? take_ranges(request, ranges, &len) : -ENOMEM, r = num;
+	int num = ranges ? take_ranges(request, ranges) : -ENOMEM, r = num;
 
-	if (num >= 0) {
-		bytes = malloc(len + 1);
-		r = bytes ? drain_agent_fetch(carrier_of(client), client, ranges, (size_t)num, bytes) : -ENOMEM;
-	}
-	if (r == 0)
-		wire_put_bytes(reply, WIRE_PAYLOAD, bytes, len);
-	free(bytes);
+	(void)reply;
+	if (num >= 0)
+		r = drain_agent_fetch(carrier_of(client), client, get_u64(request, WIRE_SLOT), ranges, (size_t)num);
 	free(ranges);
 	return r ? cistern_error_set(err, r, "payload of other nodes: %s", strerror(-r)) : 0;
+}
+
+static int answer_fetched(
+	struct client *client, const struct wire_msg *request, struct wire_msg *reply, struct cistern_error *err)
+{
+	uint64_t off = 0;
+	int r = drain_agent_fetched(carrier_of(client), client, get_u64(request, WIRE_SLOT), &off);
+
+	if (r)
+		return cistern_error_set(err, r, "payload of other nodes: %s", strerror(-r));
+	wire_put_u64(reply, WIRE_OFFSET, off);
+	return 0;
 }
 
 static int answer_end(
@@ -433,6 +437,7 @@ void ctl_answer(struct client *client, const struct wire_msg *request, struct wi
 		[WIRE_DRAIN_ERROR] = answer_error,
 		[WIRE_DRAIN_SHARED] = answer_shared,
 		[WIRE_DRAIN_FETCH] = answer_fetch,
+		[WIRE_DRAIN_FETCHED] = answer_fetched,
 		[WIRE_DRAIN_END] = answer_end,
 	};
 	struct cistern_error err = { 0 };

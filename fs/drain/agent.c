@@ -23,6 +23,8 @@
 
 #define BACKING_FD      3 /* in the agent */
 #define BACKING_FD_TEXT "3"
+#define MEMORY_FD       4
+#define MEMORY_FD_TEXT  "4"
 
 struct agent {
 	pid_t pid;
@@ -102,7 +104,7 @@ static void *wait_thread(void *arg)
 	return NULL;
 }
 
-static int set_up_files(posix_spawn_file_actions_t *files, int output_fd, int backing_fd)
+static int set_up_files(posix_spawn_file_actions_t *files, int output_fd, int backing_fd, int memory_fd)
 {
 	int r = posix_spawn_file_actions_addopen(files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
 
@@ -111,12 +113,14 @@ static int set_up_files(posix_spawn_file_actions_t *files, int output_fd, int ba
 				   : posix_spawn_file_actions_addopen(files, fd, "/dev/null", O_WRONLY, 0);
 	if (!r && backing_fd >= 0) /* after the output, which may have had this number */
 		r = posix_spawn_file_actions_adddup2(files, backing_fd, BACKING_FD);
+	if (!r && memory_fd >= 0) /* above both */
+		r = posix_spawn_file_actions_adddup2(files, memory_fd, MEMORY_FD);
 	return r;
 }
 
-static int spawn(const char *program, const struct agent_options *opt, pid_t *ret_pid)
+static int spawn_with(const char *program, const struct agent_options *opt, int memory_fd, pid_t *ret_pid)
 {
-	const char *argv[10] = { PROGRAM, opt->command, "--store", opt->store_path };
+	const char *argv[12] = { PROGRAM, opt->command, "--store", opt->store_path };
 	size_t argc = 4;
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attr;
@@ -133,6 +137,10 @@ static int spawn(const char *program, const struct agent_options *opt, pid_t *re
 		argv[argc++] = "--backing-fd";
 		argv[argc++] = BACKING_FD_TEXT;
 	}
+	if (memory_fd >= 0) {
+		argv[argc++] = "--memory-fd";
+		argv[argc++] = MEMORY_FD_TEXT;
+	}
 	r = posix_spawnattr_init(&attr);
 	if (r) {
 		posix_spawn_file_actions_destroy(&files);
@@ -140,7 +148,7 @@ static int spawn(const char *program, const struct agent_options *opt, pid_t *re
 	}
 	sigemptyset(&none);
 	sigfillset(&all);
-	r = set_up_files(&files, opt->output_fd, opt->backing_fd);
+	r = set_up_files(&files, opt->output_fd, opt->backing_fd, memory_fd);
 	r = r ? r : posix_spawnattr_setsigmask(&attr, &none);
 	r = r ? r : posix_spawnattr_setsigdefault(&attr, &all);
 	r = r ? r : posix_spawnattr_setpgroup(&attr, 0);
@@ -150,6 +158,19 @@ static int spawn(const char *program, const struct agent_options *opt, pid_t *re
 	posix_spawnattr_destroy(&attr);
 	posix_spawn_file_actions_destroy(&files);
 	return -r;
+}
+
+/* The descriptor of the memory is moved out of the way of those that the agent finds by their numbers. */
+static int spawn(const char *program, const struct agent_options *opt, pid_t *ret_pid)
+{
+	int fd = opt->memory_fd < 0 ? -1 : fcntl(opt->memory_fd, F_DUPFD_CLOEXEC, MEMORY_FD + 1), r;
+
+	if (opt->memory_fd >= 0 && fd < 0)
+		return -errno;
+	r = spawn_with(program, opt, fd, ret_pid);
+	if (fd >= 0)
+		close(fd);
+	return r;
 }
 
 int agent_start(const struct agent_options *opt, struct agent **ret, struct cistern_error *err)

@@ -15,6 +15,7 @@ struct agent_options {
 	const char *snapshot;    /* of the store, for who asks no daemon for one; NULL: none */
 	const char *store_path;  /* borrowed during the call, like all strings */
 	const char *libexec_dir; /* where it was installed */
+	int memory_fd;           /* of what other nodes' payload is fetched into; borrowed; -1: there are none */
 	int backing_fd; /* of the backing directory, which a mount may hide; borrowed; -1: it opens the path itself */
 	int output_fd;  /* its stdout and stderr; borrowed; -1: none */
 	/* Called once, from a thread of the agent's own, when the process has ended: as waitpid(2) says it. */

@@ -43,6 +43,8 @@ void drain_close_attempt(struct drain *d)
 	if (!d->attempt.open)
 		return;
 	d->attempt.open = false;
+	if (d->opt.job.fetch_end)
+		d->opt.job.fetch_end(d->opt.job.arg);
 	core_session_end(d->opt.core);
 	store_unpin(d->opt.store);
 	drain_remove_snapshot(d, d->attempt.snapshot);
@@ -299,11 +301,18 @@ int drain_agent_shared(struct drain *d, const void *owner, const struct wire_sha
 	return r == -ENOSPC ? -EBUSY : r; /* the list is full: in the next session */
 }
 
-int drain_agent_fetch(struct drain *d, const void *owner, const struct peers_get *ranges, size_t num, uint8_t *bytes)
+int drain_agent_fetch(struct drain *d, const void *owner, uint64_t slot, const struct peers_get *ranges, size_t num)
 {
 	if (!owns(d, owner))
 		return -ESTALE;
-	return d->opt.job.fetch ? d->opt.job.fetch(ranges, num, bytes, d->opt.job.arg) : -EOPNOTSUPP;
+	return d->opt.job.fetch ? d->opt.job.fetch(slot, ranges, num, d->opt.job.arg) : -EOPNOTSUPP;
+}
+
+int drain_agent_fetched(struct drain *d, const void *owner, uint64_t slot, uint64_t *ret_off)
+{
+	if (!owns(d, owner))
+		return -ESTALE;
+	return d->opt.job.fetched ? d->opt.job.fetched(slot, ret_off, d->opt.job.arg) : -EOPNOTSUPP;
 }
 
 /* What the share depends on but for the session. An unknown store is taken for an empty one. */

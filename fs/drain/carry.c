@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "fs/drain/fetch.h"
 #include "fs/drain/job_manifest.h"
 #include "fs/drain/settle.h"
 
@@ -17,6 +18,7 @@
 
 struct carry {
 	struct carry_options opt;
+	struct fetch *fetch;           /* owned */
 	struct drain *carrier;         /* owned */
 	struct collective *collective; /* owned */
 	struct job_manifest *manifest; /* owned */
@@ -335,44 +337,25 @@ static void drained(uint64_t ino, void *arg)
 	job_drained(c->opt.job, ino);
 }
 
-/* One buffer after the other; a range is never longer than one. */
-static int fetch(const struct peers_get *ranges, size_t num, uint8_t *bytes, void *arg)
+static int fetch(uint64_t slot, const struct peers_get *ranges, size_t num, void *arg)
 {
 	struct carry *c = arg;
-	struct peers_get *gets = calloc(num + 1, sizeof(*gets));
-	struct peers_buffer b = { 0 };
-	uint64_t skip = 0; /* bytes of ranges[0] that are there */
-	int r = gets ? peers_buffer_get(c->opt.peers, &b) : -ENOMEM;
 
-	while (r == 0 && num > 0) {
-		size_t n = 0;
-		uint32_t used = 0;
+	return fetch_begin(c->fetch, slot, ranges, num);
+}
 
-		while (num > 0 && used < PEERS_BUFFER_BYTES) {
-			uint32_t room = PEERS_BUFFER_BYTES - used, left = (uint32_t)(ranges[0].len - skip);
-			uint32_t len = left < room ? left : room;
+static int fetched(uint64_t slot, uint64_t *ret_off, void *arg)
+{
+	struct carry *c = arg;
 
-			gets[n] = ranges[0];
-			gets[n].off += skip;
-			gets[n].len = len;
-			gets[n++].to = used;
-			used += len;
-			skip += len;
-			if (skip == ranges[0].len) {
-				skip = 0;
-				ranges++;
-				num--;
-			}
-		}
-		r = peers_get(c->opt.peers, &b, gets, n);
-		if (r == 0)
-			memcpy(bytes, b.bytes, used);
-		bytes += used;
-	}
-	if (b.bytes)
-		peers_buffer_put(c->opt.peers, &b);
-	free(gets);
-	return r;
+	return fetch_wait(c->fetch, slot, ret_off);
+}
+
+static void fetch_end(void *arg)
+{
+	struct carry *c = arg;
+
+	fetch_reset(c->fetch);
 }
 
 /* ---- life */
@@ -401,10 +384,16 @@ int carry_create(const struct carry_options *opt, struct carry **ret, struct cis
 	c->opt = *opt;
 	pthread_mutex_init(&c->dirs_lock, NULL);
 	drain.ask = (struct drain_ask){ 0 };
-	drain.job = (struct drain_job_hooks){
-		.begin_shared = begin_shared, .tree_step = tree_step, .drained = drained, .fetch = fetch, .arg = c
-	};
-	r = job_manifest_create(&manifest, &c->manifest, err);
+	drain.job = (struct drain_job_hooks){ .begin_shared = begin_shared,
+		.tree_step = tree_step,
+		.drained = drained,
+		.fetch = fetch,
+		.fetched = fetched,
+		.fetch_end = fetch_end,
+		.memory_fd = opt->memory_fd,
+		.arg = c };
+	r = fetch_create(opt->peers, &c->fetch);
+	r = r ? cistern_error_set(err, r, "out of memory") : job_manifest_create(&manifest, &c->manifest, err);
 	r = r ? r : drain_create(&drain, &c->carrier, err);
 	r = r ? r : collective_create(&collective, &c->collective, err);
 	if (r)
@@ -425,6 +414,7 @@ void carry_destroy(struct carry *c)
 	job_manifest_destroy(c->manifest);
 	buf_free(&c->dirs);
 	pthread_mutex_destroy(&c->dirs_lock);
+	fetch_destroy(c->fetch);
 	free(c);
 }
 

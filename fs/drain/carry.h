@@ -18,6 +18,7 @@ struct carry_options {
 	struct drain_options drain; /* the carrier's; its ask and job are ours to set */
 	struct job *job;            /* borrowed, as all below */
 	struct peers *peers;
+	int memory_fd;               /* of what their buffers lie in */
 	uint64_t leave_timeout_usec; /* how long the last session waits for nodes that are still mounted */
 };
 

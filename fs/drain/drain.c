@@ -168,6 +168,7 @@ static int start_process(struct drain *d, const char *command, const char *snaps
 		.store_path = store_path(d->opt.store),
 		.libexec_dir = d->opt.libexec_dir,
 		.backing_fd = d->opt.backing_fd,
+		.memory_fd = d->opt.job.fetch ? d->opt.job.memory_fd : -1,
 		.output_fd = log_fd(d->opt.log),
 		.ended = agent_ended,
 		.arg = d,

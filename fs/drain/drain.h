@@ -52,8 +52,11 @@ struct drain_job_hooks { /* of the carrier; without locks; any may block */
 	int (*tree_step)(struct record *rec, void *arg);
 	/* A step DRAINED of that inode was committed. */
 	void (*drained)(uint64_t ino, void *arg);
-	/* Payload of other nodes into bytes, one range behind the other. */
-	int (*fetch)(const struct peers_get *ranges, size_t num, uint8_t *bytes, void *arg);
+	/* Payload of other nodes into memory that the agent shares, by slots: see fetch.h. fetch_end: nobody wants any of it any more. */
+	int (*fetch)(uint64_t slot, const struct peers_get *ranges, size_t num, void *arg);
+	int (*fetched)(uint64_t slot, uint64_t *ret_off, void *arg);
+	void (*fetch_end)(void *arg);
+	int memory_fd; /* borrowed */
 	void *arg;
 };
 
@@ -135,7 +138,8 @@ struct drain_progress {
 int drain_agent_progress(struct drain *d, const void *owner, const struct drain_progress *p);
 int drain_agent_error(struct drain *d, const void *owner, const char *path, int code, const char *text);
 int drain_agent_shared(struct drain *d, const void *owner, const struct wire_shared *f, int status);
-int drain_agent_fetch(struct drain *d, const void *owner, const struct peers_get *ranges, size_t num, uint8_t *bytes);
+int drain_agent_fetch(struct drain *d, const void *owner, uint64_t slot, const struct peers_get *ranges, size_t num);
+int drain_agent_fetched(struct drain *d, const void *owner, uint64_t slot, uint64_t *ret_off);
 int drain_agent_end(struct drain *d, const void *owner, enum cistern_exit result, const char *text,
 	const struct manifest_totals *totals);
 void drain_agent_gone(struct drain *d, const void *owner); /* its connection has closed */

@@ -82,6 +82,7 @@ static int run_undo(const struct settle_options *opt, const char *snapshot, stru
 		.store_path = store_path(opt->store),
 		.libexec_dir = opt->libexec_dir,
 		.backing_fd = -1, /* nothing is mounted yet */
+		.memory_fd = -1,
 		.output_fd = log_fd(opt->log),
 		.ended = undo_ended,
 		.arg = &u,

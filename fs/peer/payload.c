@@ -88,6 +88,13 @@ void peers_buffer_put(struct peers *p, struct peers_buffer *b)
 	*b = (struct peers_buffer){ 0 };
 }
 
+uint64_t peers_buffer_offset(const struct peers *p, const struct peers_buffer *b)
+{
+	const struct slot *s = b->owner;
+
+	return (uint64_t)(s - p->slots) * PEERS_BUFFER_BYTES;
+}
+
 /* ---- fetching */
 
 static void get_free(struct get *g)

@@ -110,6 +110,7 @@ size_t peers_buffers(const struct peers *p);                     /* how many the
 int peers_buffer_get(struct peers *p, struct peers_buffer *ret); /* waits for a free one; -ETIMEDOUT, -ESHUTDOWN */
 int peers_buffer_try(struct peers *p, struct peers_buffer *ret); /* -EAGAIN: none is free just now; -ESHUTDOWN */
 void peers_buffer_put(struct peers *p, struct peers_buffer *b);
+uint64_t peers_buffer_offset(const struct peers *p, const struct peers_buffer *b); /* in the transport's memory */
 /*
  * Fetch all into the buffer; not changed by the caller until then. done once: 0; -ENOENT: a segment is gone (ask for the location
  * again); else as peers_call. Waits while there is no agent, so mind how old the locations are. Fails as peers_call_async.

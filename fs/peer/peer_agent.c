@@ -735,6 +735,11 @@ struct peers *peer_agent_peers(struct peer_agent *a)
 	return a->peers;
 }
 
+int peer_agent_memory_fd(const struct peer_agent *a)
+{
+	return a->memory_fd;
+}
+
 void peer_agent_destroy(struct peer_agent *a)
 {
 	if (!a)

@@ -28,6 +28,7 @@ struct peer_agent_options {
 
 int peer_agent_create(const struct peer_agent_options *opt, struct peer_agent **ret, struct cistern_error *err);
 struct peers *peer_agent_peers(struct peer_agent *a); /* lives as long as a */
+int peer_agent_memory_fd(const struct peer_agent *a); /* of what buffers lie in; borrowed */
 /*
  * Serves the connection fd, which began with the request hello (WIRE_AGENT_HELLO), until it ends or is shut down for reading; what is
  * queued for the agent goes out before this returns. In the calling thread, which is the transport's. fd stays the caller's.

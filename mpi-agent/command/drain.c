@@ -16,6 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,6 +38,9 @@ struct live {
 	const char *store_path;
 	int fd; /* the daemon */
 	int backing_fd;
+	int memory_fd;         /* -1: there are no other nodes */
+	const uint8_t *memory; /* owned; NULL until first needed */
+	size_t memory_bytes;
 	struct store *store;
 	struct config *cfg;
 	struct manifest *manifest;
@@ -147,11 +152,9 @@ static int on_shared(const struct wire_shared *f, int status, void *arg)
 	return r < 0 ? r : (int)answer;
 }
 
-static int on_fetch(const struct drain_fetch *ranges, size_t num, uint8_t *bytes, void *arg)
+static int on_fetch(unsigned int slot, const struct drain_fetch *ranges, size_t num, void *arg)
 {
 	struct live *l = arg;
-	const uint8_t *got;
-	size_t len = 0, got_len;
 	int64_t answer;
 	int r;
 
@@ -161,16 +164,49 @@ static int on_fetch(const struct drain_fetch *ranges, size_t num, uint8_t *bytes
 		buf_u32(&l->record, ranges[i].node);
 		buf_u32(&l->record, ranges[i].segment);
 		buf_u32(&l->record, ranges[i].len);
-		len += ranges[i].len;
 	}
 	wire_msg_init(&l->request, WIRE_DRAIN_FETCH);
+	wire_put_u64(&l->request, WIRE_SLOT, slot);
 	wire_put_bytes(&l->request, WIRE_PAYLOAD, l->record.data, l->record.len);
 	r = call(l, &answer);
-	if (r < 0 || answer < 0)
-		return r < 0 ? r : (int)answer;
-	if (!wire_get_bytes(&l->reply, WIRE_PAYLOAD, 0, &got, &got_len) || got_len != len)
+	return r < 0 ? r : (int)answer;
+}
+
+static int map_memory(struct live *l)
+{
+	struct stat st;
+	void *p;
+
+	if (l->memory)
+		return 0;
+	if (l->memory_fd < 0 || fstat(l->memory_fd, &st) < 0 || st.st_size <= 0)
+		return -EBADF;
+	p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, l->memory_fd, 0);
+	if (p == MAP_FAILED)
+		return -errno;
+	l->memory = p;
+	l->memory_bytes = (size_t)st.st_size;
+	return 0;
+}
+
+static int on_fetched(unsigned int slot, const uint8_t **ret, void *arg)
+{
+	struct live *l = arg;
+	uint64_t off = 0;
+	int64_t answer;
+	int r;
+
+	wire_msg_init(&l->request, WIRE_DRAIN_FETCHED);
+	wire_put_u64(&l->request, WIRE_SLOT, slot);
+	r = call(l, &answer);
+	if (r == 0)
+		r = answer < 0 ? (int)answer : map_memory(l);
+	if (r < 0)
+		return r;
+	if (!wire_get_u64(&l->reply, WIRE_OFFSET, &off) || off > l->memory_bytes ||
+		l->memory_bytes - off < WIRE_FETCH_BYTES)
 		return -EBADMSG;
-	memcpy(bytes, got, len);
+	*ret = l->memory + off;
 	return 0;
 }
 
@@ -381,6 +417,7 @@ static int run(struct live *l, struct cistern_error *err)
 			.layout = on_layout,
 			.error = on_error,
 			.fetch = on_fetch,
+			.fetched = on_fetched,
 			.shared = on_shared,
 			.arg = l } };
 	int64_t started_ns = now_ns();
@@ -428,6 +465,10 @@ static void live_close(struct live *l)
 		close(l->fd);
 	if (l->backing_fd >= 0)
 		close(l->backing_fd);
+	if (l->memory)
+		munmap((void *)l->memory, l->memory_bytes);
+	if (l->memory_fd >= 0)
+		close(l->memory_fd);
 	wire_msg_free(&l->request);
 	wire_msg_free(&l->reply);
 	buf_free(&l->record);
@@ -436,7 +477,7 @@ static void live_close(struct live *l)
 static int parse(struct live *l, int argc, char **argv)
 {
 	static const struct option options[] = { { "store", required_argument, NULL, 's' },
-		{ "backing-fd", required_argument, NULL, 'b' }, { 0 } };
+		{ "backing-fd", required_argument, NULL, 'b' }, { "memory-fd", required_argument, NULL, 'm' }, { 0 } };
 	uint64_t fd;
 	int c;
 
@@ -445,6 +486,8 @@ static int parse(struct live *l, int argc, char **argv)
 			l->store_path = optarg;
 		else if (c == 'b' && units_parse_u64(optarg, &fd) == 0 && fd <= INT32_MAX)
 			l->backing_fd = (int)fd;
+		else if (c == 'm' && units_parse_u64(optarg, &fd) == 0 && fd <= INT32_MAX)
+			l->memory_fd = (int)fd;
 		else
 			return -EINVAL;
 	}
@@ -453,12 +496,12 @@ static int parse(struct live *l, int argc, char **argv)
 
 int command_drain(int argc, char **argv)
 {
-	struct live l = { .fd = -1, .backing_fd = -1 };
+	struct live l = { .fd = -1, .backing_fd = -1, .memory_fd = -1 };
 	struct cistern_error err = { 0 };
 	int result;
 
 	if (parse(&l, argc, argv) < 0) {
-		fputs("usage: cistern-agent drain --store DIR [--backing-fd N]\n", stderr);
+		fputs("usage: cistern-agent drain --store DIR [--backing-fd N] [--memory-fd N]\n", stderr);
 		return CISTERN_EXIT_USAGE;
 	}
 	signal(SIGPIPE, SIG_IGN);

@@ -415,6 +415,7 @@ struct carrying {
 	struct wire_shared_list shared;
 	uint32_t node; /* whose turn it is */
 	enum wire_part part;
+	uint8_t *fetched[WIRE_FETCH_SLOTS]; /* owned; NULL until first used */
 };
 
 /* The others have the same directories: where those are now, all must know. */
@@ -453,10 +454,17 @@ static void on_error(const char *path, int code, const char *text, void *arg)
 		c->user.error(path, code, text, c->user.arg);
 }
 
-static int on_fetch(const struct drain_fetch *ranges, size_t num, uint8_t *bytes, void *arg)
+/* All stores are here: it is there at once. */
+static int on_fetch(unsigned int slot, const struct drain_fetch *ranges, size_t num, void *arg)
 {
 	struct carrying *c = arg;
+	uint8_t *bytes = c->fetched[slot];
 	int r = 0;
+
+	if (!bytes)
+		bytes = c->fetched[slot] = malloc(WIRE_FETCH_BYTES);
+	if (!bytes)
+		return -ENOMEM;
 
 	for (size_t i = 0; r == 0 && i < num; i++) {
 		if (ranges[i].node >= c->set->num_nodes || !c->set->stores[ranges[i].node])
@@ -466,6 +474,14 @@ static int on_fetch(const struct drain_fetch *ranges, size_t num, uint8_t *bytes
 		bytes += ranges[i].len;
 	}
 	return r;
+}
+
+static int on_fetched(unsigned int slot, const uint8_t **ret, void *arg)
+{
+	struct carrying *c = arg;
+
+	*ret = c->fetched[slot];
+	return 0;
 }
 
 static int on_shared(const struct wire_shared *f, int status, void *arg)
@@ -515,9 +531,13 @@ static int run_one(struct carrying *c, uint32_t node, enum wire_part part, const
 	opt.num_lost = c->set->num_nodes;
 	opt.shared = c->shared.at;
 	opt.num_shared = c->shared.num;
-	opt.watcher = (struct drain_watcher){
-		.step = on_step, .tick = on_tick, .error = on_error, .fetch = on_fetch, .shared = on_shared, .arg = c
-	};
+	opt.watcher = (struct drain_watcher){ .step = on_step,
+		.tick = on_tick,
+		.error = on_error,
+		.fetch = on_fetch,
+		.fetched = on_fetched,
+		.shared = on_shared,
+		.arg = c };
 	r = drain_run(&opt, &one, err);
 	if (part == WIRE_PART_DATA || part == WIRE_PART_HEAD)
 		one.files = 0; /* counted when they have their names */
@@ -571,5 +591,7 @@ int recover_set_run(
 			r = run_one(&c, set->first_node, WIRE_PART_FINISH, opt, ret, err);
 	}
 	wire_shared_free(&c.shared);
+	for (size_t i = 0; i < WIRE_FETCH_SLOTS; i++)
+		free(c.fetched[i]);
 	return r;
 }

@@ -27,6 +27,7 @@
 
 #include "format/base/crc32c.h"
 #include "mpi-agent/plan/window.h"
+#include "mpi-agent/replay/fetch.h"
 
 #define BUFFER_MAX     (64u << 20)
 #define IOVECS         512u
@@ -38,8 +39,6 @@
 #define WAY_WINDOW     (8u << 20) /* of scattered payloads, while applications write */
 #define SMALL_RUN      65536u     /* reads that are shorter on average are scattered */
 #define WRITE_OUT_FROM (8u << 20)
-#define FETCH_BYTES    (3u << 20) /* at least a page; fits a frame of the wire */
-#define FETCH_RANGES   4096u
 #define WAY_OUT_FROM   (4u << 20) /* as WRITE_OUT_FROM, while applications write: so much may be in the device's queue */
 #define RATE_PARTS     4u         /* a window holds at most so much of what a second's rate allows */
 
@@ -54,9 +53,11 @@ struct later {        /* a read that has to be waited for */
 };
 
 struct copier {
-	struct session *s; /* borrowed */
-	uint32_t node;     /* whose store it is */
-	uint8_t *fetched;  /* owned: FETCH_BYTES; NULL until first used */
+	struct session *s;       /* borrowed */
+	uint32_t node;           /* whose store it is */
+	struct fetches *fetches; /* owned */
+	uint32_t *remote;        /* owned, WINDOW_PIECES_MAX entries: pieces that are fetched */
+	uint32_t num_remote;
 	size_t buffer_bytes;
 	unsigned int num_buffers;
 	struct copy_buffer buffers[2];
@@ -277,102 +278,39 @@ static int say_damage(struct copy_job *job, const struct piece *p, int r)
 	return r;
 }
 
-/* ---- payload of other nodes */
-
-struct fetching { /* some pieces, which fit the buffer together */
-	struct drain_fetch ranges[FETCH_RANGES];
-	size_t num;
-	uint32_t first, pieces; /* in the order */
-	size_t bytes;
-};
-
 static bool is_lost(const struct copier *c, uint32_t node)
 {
 	return node < c->s->opt->num_lost && c->s->opt->lost[node];
 }
 
-/* Piece i of the order is to be had, and not here. */
-static bool is_remote(const struct copier *c, const struct copy_buffer *b, uint32_t i)
+/* Whose pieces of a window are fetched, in the order in which they lie in the stores. */
+static void list_remote(struct copier *c, const struct copy_buffer *b, uint32_t num)
 {
-	uint32_t node = b->w.pieces[c->order[i]].node;
+	c->num_remote = 0;
+	for (uint32_t i = 0; i < num; i++) {
+		uint32_t node = b->w.pieces[c->order[i]].node;
 
-	return node != c->node && !is_lost(c, node);
+		if (node != c->node && !is_lost(c, node))
+			c->remote[c->num_remote++] = c->order[i];
+	}
 }
 
-/* Piece i of the order joins the others; false: there is no room. */
-static bool fetch_add(struct fetching *f, const struct piece *p)
+static int say_unfetched(struct copy_job *job, const struct piece *p, int r)
 {
-	struct drain_fetch *last = f->num > 0 ? &f->ranges[f->num - 1] : NULL;
-
-	if (f->bytes + p->len > FETCH_BYTES)
-		return false;
-	if (last && last->node == p->node && last->segment == p->segment && last->off + last->len == p->segment_off) {
-		last->len += p->len;
-	} else if (f->num == FETCH_RANGES) {
-		return false;
-	} else {
-		f->ranges[f->num++] = (struct drain_fetch){
-			.off = p->segment_off, .node = p->node, .segment = p->segment, .len = p->len
-		};
-	}
-	f->bytes += p->len;
-	f->pieces++;
-	return true;
-}
-
-static int fetch_run(struct copier *c, struct copy_job *job, struct copy_buffer *b, struct fetching *f)
-{
-	const struct drain_watcher *w = &c->s->opt->watcher;
-	size_t at = 0;
-	int r;
-
-	if (f->pieces == 0)
-		return 0;
-	if (!c->fetched)
-		c->fetched = malloc(FETCH_BYTES);
-	r = c->fetched ? w->fetch(f->ranges, f->num, c->fetched, w->arg) : -ENOMEM;
-	if (r < 0) {
-		snprintf(job->error_text, sizeof(job->error_text),
-			"its bytes in the store of node %" PRIu32 " (segment %" PRIu32 ") cannot be had: %s",
-			f->ranges[0].node, f->ranges[0].segment, strerror(-r));
-		return r;
-	}
-	for (uint32_t i = f->first; i < f->first + f->pieces; i++) {
-		const struct piece *p = &b->w.pieces[c->order[i]];
-
-		memcpy(b->data + p->at, c->fetched + at, p->len);
-		at += p->len;
-	}
-	return 0;
-}
-
-/* All pieces of other nodes, in the order of their places. */
-static int read_remote(struct copier *c, struct copy_job *job, struct copy_buffer *b, uint32_t num)
-{
-	struct fetching *f = malloc(sizeof(*f));
-	int r = f ? 0 : -ENOMEM;
-
-	for (uint32_t i = 0; r == 0 && i < num;) {
-		*f = (struct fetching){ .first = i };
-		while (i < num && is_remote(c, b, i) && fetch_add(f, &b->w.pieces[c->order[i]]))
-			i++;
-		r = fetch_run(c, job, b, f);
-		while (i < num && !is_remote(c, b, i))
-			i++;
-	}
-	free(f);
+	snprintf(job->error_text, sizeof(job->error_text),
+		"its bytes in the store of node %" PRIu32 " (segment %" PRIu32 ") cannot be had: %s", p->node,
+		p->segment, strerror(-r));
 	return r;
 }
 
-static int read_log(struct copier *c, struct copy_job *job, struct copy_buffer *b)
+/* Reads what is here, beginning with what need not be waited for, and takes in between what comes from other nodes. */
+static int read_local(struct copier *c, struct copy_job *job, struct copy_buffer *b, uint32_t num)
 {
-	uint32_t num, num_later = 0, n;
-	size_t got, len;
-	int r;
+	uint32_t num_later = 0, n;
+	size_t got, len, since = 0;
+	int r = 0;
 
-	window_read_order(&b->w, c->order, &num);
-	c->num_runs = 0;
-	for (uint32_t at = 0; at < num; at += n) {
+	for (uint32_t at = 0; r == 0 && at < num; at += n) {
 		n = window_read_run(&b->w, c->order, num, at, IOVECS);
 		c->num_runs++;
 		if (b->w.pieces[c->order[at]].node != c->node)
@@ -380,8 +318,13 @@ static int read_log(struct copier *c, struct copy_job *job, struct copy_buffer *
 		got = read_run_now(c, b, c->order + at, n, &len);
 		if (got < len)
 			c->later[num_later++] = (struct later){ at, (uint32_t)got };
+		since += len;
+		if (since >= WIRE_FETCH_BYTES) {
+			since = 0;
+			r = fetches_take(c->fetches);
+		}
 	}
-	for (uint32_t i = 0; i < num_later; i++) {
+	for (uint32_t i = 0; r == 0 && i < num_later; i++) {
 		const uint32_t *order = c->order + c->later[i].at;
 
 		n = window_read_run(&b->w, c->order, num, c->later[i].at, IOVECS);
@@ -389,7 +332,25 @@ static int read_log(struct copier *c, struct copy_job *job, struct copy_buffer *
 		if (r < 0)
 			return say_damage(job, &b->w.pieces[order[0]], r);
 	}
-	return job->shared ? read_remote(c, job, b, num) : 0;
+	return r;
+}
+
+static int read_log(struct copier *c, struct copy_job *job, struct copy_buffer *b)
+{
+	const struct piece *failed = NULL;
+	uint32_t num;
+	int r, e;
+
+	window_read_order(&b->w, c->order, &num);
+	c->num_runs = 0;
+	list_remote(c, b, job->shared ? num : 0);
+	r = fetches_begin(c->fetches, b->w.pieces, b->data, c->remote, c->num_remote);
+	if (r == 0)
+		r = read_local(c, job, b, num);
+	e = fetches_end(c->fetches, r == 0, &failed);
+	if (failed)
+		return say_unfetched(job, failed, e);
+	return r < 0 ? r : e;
 }
 
 static int note_missing(struct copy_job *job, uint64_t off, uint64_t len)
@@ -932,9 +893,11 @@ int copier_create(struct session *s, struct copier **ret)
 	c->buffer_bytes = each > BUFFER_MAX ? BUFFER_MAX : each < EXTENT_PAGE_SPAN ? EXTENT_PAGE_SPAN : (size_t)each;
 	c->order = malloc((WINDOW_PIECES_MAX + 1) * sizeof(*c->order));
 	c->later = malloc((WINDOW_PIECES_MAX + 1) * sizeof(*c->later));
+	c->remote = malloc((WINDOW_PIECES_MAX + 1) * sizeof(*c->remote));
+	c->fetches = fetches_create(&s->opt->watcher);
 	init_locks(c);
 	*ret = c;
-	if (!c->order || !c->later) {
+	if (!c->order || !c->later || !c->remote || !c->fetches) {
 		copier_destroy(c);
 		*ret = NULL;
 		return -ENOMEM;
@@ -958,7 +921,8 @@ void copier_destroy(struct copier *c)
 			munmap(c->buffers[i].data, c->buffer_bytes);
 		window_free(&c->buffers[i].w);
 	}
-	free(c->fetched);
+	fetches_destroy(c->fetches);
+	free(c->remote);
 	close_fds(c);
 	pthread_cond_destroy(&c->wake_reader);
 	pthread_cond_destroy(&c->wake_writer);

@@ -54,8 +54,13 @@ struct drain_watcher {
 	int (*step)(const struct record *rec, void *arg);
 	/* Called several times a second, and before anything is published. A negative return ends the session. May be NULL. */
 	int (*tick)(const struct drain_progress *progress, struct drain_control *control, void *arg);
-	/* Fetch ranges into bytes, one behind the other. NULL: there are no other nodes. 0 or -errno. */
-	int (*fetch)(const struct drain_fetch *ranges, size_t num, uint8_t *bytes, void *arg);
+	/*
+	 * Payload of other nodes comes into slots, several at a time. fetch: begin to bring ranges, WIRE_FETCH_BYTES at most, one behind
+	 * the other. fetched: wait for it; where it is, until the slot's next fetch. Each fetch that began is waited for. 0 or
+	 * -errno. NULL: there are no other nodes.
+	 */
+	int (*fetch)(unsigned int slot, const struct drain_fetch *ranges, size_t num, void *arg);
+	int (*fetched)(unsigned int slot, const uint8_t **ret, void *arg);
 	/*
 	 * WIRE_PART_BEGIN, status 0: f is ready to be written to by all nodes; -EBUSY: not in this session. DATA and HEAD: what
 	 * was written to it (written, extents, crc_sum), or that it could not be (status is why).

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "format/place/place.h"
+#include "format/wire/wire.h"
 #include "format/store/store.h"
 #include "mpi-agent/command/recover_set.h"
 #include "format/base/crc32c.h"
@@ -50,6 +51,8 @@ struct job {
 	char shared_path[PATH_MAX_];
 	unsigned int num_shared, errors;
 	enum wire_part part;
+	uint8_t fetched[WIRE_FETCH_SLOTS][WIRE_FETCH_BYTES];
+	bool fetching[WIRE_FETCH_SLOTS];
 };
 
 static uint64_t draw(struct job *j, uint64_t below)
@@ -252,10 +255,15 @@ static int on_step(const struct record *rec, void *arg)
 	return store_commit(j->store[0], &copy);
 }
 
-static int on_fetch(const struct drain_fetch *ranges, size_t num, uint8_t *bytes, void *arg)
+static int on_fetch(unsigned int slot, const struct drain_fetch *ranges, size_t num, void *arg)
 {
 	struct job *j = arg;
+	uint8_t *bytes = j->fetched[slot];
 	int r = 0;
+
+	if (slot >= WIRE_FETCH_SLOTS || j->fetching[slot])
+		return -EINVAL;
+	j->fetching[slot] = true;
 
 	for (size_t i = 0; r == 0 && i < num; i++) {
 		struct segment_set *set = store_segments(j->store[ranges[i].node]);
@@ -266,6 +274,18 @@ static int on_fetch(const struct drain_fetch *ranges, size_t num, uint8_t *bytes
 		bytes += ranges[i].len;
 	}
 	return r;
+}
+
+/* What is in the other slots meanwhile is not touched. */
+static int on_fetched(unsigned int slot, const uint8_t **ret, void *arg)
+{
+	struct job *j = arg;
+
+	if (!j->fetching[slot])
+		return -EINVAL;
+	j->fetching[slot] = false;
+	*ret = j->fetched[slot];
+	return 0;
 }
 
 static int on_shared(const struct wire_shared *f, int status, void *arg)
@@ -307,7 +327,12 @@ static void run_part(struct job *j, unsigned int node, enum wire_part part, uint
 		.buffer_bytes = buffer,
 		.shared = &j->shared,
 		.num_shared = j->num_shared,
-		.watcher = { .step = on_step, .fetch = on_fetch, .shared = on_shared, .error = on_error, .arg = j } };
+		.watcher = { .step = on_step,
+			.fetch = on_fetch,
+			.fetched = on_fetched,
+			.shared = on_shared,
+			.error = on_error,
+			.arg = j } };
 	struct store_options how = { .mode = STORE_READ_ONLY };
 	struct cistern_error err = { 0 };
 	struct state_report report;
