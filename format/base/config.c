@@ -120,7 +120,9 @@ static const struct config_setting settings[CONFIG_NUM] = {
 	[CONFIG_NC_BURST_BUF_SHARED_LOGS] = { "nc_burst_buf_shared_logs", CONFIG_CHOICE, 0, 1, "disable|enable", "disable",
 		"Whether PnetCDF has one log for all processes of a node. A mount always has one store for all." },
 	[CONFIG_LAYOUT] = { "layout", CONFIG_STRING, 0, STRING_MAX, NULL, "canonical",
-		"In which layout drained files lie: canonical or netcdf4, or rules PATTERN=LAYOUT;... for some of them." },
+		"In which layout drained files lie: canonical, netcdf4 or blob-variable, or rules PATTERN=LAYOUT;... for some of them." },
+	[CONFIG_NUM_SUBFILES] = { "num_subfiles", CONFIG_COUNT, 1, 65536, NULL, "1",
+		"Into how many subfiles a file in blob layout is divided, each of some of its processes." },
 	[CONFIG_CHUNK] = { "chunk", CONFIG_STRING, 0, STRING_MAX, NULL, "",
 		"Lengths of chunks in netCDF-4 files: DIMENSION:NUMBER or VARIABLE:DIMENSION:NUMBER, with / between; "
 		"empty: chosen for each variable." },

@@ -73,6 +73,7 @@ enum config_id {
 	CONFIG_NC_BURST_BUF_OVERWRITE,         /* choice disable|enable. disable */
 	CONFIG_NC_BURST_BUF_SHARED_LOGS,       /* choice disable|enable. disable */
 	CONFIG_LAYOUT,          /* string: in which layout drained files lie (drain_layout.h). canonical */
+	CONFIG_NUM_SUBFILES,    /* count: subfiles of a file in blob layout. 1, max 65536 */
 	CONFIG_CHUNK,           /* string: lengths of the chunks of netCDF-4 files. "" */
 	CONFIG_DEFLATE,         /* count: how hard they are compressed, 0..9. 1 */
 	CONFIG_SHUFFLE,         /* bool: their bytes are shuffled first. yes */

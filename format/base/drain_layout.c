@@ -21,8 +21,8 @@ struct drain_layout_rules {
 	size_t num;
 };
 
-static const char *const names[DRAIN_LAYOUT_END] = { "canonical", "netcdf4" };
-static const char names_text[] = "canonical, netcdf4";
+static const char *const names[DRAIN_LAYOUT_END] = { "canonical", "netcdf4", "blob-variable" };
+static const char names_text[] = "canonical, netcdf4, blob-variable";
 
 const char *drain_layout_name(enum drain_layout layout)
 {
@@ -106,6 +106,17 @@ int drain_layout_is_wanted(const struct drain_layout_rules *rules, enum drain_la
 	for (size_t i = 0; i < rules->num; i++)
 		if (rules->at[i].layout == layout)
 			return 1;
+	return 0;
+}
+
+int drain_layout_is_possible(const struct drain_layout_rules *rules, enum drain_layout layout, const char *name)
+{
+	for (size_t i = 0; i < rules->num; i++) {
+		const char *pattern = rules->at[i].pattern, *slash = pattern ? strrchr(pattern, '/') : NULL;
+
+		if (rules->at[i].layout == layout && (!pattern || fnmatch(slash ? slash + 1 : pattern, name, 0) == 0))
+			return 1;
+	}
 	return 0;
 }
 

@@ -16,8 +16,9 @@
 #include "cistern/error.h"
 
 enum drain_layout {
-	DRAIN_LAYOUT_CANONICAL, /* byte for byte as the application wrote it */
-	DRAIN_LAYOUT_NETCDF4,   /* netCDF classic files become netCDF-4 files */
+	DRAIN_LAYOUT_CANONICAL,     /* byte for byte as the application wrote it */
+	DRAIN_LAYOUT_NETCDF4,       /* netCDF classic files become netCDF-4 files */
+	DRAIN_LAYOUT_BLOB_VARIABLE, /* netCDF classic files of several processes become subfiles as E3SM-IO has them */
 	DRAIN_LAYOUT_END
 };
 
@@ -34,6 +35,8 @@ void drain_layout_rules_destroy(struct drain_layout_rules *rules); /* NULL is fi
 enum drain_layout drain_layout_of(const struct drain_layout_rules *rules, const char *path);
 /* Does any rule want it? */
 int drain_layout_is_wanted(const struct drain_layout_rules *rules, enum drain_layout layout);
+/* Could a file whose path has this last component get it? */
+int drain_layout_is_possible(const struct drain_layout_rules *rules, enum drain_layout layout, const char *name);
 /*
  * The value of DRAIN_LAYOUT_XATTR, len bytes. ret_options: the rest as an option string ("deflate=4,chunk=time:1"), owned
  * by the caller; "" when there is none. 0; -EINVAL and *err; -ENOMEM.

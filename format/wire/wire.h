@@ -143,6 +143,7 @@ enum wire_tag { /* S: in a status reply */
 	WIRE_PART,   /* DRAIN_BEGIN's reply: enum wire_part */
 	WIRE_SHARED, /* DRAIN_BEGIN's reply: a list (shared.h) */
 	WIRE_CAUTIOUS, /* DRAIN_BEGIN's reply: what another node has in the backing directory may be in the way; replace nothing */
+	WIRE_ROOM, /* DRAIN_BEGIN's reply: the store must have room: what waits for the last drain goes now, as it is */
 	WIRE_CONVERT,      /* DRAIN_BEGIN's reply: the mount is gone, so files may get another layout */
 	WIRE_NODES_WANTED, /* HELLO's reply: how many nodes the job has, as this mount was told */
 	WIRE_AGENT_PID /*S; only where there is one*/,

@@ -96,7 +96,9 @@ int core_create(struct store *store, const struct config *cfg, int backing_fd, c
 	snprintf(c->through_prefix, sizeof(c->through_prefix), ".cistern-through-%.8s-", uuid);
 	c->backing_fd = fcntl(backing_fd, F_DUPFD_CLOEXEC, 0);
 	int rc = c->backing_fd < 0 ? cistern_error_set(err, -errno, "backing directory: %s", strerror(errno))
-				   : make_root(c, err);
+				   : drain_layout_rules_create(config_string(cfg, CONFIG_LAYOUT), &c->layouts, err);
+	if (rc == 0)
+		rc = make_root(c, err);
 	if (rc < 0) {
 		core_destroy(c);
 		return rc;
@@ -113,6 +115,7 @@ void core_set_kernel(struct core *c, const struct core_kernel *k)
 
 void core_unmounted(struct core *c)
 {
+	c->unmounted = true;
 	if (c->read_only)
 		return;
 	for (size_t i = 0; i < CORE_BUCKETS; i++)
@@ -150,6 +153,7 @@ void core_destroy(struct core *c)
 	free(c->buckets);
 	free(c->busy.at);
 	free(c->left_alone.at);
+	drain_layout_rules_destroy(c->layouts);
 	if (c->backing_fd >= 0)
 		close(c->backing_fd);
 	pthread_mutex_destroy(&c->names);

@@ -213,7 +213,7 @@ bool core_is_below(struct core *c, uint64_t ino, uint64_t dir); /* in the tree: 
 /* Drain: the daemon's drain manager calls these around a session and for each step that the agent reports. */
 /* Files that may change from now on are marked. leave_open: this session leaves alone what is open for writing now. */
 void core_session_begin(struct core *c, bool leave_open);
-/* Commits PLACED, REMOVED or DRAINED; adds KEEP_PRIVATE to a DRAINED whose file was or could be written since the session began;
+/* Commits PLACED, REMOVED or DRAINED, and, when the mount is gone, FORGET of a file that is elsewhere now; adds KEEP_PRIVATE to a DRAINED whose file was or could be written since the session began;
  * wakes writers that wait for room; tells the kernel through hooks.invalidate where needed. */
 int core_drain_step(struct core *c, struct record *rec);
 void core_session_end(struct core *c);

@@ -206,12 +206,31 @@ static bool is_left_alone(struct core *c, const struct record *rec)
 	return left;
 }
 
+/* A file whose bytes are elsewhere now, under other names. Only when nobody can have it open any more. */
+static int step_gone(struct core *c, struct record *rec)
+{
+	struct inode in;
+	int rc = state_inode(c->state, rec->ino, &in);
+
+	if (rc < 0)
+		return rc;
+	if (!c->unmounted || !S_ISREG(in.mode) || in.nlink != 1)
+		return -EINVAL;
+	pthread_mutex_lock(&c->names);
+	rc = store_commit(c->store, rec);
+	pthread_mutex_unlock(&c->names);
+	space_signal(c);
+	return rc;
+}
+
 int core_drain_step(struct core *c, struct record *rec)
 {
 	if (is_left_alone(c, rec))
 		return -ESTALE;
 	if (rec->type == RECORD_DRAINED)
 		return step_drained(c, rec);
+	if (rec->type == RECORD_FORGET)
+		return step_gone(c, rec);
 	if (rec->type != RECORD_PLACED && rec->type != RECORD_REMOVED)
 		return -EINVAL;
 	pthread_mutex_lock(&c->names);

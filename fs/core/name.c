@@ -254,7 +254,7 @@ int core_create_file_at(struct core *c, uint64_t parent, const char *name, mode_
 		return -ESTALE;
 	if (c->read_only)
 		return -EROFS;
-	if (open_wants_private(c, dir.n, flags) && segment_create_private(c->segments, &rec.segment) < 0)
+	if (open_wants_private(c, dir.n, name, flags) && segment_create_private(c->segments, &rec.segment) < 0)
 		rec.segment = 0; /* the log takes it, or says why not */
 	int rc = create_and_open(c, dir.n, name, cred, how, &rec, flags, ret, ret_open);
 	if (rc < 0 && rec.segment && rec.seq == 0)

@@ -30,15 +30,36 @@ static bool has_ample_room(struct core *c)
 	return sp.free_bytes >= (quarter > c->private_min_free ? quarter : c->private_min_free);
 }
 
-bool open_wants_private(struct core *c, struct node *dir, int flags)
+/* What is laid out by who wrote it must be written through us. */
+static bool needs_writers(struct core *c, const char *name)
 {
-	if (!c->passthrough || c->data_choice == DATA_LOG || !is_writable(flags))
+	return name ? drain_layout_is_possible(c->layouts, DRAIN_LAYOUT_BLOB_VARIABLE, name)
+		    : drain_layout_is_wanted(c->layouts, DRAIN_LAYOUT_BLOB_VARIABLE);
+}
+
+bool open_wants_private(struct core *c, struct node *dir, const char *name, int flags)
+{
+	if (!c->passthrough || c->data_choice == DATA_LOG || !is_writable(flags) || needs_writers(c, name))
 		return false;
 	if (c->data_choice == DATA_PRIVATE)
 		return true;
 	if (flags & O_DIRECT || (dir && dir->small_streak >= OPEN_SMALL_STREAK))
 		return false;
 	return has_ample_room(c);
+}
+
+/* The file's own attribute asks for its writers. */
+static bool attribute_needs_writers(struct core *c, uint64_t ino)
+{
+	char value[256], *options = NULL;
+	enum drain_layout layout = DRAIN_LAYOUT_CANONICAL;
+	size_t len;
+
+	if (state_xattr(c->state, ino, DRAIN_LAYOUT_XATTR, value, sizeof(value), &len) < 0 ||
+		drain_layout_parse_xattr(value, len, &layout, &options, NULL) < 0)
+		return false;
+	free(options);
+	return layout == DRAIN_LAYOUT_BLOB_VARIABLE;
 }
 
 /* An empty file that nobody has open gets a private segment. The node's lock is held exclusively. */
@@ -148,7 +169,7 @@ static int reply_cached(
 static bool may_become_private(struct core *c, struct node *n, const struct inode *in, int flags)
 {
 	return in && in->size == 0 && in->backing_limit == 0 && n->opens == 0 && !(in->flags & INODE_UNPUBLISHED) &&
-	       open_wants_private(c, NULL, flags);
+	       open_wants_private(c, NULL, NULL, flags) && !attribute_needs_writers(c, n->ino);
 }
 
 /* The node's lock is held exclusively. */
@@ -168,7 +189,7 @@ static int choose(struct core *c, struct node *n, bool created, struct core_file
 		return 0;
 	}
 	if (in && in->flags & INODE_PRIVATE && n->opens == 0 && c->data_choice == DATA_AUTO &&
-		is_writable(file->flags) && file->flags & O_DIRECT)
+		is_writable(file->flags) && (file->flags & O_DIRECT || attribute_needs_writers(c, n->ino)))
 		(void)seal_empty(c, n, in); /* if not, it stays private, which works too */
 	/* A file just created has its choice made: CREATE gave it a private segment, or its directory's habit did not. */
 	if (in && !(in->flags & INODE_PRIVATE) && !created && may_become_private(c, n, in, file->flags))

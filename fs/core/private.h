@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "format/base/drain_layout.h"
 #include "format/index/state.h"
 #include "format/segment/segment.h"
 #include "fs/core/core.h"
@@ -90,6 +91,8 @@ struct core {
 	unsigned int high_water_percent;
 	bool read_only, write_out;
 	unsigned int data_choice;              /* config's: 0 auto, 1 log, 2 private */
+	struct drain_layout_rules *layouts;    /* owned */
+	bool unmounted;                        /* core_unmounted() has been called */
 	void (*gone)(uint64_t ino, void *arg); /* of a job: core_set_job() */
 	void *gone_arg;
 	char through_prefix[32]; /* ".cistern-through-xxxxxxxx-": not the drain's own, which it clears away */
@@ -216,7 +219,8 @@ static inline bool data_is_layer(const struct inode *in)
 void data_touched(struct core *c);
 /* dir: the directory where this open has just created n, else NULL. */
 int open_file(struct core *c, struct node *n, struct node *dir, int flags, struct core_open_reply *ret);
-bool open_wants_private(struct core *c, struct node *dir, int flags);
+bool open_wants_private(
+	struct core *c, struct node *dir, const char *name, int flags); /* name: where it is known, else NULL */
 /* Room for len more bytes of log? 0: go on. -ENOSPC: none, write through. Slows the caller down when it is scarce. */
 int space_wait(struct core *c, size_t len);
 ssize_t space_write_through(struct core *c, struct node *n, const void *buf, size_t len, uint64_t off);

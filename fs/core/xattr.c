@@ -175,6 +175,20 @@ static int change_xattr(
 	return commit_xattr(c, n, removal ? RECORD_REMOVEXATTR : RECORD_SETXATTR, 0, name, value, len);
 }
 
+/* A layout that does not exist is an error now, and not a surprise at the end. */
+static int check_layout(const char *name, const void *value, size_t len)
+{
+	enum drain_layout layout;
+	char *options = NULL;
+	int rc;
+
+	if (strcmp(name, DRAIN_LAYOUT_XATTR) != 0)
+		return 0;
+	rc = drain_layout_parse_xattr(value, len, &layout, &options, NULL);
+	free(options);
+	return rc;
+}
+
 static int set_or_remove(
 	struct core *c, uint64_t ino, const char *name, const void *value, size_t len, int flags, bool removal)
 {
@@ -187,6 +201,8 @@ static int set_or_remove(
 		rc = -EROFS;
 	if (rc == 0 && len > RECORD_VALUE_MAX)
 		rc = -E2BIG;
+	if (rc == 0 && !removal)
+		rc = check_layout(name, value, len);
 	if (rc < 0)
 		return rc;
 	pthread_mutex_lock(&c->names);

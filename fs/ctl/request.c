@@ -246,6 +246,7 @@ static void put_grant(const struct drain_grant *g, struct wire_msg *reply)
 	wire_put_u64(reply, WIRE_PART, g->part);
 	wire_put_u64(reply, WIRE_CAUTIOUS, g->cautious);
 	wire_put_u64(reply, WIRE_CONVERT, g->convert);
+	wire_put_u64(reply, WIRE_ROOM, g->room);
 	wire_put_bytes(reply, WIRE_SHARED, g->shared.data, g->shared.len);
 	wire_put_u64(reply, WIRE_SESSION, g->session);
 	wire_put_str(reply, WIRE_PATH, g->snapshot);

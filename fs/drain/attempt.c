@@ -105,6 +105,7 @@ static int take(struct drain *d, const void *owner, struct drain_grant *g, bool 
 	if (!r) {
 		d->attempt.owner = owner;
 		*ret_background = d->current->kind == DRAIN_BACKGROUND;
+		g->room = *ret_background && d->to_low_water;
 		drain_post(d, DRAIN_EV_BEGIN);
 		if (*ret_background && d->paused)
 			drain_post(d, DRAIN_EV_PAUSE);
@@ -221,13 +222,18 @@ static void note_published(struct drain *d, const struct record *rec)
 		f->published = true;
 }
 
+static bool is_step(enum record_type type)
+{
+	return type == RECORD_PLACED || type == RECORD_REMOVED || type == RECORD_DRAINED || type == RECORD_FORGET;
+}
+
 int drain_agent_step(struct drain *d, const void *owner, struct record *rec, struct cistern_error *err)
 {
 	int r;
 
 	if (!owns(d, owner))
 		return cistern_error_set(err, -ESTALE, "this connection has no drain session");
-	if (rec->type != RECORD_PLACED && rec->type != RECORD_REMOVED && rec->type != RECORD_DRAINED)
+	if (!is_step(rec->type))
 		return cistern_error_set(err, -EINVAL, "a drain does not report '%s'", record_type_name(rec->type));
 	r = is_of_tree(d) ? d->opt.job.tree_step(rec, d->opt.job.arg) : core_drain_step(d->opt.core, rec);
 	if (r == 0 && rec->type == RECORD_DRAINED && d->opt.job.drained)

@@ -118,6 +118,7 @@ struct drain_grant {
 	uint64_t session, seq;
 	enum wire_part part;
 	bool cautious;
+	bool room;    /* the store fills: nothing waits for the last session */
 	bool convert; /* nobody has a file open any more, on no node: they may get another layout */
 	char snapshot[64];
 	char **paths; /* owned by the caller (drain_grant_free) */

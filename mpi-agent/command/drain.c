@@ -44,7 +44,7 @@ struct live {
 	struct store *store;
 	struct config *cfg;
 	struct manifest *manifest;
-	uint64_t session, seq, part, cautious, convert;
+	uint64_t session, seq, part, cautious, convert, room;
 	struct drain_layout_rules *rules; /* owned */
 	char *settings;                   /* owned: all of them, as text */
 	char convert_path[STORE_PATH_MAX + 32];
@@ -317,6 +317,7 @@ static int begin(struct live *l, struct cistern_error *err)
 	wire_get_u64(&l->reply, WIRE_PART, &l->part);
 	wire_get_u64(&l->reply, WIRE_CAUTIOUS, &l->cautious);
 	wire_get_u64(&l->reply, WIRE_CONVERT, &l->convert);
+	wire_get_u64(&l->reply, WIRE_ROOM, &l->room);
 	wire_get_str(&l->reply, WIRE_NODE_NAME, 0, l->node, sizeof(l->node));
 	if (l->part >= WIRE_PART_END)
 		return cistern_error_set(err, -EPROTONOSUPPORT,
@@ -387,9 +388,12 @@ static int write_manifests(struct live *l, int64_t started_ns, int result, struc
 
 static int run(struct live *l, struct cistern_error *err)
 {
-	struct drain_convert convert = {
-		.rules = l->rules, .settings = l->settings, .list_path = l->convert_path, .now = l->convert != 0
-	};
+	struct drain_convert convert = { .rules = l->rules,
+		.settings = l->settings,
+		.list_path = l->convert_path,
+		.num_subfiles = (uint32_t)config_number(l->cfg, CONFIG_NUM_SUBFILES),
+		.room = l->room != 0,
+		.now = l->convert != 0 };
 	struct drain_options opt = { .store = l->store,
 		.node = store_superblock(l->store)->node_index,
 		.num_nodes = store_superblock(l->store)->num_nodes,

@@ -65,6 +65,18 @@ static int own_layout(struct session *s, const struct inode *in, struct sink_fil
 	return drain_layout_parse_xattr(value, (size_t)len, ret, ret_options, err) < 0 ? -EINVAL : 1;
 }
 
+enum drain_layout convert_wanted(struct session *s, const struct inode *in, const char *shown)
+{
+	enum drain_layout layout = DRAIN_LAYOUT_CANONICAL;
+	char *options = NULL;
+	int r = s->opt->convert ? own_layout(s, in, NULL, &layout, &options, NULL) : -ENOENT;
+
+	free(options);
+	if (r == 0 && !(in->ino & STATE_BACKING_INO_BIT))
+		layout = drain_layout_of(s->opt->convert->rules, shown);
+	return layout;
+}
+
 int convert_note(struct session *s, const struct inode *in, struct sink_file *f, const char *shown)
 {
 	enum drain_layout layout = DRAIN_LAYOUT_CANONICAL;
@@ -75,7 +87,7 @@ int convert_note(struct session *s, const struct inode *in, struct sink_file *f,
 	free(options);
 	if (r == 0 && !(in->ino & STATE_BACKING_INO_BIT))
 		layout = drain_layout_of(s->opt->convert->rules, shown);
-	if (r != -EINVAL && layout == DRAIN_LAYOUT_CANONICAL)
+	if (r != -EINVAL && layout != DRAIN_LAYOUT_NETCDF4)
 		return 0; /* a wrong attribute is for the last session to tell of */
 	fd = open(s->opt->convert->list_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	if (fd < 0)

@@ -78,6 +78,8 @@ struct drain_convert {
 	const struct drain_layout_rules *rules; /* borrowed */
 	const char *settings;                   /* borrowed: as -o takes them: how */
 	const char *list_path; /* borrowed: a file: those that are to be converted when everything is closed */
+	uint32_t num_subfiles; /* of a file in blob layout */
+	bool room;             /* nothing waits for that: the store needs room */
 	bool now;              /* which is so */
 };
 

@@ -33,6 +33,7 @@ struct carried {             /* a file on its way, and what is known of it */
 	struct copy_job job;
 	const char *warning, *conflict;
 	char *shown;   /* owned: in the mount */
+	char *kept;    /* owned: why its layout is not the one that it was to get; NULL: it is */
 	bool changed;  /* was written to meanwhile: stays dirty */
 	uint64_t upto; /* 0: the session's */
 	bool has_checksum;
@@ -65,6 +66,7 @@ static void carried_free(struct carried *c)
 	sink_file_close(c->f);
 	free(c->job.missing);
 	free(c->shown);
+	free(c->kept);
 	*c = (struct carried){ 0 };
 }
 
@@ -188,6 +190,19 @@ static void tell_manifest(struct session *s, const struct carried *c)
 		manifest_add_file(s->opt->manifest, &mf);
 }
 
+static void tell_kept(struct session *s, const struct carried *c)
+{
+	const struct drain_watcher *w = &s->opt->watcher;
+
+	if (!c->kept)
+		return;
+	s->result.kept++;
+	if (w->layout)
+		w->layout(c->shown, true, c->kept, w->arg);
+	if (s->opt->manifest)
+		manifest_add_kept(s->opt->manifest, c->shown, drain_layout_name(DRAIN_LAYOUT_CANONICAL), c->kept);
+}
+
 static void count_missing(struct session *s, const struct carried *c)
 {
 	uint64_t bytes = 0;
@@ -210,6 +225,7 @@ static int finish(struct session *s, struct carried *c)
 	s->progress.done_files++;
 	count_missing(s, c);
 	tell_manifest(s, c);
+	tell_kept(s, c);
 	return idmap_set(&s->inodes, c->in.ino, INODE_IS_DONE);
 }
 
@@ -367,7 +383,8 @@ static int create_temp(struct session *s, struct pending *p, const struct file_p
 		return r;
 	p->final = strdup(path);
 	p->c.shown = strdup(place->path);
-	if (!p->temp || !p->final || !p->c.shown)
+	p->c.kept = place->kept ? strdup(place->kept) : NULL;
+	if (!p->temp || !p->final || !p->c.shown || !p->c.kept != !place->kept)
 		return -ENOMEM;
 	r = names_sweep(s, place->dir, place->dir_path);
 	if (r == 0)
@@ -748,7 +765,10 @@ static int visit_file(struct session *s, const struct state_name *e, void *arg)
 		return visit_existing(s, v, e, &in, &place, selected);
 	if (!selected || !S_ISREG(in.mode))
 		return 0;
-	return in.flags & INODE_SHARED ? shared_publish(s, &in, &place) : file_write_new(s, &in, &place);
+	if (in.flags & INODE_SHARED)
+		return shared_publish(s, &in, &place);
+	return convert_wanted(s, &in, path) == DRAIN_LAYOUT_BLOB_VARIABLE ? blob_carry(s, &in, &place)
+									  : file_write_new(s, &in, &place);
 }
 
 int file_run(struct session *s)

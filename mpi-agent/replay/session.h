@@ -148,6 +148,7 @@ struct file_place {           /* where a new file goes */
 	const char *dir_path; /* in the destination */
 	const char *name;
 	const char *path; /* in the mount, for people */
+	const char *kept; /* why it does not get the layout that it was to get; NULL: it was to get no other */
 };
 int file_write_new(struct session *s, const struct inode *in, const struct file_place *place);
 int file_run(struct session *s); /* the data of all files of the tree */
@@ -175,7 +176,12 @@ int attrs_copy_xattrs(struct sink_file *from, struct sink_file *to, const char *
 /* convert.c: layouts other than the canonical one */
 /* The data of a file are durable in f, its place: does it want another layout? Then that is noted for the last session. */
 int convert_note(struct session *s, const struct inode *in, struct sink_file *f, const char *shown);
+/* Which layout it is to get, by its attribute or by its name in the mount. A wrong attribute is told of by convert_run(). */
+enum drain_layout convert_wanted(struct session *s, const struct inode *in, const char *shown);
 int convert_run(struct session *s); /* carries out what was noted, if this is the last session */
+
+/* blob.c: a new file whose layout is DRAIN_LAYOUT_BLOB_VARIABLE */
+int blob_carry(struct session *s, const struct inode *in, const struct file_place *place);
 
 /* export.c: everything that has something in the store, made whole in another directory */
 int export_run(struct session *s);

@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
-# Who wrote what.
+# Who wrote what, and files that are laid out by it: the subfiles are read by tests/golden/unblob.py, which was written from
+# E3SM-IO's description, and compared with what the same program writes directly.
 
 load ../lib/mount
 
@@ -13,6 +14,34 @@ for line in sys.stdin:
     rec = json.loads(line)
     if rec.get("type") == "write":
         print(rec["off"], rec["writer"])'
+}
+
+needs_e3sm() {
+	needs_program python3 mpiexec.mpich
+	needs_built tests/bench/e3sm
+}
+
+# e3sm PROCESSES CASE PATH
+e3sm() {
+	ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 mpiexec.mpich -n "$1" \
+		"$top_builddir/tests/bench/e3sm" --case="$2" --size=tiny "$3" 3>&- >/dev/null
+}
+
+# same_blobs BASE CANONICAL KEY VALUE...: the subfiles are that file, and unblob.py says so of them.
+same_blobs() {
+	local base=$1 canonical=$2
+	shift 2
+	python3 "$top_srcdir/tests/golden/unblob.py" "$base" "$canonical" >"$WORK/seen" || return
+	cat "$WORK/seen"
+	while [ $# -gt 0 ]; do
+		is "$(jq ".$1" "$WORK/seen")" "$2"
+		shift 2
+	done
+}
+
+# told PATH FIELD: of a file in the manifest
+told() {
+	jq -r ".files[] | select(.path == \"$1\") | .$2" "$STORE/manifest.json"
 }
 
 @test "the log knows which process wrote what: threads are one, those that open the same file are two" {
@@ -42,4 +71,144 @@ for line in sys.stdin:
 	mount_cistern -o data=log
 	umount_wait
 	is "$(stat -c %s "$BACKING/file")" 210
+}
+
+@test "E3SM's cases become subfiles that hold the direct write" {
+	needs_e3sm
+	mount_cistern -o layout=blob-variable,verify=read
+	for name in F G I; do
+		e3sm 3 "$name" "$MNT/$name.nc"
+		e3sm 1 "$name" "$DIRECT/$name.nc"
+		cmp "$MNT/$name.nc" "$DIRECT/$name.nc"
+	done
+	umount_wait
+	is "$(cd "$BACKING" && echo *)" "F.nc.0000 G.nc.0000 I.nc.0000"
+	no_leftovers "$BACKING"
+	same_blobs "$BACKING/F.nc" "$DIRECT/F.nc" subfiles 1 blobs 3 maps 3 decomposed 387 variables 414
+	same_blobs "$BACKING/G.nc" "$DIRECT/G.nc" subfiles 1 blobs 3 maps 6 decomposed 41
+	same_blobs "$BACKING/I.nc" "$DIRECT/I.nc" subfiles 1 blobs 3 decomposed 546
+	is "$(told F.nc layout) $(told F.nc state) $(told F.nc conversion.maps)" "blob-variable verified 3"
+	if command -v ncdump >/dev/null; then
+		for name in F G I; do ncdump "$BACKING/$name.nc.0000" >"$WORK/cdl"; grep -q ':global_nprocs = 3 ;' "$WORK/cdl"; done
+	fi
+	"$CISTERN" fsck "$STORE"
+	mount_cistern
+	is "$(cd "$MNT" && echo *)" "F.nc.0000 G.nc.0000 I.nc.0000"
+	cmp "$MNT/F.nc.0000" "$BACKING/F.nc.0000"
+	umount_wait
+}
+
+@test "processes are divided over num_subfiles; mode and time are the file's" {
+	needs_e3sm
+	mount_cistern -o layout=blob-variable,num_subfiles=2
+	e3sm 3 F "$MNT/F.nc"
+	e3sm 1 F "$DIRECT/F.nc"
+	chmod 640 "$MNT/F.nc"
+	touch -d '2001-02-03 04:05:06' "$MNT/F.nc"
+	umount_wait
+	same_blobs "$BACKING/F.nc" "$DIRECT/F.nc" subfiles 2 blobs 3 maps 3
+	is "$(stat -c '%a %Y' "$BACKING/F.nc.0001")" "640 $(date -d '2001-02-03 04:05:06' +%s)"
+}
+
+@test "a layout is chosen by mount, by pattern and by the file itself" {
+	needs_e3sm
+	needs_program setfattr
+	mount_cistern -o 'layout=*.h0.nc=blob-variable'
+	refute setfattr -n user.cistern.layout -v blobs "$MNT"
+	for name in a.h0.nc b.nc c.h0.nc d.nc; do : >"$MNT/$name"; done
+	setfattr -n user.cistern.layout -v canonical "$MNT/c.h0.nc"
+	setfattr -n user.cistern.layout -v blob-variable "$MNT/d.nc"
+	refute setfattr -n user.cistern.layout -v blob-variables "$MNT/d.nc"
+	for name in a.h0.nc b.nc c.h0.nc d.nc; do e3sm 2 G "$MNT/$name"; done
+	e3sm 1 G "$DIRECT/G.nc"
+	umount_wait
+	is "$(cd "$BACKING" && echo *)" "a.h0.nc.0000 b.nc c.h0.nc d.nc.0000"
+	same_blobs "$BACKING/a.h0.nc" "$DIRECT/G.nc" blobs 2
+	same_blobs "$BACKING/d.nc" "$DIRECT/G.nc" blobs 2
+	cmp "$BACKING/b.nc" "$DIRECT/G.nc"
+	cmp "$BACKING/c.h0.nc" "$DIRECT/G.nc"
+	exits 2 "$CISTERN" mount "$BACKING" "$MNT" --store "$STORE" -o layout=blobs
+}
+
+@test "what cannot be laid out as blobs stays canonical, and that is said" {
+	needs_e3sm
+	mount_cistern -o layout=blob-variable
+	echo "no netCDF" >"$MNT/text"
+	e3sm 1 G "$MNT/alone.nc"
+	e3sm 2 G "$MNT/linked.nc"
+	ln "$MNT/linked.nc" "$MNT/other.nc"
+	e3sm 1 G "$DIRECT/G.nc"
+	umount_wait
+	is "$(cd "$BACKING" && echo *)" "alone.nc linked.nc other.nc text"
+	cmp "$BACKING/alone.nc" "$DIRECT/G.nc"
+	cmp "$BACKING/linked.nc" "$DIRECT/G.nc"
+	for name in alone.nc linked.nc text; do grep -q "$name keeps its layout" "$STORE/cistern.log"; done
+	jq -e '.files | tostring | test("no netCDF classic file")' "$STORE/manifest.json"
+	jq -e '.files | tostring | test("several names")' "$STORE/manifest.json"
+}
+
+@test "until the mount is gone the file is the mount's; flushed, killed and recovered it is as it was written" {
+	needs_e3sm
+	mount_cistern -o layout=blob-variable
+	e3sm 2 G "$MNT/G.nc"
+	e3sm 1 G "$DIRECT/G.nc"
+	flush
+	is "$(ls "$BACKING")" ""
+	cmp "$MNT/G.nc" "$DIRECT/G.nc"
+	kill_daemon
+	release_mount "$MNT"
+	mkdir "$WORK/elsewhere"
+	"$CISTERN" recover "$STORE" --to "$WORK/elsewhere"
+	cmp "$WORK/elsewhere/G.nc" "$DIRECT/G.nc"
+	mount_cistern -o layout=blob-variable
+	cmp "$MNT/G.nc" "$DIRECT/G.nc"
+	umount_wait
+	same_blobs "$BACKING/G.nc" "$DIRECT/G.nc" blobs 2
+}
+
+@test "subfiles replace subfiles and what the file replaced, and nothing else" {
+	needs_e3sm
+	echo old >"$BACKING/G.nc"
+	mkdir "$BACKING/there"
+	echo "somebody's" >"$BACKING/there/G.nc.0000"
+	mount_cistern -o layout=blob-variable
+	rm "$MNT/G.nc"
+	e3sm 2 G "$MNT/G.nc"
+	e3sm 2 G "$MNT/there/G.nc"
+	e3sm 1 G "$DIRECT/G.nc"
+	refute "$CISTERN" umount --wait "$MNT"
+	is "$(cd "$BACKING" && echo * there/*)" "G.nc.0000 there there/G.nc.0000"
+	is "$(cat "$BACKING/there/G.nc.0000")" "somebody's"
+	same_blobs "$BACKING/G.nc" "$DIRECT/G.nc" blobs 2
+	rm "$BACKING/there/G.nc.0000"
+	mount_cistern -o layout=blob-variable
+	e3sm 3 G "$MNT/G.nc"
+	umount_wait
+	same_blobs "$BACKING/G.nc" "$DIRECT/G.nc" blobs 3
+	same_blobs "$BACKING/there/G.nc" "$DIRECT/G.nc" blobs 2
+	is "$(cd "$BACKING" && echo * there/*)" "G.nc.0000 there there/G.nc.0000"
+}
+
+@test "a drain that is killed anywhere ends with the same subfiles" {
+	needs_e3sm
+	mount_cistern -o layout=blob-variable,num_subfiles=2
+	e3sm 2 G "$MNT/G.nc"
+	e3sm 1 G "$DIRECT/G.nc"
+	kill_daemon
+	release_mount "$MNT"
+	cp -r "$STORE" "$WORK/untouched"
+	local n
+	for n in 1 160 $(seq 278 290); do
+		rm -rf "$STORE" && cp -r "$WORK/untouched" "$STORE" && rm -f "$BACKING"/G.nc*
+		CISTERN_AGENT_ABORT_AFTER=$n mount_cistern -o layout=blob-variable,num_subfiles=2
+		if "$CISTERN" umount --wait --timeout 30s "$MNT" 3>&-; then break; fi
+		echo "killed after $n changes: $(cd "$BACKING" && echo .cistern* G*)"
+		mount_cistern -o layout=blob-variable,num_subfiles=2
+		umount_wait
+		no_leftovers "$BACKING"
+		same_blobs "$BACKING/G.nc" "$DIRECT/G.nc" subfiles 2
+		is "$(cd "$BACKING" && echo *)" "G.nc.0000 G.nc.0001"
+	done
+	same_blobs "$BACKING/G.nc" "$DIRECT/G.nc" subfiles 2
+	[ "$n" -gt 279 ] && [ "$n" -lt 290 ] # it was killed before and after the names, and at last not at all
 }

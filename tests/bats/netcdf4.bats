@@ -210,18 +210,18 @@ END
 	: >"$DIRECT/nothing"
 	cp "$DIRECT"/* "$MNT"
 	ln "$MNT/linked.nc" "$MNT/second-name.nc"
-	setfattr -n user.cistern.layout -v netcdf9 "$MNT/wrong.nc"
+	refute setfattr -n user.cistern.layout -v netcdf9 "$MNT/wrong.nc"
 	umount_wait
 	no_leftovers "$BACKING"
 	is_new "$BACKING/c.nc"
-	for name in short header damaged stale reserved new linked wrong; do cmp "$DIRECT/$name.nc" "$BACKING/$name.nc"; done
+	is_new "$BACKING/wrong.nc"
+	for name in short header damaged stale reserved new linked; do cmp "$DIRECT/$name.nc" "$BACKING/$name.nc"; done
 	cmp "$DIRECT/text" "$BACKING/text"
 	kept_because short.nc "its values end at"
 	kept_because header.nc "header"
 	kept_because stale.nc "room for 2 records"
 	kept_because reserved.nc "attribute CLASS"
 	kept_because linked.nc "several names"
-	kept_because wrong.nc "netcdf9"
 	kept_because new.nc "no netCDF classic file"
 	kept_because text "no netCDF classic file"
 	kept_because damaged.nc ""

@@ -18,6 +18,15 @@ static void fits(const char *text, const char *path, enum drain_layout want)
 	drain_layout_rules_destroy(rules);
 }
 
+static void is_possible(const char *text, const char *name, int want)
+{
+	struct drain_layout_rules *rules = NULL;
+
+	if (ok(drain_layout_rules_create(text, &rules, NULL) == 0, "'%s' is a list of rules", text))
+		is_int(drain_layout_is_possible(rules, DRAIN_LAYOUT_BLOB_VARIABLE, name), want, name);
+	drain_layout_rules_destroy(rules);
+}
+
 static void refused(const char *text)
 {
 	struct drain_layout_rules *rules = NULL;
@@ -47,6 +56,11 @@ int main(void)
 	fits("", "a.nc", DRAIN_LAYOUT_CANONICAL);
 	fits("canonical", "a.nc", DRAIN_LAYOUT_CANONICAL);
 	fits("netcdf4", "dir/a.nc", DRAIN_LAYOUT_NETCDF4);
+	fits("a/*.h0.nc=blob-variable;*=netcdf4", "a/b.h0.nc", DRAIN_LAYOUT_BLOB_VARIABLE);
+	is_possible("a/*.h0.nc=blob-variable;*=netcdf4", "b.h0.nc", 1);
+	is_possible("a/*.h0.nc=blob-variable;*=netcdf4", "b.h1.nc", 0);
+	is_possible("netcdf4", "b", 0);
+	is_possible("blob-variable", "b", 1);
 	fits("*.nc=netcdf4", "a.nc", DRAIN_LAYOUT_NETCDF4);
 	fits("*.nc=netcdf4", "dir/sub/a.nc", DRAIN_LAYOUT_NETCDF4);
 	fits("*.nc=netcdf4", "a.nc.txt", DRAIN_LAYOUT_CANONICAL);

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Files in blob layout. They wait for the last session, when nobody can have them open any more: then the subfiles are made, and
+ * when those have their names for good the file goes from the store, with all that it holds there. What the backing directory
+ * had under its name goes with the names that are no more. Until then the mount shows the file as it was written; afterwards a
+ * mount shows the subfiles.
+ *
+ * Who is killed before the file has gone makes the subfiles again. A file that cannot be laid out so, and any file when the
+ * store needs room, is drained as it is; that is said.
+ */
+#include "mpi-agent/replay/blobs.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static void add_fact(struct manifest_fact *fact, const char *name, uint64_t value)
+{
+	*fact = (struct manifest_fact){ .is_number = true };
+	snprintf(fact->name, sizeof(fact->name), "%s", name);
+	snprintf(fact->value, sizeof(fact->value), "%" PRIu64, value);
+}
+
+static void tell(
+	struct session *s, const struct inode *in, const struct file_place *place, const struct blob_done *done)
+{
+	const struct drain_watcher *w = &s->opt->watcher;
+	struct manifest_fact facts[3];
+	struct manifest_file mf = { .path = place->path,
+		.state = s->opt->verify == DRAIN_VERIFY_READ ? "verified" : "drained",
+		.size = in->size,
+		.bytes_written = done->written,
+		.extents = done->extents,
+		.layout = drain_layout_name(DRAIN_LAYOUT_BLOB_VARIABLE),
+		.facts = facts,
+		.num_facts = 3 };
+
+	add_fact(&facts[0], "subfiles", done->subfiles);
+	add_fact(&facts[1], "blobs", done->blobs);
+	add_fact(&facts[2], "maps", done->maps);
+	s->result.files++;
+	s->result.bytes += done->written;
+	s->result.converted++;
+	s->progress.done_files++;
+	if (w->layout)
+		w->layout(place->path, false, "", w->arg);
+	if (s->opt->manifest)
+		manifest_add_file(s->opt->manifest, &mf);
+}
+
+/* A file that this one has replaced in the mount. What somebody else has put there stays. */
+static int remove_former(struct session *s, const struct file_place *place)
+{
+	char path[SESSION_PATH_MAX];
+	uint64_t owner;
+	int r = session_join(path, sizeof(path), place->dir_path, place->name);
+
+	if (r < 0 || state_backing_owner(s->st, place->dir, place->name, &owner) < 0)
+		return r;
+	r = s->to->ops->remove(s->to, path, false);
+	if (r == 0 || r == -ENOENT)
+		r = s->to->ops->sync_names(s->to);
+	return r;
+}
+
+/*
+ * The subfiles are there for good: the file has arrived, and its name is gone. Who is killed in between leaves a clean file whose
+ * backing file has vanished, which is forgotten when somebody looks.
+ */
+static int give_up(struct session *s, const struct inode *in, const struct file_place *place)
+{
+	struct record placed = { .type = RECORD_PLACED, .ino = in->ino, .gen = in->gen, .parent = place->dir };
+	struct record drained = {
+		.type = RECORD_DRAINED, .ino = in->ino, .gen = in->gen, .upto = s->opt->upto, .size = in->size
+	};
+	struct record forget = { .type = RECORD_FORGET, .ino = in->ino, .gen = in->gen, .parent = place->dir };
+	int r;
+
+	snprintf(placed.name, sizeof(placed.name), "%s", place->name);
+	snprintf(forget.name, sizeof(forget.name), "%s", place->name);
+	drained.mtime_ns = in->mtime_ns;
+	r = remove_former(s, place);
+	if (r < 0)
+		return session_fail_errno(s, in->ino, place->path, r, "the file that it replaces cannot be removed", 0);
+	r = session_touch(s, place->dir);
+	if (r == 0)
+		r = session_step(s, &placed);
+	if (r == 0)
+		r = session_step(s, &drained);
+	if (r == 0)
+		r = session_step(s, &forget);
+	return r == 0 ? session_flush_steps(s) : r;
+}
+
+static int carry_now(struct session *s, const struct inode *in, struct file_place *place)
+{
+	struct blob_done done;
+	char why[BLOB_WHY];
+	int r = blob_write(s, in, place, s->opt->convert->num_subfiles, &done, why);
+
+	if (r == -EOPNOTSUPP) {
+		place->kept = why;
+		return file_write_new(s, in, place);
+	}
+	if (r < 0)
+		return why[0] ? session_fail(s, in->ino, place->path, r, "%s", why)
+			      : session_fail_errno(
+					s, in->ino, place->path, r, "its subfiles cannot be written", in->size);
+	r = give_up(s, in, place);
+	if (r < 0 || idmap_get(&s->inodes, in->ino) == INODE_IS_FAILED)
+		return r;
+	tell(s, in, place, &done);
+	return idmap_set(&s->inodes, in->ino, INODE_IS_DONE);
+}
+
+int blob_carry(struct session *s, const struct inode *in, const struct file_place *place)
+{
+	struct file_place own = *place;
+
+	session_set_path(s, place->path);
+	if (s->opt->part != WIRE_PART_WHOLE)
+		own.kept = "it is of a job of many nodes, whose files are not laid out as blobs";
+	else if (s->opt->convert->now)
+		return carry_now(s, in, &own);
+	else if (!s->opt->convert->room)
+		return idmap_set(&s->inodes, in->ino, INODE_IS_LEFT_ALONE);
+	else
+		own.kept = "the store needed room before the mount was unmounted";
+	return file_write_new(s, in, &own);
+}
