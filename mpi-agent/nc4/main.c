@@ -29,6 +29,7 @@
 #include "mpi-agent/nc4/file.h"
 
 #define CHECKERS_MAX 64
+#define CHECK_BYTES  (4u << 20) /* for one of them, at least */
 #define ARGS_MAX     16
 #define TEXT_MAX     4096
 #define REPORT_FD    3
@@ -243,10 +244,21 @@ static int failed_errno(const char *doing, int r)
 	return EXIT_FAILURE;
 }
 
+/* Starting one costs as much as it takes to check a few megabytes. */
+static unsigned int count_checkers(const struct convert *v)
+{
+	uint64_t most = v->threads < CHECKERS_MAX ? v->threads : CHECKERS_MAX;
+	struct stat st;
+
+	if (stat(v->in, &st) == 0 && (uint64_t)st.st_size / CHECK_BYTES + 1 < most)
+		most = (uint64_t)st.st_size / CHECK_BYTES + 1;
+	return (unsigned int)most;
+}
+
 /* Returns how the first one ended that did not end well, and what it said. */
 static int check_all(struct convert *v, char *text, int *ret_status, uint64_t *cpu_usec)
 {
-	unsigned int parts = v->threads < CHECKERS_MAX ? v->threads : CHECKERS_MAX, started = 0;
+	unsigned int parts = count_checkers(v), started = 0;
 	struct worker workers[CHECKERS_MAX];
 	char said[TEXT_MAX];
 	int r = 0, status;

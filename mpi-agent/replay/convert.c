@@ -166,6 +166,16 @@ static int kept(struct session *s, struct conversion *c, bool again, const char 
 	return 0;
 }
 
+/* One of any kind: the log is not filled with those. */
+static int kept_other(struct session *s, const struct conversion *c)
+{
+	s->result.kept++;
+	if (s->opt->manifest)
+		manifest_add_kept(s->opt->manifest, c->path, drain_layout_name(DRAIN_LAYOUT_CANONICAL),
+			"it is no netCDF classic file");
+	return 0;
+}
+
 static int kept_errno(struct session *s, struct conversion *c, int r, const char *doing)
 {
 	return kept(s, c, true, "%s: %s", doing, strerror(-r));
@@ -222,7 +232,7 @@ static int look_at(struct session *s, struct conversion *c)
 	if (c->in.nlink > 1 || c->st.st_nlink > 1)
 		return kept(s, c, false, "it has several names (hard links), and the others would stay classic");
 	if (c->from->ops->pread(c->from, magic, sizeof(magic), 0) != sizeof(magic) || !classic_is(magic, sizeof(magic)))
-		return kept(s, c, false, "it is no netCDF classic file");
+		return kept_other(s, c);
 	return 1;
 }
 

@@ -4,6 +4,7 @@
 # layout=netcdf4: what was written as netCDF classic is netCDF-4 in the end, as netCDF-C and HDF5's own tools see it.
 
 load ../lib/mount
+load ../lib/job
 
 setup() {
 	cistern_setup
@@ -92,6 +93,10 @@ same_file() {
 	diff <(ncdump -n x "$1") <(ncdump -n x "$2") || return
 	nccopy -k "$kind" "$1" "$WORK/from-classic" && nccopy -k "$kind" "$2" "$WORK/from-new" || return
 	cmp "$WORK/from-classic" "$WORK/from-new"
+}
+
+not_mounted() {
+	! is_mounted "$1"
 }
 
 is_new() {
@@ -369,4 +374,39 @@ END
 	umount_wait
 	cmp "$DIRECT/c.nc" "$BACKING/d.nc"
 	kept_because d.nc "HDF5"
+}
+
+@test "a job of two nodes: files of each, and one that both wrote, when the last is unmounted" {
+	everything >"$WORK/cdl"
+	ncgen -k cdf5 -o "$DIRECT/c.nc" "$WORK/cdl"
+	start_job 2 layout=netcdf4
+	cp "$DIRECT/c.nc" "$WORK/m0/zero.nc"
+	mkdir "$WORK/m1/dir"
+	cp "$DIRECT/c.nc" "$WORK/m1/dir/one.nc"
+	# Even blocks of it by one node, odd ones by the other.
+	python3 - "$DIRECT/c.nc" "$WORK/m0/both.nc" "$WORK/m1/both.nc" <<'END'
+import os, sys
+data = open(sys.argv[1], "rb").read()
+fds = [os.open(name, os.O_RDWR | os.O_CREAT) for name in sys.argv[2:]]
+for i in range(0, len(data), 100):
+    os.pwrite(fds[i // 100 % 2], data[i:i + 100], i)
+for fd in fds:
+    os.close(fd)
+END
+	"$CISTERN" flush --wait --timeout 60s --mount "$WORK/m0" 3>&-
+	for name in zero.nc dir/one.nc both.nc; do cmp "$DIRECT/c.nc" "$WORK/b/$name"; done
+	umount_wait "$WORK/m0" &
+	local first=$!
+	wait_until 30 not_mounted "$WORK/m0"
+	cmp "$DIRECT/c.nc" "$WORK/b/zero.nc" # the other node could still have it open
+	cmp "$DIRECT/c.nc" "$WORK/m1/zero.nc"
+	umount_wait "$WORK/m1"
+	wait "$first"
+	agents_end_well
+	for name in zero.nc dir/one.nc both.nc; do
+		is_new "$WORK/b/$name"
+		same_file "$DIRECT/c.nc" "$WORK/b/$name"
+	done
+	is "$(jq -r '[.files[] | select(.layout == "netcdf4")] | length' "$WORK/s0/manifest.json")" 3
+	no_leftovers "$WORK/b"
 }
