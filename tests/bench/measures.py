@@ -416,6 +416,23 @@ class Map(Measure):
 		return machine.run_json(context.program("map", context.count(1200000)))
 
 
+class NetCDF4(Measure):
+	"""No file system takes part, but for the directory."""
+	name = "netcdf4"
+	title = "netCDF-4 from classic, deflate 1, and the check of it: CPU against zlib in one process"
+	units = {"cpu_ratio": "x", "plain_ratio": "x", "clock_ratio": "x"}
+	sides = ("default",)
+	lines = [Line(title, "cpu_ratio", "default", None, 1.5, True),
+		 Line("the same without shuffling, as zlib has it", "plain_ratio", "default", None, None, True),
+		 Line("the same, on the clock, all processors", "clock_ratio", "default", None, None, True)]
+
+	def sample(self, context, side, area):
+		converter = os.path.join(os.environ.get("CISTERN_LIBEXEC", "."), "cistern-nc4")
+		os.makedirs(area, exist_ok=True)
+		said = machine.run_json(context.program("nc4", area, context.size(128 * MIB), converter))
+		return {key: said[key] for key in self.units}
+
+
 # ---- the list
 
 def _writes():
@@ -438,7 +455,7 @@ def _writes():
 def every_measure():
 	"""In the order in which they run. passthrough_ll finds its inodes in one list: with few files that does not show."""
 	return [*_writes(), Strided(), ReadBack(), Metadata("files", 100000, 1.0), Metadata("files-few", 5000, 1.0), Drain(),
-		SlowDown(), Recovery(), Idle(), Map()]
+		SlowDown(), Recovery(), Idle(), Map(), NetCDF4()]
 
 
 def remove(path):
