@@ -94,7 +94,7 @@ static void put_place(struct wire_msg *m, const struct name_ref *ref)
 /* Did the request fail before anything was done? Else the name's server is to ask. */
 static bool is_certain(int rc, bool reset)
 {
-	return !reset && rc != -ETIMEDOUT && rc != -ECONNRESET && rc != -EHOSTDOWN;
+	return !reset && rc != -ETIMEDOUT && rc != -ECONNRESET && rc != -EHOSTDOWN && rc != -ESHUTDOWN;
 }
 
 /* ---- making */
@@ -403,7 +403,9 @@ static int exchange_homes(struct job *j, struct move *m)
 	remote_forget(j, other->ino, 1);
 	rc = move_at_home(j, m, 0, 0);
 	if (rc < 0) {
-		(void)unlink_at_home(j, other, &m->ref[FROM], &hidden, &reset);
+		/* Perhaps it was done: then the file has no other name. Else its stamp loses, and the server finds out. */
+		if (m->stale || m->certain)
+			(void)unlink_at_home(j, other, &m->ref[FROM], &hidden, &reset);
 		return rc;
 	}
 	rc = unlink_at_home(j, other, &m->ref[TO], &hidden, &reset);
