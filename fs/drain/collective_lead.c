@@ -193,11 +193,25 @@ static void lose(struct collective *c, uint32_t node, const char *why)
 	pthread_cond_broadcast(&c->changed);
 }
 
+/*
+ * lock is held. Also between its parts: what it knew of commits on their way to shared files is forgotten, so none of these files
+ * is complete for certain.
+ */
+static void restarted(struct collective *c, uint32_t node)
+{
+	static const char why[] = "its daemon was restarted during the drain";
+
+	if (c->leading && node < c->num_state && c->state[node] != AT_WORK)
+		note_result(c, node, CISTERN_EXIT_INCOMPLETE, why);
+	lose(c, node, why);
+	c->broken = true;
+}
+
 void collective_event(struct collective *c, enum peers_event event, uint32_t node)
 {
 	pthread_mutex_lock(&c->lock);
 	if (event == PEERS_RESTARTED)
-		lose(c, node, "its daemon was restarted during the drain");
+		restarted(c, node);
 	if (event == PEERS_GONE)
 		lose(c, node, "its daemon has ended");
 	if (event == PEERS_RESTARTED && node == 0)
@@ -368,7 +382,7 @@ static void run_session(struct collective *c, enum drain_kind kind, const struct
 
 	c->session++;
 	c->leading = true;
-	c->stop_session = false;
+	c->stop_session = c->broken = false;
 	c->background = kind == DRAIN_BACKGROUND;
 	c->result = CISTERN_EXIT_OK;
 	c->text[0] = '\0';
@@ -378,6 +392,10 @@ static void run_session(struct collective *c, enum drain_kind kind, const struct
 		if (parts[i].last_only && (!last || !whole))
 			continue;
 		whole = run_part(c, parts[i].part, parts[i].first_only, kind, !whole, paths) && whole;
+		/* Who could not tell all may have noted stamps of which a home that was restarted meanwhile knows nothing. */
+		if (parts[i].part == COLLECTIVE_COMMIT && c->result != CISTERN_EXIT_OK)
+			c->broken = true;
+		whole = whole && !c->broken;
 		if (parts[i].part == WIRE_PART_FILES)
 			drop_failed_shared(c);
 		else if (parts[i].part == WIRE_PART_HEAD && !whole)

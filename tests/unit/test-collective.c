@@ -299,6 +299,46 @@ static void test_death(void)
 	stop(w);
 }
 
+/* Nobody knows then what commits were on their way: a shared file stays in the stores. */
+static void test_restart(void)
+{
+	struct world *w = start(60000000);
+
+	w->share = true;
+	w->hold_part = WIRE_PART_DIRS; /* which node 0 does alone */
+	collective_ask(w->nodes[0].c, 1, DRAIN_FLUSH, NULL, 0);
+	wait_work(w, 0, WIRE_PART_DIRS);
+	loopback_kill(w->l, 2);
+	collective_destroy(w->nodes[2].c);
+	loopback_restart(w->l, 2);
+	start_node(w, 2, 60000000);
+	loopback_assemble(w->l);
+	loopback_settle(w->l);
+	pthread_mutex_lock(&w->lock);
+	w->stopped = true;
+	pthread_cond_broadcast(&w->cond);
+	pthread_mutex_unlock(&w->lock);
+	ok(wait_answers(w, 1), "a session goes on when a daemon is restarted between its parts");
+	ok(w->answers[0].result == CISTERN_EXIT_INCOMPLETE && strstr(w->answers[0].text, "node 2"), "and names it: %s",
+		w->answers[0].text);
+	is_u64(find_done(w, WIRE_PART_FILES, 1)->failed, 2, "no file that others wrote is taken for whole");
+	stop(w);
+}
+
+static void test_uncommitted(void)
+{
+	struct world *w = start(60000000);
+
+	w->share = true;
+	w->fail_part = COLLECTIVE_COMMIT;
+	collective_ask(w->nodes[0].c, 1, DRAIN_FLUSH, NULL, 0);
+	ok(wait_answers(w, 1) && w->answers[0].result == CISTERN_EXIT_INCOMPLETE,
+		"a node cannot tell what it has written");
+	is_u64(find_done(w, WIRE_PART_FILES, 1)->failed, 2, "and no file that others wrote is taken for whole");
+	is_u64(find_done(w, COLLECTIVE_DROP, 0)->num, 0, "or given up by the stores");
+	stop(w);
+}
+
 static void test_background(void)
 {
 	struct world *w = start(60000000);
@@ -374,6 +414,8 @@ int main(void)
 	test_shared();
 	test_failure();
 	test_death();
+	test_restart();
+	test_uncommitted();
 	test_background();
 	test_final();
 	test_late();
