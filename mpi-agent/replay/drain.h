@@ -91,7 +91,8 @@ struct drain_options {
 	uint64_t domain_size; /* bytes; not 0 when num_nodes is not */
 	enum wire_part part;  /* a job of many nodes is drained in parts, so that no two nodes meet */
 	bool cautious;        /* another node's files may be in the way: replace nothing that is not ours */
-	int to_dirfd;         /* borrowed: where to */
+	struct sink *sink;    /* borrowed: where to; NULL: a directory */
+	int to_dirfd;         /* borrowed: the directory */
 	bool in_place;        /* it is the backing directory; else files are made whole in it */
 	int base_dirfd;       /* not in_place: the backing directory, or -1 when it is not there (borrowed) */
 	uint64_t upto;        /* the version that the store's copy stands for */

@@ -429,7 +429,8 @@ static int session_open(struct session *s, const struct drain_options *opt)
 	snprintf(s->shared_prefix, sizeof(s->shared_prefix), SESSION_SHARED_PREFIX "%.8s-", uuid);
 	snprintf(s->classic_prefix, sizeof(s->classic_prefix), SESSION_CLASSIC_PREFIX "%.8s-", uuid);
 	s->steps = malloc(SESSION_STEPS * sizeof(*s->steps));
-	r = s->steps ? sink_posix_create(opt->to_dirfd, &s->to) : -ENOMEM;
+	s->to = opt->sink;
+	r = !s->steps ? -ENOMEM : s->to ? 0 : sink_posix_create(opt->to_dirfd, &s->to);
 	if (r == 0 && !opt->in_place && opt->base_dirfd >= 0)
 		r = sink_posix_create(opt->base_dirfd, &s->base);
 	if (r == 0 && opt->intent_path)
@@ -452,7 +453,8 @@ static void session_close(struct session *s)
 	batch_destroy(s->batch);
 	copier_destroy(s->copier);
 	sink_destroy(s->base);
-	sink_destroy(s->to);
+	if (!s->opt->sink)
+		sink_destroy(s->to);
 	for (size_t i = 0; i < s->num_dirs; i++)
 		free(s->dirs[i].path);
 	free(s->dirs);
@@ -539,7 +541,7 @@ int drain_run(const struct drain_options *opt, struct drain_result *ret, struct 
 		r = session_tick(s, true);
 	*ret = s->result;
 	if (s->to)
-		ret->changes = sink_posix_changes(s->to);
+		ret->changes = s->to->ops->changes(s->to);
 	session_close(s);
 	return r;
 }

@@ -49,7 +49,7 @@ struct session {
 	const struct drain_options *opt; /* borrowed */
 	struct state *st;                /* borrowed from the store */
 	struct segment_set *segments;    /* likewise */
-	struct sink *to;                 /* owned */
+	struct sink *to;                 /* owned, unless it is the options' */
 	struct sink *base;               /* owned; NULL: the backing directory is not there, or is the destination */
 	struct copier *copier;           /* owned */
 	struct batch *batch;             /* owned */

@@ -32,6 +32,7 @@ struct sink_attr {
 
 struct sink_ops {
 	void (*destroy)(struct sink *s);
+	uint64_t (*changes)(const struct sink *s); /* calls so far that changed something */
 	int (*stat)(struct sink *s, const char *path, struct stat *ret);
 	/* each(name, arg) for every entry but "." and ".."; stops when it returns non-zero and returns that. */
 	int (*list)(struct sink *s, const char *path, int (*each)(const char *name, void *arg), void *arg);
@@ -83,7 +84,6 @@ struct sink_file {
  * the process ends, as by SIGKILL, right after the N-th call that changed the directory.
  */
 int sink_posix_create(int dirfd, struct sink **ret); /* dirfd is duplicated */
-uint64_t sink_posix_changes(const struct sink *s);   /* calls so far that changed something */
 
 void sink_destroy(struct sink *s);         /* NULL is fine */
 void sink_file_close(struct sink_file *f); /* NULL is fine */

@@ -601,8 +601,14 @@ static void posix_destroy(struct sink *s)
 	free(p);
 }
 
+static uint64_t posix_changes(const struct sink *s)
+{
+	return atomic_load(&((const struct sink_posix *)s)->changes);
+}
+
 static const struct sink_ops posix_ops = {
 	.destroy = posix_destroy,
+	.changes = posix_changes,
 	.stat = posix_stat,
 	.list = posix_list,
 	.space = posix_space,
@@ -652,11 +658,6 @@ int sink_posix_create(int dirfd, struct sink **ret)
 	}
 	*ret = &p->sink;
 	return 0;
-}
-
-uint64_t sink_posix_changes(const struct sink *s)
-{
-	return atomic_load(&((const struct sink_posix *)s)->changes);
 }
 
 void sink_destroy(struct sink *s)
