@@ -208,8 +208,9 @@ var_begin() {
 	ncgen -x -k 5 -o "$DIRECT/f.nc" "$WORK/f.cdl"
 	cp "$DIRECT/f.nc" "$WORK/m0/f.nc"
 	begin=$("$top_builddir/tests/unit/dump-classic" "$DIRECT/f.nc" | sed -n 's/^\/\/ f \([0-9]*\) .*/\1/p')
-	python3 - "$WORK/m0/f.nc" "$WORK/m1/f.nc" "$begin" <<-'END'
+	pid=$(python3 - "$WORK/m0/f.nc" "$WORK/m1/f.nc" "$begin" <<-'END'
 		import os, sys
+		print(os.getpid())
 		a, b = (os.open(path, os.O_RDWR) for path in sys.argv[1:3])
 		begin = int(sys.argv[3])
 		os.pwrite(a, b"a" * 4000, begin)
@@ -218,10 +219,13 @@ var_begin() {
 		    os.fsync(fd)
 		    os.close(fd)
 	END
+	)
 	"$CISTERN" inspect --json --with "$WORK/s1" "$WORK/m0/f.nc" >"$WORK/both.json"
 	is "$(jq -r '.file.variables[] | select(.name == "f") | .writers | map("\(.node) \(.bytes)") | join(", ")' "$WORK/both.json")" \
 		'1 8000, 0 4000'
 	is "$(jq -r '.file.variables[] | select(.name == "f") | .complete_parts' "$WORK/both.json")" 1
+	# A share map knows nodes; their processes are known from their stores.
+	is "$(jq -r '.file.variables[] | select(.name == "f") | .writers | map(.process) | join(" ")' "$WORK/both.json")" "$pid $pid"
 	# Through the other node's mount, whose store has no name for the file.
 	"$CISTERN" inspect --json "$WORK/m1/f.nc" >"$WORK/one.json"
 	is "$(jq -r '.file.format' "$WORK/one.json")" 'netCDF classic (CDF-5)'
@@ -230,4 +234,40 @@ var_begin() {
 	[ "$status" -eq 1 ]
 	[[ $output == *"are not stores of two nodes of one job"* ]]
 	stop_job
+}
+
+@test "what processes of an MPI program wrote adds up, and what none of them wrote is missing" {
+	local wrote
+	needs_mpi
+	needs_built tests/bench/e3sm
+	mount_cistern -o drain=unmount,data=log
+	# Land: what is sea is never written.
+	wrote=$(mpiexec.mpich -n 2 "$top_builddir/tests/bench/e3sm" --case=I --size=tiny "$MNT/i.nc" 3>&-)
+	"$CISTERN" inspect --json "$MNT/i.nc" >"$WORK/i.json"
+	is "$(jq '[.file.variables[] | .log_bytes + .overwritten_bytes] | add' "$WORK/i.json")" \
+		"$(($(jq .bytes <<<"$wrote") - $(jq .file.other_log_bytes "$WORK/i.json")))"
+	is "$(jq '[.file.variables[] | select(.kind != "header")] | length' "$WORK/i.json")" "$(jq .variables <<<"$wrote")"
+	is "$(jq '[.file.variables[].writers[].process] | unique | length' "$WORK/i.json")" 2
+	# A hole of the file is a gap of a variable: both ways of looking at it give as many bytes.
+	python3 - "$MNT/i.nc" "$WORK/i.json" <<-'END'
+		import json, sys
+		data, file = open(sys.argv[1], "rb").read(), json.load(open(sys.argv[2]))["file"]
+		step = file["record_bytes"]
+		holes = 0
+		for v in file["variables"]:
+		    if not v["missing_bytes"]:
+		        assert v["first_gap"] is None and v["complete"], v
+		        continue
+		    holes += 1
+		    size = {"float": 4, "double": 8, "int": 4, "char": 1}[v["type"]]
+		    at, record, dims = 0, 0, v["dims"]
+		    index = v["first_gap"]
+		    if v["kind"] == "record variable":
+		        record, index, dims = index[0], index[1:], dims[1:]
+		    for i, n in zip(index, dims):
+		        at = at * n + i
+		    where = v["begin"] + record * step + at * size
+		    assert data[where:where + size] == bytes(size), (v["name"], where)
+		assert holes > 100, holes
+	END
 }
