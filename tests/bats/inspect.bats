@@ -111,6 +111,9 @@ var_begin() {
 	[[ $output == *"4 variables, 1 of them complete; 2 records"* && $output == *"0:${pids#* }"*"f: float(2,3,1000)"* ]]
 	[[ $output == *"|##############################__________#######-____________| f"* ]]
 	[[ $output != *$'\033'* ]]
+	# In colours on a terminal, but not where somebody asks for none.
+	script -qec "'$CISTERN' inspect --map '$STORE' f.nc" /dev/null | grep -q $'\033\[3[1-6]m#'
+	refute grep -q $'\033' <(NO_COLOR=1 script -qec "'$CISTERN' inspect --map '$STORE' f.nc" /dev/null)
 }
 
 @test "what cannot be mapped is raw, and why is said" {

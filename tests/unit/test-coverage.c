@@ -248,7 +248,7 @@ static void check_chunks(void)
 	layout_add_piece(o, 500, 100, 2);
 	layout_add_piece(o, 1550, 100, 3);
 	layout_add_piece(o, 1600, 100, 1); /* overlaps: a damaged file */
-	layout_add_piece(o, 1010, 20, 4); /* inside another */
+	layout_add_piece(o, 1010, 20, 4);  /* inside another */
 	layout_set_dims(o, 2, (uint64_t[]){ 3, 5 });
 	o->chunk = calloc(2, sizeof(*o->chunk));
 	o->chunk[0] = 2, o->chunk[1] = 2;

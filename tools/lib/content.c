@@ -46,7 +46,7 @@ static void open_backing(struct content *c)
 
 	if (r == 0) {
 		snprintf(whole, sizeof(whole), "%s/%s", store_superblock(c->store)->backing, path);
-		c->backing_fd = open(whole, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+		c->backing_fd = open(whole, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 		r = c->backing_fd < 0 ? -errno : 0;
 	}
 	c->backing_error = r;
@@ -59,12 +59,8 @@ int content_open(struct store *s, const struct inode *in, uint64_t size, const c
 		.store = s, .in = *in, .size = size, .private_fd = -1, .backing_fd = -1, .mounted_fd = -1
 	};
 
-	if (in->flags & INODE_PRIVATE) {
+	if (in->flags & INODE_PRIVATE)
 		c.private_fd = segment_open_fd(store_segments(s), in->private_segment, false);
-		if (c.private_fd < 0)
-			return cistern_error_set(err, c.private_fd, "private segment %u: %s", in->private_segment,
-				strerror(-c.private_fd));
-	}
 	if (in->flags & (INODE_SHARED | INODE_FOREIGN)) {
 		struct stat st;
 
@@ -103,8 +99,8 @@ ssize_t content_read(void *buf, size_t len, uint64_t off, void *arg)
 		len = (size_t)(c->size - off);
 	if (c->mounted_fd >= 0)
 		r = read_fully(c->mounted_fd, buf, len, off);
-	else if (c->private_fd >= 0)
-		r = read_fully(c->private_fd, buf, len, off);
+	else if (c->in.flags & INODE_PRIVATE)
+		r = c->private_fd < 0 ? c->private_fd : read_fully(c->private_fd, buf, len, off);
 	else if (c->in.ino == 0)
 		r = read_fully(c->backing_fd, buf, len, off);
 	else

@@ -19,7 +19,7 @@ struct content {             /* content_close */
 	struct store *store; /* borrowed */
 	struct inode in;
 	uint64_t size;     /* of the file now */
-	int private_fd;    /* -1: not private */
+	int private_fd;    /* negative: not private, or why its segment cannot be opened */
 	int backing_fd;    /* -1: there is none, or it cannot be read */
 	int mounted_fd;    /* -1: not read through the mount */
 	bool partial;      /* several nodes write it, and only this one's part can be read */
