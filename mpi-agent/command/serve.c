@@ -33,7 +33,6 @@
 #define SLOW_NAP_NSEC   500000
 #define LOOK_NSEC       20000000 /* a look at MPI when idle */
 #define ALONE_NSEC      1000000000
-#define LOOKS           16      /* at MPI for one at the sockets */
 #define AGAIN_USEC      250000u /* between tries to find a new daemon */
 
 #define END_USEC         2000000u /* for what is under way when all end */
@@ -429,27 +428,6 @@ static int serve_sockets(struct serve *s, const struct pollfd fds[POLL_NUM])
 	return r < 0 ? r : 0;
 }
 
-static int look_at_mpi(struct serve *s)
-{
-	int num = comm_step(s->comm, wants_more(s), on_message, s, &s->err);
-	int r = num < 0 ? num : reader_step(s->reader, &s->err);
-
-	return r < 0 ? r : num + r;
-}
-
-/*
- * Each look moves MPI's own work on by a little, ours and what others get from us, of which nothing is seen here. So several are
- * taken before the sockets are looked at again, which costs more than all of them.
- */
-static int look_often(struct serve *s)
-{
-	int num = 0;
-
-	for (int i = 0; i < LOOKS && num == 0; i++)
-		num = look_at_mpi(s);
-	return num;
-}
-
 /* How many things happened, or an error. */
 static int serve_once(struct serve *s)
 {
@@ -458,7 +436,10 @@ static int serve_once(struct serve *s)
 
 	r = num > 0 ? serve_sockets(s, fds) : num;
 	if (r == 0)
-		r = look_often(s);
+		r = comm_step(s->comm, wants_more(s), on_message, s, &s->err);
+	num = r < 0 ? r : num + r;
+	if (r >= 0)
+		r = reader_step(s->reader, &s->err);
 	num = r < 0 ? r : num + r;
 	if (r >= 0)
 		r = serve_daemon(s, &fds[POLL_DAEMON]);
