@@ -113,6 +113,11 @@ void core_set_kernel(struct core *c, const struct core_kernel *k)
 	c->passthrough = k->passthrough;
 }
 
+const struct core_kernel *core_kernel(const struct core *c)
+{
+	return &c->kernel;
+}
+
 void core_unmounted(struct core *c)
 {
 	c->unmounted = true;

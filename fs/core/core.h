@@ -72,6 +72,7 @@ struct core_open_reply {
 int core_create(struct store *store, const struct config *cfg, int backing_fd, const struct core_hooks *hooks,
 	struct core **ret, struct cistern_error *err);
 void core_set_kernel(struct core *c, const struct core_kernel *k);
+const struct core_kernel *core_kernel(const struct core *c); /* as it was set */
 /* The mount is gone: files without a name that the kernel still knew are freed. Before the final drain. */
 void core_unmounted(struct core *c);
 void core_destroy(struct core *c); /* no file may be open; does not close the store */

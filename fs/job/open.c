@@ -14,7 +14,8 @@
 #include "fs/job/ahead.h"
 #include "fs/job/share.h"
 
-#define ADOPT_TRIES 8
+#define ADOPT_TRIES    8
+#define STREAMED_BYTES (64u << 20)
 
 static bool is_writable(int flags)
 {
@@ -182,6 +183,15 @@ static void choose_reply(int flags, struct core_open_reply *ret)
 	ret->keep_cache = false;
 }
 
+/*
+ * A large file of another node is read past the page cache, too: it is read once, from front to back, more often than not; we read
+ * ahead ourselves; and each of its bytes is copied once instead of twice. Not where that would forbid to map it.
+ */
+static bool is_streamed(struct job *j, struct shared *s)
+{
+	return core_kernel(j->core)->direct_mmap && !shared_is_outside(s) && shared_size(j, s) >= STREAMED_BYTES;
+}
+
 static int opened_away(struct job *j, struct shared *s, int flags, struct job_file *file, struct core_open_reply *ret)
 {
 	int rc = open_away(j, s, flags);
@@ -192,6 +202,7 @@ static int opened_away(struct job *j, struct shared *s, int flags, struct job_fi
 	file->flags = flags;
 	*ret = (struct core_open_reply){ 0 };
 	choose_reply(flags, ret);
+	ret->direct_io = ret->direct_io || is_streamed(j, s);
 	if (flags & O_TRUNC)
 		rc = share_truncate(j, s->ino, 0);
 	if (rc < 0) {

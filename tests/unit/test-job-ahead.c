@@ -357,6 +357,33 @@ static void test_damage(void)
 	stop(f, "around a damaged extent");
 }
 
+/* Whether node's kernel is told to read past its cache. */
+static bool is_direct(struct file *f, uint32_t node)
+{
+	struct core_open_reply reply = { 0 };
+	struct job_file *file;
+
+	is_int(job_open(job_at(f, node), f->ino, O_RDONLY, &file, &reply), 0, "opened");
+	job_release(job_at(f, node), file);
+	return reply.direct_io;
+}
+
+static void test_large(void)
+{
+	struct file *f = start(8, O_RDONLY);
+
+	for (uint32_t node = 0; node < NODES; node++)
+		core_set_kernel(job_world_core(f->w, node), &(struct core_kernel){ .direct_mmap = true });
+	ok(!is_direct(f, 1), "a file of another node goes through the page cache");
+	is_int(job_write(job_at(f, 0), f->open[0], "x", 1, 64 << 20), 1, "it becomes large");
+	is_int(job_fsync(job_at(f, 0), f->ino, f->open[0], false), 0, "and that is told");
+	ok(is_direct(f, 1), "then it does not");
+	ok(!is_direct(f, 0), "but at its home");
+	core_set_kernel(job_world_core(f->w, 1), &(struct core_kernel){ 0 });
+	ok(!is_direct(f, 1), "and where it could not be mapped");
+	stop(f, "a large file");
+}
+
 int main(int argc, char **argv)
 {
 	unsigned int rounds = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
@@ -367,6 +394,7 @@ int main(int argc, char **argv)
 	test_losses();
 	test_holder_dies();
 	test_damage();
+	test_large();
 	for (unsigned int i = 1; i <= rounds; i++) {
 		test_random(i * 1000 + 7, false);
 		test_random(i * 1000 + 8, true);
