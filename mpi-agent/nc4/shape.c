@@ -81,7 +81,10 @@ static int check_header(const struct classic *c, struct cistern_error *err)
 /* The end of the last value; padding behind it may be missing. */
 static uint64_t data_end(const struct classic *c)
 {
-	uint64_t end = c->header_bytes;
+	uint64_t end = c->header_bytes, records;
+
+	if (c->num_records > 0 && __builtin_mul_overflow(c->num_records - 1, c->record_bytes, &records))
+		return UINT64_MAX;
 
 	for (uint32_t i = 0; i < c->num_vars; i++) {
 		const struct classic_var *v = &c->vars[i];
@@ -89,8 +92,8 @@ static uint64_t data_end(const struct classic *c)
 
 		if (v->is_record && c->num_records == 0)
 			continue;
-		if (v->is_record)
-			last += (c->num_records - 1) * c->record_bytes;
+		if (v->is_record && __builtin_add_overflow(last, records, &last))
+			return UINT64_MAX;
 		end = last > end ? last : end;
 	}
 	return end;

@@ -77,26 +77,37 @@ enum drain_layout convert_wanted(struct session *s, const struct inode *in, cons
 	return layout;
 }
 
-int convert_note(struct session *s, const struct inode *in, struct sink_file *f, const char *shown)
+static int append(const char *path, uint64_t ino)
 {
+	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600), n, r = 0;
+	char line[32];
+
+	if (fd < 0)
+		return -errno;
+	n = snprintf(line, sizeof(line), "%" PRIu64 "\n", ino);
+	errno = EIO; /* of a short one */
+	if (write(fd, line, (size_t)n) != n)
+		r = -errno;
+	return close(fd) && r == 0 ? -errno : r;
+}
+
+void convert_note(struct session *s, const struct inode *in, struct sink_file *f, const char *shown)
+{
+	const struct drain_watcher *w = &s->opt->watcher;
 	enum drain_layout layout = DRAIN_LAYOUT_CANONICAL;
-	char *options = NULL, line[32];
-	int r = own_layout(s, in, f, &layout, &options, NULL), fd, n;
-	bool ok;
+	char *options = NULL, text[128];
+	int r = own_layout(s, in, f, &layout, &options, NULL);
 
 	free(options);
 	if (r == 0 && !(in->ino & STATE_BACKING_INO_BIT))
 		layout = drain_layout_of(s->opt->convert->rules, shown);
+	/* A wrong attribute is for the last session to tell of. */
 	if (r != -EINVAL && layout != DRAIN_LAYOUT_NETCDF4)
-		return 0; /* a wrong attribute is for the last session to tell of */
-	fd = open(s->opt->convert->list_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return -errno;
-	n = snprintf(line, sizeof(line), "%" PRIu64 "\n", in->ino);
-	ok = write(fd, line, (size_t)n) == n;
-	r = ok ? 0 : errno ? -errno : -EIO;
-	close(fd);
-	return r;
+		return;
+	r = append(s->opt->convert->list_path, in->ino);
+	snprintf(text, sizeof(text), "it cannot be noted in the store: %s", strerror(-r));
+	if (r < 0 && w->layout)
+		w->layout(shown, true, text, w->arg);
 }
 
 /* ---- what is said */
@@ -299,7 +310,9 @@ static int publish(struct session *s, struct conversion *c, const struct stat *s
 	if (r < 0) {
 		if (!s->fatal)
 			s->to->ops->remove(s->to, c->keep, false);
-		return s->fatal ? s->fatal : kept_errno(s, c, r, "the converted file cannot take its place");
+		return s->fatal ? s->fatal
+				: kept(s, c, r != -EPERM && r != -EOPNOTSUPP,
+					  "the converted file cannot take its place: %s", strerror(-r));
 	}
 	r = session_touch(s, c->in.origin_parent);
 	if (r == 0)

@@ -138,15 +138,14 @@ static int drained(struct session *s, struct carried *c, const struct stat *st)
 		.mtime_ns = c->in.mtime_ns,
 		.backing_dev = st->st_dev,
 		.backing_ino = st->st_ino };
-	int r = 0;
 
 	if (c->changed)
 		rec.flags |= RECORD_F_KEEP_PRIVATE;
 	if (!(c->in.flags & (INODE_NEW | INODE_DIRTY_DATA | INODE_PRIVATE | INODE_UNPUBLISHED)))
 		rec.flags |= RECORD_F_META_ONLY;
 	else if (s->opt->convert && S_ISREG(c->in.mode))
-		r = convert_note(s, &c->in, c->f, c->shown);
-	return r < 0 ? r : session_step(s, &rec);
+		convert_note(s, &c->in, c->f, c->shown);
+	return session_step(s, &rec);
 }
 
 /* Bytes and checksum of a shared file are put together from what the homes of its domains say. */

@@ -174,8 +174,11 @@ int attrs_apply(struct session *s, const struct inode *in, const struct sink_att
 int attrs_copy_xattrs(struct sink_file *from, struct sink_file *to, const char **ret_warning);
 
 /* convert.c: layouts other than the canonical one */
-/* The data of a file are durable in f, its place: does it want another layout? Then that is noted for the last session. */
-int convert_note(struct session *s, const struct inode *in, struct sink_file *f, const char *shown);
+/*
+ * The data of a file are durable in f, its place: does it want another layout? Then that is noted for the last session. A note
+ * that cannot be made leaves the file as it is, and is said: the drain must not end for it.
+ */
+void convert_note(struct session *s, const struct inode *in, struct sink_file *f, const char *shown);
 /* Which layout it is to get, by its attribute or by its name in the mount. A wrong attribute is told of by convert_run(). */
 enum drain_layout convert_wanted(struct session *s, const struct inode *in, const char *shown);
 int convert_run(struct session *s); /* carries out what was noted, if this is the last session */
