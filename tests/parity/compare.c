@@ -53,20 +53,17 @@ static bool same_time(
 		a->tv_nsec, (int64_t)b->tv_sec, b->tv_nsec);
 }
 
-static int64_t nsec(const struct timespec *t)
-{
-	return (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
-}
-
-/* What this operation changed on B it must have changed on A. */
+/*
+ * What this operation changed on B it must have changed on A. What B was changed in the same tick of its clock may have been
+ * changed by an operation before, whose A comes from the tick in which that one began.
+ */
 static bool same_change(struct parity *p, const struct stat st[SIDES], const char *what)
 {
-	int64_t start = nsec(&p->op_start);
+	int64_t behind = p->tick_start_ns - nsec(&st[0].st_ctim);
 
-	if (nsec(&st[1].st_ctim) < start || nsec(&st[0].st_ctim) >= start - CTIME_SLACK_NS)
+	if (nsec(&st[1].st_ctim) < p->op_start_ns || behind <= CTIME_SLACK_NS)
 		return true;
-	return differ(
-		p, "%s: ctime advanced in B, but not in A (%" PRId64 " ns behind)", what, start - nsec(&st[0].st_ctim));
+	return differ(p, "%s: ctime advanced in B, but not in A (%" PRId64 " ns behind)", what, behind);
 }
 
 bool same_stat(struct parity *p, const struct stat st[SIDES], const char *what)

@@ -135,6 +135,18 @@ static const struct operation *pick(struct parity *p, const struct settings *set
 	return NULL;
 }
 
+static void note_start(struct parity *p)
+{
+	struct timespec ts;
+	int64_t now;
+
+	clock_gettime(CLOCK_REALTIME_COARSE, &ts);
+	now = nsec(&ts);
+	if (now != p->op_start_ns)
+		p->tick_start_ns = p->op_start_ns;
+	p->op_start_ns = now;
+}
+
 static bool step(struct parity *p, const struct settings *set)
 {
 	const struct operation *o = pick(p, set);
@@ -142,7 +154,7 @@ static bool step(struct parity *p, const struct settings *set)
 	if (!o)
 		return differ(p, "there is no such operation");
 	snprintf(p->log[p->op % LOG_LINES], LOG_BYTES, "%" PRIu64 " %s", p->op, o->name);
-	clock_gettime(CLOCK_REALTIME_COARSE, &p->op_start);
+	note_start(p);
 	return o->run(p);
 }
 

@@ -39,8 +39,9 @@ struct parity {
 	struct locker *locker; /* owned: the other process that takes locks */
 	uint64_t op;           /* number of the operation in progress */
 	int64_t run_start_sec;
-	struct timespec op_start;
-	bool fuse; /* side 0 is a FUSE mount */
+	int64_t op_start_ns,
+		tick_start_ns; /* coarse clock: of this operation; of the last one that began in an earlier tick */
+	bool fuse;             /* side 0 is a FUSE mount */
 	bool failed;
 	char log[LOG_LINES][LOG_BYTES]; /* ring: operation n in line n % LOG_LINES */
 	unsigned char *buf[SIDES];      /* owned, FILE_MAX + BUFFER_MAX bytes each */
@@ -61,6 +62,11 @@ struct operation {
 /* parity.c */
 void note(struct parity *p, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3))); /* adds to this operation's line in the log */
+static inline int64_t nsec(const struct timespec *t)
+{
+	return (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
+}
+
 bool differ(struct parity *p, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* reports; returns false */
 struct outcome outcome_of(int64_t ret);                                                    /* with errno */
 bool same_outcome(struct parity *p, const struct outcome o[SIDES], const char *what);
