@@ -197,12 +197,18 @@ static void print_summary(const struct survey *s)
 	putchar('\n');
 	if (s->layout.note[0])
 		printf("note: %s\n", s->layout.note);
+}
+
+static void print_partial(const struct survey *s)
+{
 	if (s->content.partial)
-		puts("note: other nodes write it, too: this is what one store knows (--with STORE adds another's)");
+		puts("note: other nodes write it, too: this is what one store knows (--with STORE adds another's; by its path in a mount its "
+		     "header is read through the mount)");
 }
 
 void variables_print(const struct survey *s, bool complete)
 {
+	print_partial(s);
 	if (!s->mapped) {
 		printf("raw, not yet mapped: %s\n", s->why.text);
 		return;
@@ -314,12 +320,12 @@ static void generations_json(const struct generations *g, struct json *j)
 void variables_json(const struct survey *s, bool complete, struct json *j)
 {
 	json_kbool(j, "mapped", s->mapped);
+	json_kbool(j, "one_store_of_many", s->content.partial);
 	if (!s->mapped) {
 		json_kstr(j, "reason", s->why.text);
 		return;
 	}
 	json_kstr(j, "format", s->layout.format);
-	json_kbool(j, "one_store_of_many", s->content.partial);
 	if (s->layout.note[0])
 		json_kstr(j, "note", s->layout.note);
 	json_ku64(j, "defined_bytes", s->layout.file_bytes);

@@ -233,6 +233,9 @@ var_begin() {
 	"$CISTERN" inspect --json "$WORK/m1/f.nc" >"$WORK/one.json"
 	is "$(jq -r '.file.format' "$WORK/one.json")" 'netCDF classic (CDF-5)'
 	is "$(jq -r '.file.variables[] | select(.name == "f") | [.writers[] | select(.node == 1)][0].bytes' "$WORK/one.json")" 8000
+	# By its store alone the header may be out of reach, and that is said.
+	run "$CISTERN" inspect "$WORK/s0" f.nc
+	[[ $output == *"note: other nodes write it, too"* ]]
 	run "$CISTERN" inspect --with "$WORK/s0" "$WORK/m0/f.nc"
 	[ "$status" -eq 1 ]
 	[[ $output == *"are not stores of two nodes of one job"* ]]
