@@ -45,6 +45,9 @@ struct decomp_order {
 	uint32_t *vars;               /* owned: fixed ones by begin, then record ones by begin */
 	uint32_t num_fixed, num;
 	uint32_t last; /* where the last answer was, in vars */
+	/* the last variable that was answered: bytes of the file; to 0: none */
+	struct decomp_place place;
+	uint64_t from, to;
 };
 
 static int by_begin(const void *a, const void *b, void *arg)
@@ -132,7 +135,7 @@ static struct decomp_place place_among(
 	return p;
 }
 
-struct decomp_place decomp_place(struct decomp_order *o, uint64_t off, uint64_t len)
+static struct decomp_place find_place(struct decomp_order *o, uint64_t off, uint64_t len)
 {
 	const struct classic *h = o->header;
 	bool records = h->num_record_vars > 0 && h->record_bytes > 0;
@@ -147,6 +150,25 @@ struct decomp_place decomp_place(struct decomp_order *o, uint64_t off, uint64_t 
 	p = place_among(
 		o, o->num_fixed, o->num, off - record * h->record_bytes, len, h->records_begin + h->record_bytes);
 	p.record = record;
+	return p;
+}
+
+/* Neighbours in the file mostly lie in one variable: then two comparisons are all. */
+struct decomp_place decomp_place(struct decomp_order *o, uint64_t off, uint64_t len)
+{
+	struct decomp_place p = o->place;
+
+	if (off >= o->from && off < o->to) {
+		p.byte = off - o->from;
+		p.len = least(len, o->to - off);
+		return p;
+	}
+	p = find_place(o, off, len);
+	if (p.var != DECOMP_NO_MAP) {
+		o->place = p;
+		o->from = off - p.byte;
+		o->to = o->from + o->header->vars[p.var].bytes;
+	}
 	return p;
 }
 

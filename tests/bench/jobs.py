@@ -104,6 +104,8 @@ def sides(build_dir, want_cistern, backing_dir, skipped):
 			raise machine.Skip("--no-cistern")
 		command = peers.find_cistern()
 		found["one node"] = peers.Cistern(command, "")
+		found["one node, canonical"] = peers.Cistern(command, "data=log")
+		found["one node, blobs"] = peers.Cistern(command, "layout=blob-variable")
 		if os.access(os.path.join(os.environ["CISTERN_LIBEXEC"], "cistern-mpi-agent"), os.X_OK):
 			found["job"] = Job(command, "")
 		else:

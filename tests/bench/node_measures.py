@@ -193,6 +193,33 @@ class JobIdle(Measure):
 		return {"cpu": (sum(machine.cpu_seconds(pid) for pid in pids) - before) / seconds * 100, "first": first * 1000}
 
 
+class BlobDrain(Measure):
+	"""What four processes of a climate model wrote on one node, through the log, drained in canonical order and as blobs."""
+	name = "blob-drain"
+	title = "last drain as blobs, F-case-like file of 4 processes, one node (compared with canonical order, data=log)"
+	units = {"rate": "1/s"}
+	sides = ("canonical", "blobs")
+	lines = [Line(title, "rate", "blobs", "canonical")]
+
+	def peer(self, side):
+		return f"one node, {side}"
+
+	def disk_bytes(self, context):
+		return 200 * MIB
+
+	@on_side
+	def sample(self, context, side, place):
+		size = "small" if context.scale >= 0.1 else "tiny"
+		said = machine.run_json([jobs.MPIEXEC, "-n", "4", *context.program("e3sm", "--case=F", f"--size={size}", os.path.join(place.path, "f.nc"))])
+		machine.settle(place.path)
+		context.reservoir.release()
+		seconds = machine.timed([place.command, "umount", "--wait", place.path])
+		made = os.path.join(place.backing, "f.nc" if side == "canonical" else "f.nc.0000")
+		if os.path.getsize(made) < said["bytes"] // 2:
+			raise machine.Failed(f"{made} has not the size of what was to be drained")
+		return {"rate": 1 / seconds}
+
+
 def every_measure():
 	"""In the order in which they run."""
-	return [OwnFiles(), OneFile("n-1-47k", STRIDED_RECORD), OneFile("n-1-1m", MIB), RemoteRead(), JobDrain(), Commit(), JobIdle()]
+	return [OwnFiles(), OneFile("n-1-47k", STRIDED_RECORD), OneFile("n-1-1m", MIB), RemoteRead(), JobDrain(), BlobDrain(), Commit(), JobIdle()]
