@@ -28,7 +28,7 @@ static void tell(
 	const struct drain_watcher *w = &s->opt->watcher;
 	struct manifest_fact facts[3];
 	struct manifest_file mf = { .path = place->path,
-		.state = s->opt->verify == DRAIN_VERIFY_READ ? "verified" : "drained",
+		.state = s->opt->verify >= DRAIN_VERIFY_READ ? "verified" : "drained",
 		.size = in->size,
 		.bytes_written = done->written,
 		.extents = done->extents,

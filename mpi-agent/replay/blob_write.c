@@ -141,7 +141,7 @@ static const struct classic_var *sub_var(const struct writer *w, const struct su
 
 static int note_piece(struct writer *w, struct subfile *sub, const void *buf, size_t len, uint64_t off)
 {
-	if (w->s->opt->verify != DRAIN_VERIFY_READ)
+	if (w->s->opt->verify < DRAIN_VERIFY_READ)
 		return 0;
 	if (sub->num_pieces == sub->cap_pieces) {
 		size_t cap = sub->cap_pieces ? 2 * sub->cap_pieces : 256;
@@ -604,7 +604,7 @@ static int read_back(struct writer *w, struct subfile *sub)
 	uint8_t *buf = malloc(BLOCK_BYTES);
 	int r = buf ? 0 : -ENOMEM;
 
-	if (w->s->opt->verify == DRAIN_VERIFY_READ)
+	if (w->s->opt->verify >= DRAIN_VERIFY_READ)
 		sub->f->ops->drop_cache(sub->f);
 	for (size_t i = 0; r == 0 && i < sub->num_pieces; i++) {
 		const struct piece_written *p = &sub->pieces[i];

@@ -175,3 +175,31 @@ with_misreads() {
 	exits 4 "$CISTERN" fsck "$top_srcdir/tests/fuzz/corpus/hdf5/unflushed"
 	says "raw, not yet mapped"
 }
+
+@test "a file that two nodes wrote is looked at when all of it is there" {
+	local file k
+	load "$top_srcdir/tests/lib/job.bash"
+	needs_fuse
+	needs_mpi
+	mkdir made
+	make_files made
+	cp made/classic.nc made/bad.nc
+	patch made/bad.nc 15 '\x07'
+	start_job 2 verify=format
+	for file in classic.nc bad.nc four.nc; do
+		for k in 0 1; do
+			dd if=made/$file of="$WORK/m$k/$file" bs=1000 skip=$((k * 3)) seek=$((k * 3)) count=$((k ? 100 : 3)) conv=notrunc status=none
+		done
+	done
+	exits 3 "$CISTERN" flush --wait --mount "$WORK/m1"
+	for file in classic.nc four.nc; do cmp made/$file "$WORK/b/$file"; done
+	[ ! -e "$WORK/b/bad.nc" ]
+	is "$(jq -r '.files[] | select(.path == "classic.nc") | .state' "$WORK/s0/manifest.json")" verified
+	is "$(jq -r '.files[] | select(.path == "bad.nc") | .state' "$WORK/s0/manifest.json")" failed
+	jq -e '.files[] | select(.path == "bad.nc") | tostring | test("begins like netCDF classic: .*offset")' "$WORK/s0/manifest.json"
+	# Mended on another node, the drain goes on.
+	patch "$WORK/m1/bad.nc" 15 '\x0a'
+	"$CISTERN" flush --wait --mount "$WORK/m0"
+	cmp made/classic.nc "$WORK/b/bad.nc"
+	stop_job
+}
