@@ -23,6 +23,7 @@ static const struct command *const commands[] = {
 	&command_inspect,
 	&command_fsck,
 	&command_recover,
+	&command_convert,
 	&command_agent,
 	&command_config,
 	&command_help,

@@ -20,6 +20,7 @@ extern const struct command command_status;  /* status.c */
 extern const struct command command_inspect; /* inspect.c */
 extern const struct command command_fsck;    /* fsck.c */
 extern const struct command command_recover; /* recover.c */
+extern const struct command command_convert; /* convert.c */
 extern const struct command command_agent;   /* agent.c */
 extern const struct command command_config;  /* config.c */
 extern const struct command command_help;    /* help.c */

@@ -23,6 +23,7 @@
 #include "mpi-agent/comm/link.h"
 #include "mpi-agent/comm/signals.h"
 #include "mpi-agent/command/assemble.h"
+#include "mpi-agent/command/convert.h"
 #include "mpi-agent/window/holder.h"
 #include "mpi-agent/window/reader.h"
 
@@ -573,7 +574,8 @@ static int serve(struct serve *s, uint64_t timeout_usec)
 	return CISTERN_EXIT_OK;
 }
 
-static const char usage_text[] = "usage: cistern-mpi-agent --store DIR [--timeout TIME]\n";
+static const char usage_text[] = "usage: cistern-mpi-agent --store DIR [--timeout TIME]\n"
+				 "       cistern-mpi-agent convert --help\n";
 
 static int parse(int argc, char **argv, struct serve *s, uint64_t *timeout_usec)
 {
@@ -603,6 +605,10 @@ int main(int argc, char **argv)
 
 	if (!s)
 		return CISTERN_EXIT_FAILED;
+	if (argc > 1 && strcmp(argv[1], "convert") == 0) {
+		free(s);
+		return command_convert(argc - 1, argv + 1);
+	}
 	s->signals = -1;
 	s->a.fd = -1;
 	if (parse(argc, argv, s, &timeout_usec) < 0) {

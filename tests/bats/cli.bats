@@ -80,7 +80,7 @@ make_a_store() {
 
 @test "missing and superfluous operands" {
 	local command
-	for command in mount umount wait pause resume inspect fsck recover agent; do
+	for command in mount umount wait pause resume inspect fsck recover convert agent; do
 		run --separate-stderr "$CISTERN" "$command"
 		said 2 "is missing"
 	done

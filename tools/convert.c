@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * cistern convert: becomes cistern-mpi-agent convert, alone, or with -n as many of it as are wanted, through mpiexec. When mpiexec has
+ * started this command, it becomes one of them, with all that mpiexec hands to its processes.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cistern/error.h"
+#include "format/base/units.h"
+#include "tools/cistern.h"
+#include "tools/lib/libexec.h"
+#include "tools/lib/say.h"
+
+#define AGENT     "cistern-mpi-agent"
+#define PROCS_MAX 65536u
+
+enum {
+	OPT_TO = 256,
+	OPT_LAYOUT,
+	OPT_SUBFILES,
+	OPT_PROCESSES,
+	OPT_MAP,
+	OPT_ALIGN,
+	OPT_FILL,
+	OPT_BUFFER,
+	OPT_FORCE,
+	OPT_JSON,
+};
+
+/* All but -n are the agent's, and go to it as they are. */
+static const struct args_option options[] = {
+	{ 'n', NULL, "N", "run N processes, through MPICH's mpiexec; default 1" },
+	{ OPT_TO, "to", "FILE", "what is made; of blobs, what stands before \".0000\" in their names" },
+	{ OPT_LAYOUT, "layout", "canonical|blob-variable|blob-process", "what is made; default canonical" },
+	{ OPT_SUBFILES, "num-subfiles", "K", "to blobs: into so many subfiles; default 1" },
+	{ OPT_PROCESSES, "processes", "P",
+		"to blobs: so many blobs, as if P processes had written the file; default: those of the maps, else one for each "
+		"subfile or process of this command" },
+	{ OPT_MAP, "map", "FILE",
+		"to blobs: which process has which elements, as E3SM-IO (map_f_case_16p.nc) or PIO (piodecomp...dat) say it; may "
+		"be given several times; without it, each process has an even part" },
+	{ OPT_ALIGN, "align", "HEADER[,VARIABLE[,RECORD]]",
+		"from blobs of E3SM-IO: where variables begin; default 512,4,4, as PnetCDF does; 4 is netCDF-C's way" },
+	{ OPT_FILL, "fill", NULL, "from blobs: elements that are in no blob get their fill value, instead of holes" },
+	{ OPT_BUFFER, "buffer", "SIZE", "memory for the part of the file at hand, in each process; default 32M" },
+	{ OPT_FORCE, "force", NULL, "replace what is there" },
+	{ OPT_JSON, "json", NULL, "print the outcome as JSON" },
+	{ 0 },
+};
+
+struct call {
+	const char **argv; /* owned; what it points to is borrowed, but for the options' heads */
+	size_t num;
+	char (*heads)[32]; /* owned; "--to" */
+	size_t num_heads;
+};
+
+static void pass_on(struct call *call, int key, const char *value)
+{
+	const struct args_option *o = options;
+
+	while (o->key && o->key != key)
+		o++;
+	snprintf(call->heads[call->num_heads], sizeof(call->heads[0]), "--%s", o->name);
+	call->argv[call->num++] = call->heads[call->num_heads++];
+	if (o->arg)
+		call->argv[call->num++] = value;
+}
+
+static bool is_launched(void)
+{
+	return getenv("PMI_FD") || getenv("PMI_PORT") || getenv("PMI_RANK") || getenv("PMIX_RANK");
+}
+
+/* MPICH's launcher, by the names that it has. Returns only with an error. */
+static int exec_launcher(const char **argv, struct cistern_error *err)
+{
+	static const char *const names[] = { "mpiexec.mpich", "mpiexec.hydra", "mpiexec" };
+	int null = open("/dev/null", O_RDONLY);
+
+	if (null >= 0) /* it would read what others type */
+		dup2(null, STDIN_FILENO);
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		argv[0] = names[i];
+		execvp(argv[0], (char *const *)argv);
+	}
+	return cistern_error_set(err, -errno, "mpiexec.mpich cannot be started: %s", strerror(errno));
+}
+
+/* Becomes the agent, or mpiexec. argv[0] to [2] are free for the latter. Returns only with an error. */
+static int exec_agent(struct call *call, const char *procs, struct cistern_error *err)
+{
+	char program[PATH_MAX];
+	int r = libexec_find(AGENT, program, err);
+
+	if (r < 0)
+		return r;
+	fflush(NULL);
+	call->argv[1] = "-n";
+	call->argv[2] = procs;
+	call->argv[3] = program;
+	if (procs)
+		return exec_launcher(call->argv, err);
+	execv(program, (char *const *)call->argv + 3);
+	return cistern_error_set(err, -errno, "%s: %s", program, strerror(errno));
+}
+
+static int convert(const struct command *cmd, struct call *call, int argc, char **argv)
+{
+	struct cistern_error err = { 0 };
+	const char *procs = NULL, *to = NULL;
+	uint64_t n = 1;
+	struct args a;
+	int key;
+
+	call->num = 4;
+	call->argv[call->num++] = "convert";
+	args_init(&a, cmd, argc, argv);
+	while ((key = args_next(&a)) >= 0) {
+		if (key == 'n')
+			procs = optarg;
+		else
+			pass_on(call, key, optarg);
+		if (key == OPT_TO)
+			to = optarg;
+	}
+	if (a.exit_status >= 0 || (a.exit_status = args_operands(&a, 1, INT_MAX)) >= 0)
+		return a.exit_status;
+	if (!to)
+		return args_usage_error(cmd, "--to FILE is missing");
+	if (procs && (units_parse_u64(procs, &n) < 0 || n == 0 || n > PROCS_MAX))
+		return args_usage_error(cmd, "-n is a number of processes, from 1 on, not '%s'", procs);
+	if (n > 1 && is_launched())
+		return args_usage_error(cmd, "-n inside mpiexec, which says already how many processes there are");
+	call->argv[call->num++] = "--";
+	while (optind < argc)
+		call->argv[call->num++] = argv[optind++];
+	exec_agent(call, n > 1 ? procs : NULL, &err);
+	return say_error(&err);
+}
+
+static int run_convert(const struct command *cmd, int argc, char **argv)
+{
+	struct call call = { .argv = calloc(2 * (size_t)argc + 8, sizeof(char *)), .heads = calloc((size_t)argc, 32) };
+	int status = CISTERN_EXIT_FAILED;
+
+	if (call.argv && call.heads)
+		status = convert(cmd, &call, argc, argv);
+	else
+		say("out of memory");
+	free(call.argv);
+	free(call.heads);
+	return status;
+}
+
+const struct command command_convert = {
+	.name = "convert",
+	.summary = "turn blobs into a netCDF file, or a netCDF file into blobs",
+	.synopsis =
+		"convert [-n N] BASE|SUBFILE... --to FILE [--align SIZES] [--fill] [--force] [--json]\n"
+		"convert [-n N] FILE --layout blob-variable|blob-process --to BASE [--num-subfiles K] [--processes P] "
+		"[--map FILE]... [--force] [--json]",
+	.about =
+		"Blobs are how a job of many processes writes one file fast: each process puts all of its elements in one place of a "
+		"subfile, with maps that say where they belong. E3SM-IO writes them with its blob strategy. This command makes the canonical netCDF file of them, equal byte by byte to what the "
+		"processes would have written themselves, with any number of processes.\n\n"
+		"A set of subfiles is named by what stands before \".0000\" in their names, by any of them, or by all of them. It must be "
+		"complete and of one run; else nothing is made, and the message names what is missing. Nothing appears under the name "
+		"FILE before it is whole and on the disk; what is there is replaced with --force only.\n\n"
+		"Blobs of E3SM-IO do not say where variables lay in the canonical file; --align does. Elements that no process had are "
+		"holes there. Blobs that Cistern made keep the canonical file's header and padding.\n\n"
+		"Where several blobs have the same element, the one in the later subfile wins, and in one subfile the one further behind; how "
+		"many there are is said.\n\n"
+		"With --layout, FILE, a netCDF classic file (CDF-1, 2 or 5), becomes blobs: variable-centric ones, which are CDF-5 files, or "
+		"process-centric ones, which are HDF5 files. Arrays of the shape of a map are cut up as it says; without maps, all "
+		"arrays with at least P elements, evenly.\n\n"
+		"Instead of -n, the command can be started by MPICH's mpiexec or srun itself.\n\n"
+		"Exit status 1: a subfile is missing, FILE exists, or the disk is full; 4: subfiles are damaged or not of one set; 5: "
+		"FILE is being made by another program.",
+	.examples = "cistern convert /lustre/run42/out.nc --to /lustre/run42/out.nc\n"
+		    "cistern convert -n 8 out_h0.nc.0000 --to out_h0.nc\n"
+		    "mpiexec -n 64 cistern convert out.h5 --to out.nc\n"
+		    "cistern convert in.nc --layout blob-process --map map_f_case_16p.nc --num-subfiles 4 --to out.h5",
+	.options = options,
+	.run = run_convert,
+};
