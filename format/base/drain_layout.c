@@ -120,6 +120,33 @@ int drain_layout_is_possible(const struct drain_layout_rules *rules, enum drain_
 	return 0;
 }
 
+/*
+ * Of a file's owner, who may be anybody, only what concerns his file: other settings name paths, and the drain may have rights
+ * that he has not.
+ */
+static bool is_for_files(const char *text, size_t len)
+{
+	static const char *const allowed[] = { "chunk", "deflate", "shuffle" };
+
+	while (len > 0) {
+		size_t item = 0, name, i = 0, num = sizeof(allowed) / sizeof(allowed[0]);
+
+		while (item < len && text[item] != ';')
+			item++;
+		for (name = 0; name < item && text[name] != '='; name++)
+			;
+		while (i < num && (strlen(allowed[i]) != name || memcmp(allowed[i], text, name) != 0))
+			i++;
+		/* A backslash would make a comma of the value the end of it. */
+		if ((name > 0 && i == num) || memchr(text, '\\', item))
+			return false;
+		item += item < len;
+		text += item;
+		len -= item;
+	}
+	return true;
+}
+
 int drain_layout_parse_xattr(
 	const void *value, size_t len, enum drain_layout *ret, char **ret_options, struct cistern_error *err)
 {
@@ -131,6 +158,9 @@ int drain_layout_parse_xattr(
 	if (parse_name(text, word, &layout) < 0 || memchr(value, '\0', len))
 		return cistern_error_set(err, -EINVAL, "its attribute " DRAIN_LAYOUT_XATTR " is '%.*s': give one of %s",
 			(int)(len < 100 ? len : 100), text, names_text);
+	if (rest > 0 && !is_for_files(end + 1, rest))
+		return cistern_error_set(err, -EINVAL,
+			"its attribute " DRAIN_LAYOUT_XATTR " has settings other than chunk, deflate and shuffle");
 	options = calloc(2, rest + 1); /* each comma gets a backslash */
 	if (!options)
 		return cistern_error_set(err, -ENOMEM, "out of memory");

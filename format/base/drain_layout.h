@@ -38,7 +38,7 @@ int drain_layout_is_wanted(const struct drain_layout_rules *rules, enum drain_la
 /* Could a file whose path has this last component get it? */
 int drain_layout_is_possible(const struct drain_layout_rules *rules, enum drain_layout layout, const char *name);
 /*
- * The value of DRAIN_LAYOUT_XATTR, len bytes. ret_options: the rest as an option string ("deflate=4,chunk=time:1"), owned
+ * The value of DRAIN_LAYOUT_XATTR, len bytes. It may hold the settings chunk, deflate and shuffle, no others: it is anybody's. ret_options: the rest as an option string ("deflate=4,chunk=time:1"), owned
  * by the caller; "" when there is none. 0; -EINVAL and *err; -ENOMEM.
  */
 int drain_layout_parse_xattr(

@@ -13,10 +13,10 @@
 #include "cistern/error.h"
 #include "format/codec/classic.h"
 
-#define NC4_CHUNK_TARGET (1u << 20) /* bytes of a chunk, where nothing else is said */
-#define NC4_CHUNK_MAX    (1u << 30) /* bytes; HDF5 takes up to 4 GiB, but several are in memory at a time */
-#define NC4_SMALL        8192u      /* bytes; a fixed variable below it is neither cut nor compressed */
-#define NC4_RANK_MAX     32u        /* H5S_MAX_RANK */
+#define NC4_CHUNK_TARGET (1u << 20)  /* bytes of a chunk, where nothing else is said */
+#define NC4_CHUNK_MAX    (64u << 20) /* bytes; several are in memory at a time, and anybody may ask for them */
+#define NC4_SMALL        8192u       /* bytes; a fixed variable below it is neither cut nor compressed */
+#define NC4_RANK_MAX     32u         /* H5S_MAX_RANK */
 
 struct nc4_options {
 	unsigned int deflate; /* 0 to 9 */

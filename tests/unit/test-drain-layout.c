@@ -80,6 +80,11 @@ int main(void)
 	attribute("canonical", 0, DRAIN_LAYOUT_CANONICAL, "");
 	attribute("netcdf4;deflate=4;chunk=time:1,lat:90;shuffle=no", 0, DRAIN_LAYOUT_NETCDF4,
 		"deflate=4,chunk=time:1\\,lat:90,shuffle=no");
+	attribute("netcdf4;shuffle;", 0, DRAIN_LAYOUT_NETCDF4, "shuffle,");
+	attribute("netcdf4;mdc.trace_file_name=/etc/passwd", -EINVAL, 0, NULL);
+	attribute("netcdf4;deflate=1;store=/x", -EINVAL, 0, NULL);
+	attribute("netcdf4;chunk=a:1\\,store=/x", -EINVAL, 0, NULL);
+	attribute("netcdf4;chunk=a:1\\", -EINVAL, 0, NULL);
 	attribute("", -EINVAL, 0, NULL);
 	attribute("netcdf4,deflate=4", -EINVAL, 0, NULL);
 	return done_testing();
