@@ -15,6 +15,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "mpi-agent/plan/names.h"
+
 static void add_fact(struct manifest_fact *fact, const char *name, uint64_t value)
 {
 	*fact = (struct manifest_fact){ .is_number = true };
@@ -53,11 +55,14 @@ static void tell(
 static int remove_former(struct session *s, const struct file_place *place)
 {
 	char path[SESSION_PATH_MAX];
+	struct inode former;
 	uint64_t owner;
 	int r = session_join(path, sizeof(path), place->dir_path, place->name);
 
 	if (r < 0 || state_backing_owner(s->st, place->dir, place->name, &owner) < 0)
 		return r;
+	if (state_inode(s->st, owner, &former) == 0 && names_is_needed(&former))
+		return -EBUSY; /* it has another name, and could not be moved there */
 	r = s->to->ops->remove(s->to, path, false);
 	if (r == 0 || r == -ENOENT)
 		r = s->to->ops->sync_names(s->to);

@@ -468,14 +468,19 @@ static int put_header(struct writer *w, struct subfile *sub)
 
 /* ---- subfiles */
 
+static ssize_t read_sink(void *buf, size_t len, uint64_t off, void *arg)
+{
+	struct sink_file *f = arg;
+
+	return f->ops->pread(f, buf, len, off);
+}
+
 /* Our own from an earlier attempt, or those of a file that this one replaces; nothing else. */
 static int may_replace(struct session *s, const char *path)
 {
 	struct classic CLASSIC_CLEANUP header = { 0 };
 	struct sink_file *f;
 	struct stat st;
-	uint8_t *bytes;
-	ssize_t got;
 	int r = s->to->ops->stat(s->to, path, &st);
 
 	if (r < 0)
@@ -483,16 +488,11 @@ static int may_replace(struct session *s, const char *path)
 	r = S_ISREG(st.st_mode) ? s->to->ops->open(s->to, path, SINK_READ, &f) : -EEXIST;
 	if (r < 0)
 		return r;
-	bytes = malloc(CLASSIC_HEADER_MAX < (uint64_t)st.st_size ? CLASSIC_HEADER_MAX : (size_t)st.st_size + 1);
-	got = bytes ? f->ops->pread(f, bytes,
-			      CLASSIC_HEADER_MAX < (uint64_t)st.st_size ? CLASSIC_HEADER_MAX : (size_t)st.st_size, 0)
-		    : -ENOMEM;
+	r = classic_read(read_sink, f, &header, NULL);
 	sink_file_close(f);
-	r = got < 0 ? (int)got : classic_decode(bytes, (size_t)got, &header, NULL);
 	if (r == 0 && !blob_is_header(&header))
 		r = -EEXIST;
-	free(bytes);
-	return r == -EBADMSG || r == -ENODATA || r == -EFBIG ? -EEXIST : r;
+	return r == -EBADMSG || r == -EFBIG ? -EEXIST : r;
 }
 
 static int name_subfile(struct writer *w, struct subfile *sub, const struct file_place *place)

@@ -169,16 +169,20 @@ told() {
 @test "subfiles replace subfiles and what the file replaced, and nothing else" {
 	needs_e3sm
 	echo old >"$BACKING/G.nc"
+	echo older >"$BACKING/H.nc"
 	mkdir "$BACKING/there"
 	echo "somebody's" >"$BACKING/there/G.nc.0000"
 	mount_cistern -o layout=blob-variable
 	rm "$MNT/G.nc"
+	mv "$MNT/H.nc" "$MNT/moved"
 	e3sm 2 G "$MNT/G.nc"
+	e3sm 2 G "$MNT/H.nc"
 	e3sm 2 G "$MNT/there/G.nc"
 	e3sm 1 G "$DIRECT/G.nc"
 	refute "$CISTERN" umount --wait "$MNT"
-	is "$(cd "$BACKING" && echo * there/*)" "G.nc.0000 there there/G.nc.0000"
-	is "$(cat "$BACKING/there/G.nc.0000")" "somebody's"
+	is "$(cd "$BACKING" && echo * there/*)" "G.nc.0000 H.nc.0000 moved there there/G.nc.0000"
+	is "$(cat "$BACKING/there/G.nc.0000" "$BACKING/moved" | tr '\n' ' ')" "somebody's older "
+	same_blobs "$BACKING/H.nc" "$DIRECT/G.nc" blobs 2
 	same_blobs "$BACKING/G.nc" "$DIRECT/G.nc" blobs 2
 	rm "$BACKING/there/G.nc.0000"
 	mount_cistern -o layout=blob-variable
@@ -186,7 +190,7 @@ told() {
 	umount_wait
 	same_blobs "$BACKING/G.nc" "$DIRECT/G.nc" blobs 3
 	same_blobs "$BACKING/there/G.nc" "$DIRECT/G.nc" blobs 2
-	is "$(cd "$BACKING" && echo * there/*)" "G.nc.0000 there there/G.nc.0000"
+	is "$(cd "$BACKING" && echo * there/*)" "G.nc.0000 H.nc.0000 moved there there/G.nc.0000"
 }
 
 @test "a drain that is killed anywhere ends with the same subfiles" {
