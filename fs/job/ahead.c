@@ -301,39 +301,50 @@ static uint64_t follow(struct stream *st, uint64_t off, size_t len)
 	uint64_t slack = len >= LARGE_BYTES ? SLACK_BYTES : LARGE_BYTES, end = off + len;
 
 	if (st->run == 0 || off > st->next + slack || off + slack < st->next)
-		*st = (struct stream){ .from = off, .next = off };
+		*st = (struct stream){ .from = off, .next = off, .chunk = off / CHUNK };
 	st->run += len;
 	st->next = end > st->next ? end : st->next;
 	/* Most of what lies behind the reader has been read, but for what was overtaken; else it leaps. */
 	if ((st->next - st->from) / 4 * 3 > st->run + SLACK_BYTES)
-		*st = (struct stream){ .from = off, .next = end, .run = len };
+		*st = (struct stream){ .from = off, .next = end, .run = len, .chunk = off / CHUNK };
 	if (st->run < LARGE_BYTES)
 		return 0;
 	return 2 * st->run < DEPTH_BYTES ? 2 * st->run : DEPTH_BYTES;
 }
 
+/* The chunks that are to be begun now: [*ret_number, *ret_end). */
+static void plan(struct ahead *a, struct stream *st, uint64_t off, size_t len, uint64_t size, uint64_t *ret_number,
+	uint64_t *ret_end)
+{
+	pthread_mutex_lock(&a->lock);
+	uint64_t further = follow(st, off, len), end = off + len;
+	*ret_number = st->chunk;
+	*ret_end = st->chunk;
+	if (further) {
+		end = further < size - end ? end + further : size;
+		*ret_number = off / CHUNK > st->chunk ? off / CHUNK : st->chunk;
+		*ret_end = (end + CHUNK - 1) / CHUNK;
+		st->chunk = *ret_end > st->chunk ? *ret_end : st->chunk;
+	}
+	pthread_mutex_unlock(&a->lock);
+}
+
 void ahead_of(struct job *j, struct job_file *file, size_t len, uint64_t off)
 {
-	struct ahead *a = j->share->ahead;
-	uint64_t size = shared_size(j, file->shared);
+	struct shared *s = file->shared;
+	uint64_t size = shared_size(j, s), number, end;
 
-	if (off >= size || len == 0)
+	if (off >= size || len == 0 || (!shared_is_home(j, s) && shared_is_outside(s)))
 		return;
 	len = len < size - off ? len : (size_t)(size - off);
-	pthread_mutex_lock(&a->lock);
-	uint64_t further = follow(&file->stream, off, len);
-	pthread_mutex_unlock(&a->lock);
-	if (further == 0)
-		return;
+	plan(j->share->ahead, &file->stream, off, len, size, &number, &end);
 	uint64_t wanted = (off + len + CHUNK - 1) / CHUNK;
-	uint64_t end = off + len + further < size ? off + len + further : size;
-	end = (end + CHUNK - 1) / CHUNK;
-	for (uint64_t number = off / CHUNK; number < end; number++) {
-		if (number >= wanted && !map_is_known(file->shared, number * CHUNK / SHARE_WINDOW)) {
-			start_later(j, file->shared, number, end);
+	for (; number < end; number++) {
+		if (number >= wanted && !map_is_known(s, number * CHUNK / SHARE_WINDOW)) {
+			start_later(j, s, number, end);
 			break;
 		}
-		start(j, file->shared, number);
+		start(j, s, number);
 	}
 }
 

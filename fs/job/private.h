@@ -39,6 +39,7 @@ struct job {
 struct stream {              /* of reads; ahead.lock */
 	uint64_t from, next; /* where it began; behind the furthest that was read */
 	uint64_t run;        /* bytes that were read */
+	uint64_t chunk;      /* the first not begun to be fetched: each once, there may be nothing to fetch */
 };
 
 struct job_file {

@@ -357,6 +357,36 @@ static void test_damage(void)
 	stop(f, "around a damaged extent");
 }
 
+/* There is nothing to fetch of a file that the backing directory has; nobody is asked. */
+static void test_outside(void)
+{
+	struct file *f = start(9, O_RDONLY);
+	struct core_open_reply reply;
+	struct job_file *file = NULL;
+	char path[300], buf[4096];
+	struct core_entry e;
+	uint64_t before;
+	ssize_t got = 1;
+
+	for (int i = 0; i < 3; i++) { /* at home here or there */
+		snprintf(path, sizeof(path), "%s/b%d", job_world_backing(f->w), i);
+		FILE *out = fopen(path, "w");
+		ok(out && fwrite(f->bytes, 1, SIZE, out) == SIZE && fclose(out) == 0,
+			"a file of the backing directory");
+		is_int(job_lookup(job_at(f, 1), 1, strrchr(path, '/') + 1, &e), 0, "found");
+		is_int(job_open(job_at(f, 1), e.ino, O_RDONLY, &file, &reply), 0, "opened");
+		before = job_at(f, 1)->share->messages;
+		for (uint64_t off = 0; off < SIZE && got > 0; off += (uint64_t)got) {
+			got = job_read(job_at(f, 1), file, buf, sizeof(buf), off);
+			if (got != sizeof(buf) || memcmp(buf, f->bytes + off, sizeof(buf)) != 0)
+				wrong(f, "backing byte", 1, off);
+		}
+		is_u64(job_at(f, 1)->share->messages, before, "read without a message");
+		job_release(job_at(f, 1), file);
+	}
+	stop(f, "files of the backing directory");
+}
+
 /* Whether node's kernel is told to read past its cache. */
 static bool is_direct(struct file *f, uint32_t node)
 {
@@ -395,6 +425,7 @@ int main(int argc, char **argv)
 	test_holder_dies();
 	test_damage();
 	test_large();
+	test_outside();
 	for (unsigned int i = 1; i <= rounds; i++) {
 		test_random(i * 1000 + 7, false);
 		test_random(i * 1000 + 8, true);
