@@ -87,6 +87,10 @@ told() {
 	same_blobs "$BACKING/F.nc" "$DIRECT/F.nc" subfiles 1 blobs 3 maps 3 decomposed 387 variables 414
 	same_blobs "$BACKING/G.nc" "$DIRECT/G.nc" subfiles 1 blobs 3 maps 6 decomposed 41
 	same_blobs "$BACKING/I.nc" "$DIRECT/I.nc" subfiles 1 blobs 3 decomposed 546
+	for name in F G I; do
+		"$CISTERN" convert "$BACKING/$name.nc" --to "$WORK/again.nc" --force
+		cmp "$WORK/again.nc" "$DIRECT/$name.nc"
+	done
 	is "$(told F.nc layout) $(told F.nc state) $(told F.nc conversion.maps)" "blob-variable verified 3"
 	if command -v ncdump >/dev/null; then
 		for name in F G I; do ncdump "$BACKING/$name.nc.0000" >"$WORK/cdl"; grep -q ':global_nprocs = 3 ;' "$WORK/cdl"; done
