@@ -5,9 +5,9 @@
  * --in-place the file itself is changed, for files too large to be copied: interrupted, it is to be done again, which gives
  * the same.
  *
- * A log does not say whether the driver closed its file normally after it. So what the replay would change is compared first:
- * nothing, when it did; and when the file is younger than the logs and differs from them, somebody may have changed it
- * since, and nothing is done unasked.
+ * A log does not say whether the driver closed its file normally after it. So what the replay changes is compared: nothing, when
+ * it did. When the file is much younger than the logs, or a little and has a good part of their values, but not all, somebody
+ * may have changed it since, and nothing is done unasked.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,8 +24,10 @@
 #include "tools/lib/bbset.h"
 #include "tools/lib/say.h"
 
-#define RANKS_BYTES 256
-#define COPY_BYTES  (UINT64_C(64) << 20)
+#define RANKS_BYTES  256
+#define COPY_BYTES   (UINT64_C(64) << 20)
+#define LATE_SECONDS 600
+#define THERE_SHARE  4
 
 struct recovery {
 	const struct bblog_recover *opt;
@@ -377,26 +379,43 @@ static int replay(struct recovery *rc, bool dry, bool quiet, struct cistern_erro
 
 static bool changes(const struct recovery *rc)
 {
-	return rc->stats.changed_bytes > 0 || rc->stats.num_records != rc->stats.old_records;
+	return rc->stats.changed_bytes > 0 || rc->stats.num_records != rc->stats.old_records ||
+	       rc->stats.new_size != (uint64_t)rc->st.st_size;
 }
 
-static bool younger_than_logs(const struct recovery *rc)
+/* How many seconds the file is younger than the newest log; below 0: it is older. */
+static double seconds_younger(const struct recovery *rc)
 {
 	const struct timespec *a = &rc->st.st_mtim, *b = &rc->g.newest;
 
-	return a->tv_sec != b->tv_sec ? a->tv_sec > b->tv_sec : a->tv_nsec > b->tv_nsec;
+	return (double)(a->tv_sec - b->tv_sec) + (double)(a->tv_nsec - b->tv_nsec) / 1e9;
 }
 
-/* Whether the file was perhaps changed by somebody since the logs were written. After a replay that counted. */
+/*
+ * Whether somebody perhaps changed the file since it was closed normally. A program that is killed may have written to the header
+ * after its last put; but then the values are not there.
+ */
+static bool may_be_closed(const struct recovery *rc)
+{
+	const struct bbreplay_stats *s = &rc->stats;
+	double younger = seconds_younger(rc);
+
+	return younger > LATE_SECONDS ||
+	       (younger > 0 && s->there_bytes > 0 && s->there_bytes >= s->telling_bytes / THERE_SHARE);
+}
+
+/* After a replay that compared. */
 static int check_age(const struct recovery *rc, struct cistern_error *err)
 {
-	if (!rc->exists || rc->opt->force || !changes(rc) || !younger_than_logs(rc))
+	const struct bbreplay_stats *s = &rc->stats;
+
+	if (!rc->exists || rc->opt->force || !changes(rc) || !may_be_closed(rc))
 		return 0;
 	return cistern_error_set(err, -EEXIST,
-		"%s was changed after the logs were written, and %" PRIu64
-		" of its bytes differ from them: was it closed normally, and changed since? It was left as it is; "
+		"%s was changed %.0f s after the logs, and has %" PRIu64 " of the %" PRIu64
+		" bytes that are not 0 in them: was it closed normally, and changed since? It was left as it is; "
 		"'--to NEW.nc' makes another file, '--force' replays all the same",
-		rc->to, rc->stats.changed_bytes);
+		rc->to, seconds_younger(rc), s->there_bytes, s->telling_bytes);
 }
 
 static int look_only(struct recovery *rc, struct cistern_error *err)
@@ -420,7 +439,7 @@ static int change_in_place(struct recovery *rc, struct cistern_error *err)
 	rc->fd = open(rc->to, O_RDWR | O_CLOEXEC);
 	if (rc->fd < 0)
 		return cistern_error_set(err, -errno, "%s: %s", rc->to, strerror(errno));
-	if (younger_than_logs(rc) && !rc->opt->force)
+	if (seconds_younger(rc) > 0 && !rc->opt->force)
 		r = replay(rc, true, true, err);
 	if (r == 0)
 		r = check_age(rc, err);

@@ -55,7 +55,7 @@ struct bbreplay {
 	size_t num_ranges, cap_ranges;
 	struct conflict *conflicts; /* owned: one for each variable */
 	struct bbreplay_stats stats;
-	uint64_t needed_records;
+	uint64_t needed_records, needed_bytes;
 };
 
 /* One request of an entry, laid out in the file. */
@@ -291,6 +291,7 @@ static int take_entry(
 	b->stats.entries++;
 	b->stats.values += e->num_elems;
 	b->needed_records = records;
+	b->needed_bytes = end > b->needed_bytes ? end : b->needed_bytes;
 	g->begin = begin < g->begin ? begin : g->begin;
 	g->end = end > g->end ? end : g->end;
 	return 0;
@@ -353,6 +354,7 @@ int bbreplay_create(const struct classic *nc, const struct bbreplay_log *logs, s
 	}
 	b->stats.old_records = nc->streaming ? classic_count_records(nc, ops->old_size) : nc->num_records;
 	b->stats.num_records = b->needed_records > b->stats.old_records ? b->needed_records : b->stats.old_records;
+	b->stats.new_size = b->needed_bytes > ops->old_size ? b->needed_bytes : ops->old_size;
 	*ret = b;
 	return 0;
 }

@@ -159,24 +159,36 @@ static int read_old(struct bbwindow *w, size_t begin, size_t end, const struct b
 	return r;
 }
 
-/* Bytes of [begin, end), all covered, that are not in the file like this. */
-static uint64_t count_changed(const struct bbwindow *w, size_t begin, size_t end, uint64_t old_size)
+/* In each of the eight bytes of v that is not 0, the highest bit. */
+static uint64_t not_zero(uint64_t v)
 {
-	uint64_t off = w->off + begin, changed = 0;
-	size_t there;
+	const uint64_t low = UINT64_C(0x7f7f7f7f7f7f7f7f);
 
-	there = off >= old_size ? 0 : old_size - off < end - begin ? (size_t)(old_size - off) : end - begin;
-	if (memcmp(w->bytes + begin, w->old + begin, there) != 0)
-		for (size_t i = begin; i < begin + there; i++)
-			changed += w->bytes[i] != w->old[i];
-	return changed + (end - begin - there);
+	return (((v & low) + low) | v) & ~low;
+}
+
+/* Compares [begin, end), all covered, with what the file has. */
+static void compare(const struct bbwindow *w, size_t begin, size_t end, struct bbreplay_stats *stats)
+{
+	for (size_t at = begin; at < end; at += 8) {
+		size_t len = end - at < 8 ? end - at : 8;
+		uint64_t old = 0, new = 0, changed;
+
+		memcpy(&old, w->old + at, len);
+		memcpy(&new, w->bytes + at, len);
+		changed = not_zero(old ^ new);
+		stats->changed_bytes += (uint64_t)__builtin_popcountll(changed);
+		stats->telling_bytes += (uint64_t)__builtin_popcountll(not_zero(new));
+		stats->there_bytes += (uint64_t)__builtin_popcountll(not_zero(new) & ~changed);
+	}
+	stats->covered_bytes += end - begin;
 }
 
 /* The run [begin, end): gaps get what the file has. */
 static int write_run(
 	struct bbwindow *w, size_t begin, size_t end, const struct bbreplay_ops *ops, struct bbreplay_stats *stats)
 {
-	uint64_t changed = 0;
+	uint64_t before = stats->changed_bytes;
 	int r = read_old(w, begin, end, ops);
 
 	if (r < 0)
@@ -185,14 +197,12 @@ static int write_run(
 		size_t stop = find(w, at, false), next;
 
 		stop = stop < end ? stop : end;
-		changed += count_changed(w, at, stop, ops->old_size);
-		stats->covered_bytes += stop - at;
+		compare(w, at, stop, stats);
 		next = stop < end ? find(w, stop, true) : end;
 		memcpy(w->bytes + stop, w->old + stop, next - stop);
 		at = next;
 	}
-	stats->changed_bytes += changed;
-	if (changed == 0 || ops->dry)
+	if (ops->dry || (stats->changed_bytes == before && w->off + end <= ops->old_size))
 		return 0;
 	stats->writes++;
 	return ops->write(ops->arg, w->off + begin, w->bytes + begin, end - begin);

@@ -141,12 +141,23 @@ for group in json.load(sys.stdin)["pnetcdf_logs"]:
 	cmp "$closed/t1.nc" "$golden/pnetcdf-bb-logs/v1.12.3/t1.nc"
 	poke "$closed/t1.nc" 600 'changed'
 	cp "$closed/t1.nc" "$WORK/changed.nc"
+	touch -d '2024-01-01 10:06' "$closed/t1.nc" "$WORK/changed.nc"
 	exits 1 "$CISTERN" recover "$closed" --to "$closed/t1.nc"
-	says "was changed after the logs were written"
+	says "was changed 60 s after the logs"
 	exits 1 "$CISTERN" recover "$closed" --to "$closed/t1.nc" --in-place
 	cmp "$closed/t1.nc" "$WORK/changed.nc"
 	exits 0 "$CISTERN" recover "$closed" --to "$closed/t1.nc" --force
 	cmp "$closed/t1.nc" "$golden/pnetcdf-bb-logs/v1.12.3/t1.nc"
+}
+
+@test "bblog: a killed job may have written to the header after its last put, but not hours later" {
+	touch -d '2024-01-01 10:06' "$crash/t-crash.nc"
+	exits 0 "$CISTERN" recover "$crash" --to "$crash/t-crash.nc"
+	cmp "$crash/t-crash.nc" "$right"
+	cp "$golden/pnetcdf-bb-logs/v1.12.3-crash/t-crash.nc" "$crash"
+	touch -d '2024-01-01 12:00' "$crash/t-crash.nc"
+	exits 1 "$CISTERN" recover "$crash" --to "$crash/t-crash.nc"
+	says "was changed 6900 s after the logs, and has 0 of the"
 }
 
 @test "bblog: a missing rank, a torn tail, lost values: the rest is replayed, and what is missing is said" {
