@@ -117,6 +117,17 @@ for group in json.load(sys.stdin)["pnetcdf_logs"]:
 	is "$(cat "$WORK/changed")" ""
 }
 
+@test "bblog: killed jobs of the oldest and of a new release, all types, with values out of range" {
+	local release
+	for release in v1.12.2 v1.14.1; do
+		exits 0 "$CISTERN" recover "$WORK/logs/$release-killed" --to "$WORK/$release.nc"
+		says "became its fill value (NC_ERANGE)"
+		cmp "$WORK/$release.nc" "$WORK/logs/$release-killed/closed.nc"
+	done
+	exits 0 "$CISTERN" fsck "$WORK/logs/v1.12.2-killed"
+	says "written by PnetCDF 1.11.0 to 1.12.2"
+}
+
 @test "bblog: in place, and what a dry run says" {
 	exits 0 "$CISTERN" recover "$crash" --to "$crash/t-crash.nc" --dry-run
 	says "would change"
