@@ -22,6 +22,7 @@
 #include "format/codec/bbreplay.h"
 #include "tools/bblog.h"
 #include "tools/lib/bbset.h"
+#include "tools/lib/clock.h"
 #include "tools/lib/say.h"
 
 #define RANKS_BYTES  256
@@ -41,7 +42,8 @@ struct recovery {
 	bool exists;         /* to does */
 	int fd;              /* owned; the file that is read and written */
 	struct bbreplay_stats stats;
-	const char *state; /* for the report */
+	uint64_t replay_usec; /* of the replay alone, without the copy before and the sync after it */
+	const char *state;    /* for the report */
 };
 
 /* ---- bytes of the netCDF file */
@@ -365,6 +367,7 @@ static int replay(struct recovery *rc, bool dry, bool quiet, struct cistern_erro
 		.dry = dry };
 	struct bbreplay_log *logs = make_logs(&rc->g);
 	struct bbreplay *b = NULL;
+	uint64_t begin = clock_usec();
 	int r = logs ? bbreplay_create(&rc->nc, logs, rc->g.num, &ops, &b, err)
 		     : cistern_error_set(err, -ENOMEM, "out of memory");
 
@@ -372,6 +375,7 @@ static int replay(struct recovery *rc, bool dry, bool quiet, struct cistern_erro
 		r = bbreplay_run(b, rc->opt->memory_bytes, err);
 	if (r == 0)
 		rc->stats = *bbreplay_stats(b);
+	rc->replay_usec = clock_usec() - begin;
 	bbreplay_destroy(b);
 	free(logs);
 	return r < 0 ? cistern_error_prefix(err, "%s", rc->to) : 0;
@@ -491,6 +495,7 @@ static void stats_json(const struct recovery *rc, const char *missing)
 	json_ku64(j, "conflict_bytes", s->conflict_bytes);
 	json_ku64(j, "covered_bytes", s->covered_bytes);
 	json_ku64(j, "changed_bytes", s->changed_bytes);
+	json_ku64(j, "replay_usec", rc->replay_usec);
 	json_ku64(j, "old_records", s->old_records);
 	json_ku64(j, "records", s->num_records);
 }

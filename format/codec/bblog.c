@@ -40,20 +40,26 @@ struct bblog {
 
 /* ---- numbers in either order of bytes */
 
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define HOST_BIG true
+#else
+#define HOST_BIG false
+#endif
+
 static uint32_t get32(const uint8_t *p, bool big)
 {
-	uint32_t v = 0;
+	uint32_t v;
 
-	for (int i = 0; i < 4; i++)
-		v |= (uint32_t)p[i] << 8 * (big ? 3 - i : i);
-	return v;
+	memcpy(&v, p, sizeof(v));
+	return big == HOST_BIG ? v : __builtin_bswap32(v);
 }
 
 static uint64_t get64(const uint8_t *p, bool big)
 {
-	uint64_t first = get32(p, big), second = get32(p + 4, big);
+	uint64_t v;
 
-	return big ? first << 32 | second : second << 32 | first;
+	memcpy(&v, p, sizeof(v));
+	return big == HOST_BIG ? v : __builtin_bswap64(v);
 }
 
 static void put64(uint8_t *p, uint64_t v, bool big)
@@ -449,15 +455,13 @@ static const char *wrong_stride(const struct bblog_entry *e)
 /* How many bytes an element takes in memory; 0: the numbers do not fit. */
 static uint32_t elem_bytes(const struct bblog_entry *e)
 {
-	uint64_t bytes = type_bytes((uint32_t)e->type);
+	uint64_t bytes = type_bytes((uint32_t)e->type), all;
 
-	if (e->num_elems == 0)
-		return e->data_len == 0 ? (uint32_t)(bytes ? bytes : 8) : 0;
-	if (bytes == 0)
-		bytes = e->data_len / e->num_elems;
+	if (bytes == 0) /* the one whose length varies */
+		bytes = e->num_elems ? e->data_len / e->num_elems : 8;
 	if (bytes > 8 || (bytes & (bytes - 1)) != 0 || (e->type == BBLOG_LONG && bytes < 4))
 		return 0;
-	return e->data_len % e->num_elems == 0 && e->data_len / e->num_elems == bytes ? (uint32_t)bytes : 0;
+	return !__builtin_mul_overflow(e->num_elems, bytes, &all) && all == e->data_len ? (uint32_t)bytes : 0;
 }
 
 static const char *what_is_wrong(struct bblog_entry *e, uint64_t data_at)

@@ -29,6 +29,7 @@ struct group {
 	size_t log;
 	struct bblog_mark first;
 	uint32_t num;
+	bool sound;          /* each of them is replayed */
 	uint64_t begin, end; /* of the file */
 };
 
@@ -61,6 +62,13 @@ struct bbreplay {
 /* One request of an entry, laid out in the file. */
 struct box {
 	const struct bbreplay *b;
+	/* what pitch and value are made for */
+	const struct classic_var *v;
+	const struct bblog_header *h;
+	enum bblog_type type;
+	uint32_t elem_bytes;
+	struct bbvalue value;
+
 	const int64_t *start, *count, *stride; /* count and stride may be NULL: 1 */
 	uint32_t num_dims, num_outer;          /* the dimensions behind num_outer make one run */
 	uint64_t pitch[BBLOG_DIMS_MAX];        /* bytes from one index to the next */
@@ -199,14 +207,13 @@ static void set_request(struct box *x, const struct bblog_entry *e, uint64_t req
 /* ---- the first pass */
 
 /*
- * NULL, or what keeps the entry from being replayed. *ret_begin and *ret_end: the bytes of the file that it may touch;
- * *ret_records grows to what it needs.
+ * NULL, and what holds for all entries of that variable and type is in *x; or what keeps the entry from being replayed.
+ * Mostly the entry before was of the same, and nothing is to be done.
  */
-static const char *check_entry(struct bbreplay *b, const struct bblog_entry *e, const struct bblog_header *h,
-	struct box *x, uint64_t *ret_begin, uint64_t *ret_end, uint64_t *ret_records)
+static const char *prepare(
+	const struct bbreplay *b, const struct bblog_entry *e, const struct bblog_header *h, struct box *x)
 {
 	const struct classic_var *v;
-	struct bbvalue value;
 	const char *wrong;
 
 	if (e->wrong)
@@ -216,11 +223,33 @@ static const char *check_entry(struct bbreplay *b, const struct bblog_entry *e, 
 	v = var_of(b, e);
 	if (v->num_dims != e->ndims)
 		return "its variable has another number of dimensions";
-	wrong = bbvalue_plan(h, e, b->nc->version, v, &value);
+	if (x->v == v && x->h == h && x->type == e->type && x->elem_bytes == e->elem_bytes)
+		return NULL;
+	x->v = NULL;
+	wrong = bbvalue_plan(h, e, b->nc->version, v, &x->value);
 	if (wrong)
 		return wrong;
 	x->b = b;
+	x->h = h;
+	x->type = e->type;
+	x->elem_bytes = e->elem_bytes;
+	x->v = v;
 	set_pitches(x, v);
+	return NULL;
+}
+
+/*
+ * NULL, or what keeps the entry from being replayed. *ret_begin and *ret_end: the bytes of the file that it may touch;
+ * *ret_records grows to what it needs.
+ */
+static const char *check_entry(struct bbreplay *b, const struct bblog_entry *e, const struct bblog_header *h,
+	struct box *x, uint64_t *ret_begin, uint64_t *ret_end, uint64_t *ret_records)
+{
+	const char *wrong = prepare(b, e, h, x);
+	const struct classic_var *v = x->v;
+
+	if (wrong)
+		return wrong;
 	*ret_begin = UINT64_MAX;
 	*ret_end = 0;
 	for (uint64_t i = 0; i < e->num; i++) {
@@ -260,7 +289,7 @@ static int add_group(struct bbreplay *b, size_t log, const struct bblog_mark *fi
 		b->cap_groups = cap;
 	}
 	*ret = &b->groups[b->num_groups++];
-	**ret = (struct group){ .log = log, .first = *first, .begin = UINT64_MAX };
+	**ret = (struct group){ .log = log, .first = *first, .sound = true, .begin = UINT64_MAX };
 	return 0;
 }
 
@@ -280,9 +309,11 @@ static int take_entry(
 	}
 	g->num++;
 	if (is_skipped(b, log, e->seq)) {
+		g->sound = false;
 		b->stats.skipped++;
 		return 0;
 	}
+	g->sound = g->sound && !wrong && has_data(b, log, e);
 	if (wrong || !has_data(b, log, e)) {
 		tell_entry(b, wrong ? BBREPLAY_WRONG : BBREPLAY_DATA, log, e,
 			wrong ? wrong : "the data log ends before its values do");
@@ -514,28 +545,37 @@ static int put_entry(struct putting *p, size_t log, const struct bblog_entry *e,
 	return p->error < 0 ? p->error : r;
 }
 
+/* Whether the entry is replayed, and may reach into the window. */
+static bool is_wanted(const struct putting *p, const struct group *g, const struct bblog_entry *e, struct box *x)
+{
+	const struct bblog_header *h = bblog_header(p->b->logs[g->log].meta);
+	uint64_t begin = 0, end = 0, records = 0;
+
+	if (g->sound)
+		return !prepare(p->b, e, h, x);
+	return !is_skipped(p->b, g->log, e->seq) && !check_entry(p->b, e, h, x, &begin, &end, &records) &&
+	       has_data(p->b, g->log, e) && begin < p->end && end > p->begin;
+}
+
 /* The entries of a group that reach into the window. */
 static int put_group(struct putting *p, const struct group *g, struct box *x, struct cistern_error *err)
 {
 	struct bblog *meta = p->b->logs[g->log].meta;
-	const struct bblog_header *h = bblog_header(meta);
 	struct bblog_entry e;
 
 	bblog_seek(meta, &g->first);
 	for (uint32_t i = 0; i < g->num; i++) {
-		uint64_t begin = 0, end = 0, records = 0;
 		int r = bblog_next(meta, &e, err);
 
 		if (r <= 0)
 			return r < 0 ? r : cistern_error_set(err, -EBADMSG, "the log changed while it was read");
-		if (is_skipped(p->b, g->log, e.seq) || check_entry(p->b, &e, h, x, &begin, &end, &records) ||
-			!has_data(p->b, g->log, &e) || begin >= p->end || end <= p->begin)
+		if (!is_wanted(p, g, &e, x))
 			continue;
-		bbvalue_plan(h, &e, p->b->nc->version, var_of(p->b, &e), &p->value);
+		p->value = x->value;
 		r = put_entry(p, g->log, &e, x);
 		if (r < 0)
 			return cistern_error_set(err, r, "rank %" PRIu64 ", entry %" PRIu64 ": reading its values: %s",
-				h->rank, e.seq, strerror(-r));
+				bblog_header(meta)->rank, e.seq, strerror(-r));
 	}
 	return 0;
 }
@@ -645,6 +685,8 @@ int bbreplay_run(struct bbreplay *b, uint64_t memory_bytes, struct cistern_error
 	if (memory_bytes < BBREPLAY_MIN_BYTES)
 		memory_bytes = BBREPLAY_MIN_BYTES;
 	len = (memory_bytes < most ? memory_bytes : most) * WINDOW_SHARE / BBWINDOW_UNIT * BBWINDOW_UNIT;
+	if (len > b->needed_bytes) /* one window is enough */
+		len = (b->needed_bytes / BBWINDOW_UNIT + 1) * BBWINDOW_UNIT;
 	r = x ? bbwindow_create((size_t)len, &w) : -ENOMEM;
 	if (r < 0)
 		cistern_error_set(err, r, "out of memory");

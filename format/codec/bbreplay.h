@@ -52,8 +52,8 @@ struct bbreplay_stats {
 	uint64_t own_bytes;      /* written again by the same rank */
 	uint64_t conflict_bytes; /* written differently by another rank */
 	uint64_t covered_bytes;  /* of the file */
-	uint64_t changed_bytes;  /* of them: differ from what was there */
-	uint64_t telling_bytes;  /* of the covered ones: those that are not 0 */
+	uint64_t changed_bytes;  /* of them: differ from what was there, or lie behind the old end */
+	uint64_t telling_bytes;  /* of the covered ones below the old end: those that are not 0 */
 	uint64_t there_bytes;    /* of the telling ones: those that were there already */
 	uint64_t new_size;       /* of the file */
 	uint64_t writes;         /* calls of write() */

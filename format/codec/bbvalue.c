@@ -38,31 +38,30 @@ static void store_big(uint8_t *p, uint64_t v, uint32_t bytes)
 		p[i] = (uint8_t)(v >> 8 * (bytes - 1 - i));
 }
 
+#define REVERSE(bits)                                                            \
+	static void reverse_##bits(uint8_t *to, const uint8_t *from, size_t num) \
+	{                                                                        \
+		for (size_t i = 0; i < num; i++) {                               \
+			uint##bits##_t v;                                        \
+                                                                                 \
+			memcpy(&v, from + i * sizeof(v), sizeof(v));             \
+			v = __builtin_bswap##bits(v);                            \
+			memcpy(to + i * sizeof(v), &v, sizeof(v));               \
+		}                                                                \
+	}
+
+REVERSE(16)
+REVERSE(32)
+REVERSE(64)
+
 static void reverse(uint8_t *to, const uint8_t *from, uint32_t bytes, size_t num)
 {
-	uint64_t eight;
-	uint32_t four;
-	uint16_t two;
-
-	for (size_t i = 0; i < num; i++, from += bytes, to += bytes) {
-		switch (bytes) {
-		case 2:
-			memcpy(&two, from, 2);
-			two = __builtin_bswap16(two);
-			memcpy(to, &two, 2);
-			break;
-		case 4:
-			memcpy(&four, from, 4);
-			four = __builtin_bswap32(four);
-			memcpy(to, &four, 4);
-			break;
-		default:
-			memcpy(&eight, from, 8);
-			eight = __builtin_bswap64(eight);
-			memcpy(to, &eight, 8);
-			break;
-		}
-	}
+	if (bytes == 2)
+		reverse_16(to, from, num);
+	else if (bytes == 4)
+		reverse_32(to, from, num);
+	else
+		reverse_64(to, from, num);
 }
 
 /* ---- from memory */

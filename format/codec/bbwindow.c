@@ -22,6 +22,7 @@ struct bbwindow {
 	uint8_t *bytes, *old;     /* owned: len each */
 	uint64_t *mine, *earlier; /* owned: a bit for each byte */
 	bool *touched;            /* owned: by this rank; one for each unit */
+	bool used;                /* not as it was made */
 };
 
 void bbwindow_destroy(struct bbwindow *w)
@@ -60,6 +61,10 @@ int bbwindow_create(size_t len, struct bbwindow **ret)
 void bbwindow_begin(struct bbwindow *w, uint64_t off)
 {
 	w->off = off;
+	if (!w->used) {
+		w->used = true;
+		return;
+	}
 	memset(w->mine, 0, w->len / 8);
 	memset(w->earlier, 0, w->len / 8);
 	memset(w->touched, 0, w->num_units * sizeof(*w->touched));
@@ -115,7 +120,8 @@ uint64_t bbwindow_put(struct bbwindow *w, uint64_t off, const void *bytes, size_
 	for (size_t i = at / WORD_BITS; i * WORD_BITS < end; i++) {
 		uint64_t mask = mask_of(i, at, end), theirs = w->earlier[i] & ~w->mine[i] & mask;
 
-		*own_bytes += (uint64_t)__builtin_popcountll(w->mine[i] & mask);
+		if (w->mine[i] & mask)
+			*own_bytes += (uint64_t)__builtin_popcountll(w->mine[i] & mask);
 		if (theirs)
 			differing += count_differing(w, theirs, i, at, bytes);
 		w->mine[i] |= mask;
@@ -145,7 +151,7 @@ static size_t find(const struct bbwindow *w, size_t at, bool covered)
 	return w->len;
 }
 
-/* What the file has in the run; zeros behind its end. */
+/* What the file has in the run; nothing behind its end. */
 static int read_old(struct bbwindow *w, size_t begin, size_t end, const struct bbreplay_ops *ops)
 {
 	uint64_t off = w->off + begin, len = end - begin, there;
@@ -155,7 +161,6 @@ static int read_old(struct bbwindow *w, size_t begin, size_t end, const struct b
 	there = there < len ? there : len;
 	if (there > 0)
 		r = ops->read(ops->arg, off, w->old + begin, (size_t)there);
-	memset(w->old + begin + there, 0, (size_t)(len - there));
 	return r;
 }
 
@@ -167,9 +172,22 @@ static uint64_t not_zero(uint64_t v)
 	return (((v & low) + low) | v) & ~low;
 }
 
-/* Compares [begin, end), all covered, with what the file has. */
-static void compare(const struct bbwindow *w, size_t begin, size_t end, struct bbreplay_stats *stats)
+/* How many bits are set of those that not_zero() gives. */
+static uint64_t count(uint64_t bits)
 {
+	return (bits >> 7) * UINT64_C(0x0101010101010101) >> 56;
+}
+
+/* Compares [begin, end), all covered, with what the file has there. What lies behind its end is new. */
+static void compare(const struct bbwindow *w, size_t begin, size_t end, uint64_t old_size, struct bbreplay_stats *stats)
+{
+	size_t there = w->off + begin >= old_size ? 0 : (size_t)(old_size - w->off - begin);
+
+	stats->covered_bytes += end - begin;
+	if (there < end - begin) {
+		stats->changed_bytes += end - begin - there;
+		end = begin + there;
+	}
 	for (size_t at = begin; at < end; at += 8) {
 		size_t len = end - at < 8 ? end - at : 8;
 		uint64_t old = 0, new = 0, changed;
@@ -177,11 +195,20 @@ static void compare(const struct bbwindow *w, size_t begin, size_t end, struct b
 		memcpy(&old, w->old + at, len);
 		memcpy(&new, w->bytes + at, len);
 		changed = not_zero(old ^ new);
-		stats->changed_bytes += (uint64_t)__builtin_popcountll(changed);
-		stats->telling_bytes += (uint64_t)__builtin_popcountll(not_zero(new));
-		stats->there_bytes += (uint64_t)__builtin_popcountll(not_zero(new) & ~changed);
+		stats->changed_bytes += count(changed);
+		stats->telling_bytes += count(not_zero(new));
+		stats->there_bytes += count(not_zero(new) & ~changed);
 	}
-	stats->covered_bytes += end - begin;
+}
+
+/* The gap [begin, end) as the file has it, with zeros behind its end. */
+static void fill_gap(struct bbwindow *w, size_t begin, size_t end, uint64_t old_size)
+{
+	size_t there = w->off + begin >= old_size ? 0 : (size_t)(old_size - w->off - begin);
+
+	there = there < end - begin ? there : end - begin;
+	memcpy(w->bytes + begin, w->old + begin, there);
+	memset(w->bytes + begin + there, 0, end - begin - there);
 }
 
 /* The run [begin, end): gaps get what the file has. */
@@ -197,9 +224,9 @@ static int write_run(
 		size_t stop = find(w, at, false), next;
 
 		stop = stop < end ? stop : end;
-		compare(w, at, stop, stats);
+		compare(w, at, stop, ops->old_size, stats);
 		next = stop < end ? find(w, stop, true) : end;
-		memcpy(w->bytes + stop, w->old + stop, next - stop);
+		fill_gap(w, stop, next, ops->old_size);
 		at = next;
 	}
 	if (ops->dry || (stats->changed_bytes == before && w->off + end <= ops->old_size))
