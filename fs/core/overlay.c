@@ -20,7 +20,7 @@
 bool overlay_is_hidden(const char *name)
 {
 	static const char *const prefixes[] = { ".cistern-tmp-", ".cistern-park-", ".cistern-through-",
-		".cistern-classic-" };
+		".cistern-shared-", ".cistern-classic-" };
 
 	for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
 		if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)

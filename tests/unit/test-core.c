@@ -225,6 +225,8 @@ static void test_overlay(void)
 	is_str(text, "", "and is a directory of its own, empty");
 	is_int(core_rmdir(w.core, 1, "moved"), -ENOTEMPTY, "a directory with backing entries is not empty");
 	is_int(core_mkdir(w.core, 1, ".cistern-tmp-x", 0755, cred, &e), -EPERM, "the drain's names are refused");
+	is_int(core_mkdir(w.core, 1, ".cistern-shared-x", 0755, cred, &e), -EPERM,
+		"those of files that nodes share, too");
 	is_int(core_mknod(w.core, 1, "pipe", S_IFIFO | 0600, cred, &e), -EPERM, "special files are refused");
 	world_close(&w);
 
