@@ -285,6 +285,14 @@ void bblog_close(struct bblog *log)
 	free(log);
 }
 
+void bblog_release(struct bblog *log)
+{
+	bbstream_free(&log->in);
+	free(log->numbers);
+	log->numbers = NULL;
+	log->cap_numbers = 0;
+}
+
 const struct bblog_header *bblog_header(const struct bblog *log)
 {
 	return &log->h;

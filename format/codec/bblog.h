@@ -108,7 +108,8 @@ int bblog_channels(const struct bblog_source *meta, uint32_t *ret_num, struct ci
 /* src is copied, what it points to is borrowed. Reads the header of the channel. */
 int bblog_open(const struct bblog_source *meta, uint32_t channel, uint32_t num_channels, struct bblog **ret,
 	struct cistern_error *err);
-void bblog_close(struct bblog *log); /* bblog_close(NULL) is fine */
+void bblog_close(struct bblog *log);   /* bblog_close(NULL) is fine */
+void bblog_release(struct bblog *log); /* gives back memory until it is read again; entries borrowed from it end */
 const struct bblog_header *bblog_header(const struct bblog *log);
 uint64_t bblog_size(const struct bblog *log); /* bytes that the channel can have in this file */
 

@@ -353,6 +353,7 @@ static int take_log(struct bbreplay *b, size_t log, struct box *x, struct cister
 		if (r < 0)
 			return cistern_error_set(err, r, "out of memory");
 	}
+	bblog_release(meta);
 	if (r == -EBADMSG)
 		tell_lost(b, log, mark.seq, why.text);
 	else if (r < 0)
@@ -580,6 +581,15 @@ static int put_group(struct putting *p, const struct group *g, struct box *x, st
 	return 0;
 }
 
+/* A job may have thousands of logs; one at a time has its buffers. */
+static void release(struct bbreplay *b, size_t log)
+{
+	if (log == SIZE_MAX)
+		return;
+	bblog_release(b->logs[log].meta);
+	bbstream_free(&b->data[log]);
+}
+
 static int fill_window(struct bbreplay *b, struct putting *p, struct box *x, struct cistern_error *err)
 {
 	size_t log = SIZE_MAX;
@@ -590,13 +600,16 @@ static int fill_window(struct bbreplay *b, struct putting *p, struct box *x, str
 
 		if (g->begin >= p->end || g->end <= p->begin)
 			continue;
-		if (g->log != log)
+		if (g->log != log) {
 			bbwindow_next_rank(p->window);
+			release(b, log);
+		}
 		log = g->log;
 		r = put_group(p, g, x, err);
 		if (r < 0)
 			return r;
 	}
+	release(b, log);
 	return 0;
 }
 

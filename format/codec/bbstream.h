@@ -20,7 +20,7 @@ struct bbstream {
 };
 
 void bbstream_init(struct bbstream *s, const struct bblog_source *src, uint32_t channel, uint32_t num_channels);
-void bbstream_free(struct bbstream *s);
+void bbstream_free(struct bbstream *s); /* its memory; it may be used again */
 /* len bytes at off, borrowed until the next call, in *ret. -ENODATA: the channel ends before; -ENOMEM; read()'s errors. */
 int bbstream_look(struct bbstream *s, uint64_t off, uint64_t len, const uint8_t **ret);
 
