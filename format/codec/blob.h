@@ -124,6 +124,11 @@ int blob_head_decode(struct classic *header, struct blob_head *ret, struct ciste
 void blob_head_destroy(struct blob_head *h); /* NULL is fine */
 #define BLOB_HEAD_CLEANUP __attribute__((cleanup(blob_head_destroy)))
 
+/* Whether header_blob has its integers smallest byte first, as E3SM-IO writes it on such machines. */
+bool blob_header_is_little(const void *buf, size_t len);
+/* Append the same header as it would be in a file. 0; -EBADMSG: it ends too early; -ENOMEM. */
+int blob_header_turn(const void *buf, size_t len, struct buf *out);
+
 /* Next of the residue. 1 and *ret, borrowed; 0: that was all; -EBADMSG. Begin with cursor_make() of it. */
 int blob_next_residue(struct cursor *c, struct blob_residue *ret);
 

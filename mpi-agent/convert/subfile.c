@@ -251,21 +251,42 @@ static int read_table(struct subfile *f, const struct h5blob *b, struct cistern_
 	return 0;
 }
 
+static int read_head(struct subfile *f, const struct h5blob *b, struct cistern_error *err)
+{
+	bool little = blob_header_is_little(b->header, b->header_bytes);
+	struct buf BUF_CLEANUP turned = { 0 };
+	struct classic header;
+	int r = 0;
+
+	if (little)
+		r = blob_header_turn(b->header, b->header_bytes, &turned);
+	else
+		buf_bytes(&turned, b->header, b->header_bytes);
+	if (r == 0 && !buf_ok(&turned))
+		r = -ENOMEM;
+	if (r == 0)
+		r = classic_decode_definitions(turned.data, turned.len, &header, err);
+	else if (r == -EBADMSG)
+		r = cistern_error_set(err, r, "header_blob is damaged or cut short");
+	if (r == -ENODATA)
+		r = cistern_error_set(err, -EBADMSG, "header_blob is cut short");
+	if (r == 0)
+		r = blob_head_decode(&header, &f->head, err);
+	if (r == 0 && little)
+		f->head.little_endian = true; /* so are the data */
+	return r;
+}
+
 static int open_process_centric(struct subfile *f, struct cistern_error *err)
 {
 	struct h5blob b = { 0 };
-	struct classic header;
 	int r = h5blob_open(f->path, &b, err);
 
 	if (r < 0)
 		return r;
 	f->process_centric = true;
 	f->data_off = b.data_off;
-	r = classic_decode_definitions(b.header, b.header_bytes, &header, err);
-	if (r == -ENODATA)
-		r = cistern_error_set(err, -EBADMSG, "header_blob is cut short");
-	if (r == 0)
-		r = blob_head_decode(&header, &f->head, err);
+	r = read_head(f, &b, err);
 	if (r == 0 && (b.data_off > f->size || b.data_bytes > f->size - b.data_off))
 		r = cistern_error_set(err, -EBADMSG,
 			"data_blob ends at %" PRIu64 ", the file at %" PRIu64 ": it is cut short",

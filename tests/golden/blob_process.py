@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""blob_process.py SUBFILE HEADER DATA: the parts of a process-centric subfile as E3SM-IO writes them on a small-endian machine
-(docs/format/blob.md), from a variable-centric CDF-5 one. Knows nothing of our code; h5import makes an HDF5 file of the parts."""
+"""blob_process.py SUBFILE HEADER DATA: the parts of a process-centric subfile with values as on a small-endian machine and
+integers of the header as in a file (docs/format/blob.md), from a variable-centric CDF-5 one. Knows nothing of our code; h5import makes an HDF5 file of the parts."""
 
 import struct
 import sys
