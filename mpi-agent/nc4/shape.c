@@ -81,7 +81,7 @@ static int check_header(const struct classic *c, struct cistern_error *err)
 /* The end of the last value; padding behind it may be missing. */
 static uint64_t data_end(const struct classic *c)
 {
-	uint64_t end = c->header_bytes, records;
+	uint64_t end = c->header_bytes, records = 0;
 
 	if (c->num_records > 0 && __builtin_mul_overflow(c->num_records - 1, c->record_bytes, &records))
 		return UINT64_MAX;
