@@ -237,6 +237,12 @@ int job_setattr(struct job *j, uint64_t ino, const struct stat *attr, unsigned i
 		if (rc < 0 || to_set == 0)
 			return rc < 0 ? rc : job_getattr(j, ino, file, ret);
 	}
+	/* What was written before times are set must not set them later. */
+	if (!job_alone(j) && to_set & (CORE_SET_ATIME | CORE_SET_MTIME | CORE_SET_ATIME_NOW | CORE_SET_MTIME_NOW)) {
+		rc = share_commit_now(j, ino);
+		if (rc < 0)
+			return job_errno(rc);
+	}
 	if (is_here(j, ino)) {
 		do
 			rc = core_setattr(j->core, ino, attr, to_set, file ? file->local : NULL, ret);

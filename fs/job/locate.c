@@ -174,12 +174,30 @@ int share_locate(struct job *j, struct shared *s, uint64_t off, uint64_t len, st
 void share_fix_size(struct job *j, uint64_t ino, struct core_entry *e)
 {
 	struct shared *s = shared_find(j, ino);
+	struct inode layer;
 
 	if (!s)
 		return;
 	pthread_mutex_lock(&s->mutex);
+	bool dirty = s->dirty_usec || s->telling_usec;
 	if ((uint64_t)e->attr.st_size < s->own_end)
 		e->attr.st_size = (off_t)s->own_end;
 	pthread_mutex_unlock(&s->mutex);
 	shared_put(j, s);
+	if (!dirty || state_inode(j->state, ino, &layer) < 0 || !(layer.flags & INODE_FOREIGN))
+		return;
+	struct timespec at = { .tv_sec = layer.mtime_ns / 1000000000, .tv_nsec = layer.mtime_ns % 1000000000 };
+	if (layer.mtime_ns > e->attr.st_mtim.tv_sec * INT64_C(1000000000) + e->attr.st_mtim.tv_nsec)
+		e->attr.st_mtim = at;
+	if (layer.mtime_ns > e->attr.st_ctim.tv_sec * INT64_C(1000000000) + e->attr.st_ctim.tv_nsec)
+		e->attr.st_ctim = at;
+}
+
+int share_commit_now(struct job *j, uint64_t ino)
+{
+	struct shared *s = shared_find(j, ino);
+	int rc = s ? share_commit(j, s, false) : 0;
+
+	shared_put(j, s);
+	return rc;
 }

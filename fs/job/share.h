@@ -253,8 +253,10 @@ struct pieces {
 int share_locate(struct job *j, struct shared *s, uint64_t off, uint64_t len, struct pieces *ret);
 void pieces_free(struct pieces *p);
 uint64_t shared_size(struct job *j, struct shared *s);
-void share_fix_size(
-	struct job *j, uint64_t ino, struct core_entry *e); /* the home does not know what we have not committed */
+/* Size and times: the home does not know what we have not committed. */
+void share_fix_size(struct job *j, uint64_t ino, struct core_entry *e);
+/* What this node has written becomes known: before something that must not be overtaken by that. */
+int share_commit_now(struct job *j, uint64_t ino);
 
 /* ---- read.c */
 

@@ -116,6 +116,11 @@ void tree_tell_kernel(struct job *j, const struct record *rec)
 {
 	const struct job_options *opt = &j->opt;
 
+	/* Links and times of the directories that it is in. */
+	if (opt->invalidate && (rec->type == RECORD_CREATE || rec->type == RECORD_UNLINK || rec->type == RECORD_RENAME))
+		opt->invalidate(rec->parent, false, opt->arg);
+	if (opt->invalidate && rec->type == RECORD_RENAME && rec->from_parent != rec->parent)
+		opt->invalidate(rec->from_parent, false, opt->arg);
 	if (opt->invalidate_name && rec->type == RECORD_RENAME)
 		opt->invalidate_name(rec->from_parent, rec->from_name, opt->arg);
 	if (opt->invalidate_name && (rec->type == RECORD_RENAME || rec->type == RECORD_UNLINK))
