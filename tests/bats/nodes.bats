@@ -178,9 +178,9 @@ mpi_io() {
 	both "$1" "$program" collective @/collective-2 "cb_config_list=*:*" cb_nodes=2 romio_cb_write=enable
 	for pattern in shared atomic; do
 		echo "$1 $pattern"
-		# Refused is right; then there is nothing to compare.
-		ranks "$1" "$program" $pattern "@/$pattern" || is $? 3
-		[ ! -e "$WORK/m0/$pattern" ] || cp "$WORK/m0/$pattern" "$DIRECT/$pattern"
+		# The order is left to chance, so there is no file to compare with.
+		ranks "$1" "$program" $pattern "@/$pattern"
+		cp "$WORK/m0/$pattern" "$DIRECT/$pattern"
 	done
 	arrives
 }

@@ -79,6 +79,8 @@ bool same_stat(struct parity *p, const struct stat st[SIDES], const char *what)
 	if (!S_ISDIR(st[0].st_mode) && st[0].st_size != st[1].st_size)
 		return differ(
 			p, "%s: size is %jd in A, %jd in B", what, (intmax_t)st[0].st_size, (intmax_t)st[1].st_size);
+	if (p->num_roots > 1)
+		return true; /* a job's files have the time of their last commit, which is not that of the write */
 	return same_time(p, &st[0].st_mtim, &st[1].st_mtim, "mtime", what) && same_change(p, st, what);
 }
 

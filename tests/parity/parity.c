@@ -147,6 +147,22 @@ static void note_start(struct parity *p)
 	p->op_start_ns = now;
 }
 
+/*
+ * The next operation is done at a random node. What has been written is synced before, so that it may be seen there: the rule for
+ * data of several nodes. Names need nothing of that.
+ */
+static void change_node(struct parity *p)
+{
+	unsigned int node = (unsigned int)rng_below(&p->node_rng, p->num_roots);
+
+	for (size_t i = 0; p->num_roots > 1 && i < HANDLES; i++)
+		if (p->handles[i].fd[0] >= 0)
+			fsync(p->handles[i].fd[0]); /* one that cannot be synced has nothing to be seen */
+	p->root[0] = p->roots[node];
+	if (p->num_roots > 1)
+		note(p, " at %u:", node);
+}
+
 static bool step(struct parity *p, const struct settings *set)
 {
 	const struct operation *o = pick(p, set);
@@ -154,6 +170,7 @@ static bool step(struct parity *p, const struct settings *set)
 	if (!o)
 		return differ(p, "there is no such operation");
 	snprintf(p->log[p->op % LOG_LINES], LOG_BYTES, "%" PRIu64 " %s", p->op, o->name);
+	change_node(p);
 	note_start(p);
 	return o->run(p);
 }
@@ -198,13 +215,14 @@ static void print_log(const struct parity *p)
 
 static int usage(void)
 {
-	fprintf(stderr, "usage: parity [--seed N] [--ops N] [--hook COMMAND] [--every N] [--only NAME,...]\n"
-			"              [--without NAME,...] A B\n"
-			"A and B are empty directories; --hook runs every N operations\n");
+	fprintf(stderr,
+		"usage: parity [--seed N] [--ops N] [--hook COMMAND] [--every N] [--only NAME,...]\n"
+		"              [--without NAME,...] [--also A2]... A B\n"
+		"A and B are empty directories; --hook runs every N operations; A2 is A by another node's mount\n");
 	return 2;
 }
 
-static bool parse(int argc, char **argv, struct settings *set)
+static bool parse(int argc, char **argv, struct settings *set, struct parity *p)
 {
 	static const struct option options[] = {
 		{ "seed", required_argument, NULL, 's' },
@@ -213,6 +231,7 @@ static bool parse(int argc, char **argv, struct settings *set)
 		{ "every", required_argument, NULL, 'e' },
 		{ "only", required_argument, NULL, 'o' },
 		{ "without", required_argument, NULL, 'w' },
+		{ "also", required_argument, NULL, 'a' },
 		{ NULL, 0, NULL, 0 },
 	};
 	int key;
@@ -225,6 +244,11 @@ static bool parse(int argc, char **argv, struct settings *set)
 		case 'e': set->every = strtoull(optarg, NULL, 0); break;
 		case 'o': set->only = optarg; break;
 		case 'w': set->without = optarg; break;
+		case 'a':
+			if (p->num_roots == NODES_MAX - 1)
+				return false;
+			p->roots[p->num_roots++] = optarg;
+			break;
 		default: return false;
 		}
 	return argc - optind == SIDES && set->every > 0;
@@ -240,6 +264,7 @@ static bool prepare(struct parity *p, char **roots)
 		if (!p->buf[s])
 			return false;
 	}
+	p->roots[p->num_roots++] = p->root[0];
 	for (size_t i = 0; i < HANDLES; i++)
 		p->handles[i].fd[0] = p->handles[i].fd[1] = -1;
 	if (statfs(p->root[0], &fs) < 0)
@@ -265,11 +290,12 @@ int main(int argc, char **argv)
 	struct parity *p = calloc(1, sizeof(*p));
 	bool good;
 
-	if (!p || !parse(argc, argv, &set)) {
+	if (!p || !parse(argc, argv, &set, p)) {
 		free(p);
 		return usage();
 	}
 	p->rng.state = set.seed;
+	p->node_rng.state = set.seed + 1000;
 	printf("parity --seed %" PRIu64 " --ops %" PRIu64 " --every %" PRIu64 "\n", set.seed, set.ops, set.every);
 	if (!prepare(p, argv + optind)) {
 		perror("parity");

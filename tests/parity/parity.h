@@ -19,6 +19,7 @@
 #include "tests/parity/rng.h"
 
 #define SIDES      2
+#define NODES_MAX  8
 #define HANDLES    12
 #define LOG_LINES  48
 #define LOG_BYTES  400
@@ -33,8 +34,10 @@ struct handle {
 struct locker;
 
 struct parity {
-	const char *root[SIDES]; /* borrowed */
-	struct rng rng;
+	const char *root[SIDES];      /* borrowed */
+	const char *roots[NODES_MAX]; /* borrowed: side 0 by several nodes' mounts, root[0] among them */
+	unsigned int num_roots;
+	struct rng rng, node_rng;
 	struct handle handles[HANDLES];
 	struct locker *locker; /* owned: the other process that takes locks */
 	uint64_t op;           /* number of the operation in progress */
