@@ -71,9 +71,9 @@ struct collective {
 	uint64_t session;
 	unsigned int part;
 	bool leading, stop_session, background;
-	bool broken; /* a node was restarted since the session began, or could not tell what it has written */
-	uint8_t *state;                 /* of each node in the running part; owned */
-	uint32_t num_state;             /* how many nodes */
+	bool broken;        /* a node was restarted since the session began, or could not tell what it has written */
+	uint8_t *state;     /* of each node in the running part; owned */
+	uint32_t num_state; /* how many nodes */
 	struct wire_shared_list shared; /* of the running session */
 	enum cistern_exit result;
 	char text[CISTERN_ERROR_TEXT_BYTES];
