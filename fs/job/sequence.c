@@ -7,7 +7,8 @@
  *
  * A directory that is to go is closed first on all nodes (PREPARE): no name below it is a file's or locked, and none will be
  * until COMMIT or ABORT. A name that is just locked there makes the change wait, behind all others: the lock's owner may
- * be one of them.
+ * be one of them. Who asks what has become of a name is then answered before it. So if the daemon that asked for the change has died, it
+ * is not done any more: the locks that kept its names for it are in doubt, and what was answered must stay true.
  *
  * After a restart of node 0's daemon its last records come from its journal, in case that some node does not have them.
  */
@@ -452,6 +453,8 @@ static serve_handler question_of(const struct peers_request *rq)
 /* Its answer; or -EBUSY, and it is queued again. */
 static int run_change(struct sequence *s, struct change *c)
 {
+	if (c->tries > 0 && !peers_is_wanted(c->rq))
+		return -ECONNRESET;
 	s->asker = peers_from(c->rq);
 	core_tree_begin(s->j->core, note_record, s);
 	int rc = do_change(s, peers_msg(c->rq));

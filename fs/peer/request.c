@@ -23,6 +23,16 @@ const struct wire_msg *peers_msg(const struct peers_request *rq)
 	return &rq->msg;
 }
 
+bool peers_is_wanted(const struct peers_request *rq)
+{
+	struct peers *p = rq->p;
+
+	pthread_mutex_lock(&p->lock);
+	bool wanted = !rq->forgotten && !p->nodes[rq->from].gone;
+	pthread_mutex_unlock(&p->lock);
+	return wanted;
+}
+
 static void request_free(struct peers_request *rq)
 {
 	wire_msg_free(&rq->msg);

@@ -437,6 +437,7 @@ static void test_restart(void)
 	asker_start(&c);
 	wait_kept(w, 1, 1);
 	wait_kept(w, 2, 1);
+	ok(peers_is_wanted(w->sides[2].kept[0]), "a request is wanted while its sender waits");
 	loopback_kill(w->l, 1);
 	loopback_settle(w->l);
 	tell(w, 0, 1, 1);
@@ -452,6 +453,7 @@ static void test_restart(void)
 	loopback_settle(w->l);
 	is_u64(w->sides[0].events[PEERS_RESTARTED], 1, "the others know that it is another one");
 	is_u64(w->sides[0].last_event_node[PEERS_RESTARTED], 1, "which");
+	ok(!peers_is_wanted(w->sides[2].kept[0]), "what the dead one asked for is not wanted any more");
 	asker_join(&b);
 	ok(b.r == 0 || b.r == -ECONNRESET, "what had not reached it is executed, or failed");
 	is_int(ask(w, 1, 2, ECHO, 1, NULL), 0, "the new one is heard, though its numbers begin again");
