@@ -27,7 +27,7 @@ struct peers_request; /* a request that arrived; lives until it is answered */
  */
 typedef void (*peers_handler)(struct peers_request *rq, void *arg);
 
-uint32_t peers_from(const struct peers_request *rq);              /* node index of who asks */
+uint32_t peers_from(const struct peers_request *rq); /* node index of who asks */
 /* Whether whoever asked may still hear of it: false when that daemon has gone, or has given up waiting. Before the reply. */
 bool peers_is_wanted(const struct peers_request *rq);
 const struct wire_msg *peers_msg(const struct peers_request *rq); /* borrowed until the reply */
