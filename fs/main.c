@@ -496,7 +496,7 @@ static int create_servants(struct daemon *d, struct cistern_error *err)
 	return ctl_create(&(struct ctl_options){ .store = d->store,
 				  .core = d->core,
 				  .drain = d->drain,
-				  .carrier = d->agent ? carry_carrier(atomic_load(&d->carry)) : NULL,
+				  .carry = d->agent ? atomic_load(&d->carry) : NULL,
 				  .maintain = d->maintain,
 				  .agent = d->agent,
 				  .cfg = d->cfg,
@@ -634,11 +634,17 @@ static void describe_rest(const struct daemon *d, struct result *res)
 	char why[CISTERN_ERROR_TEXT_BYTES / 4], bytes[UNITS_TEXT];
 
 	snprintf(why, sizeof(why), "%.250s", res->text);
+	if (d->agent && !drain_is_needed(d->store)) {
+		snprintf(res->text, sizeof(res->text), "not all of the job is in %.200s%s%s; what this node had is",
+			d->backing, *why ? ": " : "", why);
+		return;
+	}
 	snprintf(res->text, sizeof(res->text),
-		"not all is in %.200s%s%s; %llu files (%s) wait in the store %.200s: mount it again to go on, or run 'cistern "
-		"recover' on it; 'cistern fsck' looks into it",
+		"not all is in %.200s%s%s; %llu file%s (%s) wait%s in the store %.200s: mount it again to go on, or run "
+		"'cistern recover' on it%s; 'cistern fsck' looks into it",
 		d->backing, *why ? ": " : "", why, (unsigned long long)res->dirty_files,
-		units_format_bytes(res->dirty_bytes, bytes), d->store_path);
+		res->dirty_files == 1 ? "" : "s", units_format_bytes(res->dirty_bytes, bytes),
+		res->dirty_files == 1 ? "s" : "", d->store_path, d->agent ? " and the job's other stores" : "");
 }
 
 static void final_drain(struct daemon *d, struct result *res)
@@ -669,12 +675,13 @@ static void final_drain(struct daemon *d, struct result *res)
 
 static void save_result(struct daemon *d, const struct result *res)
 {
+	struct carry *carry = atomic_load(&d->carry);
 	struct cistern_error err = { 0 };
 
 	log_event(d->log, res->exit == CISTERN_EXIT_OK ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, "result",
 		"result=%d dirty_files=%llu dirty_bytes=%llu text=\"%s\"", (int)res->exit,
 		(unsigned long long)res->dirty_files, (unsigned long long)res->dirty_bytes, res->text);
-	if (result_write(d->store_path, res, d->drain, &err))
+	if (result_write(d->store_path, res, carry ? carry_carrier(carry) : d->drain, &err))
 		log_event(d->log, LOG_LEVEL_ERROR, "result-write", "text=\"%s\"", err.text);
 }
 

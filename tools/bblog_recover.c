@@ -18,11 +18,13 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "format/base/fdio.h"
 #include "format/base/json.h"
 #include "format/codec/bbreplay.h"
 #include "tools/bblog.h"
 #include "tools/lib/bbset.h"
 #include "tools/lib/clock.h"
+#include "tools/lib/parallel.h"
 #include "tools/lib/say.h"
 
 #define RANKS_BYTES  256
@@ -50,40 +52,22 @@ struct recovery {
 
 static int file_read(void *arg, uint64_t off, void *buf, size_t len)
 {
-	struct recovery *rc = arg;
-	uint8_t *to = buf;
+	const struct recovery *rc = arg;
 
-	while (len > 0) {
-		ssize_t n = pread(rc->fd, to, len, (off_t)off);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -ENODATA;
-		to += n;
-		off += (uint64_t)n;
-		len -= (size_t)n;
-	}
-	return 0;
+	return fdio_read_exact(rc->fd, buf, len, off);
 }
 
 static int file_write(void *arg, uint64_t off, const void *buf, size_t len)
 {
-	struct recovery *rc = arg;
-	const uint8_t *from = buf;
+	const struct recovery *rc = arg;
 
-	while (len > 0) {
-		ssize_t n = pwrite(rc->fd, from, len, (off_t)off);
+	return fdio_write(rc->fd, buf, len, off);
+}
 
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -EIO;
-		from += n;
-		off += (uint64_t)n;
-		len -= (size_t)n;
-	}
-	return 0;
+static void each(void *arg, unsigned int num, void (*work)(void *task, unsigned int i), void *task)
+{
+	(void)arg;
+	parallel_each(num, work, task);
 }
 
 /* ---- findings */
@@ -362,6 +346,8 @@ static int replay(struct recovery *rc, bool dry, bool quiet, struct cistern_erro
 		.write = file_write,
 		.found = quiet ? NULL : found,
 		.skip = is_skipped,
+		.each = each,
+		.num_workers = parallel_processors(),
 		.arg = rc,
 		.old_size = (uint64_t)rc->st.st_size,
 		.dry = dry };

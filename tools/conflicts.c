@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/array.h"
 #include "format/base/json.h"
 #include "tools/lib/reader.h"
 #include "tools/lib/say.h"
@@ -79,15 +80,8 @@ static struct state *state_of(const struct conflicts *c, size_t member)
 
 static int add_file(struct conflicts *c, const struct file *f)
 {
-	if (c->num_files == c->cap_files) {
-		size_t cap = c->cap_files ? 2 * c->cap_files : 64;
-		struct file *grown = reallocarray(c->files, cap, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		c->files = grown;
-		c->cap_files = cap;
-	}
+	if (array_room(&c->files, &c->cap_files, c->num_files, sizeof(*c->files)) < 0)
+		return -ENOMEM;
 	c->files[c->num_files++] = *f;
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * cistern convert: becomes cistern-mpi-agent convert, alone, or with -n as many of it as are wanted, through mpiexec. When mpiexec has
- * started this command, it becomes one of them, with all that mpiexec hands to its processes.
+ * cistern convert: becomes cistern-convert, or with -n as many cistern-mpi-agent convert as are wanted, through mpiexec. When mpiexec
+ * has started this command, it becomes one of them, with all that mpiexec hands to its processes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,6 +18,7 @@
 #include "tools/lib/say.h"
 
 #define AGENT     "cistern-mpi-agent"
+#define ALONE     "cistern-convert"
 #define PROCS_MAX 65536u
 
 enum {
@@ -48,7 +49,8 @@ static const struct args_option options[] = {
 	{ OPT_ALIGN, "align", "HEADER[,VARIABLE[,RECORD]]",
 		"from blobs of E3SM-IO: where variables begin; default 512,4,4, as PnetCDF does; 4 is netCDF-C's way" },
 	{ OPT_FILL, "fill", NULL, "from blobs: elements that are in no blob get their fill value, instead of holes" },
-	{ OPT_BUFFER, "buffer", "SIZE", "memory for the part of the file at hand, in each process; default 32M" },
+	{ OPT_BUFFER, "buffer", "SIZE",
+		"memory for a part of the file, of which each process has two; default 2M to 32M, by the number of blobs" },
 	{ OPT_FORCE, "force", NULL, "replace what is there" },
 	{ OPT_JSON, "json", NULL, "print the outcome as JSON" },
 	{ 0 },
@@ -93,21 +95,23 @@ static int exec_launcher(const char **argv, struct cistern_error *err)
 	return cistern_error_set(err, -errno, "mpiexec.mpich cannot be started: %s", strerror(errno));
 }
 
-/* Becomes the agent, or mpiexec. argv[0] to [2] are free for the latter. Returns only with an error. */
-static int exec_agent(struct call *call, const char *procs, struct cistern_error *err)
+/* Becomes the converter, the agent, or mpiexec. argv[0] to [2] are free for the latter, [4] is "convert". Returns only with an error. */
+static int exec_converter(struct call *call, const char *procs, struct cistern_error *err)
 {
+	bool alone = !procs && !is_launched();
+	const char **argv = call->argv + (alone ? 4 : 3);
 	char program[PATH_MAX];
-	int r = libexec_find(AGENT, program, err);
+	int r = libexec_find(alone ? ALONE : AGENT, program, err);
 
 	if (r < 0)
 		return r;
 	fflush(NULL);
 	call->argv[1] = "-n";
 	call->argv[2] = procs;
-	call->argv[3] = program;
+	argv[0] = program;
 	if (procs)
 		return exec_launcher(call->argv, err);
-	execv(program, (char *const *)call->argv + 3);
+	execv(program, (char *const *)argv);
 	return cistern_error_set(err, -errno, "%s: %s", program, strerror(errno));
 }
 
@@ -141,7 +145,7 @@ static int convert(const struct command *cmd, struct call *call, int argc, char 
 	call->argv[call->num++] = "--";
 	while (optind < argc)
 		call->argv[call->num++] = argv[optind++];
-	exec_agent(call, n > 1 ? procs : NULL, &err);
+	exec_converter(call, n > 1 ? procs : NULL, &err);
 	return say_error(&err);
 }
 

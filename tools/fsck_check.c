@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "format/base/array.h"
 #include "format/base/crc32c.h"
 #include "format/base/units.h"
 #include "format/journal/journal_file.h"
@@ -345,15 +346,8 @@ struct in_use { /* of private segments: state_segment_live() counts the log only
 
 static int add_id(struct in_use *u, uint32_t id)
 {
-	if (u->num == u->cap) {
-		size_t cap = u->cap ? 2 * u->cap : 64;
-		uint32_t *ids = reallocarray(u->ids, cap, sizeof(*ids));
-
-		if (!ids)
-			return -ENOMEM;
-		u->ids = ids;
-		u->cap = cap;
-	}
+	if (array_room(&u->ids, &u->cap, u->num, sizeof(*u->ids)) < 0)
+		return -ENOMEM;
 	u->ids[u->num++] = id;
 	return 0;
 }

@@ -12,29 +12,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "format/base/fdio.h"
 #include "format/codec/check.h"
 #include "format/codec/classic.h"
-
-static ssize_t read_fd(void *buf, size_t len, uint64_t off, void *arg)
-{
-	ssize_t got;
-
-	do
-		got = pread(*(int *)arg, buf, len, (off_t)off);
-	while (got < 0 && errno == EINTR);
-	return got < 0 ? -errno : got;
-}
 
 /* Durable when it returns 0. */
 static int write_count(int fd, uint64_t count, unsigned int bytes)
 {
 	uint8_t be[8];
+	int r;
 
 	for (unsigned int i = 0; i < bytes; i++)
 		be[i] = (uint8_t)(count >> 8 * (bytes - 1 - i));
-	if (pwrite(fd, be, bytes, CLASSIC_NUMRECS_OFF) != (ssize_t)bytes || fsync(fd) < 0)
-		return errno ? -errno : -EIO;
-	return 0;
+	r = fdio_write(fd, be, bytes, CLASSIC_NUMRECS_OFF);
+	return r == 0 && fsync(fd) < 0 ? -errno : r;
 }
 
 static int mend(struct fsck *f, int fd, const struct check *c, struct cistern_error *err)
@@ -84,7 +75,7 @@ int fsck_check_file(struct fsck *f, struct cistern_error *err)
 			close(fd);
 		return r;
 	}
-	r = check_file(read_fd, &fd, (uint64_t)st.st_size, &c);
+	r = check_file(fdio_read_arg, &fd, (uint64_t)st.st_size, &c);
 	if (r < 0)
 		cistern_error_set(err, r, "%s: cannot be read: %s", f->store, strerror(-r));
 	else

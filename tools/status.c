@@ -61,6 +61,7 @@ static const struct {
 	{ WIRE_MOUNTPOINT, "mountpoint" },
 	{ WIRE_STATE, "state" },
 	{ WIRE_CURRENT_PATH, "current_path" },
+	{ WIRE_WAITING, "waiting_for" },
 	{ WIRE_RECOVERED, "recovered" },
 	{ WIRE_JOB, "job" },
 	{ WIRE_VERSION_TEXT, "version" },
@@ -187,6 +188,8 @@ static void drain_line(const struct wire_msg *m)
 	puts(daemon_u64(m, WIRE_PAUSED) ? "; paused" : "");
 	if (wire_get_str(m, WIRE_CURRENT_PATH, 0, path, sizeof(path)) && path[0])
 		printf("  %-10s %s\n", "", path);
+	if (wire_get_str(m, WIRE_WAITING, 0, path, sizeof(path)))
+		printf("  %-10s waits for %s\n", "", path);
 }
 
 static void capacity_line(const struct wire_msg *m)
@@ -262,6 +265,7 @@ struct dead_store {
 	struct drained_left left;
 	struct state_report report;
 	struct store_space space;
+	uint64_t private_bytes; /* that private files occupy */
 	struct daemon_result result;
 	bool has_result;
 };
@@ -285,6 +289,7 @@ static void dead_json(const struct dead_store *d)
 	json_ku64(&j, "misplaced_names", d->left.names);
 	json_ku64(&j, "log_bytes", d->totals.log_bytes);
 	json_ku64(&j, "private_files", d->totals.private_files);
+	json_ku64(&j, "private_bytes", d->private_bytes);
 	json_ku64(&j, "extents", d->totals.extents);
 	json_ku64(&j, "drained_files", d->totals.drained_files);
 	json_ku64(&j, "drained_bytes", d->totals.drained_bytes);
@@ -301,15 +306,15 @@ static void dead_json(const struct dead_store *d)
 
 static void dead_text(const struct dead_store *d)
 {
-	char text[UNITS_TEXT];
+	char text[UNITS_TEXT], private[UNITS_TEXT];
 
 	printf("%s (no daemon; backing directory %s%s)\n", d->path, d->sb->backing,
 		d->report.clean ? "" : "; the last daemon died");
 	printf("  %-10s %s\n", "used", units_format_bytes(d->space.used_bytes, text));
-	printf("  %-10s %" PRIu64 " file%s; %s in the log, %" PRIu64 " file%s with private data\n", "dirty",
+	printf("  %-10s %" PRIu64 " file%s; %s in the log, %s in %" PRIu64 " file%s with private data\n", "dirty",
 		d->totals.dirty_files, d->totals.dirty_files == 1 ? "" : "s",
-		units_format_bytes(d->totals.log_bytes, text), d->totals.private_files,
-		d->totals.private_files == 1 ? "" : "s");
+		units_format_bytes(d->totals.log_bytes, text), units_format_bytes(d->private_bytes, private),
+		d->totals.private_files, d->totals.private_files == 1 ? "" : "s");
 	if (d->left.names)
 		printf("  %-10s %" PRIu64 " deleted or moved in the mount, not yet in the backing directory\n", "names",
 			d->left.names);
@@ -321,12 +326,36 @@ static void dead_text(const struct dead_store *d)
 			units_format_bytes(d->report.cut_bytes, text));
 	if (d->has_result && d->result.text[0])
 		printf("  %-10s %s\n", "last drain", d->result.text);
-	if (d->left.files + d->left.names)
+	if (d->left.files + d->left.names > 0 && d->sb->num_nodes > 1)
+		printf("What is dirty is only here: mount the job again on all its nodes, which goes on, or bring the stores together and run\n"
+		       "  cistern recover %s OTHERS... --to %s\n",
+			d->path, d->sb->backing);
+	else if (d->left.files + d->left.names > 0)
 		printf("What is dirty is only here: mount it again with --store %s, which goes on, or run\n"
 		       "  cistern recover %s --to %s\n",
 			d->path, d->path, d->sb->backing);
+	else if (d->sb->num_nodes > 1 && (!d->has_result || d->result.result != CISTERN_EXIT_OK))
+		puts("What this node is to drain is on the backing directory; keep the store until all of the job are drained.");
 	else
 		puts("Everything is on the backing directory; the store may be deleted.");
+}
+
+struct private_sum {
+	struct segment_set *segments;
+	uint64_t bytes;
+};
+
+/* A segment that is not there is fsck's business. */
+static int add_private(uint32_t segment, uint64_t live_bytes, void *arg)
+{
+	struct private_sum *sum = arg;
+	uint64_t size, allocated;
+	int64_t mtime_ns;
+
+	if (live_bytes == STATE_SEGMENT_PRIVATE &&
+		segment_private_size(sum->segments, segment, &size, &allocated, &mtime_ns) == 0)
+		sum->bytes += allocated;
+	return 0;
 }
 
 static int dead_status(const char *path, bool want_json)
@@ -334,6 +363,7 @@ static int dead_status(const char *path, bool want_json)
 	struct store_options opt = { .mode = STORE_READ_ONLY };
 	struct dead_store d = { .path = path };
 	struct cistern_error err = { 0 };
+	struct private_sum sum;
 	struct store *s;
 	int r;
 
@@ -341,7 +371,10 @@ static int dead_status(const char *path, bool want_json)
 		return say_error(&err);
 	d.sb = store_superblock(s);
 	state_totals(store_state(s), &d.totals);
-	r = drained_left(store_state(s), &d.left);
+	sum = (struct private_sum){ .segments = store_segments(s) };
+	r = state_each_segment(store_state(s), add_private, &sum);
+	d.private_bytes = sum.bytes;
+	r = r < 0 ? r : drained_left(store_state(s), &d.left);
 	if (r < 0) {
 		store_abandon(s);
 		say("%s: reading the index: %s", path, strerror(-r));

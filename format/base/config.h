@@ -61,6 +61,7 @@ enum config_id {
 	CONFIG_READ_ONLY,       /* bool ("ro"): no changes through the mount. no */
 	CONFIG_NODES,           /* count: how many mounts make up the job, one on each of its nodes, 1..65536. 1 */
 	CONFIG_JOB,             /* string: the job's id */
+	CONFIG_VISIBLE,         /* choice close|write: when other nodes see what was written. close */
 	CONFIG_AGENT_TIMEOUT,   /* usec that a call waits for other nodes. 5m, min 100ms */
 	CONFIG_NODE_TIMEOUT,    /* usec after which a node without daemon is given up. 60s, min 100ms */
 	CONFIG_UNMOUNT_TIMEOUT, /* usec that the last drain waits for nodes that are still mounted. 30m */
@@ -78,6 +79,7 @@ enum config_id {
 	CONFIG_DEFLATE,         /* count: how hard they are compressed, 0..9. 1 */
 	CONFIG_SHUFFLE,         /* bool: their bytes are shuffled first. yes */
 	CONFIG_CONVERT_THREADS, /* count: threads that compress, 0: one per processor. 0, max 256 */
+	CONFIG_CONVERT_SHARE,   /* bytes of a file for each node of a job that converts it, 0: its home alone. 64M */
 	/* HDF5's metadata cache while netCDF-4 files are made: H5AC_cache_config_t, by its names, with its ranges and defaults */
 	CONFIG_MDC_VERSION,
 	CONFIG_MDC_RPT_FCN_ENABLED,

@@ -21,8 +21,8 @@ struct drain_layout_rules {
 	size_t num;
 };
 
-static const char *const names[DRAIN_LAYOUT_END] = { "canonical", "netcdf4", "blob-variable" };
-static const char names_text[] = "canonical, netcdf4, blob-variable";
+static const char *const names[DRAIN_LAYOUT_END] = { "canonical", "netcdf4", "blob-variable", "blob-process" };
+static const char names_text[] = "canonical, netcdf4, blob-variable, blob-process";
 
 const char *drain_layout_name(enum drain_layout layout)
 {

@@ -18,7 +18,8 @@
 enum drain_layout {
 	DRAIN_LAYOUT_CANONICAL,     /* byte for byte as the application wrote it */
 	DRAIN_LAYOUT_NETCDF4,       /* netCDF classic files become netCDF-4 files */
-	DRAIN_LAYOUT_BLOB_VARIABLE, /* netCDF classic files of several processes become subfiles as E3SM-IO has them */
+	DRAIN_LAYOUT_BLOB_VARIABLE, /* netCDF classic files of several processes become subfiles as E3SM-IO has them, ... */
+	DRAIN_LAYOUT_BLOB_PROCESS, /* ... by variables, as PnetCDF files, or by processes, as HDF5 files */
 	DRAIN_LAYOUT_END
 };
 
@@ -28,6 +29,11 @@ enum drain_layout {
 struct drain_layout_rules;
 
 const char *drain_layout_name(enum drain_layout layout); /* static */
+/* Is it one of subfiles, which are made by who wrote what? */
+static inline int drain_layout_is_blob(enum drain_layout layout)
+{
+	return layout == DRAIN_LAYOUT_BLOB_VARIABLE || layout == DRAIN_LAYOUT_BLOB_PROCESS;
+}
 /* 0; -EINVAL: *err says what is wrong with which rule, and what there is; -ENOMEM. */
 int drain_layout_rules_create(const char *text, struct drain_layout_rules **ret, struct cistern_error *err);
 void drain_layout_rules_destroy(struct drain_layout_rules *rules); /* NULL is fine */

@@ -19,6 +19,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "format/base/fdio.h"
+
 #define FILE_MODE 0600
 #define DIR_MODE  0700
 #define MAP_UNIT  4096
@@ -140,6 +142,7 @@ int io_list_fd(int fd, int (*each)(const char *name, void *arg), void *arg)
 		close(fd);
 		return r;
 	}
+	rewinddir(dir); /* fd may share its place with one that was read before */
 	while (r == 0) {
 		errno = 0;
 		entry = readdir(dir);
@@ -187,42 +190,14 @@ static int check_range(uint64_t off, uint64_t len)
 
 static ssize_t posix_pread(struct io_file *file, void *buf, size_t len, uint64_t off)
 {
-	size_t done = 0;
-
-	if (check_range(off, len))
-		return -EFBIG;
-	while (done < len) {
-		ssize_t n = pread(fd_of(file), (char *)buf + done, len - done, (off_t)(off + done));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		if (n == 0)
-			break;
-		done += (size_t)n;
-	}
-	return (ssize_t)done;
+	return fdio_read(fd_of(file), buf, len, off);
 }
 
 static ssize_t posix_pwrite(struct io_file *file, const void *buf, size_t len, uint64_t off)
 {
-	size_t done = 0;
+	int r = fdio_write(fd_of(file), buf, len, off);
 
-	if (check_range(off, len))
-		return -EFBIG;
-	while (done < len) {
-		ssize_t n = pwrite(fd_of(file), (const char *)buf + done, len - done, (off_t)(off + done));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		if (n == 0)
-			return -EIO; /* a device that takes nothing and says nothing: do not spin on it */
-		done += (size_t)n;
-	}
-	return (ssize_t)done;
+	return r < 0 ? r : (ssize_t)len;
 }
 
 static int posix_sync(struct io_file *file)

@@ -32,8 +32,9 @@
 
 struct bblog {
 	struct bbstream in;
-	struct bblog_header h;
-	int64_t *numbers; /* owned: start, count, stride of the last entry */
+	const struct bblog_header *h; /* own, or borrowed from the log that this one follows; NULL: of none yet */
+	struct bblog_header *own;     /* owned; NULL: a reader of another's log */
+	int64_t *numbers;             /* owned: start, count, stride of the last entry */
 	size_t cap_numbers;
 	struct bblog_mark next;
 };
@@ -273,7 +274,7 @@ static int read_header(struct bblog *log, struct cistern_error *err)
 	r = bbstream_look(&log->in, 0, len, &p);
 	if (r < 0)
 		return cistern_error_set(err, r, "reading the header: %s", strerror(-r));
-	return decode_header(p, (size_t)len, log->in.size, &log->h, err);
+	return decode_header(p, (size_t)len, log->in.size, log->own, err);
 }
 
 void bblog_close(struct bblog *log)
@@ -282,6 +283,7 @@ void bblog_close(struct bblog *log)
 		return;
 	bbstream_free(&log->in);
 	free(log->numbers);
+	free(log->own);
 	free(log);
 }
 
@@ -295,7 +297,7 @@ void bblog_release(struct bblog *log)
 
 const struct bblog_header *bblog_header(const struct bblog *log)
 {
-	return &log->h;
+	return log->h;
 }
 
 uint64_t bblog_size(const struct bblog *log)
@@ -307,7 +309,7 @@ uint64_t bblog_size(const struct bblog *log)
 
 void bblog_rewind(struct bblog *log)
 {
-	log->next = (struct bblog_mark){ .off = log->h.begin, .data_off = BBLOG_DATA_BEGIN };
+	log->next = (struct bblog_mark){ .off = log->h->begin, .data_off = BBLOG_DATA_BEGIN };
 }
 
 struct bblog_mark bblog_tell(const struct bblog *log)
@@ -318,6 +320,11 @@ struct bblog_mark bblog_tell(const struct bblog *log)
 void bblog_seek(struct bblog *log, const struct bblog_mark *mark)
 {
 	log->next = *mark;
+}
+
+void bblog_expect(struct bblog *log, const struct bblog_mark *end)
+{
+	bbstream_expect(&log->in, end->off);
 }
 
 /* 0: the entry's length says it. */
@@ -377,7 +384,7 @@ static int decode_fixed(struct bblog *log, struct bblog_entry *e, bool *ret_coun
 {
 	uint64_t with, without;
 	const uint8_t *p;
-	bool big = log->h.big_endian;
+	bool big = log->h->big_endian;
 	int r;
 
 	r = look(log, BBLOG_ENTRY_BYTES, &p, err);
@@ -423,7 +430,7 @@ static int decode_numbers(struct bblog *log, struct bblog_entry *e, bool counts,
 		log->cap_numbers = num + 1;
 	}
 	for (size_t i = 0; i < num; i++)
-		log->numbers[i] = (int64_t)get64(p + BBLOG_ENTRY_BYTES + 8 * i, log->h.big_endian);
+		log->numbers[i] = (int64_t)get64(p + BBLOG_ENTRY_BYTES + 8 * i, log->h->big_endian);
 	e->start = log->numbers;
 	e->count = counts ? log->numbers + one : NULL;
 	e->stride = e->kind < 0 ? log->numbers + 2 * one : NULL;
@@ -490,30 +497,34 @@ static const char *what_is_wrong(struct bblog_entry *e, uint64_t data_at)
 	return NULL;
 }
 
-static int decode_entry(struct bblog *log, struct bblog_entry *ret, struct cistern_error *err)
+/* Field by field into *e: copies of the whole would wait for each of them. */
+static int decode_entry(struct bblog *log, struct bblog_entry *e, struct cistern_error *err)
 {
-	struct bblog_entry e = { .seq = log->next.seq, .off = log->next.off };
 	bool counts = false;
-	int r = decode_fixed(log, &e, &counts, err);
+	int r;
 
+	e->seq = log->next.seq;
+	e->off = log->next.off;
+	e->num_elems = 0;
+	e->elem_bytes = 0;
+	r = decode_fixed(log, e, &counts, err);
 	if (r == 0)
-		r = decode_numbers(log, &e, counts, err);
+		r = decode_numbers(log, e, counts, err);
 	if (r < 0)
 		return r;
-	e.wrong = what_is_wrong(&e, log->next.data_off);
-	if (e.kind != BBLOG_VARS)
-		e.stride = NULL;
+	e->wrong = what_is_wrong(e, log->next.data_off);
+	if (e->kind != BBLOG_VARS)
+		e->stride = NULL;
 	log->next.seq++;
-	log->next.off += e.size;
-	if (e.data_off <= INT64_MAX && e.data_len <= INT64_MAX - e.data_off)
-		log->next.data_off = e.data_off + e.data_len;
-	*ret = e;
+	log->next.off += e->size;
+	if (e->data_off <= INT64_MAX && e->data_len <= INT64_MAX - e->data_off)
+		log->next.data_off = e->data_off + e->data_len;
 	return 1;
 }
 
 int bblog_next(struct bblog *log, struct bblog_entry *ret, struct cistern_error *err)
 {
-	return log->next.seq < log->h.count ? decode_entry(log, ret, err) : 0;
+	return log->next.seq < log->h->count ? decode_entry(log, ret, err) : 0;
 }
 
 /* ---- opening */
@@ -524,7 +535,7 @@ int bblog_next(struct bblog *log, struct bblog_entry *ret, struct cistern_error 
  */
 static void settle_count(struct bblog *log)
 {
-	struct bblog_header *h = &log->h;
+	struct bblog_header *h = log->own;
 	struct bblog_entry e;
 
 	if (h->field_56 != h->begin || h->count_from != BBLOG_COUNT_AT_56)
@@ -544,8 +555,12 @@ int bblog_open(const struct bblog_source *meta, uint32_t channel, uint32_t num_c
 	struct bblog *log = calloc(1, sizeof(*log));
 	int r;
 
-	if (!log)
+	if (log)
+		log->h = log->own = calloc(1, sizeof(*log->own));
+	if (!log || !log->own) {
+		bblog_close(log);
 		return cistern_error_set(err, -ENOMEM, "out of memory");
+	}
 	bbstream_init(&log->in, meta, channel, num_channels);
 	r = read_header(log, err);
 	if (r < 0) {
@@ -556,6 +571,19 @@ int bblog_open(const struct bblog_source *meta, uint32_t channel, uint32_t num_c
 	bblog_rewind(log);
 	*ret = log;
 	return 0;
+}
+
+int bblog_reader(struct bblog **ret)
+{
+	*ret = calloc(1, sizeof(**ret));
+	return *ret ? 0 : -ENOMEM;
+}
+
+void bblog_follow(struct bblog *reader, const struct bblog *log)
+{
+	bbstream_follow(&reader->in, &log->in.src, log->in.channel, log->in.num_channels);
+	reader->h = log->h;
+	bblog_rewind(reader);
 }
 
 /* ---- behind the entries that count */
@@ -604,7 +632,7 @@ int bblog_tail(struct bblog *log, uint64_t *ret_bytes, uint64_t *ret_entries, st
 
 int bblog_mended_header(struct bblog *log, uint64_t num, void *buf, size_t cap, struct cistern_error *err)
 {
-	uint64_t len = log->h.begin;
+	uint64_t len = log->h->begin;
 	const uint8_t *p;
 	int r;
 
@@ -614,8 +642,8 @@ int bblog_mended_header(struct bblog *log, uint64_t num, void *buf, size_t cap, 
 	if (r < 0)
 		return cistern_error_set(err, r, "reading the header: %s", strerror(-r));
 	memcpy(buf, p, (size_t)len);
-	put64((uint8_t *)buf + FIELD_COUNT, num, log->h.big_endian);
-	put64((uint8_t *)buf + FIELD_BEGIN, len, log->h.big_endian);
+	put64((uint8_t *)buf + FIELD_COUNT, num, log->h->big_endian);
+	put64((uint8_t *)buf + FIELD_BEGIN, len, log->h->big_endian);
 	return (int)len;
 }
 

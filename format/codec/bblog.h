@@ -113,6 +113,13 @@ void bblog_release(struct bblog *log); /* gives back memory until it is read aga
 const struct bblog_header *bblog_header(const struct bblog *log);
 uint64_t bblog_size(const struct bblog *log); /* bytes that the channel can have in this file */
 
+/*
+ * Another reader, for a thread of its own. bblog_follow() puts it before the first entry of a log, which must stay until it follows
+ * another one or is closed, as must the log's source. Its memory serves one log after the other. -ENOMEM.
+ */
+int bblog_reader(struct bblog **ret);
+void bblog_follow(struct bblog *reader, const struct bblog *log);
+
 /* Where the reader is. */
 struct bblog_mark {
 	uint64_t seq, off; /* of the next entry */
@@ -122,9 +129,11 @@ struct bblog_mark {
 void bblog_rewind(struct bblog *log); /* to the first entry */
 struct bblog_mark bblog_tell(const struct bblog *log);
 void bblog_seek(struct bblog *log, const struct bblog_mark *mark); /* to where it was */
+/* All entries up to end, where the reader once was, will be read one after the other: that far it may read ahead. */
+void bblog_expect(struct bblog *log, const struct bblog_mark *end);
 /*
  * The next entry that counts: 1; at the end 0; -EBADMSG where the chain of entries breaks: what follows cannot be
- * found.
+ * found; *ret is then anything.
  */
 int bblog_next(struct bblog *log, struct bblog_entry *ret, struct cistern_error *err);
 /*

@@ -2,391 +2,217 @@
 /*
  * A log is in the order of time, the file in the order of its variables. Sorting what may be more extents than memory
  * holds is avoided: the file is taken window by window, and for each window the logs are gone through in their order, putting
- * what falls into it; later puts cover earlier ones, and what the window then holds is written in large pieces. To find
- * what falls into a window, entries are kept in groups of GROUP_ENTRIES with the bytes of the file that they reach from
- * the first to the last; within an entry, whole dimensions that lie outside are skipped.
+ * what falls into it (bbput.c); later puts cover earlier ones, and what the window then holds is written in large pieces. To find
+ * what falls into a window, the first pass (bbscan.c) keeps entries in groups with the bytes of the file that they reach.
  *
- * Invariant: an entry is put, in every window, just if the first pass found it sound; both ask check_entry().
+ * Windows have nothing to do with each other, nor have the first passes over different logs. So workers take them in turn, each
+ * with memory of its own, which it uses again and again. A window is as small as a processor's own cache, unless that would
+ * mean reading the same entries many times.
  */
 #include "format/codec/bbreplay.h"
 
 #include <errno.h>
-#include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/codec/bbstream.h"
-#include "format/codec/bbvalue.h"
-#include "format/codec/bbwindow.h"
+#include "format/codec/bbput.h"
+#include "format/codec/bbscan.h"
+#include "format/codec/bbsums.h"
 
-#define GROUP_ENTRIES  64u
-#define CHUNK_VALUES   4096u
-#define WINDOW_SHARE   4 / 9 /* of the memory: a window takes 2 1/4 times its length */
-#define RANGES_LISTED  10000u
-#define RECORDS_MAX_32 UINT32_C(0xFFFFFFFE)
-
-struct group {
-	size_t log;
-	struct bblog_mark first;
-	uint32_t num;
-	bool sound;          /* each of them is replayed */
-	uint64_t begin, end; /* of the file */
-};
-
-struct range_count {
-	size_t log;
-	uint64_t seq, num;
-	uint32_t var;
-};
-
-struct conflict {
-	uint64_t bytes, seq;
-	size_t log;
-};
+#define WINDOW_SHARE 4 / 9 /* of the memory: a window takes 2 1/4 times its length */
+#define WINDOW_MIN   (UINT64_C(1) << 20)
+#define WINDOW_MAX   (UINT64_C(1) << 31)
+#define WORKERS_MAX  64u
+#define AGAIN_SHARE  16                  /* for so many bytes of values one byte of entries may be read again */
+#define AGAIN_FREE   (UINT64_C(1) << 20) /* and so many bytes anyhow */
 
 struct bbreplay {
 	const struct classic *nc;
-	const struct bbreplay_log *logs;
 	size_t num_logs;
 	const struct bbreplay_ops *ops;
-	struct bbstream *data; /* owned: one for each log */
-	struct group *groups;  /* owned */
-	size_t num_groups, cap_groups;
-	struct range_count *ranges; /* owned: the first RANGES_LISTED entries with values out of range, sorted */
-	size_t num_ranges, cap_ranges;
-	struct conflict *conflicts; /* owned: one for each variable */
+	struct bbscan *scans; /* owned: one for each log */
+	struct bbsums sums;
 	struct bbreplay_stats stats;
-	uint64_t needed_records, needed_bytes;
+	uint64_t needed_bytes;
+	/* what workers share */
+	size_t window_bytes;
+	_Atomic uint64_t next; /* the log that is scanned, or the byte of the file that is written, next */
+	_Atomic bool failed;   /* one of them has: all end */
 };
 
-/* One request of an entry, laid out in the file. */
-struct box {
-	const struct bbreplay *b;
-	/* what pitch and value are made for */
-	const struct classic_var *v;
-	const struct bblog_header *h;
-	enum bblog_type type;
-	uint32_t elem_bytes;
-	struct bbvalue value;
+/* ---- several at once */
 
-	const int64_t *start, *count, *stride; /* count and stride may be NULL: 1 */
-	uint32_t num_dims, num_outer;          /* the dimensions behind num_outer make one run */
-	uint64_t pitch[BBLOG_DIMS_MAX];        /* bytes from one index to the next */
-	uint64_t inner[BBLOG_DIMS_MAX + 1];    /* values of one index's part */
-	uint64_t span[BBLOG_DIMS_MAX + 1];     /* bytes from the first to behind the last of one index's part */
-	uint64_t begin;                        /* in the file; its last byte is before begin + span[0] */
-};
-
-/* An entry being put into the window. */
-struct putting {
+struct worker {
 	struct bbreplay *b;
-	struct bbwindow *window;
-	uint64_t begin, end; /* of the window */
-	struct bbvalue value;
-	struct bbstream *data;
-	uint64_t data_off; /* of the request's first value */
-	uint64_t range_values;
-	uint64_t conflict_bytes;
+	int (*work)(struct worker *w);
+	struct bbsums sums; /* what it counted */
+	struct cistern_error err;
 	int error;
 };
 
-static uint64_t count_of(const int64_t *count, uint32_t d)
+static void carry_out(void *task, unsigned int i)
 {
-	return count ? (uint64_t)count[d] : 1;
+	struct worker *w = (struct worker *)task + i;
+
+	w->error = w->work(w);
+	if (w->error < 0)
+		atomic_store(&w->b->failed, true);
 }
 
-static uint64_t stride_of(const int64_t *stride, uint32_t d)
+static bool has_failed(const struct worker *w)
 {
-	return stride ? (uint64_t)stride[d] : 1;
+	return atomic_load(&w->b->failed);
 }
 
-/* ---- findings */
-
-static void tell(const struct bbreplay *b, const struct bbreplay_finding *f)
+static unsigned int count_workers(const struct bbreplay *b)
 {
-	if (b->ops->found)
-		b->ops->found(b->ops->arg, f);
+	unsigned int num = b->ops->each ? b->ops->num_workers : 1;
+
+	return num < 1 ? 1 : num > WORKERS_MAX ? WORKERS_MAX : num;
 }
 
-static void tell_entry(
-	struct bbreplay *b, enum bbreplay_kind kind, size_t log, const struct bblog_entry *e, const char *text)
+/* What they counted, and the first failure. */
+static int gather(struct bbreplay *b, struct worker *workers, unsigned int num, struct cistern_error *err)
 {
-	bool known = !e->wrong && e->varid < b->nc->num_vars;
-	struct bbreplay_finding f = { .kind = kind,
-		.log = log,
-		.seq = e->seq,
-		.var = known ? e->varid : CLASSIC_NONE,
-		.num = e->num_elems,
-		.text = text };
+	int r = 0;
 
-	b->stats.left_out++;
-	tell(b, &f);
-}
+	for (unsigned int i = 0; i < num; i++) {
+		struct worker *w = &workers[i];
 
-/* ---- a request in the file */
-
-static const struct classic_var *var_of(const struct bbreplay *b, const struct bblog_entry *e)
-{
-	return &b->nc->vars[e->varid];
-}
-
-/* Bytes from one index of each dimension to the next. */
-static void set_pitches(struct box *x, const struct classic_var *v)
-{
-	uint64_t bytes = classic_type_bytes(v->type);
-
-	for (uint32_t d = v->num_dims; d-- > 0;) {
-		bool record = v->is_record && d == 0;
-
-		x->pitch[d] = record ? x->b->nc->record_bytes : bytes;
-		if (!record)
-			bytes *= x->b->nc->dims[v->dims[d]].len;
+		if (r == 0 && w->error < 0)
+			r = cistern_error_set(err, w->error, "%s", w->err.text);
+		if (r == 0 && bbsums_add(&b->sums, &w->sums) < 0)
+			r = cistern_error_set(err, -ENOMEM, "out of memory");
+		bbsums_free(&w->sums);
 	}
+	return r;
 }
 
-/* NULL, or why the request does not fit its variable. *ret_records: how many records the file must have. */
-static const char *check_bounds(const struct box *x, const struct classic_var *v, uint64_t *ret_records)
+static int run_workers(struct bbreplay *b, unsigned int num, int (*work)(struct worker *w), struct cistern_error *err)
 {
-	uint64_t record_max = x->b->nc->version == 5 ? INT64_MAX : RECORDS_MAX_32;
+	struct worker *workers = calloc(num, sizeof(*workers));
+	int r;
 
-	for (uint32_t d = 0; d < x->num_dims; d++) {
-		bool record = v->is_record && d == 0;
-		uint64_t len = record ? record_max : x->b->nc->dims[v->dims[d]].len, last;
-
-		if (count_of(x->count, d) == 0)
-			return NULL;
-		if (__builtin_mul_overflow(count_of(x->count, d) - 1, stride_of(x->stride, d), &last) ||
-			__builtin_add_overflow(last, (uint64_t)x->start[d], &last) || last >= len)
-			return "it reaches beyond the bounds of its variable";
-		if (record && last + 1 > *ret_records)
-			*ret_records = last + 1;
-	}
-	return NULL;
-}
-
-/* begin, span, inner; false: beyond the end of what a file can be. Nothing is written for a count of 0: span[0] is 0. */
-static bool set_spans(struct box *x, const struct classic_var *v)
-{
-	uint32_t d = x->num_dims;
-	uint64_t end;
-
-	x->begin = v->begin;
-	x->span[d] = classic_type_bytes(v->type);
-	x->inner[d] = 1;
-	x->num_outer = d;
-	while (d-- > 0) {
-		uint64_t n = count_of(x->count, d), step, off;
-
-		if (n == 0) {
-			x->span[0] = 0;
-			return true;
-		}
-		if (__builtin_mul_overflow(x->pitch[d], stride_of(x->stride, d), &step) ||
-			__builtin_mul_overflow(n - 1, step, &off) ||
-			__builtin_add_overflow(off, x->span[d + 1], &x->span[d]) ||
-			__builtin_mul_overflow((uint64_t)x->start[d], x->pitch[d], &off) ||
-			__builtin_add_overflow(x->begin, off, &x->begin))
-			return false;
-		x->inner[d] = n * x->inner[d + 1]; /* not more than the entry's num_elems */
-		if (x->num_outer == d + 1 && (n == 1 || step == x->span[d + 1]))
-			x->num_outer = d; /* goes on in the run behind it */
-	}
-	return !__builtin_add_overflow(x->begin, x->span[0], &end) && end <= CLASSIC_BYTES_MAX;
-}
-
-static void set_request(struct box *x, const struct bblog_entry *e, uint64_t request)
-{
-	uint64_t first = request * e->ndims;
-
-	x->start = e->start + first;
-	x->count = e->count ? e->count + first : NULL;
-	x->stride = e->stride;
-	x->num_dims = e->ndims;
+	if (!workers)
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	for (unsigned int i = 0; i < num; i++)
+		workers[i] = (struct worker){ .b = b, .work = work };
+	atomic_store(&b->next, 0);
+	if (num > 1)
+		b->ops->each(b->ops->arg, num, carry_out, workers);
+	else
+		carry_out(workers, 0);
+	r = gather(b, workers, num, err);
+	free(workers);
+	return r;
 }
 
 /* ---- the first pass */
 
-/*
- * NULL, and what holds for all entries of that variable and type is in *x; or what keeps the entry from being replayed.
- * Mostly the entry before was of the same, and nothing is to be done.
- */
-static const char *prepare(
-	const struct bbreplay *b, const struct bblog_entry *e, const struct bblog_header *h, struct box *x)
+/* What reads logs. */
+struct reading {
+	struct bblog *reader; /* owned */
+	struct bbbox *box;    /* owned */
+};
+
+static int begin_reading(struct reading *rd, const struct classic *nc, struct cistern_error *err)
 {
-	const struct classic_var *v;
-	const char *wrong;
-
-	if (e->wrong)
-		return e->wrong;
-	if (e->varid >= b->nc->num_vars)
-		return "the netCDF file has no such variable";
-	v = var_of(b, e);
-	if (v->num_dims != e->ndims)
-		return "its variable has another number of dimensions";
-	if (x->v == v && x->h == h && x->type == e->type && x->elem_bytes == e->elem_bytes)
-		return NULL;
-	x->v = NULL;
-	wrong = bbvalue_plan(h, e, b->nc->version, v, &x->value);
-	if (wrong)
-		return wrong;
-	x->b = b;
-	x->h = h;
-	x->type = e->type;
-	x->elem_bytes = e->elem_bytes;
-	x->v = v;
-	set_pitches(x, v);
-	return NULL;
-}
-
-/*
- * NULL, or what keeps the entry from being replayed. *ret_begin and *ret_end: the bytes of the file that it may touch;
- * *ret_records grows to what it needs.
- */
-static const char *check_entry(struct bbreplay *b, const struct bblog_entry *e, const struct bblog_header *h,
-	struct box *x, uint64_t *ret_begin, uint64_t *ret_end, uint64_t *ret_records)
-{
-	const char *wrong = prepare(b, e, h, x);
-	const struct classic_var *v = x->v;
-
-	if (wrong)
-		return wrong;
-	*ret_begin = UINT64_MAX;
-	*ret_end = 0;
-	for (uint64_t i = 0; i < e->num; i++) {
-		set_request(x, e, i);
-		wrong = check_bounds(x, v, ret_records);
-		if (!wrong && !set_spans(x, v))
-			wrong = "it lies beyond what a file can hold";
-		if (wrong)
-			return wrong;
-		if (x->span[0] == 0)
-			continue;
-		*ret_begin = x->begin < *ret_begin ? x->begin : *ret_begin;
-		*ret_end = x->begin + x->span[0] > *ret_end ? x->begin + x->span[0] : *ret_end;
-	}
-	return NULL;
-}
-
-static bool has_data(const struct bbreplay *b, size_t log, const struct bblog_entry *e)
-{
-	return e->data_off + e->data_len <= b->data[log].size;
-}
-
-static bool is_skipped(const struct bbreplay *b, size_t log, uint64_t seq)
-{
-	return b->ops->skip && b->ops->skip(b->ops->arg, log, seq);
-}
-
-static int add_group(struct bbreplay *b, size_t log, const struct bblog_mark *first, struct group **ret)
-{
-	if (b->num_groups == b->cap_groups) {
-		size_t cap = b->cap_groups ? 2 * b->cap_groups : 64;
-		struct group *groups = realloc(b->groups, cap * sizeof(*groups));
-
-		if (!groups)
-			return -ENOMEM;
-		b->groups = groups;
-		b->cap_groups = cap;
-	}
-	*ret = &b->groups[b->num_groups++];
-	**ret = (struct group){ .log = log, .first = *first, .sound = true, .begin = UINT64_MAX };
+	rd->box = calloc(1, sizeof(*rd->box));
+	if (bblog_reader(&rd->reader) < 0 || !rd->box)
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	rd->box->nc = nc;
 	return 0;
 }
 
-/* Counts and tells of the entry, which was found at mark; puts it into the log's last group, or a new one. */
-static int take_entry(
-	struct bbreplay *b, size_t log, const struct bblog_mark *mark, const struct bblog_entry *e, struct box *x)
+static void end_reading(struct reading *rd)
 {
-	struct group *g = b->num_groups ? &b->groups[b->num_groups - 1] : NULL;
-	uint64_t begin = UINT64_MAX, end = 0, records = b->needed_records;
-	const char *wrong = check_entry(b, e, bblog_header(b->logs[log].meta), x, &begin, &end, &records);
-
-	if (!g || g->log != log || g->num == GROUP_ENTRIES) {
-		int r = add_group(b, log, mark, &g);
-
-		if (r < 0)
-			return r;
-	}
-	g->num++;
-	if (is_skipped(b, log, e->seq)) {
-		g->sound = false;
-		b->stats.skipped++;
-		return 0;
-	}
-	g->sound = g->sound && !wrong && has_data(b, log, e);
-	if (wrong || !has_data(b, log, e)) {
-		tell_entry(b, wrong ? BBREPLAY_WRONG : BBREPLAY_DATA, log, e,
-			wrong ? wrong : "the data log ends before its values do");
-		return 0;
-	}
-	b->stats.entries++;
-	b->stats.values += e->num_elems;
-	b->needed_records = records;
-	b->needed_bytes = end > b->needed_bytes ? end : b->needed_bytes;
-	g->begin = begin < g->begin ? begin : g->begin;
-	g->end = end > g->end ? end : g->end;
-	return 0;
+	bblog_close(rd->reader);
+	free(rd->box);
 }
 
-static void tell_lost(struct bbreplay *b, size_t log, uint64_t seq, const char *text)
+static int scan_logs(struct worker *w)
 {
-	struct bbreplay_finding f = {
-		.kind = BBREPLAY_LOST, .log = log, .seq = seq, .var = CLASSIC_NONE, .text = text
-	};
+	struct bbreplay *b = w->b;
+	struct reading rd = { 0 };
+	uint64_t i;
+	int r = begin_reading(&rd, b->nc, &w->err);
 
-	f.num = bblog_header(b->logs[log].meta)->count - seq;
-	b->stats.left_out += f.num;
-	tell(b, &f);
+	while (r == 0 && !has_failed(w) && (i = atomic_fetch_add(&b->next, 1)) < b->num_logs)
+		r = bbscan_run(&b->scans[i], rd.reader, rd.box, &w->err);
+	end_reading(&rd);
+	return r;
 }
 
-static int take_log(struct bbreplay *b, size_t log, struct box *x, struct cistern_error *err)
+static int tell_scans(struct bbreplay *b, struct cistern_error *err)
 {
-	struct bblog *meta = b->logs[log].meta;
-	struct cistern_error why = { 0 };
-	struct bblog_mark mark;
-	struct bblog_entry e;
+	struct reading rd = { 0 };
+	int r = begin_reading(&rd, b->nc, err);
+
+	for (size_t i = 0; i < b->num_logs && r == 0; i++)
+		r = bbscan_tell(&b->scans[i], rd.reader, rd.box, err);
+	end_reading(&rd);
+	return r;
+}
+
+static void add_scans(struct bbreplay *b)
+{
+	const struct classic *nc = b->nc;
+	struct bbreplay_stats *stats = &b->stats;
+
+	stats->old_records = nc->streaming ? classic_count_records(nc, b->ops->old_size) : nc->num_records;
+	stats->num_records = stats->old_records;
+	stats->new_size = b->ops->old_size;
+	for (size_t i = 0; i < b->num_logs; i++) {
+		const struct bbscan *s = &b->scans[i];
+
+		stats->entries += s->entries;
+		stats->values += s->values;
+		stats->skipped += s->skipped;
+		stats->left_out += s->left_out;
+		stats->num_records = s->records > stats->num_records ? s->records : stats->num_records;
+		b->needed_bytes = s->end > b->needed_bytes ? s->end : b->needed_bytes;
+	}
+	if (b->needed_bytes > stats->new_size)
+		stats->new_size = b->needed_bytes;
+}
+
+static int scan_all(struct bbreplay *b, const struct bbreplay_log *logs, struct cistern_error *err)
+{
+	unsigned int num = count_workers(b);
 	int r;
 
-	bblog_rewind(meta);
-	while (mark = bblog_tell(meta), (r = bblog_next(meta, &e, &why)) > 0) {
-		r = take_entry(b, log, &mark, &e, x);
-		if (r < 0)
-			return cistern_error_set(err, r, "out of memory");
-	}
-	bblog_release(meta);
-	if (r == -EBADMSG)
-		tell_lost(b, log, mark.seq, why.text);
-	else if (r < 0)
-		return cistern_error_set(err, r, "%s", why.text);
-	return 0;
+	for (size_t i = 0; i < b->num_logs; i++)
+		bbscan_init(&b->scans[i], i, &logs[i], b->ops);
+	if (num > b->num_logs)
+		num = b->num_logs ? (unsigned int)b->num_logs : 1;
+	r = run_workers(b, num, scan_logs, err);
+	if (r == 0)
+		add_scans(b);
+	return r == 0 ? tell_scans(b, err) : r;
 }
 
 int bbreplay_create(const struct classic *nc, const struct bbreplay_log *logs, size_t num_logs,
 	const struct bbreplay_ops *ops, struct bbreplay **ret, struct cistern_error *err)
 {
 	struct bbreplay *b = calloc(1, sizeof(*b));
-	struct box *x = calloc(1, sizeof(*x));
-	int r = 0;
+	int r;
 
-	if (b) {
-		*b = (struct bbreplay){ .nc = nc, .logs = logs, .num_logs = num_logs, .ops = ops };
-		b->data = calloc(num_logs + 1, sizeof(*b->data));
-		b->conflicts = calloc((size_t)nc->num_vars + 1, sizeof(*b->conflicts));
-	}
-	if (!b || !x || !b->data || !b->conflicts)
+	if (!b)
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	b->nc = nc;
+	b->ops = ops;
+	b->num_logs = num_logs;
+	b->scans = calloc(num_logs + 1, sizeof(*b->scans));
+	r = bbsums_init(&b->sums, nc->num_vars);
+	if (r < 0 || !b->scans)
 		r = cistern_error_set(err, -ENOMEM, "out of memory");
-	for (size_t i = 0; i < num_logs && r == 0; i++) {
-		bbstream_init(&b->data[i], &logs[i].data, logs[i].channel, logs[i].num_channels);
-		r = take_log(b, i, x, err);
-	}
-	free(x);
+	else
+		r = scan_all(b, logs, err);
 	if (r < 0) {
 		bbreplay_destroy(b);
 		return r;
 	}
-	b->stats.old_records = nc->streaming ? classic_count_records(nc, ops->old_size) : nc->num_records;
-	b->stats.num_records = b->needed_records > b->stats.old_records ? b->needed_records : b->stats.old_records;
-	b->stats.new_size = b->needed_bytes > ops->old_size ? b->needed_bytes : ops->old_size;
 	*ret = b;
 	return 0;
 }
@@ -395,12 +221,10 @@ void bbreplay_destroy(struct bbreplay *b)
 {
 	if (!b)
 		return;
-	for (size_t i = 0; b->data && i < b->num_logs; i++)
-		bbstream_free(&b->data[i]);
-	free(b->data);
-	free(b->groups);
-	free(b->ranges);
-	free(b->conflicts);
+	for (size_t i = 0; b->scans && i < b->num_logs; i++)
+		bbscan_free(&b->scans[i]);
+	free(b->scans);
+	bbsums_free(&b->sums);
 	free(b);
 }
 
@@ -409,208 +233,57 @@ const struct bbreplay_stats *bbreplay_stats(const struct bbreplay *b)
 	return &b->stats;
 }
 
-/* ---- putting an entry into a window */
+/* ---- how large a window is */
 
-/* num whole values that lie at off; the part of them that is in the window goes there. */
-static void put_values(struct putting *p, uint64_t off, const uint8_t *bytes, uint64_t num, uint64_t unfit)
+/*
+ * About how many bytes of entries would be read with windows of len bytes, and how many groups looked at: each window looks at all.
+ */
+static double cost_of(const struct bbreplay *b, uint64_t len)
 {
-	uint64_t end = off + num * p->value.to_bytes, begin = off;
+	double bytes = 0, groups = 0, touched = 0, windows = (double)(b->needed_bytes / len + 1);
 
-	if (begin < p->begin)
-		begin = p->begin;
-	if (end > p->end)
-		end = p->end;
-	if (off >= p->begin) /* else the window before this one has counted */
-		p->range_values += unfit;
-	p->conflict_bytes +=
-		bbwindow_put(p->window, begin, bytes + (begin - off), (size_t)(end - begin), &p->b->stats.own_bytes);
-}
+	for (size_t i = 0; i < b->num_logs; i++) {
+		const struct bbscan *s = &b->scans[i];
 
-/* A run of num values at off of the file, the first of which is value number index of the request. */
-static void put_run(struct putting *p, uint64_t off, uint64_t num, uint64_t index)
-{
-	uint32_t to = p->value.to_bytes, from = p->value.from_bytes;
-	uint64_t first = off < p->begin ? (p->begin - off) / to : 0, last = num;
-	uint8_t values[CHUNK_VALUES * CLASSIC_TYPE_BYTES];
+		for (size_t k = 0; k < s->num; k++) {
+			const struct bbscan_group *g = &s->groups[k];
+			double times = g->begin < g->end ? (double)((g->end - 1) / len - g->begin / len + 1) : 0;
 
-	if (off + num * to > p->end)
-		last = (p->end - off + to - 1) / to;
-	while (first < last && p->error == 0) {
-		uint64_t n = last - first < CHUNK_VALUES ? last - first : CHUNK_VALUES;
-		const uint8_t *memory;
-
-		/* one value by itself where it straddles the window's edge: so that each is counted once */
-		if (off + first * to < p->begin)
-			n = 1;
-		p->error = bbstream_look(p->data, p->data_off + (index + first) * from, n * from, &memory);
-		if (p->error == 0)
-			put_values(p, off + first * to, values, n, bbvalue_convert(&p->value, memory, values, n));
-		first += n;
-	}
-}
-
-/* The part of the box from dimension d on that begins at off; index: number of its first value in the request. */
-static void put_box(struct putting *p, const struct box *x, uint32_t d, uint64_t off, uint64_t index)
-{
-	uint64_t step, first = 0, n;
-
-	if (d == x->num_outer) {
-		put_run(p, off, x->inner[d], index);
-		return;
-	}
-	n = count_of(x->count, d);
-	step = x->pitch[d] * stride_of(x->stride, d);
-	if (off + x->span[d + 1] <= p->begin)
-		first = (p->begin - off - x->span[d + 1]) / step + 1;
-	for (uint64_t i = first; i < n && off + i * step < p->end && p->error == 0; i++)
-		put_box(p, x, d + 1, off + i * step, index + i * x->inner[d + 1]);
-}
-
-static int range_order(const struct range_count *a, size_t log, uint64_t seq)
-{
-	if (a->log != log)
-		return a->log < log ? -1 : 1;
-	return a->seq < seq ? -1 : a->seq > seq;
-}
-
-/* Entries come in order within a window, and again in the next: the place is sought. Beyond the limit only sums grow. */
-static int count_range(struct bbreplay *b, size_t log, const struct bblog_entry *e, uint64_t num)
-{
-	size_t lo = 0, hi = b->num_ranges;
-
-	b->stats.range_values += num;
-	while (lo < hi) {
-		size_t mid = (lo + hi) / 2;
-
-		if (range_order(&b->ranges[mid], log, e->seq) < 0)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	if (lo < b->num_ranges && range_order(&b->ranges[lo], log, e->seq) == 0) {
-		b->ranges[lo].num += num;
-		return 0;
-	}
-	if (b->num_ranges == RANGES_LISTED)
-		return 0;
-	if (b->num_ranges == b->cap_ranges) {
-		size_t cap = b->cap_ranges ? 2 * b->cap_ranges : 16;
-		struct range_count *ranges = realloc(b->ranges, cap * sizeof(*ranges));
-
-		if (!ranges)
-			return -ENOMEM;
-		b->ranges = ranges;
-		b->cap_ranges = cap;
-	}
-	memmove(&b->ranges[lo + 1], &b->ranges[lo], (b->num_ranges - lo) * sizeof(*b->ranges));
-	b->num_ranges++;
-	b->ranges[lo] = (struct range_count){ .log = log, .seq = e->seq, .num = num, .var = e->varid };
-	return 0;
-}
-
-static void count_conflict(struct bbreplay *b, size_t log, const struct bblog_entry *e, uint64_t bytes)
-{
-	struct conflict *c = &b->conflicts[e->varid];
-
-	b->stats.conflict_bytes += bytes;
-	if (c->bytes == 0) {
-		c->log = log;
-		c->seq = e->seq;
-	}
-	c->bytes += bytes;
-}
-
-/* All requests of an entry that was found sound. */
-static int put_entry(struct putting *p, size_t log, const struct bblog_entry *e, struct box *x)
-{
-	const struct classic_var *v = var_of(p->b, e);
-	int r = 0;
-
-	p->data = &p->b->data[log];
-	p->data_off = e->data_off;
-	p->range_values = p->conflict_bytes = 0;
-	p->error = 0;
-	for (uint64_t i = 0; i < e->num && p->error == 0; i++) {
-		set_request(x, e, i);
-		set_spans(x, v);
-		if (x->span[0] == 0)
-			continue;
-		if (x->begin < p->end && x->begin + x->span[0] > p->begin)
-			put_box(p, x, 0, x->begin, 0);
-		p->data_off += x->inner[0] * e->elem_bytes;
-	}
-	if (p->range_values)
-		r = count_range(p->b, log, e, p->range_values);
-	if (p->conflict_bytes)
-		count_conflict(p->b, log, e, p->conflict_bytes);
-	return p->error < 0 ? p->error : r;
-}
-
-/* Whether the entry is replayed, and may reach into the window. */
-static bool is_wanted(const struct putting *p, const struct group *g, const struct bblog_entry *e, struct box *x)
-{
-	const struct bblog_header *h = bblog_header(p->b->logs[g->log].meta);
-	uint64_t begin = 0, end = 0, records = 0;
-
-	if (g->sound)
-		return !prepare(p->b, e, h, x);
-	return !is_skipped(p->b, g->log, e->seq) && !check_entry(p->b, e, h, x, &begin, &end, &records) &&
-	       has_data(p->b, g->log, e) && begin < p->end && end > p->begin;
-}
-
-/* The entries of a group that reach into the window. */
-static int put_group(struct putting *p, const struct group *g, struct box *x, struct cistern_error *err)
-{
-	struct bblog *meta = p->b->logs[g->log].meta;
-	struct bblog_entry e;
-
-	bblog_seek(meta, &g->first);
-	for (uint32_t i = 0; i < g->num; i++) {
-		int r = bblog_next(meta, &e, err);
-
-		if (r <= 0)
-			return r < 0 ? r : cistern_error_set(err, -EBADMSG, "the log changed while it was read");
-		if (!is_wanted(p, g, &e, x))
-			continue;
-		p->value = x->value;
-		r = put_entry(p, g->log, &e, x);
-		if (r < 0)
-			return cistern_error_set(err, r, "rank %" PRIu64 ", entry %" PRIu64 ": reading its values: %s",
-				bblog_header(meta)->rank, e.seq, strerror(-r));
-	}
-	return 0;
-}
-
-/* A job may have thousands of logs; one at a time has its buffers. */
-static void release(struct bbreplay *b, size_t log)
-{
-	if (log == SIZE_MAX)
-		return;
-	bblog_release(b->logs[log].meta);
-	bbstream_free(&b->data[log]);
-}
-
-static int fill_window(struct bbreplay *b, struct putting *p, struct box *x, struct cistern_error *err)
-{
-	size_t log = SIZE_MAX;
-
-	for (size_t i = 0; i < b->num_groups; i++) {
-		const struct group *g = &b->groups[i];
-		int r;
-
-		if (g->begin >= p->end || g->end <= p->begin)
-			continue;
-		if (g->log != log) {
-			bbwindow_next_rank(p->window);
-			release(b, log);
+			touched += times;
+			bytes += times * (double)(g->behind.off - g->first.off);
 		}
-		log = g->log;
-		r = put_group(p, g, x, err);
-		if (r < 0)
-			return r;
+		groups += (double)s->num;
 	}
-	release(b, log);
-	return 0;
+	return bytes + groups * (windows < touched ? windows : touched);
+}
+
+static double budget_of(const struct bbreplay *b)
+{
+	double budget = (double)AGAIN_FREE;
+
+	for (size_t i = 0; i < b->num_logs; i++) {
+		const struct bbscan *s = &b->scans[i];
+
+		budget += (double)s->value_bytes / AGAIN_SHARE;
+		if (s->num)
+			budget += (double)(s->groups[s->num - 1].behind.off - s->groups[0].first.off);
+	}
+	return budget;
+}
+
+/* At most most bytes. */
+static size_t choose_window(const struct bbreplay *b, uint64_t most)
+{
+	double budget = budget_of(b);
+	uint64_t len = WINDOW_MIN;
+
+	while (len < most && cost_of(b, len) > budget)
+		len *= 2;
+	if (len > most)
+		len = most / BBWINDOW_UNIT * BBWINDOW_UNIT;
+	if (len > b->needed_bytes) /* one window is enough */
+		len = (b->needed_bytes / BBWINDOW_UNIT + 1) * BBWINDOW_UNIT;
+	return (size_t)len;
 }
 
 /* ---- the second pass */
@@ -620,35 +293,51 @@ static uint64_t next_touched(const struct bbreplay *b, uint64_t off)
 {
 	uint64_t next = UINT64_MAX;
 
-	for (size_t i = 0; i < b->num_groups; i++) {
-		const struct group *g = &b->groups[i];
-		uint64_t begin = g->begin > off ? g->begin : off;
+	for (size_t i = 0; i < b->num_logs; i++) {
+		const struct bbscan *s = &b->scans[i];
 
-		if (g->end > off && begin < next)
-			next = begin;
+		if (s->end <= off || s->begin >= next)
+			continue;
+		for (size_t k = 0; k < s->num && next > off; k++) {
+			const struct bbscan_group *g = &s->groups[k];
+			uint64_t begin = g->begin > off ? g->begin : off;
+
+			if (g->end > off && begin < next)
+				next = begin;
+		}
 	}
 	return next;
 }
 
-static int run_windows(struct bbreplay *b, struct bbwindow *w, size_t len, struct box *x, struct cistern_error *err)
+/* The next window that nobody has. false: there is none left. */
+static bool claim(struct bbreplay *b, uint64_t *ret_begin)
 {
-	struct putting p = { .b = b, .window = w };
+	uint64_t from = atomic_load(&b->next), off;
 
-	for (uint64_t off = next_touched(b, 0); off != UINT64_MAX; off = next_touched(b, p.end)) {
-		int r;
+	do {
+		off = next_touched(b, from);
+		if (off == UINT64_MAX)
+			return false;
+		*ret_begin = off / b->window_bytes * b->window_bytes;
+	} while (!atomic_compare_exchange_weak(&b->next, &from, *ret_begin + b->window_bytes));
+	return true;
+}
 
-		p.begin = off / len * len;
-		p.end = p.begin + len;
-		bbwindow_begin(w, p.begin);
-		r = fill_window(b, &p, x, err);
-		if (r < 0)
-			return r;
-		r = bbwindow_end(w, b->ops, &b->stats);
-		if (r < 0)
-			return cistern_error_set(err, r, "bytes %" PRIu64 " to %" PRIu64 " of the netCDF file: %s",
-				p.begin, p.end, strerror(-r));
-	}
-	return 0;
+static int write_windows(struct worker *w)
+{
+	struct bbreplay *b = w->b;
+	struct bbput p = { 0 };
+	uint64_t begin;
+	int r = bbput_init(&p, b->scans, b->num_logs, b->ops, b->nc, b->window_bytes);
+
+	if (r < 0)
+		cistern_error_set(&w->err, r, "out of memory");
+	while (r == 0 && !has_failed(w) && claim(b, &begin))
+		r = bbput_window(&p, begin, &w->err);
+	w->sums = p.sums;
+	p.sums = (struct bbsums){ 0 };
+	bbput_free(&p);
+	return r;
 }
 
 /* Last, so that an interrupted replay does not promise records that are not there. */
@@ -667,49 +356,25 @@ static int write_records(struct bbreplay *b, struct cistern_error *err)
 	return r < 0 ? cistern_error_set(err, r, "the number of records: %s", strerror(-r)) : 0;
 }
 
-static void tell_sums(const struct bbreplay *b)
-{
-	for (size_t i = 0; i < b->num_ranges; i++) {
-		const struct range_count *c = &b->ranges[i];
-		struct bbreplay_finding f = {
-			.kind = BBREPLAY_RANGE, .log = c->log, .seq = c->seq, .var = c->var, .num = c->num
-		};
-
-		tell(b, &f);
-	}
-	for (uint32_t v = 0; v < b->nc->num_vars; v++) {
-		const struct conflict *c = &b->conflicts[v];
-		struct bbreplay_finding f = {
-			.kind = BBREPLAY_CONFLICT, .log = c->log, .seq = c->seq, .var = v, .num = c->bytes
-		};
-
-		if (c->bytes)
-			tell(b, &f);
-	}
-}
-
 int bbreplay_run(struct bbreplay *b, uint64_t memory_bytes, struct cistern_error *err)
 {
-	uint64_t most = UINT64_C(1) << 32, len;
-	struct box *x = calloc(1, sizeof(*x));
-	struct bbwindow *w = NULL;
+	uint64_t num = count_workers(b), most;
 	int r;
 
 	if (memory_bytes < BBREPLAY_MIN_BYTES)
 		memory_bytes = BBREPLAY_MIN_BYTES;
-	len = (memory_bytes < most ? memory_bytes : most) * WINDOW_SHARE / BBWINDOW_UNIT * BBWINDOW_UNIT;
-	if (len > b->needed_bytes) /* one window is enough */
-		len = (b->needed_bytes / BBWINDOW_UNIT + 1) * BBWINDOW_UNIT;
-	r = x ? bbwindow_create((size_t)len, &w) : -ENOMEM;
+	if (num > memory_bytes / BBREPLAY_MIN_BYTES)
+		num = memory_bytes / BBREPLAY_MIN_BYTES;
+	most = memory_bytes / num < WINDOW_MAX ? memory_bytes / num : WINDOW_MAX;
+	b->window_bytes = choose_window(b, most * WINDOW_SHARE);
+	if (num > b->needed_bytes / b->window_bytes + 1)
+		num = b->needed_bytes / b->window_bytes + 1;
+	r = run_workers(b, (unsigned int)num, write_windows, err);
 	if (r < 0)
-		cistern_error_set(err, r, "out of memory");
-	else
-		r = run_windows(b, w, (size_t)len, x, err);
+		return r;
+	bbsums_add_stats(&b->stats, &b->sums.stats);
+	r = write_records(b, err);
 	if (r == 0)
-		r = write_records(b, err);
-	if (r == 0)
-		tell_sums(b);
-	bbwindow_destroy(w);
-	free(x);
+		bbsums_tell(&b->sums, b->ops);
 	return r;
 }

@@ -5,10 +5,10 @@
 /*
  * Replay of PnetCDF burst-buffer logs onto the netCDF file that they belong to: all logs in the order in which they are
  * given (by rank), each in its own order; of two puts to the same element the later one wins. Only bytes that the logs
- * cover change, and the number of records. The result does not depend on how much memory is used.
+ * cover change, and the number of records. The result does not depend on how much memory is used, nor on how many work.
  *
  * First bbreplay_create() reads all entries and says what does not fit; then bbreplay_run() writes. Nothing here knows
- * files: bytes go through the ops. One replay is used by one thread.
+ * files: bytes go through the ops. One replay is used by one thread; with ops->each it has the work done by several.
  */
 
 #include "format/codec/bblog.h"
@@ -62,15 +62,21 @@ struct bbreplay_stats {
 struct bbreplay_ops {
 	/* The file as it is: exactly len bytes below old_size. 0 or -errno. */
 	int (*read)(void *arg, uint64_t off, void *buf, size_t len);
-	/* Large, ascending, never twice the same bytes, but the number of records at the end. 0 or -errno. */
+	/* Large, ascending (each worker's), never twice the same bytes, but the number of records at the end. 0 or -errno. */
 	int (*write)(void *arg, uint64_t off, const void *buf, size_t len);
 	/* May be NULL. */
 	void (*found)(void *arg, const struct bbreplay_finding *f);
 	/* Whether to leave out an entry. May be NULL. */
 	bool (*skip)(void *arg, size_t log, uint64_t seq);
-	void *arg;         /* borrowed */
-	uint64_t old_size; /* of the file */
-	bool dry;          /* compare only, write nothing */
+	/*
+	 * Calls work(task, i) for each i below num, some or all of them at once, and returns when they have. Then read(), write(),
+	 * skip() and the logs' sources are called by several threads, too; found() by the caller's alone. NULL: one worker.
+	 */
+	void (*each)(void *arg, unsigned int num, void (*work)(void *task, unsigned int i), void *task);
+	unsigned int num_workers; /* for each() */
+	void *arg;                /* borrowed */
+	uint64_t old_size;        /* of the file */
+	bool dry;                 /* compare only, write nothing */
 };
 
 struct bbreplay;
@@ -82,7 +88,7 @@ struct bbreplay;
 int bbreplay_create(const struct classic *nc, const struct bbreplay_log *logs, size_t num_logs,
 	const struct bbreplay_ops *ops, struct bbreplay **ret, struct cistern_error *err);
 void bbreplay_destroy(struct bbreplay *b); /* bbreplay_destroy(NULL) is fine */
-/* memory_bytes: about what is used for data, at least BBREPLAY_MIN_BYTES. After a failure the file is in part changed. */
+/* memory_bytes: about what is used for data, by all workers, at least BBREPLAY_MIN_BYTES. After a failure the file is in part changed. */
 int bbreplay_run(struct bbreplay *b, uint64_t memory_bytes, struct cistern_error *err);
 const struct bbreplay_stats *bbreplay_stats(const struct bbreplay *b);
 

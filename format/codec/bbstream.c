@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * The blocks of shared mode put together, and reading ahead: twice as far each time while what is asked for lies close
- * behind what was there, and little after a jump, so that neither a scan of the whole log nor picking a few bytes out
- * of each entry reads much in vain.
+ * The blocks of shared mode put together, and reading ahead: up to where everything will be asked for, if somebody said so; else
+ * twice as far each time while what is asked for lies close behind what was there, and little after a jump, so that neither a
+ * scan of the whole log nor picking a few bytes out of each entry reads much in vain. The window on the bytes is small enough to
+ * stay in a processor's own cache, where what was read is soon read again.
  */
 #include "format/codec/bbstream.h"
 
@@ -11,7 +12,7 @@
 #include <string.h>
 
 #define AHEAD_MIN (UINT64_C(4) << 10)
-#define AHEAD_MAX (UINT64_C(1) << 20)
+#define AHEAD_MAX (UINT64_C(256) << 10)
 
 /* Byte off of a channel is at this byte of the file. */
 static uint64_t place(uint64_t off, uint32_t channel, uint32_t num_channels)
@@ -38,11 +39,26 @@ void bbstream_init(struct bbstream *s, const struct bblog_source *src, uint32_t 
 	s->size = channel_size(src->size, channel, num_channels);
 }
 
+void bbstream_follow(struct bbstream *s, const struct bblog_source *src, uint32_t channel, uint32_t num_channels)
+{
+	uint8_t *bytes = s->bytes;
+	size_t cap = s->cap;
+
+	bbstream_init(s, src, channel, num_channels);
+	s->bytes = bytes;
+	s->cap = cap;
+}
+
 void bbstream_free(struct bbstream *s)
 {
 	free(s->bytes);
 	s->bytes = NULL;
 	s->cap = s->len = 0;
+}
+
+void bbstream_expect(struct bbstream *s, uint64_t end)
+{
+	s->sure_end = end < s->size ? end : s->size;
 }
 
 static int read_blocks(const struct bbstream *s, uint64_t off, uint8_t *to, uint64_t len)
@@ -76,33 +92,43 @@ static int make_room(struct bbstream *s, uint64_t len)
 	return 0;
 }
 
-/* How much to read for len bytes at off, which the channel has. */
-static uint64_t decide(struct bbstream *s, uint64_t off, uint64_t len)
+/* How much to read for least bytes at off, which the channel has, when it may be most. */
+static uint64_t decide(struct bbstream *s, uint64_t off, uint64_t least, uint64_t most)
 {
 	bool straight = off >= s->off && off - s->off <= s->len + s->ahead;
+	uint64_t len;
 
 	s->ahead = straight ? 2 * s->ahead : AHEAD_MIN;
 	if (s->ahead < AHEAD_MIN)
 		s->ahead = AHEAD_MIN;
 	if (s->ahead > AHEAD_MAX)
 		s->ahead = AHEAD_MAX;
-	if (len < s->ahead)
-		len = s->ahead;
+	len = most > s->ahead ? most : s->ahead;
+	if (off < s->sure_end)
+		len = s->sure_end - off;
+	if (len > AHEAD_MAX)
+		len = AHEAD_MAX;
+	if (len < least)
+		len = least;
 	return len < s->size - off ? len : s->size - off;
 }
 
-int bbstream_look(struct bbstream *s, uint64_t off, uint64_t len, const uint8_t **ret)
+int bbstream_some(
+	struct bbstream *s, uint64_t off, uint64_t least, uint64_t most, const uint8_t **ret, uint64_t *ret_len)
 {
 	uint64_t want;
 	int r;
 
-	if (off >= s->off && off - s->off <= s->len && len <= s->len - (off - s->off)) {
+	if (off >= s->off && off - s->off <= s->len && least <= s->len - (off - s->off)) {
+		uint64_t there = s->len - (off - s->off);
+
 		*ret = s->bytes + (off - s->off);
+		*ret_len = there < most ? there : most;
 		return 0;
 	}
-	if (off > s->size || len > s->size - off)
+	if (off > s->size || least > s->size - off)
 		return -ENODATA;
-	want = decide(s, off, len);
+	want = decide(s, off, least, most);
 	s->len = 0;
 	r = make_room(s, want);
 	if (r == 0)
@@ -112,5 +138,13 @@ int bbstream_look(struct bbstream *s, uint64_t off, uint64_t len, const uint8_t 
 	s->off = off;
 	s->len = (size_t)want;
 	*ret = s->bytes;
+	*ret_len = want < most ? want : most;
 	return 0;
+}
+
+int bbstream_look(struct bbstream *s, uint64_t off, uint64_t len, const uint8_t **ret)
+{
+	uint64_t got;
+
+	return bbstream_some(s, off, len, len, ret, &got);
 }

@@ -4,7 +4,7 @@
 
 /*
  * One channel of a file of a PnetCDF burst-buffer log as a run of bytes, wherever its blocks lie, with a window on it
- * that reads ahead. Bounded memory: the largest piece that was asked for, or 1 MiB.
+ * that reads ahead. Bounded memory: the largest piece that was asked for, or 256 KiB.
  */
 
 #include "format/codec/bblog.h"
@@ -16,12 +16,20 @@ struct bbstream {
 	uint8_t *bytes; /* owned: the window */
 	size_t cap, len;
 	uint64_t off;
-	uint64_t ahead; /* how much is read at once */
+	uint64_t ahead;    /* how much is read at once */
+	uint64_t sure_end; /* all up to here will be asked for */
 };
 
 void bbstream_init(struct bbstream *s, const struct bblog_source *src, uint32_t channel, uint32_t num_channels);
+/* What was another stream, or all zeros, is this one now and keeps its memory. */
+void bbstream_follow(struct bbstream *s, const struct bblog_source *src, uint32_t channel, uint32_t num_channels);
 void bbstream_free(struct bbstream *s); /* its memory; it may be used again */
+/* From what is asked for next up to end all bytes will be asked for, in their order. */
+void bbstream_expect(struct bbstream *s, uint64_t end);
 /* len bytes at off, borrowed until the next call, in *ret. -ENODATA: the channel ends before; -ENOMEM; read()'s errors. */
 int bbstream_look(struct bbstream *s, uint64_t off, uint64_t len, const uint8_t **ret);
+/* The same with at least least bytes, and at the most most, as many as are to be had at once: *ret_len. */
+int bbstream_some(
+	struct bbstream *s, uint64_t off, uint64_t least, uint64_t most, const uint8_t **ret, uint64_t *ret_len);
 
 #endif

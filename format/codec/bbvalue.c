@@ -12,49 +12,68 @@
 #include <math.h>
 #include <string.h>
 
+/*
+ * Values are taken in batches that stay in the nearest cache, by loops with a fixed number of rounds and without branches, which compilers
+ * turn into vector instructions; all is compiled twice, for processors with AVX2 and for others.
+ */
+#define BATCH  32u
+#define INLINE static inline __attribute__((always_inline))
+
 enum number_kind { NUMBER_SIGNED, NUMBER_UNSIGNED, NUMBER_FLOAT };
 
-struct number {
-	enum number_kind kind;
-	int64_t i;
-	uint64_t u;
-	double d;
+union numbers {
+	int64_t i[BATCH];
+	uint64_t u[BATCH];
+	double d[BATCH];
 };
 
 /* ---- bytes */
 
-static uint64_t load(const uint8_t *p, uint32_t bytes, bool big)
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define HOST_BIG  true
+#define big_16(v) (v)
+#define big_32(v) (v)
+#define big_64(v) (v)
+#else
+#define HOST_BIG  false
+#define big_16(v) __builtin_bswap16(v)
+#define big_32(v) __builtin_bswap32(v)
+#define big_64(v) __builtin_bswap64(v)
+#endif
+
+static uint64_t load_big(const uint8_t *p, uint32_t bytes)
 {
 	uint64_t v = 0;
 
 	for (uint32_t i = 0; i < bytes; i++)
-		v |= (uint64_t)p[big ? bytes - 1 - i : i] << 8 * i;
+		v = v << 8 | p[i];
 	return v;
 }
 
-static void store_big(uint8_t *p, uint64_t v, uint32_t bytes)
-{
-	for (uint32_t i = 0; i < bytes; i++)
-		p[i] = (uint8_t)(v >> 8 * (bytes - 1 - i));
-}
-
-#define REVERSE(bits)                                                            \
-	static void reverse_##bits(uint8_t *to, const uint8_t *from, size_t num) \
-	{                                                                        \
-		for (size_t i = 0; i < num; i++) {                               \
-			uint##bits##_t v;                                        \
-                                                                                 \
-			memcpy(&v, from + i * sizeof(v), sizeof(v));             \
-			v = __builtin_bswap##bits(v);                            \
-			memcpy(to + i * sizeof(v), &v, sizeof(v));               \
-		}                                                                \
+/* By way of other memory: then nothing is known to overlap. */
+#define REVERSE(bits)                                                                    \
+	INLINE void reverse_##bits(uint8_t *to, const uint8_t *from, size_t num)         \
+	{                                                                                \
+		uint##bits##_t v[BATCH];                                                 \
+                                                                                         \
+		for (; num >= BATCH; num -= BATCH, to += sizeof(v), from += sizeof(v)) { \
+			memcpy(v, from, sizeof(v));                                      \
+			for (size_t i = 0; i < BATCH; i++)                               \
+				v[i] = __builtin_bswap##bits(v[i]);                      \
+			memcpy(to, v, sizeof(v));                                        \
+		}                                                                        \
+		for (size_t i = 0; i < num; i++) {                                       \
+			memcpy(&v[0], from + i * sizeof(v[0]), sizeof(v[0]));            \
+			v[0] = __builtin_bswap##bits(v[0]);                              \
+			memcpy(to + i * sizeof(v[0]), &v[0], sizeof(v[0]));              \
+		}                                                                        \
 	}
 
 REVERSE(16)
 REVERSE(32)
 REVERSE(64)
 
-static void reverse(uint8_t *to, const uint8_t *from, uint32_t bytes, size_t num)
+INLINE void reverse(uint8_t *to, const uint8_t *from, uint32_t bytes, size_t num)
 {
 	if (bytes == 2)
 		reverse_16(to, from, num);
@@ -66,45 +85,80 @@ static void reverse(uint8_t *to, const uint8_t *from, uint32_t bytes, size_t num
 
 /* ---- from memory */
 
-static double load_float(const uint8_t *p, uint32_t bytes, bool big)
-{
-	uint64_t bits = load(p, bytes, big);
-	uint32_t few = (uint32_t)bits;
-	float f;
-	double d;
-
-	if (bytes == 8) {
-		memcpy(&d, &bits, sizeof(d));
-		return d;
+/* A batch of numbers as this machine has them, made wide. */
+#define WIDEN(name, type, field)                                          \
+	INLINE void widen_##name(const uint8_t *from, union numbers *ret) \
+	{                                                                 \
+		type v[BATCH];                                            \
+                                                                          \
+		memcpy(v, from, sizeof(v));                               \
+		for (size_t i = 0; i < BATCH; i++)                        \
+			ret->field[i] = v[i];                             \
 	}
-	memcpy(&f, &few, sizeof(f));
-	return (double)f;
-}
 
-static struct number get_number(const struct bbvalue *b, const uint8_t *p)
+WIDEN(int8, int8_t, i)
+WIDEN(int16, int16_t, i)
+WIDEN(int32, int32_t, i)
+WIDEN(int64, int64_t, i)
+WIDEN(uint8, uint8_t, u)
+WIDEN(uint16, uint16_t, u)
+WIDEN(uint32, uint32_t, u)
+WIDEN(uint64, uint64_t, u)
+WIDEN(float, float, d)
+WIDEN(double, double, d)
+
+static enum number_kind kind_of(enum bblog_type type)
 {
-	struct number n = { .kind = NUMBER_SIGNED };
-	unsigned int unused = 64 - 8 * b->from_bytes;
-
-	switch (b->from) {
+	switch (type) {
 	case BBLOG_UCHAR:
 	case BBLOG_USHORT:
 	case BBLOG_UINT:
-	case BBLOG_ULONGLONG:
-		n.kind = NUMBER_UNSIGNED;
-		n.u = load(p, b->from_bytes, b->big_endian);
-		break;
+	case BBLOG_ULONGLONG: return NUMBER_UNSIGNED;
 	case BBLOG_FLOAT:
-	case BBLOG_DOUBLE:
-		n.kind = NUMBER_FLOAT;
-		n.d = load_float(p, b->from_bytes, b->big_endian);
-		break;
-	default: n.i = (int64_t)(load(p, b->from_bytes, b->big_endian) << unused) >> unused; break;
+	case BBLOG_DOUBLE: return NUMBER_FLOAT;
+	default: return NUMBER_SIGNED;
 	}
-	return n;
+}
+
+INLINE void widen_native(enum number_kind kind, uint32_t bytes, const uint8_t *from, union numbers *ret)
+{
+	switch ((unsigned int)kind << 4 | bytes) {
+	case NUMBER_SIGNED << 4 | 1: widen_int8(from, ret); break;
+	case NUMBER_SIGNED << 4 | 2: widen_int16(from, ret); break;
+	case NUMBER_SIGNED << 4 | 4: widen_int32(from, ret); break;
+	case NUMBER_SIGNED << 4 | 8: widen_int64(from, ret); break;
+	case NUMBER_UNSIGNED << 4 | 1: widen_uint8(from, ret); break;
+	case NUMBER_UNSIGNED << 4 | 2: widen_uint16(from, ret); break;
+	case NUMBER_UNSIGNED << 4 | 4: widen_uint32(from, ret); break;
+	case NUMBER_UNSIGNED << 4 | 8: widen_uint64(from, ret); break;
+	case NUMBER_FLOAT << 4 | 4: widen_float(from, ret); break;
+	default: widen_double(from, ret); break;
+	}
+}
+
+/* BATCH values. */
+INLINE void widen(const struct bbvalue *b, const uint8_t *from, union numbers *ret)
+{
+	uint8_t native[BATCH * sizeof(uint64_t)];
+
+	if (b->big_endian != HOST_BIG && b->from_bytes > 1) {
+		reverse(native, from, b->from_bytes, BATCH);
+		from = native;
+	}
+	widen_native(kind_of(b->from), b->from_bytes, from, ret);
 }
 
 /* ---- into the file */
+
+/* A batch as the file has it, but in this machine's order of bytes. */
+union values {
+	uint8_t b8[BATCH];
+	uint16_t b16[BATCH];
+	uint32_t b32[BATCH];
+	uint64_t b64[BATCH];
+	float f[BATCH];
+	double d[BATCH];
+};
 
 static bool is_unsigned(enum classic_type type)
 {
@@ -140,81 +194,185 @@ static bool float_fits(double d, enum classic_type type, uint32_t bytes)
 	return !(d > max) && !(d < min);
 }
 
-static bool put_integer(const struct bbvalue *b, const struct number *n, uint8_t *to)
+/*
+ * Each of these narrows a batch, the first num of which count; what does not fit becomes fill, and is counted. Mostly all do, so
+ * those are sought only where one did not.
+ */
+INLINE uint64_t narrow_signed(const struct bbvalue *b, const int64_t *n, size_t num, uint64_t fill, uint64_t *bits)
 {
-	uint64_t max = largest(b->to, b->to_bytes), bits;
-	int64_t min = is_unsigned(b->to) ? 0 : -(int64_t)max - 1;
+	uint64_t most = largest(b->to, b->to_bytes), unfit = 0;
+	int64_t max = most > INT64_MAX ? INT64_MAX : (int64_t)most, min = is_unsigned(b->to) ? 0 : -max - 1;
 
-	switch (n->kind) {
-	case NUMBER_SIGNED:
-		if (n->i < min || (n->i > 0 && (uint64_t)n->i > max))
-			return false;
-		bits = (uint64_t)n->i;
-		break;
-	case NUMBER_UNSIGNED:
-		if (n->u > max)
-			return false;
-		bits = n->u;
-		break;
-	default:
-		if (!float_fits(n->d, b->to, b->to_bytes))
-			return false;
-		bits = truncated(n->d, b->to, b->to_bytes);
-	}
-	store_big(to, bits, b->to_bytes);
-	return true;
+	for (size_t i = 0; i < BATCH; i++)
+		bits[i] = n[i] >= min && n[i] <= max ? (uint64_t)n[i] : fill;
+	for (size_t i = 0; i < num; i++)
+		unfit += n[i] < min || n[i] > max;
+	return unfit;
 }
 
-static bool put_float(const struct number *n, uint8_t *to)
+INLINE uint64_t narrow_unsigned(const struct bbvalue *b, const uint64_t *n, size_t num, uint64_t fill, uint64_t *bits)
 {
-	uint32_t bits;
-	float f;
+	uint64_t max = largest(b->to, b->to_bytes), unfit = 0;
 
-	if (n->kind == NUMBER_FLOAT && (n->d > (double)FLT_MAX || n->d < -(double)FLT_MAX))
-		return false;
-	f = n->kind == NUMBER_FLOAT ? (float)n->d : n->kind == NUMBER_SIGNED ? (float)n->i : (float)n->u;
-	memcpy(&bits, &f, sizeof(bits));
-	store_big(to, bits, 4);
-	return true;
+	for (size_t i = 0; i < BATCH; i++)
+		bits[i] = n[i] <= max ? n[i] : fill;
+	for (size_t i = 0; i < num; i++)
+		unfit += n[i] > max;
+	return unfit;
 }
 
-static bool put_double(const struct number *n, uint8_t *to)
-{
-	uint64_t bits;
-	double d;
-
-	if (n->kind == NUMBER_FLOAT && isinf(n->d))
-		return false;
-	d = n->kind == NUMBER_FLOAT ? n->d : n->kind == NUMBER_SIGNED ? (double)n->i : (double)n->u;
-	memcpy(&bits, &d, sizeof(bits));
-	store_big(to, bits, 8);
-	return true;
-}
-
-uint64_t bbvalue_convert(const struct bbvalue *b, const uint8_t *from, uint8_t *to, size_t num)
+static uint64_t narrow_float(const struct bbvalue *b, const double *n, size_t num, uint64_t fill, uint64_t *bits)
 {
 	uint64_t unfit = 0;
 
-	if (b->plain && (b->big_endian || b->to_bytes == 1)) {
-		memcpy(to, from, num * b->to_bytes);
-		return 0;
+	for (size_t i = 0; i < num; i++) {
+		bool fits = float_fits(n[i], b->to, b->to_bytes);
+
+		bits[i] = fits ? truncated(n[i], b->to, b->to_bytes) : fill;
+		unfit += !fits;
 	}
+	return unfit;
+}
+
+INLINE void pack(uint32_t bytes, const uint64_t *bits, union values *ret)
+{
+	for (size_t i = 0; i < BATCH && bytes == 1; i++)
+		ret->b8[i] = (uint8_t)bits[i];
+	for (size_t i = 0; i < BATCH && bytes == 2; i++)
+		ret->b16[i] = (uint16_t)bits[i];
+	for (size_t i = 0; i < BATCH && bytes == 4; i++)
+		ret->b32[i] = (uint32_t)bits[i];
+	for (size_t i = 0; i < BATCH && bytes == 8; i++)
+		ret->b64[i] = bits[i];
+}
+
+INLINE uint64_t to_integers(
+	const struct bbvalue *b, const union numbers *n, size_t num, uint64_t fill, union values *ret)
+{
+	uint64_t bits[BATCH] = { 0 }, unfit;
+
+	switch (kind_of(b->from)) {
+	case NUMBER_SIGNED: unfit = narrow_signed(b, n->i, num, fill, bits); break;
+	case NUMBER_UNSIGNED: unfit = narrow_unsigned(b, n->u, num, fill, bits); break;
+	default: unfit = narrow_float(b, n->d, num, fill, bits);
+	}
+	pack(b->to_bytes, bits, ret);
+	return unfit;
+}
+
+INLINE uint64_t floats_to_floats(const double *n, size_t num, uint64_t fill, union values *ret)
+{
+	const double max = (double)FLT_MAX;
+	uint64_t unfit = 0;
+	int bad = 0;
+
+	for (size_t i = 0; i < BATCH; i++) {
+		ret->f[i] = (float)n[i];
+		bad |= (n[i] > max) | (n[i] < -max);
+	}
+	for (size_t i = 0; i < num && bad; i++)
+		if (n[i] > max || n[i] < -max) {
+			ret->b32[i] = (uint32_t)fill;
+			unfit++;
+		}
+	return unfit;
+}
+
+INLINE uint64_t to_floats(const struct bbvalue *b, const union numbers *n, size_t num, uint64_t fill, union values *ret)
+{
+	enum number_kind kind = kind_of(b->from);
+
+	for (size_t i = 0; i < BATCH && kind == NUMBER_SIGNED; i++)
+		ret->f[i] = (float)n->i[i];
+	for (size_t i = 0; i < BATCH && kind == NUMBER_UNSIGNED; i++)
+		ret->f[i] = (float)n->u[i];
+	return kind == NUMBER_FLOAT ? floats_to_floats(n->d, num, fill, ret) : 0;
+}
+
+INLINE uint64_t to_doubles(
+	const struct bbvalue *b, const union numbers *n, size_t num, uint64_t fill, union values *ret)
+{
+	enum number_kind kind = kind_of(b->from);
+	uint64_t unfit = 0;
+
+	for (size_t i = 0; i < BATCH && kind == NUMBER_SIGNED; i++)
+		ret->d[i] = (double)n->i[i];
+	for (size_t i = 0; i < BATCH && kind == NUMBER_UNSIGNED; i++)
+		ret->d[i] = (double)n->u[i];
+	for (size_t i = 0; i < num && kind == NUMBER_FLOAT; i++) {
+		bool fits = !isinf(n->d[i]);
+
+		ret->b64[i] = fill;
+		if (fits)
+			ret->d[i] = n->d[i];
+		unfit += !fits;
+	}
+	return unfit;
+}
+
+/* num values, at most BATCH; from has BATCH. */
+INLINE uint64_t convert_batch(const struct bbvalue *b, const uint8_t *from, uint8_t *to, size_t num, uint64_t fill)
+{
+	union numbers n;
+	union values v;
+	uint64_t unfit;
+
+	widen(b, from, &n);
+	if (b->to == CLASSIC_FLOAT)
+		unfit = to_floats(b, &n, num, fill, &v);
+	else if (b->to == CLASSIC_DOUBLE)
+		unfit = to_doubles(b, &n, num, fill, &v);
+	else
+		unfit = to_integers(b, &n, num, fill, &v);
+	if (HOST_BIG || b->to_bytes == 1)
+		memcpy(to, v.b8, num * b->to_bytes);
+	else
+		reverse(to, v.b8, b->to_bytes, num);
+	return unfit;
+}
+
+INLINE uint64_t convert(const struct bbvalue *b, const uint8_t *from, uint8_t *to, size_t num)
+{
+	uint64_t fill = load_big(b->fill, b->to_bytes), unfit = 0;
+	uint8_t last[BATCH * sizeof(uint64_t)] = { 0 };
+
 	if (b->plain) {
 		reverse(to, from, b->to_bytes, num);
 		return 0;
 	}
-	for (size_t i = 0; i < num; i++, from += b->from_bytes, to += b->to_bytes) {
-		struct number n = get_number(b, from);
-		bool fits = b->to == CLASSIC_FLOAT    ? put_float(&n, to)
-			    : b->to == CLASSIC_DOUBLE ? put_double(&n, to)
-						      : put_integer(b, &n, to);
-
-		if (!fits) {
-			memcpy(to, b->fill, b->to_bytes);
-			unfit++;
-		}
+	for (; num >= BATCH; num -= BATCH, from += (size_t)BATCH * b->from_bytes, to += (size_t)BATCH * b->to_bytes)
+		unfit += convert_batch(b, from, to, BATCH, fill);
+	if (num > 0) {
+		memcpy(last, from, num * b->from_bytes);
+		unfit += convert_batch(b, last, to, num, fill);
 	}
 	return unfit;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static uint64_t convert_avx2(
+	const struct bbvalue *b, const uint8_t *from, uint8_t *to, size_t num)
+{
+	return convert(b, from, to, num);
+}
+#endif
+
+static uint64_t convert_any(const struct bbvalue *b, const uint8_t *from, uint8_t *to, size_t num)
+{
+	return convert(b, from, to, num);
+}
+
+uint64_t bbvalue_convert(const struct bbvalue *b, const uint8_t *from, uint8_t *to, size_t num)
+{
+	if (b->plain && (b->big_endian || b->to_bytes == 1)) {
+		memcpy(to, from, num * b->to_bytes);
+		return 0;
+	}
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("avx2"))
+		return convert_avx2(b, from, to, num);
+#endif
+	return convert_any(b, from, to, num);
 }
 
 /* ---- which conversion */

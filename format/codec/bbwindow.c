@@ -23,6 +23,7 @@ struct bbwindow {
 	uint64_t *mine, *earlier; /* owned: a bit for each byte */
 	bool *touched;            /* owned: by this rank; one for each unit */
 	bool used;                /* not as it was made */
+	bool shared;              /* there may be bits in earlier */
 };
 
 void bbwindow_destroy(struct bbwindow *w)
@@ -58,6 +59,11 @@ int bbwindow_create(size_t len, struct bbwindow **ret)
 	return 0;
 }
 
+size_t bbwindow_len(const struct bbwindow *w)
+{
+	return w->len;
+}
+
 void bbwindow_begin(struct bbwindow *w, uint64_t off)
 {
 	w->off = off;
@@ -66,7 +72,9 @@ void bbwindow_begin(struct bbwindow *w, uint64_t off)
 		return;
 	}
 	memset(w->mine, 0, w->len / 8);
-	memset(w->earlier, 0, w->len / 8);
+	if (w->shared)
+		memset(w->earlier, 0, w->len / 8);
+	w->shared = false;
 	memset(w->touched, 0, w->num_units * sizeof(*w->touched));
 }
 
@@ -82,6 +90,7 @@ void bbwindow_next_rank(struct bbwindow *w)
 			w->mine[i] = 0;
 		}
 		w->touched[u] = false;
+		w->shared = true;
 	}
 }
 
@@ -110,6 +119,48 @@ static uint64_t count_differing(const struct bbwindow *w, uint64_t bits, size_t 
 	return num;
 }
 
+static void touch(struct bbwindow *w, size_t at, size_t end)
+{
+	for (size_t u = at / BBWINDOW_UNIT; u * BBWINDOW_UNIT < end; u++)
+		w->touched[u] = true;
+}
+
+static bool is_anybodys(const struct bbwindow *w, size_t at, size_t end)
+{
+	size_t first = at / WORD_BITS, last = (end - 1) / WORD_BITS;
+	uint64_t any = w->earlier[first] & mask_of(first, at, end);
+
+	if (!w->shared)
+		return false;
+	for (size_t i = first + 1; i < last; i++)
+		any |= w->earlier[i];
+	return (any | (w->earlier[last] & mask_of(last, at, end))) != 0;
+}
+
+static void mark(struct bbwindow *w, size_t i, uint64_t mask, uint64_t *own_bytes)
+{
+	if (w->mine[i] & mask)
+		*own_bytes += (uint64_t)__builtin_popcountll(w->mine[i] & mask);
+	w->mine[i] |= mask;
+}
+
+uint8_t *bbwindow_take(struct bbwindow *w, uint64_t off, size_t len, uint64_t *own_bytes)
+{
+	size_t at = (size_t)(off - w->off), end = at + len;
+
+	size_t first = at / WORD_BITS, last = (end - 1) / WORD_BITS;
+
+	if (is_anybodys(w, at, end))
+		return NULL;
+	mark(w, first, mask_of(first, at, end), own_bytes);
+	for (size_t i = first + 1; i < last; i++)
+		mark(w, i, UINT64_MAX, own_bytes);
+	if (last > first)
+		mark(w, last, mask_of(last, at, end), own_bytes);
+	touch(w, at, end);
+	return w->bytes + at;
+}
+
 uint64_t bbwindow_put(struct bbwindow *w, uint64_t off, const void *bytes, size_t len, uint64_t *own_bytes)
 {
 	size_t at = (size_t)(off - w->off), end = at + len;
@@ -120,35 +171,37 @@ uint64_t bbwindow_put(struct bbwindow *w, uint64_t off, const void *bytes, size_
 	for (size_t i = at / WORD_BITS; i * WORD_BITS < end; i++) {
 		uint64_t mask = mask_of(i, at, end), theirs = w->earlier[i] & ~w->mine[i] & mask;
 
-		if (w->mine[i] & mask)
-			*own_bytes += (uint64_t)__builtin_popcountll(w->mine[i] & mask);
 		if (theirs)
 			differing += count_differing(w, theirs, i, at, bytes);
-		w->mine[i] |= mask;
+		mark(w, i, mask, own_bytes);
 	}
-	for (size_t u = at / BBWINDOW_UNIT; u * BBWINDOW_UNIT < end; u++)
-		w->touched[u] = true;
+	touch(w, at, end);
 	memcpy(w->bytes + at, bytes, len);
 	return differing;
 }
 
 /* ---- the end of a window */
 
+/* Bits of word i whose bytes are covered, or are not. */
+static uint64_t bits_of(const struct bbwindow *w, size_t i, bool covered)
+{
+	uint64_t bits = w->mine[i] | w->earlier[i];
+
+	return covered ? bits : ~bits;
+}
+
 /* The first byte from at on that is covered, or is not; len: there is none. */
 static size_t find(const struct bbwindow *w, size_t at, bool covered)
 {
-	while (at < w->len) {
-		size_t i = at / WORD_BITS;
-		uint64_t bits = w->mine[i] | w->earlier[i];
+	size_t i = at / WORD_BITS, num = w->len / WORD_BITS;
+	uint64_t bits;
 
-		if (!covered)
-			bits = ~bits;
-		bits &= UINT64_MAX << at % WORD_BITS;
-		if (bits)
-			return i * WORD_BITS + (size_t)__builtin_ctzll(bits);
-		at = (i + 1) * WORD_BITS;
-	}
-	return w->len;
+	if (at >= w->len)
+		return w->len;
+	bits = bits_of(w, i, covered) & UINT64_MAX << at % WORD_BITS;
+	while (bits == 0 && ++i < num)
+		bits = bits_of(w, i, covered);
+	return i < num ? i * WORD_BITS + (size_t)__builtin_ctzll(bits) : w->len;
 }
 
 /* What the file has in the run; nothing behind its end. */
@@ -211,9 +264,9 @@ static void fill_gap(struct bbwindow *w, size_t begin, size_t end, uint64_t old_
 	memset(w->bytes + begin + there, 0, end - begin - there);
 }
 
-/* The run [begin, end): gaps get what the file has. */
-static int write_run(
-	struct bbwindow *w, size_t begin, size_t end, const struct bbreplay_ops *ops, struct bbreplay_stats *stats)
+/* The run [begin, end), which is covered up to stop: gaps get what the file has. */
+static int write_run(struct bbwindow *w, size_t begin, size_t stop, size_t end, const struct bbreplay_ops *ops,
+	struct bbreplay_stats *stats)
 {
 	uint64_t before = stats->changed_bytes;
 	int r = read_old(w, begin, end, ops);
@@ -221,13 +274,10 @@ static int write_run(
 	if (r < 0)
 		return r;
 	for (size_t at = begin; at < end;) {
-		size_t stop = find(w, at, false), next;
-
-		stop = stop < end ? stop : end;
 		compare(w, at, stop, ops->old_size, stats);
-		next = stop < end ? find(w, stop, true) : end;
-		fill_gap(w, stop, next, ops->old_size);
-		at = next;
+		at = stop < end ? find(w, stop, true) : end;
+		fill_gap(w, stop, at, ops->old_size);
+		stop = at < end ? find(w, at, false) : end;
 	}
 	if (ops->dry || (stats->changed_bytes == before && w->off + end <= ops->old_size))
 		return 0;
@@ -240,14 +290,14 @@ int bbwindow_end(struct bbwindow *w, const struct bbreplay_ops *ops, struct bbre
 	size_t begin = find(w, 0, true);
 
 	while (begin < w->len) {
-		size_t end = find(w, begin, false), next = find(w, end, true);
+		size_t stop = find(w, begin, false), end = stop, next = find(w, end, true);
 		int r;
 
 		while (next < w->len && next - end < GAP_MAX) {
 			end = find(w, next, false);
 			next = find(w, end, true);
 		}
-		r = write_run(w, begin, end, ops, stats);
+		r = write_run(w, begin, stop, end, ops, stats);
 		if (r < 0)
 			return r;
 		begin = next;

@@ -440,23 +440,46 @@ static uint32_t exact_holder(const struct blob_head *h)
 	return h->num_maps > 0 ? h->maps[0].vars[BLOB_NREQS] : CLASSIC_NONE;
 }
 
+/* The canonical header's bytes: as they are, or made again. */
+static int get_header(struct blob_head *h, uint32_t holder, struct cistern_error *err)
+{
+	const struct classic_att *header = find_bytes(h, holder, BLOB_ATT_HEADER);
+	const struct classic_att *layout = find_bytes(h, holder, BLOB_ATT_LAYOUT);
+	int r;
+
+	if (header) {
+		h->exact.header = header->values;
+		h->exact.header_bytes = header->num;
+		return 0;
+	}
+	if (!layout)
+		return cistern_error_set(err, -EBADMSG, "neither " BLOB_ATT_LAYOUT " nor " BLOB_ATT_HEADER " is there");
+	r = blob_layout_apply(layout->values, (size_t)layout->num, &h->canonical, &h->kept);
+	if (r < 0)
+		return r == -ENOMEM ? r
+				    : cistern_error_set(err, -EBADMSG, BLOB_ATT_LAYOUT " does not fit the definitions");
+	h->exact.header = h->kept.data;
+	h->exact.header_bytes = h->kept.len;
+	return 0;
+}
+
 static int get_exact(struct blob_head *h, struct cistern_error *err)
 {
 	uint32_t holder = exact_holder(h);
 	const struct classic_att *set = find_bytes(h, holder, BLOB_ATT_SET), *residue;
-	const struct classic_att *header = find_bytes(h, holder, BLOB_ATT_HEADER);
 	const struct classic_att *subfile = find_ints(&h->header, holder, BLOB_ATT_SUBFILE);
 	const struct classic_att *size = classic_find_att(&h->header, holder, BLOB_ATT_FILE_BYTES);
 	struct blob_exact *e = &h->exact;
+	int r;
 
-	if (!set || set->num != BLOB_SET_BYTES || !header || !subfile || !size || size->type != CLASSIC_INT64 ||
-		size->num != 1)
+	if (!set || set->num != BLOB_SET_BYTES || !subfile || !size || size->type != CLASSIC_INT64 || size->num != 1)
 		return cistern_error_set(err, -EBADMSG, "attributes cistern_... are there in part, or of wrong types");
 	memcpy(e->set, set->values, BLOB_SET_BYTES);
 	e->subfile = be32(subfile->values);
 	e->file_bytes = (uint64_t)be32(size->values) << 32 | be32(size->values + 4);
-	e->header = header->values;
-	e->header_bytes = header->num;
+	r = get_header(h, holder, err);
+	if (r < 0)
+		return r;
 	if (e->subfile >= h->num_subfiles || e->file_bytes > CLASSIC_BYTES_MAX || e->file_bytes < e->header_bytes)
 		return cistern_error_set(err, -EBADMSG,
 			BLOB_ATT_SUBFILE " is %" PRId32 " of %" PRIu32 ", or " BLOB_ATT_FILE_BYTES " cannot be",
@@ -598,6 +621,7 @@ void blob_head_destroy(struct blob_head *h)
 	classic_destroy(&h->canonical);
 	free(h->maps);
 	free(h->vars);
+	buf_free(&h->kept);
 	*h = (struct blob_head){ 0 };
 }
 

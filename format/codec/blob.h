@@ -30,6 +30,8 @@
 #define BLOB_SET_BYTES    16u
 #define BLOB_NO_MAP       UINT32_MAX
 
+#define BLOB_TABLE_ENTRY_BYTES 40u /* of an entry in table_blob */
+
 /* The variables of a map, in the order of their definition. */
 enum blob_map_var { BLOB_NREQS, BLOB_START, BLOB_COUNT, BLOB_OFFSETS, BLOB_LENGTHS };
 
@@ -111,7 +113,8 @@ struct blob_head {
 	struct classic canonical; /* begins are only valid when is_exact; vars[i] is the canonical variable i */
 	struct blob_var *vars;    /* owned; one for each of canonical.vars */
 	bool is_exact;
-	struct blob_exact exact; /* points into header's attributes */
+	struct blob_exact exact; /* points into header's attributes, and into this: */
+	struct buf kept;         /* the canonical file's header, where it is made again */
 };
 
 /* Whether the header is of a subfile: its global attributes are there. */
@@ -128,6 +131,9 @@ void blob_head_destroy(struct blob_head *h); /* NULL is fine */
 bool blob_header_is_little(const void *buf, size_t len);
 /* Append the same header as it would be in a file. 0; -EBADMSG: it ends too early; -ENOMEM. */
 int blob_header_turn(const void *buf, size_t len, struct buf *out);
+
+/* num values of size bytes, each with its bytes the other way round. */
+void blob_turn_values(uint8_t *to, const uint8_t *from, uint64_t num, uint32_t size);
 
 /* Next of the residue. 1 and *ret, borrowed; 0: that was all; -EBADMSG. Begin with cursor_make() of it. */
 int blob_next_residue(struct cursor *c, struct blob_residue *ret);
@@ -163,6 +169,15 @@ struct blob_table {
 
 /* 0, -ENOMEM. */
 int blob_table_add(struct blob_table *t, const struct blob_entry *e);
+/* What the order in which E3SM-IO's processes put things needs to know of a subfile, as blob_make_header() numbers variables. */
+struct blob_lay {
+	const struct classic *header; /* of the subfile; computed fields valid */
+	uint32_t num_blobs, num_maps;
+	const uint32_t *var_maps;        /* for each canonical variable its map or BLOB_NO_MAP */
+	const struct blob_share *shares; /* [map * num_blobs + blob] */
+};
+/* The table of blobs that lie in that order, values largest byte first as the attributes' in a file's header. 0, -ENOMEM. The caller destroys *ret. */
+int blob_table_lay(const struct blob_lay *l, struct blob_table *ret);
 /* The bytes of table_blob. */
 void blob_table_encode(const struct blob_table *t, struct buf *out);
 /* 0; -EBADMSG: damaged, or an entry reaches out of data_blob, blobs or variables; -ENOMEM. The caller destroys *ret. */
@@ -175,5 +190,14 @@ int blob_table_sum(const struct blob_head *h, uint64_t data_bytes, classic_read_
 	struct blob_table *ret, struct cistern_error *err);
 void blob_table_destroy(struct blob_table *t); /* NULL is fine */
 #define BLOB_TABLE_CLEANUP __attribute__((cleanup(blob_table_destroy)))
+
+/* The HDF5 file around it. */
+struct blob_hdf5 {
+	const void *header, *table; /* borrowed: header_blob and table_blob */
+	size_t header_bytes, table_bytes;
+	uint64_t data_bytes;
+};
+/* Append all that lies before data_blob, with which the file ends: so out->len, if it was 0, is where it begins. */
+void blob_hdf5_encode(const struct blob_hdf5 *h, struct buf *out);
 
 #endif

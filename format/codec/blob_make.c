@@ -183,6 +183,17 @@ static int add_var(const struct blob_make *m, uint32_t var, struct classic *to)
 	return r < 0 ? r : copy_atts(v->atts, v->num_atts, to, id);
 }
 
+/* What has to be kept of it to make it again; all of it if it is none that we would make. */
+static int add_header(const struct blob_exact *e, uint32_t holder, struct classic *to)
+{
+	struct buf BUF_CLEANUP layout = { 0 };
+	int r = blob_layout_encode(e->header, (size_t)e->header_bytes, &layout);
+
+	if (r == -ENOTSUP)
+		return classic_add_att(to, holder, BLOB_ATT_HEADER, CLASSIC_UBYTE, e->header_bytes, e->header);
+	return r < 0 ? r : classic_add_att(to, holder, BLOB_ATT_LAYOUT, CLASSIC_UBYTE, layout.len, layout.data);
+}
+
 static int add_exact(const struct blob_make *m, struct classic *to)
 {
 	uint32_t holder = m->num_maps > 0 ? BLOB_NREQS : CLASSIC_NONE;
@@ -195,7 +206,7 @@ static int add_exact(const struct blob_make *m, struct classic *to)
 	if (r == 0)
 		r = classic_add_att(to, holder, BLOB_ATT_FILE_BYTES, CLASSIC_INT64, 1, &file_bytes);
 	if (r == 0)
-		r = classic_add_att(to, holder, BLOB_ATT_HEADER, CLASSIC_UBYTE, e->header_bytes, e->header);
+		r = add_header(e, holder, to);
 	if (r == 0 && e->residue_bytes > 0)
 		r = classic_add_att(to, holder, BLOB_ATT_RESIDUE, CLASSIC_UBYTE, e->residue_bytes, e->residue);
 	return r;
@@ -222,6 +233,35 @@ static int add_all(const struct blob_make *m, struct classic *to)
 	return r;
 }
 
+/*
+ * The canonical header comes out of the subfile's as it went in: it may have names that ours hide, or hold what our classic headers
+ * do not, and nothing of it shall be lost.
+ */
+static int check_exact(const struct blob_exact *e, const struct classic *made, struct cistern_error *err)
+{
+	struct blob_head BLOB_HEAD_CLEANUP head = { 0 };
+	struct buf BUF_CLEANUP bytes = { 0 };
+	struct cistern_error why = { 0 };
+	struct classic again;
+	size_t from;
+	int r = classic_encode(made, &bytes);
+
+	if (r == 0)
+		r = classic_decode_definitions(bytes.data, bytes.len, &again, &why);
+	if (r == 0)
+		r = blob_head_decode(&again, &head, &why);
+	from = CLASSIC_NUMRECS_OFF + (head.canonical.version == 5 ? 8 : 4);
+	if (r == 0 && (head.exact.header_bytes != e->header_bytes ||
+			      memcmp(head.exact.header + from, e->header + from, (size_t)e->header_bytes - from) != 0))
+		r = cistern_error_set(&why, -EBADMSG, "its header would come out differently");
+	if (r == -ENOMEM)
+		return cistern_error_set(err, r, "out of memory");
+	return r < 0 ? cistern_error_set(err, -EINVAL,
+			       "it cannot be kept in subfiles, which have names of their own (nblobs, D1..., cistern_...): %s",
+			       why.text)
+		     : 0;
+}
+
 int blob_make_header(const struct blob_make *m, struct classic *ret, struct cistern_error *err)
 {
 	static const struct classic_align align = { .header = 512, .variable = 4, .record = 4 };
@@ -241,6 +281,8 @@ int blob_make_header(const struct blob_make *m, struct classic *ret, struct cist
 			err, -EINVAL, "the subfile's header would have %" PRIu64 " bytes", to.header_bytes);
 	if (r == 0 && (r = classic_assign(&to, &align)) < 0)
 		cistern_error_set(err, r, "the subfile would be too large");
+	if (r == 0 && m->exact)
+		r = check_exact(m->exact, &to, err);
 	if (r < 0)
 		return r == -EBADMSG ? -EINVAL : r;
 	*ret = to;

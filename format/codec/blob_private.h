@@ -13,7 +13,16 @@
 #define BLOB_ATT_SUBFILE    "cistern_subfile"
 #define BLOB_ATT_FILE_BYTES "cistern_file_bytes"
 #define BLOB_ATT_HEADER     "cistern_header"
+#define BLOB_ATT_LAYOUT     "cistern_layout"
 #define BLOB_ATT_RESIDUE    "cistern_residue"
+
+/*
+ * What has to be kept of a canonical header for it to be made again of its definitions. 0; -ENOTSUP: it would get another length;
+ * -ENOMEM. The number of records is not kept, but for "streaming".
+ */
+int blob_layout_encode(const uint8_t *header, size_t len, struct buf *out);
+/* The header again: definitions get its version and begins. 0; -EBADMSG: it does not become what it was; -ENOMEM. */
+int blob_layout_apply(const uint8_t *layout, size_t len, struct classic *definitions, struct buf *ret);
 
 #define BLOB_NAME 32 /* bytes that every name of a map's parts fits in, NUL included */
 

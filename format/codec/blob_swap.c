@@ -6,6 +6,7 @@
 #include "format/codec/blob.h"
 
 #include <errno.h>
+#include <string.h>
 
 #define HEADER_START 12u /* magic and number of records; the tag of dimensions follows */
 
@@ -112,4 +113,36 @@ int blob_header_turn(const void *buf, size_t len, struct buf *out)
 	if (!buf_ok(out))
 		return -ENOMEM;
 	return cursor_ok(&t.in) ? 0 : -EBADMSG;
+}
+
+void blob_turn_values(uint8_t *to, const uint8_t *from, uint64_t num, uint32_t size)
+{
+	uint64_t wide;
+	uint32_t narrow;
+	uint16_t half;
+
+	switch (size) {
+	case 8:
+		for (uint64_t i = 0; i < num; i++) {
+			memcpy(&wide, from + 8 * i, 8);
+			wide = __builtin_bswap64(wide);
+			memcpy(to + 8 * i, &wide, 8);
+		}
+		break;
+	case 4:
+		for (uint64_t i = 0; i < num; i++) {
+			memcpy(&narrow, from + 4 * i, 4);
+			narrow = __builtin_bswap32(narrow);
+			memcpy(to + 4 * i, &narrow, 4);
+		}
+		break;
+	case 2:
+		for (uint64_t i = 0; i < num; i++) {
+			memcpy(&half, from + 2 * i, 2);
+			half = __builtin_bswap16(half);
+			memcpy(to + 2 * i, &half, 2);
+		}
+		break;
+	default: memcpy(to, from, (size_t)(num * size));
+	}
 }

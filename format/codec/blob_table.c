@@ -13,12 +13,11 @@
 
 #include "format/base/crc32c.h"
 
-#define TABLE_MAGIC       0x544C4243u /* "CBLT" */
-#define TABLE_VERSION     1u
-#define TABLE_HEAD_BYTES  32u
-#define TABLE_ENTRY_BYTES 40u
-#define LITTLE            1u
-#define BIG               2u
+#define TABLE_MAGIC      0x544C4243u /* "CBLT" */
+#define TABLE_VERSION    1u
+#define TABLE_HEAD_BYTES 32u
+#define LITTLE           1u
+#define BIG              2u
 
 int blob_table_add(struct blob_table *t, const struct blob_entry *e)
 {
@@ -41,6 +40,59 @@ void blob_table_destroy(struct blob_table *t)
 		return;
 	free(t->entries);
 	*t = (struct blob_table){ 0 };
+}
+
+/* ---- as E3SM-IO's processes put things */
+
+static int lay(struct blob_table *t, uint32_t blob, uint32_t var, uint64_t records, uint64_t record_bytes)
+{
+	struct blob_entry e = { .blob = blob, .var = var, .num_records = records, .off = t->data_bytes };
+
+	e.len = records * record_bytes;
+	t->data_bytes += e.len;
+	return e.len > 0 ? blob_table_add(t, &e) : 0;
+}
+
+static int lay_maps(const struct blob_lay *l, uint32_t blob, struct blob_table *t)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < l->num_maps; i++)
+		for (uint32_t k = 0; r == 0 && k < BLOB_MAP_VARS; k++) {
+			uint32_t var = i * BLOB_MAP_VARS + k;
+			uint64_t num = k < BLOB_OFFSETS ? 1 : l->shares[(size_t)i * l->num_blobs + blob].num;
+
+			r = lay(t, blob, var, 1, num * classic_type_bytes(l->header->vars[var].type));
+		}
+	return r;
+}
+
+static int lay_var(const struct blob_lay *l, uint32_t blob, uint32_t i, struct blob_table *t)
+{
+	uint32_t map = l->var_maps[i], var = l->num_maps * BLOB_MAP_VARS + i;
+	const struct classic_var *v = &l->header->vars[var];
+	uint64_t bytes = blob == 0 ? v->bytes : 0, records = v->is_record ? l->header->num_records : 1;
+
+	if (map != BLOB_NO_MAP)
+		bytes = l->shares[(size_t)map * l->num_blobs + blob].count * classic_type_bytes(v->type);
+	return lay(t, blob, var, records, bytes);
+}
+
+int blob_table_lay(const struct blob_lay *l, struct blob_table *ret)
+{
+	struct blob_table BLOB_TABLE_CLEANUP t = { .num_blobs = l->num_blobs, .num_vars = l->header->num_vars };
+	int r = 0;
+
+	for (uint32_t b = 0; r == 0 && b < l->num_blobs; b++) {
+		r = lay_maps(l, b, &t);
+		for (uint32_t i = 0; r == 0 && i < t.num_vars - l->num_maps * BLOB_MAP_VARS; i++)
+			r = lay_var(l, b, i, &t);
+	}
+	if (r < 0)
+		return r;
+	*ret = t;
+	t = (struct blob_table){ 0 };
+	return 0;
 }
 
 /* ---- table_blob */
@@ -138,8 +190,8 @@ int blob_table_decode(const void *buf, size_t len, struct blob_table *ret, struc
 	t.num_vars = cursor_u32(&c);
 	t.data_bytes = cursor_u64(&c);
 	num = cursor_u64(&c);
-	if (num != (len - TABLE_HEAD_BYTES - 4) / TABLE_ENTRY_BYTES ||
-		(len - TABLE_HEAD_BYTES - 4) % TABLE_ENTRY_BYTES != 0)
+	if (num != (len - TABLE_HEAD_BYTES - 4) / BLOB_TABLE_ENTRY_BYTES ||
+		(len - TABLE_HEAD_BYTES - 4) % BLOB_TABLE_ENTRY_BYTES != 0)
 		return cistern_error_set(err, -EBADMSG, "table_blob has %zu bytes, for %" PRIu64 " entries", len, num);
 	r = decode_entries(&c, num, &t, err);
 	if (r == -ENOMEM)

@@ -32,7 +32,8 @@ static const struct type_facts {
 	[CLASSIC_UINT64] = { "uint64", 8, 5, 0xFFFFFFFFFFFFFFFE },
 };
 
-#define NUM_TYPES (sizeof(type_facts) / sizeof(type_facts[0]))
+#define NUM_TYPES   (sizeof(type_facts) / sizeof(type_facts[0]))
+#define PADDING_MAX 3 /* bytes */
 
 uint32_t classic_type_bytes(enum classic_type type)
 {
@@ -222,7 +223,7 @@ int classic_finish(struct classic *c, struct cistern_error *err)
 	for (uint32_t i = 0; i < c->num_vars; i++)
 		if (c->vars[i].is_record && (c->records_begin == 0 || c->vars[i].begin < c->records_begin))
 			c->records_begin = c->vars[i].begin;
-	c->header_bytes = header_bytes(c);
+	c->header_bytes = header_bytes(c) + c->slack;
 	return 0;
 }
 
@@ -323,7 +324,7 @@ uint64_t classic_file_bytes(const struct classic *c)
 
 uint64_t classic_count_records(const struct classic *c, uint64_t file_bytes)
 {
-	uint64_t padding = 0, bytes = c->record_bytes, last = 0;
+	uint64_t padding = 0, bytes = c->record_bytes, last = 0, there;
 
 	if (c->record_bytes == 0 || file_bytes <= c->records_begin)
 		return 0;
@@ -335,7 +336,11 @@ uint64_t classic_count_records(const struct classic *c, uint64_t file_bytes)
 			padding = classic_padded_bytes(c, v) - v->bytes;
 		}
 	}
-	return (file_bytes - c->records_begin + padding) / bytes;
+	there = (file_bytes - c->records_begin + padding) / bytes;
+	if (!c->streaming && there > c->num_records &&
+		file_bytes - c->records_begin <= c->num_records * bytes + PADDING_MAX)
+		there = c->num_records; /* of a variable alone in its records, which fill values have padded nevertheless */
+	return there;
 }
 
 /* ---- the end */

@@ -80,12 +80,13 @@ struct classic {
 	struct classic_dim *dims; /* owned */
 	struct classic_att *atts; /* owned; of the file */
 	struct classic_var *vars; /* owned */
+	uint64_t slack;           /* bytes of the decoded header that are not encoded: NULs at the ends of names */
 	/* computed */
 	uint32_t record_dim; /* CLASSIC_NONE: there is none */
 	uint32_t num_record_vars;
 	uint64_t record_bytes;  /* from one record to the next; not padded where there is exactly one record variable */
 	uint64_t records_begin; /* offset of the first record; 0 without record variables */
-	uint64_t header_bytes;  /* encoded length; the first variable may begin later */
+	uint64_t header_bytes;  /* encoded length and slack; the first variable may begin later */
 };
 
 /* ---- decoding and encoding */
@@ -112,7 +113,7 @@ int classic_read(classic_read_fn read_bytes, void *arg, struct classic *ret, str
 /* Whether these first bytes of a file (4 are enough) are of a classic file. */
 bool classic_is(const void *buf, size_t len);
 
-/* Append the header to *out: header_bytes bytes; needs computed fields. 0, -ENOMEM. */
+/* Append the header to *out: header_bytes - slack bytes; needs computed fields. 0, -ENOMEM. */
 int classic_encode(const struct classic *c, struct buf *out);
 
 void classic_destroy(struct classic *c); /* also resets to empty; NULL is fine */
@@ -172,7 +173,8 @@ uint64_t classic_dim_len(const struct classic *c, uint32_t dim);
 uint64_t classic_padded_bytes(const struct classic *c, const struct classic_var *v);
 /* The end of what header and number of records define: a complete file has this size, or up to 3 bytes of padding less. */
 uint64_t classic_file_bytes(const struct classic *c);
-/* How many records a file of that size has room for: the last may be without its padding. */
+/* How many records a file of that size has room for: the last may be without its padding. Where the header says how many there
+ * are, padding behind these is no further one. */
 uint64_t classic_count_records(const struct classic *c, uint64_t file_bytes);
 
 #endif

@@ -102,9 +102,10 @@ static void get_padding(struct decoder *d, uint64_t len)
 		d->c->exact = d->c->exact && p[i] == 0; /* old writers left rubbish there, and readers do not mind */
 }
 
+/* netCDF-C leaves the length as it was when it gives a shorter name outside of its define mode, and NULs at the end. */
 static char *get_name(struct decoder *d, const char *what)
 {
-	uint64_t len = get_count(d, what);
+	uint64_t len = get_count(d, what), used = len;
 	const uint8_t *p;
 	char *name;
 
@@ -112,13 +113,17 @@ static char *get_name(struct decoder *d, const char *what)
 		fail(d, -EBADMSG, "offset %" PRIu64 ": %s has %" PRIu64 " bytes; expected 1 to %d",
 			offset(d) - count_bytes(d), what, len, CLASSIC_NAME_MAX);
 	p = take(d, len, what);
-	if (p && memchr(p, 0, (size_t)len))
+	while (p && used > 1 && p[used - 1] == 0)
+		used--;
+	if (p && memchr(p, 0, (size_t)used))
 		fail(d, -EBADMSG, "offset %" PRIu64 ": %s has a NUL in it", offset(d) - len, what);
 	if (!p || !going(d))
 		return NULL;
-	name = strndup((const char *)p, (size_t)len);
+	name = strndup((const char *)p, (size_t)used);
 	if (!name)
 		fail(d, -ENOMEM, "out of memory");
+	d->c->exact = d->c->exact && used == len;
+	d->c->slack += ((len + 3) & ~3ull) - ((used + 3) & ~3ull);
 	get_padding(d, len);
 	return name;
 }

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/array.h"
+
 struct slot {
 	uint64_t off, len; /* in the file, or in a record */
 	uint64_t base;     /* the object's first byte in it, counted in the object */
@@ -61,15 +63,8 @@ static int add_slot(struct row *row, const struct slot *s)
 {
 	if (s->len == 0)
 		return 0;
-	if (row->num == row->cap) {
-		size_t cap = row->cap ? 2 * row->cap : FIRST_CAP;
-		struct slot *grown = reallocarray(row->slots, cap, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		row->slots = grown;
-		row->cap = cap;
-	}
+	if (array_room(&row->slots, &row->cap, row->num, sizeof(*row->slots)) < 0)
+		return -ENOMEM;
 	row->slots[row->num++] = *s;
 	return 0;
 }

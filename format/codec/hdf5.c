@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/array.h"
+
 #define SIGNATURE       "\x89HDF\r\n\x1a\n"
 #define SIGNATURE_BYTES 8u
 #define BASE_MAX        (UINT64_C(1) << 40) /* no user block is longer */
@@ -215,26 +217,19 @@ static int read_extension(struct hdf5_walk *w, uint64_t addr)
 static int add_object(struct hdf5_walk *w, const char *path, uint64_t addr)
 {
 	struct hdf5 *h = w->file;
-	struct hdf5_object *grown;
+	struct hdf5_object *o;
 	int r;
 
 	if (h->num_objects == HDF5_OBJECTS_MAX)
 		return hdf5_fail(w, -EFBIG, addr, "more than %u objects", HDF5_OBJECTS_MAX);
-	if (h->num_objects == h->cap_objects) {
-		size_t cap = h->cap_objects ? h->cap_objects * 2 : 64;
-
-		grown = reallocarray(h->objects, cap, sizeof(*grown));
-		if (!grown)
-			return -ENOMEM;
-		h->objects = grown;
-		h->cap_objects = cap;
-	}
+	if (array_room(&h->objects, &h->cap_objects, h->num_objects, sizeof(*h->objects)) < 0)
+		return -ENOMEM;
 	r = hdf5_map_set(&w->by_addr, addr, h->num_objects);
 	if (r < 0)
 		return r == -EEXIST ? 0 : r; /* a further name of it */
-	grown = &h->objects[h->num_objects];
-	*grown = (struct hdf5_object){ .path = strdup(path), .addr = addr, .dim = HDF5_NO_DIM };
-	if (!grown->path)
+	o = &h->objects[h->num_objects];
+	*o = (struct hdf5_object){ .path = strdup(path), .addr = addr, .dim = HDF5_NO_DIM };
+	if (!o->path)
 		return -ENOMEM;
 	h->num_objects++;
 	return 0;

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/array.h"
+
 #define MAP_FIRST 64u
 
 /* ---- map */
@@ -153,15 +155,8 @@ int hdf5_note_metadata(struct hdf5_walk *w, uint64_t off, uint64_t len)
 {
 	struct hdf5 *h = w->file;
 
-	if (h->num_metadata == h->cap_metadata) {
-		size_t cap = h->cap_metadata ? h->cap_metadata * 2 : MAP_FIRST;
-		struct layout_piece *grown = reallocarray(h->metadata, cap, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		h->metadata = grown;
-		h->cap_metadata = cap;
-	}
+	if (array_room(&h->metadata, &h->cap_metadata, h->num_metadata, sizeof(*h->metadata)) < 0)
+		return -ENOMEM;
 	h->metadata[h->num_metadata++] = (struct layout_piece){ .off = off, .len = len };
 	return 0;
 }

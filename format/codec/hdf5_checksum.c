@@ -35,7 +35,7 @@ static void finish(uint32_t v[3])
 	}
 }
 
-static uint32_t checksum(const void *data, size_t len)
+uint32_t hdf5_checksum(const void *data, size_t len)
 {
 	const uint8_t *p = data;
 	uint32_t start = 0xdeadbeefu + (uint32_t)len;
@@ -58,5 +58,5 @@ static uint32_t checksum(const void *data, size_t len)
 
 bool hdf5_checksum_is(const void *data, size_t len, uint32_t sum)
 {
-	return checksum(data, len) == sum;
+	return hdf5_checksum(data, len) == sum;
 }

@@ -9,6 +9,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "format/base/array.h"
+
 static uint64_t chunks_in(uint64_t len, uint64_t chunk)
 {
 	return len / chunk + (len % chunk > 0);
@@ -32,15 +34,8 @@ static bool number_of(const struct hdf5_object *o, const uint64_t *at, uint64_t 
 
 static int keep(struct hdf5_object *o, const struct layout_piece *p)
 {
-	if (o->num_pieces == o->cap_pieces) {
-		size_t cap = o->cap_pieces ? o->cap_pieces * 2 : 16;
-		struct layout_piece *grown = reallocarray(o->pieces, cap, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		o->pieces = grown;
-		o->cap_pieces = cap;
-	}
+	if (array_room(&o->pieces, &o->cap_pieces, o->num_pieces, sizeof(*o->pieces)) < 0)
+		return -ENOMEM;
 	o->pieces[o->num_pieces++] = *p;
 	return 0;
 }

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/array.h"
+
 #define PREFIX_BYTES  16u   /* of version 1, to its first message */
 #define BLOCKS_MAX    1024u /* of one header */
 #define MESSAGES_MAX  65536u
@@ -36,15 +38,8 @@ const struct hdf5_message *hdf5_header_find(const struct hdf5_header *h, uint16_
 
 static int add_message(struct hdf5_walk *w, struct hdf5_header *h, const struct hdf5_message *m)
 {
-	if (h->num == h->cap) {
-		size_t cap = h->cap ? h->cap * 2 : 16;
-		struct hdf5_message *grown = reallocarray(h->messages, cap, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		h->messages = grown;
-		h->cap = cap;
-	}
+	if (array_room(&h->messages, &h->cap, h->num, sizeof(*h->messages)) < 0)
+		return -ENOMEM;
 	if (h->num == MESSAGES_MAX)
 		return hdf5_fail(w, -EBADMSG, m->off, "a header of more than %u messages", MESSAGES_MAX);
 	h->messages[h->num++] = *m;

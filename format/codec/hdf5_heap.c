@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/array.h"
+
 #define BLOCKS_MAX    (1u << 20)
 #define KEPT_BYTES    (64u << 20) /* of blocks; then all are dropped */
 #define CHECKSUMMED   2u          /* flag: direct blocks have checksums */
@@ -50,15 +52,8 @@ unsigned int hdf5_heap_id_bytes(const struct hdf5_heap *h)
 
 static int add_block(struct hdf5_walk *w, struct hdf5_heap *h, uint64_t at, uint64_t bytes, uint64_t addr)
 {
-	if (h->num == h->cap) {
-		size_t cap = h->cap ? h->cap * 2 : 16;
-		struct heap_block *grown = reallocarray(h->blocks, cap, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		h->blocks = grown;
-		h->cap = cap;
-	}
+	if (array_room(&h->blocks, &h->cap, h->num, sizeof(*h->blocks)) < 0)
+		return -ENOMEM;
 	if (h->num == BLOCKS_MAX)
 		return hdf5_fail(w, -EBADMSG, hdf5_off(w, addr, 0), "a heap of more than %u blocks", BLOCKS_MAX);
 	h->blocks[h->num++] = (struct heap_block){ .at = at, .bytes = bytes, .addr = addr };

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/array.h"
+
 #define ONLY_A_DIMENSION "This is a netCDF dimension but not a netCDF variable"
 #define TYPE_ATTRIBUTES  8u /* of version 2 B-trees: attributes by name */
 
@@ -56,15 +58,8 @@ static struct scale *scale_make(struct hdf5_scales *s, uint32_t object)
 
 	if (have)
 		return have;
-	if (s->num == s->cap) {
-		size_t cap = s->cap ? s->cap * 2 : 16;
-		struct scale *grown = reallocarray(s->scales, cap, sizeof(*grown));
-
-		if (!grown)
-			return NULL;
-		s->scales = grown;
-		s->cap = cap;
-	}
+	if (array_room(&s->scales, &s->cap, s->num, sizeof(*s->scales)) < 0)
+		return NULL;
 	if (hdf5_map_set(&s->of, object, s->num) < 0)
 		return NULL;
 	s->scales[s->num] = (struct scale){ .id = -1 };
@@ -270,15 +265,8 @@ static int add_dim(struct hdf5 *h, uint32_t object, const struct scale *s)
 {
 	struct hdf5_object *o = &h->objects[object];
 
-	if (h->num_dims == h->cap_dims) {
-		size_t cap = h->cap_dims ? h->cap_dims * 2 : 16;
-		struct hdf5_dim *grown = reallocarray(h->dims, cap, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		h->dims = grown;
-		h->cap_dims = cap;
-	}
+	if (array_room(&h->dims, &h->cap_dims, h->num_dims, sizeof(*h->dims)) < 0)
+		return -ENOMEM;
 	o->dim = (uint32_t)h->num_dims;
 	h->dims[h->num_dims++] = (struct hdf5_dim){ .object = object,
 		.id = s->id,

@@ -73,7 +73,8 @@ uint64_t hdf5_off(const struct hdf5_walk *w, uint64_t addr, uint64_t len);
 unsigned int hdf5_log2(uint64_t v);     /* floor; of 0: 0 */
 unsigned int hdf5_width(uint64_t most); /* least bytes that hold it */
 
-/* hdf5_checksum.c: is this the checksum of these bytes? */
+/* hdf5_checksum.c: of metadata; is this the checksum of these bytes? */
+uint32_t hdf5_checksum(const void *data, size_t len);
 bool hdf5_checksum_is(const void *data, size_t len, uint32_t sum);
 
 /* ---- hdf5_header.c: object headers */

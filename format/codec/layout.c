@@ -6,33 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_CAP 16
-
-/* Doubles what a list can hold; NULL: no memory. */
-static void *grow(void *list, size_t *cap, size_t item_bytes)
-{
-	size_t wanted = *cap > 0 ? *cap * 2 : FIRST_CAP;
-	void *grown = reallocarray(list, wanted, item_bytes);
-
-	if (grown)
-		*cap = wanted;
-	return grown;
-}
+#include "format/base/array.h"
 
 struct layout_object *layout_add(struct layout *l, const char *name, enum layout_kind kind)
 {
 	struct layout_object *o;
 	char *copy = strdup(name);
 
-	if (!copy)
+	if (!copy || array_room(&l->objects, &l->cap_objects, l->num_objects, sizeof(*o)) < 0) {
+		free(copy);
 		return NULL;
-	if (l->num_objects == l->cap_objects) {
-		o = grow(l->objects, &l->cap_objects, sizeof(*o));
-		if (!o) {
-			free(copy);
-			return NULL;
-		}
-		l->objects = o;
 	}
 	o = &l->objects[l->num_objects++];
 	*o = (struct layout_object){ .name = copy, .type = "", .kind = kind };
@@ -70,13 +53,8 @@ int layout_set_fill(struct layout_object *o, const void *fill)
 
 int layout_add_piece(struct layout_object *o, uint64_t off, uint64_t len, uint64_t index)
 {
-	if (o->num_pieces == o->cap_pieces) {
-		struct layout_piece *grown = grow(o->pieces, &o->cap_pieces, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		o->pieces = grown;
-	}
+	if (array_room(&o->pieces, &o->cap_pieces, o->num_pieces, sizeof(*o->pieces)) < 0)
+		return -ENOMEM;
 	o->pieces[o->num_pieces++] = (struct layout_piece){ off, len, index };
 	return 0;
 }

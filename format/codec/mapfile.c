@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/array.h"
 #include "format/codec/classic.h"
 
 /* ---- maps */
@@ -54,15 +55,8 @@ static int map_init(struct mapfile_map *m, uint32_t num_dims, const uint64_t *di
 
 static int add_run(struct mapfile_map *m, uint64_t off, uint64_t len)
 {
-	if (m->num_runs == m->cap_runs) {
-		size_t cap = m->cap_runs ? 2 * m->cap_runs : 64;
-		struct mapfile_run *grown = reallocarray(m->runs, cap, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		m->runs = grown;
-		m->cap_runs = cap;
-	}
+	if (array_room(&m->runs, &m->cap_runs, m->num_runs, sizeof(*m->runs)) < 0)
+		return -ENOMEM;
 	m->runs[m->num_runs++] = (struct mapfile_run){ off, len };
 	return 0;
 }

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/array.h"
+
 void commits_free(struct commits *c)
 {
 	if (!c)
@@ -93,15 +95,8 @@ int commits_mark(struct commits *c, uint64_t page)
 
 	if (at < c->num_pages && c->pages[at] == page)
 		return 0;
-	if (c->num_pages == c->cap_pages) {
-		size_t cap = c->cap_pages ? 2 * c->cap_pages : 4;
-		uint64_t *pages = realloc(c->pages, cap * sizeof *pages);
-
-		if (!pages)
-			return -ENOMEM;
-		c->pages = pages;
-		c->cap_pages = cap;
-	}
+	if (array_room(&c->pages, &c->cap_pages, c->num_pages, sizeof(*c->pages)) < 0)
+		return -ENOMEM;
 	memmove(c->pages + at + 1, c->pages + at, (c->num_pages - at) * sizeof *c->pages);
 	c->pages[at] = page;
 	c->num_pages++;

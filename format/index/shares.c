@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "format/base/array.h"
+
 #define LIST_PAGES  256
 #define PROBE_PAGES 32 /* so many pages are asked for one by one; more by a walk */
 
@@ -181,15 +183,8 @@ static int add_to_run(struct putting *p, const struct share_extent *e)
 
 	if (last && (e->off < last->off + last->len || e->off / EXTENT_PAGE_SPAN != last->off / EXTENT_PAGE_SPAN))
 		r = put_run(p);
-	if (r == 0 && p->num == p->cap) {
-		size_t cap = p->cap ? 2 * p->cap : 256;
-		struct share_extent *run = realloc(p->run, cap * sizeof *run);
-
-		if (!run)
-			return -ENOMEM;
-		p->run = run;
-		p->cap = cap;
-	}
+	if (r == 0)
+		r = array_room(&p->run, &p->cap, p->num, sizeof(*p->run));
 	if (r == 0)
 		p->run[p->num++] = *e;
 	return r;

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/array.h"
 #include "format/base/crc32c.h"
 
 #define LOG_MAGIC        "CISTJRNL"
@@ -312,15 +313,8 @@ static int add_number(const char *name, void *arg)
 
 	if (!parse_name(name, l->ext, &number))
 		return 0;
-	if (n->num == n->cap) {
-		size_t cap = n->cap ? 2 * n->cap : 16;
-		uint32_t *at = reallocarray(n->at, cap, sizeof(*at));
-
-		if (!at)
-			return -ENOMEM;
-		n->at = at;
-		n->cap = cap;
-	}
+	if (array_room(&n->at, &n->cap, n->num, sizeof(*n->at)) < 0)
+		return -ENOMEM;
 	n->at[n->num++] = number;
 	return 0;
 }

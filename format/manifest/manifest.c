@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "format/base/array.h"
 #include "format/base/json.h"
 
 #define KEY_PREFIX "{\"path\":"
@@ -447,15 +448,8 @@ static int put_extra(struct table *t, enum extra_kind kind, size_t entry, const 
 	if (x.text.len > sizeof(offset) && memcmp(at, offset, sizeof(offset) - 1) == 0)
 		x.off = strtoull(
 			at + sizeof(offset) - 1, NULL, 10); /* ends before the line does: at a comma or the brace */
-	if (t->num_extras == t->cap_extras) {
-		size_t cap = t->cap_extras ? 2 * t->cap_extras : 64;
-		struct extra *grown = reallocarray(t->extras, cap, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		t->extras = grown;
-		t->cap_extras = cap;
-	}
+	if (array_room(&t->extras, &t->cap_extras, t->num_extras, sizeof(*t->extras)) < 0)
+		return -ENOMEM;
 	t->extras[t->num_extras++] = x;
 	return 0;
 }
@@ -700,6 +694,35 @@ static uint64_t count_failed(const struct table *t, const char *since)
 	return n;
 }
 
+/* The same of files with overlaps; the extras are in the order of their files. */
+static uint64_t count_overlapping(const struct table *t, const char *since)
+{
+	size_t last = SIZE_MAX;
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < t->num_extras; i++) {
+		const struct extra *x = &t->extras[i];
+		const struct entry *e = &t->entries[x->entry];
+
+		if (x->kind != EXTRA_OVERLAP || x->entry == last || x->seq < e->extras_from || e->line.at < since)
+			continue;
+		n += is_listed(e, LIST_FILES);
+		last = x->entry;
+	}
+	return n;
+}
+
+/* The daemon has no umask: whoever may read the directory may read the manifest, and nobody else write it. */
+static FILE *open_summary(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+	FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
+
+	if (!out && fd >= 0)
+		close(fd);
+	return out;
+}
+
 static int write_summary(
 	const char *path, const struct manifest_session *session, uint64_t failed, const struct table *t)
 {
@@ -709,7 +732,7 @@ static int write_summary(
 
 	if (snprintf(temp, sizeof(temp), "%s.tmp", path) >= (int)sizeof(temp))
 		return -ENAMETOOLONG;
-	out = fopen(temp, "we");
+	out = open_summary(temp);
 	if (!out)
 		return -errno;
 	put_header(out, session, failed);
@@ -748,6 +771,8 @@ int manifest_write(
 		qsort(t.extras, t.num_extras, sizeof(*t.extras), compare_extras);
 	if (r == 0 && session->num_nodes > 0)
 		failed = count_failed(&t, text + session->mark);
+	if (r == 0 && session->num_nodes > 0 && session->ret_overlapping)
+		*session->ret_overlapping = count_overlapping(&t, text + session->mark);
 	if (r == 0)
 		r = write_summary(path, session, failed, &t);
 	if (text && text != MAP_FAILED)

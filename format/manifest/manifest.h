@@ -82,6 +82,8 @@ struct manifest_session {
 	uint64_t mark;
 	const struct manifest_trouble *troubles;
 	size_t num_troubles;
+	uint64_t *
+		ret_overlapping; /* of these files, how many have bytes that two nodes wrote without order; may be NULL */
 };
 
 void manifest_totals_add(struct manifest_totals *sum, const struct manifest_totals *one);

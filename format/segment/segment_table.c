@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "format/base/array.h"
+
 const char *segment_path(char out[SEGMENT_PATH], uint32_t id, bool is_private)
 {
 	snprintf(out, SEGMENT_PATH, SEGMENT_DIR "/%08" PRIu32 "%s", id, is_private ? ".prv" : ".seg");
@@ -70,15 +72,8 @@ static int insert(struct segment_set *set, struct segment *seg)
 {
 	size_t i = position(set, seg->id);
 
-	if (set->num == set->cap) {
-		size_t cap = set->cap ? 2 * set->cap : 64;
-		struct segment **at = reallocarray(set->at, cap, sizeof(struct segment *));
-
-		if (!at)
-			return -ENOMEM;
-		set->at = at;
-		set->cap = cap;
-	}
+	if (array_room(&set->at, &set->cap, set->num, sizeof(*set->at)) < 0)
+		return -ENOMEM;
 	memmove(set->at + i + 1, set->at + i, (set->num - i) * sizeof(struct segment *));
 	set->at[i] = seg;
 	set->num++;

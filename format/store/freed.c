@@ -23,6 +23,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/array.h"
+
 #define QUEUE_MAX         (4u << 20) /* entries; beyond, ranges wait for their whole segment */
 #define SYNC_BYTES        (64u << 20)
 #define SYNC_USEC         1000000
@@ -52,17 +54,7 @@ void freed_destroy(struct freed_queue *q)
 
 static bool grow(struct freed_queue *q)
 {
-	size_t cap = q->cap ? q->cap * 2 : 64;
-	struct freed_range *larger;
-
-	if (q->num < q->cap)
-		return true;
-	larger = cap > QUEUE_MAX ? NULL : reallocarray(q->ranges, cap, sizeof(*larger));
-	if (!larger)
-		return false;
-	q->ranges = larger;
-	q->cap = cap;
-	return true;
+	return q->num < QUEUE_MAX && array_room(&q->ranges, &q->cap, q->num, sizeof(*q->ranges)) == 0;
 }
 
 /* Joins it to the last one when it continues that. */
@@ -269,20 +261,13 @@ static bool removable(struct store *s, uint32_t segment)
 
 static void remember_dead(struct freed_queue *q, uint32_t segment)
 {
-	uint32_t *larger;
 	size_t i;
 
 	for (i = 0; i < q->num_dead; i++)
 		if (q->dead[i] == segment)
 			return;
-	if (q->num_dead == q->cap_dead) {
-		larger = reallocarray(q->dead, q->cap_dead * 2 + 8, sizeof(*larger));
-		if (!larger)
-			return; /* it goes at the next open */
-		q->dead = larger;
-		q->cap_dead = q->cap_dead * 2 + 8;
-	}
-	q->dead[q->num_dead++] = segment;
+	if (array_room(&q->dead, &q->cap_dead, q->num_dead, sizeof(*q->dead)) == 0) /* else it goes at the next open */
+		q->dead[q->num_dead++] = segment;
 }
 
 static int punch_all(struct store *s, const struct freed_range *f, size_t num)
@@ -451,7 +436,6 @@ struct sweep {
 static int find_candidate(uint32_t segment, bool is_private, uint64_t bytes, void *arg)
 {
 	struct sweep *w = arg;
-	uint32_t *larger;
 
 	(void)is_private;
 	(void)bytes;
@@ -459,13 +443,8 @@ static int find_candidate(uint32_t segment, bool is_private, uint64_t bytes, voi
 		w->highest = segment;
 	if (!is_dead(w->s, segment))
 		return 0;
-	if (w->num == w->cap) {
-		larger = reallocarray(w->candidate, w->cap * 2 + 64, sizeof(*larger));
-		if (!larger)
-			return -ENOMEM;
-		w->candidate = larger;
-		w->cap = w->cap * 2 + 64;
-	}
+	if (array_room(&w->candidate, &w->cap, w->num, sizeof(*w->candidate)) < 0)
+		return -ENOMEM;
 	w->candidate[w->num++] = segment;
 	return 0;
 }

@@ -17,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/array.h"
+
 int sync_init(struct sync_group *g)
 {
 	int r = -pthread_mutex_init(&g->mutex, NULL);
@@ -38,22 +40,14 @@ void sync_destroy(struct sync_group *g)
 
 int sync_note_sealed(struct sync_group *g, uint32_t segment)
 {
-	uint32_t *larger;
 	int r = 0;
 
 	pthread_mutex_lock(&g->mutex);
 	if (g->num_sealed && g->sealed[g->num_sealed - 1] == segment)
 		goto out; /* a further SEAL record of the same file */
-	if (g->num_sealed == g->cap_sealed) {
-		larger = reallocarray(g->sealed, g->cap_sealed * 2 + 16, sizeof(*larger));
-		if (!larger) {
-			r = -ENOMEM;
-			goto out;
-		}
-		g->sealed = larger;
-		g->cap_sealed = g->cap_sealed * 2 + 16;
-	}
-	g->sealed[g->num_sealed++] = segment;
+	r = array_room(&g->sealed, &g->cap_sealed, g->num_sealed, sizeof(*g->sealed));
+	if (r == 0)
+		g->sealed[g->num_sealed++] = segment;
 out:
 	pthread_mutex_unlock(&g->mutex);
 	return r;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * An entry: u64 ino, size, upto, stamp, written, extents; u32 crc_sum, failed_node, failed_errno; u8 flags (1 in place, 2
- * failed); u16 length and bytes of the path, the same of what is shown of it.
+ * failed), layout; u16 length and bytes of the path, the same of what is shown of it.
  */
 #include "format/wire/shared.h"
 
@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ENTRY_BYTES 65u
+#include "format/base/drain_layout.h"
+
+#define ENTRY_BYTES 66u
 #define PATH_BYTES  16384u
 #define IN_PLACE    1u
 #define FAILED      2u
@@ -27,6 +29,17 @@ static void truncate_list(struct wire_shared_list *list, size_t num)
 		list->bytes -= entry_bytes(f);
 		free(f->path);
 		free(f->shown);
+	}
+}
+
+bool wire_shared_has_part(const struct wire_shared *f, enum wire_part part)
+{
+	switch (part) {
+	case WIRE_PART_DEAL:
+	case WIRE_PART_BLOBS: return f->layout != DRAIN_LAYOUT_CANONICAL && !f->failed;
+	case WIRE_PART_DATA: return f->layout == DRAIN_LAYOUT_CANONICAL;
+	case WIRE_PART_HEAD: return f->layout == DRAIN_LAYOUT_CANONICAL && f->in_place;
+	default: return false;
 	}
 }
 
@@ -90,6 +103,7 @@ void wire_shared_encode(const struct wire_shared_list *list, struct buf *out)
 		buf_u32(out, f->failed_node);
 		buf_u32(out, f->failed_errno);
 		buf_u8(out, (uint8_t)((f->in_place ? IN_PLACE : 0) | (f->failed ? FAILED : 0)));
+		buf_u8(out, f->layout);
 		buf_str(out, f->path);
 		buf_str(out, f->shown);
 	}
@@ -116,11 +130,14 @@ int wire_shared_decode(const void *bytes, size_t len, struct wire_shared_list *l
 		f.failed_node = cursor_u32(&c);
 		f.failed_errno = cursor_u32(&c);
 		flags = cursor_u8(&c);
+		f.layout = cursor_u8(&c);
 		cursor_str(&c, path, PATH_BYTES);
 		cursor_str(&c, shown, PATH_BYTES);
 		f.in_place = flags & IN_PLACE;
 		f.failed = flags & FAILED;
-		r = cursor_ok(&c) && flags <= (IN_PLACE | FAILED) ? wire_shared_add(list, &f) : -EBADMSG;
+		r = cursor_ok(&c) && flags <= (IN_PLACE | FAILED) && f.layout < DRAIN_LAYOUT_END
+			    ? wire_shared_add(list, &f)
+			    : -EBADMSG;
 	}
 	if (r == 0 && !cursor_ok(&c))
 		r = -EBADMSG;

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "format/base/cursor.h"
+#include "format/wire/wire.h"
 
 #define WIRE_SHARED_BYTES (3u << 20) /* a list is no longer, encoded: it fits a frame */
 
@@ -18,6 +19,7 @@ struct wire_shared {
 	uint64_t upto;  /* the home's version of it, up to which it will have been carried */
 	uint64_t stamp; /* commits up to this one will have been */
 	bool in_place;  /* an existing file; else path is a temporary name */
+	uint8_t layout; /* enum drain_layout: subfiles are made of it; canonical: path is written */
 	bool failed;    /* a node could not write its part: */
 	uint32_t failed_node;
 	uint32_t failed_errno; /* 0: one that was lost on the way; which, is not known here */
@@ -37,6 +39,9 @@ struct wire_shared_list {       /* zero-initialised = empty */
 	size_t num, cap;
 	size_t bytes; /* encoded */
 };
+
+/* Is there something of f to be done in this part, of those that all nodes do? */
+bool wire_shared_has_part(const struct wire_shared *f, enum wire_part part);
 
 void wire_shared_free(struct wire_shared_list *list);
 /* Copies f, path and shown too. -ENOMEM; -ENOSPC: the list is as long as may be. */

@@ -61,17 +61,31 @@ enum wire_type {
 
 /* What a drain session of a job of many nodes does of the whole (docs/design/many-nodes.md, 6); WIRE_PART of a grant. */
 enum wire_part {
-	WIRE_PART_WHOLE,   /* one node alone: everything */
-	WIRE_PART_DIRS,    /* directories are made and moved; node 0 only */
-	WIRE_PART_PARK,    /* files that have moved make way: their backing names become parking places */
-	WIRE_PART_BEGIN,   /* files that several nodes wrote: their homes make what all can write to */
-	WIRE_PART_DATA,    /* and each node writes the domains whose home it is, */
-	WIRE_PART_HEAD,    /* those that were there before: their first bytes after all others */
-	WIRE_PART_FILES,   /* files of one node: names and data; those of several get their names */
-	WIRE_PART_CONVERT, /* the job's last session: files of each node get the layout that was asked for */
+	WIRE_PART_WHOLE, /* one node alone: everything */
+	WIRE_PART_DIRS,  /* directories are made and moved; node 0 only */
+	WIRE_PART_PARK,  /* files that have moved make way: their backing names become parking places */
+	WIRE_PART_BEGIN, /* files that several nodes wrote: their homes make what all can write to */
+	WIRE_PART_DEAL,  /* those that become blobs: each node says what it has of them, */
+	WIRE_PART_BLOBS, /* and writes its subfiles */
+	WIRE_PART_DATA,  /* and each node writes the domains whose home it is, */
+	WIRE_PART_HEAD,  /* those that were there before: their first bytes after all others */
+	WIRE_PART_FILES, /* files of one node: names and data; those of several get their names */
+	WIRE_PART_OFFER, /* the job's last session: large files that become netCDF-4 files are made known to all nodes, */
+	WIRE_PART_PACK,    /* which compress a share of each; */
+	WIRE_PART_MAKE,    /* their homes put them together, */
+	WIRE_PART_CHECK,   /* and all compare a share with the old file; */
+	WIRE_PART_CONVERT, /* files of each node get the layout that was asked for */
 	WIRE_PART_REMOVE,  /* backing names of files without a name go */
 	WIRE_PART_FINISH,  /* those of directories, and the attributes of directories; node 0 only */
 	WIRE_PART_END
+};
+
+/* Why what waits for the last drain must go now, as it is; WIRE_ROOM of a grant. */
+enum wire_haste {
+	WIRE_HASTE_NONE, /* it need not */
+	WIRE_HASTE_ROOM, /* a store must have room */
+	WIRE_HASTE_LATE, /* not all nodes of the job are unmounted, and those that are wait no longer */
+	WIRE_HASTE_END
 };
 
 enum wire_kind { WIRE_U64 = 1, WIRE_I64 = 2, WIRE_BYTES = 3 };
@@ -143,7 +157,7 @@ enum wire_tag { /* S: in a status reply */
 	WIRE_PART,   /* DRAIN_BEGIN's reply: enum wire_part */
 	WIRE_SHARED, /* DRAIN_BEGIN's reply: a list (shared.h) */
 	WIRE_CAUTIOUS, /* DRAIN_BEGIN's reply: what another node has in the backing directory may be in the way; replace nothing */
-	WIRE_ROOM, /* DRAIN_BEGIN's reply: the store must have room: what waits for the last drain goes now, as it is */
+	WIRE_ROOM,         /* DRAIN_BEGIN's reply: enum wire_haste */
 	WIRE_CONVERT,      /* DRAIN_BEGIN's reply: the mount is gone, so files may get another layout */
 	WIRE_NODES_WANTED, /* HELLO's reply: how many nodes the job has, as this mount was told */
 	WIRE_AGENT_PID /*S; only where there is one*/,
@@ -152,6 +166,7 @@ enum wire_tag { /* S: in a status reply */
 	WIRE_TOTALS, /* DRAIN_END: manifest_totals_encode() */
 	WIRE_SLOT,   /* of memory for what a drain fetches: 0 to WIRE_FETCH_SLOTS - 1 */
 	WIRE_OFFSET,
+	WIRE_WAITING /*S text: whom the drain of a job waits for; only while it does*/,
 };
 
 struct wire_msg { /* zero-initialise; wire_msg_free */

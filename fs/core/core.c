@@ -189,7 +189,7 @@ static uint64_t private_bytes(struct core *c)
 	uint64_t now = core_now_usec();
 
 	pthread_mutex_lock(&c->room);
-	if (now >= c->private_usec) {
+	if (c->unmounted || now >= c->private_usec) {
 		c->private_sum = 0;
 		(void)state_each_segment(c->state, add_private, c);
 		c->private_bytes = c->private_sum;

@@ -227,13 +227,20 @@ size_t core_session_left_alone(struct core *c, uint64_t *out, size_t cap);
  * file's inode has been freed, its layers elsewhere are of no use; under no locks but a node's last reference; cheap, never blocks.
  */
 void core_set_job(struct core *c, void (*gone)(uint64_t ino, void *arg), void *arg);
-/* core_open() of an inode of the state, whether the kernel knows it or not: layers of files of other nodes, too. */
+/* core_open() of an inode of the state, whether the kernel knows it or not: layers of files of other nodes, too. The kernel does not
+ * know of this opening, so it neither chooses nor forbids how the kernel's own reach the data. */
 int core_open_number(struct core *c, uint64_t ino, int flags, struct core_open_reply *ret_open);
 /* The state knows the file afterwards, as it is in the backing directory. -EREMCHG: as of what changes names. */
 int core_adopt(struct core *c, uint64_t ino);
-/* Other nodes will write the file: it is adopted, and becomes INODE_SHARED. -EBUSY: its data are private, or in part in the backing
- * file without having been there before. */
+/* Other nodes will write the file: it is adopted, sealed if it was private, and becomes INODE_SHARED. -EBUSY: the kernel may write to it
+ * without us, or it is in part in the backing file without having been there before. */
 int core_share(struct core *c, struct core_file *file);
+/* A private file's data become extents of the log. -EBUSY: the kernel may write to it without us. 0 also if it is not private. */
+int core_seal(struct core *c, uint64_t ino);
+/* It is private, and the kernel reads and writes it without us. */
+bool core_is_kernels(struct core_file *file);
+/* To the end of such a file, in one piece, whoever else appends. -ESTALE: it is none. */
+int core_append(struct core *c, struct core_file *file, const void *buf, size_t len);
 /* Another node has committed bytes: the file is at least size long and was changed at mtime_ns. -ESTALE: it is gone. */
 int core_grow(struct core *c, uint64_t ino, uint64_t size, int64_t mtime_ns);
 /* ftruncate() of an inode of the state; a layer of another node's file only becomes shorter. -ESTALE: there is none. */

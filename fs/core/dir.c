@@ -13,6 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "format/base/array.h"
+
 #define DIR_BATCH 512
 
 struct dir_entry {
@@ -38,14 +40,8 @@ static int list_add(struct dir_list *l, const char *name, uint64_t ino, uint32_t
 {
 	size_t len = strlen(name) + 1;
 
-	if (l->num == l->cap) {
-		size_t cap = l->cap ? l->cap * 2 : 64;
-		struct dir_entry *grown = reallocarray(l->entries, cap, sizeof(*grown));
-		if (!grown)
-			return -ENOMEM;
-		l->entries = grown;
-		l->cap = cap;
-	}
+	if (array_room(&l->entries, &l->cap, l->num, sizeof(*l->entries)) < 0)
+		return -ENOMEM;
 	if (l->names_len + len > l->names_cap) {
 		size_t cap = l->names_cap ? l->names_cap * 2 : 4096;
 		char *grown = realloc(l->names, cap);

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "format/base/array.h"
+
 #define LEFT_ALONE_MAX  4096    /* more than that are drained although open: harmless, but not of use */
 #define TICK_BUSY_USEC  20000u  /* while a private file grows, and in a session, which makes way for who writes */
 #define TICK_QUIET_USEC 250000u /* while one is open */
@@ -37,14 +39,8 @@ static bool set_add(struct ino_set *set, uint64_t ino)
 {
 	if (set_has(set, ino))
 		return true;
-	if (set->num == set->cap) {
-		size_t cap = set->cap ? set->cap * 2 : 64;
-		uint64_t *grown = reallocarray(set->at, cap, sizeof(*grown));
-		if (!grown)
-			return false;
-		set->at = grown;
-		set->cap = cap;
-	}
+	if (array_room(&set->at, &set->cap, set->num, sizeof(*set->at)) < 0)
+		return false;
 	set->at[set->num++] = ino;
 	return true;
 }

@@ -202,7 +202,7 @@ int core_mknod(
 static int open_and_show(
 	struct core *c, struct node *n, int flags, struct core_entry *ret, struct core_open_reply *ret_open)
 {
-	int rc = open_file(c, n, NULL, flags, ret_open);
+	int rc = open_file(c, n, NULL, flags, false, ret_open);
 
 	if (rc < 0)
 		return rc;
@@ -238,7 +238,7 @@ static int create_and_open(struct core *c, struct node *dir, const char *name, s
 	pthread_mutex_unlock(&c->names);
 	if (rc < 0)
 		return rc;
-	rc = open_file(c, made.n, dir, flags & ~O_TRUNC, ret_open);
+	rc = open_file(c, made.n, dir, flags & ~O_TRUNC, false, ret_open);
 	if (rc < 0)
 		core_forget(c, made.n->ino, 1);
 	return rc;

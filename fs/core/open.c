@@ -33,8 +33,13 @@ static bool has_ample_room(struct core *c)
 /* What is laid out by who wrote it must be written through us. */
 static bool needs_writers(struct core *c, const char *name)
 {
-	return name ? drain_layout_is_possible(c->layouts, DRAIN_LAYOUT_BLOB_VARIABLE, name)
-		    : drain_layout_is_wanted(c->layouts, DRAIN_LAYOUT_BLOB_VARIABLE);
+	bool needed = false;
+
+	for (enum drain_layout l = 0; l < DRAIN_LAYOUT_END; l++)
+		if (drain_layout_is_blob(l))
+			needed |= name ? drain_layout_is_possible(c->layouts, l, name)
+				       : drain_layout_is_wanted(c->layouts, l);
+	return needed;
 }
 
 bool open_wants_private(struct core *c, struct node *dir, const char *name, int flags)
@@ -59,7 +64,7 @@ static bool attribute_needs_writers(struct core *c, uint64_t ino)
 		drain_layout_parse_xattr(value, len, &layout, &options, NULL) < 0)
 		return false;
 	free(options);
-	return layout == DRAIN_LAYOUT_BLOB_VARIABLE;
+	return drain_layout_is_blob(layout);
 }
 
 /* An empty file that nobody has open gets a private segment. The node's lock is held exclusively. */
@@ -91,25 +96,13 @@ static int make_private(struct core *c, struct node *n, struct inode *in)
  */
 static int seal_empty(struct core *c, struct node *n, struct inode *in)
 {
-	struct record rec = { .type = RECORD_SEAL, .ino = n->ino, .segment = in->private_segment };
-	struct stat st;
 	int fd = data_private_fd(c, n, in);
 
 	if (fd < 0)
 		return fd;
-	if (fstat(fd, &st) < 0)
-		return -errno;
 	if (lseek(fd, 0, SEEK_DATA) >= 0)
 		return -EBUSY;
-	if (errno != ENXIO)
-		return -errno;
-	rec.size = (uint64_t)st.st_size;
-	rec.mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
-	int rc = store_commit(c->store, &rec);
-	if (rc < 0)
-		return rc;
-	close(atomic_exchange(&n->private_fd, -1));
-	return state_inode(c->state, n->ino, in);
+	return errno == ENXIO ? seal_private(c, n, in) : -errno;
 }
 
 /* The node's lock is held exclusively. 0: the kernel can reach the private segment; else it must be served by us. */
@@ -172,6 +165,19 @@ static bool may_become_private(struct core *c, struct node *n, const struct inod
 	       open_wants_private(c, NULL, NULL, flags) && !attribute_needs_writers(c, n->ino);
 }
 
+/* An opening that the kernel does not know: nothing of the kernel's is chosen, or forbidden, by it. The node's lock is held exclusively. */
+static int choose_inner(struct core *c, struct node *n, struct core_open_reply *ret)
+{
+	struct inode in;
+	int rc = n->known ? state_inode(c->state, n->ino, &in) : 0;
+	bool outside = !n->known || (rc == 0 && !data_is_layer(&in) && data_is_outside(&in));
+
+	ret->direct_io = ret->parallel = true;
+	if (rc == 0 && outside)
+		rc = data_backing_fd(c, n, false); /* it is there as long as it is open, whatever becomes of its name */
+	return rc < 0 ? (rc == -ENOENT && n->known ? -ESTALE : rc) : 0;
+}
+
 /* The node's lock is held exclusively. */
 static int choose(struct core *c, struct node *n, bool created, struct core_file *file, struct core_open_reply *ret)
 {
@@ -209,7 +215,7 @@ static int choose(struct core *c, struct node *n, bool created, struct core_file
 	return reply_cached(c, n, in, file, ret);
 }
 
-int open_file(struct core *c, struct node *n, struct node *dir, int flags, struct core_open_reply *ret)
+int open_file(struct core *c, struct node *n, struct node *dir, int flags, bool inner, struct core_open_reply *ret)
 {
 	bool writes = is_writable(flags) || flags & O_TRUNC;
 	int rc = 0;
@@ -231,7 +237,7 @@ int open_file(struct core *c, struct node *n, struct node *dir, int flags, struc
 		return -ENOMEM;
 	file->flags = flags;
 	pthread_rwlock_wrlock(&n->lock);
-	rc = choose(c, n, dir != NULL, file, ret);
+	rc = inner ? choose_inner(c, n, ret) : choose(c, n, dir != NULL, file, ret);
 	if (rc == 0) {
 		n->opens++;
 		n->writers += is_writable(flags);
@@ -264,7 +270,7 @@ int core_open(struct core *c, uint64_t ino, int flags, struct core_open_reply *r
 {
 	struct node_ref r NODE_CLEANUP = node_take(c, ino);
 
-	int rc = r.n ? open_file(c, r.n, NULL, flags, ret_open) : -ESTALE;
+	int rc = r.n ? open_file(c, r.n, NULL, flags, false, ret_open) : -ESTALE;
 	return rc == -ENOENT ? -ESTALE : rc; /* as for core_getattr */
 }
 

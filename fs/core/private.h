@@ -218,7 +218,11 @@ static inline bool data_is_layer(const struct inode *in)
 }
 void data_touched(struct core *c);
 /* dir: the directory where this open has just created n, else NULL. */
-int open_file(struct core *c, struct node *n, struct node *dir, int flags, struct core_open_reply *ret);
+int open_file(struct core *c, struct node *n, struct node *dir, int flags, bool inner, struct core_open_reply *ret);
+/* inode is private, its node's lock held exclusively: it is so no more, and *in is as it is then. -EBUSY: the kernel may write to it. */
+int seal_private(struct core *c, struct node *n, struct inode *in);
+/* The node of a number, known to the kernel or only to the state, with a reference. */
+int share_take_number(struct core *c, uint64_t ino, struct node **ret);
 bool open_wants_private(
 	struct core *c, struct node *dir, const char *name, int flags); /* name: where it is known, else NULL */
 /* Room for len more bytes of log? 0: go on. -ENOSPC: none, write through. Slows the caller down when it is scarce. */

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define EXTENT_BATCH 128
@@ -22,8 +23,7 @@ void core_set_job(struct core *c, void (*gone)(uint64_t ino, void *arg), void *a
 	c->gone_arg = arg;
 }
 
-/* The node of a number, known to the kernel or only to the state, with a reference. */
-static int take_number(struct core *c, uint64_t ino, struct node **ret)
+int share_take_number(struct core *c, uint64_t ino, struct node **ret)
 {
 	struct inode in;
 
@@ -42,13 +42,13 @@ int core_open_number(struct core *c, uint64_t ino, int flags, struct core_open_r
 {
 	struct node_ref r NODE_CLEANUP = { c, NULL };
 	struct inode in;
-	int rc = take_number(c, ino, &r.n);
+	int rc = share_take_number(c, ino, &r.n);
 
 	if (rc < 0)
 		return rc;
 	if (state_inode(c->state, ino, &in) == 0 && data_is_layer(&in))
 		r.n->caught_up = true;
-	return open_file(c, r.n, NULL, flags, ret_open);
+	return open_file(c, r.n, NULL, flags, true, ret_open);
 }
 
 static bool has_backing_extents(struct core *c, const struct inode *in)
@@ -77,9 +77,12 @@ static int share_locked(struct core *c, struct node *n)
 		return rc == -ENOENT ? -ESTALE : rc;
 	if (in.flags & INODE_SHARED)
 		return 0;
-	if (in.flags & INODE_PRIVATE || has_backing_extents(c, &in))
-		return -EBUSY;
-	rc = data_catch_up(c, n, &in);
+	if (in.flags & INODE_PRIVATE)
+		rc = seal_private(c, n, &in);
+	if (rc == 0 && has_backing_extents(c, &in))
+		rc = -EBUSY;
+	if (rc == 0)
+		rc = data_catch_up(c, n, &in);
 	if (rc == 0)
 		rc = store_commit(c->store, &rec);
 	if (rc == 0)
@@ -90,7 +93,7 @@ static int share_locked(struct core *c, struct node *n)
 int core_adopt(struct core *c, uint64_t ino)
 {
 	struct node_ref r NODE_CLEANUP = { c, NULL };
-	int rc = take_number(c, ino, &r.n);
+	int rc = share_take_number(c, ino, &r.n);
 
 	return rc < 0 ? rc : overlay_adopt_locked(c, r.n);
 }
@@ -126,7 +129,7 @@ static int grow_locked(struct core *c, struct node *n, uint64_t size, int64_t mt
 int core_grow(struct core *c, uint64_t ino, uint64_t size, int64_t mtime_ns)
 {
 	struct node_ref r NODE_CLEANUP = { c, NULL };
-	int rc = size > INT64_MAX ? -EFBIG : take_number(c, ino, &r.n);
+	int rc = size > INT64_MAX ? -EFBIG : share_take_number(c, ino, &r.n);
 
 	if (rc < 0)
 		return rc;
@@ -141,7 +144,7 @@ int core_cut(struct core *c, uint64_t ino, uint64_t size)
 {
 	struct node_ref r NODE_CLEANUP = { c, NULL };
 	struct inode in;
-	int rc = take_number(c, ino, &r.n);
+	int rc = share_take_number(c, ino, &r.n);
 
 	if (rc == 0)
 		rc = overlay_adopt_locked(c, r.n);
@@ -152,6 +155,34 @@ int core_cut(struct core *c, uint64_t ino, uint64_t size)
 	if (in.flags & INODE_FOREIGN && in.size <= size)
 		return 0;
 	return data_truncate(c, r.n, size);
+}
+
+bool core_is_kernels(struct core_file *file)
+{
+	pthread_rwlock_rdlock(&file->node->lock);
+	bool is = file->node->pass_opens > 0;
+	pthread_rwlock_unlock(&file->node->lock);
+	return is;
+}
+
+int core_append(struct core *c, struct core_file *file, const void *buf, size_t len)
+{
+	struct iovec v = { .iov_base = (void *)(uintptr_t)buf, .iov_len = len };
+	struct node *n = file->node;
+	struct inode in;
+	int rc = -ESTALE;
+
+	pthread_rwlock_rdlock(&n->lock);
+	if (n->pass_opens > 0 && state_inode(c->state, n->ino, &in) == 0) {
+		int fd = data_private_fd(c, n, &in);
+		ssize_t put = fd < 0 ? fd : pwritev2(fd, &v, 1, 0, RWF_APPEND);
+
+		rc = fd < 0 ? fd : put < 0 ? -errno : (size_t)put < len ? -ENOSPC : 0;
+		drain_mark_busy(c, n->ino);
+	}
+	pthread_rwlock_unlock(&n->lock);
+	data_touched(c);
+	return rc;
 }
 
 int core_where(struct core *c, uint64_t ino, struct core_where *ret)
@@ -168,7 +199,7 @@ int core_where(struct core *c, uint64_t ino, struct core_where *ret)
 		return 0;
 	}
 	if (rc == 0)
-		rc = take_number(c, ino, &r.n);
+		rc = share_take_number(c, ino, &r.n);
 	if (rc == 0)
 		rc = attr_fill(c, r.n, &ret->in, &entry);
 	if (rc < 0)
@@ -192,7 +223,7 @@ int core_open_backing(struct core *c, const char *path)
 int core_open_origin(struct core *c, uint64_t ino)
 {
 	struct node_ref r NODE_CLEANUP = { c, NULL };
-	int fd = take_number(c, ino, &r.n);
+	int fd = share_take_number(c, ino, &r.n);
 
 	if (fd < 0)
 		return fd;

@@ -15,6 +15,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "format/base/array.h"
+
 void core_join(struct core *c)
 {
 	c->joined = true;
@@ -72,7 +74,8 @@ static void settle_exchange(struct core *c, struct record *rec)
 
 	if (rec->type != RECORD_RENAME)
 		return;
-	if (rec->flags & RECORD_F_EXCHANGE && state_inode(c->state, rec->other_ino, &other) == -ENOENT) {
+	if (rec->flags & RECORD_F_EXCHANGE && (state_inode(c->state, rec->other_ino, &other) == -ENOENT ||
+						      other.flags & INODE_FOREIGN)) { /* without a name here */
 		rec->other_ino = 0;
 		rec->flags &= ~(uint32_t)RECORD_F_EXCHANGE;
 	}
@@ -326,14 +329,8 @@ static int see_name(const char *name, uint64_t ino, uint32_t type, void *arg)
 		return 0;
 	if (ino == s->ino)
 		return 1;
-	if (s->num == s->cap) {
-		size_t cap = s->cap ? s->cap * 2 : 64;
-		uint64_t *grown = reallocarray(s->todo, cap, sizeof(*grown));
-		if (!grown)
-			return -ENOMEM;
-		s->todo = grown;
-		s->cap = cap;
-	}
+	if (array_room(&s->todo, &s->cap, s->num, sizeof(*s->todo)) < 0)
+		return -ENOMEM;
 	s->todo[s->num++] = ino;
 	return 0;
 }

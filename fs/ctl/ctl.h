@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "cistern/error.h"
+#include "fs/drain/carry.h"
 #include "fs/drain/drain.h"
 #include "fs/drain/maintain.h"
 #include "fs/peer/peer_agent.h"
@@ -20,7 +21,7 @@ struct ctl_options {
 	struct store *store; /* all borrowed */
 	struct core *core;
 	struct drain *drain;
-	struct drain *carrier; /* whom agents serve; NULL: drain */
+	struct carry *carry; /* this node's share in the job's drains; NULL: one node alone */
 	struct maintain *maintain;
 	struct peer_agent *agent; /* the way to the other nodes; NULL: one node alone */
 	const struct config *cfg;

@@ -138,6 +138,14 @@ static int answer_flush(
 	return 0;
 }
 
+/* What the session complains of; in a job, this node's part of it, too. */
+static void each_error(struct ctl *c, void (*each)(const char *path, int code, const char *text, void *arg), void *arg)
+{
+	drain_each_error(c->opt.drain, each, arg);
+	if (c->opt.carry)
+		drain_each_error(carry_carrier(c->opt.carry), each, arg);
+}
+
 static void put_error_text(const char *path, int code, const char *text, void *arg)
 {
 	char line[STORE_PATH_MAX + CISTERN_ERROR_TEXT_BYTES];
@@ -167,7 +175,7 @@ static int answer_wait(
 	if (*text)
 		wire_put_str(reply, WIRE_TEXT, text);
 	if (result != CISTERN_EXIT_OK)
-		drain_each_error(client->ctl->opt.drain, put_error_text, reply);
+		each_error(client->ctl, put_error_text, reply);
 	return 0;
 }
 
@@ -222,11 +230,12 @@ static int answer_config(
 
 /* ---- the agent */
 
+/* Whom agents serve. */
 static struct drain *carrier_of(struct client *client)
 {
 	const struct ctl_options *opt = &client->ctl->opt;
 
-	return opt->carrier ? opt->carrier : opt->drain;
+	return opt->carry ? carry_carrier(opt->carry) : opt->drain;
 }
 
 static void put_orders(struct client *client, struct wire_msg *reply)
@@ -246,7 +255,7 @@ static void put_grant(const struct drain_grant *g, struct wire_msg *reply)
 	wire_put_u64(reply, WIRE_PART, g->part);
 	wire_put_u64(reply, WIRE_CAUTIOUS, g->cautious);
 	wire_put_u64(reply, WIRE_CONVERT, g->convert);
-	wire_put_u64(reply, WIRE_ROOM, g->room);
+	wire_put_u64(reply, WIRE_ROOM, g->haste);
 	wire_put_bytes(reply, WIRE_SHARED, g->shared.data, g->shared.len);
 	wire_put_u64(reply, WIRE_SESSION, g->session);
 	wire_put_str(reply, WIRE_PATH, g->snapshot);

@@ -71,11 +71,31 @@ static void put_error(const char *path, int code, const char *text, void *arg)
 	wire_put_str(reply, WIRE_ERROR_TEXT, line);
 }
 
+/* Of a job's drain: this node's part of it, and whom it waits for. */
+static void add_part(struct ctl *c, struct drain_status *st, struct wire_msg *reply)
+{
+	char waiting[CISTERN_ERROR_TEXT_BYTES];
+	struct drain_status part;
+
+	drain_status(carry_carrier(c->opt.carry), &part);
+	st->progress = part.progress;
+	st->share_percent = part.share_percent;
+	st->num_errors += part.num_errors;
+	drain_each_error(carry_carrier(c->opt.carry), put_error, reply);
+	if (!st->draining || part.draining)
+		return;
+	collective_waits_for(carry_collective(c->opt.carry), waiting, sizeof(waiting));
+	if (*waiting)
+		wire_put_str(reply, WIRE_WAITING, waiting);
+}
+
 static void put_drain(struct ctl *c, struct wire_msg *reply)
 {
 	struct drain_status st;
 
 	drain_status(c->opt.drain, &st);
+	if (c->opt.carry)
+		add_part(c, &st, reply);
 	wire_put_u64(reply, WIRE_DRAINING, st.draining);
 	wire_put_u64(reply, WIRE_PAUSED, st.paused);
 	wire_put_u64(reply, WIRE_TIME_SHARE, st.share_percent);

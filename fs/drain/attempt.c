@@ -91,7 +91,8 @@ static int take(struct drain *d, const void *owner, struct drain_grant *g, bool 
 		g->part = d->current->part;
 		g->cautious = d->current->cautious;
 		g->convert = (d->current->kind == DRAIN_FINAL && g->part == WIRE_PART_WHOLE) ||
-			     (g->part == WIRE_PART_CONVERT && !g->cautious);
+			     (d->current->last && !g->cautious);
+		g->haste = d->current->haste;
 		memcpy(g->node_name, d->current->node_name, sizeof(g->node_name));
 		if (g->part != WIRE_PART_BEGIN)
 			wire_shared_encode(&d->shared, &g->shared);
@@ -105,7 +106,8 @@ static int take(struct drain *d, const void *owner, struct drain_grant *g, bool 
 	if (!r) {
 		d->attempt.owner = owner;
 		*ret_background = d->current->kind == DRAIN_BACKGROUND;
-		g->room = *ret_background && d->to_low_water;
+		if (*ret_background && d->to_low_water)
+			g->haste = WIRE_HASTE_ROOM;
 		drain_post(d, DRAIN_EV_BEGIN);
 		if (*ret_background && d->paused)
 			drain_post(d, DRAIN_EV_PAUSE);
@@ -277,6 +279,7 @@ static void note_written(struct wire_shared *known, const struct wire_shared *f,
 	known->written = f->written;
 	known->extents = f->extents;
 	known->crc_sum = f->crc_sum;
+	known->layout = f->layout;
 	known->failed = status < 0;
 	known->failed_errno = status < 0 ? (uint32_t)-status : 0;
 	known->told = true;
@@ -285,13 +288,14 @@ static void note_written(struct wire_shared *known, const struct wire_shared *f,
 int drain_agent_shared(struct drain *d, const void *owner, const struct wire_shared *f, int status)
 {
 	struct wire_shared copy = *f, *known;
-	bool begins;
+	bool begins, offers;
 	int r = 0;
 
 	if (!owns(d, owner))
 		return -ESTALE;
 	pthread_mutex_lock(&d->lock);
 	begins = d->current->part == WIRE_PART_BEGIN;
+	offers = d->current->part == WIRE_PART_OFFER;
 	pthread_mutex_unlock(&d->lock);
 	if (begins)
 		r = d->opt.job.begin_shared ? d->opt.job.begin_shared(&copy, d->opt.job.arg) : -EBUSY;
@@ -299,9 +303,9 @@ int drain_agent_shared(struct drain *d, const void *owner, const struct wire_sha
 		return r;
 	pthread_mutex_lock(&d->lock);
 	known = wire_shared_find(&d->shared, f->ino);
-	if (begins)
+	if (begins || (offers && !known))
 		r = wire_shared_add(&d->shared, &copy);
-	else if (known)
+	else if (known && !offers)
 		note_written(known, f, status);
 	pthread_mutex_unlock(&d->lock);
 	return r == -ENOSPC ? -EBUSY : r; /* the list is full: in the next session */

@@ -3,6 +3,7 @@
 #include "fs/drain/carry.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -37,6 +38,8 @@ static void commit_all(struct carry *c, enum cistern_exit *ret_exit, char text[C
 	if (r)
 		snprintf(text, CISTERN_ERROR_TEXT_BYTES,
 			"what was written to shared files cannot be told to the other nodes: %s", strerror(-r));
+	/* The first part's snapshot would, with the other nodes waiting. Should it fail, that snapshot tells. */
+	(void)state_checkpoint(store_state(c->opt.drain.store));
 }
 
 /* This node's version of a file up to which its layer is covered by commits up to stamp; 0: nothing is. */
@@ -208,7 +211,20 @@ static void apply_dirs(struct carry *c, struct collective_done *ret)
 
 static bool is_told(unsigned int part, const struct wire_shared *f)
 {
-	return part == WIRE_PART_BEGIN || (part == WIRE_PART_FILES ? f->published : f->told);
+	if (part == WIRE_PART_BEGIN || part == WIRE_PART_OFFER)
+		return true;
+	return part == WIRE_PART_FILES ? f->published : f->told;
+}
+
+/* An agent that came to its end has spoken of all of them. */
+static void fail_untold(unsigned int part, struct wire_shared_list *list)
+{
+	for (size_t i = 0; i < list->num; i++)
+		if (wire_shared_has_part(&list->at[i], (enum wire_part)part) && !list->at[i].told) {
+			list->at[i].told = list->at[i].failed = true;
+			list->at[i].failed_errno = 0;
+			list->at[i].written = list->at[i].extents = list->at[i].crc_sum = 0;
+		}
 }
 
 static int send_lines(const void *lines, size_t len, void *arg)
@@ -229,15 +245,51 @@ static void send_manifest(struct carry *c, struct collective_done *ret)
 	snprintf(ret->text, sizeof(ret->text), "what became of its files cannot be told to node 0: %s", strerror(-r));
 }
 
+struct complaint { /* the first of a list of errors */
+	char *text;
+	uint64_t num;
+};
+
+static void take_complaint(const char *path, int code, const char *text, void *arg)
+{
+	struct complaint *k = arg;
+
+	(void)code;
+	if (k->num++ == 0)
+		snprintf(k->text, CISTERN_ERROR_TEXT_BYTES / 2, "%s: %s", path, text);
+}
+
+/* For node 0 and who asked there: why this node could not carry all. */
+static void describe(struct carry *c, struct collective_done *ret)
+{
+	struct complaint k = { .text = ret->text };
+	size_t len;
+
+	if (ret->result == CISTERN_EXIT_OK || ret->text[0])
+		return;
+	drain_each_error(c->carrier, take_complaint, &k);
+	len = strlen(ret->text);
+	if (k.num > 1)
+		snprintf(ret->text + len, sizeof(ret->text) - len, "; and %" PRIu64 " more", k.num - 1);
+}
+
+/* What each node does of files of many. */
+static bool is_of_shared(unsigned int part)
+{
+	return part == WIRE_PART_DEAL || part == WIRE_PART_BLOBS || part == WIRE_PART_DATA || part == WIRE_PART_HEAD;
+}
+
 static void run_part(struct carry *c, const struct collective_work *w, struct collective_done *ret)
 {
 	char name[DRAIN_NODE_NAME_MAX];
 	struct drain_part part = { .kind = w->kind,
 		.part = (enum wire_part)w->part,
 		.cautious = w->cautious,
+		.last = w->last,
+		.haste = w->haste,
 		.paths = w->paths,
 		.num_paths = w->num_paths,
-		.shared = w->part == WIRE_PART_BEGIN ? NULL : w->shared,
+		.shared = w->part == WIRE_PART_BEGIN || w->part == WIRE_PART_OFFER ? NULL : w->shared,
 		.node_name = peers_name(c->opt.peers, peers_self(c->opt.peers), name, sizeof(name)) };
 	struct wire_shared_list list = { 0 };
 	uint64_t id = drain_request_part(c->carrier, &part);
@@ -248,10 +300,12 @@ static void run_part(struct carry *c, const struct collective_work *w, struct co
 		snprintf(ret->text, sizeof(ret->text), "the part could not be carried out: %s", strerror(-r));
 		return;
 	}
+	describe(c, ret);
 	ret->totals = drain_take_totals(c->carrier);
-	if (w->part == WIRE_PART_DATA || w->part == WIRE_PART_HEAD)
+	if (is_of_shared(w->part))
 		ret->totals.files = 0; /* counted when they have their names */
 	drain_take_shared(c->carrier, &list);
+	fail_untold(w->part, &list);
 	for (size_t i = 0; i < list.num; i++)
 		if (is_told(w->part, &list.at[i]))
 			r = r ? r : wire_shared_add(&ret->shared, &list.at[i]);
@@ -269,9 +323,10 @@ static void work(const struct collective_work *w, struct collective_done *ret, v
 		commit_all(c, &ret->result, ret->text);
 	else if (w->part == COLLECTIVE_DROP)
 		drop_all(c, w->shared, &ret->result, ret->text);
-	else if (w->part == WIRE_PART_CONVERT && !settle_wants_convert(store_path(c->opt.drain.store)))
+	else if ((w->part == WIRE_PART_OFFER || w->part == WIRE_PART_CONVERT) &&
+		 !settle_wants_convert(store_path(c->opt.drain.store)))
 		ret->result = CISTERN_EXIT_OK; /* no file has asked for it */
-	else if ((w->part == WIRE_PART_DATA || w->part == WIRE_PART_HEAD) && w->shared->num == 0)
+	else if (is_of_shared(w->part) && w->shared->num == 0)
 		ret->result = CISTERN_EXIT_OK;
 	else {
 		if (w->part == WIRE_PART_FINISH)
@@ -433,11 +488,11 @@ void carry_set_asker(struct carry *c, struct drain *asker)
 	atomic_store(&c->asker, asker);
 }
 
-static int ask(uint64_t id, enum drain_kind kind, char *const *paths, size_t num, void *arg)
+static int ask(uint64_t id, enum drain_kind kind, bool for_room, char *const *paths, size_t num, void *arg)
 {
 	struct carry *c = arg;
 
-	return collective_ask(c->collective, id, kind, paths, num);
+	return collective_ask(c->collective, id, kind, for_room, paths, num);
 }
 
 static void cancel(uint64_t id, void *arg)

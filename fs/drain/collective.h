@@ -22,8 +22,9 @@ struct collective;
 
 struct collective_work { /* one part on one node */
 	enum drain_kind kind;
-	unsigned int part; /* enum wire_part; COLLECTIVE_COMMIT, COLLECTIVE_DROP */
-	bool cautious;
+	unsigned int part;   /* enum wire_part; COLLECTIVE_COMMIT, COLLECTIVE_DROP */
+	bool cautious, last; /* last: all nodes are unmounted */
+	enum wire_haste haste;
 	const char *const *paths; /* borrowed; none: everything */
 	size_t num_paths;
 	const struct wire_shared_list *shared; /* borrowed: files that several nodes wrote, of this session */
@@ -69,8 +70,11 @@ int collective_create(const struct collective_options *opt, struct collective **
 void collective_destroy(struct collective *c); /* after peers_shut_down; NULL is fine */
 
 /* As struct drain_ask has them. DRAIN_FINAL: this node is unmounted; answered when all nodes are, or after the time-out. */
-int collective_ask(struct collective *c, uint64_t id, enum drain_kind kind, char *const *paths, size_t num);
+int collective_ask(
+	struct collective *c, uint64_t id, enum drain_kind kind, bool for_room, char *const *paths, size_t num);
 void collective_cancel(struct collective *c, uint64_t id);
+/* Whom a session of the job waits for, of what this node knows: "node 2 (host cn17), still mounted"; "": for nobody but itself. */
+void collective_waits_for(struct collective *c, char *out, size_t cap);
 /* Lines for the job's manifest, to node 0; blocks. 0: it has them. From work(). */
 int collective_tell_lines(struct collective *c, const void *lines, size_t len);
 /* Times of directories, the same way: they go to node 0's dirs(). */

@@ -7,7 +7,8 @@
 
 #include "fs/drain/collective_private.h"
 
-int collective_ask(struct collective *c, uint64_t id, enum drain_kind kind, char *const *paths, size_t num)
+int collective_ask(
+	struct collective *c, uint64_t id, enum drain_kind kind, bool for_room, char *const *paths, size_t num)
 {
 	struct ask *a = calloc(1, sizeof(*a));
 
@@ -15,6 +16,7 @@ int collective_ask(struct collective *c, uint64_t id, enum drain_kind kind, char
 		return -ENOMEM;
 	a->id = id;
 	a->kind = kind;
+	a->for_room = for_room;
 	collective_paths_copy(&a->paths, paths, num);
 	pthread_mutex_lock(&c->lock);
 	collective_append(&c->mine, a);
@@ -52,6 +54,7 @@ static void send_ask(struct collective *c, struct ask *a)
 	message_init(&m, (enum message_type)MESSAGE_DRAIN_ASK);
 	tag_put(&m, TAG_ID, a->id);
 	tag_put(&m, TAG_KIND, a->kind);
+	tag_put(&m, TAG_HASTE, a->for_room ? WIRE_HASTE_ROOM : WIRE_HASTE_NONE);
 	collective_paths_encode(&m, &a->paths);
 	a->sent = true;
 	pthread_mutex_unlock(&c->lock);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /* Node 0 takes all asks that wait together, runs the parts of a session for them over all nodes, and answers. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "format/base/drain_layout.h"
 #include "fs/drain/collective_private.h"
 
 int collective_serve_ask(struct collective *c, uint32_t from, const struct wire_msg *m)
@@ -18,6 +20,7 @@ int collective_serve_ask(struct collective *c, uint32_t from, const struct wire_
 	a->from = from;
 	a->id = id;
 	a->kind = (enum drain_kind)tag_get(m, TAG_KIND);
+	a->for_room = tag_get(m, TAG_HASTE) == WIRE_HASTE_ROOM;
 	collective_paths_decode(&a->paths, m);
 	pthread_mutex_lock(&c->lock);
 	if (collective_find_ask(c->asks, from, id) || collective_find_ask(c->finals, from, id)) {
@@ -97,6 +100,8 @@ static void add_written(struct wire_shared *known, const struct wire_shared *sai
 	known->written += said->written;
 	known->extents += said->extents;
 	known->crc_sum ^= said->crc_sum;
+	if (said->layout == DRAIN_LAYOUT_CANONICAL)
+		known->layout = DRAIN_LAYOUT_CANONICAL; /* one that cannot make subfiles is enough */
 	if (said->failed && !known->failed) {
 		known->failed = true;
 		known->failed_node = from;
@@ -108,7 +113,8 @@ static void add_written(struct wire_shared *known, const struct wire_shared *sai
 static void take_shared(struct collective *c, uint32_t from, const struct wire_msg *m)
 {
 	struct wire_shared_list said = { 0 };
-	int r = c->part == WIRE_PART_BEGIN ? collective_get_shared(m, &c->shared) : collective_get_shared(m, &said);
+	bool begins = c->part == WIRE_PART_BEGIN || c->part == WIRE_PART_OFFER;
+	int r = collective_get_shared(m, begins ? &c->shared : &said);
 
 	for (size_t i = 0; i < said.num; i++) {
 		struct wire_shared *known = wire_shared_find(&c->shared, said.at[i].ino);
@@ -119,7 +125,8 @@ static void take_shared(struct collective *c, uint32_t from, const struct wire_m
 			add_written(known, &said.at[i], from);
 	}
 	wire_shared_free(&said);
-	if (r == -ENOSPC || r == -ENOMEM) /* these are not known to the others: they stay dirty */
+	if ((r == -ENOSPC || r == -ENOMEM) &&
+		c->part != WIRE_PART_OFFER) /* these are not known to the others: they stay dirty */
 		note_result(c, 0, CISTERN_EXIT_INCOMPLETE,
 			"too many shared files for one session: run cistern flush again");
 }
@@ -129,6 +136,23 @@ static void fail_shared(struct collective *c)
 {
 	for (size_t i = 0; i < c->shared.num; i++)
 		c->shared.at[i].failed = true;
+}
+
+/* Are there files in canonical order, or of blobs? */
+static bool has_shared(const struct collective *c, bool blobs)
+{
+	for (size_t i = 0; i < c->shared.num; i++)
+		if ((c->shared.at[i].layout != DRAIN_LAYOUT_CANONICAL) == blobs)
+			return true;
+	return false;
+}
+
+/* lock is held. What was written to subfiles of those that are in canonical order after all does not count. */
+static void forget_blobs(struct collective *c)
+{
+	for (size_t i = 0; i < c->shared.num; i++)
+		if (c->shared.at[i].layout == DRAIN_LAYOUT_CANONICAL)
+			c->shared.at[i].written = c->shared.at[i].extents = c->shared.at[i].crc_sum = 0;
 }
 
 static void drop_failed_shared(struct collective *c)
@@ -155,6 +179,8 @@ void collective_serve_part_done(struct collective *c, uint32_t from, const struc
 		from < c->num_state && c->state[from] == AT_WORK) {
 		c->state[from] = DONE;
 		take_shared(c, from, m);
+		/* What it did not come to say of shared files is not known. */
+		c->broken = c->broken || tag_get(m, TAG_RESULT) == CISTERN_EXIT_FAILED;
 		if (wire_get_bytes(m, WIRE_TOTALS, 0, &bytes, &len) && manifest_totals_decode(bytes, len, &totals) == 0)
 			manifest_totals_add(&c->summary.totals, &totals);
 		note_result(c, from, (enum cistern_exit)tag_get(m, TAG_RESULT), text);
@@ -282,9 +308,16 @@ static bool all_done(const struct collective *c)
 	return true;
 }
 
+struct session_options {
+	enum drain_kind kind;
+	const struct paths *paths;
+	bool last; /* all nodes are unmounted */
+	enum wire_haste haste;
+};
+
 /* lock is held, given up meanwhile. True: every node that should has done it. */
-static bool run_part(struct collective *c, unsigned int part, bool first_only, enum drain_kind kind, bool cautious,
-	const struct paths *paths)
+static bool run_part(
+	struct collective *c, unsigned int part, bool first_only, const struct session_options *opt, bool cautious)
 {
 	uint32_t num = first_only ? 1 : c->num_state;
 	struct wire_msg m = { 0 };
@@ -293,9 +326,11 @@ static bool run_part(struct collective *c, unsigned int part, bool first_only, e
 	message_init(&m, (enum message_type)MESSAGE_DRAIN_PART);
 	tag_put(&m, TAG_SESSION, c->session);
 	tag_put(&m, TAG_PART, part);
-	tag_put(&m, TAG_KIND, kind);
+	tag_put(&m, TAG_KIND, opt->kind);
 	tag_put(&m, TAG_CAUTIOUS, cautious);
-	collective_paths_encode(&m, paths);
+	tag_put(&m, TAG_LAST, opt->last);
+	tag_put(&m, TAG_HASTE, opt->haste);
+	collective_paths_encode(&m, opt->paths);
 	collective_put_shared(&m, &c->shared);
 	if (part == WIRE_PART_FILES)
 		fail_shared(c); /* until its home says that it is published */
@@ -341,12 +376,24 @@ static void begin_summary(struct collective *c)
 	c->summary.mark = mark;
 }
 
+/* lock is held. No failure; but a program that ordered its writes by messages alone may not have got what it meant. */
+static void say_overlapping(struct collective *c, uint64_t num)
+{
+	snprintf(c->text, sizeof(c->text),
+		"%" PRIu64
+		" file%s bytes that nodes wrote without having seen each other's; the later commit counts. The "
+		"manifest and 'cistern inspect --conflicts' list them; with visible=write such writes are in order",
+		num, num == 1 ? " has" : "s have");
+}
+
 /* lock is held, given up meanwhile: nothing of the session changes any more. */
 static void write_summary(struct collective *c)
 {
 	struct cistern_error err = { 0 };
+	uint64_t overlapping = 0;
 	int r;
 
+	c->summary.ret_overlapping = &overlapping;
 	c->summary.ended_ns = now_ns();
 	c->summary.result = c->result;
 	c->summary.troubles = c->troubles;
@@ -354,53 +401,92 @@ static void write_summary(struct collective *c)
 	pthread_mutex_unlock(&c->lock);
 	r = c->opt.summary ? c->opt.summary(&c->summary, &err, c->opt.arg) : 0;
 	pthread_mutex_lock(&c->lock);
+	c->summary.ret_overlapping = NULL;
 	if (r < 0)
 		note_result(c, 0, CISTERN_EXIT_FAILED, err.text);
+	else if (overlapping > 0 && !c->text[0])
+		say_overlapping(c, overlapping);
 }
 
-/* lock is held, given up meanwhile. last: all nodes are unmounted. */
-static void run_session(struct collective *c, enum drain_kind kind, const struct paths *paths, bool last)
+enum when {
+	ALWAYS,
+	LAST,      /* in the job's last session, if all went well */
+	BLOBS,     /* the same, if there are files that become blobs */
+	OFFERED,   /* the same, if files have been offered */
+	CANONICAL, /* if files of several nodes are written in canonical order */
+};
+
+static bool is_wanted(const struct collective *c, enum when when, const struct session_options *opt, bool whole)
+{
+	switch (when) {
+	case ALWAYS: return true;
+	case LAST: return opt->last && whole;
+	case OFFERED: return opt->last && whole && c->shared.num > 0;
+	case BLOBS: return opt->last && whole && has_shared(c, true);
+	case CANONICAL: return has_shared(c, false);
+	}
+	return true;
+}
+
+/* lock is held, given up meanwhile. */
+static void run_parts(struct collective *c, const struct session_options *opt)
 {
 	static const struct {
 		unsigned int part;
 		bool first_only; /* node 0 alone */
-		bool last_only;  /* in the job's last session */
+		enum when when;
 	} parts[] = {
-		{ COLLECTIVE_COMMIT, false },
-		{ WIRE_PART_DIRS, true },
-		{ WIRE_PART_PARK, false },
-		{ WIRE_PART_BEGIN, false },
-		{ WIRE_PART_DATA, false },
-		{ WIRE_PART_HEAD, false },
-		{ WIRE_PART_FILES, false },
-		{ COLLECTIVE_DROP, false },
-		{ WIRE_PART_CONVERT, .last_only = true },
-		{ WIRE_PART_REMOVE, false },
-		{ WIRE_PART_FINISH, true },
+		{ COLLECTIVE_COMMIT, false, ALWAYS },
+		{ WIRE_PART_DIRS, true, ALWAYS },
+		{ WIRE_PART_PARK, false, ALWAYS },
+		{ WIRE_PART_BEGIN, false, ALWAYS },
+		{ WIRE_PART_DEAL, false, BLOBS },
+		{ WIRE_PART_BLOBS, false, BLOBS },
+		{ WIRE_PART_DATA, false, CANONICAL },
+		{ WIRE_PART_HEAD, false, CANONICAL },
+		{ WIRE_PART_FILES, false, ALWAYS },
+		{ COLLECTIVE_DROP, false, ALWAYS },
+		{ WIRE_PART_OFFER, false, LAST },
+		{ WIRE_PART_PACK, false, OFFERED },
+		{ WIRE_PART_MAKE, false, OFFERED },
+		{ WIRE_PART_CHECK, false, OFFERED },
+		{ WIRE_PART_CONVERT, false, LAST },
+		{ WIRE_PART_REMOVE, false, ALWAYS },
+		{ WIRE_PART_FINISH, true, ALWAYS },
 	};
 	bool whole = true;
 
-	c->session++;
-	c->leading = true;
-	c->stop_session = c->broken = false;
-	c->background = kind == DRAIN_BACKGROUND;
-	c->result = CISTERN_EXIT_OK;
-	c->text[0] = '\0';
-	wire_shared_free(&c->shared);
-	begin_summary(c);
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && !c->stop_session && !c->ending; i++) {
-		if (parts[i].last_only && (!last || !whole))
+		if (!is_wanted(c, parts[i].when, opt, whole))
 			continue;
-		whole = run_part(c, parts[i].part, parts[i].first_only, kind, !whole, paths) && whole;
+		if (parts[i].part == WIRE_PART_FILES && !whole)
+			fail_shared(c);
+		if (parts[i].part == WIRE_PART_OFFER)
+			wire_shared_free(&c->shared);
+		whole = run_part(c, parts[i].part, parts[i].first_only, opt, !whole) && whole;
 		/* Who could not tell all may have noted stamps of which a home that was restarted meanwhile knows nothing. */
 		if (parts[i].part == COLLECTIVE_COMMIT && c->result != CISTERN_EXIT_OK)
 			c->broken = true;
 		whole = whole && !c->broken;
 		if (parts[i].part == WIRE_PART_FILES)
 			drop_failed_shared(c);
-		else if (parts[i].part == WIRE_PART_HEAD && !whole)
-			fail_shared(c);
+		else if (parts[i].part == WIRE_PART_BLOBS)
+			forget_blobs(c);
 	}
+}
+
+/* lock is held, given up meanwhile. */
+static void run_session(struct collective *c, const struct session_options *opt)
+{
+	c->session++;
+	c->leading = true;
+	c->stop_session = c->broken = false;
+	c->background = opt->kind == DRAIN_BACKGROUND;
+	c->result = CISTERN_EXIT_OK;
+	c->text[0] = '\0';
+	wire_shared_free(&c->shared);
+	begin_summary(c);
+	run_parts(c, opt);
 	if (c->stop_session && c->result == CISTERN_EXIT_OK) {
 		c->result = CISTERN_EXIT_INCOMPLETE;
 		snprintf(c->text, sizeof(c->text), "stopped before its end; the rest is in the stores");
@@ -467,22 +553,53 @@ static void merge(const struct ask *list, enum drain_kind *ret_kind, struct path
 	}
 }
 
-/* lock is held. Names the nodes that are still mounted. */
-static void name_late(struct collective *c, char *out, size_t cap)
+/* lock is held. */
+static bool is_mounted(const struct collective *c, uint32_t node)
+{
+	const struct ask *a = c->finals;
+
+	while (a && a->from != node)
+		a = a->next;
+	return !a;
+}
+
+/* lock is held. Another node that has not said yet that it is done. */
+static bool keeps_us(const struct collective *c, uint32_t node)
+{
+	return node != 0 && c->state[node] == AT_WORK;
+}
+
+/* lock is held. The nodes of which that is so. */
+static void name_nodes(
+	struct collective *c, bool (*is)(const struct collective *c, uint32_t node), char *out, size_t cap)
 {
 	size_t n = 0;
 	char name[128];
 
 	out[0] = '\0';
-	for (uint32_t i = 0; i < c->num_state && n < cap; i++) {
-		const struct ask *a = c->finals;
-
-		while (a && a->from != i)
-			a = a->next;
-		if (!a)
+	for (uint32_t i = 0; i < c->num_state && n < cap; i++)
+		if (is(c, i))
 			n += (size_t)snprintf(out + n, cap - n, "%s%s", n ? ", " : "",
 				peers_name(c->opt.peers, i, name, sizeof(name)));
+}
+
+void collective_waits_for(struct collective *c, char *out, size_t cap)
+{
+	char names[CISTERN_ERROR_TEXT_BYTES / 4] = "";
+	const char *doing = "at work on its part";
+
+	pthread_mutex_lock(&c->lock);
+	if (c->leading) {
+		name_nodes(c, keeps_us, names, sizeof(names));
+	} else if (c->finals) {
+		doing = "still mounted";
+		name_nodes(c, is_mounted, names, sizeof(names));
+	} else if (c->mine && !c->working) {
+		snprintf(names, sizeof(names), "other nodes");
+		doing = "at work or still mounted; 'cistern status' on node 0 names them";
 	}
+	pthread_mutex_unlock(&c->lock);
+	snprintf(out, cap, "%s%s%s", names, *names ? ", " : "", *names ? doing : "");
 }
 
 /* lock is held, given up meanwhile. After a session that all these had asked for. */
@@ -499,7 +616,7 @@ static void finish_finals(struct collective *c, uint64_t served)
 		answer_all(c, &c->finals, c->result, text);
 		return;
 	}
-	name_late(c, late, sizeof(late));
+	name_nodes(c, is_mounted, late, sizeof(late));
 	snprintf(text, sizeof(text),
 		"still mounted when the time was over: %s; what the other nodes had is drained as far as it could be%s%.500s",
 		late, c->text[0] ? "; " : "", c->text);
@@ -537,26 +654,39 @@ static int know_nodes(struct collective *c)
 	return c->state ? 0 : -ENOMEM;
 }
 
+/* lock is held. */
+static enum wire_haste haste_of(const struct collective *c, const struct ask *asks, bool last)
+{
+	if (!last && c->leave_usec && collective_now_usec() >= c->leave_usec)
+		return WIRE_HASTE_LATE;
+	for (; asks; asks = asks->next)
+		if (asks->for_room)
+			return WIRE_HASTE_ROOM;
+	return WIRE_HASTE_NONE;
+}
+
 static void lead(struct collective *c)
 {
 	struct ask *asks = c->asks;
 	struct paths paths;
-	enum drain_kind kind;
+	struct session_options opt = { .paths = &paths };
 	uint64_t served = collective_count(c->finals);
 	char text[CISTERN_ERROR_TEXT_BYTES];
 	enum cistern_exit result;
 
 	c->asks = NULL;
-	merge(asks, &kind, &paths);
+	merge(asks, &opt.kind, &paths);
 	if (served > c->finals_served || !asks) {
-		kind = DRAIN_FLUSH;
+		opt.kind = DRAIN_FLUSH;
 		collective_paths_free(&paths);
 	}
 	if (know_nodes(c) < 0) {
 		answer_all(c, &asks, CISTERN_EXIT_FAILED, "out of memory");
 		return;
 	}
-	run_session(c, kind, &paths, served == c->num_state);
+	opt.last = served == c->num_state;
+	opt.haste = haste_of(c, asks, opt.last);
+	run_session(c, &opt);
 	collective_paths_free(&paths);
 	c->finals_served = served;
 	result = c->result;

@@ -15,17 +15,28 @@
 #define TROUBLES_MAX 256 /* that a manifest names; the first of each part of each node */
 
 enum {                                           /* MESSAGE_DRAIN_FIRST and on */
-	MESSAGE_DRAIN_ASK = MESSAGE_DRAIN_FIRST, /* to node 0: ID, KIND, PATH* */
+	MESSAGE_DRAIN_ASK = MESSAGE_DRAIN_FIRST, /* to node 0: ID, KIND, HASTE, PATH* */
 	MESSAGE_DRAIN_ANSWER,                    /* from node 0: ID, RESULT, WIRE_TEXT */
 	MESSAGE_DRAIN_CANCEL,                    /* to node 0: ID */
-	MESSAGE_DRAIN_PART,                      /* from node 0: SESSION, PART, KIND, CAUTIOUS, PATH* */
-	MESSAGE_DRAIN_PART_DONE,                 /* to node 0: SESSION, PART, RESULT, WIRE_TEXT, SHARED, WIRE_TOTALS */
-	MESSAGE_DRAIN_STOP,                      /* from node 0: SESSION: its part shall end soon */
-	MESSAGE_DRAIN_DIRS,                      /* to node 0: WIRE_PAYLOAD: times of directories */
-	MESSAGE_DRAIN_LINES                      /* to node 0: WIRE_PAYLOAD: for the manifest */
+	MESSAGE_DRAIN_PART,      /* from node 0: SESSION, PART, KIND, CAUTIOUS, LAST, HASTE, PATH*, SHARED */
+	MESSAGE_DRAIN_PART_DONE, /* to node 0: SESSION, PART, RESULT, WIRE_TEXT, SHARED, WIRE_TOTALS */
+	MESSAGE_DRAIN_STOP,      /* from node 0: SESSION: its part shall end soon */
+	MESSAGE_DRAIN_DIRS,      /* to node 0: WIRE_PAYLOAD: times of directories */
+	MESSAGE_DRAIN_LINES      /* to node 0: WIRE_PAYLOAD: for the manifest */
 };
 
-enum { TAG_ID = MESSAGE_DRAIN_TAGS, TAG_KIND, TAG_PATH, TAG_RESULT, TAG_SESSION, TAG_PART, TAG_CAUTIOUS, TAG_SHARED };
+enum {
+	TAG_ID = MESSAGE_DRAIN_TAGS,
+	TAG_KIND,
+	TAG_PATH,
+	TAG_RESULT,
+	TAG_SESSION,
+	TAG_PART,
+	TAG_CAUTIOUS,
+	TAG_SHARED,
+	TAG_LAST,
+	TAG_HASTE
+};
 
 struct paths { /* owned; num 0: everything */
 	char **at;
@@ -38,6 +49,7 @@ struct ask { /* on node 0: what somebody waits for; on the asking node: what it 
 	uint64_t id;
 	enum drain_kind kind;
 	struct paths paths;
+	bool for_room;
 	bool sent, cancelled;
 	bool lost; /* node 0, which had been asked, has ended */
 };
@@ -47,7 +59,8 @@ struct task { /* a part that node 0 wants from us */
 	uint64_t session;
 	unsigned int part;
 	enum drain_kind kind;
-	bool cautious;
+	bool cautious, last;
+	enum wire_haste haste;
 	struct paths paths;
 	struct wire_shared_list shared;
 };

@@ -54,6 +54,8 @@ static void carry_out(struct collective *c, struct task *t)
 	c->opt.work(&(struct collective_work){ .kind = t->kind,
 			    .part = t->part,
 			    .cautious = t->cautious,
+			    .last = t->last,
+			    .haste = t->haste,
 			    .paths = (const char *const *)t->paths.at,
 			    .num_paths = t->paths.num,
 			    .shared = &t->shared },
@@ -97,6 +99,8 @@ int collective_serve_part(struct collective *c, const struct wire_msg *m)
 	t->part = (unsigned int)tag_get(m, TAG_PART);
 	t->kind = (enum drain_kind)tag_get(m, TAG_KIND);
 	t->cautious = tag_get(m, TAG_CAUTIOUS) != 0;
+	t->last = tag_get(m, TAG_LAST) != 0;
+	t->haste = tag_get(m, TAG_HASTE) < WIRE_HASTE_END ? (enum wire_haste)tag_get(m, TAG_HASTE) : WIRE_HASTE_NONE;
 	collective_paths_decode(&t->paths, m);
 	if (collective_get_shared(m, &t->shared) < 0) {
 		collective_task_free(t);

@@ -86,12 +86,18 @@ static void note_background(struct drain *d, enum cistern_exit result)
 		d->background = true;
 }
 
+/* Of a session of the job, the part that begins it drops the errors of the one before: the other parts' stand till then. */
+static bool drops_errors(const struct drain_request *r)
+{
+	return r->part == WIRE_PART_WHOLE || r->part == WIRE_PART_BEGIN;
+}
+
 static void finish(struct drain *d, enum cistern_exit result, const char *text)
 {
 	struct drain_request *r = d->current;
 	bool good = result == CISTERN_EXIT_OK || result == CISTERN_EXIT_INCOMPLETE;
 
-	if (good && !d->cancel)
+	if (good && !d->cancel && drops_errors(r))
 		drain_errors_prune(&d->errors, r->id, r->paths, r->num_paths);
 	if (r->kind == DRAIN_BACKGROUND && r->part == WIRE_PART_WHOLE)
 		note_background(d, result);
@@ -266,8 +272,9 @@ static void start_agent(struct drain *d)
 	drain_post(d, DRAIN_EV_START);
 	if (d->opt.ask.ask) {
 		d->attempt.deadline_usec = INT64_MAX;
-		if (d->opt.ask.ask(
-			    d->current->id, d->current->kind, d->current->paths, d->current->num_paths, d->opt.ask.arg))
+		if (d->opt.ask.ask(d->current->id, d->current->kind,
+			    d->current->kind == DRAIN_BACKGROUND && d->to_low_water, d->current->paths,
+			    d->current->num_paths, d->opt.ask.arg))
 			finish(d, CISTERN_EXIT_FAILED, "out of memory");
 		return;
 	}
@@ -574,6 +581,8 @@ uint64_t drain_request_part(struct drain *d, const struct drain_part *part)
 	if (r) {
 		r->part = part->part;
 		r->cautious = part->cautious;
+		r->last = part->last;
+		r->haste = part->haste;
 		snprintf(r->node_name, sizeof(r->node_name), "%s", part->node_name ? part->node_name : "");
 		d->totals = (struct manifest_totals){ 0 };
 		drain_request_add(r, part->paths, part->num_paths, true);

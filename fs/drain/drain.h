@@ -38,8 +38,8 @@ enum drain_kind {
  * sessions of the job, and one that carries this node's parts of them, the carrier.
  */
 struct drain_ask {
-	/* Ask for a session of the job; drain_answer() tells the end of it. Never blocks. 0, -ENOMEM. NULL: sessions are carried here. */
-	int (*ask)(uint64_t id, enum drain_kind kind, char *const *paths, size_t num, void *arg);
+	/* Ask for a session of the job (for_room: this store needs room); drain_answer() tells the end of it. Never blocks. 0, -ENOMEM. NULL: sessions are carried here. */
+	int (*ask)(uint64_t id, enum drain_kind kind, bool for_room, char *const *paths, size_t num, void *arg);
 	void (*cancel)(
 		uint64_t id, void *arg); /* of what was asked for: soon, and the end of it is told. Never blocks */
 	void *arg;
@@ -95,6 +95,8 @@ struct drain_part {
 	enum drain_kind kind;
 	enum wire_part part;
 	bool cautious;
+	bool last; /* of the job: all nodes are unmounted */
+	enum wire_haste haste;
 	const char *const *paths; /* borrowed */
 	size_t num_paths;
 	const struct wire_shared_list *shared; /* borrowed; NULL: none */
@@ -118,8 +120,8 @@ struct drain_grant {
 	uint64_t session, seq;
 	enum wire_part part;
 	bool cautious;
-	bool room;    /* the store fills: nothing waits for the last session */
-	bool convert; /* nobody has a file open any more, on no node: they may get another layout */
+	enum wire_haste haste; /* nothing waits for the last session */
+	bool convert;          /* nobody has a file open any more, on no node: they may get another layout */
 	char snapshot[64];
 	char **paths; /* owned by the caller (drain_grant_free) */
 	size_t num_paths;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/array.h"
 #include "fs/drain/drain.h"
 
 static struct drain_error *find(struct drain_errors *e, const char *path)
@@ -20,15 +21,8 @@ static struct drain_error *make(struct drain_errors *e, const char *path)
 	struct drain_error *entry;
 	char *copy;
 
-	if (e->num == e->cap) {
-		size_t cap = e->cap ? e->cap * 2 : 16;
-		struct drain_error *entries = reallocarray(e->entries, cap, sizeof(*entries));
-
-		if (!entries)
-			return NULL;
-		e->entries = entries;
-		e->cap = cap;
-	}
+	if (array_room(&e->entries, &e->cap, e->num, sizeof(*e->entries)) < 0)
+		return NULL;
 	copy = strdup(path);
 	if (!copy)
 		return NULL;

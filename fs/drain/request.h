@@ -18,7 +18,8 @@ struct drain_request {
 	char **paths;     /* owned; relative to the root */
 	size_t num_paths; /* 0: everything */
 	enum wire_part part;
-	bool cautious;
+	bool cautious, last;
+	enum wire_haste haste;
 	char node_name[DRAIN_NODE_NAME_MAX];
 };
 

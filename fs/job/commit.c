@@ -14,7 +14,7 @@
  * a witness: recovery can say then which bytes are missing. Nobody reads or drains by what a witness knows, so a witness that
  * cannot be reached does not fail a commit, and only fsync waits for it.
  */
-#include "fs/job/share.h"
+#include "fs/job/carry.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,12 +22,13 @@
 #include <string.h>
 #include <time.h>
 
-#define BATCH          256
-#define RESTART_TRIES  100
-#define PIECE_BYTES    32u /* encoded */
-#define PIECE_F_WHOLE  2u
-#define PIECE_F_HOLE   1u
-#define FIRST_LIST_CAP 64
+#define BATCH           256
+#define RESTART_TRIES   100
+#define PIECE_BYTES     32u /* encoded */
+#define PIECE_F_WHOLE   2u
+#define PIECE_F_HOLE    1u
+#define FIRST_LIST_CAP  64
+#define WITNESS_RUN_MAX (1u << 30)
 
 struct list {
 	struct layer_extent *at; /* owned */
@@ -172,29 +173,59 @@ static int send_list(struct job *j, struct shared *s, const struct list *l, cons
 	return rc;
 }
 
-static int send_witness_once(struct job *j, struct shared *s, const struct list *l, bool durable)
+/* A witness only says which bytes there are: where they lie is of no use without the store that they lie in. */
+static bool joins(const struct layer_extent *run, const struct layer_extent *e)
+{
+	return run->ext.len > 0 && run->stamp == e->stamp && run->ext.kind == e->ext.kind &&
+	       run->ext.off + run->ext.len == e->ext.off && e->ext.len <= WITNESS_RUN_MAX - run->ext.len;
+}
+
+static void send_run(struct sending *out, struct layer_extent *run)
+{
+	if (run->ext.len == 0)
+		return;
+	begin_stamp(out, run->stamp, 0);
+	send_extent(out, (peers_self(out->j->peers) + 1) % out->num_nodes, &run->ext);
+	run->ext.len = 0;
+}
+
+/* Sent; sending_end() waits. */
+static int witness_begin(struct sending *out, struct job *j, struct shared *s, const struct list *l, bool durable)
 {
 	uint32_t self = peers_self(j->peers);
-	struct sending out;
-	int rc = sending_begin(&out, j, s->ino);
+	struct layer_extent run = { 0 };
+	int rc = sending_begin(out, j, s->ino);
 
 	if (rc < 0)
 		return rc;
-	out.tell = !durable;
-	for (size_t i = 0; out.num_nodes > 1 && i < l->num; i++) {
-		begin_stamp(&out, l->at[i].stamp, 0);
-		if (home_of(&out, &l->at[i].ext) == self)
-			send_extent(&out, (self + 1) % out.num_nodes, &l->at[i].ext);
+	out->tell = !durable;
+	for (size_t i = 0; out->num_nodes > 1 && i < l->num; i++) {
+		const struct layer_extent *e = &l->at[i];
+
+		if (home_of(out, &e->ext) != self)
+			continue;
+		if (joins(&run, e)) {
+			run.ext.len += e->ext.len;
+			run.ext.whole = false;
+		} else {
+			send_run(out, &run);
+			run = *e;
+		}
 	}
-	return sending_end(&out);
+	send_run(out, &run);
+	send_all(out);
+	return 0;
 }
 
 static void send_witness(struct job *j, struct shared *s, const struct list *l, bool durable)
 {
+	struct sending out;
 	int rc = -ECONNRESET;
 
-	for (int tries = 0; rc == -ECONNRESET && tries < RESTART_TRIES; tries++)
-		rc = send_witness_once(j, s, l, durable);
+	for (int tries = 0; rc == -ECONNRESET && tries < RESTART_TRIES; tries++) {
+		rc = witness_begin(&out, j, s, l, durable);
+		rc = rc < 0 ? rc : sending_end(&out);
+	}
 }
 
 static bool read_piece(struct cursor *c, struct record_piece *p)
@@ -366,6 +397,30 @@ static int resend(struct job *j, struct shared *s, bool durable)
 	return rc == -ENOENT ? 0 : rc;
 }
 
+static int tell_commit(struct job *j, struct shared *s, struct commit *c)
+{
+	int rc = send_list(j, s, &c->list, &c->bases);
+
+	return rc < 0 ? rc : tell_home(j, s, c->stamp, c->end);
+}
+
+/*
+ * Who waits for the witness does not wait for it behind the others: that it knows of a commit that is noted here and told to nobody yet does no
+ * harm. Who does not wait for it does not wait behind what it is sent, either.
+ */
+static int tell_durably(struct job *j, struct shared *s, struct commit *c)
+{
+	struct sending witness;
+	int sent = witness_begin(&witness, j, s, &c->list, true);
+	int rc = tell_commit(j, s, c);
+
+	if (sent == 0)
+		sent = sending_end(&witness);
+	if (rc == 0 && sent == -ECONNRESET)
+		send_witness(j, s, &c->list, true);
+	return rc;
+}
+
 static int commit_fresh(struct job *j, struct shared *s, struct commit *c, bool durable)
 {
 	int rc = ask_stamp(j, s, &c->stamp);
@@ -378,11 +433,9 @@ static int commit_fresh(struct job *j, struct shared *s, struct commit *c, bool 
 	for (size_t i = 0; i < c->list.num; i++)
 		c->list.at[i].stamp = c->stamp;
 	if (rc == 0)
-		rc = send_list(j, s, &c->list, &c->bases);
-	if (rc == 0)
-		rc = tell_home(j, s, c->stamp, c->end);
-	if (rc == 0)
-		send_witness(j, s, &c->list, durable);
+		rc = durable ? tell_durably(j, s, c) : tell_commit(j, s, c);
+	if (rc == 0 && !durable)
+		send_witness(j, s, &c->list, false);
 	return rc;
 }
 
@@ -431,13 +484,24 @@ static void drop_layer(struct job *j, struct shared *s)
 		(void)store_commit(j->opt.store, &rec);
 }
 
+/* commit_lock is held. */
+static int commit_carried(struct job *j, struct shared *s, bool durable)
+{
+	if (!atomic_exchange(&s->has_carried, false))
+		return 0;
+	int rc = carry_sync(j, s, durable);
+	if (rc < 0)
+		s->has_carried = true;
+	return rc == -ESTALE ? 0 : rc; /* it is no more */
+}
+
 static int commit(struct job *j, struct shared *s, bool fresh, bool durable)
 {
 	struct commit c = { 0 };
-	int rc = 0;
 
 	pthread_mutex_lock(&s->commit_lock);
-	if (begin(s, &c, fresh)) {
+	int rc = commit_carried(j, s, durable);
+	if (rc == 0 && begin(s, &c, fresh)) {
 		rc = run(j, s, &c, durable);
 		if (rc == -ESTALE) {
 			drop_layer(j, s);
@@ -445,7 +509,7 @@ static int commit(struct job *j, struct shared *s, bool fresh, bool durable)
 		}
 		end(s, &c, rc);
 		share_update_hold(j);
-	} else if (durable) {
+	} else if (rc == 0 && durable) {
 		rc = store_sync(j->opt.store);
 	}
 	pthread_mutex_unlock(&s->commit_lock);
@@ -543,14 +607,17 @@ static int commit_home_alone(struct job *j, struct shared *s)
 	return registry_has_openers(s) ? registry_tell(j, s) : 0;
 }
 
+int share_show(struct job *j, struct shared *s)
+{
+	return shared_is_home(j, s) && !s->is_shared ? commit_home_alone(j, s) : share_commit(j, s, false);
+}
+
 int share_flush(struct job *j, struct job_file *file)
 {
-	struct shared *s = file->shared;
-
 	if ((file->flags & O_ACCMODE) == O_RDONLY)
 		return 0;
 	sieve_forget(file);
-	return shared_is_home(j, s) && !s->is_shared ? commit_home_alone(j, s) : share_commit(j, s, false);
+	return share_show(j, file->shared);
 }
 
 int share_fsync(struct job *j, struct job_file *file, bool data_only)

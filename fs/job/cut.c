@@ -4,7 +4,7 @@
  * its way, so whatever is committed with a higher stamp was still there behind the cut on its own node, and what has a lower one
  * is cut off on all. Holes are written like bytes.
  */
-#include "fs/job/share.h"
+#include "fs/job/carry.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -218,12 +218,16 @@ static int grow(struct job *j, struct shared *s, uint64_t end)
 	return share_commit(j, s, false);
 }
 
-static int fallocate_shared(struct job *j, struct job_file *file, int mode, uint64_t off, uint64_t len)
+static int fallocate_layer(struct job *j, struct job_file *file, int mode, uint64_t off, uint64_t len)
 {
 	struct shared *s = file->shared;
 	struct core_file *layer = shared_is_home(j, s) ? file->local : s->layer;
-	uint64_t since = share_now_usec(), size = shared_size(j, s);
-	int rc = 0;
+	uint64_t since = share_now_usec();
+	int rc = shared_make_current(j, s);
+	uint64_t size = shared_size(j, s);
+
+	if (rc < 0)
+		return rc;
 
 	if (mode & ~(FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE))
 		return -EOPNOTSUPP;
@@ -237,6 +241,16 @@ static int fallocate_shared(struct job *j, struct job_file *file, int mode, uint
 		shared_mark_dirty(j, s, since, 0);
 	}
 	return rc < 0 || mode & FALLOC_FL_KEEP_SIZE ? rc : grow(j, s, end);
+}
+
+static int fallocate_shared(struct job *j, struct job_file *file, int mode, uint64_t off, uint64_t len)
+{
+	struct shared *s = file->shared;
+	ssize_t rc = -ESTALE;
+
+	for (int tries = 0; carry_again(j, s, tries, &rc); tries++)
+		rc = carry_fallocate(j, s, mode, off, len);
+	return rc == -ESTALE ? fallocate_layer(j, file, mode, off, len) : (int)rc;
 }
 
 int share_fallocate(struct job *j, struct job_file *file, int mode, uint64_t off, uint64_t len)
@@ -271,15 +285,21 @@ static int seek_window(struct job *j, struct shared *s, uint64_t from, uint64_t 
 
 static int seek_shared(struct job *j, struct shared *s, int64_t off, int whence, uint64_t *ret)
 {
+	int rc = shared_make_current(j, s);
 	uint64_t size = shared_size(j, s);
-	int rc = 0;
 
+	if (rc < 0)
+		return rc;
 	if (off < 0 || (uint64_t)off >= size)
 		return -ENXIO;
 	for (uint64_t pos = (uint64_t)off, end; rc == 0 && pos < size; pos = end) {
 		end = (pos / SEEK_STEP + 1) * SEEK_STEP;
 		end = end < size ? end : size;
 		rc = seek_window(j, s, pos, end, whence, ret);
+		if (rc == -EBUSY) /* nobody but its home's kernel knows: all of it is data */
+			*ret = whence == SEEK_DATA ? pos : size;
+		if (rc == -EBUSY)
+			return 0;
 		if (rc == 0 && *ret < end)
 			return 0;
 	}

@@ -19,7 +19,7 @@ void job_drained(struct job *j, uint64_t ino)
 	struct shared *s = shared_find(j, ino);
 	struct view *v = s ? malloc(sizeof(*v)) : NULL;
 
-	if (v && registry_view(j, s, v) == 0) {
+	if (v && registry_view(j, s, NOBODY, v) == 0) {
 		shared_apply(s, v);
 		(void)registry_tell(j, s); /* who cannot be reached asks anew when it is back */
 	}

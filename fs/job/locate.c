@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "format/base/array.h"
+
 #define BATCH 128
 
 void pieces_free(struct pieces *p)
@@ -19,15 +21,8 @@ void pieces_free(struct pieces *p)
 
 static int pieces_add(struct pieces *p, const struct piece *add)
 {
-	if (p->num == p->cap) {
-		size_t cap = p->cap ? p->cap * 2 : 16;
-		struct piece *grown = reallocarray(p->at, cap, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		p->at = grown;
-		p->cap = cap;
-	}
+	if (array_room(&p->at, &p->cap, p->num, sizeof(*p->at)) < 0)
+		return -ENOMEM;
 	p->at[p->num++] = *add;
 	return 0;
 }

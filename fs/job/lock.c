@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "format/base/array.h"
+
 int64_t lock_now_usec(void)
 {
 	struct timespec now;
@@ -97,15 +99,8 @@ struct pick { /* of it */
 
 static int pick(struct pick *p, const struct lock *lock)
 {
-	if (p->num == p->cap) {
-		size_t cap = p->cap ? 2 * p->cap : 64;
-		struct lock *at = realloc(p->at, cap * sizeof(*at));
-
-		if (!at)
-			return -ENOMEM;
-		p->at = at;
-		p->cap = cap;
-	}
+	if (array_room(&p->at, &p->cap, p->num, sizeof(*p->at)) < 0)
+		return -ENOMEM;
 	p->at[p->num++] = *lock;
 	return 0;
 }

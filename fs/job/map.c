@@ -183,7 +183,7 @@ void map_serve_locate_home(struct job *j, struct peers_request *rq)
 	int rc = state_inode(store_state(j->opt.store), message_get(peers_msg(rq), MESSAGE_SHARE_INO), &in);
 
 	if (rc == 0 && in.flags & INODE_PRIVATE)
-		rc = -EBUSY;
+		rc = core_seal(j->core, in.ino);
 	if (rc == 0 && in.flags & INODE_SHARED)
 		rc = -ESTALE;
 	if (rc < 0)

@@ -55,13 +55,17 @@ enum message_type {
 	MESSAGE_SHARE_STAMP,          /* to the home: INO -> STAMP; waits while the file is being cut */
 	MESSAGE_SHARE_PUT,            /* to a domain home: INO, STAMP, BASE, PIECES */
 	MESSAGE_SHARE_COMMITTED, /* to the home: INO, STAMP, SIZE, MTIME: all homes have it -> VIEW, when all openers know */
-	MESSAGE_SHARE_TOLD,      /* from the home to an opener: VIEW */
-	MESSAGE_SHARE_LOCATE,      /* to a domain home: INO, OFF, LEN -> PIECES, OFF to go on from */
-	MESSAGE_SHARE_LOCATE_HOME, /* the same to the home of a file that is not shared; -ESTALE: it is */
-	MESSAGE_SHARE_APPEND,      /* to the home: INO, LEN -> OFF: the place is yours */
-	MESSAGE_SHARE_TRUNCATE,    /* to the home: INO, SIZE -> VIEW */
-	MESSAGE_SHARE_CUT,         /* from the home to all: VIEW: map and layer end at SIZE */
-	MESSAGE_SHARE_DROP,        /* from the home to all, one-way: INO: map and layer are of no use any more */
+	MESSAGE_SHARE_TOLD,      /* from the home to an opener to whom it was promised: VIEW */
+	MESSAGE_SHARE_LOCATE, /* to a domain home: INO, OFF, LEN -> PIECES, OFF to go on from */
+	MESSAGE_SHARE_LOCATE_HOME, /* the same to the home of a file that is not shared; -ESTALE: it is; -EBUSY: CARRY_READ */
+	MESSAGE_SHARE_APPEND,   /* to the home: INO, LEN -> OFF: the place is yours */
+	MESSAGE_SHARE_TRUNCATE, /* to the home: INO, SIZE -> VIEW */
+	MESSAGE_SHARE_CUT,      /* from the home to all: VIEW: map and layer end at SIZE */
+	MESSAGE_SHARE_DROP,     /* from the home to all, one-way: INO: map and layer are of no use any more */
+	MESSAGE_SHARE_LOOK,     /* from an opener that was told, to the home: INO -> VIEW; -ESTALE: register */
+	MESSAGE_SHARE_CARRY, /* to the home of a file that cannot be shared: INO, FLAGS (enum carry), OFF, LEN or PIECES (bytes), MODE -> SIZE, or VIEW */
+	MESSAGE_SHARE_CARRY_READ, /* to it: INO, OFF, LEN -> PIECES (bytes); -ESTALE: ask for places */
+	MESSAGE_SHARE_END_ASK, /* to all: INO -> END: so far reaches what you know of, also what you have not committed */
 
 	/* lock.c: 300 to 319 */
 	MESSAGE_LOCK_ASK =

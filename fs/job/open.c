@@ -35,6 +35,42 @@ static void put_counts(struct shared *s, struct wire_msg *m)
 	pthread_mutex_unlock(&s->mutex);
 }
 
+/* ---- layers */
+
+static int make_foreign(struct job *j, const struct view *v)
+{
+	struct record rec = { .type = RECORD_FOREIGN,
+		.ino = v->ino,
+		.parent = v->parent,
+		.mode = v->mode,
+		.uid = v->uid,
+		.gid = v->gid,
+		.size = v->size };
+	struct inode in;
+
+	if (state_inode(store_state(j->opt.store), v->ino, &in) == 0)
+		return 0;
+	memcpy(rec.name, v->name, sizeof(rec.name));
+	return store_commit(j->opt.store, &rec);
+}
+
+/* open_lock is held. */
+static int open_layer(struct job *j, struct shared *s, const struct view *v)
+{
+	struct core_open_reply open;
+
+	if (s->layer || s->writers == 0 || !s->is_shared)
+		return 0; /* of one that is not shared all is carried to its home */
+	int rc = make_foreign(j, v);
+	if (rc == 0)
+		rc = core_open_number(j->core, s->ino, O_RDWR, &open);
+	if (rc == 0)
+		s->layer = open.file;
+	return rc;
+}
+
+/* ---- registering */
+
 /* open_lock is held. */
 static int register_locked(struct job *j, struct shared *s, struct view *v)
 {
@@ -49,6 +85,7 @@ static int register_locked(struct job *j, struct shared *s, struct view *v)
 		pthread_mutex_lock(&s->mutex);
 		s->registered = true;
 		pthread_mutex_unlock(&s->mutex);
+		rc = open_layer(j, s, v);
 	}
 	wire_msg_free(&m);
 	wire_msg_free(&reply);
@@ -94,40 +131,6 @@ static void tell_closed(struct job *j, struct shared *s)
 	wire_msg_free(&m);
 }
 
-/* ---- layers */
-
-static int make_foreign(struct job *j, const struct view *v)
-{
-	struct record rec = { .type = RECORD_FOREIGN,
-		.ino = v->ino,
-		.parent = v->parent,
-		.mode = v->mode,
-		.uid = v->uid,
-		.gid = v->gid,
-		.size = v->size };
-	struct inode in;
-
-	if (state_inode(store_state(j->opt.store), v->ino, &in) == 0)
-		return 0;
-	memcpy(rec.name, v->name, sizeof(rec.name));
-	return store_commit(j->opt.store, &rec);
-}
-
-/* open_lock is held. */
-static int open_layer(struct job *j, struct shared *s, const struct view *v)
-{
-	struct core_open_reply open;
-
-	if (s->layer)
-		return 0;
-	int rc = make_foreign(j, v);
-	if (rc == 0)
-		rc = core_open_number(j->core, s->ino, O_RDWR, &open);
-	if (rc == 0)
-		s->layer = open.file;
-	return rc;
-}
-
 /* open_lock is held. */
 static void close_layer(struct job *j, struct shared *s)
 {
@@ -144,8 +147,6 @@ static int open_locked(struct job *j, struct shared *s, int flags, struct view *
 {
 	count_opens(s, flags, 1);
 	int rc = register_locked(j, s, v);
-	if (rc == 0 && is_writable(flags))
-		rc = open_layer(j, s, v);
 	if (rc < 0) {
 		count_opens(s, flags, -1u);
 		close_layer(j, s);

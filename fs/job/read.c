@@ -14,6 +14,7 @@
 
 #include "format/base/crc32c.h"
 #include "fs/job/ahead.h"
+#include "fs/job/carry.h"
 
 #define READ_TRIES     200
 #define MISMATCHES_MAX 3
@@ -94,6 +95,7 @@ struct reading {
 	uint64_t off;
 	unsigned int mismatches; /* over all attempts */
 	bool may_lend;           /* who reads takes the bytes from where they are */
+	bool may_write;          /* who reads may write it back */
 	struct chunk *lent;      /* counted reference: so they are at */
 	const uint8_t *bytes;
 };
@@ -225,10 +227,27 @@ static int read_pieces(struct reading *rd, struct pieces *p, uint64_t off, uint6
 	return fetch_remote(rd, p);
 }
 
+/* Its home's kernel writes to it. -EAGAIN: not any more. */
+static int read_carried(struct reading *rd, uint64_t off, uint64_t len)
+{
+	int rc = carry_read(rd->j, rd->s, rd->buf + (off - rd->off), len, off);
+
+	rd->s->carried = rc == 0;
+	return rc == -ESTALE ? -EAGAIN : rc;
+}
+
 static int read_window(struct reading *rd, uint64_t off, uint64_t len)
 {
 	struct pieces p = { 0 };
+
+	if (rd->s->carried && !rd->s->is_shared)
+		return read_carried(rd, off, len);
 	int rc = share_locate(rd->j, rd->s, off, len, &p);
+
+	if (rc == -EBUSY) {
+		pieces_free(&p);
+		return read_carried(rd, off, len);
+	}
 
 	rc = rc < 0 ? rc : read_pieces(rd, &p, off, len);
 	pieces_free(&p);
@@ -242,10 +261,12 @@ static int refresh(struct reading *rd, int why, int tries)
 {
 	pthread_mutex_lock(&rd->s->mutex);
 	rd->s->epoch++;
+	if (why == -ESTALE)
+		rd->s->current = false;
 	pthread_mutex_unlock(&rd->s->mutex);
 	if (tries > 1)
 		usleep(SHARE_RETRY_USEC / 10);
-	return why == -ESTALE && !shared_is_home(rd->j, rd->s) ? shared_register(rd->j, rd->s) : 0;
+	return why == -ESTALE ? shared_make_current(rd->j, rd->s) : 0;
 }
 
 static int read_part(struct reading *rd, uint64_t off, uint64_t len)
@@ -271,14 +292,6 @@ bool shared_is_outside(struct shared *s)
 	return outside;
 }
 
-static int make_registered(struct job *j, struct shared *s)
-{
-	pthread_mutex_lock(&s->mutex);
-	bool is = s->registered;
-	pthread_mutex_unlock(&s->mutex);
-	return is || shared_is_home(j, s) ? 0 : shared_register(j, s);
-}
-
 static int read_windows(struct reading *rd, uint64_t end)
 {
 	int rc = 0;
@@ -294,13 +307,17 @@ static int read_windows(struct reading *rd, uint64_t end)
 
 static ssize_t read_at(struct reading *rd, size_t len)
 {
-	int rc = make_registered(rd->j, rd->s);
+	int rc = shared_make_current(rd->j, rd->s);
 
 	if (rc < 0)
 		return rc;
 	if (!shared_is_home(rd->j, rd->s) && shared_is_outside(rd->s))
 		return backing_read(rd->j, rd->s, rd->buf, len, rd->off);
 	uint64_t size = shared_size(rd->j, rd->s);
+	if (rd->may_write && rd->s->is_shared && len > 0 && (rd->off >= size || len > size - rd->off))
+		rc = share_end(rd->j, rd->s, &size);
+	if (rc < 0)
+		return rc;
 	if (rd->off >= size || len == 0)
 		return 0;
 	len = len < size - rd->off ? len : (size_t)(size - rd->off);
@@ -339,10 +356,11 @@ ssize_t share_read(
 	if (read_alone(j, file, buf, len, off, &got))
 		return got;
 	ahead_of(j, file, len, off);
+	rd.may_write = file->sieve != NULL;
 	got = read_at(&rd, len);
 	if (rd.lent)
 		*ret_where = (struct job_bytes){ .at = rd.bytes, .lent = rd.lent, .len = (size_t)got };
-	if (got > 0 && rd.s->is_shared)
+	if (got > 0 && (rd.s->is_shared || !shared_is_home(j, rd.s)))
 		sieve_note_read(file, ret_where->at, (size_t)got, off);
 	return got;
 }

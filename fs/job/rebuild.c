@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "format/base/array.h"
 #include "fs/job/private.h"
 
 #define PAGE_BYTES (1u << 20) /* of an answer to NAME_SEND, about */
@@ -179,14 +180,8 @@ static int collect_dir(const struct inode *in, void *arg)
 
 	if (!S_ISDIR(in->mode) || in->flags & INODE_FOREIGN)
 		return 0;
-	if (s->num == s->cap) {
-		size_t cap = s->cap ? s->cap * 2 : 1024;
-		uint64_t *grown = reallocarray(s->dirs, cap, sizeof(*grown));
-		if (!grown)
-			return -ENOMEM;
-		s->dirs = grown;
-		s->cap = cap;
-	}
+	if (array_room(&s->dirs, &s->cap, s->num, sizeof(*s->dirs)) < 0)
+		return -ENOMEM;
 	s->dirs[s->num++] = in->ino;
 	return 0;
 }

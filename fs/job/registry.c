@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /*
- * The home of a file that other nodes use: who has it open, the order of commits, and telling of them. All of this is
+ * The home of a file that other nodes use: who has it open, what each may believe of it, and the order of commits. All of this is
  * memory: the openers tell it again to a home that has been restarted, and stamps are taken from the clock, so that they rise
  * over a restart, too.
  */
@@ -33,17 +33,6 @@ static void reply_number(struct peers_request *rq, enum message_tag tag, uint64_
 	wire_msg_init(&reply, WIRE_REPLY);
 	wire_put_i64(&reply, WIRE_STATUS, 0);
 	message_put(&reply, tag, v);
-	peers_reply(rq, &reply);
-	wire_msg_free(&reply);
-}
-
-static void reply_view(struct peers_request *rq, const struct view *v)
-{
-	struct wire_msg reply = { 0 };
-
-	wire_msg_init(&reply, WIRE_REPLY);
-	wire_put_i64(&reply, WIRE_STATUS, 0);
-	view_put(&reply, v);
 	peers_reply(rq, &reply);
 	wire_msg_free(&reply);
 }
@@ -118,49 +107,107 @@ void registry_serve_stamp(struct job *j, struct peers_request *rq)
 
 /* ---- the view */
 
-/* The stamp is taken first: a view with a higher one shows all that others showed. */
-int registry_view(struct job *j, struct shared *s, struct view *ret)
+/* mutex is held. */
+static struct opener *find_opener(struct shared *s, uint32_t node)
+{
+	for (size_t i = 0; i < s->num_openers; i++)
+		if (s->openers[i].node == node)
+			return &s->openers[i];
+	return NULL;
+}
+
+/* mutex is held. */
+static bool promise(struct shared *s, uint32_t node)
+{
+	struct opener *o = find_opener(s, node);
+
+	if (o)
+		o->promised = true;
+	return o;
+}
+
+void registry_promise(struct shared *s, uint32_t node)
+{
+	pthread_mutex_lock(&s->mutex);
+	(void)promise(s, node);
+	pthread_mutex_unlock(&s->mutex);
+}
+
+static void describe_known(struct shared *s, const struct core_where *w, struct view *v)
+{
+	if (w->in.flags & INODE_SHARED) {
+		v->flags |= VIEW_SHARED;
+		pthread_mutex_lock(&s->mutex);
+		v->size = s->size;
+		pthread_mutex_unlock(&s->mutex);
+	}
+	v->limit = w->in.backing_limit;
+	v->backing_dev = w->in.backing_dev;
+	v->backing_ino = w->in.backing_ino;
+	v->mode = w->in.mode;
+	v->uid = w->in.uid;
+	v->gid = w->in.gid;
+	v->parent = w->in.origin_parent;
+	memcpy(v->name, w->in.origin_name, sizeof(v->name));
+	if (w->has_path)
+		memcpy(v->path, w->path, sizeof(v->path));
+}
+
+/* As of a stamp that has been taken: a view with a higher one shows all that others showed. */
+static int describe(struct job *j, struct shared *s, uint64_t stamp, bool promised, struct view *ret)
 {
 	struct core_where *w = malloc(sizeof(*w));
-
-	pthread_mutex_lock(&s->mutex);
-	uint64_t stamp = registry_stamp(s);
-	pthread_mutex_unlock(&s->mutex);
 	int rc = w ? core_where(j->core, s->ino, w) : -ENOMEM;
 
 	if (rc == 0) {
 		*ret = (struct view){ .ino = s->ino, .stamp = stamp, .size = w->size, .mtime_ns = w->mtime_ns };
-		ret->flags = (w->known ? VIEW_KNOWN : 0) | (w->outside ? VIEW_OUTSIDE : 0);
-	}
-	if (rc == 0 && w->known) {
-		if (w->in.flags & INODE_SHARED) {
-			ret->flags |= VIEW_SHARED;
-			pthread_mutex_lock(&s->mutex);
-			ret->size = s->size;
-			pthread_mutex_unlock(&s->mutex);
-		}
-		ret->limit = w->in.backing_limit;
-		ret->backing_dev = w->in.backing_dev;
-		ret->backing_ino = w->in.backing_ino;
-		ret->mode = w->in.mode;
-		ret->uid = w->in.uid;
-		ret->gid = w->in.gid;
-		ret->parent = w->in.origin_parent;
-		memcpy(ret->name, w->in.origin_name, sizeof(ret->name));
-		if (w->has_path)
-			memcpy(ret->path, w->path, sizeof(ret->path));
+		ret->flags =
+			(w->known ? VIEW_KNOWN : 0) | (w->outside ? VIEW_OUTSIDE : 0) | (promised ? VIEW_PROMISED : 0);
+		if (w->known)
+			describe_known(s, w, ret);
 	}
 	free(w);
 	return rc;
 }
 
+int registry_view(struct job *j, struct shared *s, uint32_t asks, struct view *ret)
+{
+	pthread_mutex_lock(&s->mutex);
+	bool promised = promise(s, asks);
+	uint64_t stamp = registry_stamp(s);
+	pthread_mutex_unlock(&s->mutex);
+	return describe(j, s, stamp, promised, ret);
+}
+
+/*
+ * The stamp and the audience belong together: who was promised something before this stamp is told of it, and who is promised something
+ * after it has it in his view.
+ */
+int registry_change(struct job *j, struct shared *s, uint32_t by, struct view *ret, struct audience *ret_audience)
+{
+	struct audience a = { 0 };
+
+	pthread_mutex_lock(&s->mutex);
+	a.nodes = calloc(s->num_openers + 1, sizeof(*a.nodes));
+	uint64_t stamp = registry_stamp(s);
+	for (size_t i = 0; a.nodes && i < s->num_openers; i++) {
+		if (s->openers[i].promised && s->openers[i].node != by)
+			a.nodes[a.num++] = s->openers[i].node;
+		s->openers[i].promised = false;
+	}
+	bool promised = a.nodes && promise(s, by);
+	pthread_mutex_unlock(&s->mutex);
+	*ret_audience = a;
+	return a.nodes ? describe(j, s, stamp, promised, ret) : -ENOMEM;
+}
+
 void registry_reply(struct job *j, struct shared *s, struct peers_request *rq)
 {
 	struct view *v = malloc(sizeof(*v));
-	int rc = v ? registry_view(j, s, v) : -ENOMEM;
+	int rc = v ? registry_view(j, s, peers_from(rq), v) : -ENOMEM;
 
 	if (rc == 0)
-		reply_view(rq, v);
+		view_reply(rq, v);
 	else
 		peers_reply_status(rq, rc);
 	free(v);
@@ -188,6 +235,7 @@ static int set_opener(struct shared *s, const struct opener *o)
 			s->openers[i] = s->openers[--s->num_openers];
 		return 0;
 	}
+	bool promised = i < s->num_openers && s->openers[i].promised;
 	if (i == s->num_openers) {
 		struct opener *grown = reallocarray(s->openers, i + 1, sizeof(*grown));
 		if (!grown)
@@ -196,6 +244,7 @@ static int set_opener(struct shared *s, const struct opener *o)
 		s->num_openers++;
 	}
 	s->openers[i] = *o;
+	s->openers[i].promised = promised;
 	return 0;
 }
 
@@ -231,121 +280,6 @@ void registry_forget_node(struct job *j, uint32_t node)
 	shared_each(j, forget_opener, &node);
 }
 
-/* ---- telling */
-
-struct telling { /* a commit that is told to all openers; its request is answered at the end */
-	struct job *j;
-	struct peers_request *rq;
-	struct shared *s; /* counted reference */
-	struct view view;
-	_Atomic(unsigned int) left;
-};
-
-/* Told or not: a node that cannot be reached now asks anew when it is back. */
-static void told_one(int status, const struct wire_msg *reply, void *arg)
-{
-	struct telling *t = arg;
-
-	(void)status, (void)reply;
-	if (--t->left)
-		return;
-	reply_view(t->rq, &t->view);
-	shared_put(t->j, t->s);
-	free(t);
-}
-
-/* The openers but one, copied: *ret is the caller's. */
-static size_t copy_openers(struct shared *s, uint32_t but, uint32_t **ret)
-{
-	size_t num = 0;
-
-	pthread_mutex_lock(&s->mutex);
-	*ret = calloc(s->num_openers + 1, sizeof(**ret));
-	for (size_t i = 0; *ret && i < s->num_openers; i++)
-		if (s->openers[i].node != but)
-			(*ret)[num++] = s->openers[i].node;
-	pthread_mutex_unlock(&s->mutex);
-	return num;
-}
-
-static void init_told(struct wire_msg *m, const struct view *v)
-{
-	message_init(m, MESSAGE_SHARE_TOLD);
-	view_put(m, v);
-}
-
-static void tell_and_reply(struct telling *t)
-{
-	struct wire_msg m = { 0 };
-	uint32_t *nodes;
-	size_t num = copy_openers(t->s, peers_from(t->rq), &nodes);
-
-	init_told(&m, &t->view);
-	t->left = (unsigned int)num + 1;
-	for (size_t i = 0; i < num; i++) {
-		t->j->share->messages++;
-		if (peers_call_async(t->j->peers, nodes[i], &m, told_one, t) < 0)
-			told_one(0, NULL, t);
-	}
-	wire_msg_free(&m);
-	free(nodes);
-	told_one(0, NULL, t);
-}
-
-static int tell_all(struct job *j, struct shared *s, const struct view *v, uint32_t but)
-{
-	struct wire_msg m = { 0 };
-	uint32_t *nodes;
-	size_t num = copy_openers(s, but, &nodes);
-	struct fan fan;
-
-	init_told(&m, v);
-	fan_init(&fan);
-	for (size_t i = 0; i < num; i++)
-		fan_call(j, &fan, nodes[i], &m);
-	(void)fan_wait(&fan); /* who could not be reached asks anew */
-	wire_msg_free(&m);
-	free(nodes);
-	return 0;
-}
-
-int registry_tell(struct job *j, struct shared *s)
-{
-	struct view *v = malloc(sizeof(*v));
-
-	if (!v)
-		return -ENOMEM;
-	int rc = registry_view(j, s, v);
-	if (rc == 0)
-		rc = tell_all(j, s, v, peers_self(j->peers));
-	free(v);
-	return rc;
-}
-
-static void do_told(struct job *j, struct peers_request *rq)
-{
-	struct view *v = malloc(sizeof(*v));
-	struct shared *s = NULL;
-
-	if (v) {
-		view_get(peers_msg(rq), v);
-		s = shared_find(j, v->ino);
-	}
-	if (s) {
-		shared_apply(s, v);
-		if (j->opt.invalidate)
-			j->opt.invalidate(s->ino, true, j->opt.arg);
-	}
-	peers_reply_status(rq, v ? 0 : -ENOMEM);
-	shared_put(j, s);
-	free(v);
-}
-
-void registry_serve_told(struct job *j, struct peers_request *rq)
-{
-	workers_serve(j->share->tellers, do_told, rq);
-}
-
 /* ---- commits */
 
 static void raise_end(struct shared *s, uint64_t end)
@@ -365,41 +299,54 @@ static void raise_size(struct shared *s, uint64_t size)
 	raise_end(s, size);
 }
 
-static void do_committed(struct job *j, struct peers_request *rq)
+static int note_commit(struct job *j, struct shared *s, struct peers_request *rq)
 {
 	const struct wire_msg *m = peers_msg(rq);
 	uint64_t size = message_get(m, MESSAGE_SHARE_SIZE);
-	struct telling *t = calloc(1, sizeof(*t));
-	int rc = t ? 0 : -ENOMEM;
+	int rc = core_grow(j->core, s->ino, size, (int64_t)message_get(m, MESSAGE_SHARE_MTIME));
 
-	if (t) {
-		*t = (struct telling){ .j = j, .rq = rq };
-		t->s = shared_get(j, message_get(m, MESSAGE_SHARE_INO));
-		rc = t->s ? core_grow(j->core, t->s->ino, size, (int64_t)message_get(m, MESSAGE_SHARE_MTIME)) : -ENOMEM;
-	}
-	if (rc == 0) {
-		pthread_mutex_lock(&t->s->mutex);
-		(void)set_pending(t->s, peers_from(rq), 0);
-		pthread_mutex_unlock(&t->s->mutex);
-		raise_size(t->s, size);
-		rc = registry_view(j, t->s, &t->view);
-	}
-	if (rc < 0) {
-		if (t)
-			shared_put(j, t->s);
-		free(t);
+	if (rc < 0)
+		return rc;
+	pthread_mutex_lock(&s->mutex);
+	(void)set_pending(s, peers_from(rq), 0);
+	pthread_mutex_unlock(&s->mutex);
+	raise_size(s, size);
+	return 0;
+}
+
+static void do_committed(struct job *j, struct peers_request *rq)
+{
+	struct shared *s = shared_get(j, message_get(peers_msg(rq), MESSAGE_SHARE_INO));
+	int rc = s ? note_commit(j, s, rq) : -ENOMEM;
+
+	if (rc == 0)
+		tell_and_reply(j, s, rq);
+	else
 		peers_reply_status(rq, rc);
-		return;
-	}
-	shared_apply(t->s, &t->view);
-	if (peers_from(rq) != peers_self(j->peers) && j->opt.invalidate)
-		j->opt.invalidate(t->s->ino, true, j->opt.arg);
-	tell_and_reply(t);
+	shared_put(j, s);
 }
 
 void registry_serve_committed(struct job *j, struct peers_request *rq)
 {
 	workers_serve(j->share->tellers, do_committed, rq);
+}
+
+/* Who was told of a change wants to know what it was. */
+void registry_serve_look(struct job *j, struct peers_request *rq)
+{
+	struct shared *s = shared_find(j, message_get(peers_msg(rq), MESSAGE_SHARE_INO));
+	bool knows = false;
+
+	if (s) {
+		pthread_mutex_lock(&s->mutex);
+		knows = find_opener(s, peers_from(rq));
+		pthread_mutex_unlock(&s->mutex);
+	}
+	if (knows)
+		registry_reply(j, s, rq);
+	else
+		peers_reply_status(rq, -ESTALE);
+	shared_put(j, s);
 }
 
 /* ---- appends */
@@ -454,10 +401,11 @@ static int become_shared(struct job *j, struct shared *s)
 			s->epoch++;
 			pthread_mutex_unlock(&s->mutex);
 		}
+		s->kept = rc != -EBUSY ? KEPT_NOT : core_is_kernels(open.file) ? KEPT_PRIVATE : KEPT_THROUGH;
 		pthread_rwlock_unlock(&s->lock);
 		core_release(j->core, open.file);
 	}
-	return rc;
+	return rc == -EBUSY ? 0 : rc; /* what others write is carried here */
 }
 
 static void read_opener(struct peers_request *rq, struct opener *ret)
@@ -497,7 +445,7 @@ static int register_opener(struct job *j, struct shared *s, const struct opener 
 	pthread_mutex_unlock(&s->mutex);
 	if (rc == 0 && untold)
 		rc = share_commit(j, s, false);
-	if (rc == 0 && !was_shared)
+	if (rc == 0 && !was_shared && s->is_shared)
 		rc = registry_tell(j, s);
 	return rc;
 }

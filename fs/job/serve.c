@@ -2,6 +2,7 @@
 /* Requests of other nodes: who handles what, and where. */
 #include <errno.h>
 
+#include "fs/job/carry.h"
 #include "fs/job/private.h"
 #include "fs/job/share.h"
 
@@ -46,13 +47,17 @@ static const struct {
 	[MESSAGE_SHARE_STAMP] = { registry_serve_stamp, SERVE_WORKER },
 	[MESSAGE_SHARE_PUT] = { commit_serve_put, SERVE_WORKER },
 	[MESSAGE_SHARE_COMMITTED] = { registry_serve_committed, SERVE_HERE },
-	[MESSAGE_SHARE_TOLD] = { registry_serve_told, SERVE_HERE },
+	[MESSAGE_SHARE_TOLD] = { tell_serve_told, SERVE_HERE },
+	[MESSAGE_SHARE_LOOK] = { registry_serve_look, SERVE_WORKER },
 	[MESSAGE_SHARE_LOCATE] = { map_serve_locate, SERVE_WORKER },
 	[MESSAGE_SHARE_LOCATE_HOME] = { map_serve_locate_home, SERVE_WORKER },
 	[MESSAGE_SHARE_APPEND] = { registry_serve_append, SERVE_WORKER },
 	[MESSAGE_SHARE_TRUNCATE] = { cut_serve_truncate, SERVE_HERE },
 	[MESSAGE_SHARE_CUT] = { cut_serve_cut, SERVE_HERE },
 	[MESSAGE_SHARE_DROP] = { registry_serve_drop, SERVE_WORKER },
+	[MESSAGE_SHARE_END_ASK] = { end_serve_ask, SERVE_WORKER },
+	[MESSAGE_SHARE_CARRY] = { carry_serve_change, SERVE_HERE },
+	[MESSAGE_SHARE_CARRY_READ] = { carry_serve_read, SERVE_WORKER },
 	[MESSAGE_LOCK_ASK] = { lock_serve_ask, SERVE_HERE },
 	[MESSAGE_LOCK_CANCEL] = { lock_serve_cancel, SERVE_HERE },
 	[MESSAGE_LOCK_FIX] = { lock_serve_fix, SERVE_HERE },

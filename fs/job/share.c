@@ -225,7 +225,14 @@ void fan_init(struct fan *f)
 	f->status = 0;
 }
 
-static void fan_done(int status, const struct wire_msg *reply, void *arg)
+void fan_begin(struct fan *f)
+{
+	pthread_mutex_lock(&f->lock);
+	f->left++;
+	pthread_mutex_unlock(&f->lock);
+}
+
+void fan_done(int status, const struct wire_msg *reply, void *arg)
 {
 	struct fan *f = arg;
 
@@ -239,9 +246,7 @@ static void fan_done(int status, const struct wire_msg *reply, void *arg)
 
 void fan_call(struct job *j, struct fan *f, uint32_t node, const struct wire_msg *request)
 {
-	pthread_mutex_lock(&f->lock);
-	f->left++;
-	pthread_mutex_unlock(&f->lock);
+	fan_begin(f);
 	j->share->messages += node != peers_self(j->peers);
 	int rc;
 	while ((rc = peers_call_async(j->peers, node, request, fan_done, f)) == -EAGAIN)
@@ -355,7 +360,7 @@ static void forget_home(struct job *j, struct shared *s, void *arg)
 	if (s->home != *node)
 		return;
 	pthread_mutex_lock(&s->mutex);
-	s->registered = false;
+	s->registered = s->current = false;
 	s->epoch++;
 	pthread_mutex_unlock(&s->mutex);
 }

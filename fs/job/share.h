@@ -4,7 +4,7 @@
 
 /*
  * Data of files that more than one node has open: what the files of this part share. share.c: its life, the table of
- * files, the thread that catches up; registry.c: what the home of a file knows and does; open.c: opening, at home and elsewhere;
+ * files, the thread that catches up; registry.c: what the home of a file knows and does; tell.c: who is told of it; open.c: opening, at home and elsewhere;
  * commit.c: a node's own writes become everybody's; map.c: where bytes are; read.c, write.c, cut.c: the calls.
  *
  * Locks, from top to bottom: shared.open_lock, cut_lock, commit_lock; shared.lock; share.table; shared.mutex. Only the first
@@ -32,9 +32,10 @@
 /* ---- what the home says of a file */
 
 enum view_flag {
-	VIEW_SHARED = 1,  /* its bytes are found by the share maps */
-	VIEW_OUTSIDE = 2, /* all of it is in the backing file */
-	VIEW_KNOWN = 4,   /* the home's store has it */
+	VIEW_SHARED = 1,   /* its bytes are found by the share maps */
+	VIEW_OUTSIDE = 2,  /* all of it is in the backing file */
+	VIEW_KNOWN = 4,    /* the home's store has it */
+	VIEW_PROMISED = 8, /* the home will tell who reads this when it is not true any more: once */
 };
 
 struct view {
@@ -52,6 +53,7 @@ struct view {
 
 struct opener {
 	uint32_t node, readers, writers;
+	bool promised; /* it believes what it was told last: the next commit is told to it, and ends that */
 };
 
 struct pending { /* a stamp that was given and whose commit has not been told */
@@ -78,6 +80,8 @@ struct question { /* somebody asks for the places of a window */
 	uint64_t number, window;
 };
 
+enum kept { KEPT_NOT, KEPT_PRIVATE, KEPT_THROUGH }; /* carry.c */
+
 struct shared {
 	struct shared *next; /* share.table */
 	uint64_t ino;
@@ -88,18 +92,24 @@ struct shared {
 	pthread_mutex_t open_lock;
 	uint32_t readers, writers; /* opens of this node; changed under open_lock and mutex */
 	bool registered;           /* mutex: the home knows of them */
-	struct core_file *layer;   /* elsewhere than at home: open_lock to change; there as long as writers > 0 */
+	/* elsewhere than at home: open_lock to change; there, once it is there, as long as writers > 0 */
+	struct core_file *_Atomic layer;
+	_Atomic(bool) has_carried; /* elsewhere: since the last commit */
 
 	pthread_rwlock_t
 		lock; /* home: shared by reads and writes of a file that is not shared, exclusive while it becomes so */
 	_Atomic(bool) is_shared;
+	_Atomic(enum kept) kept; /* home: others write, but it cannot be shared */
+	_Atomic(bool) carried;   /* elsewhere: its home's kernel writes to it */
 
 	pthread_mutex_t commit_lock;
 	pthread_mutex_t mutex;
 	/* below: mutex */
 	uint64_t size,
 		limit; /* committed; at home of a shared file size alone: the state's is with what we have not committed */
-	uint64_t stamp; /* newest that we know of */
+	uint64_t stamp;                   /* newest that we know of */
+	bool current;                     /* elsewhere: the home has promised to tell, and has not told yet */
+	uint64_t told_stamp, looked_usec; /* the newest that was told; when a look failed */
 	bool outside;
 	char *path; /* owned; NULL: not known */
 	uint64_t backing_dev, backing_ino;
@@ -174,36 +184,63 @@ struct fan {
 	int status; /* the first that failed */
 };
 void fan_init(struct fan *f);
+void fan_begin(struct fan *f);                                                       /* one more */
+void fan_done(int status, const struct wire_msg *reply, void *arg /* struct fan */); /* one less */
 void fan_call(struct job *j, struct fan *f, uint32_t node, const struct wire_msg *request);
 int fan_wait(struct fan *f); /* and destroys it */
 
 /* ---- view.c */
 
 void view_put(struct wire_msg *m, const struct view *v);
+void view_reply(struct peers_request *rq, const struct view *v);
 void view_get(const struct wire_msg *m, struct view *ret);
-/* What the home, or somebody for it, has said is taken over when it is news. */
+/* What the home, or somebody for it, has said is taken over when it is news. told: it is a change that we were to be told of. */
 void shared_apply(struct shared *s, const struct view *v);
+void shared_apply_told(struct shared *s, const struct view *v);
 
 /* ---- registry.c: at the file's home */
 
-int registry_view(struct job *j, struct shared *s, struct view *ret);
-uint64_t registry_stamp(struct shared *s); /* a new one; mutex is held */
+/* What is so now. Who asks (a node, or NOBODY) is promised to be told of the next change, if it has the file open. */
+#define NOBODY UINT32_MAX
+int registry_view(struct job *j, struct shared *s, uint32_t asks, struct view *ret);
+struct audience {        /* who is told */
+	uint32_t *nodes; /* owned */
+	size_t num;
+};
+/* Something has changed, by a node: the same; and those who were promised that, but the one, are promised nothing any more. */
+int registry_change(struct job *j, struct shared *s, uint32_t by, struct view *ret, struct audience *ret_audience);
+void registry_promise(struct shared *s, uint32_t node); /* it could not be told: with the next change again */
+uint64_t registry_stamp(struct shared *s);              /* a new one; mutex is held */
 /* Every commit with a stamp up to *ret is in the share maps. -EBUSY: the file is just being cut. */
 int registry_settled_stamp(struct shared *s, uint64_t *ret);
 bool registry_has_openers(struct shared *s);
 /* A lookup of the file that a request is about, by its number or by the hint that came along: core_forget() ends it. */
 int registry_find(struct job *j, uint64_t ino, const struct wire_msg *m);
-void registry_reply(struct job *j, struct shared *s, struct peers_request *rq); /* with the view of now */
-/* Others may go on with what this node has done to a file that is not shared. Waits. */
-int registry_tell(struct job *j, struct shared *s);
+void registry_reply(
+	struct job *j, struct shared *s, struct peers_request *rq); /* with the view of now, and a promise */
 void registry_forget_node(struct job *j, uint32_t node);
 void registry_gone(uint64_t ino, void *arg); /* core_set_job's */
 void registry_serve_register(struct job *j, struct peers_request *rq);
 void registry_serve_stamp(struct job *j, struct peers_request *rq);
 void registry_serve_committed(struct job *j, struct peers_request *rq);
 void registry_serve_append(struct job *j, struct peers_request *rq);
-void registry_serve_told(struct job *j, struct peers_request *rq);
+void registry_serve_look(struct job *j, struct peers_request *rq);
 void registry_serve_drop(struct job *j, struct peers_request *rq);
+
+/* ---- tell.c: who believes something of a file is told when it is so no more */
+
+/* Others may go on with what this node has done to a file that is not shared. Waits. */
+int registry_tell(struct job *j, struct shared *s);
+/* A commit of who sent rq; which is answered, with the view of now, when all know that had to. rc < 0: with that, at once. */
+void tell_and_reply(struct job *j, struct shared *s, struct peers_request *rq);
+int shared_apply_reply(struct shared *s, const struct wire_msg *reply); /* a view */
+void tell_serve_told(struct job *j, struct peers_request *rq);
+/*
+ * Elsewhere than at home: what we know of the file is what the home knows; asks it if need be. shared_look: only so that a write is not
+ * taken for one that has not seen what others committed: it does not wait long, and need not succeed.
+ */
+int shared_make_current(struct job *j, struct shared *s);
+void shared_look(struct job *j, struct shared *s);
 
 /* ---- open.c */
 
@@ -216,6 +253,7 @@ int shared_register(struct job *j, struct shared *s); /* again, when the home ha
 /* ---- commit.c */
 
 void shared_mark_dirty(struct job *j, struct shared *s, uint64_t since_usec, uint64_t end);
+int share_show(struct job *j, struct shared *s); /* what this node has written, to all who have the file open */
 int share_flush(struct job *j, struct job_file *file);
 int share_fsync(struct job *j, struct job_file *file, bool data_only);
 int share_commit_all(struct job *j);
@@ -257,6 +295,12 @@ uint64_t shared_size(struct job *j, struct shared *s);
 void share_fix_size(struct job *j, uint64_t ino, struct core_entry *e);
 /* What this node has written becomes known: before something that must not be overtaken by that. */
 int share_commit_now(struct job *j, uint64_t ino);
+
+/* ---- end.c */
+
+/* Raises *end to where a node's writes reach, committed or not. Asks all nodes. */
+int share_end(struct job *j, struct shared *s, uint64_t *end);
+void end_serve_ask(struct job *j, struct peers_request *rq);
 
 /* ---- read.c */
 

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/array.h"
+
 #define READS     8
 #define BYTES_MAX (4u << 20)
 #define AGE_USEC  10000000u
@@ -76,15 +78,8 @@ void sieve_note_read(struct job_file *file, const void *buf, size_t len, uint64_
 
 static int add_run(struct sieve_run **runs, size_t *num, size_t *cap, size_t off, size_t len)
 {
-	if (*num == *cap) {
-		size_t larger = *cap ? *cap * 2 : 64;
-		struct sieve_run *grown = reallocarray(*runs, larger, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		*runs = grown;
-		*cap = larger;
-	}
+	if (array_room(runs, cap, *num, sizeof(**runs)) < 0)
+		return -ENOMEM;
 	(*runs)[(*num)++] = (struct sieve_run){ off, len };
 	return 0;
 }

@@ -46,6 +46,17 @@ void view_get(const struct wire_msg *m, struct view *ret)
 		ret->path[0] = '\0';
 }
 
+void view_reply(struct peers_request *rq, const struct view *v)
+{
+	struct wire_msg reply = { 0 };
+
+	wire_msg_init(&reply, WIRE_REPLY);
+	wire_put_i64(&reply, WIRE_STATUS, 0);
+	view_put(&reply, v);
+	peers_reply(rq, &reply);
+	wire_msg_free(&reply);
+}
+
 /* mutex is held. The open descriptor is of the backing file that was there before. */
 static void take_backing(struct shared *s, const struct view *v)
 {
@@ -76,14 +87,34 @@ static void take_all(struct shared *s, const struct view *v)
 	take_backing(s, v);
 }
 
-void shared_apply(struct shared *s, const struct view *v)
+/* mutex is held. */
+static void take_news(struct shared *s, const struct view *v)
 {
-	pthread_mutex_lock(&s->mutex);
 	if (v->stamp >= s->stamp) {
 		s->stamp = v->stamp;
 		if (!s->at_home)
 			take_all(s, v);
 	}
 	s->epoch++;
+}
+
+/* A promise that was made before something that we have been told of is used up by that, whatever arrives first. */
+void shared_apply(struct shared *s, const struct view *v)
+{
+	pthread_mutex_lock(&s->mutex);
+	take_news(s, v);
+	if (v->flags & VIEW_PROMISED && v->stamp > s->told_stamp)
+		s->current = true;
+	pthread_mutex_unlock(&s->mutex);
+}
+
+void shared_apply_told(struct shared *s, const struct view *v)
+{
+	pthread_mutex_lock(&s->mutex);
+	if (v->stamp >= s->stamp)
+		s->current = false;
+	if (v->stamp > s->told_stamp)
+		s->told_stamp = v->stamp;
+	take_news(s, v);
 	pthread_mutex_unlock(&s->mutex);
 }

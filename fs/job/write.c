@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /*
  * Writing a file that other nodes have: into our own layer, and no message for it. It counts for others with the next
- * commit. Exactly the bytes that were written are logged, since what is logged hides what others have written there.
+ * commit; with visible=write that follows at once. Exactly the bytes that were written are logged, since what is logged hides what
+ * others have written there.
  */
-#include "fs/job/share.h"
+#include "fs/job/carry.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +15,7 @@ static struct core_file *layer_of(struct job *j, struct job_file *file)
 	return shared_is_home(j, file->shared) ? file->local : file->shared->layer;
 }
 
-/* Appends of several nodes never overlap: the home gives each its place. */
+/* The home gives each append its place. */
 static int append_place(struct job *j, struct shared *s, size_t len, uint64_t *ret_off)
 {
 	struct wire_msg m = { 0 }, reply = { 0 };
@@ -39,10 +40,23 @@ static ssize_t write_layer(
 
 	if (off > INT64_MAX - len)
 		return -EFBIG;
+	shared_look(j, s);
 	shared_mark_dirty(j, s, since, 0);
 	ssize_t done = core_write_as(j->core, writer, layer_of(j, file), buf, len, off);
 	shared_mark_dirty(j, s, since, done > 0 ? off + (size_t)done : 0);
 	return done;
+}
+
+/* To the layer, if there is one. */
+static ssize_t write_some(
+	struct job *j, uint32_t writer, struct job_file *file, const void *buf, size_t len, uint64_t off)
+{
+	struct shared *s = file->shared;
+	ssize_t done = -ESTALE;
+
+	for (int tries = 0; carry_again(j, s, tries, &done); tries++)
+		done = carry_write(j, s, buf, len, off);
+	return done == -ESTALE ? write_layer(j, writer, file, buf, len, off) : done;
 }
 
 static ssize_t write_runs(struct job *j, uint32_t writer, struct job_file *file, const uint8_t *buf, uint64_t off,
@@ -50,7 +64,7 @@ static ssize_t write_runs(struct job *j, uint32_t writer, struct job_file *file,
 {
 	for (size_t i = 0; i < num; i++)
 		for (size_t done = 0; done < runs[i].len;) {
-			ssize_t put = write_layer(j, writer, file, buf + runs[i].off + done, runs[i].len - done,
+			ssize_t put = write_some(j, writer, file, buf + runs[i].off + done, runs[i].len - done,
 				off + runs[i].off + done);
 			if (put < 0)
 				return put;
@@ -59,22 +73,43 @@ static ssize_t write_runs(struct job *j, uint32_t writer, struct job_file *file,
 	return 0;
 }
 
+static ssize_t write_all(
+	struct job *j, uint32_t writer, struct job_file *file, const void *buf, size_t len, uint64_t off)
+{
+	if (!carry_is_needed(file->shared))
+		return write_some(j, writer, file, buf, len, off);
+	ssize_t rc = write_runs(j, writer, file, buf, off, &(struct sieve_run){ .len = len }, 1);
+	return rc < 0 ? rc : (ssize_t)len;
+}
+
+/* Appends of several nodes never overlap. */
+static ssize_t append_shared(struct job *j, struct job_file *file, const void *buf, size_t len)
+{
+	struct shared *s = file->shared;
+	uint64_t off = 0;
+	ssize_t done = -ESTALE;
+
+	for (int tries = 0; carry_again(j, s, tries, &done); tries++)
+		done = carry_append(j, s, buf, len);
+	if (done != -ESTALE)
+		return done;
+	int rc = append_place(j, s, len, &off);
+	return rc < 0 ? rc : write_layer(j, file->writer, file, buf, len, off);
+}
+
 static ssize_t write_shared(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off)
 {
 	struct sieve_run *runs;
 	size_t num;
-	int sieved = file->flags & O_APPEND ? 0 : sieve_runs(file, buf, len, off, &runs, &num);
-	ssize_t done = sieved;
 
+	if (file->flags & O_APPEND)
+		return append_shared(j, file, buf, len);
+	int sieved = sieve_runs(file, buf, len, off, &runs, &num);
 	if (sieved < 0)
 		return sieved;
-	if (file->flags & O_APPEND)
-		done = append_place(j, file->shared, len, &off);
-	if (done < 0)
-		return done;
 	if (!sieved)
-		return write_layer(j, file->writer, file, buf, len, off);
-	done = write_runs(j, file->writer, file, buf, off, runs, num);
+		return write_all(j, file->writer, file, buf, len, off);
+	ssize_t done = write_runs(j, file->writer, file, buf, off, runs, num);
 	free(runs);
 	return done < 0 ? done : (ssize_t)len;
 }
@@ -105,13 +140,20 @@ static bool write_alone(
 	return is_alone;
 }
 
+static ssize_t show(struct job *j, struct job_file *file, ssize_t done)
+{
+	int rc = done > 0 && config_number(j->opt.cfg, CONFIG_VISIBLE) ? share_show(j, file->shared) : 0;
+
+	return rc < 0 ? rc : done;
+}
+
 ssize_t share_write(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off)
 {
 	ssize_t done;
 
-	if (write_alone(j, file->writer, file, buf, len, off, &done))
-		return done;
-	return write_synced(j, file, buf, len, off);
+	if (!write_alone(j, file->writer, file, buf, len, off, &done))
+		done = write_synced(j, file, buf, len, off);
+	return show(j, file, done);
 }
 
 /*
@@ -125,7 +167,7 @@ ssize_t share_write_page(struct job *j, struct job_file *file, const void *buf, 
 	ssize_t done;
 
 	if (write_alone(j, 0, file, buf, len, off, &done))
-		return done;
+		return show(j, file, done);
 	uint8_t *was = calloc(1, len ? len : 1);
 	if (!was)
 		return -ENOMEM;
@@ -134,8 +176,8 @@ ssize_t share_write_page(struct job *j, struct job_file *file, const void *buf, 
 	int rc = done < 0 ? (int)done : sieve_compare(was, buf, seen, &runs, &num);
 	done = rc < 0 ? rc : write_runs(j, 0, file, buf, off, runs, num);
 	if (done == 0 && seen < len)
-		done = write_layer(j, 0, file, (const uint8_t *)buf + seen, len - seen, off + seen);
+		done = write_all(j, 0, file, (const uint8_t *)buf + seen, len - seen, off + seen);
 	free(runs);
 	free(was);
-	return done < 0 ? done : (ssize_t)len;
+	return show(j, file, done < 0 ? done : (ssize_t)len);
 }

@@ -600,8 +600,17 @@ static bool converse(struct peer_agent *a, int fd)
 	return assembled;
 }
 
+/* It ended, not we: our own shutdown is one of reading alone. */
+static bool has_hung_up(int fd)
+{
+	struct pollfd p = { .fd = fd };
+
+	return poll(&p, 1, 0) > 0 && (p.revents & POLLHUP);
+}
+
 static void part(struct peer_agent *a, pthread_t writer, bool was)
 {
+	bool lost = was && has_hung_up(a->fd);
 	struct out *o;
 	char text[64];
 
@@ -620,7 +629,7 @@ static void part(struct peer_agent *a, pthread_t writer, bool was)
 	}
 	pthread_mutex_unlock(&a->lock);
 	snprintf(text, sizeof(text), "agent process %ld", (long)a->pid);
-	say(a, was, was ? "agent-lost" : "agent-left", text);
+	say(a, lost, lost ? "agent-lost" : "agent-left", text);
 	peers_lost(a->peers);
 	pthread_mutex_lock(&a->lock);
 	a->serving = false;
@@ -682,6 +691,7 @@ static int make_memory(struct peer_agent *a)
 	p = mmap(NULL, a->memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, a->memory_fd, 0);
 	if (p == MAP_FAILED)
 		return -errno;
+	(void)madvise(p, a->memory_bytes, MADV_HUGEPAGE); /* the agent touches it first, all at once */
 	a->memory = p;
 	return 0;
 }

@@ -35,6 +35,8 @@ void session_note_init(struct session *s, const struct fuse_in_header *in, size_
 	const struct kernel_init_in *arg = (const void *)(in + 1);
 
 	s->init_unique = in->unique;
+	s->has_epochs =
+		len >= sizeof(*in) + 2 * sizeof(uint32_t) && arg->major == 7 && arg->minor >= KERNEL_MINOR_EPOCHS;
 	if (len >= sizeof(*in) + 4 * sizeof(uint32_t))
 		s->offered = arg->flags;
 	if (s->offered & FUSE_INIT_EXT && len >= sizeof(*in) + 5 * sizeof(uint32_t))

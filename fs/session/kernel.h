@@ -44,6 +44,10 @@
 
 #define KERNEL_OP_TMPFILE 51u
 
+/* A notification without a body: what was looked up before is looked up again. Since 7.44; the kernel's minor version tells. */
+#define KERNEL_NOTIFY_INC_EPOCH 8
+#define KERNEL_MINOR_EPOCHS     44u
+
 /* Our own names for the layouts that grew: the build's header may have either the old or the new one. */
 struct kernel_init_in {
 	uint32_t major, minor;

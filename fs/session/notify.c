@@ -177,7 +177,7 @@ uint64_t notify_name(struct notify *n, uint64_t parent, const char *name)
 	return ticket;
 }
 
-void notify_wait(struct notify *n, uint64_t ticket, uint64_t usec)
+bool notify_wait(struct notify *n, uint64_t ticket, uint64_t usec)
 {
 	struct timespec until;
 	int r = 0;
@@ -189,5 +189,7 @@ void notify_wait(struct notify *n, uint64_t ticket, uint64_t usec)
 	pthread_mutex_lock(&n->lock);
 	while (n->told < ticket && !n->stop && r == 0)
 		r = pthread_cond_timedwait(&n->progress, &n->lock, &until);
+	bool done = n->told >= ticket;
 	pthread_mutex_unlock(&n->lock);
+	return done;
 }

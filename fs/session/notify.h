@@ -18,8 +18,8 @@ uint64_t notify_inode(struct notify *n, uint64_t ino, bool data);
 uint64_t notify_name(struct notify *n, uint64_t parent, const char *name);
 /*
  * Until the kernel has been told what these two returned a ticket for, at most that long. Not without an end: the kernel waits for
- * requests under way, which may wait for who waits here.
+ * requests under way, which may wait for who waits here. false: it has not been told yet.
  */
-void notify_wait(struct notify *n, uint64_t ticket, uint64_t usec);
+bool notify_wait(struct notify *n, uint64_t ticket, uint64_t usec);
 
 #endif

@@ -39,6 +39,7 @@ struct session {
 	/* INIT; written before the workers start */
 	uint64_t init_unique;
 	uint32_t offered, offered2; /* the kernel's flags */
+	bool has_epochs;            /* it can forget all names at once */
 	struct session_kernel kernel;
 
 	pthread_key_t worker_key; /* struct worker of this thread */

@@ -29,7 +29,9 @@
 
 #define ABORT_MSEC      20
 #define INVALIDATE_USEC 300000u /* for the kernel to drop pages: reads of them may be under way */
-#define NAME_USEC       20000u  /* names: who changes the directory at this moment waits for the other nodes, too */
+/* Names: who changes the directory at this moment waits for the other nodes, too. */
+#define NAME_USEC       20000u
+#define NAME_EPOCH_USEC 2000u /* when there is another way */
 #define ABORT_TRIES     250
 
 /* ---- options */
@@ -425,8 +427,24 @@ void session_invalidate_now(struct session *s, uint64_t ino, bool data)
 		notify_wait(s->notify, notify_inode(s->notify, ino, data), INVALIDATE_USEC);
 }
 
+/*
+ * All names at once, without a lock: whatever the kernel has looked up until now, it looks up again. A directory that is somebody's
+ * working directory has no path until then, so this is for when a single name cannot be dropped in time.
+ */
+static void begin_epoch(struct session *s)
+{
+	struct fuse_out_header out = { .len = sizeof(out), .error = KERNEL_NOTIFY_INC_EPOCH };
+
+	if (write(s->fd, &out, sizeof(out)) < 0 && !atomic_load(&s->aborting))
+		log_event(s->opt.log, LOG_LEVEL_WARNING, "epoch", "errno=%d", errno);
+}
+
 void session_invalidate_name(struct session *s, uint64_t parent, const char *name)
 {
-	if (atomic_load(&s->connected))
-		notify_wait(s->notify, notify_name(s->notify, parent, name), NAME_USEC);
+	if (!atomic_load(&s->connected))
+		return;
+	if (!notify_wait(
+		    s->notify, notify_name(s->notify, parent, name), s->has_epochs ? NAME_EPOCH_USEC : NAME_USEC) &&
+		s->has_epochs)
+		begin_epoch(s);
 }

@@ -45,6 +45,9 @@ static int map_memory(struct assembly *a, int fd, uint64_t bytes, struct cistern
 	if (p == MAP_FAILED)
 		return cistern_error_set(
 			err, -errno, "%s: cannot map the daemon's memory: %s", a->self.store, strerror(errno));
+	/* Before anybody waits for it: a virtual machine finds its pages slowly, and the first fetches would pay for that. */
+	(void)madvise(p, bytes, MADV_HUGEPAGE);
+	(void)madvise(p, bytes, MADV_POPULATE_WRITE);
 	a->memory = p;
 	a->memory_bytes = bytes;
 	return 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * cistern-mpi-agent convert: blobs to a canonical file and back, by one process or by all that mpiexec has started. Every
+ * cistern-convert, cistern-mpi-agent convert: blobs to a canonical file and back, by one process or by all that mpiexec has started. Every
  * process opens the set and finds the same; each carries its own part of the canonical file, and none needs another's
  * data. They only agree, step by step, that all is well: one failure ends all of them, and nothing gets its name.
  */
@@ -30,7 +30,9 @@
 #include "mpi-agent/convert/split.h"
 #include "mpi-agent/convert/transfer.h"
 
-#define BUFFER_BYTES  ((uint64_t)32 << 20)
+#define BUFFER_LEAST  ((uint64_t)2 << 20) /* by default: what stays in the processor's cache, ... */
+#define BUFFER_MOST   ((uint64_t)32 << 20)
+#define BUFFER_BLOB   ((uint64_t)16 << 10) /* ... but so much of each blob */
 #define BUFFER_MIN    ((uint64_t)1 << 12)
 #define BUFFER_MAX    ((uint64_t)1 << 32)
 #define DOMAIN_ALIGN  ((uint64_t)1 << 20)
@@ -50,7 +52,7 @@ struct convert {
 	struct split_options split;
 	struct mapfile decomp;
 	struct classic_align align;
-	uint64_t buffer;
+	uint64_t buffer; /* 0: by the number of blobs */
 	bool fill, force, as_json;
 	struct blob_set set;
 	struct cover cover; /* of all processes, at the first */
@@ -280,19 +282,31 @@ static int commit_outs(struct convert *c)
 
 typedef int (*carry_fn)(struct transfer *w, uint64_t from, uint64_t to, struct cistern_error *err);
 
+static uint64_t choose_buffer(const struct convert *c)
+{
+	uint64_t bytes = 0;
+
+	if (c->buffer > 0)
+		return c->buffer;
+	for (uint32_t i = 0; i < c->set.num; i++)
+		bytes += c->set.files[i].head.nblobs * BUFFER_BLOB;
+	return bytes < BUFFER_LEAST ? BUFFER_LEAST : bytes > BUFFER_MOST ? BUFFER_MOST : bytes;
+}
+
 /* This process's part of the canonical file. */
 static int carry(struct convert *c, uint64_t bytes, carry_fn transfer)
 {
 	uint64_t domain = (bytes / c->size + DOMAIN_ALIGN) / DOMAIN_ALIGN * DOMAIN_ALIGN, from, end, cap;
+	uint64_t buffer = choose_buffer(c);
 	struct transfer *t = NULL;
 	int r;
 
 	from = domain * c->rank < bytes ? domain * c->rank : bytes;
 	end = bytes - from < domain ? bytes : from + domain;
-	cap = end - from < c->buffer ? end - from : c->buffer;
-	r = transfer_create(&c->set, c->fd, cap + 1, c->fill, &t);
+	cap = end - from < buffer ? end - from : buffer;
+	r = transfer_create(&c->set, c->fd, c->layout == TO_CANONICAL ? c->to : c->inputs[0], cap + 1, c->fill, &t);
 	for (uint64_t at = from; r == 0 && at < end;) {
-		uint64_t to = end - at < c->buffer ? end : at + c->buffer;
+		uint64_t to = end - at < buffer ? end : at + buffer;
 
 		r = transfer(t, at, to, &c->err);
 		if (r == 0)
@@ -300,6 +314,8 @@ static int carry(struct convert *c, uint64_t bytes, carry_fn transfer)
 		at = to;
 		say_progress(c, at - from, end - from);
 	}
+	if (r == 0)
+		r = transfer_finish(t, &c->err);
 	transfer_destroy(t);
 	return agree(c, r);
 }
@@ -492,9 +508,9 @@ static int to_blobs(struct convert *c)
 
 /* ---- arguments */
 
-static const char usage_text[] =
-	"usage: cistern-mpi-agent convert [options] BASE|SUBFILE... --to FILE\n"
-	"       cistern-mpi-agent convert [options] FILE --layout blob-variable|blob-process --to BASE\n";
+static const char usage_text[] = "usage: cistern-convert [options] BASE|SUBFILE... --to FILE\n"
+				 "       cistern-convert [options] FILE --layout blob-variable|blob-process --to BASE\n"
+				 "       mpiexec -n N cistern-mpi-agent convert ...\n";
 
 static int parse_layout(struct convert *c, const char *text)
 {
@@ -662,7 +678,7 @@ static void end(struct convert *c)
 
 int command_convert(int argc, char **argv)
 {
-	struct convert c = { .buffer = BUFFER_BYTES, .fd = -1, .signals = -1, .align = { 512, 4, 4 } };
+	struct convert c = { .fd = -1, .signals = -1, .align = { 512, 4, 4 } };
 	struct comm *comm;
 	int r, status;
 

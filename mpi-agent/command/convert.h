@@ -2,7 +2,7 @@
 #ifndef MPI_AGENT_COMMAND_CONVERT_H
 #define MPI_AGENT_COMMAND_CONVERT_H
 
-/* cistern-mpi-agent convert. argv[0] is "convert"; returns an exit status, the same in all processes. */
+/* cistern-convert, and cistern-mpi-agent convert. argv[0] is "convert"; returns an exit status, the same in all processes. */
 int command_convert(int argc, char **argv);
 
 #endif

@@ -44,7 +44,7 @@ struct live {
 	struct store *store;
 	struct config *cfg;
 	struct manifest *manifest;
-	uint64_t session, seq, part, cautious, convert, room;
+	uint64_t session, seq, part, cautious, convert, haste;
 	struct drain_layout_rules *rules; /* owned */
 	char *settings;                   /* owned: all of them, as text */
 	char convert_path[STORE_PATH_MAX + 32];
@@ -317,7 +317,7 @@ static int begin(struct live *l, struct cistern_error *err)
 	wire_get_u64(&l->reply, WIRE_PART, &l->part);
 	wire_get_u64(&l->reply, WIRE_CAUTIOUS, &l->cautious);
 	wire_get_u64(&l->reply, WIRE_CONVERT, &l->convert);
-	wire_get_u64(&l->reply, WIRE_ROOM, &l->room);
+	wire_get_u64(&l->reply, WIRE_ROOM, &l->haste);
 	wire_get_str(&l->reply, WIRE_NODE_NAME, 0, l->node, sizeof(l->node));
 	if (l->part >= WIRE_PART_END)
 		return cistern_error_set(err, -EPROTONOSUPPORT,
@@ -392,7 +392,8 @@ static int run(struct live *l, struct cistern_error *err)
 		.settings = l->settings,
 		.list_path = l->convert_path,
 		.num_subfiles = (uint32_t)config_number(l->cfg, CONFIG_NUM_SUBFILES),
-		.room = l->room != 0,
+		.share_bytes = config_number(l->cfg, CONFIG_CONVERT_SHARE),
+		.haste = l->haste < WIRE_HASTE_END ? (enum wire_haste)l->haste : WIRE_HASTE_ROOM,
 		.now = l->convert != 0 };
 	struct drain_options opt = { .store = l->store,
 		.node = store_superblock(l->store)->node_index,

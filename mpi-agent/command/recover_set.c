@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "format/base/array.h"
 #include "format/place/place.h"
 #include "format/wire/shared.h"
 
@@ -104,7 +105,6 @@ static int add_overlap(const struct share_conflict *c, void *arg)
 static int note_overlaps(struct recover_set *set, uint64_t ino)
 {
 	struct recover_overlaps o = { .ino = ino };
-	struct recover_overlaps *grown;
 	int r = 0;
 
 	for (uint32_t i = 0; r == 0 && i < set->num_nodes; i++) {
@@ -114,14 +114,8 @@ static int note_overlaps(struct recover_set *set, uint64_t ino)
 			r = state_conflicts(store_state(set->stores[i]), ino, add_overlap, &o.met, &more);
 		o.met.more += more;
 	}
-	if (r == 0 && o.met.num > 0 && set->num_overlaps == set->cap_overlaps) {
-		size_t cap = set->cap_overlaps ? 2 * set->cap_overlaps : 16;
-
-		grown = reallocarray(set->overlaps, cap, sizeof(*grown));
-		r = grown ? 0 : -ENOMEM;
-		set->overlaps = grown ? grown : set->overlaps;
-		set->cap_overlaps = grown ? cap : set->cap_overlaps;
-	}
+	if (r == 0 && o.met.num > 0)
+		r = array_room(&set->overlaps, &set->cap_overlaps, set->num_overlaps, sizeof(*set->overlaps));
 	if (r == 0 && o.met.num > 0)
 		set->overlaps[set->num_overlaps++] = o;
 	else
@@ -161,15 +155,8 @@ struct inos {
 
 static int add_ino(struct inos *list, uint64_t ino)
 {
-	if (list->num == list->cap) {
-		size_t cap = list->cap ? 2 * list->cap : 64;
-		uint64_t *grown = reallocarray(list->at, cap, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		list->at = grown;
-		list->cap = cap;
-	}
+	if (array_room(&list->at, &list->cap, list->num, sizeof(*list->at)) < 0)
+		return -ENOMEM;
 	list->at[list->num++] = ino;
 	return 0;
 }

@@ -525,11 +525,23 @@ static void die(struct serve *s)
 	comm_abort(s->comm, exit_status(err.code));
 }
 
+static int drop(uint32_t rank, enum comm_kind kind, uint8_t *bytes, size_t len, void *arg)
+{
+	(void)rank;
+	(void)kind;
+	(void)len;
+	(void)arg;
+	free(bytes);
+	return 0;
+}
+
 static void finish(struct serve *s)
 {
 	alarm(FINALIZE_SECONDS); /* MPI waits for ranks that may have died */
 	if (comm_barrier(s->comm, BARRIER_USEC, &s->err) < 0)
 		die(s);
+	while (comm_step(s->comm, false, drop, NULL, &s->err) > 0) /* MPI would complain of what nobody took */
+		continue;
 	arena_destroy(s->arena);
 	holder_destroy(s->holder);
 	reader_destroy(s->reader);

@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include "mpi-agent/convert/residue.h"
-#include "mpi-agent/sink/h5blob.h"
 
 struct shape {
 	struct mapfile_map map;
@@ -230,59 +229,12 @@ static int make_image(const struct plan *p, uint32_t first, const struct buf *he
 	return subfile_index(f, f->made, p->err);
 }
 
-/* ---- process-centric: the order in which E3SM-IO's processes put things */
-
-static int add_entry(struct blob_table *t, uint32_t blob, uint32_t var, uint64_t records, uint64_t bytes)
+static int make_table(const struct plan *p, struct subfile *f)
 {
-	struct blob_entry e = {
-		.blob = blob, .var = var, .num_records = records, .off = t->data_bytes, .len = records * bytes
-	};
-
-	t->data_bytes += e.len;
-	return e.len > 0 ? blob_table_add(t, &e) : 0;
-}
-
-static int table_maps(struct subfile *f, uint32_t blob)
-{
-	int r = 0;
-
-	for (uint32_t i = 0; i < f->head.num_maps; i++)
-		for (uint32_t k = 0; r == 0 && k < BLOB_MAP_VARS; k++) {
-			uint32_t var = f->head.maps[i].vars[k];
-			uint64_t num = k < BLOB_OFFSETS ? 1 : subfile_share(f, i, blob)->num;
-
-			r = add_entry(&f->table, blob, var, 1, num * classic_type_bytes(f->head.header.vars[var].type));
-		}
-	return r;
-}
-
-static int table_var(struct subfile *f, uint32_t blob, const struct blob_var *bv)
-{
-	const struct classic_var *v = &f->head.header.vars[bv->var];
-	uint64_t bytes = blob == 0 ? v->bytes : 0;
-
-	if (bv->map != BLOB_NO_MAP)
-		bytes = subfile_share(f, bv->map, blob)->count * classic_type_bytes(v->type);
-	if (v->is_record && f->head.header.num_records == 0)
-		return 0;
-	return add_entry(&f->table, blob, bv->var, v->is_record ? f->head.header.num_records : 1, bytes);
-}
-
-static int make_table(struct subfile *f)
-{
-	int r = 0;
+	struct blob_lay l = { &f->head.header, f->head.nblobs, p->num_shapes, p->var_maps, f->shares };
 
 	f->process_centric = true;
-	f->little_endian = true;
-	f->table = (struct blob_table){
-		.little_endian = true, .num_blobs = f->head.nblobs, .num_vars = f->head.header.num_vars
-	};
-	for (uint32_t b = 0; r == 0 && b < f->head.nblobs; b++) {
-		r = table_maps(f, b);
-		for (uint32_t i = 0; r == 0 && i < f->head.canonical.num_vars; i++)
-			r = table_var(f, b, &f->head.vars[i]);
-	}
-	return r;
+	return blob_table_lay(&l, &f->table);
 }
 
 /* ---- the set */
@@ -320,7 +272,7 @@ static int make_subfile(struct plan *p, uint32_t number, struct subfile *f)
 	if (r == 0)
 		r = make_image(p, first, &header, f);
 	if (r == 0 && p->o->process_centric)
-		r = make_table(f);
+		r = make_table(p, f);
 	free(maps);
 	return r;
 }
@@ -420,8 +372,9 @@ static int write_at(const struct subfile *f, const void *buf, uint64_t len, uint
 
 uint64_t split_bytes(const struct subfile *f)
 {
-	return f->process_centric ? f->table.data_bytes + f->head.header.header_bytes
-				  : classic_file_bytes(&f->head.header);
+	return f->process_centric
+		       ? f->table.data_bytes + f->head.header.header_bytes + f->table.num * BLOB_TABLE_ENTRY_BYTES
+		       : classic_file_bytes(&f->head.header);
 }
 
 static int write_variable_centric(struct subfile *f, struct cistern_error *err)
@@ -431,7 +384,7 @@ static int write_variable_centric(struct subfile *f, struct cistern_error *err)
 	return write_at(f, f->made, f->size, 0, err);
 }
 
-/* One blob's share of the maps, which lies at its beginning, smallest byte first. */
+/* One blob's share of the maps, which lies at its beginning. */
 static int write_maps(struct subfile *f, uint32_t blob, struct cistern_error *err)
 {
 	struct buf BUF_CLEANUP out = { 0 };
@@ -440,16 +393,13 @@ static int write_maps(struct subfile *f, uint32_t blob, struct cistern_error *er
 	for (uint32_t i = 0; i < f->head.num_maps; i++)
 		for (uint32_t k = 0; k < BLOB_MAP_VARS; k++) {
 			uint64_t num = k < BLOB_OFFSETS ? 1 : subfile_share(f, i, blob)->num, row = blob;
+			const uint8_t *at;
 			uint32_t bytes;
 
 			if (k >= BLOB_OFFSETS)
 				row *= f->head.maps[i].max_nreqs;
-			for (uint64_t n = 0; n < num; n++) {
-				const uint8_t *at = image_at(f, i, k, row + n, &bytes);
-
-				for (uint32_t c = bytes; c > 0; c--)
-					buf_u8(&out, at[c - 1]);
-			}
+			at = image_at(f, i, k, row, &bytes);
+			buf_bytes(&out, at, (size_t)num * bytes);
 		}
 	if (f->head.num_maps > 0)
 		off = subfile_off(f, f->head.maps[0].vars[BLOB_NREQS], 0, blob);
@@ -458,22 +408,32 @@ static int write_maps(struct subfile *f, uint32_t blob, struct cistern_error *er
 	return off == SUBFILE_NOWHERE ? 0 : write_at(f, out.data, out.len, off, err);
 }
 
-static int write_process_centric(struct subfile *f, struct cistern_error *err)
+/* header_blob: begins say nothing, table_blob does. */
+static int encode_definitions(const struct subfile *f, struct buf *out, struct cistern_error *err)
 {
-	struct buf BUF_CLEANUP header = { 0 }, BUF_CLEANUP table = { 0 };
 	struct classic CLASSIC_CLEANUP c = { 0 };
 	int r = classic_decode_definitions(f->made, (size_t)f->size, &c, err);
 
 	for (uint32_t i = 0; i < c.num_vars; i++)
-		c.vars[i].begin = 0; /* table_blob says it */
-	if (r == 0)
-		r = classic_encode(&c, &header);
+		c.vars[i].begin = 0;
+	return r < 0 ? r : classic_encode(&c, out);
+}
+
+static int write_process_centric(struct subfile *f, struct cistern_error *err)
+{
+	struct buf BUF_CLEANUP header = { 0 }, BUF_CLEANUP table = { 0 }, BUF_CLEANUP head = { 0 };
+	int r = encode_definitions(f, &header, err);
+
 	blob_table_encode(&f->table, &table);
-	if (r == 0 && !buf_ok(&table))
+	blob_hdf5_encode(
+		&(struct blob_hdf5){ header.data, table.data, header.len, table.len, f->table.data_bytes }, &head);
+	if (r == 0 && (!buf_ok(&table) || !buf_ok(&head)))
 		r = -ENOMEM;
+	f->data_off = head.len;
+	if (r == 0 && ftruncate(f->fd, (off_t)(f->data_off + f->table.data_bytes)) < 0)
+		r = cistern_error_set(err, -errno, "%s: %s", f->path, strerror(errno));
 	if (r == 0)
-		r = h5blob_create(f->path, header.data, header.len, table.data, table.len, f->table.data_bytes,
-			&f->data_off, err);
+		r = write_at(f, head.data, head.len, 0, err);
 	for (uint32_t b = 0; r == 0 && b < f->head.nblobs; b++)
 		r = write_maps(f, b, err);
 	return r;

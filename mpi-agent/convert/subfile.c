@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "mpi-agent/sink/h5blob.h"
+#include "mpi-agent/convert/h5blob.h"
 
 static const uint8_t hdf5_magic[8] = { 0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n' };
 
@@ -280,7 +280,7 @@ static int read_head(struct subfile *f, const struct h5blob *b, struct cistern_e
 static int open_process_centric(struct subfile *f, struct cistern_error *err)
 {
 	struct h5blob b = { 0 };
-	int r = h5blob_open(f->path, &b, err);
+	int r = h5blob_open(f->fd, f->size, &b, err);
 
 	if (r < 0)
 		return r;

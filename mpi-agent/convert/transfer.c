@@ -14,10 +14,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MARGIN      CLASSIC_TYPE_BYTES
-#define BLOCK_SHIFT 12
-#define IO_BYTES    (16u << 20) /* one read or write of a subfile, as a rule */
-#define GAP_BYTES   (32u << 10) /* so much is read for nothing rather than beginning anew */
+#include "mpi-agent/convert/spool.h"
+
+#define MARGIN    CLASSIC_TYPE_BYTES
+#define IO_BYTES  (1u << 20) /* one read or write of a subfile, as a rule: what is read stays in the processor's cache */
+#define GAP_BYTES (32u << 10) /* so much is read for nothing rather than beginning anew */
+
+_Static_assert(MARGIN <= SPOOL_MARGIN, "room for an element");
 
 /* Consecutive bytes of a subfile, and where their elements belong. */
 struct piece {
@@ -32,11 +35,10 @@ struct piece {
 struct transfer {
 	const struct blob_set *set;
 	int fd;
-	uint64_t cap;
 	bool fill, to_blobs;
-	uint64_t from, to;
-	uint8_t *buf;     /* owned; MARGIN, the range, MARGIN */
-	uint8_t *touched; /* owned; a byte for each block of the file that the range meets */
+	struct spool *spool; /* owned */
+	struct spool_range *range;
+	uint64_t from, to; /* that of the range */
 	struct piece *pieces;
 	size_t num_pieces, cap_pieces;
 	uint8_t *io; /* owned */
@@ -44,17 +46,16 @@ struct transfer {
 	struct cistern_error *err;
 };
 
-int transfer_create(const struct blob_set *set, int canonical_fd, uint64_t bytes, bool fill, struct transfer **ret)
+int transfer_create(const struct blob_set *set, int canonical_fd, const char *name, uint64_t bytes, bool fill,
+	struct transfer **ret)
 {
 	struct transfer *t = calloc(1, sizeof(*t));
 
 	if (!t)
 		return -ENOMEM;
-	*t = (struct transfer){ .set = set, .fd = canonical_fd, .cap = bytes, .fill = fill, .io_cap = IO_BYTES };
-	t->buf = malloc(bytes + 2 * MARGIN);
-	t->touched = malloc((bytes >> BLOCK_SHIFT) + 2);
+	*t = (struct transfer){ .set = set, .fd = canonical_fd, .fill = fill, .io_cap = IO_BYTES };
 	t->io = malloc(IO_BYTES);
-	if (!t->buf || !t->touched || !t->io) {
+	if (!t->io || spool_create(canonical_fd, name, bytes, &t->spool) < 0) {
 		transfer_destroy(t);
 		return -ENOMEM;
 	}
@@ -66,31 +67,13 @@ void transfer_destroy(struct transfer *t)
 {
 	if (!t)
 		return;
-	free(t->buf);
-	free(t->touched);
+	spool_destroy(t->spool);
 	free(t->pieces);
 	free(t->io);
 	free(t);
 }
 
 /* ---- memory of the range */
-
-static uint8_t *at_offset(const struct transfer *t, uint64_t off)
-{
-	return t->buf + MARGIN + (int64_t)(off - t->from);
-}
-
-static void touch(struct transfer *t, uint64_t off, uint64_t len)
-{
-	uint64_t first = off > t->from ? off : t->from, end = off + len < t->to ? off + len : t->to;
-
-	if (first >= end)
-		return;
-	first = (first >> BLOCK_SHIFT) - (t->from >> BLOCK_SHIFT);
-	end = ((end - 1) >> BLOCK_SHIFT) - (t->from >> BLOCK_SHIFT);
-	for (; first <= end; first++)
-		t->touched[first] = 1;
-}
 
 /* Bytes at an offset of the file into the range, as far as they meet it. */
 static void put_bytes(struct transfer *t, uint64_t off, const uint8_t *bytes, uint64_t len)
@@ -99,37 +82,18 @@ static void put_bytes(struct transfer *t, uint64_t off, const uint8_t *bytes, ui
 
 	if (first >= end)
 		return;
-	memcpy(at_offset(t, first), bytes + (first - off), (size_t)(end - first));
-	touch(t, first, end - first);
+	spool_touch(t->range, first, end - first);
+	memcpy(spool_at(t->range, first), bytes + (first - off), (size_t)(end - first));
 }
 
 /* ---- elements */
 
 static inline void copy_elements(uint8_t *to, const uint8_t *from, uint64_t num, uint32_t size, bool swap)
 {
-	if (!swap || size == 1) {
+	if (swap)
+		blob_turn_values(to, from, num, size);
+	else
 		memcpy(to, from, (size_t)(num * size));
-		return;
-	}
-	for (uint64_t i = 0; i < num; i++, to += size, from += size) {
-		uint64_t wide;
-		uint32_t narrow;
-		uint16_t half;
-
-		if (size == 8) {
-			memcpy(&wide, from, 8);
-			wide = __builtin_bswap64(wide);
-			memcpy(to, &wide, 8);
-		} else if (size == 4) {
-			memcpy(&narrow, from, 4);
-			narrow = __builtin_bswap32(narrow);
-			memcpy(to, &narrow, 4);
-		} else {
-			memcpy(&half, from, 2);
-			half = __builtin_bswap16(half);
-			memcpy(to, &half, 2);
-		}
-	}
 }
 
 struct mover {
@@ -146,11 +110,11 @@ static void move(const struct mover *m, uint64_t element, uint64_t place, uint64
 	uint8_t *blob = m->bytes + (place - m->p->span.from) * m->size;
 
 	if (m->t->to_blobs) {
-		copy_elements(blob, at_offset(m->t, off), num, m->size, m->swap);
+		copy_elements(blob, spool_at(m->t->range, off), num, m->size, m->swap);
 		return;
 	}
-	copy_elements(at_offset(m->t, off), blob, num, m->size, m->swap);
-	touch(m->t, off, num * m->size);
+	spool_touch(m->t->range, off, num * m->size);
+	copy_elements(spool_at(m->t->range, off), blob, num, m->size, m->swap);
 }
 
 /* The elements of a variable that the range meets, also in part. */
@@ -242,7 +206,7 @@ static int find_in_blobs(struct finder *f, uint32_t map, uint32_t var, uint64_t 
 		if (!s->process_centric)
 			f->blob_off += subfile_share(s, map, b)->start * f->size;
 		f->p.index = x;
-		r = runs_spans(x, from, to, f->t->cap / f->size, on_span, f);
+		r = runs_spans(x, from, to, IO_BYTES / f->size, on_span, f);
 	}
 	return r;
 }
@@ -250,11 +214,14 @@ static int find_in_blobs(struct finder *f, uint32_t map, uint32_t var, uint64_t 
 /* A variable without a map: from the first subfile, or into all of them. */
 static int find_whole(struct finder *f, uint32_t var, uint64_t record, uint64_t from, uint64_t to)
 {
-	struct runs_span span = { .from = from, .to = to };
+	uint64_t most = IO_BYTES / f->size;
+	int r = 0;
 
 	f->p.index = NULL;
 	f->blob_off = subfile_off(&f->t->set->files[f->p.file], var, record, 0);
-	return f->blob_off == SUBFILE_NOWHERE ? 0 : on_span(&span, f);
+	for (; r == 0 && f->blob_off != SUBFILE_NOWHERE && from < to; from += most)
+		r = on_span(&(struct runs_span){ .from = from, .to = to - from < most ? to : from + most }, f);
+	return r;
 }
 
 static void fill_range(struct transfer *t, const struct classic_var *v, uint64_t base, uint64_t from, uint64_t to)
@@ -262,9 +229,9 @@ static void fill_range(struct transfer *t, const struct classic_var *v, uint64_t
 	uint8_t value[CLASSIC_TYPE_BYTES];
 	uint32_t size = classic_var_fill(v, value);
 
+	spool_touch(t->range, base + from * size, (to - from) * size);
 	for (uint64_t i = from; i < to; i++)
-		memcpy(at_offset(t, base + i * size), value, size);
-	touch(t, base + from * size, (to - from) * size);
+		memcpy(spool_at(t->range, base + i * size), value, size);
 }
 
 static int find_record(struct transfer *t, uint32_t var, uint64_t record)
@@ -451,34 +418,13 @@ static void put_residue(struct transfer *t)
 	}
 }
 
-/* Blocks that nothing was put into stay holes. */
-static int write_range(struct transfer *t)
-{
-	uint64_t off = t->from;
-	int r = 0;
-
-	while (r == 0 && off < t->to) {
-		uint64_t end = ((off >> BLOCK_SHIFT) + 1) << BLOCK_SHIFT;
-		bool is_touched = t->touched[(off >> BLOCK_SHIFT) - (t->from >> BLOCK_SHIFT)];
-
-		while (end < t->to && t->touched[(end >> BLOCK_SHIFT) - (t->from >> BLOCK_SHIFT)] == is_touched)
-			end += (uint64_t)1 << BLOCK_SHIFT;
-		end = end < t->to ? end : t->to;
-		if (is_touched)
-			r = write_exact(t, t->fd, "the canonical file", at_offset(t, off), end - off, off);
-		off = end;
-	}
-	return r;
-}
-
 static void begin(struct transfer *t, uint64_t from, uint64_t to, bool to_blobs, struct cistern_error *err)
 {
 	t->from = from;
 	t->to = to;
 	t->to_blobs = to_blobs;
 	t->err = err;
-	memset(t->buf, 0, (size_t)(to - from) + 2 * MARGIN);
-	memset(t->touched, 0, (size_t)((to - from) >> BLOCK_SHIFT) + 2);
+	t->range = spool_begin(t->spool, from, to);
 }
 
 static int out_of_memory(struct transfer *t, int r)
@@ -496,7 +442,7 @@ int transfer_to_canonical(struct transfer *t, uint64_t from, uint64_t to, struct
 		r = carry_pieces(t);
 	put_bytes(t, 0, t->set->header, t->set->header_bytes);
 	put_residue(t);
-	return r < 0 ? out_of_memory(t, r) : write_range(t);
+	return r < 0 ? out_of_memory(t, r) : spool_write(t->spool, t->range, err);
 }
 
 /* The range and its margins; zeros where the file ends before. */
@@ -505,7 +451,7 @@ static int read_range(struct transfer *t)
 	uint64_t off = t->from > MARGIN ? t->from - MARGIN : 0, end = t->to + MARGIN;
 
 	while (off < end) {
-		ssize_t n = pread(t->fd, at_offset(t, off), (size_t)(end - off), (off_t)off);
+		ssize_t n = pread(t->fd, spool_at(t->range, off), (size_t)(end - off), (off_t)off);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -515,6 +461,8 @@ static int read_range(struct transfer *t)
 			break;
 		off += (uint64_t)n;
 	}
+	if (off < end)
+		memset(spool_at(t->range, off), 0, (size_t)(end - off));
 	return 0;
 }
 
@@ -529,4 +477,9 @@ int transfer_to_blobs(struct transfer *t, uint64_t from, uint64_t to, struct cis
 	if (r == 0)
 		r = carry_pieces(t);
 	return r < 0 ? out_of_memory(t, r) : 0;
+}
+
+int transfer_finish(struct transfer *t, struct cistern_error *err)
+{
+	return spool_finish(t->spool, err);
 }

@@ -2,7 +2,7 @@
 /*
  * Reads the new file back, through HDF5 and its filters, and compares it with the classic one: every value, attribute,
  * dimension, and what makes it a netCDF-4 file. On purpose it knows nothing of how the chunks were made: where a value is
- * in the classic file is asked of the codec. Several processes share the values: chunk n is looked at by process n mod parts.
+ * in the classic file is asked of the codec. Several nodes share the values, and on each several processes.
  */
 #include "mpi-agent/nc4/file.h"
 
@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mpi-agent/nc4/close.h"
+
 struct checker {
 	const struct nc4_check *o;
 	const struct nc4_shape *s;
@@ -21,37 +23,6 @@ struct checker {
 	uint8_t *got; /* owned: max_chunk_bytes */
 	struct cistern_error *err;
 };
-
-static void close_object(const hid_t *id)
-{
-	if (*id >= 0)
-		H5Oclose(*id);
-}
-static void close_att(const hid_t *id)
-{
-	if (*id >= 0)
-		H5Aclose(*id);
-}
-static void close_space(const hid_t *id)
-{
-	if (*id >= 0)
-		H5Sclose(*id);
-}
-static void close_type(const hid_t *id)
-{
-	if (*id >= 0)
-		H5Tclose(*id);
-}
-static void close_list(const hid_t *id)
-{
-	if (*id >= 0)
-		H5Pclose(*id);
-}
-#define CLOSE_OBJECT __attribute__((cleanup(close_object)))
-#define CLOSE_ATT    __attribute__((cleanup(close_att)))
-#define CLOSE_SPACE  __attribute__((cleanup(close_space)))
-#define CLOSE_TYPE   __attribute__((cleanup(close_type)))
-#define CLOSE_LIST   __attribute__((cleanup(close_list)))
 
 static int failed(struct checker *k, const char *doing, const char *name)
 {
@@ -349,6 +320,18 @@ static int compare_box(struct checker *k, uint32_t id, const uint64_t *start, co
 	}
 }
 
+static bool is_ours(const struct checker *k, uint64_t number)
+{
+	uint64_t index;
+
+	return nc4_share_has(&k->o->share, k->s->num_chunks, number, &index) && index % k->o->parts == k->o->part;
+}
+
+static bool checks_all_but_values(const struct checker *k)
+{
+	return k->o->part == 0 && k->o->share.which == 0;
+}
+
 static int check_values(struct checker *k, hid_t set, uint32_t id, uint64_t first)
 {
 	const struct nc4_var *o = &k->s->vars[id];
@@ -356,7 +339,7 @@ static int check_values(struct checker *k, hid_t set, uint32_t id, uint64_t firs
 	int r = 0;
 
 	for (uint64_t i = 0; r == 0 && i < o->num_chunks; i++) {
-		if ((first + i) % k->o->parts != k->o->part)
+		if (!is_ours(k, first + i))
 			continue;
 		nc4_chunk_box(o, k->c->vars[id].num_dims, i, start, count);
 		r = check_box(k, set, id, start, count);
@@ -403,7 +386,7 @@ static int check_var(struct checker *k, uint32_t id, uint64_t first)
 
 	if (set < 0)
 		return failed(k, "variable", k->c->vars[id].name);
-	if (k->o->part == 0)
+	if (checks_all_but_values(k))
 		r = check_definition(k, set, id);
 	return r == 0 ? check_values(k, set, id, first) : r;
 }
@@ -455,7 +438,7 @@ static int check_root(struct checker *k)
 static int check_all(struct checker *k)
 {
 	uint64_t first = 0;
-	int r = k->o->part == 0 ? check_root(k) : 0;
+	int r = checks_all_but_values(k) ? check_root(k) : 0;
 
 	for (uint32_t i = 0; r == 0 && i < k->c->num_vars; i++) {
 		r = check_var(k, i, first);

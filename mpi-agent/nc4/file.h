@@ -9,6 +9,7 @@
 
 #include "cistern/error.h"
 #include "format/base/config.h"
+#include "mpi-agent/nc4/parcel.h"
 #include "mpi-agent/nc4/shape.h"
 
 #define NC4_NO_VARIABLE "This is a netCDF dimension but not a netCDF variable."
@@ -46,16 +47,24 @@ struct nc4_make {
 	const struct config *cfg;
 	const char *out;
 	unsigned int threads;
+	struct parcel *const *
+		parcels; /* borrowed: chunks that others have packed; NULL: there are none; the others are packed here */
+	uint32_t num_parcels;
+	uint64_t parcel_chunks;         /* result: how many were taken from there */
 	struct nc4_cache_report report; /* result */
 	uint64_t stored_bytes;          /* result: of chunks */
 };
 int nc4_make(struct nc4_make *m, struct cistern_error *err);
 
-/* Does out hold what the classic file has? Part number part of parts: each looks at its share of the values, 0 at the rest, too. */
+/*
+ * Does out hold what the classic file has? Part number part of the parts of a share: each looks at its values, the first part of the
+ * first share at the rest, too.
+ */
 struct nc4_check {
 	const struct nc4_shape *shape;
 	const uint8_t *file;
 	const char *out;
+	struct nc4_share share;
 	unsigned int part, parts;
 };
 /* 0; -EBADMSG: it does not, *err says where; -EIO, -ENOMEM. */

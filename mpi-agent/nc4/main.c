@@ -6,6 +6,10 @@
  *
  * It tells on standard output, a line each: "result converted", or "result kept" with "reason ..." when the file is none that
  * can be converted, or "result failed" with "reason ..."; and figures. Exit status 0, 0, 1. OUT is of use only when converted.
+ *
+ * Several nodes do the same in steps (docs/design/netcdf4.md, 7), each by one call of this program: "--step pack" writes a share's
+ * compressed chunks to OUT, "--step make" makes the file of such, which are open as descriptors from 6 on, "--step check" reads a
+ * share of it back. "result packed", "made" or "checked" is then what is hoped for.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,20 +34,27 @@
 
 #define CHECKERS_MAX 64
 #define CHECK_BYTES  (4u << 20) /* for one of them, at least */
-#define ARGS_MAX     16
+#define ARGS_MAX     24
 #define TEXT_MAX     4096
 #define REPORT_FD    3
+#define PARCEL_FD    6 /* the first one */
+#define PARCELS_MAX  256
 #define STATUS_KEPT  10 /* of the process that makes: said why */
 #define STATUS_NO    11 /* of all: failed, said why */
 
+enum step { STEP_ALL, STEP_PACK, STEP_MAKE, STEP_CHECK };
+
 struct convert {
 	const char *in, *out;
+	enum step step;
+	struct nc4_share share;
+	uint64_t num_parcels;
 	const char *options[8]; /* borrowed; as -o takes them, later ones win */
 	size_t num_options;
 	struct config *cfg; /* owned */
 	unsigned int threads;
 	bool make, check;
-	uint64_t part, parts;
+	uint32_t part, parts;
 	/* the classic file */
 	uint8_t *file; /* mapped */
 	uint64_t bytes;
@@ -97,6 +108,12 @@ static bool is_of_the_file(int code)
 	return code == -EINVAL || code == -EBADMSG || code == -EFBIG;
 }
 
+static uint64_t cpu_usec_of(const struct rusage *usage)
+{
+	return (uint64_t)(usage->ru_utime.tv_sec + usage->ru_stime.tv_sec) * 1000000 +
+	       (uint64_t)(usage->ru_utime.tv_usec + usage->ru_stime.tv_usec);
+}
+
 /* ---- the processes that work */
 
 static int say_no(const struct cistern_error *err, int status)
@@ -105,26 +122,47 @@ static int say_no(const struct cistern_error *err, int status)
 	return status;
 }
 
+/* One that is missing, or not whole, is done without. */
+static void open_parcels(struct convert *v, struct parcel **parcels)
+{
+	for (uint32_t i = 0; i < v->num_parcels; i++) {
+		struct nc4_share share = { i, (uint32_t)v->num_parcels };
+
+		if (parcel_open(PARCEL_FD + (int)i, &v->shape, &share, &parcels[i]) < 0)
+			parcels[i] = NULL;
+	}
+}
+
 static int run_make(struct convert *v)
 {
+	struct parcel *parcels[PARCELS_MAX] = { NULL };
 	struct cistern_error err = { 0 };
-	struct nc4_make m = {
-		.file = v->file, .cfg = v->cfg, .out = v->out, .shape = &v->shape, .threads = v->threads
-	};
+	struct nc4_make m = { .file = v->file,
+		.cfg = v->cfg,
+		.out = v->out,
+		.shape = &v->shape,
+		.threads = v->threads,
+		.parcels = parcels,
+		.num_parcels = (uint32_t)v->num_parcels };
 	int r = nc4_hdf5_begin();
+
+	open_parcels(v, parcels);
 
 	if (r < 0)
 		cistern_error_set(&err, r, "HDF5 does not start");
 	else
 		r = nc4_make(&m, &err);
+	for (uint32_t i = 0; i < v->num_parcels; i++)
+		parcel_close(parcels[i]);
 	if (r < 0)
 		return say_no(&err, STATUS_NO);
 	dprintf(REPORT_FD,
 		"kind netCDF-4%s\nvariables %" PRIu32 "\nchunks %" PRIu64 "\nchunk_bytes %" PRIu64
-		"\nmdc_hit_rate %.6f\n"
+		"\npacked_chunks %" PRIu64 "\nmdc_hit_rate %.6f\n"
 		"mdc_max_size %zu\nmdc_min_clean_size %zu\nmdc_cur_size %zu\nmdc_cur_num_entries %d\n",
 		v->shape.strict ? " classic model" : "", v->c.num_vars, v->shape.num_chunks, m.stored_bytes,
-		m.report.hit_rate, m.report.max_bytes, m.report.min_clean_bytes, m.report.now_bytes, m.report.entries);
+		m.parcel_chunks, m.report.hit_rate, m.report.max_bytes, m.report.min_clean_bytes, m.report.now_bytes,
+		m.report.entries);
 	return 0;
 }
 
@@ -134,8 +172,9 @@ static int run_check(struct convert *v)
 	struct nc4_check c = { .file = v->file,
 		.out = v->out,
 		.shape = &v->shape,
-		.part = (unsigned int)v->part,
-		.parts = (unsigned int)v->parts };
+		.share = v->share,
+		.part = v->part,
+		.parts = v->parts };
 	int r = nc4_hdf5_begin();
 
 	if (r < 0)
@@ -143,6 +182,64 @@ static int run_check(struct convert *v)
 	else
 		r = nc4_check(&c, &err);
 	return r < 0 ? say_no(&err, STATUS_NO) : 0;
+}
+
+/* ---- a share of the chunks, for another node */
+
+static bool is_of_share(uint32_t var, uint64_t number, const void *arg)
+{
+	const struct convert *v = arg;
+	uint64_t index;
+
+	return v->shape.vars[var].is_filtered && nc4_share_has(&v->share, v->shape.num_chunks, number, &index);
+}
+
+static int write_parcel(struct convert *v, int fd)
+{
+	struct packer_options opt = { .shape = &v->shape,
+		.file = v->file,
+		.deflate = v->shape.deflate,
+		.threads = v->threads,
+		.memory_bytes = config_number(v->cfg, CONFIG_FLUSH_BUFFER_SIZE),
+		.wants = is_of_share,
+		.arg = v };
+	struct parcel_writer w = { 0 };
+	struct packer *packer = NULL;
+	struct packed p;
+	int r = parcel_begin(&w, fd, &v->shape, &v->share);
+
+	if (r == 0)
+		r = packer_create(&opt, &packer);
+	while (r == 0 && (r = packer_take(packer, &p)) == 1)
+		r = parcel_add(&w, &p);
+	if (r == 0)
+		r = parcel_end(&w);
+	packer_destroy(packer);
+	parcel_free(&w);
+	return r;
+}
+
+static int pack(struct convert *v)
+{
+	struct cistern_error err = { 0 };
+	struct rusage usage;
+	int r = take_file(v, &err), fd;
+
+	if (r < 0) {
+		printf("result %s\nreason %s\n", is_of_the_file(r) ? "kept" : "failed", err.text);
+		return is_of_the_file(r) ? EXIT_SUCCESS : EXIT_FAILURE;
+	}
+	fd = open(v->out, O_WRONLY | O_CLOEXEC);
+	r = fd < 0 ? -errno : write_parcel(v, fd);
+	if (fd >= 0 && close(fd) && r == 0)
+		r = -errno;
+	if (r < 0) {
+		printf("result failed\nreason packing: %s\n", strerror(-r));
+		return EXIT_FAILURE;
+	}
+	getrusage(RUSAGE_SELF, &usage);
+	printf("result packed\npack_cpu_usec %" PRIu64 "\n", cpu_usec_of(&usage));
+	return EXIT_SUCCESS;
 }
 
 static int run_part(struct convert *v)
@@ -166,7 +263,7 @@ struct worker {
 static int start(const struct convert *v, const char *what, unsigned int part, unsigned int parts, struct worker *ret)
 {
 	const char *argv[ARGS_MAX + 1] = { "cistern-nc4", what };
-	char number[64], threads[32];
+	char number[64], threads[32], share[64], parcels[32];
 	posix_spawn_file_actions_t files;
 	size_t argc = 2;
 	int fds[2], r;
@@ -177,6 +274,12 @@ static int start(const struct convert *v, const char *what, unsigned int part, u
 	argv[argc++] = number;
 	argv[argc++] = "--threads";
 	argv[argc++] = threads;
+	snprintf(share, sizeof(share), "%" PRIu32 "/%" PRIu32, v->share.which, v->share.num);
+	snprintf(parcels, sizeof(parcels), "%" PRIu64, v->num_parcels);
+	argv[argc++] = "--share";
+	argv[argc++] = share;
+	argv[argc++] = "--parcels";
+	argv[argc++] = parcels;
 	for (size_t i = 0; i < v->num_options; i++) {
 		argv[argc++] = "--options";
 		argv[argc++] = v->options[i];
@@ -214,8 +317,7 @@ static int wait_for(struct worker *w, char *text, int *ret_status, uint64_t *cpu
 	while (wait4(w->pid, ret_status, 0, &usage) < 0)
 		if (errno != EINTR)
 			return -errno;
-	*cpu_usec += (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000 +
-		     (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+	*cpu_usec += cpu_usec_of(&usage);
 	return 0;
 }
 
@@ -280,33 +382,62 @@ static int check_all(struct convert *v, char *text, int *ret_status, uint64_t *c
 	return r;
 }
 
-static int convert(struct convert *v)
+/* 0; else what convert() ends with, and all is said. made: TEXT_MAX: what it says of the file. */
+static int make(struct convert *v, char *made, uint64_t *cpu_usec, bool *ret_made)
 {
-	char made[TEXT_MAX], checked[TEXT_MAX] = "";
-	uint64_t make_usec = 0, check_usec = 0;
 	struct worker w;
 	int status, r = start(v, "--make", 0, 1, &w);
 
+	*ret_made = false;
 	if (r == 0)
-		r = wait_for(&w, made, &status, &make_usec);
+		r = wait_for(&w, made, &status, cpu_usec);
 	if (r < 0)
 		return failed_errno("cannot start a process", r);
-	if (status != 0) {
-		explain("makes", status, made);
-		if (WIFSIGNALED(status) || WEXITSTATUS(status) != STATUS_KEPT)
-			return failed(made);
-		printf("result kept\n%s", made);
+	*ret_made = status == 0;
+	if (status == 0)
 		return EXIT_SUCCESS;
-	}
-	r = check_all(v, checked, &status, &check_usec);
+	explain("makes", status, made);
+	if (WIFSIGNALED(status) || WEXITSTATUS(status) != STATUS_KEPT)
+		return failed(made);
+	printf("result kept\n%s", made);
+	return EXIT_SUCCESS;
+}
+
+static int check(struct convert *v, uint64_t *cpu_usec)
+{
+	char checked[TEXT_MAX] = "";
+	int status, r = check_all(v, checked, &status, cpu_usec);
+
 	if (r < 0)
 		return failed_errno("cannot start a process", r);
-	if (status != 0) {
-		explain("checks", status, checked);
-		return failed(checked);
-	}
-	printf("result converted\n%smake_cpu_usec %" PRIu64 "\ncheck_cpu_usec %" PRIu64 "\nthreads %u\n", made,
-		make_usec, check_usec, v->threads);
+	if (status == 0)
+		return EXIT_SUCCESS;
+	explain("checks", status, checked);
+	return failed(checked);
+}
+
+static int convert(struct convert *v)
+{
+	char made_text[TEXT_MAX] = "";
+	uint64_t make_usec = 0, check_usec = 0;
+	bool made = true;
+	int status = EXIT_SUCCESS;
+
+	if (v->step != STEP_CHECK)
+		status = make(v, made_text, &make_usec, &made);
+	if (status == EXIT_SUCCESS && made && v->step != STEP_MAKE)
+		status = check(v, &check_usec);
+	if (status != EXIT_SUCCESS || !made)
+		return status;
+	printf("result %s\n%s",
+		v->step == STEP_MAKE    ? "made"
+		: v->step == STEP_CHECK ? "checked"
+					: "converted",
+		made_text);
+	if (v->step != STEP_CHECK)
+		printf("make_cpu_usec %" PRIu64 "\nthreads %u\n", make_usec, v->threads);
+	if (v->step != STEP_MAKE)
+		printf("check_cpu_usec %" PRIu64 "\n", check_usec);
 	return EXIT_SUCCESS;
 }
 
@@ -320,22 +451,33 @@ static unsigned int count_processors(void)
 	return num < 1 ? 1 : num > CHECKERS_MAX ? CHECKERS_MAX : (unsigned int)num;
 }
 
-static bool parse_part(struct convert *v, const char *text)
+static bool parse_part(const char *text, uint32_t *ret_part, uint32_t *ret_parts)
 {
 	unsigned int part, parts;
 
 	if (sscanf(text, "%u/%u", &part, &parts) != 2 || parts == 0 || part >= parts)
 		return false;
-	v->part = part;
-	v->parts = parts;
+	*ret_part = part;
+	*ret_parts = parts;
 	return true;
+}
+
+static bool parse_step(struct convert *v, const char *text)
+{
+	v->step = strcmp(text, "pack") == 0    ? STEP_PACK
+		  : strcmp(text, "make") == 0  ? STEP_MAKE
+		  : strcmp(text, "check") == 0 ? STEP_CHECK
+					       : STEP_ALL;
+	return v->step != STEP_ALL;
 }
 
 static int parse(struct convert *v, int argc, char **argv)
 {
 	static const struct option options[] = { { "options", required_argument, NULL, 'o' },
 		{ "threads", required_argument, NULL, 't' }, { "part", required_argument, NULL, 'p' },
-		{ "make", no_argument, NULL, 'm' }, { "check", no_argument, NULL, 'c' }, { 0 } };
+		{ "share", required_argument, NULL, 's' }, { "parcels", required_argument, NULL, 'n' },
+		{ "step", required_argument, NULL, 'S' }, { "make", no_argument, NULL, 'm' },
+		{ "check", no_argument, NULL, 'c' }, { 0 } };
 	uint64_t n;
 	int c;
 
@@ -344,7 +486,11 @@ static int parse(struct convert *v, int argc, char **argv)
 			v->options[v->num_options++] = optarg;
 		else if (c == 't' && units_parse_u64(optarg, &n) == 0 && n <= 256)
 			v->threads = (unsigned int)n;
-		else if (c == 'p' && parse_part(v, optarg))
+		else if (c == 'n' && units_parse_u64(optarg, &n) == 0 && n <= PARCELS_MAX)
+			v->num_parcels = n;
+		else if ((c == 'p' && parse_part(optarg, &v->part, &v->parts)) ||
+			 (c == 's' && parse_part(optarg, &v->share.which, &v->share.num)) ||
+			 (c == 'S' && parse_step(v, optarg)))
 			continue;
 		else if (c == 'm' || c == 'c')
 			*(c == 'm' ? &v->make : &v->check) = true;
@@ -375,7 +521,7 @@ static int take_options(struct convert *v, struct cistern_error *err)
 
 int main(int argc, char **argv)
 {
-	struct convert v = { .parts = 1 };
+	struct convert v = { .parts = 1, .share = { .num = 1 } };
 	struct cistern_error err = { 0 };
 	int status;
 
@@ -388,7 +534,7 @@ int main(int argc, char **argv)
 		printf("result kept\nreason %s\n", err.text);
 		status = EXIT_SUCCESS;
 	} else {
-		status = v.make || v.check ? run_part(&v) : convert(&v);
+		status = v.make || v.check ? run_part(&v) : v.step == STEP_PACK ? pack(&v) : convert(&v);
 	}
 	nc4_shape_free(&v.shape);
 	classic_destroy(&v.c);

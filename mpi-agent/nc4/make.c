@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mpi-agent/nc4/close.h"
 #include "mpi-agent/nc4/pack.h"
 
 #define DIM_CHUNK 1024 /* of the record dimension without variable: no values are stored */
@@ -24,32 +25,9 @@ struct maker {
 	const struct classic *c;
 	hid_t file;
 	hid_t *vars, *dims; /* owned; < 0: none. dims: scales without variable */
+	uint64_t number;    /* of the chunk that is to be written */
 	struct cistern_error *err;
 };
-
-static void close_object(const hid_t *id)
-{
-	if (*id >= 0)
-		H5Oclose(*id);
-}
-static void close_space(const hid_t *id)
-{
-	if (*id >= 0)
-		H5Sclose(*id);
-}
-static void close_type(const hid_t *id)
-{
-	if (*id >= 0)
-		H5Tclose(*id);
-}
-static void close_list(const hid_t *id)
-{
-	if (*id >= 0)
-		H5Pclose(*id);
-}
-#define CLOSE_SPACE __attribute__((cleanup(close_space)))
-#define CLOSE_TYPE  __attribute__((cleanup(close_type)))
-#define CLOSE_LIST  __attribute__((cleanup(close_list)))
 
 static int failed(struct maker *k, const char *doing, const char *name)
 {
@@ -345,29 +323,79 @@ static int write_chunk(struct maker *k, const struct packed *p)
 	return H5Dwrite_chunk(k->vars[p->var], H5P_DEFAULT, p->filter_mask, at, p->len, p->bytes) < 0 ? -1 : 0;
 }
 
+/* Of which parcel the chunk comes; NULL: of none. */
+static struct parcel *parcel_with(const struct nc4_make *m, uint64_t number)
+{
+	for (uint32_t i = 0; i < m->num_parcels; i++)
+		if (m->parcels[i] && parcel_next(m->parcels[i]) == number)
+			return m->parcels[i];
+	return NULL;
+}
+
+/* The packer asks of each chunk in order, in a thread of its own: it must not see how far the parcels have been taken. */
+static bool is_packed_here(uint32_t var, uint64_t number, const void *arg)
+{
+	const struct nc4_make *m = arg;
+	uint64_t index;
+
+	for (uint32_t i = 0; i < m->num_parcels; i++) {
+		struct nc4_share share = { i, m->num_parcels };
+
+		if (m->parcels[i] && nc4_share_has(&share, m->shape->num_chunks, number, &index))
+			return !m->shape->vars[var].is_filtered;
+	}
+	return true;
+}
+
+/* The next chunk, of a parcel or of the packer. 1, 0, errors: as packer_take(). */
+static int take_next(struct maker *k, struct packer *packer, uint32_t var, uint64_t chunk, struct packed *ret)
+{
+	struct parcel *parcel = parcel_with(k->m, k->number);
+	int r;
+
+	if (is_packed_here(var, k->number, k->m))
+		return packer_take(packer, ret);
+	r = parcel ? parcel_take(parcel, ret) : -EBADMSG;
+	ret->var = var;
+	ret->chunk = chunk;
+	k->m->parcel_chunks += r == 0;
+	return r < 0 ? r : 1;
+}
+
+static int put_chunks(struct maker *k, struct packer *packer, uint32_t var)
+{
+	struct packed p = { 0 };
+
+	for (uint64_t i = 0; i < k->s->vars[var].num_chunks; i++, k->number++) {
+		int r = take_next(k, packer, var, i, &p);
+
+		r = r == 0 ? -EIO : r;
+		if (r < 0)
+			return cistern_error_set(k->err, r, "compression: %s", strerror(-r));
+		r = k->s->vars[var].is_chunked ? write_chunk(k, &p) : write_piece(k, &p);
+		if (r < 0)
+			return failed(k, "values of", k->c->vars[var].name);
+	}
+	return 0;
+}
+
 static int put_values(struct maker *k)
 {
 	struct packer_options opt = { .shape = k->s,
 		.file = k->m->file,
 		.deflate = (unsigned int)config_number(k->m->cfg, CONFIG_DEFLATE),
 		.threads = k->m->threads,
-		.memory_bytes = config_number(k->m->cfg, CONFIG_FLUSH_BUFFER_SIZE) };
+		.memory_bytes = config_number(k->m->cfg, CONFIG_FLUSH_BUFFER_SIZE),
+		.wants = is_packed_here,
+		.arg = k->m };
 	struct packer *packer;
-	struct packed p;
 	int r = packer_create(&opt, &packer);
 
 	if (r < 0)
 		return cistern_error_set(k->err, r, "threads: %s", strerror(-r));
-	while ((r = packer_take(packer, &p)) == 1) {
-		r = k->s->vars[p.var].is_chunked ? write_chunk(k, &p) : write_piece(k, &p);
-		if (r < 0) {
-			r = failed(k, "values of", k->c->vars[p.var].name);
-			break;
-		}
-	}
+	for (uint32_t var = 0; r == 0 && var < k->c->num_vars; var++)
+		r = put_chunks(k, packer, var);
 	packer_destroy(packer);
-	if (r < 0 && (!k->err || k->err->code == 0))
-		cistern_error_set(k->err, r, "compression: %s", strerror(-r));
 	return r;
 }
 
@@ -418,9 +446,9 @@ static int put_all(struct maker *k)
 static void close_all(struct maker *k)
 {
 	for (uint32_t i = 0; k->vars && i < k->c->num_vars; i++)
-		close_object(&k->vars[i]);
+		nc4_close_object(&k->vars[i]);
 	for (uint32_t d = 0; k->dims && d < k->c->num_dims; d++)
-		close_object(&k->dims[d]);
+		nc4_close_object(&k->dims[d]);
 	free(k->vars);
 	free(k->dims);
 }

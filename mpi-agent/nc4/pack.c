@@ -35,8 +35,9 @@ struct packer {
 	unsigned int num_slots;
 	uint64_t next_in, next_out; /* numbers: to be begun, to be taken */
 	uint32_t var;               /* of next_in */
-	uint64_t chunk;
-	bool taken; /* next_out - 1 is still lent */
+	uint64_t chunk, number;
+	uint64_t total; /* of those that are wanted; constant */
+	bool taken;     /* next_out - 1 is still lent */
 	bool stop;
 	int error;
 };
@@ -248,24 +249,45 @@ static int pack(struct packer *p, struct slot *s, z_stream *z)
 
 /* ---- threads */
 
+static bool is_wanted(const struct packer *p, uint32_t var, uint64_t number)
+{
+	return !p->opt.wants || p->opt.wants(var, number, p->opt.arg);
+}
+
 /* The next chunk's number goes to the slot; false when there is none. lock held. */
 static bool assign(struct packer *p, struct slot **ret)
 {
 	const struct nc4_shape *s = p->opt.shape;
 	struct slot *slot;
 
-	while (p->var < s->c->num_vars && p->chunk == s->vars[p->var].num_chunks) {
-		p->var++;
-		p->chunk = 0;
+	for (; p->var < s->c->num_vars; p->chunk++, p->number++) {
+		while (p->var < s->c->num_vars && p->chunk == s->vars[p->var].num_chunks) {
+			p->var++;
+			p->chunk = 0;
+		}
+		if (p->var < s->c->num_vars && is_wanted(p, p->var, p->number))
+			break;
 	}
 	if (p->var == s->c->num_vars)
 		return false;
 	slot = &p->slots[p->next_in++ % p->num_slots];
 	slot->out.var = p->var;
 	slot->out.chunk = p->chunk++;
+	slot->out.number = p->number++;
 	slot->ready = false;
 	*ret = slot;
 	return true;
+}
+
+static uint64_t count_wanted(const struct packer *p)
+{
+	const struct nc4_shape *s = p->opt.shape;
+	uint64_t number = 0, total = 0;
+
+	for (uint32_t var = 0; var < s->c->num_vars; var++)
+		for (uint64_t i = 0; i < s->vars[var].num_chunks; i++)
+			total += is_wanted(p, var, number++);
+	return total;
 }
 
 static bool wait_for_work(struct packer *p, struct slot **ret)
@@ -319,9 +341,9 @@ int packer_take(struct packer *p, struct packed *ret)
 	p->taken = false;
 	pthread_cond_broadcast(&p->freed);
 	s = &p->slots[p->next_out % p->num_slots];
-	while (!p->error && p->next_out < p->opt.shape->num_chunks && !(p->next_out < p->next_in && s->ready))
+	while (!p->error && p->next_out < p->total && !(p->next_out < p->next_in && s->ready))
 		pthread_cond_wait(&p->filled, &p->lock);
-	r = p->error ? p->error : p->next_out < p->opt.shape->num_chunks;
+	r = p->error ? p->error : p->next_out < p->total;
 	if (r == 1) {
 		*ret = s->out;
 		p->next_out++;
@@ -340,6 +362,7 @@ int packer_create(const struct packer_options *opt, struct packer **ret)
 	if (r < 0)
 		return r;
 	p->opt = *opt;
+	p->total = count_wanted(p);
 	p->num_slots = slots < 2 ? 2 : slots > SLOTS_MAX ? SLOTS_MAX : (unsigned int)slots;
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->filled, NULL);

@@ -7,6 +7,7 @@
  * deflated; by several threads, while one other takes them in order.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,8 +20,12 @@ struct packed {
 	uint64_t chunk;       /* its number in the variable */
 	const uint8_t *bytes; /* borrowed until the next packer_take() */
 	size_t len;
+	uint64_t number;      /* among the chunks of all variables */
 	uint32_t filter_mask; /* HDF5's: bit n: filter n was not applied */
 };
+
+/* Is the chunk of that number, of that variable, to be packed? Asked in order, once from packer_create() and once by its threads. */
+typedef bool (*packer_wants_fn)(uint32_t var, uint64_t number, const void *arg);
 
 struct packer_options {
 	const struct nc4_shape *shape; /* borrowed */
@@ -28,6 +33,8 @@ struct packer_options {
 	unsigned int deflate;
 	unsigned int threads;  /* > 0 */
 	uint64_t memory_bytes; /* about so much at a time, but three chunks at least */
+	packer_wants_fn wants; /* NULL: all of them */
+	const void *arg;       /* borrowed */
 };
 
 int packer_create(const struct packer_options *opt, struct packer **ret); /* starts its threads */

@@ -339,7 +339,7 @@ static int make(struct nc4_shape *s, const struct nc4_options *opt, struct ciste
 int nc4_shape_make(struct classic *c, uint64_t file_bytes, const struct nc4_options *opt, struct nc4_shape *ret,
 	struct cistern_error *err)
 {
-	struct nc4_shape s = { .c = c, .strict = true };
+	struct nc4_shape s = { .c = c, .deflate = opt->deflate, .strict = true };
 	int r = check_header(c, err);
 
 	if (r == 0)
@@ -378,4 +378,18 @@ void nc4_chunk_box(const struct nc4_var *v, uint32_t num_dims, uint64_t at, uint
 		left = v->dims[d] - ret_start[d];
 		ret_count[d] = left < v->chunk[d] ? left : v->chunk[d];
 	}
+}
+
+/* ---- shares */
+
+#define RUN_MAX   16u /* chunks */
+#define RUNS_EACH 8u  /* at least, where there are enough chunks: so that shares are about as large as each other */
+
+bool nc4_share_has(const struct nc4_share *share, uint64_t total, uint64_t n, uint64_t *ret_index)
+{
+	uint64_t run = total / ((uint64_t)share->num * RUNS_EACH);
+
+	run = run < 1 ? 1 : run > RUN_MAX ? RUN_MAX : run;
+	*ret_index = n / (run * share->num) * run + n % run;
+	return n / run % share->num == share->which;
 }

@@ -40,6 +40,7 @@ struct nc4_shape {
 	const struct classic *c; /* borrowed */
 	struct nc4_var *vars;    /* owned, c->num_vars */
 	uint32_t *scale_of;      /* owned, c->num_dims: its coordinate variable; CLASSIC_NONE: a scale without one */
+	unsigned int deflate;    /* of what is filtered */
 	bool strict;             /* only what the classic model knows */
 	uint64_t num_chunks, max_chunk_bytes;
 };
@@ -51,6 +52,16 @@ struct nc4_shape {
 int nc4_shape_make(struct classic *c, uint64_t file_bytes, const struct nc4_options *opt, struct nc4_shape *ret,
 	struct cistern_error *err);
 void nc4_shape_free(struct nc4_shape *s);
+
+/*
+ * One of num helpers' share of a file's chunks, which are numbered through: of all variables in order, of each in order. It
+ * has every num-th run of them: as many as lie near each other in the classic file, but every helper some.
+ */
+struct nc4_share {
+	uint32_t which, num; /* which < num */
+};
+/* Does chunk n of total belong to it? *ret_index: how many of its chunks are before. */
+bool nc4_share_has(const struct nc4_share *share, uint64_t total, uint64_t n, uint64_t *ret_index);
 
 /* Where chunk number at (row-major over the grid) of a variable lies: first element and how many, per dimension. */
 void nc4_chunk_box(const struct nc4_var *v, uint32_t num_dims, uint64_t at, uint64_t *ret_start, uint64_t *ret_count);

@@ -35,7 +35,10 @@ struct decomp_work {
 	uint32_t var;
 	uint64_t record;
 	struct runs now, joined;
-	size_t cap_ranges;
+	size_t cap_ranges, cap_ragged;
+	uint64_t end;     /* of what was added last, in the file */
+	uint64_t cut_off; /* where the element begins that it ended in, if in one */
+	bool is_cut;
 };
 
 /* ---- places */
@@ -314,6 +317,10 @@ static int settle(struct decomp *d)
 		w->now.num = 0;
 		return 0;
 	}
+	if (*list == NO_LIST)
+		d->vars[w->var] = (struct decomp_var){ .first_record = w->record, .any = true };
+	else
+		d->vars[w->var].mixed = true;
 	if (*list != NO_LIST) {
 		r = join(&w->lists[*list].r, runs, &w->joined);
 		runs = &w->joined;
@@ -339,7 +346,8 @@ int decomp_create(const struct classic *header, struct decomp **ret)
 	d->header = header;
 	d->work = calloc(1, sizeof(*d->work));
 	d->var_maps = calloc(header->num_vars, sizeof(*d->var_maps));
-	if (d->work && d->var_maps) {
+	d->vars = calloc(header->num_vars, sizeof(*d->vars));
+	if (d->work && d->var_maps && d->vars) {
 		d->work->var = DECOMP_NO_MAP;
 		d->work->var_list = calloc(header->num_vars, sizeof(*d->work->var_list));
 		r = d->work->var_list ? decomp_order_create(header, &d->work->order) : -ENOMEM;
@@ -404,6 +412,55 @@ static int add_elements(struct decomp *d, const struct decomp_place *p, uint32_t
 	return r < 0 || first >= end ? r : add_run(&w->now, first, end - first, writer);
 }
 
+/* ---- elements that were written in part */
+
+static int add_ragged(struct decomp *d, uint64_t off)
+{
+	struct decomp_work *w = d->work;
+
+	if (d->num_ragged == DECOMP_RAGGED_MAX) {
+		d->more_ragged = true;
+		return 0;
+	}
+	if (d->num_ragged == w->cap_ragged) {
+		size_t cap = w->cap_ragged ? 2 * w->cap_ragged : 16;
+		uint64_t *ragged = reallocarray(d->ragged, cap, sizeof(*ragged));
+
+		if (!ragged)
+			return -ENOMEM;
+		d->ragged = ragged;
+		w->cap_ragged = cap;
+	}
+	d->ragged[d->num_ragged++] = off;
+	return 0;
+}
+
+/* What was added last is not gone on with. */
+static int end_cut(struct decomp *d)
+{
+	bool cut = d->work->is_cut;
+
+	d->work->is_cut = false;
+	return cut ? add_ragged(d, d->work->cut_off) : 0;
+}
+
+/* Do the bytes of p, which begin at off, begin or end in an element? What goes on where the last ones ended is one with them. */
+static int note_edges(struct decomp *d, const struct decomp_place *p, uint64_t off)
+{
+	struct decomp_work *w = d->work;
+	uint64_t size = p->var == DECOMP_NO_MAP ? 1 : classic_type_bytes(d->header->vars[p->var].type);
+	uint64_t before = p->byte % size, behind = (p->byte + p->len) % size;
+	bool goes_on = w->end == off;
+	int r = goes_on ? 0 : end_cut(d);
+
+	if (r == 0 && before > 0 && !goes_on)
+		r = add_ragged(d, off - before);
+	w->end = off + p->len;
+	w->is_cut = behind > 0;
+	w->cut_off = w->end - behind;
+	return r;
+}
+
 int decomp_add(struct decomp *d, uint64_t off, uint64_t len, uint32_t writer)
 {
 	int r = 0;
@@ -411,7 +468,9 @@ int decomp_add(struct decomp *d, uint64_t off, uint64_t len, uint32_t writer)
 	while (r == 0 && len > 0) {
 		struct decomp_place p = decomp_place(d->work->order, off, len);
 
-		r = p.var == DECOMP_NO_MAP ? add_range(d, off, p.len) : add_elements(d, &p, writer);
+		r = note_edges(d, &p, off);
+		if (r == 0)
+			r = p.var == DECOMP_NO_MAP ? add_range(d, off, p.len) : add_elements(d, &p, writer);
 		off += p.len;
 		len -= p.len;
 	}
@@ -440,6 +499,13 @@ static bool is_whole(const struct classic_var *v, const struct runs *r)
 	if (v->num_dims == v->is_record || r->num == 0)
 		return true;
 	return r->num == 1 && r->at[0].len == v->elements;
+}
+
+static bool is_cut_up(const struct decomp *d, uint32_t var)
+{
+	const struct classic_var *v = &d->header->vars[var];
+
+	return !d->vars[var].whole || (d->cuts_whole && v->num_dims > v->is_record && v->elements > 0);
 }
 
 /* Cuts the runs at the ends of rows. */
@@ -475,6 +541,8 @@ int decomp_finish(struct decomp *d)
 	uint32_t *number = NULL;
 	int r = settle(d);
 
+	if (r == 0)
+		r = end_cut(d);
 	if (r == 0) {
 		number = calloc(w->num_lists + 1, sizeof(*number));
 		d->maps = calloc(w->num_lists + 1, sizeof(*d->maps));
@@ -484,7 +552,8 @@ int decomp_finish(struct decomp *d)
 		size_t list = w->var_list[i];
 
 		d->var_maps[i] = DECOMP_NO_MAP;
-		if (list == NO_LIST || is_whole(&d->header->vars[i], &w->lists[list].r))
+		d->vars[i].whole = list != NO_LIST && is_whole(&d->header->vars[i], &w->lists[list].r);
+		if (list == NO_LIST || !is_cut_up(d, i))
 			continue;
 		if (number[list] == 0) {
 			r = make_map(d, &w->lists[list], &d->maps[d->num_maps++]);
@@ -507,6 +576,8 @@ void decomp_destroy(struct decomp *d)
 		free(d->maps[i].runs);
 	free(d->maps);
 	free(d->var_maps);
+	free(d->vars);
+	free(d->ragged);
 	free(d->ranges);
 	free(d);
 }

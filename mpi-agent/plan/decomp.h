@@ -18,6 +18,7 @@
 #include "format/codec/classic.h"
 
 #define DECOMP_NO_MAP     UINT32_MAX
+#define DECOMP_RAGGED_MAX 4096
 #define DECOMP_RANGES_MAX 4096 /* ranges of bytes that belong to no variable */
 
 struct decomp_run {   /* neighbouring elements of one writer, none beyond the end of a row of the last dimension */
@@ -38,9 +39,23 @@ struct decomp_range {
 	uint64_t off, len; /* bytes of the file */
 };
 
+/* How a variable was met. */
+struct decomp_var {
+	uint64_t first_record; /* the first one in which something of it was written */
+	bool any;              /* something of it was */
+	bool whole;            /* all of it, by one writer; or it has no dimension but that of records */
+	bool mixed;            /* not the same elements by the same writers in all records that have any */
+};
+
 struct decomp {
 	const struct classic *header; /* borrowed */
+	bool cuts_whole; /* set before decomp_finish(): variables that one writer wrote whole have a map, too, if they have dimensions */
 	/* after decomp_finish() */
+	struct decomp_var *vars; /* owned; for each variable of the header */
+	/* File offsets of elements of which only a part was written; in rising order, perhaps twice. */
+	uint64_t *ragged; /* owned */
+	size_t num_ragged;
+	bool more_ragged; /* than DECOMP_RAGGED_MAX */
 	size_t num_maps;
 	struct decomp_map *maps; /* owned */
 	uint32_t *var_maps;      /* owned; for each variable of the header its map, or DECOMP_NO_MAP */

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/array.h"
 #include "format/place/place.h"
 
 #define EXTENTS_AT_ONCE 4096
@@ -348,15 +349,8 @@ static int add_stale(const struct extent *e, void *arg)
 	struct stale *s = arg;
 
 	if (e->off > s->pos) {
-		if (s->num == s->cap) {
-			size_t cap = s->cap ? 2 * s->cap : 16;
-			struct gap *grown = reallocarray(s->gaps, cap, sizeof(*grown));
-
-			if (!grown)
-				return -ENOMEM;
-			s->gaps = grown;
-			s->cap = cap;
-		}
+		if (array_room(&s->gaps, &s->cap, s->num, sizeof(*s->gaps)) < 0)
+			return -ENOMEM;
 		s->gaps[s->num++] = (struct gap){ s->pos, e->off - s->pos };
 	}
 	s->pos = e->off + e->len;

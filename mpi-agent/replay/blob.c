@@ -24,8 +24,8 @@ static void add_fact(struct manifest_fact *fact, const char *name, uint64_t valu
 	snprintf(fact->value, sizeof(fact->value), "%" PRIu64, value);
 }
 
-static void tell(
-	struct session *s, const struct inode *in, const struct file_place *place, const struct blob_done *done)
+static void tell(struct session *s, const struct inode *in, const struct file_place *place, enum drain_layout layout,
+	const struct blob_done *done)
 {
 	const struct drain_watcher *w = &s->opt->watcher;
 	struct manifest_fact facts[3];
@@ -34,7 +34,7 @@ static void tell(
 		.size = in->size,
 		.bytes_written = done->written,
 		.extents = done->extents,
-		.layout = drain_layout_name(DRAIN_LAYOUT_BLOB_VARIABLE),
+		.layout = drain_layout_name(layout),
 		.facts = facts,
 		.num_facts = 3 };
 
@@ -42,7 +42,8 @@ static void tell(
 	add_fact(&facts[1], "blobs", done->blobs);
 	add_fact(&facts[2], "maps", done->maps);
 	s->result.files++;
-	s->result.bytes += done->written;
+	if (!(in->flags & INODE_SHARED)) /* else they were counted where they were written */
+		s->result.bytes += done->written;
 	s->result.converted++;
 	s->progress.done_files++;
 	if (w->layout)
@@ -73,11 +74,11 @@ static int remove_former(struct session *s, const struct file_place *place)
  * The subfiles are there for good: the file has arrived, and its name is gone. Who is killed in between leaves a clean file whose
  * backing file has vanished, which is forgotten when somebody looks.
  */
-static int give_up(struct session *s, const struct inode *in, const struct file_place *place)
+static int report(struct session *s, const struct inode *in, const struct file_place *place, uint64_t upto)
 {
 	struct record placed = { .type = RECORD_PLACED, .ino = in->ino, .gen = in->gen, .parent = place->dir };
 	struct record drained = {
-		.type = RECORD_DRAINED, .ino = in->ino, .gen = in->gen, .upto = s->opt->upto, .size = in->size
+		.type = RECORD_DRAINED, .ino = in->ino, .gen = in->gen, .upto = upto, .size = in->size
 	};
 	struct record forget = { .type = RECORD_FORGET, .ino = in->ino, .gen = in->gen, .parent = place->dir };
 	int r;
@@ -98,11 +99,22 @@ static int give_up(struct session *s, const struct inode *in, const struct file_
 	return r == 0 ? session_flush_steps(s) : r;
 }
 
-static int carry_now(struct session *s, const struct inode *in, struct file_place *place)
+int blob_give_up(struct session *s, const struct inode *in, const struct file_place *place, uint64_t upto,
+	enum drain_layout layout, const struct blob_done *done)
+{
+	int r = report(s, in, place, upto);
+
+	if (r < 0 || idmap_get(&s->inodes, in->ino) == INODE_IS_FAILED)
+		return r;
+	tell(s, in, place, layout, done);
+	return idmap_set(&s->inodes, in->ino, INODE_IS_DONE);
+}
+
+static int carry_now(struct session *s, const struct inode *in, struct file_place *place, enum drain_layout layout)
 {
 	struct blob_done done;
 	char why[BLOB_WHY];
-	int r = blob_write(s, in, place, s->opt->convert->num_subfiles, &done, why);
+	int r = blob_write(s, in, place, layout, &done, why);
 
 	if (r == -EOPNOTSUPP) {
 		place->kept = why;
@@ -112,25 +124,18 @@ static int carry_now(struct session *s, const struct inode *in, struct file_plac
 		return why[0] ? session_fail(s, in->ino, place->path, r, "%s", why)
 			      : session_fail_errno(
 					s, in->ino, place->path, r, "its subfiles cannot be written", in->size);
-	r = give_up(s, in, place);
-	if (r < 0 || idmap_get(&s->inodes, in->ino) == INODE_IS_FAILED)
-		return r;
-	tell(s, in, place, &done);
-	return idmap_set(&s->inodes, in->ino, INODE_IS_DONE);
+	return blob_give_up(s, in, place, s->opt->upto, layout, &done);
 }
 
-int blob_carry(struct session *s, const struct inode *in, const struct file_place *place)
+int blob_carry(struct session *s, const struct inode *in, const struct file_place *place, enum drain_layout layout)
 {
 	struct file_place own = *place;
 
 	session_set_path(s, place->path);
-	if (s->opt->part != WIRE_PART_WHOLE)
-		own.kept = "it is of a job of many nodes, whose files are not laid out as blobs";
-	else if (s->opt->convert->now)
-		return carry_now(s, in, &own);
-	else if (!s->opt->convert->room)
+	if (s->opt->convert->now)
+		return carry_now(s, in, &own, layout);
+	if (blob_waits(s))
 		return idmap_set(&s->inodes, in->ino, INODE_IS_LEFT_ALONE);
-	else
-		own.kept = "the store needed room before the mount was unmounted";
+	own.kept = blob_haste_text(s->opt->convert->haste);
 	return file_write_new(s, in, &own);
 }

@@ -15,7 +15,7 @@
 #define EXTENTS_AT_ONCE 4096u
 #define WRITERS_MOST    65536u
 
-static int __attribute__((format(printf, 2, 3))) refuse(char why[BLOB_WHY], const char *fmt, ...)
+int blob_refuse(char why[BLOB_WHY], const char *fmt, ...)
 {
 	va_list ap;
 
@@ -31,14 +31,9 @@ static int no_base(uint64_t off, size_t len, void *buf, void *arg)
 	return -EOPNOTSUPP;
 }
 
-struct view {
-	struct session *s;
-	const struct inode *in;
-};
-
-static ssize_t read_view(void *buf, size_t len, uint64_t off, void *arg)
+ssize_t blob_view_read(void *buf, size_t len, uint64_t off, void *arg)
 {
-	const struct view *v = arg;
+	const struct blob_view *v = arg;
 	int r;
 
 	if (off >= v->in->size)
@@ -49,23 +44,26 @@ static ssize_t read_view(void *buf, size_t len, uint64_t off, void *arg)
 	return r < 0 ? r : (ssize_t)len;
 }
 
-static int take_header(struct view *v, struct blob_plan *p, char why[BLOB_WHY])
+/* The header, as read_bytes shows it. */
+int blob_plan_take_header(struct blob_plan *p, uint64_t size, classic_read_fn read_bytes, void *arg, char why[BLOB_WHY])
 {
 	struct cistern_error err = { 0 };
-	int r = classic_read(read_view, v, &p->header, &err);
+	int r = classic_read(read_bytes, arg, &p->header, &err);
 
 	if (r == -EBADMSG || r == -EFBIG)
-		return refuse(why, "it is no netCDF classic file: %s", err.text);
+		return blob_refuse(why, "it is no netCDF classic file: %s", err.text);
 	if (r < 0)
 		return r;
 	if (p->header.streaming)
-		p->header.num_records = classic_count_records(&p->header, v->in->size);
+		p->header.num_records = classic_count_records(&p->header, size);
 	if (blob_is_header(&p->header))
-		return refuse(why, "it is a subfile of a blob layout itself");
+		return blob_refuse(why, "it is a subfile of a blob layout itself");
+	if (p->header.num_vars == 0)
+		return blob_refuse(why, "it has no variables");
 	p->header_bytes = malloc((size_t)p->header.header_bytes);
 	if (!p->header_bytes)
 		return -ENOMEM;
-	r = (int)read_view(p->header_bytes, (size_t)p->header.header_bytes, 0, v);
+	r = (int)read_bytes(p->header_bytes, (size_t)p->header.header_bytes, 0, arg);
 	return r < 0 ? r : 0;
 }
 
@@ -78,29 +76,65 @@ static int add_extent(struct blob_plan *p, const struct extent *e, char why[BLOB
 	if (e->kind == EXTENT_HOLE)
 		return 0;
 	if (e->kind != EXTENT_LOG)
-		return refuse(why, "a part of it has gone to the backing directory already");
+		return blob_refuse(why, "a part of it has gone to the backing directory already");
 	p->bytes += e->len;
 	p->extents++;
+	deal_sum_add(&p->own, e->off, e->len);
+	p->has_header |= e->off < p->header.header_bytes;
 	r = decomp_add(p->d, e->off, e->len, e->writer);
-	return r == -E2BIG ? refuse(why, "bytes in more than %d places belong to no variable", DECOMP_RANGES_MAX) : r;
+	return r == -E2BIG ? blob_refuse(why, "bytes in more than %d places belong to no variable", DECOMP_RANGES_MAX)
+			   : r;
 }
 
-static int add_extents(struct session *s, const struct inode *in, struct blob_plan *p, char why[BLOB_WHY])
+static void drop_kept(struct blob_plan *p)
 {
-	struct extent *e = malloc(EXTENTS_AT_ONCE * sizeof(*e));
+	free(p->kept);
+	p->kept = NULL;
+	p->num_kept = p->cap_kept = 0;
+}
+
+/* Room for as many more as are asked for at once; false: they are not kept. */
+static bool make_room(struct session *s, struct blob_plan *p)
+{
+	size_t cap = p->cap_kept ? 2 * p->cap_kept : 4 * EXTENTS_AT_ONCE;
+	struct extent *grown;
+
+	if (p->cap_kept - p->num_kept >= EXTENTS_AT_ONCE)
+		return true;
+	grown = cap * sizeof(*grown) <= 2 * s->opt->buffer_bytes ? reallocarray(p->kept, cap, sizeof(*grown)) : NULL;
+	if (!grown) {
+		drop_kept(p);
+		return false;
+	}
+	p->kept = grown;
+	p->cap_kept = cap;
+	return true;
+}
+
+int blob_plan_extents(struct session *s, const struct inode *in, struct blob_plan *p, char why[BLOB_WHY])
+{
+	struct extent *own = malloc(EXTENTS_AT_ONCE * sizeof(*own));
+	bool keeps = s->opt->part != WIRE_PART_DEAL;
 	uint64_t off = 0, next;
 	size_t num;
-	int r = e ? 0 : -ENOMEM;
+	int r = own ? 0 : -ENOMEM;
 
 	while (r == 0 && off < in->size) {
+		struct extent *e = own;
+
+		keeps = keeps && make_room(s, p);
+		if (keeps)
+			e = p->kept + p->num_kept;
 		r = state_extents(s->st, in->ino, off, in->size - off, e, EXTENTS_AT_ONCE, &num, &next);
 		for (size_t i = 0; r == 0 && i < num; i++)
 			r = add_extent(p, &e[i], why);
+		if (r == 0 && keeps)
+			p->num_kept += num;
 		off = next;
 		if (r == 0)
 			r = session_tick(s, false);
 	}
-	free(e);
+	free(own);
 	return r;
 }
 
@@ -119,6 +153,21 @@ static int by_process(const void *a, const void *b)
 					: (x->writer > y->writer) - (x->writer < y->writer);
 }
 
+/* 1 for each writer that has runs of a variable that is cut up. */
+static int mark_streams(const struct blob_plan *p, uint32_t *stream_of)
+{
+	bool *used = calloc(p->d->num_maps + 1, sizeof(*used));
+
+	for (uint32_t v = 0; used && v < p->header.num_vars; v++)
+		if (p->d->var_maps[v] != DECOMP_NO_MAP)
+			used[p->d->var_maps[v]] = true;
+	for (size_t m = 0; used && m < p->d->num_maps; m++)
+		for (size_t i = 0; used[m] && i < p->d->maps[m].num_runs; i++)
+			stream_of[p->d->maps[m].runs[i].writer] = 1;
+	free(used);
+	return used ? 0 : -ENOMEM;
+}
+
 /* Which writers the maps have; *stream_of: for each its stream. */
 static int number_streams(struct session *s, const struct inode *in, struct blob_plan *p, uint32_t *stream_of)
 {
@@ -127,9 +176,8 @@ static int number_streams(struct session *s, const struct inode *in, struct blob
 	size_t known;
 	int r = process && named ? state_writers(s->st, in->ino, process, WRITERS_MOST, &known) : -ENOMEM;
 
-	for (size_t m = 0; r == 0 && m < p->d->num_maps; m++)
-		for (size_t i = 0; i < p->d->maps[m].num_runs; i++)
-			stream_of[p->d->maps[m].runs[i].writer] = 1;
+	if (r == 0)
+		r = mark_streams(p, stream_of);
 	for (uint32_t w = 0; r == 0 && w < WRITERS_MOST; w++)
 		if (stream_of[w])
 			named[p->num_streams++] = (struct named){ w > 0 && w <= known ? process[w - 1] : 0, w };
@@ -148,7 +196,7 @@ static int lay_blobs(struct blob_plan *p, size_t m)
 	struct decomp_map *map = &p->d->maps[m];
 
 	p->run_at[m] = calloc(map->num_runs + 1, sizeof(**p->run_at));
-	p->shares[m] = calloc(p->num_streams, sizeof(**p->shares));
+	p->shares[m] = calloc((size_t)p->num_streams + 1, sizeof(**p->shares));
 	if (!p->run_at[m] || !p->shares[m])
 		return -ENOMEM;
 	for (size_t i = 0; i < map->num_runs; i++) {
@@ -161,24 +209,28 @@ static int lay_blobs(struct blob_plan *p, size_t m)
 	return 0;
 }
 
-static int make_streams(struct session *s, const struct inode *in, struct blob_plan *p, char why[BLOB_WHY])
+int blob_plan_lay(struct blob_plan *p)
+{
+	int r = 0;
+
+	p->run_at = calloc(p->d->num_maps + 1, sizeof(*p->run_at));
+	p->shares = calloc(p->d->num_maps + 1, sizeof(*p->shares));
+	if (!p->run_at || !p->shares)
+		r = -ENOMEM;
+	for (size_t m = 0; r == 0 && m < p->d->num_maps; m++)
+		r = lay_blobs(p, m);
+	return r;
+}
+
+int blob_plan_streams(struct session *s, const struct inode *in, struct blob_plan *p)
 {
 	uint32_t *stream_of = calloc(WRITERS_MOST, sizeof(*stream_of));
 	int r = stream_of ? number_streams(s, in, p, stream_of) : -ENOMEM;
 
-	if (r == 0 && p->num_streams < 2)
-		r = refuse(why,
-			"no variable has parts of several processes (which write through one mount or were not known)");
 	for (size_t m = 0; r == 0 && m < p->d->num_maps; m++)
 		for (size_t i = 0; i < p->d->maps[m].num_runs; i++)
 			p->d->maps[m].runs[i].writer = stream_of[p->d->maps[m].runs[i].writer];
 	free(stream_of);
-	p->run_at = calloc(p->d->num_maps + 1, sizeof(*p->run_at));
-	p->shares = calloc(p->d->num_maps + 1, sizeof(*p->shares));
-	if (r == 0 && (!p->run_at || !p->shares))
-		r = -ENOMEM;
-	for (size_t m = 0; r == 0 && m < p->d->num_maps; m++)
-		r = lay_blobs(p, m);
 	return r;
 }
 
@@ -189,8 +241,9 @@ static bool is_zero(const uint8_t *p, size_t len)
 	return len == 0 || (p[0] == 0 && memcmp(p, p + 1, len - 1) == 0);
 }
 
-static int take_residue(struct view *v, struct blob_plan *p, char why[BLOB_WHY])
+int blob_plan_residue(struct session *s, const struct inode *in, struct blob_plan *p, char why[BLOB_WHY])
 {
+	struct blob_view v = { s, in };
 	int r = 0;
 
 	for (size_t i = 0; r >= 0 && i < p->d->num_ranges; i++) {
@@ -200,9 +253,9 @@ static int take_residue(struct view *v, struct blob_plan *p, char why[BLOB_WHY])
 		if (!bytes)
 			return range->len < BLOB_RESIDUE_MAX
 				       ? -ENOMEM
-				       : refuse(why, "%" PRIu64 " bytes at %" PRIu64 " belong to no variable",
+				       : blob_refuse(why, "%" PRIu64 " bytes at %" PRIu64 " belong to no variable",
 						 range->len, range->off);
-		r = (int)read_view(bytes, (size_t)range->len, range->off, v);
+		r = (int)blob_view_read(bytes, (size_t)range->len, range->off, &v);
 		if (r >= 0 && !is_zero(bytes, (size_t)range->len))
 			blob_add_residue(&p->residue, &(struct blob_residue){ .off = range->off,
 							      .stride = range->len,
@@ -211,7 +264,7 @@ static int take_residue(struct view *v, struct blob_plan *p, char why[BLOB_WHY])
 							      .bytes = bytes });
 		free(bytes);
 		if (p->residue.len > BLOB_RESIDUE_MAX)
-			return refuse(why, "more than %u bytes belong to no variable", BLOB_RESIDUE_MAX);
+			return blob_refuse(why, "more than %u bytes belong to no variable", BLOB_RESIDUE_MAX);
 	}
 	if (r < 0)
 		return r;
@@ -220,40 +273,65 @@ static int take_residue(struct view *v, struct blob_plan *p, char why[BLOB_WHY])
 
 /* ---- all of it */
 
-static int check_kind(const struct inode *in, char why[BLOB_WHY])
+int blob_plan_check(const struct inode *in, char why[BLOB_WHY])
 {
 	if (in->flags & INODE_PRIVATE)
-		return refuse(
+		return blob_refuse(
 			why, "it was written past the log, before its layout was asked for: nobody knows by whom");
-	if (!(in->flags & INODE_NEW) || in->flags & (INODE_UNPUBLISHED | INODE_SHARED))
-		return refuse(why, "a part of it is in the backing directory, or in other nodes' stores");
-	return in->nlink == 1 ? 0 : refuse(why, "it has several names");
+	if (!(in->flags & INODE_NEW) || in->flags & INODE_UNPUBLISHED)
+		return blob_refuse(why, "a part of it is in the backing directory");
+	return in->nlink == 1 ? 0 : blob_refuse(why, "it has several names");
+}
+
+/* The same whenever and by whomever this state of the file is carried, and for no other file. */
+void blob_plan_set(struct blob_plan *p, const uint8_t *uuid, uint64_t ino, uint64_t version)
+{
+	memcpy(p->set, uuid, BLOB_SET_BYTES);
+	for (unsigned int i = 0; i < 8; i++) {
+		p->set[i] ^= (uint8_t)(ino >> (8 * i));
+		p->set[8 + i] ^= (uint8_t)(version >> (8 * i));
+	}
+}
+
+/* ---- a file of this node alone */
+
+/* All processes wrote here. */
+static int set_alone(struct session *s, const struct inode *in, struct blob_plan *p, char why[BLOB_WHY])
+{
+	uint32_t wanted = s->opt->convert->num_subfiles;
+
+	if (p->num_streams < 2)
+		return blob_refuse(why,
+			"no variable has parts of several processes (which write through one mount or were not known)");
+	p->num_subfiles = wanted < 1 ? 1 : wanted < p->num_streams ? wanted : p->num_streams;
+	p->all_subfiles = p->num_subfiles;
+	p->all_streams = p->num_streams;
+	blob_plan_set(p, store_superblock(s->opt->store)->uuid, in->ino, in->data_version);
+	return 0;
 }
 
 int blob_plan_make(struct session *s, const struct inode *in, struct blob_plan *ret, char why[BLOB_WHY])
 {
-	struct view v = { s, in };
-	struct blob_plan p = { 0 };
-	int r = check_kind(in, why);
+	struct blob_view v = { s, in };
+	int r = blob_plan_check(in, why);
 
+	*ret = (struct blob_plan){ 0 };
 	if (r == 0)
-		r = take_header(&v, &p, why);
-	if (r == 0 && p.header.num_vars == 0)
-		r = refuse(why, "it has no variables");
-	if (r < 0) {
-		blob_plan_free(&p);
-		return r;
-	}
-	*ret = p; /* the maps refer to the header in its place */
-	r = decomp_create(&ret->header, &ret->d);
+		r = blob_plan_take_header(ret, in->size, blob_view_read, &v, why);
 	if (r == 0)
-		r = add_extents(s, in, ret, why);
+		r = decomp_create(&ret->header, &ret->d);
+	if (r == 0)
+		r = blob_plan_extents(s, in, ret, why);
 	if (r == 0)
 		r = decomp_finish(ret->d);
 	if (r == 0)
-		r = make_streams(s, in, ret, why);
+		r = blob_plan_streams(s, in, ret);
 	if (r == 0)
-		r = take_residue(&v, ret, why);
+		r = set_alone(s, in, ret, why);
+	if (r == 0)
+		r = blob_plan_lay(ret);
+	if (r == 0)
+		r = blob_plan_residue(s, in, ret, why);
 	if (r < 0)
 		blob_plan_free(ret);
 	return r;
@@ -261,6 +339,7 @@ int blob_plan_make(struct session *s, const struct inode *in, struct blob_plan *
 
 void blob_plan_free(struct blob_plan *p)
 {
+	drop_kept(p);
 	for (size_t m = 0; p->d && m < p->d->num_maps; m++) {
 		if (p->run_at)
 			free(p->run_at[m]);
@@ -273,5 +352,6 @@ void blob_plan_free(struct blob_plan *p)
 	classic_destroy(&p->header);
 	free(p->header_bytes);
 	buf_free(&p->residue);
+	buf_free(&p->values);
 	*p = (struct blob_plan){ 0 };
 }

@@ -34,10 +34,11 @@ struct piece_written {
 struct subfile {
 	uint32_t first, num; /* its streams */
 	struct classic header;
-	struct sink_file *f; /* owned */
-	char *temp, *final;  /* owned: paths in the destination */
-	uint64_t **starts;   /* owned: for each map, of each of its streams: where its blob begins, in elements */
-	uint8_t *buf;        /* owned: what it has of the variable at hand */
+	struct blob_process *process; /* owned; NULL: variable-centric */
+	struct sink_file *f;          /* owned */
+	char *temp, *final;           /* owned: paths in the destination */
+	uint64_t **starts; /* owned: for each map, of each of its streams: where its blob begins, in elements */
+	uint8_t *buf;      /* owned: what it has of the variable at hand */
 	struct piece_written *pieces; /* owned: what was written, where all is read back */
 	size_t num_pieces, cap_pieces;
 	uint64_t written, begun; /* bytes; those of which the device was told */
@@ -54,6 +55,7 @@ struct writer {
 	struct session *s;
 	const struct inode *in;
 	struct blob_plan *plan;
+	enum drain_layout layout;
 	struct subfile *sub; /* owned */
 	uint32_t num_subfiles;
 	size_t buf_bytes; /* of each sub's buf */
@@ -170,6 +172,28 @@ static int sub_write(struct writer *w, struct subfile *sub, const void *buf, siz
 	return r;
 }
 
+struct target {
+	struct writer *w;
+	struct subfile *sub;
+};
+
+static int put_to_target(const void *bytes, size_t len, uint64_t off, void *arg)
+{
+	struct target *t = arg;
+
+	return sub_write(t->w, t->sub, bytes, len, off);
+}
+
+static int put_var_to(struct writer *w, struct subfile *sub, const struct classic_var *v)
+{
+	uint64_t record = v->is_record ? w->record : 0;
+
+	if (sub->process)
+		return blob_process_put_values(
+			sub->process, w->var, record, sub->buf, put_to_target, &(struct target){ w, sub });
+	return sub_write(w, sub, sub->buf, (size_t)v->bytes, classic_offset(&sub->header, v, record, 0));
+}
+
 /* What was put together goes to its place. */
 static int put_var(struct writer *w)
 {
@@ -179,8 +203,7 @@ static int put_var(struct writer *w)
 	for (uint32_t i = 0; r == 0 && w->var != DECOMP_NO_MAP && i < w->num_subfiles; i++) {
 		const struct classic_var *v = sub_var(w, &w->sub[i]);
 
-		r = sub_write(w, &w->sub[i], w->sub[i].buf, (size_t)v->bytes,
-			classic_offset(&w->sub[i].header, v, v->is_record ? w->record : 0, 0));
+		r = put_var_to(w, &w->sub[i], v);
 		bytes += v->bytes;
 	}
 	w->var = DECOMP_NO_MAP;
@@ -251,6 +274,8 @@ static int put_bytes(struct writer *w, uint64_t off, const uint8_t *bytes, size_
 	while (r == 0 && len > 0) {
 		struct decomp_place p = decomp_place(w->order, off, len);
 
+		if (p.var != DECOMP_NO_MAP && w->plan->of_job && w->plan->d->var_maps[p.var] == DECOMP_NO_MAP)
+			p.var = DECOMP_NO_MAP; /* put_values() has put it */
 		if (p.var != DECOMP_NO_MAP && (p.var != w->var || p.record != w->record)) {
 			r = put_var(w);
 			begin_var(w, &p);
@@ -298,6 +323,15 @@ static int put_extent(struct writer *w, const struct extent *e)
 	return e->whole && crc != e->crc ? say_damage(w, e) : 0;
 }
 
+static int put_kept(struct writer *w)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < w->plan->num_kept; i++)
+		r = put_extent(w, &w->plan->kept[i]);
+	return r == 0 ? put_var(w) : r;
+}
+
 static int put_extents(struct writer *w)
 {
 	struct extent *e = malloc(EXTENTS_AT_ONCE * sizeof(*e));
@@ -313,6 +347,27 @@ static int put_extents(struct writer *w)
 	}
 	free(e);
 	return r == 0 ? put_var(w) : r;
+}
+
+/* What all nodes have of variables that are not cut up. */
+static int put_values(struct writer *w)
+{
+	struct cursor c = cursor_make(w->plan->values.data, w->plan->values.len);
+	struct deal_value v;
+	int r = 0;
+
+	while (r == 0 && deal_next_value(&c, &v)) {
+		const struct classic_var *var = &w->plan->header.vars[v.var];
+		struct decomp_place p = { .var = v.var, .record = v.record };
+
+		if (v.len != var->bytes || v.record >= (var->is_record ? w->plan->header.num_records : 1) ||
+			w->plan->d->var_maps[v.var] != DECOMP_NO_MAP)
+			return -EBADMSG;
+		begin_var(w, &p);
+		put_whole(w, 0, v.bytes, v.len);
+		r = put_var(w);
+	}
+	return r;
 }
 
 /* ---- maps */
@@ -387,18 +442,6 @@ static int put_maps(struct writer *w, struct subfile *sub)
 
 /* ---- headers */
 
-/* The same whenever and by whomever this state of the file is carried, and for no other file. */
-static void make_set(const struct writer *w, uint8_t set[BLOB_SET_BYTES])
-{
-	const uint8_t *uuid = store_superblock(w->s->opt->store)->uuid;
-
-	memcpy(set, uuid, BLOB_SET_BYTES);
-	for (unsigned int i = 0; i < 8; i++) {
-		set[i] ^= (uint8_t)(w->in->ino >> (8 * i));
-		set[8 + i] ^= (uint8_t)(w->in->data_version >> (8 * i));
-	}
-}
-
 /* Starts of the blobs in each map; and what the header wants to know of it. */
 static int lay_map(struct writer *w, struct subfile *sub, uint32_t m, struct blob_make_map *ret)
 {
@@ -422,15 +465,15 @@ static int lay_map(struct writer *w, struct subfile *sub, uint32_t m, struct blo
 static int make_header(struct writer *w, struct subfile *sub)
 {
 	struct blob_make_map *maps = calloc(w->plan->d->num_maps + 1, sizeof(*maps));
-	struct blob_exact exact = { .subfile = (uint32_t)(sub - w->sub),
+	struct blob_exact exact = { .subfile = w->plan->first_subfile + (uint32_t)(sub - w->sub),
 		.file_bytes = w->in->size,
 		.header = w->plan->header_bytes,
 		.header_bytes = w->plan->header.header_bytes,
 		.residue = w->plan->residue.data,
 		.residue_bytes = w->plan->residue.len };
 	struct blob_make make = { .canonical = &w->plan->header,
-		.global_nprocs = w->plan->num_streams,
-		.num_subfiles = w->num_subfiles,
+		.global_nprocs = w->plan->all_streams,
+		.num_subfiles = w->plan->all_subfiles,
 		.nblobs = sub->num,
 		.num_maps = (uint32_t)w->plan->d->num_maps,
 		.maps = maps,
@@ -444,7 +487,7 @@ static int make_header(struct writer *w, struct subfile *sub)
 		r = -ENOMEM;
 	for (uint32_t m = 0; r == 0 && m < make.num_maps; m++)
 		r = lay_map(w, sub, m, &maps[m]);
-	make_set(w, exact.set);
+	memcpy(exact.set, w->plan->set, sizeof(exact.set));
 	if (r == 0)
 		r = blob_make_header(&make, &sub->header, &err);
 	if (r == -EINVAL) {
@@ -455,28 +498,57 @@ static int make_header(struct writer *w, struct subfile *sub)
 	return r;
 }
 
+static int make_process(struct writer *w, struct subfile *sub)
+{
+	size_t num_maps = w->plan->d->num_maps;
+	struct blob_share *shares = calloc(num_maps * sub->num + 1, sizeof(*shares));
+	int r;
+
+	if (!shares)
+		return -ENOMEM;
+	for (size_t m = 0; m < num_maps; m++)
+		for (uint32_t i = 0; i < sub->num; i++) {
+			shares[m * sub->num + i] = w->plan->shares[m][sub->first + i];
+			shares[m * sub->num + i].start = sub->starts[m][i];
+		}
+	r = blob_process_create(w->plan, sub->first, sub->num, &sub->header, shares, &sub->process);
+	free(shares);
+	return r;
+}
+
+static uint64_t subfile_bytes(const struct subfile *sub)
+{
+	return sub->process ? blob_process_bytes(sub->process) : classic_file_bytes(&sub->header);
+}
+
 static int put_header(struct writer *w, struct subfile *sub)
 {
 	struct buf BUF_CLEANUP bytes = { 0 };
 	int r = classic_encode(&sub->header, &bytes);
 
-	if (r == 0)
-		r = sub_write(w, sub, bytes.data, bytes.len, 0);
+	return r == 0 ? sub_write(w, sub, bytes.data, bytes.len, 0) : r;
+}
+
+/* All but values. */
+static int put_head(struct writer *w, struct subfile *sub)
+{
+	int r;
+
+	if (sub->process) {
+		r = blob_process_put_head(sub->process, put_to_target, &(struct target){ w, sub });
+	} else {
+		r = put_header(w, sub);
+		if (r == 0)
+			r = put_maps(w, sub);
+	}
 	/* What nobody wrote reads as zeros, up to the end. */
-	return r == 0 ? sub->f->ops->truncate(sub->f, classic_file_bytes(&sub->header)) : r;
+	return r == 0 ? sub->f->ops->truncate(sub->f, subfile_bytes(sub)) : r;
 }
 
 /* ---- subfiles */
 
-static ssize_t read_sink(void *buf, size_t len, uint64_t off, void *arg)
-{
-	struct sink_file *f = arg;
-
-	return f->ops->pread(f, buf, len, off);
-}
-
 /* Our own from an earlier attempt, or those of a file that this one replaces; nothing else. */
-static int may_replace(struct session *s, const char *path)
+int blob_may_replace(struct session *s, const char *path)
 {
 	struct classic CLASSIC_CLEANUP header = { 0 };
 	struct sink_file *f;
@@ -488,34 +560,53 @@ static int may_replace(struct session *s, const char *path)
 	r = S_ISREG(st.st_mode) ? s->to->ops->open(s->to, path, SINK_READ, &f) : -EEXIST;
 	if (r < 0)
 		return r;
-	r = classic_read(read_sink, f, &header, NULL);
-	sink_file_close(f);
+	r = classic_read(blob_sink_read, f, &header, NULL);
 	if (r == 0 && !blob_is_header(&header))
 		r = -EEXIST;
+	if (r == -EBADMSG)
+		r = blob_process_recognise(blob_sink_read, f, (uint64_t)st.st_size);
+	sink_file_close(f);
 	return r == -EBADMSG || r == -EFBIG ? -EEXIST : r;
 }
 
-static int name_subfile(struct writer *w, struct subfile *sub, const struct file_place *place)
+int blob_subfile_path(const char *base, uint32_t number, char *out, size_t cap)
+{
+	int n = snprintf(out, cap, "%s.%04" PRIu32, base, number);
+
+	return n < 0 || (size_t)n >= cap ? -ENAMETOOLONG : 0;
+}
+
+static int name_temp(struct writer *w, struct subfile *sub, const char *base)
+{
+	char path[SESSION_PATH_MAX];
+	int r = blob_subfile_path(base, w->plan->first_subfile + (uint32_t)(sub - w->sub), path, sizeof(path));
+
+	if (r < 0)
+		return r;
+	sub->temp = strdup(path);
+	return sub->temp ? 0 : -ENOMEM;
+}
+
+static int name_final(struct writer *w, struct subfile *sub, const struct file_place *place)
 {
 	char name[RECORD_NAME_MAX + 1], path[SESSION_PATH_MAX];
-	uint32_t number = (uint32_t)(sub - w->sub);
-	int r = 0;
+	int r = blob_subfile_path(place->name, w->plan->first_subfile + (uint32_t)(sub - w->sub), name, sizeof(name));
 
-	if (snprintf(name, sizeof(name), "%s.%04" PRIu32, place->name, number) >= (int)sizeof(name))
-		r = -ENAMETOOLONG;
 	if (r == 0)
 		r = session_join(path, sizeof(path), place->dir_path, name);
-	if (r == 0 && !(sub->final = strdup(path)))
-		r = -ENOMEM;
-	snprintf(name, sizeof(name), "%s%" PRIu64 ".%" PRIu32, w->s->temp_prefix, w->in->ino, number);
-	if (r == 0)
-		r = session_join(path, sizeof(path), place->dir_path, name);
-	if (r == 0 && !(sub->temp = strdup(path)))
-		r = -ENOMEM;
 	if (r == -ENAMETOOLONG) {
 		snprintf(w->why, BLOB_WHY, "its name is too long for subfiles");
-		r = -EOPNOTSUPP;
+		return -EOPNOTSUPP;
 	}
+	if (r < 0)
+		return r;
+	sub->final = strdup(path);
+	if (!sub->final)
+		return -ENOMEM;
+	r = blob_may_replace(w->s, path);
+	if (r == -EEXIST)
+		snprintf(w->why, BLOB_WHY,
+			"%s is there already and is no subfile: move it away, then run cistern flush", sub->final);
 	return r;
 }
 
@@ -557,13 +648,13 @@ static int make_buffers(struct writer *w)
 	return w->blocks ? 0 : -ENOMEM;
 }
 
-/* Streams are dealt out to subfiles in groups of neighbours. */
-static int make_subfiles(struct writer *w, const struct file_place *place)
+/* Streams are dealt out to subfiles in groups of neighbours. place: NULL: they only get temporary names, from base on. */
+static int make_subfiles(struct writer *w, const char *base, const struct file_place *place)
 {
 	uint32_t streams = w->plan->num_streams;
 	int r = 0;
 
-	w->sub = calloc(w->num_subfiles, sizeof(*w->sub));
+	w->sub = calloc((size_t)w->num_subfiles + 1, sizeof(*w->sub));
 	if (!w->sub)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < w->num_subfiles; i++) {
@@ -571,15 +662,13 @@ static int make_subfiles(struct writer *w, const struct file_place *place)
 		w->sub[i].num = (uint32_t)((uint64_t)streams * (i + 1) / w->num_subfiles) - w->sub[i].first;
 	}
 	for (uint32_t i = 0; r == 0 && i < w->num_subfiles; i++) {
-		r = name_subfile(w, &w->sub[i], place);
+		r = name_temp(w, &w->sub[i], base);
+		if (r == 0 && place)
+			r = name_final(w, &w->sub[i], place);
 		if (r == 0)
 			r = make_header(w, &w->sub[i]);
-		if (r == 0)
-			r = may_replace(w->s, w->sub[i].final);
-		if (r == -EEXIST)
-			snprintf(w->why, BLOB_WHY,
-				"%s is there already and is no subfile: move it away, then run cistern flush",
-				w->sub[i].final);
+		if (r == 0 && w->layout == DRAIN_LAYOUT_BLOB_PROCESS)
+			r = make_process(w, &w->sub[i]);
 	}
 	return r == 0 ? make_buffers(w) : r;
 }
@@ -591,11 +680,13 @@ static int fill_subfiles(struct writer *w)
 	for (uint32_t i = 0; r == 0 && i < w->num_subfiles; i++) {
 		r = open_subfile(w, &w->sub[i]);
 		if (r == 0)
-			r = put_header(w, &w->sub[i]);
-		if (r == 0)
-			r = put_maps(w, &w->sub[i]);
+			r = put_head(w, &w->sub[i]);
 	}
-	return r == 0 ? put_extents(w) : r;
+	if (r == 0)
+		r = put_values(w);
+	if (r == 0)
+		r = w->plan->kept ? put_kept(w) : put_extents(w);
+	return r;
 }
 
 /* Does the device hold what was written? All that was not written is a hole. */
@@ -636,17 +727,27 @@ static int finish_subfile(struct writer *w, struct subfile *sub)
 	const char *warning = NULL;
 	struct sink_attr attr;
 	struct stat st;
-	int r;
+	int r = 0;
 
 	attrs_of_inode(w->in, &attr);
-	r = attrs_apply(w->s, w->in, &attr, sub->f, &warning);
+	if (sub->final) /* else its home does so */
+		r = attrs_apply(w->s, w->in, &attr, sub->f, &warning);
 	if (r == 0)
 		r = sub->f->ops->sync(sub->f, false);
 	if (r == 0)
 		r = sub->f->ops->fstat(sub->f, &st);
-	if (r == 0 && (uint64_t)st.st_size != classic_file_bytes(&sub->header))
+	if (r == 0 && (uint64_t)st.st_size != subfile_bytes(sub))
 		r = -EIO;
 	return r == 0 ? read_back(w, sub) : r;
+}
+
+static int finish_subfiles(struct writer *w)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < w->num_subfiles; i++)
+		r = finish_subfile(w, &w->sub[i]);
+	return r == 0 ? session_tick(w->s, true) : r;
 }
 
 static int publish_subfiles(struct writer *w)
@@ -654,10 +755,6 @@ static int publish_subfiles(struct writer *w)
 	struct session *s = w->s;
 	int r = 0;
 
-	for (uint32_t i = 0; r == 0 && i < w->num_subfiles; i++)
-		r = finish_subfile(w, &w->sub[i]);
-	if (r == 0)
-		r = session_tick(s, true);
 	for (uint32_t i = 0; r == 0 && i < w->num_subfiles; i++) {
 		r = s->to->ops->rename(s->to, w->sub[i].temp, w->sub[i].final, false);
 		if (r == 0) {
@@ -668,6 +765,15 @@ static int publish_subfiles(struct writer *w)
 	return r == 0 ? s->to->ops->sync_names(s->to) : r;
 }
 
+/* They stay. */
+static void keep_temps(struct writer *w)
+{
+	for (uint32_t i = 0; i < w->num_subfiles; i++) {
+		free(w->sub[i].temp);
+		w->sub[i].temp = NULL;
+	}
+}
+
 static void writer_free(struct writer *w)
 {
 	for (uint32_t i = 0; w->sub && i < w->num_subfiles; i++) {
@@ -676,6 +782,7 @@ static void writer_free(struct writer *w)
 		if (sub->f && sub->temp)
 			w->s->to->ops->remove(w->s->to, sub->temp, false);
 		sink_file_close(sub->f);
+		blob_process_destroy(sub->process);
 		for (size_t m = 0; sub->starts && m < w->plan->d->num_maps; m++)
 			free(sub->starts[m]);
 		free(sub->starts);
@@ -694,33 +801,73 @@ static void writer_free(struct writer *w)
 		close(w->fd);
 }
 
-int blob_write(struct session *s, const struct inode *in, const struct file_place *place, uint32_t num_subfiles,
+/* The subfiles of the plan, whole but for their names. */
+static int make_all(struct writer *w, const char *base, const struct file_place *place)
+{
+	int r = decomp_order_create(&w->plan->header, &w->order);
+
+	w->num_subfiles = w->plan->num_subfiles;
+	if (r == 0)
+		r = make_subfiles(w, base, place);
+	if (r == 0 && place)
+		r = names_sweep(w->s, place->dir, place->dir_path);
+	if (r == 0)
+		r = fill_subfiles(w);
+	return r == 0 ? finish_subfiles(w) : r;
+}
+
+static struct blob_done what_was_done(const struct writer *w)
+{
+	return (struct blob_done){ .subfiles = w->num_subfiles,
+		.blobs = w->plan->num_streams,
+		.maps = (uint32_t)w->plan->d->num_maps,
+		.written = w->plan->bytes,
+		.extents = w->plan->extents };
+}
+
+int blob_write_part(struct session *s, const struct inode *in, struct blob_plan *plan, const char *base,
+	enum drain_layout layout, struct blob_done *ret, char why[BLOB_WHY])
+{
+	struct writer w = {
+		.s = s, .in = in, .plan = plan, .layout = layout, .fd = -1, .var = DECOMP_NO_MAP, .why = why
+	};
+	int r = plan->num_subfiles > 0 ? make_all(&w, base, NULL) : 0;
+
+	*ret = what_was_done(&w);
+	if (r == 0)
+		keep_temps(&w);
+	writer_free(&w);
+	return r;
+}
+
+static int temp_base(struct session *s, const struct inode *in, const struct file_place *place, char *out, size_t cap)
+{
+	char name[RECORD_NAME_MAX + 1];
+
+	snprintf(name, sizeof(name), "%s%" PRIu64, s->temp_prefix, in->ino);
+	return session_join(out, cap, place->dir_path, name);
+}
+
+int blob_write(struct session *s, const struct inode *in, const struct file_place *place, enum drain_layout layout,
 	struct blob_done *ret, char why[BLOB_WHY])
 {
 	struct blob_plan plan = { 0 };
-	struct writer w = { .s = s, .in = in, .plan = &plan, .fd = -1, .var = DECOMP_NO_MAP, .why = why };
+	struct writer w = {
+		.s = s, .in = in, .plan = &plan, .layout = layout, .fd = -1, .var = DECOMP_NO_MAP, .why = why
+	};
+	char base[SESSION_PATH_MAX];
 	int r;
 
 	why[0] = '\0';
 	r = blob_plan_make(s, in, &plan, why);
 	if (r < 0)
 		return r;
-	w.num_subfiles = num_subfiles < 1 ? 1 : num_subfiles < plan.num_streams ? num_subfiles : plan.num_streams;
-	r = decomp_order_create(&plan.header, &w.order);
+	r = temp_base(s, in, place, base, sizeof(base));
 	if (r == 0)
-		r = make_subfiles(&w, place);
-	if (r == 0)
-		r = names_sweep(s, place->dir, place->dir_path);
-	if (r == 0)
-		r = fill_subfiles(&w);
+		r = make_all(&w, base, place);
 	if (r == 0)
 		r = publish_subfiles(&w);
-	if (r == 0)
-		*ret = (struct blob_done){ .subfiles = w.num_subfiles,
-			.blobs = plan.num_streams,
-			.maps = (uint32_t)plan.d->num_maps,
-			.written = plan.bytes,
-			.extents = plan.extents };
+	*ret = what_was_done(&w);
 	writer_free(&w);
 	blob_plan_free(&plan);
 	return r;

@@ -18,7 +18,7 @@
 
 #include "format/base/crc32c.h"
 #include "format/codec/classic.h"
-#include "mpi-agent/replay/convert_program.h"
+#include "mpi-agent/replay/conversion.h"
 #include "mpi-agent/replay/intent.h"
 #include "mpi-agent/replay/session.h"
 
@@ -28,25 +28,9 @@
 	(INODE_NEW | INODE_DIRTY_DATA | INODE_DIRTY_META | INODE_DIRTY_XATTR | INODE_PRIVATE | INODE_UNPUBLISHED | \
 		INODE_ORPHAN | INODE_FOREIGN)
 
-struct conversion {
-	struct inode in;
-	const char *path; /* borrowed: of the backing file; in the mount it is the same */
-	const char *name; /* in path */
-	char dir_path[SESSION_PATH_MAX], temp[SESSION_PATH_MAX], keep[SESSION_PATH_MAX];
-	struct sink_file *from, *to; /* owned */
-	struct stat st;              /* of from */
-	char *options;               /* owned: of this file alone */
-	const char *warning;
-	struct convert_result result;
-	uint32_t crc; /* of what the file is in the end */
-	uint64_t size;
-	bool again; /* to be tried once more in another session */
-};
-
 /* ---- which files */
 
-/* The layout that the file's own attribute wants. 1: it has one; 0: it has not; -EINVAL and *err. */
-static int own_layout(struct session *s, const struct inode *in, struct sink_file *f, enum drain_layout *ret,
+int conversion_own_layout(struct session *s, const struct inode *in, struct sink_file *f, enum drain_layout *ret,
 	char **ret_options, struct cistern_error *err)
 {
 	uint8_t value[1024];
@@ -69,7 +53,7 @@ enum drain_layout convert_wanted(struct session *s, const struct inode *in, cons
 {
 	enum drain_layout layout = DRAIN_LAYOUT_CANONICAL;
 	char *options = NULL;
-	int r = s->opt->convert ? own_layout(s, in, NULL, &layout, &options, NULL) : -ENOENT;
+	int r = s->opt->convert ? conversion_own_layout(s, in, NULL, &layout, &options, NULL) : -ENOENT;
 
 	free(options);
 	if (r == 0 && !(in->ino & STATE_BACKING_INO_BIT))
@@ -96,7 +80,7 @@ void convert_note(struct session *s, const struct inode *in, struct sink_file *f
 	const struct drain_watcher *w = &s->opt->watcher;
 	enum drain_layout layout = DRAIN_LAYOUT_CANONICAL;
 	char *options = NULL, text[128];
-	int r = own_layout(s, in, f, &layout, &options, NULL);
+	int r = conversion_own_layout(s, in, f, &layout, &options, NULL);
 
 	free(options);
 	if (r == 0 && !(in->ino & STATE_BACKING_INO_BIT))
@@ -162,7 +146,7 @@ static int kept(struct session *s, struct conversion *c, bool again, const char 
 	const struct drain_watcher *w = &s->opt->watcher;
 	va_list ap;
 
-	if (s->fatal)
+	if (s->fatal || c->quiet)
 		return s->fatal;
 	va_start(ap, fmt);
 	vsnprintf(c->result.reason, sizeof(c->result.reason), fmt, ap);
@@ -180,6 +164,8 @@ static int kept(struct session *s, struct conversion *c, bool again, const char 
 /* One of any kind: the log is not filled with those. */
 static int kept_other(struct session *s, const struct conversion *c)
 {
+	if (c->quiet)
+		return 0;
 	s->result.kept++;
 	if (s->opt->manifest)
 		manifest_add_kept(s->opt->manifest, c->path, drain_layout_name(DRAIN_LAYOUT_CANONICAL),
@@ -217,8 +203,7 @@ static void remove_kept_name(struct session *s, const struct conversion *c)
 		s->to->ops->remove(s->to, c->keep, false);
 }
 
-/* 1: go on; 0: it is none of ours any more, or stays. */
-static int look_at(struct session *s, struct conversion *c)
+int conversion_look_at(struct session *s, struct conversion *c)
 {
 	enum drain_layout layout;
 	struct cistern_error err = { 0 };
@@ -232,7 +217,7 @@ static int look_at(struct session *s, struct conversion *c)
 	remove_kept_name(s, c);
 	if (c->from->ops->fstat(c->from, &c->st) < 0)
 		return 0;
-	r = own_layout(s, &c->in, c->from, &layout, &c->options, &err);
+	r = conversion_own_layout(s, &c->in, c->from, &layout, &c->options, &err);
 	if (r < 0)
 		return kept(s, c, false, "%s", err.text);
 	if (r == 0)
@@ -326,59 +311,86 @@ static int publish(struct session *s, struct conversion *c, const struct stat *s
 	return s->to->ops->remove(s->to, c->keep, false);
 }
 
-static int make_file(struct session *s, struct conversion *c)
+static int make_temp(struct session *s, struct conversion *c)
 {
-	struct stat st;
 	int r = names_sweep(s, c->in.origin_parent, c->dir_path);
 
 	if (r == 0)
 		r = s->to->ops->open(s->to, c->temp, SINK_CREATE, &c->to);
 	if (r == -EEXIST && s->to->ops->remove(s->to, c->temp, false) == 0)
 		r = s->to->ops->open(s->to, c->temp, SINK_CREATE, &c->to);
+	return r;
+}
+
+/* 1: it is made and proved; 0: it stays as it is, which is told. */
+static int make_file(struct session *s, struct conversion *c)
+{
+	struct convert_task task = { .options = c->options ? c->options : "" };
+	int r = make_temp(s, c);
+
 	if (r < 0)
 		return kept_errno(s, c, r, "no temporary file can be made in its directory");
-	r = convert_program_run(s, c->from->ops->descriptor(c->from), c->to->ops->descriptor(c->to),
-		c->options ? c->options : "", &c->result);
-	if (r < 0)
-		return r;
-	if (!c->result.converted) {
+	task.in = c->from->ops->descriptor(c->from);
+	task.out = c->to->ops->descriptor(c->to);
+	r = convert_program_run(s, &task, &c->result);
+	if (r == 0 && !c->result.converted) {
 		char reason[sizeof(c->result.reason)];
 
 		memcpy(reason, c->result.reason, sizeof(reason));
 		return kept(s, c, !c->result.by_nature, "%s", reason);
 	}
-	r = finish_file(s, c, &st);
+	return r < 0 ? r : 1;
+}
+
+static int finish(struct session *s, struct conversion *c)
+{
+	struct stat st;
+	int r = finish_file(s, c, &st);
+
 	return r < 0 ? kept_errno(s, c, r, "the converted file cannot be completed") : publish(s, c, &st);
 }
 
-static int convert_one(struct session *s, uint64_t ino, bool *ret_again)
+static int convert_one(struct session *s, struct conversion *c)
 {
-	struct conversion *c = calloc(1, sizeof(*c));
-	char path[SESSION_PATH_MAX];
-	int r = c ? 0 : -ENOMEM;
+	int r = conversion_look_at(s, c);
 
-	if (r == 0 && (state_inode(s->st, ino, &c->in) < 0 || !S_ISREG(c->in.mode) ||
-			      state_backing_path(s->st, ino, path, sizeof(path)) < 0)) {
-		free(c);
-		return 0;
-	}
-	if (r == 0 && (c->in.flags & DIRTY_FLAGS)) { /* could not be drained: it is noted again when it is */
-		free(c);
-		return 0;
-	}
-	if (r < 0)
-		return r;
-	c->path = path;
-	session_set_path(s, path);
-	r = make_paths(s, c);
-	if (r == 0)
-		r = look_at(s, c);
 	if (r == 1) {
-		r = make_file(s, c);
+		r = together_take(s, c);
+		if (r == 0)
+			r = make_file(s, c);
+		if (r == 1)
+			r = finish(s, c);
 		if (c->to) /* not there any more when it has taken its place */
 			s->to->ops->remove(s->to, c->temp, false);
 	}
-	*ret_again = c->again;
+	together_clean(s, c);
+	return r;
+}
+
+/* One that could not be drained is noted again when it is. */
+static bool may_be(struct session *s, uint64_t ino, struct conversion *c, char *path, size_t cap)
+{
+	return state_inode(s->st, ino, &c->in) == 0 && S_ISREG(c->in.mode) && !(c->in.flags & DIRTY_FLAGS) &&
+	       state_backing_path(s->st, ino, path, cap) == 0;
+}
+
+static int each_one(
+	struct session *s, uint64_t ino, int (*one)(struct session *s, struct conversion *c), bool *ret_again)
+{
+	struct conversion *c = calloc(1, sizeof(*c));
+	char path[SESSION_PATH_MAX];
+	int r = 0;
+
+	if (!c)
+		return -ENOMEM;
+	if (may_be(s, ino, c, path, sizeof(path))) {
+		c->path = path;
+		session_set_path(s, path);
+		r = make_paths(s, c);
+		if (r == 0)
+			r = one(s, c);
+		*ret_again = c->again;
+	}
 	sink_file_close(c->from);
 	sink_file_close(c->to);
 	free(c->options);
@@ -430,7 +442,8 @@ static int write_list(const char *path, const char *text)
 	return fclose(out) || bad ? -EIO : 0;
 }
 
-static int run_list(struct session *s, const char *text, FILE *rest)
+static int run_list(
+	struct session *s, const char *text, int (*one)(struct session *s, struct conversion *c), FILE *rest)
 {
 	struct idmap seen = { 0 };
 	int r = 0;
@@ -444,13 +457,24 @@ static int run_list(struct session *s, const char *text, FILE *rest)
 			continue;
 		r = idmap_set(&seen, ino, 1);
 		if (r == 0)
-			r = convert_one(s, ino, &again);
-		if (again)
+			r = each_one(s, ino, one, &again);
+		if (again && rest)
 			fprintf(rest, "%" PRIu64 "\n", ino);
 		if (r == 0)
 			r = session_tick(s, false);
 	}
 	idmap_free(&seen);
+	return r;
+}
+
+int conversion_each(struct session *s, int (*one)(struct session *s, struct conversion *c))
+{
+	char *text = NULL;
+	int r = read_list(s->opt->convert->list_path, &text);
+
+	if (r == 0 && text)
+		r = run_list(s, text, one, NULL);
+	free(text);
 	return r;
 }
 
@@ -467,7 +491,7 @@ int convert_run(struct session *s)
 	if (r < 0 || !text)
 		return r;
 	rest = open_memstream(&rest_text, &len);
-	r = rest ? run_list(s, text, rest) : -ENOMEM;
+	r = rest ? run_list(s, text, convert_one, rest) : -ENOMEM;
 	if (rest && fclose(rest) && r == 0)
 		r = -ENOMEM;
 	if (r == 0)

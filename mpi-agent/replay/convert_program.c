@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * The program gets the two files as descriptors 4 and 5, opened by us, so that no path is followed again; and tells on its
+ * The program gets the files as descriptors from 4 on, opened by us, so that no path is followed again; and tells on its
  * standard output, in lines of a word and a value. Its own words are not trusted further than that the file was made and
  * compared: it is another process because HDF5 may fail in any way.
  */
@@ -20,6 +20,8 @@
 #define PROGRAM    "cistern-nc4"
 #define IN_FD      4
 #define OUT_FD     5
+#define PARCEL_FD  6 /* and those behind it */
+#define ARGS_MAX   16
 #define IN_PATH    "/proc/self/fd/4"
 #define OUT_PATH   "/proc/self/fd/5"
 #define PATH_BYTES 4200
@@ -57,40 +59,98 @@ static bool find_program(char *out, size_t cap)
 	return access(out, X_OK) == 0;
 }
 
-/* Descriptors that are in the way of 4 and 5 are moved up first. */
-static int set_up_files(posix_spawn_file_actions_t *files, int in, int out, int said)
+#define FILES_MAX (PARCEL_FD + CONVERT_PARCELS_MAX)
+
+struct handing {            /* descriptors that the program gets: from IN_FD on, -1: none */
+	int fds[FILES_MAX]; /* owned: copies that are not in each other's way */
+	int end;
+};
+
+static int hand_over(struct handing *h, int fd)
+{
+	int copy = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, FILES_MAX);
+
+	h->fds[h->end++] = copy;
+	return fd >= 0 && copy < 0 ? -errno : 0;
+}
+
+static void end_handing(struct handing *h)
+{
+	for (int i = IN_FD; i < h->end; i++)
+		if (h->fds[i] >= 0)
+			close(h->fds[i]);
+}
+
+static int set_up_files(posix_spawn_file_actions_t *files, const struct handing *h, int said)
 {
 	int r = posix_spawn_file_actions_addopen(files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
 
 	r = r ? r : posix_spawn_file_actions_adddup2(files, said, STDOUT_FILENO);
-	r = r ? r : posix_spawn_file_actions_adddup2(files, in, IN_FD);
-	return r ? r : posix_spawn_file_actions_adddup2(files, out, OUT_FD);
+	for (int i = IN_FD; r == 0 && i < h->end; i++)
+		if (h->fds[i] >= 0)
+			r = posix_spawn_file_actions_adddup2(files, h->fds[i], i);
+	return r;
 }
 
-static int spawn(const char *program, int in, int out, const char *settings, const char *options, struct run *run)
+static int hand_all(const struct convert_task *t, struct handing *h)
 {
-	const char *argv[] = { PROGRAM, "-o", settings, "-o", options, IN_PATH, OUT_PATH, NULL };
+	int r = hand_over(h, t->in);
+
+	if (r == 0)
+		r = hand_over(h, t->out);
+	for (uint32_t i = 0; r == 0 && t->step == CONVERT_MAKE && i < t->num; i++)
+		r = hand_over(h, t->parcels[i]);
+	return r;
+}
+
+static int start_program(const char *program, const char *const *argv, const struct handing *h, struct run *run)
+{
 	posix_spawn_file_actions_t files;
-	int fds[2], r, high_in, high_out;
+	int fds[2], r;
 
 	if (pipe2(fds, O_CLOEXEC))
 		return -errno;
-	high_in = fcntl(in, F_DUPFD_CLOEXEC, OUT_FD + 1);
-	high_out = fcntl(out, F_DUPFD_CLOEXEC, OUT_FD + 1);
-	r = high_in < 0 || high_out < 0 ? -errno : -posix_spawn_file_actions_init(&files);
+	r = -posix_spawn_file_actions_init(&files);
 	if (r == 0) {
-		r = -set_up_files(&files, high_in, high_out, fds[1]);
+		r = -set_up_files(&files, h, fds[1]);
 		r = r ? r : -posix_spawn(&run->pid, program, &files, NULL, (char *const *)argv, environ);
 		posix_spawn_file_actions_destroy(&files);
 	}
-	if (high_in >= 0)
-		close(high_in);
-	if (high_out >= 0)
-		close(high_out);
 	close(fds[1]);
 	if (r < 0)
 		close(fds[0]);
 	run->fd = fds[0];
+	return r;
+}
+
+static int spawn(const char *program, const char *settings, const struct convert_task *t, struct run *run)
+{
+	static const char *const steps[] = {
+		[CONVERT_PACK] = "pack", [CONVERT_MAKE] = "make", [CONVERT_CHECK] = "check"
+	};
+	const char *argv[ARGS_MAX] = { PROGRAM, "-o", settings, "-o", t->options, IN_PATH, OUT_PATH };
+	char share[32], parcels[16];
+	struct handing h = { .end = IN_FD };
+	size_t n = 7;
+	int r = hand_all(t, &h);
+
+	snprintf(share, sizeof(share), "%u/%u", t->which, t->num);
+	snprintf(parcels, sizeof(parcels), "%u", t->num);
+	if (t->step != CONVERT_ALL) {
+		argv[n++] = "--step";
+		argv[n++] = steps[t->step];
+	}
+	if (t->step == CONVERT_PACK || t->step == CONVERT_CHECK) {
+		argv[n++] = "--share";
+		argv[n++] = share;
+	}
+	if (t->step == CONVERT_MAKE) {
+		argv[n++] = "--parcels";
+		argv[n++] = parcels;
+	}
+	if (r == 0)
+		r = start_program(program, argv, &h, run);
+	end_handing(&h);
 	return r;
 }
 
@@ -151,7 +211,7 @@ static void take_line(struct convert_result *ret, char *line)
 		return;
 	*value++ = '\0';
 	if (strcmp(line, "result") == 0) {
-		ret->converted = strcmp(value, "converted") == 0;
+		ret->converted = strcmp(value, "failed") != 0 && strcmp(value, "kept") != 0;
 		ret->by_nature = strcmp(value, "kept") == 0;
 	} else if (strcmp(line, "reason") == 0) {
 		snprintf(ret->reason, sizeof(ret->reason), "%s", value);
@@ -163,13 +223,37 @@ static void take_line(struct convert_result *ret, char *line)
 	}
 }
 
-static void take_said(struct run *run, int status, struct convert_result *ret)
+void convert_facts_decode(char *text, struct convert_result *ret)
 {
 	char *save = NULL;
 
-	run->said[run->len] = '\0';
-	for (char *line = strtok_r(run->said, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
 		take_line(ret, line);
+}
+
+size_t convert_facts_encode(const struct convert_result *res, char *out, size_t cap)
+{
+	size_t len = 0;
+
+	for (size_t i = 0; i < res->num_facts && len < cap; i++)
+		len += (size_t)snprintf(out + len, cap - len, "%s %s\n", res->facts[i].name, res->facts[i].value);
+	return len < cap ? len : cap - 1;
+}
+
+uint64_t convert_cpu_usec(const struct convert_result *res)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < res->num_facts; i++)
+		if (strstr(res->facts[i].name, "_cpu_usec"))
+			sum += strtoull(res->facts[i].value, NULL, 10);
+	return sum;
+}
+
+static void take_said(struct run *run, int status, struct convert_result *ret)
+{
+	run->said[run->len] = '\0';
+	convert_facts_decode(run->said, ret);
 	if (ret->converted && status == 0)
 		return;
 	ret->converted = false;
@@ -180,7 +264,7 @@ static void take_said(struct run *run, int status, struct convert_result *ret)
 		snprintf(ret->reason, sizeof(ret->reason), PROGRAM " ended with status %d", WEXITSTATUS(status));
 }
 
-int convert_program_run(struct session *s, int in, int out, const char *options, struct convert_result *ret)
+int convert_program_run(struct session *s, const struct convert_task *task, struct convert_result *ret)
 {
 	char program[PATH_BYTES];
 	struct run run = { .len = 0 };
@@ -192,7 +276,7 @@ int convert_program_run(struct session *s, int in, int out, const char *options,
 			PROGRAM " is not installed: this Cistern was built without HDF5");
 		return 0;
 	}
-	r = spawn(program, in, out, s->opt->convert->settings, options, &run);
+	r = spawn(program, s->opt->convert->settings, task, &run);
 	if (r < 0) {
 		snprintf(ret->reason, sizeof(ret->reason), PROGRAM " cannot be started: %s", strerror(-r));
 		return 0;

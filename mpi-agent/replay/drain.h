@@ -62,6 +62,7 @@ struct drain_watcher {
 	int (*fetch)(unsigned int slot, const struct drain_fetch *ranges, size_t num, void *arg);
 	int (*fetched)(unsigned int slot, const uint8_t **ret, void *arg);
 	/*
+	 * WIRE_PART_OFFER: f is to be converted by several nodes; -EBUSY: not in this session. PACK and CHECK: what was done of that.
 	 * WIRE_PART_BEGIN, status 0: f is ready to be written to by all nodes; -EBUSY: not in this session. DATA and HEAD: what
 	 * was written to it (written, extents, crc_sum), or that it could not be (status is why).
 	 */
@@ -79,7 +80,8 @@ struct drain_convert {
 	const char *settings;                   /* borrowed: as -o takes them: how */
 	const char *list_path; /* borrowed: a file: those that are to be converted when everything is closed */
 	uint32_t num_subfiles; /* of a file in blob layout */
-	bool room;             /* nothing waits for that: the store needs room */
+	uint64_t share_bytes;  /* of a file of a job: so much for each node that converts it; 0: its home alone */
+	enum wire_haste haste; /* why nothing waits for that */
 	bool now;              /* which is so */
 };
 

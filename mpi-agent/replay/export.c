@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/array.h"
+
 #define DIRTY_FLAGS \
 	(INODE_NEW | INODE_DIRTY_DATA | INODE_DIRTY_META | INODE_DIRTY_XATTR | INODE_PRIVATE | INODE_UNPUBLISHED)
 
@@ -29,15 +31,8 @@ struct exporting {
 
 static int remember_link(struct links *l, uint64_t ino, const char *path)
 {
-	if (l->num == l->cap) {
-		size_t cap = l->cap ? 2 * l->cap : 64;
-		char **grown = reallocarray(l->paths, cap, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		l->paths = grown;
-		l->cap = cap;
-	}
+	if (array_room(&l->paths, &l->cap, l->num, sizeof(*l->paths)) < 0)
+		return -ENOMEM;
 	l->paths[l->num] = strdup(path);
 	if (!l->paths[l->num])
 		return -ENOMEM;

@@ -659,7 +659,8 @@ static int finish_shared(struct session *s, struct carried *c, struct stat *ret_
 	return r == 0 ? c->f->ops->fstat(c->f, ret_st) : r;
 }
 
-static int publish_shared(struct session *s, struct pending *p, const struct wire_shared *f)
+static int publish_shared(
+	struct session *s, struct pending *p, const struct file_place *place, const struct wire_shared *f)
 {
 	struct stat st;
 	char path[SESSION_PATH_MAX];
@@ -681,7 +682,11 @@ static int publish_shared(struct session *s, struct pending *p, const struct wir
 		r = f->in_place ? drained(s, &p->c, &st) : publish(s, p);
 	if (r == 0)
 		r = session_flush_steps(s);
-	return r == 0 && p->ready ? finish(s, &p->c) : r;
+	if (r < 0 || !p->ready)
+		return r;
+	if (p->c.kept)
+		blob_clear(s, place->dir_path, f);
+	return finish(s, &p->c);
 }
 
 int file_publish_shared(
@@ -699,7 +704,9 @@ int file_publish_shared(
 		p->final = strdup(final);
 		snprintf(p->name, sizeof(p->name), "%s", place->name);
 		session_set_path(s, place->path);
-		r = p->c.shown && p->temp && p->final ? publish_shared(s, p, f) : -ENOMEM;
+		r = p->c.shown && p->temp && p->final ? blob_kept(s, f, &p->c.kept) : -ENOMEM;
+		if (r == 0)
+			r = publish_shared(s, p, place, f);
 	}
 	if (p)
 		pending_free(p);
@@ -737,6 +744,7 @@ static int visit_file(struct session *s, const struct state_name *e, void *arg)
 	struct visit *v = arg;
 	char path[SESSION_PATH_MAX];
 	struct file_place place = { .dir = v->dir->ino, .dir_path = v->dir_path, .name = e->name, .path = path };
+	enum drain_layout layout;
 	struct inode in;
 	bool selected;
 	int r;
@@ -766,8 +774,8 @@ static int visit_file(struct session *s, const struct state_name *e, void *arg)
 		return 0;
 	if (in.flags & INODE_SHARED)
 		return shared_publish(s, &in, &place);
-	return convert_wanted(s, &in, path) == DRAIN_LAYOUT_BLOB_VARIABLE ? blob_carry(s, &in, &place)
-									  : file_write_new(s, &in, &place);
+	layout = convert_wanted(s, &in, path);
+	return drain_layout_is_blob(layout) ? blob_carry(s, &in, &place, layout) : file_write_new(s, &in, &place);
 }
 
 int file_run(struct session *s)

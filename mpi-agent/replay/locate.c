@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/array.h"
 #include "mpi-agent/plan/names.h"
 
 enum { UNKNOWN = 0, LOOKING, SETTLED, ABSENT };
@@ -53,15 +54,8 @@ static int add_place(struct locate *l, uint64_t ino, uint64_t dir, const char *n
 {
 	struct place *p;
 
-	if (l->num_places == l->cap_places) {
-		size_t cap = l->cap_places ? 2 * l->cap_places : 64;
-		struct place *grown = reallocarray(l->places, cap, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		l->places = grown;
-		l->cap_places = cap;
-	}
+	if (array_room(&l->places, &l->cap_places, l->num_places, sizeof(*l->places)) < 0)
+		return -ENOMEM;
 	p = &l->places[l->num_places];
 	*p = (struct place){
 		.ino = ino, .dir = dir, .name = strdup(name), .next = idmap_get(&l->wanted, ino), .parks = parks
@@ -73,15 +67,8 @@ static int add_place(struct locate *l, uint64_t ino, uint64_t dir, const char *n
 
 static int add_found(struct locate *l, uint64_t ino, uint64_t parent, const char *name)
 {
-	if (l->num_found == l->cap_found) {
-		size_t cap = l->cap_found ? 2 * l->cap_found : 64;
-		struct found *grown = reallocarray(l->found, cap, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		l->found = grown;
-		l->cap_found = cap;
-	}
+	if (array_room(&l->found, &l->cap_found, l->num_found, sizeof(*l->found)) < 0)
+		return -ENOMEM;
 	l->found[l->num_found] = (struct found){ .ino = ino, .parent = parent };
 	snprintf(l->found[l->num_found].name, sizeof(l->found[0].name), "%s", name);
 	return idmap_set(&l->moved, ino, ++l->num_found);
@@ -122,15 +109,8 @@ struct dir_list {
 
 static int push_dir(struct dir_list *d, uint64_t ino)
 {
-	if (d->num == d->cap) {
-		size_t cap = d->cap ? 2 * d->cap : 64;
-		uint64_t *grown = reallocarray(d->ino, cap, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		d->ino = grown;
-		d->cap = cap;
-	}
+	if (array_room(&d->ino, &d->cap, d->num, sizeof(*d->ino)) < 0)
+		return -ENOMEM;
 	d->ino[d->num++] = ino;
 	return 0;
 }

@@ -440,10 +440,20 @@ static int add_dir(struct session *s, uint64_t ino, size_t parent, char *path, b
 	return idmap_set(&s->dir_index, ino, s->num_dirs);
 }
 
-static void count_planned(struct session *s, const struct inode *in)
+/* Do files of one node get their data in this part? */
+static bool carries_files(const struct session *s)
 {
+	return s->opt->part == WIRE_PART_WHOLE || s->opt->part == WIRE_PART_FILES;
+}
+
+static void count_planned(struct session *s, const struct inode *in, const char *shown)
+{
+	bool blobs = s->opt->in_place && drain_layout_is_blob(convert_wanted(s, in, shown));
 	uint64_t bytes = in->size, extents = 0;
 
+	if (!carries_files(s) || (s->opt->part == WIRE_PART_FILES && in->flags & INODE_SHARED) ||
+		(blobs && blob_waits(s)))
+		return;
 	if (!(in->flags & (INODE_NEW | INODE_DIRTY_DATA | INODE_DIRTY_META | INODE_DIRTY_XATTR | INODE_PRIVATE)))
 		return;
 	if (in->flags & INODE_PRIVATE) {
@@ -451,7 +461,7 @@ static void count_planned(struct session *s, const struct inode *in)
 		uint64_t size;
 
 		segment_private_size(s->segments, in->private_segment, &size, &bytes, &mtime_ns);
-	} else if (window_count(s->st, in->ino, in->size, &bytes, &extents) < 0) {
+	} else if (!blobs && window_count(s->st, in->ino, in->size, &bytes, &extents) < 0) {
 		return;
 	}
 	s->progress.planned_files++;
@@ -495,7 +505,7 @@ static int visit_name(struct session *s, const struct state_name *e, void *arg)
 		return add_dir(s, e->ino, at, strdup(path), dir->selected || session_selected(s, path),
 			dir->failed || idmap_get(&s->inodes, e->ino) == INODE_IS_FAILED);
 	if ((dir->selected || session_selected(s, path)) && S_ISREG(e->type) && state_inode(s->st, e->ino, &in) == 0)
-		count_planned(s, &in);
+		count_planned(s, &in, path);
 	return session_tick(s, false);
 }
 
@@ -520,8 +530,8 @@ struct sweep {
 /* Files that other nodes write to are left over only when no part with them can follow. */
 static bool is_left_over(const struct session *s, const char *name)
 {
-	bool all_published =
-		s->opt->part == WIRE_PART_WHOLE || s->opt->part == WIRE_PART_REMOVE || s->opt->part == WIRE_PART_FINISH;
+	bool all_published = s->opt->part == WIRE_PART_WHOLE || s->opt->part == WIRE_PART_OFFER ||
+			     s->opt->part == WIRE_PART_REMOVE || s->opt->part == WIRE_PART_FINISH;
 
 	return strncmp(name, s->temp_prefix, strlen(s->temp_prefix)) == 0 ||
 	       (all_published && strncmp(name, s->shared_prefix, strlen(s->shared_prefix)) == 0);

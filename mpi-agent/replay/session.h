@@ -159,8 +159,9 @@ int file_publish_shared(
 	struct session *s, const struct inode *in, const struct file_place *place, const struct wire_shared *f);
 
 /* shared.c: files that several nodes wrote */
-int shared_begin(struct session *s); /* WIRE_PART_BEGIN, at their homes */
-int shared_write(struct session *s); /* WIRE_PART_DATA and WIRE_PART_HEAD, on every node */
+int shared_begin(struct session *s);  /* WIRE_PART_BEGIN, at their homes */
+void shared_count(struct session *s); /* plans what is to be done of them */
+int shared_write(struct session *s);  /* WIRE_PART_DATA and WIRE_PART_HEAD, on every node */
 /* What the store knows of overlaps in it goes to the manifest. */
 int shared_list_overlaps(struct session *s, uint64_t ino, const char *path);
 int shared_publish(struct session *s, const struct inode *in, const struct file_place *place); /* WIRE_PART_FILES */
@@ -183,8 +184,24 @@ void convert_note(struct session *s, const struct inode *in, struct sink_file *f
 enum drain_layout convert_wanted(struct session *s, const struct inode *in, const char *shown);
 int convert_run(struct session *s); /* carries out what was noted, if this is the last session */
 
-/* blob.c: a new file whose layout is DRAIN_LAYOUT_BLOB_VARIABLE */
-int blob_carry(struct session *s, const struct inode *in, const struct file_place *place);
+/* together.c: large files of a job, converted by many nodes */
+int together_offer(struct session *s); /* WIRE_PART_OFFER */
+int together_help(struct session *s);  /* WIRE_PART_PACK, MAKE, CHECK */
+
+/* blob.c: a new file whose layout is one of blobs */
+int blob_carry(struct session *s, const struct inode *in, const struct file_place *place, enum drain_layout layout);
+
+/* blob_job.c: the same of files that several nodes wrote */
+bool blob_waits(const struct session *s); /* such files are left for the job's last drain */
+/* At the home: f is ready to be written to, its layout is to be one of blobs; makes f->layout canonical where that is not so. */
+int blob_begin(struct session *s, const struct inode *in, struct wire_shared *f, enum drain_layout layout);
+int blob_shared(struct session *s); /* WIRE_PART_DEAL and WIRE_PART_BLOBS, on every node */
+int blob_publish(
+	struct session *s, const struct inode *in, const struct file_place *place, const struct wire_shared *f);
+/* Why it did not become subfiles, though it should: *ret the caller's to free; NULL: it should not. */
+int blob_kept(struct session *s, const struct wire_shared *f, char **ret);
+/* All that stands beside f->path for it goes. */
+void blob_clear(struct session *s, const char *dir_path, const struct wire_shared *f);
 
 /* export.c: everything that has something in the store, made whole in another directory */
 int export_run(struct session *s);

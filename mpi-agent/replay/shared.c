@@ -89,12 +89,19 @@ static int begin_file(struct session *s, const struct inode *in, const char *dir
 		.in_place = !(in->flags & INODE_NEW),
 		.path = path,
 		.shown = (char *)shown };
+	enum drain_layout layout = f.in_place ? DRAIN_LAYOUT_CANONICAL : convert_wanted(s, in, shown);
 	int r = carried_upto(s, in->ino, &f.upto);
 
+	if (!drain_layout_is_blob(layout))
+		layout = DRAIN_LAYOUT_CANONICAL; /* as it is first */
 	session_set_path(s, shown);
+	if (layout != DRAIN_LAYOUT_CANONICAL && blob_waits(s))
+		return 0;
 	if (r == 0)
 		r = f.in_place ? cut_existing(s, in, path, sizeof(path))
 			       : make_temp(s, in, dir_path, path, sizeof(path));
+	if (r == 0 && layout != DRAIN_LAYOUT_CANONICAL)
+		r = blob_begin(s, in, &f, layout);
 	if (r < 0)
 		return session_fail_errno(s, in->ino, shown, r, "cannot be made ready to be written to", in->size);
 	r = s->opt->watcher.shared ? s->opt->watcher.shared(&f, 0, s->opt->watcher.arg) : -EBUSY;
@@ -237,14 +244,20 @@ static int tell_written(
 	return w->shared && w->shared(&mine, status, w->arg) < 0 ? -ECONNRESET : 0;
 }
 
+/* Of each file that has such a part it is told how that went: of whom nothing is heard has not done it. */
 static int write_file(struct session *s, const struct wire_shared *f)
 {
 	struct copy_job job = { 0 };
 	uint64_t missing = 0;
-	int r = has_any(s, f);
+	int r;
 
-	if (r <= 0 || (s->opt->part == WIRE_PART_HEAD && !f->in_place))
-		return r < 0 ? r : 0;
+	if (!wire_shared_has_part(f, s->opt->part))
+		return 0;
+	r = has_any(s, f);
+	if (r == 0)
+		return tell_written(s, f, &job, 0, 0);
+	if (r < 0)
+		return r;
 	session_set_path(s, f->shown);
 	r = s->opt->part == WIRE_PART_DATA ? shared_list_overlaps(s, f->ino, f->shown) : 0;
 	if (r == 0)
@@ -266,10 +279,22 @@ static int write_file(struct session *s, const struct wire_shared *f)
 	return session_fail_errno(s, f->ino, f->shown, r, "cannot be written", f->size);
 }
 
+/* What is to be done in this part, as far as it can be known without looking: the files are dealt out over the nodes. */
+void shared_count(struct session *s)
+{
+	for (size_t i = 0; i < s->opt->num_shared; i++)
+		if (wire_shared_has_part(&s->opt->shared[i], s->opt->part)) {
+			s->progress.planned_files++;
+			s->progress.planned_bytes +=
+				s->opt->shared[i].size / (s->opt->num_nodes ? s->opt->num_nodes : 1);
+		}
+}
+
 int shared_write(struct session *s)
 {
 	int r = 0;
 
+	shared_count(s);
 	for (size_t i = 0; r == 0 && i < s->opt->num_shared; i++)
 		r = write_file(s, &s->opt->shared[i]);
 	return r;
@@ -291,7 +316,8 @@ int shared_publish(struct session *s, const struct inode *in, const struct file_
 		if (f->failed)
 			return session_fail(s, in->ino, place->path, -EIO,
 				"not every node could write its part of it; it stays in the stores");
-		return file_publish_shared(s, in, place, f);
+		return f->layout == DRAIN_LAYOUT_CANONICAL ? file_publish_shared(s, in, place, f)
+							   : blob_publish(s, in, place, f);
 	}
 	return 0; /* of a later session */
 }

@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/array.h"
+
 #define NO_NAME SIZE_MAX
 
 struct null_inode {
@@ -108,19 +110,10 @@ static int add_name(struct sink_null *s, const char *path, struct null_inode *in
 {
 	char *copy = strdup(path);
 
-	if (s->num == s->cap) {
-		size_t cap = s->cap ? s->cap * 2 : 64;
-		struct null_name *grown = reallocarray(s->names, cap, sizeof(*grown));
-
-		if (!grown) {
-			free(copy);
-			return -ENOMEM;
-		}
-		s->names = grown;
-		s->cap = cap;
-	}
-	if (!copy)
+	if (!copy || array_room(&s->names, &s->cap, s->num, sizeof(*s->names)) < 0) {
+		free(copy);
 		return -ENOMEM;
+	}
 	s->names[s->num++] = (struct null_name){ copy, in };
 	in->st.st_nlink++;
 	atomic_fetch_add(&s->changes, 1);

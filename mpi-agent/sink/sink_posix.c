@@ -20,6 +20,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "format/base/fdio.h"
 #include "format/base/io.h"
 
 #define DIRS_CACHED   32
@@ -366,38 +367,14 @@ static void posix_close(struct sink_file *f)
 
 static int posix_pwrite(struct sink_file *f, const void *buf, size_t len, uint64_t off)
 {
-	size_t done = 0;
+	int r = fdio_write(file_of(f)->fd, buf, len, off);
 
-	while (done < len) {
-		ssize_t n = pwrite(file_of(f)->fd, (const char *)buf + done, len - done, (off_t)(off + done));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		if (n == 0)
-			return -EIO;
-		done += (size_t)n;
-	}
-	return changed(file_of(f)->sink, 0);
+	return r < 0 ? r : changed(file_of(f)->sink, 0);
 }
 
 static ssize_t posix_pread(struct sink_file *f, void *buf, size_t len, uint64_t off)
 {
-	size_t done = 0;
-
-	while (done < len) {
-		ssize_t n = pread(file_of(f)->fd, (char *)buf + done, len - done, (off_t)(off + done));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		if (n == 0)
-			break;
-		done += (size_t)n;
-	}
-	return (ssize_t)done;
+	return fdio_read(file_of(f)->fd, buf, len, off);
 }
 
 static int write_zeros(struct sink_file *f, uint64_t off, uint64_t len)

@@ -19,6 +19,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "format/base/array.h"
 #include "mpi-agent/comm/comm.h"
 
 #define ARENA_BYTES     (8ull << 40)
@@ -171,15 +172,8 @@ static int take_room(struct arena *a, uint64_t len, uint64_t *ret_at)
 {
 	ssize_t i;
 
-	if (a->num == a->cap) {
-		size_t cap = a->cap ? 2 * a->cap : 64;
-		struct piece *more = reallocarray(a->pieces, cap, sizeof(*more));
-
-		if (!more)
-			return -ENOMEM;
-		a->pieces = more;
-		a->cap = cap;
-	}
+	if (array_room(&a->pieces, &a->cap, a->num, sizeof(*a->pieces)) < 0)
+		return -ENOMEM;
 	i = find_room(a, a->next, len, ret_at);
 	if (i < 0)
 		i = find_room(a, 0, len, ret_at);

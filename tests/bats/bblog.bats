@@ -97,6 +97,24 @@ for group in json.load(sys.stdin)["pnetcdf_logs"]:
 	[ "$(stat -c %s "$WORK/random/73/expected.nc")" -gt 10000000 ]
 }
 
+@test "bblog: the result does not depend on how many work, nor does what is said" {
+	needs_program python3
+	needs_program taskset
+	local processor seed
+	processor=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')
+	mkdir "$WORK/random"
+	for seed in 73 78 5; do
+		python3 "$golden/make_bblog.py" "$WORK/random" $seed $seed
+		CISTERN_FLUSH_BUFFER_SIZE=2M "$CISTERN" recover --json "$WORK/random/$seed" --to "$WORK/new.nc" | grep -v usec >"$WORK/all"
+		cmp "$WORK/new.nc" "$WORK/random/$seed/expected.nc"
+		rm "$WORK/new.nc"
+		taskset -c "$processor" "$CISTERN" recover --json "$WORK/random/$seed" --to "$WORK/new.nc" | grep -v usec >"$WORK/one"
+		cmp "$WORK/new.nc" "$WORK/random/$seed/expected.nc"
+		rm "$WORK/new.nc"
+		diff "$WORK/all" "$WORK/one"
+	done
+}
+
 @test "bblog: a killed job's logs give the file that a normal close gives, in its place and elsewhere" {
 	exits 0 "$CISTERN" recover "$crash" --to "$WORK/new.nc"
 	cmp "$WORK/new.nc" "$right"

@@ -112,11 +112,24 @@ in_manifest() {
 	echo x >"$WORK/m1/here"
 	mv "$WORK/b/taken" "$WORK/b/here"
 	exits 3 "$CISTERN" flush --wait --mount "$WORK/m0"
+	says "node 1 ("
+	says "here: "
+	is "$(status_of errors "$WORK/m0")" 0
+	is "$(status_of errors "$WORK/m1")" 1
 	in_manifest "$WORK/list.json" 'PATH("f") | [.conflicts[] | [.offset, .length, (.nodes | sort)]] == [[4096, 4096, [0, 1]], [20000000, 100, [0, 1]]]'
 	in_manifest "$WORK/list.json" '.exit_status == 3 and .totals.failed == 1 and .totals.files == 1'
 	in_manifest "$WORK/list.json" 'PATH("here") | .state == "failed" and (.node | test("node 1"))'
 	in_manifest "$WORK/list.json" '.troubles | length == 1 and (.[0].node | test("node 1"))'
 	rm -r "$WORK/b/here"
+	"$CISTERN" flush --wait --mount "$WORK/m0"
+	is "$(status_of errors "$WORK/m1")" 0
+	# Who drains what two nodes wrote without order is told so, once.
+	write_overlaps g
+	run "$CISTERN" flush --wait --mount "$WORK/m1"
+	is "$status" 0
+	says "1 file has bytes that nodes wrote without having seen each other"
+	run "$CISTERN" flush --wait --mount "$WORK/m1"
+	is "$output" ""
 	stop_job
 	in_manifest "$WORK/list.json" '.exit_status == 0 and .troubles == [] and (PATH("here") | .state == "drained" and .node == null)'
 	in_manifest "$WORK/list.json" 'PATH("f").conflicts | length == 2'

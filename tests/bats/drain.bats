@@ -238,6 +238,7 @@ make_tree() {
 	umount_wait
 	jq -e '.files[0].state == "verified"' "$STORE/manifest.json"
 	cmp "$STORE/manifest.json" "$WORK/copy.json"
+	[ "$(stat -c %a "$WORK/copy.json")" = 644 ]
 }
 
 @test "pause holds the drain, resume lets it go on" {

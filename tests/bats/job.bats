@@ -115,6 +115,32 @@ says_of() {
 	wait_until 5 test ! -e "$WORK/m1/e"
 }
 
+# exchange A B
+exchange() {
+	python3 -c 'import ctypes, os, sys
+a, b = map(os.fsencode, sys.argv[1:])
+sys.exit(ctypes.CDLL(None).renameat2(-100, a, -100, b, 2))' "$@"
+}
+
+# A node that writes to the file of another keeps an inode for it, too, but not its name.
+@test "a directory and a file that two nodes write change places, at both" {
+	start_job 2
+	for home in 0 1; do
+		echo one >"$WORK/m$home/f"
+		echo two >>"$WORK/m$((1 - home))/f"
+		mkdir "$WORK/m1/d" "$WORK/m0/d/in"
+		exchange "$WORK/m$home/d" "$WORK/m$home/f"
+		mkdir "$WORK/m0/next"
+		for k in 0 1; do
+			is "$(cd "$WORK/m$k" && find . | sort | xargs)" ". ./d ./f ./f/in ./next"
+			is "$(cat "$WORK/m$k/d")" "one
+two"
+		done
+		rm -r "$WORK/m0/d" "$WORK/m1/f" "$WORK/m1/next"
+	done
+	refute grep tree_ "$WORK/s0/cistern.log" "$WORK/s1/cistern.log"
+}
+
 @test "a file that two nodes write is the same at both, by close and by fsync" {
 	start_job 2
 	echo -n 0123456789 >"$WORK/m0/f"

@@ -5,6 +5,7 @@
 
 load ../lib/mount
 load ../lib/job
+load ../lib/netcdf4
 
 setup() {
 	cistern_setup
@@ -15,51 +16,6 @@ setup() {
 
 converter() {
 	"${top_builddir:?}/cistern-nc4" "$@"
-}
-
-# All that a classic file can have: T stands before its coordinates, lev has two dimensions, odd only a dimension's name.
-everything() {
-	cat <<'END'
-netcdf everything {
-dimensions:
-	time = UNLIMITED ; lat = 3 ; lon = 4 ; chars = 5 ; unused = 7 ; lev = 2 ; odd = 2 ; station = 3 ;
-variables:
-	float T(time, lev, lat, lon) ;
-		T:_FillValue = -9.f ;
-		T:vector = 1., 2.5, -3. ;
-		T:coordinates = "lat lon" ;
-	double time(time) ;
-		time:units = "days since 2000-01-01" ;
-	float lat(lat) ;
-	short lev(lev, lat) ;
-	int odd(lat, lon) ;
-	char name(lat, chars) ;
-		name:_FillValue = "*" ;
-	char station(station) ;
-	byte small(time) ;
-	int scalar ;
-		scalar:limits = -2147483648, 2147483647 ;
-	double unwritten(lon) ;
-	float ünïcode(lat) ;
-		ünïcode:näme = "größe" ;
-// global attributes:
-	:title = "a\nb" ;
-	:numbers = 1s, 2s ;
-	:bytes = 1b, -1b ;
-data:
-	T = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, NaNf,
-		Infinityf, -Infinityf, _, 1e-30, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48 ;
-	time = 0.5, 1.5 ;
-	lat = -10, 0, 10 ;
-	lev = 1, 2, 3, 4, 5, 6 ;
-	odd = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 ;
-	name = "abc", "de", "fffff" ;
-	station = "xyz" ;
-	small = -128, 127 ;
-	scalar = 42 ;
-	ünïcode = 1, 2, 3 ;
-}
-END
 }
 
 extended() {
@@ -86,21 +42,8 @@ variables: float T(time, n) ; double time(time) ; int other(n) ;
 END
 }
 
-# same_file CLASSIC NEW: netCDF-C sees the same in both, and makes the same classic file of both.
-same_file() {
-	local kind
-	kind=$(ncdump -k "$1")
-	diff <(ncdump -n x "$1") <(ncdump -n x "$2") || return
-	nccopy -k "$kind" "$1" "$WORK/from-classic" && nccopy -k "$kind" "$2" "$WORK/from-new" || return
-	cmp "$WORK/from-classic" "$WORK/from-new"
-}
-
 not_mounted() {
 	! is_mounted "$1"
-}
-
-is_new() {
-	[[ $(ncdump -k "$1") == netCDF-4* ]] || { echo "$1 is of the kind $(ncdump -k "$1")"; return 1; }
 }
 
 kept_because() {
@@ -234,6 +177,31 @@ END
 	is "$(jq -r .exit_status "$STORE/manifest.json")" 0
 }
 
+@test "verify=format: what it finds fault with stays as it is, all else is converted and found good" {
+	everything >"$WORK/cdl"
+	ncgen -k classic -o "$DIRECT/c.nc" "$WORK/cdl"
+	mount_cistern -o layout=netcdf4,verify=format,drain=unmount
+	cp "$DIRECT/c.nc" "$MNT/c.nc"
+	cp "$DIRECT/c.nc" "$MNT/stale.nc"
+	printf '\0\0\0\1' | dd of="$MNT/stale.nc" bs=1 seek=4 conv=notrunc status=none
+	cp "$MNT/stale.nc" "$DIRECT/stale.nc"
+	umount_wait
+	is_new "$BACKING/c.nc"
+	same_file "$DIRECT/c.nc" "$BACKING/c.nc"
+	exits 0 "$CISTERN" fsck "$BACKING/c.nc"
+	is "$(jq -r '[.files[] | select(.path == "c.nc") | .state, .layout] | join(" ")' "$STORE/manifest.json")" "verified netcdf4"
+	cmp "$DIRECT/stale.nc" "$BACKING/stale.nc"
+	kept_because stale.nc "room for 2 records"
+	jq -r '.files[] | select(.path == "stale.nc") | .warning' "$STORE/manifest.json" | grep -q fix-numrecs
+	# Mended, and written once more, it is one like others.
+	exits 0 "$CISTERN" fsck --fix-numrecs "$BACKING/stale.nc"
+	mount_cistern -o layout=netcdf4,verify=format
+	cp "$MNT/stale.nc" "$MNT/mended.nc"
+	umount_wait
+	same_file "$DIRECT/c.nc" "$BACKING/mended.nc"
+	is_new "$BACKING/mended.nc"
+}
+
 @test "a reader, a writer and another mount afterwards" {
 	everything >"$WORK/cdl"
 	ncgen -k classic -o "$DIRECT/c.nc" "$WORK/cdl"
@@ -254,11 +222,6 @@ END
 
 died_or_gone() {
 	grep -qs agent-died "$STORE/cistern.log" || gone "$1"
-}
-
-# One of both, whole; nothing at all only before the drain has given it its name.
-is_whole() {
-	[ ! -e "$1" ] || diff <(ncdump -n x "$1") <(ncdump -n x "$DIRECT/c.nc")
 }
 
 @test "an agent that dies at its Nth change: one of both files is there, in the end the new one" {
@@ -287,15 +250,6 @@ is_whole() {
 	# It was killed with both under a name, too.
 	grep -q '^.cistern-classic-' "$WORK/seen"
 	exits 0 "$CISTERN" fsck "$STORE"
-}
-
-# A converter in the place of ours.
-fake_converter() {
-	mkdir "$WORK/libexec"
-	ln -s "${top_builddir:?}"/cistern-* "$WORK/libexec"
-	rm "$WORK/libexec/cistern-nc4"
-	cat >"$WORK/libexec/cistern-nc4"
-	chmod +x "$WORK/libexec/cistern-nc4"
 }
 
 @test "a converter that dies, fails or is not there: the classic file stays, and the next drain tries again" {

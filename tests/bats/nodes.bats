@@ -26,46 +26,6 @@ setup_file() {
 	fi
 }
 
-# ranks MPI PROGRAM ARG...: one rank on each node; "@" in an argument stands for the rank's mount.
-ranks() {
-	local k line=()
-	for ((k = 0; k < JOB_NODES; k++)); do
-		line+=(${line:+:} -n 1 "${@:2}")
-		line=("${line[@]//@/$WORK/m$k}")
-	done
-	run_ranks "$1" "${line[@]}"
-}
-
-# direct MPI PROGRAM ARG...: as many ranks, in the plain directory.
-direct() {
-	run_ranks "$1" -n "$JOB_NODES" "${@:2}"
-}
-
-run_ranks() {
-	local launcher=(mpiexec.mpich)
-	[ "$1" = mpich ] || launcher=(mpiexec.openmpi --allow-run-as-root --oversubscribe -q)
-	"${launcher[@]}" "${@:2}" </dev/null 3>&-
-}
-
-# both MPI PROGRAM ARG...: on the nodes, and in the plain directory; they must say the same.
-both() {
-	ranks "$@" || return
-	direct "${@//@/$DIRECT}"
-}
-
-# all_see FILE: all nodes see what is in the plain directory.
-all_see() {
-	local k
-	for ((k = 0; k < JOB_NODES; k++)); do cmp "$WORK/m$k/$1" "$DIRECT/$1" || return; done
-}
-
-# The end of the job: everything has arrived, nothing else is there.
-arrives() {
-	stop_job
-	no_leftovers "$WORK/b"
-	same_trees "$WORK/b" "$DIRECT"
-}
-
 # writer FILE K REF: record after record of REF, K and every second one, until there is a file $WORK/stop or a write fails. What has
 # returned is counted in $WORK/written-K.
 writer() {
@@ -143,6 +103,16 @@ pieces() {
 	arrives
 }
 
+# Node 0 knows them by name; another node, that there are some.
+says_whom_it_waits_for() {
+	local text
+	text=$(status_of waiting_for "$WORK/s$first")
+	case $first in
+	0) [[ $text == "node 1 ("*", still mounted" ]] ;;
+	*) [[ $text == "other nodes, "* ]] ;;
+	esac
+}
+
 @test "nodes are unmounted one after the other, in either order; the first one waits for the last" {
 	for order in "0 1" "1 0"; do
 		read -r first last <<<"$order"
@@ -153,6 +123,7 @@ pieces() {
 		echo "$first" | tee "$WORK/m$first/own$first" >"$DIRECT/own$first"
 		umount_wait "$WORK/m$first" &
 		wait_until 30 test -s "$WORK/b/own$first"
+		wait_until 30 says_whom_it_waits_for
 		# The other node goes on meanwhile.
 		echo late | tee "$WORK/m$last/late$first" >"$DIRECT/late$first"
 		kill -0 $!
@@ -294,7 +265,8 @@ two_writers() {
 		wait_until 60 has_written $((1 - victim)) $((has + 50))
 		: >"$WORK/stop"
 		wait "${writers[1 - victim]}"
-		for k in 0 1; do all_written "$WORK/m$k/f" "$WORK/ref" 0 1; done
+		# What the dead daemon had not told yet, since nobody had synced it, the next one tells as soon as it can.
+		for k in 0 1; do wait_until 60 all_written "$WORK/m$k/f" "$WORK/ref" 0 1; done
 		stop_job
 		no_leftovers "$WORK/b"
 		all_written "$WORK/b/f" "$WORK/ref" 0 1

@@ -118,6 +118,25 @@ with_misreads() {
 	is "$(state_of bad/v.nc)" verified
 }
 
+@test "of an HDF5 file, too, the datasets whose chunks come back with other bytes are named" {
+	needs_fuse
+	mkdir "$BACKING/bad"
+	with_misreads mount_cistern -o drain=unmount,verify=format
+	echo 'netcdf v { dimensions: x = 100000 ; y = 100000 ; variables: int first(x) ; double second(y) ; second:_ChunkSizes = 10000 ;
+		int third(x) ; third:_Storage = "contiguous" ; data: first = 1 ; second = 2 ; third = 3 ; }' | ncgen -k nc4 -o v.nc -
+	cp v.nc "$MNT/bad/v.nc"
+	: >"$BACKING/bad/misread.on"
+	exits 3 "$CISTERN" flush --wait --mount "$MNT"
+	says "bad/v.nc"
+	says "second from offset 1048576 on"
+	refute says "first"
+	refute says "third"
+	rm "$BACKING/bad/misread.on"
+	umount_wait
+	is "$(state_of bad/v.nc)" verified
+	cmp v.nc "$BACKING/bad/v.nc"
+}
+
 @test "a count of records that is behind is said at the drain, and mended on request, also through a mount" {
 	needs_fuse
 	mount_cistern -o drain=unmount,verify=format

@@ -12,6 +12,8 @@
  * has all variables and little data. What an element holds depends on variable, record and place alone, and so does what is
  * one request: files of different numbers of processes are equal, byte for byte.
  *
+ * With --halfway it stops before the middle variable of the first record, with all that was written synced, until a line is read.
+ *
  * Prints one line of JSON: bytes, requests and seconds, from when all have the file open until the last one has closed it.
  */
 #include <fcntl.h>
@@ -135,7 +137,7 @@ struct job {
 	const struct workload *load;
 	const char *path;
 	int size, fd, rank, ranks;
-	bool sync;
+	bool sync, halfway;
 	uint64_t records;
 	struct dim dims[DIMS_MAX];
 	int num_dims;
@@ -443,11 +445,36 @@ static void write_variable(struct job *j, int var, uint64_t record)
 					l->runs[i].len * l->inner);
 }
 
+/* One line: how many variables, then each rank's process and the bytes it has written; goes on when rank 0 has read a line. */
+static void stop_halfway(struct job *j)
+{
+	uint64_t mine[2] = { (uint64_t)getpid(), j->bytes }, *all = must_alloc((size_t)j->ranks, sizeof(mine));
+	char line[16];
+
+	if (fsync(j->fd) < 0)
+		die("fsync", j->path);
+	MPI_Gather(mine, 2, MPI_UINT64_T, all, 2, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+	if (j->rank == 0) {
+		printf("%d", j->num_vars / 2);
+		for (int i = 0; i < j->ranks; i++)
+			printf(" %llu %llu", (unsigned long long)all[2 * i], (unsigned long long)all[2 * i + 1]);
+		putchar('\n');
+		fflush(stdout);
+		if (!fgets(line, sizeof(line), stdin))
+			die("reading a line", "standard input");
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+	free(all);
+}
+
 static void write_variables(struct job *j, bool record_ones, uint64_t record)
 {
-	for (int i = 0; i < j->num_vars; i++)
+	for (int i = 0; i < j->num_vars; i++) {
+		if (j->halfway && record_ones && record == 0 && i == j->num_vars / 2)
+			stop_halfway(j);
 		if (j->vars[i].record == record_ones)
 			write_variable(j, i, record);
+	}
 }
 
 static void open_file(struct job *j)
@@ -498,7 +525,8 @@ static void report(const struct job *j, double seconds)
 
 static void __attribute__((noreturn)) usage(void)
 {
-	fprintf(stderr, "usage: e3sm [--case=F|G|I] [--size=tiny|small|full] [--records=N] [--fsync] PATH\n");
+	fprintf(stderr,
+		"usage: e3sm [--case=F|G|I] [--size=tiny|small|full] [--records=N] [--fsync] [--halfway] PATH\n");
 	MPI_Abort(MPI_COMM_WORLD, 2);
 	exit(2);
 }
@@ -525,7 +553,7 @@ static void parse(struct job *j, int argc, char **argv)
 {
 	static const struct option options[] = { { "case", required_argument, NULL, 'c' },
 		{ "size", required_argument, NULL, 's' }, { "records", required_argument, NULL, 'r' },
-		{ "fsync", no_argument, NULL, 'f' }, { 0 } };
+		{ "fsync", no_argument, NULL, 'f' }, { "halfway", no_argument, NULL, 'h' }, { 0 } };
 	int c;
 
 	j->load = &workloads[0];
@@ -536,6 +564,7 @@ static void parse(struct job *j, int argc, char **argv)
 		case 's': j->size = size_named(optarg); break;
 		case 'r': j->records = bench_number(optarg, 1); break;
 		case 'f': j->sync = true; break;
+		case 'h': j->halfway = true; break;
 		default: usage();
 		}
 	if (argc - optind != 1)

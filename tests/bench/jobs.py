@@ -108,6 +108,7 @@ def sides(build_dir, want_cistern, backing_dir, skipped):
 		found["one node, blobs"] = peers.Cistern(command, "layout=blob-variable")
 		if os.access(os.path.join(os.environ["CISTERN_LIBEXEC"], "cistern-mpi-agent"), os.X_OK):
 			found["job"] = Job(command, "")
+			found["job, blobs"] = Job(command, "layout=blob-variable")
 		else:
 			skipped("job", "built without MPI")
 	except machine.Skip as skip:

@@ -170,6 +170,13 @@ def warm_disk(directory, size):
 	settle(directory)
 
 
+def warm_file(path):
+	"""Into the page cache."""
+	with open(path, "rb") as file:
+		while file.read(MIB):
+			pass
+
+
 # ---- mounts and processes of ours: all carry the scratch directory's name
 
 def _unescape(path):

@@ -8,11 +8,13 @@ otherwise. Who goes when, how often, and what becomes of the samples is not deci
 import os
 import random
 import resource
+import shlex
 import shutil
 import subprocess
 import time
 from collections import namedtuple
 
+import bblogs
 import machine
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -420,17 +422,70 @@ class NetCDF4(Measure):
 	"""No file system takes part, but for the directory."""
 	name = "netcdf4"
 	title = "netCDF-4 from classic, deflate 1, and the check of it: CPU against zlib in one process"
-	units = {"cpu_ratio": "x", "plain_ratio": "x", "clock_ratio": "x"}
+	units = {"cpu_ratio": "x", "plain_ratio": "x", "clock_ratio": "x", "helper_ratio": "x", "helpers_speed_up": "x"}
 	sides = ("default",)
 	lines = [Line(title, "cpu_ratio", "default", None, 1.5, True),
 		 Line("the same without shuffling, as zlib has it", "plain_ratio", "default", None, None, True),
-		 Line("the same, on the clock, all processors", "clock_ratio", "default", None, None, True)]
+		 Line("the same, on the clock, all processors", "clock_ratio", "default", None, None, True),
+		 Line("the same by two nodes, a thread each: CPU of the one that has more", "helper_ratio", "default", None, 0.75, True),
+		 Line("how many times faster two nodes are than one, a thread each", "helpers_speed_up", "default", None, 1.6, False)]
 
 	def sample(self, context, side, area):
 		converter = os.path.join(os.environ.get("CISTERN_LIBEXEC", "."), "cistern-nc4")
 		os.makedirs(area, exist_ok=True)
 		said = machine.run_json(context.program("nc4", area, context.size(128 * MIB), converter))
 		return {key: said[key] for key in self.units}
+
+
+class Replay(Measure):
+	"""PnetCDF's logs onto their file, without the copy of that file before and the sync after it, which the driver's flush has not."""
+	units = {"rate": "B/s"}
+	sides = ("cp", "driver", "default")
+
+	def __init__(self, name, title, total, put, double=False):
+		self.name, self.full, self.put, self.double = name, total, put, double
+		self.title = f"replay of PnetCDF's logs, {title}"
+		self.lines = [Line(self.title, "rate", "default", "driver", 3.0), Line(self.title, "rate", "default", "cp")]
+
+	def peer(self, side):
+		return "default" if side == "default" else "raw"
+
+	def disk_bytes(self, context):
+		return 6 * context.size(self.full)
+
+	def warm_bytes(self, context):
+		return 2 * context.size(self.full)
+
+	def begin(self, context, area):
+		if "default" not in context.peers:
+			raise machine.Failed("without cistern there is nothing to compare with")
+		self.logs = os.path.join(area, "logs")
+		self.result = os.path.join(area, "result.nc")
+		bblogs.write(self.logs, context.size(self.full), self.put, self.double)
+		self.replay(self.result)
+
+	def replay(self, to):
+		said = machine.run_json([os.environ["CISTERN"], "recover", "--json", self.logs, "--to", to])["pnetcdf_logs"][0]
+		return said["covered_bytes"] / max(said["replay_usec"], 1) * 1e6
+
+	def driver(self, context, area):
+		command = shlex.split(os.environ.get("CISTERN_PNETCDF_FLUSH", ""))
+		if not command:
+			raise machine.Skip("CISTERN_PNETCDF_FLUSH does not name the program, see docs/performance.md")
+		said = machine.run_json([*command, area, str(context.size(self.full)), str(self.put), "double" if self.double else "float"])
+		return said["bytes"] / said["seconds"]
+
+	def sample(self, context, side, area):
+		os.makedirs(area, exist_ok=True)
+		to = os.path.join(area, "to.nc")
+		context.reservoir.release()
+		if side == "driver":
+			return {"rate": self.driver(context, area)}
+		if side == "cp":
+			return {"rate": os.path.getsize(self.result) / machine.timed(["cp", self.result, to])}
+		rate = self.replay(to)
+		check_copy(self.result, to)
+		return {"rate": rate}
 
 
 # ---- the list
@@ -455,7 +510,10 @@ def _writes():
 def every_measure():
 	"""In the order in which they run. passthrough_ll finds its inodes in one list: with few files that does not show."""
 	return [*_writes(), Strided(), ReadBack(), Metadata("files", 100000, 1.0), Metadata("files-few", 5000, 1.0), Drain(),
-		SlowDown(), Recovery(), Idle(), Map(), NetCDF4()]
+		SlowDown(), Recovery(), Idle(), Map(), NetCDF4(),
+		Replay("replay-64k", "puts of 64 KiB", 256 * MIB, 64 * KIB),
+		Replay("replay-32", "puts of 32 bytes", 32 * MIB, 32),
+		Replay("replay-double", "puts of 64 KiB of doubles as float", 256 * MIB, 64 * KIB, True)]
 
 
 def remove(path):

@@ -2,6 +2,7 @@
 """What is measured of a job of two nodes. See measures.py for what a Measure is."""
 
 import os
+import subprocess
 import time
 
 import jobs
@@ -65,15 +66,18 @@ class OneFile(Measure):
 
 
 class RemoteRead(Measure):
-	"""Written and committed on node 0, read on node 1, once, from front to back."""
+	"""Written and committed on node 0, read on node 1, from front to back. The log is written past the page cache, so the first read comes from
+	node 0's device: beside it what the device gives a direct read; and a read of what node 0 has in memory, because it was just read there."""
 	name = "remote-read"
 	title = "remote sequential read, 1 MiB"
 	units = {"rate": "B/s"}
-	sides = ("MPI_Get", "job")
-	lines = [Line(title, "rate", "job", "MPI_Get", 0.5)]
+	sides = ("MPI_Get", "device", "job", "in memory")
+	lines = [Line(title, "rate", "job", "MPI_Get", 0.5),
+		 Line(f"{title}, what the device gives", "rate", "job", "device"),
+		 Line(f"{title}, in node 0's memory", "rate", "in memory", "MPI_Get")]
 
 	def peer(self, side):
-		return "mpi" if side == "MPI_Get" else side
+		return "job" if side in ("job", "in memory") else "mpi"
 
 	def disk_bytes(self, context):
 		return context.size(GIB)
@@ -88,10 +92,13 @@ class RemoteRead(Measure):
 			context.reservoir.release()
 			said = machine.run(jobs.mpi(context.program("../mpi/bare-get")[0], MIB, size // MIB))
 			return {"rate": float(said) * MIB}
-		machine.fio(place.paths[0], "write", MIB, size)
-		machine.settle(place.path)
+		paths = [place.path] if side == "device" else place.paths
+		machine.fio(paths[0], "write", MIB, size, direct=side == "device")
+		machine.settle(paths[0])
+		if side == "in memory":
+			machine.fio(paths[0], "read", MIB, size, sync=False)
 		context.reservoir.release()
-		return {"rate": machine.fio(place.paths[1], "read", MIB, size, sync=False)}
+		return {"rate": machine.fio(paths[-1], "read", MIB, size, direct=side == "device", sync=False)}
 
 
 class JobDrain(Measure):
@@ -220,6 +227,42 @@ class BlobDrain(Measure):
 		return {"rate": 1 / seconds}
 
 
+class JobBlobDrain(Measure):
+	"""The same of two processes on each of two nodes: until the last node's unmount returns."""
+	name = "job-blob-drain"
+	title = "last drain as blobs, F-case-like file of 4 processes on 2 nodes (compared with canonical order)"
+	units = {"rate": "1/s"}
+	sides = ("canonical", "blobs")
+	lines = [Line(title, "rate", "blobs", "canonical", 3.0)]
+
+	def peer(self, side):
+		return "job" if side == "canonical" else "job, blobs"
+
+	def disk_bytes(self, context):
+		return 300 * MIB
+
+	@on_side
+	def sample(self, context, side, place):
+		size = "small" if context.scale >= 0.1 else "tiny"
+		ranks = []
+		for path in place.paths:
+			ranks += [":"] * bool(ranks) + ["-n", "2", *context.program("e3sm", "--case=F", f"--size={size}", os.path.join(path, "f.nc"))]
+		said = machine.run_json([jobs.MPIEXEC, *ranks])
+		machine.settle(place.path)
+		context.reservoir.release()
+		begin = time.monotonic()
+		leaving = [subprocess.Popen([place.command, "umount", "--wait", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+			for path in place.paths]
+		if any([process.wait() for process in leaving]):
+			raise machine.Failed("not everything was drained")
+		seconds = time.monotonic() - begin
+		names = ["f.nc"] if side == "canonical" else ["f.nc.0000", "f.nc.0001"]
+		made = sum(os.path.getsize(os.path.join(place.backing, name)) for name in names)
+		if sorted(os.listdir(place.backing)) != names or made < said["bytes"]:
+			raise machine.Failed(f"{place.backing} does not hold what was to be drained")
+		return {"rate": 1 / seconds}
+
+
 def every_measure():
 	"""In the order in which they run."""
-	return [OwnFiles(), OneFile("n-1-47k", STRIDED_RECORD), OneFile("n-1-1m", MIB), RemoteRead(), JobDrain(), BlobDrain(), Commit(), JobIdle()]
+	return [OwnFiles(), OneFile("n-1-47k", STRIDED_RECORD), OneFile("n-1-1m", MIB), RemoteRead(), JobDrain(), BlobDrain(), JobBlobDrain(), Commit(), JobIdle()]

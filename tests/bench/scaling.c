@@ -3,6 +3,7 @@
  * scaling [PER_NODE]: a counted run of format/place for docs/scaling.md. For several numbers of nodes, things of a job are given to their
  * homes, PER_NODE files or records for each node, and the fullest node is compared with the mean. Prints a table in Markdown;
  * status 1: some node has more than twice the mean of something that there is enough of.
+ * A second table has the messages of the home of one file that all nodes write and commit, by the rule of fs/job/tell.c.
  */
 #include <inttypes.h>
 #include <stdbool.h>
@@ -142,6 +143,42 @@ static double fullest(const struct thing *thing, uint32_t nodes, uint64_t per_no
 	return (double)most * nodes / (double)sum;
 }
 
+/* ---- commits of one file that all nodes have open */
+
+/* All write, then all commit: who was told looks before it writes; a commit is told to who has looked since the last one. */
+static uint64_t commit_step(bool *promised, uint32_t nodes)
+{
+	uint64_t messages = 0;
+
+	for (uint32_t n = 0; n < nodes; n++) {
+		messages += promised[n] ? 0 : 2;
+		promised[n] = true;
+	}
+	for (uint32_t n = 0; n < nodes; n++) {
+		messages += 4; /* STAMP, COMMITTED */
+		for (uint32_t to = 0; to < nodes; to++) {
+			messages += to != n && promised[to] ? 2 : 0;
+			promised[to] = to == n;
+		}
+	}
+	return messages;
+}
+
+static void print_commits(void)
+{
+	printf("\n| messages of the home, a step |");
+	for (size_t c = 0; c < sizeof(node_counts) / sizeof(node_counts[0]); c++) {
+		bool *promised = calloc(node_counts[c], sizeof(*promised));
+
+		if (!promised)
+			bench_die("calloc", "nodes");
+		(void)commit_step(promised, node_counts[c]);
+		printf(" %" PRIu64 " |", commit_step(promised, node_counts[c]));
+		free(promised);
+	}
+	printf("\n");
+}
+
 int main(int argc, char **argv)
 {
 	uint64_t per_node = argc > 1 ? bench_number(argv[1], 16) : DEFAULT;
@@ -161,5 +198,6 @@ int main(int argc, char **argv)
 		}
 		printf("\n");
 	}
+	print_commits();
 	return met ? 0 : 1;
 }

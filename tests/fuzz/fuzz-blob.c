@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Blob subfiles and decompositions from anybody's bytes. The first byte says what the rest is: 'h' a subfile's header, 't' a
- * table, 's' a header (its length first, 4 bytes, smallest first) and a data_blob without a table, 'd' a decomposition.
+ * table, 's' a header (its length first, 4 bytes, smallest first) and a data_blob without a table, 'd' a decomposition, 'l' a
+ * header with its integers smallest byte first.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -72,6 +73,18 @@ static void fuzz_head(const uint8_t *data, size_t size)
 		return;
 	check_head(&h);
 	blob_head_destroy(&h);
+}
+
+/* What is turned is no longer than what was read, and as good or bad as any header. */
+static void fuzz_turned(const uint8_t *data, size_t size)
+{
+	struct buf turned BUF_CLEANUP = { 0 };
+	int r = blob_header_turn(data, size, &turned);
+
+	demand((r == 0 && turned.len <= size) || r == -EBADMSG);
+	(void)blob_header_is_little(data, size);
+	if (r == 0)
+		fuzz_head(turned.data, turned.len);
 }
 
 static void check_table(const struct blob_table *t)
@@ -148,6 +161,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	switch (data[0]) {
 	case 'h': fuzz_head(data + 1, size - 1); break;
+	case 'l': fuzz_turned(data + 1, size - 1); break;
 	case 't': fuzz_table(data + 1, size - 1); break;
 	case 's': fuzz_sum(data + 1, size - 1); break;
 	case 'd': fuzz_decomp(data + 1, size - 1); break;

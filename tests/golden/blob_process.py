@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""blob_process.py SUBFILE HEADER DATA: the parts of a process-centric subfile with values as on a small-endian machine and
-integers of the header as in a file (docs/format/blob.md), from a variable-centric CDF-5 one. Knows nothing of our code; h5import makes an HDF5 file of the parts."""
+"""blob_process.py SUBFILE HEADER DATA [big]: the parts of a process-centric subfile with values as on a small-endian machine, or with
+"big" largest byte first, and integers of the header as in a file (docs/format/blob.md), from a variable-centric CDF-5 one. Knows nothing of our code; h5import makes an HDF5 file of the parts."""
 
 import struct
 import sys
 
+BIG = sys.argv[4:] == ["big"]
+ORDER = ">" if BIG else "<"
 SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 4, 6: 8, 7: 1, 8: 2, 9: 4, 10: 8, 11: 8}
 
 
@@ -63,7 +65,7 @@ class Header:
 
 
 def swap(raw, size):
-    return b"".join(raw[i:i + size][::-1] for i in range(0, len(raw), size)) if size > 1 else bytes(raw)
+    return b"".join(raw[i:i + size][::-1] for i in range(0, len(raw), size)) if size > 1 and not BIG else bytes(raw)
 
 
 def main():
@@ -84,7 +86,7 @@ def main():
         return swap(data[off:off + num * size], size)
 
     def number(name, blob):
-        return struct.unpack("<i" if by_name[name]["type"] == 4 else "<q", values(by_name[name], 0, blob, 1))[0]
+        return struct.unpack(ORDER + ("i" if by_name[name]["type"] == 4 else "q"), values(by_name[name], 0, blob, 1))[0]
 
     out = bytearray()
     for b in range(blobs):

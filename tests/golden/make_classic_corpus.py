@@ -64,6 +64,8 @@ def main():
 	write("bad-count-of-dims-5", patched(five, 16, struct.pack(">q", -1)))
 	write("strict-name-nul", patched(two, two.index(b"title") + 1, b"\0"))
 	write("bad-name-length-0", patched(two, two.index(b"\0\0\0\5title"), struct.pack(">I", 0)))
+	# As nc_rename_att() to a shorter name leaves it outside of the define mode.
+	write("good-shortened-name", patched(two, two.index(b"title") + 1, b"\0" * 4))
 	write("good-vsize-wrong", patched(two, var + 32, struct.pack(">I", 5)))
 	write("good-streaming", patched(two, 4, b"\xff" * 4))
 	write("good-padding-rubbish", patched(two, x + 5, b"\7"))

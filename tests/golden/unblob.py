@@ -2,14 +2,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """unblob.py BASE CANONICAL: compares the subfiles BASE.0000, BASE.0001, ... with the canonical file, element by element.
 
-Written from E3SM-IO's description of its variable-centric blob layout and from the netCDF classic format specification: it
-shares nothing with Cistern. Each decomposed variable is put together again by the maps (D*.offsets, D*.lengths, blob after
+Written from E3SM-IO's description of its blob layouts, from docs/format/blob.md (the table of the process-centric one, whose
+HDF5 files h5dump takes apart) and from the netCDF classic format specification: it shares nothing with Cistern. Each decomposed variable is put together again by the maps (D*.offsets, D*.lengths, blob after
 blob), each other one is taken from every subfile. Prints what it has seen as JSON; exit status 1 and the first difference
 where they differ."""
 
 import json
+import os
 import struct
+import subprocess
 import sys
+import tempfile
 
 SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 4, 6: 8, 7: 1, 8: 2, 9: 4, 10: 8, 11: 8}
 CODES = {1: "b", 3: "h", 4: "i", 5: "f", 6: "d", 7: "B", 8: "H", 9: "I", 10: "q", 11: "Q"}
@@ -20,8 +23,10 @@ class Classic:
 
     def __init__(self, path):
         with open(path, "rb") as file:
-            self.data = file.read()
-        self.path, self.at = path, 4
+            self.parse(path, file.read())
+
+    def parse(self, path, data):
+        self.data, self.path, self.at = data, path, 4
         assert self.data[:4] == b"CDF\5", path + ": no CDF-5 file"
         self.num_records = self.count()
         self.dims = self.listing(0xA, lambda: (self.name(), self.count()))
@@ -83,6 +88,51 @@ class Classic:
         return dict(self.dims)[name]
 
 
+class Process(Classic):
+    """An HDF5 subfile with header_blob, data_blob and table_blob."""
+
+    def __init__(self, path):
+        self.parse(path, self.part(path, "header_blob"))
+        self.blobs, table = self.part(path, "data_blob"), self.part(path, "table_blob")
+        magic, version, self.order, blobs, num_vars, length, num = struct.unpack_from("<4sHHIIQQ", table)
+        assert (magic, version, num_vars) == (b"CBLT", 1, len(self.vars)), path + ": table_blob"
+        assert (length, len(table)) == (len(self.blobs), 32 + 40 * num + 4), path + ": lengths in table_blob"
+        assert blobs == self.dim("nblobs"), path + ": blobs in table_blob"
+        self.places = {}
+        for i in range(num):
+            blob, var, record, records, off, size = struct.unpack_from("<IIQQQQ", table, 32 + 40 * i)
+            for k in range(records):
+                self.places[blob, var, record + k] = off + k * (size // records), size // records
+
+    @staticmethod
+    def part(path, name):
+        with tempfile.TemporaryDirectory() as work:
+            out = os.path.join(work, name)
+            subprocess.run(["h5dump", "-d", name, "-b", "LE", "-o", out, path], check=True, stdout=subprocess.DEVNULL)
+            with open(out, "rb") as file:
+                return file.read()
+
+    def raw(self, v, record=0):
+        """Its blobs' parts as they would lie in a variable-centric file."""
+        size, out = SIZES[v["type"]], b""
+        var = next(i for i, each in enumerate(self.vars.values()) if each is v)  # others may look the same
+        dims = [self.dims[dim] for dim in v["dims"]]
+        rows = dims[1][1] if len(dims) == 2 and dims[0][0] == "nblobs" else 0
+        for blob in range(self.dim("nblobs")):
+            off, length = self.places.get((blob, var, record), (0, 0))
+            part = self.blobs[off:off + length]
+            if self.order == 1:
+                part = b"".join(part[i:i + size][::-1] for i in range(0, length, size))
+            out += part.ljust(rows * size, b"\0")
+        assert len(out) == v["bytes"], "%s: variable %d, record %d has %d bytes" % (self.path, var, record, len(out))
+        return out
+
+
+def open_subfile(path):
+    with open(path, "rb") as file:
+        return (Process if file.read(4) == b"\x89HDF" else Classic)(path)
+
+
 def requests(sub, number):
     """Of each blob of map number: where its elements begin in the subfile, and its (offset, length) pairs."""
     prefix, rows = "D%d." % number, sub.dim("D%d.max_nreqs" % number)
@@ -118,8 +168,8 @@ def put_together(subs, maps, name, want, record):
 
 def main(base, canonical):
     whole = Classic(canonical)
-    first = Classic(base + ".0000")
-    subs = [first] + [Classic("%s.%04d" % (base, i)) for i in range(1, first.atts["num_subfiles"][0])]
+    first = open_subfile(base + ".0000")
+    subs = [first] + [open_subfile("%s.%04d" % (base, i)) for i in range(1, first.atts["num_subfiles"][0])]
     num_maps = first.atts["num_decompositions"][0]
     maps = [{i: requests(sub, i) for i in range(1, num_maps + 1)} for sub in subs]
     assert sum(sub.dim("nblobs") for sub in subs) == first.atts["global_nprocs"][0], "global_nprocs"

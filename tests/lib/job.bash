@@ -117,6 +117,48 @@ stop_job() {
 	agents_end_well
 }
 
+# ---- programs over the nodes
+
+# ranks MPI PROGRAM ARG...: one rank on each node; "@" in an argument stands for the rank's mount.
+ranks() {
+	local k line=()
+	for ((k = 0; k < JOB_NODES; k++)); do
+		line+=(${line:+:} -n 1 "${@:2}")
+		line=("${line[@]//@/$WORK/m$k}")
+	done
+	run_ranks "$1" "${line[@]}"
+}
+
+# direct MPI PROGRAM ARG...: as many ranks, in the plain directory.
+direct() {
+	run_ranks "$1" -n "$JOB_NODES" "${@:2}"
+}
+
+run_ranks() {
+	local launcher=(mpiexec.mpich)
+	[ "$1" = mpich ] || launcher=(mpiexec.openmpi --allow-run-as-root --oversubscribe -q)
+	"${launcher[@]}" "${@:2}" </dev/null 3>&-
+}
+
+# both MPI PROGRAM ARG...: on the nodes, and in the plain directory; they must say the same.
+both() {
+	ranks "$@" || return
+	direct "${@//@/$DIRECT}"
+}
+
+# all_see FILE: all nodes see what is in the plain directory.
+all_see() {
+	local k
+	for ((k = 0; k < JOB_NODES; k++)); do cmp "$WORK/m$k/$1" "$DIRECT/$1" || return; done
+}
+
+# The end of the job: everything has arrived, nothing else is there.
+arrives() {
+	stop_job
+	no_leftovers "$WORK/b"
+	same_trees "$WORK/b" "$DIRECT"
+}
+
 # ---- hosts
 
 # make_hosts N: namespaces HOSTS-1 to HOSTS-N, with the addresses 10.77.0.1 and so on, and HOSTS-hub, where their cables meet.

@@ -17,6 +17,7 @@ struct daemon { /* of one node */
 	struct store *store;
 	struct core *core;
 	struct job *job; /* NULL: dead */
+	int kernel_fd;   /* owned; -1 */
 };
 
 struct job_world {
@@ -37,8 +38,14 @@ static _Noreturn void bail_out(const char *why)
 
 static int backing_open(int fd, void *arg)
 {
-	(void)fd, (void)arg;
-	return -ENOTSUP;
+	struct daemon *d = arg;
+
+	if (!d->w->opt.passthrough)
+		return -ENOTSUP;
+	if (d->kernel_fd >= 0)
+		close(d->kernel_fd);
+	d->kernel_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	return 1;
 }
 
 static void backing_close(int id, void *arg)
@@ -117,7 +124,7 @@ static void begin(struct daemon *d)
 	if (fd < 0 || core_create(d->store, w->cfg, fd, &hooks, &d->core, &err))
 		bail_out(err.text);
 	close(fd);
-	core_set_kernel(d->core, &(struct core_kernel){ .direct_mmap = true });
+	core_set_kernel(d->core, &(struct core_kernel){ .passthrough = w->opt.passthrough, .direct_mmap = true });
 	loopback_set_segments(w->loopback, d->index, store_segments(d->store));
 	if (job_create(&(struct job_options){ .core = d->core,
 			       .store = d->store,
@@ -200,7 +207,7 @@ struct job_world *job_world_start_with(const struct job_world_options *opt)
 	if (!w->loopback || !w->daemons)
 		bail_out("out of memory");
 	for (uint32_t i = 0; i < opt->num; i++) {
-		w->daemons[i] = (struct daemon){ .w = w, .index = i };
+		w->daemons[i] = (struct daemon){ .w = w, .index = i, .kernel_fd = -1 };
 		begin(&w->daemons[i]);
 	}
 	loopback_assemble(w->loopback);
@@ -223,6 +230,9 @@ void job_world_stop(struct job_world *w)
 	for (uint32_t i = 0; i < w->opt.num; i++)
 		end(&w->daemons[i]);
 	loopback_destroy(w->loopback);
+	for (uint32_t i = 0; i < w->opt.num; i++)
+		if (w->daemons[i].kernel_fd >= 0)
+			close(w->daemons[i].kernel_fd);
 	for (uint32_t i = 0; i < w->opt.num; i++)
 		if (store_close(w->daemons[i].store))
 			bail_out("a store does not close in good order");
@@ -262,4 +272,9 @@ struct peers *job_world_peers(struct job_world *w, uint32_t node)
 const char *job_world_backing(const struct job_world *w)
 {
 	return w->backing;
+}
+
+int job_world_kernel_fd(const struct job_world *w, uint32_t node)
+{
+	return w->daemons[node].kernel_fd;
 }

@@ -18,6 +18,7 @@ struct job_world_options {
 	uint32_t num;
 	const char *settings;  /* as -o has them; NULL: "data=log" */
 	uint64_t timeout_usec; /* agent_timeout; 0: 60 s */
+	bool passthrough;      /* kernels reach private segments, or would: job_world_kernel_fd */
 	/* As job_options; node and hook_arg come first. NULL: nothing. */
 	void (*invalidate)(uint32_t node, uint64_t ino, bool data, void *arg);
 	void (*invalidate_name)(uint32_t node, uint64_t parent, const char *name, void *arg);
@@ -33,6 +34,8 @@ struct core *job_world_core(struct job_world *w, uint32_t node);
 struct store *job_world_store(struct job_world *w, uint32_t node);
 struct loopback *job_world_loopback(struct job_world *w);
 struct peers *job_world_peers(struct job_world *w, uint32_t node);
+/* What a node's kernel has been given last to read and write without the daemon; -1: nothing. Lives until the next one, or the end. */
+int job_world_kernel_fd(const struct job_world *w, uint32_t node);
 const char *job_world_backing(const struct job_world *w);
 
 /*

@@ -488,6 +488,42 @@ static hid_t file_plist(hsize_t user_block, size_t bytes, bool shared)
 	return how;
 }
 
+/* Leaves gaps, which the file remembers. */
+static void remove_some(const char *dir, const char *name)
+{
+	char path[4096];
+	hid_t file;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	file = GET(H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT));
+	DO(H5Ldelete(file, "growing-both", H5P_DEFAULT));
+	DO(H5Ldelete(file, "many", H5P_DEFAULT));
+	DO(H5Ldelete(file, "plain", H5P_DEFAULT));
+	H5Fclose(file);
+}
+
+/* What there is of ways to manage a file's space, and nodes of other sizes. */
+static void make_spaces(const char *dir)
+{
+	hid_t how = file_plist(0, 8, false);
+
+	DO(H5Pset_sym_k(how, 2, 1));
+	DO(H5Pset_istore_k(how, 3));
+	make_file(dir, "small-nodes.h5", H5F_LIBVER_EARLIEST, how);
+	H5Pclose(how);
+	how = file_plist(512, 8, false);
+	DO(H5Pset_file_space_strategy(how, H5F_FSPACE_STRATEGY_PAGE, true, 1));
+	DO(H5Pset_file_space_page_size(how, 512));
+	make_file(dir, "paged.h5", H5F_LIBVER_V110, how);
+	H5Pclose(how);
+	how = file_plist(0, 8, false);
+	DO(H5Pset_file_space_strategy(how, H5F_FSPACE_STRATEGY_FSM_AGGR, true, 1));
+	make_file(dir, "free-space.h5", H5F_LIBVER_LATEST, how);
+	H5Pclose(how);
+	remove_some(dir, "paged.h5");
+	remove_some(dir, "free-space.h5");
+}
+
 static void make(const char *dir)
 {
 	hid_t how;
@@ -504,6 +540,7 @@ static void make(const char *dir)
 	how = file_plist(2048, 8, false);
 	make_file(dir, "block.h5", H5F_LIBVER_EARLIEST, how);
 	H5Pclose(how);
+	make_spaces(dir);
 }
 
 /* ---- small files to begin fuzzing with, and what is on the disk while a program still writes */

@@ -319,6 +319,45 @@ static void check_read(void)
 	buf_free(&out);
 }
 
+/* As nc_rename_var() leaves a name that it has made shorter: in its old length, with NULs. */
+static void check_shortened(void)
+{
+	uint8_t bytes[SMALL_BYTES];
+	struct classic c = { 0 };
+	const uint8_t *name = memmem(small_2, SMALL_BYTES, "\0\0\0\2vv", 6);
+	struct buf out = { 0 };
+
+	memcpy(bytes, small_2, SMALL_BYTES);
+	bytes[name - small_2 + 5] = 0;
+	is_int(decode(bytes, SMALL_BYTES, &c, NULL), 0, "a name with NULs at its end is decoded");
+	is_str(c.num_vars ? c.vars[0].name : "", "v", "without them");
+	is_u64(c.header_bytes, SMALL_BYTES, "its header ends where it ended");
+	ok(!c.exact && classic_encode(&c, &out) == 0, "and the bytes will be others");
+	buf_free(&out);
+	classic_destroy(&c);
+	bytes[name - small_2 + 4] = 0;
+	bytes[name - small_2 + 5] = 'v';
+	is_int(decode(bytes, SMALL_BYTES, &c, NULL), -EBADMSG, "a NUL inside a name is not taken");
+}
+
+/* netCDF-C writes whole words of fill values, also behind the last record of a variable that is alone and not padded. */
+static void check_filled(void)
+{
+	struct classic c;
+	uint32_t t = 0;
+
+	classic_init(&c, 1);
+	classic_add_dim(&c, "t", 0, NULL);
+	classic_add_var(&c, "b", CLASSIC_BYTE, 1, &t, NULL);
+	c.num_records = 2;
+	classic_finish(&c, NULL);
+	classic_assign(&c, &(struct classic_align){ 0 });
+	is_u64(classic_count_records(&c, c.records_begin + 1), 1, "a record is missing");
+	is_u64(classic_count_records(&c, c.records_begin + 5), 2, "two records and padding");
+	is_u64(classic_count_records(&c, c.records_begin + 6), 6, "more than padding are records");
+	classic_destroy(&c);
+}
+
 /* Variables that share bytes. */
 static void check_overlap(void)
 {
@@ -362,5 +401,7 @@ int main(void)
 	check_names();
 	check_read();
 	check_overlap();
+	check_shortened();
+	check_filled();
 	return done_testing();
 }

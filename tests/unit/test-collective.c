@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "format/base/drain_layout.h"
 #include "fs/drain/collective.h"
 #include "tests/lib/loopback.h"
 #include "tests/lib/tap.h"
@@ -22,6 +23,9 @@ struct done { /* a part that a node carried out */
 	bool cautious;
 	unsigned int running;     /* parts of another kind at work at that time */
 	unsigned int num, failed; /* shared files that it was told of */
+	unsigned int blobs;       /* of them, those that become subfiles */
+	bool last;
+	enum wire_haste haste;
 };
 
 struct answer {
@@ -53,21 +57,29 @@ struct world {
 	bool stopped;
 	unsigned int fail_part; /* on node 1 */
 	bool share;             /* node 1 is home of two files, of which node 2 cannot write one */
+	bool blobs;             /* in the last session, both become subfiles, */
+	bool refuse;            /* or that one cannot on node 2 */
 };
 
 static void share_files(
 	struct world *w, uint32_t node, const struct collective_work *work, struct wire_shared_list *ret)
 {
-	struct wire_shared f = { .ino = 5, .path = (char *)"five", .shown = (char *)"5" };
+	uint8_t layout = w->blobs && work->last ? DRAIN_LAYOUT_BLOB_VARIABLE : DRAIN_LAYOUT_CANONICAL;
+	struct wire_shared f = { .ino = 5, .layout = layout, .path = (char *)"five", .shown = (char *)"5" };
 
-	if (!w->share)
+	if (!w->share || (w->blobs && !work->last))
 		return;
 	if (work->part == WIRE_PART_BEGIN && node == 1) {
 		wire_shared_add(ret, &f);
-		f = (struct wire_shared){ .ino = 6, .path = (char *)"six", .shown = (char *)"6" };
+		f = (struct wire_shared){ .ino = 6, .layout = layout, .path = (char *)"six", .shown = (char *)"6" };
 		wire_shared_add(ret, &f);
 	}
-	if (work->part == WIRE_PART_DATA && node == 2) {
+	if (work->part == WIRE_PART_BLOBS && (node != 2 || w->refuse)) {
+		f.written = 100;
+		f.layout = node == 2 ? DRAIN_LAYOUT_CANONICAL : layout;
+		wire_shared_add(ret, &f);
+	}
+	if (work->part == WIRE_PART_DATA && node == 2 && !w->blobs) {
 		f.failed = true;
 		wire_shared_add(ret, &f);
 	}
@@ -80,7 +92,11 @@ static void work(const struct collective_work *work, struct collective_done *ret
 {
 	struct node *n = arg;
 	struct world *w = n->w;
-	struct done d = { .node = n->index, .part = work->part, .cautious = work->cautious };
+	struct done d = { .node = n->index,
+		.part = work->part,
+		.cautious = work->cautious,
+		.last = work->last,
+		.haste = work->haste };
 
 	pthread_mutex_lock(&w->lock);
 	w->at_work[work->part]++;
@@ -89,6 +105,8 @@ static void work(const struct collective_work *work, struct collective_done *ret
 	d.num = (unsigned int)work->shared->num;
 	for (size_t i = 0; i < work->shared->num; i++)
 		d.failed += work->shared->at[i].failed;
+	for (size_t i = 0; i < work->shared->num; i++)
+		d.blobs += work->shared->at[i].layout != DRAIN_LAYOUT_CANONICAL;
 	w->done[w->num_done++] = d;
 	pthread_cond_broadcast(&w->cond);
 	while (w->hold_part == work->part && w->hold_node == n->index && !w->stopped)
@@ -238,16 +256,17 @@ static void test_order(void)
 	unsigned int meet = 0;
 	bool whole = true;
 
-	collective_ask(w->nodes[2].c, 7, DRAIN_FLUSH, paths, 1);
+	collective_ask(w->nodes[2].c, 7, DRAIN_FLUSH, false, paths, 1);
 	ok(wait_answers(w, 1), "a session that node 2 asked for ends");
 	ok(w->answers[0].node == 2 && w->answers[0].id == 7 && w->answers[0].result == CISTERN_EXIT_OK,
 		"node 2 is told, and nobody else");
 	for (unsigned int p = 0; p <= WIRE_PART_END; p++)
 		for (uint32_t node = 0; node < NODES; node++) {
 			bool first_only = p == WIRE_PART_DIRS || p == WIRE_PART_FINISH;
-			bool last_only = p == WIRE_PART_CONVERT;
+			bool not_now = (p >= WIRE_PART_OFFER && p <= WIRE_PART_CONVERT) || p == WIRE_PART_DEAL ||
+				       p == WIRE_PART_BLOBS || p == WIRE_PART_DATA || p == WIRE_PART_HEAD;
 
-			whole = whole && count_done(w, p, node) == (last_only || (first_only && node) ? 0 : 1);
+			whole = whole && count_done(w, p, node) == (not_now || (first_only && node) ? 0 : 1);
 		}
 	ok(whole, "every node did every part once, and node 0 alone what is for it alone");
 	for (unsigned int i = 0; i < w->num_done; i++)
@@ -262,11 +281,43 @@ static void test_shared(void)
 	struct world *w = start(60000000);
 
 	w->share = true;
-	collective_ask(w->nodes[0].c, 1, DRAIN_FLUSH, NULL, 0);
+	collective_ask(w->nodes[0].c, 1, DRAIN_FLUSH, false, NULL, 0);
 	ok(wait_answers(w, 1), "a session with shared files ends");
 	is_u64(find_done(w, WIRE_PART_DATA, 2)->num, 2, "all nodes are told of both files");
 	is_u64(find_done(w, WIRE_PART_FILES, 1)->failed, 1, "their home is told that one could not be written");
 	is_u64(find_done(w, COLLECTIVE_DROP, 0)->num, 1, "only the published one is given up by the stores");
+	stop(w);
+}
+
+static unsigned int most_blobs(const struct world *w, unsigned int part)
+{
+	unsigned int most = 0;
+
+	for (unsigned int i = 0; i < w->num_done; i++)
+		if (w->done[i].part == part && w->done[i].blobs > most)
+			most = w->done[i].blobs;
+	return most;
+}
+
+/* All nodes are unmounted; node 1's files become blobs, or one of them cannot. */
+static void test_blobs(bool refuse)
+{
+	struct world *w = start(60000000);
+	unsigned int blobs = refuse ? 1 : 2;
+
+	w->share = w->blobs = true;
+	w->refuse = refuse;
+	for (uint32_t node = 0; node < NODES; node++)
+		collective_ask(w->nodes[node].c, 1 + node, DRAIN_FINAL, false, NULL, 0);
+	ok(wait_answers(w, NODES), "a last session with files that become blobs ends");
+	for (uint32_t node = 0; node < NODES; node++) {
+		is_u64(count_done(w, WIRE_PART_DEAL, node), 1, "each node says what it has of them");
+		is_u64(count_done(w, WIRE_PART_BLOBS, node), 1, "and writes its subfiles");
+		is_u64(find_done(w, WIRE_PART_BLOBS, node)->blobs, 2, "of both");
+		is_u64(count_done(w, WIRE_PART_DATA, node) > 0, refuse, "what a node refuses is written canonically");
+	}
+	ok(find_done(w, WIRE_PART_BLOBS, 0)->last, "in the last session");
+	is_u64(most_blobs(w, WIRE_PART_FILES), blobs, "the home publishes them as what they are");
 	stop(w);
 }
 
@@ -275,7 +326,7 @@ static void test_failure(void)
 	struct world *w = start(60000000);
 
 	w->fail_part = WIRE_PART_PARK;
-	collective_ask(w->nodes[0].c, 1, DRAIN_FLUSH, NULL, 0);
+	collective_ask(w->nodes[0].c, 1, DRAIN_FLUSH, false, NULL, 0);
 	ok(wait_answers(w, 1), "a session with a failure goes on to its end");
 	ok(w->answers[0].result == CISTERN_EXIT_INCOMPLETE && strstr(w->answers[0].text, "node 1") &&
 			strstr(w->answers[0].text, "strike"),
@@ -289,7 +340,7 @@ static void test_death(void)
 
 	w->hold_part = WIRE_PART_PARK;
 	w->hold_node = 2;
-	collective_ask(w->nodes[1].c, 1, DRAIN_FLUSH, NULL, 0);
+	collective_ask(w->nodes[1].c, 1, DRAIN_FLUSH, false, NULL, 0);
 	wait_work(w, 2, WIRE_PART_PARK);
 	loopback_end(w->l, 2);
 	ok(wait_answers(w, 1), "a session goes on without a node that ends");
@@ -306,7 +357,7 @@ static void test_restart(void)
 
 	w->share = true;
 	w->hold_part = WIRE_PART_DIRS; /* which node 0 does alone */
-	collective_ask(w->nodes[0].c, 1, DRAIN_FLUSH, NULL, 0);
+	collective_ask(w->nodes[0].c, 1, DRAIN_FLUSH, false, NULL, 0);
 	wait_work(w, 0, WIRE_PART_DIRS);
 	loopback_kill(w->l, 2);
 	collective_destroy(w->nodes[2].c);
@@ -331,7 +382,7 @@ static void test_uncommitted(void)
 
 	w->share = true;
 	w->fail_part = COLLECTIVE_COMMIT;
-	collective_ask(w->nodes[0].c, 1, DRAIN_FLUSH, NULL, 0);
+	collective_ask(w->nodes[0].c, 1, DRAIN_FLUSH, false, NULL, 0);
 	ok(wait_answers(w, 1) && w->answers[0].result == CISTERN_EXIT_INCOMPLETE,
 		"a node cannot tell what it has written");
 	is_u64(find_done(w, WIRE_PART_FILES, 1)->failed, 2, "and no file that others wrote is taken for whole");
@@ -345,9 +396,9 @@ static void test_background(void)
 
 	w->hold_part = WIRE_PART_FILES;
 	w->hold_node = 1;
-	collective_ask(w->nodes[0].c, 1, DRAIN_BACKGROUND, NULL, 0);
+	collective_ask(w->nodes[0].c, 1, DRAIN_BACKGROUND, false, NULL, 0);
 	wait_work(w, 1, WIRE_PART_FILES);
-	collective_ask(w->nodes[2].c, 2, DRAIN_FLUSH, NULL, 0);
+	collective_ask(w->nodes[2].c, 2, DRAIN_FLUSH, false, NULL, 0);
 	ok(wait_answers(w, 2), "a session in the background makes way");
 	ok(w->answers[0].id == 1 && w->answers[0].result == CISTERN_EXIT_INCOMPLETE && w->answers[1].id == 2 &&
 			w->answers[1].result == CISTERN_EXIT_OK,
@@ -360,16 +411,16 @@ static void test_final(void)
 	struct world *w = start(60000000);
 	unsigned int before;
 
-	collective_ask(w->nodes[1].c, 1, DRAIN_FINAL, NULL, 0);
-	collective_ask(w->nodes[0].c, 2, DRAIN_FINAL, NULL, 0);
+	collective_ask(w->nodes[1].c, 1, DRAIN_FINAL, false, NULL, 0);
+	collective_ask(w->nodes[0].c, 2, DRAIN_FINAL, false, NULL, 0);
 	wait_work(w, 0, WIRE_PART_FINISH);
-	collective_ask(w->nodes[2].c, 3, DRAIN_FLUSH, NULL, 0);
+	collective_ask(w->nodes[2].c, 3, DRAIN_FLUSH, false, NULL, 0);
 	ok(wait_answers(w, 1), "who is mounted still gets an answer");
 	before = w->num_answers;
 	ok(before == 1 && w->answers[0].id == 3, "who is unmounted waits for the others");
 	for (uint32_t node = 0; node < NODES; node++)
 		is_u64(count_done(w, WIRE_PART_CONVERT, node), 0, "nothing is converted while somebody is mounted");
-	collective_ask(w->nodes[2].c, 4, DRAIN_FINAL, NULL, 0);
+	collective_ask(w->nodes[2].c, 4, DRAIN_FINAL, false, NULL, 0);
 	ok(wait_answers(w, 4), "when the last one is unmounted, all are answered");
 	for (unsigned int i = 1; i < 4; i++)
 		is_int(w->answers[i].result, CISTERN_EXIT_OK, "well");
@@ -381,13 +432,17 @@ static void test_final(void)
 static void test_late(void)
 {
 	struct world *w = start(300000);
+	bool late = false;
 
-	collective_ask(w->nodes[1].c, 1, DRAIN_FINAL, NULL, 0);
-	collective_ask(w->nodes[2].c, 2, DRAIN_FINAL, NULL, 0);
+	collective_ask(w->nodes[1].c, 1, DRAIN_FINAL, false, NULL, 0);
+	collective_ask(w->nodes[2].c, 2, DRAIN_FINAL, false, NULL, 0);
 	ok(wait_answers(w, 2), "a node that stays mounted is not waited for for ever");
 	ok(w->answers[0].result == CISTERN_EXIT_INCOMPLETE && strstr(w->answers[0].text, "node 0") &&
 			!strstr(w->answers[0].text, "node 2"),
 		"it is named: %s", w->answers[0].text);
+	for (unsigned int i = 0; i < w->num_done; i++)
+		late = w->done[i].haste == WIRE_HASTE_LATE || late;
+	ok(late, "what waits for the last session does not wait for it");
 	stop(w);
 }
 
@@ -396,7 +451,7 @@ static void test_agents_lost(void)
 	struct world *w = start(60000000);
 
 	for (int i = 0; i < 20; i++) {
-		collective_ask(w->nodes[i % NODES].c, 100 + (uint64_t)i, DRAIN_FLUSH, NULL, 0);
+		collective_ask(w->nodes[i % NODES].c, 100 + (uint64_t)i, DRAIN_FLUSH, false, NULL, 0);
 		usleep(500);
 		loopback_lose(w->l, LOOPBACK_ALL);
 		loopback_assemble(w->l);
@@ -412,6 +467,8 @@ int main(void)
 {
 	test_order();
 	test_shared();
+	test_blobs(false);
+	test_blobs(true);
 	test_failure();
 	test_death();
 	test_restart();

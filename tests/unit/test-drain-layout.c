@@ -57,6 +57,7 @@ int main(void)
 	fits("canonical", "a.nc", DRAIN_LAYOUT_CANONICAL);
 	fits("netcdf4", "dir/a.nc", DRAIN_LAYOUT_NETCDF4);
 	fits("a/*.h0.nc=blob-variable;*=netcdf4", "a/b.h0.nc", DRAIN_LAYOUT_BLOB_VARIABLE);
+	fits("a/*.h0.nc=blob-process;*=netcdf4", "a/b.h0.nc", DRAIN_LAYOUT_BLOB_PROCESS);
 	is_possible("a/*.h0.nc=blob-variable;*=netcdf4", "b.h0.nc", 1);
 	is_possible("a/*.h0.nc=blob-variable;*=netcdf4", "b.h1.nc", 0);
 	is_possible("netcdf4", "b", 0);

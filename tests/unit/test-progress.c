@@ -81,6 +81,24 @@ static void check_terminal(void)
 	free(text);
 }
 
+static void check_waiting(void)
+{
+	struct progress p;
+	char *text = NULL;
+	size_t len = 0;
+	FILE *out = open_memstream(&text, &len);
+
+	if (!out)
+		return;
+	progress_init(&p, out, "drain", 0);
+	progress_wait(&p, "node 1", SECOND);
+	progress_wait(&p, "node 1, still mounted", 5 * SECOND);
+	progress_wait(&p, "node 2", 6 * SECOND);
+	fclose(out);
+	is_str(text, "drain: waits for node 1, still mounted\n", "a line in five seconds says what is waited for");
+	free(text);
+}
+
 static void check_rate(void)
 {
 	struct progress p;
@@ -156,6 +174,7 @@ int main(void)
 	check_format();
 	check_plain_lines();
 	check_terminal();
+	check_waiting();
 	check_rate();
 	check_mountinfo();
 	check_result();

@@ -4,6 +4,7 @@
  */
 #include "format/wire/wire.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -15,7 +16,9 @@
 #include <unistd.h>
 
 #include "format/base/crc32c.h"
+#include "format/manifest/manifest.h"
 #include "format/wire/frame.h"
+#include "format/wire/shared.h"
 #include "tests/lib/tap.h"
 
 static bool append(const uint8_t *p, size_t len, void *arg)
@@ -252,6 +255,55 @@ static void test_socket(const char *dir)
 	rmdir(deep);
 }
 
+/* ---- the corpus of fuzz-wire-shared: its bad- files must be refused, the others are lists of files, or totals */
+
+#define CORPUS_MAX 65536u
+
+static bool is_taken(const char *path, const char *name)
+{
+	struct wire_shared_list list = { 0 };
+	struct manifest_totals totals;
+	uint8_t *bytes = malloc(CORPUS_MAX);
+	FILE *in = fopen(path, "r");
+	size_t len = in && bytes ? fread(bytes, 1, CORPUS_MAX, in) : 0;
+	int r;
+
+	if (strstr(name, "totals"))
+		r = manifest_totals_decode(bytes, len, &totals);
+	else
+		r = wire_shared_decode(bytes, len, &list);
+	wire_shared_free(&list);
+	free(bytes);
+	if (in)
+		fclose(in);
+	return len > 0 && r == 0;
+}
+
+static void test_corpus(void)
+{
+	const char *top = getenv("top_srcdir");
+	unsigned int bad = 0, good = 0;
+	struct dirent *e;
+	char dir[3000], path[4000];
+	DIR *d;
+
+	snprintf(dir, sizeof(dir), "%s/tests/fuzz/corpus/wire-shared", top ? top : ".");
+	d = opendir(dir);
+	while (d && (e = readdir(d))) {
+		bool is_bad = strncmp(e->d_name, "bad-", 4) == 0;
+
+		if (e->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", dir, e->d_name);
+		ok(is_taken(path, e->d_name) != is_bad, "%s", e->d_name);
+		bad += is_bad;
+		good += !is_bad;
+	}
+	ok(bad >= 10 && good >= 6, "the corpus was there");
+	if (d)
+		closedir(d);
+}
+
 int main(void)
 {
 	char dir[] = "/tmp/cistern-test-wire-XXXXXX";
@@ -261,6 +313,7 @@ int main(void)
 	test_unknown();
 	test_pair();
 	test_descriptor();
+	test_corpus();
 	if (ok(mkdtemp(dir) != NULL, "a directory")) {
 		test_socket(dir);
 		rmdir(dir);

@@ -15,6 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "format/base/array.h"
+#include "format/base/fdio.h"
 #include "format/base/hints.h"
 
 #define META_SUFFIX     ".meta"
@@ -25,33 +27,31 @@
 
 /* ---- files */
 
-static int grow(void *list, size_t num, size_t *cap, size_t size)
+/* A place for one more open file: of the one that was opened longest ago among those that nobody reads. */
+static struct bbset_file **find_slot(struct bbset *set)
 {
-	void **items = list;
-	size_t wanted = *cap ? 2 * *cap : 16;
-	void *more;
+	for (size_t i = 0; i < BBSET_OPEN_MAX; i++) {
+		struct bbset_file **slot = &set->open[set->next_open++ % BBSET_OPEN_MAX];
 
-	if (num < *cap)
-		return 0;
-	more = realloc(*items, wanted * size);
-	if (!more)
-		return -ENOMEM;
-	*items = more;
-	*cap = wanted;
-	return 0;
+		if (!*slot || (*slot)->users == 0)
+			return slot;
+	}
+	return NULL;
 }
 
-/* Opens the file again if need be, in place of the one that was opened longest ago. */
+/* Opens the file again if need be. */
 static int file_fd(struct bbset_file *f)
 {
 	struct bbset_file **slot;
 
 	if (f->fd >= 0)
 		return f->fd;
+	slot = find_slot(f->set);
+	if (!slot)
+		return -EMFILE;
 	f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
 	if (f->fd < 0)
 		return -errno;
-	slot = &f->set->open[f->set->next_open++ % BBSET_OPEN_MAX];
 	if (*slot) {
 		close((*slot)->fd);
 		(*slot)->fd = -1;
@@ -60,26 +60,36 @@ static int file_fd(struct bbset_file *f)
 	return f->fd;
 }
 
+/* The descriptor stays open until end_use(). */
+static int begin_use(struct bbset_file *f)
+{
+	int fd;
+
+	pthread_mutex_lock(&f->set->lock);
+	fd = file_fd(f);
+	f->users += fd >= 0;
+	pthread_mutex_unlock(&f->set->lock);
+	return fd;
+}
+
+static void end_use(struct bbset_file *f)
+{
+	pthread_mutex_lock(&f->set->lock);
+	f->users--;
+	pthread_mutex_unlock(&f->set->lock);
+}
+
 /* For bblog_source: exactly len bytes. */
 static int file_read(void *arg, uint64_t off, void *buf, size_t len)
 {
-	int fd = file_fd(arg);
-	uint8_t *to = buf;
+	struct bbset_file *f = arg;
+	int fd = begin_use(f), r;
 
 	if (fd < 0)
 		return fd;
-	while (len > 0) {
-		ssize_t n = pread(fd, to, len, (off_t)off);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -ENODATA;
-		to += n;
-		off += (uint64_t)n;
-		len -= (size_t)n;
-	}
-	return 0;
+	r = fdio_read_exact(fd, buf, len, off);
+	end_use(f);
+	return r;
 }
 
 static void free_file(struct bbset_file *f)
@@ -97,7 +107,7 @@ static struct bbset_file *add_file(struct bbset *set, const char *path)
 {
 	struct bbset_file *f = calloc(1, sizeof(*f));
 
-	if (!f || grow(&set->files, set->num_files, &set->cap_files, sizeof(*set->files)) < 0) {
+	if (!f || array_room(&set->files, &set->cap_files, set->num_files, sizeof(*set->files)) < 0) {
 		free(f);
 		errno = ENOMEM;
 		return NULL;
@@ -209,7 +219,7 @@ static int add_channel(struct bbset *set, struct bbset_file *meta, struct bbset_
 	struct bblog_source src = source_of(meta);
 	struct cistern_error why = { 0 };
 	struct bbset_log *l;
-	int r = grow(&set->logs, set->num, &set->cap, sizeof(*set->logs));
+	int r = array_room(&set->logs, &set->cap, set->num, sizeof(*set->logs));
 
 	if (r < 0)
 		return r;
@@ -368,7 +378,7 @@ bool bbset_is_target(const char *name, bool netcdf)
 
 static int add_netcdf(struct bbset *set, const char *name)
 {
-	if (grow(&set->netcdf, set->num_netcdf, &set->cap_netcdf, sizeof(*set->netcdf)) < 0)
+	if (array_room(&set->netcdf, &set->cap_netcdf, set->num_netcdf, sizeof(*set->netcdf)) < 0)
 		return -ENOMEM;
 	set->netcdf[set->num_netcdf] = strdup(name);
 	return set->netcdf[set->num_netcdf++] ? 0 : -ENOMEM;
@@ -431,7 +441,7 @@ int bbset_open(char *const *names, struct bbset *ret, struct cistern_error *err)
 {
 	int r = 0;
 
-	*ret = (struct bbset){ 0 };
+	*ret = (struct bbset){ .lock = PTHREAD_MUTEX_INITIALIZER };
 	for (char *const *n = names; *n && r == 0; n++)
 		r = add_name(ret, *n, err);
 	if (r == 0 && ret->num == 0)
@@ -572,24 +582,13 @@ uint64_t bbset_missing(const struct bbset_group *g, char *out, size_t cap)
 
 /* ---- the netCDF file */
 
-static ssize_t netcdf_read(void *buf, size_t len, uint64_t off, void *arg)
-{
-	const int *fd = arg;
-	ssize_t n;
-
-	do
-		n = pread(*fd, buf, len, (off_t)off);
-	while (n < 0 && errno == EINTR);
-	return n < 0 ? -errno : n;
-}
-
 int bbset_read_netcdf(const char *path, struct classic *ret, struct cistern_error *err)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY), r;
 
 	if (fd < 0)
 		return cistern_error_set(err, -errno, "%s: %s", path, strerror(errno));
-	r = classic_read(netcdf_read, &fd, ret, err);
+	r = classic_read(fdio_read_arg, &fd, ret, err);
 	close(fd);
 	return r < 0 ? cistern_error_prefix(err, "%s", path) : 0;
 }

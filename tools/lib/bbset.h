@@ -8,6 +8,7 @@
  */
 
 #include <limits.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <sys/stat.h>
 
@@ -19,10 +20,11 @@
 struct bbset;
 
 struct bbset_file {
-	struct bbset *set; /* borrowed */
-	char *path;        /* owned */
-	int fd;            /* -1: closed for the moment */
-	struct stat st;    /* as it was found */
+	struct bbset *set;  /* borrowed */
+	char *path;         /* owned */
+	int fd;             /* -1: closed for the moment; under the set's lock, as users */
+	unsigned int users; /* that read it right now */
+	struct stat st;     /* as it was found */
 };
 
 /* One rank's log: a pair of files, or a channel of a shared pair. */
@@ -41,6 +43,7 @@ struct bbset {
 	size_t num, cap;
 	struct bbset_file **files; /* owned */
 	size_t num_files, cap_files;
+	pthread_mutex_t lock;                    /* of what is open; the logs' sources may be read by several threads */
 	struct bbset_file *open[BBSET_OPEN_MAX]; /* borrowed; a ring */
 	size_t next_open;
 	char **netcdf; /* owned: netCDF files that were named */

@@ -13,22 +13,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "format/base/fdio.h"
+
+/* Zeros behind the end. */
 static int read_fully(int fd, void *buf, size_t len, uint64_t off)
 {
-	size_t done = 0;
+	ssize_t n = fdio_read(fd, buf, len, off);
 
-	while (done < len) {
-		ssize_t n = pread(fd, (char *)buf + done, len - done, (off_t)(off + done));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		if (n == 0)
-			break;
-		done += (size_t)n;
-	}
-	memset((char *)buf + done, 0, len - done);
+	if (n < 0)
+		return (int)n;
+	memset((char *)buf + n, 0, len - (size_t)n);
 	return 0;
 }
 

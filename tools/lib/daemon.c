@@ -59,11 +59,15 @@ int daemon_flush(int fd, char *const *paths, size_t num, uint64_t *ret_session, 
 static int show_progress(int fd, struct progress *p, struct cistern_error *err)
 {
 	WIRE_MSG_CLEANUP struct wire_msg status = { 0 };
-	char path[PROGRESS_LINE] = "";
+	char path[PROGRESS_LINE] = "", waiting[CISTERN_ERROR_TEXT_BYTES];
 	int r = daemon_ask(fd, WIRE_STATUS_GET, &status, err);
 
 	if (r < 0)
 		return r;
+	if (wire_get_str(&status, WIRE_WAITING, 0, waiting, sizeof(waiting))) {
+		progress_wait(p, waiting, clock_usec());
+		return 0;
+	}
 	wire_get_str(&status, WIRE_CURRENT_PATH, 0, path, sizeof(path));
 	progress_update(
 		p, daemon_u64(&status, WIRE_DONE_BYTES), daemon_u64(&status, WIRE_PLANNED_BYTES), path, clock_usec());

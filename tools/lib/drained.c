@@ -77,6 +77,8 @@ int drained_verdict(const char *store, const char *backing)
 		say("%s", err.text);
 	if (said == 0 && result.result != CISTERN_EXIT_OK)
 		say_result(&result);
+	else if (said == 0 && result.text[0])
+		say("%s", result.text);
 	if (look_into(store, &left, recorded, sizeof(recorded), &err) < 0)
 		return say_error(&err);
 	if (left.files + left.names > 0) {

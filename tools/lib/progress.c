@@ -90,18 +90,36 @@ static void measure(struct progress *p, uint64_t done_bytes, uint64_t now_usec)
 	p->last_usec = now_usec;
 }
 
+static bool is_time(const struct progress *p, uint64_t now_usec)
+{
+	return p->out && now_usec >= p->shown_usec + (p->tty ? PROGRESS_TTY_USEC : PROGRESS_PLAIN_USEC);
+}
+
+static void show(struct progress *p, const char *line, uint64_t now_usec)
+{
+	p->shown_usec = now_usec;
+	fprintf(p->out, p->tty ? "\r%s\033[K" : "%s\n", line);
+	fflush(p->out);
+	p->shown = p->tty;
+}
+
 void progress_update(struct progress *p, uint64_t done_bytes, uint64_t total_bytes, const char *what, uint64_t now_usec)
 {
 	char line[PROGRESS_LINE];
 
 	measure(p, done_bytes, now_usec);
-	if (!p->out || now_usec < p->shown_usec + (p->tty ? PROGRESS_TTY_USEC : PROGRESS_PLAIN_USEC))
-		return;
-	p->shown_usec = now_usec;
-	progress_format(line, sizeof(line), p->label, done_bytes, total_bytes, p->rate, what);
-	fprintf(p->out, p->tty ? "\r%s\033[K" : "%s\n", line);
-	fflush(p->out);
-	p->shown = p->tty;
+	if (is_time(p, now_usec))
+		show(p, progress_format(line, sizeof(line), p->label, done_bytes, total_bytes, p->rate, what),
+			now_usec);
+}
+
+void progress_wait(struct progress *p, const char *what, uint64_t now_usec)
+{
+	char line[PROGRESS_LINE];
+
+	snprintf(line, sizeof(line), "%s: waits for %s", p->label, what);
+	if (is_time(p, now_usec))
+		show(p, line, now_usec);
 }
 
 void progress_end(struct progress *p)

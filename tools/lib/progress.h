@@ -30,6 +30,8 @@ void progress_init(struct progress *p, FILE *out, const char *label, uint64_t no
 /* Tell how much is done. Prints when it is time to. total 0: unknown. what: the file at hand, or NULL. */
 void progress_update(
 	struct progress *p, uint64_t done_bytes, uint64_t total_bytes, const char *what, uint64_t now_usec);
+/* The same when nothing is done at the moment: "drain: waits for node 2 (host cn17), still mounted". */
+void progress_wait(struct progress *p, const char *what, uint64_t now_usec);
 /* Ends the line on a terminal, so that other output may follow. More updates may come. */
 void progress_end(struct progress *p);
 

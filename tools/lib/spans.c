@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "format/base/array.h"
 #include "format/codec/coverage.h"
 #include "tools/lib/ranges.h"
 
@@ -35,15 +36,8 @@ static int add(struct spans *s, const struct span *span)
 {
 	if (span->len == 0 || (s->num > 0 && join(&s->list[s->num - 1], span)))
 		return 0;
-	if (s->num == s->cap) {
-		size_t cap = s->cap ? 2 * s->cap : 64;
-		struct span *grown = reallocarray(s->list, cap, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		s->list = grown;
-		s->cap = cap;
-	}
+	if (array_room(&s->list, &s->cap, s->num, sizeof(*s->list)) < 0)
+		return -ENOMEM;
 	s->list[s->num++] = *span;
 	return 0;
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/array.h"
 #include "format/codec/classic.h"
 #include "tools/lib/formats.h"
 
@@ -168,16 +169,9 @@ static void keep_write(struct survey *s, const struct record *rec, uint64_t off,
 		coverage_note(s->coverage, off, len);
 	if (!s->want_writes)
 		return;
-	if (s->num_writes == s->cap_writes) {
-		size_t cap = s->cap_writes ? 2 * s->cap_writes : 1024;
-		struct survey_write *grown = reallocarray(s->writes, cap, sizeof(*grown));
-
-		if (!grown) {
-			s->error = -ENOMEM;
-			return;
-		}
-		s->writes = grown;
-		s->cap_writes = cap;
+	if (array_room(&s->writes, &s->cap_writes, s->num_writes, sizeof(*s->writes)) < 0) {
+		s->error = -ENOMEM;
+		return;
 	}
 	s->writes[s->num_writes++] = (struct survey_write){ off, len, rec->seq, rec->time_ns, rec->node,
 		rec->writer ? rec->writer : COVERAGE_NOBODY };

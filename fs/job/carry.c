@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * A private file that is open at its home: the kernel there reads and writes the private segment, and neither tells us of it nor
+ * lets go of it before the last such open file is closed. So there is one copy of its bytes, and what other nodes read and write is
+ * carried to it, request by request: neither a layer nor a share map could hide, or show, what the kernel does. The same for a
+ * file which is in part in the backing file only, since its home's store was full; of that only writes are carried.
+ *
+ * What is carried is at the home when the write returns, and so is in the home's store alone. It is told to those who have the file
+ * open elsewhere with fsync and close, as ever.
+ *
+ * Reads wait for workers only; changes run in drivers, since they may wait for room.
+ */
+#include "fs/job/carry.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CARRY_TRIES 8
+#define CARRY_BYTES (1u << 20) /* of one message */
+
+enum carry { CARRY_WRITE = 1, CARRY_APPEND, CARRY_FALLOCATE, CARRY_SYNC };
+
+/* ---- at home */
+
+/* The home's view of a request. */
+struct carried {
+	struct job *j;
+	struct shared *s;
+	struct core_file *file;
+	const uint8_t *bytes;
+	size_t len;
+	uint64_t off, what;
+	int mode;
+};
+
+static int do_write(struct carried *c)
+{
+	for (size_t done = 0; done < c->len;) {
+		ssize_t put = core_write(c->j->core, c->file, c->bytes + done, c->len - done, c->off + done);
+
+		if (put <= 0)
+			return put < 0 ? (int)put : -EIO;
+		done += (size_t)put;
+	}
+	return 0;
+}
+
+static int do_append(struct carried *c)
+{
+	struct core_where *w = malloc(sizeof(*w));
+	int rc = w ? core_append(c->j->core, c->file, c->bytes, c->len) : -ENOMEM;
+
+	if (rc == -ESTALE && (rc = core_where(c->j->core, c->s->ino, w)) == 0) {
+		c->off = w->size;
+		rc = do_write(c);
+	}
+	free(w);
+	return rc;
+}
+
+static int do_change(struct carried *c)
+{
+	switch (c->what) {
+	case CARRY_WRITE: return do_write(c);
+	case CARRY_APPEND: return do_append(c);
+	case CARRY_FALLOCATE: return core_fallocate(c->j->core, c->file, c->mode, c->off, c->len);
+	case CARRY_SYNC: return c->mode ? core_fsync(c->j->core, c->s->ino, c->file, false) : 0;
+	default: return -EOPNOTSUPP;
+	}
+}
+
+static void read_request(struct carried *c, const struct wire_msg *m)
+{
+	c->what = message_get(m, MESSAGE_SHARE_FLAGS);
+	c->off = message_get(m, MESSAGE_SHARE_OFF);
+	c->len = message_get(m, MESSAGE_SHARE_LEN);
+	c->mode = (int)message_get(m, MESSAGE_SHARE_MODE);
+	if (c->what <= CARRY_APPEND && !message_get_bytes(m, MESSAGE_SHARE_PIECES, 0, &c->bytes, &c->len))
+		c->what = 0;
+}
+
+/* The opening is for this request; whoever sent it keeps the file there. */
+static int with_file(struct carried *c, int (*fn)(struct carried *c))
+{
+	struct core_open_reply open;
+	int rc = core_open_number(c->j->core, c->s->ino, O_RDONLY, &open);
+
+	if (rc < 0)
+		return rc;
+	c->file = open.file;
+	rc = fn(c);
+	core_release(c->j->core, open.file);
+	return rc;
+}
+
+/* Neither private nor in part in the backing file any more: then it can be shared. */
+static int change_locked(struct carried *c)
+{
+	pthread_rwlock_rdlock(&c->s->lock);
+	int rc = c->s->is_shared || !c->s->kept ? -ESTALE : 0;
+	if (rc == 0 && c->s->kept == KEPT_PRIVATE && !core_is_kernels(c->file) && c->what != CARRY_SYNC)
+		rc = -ESTALE;
+	if (rc == 0)
+		rc = do_change(c);
+	pthread_rwlock_unlock(&c->s->lock);
+	return rc;
+}
+
+static void reply_size(struct carried *c, struct peers_request *rq)
+{
+	struct core_where *w = malloc(sizeof(*w));
+	struct wire_msg reply = { 0 };
+	int rc = w ? core_where(c->j->core, c->s->ino, w) : -ENOMEM;
+
+	if (rc < 0) {
+		peers_reply_status(rq, rc);
+	} else {
+		wire_msg_init(&reply, WIRE_REPLY);
+		wire_put_i64(&reply, WIRE_STATUS, 0);
+		message_put(&reply, MESSAGE_SHARE_SIZE, w->size);
+		peers_reply(rq, &reply);
+		wire_msg_free(&reply);
+	}
+	free(w);
+}
+
+/* A commit is told whoever made it; that the file has become shared meanwhile has been told. */
+static void end_change(struct carried *c, struct peers_request *rq)
+{
+	if (c->what == CARRY_SYNC) {
+		tell_and_reply(c->j, c->s, rq);
+		return;
+	}
+	if (c->s->kept != KEPT_PRIVATE && c->j->opt.invalidate)
+		c->j->opt.invalidate(c->s->ino, true, c->j->opt.arg);
+	reply_size(c, rq);
+}
+
+static void do_carried(struct job *j, struct peers_request *rq)
+{
+	struct carried c = { .j = j };
+
+	read_request(&c, peers_msg(rq));
+	c.s = shared_get(j, message_get(peers_msg(rq), MESSAGE_SHARE_INO));
+	int rc = c.s ? with_file(&c, change_locked) : -ENOMEM;
+	if (rc < 0)
+		peers_reply_status(rq, rc);
+	else
+		end_change(&c, rq);
+	shared_put(j, c.s);
+}
+
+void carry_serve_change(struct job *j, struct peers_request *rq)
+{
+	workers_serve(j->share->drivers, do_carried, rq);
+}
+
+struct read_reply {
+	struct carried c;
+	uint8_t *buf;
+	ssize_t got;
+};
+
+static int do_read(struct carried *c)
+{
+	struct read_reply *r = (struct read_reply *)c;
+
+	if (!core_is_kernels(c->file))
+		return -ESTALE;
+	r->got = core_read(c->j->core, c->file, r->buf, c->len, c->off);
+	return r->got < 0 ? (int)r->got : 0;
+}
+
+void carry_serve_read(struct job *j, struct peers_request *rq)
+{
+	struct read_reply r = { .c.j = j };
+	struct wire_msg reply = { 0 };
+
+	read_request(&r.c, peers_msg(rq));
+	r.c.s = shared_get(j, message_get(peers_msg(rq), MESSAGE_SHARE_INO));
+	r.buf = r.c.len <= CARRY_BYTES ? malloc(r.c.len + 1) : NULL;
+	int rc = r.c.s && r.buf ? with_file(&r.c, do_read) : -ENOMEM;
+	if (rc == 0) {
+		wire_msg_init(&reply, WIRE_REPLY);
+		wire_put_i64(&reply, WIRE_STATUS, 0);
+		message_put_bytes(&reply, MESSAGE_SHARE_PIECES, r.buf, (size_t)r.got);
+		peers_reply(rq, &reply);
+		wire_msg_free(&reply);
+	} else {
+		peers_reply_status(rq, rc);
+	}
+	free(r.buf);
+	shared_put(j, r.c.s);
+}
+
+/* ---- elsewhere */
+
+bool carry_again(struct job *j, struct shared *s, int tries, ssize_t *done)
+{
+	if (*done != -ESTALE)
+		return false;
+	int rc = tries ? shared_register(j, s) : 0;
+	if (rc < 0 || (tries == CARRY_TRIES && carry_is_needed(s)))
+		*done = rc < 0 ? rc : -EIO;
+	return rc == 0 && tries < CARRY_TRIES && carry_is_needed(s);
+}
+
+static void init(struct wire_msg *m, struct shared *s, enum carry what)
+{
+	message_init(m, MESSAGE_SHARE_CARRY);
+	message_put(m, MESSAGE_SHARE_INO, s->ino);
+	message_put(m, MESSAGE_SHARE_FLAGS, what);
+}
+
+/* once: what would do harm if it were done twice is not said again to another daemon. */
+static int send(struct job *j, struct shared *s, struct wire_msg *m, bool once)
+{
+	struct wire_msg reply = { 0 };
+
+	s->has_carried = true;
+	j->share->messages++;
+	int rc = once ? peers_call(j->peers, s->home, m, &reply) : share_call(j, s->home, m, &reply);
+	if (rc == 0) {
+		pthread_mutex_lock(&s->mutex);
+		uint64_t size = message_get(&reply, MESSAGE_SHARE_SIZE);
+		s->size = size > s->size ? size : s->size;
+		s->epoch++;
+		pthread_mutex_unlock(&s->mutex);
+	}
+	wire_msg_free(&reply);
+	return rc;
+}
+
+static int send_bytes(struct job *j, struct shared *s, enum carry what, const void *buf, size_t len, uint64_t off)
+{
+	struct wire_msg m = { 0 };
+
+	init(&m, s, what);
+	message_put(&m, MESSAGE_SHARE_OFF, off);
+	message_put_bytes(&m, MESSAGE_SHARE_PIECES, buf, len);
+	int rc = send(j, s, &m, what == CARRY_APPEND);
+	wire_msg_free(&m);
+	return rc;
+}
+
+ssize_t carry_write(struct job *j, struct shared *s, const void *buf, size_t len, uint64_t off)
+{
+	size_t part = len < CARRY_BYTES ? len : CARRY_BYTES;
+
+	if (off > INT64_MAX - len)
+		return -EFBIG;
+	int rc = send_bytes(j, s, CARRY_WRITE, buf, part, off);
+	return rc < 0 ? rc : (ssize_t)part;
+}
+
+ssize_t carry_append(struct job *j, struct shared *s, const void *buf, size_t len)
+{
+	size_t part = len < CARRY_BYTES ? len : CARRY_BYTES;
+	int rc = send_bytes(j, s, CARRY_APPEND, buf, part, 0);
+
+	return rc < 0 ? rc : (ssize_t)part;
+}
+
+int carry_fallocate(struct job *j, struct shared *s, int mode, uint64_t off, uint64_t len)
+{
+	struct wire_msg m = { 0 };
+
+	init(&m, s, CARRY_FALLOCATE);
+	message_put(&m, MESSAGE_SHARE_OFF, off);
+	message_put(&m, MESSAGE_SHARE_LEN, len);
+	message_put(&m, MESSAGE_SHARE_MODE, (uint64_t)mode);
+	int rc = send(j, s, &m, false);
+	wire_msg_free(&m);
+	return rc;
+}
+
+int carry_sync(struct job *j, struct shared *s, bool durable)
+{
+	struct wire_msg m = { 0 }, reply = { 0 };
+
+	init(&m, s, CARRY_SYNC);
+	message_put(&m, MESSAGE_SHARE_MODE, durable);
+	int rc = share_call(j, s->home, &m, &reply);
+	if (rc == 0)
+		rc = shared_apply_reply(s, &reply);
+	wire_msg_free(&m);
+	wire_msg_free(&reply);
+	return rc;
+}
+
+static int read_part(struct job *j, struct shared *s, uint8_t *buf, size_t len, uint64_t off)
+{
+	struct wire_msg m = { 0 }, reply = { 0 };
+	const uint8_t *bytes;
+	size_t got;
+
+	message_init(&m, MESSAGE_SHARE_CARRY_READ);
+	message_put(&m, MESSAGE_SHARE_INO, s->ino);
+	message_put(&m, MESSAGE_SHARE_OFF, off);
+	message_put(&m, MESSAGE_SHARE_LEN, len);
+	int rc = share_call(j, s->home, &m, &reply);
+	if (rc == 0 && (!message_get_bytes(&reply, MESSAGE_SHARE_PIECES, 0, &bytes, &got) || got > len))
+		rc = -EBADMSG;
+	if (rc == 0) {
+		if (got)
+			memcpy(buf, bytes, got);
+		memset(buf + got, 0, len - got);
+	}
+	wire_msg_free(&m);
+	wire_msg_free(&reply);
+	return rc;
+}
+
+int carry_read(struct job *j, struct shared *s, void *buf, size_t len, uint64_t off)
+{
+	int rc = 0;
+
+	for (size_t done = 0, part; rc == 0 && done < len; done += part) {
+		part = len - done < CARRY_BYTES ? len - done : CARRY_BYTES;
+		rc = read_part(j, s, (uint8_t *)buf + done, part, off + done);
+	}
+	return rc;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FS_JOB_CARRY_H
+#define FS_JOB_CARRY_H
+
+/* Files that cannot be shared now, since their home's kernel writes to them without us: all is done at the home. */
+
+#include "fs/job/share.h"
+
+/* Elsewhere than at home, by who has it open for writing: there is no layer, writes are carried to the home. */
+static inline bool carry_is_needed(const struct shared *s)
+{
+	return !s->at_home && !s->layer;
+}
+/*
+ * -ESTALE: it can be shared by now. Around the three below: for (tries = 0; carry_again(j, s, tries, &done); tries++) done = ...; with
+ * done -ESTALE in the beginning, and in the end if there is a layer to which it is to be done.
+ */
+bool carry_again(struct job *j, struct shared *s, int tries, ssize_t *done);
+ssize_t carry_write(struct job *j, struct shared *s, const void *buf, size_t len, uint64_t off);
+ssize_t carry_append(struct job *j, struct shared *s, const void *buf, size_t len);
+int carry_fallocate(struct job *j, struct shared *s, int mode, uint64_t off, uint64_t len);
+/* What was carried is told to others and, if durable, on the home's device. */
+int carry_sync(struct job *j, struct shared *s, bool durable);
+/* Fills buf; behind the end: zeros. -ESTALE: ask for places again. */
+int carry_read(struct job *j, struct shared *s, void *buf, size_t len, uint64_t off);
+
+void carry_serve_read(struct job *j, struct peers_request *rq);
+void carry_serve_change(struct job *j, struct peers_request *rq);
+
+#endif

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/*
+ * Who has a file open believes what its home has said of it, until the home says that it is so no more: once. Who is told
+ * asks the home before he reads or writes the next time, and has its promise again. So a commit is told to those alone who
+ * have looked since the last one, and N nodes which commit to a file that all have open cost N messages, not N * N.
+ * Before a commit ends, all who have been told have answered: their kernels have dropped what they had of the file.
+ */
+#include "fs/job/share.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define LOOK_USEC 1000000u /* so long at the most does a write wait for what it need not know */
+
+/* ---- the home */
+
+struct told {
+	struct telling *t;
+	uint32_t node;
+};
+
+struct telling {
+	struct job *j;
+	struct shared *s;         /* counted reference */
+	struct peers_request *rq; /* is answered at the end; or */
+	struct fan *fan;          /* borrowed: somebody waits */
+	struct view view;
+	_Atomic(unsigned int) left;
+	struct told to[];
+};
+
+static void told_last(struct telling *t)
+{
+	if (t->rq)
+		view_reply(t->rq, &t->view);
+	shared_put(t->j, t->s);
+	if (t->fan)
+		fan_done(0, NULL, t->fan);
+	free(t);
+}
+
+/* A node that could not be reached asks anew when it is back; or it is only slow, and is told with the next change. */
+static void told_one(int status, const struct wire_msg *reply, void *arg)
+{
+	struct told *to = arg;
+	struct telling *t = to->t;
+
+	(void)reply;
+	if (status < 0)
+		registry_promise(t->s, to->node);
+	if (--t->left == 0)
+		told_last(t);
+}
+
+static void send_told(struct telling *t, const struct audience *a)
+{
+	struct told none = { .t = t, .node = NOBODY };
+	struct wire_msg m = { 0 };
+
+	message_init(&m, MESSAGE_SHARE_TOLD);
+	view_put(&m, &t->view);
+	t->left = (unsigned int)a->num + 1;
+	for (size_t i = 0; i < a->num; i++) {
+		t->to[i] = (struct told){ t, a->nodes[i] };
+		t->j->share->messages++;
+		int rc = peers_call_async(t->j->peers, a->nodes[i], &m, told_one, &t->to[i]);
+		if (rc < 0)
+			told_one(rc, NULL, &t->to[i]);
+	}
+	wire_msg_free(&m);
+	told_one(0, NULL, &none);
+}
+
+/* rq: whose change it is; NULL: ours. */
+static int tell(struct job *j, struct shared *s, struct peers_request *rq, struct fan *fan)
+{
+	uint32_t by = rq ? peers_from(rq) : peers_self(j->peers);
+	struct view *v = malloc(sizeof(*v));
+	struct audience a = { 0 };
+	int rc = v ? registry_change(j, s, by, v, &a) : -ENOMEM;
+	struct telling *t = rc == 0 ? calloc(1, sizeof(*t) + a.num * sizeof(t->to[0])) : NULL;
+
+	if (rc == 0 && !t)
+		rc = -ENOMEM;
+	for (size_t i = 0; rc < 0 && i < a.num; i++)
+		registry_promise(s, a.nodes[i]);
+	if (rc == 0) {
+		*t = (struct telling){ .j = j, .s = shared_get(j, s->ino), .rq = rq, .fan = fan, .view = *v };
+		if (rq) {
+			shared_apply(s, v);
+			if (by != peers_self(j->peers) && j->opt.invalidate)
+				j->opt.invalidate(s->ino, true, j->opt.arg);
+		}
+		send_told(t, &a);
+	}
+	free(a.nodes);
+	free(v);
+	return rc;
+}
+
+void tell_and_reply(struct job *j, struct shared *s, struct peers_request *rq)
+{
+	int rc = tell(j, s, rq, NULL);
+
+	if (rc < 0)
+		peers_reply_status(rq, rc);
+}
+
+int registry_tell(struct job *j, struct shared *s)
+{
+	struct fan fan;
+
+	fan_init(&fan);
+	fan_begin(&fan);
+	int rc = tell(j, s, NULL, &fan);
+	if (rc < 0)
+		fan_done(0, NULL, &fan);
+	(void)fan_wait(&fan);
+	return rc;
+}
+
+/* ---- elsewhere */
+
+static void do_told(struct job *j, struct peers_request *rq)
+{
+	struct view *v = malloc(sizeof(*v));
+	struct shared *s = NULL;
+
+	if (v) {
+		view_get(peers_msg(rq), v);
+		s = shared_find(j, v->ino);
+	}
+	if (s) {
+		shared_apply_told(s, v);
+		if (j->opt.invalidate)
+			j->opt.invalidate(s->ino, true, j->opt.arg);
+	}
+	peers_reply_status(rq, v ? 0 : -ENOMEM);
+	shared_put(j, s);
+	free(v);
+}
+
+void tell_serve_told(struct job *j, struct peers_request *rq)
+{
+	workers_serve(j->share->tellers, do_told, rq);
+}
+
+static void init_look(struct wire_msg *m, const struct shared *s)
+{
+	message_init(m, MESSAGE_SHARE_LOOK);
+	message_put(m, MESSAGE_SHARE_INO, s->ino);
+}
+
+int shared_apply_reply(struct shared *s, const struct wire_msg *reply)
+{
+	struct view *v = malloc(sizeof(*v));
+
+	if (!v)
+		return -ENOMEM;
+	view_get(reply, v);
+	shared_apply(s, v);
+	free(v);
+	return 0;
+}
+
+static void get_belief(struct shared *s, bool *ret_registered, bool *ret_current)
+{
+	pthread_mutex_lock(&s->mutex);
+	*ret_registered = s->registered;
+	*ret_current = s->current;
+	pthread_mutex_unlock(&s->mutex);
+}
+
+/* A read that the home's tellers may be waiting for must not wait for an opening there: so it does not register again. */
+int shared_make_current(struct job *j, struct shared *s)
+{
+	struct wire_msg m = { 0 }, reply = { 0 };
+	bool registered, current;
+
+	if (shared_is_home(j, s))
+		return 0;
+	get_belief(s, &registered, &current);
+	if (!registered)
+		return shared_register(j, s);
+	if (current)
+		return 0;
+	init_look(&m, s);
+	int rc = share_call(j, s->home, &m, &reply);
+	if (rc == 0)
+		rc = shared_apply_reply(s, &reply);
+	else if (rc == -ESTALE)
+		rc = shared_register(j, s);
+	wire_msg_free(&m);
+	wire_msg_free(&reply);
+	return rc;
+}
+
+/* ---- a look that a write does not depend on */
+
+struct look {
+	struct job *j;
+	struct shared *s; /* counted reference */
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	unsigned int refs;
+	bool done;
+};
+
+static void look_put(struct look *l)
+{
+	pthread_mutex_lock(&l->lock);
+	bool last = --l->refs == 0;
+	pthread_mutex_unlock(&l->lock);
+	if (!last)
+		return;
+	shared_put(l->j, l->s);
+	pthread_mutex_destroy(&l->lock);
+	pthread_cond_destroy(&l->cond);
+	free(l);
+}
+
+static void looked(int status, const struct wire_msg *reply, void *arg)
+{
+	struct look *l = arg;
+
+	if (status == 0 && reply)
+		(void)shared_apply_reply(l->s, reply);
+	pthread_mutex_lock(&l->lock);
+	l->done = true;
+	pthread_cond_signal(&l->cond);
+	pthread_mutex_unlock(&l->lock);
+	look_put(l);
+}
+
+static void wait_looked(struct look *l)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += LOOK_USEC / 1000000u;
+	pthread_mutex_lock(&l->lock);
+	while (!l->done && pthread_cond_timedwait(&l->cond, &l->lock, &until) == 0)
+		;
+	pthread_mutex_unlock(&l->lock);
+}
+
+static void look(struct job *j, struct shared *s)
+{
+	struct look *l = calloc(1, sizeof(*l));
+	struct wire_msg m = { 0 };
+
+	if (!l)
+		return;
+	*l = (struct look){ .j = j, .s = shared_get(j, s->ino), .refs = 2 };
+	pthread_mutex_init(&l->lock, NULL);
+	pthread_cond_init(&l->cond, NULL);
+	init_look(&m, s);
+	j->share->messages++;
+	int rc = peers_call_async(j->peers, s->home, &m, looked, l);
+	wire_msg_free(&m);
+	if (rc < 0)
+		looked(rc, NULL, l);
+	else
+		wait_looked(l);
+	look_put(l);
+}
+
+void shared_look(struct job *j, struct shared *s)
+{
+	uint64_t now = share_now_usec();
+
+	if (shared_is_home(j, s))
+		return;
+	pthread_mutex_lock(&s->mutex);
+	bool wants = s->registered && !s->current && now - s->looked_usec >= LOOK_USEC;
+	pthread_mutex_unlock(&s->mutex);
+	if (!wants)
+		return;
+	look(j, s);
+	pthread_mutex_lock(&s->mutex);
+	s->looked_usec = s->current ? 0 : share_now_usec();
+	pthread_mutex_unlock(&s->mutex);
+}

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * cistern-convert: "cistern convert" by one process. A program of its own, without MPI: libraries that come with that one take longer
+ * to start than files of some ten megabytes to convert.
+ */
+#include "mpi-agent/command/convert.h"
+
+int main(int argc, char **argv)
+{
+	return command_convert(argc, argv);
+}

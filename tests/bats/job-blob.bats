@@ -1,0 +1,245 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# Files that processes of several nodes wrote, laid out as blobs by each node: read by tests/golden/unblob.py, converted back, and
+# compared with what the same program writes directly.
+
+load "${top_srcdir:?}/tests/lib/mount.bash"
+load "$top_srcdir/tests/lib/job.bash"
+
+setup() {
+	cistern_setup
+	needs_fuse
+	needs_mpi
+	needs_program python3
+	needs_built tests/bench/e3sm
+}
+
+# e3sm CASE NAME: two processes on each node write the file, and one writes it directly.
+e3sm() {
+	local k line=() program=("$top_builddir/tests/bench/e3sm" "--case=$1" --size=tiny)
+	for ((k = 0; k < JOB_NODES; k++)); do line+=(${line:+:} -n 2 "${program[@]}" "$WORK/m$k/$2"); done
+	mpiexec.mpich "${line[@]}" </dev/null 3>&- >/dev/null &&
+		mpiexec.mpich -n 1 "${program[@]}" "$DIRECT/$2" </dev/null 3>&- >/dev/null
+}
+
+# same_blobs NAME [KEY VALUE]...: the subfiles are the file, and unblob.py says so of them.
+same_blobs() {
+	local name=$1
+	shift
+	python3 "$top_srcdir/tests/golden/unblob.py" "$WORK/b/$name" "$DIRECT/$name" >"$WORK/seen" || return
+	cat "$WORK/seen"
+	while [ $# -gt 0 ]; do
+		is "$(jq ".$1" "$WORK/seen")" "$2" || return
+		shift 2
+	done
+	"$CISTERN" convert "$WORK/b/$name" --to "$WORK/again.nc" --force || return
+	cmp "$WORK/again.nc" "$DIRECT/$name"
+}
+
+backing() {
+	(cd "$WORK/b" && echo *)
+}
+
+# told NAME FIELD: of a file in the job's manifest
+told() {
+	jq -r ".files[] | select(.path == \"$1\") | .$2" "$WORK/s0/manifest.json"
+}
+
+# kept NAME WORDS: it is canonical, and why.
+kept() {
+	cmp "$WORK/b/$1" "$DIRECT/$1" || return
+	jq -e --arg why "$2" '.files | tostring | contains($why)' "$WORK/s0/manifest.json" && return
+	cat "$WORK/s0/manifest.json"
+	return 1
+}
+
+stores_are_good() {
+	local k
+	for ((k = 0; k < JOB_NODES; k++)); do
+		"$CISTERN" fsck "$WORK/s$k" >"$WORK/fsck" || return
+		grep -q 'files: [0-9]* with 0 bytes by checksum and 0 bytes' "$WORK/fsck" || { cat "$WORK/fsck"; return 1; }
+	done
+}
+
+@test "each node makes subfiles of what its processes wrote; together they are the direct write" {
+	start_job 2 layout=blob-variable,verify=read
+	for name in F G I; do e3sm "$name" "$name.nc"; done
+	cmp "$WORK/m1/F.nc" "$DIRECT/F.nc"
+	"$CISTERN" flush --wait --mount "$WORK/m0"
+	is "$(ls "$WORK/b")" ""
+	stop_job
+	is "$(backing)" "F.nc.0000 F.nc.0001 G.nc.0000 G.nc.0001 I.nc.0000 I.nc.0001"
+	no_leftovers "$WORK/b"
+	same_blobs F.nc subfiles 2 blobs 4 maps 3 decomposed 387 variables 414
+	same_blobs G.nc subfiles 2 blobs 4 maps 6 decomposed 41
+	same_blobs I.nc subfiles 2 blobs 4 decomposed 546
+	is "$(told F.nc layout) $(told F.nc conversion.subfiles) $(told F.nc conversion.blobs)" "blob-variable 2 4"
+	stores_are_good
+}
+
+@test "num_subfiles is divided over the nodes; mode and time are the file's; so in the other form of blobs" {
+	start_job 2 'layout=*.p.nc=blob-process;*.nc=blob-variable,num_subfiles=4'
+	e3sm F F.nc
+	e3sm G G.p.nc
+	chmod 640 "$WORK/m1/F.nc"
+	touch -d '2001-02-03 04:05:06' "$WORK/m0/F.nc"
+	stop_job
+	same_blobs F.nc subfiles 4 blobs 4 maps 3
+	is "$(stat -c '%a %Y' "$WORK/b/F.nc.0003")" "640 $(date -d '2001-02-03 04:05:06' +%s)"
+	"$CISTERN" convert "$WORK/b/G.p.nc" --to "$WORK/again.nc" --force
+	cmp "$WORK/again.nc" "$DIRECT/G.p.nc"
+	is "$(backing)" "F.nc.0000 F.nc.0001 F.nc.0002 F.nc.0003 G.p.nc.0000 G.p.nc.0001 G.p.nc.0002 G.p.nc.0003"
+}
+
+@test "what one node wrote in a job is laid out by it; what two overwrote, or what is no netCDF file, is canonical, and that is said" {
+	start_job 2 layout=blob-variable
+	JOB_NODES=1 e3sm G alone.nc
+	e3sm G over.nc
+	e3sm G linked.nc
+	ln "$WORK/m1/linked.nc" "$WORK/m1/other.nc" && ln "$DIRECT/linked.nc" "$DIRECT/other.nc"
+	# What a process of node 0 wrote, node 1 writes again; the header is of both; text of both.
+	dd if="$DIRECT/over.nc" of="$WORK/m1/over.nc" bs=4k skip=20 seek=20 count=2 conv=notrunc status=none
+	e3sm G header.nc
+	dd if="$DIRECT/header.nc" of="$WORK/m1/header.nc" bs=4 skip=3 seek=3 count=1 conv=notrunc status=none
+	for k in 0 1; do printf 'text %s' $k | dd of="$WORK/m$k/text" bs=6 seek=$k conv=notrunc status=none; done
+	printf 'text 0text 1' >"$DIRECT/text"
+	stop_job
+	is "$(backing)" "alone.nc.0000 header.nc linked.nc other.nc over.nc text"
+	no_leftovers "$WORK/b"
+	same_blobs alone.nc subfiles 1 blobs 2
+	kept over.nc "were overwritten on another node"
+	kept header.nc "overwritten on another node"
+	kept linked.nc "several names"
+	kept text "no netCDF classic file"
+	grep -h "keeps its layout" "$WORK"/s?/cistern.log | grep over.nc
+	stores_are_good
+}
+
+@test "a node that stays mounted is waited for, and then the file is canonical" {
+	start_job 2 layout=blob-variable,unmount_timeout=1s
+	e3sm G G.nc
+	exits 3 "$CISTERN" umount --wait "$WORK/m1" 3>&-
+	kept G.nc "unmounted in time"
+	no_leftovers "$WORK/b"
+	exits 3 "$CISTERN" umount --wait "$WORK/m0" 3>&-
+}
+
+@test "a job that died is recovered in canonical order" {
+	start_job 2 layout=blob-variable
+	e3sm G G.nc
+	for k in 0 1; do kill -KILL "$(daemon_pid "$WORK/s$k")"; release_mount "$WORK/m$k"; done
+	agents_end
+	mkdir "$WORK/elsewhere"
+	"$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/elsewhere"
+	cmp "$WORK/elsewhere/G.nc" "$DIRECT/G.nc"
+	is "$(ls "$WORK/elsewhere")" G.nc
+}
+
+# unkilled: the job as it was before it was killed: nothing is drained.
+again() {
+	local k
+	for ((k = 0; k < JOB_NODES; k++)); do
+		rm -rf "$WORK/s$k" && cp -r "$WORK/untouched$k" "$WORK/s$k" || return
+	done
+	rm -rf "$WORK"/b/* "$WORK"/b/.cistern*
+}
+
+# killed_job OPTIONS NODE CHANGES: unmounts; the drain's agents of that node die after so many changes each. True: all is drained.
+killed_job() {
+	local k pids=() pid bad=0
+	for ((k = 0; k < JOB_NODES; k++)); do
+		CISTERN_AGENT_ABORT_AFTER=$([ "$k" != "$2" ] || echo "$3") mount_node "$k" "$1" || return
+	done
+	start_agents || return
+	for ((k = 0; k < JOB_NODES; k++)); do
+		"$CISTERN" umount --wait --timeout 30s "$WORK/m$k" 3>&- >/dev/null 2>&1 &
+		pids+=($!)
+	done
+	for pid in "${pids[@]}"; do wait "$pid" || bad=1; done
+	agents_end
+	return "$bad"
+}
+
+# dies LAYOUT NODE CHANGES...: what is drained is $WORK/first, whenever in the first drain that node's agents die.
+dies() {
+	local n k
+	for n in "${@:3}"; do
+		again
+		if killed_job "layout=$1" "$2" "$n"; then continue; fi
+		echo "$1: node $2 killed after $n changes: $(cd "$WORK/b" && echo .cistern* G*)"
+		for k in 0 1; do mount_node "$k" "layout=$1" || return; done
+		start_agents || return
+		stop_job || return
+		no_leftovers "$WORK/b" || return
+		same_trees "$WORK/b" "$WORK/first" || return
+		stores_are_good || return
+	done
+}
+
+# killed_before_drain: the mounts of a job end with what was written in the stores, which are kept.
+killed_before_drain() {
+	local k
+	for ((k = 0; k < JOB_NODES; k++)); do kill -KILL "$(daemon_pid "$WORK/m$k")"; release_mount "$WORK/m$k"; done
+	agents_end
+	for ((k = 0; k < JOB_NODES; k++)); do cp -r "$WORK/s$k" "$WORK/untouched$k" || return; done
+}
+
+@test "agents that die while they write leave a file in the stores, whatever its layout" {
+	start_job 2
+	e3sm G G.nc
+	killed_before_drain
+	killed_job layout=blob-variable none 0
+	same_blobs G.nc subfiles 2
+	cp -rp "$WORK/b" "$WORK/first"
+	dies blob-variable 1 12
+	rm -r "$WORK/first"
+	mkdir "$WORK/first"
+	cp "$DIRECT/G.nc" "$WORK/first"
+	touch -r "$WORK/b/G.nc.0000" "$WORK/first/G.nc"
+	dies canonical 1 2
+}
+
+# Node 0, the file's home, writes its header and nothing else: so its agents change little but names.
+@test "agents that die while subfiles get their names and the file goes are followed by others that do it again" {
+	start_job 2
+	mpiexec.mpich -n 1 "$top_builddir/tests/bench/e3sm" --case=G --size=tiny "$DIRECT/G.nc" </dev/null 3>&- >/dev/null
+	PYTHONPATH=$top_srcdir/tests/golden python3 -B - "$DIRECT/G.nc" "$WORK/m0/G.nc" "$WORK/m1/G.nc" <<-'END'
+		import os, sys, unblob
+		data, end = open(sys.argv[1], "rb").read(), unblob.Classic(sys.argv[1]).at
+		with open(sys.argv[2], "wb") as home:
+		    home.write(data[:end])
+		for part in range(2):
+		    if os.fork() == 0:
+		        with open(sys.argv[3], "r+b", buffering=0) as file:
+		            for at in range(end // 64 * 64 + part * 64, len(data), 128):
+		                os.pwrite(file.fileno(), data[max(at, end):at + 64], max(at, end))
+		        os._exit(0)
+		    os.wait()
+	END
+	killed_before_drain
+	killed_job layout=blob-variable none 0
+	same_blobs G.nc subfiles 1 blobs 2
+	cp -rp "$WORK/b" "$WORK/first"
+	dies blob-variable 0 5 6 7
+}
+
+# Its store is as it was before the drain, the home's as it is after it.
+@test "a node that died before it gave up what had arrived makes nothing of it when it is back" {
+	start_job 2
+	e3sm G G.nc
+	killed_before_drain
+	killed_job layout=blob-variable none 0
+	cp -rp "$WORK/b" "$WORK/first"
+	rm -r "$WORK/s1" && cp -r "$WORK/untouched1" "$WORK/s1"
+	mkdir "$WORK/elsewhere"
+	"$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/elsewhere"
+	is "$(ls -A "$WORK/elsewhere")" ""
+	for k in 0 1; do mount_node "$k" layout=blob-variable; done
+	start_agents
+	is "$(ls "$WORK/m0" "$WORK/m1" | sort -u | xargs)" "$WORK/m0: $WORK/m1: G.nc.0000 G.nc.0001"
+	stop_job
+	no_leftovers "$WORK/b"
+	same_trees "$WORK/b" "$WORK/first"
+	for k in 0 1; do "$CISTERN" fsck "$WORK/s$k"; done
+}

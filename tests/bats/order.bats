@@ -1,0 +1,45 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# Names, used from all mounts of a job at once: what calls say is what one file system could have said, doing one after the other.
+# CISTERN_SEED gives other histories, CISTERN_ROUNDS more of them, CISTERN_NODES other jobs.
+
+load "${top_srcdir:?}/tests/lib/mount.bash"
+load "$top_srcdir/tests/lib/job.bash"
+
+seed=${CISTERN_SEED:-1}
+
+setup() {
+	cistern_setup
+	needs_fuse
+	needs_mpi
+}
+
+# names OPTIONS... MOUNT...
+names() {
+	timeout "${CISTERN_PATIENCE:-300}" python3 "$top_srcdir/tests/lib/names.py" --seed "$seed" "$@" 3>&-
+}
+
+@test "the test itself finds what cannot be: directories that have nothing in common, records with a change" {
+	names --rounds 40 "$DIRECT" "$DIRECT"
+	mkdir "$WORK/other" "$WORK/third"
+	exits 1 names --rounds 5 "$DIRECT" "$WORK/other"
+	says "round 1: "
+	names --rounds 8 --spoil "$WORK/third" "$WORK/third"
+}
+
+# What happens to files is one order everywhere. What happens to directories is so when the call has returned; while it is under way,
+# a node may know of it in one way and not yet in another (docs/design/many-nodes.md, 3): CISTERN_KINDS=all looks at that, too.
+here() {
+	local kinds=${CISTERN_KINDS:-excl,creat,open,symlink,link,unlink,rename,noreplace,exchange,lstat,readdir}
+	[ "$kinds" = all ] || set -- --kinds "$kinds" "$@"
+	names "$@"
+}
+
+@test "files on all mounts: an order explains what every call said" {
+	local k mounts=() nodes=${CISTERN_NODES:-2}
+	start_job "$nodes"
+	for ((k = 0; k < nodes; k++)); do mounts+=("$WORK/m$k"); done
+	here --rounds "${CISTERN_ROUNDS:-12}" "${mounts[@]}"
+	stop_job
+}

@@ -1,0 +1,184 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# Programs that nobody here wrote make, rewrite and extend netCDF and HDF5 files through the mount; what arrives is, byte for byte,
+# what the same commands make in a plain directory. (Not CDO: it writes with the same library as nccopy and NCO do, and Debian's
+# package brings 51 others, 422 MB.)
+
+load "${top_srcdir:?}/tests/lib/mount.bash"
+
+setup() {
+	cistern_setup
+	needs_fuse
+	needs_program ncgen nccopy ncks h5repack python3 jq
+}
+
+# both COMMAND...: in the mount and in the plain directory, with the same names; they must say the same.
+both() {
+	(cd "$MNT" && "$@") >"$WORK/said-mount" 2>&1 || { cat "$WORK/said-mount"; return 1; }
+	(cd "$DIRECT" && "$@") >"$WORK/said-direct" 2>&1 || { cat "$WORK/said-direct"; return 1; }
+	diff "$WORK/said-direct" "$WORK/said-mount"
+}
+
+# cdl RECORDS FIRST: fixed and record variables, one of bytes; values from FIRST on.
+cdl() {
+	python3 - "$1" "$2" <<'END'
+import sys
+records, first = int(sys.argv[1]), int(sys.argv[2])
+print("netcdf f { dimensions: time = UNLIMITED ; lat = 30 ; lon = 50 ;")
+print("variables: float T(time, lat, lon) ; T:units = \"K\" ; double time(time) ; short q(time, lat) ; q:_FillValue = -9s ;")
+print("byte mask(lat, lon) ; float lat(lat) ; int never(lon) ; :title = \"five\" ; data:")
+print("T = %s ;" % ", ".join("%d.5" % (first + i) for i in range(records * 1500)))
+print("time = %s ; q = %s ;" % (", ".join(str(first + i) for i in range(records)), ", ".join(str(i % 999) for i in range(records * 30))))
+print("mask = %s ; lat = %s ; }" % (", ".join(str(i % 100) for i in range(1500)), ", ".join(str(i) for i in range(30))))
+END
+}
+
+make_files() {
+	cdl 6 0 >"$WORK/one.cdl"
+	cdl 3 9000 >"$WORK/two.cdl"
+	for kind in classic 64-bit-offset cdf5; do
+		both ncgen -k "$kind" -o "one-$kind.nc" "$WORK/one.cdl"
+		both ncgen -k "$kind" -o "two-$kind.nc" "$WORK/two.cdl"
+		both ncgen -x -k "$kind" -o "nofill-$kind.nc" "$WORK/one.cdl"
+	done
+}
+
+arrives() {
+	umount_wait
+	no_leftovers "$BACKING"
+	same_trees "$BACKING" "$DIRECT"
+}
+
+# settings: each of these tests runs with data in the log, and as it comes.
+through() {
+	mount_cistern -o "$1"
+	make_files
+}
+
+@test "ncgen and nccopy: all kinds, fill and no fill, chunked, compressed, header with room, fixed" {
+	through data=log
+	for kind in classic 64-bit-offset cdf5; do
+		both nccopy -k cdf5 "one-$kind.nc" "copy-$kind.nc"
+		both nccopy -h 5000 "one-$kind.nc" "room-$kind.nc"
+		both nccopy -u "one-$kind.nc" "fixed-$kind.nc"
+		both nccopy -k nc4 -d 1 -s -c time/2,lat/10,lon/25 "one-$kind.nc" "four-$kind.nc"
+	done
+	flush
+	both ncgen -k classic -o one-cdf5.nc "$WORK/two.cdl" # over what has been drained
+	arrives
+}
+
+# NCO would put the time of day into the attribute history, but for -h; it writes beside the file and renames, but for -A, --no_tmp_fl and in place.
+nco_commands() {
+	local kind
+	for kind in classic 64-bit-offset cdf5; do
+		both ncks -h -O -v T,q -d lat,3,20 "one-$kind.nc" "cut-$kind.nc"
+		both ncks -h -A -v never,mask "one-$kind.nc" "cut2-$kind.nc"
+		both ncks -h -A --no_tmp_fl -v T "two-$kind.nc" "cut2-$kind.nc" # defines anew, data move
+		both ncrcat -h -O "one-$kind.nc" "two-$kind.nc" "cat-$kind.nc"
+		both ncrcat -h --rec_apn --no_tmp_fl "two-$kind.nc" "cat-$kind.nc" # records more, where it is
+		both ncra -h -O "one-$kind.nc" "two-$kind.nc" "mean-$kind.nc"
+		both ncrename -h -v T,a_much_longer_name_than_before -d lat,latitude "cat-$kind.nc"
+		both ncatted -h -a "units,q,o,c,$(printf 'kg%.0s' {1..200})" "cat-$kind.nc"
+		both ncks -h -O -7 -L 1 "cat-$kind.nc" "seven-$kind.nc"
+	done
+}
+
+@test "NCO: subsets, appended variables and records, means, renaming, attributes that make the header grow" {
+	through data=log
+	nco_commands
+	arrives
+}
+
+@test "NCO: the same on files that have been drained before each step, as data come" {
+	through data=auto
+	flush
+	both ncks -h -A --no_tmp_fl -v T two-cdf5.nc nofill-cdf5.nc
+	flush
+	both ncrcat -h --rec_apn --no_tmp_fl two-classic.nc one-classic.nc
+	flush
+	both ncrename -h -v T,a_much_longer_name_than_before one-classic.nc
+	both ncatted -h -a "units,q,o,c,$(printf 'kg%.0s' {1..200})" one-64-bit-offset.nc
+	arrives
+}
+
+@test "h5repack: compressed, chunked, contiguous, with user blocks and pages" {
+	mount_cistern -o data=log
+	cdl 6 0 >"$WORK/one.cdl"
+	both ncgen -k nc4 -o four.nc "$WORK/one.cdl"
+	both h5repack -f GZIP=1 -l CHUNK=2x10x25 four.nc gzip.h5
+	both h5repack -l CONTI four.nc plain.h5
+	both h5repack -f SHUF -f GZIP=4 gzip.h5 again.h5
+	both h5repack -S PAGE -G 4096 four.nc paged.h5
+	both h5repack -L four.nc latest.h5
+	both nccopy -k cdf5 gzip.h5 back.nc
+	arrives
+}
+
+# What PnetCDF says of its header after each time that it has defined something: dimensions, variables, bytes of a record, of the
+# header, and where data begin.
+grow_program() {
+	cat <<'END'
+#include <pnetcdf.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static int f;
+
+static void end(int bad)
+{
+	MPI_Offset record, size, extent;
+	int dims, vars;
+
+	bad |= ncmpi_enddef(f) | ncmpi_inq(f, &dims, &vars, NULL, NULL) | ncmpi_inq_recsize(f, &record);
+	bad |= ncmpi_inq_header_size(f, &size) | ncmpi_inq_header_extent(f, &extent);
+	printf("%d %d %lld %lld %lld\n", dims, vars, record, size, extent);
+	if (bad)
+		exit(1);
+}
+
+int main(int argc, char **argv)
+{
+	MPI_Offset at[2] = { 0, 0 }, len[2] = { 4, 1000 };
+	static char text[20000];
+	static int x[4000];
+	int d[2], v[3], n = 0;
+
+	MPI_Init(&argc, &argv);
+	for (int i = 0; i < 4000; i++)
+		x[i] = i;
+	n |= ncmpi_create(MPI_COMM_WORLD, argv[1], NC_64BIT_DATA, MPI_INFO_NULL, &f);
+	n |= ncmpi_def_dim(f, "t", NC_UNLIMITED, &d[0]) | ncmpi_def_dim(f, "x", 1000, &d[1]);
+	n |= ncmpi_def_var(f, "fixed", NC_INT, 1, &d[1], &v[0]);
+	end(n | ncmpi_def_var(f, "record", NC_INT, 2, d, &v[1]));
+	n = ncmpi_put_vara_int_all(f, v[0], at, &len[1], x) | ncmpi_put_vara_int_all(f, v[1], at, len, x);
+	/* More text than there was room for: all data move. */
+	end(n | ncmpi_redef(f) | ncmpi_put_att_text(f, NC_GLOBAL, "history", sizeof(text) - 1, memset(text, 'h', sizeof(text) - 1)));
+	/* A variable more in each record: they move apart. */
+	end(ncmpi_redef(f) | ncmpi_def_var(f, "late", NC_SHORT, 2, d, &v[2]));
+	at[0] = 2;
+	n = ncmpi_put_vara_int_all(f, v[2], at, len, x);
+	n |= ncmpi_redef(f) | ncmpi_rename_var(f, v[0], "a_name_that_is_much_longer_than_it_was") | ncmpi_def_dim(f, "y", 7, &d[0]);
+	end(n);
+	n = ncmpi_close(f);
+	MPI_Finalize();
+	return n != 0;
+}
+END
+}
+
+@test "PnetCDF defines anew four times, data move: the same bytes, and inspect tells of these headers" {
+	[ -x "$(command -v mpicc.openmpi)" ] && [ -e /usr/include/pnetcdf.h ] || skip "PnetCDF for Open MPI is not installed"
+	{ echo '#include <string.h>'; grow_program; } >"$WORK/grow.c"
+	mpicc.openmpi -o "$WORK/grow" "$WORK/grow.c" -lpnetcdf
+	export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+	mount_cistern -o drain=unmount,data=log
+	both "$WORK/grow" f.nc
+	is "$(wc -l <"$WORK/said-mount")" 4
+	cmp "$MNT/f.nc" "$DIRECT/f.nc"
+	"$CISTERN" inspect --json "$MNT/f.nc" | jq -r '.file.header_generations[] |
+		"\(.dimensions) \(.variables) \(.record_bytes) \(.header_bytes) \(.first_begin)"' >"$WORK/seen"
+	diff "$WORK/said-direct" "$WORK/seen"
+	arrives
+}

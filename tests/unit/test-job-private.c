@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Private files of a node that others want, too. What a kernel would do to them without the daemon is done here through the descriptor
+ * that it was given.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fs/job/private.h"
+#include "fs/job/share.h"
+#include "tests/lib/job_world.h"
+#include "tests/lib/tap.h"
+
+static const struct core_cred cred = { 0 };
+
+struct open { /* an open file of a node */
+	struct job *j;
+	struct job_file *file;
+	struct core_open_reply reply;
+};
+
+static struct job_world *world(uint32_t num)
+{
+	return job_world_start_with(&(struct job_world_options){
+		.num = num, .settings = "data=private,private_min_free=0", .passthrough = true });
+}
+
+static uint64_t create(struct job_world *w, uint32_t node, struct open *ret)
+{
+	struct core_entry e = { 0 };
+
+	ret->j = job_world_job(w, node);
+	if (job_create_file(ret->j, 1, "f", 0644, O_RDWR, cred, &e, &ret->file, &ret->reply))
+		exit(1);
+	ok(ret->reply.backing_id > 0, "a file that the kernel writes without us");
+	return e.ino;
+}
+
+static int open_at(struct job_world *w, uint32_t node, uint64_t ino, int flags, struct open *ret)
+{
+	ret->j = job_world_job(w, node);
+	return job_open(ret->j, ino, flags, &ret->file, &ret->reply);
+}
+
+static int close_it(struct open *o)
+{
+	int rc = job_flush(o->j, o->file);
+
+	job_release(o->j, o->file);
+	return rc;
+}
+
+static bool put(struct open *o, const char *text, uint64_t off)
+{
+	return job_write(o->j, o->file, text, strlen(text), off) == (ssize_t)strlen(text);
+}
+
+static bool sync_it(struct open *o, uint64_t ino)
+{
+	return job_fsync(o->j, ino, o->file, false) == 0;
+}
+
+static bool shows(struct open *o, const char *text)
+{
+	char buf[256] = "";
+	ssize_t got = job_read(o->j, o->file, buf, sizeof(buf) - 1, 0);
+
+	if (got == (ssize_t)strlen(text) && strcmp(buf, text) == 0)
+		return true;
+	printf("# %zd bytes: %s, not %s\n", got, buf, text);
+	return false;
+}
+
+static bool kernel_puts(struct job_world *w, const char *text, uint64_t off)
+{
+	return pwrite(job_world_kernel_fd(w, 0), text, strlen(text), (off_t)off) == (ssize_t)strlen(text);
+}
+
+static bool kernel_sees(struct job_world *w, const char *text)
+{
+	char buf[256] = "";
+	ssize_t got = pread(job_world_kernel_fd(w, 0), buf, sizeof(buf) - 1, 0);
+
+	if (got == (ssize_t)strlen(text) && strcmp(buf, text) == 0)
+		return true;
+	printf("# the kernel sees %s, not %s\n", buf, text);
+	return false;
+}
+
+static bool is_flagged(struct job_world *w, uint64_t ino, uint32_t flag)
+{
+	struct inode in;
+
+	return state_inode(store_state(job_world_store(w, 0)), ino, &in) == 0 && in.flags & flag;
+}
+
+static void test_readers(void)
+{
+	struct job_world *w = world(3);
+	struct open a, b;
+	uint64_t ino = create(w, 0, &a), off = 9;
+	struct core_entry e;
+
+	ok(kernel_puts(w, "hello", 0), "written");
+	is_int(open_at(w, 1, ino, O_RDONLY, &b), 0, "opened elsewhere while it is written");
+	ok(shows(&b, "hello"), "and read");
+	ok(kernel_puts(w, "HELLO, you", 0) && sync_it(&a, ino), "written once more, and synced");
+	ok(shows(&b, "HELLO, you"), "the open file shows it");
+	is_int(job_lookup(b.j, 1, "f", &e), 0, "found elsewhere");
+	is_u64((uint64_t)e.attr.st_size, 10, "and its size");
+	is_int(job_lseek(b.j, b.file, 2, SEEK_DATA, &off), 0, "sought");
+	is_u64(off, 2, "all of it is data");
+	ok(is_flagged(w, ino, INODE_PRIVATE), "it is private still");
+	is_int(close_it(&a), 0, "closed");
+	ok(shows(&b, "HELLO, you"), "and read again");
+	ok(!is_flagged(w, ino, INODE_PRIVATE), "then it is one of the log");
+	is_int(open_at(w, 0, ino, O_RDWR, &a), 0, "opened at home again");
+	ok(a.reply.backing_id == 0 && put(&a, "h", 0) && sync_it(&a, ino), "written through us");
+	ok(shows(&b, "hELLO, you"), "and read elsewhere");
+	is_int(close_it(&a) + close_it(&b), 0, "closed");
+	job_world_stop(w);
+}
+
+static void test_writers(void)
+{
+	struct job_world *w = world(3);
+	struct open a, b, c;
+	uint64_t ino = create(w, 0, &a);
+
+	ok(kernel_puts(w, "0000000000", 0), "written");
+	is_int(open_at(w, 1, ino, O_RDWR, &b), 0, "opened for writing elsewhere");
+	is_int(open_at(w, 2, ino, O_RDWR, &c), 0, "and by a third");
+	ok(put(&b, "111", 2) && shows(&b, "0011100000"), "who writes sees it");
+	ok(kernel_sees(w, "0011100000"), "and so does the home's kernel");
+	ok(kernel_puts(w, "x", 9) && put(&c, "22", 6), "the others write");
+	ok(sync_it(&b, ino) && sync_it(&c, ino) && sync_it(&a, ino), "all sync");
+	ok(shows(&b, "001110220x") && shows(&c, "001110220x"), "all see all");
+	ok(put(&b, "longer", 12) && sync_it(&b, ino), "written past the end");
+	is_u64(shared_size(c.j, c.file->shared), 18, "the size is known to the third");
+	is_int(share_truncate(c.j, ino, 4), 0, "cut");
+	ok(kernel_sees(w, "0011") && shows(&b, "0011"), "everywhere");
+	is_int(job_fallocate(b.j, b.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 2), 0, "punched");
+	ok(put(&c, "__", 0) && kernel_sees(w, "__11"), "and written");
+	ok(is_flagged(w, ino, INODE_PRIVATE), "it is private still");
+	is_int(close_it(&a), 0, "its home closes it");
+	ok(put(&b, "b", 0), "one writes");
+	ok(is_flagged(w, ino, INODE_SHARED) && !is_flagged(w, ino, INODE_PRIVATE), "now it is a shared file");
+	ok(put(&c, "c", 1) && sync_it(&b, ino) && sync_it(&c, ino), "the other, too");
+	ok(shows(&b, "bc11") && shows(&c, "bc11"), "both see both");
+	is_int(open_at(w, 0, ino, O_RDWR, &a), 0, "opened at home again");
+	ok(put(&a, "a", 3) && shows(&a, "bc1a") && sync_it(&a, ino) && shows(&c, "bc1a"), "and written there");
+	is_int(close_it(&a) + close_it(&b) + close_it(&c), 0, "closed");
+	job_world_stop(w);
+}
+
+static void test_appends(void)
+{
+	struct job_world *w = world(2);
+	struct open a, b;
+	uint64_t ino = create(w, 0, &a);
+
+	is_int(open_at(w, 1, ino, O_WRONLY | O_APPEND, &b), 0, "opened to append");
+	ok(kernel_puts(w, "one ", 0) && put(&b, "two ", 0) && kernel_puts(w, "three ", 8) && put(&b, "four", 0),
+		"appended by turns");
+	ok(kernel_sees(w, "one two three four"), "nothing is lost");
+	is_int(close_it(&a), 0, "closed at home");
+	ok(put(&b, " five", 0), "appended");
+	is_int(open_at(w, 0, ino, O_RDONLY, &a), 0, "opened");
+	is_int(close_it(&b), 0, "closed");
+	ok(shows(&a, "one two three four five"), "all is there");
+	is_int(close_it(&a), 0, "closed");
+	job_world_stop(w);
+}
+
+/* The home's daemon dies, and with it its kernel's way to the file. */
+static void test_home_dies(void)
+{
+	struct job_world *w = world(2);
+	struct open a, b;
+	uint64_t ino = create(w, 0, &a);
+
+	ok(kernel_puts(w, "hello", 0), "written");
+	is_int(open_at(w, 1, ino, O_RDWR, &b), 0, "opened elsewhere");
+	ok(put(&b, "J", 0), "written there");
+	job_release(a.j, a.file);
+	job_world_restart(w, 0);
+	ok(shows(&b, "Jello"), "what was carried is there when the home is another one");
+	ok(put(&b, "y", 4) && sync_it(&b, ino) && shows(&b, "Jelly"), "and it can be written");
+	is_int(open_at(w, 0, ino, O_RDONLY, &a), 0, "opened at home");
+	ok(shows(&a, "Jelly"), "and read there");
+	is_int(close_it(&a) + close_it(&b), 0, "closed");
+	job_world_stop(w);
+}
+
+/* Holes of a private file are none of its extents; and of many pieces. */
+static void test_seal(void)
+{
+	struct job_world *w = world(2);
+	struct open a, b;
+	uint64_t ino = create(w, 0, &a), next;
+	struct extent e[4];
+	char far = 0;
+	size_t num;
+
+	ok(kernel_puts(w, "begin", 0) && kernel_puts(w, "end", 64 << 20), "a file with a hole");
+	is_int(close_it(&a), 0, "closed");
+	is_int(open_at(w, 1, ino, O_RDONLY, &b), 0, "opened elsewhere");
+	is_int(job_read(b.j, b.file, &far, 1, (64 << 20) + 2), 1, "read");
+	ok(far == 'd', "what was written");
+	is_int(state_extents(store_state(job_world_store(w, 0)), ino, 0, 1 << 30, e, 4, &num, &next), 0, "extents");
+	ok(num == 2 && e[1].off >= 32 << 20, "of what is there alone");
+	is_int(close_it(&b), 0, "closed");
+	job_world_stop(w);
+}
+
+/* The home's store is full, and what did not fit any more is in the backing file alone. */
+static void test_full(void)
+{
+	struct job_world *w = job_world_start_with(&(struct job_world_options){
+		.num = 2, .settings = "data=log,capacity=64M,reserve=1M,full_timeout=0s" });
+	char *block = calloc(1, 1 << 20);
+	struct core_stats stats = { 0 };
+	struct core_open_reply reply;
+	struct core_entry e;
+	struct open a = { .j = job_world_job(w, 0) }, b;
+	uint64_t off = 0;
+	bool good = true;
+
+	is_int(job_create_file(a.j, 1, "f", 0644, O_RDWR, cred, &e, &a.file, &reply), 0, "a file");
+	memset(block, 'a', 1 << 20);
+	for (; good && stats.through_bytes < 2 << 20 && off < 128 << 20; off += 1 << 20) {
+		good = job_write(a.j, a.file, block, 1 << 20, off) == 1 << 20;
+		core_stats(job_world_core(w, 0), &stats);
+	}
+	ok(good && stats.through_bytes > 0, "is larger than the store");
+	is_int(open_at(w, 1, e.ino, O_RDWR, &b), 0, "and opened for writing elsewhere");
+	ok(put(&b, "begin", 0) && put(&b, "end", off - 3) && sync_it(&b, e.ino), "and written there");
+	is_int(job_read(a.j, a.file, block, 6, 0), 6, "read at home");
+	ok(memcmp(block, "begina", 6) == 0, "as written");
+	is_int(job_read(b.j, b.file, block, 6, off - 4), 4, "read elsewhere at its end");
+	ok(memcmp(block, "aend", 4) == 0, "as written");
+	ok(put(&a, "AB", off - 2) && sync_it(&a, e.ino), "written at home");
+	is_int(job_read(b.j, b.file, block, 6, off - 4), 4, "read elsewhere");
+	ok(memcmp(block, "aeAB", 4) == 0, "as written");
+	is_int(close_it(&a) + close_it(&b), 0, "closed");
+	free(block);
+	job_world_stop(w);
+}
+
+int main(void)
+{
+	test_full();
+	test_readers();
+	test_writers();
+	test_appends();
+	test_home_dies();
+	test_seal();
+	return done_testing();
+}

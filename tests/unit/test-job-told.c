@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/* Who is told of commits to files that several nodes have open, how often, and that nobody misses anything. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fs/job/private.h"
+#include "fs/job/share.h"
+#include "tests/lib/job_world.h"
+#include "tests/lib/tap.h"
+
+#define NODES 6u
+
+static const struct core_cred cred = { 0 };
+
+struct file { /* open on all nodes */
+	struct job_world *w;
+	uint64_t ino;
+	struct job_file *at[NODES];
+};
+
+static void begin(struct file *f)
+{
+	struct core_open_reply reply;
+	struct core_entry e;
+	int rc = 0;
+
+	f->w = job_world_start(NODES);
+	if (job_create_file(job_world_job(f->w, 0), 1, "f", 0644, O_RDWR, cred, &e, &f->at[0], &reply))
+		exit(1);
+	f->ino = e.ino;
+	for (uint32_t n = 1; n < NODES; n++)
+		rc |= job_open(job_world_job(f->w, n), f->ino, O_RDWR, &f->at[n], &reply);
+	is_int(rc, 0, "a file is open everywhere");
+	for (uint32_t n = 0; n < NODES; n++)
+		job_world_job(f->w, n)->share->tell_usec = UINT64_MAX;
+}
+
+static void end(struct file *f)
+{
+	for (uint32_t n = 0; n < NODES; n++)
+		job_release(job_world_job(f->w, n), f->at[n]);
+	job_world_stop(f->w);
+}
+
+static bool put(struct file *f, uint32_t node, const char *text, uint64_t off)
+{
+	return job_write(job_world_job(f->w, node), f->at[node], text, strlen(text), off) == (ssize_t)strlen(text);
+}
+
+static bool commit(struct file *f, uint32_t node)
+{
+	return job_fsync(job_world_job(f->w, node), f->ino, f->at[node], false) == 0;
+}
+
+static bool shows(struct file *f, uint32_t node, const char *text)
+{
+	char buf[256] = "";
+	ssize_t got = job_read(job_world_job(f->w, node), f->at[node], buf, sizeof(buf) - 1, 0);
+
+	if (got != (ssize_t)strlen(text) || strcmp(buf, text) != 0) {
+		printf("# node %u: %zd bytes: %s, not %s\n", node, got, buf, text);
+		return false;
+	}
+	return true;
+}
+
+/* What the home has sent to others. Its own domain is the file's first, so nobody else is sent any place but its witness. */
+static uint64_t sent_by_home(struct file *f)
+{
+	return job_world_job(f->w, 0)->share->messages;
+}
+
+/* All write, then all commit, as a step of a program does: the first commit is told to all, each other one to whom committed before. */
+static void test_steps(void)
+{
+	struct file f;
+	bool good = true;
+
+	begin(&f);
+	for (unsigned int step = 0; step < 3; step++) {
+		for (uint32_t n = 1; n < NODES; n++)
+			good = good && put(&f, n, "x", n);
+		uint64_t before = sent_by_home(&f);
+		for (uint32_t n = 1; n < NODES; n++)
+			good = good && commit(&f, n);
+		is_u64(sent_by_home(&f) - before, (NODES - 2) * 2, "each commit is told once, the first to all");
+	}
+	ok(good, "written and committed");
+	end(&f);
+}
+
+/* Nobody looks meanwhile, then all do. */
+static void test_late_readers(void)
+{
+	struct file f;
+
+	begin(&f);
+	ok(put(&f, 1, "hello", 0) && commit(&f, 1), "one commits");
+	for (uint32_t n = 0; n < NODES; n++)
+		ok(shows(&f, n, "hello"), "a node reads it");
+	uint64_t before = sent_by_home(&f);
+	ok(put(&f, 1, "hallo", 0) && commit(&f, 1), "commits again");
+	is_u64(sent_by_home(&f) - before, NODES - 2, "all that have read are told");
+	before = sent_by_home(&f);
+	ok(put(&f, 1, "hallo, you", 0) && commit(&f, 1), "and again");
+	is_u64(sent_by_home(&f) - before, 0, "nobody believes anything any more, so nobody is told");
+	for (uint32_t n = 0; n < NODES; n++)
+		ok(shows(&f, n, "hallo, you"), "but a node reads it");
+	end(&f);
+}
+
+static int count_conflict(const struct share_conflict *c, void *arg)
+{
+	(void)c;
+	++*(unsigned int *)arg;
+	return 0;
+}
+
+static unsigned int conflicts(struct file *f)
+{
+	uint64_t more = 0;
+	unsigned int num = 0;
+
+	for (uint32_t n = 0; n < NODES; n++)
+		(void)state_conflicts(store_state(job_world_store(f->w, n)), f->ino, count_conflict, &num, &more);
+	return num;
+}
+
+/* Who was not told of a commit, since he had not looked, has seen it all the same when he writes over it afterwards. */
+static void test_order_is_known(void)
+{
+	struct file f;
+
+	begin(&f);
+	for (unsigned int i = 0; i < 3; i++)
+		ok(put(&f, 1, "first", 0) && commit(&f, 1), "one commits");
+	ok(put(&f, 2, "later", 0) && commit(&f, 2), "another writes over it, and commits");
+	is_u64(conflicts(&f), 0, "which is no conflict");
+	ok(put(&f, 3, "three", 0) && put(&f, 4, "four!", 0) && commit(&f, 4) && commit(&f, 3), "two at once");
+	ok(conflicts(&f) > 0, "are one");
+	end(&f);
+}
+
+/* A promise of a home that was restarted is none. */
+static void test_home_restarts(void)
+{
+	struct file f;
+	struct core_open_reply reply;
+
+	begin(&f);
+	ok(put(&f, 1, "before", 0) && commit(&f, 1) && shows(&f, 2, "before"), "written, and read elsewhere");
+	job_release(job_world_job(f.w, 0), f.at[0]);
+	job_world_restart(f.w, 0);
+	ok(put(&f, 1, "behind", 0) && commit(&f, 1), "written when the home is another one");
+	ok(shows(&f, 2, "behind") && shows(&f, 3, "behind"), "and read");
+	ok(put(&f, 3, "beyond", 0) && commit(&f, 3) && shows(&f, 2, "beyond"), "who has read is told by that one");
+	is_int(job_open(job_world_job(f.w, 0), f.ino, O_RDWR, &f.at[0], &reply), 0, "opened at home again");
+	ok(shows(&f, 0, "beyond"), "and read there");
+	end(&f);
+}
+
+int main(void)
+{
+	test_steps();
+	test_late_readers();
+	test_order_is_known();
+	test_home_restarts();
+	return done_testing();
+}
