@@ -233,15 +233,26 @@ static ssize_t write_shared(struct core *c, uint32_t writer, struct node *n, con
 	return rc < 0 ? rc : (ssize_t)len;
 }
 
-static ssize_t write_once(struct core *c, uint32_t writer, struct node *n, const void *buf, size_t len, uint64_t off)
+/* Room is waited for until the store takes the bytes; -ENOSPC when patience has run out. */
+static ssize_t write_store(struct core *c, uint32_t writer, struct node *n, const void *buf, size_t len, uint64_t off)
 {
-	ssize_t done = space_wait(c, len);
+	ssize_t done = 0;
 
-	if (done == 0) {
+	do {
+		int rc = space_wait(c, len, done == -ENOSPC);
+		if (rc < 0)
+			return rc;
 		pthread_rwlock_rdlock(&n->lock);
 		done = write_shared(c, writer, n, buf, len, off);
 		pthread_rwlock_unlock(&n->lock);
-	}
+	} while (done == -ENOSPC);
+	return done;
+}
+
+static ssize_t write_once(struct core *c, uint32_t writer, struct node *n, const void *buf, size_t len, uint64_t off)
+{
+	ssize_t done = write_store(c, writer, n, buf, len, off);
+
 	return done == -ENOSPC ? space_write_through(c, n, buf, len, off) : done;
 }
 

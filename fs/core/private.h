@@ -225,8 +225,11 @@ int seal_private(struct core *c, struct node *n, struct inode *in);
 int share_take_number(struct core *c, uint64_t ino, struct node **ret);
 bool open_wants_private(
 	struct core *c, struct node *dir, const char *name, int flags); /* name: where it is known, else NULL */
-/* Room for len more bytes of log? 0: go on. -ENOSPC: none, write through. Slows the caller down when it is scarce. */
-int space_wait(struct core *c, size_t len);
+/*
+ * Room for len more bytes of log? 0: go on. -ENOSPC: none, write through. Slows the caller down when it is scarce. refused: the
+ * store has just refused these bytes for want of room.
+ */
+int space_wait(struct core *c, size_t len, bool refused);
 ssize_t space_write_through(struct core *c, struct node *n, const void *buf, size_t len, uint64_t off);
 void space_signal(struct core *c);
 bool drain_is_running(struct core *c);

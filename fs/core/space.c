@@ -31,7 +31,8 @@ static bool have_room(struct core *c, size_t len, struct store_space *sp)
 	/* An error of statvfs must not stop writers: the append itself says what is wrong. */
 	if (store_space(c->store, sp) < 0)
 		return true;
-	return sp->free_bytes >= len + SPACE_SLACK_BYTES || segment_free_in_open(c->segments) >= len;
+	return sp->free_bytes >= len + SPACE_SLACK_BYTES ||
+	       (sp->free_bytes >= len && segment_free_in_open(c->segments) >= len);
 }
 
 /* room is held. */
@@ -74,11 +75,16 @@ static void end_spell(struct core *c, const struct store_space *sp)
 	pthread_mutex_unlock(&c->room);
 }
 
-int space_wait(struct core *c, size_t len)
+/*
+ * refused: the store had no room after all when it was last asked, since others were quicker; that spell of fullness goes on, however
+ * much room there seems to be now.
+ */
+int space_wait(struct core *c, size_t len, bool refused)
 {
 	struct store_space sp = { 0 };
+	bool room = !refused && have_room(c, len, &sp);
 
-	if (have_room(c, len, &sp)) {
+	if (room) {
 		end_spell(c, &sp);
 		if (sp.used_bytes * 100 >= sp.capacity_bytes * c->high_water_percent)
 			c->hooks.want_drain(false, c->hooks.arg);
@@ -88,12 +94,12 @@ int space_wait(struct core *c, size_t len)
 	c->hooks.want_drain(true, c->hooks.arg);
 	c->hooks.waits(true, c->hooks.arg);
 	pthread_mutex_lock(&c->room);
-	bool room;
-	while (!(room = have_room(c, len, &sp)) && wait_a_moment(c))
-		;
+	room = !refused && have_room(c, len, &sp);
+	while (!room && wait_a_moment(c))
+		room = have_room(c, len, &sp);
 	pthread_mutex_unlock(&c->room);
 	c->hooks.waits(false, c->hooks.arg);
-	if (room)
+	if (room && !refused)
 		end_spell(c, &sp);
 	return room ? 0 : -ENOSPC;
 }

@@ -5,10 +5,12 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "fs/core/core.h"
@@ -363,6 +365,66 @@ static void test_through(void)
 	free(back);
 }
 
+static uint64_t now_usec(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
+#define CROWD     48
+#define CROWD_LEN (1u << 19)
+
+struct crowd {
+	struct core *core;
+	struct core_file *file;
+	uint64_t begin_usec;
+	_Atomic unsigned next, quick;
+};
+
+static void *crowd_writer(void *arg)
+{
+	struct crowd *crowd = arg;
+	char *block = calloc(1, CROWD_LEN);
+	uint64_t off = (uint64_t)crowd->next++ * CROWD_LEN;
+
+	if (core_write(crowd->core, crowd->file, block, CROWD_LEN, off) != CROWD_LEN)
+		bail_out("a write failed");
+	crowd->quick += now_usec() - crowd->begin_usec < 200000;
+	free(block);
+	return NULL;
+}
+
+/* Of a crowd that writes at once, as many end before full_timeout as the store has room for: the others wait. */
+static void test_patience(void)
+{
+	struct world w;
+	struct core_entry e;
+	struct core_open_reply o;
+	pthread_t threads[CROWD];
+	unsigned most = 0;
+
+	for (int round = 0; round < 8; round++) {
+		world_make(&w);
+		world_open(&w, "capacity=8M,reserve=1M,full_timeout=200ms,data=log", false);
+		if (core_create_file(w.core, 1, "big", 0600, O_RDWR, cred, &e, &o) < 0)
+			bail_out("a file cannot be made");
+		struct crowd crowd = { .core = w.core, .file = o.file, .begin_usec = now_usec() };
+		for (int i = 0; i < CROWD; i++)
+			if (pthread_create(&threads[i], NULL, crowd_writer, &crowd))
+				bail_out("a thread cannot be made");
+		for (int i = 0; i < CROWD; i++)
+			pthread_join(threads[i], NULL);
+		if (crowd.quick > most)
+			most = crowd.quick;
+		core_release(w.core, o.file);
+		world_close(&w);
+		world_remove(&w);
+	}
+	ok(most <= 16, "of %d writers of 512 KiB, at most the 16 that find room in 8 MiB do not wait: %u", CROWD, most);
+}
+
 static void test_xattrs(void)
 {
 	struct world w;
@@ -615,6 +677,7 @@ int main(void)
 	test_private();
 	test_habit();
 	test_through();
+	test_patience();
 	test_xattrs();
 	test_activity();
 	test_doubt();
