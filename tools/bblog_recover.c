@@ -345,10 +345,11 @@ static int replay(struct recovery *rc, bool dry, bool quiet, struct cistern_erro
 	struct bbreplay_ops ops = { .read = file_read,
 		.write = file_write,
 		.found = quiet ? NULL : found,
-		.skip = is_skipped,
+		.skip = rc->opt->num_skip ? is_skipped : NULL,
 		.each = each,
 		.num_workers = parallel_processors(),
 		.arg = rc,
+		.memory_bytes = rc->opt->memory_bytes,
 		.old_size = (uint64_t)rc->st.st_size,
 		.dry = dry };
 	struct bbreplay_log *logs = make_logs(&rc->g);
@@ -358,7 +359,7 @@ static int replay(struct recovery *rc, bool dry, bool quiet, struct cistern_erro
 		     : cistern_error_set(err, -ENOMEM, "out of memory");
 
 	if (r == 0)
-		r = bbreplay_run(b, rc->opt->memory_bytes, err);
+		r = bbreplay_run(b, err);
 	if (r == 0)
 		rc->stats = *bbreplay_stats(b);
 	rc->replay_usec = clock_usec() - begin;

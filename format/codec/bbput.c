@@ -133,14 +133,29 @@ static void put_box(struct bbput *p, uint32_t d, uint64_t off, uint64_t index)
 		put_box(p, d + 1, off + i * step, index + i * x->inner[d + 1]);
 }
 
+static void begin_entry(struct bbput *p, const struct bblog_entry *e)
+{
+	p->data_off = e->data_off;
+	p->range_values = p->conflict_bytes = 0;
+	p->error = 0;
+}
+
+/* What was found in it is counted. 0, or what failed. */
+static int end_entry(struct bbput *p, size_t log, const struct bblog_entry *e)
+{
+	if (p->conflict_bytes)
+		bbsums_conflict(&p->sums, log, e, p->conflict_bytes);
+	if (p->error == 0 && p->range_values)
+		p->error = bbsums_range(&p->sums, log, e, p->range_values);
+	return p->error;
+}
+
 /* All requests of an entry that is to be replayed. */
 static int put_entry(struct bbput *p, size_t log, const struct bblog_entry *e)
 {
 	struct bbbox *x = p->box;
 
-	p->data_off = e->data_off;
-	p->range_values = p->conflict_bytes = 0;
-	p->error = 0;
+	begin_entry(p, e);
 	for (uint64_t i = 0; i < e->num && p->error == 0; i++) {
 		bbbox_request(x, e, i);
 		if (x->span[0] == 0)
@@ -149,14 +164,15 @@ static int put_entry(struct bbput *p, size_t log, const struct bblog_entry *e)
 			put_box(p, 0, x->begin, 0);
 		p->data_off += x->inner[0] * e->elem_bytes;
 	}
-	if (p->conflict_bytes)
-		bbsums_conflict(&p->sums, log, e, p->conflict_bytes);
-	if (p->error == 0 && p->range_values)
-		p->error = bbsums_range(&p->sums, log, e, p->range_values);
-	return p->error;
+	return end_entry(p, log, e);
 }
 
 /* ---- a log */
+
+static bool reaches(const struct bbput *p, uint64_t begin, uint64_t end)
+{
+	return begin < p->end && end > p->begin;
+}
 
 /* Whether the entry is replayed, and may reach into the window. */
 static bool is_wanted(
@@ -169,6 +185,44 @@ static bool is_wanted(
 		return !bbbox_prepare(p->box, bblog_header(s->log->meta), e);
 	return bbscan_judge(s, p->box, e, &reach, &why) == BBSCAN_REPLAYED && reach.begin < p->end &&
 	       reach.end > p->begin;
+}
+
+static int values_error(const struct bbput *p, const struct bblog_entry *e, int r, struct cistern_error *err)
+{
+	return r == 0 ? 0
+		      : cistern_error_set(err, r, "rank %" PRIu64 ", entry %" PRIu64 ": reading its values: %s",
+				bblog_header(p->meta)->rank, e->seq, strerror(-r));
+}
+
+/* The same of a group that is kept: without a look at the log of its entries. */
+static int put_kept(struct bbput *p, const struct bbscan *s, const struct bbscan_group *g, struct cistern_error *err)
+{
+	struct bblog_entry e = { .varid = g->varid,
+		.ndims = p->box->nc->vars[g->varid].num_dims,
+		.type = g->type,
+		.elem_bytes = g->elem_bytes,
+		.num_elems = 1,
+		.data_off = g->first.data_off };
+	const struct bbruns_run *runs = s->runs.runs + g->first_run;
+	const char *wrong = bbbox_prepare(p->box, bblog_header(p->meta), &e);
+	uint32_t to;
+	int r = 0;
+
+	if (wrong) /* it was not in the first pass */
+		return cistern_error_set(err, -EBADMSG, "entry %" PRIu64 ": %s", g->first.seq, wrong);
+	to = p->box->value.to_bytes;
+	for (uint32_t i = 0; i < g->num && r == 0; i++) {
+		uint64_t off = g->base + (uint64_t)(int64_t)runs[i].at;
+
+		if (reaches(p, off, off + (uint64_t)runs[i].num * to)) {
+			e.seq = g->first.seq + i;
+			begin_entry(p, &e);
+			put_run(p, off, runs[i].num, 0);
+			r = end_entry(p, s->number, &e);
+		}
+		e.data_off += (uint64_t)runs[i].num * e.elem_bytes;
+	}
+	return values_error(p, &e, r, err);
 }
 
 /* The entries of a group that reach into the window. */
@@ -186,15 +240,9 @@ static int put_group(struct bbput *p, const struct bbscan *s, const struct bbsca
 			continue;
 		r = put_entry(p, s->number, &e);
 		if (r < 0)
-			return cistern_error_set(err, r, "rank %" PRIu64 ", entry %" PRIu64 ": reading its values: %s",
-				bblog_header(p->meta)->rank, e.seq, strerror(-r));
+			return values_error(p, &e, r, err);
 	}
 	return 0;
-}
-
-static bool reaches(const struct bbput *p, uint64_t begin, uint64_t end)
-{
-	return begin < p->end && end > p->begin;
 }
 
 static bool is_within(const struct bbput *p, const struct bbscan_group *g)
@@ -228,7 +276,7 @@ static int put_log(struct bbput *p, const struct bbscan *s, struct cistern_error
 			continue;
 		if (i >= expected)
 			expected = expect_groups(p, s, i);
-		r = put_group(p, s, &s->groups[i], err);
+		r = s->groups[i].kept ? put_kept(p, s, &s->groups[i], err) : put_group(p, s, &s->groups[i], err);
 	}
 	return r;
 }

@@ -3,7 +3,8 @@
  * A log is in the order of time, the file in the order of its variables. Sorting what may be more extents than memory
  * holds is avoided: the file is taken window by window, and for each window the logs are gone through in their order, putting
  * what falls into it (bbput.c); later puts cover earlier ones, and what the window then holds is written in large pieces. To find
- * what falls into a window, the first pass (bbscan.c) keeps entries in groups with the bytes of the file that they reach.
+ * what falls into a window, the first pass (bbscan.c) keeps entries in groups with the bytes of the file that they reach, and where
+ * each of them lies if they are simple and a part of the memory holds it (bbruns.c): else they are decoded again.
  *
  * Windows have nothing to do with each other, nor have the first passes over different logs. So workers take them in turn, each
  * with memory of its own, which it uses again and again. A window is as small as a processor's own cache, unless that would
@@ -21,6 +22,7 @@
 #include "format/codec/bbsums.h"
 
 #define WINDOW_SHARE 4 / 9 /* of the memory: a window takes 2 1/4 times its length */
+#define KEEP_SHARE   4     /* of the memory, for what the first pass keeps for the second */
 #define WINDOW_MIN   (UINT64_C(1) << 20)
 #define WINDOW_MAX   (UINT64_C(1) << 31)
 #define WORKERS_MAX  64u
@@ -180,10 +182,11 @@ static void add_scans(struct bbreplay *b)
 static int scan_all(struct bbreplay *b, const struct bbreplay_log *logs, struct cistern_error *err)
 {
 	unsigned int num = count_workers(b);
+	uint64_t keep = b->ops->memory_bytes / KEEP_SHARE;
 	int r;
 
 	for (size_t i = 0; i < b->num_logs; i++)
-		bbscan_init(&b->scans[i], i, &logs[i], b->ops);
+		bbscan_init(&b->scans[i], i, &logs[i], b->ops, keep / b->num_logs);
 	if (num > b->num_logs)
 		num = b->num_logs ? (unsigned int)b->num_logs : 1;
 	r = run_workers(b, num, scan_logs, err);
@@ -250,7 +253,8 @@ static double cost_of(const struct bbreplay *b, uint64_t len)
 			double times = g->begin < g->end ? (double)((g->end - 1) / len - g->begin / len + 1) : 0;
 
 			touched += times;
-			bytes += times * (double)(g->behind.off - g->first.off);
+			bytes += times *
+				 (double)(g->kept ? g->num * sizeof(struct bbruns_run) : g->behind.off - g->first.off);
 		}
 		groups += (double)s->num;
 	}
@@ -269,6 +273,17 @@ static double budget_of(const struct bbreplay *b)
 			budget += (double)(s->groups[s->num - 1].behind.off - s->groups[0].first.off);
 	}
 	return budget;
+}
+
+/* What is left for windows. */
+static uint64_t window_memory(const struct bbreplay *b)
+{
+	uint64_t bytes = b->ops->memory_bytes;
+
+	for (size_t i = 0; i < b->num_logs; i++)
+		bytes -= b->scans[i].runs.num *
+			 sizeof(struct bbruns_run); /* less than a KEEP_SHARE of it, all together */
+	return bytes < BBREPLAY_MIN_BYTES ? BBREPLAY_MIN_BYTES : bytes;
 }
 
 /* At most most bytes. */
@@ -356,13 +371,11 @@ static int write_records(struct bbreplay *b, struct cistern_error *err)
 	return r < 0 ? cistern_error_set(err, r, "the number of records: %s", strerror(-r)) : 0;
 }
 
-int bbreplay_run(struct bbreplay *b, uint64_t memory_bytes, struct cistern_error *err)
+int bbreplay_run(struct bbreplay *b, struct cistern_error *err)
 {
-	uint64_t num = count_workers(b), most;
+	uint64_t num = count_workers(b), memory_bytes = window_memory(b), most;
 	int r;
 
-	if (memory_bytes < BBREPLAY_MIN_BYTES)
-		memory_bytes = BBREPLAY_MIN_BYTES;
 	if (num > memory_bytes / BBREPLAY_MIN_BYTES)
 		num = memory_bytes / BBREPLAY_MIN_BYTES;
 	most = memory_bytes / num < WINDOW_MAX ? memory_bytes / num : WINDOW_MAX;

@@ -75,6 +75,7 @@ struct bbreplay_ops {
 	void (*each)(void *arg, unsigned int num, void (*work)(void *task, unsigned int i), void *task);
 	unsigned int num_workers; /* for each() */
 	void *arg;                /* borrowed */
+	uint64_t memory_bytes;    /* about what is used for data, by all workers; at least BBREPLAY_MIN_BYTES */
 	uint64_t old_size;        /* of the file */
 	bool dry;                 /* compare only, write nothing */
 };
@@ -88,8 +89,8 @@ struct bbreplay;
 int bbreplay_create(const struct classic *nc, const struct bbreplay_log *logs, size_t num_logs,
 	const struct bbreplay_ops *ops, struct bbreplay **ret, struct cistern_error *err);
 void bbreplay_destroy(struct bbreplay *b); /* bbreplay_destroy(NULL) is fine */
-/* memory_bytes: about what is used for data, by all workers, at least BBREPLAY_MIN_BYTES. After a failure the file is in part changed. */
-int bbreplay_run(struct bbreplay *b, uint64_t memory_bytes, struct cistern_error *err);
+/* After a failure the file is in part changed. */
+int bbreplay_run(struct bbreplay *b, struct cistern_error *err);
 const struct bbreplay_stats *bbreplay_stats(const struct bbreplay *b);
 
 #endif

@@ -16,17 +16,20 @@
 #define GROUP_ENTRIES 64u
 #define GROUP_BYTES   (UINT64_C(16) << 10) /* of the metadata log, but for the last entry */
 
-void bbscan_init(struct bbscan *s, size_t number, const struct bbreplay_log *log, const struct bbreplay_ops *ops)
+void bbscan_init(struct bbscan *s, size_t number, const struct bbreplay_log *log, const struct bbreplay_ops *ops,
+	uint64_t keep_bytes)
 {
 	struct bbstream data = { 0 };
 
 	bbstream_init(&data, &log->data, log->channel, log->num_channels);
 	*s = (struct bbscan){ .log = log, .ops = ops, .number = number, .data_bytes = data.size, .begin = UINT64_MAX };
+	bbruns_init(&s->runs, keep_bytes);
 }
 
 void bbscan_free(struct bbscan *s)
 {
 	free(s->groups);
+	bbruns_free(&s->runs);
 	s->groups = NULL;
 	s->num = s->cap = 0;
 }
@@ -51,7 +54,9 @@ static int add_group(struct bbscan *s, const struct bblog_mark *first)
 {
 	if (array_room(&s->groups, &s->cap, s->num, sizeof(*s->groups)) < 0)
 		return -ENOMEM;
-	s->groups[s->num++] = (struct bbscan_group){ .first = *first, .sound = true, .begin = UINT64_MAX };
+	s->groups[s->num++] = (struct bbscan_group){
+		.first = *first, .sound = true, .kept = true, .begin = UINT64_MAX, .first_run = s->runs.num
+	};
 	return 0;
 }
 
@@ -61,12 +66,36 @@ static void widen(uint64_t *begin, uint64_t *end, const struct bbbox_reach *reac
 	*end = reach->end > *end ? reach->end : *end;
 }
 
+/* The first entry of a group says what the others must be, too. */
+static bool is_like_others(struct bbscan_group *g, const struct bblog_entry *e, uint64_t begin)
+{
+	if (g->num == 0) {
+		g->base = begin;
+		g->varid = e->varid;
+		g->type = e->type;
+		g->elem_bytes = e->elem_bytes;
+	}
+	return g->varid == e->varid && g->type == e->type && g->elem_bytes == e->elem_bytes;
+}
+
+/* *x is e's last request. NULL: e is not replayed. */
+static void keep(struct bbscan *s, struct bbscan_group *g, const struct bblog_entry *e, const struct bbbox *x)
+{
+	if (!g->kept)
+		return;
+	g->kept = e && e->num == 1 && x->span[0] > 0 && x->num_outer == 0 && is_like_others(g, e, x->begin) &&
+		  bbruns_keep(&s->runs, g->base, x->begin, x->inner[0]);
+	if (!g->kept)
+		s->runs.num = g->first_run;
+}
+
 static void take(struct bbscan *s, struct bbscan_group *g, const struct bblog_entry *e, struct bbbox *x)
 {
 	struct bbbox_reach reach = { 0 };
 	const char *why;
 	enum bbscan_fate fate = bbscan_judge(s, x, e, &reach, &why);
 
+	keep(s, g, fate == BBSCAN_REPLAYED ? e : NULL, x);
 	g->num++;
 	if (fate != BBSCAN_REPLAYED) {
 		g->sound = false;

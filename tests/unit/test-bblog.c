@@ -6,6 +6,7 @@
  */
 #include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,7 @@
 struct bytes {
 	uint8_t *at; /* owned */
 	size_t len;
+	uint64_t seen; /* bytes that were read of it */
 };
 
 static struct bytes load(const char *name)
@@ -48,10 +50,11 @@ static struct bytes load(const char *name)
 
 static int read_bytes(void *arg, uint64_t off, void *buf, size_t len)
 {
-	const struct bytes *b = arg;
+	struct bytes *b = arg;
 
 	if (off > b->len || len > b->len - off)
 		abort(); /* the source is never asked for what it has not */
+	b->seen += len;
 	if (len)
 		memcpy(buf, b->at + off, len);
 	return 0;
@@ -375,6 +378,7 @@ struct target {
 	uint64_t end_of_writes;
 	bool ascending;
 	uint64_t skip_log, skip_seq; /* UINT64_MAX: none */
+	uint64_t memory_bytes;
 };
 
 static int target_read(void *arg, uint64_t off, void *buf, size_t len)
@@ -444,6 +448,7 @@ static struct bbreplay_stats replay(struct target *t, const struct bbreplay_log 
 		.found = target_found,
 		.skip = target_skip,
 		.arg = t,
+		.memory_bytes = t->memory_bytes,
 		.old_size = t->file.len,
 		.dry = dry };
 	struct bbreplay_stats stats = { 0 };
@@ -454,7 +459,7 @@ static struct bbreplay_stats replay(struct target *t, const struct bbreplay_log 
 	t->ascending = true;
 	is_int(classic_decode(t->file.at, t->file.len, &nc, NULL), 0, "the netCDF file's header");
 	is_int(bbreplay_create(&nc, logs, num, &ops, &b, &err), 0, "first pass");
-	is_int(bbreplay_run(b, BBREPLAY_MIN_BYTES, &err), 0, "second pass");
+	is_int(bbreplay_run(b, &err), 0, "second pass");
 	ok(t->ascending, "writes go up");
 	stats = *bbreplay_stats(b);
 	bbreplay_destroy(b);
@@ -472,7 +477,7 @@ static void is_file(const struct bytes *got, const char *name)
 
 static struct target make_target(const char *name)
 {
-	return (struct target){ .file = load(name), .skip_log = UINT64_MAX };
+	return (struct target){ .file = load(name), .skip_log = UINT64_MAX, .memory_bytes = BBREPLAY_MIN_BYTES };
 }
 
 static void replay_pairs(const char *file, const char *base, const char *expected, uint64_t changed)
@@ -563,6 +568,106 @@ static void test_findings(void)
 	close_pair(&p[0]);
 	close_pair(&p[1]);
 	free(t.file.at);
+}
+
+/* ---- small puts: what the first pass kept of them, or their entries a second time */
+
+#define PUTS       400u /* of three values of A(4, 6) each */
+#define PUT_VALUES 3u
+#define PUT_WRONG  130u /* whose first value does not fit, of the first rank */
+#define PUT_BYTES  (BBLOG_ENTRY_BYTES + 2u * 3u * 8u)
+
+static uint64_t put_index(uint64_t put)
+{
+	return put * 7 % 24 / 6 * 6 + put % 4;
+}
+
+static int64_t put_value(unsigned int rank, uint64_t put, uint64_t i)
+{
+	return rank == 0 && put == PUT_WRONG && i == 0 ? INT64_C(1) << 40 : (int64_t)(put * 1000 + i);
+}
+
+/* Entry and values of one put, of 64-bit integers to A. */
+static void add_put(struct pair *p, unsigned int rank, uint64_t put)
+{
+	const uint64_t len = PUT_VALUES * sizeof(int64_t);
+	uint64_t words[] = { PUT_BYTES, (uint64_t)BBLOG_LONGLONG << 32 | (uint32_t)BBLOG_VARA, UINT64_C(2) << 32,
+		p->data.len, len, put_index(put) / 6, put_index(put) % 6, 1, PUT_VALUES, 0, 0 };
+
+	memcpy(p->meta.at + p->meta.len, words, sizeof(words));
+	p->meta.len += sizeof(words);
+	for (uint64_t i = 0; i < PUT_VALUES; i++, p->data.len += sizeof(int64_t))
+		memcpy(p->data.at + p->data.len, &(int64_t){ put_value(rank, put, i) }, sizeof(int64_t));
+}
+
+/* The log of a real job, with our puts instead of its own. */
+static void make_puts(struct pair *p, unsigned int rank)
+{
+	uint64_t count = PUTS;
+
+	open_pair(p, CRASH, rank);
+	bblog_close(p->log.meta);
+	p->meta.len = HEADER_T1;
+	p->data.len = BBLOG_DATA_BEGIN;
+	memcpy(p->meta.at + 56, &count, sizeof(count));
+	for (uint64_t put = 0; put < PUTS; put++)
+		add_put(p, rank, put);
+	p->meta.seen = 0;
+	p->log = (struct bbreplay_log){ .meta = open_log(&p->meta, NULL), .data = source(&p->data), .num_channels = 1 };
+}
+
+/* Every value of A as the last put left it; both ranks put the same but for the one that does not fit. */
+static unsigned int count_right(const struct target *t)
+{
+	struct classic nc;
+	unsigned int right = 0;
+	int64_t last[24] = { 0 };
+
+	if (classic_decode(t->file.at, t->file.len, &nc, NULL) < 0)
+		return 0;
+	for (uint64_t i = 0; i < PUTS * PUT_VALUES; i++)
+		last[put_index(i / PUT_VALUES) + i % PUT_VALUES] = put_value(1, i / PUT_VALUES, i % PUT_VALUES);
+	for (uint64_t i = 0; i < 24; i++) {
+		const uint8_t *p = t->file.at + nc.vars[0].begin + 4 * i;
+
+		right += last[i] == ((int64_t)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3]);
+	}
+	classic_destroy(&nc);
+	return right;
+}
+
+/* Returns how many bytes of the entries' log of the first rank were read. */
+static uint64_t replay_puts(uint64_t memory_bytes)
+{
+	struct target t = make_target(CRASH);
+	struct bbreplay_stats s;
+	struct pair p[2];
+	uint64_t seen;
+
+	t.memory_bytes = memory_bytes;
+	make_puts(&p[0], 0);
+	make_puts(&p[1], 1);
+	s = replay(&t, (struct bbreplay_log[]){ p[0].log, p[1].log }, 2, false);
+	seen = p[0].meta.seen;
+	is_u64(s.entries, 2 * PUTS, "all puts were replayed");
+	is_u64(count_right(&t), 24, "and every value is the last one");
+	is_u64(t.found[BBREPLAY_RANGE], 1, "one put has a value that does not fit");
+	is_u64(t.last[BBREPLAY_RANGE].seq, PUT_WRONG, "this one");
+	is_u64(t.last[BBREPLAY_RANGE].num, 1, "and one only");
+	is_u64(s.covered_bytes, 24 * 4, "bytes that were covered");
+	ok(s.own_bytes > 0, "some were put more than once");
+	close_pair(&p[0]);
+	close_pair(&p[1]);
+	free(t.file.at);
+	return seen;
+}
+
+static void test_small_puts(void)
+{
+	uint64_t with = replay_puts(UINT64_C(1) << 20), without = replay_puts(0), all = HEADER_T1 + PUTS * PUT_BYTES;
+
+	ok(with < all + 8192, "with memory entries are read once: %" PRIu64 " bytes", with);
+	ok(without > 2 * (all - 8192), "and without it twice: %" PRIu64 " bytes", without);
 }
 
 /* ---- the corpus of the fuzzer: its bad- files must be found bad, the others good */
@@ -707,6 +812,7 @@ int main(void)
 	test_replay();
 	test_shared();
 	test_findings();
+	test_small_puts();
 	test_corpus();
 	test_values();
 	test_no_conversion();
