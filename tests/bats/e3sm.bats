@@ -119,6 +119,7 @@ comes_back() {
 }
 
 @test "two nodes: the same, with the processes of each" {
+	local layout
 	start_job 2 verify=format
 	halfway -n 1 $e3sm --halfway "$WORK/m0/canonical.nc" : -n 1 $e3sm --halfway "$WORK/m1/canonical.nc"
 	"$CISTERN" inspect --json --svg f.svg --with "$WORK/s1" "$WORK/m0/canonical.nc" >f.json
@@ -128,10 +129,14 @@ comes_back() {
 	"$CISTERN" inspect --json --with "$WORK/s0" "$WORK/m1/canonical.nc" >f.json
 	check_halfway f.json 0 1
 	go_on
-	: >"$WORK/m0/netcdf4.nc"
-	setfattr -n user.cistern.layout -v netcdf4 "$WORK/m0/netcdf4.nc"
-	ranks mpich $e3sm @/netcdf4.nc >/dev/null
+	for layout in netcdf4 blob-variable blob-process; do
+		: >"$WORK/m0/$layout.nc"
+		setfattr -n user.cistern.layout -v "$layout" "$WORK/m0/$layout.nc"
+		ranks mpich $e3sm "@/$layout.nc" >/dev/null
+	done
 	stop_job
 	is "$(jq -r '.files | map(.state) | unique | join(" ")' "$WORK/s0/manifest.json")" verified
-	comes_back "$WORK/b"
+	is "$(jq '[.files[] | select(.kept)] | length' "$WORK/s0/manifest.json")" 0
+	is "$(cd "$WORK/b" && echo blob-*)" "blob-process.nc.0000 blob-process.nc.0001 blob-variable.nc.0000 blob-variable.nc.0001"
+	comes_back "$WORK/b" blob-variable blob-process
 }
