@@ -32,6 +32,7 @@ enum {
 	OPT_BUFFER,
 	OPT_FORCE,
 	OPT_JSON,
+	OPT_AS_WRITTEN,
 };
 
 /* All but -n are the agent's, and go to it as they are. */
@@ -51,6 +52,9 @@ static const struct args_option options[] = {
 	{ OPT_FILL, "fill", NULL, "from blobs: elements that are in no blob get their fill value, instead of holes" },
 	{ OPT_BUFFER, "buffer", "SIZE",
 		"memory for a part of the file, of which each process has two; default 2M to 32M, by the number of blobs" },
+	{ OPT_AS_WRITTEN, "as-written", NULL,
+		"from blobs, FILE in a Cistern mount: written there by as many processes as once wrote it, so that what a job adds "
+		"to it is drained into blobs with it; as many processes of this command as nodes, one on each" },
 	{ OPT_FORCE, "force", NULL, "replace what is there" },
 	{ OPT_JSON, "json", NULL, "print the outcome as JSON" },
 	{ 0 },
@@ -167,7 +171,7 @@ const struct command command_convert = {
 	.name = "convert",
 	.summary = "turn blobs into a netCDF file, or a netCDF file into blobs",
 	.synopsis =
-		"convert [-n N] BASE|SUBFILE... --to FILE [--align SIZES] [--fill] [--force] [--json]\n"
+		"convert [-n N] BASE|SUBFILE... --to FILE [--align SIZES] [--fill|--as-written] [--force] [--json]\n"
 		"convert [-n N] FILE --layout blob-variable|blob-process --to BASE [--num-subfiles K] [--processes P] "
 		"[--map FILE]... [--force] [--json]",
 	.about =
@@ -181,6 +185,7 @@ const struct command command_convert = {
 		"holes there. Blobs that Cistern made keep the canonical file's header and padding.\n\n"
 		"Where several blobs have the same element, the one in the later subfile wins, and in one subfile the one further behind; how "
 		"many there are is said.\n\n"
+		"With --as-written, FILE lies in a Cistern mount and is written there by as many processes as there are blobs. A program can then go on with it, and the drain makes subfiles of all of it, over those in the backing directory. In a job the command runs on each node once.\n\n"
 		"With --layout, FILE, a netCDF classic file (CDF-1, 2 or 5), becomes blobs: variable-centric ones, which are CDF-5 files, or "
 		"process-centric ones, which are HDF5 files. Arrays of the shape of a map are cut up as it says; without maps, all "
 		"arrays with at least P elements, evenly.\n\n"
@@ -190,6 +195,8 @@ const struct command command_convert = {
 	.examples = "cistern convert /lustre/run42/out.nc --to /lustre/run42/out.nc\n"
 		    "cistern convert -n 8 out_h0.nc.0000 --to out_h0.nc\n"
 		    "mpiexec -n 64 cistern convert out.h5 --to out.nc\n"
+		    "cistern convert /lustre/run42/out.nc --as-written --to /cistern/out.nc\n"
+		    "mpiexec -ppn 1 cistern convert /lustre/run42/out.nc --as-written --to /cistern/out.nc\n"
 		    "cistern convert in.nc --layout blob-process --map map_f_case_16p.nc --num-subfiles 4 --to out.h5",
 	.options = options,
 	.run = run_convert,

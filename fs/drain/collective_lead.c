@@ -84,8 +84,11 @@ static void note_result(struct collective *c, uint32_t node, enum cistern_exit r
 {
 	char name[128];
 
-	if (result == CISTERN_EXIT_OK)
+	if (result == CISTERN_EXIT_OK) {
+		if (c->result == CISTERN_EXIT_OK && !c->text[0]) /* what is to be known all the same */
+			snprintf(c->text, sizeof(c->text), "%s", text);
 		return;
+	}
 	peers_name(c->opt.peers, node, name, sizeof(name));
 	text = text[0] ? text : "not everything could be drained";
 	note_trouble(c, name, text);
@@ -404,7 +407,7 @@ static void write_summary(struct collective *c)
 	c->summary.ret_overlapping = NULL;
 	if (r < 0)
 		note_result(c, 0, CISTERN_EXIT_FAILED, err.text);
-	else if (overlapping > 0 && !c->text[0])
+	else if (overlapping > 0 && c->result == CISTERN_EXIT_OK)
 		say_overlapping(c, overlapping);
 }
 

@@ -27,6 +27,7 @@
 #include "mpi-agent/comm/signals.h"
 #include "mpi-agent/convert/cover.h"
 #include "mpi-agent/convert/publish.h"
+#include "mpi-agent/convert/rewrite.h"
 #include "mpi-agent/convert/split.h"
 #include "mpi-agent/convert/transfer.h"
 
@@ -53,7 +54,7 @@ struct convert {
 	struct mapfile decomp;
 	struct classic_align align;
 	uint64_t buffer; /* 0: by the number of blobs */
-	bool fill, force, as_json;
+	bool fill, force, as_json, as_written;
 	struct blob_set set;
 	struct cover cover; /* of all processes, at the first */
 	uint64_t added;
@@ -365,6 +366,25 @@ static int count_cover(struct convert *c)
 	return r;
 }
 
+static int on_blob(uint64_t done, uint64_t total, void *arg)
+{
+	struct convert *c = arg;
+
+	say_progress(c, done, total);
+	return check_signals(c);
+}
+
+/* By as many processes as wrote the set. */
+static int write_again(struct convert *c)
+{
+	struct rewrite w = {
+		.set = &c->set, .path = c->outs[0].temp, .share = c->rank, .num = c->size, .each = on_blob, .arg = c
+	};
+	int r = agree(c, is_first(c) ? rewrite_frame(&c->set, c->fd, c->to, &c->err) : 0);
+
+	return r == 0 ? agree(c, rewrite_blobs(&w, &c->err)) : r;
+}
+
 static int to_canonical(struct convert *c)
 {
 	int r = agree(c, blob_set_open(c->inputs, c->num_inputs, &c->align, &c->set, &c->err));
@@ -373,6 +393,8 @@ static int to_canonical(struct convert *c)
 		c->set.file_bytes = classic_file_bytes(&c->set.canonical);
 	if (r == 0)
 		r = agree(c, name_outs(c, 1));
+	if (r == 0 && c->as_written)
+		r = agree(c, is_first(c) ? rewrite_create(&c->set, c->outs[0].temp, &c->err) : 0);
 	if (r == 0)
 		r = open_outs(c, count_bytes(&c->set));
 	if (r == 0) {
@@ -384,7 +406,7 @@ static int to_canonical(struct convert *c)
 	if (r == 0)
 		r = count_cover(c);
 	if (r == 0)
-		r = carry(c, c->set.file_bytes, transfer_to_canonical);
+		r = c->as_written ? write_again(c) : carry(c, c->set.file_bytes, transfer_to_canonical);
 	return r < 0 ? r : commit_outs(c);
 }
 
@@ -577,6 +599,7 @@ static int parse_option(struct convert *c, int key)
 	case 'F': c->fill = true; return 0;
 	case 'f': c->force = true; return 0;
 	case 'j': c->as_json = true; return 0;
+	case 'w': c->as_written = true; return 0;
 	default: return cistern_error_set(&c->err, -EINVAL, "see 'cistern help convert'");
 	}
 }
@@ -594,6 +617,9 @@ static int check_arguments(struct convert *c)
 		return cistern_error_set(&c->err, -EINVAL, "one file at a time is converted to blobs");
 	if (c->layout != TO_CANONICAL && c->fill)
 		return cistern_error_set(&c->err, -EINVAL, "--fill is for canonical files");
+	if (c->as_written && (c->fill || c->layout != TO_CANONICAL))
+		return cistern_error_set(
+			&c->err, -EINVAL, "--as-written goes with canonical files, and without --fill");
 	if (c->split.num_subfiles == 0)
 		c->split.num_subfiles = 1;
 	return 0;
@@ -606,7 +632,8 @@ static int parse(struct convert *c, int argc, char **argv)
 		{ "processes", required_argument, NULL, 'p' }, { "map", required_argument, NULL, 'm' },
 		{ "align", required_argument, NULL, 'a' }, { "buffer", required_argument, NULL, 'b' },
 		{ "fill", no_argument, NULL, 'F' }, { "force", no_argument, NULL, 'f' },
-		{ "json", no_argument, NULL, 'j' }, { "help", no_argument, NULL, 'h' }, { 0 } };
+		{ "json", no_argument, NULL, 'j' }, { "as-written", no_argument, NULL, 'w' },
+		{ "help", no_argument, NULL, 'h' }, { 0 } };
 	int key, r = 0;
 
 	while (r == 0 && (key = getopt_long(argc, argv, "", longs, NULL)) >= 0) {

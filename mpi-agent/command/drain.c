@@ -437,11 +437,24 @@ static int run(struct live *l, struct cistern_error *err)
 	return result;
 }
 
+/* Nothing went wrong, but who asked for a drain shall know what it did not carry. */
+static void describe_waiting(uint64_t num, char *out, size_t cap)
+{
+	snprintf(out, cap,
+		"%" PRIu64 " file%s in the store until everything is unmounted: then subfiles are made of %s", num,
+		num == 1 ? " stays" : "s stay", num == 1 ? "it" : "them");
+}
+
 static void end(struct live *l, int result, const char *text)
 {
 	struct manifest_totals totals = drain_totals(&l->result);
+	char waiting[CISTERN_ERROR_TEXT_BYTES];
 	int64_t status;
 
+	if (result == CISTERN_EXIT_OK && l->result.waiting > 0) {
+		describe_waiting(l->result.waiting, waiting, sizeof(waiting));
+		text = waiting;
+	}
 	if (l->broken || l->fd < 0)
 		return;
 	wire_msg_init(&l->request, WIRE_DRAIN_END);

@@ -46,7 +46,7 @@ struct deal_var {
 	uint64_t first_record; /* that this node wrote something of */
 	uint32_t list;         /* those of equal numbers have equal lists of runs, on this node */
 	uint8_t kind;          /* enum deal_kind */
-	bool mixed;            /* the list is not the same in all records */
+	bool mixed;            /* the list's elements are not the same in all records */
 };
 
 struct deal_value { /* a variable, or one record of it, whole */

@@ -260,6 +260,29 @@ static bool same_runs(const struct runs *a, const struct runs *b)
 	return true;
 }
 
+/* The next elements that are written without a gap, whoever wrote them, from run *i on. False: there are no more. */
+static bool next_stretch(const struct runs *r, size_t *i, uint64_t *ret_off, uint64_t *ret_end)
+{
+	if (*i == r->num)
+		return false;
+	*ret_off = r->at[*i].off;
+	*ret_end = *ret_off;
+	while (*i < r->num && r->at[*i].off == *ret_end)
+		*ret_end += r->at[(*i)++].len;
+	return true;
+}
+
+static bool same_elements(const struct runs *a, const struct runs *b)
+{
+	uint64_t a_off, a_end, b_off, b_end;
+	size_t i = 0, k = 0;
+
+	while (next_stretch(a, &i, &a_off, &a_end))
+		if (!next_stretch(b, &k, &b_off, &b_end) || a_off != b_off || a_end != b_end)
+			return false;
+	return k == b->num;
+}
+
 /* By dimensions, without the record dimension: a map can be shared. */
 static bool same_shape(const struct classic *h, uint32_t a, uint32_t b)
 {
@@ -319,7 +342,7 @@ static int settle(struct decomp *d)
 	}
 	if (*list == NO_LIST)
 		d->vars[w->var] = (struct decomp_var){ .first_record = w->record, .any = true };
-	else
+	else if (!same_elements(&w->lists[*list].r, runs))
 		d->vars[w->var].mixed = true;
 	if (*list != NO_LIST) {
 		r = join(&w->lists[*list].r, runs, &w->joined);

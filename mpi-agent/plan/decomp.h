@@ -44,7 +44,7 @@ struct decomp_var {
 	uint64_t first_record; /* the first one in which something of it was written */
 	bool any;              /* something of it was */
 	bool whole;            /* all of it, by one writer; or it has no dimension but that of records */
-	bool mixed;            /* not the same elements by the same writers in all records that have any */
+	bool mixed;            /* not the same elements in all records that have any, whoever wrote them */
 };
 
 struct decomp {

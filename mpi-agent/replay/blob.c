@@ -70,11 +70,39 @@ static int remove_former(struct session *s, const struct file_place *place)
 	return r;
 }
 
+static int further_path(const struct file_place *place, uint32_t number, char *path, size_t cap)
+{
+	char name[RECORD_NAME_MAX + 1];
+	int r = blob_subfile_path(place->name, number, name, sizeof(name));
+
+	return r < 0 ? r : session_join(path, cap, place->dir_path, name);
+}
+
+/* Subfiles of an earlier set that had more than this one. The last ones first: who is killed meanwhile finds the others again. */
+static int remove_further(struct session *s, const struct file_place *place, uint32_t num)
+{
+	char path[SESSION_PATH_MAX];
+	uint32_t end = num;
+	struct stat st;
+	int r = 0;
+
+	while (end < BLOB_SUBFILES_MAX && further_path(place, end, path, sizeof(path)) == 0 &&
+		s->to->ops->stat(s->to, path, &st) == 0 && blob_may_replace(s, path) == 0)
+		end++;
+	for (uint32_t i = end; r == 0 && i > num; i--) {
+		r = further_path(place, i - 1, path, sizeof(path));
+		if (r == 0)
+			r = s->to->ops->remove(s->to, path, false);
+	}
+	return end > num && r == 0 ? s->to->ops->sync_names(s->to) : r;
+}
+
 /*
  * The subfiles are there for good: the file has arrived, and its name is gone. Who is killed in between leaves a clean file whose
  * backing file has vanished, which is forgotten when somebody looks.
  */
-static int report(struct session *s, const struct inode *in, const struct file_place *place, uint64_t upto)
+static int report(
+	struct session *s, const struct inode *in, const struct file_place *place, uint64_t upto, uint32_t num_subfiles)
 {
 	struct record placed = { .type = RECORD_PLACED, .ino = in->ino, .gen = in->gen, .parent = place->dir };
 	struct record drained = {
@@ -87,8 +115,10 @@ static int report(struct session *s, const struct inode *in, const struct file_p
 	snprintf(forget.name, sizeof(forget.name), "%s", place->name);
 	drained.mtime_ns = in->mtime_ns;
 	r = remove_former(s, place);
+	if (r == 0)
+		r = remove_further(s, place, num_subfiles);
 	if (r < 0)
-		return session_fail_errno(s, in->ino, place->path, r, "the file that it replaces cannot be removed", 0);
+		return session_fail_errno(s, in->ino, place->path, r, "what it replaces cannot be removed", 0);
 	r = session_touch(s, place->dir);
 	if (r == 0)
 		r = session_step(s, &placed);
@@ -102,7 +132,7 @@ static int report(struct session *s, const struct inode *in, const struct file_p
 int blob_give_up(struct session *s, const struct inode *in, const struct file_place *place, uint64_t upto,
 	enum drain_layout layout, const struct blob_done *done)
 {
-	int r = report(s, in, place, upto);
+	int r = report(s, in, place, upto, done->subfiles);
 
 	if (r < 0 || idmap_get(&s->inodes, in->ino) == INODE_IS_FAILED)
 		return r;
@@ -127,6 +157,19 @@ static int carry_now(struct session *s, const struct inode *in, struct file_plac
 	return blob_give_up(s, in, place, s->opt->upto, layout, &done);
 }
 
+void blob_wait(struct session *s, const struct inode *in, const char *shown, enum drain_layout layout)
+{
+	struct manifest_file mf = { .path = shown,
+		.state = "dirty",
+		.size = in->size,
+		.layout = drain_layout_name(layout),
+		.warning = "its subfiles are made when nobody has it mounted any more" };
+
+	s->result.waiting++;
+	if (s->opt->manifest)
+		manifest_add_file(s->opt->manifest, &mf);
+}
+
 int blob_carry(struct session *s, const struct inode *in, const struct file_place *place, enum drain_layout layout)
 {
 	struct file_place own = *place;
@@ -134,8 +177,10 @@ int blob_carry(struct session *s, const struct inode *in, const struct file_plac
 	session_set_path(s, place->path);
 	if (s->opt->convert->now)
 		return carry_now(s, in, &own, layout);
-	if (blob_waits(s))
+	if (blob_waits(s)) {
+		blob_wait(s, in, place->path, layout);
 		return idmap_set(&s->inodes, in->ino, INODE_IS_LEFT_ALONE);
+	}
 	own.kept = blob_haste_text(s->opt->convert->haste);
 	return file_write_new(s, in, &own);
 }

@@ -128,6 +128,7 @@ struct drain_result {
 	uint64_t failed;          /* paths that could not be carried over; they stay in the store */
 	uint64_t missing_bytes;   /* of backing files that were not there to be read */
 	uint64_t converted, kept; /* files that got the layout that they should, and that could not */
+	uint64_t waiting;         /* files that stay in the store until the mount is gone, for their layout */
 	uint64_t changes;         /* of the destination, as the sink counts them */
 };
 struct manifest_totals drain_totals(const struct drain_result *res);

@@ -193,6 +193,8 @@ int blob_carry(struct session *s, const struct inode *in, const struct file_plac
 
 /* blob_job.c: the same of files that several nodes wrote */
 bool blob_waits(const struct session *s); /* such files are left for the job's last drain */
+/* Says of one that it is. shown: its path */
+void blob_wait(struct session *s, const struct inode *in, const char *shown, enum drain_layout layout);
 /* At the home: f is ready to be written to, its layout is to be one of blobs; makes f->layout canonical where that is not so. */
 int blob_begin(struct session *s, const struct inode *in, struct wire_shared *f, enum drain_layout layout);
 int blob_shared(struct session *s); /* WIRE_PART_DEAL and WIRE_PART_BLOBS, on every node */

@@ -95,8 +95,10 @@ static int begin_file(struct session *s, const struct inode *in, const char *dir
 	if (!drain_layout_is_blob(layout))
 		layout = DRAIN_LAYOUT_CANONICAL; /* as it is first */
 	session_set_path(s, shown);
-	if (layout != DRAIN_LAYOUT_CANONICAL && blob_waits(s))
+	if (layout != DRAIN_LAYOUT_CANONICAL && blob_waits(s)) {
+		blob_wait(s, in, shown, layout);
 		return 0;
+	}
 	if (r == 0)
 		r = f.in_place ? cut_existing(s, in, path, sizeof(path))
 			       : make_temp(s, in, dir_path, path, sizeof(path));

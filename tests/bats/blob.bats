@@ -23,9 +23,9 @@ needs_e3sm() {
 	export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 }
 
-# e3sm PROCESSES CASE PATH
+# e3sm PROCESSES CASE PATH [OPTION...]
 e3sm() {
-	mpiexec.mpich -n "$1" "$top_builddir/tests/bench/e3sm" --case="$2" --size=tiny "$3" 3>&- >/dev/null
+	mpiexec.mpich -n "$1" "$top_builddir/tests/bench/e3sm" --case="$2" --size=tiny "${@:4}" "$3" 3>&- >/dev/null
 }
 
 # same_blobs BASE CANONICAL KEY VALUE...: the subfiles are that file, and unblob.py says so of them.
@@ -242,6 +242,64 @@ told() {
 	cmp "$MNT/G.nc" "$DIRECT/G.nc"
 	umount_wait
 	same_blobs "$BACKING/G.nc" "$DIRECT/G.nc" blobs 2
+}
+
+# grows PATH: records 2 and 3 are added to a file of the G case that has two.
+grows() {
+	e3sm 3 G "$1" --from=2 --records=3
+	e3sm 2 G "$1" --from=3 --records=4
+}
+
+@test "records that come after a flush are in the same blobs" {
+	needs_e3sm
+	mount_cistern -o layout=blob-variable,num_subfiles=2
+	e3sm 4 G "$MNT/G.nc" --records=2
+	exits 0 "$CISTERN" flush --wait --mount "$MNT"
+	[[ $output == *"1 file stays in the store until everything is unmounted"* ]]
+	is "$(told G.nc state) $(told G.nc layout)" "dirty blob-variable"
+	e3sm 4 G "$MNT/G.nc" --from=2 --records=3
+	e3sm 1 G "$DIRECT/G.nc" --records=3
+	cmp "$MNT/G.nc" "$DIRECT/G.nc"
+	e3sm 2 G "$MNT/G.nc" --from=3 --records=4
+	e3sm 1 G "$DIRECT/G.nc" --records=4
+	umount_wait
+	same_blobs "$BACKING/G.nc" "$DIRECT/G.nc" subfiles 2 maps 6 decomposed 41
+	"$CISTERN" convert "$BACKING/G.nc" --to "$WORK/again.nc"
+	cmp "$WORK/again.nc" "$DIRECT/G.nc"
+}
+
+@test "a later mount goes on with a set: the file is read and written there, and its records join the blobs" {
+	needs_e3sm
+	needs_program setfattr
+	local layout
+	e3sm 1 G "$DIRECT/2" --records=2
+	e3sm 1 G "$DIRECT/4" --records=4
+	for layout in blob-variable blob-process; do
+		mount_cistern -o "layout=$layout,num_subfiles=2"
+		e3sm 3 G "$MNT/$layout.nc" --records=2
+		umount_wait
+		cp -r "$BACKING" "$WORK/$layout"
+		# Not by the mount's settings, but as the set is.
+		mount_cistern
+		exits 2 "$CISTERN" convert "$WORK/$layout/$layout.nc" --as-written --to "$WORK/outside.nc"
+		[[ $output == *"in no Cistern mount"* ]]
+		is "$(ls -A "$WORK" | grep -c outside || true)" 0
+		"$CISTERN" convert "$BACKING/$layout.nc" --as-written --to "$MNT/$layout.nc"
+		cmp "$MNT/$layout.nc" "$DIRECT/2"
+		is "$(getfattr --only-values -n user.cistern.layout "$MNT/$layout.nc")" "$layout"
+		kill_daemon
+		release_mount "$MNT"
+		mount_cistern
+		grows "$MNT/$layout.nc"
+		cmp "$MNT/$layout.nc" "$DIRECT/4"
+		umount_wait
+		[ ! -e "$BACKING/$layout.nc.0001" ] # of the set before
+		same_blobs "$BACKING/$layout.nc" "$DIRECT/4" subfiles 1 blobs 3 maps 6 decomposed 41
+		"$CISTERN" convert "$BACKING/$layout.nc" --to "$WORK/again.nc" --force
+		cmp "$WORK/again.nc" "$DIRECT/4"
+		is "$(told "$layout.nc" layout)" "$layout"
+	done
+	no_leftovers "$BACKING"
 }
 
 @test "subfiles replace subfiles and what the file replaced, and nothing else" {

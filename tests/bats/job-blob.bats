@@ -15,9 +15,9 @@ setup() {
 	needs_built tests/bench/e3sm
 }
 
-# e3sm CASE NAME: two processes on each node write the file, and one writes it directly.
+# e3sm CASE NAME [OPTION...]: two processes on each node write the file, and one writes it directly.
 e3sm() {
-	local k line=() program=("$top_builddir/tests/bench/e3sm" "--case=$1" --size=tiny)
+	local k line=() program=("$top_builddir/tests/bench/e3sm" "--case=$1" --size=tiny "${@:3}")
 	for ((k = 0; k < JOB_NODES; k++)); do line+=(${line:+:} -n 2 "${program[@]}" "$WORK/m$k/$2"); done
 	mpiexec.mpich "${line[@]}" </dev/null 3>&- >/dev/null &&
 		mpiexec.mpich -n 1 "${program[@]}" "$DIRECT/$2" </dev/null 3>&- >/dev/null
@@ -66,7 +66,8 @@ stores_are_good() {
 	start_job 2 layout=blob-variable,verify=read
 	for name in F G I; do e3sm "$name" "$name.nc"; done
 	cmp "$WORK/m1/F.nc" "$DIRECT/F.nc"
-	"$CISTERN" flush --wait --mount "$WORK/m0"
+	exits 0 "$CISTERN" flush --wait --mount "$WORK/m0"
+	[[ $output == *"3 files stay in the store until everything is unmounted"* ]]
 	is "$(ls "$WORK/b")" ""
 	stop_job
 	is "$(backing)" "F.nc.0000 F.nc.0001 G.nc.0000 G.nc.0001 I.nc.0000 I.nc.0001"
@@ -90,6 +91,32 @@ stores_are_good() {
 	"$CISTERN" convert "$WORK/b/G.p.nc" --to "$WORK/again.nc" --force
 	cmp "$WORK/again.nc" "$DIRECT/G.p.nc"
 	is "$(backing)" "F.nc.0000 F.nc.0001 F.nc.0002 F.nc.0003 G.p.nc.0000 G.p.nc.0001 G.p.nc.0002 G.p.nc.0003"
+}
+
+# goes_on NAME: each node writes its part of the set into its mount.
+goes_on() {
+	ranks mpich "$CISTERN" convert "$WORK/b/$1" --as-written --to "@/$1"
+}
+
+@test "a later job goes on with a set, with other processes on the same nodes" {
+	local name
+	start_job 2 'layout=*.p.nc=blob-process;*.nc=blob-variable'
+	for name in v.nc p.p.nc; do e3sm G "$name" --records=1; done
+	stop_job
+	# The stores of that job are gone with it.
+	rm -r "$WORK"/s?
+	start_job 2
+	for name in v.nc p.p.nc; do
+		goes_on "$name"
+		cmp "$WORK/m0/$name" "$DIRECT/$name"
+		e3sm G "$name" --from=1 --records=3
+		cmp "$WORK/m1/$name" "$DIRECT/$name"
+	done
+	stop_job
+	is "$(backing)" "p.p.nc.0000 p.p.nc.0001 v.nc.0000 v.nc.0001"
+	no_leftovers "$WORK/b"
+	for name in v.nc p.p.nc; do same_blobs "$name" subfiles 2 blobs 4 maps 6 decomposed 41; done
+	stores_are_good
 }
 
 @test "what one node wrote in a job is laid out by it; what two overwrote, or what is no netCDF file, is canonical, and that is said" {

@@ -12,6 +12,7 @@
  * has all variables and little data. What an element holds depends on variable, record and place alone, and so does what is
  * one request: files of different numbers of processes are equal, byte for byte.
  *
+ * With --from=N the file is there with its first N records, and the others are added.
  * With --halfway it stops before the middle variable of the first record, with all that was written synced, until a line is read.
  *
  * Prints one line of JSON: bytes, requests and seconds, from when all have the file open until the last one has closed it.
@@ -138,7 +139,7 @@ struct job {
 	const char *path;
 	int size, fd, rank, ranks;
 	bool sync, halfway;
-	uint64_t records;
+	uint64_t records, from; /* from: the first one that is written; not 0: the file is there */
 	struct dim dims[DIMS_MAX];
 	int num_dims;
 	struct laid_map maps[MAPS_MAX];
@@ -480,10 +481,13 @@ static void write_variables(struct job *j, bool record_ones, uint64_t record)
 static void open_file(struct job *j)
 {
 	if (j->rank == 0) {
-		j->fd = open(j->path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+		j->fd = open(j->path, O_WRONLY | (j->from ? 0 : O_CREAT | O_TRUNC), 0644);
 		if (j->fd < 0)
 			die("open", j->path);
-		write_header(j);
+		if (j->from == 0)
+			write_header(j);
+		else if (ftruncate(j->fd, (off_t)j->end) < 0)
+			die("ftruncate", j->path);
 	}
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (j->rank != 0)
@@ -495,8 +499,9 @@ static void open_file(struct job *j)
 
 static void write_file(struct job *j)
 {
-	write_variables(j, false, 0);
-	for (uint64_t r = 0; r < j->records; r++) {
+	if (j->from == 0)
+		write_variables(j, false, 0);
+	for (uint64_t r = j->from; r < j->records; r++) {
 		write_variables(j, true, r);
 		MPI_Barrier(MPI_COMM_WORLD); /* only whole records are counted */
 		if (j->rank == 0)
@@ -526,7 +531,7 @@ static void report(const struct job *j, double seconds)
 static void __attribute__((noreturn)) usage(void)
 {
 	fprintf(stderr,
-		"usage: e3sm [--case=F|G|I] [--size=tiny|small|full] [--records=N] [--fsync] [--halfway] PATH\n");
+		"usage: e3sm [--case=F|G|I] [--size=tiny|small|full] [--records=N] [--from=N] [--fsync] [--halfway] PATH\n");
 	MPI_Abort(MPI_COMM_WORLD, 2);
 	exit(2);
 }
@@ -553,7 +558,8 @@ static void parse(struct job *j, int argc, char **argv)
 {
 	static const struct option options[] = { { "case", required_argument, NULL, 'c' },
 		{ "size", required_argument, NULL, 's' }, { "records", required_argument, NULL, 'r' },
-		{ "fsync", no_argument, NULL, 'f' }, { "halfway", no_argument, NULL, 'h' }, { 0 } };
+		{ "from", required_argument, NULL, 'a' }, { "fsync", no_argument, NULL, 'f' },
+		{ "halfway", no_argument, NULL, 'h' }, { 0 } };
 	int c;
 
 	j->load = &workloads[0];
@@ -563,6 +569,7 @@ static void parse(struct job *j, int argc, char **argv)
 		case 'c': j->load = workload_named(optarg); break;
 		case 's': j->size = size_named(optarg); break;
 		case 'r': j->records = bench_number(optarg, 1); break;
+		case 'a': j->from = bench_number(optarg, 1); break;
 		case 'f': j->sync = true; break;
 		case 'h': j->halfway = true; break;
 		default: usage();

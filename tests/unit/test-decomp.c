@@ -163,6 +163,42 @@ static void test_odd_ends(const struct classic *c)
 	decomp_destroy(d);
 }
 
+/* Elements [from, to) of a record of a variable, by a writer. */
+static int add_part(struct decomp *d, const struct classic *c, uint32_t var, uint64_t record, uint32_t from,
+	uint32_t to, uint32_t writer)
+{
+	uint64_t size = classic_type_bytes(c->vars[var].type);
+
+	return decomp_add(d, classic_offset(c, &c->vars[var], record, from), (to - from) * size, writer);
+}
+
+/* Other writers of the same elements are no matter; other elements are. */
+static void test_mixed(const struct classic *c)
+{
+	struct decomp *d;
+
+	ok(decomp_create(c, &d) == 0, "records by other processes");
+	add_part(d, c, PLAIN, 0, 2, 6, 1);
+	add_part(d, c, PLAIN, 0, 6, 9, 2);
+	add_part(d, c, PLAIN, 0, 15, 18, 2);
+	add_part(d, c, LEVELS, 0, 0, 4, 1);
+	add_part(d, c, SAME, 0, 0, 4, 1);
+	add_part(d, c, PLAIN, 1, 2, 5, 3);
+	add_part(d, c, PLAIN, 1, 5, 9, 4);
+	add_part(d, c, PLAIN, 1, 15, 18, 3);
+	add_part(d, c, LEVELS, 1, 0, 5, 1);
+	add_part(d, c, SAME, 1, 0, 3, 1);
+	add_part(d, c, PLAIN, 2, 2, 9, 1);
+	add_part(d, c, PLAIN, 2, 15, 18, 1);
+	is_int(decomp_finish(d), 0, "are understood");
+	ok(!d->vars[PLAIN].mixed, "the same elements by others are divided alike");
+	ok(d->vars[LEVELS].mixed && d->vars[SAME].mixed, "more or fewer elements are not");
+	const struct decomp_map *m = &d->maps[d->var_maps[PLAIN]];
+	ok(m->num_runs == 3 && m->runs[0].writer == 1 && m->runs[0].len == 4 && m->runs[1].writer == 2,
+		"and the first record's writers have them");
+	decomp_destroy(d);
+}
+
 static void test_limits(const struct classic *c)
 {
 	uint64_t behind = c->records_begin + RECORDS * c->record_bytes;
@@ -188,6 +224,7 @@ int main(void)
 	test_places(&header);
 	test_maps(&header);
 	test_odd_ends(&header);
+	test_mixed(&header);
 	test_limits(&header);
 	classic_destroy(&header);
 	return done_testing();
