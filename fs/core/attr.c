@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Attributes. Whoever holds the newest answers: the private segment for size and times of a private file, the state for
  * what the store has changed, the backing file for everything else.

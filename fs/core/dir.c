@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Directory listings: the names that the store shows, and those of the backing directory that it has not taken over. A
  * listing is taken whole when the directory is opened (and again at rewinddir), so that offsets are plain indexes

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * What the core does for a drain: it remembers which private files could have been written since a session began (the
  * kernel does not tell us of writes to them), commits the steps that the agent reports, and lets go of descriptors

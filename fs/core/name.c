@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Names: lookup, and everything that makes, links or removes one. Each change is one record; what it needs to know
  * beforehand (adopted ancestors) is committed first and changes nothing that can be seen.

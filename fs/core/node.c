@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Nodes: what the daemon keeps in memory for each inode that the kernel knows. A node lives as long as the kernel
  * remembers its number (lookups), somebody has it open, or a child's origin needs it; it is found by number in a hash

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Opening and closing files: here it is decided how an open file's bytes travel (docs/design/one-node.md, section 2). The
  * kernel's rules behind it: an inode has either cached opens or passthrough opens at a time, and all passthrough opens

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Names through the layers: first what the store says of a name (shown, or hidden), then the backing directory; and
  * adoption, by which an untouched backing file becomes one that the store knows. Adoption changes nothing that can

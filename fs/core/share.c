@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * What a job's other nodes want of this node's files (docs/design/many-nodes.md, 4): to be opened by number, to be made a
  * shared one, to grow and to be cut by what was done elsewhere. And the layers of their files, which are inodes of the

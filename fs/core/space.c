@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Room in the store. Past the high-water mark a drain is asked for; when room gets scarce writers are slowed down in
  * proportion; when there is none they wait for the drain as long as it makes progress, and then write through to the

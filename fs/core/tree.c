@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * The core as one node of a job (docs/design/many-nodes.md, 3). Every node has the whole tree of directories that any of
  * them has touched; what changes it is ordered by node 0, where the usual functions do it within core_tree_begin and

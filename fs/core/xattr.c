@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Extended attributes. Until one is changed the backing file has them; with the first change the whole set moves into
  * the store, so that from then on one side knows all of them.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Reading ahead. Who reads a file of other nodes from front to back finds the next chunks of it fetched, or on their way; requests
  * for parts of one chunk, which the kernel sends side by side, wait for one fetch.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * A private file that is open at its home: the kernel there reads and writes the private segment, and neither tells us of it nor
  * lets go of it before the last such open file is closed. So there is one copy of its bytes, and what other nodes read and write is

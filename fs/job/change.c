@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * What changes names, driven by the node where the system call happened: lock the names at their servers, look what is there,
  * have the home (or, for directories, node 0) do it, and say what is there now. Under its lock a name is what the tree,

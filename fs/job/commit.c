@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * What this node has written to a shared file becomes everybody's. In this order, so that a crash in between loses nothing
  * and hides nothing of others:

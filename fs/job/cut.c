@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * What changes the shape of a file that several nodes have. Truncation is the home's: it gives no stamps while a cut is on
  * its way, so whatever is committed with a higher stamp was still there behind the cut on its own node, and what has a lower one

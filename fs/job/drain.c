@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /* What a drain of the job needs to know of it, and has to tell it (docs/design/many-nodes.md, 6). */
 #include <errno.h>
 #include <stdlib.h>

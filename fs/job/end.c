@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Where a file ends that others are writing. What a node has not committed is nobody else's business, but who reads a span, changes
  * parts of it and writes the span back (ROMIO's data sieving, also below HDF5's collective metadata) must be given all of the span

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /* Open files: core's alone, or of a job. The one branch that a node alone has to take is here. */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Locks of names, as the node has them whose operation it is. A lock is remembered from before it is asked for until its server
  * has confirmed its end: so a server that begins anew can be told of all of them (rebuild.c), and an end that got

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Files that are at home here, for any node: attributes, names, extended attributes. And what other nodes' kernels know of
  * them: each lookup that was counted for a node, so that all of them end when its daemon does.

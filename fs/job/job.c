@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /* The job's life, and that of its parts. */
 #include <errno.h>
 #include <stdarg.h>

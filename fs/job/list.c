@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Listings of directories over all nodes: directories of the tree, files of every node, and what is left of the backing
  * directory when all that some node has taken over is away. Taken whole, as core does it. Each name once: a name in the

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * What a node sees of a range of a file: what is committed, and over it this node's own layer. An own extent that is not
  * committed lies over everything; a committed one over what has a lower stamp, so that it does not matter whether our

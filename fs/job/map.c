@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Where the bytes of a file are: asked of the domain homes (of the home, as long as the file is not shared) by windows, and
  * kept until somebody is said to have committed, or until the answer is too old: freed payload lives for

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * The server of names (docs/design/many-nodes.md, 3): for each name that hashes to this node, which file it is, and who is
  * just changing it. It lives in memory. Truth is what the homes' states say; here it is made sure that a name is in

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Opening and closing files in a job. At a file's home this is core's affair, and no message is sent; the table of shared
  * files only learns that it is open. Elsewhere the home is told how often this node has the file open for reading and for

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Pointers from what the homes' states say. When this daemon has begun, it asks every node for the names that it serves
  * and that the node's state has or hides, and for the locks that the node's operations hold; then it is ready. And when

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * The home of a file that other nodes use: who has it open, what each may believe of it, and the order of commits. All of this is
  * memory: the openers tell it again to a home that has been restarted, and stamps are taken from the clock, so that they rise

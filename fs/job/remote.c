@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Files of other nodes, as our kernel knows them: how often it was told of each, so that the home, which has counted a lookup
  * for each time, is told when it has forgotten it; and where it was found, as long as it is untouched.

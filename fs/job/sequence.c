@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Node 0 puts the changes of the directory tree in order: one after the other, in a thread of its own. A change is done with
  * core's usual functions on node 0's own state, which is its moment; the records that this took go to all other nodes,

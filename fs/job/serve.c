@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /* Requests of other nodes: who handles what, and where. */
 #include <errno.h>
 

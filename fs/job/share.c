@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * The part that knows whose bytes of a file count, when several nodes have it open (docs/design/many-nodes.md, 4): its
  * life; the table of files in use; and the thread that does what nobody waits for: tells what was written some

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Read, change, write back: ROMIO's data sieving writes a span with holes by reading all of it, laying the new pieces into
  * the buffer and writing the buffer. Logged as it comes, the holes would hide what other nodes write there at

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Who has a file open believes what its home has said of it, until the home says that it is so no more: once. Who is told
  * asks the home before he reads or writes the next time, and has its promise again. So a commit is told to those alone who

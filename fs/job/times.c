@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Times of directories. Each node's state has those of its own changes of files in a directory, and of all changes of the
  * tree; here the nodes learn of each other's. A directory's time home (place_directory_times) is told of changes of files, is

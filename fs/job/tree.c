@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Directories, on every node: the whole tree is in our state, and what node 0 has ordered is applied to it. Who wants to change
  * a directory asks node 0, and has its answer when all nodes have the change.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /* What a file's home says of it, on its way and where it arrives. The newer stamp wins, whatever arrives first. */
 #include "fs/job/share.h"
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Threads for requests that may wait for our own store: its locks, its disk, the backing directory. They never wait for
  * another node, so they all come to an end, and a few of them do for any number of nodes. Tasks begin in the order in

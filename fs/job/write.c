@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Writing a file that other nodes have: into our own layer, and no message for it. It counts for others with the next
  * commit; with visible=write that follows at once. Exactly the bytes that were written are logged, since what is logged hides what

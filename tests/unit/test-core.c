@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * fs/core without a mount: a store and a backing directory in a temporary folder, and what the overlay of the two shows. The
  * expected values are those that the same calls give on the backing directory itself.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * The namespace of a job, over several nodes in one process: each call is made on a node drawn at random and, as a system call,
  * in a real directory; both must say the same. From time to time everything is compared, as every node shows it.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Names of a job, used by all nodes at once: whatever calls say must be what one file system could have said, doing one call
  * after the other, each at some moment between its beginning and its end (Herlihy and Wing, Linearizability: a
