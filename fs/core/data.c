@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * The bytes of open files, as far as the kernel does not move them itself: reads from segments and backing file, writes
  * into the log, and what changes a file's shape.
@@ -15,6 +15,8 @@
 #include <string.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+
+#include "format/base/fdio.h"
 
 #define DATA_EXTENT_BATCH 128
 #define DATA_COPY_BYTES   (1u << 20)
@@ -89,22 +91,12 @@ static int read_base(uint64_t off, size_t len, void *buf, void *arg)
 {
 	struct base_arg *a = arg;
 	int fd = data_backing_fd(a->c, a->n, false);
-	size_t done = 0;
-
 	if (fd < 0)
 		return fd;
-	while (done < len) {
-		ssize_t got = pread(fd, (char *)buf + done, len - done, (off_t)(off + done));
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0)
-			return -errno;
-		if (got == 0) {
-			memset((char *)buf + done, 0, len - done);
-			break;
-		}
-		done += (size_t)got;
-	}
+	ssize_t got = fdio_read(fd, buf, len, off);
+	if (got < 0)
+		return (int)got;
+	memset((char *)buf + got, 0, len - (size_t)got);
 	return 0;
 }
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-3.0-or-later
+/* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Reading a file that other nodes have, or write: places first (locate.c), then bytes, from our own segments, from those of
  * others through the agents, and from the backing file. What comes too late, or is not what was promised, is asked for again:
@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "format/base/crc32c.h"
+#include "format/base/fdio.h"
 #include "fs/job/ahead.h"
 #include "fs/job/carry.h"
 
@@ -69,21 +70,13 @@ static void backing_keep(struct shared *s, int fd)
 static ssize_t backing_read(struct job *j, struct shared *s, uint8_t *buf, size_t len, uint64_t off)
 {
 	int fd = read_backing_fd(j, s);
-	size_t done = 0;
-	ssize_t got = 1;
 
 	if (fd < 0)
 		return fd;
-	while (done < len && got != 0) {
-		got = pread(fd, buf + done, len - done, (off_t)(off + done));
-		if (got < 0 && errno != EINTR)
-			break;
-		done += got > 0 ? (size_t)got : 0;
-	}
-	int rc = got < 0 ? -errno : 0;
+	ssize_t got = fdio_read(fd, buf, len, off);
 	backing_keep(s, fd);
 	close(fd);
-	return rc < 0 ? rc : (ssize_t)done;
+	return got;
 }
 
 /* ---- one attempt */

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "format/base/fdio.h"
 #include "mpi-agent/convert/residue.h"
 
 struct shape {
@@ -36,17 +37,6 @@ struct plan {
 	int fd;
 	struct cistern_error *err;
 };
-
-static ssize_t read_at(void *buf, size_t len, uint64_t off, void *arg)
-{
-	const int *fd = arg;
-	ssize_t n;
-
-	do
-		n = pread(*fd, buf, len, (off_t)off);
-	while (n < 0 && errno == EINTR);
-	return n < 0 ? -errno : n;
-}
 
 /* ---- which variable has which map */
 
@@ -280,7 +270,7 @@ static int make_subfile(struct plan *p, uint32_t number, struct subfile *f)
 static int read_canonical(struct plan *p, struct classic *c)
 {
 	struct stat st;
-	int r = classic_read(read_at, &p->fd, c, p->err);
+	int r = classic_read(fdio_read_arg, &p->fd, c, p->err);
 
 	if (r < 0)
 		return r;
@@ -297,9 +287,9 @@ static int read_canonical(struct plan *p, struct classic *c)
 	buf_zeros(&p->header, (size_t)c->header_bytes);
 	if (r == 0 && !buf_ok(&p->header))
 		r = -ENOMEM;
-	if (r == 0 && read_at(p->header.data, p->header.len, 0, &p->fd) != (ssize_t)p->header.len)
+	if (r == 0 && fdio_read_arg(p->header.data, p->header.len, 0, &p->fd) != (ssize_t)p->header.len)
 		r = cistern_error_set(p->err, -EIO, "the header could not be read again");
-	return r < 0 ? r : residue_find(c, p->file_bytes, read_at, &p->fd, &p->residue, p->err);
+	return r < 0 ? r : residue_find(c, p->file_bytes, fdio_read_arg, &p->fd, &p->residue, p->err);
 }
 
 static void free_plan(struct plan *p)
@@ -356,18 +346,9 @@ int split_plan(int fd, const char *path, const struct split_options *o, struct b
 
 static int write_at(const struct subfile *f, const void *buf, uint64_t len, uint64_t off, struct cistern_error *err)
 {
-	uint64_t done = 0;
+	int r = fdio_write(f->fd, buf, (size_t)len, off);
 
-	while (done < len) {
-		ssize_t n = pwrite(f->fd, (const uint8_t *)buf + done, (size_t)(len - done), (off_t)(off + done));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return cistern_error_set(err, -errno, "%s: %s", f->path, strerror(errno));
-		done += (uint64_t)n;
-	}
-	return 0;
+	return r < 0 ? cistern_error_set(err, r, "%s: %s", f->path, strerror(-r)) : 0;
 }
 
 uint64_t split_bytes(const struct subfile *f)

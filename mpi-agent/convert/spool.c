@@ -14,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "format/base/fdio.h"
+
 #define BLOCK_SHIFT 12
 #define RANGES      2u
 
@@ -94,17 +96,9 @@ void spool_touch(struct spool_range *r, uint64_t off, uint64_t len)
 static int write_bytes(
 	struct spool *s, const struct spool_range *r, uint64_t off, uint64_t end, struct cistern_error *err)
 {
-	while (off < end) {
-		ssize_t n = pwrite(s->fd, spool_at(r, off), (size_t)(end - off), (off_t)off);
+	int rc = fdio_write(s->fd, spool_at(r, off), (size_t)(end - off), off);
 
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return cistern_error_set(
-				err, -errno, "%s: writing at %" PRIu64 ": %s", s->name, off, strerror(errno));
-		off += (uint64_t)n;
-	}
-	return 0;
+	return rc < 0 ? cistern_error_set(err, rc, "%s: writing at %" PRIu64 ": %s", s->name, off, strerror(-rc)) : 0;
 }
 
 static int write_range(struct spool *s, const struct spool_range *r, struct cistern_error *err)

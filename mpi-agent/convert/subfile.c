@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "format/base/fdio.h"
 #include "mpi-agent/convert/h5blob.h"
 
 static const uint8_t hdf5_magic[8] = { 0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n' };
@@ -170,12 +171,8 @@ int subfile_index(struct subfile *f, const uint8_t *base, struct cistern_error *
 static ssize_t read_at(void *buf, size_t len, uint64_t off, void *arg)
 {
 	const struct subfile *f = arg;
-	ssize_t n;
 
-	do
-		n = pread(f->fd, buf, len, (off_t)(off + f->data_off));
-	while (n < 0 && errno == EINTR);
-	return n < 0 ? -errno : n;
+	return fdio_read(f->fd, buf, len, off + f->data_off);
 }
 
 static int open_variable_centric(struct subfile *f, struct cistern_error *err)

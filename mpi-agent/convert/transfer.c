@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "format/base/fdio.h"
 #include "mpi-agent/convert/spool.h"
 
 #define MARGIN    CLASSIC_TYPE_BYTES
@@ -305,39 +306,22 @@ static int find_pieces(struct transfer *t)
 
 static int read_exact(struct transfer *t, int fd, const char *path, void *buf, uint64_t len, uint64_t off)
 {
-	uint64_t done = 0;
+	ssize_t n = fdio_read(fd, buf, (size_t)len, off);
 
-	while (done < len) {
-		ssize_t n = pread(fd, (uint8_t *)buf + done, (size_t)(len - done), (off_t)(off + done));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return cistern_error_set(
-				t->err, -errno, "%s: reading at %" PRIu64 ": %s", path, off + done, strerror(errno));
-		if (n == 0)
-			return cistern_error_set(
-				t->err, -EIO, "%s ends at %" PRIu64 "; it was longer before", path, off + done);
-		done += (uint64_t)n;
-	}
+	if (n < 0)
+		return cistern_error_set(
+			t->err, (int)n, "%s: reading at %" PRIu64 ": %s", path, off, strerror((int)-n));
+	if ((uint64_t)n < len)
+		return cistern_error_set(
+			t->err, -EIO, "%s ends at %" PRIu64 "; it was longer before", path, off + (uint64_t)n);
 	return 0;
 }
 
 static int write_exact(struct transfer *t, int fd, const char *path, const void *buf, uint64_t len, uint64_t off)
 {
-	uint64_t done = 0;
+	int r = fdio_write(fd, buf, (size_t)len, off);
 
-	while (done < len) {
-		ssize_t n = pwrite(fd, (const uint8_t *)buf + done, (size_t)(len - done), (off_t)(off + done));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return cistern_error_set(
-				t->err, -errno, "%s: writing at %" PRIu64 ": %s", path, off + done, strerror(errno));
-		done += (uint64_t)n;
-	}
-	return 0;
+	return r < 0 ? cistern_error_set(t->err, r, "%s: writing at %" PRIu64 ": %s", path, off, strerror(-r)) : 0;
 }
 
 static int make_room(struct transfer *t, uint64_t len)
@@ -449,20 +433,12 @@ int transfer_to_canonical(struct transfer *t, uint64_t from, uint64_t to, struct
 static int read_range(struct transfer *t)
 {
 	uint64_t off = t->from > MARGIN ? t->from - MARGIN : 0, end = t->to + MARGIN;
+	uint8_t *bytes = spool_at(t->range, off);
+	ssize_t n = fdio_read(t->fd, bytes, (size_t)(end - off), off);
 
-	while (off < end) {
-		ssize_t n = pread(t->fd, spool_at(t->range, off), (size_t)(end - off), (off_t)off);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return cistern_error_set(t->err, -errno, "reading at %" PRIu64 ": %s", off, strerror(errno));
-		if (n == 0)
-			break;
-		off += (uint64_t)n;
-	}
-	if (off < end)
-		memset(spool_at(t->range, off), 0, (size_t)(end - off));
+	if (n < 0)
+		return cistern_error_set(t->err, (int)n, "reading at %" PRIu64 ": %s", off, strerror((int)-n));
+	memset(bytes + n, 0, (size_t)(end - off) - (size_t)n);
 	return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "format/base/crc32c.h"
+#include "format/base/fdio.h"
 
 #define HEAD_MAGIC  "CISNC4P1"
 #define TAIL_MAGIC  "CISNC4PE"
@@ -74,18 +75,11 @@ static int encode_head(const struct nc4_shape *s, const struct nc4_share *share,
 
 static int write_all(struct parcel_writer *w, const uint8_t *bytes, size_t len)
 {
-	while (len > 0) {
-		ssize_t n = pwrite(w->fd, bytes, len, (off_t)w->at);
+	int r = fdio_write(w->fd, bytes, len, w->at);
 
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -EIO;
-		bytes += n;
-		len -= (size_t)n;
-		w->at += (uint64_t)n;
-	}
-	return 0;
+	if (r == 0)
+		w->at += len;
+	return r;
 }
 
 int parcel_begin(struct parcel_writer *w, int fd, const struct nc4_shape *s, const struct nc4_share *share)
@@ -131,18 +125,9 @@ void parcel_free(struct parcel_writer *w)
 /* All of it, or -EBADMSG where the file ends before. */
 static int read_all(int fd, uint8_t *out, size_t len, uint64_t off)
 {
-	while (len > 0) {
-		ssize_t n = pread(fd, out, len, (off_t)off);
+	int r = fdio_read_exact(fd, out, len, off);
 
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -EBADMSG;
-		out += n;
-		len -= (size_t)n;
-		off += (uint64_t)n;
-	}
-	return 0;
+	return r == -ENODATA ? -EBADMSG : r;
 }
 
 /* Numbers ascend and belong to the share; bytes lie behind each other and are not more than deflate can make of a chunk. */

@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "format/base/crc32c.h"
+#include "format/base/fdio.h"
 #include "mpi-agent/plan/window.h"
 #include "mpi-agent/replay/fetch.h"
 
@@ -222,25 +223,19 @@ static int read_run(
 		return fd;
 	for (uint32_t i = 0; i < n; i++) {
 		const struct piece *p = &b->w.pieces[order[i]];
-		size_t done = p->len < skip ? p->len : skip;
+		size_t done = p->len < skip ? p->len : skip, left = p->len - done;
+		uint8_t *to = b->data + p->at + done;
+		ssize_t got = fdio_read(fd, to, left, p->segment_off + done);
 
 		skip -= done;
-		while (done < p->len) {
-			ssize_t got = pread(fd, b->data + p->at + done, p->len - done, (off_t)(p->segment_off + done));
-
-			if (got < 0 && errno == EINTR)
-				continue;
-			if (got < 0)
-				return -errno;
-			if (got == 0 && !(job->in->flags & INODE_PRIVATE))
-				return -ENODATA;
-			if (got == 0) {
-				memset(b->data + p->at + done, 0, p->len - done);
-				job->short_private = true;
-				break;
-			}
-			done += (size_t)got;
-		}
+		if (got < 0)
+			return (int)got;
+		if ((size_t)got == left)
+			continue;
+		if (!(job->in->flags & INODE_PRIVATE))
+			return -ENODATA;
+		memset(to + got, 0, left - (size_t)got);
+		job->short_private = true;
 	}
 	return 0;
 }
