@@ -15,14 +15,13 @@
 #include "format/codec/classic_layout.h"
 #include "format/codec/hdf5.h"
 
-const char *check_format_name(enum check_format format)
-{
-	static const char *const names[] = {
-		[CHECK_OTHER] = "no known format", [CHECK_CLASSIC] = "netCDF classic", [CHECK_HDF5] = "HDF5"
-	};
+#define FIRST_BYTES 4096u /* of a file, that say whether anything was written to it */
 
-	return names[format];
-}
+struct source {
+	check_read_fn read_bytes;
+	void *arg;
+	uint64_t size;
+};
 
 static void say(struct check *c, enum check_verdict verdict, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -82,11 +81,11 @@ static void check_end(const struct classic *c, uint64_t size, struct check *ret)
 			size, last->name, end_of(c, last));
 }
 
-static int check_classic(check_read_fn read_bytes, void *arg, uint64_t size, struct check *ret)
+static int check_classic(const struct source *s, struct check *ret)
 {
 	struct classic c CLASSIC_CLEANUP = { 0 };
 	struct cistern_error err = { 0 };
-	int r = classic_read(read_bytes, arg, &c, &err);
+	int r = classic_read(s->read_bytes, s->arg, &c, &err);
 
 	if (r == -EBADMSG || r == -EFBIG || r == -ENODATA) {
 		say(ret, CHECK_BROKEN, "its header cannot be read: %.200s", err.text);
@@ -94,20 +93,36 @@ static int check_classic(check_read_fn read_bytes, void *arg, uint64_t size, str
 	}
 	if (r < 0)
 		return r;
-	check_records(&c, size, ret);
+	check_records(&c, s->size, ret);
 	if (ret->verdict == CHECK_SOUND)
-		check_end(&c, size, ret);
+		check_end(&c, s->size, ret);
 	return 0;
+}
+
+static int is_classic(const struct source *s)
+{
+	uint8_t first[8];
+	ssize_t got = s->read_bytes(first, sizeof(first), 0, s->arg);
+
+	return got < 0 ? (int)got : classic_is(first, (size_t)got);
+}
+
+static int layout_of_classic(const struct source *s, struct layout *ret, struct cistern_error *err)
+{
+	struct classic c CLASSIC_CLEANUP = { 0 };
+	int r = classic_read(s->read_bytes, s->arg, &c, err);
+
+	return r < 0 ? r : classic_layout(&c, s->size, ret);
 }
 
 /* ---- HDF5 */
 
-static int check_hdf5(check_read_fn read_bytes, void *arg, uint64_t size, struct check *ret)
+static int check_hdf5(const struct source *s, struct check *ret)
 {
 	struct hdf5 h HDF5_CLEANUP = { 0 };
 	struct cistern_error err = { 0 };
 	const struct hdf5_problem *p;
-	int r = hdf5_walk(read_bytes, arg, size, &h, &err);
+	int r = hdf5_walk(s->read_bytes, s->arg, s->size, &h, &err);
 
 	if (r == -ENODATA || r == -EBADMSG || r == -ENOTSUP) {
 		say(ret, r == -ENOTSUP ? CHECK_DOUBTFUL : CHECK_BROKEN, "%.250s", err.text);
@@ -125,59 +140,100 @@ static int check_hdf5(check_read_fn read_bytes, void *arg, uint64_t size, struct
 	return 0;
 }
 
+static int is_hdf5(const struct source *s)
+{
+	uint64_t base;
+	int r = hdf5_find(s->read_bytes, s->arg, s->size, &base);
+
+	return r == -ENODATA ? 0 : r < 0 ? r : 1;
+}
+
+static int layout_of_hdf5(const struct source *s, struct layout *ret, struct cistern_error *err)
+{
+	return hdf5_layout(s->read_bytes, s->arg, s->size, ret, err);
+}
+
 /* ---- which */
 
-static int recognise(check_read_fn read_bytes, void *arg, uint64_t size, enum check_format *ret)
-{
-	uint8_t first[8];
-	uint64_t base;
-	ssize_t got = read_bytes(first, sizeof(first), 0, arg);
-	int r;
+struct format {
+	const char *name;
+	int (*is)(const struct source *s); /* 1 or 0; -errno of reading */
+	int (*check)(const struct source *s, struct check *ret);
+	/* 0; -EBADMSG, -EFBIG, -ENODATA, -ENOTSUP: it cannot be mapped; another -errno; and *err */
+	int (*layout)(const struct source *s, struct layout *ret, struct cistern_error *err);
+};
 
-	*ret = CHECK_OTHER;
-	if (got < 0)
-		return (int)got;
-	if (classic_is(first, (size_t)got)) {
-		*ret = CHECK_CLASSIC;
-		return 0;
+/* A further format is a row. */
+static const struct format formats[] = {
+	[CHECK_OTHER] = { "no known format", NULL, NULL, NULL },
+	[CHECK_CLASSIC] = { "netCDF classic", is_classic, check_classic, layout_of_classic },
+	[CHECK_HDF5] = { "HDF5", is_hdf5, check_hdf5, layout_of_hdf5 },
+};
+
+#define NUM_FORMATS (sizeof(formats) / sizeof(formats[0]))
+
+const char *check_format_name(enum check_format format)
+{
+	return formats[format].name;
+}
+
+/* CHECK_OTHER: none; else the format, or -errno of reading. */
+static int recognise(const struct source *s)
+{
+	for (size_t i = CHECK_OTHER + 1; i < NUM_FORMATS; i++) {
+		int r = formats[i].is(s);
+
+		if (r != 0)
+			return r < 0 ? r : (int)i;
 	}
-	r = hdf5_find(read_bytes, arg, size, &base);
-	if (r == 0)
-		*ret = CHECK_HDF5;
-	return r == -ENODATA ? 0 : r;
+	return CHECK_OTHER;
 }
 
 int check_file(check_read_fn read_bytes, void *arg, uint64_t size, struct check *ret)
 {
+	struct source s = { read_bytes, arg, size };
+	int format = recognise(&s), r;
 	struct check c = { 0 };
-	int r = recognise(read_bytes, arg, size, &c.format);
 
-	if (r == 0 && c.format == CHECK_CLASSIC)
-		r = check_classic(read_bytes, arg, size, &c);
-	else if (r == 0 && c.format == CHECK_HDF5)
-		r = check_hdf5(read_bytes, arg, size, &c);
+	if (format < 0)
+		return format;
+	c.format = (enum check_format)format;
+	r = format == CHECK_OTHER ? 0 : formats[format].check(&s, &c);
 	if (r == 0)
 		*ret = c;
 	return r;
 }
 
-static int classic_file_layout(check_read_fn read_bytes, void *arg, uint64_t size, struct layout *ret)
+/* Why it is of no known format. */
+static int say_unknown(const struct source *s, struct cistern_error *err)
 {
-	struct classic c CLASSIC_CLEANUP = { 0 };
-	int r = classic_read(read_bytes, arg, &c, NULL);
+	uint8_t first[FIRST_BYTES];
+	ssize_t got = s->read_bytes(first, sizeof(first), 0, s->arg);
+	bool zeros = true;
 
-	return r < 0 ? r : classic_layout(&c, size, ret);
+	if (got < 0)
+		return cistern_error_set(err, (int)got, "reading its first bytes: %s", strerror((int)-got));
+	for (ssize_t i = 0; i < got; i++)
+		zeros &= first[i] == 0;
+	return cistern_error_set(err, -ENOMSG, "%s",
+		got == 0 ? "it is empty"
+		: zeros  ? "its first bytes are zeros: no header has been written yet"
+			 : "it begins like no format that is known here");
 }
 
-int check_layout(check_read_fn read_bytes, void *arg, uint64_t size, struct layout *ret)
+int check_layout(check_read_fn read_bytes, void *arg, uint64_t size, struct layout *ret, struct cistern_error *err)
 {
-	enum check_format format;
-	int r = recognise(read_bytes, arg, size, &format);
+	struct source s = { read_bytes, arg, size };
+	struct cistern_error why = { 0 };
+	int format = recognise(&s), r;
 
-	if (r < 0)
-		return r;
-	r = format == CHECK_CLASSIC ? classic_file_layout(read_bytes, arg, size, ret)
-	    : format == CHECK_HDF5  ? hdf5_layout(read_bytes, arg, size, ret, NULL)
-				    : -ENOMSG;
-	return r == -EBADMSG || r == -EFBIG || r == -ENODATA || r == -ENOTSUP ? -ENOMSG : r;
+	if (format < 0)
+		return cistern_error_set(err, format, "reading its first bytes: %s", strerror(-format));
+	if (format == CHECK_OTHER)
+		return say_unknown(&s, err);
+	r = formats[format].layout(&s, ret, &why);
+	if (r == -EBADMSG || r == -EFBIG || r == -ENODATA || r == -ENOTSUP)
+		return cistern_error_set(err, -ENOMSG, "it begins like %s, but cannot be mapped (yet): %s",
+			formats[format].name, why.text);
+	return r < 0 ? cistern_error_set(err, r, "%s", *why.text ? why.text : strerror(-r)) : 0;
 }

@@ -3,8 +3,8 @@
 #define FORMAT_CODEC_CHECK_H
 
 /*
- * Is a file what it claims to be? Recognises formats by their first bytes, reads headers and metadata, no data. Pure but for
- * the caller's reader; any thread.
+ * Of which format is a file, is it what it claims to be, and what are its bytes? Recognises formats by their first bytes, reads
+ * headers and metadata, no data. Pure but for the caller's reader; any thread.
  */
 
 #include <stdbool.h>
@@ -43,7 +43,10 @@ const char *check_format_name(enum check_format format); /* static: "netCDF clas
 /* 0 and *ret; -ENOMEM, errors of read_bytes. Of CHECK_OTHER nothing is known, and it is sound. */
 int check_file(check_read_fn read_bytes, void *arg, uint64_t size, struct check *ret);
 
-/* The layout of a file of a known format, as far as it can be read. 0; -ENOMSG: there is none; -ENOMEM, errors of read_bytes. */
-int check_layout(check_read_fn read_bytes, void *arg, uint64_t size, struct layout *ret);
+/*
+ * What the bytes of a file are. 0; -ENOMSG: of no format that is known, or not (yet) to be understood; -ENOMEM, errors of
+ * read_bytes: *err says why. *ret (= { 0 }) is written on success only; the caller destroys it.
+ */
+int check_layout(check_read_fn read_bytes, void *arg, uint64_t size, struct layout *ret, struct cistern_error *err);
 
 #endif

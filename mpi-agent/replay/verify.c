@@ -65,7 +65,7 @@ static void explain(struct session *s, struct copy_job *job)
 	struct difference d = { .layout = &l };
 	size_t at = strlen(job->error_text);
 
-	if (check_layout(read_sink, job->to, job->in->size, &l) < 0)
+	if (check_layout(read_sink, job->to, job->in->size, &l, NULL) < 0)
 		l = (struct layout){ 0 };
 	if (copy_compare(s->copier, job, on_difference, &d) < 0 || d.ranges == 0)
 		return;

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "format/base/array.h"
+#include "format/codec/check.h"
 #include "format/codec/classic.h"
-#include "tools/lib/formats.h"
 
 #define LOOK_BYTES (256u << 20) /* more payload than this is read only when asked for */
 #define LOOK_SPANS 100000u
@@ -120,7 +120,7 @@ static int fill_in(struct survey *s, const struct survey_options *opt)
 			s->many_nodes = s->many_nodes ||
 					s->spans.list[i].node != store_superblock(s->content.store)->node_index;
 	if (r == 0)
-		r = formats_layout(content_read, &s->content, s->content.size, &s->layout, &s->why);
+		r = check_layout(content_read, &s->content, s->content.size, &s->layout, &s->why);
 	s->mapped = r == 0;
 	if (r < 0)
 		return s->why.code < 0 && r != -ENOMEM ? 0 : r; /* raw, and it is known why */
