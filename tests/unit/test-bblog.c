@@ -4,7 +4,6 @@
  * wrote them), and from real ones changed by hand: other layouts, the other order of bytes, shared mode, damage. Replays are compared
  * with the file that PnetCDF itself made. tests/bats/bblog.bats has random logs, and the commands.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -15,6 +14,7 @@
 #include "format/codec/bblog.h"
 #include "format/codec/bbreplay.h"
 #include "format/codec/bbvalue.h"
+#include "tests/lib/corpus.h"
 #include "tests/lib/tap.h"
 
 #define FILE_MAX   (64u << 20)
@@ -670,22 +670,16 @@ static void test_small_puts(void)
 	ok(without > 2 * (all - 8192), "and without it twice: %" PRIu64 " bytes", without);
 }
 
-/* ---- the corpus of the fuzzer: its bad- files must be found bad, the others good */
+/* ---- the corpus of the fuzzer */
 
-static bool is_sound(const char *path)
+static bool is_sound(const char *name, uint8_t *at, size_t len)
 {
-	struct bytes b = { .at = calloc(1, 65536), .len = 0 }, nothing = { .len = 1000 };
-	FILE *in = fopen(path, "r");
+	struct bytes b = { .at = at, .len = len }, nothing = { .at = calloc(1, 1000), .len = 1000 };
 	struct target t = make_target(CRASH);
-	struct bblog *log;
+	struct bblog *log = open_log(&b, NULL);
 	bool sound = false;
 
-	if (in && b.at)
-		b.len = fread(b.at, 1, 65536, in);
-	if (in)
-		fclose(in);
-	nothing.at = calloc(1, nothing.len);
-	log = open_log(&b, NULL);
+	(void)name;
 	if (log) {
 		struct bbreplay_log one = { .meta = log, .data = source(&nothing), .num_channels = 1 };
 		struct bbreplay_stats s = replay(&t, &one, 1, true);
@@ -693,35 +687,9 @@ static bool is_sound(const char *path)
 		sound = s.left_out == 0 && s.entries == bblog_header(log)->count;
 	}
 	bblog_close(log);
-	free(b.at);
 	free(nothing.at);
 	free(t.file.at);
 	return sound;
-}
-
-static void test_corpus(void)
-{
-	const char *top = getenv("top_srcdir");
-	unsigned int bad = 0, good = 0;
-	struct dirent *e;
-	char dir[3000], path[4000];
-	DIR *d;
-
-	snprintf(dir, sizeof(dir), "%s/tests/fuzz/corpus/bblog", top ? top : ".");
-	d = opendir(dir);
-	while (d && (e = readdir(d))) {
-		bool is_bad = strncmp(e->d_name, "bad-", 4) == 0;
-
-		if (e->d_name[0] == '.')
-			continue;
-		snprintf(path, sizeof(path), "%s/%s", dir, e->d_name);
-		ok(is_sound(path) != is_bad, "%s", e->d_name);
-		bad += is_bad;
-		good += !is_bad;
-	}
-	ok(bad >= 30 && good >= 9, "the corpus was there");
-	if (d)
-		closedir(d);
 }
 
 /* ---- values */
@@ -813,7 +781,7 @@ int main(void)
 	test_shared();
 	test_findings();
 	test_small_puts();
-	test_corpus();
+	corpus_check("bblog", is_sound, 30, 9);
 	test_values();
 	test_no_conversion();
 	return done_testing();

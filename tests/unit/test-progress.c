@@ -37,66 +37,67 @@ static void check_format(void)
 	ok(strlen(line) < sizeof(line), "nothing is written past the end");
 }
 
+/* What is shown is kept in memory, which has no descriptor to ask for a terminal. */
+struct shown {
+	struct progress p;
+	char *text; /* owned */
+	size_t len;
+	FILE *out;
+};
+
+static void show(struct shown *s, const char *label, bool tty)
+{
+	s->text = NULL;
+	s->out = open_memstream(&s->text, &s->len);
+	if (!s->out)
+		abort();
+	progress_init(&s->p, NULL, label, 0);
+	s->p.out = s->out;
+	s->p.tty = tty;
+}
+
+static void is_shown(struct shown *s, const char *expected, const char *name)
+{
+	fclose(s->out);
+	is_str(s->text, expected, name);
+	free(s->text);
+}
+
 static void check_plain_lines(void)
 {
-	struct progress p;
-	char *text = NULL;
-	size_t len = 0;
-	FILE *out = open_memstream(&text, &len);
+	struct shown s;
 
-	ok(out != NULL, "a stream in memory");
-	if (!out)
-		return;
-	progress_init(&p, NULL, "drain", 0);
-	p.out = out; /* open_memstream() has no descriptor to ask for a terminal */
-	for (uint64_t s = 1; s <= 12; s++)
-		progress_update(&p, s * 10 * MIB, 120 * MIB, NULL, s * SECOND);
-	progress_end(&p);
-	fclose(out);
-	is_str(text,
+	show(&s, "drain", false);
+	for (uint64_t i = 1; i <= 12; i++)
+		progress_update(&s.p, i * 10 * MIB, 120 * MIB, NULL, i * SECOND);
+	progress_end(&s.p);
+	is_shown(&s,
 		"drain: 50 MiB of 120 MiB (41 %), 10 MiB/s, 7 s left\n"
 		"drain: 100 MiB of 120 MiB (83 %), 10 MiB/s, 2 s left\n",
 		"a line every five seconds");
-	free(text);
 }
 
 static void check_terminal(void)
 {
-	struct progress p;
-	char *text = NULL;
-	size_t len = 0;
-	FILE *out = open_memstream(&text, &len);
+	struct shown s;
 
-	if (!out)
-		return;
-	progress_init(&p, NULL, "d", 0);
-	p.out = out;
-	p.tty = true;
-	progress_update(&p, 0, 0, NULL, SECOND / 10);
-	progress_update(&p, 2, 0, NULL, SECOND);
-	progress_end(&p);
-	progress_end(&p);
-	fclose(out);
-	is_str(text, "\rd: 2 bytes, 2 bytes/s\033[K\r\033[K", "one line, rewritten and at last removed");
-	free(text);
+	show(&s, "d", true);
+	progress_update(&s.p, 0, 0, NULL, SECOND / 10);
+	progress_update(&s.p, 2, 0, NULL, SECOND);
+	progress_end(&s.p);
+	progress_end(&s.p);
+	is_shown(&s, "\rd: 2 bytes, 2 bytes/s\033[K\r\033[K", "one line, rewritten and at last removed");
 }
 
 static void check_waiting(void)
 {
-	struct progress p;
-	char *text = NULL;
-	size_t len = 0;
-	FILE *out = open_memstream(&text, &len);
+	struct shown s;
 
-	if (!out)
-		return;
-	progress_init(&p, out, "drain", 0);
-	progress_wait(&p, "node 1", SECOND);
-	progress_wait(&p, "node 1, still mounted", 5 * SECOND);
-	progress_wait(&p, "node 2", 6 * SECOND);
-	fclose(out);
-	is_str(text, "drain: waits for node 1, still mounted\n", "a line in five seconds says what is waited for");
-	free(text);
+	show(&s, "drain", false);
+	progress_wait(&s.p, "node 1", SECOND);
+	progress_wait(&s.p, "node 1, still mounted", 5 * SECOND);
+	progress_wait(&s.p, "node 2", 6 * SECOND);
+	is_shown(&s, "drain: waits for node 1, still mounted\n", "a line in five seconds says what is waited for");
 }
 
 static void check_rate(void)

@@ -4,7 +4,6 @@
  */
 #include "format/wire/wire.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -19,6 +18,7 @@
 #include "format/manifest/manifest.h"
 #include "format/wire/frame.h"
 #include "format/wire/shared.h"
+#include "tests/lib/corpus.h"
 #include "tests/lib/tap.h"
 
 static bool append(const uint8_t *p, size_t len, void *arg)
@@ -257,15 +257,10 @@ static void test_socket(const char *dir)
 
 /* ---- the corpus of fuzz-wire-shared: its bad- files must be refused, the others are lists of files, or totals */
 
-#define CORPUS_MAX 65536u
-
-static bool is_taken(const char *path, const char *name)
+static bool is_taken(const char *name, uint8_t *bytes, size_t len)
 {
 	struct wire_shared_list list = { 0 };
 	struct manifest_totals totals;
-	uint8_t *bytes = malloc(CORPUS_MAX);
-	FILE *in = fopen(path, "r");
-	size_t len = in && bytes ? fread(bytes, 1, CORPUS_MAX, in) : 0;
 	int r;
 
 	if (strstr(name, "totals"))
@@ -273,35 +268,7 @@ static bool is_taken(const char *path, const char *name)
 	else
 		r = wire_shared_decode(bytes, len, &list);
 	wire_shared_free(&list);
-	free(bytes);
-	if (in)
-		fclose(in);
-	return len > 0 && r == 0;
-}
-
-static void test_corpus(void)
-{
-	const char *top = getenv("top_srcdir");
-	unsigned int bad = 0, good = 0;
-	struct dirent *e;
-	char dir[3000], path[4000];
-	DIR *d;
-
-	snprintf(dir, sizeof(dir), "%s/tests/fuzz/corpus/wire-shared", top ? top : ".");
-	d = opendir(dir);
-	while (d && (e = readdir(d))) {
-		bool is_bad = strncmp(e->d_name, "bad-", 4) == 0;
-
-		if (e->d_name[0] == '.')
-			continue;
-		snprintf(path, sizeof(path), "%s/%s", dir, e->d_name);
-		ok(is_taken(path, e->d_name) != is_bad, "%s", e->d_name);
-		bad += is_bad;
-		good += !is_bad;
-	}
-	ok(bad >= 10 && good >= 6, "the corpus was there");
-	if (d)
-		closedir(d);
+	return r == 0;
 }
 
 int main(void)
@@ -313,7 +280,7 @@ int main(void)
 	test_unknown();
 	test_pair();
 	test_descriptor();
-	test_corpus();
+	corpus_check("wire-shared", is_taken, 10, 6);
 	if (ok(mkdtemp(dir) != NULL, "a directory")) {
 		test_socket(dir);
 		rmdir(dir);
