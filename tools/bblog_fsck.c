@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "format/base/fdio.h"
 #include "format/codec/bbreplay.h"
 #include "format/codec/bbstream.h"
 #include "tools/bblog.h"
@@ -113,19 +114,12 @@ static int check_alone(struct check *c, size_t i, struct cistern_error *err)
 static int check_with_netcdf(struct check *c, struct cistern_error *err)
 {
 	struct bbreplay_ops ops = { .found = found, .arg = c, .dry = true };
-	struct bbreplay_log *logs = calloc(c->g.num, sizeof(*logs));
+	struct bbreplay_log *logs = bbset_replay_logs(&c->g);
 	struct bbreplay *b = NULL;
 	int r;
 
 	if (!logs)
 		return cistern_error_set(err, -ENOMEM, "out of memory");
-	for (size_t i = 0; i < c->g.num; i++) {
-		struct bbset_log *l = &c->g.logs[i];
-
-		logs[i] = (struct bbreplay_log){
-			.meta = l->log, .data = l->data_source, .channel = l->channel, .num_channels = l->num_channels
-		};
-	}
 	r = bbreplay_create(c->nc, logs, c->g.num, &ops, &b, err);
 	if (r == 0)
 		fsck_report(c->f, FSCK_OK, NULL, 0, 0, "%s: %" PRIu64 " entries with %" PRIu64 " values fit it",
@@ -190,23 +184,6 @@ static int whole_entries(struct bbset_log *l, uint64_t *ret_num, uint64_t *ret_e
 	return r == -EBADMSG ? 0 : r;
 }
 
-static int write_all(int fd, const void *buf, size_t len)
-{
-	const uint8_t *from = buf;
-
-	while (len > 0) {
-		ssize_t n = write(fd, from, len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -EIO;
-		from += n;
-		len -= (size_t)n;
-	}
-	return 0;
-}
-
 static int write_copy(int fd, struct bbset_log *l, uint64_t num, uint64_t end, struct cistern_error *err)
 {
 	struct bbstream s;
@@ -220,14 +197,14 @@ static int write_copy(int fd, struct bbset_log *l, uint64_t num, uint64_t end, s
 	if (len < 0)
 		return len;
 	bbstream_init(&s, &src, l->channel, l->num_channels);
-	r = write_all(fd, header, (size_t)len);
+	r = fdio_write(fd, header, (size_t)len, 0);
 	while (r == 0 && at < end) {
 		uint64_t part = end - at < COPY_BYTES ? end - at : COPY_BYTES;
 		const uint8_t *bytes;
 
 		r = bbstream_look(&s, at, part, &bytes);
 		if (r == 0)
-			r = write_all(fd, bytes, (size_t)part);
+			r = fdio_write(fd, bytes, (size_t)part, at);
 		at += part;
 	}
 	bbstream_free(&s);
@@ -236,37 +213,54 @@ static int write_copy(int fd, struct bbset_log *l, uint64_t num, uint64_t end, s
 	return r < 0 ? cistern_error_set(err, r, "%s" REPAIRED ": %s", l->meta->path, strerror(-r)) : 0;
 }
 
-/* In shared mode each channel's log becomes one of its own. An older copy stays as it is. */
+static int publish(const char *temp, const char *path, struct cistern_error *err)
+{
+	int r = rename(temp, path) < 0 ? -errno : fdio_sync_parent(path);
+
+	return r < 0 ? cistern_error_set(err, r, "%s: %s", path, strerror(-r)) : 0;
+}
+
+/* Whole and on the device under its own name, or not there at all. One that was left behind half-done is begun anew. */
+static int make_copy(
+	struct bbset_log *l, const char *temp, const char *path, uint64_t *ret_num, struct cistern_error *err)
+{
+	uint64_t end = 0;
+	int r = whole_entries(l, ret_num, &end, err), fd;
+
+	if (r < 0)
+		return r;
+	fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+	if (fd < 0)
+		return cistern_error_set(err, -errno, "%s: %s", temp, strerror(errno));
+	r = write_copy(fd, l, *ret_num, end, err);
+	if (close(fd) < 0 && r == 0)
+		r = cistern_error_set(err, -errno, "%s: %s", temp, strerror(errno));
+	if (r == 0)
+		r = publish(temp, path, err);
+	if (r < 0)
+		unlink(temp);
+	return r;
+}
+
+/* In shared mode each channel's log becomes one of its own. */
 static int repair_log(struct fsck *f, struct bbset_log *l, struct cistern_error *err)
 {
-	char path[PATH_MAX], channel[16] = "";
-	uint64_t num = 0, end = 0;
-	int fd, r;
+	char path[PATH_MAX], temp[PATH_MAX], channel[16] = "";
+	uint64_t num = 0;
+	int r;
 
 	if (l->num_channels > 1)
 		snprintf(channel, sizeof(channel), ".%u", l->channel);
-	if (snprintf(path, sizeof(path), "%s%s" REPAIRED, l->meta->path, channel) >= (int)sizeof(path))
+	if (snprintf(temp, sizeof(temp), "%s%s" REPAIRED ".new", l->meta->path, channel) >= (int)sizeof(temp))
 		return cistern_error_set(err, -ENAMETOOLONG, "%s: the name is too long", l->meta->path);
-	r = whole_entries(l, &num, &end, err);
-	if (r < 0)
-		return r;
-	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-	if (fd < 0 && errno == EEXIST) {
+	snprintf(path, sizeof(path), "%.*s", (int)(strlen(temp) - strlen(".new")), temp);
+	r = access(path, F_OK) == 0 ? -EEXIST : make_copy(l, temp, path, &num, err);
+	if (r == -EEXIST)
 		fsck_report(f, FSCK_NOTE, NULL, 0, 0, "%s is there already, and stays as it is", path);
-		return 0;
-	}
-	if (fd < 0)
-		return cistern_error_set(err, -errno, "%s: %s", path, strerror(errno));
-	r = write_copy(fd, l, num, end, err);
-	if (close(fd) < 0 && r == 0)
-		r = cistern_error_set(err, -errno, "%s: %s", path, strerror(errno));
-	if (r < 0) {
-		unlink(path);
-		return r;
-	}
-	fsck_report(f, FSCK_REPAIRED, NULL, 0, 0, "%s: a copy with a header as documented, and %" PRIu64 " entries",
-		path, num);
-	return 0;
+	else if (r == 0)
+		fsck_report(f, FSCK_REPAIRED, NULL, 0, 0,
+			"%s: a copy with a header as documented, and %" PRIu64 " entries", path, num);
+	return r == -EEXIST ? 0 : r;
 }
 
 /* ---- all */

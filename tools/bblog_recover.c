@@ -28,7 +28,6 @@
 #include "tools/lib/say.h"
 
 #define RANKS_BYTES  256
-#define COPY_BYTES   (UINT64_C(64) << 20)
 #define LATE_SECONDS 600
 #define THERE_SHARE  4
 
@@ -215,23 +214,6 @@ static int read_base(struct recovery *rc, struct cistern_error *err)
 
 /* ---- the copy */
 
-/* One stretch of data. */
-static int copy_stretch(int from, int to, off_t begin, off_t end)
-{
-	while (begin < end) {
-		size_t len = (uint64_t)(end - begin) < COPY_BYTES ? (size_t)(end - begin) : COPY_BYTES;
-		off_t in = begin, out = begin;
-		ssize_t n = copy_file_range(from, &in, to, &out, len, 0);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -EIO;
-		begin += n;
-	}
-	return 0;
-}
-
 /* Holes stay holes. */
 static int copy_data(int from, int to, off_t size)
 {
@@ -246,7 +228,7 @@ static int copy_data(int from, int to, off_t size)
 		end = lseek(from, begin, SEEK_HOLE);
 		if (end < 0)
 			return -errno;
-		r = copy_stretch(from, to, begin, end < size ? end : size);
+		r = fdio_copy(from, to, (uint64_t)begin, (uint64_t)((end < size ? end : size) - begin));
 		if (r < 0)
 			return r;
 		at = end;
@@ -294,7 +276,8 @@ static int make_copy(struct recovery *rc, struct cistern_error *err)
 		r = copy_data(from, rc->fd, rc->st.st_size);
 	close(from);
 	if (r < 0)
-		return cistern_error_set(err, r, "copying %s to %s: %s%s", rc->base, rc->temp, strerror(-r),
+		return cistern_error_set(err, r, "copying %s to %s: %s%s", rc->base, rc->temp,
+			r == -ENODATA ? "it has become shorter meanwhile" : strerror(-r),
 			r == -ENOSPC ? "; --in-place needs no copy" : "");
 	return 0;
 }
@@ -302,42 +285,20 @@ static int make_copy(struct recovery *rc, struct cistern_error *err)
 /* Owner, mode, onto the device, into its place. */
 static int publish(struct recovery *rc, struct cistern_error *err)
 {
-	char dir[PATH_MAX];
-	char *slash;
-	int fd, r = 0;
+	int r = 0;
 
 	if (fchown(rc->fd, rc->st.st_uid, rc->st.st_gid) < 0 && errno != EPERM)
 		r = -errno;
 	if (r == 0 && (fchmod(rc->fd, rc->st.st_mode & 07777) < 0 || fsync(rc->fd) < 0 || rename(rc->temp, rc->to) < 0))
 		r = -errno;
-	if (r < 0)
-		return cistern_error_set(err, r, "%s: %s", rc->to, strerror(-r));
-	rc->temp[0] = '\0';
-	strcpy(dir, rc->to);
-	slash = strrchr(dir, '/');
-	if (slash)
-		slash[slash == dir] = '\0';
-	fd = open(slash ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0 || fsync(fd) < 0)
-		r = -errno;
-	if (fd >= 0)
-		close(fd);
+	if (r == 0) {
+		rc->temp[0] = '\0';
+		r = fdio_sync_parent(rc->to);
+	}
 	return r < 0 ? cistern_error_set(err, r, "%s: %s", rc->to, strerror(-r)) : 0;
 }
 
 /* ---- the replay */
-
-static struct bbreplay_log *make_logs(const struct bbset_group *g)
-{
-	struct bbreplay_log *logs = calloc(g->num, sizeof(*logs));
-
-	for (size_t i = 0; logs && i < g->num; i++)
-		logs[i] = (struct bbreplay_log){ .meta = g->logs[i].log,
-			.data = g->logs[i].data_source,
-			.channel = g->logs[i].channel,
-			.num_channels = g->logs[i].num_channels };
-	return logs;
-}
 
 /* Onto rc->fd; quiet: no findings. */
 static int replay(struct recovery *rc, bool dry, bool quiet, struct cistern_error *err)
@@ -352,7 +313,7 @@ static int replay(struct recovery *rc, bool dry, bool quiet, struct cistern_erro
 		.memory_bytes = rc->opt->memory_bytes,
 		.old_size = (uint64_t)rc->st.st_size,
 		.dry = dry };
-	struct bbreplay_log *logs = make_logs(&rc->g);
+	struct bbreplay_log *logs = bbset_replay_logs(&rc->g);
 	struct bbreplay *b = NULL;
 	uint64_t begin = clock_usec();
 	int r = logs ? bbreplay_create(&rc->nc, logs, rc->g.num, &ops, &b, err)

@@ -11,6 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "format/base/fdio.h"
 #include "format/base/units.h"
 
 #define SUFFIX ".cistern-convert"
@@ -95,21 +96,6 @@ int publish_sync(struct publish *p, struct cistern_error *err)
 	return fsync(p->fd) < 0 ? failed(p->temp, err) : 0;
 }
 
-static int sync_directory(const struct publish *p, struct cistern_error *err)
-{
-	const char *slash = strrchr(p->path, '/');
-	char dir[PATH_MAX];
-	int fd, r = 0;
-
-	snprintf(dir, sizeof(dir), "%.*s", slash ? (int)(slash - p->path) + 1 : 1, slash ? p->path : ".");
-	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0 || (fsync(fd) < 0 && errno != EINVAL))
-		r = failed(dir, err);
-	if (fd >= 0)
-		close(fd);
-	return r;
-}
-
 /* As rename(2), but never over what is there. */
 static int rename_new(const char *from, const char *to)
 {
@@ -122,10 +108,13 @@ static int rename_new(const char *from, const char *to)
 
 int publish_commit(struct publish *p, struct cistern_error *err)
 {
+	int r;
+
 	if ((p->force ? rename(p->temp, p->path) : rename_new(p->temp, p->path)) < 0)
 		return failed(p->path, err);
 	p->created = false;
-	return sync_directory(p, err);
+	r = fdio_sync_parent(p->path);
+	return r < 0 ? cistern_error_set(err, r, "%s: %s", p->path, strerror(-r)) : 0;
 }
 
 void publish_end(struct publish *p)

@@ -265,6 +265,16 @@ assert f["missing_ranks"] == "0" and f["entries"] == 7 and not o["complete"]' <<
 	cmp "$crash/t-crash.nc" "$right"
 }
 
+@test "bblog: the result may be on another file system than what it is made of" {
+	local elsewhere
+	elsewhere=$(mktemp -d /dev/shm/cistern-XXXXXX) || skip "there is no /dev/shm"
+	[ "$(stat -c %d "$elsewhere")" != "$(stat -c %d "$crash")" ] || { rmdir "$elsewhere"; skip "/dev/shm is not another file system"; }
+	"$CISTERN" recover "$crash" --to "$elsewhere/new.nc" >"$WORK/said" 2>&1 || true
+	mv "$elsewhere"/* "$WORK"
+	rmdir "$elsewhere"
+	cmp "$WORK/new.nc" "$right"
+}
+
 @test "bblog: fsck tells damage from what PnetCDF always leaves" {
 	exits 0 "$CISTERN" fsck "$WORK/logs/v1.12.3-redef"
 	says "num_entries was overwritten"
@@ -293,6 +303,17 @@ assert f["missing_ranks"] == "0" and f["entries"] == 7 and not o["complete"]' <<
 	exits 0 "$CISTERN" recover "$crash"/*.repaired --to "$WORK/repaired.nc"
 	exits 4 "$CISTERN" fsck --repair "$crash"
 	says "stays as it is"
+}
+
+@test "bblog: a repair that is killed leaves no copy that looks whole" {
+	(
+		ulimit -c 0 -f 0
+		"$CISTERN" fsck --repair "$crash" >/dev/null
+	) || true
+	[ ! -e "$crash/t-crash.nc_0_0.meta.repaired" ]
+	exits 0 "$CISTERN" fsck --repair "$crash"
+	says "repaired: $crash/t-crash.nc_0_0.meta.repaired: a copy with a header as documented, and 7 entries"
+	is "$(find "$crash" -name '*.new')" ""
 }
 
 @test "bblog: inspect names variables, requests and values" {

@@ -554,6 +554,18 @@ bool bbset_next(struct bbset *set, size_t *at, struct bbset_group *ret)
 	return true;
 }
 
+struct bbreplay_log *bbset_replay_logs(const struct bbset_group *g)
+{
+	struct bbreplay_log *logs = calloc(g->num, sizeof(*logs));
+
+	for (size_t i = 0; logs && i < g->num; i++)
+		logs[i] = (struct bbreplay_log){ .meta = g->logs[i].log,
+			.data = g->logs[i].data_source,
+			.channel = g->logs[i].channel,
+			.num_channels = g->logs[i].num_channels };
+	return logs;
+}
+
 /* Appends the ranks from begin up to end. */
 static void append_ranks(char *out, size_t cap, uint64_t begin, uint64_t end)
 {

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 #include "format/codec/bblog.h"
+#include "format/codec/bbreplay.h"
 #include "format/codec/classic.h"
 
 #define BBSET_OPEN_MAX 128u
@@ -74,6 +75,8 @@ int bbset_open(char *const *names, struct bbset *ret, struct cistern_error *err)
 void bbset_close(struct bbset *set);
 /* The group that begins at log number *at, which moves behind it. false: there is none left. */
 bool bbset_next(struct bbset *set, size_t *at, struct bbset_group *ret);
+/* For a replay: as many as the group has, which they point into. The caller frees the array; NULL: out of memory. */
+struct bbreplay_log *bbset_replay_logs(const struct bbset_group *g);
 /* "1, 4-7": the ranks of which the group has no log; "" when it has all. At most cap bytes. Returns how many there are. */
 uint64_t bbset_missing(const struct bbset_group *g, char *out, size_t cap);
 /* The header of a netCDF file. -EBADMSG: it is not classic netCDF, or damaged. */
