@@ -439,15 +439,21 @@ static int account_piece(struct copy_job *job, const struct copy_buffer *b, cons
 	return 0;
 }
 
+/* Only a lost store had it. */
+static bool is_lost_piece(const struct copier *c, const struct copy_job *job, const struct piece *p)
+{
+	return job->shared && p->source == PIECE_LOG && is_lost(c, p->node);
+}
+
 /* What only a lost store had is listed. */
 static int mark_lost(struct copier *c, struct copy_job *job, struct copy_buffer *b)
 {
 	int r = 0;
 
-	for (uint32_t i = 0; r == 0 && job->shared && i < b->w.num; i++) {
+	for (uint32_t i = 0; r == 0 && i < b->w.num; i++) {
 		struct piece *p = &b->w.pieces[i];
 
-		if (p->source != PIECE_LOG || !is_lost(c, p->node))
+		if (!is_lost_piece(c, job, p))
 			continue;
 		p->source = PIECE_LOST;
 		r = note_missing(job, p->off, p->len);
@@ -756,7 +762,7 @@ int copy_read_back(struct copier *c, const struct copy_job *job, uint32_t *ret_c
 			for (uint32_t i = 0; r == 0 && i < b->w.num; i++) {
 				const struct piece *p = &b->w.pieces[i];
 
-				if (p->source == PIECE_HOLE)
+				if (p->source == PIECE_HOLE || is_lost_piece(c, job, p)) /* nothing was written */
 					continue;
 				r = read_back_range(c, job->to, p->off, p->len, &crc);
 				bytes += p->len;

@@ -491,8 +491,11 @@ static void test_dead(struct job *j, uint64_t seed)
 	ok(recover(j, out, 0, &res) == 0 && res.failed == 0 && res.missing_bytes == 0 && is_model(j, out, 0),
 		"dead stores, elsewhere, seed %" PRIu64, seed);
 	if (seed % 3 == 0) {
-		ok(recover(j, part, 2, &res) == 0 && is_model(j, part, 2), "one store lost, seed %" PRIu64, seed);
+		ok(recover(j, part, 2, &res) == 0 && res.failed == 0 && is_model(j, part, 2),
+			"one store lost, seed %" PRIu64, seed);
 		is_u64(res.missing_bytes, lost, "what is known to be lost");
+		ok(recover(j, j->backing, 2, &res) == 0 && res.failed == 0, "the same in place, seed %" PRIu64, seed);
+		is_u64(res.missing_bytes, lost, "of which the same is missing");
 	}
 	ok(recover(j, j->backing, 0, &res) == 0 && res.failed == 0 && is_model(j, j->backing, 0),
 		"dead stores, in place, seed %" PRIu64, seed);
