@@ -62,6 +62,7 @@ int store_write_as(
 		return r;
 	store_read_begin(s);
 	r = segment_append_crc(s->segments, buf, len, rec.payload_crc, &rec.segment, &rec.segment_off);
+	space_settle(s, len);
 	if (!r)
 		r = store_commit(s, &rec);
 	store_read_end(s);

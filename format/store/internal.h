@@ -78,16 +78,19 @@ struct space_cache {
 	struct store_space last;
 	int64_t taken_usec; /* when last was found; 0: never */
 	uint64_t capacity;
-	uint64_t reserve;     /* kept free on the file system, with what the journal may need */
-	_Atomic int64_t room; /* free_bytes of last, less what was written since */
+	uint64_t reserve; /* kept free on the file system, with what the journal may need */
+	_Atomic uint64_t taken;   /* bytes of payload granted, ever */
+	_Atomic uint64_t settled; /* those of them that are in segments by now, or never will be */
+	_Atomic uint64_t limit;   /* what taken may rise to: free_bytes of last, and what was settled then */
 };
 
 int space_init(struct store *s, const struct store_options *opt);
 /* Sizes of segments and journal files that suit a small store. */
 int space_choose_sizes(
 	struct io *io, struct store_options *opt, bool is_new, const char *path, struct cistern_error *err);
-/* Room for len bytes of payload? 0 and they are counted, or -ENOSPC. */
+/* Room for len bytes of payload? 0 and they are counted, or -ENOSPC. space_settle(): they are written, or will not be. */
 int space_take(struct store *s, uint64_t len);
+void space_settle(struct store *s, uint64_t len);
 
 /* ---- store.c */
 

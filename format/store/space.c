@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * How much the store holds and may hold. The file system is asked at most every 50 ms; between two looks the writers
- * count down what was left at the last one, so that a fast writer cannot run past the limit unseen. Room that a
- * segment has allocated but not filled counts as free.
+ * count down what was left at the last one, so that a fast writer cannot run past the limit unseen; what was granted and was not
+ * in a segment yet when the last look began is counted down, too. Room that a segment has allocated but not filled counts as free.
  *
  * Besides the user's reserve, room for two journal files is kept back: when the data are full, the records that
  * empty the store must still find room.
@@ -136,7 +136,7 @@ static int refresh(struct store *s)
 {
 	struct space_cache *c = &s->space;
 	int64_t now = store_now_usec();
-	uint64_t used, available, left;
+	uint64_t used, available, left, settled = atomic_load(&c->settled);
 	int r;
 
 	if (c->taken_usec && now - c->taken_usec < CACHE_USEC)
@@ -147,7 +147,7 @@ static int refresh(struct store *s)
 	left = less(c->capacity, used);
 	c->last = (struct store_space){ c->capacity, used, left < available ? left : available };
 	c->taken_usec = now;
-	atomic_store(&c->room, c->last.free_bytes > INT64_MAX ? INT64_MAX : (int64_t)c->last.free_bytes);
+	atomic_store(&c->limit, c->last.free_bytes + settled);
 	return 0;
 }
 
@@ -168,14 +168,12 @@ int store_space(struct store *s, struct store_space *ret)
 {
 	struct space_cache *c = &s->space;
 	uint64_t since;
-	int64_t room;
 	int r;
 
 	pthread_mutex_lock(&c->mutex);
 	r = refresh(s);
 	if (!r) {
-		room = atomic_load(&c->room);
-		since = less(c->last.free_bytes, room > 0 ? (uint64_t)room : 0);
+		since = less(c->last.free_bytes, less(atomic_load(&c->limit), atomic_load(&c->taken)));
 		*ret = c->last;
 		ret->used_bytes += since;
 		ret->free_bytes -= since;
@@ -184,11 +182,11 @@ int store_space(struct store *s, struct store_space *ret)
 	return r;
 }
 
-static bool take(struct space_cache *c, int64_t len)
+static bool take(struct space_cache *c, uint64_t len)
 {
-	if (atomic_fetch_sub(&c->room, len) >= len)
+	if (atomic_fetch_add(&c->taken, len) + len <= atomic_load(&c->limit))
 		return true;
-	atomic_fetch_add(&c->room, len);
+	atomic_fetch_sub(&c->taken, len);
 	return false;
 }
 
@@ -197,12 +195,17 @@ int space_take(struct store *s, uint64_t len)
 	struct space_cache *c = &s->space;
 	int r;
 
-	if (take(c, (int64_t)len))
+	if (take(c, len))
 		return 0;
 	pthread_mutex_lock(&c->mutex);
 	r = refresh(s);
 	pthread_mutex_unlock(&c->mutex);
 	if (r)
 		return r;
-	return take(c, (int64_t)len) ? 0 : -ENOSPC;
+	return take(c, len) ? 0 : -ENOSPC;
+}
+
+void space_settle(struct store *s, uint64_t len)
+{
+	atomic_fetch_add(&s->space.settled, len);
 }
