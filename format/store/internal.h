@@ -78,7 +78,7 @@ struct space_cache {
 	struct store_space last;
 	int64_t taken_usec; /* when last was found; 0: never */
 	uint64_t capacity;
-	uint64_t reserve; /* kept free on the file system, with what the journal may need */
+	uint64_t reserve;         /* kept free on the file system, with what the journal may need */
 	_Atomic uint64_t taken;   /* bytes of payload granted, ever */
 	_Atomic uint64_t settled; /* those of them that are in segments by now, or never will be */
 	_Atomic uint64_t limit;   /* what taken may rise to: free_bytes of last, and what was settled then */
