@@ -37,8 +37,8 @@ struct name_entry {
 
 struct name_dir { /* there while entries or a mark need it */
 	struct name_dir *next;
-	uint64_t ino, entries, files, locked;
-	bool closed; /* about to go: no lock is given */
+	uint64_t ino, entries, files, locked; /* files: that are one, and not locked */
+	bool closed;                          /* about to go: no lock is given */
 };
 
 struct early { /* an UNLOCK that came before we were ready */
@@ -142,16 +142,25 @@ static void drop_entry(struct names *n, struct name_entry *e)
 	drop_dir(n, d);
 }
 
+/* What is locked may be gone: the word of it is under way. */
+static bool is_sure_file(const struct name_entry *e)
+{
+	return e->at.ino && !e->id;
+}
+
 static void set_pointer(struct name_entry *e, const struct pointer *at)
 {
-	e->dir->files += (at->ino != 0) - (e->at.ino != 0);
+	e->dir->files -= is_sure_file(e);
 	e->at = *at;
+	e->dir->files += is_sure_file(e);
 }
 
 static void set_owner(struct name_entry *e, uint32_t node, uint64_t id)
 {
 	e->dir->locked += (id != 0) - (e->id != 0);
+	e->dir->files -= is_sure_file(e);
 	e->id = id;
+	e->dir->files += is_sure_file(e);
 	e->node = node;
 	e->over = false;
 }
