@@ -498,6 +498,7 @@ static int create_servants(struct daemon *d, struct cistern_error *err)
 				  .drain = d->drain,
 				  .carry = d->agent ? atomic_load(&d->carry) : NULL,
 				  .maintain = d->maintain,
+				  .job = d->job,
 				  .agent = d->agent,
 				  .cfg = d->cfg,
 				  .log = d->log,

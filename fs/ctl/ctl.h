@@ -10,6 +10,7 @@
 #include "fs/drain/carry.h"
 #include "fs/drain/drain.h"
 #include "fs/drain/maintain.h"
+#include "fs/job/job.h"
 #include "fs/peer/peer_agent.h"
 #include "fs/session/log.h"
 
@@ -23,6 +24,7 @@ struct ctl_options {
 	struct drain *drain;
 	struct carry *carry; /* this node's share in the job's drains; NULL: one node alone */
 	struct maintain *maintain;
+	struct job *job;
 	struct peer_agent *agent; /* the way to the other nodes; NULL: one node alone */
 	const struct config *cfg;
 	struct log *log;

@@ -136,6 +136,11 @@ static void put_nodes(struct peers *p, struct wire_msg *reply)
 	}
 }
 
+static void put_trouble(const char *text, void *arg)
+{
+	wire_put_str(arg, WIRE_MISSING, text);
+}
+
 static void put_job(struct ctl *c, struct wire_msg *reply)
 {
 	struct peer_agent_status st;
@@ -153,6 +158,7 @@ static void put_job(struct ctl *c, struct wire_msg *reply)
 	if (*st.refused)
 		wire_put_str(reply, WIRE_MISSING, st.refused);
 	put_nodes(peer_agent_peers(c->opt.agent), reply);
+	job_troubles(c->opt.job, put_trouble, reply);
 }
 
 void ctl_put_status(struct ctl *c, struct wire_msg *reply)

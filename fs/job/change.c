@@ -94,7 +94,7 @@ static void put_place(struct wire_msg *m, const struct name_ref *ref)
 /* Did the request fail before anything was done? Else the name's server is to ask. */
 static bool is_certain(int rc, bool reset)
 {
-	return !reset && rc != -ETIMEDOUT && rc != -ECONNRESET && rc != -EHOSTDOWN && rc != -ESHUTDOWN;
+	return !reset && rc != -ETIMEDOUT && rc != -ECONNRESET && rc != -EHOSTDOWN && rc != -ESHUTDOWN && rc != -EILSEQ;
 }
 
 /* ---- making */

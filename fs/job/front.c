@@ -22,7 +22,9 @@ static int begin(struct job *j, const char *name)
 {
 	int rc = name ? check_name(name) : 0;
 
-	return rc == 0 ? job_wait_numbered(j) : rc;
+	if (rc == 0)
+		rc = job_wait_numbered(j);
+	return rc == 0 ? lag_gate(j) : rc;
 }
 
 /* Others may change it without a word to our kernel; but directories, of which they all are told. */
@@ -154,7 +156,7 @@ static int ask_home(struct job *j, uint64_t ino, struct wire_msg *m, struct core
 /* A change of a directory. */
 static int ask_tree(struct job *j, uint64_t ino, struct wire_msg *m)
 {
-	int rc = job_wait_numbered(j);
+	int rc = begin(j, NULL);
 
 	if (rc == 0)
 		rc = tree_know(j, ino);
@@ -352,7 +354,7 @@ static int open_list(struct job *j, uint64_t ino, struct job_dir *dir)
 		return core_opendir(j->core, ino, &dir->local);
 	if (!is_dir(j, ino))
 		return -ENOTDIR;
-	rc = job_wait_numbered(j);
+	rc = begin(j, NULL);
 	return job_errno(rc < 0 ? rc : list_open(j, ino, &dir->list));
 }
 

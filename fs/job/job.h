@@ -34,8 +34,10 @@ struct job_options {
 };
 
 int job_create(const struct job_options *opt, struct job **ret, struct cistern_error *err);
-void job_shut_down(struct job *j);      /* calls that wait for other nodes return -ESHUTDOWN */
-void job_destroy(struct job *j);        /* no file may be open; NULL is fine */
+void job_shut_down(struct job *j); /* calls that wait for other nodes return -ESHUTDOWN */
+void job_destroy(struct job *j);   /* no file may be open; NULL is fine */
+/* What is wrong with the directory tree on this node or, at node 0, on others: one line each, with what to do. */
+void job_troubles(struct job *j, void (*say)(const char *text, void *arg), void *arg);
 bool job_is_alone(const struct job *j); /* one node: nothing here adds anything to core */
 
 /* Names, attributes, data: as core's. */

@@ -26,7 +26,8 @@ enum message_type {
 	MESSAGE_TREE_CHANGE = 220, /* to node 0: CHANGE and what it needs */
 	/* From node 0: DIR may go; INO, OTHER: directories that move; 0: none -> NAMES of the backing directory hidden in DIR. */
 	MESSAGE_TREE_PREPARE,
-	MESSAGE_TREE_COMMIT, /* from node 0: RECORD*, OTHER: who asked; FLAGS 1: end of what PREPARE began, for DIR */
+	MESSAGE_TREE_COMMIT, /* from node 0: RECORD*, OTHER: who asked; FLAGS 1: end of what PREPARE began, for DIR;
+			      * STAMP: the last change that you have then; COUNT 1: without it you serve no names */
 	MESSAGE_TREE_ABORT,  /* from node 0: end of whatever PREPARE began */
 	MESSAGE_TREE_STAMP,  /* from node 0: -> STAMP of the last change that you have */
 

@@ -25,6 +25,7 @@ struct job {
 	_Atomic(bool) ending;
 	_Atomic(uint64_t) moving[2]; /* directories that node 0 is about to rename (tree.c); 0: none */
 	/* one for each part, owned by it */
+	struct lag *lag;
 	struct names *names;
 	struct rebuild *rebuild;
 	struct held *held;
@@ -232,10 +233,24 @@ void tree_serve_commit(struct job *j, struct peers_request *rq);
 void tree_serve_abort(struct job *j, struct peers_request *rq);
 void tree_serve_stamp(struct job *j, struct peers_request *rq);
 
+/* ---- lag.c: our store has not taken a change of the tree that all others have */
+
+extern const struct part lag_part;
+bool lag_is(struct job *j);
+int lag_gate(struct job *j); /* before names are used: -EIO: they are not served */
+/* Our tree should have that number, and does not, for that reason. True: that is news. */
+bool lag_begin(struct job *j, uint64_t stamp, int status);
+bool lag_end(struct job *j); /* it has all; false: it was not otherwise */
+/* rq is kept and served by fn when all is there; false: it is, so serve it now. */
+bool lag_keeps(struct job *j, serve_handler fn, struct peers_request *rq);
+const char *lag_reason(int status);
+const char *lag_remedy(int status); /* what to do, for people */
+
 /* ---- sequence.c: node 0 puts the tree's changes in order */
 
 extern const struct part sequence_part;
 void sequence_serve(struct job *j, struct peers_request *rq);
+void sequence_troubles(struct job *j, void (*say)(const char *text, void *arg), void *arg);
 uint64_t sequence_closed_dir(struct job *j); /* that PREPARE was sent for and that has not ended; 0: none */
 
 /* ---- remote.c: files of other nodes */

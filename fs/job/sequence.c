@@ -10,6 +10,9 @@
  * be one of them. Who asks what has become of a name is then answered before it. So if the daemon that asked for the change has died, it
  * is not done any more: the locks that kept its names for it are in doubt, and what was answered must stay true.
  *
+ * A node that cannot take what was committed is asked again for a while; then it serves no names (lag.c), and no other change is begun before it
+ * has been able to, or was given up. It lacks the records of one change, like any other: no number of changes could be kept for it.
+ *
  * After a restart of node 0's daemon its last records come from its journal, in case that some node does not have them.
  */
 #include <errno.h>
@@ -18,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "fs/job/private.h"
@@ -25,6 +29,9 @@
 #define SEQUENCE_BUSY_USEC  1000u
 #define SEQUENCE_BUSY_TRIES 30000u
 #define SEQUENCE_KEPT       1024u /* records for nodes that were away */
+#define SEQUENCE_FULL_USEC  20000
+#define SEQUENCE_PATIENCE   5000000 /* usec for a node whose store is full */
+#define SEQUENCE_CHASE_USEC 200000
 
 struct change {
 	struct change *next;
@@ -48,6 +55,10 @@ struct sequence {
 	struct change *first, **last;
 	_Atomic(uint64_t) closed_dir;
 	bool prepared; /* nodes were told of what is to come */
+	int *behind; /* owned; by node, why it has not all: 0: it has; -EHOSTDOWN: it was given up; -EILSEQ: no more can be done */
+	uint32_t num_behind; /* nodes that no change may leave further behind */
+	bool look;           /* one of the others may be back */
+	int64_t chased_usec;
 	/* the thread's own */
 	struct kept kept[SEQUENCE_KEPT]; /* a ring by stamp */
 	uint64_t first_stamp;            /* of the change in hand; 0: it has no record yet */
@@ -67,7 +78,16 @@ static void keep(struct sequence *s, const struct record *rec)
 
 	k->stamp = rec->stamp;
 	buf_reset(&k->bytes);
-	(void)record_encode(rec, &k->bytes);
+	if (record_encode(rec, &k->bytes) < 0 || !buf_ok(&k->bytes))
+		k->stamp = 0;
+}
+
+static int64_t now_usec(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * INT64_C(1000000) + t.tv_nsec / 1000;
 }
 
 static void note_record(const struct record *rec, void *arg)
@@ -81,7 +101,7 @@ static void note_record(const struct record *rec, void *arg)
 		tree_tell_kernel(s->j, rec);
 }
 
-static void put_commit(struct sequence *s, struct wire_msg *m, uint64_t from)
+static void put_commit(struct sequence *s, struct wire_msg *m, uint64_t from, bool last_try)
 {
 	uint64_t last = state_tree_stamp(s->j->state);
 
@@ -89,6 +109,8 @@ static void put_commit(struct sequence *s, struct wire_msg *m, uint64_t from)
 	message_put(m, MESSAGE_OTHER, s->asker);
 	message_put(m, MESSAGE_DIR, s->closed_dir);
 	message_put(m, MESSAGE_FLAGS, s->prepared);
+	message_put(m, MESSAGE_STAMP, last);
+	message_put(m, MESSAGE_COUNT, last_try);
 	for (uint64_t stamp = from; from && stamp <= last; stamp++) {
 		const struct kept *k = kept_of(s, stamp);
 
@@ -97,8 +119,8 @@ static void put_commit(struct sequence *s, struct wire_msg *m, uint64_t from)
 	}
 }
 
-/* What that node lacks, from what it says to have. */
-static int catch_up(struct sequence *s, uint32_t node)
+/* What that node lacks, from what it says to have. -ENODATA: we have not kept that; it knows. */
+static int catch_up(struct sequence *s, uint32_t node, bool last_try)
 {
 	struct wire_msg m = { 0 }, reply = { 0 };
 	char name[128];
@@ -107,36 +129,122 @@ static int catch_up(struct sequence *s, uint32_t node)
 	int rc = peers_call(s->j->peers, node, &m, &reply);
 	uint64_t has = rc == 0 ? message_get(&reply, MESSAGE_STAMP) : 0;
 	uint64_t last = state_tree_stamp(s->j->state);
-	if (rc == 0 && has < last && kept_of(s, has + 1)->stamp != has + 1) {
+	bool lost = rc == 0 && has < last && kept_of(s, has + 1)->stamp != has + 1;
+	if (lost && s->behind[node] != -EILSEQ)
 		job_log(s->j, true, "tree_lost", "node=\"%s\" has=%llu last=%llu",
 			peers_name(s->j->peers, node, name, sizeof(name)), (unsigned long long)has,
 			(unsigned long long)last);
-		rc = -EILSEQ;
-	}
 	if (rc == 0) {
-		put_commit(s, &m, has < last ? has + 1 : 0);
+		put_commit(s, &m, has < last && !lost ? has + 1 : 0, lost || last_try);
 		rc = peers_call(s->j->peers, node, &m, NULL);
 	}
+	if (lost && rc == -EILSEQ)
+		rc = -ENODATA;
 	wire_msg_free(&m);
 	wire_msg_free(&reply);
 	return rc;
 }
 
-/* Until the node has everything, or was given up. A node whose own store has failed is left behind, and said. */
-static void insist(struct sequence *s, uint32_t node, int rc)
+static bool holds_up(int behind)
+{
+	return behind && behind != -EHOSTDOWN && behind != -EILSEQ;
+}
+
+/* rc: of the last try. */
+static void note_behind(struct sequence *s, uint32_t node, int rc)
 {
 	char name[128];
 
-	while (rc == -ECONNRESET || rc == -ETIMEDOUT || rc == -EILSEQ || rc == -EAGAIN) {
-		if (s->j->ending)
-			return;
-		rc = catch_up(s, node);
-		if (rc == -EILSEQ)
-			break;
+	rc = rc == -ESHUTDOWN ? -EHOSTDOWN : rc == -ENODATA ? -EILSEQ : rc;
+	pthread_mutex_lock(&s->lock);
+	int before = s->behind[node];
+	s->behind[node] = rc;
+	s->num_behind += holds_up(rc) - holds_up(before);
+	pthread_mutex_unlock(&s->lock);
+	if (rc != before && rc < 0 && rc != -EHOSTDOWN)
+		job_log(s->j, true, "tree_behind", "node=\"%s\" status=%d text=\"%s%s\"",
+			peers_name(s->j->peers, node, name, sizeof(name)), rc,
+			holds_up(rc) ? "no directory can be changed before: " : "", lag_remedy(rc));
+	if (rc == 0 && before)
+		job_log(s->j, false, "tree_complete", "node=\"%s\"", peers_name(s->j->peers, node, name, sizeof(name)));
+}
+
+/* Is it worth asking again? *since: when it was full first. */
+static bool may_pass(int rc, int64_t *since)
+{
+	if (rc == -ECONNRESET || rc == -ETIMEDOUT || rc == -EILSEQ || rc == -EAGAIN)
+		return true;
+	if (rc != -ENOSPC && rc != -ENOMEM)
+		return false;
+	if (!*since)
+		*since = now_usec();
+	usleep(SEQUENCE_FULL_USEC);
+	return now_usec() - *since < SEQUENCE_PATIENCE;
+}
+
+/* Until the node has everything, or was given up, or knows that it cannot have it. */
+static void insist(struct sequence *s, uint32_t node, int rc)
+{
+	bool last_try = false;
+	int64_t since = 0;
+
+	while (rc < 0 && rc != -EHOSTDOWN && rc != -ESHUTDOWN && rc != -ENODATA && !s->j->ending) {
+		if (!may_pass(rc, &since)) {
+			if (last_try)
+				break;
+			last_try = true;
+		}
+		rc = catch_up(s, node, last_try);
 	}
-	if (rc < 0 && rc != -EHOSTDOWN && rc != -ESHUTDOWN)
-		job_log(s->j, true, "tree_behind", "node=\"%s\" status=%d",
-			peers_name(s->j->peers, node, name, sizeof(name)), rc);
+	if (!s->j->ending)
+		note_behind(s, node, rc);
+}
+
+/* The same, once: whoever cannot be reached just now stays behind. */
+static void try_again(struct sequence *s, uint32_t node)
+{
+	int rc = catch_up(s, node, true);
+
+	if (rc != -ECONNRESET && rc != -ETIMEDOUT && rc != -EAGAIN && !s->j->ending)
+		note_behind(s, node, rc);
+}
+
+/* Between two changes: those that hold us up, now and then; and all that may be back. */
+static void chase(struct sequence *s)
+{
+	bool due = s->num_behind && now_usec() - s->chased_usec >= SEQUENCE_CHASE_USEC;
+
+	pthread_mutex_lock(&s->lock);
+	bool look = s->look;
+	s->look = false;
+	pthread_mutex_unlock(&s->lock);
+	for (uint32_t i = 0; s->behind && (due || look) && i < peers_count(s->j->peers); i++) {
+		if (look && s->behind[i] && !holds_up(s->behind[i]))
+			insist(s, i, -EAGAIN);
+		else if (holds_up(s->behind[i]))
+			try_again(s, i);
+	}
+	if (due)
+		s->chased_usec = now_usec();
+}
+
+void sequence_troubles(struct job *j, void (*say)(const char *text, void *arg), void *arg)
+{
+	struct sequence *s = j->sequence;
+	uint32_t num = peers_count(j->peers);
+	char text[512], name[128];
+
+	for (uint32_t i = 1; i < num; i++) {
+		pthread_mutex_lock(&s->lock);
+		int rc = s->behind ? s->behind[i] : 0;
+		pthread_mutex_unlock(&s->lock);
+		if (rc == 0 || rc == -EHOSTDOWN)
+			continue;
+		snprintf(text, sizeof(text), "%s: its store has not taken a change of the directory tree (%s)%s: %s",
+			peers_name(j->peers, i, name, sizeof(name)), lag_reason(rc),
+			holds_up(rc) ? ", before which no other can be made" : "", lag_remedy(rc));
+		say(text, arg);
+	}
 }
 
 /* To all nodes, also when there is nothing but a directory to be opened again. */
@@ -150,11 +258,12 @@ static void distribute(struct sequence *s)
 		free(status);
 		return;
 	}
-	put_commit(s, &m, s->first_stamp);
+	put_commit(s, &m, s->first_stamp, false);
 	if (status)
 		(void)peers_call_all(s->j->peers, &m, status, NULL, NULL);
 	for (uint32_t i = 0; i < num; i++)
-		insist(s, i, status ? status[i] : -EAGAIN);
+		if (!status || status[i] != -EILSEQ || s->behind[i] != -EILSEQ)
+			insist(s, i, status ? status[i] : -EAGAIN);
 	wire_msg_free(&m);
 	free(status);
 	s->closed_dir = 0;
@@ -391,11 +500,17 @@ static void load_kept(struct sequence *s)
 		job_log(s->j, true, "tree_records_unread", "status=%d", rc);
 }
 
-static void sync_nodes(struct sequence *s)
+static int sync_nodes(struct sequence *s)
 {
 	uint32_t num = peers_count(s->j->peers), self = peers_self(s->j->peers);
 	struct wire_msg m = { 0 };
 
+	int *behind = calloc(num, sizeof(*behind));
+	if (!behind)
+		return -ENOMEM;
+	pthread_mutex_lock(&s->lock);
+	s->behind = behind;
+	pthread_mutex_unlock(&s->lock);
 	if (state_tree_stamp(s->j->state))
 		load_kept(s);
 	for (uint32_t i = 0; i < num; i++)
@@ -404,16 +519,33 @@ static void sync_nodes(struct sequence *s)
 	message_init(&m, MESSAGE_TREE_ABORT);
 	(void)peers_call_all(s->j->peers, &m, NULL, NULL, NULL);
 	wire_msg_free(&m);
+	return 0;
 }
 
 /* ---- the thread */
 
+/* s->lock is held. */
+static bool wait_slice(struct sequence *s)
+{
+	struct timespec until;
+
+	if (!s->num_behind)
+		return pthread_cond_wait(&s->cond, &s->lock) == 0;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += SEQUENCE_CHASE_USEC * 1000;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	return pthread_cond_timedwait(&s->cond, &s->lock, &until) == 0;
+}
+
+/* NULL: there is nothing to do, but perhaps to look after nodes that are behind. */
 static struct change *take_change(struct sequence *s)
 {
 	pthread_mutex_lock(&s->lock);
-	while (!(s->first && s->synced) && !s->j->ending) /* TREE_SYNC is in front then */
-		pthread_cond_wait(&s->cond, &s->lock);
-	struct change *c = s->j->ending ? NULL : s->first;
+	while (!(s->first && s->synced) && !s->look && !s->j->ending) /* TREE_SYNC is in front then */
+		if (!wait_slice(s))
+			break;
+	struct change *c = s->j->ending || !s->synced ? NULL : s->first;
 	if (c) {
 		s->first = c->next;
 		if (!s->first)
@@ -468,11 +600,17 @@ static void handle(struct sequence *s, struct change *c)
 	int rc = 0;
 
 	if (!c->rq) {
-		sync_nodes(s);
+		while (sync_nodes(s) < 0 && !s->j->ending)
+			usleep(SEQUENCE_FULL_USEC);
 	} else if (question_of(c->rq)) {
+		if (holds_up(s->behind[peers_from(c->rq)])) { /* its new daemon must have all when it is answered */
+			usleep(SEQUENCE_BUSY_USEC);
+			queue_change(s, c, false);
+			return;
+		}
 		workers_serve_after(s->j->workers, question_of(c->rq), c->rq);
 	} else {
-		rc = run_change(s, c);
+		rc = s->num_behind ? -EIO : run_change(s, c);
 		if (rc == -EBUSY && ++c->tries < SEQUENCE_BUSY_TRIES && !s->j->ending) {
 			usleep(SEQUENCE_BUSY_USEC);
 			queue_change(s, c, false);
@@ -487,8 +625,13 @@ static void *sequence_main(void *arg)
 {
 	struct sequence *s = arg;
 
-	for (struct change *c; (c = take_change(s));)
-		handle(s, c);
+	while (!s->j->ending) {
+		struct change *c = take_change(s);
+
+		chase(s);
+		if (c)
+			handle(s, c);
+	}
 	return NULL;
 }
 
@@ -558,6 +701,7 @@ static void sequence_destroy(struct job *j)
 			peers_reply_status(c->rq, -ESHUTDOWN);
 		free(c);
 	}
+	free(s->behind);
 	for (size_t i = 0; i < SEQUENCE_KEPT; i++)
 		buf_free(&s->kept[i].bytes);
 	pthread_mutex_destroy(&s->lock);
@@ -570,11 +714,13 @@ static void sequence_event(struct job *j, enum peers_event event, uint32_t node)
 {
 	struct sequence *s = j->sequence;
 
-	if (event != PEERS_ASSEMBLED || node != 0)
+	if (peers_self(j->peers) != 0 || (event != PEERS_ASSEMBLED && event != PEERS_RESTARTED))
 		return;
 	pthread_mutex_lock(&s->lock);
-	bool first = !s->begun;
-	s->begun = true;
+	bool first = !s->begun && event == PEERS_ASSEMBLED;
+	s->begun = s->begun || first;
+	s->look = s->behind != NULL;
+	pthread_cond_signal(&s->cond);
 	pthread_mutex_unlock(&s->lock);
 	if (first)
 		add_change(j, NULL);

@@ -11,18 +11,25 @@ enum serve_where {
 	SERVE_WORKER, /* in a worker: may wait for our own store */
 };
 
+enum serve_lag { /* while our tree lacks a change: lag.c */
+	LAG_SERVED,
+	LAG_REFUSED,
+	LAG_WAITS,
+};
+
 static const struct {
 	serve_handler fn;
 	enum serve_where where;
+	enum serve_lag lag;
 } serve_table[MESSAGE_TYPE_END] = {
 	/* In the order of their arrival, also with what happens to the nodes that ask. */
-	[MESSAGE_NAME_LOCK] = { names_serve_lock, SERVE_HERE },
+	[MESSAGE_NAME_LOCK] = { names_serve_lock, SERVE_HERE, LAG_REFUSED },
 	[MESSAGE_NAME_UNLOCK] = { names_serve_unlock, SERVE_HERE },
-	[MESSAGE_NAME_LOOKUP] = { names_serve_lookup, SERVE_HERE },
+	[MESSAGE_NAME_LOOKUP] = { names_serve_lookup, SERVE_HERE, LAG_REFUSED },
 	[MESSAGE_NAME_DOUBT] = { names_serve_doubt, SERVE_HERE },
-	[MESSAGE_NAME_LIST] = { list_serve, SERVE_WORKER },
-	[MESSAGE_NAME_SEND] = { sequence_serve, SERVE_HERE },
-	[MESSAGE_NAME_WHO] = { sequence_serve, SERVE_HERE },
+	[MESSAGE_NAME_LIST] = { list_serve, SERVE_WORKER, LAG_REFUSED },
+	[MESSAGE_NAME_SEND] = { sequence_serve, SERVE_HERE, LAG_WAITS },
+	[MESSAGE_NAME_WHO] = { sequence_serve, SERVE_HERE, LAG_WAITS },
 	[MESSAGE_TREE_CHANGE] = { sequence_serve, SERVE_HERE },
 	[MESSAGE_TREE_PREPARE] = { tree_serve_prepare, SERVE_WORKER },
 	[MESSAGE_TREE_COMMIT] = { tree_serve_commit, SERVE_WORKER },
@@ -31,10 +38,10 @@ static const struct {
 	[MESSAGE_FILE_GET] = { home_serve, SERVE_WORKER },
 	[MESSAGE_FILE_SET] = { home_serve, SERVE_WORKER },
 	[MESSAGE_FILE_READLINK] = { home_serve, SERVE_WORKER },
-	[MESSAGE_FILE_ADOPT] = { home_serve, SERVE_WORKER },
-	[MESSAGE_FILE_LINK] = { home_serve, SERVE_WORKER },
+	[MESSAGE_FILE_ADOPT] = { home_serve, SERVE_WORKER, LAG_REFUSED },
+	[MESSAGE_FILE_LINK] = { home_serve, SERVE_WORKER, LAG_REFUSED },
 	[MESSAGE_FILE_UNLINK] = { home_serve, SERVE_WORKER },
-	[MESSAGE_FILE_RENAME] = { home_serve, SERVE_WORKER },
+	[MESSAGE_FILE_RENAME] = { home_serve, SERVE_WORKER, LAG_REFUSED },
 	[MESSAGE_FILE_GETXATTR] = { home_serve, SERVE_WORKER },
 	[MESSAGE_FILE_LISTXATTR] = { home_serve, SERVE_WORKER },
 	[MESSAGE_FILE_SETXATTR] = { home_serve, SERVE_WORKER },
@@ -77,6 +84,10 @@ void serve_request(struct peers_request *rq, void *arg)
 		j->opt.drain_request(rq, j->opt.arg);
 	else if (!fn)
 		peers_reply_status(rq, -EOPNOTSUPP);
+	else if (serve_table[type].lag == LAG_REFUSED && lag_is(j))
+		peers_reply_status(rq, -EIO);
+	else if (serve_table[type].lag == LAG_WAITS && lag_keeps(j, fn, rq))
+		return;
 	else if (serve_table[type].where == SERVE_HERE)
 		fn(j, rq);
 	else

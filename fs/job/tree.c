@@ -18,7 +18,9 @@ void tree_init(struct wire_msg *request, enum tree_change change)
 int tree_change(struct job *j, struct wire_msg *request)
 {
 	/* Node 0 restarted: its new daemon may or may not have done it, and the caller looks. */
-	return peers_call(j->peers, 0, request, NULL);
+	int rc = peers_call(j->peers, 0, request, NULL);
+
+	return rc == 0 && lag_is(j) ? -EILSEQ : rc; /* done, but not here */
 }
 
 /* ---- directories that the tree does not have yet */
@@ -130,6 +132,18 @@ void tree_tell_kernel(struct job *j, const struct record *rec)
 		opt->invalidate(rec->ino, false, opt->arg);
 }
 
+static int apply_one(struct job *j, struct record *rec, bool ours)
+{
+	bool news = rec->stamp > state_tree_stamp(j->state);
+	int rc = core_tree_apply(j->core, rec);
+
+	if (rc == 0 && rec->type == RECORD_SETATTR && rec->mask & RECORD_ATTR_MTIME)
+		times_reset(j, rec->ino, rec->stamp);
+	if (rc == 0 && news && !ours)
+		tree_tell_kernel(j, rec);
+	return rc;
+}
+
 static int apply(struct job *j, const struct wire_msg *m)
 {
 	bool ours = message_get(m, MESSAGE_OTHER) == peers_self(j->peers);
@@ -142,16 +156,27 @@ static int apply(struct job *j, const struct wire_msg *m)
 		struct record rec;
 
 		rc = record_decode(bytes, len, &scratch, &rec, &used);
-		bool news = rc == 0 && rec.stamp > state_tree_stamp(j->state);
 		if (rc == 0)
-			rc = core_tree_apply(j->core, &rec);
-		if (rc == 0 && rec.type == RECORD_SETATTR && rec.mask & RECORD_ATTR_MTIME)
-			times_reset(j, rec.ino, rec.stamp);
-		if (rc == 0 && news && !ours)
-			tree_tell_kernel(j, &rec);
+			rc = apply_one(j, &rec, ours);
 	}
 	record_scratch_free(&scratch);
+	if (rc == 0 && state_tree_stamp(j->state) < message_get(m, MESSAGE_STAMP))
+		rc = -EILSEQ;
 	return rc;
+}
+
+/* What could not be applied: our kernel is not to believe what was there before. */
+static void hide(struct job *j, const struct wire_msg *m)
+{
+	struct record_scratch scratch = { 0 };
+	const uint8_t *bytes;
+	struct record rec;
+	size_t len, used;
+
+	for (unsigned int i = 0; message_get_bytes(m, MESSAGE_RECORD_BYTES, i, &bytes, &len); i++)
+		if (record_decode(bytes, len, &scratch, &rec, &used) == 0)
+			tree_tell_kernel(j, &rec);
+	record_scratch_free(&scratch);
 }
 
 void tree_serve_commit(struct job *j, struct peers_request *rq)
@@ -160,8 +185,10 @@ void tree_serve_commit(struct job *j, struct peers_request *rq)
 	uint64_t closed = message_get(m, MESSAGE_DIR);
 	int rc = apply(j, m);
 
-	if (rc < 0 && rc != -EILSEQ)
-		job_log(j, true, "tree_change_failed", "status=%d", rc);
+	if (rc < 0 && message_get(m, MESSAGE_COUNT) && lag_begin(j, message_get(m, MESSAGE_STAMP), rc))
+		hide(j, m);
+	if (rc == 0 && lag_end(j))
+		end_prepared(j, 0);
 	if (rc == 0 && message_get(m, MESSAGE_FLAGS))
 		end_prepared(j, closed);
 	peers_reply_status(rq, rc);

@@ -64,3 +64,25 @@ setup() {
 	[ "$(cat "$DIRECT/g" "$DIRECT/h")" = "Jelly jarnew" ]
 	arrives
 }
+
+@test "a node whose store has no room for the directory tree says so, and goes on when there is room" {
+	make_tmpfs small 64M
+	mkdir -p "$WORK/small/store"
+	ln -s "$WORK/small/store" "$WORK/s1"
+	start_job 2 journal_size=64K,reserve=8M
+	mkdir "$WORK/m0/d"
+	fallocate -l 1G "$WORK/small/filler" || dd if=/dev/zero of="$WORK/small/filler" bs=1M || true
+	until_refused() { ! setfattr -n user.big -v "$(printf '%060000d' 0)" "$WORK/m0/d"; }
+	wait_until 60 until_refused
+	exits 2 ls "$WORK/m1/d"
+	says "Input/output error"
+	run "$CISTERN" status "$WORK/m1"
+	says "make room on the file system of its store"
+	run "$CISTERN" status "$WORK/m0"
+	says "node 1"
+	rm "$WORK/small/filler"
+	wait_until 60 mkdir "$WORK/m0/then"
+	wait_until 60 test -d "$WORK/m1/then"
+	setfattr -x user.big "$WORK/m0/d" # more than the backing directory takes
+	stop_job
+}

@@ -14,6 +14,7 @@
 struct daemon { /* of one node */
 	struct job_world *w;
 	uint32_t index;
+	struct io *io; /* owned; NULL: the store's own */
 	struct store *store;
 	struct core *core;
 	struct job *job; /* NULL: dead */
@@ -94,6 +95,26 @@ static void say(bool error, const char *event, const char *text, void *arg)
 
 /* ---- a daemon */
 
+/* As job_world_options.store_io has it. */
+static void put_between(struct daemon *d, const char *path, struct store_options *opt)
+{
+	static char index[160]; /* until the store is open */
+	struct io *real = NULL;
+
+	if (!d->w->opt.store_io)
+		return;
+	if (mkdir(path, 0700) && errno != EEXIST)
+		bail_out("mkdir");
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0 || io_posix_create(fd, &real))
+		bail_out("a store's directory");
+	close(fd);
+	snprintf(index, sizeof(index), "%s/index", path);
+	io_destroy(d->io);
+	opt->io = d->io = d->w->opt.store_io(d->index, real, d->w->opt.arg);
+	opt->index_path = index;
+}
+
 static void open_store(struct daemon *d, struct cistern_error *err)
 {
 	static const uint8_t job_uuid[STORE_UUID_BYTES] = { 0x10, 0xb0 };
@@ -108,6 +129,7 @@ static void open_store(struct daemon *d, struct cistern_error *err)
 	char path[128];
 
 	snprintf(path, sizeof(path), "%s/store%u", w->dir, d->index);
+	put_between(d, path, &opt);
 	if (store_open(path, &opt, &d->store, &report, err) ||
 		store_number(d->store, d->index, w->opt.num, job_uuid, err))
 		bail_out(err->text);
@@ -202,7 +224,8 @@ struct job_world *job_world_start_with(const struct job_world_options *opt)
 	if (config_create(&w->cfg) ||
 		config_parse_options(w->cfg, opt->settings ? opt->settings : "data=log", "test", &err))
 		bail_out(err.text);
-	w->loopback = loopback_create(&(struct loopback_options){ .num = opt->num, .timeout_usec = opt->timeout_usec });
+	w->loopback = loopback_create(&(struct loopback_options){
+		.num = opt->num, .timeout_usec = opt->timeout_usec, .node_timeout_usec = opt->node_timeout_usec });
 	w->daemons = calloc(opt->num, sizeof(*w->daemons));
 	if (!w->loopback || !w->daemons)
 		bail_out("out of memory");
@@ -236,6 +259,8 @@ void job_world_stop(struct job_world *w)
 	for (uint32_t i = 0; i < w->opt.num; i++)
 		if (store_close(w->daemons[i].store))
 			bail_out("a store does not close in good order");
+	for (uint32_t i = 0; i < w->opt.num; i++)
+		io_destroy(w->daemons[i].io);
 	config_destroy(w->cfg);
 	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", w->dir);
 	if (system(cmd) != 0)

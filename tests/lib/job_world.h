@@ -16,9 +16,12 @@ struct job_world;
 
 struct job_world_options {
 	uint32_t num;
-	const char *settings;  /* as -o has them; NULL: "data=log" */
-	uint64_t timeout_usec; /* agent_timeout; 0: 60 s */
-	bool passthrough;      /* kernels reach private segments, or would: job_world_kernel_fd */
+	const char *settings;       /* as -o has them; NULL: "data=log" */
+	uint64_t timeout_usec;      /* agent_timeout; 0: 60 s */
+	uint64_t node_timeout_usec; /* 0: 60 s */
+	/* What is between a node's store and its directory, from io_posix_create; it owns that. arg comes last. NULL: nothing. */
+	struct io *(*store_io)(uint32_t node, struct io *real, void *arg);
+	bool passthrough; /* kernels reach private segments, or would: job_world_kernel_fd */
 	/* As job_options; node and hook_arg come first. NULL: nothing. */
 	void (*invalidate)(uint32_t node, uint64_t ino, bool data, void *arg);
 	void (*invalidate_name)(uint32_t node, uint64_t parent, const char *name, void *arg);

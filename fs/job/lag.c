@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * A node whose store cannot take a change of the tree (it is full, or its device fails), or that has been away for so long that node 0 has
+ * not kept what it lacks. All others have the change: so nothing that this node would say of names can be believed.
+ * It says -EIO to its own applications and to the others, whom nothing else is refused: open files are read and written, commits, locks and
+ * drains go on, and all that it has acknowledged stays in its store. What asks which file has a name, and could not be told that
+ * there is no answer, waits (rebuild.c).
+ *
+ * Node 0 decides when it begins (sequence.c): before that nobody has been told that the change is done, so until then this node is as right as
+ * any that has not heard of it yet. It ends with what node 0 sends again and again.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fs/job/private.h"
+
+struct later { /* a request for when we have everything */
+	struct later *next;
+	serve_handler fn;
+	struct peers_request *rq;
+};
+
+struct lag {
+	pthread_mutex_t lock;
+	_Atomic(uint64_t) lacks; /* number of the change that our tree should have had; 0: it has all */
+	int status;              /* why not */
+	bool ending;
+	struct later *first, **last;
+};
+
+bool lag_is(struct job *j)
+{
+	return atomic_load(&j->lag->lacks) != 0;
+}
+
+int lag_gate(struct job *j)
+{
+	return lag_is(j) ? -EIO : 0;
+}
+
+const char *lag_reason(int status)
+{
+	return status == -EILSEQ ? "no node has it any more" : strerror(-status);
+}
+
+const char *lag_remedy(int status)
+{
+	switch (status) {
+	case -ENOSPC: return "make room on the file system of its store, and it goes on";
+	case -ENOMEM: return "it goes on when its daemon gets memory";
+	case -EILSEQ: return "it was away for too long: end the job; what its store has is drained, or recovered";
+	default: return "look after the device of its store, then unmount it and mount it again";
+	}
+}
+
+/* In lag->lock. */
+static void put_text(const struct lag *l, char *out, size_t cap)
+{
+	snprintf(out, cap, "the store has not taken change %llu of the directory tree (%s): %s",
+		(unsigned long long)l->lacks, lag_reason(l->status), lag_remedy(l->status));
+}
+
+bool lag_begin(struct job *j, uint64_t stamp, int status)
+{
+	struct lag *l = j->lag;
+	char text[256];
+
+	pthread_mutex_lock(&l->lock);
+	bool news = !l->lacks || l->status != status;
+	l->status = status;
+	atomic_store(&l->lacks, stamp ? stamp : 1);
+	put_text(l, text, sizeof(text));
+	pthread_mutex_unlock(&l->lock);
+	if (news)
+		job_log(j, true, "names_not_served", "status=%d text=\"%s\"", status, text);
+	return news;
+}
+
+/* What has waited is served; by whoever they are. */
+static void serve_kept(struct job *j, struct later *kept, int status)
+{
+	for (struct later *next; kept; kept = next) {
+		next = kept->next;
+		if (status < 0)
+			peers_reply_status(kept->rq, status);
+		else
+			kept->fn(j, kept->rq);
+		free(kept);
+	}
+}
+
+static struct later *take_kept(struct lag *l)
+{
+	struct later *kept = l->first;
+
+	l->first = NULL;
+	l->last = &l->first;
+	return kept;
+}
+
+bool lag_end(struct job *j)
+{
+	struct lag *l = j->lag;
+
+	if (!lag_is(j))
+		return false;
+	pthread_mutex_lock(&l->lock);
+	atomic_store(&l->lacks, 0);
+	struct later *kept = take_kept(l);
+	pthread_mutex_unlock(&l->lock);
+	job_log(j, false, "names_served_again", "node=%u", peers_self(j->peers));
+	serve_kept(j, kept, 0);
+	return true;
+}
+
+bool lag_keeps(struct job *j, serve_handler fn, struct peers_request *rq)
+{
+	struct lag *l = j->lag;
+	struct later *k = NULL;
+	bool keep;
+
+	if (!lag_is(j))
+		return false;
+	pthread_mutex_lock(&l->lock);
+	keep = l->lacks && !l->ending;
+	if (keep && (k = malloc(sizeof(*k)))) {
+		*k = (struct later){ NULL, fn, rq };
+		*l->last = k;
+		l->last = &k->next;
+	}
+	pthread_mutex_unlock(&l->lock);
+	if (keep && !k)
+		peers_reply_status(rq, -ENOMEM);
+	return keep;
+}
+
+void job_troubles(struct job *j, void (*say)(const char *text, void *arg), void *arg)
+{
+	char text[256] = "";
+
+	if (job_alone(j))
+		return;
+	pthread_mutex_lock(&j->lag->lock);
+	if (j->lag->lacks)
+		put_text(j->lag, text, sizeof(text));
+	pthread_mutex_unlock(&j->lag->lock);
+	if (*text)
+		say(text, arg);
+	sequence_troubles(j, say, arg);
+}
+
+/* ---- life */
+
+static int lag_create(struct job *j, struct cistern_error *err)
+{
+	j->lag = calloc(1, sizeof(*j->lag));
+	if (!j->lag)
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	pthread_mutex_init(&j->lag->lock, NULL);
+	j->lag->last = &j->lag->first;
+	return 0;
+}
+
+static void lag_shut_down(struct job *j)
+{
+	if (!j->lag)
+		return;
+	pthread_mutex_lock(&j->lag->lock);
+	j->lag->ending = true;
+	struct later *kept = take_kept(j->lag);
+	pthread_mutex_unlock(&j->lag->lock);
+	serve_kept(j, kept, -ESHUTDOWN);
+}
+
+static void lag_destroy(struct job *j)
+{
+	if (!j->lag)
+		return;
+	lag_shut_down(j);
+	pthread_mutex_destroy(&j->lag->lock);
+	free(j->lag);
+	j->lag = NULL;
+}
+
+const struct part lag_part = { .create = lag_create, .shut_down = lag_shut_down, .destroy = lag_destroy };
