@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Fills windows. Reads go by (segment, offset), neighbours in one call, whatever the order in the file. What is in the page
+ * cache is read at once (RWF_NOWAIT); what is not is asked for first, all of it, and then waited for, so that the device
+ * sees many requests at a time without a thread for each.
+ *
+ * Each payload is checked, and added to the checksum of the file in the order of the file.
+ */
+#include "mpi-agent/replay/copy_private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "format/base/crc32c.h"
+#include "format/base/fdio.h"
+
+#define IOVECS       512u
+#define FDS_CACHED   128u
+#define COMBINE_FROM 65536u /* from here on combining two CRCs is cheaper than computing one anew */
+
+void copy_close_fds(struct copier *c)
+{
+	for (size_t i = 0; i < c->fds.cap; i++)
+		if (c->fds.slots[i].key)
+			close((int)c->fds.slots[i].value - 1);
+	idmap_free(&c->fds);
+}
+
+static int segment_fd(struct copier *c, uint32_t segment)
+{
+	uint64_t have = idmap_get(&c->fds, (uint64_t)segment + 1);
+	int fd;
+
+	if (have)
+		return (int)have - 1;
+	if (c->fds.num >= FDS_CACHED)
+		copy_close_fds(c);
+	fd = segment_open_fd(c->s->segments, segment, false);
+	if (fd >= 0 && idmap_set(&c->fds, (uint64_t)segment + 1, (uint64_t)fd + 1) < 0) {
+		close(fd);
+		return -ENOMEM;
+	}
+	return fd;
+}
+
+/* ---- sources */
+
+int copy_source_open(struct copier *c, const struct copy_job *job, struct copy_source *ret)
+{
+	struct window_plan_options opt = { .st = c->s->st,
+		.ino = job->in->ino,
+		.from = job->from,
+		.to = job->end,
+		.shared = job->shared,
+		.node = c->node,
+		.num_nodes = c->s->opt->num_nodes,
+		.domain_size = c->s->opt->domain_size,
+		.holes = job->in_place,
+		.base = job->want_base,
+		.backing_limit = job->in->backing_limit };
+
+	*ret = (struct copy_source){ .fd = -1, .node = c->node, .pos = job->from, .end = job->end };
+	if (!(job->in->flags & INODE_PRIVATE))
+		return window_plan_create(&opt, &ret->plan);
+	ret->segment = job->in->private_segment;
+	ret->fd = segment_fd(c, ret->segment);
+	return ret->fd < 0 ? ret->fd : 0;
+}
+
+/* The next range of data from pos on; false: only a hole is left. */
+static bool private_data(const struct copy_source *src, uint64_t *ret_off, uint64_t *ret_end)
+{
+	off_t data, hole;
+
+	if (src->pos >= src->end)
+		return false;
+	data = lseek(src->fd, (off_t)src->pos, SEEK_DATA);
+	if (data < 0 && errno == ENXIO)
+		return false;
+	if (data < 0) { /* no such calls here: all is data */
+		data = (off_t)src->pos;
+		hole = (off_t)src->end;
+	} else {
+		hole = lseek(src->fd, data, SEEK_HOLE);
+		if (hole < 0)
+			hole = (off_t)src->end;
+	}
+	*ret_off = (uint64_t)data;
+	*ret_end = (uint64_t)hole < src->end ? (uint64_t)hole : src->end;
+	return *ret_off < src->end;
+}
+
+static int private_next(struct copy_source *src, size_t cap, struct window *w, bool *ret_last)
+{
+	uint64_t off, end;
+	int r = 0;
+
+	window_reset(w);
+	while (r == 0 && w->bytes < cap && w->num < WINDOW_PIECES_MAX && private_data(src, &off, &end)) {
+		uint64_t room = cap - w->bytes;
+
+		if (end - off > room) {
+			uint64_t cut = (off + room) / EXTENT_PAGE_SPAN * EXTENT_PAGE_SPAN;
+
+			if (cut <= off && w->num > 0)
+				break;
+			end = cut > off ? cut : off + room;
+		}
+		r = window_add(w, &(struct piece){ .source = PIECE_LOG,
+					  .off = off,
+					  .len = (uint32_t)(end - off),
+					  .segment = src->segment,
+					  .node = src->node,
+					  .segment_off = off });
+		src->pos = end;
+	}
+	*ret_last = r == 0 && !private_data(src, &off, &end);
+	return r;
+}
+
+int copy_source_next(struct copy_source *src, size_t cap, struct window *w, bool *ret_last)
+{
+	return src->plan ? window_plan_next(src->plan, cap, w, ret_last) : private_next(src, cap, w, ret_last);
+}
+
+/* ---- reading */
+
+static unsigned int fill_iov(
+	struct copy_buffer *b, const uint32_t *order, uint32_t n, struct iovec *iov, size_t *ret_len)
+{
+	unsigned int num = 0;
+
+	*ret_len = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		const struct piece *p = &b->w.pieces[order[i]];
+		uint8_t *at = b->data + p->at;
+
+		if (num > 0 && (uint8_t *)iov[num - 1].iov_base + iov[num - 1].iov_len == at)
+			iov[num - 1].iov_len += p->len;
+		else
+			iov[num++] = (struct iovec){ at, p->len };
+		*ret_len += p->len;
+	}
+	return num;
+}
+
+/* All of a run but its first skip bytes, by whatever many calls; behind the end of a private segment there are zeros. */
+static int read_run(
+	struct copier *c, struct copy_job *job, struct copy_buffer *b, const uint32_t *order, uint32_t n, size_t skip)
+{
+	const struct piece *first = &b->w.pieces[order[0]];
+	int fd = segment_fd(c, first->segment);
+
+	if (fd < 0)
+		return fd;
+	for (uint32_t i = 0; i < n; i++) {
+		const struct piece *p = &b->w.pieces[order[i]];
+		size_t done = p->len < skip ? p->len : skip, left = p->len - done;
+		uint8_t *to = b->data + p->at + done;
+		ssize_t got = fdio_read(fd, to, left, p->segment_off + done);
+
+		skip -= done;
+		if (got < 0)
+			return (int)got;
+		if ((size_t)got == left)
+			continue;
+		if (!(job->in->flags & INODE_PRIVATE))
+			return -ENODATA;
+		memset(to + got, 0, left - (size_t)got);
+		job->short_private = true;
+	}
+	return 0;
+}
+
+/* What is cached, at once; the others are put in motion. Returns how many bytes of *ret_len are there. */
+static size_t read_run_now(struct copier *c, struct copy_buffer *b, const uint32_t *order, uint32_t n, size_t *ret_len)
+{
+	const struct piece *first = &b->w.pieces[order[0]];
+	int fd = segment_fd(c, first->segment);
+	struct iovec iov[IOVECS];
+	unsigned int num;
+	ssize_t got;
+
+	num = fill_iov(b, order, n, iov, ret_len);
+	if (fd < 0)
+		return 0;
+	got = preadv2(fd, iov, (int)num, (off_t)first->segment_off, RWF_NOWAIT);
+	if (got < 0)
+		got = 0;
+	if ((size_t)got < *ret_len)
+		posix_fadvise(
+			fd, (off_t)first->segment_off + got, (off_t)(*ret_len - (size_t)got), POSIX_FADV_WILLNEED);
+	return (size_t)got;
+}
+
+static int say_damage(struct copy_job *job, const struct piece *p, int r)
+{
+	if (r == -ENODATA || r == -ENOENT)
+		r = -EBADMSG;
+	if (r == -EBADMSG)
+		snprintf(job->error_text, sizeof(job->error_text),
+			"damaged payload at segment %" PRIu32 " offset %" PRIu64 ", file offset %" PRIu64
+			": run cistern fsck on the store",
+			p->segment, p->segment_off, p->off);
+	return r;
+}
+
+static bool is_lost(const struct copier *c, uint32_t node)
+{
+	return node < c->s->opt->num_lost && c->s->opt->lost[node];
+}
+
+/* Whose pieces of a window are fetched, in the order in which they lie in the stores. */
+static void list_remote(struct copier *c, const struct copy_buffer *b, uint32_t num)
+{
+	c->num_remote = 0;
+	for (uint32_t i = 0; i < num; i++) {
+		uint32_t node = b->w.pieces[c->order[i]].node;
+
+		if (node != c->node && !is_lost(c, node))
+			c->remote[c->num_remote++] = c->order[i];
+	}
+}
+
+static int say_unfetched(struct copy_job *job, const struct piece *p, int r)
+{
+	snprintf(job->error_text, sizeof(job->error_text),
+		"its bytes in the store of node %" PRIu32 " (segment %" PRIu32 ") cannot be had: %s", p->node,
+		p->segment, strerror(-r));
+	return r;
+}
+
+/* Reads what is here, beginning with what need not be waited for, and takes in between what comes from other nodes. */
+static int read_local(struct copier *c, struct copy_job *job, struct copy_buffer *b, uint32_t num)
+{
+	uint32_t num_later = 0, n;
+	size_t got, len, since = 0;
+	int r = 0;
+
+	for (uint32_t at = 0; r == 0 && at < num; at += n) {
+		n = window_read_run(&b->w, c->order, num, at, IOVECS);
+		c->num_runs++;
+		if (b->w.pieces[c->order[at]].node != c->node)
+			continue;
+		got = read_run_now(c, b, c->order + at, n, &len);
+		if (got < len)
+			c->later[num_later++] = (struct later){ at, (uint32_t)got };
+		since += len;
+		if (since >= WIRE_FETCH_BYTES) {
+			since = 0;
+			r = fetches_take(c->fetches);
+		}
+	}
+	for (uint32_t i = 0; r == 0 && i < num_later; i++) {
+		const uint32_t *order = c->order + c->later[i].at;
+
+		n = window_read_run(&b->w, c->order, num, c->later[i].at, IOVECS);
+		r = read_run(c, job, b, order, n, c->later[i].got);
+		if (r < 0)
+			return say_damage(job, &b->w.pieces[order[0]], r);
+	}
+	return r;
+}
+
+static int read_log(struct copier *c, struct copy_job *job, struct copy_buffer *b)
+{
+	const struct piece *failed = NULL;
+	uint32_t num;
+	int r, e;
+
+	window_read_order(&b->w, c->order, &num);
+	c->num_runs = 0;
+	list_remote(c, b, job->shared ? num : 0);
+	r = fetches_begin(c->fetches, b->w.pieces, b->data, c->remote, c->num_remote);
+	if (r == 0)
+		r = read_local(c, job, b, num);
+	e = fetches_end(c->fetches, r == 0, &failed);
+	if (failed)
+		return say_unfetched(job, failed, e);
+	return r < 0 ? r : e;
+}
+
+static int note_missing(struct copy_job *job, uint64_t off, uint64_t len)
+{
+	struct manifest_range *last = job->num_missing ? &job->missing[job->num_missing - 1] : NULL;
+	struct manifest_range *grown;
+
+	if (last && last->off + last->len == off) {
+		last->len += len;
+		return 0;
+	}
+	grown = reallocarray(job->missing, job->num_missing + 1, sizeof(*grown));
+	if (!grown)
+		return -ENOMEM;
+	job->missing = grown;
+	job->missing[job->num_missing++] = (struct manifest_range){ off, len };
+	return 0;
+}
+
+static bool is_zero(const uint8_t *p, size_t len)
+{
+	return len == 0 || (p[0] == 0 && memcmp(p, p + 1, len - 1) == 0);
+}
+
+/* Backing bytes; zeros among them become holes again. */
+static int read_base(struct copy_job *job, struct copy_buffer *b, struct piece *p)
+{
+	uint8_t *at = b->data + p->at;
+	ssize_t got = job->base ? job->base->ops->pread(job->base, at, p->len, p->off) : 0;
+
+	if (got < 0)
+		return (int)got;
+	memset(at + got, 0, p->len - (size_t)got);
+	if ((size_t)got < p->len) {
+		int r = note_missing(job, p->off + (uint64_t)got, p->len - (uint64_t)got);
+
+		if (r < 0)
+			return r;
+	}
+	if (is_zero(at, p->len))
+		p->source = PIECE_HOLE;
+	return 0;
+}
+
+/* Ranges that touch are one part of the checksum: a part costs a few microseconds, whatever its length. */
+void copy_end_run(struct copy_job *job)
+{
+	uint64_t len = job->run_end - job->run_off;
+
+	if (len > 0)
+		job->crc_sum ^=
+			crc32c_part(crc32c_combine(job->run_crc, job->crc, len), len, job->in->size - job->run_end);
+	job->run_off = job->run_end;
+}
+
+static void add_to_run(struct copy_job *job, const struct piece *p)
+{
+	if (p->off != job->run_end) {
+		copy_end_run(job);
+		job->run_off = p->off;
+	}
+	if (job->run_off == p->off)
+		job->run_crc = job->crc;
+	job->run_end = p->off + p->len;
+}
+
+/* Checks a piece and adds it to the checksum. */
+static int account_piece(struct copy_job *job, const struct copy_buffer *b, const struct piece *p)
+{
+	const uint8_t *at = b->data + p->at;
+	uint32_t crc = 0;
+	bool checked = p->whole && p->source == PIECE_LOG;
+
+	if (p->source == PIECE_HOLE || p->source == PIECE_LOST)
+		return 0;
+	if (checked) {
+		crc = crc32c(0, at, p->len);
+		if (crc != p->crc)
+			return say_damage(job, p, -EBADMSG);
+	}
+	if (job->shared && job->in_place)
+		add_to_run(job, p);
+	if (!job->in_place) {
+		job->crc = crc32c_zeros(job->crc, p->off - job->from - job->crc_bytes);
+		job->crc_bytes = p->off - job->from;
+	}
+	job->crc = checked && p->len >= COMBINE_FROM ? crc32c_combine(job->crc, crc, p->len)
+						     : crc32c(job->crc, at, p->len);
+	job->crc_bytes += p->len;
+	job->extents++;
+	return 0;
+}
+
+/* Only a lost store had it. */
+bool copy_is_lost_piece(const struct copier *c, const struct copy_job *job, const struct piece *p)
+{
+	return job->shared && p->source == PIECE_LOG && is_lost(c, p->node);
+}
+
+/* What only a lost store had is listed. */
+static int mark_lost(struct copier *c, struct copy_job *job, struct copy_buffer *b)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < b->w.num; i++) {
+		struct piece *p = &b->w.pieces[i];
+
+		if (!copy_is_lost_piece(c, job, p))
+			continue;
+		p->source = PIECE_LOST;
+		r = note_missing(job, p->off, p->len);
+	}
+	return r;
+}
+
+int copy_read_window(struct copier *c, struct copy_job *job, struct copy_buffer *b)
+{
+	int r = read_log(c, job, b);
+
+	if (r == 0)
+		r = mark_lost(c, job, b);
+
+	for (uint32_t i = 0; r == 0 && i < b->w.num; i++)
+		if (b->w.pieces[i].source == PIECE_BASE)
+			r = read_base(job, b, &b->w.pieces[i]);
+	for (uint32_t i = 0; r == 0 && i < b->w.num; i++)
+		r = account_piece(job, b, &b->w.pieces[i]);
+	return r;
+}

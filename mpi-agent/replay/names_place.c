@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * One name gets its place. The plan (plan/names.c) says what the next step for it is; here it is done, so that doing it twice is
+ * the same as doing it once, and nothing is overwritten or removed that is not what the state thinks it is.
+ */
+#include "mpi-agent/replay/names_private.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mpi-agent/plan/names.h"
+
+#define STEPS_PER_NAME 8 /* far more than a name can need: the plan and the state disagree */
+
+/* One name that is being placed. */
+struct placing {
+	struct session *s;
+	struct session_dir *dir;
+	const char *name;
+	struct names_step step;
+	struct inode in;
+	char to[SESSION_PATH_MAX];    /* of the name, in the destination */
+	char from[SESSION_PATH_MAX];  /* PARK, MOVE, LINK */
+	char shown[SESSION_PATH_MAX]; /* in the mount, for people */
+};
+
+static struct record placed_record(const struct inode *in, uint64_t ino, uint64_t parent, const char *name)
+{
+	struct record rec = { .type = RECORD_PLACED,
+		.ino = ino,
+		.gen = in->gen,
+		.parent = parent,
+		.backing_dev = in->backing_dev,
+		.backing_ino = in->backing_ino };
+
+	snprintf(rec.name, sizeof(rec.name), "%s", name);
+	return rec;
+}
+
+static struct record moved_record(
+	const struct inode *in, uint64_t from_parent, const char *from_name, uint64_t parent, const char *name)
+{
+	struct record rec = placed_record(in, in->ino, parent, name);
+
+	rec.flags = RECORD_F_MOVED;
+	rec.from_parent = from_parent;
+	snprintf(rec.from_name, sizeof(rec.from_name), "%s", from_name);
+	return rec;
+}
+
+int names_removed_step(struct session *s, uint64_t ino, uint64_t parent, const char *name)
+{
+	struct record rec = { .type = RECORD_REMOVED, .ino = ino, .parent = parent };
+
+	snprintf(rec.name, sizeof(rec.name), "%s", name);
+	return session_step(s, &rec);
+}
+
+/* 0: path shows in; -ENOENT; -ESTALE: something else does. */
+static int check_same(struct session *s, const struct inode *in, const char *path, struct stat *ret)
+{
+	int r = s->to->ops->stat(s->to, path, ret);
+
+	if (r < 0)
+		return r == -ENOTDIR ? -ENOENT : r;
+	return session_is_same(in, ret) ? 0 : -ESTALE;
+}
+
+static int do_park(struct placing *p)
+{
+	struct session *s = p->s;
+	char park[SESSION_PATH_MAX];
+	struct inode occupant;
+	struct record rec;
+	struct stat st;
+	int r = state_inode(s->st, p->step.ino, &occupant);
+
+	if (r < 0)
+		return r;
+	rec = moved_record(&occupant, p->dir->ino, p->name, p->dir->ino, p->step.park_name);
+	rec.flags |= occupant.flags & INODE_UNPUBLISHED ? RECORD_F_UNPUBLISHED : 0;
+	r = state_backing_child_path(s->st, p->dir->ino, p->step.park_name, park, sizeof(park));
+	if (r == 0)
+		r = check_same(s, &occupant, p->to, &st);
+	rec.backing_ino = r == 0 ? st.st_ino : occupant.backing_ino;
+	if (r == 0)
+		r = session_intend(s, &rec, p->to, park, S_ISDIR(occupant.mode));
+	if (r == 0)
+		r = s->to->ops->rename(s->to, p->to, park, S_ISDIR(occupant.mode));
+	if (r == 0 && s->opt->manifest)
+		manifest_add_moved(s->opt->manifest, p->to, park);
+	/* When it has gone, whoever took it away, the place is free, and its own turn will tell. */
+	return r == 0 || r == -ENOENT || r == -ESTALE ? session_step(s, &rec) : r;
+}
+
+/* What is there may no longer be what the state means: a session before us may have put the new directory there already. */
+static int do_clear(struct placing *p)
+{
+	struct session *s = p->s;
+	struct stat st;
+	int r = s->to->ops->stat(s->to, p->to, &st);
+
+	if (r == 0 && S_ISDIR(st.st_mode) && S_ISDIR(p->step.mode)) /* what was in it has been moved: for good */
+		r = session_flush_steps(s);
+	if (r == 0 && S_ISDIR(st.st_mode) == S_ISDIR(p->step.mode))
+		r = s->to->ops->remove(s->to, p->to, S_ISDIR(st.st_mode));
+	if (r < 0 && r != -ENOENT)
+		return r;
+	s->result.names_removed++;
+	return names_removed_step(s, p->step.ino, p->dir->ino, p->name);
+}
+
+static int placed(struct placing *p)
+{
+	struct record rec = placed_record(&p->in, p->in.ino, p->dir->ino, p->name);
+
+	return session_touch(p->s, p->dir->ino) < 0 ? -ENOMEM : session_step(p->s, &rec);
+}
+
+/* Something new, of which st is, is about to get the name. */
+static int intend_placed(struct placing *p, const struct stat *st)
+{
+	struct record rec;
+
+	p->in.backing_dev = st->st_dev;
+	p->in.backing_ino = st->st_ino;
+	rec = placed_record(&p->in, p->in.ino, p->dir->ino, p->name);
+	return session_intend(p->s, &rec, "", p->to, S_ISDIR(st->st_mode));
+}
+
+/*
+ * A directory that a session made when it had already been given up in the mount, and of which the state knows no more
+ * than that: nothing can be renamed over it.
+ */
+int names_clear_dir(struct session *s, uint64_t dir, const char *name, const char *path)
+{
+	struct inode in;
+	struct stat st;
+	uint64_t owner;
+	int r = s->to->ops->stat(s->to, path, &st);
+
+	if (r < 0 || !S_ISDIR(st.st_mode))
+		return r == -ENOENT ? 0 : r;
+	r = state_backing_owner(s->st, dir, name, &owner);
+	if (r < 0 || state_inode(s->st, owner, &in) == 0)
+		return r == -ENOENT || r == 0 ? -EISDIR : r;
+	return s->to->ops->remove(s->to, path, true);
+}
+
+/* rename() between two links of one file would leave both. */
+static bool is_other_link(struct placing *p, const struct stat *from)
+{
+	struct stat to;
+
+	return !S_ISDIR(from->st_mode) && p->s->to->ops->stat(p->s->to, p->to, &to) == 0 && to.st_ino == from->st_ino &&
+	       to.st_dev == from->st_dev;
+}
+
+static int rename_over(struct placing *p, const struct record *rec, const struct stat *from)
+{
+	struct session *s = p->s;
+	bool is_dir = S_ISDIR(from->st_mode);
+	int r;
+
+	if (is_other_link(p, from))
+		return s->to->ops->remove(s->to, p->from, false);
+	r = is_dir ? 0 : names_clear_dir(s, p->dir->ino, p->name, p->to);
+	if (r == 0)
+		r = session_intend(s, rec, p->from, p->to, is_dir);
+	return r < 0 ? r : s->to->ops->rename(s->to, p->from, p->to, is_dir);
+}
+
+static int do_move(struct placing *p)
+{
+	struct record rec = moved_record(&p->in, p->step.from_parent, p->step.from_name, p->dir->ino, p->name);
+	struct session *s = p->s;
+	struct stat from;
+	int r = check_same(s, &p->in, p->from, &from);
+
+	rec.backing_ino = r == 0 ? from.st_ino : rec.backing_ino;
+	if (r == 0)
+		r = rename_over(p, &rec, &from);
+	if (r < 0)
+		return r;
+	s->result.names_moved++;
+	if (s->opt->manifest)
+		manifest_add_moved(s->opt->manifest, p->from, p->shown);
+	if (session_touch(s, p->dir->ino) < 0 || session_touch(s, p->step.from_parent) < 0)
+		return -ENOMEM;
+	return session_step(s, &rec);
+}
+
+int names_remove_temp(struct session *s, const char *path)
+{
+	int r = s->to->ops->remove(s->to, path, false);
+
+	return r == -EISDIR || r == -EPERM ? s->to->ops->remove(s->to, path, true) : r;
+}
+
+/* A temporary name beside the place, of which nothing is there. */
+static int fresh_temp(struct placing *p, char *out, size_t cap)
+{
+	struct session *s = p->s;
+	char name[RECORD_NAME_MAX + 1];
+	int r;
+
+	snprintf(name, sizeof(name), "%s%" PRIu64, s->temp_prefix, p->in.ino);
+	r = state_backing_child_path(s->st, p->dir->ino, name, out, cap);
+	if (r < 0)
+		return r;
+	r = names_remove_temp(s, out);
+	return r == -ENOENT ? 0 : r;
+}
+
+/* By way of a temporary name: link() does not replace what nobody needs. */
+static int link_over(struct placing *p)
+{
+	struct session *s = p->s;
+	char temp[SESSION_PATH_MAX];
+	int r = names_clear_dir(s, p->dir->ino, p->name, p->to);
+
+	if (r == 0)
+		r = fresh_temp(p, temp, sizeof(temp));
+	if (r == 0)
+		r = s->to->ops->link(s->to, p->from, temp);
+	return r < 0 ? r : s->to->ops->rename(s->to, temp, p->to, false);
+}
+
+static int do_link(struct placing *p)
+{
+	struct session *s = p->s;
+	struct stat from;
+	int r = check_same(s, &p->in, p->from, &from);
+
+	if (r < 0)
+		return r;
+	if (is_other_link(p, &from)) {
+		r = s->to->ops->mark(s->to, p->to);
+	} else {
+		r = intend_placed(p, &from);
+		if (r == 0)
+			r = link_over(p);
+	}
+	return r < 0 ? r : placed(p);
+}
+
+/* By way of a temporary name, so that we know which one is ours. */
+static int make_dir(struct placing *p)
+{
+	struct session *s = p->s;
+	char temp[SESSION_PATH_MAX];
+	struct stat st;
+	int r = fresh_temp(p, temp, sizeof(temp));
+
+	if (r == 0)
+		r = s->to->ops->mkdir(s->to, temp);
+	if (r == 0)
+		r = s->to->ops->stat(s->to, temp, &st);
+	if (r == 0)
+		r = intend_placed(p, &st);
+	return r < 0 ? r : s->to->ops->rename(s->to, temp, p->to, true);
+}
+
+static int do_mkdir(struct placing *p)
+{
+	struct session *s = p->s;
+	struct stat st;
+	int r = s->to->ops->stat(s->to, p->to, &st);
+
+	if (r == 0) {
+		/* A session before us made it, or somebody else: in either case it is what is wanted. */
+		r = S_ISDIR(st.st_mode) ? s->to->ops->mark(s->to, p->to) : -EEXIST;
+		p->in.backing_dev = st.st_dev;
+		p->in.backing_ino = st.st_ino;
+	} else if (r == -ENOENT) {
+		r = make_dir(p);
+	}
+	return r < 0 ? r : placed(p);
+}
+
+static int finish_symlink(struct placing *p)
+{
+	struct record rec = { .type = RECORD_DRAINED,
+		.ino = p->in.ino,
+		.gen = p->in.gen,
+		.upto = p->s->opt->upto,
+		.flags = RECORD_F_META_ONLY,
+		.size = p->in.size,
+		.mtime_ns = p->in.mtime_ns,
+		.backing_dev = p->in.backing_dev,
+		.backing_ino = p->in.backing_ino };
+	int r = placed(p);
+
+	p->s->result.files++;
+	return r < 0 ? r : session_step(p->s, &rec);
+}
+
+static int make_symlink(struct placing *p, const char *temp, struct stat *ret)
+{
+	struct session *s = p->s;
+	char target[RECORD_TARGET_MAX + 1];
+	struct sink_file *f = NULL;
+	struct sink_attr attr;
+	const char *warning;
+	int r = state_symlink(s->st, p->in.ino, target, sizeof(target));
+
+	if (r == 0)
+		r = s->to->ops->symlink(s->to, target, temp);
+	if (r == 0)
+		r = s->to->ops->open(s->to, temp, SINK_ATTR, &f);
+	if (r == 0) {
+		attrs_of_inode(&p->in, &attr);
+		r = attrs_apply(s, &p->in, &attr, f, &warning);
+	}
+	if (r == 0)
+		r = f->ops->fstat(f, ret);
+	sink_file_close(f);
+	return r;
+}
+
+static int do_symlink(struct placing *p)
+{
+	struct session *s = p->s;
+	char temp[SESSION_PATH_MAX];
+	struct stat st;
+	int r = names_clear_dir(s, p->dir->ino, p->name, p->to);
+
+	if (r == 0)
+		r = fresh_temp(p, temp, sizeof(temp));
+	if (r == 0)
+		r = make_symlink(p, temp, &st);
+	if (r == 0)
+		r = intend_placed(p, &st);
+	if (r == 0)
+		r = s->to->ops->rename(s->to, temp, p->to, false);
+	return r < 0 ? r : finish_symlink(p);
+}
+
+static int do_step(struct placing *p)
+{
+	switch (p->step.action) {
+	case NAMES_PARK: return do_park(p);
+	case NAMES_CLEAR: return do_clear(p);
+	case NAMES_MOVE: return do_move(p);
+	case NAMES_LINK: return do_link(p);
+	case NAMES_MKDIR: return do_mkdir(p);
+	case NAMES_SYMLINK: return do_symlink(p);
+	default: return 0;
+	}
+}
+
+static const char *doing(enum names_action action)
+{
+	switch (action) {
+	case NAMES_PARK: return "what has its place cannot be moved away";
+	case NAMES_CLEAR: return "what has its place cannot be removed";
+	case NAMES_MOVE: return "cannot be moved here from its old place";
+	case NAMES_LINK: return "cannot be linked here";
+	case NAMES_MKDIR: return "the directory cannot be made";
+	case NAMES_SYMLINK: return "the symbolic link cannot be made";
+	default: return "cannot be placed";
+	}
+}
+
+/* What has the place, and is not known here, may be the only copy of a file of a node that is not there. -EBUSY. */
+static int check_free(const struct placing *p)
+{
+	struct session *s = p->s;
+	bool places = p->step.action == NAMES_MOVE || p->step.action == NAMES_LINK || p->step.action == NAMES_SYMLINK;
+	struct stat st;
+	uint64_t owner;
+
+	if (!places || s->to->ops->stat(s->to, p->to, &st) < 0)
+		return 0;
+	return state_backing_owner(s->st, p->dir->ino, p->name, &owner) == -ENOENT ? -EBUSY : 0;
+}
+
+/* The step's paths; then the step. */
+static int one_step(struct placing *p)
+{
+	struct session *s = p->s;
+	int r = state_backing_child_path(s->st, p->dir->ino, p->name, p->to, sizeof(p->to));
+
+	if (r == 0 && (p->step.action == NAMES_MOVE || p->step.action == NAMES_LINK))
+		r = state_backing_child_path(s->st, p->step.from_parent, p->step.from_name, p->from, sizeof(p->from));
+	if (r == 0 && s->opt->cautious)
+		r = check_free(p);
+	if (r == 0)
+		r = session_touch(s, p->dir->ino);
+	return r < 0 ? r : do_step(p);
+}
+
+int names_place(struct session *s, struct session_dir *dir, const char *name, uint64_t ino)
+{
+	struct placing *p = calloc(1, sizeof(*p));
+	int r = p ? 0 : -ENOMEM;
+
+	if (p) {
+		*p = (struct placing){ .s = s, .dir = dir, .name = name };
+		r = session_join(p->shown, sizeof(p->shown), dir->path, name);
+	}
+	for (int i = 0; r == 0; i++) {
+		r = names_next_step(s->st, dir->ino, name, ino, &p->in, &p->step);
+		if (r < 0 || p->step.action == NAMES_DONE || p->step.action == NAMES_DATA)
+			break;
+		session_set_path(s, p->shown);
+		r = i < STEPS_PER_NAME ? one_step(p) : -ELOOP;
+	}
+	if (r < 0)
+		r = session_fail_errno(s, ino, p ? p->shown : name, r, p ? doing(p->step.action) : "no memory", 0);
+	free(p);
+	return r;
+}
+
+int names_move_away(struct session *s, uint64_t parent, const char *name, uint64_t ino)
+{
+	struct session_dir *dir = session_dir(s, parent);
+	struct placing *p = calloc(1, sizeof(*p));
+	int r = p ? state_inode(s->st, ino, &p->in) : -ENOMEM;
+
+	if (r == 0 && dir) {
+		p->s = s;
+		p->dir = dir;
+		p->name = name;
+		p->step = (struct names_step){ .action = NAMES_PARK, .ino = ino, .mode = p->in.mode };
+		names_park_name(ino, p->step.park_name);
+		r = one_step(p);
+	}
+	free(p);
+	return r < 0 ? session_fail_errno(s, ino, name, r, "cannot be moved out of the way", 0) : 0;
+}
