@@ -3,6 +3,10 @@
  * Listings of directories over all nodes: directories of the tree, files of every node, and what is left of the backing
  * directory when all that some node has taken over is away. Taken whole, as core does it. Each name once: a name in the
  * store counts before what hides it, and that before the backing directory.
+ *
+ * Of directories node 0 says what there is, between two changes of the tree (sequence.c): so no listing knows of a change before all nodes have
+ * it, and none that begins later is without it. A directory and a file that change places do so at the file's home, which may have been
+ * asked before or after node 0: then all are asked again. Each answer says how far its node's tree was.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -14,6 +18,7 @@
 
 #define LIST_PAGE_BYTES (512u << 10)
 #define LIST_BATCH      256
+#define LIST_TRIES      32
 
 enum list_rank { LIST_SHOWN, LIST_HIDDEN, LIST_BACKING };
 
@@ -31,6 +36,9 @@ struct listing {
 	size_t names_len, names_cap;
 	pthread_mutex_t lock; /* while nodes answer */
 	int rc;
+	/* numbers of changes of the tree */
+	uint64_t tree, moved;           /* node 0's: the last one, and the last that moved a directory */
+	uint64_t least_tree, max_moved; /* of the others: in all answers, in any */
 };
 
 /* Room for need elements of size bytes: mem, or where it is now; NULL: out of memory, and mem is as it was. */
@@ -69,7 +77,7 @@ static int add(struct listing *l, const char *name, uint64_t ino, uint32_t type,
 struct page { /* an answer as it is made */
 	struct job *j;
 	uint64_t dir;
-	bool hidden;
+	bool hidden, dirs;
 	char after[RECORD_NAME_MAX + 1];
 	struct buf out;
 	bool more;
@@ -84,7 +92,7 @@ static bool put_batch(struct page *p)
 		(void)(p->hidden ? state_list_backing_names : state_list_names)(
 			p->j->state, p->dir, p->after, names, LIST_BATCH, &num);
 	for (size_t i = 0; i < num; i++) {
-		if (names[i].type == S_IFDIR)
+		if (names[i].type == S_IFDIR && !p->dirs)
 			continue;
 		buf_u8(&p->out, p->hidden ? LIST_HIDDEN : LIST_SHOWN);
 		buf_u64(&p->out, names[i].ino);
@@ -98,10 +106,14 @@ static bool put_batch(struct page *p)
 }
 
 /* What is hidden comes first: a name that is taken over meanwhile is then among the shown ones. */
-void list_serve(struct job *j, struct peers_request *rq)
+void list_answer(struct job *j, struct peers_request *rq)
 {
 	const struct wire_msg *m = peers_msg(rq);
-	struct page p = { .j = j, .dir = message_get(m, MESSAGE_DIR), .hidden = message_get(m, MESSAGE_FLAGS) == 0 };
+	struct page p = { .j = j,
+		.dir = message_get(m, MESSAGE_DIR),
+		.hidden = message_get(m, MESSAGE_FLAGS) == 0,
+		.dirs = peers_self(j->peers) == 0 };
+	uint64_t tree = state_tree_stamp(j->state); /* at least that */
 	struct wire_msg reply = { 0 };
 
 	(void)message_get_str(m, MESSAGE_NAME, p.after, sizeof(p.after));
@@ -119,18 +131,43 @@ void list_serve(struct job *j, struct peers_request *rq)
 	message_put(&reply, MESSAGE_COUNT, p.more);
 	message_put(&reply, MESSAGE_FLAGS, !p.hidden);
 	message_put_str(&reply, MESSAGE_FROM, p.after);
+	message_put(&reply, MESSAGE_STAMP, tree);
+	message_put(&reply, MESSAGE_OTHER, j->moved); /* at most that */
 	peers_reply(rq, &reply);
 	wire_msg_free(&reply);
 	buf_free(&p.out);
+}
+
+void list_serve(struct job *j, struct peers_request *rq)
+{
+	if (peers_self(j->peers) == 0 && !sequence_look_begin(j, rq))
+		return;
+	list_answer(j, rq);
+	if (peers_self(j->peers) == 0)
+		sequence_look_end(j);
 }
 
 struct asking {
 	struct job *j;
 	struct listing *l;
 	uint64_t dir;
+	bool without_0; /* node 0 was given up */
 };
 
-static int take_page(struct listing *l, const struct wire_msg *reply)
+static void take_stamps(struct listing *l, uint32_t node, const struct wire_msg *reply)
+{
+	uint64_t tree = message_get(reply, MESSAGE_STAMP), moved = message_get(reply, MESSAGE_OTHER);
+
+	if (node == 0) {
+		l->tree = tree;
+		l->moved = moved;
+	} else {
+		l->least_tree = tree < l->least_tree ? tree : l->least_tree;
+		l->max_moved = moved > l->max_moved ? moved : l->max_moved;
+	}
+}
+
+static int take_page(struct listing *l, uint32_t node, const struct wire_msg *reply)
 {
 	char name[RECORD_NAME_MAX + 1];
 	const uint8_t *bytes;
@@ -139,6 +176,7 @@ static int take_page(struct listing *l, const struct wire_msg *reply)
 
 	if (!message_get_bytes(reply, MESSAGE_NAMES, 0, &bytes, &len))
 		return -EBADMSG;
+	take_stamps(l, node, reply);
 	struct cursor c = cursor_make(bytes, len);
 	while (rc == 0 && cursor_left(&c) > 0) {
 		uint8_t rank = cursor_u8(&c);
@@ -174,7 +212,7 @@ static void take_first(uint32_t node, const struct wire_msg *reply, void *arg)
 	if (!reply || !wire_get_i64(reply, WIRE_STATUS, &status) || status < 0)
 		return;
 	pthread_mutex_lock(&l->lock);
-	int rc = take_page(l, reply);
+	int rc = take_page(l, node, reply);
 	if (rc < 0)
 		l->rc = rc;
 	pthread_mutex_unlock(&l->lock);
@@ -193,7 +231,7 @@ static int ask_rest(struct asking *a, uint32_t node, struct wire_msg *m)
 	while (rc == 0 && m->type) {
 		rc = peers_call(a->j->peers, node, m, &reply);
 		if (rc == 0)
-			rc = take_page(a->l, &reply);
+			rc = take_page(a->l, node, &reply);
 		m->type = 0;
 		after[0] = '\0';
 		if (rc == 0 && message_get(&reply, MESSAGE_COUNT)) {
@@ -217,6 +255,7 @@ static int ask_all(struct asking *a)
 		(void)peers_call_all(a->j->peers, &m, status, take_first, &rest);
 		rc = a->l->rc;
 	}
+	a->without_0 = rc == 0 && status[0] == -EHOSTDOWN;
 	for (uint32_t i = 0; rc == 0 && i < num; i++)
 		rc = status[i] == -EHOSTDOWN ? 0 : status[i] ? status[i] : ask_rest(a, i, &next[i]);
 	for (uint32_t i = 0; next && i < num; i++)
@@ -236,7 +275,7 @@ static int add_backing(const char *name, uint64_t ino, uint32_t type, void *arg)
 
 static int add_owned(const char *name, uint64_t ino, uint32_t type, void *arg)
 {
-	return add(arg, name, ino, type, LIST_HIDDEN);
+	return type == S_IFDIR ? add(arg, name, ino, type, LIST_HIDDEN) : 0;
 }
 
 static int add_dir(const char *name, uint64_t ino, uint32_t type, void *arg)
@@ -271,10 +310,21 @@ static void settle(struct listing *l, size_t from)
 	l->num = to;
 }
 
-static int build(struct job *j, uint64_t ino, struct listing *l)
+/* Are all answers from between the same two moves of directories? */
+static bool is_of_one_time(const struct listing *l)
 {
-	struct asking a = { j, l, ino };
-	int rc = add(l, ".", ino, S_IFDIR, LIST_SHOWN);
+	return l->max_moved <= l->tree && l->moved <= l->least_tree;
+}
+
+static int build_once(struct job *j, uint64_t ino, struct listing *l)
+{
+	struct asking a = { .j = j, .l = l, .dir = ino };
+	int rc;
+
+	l->num = l->names_len = 0;
+	l->tree = l->moved = l->max_moved = 0;
+	l->least_tree = UINT64_MAX;
+	rc = add(l, ".", ino, S_IFDIR, LIST_SHOWN);
 
 	if (rc == 0)
 		rc = add(l, "..", ino, S_IFDIR, LIST_SHOWN);
@@ -283,10 +333,21 @@ static int build(struct job *j, uint64_t ino, struct listing *l)
 		rc = core_each_backing(j->core, ino, add_backing, l);
 	if (rc == 0)
 		rc = ask_all(&a);
-	if (rc == 0)
+	if (rc == 0 && a.without_0)
 		rc = core_each_backing_owned(j->core, ino, add_owned, l);
-	if (rc == 0)
+	if (rc == 0 && a.without_0)
 		rc = core_each_name(j->core, ino, add_dir, l);
+	return rc == 0 && !a.without_0 && !is_of_one_time(l) ? -EAGAIN : rc;
+}
+
+static int build(struct job *j, uint64_t ino, struct listing *l)
+{
+	int rc = -EAGAIN;
+
+	for (int tries = 0; rc == -EAGAIN && tries < LIST_TRIES; tries++)
+		rc = build_once(j, ino, l);
+	if (rc == -EAGAIN) /* without an end to the moves: as it is */
+		rc = 0;
 	if (rc == 0)
 		settle(l, 2);
 	return rc;

@@ -23,6 +23,7 @@ struct job {
 	struct state *state; /* the store's */
 	struct workers *workers;
 	_Atomic(bool) ending;
+	_Atomic(uint64_t) moved; /* number of the last change of the tree, about to be here, that moves a directory */
 	_Atomic(uint64_t) moving[2]; /* directories that node 0 is about to rename (tree.c); 0: none */
 	/* one for each part, owned by it */
 	struct lag *lag;
@@ -250,6 +251,12 @@ const char *lag_remedy(int status); /* what to do, for people */
 
 extern const struct part sequence_part;
 void sequence_serve(struct job *j, struct peers_request *rq);
+/*
+ * No change of the tree is under way from here to there: for what is short and waits for nobody. False: one is, and list_answer
+ * will serve rq behind it.
+ */
+bool sequence_look_begin(struct job *j, struct peers_request *rq);
+void sequence_look_end(struct job *j);
 void sequence_troubles(struct job *j, void (*say)(const char *text, void *arg), void *arg);
 uint64_t sequence_closed_dir(struct job *j); /* that PREPARE was sent for and that has not ended; 0: none */
 
@@ -325,5 +332,6 @@ int list_open(struct job *j, uint64_t ino, struct listing **ret);
 void list_close(struct listing *l);
 int list_get(struct listing *l, uint64_t index, const char **ret_name, uint64_t *ret_ino, uint32_t *ret_type);
 void list_serve(struct job *j, struct peers_request *rq);
+void list_answer(struct job *j, struct peers_request *rq); /* the same, at once */
 
 #endif

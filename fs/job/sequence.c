@@ -47,7 +47,7 @@ struct kept { /* a record as it was committed here */
 struct sequence {
 	struct job *j;
 	pthread_mutex_t lock;
-	pthread_cond_t cond;
+	pthread_cond_t cond, looked;
 	pthread_t thread;
 	bool started;
 	bool begun;  /* the first assembly was seen */
@@ -57,7 +57,10 @@ struct sequence {
 	bool prepared; /* nodes were told of what is to come */
 	int *behind; /* owned; by node, why it has not all: 0: it has; -EHOSTDOWN: it was given up; -EILSEQ: no more can be done */
 	uint32_t num_behind; /* nodes that no change may leave further behind */
-	bool look;           /* one of the others may be back */
+	bool in_hand;        /* a change: nobody looks */
+	unsigned int looking;
+	struct change *looks, **last_look; /* who waits for the end of it */
+	bool look;                         /* one of the others may be back */
 	int64_t chased_usec;
 	/* the thread's own */
 	struct kept kept[SEQUENCE_KEPT]; /* a ring by stamp */
@@ -95,6 +98,8 @@ static void note_record(const struct record *rec, void *arg)
 	struct sequence *s = arg;
 
 	keep(s, rec);
+	if (rec->type == RECORD_RENAME)
+		s->j->moved = rec->stamp;
 	if (!s->first_stamp)
 		s->first_stamp = rec->stamp;
 	if (s->asker != peers_self(s->j->peers))
@@ -582,16 +587,74 @@ static serve_handler question_of(const struct peers_request *rq)
 	}
 }
 
+static void take_in_hand(struct sequence *s)
+{
+	pthread_mutex_lock(&s->lock);
+	s->in_hand = true;
+	while (s->looking)
+		pthread_cond_wait(&s->looked, &s->lock);
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* Who waited looks here, before the next one: however fast the changes come. */
+static void out_of_hand(struct sequence *s)
+{
+	pthread_mutex_lock(&s->lock);
+	struct change *c = s->looks;
+	s->looks = NULL;
+	s->last_look = &s->looks;
+	s->in_hand = false;
+	pthread_mutex_unlock(&s->lock);
+	for (struct change *next; c; c = next) {
+		next = c->next;
+		list_answer(s->j, c->rq);
+		free(c);
+	}
+}
+
+bool sequence_look_begin(struct job *j, struct peers_request *rq)
+{
+	struct change *c = calloc(1, sizeof(*c));
+	struct sequence *s = j->sequence;
+
+	pthread_mutex_lock(&s->lock);
+	bool may = !s->in_hand;
+	s->looking += may;
+	if (!may && c) {
+		c->rq = rq;
+		*s->last_look = c;
+		s->last_look = &c->next;
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (!may && !c)
+		peers_reply_status(rq, -ENOMEM);
+	if (may)
+		free(c);
+	return may;
+}
+
+void sequence_look_end(struct job *j)
+{
+	struct sequence *s = j->sequence;
+
+	pthread_mutex_lock(&s->lock);
+	if (--s->looking == 0)
+		pthread_cond_signal(&s->looked);
+	pthread_mutex_unlock(&s->lock);
+}
+
 /* Its answer; or -EBUSY, and it is queued again. */
 static int run_change(struct sequence *s, struct change *c)
 {
 	if (c->tries > 0 && !peers_is_wanted(c->rq))
 		return -ECONNRESET;
 	s->asker = peers_from(c->rq);
+	take_in_hand(s);
 	core_tree_begin(s->j->core, note_record, s);
 	int rc = do_change(s, peers_msg(c->rq));
 	core_tree_end(s->j->core);
 	distribute(s);
+	out_of_hand(s);
 	return rc;
 }
 
@@ -602,6 +665,7 @@ static void handle(struct sequence *s, struct change *c)
 	if (!c->rq) {
 		while (sync_nodes(s) < 0 && !s->j->ending)
 			usleep(SEQUENCE_FULL_USEC);
+		out_of_hand(s);
 	} else if (question_of(c->rq)) {
 		if (holds_up(s->behind[peers_from(c->rq)])) { /* its new daemon must have all when it is answered */
 			usleep(SEQUENCE_BUSY_USEC);
@@ -673,8 +737,11 @@ static int sequence_create(struct job *j, struct cistern_error *err)
 	j->sequence = s;
 	s->j = j;
 	s->last = &s->first;
+	s->last_look = &s->looks;
+	s->in_hand = true; /* until all nodes have what an earlier daemon had in hand */
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->cond, NULL);
+	pthread_cond_init(&s->looked, NULL);
 	s->started = pthread_create(&s->thread, NULL, sequence_main, s) == 0;
 	return s->started ? 0 : cistern_error_set(err, -EAGAIN, "cannot start a thread");
 }
@@ -701,11 +768,17 @@ static void sequence_destroy(struct job *j)
 			peers_reply_status(c->rq, -ESHUTDOWN);
 		free(c);
 	}
+	for (struct change *c = s->looks, *next; c; c = next) {
+		next = c->next;
+		peers_reply_status(c->rq, -ESHUTDOWN);
+		free(c);
+	}
 	free(s->behind);
 	for (size_t i = 0; i < SEQUENCE_KEPT; i++)
 		buf_free(&s->kept[i].bytes);
 	pthread_mutex_destroy(&s->lock);
 	pthread_cond_destroy(&s->cond);
+	pthread_cond_destroy(&s->looked);
 	free(s);
 	j->sequence = NULL;
 }

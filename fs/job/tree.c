@@ -135,8 +135,10 @@ void tree_tell_kernel(struct job *j, const struct record *rec)
 static int apply_one(struct job *j, struct record *rec, bool ours)
 {
 	bool news = rec->stamp > state_tree_stamp(j->state);
-	int rc = core_tree_apply(j->core, rec);
 
+	if (rec->type == RECORD_RENAME && news)
+		j->moved = rec->stamp; /* first: list.c */
+	int rc = core_tree_apply(j->core, rec);
 	if (rc == 0 && rec->type == RECORD_SETATTR && rec->mask & RECORD_ATTR_MTIME)
 		times_reset(j, rec->ino, rec->stamp);
 	if (rc == 0 && news && !ours)

@@ -9,10 +9,9 @@ happened or not.
 
 What is taken as one moment: whatever changes names, with success. A path of two parts is walked first, and its end may happen when the
 directory has another name. A refusal needs for each of its reasons a moment at which it was true; a listing for each name a moment at
-which it was there, or was not, except for names that are just exchanged; a look at a file for its name and for its number of links. A
-directory that is being removed may be found without its links, and a listing may be ahead of the names while calls that make, move or
-remove directories are under way (docs/posix.md): it is as if it had been made later, before the last of them returned. While files are
-exchanged, their homes may count a link more."""
+which it was there, or was not, except for names of two files that are just exchanged; a look at a file for its name and for its number of
+links. A directory that is being removed may be found without its links. While files are exchanged, their homes may count a link
+more."""
 
 import argparse
 import copy
@@ -172,7 +171,7 @@ class Places:
 
 
 class Model:
-    """The steps of one call; moves: calls that may have changed directories, of which a listing may be ahead."""
+    """The steps of one call; moves: calls that may have changed directories, or exchanged something."""
 
     def __init__(self, call, moves):
         self.call, self.steps = call, []
@@ -441,13 +440,20 @@ class Model:
         if call.a == ".":
             for name in TOP:
                 kinds = [k for n, k in call.seen if n == name]
-                moves = [m for m in self.moves if name in (m.a, m.b)]
-                if not kinds and any(m.kind == "exchange" for m in moves):
-                    continue
-                self.end = max([call.end] + [NEVER if m.error in LOST else m.end for m in moves])
-                self.look(lambda p, name=name, kinds=kinds: (p.get(name)[0] in kinds) if p.get(name) else not kinds)
+                others = [m.a if m.b == name else m.b for m in self.moves if m.kind == "exchange" and name in (m.a, m.b)]
+                self.look(lambda p, name=name, kinds=kinds, others=others: self.is_listed(p, name, kinds, others))
         else:
             self.list_walked()
+
+    @staticmethod
+    def is_listed(p, name, kinds, others):
+        """kinds: of name in the listing, [] if it is not there; others: what it may just change places with."""
+        thing = p.get(name)
+        if not thing:
+            return not kinds
+        if kinds:
+            return thing[0] in kinds
+        return thing[0] != "d" and any(p.get(o) and p.get(o)[0] != "d" for o in others)
 
     def list_walked(self):
         """Of the directory that was x when it was opened."""
