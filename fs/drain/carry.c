@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "fs/drain/fetch.h"
+#include "fs/drain/idle.h"
 #include "fs/drain/job_manifest.h"
 #include "fs/drain/settle.h"
 
@@ -326,7 +327,8 @@ static void work(const struct collective_work *w, struct collective_done *ret, v
 	else if ((w->part == WIRE_PART_OFFER || w->part == WIRE_PART_CONVERT) &&
 		 !settle_wants_convert(store_path(c->opt.drain.store)))
 		ret->result = CISTERN_EXIT_OK; /* no file has asked for it */
-	else if (is_of_shared(w->part) && w->shared->num == 0)
+	else if ((is_of_shared(w->part) && w->shared->num == 0) ||
+		 idle_part(c->opt.drain.store, (enum wire_part)w->part))
 		ret->result = CISTERN_EXIT_OK;
 	else {
 		if (w->part == WIRE_PART_FINISH)

@@ -63,11 +63,13 @@ stores_are_good() {
 }
 
 @test "each node makes subfiles of what its processes wrote; together they are the direct write" {
-	start_job 2 layout=blob-variable,verify=read
+	start_job 2 layout=blob-variable,verify=read,drain=unmount
 	for name in F G I; do e3sm "$name" "$name.nc"; done
 	cmp "$WORK/m1/F.nc" "$DIRECT/F.nc"
 	exits 0 "$CISTERN" flush --wait --mount "$WORK/m0"
 	[[ $output == *"3 files stay in the store until everything is unmounted"* ]]
+	# Parts of a drain that have nothing to do start no agents: these were to see what is to begin, and files of this node alone.
+	is "$(grep -c drain-start "$WORK/s1/cistern.log")" 2
 	is "$(ls "$WORK/b")" ""
 	stop_job
 	is "$(backing)" "F.nc.0000 F.nc.0001 G.nc.0000 G.nc.0001 I.nc.0000 I.nc.0001"
@@ -225,6 +227,61 @@ killed_before_drain() {
 	cp "$DIRECT/G.nc" "$WORK/first"
 	touch -r "$WORK/b/G.nc.0000" "$WORK/first/G.nc"
 	dies canonical 1 2
+}
+
+# Instead of the agent: it waits to be killed as soon as there is a file .cistern*.MARK in the backing directory.
+held_agent() {
+	mkdir -p "$WORK/held"
+	cat >"$WORK/held/cistern-agent" <<-END
+		#!/bin/bash
+		compgen -G "$WORK/b/.cistern*.$1" >/dev/null || exec "${CISTERN_LIBEXEC%%:*}/cistern-agent" "\$@"
+		touch "$WORK/held/\$\$"
+		exec sleep 120
+	END
+	chmod 755 "$WORK/held/cistern-agent"
+}
+
+is_held() {
+	compgen -G "$WORK/held/[0-9]*" >/dev/null
+}
+
+# daemons_die MARK VICTIM: a drain comes as far as MARK says; then VICTIM's daemon dies, and then the other one. What the next drain makes is
+# $WORK/first.
+daemons_die() {
+	local k pids=() pid
+	again
+	held_agent "$1"
+	for k in 0 1; do CISTERN_LIBEXEC=$WORK/held:$CISTERN_LIBEXEC mount_node "$k" layout=blob-variable || return; done
+	start_agents || return
+	for k in 0 1; do
+		"$CISTERN" umount --wait "$WORK/m$k" 3>&- >/dev/null 2>&1 &
+		pids+=($!)
+	done
+	wait_until 60 is_held || return
+	for k in "$2" $((1 - $2)); do
+		echo "node $k's daemon dies: $(cd "$WORK/b" && echo .cistern* G*)"
+		kill -KILL "$(daemon_pid "$WORK/s$k")" || return
+		release_mount "$WORK/m$k"
+	done
+	for pid in "${pids[@]}"; do refute wait "$pid" || return; done
+	(cd "$WORK/held" && kill -KILL [0-9]* && rm [0-9]*)
+	agents_end
+	for k in 0 1; do mount_node "$k" layout=blob-variable || return; done
+	start_agents || return
+	stop_job || return
+	no_leftovers "$WORK/b" || return
+	same_trees "$WORK/b" "$WORK/first" || return
+	stores_are_good
+}
+
+@test "daemons that die between the parts of a drain into blobs leave all of it to the next" {
+	start_job 2
+	e3sm G G.nc
+	killed_before_drain
+	killed_job layout=blob-variable none 0
+	cp -rp "$WORK/b" "$WORK/first"
+	daemons_die deal.1 1
+	daemons_die 0000 0
 }
 
 # Node 0, the file's home, writes its header and nothing else: so its agents change little but names.

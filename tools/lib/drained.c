@@ -42,7 +42,9 @@ int drained_left(struct state *st, struct drained_left *ret)
 	return 0;
 }
 
-static int look_into(const char *store, struct drained_left *ret, char *backing, size_t cap, struct cistern_error *err)
+/* *ret_of_many: it is one of several nodes' of a job. */
+static int look_into(const char *store, struct drained_left *ret, char *backing, size_t cap, bool *ret_of_many,
+	struct cistern_error *err)
 {
 	struct store_options opt = { .mode = STORE_READ_ONLY };
 	struct state_report report;
@@ -52,6 +54,7 @@ static int look_into(const char *store, struct drained_left *ret, char *backing,
 	if (r < 0)
 		return r;
 	snprintf(backing, cap, "%s", store_superblock(s)->backing);
+	*ret_of_many = store_superblock(s)->num_nodes > 1;
 	r = drained_left(store_state(s), ret);
 	store_abandon(s);
 	return r < 0 ? cistern_error_set(err, r, "%s: the index cannot be read", store) : 0;
@@ -72,6 +75,7 @@ int drained_verdict(const char *store, const char *backing)
 	struct cistern_error err = { 0 };
 	struct daemon_result result;
 	int said = daemon_read_result(store, &result, &err);
+	bool of_many = false;
 
 	if (said < 0 && said != -ENOENT)
 		say("%s", err.text);
@@ -79,7 +83,7 @@ int drained_verdict(const char *store, const char *backing)
 		say_result(&result);
 	else if (said == 0 && result.text[0])
 		say("%s", result.text);
-	if (look_into(store, &left, recorded, sizeof(recorded), &err) < 0)
+	if (look_into(store, &left, recorded, sizeof(recorded), &of_many, &err) < 0)
 		return say_error(&err);
 	if (left.files + left.names > 0) {
 		if (said < 0 || result.result == CISTERN_EXIT_OK || !result.text[0])
@@ -87,6 +91,11 @@ int drained_verdict(const char *store, const char *backing)
 			    " deleted or moved names are not on the backing directory yet; "
 			    "'cistern recover %s --to %s' drains them, 'cistern inspect %s' lists the files",
 				left.files, left.names, store, backing ? backing : recorded, store);
+		return CISTERN_EXIT_INCOMPLETE;
+	}
+	if (said == -ENOENT && of_many) { /* what it has of other nodes' files is no file of its own */
+		say("the daemon has died before it could say how the drain of its job ended; mount all nodes again, or 'cistern "
+		    "recover' all stores");
 		return CISTERN_EXIT_INCOMPLETE;
 	}
 	if (said == 0 && result.result != CISTERN_EXIT_OK)

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FS_DRAIN_IDLE_H
+#define FS_DRAIN_IDLE_H
+
+/* Whether a part of a job's drain has anything to do here, so that no agent is started for nothing. */
+
+#include <stdbool.h>
+
+#include "format/store/store.h"
+#include "format/wire/wire.h"
+
+/* True: an agent would find nothing to do. Only of parts that are about names; false of all others, and when in doubt. */
+bool idle_part(struct store *store, enum wire_part part);
+
+#endif
