@@ -13,6 +13,7 @@
 #include "format/base/units.h"
 
 #define WRITERS_SHOWN 2
+#define SOURCES_SHOWN 4 /* of an object */
 #define SHAPE_BYTES   160
 
 static bool has_elements(const struct layout_object *o)
@@ -138,6 +139,35 @@ static void print_object(const struct survey *s, size_t i)
 	print_shape(o);
 }
 
+static void print_source(const struct layout_object *o, const struct layout_source *from)
+{
+	printf("elsewhere: ");
+	print_name(o->name);
+	if (from->object)
+		printf(": selected elements of ");
+	else
+		printf(": %" PRIu64 " bytes from offset %" PRIu64 " on of ", from->bytes, from->off);
+	print_name(from->object ? from->object : from->file);
+	if (from->object) {
+		printf(" in ");
+		print_name(strcmp(from->file, ".") == 0 ? "this file" : from->file);
+	}
+	putchar('\n');
+}
+
+/* Elements that this file names and does not have. */
+static void print_sources(const struct layout *l)
+{
+	for (size_t i = 0; i < l->num_objects; i++) {
+		const struct layout_object *o = &l->objects[i];
+
+		for (size_t k = 0; k < o->num_sources && k < SOURCES_SHOWN; k++)
+			print_source(o, &o->sources[k]);
+		if (o->num_sources > SOURCES_SHOWN)
+			printf("elsewhere: and %zu further places\n", o->num_sources - SOURCES_SHOWN);
+	}
+}
+
 static void print_rest(const struct survey *s)
 {
 	const struct coverage_object *c = coverage_rest(s->coverage);
@@ -219,6 +249,7 @@ void variables_print(const struct survey *s, bool complete)
 	for (size_t i = 0; i < s->layout.num_objects; i++)
 		print_object(s, i);
 	print_rest(s);
+	print_sources(&s->layout);
 	if (s->has_generations)
 		print_generations(&s->generations, complete);
 }
@@ -256,6 +287,28 @@ static void writers_json(const struct coverage_object *c, struct json *j)
 	json_end_array(j);
 }
 
+static void sources_json(const struct layout_object *o, struct json *j)
+{
+	if (o->num_sources == 0)
+		return;
+	json_key(j, "elsewhere");
+	json_array(j);
+	for (size_t i = 0; i < o->num_sources; i++) {
+		const struct layout_source *from = &o->sources[i];
+
+		json_object(j);
+		json_kstr(j, "file", from->file);
+		if (from->object) {
+			json_kstr(j, "object", from->object);
+		} else {
+			json_ku64(j, "offset", from->off);
+			json_ku64(j, "bytes", from->bytes);
+		}
+		json_end_object(j);
+	}
+	json_end_array(j);
+}
+
 static void object_json(const struct survey *s, size_t i, struct json *j)
 {
 	const struct layout_object *o = &s->layout.objects[i];
@@ -285,6 +338,7 @@ static void object_json(const struct survey *s, size_t i, struct json *j)
 	json_kbool(j, "complete", is_complete(o, c));
 	gap_json(o, c, j);
 	writers_json(c, j);
+	sources_json(o, j);
 	json_end_object(j);
 }
 

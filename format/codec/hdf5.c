@@ -18,7 +18,8 @@
 #define BASE_MAX        (UINT64_C(1) << 40) /* no user block is longer */
 #define PROBLEMS_MAX    100u
 #define MSG_GROUP_INFO  10u
-#define OPEN_TO_WRITE   1u /* flag of superblock 3 */
+#define OPEN_TO_WRITE   1u /* flags of superblock 3 */
+#define OPEN_SWMR       4u
 
 bool hdf5_is(const void *buf, size_t len)
 {
@@ -48,7 +49,11 @@ static void object_free(struct hdf5_object *o)
 	free(o->pieces);
 	free(o->fill);
 	free(o->axes);
-	free(o->elsewhere);
+	for (size_t i = 0; i < o->num_sources; i++) {
+		free(o->sources[i].file);
+		free(o->sources[i].set);
+	}
+	free(o->sources);
 }
 
 void hdf5_destroy(struct hdf5 *h)
@@ -72,7 +77,12 @@ void hdf5_destroy(struct hdf5 *h)
 
 static enum hdf5_trouble trouble_of(int r)
 {
-	return r == -ENOTSUP ? HDF5_NOT_UNDERSTOOD : r == -ENODATA ? HDF5_NOT_WRITTEN : HDF5_DAMAGED;
+	switch (r) {
+	case -EXDEV: return HDF5_ELSEWHERE;
+	case -ENOTSUP: return HDF5_NOT_UNDERSTOOD;
+	case -ENODATA: return HDF5_NOT_WRITTEN;
+	default: return HDF5_DAMAGED;
+	}
 }
 
 /* The last failure concerns this object; 0: the walk goes on. */
@@ -81,7 +91,7 @@ static int note(struct hdf5_walk *w, const char *object, int r)
 	struct hdf5 *h = w->file;
 	struct hdf5_problem *p;
 
-	if (r != -ENOTSUP && r != -ENODATA && r != -EBADMSG)
+	if (r != -EXDEV && r != -ENOTSUP && r != -ENODATA && r != -EBADMSG)
 		return r;
 	h->num_problems++;
 	if (h->kept_problems == PROBLEMS_MAX)
@@ -136,7 +146,7 @@ static int super01(struct hdf5_walk *w, struct cursor *c, unsigned int version, 
 	(void)hdf5_get_addr(w, c);
 	s->end = hdf5_get_addr(w, c);
 	(void)hdf5_get_addr(w, c); /* of a driver */
-	(void)hdf5_get_addr(w, c);
+	(void)hdf5_get_len(w, c);  /* the root group's name; the specification calls it an address */
 	s->root = hdf5_get_addr(w, c);
 	s->extension = HDF5_NOWHERE;
 	return 0;
@@ -156,6 +166,7 @@ static int super23(
 	if (r < 0)
 		return r;
 	w->file->open_for_writing = version == 3 && (flags & OPEN_TO_WRITE);
+	w->file->open_swmr = w->file->open_for_writing && (flags & OPEN_SWMR);
 	(void)hdf5_get_addr(w, c);
 	s->extension = hdf5_get_addr(w, c);
 	s->end = hdf5_get_addr(w, c);
@@ -185,6 +196,8 @@ static int read_super(struct hdf5_walk *w, struct super *s)
 	if (r == 0 && (!cursor_ok(&c) || s->root == HDF5_NOWHERE))
 		r = hdf5_fail(w, -EBADMSG, w->base, "the superblock is cut short, or has no root group");
 	w->file->superblock = version;
+	w->file->addr_bytes = w->addr_bytes;
+	w->file->len_bytes = w->len_bytes;
 	w->file->end = s->end;
 	if (r < 0)
 		return r;
@@ -308,8 +321,10 @@ static int note_end(struct hdf5_walk *w)
 			hdf5_fail(w, -ENODATA, h->size, "the file ends here, and says that it has %" PRIu64 " bytes",
 				h->end));
 	if (h->open_for_writing)
-		return note(
-			w, "", hdf5_fail(w, -ENODATA, w->base, "a writer has it open, or died before it closed it"));
+		return note(w, "",
+			hdf5_fail(w, -ENODATA, w->base,
+				"a writer has it open%s, or died before it closed it ('h5clear -s' takes the mark away)",
+				h->open_swmr ? " for others to read meanwhile (SWMR)" : ""));
 	return 0;
 }
 

@@ -28,6 +28,7 @@
 typedef ssize_t (*hdf5_read_fn)(void *buf, size_t len, uint64_t off, void *arg);
 
 enum hdf5_trouble {
+	HDF5_ELSEWHERE,      /* none: its elements are in other files, and which is known */
 	HDF5_NOT_UNDERSTOOD, /* of a kind that this walk does not know; the file may be fine */
 	HDF5_NOT_WRITTEN, /* zeros, or the end of the file, where something has to be: not flushed yet, or cut short */
 	HDF5_DAMAGED,     /* breaks the format's rules */
@@ -90,6 +91,13 @@ struct hdf5_dim {        /* of netCDF-4: a dimension scale */
 	bool only_dim; /* there is no variable of that name */
 };
 
+struct hdf5_source {    /* where elements are that are not in this file */
+	char *file;     /* owned; as it is written there; VIRTUAL: "." is this file, "%b" counts blocks */
+	char *set;      /* owned; VIRTUAL: path of the dataset; NULL */
+	uint64_t off;   /* EXTERNAL: in that file */
+	uint64_t bytes; /* EXTERNAL: of the dataset, one source behind the other */
+};
+
 struct hdf5_object {
 	char *path;    /* owned; without a leading slash; the root group: "" */
 	uint64_t addr; /* of its header: offset in the file */
@@ -111,21 +119,24 @@ struct hdf5_object {
 	uint16_t filters[32]; /* identifiers, in the order of writing */
 	uint32_t num_filters;
 	bool has_fill;
-	uint8_t *fill;   /* owned; type.size bytes as in the file */
-	char *elsewhere; /* owned; EXTERNAL: the first file that has its bytes; else NULL */
+	uint8_t *fill;               /* owned; type.size bytes as in the file */
+	struct hdf5_source *sources; /* owned; EXTERNAL, VIRTUAL */
+	size_t num_sources, cap_sources;
 	/* netCDF-4 */
 	uint32_t dim;   /* of hdf5.dims: which one it is; HDF5_NO_DIM: none */
 	uint32_t *axes; /* owned; rank numbers of hdf5.dims or HDF5_NO_DIM; NULL: no dimensions are known */
 };
 
 struct hdf5 {
-	uint32_t superblock;         /* its version */
-	uint64_t base;               /* where the file begins: bytes of a user block */
-	uint64_t end;                /* where it ends, as it says: offset in the file */
-	uint64_t size;               /* bytes that there are */
-	bool open_for_writing;       /* a writer had it open, and has not closed it in order (superblock 3) */
-	bool is_netcdf;              /* has what netCDF-4 writes */
-	struct hdf5_object *objects; /* owned; the root group first, parents before their children */
+	uint32_t superblock;            /* its version */
+	uint32_t addr_bytes, len_bytes; /* how wide addresses and lengths are */
+	uint64_t base;                  /* where the file begins: bytes of a user block */
+	uint64_t end;                   /* where it ends, as it says: offset in the file */
+	uint64_t size;                  /* bytes that there are */
+	bool open_for_writing;          /* a writer had it open, and has not closed it in order (superblock 3) */
+	bool open_swmr;                 /* and wants others to read meanwhile: what is there is whole */
+	bool is_netcdf;                 /* has what netCDF-4 writes */
+	struct hdf5_object *objects;    /* owned; the root group first, parents before their children */
 	size_t num_objects, cap_objects;
 	struct hdf5_dim *dims; /* owned */
 	size_t num_dims, cap_dims;

@@ -134,6 +134,8 @@ int hdf5_fail(struct hdf5_walk *w, int code, uint64_t off, const char *fmt, ...)
 	va_list args;
 	size_t at = 0;
 
+	if (off == HDF5_NOWHERE)
+		off = w->last_off;
 	w->bad_off = off;
 	if (off != HDF5_NOWHERE)
 		at = (size_t)snprintf(w->bad_text, sizeof(w->bad_text), "at offset %" PRIu64 ": ", off);
@@ -190,6 +192,7 @@ int hdf5_read(struct hdf5_walk *w, uint64_t addr, size_t len, const char *what, 
 			w->size);
 	if (len > HDF5_BLOCK_MAX)
 		return hdf5_fail(w, -EBADMSG, b.off, "%s of %zu bytes is impossibly long", what, len);
+	w->last_off = b.off;
 	b.data = malloc(len > 0 ? len : 1);
 	r = b.data ? read_all(w, &b) : -ENOMEM;
 	if (r == 0)

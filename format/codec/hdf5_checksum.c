@@ -60,3 +60,32 @@ bool hdf5_checksum_is(const void *data, size_t len, uint32_t sum)
 {
 	return hdf5_checksum(data, len) == sum;
 }
+
+/*
+ * Fletcher's sums of 16-bit words, high byte first, a byte left over being a high one; modulo 65535, where nothing but zeros has
+ * the sum 0. HDF5 before 1.6.3 wrote each half with its bytes exchanged, and reads both.
+ */
+static uint32_t fletcher(const uint8_t *p, size_t len)
+{
+	uint64_t a = 0, b = 0;
+	bool zeros = true;
+
+	for (size_t i = 0; i < len; i += 2) {
+		uint32_t word = (uint32_t)p[i] << 8 | (i + 1 < len ? p[i + 1] : 0);
+
+		zeros = zeros && word == 0;
+		a = (a + word) % 65535;
+		b = (b + a) % 65535;
+	}
+	a = a == 0 && !zeros ? 65535 : a;
+	b = b == 0 && !zeros ? 65535 : b;
+	return (uint32_t)(b << 16 | a);
+}
+
+bool hdf5_fletcher_is(const void *data, size_t len, uint32_t sum)
+{
+	uint32_t is = fletcher(data, len);
+	uint32_t exchanged = (is & 0x00ff00ffu) << 8 | (is & 0xff00ff00u) >> 8;
+
+	return is == sum || exchanged == sum;
+}

@@ -153,7 +153,7 @@ static int check_chunks(struct hdf5_walk *w, const struct hdf5_object *o)
 static int read_index(struct hdf5_walk *w, struct hdf5_object *o, const struct hdf5_chunking *c)
 {
 	switch (o->index) {
-	case HDF5_INDEX_TREE1: return hdf5_tree1(w, c->addr, 1, 8 + 8 * (o->rank + 1), tree1_chunk, o);
+	case HDF5_INDEX_TREE1: return hdf5_tree1(w, c->addr, 1, 8 + 8 * (o->rank + 1), NULL, tree1_chunk, o);
 	case HDF5_INDEX_SINGLE: return single_chunk(w, o, c);
 	case HDF5_INDEX_IMPLICIT: return all_in_a_row(w, o, c->addr);
 	case HDF5_INDEX_FIXED:

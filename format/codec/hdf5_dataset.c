@@ -10,6 +10,7 @@
 enum layout_class { CLASS_COMPACT, CLASS_CONTIGUOUS, CLASS_CHUNKED, CLASS_VIRTUAL };
 
 #define ONE_FILTERED 2u /* flag of layout version 4 */
+#define VERSION_MAX  4u
 
 /* ---- shape and type */
 
@@ -71,6 +72,18 @@ static int read_type(struct hdf5_walk *w, const struct hdf5_header *h, struct hd
 	return r < 0 ? r : hdf5_type_decode(w, &u.m, &o->type);
 }
 
+static int read_filters(struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_object *o)
+{
+	struct hdf5_pipeline p;
+	int r = hdf5_filters_decode(w, m, &p);
+
+	if (r < 0)
+		return r;
+	o->num_filters = p.num;
+	memcpy(o->filters, p.ids, sizeof(p.ids));
+	return 0;
+}
+
 /* What there need not be one of. */
 static int read_optional(struct hdf5_walk *w, const struct hdf5_header *h, struct hdf5_object *o)
 {
@@ -88,7 +101,7 @@ static int read_optional(struct hdf5_walk *w, const struct hdf5_header *h, struc
 		r = hdf5_fill_decode(w, &u.m, o);
 	if (r == 0 && filters)
 		r = hdf5_unshare(w, filters, &v);
-	return r == 0 && filters ? hdf5_filters_decode(w, &v.m, o) : r;
+	return r == 0 && filters ? read_filters(w, &v.m, o) : r;
 }
 
 /* ---- layout */
@@ -236,48 +249,9 @@ static int layout34(struct hdf5_walk *w, const struct hdf5_message *m, struct cu
 		(void)hdf5_get_len(w, c);
 		return cursor_ok(c) ? contiguous(w, m, o, addr) : cut_short(w, m);
 	case CLASS_CHUNKED: return version == 3 ? chunked3(w, m, c, o) : chunked4(w, m, c, o);
-	case CLASS_VIRTUAL:
-		o->storage = HDF5_VIRTUAL;
-		return hdf5_fail(w, -ENOTSUP, m->off, "its elements are those of other datasets");
+	case CLASS_VIRTUAL: return hdf5_virtual_read(w, m, c, o);
 	default: return hdf5_fail(w, -ENOTSUP, m->off, "a layout of class %u", class);
 	}
-}
-
-/* The names of the files are in a local heap; each slot has its name's place there. */
-static int external_name(
-	struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_object *o, uint64_t heap, uint64_t name)
-{
-	struct hdf5_block names HDF5_BLOCK_CLEANUP = { 0 };
-	int r = hdf5_local_heap(w, heap, &names);
-
-	if (r < 0)
-		return r;
-	if (name >= names.len || !memchr(names.data + name, '\0', names.len - (size_t)name))
-		return hdf5_fail(w, -EBADMSG, m->off, "an external file without a name");
-	o->elsewhere = strdup((const char *)names.data + name);
-	return o->elsewhere ? 0 : -ENOMEM;
-}
-
-static int external(struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_object *o)
-{
-	struct cursor c = cursor_make(m->data, m->len);
-	unsigned int version = cursor_u8(&c), used;
-	uint64_t heap, name;
-	int r;
-
-	o->storage = HDF5_EXTERNAL;
-	(void)cursor_bytes(&c, 5);
-	used = cursor_u16(&c);
-	heap = hdf5_get_addr(w, &c);
-	name = hdf5_get_len(w, &c);
-	if (version != 1)
-		return hdf5_fail(w, -ENOTSUP, m->off, "a list of external files of version %u", version);
-	if (!cursor_ok(&c) || used == 0)
-		return hdf5_fail(w, -EBADMSG, m->off, "an empty list of external files");
-	r = external_name(w, m, o, heap, name);
-	return r < 0 ? r
-		     : hdf5_fail(w, -ENOTSUP, m->off, "its elements are in %u other file%s, the first is %.100s", used,
-			       used == 1 ? "" : "s", o->elsewhere);
 }
 
 static int read_layout(struct hdf5_walk *w, const struct hdf5_header *h, struct hdf5_object *o)
@@ -290,10 +264,12 @@ static int read_layout(struct hdf5_walk *w, const struct hdf5_header *h, struct 
 		return hdf5_fail(w, -EBADMSG, o->addr, "a dataset without a layout");
 	c = cursor_make(m->data, m->len);
 	version = cursor_u8(&c);
-	if (version < 1 || version > 4)
-		return hdf5_fail(w, -ENOTSUP, m->off, "a layout of version %u", version);
+	if (version < 1 || version > VERSION_MAX)
+		return hdf5_fail(w, -ENOTSUP, m->off,
+			"a data layout message of version %u; known are 1 to %u, which HDF5 1.x writes", version,
+			VERSION_MAX);
 	if (hdf5_header_find(h, HDF5_MSG_EXTERNAL))
-		return external(w, hdf5_header_find(h, HDF5_MSG_EXTERNAL), o);
+		return hdf5_external_read(w, hdf5_header_find(h, HDF5_MSG_EXTERNAL), o);
 	return version < 3 ? layout12(w, m, &c, o) : layout34(w, m, &c, o, version);
 }
 

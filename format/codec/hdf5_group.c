@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#define CACHED_LINK    2u /* of a symbol table entry: what it has besides the address; the last kind */
 #define LINK_SIZE_BITS 3u /* flags of a link message */
 #define LINK_ORDERED   4u
 #define LINK_TYPED     8u
@@ -18,41 +19,72 @@ struct members {
 	hdf5_member_fn each;
 	void *arg;
 	const struct hdf5_block *names; /* symbol tables: the local heap */
+	const char *last;               /* in it: the name before; NULL */
 	struct hdf5_heap *heap;         /* dense links */
 };
 
 /* ---- symbol tables */
 
-static int symbol(struct hdf5_walk *w, const struct hdf5_block *b, struct cursor *c, const struct members *m)
+static int name_at(
+	struct hdf5_walk *w, const struct members *m, uint64_t name, uint64_t off, const char **ret, size_t *ret_len)
 {
-	uint64_t name = hdf5_uint(c, w->addr_bytes), target = hdf5_get_addr(w, c);
+	if (name >= m->names->len)
+		return hdf5_fail(w, -EBADMSG, off, "a name at %" PRIu64 ", behind the end of the names", name);
+	*ret = (const char *)m->names->data + name;
+	*ret_len = strnlen(*ret, m->names->len - (size_t)name);
+	if (*ret_len == m->names->len - name)
+		return hdf5_fail(w, -EBADMSG, m->names->off + name, "a name without end");
+	return 0;
+}
+
+static int symbol(struct hdf5_walk *w, const struct hdf5_block *b, struct cursor *c, struct members *m)
+{
+	uint64_t name = hdf5_get_len(w, c), target = hdf5_get_addr(w, c);
 	uint32_t cache = cursor_u32(c);
 	const char *text;
 	size_t len;
+	int r;
 
 	(void)cursor_bytes(c, 20);
 	if (!cursor_ok(c))
 		return hdf5_fail(w, -EBADMSG, b->off, "a symbol table node is cut short");
-	if (cache == 2)
-		return 0; /* a symbolic link */
-	if (name >= m->names->len)
-		return hdf5_fail(w, -EBADMSG, b->off, "a name at %" PRIu64 ", behind the end of the names", name);
-	text = (const char *)m->names->data + name;
-	len = strnlen(text, m->names->len - (size_t)name);
-	if (len == m->names->len - name)
-		return hdf5_fail(w, -EBADMSG, m->names->off + name, "a name without end");
+	if (cache > CACHED_LINK)
+		return hdf5_fail(w, -EBADMSG, b->off, "a symbol table entry of kind %" PRIu32, cache);
+	r = name_at(w, m, name, b->off, &text, &len);
+	if (r < 0)
+		return r;
+	if (m->last && strcmp(m->last, text) >= 0)
+		return hdf5_fail(w, -EBADMSG, m->names->off + name, "a name that does not sort behind the one before");
+	m->last = text;
+	if (cache == CACHED_LINK)
+		return 0; /* a symbolic one */
 	return m->each(w, text, len, target, m->arg);
 }
 
-static int symbol_node(struct hdf5_walk *w, struct cursor *key, uint64_t addr, void *arg)
+/* A key of the B-tree: a name that those to its left do not sort behind, and those to its right do. */
+static int symbol_key(struct hdf5_walk *w, struct cursor *key, uint64_t off, void *arg)
 {
-	const struct members *m = arg;
+	struct members *m = arg;
+	uint64_t name = hdf5_get_len(w, key);
+	const char *text;
+	size_t len;
+	int r = name_at(w, m, name, off, &text, &len);
+
+	if (r == 0 && m->last && strcmp(m->last, text) > 0)
+		r = hdf5_fail(w, -EBADMSG, off, "a key of names, and a name to its left that sorts behind it");
+	if (r == 0)
+		m->last = text;
+	return r;
+}
+
+static int symbol_node(struct hdf5_walk *w, struct cursor *key __attribute__((unused)), uint64_t addr, void *arg)
+{
+	struct members *m = arg;
 	struct hdf5_block b HDF5_BLOCK_CLEANUP = { 0 };
 	unsigned int version, num;
 	struct cursor c;
 	int r = hdf5_read(w, addr, 8, "a symbol table node", &b);
 
-	(void)key;
 	if (r < 0)
 		return r;
 	w->file->num_metadata--;
@@ -66,7 +98,7 @@ static int symbol_node(struct hdf5_walk *w, struct cursor *key, uint64_t addr, v
 	if (version != 1)
 		return hdf5_fail(w, -ENOTSUP, b.off, "a symbol table node of version %u", version);
 	hdf5_block_free(&b);
-	r = hdf5_read_once(w, addr, 8 + num * (24 + 2 * (size_t)w->addr_bytes), "a symbol table node", &b);
+	r = hdf5_read_once(w, addr, 8 + num * (24 + (size_t)w->len_bytes + w->addr_bytes), "a symbol table node", &b);
 	if (r < 0)
 		return r;
 	c = cursor_make(b.data, b.len);
@@ -87,7 +119,7 @@ static int symbol_table(struct hdf5_walk *w, const struct hdf5_message *msg, str
 		return hdf5_fail(w, -EBADMSG, msg->off, "a symbol table is cut short");
 	r = hdf5_local_heap(w, heap, &names);
 	m->names = &names;
-	return r < 0 ? r : hdf5_tree1(w, tree, 0, w->len_bytes, symbol_node, m);
+	return r < 0 ? r : hdf5_tree1(w, tree, 0, w->len_bytes, symbol_key, symbol_node, m);
 }
 
 /* ---- links */

@@ -86,6 +86,9 @@ static int read_messages(struct hdf5_walk *w, struct hdf5_header *h, struct shap
 		m.data = cursor_bytes(&c, m.len);
 		if (!m.data)
 			return hdf5_fail(w, -EBADMSG, m.off, "a message of %zu bytes is longer than its block", m.len);
+		if (s->version == 1 && m.len % 8 != 0)
+			return hdf5_fail(
+				w, -EBADMSG, m.off, "a message of %zu bytes, which is no multiple of 8", m.len);
 		s->left--;
 		if (m.type != HDF5_MSG_NIL)
 			r = add_message(w, h, &m);

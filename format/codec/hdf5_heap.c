@@ -21,7 +21,16 @@
 
 struct heap_block {
 	uint64_t at, bytes, addr;
+	uint64_t stored;        /* bytes in the file; without filters: bytes */
+	uint32_t skipped;       /* filters that were left out */
 	struct hdf5_block data; /* empty until it is needed */
+};
+
+/* Too large for the heap's blocks: somewhere in the file. */
+struct huge {
+	uint64_t addr, stored;
+	uint64_t bytes; /* before filters */
+	uint32_t skipped;
 };
 
 struct hdf5_heap {
@@ -33,6 +42,13 @@ struct hdf5_heap {
 	struct heap_block *blocks; /* owned; sorted by at */
 	size_t num, cap;
 	size_t kept_bytes;
+	struct hdf5_pipeline filters;
+	uint64_t huge_tree;      /* address of the B-tree of huge objects */
+	bool huge_known;         /* it has been read */
+	struct hdf5_map huge_of; /* identifier -> number of the huge object */
+	struct huge *huge;       /* owned */
+	size_t num_huge, cap_huge;
+	struct hdf5_block huge_data; /* of the one that was last asked for */
 };
 
 void hdf5_heap_close(struct hdf5_heap *h)
@@ -42,6 +58,9 @@ void hdf5_heap_close(struct hdf5_heap *h)
 	for (size_t i = 0; i < h->num; i++)
 		hdf5_block_free(&h->blocks[i].data);
 	free(h->blocks);
+	hdf5_map_free(&h->huge_of);
+	free(h->huge);
+	hdf5_block_free(&h->huge_data);
 	free(h);
 }
 
@@ -50,13 +69,13 @@ unsigned int hdf5_heap_id_bytes(const struct hdf5_heap *h)
 	return h->id_bytes;
 }
 
-static int add_block(struct hdf5_walk *w, struct hdf5_heap *h, uint64_t at, uint64_t bytes, uint64_t addr)
+static int add_block(struct hdf5_walk *w, struct hdf5_heap *h, const struct heap_block *block)
 {
 	if (array_room(&h->blocks, &h->cap, h->num, sizeof(*h->blocks)) < 0)
 		return -ENOMEM;
 	if (h->num == BLOCKS_MAX)
-		return hdf5_fail(w, -EBADMSG, hdf5_off(w, addr, 0), "a heap of more than %u blocks", BLOCKS_MAX);
-	h->blocks[h->num++] = (struct heap_block){ .at = at, .bytes = bytes, .addr = addr };
+		return hdf5_fail(w, -EBADMSG, hdf5_off(w, block->addr, 0), "a heap of more than %u blocks", BLOCKS_MAX);
+	h->blocks[h->num++] = *block;
 	return 0;
 }
 
@@ -74,6 +93,25 @@ static unsigned int direct_rows(const struct hdf5_heap *h)
 
 static int indirect(struct hdf5_walk *w, struct hdf5_heap *h, uint64_t addr, uint64_t at, unsigned int rows);
 
+/* With filters, direct blocks have the bytes that are stored, and which filters were left out, behind their address. */
+static void get_child(const struct hdf5_walk *w, const struct hdf5_heap *h, struct cursor *c, unsigned int row,
+	struct heap_block *ret)
+{
+	ret->addr = hdf5_get_addr(w, c);
+	if (h->filters.num == 0 || row >= direct_rows(h))
+		return;
+	ret->stored = hdf5_get_len(w, c);
+	ret->skipped = cursor_u32(c);
+}
+
+static size_t children_bytes(const struct hdf5_walk *w, const struct hdf5_heap *h, unsigned int rows)
+{
+	unsigned int direct = rows < direct_rows(h) ? rows : direct_rows(h);
+	size_t more = h->filters.num > 0 ? w->len_bytes + 4u : 0;
+
+	return ((size_t)rows * w->addr_bytes + direct * more) * h->width;
+}
+
 static int children(struct hdf5_walk *w, struct hdf5_heap *h, const struct hdf5_block *b, struct cursor *c, uint64_t at,
 	unsigned int rows)
 {
@@ -83,17 +121,18 @@ static int children(struct hdf5_walk *w, struct hdf5_heap *h, const struct hdf5_
 		uint64_t bytes = row_bytes(h, row);
 
 		for (uint32_t i = 0; r == 0 && i < h->width; i++, at += bytes) {
-			uint64_t child = hdf5_get_addr(w, c);
+			struct heap_block child = { .at = at, .bytes = bytes, .stored = bytes };
 
+			get_child(w, h, c, row, &child);
 			if (!cursor_ok(c))
 				return hdf5_fail(w, -EBADMSG, b->off, "a heap's block is cut short");
-			if (child == HDF5_NOWHERE)
+			if (child.addr == HDF5_NOWHERE)
 				continue;
 			if (row < direct_rows(h))
-				r = add_block(w, h, at, bytes, child);
+				r = add_block(w, h, &child);
 			else
-				r = indirect(
-					w, h, child, at, hdf5_log2(bytes) - hdf5_log2(h->start_bytes * h->width) + 1);
+				r = indirect(w, h, child.addr, at,
+					hdf5_log2(bytes) - hdf5_log2(h->start_bytes * h->width) + 1);
 		}
 		if (r < 0)
 			break;
@@ -111,7 +150,7 @@ static int indirect(struct hdf5_walk *w, struct hdf5_heap *h, uint64_t addr, uin
 
 	if (rows > h->heap_bits)
 		return hdf5_fail(w, -EBADMSG, hdf5_off(w, addr, 0), "a heap's block of %u rows", rows);
-	r = hdf5_read_once(w, addr, begin + (size_t)rows * h->width * w->addr_bytes + 4, "a heap's block", &b);
+	r = hdf5_read_once(w, addr, begin + children_bytes(w, h, rows) + 4, "a heap's block", &b);
 	if (r < 0)
 		return r;
 	c = cursor_make(b.data, b.len);
@@ -145,28 +184,55 @@ static int check_head(struct hdf5_walk *w, const struct hdf5_heap *h, const stru
 	return 0;
 }
 
+/* What is behind all else when there are filters: the root block's stored bytes, when it is a direct one, and the filters. */
+static int head_filters(struct hdf5_walk *w, struct hdf5_heap *h, const struct hdf5_block *b, struct cursor *c,
+	size_t len, struct heap_block *root)
+{
+	struct hdf5_message m = { .type = HDF5_MSG_FILTERS, .len = len };
+
+	if (len == 0)
+		return 0;
+	root->stored = hdf5_get_len(w, c);
+	root->skipped = cursor_u32(c);
+	m.off = b->off + (uint64_t)(c->at - b->data);
+	m.data = cursor_bytes(c, len);
+	return m.data ? hdf5_filters_decode(w, &m, &h->filters)
+		      : hdf5_fail(w, -EBADMSG, b->off, "the head of a heap is cut short");
+}
+
+static int head_sizes(struct hdf5_walk *w, struct hdf5_heap *h, const struct hdf5_block *b, struct cursor *c,
+	uint64_t *ret_root, unsigned int *ret_rows)
+{
+	h->width = cursor_u16(c);
+	h->start_bytes = hdf5_get_len(w, c);
+	h->direct_bytes = hdf5_get_len(w, c);
+	h->heap_bits = cursor_u16(c);
+	(void)cursor_u16(c); /* rows to begin with */
+	*ret_root = hdf5_get_addr(w, c);
+	*ret_rows = cursor_u16(c);
+	return check_head(w, h, b, *ret_rows);
+}
+
 static int head(struct hdf5_walk *w, struct hdf5_heap *h, const struct hdf5_block *b, struct cursor *c)
 {
 	unsigned int version = cursor_u8(c), filters, rows, least;
-	uint64_t object_bytes, root;
+	struct heap_block root = { 0 };
+	uint64_t object_bytes;
 	int r;
 
 	h->id_bytes = cursor_u16(c);
 	filters = cursor_u16(c);
 	h->flags = cursor_u8(c);
 	object_bytes = cursor_u32(c);
-	(void)cursor_bytes(
-		c, 10 * (size_t)w->len_bytes + 2 * (size_t)w->addr_bytes); /* huge and tiny objects, free space */
-	h->width = cursor_u16(c);
-	h->start_bytes = hdf5_get_len(w, c);
-	h->direct_bytes = hdf5_get_len(w, c);
-	h->heap_bits = cursor_u16(c);
-	(void)cursor_u16(c); /* rows to begin with */
-	root = hdf5_get_addr(w, c);
-	rows = cursor_u16(c);
-	if (version != 0 || filters != 0)
-		return hdf5_fail(w, -ENOTSUP, b->off, "a heap %s", filters ? "with filters" : "of another version");
-	r = check_head(w, h, b, rows);
+	(void)hdf5_get_len(w, c); /* the next huge object */
+	h->huge_tree = hdf5_get_addr(w, c);
+	(void)cursor_bytes(c, 9 * (size_t)w->len_bytes + w->addr_bytes); /* free space, statistics */
+	if (version != 0)
+		return hdf5_fail(w, -ENOTSUP, b->off, "a heap of version %u", version);
+	r = head_sizes(w, h, b, c, &root.addr, &rows);
+	root.bytes = root.stored = h->start_bytes;
+	if (r == 0)
+		r = head_filters(w, h, b, c, filters, &root);
 	if (r < 0)
 		return r;
 	h->offset_bytes = (h->heap_bits + 7) / 8;
@@ -174,9 +240,9 @@ static int head(struct hdf5_walk *w, struct hdf5_heap *h, const struct hdf5_bloc
 	h->length_bytes = hdf5_width(object_bytes);
 	if (h->length_bytes > least)
 		h->length_bytes = least;
-	if (root == HDF5_NOWHERE)
+	if (root.addr == HDF5_NOWHERE)
 		return 0;
-	return rows == 0 ? add_block(w, h, 0, h->start_bytes, root) : indirect(w, h, root, 0, rows);
+	return rows == 0 ? add_block(w, h, &root) : indirect(w, h, root.addr, 0, rows);
 }
 
 /* How long the head is: with filters it tells of them, too. */
@@ -261,7 +327,12 @@ static int load(struct hdf5_walk *w, struct hdf5_heap *h, struct heap_block *blo
 		return 0;
 	if (h->kept_bytes + block->bytes > KEPT_BYTES)
 		drop(h);
-	r = hdf5_read(w, block->addr, (size_t)block->bytes, "a heap's block", &b);
+	if (block->stored > HDF5_BLOCK_MAX)
+		return hdf5_fail(
+			w, -EBADMSG, hdf5_off(w, block->addr, 0), "a heap's block of %" PRIu64 " bytes", block->stored);
+	r = hdf5_read(w, block->addr, (size_t)block->stored, "a heap's block", &b);
+	if (r == 0)
+		r = hdf5_unfilter(w, &h->filters, block->skipped, (size_t)block->bytes, &b);
 	if (r < 0)
 		return r;
 	c = cursor_make(b.data, b.len);
@@ -312,8 +383,120 @@ static int managed(struct hdf5_walk *w, struct hdf5_heap *h, struct cursor *c, c
 		return r;
 	*ret = b->data.data + (at - b->at);
 	*ret_len = (size_t)len;
-	*ret_off = b->data.off + (at - b->at);
+	*ret_off = b->data.off + (h->filters.num > 0 ? 0 : at - b->at);
 	return 0;
+}
+
+/* ---- huge objects */
+
+/* Where it is, how long, and with filters which were left out and how long it is without them; then, in a tree, its identifier. */
+static void get_huge(const struct hdf5_walk *w, const struct hdf5_heap *h, struct cursor *c, struct huge *ret)
+{
+	*ret = (struct huge){ .addr = hdf5_get_addr(w, c), .stored = hdf5_get_len(w, c) };
+	ret->bytes = ret->stored;
+	if (h->filters.num == 0)
+		return;
+	ret->skipped = cursor_u32(c);
+	ret->bytes = hdf5_get_len(w, c);
+}
+
+static int huge_record(struct hdf5_walk *w, const uint8_t *record, size_t len, uint64_t off, void *arg)
+{
+	struct hdf5_heap *h = arg;
+	struct cursor c = cursor_make(record, len);
+	struct huge one;
+	int r;
+
+	get_huge(w, h, &c, &one);
+	if (array_room(&h->huge, &h->cap_huge, h->num_huge, sizeof(*h->huge)) < 0)
+		return -ENOMEM;
+	r = hdf5_map_set(&h->huge_of, hdf5_get_len(w, &c), h->num_huge);
+	if (r == -ENOMEM)
+		return r;
+	if (r < 0 || !cursor_ok(&c) || cursor_left(&c) > 0)
+		return hdf5_fail(w, -EBADMSG, off, "an impossible record of a heap's huge object");
+	h->huge[h->num_huge++] = one;
+	return 0;
+}
+
+/* The identifier has the place itself where that fits in, else a number that the tree knows. */
+static int find_huge(struct hdf5_walk *w, struct hdf5_heap *h, struct cursor *c, struct huge *ret)
+{
+	size_t place = w->addr_bytes + w->len_bytes + (h->filters.num > 0 ? 4u + w->len_bytes : 0);
+	uint64_t id, number;
+	int r = 0;
+
+	if (cursor_left(c) >= place) {
+		get_huge(w, h, c, ret);
+		return 0;
+	}
+	if (!h->huge_known)
+		r = hdf5_tree2(w, h->huge_tree, h->filters.num > 0 ? 2 : 1, huge_record, h);
+	if (r < 0)
+		return r;
+	h->huge_known = true;
+	id = hdf5_uint(c, cursor_left(c) < 8 ? (unsigned int)cursor_left(c) : 8);
+	if (id == UINT64_MAX || !hdf5_map_get(&h->huge_of, id, &number))
+		return hdf5_fail(w, -EBADMSG, hdf5_off(w, h->addr, 0), "this heap has no huge object %" PRIu64, id);
+	*ret = h->huge[number];
+	return 0;
+}
+
+/* Without filters its beginning is enough; all of it is the format's own. */
+static int read_huge(struct hdf5_walk *w, struct hdf5_heap *h, const struct huge *o)
+{
+	uint64_t len = o->stored, off = hdf5_off(w, o->addr, o->stored);
+	int r;
+
+	hdf5_block_free(&h->huge_data);
+	if (off == HDF5_NOWHERE || o->addr == HDF5_NOWHERE)
+		return hdf5_fail(w, -ENODATA, hdf5_off(w, h->addr, 0),
+			"a huge object of %" PRIu64 " bytes at address %" PRIu64
+			" would lie behind the end of the file",
+			len, o->addr);
+	if (h->filters.num == 0 && len > HDF5_HUGE_READ)
+		len = HDF5_HUGE_READ;
+	if (len > HDF5_BLOCK_MAX || o->bytes > HDF5_BLOCK_MAX)
+		return hdf5_fail(w, h->filters.num == 0 ? -EBADMSG : -ENOTSUP, off,
+			"a filtered object of %" PRIu64 " bytes", o->bytes);
+	r = hdf5_read(w, o->addr, (size_t)len, "a huge object", &h->huge_data);
+	if (r == 0 && len < o->stored)
+		r = hdf5_note_metadata(w, off, o->stored);
+	return r < 0 || h->filters.num == 0
+		       ? r
+		       : hdf5_unfilter(w, &h->filters, o->skipped, (size_t)o->bytes, &h->huge_data);
+}
+
+static int huge(struct hdf5_walk *w, struct hdf5_heap *h, struct cursor *c, const uint8_t **ret, size_t *ret_len,
+	uint64_t *ret_off)
+{
+	struct huge o;
+	int r = find_huge(w, h, c, &o);
+
+	if (r == 0)
+		r = read_huge(w, h, &o);
+	if (r < 0)
+		return r;
+	*ret = h->huge_data.data;
+	*ret_len = h->huge_data.len;
+	*ret_off = h->huge_data.off;
+	return 0;
+}
+
+/* ---- objects of all kinds */
+
+/* In the identifier itself; long identifiers have a longer length. */
+static int tiny(struct hdf5_walk *w, const struct hdf5_heap *h, unsigned int first, struct cursor *c,
+	const uint8_t **ret, size_t *ret_len, uint64_t *ret_off)
+{
+	size_t len = first & 15;
+
+	if (h->id_bytes > 17)
+		len = len << 8 | cursor_u8(c);
+	*ret_len = len + 1;
+	*ret = cursor_bytes(c, *ret_len);
+	*ret_off = hdf5_off(w, h->addr, 0);
+	return *ret ? 0 : hdf5_fail(w, -EBADMSG, *ret_off, "an impossible object of a heap");
 }
 
 int hdf5_heap_get(struct hdf5_walk *w, struct hdf5_heap *h, const uint8_t *id, const uint8_t **ret, size_t *ret_len,
@@ -324,13 +507,9 @@ int hdf5_heap_get(struct hdf5_walk *w, struct hdf5_heap *h, const uint8_t *id, c
 
 	if (ID_VERSION(first) == 0 && ID_KIND(first) == 0)
 		return managed(w, h, &c, ret, ret_len, ret_off);
-	if (ID_VERSION(first) == 0 && ID_KIND(first) == 2 && h->id_bytes <= 17) { /* in the identifier itself */
-		*ret_len = (first & 15) + 1u;
-		*ret = cursor_bytes(&c, *ret_len);
-		*ret_off = hdf5_off(w, h->addr, 0);
-		if (*ret)
-			return 0;
-		return hdf5_fail(w, -EBADMSG, *ret_off, "an impossible object of a heap");
-	}
-	return hdf5_fail(w, -ENOTSUP, hdf5_off(w, h->addr, 0), "an object of a heap that is stored outside of it");
+	if (ID_VERSION(first) == 0 && ID_KIND(first) == 1)
+		return huge(w, h, &c, ret, ret_len, ret_off);
+	if (ID_VERSION(first) == 0 && ID_KIND(first) == 2)
+		return tiny(w, h, first, &c, ret, ret_len, ret_off);
+	return hdf5_fail(w, -EBADMSG, hdf5_off(w, h->addr, 0), "an object of a heap of no known kind");
 }

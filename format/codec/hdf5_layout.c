@@ -73,6 +73,18 @@ static int set_chunks(struct layout_object *to, const struct hdf5_object *o)
 	return 0;
 }
 
+static int set_sources(struct layout_object *to, const struct hdf5_object *o)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < o->num_sources; i++) {
+		const struct hdf5_source *s = &o->sources[i];
+
+		r = layout_add_source(to, s->file, s->set, s->off, s->bytes);
+	}
+	return r;
+}
+
 static int set_data(struct layout_object *to, const struct hdf5_object *o)
 {
 	if (o->storage == HDF5_CHUNKED)
@@ -82,7 +94,7 @@ static int set_data(struct layout_object *to, const struct hdf5_object *o)
 		to->begin = o->data_off;
 		to->count = 1;
 	}
-	return 0;
+	return set_sources(to, o);
 }
 
 static int add_dataset(struct layout *l, const struct hdf5_object *o)
@@ -125,22 +137,27 @@ static void count_records(struct layout *l, const struct hdf5 *h)
 
 static void say_doubt(struct layout *l, const struct hdf5 *h)
 {
-	static const char *const words[] = { [HDF5_NOT_UNDERSTOOD] = "not understood",
+	static const char *const words[] = { [HDF5_ELSEWHERE] = "elsewhere",
+		[HDF5_NOT_UNDERSTOOD] = "not understood",
 		[HDF5_NOT_WRITTEN] = "raw, not yet mapped",
 		[HDF5_DAMAGED] = "damaged" };
 	const struct hdf5_problem *p = hdf5_worst(h, HDF5_DAMAGED);
 	struct buf text BUF_CLEANUP = { 0 };
 	char more[64] = "";
+	const char *word;
 
 	if (!p)
 		p = hdf5_worst(h, HDF5_NOT_WRITTEN);
 	if (!p)
 		p = hdf5_worst(h, HDF5_NOT_UNDERSTOOD);
 	if (!p)
+		p = hdf5_worst(h, HDF5_ELSEWHERE);
+	if (!p)
 		return;
 	if (h->num_problems > 1)
 		snprintf(more, sizeof(more), "%zu such places, the first: ", h->num_problems);
-	buf_bytes(&text, words[p->trouble], strlen(words[p->trouble]));
+	word = h->open_swmr && p->trouble == HDF5_NOT_WRITTEN ? "still open" : words[p->trouble];
+	buf_bytes(&text, word, strlen(word));
 	buf_bytes(&text, ": ", 2);
 	buf_bytes(&text, more, strlen(more));
 	buf_bytes(&text, p->object, strlen(p->object));

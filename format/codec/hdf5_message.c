@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FILTERS_MAX 32u
-#define FILL_MAX    (1u << 20)
+#define FILL_MAX (1u << 20)
 
 /* ---- dataspace */
 
@@ -69,38 +68,6 @@ int hdf5_type_decode(struct hdf5_walk *w, const struct hdf5_message *m, struct h
 	return 0;
 }
 
-/* ---- filters */
-
-static void one_filter(struct cursor *c, unsigned int version, uint16_t *ret_id)
-{
-	unsigned int id = cursor_u16(c), name = version == 1 || id >= 256 ? cursor_u16(c) : 0, values;
-
-	(void)cursor_u16(c); /* flags */
-	values = cursor_u16(c);
-	(void)cursor_bytes(c, version == 1 ? (name + 7u) / 8 * 8 : name);
-	(void)cursor_bytes(c, 4 * (size_t)(version == 1 ? (values + 1) / 2 * 2 : values));
-	*ret_id = (uint16_t)id;
-}
-
-int hdf5_filters_decode(struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_object *o)
-{
-	struct cursor c = cursor_make(m->data, m->len);
-	unsigned int version = cursor_u8(&c), num = cursor_u8(&c);
-
-	if (!cursor_ok(&c) || version < 1 || version > 2)
-		return hdf5_fail(w, -ENOTSUP, m->off, "a filter pipeline of version %u", version);
-	if (num > FILTERS_MAX)
-		return hdf5_fail(w, -EBADMSG, m->off, "a pipeline of %u filters", num);
-	if (version == 1)
-		(void)cursor_bytes(&c, 6);
-	for (unsigned int i = 0; i < num; i++)
-		one_filter(&c, version, &o->filters[i]);
-	if (!cursor_ok(&c))
-		return hdf5_fail(w, -EBADMSG, m->off, "a filter pipeline is cut short");
-	o->num_filters = num;
-	return 0;
-}
-
 /* ---- fill value */
 
 static int keep_fill(struct hdf5_walk *w, const struct hdf5_message *m, struct cursor *c, struct hdf5_object *o)
@@ -137,7 +104,7 @@ int hdf5_fill_decode(struct hdf5_walk *w, const struct hdf5_message *m, struct h
 	}
 	(void)cursor_u16(&c);
 	flags = cursor_u8(&c); /* is it defined */
-	return flags == 1 && cursor_left(&c) > 0 ? keep_fill(w, m, &c, o) : 0;
+	return flags != 0 && cursor_left(&c) > 0 ? keep_fill(w, m, &c, o) : 0;
 }
 
 /* ---- attributes */

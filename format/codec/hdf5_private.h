@@ -3,7 +3,7 @@
 #define FORMAT_CODEC_HDF5_PRIVATE_H
 
 /*
- * What the parts of the walk share. All functions return 0 or -errno; -EBADMSG, -ENODATA and -ENOTSUP concern one object
+ * What the parts of the walk share. All functions return 0 or -errno; -EBADMSG, -ENODATA, -ENOTSUP and -EXDEV concern one object
  * and have left their text and offset in the walk (hdf5_fail()), others end the walk.
  */
 
@@ -37,6 +37,7 @@ struct hdf5_walk {
 	} shared[8];
 	unsigned int num_shared;
 	struct hdf5_collection *collection; /* owned; the global heap collection last used */
+	uint64_t last_off;                  /* of the block that was read last */
 	uint64_t bad_off;                   /* of the last failure */
 	char bad_text[256];
 };
@@ -52,7 +53,7 @@ struct hdf5_block {
 void hdf5_block_free(struct hdf5_block *b);
 #define HDF5_BLOCK_CLEANUP __attribute__((cleanup(hdf5_block_free)))
 
-/* code is returned; off: where in the file. */
+/* code is returned; off: where in the file; HDF5_NOWHERE: in the block that was read last. */
 int hdf5_fail(struct hdf5_walk *w, int code, uint64_t off, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 /*
  * len bytes at an address, which is what for people. -ENODATA: behind the end of the file. hdf5_read_once() refuses what was
@@ -76,6 +77,7 @@ unsigned int hdf5_width(uint64_t most); /* least bytes that hold it */
 /* hdf5_checksum.c: of metadata; is this the checksum of these bytes? */
 uint32_t hdf5_checksum(const void *data, size_t len);
 bool hdf5_checksum_is(const void *data, size_t len, uint32_t sum);
+bool hdf5_fletcher_is(const void *data, size_t len, uint32_t sum); /* the same of the filter "Fletcher32" */
 
 /* ---- hdf5_header.c: object headers */
 
@@ -121,6 +123,22 @@ void hdf5_header_free(struct hdf5_header *h);
 /* The first message of a type, or NULL. */
 const struct hdf5_message *hdf5_header_find(const struct hdf5_header *h, uint16_t type);
 
+/* ---- hdf5_filter.c: bytes that were changed before they were written */
+
+#define HDF5_FILTERS_MAX 32u
+
+struct hdf5_pipeline {
+	uint32_t num;
+	uint16_t ids[HDF5_FILTERS_MAX]; /* in the order of writing */
+};
+
+/*
+ * The block's bytes as they were before the steps of p whose bits in skipped are not set: len of them, in the block. -ENOTSUP:
+ * a filter that is not known here; -EBADMSG: these are not bytes that such filters make.
+ */
+int hdf5_unfilter(
+	struct hdf5_walk *w, const struct hdf5_pipeline *p, uint32_t skipped, size_t len, struct hdf5_block *b);
+
 /* ---- hdf5_message.c: what messages say */
 
 struct hdf5_space {
@@ -141,7 +159,7 @@ struct hdf5_attribute {
 int hdf5_space_decode(struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_space *ret);
 int hdf5_type_decode(struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_type *ret);
 int hdf5_attribute_decode(struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_attribute *ret);
-int hdf5_filters_decode(struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_object *o);
+int hdf5_filters_decode(struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_pipeline *ret);
 int hdf5_fill_decode(struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_object *o);
 /* The place where a shared message is: in *ret the message itself, whose bytes are in *hold (of a header) or *copy. */
 struct hdf5_unshared {
@@ -156,6 +174,12 @@ void hdf5_unshared_free(struct hdf5_unshared *u);
 /* ---- hdf5_dataset.c */
 
 int hdf5_dataset_read(struct hdf5_walk *w, struct hdf5_object *o, const struct hdf5_header *h);
+
+/* ---- hdf5_elsewhere.c: elements that are not in this file. Both fill o->sources and end with -EXDEV, which is no failure */
+
+int hdf5_external_read(struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_object *o);
+/* c: behind the class of a layout of version 4. */
+int hdf5_virtual_read(struct hdf5_walk *w, const struct hdf5_message *m, struct cursor *c, struct hdf5_object *o);
 
 /* ---- hdf5_chunk.c: where chunks are */
 
@@ -173,8 +197,10 @@ int hdf5_array_read(struct hdf5_walk *w, struct hdf5_object *o, uint64_t addr); 
 
 /* A pair of an entry of a version 1 B-tree: key, child's address. */
 typedef int (*hdf5_tree1_fn)(struct hdf5_walk *w, struct cursor *key, uint64_t child, void *arg);
-int hdf5_tree1(
-	struct hdf5_walk *w, uint64_t addr, unsigned int type, unsigned int key_bytes, hdf5_tree1_fn each, void *arg);
+/* key: of each key of each node, which is at off, between the entries that it parts; NULL: they are not looked at. */
+typedef int (*hdf5_tree1_key_fn)(struct hdf5_walk *w, struct cursor *key, uint64_t off, void *arg);
+int hdf5_tree1(struct hdf5_walk *w, uint64_t addr, unsigned int type, unsigned int key_bytes, hdf5_tree1_key_fn key,
+	hdf5_tree1_fn each, void *arg);
 /* A record of a version 2 B-tree; off: where it is. */
 typedef int (*hdf5_tree2_fn)(struct hdf5_walk *w, const uint8_t *record, size_t len, uint64_t off, void *arg);
 int hdf5_tree2(struct hdf5_walk *w, uint64_t addr, unsigned int type, hdf5_tree2_fn each, void *arg);
@@ -185,7 +211,11 @@ struct hdf5_heap; /* fractal */
 int hdf5_heap_open(struct hdf5_walk *w, uint64_t addr, struct hdf5_heap **ret);
 void hdf5_heap_close(struct hdf5_heap *h); /* NULL is fine */
 unsigned int hdf5_heap_id_bytes(const struct hdf5_heap *h);
-/* The object of an identifier (hdf5_heap_id_bytes() of them at id); *ret is valid until the next call. */
+/*
+ * The object of an identifier (hdf5_heap_id_bytes() of them at id); *ret is valid until the next call. Of an object that is too
+ * large for the heap's blocks, and not compressed, only the first HDF5_HUGE_READ bytes are given: names and types come first.
+ */
+#define HDF5_HUGE_READ (1u << 20)
 int hdf5_heap_get(struct hdf5_walk *w, struct hdf5_heap *h, const uint8_t *id, const uint8_t **ret, size_t *ret_len,
 	uint64_t *ret_off);
 

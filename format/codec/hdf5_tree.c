@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <string.h>
 
 #define LEVELS_MAX 32u
 
@@ -14,26 +15,47 @@
 
 struct tree1 {
 	unsigned int type, key_bytes;
+	hdf5_tree1_key_fn key;
 	hdf5_tree1_fn each;
 	void *arg;
+	struct { /* of the node of each level that was read last; HDF5_NOWHERE: none */
+		uint64_t addr, right;
+	} last[LEVELS_MAX + 1];
 };
 
-static int node1(struct hdf5_walk *w, const struct tree1 *t, uint64_t addr, unsigned int level, bool is_root);
+static int node1(struct hdf5_walk *w, struct tree1 *t, uint64_t addr, unsigned int level, bool is_root);
 
-static int entries1(struct hdf5_walk *w, const struct tree1 *t, const struct hdf5_block *b, struct cursor *c,
+/* The next key, also looked at by itself. */
+static int next_key(
+	struct hdf5_walk *w, const struct tree1 *t, const struct hdf5_block *b, struct cursor *c, struct cursor *ret)
+{
+	uint64_t off = b->off + (uint64_t)(c->at - b->data);
+	struct cursor copy;
+
+	*ret = copy = cursor_make(cursor_bytes(c, t->key_bytes), t->key_bytes);
+	if (!cursor_ok(c))
+		return hdf5_fail(w, -EBADMSG, b->off, "a B-tree node is cut short");
+	return t->key ? t->key(w, &copy, off, t->arg) : 0;
+}
+
+static int entries1(struct hdf5_walk *w, struct tree1 *t, const struct hdf5_block *b, struct cursor *c,
 	unsigned int num, unsigned int level)
 {
+	struct cursor key;
 	int r = 0;
 
 	for (unsigned int i = 0; r == 0 && i < num; i++) {
-		struct cursor key = cursor_make(cursor_bytes(c, t->key_bytes), t->key_bytes);
-		uint64_t child = hdf5_get_addr(w, c);
+		uint64_t child;
 
+		r = next_key(w, t, b, c, &key);
+		if (r < 0)
+			return r;
+		child = hdf5_get_addr(w, c);
 		if (!cursor_ok(c))
 			return hdf5_fail(w, -EBADMSG, b->off, "a B-tree node is cut short");
 		r = level > 0 ? node1(w, t, child, level - 1, false) : t->each(w, &key, child, t->arg);
 	}
-	return r;
+	return r < 0 || num == 0 ? r : next_key(w, t, b, c, &key);
 }
 
 /* Type, level and number of entries; two neighbours. */
@@ -59,7 +81,29 @@ static int begin1(
 			       : hdf5_fail(w, -EBADMSG, b.off, "a B-tree node of type %u and not %u", type, t->type);
 }
 
-static int node1(struct hdf5_walk *w, const struct tree1 *t, uint64_t addr, unsigned int level, bool is_root)
+/* Nodes of a level are a list in both directions. */
+static int check_neighbours(struct hdf5_walk *w, struct tree1 *t, uint64_t addr, unsigned int level,
+	const struct hdf5_block *b, struct cursor *c)
+{
+	uint64_t left = hdf5_get_addr(w, c), right = hdf5_get_addr(w, c);
+
+	if (left != t->last[level].addr || (left != HDF5_NOWHERE && t->last[level].right != addr))
+		return hdf5_fail(w, -EBADMSG, b->off, "a B-tree node and the one to its left do not name each other");
+	t->last[level].addr = addr;
+	t->last[level].right = right;
+	return 0;
+}
+
+static int check_ends(struct hdf5_walk *w, const struct tree1 *t)
+{
+	for (unsigned int i = 0; i <= LEVELS_MAX; i++)
+		if (t->last[i].right != HDF5_NOWHERE)
+			return hdf5_fail(w, -EBADMSG, hdf5_off(w, t->last[i].addr, 0),
+				"the last B-tree node of its level names a further one");
+	return 0;
+}
+
+static int node1(struct hdf5_walk *w, struct tree1 *t, uint64_t addr, unsigned int level, bool is_root)
 {
 	struct hdf5_block b HDF5_BLOCK_CLEANUP = { 0 };
 	size_t begin = 8 + 2 * (size_t)w->addr_bytes, len;
@@ -76,16 +120,20 @@ static int node1(struct hdf5_walk *w, const struct tree1 *t, uint64_t addr, unsi
 	if (r < 0)
 		return r;
 	c = cursor_make(b.data, b.len);
-	(void)cursor_bytes(&c, begin);
-	return entries1(w, t, &b, &c, num, is);
+	(void)cursor_bytes(&c, 8);
+	r = check_neighbours(w, t, addr, is, &b, &c);
+	return r < 0 ? r : entries1(w, t, &b, &c, num, is);
 }
 
-int hdf5_tree1(
-	struct hdf5_walk *w, uint64_t addr, unsigned int type, unsigned int key_bytes, hdf5_tree1_fn each, void *arg)
+int hdf5_tree1(struct hdf5_walk *w, uint64_t addr, unsigned int type, unsigned int key_bytes, hdf5_tree1_key_fn key,
+	hdf5_tree1_fn each, void *arg)
 {
-	struct tree1 t = { type, key_bytes, each, arg };
+	struct tree1 t = { .type = type, .key_bytes = key_bytes, .key = key, .each = each, .arg = arg };
+	int r;
 
-	return node1(w, &t, addr, 0, true);
+	memset(t.last, 0xff, sizeof(t.last));
+	r = node1(w, &t, addr, 0, true);
+	return r < 0 ? r : check_ends(w, &t);
 }
 
 /* ---- version 2 */

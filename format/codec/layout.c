@@ -59,6 +59,18 @@ int layout_add_piece(struct layout_object *o, uint64_t off, uint64_t len, uint64
 	return 0;
 }
 
+int layout_add_source(struct layout_object *o, const char *file, const char *object, uint64_t off, uint64_t bytes)
+{
+	struct layout_source s = { .off = off, .bytes = bytes };
+
+	if (array_room(&o->sources, &o->cap_sources, o->num_sources, sizeof(*o->sources)) < 0)
+		return -ENOMEM;
+	s.file = strdup(file);
+	s.object = object ? strdup(object) : NULL;
+	o->sources[o->num_sources++] = s;
+	return s.file && (!object || s.object) ? 0 : -ENOMEM;
+}
+
 static int by_off(const void *a, const void *b)
 {
 	const struct layout_piece *x = a, *y = b;
@@ -179,6 +191,11 @@ void layout_destroy(struct layout *l)
 		free(o->fill);
 		free(o->chunk);
 		free(o->pieces);
+		for (size_t k = 0; k < o->num_sources; k++) {
+			free(o->sources[k].file);
+			free(o->sources[k].object);
+		}
+		free(o->sources);
 	}
 	free(l->objects);
 	*l = (struct layout){ 0 };

@@ -29,6 +29,14 @@ struct layout_piece {
 	uint64_t index;    /* of a chunk: its number in row-major order over the grid of chunks; else 0 */
 };
 
+/* Where elements are that are not in this file. */
+struct layout_source {
+	char *file;     /* owned; as this file names it */
+	char *object;   /* owned; which object of it; NULL: just bytes, the next two */
+	uint64_t off;   /* in that file */
+	uint64_t bytes; /* of the elements, one source behind the other */
+};
+
 struct layout_object {
 	char *name;       /* owned; path in the file, without a leading slash at its top: "T", "group/T" */
 	const char *type; /* static text in CDL's words where they fit: "float"; "" for what has no elements */
@@ -50,6 +58,9 @@ struct layout_object {
 	bool filtered;               /* CHUNKS: stored bytes are not the elements (compressed, shuffled, checksummed) */
 	struct layout_piece *pieces; /* owned */
 	size_t num_pieces, cap_pieces;
+
+	struct layout_source *sources; /* owned; VARIABLE with count 0: it never gets a place in this file */
+	size_t num_sources, cap_sources;
 };
 
 struct layout {
@@ -71,7 +82,9 @@ int layout_set_dims(struct layout_object *o, uint32_t num_dims, const uint64_t *
 /* element_bytes bytes, copied. 0, -ENOMEM. */
 int layout_set_fill(struct layout_object *o, const void *fill);
 int layout_add_piece(struct layout_object *o, uint64_t off, uint64_t len, uint64_t index); /* 0, -ENOMEM */
-void layout_sort_pieces(struct layout_object *o);                                          /* by off */
+/* file and object are copied; object may be NULL. 0, -ENOMEM. */
+int layout_add_source(struct layout_object *o, const char *file, const char *object, uint64_t off, uint64_t bytes);
+void layout_sort_pieces(struct layout_object *o); /* by off */
 const char *layout_type(const struct layout_object *o);
 const char *layout_kind_name(enum layout_kind kind); /* "header", "variable", ... */
 /*

@@ -47,7 +47,8 @@ static void show_dims(const char *word, int rank, const hsize_t *dims)
 {
 	printf(" %s=", word);
 	for (int i = 0; i < rank; i++) {
-		if (dims[i] == H5S_UNLIMITED || dims[i] == UINT32_MAX) /* in lengths of four bytes it is not seen */
+		if (dims[i] == H5S_UNLIMITED || dims[i] == UINT32_MAX ||
+			dims[i] == UINT16_MAX) /* in lengths of four and two bytes it is not seen */
 			printf("%s*", i ? "," : "");
 		else
 			printf("%s%llu", i ? "," : "", (unsigned long long)dims[i]);
@@ -195,6 +196,32 @@ static hsize_t user_block(hid_t set)
 	return bytes;
 }
 
+/* Of which other files, and what there; of external ones as many bytes as there are elements for. */
+static void show_sources(hid_t set, hid_t plist, H5D_layout_t layout)
+{
+	hid_t type = GET(H5Dget_type(set)), space = GET(H5Dget_space(set));
+	hsize_t left = H5Tget_size(type) * (hsize_t)H5Sget_simple_extent_npoints(space), len;
+	char file[4096] = "", name[4096] = "";
+	size_t num = 0;
+	off_t off;
+
+	if (layout == H5D_VIRTUAL)
+		DO(H5Pget_virtual_count(plist, &num));
+	for (size_t i = 0; i < num; i++) {
+		DO((int)H5Pget_virtual_filename(plist, i, file, sizeof(file)));
+		DO((int)H5Pget_virtual_dsetname(plist, i, name, sizeof(name)));
+		printf("\t%s in %s\n", name, file);
+	}
+	for (int i = 0; i < H5Pget_external_count(plist); i++) {
+		DO(H5Pget_external(plist, (unsigned int)i, sizeof(file), file, &off, &len));
+		len = len < left ? len : left;
+		left -= len;
+		printf("\t%s %lld %llu\n", file, (long long)off, (unsigned long long)len);
+	}
+	H5Tclose(type);
+	H5Sclose(space);
+}
+
 static void show_dataset(hid_t set, const char *path)
 {
 	hid_t type = GET(H5Dget_type(set)), space = GET(H5Dget_space(set)), plist = GET(H5Dget_create_plist(set));
@@ -216,6 +243,7 @@ static void show_dataset(hid_t set, const char *path)
 		printf(" compact\n");
 	} else if (layout != H5D_CONTIGUOUS || H5Pget_external_count(plist) > 0) {
 		printf(" %s\n", layout == H5D_VIRTUAL ? "virtual" : "external");
+		show_sources(set, plist, layout);
 	} else if (off == HADDR_UNDEF || off == user_block(set) - 1) { /* which is added to all */
 		printf(" nowhere\n");
 	} else {
@@ -241,8 +269,15 @@ static herr_t show_object(hid_t root, const char *name, const H5O_info_t *info, 
 
 static void show(const char *path)
 {
-	hid_t file = GET(H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT));
+	hid_t file;
 
+	H5E_BEGIN_TRY
+	{
+		file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+	}
+	H5E_END_TRY
+	if (file < 0) /* a writer has it open */
+		file = GET(H5Fopen(path, H5F_ACC_RDONLY | H5F_ACC_SWMR_READ, H5P_DEFAULT));
 	DO(H5Ovisit1(file, H5_INDEX_NAME, H5_ITER_INC, show_object, NULL));
 	H5Fclose(file);
 }
@@ -524,25 +559,6 @@ static void make_spaces(const char *dir)
 	remove_some(dir, "free-space.h5");
 }
 
-static void make(const char *dir)
-{
-	hid_t how;
-
-	make_file(dir, "old.h5", H5F_LIBVER_EARLIEST, H5P_DEFAULT);
-	make_file(dir, "middle.h5", H5F_LIBVER_V18, H5P_DEFAULT);
-	make_file(dir, "latest.h5", H5F_LIBVER_LATEST, H5P_DEFAULT);
-	how = file_plist(0, 4, false);
-	make_file(dir, "old-4.h5", H5F_LIBVER_EARLIEST, how);
-	H5Pclose(how);
-	how = file_plist(0, 8, true);
-	make_file(dir, "shared.h5", H5F_LIBVER_LATEST, how);
-	H5Pclose(how);
-	how = file_plist(2048, 8, false);
-	make_file(dir, "block.h5", H5F_LIBVER_EARLIEST, how);
-	H5Pclose(how);
-	make_spaces(dir);
-}
-
 /* ---- small files to begin fuzzing with, and what is on the disk while a program still writes */
 
 static void copy_file(const char *dir, const char *from, const char *to)
@@ -613,6 +629,231 @@ static void make_unflushed(const char *dir, const char *name, const char *copy, 
 	H5Fclose(file);
 }
 
+/* ---- rarer kinds */
+
+/* A group whose links and attributes are in heaps; with filters those of the links are compressed. */
+static hid_t dense_group(hid_t file, const char *name, const char *filters)
+{
+	hid_t how = GET(H5Pcreate(H5P_GROUP_CREATE)), group;
+
+	DO(H5Pset_link_phase_change(how, 0, 0));
+	DO(H5Pset_attr_phase_change(how, 0, 0));
+	for (; *filters; filters++)
+		if (*filters == 'd')
+			DO(H5Pset_deflate(how, 6));
+		else
+			DO(H5Pset_fletcher32(how));
+	group = GET(H5Gcreate2(file, name, H5P_DEFAULT, how, H5P_DEFAULT));
+	H5Pclose(how);
+	return group;
+}
+
+/* Links in num datasets' names of about len bytes. */
+static void fill_group(hid_t group, unsigned int num, int len)
+{
+	hid_t space = GET(H5Screate(H5S_SCALAR));
+	char name[4096];
+
+	for (unsigned int i = 0; i < num; i++) {
+		snprintf(name, sizeof(name), "%0*u", len, i);
+		H5Dclose(GET(H5Dcreate2(group, name, H5T_STD_I32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)));
+	}
+	H5Sclose(space);
+	H5Gclose(group);
+}
+
+/* Filters on the heaps of links: one block, a table of blocks, a table of tables; names that no block has room for. */
+static void make_filtered(hid_t file)
+{
+	static const char *const filters[] = { "d", "f", "df", "fd" };
+	char name[32];
+
+	for (size_t i = 0; i < sizeof(filters) / sizeof(filters[0]); i++) {
+		snprintf(name, sizeof(name), "few-%s", filters[i]);
+		fill_group(dense_group(file, name, filters[i]), 3, 10);
+		snprintf(name, sizeof(name), "many-%s", filters[i]);
+		fill_group(dense_group(file, name, filters[i]), 100, 60);
+		snprintf(name, sizeof(name), "huge-%s", filters[i]);
+		fill_group(dense_group(file, name, filters[i]), 3, 4000);
+	}
+	fill_group(dense_group(file, "tables", "d"), 200, 3000);
+	fill_group(dense_group(file, "huge", ""), 3, 4000);
+}
+
+static void add_attribute(hid_t to, const char *name, hsize_t bytes)
+{
+	hid_t space = GET(H5Screate_simple(1, &bytes, NULL));
+	hid_t a = GET(H5Acreate2(to, name, H5T_STD_U8LE, space, H5P_DEFAULT, H5P_DEFAULT));
+	unsigned char *data = malloc(bytes);
+
+	demand(data != NULL, "memory");
+	for (hsize_t i = 0; i < bytes; i++)
+		data[i] = (unsigned char)(i * 7);
+	DO(H5Awrite(a, H5T_NATIVE_UCHAR, data));
+	free(data);
+	H5Aclose(a);
+	H5Sclose(space);
+}
+
+/* What no block of a heap has room for stands by itself; a name that netCDF-4 looks for is among them. */
+static void make_large_attributes(hid_t file)
+{
+	static const hsize_t sizes[] = { 1, 4000, 4096, 5000, 65000, 65535, 65536, 100000, 3000000 };
+	hid_t group = dense_group(file, "large", "");
+	char name[64];
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		snprintf(name, sizeof(name), "of %llu bytes", (unsigned long long)sizes[i]);
+		add_attribute(group, name, sizes[i]);
+	}
+	add_attribute(group, "NAME", 70000);
+	H5Gclose(group);
+}
+
+static void select_slab(hid_t space, hsize_t from, hsize_t step, hsize_t num)
+{
+	DO(H5Sselect_hyperslab(space, H5S_SELECT_OR, &from, &step, &num, NULL));
+}
+
+static void select_unlimited(hid_t space, hsize_t from)
+{
+	hsize_t one = 1, all = H5S_UNLIMITED;
+
+	DO(H5Sselect_hyperslab(space, H5S_SELECT_SET, &from, NULL, &one, &all));
+}
+
+/* Mappings with selections of all kinds: all, regular, irregular, without limit. */
+static void make_mapped(hid_t file)
+{
+	hsize_t dims[1] = { 40 }, most[1] = { H5S_UNLIMITED }, ten[1] = { 10 };
+	hid_t plist = GET(H5Pcreate(H5P_DATASET_CREATE)), space = GET(H5Screate_simple(1, dims, most));
+	hid_t from = GET(H5Screate_simple(1, ten, most));
+
+	DO(H5Sselect_none(space));
+	select_slab(space, 0, 1, 10);
+	DO(H5Sselect_all(from));
+	DO(H5Pset_virtual(plist, space, "a.h5", "/x", from));
+	DO(H5Sselect_none(space));
+	select_slab(space, 10, 3, 3);
+	DO(H5Sselect_none(from));
+	select_slab(from, 0, 1, 1);
+	select_slab(from, 4, 1, 2);
+	DO(H5Pset_virtual(plist, space, ".", "/contiguous", from));
+	H5Dclose(GET(H5Dcreate2(file, "mapped", H5T_NATIVE_INT, space, H5P_DEFAULT, plist, H5P_DEFAULT)));
+	H5Sclose(from);
+	H5Sclose(space);
+	H5Pclose(plist);
+}
+
+/* As long as what it maps, which is in this file. */
+static void make_mapped_growing(hid_t file)
+{
+	hsize_t dims[1] = { 50 }, most[1] = { H5S_UNLIMITED };
+	hid_t plist = GET(H5Pcreate(H5P_DATASET_CREATE)), space = GET(H5Screate_simple(1, dims, most));
+
+	select_unlimited(space, 0);
+	DO(H5Pset_virtual(plist, space, ".", "/pieces", space));
+	H5Dclose(GET(H5Dcreate2(file, "mapped-growing", H5T_NATIVE_INT, space, H5P_DEFAULT, plist, H5P_DEFAULT)));
+	H5Sclose(space);
+	H5Pclose(plist);
+}
+
+/* Elements in pieces of three files, the last of them with room without limit; written, so that the files are there. */
+static void make_external(hid_t file)
+{
+	struct shape s = { "pieces", 1, { 50 }, { H5S_UNLIMITED }, { 0 }, false, false, 0 };
+	hid_t plist = GET(H5Pcreate(H5P_DATASET_CREATE)), set;
+
+	DO(H5Pset_external(plist, "piece-a.bin", 100, 40));
+	DO(H5Pset_external(plist, "piece-b.bin", 0, 60));
+	DO(H5Pset_external(plist, "piece-a.bin", 200, H5F_UNLIMITED));
+	set = create(file, &s, plist);
+	write_all(set, &s);
+	H5Dclose(set);
+	H5Pclose(plist);
+}
+
+static void make_rare(const char *dir)
+{
+	hid_t file = create_file(dir, "heaps.h5", H5F_LIBVER_LATEST, H5P_DEFAULT);
+
+	make_filtered(file);
+	make_large_attributes(file);
+	H5Fclose(file);
+	file = create_file(dir, "elsewhere.h5", H5F_LIBVER_LATEST, H5P_DEFAULT);
+	make_plain(file);
+	make_mapped(file);
+	make_external(file);
+	make_mapped_growing(file);
+	H5Fclose(file);
+}
+
+/* Addresses and lengths of all widths that there are. */
+static void make_widths(const char *dir)
+{
+	static const size_t widths[][2] = { { 2, 2 }, { 2, 4 }, { 2, 8 }, { 4, 2 }, { 4, 8 }, { 8, 2 }, { 8, 4 } };
+	static const H5F_libver_t lows[] = { H5F_LIBVER_EARLIEST, H5F_LIBVER_V18 };
+	char name[64];
+
+	for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++)
+		for (size_t k = 0; k < 2; k++) {
+			hid_t how;
+
+			if (k > 0 && widths[i][1] == 2)
+				continue; /* HDF5 cannot read back its heaps' limit of 65536 bytes */
+			how = GET(H5Pcreate(H5P_FILE_CREATE));
+			DO(H5Pset_sizes(how, widths[i][0], widths[i][1]));
+			snprintf(name, sizeof(name), "width-%zu-%zu-%zu.h5", widths[i][0], widths[i][1], k);
+			make_seed(dir, name, lows[k], how);
+			H5Pclose(how);
+		}
+}
+
+/*
+ * A program that lets others read while it writes (SWMR): what there is on the disk each time that it has flushed, and in
+ * between. The copies keep the mark of an open file.
+ */
+static void make_swmr(const char *dir)
+{
+	struct shape s = { "rows", 2, { 0, 50 }, { H5S_UNLIMITED, 50 }, { 4, 25 }, true, false, 0 };
+	hid_t file = create_file(dir, "swmr.h5", H5F_LIBVER_LATEST, H5P_DEFAULT);
+	hid_t plist = GET(H5Pcreate(H5P_DATASET_CREATE)), set;
+	char name[64];
+
+	DO(H5Pset_chunk(plist, 2, s.chunk));
+	DO(H5Pset_deflate(plist, 1));
+	set = create(file, &s, plist);
+	DO(H5Fstart_swmr_write(file));
+	for (unsigned int i = 0; i < 5; i++) {
+		s.dims[0] += 30;
+		DO(H5Dset_extent(set, s.dims));
+		write_all(set, &s);
+		DO(H5Dflush(set));
+		snprintf(name, sizeof(name), "swmr-%u.h5", i);
+		copy_file(dir, "swmr.h5", name);
+	}
+	H5Dclose(set);
+	H5Pclose(plist);
+	H5Fclose(file);
+}
+
+/* Compressed heaps, huge objects, mappings and external files; small. */
+static void make_heaps_seed(const char *dir)
+{
+	hid_t file = create_file(dir, "heaps", H5F_LIBVER_LATEST, H5P_DEFAULT), group;
+
+	fill_group(dense_group(file, "few", "d"), 3, 10);
+	fill_group(dense_group(file, "many", "df"), 40, 60);
+	fill_group(dense_group(file, "long", "fd"), 2, 4000);
+	group = dense_group(file, "large", "");
+	add_attribute(group, "of 5000 bytes", 5000);
+	add_attribute(group, "NAME", 4097);
+	H5Gclose(group);
+	make_mapped(file);
+	make_external(file);
+	H5Fclose(file);
+}
+
 static void make_seeds(const char *dir)
 {
 	hid_t how = file_plist(0, 8, true);
@@ -621,8 +862,30 @@ static void make_seeds(const char *dir)
 	make_seed(dir, "latest", H5F_LIBVER_LATEST, H5P_DEFAULT);
 	make_seed(dir, "shared", H5F_LIBVER_LATEST, how);
 	H5Pclose(how);
+	make_heaps_seed(dir);
 	make_unflushed(dir, "flushed", "unflushed", H5F_LIBVER_EARLIEST);
 	make_unflushed(dir, "flushed-latest", "unflushed-latest", H5F_LIBVER_LATEST);
+}
+
+static void make(const char *dir)
+{
+	hid_t how;
+
+	make_file(dir, "old.h5", H5F_LIBVER_EARLIEST, H5P_DEFAULT);
+	make_file(dir, "middle.h5", H5F_LIBVER_V18, H5P_DEFAULT);
+	make_file(dir, "latest.h5", H5F_LIBVER_LATEST, H5P_DEFAULT);
+	how = file_plist(0, 4, false);
+	make_file(dir, "old-4.h5", H5F_LIBVER_EARLIEST, how);
+	H5Pclose(how);
+	how = file_plist(0, 8, true);
+	make_file(dir, "shared.h5", H5F_LIBVER_LATEST, how);
+	H5Pclose(how);
+	how = file_plist(2048, 8, false);
+	make_file(dir, "block.h5", H5F_LIBVER_EARLIEST, how);
+	H5Pclose(how);
+	make_spaces(dir);
+	make_rare(dir);
+	make_widths(dir);
 }
 
 /* One dataset of many small chunks; for the time that a walk takes. */
@@ -643,11 +906,13 @@ int main(int argc, char **argv)
 		make(argv[2]);
 	} else if (argc == 3 && strcmp(argv[1], "seeds") == 0) {
 		make_seeds(argv[2]);
+	} else if (argc == 3 && strcmp(argv[1], "swmr") == 0) {
+		make_swmr(argv[2]);
 	} else if (argc == 4 && strcmp(argv[1], "large") == 0) {
 		make_large(argv[2], H5F_LIBVER_EARLIEST, strtoull(argv[3], NULL, 10));
 		make_large(argv[2], H5F_LIBVER_LATEST, strtoull(argv[3], NULL, 10));
 	} else {
-		fputs("usage: h5-facts show FILE | make DIR | seeds DIR | large DIR CHUNKS\n", stderr);
+		fputs("usage: h5-facts show FILE | make DIR | seeds DIR | swmr DIR | large DIR CHUNKS\n", stderr);
 		return 2;
 	}
 	return 0;

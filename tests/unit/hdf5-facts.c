@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * What our walk says of HDF5 files, for comparison: "show FILE" in the form in which tests/mpi/h5-facts prints what HDF5 itself
- * says; "dims FILE" dimensions of variables as netCDF-4 has them; "problems FILE" what could not be walked; "time FILE" what
- * a walk costs, in microseconds of the processor.
+ * says; "dims FILE" dimensions of variables as netCDF-4 has them; "problems FILE" what could not be walked; "tools FILE" what
+ * HDF5's tools count, and where objects are; "metadata FILE" the ranges of the format's own bytes; "time FILE" what a walk costs,
+ * in microseconds of the processor.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -64,6 +65,18 @@ static void show_dims(const char *word, uint32_t rank, const uint64_t *dims)
 	}
 }
 
+static void show_sources(const struct hdf5_object *o)
+{
+	for (size_t i = 0; i < o->num_sources; i++) {
+		const struct hdf5_source *s = &o->sources[i];
+
+		if (s->set)
+			printf("\t%s in %s\n", s->set, s->file);
+		else
+			printf("\t%s %" PRIu64 " %" PRIu64 "\n", s->file, s->off, s->bytes);
+	}
+}
+
 static void show_storage(const struct hdf5_object *o)
 {
 	if (o->storage == HDF5_CHUNKED) {
@@ -77,6 +90,7 @@ static void show_storage(const struct hdf5_object *o)
 				: o->storage == HDF5_VIRTUAL  ? "virtual"
 				: o->storage == HDF5_EXTERNAL ? "external"
 							      : "unknown");
+		show_sources(o);
 	} else if (o->data_off == HDF5_NOWHERE) {
 		printf(" nowhere\n");
 	} else {
@@ -130,10 +144,71 @@ static void show_netcdf(const struct hdf5 *h)
 
 static void show_problems(const struct hdf5 *h)
 {
-	static const char *const troubles[] = { "not understood", "not written", "damaged" };
+	static const char *const troubles[] = { "elsewhere", "not understood", "not written", "damaged" };
 
 	for (size_t i = 0; i < h->kept_problems; i++)
 		printf("%s: %s: %s\n", troubles[h->problems[i].trouble], h->problems[i].object, h->problems[i].text);
+}
+
+static void show_metadata(const struct hdf5 *h)
+{
+	for (size_t i = 0; i < h->num_metadata; i++)
+		printf("%" PRIu64 " %" PRIu64 "\n", h->metadata[i].off, h->metadata[i].len);
+}
+
+/* ---- as tests/golden/hdf5_tools.py says it */
+
+static uint64_t stored_bytes(const struct hdf5_object *o)
+{
+	uint64_t bytes = 0;
+
+	if (o->storage == HDF5_COMPACT || (o->storage == HDF5_CONTIGUOUS && o->data_off != HDF5_NOWHERE))
+		return o->data_bytes;
+	for (size_t i = 0; i < o->num_pieces; i++)
+		bytes += o->pieces[i].len;
+	return bytes;
+}
+
+static bool has_filter(const struct hdf5_object *o, unsigned int id)
+{
+	for (uint32_t i = 0; i < o->num_filters; i++)
+		if (o->filters[i] == id)
+			return true;
+	return false;
+}
+
+static int by_addr(const void *a, const void *b)
+{
+	const struct hdf5_object *x = a, *y = b;
+
+	return (x->addr > y->addr) - (x->addr < y->addr);
+}
+
+static void show_tools(struct hdf5 *h)
+{
+	unsigned int kinds[3] = { 0 }, storages[HDF5_VIRTUAL + 1] = { 0 }, deflated = 0, shuffled = 0;
+	uint64_t raw = 0, external = 0;
+
+	for (size_t i = 0; i < h->num_objects; i++) {
+		const struct hdf5_object *o = &h->objects[i];
+
+		kinds[o->kind]++;
+		storages[o->storage] += o->kind == HDF5_DATASET;
+		raw += stored_bytes(o);
+		deflated += has_filter(o, 1);
+		shuffled += has_filter(o, 2);
+		for (size_t k = 0; k < o->num_sources; k++)
+			external += o->sources[k].bytes;
+	}
+	printf("superblock version=%" PRIu32 " addresses=%u lengths=%u block=%" PRIu64 "\n", h->superblock,
+		h->addr_bytes, h->len_bytes, h->base);
+	printf("groups=%u datasets=%u types=%u\n", kinds[HDF5_GROUP], kinds[HDF5_DATASET], kinds[HDF5_NAMED_TYPE]);
+	printf("compact=%u contiguous=%u chunked=%u virtual=%u\n", storages[HDF5_COMPACT],
+		storages[HDF5_CONTIGUOUS] + storages[HDF5_EXTERNAL], storages[HDF5_CHUNKED], storages[HDF5_VIRTUAL]);
+	printf("raw=%" PRIu64 " external=%" PRIu64 "\ndeflated=%u shuffled=%u\n", raw, external, deflated, shuffled);
+	qsort(h->objects, h->num_objects, sizeof(*h->objects), by_addr);
+	for (size_t i = 0; i < h->num_objects; i++)
+		printf("%" PRIu64 " %s\n", h->objects[i].addr - h->base, h->objects[i].path);
 }
 
 static int64_t processor_usec(void)
@@ -150,7 +225,7 @@ int main(int argc, char **argv)
 	int64_t began = processor_usec();
 
 	if (argc != 3) {
-		fputs("usage: hdf5-facts show|dims|problems|time FILE\n", stderr);
+		fputs("usage: hdf5-facts show|dims|problems|tools|metadata|time FILE\n", stderr);
 		return 2;
 	}
 	if (walk(argv[2], &h))
@@ -161,6 +236,10 @@ int main(int argc, char **argv)
 		show_netcdf(&h);
 	else if (strcmp(argv[1], "problems") == 0)
 		show_problems(&h);
+	else if (strcmp(argv[1], "tools") == 0)
+		show_tools(&h);
+	else if (strcmp(argv[1], "metadata") == 0)
+		show_metadata(&h);
 	if (strcmp(argv[1], "show") != 0)
 		return 0;
 	qsort(h.objects, h.num_objects, sizeof(*h.objects), by_path);
