@@ -96,6 +96,11 @@ static int check_classic(const struct source *s, struct check *ret)
 	check_records(&c, s->size, ret);
 	if (ret->verdict == CHECK_SOUND)
 		check_end(&c, s->size, ret);
+	if (ret->verdict == CHECK_SOUND && c.odd_padding > 0)
+		say(ret, CHECK_DOUBTFUL,
+			"the padding at offset %" PRIu64
+			" is not zero, which the format wants: netCDF-C reads it, PnetCDF may not ('ncvalidator -x' mends it)",
+			c.odd_padding);
 	return 0;
 }
 

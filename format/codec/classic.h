@@ -75,6 +75,7 @@ struct classic {
 	uint32_t version;     /* 1, 2 or 5 */
 	bool streaming;       /* the header does not say how many records there are: see classic_count_records() */
 	bool exact;           /* classic_encode() gives the very bytes that were decoded (all known writers: true) */
+	uint64_t odd_padding; /* offset of the first byte of the header's padding that is not zero; 0: all are */
 	uint64_t num_records; /* 0 while streaming */
 	uint32_t num_dims, num_atts, num_vars;
 	struct classic_dim *dims; /* owned */

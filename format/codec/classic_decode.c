@@ -98,8 +98,13 @@ static void get_padding(struct decoder *d, uint64_t len)
 	size_t padding = (size_t)(-len & 3);
 	const uint8_t *p = take(d, padding, "padding");
 
-	for (size_t i = 0; p && i < padding; i++)
-		d->c->exact = d->c->exact && p[i] == 0; /* old writers left rubbish there, and readers do not mind */
+	for (size_t i = 0; p && i < padding; i++) {
+		if (p[i] == 0)
+			continue;
+		d->c->exact = false; /* old writers left rubbish there, and readers do not mind */
+		if (d->c->odd_padding == 0)
+			d->c->odd_padding = offset(d) - padding + i;
+	}
 }
 
 /* netCDF-C leaves the length as it was when it gives a shorter name outside of its define mode, and NULs at the end. */

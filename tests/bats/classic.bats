@@ -141,3 +141,27 @@ cdl() {
 	done
 	[ "$n" -ge 40 ]
 }
+
+@test "whole and damaged files: of one mind with PnetCDF's ncvalidator, but for what docs/formats.md lists" {
+	local k reason
+	needs_program ncvalidator
+	cdl byte short int float double >old.cdl
+	cdl byte short int float double ubyte ushort uint int64 uint64 >new.cdl
+	mkdir good
+	for k in 1 2; do ncgen -k $k -o good/old$k.nc old.cdl; done
+	ncgen -k 5 -o good/new5.nc new.cdl
+	nccopy -h 4096 good/new5.nc good/room5.nc
+	nccopy -u -k 2 good/old1.nc good/fixed2.nc
+	for k in 1 2 3 4; do python3 "$top_srcdir/tests/lib/random_classic.py" $k good/random$k.nc; done
+	[ ! -x "$(command -v cdo)" ] || cdo -s -f nc5 random,r9x5 good/cdo.nc
+	[ ! -x "$(command -v ncks)" ] || ncks -h -d x,0,1 good/old1.nc good/ncks.nc
+	cp "$top_srcdir"/tests/fuzz/corpus/classic/good-cdf{1,2,5} good
+	run python3 "$top_srcdir/tests/golden/classic_verdicts.py" "$dump" 3 8 good/*
+	echo "$output"
+	[ "$status" -eq 0 ]
+	refute says UNEXPLAINED
+	[ "$(tail -n 1 <<<"$output" | grep -o '[0-9]* copies')" != "0 copies" ]
+	for reason in $(sed -n 's/^\([a-z-]*\) [0-9]*$/\1/p' <<<"$output" | grep -v no-verdict); do
+		grep -q "^| \`$reason\` |" "$top_srcdir/docs/formats.md"
+	done
+}

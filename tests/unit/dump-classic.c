@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "format/codec/classic.h"
@@ -73,6 +74,7 @@ static int same_bytes(int fd, const struct buf *out)
 static void print_bytes(const struct classic *c, int fd)
 {
 	struct buf out = { 0 };
+	struct stat st;
 
 	if (classic_encode(c, &out) < 0 || out.len != c->header_bytes)
 		printf("// encode: failed\n");
@@ -80,6 +82,10 @@ static void print_bytes(const struct classic *c, int fd)
 		printf("// encode: %s\n", same_bytes(fd, &out) ? "same" : "differs");
 	printf("// header %" PRIu64 " record %" PRIu64 " end %" PRIu64 "\n", c->header_bytes, c->record_bytes,
 		classic_file_bytes(c));
+	if (c->odd_padding > 0)
+		printf("// padding at offset %" PRIu64 " is not zero\n", c->odd_padding);
+	if (fstat(fd, &st) == 0 && (uint64_t)st.st_size > classic_file_bytes(c))
+		printf("// end: more bytes than that\n");
 	for (uint32_t i = 0; i < c->num_vars; i++)
 		printf("// %s %" PRIu64 " %" PRIu64 "\n", c->vars[i].name, c->vars[i].begin, c->vars[i].bytes);
 	buf_free(&out);
