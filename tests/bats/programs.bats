@@ -2,15 +2,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # Programs that nobody here wrote make, rewrite and extend netCDF and HDF5 files through the mount; what arrives is, byte for byte,
-# what the same commands make in a plain directory. (Not CDO: it writes with the same library as nccopy and NCO do, and Debian's
-# package brings 51 others, 422 MB.)
+# what the same commands make in a plain directory.
 
 load "${top_srcdir:?}/tests/lib/mount.bash"
 
 setup() {
 	cistern_setup
 	needs_fuse
-	needs_program ncgen nccopy ncks h5repack python3 jq
+	needs_program ncgen nccopy ncks h5repack h5copy python3 jq
 }
 
 # both COMMAND...: in the mount and in the plain directory, with the same names; they must say the same.
@@ -103,6 +102,25 @@ nco_commands() {
 	arrives
 }
 
+@test "h5repack with each filter, for all datasets and for one, and h5copy between files" {
+	mount_cistern -o data=log
+	cdl 6 0 >"$WORK/one.cdl"
+	both ncgen -k nc4 -o four.nc "$WORK/one.cdl"
+	both h5repack -f FLET -l CHUNK=2x10x25 four.nc flet.h5
+	both h5repack -f SZIP=8,NN -l CHUNK=2x10x25 four.nc szip.h5
+	both h5repack -f NBIT -l CHUNK=2x10x25 four.nc nbit.h5
+	both h5repack -f SOFF=2,DS -l T:CHUNK=2x10x25 four.nc soff.h5
+	both h5repack -f T:SHUF -f T:GZIP=9 -f T:FLET -f q:GZIP=1 -l q:CHUNK=3x30 four.nc each.h5
+	both h5repack -f NONE -l lat:COMPA each.h5 none.h5
+	both h5repack -j 0 -k 2 -m 64 -t 1 -a 4096 each.h5 aligned.h5
+	flush
+	for object in T q time lat; do both h5copy -i each.h5 -o copied.h5 -s "/$object" -d "/$object"; done
+	both h5copy -p -f ref -i szip.h5 -o copied.h5 -s /T -d /a/new/group/T
+	both h5copy -i copied.h5 -o copied.h5 -s /T -d /again
+	both h5repack -f GZIP=3 copied.h5 packed.h5
+	arrives
+}
+
 @test "h5repack: compressed, chunked, contiguous, with user blocks and pages" {
 	mount_cistern -o data=log
 	cdl 6 0 >"$WORK/one.cdl"
@@ -113,6 +131,38 @@ nco_commands() {
 	both h5repack -S PAGE -G 4096 four.nc paged.h5
 	both h5repack -L four.nc latest.h5
 	both nccopy -k cdf5 gzip.h5 back.nc
+	arrives
+}
+
+# cdo_ ARG...: silent, over what is there, without the time of day in the attribute history.
+cdo_() {
+	both cdo -s -O --no_history "$@"
+}
+
+# Fixed names where CDO makes one file of another; "cat" appends to a file that is there.
+cdo_commands() {
+	local kind=$1
+	cdo_ -f "$kind" settaxis,2001-01-01,12:00:00,1day -duplicate,6 -random,r36x18 "in-$kind.nc"
+	cdo_ timmean "in-$kind.nc" "mean-$kind.nc"
+	cdo_ -b F64 addc,3 -selindexbox,3,20,2,9 "in-$kind.nc" "box-$kind.nc"
+	cdo_ -f "$kind" remapbil,r18x9 "in-$kind.nc" "small-$kind.nc"
+	cdo_ merge "in-$kind.nc" -chname,random,a_much_longer_name "in-$kind.nc" "both-$kind.nc"
+	cdo_ splitmon "in-$kind.nc" "month-$kind-"
+	both cp "mean-$kind.nc" "cat-$kind.nc"
+	both cdo -s --no_history cat "in-$kind.nc" "cat-$kind.nc"
+}
+
+@test "CDO: means, boxes, another grid, merged, split and appended, classic and netCDF-4" {
+	local kind
+	needs_program cdo
+	mount_cistern -o data=log
+	for kind in nc1 nc5 nc4; do cdo_commands $kind; done
+	flush
+	both cdo -s --no_history cat in-nc1.nc cat-nc1.nc # to what has been drained
+	both cdo -s --no_history cat in-nc4.nc cat-nc4.nc
+	cdo_ -f nc4 -z zip_1 copy in-nc1.nc zip.nc
+	cdo_ -f nc4c copy in-nc5.nc classic-model.nc
+	cdo_ -f nc2 copy zip.nc back.nc
 	arrives
 }
 
