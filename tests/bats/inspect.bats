@@ -236,6 +236,10 @@ var_begin() {
 	# By its store alone the header may be out of reach, and that is said.
 	run "$CISTERN" inspect "$WORK/s0" f.nc
 	[[ $output == *"note: other nodes write it, too"* ]]
+	"$CISTERN" inspect --json "$WORK/s0" >"$WORK/list.json"
+	"$CISTERN" inspect --json --conflicts "$WORK/s0" "$WORK/s1" >"$WORK/conflicts.json"
+	fits "$WORK"/{both,one,list,conflicts}.json
+	is "$(jq -r '.job_uuid | length' "$WORK/list.json")" 36
 	run "$CISTERN" inspect --with "$WORK/s0" "$WORK/m0/f.nc"
 	[ "$status" -eq 1 ]
 	[[ $output == *"are not stores of two nodes of one job"* ]]
@@ -276,4 +280,44 @@ var_begin() {
 		    assert data[where:where + size] == bytes(size), (v["name"], where)
 		assert holes > 100, holes
 	END
+}
+
+# fits FILE...: each is what docs/inspect.schema.json says.
+fits() {
+	local file
+	for file; do
+		python3 "$top_srcdir/tests/lib/check_schema.py" "$top_srcdir/docs/inspect.schema.json" <"$file" || { echo "$file"; return 1; }
+	done
+}
+
+@test "what --json prints is what docs/inspect.schema.json says, and nothing in the schema is made up" {
+	local k=0
+	cp "$top_srcdir/tests/fuzz/corpus/hdf5/heaps" "$BACKING/elsewhere.h5"
+	mount_cistern -o drain=unmount,data=log
+	make_cdl >"$WORK/f.cdl"
+	ncgen -k 5 -o "$MNT/f.nc" "$WORK/f.cdl"
+	ncgen -k nc4 -o "$MNT/four.nc" "$WORK/f.cdl"
+	echo text >"$MNT/raw"
+	ln -s raw "$MNT/link"
+	for file in f.nc four.nc raw elsewhere.h5; do "$CISTERN" inspect --json --ranges "$MNT/$file" >"$WORK/one-$file.json"; done
+	"$CISTERN" inspect --json "$STORE" >"$WORK/list.json"
+	flush
+	"$CISTERN" inspect --json "$MNT/f.nc" >"$WORK/one-drained.json"
+	umount_wait
+	"$CISTERN" inspect --json "$STORE" >"$WORK/list-unmounted.json"
+	is "$(jq -c '[.file.variables[] | select(.name == "pieces") | .elsewhere[]]' "$WORK/one-elsewhere.h5.json")" \
+		'[{"file":"piece-a.bin","offset":100,"bytes":40},{"file":"piece-b.bin","offset":0,"bytes":60},{"file":"piece-a.bin","offset":200,"bytes":100}]'
+	is "$(jq -r '.file.variables[] | select(.name == "mapped") | .elsewhere | map("\(.object) in \(.file)") | join(", ")' \
+		"$WORK/one-elsewhere.h5.json")" '/x in a.h5, /contiguous in .'
+	fits "$WORK"/{one,list}-*.json "$WORK/list.json"
+	# A field that goes, or comes, is noticed.
+	for change in 'del(.file.size)' '.file.new_field = 1' '.file.variables[0].kind = "other"' '.file.variables[0].complete = 1'; do
+		jq "$change" "$WORK/one-f.nc.json" >"$WORK/changed.json"
+		refute fits "$WORK/changed.json"
+	done
+	# Whatever the schema names has been seen in one of them, but for jobs.
+	jq -r '.["$defs"] | (.list, .listed, .one, .totals, .file, .variable, .generation, .range) | .properties | keys[]' \
+		"$top_srcdir/docs/inspect.schema.json" | sort -u >"$WORK/named"
+	jq -r '.. | objects | keys[]' "$WORK"/{one,list}-*.json "$WORK/list.json" | sort -u >"$WORK/seen"
+	is "$(comm -23 "$WORK/named" "$WORK/seen" | xargs)" job_uuid
 }
