@@ -418,6 +418,25 @@ class Map(Measure):
 		return machine.run_json(context.program("map", context.count(1200000)))
 
 
+class Hdf5Chunks(Measure):
+	"""No file system takes part, but for the directory: HDF5 makes the files, our walk reads them."""
+	name = "hdf5-chunks"
+	title = "walk of an HDF5 file of 100,000 chunks, version 1 B-tree: CPU"
+	units = {"tree1": "s", "tree2": "s"}
+	sides = ("default",)
+	lines = [Line(title, "tree1", "default", None, 1.0, True),
+		 Line("the same, version 2 B-tree", "tree2", "default", None, 1.0, True)]
+
+	def walk(self, context, path):
+		return int(machine.run(context.program("../unit/hdf5-facts", "time", path))) / 1e6
+
+	def sample(self, context, side, area):
+		os.makedirs(area, exist_ok=True)
+		machine.run(context.program("../mpi/h5-facts", "large", area, context.count(100000, 1000)))
+		return {"tree1": self.walk(context, os.path.join(area, "large-old.h5")),
+			"tree2": self.walk(context, os.path.join(area, "large.h5"))}
+
+
 class NetCDF4(Measure):
 	"""No file system takes part, but for the directory."""
 	name = "netcdf4"
@@ -510,7 +529,7 @@ def _writes():
 def every_measure():
 	"""In the order in which they run. passthrough_ll finds its inodes in one list: with few files that does not show."""
 	return [*_writes(), Strided(), ReadBack(), Metadata("files", 100000, 1.0), Metadata("files-few", 5000, 1.0), Drain(),
-		SlowDown(), Recovery(), Idle(), Map(), NetCDF4(),
+		SlowDown(), Recovery(), Idle(), Map(), Hdf5Chunks(), NetCDF4(),
 		Replay("replay-64k", "puts of 64 KiB", 256 * MIB, 64 * KIB),
 		Replay("replay-32", "puts of 32 bytes", 32 * MIB, 32),
 		Replay("replay-double", "puts of 64 KiB of doubles as float", 256 * MIB, 64 * KIB, True)]
