@@ -330,6 +330,23 @@ END
 	kept_because d.nc "HDF5"
 }
 
+@test "settings of HDF5's metadata cache with verify=format: what is converted, and what is kept, has been looked at" {
+	everything >"$WORK/cdl"
+	ncgen -k classic -o "$DIRECT/c.nc" "$WORK/cdl"
+	mount_cistern -o "layout=netcdf4,verify=format,mdc.initial_size=1M"
+	cp "$DIRECT/c.nc" "$MNT/c.nc"
+	umount_wait
+	is "$(jq -r '.files[0] | "\(.state) \(.conversion.mdc_max_size)"' "$STORE/manifest.json")" "verified 1048576"
+	is "$(ncdump -k "$BACKING/c.nc")" "netCDF-4 classic model"
+	"$CISTERN" fsck "$BACKING/c.nc"
+	# What HDF5 refuses stays classic, and is verified as that.
+	mount_cistern -o layout=netcdf4,verify=format,mdc.min_size=8M,mdc.max_size=4M
+	cp "$DIRECT/c.nc" "$MNT/d.nc"
+	umount_wait
+	cmp "$DIRECT/c.nc" "$BACKING/d.nc"
+	is "$(jq -r '.files[] | select(.path == "d.nc") | .state' "$STORE/manifest.json")" verified
+}
+
 @test "a job of two nodes: files of each, and one that both wrote, when the last is unmounted" {
 	everything >"$WORK/cdl"
 	ncgen -k cdf5 -o "$DIRECT/c.nc" "$WORK/cdl"
