@@ -20,6 +20,7 @@
 #define MSG_GROUP_INFO  10u
 #define OPEN_TO_WRITE   1u /* flags of superblock 3 */
 #define OPEN_SWMR       4u
+#define FLAGS_KNOWN     7u
 
 bool hdf5_is(const void *buf, size_t len)
 {
@@ -133,6 +134,8 @@ static int check_widths(struct hdf5_walk *w)
 
 static int super01(struct hdf5_walk *w, struct cursor *c, unsigned int version, struct super *s)
 {
+	unsigned int leaf, node;
+	uint32_t flags;
 	int r;
 
 	(void)cursor_bytes(c, 4); /* versions of parts, none of which there are two of */
@@ -141,8 +144,15 @@ static int super01(struct hdf5_walk *w, struct cursor *c, unsigned int version, 
 	r = check_widths(w);
 	if (r < 0)
 		return r;
-	(void)cursor_bytes(c, 1 + 4 + 4 + (version == 1 ? 4 : 0)); /* sizes of nodes, flags */
-	(void)hdf5_get_addr(w, c);                                 /* what the file thinks where it begins */
+	(void)cursor_u8(c);
+	leaf = cursor_u16(c);
+	node = cursor_u16(c);
+	flags = cursor_u32(c);
+	if (leaf == 0 || node == 0 || (flags & ~FLAGS_KNOWN))
+		return hdf5_fail(w, -EBADMSG, w->base, "the superblock has nodes of %u and %u entries, flags %" PRIx32,
+			leaf, node, flags);
+	(void)cursor_bytes(c, version == 1 ? 4 : 0);
+	(void)hdf5_get_addr(w, c); /* what the file thinks where it begins */
 	(void)hdf5_get_addr(w, c);
 	s->end = hdf5_get_addr(w, c);
 	(void)hdf5_get_addr(w, c); /* of a driver */

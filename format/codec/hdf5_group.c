@@ -188,6 +188,8 @@ int hdf5_group_read(struct hdf5_walk *w, const struct hdf5_header *h, hdf5_membe
 	struct members m = { .each = each, .arg = arg };
 	int r = 0;
 
+	if (!hdf5_header_find(h, HDF5_MSG_SYMBOL_TABLE) && !hdf5_header_find(h, HDF5_MSG_LINK_INFO))
+		return hdf5_fail(w, -EBADMSG, h->blocks[0].off, "the header of neither a group nor anything else");
 	for (size_t i = 0; r == 0 && i < h->num; i++) {
 		const struct hdf5_message *msg = &h->messages[i];
 
