@@ -333,7 +333,7 @@ struct sieve_run {                    /* a part of what was to be written, bytes
 };
 void sieve_note_read(struct job_file *file, const void *buf, size_t len, uint64_t off);
 /*
- * What of buf differs from what file has just read there, if some does and some does not: 1 and the runs (the caller
+ * What of buf differs from what file has just read there, if not all of it: 1 and the runs, none when nothing does (the caller
  * frees them). 0: write it all. -ENOMEM.
  */
 int sieve_runs(

@@ -137,12 +137,12 @@ int sieve_runs(
 		drop(sv, r);
 	}
 	pthread_mutex_unlock(&sv->lock);
-	bool some = rc == 0 && *ret_num > 0 && !(*ret_num == 1 && (*ret)[0].len == len);
-	if (!some) {
+	bool part = r && rc == 0 && !(*ret_num == 1 && (*ret)[0].len == len);
+	if (!part) {
 		free(*ret);
 		*ret = NULL;
 	}
-	return rc < 0 ? rc : some;
+	return rc < 0 ? rc : part;
 }
 
 void sieve_forget(struct job_file *file)

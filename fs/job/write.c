@@ -109,6 +109,8 @@ static ssize_t write_shared(struct job *j, struct job_file *file, const void *bu
 		return sieved;
 	if (!sieved)
 		return write_all(j, file->writer, file, buf, len, off);
+	if (num == 0)
+		shared_mark_dirty(j, file->shared, share_now_usec(), 0); /* the file's time changes */
 	ssize_t done = write_runs(j, file->writer, file, buf, off, runs, num);
 	free(runs);
 	return done < 0 ? done : (ssize_t)len;

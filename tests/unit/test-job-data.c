@@ -728,6 +728,35 @@ static void test_sieve_at_end(void)
 	job_world_stop(w);
 }
 
+static bool is_later(const struct timespec *a, const struct timespec *b)
+{
+	return a->tv_sec != b->tv_sec ? a->tv_sec > b->tv_sec : a->tv_nsec > b->tv_nsec;
+}
+
+/* A rank that writes what was there has changed nothing, either. */
+static void test_sieve_unchanged(void)
+{
+	struct job_world *w = job_world_start(2);
+	uint8_t buf[10];
+	struct core_entry before, after;
+	struct open a, b;
+	uint64_t ino = create(w, 0, "f", O_RDWR, &a);
+
+	is_int(open_at(w, 1, ino, O_RDWR, &b), 0, "opened by another node");
+	is_int(put(&a, "0123456789", 0), 10, "written");
+	is_int(job_fsync(a.j, ino, a.file, false), 0, "synced");
+	is_int(job_read(b.j, b.file, buf, sizeof(buf), 0), sizeof(buf), "the other one reads");
+	is_int(put(&a, "abc", 2), 3, "the first one changes some of it");
+	is_int(close_it(&a), 0, "closed");
+	is_int(job_write(b.j, b.file, buf, sizeof(buf), 0), sizeof(buf), "the other one writes back what it has read");
+	is_int(job_getattr(a.j, ino, NULL, &before) + job_fsync(b.j, ino, b.file, false), 0, "synced");
+	is_int(job_getattr(a.j, ino, NULL, &after), 0, "looked at");
+	ok(shows(&b, 0, "01abc56789"), "the change is there");
+	ok(is_later(&after.attr.st_mtim, &before.attr.st_mtim), "the file's time is that of the last write");
+	is_int(close_it(&b), 0, "closed");
+	job_world_stop(w);
+}
+
 static void test_visible(void)
 {
 	struct job_world_options opt = { .num = 2, .settings = "data=log,visible=write" };
@@ -846,6 +875,7 @@ int main(int argc, char **argv)
 	test_blocks(3, true);
 	test_domain_home_dies();
 	test_sieve_at_end();
+	test_sieve_unchanged();
 	test_visible();
 	test_exact("three nodes sieve", 10 * SPAN, PIECE, sieve_spans);
 	test_exact("three nodes change pages", 20 * 4096, 64, change_pages);
