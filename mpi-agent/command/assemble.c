@@ -87,10 +87,15 @@ static int connect_store(const char *store, uint64_t timeout_usec, struct cister
 	uint64_t deadline = now_usec() + timeout_usec;
 
 	for (;;) {
-		int fd = wire_connect(store, err);
+		struct cistern_error why = { 0 }; /* what was so a moment ago is no error */
+		int fd = wire_connect(store, &why);
 
-		if (fd != -ENOENT && fd != -ECONNREFUSED)
+		if (fd >= 0)
 			return fd;
+		if (fd != -ENOENT && fd != -ECONNREFUSED) {
+			*err = why;
+			return fd;
+		}
 		if (now_usec() >= deadline)
 			return cistern_error_set(
 				err, -ETIMEDOUT, "%s: no daemon serves this store: mount it on this node first", store);

@@ -193,6 +193,11 @@ says_in_log() {
 	wait_until 10 said 0 '^refused .*this number is not mine'
 }
 
+# It has looked for its daemon in vain, and sleeps until it looks again.
+naps() {
+	grep -qs sigtimedwait "/proc/$(cat "$WORK/agent$1.pid")/wchan"
+}
+
 @test "agents wait for daemons, and say which one does not come" {
 	start_fake 0
 	mkdir "$WORK/s1"
@@ -201,6 +206,7 @@ says_in_log() {
 	agents_end 6
 	says_in_log "$WORK/s1: no daemon serves this store"
 	launch_agents
+	wait_until 60 naps 1
 	start_fake 1
 	wait_until 60 agents_settled
 	says_in_log "assembled nodes=2"
