@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "cistern/error.h"
+#include "format/base/clock.h"
 #include "format/wire/wire.h"
 
 struct peers;
@@ -49,6 +50,7 @@ struct peers_hooks { /* set before the first event; events come in the transport
 	peers_handler handle;
 	void (*event)(enum peers_event event, uint32_t node, void *arg);
 	void *arg;
+	struct clock *clock; /* borrowed; NULL: none. Goes with every message, and is set by those of others */
 };
 void peers_set_hooks(struct peers *p, const struct peers_hooks *hooks);
 
@@ -56,6 +58,7 @@ void peers_set_hooks(struct peers *p, const struct peers_hooks *hooks);
 bool peers_numbered(struct peers *p); /* this store has its number (it keeps it for life) */
 uint32_t peers_self(struct peers *p);
 uint32_t peers_count(struct peers *p);
+int64_t peers_time_ns(struct peers *p); /* of the hooks' clock: later than all that was heard; 0: there is none */
 /* Waits until the store is numbered; -ETIMEDOUT after the time-out, with the text for people. */
 int peers_wait_numbered(struct peers *p, struct cistern_error *err);
 /* Name of a node for messages: "node 2 (host cn17)". */

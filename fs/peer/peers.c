@@ -441,12 +441,19 @@ static bool known_sender(struct peers *p, uint32_t from, const struct frame *f)
 	return known;
 }
 
+int64_t peers_time_ns(struct peers *p)
+{
+	return p->hooks.clock ? clock_now(p->hooks.clock) : 0;
+}
+
 void peers_received(struct peers *p, uint32_t from, const void *bytes, size_t len)
 {
 	struct frame f;
 
 	if (frame_decode(bytes, len, &f) || !known_sender(p, from, &f))
 		return;
+	if (p->hooks.clock)
+		clock_heard(p->hooks.clock, f.time_ns);
 	switch (f.kind) {
 	case FRAME_REQUEST:
 	case FRAME_TELL: request_arrived(p, from, &f); break;

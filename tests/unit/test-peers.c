@@ -237,12 +237,14 @@ static int asker_join(struct asker *a)
 
 static void test_frames(void)
 {
-	static const uint8_t expected[] = { 1, 2, 2, 0, /**/ 5, 0, 0, 0, 0, 0, 0, 0, /**/ 6, 0, 0, 0, 0, 0, 0, 0,
+	static const uint8_t expected[] = { 2, 2, 2, 0, /**/ 5, 0, 0, 0, 0, 0, 0, 0, /**/ 3, 2, 1, 0, 0, 0, 0, 0,
+		/**/ 6, 0, 0, 0, 0, 0, 0, 0,
 		/**/ 4, 0, 0, 0, 0, 0, 0, 0, /**/ 7, 0, 0, 0, 0, 0, 0, 0, /**/ 8, 0, 0, 0, 0, 0, 0, 0, /**/ 9, 0, 0, 0,
 		0, 0, 0, 0, /**/ 0, 1, 0, 0, 0, 0, 0, 0, /**/ 3, 4, 'b' };
 	static const uint64_t acks[] = { 9, 256 };
 	struct frame f = { .kind = FRAME_REPLY,
 		.incarnation = 5,
+		.time_ns = 0x010203,
 		.number = 6,
 		.previous = 4,
 		.seen = 7,
@@ -257,15 +259,15 @@ static void test_frames(void)
 	buf_u8(&out, 'b');
 	ok(out.len == sizeof(expected) && memcmp(out.data, expected, out.len) == 0, "a frame's bytes");
 	is_int(frame_decode(out.data, out.len, &back), 0, "are a frame");
-	ok(back.number == 6 && back.previous == 4 && back.seen == 7 && back.below == 8 && back.type == 0x0403 &&
-			back.body_len == 1 && frame_ack(&back, 1) == 256,
+	ok(back.number == 6 && back.time_ns == 0x010203 && back.previous == 4 && back.seen == 7 && back.below == 8 &&
+			back.type == 0x0403 && back.body_len == 1 && frame_ack(&back, 1) == 256,
 		"with the same fields");
 	for (size_t len = 0; len < out.len - 1; len++)
 		missed += frame_decode(out.data, len, &back) == 0;
 	is_u64(missed, 0, "no cut one is");
 	out.data[2] = 65;
 	is_int(frame_decode(out.data, out.len, &back), -EBADMSG, "nor one with too many acks");
-	out.data[0] = 2;
+	out.data[0] = 1;
 	is_int(frame_decode(out.data, out.len, &back), -EPROTONOSUPPORT, "nor one of another version");
 }
 

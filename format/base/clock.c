@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Who hears of a time that he has not reached yet goes on from there: his clock is set forward for good, not only his next time.
+ * So clocks that differ are as far apart, after a message from the one that is ahead, as that message was on its way.
+ */
+#include "format/base/clock.h"
+
+#include <time.h>
+
+#define READINGS 16
+
+static int64_t read_ns(clockid_t id)
+{
+	struct timespec ts;
+
+	clock_gettime(id, &ts);
+	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+/* What the one clock is ahead of the other: read in between two readings of the other that lie close together. */
+static int64_t read_ahead_ns(void)
+{
+	int64_t ahead = 0, best = INT64_MAX;
+
+	for (int i = 0; i < READINGS; i++) {
+		int64_t before = read_ns(CLOCK_MONOTONIC), now = read_ns(CLOCK_REALTIME);
+		int64_t took = read_ns(CLOCK_MONOTONIC) - before;
+
+		if (took < best) {
+			best = took;
+			ahead = now - before - took / 2;
+		}
+	}
+	return ahead;
+}
+
+void clock_init(struct clock *c)
+{
+	c->ahead_ns = read_ahead_ns();
+	c->last_ns = 0;
+}
+
+int64_t clock_now(struct clock *c)
+{
+	int64_t last = atomic_load(&c->last_ns), now;
+
+	do {
+		now = read_ns(CLOCK_MONOTONIC) + atomic_load(&c->ahead_ns);
+		now = now > last ? now : last + 1;
+	} while (!atomic_compare_exchange_weak(&c->last_ns, &last, now));
+	return now;
+}
+
+static void raise_to(_Atomic(int64_t) *v, int64_t to)
+{
+	int64_t was = atomic_load(v);
+
+	while (was < to && !atomic_compare_exchange_weak(v, &was, to))
+		;
+}
+
+void clock_heard(struct clock *c, int64_t time_ns)
+{
+	raise_to(&c->last_ns, time_ns);
+	raise_to(&c->ahead_ns, time_ns - read_ns(CLOCK_MONOTONIC));
+}
+
+void clock_shift(struct clock *c, int64_t by_ns)
+{
+	atomic_fetch_add(&c->ahead_ns, by_ns);
+}

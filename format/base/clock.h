@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FORMAT_BASE_CLOCK_H
+#define FORMAT_BASE_CLOCK_H
+
+/*
+ * The clock by which the nodes of a job put writes in order (docs/design/write-times.md): the node's own clock, never behind any
+ * time that the node has given or has heard of. So what is written behind a message has a later time than what was written
+ * before it, whatever the nodes' own clocks show; otherwise times are as good as these.
+ *
+ * Any function may be called from any thread.
+ */
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+struct clock {
+	_Atomic(int64_t) ahead_ns; /* of CLOCK_MONOTONIC */
+	_Atomic(int64_t) last_ns;  /* the newest time that was given or heard of */
+};
+
+void clock_init(struct clock *c); /* as the system's clock; it is not set back and forth with that later */
+/* Later than all times before; ns since 1970. */
+int64_t clock_now(struct clock *c);
+/* A time that another clock has shown, or that is known from before: all times from now on are later. */
+void clock_heard(struct clock *c, int64_t time_ns);
+void clock_shift(struct clock *c, int64_t by_ns); /* from now on it shows so much more, or less: tests */
+
+#endif

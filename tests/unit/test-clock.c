@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/* The clock by which nodes put writes in order. */
+#include <pthread.h>
+#include <time.h>
+
+#include "format/base/clock.h"
+#include "tests/lib/tap.h"
+
+#define SEC     INT64_C(1000000000)
+#define TIMES   20000u
+#define THREADS 4u
+
+static int64_t system_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (int64_t)ts.tv_sec * SEC + ts.tv_nsec;
+}
+
+static void test_heard(void)
+{
+	struct clock c;
+	int64_t before = system_ns(), now, later;
+
+	clock_init(&c);
+	now = clock_now(&c);
+	ok(now >= before - SEC && now <= system_ns() + SEC, "it is about the system's time");
+	clock_heard(&c, now - 5 * SEC);
+	later = clock_now(&c);
+	ok(later > now && later < now + SEC * 100, "what is past does not set it");
+	clock_heard(&c, later + 1000 * SEC);
+	now = clock_now(&c);
+	ok(now > later + 1000 * SEC, "what is to come does");
+	for (struct timespec nap = { .tv_nsec = 20000000 }; nanosleep(&nap, &nap);)
+		;
+	ok(clock_now(&c) >= now + 20000000, "and it goes on from there");
+	clock_shift(&c, -2000 * SEC);
+	now = clock_now(&c);
+	ok(clock_now(&c) > now, "set back it shows times that are later all the same");
+}
+
+struct reader {
+	pthread_t thread;
+	struct clock *clock;
+	unsigned int wrong;
+};
+
+static void *read_often(void *arg)
+{
+	struct reader *r = arg;
+	int64_t last = 0, now;
+
+	for (unsigned int i = 0; i < TIMES; i++, last = now) {
+		now = clock_now(r->clock);
+		r->wrong += now <= last;
+		if (i % 64 == 0)
+			clock_heard(r->clock, now + 500);
+	}
+	return NULL;
+}
+
+static void test_threads(void)
+{
+	struct reader r[THREADS] = { 0 };
+	struct clock c;
+	unsigned int wrong = 0;
+
+	clock_init(&c);
+	for (unsigned int i = 0; i < THREADS; i++) {
+		r[i].clock = &c;
+		if (pthread_create(&r[i].thread, NULL, read_often, &r[i]))
+			return;
+	}
+	for (unsigned int i = 0; i < THREADS; i++) {
+		pthread_join(r[i].thread, NULL);
+		wrong += r[i].wrong;
+	}
+	is_u64(wrong, 0, "to each of several threads times rise");
+}
+
+/* As two daemons of one machine have them: programs' messages are quick there. */
+static void test_alike(void)
+{
+	struct clock a, b;
+	int64_t first, second;
+
+	clock_init(&a);
+	clock_init(&b);
+	first = clock_now(&a);
+	second = clock_now(&b);
+	ok(second > first - 20000, "two of one machine differ by no more than a write takes");
+}
+
+int main(void)
+{
+	test_heard();
+	test_threads();
+	test_alike();
+	return done_testing();
+}
