@@ -737,7 +737,7 @@ const struct command command_inspect = {
 		"keeps none. Of a file in a private segment the journal has no writes. Of a file that nodes of a job write together, one store knows a part; a "
 		"path in a mount has its header read through the mount, and --with adds what other stores know.\n\n"
 		"With --conflicts, the stores of a job of many nodes: which bytes of which files two nodes wrote although neither had seen what the other "
-		"had written, so that nothing but the order of their commits decided. NODE's bytes count, OTHER's do not; all nodes agree on that. A "
+		"had written, so that nothing but their clocks decided whose was later. NODE's bytes count, OTHER's do not; all nodes agree on that. A "
 		"store knows of its own part of each file; all stores together know everything. What has been drained is "
 		"no longer listed.\n\n"
 		"LOG is the .meta file of a log that PnetCDF's burst-buffer driver left behind, DIR a directory with such logs: shown are each rank's log and each "

@@ -94,6 +94,13 @@ int apply_check(struct state *st, const struct record *rec)
 	return r < 0 ? r : operations[rec->type].check(st, rec);
 }
 
+static void note_time(struct state *st, const struct record *rec)
+{
+	st->meta.timed = st->meta.job = true;
+	if (rec->time_ns > 0 && (uint64_t)rec->time_ns > st->meta.clock_ns)
+		st->meta.clock_ns = (uint64_t)rec->time_ns;
+}
+
 int apply_record(struct state *st, const struct record *rec)
 {
 	int r;
@@ -104,6 +111,8 @@ int apply_record(struct state *st, const struct record *rec)
 	if (r < 0)
 		return r;
 	st->seq = rec->seq;
+	if (rec->flags & RECORD_F_TIMED)
+		note_time(st, rec);
 	if (rec->writer)
 		st->meta.writers = true;
 	else if (record_version(rec) > 1)

@@ -29,6 +29,11 @@ static int find_lone_file(struct state *st, const struct record *rec, struct nod
 	return r == 0 && (*ret)->n.flags & INODE_SHARED ? -EINVAL : r;
 }
 
+static uint64_t time_of(const struct record *rec)
+{
+	return rec->flags & RECORD_F_TIMED && rec->time_ns > 0 ? (uint64_t)rec->time_ns / 1000 : 0;
+}
+
 static int data_changed(struct state *st, struct node_item *ni, const struct record *rec)
 {
 	ni->n.mtime_ns = ni->n.ctime_ns = rec->time_ns;
@@ -88,6 +93,7 @@ int apply_write(struct state *st, const struct record *rec)
 		.segment = rec->segment,
 		.segment_off = rec->segment_off,
 		.seq = rec->seq,
+		.time_usec = time_of(rec),
 		.crc = rec->payload_crc,
 		.whole = true };
 	struct node_item *ni;
@@ -129,7 +135,11 @@ int check_extents(struct state *st, const struct record *rec)
 
 int apply_extents(struct state *st, const struct record *rec)
 {
-	struct extent e = { .segment = rec->segment, .segment_off = rec->segment_off, .seq = rec->seq, .whole = true };
+	struct extent e = { .segment = rec->segment,
+		.segment_off = rec->segment_off,
+		.seq = rec->seq,
+		.time_usec = time_of(rec),
+		.whole = true };
 	struct node_item *ni;
 	int r = find_node(st, rec->ino, &ni);
 
@@ -160,7 +170,7 @@ int check_punch(struct state *st, const struct record *rec)
 /* A layer's hole hides what other nodes have there, too. It grows a foreign one: whose size this node does not know. */
 static int put_layer_hole(struct state *st, struct node_item *ni, const struct record *rec)
 {
-	struct extent hole = { .off = rec->off, .kind = EXTENT_HOLE, .seq = rec->seq };
+	struct extent hole = { .off = rec->off, .kind = EXTENT_HOLE, .seq = rec->seq, .time_usec = time_of(rec) };
 	uint64_t end = rec->off + rec->len;
 
 	if (ni->n.flags & INODE_FOREIGN || !(rec->flags & RECORD_F_KEEP_SIZE))

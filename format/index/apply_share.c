@@ -154,5 +154,5 @@ int check_share_drop(struct state *st, const struct record *rec)
 
 int apply_share_drop(struct state *st, const struct record *rec)
 {
-	return share_drop(st, rec->ino, rec->stamp);
+	return share_drop(st, rec);
 }

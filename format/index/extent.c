@@ -16,8 +16,10 @@
  *   varint gap      from the end of the one before, or from the start of the page
  *   varint len
  *   u8     kind | 0x80 when whole | 0x40 when the writer is another than that of the last LOG extent (0 for the first)
+ *          | 0x20 when the time is not that of the one before (0 for the first)
  *   svarint seq     less the seq of the one before (0 for the first)
  *   with 0x40: varint writer
+ *   with 0x20: svarint time less the time of the one before
  *   LOG only: svarint segment less the segment of the last LOG extent; svarint segment_off less its end; u32 crc when whole
  */
 #include "format/index/extent.h"
@@ -31,6 +33,7 @@
 #define MERGE_BELOW       (64u << 10)
 #define WHOLE_BIT         0x80
 #define WRITER_BIT        0x40
+#define TIME_BIT          0x20
 #define MIN_ENCODED_BYTES 4 /* gap, len, kind, seq */
 
 static uint64_t end_of(const struct extent *e)
@@ -249,7 +252,7 @@ int extent_page_clear(struct extent_page *p, uint64_t off, uint64_t len,
 
 int extent_page_encode(const struct extent_page *p, uint64_t page_no, struct buf *out)
 {
-	uint64_t end = page_no * EXTENT_PAGE_SPAN, seq = 0, segment_end = 0;
+	uint64_t end = page_no * EXTENT_PAGE_SPAN, seq = 0, time = 0, segment_end = 0;
 	uint32_t segment = 0;
 	uint16_t writer = 0;
 
@@ -260,12 +263,16 @@ int extent_page_encode(const struct extent_page *p, uint64_t page_no, struct buf
 
 		buf_varint(out, e->off - end);
 		buf_varint(out, e->len);
-		buf_u8(out, (uint8_t)(e->kind | (e->whole ? WHOLE_BIT : 0) | (other ? WRITER_BIT : 0)));
+		buf_u8(out, (uint8_t)(e->kind | (e->whole ? WHOLE_BIT : 0) | (other ? WRITER_BIT : 0) |
+				      (e->time_usec != time ? TIME_BIT : 0)));
 		buf_svarint(out, (int64_t)(e->seq - seq));
 		if (other)
 			buf_varint(out, e->writer);
+		if (e->time_usec != time)
+			buf_svarint(out, (int64_t)(e->time_usec - time));
 		end = end_of(e);
 		seq = e->seq;
+		time = e->time_usec;
 		if (e->kind != EXTENT_LOG)
 			continue;
 		buf_svarint(out, (int64_t)e->segment - (int64_t)segment);
@@ -281,7 +288,7 @@ int extent_page_encode(const struct extent_page *p, uint64_t page_no, struct buf
 
 /* What one extent's bytes are relative to. */
 struct decoding {
-	uint64_t end, seq, segment_end, limit;
+	uint64_t end, seq, time, segment_end, limit;
 	uint32_t segment;
 	uint16_t writer;
 };
@@ -309,15 +316,28 @@ static void decode_writer(struct cursor *c, struct decoding *d, const struct ext
 	d->writer = (uint16_t)writer;
 }
 
+static void decode_time(struct cursor *c, struct decoding *d)
+{
+	int64_t later = cursor_svarint(c);
+
+	if (later == 0)
+		cursor_fail(c);
+	d->time += (uint64_t)later;
+}
+
 static void decode_extent(struct cursor *c, struct decoding *d, struct extent *e)
 {
 	uint64_t gap = cursor_varint(c), len = cursor_varint(c);
 	uint8_t kind = cursor_u8(c);
 
-	*e = (struct extent){ .kind = kind & (uint8_t) ~(WHOLE_BIT | WRITER_BIT), .whole = kind & WHOLE_BIT };
+	*e = (struct extent){ .kind = kind & (uint8_t) ~(WHOLE_BIT | WRITER_BIT | TIME_BIT),
+		.whole = kind & WHOLE_BIT };
 	e->seq = d->seq + (uint64_t)cursor_svarint(c);
 	if (kind & WRITER_BIT)
 		decode_writer(c, d, e);
+	if (kind & TIME_BIT)
+		decode_time(c, d);
+	e->time_usec = d->time;
 	if (gap > d->limit - d->end || len == 0 || len > d->limit - d->end - gap || e->kind > EXTENT_BACKING ||
 		(e->whole && e->kind != EXTENT_LOG)) {
 		cursor_fail(c);

@@ -24,6 +24,7 @@ struct extent {
 	uint64_t off;         /* in the file, bytes */
 	uint64_t segment_off; /* EXTENT_LOG: in the segment, bytes */
 	uint64_t seq;         /* of the record that wrote it (the order of writes) */
+	uint64_t time_usec;   /* in a shared file: when, by the job's clock; 0: before it was shared, or not known */
 	uint32_t len;         /* bytes, > 0 */
 	uint32_t segment;     /* EXTENT_LOG */
 	uint32_t crc;         /* CRC32C of the payload while whole */

@@ -3,7 +3,8 @@
  * The state's own numbers as a value. Bytes: u8 version of all keys and values of the index, then varints in the
  * order of fields(), 16 bytes of boot id, u8 clean; in version 2, which a state has once it was part of a job of many nodes,
  * the varints of job_fields(); in version 3, which a state has once it knows of a write who wrote, those and u8 1 when it was; in
- * version 4, which a state has once a page was kept in parts, those and u8 1 when it knows of a write who wrote.
+ * version 4, which a state has once a page was kept in parts, those and u8 1 when it knows of a write who wrote; in version 5, which
+ * a state has once it knows of a write when, by the job's clock, those, u8 1 when a page was kept in parts, and the newest such time.
  */
 #include "format/index/state_private.h"
 
@@ -14,6 +15,7 @@
 #define META_VERSION_JOB     2
 #define META_VERSION_WRITERS 3
 #define META_VERSION_PARTS   4
+#define META_VERSION_TIMED   5
 #define NUM_FIELDS           13
 #define NUM_JOB_FIELDS       3
 
@@ -35,6 +37,8 @@ static void job_fields(struct meta *m, uint64_t *out[NUM_JOB_FIELDS])
 
 static uint8_t version_of(const struct meta *m)
 {
+	if (m->timed)
+		return META_VERSION_TIMED;
 	if (m->parts)
 		return META_VERSION_PARTS;
 	return m->writers ? META_VERSION_WRITERS : m->job ? META_VERSION_JOB : META_VERSION;
@@ -59,6 +63,10 @@ int meta_encode(const struct meta *m, struct buf *out)
 		buf_u8(out, m->job);
 	if (version >= META_VERSION_PARTS)
 		buf_u8(out, m->writers);
+	if (version >= META_VERSION_TIMED) {
+		buf_u8(out, m->parts);
+		buf_varint(out, m->clock_ns);
+	}
 	return buf_ok(out) ? 0 : -ENOMEM;
 }
 
@@ -77,11 +85,12 @@ int meta_decode(const void *val, size_t len, struct meta *ret)
 	uint8_t version = cursor_u8(&c);
 	struct meta m = { .job = version >= META_VERSION_JOB,
 		.writers = version >= META_VERSION_WRITERS,
-		.parts = version == META_VERSION_PARTS };
+		.parts = version >= META_VERSION_PARTS,
+		.timed = version == META_VERSION_TIMED };
 	uint64_t *field[NUM_FIELDS], *job_field[NUM_JOB_FIELDS];
 	const uint8_t *boot_id;
 
-	if (cursor_ok(&c) && version > META_VERSION_PARTS)
+	if (cursor_ok(&c) && version > META_VERSION_TIMED)
 		return -EPROTONOSUPPORT;
 	fields(&m, field);
 	job_fields(&m, job_field);
@@ -97,6 +106,12 @@ int meta_decode(const void *val, size_t len, struct meta *ret)
 		m.job = take_flag(&c);
 	if (m.parts)
 		m.writers = take_flag(&c);
+	if (m.timed) {
+		m.parts = take_flag(&c);
+		m.clock_ns = cursor_varint(&c);
+		if (m.clock_ns > INT64_MAX)
+			cursor_fail(&c);
+	}
 	if (!cursor_ok(&c) || cursor_left(&c) > 0 || version < META_VERSION || m.next_ino <= STATE_ROOT_INO)
 		return -EBADMSG;
 	*ret = m;

@@ -525,6 +525,7 @@ static int state_create(const struct state_options *opt, struct state **ret)
 		st->opt.journal_size = DEFAULT_JOURNAL_SIZE;
 	pthread_mutex_init(&st->checkpoint_lock, NULL);
 	pthread_mutex_init(&st->lock, NULL);
+	clock_init(&st->clock);
 	st->meta.next_ino = STATE_ROOT_INO + 1;
 	st->index_path = strdup(opt->index_path);
 	if (!st->index_path) {
@@ -556,6 +557,7 @@ int state_open(
 	}
 	if (err)
 		*err = (struct cistern_error){ 0 }; /* what was overcome on the way */
+	clock_heard(&op.st->clock, (int64_t)op.st->meta.clock_ns);
 	*ret = op.st;
 	if (ret_report)
 		*ret_report = report;

@@ -4,7 +4,7 @@
  * overlap, are not empty and lie within one page of EXTENT_PAGE_SPAN bytes.
  *
  * Commits come as long sorted lists, and from many nodes in turn. So a change is not an insertion but one pass over two
- * sorted lists, the new extents and those that lie between their ends; wherever two overlap the higher (stamp, node)
+ * sorted lists, the new extents and those that lie between their ends; wherever two overlap the higher (time, stamp, node)
  * stays, and the other keeps what sticks out. The outcome for a byte depends on what was ever put there, not on the
  * order. Of one commit's own parts the later one counts; a commit that is told again must be told whole.
  *
@@ -12,7 +12,9 @@
  *   varint gap      from the end of the one before, or from the start of the page
  *   varint len
  *   u8     kind | 0x80 when whole | 0x40 when node, stamp and base are those of the one before
+ *          | 0x20 when the time is not that of the one before (0 for the first)
  *   unless 0x40: varint node, varint stamp, varint stamp less base
+ *   with 0x20: svarint time less the time of the one before
  *   LOG only: svarint segment less the segment of the last LOG extent; svarint segment_off less its end; u32 crc when whole
  */
 #include "format/index/share.h"
@@ -25,6 +27,7 @@
 
 #define WHOLE_BIT         0x80u
 #define SAME_BIT          0x40u
+#define TIME_BIT          0x20u
 #define MIN_ENCODED_BYTES 3 /* gap, len, kind */
 
 static uint64_t end_of(const struct share_extent *e)
@@ -92,14 +95,17 @@ static int reserve(struct share_page *p, size_t num)
 
 /* ---- merging */
 
-static bool wins(const struct share_extent *a, const struct share_extent *over)
+bool share_extent_wins(const struct share_extent *a, const struct share_extent *over)
 {
+	if (a->time_usec != over->time_usec)
+		return a->time_usec > over->time_usec;
 	return a->stamp != over->stamp ? a->stamp > over->stamp : a->node >= over->node;
 }
 
 static bool conflict(const struct share_extent *winner, const struct share_extent *loser)
 {
-	return winner->node != loser->node && winner->stamp > loser->stamp && winner->base < loser->stamp;
+	return winner->node != loser->node && winner->stamp != loser->stamp && winner->base < loser->stamp &&
+	       loser->base < winner->stamp;
 }
 
 /* One of the two lists, and what is left of its first extent. */
@@ -168,7 +174,7 @@ static int merge(struct merging *m)
 			emit(m, old);
 		else if (!old->more || end_of(&new->now) <= old->now.off)
 			emit(m, new);
-		else if (wins(&new->now, &old->now))
+		else if (share_extent_wins(&new->now, &old->now))
 			r = resolve(m, new, old);
 		else
 			r = resolve(m, old, new);
@@ -217,14 +223,14 @@ int share_page_put(struct share_page *p, const struct share_extent *ext, size_t 
 	return r;
 }
 
-void share_page_cut(struct share_page *p, uint64_t off, uint64_t stamp)
+void share_page_cut(struct share_page *p, uint64_t off, uint64_t stamp, uint64_t upto_usec)
 {
 	uint32_t i = share_page_find(p, off), num = i;
 
 	for (; i < p->num; i++) {
 		const struct share_extent *e = &p->ext[i];
 
-		if (e->stamp >= stamp)
+		if (e->stamp >= stamp || e->time_usec > upto_usec)
 			p->ext[num++] = *e;
 		else if (e->off < off)
 			p->ext[num++] = share_extent_clip(e, 0, off);
@@ -241,7 +247,7 @@ static bool same_commit(const struct share_extent *a, const struct share_extent 
 
 int share_page_encode(const struct share_page *p, uint64_t page_no, struct buf *out)
 {
-	uint64_t end = page_no * EXTENT_PAGE_SPAN, segment_end = 0;
+	uint64_t end = page_no * EXTENT_PAGE_SPAN, segment_end = 0, time = 0;
 	uint32_t segment = 0;
 
 	buf_varint(out, p->num);
@@ -251,13 +257,17 @@ int share_page_encode(const struct share_page *p, uint64_t page_no, struct buf *
 
 		buf_varint(out, e->off - end);
 		buf_varint(out, e->len);
-		buf_u8(out, (uint8_t)(e->kind | (e->whole ? WHOLE_BIT : 0) | (same ? SAME_BIT : 0)));
+		buf_u8(out, (uint8_t)(e->kind | (e->whole ? WHOLE_BIT : 0) | (same ? SAME_BIT : 0) |
+				      (e->time_usec != time ? TIME_BIT : 0)));
 		end = end_of(e);
 		if (!same) {
 			buf_varint(out, e->node);
 			buf_varint(out, e->stamp);
 			buf_varint(out, e->stamp - e->base);
 		}
+		if (e->time_usec != time)
+			buf_svarint(out, (int64_t)(e->time_usec - time));
+		time = e->time_usec;
 		if (e->kind != EXTENT_LOG)
 			continue;
 		buf_svarint(out, (int64_t)e->segment - (int64_t)segment);
@@ -272,7 +282,7 @@ int share_page_encode(const struct share_page *p, uint64_t page_no, struct buf *
 
 /* What one extent's bytes are relative to. */
 struct decoding {
-	uint64_t end, segment_end, limit;
+	uint64_t end, time, segment_end, limit;
 	uint32_t segment;
 	const struct share_extent *before; /* NULL: the first */
 };
@@ -298,6 +308,15 @@ static void decode_commit(struct cursor *c, const struct decoding *d, bool same,
 		cursor_fail(c);
 }
 
+static void decode_time(struct cursor *c, struct decoding *d)
+{
+	int64_t later = cursor_svarint(c);
+
+	if (later == 0)
+		cursor_fail(c);
+	d->time += (uint64_t)later;
+}
+
 static void decode_place(struct cursor *c, struct decoding *d, struct share_extent *e)
 {
 	int64_t segment = (int64_t)((uint64_t)d->segment + (uint64_t)cursor_svarint(c));
@@ -317,8 +336,12 @@ static void decode_extent(struct cursor *c, struct decoding *d, struct share_ext
 	uint64_t gap = cursor_varint(c), len = cursor_varint(c);
 	uint8_t kind = cursor_u8(c);
 
-	*e = (struct share_extent){ .kind = kind & (uint8_t) ~(WHOLE_BIT | SAME_BIT), .whole = kind & WHOLE_BIT };
+	*e = (struct share_extent){ .kind = kind & (uint8_t) ~(WHOLE_BIT | SAME_BIT | TIME_BIT),
+		.whole = kind & WHOLE_BIT };
 	decode_commit(c, d, kind & SAME_BIT, e);
+	if (kind & TIME_BIT)
+		decode_time(c, d);
+	e->time_usec = d->time;
 	if (gap > d->limit - d->end || len == 0 || len > d->limit - d->end - gap || e->kind > EXTENT_HOLE ||
 		(e->whole && e->kind != EXTENT_LOG)) {
 		cursor_fail(c);

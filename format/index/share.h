@@ -4,8 +4,9 @@
 
 /*
  * A share map says, for a file that several nodes write, whose bytes count: extents that do not overlap, each with the
- * stamp of the commit that brought it. The higher (stamp, node) wins wherever two meet, so the map is the same in whatever
- * order, and however often, commits arrive. Like extents they are kept in pages of EXTENT_PAGE_SPAN bytes.
+ * time of the write and the stamp of the commit that brought it. The higher (time, stamp, node) wins wherever two meet, so the
+ * map is the same in whatever order, and however often, commits arrive. What is cut off must be older, by time too, than what
+ * is not (docs/design/write-times.md). Like extents they are kept in pages of EXTENT_PAGE_SPAN bytes.
  */
 
 #include <stdbool.h>
@@ -17,6 +18,7 @@
 struct share_extent {
 	uint64_t off;         /* in the file, bytes */
 	uint64_t segment_off; /* EXTENT_LOG: in the node's segment, bytes */
+	uint64_t time_usec;   /* of the write, by the job's clock; 0: not known */
 	uint64_t stamp;       /* of the commit */
 	uint64_t base;        /* newest stamp that the writer had seen then; < stamp */
 	uint32_t len;         /* bytes, > 0 */
@@ -29,7 +31,7 @@ struct share_extent {
 
 struct share_conflict {
 	uint64_t off, len;    /* in the file, bytes */
-	uint32_t node, other; /* node's bytes count (it had the higher stamp), other's are hidden */
+	uint32_t node, other; /* node's bytes count (it wrote later), other's are hidden */
 };
 
 /* ---- a page of the map */
@@ -42,13 +44,14 @@ struct share_page {
 void share_page_free(struct share_page *p);
 /*
  * Put num extents (within the page, sorted, no overlaps) among those that are there. met(): node's bytes of [off, off + len)
- * won over other's, and neither commit had seen the other (higher base < lower stamp); it may come again. 0, -ENOMEM
+ * won over other's, and neither commit had seen the other (the base of each < the other's stamp); it may come again. 0, -ENOMEM
  * (page unchanged), or what met() returned.
  */
 int share_page_put(struct share_page *p, const struct share_extent *ext, size_t num,
 	int (*met)(const struct share_conflict *c, void *arg), void *arg);
-/* Take away what lies at or behind off and has a stamp below this one. */
-void share_page_cut(struct share_page *p, uint64_t off, uint64_t stamp);
+/* Take away what lies at or behind off, has a stamp below this one, and was written at upto_usec or before. */
+void share_page_cut(struct share_page *p, uint64_t off, uint64_t stamp, uint64_t upto_usec);
+bool share_extent_wins(const struct share_extent *a, const struct share_extent *over); /* where they overlap */
 /* Index of the first extent that ends behind off; num when none does. */
 uint32_t share_page_find(const struct share_page *p, uint64_t off);
 struct share_extent share_extent_clip(const struct share_extent *e, uint64_t off, uint64_t end);
@@ -65,15 +68,17 @@ struct share_cut { /* nothing at or behind size has a stamp below this one */
 
 struct share_head {
 	uint64_t num_pages, num_extents;
-	uint64_t dropped;       /* nothing has a stamp up to this one */
+	uint64_t dropped;       /* nothing that was written up to dropped_usec has a stamp up to this one */
+	uint64_t dropped_usec;  /* UINT64_MAX: whenever */
 	struct share_cut *cuts; /* owned; both rise: a lower size with a higher stamp makes another cut void */
 	uint32_t num_cuts, cap_cuts;
 };
 
 void share_head_free(struct share_head *h);
 int share_head_cut(struct share_head *h, uint64_t stamp, uint64_t size); /* -ENOMEM */
-void share_head_drop(struct share_head *h, uint64_t stamp);
+void share_head_drop(struct share_head *h, uint64_t stamp, uint64_t upto_usec);
 uint64_t share_head_limit(const struct share_head *h, uint64_t stamp); /* where bytes with this stamp are cut off */
+bool share_head_is_dropped(const struct share_head *h, uint64_t stamp, uint64_t time_usec);
 bool share_head_is_empty(const struct share_head *h);
 int share_head_encode(const struct share_head *h, struct buf *out);
 int share_head_decode(const void *val, size_t len, struct share_head *ret_head);

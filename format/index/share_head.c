@@ -54,7 +54,7 @@ int share_head_cut(struct share_head *h, uint64_t stamp, uint64_t size)
 {
 	uint32_t i = h->num_cuts;
 
-	if (stamp <= h->dropped || stamp - 1 <= h->dropped)
+	if (h->dropped_usec == UINT64_MAX && stamp - 1 <= h->dropped)
 		return 0; /* no stamp left between */
 	while (i > 0 && h->cuts[i - 1].stamp >= stamp)
 		i--;
@@ -76,13 +76,22 @@ int share_head_cut(struct share_head *h, uint64_t stamp, uint64_t size)
 	return 0;
 }
 
-void share_head_drop(struct share_head *h, uint64_t stamp)
+bool share_head_is_dropped(const struct share_head *h, uint64_t stamp, uint64_t time_usec)
+{
+	return stamp <= h->dropped && time_usec <= h->dropped_usec;
+}
+
+/* Times rise with the stamps. What is not dropped may have a stamp up to this one, so cuts with such stamps still matter. */
+void share_head_drop(struct share_head *h, uint64_t stamp, uint64_t upto_usec)
 {
 	uint32_t first = 0;
 
 	if (stamp <= h->dropped)
 		return;
 	h->dropped = stamp;
+	h->dropped_usec = upto_usec;
+	if (upto_usec != UINT64_MAX)
+		return;
 	while (first < h->num_cuts && h->cuts[first].stamp - 1 <= stamp)
 		first++;
 	h->num_cuts -= first;
@@ -92,8 +101,6 @@ void share_head_drop(struct share_head *h, uint64_t stamp)
 
 uint64_t share_head_limit(const struct share_head *h, uint64_t stamp)
 {
-	if (stamp <= h->dropped)
-		return 0;
 	for (uint32_t i = 0; i < h->num_cuts; i++)
 		if (h->cuts[i].stamp > stamp)
 			return h->cuts[i].size; /* sizes rise: the lowest that matters */
@@ -114,6 +121,8 @@ int share_head_encode(const struct share_head *h, struct buf *out)
 		stamp = h->cuts[i].stamp;
 		size = h->cuts[i].size;
 	}
+	if (h->dropped && h->dropped_usec != UINT64_MAX)
+		buf_varint(out, h->dropped_usec);
 	return buf_ok(out) ? 0 : -ENOMEM;
 }
 
@@ -150,6 +159,9 @@ int share_head_decode(const void *val, size_t len, struct share_head *ret_head)
 		decode_cut(&c, &cut, &h.cuts[h.num_cuts]);
 		cut = h.cuts[h.num_cuts];
 	}
+	h.dropped_usec = h.dropped ? UINT64_MAX : 0;
+	if (h.dropped && cursor_left(&c) > 0 && (h.dropped_usec = cursor_varint(&c)) == UINT64_MAX)
+		cursor_fail(&c);
 	if (!cursor_ok(&c) || cursor_left(&c) > 0) {
 		share_head_free(&h);
 		return -EBADMSG;

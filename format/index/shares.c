@@ -195,6 +195,7 @@ static int put_piece(struct putting *p, const struct record_piece *piece, uint64
 {
 	struct share_extent e = { .off = piece->off,
 		.segment_off = piece->segment_off,
+		.time_usec = piece->time_usec,
 		.stamp = p->rec->stamp,
 		.base = p->rec->base,
 		.len = piece->len,
@@ -219,15 +220,14 @@ static int put_piece(struct putting *p, const struct record_piece *piece, uint64
 int share_put(struct state *st, const struct record *rec)
 {
 	struct putting p = { .st = st, .rec = rec };
-	uint64_t limit;
-	int r = find_share(st, rec->ino, &p.si);
+	int r = need_share(st, rec->ino, &p.si);
 
 	if (r < 0)
 		return r;
-	limit = item_present(&p.si->it) ? share_head_limit(&p.si->h, rec->stamp) : UINT64_MAX;
-	r = need_share(st, rec->ino, &p.si);
+	uint64_t limit = share_head_limit(&p.si->h, rec->stamp);
 	for (size_t i = 0; r == 0 && i < rec->num_pieces; i++)
-		r = put_piece(&p, &rec->pieces[i], limit);
+		if (!share_head_is_dropped(&p.si->h, rec->stamp, rec->pieces[i].time_usec))
+			r = put_piece(&p, &rec->pieces[i], limit);
 	if (r == 0)
 		r = put_run(&p);
 	free(p.run);
@@ -238,8 +238,9 @@ int share_put(struct state *st, const struct record *rec)
 
 /* ---- CUT, DROP */
 
-/* In all pages from off's on, what is at or behind off and has a stamp below this one. */
-static int cut_pages(struct state *st, struct share_item *si, uint64_t ino, uint64_t off, uint64_t stamp)
+/* In all pages from off's on, what is at or behind off, has a stamp below this one, and was written up to then. */
+static int cut_pages(
+	struct state *st, struct share_item *si, uint64_t ino, uint64_t off, uint64_t stamp, uint64_t upto_usec)
 {
 	uint64_t page[LIST_PAGES], first = off / EXTENT_PAGE_SPAN;
 	struct share_page_item *pi;
@@ -255,7 +256,7 @@ static int cut_pages(struct state *st, struct share_item *si, uint64_t ino, uint
 			if (r < 0)
 				break;
 			before = pi->p.num;
-			share_page_cut(&pi->p, off, stamp);
+			share_page_cut(&pi->p, off, stamp, upto_usec);
 			page_changed(st, si, pi, before);
 		}
 		if (num)
@@ -270,7 +271,7 @@ int share_cut(struct state *st, uint64_t ino, uint64_t size, uint64_t stamp)
 	int r = need_share(st, ino, &si);
 
 	if (r == 0)
-		r = cut_pages(st, si, ino, size, stamp);
+		r = cut_pages(st, si, ino, size, stamp, UINT64_MAX);
 	if (r == 0)
 		r = share_head_cut(&si->h, stamp, size);
 	if (r == 0)
@@ -289,22 +290,23 @@ static int drop_conflicts(struct state *st, uint64_t ino)
 }
 
 /* The stamp UINT64_MAX is no commit's: with it the map ends, and so does what it remembers. */
-int share_drop(struct state *st, uint64_t ino, uint64_t stamp)
+int share_drop(struct state *st, const struct record *rec)
 {
-	bool all = stamp == UINT64_MAX;
+	uint64_t upto_usec = rec->flags & RECORD_F_TIMED ? rec->drop_usec : UINT64_MAX, ino = rec->ino;
+	bool all = rec->stamp == UINT64_MAX;
 	struct share_item *si;
 	int r = all ? find_share(st, ino, &si) : need_share(st, ino, &si);
 
 	if (r < 0 || !item_present(&si->it))
 		return r;
-	r = cut_pages(st, si, ino, 0, all ? UINT64_MAX : stamp + 1);
+	r = cut_pages(st, si, ino, 0, all ? UINT64_MAX : rec->stamp + 1, upto_usec);
 	if (r == 0 && si->h.num_pages == 0)
 		r = drop_conflicts(st, ino);
 	if (r < 0)
 		return r;
-	share_head_drop(&si->h, stamp);
+	share_head_drop(&si->h, rec->stamp, upto_usec);
 	if (all)
-		si->h.dropped = 0;
+		si->h.dropped = si->h.dropped_usec = 0;
 	share_changed(st, si);
 	return 0;
 }

@@ -83,6 +83,20 @@ static int commit_checked(struct state *st, struct record *rec)
 	return 0;
 }
 
+/* What is written to a shared file is put in order by the job's clock: here, where the order of the node's own writes is made. */
+static void set_time(struct state *st, struct record *rec)
+{
+	struct node_item *ni;
+
+	if ((rec->type == RECORD_WRITE || rec->type == RECORD_EXTENTS || rec->type == RECORD_PUNCH) &&
+		!(rec->flags & RECORD_F_TIMED) && find_node(st, rec->ino, &ni) == 0 && ni->n.flags & INODE_SHARED) {
+		rec->flags |= RECORD_F_TIMED;
+		rec->time_ns = clock_now(&st->clock);
+	}
+	if (rec->time_ns == 0)
+		rec->time_ns = now_ns();
+}
+
 int state_commit_locked(struct state *st, struct record *rec)
 {
 	int r;
@@ -91,8 +105,7 @@ int state_commit_locked(struct state *st, struct record *rec)
 		return st->failed;
 	if (!st->journal)
 		return -EROFS;
-	if (rec->time_ns == 0)
-		rec->time_ns = now_ns();
+	set_time(st, rec);
 	r = apply_check(st, rec);
 	if (r == -EBADMSG || r == -EIO) { /* the index cannot be read */
 		state_fail(st, r);
@@ -178,6 +191,11 @@ int state_sync(struct state *st, uint64_t payload_seq, uint64_t *ret_seq)
 	if (ret_seq)
 		*ret_seq = seq;
 	return 0;
+}
+
+struct clock *state_clock(struct state *st)
+{
+	return &st->clock;
 }
 
 uint64_t state_seq(struct state *st)

@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 #include "cistern/error.h"
+#include "format/base/clock.h"
 #include "format/base/io.h"
 #include "format/index/extent.h"
 #include "format/index/share.h"
@@ -166,6 +167,8 @@ int state_apply(struct state *st, const struct record *rec);
  * RECORD_SYNC{upto} is written when that is news). *ret_seq (may be NULL): durable up to here. */
 int state_sync(struct state *st, uint64_t payload_seq, uint64_t *ret_seq);
 uint64_t state_seq(struct state *st);
+/* What times the writes to shared files: later than all that the journal has. Borrowed. */
+struct clock *state_clock(struct state *st);
 int state_checkpoint(struct state *st);        /* dirty objects to RocksDB */
 bool state_wants_checkpoint(struct state *st); /* enough is dirty */
 int state_compact(struct state *st); /* .ckp file from RocksDB, older journal files deleted; runs beside commits */

@@ -23,8 +23,10 @@ struct meta {
 	/* jobs of many nodes */
 	bool job; /* a record with a stamp, or of one of their types, has been applied: version 2 of what follows */
 	uint64_t tree_stamp, share_inodes, share_extents;
-	bool writers; /* a record that says who wrote has been applied: version 3 */
-	bool parts;   /* a page has been kept in parts: version 4 */
+	bool writers;      /* a record that says who wrote has been applied: version 3 */
+	bool parts;        /* a page has been kept in parts: version 4 */
+	bool timed;        /* a record with write times has been applied: version 5 */
+	uint64_t clock_ns; /* the newest of them */
 };
 
 struct state {
@@ -36,6 +38,7 @@ struct state {
 	struct cache cache;
 	struct journal *journal; /* NULL: nothing can be committed */
 	struct meta meta;
+	struct clock clock;       /* of writes to shared files */
 	uint64_t seq;             /* last applied */
 	uint64_t checkpoint_seq;  /* RocksDB stands for it */
 	uint64_t payload_seq;     /* of the last record with a payload that was applied since the state was opened */
@@ -134,7 +137,7 @@ int share_pages_list(struct state *st, const struct share_head *h, uint64_t ino,
 int find_conflicts(struct state *st, uint64_t ino, struct conflicts_item **ret); /* perhaps absent */
 int share_put(struct state *st, const struct record *rec);
 int share_cut(struct state *st, uint64_t ino, uint64_t size, uint64_t stamp);
-int share_drop(struct state *st, uint64_t ino, uint64_t stamp);
+int share_drop(struct state *st, const struct record *rec);
 
 /* query.c: the lock around a question. query_end returns r. */
 void query_begin(struct state *st);

@@ -6,7 +6,7 @@
  *
  * The CRC covers the whole record, padding included, with the CRC's own field as zero. A version that we do not know
  * is told from damage by it: header and CRC stay where they are in all versions. A record has the lowest version whose
- * readers understand it: 3 when it says who wrote; 2 when its type is one of a job of many nodes, or it has a stamp; else 1.
+ * readers understand it: 4 when it has write times; 3 when it says who wrote; 2 when its type is one of a job of many nodes, or it has a stamp; else 1.
  *
  * What the fields mean together (does this inode exist?) is the state's business.
  */
@@ -20,7 +20,7 @@
 #include "format/base/crc32c.h"
 
 #define MAGIC                  "CJR1"
-#define VERSION_MAX            3u
+#define VERSION_MAX            4u
 #define ALIGN                  8u
 #define SEAL_RANGE_BYTES_MIN   2 /* two varints */
 #define EXTENT_RANGE_BYTES_MIN 6 /* and a CRC */
@@ -177,10 +177,11 @@ static const struct shape shapes[RECORD_TYPE_END] = {
 	[RECORD_SETXATTR] = { "setxattr", RECORD_F_COPIED, HAS_KEY | CAN_STAMP, { KEY, VALUE } },
 	[RECORD_REMOVEXATTR] = { "removexattr", 0, HAS_KEY | CAN_STAMP, { KEY } },
 	[RECORD_TRUNCATE] = { "truncate", 0, HAS_SIZE, { SIZE } },
-	[RECORD_WRITE] = { "write", 0, HAS_RANGE | HAS_SEGMENT | HAS_PAYLOAD | CAN_WRITER,
+	[RECORD_WRITE] = { "write", RECORD_F_TIMED, HAS_RANGE | HAS_SEGMENT | HAS_PAYLOAD | CAN_WRITER,
 		{ OFF, LEN, SEGMENT, SEGMENT_OFF, PAYLOAD_CRC } },
-	[RECORD_EXTENTS] = { "extents", 0, HAS_SEGMENT | HAS_EXTENTS | CAN_WRITER, { SEGMENT, SEGMENT_OFF, EXTENTS_ } },
-	[RECORD_PUNCH] = { "punch", RECORD_F_KEEP_SIZE, HAS_RANGE, { OFF, LEN } },
+	[RECORD_EXTENTS] = { "extents", RECORD_F_TIMED, HAS_SEGMENT | HAS_EXTENTS | CAN_WRITER,
+		{ SEGMENT, SEGMENT_OFF, EXTENTS_ } },
+	[RECORD_PUNCH] = { "punch", RECORD_F_KEEP_SIZE | RECORD_F_TIMED, HAS_RANGE, { OFF, LEN } },
 	[RECORD_PRIVATE] = { "private", 0, HAS_SEGMENT, { SEGMENT } },
 	[RECORD_SEAL] = { "seal", 0, HAS_SEGMENT | HAS_SIZE, { SEGMENT, SIZE, MTIME, RANGES_ } },
 	[RECORD_THROUGH] = { "through", 0, HAS_RANGE, { OFF, LEN } },
@@ -194,9 +195,10 @@ static const struct shape shapes[RECORD_TYPE_END] = {
 	[RECORD_SHARE] = { "share", 0, IS_VERSION_2, { END } },
 	[RECORD_FOREIGN] = { "foreign", 0, HAS_SIZE | IS_VERSION_2, { PARENT, NAME_, MODE, UID, GID, SIZE } },
 	[RECORD_COMMITTED] = { "committed", 0, HAS_STAMP | IS_VERSION_2, { UPTO, STAMP } },
-	[RECORD_SHARE_PUT] = { "share-put", 0, HAS_STAMP | HAS_PIECES | IS_VERSION_2, { STAMP, BASE, PIECES_ } },
+	[RECORD_SHARE_PUT] = { "share-put", RECORD_F_TIMED, HAS_STAMP | HAS_PIECES | IS_VERSION_2,
+		{ STAMP, BASE, PIECES_ } },
 	[RECORD_SHARE_CUT] = { "share-cut", 0, HAS_SIZE | HAS_STAMP | IS_VERSION_2, { SIZE, STAMP } },
-	[RECORD_SHARE_DROP] = { "share-drop", 0, HAS_STAMP | IS_VERSION_2, { STAMP } },
+	[RECORD_SHARE_DROP] = { "share-drop", RECORD_F_TIMED, HAS_STAMP | IS_VERSION_2, { STAMP } },
 };
 
 static int64_t ns_of(struct timespec ts)
@@ -285,8 +287,10 @@ static bool ranges_ok(const struct record *rec)
 	return rec->type == RECORD_SEAL || range_ok(rec->segment_off, payload);
 }
 
-static bool piece_ok(const struct record_piece *p)
+static bool piece_ok(const struct record_piece *p, bool timed)
 {
+	if (p->time_usec && !timed)
+		return false;
 	if (!p->len || !range_ok(p->off, p->len) || p->kind > PIECE_HOLE || (!p->whole && p->crc))
 		return false;
 	if (p->kind == PIECE_HOLE)
@@ -297,7 +301,7 @@ static bool piece_ok(const struct record_piece *p)
 static bool pieces_ok(const struct record *rec)
 {
 	for (size_t i = 0; i < rec->num_pieces; i++)
-		if (!piece_ok(&rec->pieces[i]))
+		if (!piece_ok(&rec->pieces[i], rec->flags & RECORD_F_TIMED))
 			return false;
 	return rec->num_pieces && rec->base < rec->stamp;
 }
@@ -360,6 +364,8 @@ static bool lists_ok(const struct record *rec, const struct shape *shape)
 
 static uint8_t version_of(const struct shape *shape, uint32_t flags, uint32_t writer)
 {
+	if (flags & RECORD_F_TIMED)
+		return 4;
 	if (writer)
 		return 3;
 	return shape->checks & IS_VERSION_2 || flags & (RECORD_F_STAMPED | RECORD_F_TREE) ? 2 : 1;
@@ -381,9 +387,9 @@ static void encode_ranges(struct buf *out, const struct record_range *ranges, si
 	}
 }
 
-static void encode_pieces(struct buf *out, const struct record_piece *pieces, size_t num)
+static void encode_pieces(struct buf *out, const struct record_piece *pieces, size_t num, bool timed)
 {
-	uint64_t end = 0, segment_end = 0;
+	uint64_t end = 0, segment_end = 0, time = 0;
 	uint32_t segment = 0;
 
 	buf_u32(out, (uint32_t)num);
@@ -391,6 +397,9 @@ static void encode_pieces(struct buf *out, const struct record_piece *pieces, si
 		buf_svarint(out, (int64_t)(p->off - end));
 		buf_varint(out, p->len);
 		buf_u8(out, (uint8_t)(p->kind | (p->whole ? PIECE_WHOLE : 0)));
+		if (timed)
+			buf_svarint(out, (int64_t)(p->time_usec - time));
+		time = p->time_usec;
 		end = p->off + p->len;
 		if (p->kind == PIECE_HOLE)
 			continue;
@@ -418,7 +427,7 @@ static void encode_field(struct buf *out, const struct record *rec, const struct
 		buf_u32(out, (uint32_t)*len);
 		buf_bytes(out, *(const uint8_t *const *)at, *len);
 		break;
-	case PIECES: encode_pieces(out, *(const struct record_piece *const *)at, *len); break;
+	case PIECES: encode_pieces(out, rec->pieces, rec->num_pieces, rec->flags & RECORD_F_TIMED); break;
 	default: encode_ranges(out, *(const struct record_range *const *)at, *len, f->kind == EXTENTS); break;
 	}
 }
@@ -471,6 +480,12 @@ uint8_t record_version(const struct record *rec)
 	return version_of(&shapes[rec->type], flags_to_store(rec), rec->writer);
 }
 
+/* What of all that is dropped goes: behind the body, as a stamp is. */
+static bool is_timed_drop(const struct record *rec)
+{
+	return rec->type == RECORD_SHARE_DROP && rec->flags & RECORD_F_TIMED;
+}
+
 static void encode_header(struct buf *out, const struct record *rec)
 {
 	uint32_t flags = flags_to_store(rec);
@@ -503,6 +518,8 @@ int record_encode(const struct record *rec, struct buf *out)
 		encode_field(out, rec, &fields[*list]);
 	if (flags_to_store(rec) & RECORD_F_STAMPED)
 		buf_u64(out, rec->stamp);
+	if (is_timed_drop(rec))
+		buf_u64(out, rec->drop_usec);
 	buf_zeros(out, (ALIGN - (out->len - start) % ALIGN) % ALIGN);
 	len = out->len - start;
 	if (!buf_ok(out))
@@ -638,7 +655,7 @@ static int decode_pieces(struct cursor *c, struct record_scratch *s, struct reco
 {
 	uint32_t num = cursor_u32(c);
 	struct place before = { 0 };
-	uint64_t end = 0;
+	uint64_t end = 0, time = 0;
 
 	if (num > RECORD_EXTENTS_MAX || num > cursor_left(c) / PIECE_BYTES_MIN) {
 		cursor_fail(c);
@@ -652,10 +669,13 @@ static int decode_pieces(struct cursor *c, struct record_scratch *s, struct reco
 
 		if (len > UINT32_MAX)
 			cursor_fail(c);
+		if (rec->flags & RECORD_F_TIMED)
+			time += (uint64_t)cursor_svarint(c);
 		s->pieces[i] = (struct record_piece){ .off = off,
 			.len = (uint32_t)len,
 			.kind = kind & (uint8_t)~PIECE_WHOLE,
-			.whole = kind & PIECE_WHOLE };
+			.whole = kind & PIECE_WHOLE,
+			.time_usec = time };
 		if (s->pieces[i].kind != PIECE_HOLE)
 			decode_place(c, &before, &s->pieces[i]);
 		end = off + len;
@@ -773,6 +793,8 @@ int record_decode(const void *buf, size_t len, struct record_scratch *scratch, s
 	}
 	if (ret_rec->flags & RECORD_F_STAMPED)
 		ret_rec->stamp = fixed_u64(&c);
+	if (is_timed_drop(ret_rec))
+		ret_rec->drop_usec = fixed_u64(&c);
 	if (!cursor_ok(&c) || cursor_left(&c) >= ALIGN || !all_zero(c.at, cursor_left(&c)))
 		return -EBADMSG;
 	if (!fields_ok(ret_rec, &shapes[ret_rec->type]) || !lists_ok(ret_rec, &shapes[ret_rec->type]))

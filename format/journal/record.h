@@ -83,6 +83,11 @@ enum record_flag {
 	RECORD_F_STAMPED = 128, /* the record has a stamp behind its body. record_encode() sets it by rec->stamp */
 	RECORD_F_TREE =
 		256, /* a change of the directory tree, of which stamp (not 0) is the number. Names and attributes only */
+	/*
+	 * WRITE, EXTENTS, PUNCH of a shared file: time_ns is the job's clock, and what was written keeps it. SHARE_PUT: the pieces
+	 * have times; SHARE_DROP: goes by time, too.
+	 */
+	RECORD_F_TIMED = 512,
 };
 
 struct record_range {
@@ -100,6 +105,7 @@ struct record_piece {
 	uint32_t crc;         /* CRC32C of the payload while whole; else 0 */
 	uint8_t kind;         /* enum extent_kind: 0 log, 1 hole */
 	bool whole;           /* kind 0: crc is valid */
+	uint64_t time_usec;   /* with RECORD_F_TIMED: when it was written, by the job's clock; else 0 */
 };
 
 /* One record, decoded. Strings and arrays are borrowed: from the journal's bytes, or from who appends. */
@@ -152,6 +158,7 @@ struct record {
 	uint64_t base;                     /* SHARE_PUT: newest stamp that the writer had seen; < stamp */
 	const struct record_piece *pieces; /* SHARE_PUT: rising offsets are fastest; at most RECORD_EXTENTS_MAX */
 	size_t num_pieces;
+	uint64_t drop_usec; /* SHARE_DROP with RECORD_F_TIMED: only what was written up to then; else 0 */
 };
 
 /* Append the encoded record (header with CRC, body, padded to 8 bytes) to out. 0, -EINVAL, -ENAMETOOLONG, -E2BIG, -ENOMEM. */
@@ -174,7 +181,10 @@ void record_scratch_free(struct record_scratch *s);
 int record_decode(
 	const void *buf, size_t len, struct record_scratch *scratch, struct record *ret_rec, size_t *ret_used);
 
-/* 1; 2: of a type, or with a stamp, that only jobs of many nodes have; 3: with a writer. Of a record that can be encoded. */
+/*
+ * 1; 2: of a type, or with a stamp, that only jobs of many nodes have; 3: with a writer; 4: with RECORD_F_TIMED. Of a record that
+ * can be encoded.
+ */
 uint8_t record_version(const struct record *rec);
 /* What an ADOPT record has of a backing file besides its names and target: mode, owner, links, size, times, device and inode. */
 void record_set_attributes(struct record *rec, const struct stat *st);

@@ -17,6 +17,7 @@
 #include "fs/drain/settle.h"
 
 #define COMMIT_POINTS 4096
+#define LAYER_EXTENTS 256
 
 struct carry {
 	struct carry_options opt;
@@ -27,6 +28,7 @@ struct carry {
 	pthread_mutex_t dirs_lock;
 	struct buf dirs;               /* node 0: u64 inode, time, stamp of the tree; under dirs_lock */
 	_Atomic(struct drain *) asker; /* borrowed */
+	_Atomic(uint64_t) time_usec;   /* of the session that the running part belongs to */
 };
 
 /* ---- what needs no agent */
@@ -58,6 +60,28 @@ static int layer_upto(struct carry *c, uint64_t ino, uint64_t stamp, uint64_t *r
 	return r;
 }
 
+/*
+ * Lowers *upto below what this node wrote to the file after the session had begun. Another node may have written under it before,
+ * and not have committed that yet: so it stays in map and layer, though it may have been carried, and will win again.
+ */
+static int before_session(struct carry *c, uint64_t ino, uint64_t *upto)
+{
+	struct layer_extent *ext = calloc(LAYER_EXTENTS, sizeof(*ext));
+	uint64_t time_usec = c->time_usec, off = 0;
+	int r = ext ? 0 : -ENOMEM;
+	size_t num;
+
+	while (r == 0 && time_usec && off != UINT64_MAX) {
+		r = state_layer(
+			store_state(c->opt.drain.store), ino, off, UINT64_MAX - off, ext, LAYER_EXTENTS, &num, &off);
+		for (size_t i = 0; r == 0 && i < num; i++)
+			if (ext[i].ext.time_usec > time_usec && ext[i].ext.seq <= *upto)
+				*upto = ext[i].ext.seq - 1;
+	}
+	free(ext);
+	return r;
+}
+
 static int drop_layer(struct carry *c, const struct wire_shared *f)
 {
 	struct record rec = { .type = RECORD_DRAINED, .ino = f->ino, .size = f->size };
@@ -68,6 +92,8 @@ static int drop_layer(struct carry *c, const struct wire_shared *f)
 		return r == -ENOENT ? 0 : r;
 	rec.gen = in.gen;
 	r = layer_upto(c, f->ino, f->stamp, &rec.upto);
+	if (r == 0)
+		r = before_session(c, f->ino, &rec.upto);
 	return r < 0 || rec.upto == 0 ? r : store_commit(c->opt.drain.store, &rec);
 }
 
@@ -77,6 +103,11 @@ static int drop_map(struct carry *c, const struct wire_shared *f)
 	struct share_extent any;
 	uint64_t next;
 	size_t num;
+
+	if (c->time_usec) {
+		rec.flags = RECORD_F_TIMED;
+		rec.drop_usec = c->time_usec;
+	}
 	int r = state_share_extents(store_state(c->opt.drain.store), f->ino, 0, UINT64_MAX, &any, 1, &num, &next);
 
 	return r < 0 || num == 0 || f->stamp == 0 ? r : store_commit(c->opt.drain.store, &rec);
@@ -320,6 +351,7 @@ static void work(const struct collective_work *w, struct collective_done *ret, v
 {
 	struct carry *c = arg;
 
+	c->time_usec = w->time_usec;
 	if (w->part == COLLECTIVE_COMMIT)
 		commit_all(c, &ret->result, ret->text);
 	else if (w->part == COLLECTIVE_DROP)
@@ -377,7 +409,9 @@ static int begin_shared(struct wire_shared *f, void *arg)
 {
 	struct carry *c = arg;
 
-	return job_drain_stamp(c->opt.job, f->ino, &f->stamp);
+	int r = job_drain_stamp(c->opt.job, f->ino, &f->stamp);
+
+	return r < 0 ? r : before_session(c, f->ino, &f->upto);
 }
 
 static int tree_step(struct record *rec, void *arg)

@@ -25,6 +25,11 @@ struct collective_work { /* one part on one node */
 	unsigned int part;   /* enum wire_part; COLLECTIVE_COMMIT, COLLECTIVE_DROP */
 	bool cautious, last; /* last: all nodes are unmounted */
 	enum wire_haste haste;
+	/*
+	 * By the job's clock; 0: there is none. What was written up to then is committed when COLLECTIVE_COMMIT has ended, what
+	 * was written later may be by then, too.
+	 */
+	uint64_t time_usec;
 	const char *const *paths; /* borrowed; none: everything */
 	size_t num_paths;
 	const struct wire_shared_list *shared; /* borrowed: files that several nodes wrote, of this session */

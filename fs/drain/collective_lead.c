@@ -333,6 +333,7 @@ static bool run_part(
 	tag_put(&m, TAG_CAUTIOUS, cautious);
 	tag_put(&m, TAG_LAST, opt->last);
 	tag_put(&m, TAG_HASTE, opt->haste);
+	tag_put(&m, TAG_TIME, c->time_usec);
 	collective_paths_encode(&m, opt->paths);
 	collective_put_shared(&m, &c->shared);
 	if (part == WIRE_PART_FILES)
@@ -379,13 +380,13 @@ static void begin_summary(struct collective *c)
 	c->summary.mark = mark;
 }
 
-/* lock is held. No failure; but a program that ordered its writes by messages alone may not have got what it meant. */
+/* lock is held. No failure; but what a program ordered by messages alone is right only as far as the nodes' clocks are. */
 static void say_overlapping(struct collective *c, uint64_t num)
 {
 	snprintf(c->text, sizeof(c->text),
 		"%" PRIu64
-		" file%s bytes that nodes wrote without having seen each other's; the later commit counts. The "
-		"manifest and 'cistern inspect --conflicts' list them; with visible=write such writes are in order",
+		" file%s bytes that nodes wrote without having seen each other's; the later write counts, by the nodes' "
+		"clocks. The manifest and 'cistern inspect --conflicts' list them",
 		num, num == 1 ? " has" : "s have");
 }
 
@@ -478,10 +479,19 @@ static void run_parts(struct collective *c, const struct session_options *opt)
 	}
 }
 
+/* All that is written when a node has heard of the session is later, in usec, too. */
+static uint64_t time_before(const struct collective *c)
+{
+	int64_t now = peers_time_ns(c->opt.peers);
+
+	return now > 1000 ? (uint64_t)now / 1000 - 1 : 0;
+}
+
 /* lock is held, given up meanwhile. */
 static void run_session(struct collective *c, const struct session_options *opt)
 {
 	c->session++;
+	c->time_usec = time_before(c);
 	c->leading = true;
 	c->stop_session = c->broken = false;
 	c->background = opt->kind == DRAIN_BACKGROUND;

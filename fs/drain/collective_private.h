@@ -18,7 +18,7 @@ enum {                                           /* MESSAGE_DRAIN_FIRST and on *
 	MESSAGE_DRAIN_ASK = MESSAGE_DRAIN_FIRST, /* to node 0: ID, KIND, HASTE, PATH* */
 	MESSAGE_DRAIN_ANSWER,                    /* from node 0: ID, RESULT, WIRE_TEXT */
 	MESSAGE_DRAIN_CANCEL,                    /* to node 0: ID */
-	MESSAGE_DRAIN_PART,      /* from node 0: SESSION, PART, KIND, CAUTIOUS, LAST, HASTE, PATH*, SHARED */
+	MESSAGE_DRAIN_PART,      /* from node 0: SESSION, PART, KIND, CAUTIOUS, LAST, HASTE, TIME, PATH*, SHARED */
 	MESSAGE_DRAIN_PART_DONE, /* to node 0: SESSION, PART, RESULT, WIRE_TEXT, SHARED, WIRE_TOTALS */
 	MESSAGE_DRAIN_STOP,      /* from node 0: SESSION: its part shall end soon */
 	MESSAGE_DRAIN_DIRS,      /* to node 0: WIRE_PAYLOAD: times of directories */
@@ -35,7 +35,8 @@ enum {
 	TAG_CAUTIOUS,
 	TAG_SHARED,
 	TAG_LAST,
-	TAG_HASTE
+	TAG_HASTE,
+	TAG_TIME
 };
 
 struct paths { /* owned; num 0: everything */
@@ -56,7 +57,7 @@ struct ask { /* on node 0: what somebody waits for; on the asking node: what it 
 
 struct task { /* a part that node 0 wants from us */
 	struct task *next;
-	uint64_t session;
+	uint64_t session, time_usec;
 	unsigned int part;
 	enum drain_kind kind;
 	bool cautious, last;
@@ -82,6 +83,7 @@ struct collective {
 	/* node 0 */
 	struct ask *asks, *finals; /* waiting for a session; of unmounted nodes */
 	uint64_t session;
+	uint64_t time_usec; /* of the running session: before its first part */
 	unsigned int part;
 	bool leading, stop_session, background;
 	bool broken;        /* a node was restarted since the session began, or could not tell what it has written */

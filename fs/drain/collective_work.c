@@ -56,6 +56,7 @@ static void carry_out(struct collective *c, struct task *t)
 			    .cautious = t->cautious,
 			    .last = t->last,
 			    .haste = t->haste,
+			    .time_usec = t->time_usec,
 			    .paths = (const char *const *)t->paths.at,
 			    .num_paths = t->paths.num,
 			    .shared = &t->shared },
@@ -96,6 +97,7 @@ int collective_serve_part(struct collective *c, const struct wire_msg *m)
 	if (!t)
 		return -ENOMEM;
 	t->session = tag_get(m, TAG_SESSION);
+	t->time_usec = tag_get(m, TAG_TIME);
 	t->part = (unsigned int)tag_get(m, TAG_PART);
 	t->kind = (enum drain_kind)tag_get(m, TAG_KIND);
 	t->cautious = tag_get(m, TAG_CAUTIOUS) != 0;

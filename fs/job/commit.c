@@ -20,15 +20,15 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#define BATCH           256
-#define RESTART_TRIES   100
-#define PIECE_BYTES     32u /* encoded */
-#define PIECE_F_WHOLE   2u
-#define PIECE_F_HOLE    1u
-#define FIRST_LIST_CAP  64
-#define WITNESS_RUN_MAX (1u << 30)
+#define BATCH            256
+#define RESTART_TRIES    100
+#define PIECE_BYTES      36u /* encoded */
+#define PIECE_F_WHOLE    2u
+#define PIECE_F_HOLE     1u
+#define FIRST_LIST_CAP   64
+#define WITNESS_RUN_MAX  (1u << 30)
+#define WITNESS_RUN_USEC 1000000u
 
 struct list {
 	struct layer_extent *at; /* owned */
@@ -52,20 +52,25 @@ static int list_add(struct list *l, const struct layer_extent *e)
 
 /* ---- to the domain homes */
 
+struct parcel {             /* of what is sent: a node's */
+	struct buf body;    /* owned */
+	uint64_t time_usec; /* of its first piece */
+};
+
 struct sending {
 	struct job *j;
 	uint64_t ino, stamp, base;
 	uint32_t num_nodes;
-	bool tell;          /* do not wait for them, if that can be helped */
-	struct buf *bodies; /* owned, one for each node */
+	bool tell;            /* do not wait for them, if that can be helped */
+	struct parcel *parts; /* owned, one for each node */
 	struct fan fan;
 };
 
 static int sending_begin(struct sending *out, struct job *j, uint64_t ino)
 {
 	*out = (struct sending){ .j = j, .ino = ino, .num_nodes = peers_count(j->peers) };
-	out->bodies = calloc(out->num_nodes, sizeof(*out->bodies));
-	if (!out->bodies)
+	out->parts = calloc(out->num_nodes, sizeof(*out->parts));
+	if (!out->parts)
 		return -ENOMEM;
 	fan_init(&out->fan);
 	return 0;
@@ -73,7 +78,7 @@ static int sending_begin(struct sending *out, struct job *j, uint64_t ino)
 
 static void send_body(struct sending *out, uint32_t node)
 {
-	struct buf *body = &out->bodies[node];
+	struct buf *body = &out->parts[node].body;
 	struct wire_msg m = { 0 };
 
 	if (body->len == 0)
@@ -82,6 +87,7 @@ static void send_body(struct sending *out, uint32_t node)
 	message_put(&m, MESSAGE_SHARE_INO, out->ino);
 	message_put(&m, MESSAGE_SHARE_AT_STAMP, out->stamp);
 	message_put(&m, MESSAGE_SHARE_BASE, out->base);
+	message_put(&m, MESSAGE_SHARE_TIME, out->parts[node].time_usec);
 	message_put_bytes(&m, MESSAGE_SHARE_PIECES, body->data, body->len);
 	if (!buf_ok(body))
 		out->fan.status = -ENOMEM;
@@ -104,15 +110,29 @@ static uint32_t home_of(const struct sending *out, const struct extent *e)
 	return place_domain(out->ino, e->off, PLACE_DOMAIN_SIZE, out->num_nodes);
 }
 
+/* The difference of times fits. */
+static bool is_near(const struct parcel *p, const struct extent *e)
+{
+	int64_t later = (int64_t)(e->time_usec - p->time_usec);
+
+	return later >= INT32_MIN && later <= INT32_MAX;
+}
+
 static void send_extent(struct sending *out, uint32_t node, const struct extent *e)
 {
-	struct buf *body = &out->bodies[node];
+	struct parcel *p = &out->parts[node];
+	struct buf *body = &p->body;
 
+	if (body->len > 0 && !is_near(p, e))
+		send_body(out, node);
+	if (body->len == 0)
+		p->time_usec = e->time_usec;
 	buf_u64(body, e->off);
 	buf_u64(body, e->segment_off);
 	buf_u32(body, e->len);
 	buf_u32(body, e->segment);
 	buf_u32(body, e->whole ? e->crc : 0);
+	buf_u32(body, (uint32_t)(e->time_usec - p->time_usec));
 	buf_u8(body, (uint8_t)((e->whole ? PIECE_F_WHOLE : 0) | (e->kind == EXTENT_HOLE ? PIECE_F_HOLE : 0)));
 	buf_zeros(body, 3);
 	if (body->len >= SHARE_PIECES_MAX * PIECE_BYTES)
@@ -124,8 +144,8 @@ static int sending_end(struct sending *out)
 	send_all(out);
 	int rc = fan_wait(&out->fan);
 	for (uint32_t node = 0; node < out->num_nodes; node++)
-		buf_free(&out->bodies[node]);
-	free(out->bodies);
+		buf_free(&out->parts[node].body);
+	free(out->parts);
 	return rc;
 }
 
@@ -173,11 +193,15 @@ static int send_list(struct job *j, struct shared *s, const struct list *l, cons
 	return rc;
 }
 
-/* A witness only says which bytes there are: where they lie is of no use without the store that they lie in. */
+/*
+ * A witness only says which bytes there are: where they lie is of no use without the store that they lie in. What was written at
+ * about the same time is one to it, as new as the newest: what lies under it is rather missing than taken for right.
+ */
 static bool joins(const struct layer_extent *run, const struct layer_extent *e)
 {
 	return run->ext.len > 0 && run->stamp == e->stamp && run->ext.kind == e->ext.kind &&
-	       run->ext.off + run->ext.len == e->ext.off && e->ext.len <= WITNESS_RUN_MAX - run->ext.len;
+	       run->ext.off + run->ext.len == e->ext.off && e->ext.len <= WITNESS_RUN_MAX - run->ext.len &&
+	       e->ext.time_usec - run->ext.time_usec + WITNESS_RUN_USEC <= 2 * WITNESS_RUN_USEC;
 }
 
 static void send_run(struct sending *out, struct layer_extent *run)
@@ -207,6 +231,8 @@ static int witness_begin(struct sending *out, struct job *j, struct shared *s, c
 		if (joins(&run, e)) {
 			run.ext.len += e->ext.len;
 			run.ext.whole = false;
+			if (run.ext.time_usec < e->ext.time_usec)
+				run.ext.time_usec = e->ext.time_usec;
 		} else {
 			send_run(out, &run);
 			run = *e;
@@ -228,12 +254,13 @@ static void send_witness(struct job *j, struct shared *s, const struct list *l, 
 	}
 }
 
-static bool read_piece(struct cursor *c, struct record_piece *p)
+static bool read_piece(struct cursor *c, uint64_t time_usec, struct record_piece *p)
 {
 	*p = (struct record_piece){ .off = cursor_u64(c), .segment_off = cursor_u64(c) };
 	p->len = cursor_u32(c);
 	p->segment = cursor_u32(c);
 	p->crc = cursor_u32(c);
+	p->time_usec = time_usec + (uint64_t)(int32_t)cursor_u32(c);
 	uint8_t flags = cursor_u8(c);
 	(void)cursor_bytes(c, 3);
 	p->whole = flags & PIECE_F_WHOLE;
@@ -245,6 +272,7 @@ void commit_serve_put(struct job *j, struct peers_request *rq)
 {
 	const struct wire_msg *m = peers_msg(rq);
 	struct record rec = { .type = RECORD_SHARE_PUT,
+		.flags = RECORD_F_TIMED,
 		.ino = message_get(m, MESSAGE_SHARE_INO),
 		.node = peers_from(rq),
 		.stamp = message_get(m, MESSAGE_SHARE_AT_STAMP),
@@ -259,7 +287,7 @@ void commit_serve_put(struct job *j, struct peers_request *rq)
 		rc = -ENOMEM;
 	struct cursor c = cursor_make(rc == 0 ? bytes : NULL, rc == 0 ? len : 0);
 	for (size_t i = 0; rc == 0 && i < num; i++)
-		rc = read_piece(&c, &pieces[i]) ? 0 : -EBADMSG;
+		rc = read_piece(&c, message_get(m, MESSAGE_SHARE_TIME), &pieces[i]) ? 0 : -EBADMSG;
 	rec.pieces = pieces;
 	rec.num_pieces = num;
 	if (rc == 0)
@@ -332,14 +360,6 @@ static int ask_stamp(struct job *j, struct shared *s, uint64_t *ret)
 	return rc;
 }
 
-static int64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_REALTIME, &ts);
-	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
 static int tell_home(struct job *j, struct shared *s, uint64_t stamp, uint64_t size)
 {
 	struct wire_msg m = { 0 }, reply = { 0 };
@@ -351,7 +371,7 @@ static int tell_home(struct job *j, struct shared *s, uint64_t stamp, uint64_t s
 	message_put(&m, MESSAGE_SHARE_INO, s->ino);
 	message_put(&m, MESSAGE_SHARE_AT_STAMP, stamp);
 	message_put(&m, MESSAGE_SHARE_SIZE, size);
-	message_put(&m, MESSAGE_SHARE_MTIME, (uint64_t)now_ns());
+	message_put(&m, MESSAGE_SHARE_MTIME, (uint64_t)clock_now(state_clock(j->state)));
 	int rc = share_call(j, s->home, &m, &reply);
 	if (rc == 0) {
 		view_get(&reply, v);
@@ -423,9 +443,9 @@ static int tell_durably(struct job *j, struct shared *s, struct commit *c)
 
 static int commit_fresh(struct job *j, struct shared *s, struct commit *c, bool durable)
 {
-	int rc = ask_stamp(j, s, &c->stamp);
-
+	/* Before the stamp is given: a cut goes by stamps, so what has one from before it must have been written before it. */
 	c->upto = state_seq(store_state(j->opt.store));
+	int rc = ask_stamp(j, s, &c->stamp);
 	if (rc == 0)
 		rc = list_uncommitted(j, s->ino, c->upto, &c->list);
 	if (rc == 0)

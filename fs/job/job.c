@@ -23,7 +23,9 @@ static void tell_parts(enum peers_event event, uint32_t node, void *arg)
 
 static int create_parts(struct job *j, struct cistern_error *err)
 {
-	struct peers_hooks hooks = { .handle = serve_request, .event = tell_parts, .arg = j };
+	struct peers_hooks hooks = {
+		.handle = serve_request, .event = tell_parts, .arg = j, .clock = state_clock(j->state)
+	};
 	int rc = workers_create(j, &j->workers);
 
 	if (rc < 0)

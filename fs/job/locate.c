@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * What a node sees of a range of a file: what is committed, and over it this node's own layer. An own extent that is not
- * committed lies over everything; a committed one over what has a lower stamp, so that it does not matter whether our
- * own commit, or another's, has reached the domain home yet.
+ * What a node sees of a range of a file: what is committed, and this node's own layer; where both have something, what was written
+ * later, as in the share maps, so that it does not matter whether our own commit, or another's, has reached the domain home
+ * yet. An own extent that is not committed will have a higher stamp than all that are.
  */
 #include "fs/job/share.h"
 
@@ -56,6 +56,7 @@ static int layer_list(struct job *j, uint64_t ino, uint64_t off, uint64_t len, s
 				.crc = batch[i].ext.crc,
 				.kind = batch[i].ext.kind,
 				.whole = batch[i].ext.whole,
+				.time_usec = batch[i].ext.time_usec,
 				.stamp = batch[i].stamp ? batch[i].stamp : UINT64_MAX,
 				.node = peers_self(j->peers) };
 	}
@@ -80,9 +81,7 @@ static const struct share_extent *winner(const struct share_extent *own, const s
 {
 	if (!own || !map)
 		return own ? own : map;
-	if (own->stamp != map->stamp)
-		return own->stamp > map->stamp ? own : map;
-	return own->node >= map->node ? own : map;
+	return share_extent_wins(own, map) ? own : map;
 }
 
 static struct piece piece_of(const struct share_extent *e, uint64_t pos, uint64_t end, uint64_t limit)

@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define PLACE_BYTES   48u /* encoded */
+#define PLACE_BYTES   52u /* encoded */
 #define PLACE_F_WHOLE 0x100u
 #define BATCH         256
 #define RANGES_MAX    16384u /* of one answer */
@@ -77,26 +77,26 @@ static void put_place(struct buf *b, const struct share_extent *e)
 {
 	buf_u64(b, e->off);
 	buf_u64(b, e->segment_off);
+	buf_u64(b, e->time_usec);
 	buf_u64(b, e->stamp);
 	buf_u32(b, e->len);
 	buf_u32(b, e->node);
 	buf_u32(b, e->segment);
 	buf_u32(b, e->crc);
 	buf_u32(b, e->kind | (e->whole ? PLACE_F_WHOLE : 0));
-	buf_u32(b, 0);
 }
 
 static bool get_place(struct cursor *c, struct share_extent *e)
 {
 	*e = (struct share_extent){ .off = cursor_u64(c) };
 	e->segment_off = cursor_u64(c);
+	e->time_usec = cursor_u64(c);
 	e->stamp = cursor_u64(c);
 	e->len = cursor_u32(c);
 	e->node = cursor_u32(c);
 	e->segment = cursor_u32(c);
 	e->crc = cursor_u32(c);
 	uint32_t kind = cursor_u32(c);
-	(void)cursor_u32(c);
 	e->kind = kind & 0xff;
 	e->whole = kind & PLACE_F_WHOLE;
 	return cursor_ok(c) && e->len > 0 && e->kind <= EXTENT_BACKING;

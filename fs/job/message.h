@@ -54,7 +54,7 @@ enum message_type {
 	/* share*.c: 260 to 299. VIEW: the tags from SHARE_INO to SHARE_PATH */
 	MESSAGE_SHARE_REGISTER = 260, /* to the home: INO, READERS, WRITERS (of this node now), END, HINT* -> VIEW */
 	MESSAGE_SHARE_STAMP,          /* to the home: INO -> STAMP; waits while the file is being cut */
-	MESSAGE_SHARE_PUT,            /* to a domain home: INO, STAMP, BASE, PIECES */
+	MESSAGE_SHARE_PUT,            /* to a domain home: INO, STAMP, BASE, TIME, PIECES */
 	MESSAGE_SHARE_COMMITTED, /* to the home: INO, STAMP, SIZE, MTIME: all homes have it -> VIEW, when all openers know */
 	MESSAGE_SHARE_TOLD,      /* from the home to an opener to whom it was promised: VIEW */
 	MESSAGE_SHARE_LOCATE, /* to a domain home: INO, OFF, LEN -> PIECES, OFF to go on from */
@@ -131,7 +131,8 @@ enum message_tag {
 	MESSAGE_SHARE_END,
 	MESSAGE_SHARE_OFF,
 	MESSAGE_SHARE_LEN,
-	MESSAGE_SHARE_PIECES, /* share_wire.h */
+	MESSAGE_SHARE_PIECES,
+	MESSAGE_SHARE_TIME, /* PUT: of the first piece; those of the others are less it */
 
 	/* lock: 400 to 449 */
 	MESSAGE_LOCK_WHAT = 400, /* enum lock_what */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Each store's state is a copy in memory, so it may be changed: a shared file's home gets a share map made of all layers,
- * by their stamps, and of what the maps of the others know of lost stores. What was never committed counts as newer than all
- * that was: it was acknowledged. A shared file whose home is lost gets a stand-in, in the first store that has some of it.
+ * by their write times and stamps, and of what the maps of the others know of lost stores. What was never committed has its time,
+ * too, and counts as newer than all that was when it has the same: it was acknowledged. A shared file whose home is lost gets a stand-in, in the first store that has some of it.
  */
 #include "mpi-agent/command/recover_set.h"
 
@@ -203,6 +203,7 @@ struct target { /* where a shared file is put together */
 static int put_pieces(struct target *t)
 {
 	struct record rec = { .type = RECORD_SHARE_PUT,
+		.flags = RECORD_F_TIMED,
 		.ino = t->ino,
 		.node = t->node,
 		.stamp = t->stamp,
@@ -248,6 +249,7 @@ static int add_layer(struct target *t, struct state *from, uint32_t node, uint64
 					.len = e->len,
 					.segment = e->segment,
 					.crc = e->whole ? e->crc : 0,
+					.time_usec = e->time_usec,
 					.kind = e->kind,
 					.whole = e->whole });
 		}
@@ -274,6 +276,7 @@ static int add_lost(const struct recover_set *set, struct target *t, struct stat
 						.len = ext[i].len,
 						.segment = ext[i].segment,
 						.crc = ext[i].whole ? ext[i].crc : 0,
+						.time_usec = ext[i].time_usec,
 						.kind = ext[i].kind,
 						.whole = ext[i].whole });
 	}

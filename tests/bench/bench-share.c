@@ -22,7 +22,7 @@
 struct bench {
 	struct io *io;
 	struct state *st;
-	uint64_t segment_off, stamp;
+	uint64_t segment_off, stamp, writes;
 };
 
 static void check(const char *what, int r)
@@ -56,11 +56,22 @@ static void open_state(struct bench *b, const char *dir)
 
 /* ---- share maps */
 
+/* Writes take some 20 us each; those of a later stamp are later. */
+static uint64_t time_of(struct bench *b, uint64_t stamp)
+{
+	return UINT64_C(1700000000000000) + stamp * 100000000 + b->writes++ * 20;
+}
+
 /* num extents from off on, told in records of 16384. */
 static void put(struct bench *b, uint64_t ino, uint32_t node, uint64_t stamp, uint64_t off, uint32_t num)
 {
 	static struct record_piece piece[BATCH];
-	struct record rec = { .type = RECORD_SHARE_PUT, .ino = ino, .node = node, .stamp = stamp, .base = stamp - 1 };
+	struct record rec = { .type = RECORD_SHARE_PUT,
+		.flags = RECORD_F_TIMED,
+		.ino = ino,
+		.node = node,
+		.stamp = stamp,
+		.base = stamp - 1 };
 
 	for (uint32_t done = 0; done < num; done += (uint32_t)rec.num_pieces) {
 		rec.num_pieces = num - done < BATCH ? num - done : BATCH;
@@ -72,6 +83,7 @@ static void put(struct bench *b, uint64_t ino, uint32_t node, uint64_t stamp, ui
 				.segment = 1,
 				.segment_off = at * BYTES,
 				.crc = (uint32_t)at * 2654435761u,
+				.time_usec = time_of(b, stamp),
 				.whole = true };
 		}
 		rec.pieces = piece;
@@ -121,7 +133,12 @@ static void bench_maps(struct bench *b)
 static void put_small(struct bench *b, uint32_t node, uint64_t stamp, uint64_t first, uint64_t step, uint32_t num)
 {
 	static struct record_piece piece[BATCH];
-	struct record rec = { .type = RECORD_SHARE_PUT, .ino = 1002, .node = node, .stamp = stamp, .base = stamp - 1 };
+	struct record rec = { .type = RECORD_SHARE_PUT,
+		.flags = RECORD_F_TIMED,
+		.ino = 1002,
+		.node = node,
+		.stamp = stamp,
+		.base = stamp - 1 };
 
 	for (uint32_t done = 0; done < num; done += (uint32_t)rec.num_pieces) {
 		rec.num_pieces = num - done < BATCH ? num - done : BATCH;
@@ -129,7 +146,8 @@ static void put_small(struct bench *b, uint32_t node, uint64_t stamp, uint64_t f
 			piece[i] = (struct record_piece){ .off = (first + (done + i) * step) * SMALL,
 				.len = SMALL - 1,
 				.segment = 1,
-				.segment_off = b->segment_off += SMALL };
+				.segment_off = b->segment_off += SMALL,
+				.time_usec = time_of(b, stamp) };
 		rec.pieces = piece;
 		rec.time_ns = 0;
 		check("share-put", state_commit(b->st, &rec));

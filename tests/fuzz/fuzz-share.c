@@ -79,9 +79,11 @@ static void try_page(const uint8_t *data, size_t size)
 	e[0].len = 1 + (uint32_t)(size * 8191 % (EXTENT_PAGE_SPAN / 4));
 	e[1].off = e[0].off + e[0].len + size % 3;
 	e[1].len = EXTENT_PAGE_SPAN / 4;
+	e[0].time_usec = size % 5;
+	e[1].time_usec = UINT64_MAX - size;
 	demand(share_page_put(&p, e, 2, on_conflict, NULL) == 0);
 	check_rules(&p);
-	share_page_cut(&p, e[0].off + e[0].len / 2, 4);
+	share_page_cut(&p, e[0].off + e[0].len / 2, 4, UINT64_MAX);
 	check_rules(&p);
 	round_trip(&p);
 	share_page_free(&p);
@@ -99,7 +101,7 @@ static void try_head(const uint8_t *data, size_t size)
 	demand(share_head_encode(&again, &second) == 0);
 	demand_same(&out, &second);
 	demand(share_head_cut(&h, size, size * 100) == 0);
-	share_head_drop(&h, size / 2);
+	share_head_drop(&h, size / 2, size % 2 ? size : UINT64_MAX);
 	for (uint32_t i = 1; i < h.num_cuts; i++)
 		demand(h.cuts[i].stamp > h.cuts[i - 1].stamp && h.cuts[i].size > h.cuts[i - 1].size);
 	share_head_free(&h);

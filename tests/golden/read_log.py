@@ -113,14 +113,18 @@ class Body:
     def ranges_crc(self):
         return self.ranges(with_crc=True)
 
-    def pieces(self):
-        num, end, segment, segment_end, result = self.u32(), 0, 0, 0, []
+    def timed_pieces(self):
+        return self.pieces(timed=True)
+
+    def pieces(self, timed=False):
+        num, end, segment, segment_end, time, result = self.u32(), 0, 0, 0, 0, []
         if num > 16384:
             raise Bad("pieces")
         for _ in range(num):
             off, length, kind = (end + self.svarint()) & M64, self.varint(), self.take(1)[0]
             end = off + length & M64
-            piece = [off, length, kind & 0x7F, 0, 0, kind >> 7, 0]
+            time = time + self.svarint() & M64 if timed else 0
+            piece = [off, length, kind & 0x7F, 0, 0, kind >> 7, 0, time]
             if kind & 0x7F != 1:
                 segment += self.svarint()
                 piece[3:5] = segment, (segment_end + self.svarint()) & M64
@@ -152,9 +156,9 @@ TYPES = {
     12: ("setxattr", 64, "blob key, blob value"),
     13: ("removexattr", 0, "blob key"),
     14: ("truncate", 0, "u64 size"),
-    15: ("write", 0, "u64 off, u64 len, u32 segment, u64 segment_off, u32 payload_crc"),
-    16: ("extents", 0, "u32 segment, u64 segment_off, ranges_crc ranges"),
-    17: ("punch", 2, "u64 off, u64 len"),
+    15: ("write", 512, "u64 off, u64 len, u32 segment, u64 segment_off, u32 payload_crc"),
+    16: ("extents", 512, "u32 segment, u64 segment_off, ranges_crc ranges"),
+    17: ("punch", 2 | 512, "u64 off, u64 len"),
     18: ("private", 0, "u32 segment"),
     19: ("seal", 0, "u32 segment, u64 size, i64 mtime_ns, ranges ranges"),
     20: ("through", 0, "u64 off, u64 len"),
@@ -166,9 +170,9 @@ TYPES = {
     26: ("share", 0, ""),
     27: ("foreign", 0, "u64 parent, str name, u32 mode, u32 uid, u32 gid, u64 size"),
     28: ("committed", 0, "u64 upto, u64 stamp"),
-    29: ("share-put", 0, "u64 stamp, u64 base, pieces pieces"),
+    29: ("share-put", 512, "u64 stamp, u64 base, pieces pieces"),
     30: ("share-cut", 0, "u64 size, u64 stamp"),
-    31: ("share-drop", 0, "u64 stamp"),
+    31: ("share-drop", 512, "u64 stamp"),
 }
 
 # Types that may say who wrote.
@@ -195,7 +199,7 @@ def check_name(rec, name, parent):
         need(text, name)
 
 
-def check_piece(off, length, kind, segment, segment_off, whole, _):
+def check_piece(off, length, kind, segment, segment_off, whole, *_):
     need(0 < length < 2**32 and off + length <= LIMIT and kind in (0, 1), "piece")
     need(not whole if kind == 1 else 0 < segment < 2**32 and segment_off + length <= LIMIT, "piece")
 
@@ -245,7 +249,7 @@ def read_record(data, at):
     name, allowed, fields = TYPES[kind]
     allowed |= 128 | 256 if kind in MAY_HAVE_STAMP else 0
     need(not writer or kind in MAY_HAVE_WRITER, "writer")
-    need(version == (3 if writer else 2 if kind > 25 or flags & (128 | 256) else 1), "version")
+    need(version == (4 if flags & 512 else 3 if writer else 2 if kind > 25 or flags & (128 | 256) else 1), "version")
     need(flags & ~allowed == 0, "flags")
     rec = {"seq": seq, "type": name, "flags": flags, "time_ns": time_ns, "ino": ino, "gen": gen, "node": node}
     if kind in MAY_HAVE_WRITER:
@@ -253,9 +257,13 @@ def read_record(data, at):
     body = Body(data[at + 56:at + length])
     for field in filter(None, fields.split(", ")):
         method, field = field.split()
+        if method == "pieces" and flags & 512:
+            method = "timed_pieces"
         rec[field] = getattr(body, method)()
     if flags & 128:
         rec["stamp"] = body.u64()
+    if name == "share-drop":
+        rec["drop_usec"] = body.u64() if flags & 512 else 0
     body.finish()
     check_fields(rec)
     return rec, length

@@ -28,6 +28,19 @@ static const struct record_piece pieces[] = {
 	{ .off = INT64_MAX - 10, .len = 10, .kind = 1 },
 };
 
+static const struct record_piece timed_pieces[] = {
+	{ .off = 4096,
+		.len = 100,
+		.segment = 9,
+		.segment_off = 1ull << 33,
+		.crc = 0xdeadbeef,
+		.whole = true,
+		.time_usec = 1700000000123456 },
+	{ .off = 4196, .len = 1, .kind = 1, .time_usec = 1700000000123400 },
+	{ .off = 8192, .len = 7, .segment = 3, .segment_off = 5 },
+	{ .off = 8199, .len = 7, .segment = 3, .segment_off = 12, .time_usec = UINT64_MAX },
+};
+
 static const struct record samples[] = {
 	{ .type = RECORD_MOUNT,
 		.time_ns = 1,
@@ -218,6 +231,39 @@ static const struct record samples[] = {
 		.segment_off = 1ull << 34,
 		.ranges = ranges,
 		.num_ranges = 4 },
+	{ .type = RECORD_WRITE,
+		.flags = RECORD_F_TIMED,
+		COMMON,
+		.off = 9,
+		.len = 3,
+		.segment = 2,
+		.segment_off = 5,
+		.payload_crc = 6 },
+	{ .type = RECORD_WRITE,
+		.flags = RECORD_F_TIMED,
+		COMMON,
+		.writer = 4711,
+		.off = 12,
+		.len = 3,
+		.segment = 2,
+		.segment_off = 8,
+		.payload_crc = 7 },
+	{ .type = RECORD_EXTENTS,
+		.flags = RECORD_F_TIMED,
+		COMMON,
+		.segment = 3,
+		.segment_off = 1ull << 34,
+		.ranges = ranges,
+		.num_ranges = 4 },
+	{ .type = RECORD_PUNCH, .flags = RECORD_F_TIMED | RECORD_F_KEEP_SIZE, COMMON, .off = 4096, .len = 8192 },
+	{ .type = RECORD_SHARE_PUT,
+		.flags = RECORD_F_TIMED,
+		COMMON,
+		.stamp = 6,
+		.base = 4,
+		.pieces = timed_pieces,
+		.num_pieces = 4 },
+	{ .type = RECORD_SHARE_DROP, .flags = RECORD_F_TIMED, COMMON, .stamp = 7, .drop_usec = 1700000000123456 },
 };
 
 size_t record_samples(const struct record **ret)
@@ -250,7 +296,8 @@ static bool pieces_equal(const struct record *a, const struct record *b)
 		const struct record_piece *p = &a->pieces[i], *q = &b->pieces[i];
 
 		if (p->off != q->off || p->len != q->len || p->kind != q->kind || p->whole != q->whole ||
-			p->segment != q->segment || p->segment_off != q->segment_off || p->crc != q->crc)
+			p->segment != q->segment || p->segment_off != q->segment_off || p->crc != q->crc ||
+			p->time_usec != q->time_usec)
 			return false;
 	}
 	return true;
@@ -265,7 +312,7 @@ bool record_equal(const struct record *a, const struct record *b)
 	       SAME(uid) && SAME(gid) && SAME(nlink) && SAME(size) && SAME(atime_ns) && SAME(mtime_ns) &&
 	       SAME(ctime_ns) && SAME(backing_dev) && SAME(backing_ino) && SAME(off) && SAME(len) && SAME(segment) &&
 	       SAME(segment_off) && SAME(payload_crc) && SAME(upto) && SAME(count) && SAME(stamp) && SAME(base) &&
-	       strcmp(a->name, b->name) == 0 && strcmp(a->from_name, b->from_name) == 0 &&
+	       SAME(drop_usec) && strcmp(a->name, b->name) == 0 && strcmp(a->from_name, b->from_name) == 0 &&
 	       bytes_equal(a->target, a->target_len, b->target, b->target_len) &&
 	       bytes_equal(a->key, a->key_len, b->key, b->key_len) &&
 	       bytes_equal(a->value, a->value_len, b->value, b->value_len) && ranges_equal(a, b) && pieces_equal(a, b);
@@ -308,7 +355,7 @@ static const struct printed printed[] = {
 	{ RECORD_COMMITTED, "upto stamp" },
 	{ RECORD_SHARE_PUT, "stamp base pieces" },
 	{ RECORD_SHARE_CUT, "size stamp" },
-	{ RECORD_SHARE_DROP, "stamp" },
+	{ RECORD_SHARE_DROP, "stamp drop_usec" },
 };
 
 static bool print_number(struct json *j, const struct record *rec, const char *name)
@@ -345,6 +392,7 @@ static bool print_number(struct json *j, const struct record *rec, const char *n
 	NUMBER(count);
 	NUMBER(stamp);
 	NUMBER(base);
+	NUMBER(drop_usec);
 	TIME(atime_ns);
 	TIME(mtime_ns);
 	TIME(ctime_ns);
@@ -387,6 +435,7 @@ static void print_pieces(struct json *j, const struct record *rec)
 		json_u64(j, p->segment_off);
 		json_u64(j, p->whole);
 		json_u64(j, p->crc);
+		json_u64(j, p->time_usec);
 		json_end_array(j);
 	}
 	json_end_array(j);

@@ -178,6 +178,8 @@ static void do_write(struct job *j, unsigned int node)
 	for (size_t i = 0; i < len; i++)
 		w->bytes[i] = (uint8_t)draw(j, 256);
 	world_must(store_write(j->store[node], INO, 0, off, w->bytes, len), "write");
+	memcpy(j->model + off, w->bytes, len);
+	memset(j->owner + off, (int)node + 1, len);
 	while (*at)
 		at = &(*at)->next;
 	*at = w;
@@ -191,8 +193,10 @@ static void put_extent(struct job *j, unsigned int node, const struct extent *e)
 		.segment = e->segment,
 		.crc = e->crc,
 		.kind = e->kind,
-		.whole = e->whole };
+		.whole = e->whole,
+		.time_usec = e->time_usec };
 	struct record rec = { .type = RECORD_SHARE_PUT,
+		.flags = RECORD_F_TIMED,
 		.node = node,
 		.stamp = j->stamp,
 		.base = j->stamp - 1,
@@ -212,8 +216,6 @@ static void apply_writes(struct job *j, unsigned int node)
 {
 	for (struct write *w; (w = j->writes[node]);) {
 		j->writes[node] = w->next;
-		memcpy(j->model + w->off, w->bytes, w->len);
-		memset(j->owner + w->off, (int)node + 1, w->len);
 		if (w->off + w->len > j->size)
 			j->size = w->off + w->len;
 		free(w->bytes);

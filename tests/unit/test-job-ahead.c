@@ -31,7 +31,8 @@ struct file { /* open on all nodes, and what it should hold */
 	struct job_file *open[NODES];
 	uint8_t bytes[SIZE]; /* committed */
 	uint8_t own[NODES][SIZE];
-	bool mask[NODES][SIZE]; /* what of own is written and not committed */
+	uint16_t when[SIZE], own_when[NODES][SIZE]; /* number of the write; 0: not of own, or committed */
+	uint16_t num_writes;
 	unsigned int wrong;
 };
 
@@ -74,9 +75,17 @@ static void write_at(struct file *f, uint32_t node, uint64_t off, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
 		f->own[node][off + i] = (uint8_t)below(f, 256);
-	memset(f->mask[node] + off, true, len);
+	f->num_writes++;
+	for (size_t i = 0; i < len; i++)
+		f->own_when[node][off + i] = f->num_writes;
 	if (job_write(job_at(f, node), f->open[node], f->own[node] + off, len, off) != (ssize_t)len)
 		wrong(f, "write", node, off);
+}
+
+/* Own bytes count, or will, where they were written later. */
+static bool shows_own(const struct file *f, uint32_t node, uint64_t at)
+{
+	return f->own_when[node][at] > f->when[at];
 }
 
 static void commit_at(struct file *f, uint32_t node)
@@ -84,15 +93,17 @@ static void commit_at(struct file *f, uint32_t node)
 	if (job_fsync(job_at(f, node), f->ino, f->open[node], false) != 0)
 		wrong(f, "fsync", node, 0);
 	for (size_t i = 0; i < SIZE; i++)
-		if (f->mask[node][i])
+		if (shows_own(f, node, i)) {
 			f->bytes[i] = f->own[node][i];
-	memset(f->mask[node], false, SIZE);
+			f->when[i] = f->own_when[node][i];
+		}
+	memset(f->own_when[node], 0, sizeof(f->own_when[node]));
 }
 
 static void compare(struct file *f, uint32_t node, const uint8_t *got, uint64_t off, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
-		if (got[i] != (f->mask[node][off + i] ? f->own[node][off + i] : f->bytes[off + i])) {
+		if (got[i] != (shows_own(f, node, off + i) ? f->own[node][off + i] : f->bytes[off + i])) {
 			wrong(f, "byte", node, off + i);
 			return;
 		}

@@ -148,7 +148,8 @@ struct model {
 	bool is_open[NODES];
 	uint8_t bytes[SIZE]; /* committed; from offset base on */
 	size_t size;
-	uint8_t own[NODES][SIZE], mask[NODES][SIZE]; /* written and not committed */
+	uint8_t own[NODES][SIZE], mask[NODES][SIZE];     /* written and not committed */
+	uint32_t when[SIZE], own_when[NODES][SIZE], now; /* the order of the writes */
 	size_t own_end[NODES];
 	unsigned int wrong;
 };
@@ -177,11 +178,26 @@ static size_t far_size(struct model *m)
 	return size;
 }
 
+static bool shows_own(const struct model *m, uint32_t node, size_t at)
+{
+	return m->mask[node][at] && m->own_when[node][at] > m->when[at];
+}
+
+static void note_written(struct model *m, uint32_t node, size_t off, size_t len)
+{
+	m->now++;
+	memset(m->mask[node] + off, 1, len);
+	for (size_t i = off; i < off + len; i++)
+		m->own_when[node][i] = m->now;
+}
+
 static void model_commit(struct model *m, uint32_t node)
 {
 	for (size_t i = 0; i < SIZE; i++)
-		if (m->mask[node][i])
+		if (shows_own(m, node, i)) {
 			m->bytes[i] = m->own[node][i];
+			m->when[i] = m->own_when[node][i];
+		}
 	m->size = view_size(m, node);
 	m->own_end[node] = 0;
 	memset(m->mask[node], 0, SIZE);
@@ -210,7 +226,7 @@ static void do_read(struct model *m, uint32_t node)
 
 	check(m, got == (ssize_t)expected, "read", node, (uint64_t)got, expected);
 	for (size_t i = 0; got > 0 && i < (size_t)got && i < expected; i++) {
-		uint8_t e = m->mask[node][off + i] ? m->own[node][off + i] : m->bytes[off + i];
+		uint8_t e = shows_own(m, node, off + i) ? m->own[node][off + i] : m->bytes[off + i];
 
 		if (buf[i] != e) {
 			check(m, false, "byte", node, off + i, (uint64_t)buf[i] << 8 | e);
@@ -231,7 +247,7 @@ static void do_write(struct model *m, uint32_t node)
 	ssize_t put = job_write(m->open[node].j, m->open[node].file, buf, len, m->base + off);
 	check(m, put == (ssize_t)len, "write", node, (uint64_t)put, len);
 	memcpy(m->own[node] + off, buf, len);
-	memset(m->mask[node] + off, 1, len);
+	note_written(m, node, off, len);
 	if (m->own_end[node] < off + len)
 		m->own_end[node] = off + len;
 }
@@ -248,7 +264,7 @@ static void do_punch(struct model *m, uint32_t node)
 	if (len > size - off)
 		len = size - off;
 	memset(m->own[node] + off, 0, len);
-	memset(m->mask[node] + off, 1, len);
+	note_written(m, node, off, len);
 }
 
 static void do_commit(struct model *m, uint32_t node)

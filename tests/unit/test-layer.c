@@ -585,8 +585,16 @@ static void test_version(void)
 	ok(meta_encode(&m, &out) == 0 && out.data[0] == 4 && meta_decode(out.data, out.len, &got) == 0 && got.parts &&
 			got.writers && !got.job,
 		"version 4, with pages in parts");
-	out.data[0] = 5;
-	is_int(meta_decode(out.data, out.len, &got), -EPROTONOSUPPORT, "version 5 is of the future");
+	m.timed = true;
+	m.parts = false;
+	m.clock_ns = 1700000000123456789;
+	buf_reset(&out);
+	ok(meta_encode(&m, &out) == 0 && out.data[0] == 5 && meta_decode(out.data, out.len, &got) == 0 && got.timed &&
+			!got.parts && got.writers && !got.job && got.clock_ns == m.clock_ns,
+		"version 5, with write times");
+	is_int(meta_decode(out.data, out.len - 1, &got), -EBADMSG, "only whole");
+	out.data[0] = 6;
+	is_int(meta_decode(out.data, out.len, &got), -EPROTONOSUPPORT, "version 6 is of the future");
 }
 
 int main(int argc, char **argv)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Share maps. What counts is defined here once more, without any order: of all that was ever put on a byte, and neither cut
- * off nor dropped, that with the highest stamp. Random histories are applied in random order, with repetitions, and must
+ * off nor dropped, that with the highest (time, stamp); in half of the histories there are no times. Random histories are applied in random order, with repetitions, and must
  * give that; two orders must give the same bytes. Conflicts are compared with a model that goes byte by byte.
  */
 #include <errno.h>
@@ -22,7 +22,7 @@
 
 struct op {
 	enum record_type type;
-	uint64_t stamp, base, size_units;
+	uint64_t stamp, base, size_units, drop_usec;
 	uint32_t node, num;
 	struct record_piece piece[MAX_PARTS]; /* PUT: apart from one another */
 };
@@ -31,7 +31,10 @@ struct history {
 	struct op op[MAX_OPS];
 	uint32_t num;
 	uint32_t random;
+	uint64_t epoch; /* times begin here; 0: there are none */
 };
+
+#define EPOCH_USEC 100u /* so that times are met twice */
 
 static uint32_t roll(struct history *h, uint32_t sides)
 {
@@ -55,6 +58,7 @@ static void make_put(struct history *h, struct op *op, bool seen_all)
 		if (units > NUM_UNITS - at)
 			units = NUM_UNITS - at;
 		*p = (struct record_piece){ .off = (uint64_t)at * UNIT, .len = units * UNIT, .kind = roll(h, 5) == 0 };
+		p->time_usec = h->epoch ? h->epoch + roll(h, EPOCH_USEC) : 0;
 		if (p->kind == EXTENT_LOG) {
 			p->segment = 1 + roll(h, 3);
 			p->segment_off = roll(h, 1000) * 4096u;
@@ -74,6 +78,7 @@ static void make_put(struct history *h, struct op *op, bool seen_all)
 static void make_history(struct history *h, uint32_t seed, bool seen_all)
 {
 	*h = (struct history){ .random = seed * 7919, .num = 20 + seed * 13 % (MAX_OPS - 20) };
+	h->epoch = seed % 2 ? UINT64_C(1700000000000000) : 0;
 	for (uint32_t i = 0; i < h->num; i++) {
 		struct op *op = &h->op[i];
 
@@ -83,16 +88,29 @@ static void make_history(struct history *h, uint32_t seed, bool seen_all)
 			op->size_units = roll(h, NUM_UNITS);
 		} else if (roll(h, 60) == 0) {
 			op->type = RECORD_SHARE_DROP;
-			op->stamp = 1 + roll(h, i + 1);
+			if (h->epoch)
+				op->drop_usec = h->epoch + roll(h, EPOCH_USEC);
+			else
+				op->stamp = 1 + roll(h, i + 1);
 		} else {
 			make_put(h, op, seen_all);
 		}
+		/* What is behind a cut or a drop was written later than what is before it. */
+		if (h->epoch && op->type != RECORD_SHARE_PUT)
+			h->epoch += EPOCH_USEC;
 	}
+}
+
+static bool is_timed(const struct op *op)
+{
+	return op->drop_usec || (op->num && op->piece[0].time_usec);
 }
 
 static int apply(struct state_fixture *f, const struct op *op)
 {
 	struct record rec = { .type = op->type,
+		.flags = is_timed(op) ? RECORD_F_TIMED : 0,
+		.drop_usec = op->drop_usec,
 		.ino = INO,
 		.node = op->node,
 		.stamp = op->stamp,
@@ -116,17 +134,26 @@ static bool covers(const struct op *op, uint64_t off, const struct record_piece 
 	return false;
 }
 
-static bool is_gone(const struct history *h, const struct op *put, uint64_t unit)
+/* Of what was written: a put and a piece of it. */
+static bool takes(const struct op *op, const struct op *put, const struct record_piece *piece, uint64_t unit)
 {
-	for (uint32_t i = 0; i < h->num; i++) {
-		const struct op *op = &h->op[i];
+	if (op->type == RECORD_SHARE_CUT)
+		return op->stamp > put->stamp && op->size_units <= unit;
+	return op->type == RECORD_SHARE_DROP && op->stamp >= put->stamp &&
+	       (!op->drop_usec || piece->time_usec <= op->drop_usec);
+}
 
-		if (op->type == RECORD_SHARE_CUT && op->stamp > put->stamp && op->size_units <= unit)
+static bool is_gone(const struct history *h, const struct op *put, const struct record_piece *piece, uint64_t unit)
+{
+	for (uint32_t i = 0; i < h->num; i++)
+		if (takes(&h->op[i], put, piece, unit))
 			return true;
-		if (op->type == RECORD_SHARE_DROP && op->stamp >= put->stamp)
-			return true;
-	}
 	return false;
+}
+
+static bool is_later(const struct op *a, const struct record_piece *p, const struct op *b, const struct record_piece *q)
+{
+	return p->time_usec != q->time_usec ? p->time_usec > q->time_usec : a->stamp > b->stamp;
 }
 
 static const struct op *winner(const struct history *h, uint64_t unit, const struct record_piece **ret)
@@ -136,7 +163,7 @@ static const struct op *winner(const struct history *h, uint64_t unit, const str
 
 	for (uint32_t i = 0; i < h->num; i++)
 		if (h->op[i].type == RECORD_SHARE_PUT && covers(&h->op[i], unit * UNIT, &piece) &&
-			!is_gone(h, &h->op[i], unit) && (!best || h->op[i].stamp > best->stamp)) {
+			!is_gone(h, &h->op[i], piece, unit) && (!best || is_later(&h->op[i], piece, best, *ret))) {
 			best = &h->op[i];
 			*ret = piece;
 		}
@@ -145,8 +172,9 @@ static const struct op *winner(const struct history *h, uint64_t unit, const str
 
 static bool is_of(const struct share_extent *e, const struct op *op, const struct record_piece *p)
 {
-	return e->stamp == op->stamp && e->base == op->base && e->node == op->node && e->kind == p->kind &&
-	       e->segment == p->segment && e->off >= p->off && e->off + e->len <= p->off + p->len &&
+	return e->time_usec == p->time_usec && e->stamp == op->stamp && e->base == op->base && e->node == op->node &&
+	       e->kind == p->kind && e->segment == p->segment && e->off >= p->off &&
+	       e->off + e->len <= p->off + p->len &&
 	       (p->kind == EXTENT_HOLE || e->segment_off == p->segment_off + (e->off - p->off)) &&
 	       (e->whole ? p->whole && e->len == p->len && e->crc == p->crc : e->crc == 0);
 }
@@ -185,30 +213,31 @@ static bool map_is_right(struct state_fixture *f, const struct history *h)
 
 struct conflict_model {
 	const struct op *shown[NUM_UNITS];
-	uint64_t dropped;
+	const struct record_piece *piece[NUM_UNITS]; /* of it */
 	bool conflict[NUM_UNITS][NUM_NODES][NUM_NODES];
 };
 
-static bool can_be_seen(const struct history *h, const struct conflict_model *m, const bool *applied,
-	const struct op *put, uint64_t unit)
+static bool can_be_seen(const struct history *h, const bool *applied, const struct op *put,
+	const struct record_piece *piece, uint64_t unit)
 {
-	if (put->stamp <= m->dropped)
-		return false;
 	for (uint32_t i = 0; i < h->num; i++)
-		if (applied[i] && h->op[i].type == RECORD_SHARE_CUT && h->op[i].stamp > put->stamp &&
-			h->op[i].size_units <= unit)
+		if (applied[i] && takes(&h->op[i], put, piece, unit))
 			return false;
 	return true;
 }
 
-static void model_put(struct conflict_model *m, const struct op *op, uint64_t unit)
+static void model_put(struct conflict_model *m, const struct op *op, const struct record_piece *piece, uint64_t unit)
 {
-	const struct op *old = m->shown[unit], *high = old && old->stamp > op->stamp ? old : op,
-			*low = high == op ? old : op;
+	const struct op *old = m->shown[unit];
+	bool wins = !old || !is_later(old, m->piece[unit], op, piece);
+	const struct op *high = wins ? op : old, *low = wins ? old : op;
 
-	if (old && high->node != low->node && high->stamp > low->stamp && high->base < low->stamp)
+	if (old && high->node != low->node && high->stamp != low->stamp && high->base < low->stamp &&
+		low->base < high->stamp)
 		m->conflict[unit][high->node][low->node] = true;
 	m->shown[unit] = high;
+	if (wins)
+		m->piece[unit] = piece;
 }
 
 static void model_apply(struct conflict_model *m, const struct history *h, bool *applied, uint32_t i)
@@ -218,13 +247,11 @@ static void model_apply(struct conflict_model *m, const struct history *h, bool 
 	bool any = false;
 
 	applied[i] = true;
-	if (op->type == RECORD_SHARE_DROP && op->stamp > m->dropped)
-		m->dropped = op->stamp;
 	for (uint64_t unit = 0; unit < NUM_UNITS; unit++) {
 		if (op->type == RECORD_SHARE_PUT && covers(op, unit * UNIT, &piece) &&
-			can_be_seen(h, m, applied, op, unit))
-			model_put(m, op, unit);
-		if (m->shown[unit] && !can_be_seen(h, m, applied, m->shown[unit], unit))
+			can_be_seen(h, applied, op, piece, unit))
+			model_put(m, op, piece, unit);
+		if (m->shown[unit] && !can_be_seen(h, applied, m->shown[unit], m->piece[unit], unit))
 			m->shown[unit] = NULL;
 		any = any || m->shown[unit];
 	}
@@ -322,7 +349,7 @@ static void test_conflicts(uint32_t seed)
 		ok(false, "a new store opens");
 	make_history(&h, seed, false);
 	ok(apply_all(&f, &h, m, seed, true), "history %u applies, in any order", seed);
-	ok(map_is_right(&f, &h), "history %u: the higher stamp wins", seed);
+	ok(map_is_right(&f, &h), "history %u: the later write, or the higher stamp, wins", seed);
 	ok(conflicts_are_right(&f, m), "history %u: conflicts", seed);
 	is_int(fixture_differences(&f), 0, "and as from the journal");
 	fixture_end(&f);

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Nodes that write the same bytes one after the other, in an order that only the test knows: whose write was later wins, however
+ * their commits come (docs/design/write-times.md).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fs/job/private.h"
+#include "fs/job/share.h"
+#include "tests/lib/job_world.h"
+#include "tests/lib/tap.h"
+
+#define NODES   3u
+#define SEC     INT64_C(1000000000)
+#define SIZE    240u
+#define CHANGES 120u
+
+static const struct core_cred cred = { 0 };
+
+struct file { /* open on all nodes, which commit when they are told to */
+	struct job_world *w;
+	uint64_t ino;
+	struct job_file *at[NODES];
+};
+
+static void open_at(struct file *f, uint32_t node)
+{
+	struct core_open_reply reply;
+
+	if (job_open(job_world_job(f->w, node), f->ino, O_RDWR, &f->at[node], &reply))
+		exit(1);
+	job_world_job(f->w, node)->share->tell_usec = UINT64_MAX;
+}
+
+static void begin(struct file *f)
+{
+	struct core_open_reply reply;
+	struct core_entry e;
+
+	f->w = job_world_start(NODES);
+	if (job_create_file(job_world_job(f->w, 0), 1, "f", 0644, O_RDWR, cred, &e, &f->at[0], &reply))
+		exit(1);
+	f->ino = e.ino;
+	job_world_job(f->w, 0)->share->tell_usec = UINT64_MAX;
+	for (uint32_t n = 1; n < NODES; n++)
+		open_at(f, n);
+}
+
+static void end(struct file *f)
+{
+	for (uint32_t n = 0; n < NODES; n++)
+		job_release(job_world_job(f->w, n), f->at[n]);
+	job_world_stop(f->w);
+}
+
+static bool put(struct file *f, uint32_t node, const char *text, uint64_t off)
+{
+	return job_write(job_world_job(f->w, node), f->at[node], text, strlen(text), off) == (ssize_t)strlen(text);
+}
+
+static bool commit(struct file *f, uint32_t node)
+{
+	return job_flush(job_world_job(f->w, node), f->at[node]) == 0;
+}
+
+static bool shows(struct file *f, uint32_t node, const char *text)
+{
+	char buf[SIZE + 1] = "";
+	ssize_t got = job_read(job_world_job(f->w, node), f->at[node], buf, SIZE, 0);
+
+	if (got != (ssize_t)strlen(text) || strcmp(buf, text) != 0) {
+		tap_diag("node %u: %zd bytes: %s, not %s", node, got, buf, text);
+		return false;
+	}
+	return true;
+}
+
+static bool all_show(struct file *f, const char *text)
+{
+	bool good = true;
+
+	for (uint32_t n = 0; n < NODES; n++)
+		good = shows(f, n, text) && good;
+	return good;
+}
+
+/* ---- the later write wins */
+
+static void test_order(uint32_t early, uint32_t late, bool late_first)
+{
+	struct file f;
+
+	begin(&f);
+	ok(put(&f, early, "........", 0) && put(&f, late, "data", 2), "node %u fills, then node %u writes over it",
+		early, late);
+	ok(commit(&f, late_first ? late : early) && commit(&f, late_first ? early : late), "%s commits first",
+		late_first ? "who wrote later" : "who wrote before");
+	ok(all_show(&f, "..data.."), "the later write is what all see");
+	ok(put(&f, early, "again", 1) && commit(&f, early), "written over");
+	ok(all_show(&f, ".again.."), "and so does what comes after that");
+	end(&f);
+}
+
+/* What was written in between two of another node's writes lies between them, though these commit together. */
+static void test_between(void)
+{
+	struct file f;
+
+	begin(&f);
+	ok(put(&f, 1, "aaaaaaaa", 0) && put(&f, 2, "bbbb", 2) && put(&f, 1, "cc", 3), "a, b over it, c over that");
+	ok(commit(&f, 2) && commit(&f, 1), "committed by one and by the other");
+	ok(all_show(&f, "aabccbaa"), "in the order of the writes");
+	end(&f);
+}
+
+static void test_holes(void)
+{
+	struct file f;
+	char buf[8];
+
+	begin(&f);
+	ok(put(&f, 1, "aaaaaaaa", 0) && commit(&f, 1), "a file");
+	is_int(job_fallocate(job_world_job(f.w, 2), f.at[2], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4), 0,
+		"a hole is made");
+	ok(put(&f, 1, "bb", 1) && commit(&f, 1) && commit(&f, 2), "and written to, which is committed first");
+	for (uint32_t n = 0; n < NODES; n++)
+		ok(job_read(job_world_job(f.w, n), f.at[n], buf, 8, 0) == 8 && memcmp(buf, "\0bb\0aaaa", 8) == 0,
+			"it lies under the write");
+	end(&f);
+}
+
+/* What its home had before others came is older than all that they write. */
+static void test_before_shared(void)
+{
+	struct file f;
+	struct core_open_reply reply;
+	struct core_entry e;
+
+	f.w = job_world_start(NODES);
+	if (job_create_file(job_world_job(f.w, 0), 1, "f", 0644, O_RDWR, cred, &e, &f.at[0], &reply))
+		exit(1);
+	f.ino = e.ino;
+	job_world_job(f.w, 0)->share->tell_usec = UINT64_MAX;
+	ok(put(&f, 0, "........", 0), "written at home");
+	open_at(&f, 1);
+	open_at(&f, 2);
+	ok(put(&f, 1, "data", 2) && commit(&f, 1) && commit(&f, 0), "others write over it, and commit first");
+	ok(all_show(&f, "..data.."), "theirs is seen");
+	end(&f);
+}
+
+/* ---- daemons that die */
+
+static void restart(struct file *f, uint32_t node)
+{
+	job_release(job_world_job(f->w, node), f->at[node]);
+	job_world_restart(f->w, node);
+	open_at(f, node);
+}
+
+static void test_restart(uint32_t node)
+{
+	struct file f;
+
+	begin(&f);
+	ok(put(&f, 1, "........", 0) && put(&f, 2, "data", 2), "written, and written over");
+	restart(&f, node);
+	ok(commit(&f, 2) && commit(&f, 1) && commit(&f, 0), "node %u's daemon is restarted, then all commit", node);
+	restart(&f, node);
+	ok(all_show(&f, "..data.."), "in the order of the writes");
+	end(&f);
+}
+
+static struct clock *clock_of(struct file *f, uint32_t node)
+{
+	return state_clock(store_state(job_world_store(f->w, node)));
+}
+
+/* A clock that was ahead does not go back with its daemon. */
+static void test_clock_lasts(void)
+{
+	struct file f;
+
+	begin(&f);
+	clock_shift(clock_of(&f, 1), 1000 * SEC);
+	int64_t before = clock_now(clock_of(&f, 1));
+	ok(put(&f, 1, "data", 0), "written by a node whose clock is ahead");
+	job_release(job_world_job(f.w, 1), f.at[1]);
+	job_world_kill(f.w, 1);
+	job_world_revive(f.w, 1);
+	open_at(&f, 1);
+	ok(clock_now(clock_of(&f, 1)) > before, "its next daemon's is, too");
+	ok(put(&f, 1, "DATA", 0) && commit(&f, 1), "so it can write over that");
+	ok(all_show(&f, "DATA"), "and it is seen");
+	end(&f);
+}
+
+/* ---- clocks that differ */
+
+/* Who has heard of a commit is later than it, whatever his clock says. */
+static void test_heard(void)
+{
+	struct file f;
+
+	begin(&f);
+	clock_shift(clock_of(&f, 1), 1000 * SEC);
+	ok(put(&f, 1, "........", 0) && commit(&f, 1), "written by a node whose clock is far ahead, and committed");
+	ok(put(&f, 2, "data", 2) && commit(&f, 2), "written over by one that was told");
+	ok(all_show(&f, "..data.."), "which is seen");
+	ok(clock_now(clock_of(&f, 2)) > clock_now(clock_of(&f, 1)) - SEC, "its clock has been set by the message");
+	end(&f);
+}
+
+/* Any message does: here a lookup of something else. Clocks are then apart by no more than what it took. */
+static void test_message(void)
+{
+	struct core_entry e;
+	struct file f;
+
+	begin(&f);
+	clock_shift(clock_of(&f, 0), 1000 * SEC);
+	ok(put(&f, 0, "........", 0), "written by a node whose clock is far ahead");
+	for (uint32_t i = 0; i < 64; i++) { /* names have different servers: node 2 asks node 0 for some */
+		char name[8];
+
+		snprintf(name, sizeof(name), "n%u", i);
+		(void)job_lookup(job_world_job(f.w, 2), 1, name, &e);
+	}
+	ok(put(&f, 2, "data", 2), "written over by one that has heard something of it");
+	ok(commit(&f, 2) && commit(&f, 0), "committed");
+	ok(all_show(&f, "..data.."), "in the order of the writes");
+	end(&f);
+}
+
+/*
+ * The limit: two nodes that have not heard of each other since their clocks went apart, and whose clocks differ by more than lies
+ * between the writes. All see the same even then, and it is a conflict.
+ */
+static int count_conflict(const struct share_conflict *c, void *arg)
+{
+	(void)c;
+	++*(unsigned int *)arg;
+	return 0;
+}
+
+static void test_limit(void)
+{
+	unsigned int conflicts = 0;
+	uint64_t more = 0;
+	struct file f;
+
+	begin(&f);
+	clock_shift(clock_of(&f, 1), 1000 * SEC);
+	ok(put(&f, 1, "........", 0) && put(&f, 2, "data", 2), "written over by a node whose clock is far behind");
+	ok(commit(&f, 2) && commit(&f, 1), "committed");
+	ok(all_show(&f, "........"), "by the clocks it was before");
+	for (uint32_t n = 0; n < NODES; n++)
+		is_int(state_conflicts(store_state(job_world_store(f.w, n)), f.ino, count_conflict, &conflicts, &more),
+			0, "asked");
+	is_int(conflicts, 1, "it is listed as a conflict");
+	end(&f);
+}
+
+/* ---- many writes, of which the test alone knows the order */
+
+struct random {
+	uint64_t at;
+};
+
+static uint32_t draw(struct random *r, uint32_t below)
+{
+	r->at = r->at * UINT64_C(6364136223846793005) + 1442695040888963407;
+	return (uint32_t)(r->at >> 33) % below;
+}
+
+static void change(struct file *f, struct random *r, char *model)
+{
+	uint32_t node = draw(r, NODES), off = draw(r, SIZE - 40), len = 1 + draw(r, 40);
+	char text[41] = "";
+
+	if (draw(r, 8) == 0) {
+		(void)commit(f, node);
+		return;
+	}
+	memset(text, (int)('a' + draw(r, 26)), len);
+	if (!put(f, node, text, off))
+		exit(1);
+	memcpy(model + off, text, len);
+}
+
+static void test_many(uint64_t seed)
+{
+	struct random r = { seed };
+	char model[SIZE + 1] = "";
+	struct file f;
+
+	begin(&f);
+	memset(model, '.', SIZE);
+	ok(put(&f, (uint32_t)seed % NODES, model, 0), "a file (seed %lu)", (unsigned long)seed);
+	for (unsigned int i = 0; i < CHANGES; i++)
+		change(&f, &r, model);
+	if (seed % 3 == 0)
+		restart(&f, draw(&r, NODES));
+	for (uint32_t n = 0, first = draw(&r, NODES); n < NODES; n++)
+		ok(commit(&f, (first + n) % NODES), "committed");
+	if (seed % 3 == 1)
+		restart(&f, draw(&r, NODES));
+	ok(all_show(&f, model), "all see the writes in their order");
+	end(&f);
+}
+
+int main(void)
+{
+	test_order(1, 2, true);
+	test_order(1, 2, false);
+	test_order(0, 1, true);
+	test_order(2, 0, true);
+	test_between();
+	test_holes();
+	test_before_shared();
+	for (uint32_t n = 0; n < NODES; n++)
+		test_restart(n);
+	test_clock_lasts();
+	test_heard();
+	test_message();
+	test_limit();
+	for (uint64_t seed = 1; seed <= 12; seed++)
+		test_many(seed);
+	return done_testing();
+}
