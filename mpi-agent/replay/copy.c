@@ -3,7 +3,8 @@
  * The carrier. What lies in the log as in the file is carried in small windows that stay in the processor's cache, read,
  * checked and written on the spot: the kernel reads ahead and writes out beside us. Scattered payloads are carried in large
  * windows, so that as many as possible can be put in order, and by two threads with a buffer each: while the session's
- * thread plans, reads and checks one window, the writer thread writes the other.
+ * thread plans, reads and checks one window, the writer thread writes the other: past the page cache, since that thread has nothing to do but
+ * to wait for the device, and the copy would cost both of them processor and memory.
  *
  * A payload is checked before any byte of its window is written.
  */
@@ -32,10 +33,19 @@
 
 /* ---- writing */
 
+/* How a window goes to the file. */
+enum way {
+	WAY_BEHIND, /* the device begins while we go on; the rest is left to the sync */
+	WAY_WAIT, /* applications write: nothing is left in the device's queue, where their requests would stand behind it */
+	WAY_PAST, /* past the page cache: by a thread that may wait for the device, and spares the copy */
+};
+
 /* Writes what of the window lies in [lo, hi) of the file. */
-static int write_part(struct copy_job *job, const struct copy_buffer *b, uint64_t lo, uint64_t hi)
+static int write_part(struct copy_job *job, const struct copy_buffer *b, uint64_t lo, uint64_t hi, enum way way)
 {
 	struct sink_file *to = job->to;
+	int (*put)(struct sink_file *, const void *, size_t, uint64_t) =
+		way == WAY_PAST ? to->ops->pwrite_past : to->ops->pwrite;
 	uint64_t bytes;
 	uint32_t n;
 	int r = 0;
@@ -53,27 +63,26 @@ static int write_part(struct copy_job *job, const struct copy_buffer *b, uint64_
 		if (p->source == PIECE_LOST)
 			continue;
 		if (p->source != PIECE_HOLE)
-			r = to->ops->pwrite(to, b->data + p->at + (off - p->off), (size_t)(end - off), off);
+			r = put(to, b->data + p->at + (off - p->off), (size_t)(end - off), off);
 		else if (job->in_place)
 			r = to->ops->zero(to, off, end - off);
 	}
 	return r;
 }
 
-/*
- * The device begins as soon as there is enough to do; the rest is left to the sync. Who makes way leaves nothing in the
- * device's queue, where an application's requests would have to stand behind it.
- */
-static int start_write_out(struct copy_job *job, uint64_t off, uint64_t end, bool make_way)
+/* The device begins as soon as there is enough to do. */
+static int start_write_out(struct copy_job *job, uint64_t off, uint64_t end, enum way way)
 {
 	int r = 0;
 
+	if (way == WAY_PAST)
+		return 0;
 	if (job->out_end == 0)
 		job->out_from = off;
 	job->out_end = end;
-	if (end - job->out_from < (make_way ? WAY_OUT_FROM : WRITE_OUT_FROM))
+	if (end - job->out_from < (way == WAY_WAIT ? WAY_OUT_FROM : WRITE_OUT_FROM))
 		return 0;
-	if (make_way)
+	if (way == WAY_WAIT)
 		r = job->to->ops->write_wait(job->to, job->from, end - job->from); /* also what was begun before */
 	else
 		job->to->ops->write_out(job->to, job->out_from, end - job->out_from);
@@ -81,19 +90,19 @@ static int start_write_out(struct copy_job *job, uint64_t off, uint64_t end, boo
 	return r;
 }
 
-static int write_window(struct copy_job *job, const struct copy_buffer *b, bool make_way)
+static int write_window(struct copy_job *job, const struct copy_buffer *b, enum way way)
 {
 	const struct piece *first = &b->w.pieces[0], *last = &b->w.pieces[b->w.num - 1];
 	int r;
 
 	if (job->head_last) {
-		r = write_part(job, b, HEAD_BYTES, UINT64_MAX);
+		r = write_part(job, b, HEAD_BYTES, UINT64_MAX, way);
 		if (r == 0)
-			r = write_part(job, b, 0, HEAD_BYTES);
+			r = write_part(job, b, 0, HEAD_BYTES, way);
 	} else {
-		r = write_part(job, b, 0, UINT64_MAX);
+		r = write_part(job, b, 0, UINT64_MAX, way);
 	}
-	return r < 0 ? r : start_write_out(job, first->off, last->off + last->len, make_way);
+	return r < 0 ? r : start_write_out(job, first->off, last->off + last->len, way);
 }
 
 static void *writer_main(void *arg)
@@ -112,7 +121,7 @@ static void *writer_main(void *arg)
 		r = c->write_error;
 		pthread_mutex_unlock(&c->lock);
 		if (r == 0)
-			r = write_window(c->job, b, false);
+			r = write_window(c->job, b, WAY_PAST);
 		pthread_mutex_lock(&c->lock);
 		if (r < 0 && c->write_error == 0)
 			c->write_error = r;
@@ -214,7 +223,7 @@ static int write_here(struct copier *c, struct copy_job *job, struct copy_buffer
 {
 	int r = wait_writer(c);
 
-	return r < 0 ? r : write_window(job, b, makes_way(c));
+	return r < 0 ? r : write_window(job, b, makes_way(c) ? WAY_WAIT : WAY_BEHIND);
 }
 
 static int copy_windows(struct copier *c, struct copy_job *job, struct copy_source *src)

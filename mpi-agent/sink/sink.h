@@ -50,7 +50,9 @@ struct sink_ops {
 
 	void (*close)(struct sink_file *f);
 	int (*pwrite)(struct sink_file *f, const void *buf, size_t len, uint64_t off); /* all of it */
-	ssize_t (*pread)(struct sink_file *f, void *buf, size_t len, uint64_t off);    /* short only at the end */
+	/* As pwrite, without a copy in the page cache where that can be: for much that nobody reads back soon. */
+	int (*pwrite_past)(struct sink_file *f, const void *buf, size_t len, uint64_t off);
+	ssize_t (*pread)(struct sink_file *f, void *buf, size_t len, uint64_t off); /* short only at the end */
 	int (*zero)(
 		struct sink_file *f, uint64_t off, uint64_t len); /* a hole where there can be one; size unchanged */
 	int (*truncate)(struct sink_file *f, uint64_t size);

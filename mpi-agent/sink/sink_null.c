@@ -499,6 +499,7 @@ static const struct sink_ops null_ops = {
 	.open = null_open,
 	.close = null_close,
 	.pwrite = null_pwrite,
+	.pwrite_past = null_pwrite,
 	.pread = null_pread,
 	.zero = null_zero,
 	.truncate = null_truncate,

@@ -27,6 +27,10 @@
 #define KILLED_STATUS 137
 #define NSEC_PER_SEC  1000000000ll
 #define ZERO_BYTES    65536
+#define PAST_ALIGN    4096u      /* what O_DIRECT may ask of places and memory */
+#define PAST_FROM     (1u << 20) /* smaller writes go through the page cache */
+#define PAST_NOT_YET  (-1)
+#define PAST_NEVER    (-2)
 
 struct open_dir {
 	char *path; /* owned; NULL: the path is no longer its own, kept only to be synced */
@@ -47,6 +51,7 @@ struct posix_file {
 	struct sink_file file;
 	struct sink_posix *sink; /* borrowed */
 	int fd;                  /* owned */
+	int past_fd;             /* owned: the same by O_DIRECT; PAST_NOT_YET, PAST_NEVER */
 	bool path_only;          /* opened by O_PATH */
 };
 
@@ -340,6 +345,7 @@ static int posix_open(struct sink *s, const char *path, enum sink_open how, stru
 		return -ENOMEM;
 	f->file.ops = &posix_ops;
 	f->sink = p;
+	f->past_fd = PAST_NOT_YET;
 	f->path_only = how == SINK_ATTR;
 	f->fd = openat(d->fd, name, open_flags(how) | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
 	r = f->fd < 0 ? -errno : 0;
@@ -359,9 +365,18 @@ static int posix_open(struct sink *s, const char *path, enum sink_open how, stru
 	return 0;
 }
 
+/* The way to an object that is open by O_PATH: its magic link leads to the object itself, also to a symbolic link. */
+static const char *magic_link(struct posix_file *f, char out[64])
+{
+	snprintf(out, 64, "/proc/self/fd/%d", f->fd);
+	return out;
+}
+
 static void posix_close(struct sink_file *f)
 {
 	close(file_of(f)->fd);
+	if (file_of(f)->past_fd >= 0)
+		close(file_of(f)->past_fd);
 	free(f);
 }
 
@@ -370,6 +385,56 @@ static int posix_pwrite(struct sink_file *f, const void *buf, size_t len, uint64
 	int r = fdio_write(file_of(f)->fd, buf, len, off);
 
 	return r < 0 ? r : changed(file_of(f)->sink, 0);
+}
+
+/* Can the file be written to past the page cache? Found out once. */
+static bool can_pass(struct posix_file *f)
+{
+	char link[64];
+
+	if (f->past_fd == PAST_NOT_YET) {
+		f->past_fd = open(magic_link(f, link), O_WRONLY | O_DIRECT | O_CLOEXEC);
+		if (f->past_fd < 0)
+			f->past_fd = PAST_NEVER;
+	}
+	return f->past_fd >= 0;
+}
+
+/* -EINVAL: not in this way; what was written of it is written again. */
+static int write_past(struct posix_file *f, const void *buf, size_t len, uint64_t off)
+{
+	int r;
+
+	/* Who only fills blocks that there are need not lock the others out who write to the file. */
+	(void)fallocate(f->fd, FALLOC_FL_KEEP_SIZE, (off_t)off, (off_t)len);
+	r = fdio_write(f->past_fd, buf, len, off);
+	if (r == -EINVAL) {
+		close(f->past_fd);
+		f->past_fd = PAST_NEVER;
+	}
+	return r;
+}
+
+/* Whole blocks go past the page cache; the rest before and behind them, or all of it, as always. */
+static int posix_pwrite_past(struct sink_file *file, const void *buf, size_t len, uint64_t off)
+{
+	size_t head = (PAST_ALIGN - off % PAST_ALIGN) % PAST_ALIGN;
+	size_t body = len > head ? (len - head) / PAST_ALIGN * PAST_ALIGN : 0;
+	const uint8_t *p = buf;
+	int r;
+
+	if (body < PAST_FROM || (uintptr_t)(p + head) % PAST_ALIGN || !can_pass(file_of(file)))
+		return posix_pwrite(file, buf, len, off);
+	r = write_past(file_of(file), p + head, body, off + head);
+	if (r == -EINVAL)
+		return posix_pwrite(file, buf, len, off);
+	if (r == 0)
+		r = changed(file_of(file)->sink, 0);
+	if (r == 0 && head > 0)
+		r = posix_pwrite(file, p, head, off);
+	if (r == 0 && head + body < len)
+		r = posix_pwrite(file, p + head + body, len - head - body, off + head + body);
+	return r;
 }
 
 static ssize_t posix_pread(struct sink_file *f, void *buf, size_t len, uint64_t off)
@@ -430,13 +495,6 @@ static int posix_write_wait(struct sink_file *f, uint64_t off, uint64_t len)
 static void posix_drop_cache(struct sink_file *f)
 {
 	posix_fadvise(file_of(f)->fd, 0, 0, POSIX_FADV_DONTNEED);
-}
-
-/* The way to an object that is open by O_PATH: its magic link leads to the object itself, also to a symbolic link. */
-static const char *magic_link(struct posix_file *f, char out[64])
-{
-	snprintf(out, 64, "/proc/self/fd/%d", f->fd);
-	return out;
 }
 
 /* What only its attributes were changed of is opened once more to be synced; what cannot be opened has no way to be. */
@@ -599,6 +657,7 @@ static const struct sink_ops posix_ops = {
 	.open = posix_open,
 	.close = posix_close,
 	.pwrite = posix_pwrite,
+	.pwrite_past = posix_pwrite_past,
 	.pread = posix_pread,
 	.zero = posix_zero,
 	.truncate = posix_truncate,

@@ -109,6 +109,9 @@ def sides(build_dir, want_cistern, backing_dir, skipped):
 		if os.access(os.path.join(os.environ["CISTERN_LIBEXEC"], "cistern-mpi-agent"), os.X_OK):
 			found["job"] = Job(command, "")
 			found["job, blobs"] = Job(command, "layout=blob-variable")
+			found["job, visible=write"] = Job(command, "visible=write")
+			found["job, netCDF-4 by one"] = Job(command, "layout=netcdf4,convert_share=0")
+			found["job, netCDF-4 by both"] = Job(command, "layout=netcdf4,convert_share=1M")
 		else:
 			skipped("job", "built without MPI")
 	except machine.Skip as skip:

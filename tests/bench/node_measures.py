@@ -65,19 +65,45 @@ class OneFile(Measure):
 		return {"rate": said["bytes"] / said["seconds"]}
 
 
+class Visible(Measure):
+	"""N-1 with a commit for each write beside a commit at the end."""
+	name = "n-1-visible"
+	title = "N-1 strided 1 MiB writes, 2 nodes, visible=write (compared with visible=close)"
+	units = {"rate": "B/s"}
+	sides = ("close", "write")
+	lines = [Line(title, "rate", "write", "close")]
+
+	def peer(self, side):
+		return "job" if side == "close" else "job, visible=write"
+
+	def disk_bytes(self, context):
+		return context.size(GIB)
+
+	def warm_bytes(self, context):
+		return 2 * context.size(GIB)
+
+	@on_side
+	def sample(self, context, side, place):
+		context.reservoir.release()
+		said = machine.run_json(context.program("strided", "strided", context.size(GIB), MIB, *[os.path.join(path, "shared") for path in place.paths]))
+		return {"rate": said["bytes"] / said["seconds"]}
+
+
 class RemoteRead(Measure):
 	"""Written and committed on node 0, read on node 1, from front to back. The log is written past the page cache, so the first read comes from
-	node 0's device: beside it what the device gives a direct read; and a read of what node 0 has in memory, because it was just read there."""
+	node 0's device: beside it what the device gives a direct read; and a read of what node 0 has in memory, because it was just read there:
+	beside it a second read on node 0 itself."""
 	name = "remote-read"
 	title = "remote sequential read, 1 MiB"
 	units = {"rate": "B/s"}
-	sides = ("MPI_Get", "device", "job", "in memory")
+	sides = ("MPI_Get", "device", "job", "in memory", "at home")
 	lines = [Line(title, "rate", "job", "MPI_Get", 0.5),
-		 Line(f"{title}, what the device gives", "rate", "job", "device"),
-		 Line(f"{title}, in node 0's memory", "rate", "in memory", "MPI_Get")]
+		 Line(f"{title}, from node 0's device", "rate", "job", "device"),
+		 Line(f"{title}, from node 0's memory", "rate", "in memory", "MPI_Get"),
+		 Line(f"{title}, from node 0's memory (compared with a read on node 0)", "rate", "in memory", "at home")]
 
 	def peer(self, side):
-		return "job" if side in ("job", "in memory") else "mpi"
+		return "mpi" if side in ("MPI_Get", "device") else "job"
 
 	def disk_bytes(self, context):
 		return context.size(GIB)
@@ -95,22 +121,26 @@ class RemoteRead(Measure):
 		paths = [place.path] if side == "device" else place.paths
 		machine.fio(paths[0], "write", MIB, size, direct=side == "device")
 		machine.settle(paths[0])
-		if side == "in memory":
+		if side in ("in memory", "at home"):
 			machine.fio(paths[0], "read", MIB, size, sync=False)
 		context.reservoir.release()
-		return {"rate": machine.fio(paths[-1], "read", MIB, size, direct=side == "device", sync=False)}
+		return {"rate": machine.fio(paths[0 if side == "at home" else -1], "read", MIB, size, direct=side == "device", sync=False)}
 
 
 class JobDrain(Measure):
-	"""An N-1 file of blocks that its two nodes wrote in turn and out of order, and MPI-IO's way to write the same."""
+	"""An N-1 file of blocks that its two nodes wrote in turn and out of order, and MPI-IO's way to write the same. The bound: two processes move as
+	many bytes from two logs into one file, as they come, and do nothing else."""
 	name = "job-drain"
 	title = "collective drain of an N-1 file of 1,000,000 extents of 4 KiB"
 	units = {"rate": "B/s"}
-	sides = ("MPI_File_write_all", "job")
-	lines = [Line(title, "rate", "job", "MPI_File_write_all", 4.0)]
+	bounds = {"moved": "cache", "moved directly": "direct"} # how carry does it
+	sides = ("MPI_File_write_all", *bounds, "job")
+	lines = [Line(title, "rate", "job", "MPI_File_write_all", 4.0),
+		 Line("as many bytes moved from two logs into one file, and nothing else", "rate", tuple(bounds), "MPI_File_write_all"),
+		 Line("the drain compared with that", "rate", "job", tuple(bounds))]
 
 	def peer(self, side):
-		return "mpi" if side == "MPI_File_write_all" else side
+		return "job" if side == "job" else "mpi"
 
 	def disk_bytes(self, context):
 		return 8 * KIB * context.count(1000000)
@@ -121,6 +151,8 @@ class JobDrain(Measure):
 	@on_side
 	def sample(self, context, side, place):
 		each = context.count(1000000) // jobs.NODES
+		if side in self.bounds:
+			return {"rate": self.move(context, self.bounds[side], place, each * 4 * KIB)}
 		if side != "job":
 			context.reservoir.release()
 			said = machine.run_json(jobs.mpi(context.program("mpi-hindexed")[0], os.path.join(place.path, "file"), each, 4 * KIB))
@@ -133,6 +165,16 @@ class JobDrain(Measure):
 		seconds = machine.timed([place.command, "flush", "--wait", "--mount", place.path])
 		self.check(os.path.join(place.backing, "file"), each, size)
 		return {"rate": size / seconds}
+
+	@staticmethod
+	def move(context, how, place, each_bytes):
+		"""From logs that are in the page cache, as those of small writes are."""
+		machine.fio(place.path, "write", MIB, jobs.NODES * max(each_bytes // MIB, 1) * MIB, jobs.NODES)
+		logs = [os.path.join(place.path, name) for name in sorted(os.listdir(place.path))]
+		machine.settle(place.path)
+		context.reservoir.release()
+		said = machine.run_json(context.program("carry", how, os.path.join(place.path, "file"), min(each_bytes, os.path.getsize(logs[0])), *logs))
+		return said["bytes"] / said["seconds"]
 
 	@staticmethod
 	def check(path, each, size):
@@ -227,6 +269,25 @@ class BlobDrain(Measure):
 		return {"rate": 1 / seconds}
 
 
+def write_case(context, place, *options):
+	"""The F case by two processes on each node, into one file."""
+	size = "small" if context.scale >= 0.1 else "tiny"
+	ranks = []
+	for path in place.paths:
+		ranks += [":"] * bool(ranks) + ["-n", "2", *context.program("e3sm", "--case=F", f"--size={size}", *options, os.path.join(path, "f.nc"))]
+	return machine.run_json([jobs.MPIEXEC, *ranks])
+
+
+def leave_all(place):
+	"""Seconds until the last node's unmount returns."""
+	begin = time.monotonic()
+	leaving = [subprocess.Popen([place.command, "umount", "--wait", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+		for path in place.paths]
+	if any([process.wait() for process in leaving]):
+		raise machine.Failed("not everything was drained")
+	return time.monotonic() - begin
+
+
 class JobBlobDrain(Measure):
 	"""The same of two processes on each of two nodes: until the last node's unmount returns."""
 	name = "job-blob-drain"
@@ -243,19 +304,10 @@ class JobBlobDrain(Measure):
 
 	@on_side
 	def sample(self, context, side, place):
-		size = "small" if context.scale >= 0.1 else "tiny"
-		ranks = []
-		for path in place.paths:
-			ranks += [":"] * bool(ranks) + ["-n", "2", *context.program("e3sm", "--case=F", f"--size={size}", os.path.join(path, "f.nc"))]
-		said = machine.run_json([jobs.MPIEXEC, *ranks])
+		said = write_case(context, place)
 		machine.settle(place.path)
 		context.reservoir.release()
-		begin = time.monotonic()
-		leaving = [subprocess.Popen([place.command, "umount", "--wait", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-			for path in place.paths]
-		if any([process.wait() for process in leaving]):
-			raise machine.Failed("not everything was drained")
-		seconds = time.monotonic() - begin
+		seconds = leave_all(place)
 		names = ["f.nc"] if side == "canonical" else ["f.nc.0000", "f.nc.0001"]
 		made = sum(os.path.getsize(os.path.join(place.backing, name)) for name in names)
 		if sorted(os.listdir(place.backing)) != names or made < said["bytes"]:
@@ -263,6 +315,33 @@ class JobBlobDrain(Measure):
 		return {"rate": 1 / seconds}
 
 
+class JobConvert(Measure):
+	"""From the start of the program to the end of the last unmount, where its file becomes netCDF-4: by its home alone, and by both nodes."""
+	name = "job-convert"
+	title = "whole job with netCDF-4 output, converted by both nodes (compared with one)"
+	units = {"seconds": "s"}
+	sides = ("one", "both")
+	lines = [Line(title, "seconds", "both", "one", None, True)]
+
+	def peer(self, side):
+		return f"job, netCDF-4 by {side}"
+
+	def disk_bytes(self, context):
+		return GIB
+
+	@on_side
+	def sample(self, context, side, place):
+		begin = time.monotonic()
+		write_case(context, place, "--records=4")
+		leave_all(place)
+		seconds = time.monotonic() - begin
+		with open(os.path.join(place.backing, "f.nc"), "rb") as file:
+			if file.read(4) != b"\x89HDF":
+				raise machine.Failed("the file did not become a netCDF-4 file")
+		return {"seconds": seconds}
+
+
 def every_measure():
 	"""In the order in which they run."""
-	return [OwnFiles(), OneFile("n-1-47k", STRIDED_RECORD), OneFile("n-1-1m", MIB), RemoteRead(), JobDrain(), BlobDrain(), JobBlobDrain(), Commit(), JobIdle()]
+	return [OwnFiles(), OneFile("n-1-47k", STRIDED_RECORD), OneFile("n-1-1m", MIB), Visible(), RemoteRead(), JobDrain(), BlobDrain(), JobBlobDrain(), JobConvert(),
+		Commit(), JobIdle()]
