@@ -198,6 +198,30 @@ make_tree() {
 	same_trees "$WORK/b1M" "$WORK/b64M"
 }
 
+# Kibibytes of a file that are in the page cache.
+cached_kib() {
+	echo $(($(fincore -nb -o RES "$1") / 1024))
+}
+
+# Blocks of 4 KiB that carry their number.
+numbered_blocks() {
+	python3 -c 'import sys; [sys.stdout.buffer.write(i.to_bytes(4096, "little")) for i in range(int(sys.argv[1]))]' "$1"
+}
+
+@test "scattered blocks are drained past the page cache, and are what was written" {
+	needs_program python3
+	needs_program fincore
+	dd if=/dev/zero of="$BACKING/probe" bs=1M count=1 oflag=direct status=none || skip "no O_DIRECT in $BACKING"
+	[ "$(cached_kib "$BACKING/probe")" -eq 0 ] || skip "$BACKING keeps its files in the page cache"
+	rm "$BACKING/probe"
+	mount_cistern -o drain=unmount,data=log,drain_share=100%,flush_buffer_size=4M
+	"$top_builddir/tests/bench/scatter" "$MNT/file" 4096 4096 1 0
+	umount_wait
+	# the first and the last window go through it
+	[ "$(cached_kib "$BACKING/file")" -le 4096 ]
+	numbered_blocks 4096 | cmp - "$BACKING/file"
+}
+
 @test "the manifest lists every file with size, bytes, checksum and state" {
 	needs_program python3
 	mount_cistern -o data=log
