@@ -229,6 +229,24 @@ int state_share_extents(struct state *st, uint64_t ino, uint64_t off, uint64_t l
 	return 0;
 }
 
+int state_share_newest_cut(struct state *st, uint64_t ino, uint64_t *ret_size, uint64_t *ret_stamp)
+{
+	struct share_cut cut = { 0 };
+	struct share_item *si;
+	int r;
+
+	query_begin(st);
+	r = find_share(st, ino, &si);
+	if (r == 0 && item_present(&si->it) && si->h.num_cuts)
+		cut = si->h.cuts[si->h.num_cuts - 1];
+	r = query_end(st, r);
+	if (r < 0)
+		return r;
+	*ret_size = cut.size;
+	*ret_stamp = cut.stamp;
+	return 0;
+}
+
 struct shared {
 	uint64_t ino, extents;
 };

@@ -237,6 +237,8 @@ int state_commit_points(struct state *st, uint64_t ino, struct commit_point *out
  */
 int state_share_extents(struct state *st, uint64_t ino, uint64_t off, uint64_t len, struct share_extent *out,
 	size_t cap, size_t *ret_num, uint64_t *ret_next);
+/* The newest cut of a map: nothing at and behind *ret_size has a lower stamp than *ret_stamp. 0 and 0: there was none. */
+int state_share_newest_cut(struct state *st, uint64_t ino, uint64_t *ret_size, uint64_t *ret_stamp);
 /* All inodes with a map, in order, and their extents (0: all cut off or dropped). cb non-zero stops; no lock is held. */
 int state_each_shared(struct state *st, int (*cb)(uint64_t ino, uint64_t extents, void *arg), void *arg);
 /*

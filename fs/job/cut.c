@@ -27,6 +27,15 @@ static int cut_here(struct job *j, const struct view *v)
 	return rc == -ESTALE ? 0 : rc;
 }
 
+/* From here on nobody here sees what it cuts off, wherever that is still known. */
+static void expect_cut(struct shared *s, const struct cut *cut)
+{
+	pthread_mutex_lock(&s->mutex);
+	if (cut->stamp > s->cut.stamp)
+		s->cut = *cut;
+	pthread_mutex_unlock(&s->mutex);
+}
+
 static void note_cut(struct shared *s, uint64_t size)
 {
 	pthread_mutex_lock(&s->mutex);
@@ -51,6 +60,8 @@ static void do_cut(struct job *j, struct peers_request *rq)
 		view_get(peers_msg(rq), v);
 		struct shared *s = shared_find(j, v->ino);
 
+		if (s)
+			expect_cut(s, &(struct cut){ .size = v->size, .stamp = v->stamp });
 		rc = cut_here(j, v);
 		if (s)
 			note_cut(s, v->size);
@@ -69,18 +80,24 @@ void cut_serve_cut(struct job *j, struct peers_request *rq)
 
 /* ---- the home */
 
-static uint64_t begin_cut(struct shared *s)
+/* *ret_before: the cut before it, for end_cut(). */
+static uint64_t begin_cut(struct shared *s, uint64_t size, struct cut *ret_before)
 {
 	pthread_mutex_lock(&s->mutex);
 	uint64_t stamp = registry_stamp(s);
+	*ret_before = s->cut;
+	s->cut = (struct cut){ .size = size, .stamp = stamp };
 	s->cutting = true;
 	pthread_mutex_unlock(&s->mutex);
 	return stamp;
 }
 
-static void end_cut(struct job *j, struct shared *s)
+/* before: it has come to nothing; else NULL. */
+static void end_cut(struct job *j, struct shared *s, const struct cut *before)
 {
 	pthread_mutex_lock(&s->mutex);
+	if (before)
+		s->cut = *before;
 	struct peers_request **waiting = s->waiting;
 	size_t num = s->num_waiting;
 	s->waiting = NULL;
@@ -96,19 +113,20 @@ static int cut_everywhere(struct job *j, struct shared *s, uint64_t size)
 {
 	struct view *v = calloc(1, sizeof(*v));
 	struct wire_msg m = { 0 };
+	struct cut before;
 
 	if (!v)
 		return -ENOMEM;
 	v->ino = s->ino;
 	v->size = size;
-	v->stamp = begin_cut(s);
+	v->stamp = begin_cut(s, size, &before);
 	message_init(&m, MESSAGE_SHARE_CUT);
 	view_put(&m, v);
 	j->share->messages += peers_count(j->peers);
 	int rc = peers_call_all(j->peers, &m, NULL, NULL, NULL);
 	if (rc == 0)
 		rc = core_cut(j->core, s->ino, size);
-	end_cut(j, s);
+	end_cut(j, s, rc < 0 ? &before : NULL);
 	wire_msg_free(&m);
 	free(v);
 	return rc;

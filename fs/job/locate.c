@@ -3,6 +3,9 @@
  * What a node sees of a range of a file: what is committed, and this node's own layer; where both have something, what was written
  * later, as in the share maps, so that it does not matter whether our own commit, or another's, has reached the domain home
  * yet. An own extent that is not committed will have a higher stamp than all that are.
+ *
+ * A cut reaches maps and layers one after the other. What lay under bytes that are cut off in one of them must not show because
+ * it is still in another; so the newest cut that either side knows of is applied to both.
  */
 #include "fs/job/share.h"
 
@@ -103,14 +106,36 @@ static struct piece piece_of(const struct share_extent *e, uint64_t pos, uint64_
 	return p;
 }
 
-static int merge(struct source *own, struct source *map, uint64_t off, uint64_t end, uint64_t limit, struct pieces *ret)
+/* What a home says of a file that is its alone has no stamp, and is as it is. */
+static const struct share_extent *left_by(const struct cut *cut, const struct share_extent *e, uint64_t pos)
+{
+	return e && e->stamp && e->stamp < cut->stamp && pos >= cut->size ? NULL : e;
+}
+
+struct ends {
+	struct cut cut;
+	uint64_t limit; /* of the backing file's bytes */
+};
+
+/* pos < end: where at the most the next piece ends. */
+static uint64_t end_at(const struct ends *ends, uint64_t pos, uint64_t end)
+{
+	if (pos < ends->limit && ends->limit < end)
+		end = ends->limit;
+	return pos < ends->cut.size && ends->cut.size < end ? ends->cut.size : end;
+}
+
+static int merge(
+	struct source *own, struct source *map, uint64_t off, uint64_t end, const struct ends *ends, struct pieces *ret)
 {
 	int rc = 0;
 
 	for (uint64_t pos = off, until; rc == 0 && pos < end; pos = until) {
-		until = pos < limit && limit < end ? limit : end;
+		until = end_at(ends, pos, end);
 		const struct share_extent *a = source_at(own, pos, &until), *b = source_at(map, pos, &until);
-		struct piece p = piece_of(winner(a, b), pos, until, limit);
+		a = left_by(&ends->cut, a, pos);
+		b = left_by(&ends->cut, b, pos);
+		struct piece p = piece_of(winner(a, b), pos, until, ends->limit);
 
 		rc = pieces_add(ret, &p);
 	}
@@ -144,7 +169,23 @@ uint64_t shared_size(struct job *j, struct shared *s)
 	return size;
 }
 
-/* The layer is looked at first: what a commit takes out of our hands meanwhile is still in this list. */
+/* limit: as it was before. */
+static struct ends ends_of(struct shared *s, const struct map *m, uint64_t limit)
+{
+	pthread_mutex_lock(&s->mutex);
+	struct ends ends = { .cut = s->cut, .limit = limit };
+	bool ahead = s->cutting;
+	if (m->cut.stamp > ends.cut.stamp) {
+		ends.cut = m->cut;
+		ahead = true;
+	}
+	pthread_mutex_unlock(&s->mutex);
+	if (ahead && ends.limit > ends.cut.size)
+		ends.limit = ends.cut.size;
+	return ends;
+}
+
+/* The layer is looked at first: what a commit takes out of our hands meanwhile is still in this list, and a cut of it is known then. */
 int share_locate(struct job *j, struct shared *s, uint64_t off, uint64_t len, struct pieces *ret)
 {
 	struct source own = { 0 }, there = { 0 };
@@ -158,7 +199,8 @@ int share_locate(struct job *j, struct shared *s, uint64_t off, uint64_t len, st
 		there = (struct source){ .at = m->ext, .num = m->num };
 		if (!ret->asked_usec || m->asked_usec < ret->asked_usec)
 			ret->asked_usec = m->asked_usec;
-		rc = merge(&own, &there, off, off + len, limit, ret);
+		struct ends ends = ends_of(s, m, limit);
+		rc = merge(&own, &there, off, off + len, &ends, ret);
 	}
 	map_put(m);
 	free(own.at);

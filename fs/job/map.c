@@ -152,9 +152,12 @@ static void serve(struct job *j, struct peers_request *rq, list_places list, boo
 	struct wire_msg reply = { 0 };
 	struct buf body BUF_CLEANUP = { 0 };
 	struct inode in;
-	uint64_t next = 0;
+	struct cut cut = { 0 };
+	uint64_t ino = message_get(peers_msg(rq), MESSAGE_SHARE_INO), next = 0;
 	int rc = list_all(j, peers_msg(rq), list, &body, &next);
 
+	if (rc == 0 && !settle) /* asked last: what is cut off meanwhile may be in the list */
+		rc = state_share_newest_cut(store_state(j->opt.store), ino, &cut.size, &cut.stamp);
 	if (rc == 0 && settle)
 		rc = segment_settle(store_segments(j->opt.store));
 	if (rc < 0) {
@@ -165,8 +168,10 @@ static void serve(struct job *j, struct peers_request *rq, list_places list, boo
 	wire_put_i64(&reply, WIRE_STATUS, 0);
 	message_put(&reply, MESSAGE_SHARE_OFF, next);
 	message_put_bytes(&reply, MESSAGE_SHARE_PIECES, body.data, body.len);
+	message_put(&reply, MESSAGE_SHARE_SIZE, cut.size);
+	message_put(&reply, MESSAGE_SHARE_AT_STAMP, cut.stamp);
 	/* Asked last: a drain may have brought the bytes that were not found any more to the backing file. */
-	if (settle && state_inode(store_state(j->opt.store), message_get(peers_msg(rq), MESSAGE_SHARE_INO), &in) == 0)
+	if (settle && state_inode(store_state(j->opt.store), ino, &in) == 0)
 		message_put(&reply, MESSAGE_SHARE_LIMIT, in.backing_limit);
 	peers_reply(rq, &reply);
 	wire_msg_free(&reply);
@@ -196,8 +201,17 @@ void map_serve_locate_home(struct job *j, struct peers_request *rq)
 
 struct answer {
 	struct buf places;
+	struct cut cut;
 	uint64_t next;
 };
+
+static void take_cut(struct cut *cut, const struct wire_msg *reply)
+{
+	uint64_t stamp = message_get(reply, MESSAGE_SHARE_AT_STAMP);
+
+	if (stamp > cut->stamp)
+		*cut = (struct cut){ .size = message_get(reply, MESSAGE_SHARE_SIZE), .stamp = stamp };
+}
 
 static void raise_limit(struct shared *s, uint64_t limit)
 {
@@ -227,8 +241,10 @@ static int ask_part(struct job *j, struct shared *s, bool shared, uint64_t off, 
 		else if (len)
 			buf_bytes(&a->places, bytes, len);
 	}
-	if (rc == 0)
+	if (rc == 0) {
+		take_cut(&a->cut, &reply);
 		raise_limit(s, message_get(&reply, MESSAGE_SHARE_LIMIT));
+	}
 	wire_msg_free(&m);
 	wire_msg_free(&reply);
 	return rc;
@@ -270,6 +286,7 @@ static int ask(struct job *j, struct shared *s, uint64_t window, struct map **re
 		(*ret)->window = window;
 		(*ret)->epoch = epoch;
 		(*ret)->asked_usec = asked;
+		(*ret)->cut = a.cut;
 	}
 	buf_free(&a.places);
 	return rc;

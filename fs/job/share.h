@@ -67,10 +67,15 @@ struct bases {              /* newest commit that was known */
 	uint64_t late_from; /* version of this node's state */
 };
 
+struct cut { /* what lies at and behind size, and has a lower stamp, is no more; stamp 0: nothing was cut off */
+	uint64_t size, stamp;
+};
+
 struct map { /* one window of a file: where its bytes are */
 	_Atomic(unsigned int) refs;
 	uint64_t window, epoch;
 	uint64_t asked_usec;
+	struct cut cut; /* the newest that the domain home knows of */
 	size_t num;
 	struct share_extent ext[];
 };
@@ -115,6 +120,7 @@ struct shared {
 	uint64_t backing_dev, backing_ino;
 	int backing_fd;          /* -1: not open */
 	_Atomic(uint64_t) epoch; /* of what we know: raised when somebody has committed */
+	struct cut cut;          /* the newest that we know of */
 	struct map *maps[SHARE_WINDOWS];
 	struct question *questions; /* borrowed from who asks */
 	uint64_t last_question;
@@ -133,8 +139,8 @@ struct shared {
 	uint64_t last_stamp;      /* given */
 	struct pending *pending;  /* owned; at most one of each node */
 	size_t num_pending;
-	uint64_t append_end; /* of bytes that were given to appenders */
-	bool cutting;
+	uint64_t append_end;            /* of bytes that were given to appenders */
+	bool cutting;                   /* maps and layers of nodes end already, the home's own layer does not */
 	struct peers_request **waiting; /* for a stamp, until the cut is done */
 	size_t num_waiting;
 };
