@@ -6,18 +6,12 @@
 
 load "${top_srcdir:?}/tests/lib/mount.bash"
 load "$top_srcdir/tests/lib/job.bash"
-
-seed=${CISTERN_SEED:-1}
+load "$top_srcdir/tests/lib/load.bash"
 
 setup() {
 	cistern_setup
 	needs_fuse
 	needs_mpi
-}
-
-# names OPTIONS... MOUNT...
-names() {
-	timeout "${CISTERN_PATIENCE:-300}" python3 "$top_srcdir/tests/lib/names.py" --seed "$seed" "$@" 3>&-
 }
 
 @test "the test itself finds what cannot be: directories that have nothing in common, records with a change" {
@@ -37,9 +31,7 @@ here() {
 }
 
 @test "files on all mounts: an order explains what every call said" {
-	local k mounts=() nodes=${CISTERN_NODES:-2}
 	start_job "$nodes"
-	for ((k = 0; k < nodes; k++)); do mounts+=("$WORK/m$k"); done
-	here --rounds "${CISTERN_ROUNDS:-12}" "${mounts[@]}"
+	here --rounds "${CISTERN_ROUNDS:-12}" $(mounts)
 	stop_job
 }

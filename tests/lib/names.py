@@ -524,8 +524,9 @@ def wait_for(path):
     raise TimeoutError(path)
 
 
-def worker(pipe, barrier):
+def worker(pipe, barrier, progress):
     os.umask(0)
+    progress = os.open(progress, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     while True:
         work = pipe.recv()
         if work is None:
@@ -533,7 +534,11 @@ def worker(pipe, barrier):
         base, calls = work
         wait_for(base)
         barrier.wait(PATIENCE)
-        pipe.send([run(call, base) for call in calls])
+        said = []
+        for call in calls:
+            said.append(run(call, base))
+            os.write(progress, b".")
+        pipe.send(said)
 
 
 class Trial:
@@ -543,7 +548,7 @@ class Trial:
         self.pipes, self.workers = [], []
         for _ in range(args.processes):
             mine, other = fork.Pipe()
-            self.workers.append(fork.Process(target=worker, args=(other, self.barrier), daemon=True))
+            self.workers.append(fork.Process(target=worker, args=(other, self.barrier, args.progress), daemon=True))
             self.workers[-1].start()
             self.pipes.append(mine)
 
@@ -625,6 +630,7 @@ def main():
     parser.add_argument("--lossy", action="store_true")
     parser.add_argument("--spoil", action="store_true", help="every round must be found wrong after a change of its record")
     parser.add_argument("--until", help="go on until this file is there")
+    parser.add_argument("--progress", default="/dev/null", help="gets a byte for each call")
     parser.add_argument("mounts", nargs="+")
     args = parser.parse_args()
     assert args.processes * args.calls < 64, "numbers are in six bits of a mode"

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# Random work on all mounts of a job whose outcome is known, and what happens to the job meanwhile; for bats files that load
+# tests/lib/mount.bash and tests/lib/job.bash, too. CISTERN_SEED gives other work, CISTERN_NODES, CISTERN_MOUNT other jobs.
+
+seed=${CISTERN_SEED:-1} nodes=${CISTERN_NODES:-2}
+
+# mounts: of all nodes.
+mounts() {
+	local k
+	for ((k = 0; k < nodes; k++)); do echo "$WORK/m$k"; done
+}
+
+# program NAME ARG...: of tests/lib, bounded.
+program() {
+	timeout "${CISTERN_PATIENCE:-300}" python3 "$top_srcdir/tests/lib/$1" "${@:2}" 3>&-
+}
+
+# writers [OPTIONS...] MOUNT...: see tests/lib/shared_writes.py.
+writers() {
+	program shared_writes.py --seed "$seed" "$@"
+}
+
+# names [OPTIONS...] MOUNT...: see tests/lib/names.py.
+names() {
+	program names.py --seed "$seed" "$@"
+}
+
+# begin_load COMMAND OPTIONS...: on all mounts, until end_load; its output is in $WORK/load.log.
+begin_load() {
+	: >"$WORK/worked"
+	"$@" --until "$WORK/stop" --progress "$WORK/worked" $(mounts) >"$WORK/load.log" 2>&1 &
+	LOAD=$!
+}
+
+end_load() {
+	: >"$WORK/stop"
+	wait "$LOAD" || { cat "$WORK/load.log"; return 1; }
+	cat "$WORK/load.log"
+}
+
+worked() {
+	stat -c %s "$WORK/worked"
+}
+
+has_worked() {
+	[ "$(worked)" -ge "$1" ] || gone "$LOAD"
+}
+
+# works_on N: the load has done N things more.
+works_on() {
+	wait_until "${CISTERN_PATIENCE:-120}" has_worked $(($(worked) + $1))
+	refute gone "$LOAD" || { cat "$WORK/load.log"; return 1; }
+}
+
+# Nothing can show that nothing goes on any more; a second without anything is taken for it.
+stands_still() {
+	local before
+	before=$(worked)
+	sleep 1
+	[ "$before" = "$(worked)" ]
+}
+
+# ---- what happens to it
+
+# events NUM KIND...: one after the other, when the load has got on again, to nodes by chance.
+events() {
+	local i num=$1 kinds=("${@:2}") kind node
+	RANDOM=$seed
+	for ((i = 0; i < num; i++)); do
+		kind=${kinds[RANDOM % ${#kinds[@]}]} node=$((RANDOM % nodes))
+		works_on $((RANDOM % 40 + 1)) || return
+		echo "event $i: $kind of node $node"
+		"$kind" "$node" || return
+	done
+	works_on 40
+}
+
+daemon_dies() {
+	kill_daemon "$WORK/m$1" || return
+	comes_back "$1"
+}
+
+comes_back() {
+	release_mount "$WORK/m$1"
+	mount_node "$1" "${CISTERN_MOUNT:-}"
+}
+
+agents_die() {
+	kill_agent "$1" || return
+	start_agents
+}
+
+# The daemon is started before the agents, or behind them.
+both_die() {
+	kill_daemon "$WORK/m$1" || return
+	kill_agent "$(((RANDOM % nodes)))" || return
+	if [ $((RANDOM % 2)) -eq 0 ]; then
+		comes_back "$1" && start_agents
+	else
+		launch_agents && comes_back "$1" && wait_until 60 agents_settled
+	fi
+}
+
+all_daemons_die() {
+	local k
+	for ((k = 0; k < nodes; k++)); do kill_daemon "$WORK/m$k" || return; done
+	agents_end || return
+	for ((k = 0; k < nodes; k++)); do comes_back "$k" || return; done
+	start_agents
+}
+
+link_is_cut() {
+	cut_link "$1"
+	wait_until 60 stands_still || return
+	heal_link "$1"
+}
