@@ -225,7 +225,23 @@ static uint8_t *op_memory(void *transport, size_t *ret_bytes)
 	return a->memory;
 }
 
-static const struct peers_transport_ops ops = { op_send, op_get, op_memory };
+static void op_lacks(void *transport, char *text, size_t cap)
+{
+	struct peer_agent *a = transport;
+
+	pthread_mutex_lock(&a->lock);
+	if (a->fd >= 0)
+		snprintf(text, cap,
+			"This node's agent (process %ld) is there and waits for those of the other nodes, or they for their mounts",
+			(long)a->pid);
+	else if (*a->refused)
+		snprintf(text, cap, "The last ones ended: %s", a->refused);
+	else
+		snprintf(text, cap, "There is none on this node");
+	pthread_mutex_unlock(&a->lock);
+}
+
+static const struct peers_transport_ops ops = { op_send, op_get, op_memory, op_lacks };
 
 /* ---- the thread that sends what did not go at once */
 

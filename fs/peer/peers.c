@@ -159,6 +159,18 @@ uint32_t peers_count(struct peers *p)
 	return count;
 }
 
+static int not_numbered(struct peers *p, struct cistern_error *err)
+{
+	char lacks[CISTERN_ERROR_TEXT_BYTES] = "there are no agents";
+
+	if (p->opt.ops->lacks)
+		p->opt.ops->lacks(p->opt.transport, lacks, sizeof(lacks));
+	return cistern_error_set(err, -ETIMEDOUT,
+		"this mount has no number in its job yet: the agents of the job have not assembled within %llu s; start them on all its "
+		"nodes (cistern agent). %s",
+		(unsigned long long)(p->opt.timeout_usec / 1000000), lacks);
+}
+
 int peers_wait_numbered(struct peers *p, struct cistern_error *err)
 {
 	int64_t deadline = peers_now() + (int64_t)p->opt.timeout_usec;
@@ -171,12 +183,7 @@ int peers_wait_numbered(struct peers *p, struct cistern_error *err)
 	pthread_mutex_unlock(&p->lock);
 	if (r == -ESHUTDOWN)
 		return cistern_error_set(err, r, "the daemon ends");
-	if (r)
-		return cistern_error_set(err, r,
-			"this mount has no number in its job yet: the agents of the job have not assembled within %llu s; "
-			"start them on all its nodes (cistern agent)",
-			(unsigned long long)(p->opt.timeout_usec / 1000000));
-	return 0;
+	return r ? not_numbered(p, err) : 0;
 }
 
 void peers_set_hooks(struct peers *p, const struct peers_hooks *hooks)

@@ -21,6 +21,8 @@ struct peers_transport_ops {
 	int (*get)(void *transport, uint64_t id, uint8_t *to, const struct peers_get *gets, size_t num);
 	/* The memory that gets may fill, for the transport's life. */
 	uint8_t *(*memory)(void *transport, size_t *ret_bytes);
+	/* Why there is no assembly, for people, in cap bytes. NULL: nothing is known. */
+	void (*lacks)(void *transport, char *text, size_t cap);
 };
 
 struct peers_options {
