@@ -101,10 +101,11 @@ WEIGHTS = {"excl": 5, "creat": 2, "open": 1, "mkdir": 4, "symlink": 1, "link": 3
            "exchange": 2, "lstat": 4, "readdir": 2}
 
 
-def run(call, base):
+def run(call):
+    """Where this process stands: in a mount that has died there is nothing, and not what is below the mount point."""
     call.begin = time.monotonic_ns()
     try:
-        DO[call.kind](call, base + "/" + call.a, call.b and base + "/" + call.b)
+        DO[call.kind](call, call.a, call.b)
     except OSError as e:
         call.error = e.errno
     call.end = call.end or time.monotonic_ns()
@@ -512,16 +513,20 @@ def verdict(calls, brief):
 
 # ---- rounds
 
-def wait_for(path):
+def until_done(what, also=()):
+    """what(), again when its mount has just died or is not there yet."""
     end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
+    while True:
         try:
-            return os.lstat(path)
+            return what()
         except OSError as e:
-            if e.errno not in LOST | {errno.ENOENT}:
+            if e.errno not in LOST | {errno.ENOENT, *also} or time.monotonic() > end:
                 raise
             time.sleep(0.02)
-    raise TimeoutError(path)
+
+
+def stand_in(path):
+    until_done(lambda: os.chdir(path))
 
 
 def worker(pipe, barrier, progress):
@@ -532,12 +537,14 @@ def worker(pipe, barrier, progress):
         if work is None:
             return
         base, calls = work
-        wait_for(base)
+        stand_in(base)
         barrier.wait(PATIENCE)
         said = []
         for call in calls:
-            said.append(run(call, base))
+            said.append(run(call))
             os.write(progress, b".")
+            if call.error in LOST:
+                stand_in(base)
         pipe.send(said)
 
 
@@ -555,27 +562,29 @@ class Trial:
     def mount_of(self, who):
         return self.args.mounts[who % len(self.args.mounts)]
 
+    def stand_in_mount(self, mount):
+        os.chdir(mount)
+        if self.args.lossy and not os.path.ismount("."):
+            raise OSError(errno.ENOTCONN, mount)
+
     def make_base(self, name):
         """In some mount, unless mounts have nothing to do with each other."""
+        def make(mount):
+            self.stand_in_mount(mount)
+            try:
+                os.lstat(name)
+            except FileNotFoundError:
+                os.mkdir(name, 0o777)
         for mount in dict.fromkeys([self.mount_of(self.rng.randrange(100))] + self.args.mounts):
-            end = time.monotonic() + PATIENCE
-            while not os.path.isdir(mount + "/" + name):
-                assert time.monotonic() < end, mount
-                try:
-                    os.mkdir(mount + "/" + name, 0o777)
-                except OSError as e:
-                    if e.errno not in LOST | {errno.EEXIST}:
-                        raise
-                    time.sleep(0.02)
+            until_done(lambda mount=mount: make(mount), [errno.EEXIST])
 
     def last_looks(self, name):
-        """All nodes, when all is quiet; again where a mount is just away."""
+        """All nodes, when all is quiet."""
         calls = []
         for who, mount in enumerate(self.args.mounts):
             for kind, place in [("lstat", p) for p in PLACES] + [("readdir", "."), ("readdir", "x")]:
-                wait_for(mount + "/" + name)
-                call = run(Call(1000 + who, kind, place, None, len(calls) + 100), mount + "/" + name)
-                calls.append(call)
+                stand_in(mount + "/" + name)
+                calls.append(run(Call(1000 + who, kind, place, None, len(calls) + 100)))
         return calls
 
     def round(self, number):
@@ -601,14 +610,22 @@ class Trial:
         for process in self.workers:
             process.join(PATIENCE)
 
-
     def remove(self, number):
         """What is left of a round, through any mount; what is not shown cannot be in the way. None, or what is wrong."""
-        path = self.args.mounts[self.rng.randrange(len(self.args.mounts))] + "/round%d" % number
+        name, mount = "round%d" % number, self.args.mounts[self.rng.randrange(len(self.args.mounts))]
+
+        def remove():
+            self.stand_in_mount(mount)
+            try:
+                os.lstat(name)
+            except FileNotFoundError:
+                return
+            shutil.rmtree(name)
         try:
-            shutil.rmtree(path)
+            until_done(remove, [errno.ENOTEMPTY]) if self.args.lossy else remove()
         except OSError as e:
             return "cannot be removed: %s" % e
+        os.chdir("/")
         return None
 
 
@@ -633,6 +650,9 @@ def main():
     parser.add_argument("--progress", default="/dev/null", help="gets a byte for each call")
     parser.add_argument("mounts", nargs="+")
     args = parser.parse_args()
+    args.mounts = [os.path.abspath(m) for m in args.mounts]
+    if args.until:
+        args.until = os.path.abspath(args.until)
     assert args.processes * args.calls < 64, "numbers are in six bits of a mode"
     trial, count, done, ran = Trial(args), 0, 0, 0
     while count < args.rounds or (args.until and not os.path.exists(args.until)):
