@@ -132,7 +132,7 @@ enum message_tag {
 	MESSAGE_SHARE_OFF,
 	MESSAGE_SHARE_LEN,
 	MESSAGE_SHARE_PIECES,
-	MESSAGE_SHARE_TIME, /* PUT: of the first piece; those of the others are less it */
+	MESSAGE_SHARE_TIME, /* PUT: of the first piece; those of the others are less it. REGISTER: when it was counted, ns */
 
 	/* lock: 400 to 449 */
 	MESSAGE_LOCK_WHAT = 400, /* enum lock_what */

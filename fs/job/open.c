@@ -24,7 +24,8 @@ static bool is_writable(int flags)
 
 /* ---- the home is told */
 
-static void put_counts(struct shared *s, struct wire_msg *m)
+/* With a time, since the home may come to a closing after the opening behind it. */
+static void put_counts(struct job *j, struct shared *s, struct wire_msg *m)
 {
 	pthread_mutex_lock(&s->mutex);
 	message_init(m, MESSAGE_SHARE_REGISTER);
@@ -32,6 +33,7 @@ static void put_counts(struct shared *s, struct wire_msg *m)
 	message_put(m, MESSAGE_SHARE_READERS, s->readers);
 	message_put(m, MESSAGE_SHARE_WRITERS, s->writers);
 	message_put(m, MESSAGE_SHARE_END, s->own_end);
+	message_put(m, MESSAGE_SHARE_TIME, (uint64_t)clock_now(state_clock(j->state)));
 	pthread_mutex_unlock(&s->mutex);
 }
 
@@ -76,7 +78,7 @@ static int register_locked(struct job *j, struct shared *s, struct view *v)
 {
 	struct wire_msg m = { 0 }, reply = { 0 };
 
-	put_counts(s, &m);
+	put_counts(j, s, &m);
 	j->share->messages++;
 	int rc = remote_call(j, s->ino, NULL, &m, &reply, NULL);
 	if (rc == 0) {
@@ -125,7 +127,7 @@ static void tell_closed(struct job *j, struct shared *s)
 {
 	struct wire_msg m = { 0 };
 
-	put_counts(s, &m);
+	put_counts(j, s, &m);
 	j->share->messages++;
 	(void)peers_call_async(j->peers, s->home, &m, unregister_done, NULL);
 	wire_msg_free(&m);

@@ -230,6 +230,8 @@ static int set_opener(struct shared *s, const struct opener *o)
 
 	while (i < s->num_openers && s->openers[i].node != o->node)
 		i++;
+	if (i < s->num_openers && o->counted_ns && o->counted_ns < s->openers[i].counted_ns)
+		return 0;
 	if (o->readers + o->writers == 0) {
 		if (i < s->num_openers)
 			s->openers[i] = s->openers[--s->num_openers];
@@ -414,7 +416,8 @@ static void read_opener(struct peers_request *rq, struct opener *ret)
 
 	*ret = (struct opener){ .node = peers_from(rq),
 		.readers = (uint32_t)message_get(m, MESSAGE_SHARE_READERS),
-		.writers = (uint32_t)message_get(m, MESSAGE_SHARE_WRITERS) };
+		.writers = (uint32_t)message_get(m, MESSAGE_SHARE_WRITERS),
+		.counted_ns = message_get(m, MESSAGE_SHARE_TIME) };
 }
 
 int registry_find(struct job *j, uint64_t ino, const struct wire_msg *m)

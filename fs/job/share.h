@@ -53,7 +53,8 @@ struct view {
 
 struct opener {
 	uint32_t node, readers, writers;
-	bool promised; /* it believes what it was told last: the next commit is told to it, and ends that */
+	uint64_t counted_ns; /* by its clock; what is older has been overtaken. 0: not by itself */
+	bool promised;       /* it believes what it was told last: the next commit is told to it, and ends that */
 };
 
 struct pending { /* a stamp that was given and whose commit has not been told */

@@ -217,6 +217,19 @@ static void check(struct model *m, bool good, const char *what, uint32_t node, u
 		printf("# %s at node %u: %llu, %llu\n", what, node, (unsigned long long)a, (unsigned long long)b);
 }
 
+/* What each node says of it later: whether it was only late. */
+static void say_again(struct model *m, size_t at)
+{
+	usleep(200000);
+	for (uint32_t i = 0; i < m->num; i++) {
+		uint8_t byte = 0;
+		ssize_t got = job_read(m->open[i].j, m->open[i].file, &byte, 1, m->base + at);
+
+		printf("# a little later node %u reads %zd byte, %u; the model: %u, written by it %d at %u, committed at %u\n",
+			i, got, byte, m->bytes[at], m->mask[i][at], m->own_when[i][at], m->when[at]);
+	}
+}
+
 static void do_read(struct model *m, uint32_t node)
 {
 	static uint8_t buf[SIZE];
@@ -230,6 +243,7 @@ static void do_read(struct model *m, uint32_t node)
 
 		if (buf[i] != e) {
 			check(m, false, "byte", node, off + i, (uint64_t)buf[i] << 8 | e);
+			say_again(m, off + i);
 			return;
 		}
 	}
