@@ -95,11 +95,17 @@ static int reserve(struct share_page *p, size_t num)
 
 /* ---- merging */
 
+/*
+ * What a node commits at once does not overlap. So two of one commit are the same bytes: as a witness was told of them, joined to runs, and
+ * as they are, which recovery puts in behind that.
+ */
 bool share_extent_wins(const struct share_extent *a, const struct share_extent *over)
 {
+	if (a->node == over->node && a->stamp == over->stamp)
+		return true;
 	if (a->time_usec != over->time_usec)
 		return a->time_usec > over->time_usec;
-	return a->stamp != over->stamp ? a->stamp > over->stamp : a->node >= over->node;
+	return a->stamp != over->stamp ? a->stamp > over->stamp : a->node > over->node;
 }
 
 static bool conflict(const struct share_extent *winner, const struct share_extent *loser)

@@ -335,6 +335,15 @@ static int set_size(const struct target *t, bool known)
 	return state_apply(t->st, &rec);
 }
 
+static int add_store(const struct recover_set *set, struct target *t, uint32_t node, uint64_t ino)
+{
+	struct state *from = set->stores[node] ? store_state(set->stores[node]) : NULL;
+	struct inode in;
+	int r = from && state_inode(from, ino, &in) == 0 ? add_layer(t, from, node, ino) : 0;
+
+	return r == 0 && from ? add_lost(set, t, from, ino) : r;
+}
+
 static int merge_file(struct recover_set *set, uint64_t ino)
 {
 	size_t before = set->num_overlaps;
@@ -346,16 +355,9 @@ static int merge_file(struct recover_set *set, uint64_t ino)
 	if (r == 0 && set->num_overlaps > before)
 		set->overlaps[before].ino = t->ino; /* a stand-in has another number */
 
-	for (uint32_t i = 0; r == 0 && i < set->num_nodes; i++) {
-		struct inode in;
-
-		if (!set->stores[i])
-			continue;
-		if (state_inode(store_state(set->stores[i]), ino, &in) == 0)
-			r = add_layer(t, store_state(set->stores[i]), i, ino);
-		if (r == 0)
-			r = add_lost(set, t, store_state(set->stores[i]), ino);
-	}
+	/* Twice: what another node's map has of these as a witness, as new as the newest of a run, has given way to the layers by then. */
+	for (uint32_t i = 0; r == 0 && i < 2 * set->num_nodes; i++)
+		r = add_store(set, t, i % set->num_nodes, ino);
 	if (r == 0)
 		r = set_size(t, false);
 	free(t);
