@@ -23,7 +23,7 @@ start_fake() {
 	"$fake" --store "$WORK/s$k" --commands "$WORK/c$k" "$@" >>"$WORK/d$k" 2>&1 3>&- &
 	echo $! >"$WORK/fake$k.pid"
 	undo "kill -KILL $! 2>/dev/null || true"
-	wait_until 10 said "$k" ready
+	wait_until 60 said "$k" ready
 }
 
 start_fakes() {
@@ -34,7 +34,7 @@ start_fakes() {
 
 end_fake() {
 	tell "$1" end
-	wait_until 10 gone "$(cat "$WORK/fake$1.pid")"
+	wait_until 60 gone "$(cat "$WORK/fake$1.pid")"
 }
 
 tell() {
@@ -64,17 +64,17 @@ refused() {
 	start_fakes 3
 	start_agents
 	for k in 0 1 2; do
-		wait_until 10 said "$k" "^assembled node=$k nodes=3 .* incarnations=3"
+		wait_until 60 said "$k" "^assembled node=$k nodes=3 .* incarnations=3"
 	done
 	stop_agents
-	for k in 0 1 2; do wait_until 10 said "$k" '^lost'; done
+	for k in 0 1 2; do wait_until 60 said "$k" '^lost'; done
 	AGENT_STORES="$WORK/s2 $WORK/s0 $WORK/s1"
 	start_agents
 	for k in 0 1 2; do
-		wait_until 10 said "$k" "^assembled node=$k nodes=3" 2
+		wait_until 60 said "$k" "^assembled node=$k nodes=3" 2
 	done
 	tell 2 send 1 0 1 100
-	wait_until 10 said 1 '^received from=2 number=0'
+	wait_until 60 said 1 '^received from=2 number=0'
 	stop_agents
 }
 
@@ -142,7 +142,7 @@ is_stuck() {
 	stop_agents
 	AGENT_STORES="$WORK/s0 $WORK/s3" launch_agents
 	refused "$WORK/s3 on host $(hostname) belongs to another job than"
-	for k in 0 3; do wait_until 10 said "$k" "^refused .*$WORK/s3 on host"; done
+	for k in 0 3; do wait_until 60 said "$k" "^refused .*$WORK/s3 on host"; done
 	start_fake 4
 	AGENT_STORES="$WORK/s0 $WORK/s4" launch_agents
 	refused "$WORK/s4 on host $(hostname) is new, but"
@@ -190,7 +190,7 @@ says_in_log() {
 	AGENT_STORES="$WORK/s0 $WORK/s1" launch_agents
 	refused "this number is not mine"
 	says_in_log "$WORK/s1"
-	wait_until 10 said 0 '^refused .*this number is not mine'
+	wait_until 60 said 0 '^refused .*this number is not mine'
 }
 
 # It has looked for its daemon in vain, and sleeps until it looks again.
@@ -219,7 +219,7 @@ naps() {
 	AGENTS=$!
 	undo "kill -KILL $AGENTS 2>/dev/null"
 	wait_until 60 agents_settled
-	wait_until 10 said 0 '^assembled node=0 nodes=1 '
+	wait_until 60 said 0 '^assembled node=0 nodes=1 '
 	kill -TERM "$AGENTS"
 	agents_end 0
 }
@@ -274,7 +274,7 @@ cut_out() {
 	fetched 0 9 0
 	cmp "$WORK/g9" "$s/00000010.seg"
 	rm "$s/00000001.seg"
-	wait_until 30 is_unmapped 1 00000001.seg
+	wait_until 60 is_unmapped 1 00000001.seg
 	tell 0 get 10 "$WORK/g10" 1 1 0 10
 	fetched 0 10 -2
 	tell 0 get 11 "$WORK/g11" 1 10 5 10
@@ -302,7 +302,7 @@ is_unmapped() {
 		if said 0 "^got id=10$i status=0"; then cmp "$WORK/h$i" "$WORK/copy$i"; fi
 		if said 0 "^got id=20$i status=0"; then cmp "$WORK/k$i" <(cut_out "$WORK/copy$i" 0 1000000); fi
 		if said 0 "^got id=30$i status=0"; then cmp "$WORK/l$i" <(cut_out "$WORK/copy$i" 1000000 1000000); fi
-		wait_until 30 is_unmapped 1 "0000000$i.seg"
+		wait_until 60 is_unmapped 1 "0000000$i.seg"
 	done
 	stop_agents
 }
@@ -315,7 +315,7 @@ is_unmapped() {
 	fetched 0 1 0
 	truncate -s 4096 "$WORK/s1/segment/00000001.seg"
 	tell 0 get 2 "$WORK/g2" 1 1 2000000 1000
-	wait_until 30 said 0 '^got id=2'
+	wait_until 60 said 0 '^got id=2'
 	tell 0 get 3 "$WORK/g3" 1 1 0 4096
 	fetched 0 3 0
 	cmp "$WORK/g3" "$WORK/s1/segment/00000001.seg"
@@ -335,7 +335,7 @@ ticks_of() {
 	segment 1 1 1000000 1
 	start_agents
 	tell 0 latency 1 1
-	wait_until 30 said 0 '^latency'
+	wait_until 60 said 0 '^latency'
 	sleep 1 # nothing goes on any more: from here on they shall sleep
 	before=$(($(ticks_of "$(cat "$WORK/agent0.pid")") + $(ticks_of "$(cat "$WORK/agent1.pid")")))
 	sleep 5
@@ -346,7 +346,7 @@ ticks_of() {
 	for k in 1 2 3 4 5; do
 		sleep 0.5
 		tell 0 latency 1 1
-		wait_until 30 said 0 '^latency .* status=0' "$((k + 1))"
+		wait_until 60 said 0 '^latency .* status=0' "$((k + 1))"
 	done
 	# Asleep without a wake-up it takes 10 ms in the mean; the best of five is not spoilt by what else the machine does.
 	sed -n 's/^latency usec=\([0-9]*\) .*/\1/p' "$WORK/d0" | tail -n 5 | sort -n | sed 's/^/# latency, us: /'
@@ -360,12 +360,12 @@ ticks_of() {
 	start_fakes 2
 	start_agents
 	tell 0 send 1 0 10 1000
-	wait_until 30 said 1 '^received from=0' 10
+	wait_until 60 said 1 '^received from=0' 10
 	kill_agent 1
-	for k in 0 1; do wait_until 30 said "$k" '^lost'; done
+	for k in 0 1; do wait_until 60 said "$k" '^lost'; done
 	start_agents
 	tell 0 send 1 10 10 1000
-	wait_until 30 said 1 '^received from=0' 20
+	wait_until 60 said 1 '^received from=0' 20
 	kill_agent 0
 	stop_agents_that_are_gone
 }
@@ -379,10 +379,10 @@ stop_agents_that_are_gone() {
 	start_agents
 	kill -TERM "$AGENTS"
 	agents_end
-	wait_until 30 no_agents
+	wait_until 60 no_agents
 	start_agents
 	kill -KILL "$AGENTS"
-	wait_until 30 no_agents
+	wait_until 60 no_agents
 	start_agents
 	stop_agents
 }
@@ -391,18 +391,18 @@ stop_agents_that_are_gone() {
 	start_fakes 2
 	start_agents
 	end_fake 1
-	wait_until 30 said 0 '^left node=1'
+	wait_until 60 said 0 '^left node=1'
 	start_fake 1
-	wait_until 30 said 1 '^assembled node=1 nodes=2'
-	wait_until 30 said 0 '^joined node=1 anew=1'
+	wait_until 60 said 1 '^assembled node=1 nodes=2'
+	wait_until 60 said 0 '^joined node=1 anew=1'
 	tell 0 send 1 0 3 5000
-	wait_until 30 said 1 '^received from=0' 3
+	wait_until 60 said 1 '^received from=0' 3
 	segment 0 1 100000 3
 	tell 1 get 1 "$WORK/g1" 0 1 0 100000
 	fetched 1 1 0
 	cmp "$WORK/g1" "$WORK/s0/segment/00000001.seg"
 	end_fake 0
-	wait_until 30 said 1 '^left node=0'
+	wait_until 60 said 1 '^left node=0'
 	end_fake 1
 	agents_end 0
 	no_agents

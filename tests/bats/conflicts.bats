@@ -143,7 +143,7 @@ in_manifest() {
 	for k in 0 1; do
 		pid=$("$CISTERN" status --json "$WORK/s$k" | python3 -c 'import json, sys; print(json.load(sys.stdin)["pid"])')
 		kill -KILL "$pid"
-		wait_until 20 gone "$pid"
+		wait_until 60 gone "$pid"
 	done
 	mkdir "$WORK/out"
 	status=0

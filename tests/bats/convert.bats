@@ -234,7 +234,7 @@ big() {
 	for i in 1 2 3; do
 		"$CISTERN" convert b --to made.nc --buffer 64K >/dev/null 2>&1 3>&- &
 		pid=$!
-		wait_until 10 exists_or_gone $pid .made.nc.cistern-convert
+		wait_until 60 exists_or_gone $pid .made.nc.cistern-convert
 		kill -KILL $pid 2>/dev/null || true
 		wait $pid || true
 		[ ! -e made.nc ] || cmp made.nc c.nc
@@ -243,7 +243,7 @@ big() {
 	rm -f .made.nc.cistern-convert
 	"$CISTERN" convert b --to made.nc --buffer 64K >/dev/null 2>&1 3>&- &
 	pid=$!
-	wait_until 10 exists_or_gone $pid .made.nc.cistern-convert
+	wait_until 60 exists_or_gone $pid .made.nc.cistern-convert
 	kill -TERM $pid 2>/dev/null || true
 	wait $pid || true
 	[ -e made.nc ] || [ ! -e .made.nc.cistern-convert ]
@@ -267,7 +267,7 @@ exists_or_gone() {
 		signal.pause()
 	END
 	undo "kill -KILL $!"
-	wait_until 10 test -e locked
+	wait_until 60 test -e locked
 	run --separate-stderr "$CISTERN" convert out.nc --to made.nc
 	said 5 "made.nc is being made by another program"
 }

@@ -308,9 +308,9 @@ writing_lowers_the_share() {
 	mount_cistern -o drain=idle,idle_interval=10ms,drain_share=20%,drain_rate=100K,flush_buffer_size=1M,data=log
 	share_is 0
 	random_file "$MNT/f" $((16 << 20))
-	wait_until 20 share_is 100
-	wait_until 20 writing_lowers_the_share
-	wait_until 20 share_is 100
+	wait_until 60 share_is 100
+	wait_until 60 writing_lowers_the_share
+	wait_until 60 share_is 100
 	umount_wait
 	is "$(stat -c %s "$BACKING/f")" $((16 << 20))
 }

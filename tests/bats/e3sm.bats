@@ -29,7 +29,7 @@ halfway() {
 	mpiexec.mpich "$@" <"$WORK/go" >"$WORK/said" 3>&- &
 	writer=$!
 	exec 9>"$WORK/go"
-	wait_until 30 test -s "$WORK/said"
+	wait_until 60 test -s "$WORK/said"
 }
 
 go_on() {

@@ -23,7 +23,7 @@ says_of() {
 @test "mounts of a job get their numbers from the agents, and keep them" {
 	start_job 2 job=j7
 	for k in 0 1; do
-		wait_until 10 says_of $k node $k
+		wait_until 60 says_of $k node $k
 		[ "$(of $k nodes) $(of $k job)" = "2 j7" ]
 		[ "$(of $k agent_pid)" = "$(cat "$WORK/agent$k.pid")" ]
 		[ "$(of $k hosts)" = "['$(hostname)', '$(hostname)']" ]
@@ -37,26 +37,26 @@ says_of() {
 @test "a job goes on when its agents die, and takes the next ones" {
 	start_job 2
 	kill_agent 1
-	for k in 0 1; do wait_until 10 says_of $k agent_pid None; done
+	for k in 0 1; do wait_until 60 says_of $k agent_pid None; done
 	run "$CISTERN" status "$WORK/m0"
 	[[ $output == *"node 0 of 2"*"none since"* ]]
 	start_agents
-	for k in 0 1; do wait_until 10 says_of $k agent_pid "$(cat "$WORK/agent$k.pid")"; done
+	for k in 0 1; do wait_until 60 says_of $k agent_pid "$(cat "$WORK/agent$k.pid")"; done
 }
 
 @test "a node whose daemon has died is missing until it is mounted again" {
 	start_job 2
 	kill -KILL "$(of 1 pid)"
-	wait_until 10 says_of 0 missing "['node 1 (host $(hostname)): its daemon has not come back']"
+	wait_until 60 says_of 0 missing "['node 1 (host $(hostname)): its daemon has not come back']"
 	mount_node 1
-	wait_until 10 says_of 0 missing "[]"
-	wait_until 10 says_of 1 agent_pid "$(cat "$WORK/agent1.pid")"
+	wait_until 60 says_of 0 missing "[]"
+	wait_until 60 says_of 1 agent_pid "$(cat "$WORK/agent1.pid")"
 	[ "$(of 1 node)" = 1 ]
 }
 
 @test "a second agent of a store is refused" {
 	start_job 2
-	wait_until 10 says_of 0 agent_pid "$(cat "$WORK/agent0.pid")"
+	wait_until 60 says_of 0 agent_pid "$(cat "$WORK/agent0.pid")"
 	run "$CISTERN" agent --store "$WORK/s0" --timeout 10s
 	[ "$status" -ne 0 ]
 	[[ $output == *"serves this store already"* ]]
@@ -80,7 +80,7 @@ says_of() {
 
 @test "a store of a job is not mounted as if it were alone, nor as one of another number" {
 	start_job 2 job=j7
-	wait_until 10 says_of 1 node 1
+	wait_until 60 says_of 1 node 1
 	kill -KILL "$(of 1 pid)"
 	for options in nodes=1 nodes=3 nodes=2,job=j8; do
 		run mount_node 1 $options
@@ -109,10 +109,10 @@ says_of() {
 	mkdir "$WORK/m0/d"
 	stat "$WORK/m1/d"
 	mv "$WORK/m0/d" "$WORK/m0/e"
-	wait_until 5 test ! -e "$WORK/m1/d"
+	wait_until 60 test ! -e "$WORK/m1/d"
 	[ -d "$WORK/m1/e" ]
 	rmdir "$WORK/m0/e"
-	wait_until 5 test ! -e "$WORK/m1/e"
+	wait_until 60 test ! -e "$WORK/m1/e"
 }
 
 # exchange A B
@@ -184,9 +184,9 @@ many_wait() {
 		stat "$WORK/m0/d$k/nothing" >/dev/null 2>&1 3>&- 9>&- &
 		callers+=($!)
 	done
-	wait_until 30 many_wait
-	timeout 20 bash -c 'for i in $(seq 50); do echo line >&9; done'
-	timeout 20 stat -f "$WORK/m0" >/dev/null
+	wait_until 60 many_wait
+	timeout 120 bash -c 'for i in $(seq 50); do echo line >&9; done'
+	timeout 120 stat -f "$WORK/m0" >/dev/null
 	many_wait
 	start_agents
 	for k in "${callers[@]}"; do wait "$k" || true; done
@@ -216,13 +216,13 @@ is_later() {
 	# Both look, so both have something in their caches that is old afterwards. Node 1 makes files, node 0 changes them: they are at home at 1.
 	for op in ": >$WORK/m1/d/f" "ln $WORK/m0/d/f $WORK/m0/d/g" "rm $WORK/m0/d/f" "mv $WORK/m1/d/g $WORK/m1/d/h" "ln -s x $WORK/m1/d/s" \
 		"mv $WORK/m0/d/h $WORK/m0/e/h" "mkdir $WORK/m1/d/sub" ": >$WORK/m0/d/zero"; do
-		wait_until 5 same_time d
+		wait_until 60 same_time d
 		last=$(mtime "$WORK/m1/d")
 		eval "$op"
-		wait_until 5 same_time d
+		wait_until 60 same_time d
 		is_later "$(mtime "$WORK/m0/d")" "$last" || { echo "$op: $(mtime "$WORK/m0/d") is not later than $last"; false; }
 	done
-	wait_until 5 same_time e
+	wait_until 60 same_time e
 	# What is synced is known: no waiting here.
 	for i in 1 2 3 4 5 6 7 8; do
 		mtime "$WORK/m0/d" >/dev/null
@@ -233,7 +233,7 @@ is_later() {
 	touch -d @1000000000.5 "$WORK/m0/d" "$WORK/m1/e"
 	for k in 0 1; do is "$(mtime "$WORK/m$k/d") $(mtime "$WORK/m$k/e")" "1000000000.500000000 1000000000.500000000"; done
 	: >"$WORK/m1/d/again"
-	wait_until 5 same_time d
+	wait_until 60 same_time d
 	is_later "$(mtime "$WORK/m0/d")" 1000000001
 	now=$(mtime "$WORK/m1/d")
 	"$CISTERN" flush --wait --mount "$WORK/m0"

@@ -42,7 +42,7 @@ locks() {
 	locks hold "$WORK/m0" "$WORK/m1" <"$WORK/go" >"$WORK/said" 3>&- &
 	local pid=$!
 	exec 9>"$WORK/go"
-	wait_until 30 grep -q held "$WORK/said"
+	wait_until 60 grep -q held "$WORK/said"
 	kill_agent 1
 	start_agents
 	echo >&9

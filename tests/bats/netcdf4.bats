@@ -234,9 +234,9 @@ died_or_gone() {
 		cp "$DIRECT/c.nc" "$MNT/f$n.nc"
 		pid=$(daemon_pid)
 		"$CISTERN" umount "$MNT" 3>&-
-		wait_until 20 died_or_gone "$pid"
+		wait_until 60 died_or_gone "$pid"
 		kill -KILL "$pid" 2>/dev/null || true
-		wait_until 20 gone "$pid"
+		wait_until 60 gone "$pid"
 		is_whole "$BACKING/f$n.nc"
 		find "$BACKING" -printf '%f %i\n' >>"$WORK/seen"
 		mount_cistern -o layout=netcdf4
@@ -368,7 +368,7 @@ END
 	for name in zero.nc dir/one.nc both.nc; do cmp "$DIRECT/c.nc" "$WORK/b/$name"; done
 	umount_wait "$WORK/m0" &
 	local first=$!
-	wait_until 30 not_mounted "$WORK/m0"
+	wait_until 60 not_mounted "$WORK/m0"
 	cmp "$DIRECT/c.nc" "$WORK/b/zero.nc" # the other node could still have it open
 	cmp "$DIRECT/c.nc" "$WORK/m1/zero.nc"
 	umount_wait "$WORK/m1"

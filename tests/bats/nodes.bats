@@ -122,8 +122,8 @@ says_whom_it_waits_for() {
 		cp "$WORK/ref" "$DIRECT/f$first"
 		echo "$first" | tee "$WORK/m$first/own$first" >"$DIRECT/own$first"
 		umount_wait "$WORK/m$first" &
-		wait_until 30 test -s "$WORK/b/own$first"
-		wait_until 30 says_whom_it_waits_for
+		wait_until 60 test -s "$WORK/b/own$first"
+		wait_until 60 says_whom_it_waits_for
 		# The other node goes on meanwhile.
 		echo late | tee "$WORK/m$last/late$first" >"$DIRECT/late$first"
 		kill -0 $!
@@ -300,7 +300,7 @@ two_writers() {
 	for k in 0 1; do kill -KILL "$(daemon_pid "$WORK/m$k")"; done
 	for k in 0 1; do wait "${writers[k]}" || true; release_mount "$WORK/m$k"; done
 	kill -KILL "$AGENTS" 2>/dev/null || true # or they have seen their daemons go
-	wait_until 30 no_agents
+	wait_until 60 no_agents
 	cp -a "$WORK/s0" "$WORK/copy"
 	mkdir "$WORK/part"
 

@@ -87,12 +87,12 @@ hold() {
 	mpiexec.mpich -n 1 "$scenes" --hold "$1" <"$WORK/go" >"$WORK/said" 3>&- &
 	writer=$!
 	exec 9>"$WORK/go"
-	wait_until 30 grep -qx written "$WORK/said"
+	wait_until 60 grep -qx written "$WORK/said"
 }
 
 until_it_has() {
 	echo >&9
-	wait_until 30 grep -qx "$1" "$WORK/said"
+	wait_until 60 grep -qx "$1" "$WORK/said"
 }
 
 @test "a file that a program holds open is raw until the program flushes, and whole when it is closed" {

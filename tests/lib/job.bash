@@ -97,7 +97,7 @@ agents_end_well() {
 kill_agent() {
 	kill -KILL "$(cat "$WORK/agent$1.pid")"
 	agents_end
-	wait_until 30 no_agents
+	wait_until 60 no_agents
 }
 
 no_agents() {

@@ -184,7 +184,7 @@ static struct world *start(uint64_t leave_usec)
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->cond, NULL);
 	w->hold_part = w->fail_part = UINT32_MAX;
-	w->l = loopback_create(&(struct loopback_options){ .num = NODES, .numbered = true, .timeout_usec = 2000000 });
+	w->l = loopback_create(&(struct loopback_options){ .num = NODES, .numbered = true });
 	for (uint32_t i = 0; i < NODES; i++)
 		start_node(w, i, leave_usec);
 	loopback_assemble(w->l);

@@ -525,7 +525,7 @@ static void test_home_ends(void)
 
 static void test_unreachable(void)
 {
-	struct job_world_options opt = { .num = 2, .settings = "data=log,agent_timeout=300ms", .timeout_usec = 300000 };
+	struct job_world_options opt = { .num = 2, .settings = "data=log,agent_timeout=3s", .timeout_usec = 3000000 };
 	struct job_world *w = job_world_start_with(&opt);
 	struct loopback *l = job_world_loopback(w);
 
