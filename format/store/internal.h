@@ -50,6 +50,11 @@ int freed_execute(struct store *s);
 /* At open: leftovers of earlier lives. */
 int freed_sweep_segments(struct store *s);
 
+/* ---- skip.c */
+
+/* At open of a job's store, after a loss of power: what was given and forgotten is not given again. Durable. */
+int skip_lost_numbers(struct store *s);
+
 /* ---- sync.c */
 
 struct sync_group {

@@ -437,6 +437,8 @@ static int open_parts(struct store *s, const char *path, struct store_options *o
 		state_reserve_inos(s->state, place_first_ino(s->sb.node_index));
 	s->freed.open = writes(s);
 	r = writes(s) ? settle(s, report) : 0;
+	if (!r && writes(s) && s->sb.num_nodes > 1 && report->rebooted && !report->clean)
+		r = skip_lost_numbers(s);
 	if (!r)
 		r = space_init(s, opt);
 	if (r)

@@ -506,6 +506,62 @@ static void test_small_disk(void)
 	sim_destroy(b.sim);
 }
 
+/* ---- numbers ---- */
+
+struct numbers { /* the highest ones given */
+	uint64_t ino;
+	uint32_t segment;
+};
+
+/* Some more of them, above those given before. */
+static bool give_numbers(struct store *s, struct numbers *n)
+{
+	struct numbers before = *n;
+	struct record rec = { .type = RECORD_CREATE, .mode = S_IFREG | 0600 };
+	char *bytes = calloc(1, 700000);
+	uint64_t off;
+	bool good = bytes != NULL;
+
+	for (int i = 0; good && i < 20; i++) {
+		rec = (struct record){
+			.type = RECORD_CREATE, .mode = S_IFREG | 0600, .ino = state_new_ino(store_state(s))
+		};
+		good = store_commit(s, &rec) == 0 && rec.ino > before.ino;
+		n->ino = rec.ino;
+	}
+	for (int i = 0; good && i < 5; i++)
+		good = segment_append(store_segments(s), bytes, 700000, &n->segment, &off) == 0 &&
+		       n->segment > before.segment;
+	free(bytes);
+	return good;
+}
+
+/* What other nodes have seen of a node that loses power, twice without a sync in between, is not given again. */
+static void test_numbers_after_power_loss(uint64_t seed)
+{
+	uint8_t boot[16] = { 1 }, job[STORE_UUID_BYTES] = { 1 };
+	struct cistern_error err = { 0 };
+	struct numbers given = { 0 };
+	struct bench b;
+
+	if (!bench_begin(&b, 1 << 20, 0) ||
+		!ok(store_number(b.s, 1, 2, job, &err) == 0, "node 1 of a job %s", err.text))
+		return;
+	for (int life = 0; life < 3; life++) {
+		store_abandon(b.s);
+		if (sim_power_cut(b.sim, seed + (uint64_t)life) != 0)
+			abort();
+		boot[1]++;
+		b.opt.boot_id = boot;
+		if (!bench_open(&b))
+			return;
+		bool good = give_numbers(b.s, &given);
+		ok(good, "life %d: numbers of inodes (up to %llx) and segments (up to %u) are new ones", life,
+			(unsigned long long)given.ino, given.segment);
+	}
+	bench_end(&b);
+}
+
 /* ---- snapshots ---- */
 
 static void test_snapshots(void)
@@ -610,6 +666,8 @@ int main(void)
 	test_small_neighbours();
 	test_full();
 	test_small_disk();
+	for (uint64_t seed = 1; seed <= 5; seed++)
+		test_numbers_after_power_loss(10 * seed);
 	test_snapshots();
 	test_threads();
 	remove_tree(work);
