@@ -175,18 +175,19 @@ int carried_fail(struct session *s, struct carried *c, int r, const char *doing)
 }
 
 /* A file that is being written to is half of something: it stays dirty, and what it is then will be seen. */
+static int unless_changed(struct session *s, struct carried *c, int r)
+{
+	if (r != -EIO || !carried_has_changed(s, c))
+		return r;
+	c->job.error_text[0] = '\0';
+	return 0;
+}
+
 int carried_check_format(struct session *s, struct carried *c)
 {
-	int r;
-
 	if (s->opt->verify != DRAIN_VERIFY_FORMAT || !S_ISREG(c->in.mode))
 		return 0;
-	r = verify_format(c->f, c->in.size, c->doubt, c->job.error_text);
-	if (r == -EIO && carried_has_changed(s, c)) {
-		c->job.error_text[0] = '\0';
-		return 0;
-	}
-	return r;
+	return unless_changed(s, c, verify_format(c->f, c->in.size, c->doubt, c->job.error_text));
 }
 
 int carried_verify(struct session *s, struct carried *c, const struct stat *st)
@@ -203,6 +204,7 @@ int carried_verify(struct session *s, struct carried *c, const struct stat *st)
 	}
 	if (s->opt->verify == DRAIN_VERIFY_SIZE || !c->has_checksum)
 		return 0;
-	r = verify_read(s, &c->job);
+	/* In place, what was written is what a private segment has data for: more than was carried, when a hole was filled meanwhile. */
+	r = unless_changed(s, c, verify_read(s, &c->job));
 	return r < 0 ? r : carried_check_format(s, c);
 }
