@@ -9,22 +9,25 @@ import shutil
 import subprocess
 import time
 
+import hosts
 import machine
 import peers
 
 NODES = 2
+LINKS = ("1gbit", "200mbit") # slow beside the disks here, as real ones are
 ASSEMBLE_SECONDS = 60
 MPIEXEC = "mpiexec.mpich"
 # hydra and those that it starts there: they hold the directory in their command line, too.
-AGENT = 'exec "$0" agent --store "$1/$PMI_RANK/store"'
+AGENT = '#!/bin/sh\nexec "$1" agent --store "$2/$PMI_RANK/store"\n'
 
 
 class JobPlace(peers.Place):
-	"""paths: of the nodes' mounts. path is that of node 0."""
+	"""paths: of the nodes' mounts. path is that of node 0. hosts: where the agents run, owned; None: all here."""
 
-	def __init__(self, command, area, nodes):
+	def __init__(self, command, area, nodes, on=None):
 		self.command = command
 		self.area = area
+		self.hosts = on
 		self.backing = os.path.join(area, "backing")
 		self.agents = None
 		self.log = os.path.join(area, "agents.log")
@@ -41,13 +44,24 @@ class JobPlace(peers.Place):
 		for node in self.nodes:
 			node.mount(f"{options},nodes={len(self.nodes)}")
 		with open(self.log, "wb") as log:
-			self.agents = subprocess.Popen([MPIEXEC, "-n", str(len(self.nodes)), "sh", "-c", AGENT, self.command, self.area],
+			self.agents = subprocess.Popen([*self.launcher(), self.script(), self.command, self.area],
 				stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 		deadline = time.monotonic() + ASSEMBLE_SECONDS
 		while not self.assembled():
 			if self.agents.poll() is not None or time.monotonic() > deadline:
 				raise machine.Failed(f"the agents did not come together: {self.said()}")
 			time.sleep(0.05)
+
+	def launcher(self):
+		return self.hosts.launcher(MPIEXEC) if self.hosts else [MPIEXEC, "-n", str(len(self.nodes))]
+
+	def script(self):
+		"""What each rank starts: a file, since a launcher's shell would take a command line apart."""
+		path = os.path.join(self.area, "agent")
+		with open(path, "w", encoding="utf-8") as script:
+			script.write(AGENT)
+		os.chmod(path, 0o755)
+		return path
 
 	def said(self):
 		with open(self.log, encoding="utf-8", errors="replace") as log:
@@ -65,17 +79,21 @@ class JobPlace(peers.Place):
 		if self.agents:
 			machine.end(self.agents)
 		machine.unmount_below(self.area)
+		if self.hosts:
+			self.hosts.remove()
 
 
 class Job:
-	"""The mounts with some options; nothing is drained unless a measure asks for it."""
+	"""The mounts with some options; nothing is drained unless a measure asks for it. link: each agent is on a host of its own; the rate of their links, '': as
+	fast as this machine makes them."""
 
-	def __init__(self, command, options):
+	def __init__(self, command, options, link=None):
 		self.command = command
 		self.options = ",".join(filter(None, ["drain=unmount", options]))
+		self.link = link
 
 	def enter(self, area):
-		place = JobPlace(self.command, area, NODES)
+		place = JobPlace(self.command, area, NODES, None if self.link is None else hosts.Hosts(area, NODES, self.link))
 		try:
 			place.start(self.options)
 		except BaseException:
@@ -84,21 +102,41 @@ class Job:
 		return place
 
 
-def mpi(program, *args):
+class BareHosts(peers.Raw):
+	"""The raw file system, and hosts for programs of MPI."""
+
+	def enter(self, area):
+		place = super().enter(area)
+		place.hosts = hosts.Hosts(area, NODES, "")
+		place.leave = place.hosts.remove
+		return place
+
+
+def mpi(program, *args, on=None):
 	"""Command line of a program of two ranks."""
-	return [MPIEXEC, "-n", str(NODES), program, *map(str, args)]
+	launcher = on.launcher(MPIEXEC) if on else [MPIEXEC, "-n", str(NODES)]
+	return [*launcher, program, *map(str, args)]
 
 
 def sides(build_dir, want_cistern, backing_dir, skipped):
 	"""As peers.sides; backing directories lie beside the stores, always."""
 	found = {}
+	no_hosts = hosts.lacking()
+	if no_hosts:
+		skipped("hosts", no_hosts)
 	if shutil.which(MPIEXEC) is None:
 		skipped("everything", f"{MPIEXEC} is not installed (Debian: mpich)")
 		return found
 	if os.access(os.path.join(os.environ.get("top_builddir", os.getcwd()), "tests/mpi/bare-get"), os.X_OK):
 		found["mpi"] = peers.Raw()
+		if not no_hosts:
+			found["mpi, TCP"] = BareHosts()
 	else:
 		skipped("MPI", "built without MPI")
+	try:
+		found["plain FUSE"] = peers.Passthrough(peers.build_passthrough(build_dir), "cache=never")
+	except machine.Skip as skip:
+		skipped("plain FUSE", str(skip))
 	try:
 		if not want_cistern:
 			raise machine.Skip("--no-cistern")
@@ -109,6 +147,11 @@ def sides(build_dir, want_cistern, backing_dir, skipped):
 		if os.access(os.path.join(os.environ["CISTERN_LIBEXEC"], "cistern-mpi-agent"), os.X_OK):
 			found["job"] = Job(command, "")
 			found["job, blobs"] = Job(command, "layout=blob-variable")
+			if not no_hosts:
+				found["job, TCP"] = Job(command, "", "")
+				for rate in LINKS:
+					found[f"job, {rate}"] = Job(command, "", rate)
+					found[f"job, blobs, {rate}"] = Job(command, "layout=blob-variable", rate)
 			found["job, visible=write"] = Job(command, "visible=write")
 			found["job, netCDF-4 by one"] = Job(command, "layout=netcdf4,convert_share=0")
 			found["job, netCDF-4 by both"] = Job(command, "layout=netcdf4,convert_share=1M")

@@ -92,18 +92,23 @@ class Visible(Measure):
 class RemoteRead(Measure):
 	"""Written and committed on node 0, read on node 1, from front to back. The log is written past the page cache, so the first read comes from
 	node 0's device: beside it what the device gives a direct read; and a read of what node 0 has in memory, because it was just read there:
-	beside it a second read on node 0 itself."""
+	beside it a second read on node 0 itself. The bounds: on one machine MPI_Get is a copy of memory, while each byte that a process reads through FUSE
+	goes through one more process; so what a read of the node's own file gives, and what passthrough_ll gives of a file in memory, with nobody's
+	checksums and no other node, are compared with MPI_Get, too."""
 	name = "remote-read"
 	title = "remote sequential read, 1 MiB"
 	units = {"rate": "B/s"}
-	sides = ("MPI_Get", "device", "job", "in memory", "at home")
+	sides = ("MPI_Get", "device", "plain FUSE", "job", "in memory", "at home")
 	lines = [Line(title, "rate", "job", "MPI_Get", 0.5),
 		 Line(f"{title}, from node 0's device", "rate", "job", "device"),
 		 Line(f"{title}, from node 0's memory", "rate", "in memory", "MPI_Get"),
-		 Line(f"{title}, from node 0's memory (compared with a read on node 0)", "rate", "in memory", "at home")]
+		 Line(f"{title}, from node 0's memory (compared with a read on node 0)", "rate", "in memory", "at home"),
+		 Line("read of a file on node 0, from its memory", "rate", "at home", "MPI_Get"),
+		 Line("read of a file in memory through passthrough_ll, uncached", "rate", "plain FUSE", "MPI_Get"),
+		 Line("direct read of the device", "rate", "device", "MPI_Get")]
 
 	def peer(self, side):
-		return "mpi" if side in ("MPI_Get", "device") else "job"
+		return {"MPI_Get": "mpi", "device": "mpi", "plain FUSE": side}.get(side, "job")
 
 	def disk_bytes(self, context):
 		return context.size(GIB)
@@ -116,15 +121,26 @@ class RemoteRead(Measure):
 		size = context.size(GIB)
 		if side == "MPI_Get":
 			context.reservoir.release()
-			said = machine.run(jobs.mpi(context.program("../mpi/bare-get")[0], MIB, size // MIB))
+			said = machine.run(jobs.mpi(context.program("../mpi/bare-get")[0], MIB, size // MIB, on=getattr(place, "hosts", None)))
 			return {"rate": float(said) * MIB}
-		paths = [place.path] if side == "device" else place.paths
+		paths = getattr(place, "paths", [place.path])
 		machine.fio(paths[0], "write", MIB, size, direct=side == "device")
 		machine.settle(paths[0])
-		if side in ("in memory", "at home"):
+		if side in ("in memory", "at home", "plain FUSE"):
 			machine.fio(paths[0], "read", MIB, size, sync=False)
 		context.reservoir.release()
 		return {"rate": machine.fio(paths[0 if side == "at home" else -1], "read", MIB, size, direct=side == "device", sync=False)}
+
+
+class RemoteReadTcp(RemoteRead):
+	"""The same, with each node's agent on a host of its own, and MPI over TCP."""
+	name = "remote-read-tcp"
+	title = "remote sequential read over TCP, 1 MiB"
+	sides = ("MPI_Get", "job", "in memory")
+	lines = [Line(title, "rate", "job", "MPI_Get", 0.5), Line(f"{title}, from node 0's memory", "rate", "in memory", "MPI_Get")]
+
+	def peer(self, side):
+		return ("mpi" if side == "MPI_Get" else "job") + ", TCP"
 
 
 class JobDrain(Measure):
@@ -315,6 +331,18 @@ class JobBlobDrain(Measure):
 		return {"rate": 1 / seconds}
 
 
+class JobBlobDrainLink(JobBlobDrain):
+	"""The same, with each node's agent on a host of its own, and links of that rate."""
+	def __init__(self, rate):
+		self.rate = rate
+		self.name = f"job-blob-drain-{rate}"
+		self.title = f"{JobBlobDrain.title}, links of {rate.replace('gbit', ' Gbit/s').replace('mbit', ' Mbit/s')}"
+		self.lines = [Line(self.title, "rate", "blobs", "canonical", 3.0)]
+
+	def peer(self, side):
+		return f"job, {self.rate}" if side == "canonical" else f"job, blobs, {self.rate}"
+
+
 class JobConvert(Measure):
 	"""From the start of the program to the end of the last unmount, where its file becomes netCDF-4: by its home alone, and by both nodes."""
 	name = "job-convert"
@@ -343,5 +371,6 @@ class JobConvert(Measure):
 
 def every_measure():
 	"""In the order in which they run."""
-	return [OwnFiles(), OneFile("n-1-47k", STRIDED_RECORD), OneFile("n-1-1m", MIB), Visible(), RemoteRead(), JobDrain(), BlobDrain(), JobBlobDrain(), JobConvert(),
+	return [OwnFiles(), OneFile("n-1-47k", STRIDED_RECORD), OneFile("n-1-1m", MIB), Visible(), RemoteRead(), RemoteReadTcp(), JobDrain(), BlobDrain(), JobBlobDrain(),
+		*map(JobBlobDrainLink, jobs.LINKS), JobConvert(),
 		Commit(), JobIdle()]
