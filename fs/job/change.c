@@ -424,7 +424,9 @@ static int replace_other_home(struct job *j, struct move *m)
 	if (rc < 0)
 		return rc;
 	moved(m);
-	if (unlink_at_home(j, &m->found[TO], &m->ref[TO], &hidden, &reset) < 0)
+	/* First what is there instead: should a home lose power, the name must not be without a file. */
+	rc = power_sync(j, remote_home(j, m->found[FROM].ino));
+	if (rc < 0 || unlink_at_home(j, &m->found[TO], &m->ref[TO], &hidden, &reset) < 0)
 		m->certain = false; /* the stamps decide */
 	return 0;
 }

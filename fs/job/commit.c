@@ -523,6 +523,8 @@ static int commit(struct job *j, struct shared *s, bool fresh, bool durable)
 	int rc = commit_carried(j, s, durable);
 	if (rc == 0 && begin(s, &c, fresh)) {
 		rc = run(j, s, &c, durable);
+		if (rc == 0 && durable && !c.fresh)
+			rc = store_sync(j->opt.store);
 		if (rc == -ESTALE) {
 			drop_layer(j, s);
 			rc = 0;
@@ -645,7 +647,12 @@ int share_fsync(struct job *j, struct job_file *file, bool data_only)
 	struct shared *s = file->shared;
 
 	sieve_forget(file);
-	if (!shared_is_home(j, s) || s->is_shared)
+	if (!shared_is_home(j, s)) {
+		int r = share_commit(j, s, true);
+
+		return r ? r : power_sync(j, s->home); /* the home has the name, and how far the file reaches */
+	}
+	if (s->is_shared)
 		return share_commit(j, s, true);
 	int rc = core_fsync(j->core, s->ino, file->local, data_only);
 	return rc ? rc : commit_home_alone(j, s);

@@ -136,6 +136,8 @@ int job_fsync(struct job *j, uint64_t ino, struct job_file *file, bool data_only
 		times_settle(j);
 	if (file && file->shared)
 		return job_errno(share_fsync(j, file, data_only));
+	if (!file && !job_alone(j)) /* a directory: its names are at the homes of its files */
+		return job_errno(power_sync_all(j));
 	return core_fsync(j->core, ino, file ? file->local : NULL, data_only);
 }
 
@@ -145,6 +147,8 @@ int job_syncfs(struct job *j)
 
 	if (!job_alone(j))
 		times_settle(j);
+	if (!r && !e && !job_alone(j))
+		r = job_errno(power_sync_all(j));
 	return r ? r : e;
 }
 

@@ -79,6 +79,9 @@ enum message_type {
 	MESSAGE_LOCK_LOST,    /* one-way, from the home: LIST: others have them */
 	MESSAGE_DRAIN_FIRST = 320,
 	MESSAGE_DRAIN_LAST = 339,
+
+	/* power.c: 340 to 349 */
+	MESSAGE_SYNC = 340, /* what you have is to be on your device */
 	MESSAGE_TYPE_END
 };
 

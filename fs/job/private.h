@@ -106,6 +106,12 @@ void lock_serve_reclaim(struct job *j, struct peers_request *rq);
 void lock_serve_held(struct job *j, struct peers_request *rq);
 void lock_serve_lost(struct job *j, struct peers_request *rq);
 
+/* ---- power.c: what other nodes have on their devices */
+
+int power_sync(struct job *j, uint32_t node); /* what that node has is; 0 also when it is gone for good */
+int power_sync_all(struct job *j);
+void power_serve_sync(struct job *j, struct peers_request *rq);
+
 /* ---- serve.c */
 
 typedef void (*serve_handler)(struct job *j, struct peers_request *rq);

@@ -72,6 +72,7 @@ static const struct {
 	[MESSAGE_LOCK_RECLAIM] = { lock_serve_reclaim, SERVE_HERE },
 	[MESSAGE_LOCK_HELD] = { lock_serve_held, SERVE_HERE },
 	[MESSAGE_LOCK_LOST] = { lock_serve_lost, SERVE_HERE },
+	[MESSAGE_SYNC] = { power_serve_sync, SERVE_WORKER },
 };
 
 void serve_request(struct peers_request *rq, void *arg)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "format/store/store.h"
+#include "tests/lib/sim.h"
 
 struct daemon { /* of one node */
 	struct job_world *w;
@@ -19,6 +20,8 @@ struct daemon { /* of one node */
 	struct core *core;
 	struct job *job; /* NULL: dead */
 	int kernel_fd;   /* owned; -1 */
+	struct sim *sim; /* owned; NULL: real files */
+	uint8_t boot[16];
 };
 
 struct job_world {
@@ -27,6 +30,7 @@ struct job_world {
 	struct config *cfg;
 	struct loopback *loopback;
 	struct daemon *daemons;
+	bool closed;
 };
 
 static _Noreturn void bail_out(const char *why)
@@ -124,12 +128,19 @@ static void open_store(struct daemon *d, struct cistern_error *err)
 		.backing = w->backing,
 		.capacity = config_number(w->cfg, CONFIG_CAPACITY),
 		.reserve = config_number(w->cfg, CONFIG_RESERVE),
+		.io = d->io,
 	};
 	struct state_report report;
-	char path[128];
+	char path[128], index[160];
 
 	snprintf(path, sizeof(path), "%s/store%u", w->dir, d->index);
 	put_between(d, path, &opt);
+	if (d->sim) {
+		snprintf(index, sizeof(index), "%s/index", path);
+		(void)mkdir(path, 0700);
+		opt.index_path = index;
+		opt.boot_id = d->boot;
+	}
 	if (store_open(path, &opt, &d->store, &report, err) ||
 		store_number(d->store, d->index, w->opt.num, job_uuid, err))
 		bail_out(err->text);
@@ -184,6 +195,17 @@ void job_world_kill(struct job_world *w, uint32_t node)
 	d->store = NULL;
 }
 
+void job_world_lose_power(struct job_world *w, uint32_t node, uint64_t seed)
+{
+	struct daemon *d = &w->daemons[node];
+
+	if (d->job)
+		job_world_kill(w, node);
+	if (sim_power_cut(d->sim, seed))
+		bail_out("out of memory");
+	d->boot[0]++;
+}
+
 void job_world_revive(struct job_world *w, uint32_t node)
 {
 	loopback_restart(w->loopback, node);
@@ -230,7 +252,9 @@ struct job_world *job_world_start_with(const struct job_world_options *opt)
 	if (!w->loopback || !w->daemons)
 		bail_out("out of memory");
 	for (uint32_t i = 0; i < opt->num; i++) {
-		w->daemons[i] = (struct daemon){ .w = w, .index = i, .kernel_fd = -1 };
+		w->daemons[i] = (struct daemon){ .w = w, .index = i, .kernel_fd = -1, .boot = { 1 } };
+		if (opt->simulated && sim_create(&w->daemons[i].sim, &w->daemons[i].io))
+			bail_out("out of memory");
 		begin(&w->daemons[i]);
 	}
 	loopback_assemble(w->loopback);
@@ -243,10 +267,8 @@ struct job_world *job_world_start(uint32_t num)
 	return job_world_start_with(&(struct job_world_options){ .num = num });
 }
 
-void job_world_stop(struct job_world *w)
+void job_world_close(struct job_world *w)
 {
-	char cmd[128];
-
 	for (uint32_t i = 0; i < w->opt.num; i++)
 		if (w->daemons[i].job)
 			job_shut_down(w->daemons[i].job);
@@ -259,14 +281,92 @@ void job_world_stop(struct job_world *w)
 	for (uint32_t i = 0; i < w->opt.num; i++)
 		if (store_close(w->daemons[i].store))
 			bail_out("a store does not close in good order");
-	for (uint32_t i = 0; i < w->opt.num; i++)
+		else
+			w->daemons[i].store = NULL;
+	w->closed = true;
+}
+
+void job_world_stop(struct job_world *w)
+{
+	char cmd[128];
+
+	if (!w->closed)
+		job_world_close(w);
+	for (uint32_t i = 0; i < w->opt.num; i++) {
 		io_destroy(w->daemons[i].io);
+		sim_destroy(w->daemons[i].sim);
+	}
 	config_destroy(w->cfg);
 	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", w->dir);
 	if (system(cmd) != 0)
 		printf("# cannot remove %s\n", w->dir);
 	free(w->daemons);
 	free(w);
+}
+
+/* ---- simulated stores, copied */
+
+struct copying {
+	struct io *io;
+	const char *from; /* a directory in it */
+	char to[200];
+};
+
+static int copy_entry(const char *name, void *arg);
+
+static void copy_dir(struct io *io, const char *from, const char *to)
+{
+	struct copying c = { .io = io, .from = from };
+
+	snprintf(c.to, sizeof(c.to), "%s", to);
+	if (mkdir(to, 0700) || io->ops->list(io, from, copy_entry, &c))
+		bail_out("a store cannot be copied");
+}
+
+static void copy_file(struct io_file *file, const char *to)
+{
+	static const size_t step = 1u << 20;
+	uint8_t *buf = malloc(step);
+	uint64_t size = 0;
+	int fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+	if (!buf || fd < 0 || file->ops->size(file, &size) || ftruncate(fd, (off_t)size))
+		bail_out("a store cannot be copied");
+	for (uint64_t off = 0; off < size; off += step) {
+		ssize_t n = file->ops->pread(file, buf, step, off);
+
+		if (n < 0 || pwrite(fd, buf, (size_t)n, (off_t)off) != n)
+			bail_out("a store cannot be copied");
+	}
+	close(fd);
+	free(buf);
+}
+
+static int copy_entry(const char *name, void *arg)
+{
+	const struct copying *c = arg;
+	struct io_file *file = NULL;
+	char from[300], to[500];
+
+	snprintf(from, sizeof(from), "%s%s%s", c->from, *c->from ? "/" : "", name);
+	snprintf(to, sizeof(to), "%s/%s", c->to, name);
+	if (io_open(c->io, from, IO_READ, &file) == 0) {
+		copy_file(file, to);
+		io_close(file);
+	} else {
+		copy_dir(c->io, from, to);
+	}
+	return 0;
+}
+
+void job_world_copy_stores(struct job_world *w, const char *path)
+{
+	for (uint32_t i = 0; i < w->opt.num; i++) {
+		char to[200];
+
+		snprintf(to, sizeof(to), "%s/store%u", path, i);
+		copy_dir(w->daemons[i].io, "", to);
+	}
 }
 
 struct job *job_world_job(struct job_world *w, uint32_t node)

@@ -21,6 +21,7 @@ struct job_world_options {
 	uint64_t node_timeout_usec; /* 0: 60 s */
 	/* What is between a node's store and its directory, from io_posix_create; it owns that. arg comes last. NULL: nothing. */
 	struct io *(*store_io)(uint32_t node, struct io *real, void *arg);
+	bool simulated;   /* stores on simulated disks (sim.h), for job_world_lose_power */
 	bool passthrough; /* kernels reach private segments, or would: job_world_kernel_fd */
 	/* As job_options; node and hook_arg come first. NULL: nothing. */
 	void (*invalidate)(uint32_t node, uint64_t ino, bool data, void *arg);
@@ -30,7 +31,9 @@ struct job_world_options {
 
 struct job_world *job_world_start(uint32_t num);
 struct job_world *job_world_start_with(const struct job_world_options *opt);
-void job_world_stop(struct job_world *w); /* in good order, and removes everything */
+void job_world_close(
+	struct job_world *w);             /* all daemons end and close their stores in good order; nothing is removed */
+void job_world_stop(struct job_world *w); /* the same, unless that was done, and removes everything */
 
 struct job *job_world_job(struct job_world *w, uint32_t node);
 struct core *job_world_core(struct job_world *w, uint32_t node);
@@ -49,5 +52,12 @@ void job_world_kill(struct job_world *w, uint32_t node);
 /* Another daemon opens its store, and the agents assemble. */
 void job_world_revive(struct job_world *w, uint32_t node);
 void job_world_restart(struct job_world *w, uint32_t node); /* both */
+/*
+ * Of simulated stores: a daemon dies, and what was not synced is lost, some of it (sim_power_cut, which the seed is for). The next
+ * one is told that the machine was started again.
+ */
+void job_world_lose_power(struct job_world *w, uint32_t node, uint64_t seed);
+/* The stores as they are in simulated disks, after job_world_close, as real ones: path/store0 and so on. */
+void job_world_copy_stores(struct job_world *w, const char *path);
 
 #endif

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * A node of a job loses power (docs/design/power-loss.md): one promise after the other, on simulated disks, which keep some of what was not
+ * synced, as the seed has it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "format/store/store.h"
+#include "tests/lib/job_path.h"
+#include "tests/lib/job_world.h"
+#include "tests/lib/tap.h"
+
+#define NODES 3u
+#define SEEDS 3u
+
+static struct job_world *begin(void)
+{
+	return job_world_start_with(&(struct job_world_options){ .num = NODES, .simulated = true });
+}
+
+static void lose_power(struct job_world *w, uint32_t node, uint64_t seed)
+{
+	job_world_lose_power(w, node, seed);
+	job_world_revive(w, node);
+}
+
+static int sync_dir(struct job_world *w, uint32_t node)
+{
+	return job_fsync(job_world_job(w, node), 1, NULL, false);
+}
+
+struct open {
+	struct job *j;
+	struct job_file *file;
+	uint64_t ino;
+};
+
+static int open_at(struct job_world *w, uint32_t node, const char *name, int flags, struct open *o)
+{
+	struct core_open_reply reply;
+	struct core_entry e;
+	int rc;
+
+	*o = (struct open){ .j = job_world_job(w, node) };
+	rc = job_lookup(o->j, 1, name, &e);
+	if (rc)
+		return rc;
+	o->ino = e.ino;
+	rc = job_open(o->j, e.ino, flags, &o->file, &reply);
+	if (rc)
+		job_forget(o->j, e.ino, 1);
+	return rc;
+}
+
+static int close_it(struct open *o, int rc)
+{
+	int r = job_flush(o->j, o->file);
+
+	job_release(o->j, o->file);
+	job_forget(o->j, o->ino, 1);
+	return rc ? rc : r;
+}
+
+enum how { CLOSED, SYNCED };
+
+static int put(struct job_world *w, uint32_t node, const char *name, uint64_t off, const char *text, enum how how)
+{
+	struct open o;
+	int rc = open_at(w, node, name, O_RDWR, &o);
+
+	if (rc)
+		return rc;
+	ssize_t n = job_write(o.j, o.file, text, strlen(text), off);
+	rc = n < 0 ? (int)n : n != (ssize_t)strlen(text) ? -EIO : 0;
+	if (rc == 0 && how == SYNCED)
+		rc = job_fsync(o.j, o.ino, o.file, false);
+	return close_it(&o, rc);
+}
+
+/* The bytes of a file, as a text; "(-errno)" instead of what cannot be had. */
+static const char *get(struct job_world *w, uint32_t node, const char *name)
+{
+	static char text[100];
+	struct open o;
+	ssize_t n = 0;
+	int rc = open_at(w, node, name, O_RDONLY, &o);
+
+	if (rc == 0) {
+		n = job_read(o.j, o.file, text, sizeof(text) - 1, 0);
+		rc = close_it(&o, n < 0 ? (int)n : 0);
+	}
+	if (rc)
+		snprintf(text, sizeof(text), "(%d)", rc);
+	else
+		text[n] = '\0';
+	return text;
+}
+
+static void shows(struct job_world *w, const char *name, const char *expected)
+{
+	for (uint32_t n = 0; n < NODES; n++)
+		is_str(get(w, n, name), expected, name);
+}
+
+/* Of a file whose home did nothing to make it durable. */
+static void test_fsync_elsewhere(uint64_t seed)
+{
+	struct job_world *w = begin();
+
+	is_int(path_create(job_world_job(w, 0), "a", 0644, 0), 0, "node 0 makes a file");
+	is_int(put(w, 1, "a", 0, "from 1", SYNCED), 0, "node 1 writes and syncs it");
+	lose_power(w, 0, seed);
+	shows(w, "a", "from 1");
+	is_int(path_create(job_world_job(w, 2), "b", 0644, 0), 0, "node 2 makes a file");
+	is_int(put(w, 2, "b", 0, "from 2", CLOSED), 0, "and writes it");
+	is_int(sync_dir(w, 1), 0, "node 1 syncs the directory");
+	lose_power(w, 2, seed);
+	is_int(strcmp(get(w, 0, "b"), "(-2)") != 0, 1, "the name is there");
+	job_world_stop(w);
+}
+
+/* Over a file of another home: the name has always one of the two. */
+static void test_rename(uint64_t seed)
+{
+	struct job_world *w = begin();
+	for (uint32_t n = 0; n < 2; n++) {
+		is_int(path_create(job_world_job(w, n), n ? "b" : "a", 0644, 0), 0, "a file");
+		is_int(put(w, n, n ? "b" : "a", 0, n ? "bb" : "aa", SYNCED), 0, "and syncs it");
+	}
+	is_int(path_rename(job_world_job(w, 2), "a", "b", 0), 0, "node 2 renames one over the other");
+	is_int(store_sync(job_world_store(w, 1)), 0, "node 1 has it on its device that its file is replaced");
+	lose_power(w, 0, seed);
+	shows(w, "b", "aa");
+	job_world_stop(w);
+}
+
+int main(void)
+{
+	for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+		test_fsync_elsewhere(seed);
+		test_rename(seed);
+	}
+	return done_testing();
+}
