@@ -402,13 +402,17 @@ void peers_joined(struct peers *p, uint32_t node, uint64_t incarnation)
 	change_end(p, &ch);
 }
 
-void peers_give_up(struct peers *p, uint32_t node)
+void peers_give_up(struct peers *p, uint32_t node, int64_t missing_since_usec)
 {
 	struct call_list failed = TAILQ_HEAD_INITIALIZER(failed);
 	struct node *n = &p->nodes[node];
 	bool news;
 
 	pthread_mutex_lock(&p->lock);
+	if (missing_since_usec && n->missing_since_usec != missing_since_usec) {
+		pthread_mutex_unlock(&p->lock);
+		return;
+	}
 	news = !n->gone && !p->ended;
 	n->gone = true;
 	n->present = false;
@@ -465,7 +469,7 @@ void peers_received(struct peers *p, uint32_t from, const void *bytes, size_t le
 	case FRAME_REQUEST:
 	case FRAME_TELL: request_arrived(p, from, &f); break;
 	case FRAME_REPLY: call_answered(p, from, &f); break;
-	case FRAME_BYE: peers_give_up(p, from); break;
+	case FRAME_BYE: peers_give_up(p, from, 0); break;
 	case FRAME_ACK: break;
 	}
 }

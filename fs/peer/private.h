@@ -144,7 +144,8 @@ void entry_remove(struct entry **table, struct entry *e);
 int node_init(struct peers *p, uint32_t count);
 const char *node_name(const struct peers *p, uint32_t node, char *out, size_t cap); /* under the lock */
 void peers_log(struct peers *p, bool warning, const char *event, const char *text);
-void peers_give_up(struct peers *p, uint32_t node); /* without the lock */
+/* If it is still missing since then, and has not come meanwhile; 0: in any case. Without the lock. */
+void peers_give_up(struct peers *p, uint32_t node, int64_t missing_since_usec);
 void timer_poke(struct peers *p, int64_t due_usec); /* something will be due then; under the lock */
 void *timer_thread(void *arg);
 

@@ -144,6 +144,7 @@ static void look(struct peers *p)
 	struct line lines[2] = { { 0 } };
 	int64_t now = peers_now();
 	uint32_t missing = overdue(p, now);
+	int64_t since = missing == UINT32_MAX ? 0 : p->nodes[missing].missing_since_usec;
 
 	expire(p, &p->waiting, now, &out);
 	if (!TAILQ_EMPTY(&out))
@@ -159,7 +160,7 @@ static void look(struct peers *p)
 		if (lines[i].event)
 			peers_log(p, lines[i].warning, lines[i].event, lines[i].text);
 	if (missing != UINT32_MAX)
-		peers_give_up(p, missing);
+		peers_give_up(p, missing, since);
 	upcall_end(p);
 	pthread_mutex_lock(&p->lock);
 }

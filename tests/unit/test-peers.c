@@ -520,6 +520,68 @@ static void test_timeouts(void)
 	world_free(w);
 }
 
+/* done() of calls that end by time, in the clock's thread. */
+struct late {
+	struct world *w;
+	bool held, go;
+};
+
+static void hold_clock(int status, const struct wire_msg *reply, void *arg)
+{
+	struct late *late = arg;
+
+	(void)status, (void)reply;
+	pthread_mutex_lock(&late->w->lock);
+	late->held = true;
+	pthread_cond_broadcast(&late->w->cond);
+	while (!late->go)
+		pthread_cond_wait(&late->w->cond, &late->w->lock);
+	pthread_mutex_unlock(&late->w->lock);
+}
+
+static void join_again(int status, const struct wire_msg *reply, void *arg)
+{
+	struct late *late = arg;
+
+	(void)status, (void)reply;
+	peers_joined(loopback_peers(late->w->l, 0), 1, 2);
+}
+
+static void keep_async(struct world *w, peers_done done, void *arg)
+{
+	struct wire_msg m = { .type = KEEP };
+
+	if (peers_call_async(loopback_peers(w->l, 0), 2, &m, done, arg))
+		abort();
+	wire_msg_free(&m);
+}
+
+/* The clock has found node 1 overdue; before it gives it up, the node is there. */
+static void test_joins_in_time(void)
+{
+	struct world *w = world_make(&(struct loopback_options){ .timeout_usec = 100000, .node_timeout_usec = 1000 });
+	struct late late = { .w = w };
+
+	loopback_assemble(w->l);
+	loopback_settle(w->l);
+	keep_async(w, hold_clock, &late);
+	pthread_mutex_lock(&w->lock);
+	while (!late.held)
+		pthread_cond_wait(&w->cond, &w->lock);
+	pthread_mutex_unlock(&w->lock);
+	keep_async(w, join_again, &late);
+	peers_left(loopback_peers(w->l, 0), 1);
+	usleep(150000); /* both times are over */
+	pthread_mutex_lock(&w->lock);
+	late.go = true;
+	pthread_cond_broadcast(&w->cond);
+	pthread_mutex_unlock(&w->lock);
+	is_int(ask(w, 0, 2, KEEP, 1, NULL), -ETIMEDOUT, "the clock has looked once more");
+	is_u64(w->sides[0].events[PEERS_GONE], 0, "a daemon that comes at the last moment is not given up");
+	is_int(ask_again(w, 0, 1), 0, "and is heard");
+	world_free(w);
+}
+
 static void count_done(int status, const struct wire_msg *reply, void *arg)
 {
 	unsigned int *counts = arg;
@@ -634,6 +696,7 @@ int main(void)
 	test_storm();
 	test_restart();
 	test_timeouts();
+	test_joins_in_time();
 	test_limits();
 	test_payload();
 	test_world();
