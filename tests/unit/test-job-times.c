@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fs/job/private.h"
 #include "fs/job/share.h"
@@ -156,11 +157,14 @@ static void test_before_shared(void)
 
 /* ---- daemons that die */
 
+/* What the dead daemon had not told is for the next one to tell, once it has found it. */
 static void restart(struct file *f, uint32_t node)
 {
 	job_release(job_world_job(f->w, node), f->at[node]);
 	job_world_restart(f->w, node);
 	open_at(f, node);
+	while (!job_world_job(f->w, node)->share->swept)
+		usleep(1000);
 }
 
 static void test_restart(uint32_t node)
