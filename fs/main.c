@@ -157,6 +157,15 @@ static void hook_invalidate_name(uint64_t parent, const char *name, void *arg)
 		session_invalidate_name(s, parent, name);
 }
 
+static void hook_invalidate_names(void *arg)
+{
+	struct daemon *d = arg;
+	struct session *s = atomic_load(&d->session);
+
+	if (s)
+		session_invalidate_names(s);
+}
+
 static void hook_drain_request(struct peers_request *rq, void *arg)
 {
 	struct daemon *d = arg;
@@ -419,6 +428,7 @@ static int create_job(struct daemon *d, struct cistern_error *err)
 		.peers = d->agent ? peer_agent_peers(d->agent) : NULL,
 		.invalidate = hook_invalidate_now,
 		.invalidate_name = hook_invalidate_name,
+		.invalidate_names = hook_invalidate_names,
 		.drain_request = hook_drain_request,
 		.event = hook_event,
 		.log = hook_log,

@@ -119,7 +119,8 @@ static int lookup(struct job *j, uint64_t parent, const char *name, struct core_
 			held_doubt(j, parent, name);
 		rc = lookup_once(j, parent, name, ret);
 	}
-	ret->entry_timeout_sec = rc < 0 ? 0 : ret->entry_timeout_sec;
+	if (rc < 0 || announce_is(j, parent, name))
+		ret->entry_timeout_sec = 0;
 	if (rc == 0 && S_ISDIR(ret->attr.st_mode))
 		times_fix(j, ret);
 	return with_timeouts(j, rc == -EAGAIN ? -ENOENT : rc, ret);

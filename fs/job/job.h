@@ -25,6 +25,8 @@ struct job_options {
 	/* Tell the kernel; as core's hooks of the same purpose. Without locks. */
 	void (*invalidate)(uint64_t ino, bool data, void *arg);
 	void (*invalidate_name)(uint64_t parent, const char *name, void *arg);
+	/* All names, also of directories that the caller's own calls have locked in the kernel; does not wait. May be NULL. */
+	void (*invalidate_names)(void *arg);
 	/* A request of MESSAGE_DRAIN_FIRST to MESSAGE_DRAIN_LAST, and what happens to nodes: for the drain. Do not block; may be NULL. */
 	void (*drain_request)(struct peers_request *rq, void *arg);
 	void (*event)(enum peers_event event, uint32_t node, void *arg);
@@ -55,6 +57,12 @@ int job_mknod(
 	struct job *j, uint64_t parent, const char *name, mode_t mode, struct core_cred cred, struct core_entry *ret);
 int job_link(struct job *j, uint64_t ino, uint64_t parent, const char *name, struct core_entry *ret);
 int job_unlink(struct job *j, uint64_t parent, const char *name);
+/*
+ * Before job_rename and job_rmdir by thread pid, of names (name[1] may be ""): -ESTALE: the call is to be sent back with that, and comes again.
+ * Else it is to be followed by them and job_announce_end.
+ */
+int job_announce(struct job *j, pid_t pid, const uint64_t dir[2], const char *const name[2]);
+void job_announce_end(struct job *j, pid_t pid);
 int job_rmdir(struct job *j, uint64_t parent, const char *name);
 int job_rename(
 	struct job *j, uint64_t from_parent, const char *from, uint64_t parent, const char *name, unsigned int flags);

@@ -24,9 +24,10 @@ enum message_type {
 
 	/* tree.c, sequence.c: 220 to 239 */
 	MESSAGE_TREE_CHANGE = 220, /* to node 0: CHANGE and what it needs */
-	/* From node 0: DIR may go; INO, OTHER: directories that move; 0: none -> NAMES of the backing directory hidden in DIR. */
+	/* From node 0: CLOSED may go; INO (FROM in FROM_DIR), OTHER (NAME in DIR): directories that move or go; 0: none; ASKER ->
+	 * NAMES of the backing directory hidden in CLOSED. */
 	MESSAGE_TREE_PREPARE,
-	MESSAGE_TREE_COMMIT, /* from node 0: RECORD*, OTHER: who asked; FLAGS 1: end of what PREPARE began, for DIR;
+	MESSAGE_TREE_COMMIT, /* from node 0: RECORD*, ASKER; FLAGS 1: end of what PREPARE began, for CLOSED;
 			      * STAMP: the last change that you have then; COUNT 1: without it you serve no names */
 	MESSAGE_TREE_ABORT,  /* from node 0: end of whatever PREPARE began */
 	MESSAGE_TREE_STAMP,  /* from node 0: -> STAMP of the last change that you have */
@@ -112,6 +113,8 @@ enum message_tag {
 	MESSAGE_UID,
 	MESSAGE_GID,
 	MESSAGE_RECORD_BYTES,
+	MESSAGE_CLOSED, /* a directory that may go; 0: none */
+	MESSAGE_ASKER,  /* node */
 
 	/* share: 300 to 399 */
 	MESSAGE_SHARE_INO = 300,

@@ -24,9 +24,11 @@ struct job {
 	struct workers *workers;
 	_Atomic(bool) ending;
 	_Atomic(uint64_t) moved; /* number of the last change of the tree, about to be here, that moves a directory */
-	_Atomic(uint64_t) moving[2]; /* directories that node 0 is about to rename (tree.c); 0: none */
+	_Atomic(uint64_t) moving[2]; /* directories that node 0 is about to rename or remove (tree.c); 0: none */
+	_Atomic(bool) unnamed;       /* our kernel has been told to drop their names */
 	/* one for each part, owned by it */
 	struct lag *lag;
+	struct announce *announce;
 	struct names *names;
 	struct rebuild *rebuild;
 	struct held *held;
@@ -186,6 +188,12 @@ void names_settled(struct names *n, uint64_t dir, const char *name, const struct
 void pointer_put(struct wire_msg *m, const struct pointer *at);
 void pointer_get(const struct wire_msg *m, struct pointer *ret);
 
+/* ---- announce.c: names that our own kernel is about to change (job_announce) */
+
+extern const struct part announce_part;
+bool announce_is(struct job *j, uint64_t dir, const char *name);   /* not to be kept by the kernel */
+bool announce_runs(struct job *j, uint64_t dir, const char *name); /* and it does not: the call is under way */
+
 /* ---- rebuild.c: pointers from what the homes' states say */
 
 extern const struct part rebuild_part;
@@ -219,7 +227,7 @@ enum tree_change {
 	TREE_REMOVEXATTR,
 	TREE_DRAINED, /* RECORD_BYTES: what a drain has done with it in the backing directory */
 };
-/* Node 0 is just moving it: its name is not to be believed before its server has answered. */
+/* Node 0 is just moving or removing it: its name is not to be believed before its server has answered. */
 static inline bool tree_is_moving(const struct job *j, uint64_t ino)
 {
 	return ino == j->moving[0] || ino == j->moving[1];
@@ -233,8 +241,8 @@ int tree_know(struct job *j, uint64_t dir);
 int tree_know_path(struct job *j, uint64_t dir, const char *path);
 /* Before the first change of a file: the directories above it are in the tree. hint as core_hint gives it. */
 int tree_know_above(struct job *j, uint64_t hint_dir, const char *hint);
-/* What the kernel may have cached of what a record changes. */
-void tree_tell_kernel(struct job *j, const struct record *rec);
+/* What the kernel may have cached of what a record changes. names: those, too; else PREPARE has told it. */
+void tree_tell_kernel(struct job *j, const struct record *rec, bool names);
 void tree_serve_prepare(struct job *j, struct peers_request *rq);
 void tree_serve_commit(struct job *j, struct peers_request *rq);
 void tree_serve_abort(struct job *j, struct peers_request *rq);

@@ -103,7 +103,7 @@ static void note_record(const struct record *rec, void *arg)
 	if (!s->first_stamp)
 		s->first_stamp = rec->stamp;
 	if (s->asker != peers_self(s->j->peers))
-		tree_tell_kernel(s->j, rec);
+		tree_tell_kernel(s->j, rec, !s->prepared);
 }
 
 static void put_commit(struct sequence *s, struct wire_msg *m, uint64_t from, bool last_try)
@@ -111,8 +111,8 @@ static void put_commit(struct sequence *s, struct wire_msg *m, uint64_t from, bo
 	uint64_t last = state_tree_stamp(s->j->state);
 
 	message_init(m, MESSAGE_TREE_COMMIT);
-	message_put(m, MESSAGE_OTHER, s->asker);
-	message_put(m, MESSAGE_DIR, s->closed_dir);
+	message_put(m, MESSAGE_ASKER, s->asker);
+	message_put(m, MESSAGE_CLOSED, s->closed_dir);
 	message_put(m, MESSAGE_FLAGS, s->prepared);
 	message_put(m, MESSAGE_STAMP, last);
 	message_put(m, MESSAGE_COUNT, last_try);
@@ -310,7 +310,20 @@ static int is_shown(const char *name, uint64_t ino, uint32_t type, void *arg)
 	return -ENOTEMPTY;
 }
 
-static int prepare(struct sequence *s, uint64_t dir, uint64_t moving, uint64_t other)
+static void put_place(
+	struct wire_msg *m, enum message_tag dir_tag, uint64_t dir, enum message_tag tag, const char *name)
+{
+	message_put(m, dir_tag, dir);
+	message_put_str(m, tag, name);
+}
+
+struct names_of { /* of a request */
+	char name[RECORD_NAME_MAX + 1], from[RECORD_NAME_MAX + 1];
+	uint64_t dir, from_dir;
+};
+
+/* dir: that may go; moving, at from, and other, at name: whose names are not to be believed; 0: none. */
+static int prepare(struct sequence *s, const struct names_of *n, uint64_t dir, uint64_t moving, uint64_t other)
 {
 	uint32_t num = peers_count(s->j->peers);
 	int *status = calloc(num, sizeof(*status));
@@ -321,9 +334,12 @@ static int prepare(struct sequence *s, uint64_t dir, uint64_t moving, uint64_t o
 		return -ENOMEM;
 	s->closed_dir = dir; /* first: a server that begins now learns it from us */
 	message_init(&m, MESSAGE_TREE_PREPARE);
-	message_put(&m, MESSAGE_DIR, dir);
+	message_put(&m, MESSAGE_CLOSED, dir);
+	message_put(&m, MESSAGE_ASKER, s->asker);
 	message_put(&m, MESSAGE_INO, moving);
+	put_place(&m, MESSAGE_FROM_DIR, n->from_dir, MESSAGE_FROM, n->from);
 	message_put(&m, MESSAGE_OTHER, other);
+	put_place(&m, MESSAGE_DIR, n->dir, MESSAGE_NAME, n->name);
 	s->prepared = true;
 	(void)peers_call_all(s->j->peers, &m, status, take_hidden, &w);
 	for (uint32_t i = 0; i < num; i++) {
@@ -343,11 +359,6 @@ static int prepare(struct sequence *s, uint64_t dir, uint64_t moving, uint64_t o
 }
 
 /* ---- the changes themselves, in node 0's state */
-
-struct names_of { /* of a request */
-	char name[RECORD_NAME_MAX + 1], from[RECORD_NAME_MAX + 1];
-	uint64_t dir, from_dir;
-};
 
 static void get_names(const struct wire_msg *m, struct names_of *ret)
 {
@@ -387,7 +398,7 @@ static int do_rmdir(struct sequence *s, const struct wire_msg *m)
 	struct names_of n;
 
 	get_names(m, &n);
-	int rc = prepare(s, how.ino, 0, 0);
+	int rc = prepare(s, &n, how.ino, 0, how.ino);
 	return rc < 0 ? rc : core_remove_at(s->j->core, n.dir, n.name, true, &how);
 }
 
@@ -412,7 +423,7 @@ static int do_rename(struct sequence *s, const struct wire_msg *m)
 		how.free = true; /* the file's home changes the two (core_tree_apply) */
 		flags = 0;
 	}
-	int rc = prepare(s, other && !(flags & RENAME_EXCHANGE) ? other : 0, how.ino, other);
+	int rc = prepare(s, &n, other && !(flags & RENAME_EXCHANGE) ? other : 0, how.ino, other);
 	return rc < 0 ? rc : core_rename_at(c, n.from_dir, n.from, n.dir, n.name, flags, &how);
 }
 

@@ -85,27 +85,64 @@ static int put_hidden(const char *name, uint64_t ino, uint32_t type, void *arg)
 static void end_prepared(struct job *j, uint64_t closed)
 {
 	j->moving[0] = j->moving[1] = 0;
+	j->unnamed = false;
 	names_open_dir(j->names, closed);
+}
+
+static void drop_name(struct job *j, const struct wire_msg *m, enum message_tag dir_tag, enum message_tag tag)
+{
+	char name[RECORD_NAME_MAX + 1];
+
+	if (j->opt.invalidate_name && message_get_str(m, tag, name, sizeof(name)))
+		j->opt.invalidate_name(message_get(m, dir_tag), name, j->opt.arg);
+}
+
+static bool is_announced(struct job *j, const struct wire_msg *m, enum message_tag dir_tag, enum message_tag tag)
+{
+	char name[RECORD_NAME_MAX + 1];
+
+	return message_get_str(m, tag, name, sizeof(name)) && announce_runs(j, message_get(m, dir_tag), name);
+}
+
+/*
+ * From here on what moves is looked up by asking, and lookups wait until it is over. The kernel that the change is made for has the
+ * directories locked in which the names are, so they cannot be dropped there: announce.c.
+ */
+static void mark_moving(struct job *j, const struct wire_msg *m)
+{
+	j->moving[0] = message_get(m, MESSAGE_INO);
+	j->moving[1] = message_get(m, MESSAGE_OTHER);
+	if (message_get(m, MESSAGE_ASKER) == peers_self(j->peers)) {
+		bool known = (!j->moving[0] || is_announced(j, m, MESSAGE_FROM_DIR, MESSAGE_FROM)) &&
+			     (!j->moving[1] || is_announced(j, m, MESSAGE_DIR, MESSAGE_NAME));
+
+		if (!known && j->opt.invalidate_names)
+			j->opt.invalidate_names(j->opt.arg);
+		return;
+	}
+	if (j->moving[0])
+		drop_name(j, m, MESSAGE_FROM_DIR, MESSAGE_FROM);
+	if (j->moving[1])
+		drop_name(j, m, MESSAGE_DIR, MESSAGE_NAME);
+	j->unnamed = true;
 }
 
 void tree_serve_prepare(struct job *j, struct peers_request *rq)
 {
-	uint64_t dir = message_get(peers_msg(rq), MESSAGE_DIR);
+	uint64_t dir = message_get(peers_msg(rq), MESSAGE_CLOSED);
 	struct buf hidden BUF_CLEANUP = { 0 };
 	struct wire_msg reply = { 0 };
 	int rc = dir ? names_close_dir(j->names, dir) : 0;
 
-	if (rc == 0) {
-		j->moving[0] = message_get(peers_msg(rq), MESSAGE_INO);
-		j->moving[1] = message_get(peers_msg(rq), MESSAGE_OTHER);
-	}
 	if (rc == 0 && dir && core_is_known(j->core, dir)) {
 		if (!state_dir_is_empty(j->state, dir))
 			rc = -ENOTEMPTY;
 		else
 			rc = core_each_backing_owned(j->core, dir, put_hidden, &hidden);
 	}
-	if (rc < 0)
+	if (rc == 0)
+		mark_moving(j, peers_msg(rq));
+	else
 		end_prepared(j, dir);
 	wire_msg_init(&reply, WIRE_REPLY);
 	wire_put_i64(&reply, WIRE_STATUS, rc == 0 && !buf_ok(&hidden) ? -ENOMEM : rc);
@@ -114,7 +151,7 @@ void tree_serve_prepare(struct job *j, struct peers_request *rq)
 	wire_msg_free(&reply);
 }
 
-void tree_tell_kernel(struct job *j, const struct record *rec)
+void tree_tell_kernel(struct job *j, const struct record *rec, bool names)
 {
 	const struct job_options *opt = &j->opt;
 
@@ -123,9 +160,10 @@ void tree_tell_kernel(struct job *j, const struct record *rec)
 		opt->invalidate(rec->parent, false, opt->arg);
 	if (opt->invalidate && rec->type == RECORD_RENAME && rec->from_parent != rec->parent)
 		opt->invalidate(rec->from_parent, false, opt->arg);
-	if (opt->invalidate_name && rec->type == RECORD_RENAME)
+	names = names && opt->invalidate_name;
+	if (names && rec->type == RECORD_RENAME)
 		opt->invalidate_name(rec->from_parent, rec->from_name, opt->arg);
-	if (opt->invalidate_name && (rec->type == RECORD_RENAME || rec->type == RECORD_UNLINK))
+	if (names && (rec->type == RECORD_RENAME || rec->type == RECORD_UNLINK))
 		opt->invalidate_name(rec->parent, rec->name, opt->arg);
 	if (opt->invalidate &&
 		(rec->type == RECORD_SETATTR || rec->type == RECORD_SETXATTR || rec->type == RECORD_REMOVEXATTR))
@@ -142,13 +180,13 @@ static int apply_one(struct job *j, struct record *rec, bool ours)
 	if (rc == 0 && rec->type == RECORD_SETATTR && rec->mask & RECORD_ATTR_MTIME)
 		times_reset(j, rec->ino, rec->stamp);
 	if (rc == 0 && news && !ours)
-		tree_tell_kernel(j, rec);
+		tree_tell_kernel(j, rec, !j->unnamed);
 	return rc;
 }
 
 static int apply(struct job *j, const struct wire_msg *m)
 {
-	bool ours = message_get(m, MESSAGE_OTHER) == peers_self(j->peers);
+	bool ours = message_get(m, MESSAGE_ASKER) == peers_self(j->peers);
 	struct record_scratch scratch = { 0 };
 	const uint8_t *bytes;
 	size_t len, used;
@@ -177,14 +215,14 @@ static void hide(struct job *j, const struct wire_msg *m)
 
 	for (unsigned int i = 0; message_get_bytes(m, MESSAGE_RECORD_BYTES, i, &bytes, &len); i++)
 		if (record_decode(bytes, len, &scratch, &rec, &used) == 0)
-			tree_tell_kernel(j, &rec);
+			tree_tell_kernel(j, &rec, true);
 	record_scratch_free(&scratch);
 }
 
 void tree_serve_commit(struct job *j, struct peers_request *rq)
 {
 	const struct wire_msg *m = peers_msg(rq);
-	uint64_t closed = message_get(m, MESSAGE_DIR);
+	uint64_t closed = message_get(m, MESSAGE_CLOSED);
 	int rc = apply(j, m);
 
 	if (rc < 0 && message_get(m, MESSAGE_COUNT) && lag_begin(j, message_get(m, MESSAGE_STAMP), rc))

@@ -81,13 +81,35 @@ void ops_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 	reply_status(req, job_unlink(job_of(req), parent, name));
 }
 
+/* As a job says it: such a call may have to come twice. */
+static int announce(fuse_req_t req, const uint64_t dir[2], const char *const name[2])
+{
+	return job_announce(job_of(req), fuse_req_ctx(req)->pid, dir, name);
+}
+
+static void reply_announced(fuse_req_t req, int r)
+{
+	job_announce_end(job_of(req), fuse_req_ctx(req)->pid);
+	reply_status(req, r);
+}
+
 void ops_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	reply_status(req, job_rmdir(job_of(req), parent, name));
+	int r = announce(req, (uint64_t[2]){ parent }, (const char *[2]){ name, "" });
+
+	if (r)
+		reply_status(req, r);
+	else
+		reply_announced(req, job_rmdir(job_of(req), parent, name));
 }
 
 void ops_rename(fuse_req_t req, fuse_ino_t from_parent, const char *from, fuse_ino_t parent, const char *name,
 	unsigned int flags)
 {
-	reply_status(req, job_rename(job_of(req), from_parent, from, parent, name, flags));
+	int r = announce(req, (uint64_t[2]){ from_parent, parent }, (const char *[2]){ from, name });
+
+	if (r)
+		reply_status(req, r);
+	else
+		reply_announced(req, job_rename(job_of(req), from_parent, from, parent, name, flags));
 }

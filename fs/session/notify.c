@@ -29,7 +29,8 @@ struct notify {
 	struct entry *queue; /* owned */
 	size_t num, cap;
 	uint64_t queued, told;   /* entries, ever; one that joined another counts as that one */
-	pthread_cond_t progress; /* told has risen; CLOCK_MONOTONIC */
+	uint64_t covered;        /* up to that ticket there is nothing to wait for */
+	pthread_cond_t progress; /* told or covered has risen; CLOCK_MONOTONIC */
 	bool stop;
 };
 
@@ -177,6 +178,12 @@ uint64_t notify_name(struct notify *n, uint64_t parent, const char *name)
 	return ticket;
 }
 
+/* lock is held. */
+static bool is_told(const struct notify *n, uint64_t ticket)
+{
+	return n->told >= ticket || n->covered >= ticket;
+}
+
 bool notify_wait(struct notify *n, uint64_t ticket, uint64_t usec)
 {
 	struct timespec until;
@@ -187,9 +194,33 @@ bool notify_wait(struct notify *n, uint64_t ticket, uint64_t usec)
 	until.tv_sec += (time_t)(usec / 1000000) + until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
 	pthread_mutex_lock(&n->lock);
-	while (n->told < ticket && !n->stop && r == 0)
+	while (!is_told(n, ticket) && !n->stop && r == 0)
 		r = pthread_cond_timedwait(&n->progress, &n->lock, &until);
-	bool done = n->told >= ticket;
+	bool done = is_told(n, ticket);
 	pthread_mutex_unlock(&n->lock);
 	return done;
+}
+
+uint64_t notify_ticket(struct notify *n)
+{
+	pthread_mutex_lock(&n->lock);
+	uint64_t ticket = n->queued;
+	pthread_mutex_unlock(&n->lock);
+	return ticket;
+}
+
+void notify_cover(struct notify *n, uint64_t ticket)
+{
+	pthread_mutex_lock(&n->lock);
+	size_t later = (size_t)(n->queued - ticket), drop = n->num > later ? n->num - later : 0;
+	for (size_t i = 0; i < drop; i++)
+		free(n->queue[i].name);
+	if (drop)
+		memmove(n->queue, n->queue + drop, (n->num - drop) * sizeof(*n->queue));
+	n->num -= drop;
+	n->told += drop;
+	if (n->covered < ticket)
+		n->covered = ticket;
+	pthread_cond_broadcast(&n->progress);
+	pthread_mutex_unlock(&n->lock);
 }

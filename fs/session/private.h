@@ -51,7 +51,8 @@ struct session {
 	atomic_uint blocked;  /* workers that wait for long */
 	atomic_uint running;  /* workers that have not ended */
 	struct turn turn;
-	struct notify *notify; /* owned */
+	struct notify *notify; /* owned: of inodes */
+	struct notify *names;  /* owned: of names; the kernel's locks may keep it waiting */
 };
 
 #define SESSION_HEADER_BYTES  (sizeof(struct fuse_in_header) + sizeof(struct fuse_write_in))

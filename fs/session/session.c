@@ -145,6 +145,7 @@ void session_destroy(struct session *s)
 			pthread_join(s->workers[i].thread, NULL);
 	atomic_store(&s->connected, false);
 	notify_destroy(s->notify);
+	notify_destroy(s->names);
 	for (unsigned int i = 0; s->workers && i < s->num_workers; i++)
 		worker_free(&s->workers[i]);
 	if (s->mounted)
@@ -227,6 +228,8 @@ int session_mount(struct session *s, struct cistern_error *err)
 		r = exchange_init(s, err);
 	if (!r) {
 		r = notify_create(s->fuse, &s->notify);
+		if (!r)
+			r = notify_create(s->fuse, &s->names);
 		if (r)
 			cistern_error_set(err, r, "cannot start a thread: %s", strerror(-r));
 	}
@@ -431,11 +434,16 @@ void session_invalidate_now(struct session *s, uint64_t ino, bool data)
  * All names at once, without a lock: whatever the kernel has looked up until now, it looks up again. A directory that is somebody's
  * working directory has no path until then, so this is for when a single name cannot be dropped in time.
  */
-static void begin_epoch(struct session *s)
+void session_invalidate_names(struct session *s)
 {
 	struct fuse_out_header out = { .len = sizeof(out), .error = KERNEL_NOTIFY_INC_EPOCH };
 
-	if (write(s->fd, &out, sizeof(out)) < 0 && !atomic_load(&s->aborting))
+	if (!s->has_epochs || !atomic_load(&s->connected))
+		return;
+	uint64_t ticket = notify_ticket(s->names);
+	if (write(s->fd, &out, sizeof(out)) == (ssize_t)sizeof(out))
+		notify_cover(s->names, ticket);
+	else if (!atomic_load(&s->aborting))
 		log_event(s->opt.log, LOG_LEVEL_WARNING, "epoch", "errno=%d", errno);
 }
 
@@ -443,8 +451,6 @@ void session_invalidate_name(struct session *s, uint64_t parent, const char *nam
 {
 	if (!atomic_load(&s->connected))
 		return;
-	if (!notify_wait(
-		    s->notify, notify_name(s->notify, parent, name), s->has_epochs ? NAME_EPOCH_USEC : NAME_USEC) &&
-		s->has_epochs)
-		begin_epoch(s);
+	if (!notify_wait(s->names, notify_name(s->names, parent, name), s->has_epochs ? NAME_EPOCH_USEC : NAME_USEC))
+		session_invalidate_names(s);
 }

@@ -88,6 +88,14 @@ static void invalidate_name(uint64_t parent, const char *name, void *arg)
 		d->w->opt.invalidate_name(d->index, parent, name, d->w->opt.arg);
 }
 
+static void invalidate_names(void *arg)
+{
+	struct daemon *d = arg;
+
+	if (d->w->opt.invalidate_names)
+		d->w->opt.invalidate_names(d->index, d->w->opt.arg);
+}
+
 /* What a daemon would write to its log as an error is worth a line here. */
 static void say(bool error, const char *event, const char *text, void *arg)
 {
@@ -165,6 +173,7 @@ static void begin(struct daemon *d)
 			       .peers = loopback_peers(w->loopback, d->index),
 			       .invalidate = invalidate,
 			       .invalidate_name = invalidate_name,
+			       .invalidate_names = invalidate_names,
 			       .log = say,
 			       .arg = d },
 		    &d->job, &err))
