@@ -193,6 +193,7 @@ static int link_at_home(struct job *j, uint64_t ino, const struct hint *hint, co
 
 	message_init(&m, MESSAGE_FILE_LINK);
 	put_place(&m, ref);
+	message_put(&m, MESSAGE_TREE, state_tree_stamp(j->state));
 	message_put(&m, MESSAGE_STAMP, stamp);
 	int rc = remote_call(j, ino, hint, &m, &reply, ret_reset);
 	if (rc == 0)
@@ -360,6 +361,7 @@ static int move_at_home(struct job *j, struct move *m, uint64_t other, unsigned 
 	put_place(&rq, &m->ref[TO]);
 	message_put(&rq, MESSAGE_FROM_DIR, m->ref[FROM].dir);
 	message_put_str(&rq, MESSAGE_FROM, m->ref[FROM].name);
+	message_put(&rq, MESSAGE_TREE, state_tree_stamp(j->state));
 	message_put(&rq, MESSAGE_FLAGS, flags);
 	message_put(&rq, MESSAGE_STAMP, m->ref[TO].stamp);
 	message_put(&rq, MESSAGE_OTHER, other);

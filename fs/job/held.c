@@ -184,6 +184,7 @@ static int lock_one(struct job *j, struct name_ref *ref)
 	remember(j, h);
 	put_name(&m, MESSAGE_NAME_LOCK, h->dir, h->name);
 	message_put(&m, MESSAGE_COUNT, h->id);
+	message_put(&m, MESSAGE_TREE, state_tree_stamp(j->state));
 	do
 		rc = ask_lock(j, h, &m);
 	while (rc == -ECONNRESET); /* another server now, which knows nothing of us */

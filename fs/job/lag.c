@@ -17,8 +17,9 @@
 
 #include "fs/job/private.h"
 
-struct later { /* a request for when we have everything */
+struct later { /* a request for when we have everything, or that change */
 	struct later *next;
+	uint64_t stamp; /* 0: everything */
 	serve_handler fn;
 	struct peers_request *rq;
 };
@@ -92,12 +93,24 @@ static void serve_kept(struct job *j, struct later *kept, int status)
 	}
 }
 
-static struct later *take_kept(struct lag *l)
+/* Those with stamps from there to there. In lag->lock. */
+static struct later *take_kept(struct lag *l, uint64_t from, uint64_t upto)
 {
-	struct later *kept = l->first;
+	struct later *kept = NULL, **last = &kept, **at = &l->first;
 
-	l->first = NULL;
-	l->last = &l->first;
+	while (*at) {
+		struct later *k = *at;
+
+		if (k->stamp < from || k->stamp > upto) {
+			at = &k->next;
+			continue;
+		}
+		*at = k->next;
+		k->next = NULL;
+		*last = k;
+		last = &k->next;
+	}
+	l->last = at;
 	return kept;
 }
 
@@ -109,32 +122,55 @@ bool lag_end(struct job *j)
 		return false;
 	pthread_mutex_lock(&l->lock);
 	atomic_store(&l->lacks, 0);
-	struct later *kept = take_kept(l);
+	struct later *kept = take_kept(l, 0, 0);
 	pthread_mutex_unlock(&l->lock);
 	job_log(j, false, "names_served_again", "node=%u", peers_self(j->peers));
 	serve_kept(j, kept, 0);
 	return true;
 }
 
-bool lag_keeps(struct job *j, serve_handler fn, struct peers_request *rq)
+/* In lag->lock; it is let go. */
+static bool keep(struct job *j, bool wanted, const struct later *what)
 {
 	struct lag *l = j->lag;
-	struct later *k = NULL;
-	bool keep;
+	struct later *k = wanted && !l->ending ? malloc(sizeof(*k)) : NULL;
 
-	if (!lag_is(j))
-		return false;
-	pthread_mutex_lock(&l->lock);
-	keep = l->lacks && !l->ending;
-	if (keep && (k = malloc(sizeof(*k)))) {
-		*k = (struct later){ NULL, fn, rq };
+	wanted = wanted && !l->ending;
+	if (k) {
+		*k = *what;
 		*l->last = k;
 		l->last = &k->next;
 	}
 	pthread_mutex_unlock(&l->lock);
-	if (keep && !k)
-		peers_reply_status(rq, -ENOMEM);
-	return keep;
+	if (wanted && !k)
+		peers_reply_status(what->rq, -ENOMEM);
+	return wanted;
+}
+
+bool lag_keeps(struct job *j, serve_handler fn, struct peers_request *rq)
+{
+	if (!lag_is(j))
+		return false;
+	pthread_mutex_lock(&j->lag->lock);
+	return keep(j, j->lag->lacks != 0, &(struct later){ .fn = fn, .rq = rq });
+}
+
+bool lag_keeps_until(struct job *j, uint64_t stamp, serve_handler fn, struct peers_request *rq)
+{
+	if (state_tree_stamp(j->state) >= stamp)
+		return false;
+	pthread_mutex_lock(&j->lag->lock);
+	return keep(j, state_tree_stamp(j->state) < stamp, &(struct later){ .stamp = stamp, .fn = fn, .rq = rq });
+}
+
+void lag_tree_grown(struct job *j)
+{
+	struct lag *l = j->lag;
+
+	pthread_mutex_lock(&l->lock);
+	struct later *kept = l->first ? take_kept(l, 1, state_tree_stamp(j->state)) : NULL;
+	pthread_mutex_unlock(&l->lock);
+	serve_kept(j, kept, 0);
 }
 
 void job_troubles(struct job *j, void (*say)(const char *text, void *arg), void *arg)
@@ -170,7 +206,7 @@ static void lag_shut_down(struct job *j)
 		return;
 	pthread_mutex_lock(&j->lag->lock);
 	j->lag->ending = true;
-	struct later *kept = take_kept(j->lag);
+	struct later *kept = take_kept(j->lag, 0, UINT64_MAX);
 	pthread_mutex_unlock(&j->lag->lock);
 	serve_kept(j, kept, -ESHUTDOWN);
 }

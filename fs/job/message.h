@@ -14,7 +14,7 @@
 enum message_type {
 	/* names.c, rebuild.c, list.c: 200 to 219 */
 	MESSAGE_NAME_LOCK =
-		200, /* to the name's server: DIR, NAME, COUNT (id) -> INO, POINTER, OTHER: what is there; STAMP */
+		200, /* to the name's server: DIR, NAME, TREE, COUNT (id) -> INO, POINTER, OTHER: what is there; STAMP */
 	MESSAGE_NAME_UNLOCK, /* DIR, NAME, COUNT (id), FLAGS 1: INO, POINTER, OTHER: what is there now; 0: not known */
 	MESSAGE_NAME_LOOKUP, /* DIR, NAME -> INO, POINTER, OTHER; waits while the name is locked */
 	MESSAGE_NAME_DOUBT,  /* its home does not have what it leads to: look who has */
@@ -36,9 +36,9 @@ enum message_type {
 	MESSAGE_FILE_GET = 240, /* COUNT: lookups to be counted -> ENTRY */
 	MESSAGE_FILE_SET,       /* MASK, ENTRY -> ENTRY */
 	MESSAGE_FILE_READLINK,  /* -> TARGET */
-	MESSAGE_FILE_LINK,      /* DIR, NAME, STAMP -> ENTRY, a lookup counted */
+	MESSAGE_FILE_LINK,      /* DIR, NAME, TREE, STAMP -> ENTRY, a lookup counted */
 	MESSAGE_FILE_UNLINK,    /* DIR, NAME -> POINTER */
-	MESSAGE_FILE_RENAME, /* FROM_DIR, FROM, DIR, NAME, FLAGS, STAMP, OTHER: what is replaced, if at home there -> POINTER of FROM */
+	MESSAGE_FILE_RENAME, /* FROM_DIR, FROM, DIR, NAME, TREE, FLAGS, STAMP, OTHER: what is replaced, if at home there -> POINTER of FROM */
 	MESSAGE_FILE_GETXATTR,    /* NAME, SIZE -> VALUE, COUNT: its size */
 	MESSAGE_FILE_LISTXATTR,   /* SIZE -> VALUE, COUNT */
 	MESSAGE_FILE_SETXATTR,    /* NAME, VALUE, FLAGS */
@@ -115,6 +115,7 @@ enum message_tag {
 	MESSAGE_RECORD_BYTES,
 	MESSAGE_CLOSED, /* a directory that may go; 0: none */
 	MESSAGE_ASKER,  /* node */
+	MESSAGE_TREE,   /* with DIR: the sender's last change of the tree; who does not have it yet waits for it */
 
 	/* share: 300 to 399 */
 	MESSAGE_SHARE_INO = 300,

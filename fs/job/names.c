@@ -52,6 +52,7 @@ struct names {
 	bool ready;
 	uint64_t stamp;
 	unsigned int closed; /* dirs */
+	bool ahead;          /* somebody waits for a directory that our tree does not have yet */
 	struct early *early;
 	struct name_entry *entries[NAMES_BUCKETS];
 	struct name_dir *dirs[NAMES_BUCKETS];
@@ -197,8 +198,11 @@ static int admit(struct names *n, struct name_entry *e, struct names_waiter *w)
 		return 1;
 	if (e->dir->closed)
 		return 0;
-	if (!core_is_known(n->j->core, e->dir->ino))
-		return -ENOENT;
+	bool ahead = w->tree > state_tree_stamp(n->j->state); /* first: it may be here just now */
+	if (!core_is_known(n->j->core, e->dir->ino)) {
+		n->ahead |= ahead;
+		return ahead ? 0 : -ENOENT;
+	}
 	set_owner(e, w->node, w->id);
 	return 1;
 }
@@ -394,6 +398,19 @@ void names_open_dir(struct names *n, uint64_t dir)
 	run_done(done);
 }
 
+void names_tree_grown(struct names *n)
+{
+	struct names_waiter *done = NULL, **last = &done;
+
+	pthread_mutex_lock(&n->lock);
+	bool ahead = n->ahead;
+	n->ahead = false;
+	if (ahead)
+		serve_all(n, 0, &last);
+	pthread_mutex_unlock(&n->lock);
+	run_done(done);
+}
+
 /* ---- beginning: the nodes tell */
 
 void names_told(struct names *n, uint64_t dir, const char *name, const struct pointer *at)
@@ -575,6 +592,7 @@ static void serve_waiter(struct job *j, struct peers_request *rq, enum names_eve
 	w->what = what;
 	w->node = peers_from(rq);
 	w->id = message_get(m, MESSAGE_COUNT);
+	w->tree = message_get(m, MESSAGE_TREE);
 	w->done = reply_waiter;
 	w->rq = rq;
 	names_ask(j->names, message_get(m, MESSAGE_DIR), name, w);

@@ -154,6 +154,7 @@ struct names_waiter {
 	enum names_event what;
 	uint32_t node; /* who asks */
 	uint64_t id;   /* LOCK: the lock's */
+	uint64_t tree; /* and the last change of the tree that it knows of */
 	int status;
 	struct pointer at;
 	uint64_t stamp;
@@ -175,6 +176,7 @@ void names_serve_doubt(struct job *j, struct peers_request *rq);
 /* A directory that may go: no name below it is a file's or locked, and none will be until the end. -EBUSY, -ENOTEMPTY. */
 int names_close_dir(struct names *n, uint64_t dir);
 void names_open_dir(struct names *n, uint64_t dir); /* 0: all */
+void names_tree_grown(struct names *n); /* our tree has another change: for locks in a directory that it did not have */
 /* What the nodes tell when we have just begun, and when a lock's owner is gone (rebuild.c). */
 void names_told(struct names *n, uint64_t dir, const char *name, const struct pointer *at);
 struct told_lock {
@@ -258,6 +260,9 @@ bool lag_begin(struct job *j, uint64_t stamp, int status);
 bool lag_end(struct job *j); /* it has all; false: it was not otherwise */
 /* rq is kept and served by fn when all is there; false: it is, so serve it now. */
 bool lag_keeps(struct job *j, serve_handler fn, struct peers_request *rq);
+/* The same until our tree has that change, which the sender had. */
+bool lag_keeps_until(struct job *j, uint64_t stamp, serve_handler fn, struct peers_request *rq);
+void lag_tree_grown(struct job *j);
 const char *lag_reason(int status);
 const char *lag_remedy(int status); /* what to do, for people */
 

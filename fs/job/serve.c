@@ -91,6 +91,8 @@ void serve_request(struct peers_request *rq, void *arg)
 		return;
 	else if (serve_table[type].where == SERVE_HERE)
 		fn(j, rq);
+	else if (lag_keeps_until(j, message_get(peers_msg(rq), MESSAGE_TREE), fn, rq))
+		return;
 	else
 		workers_serve(j->workers, fn, rq);
 }

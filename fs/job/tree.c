@@ -225,6 +225,8 @@ void tree_serve_commit(struct job *j, struct peers_request *rq)
 	uint64_t closed = message_get(m, MESSAGE_CLOSED);
 	int rc = apply(j, m);
 
+	names_tree_grown(j->names);
+	lag_tree_grown(j);
 	if (rc < 0 && message_get(m, MESSAGE_COUNT) && lag_begin(j, message_get(m, MESSAGE_STAMP), rc))
 		hide(j, m);
 	if (rc == 0 && lag_end(j))
