@@ -166,20 +166,26 @@ static int fixed_block(struct array *a, uint64_t addr, unsigned int page_bits)
 		     : entries(a, 0, a->num, &c);
 }
 
+/* The index's first block, of len bytes; *c stands behind its signature. */
+static int header(struct array *a, size_t len, const char *signature, struct hdf5_block *b, struct cursor *c)
+{
+	int r = hdf5_read_once(a->w, a->addr, len, "a chunk index", b);
+
+	if (r < 0)
+		return r;
+	*c = cursor_make(b->data, b->len);
+	r = hdf5_signature(a->w, b, c, signature);
+	return r < 0 ? r : hdf5_check(a->w, b);
+}
+
 static int fixed(struct array *a)
 {
 	struct hdf5_block b HDF5_BLOCK_CLEANUP = { 0 };
 	unsigned int version, page_bits;
 	uint64_t addr, num = 0;
 	struct cursor c;
-	int r = hdf5_read_once(a->w, a->addr, 12 + (size_t)a->w->len_bytes + a->w->addr_bytes, "a chunk index", &b);
+	int r = header(a, 12 + (size_t)a->w->len_bytes + a->w->addr_bytes, "FAHD", &b, &c);
 
-	if (r < 0)
-		return r;
-	c = cursor_make(b.data, b.len);
-	r = hdf5_signature(a->w, &b, &c, "FAHD");
-	if (r == 0)
-		r = hdf5_check(a->w, &b);
 	if (r < 0)
 		return r;
 	version = cursor_u8(&c);
@@ -349,14 +355,8 @@ static int extensible(struct extensible *e)
 	unsigned int version;
 	uint64_t addr;
 	struct cursor c;
-	int r = hdf5_read_once(a->w, a->addr, 16 + 6 * (size_t)a->w->len_bytes + a->w->addr_bytes, "a chunk index", &b);
+	int r = header(a, 16 + 6 * (size_t)a->w->len_bytes + a->w->addr_bytes, "EAHD", &b, &c);
 
-	if (r < 0)
-		return r;
-	c = cursor_make(b.data, b.len);
-	r = hdf5_signature(a->w, &b, &c, "EAHD");
-	if (r == 0)
-		r = hdf5_check(a->w, &b);
 	if (r < 0)
 		return r;
 	version = cursor_u8(&c);

@@ -238,6 +238,14 @@ int cache_find(struct cache *c, const struct key *key, bool known_absent, struct
 	return add(c, key, hash, known_absent, ret);
 }
 
+int cache_find_number(struct cache *c, enum key_kind kind, uint64_t number, bool known_absent, struct item **ret)
+{
+	struct key key;
+
+	key_number(&key, kind, number);
+	return cache_find(c, &key, known_absent, ret);
+}
+
 void cache_revive(struct item *it)
 {
 	assert(!item_present(it));

@@ -116,6 +116,8 @@ static inline bool item_present(const struct item *it)
  * can have it unless it is in memory; saves the question. 0, -ENOMEM, -EBADMSG, -EIO.
  */
 int cache_find(struct cache *c, const struct key *key, bool known_absent, struct item **ret);
+int cache_find_number(struct cache *c, enum key_kind kind, uint64_t number, bool known_absent,
+	struct item **ret);                          /* of key_number() */
 void cache_revive(struct item *it);                  /* an absent one becomes present, all zero; then cache_dirty() */
 void cache_dirty(struct cache *c, struct item *it);  /* after every change */
 void cache_remove(struct cache *c, struct item *it); /* becomes absent */

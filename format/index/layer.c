@@ -20,11 +20,8 @@
 int find_commits(struct state *st, uint64_t ino, struct commits_item **ret)
 {
 	struct item *it;
-	struct key key;
-	int r;
+	int r = cache_find_number(&st->cache, KEY_COMMITS, ino, false, &it);
 
-	key_number(&key, KEY_COMMITS, ino);
-	r = cache_find(&st->cache, &key, false, &it);
 	if (r < 0)
 		return r;
 	*ret = (struct commits_item *)it;

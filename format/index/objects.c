@@ -25,11 +25,8 @@ static int find_node_item(struct state *st, uint64_t ino, struct node_item **ret
 {
 	bool never_used = in_next_range(st, ino) && ino >= st->meta.next_ino && ino != STATE_ROOT_INO;
 	struct item *it;
-	struct key key;
-	int r;
+	int r = cache_find_number(&st->cache, KEY_INODE, ino, never_used, &it);
 
-	key_number(&key, KEY_INODE, ino);
-	r = cache_find(&st->cache, &key, never_used, &it);
 	if (r < 0)
 		return r;
 	*ret = (struct node_item *)it;
@@ -134,11 +131,8 @@ int check_component(const char *name)
 static int orphan_key(struct state *st, uint64_t ino, bool present)
 {
 	struct item *it;
-	struct key key;
-	int r;
+	int r = cache_find_number(&st->cache, KEY_ORPHAN, ino, present, &it);
 
-	key_number(&key, KEY_ORPHAN, ino);
-	r = cache_find(&st->cache, &key, present, &it);
 	if (r < 0 || item_present(it) == present)
 		return r;
 	if (!present) {
@@ -461,14 +455,11 @@ int xattrs_drop(struct state *st, struct node_item *ni)
 
 /* ---- segments */
 
-static int find_segment(struct state *st, uint32_t segment, struct segment_item **ret)
+int find_segment(struct state *st, uint32_t segment, struct segment_item **ret)
 {
 	struct item *it;
-	struct key key;
-	int r;
+	int r = cache_find_number(&st->cache, KEY_SEGMENT, segment, false, &it);
 
-	key_number(&key, KEY_SEGMENT, segment);
-	r = cache_find(&st->cache, &key, false, &it);
 	if (r < 0)
 		return r;
 	*ret = (struct segment_item *)it;

@@ -110,23 +110,18 @@ struct sink { /* where freed payload is counted */
 static int segment_change(struct state *st, uint32_t segment, uint64_t plus, uint64_t minus)
 {
 	struct segment_item *s;
-	struct item *it;
-	struct key key;
-	int r;
+	int r = find_segment(st, segment, &s);
 
-	key_number(&key, KEY_SEGMENT, segment);
-	r = cache_find(&st->cache, &key, false, &it);
 	if (r < 0)
 		return r;
-	s = (struct segment_item *)it;
-	if (!item_present(it))
-		cache_revive(it);
+	if (!item_present(&s->it))
+		cache_revive(&s->it);
 	s->live += plus - minus;
 	st->meta.log_bytes += plus - minus;
 	if (s->live == 0 && !s->is_private)
-		cache_remove(&st->cache, it);
+		cache_remove(&st->cache, &s->it);
 	else
-		cache_dirty(&st->cache, it);
+		cache_dirty(&st->cache, &s->it);
 	return 0;
 }
 

@@ -141,19 +141,14 @@ int state_xattr(struct state *st, uint64_t ino, const char *name, void *out, siz
 int state_segment_live(struct state *st, uint32_t segment, uint64_t *ret_live_bytes)
 {
 	struct segment_item *s;
-	struct item *it;
-	struct key key;
 	int r;
 
-	key_number(&key, KEY_SEGMENT, segment);
 	query_begin(st);
-	r = cache_find(&st->cache, &key, false, &it);
-	if (r == 0 && !item_present(it))
+	r = find_segment(st, segment, &s);
+	if (r == 0 && !item_present(&s->it))
 		r = -ENOENT;
-	if (r == 0) {
-		s = (struct segment_item *)it;
+	if (r == 0)
 		*ret_live_bytes = s->is_private ? STATE_SEGMENT_PRIVATE : s->live;
-	}
 	return query_end(st, r);
 }
 

@@ -16,18 +16,10 @@
 
 /* ---- finding */
 
-static int find_number(struct state *st, enum key_kind kind, uint64_t ino, struct item **ret)
-{
-	struct key key;
-
-	key_number(&key, kind, ino);
-	return cache_find(&st->cache, &key, false, ret);
-}
-
 int find_share(struct state *st, uint64_t ino, struct share_item **ret)
 {
 	struct item *it;
-	int r = find_number(st, KEY_SHARE, ino, &it);
+	int r = cache_find_number(&st->cache, KEY_SHARE, ino, false, &it);
 
 	if (r < 0)
 		return r;
@@ -38,7 +30,7 @@ int find_share(struct state *st, uint64_t ino, struct share_item **ret)
 int find_conflicts(struct state *st, uint64_t ino, struct conflicts_item **ret)
 {
 	struct item *it;
-	int r = find_number(st, KEY_CONFLICTS, ino, &it);
+	int r = cache_find_number(&st->cache, KEY_CONFLICTS, ino, false, &it);
 
 	if (r < 0)
 		return r;

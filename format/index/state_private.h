@@ -68,6 +68,7 @@ int find_file(
 	struct state *st, const struct record *rec, struct node_item **ret); /* a regular file; -EISDIR, -EINVAL */
 int find_own_node(struct state *st, const struct record *rec, struct node_item **ret); /* -EINVAL: a foreign one */
 int find_dir(struct state *st, uint64_t ino, struct node_item **ret); /* -ENOTDIR; -ENOENT also for orphans */
+int find_segment(struct state *st, uint32_t segment, struct segment_item **ret); /* may be absent */
 int find_name(struct state *st, enum key_kind kind, uint64_t parent, const char *name, struct name_item **ret);
 int find_blob(struct state *st, const struct key *key, struct blob_item **ret);
 int check_component(const char *name); /* -EINVAL, -ENAMETOOLONG */

@@ -94,11 +94,8 @@ int writers_decode(const void *val, size_t len, struct writers *ret)
 int find_writers(struct state *st, uint64_t ino, struct writers_item **ret)
 {
 	struct item *it;
-	struct key key;
-	int r;
+	int r = cache_find_number(&st->cache, KEY_WRITERS, ino, false, &it);
 
-	key_number(&key, KEY_WRITERS, ino);
-	r = cache_find(&st->cache, &key, false, &it);
 	if (r < 0)
 		return r;
 	*ret = (struct writers_item *)it;

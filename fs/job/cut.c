@@ -273,17 +273,11 @@ static int fallocate_shared(struct job *j, struct job_file *file, int mode, uint
 
 int share_fallocate(struct job *j, struct job_file *file, int mode, uint64_t off, uint64_t len)
 {
-	struct shared *s = file->shared;
-
-	if (shared_is_home(j, s)) {
-		pthread_rwlock_rdlock(&s->lock);
-		bool is_alone = !s->is_shared;
-		int rc = is_alone ? core_fallocate(j->core, file->local, mode, off, len) : 0;
-		pthread_rwlock_unlock(&s->lock);
-		if (is_alone)
-			return rc;
-	}
-	return fallocate_shared(j, file, mode, off, len);
+	if (!shared_alone_begin(j, file->shared))
+		return fallocate_shared(j, file, mode, off, len);
+	int rc = core_fallocate(j->core, file->local, mode, off, len);
+	shared_alone_end(file->shared);
+	return rc;
 }
 
 /* ---- lseek: the backing file counts as data */

@@ -327,16 +327,11 @@ ssize_t share_read_at(struct job *j, struct shared *s, void *buf, size_t len, ui
 
 static bool read_alone(struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off, ssize_t *ret)
 {
-	struct shared *s = file->shared;
-
-	if (!shared_is_home(j, s))
+	if (!shared_alone_begin(j, file->shared))
 		return false;
-	pthread_rwlock_rdlock(&s->lock);
-	bool is_alone = !s->is_shared;
-	if (is_alone)
-		*ret = core_read(j->core, file->local, buf, len, off);
-	pthread_rwlock_unlock(&s->lock);
-	return is_alone;
+	*ret = core_read(j->core, file->local, buf, len, off);
+	shared_alone_end(file->shared);
+	return true;
 }
 
 ssize_t share_read(

@@ -163,6 +163,22 @@ void shared_each(struct job *j, void (*fn)(struct job *j, struct shared *s, void
 		fn(j, s, arg);
 }
 
+bool shared_alone_begin(struct job *j, struct shared *s)
+{
+	if (!shared_is_home(j, s))
+		return false;
+	pthread_rwlock_rdlock(&s->lock);
+	bool alone = !s->is_shared;
+	if (!alone)
+		pthread_rwlock_unlock(&s->lock);
+	return alone;
+}
+
+void shared_alone_end(struct shared *s)
+{
+	pthread_rwlock_unlock(&s->lock);
+}
+
 /* ---- what may not be given back */
 
 static uint64_t oldest_of(struct shared *s)

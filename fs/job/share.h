@@ -177,6 +177,9 @@ static inline bool shared_is_home(const struct job *j, const struct shared *s)
 	(void)j;
 	return s->at_home;
 }
+/* At home, as long as no other node writes to it: true, and that stays so until shared_alone_end(). */
+bool shared_alone_begin(struct job *j, struct shared *s);
+void shared_alone_end(struct shared *s);
 void share_poke(struct job *j); /* the thread has something to do */
 /* peers_call() of what may be said twice: again while the other daemon is being restarted. */
 int share_call(struct job *j, uint32_t node, const struct wire_msg *request, struct wire_msg *reply);

@@ -130,16 +130,11 @@ static ssize_t write_synced(struct job *j, struct job_file *file, const void *bu
 static bool write_alone(
 	struct job *j, uint32_t writer, struct job_file *file, const void *buf, size_t len, uint64_t off, ssize_t *ret)
 {
-	struct shared *s = file->shared;
-
-	if (!shared_is_home(j, s))
+	if (!shared_alone_begin(j, file->shared))
 		return false;
-	pthread_rwlock_rdlock(&s->lock);
-	bool is_alone = !s->is_shared;
-	if (is_alone)
-		*ret = core_write_as(j->core, writer, file->local, buf, len, off);
-	pthread_rwlock_unlock(&s->lock);
-	return is_alone;
+	*ret = core_write_as(j->core, writer, file->local, buf, len, off);
+	shared_alone_end(file->shared);
+	return true;
 }
 
 static ssize_t show(struct job *j, struct job_file *file, ssize_t done)
