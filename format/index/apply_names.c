@@ -170,7 +170,7 @@ static bool is_root(const struct record *rec)
 	return rec->ino == STATE_ROOT_INO && rec->parent == 0;
 }
 
-/* The two names of an adopted file: neither is known, or both are and lead to it. */
+/* The two names of an adopted file: neither is known, or both are and lead to it. For a stamp its name will do. */
 static int check_adopted_names(struct state *st, const struct record *rec)
 {
 	struct name_item *d, *b;
@@ -188,7 +188,9 @@ static int check_adopted_names(struct state *st, const struct record *rec)
 		return r;
 	if (!item_present(&d->it) && !item_present(&b->it))
 		return 0;
-	return item_present(&d->it) && item_present(&b->it) && d->ino == rec->ino && b->ino == rec->ino ? 0 : -EEXIST;
+	if (!item_present(&d->it) || d->ino != rec->ino)
+		return -EEXIST;
+	return entry_stamp(rec) || (item_present(&b->it) && b->ino == rec->ino) ? 0 : -EEXIST;
 }
 
 int check_adopt(struct state *st, const struct record *rec)

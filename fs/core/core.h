@@ -193,8 +193,11 @@ int core_hint(struct core *c, uint64_t parent, const char *name, uint64_t *ret_d
 int core_find(struct core *c, uint64_t ino, uint64_t dir, const char *path);
 /* Bring what is at path below dir into the tree, and all directories on the way. Within a tree change. */
 int core_adopt_path(struct core *c, uint64_t dir, const char *path);
-/* parent/name leads to ino: both, and that it does, are in the state afterwards. */
-int core_adopt_name(struct core *c, uint64_t parent, const char *name, uint64_t ino);
+/*
+ * parent/name leads to ino: both, and that it does, are in the state afterwards, with a stamp that is no lower than this one. -ENOENT:
+ * it leads elsewhere.
+ */
+int core_adopt_name(struct core *c, uint64_t parent, const char *name, uint64_t ino, uint64_t stamp);
 /* Names of a directory, of files (not directories) alone or all. cb non-zero stops. */
 typedef int core_name_cb(const char *name, uint64_t ino, uint32_t type, void *arg);
 int core_each_name(struct core *c, uint64_t ino, core_name_cb *cb, void *arg); /* in the state */

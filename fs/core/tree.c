@@ -298,7 +298,30 @@ int core_adopt_path(struct core *c, uint64_t dir, const char *path)
 	return rc < 0 ? rc : overlay_adopt_locked(c, r.n);
 }
 
-int core_adopt_name(struct core *c, uint64_t parent, const char *name, uint64_t ino)
+/* names is held. */
+static int raise_stamp(struct core *c, struct node *dir, const char *name, struct node *n, uint64_t stamp)
+{
+	struct record rec = {
+		.type = RECORD_ADOPT, .ino = n->ino, .parent = dir->ino, .mode = n->type, .stamp = stamp
+	};
+	char target[RECORD_TARGET_MAX + 1];
+	struct state_name there;
+	int rc = state_lookup(c->state, dir->ino, name, &there);
+
+	if (rc < 0 || there.ino != n->ino)
+		return -ENOENT;
+	if (there.stamp >= stamp)
+		return 0;
+	snprintf(rec.name, sizeof(rec.name), "%s", name);
+	if (n->type == S_IFLNK) {
+		rc = state_symlink(c->state, n->ino, target, sizeof(target));
+		rec.target = target;
+		rec.target_len = rc < 0 ? 0 : strlen(target);
+	}
+	return rc < 0 ? rc : store_commit(c->store, &rec);
+}
+
+int core_adopt_name(struct core *c, uint64_t parent, const char *name, uint64_t ino, uint64_t stamp)
 {
 	struct node_ref dir NODE_CLEANUP = node_take(c, parent);
 	struct node_ref n NODE_CLEANUP = node_take(c, ino);
@@ -307,6 +330,8 @@ int core_adopt_name(struct core *c, uint64_t parent, const char *name, uint64_t 
 		return -ESTALE;
 	pthread_mutex_lock(&c->names);
 	int rc = overlay_adopt_name(c, dir.n, name, n.n);
+	if (rc == 0)
+		rc = raise_stamp(c, dir.n, name, n.n, stamp);
 	pthread_mutex_unlock(&c->names);
 	return rc;
 }

@@ -312,6 +312,21 @@ struct move {
 
 enum { FROM, TO };
 
+/* A file's home has its name in its state, with this stamp or a higher one: it was there before what is to come. */
+static int settle_at_home(struct job *j, struct move *m, int which, uint64_t stamp)
+{
+	const struct found *f = &m->found[which];
+	struct wire_msg rq = { 0 };
+
+	message_init(&rq, MESSAGE_FILE_ADOPT);
+	put_place(&rq, &m->ref[which]);
+	message_put(&rq, MESSAGE_STAMP, stamp);
+	int rc = remote_call(j, f->ino, f->hint.dir ? &f->hint : NULL, &rq, NULL, NULL);
+	wire_msg_free(&rq);
+	m->stale = rc == -ENOENT || rc == -ESTALE;
+	return rc;
+}
+
 /* from and to may be exchanged by the caller: a directory goes there, and a file, if any, comes back. */
 static int move_dir(struct job *j, struct move *m, int from, int to)
 {
@@ -321,14 +336,8 @@ static int move_dir(struct job *j, struct move *m, int from, int to)
 
 	if (rc == 0)
 		rc = know_found(j, file);
-	if (rc == 0 && file->kind == FOUND_FILE) { /* its home must have the name when the change arrives */
-		struct wire_msg know = { 0 };
-
-		message_init(&know, MESSAGE_FILE_ADOPT);
-		put_place(&know, &m->ref[to]);
-		rc = remote_call(j, file->ino, file->hint.dir ? &file->hint : NULL, &know, NULL, NULL);
-		wire_msg_free(&know);
-	}
+	if (rc == 0 && file->kind == FOUND_FILE)
+		rc = settle_at_home(j, m, to, 0);
 	if (rc < 0)
 		return rc;
 	tree_init(&rq, TREE_RENAME);
@@ -389,15 +398,21 @@ static void moved(struct move *m)
 	to->stamp = m->ref[TO].stamp;
 }
 
-/* The other home's file gets the old name as well, below the one that has it; then the old one goes, and with it all is done. */
+/*
+ * The other home's file gets the old name as well, below the one that has it; then the old one goes, and with it all is done. Below it is
+ * by its stamp, 0: so the one that has it must not have come there in this same way, or from the backing directory.
+ */
 static int exchange_homes(struct job *j, struct move *m)
 {
 	const struct found *other = &m->found[TO];
 	const struct hint *hint = other->hint.dir ? &other->hint : NULL;
 	struct core_entry e;
 	bool reset = false, hidden;
-	int rc = link_at_home(j, other->ino, hint, &m->ref[FROM], 0, &e, &reset);
+	int rc = settle_at_home(j, m, FROM, m->ref[FROM].stamp);
 
+	if (rc < 0)
+		return rc;
+	rc = link_at_home(j, other->ino, hint, &m->ref[FROM], 0, &e, &reset);
 	if (rc < 0) {
 		m->certain = is_certain(rc, reset);
 		return rc;

@@ -214,7 +214,7 @@ static int do_readlink(struct call *c)
 
 static int do_adopt(struct call *c)
 {
-	return core_adopt_name(c->j->core, c->dir, c->name, c->ino);
+	return core_adopt_name(c->j->core, c->dir, c->name, c->ino, message_get(c->rq, MESSAGE_STAMP));
 }
 
 static int do_link(struct call *c)

@@ -43,7 +43,7 @@ enum message_type {
 	MESSAGE_FILE_LISTXATTR,   /* SIZE -> VALUE, COUNT */
 	MESSAGE_FILE_SETXATTR,    /* NAME, VALUE, FLAGS */
 	MESSAGE_FILE_REMOVEXATTR, /* NAME */
-	MESSAGE_FILE_ADOPT,  /* DIR, NAME, one of its names in the backing directory: your state has it afterwards */
+	MESSAGE_FILE_ADOPT,  /* DIR, NAME, one of its names: your state has it afterwards, with STAMP or a higher one */
 	MESSAGE_FILE_FORGET, /* one-way: COUNT lookups less */
 
 	/* times.c: 256 to 259 */

@@ -73,21 +73,22 @@ parity_run() {
 }
 
 @test "random system calls on files that the backing directory has already" {
+	local begin=$((EPOCHSECONDS - 2))
 	needs_built tests/parity/parity
 	mount_cistern
 	"$parity" --seed $((seed + 6)) --ops 1500 "$MNT" "$DIRECT"
 	umount_wait
 	same_trees "$BACKING" "$DIRECT"
 	mount_cistern "$WORK/store2"
-	parity_run --seed $((seed + 7)) --every 1000 --hook "$hook"
+	parity_run --seed $((seed + 7)) --every 1000 --hook "$hook" --since "$begin"
 }
 
 @test "random system calls, remounted in between" {
-	local i
+	local i begin=$((EPOCHSECONDS - 2))
 	needs_built tests/parity/parity
 	for i in 1 2 3 4; do
 		mount_cistern -o drain=unmount
-		"$parity" --seed $((seed + 10 + i)) --ops 600 "$MNT" "$DIRECT"
+		"$parity" --seed $((seed + 10 + i)) --ops 600 --since "$begin" "$MNT" "$DIRECT"
 		if [ "$i" -lt 3 ]; then kill_daemon; else umount_wait; fi
 	done
 	same_trees "$BACKING" "$DIRECT"

@@ -217,8 +217,9 @@ static int usage(void)
 {
 	fprintf(stderr,
 		"usage: parity [--seed N] [--ops N] [--hook COMMAND] [--every N] [--only NAME,...]\n"
-		"              [--without NAME,...] [--also A2]... A B\n"
-		"A and B are empty directories; --hook runs every N operations; A2 is A by another node's mount\n");
+		"              [--without NAME,...] [--also A2]... [--since SECONDS] A B\n"
+		"A and B are empty directories; --hook runs every N operations; A2 is A by another node's mount; what an\n"
+		"earlier run has left in both: --since its begin, as date +%%s has it\n");
 	return 2;
 }
 
@@ -232,6 +233,7 @@ static bool parse(int argc, char **argv, struct settings *set, struct parity *p)
 		{ "only", required_argument, NULL, 'o' },
 		{ "without", required_argument, NULL, 'w' },
 		{ "also", required_argument, NULL, 'a' },
+		{ "since", required_argument, NULL, 'b' },
 		{ NULL, 0, NULL, 0 },
 	};
 	int key;
@@ -244,6 +246,7 @@ static bool parse(int argc, char **argv, struct settings *set, struct parity *p)
 		case 'e': set->every = strtoull(optarg, NULL, 0); break;
 		case 'o': set->only = optarg; break;
 		case 'w': set->without = optarg; break;
+		case 'b': p->run_start_sec = strtoll(optarg, NULL, 0); break;
 		case 'a':
 			if (p->num_roots == NODES_MAX - 1)
 				return false;
@@ -270,7 +273,8 @@ static bool prepare(struct parity *p, char **roots)
 	if (statfs(p->root[0], &fs) < 0)
 		return false;
 	p->fuse = fs.f_type == FUSE_MAGIC;
-	p->run_start_sec = time(NULL) - 2;
+	if (!p->run_start_sec)
+		p->run_start_sec = time(NULL) - 2;
 	umask(022);
 	p->locker = locker_start();
 	return p->locker != NULL;

@@ -6,6 +6,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +15,9 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "format/index/state.h"
 #include "format/place/place.h"
+#include "format/store/store.h"
 #include "tests/lib/job_path.h"
 #include "tests/lib/job_world.h"
 #include "tests/lib/tap.h"
@@ -389,6 +393,99 @@ static void test_just_emptied(void)
 	job_world_stop(w);
 }
 
+/* ---- an exchange that its node does not live to finish */
+
+#define PATIENCE_S 120
+
+struct exchange {
+	struct job *j;
+	const char *from, *to;
+	int rc;
+};
+
+static void *exchange(void *arg)
+{
+	struct exchange *e = arg;
+
+	e->rc = job_rename(e->j, STATE_ROOT_INO, e->from, STATE_ROOT_INO, e->to, RENAME_EXCHANGE);
+	return NULL;
+}
+
+static uint64_t ino_of(struct job_world *w, uint32_t node, const char *name)
+{
+	struct stat st;
+
+	return path_stat(job_world_job(w, node), name, &st) == 0 ? st.st_ino : 0;
+}
+
+static bool has_link(struct job_world *w, uint32_t node, const char *name, uint64_t ino)
+{
+	struct state_name there;
+
+	return state_lookup(store_state(job_world_store(w, node)), STATE_ROOT_INO, name, &there) == 0 &&
+	       there.ino == ino;
+}
+
+/* Two names that node serves. */
+static void names_of(uint32_t node, uint32_t num, char a[2], char b[2])
+{
+	for (a[0] = 'a'; place_name(STATE_ROOT_INO, a, num) != node;)
+		a[0]++;
+	for (b[0] = (char)(a[0] + 1); place_name(STATE_ROOT_INO, b, num) != node;)
+		b[0]++;
+}
+
+/* From node 1, whose daemon dies when node 0 has linked its file under the other name: what node 0 says of that gets lost. */
+static void die_exchanging(struct job_world *w, const char *from, const char *to, uint64_t other)
+{
+	struct loopback *l = job_world_loopback(w);
+	struct exchange e = { .j = job_world_job(w, 1), .from = from, .to = to };
+	pthread_t thread;
+
+	loopback_settle(l);
+	loopback_lose_at_reply(l, 0);
+	if (pthread_create(&thread, NULL, exchange, &e))
+		bail_out("pthread_create");
+	for (int i = 0; i < PATIENCE_S * 1000 && !has_link(w, 0, from, other); i++)
+		usleep(1000);
+	ok(has_link(w, 0, from, other), "it was half done");
+	loopback_kill(l, 1);
+	job_shut_down(job_world_job(w, 1));
+	pthread_join(thread, NULL);
+	ok(e.rc < 0, "and then its daemon died");
+	job_world_kill(w, 1);
+	job_world_revive(w, 1);
+}
+
+static int make(struct job *j, const char *name, bool link)
+{
+	return link ? path_symlink(j, "somewhere", name) : path_create(j, name, 0600, O_EXCL);
+}
+
+static void test_half_exchanged(bool links)
+{
+	struct job_world *w = job_world_start(2);
+	char a[] = "a", b[] = "b";
+	uint64_t first, second;
+
+	names_of(1, 2, a, b);
+	ok(make(job_world_job(w, 0), a, links) == 0 && make(job_world_job(w, 1), b, links) == 0, "one of each node");
+	first = ino_of(w, 0, a);
+	second = ino_of(w, 0, b);
+	ok(path_rename(job_world_job(w, 1), a, b, RENAME_EXCHANGE) == 0, "they change places");
+	ok(ino_of(w, 0, a) == second && ino_of(w, 1, b) == first, "as both see it");
+	die_exchanging(w, a, b, first);
+	for (uint32_t node = 0; node < 2; node++) {
+		uint64_t at_a = ino_of(w, node, a), at_b = ino_of(w, node, b);
+
+		ok((at_a == second && at_b == first) || (at_a == first && at_b == second),
+			"both files are there, each under one name");
+		tap_diag("node %u: %" PRIx64 " and %" PRIx64 "; before %" PRIx64 " and %" PRIx64, node, at_a, at_b,
+			second, first);
+	}
+	job_world_stop(w);
+}
+
 int main(void)
 {
 	/* More seeds, and each operation said, when somebody looks for trouble: JOB_NAMES_SEEDS=40 JOB_NAMES_TRACE=1. */
@@ -396,6 +493,8 @@ int main(void)
 	uint64_t seeds = num ? strtoull(num, NULL, 10) : 3;
 
 	test_just_emptied();
+	test_half_exchanged(false);
+	test_half_exchanged(true);
 	for (uint64_t seed = 1; seed <= seeds; seed++)
 		for (uint32_t nodes = 2; nodes <= 4; nodes++) {
 			test_like_one(nodes, seed, 400, false);
