@@ -229,6 +229,18 @@ mpi_io() {
 	arrives
 }
 
+# missing_all MANIFEST: all that node 1 synced far behind, and nothing else of there, is listed.
+missing_all() {
+	python3 - "$1" <<'END'
+import json, sys
+m = json.load(open(sys.argv[1]))
+assert m["exit_status"] == 3, m
+[f] = [f for f in m["files"] if f["path"] == "f"]
+far = [(r["offset"] / (1 << 24), r["length"]) for r in f["missing"] if r["offset"] >= 1 << 24]
+assert far == [(i, 5) for i in range(1, 7)], far
+END
+}
+
 # missing_far MANIFEST: of what node 1 wrote far behind, at least what lies in node 0's domains, every second one, is listed.
 missing_far() {
 	python3 - "$1" <<'END'
@@ -241,9 +253,9 @@ assert len(far) >= 3 and set(far) <= {(i, 5) for i in range(1, 7)}, far
 END
 }
 
-# two_writers: node 0 has made the file; each node has written something.
+# two_writers [MOUNT_OPTIONS]: node 0 has made the file; each node has written something.
 two_writers() {
-	start_job 2
+	start_job 2 "$@"
 	random_file "$WORK/ref" 20000000
 	: >"$WORK/m0/f"
 	for k in 0 1; do
@@ -316,5 +328,51 @@ two_writers() {
 	for i in 1 2 3 4 5 6; do is "$(tail -c +$(((i << 24) + 1)) "$WORK/b/f" | head -c 5)" "far $i"; done
 	is "$(cat "$WORK/b/own0" "$WORK/b/own1")" "own0
 own1"
+	no_leftovers "$WORK/b"
+}
+
+# touch_some K: names of both servers; those of the node that is gone fail. None says nothing, or hangs.
+touch_some() {
+	local i pids=() bad=0
+	for i in 1 2 3 4 5 6 7 8; do
+		timeout 100 touch "$WORK/m$1/some$i" 2>>"$WORK/touched" 3>&- &
+		pids+=($!)
+	done
+	for i in "${pids[@]}"; do wait "$i" || bad=$((bad + 1)); done
+	[ "$bad" -gt 0 ] && is "$(grep -c "Input/output error" "$WORK/touched")" "$bad"
+}
+
+@test "a node never comes back while both write: the other says whom it misses and keeps what it has; recovery lists what is lost" {
+	two_writers agent_timeout=2s,node_timeout=2s,unmount_timeout=3s
+	for i in 1 2 3 4 5 6; do
+		printf 'far %d' $i | dd of="$WORK/m1/f" bs=5 seek=$((i << 24)) oflag=seek_bytes conv=notrunc,fsync status=none
+	done
+	exec 5>>"$WORK/m0/own0"
+	kill -KILL "$(daemon_pid "$WORK/m1")" "$(cat "$WORK/agent1.pid")"
+	wait "${writers[1]}" || true
+	release_mount "$WORK/m1"
+	mv "$WORK/s1" "$WORK/lost"
+	agents_end
+	echo own >&5
+	exec 5>&-
+	touch_some 0
+	grep 'gave up waiting for node 1 (host .*) after 2 s' "$WORK/s0/cistern.log"
+	: >"$WORK/stop"
+	wait "${writers[0]}" || true
+	exits 3 "$CISTERN" umount --wait --timeout 5m "$WORK/m0"
+	echo "$output"
+	says "node 1 (host"
+
+	cp -a "$WORK/s0" "$WORK/copy"
+	mkdir "$WORK/part"
+	exits 3 "$CISTERN" recover "$WORK/copy" --to "$WORK/part"
+	echo "$output"
+	says "the store of node 1 of 2 is not given"
+	missing_all "$WORK/part.cistern-manifest.json"
+
+	"$CISTERN" recover "$WORK/lost" "$WORK/s0" --to "$WORK/b"
+	all_written "$WORK/b/f" "$WORK/ref" 0 1
+	for i in 1 2 3 4 5 6; do is "$(tail -c +$(((i << 24) + 1)) "$WORK/b/f" | head -c 5)" "far $i"; done
+	is "$(cat "$WORK/b/own0")" own
 	no_leftovers "$WORK/b"
 }

@@ -4,6 +4,7 @@
 # tests/lib/mount.bash and tests/lib/job.bash, too. CISTERN_SEED gives other work, CISTERN_NODES, CISTERN_MOUNT other jobs.
 
 seed=${CISTERN_SEED:-1} nodes=${CISTERN_NODES:-2}
+of_files=excl,creat,open,symlink,link,unlink,rename,noreplace,exchange,lstat,readdir # for names --kinds
 
 # mounts: of all nodes.
 mounts() {
@@ -26,17 +27,26 @@ names() {
 	program names.py --seed "$seed" "$@"
 }
 
-# begin_load COMMAND OPTIONS...: on all mounts, until end_load; its output is in $WORK/load.log.
+# begin_load COMMAND OPTIONS...: on all mounts, until end_load, beside what has begun before; its output is in $WORK/load.log.
 begin_load() {
-	: >"$WORK/worked"
-	"$@" --until "$WORK/stop" --progress "$WORK/worked" $(mounts) >"$WORK/load.log" 2>&1 &
-	LOAD=$!
+	touch "$WORK/worked"
+	"$@" --until "$WORK/stop" --progress "$WORK/worked" $(mounts) >>"$WORK/load.log" 2>&1 &
+	LOADS+=($!)
 }
 
 end_load() {
+	local pid bad=0
 	: >"$WORK/stop"
-	wait "$LOAD" || { cat "$WORK/load.log"; return 1; }
+	for pid in "${LOADS[@]}"; do wait "$pid" || bad=1; done
+	LOADS=()
 	cat "$WORK/load.log"
+	return "$bad"
+}
+
+a_load_ended() {
+	local pid
+	for pid in "${LOADS[@]}"; do if gone "$pid"; then return; fi; done
+	return 1
 }
 
 worked() {
@@ -44,13 +54,13 @@ worked() {
 }
 
 has_worked() {
-	[ "$(worked)" -ge "$1" ] || gone "$LOAD"
+	[ "$(worked)" -ge "$1" ] || a_load_ended
 }
 
 # works_on N: the load has done N things more.
 works_on() {
 	wait_until "${CISTERN_PATIENCE:-120}" has_worked $(($(worked) + $1))
-	refute gone "$LOAD" || { cat "$WORK/load.log"; return 1; }
+	refute a_load_ended || { cat "$WORK/load.log"; return 1; }
 }
 
 # Nothing can show that nothing goes on any more; a second without anything is taken for it.
@@ -69,11 +79,11 @@ events() {
 	RANDOM=$seed
 	for ((i = 0; i < num; i++)); do
 		kind=${kinds[RANDOM % ${#kinds[@]}]} node=$((RANDOM % nodes))
-		works_on $((RANDOM % 40 + 1)) || return
+		works_on $((RANDOM % 20 + 1)) || return
 		echo "event $i: $kind of node $node"
 		"$kind" "$node" || return
 	done
-	works_on 40
+	works_on 20
 }
 
 daemon_dies() {
@@ -114,4 +124,13 @@ link_is_cut() {
 	cut_link "$1"
 	wait_until 60 stands_still || return
 	heal_link "$1"
+	wait_until "${CISTERN_PATIENCE:-120}" goes_on "$(worked)"
+}
+
+# goes_on N: more than N things are done. Agents that have given a link up are started again, as a job's script does.
+goes_on() {
+	if gone "$AGENTS"; then
+		wait_until 30 no_agents && start_agents || return
+	fi
+	has_worked $(($1 + 1))
 }

@@ -1,0 +1,136 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# Nodes in network namespaces whose links are cut, healed and slowed while their processes work: what needs another node waits and goes
+# on, nothing says that it has done what it has not. CISTERN_SEED gives other work, CISTERN_ROUNDS more cuts, CISTERN_NODES other jobs.
+
+load "${top_srcdir:?}/tests/lib/mount.bash"
+load "$top_srcdir/tests/lib/job.bash"
+load "$top_srcdir/tests/lib/load.bash"
+
+setup() {
+	cistern_setup
+	needs_fuse
+	needs_mpi
+}
+
+rounds=${CISTERN_ROUNDS:-2}
+
+# what_works: processes of all nodes write the same files, others use the same names.
+what_works() {
+	begin_load writers --phases 1 --expect "$DIRECT"
+	begin_load names --rounds 1 --kinds "$of_files"
+}
+
+@test "links are cut and healed while all nodes write the same files and use the same names: they wait, and nothing is lost" {
+	start_job_netns "$nodes" "${CISTERN_MOUNT:-}"
+	what_works
+	events "$rounds" link_is_cut
+	end_load
+	arrives
+}
+
+@test "a link is slow while all nodes write the same files and use the same names" {
+	can_slow_links || skip "tc is not installed"
+	start_job_netns "$nodes" "${CISTERN_MOUNT:-}"
+	slow_link 1 2
+	what_works
+	works_on 60
+	end_load
+	heal_link 1
+	arrives
+}
+
+# eventually COMMAND...: also where a time-out that is short for the test's sake is short for the machine.
+eventually() {
+	wait_until 120 "$@" 2>/dev/null
+}
+
+# put TEXT FILE: where it can, and known to the other node.
+put() {
+	dd of="$2" conv=notrunc,fsync status=none <<<"$1" 3>&-
+}
+
+# cut_in_two [MOUNT_OPTIONS]: two nodes, each with a file f that both have open, and one of its own; and a cut between them.
+cut_in_two() {
+	local k
+	start_job_netns 2 "${1:-}"
+	for k in 0 1; do eventually put before "$WORK/m$k/f$k"; done
+	eventually put before "$WORK/m1/own"
+	exec 5<>"$WORK/m1/own"
+	for k in 0 1; do is "$(eventually cat "$WORK/m0/f$k" "$WORK/m1/f$k")" "before
+before"; done
+	cut_link 1
+}
+
+# create_both NAME...: each name, at both nodes, in processes of their own: creators[NAME] has their numbers.
+create_both() {
+	local k name
+	for name; do
+		for k in 0 1; do
+			timeout 200 bash -c 'set -C; : >"$1"' - "$WORK/m$k/$name" 2>/dev/null 3>&- &
+			creators[$name]+=" $!"
+		done
+	done
+}
+
+num_ended() {
+	local pid num=0
+	for pid; do if gone "$pid"; then num=$((num + 1)); fi; done
+	echo "$num"
+}
+
+
+write_own() {
+	timeout 60 python3 -c 'import os; os.write(5, b"mine\n"); os.fsync(5)' 3>&-
+}
+
+@test "behind a cut link nothing succeeds that another node must know of, and all of it when the link is healed" {
+	local -A creators
+	local name writers=() won
+	cut_in_two
+	for k in 0 1; do
+		put BEFORE "$WORK/m$((1 - k))/f$k" &
+		writers+=($!)
+	done
+	create_both a b c d e f g h
+	write_own
+	is "$(timeout 60 stat -f -c %T "$WORK/m1")" "$(stat -f -c %T "$WORK/m0")"
+	sleep 2 # nothing can show that nothing happens
+	is "$(num_ended "${writers[@]}")" 0
+	for name in a b c d e f g h; do [ "$(num_ended ${creators[$name]})" -le 1 ]; done
+	heal_link 1
+	wait "${writers[0]}" && wait "${writers[1]}"
+	for name in a b c d e f g h; do
+		won=0
+		for pid in ${creators[$name]}; do if wait "$pid"; then won=$((won + 1)); fi; done
+		is "$won" 1
+		rm "$WORK/m0/$name"
+	done
+	exec 5>&-
+	for k in 0 1; do is "$(cat "$WORK/m$k/f$k")" BEFORE; done
+	echo mine >"$DIRECT/own"
+	tail -c +6 <<<before >>"$DIRECT/own"
+	echo BEFORE | tee "$DIRECT/f0" >"$DIRECT/f1"
+	arrives
+}
+
+@test "what waits for a node behind a cut link longer than agent_timeout fails, by its name, and works when the link is healed" {
+	local k
+	cut_in_two agent_timeout=3s
+	write_own
+	for k in 0 1; do
+		exits 1 timeout 200 dd of="$WORK/m$((1 - k))/f$k" conv=notrunc,fsync status=none <<<BEFORE
+		says "Input/output error"
+		grep "peer-timeout.*gave up waiting for node $k (host .*) after 3 s" "$WORK/s$((1 - k))/cistern.log"
+	done
+	heal_link 1
+	for k in 0 1; do
+		eventually put BEFORE "$WORK/m$((1 - k))/f$k"
+		is "$(eventually cat "$WORK/m$k/f$k")" BEFORE
+	done
+	exec 5>&-
+	stop_job
+	is "$(cat "$WORK/b/f0" "$WORK/b/f1")" "BEFORE
+BEFORE"
+}
