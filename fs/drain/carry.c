@@ -15,9 +15,7 @@
 #include "fs/drain/idle.h"
 #include "fs/drain/job_manifest.h"
 #include "fs/drain/settle.h"
-
-#define COMMIT_POINTS 4096
-#define LAYER_EXTENTS 256
+#include "fs/drain/upto.h"
 
 struct carry {
 	struct carry_options opt;
@@ -45,43 +43,6 @@ static void commit_all(struct carry *c, enum cistern_exit *ret_exit, char text[C
 	(void)state_checkpoint(store_state(c->opt.drain.store));
 }
 
-/* This node's version of a file up to which its layer is covered by commits up to stamp; 0: nothing is. */
-static int layer_upto(struct carry *c, uint64_t ino, uint64_t stamp, uint64_t *ret)
-{
-	struct commit_point *points = calloc(COMMIT_POINTS, sizeof(*points));
-	size_t num = 0;
-	int r = points ? state_commit_points(store_state(c->opt.drain.store), ino, points, COMMIT_POINTS, &num)
-		       : -ENOMEM;
-
-	*ret = 0;
-	for (size_t i = 0; r == 0 && i < num && i < COMMIT_POINTS && points[i].stamp <= stamp; i++)
-		*ret = points[i].upto;
-	free(points);
-	return r;
-}
-
-/*
- * Lowers *upto below what this node wrote to the file after the session had begun. Another node may have written under it before,
- * and not have committed that yet: so it stays in map and layer, though it may have been carried, and will win again.
- */
-static int before_session(struct carry *c, uint64_t ino, uint64_t *upto)
-{
-	struct layer_extent *ext = calloc(LAYER_EXTENTS, sizeof(*ext));
-	uint64_t time_usec = c->time_usec, off = 0;
-	int r = ext ? 0 : -ENOMEM;
-	size_t num;
-
-	while (r == 0 && time_usec && off != UINT64_MAX) {
-		r = state_layer(
-			store_state(c->opt.drain.store), ino, off, UINT64_MAX - off, ext, LAYER_EXTENTS, &num, &off);
-		for (size_t i = 0; r == 0 && i < num; i++)
-			if (ext[i].ext.time_usec > time_usec && ext[i].ext.seq <= *upto)
-				*upto = ext[i].ext.seq - 1;
-	}
-	free(ext);
-	return r;
-}
-
 static int drop_layer(struct carry *c, const struct wire_shared *f)
 {
 	struct record rec = { .type = RECORD_DRAINED, .ino = f->ino, .size = f->size };
@@ -91,9 +52,9 @@ static int drop_layer(struct carry *c, const struct wire_shared *f)
 	if (r < 0 || !(in.flags & INODE_FOREIGN)) /* the home's own went with its own record */
 		return r == -ENOENT ? 0 : r;
 	rec.gen = in.gen;
-	r = layer_upto(c, f->ino, f->stamp, &rec.upto);
+	r = upto_committed(store_state(c->opt.drain.store), f->ino, f->stamp, &rec.upto);
 	if (r == 0)
-		r = before_session(c, f->ino, &rec.upto);
+		r = upto_before(store_state(c->opt.drain.store), f->ino, c->time_usec, &rec.upto);
 	return r < 0 || rec.upto == 0 ? r : store_commit(c->opt.drain.store, &rec);
 }
 
@@ -411,7 +372,7 @@ static int begin_shared(struct wire_shared *f, void *arg)
 
 	int r = job_drain_stamp(c->opt.job, f->ino, &f->stamp);
 
-	return r < 0 ? r : before_session(c, f->ino, &f->upto);
+	return r < 0 ? r : upto_before(store_state(c->opt.drain.store), f->ino, c->time_usec, &f->upto);
 }
 
 static int tree_step(struct record *rec, void *arg)
