@@ -14,8 +14,8 @@
 
 #include "format/base/array.h"
 #include "format/base/json.h"
-#include "tools/lib/reader.h"
 #include "tools/lib/say.h"
+#include "tools/lib/stores.h"
 #include "tools/lib/target.h"
 #include "tools/lib/walk.h"
 
@@ -26,54 +26,27 @@ struct file {
 };
 
 struct conflicts {
-	struct reader *members; /* owned; by the order in which they were named */
-	size_t num_members;
+	struct stores members;
 	struct file *files; /* owned; sorted by ino when all are there */
 	size_t num_files, cap_files;
 };
 
 /* ---- the stores */
 
-static int check_member(const struct conflicts *c, const struct store *s, struct cistern_error *err)
-{
-	const struct superblock *sb = store_superblock(s);
-
-	for (size_t i = 0; i < c->num_members; i++) {
-		const struct store *other = c->members[i].store;
-		const struct superblock *o = store_superblock(other);
-
-		if (o->num_nodes < 2 || memcmp(o->job_uuid, sb->job_uuid, sizeof(sb->job_uuid)) != 0)
-			return cistern_error_set(
-				err, -EINVAL, "%s and %s are not stores of one job", store_path(other), store_path(s));
-		if (o->node_index == sb->node_index)
-			return cistern_error_set(err, -EINVAL, "%s and %s are both of node %" PRIu32, store_path(other),
-				store_path(s), sb->node_index);
-	}
-	return 0;
-}
-
 static int add_member(struct conflicts *c, const char *name, struct cistern_error *err)
 {
 	struct target *t = malloc(sizeof(*t));
-	struct reader rd;
 	int r = t ? target_resolve(name, t, err) : cistern_error_set(err, -ENOMEM, "out of memory");
 
 	if (r == 0)
-		r = reader_open(t->store, &rd, err);
+		r = stores_add(&c->members, t->store, err);
 	free(t);
-	if (r < 0)
-		return r;
-	r = check_member(c, rd.store, err);
-	if (r < 0)
-		reader_close(&rd);
-	else
-		c->members[c->num_members++] = rd;
 	return r;
 }
 
 static struct state *state_of(const struct conflicts *c, size_t member)
 {
-	return store_state(c->members[member].store);
+	return store_state(c->members.list[member].store);
 }
 
 /* ---- what they know */
@@ -147,7 +120,7 @@ static int gather(struct conflicts *c)
 	struct asking a = { .c = c };
 	int r = 0;
 
-	for (size_t m = 0; r == 0 && m < c->num_members; m++) {
+	for (size_t m = 0; r == 0 && m < c->members.num; m++) {
 		a.st = state_of(c, m);
 		r = state_each_shared(a.st, ask, &a);
 	}
@@ -172,26 +145,21 @@ static int note_path(const char *path, const struct inode *in, void *arg)
 /* As another node than its home remembers it. */
 static void remember_path(struct state *st, struct file *f)
 {
-	char dir[PATH_MAX], path[PATH_MAX + RECORD_NAME_MAX + 2];
+	char path[PATH_MAX + RECORD_NAME_MAX + 2];
 	struct inode in;
 
-	if (f->path || state_inode(st, f->ino, &in) < 0 || !in.origin_name[0])
-		return;
-	if (in.origin_parent == STATE_ROOT_INO)
-		snprintf(path, sizeof(path), "%s", in.origin_name);
-	else
-		snprintf(path, sizeof(path), "%s/%s", walk_path_of(st, in.origin_parent, dir), in.origin_name);
-	f->path = strdup(path);
+	if (!f->path && state_inode(st, f->ino, &in) == 0 && walk_remembered(st, &in, path, sizeof(path)))
+		f->path = strdup(path);
 }
 
 static int name_files(struct conflicts *c)
 {
 	int r = 0;
 
-	for (size_t m = 0; r == 0 && m < c->num_members && c->num_files > 0; m++)
+	for (size_t m = 0; r == 0 && m < c->members.num && c->num_files > 0; m++)
 		r = walk_names(state_of(c, m), note_path, c);
 	for (size_t i = 0; r == 0 && i < c->num_files; i++)
-		for (size_t m = 0; m < c->num_members; m++)
+		for (size_t m = 0; m < c->members.num; m++)
 			remember_path(state_of(c, m), &c->files[i]);
 	return r;
 }
@@ -230,8 +198,8 @@ static void print_json(const struct conflicts *c)
 
 	json_init(&j, stdout, true);
 	json_object(&j);
-	json_ku64(&j, "stores", c->num_members);
-	json_ku64(&j, "nodes", store_superblock(c->members[0].store)->num_nodes);
+	json_ku64(&j, "stores", c->members.num);
+	json_ku64(&j, "nodes", store_superblock(c->members.list[0].store)->num_nodes);
 	json_key(&j, "conflicts");
 	json_array(&j);
 	for (size_t i = 0; i < c->num_files; i++)
@@ -244,7 +212,7 @@ static void print_json(const struct conflicts *c)
 
 static void print_text(const struct conflicts *c)
 {
-	uint32_t nodes = store_superblock(c->members[0].store)->num_nodes;
+	uint32_t nodes = store_superblock(c->members.list[0].store)->num_nodes;
 	uint64_t more = count_more(c), num = 0;
 
 	for (size_t i = 0; i < c->num_files; i++) {
@@ -266,8 +234,8 @@ static void print_text(const struct conflicts *c)
 	printf("%" PRIu64 " overlaps in %zu files\n", num, c->num_files);
 	if (more > 0)
 		printf("more were met than a store keeps: %" PRIu64 " times\n", more);
-	if (c->num_members < nodes)
-		printf("%zu of %" PRIu32 " stores: the others may know of more\n", c->num_members, nodes);
+	if (c->members.num < nodes)
+		printf("%zu of %" PRIu32 " stores: the others may know of more\n", c->members.num, nodes);
 }
 
 /* ---- */
@@ -279,16 +247,14 @@ static void conflicts_close(struct conflicts *c)
 		share_conflicts_free(&c->files[i].met);
 	}
 	free(c->files);
-	for (size_t i = 0; i < c->num_members; i++)
-		reader_close(&c->members[i]);
-	free(c->members);
+	stores_close(&c->members);
 }
 
 int conflicts_show(char *const *targets, size_t num, bool want_json)
 {
-	struct conflicts c = { .members = calloc(num, sizeof(*c.members)) };
 	struct cistern_error err = { 0 };
-	int r = c.members ? 0 : cistern_error_set(&err, -ENOMEM, "out of memory");
+	struct conflicts c = { 0 };
+	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < num; i++)
 		r = add_member(&c, targets[i], &err);

@@ -21,8 +21,8 @@
 #include "tools/lib/bbset.h"
 #include "tools/lib/history.h"
 #include "tools/lib/ranges.h"
-#include "tools/lib/reader.h"
 #include "tools/lib/say.h"
+#include "tools/lib/stores.h"
 #include "tools/lib/survey.h"
 #include "tools/lib/target.h"
 #include "tools/lib/walk.h"
@@ -41,9 +41,11 @@ struct inspect_options {
 struct inspect {
 	const struct inspect_options *opt; /* borrowed */
 	const char *mounted;               /* the file's path in its mount; NULL: not named by it. Borrowed */
-	struct reader *others;             /* owned; opt->num_with of them */
-	struct store *store;               /* owned */
-	struct history *history;           /* owned; NULL: not known */
+	struct stores all;                 /* that were named */
+	struct store *first;               /* of all */
+	struct store *store;               /* of all: what is shown is in it */
+	struct history *history;           /* owned; of store; NULL: not known */
+	struct history_file of_all;        /* of one file: of all stores, when several have written it */
 	bool complete;                     /* the history is */
 	bool want_json;
 	struct json j;
@@ -90,12 +92,43 @@ static int count_range(const struct range *r, void *arg)
 	return 0;
 }
 
+/* What each of the job's nodes has of it in its store. */
+static int gather_all(const struct inspect *in, uint64_t ino, struct file_facts *ret)
+{
+	uint64_t first_seq = 0, last_seq = 0;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < in->all.num; i++) {
+		struct store *s = in->all.list[i].store;
+		struct inode node;
+
+		r = state_inode(store_state(s), ino, &node);
+		if (r == 0)
+			r = ranges_each(store_state(s), &node, node.size, count_range, ret);
+		r = r == -ENOENT ? 0 : r;
+		if (s == in->store) {
+			first_seq = ret->first_seq;
+			last_seq = ret->last_seq;
+		}
+		ret->first_seq = first_seq; /* numbers of another store's mean nothing beside them */
+		ret->last_seq = last_seq;
+	}
+	return r;
+}
+
+static bool is_of_many(const struct inode *node)
+{
+	return S_ISREG(node->mode) && node->flags & (INODE_SHARED | INODE_FOREIGN);
+}
+
 static int gather(struct inspect *in, const struct inode *node, struct file_facts *ret)
 {
 	int64_t mtime_ns;
 	int r = 0;
 
 	*ret = (struct file_facts){ .size = node->size, .history = history_of(in->history, node->ino) };
+	if (in->all.num > 1 && in->of_all.ino == node->ino)
+		ret->history = &in->of_all;
 	if (node->flags & INODE_PRIVATE)
 		r = segment_private_size(
 			store_segments(in->store), node->private_segment, &ret->size, &ret->private_bytes, &mtime_ns);
@@ -103,6 +136,8 @@ static int gather(struct inspect *in, const struct inode *node, struct file_fact
 		r = 0; /* fsck's business */
 	if (r < 0 || !S_ISREG(node->mode) || node->ino == 0)
 		return r;
+	if (in->all.num > 1 && is_of_many(node))
+		return gather_all(in, node->ino, ret);
 	return ranges_each(store_state(in->store), node, ret->size, count_range, ret);
 }
 
@@ -206,11 +241,11 @@ static int show_unnamed(const struct inode *node, void *arg)
 
 static void store_json(struct inspect *in)
 {
-	const struct superblock *sb = store_superblock(in->store);
+	const struct superblock *sb = store_superblock(in->first);
 	char uuid[37];
 
 	store_uuid_text(sb->uuid, uuid);
-	json_kstr(&in->j, "store", store_path(in->store));
+	json_kstr(&in->j, "store", store_path(in->first));
 	json_kstr(&in->j, "uuid", uuid);
 	json_ku64(&in->j, "format_version", sb->version);
 	json_kstr(&in->j, "backing", sb->backing);
@@ -440,14 +475,6 @@ static int show_one_text(struct file_view *v, const char *path, const struct ino
 	return r == 0 && (v->in->opt->ranges || !s->mapped) ? show_ranges_text(v, node) : r;
 }
 
-/* As in the mount: relative to its root, with or without a leading slash or the mount point in front. */
-static const char *in_mount(const struct inspect *in, const char *path)
-{
-	const char *mountpoint = store_superblock(in->store)->mountpoint;
-
-	return *mountpoint && mounts_path_in(path, mountpoint) ? path + strlen(mountpoint) : path;
-}
-
 /* As the mount shows it, of a file that the store has nothing of: all of it is in the backing directory. */
 static int clean_file(const struct stat *sb, struct inode *ret)
 {
@@ -460,25 +487,65 @@ static int clean_file(const struct stat *sb, struct inode *ret)
 	return 0;
 }
 
-/* By its path; of a file that another node is the home of, the store has no name, but the mount tells its number. */
+/* By its path; of a file that another node is the home of, a store may have no name, but the mount tells its number. */
 static int find_file(struct inspect *in, const char *path, struct inode *ret)
 {
-	struct state *st = store_state(in->store);
-	int r = walk_find(st, in_mount(in, path), ret);
+	int r = stores_find(&in->all, path, &in->store, ret);
 	struct stat sb;
 
+	if (r == -ENOENT && !in->mounted)
+		r = stores_find_remembered(&in->all, path, &in->store, ret);
 	if (r != -ENOENT || !in->mounted || lstat(in->mounted, &sb) < 0)
 		return r;
-	r = state_inode(st, sb.st_ino, ret);
+	r = stores_find_ino(&in->all, sb.st_ino, &in->store, ret);
+	in->store = r < 0 ? in->first : in->store;
 	return r == -ENOENT ? clean_file(&sb, ret) : r;
 }
 
-static void read_history(struct inspect *in, int (*each)(const struct record *rec, void *arg), void *arg)
+static void read_history(
+	struct inspect *in, struct store *s, int (*each)(const struct record *rec, void *arg), void *arg)
 {
 	struct cistern_error err = { 0 };
 
-	if (history_read(store_io(in->store), each, arg, &in->history, &in->complete, &err) < 0)
+	if (history_read(store_io(s), each, arg, &in->history, &in->complete, &err) < 0)
 		say("note: how often files were overwritten is not known: %s", err.text);
+}
+
+static void add_history(struct inspect *in, uint64_t ino)
+{
+	const struct history_file *f = history_of(in->history, ino);
+
+	if (!f)
+		return;
+	in->of_all.writes += f->writes;
+	in->of_all.written_bytes += f->written_bytes;
+	in->of_all.since_drain_bytes += f->since_drain_bytes;
+	in->of_all.ino = ino;
+}
+
+/* Of one file, as all stores that were given have it. */
+static void read_histories(struct inspect *in, const struct inode *node, struct survey *s)
+{
+	bool complete = true;
+
+	for (size_t i = 0; i < in->all.num; i++) {
+		struct store *store = in->all.list[i].store;
+
+		if (store == in->store || !is_of_many(node))
+			continue; /* comes last, and stays */
+		survey_begin(s, store);
+		read_history(in, store, survey_note, s);
+		add_history(in, node->ino);
+		complete = complete && in->history && in->complete;
+		history_destroy(in->history);
+		in->history = NULL;
+		in->complete = false;
+	}
+	survey_begin(s, in->store);
+	read_history(in, in->store, survey_note, s);
+	add_history(in, node->ino);
+	in->complete = in->complete && complete;
+	survey_finish(s);
 }
 
 static int show_found(struct inspect *in, const char *path, const struct inode *node, struct survey *s)
@@ -496,23 +563,12 @@ static int show_found(struct inspect *in, const char *path, const struct inode *
 
 static int survey_file(struct inspect *in, const struct inode *node, struct survey *ret, struct cistern_error *err)
 {
-	struct store **stores = calloc(in->opt->num_with + 1, sizeof(*stores));
-	struct survey_options opt = { .mounted = in->mounted,
-		.others = stores,
-		.num_others = in->opt->num_with,
-		.look = in->opt->look,
-		.writes = in->opt->svg != NULL };
+	struct survey_options opt = { .mounted = in->mounted, .look = in->opt->look, .writes = in->opt->svg != NULL };
 	struct file_facts facts;
-	int r = stores ? gather(in, node, &facts) : -ENOMEM;
+	int r = gather(in, node, &facts);
 
-	for (size_t i = 0; r == 0 && i < opt.num_others; i++)
-		stores[i] = in->others[i].store;
-	if (r == 0)
-		r = survey_open(in->store, node, facts.size, &opt, ret, err);
-	else
-		cistern_error_set(err, r, "%s", strerror(-r));
-	free(stores);
-	return r;
+	return r < 0 ? cistern_error_set(err, r, "%s", strerror(-r))
+		     : survey_open(&in->all, in->store, node, facts.size, &opt, ret, err);
 }
 
 static int show_one(struct inspect *in, const char *path, struct cistern_error *err)
@@ -522,10 +578,15 @@ static int show_one(struct inspect *in, const char *path, struct cistern_error *
 	bool regular;
 	int r = find_file(in, path, &node);
 
+	if (r == -ENOENT && in->all.num < in->all.num_nodes)
+		return cistern_error_set(err, r,
+			"%s: no store that is given has a file of this name; %zu of %" PRIu32
+			" stores are not given, and a new file's name is in the store of the node that made it",
+			path, in->all.num_nodes - in->all.num, in->all.num_nodes);
 	if (r == -ENOENT)
 		return cistern_error_set(err, r,
 			"%s: the store knows nothing of it (a file that was never changed is only in %s)", path,
-			store_superblock(in->store)->backing);
+			store_superblock(in->first)->backing);
 	if (r < 0)
 		return cistern_error_set(err, r, "%s: %s", path, strerror(-r));
 	regular = S_ISREG(node.mode);
@@ -533,7 +594,10 @@ static int show_one(struct inspect *in, const char *path, struct cistern_error *
 		cistern_error_prefix(err, "%s", path);
 		return r;
 	}
-	read_history(in, regular ? survey_note : NULL, &s);
+	if (regular)
+		read_histories(in, &node, &s);
+	else
+		read_history(in, in->store, NULL, NULL);
 	r = show_found(in, path, &node, regular ? &s : NULL);
 	if (r < 0)
 		cistern_error_set(err, r, "%s: %s", path, strerror(-r));
@@ -552,7 +616,7 @@ static int show(struct inspect *in, const char *path)
 	int r;
 
 	if (!path)
-		read_history(in, NULL, NULL);
+		read_history(in, in->store, NULL, NULL);
 	if (in->want_json) {
 		json_init(&in->j, stdout, true);
 		json_object(&in->j);
@@ -586,43 +650,21 @@ static const struct args_option options[] = {
 	{ 0 },
 };
 
-static int open_other(struct inspect *in, const char *name, struct reader *ret, struct cistern_error *err)
-{
-	const struct superblock *one = store_superblock(in->store), *other;
-	struct target t;
-	int r = target_resolve(name, &t, err);
-
-	if (r == 0)
-		r = reader_open(t.store, ret, err);
-	if (r < 0)
-		return r;
-	other = store_superblock(ret->store);
-	if (one->num_nodes > 1 && memcmp(one->job_uuid, other->job_uuid, sizeof(one->job_uuid)) == 0 &&
-		one->node_index != other->node_index)
-		return 0;
-	cistern_error_set(
-		err, -EINVAL, "%s and %s are not stores of two nodes of one job", store_path(in->store), t.store);
-	reader_close(ret);
-	return -EINVAL;
-}
-
 /* With the other stores that were named. */
-static int show_with_others(struct inspect *in, const char *file)
+static int open_all(struct inspect *in, const char *store, struct cistern_error *err)
 {
-	struct cistern_error err = { 0 };
-	size_t num = 0;
-	int r = 0, status;
+	int r = stores_add(&in->all, store, err);
 
-	in->others = calloc(in->opt->num_with + 1, sizeof(*in->others));
-	if (!in->others)
-		r = cistern_error_set(&err, -ENOMEM, "out of memory");
-	for (; r == 0 && num < in->opt->num_with; num += r == 0)
-		r = open_other(in, in->opt->with[num], &in->others[num], &err);
-	status = r == 0 ? show(in, file) : say_error(&err);
-	while (num > 0)
-		reader_close(&in->others[--num]);
-	free(in->others);
-	return status;
+	for (size_t i = 0; r == 0 && i < in->opt->num_with; i++) {
+		struct target t;
+
+		r = target_resolve(in->opt->with[i], &t, err);
+		if (r == 0)
+			r = stores_add(&in->all, t.store, err);
+	}
+	if (r == 0)
+		in->first = in->store = in->all.list[0].store;
+	return r;
 }
 
 static bool needs_file(const struct inspect_options *opt)
@@ -635,7 +677,6 @@ static int inspect_store(const char *name, const char *file, const struct inspec
 	struct inspect in = { .want_json = opt->json, .opt = opt };
 	char mounted[2 * PATH_MAX];
 	struct cistern_error err = { 0 };
-	struct reader rd;
 	struct target t;
 	int status;
 
@@ -646,15 +687,15 @@ static int inspect_store(const char *name, const char *file, const struct inspec
 	if (!file && needs_file(opt))
 		return args_usage_error(&command_inspect,
 			"--map, --svg, --ranges, --fill and --with are about a file, and none is named");
-	if (reader_open(t.store, &rd, &err) < 0)
-		return say_error(&err);
-	in.store = rd.store;
+	status = open_all(&in, t.store, &err) < 0 ? say_error(&err) : CISTERN_EXIT_OK;
 	if (file && t.mounted) {
-		snprintf(mounted, sizeof(mounted), "%s/%s", t.mount.mountpoint, in_mount(&in, file));
+		snprintf(mounted, sizeof(mounted), "%s/%s", t.mount.mountpoint,
+			mounts_path_in(file, t.mount.mountpoint) ? file + strlen(t.mount.mountpoint) : file);
 		in.mounted = mounted;
 	}
-	status = show_with_others(&in, file);
-	reader_close(&rd);
+	if (status == CISTERN_EXIT_OK)
+		status = show(&in, file);
+	stores_close(&in.all);
 	return status;
 }
 
@@ -695,9 +736,9 @@ static int run_with_options(const struct command *cmd, int argc, char **argv, st
 		return conflicts_show(argv + optind, (size_t)(argc - optind), opt->json);
 	if (are_logs(argv[optind]))
 		return bblog_inspect(argv + optind, opt->json);
-	if (argc - optind > 2)
-		return args_usage_error(cmd, "one store, and one file in it");
-	return inspect_store(argv[optind], argv[optind + 1], opt); /* NULL when there is none */
+	for (int i = optind + 1; i < argc - 1; i++) /* STORE... FILE */
+		opt->with[opt->num_with++] = argv[i];
+	return inspect_store(argv[optind], argc - optind > 1 ? argv[argc - 1] : NULL, opt);
 }
 
 static int run_inspect(const struct command *cmd, int argc, char **argv)
@@ -718,7 +759,7 @@ const struct command command_inspect = {
 	.summary = "show what is in a store, file by file",
 	.synopsis =
 		"inspect [--json] STORE|MOUNTPOINT\n"
-		"inspect [--json] [--map] [--svg FILE] [--ranges] [--fill] [--with STORE]... STORE|MOUNTPOINT PATH\n"
+		"inspect [--json] [--map] [--svg FILE] [--ranges] [--fill] [--with STORE]... STORE|MOUNTPOINT... PATH\n"
 		"inspect [--json] [--map] [--svg FILE] [--ranges] [--fill] [--with STORE]... PATH-IN-A-MOUNT\n"
 		"inspect --conflicts [--json] STORE|MOUNTPOINT...\n"
 		"inspect [--json] LOG|DIR... [FILE.nc]",
@@ -735,7 +776,9 @@ const struct command command_inspect = {
 		"sequence number of the write and the checksum.\n\n"
 		"Known are netCDF classic (CDF-1, 2 and 5) and HDF5 with netCDF-4; an HDF5 file can be mapped once its writer has flushed or closed it. What is missing of bytes in the backing file is known as finely as its file system keeps holes, and not at all where it "
 		"keeps none. Of a file in a private segment the journal has no writes. Of a file that nodes of a job write together, one store knows a part; a "
-		"path in a mount has its header read through the mount, and --with adds what other stores know.\n\n"
+		"path in a mount has its header read through the mount. Further stores, named before PATH or by --with, are put together with the first as recovery "
+		"would; of a dead job name all of them, in any order. Of what is only in stores that are not given, the bytes are listed (not seen): they count as in the store, "
+		"but their values, and a header among them, cannot be read.\n\n"
 		"With --conflicts, the stores of a job of many nodes: which bytes of which files two nodes wrote although neither had seen what the other "
 		"had written, so that nothing but their clocks decided whose was later. NODE's bytes count, OTHER's do not; all nodes agree on that. A "
 		"store knows of its own part of each file; all stores together know everything. What has been drained is "

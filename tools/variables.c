@@ -14,6 +14,8 @@
 
 #define WRITERS_SHOWN 2
 #define SOURCES_SHOWN 4 /* of an object */
+#define NODES_SHOWN   16
+#define UNSEEN_SHOWN  8
 #define SHAPE_BYTES   160
 
 static bool has_elements(const struct layout_object *o)
@@ -231,9 +233,29 @@ static void print_summary(const struct survey *s)
 
 static void print_partial(const struct survey *s)
 {
-	if (s->content.partial)
-		puts("note: other nodes write it, too: this is what one store knows (--with STORE adds another's; by its path in a mount its "
-		     "header is read through the mount)");
+	const struct stores *all = s->content.stores;
+	char bytes[UNITS_TEXT];
+
+	if (!s->content.partial)
+		return;
+	printf("note: other nodes write it, too, and %" PRIu32 " of %" PRIu32
+	       " stores are not given (name them all, or --with STORE): "
+	       "what those nodes had not told the others is not known; node",
+		all->num_nodes - (uint32_t)all->num, all->num_nodes);
+	for (uint32_t i = 0, shown = 0; i < all->num_nodes && shown <= NODES_SHOWN; i++)
+		if (!all->by_node[i] && shown++ < NODES_SHOWN)
+			printf(" %" PRIu32, i);
+		else if (!all->by_node[i])
+			printf(" ...");
+	putchar('\n');
+	if (s->unseen_bytes > 0)
+		printf("not seen: %s that count as in the store, but are in none of those that are given\n",
+			units_format_bytes(s->unseen_bytes, bytes));
+	for (uint64_t i = 0; i < s->num_unseen && i < UNSEEN_SHOWN; i++)
+		printf("not seen: %" PRIu64 " bytes from offset %" PRIu64 " on, of node %" PRIu32 "\n",
+			s->unseen[i].len, s->unseen[i].off, s->unseen[i].node);
+	if (s->num_unseen > UNSEEN_SHOWN)
+		printf("not seen: and %" PRIu64 " further ranges\n", s->num_unseen - UNSEEN_SHOWN);
 }
 
 void variables_print(const struct survey *s, bool complete)
@@ -329,6 +351,8 @@ static void object_json(const struct survey *s, size_t i, struct json *j)
 	json_ku64(j, "drained_bytes", c->drained_bytes);
 	json_ku64(j, "missing_bytes", missing(c));
 	json_ku64(j, "overwritten_bytes", survey_overwritten(s, c));
+	if (s->content.partial)
+		json_ku64(j, "unseen_bytes", s->unseen_of[i]);
 	if (s->looked) {
 		json_ku64(j, "fill_bytes", c->fill_bytes);
 		json_ku64(j, "looked_bytes", c->looked_bytes);
@@ -371,10 +395,37 @@ static void generations_json(const struct generations *g, struct json *j)
 	json_end_array(j);
 }
 
+/* Which bytes are known of, and cannot be seen. */
+static void unseen_json(const struct survey *s, struct json *j)
+{
+	const struct stores *all = s->content.stores;
+
+	json_key(j, "stores_not_given");
+	json_array(j);
+	for (uint32_t i = 0; i < all->num_nodes; i++)
+		if (!all->by_node[i])
+			json_u64(j, i);
+	json_end_array(j);
+	json_ku64(j, "unseen_bytes", s->unseen_bytes);
+	json_ku64(j, "unseen_ranges", s->num_unseen);
+	json_key(j, "unseen");
+	json_array(j);
+	for (uint64_t i = 0; i < s->num_unseen && i < SURVEY_UNSEEN_MAX; i++) {
+		json_object(j);
+		json_ku64(j, "off", s->unseen[i].off);
+		json_ku64(j, "len", s->unseen[i].len);
+		json_ku64(j, "node", s->unseen[i].node);
+		json_end_object(j);
+	}
+	json_end_array(j);
+}
+
 void variables_json(const struct survey *s, bool complete, struct json *j)
 {
 	json_kbool(j, "mapped", s->mapped);
 	json_kbool(j, "one_store_of_many", s->content.partial);
+	if (s->content.partial)
+		unseen_json(s, j);
 	if (!s->mapped) {
 		json_kstr(j, "reason", s->why.text);
 		return;

@@ -353,7 +353,7 @@ int classic_decode_definitions(const void *buf, size_t len, struct classic *ret,
 
 /* ---- from a file */
 
-/* Up to len bytes at off; less at the end of the file only. */
+/* Up to len bytes at off; less at the end of the file, or before what cannot be had (-ENODATA): the header may be before it. */
 static ssize_t read_all(classic_read_fn read_bytes, void *arg, uint8_t *buf, size_t len, uint64_t off)
 {
 	size_t done = 0;
@@ -361,10 +361,10 @@ static ssize_t read_all(classic_read_fn read_bytes, void *arg, uint8_t *buf, siz
 	while (done < len) {
 		ssize_t n = read_bytes(buf + done, len - done, off + done, arg);
 
+		if (n == 0 || (n == -ENODATA && done > 0))
+			break;
 		if (n < 0)
 			return n;
-		if (n == 0)
-			break;
 		done += (size_t)n;
 	}
 	return (ssize_t)done;

@@ -454,7 +454,13 @@ void coverage_note(struct coverage *c, uint64_t off, uint64_t len)
 void coverage_forget_notes(struct coverage *c)
 {
 	for (size_t i = 0; i <= c->layout->num_objects; i++)
-		c->objects[i].noted_bytes = 0;
+		c->objects[i].noted_bytes = c->objects[i].kept_bytes;
+}
+
+void coverage_keep_notes(struct coverage *c)
+{
+	for (size_t i = 0; i <= c->layout->num_objects; i++)
+		c->objects[i].kept_bytes = c->objects[i].noted_bytes;
 }
 
 /* ---- fill values */

@@ -34,7 +34,7 @@ struct coverage_writer {
 
 struct coverage_object {                                     /* of the layout's object of the same number */
 	uint64_t defined_bytes, logged_bytes, drained_bytes; /* what is neither logged nor drained is missing */
-	uint64_t noted_bytes;                                /* by coverage_note() */
+	uint64_t noted_bytes, kept_bytes;                    /* by coverage_note(); of them, to be kept */
 	uint64_t looked_bytes,
 		fill_bytes; /* of whole elements that coverage_look() saw, and of those equal to the fill value */
 	uint64_t complete;  /* records or chunks, or 1: the whole, of which no byte is missing */
@@ -55,7 +55,8 @@ void coverage_destroy(struct coverage *c);
 int coverage_add(struct coverage *c, const struct coverage_extent *e);
 /* Bytes that have been written, in any order and however often: they add up in noted_bytes. */
 void coverage_note(struct coverage *c, uint64_t off, uint64_t len);
-void coverage_forget_notes(struct coverage *c);
+void coverage_forget_notes(struct coverage *c); /* back to those that were there at coverage_keep_notes(); else all */
+void coverage_keep_notes(struct coverage *c);
 /* The bytes of a range, to be compared with fill values. Elements that it has a part of only are not looked at. */
 void coverage_look(struct coverage *c, uint64_t off, const void *bytes, size_t len);
 /* Part of an object, or (object SIZE_MAX) bytes that belong to none. at: its first byte, counted in the object (of

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * Each store's state is a copy in memory, so it may be changed: a shared file's home gets a share map made of all layers,
- * by their write times and stamps, and of what the maps of the others know of lost stores. What was never committed has its time,
- * too, and counts as newer than all that was when it has the same: it was acknowledged. A shared file whose home is lost gets a stand-in, in the first store that has some of it.
+ * Each store's state is a copy in memory, so it may be changed: a shared file's home gets a share map of all that the stores know
+ * (format/store/unite.h). One whose home is lost gets a stand-in, in the first store that has some of it.
  */
 #include "mpi-agent/command/recover_set.h"
 
@@ -15,10 +14,8 @@
 
 #include "format/base/array.h"
 #include "format/place/place.h"
+#include "format/store/unite.h"
 #include "format/wire/shared.h"
-
-#define AT_ONCE     1024u
-#define UNCOMMITTED (UINT64_MAX / 2) /* stamps from here on, by node */
 
 /* ---- the set */
 
@@ -193,96 +190,8 @@ static int list_shared(const struct recover_set *set, struct inos *list)
 
 struct target { /* where a shared file is put together */
 	struct state *st;
-	uint64_t ino;
-	struct record_piece pieces[AT_ONCE];
-	size_t num;
-	uint32_t node;
-	uint64_t stamp, end;
+	uint64_t ino, end;
 };
-
-static int put_pieces(struct target *t)
-{
-	struct record rec = { .type = RECORD_SHARE_PUT,
-		.flags = RECORD_F_TIMED,
-		.ino = t->ino,
-		.node = t->node,
-		.stamp = t->stamp,
-		.pieces = t->pieces,
-		.num_pieces = t->num,
-		.seq = state_seq(t->st) + 1 };
-	int r = t->num > 0 ? state_apply(t->st, &rec) : 0;
-
-	t->num = 0;
-	return r;
-}
-
-static int put_piece(struct target *t, uint32_t node, uint64_t stamp, const struct record_piece *piece)
-{
-	int r = 0;
-
-	if (t->num == AT_ONCE || t->node != node || t->stamp != stamp)
-		r = put_pieces(t);
-	t->node = node;
-	t->stamp = stamp;
-	t->pieces[t->num++] = *piece;
-	if (piece->kind == EXTENT_LOG && piece->off + piece->len > t->end)
-		t->end = piece->off + piece->len;
-	return r;
-}
-
-/* What a node wrote. */
-static int add_layer(struct target *t, struct state *from, uint32_t node, uint64_t ino)
-{
-	struct layer_extent *ext = calloc(AT_ONCE, sizeof(*ext));
-	uint64_t off = 0;
-	size_t num;
-	int r = ext ? 0 : -ENOMEM;
-
-	while (r == 0 && off != UINT64_MAX) {
-		r = state_layer(from, ino, off, UINT64_MAX - off, ext, AT_ONCE, &num, &off);
-		for (size_t i = 0; r == 0 && i < num; i++) {
-			const struct extent *e = &ext[i].ext;
-
-			r = put_piece(t, node, ext[i].stamp ? ext[i].stamp : UNCOMMITTED + node,
-				&(struct record_piece){ .off = e->off,
-					.segment_off = e->segment_off,
-					.len = e->len,
-					.segment = e->segment,
-					.crc = e->whole ? e->crc : 0,
-					.time_usec = e->time_usec,
-					.kind = e->kind,
-					.whole = e->whole });
-		}
-	}
-	free(ext);
-	return r == 0 ? put_pieces(t) : r;
-}
-
-/* What a store's share map knows of lost nodes. */
-static int add_lost(const struct recover_set *set, struct target *t, struct state *from, uint64_t ino)
-{
-	struct share_extent *ext = calloc(AT_ONCE, sizeof(*ext));
-	uint64_t off = 0;
-	size_t num;
-	int r = ext ? 0 : -ENOMEM;
-
-	while (r == 0 && off != UINT64_MAX) {
-		r = state_share_extents(from, ino, off, UINT64_MAX - off, ext, AT_ONCE, &num, &off);
-		for (size_t i = 0; r == 0 && i < num; i++)
-			if (ext[i].node < set->num_nodes && set->lost[ext[i].node])
-				r = put_piece(t, ext[i].node, ext[i].stamp,
-					&(struct record_piece){ .off = ext[i].off,
-						.segment_off = ext[i].segment_off,
-						.len = ext[i].len,
-						.segment = ext[i].segment,
-						.crc = ext[i].whole ? ext[i].crc : 0,
-						.time_usec = ext[i].time_usec,
-						.kind = ext[i].kind,
-						.whole = ext[i].whole });
-	}
-	free(ext);
-	return r == 0 ? put_pieces(t) : r;
-}
 
 /* The home of ino is lost: a new file in the first store that has some of it, under the name that is known there. */
 static int make_stand_in(const struct recover_set *set, uint64_t ino, struct target *t)
@@ -335,32 +244,20 @@ static int set_size(const struct target *t, bool known)
 	return state_apply(t->st, &rec);
 }
 
-static int add_store(const struct recover_set *set, struct target *t, uint32_t node, uint64_t ino)
-{
-	struct state *from = set->stores[node] ? store_state(set->stores[node]) : NULL;
-	struct inode in;
-	int r = from && state_inode(from, ino, &in) == 0 ? add_layer(t, from, node, ino) : 0;
-
-	return r == 0 && from ? add_lost(set, t, from, ino) : r;
-}
-
 static int merge_file(struct recover_set *set, uint64_t ino)
 {
 	size_t before = set->num_overlaps;
-	struct target *t = calloc(1, sizeof(*t));
-	int r = t ? note_overlaps(set, ino) : -ENOMEM;
+	struct target t = { 0 };
+	int r = note_overlaps(set, ino);
 
 	if (r == 0)
-		r = find_target(set, ino, t);
+		r = find_target(set, ino, &t);
 	if (r == 0 && set->num_overlaps > before)
-		set->overlaps[before].ino = t->ino; /* a stand-in has another number */
-
-	/* Twice: what another node's map has of these as a witness, as new as the newest of a run, has given way to the layers by then. */
-	for (uint32_t i = 0; r == 0 && i < 2 * set->num_nodes; i++)
-		r = add_store(set, t, i % set->num_nodes, ino);
+		set->overlaps[before].ino = t.ino; /* a stand-in has another number */
 	if (r == 0)
-		r = set_size(t, false);
-	free(t);
+		r = store_unite(set->stores, set->num_nodes, ino, t.st, t.ino, &t.end);
+	if (r == 0)
+		r = set_size(&t, false);
 	return r == -ENOENT ? 0 : r; /* deleted: what is left of it is of no use */
 }
 

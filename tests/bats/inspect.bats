@@ -22,6 +22,14 @@ var() {
 	of "$1" ".variables[] | select(.name == \"$2\") | .$3"
 }
 
+# fits FILE...: each is what docs/inspect.schema.json says.
+fits() {
+	local file
+	for file; do
+		python3 "$top_srcdir/tests/lib/check_schema.py" "$top_srcdir/docs/inspect.schema.json" <"$file" || { echo "$file"; return 1; }
+	done
+}
+
 # Three records of a CDF-5 file with fill value 1 in f; x is a coordinate.
 make_cdl() {
 	cat <<-'END'
@@ -242,8 +250,85 @@ var_begin() {
 	is "$(jq -r '.job_uuid | length' "$WORK/list.json")" 36
 	run "$CISTERN" inspect --with "$WORK/s0" "$WORK/m0/f.nc"
 	[ "$status" -eq 1 ]
-	[[ $output == *"are not stores of two nodes of one job"* ]]
+	[[ $output == *"are both of node 0"* ]]
 	stop_job
+}
+
+# kill_job: as the death of the nodes, but that their stores remain.
+kill_job() {
+	local k
+	for ((k = 0; k < JOB_NODES; k++)); do
+		kill -KILL "$(daemon_pid "$WORK/m$k")"
+		release_mount "$WORK/m$k"
+	done
+	kill -KILL "$AGENTS" 2>/dev/null || true
+	wait_until 60 no_agents
+}
+
+# report FILTER STORE...: of f.nc in the job's stores.
+report() {
+	"$CISTERN" inspect --json "${@:2}" f.nc >"$WORK/report.json" || return
+	fits "$WORK/report.json" || return
+	jq "$1" "$WORK/report.json"
+}
+
+@test "the stores of a dead job tell of a file what its mount told; with one lost, what cannot be seen is listed" {
+	local told='.file | [.size, .format, .records, .variables, .writes, .written_bytes, .overwritten_bytes, .header_generations]'
+	start_job 2 data=log
+	make_cdl >"$WORK/f.cdl"
+	ncgen -x -k 5 -o "$DIRECT/f.nc" "$WORK/f.cdl"
+	begin=$("$top_builddir/tests/unit/dump-classic" "$DIRECT/f.nc" | sed -n 's/^\/\/ f \([0-9]*\) .*/\1/p')
+	# The header by node 1, the home of the file being node 0; each node over a part of what the other wrote; two variables renamed.
+	python3 - "$DIRECT/f.nc" "$WORK/m0/f.nc" "$WORK/m1/f.nc" "$begin" <<-'END'
+		import os, sys
+		whole = open(sys.argv[1], "rb").read()
+		begin = int(sys.argv[4])
+		a = os.open(sys.argv[2], os.O_RDWR | os.O_CREAT)
+		b = os.open(sys.argv[3], os.O_RDWR)
+		os.pwrite(b, whole, 0)
+		os.fsync(b)
+		os.pwrite(a, b"a" * 6000, begin)
+		os.fsync(a)
+		os.pwrite(b, b"b" * 4000, begin + 4000)
+		os.fsync(b)
+		renamed = whole.replace(b"\0\0\0\1s\0\0\0", b"\0\0\0\1z\0\0\0")
+		assert renamed != whole
+		os.pwrite(a, renamed[:begin], 0)
+		os.fsync(a)
+		os.close(a)
+		os.close(b)
+	END
+	: >"$WORK/m0/g.nc"
+	cp "$DIRECT/f.nc" "$WORK/m1/g.nc"
+	"$CISTERN" inspect --json --with "$WORK/s1" "$WORK/m0/f.nc" >"$WORK/mounted.json"
+	cp "$WORK/m0/f.nc" "$WORK/seen.nc"
+	kill_job
+	jq "$told" "$WORK/mounted.json" >"$WORK/mounted"
+	is "$(jq -r '.[3][] | select(.name == "f") | .writers | map("\(.node) \(.bytes)") | join(", ")' "$WORK/mounted")" '1 8000, 0 4000'
+	is "$(jq -r '.[3] | map(.name) | join(" ")' "$WORK/mounted")" '(header) x f z n'
+	# However they are named: none of them is the one that knows.
+	diff "$WORK/mounted" <(report "$told" "$WORK/s0" "$WORK/s1")
+	diff "$WORK/mounted" <(report "$told" "$WORK/s1" "$WORK/s0")
+	diff "$WORK/mounted" <(report "$told" --with "$WORK/s0" "$WORK/s1")
+	is "$(jq -r '.file.one_store_of_many' "$WORK/report.json")" false
+	# What the last header's writer, the home, has alone; and what the other one has.
+	is "$(report '.file | [.stores_not_given, .format, .unseen_bytes] | tostring' "$WORK/s0")" \
+		"$(python3 -c 'import json, sys; print(json.dumps(json.dumps([[1], "netCDF classic (CDF-5)", int(sys.argv[1]) - int(sys.argv[2]) - 4000], separators=(",", ":"))))' \
+			"$(stat -c %s "$WORK/seen.nc")" "$begin")"
+	is "$(report '[.file.variables[] | select(.unseen_bytes > 0) | "\(.name) \(.unseen_bytes) \(.missing_bytes)"] | join(", ")' "$WORK/s0")" \
+		'"f 8000 0, z 2000 0"'
+	is "$(report '[.file.unseen[] | .node] | unique | tostring' "$WORK/s0")" '"[1]"'
+	run "$CISTERN" inspect "$WORK/s0" f.nc
+	echo "$output"
+	[[ $output == *"note: other nodes write it, too, and 1 of 2 stores are not given"*"; node 1"* ]]
+	[[ $output == *"not seen: "*" of node 1"* ]]
+	run "$CISTERN" inspect "$WORK/s0" g.nc
+	echo "$output"
+	[[ $output == *"raw, not yet mapped: its header is in a store that is not given"* ]]
+	# A new file's name is at its home alone.
+	exits 1 "$CISTERN" inspect "$WORK/s1" f.nc
+	says "1 of 2 stores are not given"
+	exits 2 "$CISTERN" inspect --map "$WORK/s0"
 }
 
 @test "what processes of an MPI program wrote adds up, and what none of them wrote is missing" {
@@ -282,14 +367,6 @@ var_begin() {
 	END
 }
 
-# fits FILE...: each is what docs/inspect.schema.json says.
-fits() {
-	local file
-	for file; do
-		python3 "$top_srcdir/tests/lib/check_schema.py" "$top_srcdir/docs/inspect.schema.json" <"$file" || { echo "$file"; return 1; }
-	done
-}
-
 @test "what --json prints is what docs/inspect.schema.json says, and nothing in the schema is made up" {
 	local k=0
 	cp "$top_srcdir/tests/fuzz/corpus/hdf5/heaps" "$BACKING/elsewhere.h5"
@@ -319,5 +396,5 @@ fits() {
 	jq -r '.["$defs"] | (.list, .listed, .one, .totals, .file, .variable, .generation, .range) | .properties | keys[]' \
 		"$top_srcdir/docs/inspect.schema.json" | sort -u >"$WORK/named"
 	jq -r '.. | objects | keys[]' "$WORK"/{one,list}-*.json "$WORK/list.json" | sort -u >"$WORK/seen"
-	is "$(comm -23 "$WORK/named" "$WORK/seen" | xargs)" job_uuid
+	is "$(comm -23 "$WORK/named" "$WORK/seen" | xargs)" "job_uuid stores_not_given unseen unseen_bytes unseen_ranges"
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * A read goes to the mount where that is the only one to know, to the private segment, or to the store with the backing file
- * below it. Descriptors are opened once: what is read is one file, whatever becomes of its names.
+ * A read goes to the mount where that is the only one to know, to the private segment, to the stores of all nodes by the share map, or to
+ * the one store, with the backing file below them. Descriptors are opened once: what is read is one file, whatever becomes of its names.
  */
 #include "tools/lib/content.h"
 
@@ -13,7 +13,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "format/base/crc32c.h"
 #include "format/base/fdio.h"
+#include "format/store/unite.h"
+
+#define EXTENTS_AT_ONCE 64
 
 /* Zeros behind the end. */
 static int read_fully(int fd, void *buf, size_t len, uint64_t off)
@@ -46,29 +50,48 @@ static void open_backing(struct content *c)
 	c->backing_error = r;
 }
 
-int content_open(struct store *s, const struct inode *in, uint64_t size, const char *mounted, struct content *ret,
-	struct cistern_error *err)
+static int open_shared(struct content *c, const char *mounted)
+{
+	uint64_t end = 0;
+	struct stat st;
+	int r = store_unite(
+		c->stores->by_node, c->stores->num_nodes, c->in.ino, store_state(c->store), c->in.ino, &end);
+
+	if (r < 0)
+		return r;
+	c->shared = true;
+	if (end > c->size)
+		c->size = end;
+	c->mounted_fd = mounted ? open(mounted, O_RDONLY | O_CLOEXEC) : -1;
+	c->partial = c->mounted_fd < 0 && c->stores->num < c->stores->num_nodes;
+	if (c->mounted_fd >= 0 && fstat(c->mounted_fd, &st) == 0)
+		c->size = (uint64_t)st.st_size;
+	return 0;
+}
+
+int content_open(const struct stores *all, struct store *s, const struct inode *in, uint64_t size, const char *mounted,
+	struct content *ret, struct cistern_error *err)
 {
 	struct content c = {
-		.store = s, .in = *in, .size = size, .private_fd = -1, .backing_fd = -1, .mounted_fd = -1
+		.store = s, .stores = all, .in = *in, .size = size, .private_fd = -1, .backing_fd = -1, .mounted_fd = -1
 	};
+	int r;
 
-	if (in->flags & INODE_PRIVATE)
-		c.private_fd = segment_open_fd(store_segments(s), in->private_segment, false);
-	if (in->flags & (INODE_SHARED | INODE_FOREIGN)) {
-		struct stat st;
-
-		c.mounted_fd = mounted ? open(mounted, O_RDONLY | O_CLOEXEC) : -1;
-		c.partial = c.mounted_fd < 0;
-		if (c.mounted_fd >= 0 && fstat(c.mounted_fd, &st) == 0)
-			c.size = (uint64_t)st.st_size;
-	}
+	if (in->flags & (INODE_SHARED | INODE_FOREIGN) && (r = open_shared(&c, mounted)) < 0)
+		return cistern_error_set(err, r, "putting the stores' parts together: %s", strerror(-r));
 	if (in->ino != 0)
 		open_backing(&c);
 	else if ((c.backing_fd = open(mounted, O_RDONLY | O_CLOEXEC)) < 0)
 		return cistern_error_set(err, -errno, "%s", strerror(errno));
+	if (in->flags & INODE_PRIVATE)
+		c.private_fd = segment_open_fd(store_segments(s), in->private_segment, false);
 	*ret = c;
 	return 0;
+}
+
+bool content_is_unseen(const struct content *c, uint32_t node)
+{
+	return c->shared && c->mounted_fd < 0 && node < c->stores->num_nodes && !c->stores->by_node[node];
 }
 
 void content_close(struct content *c)
@@ -82,6 +105,60 @@ void content_close(struct content *c)
 	c->private_fd = c->backing_fd = c->mounted_fd = -1;
 }
 
+/* ---- reading */
+
+/* Bytes of no node: the backing file's, as far as it shows. What is not at its home has no limit that is known here. */
+static int read_below(struct content *c, uint8_t *buf, size_t len, uint64_t off)
+{
+	uint64_t limit = c->in.flags & INODE_FOREIGN ? UINT64_MAX : c->in.backing_limit;
+	size_t shown = off >= limit ? 0 : limit - off < len ? (size_t)(limit - off) : len;
+
+	if (c->backing_error == -ENOENT)
+		shown = 0;
+	memset(buf + shown, 0, len - shown);
+	return shown == 0 ? 0 : read_backing(off, shown, buf, c);
+}
+
+static int read_extent(struct content *c, const struct share_extent *e, uint8_t *buf)
+{
+	int r;
+
+	if (e->kind != EXTENT_LOG) {
+		memset(buf, 0, e->len);
+		return 0;
+	}
+	if (e->node >= c->stores->num_nodes || !c->stores->by_node[e->node])
+		return -ENODATA;
+	r = segment_read(store_segments(c->stores->by_node[e->node]), e->segment, e->segment_off, buf, e->len);
+	return r == 0 && e->whole && crc32c(0, buf, e->len) != e->crc ? -EBADMSG : r;
+}
+
+/* By the share map; of what nobody wrote, the backing file. How many bytes: up to those that cannot be seen. */
+static ssize_t read_shared(struct content *c, uint8_t *buf, size_t len, uint64_t from)
+{
+	struct share_extent ext[EXTENTS_AT_ONCE];
+	uint64_t off = from, end = from + len, next;
+	size_t num;
+	int r = 0;
+
+	while (r == 0 && off < end) {
+		r = state_share_extents(
+			store_state(c->store), c->in.ino, off, end - off, ext, EXTENTS_AT_ONCE, &num, &next);
+		for (size_t i = 0; r == 0 && i <= num; i++) {
+			uint64_t to = i < num ? ext[i].off : next;
+
+			r = read_below(c, buf + (off - from), (size_t)(to - off), off);
+			off = to;
+			if (r == 0 && i < num)
+				r = read_extent(c, &ext[i], buf + (off - from));
+			if (r == 0 && i < num)
+				off += ext[i].len;
+		}
+	}
+	c->met_unseen = c->met_unseen || r == -ENODATA;
+	return r == -ENODATA && off > from ? (ssize_t)(off - from) : r < 0 ? r : (ssize_t)len;
+}
+
 ssize_t content_read(void *buf, size_t len, uint64_t off, void *arg)
 {
 	struct content *c = arg;
@@ -91,6 +168,8 @@ ssize_t content_read(void *buf, size_t len, uint64_t off, void *arg)
 		return 0;
 	if (len > c->size - off)
 		len = (size_t)(c->size - off);
+	if (c->shared && c->mounted_fd < 0)
+		return read_shared(c, buf, len, off);
 	if (c->mounted_fd >= 0)
 		r = read_fully(c->mounted_fd, buf, len, off);
 	else if (c->in.flags & INODE_PRIVATE)

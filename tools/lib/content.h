@@ -4,7 +4,8 @@
 
 /*
  * The bytes of a file as its mount would show them: what the store has over what the backing file has. Of a file that several
- * nodes of a job write, one store knows a part: through the mount, which asks the others, all of it can be read.
+ * nodes of a job write, one store knows a part: through the mount, which asks the others, all of it can be read, and without a
+ * mount what the stores that are given have of it, put together as recovery would.
  */
 
 #include <stdbool.h>
@@ -14,15 +15,19 @@
 
 #include "cistern/error.h"
 #include "format/store/store.h"
+#include "tools/lib/stores.h"
 
-struct content {             /* content_close */
-	struct store *store; /* borrowed */
+struct content {                     /* content_close */
+	struct store *store;         /* borrowed: in which in is */
+	const struct stores *stores; /* borrowed */
+	bool shared;                 /* several nodes write it: all that the stores know is in store's share map */
 	struct inode in;
 	uint64_t size;     /* of the file now */
 	int private_fd;    /* negative: not private, or why its segment cannot be opened */
 	int backing_fd;    /* -1: there is none, or it cannot be read */
 	int mounted_fd;    /* -1: not read through the mount */
-	bool partial;      /* several nodes write it, and only this one's part can be read */
+	bool partial;      /* several nodes write it, and not all of their stores are there to be read */
+	bool met_unseen;   /* a read came to bytes that are only in a store that is not given */
 	int backing_error; /* -errno of opening it; 0 */
 };
 
@@ -30,10 +35,12 @@ struct content {             /* content_close */
  * mounted: the file's path in its mount, or NULL. in->ino 0: a file that the store knows nothing of, which is read through the mount
  * and is all in the backing directory. 0 or -errno.
  */
-int content_open(struct store *s, const struct inode *in, uint64_t size, const char *mounted, struct content *ret,
-	struct cistern_error *err);
+int content_open(const struct stores *all, struct store *s, const struct inode *in, uint64_t size, const char *mounted,
+	struct content *ret, struct cistern_error *err);
 void content_close(struct content *c);
-/* Up to len bytes at off; 0 at the end; -errno. As the codecs want it: arg is the struct content. */
+/* What that node wrote cannot be read here: its store is not given. */
+bool content_is_unseen(const struct content *c, uint32_t node);
+/* Up to len bytes at off, and up to those that cannot be seen (-ENODATA); 0 at the end; -errno. As the codecs want it: arg is the struct content. */
 ssize_t content_read(void *buf, size_t len, uint64_t off, void *arg);
 /*
  * The ranges of [off, off + len) of the backing file (private: of the private segment) that have data and are no holes; where

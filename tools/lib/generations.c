@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/array.h"
 #include "format/base/crc32c.h"
 #include "format/codec/classic.h"
 
@@ -18,9 +19,18 @@
 #define PAYLOAD_MAX (64u << 20) /* a daemon writes 1 MiB at most */
 #define COUNT_END   12u         /* of magic and number of records, in CDF-5 */
 
-int generations_init(struct generations *g, struct segment_set *segments, uint64_t header_bytes)
+struct generation_change {
+	struct segment_set *segments; /* where the payload is; NULL: these bytes are not known from now on */
+	uint64_t off, len;            /* in the header */
+	uint64_t segment_off, payload_len;
+	uint64_t seq;
+	int64_t time_ns;
+	uint32_t segment, crc, node;
+};
+
+int generations_init(struct generations *g, uint64_t header_bytes)
 {
-	*g = (struct generations){ .segments = segments, .header_bytes = header_bytes };
+	*g = (struct generations){ .header_bytes = header_bytes };
 	if (header_bytes > HEADER_MAX)
 		return -EFBIG;
 	g->bytes = calloc((size_t)header_bytes + 1, 1);
@@ -32,6 +42,7 @@ void generations_free(struct generations *g)
 {
 	free(g->bytes);
 	free(g->known);
+	free(g->changes);
 	*g = (struct generations){ 0 };
 }
 
@@ -46,10 +57,10 @@ static bool same_shape(const struct generation *a, const struct generation *b)
 	       a->record_bytes == b->record_bytes && a->first_begin == b->first_begin;
 }
 
-static void decode(struct generations *g, const struct record *rec)
+static void decode(struct generations *g, const struct generation_change *change)
 {
 	CLASSIC_CLEANUP struct classic c = { 0 };
-	struct generation now = { .seq = rec->seq, .time_ns = rec->time_ns, .node = rec->node };
+	struct generation now = { .seq = change->seq, .time_ns = change->time_ns, .node = change->node };
 	size_t len = 0;
 
 	while (len < g->header_bytes && g->known[len])
@@ -69,62 +80,108 @@ static void decode(struct generations *g, const struct record *rec)
 		g->list[g->num++ % GENERATIONS_MAX] = now;
 }
 
-static void overwrite(struct generations *g, uint64_t off, const uint8_t *payload, uint64_t len)
+static void overwrite(struct generations *g, const struct generation_change *c, const uint8_t *payload)
 {
-	if (len > g->header_bytes - off)
-		len = g->header_bytes - off;
 	if (payload)
-		memcpy(g->bytes + off, payload, (size_t)len);
-	memset(g->known + off, payload != NULL, (size_t)len);
+		memcpy(g->bytes + c->off, payload, (size_t)c->len);
+	memset(g->known + c->off, payload != NULL, (size_t)c->len);
 }
 
-static void note_write(
-	struct generations *g, const struct record *rec, uint64_t off, uint64_t len, uint64_t segment_off, uint32_t crc)
+static void apply_write(struct generations *g, const struct generation_change *c)
 {
-	uint8_t *payload;
-	int r;
+	uint8_t *payload = c->payload_len <= PAYLOAD_MAX ? malloc((size_t)c->payload_len) : NULL;
+	int r = payload ? segment_read(c->segments, c->segment, c->segment_off, payload, (size_t)c->payload_len)
+			: -ENOMEM;
 
-	if (off >= g->header_bytes || len == 0)
-		return;
 	g->writes++;
-	payload = len <= PAYLOAD_MAX ? malloc((size_t)len) : NULL;
-	r = payload ? segment_read(g->segments, rec->segment, segment_off, payload, (size_t)len) : -ENOMEM;
-	if (r == 0 && crc32c(0, payload, (size_t)len) == crc) {
-		overwrite(g, off, payload, len);
-		if (off >= CLASSIC_NUMRECS_OFF && off + len <= COUNT_END)
+	if (r == 0 && crc32c(0, payload, (size_t)c->payload_len) == c->crc) {
+		overwrite(g, c, payload);
+		if (c->off >= CLASSIC_NUMRECS_OFF && c->off + c->payload_len <= COUNT_END)
 			g->counts++;
 		else
-			decode(g, rec);
+			decode(g, c);
 	} else {
-		overwrite(g, off, NULL, len);
+		overwrite(g, c, NULL);
 		g->lost++;
 	}
 	free(payload);
 }
 
-static void cut(struct generations *g, uint64_t size)
+static int by_time(const void *a, const void *b)
 {
-	if (size < g->header_bytes)
-		memset(g->known + size, 0, (size_t)(g->header_bytes - size));
+	const struct generation_change *x = a, *y = b;
+
+	if (x->time_ns != y->time_ns)
+		return x->time_ns < y->time_ns ? -1 : 1;
+	if (x->node != y->node)
+		return x->node < y->node ? -1 : 1;
+	return (x->seq > y->seq) - (x->seq < y->seq);
 }
 
-void generations_note(struct generations *g, const struct record *rec)
+void generations_finish(struct generations *g)
 {
-	uint64_t at = rec->segment_off;
+	if (g->many_stores)
+		qsort(g->changes, g->num_changes, sizeof(*g->changes), by_time);
+	for (size_t i = 0; i < g->num_changes; i++)
+		if (g->changes[i].segments)
+			apply_write(g, &g->changes[i]);
+		else
+			overwrite(g, &g->changes[i], NULL);
+	free(g->changes);
+	g->changes = NULL;
+	g->num_changes = g->cap_changes = 0;
+}
+
+/* ---- records */
+
+static int add(struct generations *g, struct generation_change c)
+{
+	if (c.off >= g->header_bytes || c.len == 0)
+		return 0;
+	if (array_room(&g->changes, &g->cap_changes, g->num_changes, sizeof(*g->changes)) < 0)
+		return -ENOMEM;
+	if (c.len > g->header_bytes - c.off)
+		c.len = g->header_bytes - c.off;
+	g->many_stores = g->many_stores || (g->num_changes > 0 && g->changes[0].node != c.node);
+	g->changes[g->num_changes++] = c;
+	return 0;
+}
+
+static int add_range(struct generations *g, struct generation_change c, uint64_t off, uint64_t len, uint32_t crc)
+{
+	c.off = off;
+	c.len = c.payload_len = len;
+	c.crc = crc;
+	return add(g, c);
+}
+
+/* From there on, or up to len, nothing is known. */
+static int add_unknown(struct generations *g, struct generation_change c, uint64_t off, uint64_t len)
+{
+	c.segments = NULL;
+	return add_range(g, c, off, len, 0);
+}
+
+int generations_note(struct generations *g, struct segment_set *segments, const struct record *rec)
+{
+	struct generation_change c = { .segments = segments,
+		.segment = rec->segment,
+		.segment_off = rec->segment_off,
+		.seq = rec->seq,
+		.time_ns = rec->time_ns,
+		.node = rec->node };
+	int r = 0;
 
 	switch (rec->type) {
-	case RECORD_WRITE: note_write(g, rec, rec->off, rec->len, rec->segment_off, rec->payload_crc); break;
+	case RECORD_WRITE: return add_range(g, c, rec->off, rec->len, rec->payload_crc);
 	case RECORD_EXTENTS:
-		for (size_t i = 0; i < rec->num_ranges; at += rec->ranges[i++].len)
-			note_write(g, rec, rec->ranges[i].off, rec->ranges[i].len, at, rec->ranges[i].crc);
-		break;
-	case RECORD_TRUNCATE: cut(g, rec->size); break;
+		for (size_t i = 0; r == 0 && i < rec->num_ranges; c.segment_off += rec->ranges[i++].len)
+			r = add_range(g, c, rec->ranges[i].off, rec->ranges[i].len, rec->ranges[i].crc);
+		return r;
+	case RECORD_TRUNCATE: return add_unknown(g, c, rec->size, UINT64_MAX);
 	case RECORD_PUNCH:
-	case RECORD_THROUGH:
-		if (rec->off < g->header_bytes)
-			overwrite(g, rec->off, NULL, rec->len);
-		break;
-	case RECORD_SEAL: cut(g, 0); break;
-	default: break;
+	case RECORD_THROUGH: return add_unknown(g, c, rec->off, rec->len);
+	case RECORD_SEAL: return add_unknown(g, c, 0, UINT64_MAX);
+	default: return 0;
 	}
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * One store's file is a walk over its ranges. A job's is a pile of sorted lists: each lower one shows only where those above have
- * nothing. Neighbours of one writer whose records follow each other become one, so that a file that was written from its
+ * One store's file is a walk over its ranges. A job's is the share map, in which all is that the stores know (content_open), with the names
+ * of processes from the layers, over the backing file, which shows where that has nothing. Neighbours of one writer whose records follow each other become one, so that a file that was written from its
  * first byte to its last is one span.
  */
 #include "tools/lib/spans.h"
@@ -258,44 +258,23 @@ static int put_under(struct spans *pile, struct spans *low)
 	return 0;
 }
 
-static struct store *store_at(const struct content *c, struct store *const *others, size_t i)
-{
-	return i == 0 ? c->store : others[i - 1];
-}
-
-static int pile_maps(const struct content *c, struct store *const *others, size_t num, struct spans *pile)
+/* The map learns from each layer what its processes are. */
+static int name_all(const struct content *c, struct spans *map)
 {
 	int r = 0;
 
-	for (size_t i = 0; r == 0 && i <= num; i++) {
-		struct spans low = { 0 };
-
-		r = add_shared(store_state(store_at(c, others, i)), c->in.ino, &low);
-		if (r == 0)
-			r = put_under(pile, &low);
-		spans_free(&low);
-	}
-	return r;
-}
-
-/* Under the maps, which learn from each layer what its processes are. */
-static int pile_layers(const struct content *c, struct store *const *others, size_t num, struct spans *pile)
-{
-	int r = 0;
-
-	for (size_t i = 0; r == 0 && i <= num; i++) {
-		struct store *s = store_at(c, others, i);
+	for (size_t i = 0; r == 0 && i < c->stores->num; i++) {
+		struct store *s = c->stores->list[i].store;
 		struct spans layer = { 0 }, named = { 0 };
 		uint32_t node = store_superblock(s)->node_index;
 
 		r = add_layer(store_state(s), c->in.ino, node, &layer);
 		if (r == 0)
-			r = name_processes(pile, &layer, node, &named);
+			r = name_processes(map, &layer, node, &named);
 		if (r == 0) {
-			spans_free(pile);
-			*pile = named;
+			spans_free(map);
+			*map = named;
 			named = (struct spans){ 0 };
-			r = put_under(pile, &layer);
 		}
 		spans_free(&named);
 		spans_free(&layer);
@@ -303,18 +282,18 @@ static int pile_layers(const struct content *c, struct store *const *others, siz
 	return r;
 }
 
-static int gather_job(const struct content *c, struct store *const *others, size_t num, struct spans *pile)
+static int gather_job(const struct content *c, struct spans *ret)
 {
 	struct spans low = { 0 };
 	struct gathering g = { .c = c, .spans = &low };
-	int r = pile_maps(c, others, num, pile);
+	int r = add_shared(store_state(c->store), c->in.ino, ret);
 
 	if (r == 0)
-		r = pile_layers(c, others, num, pile);
+		r = name_all(c, ret);
 	if (r == 0 && c->size > 0)
 		r = content_each_backed(c, 0, c->size, add_backed, &g);
 	if (r == 0)
-		r = put_under(pile, &low);
+		r = put_under(ret, &low);
 	spans_free(&low);
 	return r;
 }
@@ -351,11 +330,10 @@ static void tidy(struct spans *s, uint64_t size)
 	s->num = kept;
 }
 
-int spans_gather(const struct content *c, struct store *const *others, size_t num, struct spans *ret)
+int spans_gather(const struct content *c, struct spans *ret)
 {
 	struct spans spans = { 0 };
-	int r = c->in.flags & (INODE_SHARED | INODE_FOREIGN) ? gather_job(c, others, num, &spans)
-							     : gather_one(c, &spans);
+	int r = c->shared ? gather_job(c, &spans) : gather_one(c, &spans);
 
 	if (r < 0) {
 		spans_free(&spans);

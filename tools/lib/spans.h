@@ -33,11 +33,8 @@ struct spans {             /* spans_free */
 	size_t num, cap;
 };
 
-/*
- * Of content's file in its store and, when it is a job's, in others (num stores of the same job, which know the file by its
- * number). 0, -ENOMEM, or -errno of an index.
- */
-int spans_gather(const struct content *c, struct store *const *others, size_t num, struct spans *ret);
+/* Of content's file. 0, -ENOMEM, or -errno of an index. */
+int spans_gather(const struct content *c, struct spans *ret);
 void spans_free(struct spans *s);
 
 #endif

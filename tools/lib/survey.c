@@ -71,14 +71,57 @@ static void look(struct survey *s)
 		uint64_t end = first->off + first->len;
 
 		for (next = i + 1; next < s->spans.num && s->spans.list[next].off == end &&
-				   s->spans.list[next].state == first->state;
+				   s->spans.list[next].state == first->state &&
+				   content_is_unseen(&s->content, s->spans.list[next].node) ==
+					   content_is_unseen(&s->content, first->node);
 			next++)
 			end += s->spans.list[next].len;
-		if (first->state == SPAN_LOGGED)
+		if (first->state == SPAN_LOGGED && !content_is_unseen(&s->content, first->node))
 			r = look_at(s, first->off, end, block);
 	}
 	s->looked = r == 0;
 	free(block);
+}
+
+/* ---- what is in stores that are not given */
+
+static void add_unseen(const struct coverage_part *part, void *arg)
+{
+	struct survey *s = arg;
+
+	if (part->object != SIZE_MAX)
+		s->unseen_of[part->object] += part->len;
+}
+
+static int list_unseen(struct survey *s)
+{
+	s->unseen = calloc(SURVEY_UNSEEN_MAX, sizeof(*s->unseen));
+	if (!s->unseen)
+		return -ENOMEM;
+	for (size_t i = 0; i < s->spans.num; i++) {
+		const struct span *span = &s->spans.list[i];
+
+		if (span->state != SPAN_LOGGED || !content_is_unseen(&s->content, span->node))
+			continue;
+		s->unseen_bytes += span->len;
+		if (s->num_unseen++ < SURVEY_UNSEEN_MAX)
+			s->unseen[s->num_unseen - 1] = *span;
+	}
+	return 0;
+}
+
+static int share_out_unseen(struct survey *s)
+{
+	s->unseen_of = calloc(s->layout.num_objects + 1, sizeof(*s->unseen_of));
+	if (!s->unseen_of)
+		return -ENOMEM;
+	for (size_t i = 0; s->unseen_bytes > 0 && i < s->spans.num; i++) {
+		const struct span *span = &s->spans.list[i];
+
+		if (span->state == SPAN_LOGGED && content_is_unseen(&s->content, span->node))
+			coverage_each(s->coverage, span->off, span->len, add_unseen, s);
+	}
+	return 0;
 }
 
 /* ---- headers */
@@ -106,25 +149,30 @@ static void watch_headers(struct survey *s)
 
 	if (n < 4 || !classic_is(magic, sizeof(magic)) || s->content.private_fd >= 0)
 		return;
-	s->has_generations =
-		generations_init(&s->generations, store_segments(s->content.store), header_reach(&s->layout)) == 0;
+	s->has_generations = generations_init(&s->generations, header_reach(&s->layout)) == 0;
 }
 
 /* s is where it stays: the coverage points to its layout. */
 static int fill_in(struct survey *s, const struct survey_options *opt)
 {
-	int r = spans_gather(&s->content, opt->others, opt->num_others, &s->spans);
+	int r = spans_gather(&s->content, &s->spans);
 
 	for (size_t i = 0; r == 0 && i < s->spans.num; i++)
 		if (s->spans.list[i].state == SPAN_LOGGED)
 			s->many_nodes = s->many_nodes ||
 					s->spans.list[i].node != store_superblock(s->content.store)->node_index;
 	if (r == 0)
+		r = list_unseen(s);
+	if (r == 0)
 		r = check_layout(content_read, &s->content, s->content.size, &s->layout, &s->why);
+	if (r < 0 && r != -ENOMEM && s->content.met_unseen)
+		cistern_error_set(&s->why, r, "its header is in a store that is not given");
 	s->mapped = r == 0;
 	if (r < 0)
 		return s->why.code < 0 && r != -ENOMEM ? 0 : r; /* raw, and it is known why */
 	r = cover(s);
+	if (r == 0)
+		r = share_out_unseen(s);
 	if (r == 0 && (opt->look || is_little(s)))
 		look(s);
 	if (r == 0)
@@ -132,13 +180,13 @@ static int fill_in(struct survey *s, const struct survey_options *opt)
 	return r;
 }
 
-int survey_open(struct store *st, const struct inode *in, uint64_t size, const struct survey_options *opt,
-	struct survey *ret, struct cistern_error *err)
+int survey_open(const struct stores *all, struct store *st, const struct inode *in, uint64_t size,
+	const struct survey_options *opt, struct survey *ret, struct cistern_error *err)
 {
 	int r;
 
 	*ret = (struct survey){ .want_writes = opt->writes };
-	r = content_open(st, in, size, opt->mounted, &ret->content, err);
+	r = content_open(all, st, in, size, opt->mounted, &ret->content, err);
 	if (r < 0)
 		return r;
 	r = fill_in(ret, opt);
@@ -157,8 +205,12 @@ void survey_close(struct survey *s)
 	generations_free(&s->generations);
 	content_close(&s->content);
 	free(s->writes);
+	free(s->unseen);
+	free(s->unseen_of);
 	s->coverage = NULL;
 	s->writes = NULL;
+	s->unseen = NULL;
+	s->unseen_of = NULL;
 }
 
 /* ---- the journal */
@@ -177,6 +229,13 @@ static void keep_write(struct survey *s, const struct record *rec, uint64_t off,
 		rec->writer ? rec->writer : COVERAGE_NOBODY };
 }
 
+void survey_begin(struct survey *s, struct store *store)
+{
+	s->noting = store;
+	if (s->coverage)
+		coverage_keep_notes(s->coverage);
+}
+
 int survey_note(const struct record *rec, void *arg)
 {
 	struct survey *s = arg;
@@ -191,9 +250,33 @@ int survey_note(const struct record *rec, void *arg)
 		coverage_forget_notes(s->coverage);
 		s->only_since_drain = true;
 	}
-	if (s->has_generations)
-		generations_note(&s->generations, rec);
+	if (s->has_generations && s->error == 0)
+		s->error = generations_note(&s->generations, store_segments(s->noting), rec);
 	return s->error;
+}
+
+static int by_time(const void *a, const void *b)
+{
+	const struct survey_write *x = a, *y = b;
+
+	if (x->time_ns != y->time_ns)
+		return x->time_ns < y->time_ns ? -1 : 1;
+	if (x->node != y->node)
+		return x->node < y->node ? -1 : 1;
+	return (x->seq > y->seq) - (x->seq < y->seq);
+}
+
+/* Of one store, the journal's order is that of the writes, whatever the clock said. */
+void survey_finish(struct survey *s)
+{
+	bool many = false;
+
+	for (size_t i = 1; i < s->num_writes; i++)
+		many = many || s->writes[i].node != s->writes[0].node;
+	if (many)
+		qsort(s->writes, s->num_writes, sizeof(*s->writes), by_time);
+	if (s->has_generations)
+		generations_finish(&s->generations);
 }
 
 uint64_t survey_overwritten(const struct survey *s, const struct coverage_object *o)

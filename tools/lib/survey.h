@@ -25,12 +25,12 @@ struct survey_write { /* a write that the journal still tells of */
 };
 
 struct survey_options {
-	const char *mounted;         /* the file's path in its mount; NULL */
-	struct store *const *others; /* of the same job, num_others of them */
-	size_t num_others;
-	bool look;   /* read all logged payload and compare with fill values; else only where that is little */
-	bool writes; /* keep each write, for a picture */
+	const char *mounted; /* the file's path in its mount; NULL */
+	bool look;           /* read all logged payload and compare with fill values; else only where that is little */
+	bool writes;         /* keep each write, for a picture */
 };
+
+#define SURVEY_UNSEEN_MAX 1000 /* ranges that are listed */
 
 struct survey { /* survey_close */
 	struct content content;
@@ -47,15 +47,24 @@ struct survey { /* survey_close */
 	size_t num_writes, cap_writes;
 	bool want_writes;
 	bool many_nodes; /* spans or writes are of more than one */
-	int error;       /* -ENOMEM while noting */
+	/* What is only in stores that are not given: of all, of each object of the layout (owned), and the first ranges (owned). */
+	uint64_t unseen_bytes, num_unseen, *unseen_of;
+	struct span *unseen;
+	struct store *noting; /* borrowed: whose journal is being read */
+	int error;            /* -ENOMEM while noting */
 };
 
-/* *ret must not move until survey_close(). 0 or -errno; a file that cannot be mapped is no failure. */
-int survey_open(struct store *s, const struct inode *in, uint64_t size, const struct survey_options *opt,
-	struct survey *ret, struct cistern_error *err);
+/*
+ * Of a file of s, one of the stores in all. *ret must not move until survey_close(). 0 or -errno; a file that cannot be mapped is no
+ * failure.
+ */
+int survey_open(const struct stores *all, struct store *s, const struct inode *in, uint64_t size,
+	const struct survey_options *opt, struct survey *ret, struct cistern_error *err);
 void survey_close(struct survey *s);
-/* For history_read(): a record of the journal; arg is the struct survey. */
-int survey_note(const struct record *rec, void *arg);
+/* The journals: of each store survey_begin(), then history_read() with survey_note(); behind all of them survey_finish(). */
+void survey_begin(struct survey *s, struct store *store);
+int survey_note(const struct record *rec, void *arg); /* a record; arg is the struct survey */
+void survey_finish(struct survey *s);
 /* What to tell writers apart by in a picture: the node where there are several, else the process (0: not known). */
 uint32_t survey_colour(const struct survey *s, uint32_t node, uint32_t process);
 /* Whether there are few enough parts (records of variables, chunks) to look at each for a picture. */

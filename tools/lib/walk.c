@@ -126,3 +126,17 @@ const char *walk_path_of(struct state *st, uint64_t ino, char out[PATH_MAX])
 		snprintf(out, PATH_MAX, "(inode %" PRIu64 ", without a name)", ino);
 	return out;
 }
+
+bool walk_remembered(struct state *st, const struct inode *in, char *out, size_t cap)
+{
+	char dir[PATH_MAX];
+	int len;
+
+	if (!in->origin_name[0])
+		return false;
+	if (in->origin_parent == STATE_ROOT_INO)
+		len = snprintf(out, cap, "%s", in->origin_name);
+	else
+		len = snprintf(out, cap, "%s/%s", walk_path_of(st, in->origin_parent, dir), in->origin_name);
+	return len > 0 && (size_t)len < cap;
+}

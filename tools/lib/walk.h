@@ -5,6 +5,8 @@
 /* Names of a store, as its mount would show them. Paths are relative to the mount's root. */
 
 #include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
 
 #include "format/index/state.h"
 
@@ -17,5 +19,7 @@ int walk_names(struct state *st, int (*each)(const char *path, const struct inod
 int walk_find(struct state *st, const char *path, struct inode *ret);
 /* One path of ino, by looking through all names; "(inode N, without a name)" when there is none. Returns out. */
 const char *walk_path_of(struct state *st, uint64_t ino, char out[PATH_MAX]);
+/* What another node than its home remembers as the path of the file in; false: nothing, or more than cap bytes. */
+bool walk_remembered(struct state *st, const struct inode *in, char *out, size_t cap);
 
 #endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FORMAT_STORE_UNITE_H
+#define FORMAT_STORE_UNITE_H
+
+/* A file that nodes of a job write together, as all their stores know it: for recovery and inspection. */
+
+#include <stdint.h>
+
+#include "format/store/store.h"
+
+/*
+ * Puts what the stores know of file ino into the share map of to_ino in to, which is changed: a copy in memory, of a store that was
+ * opened to be read. stores: num_nodes of one job, by node, NULL: not at hand. *ret_end: the end of what has been written. 0,
+ * -ENOMEM, or -errno of an index; the map may hold a part then.
+ */
+int store_unite(struct store *const *stores, uint32_t num_nodes, uint64_t ino, struct state *to, uint64_t to_ino,
+	uint64_t *ret_end);
+
+#endif
