@@ -28,9 +28,14 @@
 #define BBLOG_CHANNELS_MAX 65536u
 #define BBLOG_DATA_BEGIN   8u /* of the first value in FILE.data */
 
-/* Where bytes come from. read() gives exactly len bytes at off, or -errno; it is never asked beyond size. */
+/*
+ * Where bytes come from. read() gives exactly len bytes at off, or -errno; it is never asked beyond size. view(), if there is one, shows
+ * them where they lie, until end_view() has been called with its result and len; NULL: they have to be read. By several threads at once.
+ */
 struct bblog_source {
 	int (*read)(void *arg, uint64_t off, void *buf, size_t len);
+	const uint8_t *(*view)(void *arg, uint64_t off, size_t len);
+	void (*end_view)(void *arg, const uint8_t *bytes, size_t len);
 	void *arg; /* borrowed */
 	uint64_t size;
 };

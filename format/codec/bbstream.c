@@ -3,7 +3,7 @@
  * The blocks of shared mode put together, and reading ahead: up to where everything will be asked for, if somebody said so; else
  * twice as far each time while what is asked for lies close behind what was there, and little after a jump, so that neither a
  * scan of the whole log nor picking a few bytes out of each entry reads much in vain. The window on the bytes is small enough to
- * stay in a processor's own cache, where what was read is soon read again.
+ * stay in a processor's own cache, where what was read is soon read again. Where the source can show its bytes, large windows are not copied.
  */
 #include "format/codec/bbstream.h"
 
@@ -13,6 +13,7 @@
 
 #define AHEAD_MIN (UINT64_C(4) << 10)
 #define AHEAD_MAX (UINT64_C(256) << 10)
+#define VIEW_MIN  (UINT64_C(64) << 10) /* less is read: to show it costs more than the copy */
 
 /* Byte off of a channel is at this byte of the file. */
 static uint64_t place(uint64_t off, uint32_t channel, uint32_t num_channels)
@@ -39,11 +40,20 @@ void bbstream_init(struct bbstream *s, const struct bblog_source *src, uint32_t 
 	s->size = channel_size(src->size, channel, num_channels);
 }
 
+static void end_view(struct bbstream *s)
+{
+	if (s->view)
+		s->src.end_view(s->src.arg, s->view, s->len);
+	s->view = NULL;
+	s->len = 0;
+}
+
 void bbstream_follow(struct bbstream *s, const struct bblog_source *src, uint32_t channel, uint32_t num_channels)
 {
 	uint8_t *bytes = s->bytes;
 	size_t cap = s->cap;
 
+	end_view(s);
 	bbstream_init(s, src, channel, num_channels);
 	s->bytes = bytes;
 	s->cap = cap;
@@ -51,9 +61,10 @@ void bbstream_follow(struct bbstream *s, const struct bblog_source *src, uint32_
 
 void bbstream_free(struct bbstream *s)
 {
+	end_view(s);
 	free(s->bytes);
 	s->bytes = NULL;
-	s->cap = s->len = 0;
+	s->cap = 0;
 }
 
 void bbstream_expect(struct bbstream *s, uint64_t end)
@@ -113,6 +124,30 @@ static uint64_t decide(struct bbstream *s, uint64_t off, uint64_t least, uint64_
 	return len < s->size - off ? len : s->size - off;
 }
 
+static const uint8_t *window(const struct bbstream *s)
+{
+	return s->view ? s->view : s->bytes;
+}
+
+/* The window is at off and len bytes long, which the channel has. */
+static int move_window(struct bbstream *s, uint64_t off, uint64_t len)
+{
+	int r = 0;
+
+	end_view(s);
+	if (s->src.view && s->num_channels == 1 && len >= VIEW_MIN)
+		s->view = s->src.view(s->src.arg, off, (size_t)len);
+	if (!s->view) {
+		r = make_room(s, len);
+		r = r < 0 ? r : read_blocks(s, off, s->bytes, len);
+	}
+	if (r < 0)
+		return r;
+	s->off = off;
+	s->len = (size_t)len;
+	return 0;
+}
+
 int bbstream_some(
 	struct bbstream *s, uint64_t off, uint64_t least, uint64_t most, const uint8_t **ret, uint64_t *ret_len)
 {
@@ -122,22 +157,17 @@ int bbstream_some(
 	if (off >= s->off && off - s->off <= s->len && least <= s->len - (off - s->off)) {
 		uint64_t there = s->len - (off - s->off);
 
-		*ret = s->bytes + (off - s->off);
+		*ret = window(s) + (off - s->off);
 		*ret_len = there < most ? there : most;
 		return 0;
 	}
 	if (off > s->size || least > s->size - off)
 		return -ENODATA;
 	want = decide(s, off, least, most);
-	s->len = 0;
-	r = make_room(s, want);
-	if (r == 0)
-		r = read_blocks(s, off, s->bytes, want);
+	r = move_window(s, off, want);
 	if (r < 0)
 		return r;
-	s->off = off;
-	s->len = (size_t)want;
-	*ret = s->bytes;
+	*ret = window(s);
 	*ret_len = want < most ? want : most;
 	return 0;
 }

@@ -13,8 +13,10 @@ struct bbstream {
 	struct bblog_source src; /* what it points to is borrowed */
 	uint32_t channel, num_channels;
 	uint64_t size;  /* bytes that the channel can have in the file */
-	uint8_t *bytes; /* owned: the window */
-	size_t cap, len;
+	uint8_t *bytes; /* owned: what the window was read into */
+	size_t cap;
+	const uint8_t *view; /* the window where its bytes lie; NULL: it was read */
+	size_t len;
 	uint64_t off;
 	uint64_t ahead;    /* how much is read at once */
 	uint64_t sure_end; /* all up to here will be asked for */

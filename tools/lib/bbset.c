@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "format/base/array.h"
@@ -24,6 +25,10 @@
 #define REPAIRED_SUFFIX ".repaired" /* fsck's copies */
 #define HEAD_BYTES      64
 #define NO_NCID         UINT32_MAX
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
 
 /* ---- files */
 
@@ -90,6 +95,39 @@ static int file_read(void *arg, uint64_t off, void *buf, size_t len)
 	r = fdio_read_exact(fd, buf, len, off);
 	end_use(f);
 	return r;
+}
+
+static uint64_t in_page(uint64_t off)
+{
+	return off % (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static void end_view(void *arg, const uint8_t *bytes, size_t len)
+{
+	size_t before = (size_t)in_page((uintptr_t)bytes);
+
+	(void)arg;
+	munmap((void *)(uintptr_t)(bytes - before), before + len);
+}
+
+/* As long as it is mapped. All of it is there then: what the file lost, or the device does not give, is noticed here, and said when it is read. */
+static const uint8_t *file_view(void *arg, uint64_t off, size_t len)
+{
+	struct bbset_file *f = arg;
+	size_t before = (size_t)in_page(off);
+	int fd = atomic_load(&f->no_view) ? -1 : begin_use(f);
+	uint8_t *p;
+
+	if (fd < 0)
+		return NULL;
+	p = mmap(NULL, before + len, PROT_READ, MAP_PRIVATE, fd, (off_t)(off - before));
+	end_use(f);
+	if (p != MAP_FAILED && madvise(p, before + len, MADV_POPULATE_READ) == 0)
+		return p + before;
+	if (p != MAP_FAILED)
+		munmap(p, before + len);
+	atomic_store(&f->no_view, true);
+	return NULL;
 }
 
 static void free_file(struct bbset_file *f)
@@ -228,6 +266,8 @@ static int add_channel(struct bbset *set, struct bbset_file *meta, struct bbset_
 	l->ncid = ncid_of(meta->path);
 	l->no_data = check_data(data);
 	l->data_source = source_of(l->no_data ? NULL : data);
+	l->data_source.view = file_view;
+	l->data_source.end_view = end_view;
 	r = broken ? -EBADMSG : bblog_open(&src, channel, num_channels, &l->log, &why);
 	if (r == -ENOMEM)
 		return r;

@@ -9,6 +9,7 @@
 
 #include <limits.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/stat.h>
 
@@ -26,6 +27,7 @@ struct bbset_file {
 	int fd;             /* -1: closed for the moment; under the set's lock, as users */
 	unsigned int users; /* that read it right now */
 	struct stat st;     /* as it was found */
+	atomic_bool no_view; /* it cannot be mapped */
 };
 
 /* One rank's log: a pair of files, or a channel of a shared pair. */
