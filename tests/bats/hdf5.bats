@@ -21,8 +21,9 @@ needs_hdf5() {
 agree() {
 	local file
 	for file; do
-		diff -u <("$theirs" show "$file") <("$ours" show "$file") >"$file.diff" || { head -20 "$file.diff"; return 1; }
-		[ "$("$theirs" show "$file" | wc -l)" -gt 0 ] || { echo "$file: no datasets"; return 1; }
+		"$theirs" show "$file" >"$file.said" # slow: HDF5 looks for each chunk from the first one on
+		diff -u "$file.said" <("$ours" show "$file") >"$file.diff" || { head -20 "$file.diff"; return 1; }
+		[ -s "$file.said" ] || { echo "$file: no datasets"; return 1; }
 	done
 }
 

@@ -195,6 +195,72 @@ var_begin() {
 	is "$(of f.nc '.header_writes_given_back >= 0 and .mapped')" true
 }
 
+# redefine STEP FILE: one opening of a file by netCDF-C's library: it is made, or gets a long attribute, a variable, a dimension.
+redefine() {
+	python3 - "$@" <<-'END'
+		import ctypes, ctypes.util, sys
+		step, path = (word.encode() for word in sys.argv[1:])
+		lib = ctypes.CDLL(ctypes.util.find_library("netcdf"))
+		f, var, dims = ctypes.c_int(), ctypes.c_int(), (ctypes.c_int * 2)()
+		at = (ctypes.c_size_t * 2)(0, 0)
+		num = (ctypes.c_size_t * 2)(3, 1000)
+
+		def call(name, *args):
+		    r = getattr(lib, "nc_" + name)(*args)
+		    if r != 0:
+		        raise OSError("nc_%s: %d" % (name, r))
+
+		if step == b"first":
+		    call("create", path, 0x20, ctypes.byref(f))
+		    call("def_dim", f, b"t", ctypes.c_size_t(0), ctypes.byref(dims))
+		    call("def_dim", f, b"x", ctypes.c_size_t(1000), ctypes.byref(dims, 4))
+		else:
+		    call("open", path, 1, ctypes.byref(f))
+		    call("redef", f)
+		    call("inq_dimid", f, b"t", ctypes.byref(dims))
+		    call("inq_dimid", f, b"x", ctypes.byref(dims, 4))
+		if step == b"text":
+		    call("put_att_text", f, -1, b"history", ctypes.c_size_t(20000), b"h" * 20000)
+		elif step == b"dimension":
+		    call("def_dim", f, b"y", ctypes.c_size_t(7), ctypes.byref(var))
+		else:
+		    call("def_var", f, step, 4, 2, dims, ctypes.byref(var))
+		call("enddef", f)
+		if step in (b"first", b"late"):
+		    call("put_vara_int", f, var, at, num, (ctypes.c_int * 3000)(*range(3000)))
+		call("close", f)
+	END
+}
+
+# header_of FILE: its dimensions, variables, bytes and where data begin, as PnetCDF's tools say.
+header_of() {
+	ncmpidump -h "$1" >"$WORK/dumped"
+	ncoffsets -s "$1" >"$WORK/offsets"
+	echo "$(sed -n '/^dimensions:/,/^variables:/p' "$WORK/dumped" | grep -c ' = ')" "$(grep -c '^	[a-z]* [a-z]*(.*) ;$' "$WORK/dumped")" \
+		"$(sed -n 's/^	size *= \([0-9]*\) bytes.*/\1/p' "$WORK/offsets")" \
+		"$(sed -n 's/.*start file offset = *\([0-9]*\).*/\1/p' "$WORK/offsets" | sort -n | head -1)"
+}
+
+@test "of the headers that netCDF-C made one after the other, those whose bytes are there are told, and the others counted" {
+	needs_program ncmpidump ncoffsets
+	python3 -c 'import ctypes.util, sys; sys.exit(not ctypes.util.find_library("netcdf"))' || skip "there is no libnetcdf"
+	mount_cistern -o drain=unmount,data=log
+	for step in first text late dimension; do
+		redefine $step "$DIRECT/f.nc"
+		redefine $step "$MNT/f.nc"
+		header_of "$DIRECT/f.nc" >>"$WORK/made"
+	done
+	cmp "$DIRECT/f.nc" "$MNT/f.nc"
+	is "$(wc -l <"$WORK/made")" 4
+	is "$(cut -d ' ' -f 1,2 "$WORK/made" | xargs)" '2 1 2 1 2 2 3 2'
+	of f.nc '.header_generations[] | "\(.dimensions) \(.variables) \(.header_bytes) \(.first_begin)"' >"$WORK/told"
+	cat "$WORK/told"
+	# Some of the older ones have been written over as a whole, and their space given back: no other one is told of instead.
+	is "$(tail -n 1 "$WORK/told")" "$(tail -n 1 "$WORK/made")"
+	diff <(grep -Fx -f "$WORK/told" "$WORK/made") "$WORK/told"
+	[ "$(wc -l <"$WORK/told")" -eq 4 ] || [ "$(of f.nc .header_writes_given_back)" -gt 0 ]
+}
+
 @test "the picture is an SVG of bounded size that names the variables" {
 	mount_cistern -o drain=unmount,data=log
 	make_cdl | ncgen -k 5 -o "$MNT/f&.nc" -
