@@ -22,6 +22,7 @@ struct view {
 	bool known;
 	struct json *j; /* NULL: text */
 	bool damaged;
+	char damage[CISTERN_ERROR_TEXT_BYTES]; /* of the log that is being shown; "" */
 };
 
 static const char *count_word(enum bblog_count_from from)
@@ -130,7 +131,9 @@ static int each_entry(struct view *v, struct bbset_log *l, struct cistern_error 
 	}
 	if (r == -EBADMSG) {
 		v->damaged = true;
-		if (!v->j)
+		if (v->j)
+			memcpy(v->damage, why.text, sizeof(v->damage));
+		else
 			printf("%6" PRIu64 "  DAMAGE: %s\n", bblog_header(l->log)->rank, why.text);
 		return 0;
 	}
@@ -164,8 +167,11 @@ static int log_json(struct view *v, struct bbset_log *l, struct cistern_error *e
 		json_kstr(j, "wrong", l->no_data);
 	json_key(j, "entries");
 	json_array(j);
+	v->damage[0] = '\0';
 	r = each_entry(v, l, err);
 	json_end_array(j);
+	if (v->damage[0])
+		json_kstr(j, "damage", v->damage);
 	json_end_object(j);
 	return r;
 }

@@ -333,6 +333,29 @@ assert f["missing_ranks"] == "0" and f["entries"] == 7 and not o["complete"]' <<
 	exits 1 "$CISTERN" inspect "$WORK/no-such-thing"
 }
 
+@test "bblog: what inspect --json prints is what docs/inspect.schema.json says, of whole logs and of damaged ones" {
+	local dir k=0 part
+	for dir in "$WORK"/logs/v*; do "$CISTERN" inspect --json "$dir" >"$WORK/logs-$((k++)).json"; done
+	poke "$crash/t-crash.nc_0_1.meta" $((112 + 8)) '\373'
+	exits 4 "$CISTERN" inspect --json "$crash"
+	echo "$output" | sed -n '/^{/,$p' >"$WORK/logs-wrong.json"
+	rm "$WORK"/logs/v1.12.3-redef/*_0_0.data
+	"$CISTERN" inspect --json "$WORK/logs/v1.12.3-redef" >"$WORK/logs-gone.json" || true
+	for part in meta data; do
+		truncate -s -30 "$WORK/logs/v1.12.3/"*_0_0.$part
+		"$CISTERN" inspect --json "$WORK/logs/v1.12.3" >"$WORK/logs-short-$part.json" || true
+	done
+	fits "$WORK"/logs-*.json
+	# Whatever the schema names has been seen.
+	jq -r '.["$defs"] | (.logs, .logs_of_file, .log, .entry) | .properties | keys[]' "$top_srcdir/docs/inspect.schema.json" | sort -u >"$WORK/named"
+	jq -r '.. | objects | keys[]' "$WORK"/logs-*.json | sort -u >"$WORK/seen"
+	is "$(comm -3 "$WORK/named" "$WORK/seen" | xargs)" ""
+	for change in 'del(.pnetcdf_logs[0].logs[0].rank)' '.pnetcdf_logs[0].logs[0].entries[0].kind = "vard"' '.note = 1'; do
+		jq "$change" "$WORK/logs-0.json" >"$WORK/changed.json"
+		refute fits "$WORK/changed.json"
+	done
+}
+
 @test "bblog: the driver's hints are settings of a mount, from its variable and as options" {
 	needs_fuse
 	mkdir "$WORK/bb" "$WORK/bb2"

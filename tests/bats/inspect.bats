@@ -22,14 +22,6 @@ var() {
 	of "$1" ".variables[] | select(.name == \"$2\") | .$3"
 }
 
-# fits FILE...: each is what docs/inspect.schema.json says.
-fits() {
-	local file
-	for file; do
-		python3 "$top_srcdir/tests/lib/check_schema.py" "$top_srcdir/docs/inspect.schema.json" <"$file" || { echo "$file"; return 1; }
-	done
-}
-
 # Three records of a CDF-5 file with fill value 1 in f; x is a coordinate.
 make_cdl() {
 	cat <<-'END'

@@ -154,6 +154,14 @@ exits() {
 	[ "$status" -eq "$wanted" ] || { echo "status $status, not $wanted, of: $*"; echo "$output"; return 1; }
 }
 
+# fits FILE...: each is what docs/inspect.schema.json says that inspect --json prints.
+fits() {
+	local file
+	for file; do
+		python3 "$top_srcdir/tests/lib/check_schema.py" "$top_srcdir/docs/inspect.schema.json" <"$file" || { echo "$file"; return 1; }
+	done
+}
+
 # says TEXT: the output of the last exits has it.
 says() {
 	[[ $output == *"$1"* ]] || { echo "nothing of '$1' in: $output"; return 1; }
