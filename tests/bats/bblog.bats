@@ -292,6 +292,22 @@ assert f["missing_ranks"] == "0" and f["entries"] == 7 and not o["complete"]' <<
 	exits 2 "$CISTERN" fsck "$crash" --rebuild-index
 }
 
+@test "bblog: fsck of logs whose netCDF file is gone looks at each entry by itself" {
+	local dir=$WORK/logs/v1.12.3-crash
+	rm "$dir"/*.nc
+	exits 0 "$CISTERN" fsck "$dir"
+	cp -r "$dir" "$WORK/short"
+	truncate -s -8 "$WORK/short/t-crash.nc_0_0.data"
+	exits 4 "$CISTERN" fsck "$WORK/short"
+	says "the data log ends before its values do"
+	# The second of seven entries gets a kind that there is none of: it and those behind it are lost, the first is not.
+	second=$("$CISTERN" inspect --json "$dir" | jq '.pnetcdf_logs[0].logs[1].entries[1].offset')
+	poke "$dir/t-crash.nc_0_1.meta" $((second + 8)) '\373'
+	exits 4 "$CISTERN" fsck "$dir"
+	says "byte $second: entry 1: it is of no known kind; 6 entries from there on are lost"
+	is "$(grep -c DAMAGE: <<<"$output")" 2
+}
+
 @test "bblog: fsck --repair writes copies with a header that can be believed, and changes nothing else" {
 	truncate -s -3 "$crash/t-crash.nc_0_0.meta"
 	exits 4 "$CISTERN" fsck --repair "$crash"
