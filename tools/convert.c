@@ -185,7 +185,7 @@ const struct command command_convert = {
 		"holes there. Blobs that Cistern made keep the canonical file's header and padding.\n\n"
 		"Where several blobs have the same element, the one in the later subfile wins, and in one subfile the one further behind; how "
 		"many there are is said.\n\n"
-		"With --as-written, FILE lies in a Cistern mount and is written there by as many processes as there are blobs. A program can then go on with it, and the drain makes subfiles of all of it, over those in the backing directory. In a job the command runs on each node once.\n\n"
+		"A mount whose backing directory has the blobs of a file shows its subfiles, and not the file itself. With --as-written, FILE lies in a Cistern mount and is written there by as many processes as there are blobs. A program can then go on with it, and the drain makes subfiles of all of it, over those in the backing directory. In a job the command runs on each node once.\n\n"
 		"With --layout, FILE, a netCDF classic file (CDF-1, 2 or 5), becomes blobs: variable-centric ones, which are CDF-5 files, or "
 		"process-centric ones, which are HDF5 files. Arrays of the shape of a map are cut up as it says; without maps, all "
 		"arrays with at least P elements, evenly.\n\n"

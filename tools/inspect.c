@@ -571,6 +571,36 @@ static int survey_file(struct inspect *in, const struct inode *node, struct surv
 		     : survey_open(&in->all, in->store, node, facts.size, &opt, ret, err);
 }
 
+/* What was drained in blob layout is not there by its own name. */
+static bool has_subfiles(const char *base)
+{
+	char first[2 * PATH_MAX + 8];
+	struct stat sb;
+
+	snprintf(first, sizeof(first), "%s.0000", base);
+	return stat(first, &sb) == 0 && S_ISREG(sb.st_mode);
+}
+
+static int say_unknown(const struct inspect *in, const char *path, struct cistern_error *err)
+{
+	const struct superblock *sb = store_superblock(in->first);
+	char base[2 * PATH_MAX];
+
+	snprintf(base, sizeof(base), "%s/%s", sb->backing, stores_relative(in->first, path));
+	if (has_subfiles(base))
+		return cistern_error_set(err, -ENOENT,
+			"%s: there are only its subfiles, %.1000s.0000 and on: 'cistern convert' makes a file of them, with --as-written "
+			"in a mount, where a program can go on with it",
+			path, base);
+	if (in->all.num < in->all.num_nodes)
+		return cistern_error_set(err, -ENOENT,
+			"%s: no store that is given has a file of this name; %zu of %" PRIu32
+			" stores are not given, and a new file's name is in the store of the node that made it",
+			path, in->all.num_nodes - in->all.num, in->all.num_nodes);
+	return cistern_error_set(err, -ENOENT,
+		"%s: the store knows nothing of it (a file that was never changed is only in %s)", path, sb->backing);
+}
+
 static int show_one(struct inspect *in, const char *path, struct cistern_error *err)
 {
 	struct inode node;
@@ -578,15 +608,8 @@ static int show_one(struct inspect *in, const char *path, struct cistern_error *
 	bool regular;
 	int r = find_file(in, path, &node);
 
-	if (r == -ENOENT && in->all.num < in->all.num_nodes)
-		return cistern_error_set(err, r,
-			"%s: no store that is given has a file of this name; %zu of %" PRIu32
-			" stores are not given, and a new file's name is in the store of the node that made it",
-			path, in->all.num_nodes - in->all.num, in->all.num_nodes);
 	if (r == -ENOENT)
-		return cistern_error_set(err, r,
-			"%s: the store knows nothing of it (a file that was never changed is only in %s)", path,
-			store_superblock(in->first)->backing);
+		return say_unknown(in, path, err);
 	if (r < 0)
 		return cistern_error_set(err, r, "%s: %s", path, strerror(-r));
 	regular = S_ISREG(node.mode);

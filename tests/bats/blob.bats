@@ -281,6 +281,8 @@ grows() {
 		cp -r "$BACKING" "$WORK/$layout"
 		# Not by the mount's settings, but as the set is.
 		mount_cistern
+		exits 1 "$CISTERN" inspect "$MNT/$layout.nc"
+		[[ $output == *"$BACKING/$layout.nc.0000 and on: 'cistern convert' makes a file of them, with --as-written"* ]]
 		exits 2 "$CISTERN" convert "$WORK/$layout/$layout.nc" --as-written --to "$WORK/outside.nc"
 		[[ $output == *"in no Cistern mount"* ]]
 		is "$(ls -A "$WORK" | grep -c outside || true)" 0

@@ -107,22 +107,21 @@ static int compare_remembered(const struct inode *in, void *arg)
 	return r->ino != 0;
 }
 
-/* As in the mount: relative to its root, with or without a leading slash or the mount point in front. */
-static const char *in_mount(const struct store *s, const char *path)
+const char *stores_relative(const struct store *s, const char *path)
 {
 	const char *mountpoint = store_superblock(s)->mountpoint;
 
 	if (*mountpoint && mounts_path_in(path, mountpoint))
 		path += strlen(mountpoint);
-	return path;
+	path += strspn(path, "/");
+	return *path ? path : ".";
 }
 
 static int look_for_remembered(const struct store *s, struct state *st, const char *path, uint64_t *ret_ino)
 {
-	struct remembering look = { .st = st, .path = in_mount(s, path) };
+	struct remembering look = { .st = st, .path = stores_relative(s, path) };
 	int r;
 
-	look.path += strspn(look.path, "/");
 	r = state_each_inode(st, compare_remembered, &look);
 	*ret_ino = look.ino;
 	return r < 0 ? r : look.ino ? 0 : -ENOENT;
@@ -143,6 +142,6 @@ int stores_find(const struct stores *set, const char *path, struct store **ret_s
 	int r = -ENOENT;
 
 	for (size_t i = 0; r == -ENOENT && i < set->num; i++)
-		r = walk_find(store_state(set->list[i].store), in_mount(set->list[i].store, path), ret);
+		r = walk_find(store_state(set->list[i].store), stores_relative(set->list[i].store, path), ret);
 	return r < 0 ? r : stores_find_ino(set, ret->ino, ret_store, ret);
 }

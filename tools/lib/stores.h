@@ -26,6 +26,8 @@ void stores_close(struct stores *s);
 int stores_find(const struct stores *s, const char *path, struct store **ret_store, struct inode *ret);
 /* By what other nodes than its home remember as its path, which may be out of date. */
 int stores_find_remembered(const struct stores *s, const char *path, struct store **ret_store, struct inode *ret);
+/* path without the mount point of s or slashes in front. */
+const char *stores_relative(const struct store *s, const char *path);
 /* By its number. */
 int stores_find_ino(const struct stores *s, uint64_t ino, struct store **ret_store, struct inode *ret);
 
