@@ -17,6 +17,12 @@ static void ops_init(void *userdata, struct fuse_conn_info *conn)
 	session_want_capabilities(conn);
 	if (o->table.setlk)
 		conn->want |= conn->capable & (FUSE_CAP_POSIX_LOCKS | FUSE_CAP_FLOCK_LOCKS);
+	/*
+	 * What READDIRPLUS says of files of other nodes is out of date at once. And the kernel takes the names of directories in it for as new as the
+	 * moment in which it reads the answer: behind a session_invalidate_names that came in between.
+	 */
+	if (!o->table.readdirplus)
+		conn->want &= ~(unsigned int)(FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO);
 }
 
 static void make_table(struct ops *o)
@@ -60,6 +66,7 @@ static void make_table(struct ops *o)
 	};
 	if (job_is_alone(o->opt.job))
 		return;
+	o->table.readdirplus = NULL;
 	o->table.getlk = ops_getlk;
 	o->table.setlk = ops_setlk;
 	o->table.flock = ops_flock;

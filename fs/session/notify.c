@@ -212,13 +212,6 @@ uint64_t notify_ticket(struct notify *n)
 void notify_cover(struct notify *n, uint64_t ticket)
 {
 	pthread_mutex_lock(&n->lock);
-	size_t later = (size_t)(n->queued - ticket), drop = n->num > later ? n->num - later : 0;
-	for (size_t i = 0; i < drop; i++)
-		free(n->queue[i].name);
-	if (drop)
-		memmove(n->queue, n->queue + drop, (n->num - drop) * sizeof(*n->queue));
-	n->num -= drop;
-	n->told += drop;
 	if (n->covered < ticket)
 		n->covered = ticket;
 	pthread_cond_broadcast(&n->progress);

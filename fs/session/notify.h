@@ -21,7 +21,7 @@ uint64_t notify_name(struct notify *n, uint64_t parent, const char *name);
  * requests under way, which may wait for who waits here. false: it has not been told yet.
  */
 bool notify_wait(struct notify *n, uint64_t ticket, uint64_t usec);
-/* What has been queued up to now; and: the kernel has forgotten all that in another way, so it need not be told. */
+/* What has been queued up to now; and: the kernel has forgotten all that in another way, so nobody waits until it has been told. */
 uint64_t notify_ticket(struct notify *n);
 void notify_cover(struct notify *n, uint64_t ticket);
 
