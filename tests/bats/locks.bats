@@ -26,6 +26,11 @@ locks() {
 	locks descriptions "$WORK/m0" "$WORK/m1"
 }
 
+@test "random locks of all kinds on two mounts: as in a plain directory" {
+	start_job 2
+	locks random "${CISTERN_SEED:-1}" "${CISTERN_OPS:-800}" "$DIRECT" "$WORK/m0" "$WORK/m1"
+}
+
 @test "signals, the death of processes and circles end the wait for a lock" {
 	start_job 2
 	locks ends "$WORK/m0" "$WORK/m1"

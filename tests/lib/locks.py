@@ -8,11 +8,12 @@ import fcntl
 import multiprocessing
 import multiprocessing.connection
 import os
+import random
 import signal
 import struct
 import sys
 
-OFD_SETLK, OFD_SETLKW = 37, 38
+OFD_GETLK, OFD_SETLK, OFD_SETLKW = 36, 37, 38
 PATIENCE = 60  # seconds; only a test that fails needs them
 spawn = multiprocessing.get_context("fork")
 
@@ -74,6 +75,12 @@ class Client:
     def do_who(self, start, length):
         lock = fcntl.fcntl(self.fd, fcntl.F_GETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, start, length, 0))
         return struct.unpack("hhqqi4x", lock)
+
+    def do_free(self, ofd, start, length):
+        """Could it be locked for writing?"""
+        lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, start, length, 0)
+        lock = fcntl.fcntl(self.fd, OFD_GETLK if ofd else fcntl.F_GETLK, lock)
+        return struct.unpack("hhqqi4x", lock)[0] == fcntl.F_UNLCK
 
     def do_lock_alarmed(self, how):
         signal.setitimer(signal.ITIMER_REAL, 0.2)
@@ -204,6 +211,36 @@ def scenario_descriptions(*mounts):
     assert b.answer() is None, "its own does"
     a.kill()
     b.kill()
+
+
+def draw(rng):
+    """Something that does not wait: the name of a call and its arguments."""
+    start, length = rng.randrange(30), rng.choice([0, 1, rng.randrange(1, 20)])
+    kind = rng.choices(["lock", "ofd", "flock", "free", "open_and_close"], [6, 5, 3, 3, 1])[0]
+    if kind == "lock":
+        return kind, rng.choice([TRY, SHARE, FREE]), start, length
+    if kind == "ofd":
+        return kind, rng.choice([fcntl.F_WRLCK, fcntl.F_RDLCK, fcntl.F_UNLCK]), start, length
+    if kind == "flock":
+        return kind, rng.choice([TRY, SHARE, FREE])
+    return (kind, rng.random() < 0.5, start, length) if kind == "free" else (kind,)
+
+
+def scenario_random(seed, number, plain, *mounts):
+    """Processes on all mounts, and as many in a plain directory, which do the same: both are told the same."""
+    rng = random.Random(int(seed))
+    files = paths(list(mounts), "random") * 2
+    pairs = [(Client(f), Client(p)) for f, p in zip(files, paths([plain], "random") * len(files))]
+    record = []
+    for _ in range(int(number)):
+        who, what = rng.randrange(len(pairs)), draw(rng)
+        said, expected = (client.call(*what) for client in pairs[who])
+        record.append("process %d: %s: %s" % (who, what, expected))
+        assert said == expected, "\n".join(record[-30:] + ["the mount says %s" % said])
+    assert any(line.endswith(": %d" % -errno.EAGAIN) for line in record), "nobody was in anybody's way"
+    for pair in pairs:
+        for client in pair:
+            client.kill()
 
 
 def scenario_many(*mounts):
