@@ -121,9 +121,15 @@ static int grow_locked(struct core *c, struct node *n, uint64_t size, int64_t mt
 	if (rc < 0)
 		return rc == -ENOENT ? -ESTALE : rc;
 	rec.size = size > in.size ? size : in.size;
-	if (rec.time_ns < in.mtime_ns)
+	bool newer = rec.time_ns >= in.mtime_ns;
+	if (!newer)
 		rec.time_ns = in.mtime_ns;
-	return store_commit(c->store, &rec);
+	rc = store_commit(c->store, &rec);
+	if (rc < 0 || newer)
+		return rc;
+	return store_commit(c->store,
+		&(struct record){
+			.type = RECORD_SETATTR, .ino = n->ino, .mask = RECORD_ATTR_CTIME, .ctime_ns = in.ctime_ns });
 }
 
 int core_grow(struct core *c, uint64_t ino, uint64_t size, int64_t mtime_ns)

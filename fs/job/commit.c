@@ -360,7 +360,23 @@ static int ask_stamp(struct job *j, struct shared *s, uint64_t *ret)
 	return rc;
 }
 
-static int tell_home(struct job *j, struct shared *s, uint64_t stamp, uint64_t size)
+/* When the newest of it was written, as exactly as it is known. Writes that left nothing to be told: now. */
+static int64_t time_of_newest(struct job *j, uint64_t ino, const struct list *l)
+{
+	uint64_t newest_usec = 0;
+	struct inode in;
+
+	for (size_t i = 0; i < l->num; i++)
+		if (l->at[i].ext.time_usec > newest_usec)
+			newest_usec = l->at[i].ext.time_usec;
+	if (newest_usec == 0)
+		return clock_now(state_clock(j->state));
+	if (state_inode(j->state, ino, &in) == 0 && (uint64_t)in.mtime_ns / 1000 == newest_usec)
+		return in.mtime_ns;
+	return (int64_t)newest_usec * 1000;
+}
+
+static int tell_home(struct job *j, struct shared *s, uint64_t stamp, uint64_t size, int64_t mtime_ns)
 {
 	struct wire_msg m = { 0 }, reply = { 0 };
 	struct view *v = malloc(sizeof(*v));
@@ -371,7 +387,7 @@ static int tell_home(struct job *j, struct shared *s, uint64_t stamp, uint64_t s
 	message_put(&m, MESSAGE_SHARE_INO, s->ino);
 	message_put(&m, MESSAGE_SHARE_AT_STAMP, stamp);
 	message_put(&m, MESSAGE_SHARE_SIZE, size);
-	message_put(&m, MESSAGE_SHARE_MTIME, (uint64_t)clock_now(state_clock(j->state)));
+	message_put(&m, MESSAGE_SHARE_MTIME, (uint64_t)mtime_ns);
 	int rc = share_call(j, s->home, &m, &reply);
 	if (rc == 0) {
 		view_get(&reply, v);
@@ -421,7 +437,7 @@ static int tell_commit(struct job *j, struct shared *s, struct commit *c)
 {
 	int rc = send_list(j, s, &c->list, &c->bases);
 
-	return rc < 0 ? rc : tell_home(j, s, c->stamp, c->end);
+	return rc < 0 ? rc : tell_home(j, s, c->stamp, c->end, time_of_newest(j, s->ino, &c->list));
 }
 
 /*

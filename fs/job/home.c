@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "fs/job/private.h"
+#include "fs/job/share.h"
 
 #define HOME_BUCKETS 65536u
 
@@ -194,9 +195,11 @@ static int do_set(struct call *c)
 	struct core_entry e, now;
 	int rc = entry_get(c->rq, &e);
 
+	unsigned int mask = (unsigned int)message_get(c->rq, MESSAGE_MASK);
+	if (rc == 0 && mask & (CORE_SET_MTIME | CORE_SET_MTIME_NOW))
+		share_times_set(c->j, c->ino);
 	if (rc == 0)
-		rc = core_setattr(
-			c->j->core, c->ino, &e.attr, (unsigned int)message_get(c->rq, MESSAGE_MASK), NULL, &now);
+		rc = core_setattr(c->j->core, c->ino, &e.attr, mask, NULL, &now);
 	if (rc == 0)
 		entry_put(c->reply, &now);
 	return rc;
