@@ -22,8 +22,7 @@ setup() {
 	names --rounds 8 --spoil "$WORK/third" "$WORK/third"
 }
 
-# What happens to files is one order everywhere. While a directory is moved or removed, a kernel may believe its old name a moment longer
-# than another node knows the change (docs/design/many-nodes.md, 8): CISTERN_KINDS=all looks at that, too.
+# CISTERN_KINDS=all: directories, too, which are to be one order as well (on Linux before 6.16 not always: docs/design/many-nodes.md, 8).
 here() {
 	local kinds=${CISTERN_KINDS:-excl,creat,open,symlink,link,unlink,rename,noreplace,exchange,lstat,readdir}
 	[ "$kinds" = all ] || set -- --kinds "$kinds" "$@"
