@@ -5,7 +5,8 @@
  * one session for them, and answers. What is asked while a session runs waits for the next one: its snapshots are older.
  *
  * A node that cannot be reached, or whose daemon was restarted on the way, has not done its part: the session goes on
- * without it, cautiously (nothing is replaced that might be that node's), and its end says so and names the node.
+ * without it, cautiously (nothing is replaced that might be that node's), and its end says so and names the node. So that this
+ * is known of a node that has begun its part, too, node 0 asks those at work every few seconds whether they still are.
  *
  * Unmounted nodes ask for a final session. Their data are carried at once; they are answered when all nodes have asked for
  * one and a session has run after that, since until then others need what they are home of.
@@ -169,6 +170,7 @@ void collective_serve(struct collective *c, struct peers_request *rq)
 	case MESSAGE_DRAIN_PART_DONE: collective_serve_part_done(c, peers_from(rq), m); break;
 	case MESSAGE_DRAIN_DIRS: r = collective_serve_dirs(c, m); break;
 	case MESSAGE_DRAIN_LINES: r = collective_serve_lines(c, m); break;
+	case MESSAGE_DRAIN_WORKS: r = collective_serve_works(c, m); break;
 	case MESSAGE_DRAIN_STOP: collective_serve_stop(c, tag_get(m, TAG_SESSION)); break;
 	default: r = -EOPNOTSUPP;
 	}
@@ -241,7 +243,7 @@ void collective_destroy(struct collective *c)
 	free_list(c->finals);
 	collective_forget_troubles(c);
 	wire_shared_free(&c->shared);
-	free(c->state);
+	free(c->members);
 	pthread_cond_destroy(&c->changed);
 	pthread_mutex_destroy(&c->lock);
 	free(c);

@@ -54,6 +54,7 @@ struct collective_options {
 	struct peers *peers; /* borrowed */
 	/* How long the last session waits for nodes that are still mounted. */
 	uint64_t leave_timeout_usec;
+	uint64_t ask_usec; /* how often nodes at work are asked whether they still are; 0: every 3 s */
 	/* Carry out a part; blocks. One at a time. */
 	void (*work)(const struct collective_work *w, struct collective_done *ret, void *arg);
 	void (*stop_work)(void *arg); /* let the running part come to its end soon; any thread */

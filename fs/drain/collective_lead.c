@@ -91,6 +91,8 @@ static void note_result(struct collective *c, uint32_t node, enum cistern_exit r
 	}
 	peers_name(c->opt.peers, node, name, sizeof(name));
 	text = text[0] ? text : "not everything could be drained";
+	if (c->without && result == CISTERN_EXIT_FAILED) /* what cannot be done without the lost node */
+		result = CISTERN_EXIT_INCOMPLETE;
 	note_trouble(c, name, text);
 	if (c->result == CISTERN_EXIT_OK || (c->result == CISTERN_EXIT_INCOMPLETE && !c->text[0]))
 		snprintf(c->text, sizeof(c->text), "%s: %s", name, text);
@@ -179,8 +181,8 @@ void collective_serve_part_done(struct collective *c, uint32_t from, const struc
 	wire_get_str(m, WIRE_TEXT, 0, text, sizeof(text));
 	pthread_mutex_lock(&c->lock);
 	if (c->leading && tag_get(m, TAG_SESSION) == c->session && tag_get(m, TAG_PART) == c->part &&
-		from < c->num_state && c->state[from] == AT_WORK) {
-		c->state[from] = DONE;
+		from < c->num_members && c->members[from].state == AT_WORK) {
+		c->members[from].state = DONE;
 		take_shared(c, from, m);
 		/* What it did not come to say of shared files is not known. */
 		c->broken = c->broken || tag_get(m, TAG_RESULT) == CISTERN_EXIT_FAILED;
@@ -215,9 +217,10 @@ int collective_serve_dirs(struct collective *c, const struct wire_msg *m)
 /* lock is held. */
 static void lose(struct collective *c, uint32_t node, const char *why)
 {
-	if (!c->leading || node >= c->num_state || c->state[node] != AT_WORK)
+	if (!c->leading || node >= c->num_members || c->members[node].state != AT_WORK)
 		return;
-	c->state[node] = LOST;
+	c->members[node].state = LOST;
+	c->without = true;
 	note_result(c, node, CISTERN_EXIT_INCOMPLETE, why);
 	pthread_cond_broadcast(&c->changed);
 }
@@ -230,7 +233,7 @@ static void restarted(struct collective *c, uint32_t node)
 {
 	static const char why[] = "its daemon was restarted during the drain";
 
-	if (c->leading && node < c->num_state && c->state[node] != AT_WORK)
+	if (c->leading && node < c->num_members && c->members[node].state != AT_WORK)
 		note_result(c, node, CISTERN_EXIT_INCOMPLETE, why);
 	lose(c, node, why);
 	c->broken = true;
@@ -253,40 +256,97 @@ void collective_event(struct collective *c, enum peers_event event, uint32_t nod
 	pthread_mutex_unlock(&c->lock);
 }
 
-struct sending {
+struct sending { /* of what a part's nodes are asked */
 	struct collective *c;
+	uint64_t session;
+	unsigned int part;
 	uint32_t node;
 };
+
+/* lock is held. Its part is over. */
+static bool is_late(const struct sending *s)
+{
+	return !s->c->leading || s->c->session != s->session || s->c->part != s->part || s->node >= s->c->num_members;
+}
+
+/* lock is held. */
+static void lose_unreachable(const struct sending *s, int status)
+{
+	char why[CISTERN_ERROR_TEXT_BYTES];
+
+	if (is_late(s) || s->c->members[s->node].state != AT_WORK)
+		return;
+	s->c->members[s->node].away = status == -ETIMEDOUT;
+	snprintf(why, sizeof(why), "cannot be reached (%s)", strerror(-status));
+	lose(s->c, s->node, why);
+}
 
 static void part_sent(int status, const struct wire_msg *reply, void *arg)
 {
 	struct sending *s = arg;
-	char why[CISTERN_ERROR_TEXT_BYTES];
 
-	if (status) {
-		snprintf(why, sizeof(why), "cannot be reached (%s)", strerror(-status));
-		pthread_mutex_lock(&s->c->lock);
-		lose(s->c, s->node, why);
-		pthread_mutex_unlock(&s->c->lock);
-	}
+	(void)reply;
+	pthread_mutex_lock(&s->c->lock);
+	if (status)
+		lose_unreachable(s, status);
+	pthread_mutex_unlock(&s->c->lock);
 	free(s);
 }
 
-static void send_to(struct collective *c, uint32_t node, const struct wire_msg *m)
+/* Who is gone, or another one, is told by events. */
+static void asked(int status, const struct wire_msg *reply, void *arg)
+{
+	struct sending *s = arg;
+
+	(void)reply;
+	pthread_mutex_lock(&s->c->lock);
+	if (s->node < s->c->num_members)
+		s->c->members[s->node].asked = false;
+	if (status == -ETIMEDOUT)
+		lose_unreachable(s, status);
+	else if (status == -ENOENT && !is_late(s))
+		lose(s->c, s->node, "does not know of its part any more");
+	pthread_mutex_unlock(&s->c->lock);
+	free(s);
+}
+
+/* Without the lock. */
+static void send_to(struct collective *c, uint32_t node, const struct wire_msg *m, peers_done done)
 {
 	struct sending *s = malloc(sizeof(*s));
 	int r = s ? 0 : -ENOMEM;
 
 	if (s) {
-		*s = (struct sending){ c, node };
-		r = peers_call_async(c->opt.peers, node, m, part_sent, s);
+		*s = (struct sending){ c, tag_get(m, TAG_SESSION), (unsigned int)tag_get(m, TAG_PART), node };
+		r = peers_call_async(c->opt.peers, node, m, done, s);
 	}
 	if (r < 0) {
 		free(s);
 		pthread_mutex_lock(&c->lock);
-		lose(c, node, strerror(-r));
+		c->members[node].asked = false;
+		if (done == part_sent)
+			lose(c, node, strerror(-r));
 		pthread_mutex_unlock(&c->lock);
 	}
+}
+
+/* lock is held, given up meanwhile. */
+static void ask_workers(struct collective *c)
+{
+	struct wire_msg m = { 0 };
+
+	message_init(&m, (enum message_type)MESSAGE_DRAIN_WORKS);
+	tag_put(&m, TAG_SESSION, c->session);
+	tag_put(&m, TAG_PART, c->part);
+	for (uint32_t i = 1; i < c->num_members; i++) {
+		if (c->members[i].state != AT_WORK || c->members[i].asked)
+			continue;
+		c->members[i].asked = true;
+		pthread_mutex_unlock(&c->lock);
+		send_to(c, i, &m, asked);
+		pthread_mutex_lock(&c->lock);
+	}
+	wire_msg_free(&m);
 }
 
 /* lock is held, given up meanwhile. Who is not at work takes no notice. */
@@ -297,7 +357,7 @@ static void send_stop(struct collective *c)
 	message_init(&m, (enum message_type)MESSAGE_DRAIN_STOP);
 	tag_put(&m, TAG_SESSION, c->session);
 	pthread_mutex_unlock(&c->lock);
-	for (uint32_t i = 0; i < c->num_state; i++)
+	for (uint32_t i = 0; i < c->num_members; i++)
 		peers_tell(c->opt.peers, i, &m);
 	wire_msg_free(&m);
 	pthread_mutex_lock(&c->lock);
@@ -305,8 +365,8 @@ static void send_stop(struct collective *c)
 
 static bool all_done(const struct collective *c)
 {
-	for (uint32_t i = 0; i < c->num_state; i++)
-		if (c->state[i] == AT_WORK)
+	for (uint32_t i = 0; i < c->num_members; i++)
+		if (c->members[i].state == AT_WORK)
 			return false;
 	return true;
 }
@@ -318,13 +378,32 @@ struct session_options {
 	enum wire_haste haste;
 };
 
+/* lock is held, given up meanwhile. Until nobody is at work. */
+static void wait_part(struct collective *c)
+{
+	int64_t every = c->opt.ask_usec ? (int64_t)c->opt.ask_usec : ASK_USEC, at = collective_now_usec() + every;
+	bool told = false;
+
+	while (!all_done(c) && !c->ending) {
+		if (c->stop_session && !told) {
+			told = true;
+			send_stop(c);
+		} else if (collective_now_usec() >= at) {
+			ask_workers(c);
+			at = collective_now_usec() + every;
+		} else {
+			collective_wait_changed(c, at);
+		}
+	}
+}
+
 /* lock is held, given up meanwhile. True: every node that should has done it. */
 static bool run_part(
 	struct collective *c, unsigned int part, bool first_only, const struct session_options *opt, bool cautious)
 {
-	uint32_t num = first_only ? 1 : c->num_state;
+	uint32_t num = first_only ? 1 : c->num_members;
 	struct wire_msg m = { 0 };
-	bool told = false, whole = true;
+	bool whole = true;
 
 	message_init(&m, (enum message_type)MESSAGE_DRAIN_PART);
 	tag_put(&m, TAG_SESSION, c->session);
@@ -339,23 +418,19 @@ static bool run_part(
 	if (part == WIRE_PART_FILES)
 		fail_shared(c); /* until its home says that it is published */
 	c->part = part;
-	for (uint32_t i = 0; i < c->num_state; i++)
-		c->state[i] = i < num ? AT_WORK : DONE;
-	pthread_mutex_unlock(&c->lock);
-	for (uint32_t i = 0; i < num; i++)
-		send_to(c, i, &m);
-	wire_msg_free(&m);
-	pthread_mutex_lock(&c->lock);
-	while (!all_done(c) && !c->ending) {
-		if (c->stop_session && !told) {
-			told = true;
-			send_stop(c);
+	for (uint32_t i = 0; i < c->num_members; i++)
+		c->members[i].state = i >= num ? DONE : c->members[i].away ? LOST : AT_WORK;
+	for (uint32_t i = 0; i < num; i++) {
+		if (c->members[i].away)
 			continue;
-		}
-		collective_wait_changed(c, INT64_MAX);
+		pthread_mutex_unlock(&c->lock);
+		send_to(c, i, &m, part_sent);
+		pthread_mutex_lock(&c->lock);
 	}
+	wire_msg_free(&m);
+	wait_part(c);
 	for (uint32_t i = 0; i < num; i++)
-		whole = whole && c->state[i] == DONE;
+		whole = whole && c->members[i].state == DONE;
 	return whole && !c->ending;
 }
 
@@ -493,7 +568,9 @@ static void run_session(struct collective *c, const struct session_options *opt)
 	c->session++;
 	c->time_usec = time_before(c);
 	c->leading = true;
-	c->stop_session = c->broken = false;
+	c->stop_session = c->broken = c->without = false;
+	for (uint32_t i = 0; i < c->num_members; i++)
+		c->members[i].away = false;
 	c->background = opt->kind == DRAIN_BACKGROUND;
 	c->result = CISTERN_EXIT_OK;
 	c->text[0] = '\0';
@@ -508,6 +585,36 @@ static void run_session(struct collective *c, const struct session_options *opt)
 	write_summary(c);
 }
 
+struct answering { /* who asked, and could not be reached yet */
+	struct collective *c;
+	uint32_t node;
+	struct wire_msg msg; /* owned */
+};
+
+static void answered(int status, const struct wire_msg *reply, void *arg)
+{
+	struct answering *a = arg;
+
+	(void)reply;
+	if (status == -ETIMEDOUT && peers_call_async(a->c->opt.peers, a->node, &a->msg, answered, a) == 0)
+		return;
+	wire_msg_free(&a->msg);
+	free(a);
+}
+
+/* Again and again, as long as its daemon is not known to be gone: it waits. Takes the message over. */
+static void keep_answering(struct collective *c, uint32_t node, struct wire_msg *m)
+{
+	struct answering *a = malloc(sizeof(*a));
+
+	if (!a) {
+		wire_msg_free(m);
+		return;
+	}
+	*a = (struct answering){ c, node, *m };
+	answered(-ETIMEDOUT, NULL, a);
+}
+
 /* lock is held, given up meanwhile; a is freed. */
 static void answer(struct collective *c, struct ask *a, enum cistern_exit result, const char *text)
 {
@@ -518,8 +625,10 @@ static void answer(struct collective *c, struct ask *a, enum cistern_exit result
 	tag_put(&m, TAG_RESULT, result);
 	wire_put_str(&m, WIRE_TEXT, text);
 	pthread_mutex_unlock(&c->lock);
-	peers_call(c->opt.peers, a->from, &m, NULL); /* a node that has gone needs no answer */
-	wire_msg_free(&m);
+	if (peers_call(c->opt.peers, a->from, &m, NULL) == -ETIMEDOUT)
+		keep_answering(c, a->from, &m);
+	else
+		wire_msg_free(&m); /* a node that has gone needs no answer */
 	collective_ask_free(a);
 	pthread_mutex_lock(&c->lock);
 }
@@ -579,7 +688,7 @@ static bool is_mounted(const struct collective *c, uint32_t node)
 /* lock is held. Another node that has not said yet that it is done. */
 static bool keeps_us(const struct collective *c, uint32_t node)
 {
-	return node != 0 && c->state[node] == AT_WORK;
+	return node != 0 && c->members[node].state == AT_WORK;
 }
 
 /* lock is held. The nodes of which that is so. */
@@ -590,7 +699,7 @@ static void name_nodes(
 	char name[128];
 
 	out[0] = '\0';
-	for (uint32_t i = 0; i < c->num_state && n < cap; i++)
+	for (uint32_t i = 0; i < c->num_members && n < cap; i++)
 		if (is(c, i))
 			n += (size_t)snprintf(out + n, cap - n, "%s%s", n ? ", " : "",
 				peers_name(c->opt.peers, i, name, sizeof(name)));
@@ -619,7 +728,7 @@ void collective_waits_for(struct collective *c, char *out, size_t cap)
 static void finish_finals(struct collective *c, uint64_t served)
 {
 	char text[CISTERN_ERROR_TEXT_BYTES], late[CISTERN_ERROR_TEXT_BYTES / 4];
-	bool all = served == c->num_state;
+	bool all = served == c->num_members;
 
 	if (!c->finals || (!all && collective_now_usec() < c->leave_usec))
 		return;
@@ -659,12 +768,12 @@ static int know_nodes(struct collective *c)
 {
 	uint32_t num = peers_count(c->opt.peers);
 
-	if (c->num_state == num)
+	if (c->num_members == num)
 		return 0;
-	free(c->state);
-	c->state = calloc(num, 1);
-	c->num_state = c->state ? num : 0;
-	return c->state ? 0 : -ENOMEM;
+	free(c->members);
+	c->members = calloc(num, sizeof(*c->members));
+	c->num_members = c->members ? num : 0;
+	return c->members ? 0 : -ENOMEM;
 }
 
 /* lock is held. */
@@ -697,7 +806,7 @@ static void lead(struct collective *c)
 		answer_all(c, &asks, CISTERN_EXIT_FAILED, "out of memory");
 		return;
 	}
-	opt.last = served == c->num_state;
+	opt.last = served == c->num_members;
 	opt.haste = haste_of(c, asks, opt.last);
 	run_session(c, &opt);
 	collective_paths_free(&paths);

@@ -12,6 +12,7 @@
 #include "fs/job/message.h"
 
 #define SEC          INT64_C(1000000)
+#define ASK_USEC     (3 * SEC)
 #define TROUBLES_MAX 256 /* that a manifest names; the first of each part of each node */
 
 enum {                                           /* MESSAGE_DRAIN_FIRST and on */
@@ -22,7 +23,8 @@ enum {                                           /* MESSAGE_DRAIN_FIRST and on *
 	MESSAGE_DRAIN_PART_DONE, /* to node 0: SESSION, PART, RESULT, WIRE_TEXT, SHARED, WIRE_TOTALS */
 	MESSAGE_DRAIN_STOP,      /* from node 0: SESSION: its part shall end soon */
 	MESSAGE_DRAIN_DIRS,      /* to node 0: WIRE_PAYLOAD: times of directories */
-	MESSAGE_DRAIN_LINES      /* to node 0: WIRE_PAYLOAD: for the manifest */
+	MESSAGE_DRAIN_LINES,     /* to node 0: WIRE_PAYLOAD: for the manifest */
+	MESSAGE_DRAIN_WORKS      /* from node 0: SESSION, PART: still at it? -ENOENT: no */
 };
 
 enum {
@@ -68,6 +70,12 @@ struct task { /* a part that node 0 wants from us */
 
 enum { AT_WORK = 1, DONE, LOST };
 
+struct member {        /* a node, in the running session */
+	uint8_t state; /* in the running part */
+	bool asked;    /* whether it still works, and has not answered yet */
+	bool away;     /* it did not answer in time, and is not asked for later parts: each would wait as long again */
+};
+
 struct collective {
 	struct collective_options opt;
 	pthread_t asker, worker, leader;
@@ -80,15 +88,17 @@ struct collective {
 	struct task *todo; /* for the worker */
 	bool working;
 	uint64_t working_on;
+	unsigned int working_part;
 	/* node 0 */
 	struct ask *asks, *finals; /* waiting for a session; of unmounted nodes */
 	uint64_t session;
 	uint64_t time_usec; /* of the running session: before its first part */
 	unsigned int part;
 	bool leading, stop_session, background;
-	bool broken;        /* a node was restarted since the session began, or could not tell what it has written */
-	uint8_t *state;     /* of each node in the running part; owned */
-	uint32_t num_state; /* how many nodes */
+	bool broken;  /* a node was restarted since the session began, or could not tell what it has written */
+	bool without; /* a node was lost */
+	struct member *members; /* owned */
+	uint32_t num_members;
 	struct wire_shared_list shared; /* of the running session */
 	enum cistern_exit result;
 	char text[CISTERN_ERROR_TEXT_BYTES];
@@ -141,6 +151,7 @@ void collective_serve_answer(struct collective *c, const struct wire_msg *m);
 void *collective_worker(void *arg);
 int collective_serve_part(struct collective *c, const struct wire_msg *m);
 void collective_serve_stop(struct collective *c, uint64_t session);
+int collective_serve_works(struct collective *c, const struct wire_msg *m);
 
 void *collective_leader(void *arg);
 int collective_serve_ask(struct collective *c, uint32_t from, const struct wire_msg *m);

@@ -81,6 +81,7 @@ void *collective_worker(void *arg)
 		c->todo = t->next;
 		c->working = true;
 		c->working_on = t->session;
+		c->working_part = t->part;
 		pthread_mutex_unlock(&c->lock);
 		carry_out(c, t);
 		pthread_mutex_lock(&c->lock);
@@ -115,6 +116,20 @@ int collective_serve_part(struct collective *c, const struct wire_msg *m)
 	pthread_cond_broadcast(&c->changed);
 	pthread_mutex_unlock(&c->lock);
 	return 0;
+}
+
+/* It waits here, or is at work, or its end is on its way to node 0. */
+int collective_serve_works(struct collective *c, const struct wire_msg *m)
+{
+	uint64_t session = tag_get(m, TAG_SESSION), part = tag_get(m, TAG_PART);
+	bool here;
+
+	pthread_mutex_lock(&c->lock);
+	here = c->working && c->working_on == session && c->working_part == part;
+	for (const struct task *t = c->todo; t; t = t->next)
+		here = here || (t->session == session && t->part == part);
+	pthread_mutex_unlock(&c->lock);
+	return here ? 0 : -ENOENT;
 }
 
 void collective_serve_stop(struct collective *c, uint64_t session)

@@ -134,3 +134,38 @@ write_own() {
 	is "$(cat "$WORK/b/f0" "$WORK/b/f1")" "BEFORE
 BEFORE"
 }
+
+# Of the shared file nothing is published before all of it has come.
+has_begun_shared() {
+	find "$WORK/b" -name '.cistern-*' | grep -q .
+}
+
+@test "a link is cut while a drain works: what needs no other node arrives, the end names the node, the next one does the rest" {
+	local i drain status=0
+	can_slow_links || skip "tc is not installed"
+	start_job_netns 2 agent_timeout=3s
+	random_file "$DIRECT/shared" 24000000
+	for i in 0 1; do
+		random_file "$DIRECT/own$i" 1000000 "$i"
+		eventually cp "$DIRECT/own$i" "$WORK/m$i/own$i"
+	done
+	for i in 0 1 2 3 4 5; do
+		eventually dd if="$DIRECT/shared" of="$WORK/m$((i % 2))/shared" bs=4M skip=$i seek=$i count=1 conv=notrunc,fsync status=none
+	done
+	shape_link 1 tbf rate 10mbit burst 10k latency 10s # 10 s for node 1's bytes
+	"$CISTERN" flush --wait --mount "$WORK/m0" >"$WORK/flush.log" 2>&1 3>&- &
+	drain=$!
+	wait_until 60 has_begun_shared
+	cut_link 1
+	wait "$drain" || status=$?
+	cat "$WORK/flush.log"
+	is "$status" 3
+	grep 'node 1 (host' "$WORK/flush.log"
+	cmp "$WORK/b/own0" "$DIRECT/own0"
+	[ ! -e "$WORK/b/shared" ]
+	is "$(status_of dirty_files "$WORK/m0")" 1
+	heal_link 1
+	eventually "$CISTERN" flush --wait --timeout 5m --mount "$WORK/m1" 3>&-
+	cmp "$WORK/b/shared" "$DIRECT/shared"
+	arrives
+}

@@ -9,13 +9,15 @@
 #include <unistd.h>
 
 #include "format/base/drain_layout.h"
-#include "fs/drain/collective.h"
+#include "fs/drain/collective_private.h"
 #include "tests/lib/loopback.h"
 #include "tests/lib/tap.h"
 
 #define NODES    3u
 #define DONE_MAX 512
 #define ANSWERS  64
+
+enum { ALL_KINDS = -1 };
 
 struct done { /* a part that a node carried out */
 	uint32_t node;
@@ -59,6 +61,9 @@ struct world {
 	bool share;             /* node 1 is home of two files, of which node 2 cannot write one */
 	bool blobs;             /* in the last session, both become subfiles, */
 	bool refuse;            /* or that one cannot on node 2 */
+	int ignore
+		[NODES]; /* a node does not answer the next request of this kind, node 0: from node 2; ALL_KINDS: none at all */
+	unsigned int ignored[NODES];
 };
 
 static void share_files(
@@ -148,8 +153,17 @@ static void take_answer(uint64_t id, enum cistern_exit result, const char *text,
 static void serve(struct peers_request *rq, void *arg)
 {
 	struct node *n = arg;
+	struct world *w = n->w;
 
-	collective_serve(n->c, rq);
+	pthread_mutex_lock(&w->lock);
+	bool ignore = w->ignore[n->index] == ALL_KINDS ||
+		      (w->ignore[n->index] == peers_msg(rq)->type && (n->index > 0 || peers_from(rq) == 2));
+	w->ignored[n->index] += ignore;
+	if (ignore && w->ignore[n->index] != ALL_KINDS)
+		w->ignore[n->index] = 0;
+	pthread_mutex_unlock(&w->lock);
+	if (!ignore)
+		collective_serve(n->c, rq);
 }
 
 static void event(enum peers_event event, uint32_t node, void *arg)
@@ -165,6 +179,7 @@ static void start_node(struct world *w, uint32_t i, uint64_t leave_usec)
 	struct cistern_error err = { 0 };
 	struct collective_options opt = { .peers = loopback_peers(w->l, i),
 		.leave_timeout_usec = leave_usec,
+		.ask_usec = 200000,
 		.work = work,
 		.stop_work = stop_work,
 		.answer = take_answer,
@@ -177,18 +192,24 @@ static void start_node(struct world *w, uint32_t i, uint64_t leave_usec)
 	peers_set_hooks(opt.peers, &(struct peers_hooks){ .handle = serve, .event = event, .arg = n });
 }
 
-static struct world *start(uint64_t leave_usec)
+static struct world *start_with(uint64_t leave_usec, uint64_t timeout_usec)
 {
 	struct world *w = calloc(1, sizeof(*w));
 
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->cond, NULL);
 	w->hold_part = w->fail_part = UINT32_MAX;
-	w->l = loopback_create(&(struct loopback_options){ .num = NODES, .numbered = true });
+	w->l = loopback_create(
+		&(struct loopback_options){ .num = NODES, .numbered = true, .timeout_usec = timeout_usec });
 	for (uint32_t i = 0; i < NODES; i++)
 		start_node(w, i, leave_usec);
 	loopback_assemble(w->l);
 	return w;
+}
+
+static struct world *start(uint64_t leave_usec)
+{
+	return start_with(leave_usec, 0);
 }
 
 static void stop(struct world *w)
@@ -446,6 +467,70 @@ static void test_late(void)
 	stop(w);
 }
 
+static void ignore(struct world *w, uint32_t node, int what)
+{
+	pthread_mutex_lock(&w->lock);
+	w->ignore[node] = what;
+	pthread_mutex_unlock(&w->lock);
+}
+
+static void let_go(struct world *w)
+{
+	pthread_mutex_lock(&w->lock);
+	w->stopped = true;
+	pthread_cond_broadcast(&w->cond);
+	pthread_mutex_unlock(&w->lock);
+}
+
+/* Behind a cut link, say: it has begun its part, and nothing is known of it any more. */
+static void test_silent(void)
+{
+	struct world *w = start_with(60000000, 3000000);
+
+	w->hold_part = WIRE_PART_PARK;
+	w->hold_node = 2;
+	collective_ask(w->nodes[1].c, 1, DRAIN_FLUSH, false, NULL, 0);
+	wait_work(w, 2, WIRE_PART_PARK);
+	ignore(w, 2, ALL_KINDS);
+	ok(wait_answers(w, 1), "a session goes on without a node that falls silent");
+	ok(w->answers[0].result == CISTERN_EXIT_INCOMPLETE && strstr(w->answers[0].text, "node 2"), "and names it: %s",
+		w->answers[0].text);
+	ok(find_done(w, WIRE_PART_FILES, 0)->cautious, "the others replace nothing that might be its");
+	is_u64(w->ignored[2], 1, "it is asked for nothing more");
+	ignore(w, 2, 0);
+	let_go(w);
+	collective_ask(w->nodes[1].c, 2, DRAIN_FLUSH, false, NULL, 0);
+	ok(wait_answers(w, 2) && w->answers[1].result == CISTERN_EXIT_OK, "the next session is whole");
+	stop(w);
+}
+
+static void test_end_not_heard(void)
+{
+	struct world *w = start_with(60000000, 3000000);
+
+	w->hold_part = WIRE_PART_PARK;
+	w->hold_node = 2;
+	collective_ask(w->nodes[1].c, 1, DRAIN_FLUSH, false, NULL, 0);
+	wait_work(w, 2, WIRE_PART_PARK);
+	ignore(w, 0, MESSAGE_DRAIN_PART_DONE);
+	let_go(w);
+	ok(wait_answers(w, 1), "a node that could not say that it is done is not waited for");
+	ok(w->answers[0].result == CISTERN_EXIT_INCOMPLETE && strstr(w->answers[0].text, "node 2"), "but named: %s",
+		w->answers[0].text);
+	stop(w);
+}
+
+static void test_answer_not_heard(void)
+{
+	struct world *w = start_with(60000000, 3000000);
+
+	ignore(w, 1, MESSAGE_DRAIN_ANSWER);
+	collective_ask(w->nodes[1].c, 1, DRAIN_FLUSH, false, NULL, 0);
+	ok(wait_answers(w, 1) && w->answers[0].result == CISTERN_EXIT_OK, "an answer that is lost is said again");
+	is_u64(w->ignored[1], 1, "it was");
+	stop(w);
+}
+
 static void test_agents_lost(void)
 {
 	struct world *w = start(60000000);
@@ -476,6 +561,9 @@ int main(void)
 	test_background();
 	test_final();
 	test_late();
+	test_silent();
+	test_end_not_heard();
+	test_answer_not_heard();
 	test_agents_lost();
 	return done_testing();
 }
