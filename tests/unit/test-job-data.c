@@ -68,61 +68,6 @@ static bool shows(struct open *o, uint64_t off, const char *text)
 	return same;
 }
 
-static int64_t mtime_of(struct open *o, uint64_t ino)
-{
-	struct core_entry e;
-
-	return job_getattr(o->j, ino, o->file, &e) == 0
-		       ? (int64_t)e.attr.st_mtim.tv_sec * 1000000000 + e.attr.st_mtim.tv_nsec
-		       : -1;
-}
-
-static int set_mtime(struct open *o, uint64_t ino, time_t sec)
-{
-	struct stat attr = { .st_mtim = { .tv_sec = sec } };
-	struct core_entry e;
-
-	return job_setattr(o->j, ino, &attr, CORE_SET_MTIME, NULL, &e);
-}
-
-/* Of writes and utimes the later call counts, whichever node commits when. */
-static void test_mtime(void)
-{
-	const int64_t past = INT64_C(1000000000) * 1000000000;
-	struct job_world *w = job_world_start(3);
-	struct open home, writer, other;
-	uint64_t ino = create(w, 0, "f", O_RDWR, &home);
-
-	struct core_entry e;
-
-	for (uint32_t node = 1; node < 3; node++)
-		is_int(job_lookup(job_world_job(w, node), 1, "f", &e), 0, "known to the others");
-	is_int(open_at(w, 1, ino, O_RDWR, &writer), 0, "opened by who writes");
-	is_int(open_at(w, 2, ino, O_RDWR, &other), 0, "and by who sets times");
-	put(&writer, "first", 0);
-	int64_t written = mtime_of(&writer, ino);
-	usleep(2000);
-	is_int(job_fsync(writer.j, ino, writer.file, false), 0, "written and committed");
-	is_int(mtime_of(&other, ino), written, "it was changed when it was written, not when that was committed");
-	for (int i = 0; i < 2; i++) {
-		put(&writer, "again", 0);
-		is_int(set_mtime(i ? &home : &other, ino, 1000000000), 0,
-			i ? "then the home sets the time" : "then another sets the time");
-		is_int(mtime_of(&other, ino), past, "at once");
-		is_int(job_fsync(writer.j, ino, writer.file, false), 0, "and then that is committed");
-		is_int(mtime_of(&other, ino), past, "the time stays as it was set");
-	}
-	put(&writer, "later", 0);
-	is_int(job_fsync(writer.j, ino, writer.file, false), 0, "what is written afterwards");
-	ok(mtime_of(&other, ino) > written, "changes it");
-	close_it(&home);
-	close_it(&writer);
-	close_it(&other);
-	for (uint32_t node = 1; node < 3; node++)
-		job_forget(job_world_job(w, node), ino, 1);
-	job_world_stop(w);
-}
-
 /* A file that only its home writes is read elsewhere. */
 static void test_unshared(void)
 {
@@ -975,7 +920,6 @@ int main(int argc, char **argv)
 		     from = argc > 2 ? (unsigned int)atoi(argv[2]) : 1;
 
 	test_unshared();
-	test_mtime();
 	test_no_messages();
 	test_shared();
 	test_backing();

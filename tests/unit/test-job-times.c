@@ -318,6 +318,52 @@ static void test_many(uint64_t seed)
 	end(&f);
 }
 
+/* ---- the file's time */
+
+static int64_t mtime_of(struct file *f, uint32_t node)
+{
+	struct core_entry e;
+	int rc = job_getattr(job_world_job(f->w, node), f->ino, f->at[node], &e);
+
+	return rc ? rc : e.attr.st_mtim.tv_sec * SEC + e.attr.st_mtim.tv_nsec;
+}
+
+static int set_mtime(struct file *f, uint32_t node, time_t sec)
+{
+	struct stat attr = { .st_mtim = { .tv_sec = sec } };
+	struct core_entry e;
+
+	return job_setattr(job_world_job(f->w, node), f->ino, &attr, CORE_SET_MTIME, NULL, &e);
+}
+
+/* Of writes and utimes the later call counts, whichever node commits when. Nodes 0 (the home) and 2 set times, node 1 writes. */
+static void test_mtime(void)
+{
+	struct core_entry e;
+	struct file f;
+
+	begin(&f);
+	for (uint32_t n = 1; n < NODES; n++)
+		is_int(job_lookup(job_world_job(f.w, n), 1, "f", &e), 0, "known to the others");
+	ok(put(&f, 1, "first", 0), "written");
+	int64_t written = mtime_of(&f, 1);
+	usleep(2000);
+	ok(commit(&f, 1), "and committed");
+	is_int(mtime_of(&f, 2), written, "it was changed when it was written, not when that was committed");
+	for (uint32_t n = 0; n < NODES; n += 2) {
+		ok(put(&f, 1, "again", 0), "written again");
+		is_int(set_mtime(&f, n, 1000000000), 0, "then another node sets the time");
+		is_int(mtime_of(&f, 2), 1000000000 * SEC, "at once");
+		ok(commit(&f, 1), "and then the write is committed");
+		is_int(mtime_of(&f, 2), 1000000000 * SEC, "the time stays as it was set");
+	}
+	ok(put(&f, 1, "later", 0) && commit(&f, 1), "what is written afterwards");
+	ok(mtime_of(&f, 2) > written, "changes it");
+	for (uint32_t n = 1; n < NODES; n++)
+		job_forget(job_world_job(f.w, n), f.ino, 1);
+	end(&f);
+}
+
 int main(void)
 {
 	test_order(1, 2, true);
@@ -333,6 +379,7 @@ int main(void)
 	test_heard();
 	test_message();
 	test_limit();
+	test_mtime();
 	for (uint64_t seed = 1; seed <= 12; seed++)
 		test_many(seed);
 	return done_testing();
