@@ -269,7 +269,7 @@ const struct command command_recover = {
 		"Mounting the store again does the same in the background.\n\n"
 		"The stores of a job of many nodes are given together, copied to one machine or on a file system that it reaches, in any order. When "
 		"some are lost, what the others have is written, and the manifest lists which ranges of which files are known to be "
-		"missing; the exit status is 3 then.\n\n"
+		"missing; the exit status is 3 then. A new file whose name only a lost store had becomes recovered-inode-N.\n\n"
 		"LOG is the .meta file of a log that PnetCDF's burst-buffer driver left behind, from any release, with its .data file beside it; "
 		"DIR a directory with such logs. All ranks' logs are replayed, in the order of ranks and each in its own order, onto the netCDF "
 		"file that they belong to: as PnetCDF's close would have done, but of two writes to the same place the later one always wins. "

@@ -193,7 +193,23 @@ struct target { /* where a shared file is put together */
 	uint64_t ino, end;
 };
 
-/* The home of ino is lost: a new file in the first store that has some of it, under the name that is known there. */
+/*
+ * Of a new file only its home has the name. What others have written to it was acknowledged: it gets a name that says what it is. Should
+ * it have been deleted, that is one file too many.
+ */
+static void name_stand_in(const struct inode *in, uint64_t ino, struct record *rec)
+{
+	rec->parent = in->origin_name[0] ? in->origin_parent : STATE_ROOT_INO;
+	if (in->origin_name[0])
+		memcpy(rec->name, in->origin_name, sizeof(rec->name));
+	else
+		snprintf(rec->name, sizeof(rec->name), "recovered-inode-%" PRIu64, ino);
+	if (!in->origin_name[0])
+		fprintf(stderr, "cistern recover: inode %" PRIu64 ": its name is in a lost store: it becomes %s\n", ino,
+			rec->name);
+}
+
+/* The home of ino is lost: a new file in the first store that has some of it. */
 static int make_stand_in(const struct recover_set *set, uint64_t ino, struct target *t)
 {
 	struct record rec = { .type = RECORD_CREATE }, share = { .type = RECORD_SHARE };
@@ -204,12 +220,11 @@ static int make_stand_in(const struct recover_set *set, uint64_t ino, struct tar
 	for (; i < set->num_nodes && r < 0; i++)
 		if (set->stores[i])
 			r = state_inode(store_state(set->stores[i]), ino, &in);
-	if (r < 0 || !in.origin_name[0])
-		return r < 0 ? r : -ENOENT;
+	if (r < 0)
+		return r;
 	t->st = store_state(set->stores[i - 1]);
 	t->ino = share.ino = rec.ino = state_new_ino(t->st);
-	rec.parent = in.origin_parent;
-	memcpy(rec.name, in.origin_name, sizeof(rec.name));
+	name_stand_in(&in, ino, &rec);
 	rec.mode = in.mode;
 	rec.uid = in.uid;
 	rec.gid = in.gid;

@@ -314,7 +314,8 @@ two_writers() {
 	kill -KILL "$AGENTS" 2>/dev/null || true # or they have seen their daemons go
 	wait_until 60 no_agents
 	cp -a "$WORK/s0" "$WORK/copy"
-	mkdir "$WORK/part"
+	cp -a "$WORK/s1" "$WORK/copy1"
+	mkdir "$WORK/part" "$WORK/part1"
 
 	exits 3 "$CISTERN" recover "$WORK/copy" --to "$WORK/part"
 	echo "$output"
@@ -322,6 +323,11 @@ two_writers() {
 	missing_far "$WORK/part.cistern-manifest.json"
 	is "$(cat "$WORK/part/own0")" own0
 	[ ! -e "$WORK/part/own1" ]
+	# The name of a new file is at its home alone; what the other node wrote to it is not lost with that.
+	exits 3 "$CISTERN" recover "$WORK/copy1" --to "$WORK/part1"
+	says "its name is in a lost store: it becomes recovered-inode-"
+	for i in 1 2 3 4 5 6; do is "$(tail -c +$(((i << 24) + 1)) "$WORK/part1"/recovered-inode-* | head -c 5)" "far $i"; done
+	is "$(cat "$WORK/part1/own1")" own1
 
 	"$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
 	all_written "$WORK/b/f" "$WORK/ref" 0 1
@@ -364,7 +370,8 @@ touch_some() {
 	says "node 1 (host"
 
 	cp -a "$WORK/s0" "$WORK/copy"
-	mkdir "$WORK/part"
+	cp -a "$WORK/s1" "$WORK/copy1"
+	mkdir "$WORK/part" "$WORK/part1"
 	exits 3 "$CISTERN" recover "$WORK/copy" --to "$WORK/part"
 	echo "$output"
 	says "the store of node 1 of 2 is not given"
