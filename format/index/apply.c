@@ -72,6 +72,7 @@ static const struct {
 	[RECORD_SHARE_PUT] = { check_share_put, apply_share_put },
 	[RECORD_SHARE_CUT] = { check_share_cut, apply_share_cut },
 	[RECORD_SHARE_DROP] = { check_share_drop, apply_share_drop },
+	[RECORD_SHARE_LOST] = { check_share_lost, apply_share_lost },
 };
 
 /* A change of the directory tree is applied once, and they come in order. */

@@ -156,3 +156,14 @@ int apply_share_drop(struct state *st, const struct record *rec)
 {
 	return share_drop(st, rec);
 }
+
+int check_share_lost(struct state *st, const struct record *rec)
+{
+	(void)st;
+	return rec->ino == 0 ? -EINVAL : 0;
+}
+
+int apply_share_lost(struct state *st, const struct record *rec)
+{
+	return share_lost(st, rec->ino, rec->node);
+}

@@ -229,6 +229,16 @@ int share_page_put(struct share_page *p, const struct share_extent *ext, size_t 
 	return r;
 }
 
+void share_page_lose(struct share_page *p, uint32_t node)
+{
+	uint32_t num = 0;
+
+	for (uint32_t i = 0; i < p->num; i++)
+		if (p->ext[i].node != node && node != SHARE_ALL_NODES)
+			p->ext[num++] = p->ext[i];
+	p->num = num;
+}
+
 void share_page_cut(struct share_page *p, uint64_t off, uint64_t stamp, uint64_t upto_usec)
 {
 	uint32_t i = share_page_find(p, off), num = i;

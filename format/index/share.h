@@ -52,6 +52,8 @@ int share_page_put(struct share_page *p, const struct share_extent *ext, size_t 
 /* Take away what lies at or behind off, has a stamp below this one, and was written at upto_usec or before. */
 void share_page_cut(struct share_page *p, uint64_t off, uint64_t stamp, uint64_t upto_usec);
 bool share_extent_wins(const struct share_extent *a, const struct share_extent *over); /* where they overlap */
+#define SHARE_ALL_NODES UINT32_MAX
+void share_page_lose(struct share_page *p, uint32_t node); /* what is this node's goes, or all */
 /* Index of the first extent that ends behind off; num when none does. */
 uint32_t share_page_find(const struct share_page *p, uint64_t off);
 struct share_extent share_extent_clip(const struct share_extent *e, uint64_t off, uint64_t end);

@@ -228,13 +228,18 @@ int share_put(struct state *st, const struct record *rec)
 	return r;
 }
 
-/* ---- CUT, DROP */
+/* ---- CUT, DROP, LOST */
 
-/* In all pages from off's on, what is at or behind off, has a stamp below this one, and was written up to then. */
-static int cut_pages(
-	struct state *st, struct share_item *si, uint64_t ino, uint64_t off, uint64_t stamp, uint64_t upto_usec)
+struct taking { /* what goes: */
+	uint64_t off, stamp,
+		upto_usec; /* at or behind off, with a stamp below this one, written up to then; stamp 0: */
+	uint32_t node;     /* all of this node */
+};
+
+/* In all pages from off's on. */
+static int take_away(struct state *st, struct share_item *si, uint64_t ino, const struct taking *t)
 {
-	uint64_t page[LIST_PAGES], first = off / EXTENT_PAGE_SPAN;
+	uint64_t page[LIST_PAGES], first = t->off / EXTENT_PAGE_SPAN;
 	struct share_page_item *pi;
 	size_t num;
 	int r;
@@ -248,7 +253,10 @@ static int cut_pages(
 			if (r < 0)
 				break;
 			before = pi->p.num;
-			share_page_cut(&pi->p, off, stamp, upto_usec);
+			if (t->stamp)
+				share_page_cut(&pi->p, t->off, t->stamp, t->upto_usec);
+			else
+				share_page_lose(&pi->p, t->node);
 			page_changed(st, si, pi, before);
 		}
 		if (num)
@@ -263,7 +271,7 @@ int share_cut(struct state *st, uint64_t ino, uint64_t size, uint64_t stamp)
 	int r = need_share(st, ino, &si);
 
 	if (r == 0)
-		r = cut_pages(st, si, ino, size, stamp, UINT64_MAX);
+		r = take_away(st, si, ino, &(struct taking){ .off = size, .stamp = stamp, .upto_usec = UINT64_MAX });
 	if (r == 0)
 		r = share_head_cut(&si->h, stamp, size);
 	if (r == 0)
@@ -291,7 +299,8 @@ int share_drop(struct state *st, const struct record *rec)
 
 	if (r < 0 || !item_present(&si->it))
 		return r;
-	r = cut_pages(st, si, ino, 0, all ? UINT64_MAX : rec->stamp + 1, upto_usec);
+	r = take_away(
+		st, si, ino, &(struct taking){ .stamp = all ? UINT64_MAX : rec->stamp + 1, .upto_usec = upto_usec });
 	if (r == 0 && si->h.num_pages == 0)
 		r = drop_conflicts(st, ino);
 	if (r < 0)
@@ -301,4 +310,17 @@ int share_drop(struct state *st, const struct record *rec)
 		si->h.dropped = si->h.dropped_usec = 0;
 	share_changed(st, si);
 	return 0;
+}
+
+int share_lost(struct state *st, uint64_t ino, uint32_t node)
+{
+	struct share_item *si;
+	int r = find_share(st, ino, &si);
+
+	if (r < 0 || !item_present(&si->it))
+		return r;
+	r = take_away(st, si, ino, &(struct taking){ .node = node });
+	if (r == 0)
+		share_changed(st, si);
+	return r;
 }

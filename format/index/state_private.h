@@ -139,6 +139,7 @@ int find_conflicts(struct state *st, uint64_t ino, struct conflicts_item **ret);
 int share_put(struct state *st, const struct record *rec);
 int share_cut(struct state *st, uint64_t ino, uint64_t size, uint64_t stamp);
 int share_drop(struct state *st, const struct record *rec);
+int share_lost(struct state *st, uint64_t ino, uint32_t node);
 
 /* query.c: the lock around a question. query_end returns r. */
 void query_begin(struct state *st);
@@ -174,6 +175,7 @@ APPLY_DECLARE(committed);
 APPLY_DECLARE(share_put);
 APPLY_DECLARE(share_cut);
 APPLY_DECLARE(share_drop);
+APPLY_DECLARE(share_lost);
 #undef APPLY_DECLARE
 
 /* checkpoint.c */

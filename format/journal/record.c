@@ -199,6 +199,7 @@ static const struct shape shapes[RECORD_TYPE_END] = {
 		{ STAMP, BASE, PIECES_ } },
 	[RECORD_SHARE_CUT] = { "share-cut", 0, HAS_SIZE | HAS_STAMP | IS_VERSION_2, { SIZE, STAMP } },
 	[RECORD_SHARE_DROP] = { "share-drop", RECORD_F_TIMED, HAS_STAMP | IS_VERSION_2, { STAMP } },
+	[RECORD_SHARE_LOST] = { "share-lost", 0, IS_VERSION_2, { END } },
 };
 
 static int64_t ns_of(struct timespec ts)

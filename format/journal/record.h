@@ -59,6 +59,7 @@ enum record_type {
 	RECORD_SHARE_PUT,  /* share map: node's committed extents */
 	RECORD_SHARE_CUT,  /* share map: bytes at and behind size with a lower stamp go, also those still to come */
 	RECORD_SHARE_DROP, /* share map: bytes with a stamp up to this one go; UINT64_MAX: the whole map */
+	RECORD_SHARE_LOST, /* share map: all of node's go (UINT32_MAX: all), since power was lost: it is told again */
 	RECORD_TYPE_END
 };
 

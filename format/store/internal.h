@@ -106,6 +106,7 @@ struct store {
 	enum store_mode mode;
 	struct io *io;
 	bool own_io;
+	bool lost_power; /* store_lost_power() */
 	struct superblock sb;
 	struct segment_set *segments;
 	struct state *state;

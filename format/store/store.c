@@ -415,6 +415,41 @@ static int settle(struct store *s, const struct state_report *report)
 	return r ? r : freed_sweep_segments(s);
 }
 
+/* ---- lost power: a file remembers what other nodes have not been told yet */
+
+#define LOST_POWER_FILE "lost-power"
+
+static int lost_power_open(struct store *s, bool now)
+{
+	struct io_file *file = NULL;
+	int r = now ? skip_lost_numbers(s) : 0;
+
+	if (!r && now)
+		r = io_replace(s->io, LOST_POWER_FILE, "", 0);
+	if (r)
+		return r;
+	r = now ? 0 : io_open(s->io, LOST_POWER_FILE, IO_READ, &file);
+	io_close(file);
+	s->lost_power = r == 0;
+	return r == -ENOENT ? 0 : r;
+}
+
+bool store_lost_power(const struct store *s)
+{
+	return s->lost_power;
+}
+
+int store_lost_power_told(struct store *s)
+{
+	int r = s->lost_power ? s->io->ops->unlink(s->io, LOST_POWER_FILE) : 0;
+
+	if (!r)
+		r = s->io->ops->sync_dir(s->io, "");
+	if (!r)
+		s->lost_power = false;
+	return r;
+}
+
 static int open_parts(struct store *s, const char *path, struct store_options *opt, struct state_report *report,
 	struct cistern_error *err)
 {
@@ -437,8 +472,8 @@ static int open_parts(struct store *s, const char *path, struct store_options *o
 		state_reserve_inos(s->state, place_first_ino(s->sb.node_index));
 	s->freed.open = writes(s);
 	r = writes(s) ? settle(s, report) : 0;
-	if (!r && writes(s) && s->sb.num_nodes > 1 && report->rebooted && !report->clean)
-		r = skip_lost_numbers(s);
+	if (!r && writes(s) && s->sb.num_nodes > 1)
+		r = lost_power_open(s, report->rebooted && !report->clean);
 	if (!r)
 		r = space_init(s, opt);
 	if (r)

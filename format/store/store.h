@@ -88,6 +88,12 @@ int store_holder(const char *path, pid_t *ret_pid);
 void store_uuid_text(const uint8_t uuid[STORE_UUID_BYTES], char out[37]);
 
 /*
+ * Of a job's store: has what other nodes were told of it perhaps been lost with the power, and were they not told so yet? Stays so, over
+ * restarts, until store_lost_power_told().
+ */
+bool store_lost_power(const struct store *s);
+int store_lost_power_told(struct store *s);
+/*
  * state_commit() for a store that is open: all who change it use this one. It keeps the books that say what must be synced
  * and what may be given back.
  */

@@ -21,6 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/array.h"
+
 #define BATCH            256
 #define RESTART_TRIES    100
 #define PIECE_BYTES      36u /* encoded */
@@ -636,6 +638,79 @@ void commit_sweep(struct job *j)
 
 	j->share->swept = rc == 0;
 	share_update_hold(j);
+}
+
+struct layers {         /* of this store */
+	uint64_t *inos; /* owned */
+	size_t num, cap;
+};
+
+static int note_layer(const struct inode *in, void *arg)
+{
+	struct layers *l = arg;
+
+	if (!(in->flags & (INODE_SHARED | INODE_FOREIGN)))
+		return 0;
+	if (array_room(&l->inos, &l->cap, l->num, sizeof(*l->inos)) < 0)
+		return -ENOMEM;
+	l->inos[l->num++] = in->ino;
+	return 0;
+}
+
+static uint64_t newest_stamp(struct job *j, uint64_t ino)
+{
+	struct commit_point none;
+	size_t num = 0, cap;
+	struct commit_point *all;
+	uint64_t stamp = 0;
+
+	if (state_commit_points(store_state(j->opt.store), ino, &none, 0, &num) < 0 || num == 0)
+		return 0;
+	cap = num;
+	all = calloc(cap, sizeof(*all));
+	if (all && state_commit_points(store_state(j->opt.store), ino, all, cap, &num) == 0)
+		stamp = num <= cap ? all[num - 1].stamp : all[cap - 1].stamp;
+	free(all);
+	return stamp;
+}
+
+/* The home may have forgotten that others write it, and how far, or the file. */
+static int rejoin(struct job *j, struct shared *s)
+{
+	uint64_t stamp = newest_stamp(j, s->ino);
+	struct core_open_reply reply;
+	struct job_file *file;
+	struct inode in;
+	int rc = state_inode(store_state(j->opt.store), s->ino, &in);
+
+	if (rc < 0 || !(in.flags & INODE_FOREIGN))
+		return 0;
+	rc = job_open(j, s->ino, O_RDWR, &file, &reply);
+	if (rc == -ESTALE || rc == -ENOENT)
+		drop_layer(j, s);
+	if (rc < 0)
+		return rc == -ESTALE || rc == -ENOENT ? 0 : rc;
+	rc = stamp ? tell_home(j, s, stamp, in.size, in.mtime_ns) : 0;
+	job_release(j, file);
+	return rc;
+}
+
+int commit_tell_all(struct job *j, uint32_t home)
+{
+	struct layers l = { 0 };
+	int first = state_each_inode(store_state(j->opt.store), note_layer, &l);
+
+	for (size_t i = 0; i < l.num; i++) {
+		struct shared *s = shared_get(j, l.inos[i]);
+		int rc = s ? resend(j, s, false) : -ENOMEM;
+
+		if (rc == 0 && s->home == home && !s->at_home)
+			rc = rejoin(j, s);
+		first = first < 0 && first != -EHOSTDOWN ? first : rc;
+		shared_put(j, s);
+	}
+	free(l.inos);
+	return first;
 }
 
 /* ---- when */

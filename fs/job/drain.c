@@ -8,7 +8,7 @@
 int job_drain_stamp(struct job *j, uint64_t ino, uint64_t *ret_stamp)
 {
 	struct shared *s = shared_get(j, ino);
-	int rc = s ? registry_settled_stamp(s, ret_stamp) : -ENOMEM;
+	int rc = !s ? -ENOMEM : power_is_settled(j) ? registry_settled_stamp(s, ret_stamp) : -EBUSY;
 
 	shared_put(j, s);
 	return rc;

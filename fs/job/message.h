@@ -18,8 +18,9 @@ enum message_type {
 	MESSAGE_NAME_UNLOCK, /* DIR, NAME, COUNT (id), FLAGS 1: INO, POINTER, OTHER: what is there now; 0: not known */
 	MESSAGE_NAME_LOOKUP, /* DIR, NAME -> INO, POINTER, OTHER; waits while the name is locked */
 	MESSAGE_NAME_DOUBT,  /* its home does not have what it leads to: look who has */
-	MESSAGE_NAME_SEND, /* from a server that has just begun: COUNT: page -> NAMES, COUNT: next page; DIR: closed */
-	MESSAGE_NAME_WHO,  /* from a server in doubt: DIR, NAME -> INO, POINTER, OTHER as your state has it */
+	MESSAGE_NAME_SEND,  /* from a server that has just begun: COUNT: page -> NAMES, COUNT: next page; DIR: closed */
+	MESSAGE_NAME_WHO,   /* from a server in doubt: DIR, NAME -> INO, POINTER, OTHER as your state has it */
+	MESSAGE_NAME_CLAIM, /* to the name's server: DIR, NAME, INO, OTHER: ours, since before we lost power */
 	MESSAGE_NAME_LIST, /* DIR, NAME: what is below it behind that name: files of yours, and what they hide -> NAMES */
 
 	/* tree.c, sequence.c: 220 to 239 */
@@ -82,7 +83,10 @@ enum message_type {
 	MESSAGE_DRAIN_LAST = 339,
 
 	/* power.c: 340 to 349 */
-	MESSAGE_SYNC = 340, /* what you have is to be on your device */
+	MESSAGE_SYNC = 340,    /* what you have is to be on your device */
+	MESSAGE_POWER_SETTLED, /* answered when all know what you have lost with the power, if you have */
+	MESSAGE_POWER_LOST,    /* to all: what you know of my commits may be no more */
+	MESSAGE_POWER_TELL,    /* to all, then: tell all that you have committed; and me what I am home of */
 	MESSAGE_TYPE_END
 };
 

@@ -322,6 +322,22 @@ void names_doubt(struct names *n, uint64_t dir, const char *name)
 		rebuild_name(n->j, dir, name);
 }
 
+/* A home says that it has the name: what we know differs, or is not known, so all are asked. */
+static void names_claim(struct names *n, uint64_t dir, const char *name, const struct pointer *claim)
+{
+	bool ask = false;
+
+	pthread_mutex_lock(&n->lock);
+	struct name_entry *e = n->ready ? make_entry(n, dir, name) : NULL; /* else all nodes are being asked anyway */
+	if (e && e->id)
+		e->over = true; /* asked for when the lock ends */
+	else if (e && (e->at.ino != claim->ino || e->at.stamp != claim->stamp))
+		ask = take_over(n, e);
+	pthread_mutex_unlock(&n->lock);
+	if (ask)
+		rebuild_name(n->j, dir, name);
+}
+
 void names_settled(struct names *n, uint64_t dir, const char *name, const struct pointer *at)
 {
 	struct names_waiter *done = NULL, **last = &done;
@@ -576,6 +592,18 @@ static void reply_waiter(struct names_waiter *w)
 	peers_reply(w->rq, &reply);
 	wire_msg_free(&reply);
 	free(w);
+}
+
+void names_serve_claim(struct job *j, struct peers_request *rq)
+{
+	const struct wire_msg *m = peers_msg(rq);
+	char name[RECORD_NAME_MAX + 1];
+	struct pointer claim;
+
+	pointer_get(m, &claim);
+	if (message_get_str(m, MESSAGE_NAME, name, sizeof(name)))
+		names_claim(j->names, message_get(m, MESSAGE_DIR), name, &claim);
+	peers_reply_status(rq, 0);
 }
 
 static void serve_waiter(struct job *j, struct peers_request *rq, enum names_event what)

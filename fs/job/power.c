@@ -1,11 +1,368 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * Power lost (docs/design/power-loss.md): what is on a device elsewhere, for those whose promise depends on it.
+ * Power lost (docs/design/power-loss.md). What a node does without fsync it may forget with the power; but the others have seen it. So a
+ * daemon that finds that power was lost tells all, before anybody believes what it, or they, know of the files that several nodes write:
+ *
+ *   LOST   everybody takes its pieces out of the share maps: their payload may be gone, and under them lies what counted before
+ *   TELL   everybody, it too, tells what is in its layer again: the domain homes then know what is there, also those whose own
+ *          maps were lost. The home is told which of its files others have written; a layer whose file is no more goes
+ *   CLAIM  of each name that a file of it has: what was renamed or removed without fsync is back. The server looks who has it
+ *
+ * Until a node has done that, or has said that it need not, it is not *settled*, and nobody says where the bytes of shared files are
+ * (SHARE_LOCATE waits). Each daemon asks all others, and asks again whoever is restarted. Nothing that the three steps do asks for places.
+ *
+ * Also here: what is on a device elsewhere, for those whose promise depends on it.
  */
 #include "fs/job/share.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "format/base/array.h"
+
+#define AGAIN_USEC  10000u
+#define NAMES_BATCH 64u
+
+struct held_back { /* a request that is answered later */
+	struct held_back *next;
+	struct peers_request *rq;
+};
+
+struct power {
+	struct job *j;
+	pthread_mutex_t lock;
+	bool begun;       /* the first assembly was seen */
+	bool *settled;    /* owned, by node */
+	uint64_t *lives;  /* owned, by node: daemons that were seen */
+	uint32_t missing; /* nodes that are not settled */
+	bool stale;       /* kernels may have pages of what was lost */
+	struct held_back *askers, *readers;
+	struct workers
+		*again; /* owned: they tell again, and wait for the drivers of others, which do not wait for them */
+	pthread_t thread;
+	bool has_thread;
+};
+
+struct settled_question { /* is that node settled? */
+	struct power *p;
+	uint32_t node;
+	uint64_t life;
+	int status;
+};
+
+/* ---- who is settled; lock is held where nothing else is said */
+
+static bool keep(struct held_back **list, struct peers_request *rq)
+{
+	struct held_back *k = malloc(sizeof(*k));
+
+	if (k) {
+		*k = (struct held_back){ *list, rq };
+		*list = k;
+	}
+	return k;
+}
+
+static struct held_back *take(struct held_back **list)
+{
+	struct held_back *all = *list;
+
+	*list = NULL;
+	return all;
+}
+
+static void drop_pages(struct job *j, struct shared *s, void *arg)
+{
+	(void)arg;
+	if (j->opt.invalidate)
+		j->opt.invalidate(s->ino, true, j->opt.arg);
+}
+
+/* In a teller: it may wait for reads. */
+static void drop_all_pages(struct job *j, void *arg)
+{
+	(void)arg;
+	shared_each(j, drop_pages, NULL);
+}
+
+/* Without the lock. */
+static void let_read(struct job *j, struct held_back *k)
+{
+	while (k) {
+		struct held_back *next = k->next;
+
+		workers_serve(j->workers, map_serve_locate, k->rq);
+		free(k);
+		k = next;
+	}
+}
+
+static struct held_back *set_settled(struct power *p, uint32_t node, bool settled)
+{
+	if (p->settled[node] != settled)
+		p->missing += settled ? -1u : 1u;
+	p->settled[node] = settled;
+	if (p->missing)
+		return NULL;
+	if (p->stale && workers_do(p->j->share->tellers, drop_all_pages, NULL) == 0)
+		p->stale = false;
+	return take(&p->readers);
+}
+
+bool power_is_settled(struct job *j)
+{
+	struct power *p = j->power;
+
+	pthread_mutex_lock(&p->lock);
+	bool is = p->begun && p->missing == 0;
+	pthread_mutex_unlock(&p->lock);
+	return is;
+}
+
+void power_serve_locate(struct job *j, struct peers_request *rq)
+{
+	struct power *p = j->power;
+
+	pthread_mutex_lock(&p->lock);
+	bool waits = (!p->begun || p->missing) && !j->ending, kept = waits && keep(&p->readers, rq);
+	pthread_mutex_unlock(&p->lock);
+	if (!waits)
+		workers_serve(j->workers, map_serve_locate, rq);
+	else if (!kept)
+		peers_reply_status(rq, -ENOMEM);
+}
+
+void power_serve_settled(struct job *j, struct peers_request *rq)
+{
+	struct power *p = j->power;
+
+	pthread_mutex_lock(&p->lock);
+	bool waits = !p->begun || !p->settled[peers_self(j->peers)], kept = waits && keep(&p->askers, rq);
+	pthread_mutex_unlock(&p->lock);
+	if (!kept)
+		peers_reply_status(rq, waits ? -ENOMEM : 0);
+}
+
+/* We are. */
+static void settle(struct power *p)
+{
+	pthread_mutex_lock(&p->lock);
+	struct held_back *readers = p->j->ending ? NULL : set_settled(p, peers_self(p->j->peers), true);
+	struct held_back *askers = take(&p->askers);
+	pthread_mutex_unlock(&p->lock);
+	while (askers) {
+		struct held_back *next = askers->next;
+
+		peers_reply_status(askers->rq, 0);
+		free(askers);
+		askers = next;
+	}
+	let_read(p->j, readers);
+}
+
+/* ---- asking the others */
+
+static void ask(struct job *j, void *arg);
+
+static void answered(int status, const struct wire_msg *reply, void *arg)
+{
+	struct settled_question *q = arg;
+	struct power *p = q->p;
+	struct held_back *readers = NULL;
+
+	(void)reply;
+	pthread_mutex_lock(&p->lock);
+	bool current = q->life == p->lives[q->node];
+	bool over = status == 0 || status == -EHOSTDOWN || status == -ESHUTDOWN || p->j->ending;
+	if (current && over && !p->j->ending)
+		readers = set_settled(p, q->node, true);
+	pthread_mutex_unlock(&p->lock);
+	let_read(p->j, readers);
+	q->status = status;
+	if (!current || over || workers_do(p->j->workers, ask, q) < 0)
+		free(q);
+}
+
+static void ask(struct job *j, void *arg)
+{
+	struct settled_question *q = arg;
+	struct wire_msg m = { 0 };
+
+	if (q->status < 0)
+		usleep(AGAIN_USEC);
+	message_init(&m, MESSAGE_POWER_SETTLED);
+	int rc = peers_call_async(j->peers, q->node, &m, answered, q);
+	wire_msg_free(&m);
+	if (rc < 0)
+		answered(rc, NULL, q);
+}
+
+/* A daemon that we do not know yet. */
+static void ask_node(struct power *p, uint32_t node)
+{
+	struct settled_question *q = calloc(1, sizeof(*q));
+
+	pthread_mutex_lock(&p->lock);
+	(void)set_settled(p, node, false);
+	p->lives[node]++;
+	if (q)
+		*q = (struct settled_question){ .p = p, .node = node, .life = p->lives[node] };
+	pthread_mutex_unlock(&p->lock);
+	if (!q || workers_do(p->j->workers, ask, q) < 0)
+		free(q); /* never settled: reads wait, and time out */
+}
+
+/* ---- somebody has */
+
+struct maps {
+	uint64_t *inos; /* owned */
+	size_t num, cap;
+};
+
+static int note_map(uint64_t ino, uint64_t extents, void *arg)
+{
+	struct maps *m = arg;
+
+	if (extents == 0)
+		return 0;
+	if (array_room(&m->inos, &m->cap, m->num, sizeof(*m->inos)) < 0)
+		return -ENOMEM;
+	m->inos[m->num++] = ino;
+	return 0;
+}
+
+/* Durable: who has lost power says it once. */
+static int forget(struct job *j, uint32_t node)
+{
+	struct record rec = { .type = RECORD_SHARE_LOST, .node = node };
+	struct maps m = { 0 };
+	int rc = state_each_shared(j->state, note_map, &m);
+
+	for (size_t i = 0; rc == 0 && i < m.num; i++) {
+		rec.ino = m.inos[i];
+		rec.seq = 0;
+		rec.time_ns = 0;
+		rc = store_commit(j->opt.store, &rec);
+	}
+	free(m.inos);
+	return rc ? rc : store_sync(j->opt.store);
+}
+
+static void serve_lost(struct job *j, struct peers_request *rq)
+{
+	struct power *p = j->power;
+
+	pthread_mutex_lock(&p->lock);
+	p->stale = true;
+	pthread_mutex_unlock(&p->lock);
+	peers_reply_status(rq, forget(j, peers_from(rq)));
+}
+
+/* Behind what the daemon before it has sent. */
+void power_serve_lost(struct job *j, struct peers_request *rq)
+{
+	workers_serve_after(j->workers, serve_lost, rq);
+}
+
+static void tell_ours(struct job *j, struct peers_request *rq)
+{
+	peers_reply_status(rq, commit_tell_all(j, peers_from(rq)));
+}
+
+void power_serve_tell(struct job *j, struct peers_request *rq)
+{
+	workers_serve(j->power->again, tell_ours, rq);
+}
+
+/* ---- we have lost power */
+
+static bool all_have(const int *status, uint32_t num)
+{
+	for (uint32_t i = 0; i < num; i++)
+		if (status[i] < 0 && status[i] != -EHOSTDOWN)
+			return false;
+	return true;
+}
+
+/* To all nodes, until they have done it. */
+static void tell_all(struct job *j, enum message_type type)
+{
+	uint32_t num = peers_count(j->peers);
+	int *status = calloc(num, sizeof(*status));
+	struct wire_msg m = { 0 };
+
+	message_init(&m, type);
+	while (status && !j->ending) {
+		(void)peers_call_all(j->peers, &m, status, NULL, NULL);
+		if (all_have(status, num))
+			break;
+		usleep(AGAIN_USEC);
+	}
+	wire_msg_free(&m);
+	free(status);
+}
+
+static void claim(struct job *j, uint64_t dir, const struct state_name *e)
+{
+	struct wire_msg m = { 0 };
+	struct pointer at = { .ino = e->ino, .stamp = e->stamp };
+
+	message_init(&m, MESSAGE_NAME_CLAIM);
+	message_put(&m, MESSAGE_DIR, dir);
+	message_put_str(&m, MESSAGE_NAME, e->name);
+	pointer_put(&m, &at);
+	while (share_call(j, place_name(dir, e->name, peers_count(j->peers)), &m, NULL) == -ETIMEDOUT && !j->ending)
+		usleep(AGAIN_USEC);
+	wire_msg_free(&m);
+}
+
+static int claim_names(const struct inode *in, void *arg)
+{
+	struct state_name names[NAMES_BATCH];
+	char after[RECORD_NAME_MAX + 1] = "";
+	size_t num = S_ISDIR(in->mode) ? NAMES_BATCH : 0;
+	struct job *j = arg;
+
+	while (num == NAMES_BATCH && !j->ending) {
+		int rc = state_list_names(j->state, in->ino, after, names, NAMES_BATCH, &num);
+
+		if (rc < 0)
+			return rc;
+		for (size_t i = 0; i < num; i++)
+			if (names[i].type != S_IFDIR)
+				claim(j, in->ino, &names[i]);
+		if (num)
+			memcpy(after, names[num - 1].name, sizeof(after));
+	}
+	return 0;
+}
+
+/* Our own maps, too, may be old ones, of what others have taken back since. */
+static void *power_main(void *arg)
+{
+	struct power *p = arg;
+	struct job *j = p->j;
+
+	if (store_lost_power(j->opt.store)) {
+		int forgotten = forget(j, SHARE_ALL_NODES);
+
+		if (forgotten < 0)
+			job_log(j, true, "power_lost_maps", "status=%d", forgotten);
+		tell_all(j, MESSAGE_POWER_LOST);
+		tell_all(j, MESSAGE_POWER_TELL);
+		int rc = state_each_inode(j->state, claim_names, j);
+		if (rc == 0 && !j->ending)
+			rc = store_lost_power_told(j->opt.store);
+		job_log(j, rc < 0, "power_lost_told", "status=%d", rc);
+	}
+	settle(p);
+	return NULL;
+}
+
+/* ---- what is on other nodes' devices */
 
 void power_serve_sync(struct job *j, struct peers_request *rq)
 {
@@ -28,13 +385,95 @@ int power_sync_all(struct job *j)
 	int *status = calloc(num, sizeof(*status)), rc = 0;
 	struct wire_msg m = { 0 };
 
-	if (!status)
-		return -ENOMEM;
 	message_init(&m, MESSAGE_SYNC);
-	(void)peers_call_all(j->peers, &m, status, NULL, NULL);
-	for (uint32_t i = 0; i < num && rc == 0; i++)
+	if (status)
+		(void)peers_call_all(j->peers, &m, status, NULL, NULL);
+	for (uint32_t i = 0; status && i < num && rc == 0; i++)
 		rc = status[i] == -ECONNRESET ? power_sync(j, i) : status[i] == -EHOSTDOWN ? 0 : status[i];
 	wire_msg_free(&m);
 	free(status);
-	return rc;
+	return status ? rc : -ENOMEM;
 }
+
+/* ---- life */
+
+static int power_create(struct job *j, struct cistern_error *err)
+{
+	j->power = calloc(1, sizeof(*j->power));
+	if (!j->power)
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	j->power->j = j;
+	pthread_mutex_init(&j->power->lock, NULL);
+	int rc = workers_create(j, &j->power->again);
+	return rc < 0 ? cistern_error_set(err, rc, "cannot start threads: %s", strerror(-rc)) : 0;
+}
+
+static void free_kept(struct held_back *k)
+{
+	while (k) {
+		struct held_back *next = k->next;
+
+		peers_reply_status(k->rq, -ESHUTDOWN);
+		free(k);
+		k = next;
+	}
+}
+
+/* Before share.c's: our thread uses it. */
+static void power_destroy(struct job *j)
+{
+	struct power *p = j->power;
+
+	if (!p)
+		return;
+	if (p->has_thread)
+		pthread_join(p->thread, NULL);
+	workers_destroy(p->again);
+	free_kept(take(&p->readers));
+	free_kept(take(&p->askers));
+	pthread_mutex_destroy(&p->lock);
+	free(p->settled);
+	free(p->lives);
+	free(p);
+	j->power = NULL;
+}
+
+static void begin(struct power *p)
+{
+	uint32_t num = peers_count(p->j->peers), self = peers_self(p->j->peers);
+
+	pthread_mutex_lock(&p->lock);
+	p->missing = num;
+	p->settled = calloc(num, sizeof(*p->settled));
+	p->lives = calloc(num, sizeof(*p->lives));
+	p->begun = p->settled && p->lives;
+	pthread_mutex_unlock(&p->lock);
+	if (!p->begun)
+		return; /* nothing is ever settled: reads wait, and time out */
+	for (uint32_t node = 0; node < num; node++)
+		if (node != self)
+			ask_node(p, node);
+	p->has_thread = pthread_create(&p->thread, NULL, power_main, p) == 0;
+}
+
+static void power_event(struct job *j, enum peers_event event, uint32_t node)
+{
+	struct power *p = j->power;
+	struct held_back *readers = NULL;
+
+	if (event == PEERS_ASSEMBLED && !p->begun)
+		begin(p);
+	if (!p->begun || node == peers_self(j->peers))
+		return;
+	if (event == PEERS_RESTARTED)
+		ask_node(p, node);
+	if (event == PEERS_GONE) {
+		pthread_mutex_lock(&p->lock);
+		p->lives[node]++;
+		readers = set_settled(p, node, true);
+		pthread_mutex_unlock(&p->lock);
+		let_read(j, readers);
+	}
+}
+
+const struct part power_part = { .create = power_create, .destroy = power_destroy, .event = power_event };

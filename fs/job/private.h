@@ -38,6 +38,7 @@ struct job {
 	struct share *share;
 	struct locks *locks;
 	struct times *times;
+	struct power *power;
 };
 
 struct stream {              /* of reads; ahead.lock */
@@ -108,7 +109,14 @@ void lock_serve_reclaim(struct job *j, struct peers_request *rq);
 void lock_serve_held(struct job *j, struct peers_request *rq);
 void lock_serve_lost(struct job *j, struct peers_request *rq);
 
-/* ---- power.c: what other nodes have on their devices */
+/* ---- power.c: what a node that has lost power knew, and the others of it */
+
+extern const struct part power_part;
+bool power_is_settled(struct job *j); /* nobody has lost power without all of us knowing what */
+void power_serve_settled(struct job *j, struct peers_request *rq);
+void power_serve_lost(struct job *j, struct peers_request *rq);
+void power_serve_tell(struct job *j, struct peers_request *rq);
+void power_serve_locate(struct job *j, struct peers_request *rq); /* SHARE_LOCATE: when all is settled */
 
 int power_sync(struct job *j, uint32_t node); /* what that node has is; 0 also when it is gone for good */
 int power_sync_all(struct job *j);
@@ -173,6 +181,7 @@ void names_serve_lock(struct job *j, struct peers_request *rq);
 void names_serve_unlock(struct job *j, struct peers_request *rq);
 void names_serve_lookup(struct job *j, struct peers_request *rq);
 void names_serve_doubt(struct job *j, struct peers_request *rq);
+void names_serve_claim(struct job *j, struct peers_request *rq);
 /* A directory that may go: no name below it is a file's or locked, and none will be until the end. -EBUSY, -ENOTEMPTY. */
 int names_close_dir(struct names *n, uint64_t dir);
 void names_open_dir(struct names *n, uint64_t dir); /* 0: all */

@@ -27,6 +27,7 @@ static const struct {
 	[MESSAGE_NAME_UNLOCK] = { names_serve_unlock, SERVE_HERE },
 	[MESSAGE_NAME_LOOKUP] = { names_serve_lookup, SERVE_HERE, LAG_REFUSED },
 	[MESSAGE_NAME_DOUBT] = { names_serve_doubt, SERVE_HERE },
+	[MESSAGE_NAME_CLAIM] = { names_serve_claim, SERVE_HERE },
 	[MESSAGE_NAME_LIST] = { list_serve, SERVE_WORKER, LAG_REFUSED },
 	[MESSAGE_NAME_SEND] = { sequence_serve, SERVE_HERE, LAG_WAITS },
 	[MESSAGE_NAME_WHO] = { sequence_serve, SERVE_HERE, LAG_WAITS },
@@ -56,7 +57,7 @@ static const struct {
 	[MESSAGE_SHARE_COMMITTED] = { registry_serve_committed, SERVE_HERE },
 	[MESSAGE_SHARE_TOLD] = { tell_serve_told, SERVE_HERE },
 	[MESSAGE_SHARE_LOOK] = { registry_serve_look, SERVE_WORKER },
-	[MESSAGE_SHARE_LOCATE] = { map_serve_locate, SERVE_WORKER },
+	[MESSAGE_SHARE_LOCATE] = { power_serve_locate, SERVE_HERE },
 	[MESSAGE_SHARE_LOCATE_HOME] = { map_serve_locate_home, SERVE_WORKER },
 	[MESSAGE_SHARE_APPEND] = { registry_serve_append, SERVE_WORKER },
 	[MESSAGE_SHARE_TRUNCATE] = { cut_serve_truncate, SERVE_HERE },
@@ -73,6 +74,9 @@ static const struct {
 	[MESSAGE_LOCK_HELD] = { lock_serve_held, SERVE_HERE },
 	[MESSAGE_LOCK_LOST] = { lock_serve_lost, SERVE_HERE },
 	[MESSAGE_SYNC] = { power_serve_sync, SERVE_WORKER },
+	[MESSAGE_POWER_SETTLED] = { power_serve_settled, SERVE_HERE },
+	[MESSAGE_POWER_LOST] = { power_serve_lost, SERVE_HERE },
+	[MESSAGE_POWER_TELL] = { power_serve_tell, SERVE_HERE },
 };
 
 void serve_request(struct peers_request *rq, void *arg)

@@ -373,11 +373,10 @@ static void forget_home(struct job *j, struct shared *s, void *arg)
 	const uint32_t *node = arg;
 
 	(void)j;
-	if (s->home != *node)
-		return;
 	pthread_mutex_lock(&s->mutex);
-	s->registered = s->current = false;
-	s->epoch++;
+	if (s->home == *node)
+		s->registered = s->current = false;
+	s->epoch++; /* places of its payload may be no more, if it has lost power */
 	pthread_mutex_unlock(&s->mutex);
 }
 

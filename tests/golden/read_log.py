@@ -173,6 +173,7 @@ TYPES = {
     29: ("share-put", 512, "u64 stamp, u64 base, pieces pieces"),
     30: ("share-cut", 0, "u64 size, u64 stamp"),
     31: ("share-drop", 512, "u64 stamp"),
+    32: ("share-lost", 0, ""),
 }
 
 # Types that may say who wrote.

@@ -264,6 +264,7 @@ static const struct record samples[] = {
 		.pieces = timed_pieces,
 		.num_pieces = 4 },
 	{ .type = RECORD_SHARE_DROP, .flags = RECORD_F_TIMED, COMMON, .stamp = 7, .drop_usec = 1700000000123456 },
+	{ .type = RECORD_SHARE_LOST, COMMON },
 };
 
 size_t record_samples(const struct record **ret)
@@ -356,6 +357,7 @@ static const struct printed printed[] = {
 	{ RECORD_SHARE_PUT, "stamp base pieces" },
 	{ RECORD_SHARE_CUT, "size stamp" },
 	{ RECORD_SHARE_DROP, "stamp drop_usec" },
+	{ RECORD_SHARE_LOST, "" },
 };
 
 static bool print_number(struct json *j, const struct record *rec, const char *name)

@@ -8,14 +8,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "format/store/store.h"
 #include "tests/lib/job_path.h"
 #include "tests/lib/job_world.h"
 #include "tests/lib/tap.h"
 
-#define NODES 3u
-#define SEEDS 3u
+#define NODES    3u
+#define SEEDS    2u
+#define PATIENCE 6000 /* times 10 ms */
 
 static struct job_world *begin(void)
 {
@@ -138,11 +140,98 @@ static void test_rename(uint64_t seed)
 	job_world_stop(w);
 }
 
+/* One of these two, and the same everywhere. */
+static void shows_one(struct job_world *w, const char *name, const char *a, const char *b)
+{
+	char first[100];
+
+	snprintf(first, sizeof(first), "%s", get(w, 0, name));
+	ok(strcmp(first, a) == 0 || strcmp(first, b) == 0, "%s: %s", name, first);
+	shows(w, name, first);
+}
+
+/* What was told and not synced: below it lies what counted before. */
+static void test_lost_payload(uint64_t seed, uint32_t home, uint32_t other)
+{
+	struct job_world *w = begin();
+
+	is_int(path_create(job_world_job(w, home), "f", 0644, 0), 0, "a file");
+	is_int(put(w, home, "f", 0, "11111111", SYNCED), 0, "its home writes and syncs it");
+	is_int(put(w, other, "f", 2, "2222", CLOSED), 0, "another node writes over that");
+	shows(w, "f", "11222211");
+	is_int(put(w, home, "f", 6, "33", SYNCED), 0, "the home behind that");
+	shows(w, "f", "11222233");
+	lose_power(w, other, seed);
+	shows_one(w, "f", "11222233", "11111133");
+	is_int(put(w, other, "f", 3, "44", SYNCED), 0, "the other node writes again, and syncs");
+	lose_power(w, home, seed);
+	shows_one(w, "f", "11244233", "11144133");
+	job_world_stop(w);
+}
+
+/* Do all nodes list the same, and find that, and nothing else? */
+static bool agree_now(struct job_world *w)
+{
+	char list[200], first[200];
+	bool same = true;
+
+	for (uint32_t n = 0; same && n < NODES; n++) {
+		same = path_list(job_world_job(w, n), "", list, sizeof(list)) == 0;
+		if (n == 0)
+			strcpy(first, list);
+		same = same && strcmp(list, first) == 0;
+		for (const char *name = "abcd"; same && *name; name++) {
+			struct stat st;
+			int rc = path_stat(job_world_job(w, n), (char[]){ *name, 0 }, &st);
+
+			same = rc == (strchr(list, *name) ? 0 : -ENOENT);
+		}
+	}
+	return same;
+}
+
+/* A moment after the node has come back. */
+static bool agree(struct job_world *w)
+{
+	bool same = false;
+
+	for (unsigned int i = 0; !same && i < PATIENCE; i++) {
+		same = agree_now(w);
+		if (!same)
+			usleep(10000);
+	}
+	return same;
+}
+
+/* Of names that were not synced: what a node has forgotten was not done, for nobody. */
+static void test_forgotten(uint64_t seed)
+{
+	struct job_world *w = begin();
+	char list[200];
+
+	is_int(path_create(job_world_job(w, 1), "a", 0644, 0), 0, "a file");
+	is_int(path_create(job_world_job(w, 1), "b", 0644, 0), 0, "another one");
+	is_int(sync_dir(w, 0), 0, "synced");
+	is_int(path_rename(job_world_job(w, 0), "a", "c", 0), 0, "renamed");
+	is_int(path_unlink(job_world_job(w, 2), "b"), 0, "removed");
+	is_int(path_create(job_world_job(w, 1), "d", 0644, 0), 0, "made");
+	lose_power(w, 1, seed);
+	ok(agree(w), "what a node has forgotten is forgotten by all");
+	for (const char *name = "abcd"; *name; name++)
+		is_int(path_create(job_world_job(w, 2), (char[]){ *name, 0 }, 0644, 0), 0, "all can be opened or made");
+	is_int(path_list(job_world_job(w, 0), "", list, sizeof(list)), 0, "listed");
+	is_str(list, "a\nb\nc\nd\n", "and are there once");
+	job_world_stop(w);
+}
+
 int main(void)
 {
 	for (uint64_t seed = 1; seed <= SEEDS; seed++) {
 		test_fsync_elsewhere(seed);
 		test_rename(seed);
+		test_lost_payload(seed, 0, 1);
+		test_lost_payload(seed, 1, 2);
+		test_forgotten(seed);
 	}
 	return done_testing();
 }

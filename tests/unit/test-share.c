@@ -460,6 +460,39 @@ static void test_by_hand(void)
 	fixture_end(&f);
 }
 
+/* A node has lost power: its pieces go, and what it tells again comes back; what was cut off and dropped stays away. */
+static void test_lost(void)
+{
+	struct record_piece a = { .off = 0, .len = 100, .segment = 1, .segment_off = 0 };
+	struct record_piece b = { .off = 50, .len = 100, .segment = 2, .segment_off = 0 };
+	struct record lost = of_map(RECORD_SHARE_LOST, 0, 0);
+	struct share_extent e[4];
+	struct state_fixture f;
+	uint64_t next;
+	size_t num;
+
+	if (fixture_init(&f) || fixture_open(&f, STATE_READ_WRITE))
+		ok(false, "a new store opens");
+	lost.node = 2;
+	is_int(commit(&f, lost, NULL), 0, "of a file that has no map");
+	is_u64(shared(&f), 0, "which does not make one");
+	is_int(commit(&f, put(1, 10, 5, &a, 1), NULL), 0, "node 1");
+	is_int(commit(&f, put(2, 11, 10, &b, 1), NULL), 0, "node 2 over it");
+	is_int(commit(&f, of_map(RECORD_SHARE_CUT, 12, 120), NULL), 0, "cut");
+	is_int(commit(&f, lost, NULL), 0, "node 2 has lost power");
+	is_int(state_share_extents(f.st, INO, 0, 1000, e, 4, &num, &next), 0, "ask");
+	ok(num == 1 && e[0].node == 1 && e[0].len == 50, "what was under it is told by node 1");
+	is_int(commit(&f, put(1, 10, 5, &a, 1), NULL), 0, "and is, again");
+	is_int(commit(&f, put(2, 11, 10, &b, 1), NULL), 0, "as by node 2 what it still has");
+	is_int(state_share_extents(f.st, INO, 0, 1000, e, 4, &num, &next), 0, "ask");
+	ok(num == 2 && e[0].len == 50 && e[1].node == 2 && e[1].len == 70, "then all is as before, also the cut");
+	lost.node = UINT32_MAX;
+	is_int(commit(&f, lost, NULL), 0, "nothing is believed any more");
+	is_u64(shared(&f), 1000, "the map is empty, and remembers the cut");
+	is_int(fixture_differences(&f), 0, "and as from the journal");
+	fixture_end(&f);
+}
+
 /* More conflicts than are kept: counted, and the store goes on. */
 static void test_many_conflicts(void)
 {
@@ -506,6 +539,7 @@ int main(int argc, char **argv)
 		 num = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 0) : 8;
 
 	test_by_hand();
+	test_lost();
 	test_many_conflicts();
 	test_many_cuts();
 	for (uint32_t seed = first; seed < first + num; seed++) {
