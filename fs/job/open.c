@@ -39,20 +39,27 @@ static void put_counts(struct job *j, struct shared *s, struct wire_msg *m)
 
 /* ---- layers */
 
+/* Where it belongs: as its home knows of the backing directory; of a new file, as it was found here. */
+static void name_foreign(struct job *j, const struct view *v, struct record *rec)
+{
+	rec->parent = v->parent;
+	memcpy(rec->name, v->name, sizeof(rec->name));
+	if (!v->name[0])
+		(void)remote_name(j, v->ino, &rec->parent, rec->name);
+}
+
+/* Should the home be lost, recovery has the name from here. */
 static int make_foreign(struct job *j, const struct view *v)
 {
-	struct record rec = { .type = RECORD_FOREIGN,
-		.ino = v->ino,
-		.parent = v->parent,
-		.mode = v->mode,
-		.uid = v->uid,
-		.gid = v->gid,
-		.size = v->size };
+	struct record rec = {
+		.type = RECORD_FOREIGN, .ino = v->ino, .mode = v->mode, .uid = v->uid, .gid = v->gid, .size = v->size
+	};
 	struct inode in;
 
-	if (state_inode(store_state(j->opt.store), v->ino, &in) == 0)
+	name_foreign(j, v, &rec);
+	if (state_inode(store_state(j->opt.store), v->ino, &in) == 0 &&
+		(!rec.name[0] || (in.origin_parent == rec.parent && strcmp(in.origin_name, rec.name) == 0)))
 		return 0;
-	memcpy(rec.name, v->name, sizeof(rec.name));
 	return store_commit(j->opt.store, &rec);
 }
 

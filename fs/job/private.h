@@ -314,6 +314,8 @@ void remote_forget(struct job *j, uint64_t ino, uint64_t nlookup);
 int remote_call(struct job *j, uint64_t ino, const struct hint *hint, struct wire_msg *request, struct wire_msg *reply,
 	bool *ret_reset);
 void remote_hint(struct job *j, uint64_t ino, struct hint *ret);
+/* Where a file of another node was looked up last; false: it is not known here. */
+bool remote_name(struct job *j, uint64_t ino, uint64_t *ret_dir, char ret_name[RECORD_NAME_MAX + 1]);
 void hint_put(struct wire_msg *m, const struct hint *hint);
 void hint_get(const struct wire_msg *m, struct hint *ret);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Files of other nodes, as our kernel knows them: how often it was told of each, so that the home, which has counted a lookup
- * for each time, is told when it has forgotten it; and where it was found, as long as it is untouched.
+ * for each time, is told when it has forgotten it; and where it was found, as long as it is untouched, or under which name.
  */
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,8 @@ struct remote_ino {
 	uint64_t ino, nlookup, held; /* held: counted by the home */
 	uint64_t hint_dir;           /* 0: none */
 	char *hint;                  /* owned; NULL: none */
+	uint64_t name_dir;           /* and name: where it was looked up last */
+	char *name;                  /* owned; NULL: not by a name */
 };
 
 struct remote {
@@ -88,6 +91,39 @@ void remote_count(struct job *j, uint64_t ino, const struct hint *hint)
 	pthread_mutex_unlock(&r->lock);
 }
 
+static void note_name(struct job *j, uint64_t ino, uint64_t dir, const char *name)
+{
+	pthread_mutex_lock(&j->remote->lock);
+	struct remote_ino *r = *find(j->remote, ino);
+	if (r && (!r->name || strcmp(r->name, name) != 0)) {
+		free(r->name);
+		r->name = strdup(name);
+	}
+	if (r)
+		r->name_dir = dir;
+	pthread_mutex_unlock(&j->remote->lock);
+}
+
+bool remote_name(struct job *j, uint64_t ino, uint64_t *ret_dir, char ret_name[RECORD_NAME_MAX + 1])
+{
+	pthread_mutex_lock(&j->remote->lock);
+	struct remote_ino *r = *find(j->remote, ino);
+	bool known = r && r->name;
+	if (known) {
+		*ret_dir = r->name_dir;
+		snprintf(ret_name, RECORD_NAME_MAX + 1, "%s", r->name);
+	}
+	pthread_mutex_unlock(&j->remote->lock);
+	return known;
+}
+
+static void entry_free(struct remote_ino *r)
+{
+	free(r->hint);
+	free(r->name);
+	free(r);
+}
+
 static void tell_forget(struct job *j, uint64_t ino, uint64_t count)
 {
 	struct wire_msg m = { 0 };
@@ -118,8 +154,7 @@ void remote_forget(struct job *j, uint64_t ino, uint64_t nlookup)
 		core_forget(j->core, ino, nlookup);
 	if (gone) {
 		tell_forget(j, ino, gone->held);
-		free(gone->hint);
-		free(gone);
+		entry_free(gone);
 	}
 }
 
@@ -223,6 +258,8 @@ int remote_lookup(
 		rc = entry_get(&reply, ret);
 	if (rc == 0)
 		remote_count(j, ino, hint);
+	if (rc == 0 && name)
+		note_name(j, ino, dir, name);
 	wire_msg_free(&m);
 	wire_msg_free(&reply);
 	return rc;
@@ -246,8 +283,7 @@ static void remote_destroy(struct job *j)
 	for (size_t i = 0; i < REMOTE_BUCKETS; i++)
 		for (struct remote_ino *r = j->remote->buckets[i], *next; r; r = next) {
 			next = r->next;
-			free(r->hint);
-			free(r);
+			entry_free(r);
 		}
 	pthread_mutex_destroy(&j->remote->lock);
 	free(j->remote);

@@ -246,10 +246,8 @@ static int open_stores(struct recover *rc, struct cistern_error *err)
 		else if (r == 0)
 			r = recover_set_add(&rc->set, store, err);
 	}
-	if (r == 0 && !rc->store) {
-		r = recover_set_merge(&rc->set, err);
-		rc->store = rc->set.first;
-	}
+	if (r == 0 && !rc->store)
+		rc->store = recover_set_first(&rc->set);
 	return r;
 }
 
@@ -266,6 +264,8 @@ static int open_all(struct recover *rc, struct cistern_error *err)
 	r = open_stores(rc, err);
 	if (r == 0)
 		r = open_backing(rc, err);
+	if (r == 0 && rc->set.num > 0)
+		r = recover_set_merge(&rc->set, rc->backing_fd, err);
 	if (r == 0)
 		r = open_destination(rc, err);
 	if (r == 0 && !rc->manifest_path) {

@@ -6,7 +6,9 @@
 #include "mpi-agent/command/recover_set.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -191,44 +193,109 @@ static int list_shared(const struct recover_set *set, struct inos *list)
 struct target { /* where a shared file is put together */
 	struct state *st;
 	uint64_t ino, end;
+	bool stands_in; /* for one whose home is lost */
 };
 
-/*
- * Of a new file only its home has the name. What others have written to it was acknowledged: it gets a name that says what it is. Should
- * it have been deleted, that is one file too many.
- */
-static void name_stand_in(const struct inode *in, uint64_t ino, struct record *rec)
+/* The first store that has some of a file and knows a name of it; or else the last one that has some. NULL: none. */
+static struct state *find_remains(const struct recover_set *set, uint64_t ino, struct inode *ret)
 {
-	rec->parent = in->origin_name[0] ? in->origin_parent : STATE_ROOT_INO;
-	if (in->origin_name[0])
-		memcpy(rec->name, in->origin_name, sizeof(rec->name));
-	else
-		snprintf(rec->name, sizeof(rec->name), "recovered-inode-%" PRIu64, ino);
-	if (!in->origin_name[0])
-		fprintf(stderr, "cistern recover: inode %" PRIu64 ": its name is in a lost store: it becomes %s\n", ino,
-			rec->name);
+	struct state *found = NULL;
+
+	for (uint32_t i = 0; i < set->num_nodes && !(found && ret->origin_name[0]); i++)
+		if (set->stores[i] && state_inode(store_state(set->stores[i]), ino, ret) == 0)
+			found = store_state(set->stores[i]);
+	return found;
 }
 
-/* The home of ino is lost: a new file in the first store that has some of it. */
+static bool is_taken(const struct recover_set *set, uint64_t dir, const char *name)
+{
+	struct state_name there;
+
+	for (uint32_t i = 0; i < set->num_nodes; i++)
+		if (set->stores[i] && state_lookup(store_state(set->stores[i]), dir, name, &there) == 0)
+			return true;
+	return false;
+}
+
+/* A file whose number was made from that of its backing file (fs/core/node.c), on the device that the job was mounted over. */
+static bool is_same(const struct recover_set *set, uint64_t ino, const struct stat *st)
+{
+	struct stat top;
+
+	return S_ISREG(st->st_mode) && fstat(set->backing_fd, &top) == 0 && st->st_dev == top.st_dev &&
+	       ino == (STATE_BACKING_INO_BIT | st->st_ino);
+}
+
+enum place { PLACE_FREE, PLACE_SAME, PLACE_TAKEN };
+
+/* What there is under the name that is known of a file: nothing, the file as it was before the job (ret), something else. */
+static enum place look(const struct recover_set *set, struct state *st, const struct inode *in, struct stat *ret)
+{
+	char path[PATH_MAX];
+	size_t len;
+
+	if (!in->origin_name[0] || is_taken(set, in->origin_parent, in->origin_name))
+		return PLACE_TAKEN;
+	if (set->backing_fd < 0)
+		return PLACE_FREE;
+	if (state_backing_path(st, in->origin_parent, path, sizeof(path) - RECORD_NAME_MAX - 2) < 0)
+		return PLACE_FREE; /* the directory is new */
+	len = strlen(path);
+	snprintf(path + len, sizeof(path) - len, "%s%s", len ? "/" : "", in->origin_name);
+	if (fstatat(set->backing_fd, path, ret, AT_SYMLINK_NOFOLLOW))
+		return errno == ENOENT ? PLACE_FREE : PLACE_TAKEN;
+	return is_same(set, in->ino, ret) ? PLACE_SAME : PLACE_TAKEN;
+}
+
+static void say_name(const struct inode *in, const char *name)
+{
+	fprintf(stderr, "cistern recover: inode %" PRIu64 "%s%s: the store that has its name is lost: it becomes %s\n",
+		in->ino, in->origin_name[0] ? ", known as " : "", in->origin_name, name);
+}
+
+/*
+ * The name is that of when a node opened the file last, if it is known at all. If another file has it by now, or its directory is gone, this
+ * one gets a name that says what it is: what others have written to it was acknowledged, and nothing is replaced that may be whole. Should it
+ * have been deleted, that is one file too many.
+ */
+static void describe_stand_in(
+	const struct recover_set *set, struct state *st, const struct inode *in, struct record *rec)
+{
+	struct inode dir;
+	struct stat was;
+	bool there = state_inode(st, in->origin_parent, &dir) == 0 && !(dir.flags & INODE_ORPHAN);
+	enum place place = there ? look(set, st, in, &was) : PLACE_TAKEN;
+
+	*rec = (struct record){ .type = RECORD_CREATE, .mode = in->mode, .uid = in->uid, .gid = in->gid };
+	rec->ino = state_new_ino(st);
+	rec->parent = there ? in->origin_parent : STATE_ROOT_INO;
+	rec->time_ns = in->mtime_ns;
+	if (place == PLACE_SAME) {
+		rec->type = RECORD_ADOPT;
+		record_set_attributes(rec, &was);
+	}
+	if (place == PLACE_TAKEN) {
+		snprintf(rec->name, sizeof(rec->name), "%.200s%srecovered-inode-%" PRIu64, in->origin_name,
+			in->origin_name[0] ? "." : "", in->ino);
+		say_name(in, rec->name);
+	} else {
+		memcpy(rec->name, in->origin_name, sizeof(rec->name));
+	}
+}
+
+/* The home of ino is lost: a file in the first store that has some of it, over what the backing directory has of it. */
 static int make_stand_in(const struct recover_set *set, uint64_t ino, struct target *t)
 {
-	struct record rec = { .type = RECORD_CREATE }, share = { .type = RECORD_SHARE };
+	struct record rec, share = { .type = RECORD_SHARE };
 	struct inode in;
-	uint32_t i = 0;
-	int r = -ENOENT;
+	int r;
 
-	for (; i < set->num_nodes && r < 0; i++)
-		if (set->stores[i])
-			r = state_inode(store_state(set->stores[i]), ino, &in);
-	if (r < 0)
-		return r;
-	t->st = store_state(set->stores[i - 1]);
-	t->ino = share.ino = rec.ino = state_new_ino(t->st);
-	name_stand_in(&in, ino, &rec);
-	rec.mode = in.mode;
-	rec.uid = in.uid;
-	rec.gid = in.gid;
-	rec.time_ns = in.mtime_ns;
+	t->st = find_remains(set, ino, &in);
+	if (!t->st)
+		return -ENOENT;
+	describe_stand_in(set, t->st, &in, &rec);
+	t->ino = share.ino = rec.ino;
+	t->stands_in = true;
 	rec.seq = state_seq(t->st) + 1;
 	r = state_apply(t->st, &rec);
 	share.seq = rec.seq + 1;
@@ -247,15 +314,18 @@ static int find_target(const struct recover_set *set, uint64_t ino, struct targe
 	return state_inode(t->st, ino, &in);
 }
 
-/* A file is as long as its home says, or, when that is lost, as what is known of it. */
-static int set_size(const struct target *t, bool known)
+/* A file is as long as its home says, or, when that is lost, as what is known of it: at least as it was before. So it is changed, too. */
+static int set_size(const struct target *t)
 {
 	struct record rec = { .type = RECORD_TRUNCATE, .ino = t->ino, .size = t->end, .seq = state_seq(t->st) + 1 };
 	struct inode in;
 	int r = state_inode(t->st, t->ino, &in);
 
-	if (r < 0 || in.size >= t->end || known)
+	if (r < 0 || (in.size >= t->end && !t->stands_in))
 		return r;
+	rec.time_ns = in.mtime_ns;
+	if (rec.size < in.size)
+		rec.size = in.size;
 	return state_apply(t->st, &rec);
 }
 
@@ -272,7 +342,7 @@ static int merge_file(struct recover_set *set, uint64_t ino)
 	if (r == 0)
 		r = store_unite(set->stores, set->num_nodes, ino, t.st, t.ino, &t.end);
 	if (r == 0)
-		r = set_size(&t, false);
+		r = set_size(&t);
 	return r == -ENOENT ? 0 : r; /* deleted: what is left of it is of no use */
 }
 
@@ -290,11 +360,18 @@ static void choose_first(struct recover_set *set)
 	}
 }
 
-int recover_set_merge(struct recover_set *set, struct cistern_error *err)
+struct store *recover_set_first(struct recover_set *set)
+{
+	choose_first(set);
+	return set->first;
+}
+
+int recover_set_merge(struct recover_set *set, int backing_fd, struct cistern_error *err)
 {
 	struct inos list = { 0 };
 	int r;
 
+	set->backing_fd = backing_fd;
 	choose_first(set);
 	for (uint32_t i = 0; i < set->num_nodes; i++)
 		if (set->lost[i])

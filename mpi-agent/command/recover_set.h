@@ -30,12 +30,14 @@ struct recover_set {           /* zero-initialised = empty */
 	size_t num_overlaps, cap_overlaps;
 	struct store *first; /* borrowed: the one that leads: it knows the directories best */
 	uint32_t first_node;
+	int backing_fd; /* borrowed */
 };
 
 /* Takes store over. -EINVAL: it is not of the same job, or its node is there already; the text names it. */
 int recover_set_add(struct recover_set *set, struct store *store, struct cistern_error *err);
-/* All are there that will be. */
-int recover_set_merge(struct recover_set *set, struct cistern_error *err);
+struct store *recover_set_first(struct recover_set *set); /* all are there that will be: the one that leads */
+/* All are there that will be. backing_fd: the directory that the job was mounted over, as long as set is used. */
+int recover_set_merge(struct recover_set *set, int backing_fd, struct cistern_error *err);
 /* opt: as for one store; store, node, part and what belongs to them are set here. */
 int recover_set_run(
 	struct recover_set *set, const struct drain_options *opt, struct drain_result *ret, struct cistern_error *err);

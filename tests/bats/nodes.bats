@@ -323,10 +323,9 @@ two_writers() {
 	missing_far "$WORK/part.cistern-manifest.json"
 	is "$(cat "$WORK/part/own0")" own0
 	[ ! -e "$WORK/part/own1" ]
-	# The name of a new file is at its home alone; what the other node wrote to it is not lost with that.
+	# The other way round: node 0 has made the file.
 	exits 3 "$CISTERN" recover "$WORK/copy1" --to "$WORK/part1"
-	says "its name is in a lost store: it becomes recovered-inode-"
-	for i in 1 2 3 4 5 6; do is "$(tail -c +$(((i << 24) + 1)) "$WORK/part1"/recovered-inode-* | head -c 5)" "far $i"; done
+	for i in 1 2 3 4 5 6; do is "$(tail -c +$(((i << 24) + 1)) "$WORK/part1/f" | head -c 5)" "far $i"; done
 	is "$(cat "$WORK/part1/own1")" own1
 
 	"$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
@@ -335,6 +334,51 @@ two_writers() {
 	is "$(cat "$WORK/b/own0" "$WORK/b/own1")" "own0
 own1"
 	no_leftovers "$WORK/b"
+}
+
+# dead_job: all daemons of the job die, and what they held.
+dead_job() {
+	for k in 0 1; do kill -KILL "$(daemon_pid "$WORK/m$k")"; done
+	for k in 0 1; do release_mount "$WORK/m$k"; done
+	kill -KILL "$AGENTS" 2>/dev/null || true # or they have seen their daemons go
+	wait_until 60 no_agents
+}
+
+# over FILE TEXT: at 1000.
+over() {
+	printf '%s' "$2" | dd of="$1" bs=1 seek=1000 conv=notrunc,fsync status=none
+}
+
+@test "with the store of the node that made or keeps a file lost, what others wrote to it is there, under its name" {
+	local i
+	mkdir "$WORK/b" "$WORK/to"
+	for i in 1 2 3 4 5 6; do random_file "$WORK/b/old$i" 3000 "$i"; done # about half of them are kept by either node
+	cp -r "$WORK/b" "$WORK/ref"
+	start_job 2 data=log
+	mkdir "$WORK/m0/d"
+	for i in 0 1; do
+		echo "made by 0" >"$WORK/m0/d/new$i"
+		over "$WORK/m1/d/new$i" "of node 1"
+	done
+	mv "$WORK/m0/d/new1" "$WORK/m0/d/moved"
+	echo another >"$WORK/m1/d/new1"
+	for i in 1 2 3 4 5 6; do
+		over "$WORK/m1/old$i" "of node 1"
+		over "$WORK/ref/old$i" "of node 1"
+	done
+	dead_job
+	for to in "$WORK/to" "$WORK/b"; do
+		cp -a "$WORK/s1" "$WORK/copy"
+		exits 3 "$CISTERN" recover "$WORK/copy" --to "$to"
+		echo "$output"
+		says "known as new1: the store that has its name is lost: it becomes new1.recovered-inode-"
+		rm -rf "$WORK/copy"
+		ls -lR "$to"
+		is "$(tail -c +1001 "$to/d/new0")" "of node 1"
+		is "$(cat "$to/d/new1")" another
+		is "$(tail -c +1001 "$to"/d/new1.recovered-inode-*)" "of node 1"
+		for i in 1 2 3 4 5 6; do cmp "$WORK/ref/old$i" "$to/old$i"; done
+	done
 }
 
 # touch_some K: names of both servers; those of the node that is gone fail. None says nothing, or hangs.
@@ -370,8 +414,7 @@ touch_some() {
 	says "node 1 (host"
 
 	cp -a "$WORK/s0" "$WORK/copy"
-	cp -a "$WORK/s1" "$WORK/copy1"
-	mkdir "$WORK/part" "$WORK/part1"
+	mkdir "$WORK/part"
 	exits 3 "$CISTERN" recover "$WORK/copy" --to "$WORK/part"
 	echo "$output"
 	says "the store of node 1 of 2 is not given"

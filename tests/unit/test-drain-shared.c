@@ -444,7 +444,7 @@ static int recover(struct job *j, const char *to, unsigned int lost, struct drai
 	if (!opt.in_place)
 		opt.base_dirfd = open(j->backing, O_RDONLY | O_DIRECTORY);
 	if (r == 0)
-		r = recover_set_merge(&set, &err);
+		r = recover_set_merge(&set, opt.in_place ? opt.to_dirfd : opt.base_dirfd, &err);
 	if (r == 0)
 		r = recover_set_run(&set, &opt, ret, &err);
 	if (r < 0)
