@@ -477,10 +477,27 @@ static int commit_fresh(struct job *j, struct shared *s, struct commit *c, bool 
 	return rc;
 }
 
+/* A daemon may have died behind noting a commit, before it told how long the file is by it. A home that has not the file says so in its time. */
+static int retell_home(struct job *j, struct shared *s)
+{
+	struct list l = { 0 };
+	uint64_t end = 0;
+	int rc = list_committed(j, s->ino, &l);
+
+	for (size_t i = 0; i < l.num; i++)
+		end = l.at[i].ext.off + l.at[i].ext.len > end ? l.at[i].ext.off + l.at[i].ext.len : end;
+	if (rc == 0 && l.num)
+		rc = tell_home(j, s, l.at[l.num - 1].stamp, end, time_of_newest(j, s->ino, &l));
+	free(l.at);
+	return rc == -ENOENT || rc == -ESTALE ? 0 : rc;
+}
+
 static int run(struct job *j, struct shared *s, struct commit *c, bool durable)
 {
 	int rc = c->resend ? resend(j, s, durable) : 0;
 
+	if (rc == 0 && c->resend)
+		rc = retell_home(j, s);
 	return rc == 0 && c->fresh ? commit_fresh(j, s, c, durable) : rc;
 }
 

@@ -325,10 +325,22 @@ static int64_t time_of_commit(struct shared *s, const struct wire_msg *m)
 	return mtime_ns;
 }
 
+/* Of a commit that is told again: it may have been cut off since. */
+static uint64_t size_of_commit(struct job *j, struct shared *s, const struct wire_msg *m)
+{
+	uint64_t size = message_get(m, MESSAGE_SHARE_SIZE);
+	struct cut cut = { 0 };
+
+	if (state_share_newest_cut(store_state(j->opt.store), s->ino, &cut.size, &cut.stamp) == 0 &&
+		message_get(m, MESSAGE_SHARE_AT_STAMP) < cut.stamp && size > cut.size)
+		return cut.size;
+	return size;
+}
+
 static int note_commit(struct job *j, struct shared *s, struct peers_request *rq)
 {
 	const struct wire_msg *m = peers_msg(rq);
-	uint64_t size = message_get(m, MESSAGE_SHARE_SIZE);
+	uint64_t size = size_of_commit(j, s, m);
 	int rc = core_grow(j->core, s->ino, size, time_of_commit(s, m));
 
 	if (rc < 0)

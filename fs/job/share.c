@@ -113,7 +113,7 @@ struct shared *shared_get(struct job *j, uint64_t ino)
 static bool is_idle(struct shared *s)
 {
 	pthread_mutex_lock(&s->mutex);
-	bool idle = s->num_openers == 0 && s->dirty_usec == 0 && s->telling_usec == 0 && !s->resend;
+	bool idle = s->num_openers == 0 && !s->anchor && s->dirty_usec == 0 && s->telling_usec == 0 && !s->resend;
 	pthread_mutex_unlock(&s->mutex);
 	return idle;
 }

@@ -38,6 +38,7 @@ struct member {
 	uint32_t index;
 	uint64_t incarnation;
 	bool alive, connected, busy, lose_at_reply;
+	unsigned int replies; /* that are still let through before */
 	struct item_queue queue;
 	int64_t *last_due; /* by who sent it */
 	pthread_t thread;
@@ -166,7 +167,7 @@ static int op_send(void *transport, uint32_t node, const struct buf *head, const
 	int r = 0;
 
 	pthread_mutex_lock(&m->l->lock);
-	if (m->lose_at_reply && m->connected && head->data[1] == FRAME_REPLY) {
+	if (m->lose_at_reply && m->connected && head->data[1] == FRAME_REPLY && m->replies-- == 0) {
 		m->lose_at_reply = false;
 		lose(m->l, LOOPBACK_ALL);
 	}
@@ -344,9 +345,10 @@ void loopback_lose(struct loopback *l, uint32_t node)
 	pthread_mutex_unlock(&l->lock);
 }
 
-void loopback_lose_at_reply(struct loopback *l, uint32_t from)
+void loopback_lose_at_reply(struct loopback *l, uint32_t from, unsigned int after)
 {
 	pthread_mutex_lock(&l->lock);
+	l->members[from].replies = after;
 	l->members[from].lose_at_reply = true;
 	pthread_mutex_unlock(&l->lock);
 }

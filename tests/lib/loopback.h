@@ -42,8 +42,8 @@ void loopback_set_delay(struct loopback *l, uint64_t min_usec, uint64_t max_usec
 void loopback_lose(struct loopback *l, uint32_t node);
 /* Agents for all nodes: again those that are lost. */
 void loopback_assemble(struct loopback *l);
-/* The next reply of a node vanishes, and the agents of all with it. */
-void loopback_lose_at_reply(struct loopback *l, uint32_t from);
+/* A node's reply vanishes, the next one behind so many, and the agents of all with it. */
+void loopback_lose_at_reply(struct loopback *l, uint32_t from, unsigned int after);
 /*
  * The daemon of a node dies; its agent and the others live on. Nothing reaches its peers any more, which stay valid until another
  * daemon begins: loopback_restart.

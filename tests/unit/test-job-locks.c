@@ -196,7 +196,7 @@ static void random_agents(struct model *m)
 	struct loopback *l = job_world_loopback(m->w);
 
 	if (next_random(2))
-		loopback_lose_at_reply(l, next_random(NODES));
+		loopback_lose_at_reply(l, next_random(NODES), 0);
 	else
 		loopback_lose(l, LOOPBACK_ALL);
 }

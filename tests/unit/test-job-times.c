@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,6 +178,56 @@ static void test_restart(uint32_t node)
 	ok(commit(&f, 2) && commit(&f, 1) && commit(&f, 0), "node %u's daemon is restarted, then all commit", node);
 	restart(&f, node);
 	ok(all_show(&f, "..data.."), "in the order of the writes");
+	end(&f);
+}
+
+struct flush {
+	struct file *f;
+	uint32_t node;
+};
+
+static void *flush_one(void *arg)
+{
+	const struct flush *fl = arg;
+
+	(void)commit(fl->f, fl->node);
+	return NULL;
+}
+
+static bool has_uncommitted(struct file *f, uint32_t node)
+{
+	struct extent first;
+	uint64_t next;
+	size_t num;
+
+	return state_uncommitted(store_state(job_world_store(f->w, node)), f->ino, 0, &first, 1, &num, &next) == 0 &&
+	       num > 0;
+}
+
+/* A daemon dies when it has noted its commit, and before it has told the home how long the file is by it. */
+static void test_tail(void)
+{
+	struct loopback *l;
+	pthread_t thread;
+	struct file f;
+
+	begin(&f);
+	l = job_world_loopback(f.w);
+	uint32_t domain = place_domain(f.ino, 0, PLACE_DOMAIN_SIZE, NODES), node = domain == 1 ? 2 : 1;
+	struct flush fl = { &f, node };
+	ok(put(&f, 0, "....", 0) && commit(&f, 0) && put(&f, node, "tail", 4), "written behind the end");
+	loopback_settle(l);
+	/* What the domain's home says is lost; the file's home, which may be the same, has said the stamp before. */
+	loopback_lose_at_reply(l, domain, domain == 0 ? 1 : 0);
+	if (pthread_create(&thread, NULL, flush_one, &fl))
+		exit(1);
+	while (has_uncommitted(&f, node))
+		usleep(1000);
+	loopback_kill(l, node);
+	job_shut_down(job_world_job(f.w, node));
+	pthread_join(thread, NULL);
+	restart(&f, node);
+	ok(commit(&f, node) && all_show(&f, "....tail"), "the next daemon tells it");
 	end(&f);
 }
 
@@ -366,6 +417,7 @@ static void test_mtime(void)
 
 int main(void)
 {
+	test_tail();
 	test_order(1, 2, true);
 	test_order(1, 2, false);
 	test_order(0, 1, true);

@@ -378,7 +378,7 @@ static void test_lost_agents(void)
 	loopback_settle(w->l);
 	asker_start(&k);
 	wait_kept(w, 1, 1);
-	loopback_lose_at_reply(w->l, 1);
+	loopback_lose_at_reply(w->l, 1, 0);
 	asker_start(&a);
 	wait_event(w, 0, PEERS_LOST, 1);
 	wait_event(w, 1, PEERS_LOST, 1);
