@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "format/base/array.h"
 #include "fs/job/private.h"
@@ -19,7 +20,15 @@
 #define PAGE_BYTES (1u << 20) /* of an answer to NAME_SEND, about */
 #define LIST_BATCH 256
 
+#define FULL_USEC 2000u /* until it is tried again when too many requests wait for a node */
+
 enum { TOLD_POINTER = 1, TOLD_LOCK };
+
+/* What could not be sent for want of room or memory is sent later: its node is there, or will be given up. */
+static bool is_full(int rc)
+{
+	return rc == -EAGAIN || rc == -ENOMEM;
+}
 
 struct rebuild {
 	struct job *j;
@@ -132,6 +141,8 @@ static void pull_next(struct job *j, void *arg)
 	message_put(&m, MESSAGE_COUNT, p->page);
 	int rc = peers_call_async(j->peers, p->node, &m, pull_done, p);
 	wire_msg_free(&m);
+	if (is_full(rc))
+		usleep(FULL_USEC);
 	if (rc < 0)
 		pull_done(rc, NULL, p);
 }
@@ -353,7 +364,7 @@ static void loser_tell(struct job *j, void *arg);
 static void loser_done(int status, const struct wire_msg *reply, void *arg)
 {
 	struct claim *c = arg;
-	bool again = (status == -ECONNRESET || status == -ETIMEDOUT) && !c->d->j->ending;
+	bool again = (status == -ECONNRESET || status == -ETIMEDOUT || is_full(status)) && !c->d->j->ending;
 
 	(void)reply;
 	if (!again || workers_do(c->d->j->workers, loser_tell, c) < 0)
@@ -371,8 +382,10 @@ static void loser_tell(struct job *j, void *arg)
 	message_put_str(&m, MESSAGE_NAME, c->d->name);
 	int rc = peers_call_async(j->peers, c->node, &m, loser_done, c);
 	wire_msg_free(&m);
+	if (is_full(rc))
+		usleep(FULL_USEC);
 	if (rc < 0)
-		one_less(c->d, settle);
+		loser_done(rc, NULL, c);
 }
 
 /* Nobody gets the name before the losers have given it up. */
@@ -437,8 +450,10 @@ static void question_ask(struct job *j, void *arg)
 	message_put_str(&m, MESSAGE_NAME, q->d->name);
 	int rc = peers_call_async(j->peers, q->node, &m, question_done, q);
 	wire_msg_free(&m);
+	if (is_full(rc))
+		usleep(FULL_USEC);
 	if (rc < 0)
-		question_done(-EHOSTDOWN, NULL, q);
+		question_done(rc, NULL, q);
 }
 
 void rebuild_name(struct job *j, uint64_t dir, const char *name)

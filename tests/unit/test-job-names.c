@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #include "format/index/state.h"
 #include "format/place/place.h"
 #include "format/store/store.h"
+#include "fs/job/private.h"
 #include "tests/lib/job_path.h"
 #include "tests/lib/job_world.h"
 #include "tests/lib/tap.h"
@@ -457,6 +459,50 @@ static void die_exchanging(struct job_world *w, const char *from, const char *to
 	job_world_revive(w, 1);
 }
 
+static void count_down(int status, const struct wire_msg *reply, void *arg)
+{
+	(void)status, (void)reply;
+	atomic_fetch_sub((_Atomic(int) *)arg, 1);
+}
+
+/* Requests to a node that is not reached, until no more are taken. */
+static void fill_up(struct peers *p, uint32_t node, _Atomic(int) *waiting)
+{
+	struct wire_msg m = { 0 };
+
+	message_init(&m, MESSAGE_NAME_WHO);
+	do
+		atomic_fetch_add(waiting, 1);
+	while (peers_call_async(p, node, &m, count_down, waiting) == 0);
+	atomic_fetch_sub(waiting, 1);
+	wire_msg_free(&m);
+}
+
+/* A name is in doubt while its home cannot be asked, since too much waits for that already. */
+static void test_full(void)
+{
+	struct job_world *w = job_world_start(2);
+	struct loopback *l = job_world_loopback(w);
+	_Atomic(int) waiting = 0;
+	char a[] = "a", b[] = "b";
+	uint64_t ino;
+
+	names_of(0, 2, a, b);
+	ok(path_create(job_world_job(w, 1), a, 0600, O_EXCL) == 0 && (ino = ino_of(w, 0, a)),
+		"a file of node 1, of whose name node 0 knows");
+	loopback_settle(l);
+	loopback_lose(l, LOOPBACK_ALL);
+	fill_up(job_world_peers(w, 0), 1, &waiting);
+	ok(waiting > 0, "%d requests wait, and there is no room for more", (int)waiting);
+	held_doubt(job_world_job(w, 0), STATE_ROOT_INO, a);
+	usleep(50000);
+	loopback_assemble(l);
+	ok(ino_of(w, 0, a) == ino && ino_of(w, 1, a) == ino, "its home is asked when there is room again");
+	while (waiting)
+		usleep(1000);
+	job_world_stop(w);
+}
+
 static int make(struct job *j, const char *name, bool link)
 {
 	return link ? path_symlink(j, "somewhere", name) : path_create(j, name, 0600, O_EXCL);
@@ -493,6 +539,7 @@ int main(void)
 	uint64_t seeds = num ? strtoull(num, NULL, 10) : 3;
 
 	test_just_emptied();
+	test_full();
 	test_half_exchanged(false);
 	test_half_exchanged(true);
 	for (uint64_t seed = 1; seed <= seeds; seed++)
