@@ -145,7 +145,10 @@ until_it_has() {
 	cmp "$WORK/m0/chunked.h5" "$DIRECT/chunked.h5"
 	for k in 0 1; do kill -KILL "$(daemon_pid "$WORK/m$k")"; done
 	agents_end
-	"$CISTERN" inspect --json --with "$WORK/s1" "$WORK/s0" chunked.h5 >dead.json
-	# Of a dead store the metadata that the other node wrote are out of reach, and that is said.
+	"$CISTERN" inspect --json "$WORK/s1" "$WORK/s0" chunked.h5 >dead.json
+	jq -e '.file.one_store_of_many == false and .file.note == null' dead.json
+	is "$(bytes_of dead.json)" "$(bytes_of g.json)"
+	# Of one dead store the metadata that the other node wrote are out of reach, and that is said.
+	"$CISTERN" inspect --json "$WORK/s0" chunked.h5 >dead.json
 	jq -e '.file.one_store_of_many and (.file.note | test("not yet mapped|damaged"))' dead.json
 }
