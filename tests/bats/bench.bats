@@ -83,14 +83,17 @@ nothing_is_left() {
 	command -v mpiexec.mpich >/dev/null || skip "mpiexec.mpich is not installed"
 	# What the libraries below MPI leave to the end of the process is not ours to free.
 	export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
-	run timeout 800 "$top_srcdir/tests/bench/nodes" --quick --runs 1 --scale 0.002 --dir "$dir" --json "$dir/out.json"
+	# What slowed links and a job without work show is the same with sanitizers, and takes its time.
+	only=.
+	[ -z "${CISTERN_SANITIZED:-}" ] || only='^(n-1-|remote-read|job-drain|job-blob-drain$|commit)'
+	run timeout 800 "$top_srcdir/tests/bench/nodes" --quick --runs 1 --scale 0.002 --only "$only" --dir "$dir" --json "$dir/out.json"
 	echo "$output"
 	[ "$status" -eq 0 ]
 	left_out=0
 	if jq -e '.skipped[] | select(.what == "hosts")' "$dir/out.json"; then
 		left_out=$(jq '[.skipped[] | select(.why == "none of its sides can run")] | length' "$dir/out.json")
 	fi
-	[ "$(jq '.measures | length' "$dir/out.json")" -eq "$(("$("$top_srcdir/tests/bench/nodes" --list | wc -l)" - left_out))" ]
+	[ "$(jq '.measures | length' "$dir/out.json")" -eq "$(("$("$top_srcdir/tests/bench/nodes" --list | cut -d' ' -f1 | grep -cE "$only")" - left_out))" ]
 	run jq -r '.measures[].lines[] | select(.title | test("passthrough_ll") | not) |
 		select(.ours == null or .base_side != null and .base == null) | .title' "$dir/out.json"
 	[ -z "$output" ]
