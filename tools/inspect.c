@@ -20,6 +20,7 @@
 #include "tools/conflicts.h"
 #include "tools/lib/bbset.h"
 #include "tools/lib/history.h"
+#include "tools/lib/locate.h"
 #include "tools/lib/ranges.h"
 #include "tools/lib/say.h"
 #include "tools/lib/stores.h"
@@ -123,17 +124,12 @@ static bool is_of_many(const struct inode *node)
 
 static int gather(struct inspect *in, const struct inode *node, struct file_facts *ret)
 {
-	int64_t mtime_ns;
-	int r = 0;
+	int r;
 
-	*ret = (struct file_facts){ .size = node->size, .history = history_of(in->history, node->ino) };
+	*ret = (struct file_facts){ .history = history_of(in->history, node->ino) };
 	if (in->all.num > 1 && in->of_all.ino == node->ino)
 		ret->history = &in->of_all;
-	if (node->flags & INODE_PRIVATE)
-		r = segment_private_size(
-			store_segments(in->store), node->private_segment, &ret->size, &ret->private_bytes, &mtime_ns);
-	if (r == -ENOENT)
-		r = 0; /* fsck's business */
+	r = locate_size(in->store, node, &ret->size, &ret->private_bytes);
 	if (r < 0 || !S_ISREG(node->mode) || node->ino == 0)
 		return r;
 	if (in->all.num > 1 && is_of_many(node))
@@ -475,33 +471,6 @@ static int show_one_text(struct file_view *v, const char *path, const struct ino
 	return r == 0 && (v->in->opt->ranges || !s->mapped) ? show_ranges_text(v, node) : r;
 }
 
-/* As the mount shows it, of a file that the store has nothing of: all of it is in the backing directory. */
-static int clean_file(const struct stat *sb, struct inode *ret)
-{
-	if (!S_ISREG(sb->st_mode))
-		return -ENOENT;
-	*ret = (struct inode){ .mode = sb->st_mode,
-		.nlink = (uint32_t)sb->st_nlink,
-		.size = (uint64_t)sb->st_size,
-		.backing_limit = (uint64_t)sb->st_size };
-	return 0;
-}
-
-/* By its path; of a file that another node is the home of, a store may have no name, but the mount tells its number. */
-static int find_file(struct inspect *in, const char *path, struct inode *ret)
-{
-	int r = stores_find(&in->all, path, &in->store, ret);
-	struct stat sb;
-
-	if (r == -ENOENT && !in->mounted)
-		r = stores_find_remembered(&in->all, path, &in->store, ret);
-	if (r != -ENOENT || !in->mounted || lstat(in->mounted, &sb) < 0)
-		return r;
-	r = stores_find_ino(&in->all, sb.st_ino, &in->store, ret);
-	in->store = r < 0 ? in->first : in->store;
-	return r == -ENOENT ? clean_file(&sb, ret) : r;
-}
-
 static void read_history(
 	struct inspect *in, struct store *s, int (*each)(const struct record *rec, void *arg), void *arg)
 {
@@ -531,7 +500,7 @@ static void read_histories(struct inspect *in, const struct inode *node, struct 
 	for (size_t i = 0; i < in->all.num; i++) {
 		struct store *store = in->all.list[i].store;
 
-		if (store == in->store || !is_of_many(node))
+		if (store == in->store || !(is_of_many(node) || survey_reaches_elsewhere(s)))
 			continue; /* comes last, and stays */
 		survey_begin(s, store);
 		read_history(in, store, survey_note, s);
@@ -561,9 +530,13 @@ static int show_found(struct inspect *in, const char *path, const struct inode *
 	return in->want_json ? show_one_json(&v, path, node, &facts, s) : show_one_text(&v, path, node, &facts, s);
 }
 
-static int survey_file(struct inspect *in, const struct inode *node, struct survey *ret, struct cistern_error *err)
+static int survey_file(
+	struct inspect *in, const char *path, const struct inode *node, struct survey *ret, struct cistern_error *err)
 {
-	struct survey_options opt = { .mounted = in->mounted, .look = in->opt->look, .writes = in->opt->svg != NULL };
+	struct survey_options opt = { .path = stores_relative(in->first, path),
+		.mounted = in->mounted,
+		.look = in->opt->look,
+		.writes = in->opt->svg != NULL };
 	struct file_facts facts;
 	int r = gather(in, node, &facts);
 
@@ -606,14 +579,14 @@ static int show_one(struct inspect *in, const char *path, struct cistern_error *
 	struct inode node;
 	struct survey s;
 	bool regular;
-	int r = find_file(in, path, &node);
+	int r = locate_file(&in->all, in->first, path, in->mounted, &in->store, &node);
 
 	if (r == -ENOENT)
 		return say_unknown(in, path, err);
 	if (r < 0)
 		return cistern_error_set(err, r, "%s: %s", path, strerror(-r));
 	regular = S_ISREG(node.mode);
-	if (regular && (r = survey_file(in, &node, &s, err)) < 0) {
+	if (regular && (r = survey_file(in, path, &node, &s, err)) < 0) {
 		cistern_error_prefix(err, "%s", path);
 		return r;
 	}

@@ -128,21 +128,43 @@ static void print_shape(const struct layout_object *o)
 static void print_object(const struct survey *s, size_t i)
 {
 	const struct layout_object *o = &s->layout.objects[i];
-	const struct coverage_object *c = coverage_of(s->coverage, i);
+	const struct coverage_object *c = survey_object(s, i);
 	char a[UNITS_TEXT], b[UNITS_TEXT], d[UNITS_TEXT], e[UNITS_TEXT], f[UNITS_TEXT], fill[24], whole[48];
 	char gap[SHAPE_BYTES], writers[SHAPE_BYTES];
 
 	snprintf(whole, sizeof(whole), "%" PRIu64 "/%" PRIu64, c->complete, layout_parts(o));
 	printf("%11s %11s %11s %11s %11s %6s %11s %10s %-16s ", units_format_bytes(c->defined_bytes, a),
 		units_format_bytes(c->logged_bytes, b), units_format_bytes(c->drained_bytes, d),
-		units_format_bytes(missing(c), e), units_format_bytes(survey_overwritten(s, c), f),
+		units_format_bytes(missing(c), e), units_format_bytes(survey_overwritten(s, i), f),
 		s->looked ? percent_text(c->fill_bytes, c->looked_bytes, fill) : "?", whole, gap_text(o, c, gap),
 		writers_text(c, writers));
 	print_shape(o);
 }
 
-static void print_source(const struct layout_object *o, const struct layout_source *from)
+/* What there is of bytes in another file, or why they are not counted. */
+static void print_count(const struct survey *s, size_t i, size_t number)
 {
+	const struct elsewhere_source *found = elsewhere_source_of(&s->elsewhere, i, number);
+	const struct elsewhere_file *file = found ? elsewhere_file_of(&s->elsewhere, found) : NULL;
+
+	if (!found)
+		return;
+	if (file->why_not)
+		printf(": not counted, %s", file->why_not);
+	else if (!elsewhere_of(&s->elsewhere, i))
+		printf(": not counted, since others are not");
+	else
+		printf(": %" PRIu64 " in the store, %" PRIu64 " drained, %" PRIu64 " missing", found->logged_bytes,
+			found->drained_bytes, found->len - found->logged_bytes - found->drained_bytes);
+	if (!file->why_not && found->unseen_bytes > 0)
+		printf("; %" PRIu64 " not seen", found->unseen_bytes);
+}
+
+static void print_source(const struct survey *s, size_t i, size_t number)
+{
+	const struct layout_object *o = &s->layout.objects[i];
+	const struct layout_source *from = &o->sources[number];
+
 	printf("elsewhere: ");
 	print_name(o->name);
 	if (from->object)
@@ -154,17 +176,18 @@ static void print_source(const struct layout_object *o, const struct layout_sour
 		printf(" in ");
 		print_name(strcmp(from->file, ".") == 0 ? "this file" : from->file);
 	}
+	print_count(s, i, number);
 	putchar('\n');
 }
 
-/* Elements that this file names and does not have. */
-static void print_sources(const struct layout *l)
+/* Elements that this file names and does not have: of each object the first sources. */
+static void print_sources(const struct survey *s)
 {
-	for (size_t i = 0; i < l->num_objects; i++) {
-		const struct layout_object *o = &l->objects[i];
+	for (size_t i = 0; i < s->layout.num_objects; i++) {
+		const struct layout_object *o = &s->layout.objects[i];
 
 		for (size_t k = 0; k < o->num_sources && k < SOURCES_SHOWN; k++)
-			print_source(o, &o->sources[k]);
+			print_source(s, i, k);
 		if (o->num_sources > SOURCES_SHOWN)
 			printf("elsewhere: and %zu further places\n", o->num_sources - SOURCES_SHOWN);
 	}
@@ -221,7 +244,7 @@ static void print_summary(const struct survey *s)
 		if (!has_elements(&s->layout.objects[i]))
 			continue;
 		num++;
-		whole += is_complete(&s->layout.objects[i], coverage_of(s->coverage, i));
+		whole += is_complete(&s->layout.objects[i], survey_object(s, i));
 	}
 	printf("%s: %" PRIu64 " variables, %" PRIu64 " of them complete", s->layout.format, num, whole);
 	if (s->layout.has_records)
@@ -271,7 +294,7 @@ void variables_print(const struct survey *s, bool complete)
 	for (size_t i = 0; i < s->layout.num_objects; i++)
 		print_object(s, i);
 	print_rest(s);
-	print_sources(&s->layout);
+	print_sources(s);
 	if (s->has_generations)
 		print_generations(&s->generations, complete);
 }
@@ -309,8 +332,32 @@ static void writers_json(const struct coverage_object *c, struct json *j)
 	json_end_array(j);
 }
 
-static void sources_json(const struct layout_object *o, struct json *j)
+/* Counted: what there is of it; else why not. */
+static void count_json(const struct survey *s, size_t i, size_t number, struct json *j)
 {
+	const struct elsewhere_source *found = elsewhere_source_of(&s->elsewhere, i, number);
+	const struct elsewhere_file *file = found ? elsewhere_file_of(&s->elsewhere, found) : NULL;
+
+	if (!found)
+		return;
+	json_kbool(j, "counted", elsewhere_of(&s->elsewhere, i) != NULL);
+	if (file->why_not)
+		json_kstr(j, "reason", file->why_not);
+	if (file->path)
+		json_kstr(j, "path", file->path);
+	if (!elsewhere_of(&s->elsewhere, i))
+		return;
+	json_ku64(j, "log_bytes", found->logged_bytes);
+	json_ku64(j, "drained_bytes", found->drained_bytes);
+	json_ku64(j, "missing_bytes", found->len - found->logged_bytes - found->drained_bytes);
+	if (found->unseen_bytes > 0)
+		json_ku64(j, "unseen_bytes", found->unseen_bytes);
+}
+
+static void sources_json(const struct survey *s, size_t object, struct json *j)
+{
+	const struct layout_object *o = &s->layout.objects[object];
+
 	if (o->num_sources == 0)
 		return;
 	json_key(j, "elsewhere");
@@ -326,6 +373,7 @@ static void sources_json(const struct layout_object *o, struct json *j)
 			json_ku64(j, "offset", from->off);
 			json_ku64(j, "bytes", from->bytes);
 		}
+		count_json(s, object, i, j);
 		json_end_object(j);
 	}
 	json_end_array(j);
@@ -334,7 +382,7 @@ static void sources_json(const struct layout_object *o, struct json *j)
 static void object_json(const struct survey *s, size_t i, struct json *j)
 {
 	const struct layout_object *o = &s->layout.objects[i];
-	const struct coverage_object *c = coverage_of(s->coverage, i);
+	const struct coverage_object *c = survey_object(s, i);
 
 	json_object(j);
 	json_kstr(j, "name", o->name);
@@ -350,9 +398,9 @@ static void object_json(const struct survey *s, size_t i, struct json *j)
 	json_ku64(j, "log_bytes", c->logged_bytes);
 	json_ku64(j, "drained_bytes", c->drained_bytes);
 	json_ku64(j, "missing_bytes", missing(c));
-	json_ku64(j, "overwritten_bytes", survey_overwritten(s, c));
+	json_ku64(j, "overwritten_bytes", survey_overwritten(s, i));
 	if (s->content.partial)
-		json_ku64(j, "unseen_bytes", s->unseen_of[i]);
+		json_ku64(j, "unseen_bytes", survey_unseen(s, i));
 	if (s->looked) {
 		json_ku64(j, "fill_bytes", c->fill_bytes);
 		json_ku64(j, "looked_bytes", c->looked_bytes);
@@ -362,7 +410,7 @@ static void object_json(const struct survey *s, size_t i, struct json *j)
 	json_kbool(j, "complete", is_complete(o, c));
 	gap_json(o, c, j);
 	writers_json(c, j);
-	sources_json(o, j);
+	sources_json(s, i, j);
 	json_end_object(j);
 }
 

@@ -388,6 +388,105 @@ report() {
 	exits 2 "$CISTERN" inspect --map "$WORK/s0"
 }
 
+# counts NAME FILE...: defined, logged, drained, missing and overwritten bytes of a dataset, as inspect says of what follows it.
+counts() {
+	"$CISTERN" inspect --json "${@:2}" >"$WORK/counts.json" || return
+	fits "$WORK/counts.json" || return
+	jq -r --arg name "$1" '.file.variables[] | select(.name == $name) |
+		[.defined_bytes, .log_bytes, .drained_bytes, .missing_bytes, .overwritten_bytes, .complete] | map(tostring) | join(" ")' \
+		"$WORK/counts.json"
+}
+
+# var_of JSON NAME FIELD
+var_of() {
+	jq -r ".file.variables[] | select(.name == \"$2\") | .$3" "$1"
+}
+
+# in_mount COMMAND...: where HDF5 looks for external files.
+in_mount() {
+	(cd "$MNT/d" && "$@")
+}
+
+# equal_elements FILE: how many of x's elements, from the first on, HDF5 still reads as they were written.
+equal_elements() {
+	in_mount h5dump -y -w 1 -d /x "$1" | tr -d ' ,' | grep -E '^[0-9]+$' | awk '$1 != i * i { exit } { i++ } END { print i }'
+}
+
+@test "elements of a dataset in external files are counted where those are in the mount, as HDF5 finds them" {
+	local facts=$top_builddir/tests/mpi/h5-facts
+	[ -x "$facts" ] || skip "built without HDF5, so nobody makes external files"
+	needs_program h5dump h5stat
+	mount_cistern -o drain=unmount,data=log
+	mkdir -p "$MNT/d/sub"
+	in_mount "$facts" pieces p.h5 sub/../more.bin
+	is "$(in_mount h5stat p.h5 | sed -n 's/^External raw data: \([0-9]*\) bytes/\1/p')" 240
+	is "$(counts x "$MNT/d/p.h5")" '240 240 0 0 0 true'
+	is "$(counts x "$STORE" d/p.h5)" '240 240 0 0 0 true'
+	is "$(var d/p.h5 x 'writers | map(.bytes) | join(" ")')" 240
+	# One of the elements is 4, which is the dataset's fill value.
+	is "$(var d/p.h5 x fill_bytes) $(var d/p.h5 x looked_bytes)" '4 240'
+	# Six bytes of piece.bin's 40 that are the dataset's, and two that are not.
+	printf 'xxxxxxxx' | dd of="$MNT/d/piece.bin" bs=1 seek=42 conv=notrunc status=none
+	is "$(counts x "$MNT/d/p.h5")" '240 240 0 0 6 true'
+	is "$(equal_elements p.h5)" 8
+	# Shorter than the dataset needs: HDF5 reads zeros.
+	truncate -s 150 "$MNT/d/more.bin"
+	is "$(counts x "$MNT/d/p.h5")" '240 190 0 50 56 false'
+	is "$(var d/p.h5 x 'first_gap[0]')" 47
+	is "$(var d/p.h5 x 'elsewhere | map("\(.path) \(.log_bytes) \(.missing_bytes)") | join(", ")')" 'd/piece.bin 40 0, d/more.bin 150 50'
+	flush
+	is "$(counts x "$MNT/d/p.h5")" '240 0 190 50 0 false'
+	umount_wait
+	rm -rf "$STORE"
+	mount_cistern -o drain=unmount,data=log
+	# The dataset's file alone is known to the store.
+	touch "$MNT/d/p.h5"
+	is "$(counts x "$STORE" d/p.h5)" '240 0 190 50 0 false'
+	is "$(counts x "$MNT/d/p.h5")" '240 0 190 50 0 false'
+	mv "$MNT/d/piece.bin" "$MNT/d/sub/piece.bin"
+	refute in_mount h5dump -d /x p.h5 >&2
+	for where in "$MNT/d/p.h5" "$STORE d/p.h5"; do
+		# shellcheck disable=SC2086
+		run "$CISTERN" inspect $where
+		[[ $output == *"x: 40 bytes from offset 8 on of piece.bin: not counted, there is no such file"* ]]
+		[[ $output == *"x: 200 bytes from offset 0 on of sub/../more.bin: not counted, since others are not"* ]]
+	done
+	is "$(counts x "$STORE" d/p.h5)" '0 0 0 0 0 false'
+	mv "$MNT/d/sub/piece.bin" "$MNT/d/piece.bin"
+	is "$(counts x "$STORE" d/p.h5)" '240 0 190 50 0 false'
+}
+
+@test "an external file by its whole path, in the mount and outside; what nobody wrote is missing" {
+	local facts=$top_builddir/tests/mpi/h5-facts
+	[ -x "$facts" ] || skip "built without HDF5, so nobody makes external files"
+	needs_program h5dump
+	mount_cistern -o drain=unmount,data=auto
+	mkdir -p "$MNT/d" "$MNT/other"
+	in_mount "$facts" pieces p.h5 "$MNT/other/more.bin"
+	is "$(counts x "$MNT/d/p.h5")" '240 240 0 0 0 true'
+	rm "$MNT/other/more.bin"
+	is "$(counts x "$STORE" d/p.h5)" '240 40 0 200 0 false'
+	is "$(var d/p.h5 x 'first_gap[0]')" 10
+	in_mount "$facts" pieces out.h5 ../../outside.bin
+	run "$CISTERN" inspect "$MNT/d/out.h5"
+	[[ $output == *"of piece.bin: not counted, since others are not"*"of ../../outside.bin: not counted, it is outside of this mount"* ]]
+	is "$(var d/out.h5 x 'elsewhere | map("\(.counted) \(.reason)") | join(", ")')" 'false null, false it is outside of this mount'
+}
+
+@test "an external file that several nodes write counts with all of their stores, and what of it is not seen is said" {
+	local facts=$top_builddir/tests/mpi/h5-facts
+	[ -x "$facts" ] || skip "built without HDF5, so nobody makes external files"
+	start_job 2 data=log
+	(cd "$WORK/m0" && "$facts" pieces f.nc more.bin)
+	dd if=/dev/zero of="$WORK/m1/more.bin" bs=100 seek=1 count=1 conv=notrunc,fsync status=none
+	is "$(counts x --with "$WORK/s1" "$WORK/m0/f.nc")" '240 240 0 0 100 true'
+	is "$(var_of "$WORK/counts.json" x 'writers | map("\(.node) \(.bytes)") | join(", ")')" '0 140, 1 100'
+	kill_job
+	is "$(counts x "$WORK/s1" "$WORK/s0" f.nc)" '240 240 0 0 100 true'
+	is "$(counts x "$WORK/s0" f.nc)" '240 240 0 0 0 true'
+	is "$(var_of "$WORK/counts.json" x 'elsewhere | map(.unseen_bytes) | tostring')" '[null,100]'
+}
+
 @test "what processes of an MPI program wrote adds up, and what none of them wrote is missing" {
 	local wrote
 	needs_mpi
@@ -440,7 +539,9 @@ report() {
 	umount_wait
 	"$CISTERN" inspect --json "$STORE" >"$WORK/list-unmounted.json"
 	is "$(jq -c '[.file.variables[] | select(.name == "pieces") | .elsewhere[]]' "$WORK/one-elsewhere.h5.json")" \
-		'[{"file":"piece-a.bin","offset":100,"bytes":40},{"file":"piece-b.bin","offset":0,"bytes":60},{"file":"piece-a.bin","offset":200,"bytes":100}]'
+		'[{"file":"piece-a.bin","offset":100,"bytes":40,"counted":false,"reason":"there is no such file","path":"piece-a.bin"},'\
+'{"file":"piece-b.bin","offset":0,"bytes":60,"counted":false,"reason":"there is no such file","path":"piece-b.bin"},'\
+'{"file":"piece-a.bin","offset":200,"bytes":100,"counted":false,"reason":"there is no such file","path":"piece-a.bin"}]'
 	is "$(jq -r '.file.variables[] | select(.name == "mapped") | .elsewhere | map("\(.object) in \(.file)") | join(", ")' \
 		"$WORK/one-elsewhere.h5.json")" '/x in a.h5, /contiguous in .'
 	fits "$WORK"/{one,list}-*.json "$WORK/list.json"

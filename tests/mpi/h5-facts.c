@@ -888,6 +888,23 @@ static void make(const char *dir)
 	make_widths(dir);
 }
 
+/* A file with 60 integers, i * i each, and 4 as fill value, of which 10 are in piece.bin beside it and 50 in a file of that name. */
+static void make_pieces(const char *name, const char *external)
+{
+	struct shape s = { "x", 1, { 60 }, { 0 }, { 0 }, false, false, 0 };
+	hid_t file = create_file(".", name, H5F_LIBVER_EARLIEST, H5P_DEFAULT);
+	hid_t plist = GET(H5Pcreate(H5P_DATASET_CREATE)), set;
+
+	DO(H5Pset_fill_value(plist, H5T_NATIVE_INT, &(int){ 4 }));
+	DO(H5Pset_external(plist, "piece.bin", 8, 40));
+	DO(H5Pset_external(plist, external, 0, 200));
+	set = create(file, &s, plist);
+	write_all(set, &s);
+	H5Dclose(set);
+	H5Pclose(plist);
+	H5Fclose(file);
+}
+
 /* One dataset of many small chunks; for the time that a walk takes. */
 static void make_large(const char *dir, H5F_libver_t low, hsize_t num)
 {
@@ -908,11 +925,14 @@ int main(int argc, char **argv)
 		make_seeds(argv[2]);
 	} else if (argc == 3 && strcmp(argv[1], "swmr") == 0) {
 		make_swmr(argv[2]);
+	} else if (argc == 4 && strcmp(argv[1], "pieces") == 0) {
+		make_pieces(argv[2], argv[3]);
 	} else if (argc == 4 && strcmp(argv[1], "large") == 0) {
 		make_large(argv[2], H5F_LIBVER_EARLIEST, strtoull(argv[3], NULL, 10));
 		make_large(argv[2], H5F_LIBVER_LATEST, strtoull(argv[3], NULL, 10));
 	} else {
-		fputs("usage: h5-facts show FILE | make DIR | seeds DIR | swmr DIR | large DIR CHUNKS\n", stderr);
+		fputs("usage: h5-facts show FILE | make DIR | seeds DIR | swmr DIR | pieces FILE EXTERNAL | large DIR CHUNKS\n",
+			stderr);
 		return 2;
 	}
 	return 0;

@@ -38,7 +38,7 @@ static int cover(struct survey *s)
 
 static bool is_little(const struct survey *s)
 {
-	uint64_t bytes = 0;
+	uint64_t bytes = s->elsewhere.logged_bytes;
 
 	for (size_t i = 0; i < s->spans.num; i++)
 		if (s->spans.list[i].state == SPAN_LOGGED)
@@ -79,6 +79,8 @@ static void look(struct survey *s)
 		if (first->state == SPAN_LOGGED && !content_is_unseen(&s->content, first->node))
 			r = look_at(s, first->off, end, block);
 	}
+	if (r == 0)
+		r = elsewhere_look(&s->elsewhere);
 	s->looked = r == 0;
 	free(block);
 }
@@ -172,6 +174,9 @@ static int fill_in(struct survey *s, const struct survey_options *opt)
 		return s->why.code < 0 && r != -ENOMEM ? 0 : r; /* raw, and it is known why */
 	r = cover(s);
 	if (r == 0)
+		r = elsewhere_open(
+			s->content.stores, s->content.store, opt->path, opt->mounted, &s->layout, &s->elsewhere);
+	if (r == 0)
 		r = share_out_unseen(s);
 	if (r == 0 && (opt->look || is_little(s)))
 		look(s);
@@ -200,6 +205,7 @@ int survey_open(const struct stores *all, struct store *st, const struct inode *
 void survey_close(struct survey *s)
 {
 	coverage_destroy(s->coverage);
+	elsewhere_close(&s->elsewhere);
 	layout_destroy(&s->layout);
 	spans_free(&s->spans);
 	generations_free(&s->generations);
@@ -234,12 +240,14 @@ void survey_begin(struct survey *s, struct store *store)
 	s->noting = store;
 	if (s->coverage)
 		coverage_keep_notes(s->coverage);
+	elsewhere_keep_notes(&s->elsewhere);
 }
 
 int survey_note(const struct record *rec, void *arg)
 {
 	struct survey *s = arg;
 
+	elsewhere_note(&s->elsewhere, rec);
 	if (rec->ino != s->content.in.ino || rec->ino == 0)
 		return 0;
 	if (rec->type == RECORD_WRITE)
@@ -279,9 +287,30 @@ void survey_finish(struct survey *s)
 		generations_finish(&s->generations);
 }
 
-uint64_t survey_overwritten(const struct survey *s, const struct coverage_object *o)
+bool survey_reaches_elsewhere(const struct survey *s)
 {
+	return s->elsewhere.coverage != NULL;
+}
+
+const struct coverage_object *survey_object(const struct survey *s, size_t object)
+{
+	const struct coverage_object *o = elsewhere_of(&s->elsewhere, object);
+
+	return o ? o : coverage_of(s->coverage, object);
+}
+
+uint64_t survey_overwritten(const struct survey *s, size_t object)
+{
+	const struct coverage_object *o = coverage_of(s->coverage, object);
+
+	if (elsewhere_of(&s->elsewhere, object))
+		return elsewhere_overwritten(&s->elsewhere, object);
 	return o->noted_bytes > o->logged_bytes ? o->noted_bytes - o->logged_bytes : 0;
+}
+
+uint64_t survey_unseen(const struct survey *s, size_t object)
+{
+	return elsewhere_of(&s->elsewhere, object) ? elsewhere_unseen(&s->elsewhere, object) : s->unseen_of[object];
 }
 
 uint32_t survey_colour(const struct survey *s, uint32_t node, uint32_t process)

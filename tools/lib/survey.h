@@ -14,6 +14,7 @@
 #include "cistern/error.h"
 #include "format/codec/coverage.h"
 #include "tools/lib/content.h"
+#include "tools/lib/elsewhere.h"
 #include "tools/lib/generations.h"
 #include "tools/lib/spans.h"
 
@@ -25,6 +26,7 @@ struct survey_write { /* a write that the journal still tells of */
 };
 
 struct survey_options {
+	const char *path;    /* of the file, relative to the root of the mount */
 	const char *mounted; /* the file's path in its mount; NULL */
 	bool look;           /* read all logged payload and compare with fill values; else only where that is little */
 	bool writes;         /* keep each write, for a picture */
@@ -37,9 +39,10 @@ struct survey { /* survey_close */
 	struct spans spans; /* where all bytes are */
 	bool mapped;        /* the format is known, and so the next two */
 	struct layout layout;
-	struct coverage *coverage; /* owned */
-	struct cistern_error why;  /* not mapped: the reason */
-	bool looked;               /* fill values were looked for */
+	struct coverage *coverage; /* owned; survey_object() has what of it counts */
+	struct elsewhere elsewhere;
+	struct cistern_error why; /* not mapped: the reason */
+	bool looked;              /* fill values were looked for */
 	struct generations generations;
 	bool has_generations;        /* of a format whose headers are known that way */
 	bool only_since_drain;       /* coverage's notes, of a file that has been drained: since then */
@@ -69,7 +72,13 @@ void survey_finish(struct survey *s);
 uint32_t survey_colour(const struct survey *s, uint32_t node, uint32_t process);
 /* Whether there are few enough parts (records of variables, chunks) to look at each for a picture. */
 bool survey_drawable(const struct survey *s);
-/* Written since the last drain and no longer there: written over, cut off or punched. object: of the layout. */
-uint64_t survey_overwritten(const struct survey *s, const struct coverage_object *o);
+/* Whether the journal of a store that does not have the file may tell of its elements in other files. */
+bool survey_reaches_elsewhere(const struct survey *s);
+/* What there is of object (of the layout), in this file or in others. */
+const struct coverage_object *survey_object(const struct survey *s, size_t object);
+/* Written since the last drain and no longer there: written over, cut off or punched. */
+uint64_t survey_overwritten(const struct survey *s, size_t object);
+/* Only in stores that are not given. */
+uint64_t survey_unseen(const struct survey *s, size_t object);
 
 #endif
