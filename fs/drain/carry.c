@@ -272,6 +272,19 @@ static bool is_of_shared(unsigned int part)
 	return part == WIRE_PART_DEAL || part == WIRE_PART_BLOBS || part == WIRE_PART_DATA || part == WIRE_PART_HEAD;
 }
 
+/*
+ * Other nodes drop their layers of what is published here, so that is not to be forgotten with the power. Else it counts as
+ * unpublished, and is carried again: harmless.
+ */
+static int keep_published(struct carry *c, unsigned int part, const struct wire_shared_list *list)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < list->num; i++)
+		any |= part == WIRE_PART_FILES && list->at[i].published;
+	return any ? store_sync(c->opt.drain.store) : 0;
+}
+
 static void run_part(struct carry *c, const struct collective_work *w, struct collective_done *ret)
 {
 	char name[DRAIN_NODE_NAME_MAX];
@@ -299,11 +312,12 @@ static void run_part(struct carry *c, const struct collective_work *w, struct co
 		ret->totals.files = 0; /* counted when they have their names */
 	drain_take_shared(c->carrier, &list);
 	fail_untold(w->part, &list);
+	r = keep_published(c, w->part, &list);
 	for (size_t i = 0; i < list.num; i++)
 		if (is_told(w->part, &list.at[i]))
 			r = r ? r : wire_shared_add(&ret->shared, &list.at[i]);
 	wire_shared_free(&list);
-	if (r < 0 && w->part != WIRE_PART_FILES) /* then some are taken for unpublished, and done again: harmless */
+	if (r < 0 && w->part != WIRE_PART_FILES)
 		ret->result = CISTERN_EXIT_FAILED;
 	send_manifest(c, ret);
 }

@@ -477,7 +477,19 @@ static int commit_fresh(struct job *j, struct shared *s, struct commit *c, bool 
 	return rc;
 }
 
-/* A daemon may have died behind noting a commit, before it told how long the file is by it. A home that has not the file says so in its time. */
+/*
+ * Of a layer whose file its home does not have: a daemon that died there may not have come to tell that it is gone (registry.c). But one
+ * that has lost power may not know of it until all is settled, and says so in its time.
+ */
+static bool is_of_no_use(struct job *j, struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	bool used = s->readers + s->writers > 0;
+	pthread_mutex_unlock(&s->mutex);
+	return !used && power_is_settled(j);
+}
+
+/* A daemon may have died behind noting a commit, before it told how long the file is by it. -ESTALE: it is no more. */
 static int retell_home(struct job *j, struct shared *s)
 {
 	struct list l = { 0 };
@@ -489,7 +501,7 @@ static int retell_home(struct job *j, struct shared *s)
 	if (rc == 0 && l.num)
 		rc = tell_home(j, s, l.at[l.num - 1].stamp, end, time_of_newest(j, s->ino, &l));
 	free(l.at);
-	return rc == -ENOENT || rc == -ESTALE ? 0 : rc;
+	return rc == -ENOENT || (rc == -ESTALE && !is_of_no_use(j, s)) ? 0 : rc;
 }
 
 static int run(struct job *j, struct shared *s, struct commit *c, bool durable)

@@ -64,8 +64,8 @@ enum message_type {
 	MESSAGE_SHARE_APPEND,   /* to the home: INO, LEN -> OFF: the place is yours */
 	MESSAGE_SHARE_TRUNCATE, /* to the home: INO, SIZE -> VIEW */
 	MESSAGE_SHARE_CUT,      /* from the home to all: VIEW: map and layer end at SIZE */
-	MESSAGE_SHARE_DROP,     /* from the home to all, one-way: INO: map and layer are of no use any more */
-	MESSAGE_SHARE_LOOK,     /* from an opener that was told, to the home: INO -> VIEW; -ESTALE: register */
+	MESSAGE_SHARE_DROP, /* from the home to all, one-way: PIECES (u64 inodes): maps and layers are of no use any more */
+	MESSAGE_SHARE_LOOK,  /* from an opener that was told, to the home: INO -> VIEW; -ESTALE: register */
 	MESSAGE_SHARE_CARRY, /* to the home of a file that cannot be shared: INO, FLAGS (enum carry), OFF, LEN or PIECES (bytes), MODE -> SIZE, or VIEW */
 	MESSAGE_SHARE_CARRY_READ, /* to it: INO, OFF, LEN -> PIECES (bytes); -ESTALE: ask for places */
 	MESSAGE_SHARE_END_ASK, /* to all: INO -> END: so far reaches what you know of, also what you have not committed */

@@ -12,6 +12,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "format/base/array.h"
+
+#define GONE_BATCH 8192u /* files in one message */
+
 /* ---- stamps */
 
 uint64_t registry_stamp(struct shared *s)
@@ -544,18 +548,50 @@ void registry_serve_register(struct job *j, struct peers_request *rq)
 void registry_gone(uint64_t ino, void *arg)
 {
 	struct job *j = arg;
+	struct share *sh = j->share;
+
+	pthread_mutex_lock(&sh->wake);
+	if (array_room(&sh->gone, &sh->cap_gone, sh->num_gone, sizeof(*sh->gone)) == 0)
+		sh->gone[sh->num_gone++] = ino; /* else as if we had died: commit.c */
+	pthread_mutex_unlock(&sh->wake);
+}
+
+/* What is lost on the way is found when our next daemon is there (commit.c). */
+static void tell_gone(struct job *j, const uint64_t *inos, size_t num)
+{
+	struct buf list BUF_CLEANUP = { 0 };
 	struct wire_msg m = { 0 };
 
+	for (size_t i = 0; i < num; i++)
+		buf_u64(&list, inos[i]);
+	if (!buf_ok(&list))
+		return;
 	message_init(&m, MESSAGE_SHARE_DROP);
-	message_put(&m, MESSAGE_SHARE_INO, ino);
+	message_put_bytes(&m, MESSAGE_SHARE_PIECES, list.data, list.len);
 	for (uint32_t node = 0; node < peers_count(j->peers); node++)
-		(void)peers_tell(j->peers, node, &m); /* what is lost on the way is found at the next start */
+		(void)peers_tell(j->peers, node, &m);
 	wire_msg_free(&m);
 }
 
-void registry_serve_drop(struct job *j, struct peers_request *rq)
+/* Should we lose power first, the files are back, and need what others have of them. */
+void registry_tell_gone(struct job *j)
 {
-	uint64_t ino = message_get(peers_msg(rq), MESSAGE_SHARE_INO);
+	struct share *sh = j->share;
+
+	pthread_mutex_lock(&sh->wake);
+	uint64_t *gone = sh->gone;
+	size_t num = sh->num_gone;
+	sh->gone = NULL;
+	sh->num_gone = sh->cap_gone = 0;
+	pthread_mutex_unlock(&sh->wake);
+	if (num && store_sync(j->opt.store) == 0)
+		for (size_t i = 0; i < num; i += GONE_BATCH)
+			tell_gone(j, gone + i, num - i < GONE_BATCH ? num - i : GONE_BATCH);
+	free(gone);
+}
+
+static void drop(struct job *j, uint64_t ino)
+{
 	struct record drop = { .type = RECORD_SHARE_DROP, .ino = ino, .stamp = UINT64_MAX };
 	struct record free_layer = { .type = RECORD_FREE, .ino = ino };
 	struct inode in;
@@ -563,5 +599,17 @@ void registry_serve_drop(struct job *j, struct peers_request *rq)
 	(void)store_commit(j->opt.store, &drop);
 	if (state_inode(store_state(j->opt.store), ino, &in) == 0 && in.flags & INODE_FOREIGN)
 		(void)store_commit(j->opt.store, &free_layer);
+}
+
+void registry_serve_drop(struct job *j, struct peers_request *rq)
+{
+	const uint8_t *bytes;
+	size_t len = 0;
+
+	if (!message_get_bytes(peers_msg(rq), MESSAGE_SHARE_PIECES, 0, &bytes, &len))
+		len = 0;
+	struct cursor c = cursor_make(bytes, len);
+	for (size_t i = 0; i < len / sizeof(uint64_t); i++)
+		drop(j, cursor_u64(&c));
 	peers_reply_status(rq, 0);
 }

@@ -352,6 +352,7 @@ static void *share_main(void *arg)
 			commit_sweep(sh->j);
 		if (peers_numbered(sh->j->peers))
 			shared_each(sh->j, catch_up, NULL);
+		registry_tell_gone(sh->j);
 		pthread_mutex_lock(&sh->wake);
 	}
 	pthread_mutex_unlock(&sh->wake);
@@ -463,6 +464,7 @@ static void share_destroy(struct job *j)
 		}
 	free(sh->buckets);
 	core_set_job(j->core, NULL, NULL);
+	free(sh->gone);
 	pthread_mutex_destroy(&sh->table);
 	pthread_mutex_destroy(&sh->hold_lock);
 	pthread_mutex_destroy(&sh->wake);

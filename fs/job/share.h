@@ -163,7 +163,9 @@ struct share {
 	bool poked, sweep;           /* wake; sweep: look at all layers of the store */
 	_Atomic(bool) ending, swept; /* swept: it has been done once */
 	_Atomic(uint64_t) tell_usec; /* SHARE_TELL_USEC; tests */
-	_Atomic(uint64_t) messages;  /* of data that went to other nodes: tests */
+	uint64_t *gone; /* owned; wake: inodes of files that are no more, and of which others have something */
+	size_t num_gone, cap_gone;
+	_Atomic(uint64_t) messages; /* of data that went to other nodes: tests */
 };
 
 /* ---- share.c */
@@ -230,7 +232,8 @@ int registry_find(struct job *j, uint64_t ino, const struct wire_msg *m);
 void registry_reply(
 	struct job *j, struct shared *s, struct peers_request *rq); /* with the view of now, and a promise */
 void registry_forget_node(struct job *j, uint32_t node);
-void registry_gone(uint64_t ino, void *arg); /* core_set_job's */
+void registry_gone(uint64_t ino, void *arg); /* core_set_job's: others are told when that is durable */
+void registry_tell_gone(struct job *j);      /* they are told now. Syncs, once for all of them */
 void registry_serve_register(struct job *j, struct peers_request *rq);
 void registry_serve_stamp(struct job *j, struct peers_request *rq);
 void registry_serve_committed(struct job *j, struct peers_request *rq);

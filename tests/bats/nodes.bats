@@ -71,6 +71,21 @@ pieces() {
 	done
 }
 
+# published_first K: of what node K has published of files of many, that was on its device before anybody dropped his part of it.
+published_first() {
+	python3 "$top_srcdir/tests/golden/read_log.py" --marks "$WORK/s$1" >"$WORK/log" || return
+	python3 - "$WORK/log" <<'END'
+import json, sys
+log = [json.loads(line) for line in open(sys.argv[1])]
+drops = [i for i, r in enumerate(log) if r.get("type") == "share-drop"]
+assert drops, "nothing was dropped"
+for drop in drops:
+    at = max(i for i in range(drop) if log[i]["type"] == "drained" and log[i]["ino"] == log[drop]["ino"])
+    assert any(r["type"] in ("mark", "sync") and r["upto"] >= log[at]["seq"] for r in log[at:drop]), \
+        "inode %d is dropped before it is durable that it was published" % log[at]["ino"]
+END
+}
+
 @test "names, data, a flush and two late unmounts of two nodes" {
 	start_job 2
 	echo one >"$WORK/m0/f"
@@ -85,6 +100,7 @@ pieces() {
 	for k in 0 1; do cmp "$WORK/ref" "$WORK/m$k/n1"; done
 
 	"$CISTERN" flush --wait --mount "$WORK/m1" 3>&-
+	published_first 0
 	mkdir "$DIRECT/d"
 	echo one >"$DIRECT/f"
 	echo two >"$DIRECT/d/g"

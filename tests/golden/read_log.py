@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""read_log.py [--checkpoint] STORE: prints the records of a store's journal (or of its newest checkpoint) as JSON lines.
+"""read_log.py [--checkpoint | --marks] STORE: prints the records of a store's journal (or of its newest checkpoint) as JSON lines.
+With --marks also its sync marks, in their places.
 
 Written from docs/format/store.md alone, as a second opinion on what the bytes mean: it shares nothing with Cistern's own
 decoder. Names, targets, keys and values are printed in hexadecimal. The last line says how the journal ended. Exit status 0:
@@ -328,14 +329,17 @@ class End(Exception):
     """The log is good up to here."""
 
 
-def read_items(data, expected):
-    """Yields the records of a file; raises End where an item is not valid."""
+def read_items(data, expected, marks):
+    """Yields the records of a file, and marks if they are wanted; raises End where an item is not valid."""
     at, before = HEADER_BLOCK, None
     while any(data[at:]):
         try:
             if data[at:at + 2] == b"sm":
-                need(read_mark(data, at) < expected, "sync mark of the future")
+                upto = read_mark(data, at)
+                need(upto < expected, "sync mark of the future")
                 at += 16
+                if marks:
+                    yield {"seq": expected - 1, "type": "mark", "upto": upto}
                 continue
             rec, length = read_run_entry(data, at, before) if data[at:at + 2] == b"rw" else read_record(data, at)
             need(rec["seq"] == expected, "seq")
@@ -374,7 +378,7 @@ def anything_valid(data, at, missing):
     return any(valid_at(data, place, range(missing, missing + (place - at) // 16 + 1)) for place in range(at + 8, len(data), 8))
 
 
-def read_journal(store):
+def read_journal(store, marks):
     """Prints all records. (last seq, what ended the log or None, is it damage)."""
     begun = [(number, data) for number, data in ((n, content(p)) for n, p in sorted(files(store, "jnl"))) if any(data)]
     last = None
@@ -387,7 +391,7 @@ def read_journal(store):
             except Bad as bad:
                 raise End("%s at byte 0" % bad) from bad
             last = first_seq - 1
-            for rec in read_items(data, first_seq):
+            for rec in read_items(data, first_seq, marks):
                 show(rec)
                 last = rec["seq"]
         except End as end:
@@ -428,7 +432,7 @@ def main(args):
         for rec in newest_checkpoint(args[1]):
             show(rec)
         return 0
-    last, why, damaged = read_journal(args[0])
+    last, why, damaged = read_journal(args[-1], args[0] == "--marks")
     print(json.dumps({"last_seq": last, "whole": why is None, "damaged": damaged}, separators=(",", ":")))
     if why:
         print(why, file=sys.stderr)

@@ -224,6 +224,72 @@ static void test_forgotten(uint64_t seed)
 	job_world_stop(w);
 }
 
+/* Does that node have a layer of a file of another one, or any place of one? */
+static int note_kept(const struct inode *in, void *arg)
+{
+	*(bool *)arg |= in->flags & INODE_FOREIGN;
+	return 0;
+}
+
+static bool keeps_nothing(struct job_world *w, uint32_t node)
+{
+	bool keeps = false;
+
+	for (unsigned int i = 0; i < PATIENCE; i++, keeps = false) {
+		if (state_each_inode(store_state(job_world_store(w, node)), note_kept, &keeps) == 0 && !keeps)
+			return true;
+		usleep(10000);
+	}
+	return false;
+}
+
+static int note_pieces(uint64_t ino, uint64_t extents, void *arg)
+{
+	(void)ino;
+	*(uint64_t *)arg += extents;
+	return 0;
+}
+
+/* A file that is back was never removed, for nobody: what others wrote to it is there. */
+static void test_removed(uint64_t seed)
+{
+	struct job_world *w = begin();
+	struct core_entry e;
+
+	is_int(path_create(job_world_job(w, 0), "a", 0644, 0), 0, "node 0 makes a file");
+	is_int(put(w, 0, "a", 0, "....", SYNCED), 0, "and writes it");
+	is_int(put(w, 1, "a", 4, "tail", SYNCED), 0, "node 1, too; both sync");
+	is_int(path_unlink(job_world_job(w, 2), "a"), 0, "it is removed");
+	loopback_settle(job_world_loopback(w));
+	is_int(store_sync(job_world_store(w, 1)), 0, "node 1 has on its device all that it knows");
+	lose_power(w, 0, seed);
+	ok(agree(w), "all agree on what there is");
+	if (job_lookup(job_world_job(w, 2), 1, "a", &e) == 0) {
+		job_forget(job_world_job(w, 2), e.ino, 1);
+		shows(w, "a", "....tail");
+		is_int(path_unlink(job_world_job(w, 2), "a"), 0, "it is removed again");
+	}
+	ok(keeps_nothing(w, 1), "nobody keeps what he wrote to it");
+	uint64_t pieces = 0;
+	for (uint32_t n = 0; n < NODES; n++)
+		is_int(state_each_shared(store_state(job_world_store(w, n)), note_pieces, &pieces), 0, "places");
+	is_int((int)pieces, 0, "and no place of it is known");
+	job_world_stop(w);
+}
+
+/* Whose daemon dies before it has told. */
+static void test_removed_untold(void)
+{
+	struct job_world *w = begin();
+
+	is_int(path_create(job_world_job(w, 0), "a", 0644, 0), 0, "node 0 makes a file");
+	is_int(put(w, 1, "a", 0, "layer", CLOSED), 0, "node 1 writes it");
+	is_int(path_unlink(job_world_job(w, 0), "a"), 0, "it is removed");
+	job_world_restart(w, 0);
+	ok(keeps_nothing(w, 1), "node 1 finds that its layer is of no use");
+	job_world_stop(w);
+}
+
 int main(void)
 {
 	for (uint64_t seed = 1; seed <= SEEDS; seed++) {
@@ -232,6 +298,8 @@ int main(void)
 		test_lost_payload(seed, 0, 1);
 		test_lost_payload(seed, 1, 2);
 		test_forgotten(seed);
+		test_removed(seed);
 	}
+	test_removed_untold();
 	return done_testing();
 }

@@ -188,12 +188,11 @@ void args_print_help(const struct command *cmd, FILE *out)
 	}
 }
 
-/* len letters at the most. */
-static void man_part(FILE *out, const char *text, size_t len)
+void man_text(FILE *out, const char *text)
 {
 	bool begin = true;
 
-	for (; len > 0 && *text; text++, len--) {
+	for (; *text; text++) {
 		if (begin && (*text == '.' || *text == '\''))
 			fputs("\\&", out);
 		if (*text == '\\')
@@ -206,14 +205,12 @@ static void man_part(FILE *out, const char *text, size_t len)
 	}
 }
 
-void man_text(FILE *out, const char *text)
-{
-	man_part(out, text, SIZE_MAX);
-}
-
 static void man_line(FILE *out, const char *line, int len)
 {
-	man_part(out, line, (size_t)len);
+	char text[512];
+
+	snprintf(text, sizeof(text), "%.*s", len, line);
+	man_text(out, text);
 	putc('\n', out);
 }
 
