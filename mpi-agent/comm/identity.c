@@ -61,6 +61,18 @@ void identity_get_place(struct cursor *c, struct identity_place *ret)
 	ret->host_id = cursor_u64(c);
 }
 
+void identity_put_folder(struct buf *b, const struct identity_folder *folder)
+{
+	buf_u64(b, folder->dev);
+	buf_u64(b, folder->ino);
+}
+
+void identity_get_folder(struct cursor *c, struct identity_folder *ret)
+{
+	ret->dev = cursor_u64(c);
+	ret->ino = cursor_u64(c);
+}
+
 void identity_encode(const struct identity *id, uint8_t out[IDENTITY_BYTES])
 {
 	struct buf b BUF_CLEANUP = { 0 };
@@ -79,6 +91,7 @@ void identity_encode(const struct identity *id, uint8_t out[IDENTITY_BYTES])
 	buf_u32(&b, id->wanted);
 	buf_u64(&b, id->incarnation);
 	identity_put_place(&b, &id->place);
+	identity_put_folder(&b, &id->folder);
 	memset(out, 0, IDENTITY_BYTES); /* what does not decode: out of memory */
 	if (buf_ok(&b) && b.len + 2 <= IDENTITY_BYTES) {
 		out[0] = 1;
@@ -107,6 +120,7 @@ int identity_decode(const uint8_t in[IDENTITY_BYTES], struct identity *ret)
 	ret->wanted = cursor_u32(&c);
 	ret->incarnation = cursor_u64(&c);
 	identity_get_place(&c, &ret->place);
+	identity_get_folder(&c, &ret->folder);
 	if (!cursor_ok(&c))
 		return -EBADMSG;
 	memcpy(ret->uuid, uuid, IDENTITY_UUID_BYTES);

@@ -19,12 +19,16 @@
 #define IDENTITY_TEXT_BYTES 4097 /* a path and its NUL */
 #define IDENTITY_NAME_BYTES 256
 #define IDENTITY_ADDRESSES  4
-#define IDENTITY_BYTES      10240 /* encoded, padded */
+#define IDENTITY_BYTES      10256 /* encoded, padded */
 
 struct identity_place { /* where wake-ups go */
 	uint16_t port;
 	uint32_t addresses[IDENTITY_ADDRESSES]; /* IPv4, network order; 0: no more */
 	uint64_t host_id;                       /* equal ones, not 0, reach each other by loopback */
+};
+
+struct identity_folder { /* of a store's segments, by the numbers that its kernel has for it; zeros: not known */
+	uint64_t dev, ino;
 };
 
 struct identity {
@@ -41,6 +45,7 @@ struct identity {
 	uint32_t wanted;                       /* how many nodes its mount was told of; 0: not known */
 	uint64_t incarnation;
 	struct identity_place place;
+	struct identity_folder folder;
 };
 
 /* What a daemon's reply to WIRE_AGENT_HELLO says. -EBADMSG: something is missing. Host and place stay as they are. */
@@ -48,6 +53,8 @@ int identity_from_reply(const struct wire_msg *reply, struct identity *ret);
 
 void identity_put_place(struct buf *b, const struct identity_place *place);
 void identity_get_place(struct cursor *c, struct identity_place *ret);
+void identity_put_folder(struct buf *b, const struct identity_folder *folder);
+void identity_get_folder(struct cursor *c, struct identity_folder *ret);
 void identity_encode(const struct identity *id, uint8_t out[IDENTITY_BYTES]);
 int identity_decode(const uint8_t in[IDENTITY_BYTES], struct identity *ret); /* -EBADMSG */
 

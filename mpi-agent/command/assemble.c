@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "mpi-agent/comm/signals.h"
+#include "mpi-agent/window/near.h"
 
 #define CALL_TIMEOUT_USEC  30000000u
 #define AGAIN_TIMEOUT_USEC 1000000u
@@ -111,6 +112,7 @@ static int greet(struct assembly *a, uint64_t timeout_usec, struct cistern_error
 	if (r < 0)
 		return r;
 	a->fd = r;
+	near_look(a->self.store, &a->self.folder);
 	return hello(a->fd, &a->self, a, CALL_TIMEOUT_USEC, err);
 }
 
@@ -166,12 +168,20 @@ static void encode_ranks(
 		buf_u64(out, ids[i].incarnation);
 		buf_str(out, ids[i].host);
 		identity_put_place(out, &ids[i].place);
+		buf_str(out, ids[i].store);
+		identity_put_folder(out, &ids[i].folder);
 	}
+}
+
+static bool is_same_host(const struct assembly *a, const struct identity_place *place)
+{
+	return place->host_id != 0 && place->host_id == a->self.place.host_id;
 }
 
 static int decode_ranks(const struct buf *b, struct assembly *a, struct identity_place *places)
 {
 	struct cursor c = cursor_make(b->data, b->len);
+	char store[IDENTITY_TEXT_BYTES];
 	const uint8_t *uuid = cursor_bytes(&c, IDENTITY_UUID_BYTES);
 
 	if (uuid)
@@ -183,8 +193,12 @@ static int decode_ranks(const struct buf *b, struct assembly *a, struct identity
 		m->incarnation = cursor_u64(&c);
 		cursor_str(&c, m->host, sizeof(m->host));
 		identity_get_place(&c, &places[i]);
+		cursor_str(&c, store, sizeof(store));
+		identity_get_folder(&c, &m->folder);
 		if (m->node >= a->num)
 			return -EBADMSG;
+		if (cursor_ok(&c) && is_same_host(a, &places[i]) && !(m->store = strdup(store)))
+			return -ENOMEM;
 		a->rank_of[m->node] = i;
 	}
 	return cursor_ok(&c) && cursor_left(&c) == 0 ? 0 : -EBADMSG;
@@ -331,6 +345,8 @@ void assembly_release(struct assembly *a)
 		close(a->fd);
 	if (a->memory)
 		munmap(a->memory, a->memory_bytes);
+	for (uint32_t i = 0; a->members && i < a->num; i++)
+		free(a->members[i].store);
 	free(a->members);
 	free(a->rank_of);
 	*a = (struct assembly){ .fd = -1 };

@@ -12,6 +12,8 @@ struct assembly_member { /* one rank */
 	uint32_t node;
 	uint64_t incarnation; /* 0: its daemon has left */
 	char host[IDENTITY_NAME_BYTES];
+	char *store; /* owned; NULL: of another host */
+	struct identity_folder folder;
 };
 
 struct assembly {

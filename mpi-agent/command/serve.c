@@ -45,6 +45,7 @@ struct serve {
 	struct comm *comm;
 	struct wake *wake;
 	struct arena *arena;
+	struct near *near;
 	struct holder *holder;
 	struct reader *reader;
 	struct link *link; /* NULL: the daemon has left */
@@ -295,6 +296,7 @@ static int on_frame(const struct wire_msg *m, void *arg)
 static int make_reader(struct serve *s)
 {
 	struct reader_options opt = { .arena = s->arena,
+		.near = s->near,
 		.memory = s->a.memory,
 		.memory_bytes = s->a.memory_bytes,
 		.self = comm_rank(s->comm),
@@ -496,6 +498,21 @@ static void say(const char *text)
 	fprintf(stderr, "cistern agent: %s\n", text);
 }
 
+/* Measures and tests of gets on one host ask for gets. */
+static int find_near(struct serve *s)
+{
+	const char *wanted = getenv("CISTERN_AGENT_NEAR");
+	int r;
+
+	if (wanted && strcmp(wanted, "no") == 0)
+		return 0;
+	r = near_create(s->a.num, &s->near);
+	for (uint32_t rank = 0; r == 0 && rank < s->a.num; rank++)
+		if (rank != comm_rank(s->comm) && s->a.members[rank].store)
+			near_add(s->near, rank, s->a.members[rank].store, &s->a.members[rank].folder);
+	return r;
+}
+
 static int prepare(struct serve *s)
 {
 	struct control_sender sender = { send_control, s };
@@ -503,6 +520,8 @@ static int prepare(struct serve *s)
 
 	if (r == 0)
 		r = holder_create(s->a.self.store, s->arena, s->a.num, &sender, &s->holder, &s->err);
+	if (r == 0)
+		r = find_near(s);
 	if (r == 0)
 		r = make_reader(s);
 	comm_set_sending(s->comm, on_sending, s);
@@ -545,6 +564,7 @@ static void finish(struct serve *s)
 	arena_destroy(s->arena);
 	holder_destroy(s->holder);
 	reader_destroy(s->reader);
+	near_destroy(s->near);
 	link_destroy(s->link);
 	wake_destroy(s->wake);
 	wire_msg_free(&s->out);

@@ -6,21 +6,17 @@
 #include "mpi-agent/window/holder.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#define SEGMENT_DIR      "segment"
-#define GROWTH_ROOM      (64ull << 20) /* a private file is mapped with room to grow */
-#define MAPPINGS_MAX     30000u        /* the kernel allows 65530 of all kinds */
-#define SOON_BYTES_MAX   (16ull << 20)
-#define SEGMENT_NAME_MAX 32
+#include "mpi-agent/window/files.h"
+
+#define GROWTH_ROOM    (64ull << 20) /* a private file is mapped with room to grow */
+#define MAPPINGS_MAX   30000u        /* the kernel allows 65530 of all kinds */
+#define SOON_BYTES_MAX (16ull << 20)
 
 struct mapping {
 	struct mapping *next;
@@ -47,27 +43,23 @@ int holder_create(const char *store, struct arena *arena, uint32_t num_ranks, co
 {
 	struct holder *h = calloc(1, sizeof(*h));
 	char path[64];
-	int storefd, r = 0;
+	int r = 0;
 
 	if (!h)
 		return cistern_error_set(err, -ENOMEM, "out of memory");
-	*h = (struct holder){ .arena = arena, .num_ranks = num_ranks, .sender = *sender, .dirfd = -1, .inotify = -1 };
-	storefd = open(store, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (storefd >= 0) {
-		h->dirfd = openat(storefd, SEGMENT_DIR, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		r = h->dirfd < 0 ? -errno : 0;
-		close(storefd);
-	}
-	if (storefd >= 0 && r == 0) {
+	*h = (struct holder){ .arena = arena, .num_ranks = num_ranks, .sender = *sender, .inotify = -1 };
+	h->dirfd = files_open_store(store);
+	if (h->dirfd < 0)
+		r = h->dirfd;
+	if (r == 0) {
 		h->inotify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
 		snprintf(path, sizeof(path), "/proc/self/fd/%d", h->dirfd);
 		if (h->inotify < 0 || inotify_add_watch(h->inotify, path, IN_DELETE | IN_MOVED_FROM) < 0)
 			r = -errno;
 	}
-	if (storefd < 0 || r < 0) {
-		r = r ? r : -errno;
+	if (r < 0) {
 		holder_destroy(h);
-		return cistern_error_set(err, r, "%s/" SEGMENT_DIR ": %s", store, strerror(-r));
+		return cistern_error_set(err, r, "the segments of %s: %s", store, strerror(-r));
 	}
 	*ret = h;
 	return 0;
@@ -156,32 +148,6 @@ static struct mapping *by_segment(struct holder *h, uint32_t segment)
 
 /* ---- files */
 
-static const char *segment_name(uint32_t segment, bool is_private, char out[SEGMENT_NAME_MAX])
-{
-	snprintf(out, SEGMENT_NAME_MAX, "%08" PRIu32 "%s", segment, is_private ? ".prv" : ".seg");
-	return out;
-}
-
-/* Opens the segment of either kind. */
-static int open_segment(const struct holder *h, uint32_t segment, struct stat *st, bool *ret_private)
-{
-	char name[SEGMENT_NAME_MAX];
-	int fd = -1;
-
-	for (int k = 0; k < 2 && fd < 0; k++) {
-		*ret_private = k == 1;
-		fd = openat(h->dirfd, segment_name(segment, k == 1, name), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-		if (fd < 0 && errno != ENOENT)
-			return -errno;
-	}
-	if (fd < 0)
-		return -ENOENT;
-	if (fstat(fd, st) == 0 && S_ISREG(st->st_mode))
-		return fd;
-	close(fd);
-	return -ENOENT;
-}
-
 static int make_mapping(struct holder *h, uint32_t segment, int fd, uint64_t room, struct mapping **ret)
 {
 	struct mapping *m;
@@ -213,7 +179,7 @@ static int find_mapping(struct holder *h, uint32_t segment, struct mapping **ret
 	struct mapping *m = by_segment(h, segment);
 	bool is_private = false;
 	struct stat st;
-	int fd = open_segment(h, segment, &st, &is_private), r = 0;
+	int fd = files_open(h->dirfd, segment, &st, &is_private), r = 0;
 	uint64_t size;
 
 	if (fd < 0)
@@ -268,17 +234,9 @@ int holder_on_control(struct holder *h, uint32_t rank, const struct control *c)
 
 /* ---- what was deleted */
 
-static bool is_deleted(const struct holder *h, uint32_t segment)
-{
-	char name[SEGMENT_NAME_MAX];
-
-	return faccessat(h->dirfd, segment_name(segment, false, name), F_OK, 0) < 0 && errno == ENOENT &&
-	       faccessat(h->dirfd, segment_name(segment, true, name), F_OK, 0) < 0 && errno == ENOENT;
-}
-
 static int retire_if_deleted(struct holder *h, struct mapping *m, int *num)
 {
-	if (!m || m->retired || !is_deleted(h, m->segment))
+	if (!m || m->retired || !files_is_deleted(h->dirfd, m->segment))
 		return 0;
 	(*num)++;
 	return retire(h, m);

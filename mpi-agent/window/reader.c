@@ -3,16 +3,24 @@
  * Ranges of remote segments. Where a segment lies in its holder's window is asked once and remembered; ranges that wait for the
  * answer hang from the segment, those that may go stand in one queue, in the order in which they came. A remembered place is true until the holder
  * retires it, and it does not use it for anything else before we say that we do not read there any more.
+ *
+ * A segment that we can open ourselves (near.h) is asked for and given up by the same rules, so that no deleted file keeps its room, but
+ * its bytes are read here: what the kernel has in memory at once, the rest when nothing else is to be done, after all of it has been asked for.
  */
 #include "mpi-agent/window/reader.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
+
+#include "format/base/fdio.h"
 
 #define BUCKETS    4096u
 #define GET_BYTES  (1u << 20)  /* of one get; longer ranges are cut */
 #define SOON_BYTES (64u << 10) /* shorter ranges are not announced */
+#define STEP_BYTES (1u << 20)  /* of files, read in one step: others wait for it */
 
 struct list {
 	uint64_t id;
@@ -37,6 +45,7 @@ struct remote { /* a segment of another node */
 	uint32_t rank, segment;
 	bool known, asking, retiring;
 	uint64_t at, len, mapping;
+	int fd;           /* owned: it is near; -1 */
 	uint32_t reading; /* gets under way */
 	bool answered;    /* while it was retiring: with this */
 	struct control answer;
@@ -47,6 +56,7 @@ struct reader {
 	struct reader_options opt;
 	struct remote *buckets[BUCKETS];
 	struct queue ready;
+	struct queue cold; /* near, and to be waited for; they count as reading */
 	uint32_t num_lists;
 };
 
@@ -94,8 +104,16 @@ int reader_create(const struct reader_options *opt, struct reader **ret)
 		return -ENOMEM;
 	r->opt = *opt;
 	queue_init(&r->ready);
+	queue_init(&r->cold);
 	*ret = r;
 	return 0;
+}
+
+static void close_near(struct reader *r, struct remote *m)
+{
+	if (m->fd >= 0)
+		near_close(r->opt.near, m->fd);
+	m->fd = -1;
 }
 
 void reader_destroy(struct reader *r)
@@ -108,10 +126,12 @@ void reader_destroy(struct reader *r)
 
 			r->buckets[i] = m->next;
 			free_queue(&m->waiting);
+			close_near(r, m);
 			free(m);
 		}
 	}
 	free_queue(&r->ready);
+	free_queue(&r->cold);
 	free(r);
 }
 
@@ -140,6 +160,7 @@ static struct remote *get_remote(struct reader *r, uint32_t rank, uint32_t segme
 	if (m) {
 		m->rank = rank;
 		m->segment = segment;
+		m->fd = -1;
 		queue_init(&m->waiting);
 		*at = m;
 	}
@@ -154,6 +175,7 @@ static void drop_if_unknown(struct reader *r, struct remote *m)
 	if (m->known || m->asking || m->reading || m->waiting.head)
 		return;
 	*at = m->next;
+	close_near(r, m);
 	free(m);
 }
 
@@ -173,7 +195,7 @@ static void range_done(struct reader *r, struct range *g, int status)
 	free(list);
 }
 
-static int send(struct reader *r, const struct remote *m, const struct control *c)
+static int tell_holder(struct reader *r, const struct remote *m, const struct control *c)
 {
 	return r->opt.sender.send(m->rank, c, r->opt.sender.arg);
 }
@@ -183,10 +205,10 @@ static int ask(struct reader *r, struct remote *m)
 	struct control c = { .kind = CONTROL_ASK, .segment = m->segment };
 
 	m->asking = true;
-	return send(r, m, &c);
+	return tell_holder(r, m, &c);
 }
 
-/* The holder's kernel may begin to fetch it from its device. */
+/* The kernel, ours or the holder's, may begin to fetch it from its device. */
 static int announce(struct reader *r, const struct range *g)
 {
 	struct remote *m = g->remote;
@@ -194,7 +216,10 @@ static int announce(struct reader *r, const struct range *g)
 		.kind = CONTROL_SOON, .segment = m->segment, .mapping = m->mapping, .at = g->off, .len = g->len
 	};
 
-	return send(r, m, &c);
+	if (m->fd < 0)
+		return tell_holder(r, m, &c);
+	(void)posix_fadvise(m->fd, (off_t)g->off, (off_t)g->len, POSIX_FADV_WILLNEED);
+	return 0;
 }
 
 /* Where a range goes next: to the ready ones, or to wait for an answer. */
@@ -301,6 +326,8 @@ static int take_answer(struct reader *r, struct remote *m, const struct control 
 	m->at = c->at;
 	m->len = c->len;
 	m->mapping = c->mapping;
+	if (m->known && m->fd < 0 && r->opt.near)
+		m->fd = near_open(r->opt.near, m->rank, m->segment);
 	if (!waiting.head)
 		waiting.tail = &waiting.head;
 	queue_init(&m->waiting);
@@ -324,7 +351,8 @@ static int let_go(struct reader *r, struct remote *m)
 	int e;
 
 	m->retiring = m->known = false;
-	e = send(r, m, &c);
+	close_near(r, m);
+	e = tell_holder(r, m, &c);
 	if (e == 0 && m->answered)
 		e = take_answer(r, m, &m->answer);
 	if (e == 0 && m->waiting.head && !m->asking)
@@ -393,19 +421,25 @@ struct step {
 	int error;
 };
 
-static void on_ended(uint32_t rank, void *tag, void *arg)
+/* One that counted as reading has its bytes, or not. */
+static void end_one(struct step *step, struct range *g, int status)
 {
-	struct step *step = arg;
 	struct reader *r = step->r;
-	struct range *g = tag;
 	struct remote *m = g->remote;
 
-	r->opt.read(rank, r->opt.arg);
-	range_done(r, g, 0);
+	range_done(r, g, status);
 	m->reading--;
 	if (m->retiring && m->reading == 0 && step->error == 0)
 		step->error = let_go(r, m);
 	drop_if_unknown(r, m);
+}
+
+static void on_ended(uint32_t rank, void *tag, void *arg)
+{
+	struct step *step = arg;
+
+	step->r->opt.read(rank, step->r->opt.arg);
+	end_one(step, tag, 0);
 }
 
 /* Begins to read the first of the ready ones, GET_BYTES of it at most. 1, 0: no more at once, or an error. */
@@ -423,6 +457,52 @@ static int begin_one(struct reader *r, struct cistern_error *err)
 	return 1;
 }
 
+/* ---- near ones */
+
+static bool read_at_once(const struct reader *r, const struct range *g)
+{
+	struct iovec to = { r->opt.memory + g->to, g->len };
+
+	return preadv2(g->remote->fd, &to, 1, (off_t)g->off, RWF_NOWAIT) == (ssize_t)g->len;
+}
+
+/* As for those that get: behind the end of a file that was cut meanwhile there are zeros. */
+static int read_and_wait(const struct reader *r, const struct range *g)
+{
+	ssize_t got = fdio_read(g->remote->fd, r->opt.memory + g->to, g->len, g->off);
+
+	if (got < 0)
+		return (int)got;
+	memset(r->opt.memory + g->to + got, 0, g->len - (size_t)got);
+	return 0;
+}
+
+/* The first of the ready ones. How many bytes have come. */
+static uint32_t read_ready(struct step *step)
+{
+	struct reader *r = step->r;
+	struct range *g = pop(&r->ready);
+	uint32_t len = g->len;
+
+	g->remote->reading++;
+	if (read_at_once(r, g)) {
+		end_one(step, g, 0);
+		return len;
+	}
+	(void)posix_fadvise(g->remote->fd, (off_t)g->off, (off_t)len, POSIX_FADV_WILLNEED);
+	push(&r->cold, g);
+	return 0;
+}
+
+static uint32_t read_cold(struct step *step)
+{
+	struct range *g = pop(&step->r->cold);
+	uint32_t len = g->len;
+
+	end_one(step, g, read_and_wait(step->r, g));
+	return len;
+}
+
 static void wake(uint32_t rank, void *arg)
 {
 	struct reader *r = arg;
@@ -430,21 +510,41 @@ static void wake(uint32_t rank, void *arg)
 	r->opt.reading(rank, r->opt.arg);
 }
 
-int reader_step(struct reader *r, struct cistern_error *err)
+/* Gets are begun and files read until there are no more, or enough. How many, or an error. */
+static int begin_some(struct step *step, struct cistern_error *err)
 {
-	struct step step = { .r = r };
-	int num = arena_step(r->opt.arena, on_ended, &step, err), e = 1;
+	struct reader *r = step->r;
+	uint64_t bytes = 0;
+	int num = 0, e = 1;
 
-	if (num < 0)
-		return num;
-	while (e == 1 && step.error == 0 && r->ready.head) {
-		e = begin_one(r, err);
+	while (e == 1 && bytes < STEP_BYTES && step->error == 0 && r->ready.head) {
+		if (r->ready.head->remote->fd >= 0)
+			bytes += read_ready(step);
+		else
+			e = begin_one(r, err);
 		if (e < 0)
 			return e;
 		num += e;
 	}
+	while (bytes < STEP_BYTES && step->error == 0 && r->cold.head) {
+		bytes += read_cold(step);
+		num++;
+	}
+	return num;
+}
+
+int reader_step(struct reader *r, struct cistern_error *err)
+{
+	struct step step = { .r = r };
+	int num = arena_step(r->opt.arena, on_ended, &step, err), e;
+
+	if (num < 0)
+		return num;
+	e = begin_some(&step, err);
+	if (e < 0)
+		return e;
 	arena_each_get(r->opt.arena, wake, r);
-	return step.error < 0 ? cistern_error_set(err, step.error, "out of memory") : num;
+	return step.error < 0 ? cistern_error_set(err, step.error, "out of memory") : num + e;
 }
 
 bool reader_busy(const struct reader *r)

@@ -6,11 +6,13 @@
 
 #include "mpi-agent/window/arena.h"
 #include "mpi-agent/window/control.h"
+#include "mpi-agent/window/near.h"
 
 struct reader;
 
 struct reader_options {
 	struct arena *arena; /* borrowed */
+	struct near *near;   /* borrowed; NULL: all is got through MPI */
 	uint8_t *memory;     /* borrowed: where the bytes go */
 	uint64_t memory_bytes;
 	uint32_t self, num_ranks;
@@ -39,7 +41,7 @@ struct reader_range {
 int reader_get(struct reader *r, uint64_t id, const struct reader_range *ranges, size_t num);
 /* ANSWER and RETIRE of a rank. */
 int reader_on_control(struct reader *r, uint32_t rank, const struct control *m);
-/* How many gets have begun or ended, or an error. */
+/* How many gets have begun or ended, or files been read, or an error. */
 int reader_step(struct reader *r, struct cistern_error *err);
 bool reader_busy(const struct reader *r);
 

@@ -237,7 +237,12 @@ cut_out() {
 	tail -c +$(($2 + 1)) "$1" | head -c "$3"
 }
 
-@test "gets bring the right bytes of segments new, grown, deleted" {
+# Stores of one host are read without MPI, unless this is said.
+only_gets() {
+	export CISTERN_AGENT_NEAR=no
+}
+
+right_bytes() {
 	local s=$WORK/s1/segment
 	start_fakes 2
 	segment 1 1 5000000 7
@@ -282,11 +287,25 @@ cut_out() {
 	stop_agents
 }
 
+@test "gets bring the right bytes of segments new, grown, deleted" {
+	only_gets
+	right_bytes
+}
+
+@test "so do reads of a store of the same host" {
+	right_bytes
+}
+
 is_unmapped() {
 	refute grep -q "$2" "/proc/$(cat "$WORK/agent$1.pid")/maps" >/dev/null 2>&1
 }
 
-@test "segments come and go while they are read" {
+# Of a deleted file nothing is kept: neither mapped by its holder, nor open at the reader.
+is_let_go() {
+	is_unmapped "$1" "$2" && refute grep -q "$2" <(ls -l "/proc/$(cat "$WORK/agent0.pid")/fd" 2>&1)
+}
+
+come_and_go() {
 	local i n=0
 	start_fakes 2
 	start_agents
@@ -302,12 +321,35 @@ is_unmapped() {
 		if said 0 "^got id=10$i status=0"; then cmp "$WORK/h$i" "$WORK/copy$i"; fi
 		if said 0 "^got id=20$i status=0"; then cmp "$WORK/k$i" <(cut_out "$WORK/copy$i" 0 1000000); fi
 		if said 0 "^got id=30$i status=0"; then cmp "$WORK/l$i" <(cut_out "$WORK/copy$i" 1000000 1000000); fi
-		wait_until 60 is_unmapped 1 "0000000$i.seg"
+		wait_until 60 is_let_go 1 "0000000$i.seg"
 	done
 	stop_agents
 }
 
-@test "a file that is cut under a get kills nobody" {
+@test "segments come and go while they are got" {
+	only_gets
+	come_and_go
+}
+
+@test "segments come and go while they are read" {
+	come_and_go
+}
+
+@test "what lies in a store of the same host is had though its agent stands still" {
+	start_fakes 2
+	segment 1 1 3000000 1
+	start_agents
+	tell 0 get 1 "$WORK/g1" 1 1 0 4096
+	fetched 0 1 0
+	kill -STOP "$(cat "$WORK/agent1.pid")"
+	tell 0 get 2 "$WORK/g2" 1 1 0 3000000
+	fetched 0 2 0
+	kill -CONT "$(cat "$WORK/agent1.pid")"
+	cmp "$WORK/g2" "$WORK/s1/segment/00000001.seg"
+	stop_agents
+}
+
+cut_under_a_get() {
 	start_fakes 2
 	segment 1 1 3000000 1
 	start_agents
@@ -322,6 +364,16 @@ is_unmapped() {
 	stop_agents
 }
 
+@test "a file that is cut under a get kills nobody" {
+	only_gets
+	cut_under_a_get
+}
+
+@test "nor does one that is cut under a read" {
+	cut_under_a_get
+	cmp "$WORK/g2" <(head -c 1000 /dev/zero)
+}
+
 # ---- sleep
 
 # Ticks of a process: user and system.
@@ -331,6 +383,7 @@ ticks_of() {
 
 @test "idle agents sleep, and wake up at once" {
 	local k before after
+	only_gets
 	start_fakes 2
 	segment 1 1 1000000 1
 	start_agents

@@ -125,6 +125,7 @@ static void test_bytes(void)
 	memset(ids[1].store, 's', sizeof(ids[1].store) - 1); /* the longest there are */
 	memset(ids[1].backing, 'b', sizeof(ids[1].backing) - 1);
 	ids[1].place = (struct identity_place){ .port = 65535, .addresses = { 1, 2 }, .host_id = UINT64_MAX };
+	ids[1].folder = (struct identity_folder){ .dev = UINT64_MAX, .ino = 1 };
 	ids[1].incarnation = UINT64_MAX - 1;
 	identity_encode(&ids[1], bytes);
 	is_int(identity_decode(bytes, &back), 0, "decodes");
