@@ -63,6 +63,14 @@ static int file_write(void *arg, uint64_t off, const void *buf, size_t len)
 	return fdio_write(rc->fd, buf, len, off);
 }
 
+/* What cannot be had now is said when it is written. */
+static void file_reserve(void *arg, uint64_t off, uint64_t len)
+{
+	const struct recovery *rc = arg;
+
+	(void)fallocate(rc->fd, FALLOC_FL_KEEP_SIZE, (off_t)off, (off_t)len);
+}
+
 static void each(void *arg, unsigned int num, void (*work)(void *task, unsigned int i), void *task)
 {
 	(void)arg;
@@ -305,6 +313,7 @@ static int replay(struct recovery *rc, bool dry, bool quiet, struct cistern_erro
 {
 	struct bbreplay_ops ops = { .read = file_read,
 		.write = file_write,
+		.reserve = file_reserve,
 		.found = quiet ? NULL : found,
 		.skip = rc->opt->num_skip ? is_skipped : NULL,
 		.each = each,

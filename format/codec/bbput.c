@@ -194,6 +194,23 @@ static int values_error(const struct bbput *p, const struct bblog_entry *e, int 
 				bblog_header(p->meta)->rank, e->seq, strerror(-r));
 }
 
+/* Values from run number i on lie in the window one behind the other: the stream is told how far. data_off: of run i. */
+static void expect_runs(
+	struct bbput *p, const struct bbscan *s, const struct bbscan_group *g, uint32_t i, uint64_t data_off)
+{
+	const struct bbruns_run *runs = s->runs.runs + g->first_run;
+	uint32_t to = p->box->value.to_bytes;
+
+	for (; i < g->num; i++) {
+		uint64_t off = g->base + (uint64_t)(int64_t)runs[i].at;
+
+		if (off < p->begin || off + (uint64_t)runs[i].num * to > p->end)
+			break;
+		data_off += (uint64_t)runs[i].num * g->elem_bytes;
+	}
+	bbstream_expect(&p->data, data_off);
+}
+
 /* The same of a group that is kept: without a look at the log of its entries. */
 static int put_kept(struct bbput *p, const struct bbscan *s, const struct bbscan_group *g, struct cistern_error *err)
 {
@@ -215,6 +232,8 @@ static int put_kept(struct bbput *p, const struct bbscan *s, const struct bbscan
 		uint64_t off = g->base + (uint64_t)(int64_t)runs[i].at;
 
 		if (reaches(p, off, off + (uint64_t)runs[i].num * to)) {
+			if (!bbstream_is_expected(&p->data, e.data_off))
+				expect_runs(p, s, g, i, e.data_off);
 			e.seq = g->first.seq + i;
 			begin_entry(p, &e);
 			put_run(p, off, runs[i].num, 0);

@@ -355,6 +355,19 @@ static int write_windows(struct worker *w)
 	return r;
 }
 
+/* If the values are as many as what lies between the first and the last of them, there are hardly holes to be kept. */
+static void reserve(const struct bbreplay *b)
+{
+	uint64_t begin = UINT64_MAX, bytes = 0;
+
+	for (size_t i = 0; i < b->num_logs; i++) {
+		begin = b->scans[i].begin < begin ? b->scans[i].begin : begin;
+		bytes += b->scans[i].file_bytes;
+	}
+	if (b->ops->reserve && !b->ops->dry && begin < b->needed_bytes && bytes >= b->needed_bytes - begin)
+		b->ops->reserve(b->ops->arg, begin, b->needed_bytes - begin);
+}
+
 /* Last, so that an interrupted replay does not promise records that are not there. */
 static int write_records(struct bbreplay *b, struct cistern_error *err)
 {
@@ -382,6 +395,7 @@ int bbreplay_run(struct bbreplay *b, struct cistern_error *err)
 	b->window_bytes = choose_window(b, most * WINDOW_SHARE);
 	if (num > b->needed_bytes / b->window_bytes + 1)
 		num = b->needed_bytes / b->window_bytes + 1;
+	reserve(b);
 	r = run_workers(b, (unsigned int)num, write_windows, err);
 	if (r < 0)
 		return r;

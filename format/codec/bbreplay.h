@@ -64,6 +64,11 @@ struct bbreplay_ops {
 	int (*read)(void *arg, uint64_t off, void *buf, size_t len);
 	/* Large, ascending (each worker's), never twice the same bytes, but the number of records at the end. 0 or -errno. */
 	int (*write)(void *arg, uint64_t off, const void *buf, size_t len);
+	/*
+	 * Before the first write: about all of these bytes will be written, and no more of them than there are values. For those who can
+	 * see to room at once. May be NULL.
+	 */
+	void (*reserve)(void *arg, uint64_t off, uint64_t len);
 	/* May be NULL. */
 	void (*found)(void *arg, const struct bbreplay_finding *f);
 	/* Whether to leave out an entry. May be NULL. */

@@ -106,6 +106,7 @@ static void take(struct bbscan *s, struct bbscan_group *g, const struct bblog_en
 	s->entries++;
 	s->values += e->num_elems;
 	s->value_bytes += e->data_len;
+	s->file_bytes += e->num_elems * x->value.to_bytes;
 	s->records = reach.records > s->records ? reach.records : s->records;
 	widen(&g->begin, &g->end, &reach);
 	widen(&s->begin, &s->end, &reach);

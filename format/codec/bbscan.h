@@ -35,7 +35,8 @@ struct bbscan {
 	struct bbruns runs;  /* of the groups that are kept */
 	uint64_t begin, end; /* of the file: what any group touches; begin >= end: nothing */
 	uint64_t records;    /* that the file must have */
-	uint64_t entries, values, value_bytes, skipped, left_out;
+	uint64_t entries, values, skipped, left_out;
+	uint64_t value_bytes, file_bytes; /* of the values: in the log, and as the file has them */
 };
 
 /* What is to become of an entry. */

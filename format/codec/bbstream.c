@@ -3,7 +3,8 @@
  * The blocks of shared mode put together, and reading ahead: up to where everything will be asked for, if somebody said so; else
  * twice as far each time while what is asked for lies close behind what was there, and little after a jump, so that neither a
  * scan of the whole log nor picking a few bytes out of each entry reads much in vain. The window on the bytes is small enough to
- * stay in a processor's own cache, where what was read is soon read again. Where the source can show its bytes, large windows are not copied.
+ * stay in a processor's own cache, where what was read is soon read again. Where the source can show its bytes, large windows are not copied,
+ * and may be larger: each costs a mapping, and an interrupt of the other processors when it ends.
  */
 #include "format/codec/bbstream.h"
 
@@ -14,6 +15,7 @@
 #define AHEAD_MIN (UINT64_C(4) << 10)
 #define AHEAD_MAX (UINT64_C(256) << 10)
 #define VIEW_MIN  (UINT64_C(64) << 10) /* less is read: to show it costs more than the copy */
+#define VIEW_MAX  (UINT64_C(2) << 20)
 
 /* Byte off of a channel is at this byte of the file. */
 static uint64_t place(uint64_t off, uint32_t channel, uint32_t num_channels)
@@ -72,6 +74,11 @@ void bbstream_expect(struct bbstream *s, uint64_t end)
 	s->sure_end = end < s->size ? end : s->size;
 }
 
+bool bbstream_is_expected(const struct bbstream *s, uint64_t off)
+{
+	return off < s->sure_end;
+}
+
 static int read_blocks(const struct bbstream *s, uint64_t off, uint8_t *to, uint64_t len)
 {
 	while (len > 0) {
@@ -103,6 +110,11 @@ static int make_room(struct bbstream *s, uint64_t len)
 	return 0;
 }
 
+static bool is_shown(const struct bbstream *s)
+{
+	return s->src.view && s->num_channels == 1;
+}
+
 /* How much to read for least bytes at off, which the channel has, when it may be most. */
 static uint64_t decide(struct bbstream *s, uint64_t off, uint64_t least, uint64_t most)
 {
@@ -117,8 +129,8 @@ static uint64_t decide(struct bbstream *s, uint64_t off, uint64_t least, uint64_
 	len = most > s->ahead ? most : s->ahead;
 	if (off < s->sure_end)
 		len = s->sure_end - off;
-	if (len > AHEAD_MAX)
-		len = AHEAD_MAX;
+	if (len > (is_shown(s) ? VIEW_MAX : AHEAD_MAX))
+		len = is_shown(s) ? VIEW_MAX : AHEAD_MAX;
 	if (len < least)
 		len = least;
 	return len < s->size - off ? len : s->size - off;
@@ -135,7 +147,7 @@ static int move_window(struct bbstream *s, uint64_t off, uint64_t len)
 	int r = 0;
 
 	end_view(s);
-	if (s->src.view && s->num_channels == 1 && len >= VIEW_MIN)
+	if (is_shown(s) && len >= VIEW_MIN)
 		s->view = s->src.view(s->src.arg, off, (size_t)len);
 	if (!s->view) {
 		r = make_room(s, len);

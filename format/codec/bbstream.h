@@ -4,7 +4,7 @@
 
 /*
  * One channel of a file of a PnetCDF burst-buffer log as a run of bytes, wherever its blocks lie, with a window on it
- * that reads ahead. Bounded memory: the largest piece that was asked for, or 256 KiB.
+ * that reads ahead. Bounded memory: the largest piece that was asked for, or 256 KiB; what is shown takes none.
  */
 
 #include "format/codec/bblog.h"
@@ -28,6 +28,7 @@ void bbstream_follow(struct bbstream *s, const struct bblog_source *src, uint32_
 void bbstream_free(struct bbstream *s); /* its memory; it may be used again */
 /* From what is asked for next up to end all bytes will be asked for, in their order. */
 void bbstream_expect(struct bbstream *s, uint64_t end);
+bool bbstream_is_expected(const struct bbstream *s, uint64_t off); /* that what lies there will be asked for */
 /* len bytes at off, borrowed until the next call, in *ret. -ENODATA: the channel ends before; -ENOMEM; read()'s errors. */
 int bbstream_look(struct bbstream *s, uint64_t off, uint64_t len, const uint8_t **ret);
 /* The same with at least least bytes, and at the most most, as many as are to be had at once: *ret_len. */

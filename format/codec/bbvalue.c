@@ -50,23 +50,26 @@ static uint64_t load_big(const uint8_t *p, uint32_t bytes)
 	return v;
 }
 
-/* By way of other memory: then nothing is known to overlap. */
-#define REVERSE(bits)                                                                    \
-	INLINE void reverse_##bits(uint8_t *to, const uint8_t *from, size_t num)         \
-	{                                                                                \
-		uint##bits##_t v[BATCH];                                                 \
-                                                                                         \
-		for (; num >= BATCH; num -= BATCH, to += sizeof(v), from += sizeof(v)) { \
-			memcpy(v, from, sizeof(v));                                      \
-			for (size_t i = 0; i < BATCH; i++)                               \
-				v[i] = __builtin_bswap##bits(v[i]);                      \
-			memcpy(to, v, sizeof(v));                                        \
-		}                                                                        \
-		for (size_t i = 0; i < num; i++) {                                       \
-			memcpy(&v[0], from + i * sizeof(v[0]), sizeof(v[0]));            \
-			v[0] = __builtin_bswap##bits(v[0]);                              \
-			memcpy(to + i * sizeof(v[0]), &v[0], sizeof(v[0]));              \
-		}                                                                        \
+/* to and from do not overlap. */
+#define REVERSE(bits)                                                                                 \
+	INLINE void reverse_some_##bits(uint8_t *restrict to, const uint8_t *restrict from, size_t n) \
+	{                                                                                             \
+		for (size_t i = 0; i < n; i++) {                                                      \
+			uint##bits##_t v;                                                             \
+                                                                                                      \
+			memcpy(&v, from + i * sizeof(v), sizeof(v));                                  \
+			v = __builtin_bswap##bits(v);                                                 \
+			memcpy(to + i * sizeof(v), &v, sizeof(v));                                    \
+		}                                                                                     \
+	}                                                                                             \
+                                                                                                      \
+	INLINE void reverse_##bits(uint8_t *to, const uint8_t *from, size_t num)                      \
+	{                                                                                             \
+		const size_t step = BATCH * (size_t)bits / 8;                                         \
+                                                                                                      \
+		for (; num >= BATCH; num -= BATCH, to += step, from += step)                          \
+			reverse_some_##bits(to, from, BATCH);                                         \
+		reverse_some_##bits(to, from, num);                                                   \
 	}
 
 REVERSE(16)
@@ -89,11 +92,12 @@ INLINE void reverse(uint8_t *to, const uint8_t *from, uint32_t bytes, size_t num
 #define WIDEN(name, type, field)                                          \
 	INLINE void widen_##name(const uint8_t *from, union numbers *ret) \
 	{                                                                 \
-		type v[BATCH];                                            \
+		for (size_t i = 0; i < BATCH; i++) {                      \
+			type v;                                           \
                                                                           \
-		memcpy(v, from, sizeof(v));                               \
-		for (size_t i = 0; i < BATCH; i++)                        \
-			ret->field[i] = v[i];                             \
+			memcpy(&v, from + i * sizeof(v), sizeof(v));      \
+			ret->field[i] = v;                                \
+		}                                                         \
 	}
 
 WIDEN(int8, int8_t, i)
@@ -264,12 +268,12 @@ INLINE uint64_t floats_to_floats(const double *n, size_t num, uint64_t fill, uni
 {
 	const double max = (double)FLT_MAX;
 	uint64_t unfit = 0;
-	int bad = 0;
+	uint64_t bad = 0;
 
-	for (size_t i = 0; i < BATCH; i++) {
+	for (size_t i = 0; i < BATCH; i++)
 		ret->f[i] = (float)n[i];
-		bad |= (n[i] > max) | (n[i] < -max);
-	}
+	for (size_t i = 0; i < BATCH; i++)
+		bad |= fabs(n[i]) > max;
 	for (size_t i = 0; i < num && bad; i++)
 		if (n[i] > max || n[i] < -max) {
 			ret->b32[i] = (uint32_t)fill;

@@ -379,6 +379,8 @@ struct target {
 	bool ascending;
 	uint64_t skip_log, skip_seq; /* UINT64_MAX: none */
 	uint64_t memory_bytes;
+	unsigned int num_reserved; /* calls */
+	uint64_t reserved_off, reserved_len;
 };
 
 static int target_read(void *arg, uint64_t off, void *buf, size_t len)
@@ -401,6 +403,15 @@ static int target_write(void *arg, uint64_t off, const void *buf, size_t len)
 	if (off + len > t->file.len)
 		t->file.len = off + len;
 	return 0;
+}
+
+static void target_reserve(void *arg, uint64_t off, uint64_t len)
+{
+	struct target *t = arg;
+
+	t->num_reserved += t->end_of_writes == 0;
+	t->reserved_off = off;
+	t->reserved_len = len;
 }
 
 static void target_found(void *arg, const struct bbreplay_finding *f)
@@ -445,6 +456,7 @@ static struct bbreplay_stats replay(struct target *t, const struct bbreplay_log 
 {
 	struct bbreplay_ops ops = { .read = target_read,
 		.write = target_write,
+		.reserve = target_reserve,
 		.found = target_found,
 		.skip = target_skip,
 		.arg = t,
@@ -575,6 +587,7 @@ static void test_findings(void)
 #define PUTS       400u /* of three values of A(4, 6) each */
 #define PUT_VALUES 3u
 #define PUT_WRONG  130u /* whose first value does not fit, of the first rank */
+#define A_BEGIN    512u /* as PnetCDF aligns the first variable */
 #define PUT_BYTES  (BBLOG_ENTRY_BYTES + 2u * 3u * 8u)
 
 static uint64_t put_index(uint64_t put)
@@ -600,17 +613,16 @@ static void add_put(struct pair *p, unsigned int rank, uint64_t put)
 		memcpy(p->data.at + p->data.len, &(int64_t){ put_value(rank, put, i) }, sizeof(int64_t));
 }
 
-/* The log of a real job, with our puts instead of its own. */
-static void make_puts(struct pair *p, unsigned int rank)
+/* The log of a real job, with count puts of ours instead of its own. */
+static void make_puts(struct pair *p, unsigned int rank, uint64_t count)
 {
-	uint64_t count = PUTS;
 
 	open_pair(p, CRASH, rank);
 	bblog_close(p->log.meta);
 	p->meta.len = HEADER_T1;
 	p->data.len = BBLOG_DATA_BEGIN;
 	memcpy(p->meta.at + 56, &count, sizeof(count));
-	for (uint64_t put = 0; put < PUTS; put++)
+	for (uint64_t put = 0; put < count; put++)
 		add_put(p, rank, put);
 	p->meta.seen = 0;
 	p->log = (struct bbreplay_log){ .meta = open_log(&p->meta, NULL), .data = source(&p->data), .num_channels = 1 };
@@ -645,8 +657,8 @@ static uint64_t replay_puts(uint64_t memory_bytes)
 	uint64_t seen;
 
 	t.memory_bytes = memory_bytes;
-	make_puts(&p[0], 0);
-	make_puts(&p[1], 1);
+	make_puts(&p[0], 0, PUTS);
+	make_puts(&p[1], 1, PUTS);
 	s = replay(&t, (struct bbreplay_log[]){ p[0].log, p[1].log }, 2, false);
 	seen = p[0].meta.seen;
 	is_u64(s.entries, 2 * PUTS, "all puts were replayed");
@@ -668,6 +680,31 @@ static void test_small_puts(void)
 
 	ok(with < all + 8192, "with memory entries are read once: %" PRIu64 " bytes", with);
 	ok(without > 2 * (all - 8192), "and without it twice: %" PRIu64 " bytes", without);
+}
+
+/* The first puts of one rank: what was reserved, in values of A from the first one on. */
+static void is_reserved(uint64_t num_puts, bool dry, unsigned int calls, uint64_t values)
+{
+	struct target t = make_target(CRASH);
+	struct pair p;
+
+	make_puts(&p, 0, num_puts);
+	replay(&t, &p.log, 1, dry);
+	ok(t.num_reserved == calls, "%" PRIu64 " puts: room was asked for %u times before the first write", num_puts,
+		t.num_reserved);
+	if (calls > 0)
+		ok(t.reserved_off == A_BEGIN && t.reserved_len == 4 * values,
+			"all of it, and no more: %" PRIu64 " and %" PRIu64, t.reserved_off, t.reserved_len);
+	close_pair(&p);
+	free(t.file.at);
+}
+
+static void test_reserve(void)
+{
+	is_reserved(1, false, 1, PUT_VALUES);
+	is_reserved(2, false, 0, 0); /* values 0 to 2 and 7 to 9: what lies between them stays a hole */
+	is_reserved(PUTS, false, 1, 24);
+	is_reserved(PUTS, true, 0, 0);
 }
 
 /* ---- the corpus of the fuzzer */
@@ -781,6 +818,7 @@ int main(void)
 	test_shared();
 	test_findings();
 	test_small_puts();
+	test_reserve();
 	corpus_check("bblog", is_sound, 30, 9);
 	test_values();
 	test_no_conversion();

@@ -84,6 +84,13 @@ static void test_one_channel(struct memory *m, const struct bblog_source *src)
 	ok(goes_through(&s, m, 4096, 1 << 20), "large ones");
 	bbstream_follow(&s, src, 0, 1);
 	m->views = 0;
+	bbstream_expect(&s, BLIND_OFF / 2);
+	ok(bbstream_look(&s, 100, 100, &p) == 0 && m->shown == m->at + 100 && m->shown_len == BLIND_OFF / 2 - 100,
+		"what will be asked for is shown at once");
+	ok(bbstream_is_expected(&s, BLIND_OFF / 2 - 1) && !bbstream_is_expected(&s, BLIND_OFF / 2),
+		"and no more than that");
+	bbstream_follow(&s, src, 0, 1);
+	m->views = 0;
 	for (uint64_t off = 0; off < SIZE; off += 1 << 20)
 		if (bbstream_look(&s, off, 100, &p) != 0 || memcmp(p, m->at + off, 100) != 0)
 			ok(false, "at %llu", (unsigned long long)off);
