@@ -22,11 +22,11 @@
 struct bbset;
 
 struct bbset_file {
-	struct bbset *set;  /* borrowed */
-	char *path;         /* owned */
-	int fd;             /* -1: closed for the moment; under the set's lock, as users */
-	unsigned int users; /* that read it right now */
-	struct stat st;     /* as it was found */
+	struct bbset *set;   /* borrowed */
+	char *path;          /* owned */
+	int fd;              /* -1: closed for the moment; under the set's lock, as users */
+	unsigned int users;  /* that read it right now */
+	struct stat st;      /* as it was found */
 	atomic_bool no_view; /* it cannot be mapped */
 };
 
