@@ -7,8 +7,8 @@
  * each of them lies if they are simple and a part of the memory holds it (bbruns.c): else they are decoded again.
  *
  * Windows have nothing to do with each other, nor have the first passes over different logs. So workers take them in turn, each
- * with memory of its own, which it uses again and again. A window is as small as a processor's own cache, unless that would
- * mean reading the same entries many times.
+ * with memory of its own, which it uses again and again. A window with what fills it is as small as a processor's own cache, unless that
+ * would mean reading the same entries many times.
  */
 #include "format/codec/bbreplay.h"
 
@@ -23,7 +23,7 @@
 
 #define WINDOW_SHARE 4 / 9 /* of the memory: a window takes 2 1/4 times its length */
 #define KEEP_SHARE   4     /* of the memory, for what the first pass keeps for the second */
-#define WINDOW_MIN   (UINT64_C(1) << 20)
+#define WINDOW_MIN   (UINT64_C(512) << 10)
 #define WINDOW_MAX   (UINT64_C(1) << 31)
 #define WORKERS_MAX  64u
 #define AGAIN_SHARE  16                  /* for so many bytes of values one byte of entries may be read again */
