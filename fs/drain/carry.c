@@ -23,8 +23,6 @@ struct carry {
 	struct drain *carrier;         /* owned */
 	struct collective *collective; /* owned */
 	struct job_manifest *manifest; /* owned */
-	pthread_mutex_t dirs_lock;
-	struct buf dirs;               /* node 0: u64 inode, time, stamp of the tree; under dirs_lock */
 	_Atomic(struct drain *) asker; /* borrowed */
 	_Atomic(uint64_t) time_usec;   /* of the session that the running part belongs to */
 };
@@ -93,8 +91,7 @@ static void drop_all(struct carry *c, const struct wire_shared_list *list, enum 
 
 /* ---- directories */
 
-#define DIRS_AT_ONCE    4096
-#define DIR_ENTRY_BYTES 24u
+#define DIRS_AT_ONCE 4096
 
 /* Copies of directories here that files which came and went have left their marks on. */
 struct marked {
@@ -104,17 +101,14 @@ struct marked {
 	size_t num;
 };
 
-/* They are clean when node 0 knows their times. */
+/* They are clean when node 0 has noted their times. */
 static int hand_over(struct marked *m)
 {
 	struct buf bytes BUF_CLEANUP = { 0 };
 	int r;
 
-	for (size_t i = 0; i < m->num; i++) {
-		buf_u64(&bytes, m->at[i].ino);
-		buf_u64(&bytes, (uint64_t)m->at[i].mtime_ns);
-		buf_u64(&bytes, m->tree_stamp);
-	}
+	for (size_t i = 0; i < m->num; i++)
+		job_put_dir_time(&bytes, m->at[i].ino, m->at[i].mtime_ns, m->tree_stamp);
 	r = m->num == 0 ? 0 : !buf_ok(&bytes) ? -ENOMEM : collective_tell_dirs(m->c->collective, bytes.data, bytes.len);
 	for (size_t i = 0; r == 0 && i < m->num; i++) {
 		r = store_commit(m->c->opt.drain.store, &m->at[i]);
@@ -162,42 +156,11 @@ static void clean_dirs(struct carry *c, enum cistern_exit *ret_exit, char text[C
 	}
 }
 
-/* Node 0: what the others have said of the times of directories waits for the part that carries them. */
-static int take_dirs(const void *bytes, size_t len, void *arg)
+static void take_dirs(struct peers_request *rq, void *arg)
 {
 	struct carry *c = arg;
-	int r;
 
-	if (len % DIR_ENTRY_BYTES != 0)
-		return -EBADMSG;
-	pthread_mutex_lock(&c->dirs_lock);
-	buf_bytes(&c->dirs, bytes, len);
-	r = buf_ok(&c->dirs) ? 0 : -ENOMEM;
-	if (r < 0)
-		buf_free(&c->dirs);
-	pthread_mutex_unlock(&c->dirs_lock);
-	return r;
-}
-
-static void apply_dirs(struct carry *c, struct collective_done *ret)
-{
-	struct buf dirs BUF_CLEANUP = { 0 };
-	struct cursor at;
-	int r = 0;
-
-	pthread_mutex_lock(&c->dirs_lock);
-	dirs = c->dirs;
-	c->dirs = (struct buf){ 0 };
-	pthread_mutex_unlock(&c->dirs_lock);
-	for (at = cursor_make(dirs.data, dirs.len); r == 0 && cursor_left(&at) > 0;) {
-		uint64_t ino = cursor_u64(&at), mtime_ns = cursor_u64(&at), stamp = cursor_u64(&at);
-
-		r = job_take_dir_time(c->opt.job, ino, (int64_t)mtime_ns, stamp);
-	}
-	if (r < 0) {
-		ret->result = CISTERN_EXIT_INCOMPLETE;
-		snprintf(ret->text, sizeof(ret->text), "the times of directories cannot be noted: %s", strerror(-r));
-	}
+	job_take_dir_times(c->opt.job, rq);
 }
 
 /* ---- the parts */
@@ -337,12 +300,8 @@ static void work(const struct collective_work *w, struct collective_done *ret, v
 	else if ((is_of_shared(w->part) && w->shared->num == 0) ||
 		 idle_part(c->opt.drain.store, (enum wire_part)w->part))
 		ret->result = CISTERN_EXIT_OK;
-	else {
-		if (w->part == WIRE_PART_FINISH)
-			apply_dirs(c, ret);
-		if (ret->result != CISTERN_EXIT_INCOMPLETE)
-			run_part(c, w, ret);
-	}
+	else
+		run_part(c, w, ret);
 	if (w->part == WIRE_PART_REMOVE)
 		clean_dirs(c, &ret->result, ret->text);
 }
@@ -448,7 +407,6 @@ int carry_create(const struct carry_options *opt, struct carry **ret, struct cis
 	if (!c)
 		return cistern_error_set(err, -ENOMEM, "out of memory");
 	c->opt = *opt;
-	pthread_mutex_init(&c->dirs_lock, NULL);
 	drain.ask = (struct drain_ask){ 0 };
 	drain.job = (struct drain_job_hooks){ .begin_shared = begin_shared,
 		.tree_step = tree_step,
@@ -478,8 +436,6 @@ void carry_destroy(struct carry *c)
 	collective_destroy(c->collective);
 	drain_destroy(c->carrier);
 	job_manifest_destroy(c->manifest);
-	buf_free(&c->dirs);
-	pthread_mutex_destroy(&c->dirs_lock);
 	fetch_destroy(c->fetch);
 	free(c);
 }

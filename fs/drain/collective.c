@@ -162,13 +162,16 @@ void collective_serve(struct collective *c, struct peers_request *rq)
 	const struct wire_msg *m = peers_msg(rq);
 	int r = 0;
 
+	if ((int)m->type == MESSAGE_DRAIN_DIRS && c->opt.dirs) {
+		c->opt.dirs(rq, c->opt.arg);
+		return;
+	}
 	switch ((int)m->type) {
 	case MESSAGE_DRAIN_ASK: r = collective_serve_ask(c, peers_from(rq), m); break;
 	case MESSAGE_DRAIN_ANSWER: collective_serve_answer(c, m); break;
 	case MESSAGE_DRAIN_CANCEL: collective_serve_cancel(c, peers_from(rq), tag_get(m, TAG_ID)); break;
 	case MESSAGE_DRAIN_PART: r = collective_serve_part(c, m); break;
 	case MESSAGE_DRAIN_PART_DONE: collective_serve_part_done(c, peers_from(rq), m); break;
-	case MESSAGE_DRAIN_DIRS: r = collective_serve_dirs(c, m); break;
 	case MESSAGE_DRAIN_LINES: r = collective_serve_lines(c, m); break;
 	case MESSAGE_DRAIN_WORKS: r = collective_serve_works(c, m); break;
 	case MESSAGE_DRAIN_STOP: collective_serve_stop(c, tag_get(m, TAG_SESSION)); break;

@@ -66,8 +66,8 @@ struct collective_options {
 	 */
 	uint64_t (*mark)(void *arg);
 	int (*append)(const void *lines, size_t len, void *arg);
-	/* What nodes say by collective_tell_dirs(), as append() is called. May be NULL. */
-	int (*dirs)(const void *bytes, size_t len, void *arg);
+	/* Node 0: what a node says by collective_tell_dirs(): WIRE_PAYLOAD of a request to be answered. Does not block; may be NULL. */
+	void (*dirs)(struct peers_request *rq, void *arg);
 	int (*summary)(const struct manifest_session *s, struct cistern_error *err, void *arg);
 	void *arg;
 };

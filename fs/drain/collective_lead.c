@@ -194,24 +194,14 @@ void collective_serve_part_done(struct collective *c, uint32_t from, const struc
 	pthread_mutex_unlock(&c->lock);
 }
 
-static int give(struct collective *c, const struct wire_msg *m, int (*to)(const void *bytes, size_t len, void *arg))
+int collective_serve_lines(struct collective *c, const struct wire_msg *m)
 {
 	const uint8_t *bytes;
 	size_t len;
 
-	if (!to || !wire_get_bytes(m, WIRE_PAYLOAD, 0, &bytes, &len))
+	if (!c->opt.append || !wire_get_bytes(m, WIRE_PAYLOAD, 0, &bytes, &len))
 		return -EINVAL;
-	return to(bytes, len, c->opt.arg);
-}
-
-int collective_serve_lines(struct collective *c, const struct wire_msg *m)
-{
-	return give(c, m, c->opt.append);
-}
-
-int collective_serve_dirs(struct collective *c, const struct wire_msg *m)
-{
-	return give(c, m, c->opt.dirs);
+	return c->opt.append(bytes, len, c->opt.arg);
 }
 
 /* lock is held. */

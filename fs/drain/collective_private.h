@@ -157,7 +157,6 @@ void *collective_leader(void *arg);
 int collective_serve_ask(struct collective *c, uint32_t from, const struct wire_msg *m);
 void collective_serve_cancel(struct collective *c, uint32_t from, uint64_t id);
 int collective_serve_lines(struct collective *c, const struct wire_msg *m);
-int collective_serve_dirs(struct collective *c, const struct wire_msg *m);
 void collective_forget_troubles(struct collective *c);
 void collective_serve_part_done(struct collective *c, uint32_t from, const struct wire_msg *m);
 

@@ -27,7 +27,17 @@ void job_drained(struct job *j, uint64_t ino)
 	shared_put(j, s);
 }
 
-int job_take_dir_time(struct job *j, uint64_t ino, int64_t mtime_ns, uint64_t tree_stamp)
+#define DIR_TIME_BYTES 24u
+
+void job_put_dir_time(struct buf *out, uint64_t ino, int64_t mtime_ns, uint64_t tree_stamp)
+{
+	buf_u64(out, ino);
+	buf_u64(out, (uint64_t)mtime_ns);
+	buf_u64(out, tree_stamp);
+}
+
+/* 0 also when the directory has gone. */
+static int take_dir_time(struct job *j, uint64_t ino, int64_t mtime_ns, uint64_t tree_stamp)
 {
 	struct record rec = { .type = RECORD_SETATTR,
 		.ino = ino,
@@ -43,6 +53,27 @@ int job_take_dir_time(struct job *j, uint64_t ino, int64_t mtime_ns, uint64_t tr
 		rec.ctime_ns = in.ctime_ns;
 	int rc = store_commit(j->opt.store, &rec);
 	return rc == -ENOENT || rc == -ESTALE ? 0 : rc;
+}
+
+static void do_take_dir_times(struct job *j, struct peers_request *rq)
+{
+	const uint8_t *bytes = NULL;
+	size_t len = 0;
+	bool good = wire_get_bytes(peers_msg(rq), WIRE_PAYLOAD, 0, &bytes, &len) && len % DIR_TIME_BYTES == 0;
+	struct cursor at = cursor_make(bytes, good ? len : 0);
+	int rc = good ? 0 : -EBADMSG;
+
+	while (rc == 0 && cursor_left(&at) > 0) {
+		uint64_t ino = cursor_u64(&at), mtime_ns = cursor_u64(&at), stamp = cursor_u64(&at);
+
+		rc = take_dir_time(j, ino, (int64_t)mtime_ns, stamp);
+	}
+	peers_reply_status(rq, rc);
+}
+
+void job_take_dir_times(struct job *j, struct peers_request *rq)
+{
+	workers_serve(j->workers, do_take_dir_times, rq);
 }
 
 int job_tree_record(struct job *j, const struct record *rec)

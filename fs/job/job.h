@@ -108,11 +108,10 @@ void job_release(struct job *j, struct job_file *file);
 int job_drain_stamp(struct job *j, uint64_t ino, uint64_t *ret_stamp);
 /* A file's bytes are in the backing directory now: who has it open elsewhere is told. Waits for them. */
 void job_drained(struct job *j, uint64_t ino);
-/*
- * Node 0, before it carries the attributes of directories: another node's copy, when its tree had that stamp (job_tree_stamp), had
- * this time. Ours becomes no older. 0 also when the directory has gone.
- */
-int job_take_dir_time(struct job *j, uint64_t ino, int64_t mtime_ns, uint64_t tree_stamp);
+/* For node 0, which carries the attributes of directories: our copy of this one had this time when our tree had that stamp. */
+void job_put_dir_time(struct buf *out, uint64_t ino, int64_t mtime_ns, uint64_t tree_stamp);
+/* Node 0: a node has put such times into WIRE_PAYLOAD. Answered when our copies are no older than that, in our journal. Does not block. */
+void job_take_dir_times(struct job *j, struct peers_request *rq);
 /* PLACED, REMOVED or DRAINED of a directory: on all nodes. */
 int job_tree_record(struct job *j, const struct record *rec);
 ssize_t job_copy_range(

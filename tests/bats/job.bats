@@ -244,3 +244,58 @@ is_later() {
 	stop_job
 	is "$(mtime "$WORK/b/d")" "$now"
 }
+
+# step_agents: each cistern-agent of node 0 waits for $WORK/go, as long as $WORK/steps is there.
+step_agents() {
+	local libexec=${CISTERN_LIBEXEC%%:*}
+	mkdir "$WORK/libexec"
+	ln -s "$libexec"/cistern-* "$WORK/libexec"
+	rm "$WORK/libexec/cistern-agent"
+	cat >"$WORK/libexec/cistern-agent" <<-END
+		#!/bin/bash
+		[[ "\$*" != *"$WORK/s0"* ]] || until rm "$WORK/go" 2>/dev/null || [ ! -e "$WORK/steps" ]; do sleep 0.02; done
+		exec "$libexec/cistern-agent" "\$@"
+	END
+	chmod +x "$WORK/libexec/cistern-agent"
+	CISTERN_LIBEXEC=$WORK/libexec
+}
+
+has_gone() {
+	[ ! -e "$WORK/go" ]
+}
+
+# is_handed_over DIR: node 1 takes it for clean again.
+is_handed_over() {
+	local ino
+	ino=$(stat -c %i "$WORK/m1/$1")
+	python3 "$top_srcdir/tests/golden/read_log.py" "$WORK/s1" >"$WORK/log" &&
+		jq -es --argjson ino "$ino" '[.[] | select(.ino == $ino)] | last | .type == "drained"' <"$WORK/log" >/dev/null
+}
+
+@test "node 0 dies when it has been told of a directory's time, and before it has drained that" {
+	local now drain
+	step_agents
+	start_job 2
+	mkdir "$WORK/m0/d"
+	: >"$WORK/m0/gone"
+	"$CISTERN" flush --wait --mount "$WORK/m0"
+	: >"$WORK/m1/d/f"
+	now=$(mtime "$WORK/m1/d")
+	rm "$WORK/m0/gone" # so that every part has something to look at
+	touch "$WORK/steps"
+	"$CISTERN" flush --wait --mount "$WORK/m1" 3>&- &
+	drain=$!
+	for _ in dirs park begin files; do
+		touch "$WORK/go"
+		wait_until 60 has_gone
+	done
+	wait_until 60 is_handed_over d # while node 0's part "remove" waits
+	kill_daemon "$WORK/m0"
+	rm "$WORK/steps"
+	release_mount "$WORK/m0"
+	mount_node 0
+	wait "$drain" || true
+	stop_job
+	is "$(mtime "$WORK/b/d")" "$now"
+	[ ! -e "$WORK/b/gone" ]
+}
