@@ -13,6 +13,17 @@ int check_setattr(struct state *st, const struct record *rec)
 	return find_own_node(st, rec, &ni);
 }
 
+/* With a stamp: when that was, by the job's clock. */
+static void note_times_set(struct state *st, struct node *n, const struct record *rec)
+{
+	if (!(rec->mask & RECORD_ATTR_MTIME) || !rec->stamp || rec->stamp > INT64_MAX || !(n->flags & INODE_SHARED))
+		return;
+	n->times_set_ns = (int64_t)rec->stamp;
+	st->meta.times_set = st->meta.timed = st->meta.job = true;
+	if (st->meta.clock_ns < rec->stamp)
+		st->meta.clock_ns = rec->stamp;
+}
+
 int apply_setattr(struct state *st, const struct record *rec)
 {
 	struct node_item *ni;
@@ -30,6 +41,7 @@ int apply_setattr(struct state *st, const struct record *rec)
 		ni->n.atime_ns = rec->atime_ns;
 	if (rec->mask & RECORD_ATTR_MTIME)
 		ni->n.mtime_ns = rec->mtime_ns;
+	note_times_set(st, &ni->n, rec);
 	ni->n.ctime_ns = rec->mask & RECORD_ATTR_CTIME ? rec->ctime_ns : rec->time_ns;
 	node_changed(st, ni, rec->seq);
 	return node_set_flags(st, ni, ni->n.flags | INODE_DIRTY_META);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * Inodes as values. Bytes: u8 version (1), then varints in the order of node_encode(); times are svarints, relative to
- * mtime but for itself, since they mostly agree; origin's name is a u16 length and bytes, 0 for none.
+ * Inodes as values. Bytes: u8 version (1; 2: with when its times were set), then varints in the order of node_encode(); times are
+ * svarints, relative to mtime but for itself, since they mostly agree; origin's name is a u16 length and bytes, 0 for none.
  */
 #include "format/index/inode.h"
 
@@ -10,7 +10,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define NODE_VERSION 1
+#define NODE_VERSION           1
+#define NODE_VERSION_TIMES_SET 2
 #define FLAGS_ALL                                                                                             \
 	(INODE_DIRTY_DATA | INODE_DIRTY_META | INODE_NEW | INODE_ORPHAN | INODE_PRIVATE | INODE_UNPUBLISHED | \
 		INODE_DIRTY_XATTR | INODE_SHARED | INODE_FOREIGN | INODE_WRITERS)
@@ -63,6 +64,7 @@ void node_to_inode(const struct node *n, struct inode *ret)
 	strcpy(ret->origin_name, n->origin_name ? n->origin_name : "");
 	ret->backing_dev = n->backing_dev;
 	ret->backing_ino = n->backing_ino;
+	ret->times_set_ns = n->times_set_ns;
 }
 
 static void put_time(struct buf *out, int64_t t, int64_t base)
@@ -77,7 +79,7 @@ static int64_t get_time(struct cursor *c, int64_t base)
 
 int node_encode(const struct node *n, struct buf *out)
 {
-	buf_u8(out, NODE_VERSION);
+	buf_u8(out, n->times_set_ns ? NODE_VERSION_TIMES_SET : NODE_VERSION);
 	buf_varint(out, n->ino);
 	buf_varint(out, n->gen);
 	buf_varint(out, n->mode);
@@ -104,6 +106,8 @@ int node_encode(const struct node *n, struct buf *out)
 	buf_varint(out, n->num_backing);
 	buf_varint(out, n->num_xattrs);
 	buf_u8(out, n->freed);
+	if (n->times_set_ns)
+		buf_varint(out, (uint64_t)n->times_set_ns);
 	return buf_ok(out) ? 0 : -ENOMEM;
 }
 
@@ -158,6 +162,15 @@ static void decode_rest(struct cursor *c, struct node *n)
 	n->freed = flag(c);
 }
 
+static void decode_times_set(struct cursor *c, struct node *n)
+{
+	uint64_t ns = cursor_varint(c);
+
+	if (ns == 0 || ns > INT64_MAX)
+		cursor_fail(c);
+	n->times_set_ns = (int64_t)ns;
+}
+
 static bool makes_sense(const struct node *n)
 {
 	if (!S_ISREG(n->mode) && !S_ISDIR(n->mode) && !S_ISLNK(n->mode))
@@ -171,13 +184,16 @@ int node_decode(const void *val, size_t len, struct node *ret)
 	struct cursor c = cursor_make(val, len);
 	char origin[RECORD_NAME_MAX + 1];
 	struct node n = { 0 };
+	uint8_t version = cursor_u8(&c);
 	int r;
 
-	if (cursor_u8(&c) != NODE_VERSION)
+	if (version != NODE_VERSION && version != NODE_VERSION_TIMES_SET)
 		return -EBADMSG;
 	decode_attributes(&c, &n);
 	cursor_str(&c, origin, sizeof origin);
 	decode_rest(&c, &n);
+	if (version == NODE_VERSION_TIMES_SET)
+		decode_times_set(&c, &n);
 	if (!cursor_ok(&c) || cursor_left(&c) > 0 || !makes_sense(&n))
 		return -EBADMSG;
 	r = node_set_origin(&n, n.origin_parent, origin, strlen(origin));

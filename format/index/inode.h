@@ -25,6 +25,7 @@ struct node {
 	uint64_t origin_parent;
 	char *origin_name; /* owned; NULL: none */
 	uint64_t backing_dev, backing_ino;
+	int64_t times_set_ns;
 	/* the index's own */
 	uint64_t num_pages;    /* extent pages that exist */
 	uint64_t num_children; /* a directory's names */

@@ -4,20 +4,22 @@
  * order of fields(), 16 bytes of boot id, u8 clean; in version 2, which a state has once it was part of a job of many nodes,
  * the varints of job_fields(); in version 3, which a state has once it knows of a write who wrote, those and u8 1 when it was; in
  * version 4, which a state has once a page was kept in parts, those and u8 1 when it knows of a write who wrote; in version 5, which
- * a state has once it knows of a write when, by the job's clock, those, u8 1 when a page was kept in parts, and the newest such time.
+ * a state has once it knows of a write when, by the job's clock, those, u8 1 when a page was kept in parts, and the newest such time;
+ * version 6, which a state has once it knows when a shared file's times were set, is the same.
  */
 #include "format/index/state_private.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define META_VERSION         1
-#define META_VERSION_JOB     2
-#define META_VERSION_WRITERS 3
-#define META_VERSION_PARTS   4
-#define META_VERSION_TIMED   5
-#define NUM_FIELDS           13
-#define NUM_JOB_FIELDS       3
+#define META_VERSION           1
+#define META_VERSION_JOB       2
+#define META_VERSION_WRITERS   3
+#define META_VERSION_PARTS     4
+#define META_VERSION_TIMED     5
+#define META_VERSION_TIMES_SET 6
+#define NUM_FIELDS             13
+#define NUM_JOB_FIELDS         3
 
 static void fields(struct meta *m, uint64_t *out[NUM_FIELDS])
 {
@@ -38,7 +40,7 @@ static void job_fields(struct meta *m, uint64_t *out[NUM_JOB_FIELDS])
 static uint8_t version_of(const struct meta *m)
 {
 	if (m->timed)
-		return META_VERSION_TIMED;
+		return m->times_set ? META_VERSION_TIMES_SET : META_VERSION_TIMED;
 	if (m->parts)
 		return META_VERSION_PARTS;
 	return m->writers ? META_VERSION_WRITERS : m->job ? META_VERSION_JOB : META_VERSION;
@@ -86,11 +88,12 @@ int meta_decode(const void *val, size_t len, struct meta *ret)
 	struct meta m = { .job = version >= META_VERSION_JOB,
 		.writers = version >= META_VERSION_WRITERS,
 		.parts = version >= META_VERSION_PARTS,
-		.timed = version == META_VERSION_TIMED };
+		.timed = version >= META_VERSION_TIMED,
+		.times_set = version == META_VERSION_TIMES_SET };
 	uint64_t *field[NUM_FIELDS], *job_field[NUM_JOB_FIELDS];
 	const uint8_t *boot_id;
 
-	if (cursor_ok(&c) && version > META_VERSION_TIMED)
+	if (cursor_ok(&c) && version > META_VERSION_TIMES_SET)
 		return -EPROTONOSUPPORT;
 	fields(&m, field);
 	job_fields(&m, job_field);

@@ -71,6 +71,7 @@ struct inode {
 	uint64_t origin_parent;
 	char origin_name[RECORD_NAME_MAX + 1];
 	uint64_t backing_dev, backing_ino; /* identity of the backing file when last seen */
+	int64_t times_set_ns; /* of a shared file, at its home: when, by the job's clock, its mtime was last set (utimes); 0: not */
 };
 
 struct state_name { /* one entry of a directory */

@@ -27,6 +27,7 @@ struct meta {
 	bool parts;        /* a page has been kept in parts: version 4 */
 	bool timed;        /* a record with write times has been applied: version 5 */
 	uint64_t clock_ns; /* the newest of them */
+	bool times_set;    /* and one that says when a shared file's times were set: version 6 */
 };
 
 struct state {

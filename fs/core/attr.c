@@ -224,6 +224,21 @@ static int set_private_mtime(struct core *c, struct node *n, int64_t mtime_ns)
 	return rc;
 }
 
+/* Of a file that other nodes write: what was written before its times are set does not change them, whenever it is committed. */
+static int commit_attr(struct core *c, struct node *n, struct record *rec)
+{
+	struct inode in;
+
+	if (n->type != S_IFREG)
+		return tree_commit(c, n->type, rec);
+	pthread_rwlock_wrlock(&n->lock); /* core_grow */
+	if (rec->mask & RECORD_ATTR_MTIME && state_inode(c->state, n->ino, &in) == 0 && in.flags & INODE_SHARED)
+		rec->stamp = (uint64_t)clock_now(state_clock(c->state));
+	int rc = store_commit(c->store, rec);
+	pthread_rwlock_unlock(&n->lock);
+	return rc;
+}
+
 int core_setattr(struct core *c, uint64_t ino, const struct stat *attr, unsigned int to_set, struct core_file *file,
 	struct core_entry *ret)
 {
@@ -248,7 +263,7 @@ int core_setattr(struct core *c, uint64_t ino, const struct stat *attr, unsigned
 			return rc;
 	}
 	if (rec.mask) {
-		rc = tree_commit(c, r.n->type, &rec);
+		rc = commit_attr(c, r.n, &rec);
 		if (rc < 0)
 			return rc;
 		data_touched(c);

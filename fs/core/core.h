@@ -244,7 +244,7 @@ int core_seal(struct core *c, uint64_t ino);
 bool core_is_kernels(struct core_file *file);
 /* To the end of such a file, in one piece, whoever else appends. -ESTALE: it is none. */
 int core_append(struct core *c, struct core_file *file, const void *buf, size_t len);
-/* Another node has committed bytes: the file is at least size long and was changed at mtime_ns (0: that does not count). -ESTALE: it is gone. */
+/* Another node has committed bytes: the file is at least size long and was changed at mtime_ns, unless its times were set later. -ESTALE: it is gone. */
 int core_grow(struct core *c, uint64_t ino, uint64_t size, int64_t mtime_ns);
 /* ftruncate() of an inode of the state; a layer of another node's file only becomes shorter. -ESTALE: there is none. */
 int core_cut(struct core *c, uint64_t ino, uint64_t size);

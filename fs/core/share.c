@@ -121,7 +121,7 @@ static int grow_locked(struct core *c, struct node *n, uint64_t size, int64_t mt
 	if (rc < 0)
 		return rc == -ENOENT ? -ESTALE : rc;
 	rec.size = size > in.size ? size : in.size;
-	bool newer = rec.time_ns >= in.mtime_ns;
+	bool newer = rec.time_ns >= in.mtime_ns && rec.time_ns >= in.times_set_ns;
 	if (!newer)
 		rec.time_ns = in.mtime_ns;
 	rc = store_commit(c->store, &rec);

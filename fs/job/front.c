@@ -247,8 +247,6 @@ int job_setattr(struct job *j, uint64_t ino, const struct stat *attr, unsigned i
 			return job_errno(rc);
 	}
 	if (is_here(j, ino)) {
-		if (!job_alone(j) && to_set & (CORE_SET_MTIME | CORE_SET_MTIME_NOW))
-			share_times_set(j, ino);
 		do
 			rc = core_setattr(j->core, ino, attr, to_set, file ? file->local : NULL, ret);
 		while ((rc = after_adoption(j, ino, rc)) > 0);

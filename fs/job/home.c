@@ -196,8 +196,6 @@ static int do_set(struct call *c)
 	int rc = entry_get(c->rq, &e);
 
 	unsigned int mask = (unsigned int)message_get(c->rq, MESSAGE_MASK);
-	if (rc == 0 && mask & (CORE_SET_MTIME | CORE_SET_MTIME_NOW))
-		share_times_set(c->j, c->ino);
 	if (rc == 0)
 		rc = core_setattr(c->j->core, c->ino, &e.attr, mask, NULL, &now);
 	if (rc == 0)

@@ -305,30 +305,6 @@ static void raise_size(struct shared *s, uint64_t size)
 	raise_end(s, size);
 }
 
-void share_times_set(struct job *j, uint64_t ino)
-{
-	struct shared *s = shared_find(j, ino);
-
-	if (!s)
-		return; /* nobody has written what is not committed */
-	pthread_mutex_lock(&s->mutex);
-	s->times_set_ns = clock_now(state_clock(j->state));
-	pthread_mutex_unlock(&s->mutex);
-	shared_put(j, s);
-}
-
-/* When it was written; 0: before the times were set. */
-static int64_t time_of_commit(struct shared *s, const struct wire_msg *m)
-{
-	int64_t mtime_ns = (int64_t)message_get(m, MESSAGE_SHARE_MTIME);
-
-	pthread_mutex_lock(&s->mutex);
-	if (mtime_ns < s->times_set_ns)
-		mtime_ns = 0;
-	pthread_mutex_unlock(&s->mutex);
-	return mtime_ns;
-}
-
 /* Of a commit that is told again: it may have been cut off since. */
 static uint64_t size_of_commit(struct job *j, struct shared *s, const struct wire_msg *m)
 {
@@ -345,7 +321,7 @@ static int note_commit(struct job *j, struct shared *s, struct peers_request *rq
 {
 	const struct wire_msg *m = peers_msg(rq);
 	uint64_t size = size_of_commit(j, s, m);
-	int rc = core_grow(j->core, s->ino, size, time_of_commit(s, m));
+	int rc = core_grow(j->core, s->ino, size, (int64_t)message_get(m, MESSAGE_SHARE_MTIME));
 
 	if (rc < 0)
 		return rc;

@@ -140,7 +140,6 @@ struct shared {
 	uint64_t last_stamp;      /* given */
 	struct pending *pending;  /* owned; at most one of each node */
 	size_t num_pending;
-	int64_t times_set_ns;           /* when its mtime was set (utimes), as far as is known; 0: not */
 	uint64_t append_end;            /* of bytes that were given to appenders */
 	bool cutting;                   /* maps and layers of nodes end already, the home's own layer does not */
 	struct peers_request **waiting; /* for a stamp, until the cut is done */
@@ -314,8 +313,6 @@ uint64_t shared_size(struct job *j, struct shared *s);
 void share_fix_size(struct job *j, uint64_t ino, struct core_entry *e);
 /* What this node has written becomes known: before something that must not be overtaken by that. */
 int share_commit_now(struct job *j, uint64_t ino);
-/* At its home its mtime is about to be set: what was written before does not change it any more, whenever it is committed. */
-void share_times_set(struct job *j, uint64_t ino);
 
 /* ---- end.c */
 

@@ -415,6 +415,38 @@ static void test_mtime(void)
 	end(&f);
 }
 
+static int retell(struct file *f, uint32_t node)
+{
+	struct job *j = job_world_job(f->w, node);
+	struct shared *s = shared_get(j, f->ino);
+	int rc = share_retell(j, s);
+
+	shared_put(j, s);
+	return rc;
+}
+
+/* The home's daemon dies when times have been set: they stay, though what was written before is committed, or told again, to the next one. */
+static void test_mtime_restart(bool checkpoint)
+{
+	struct file f;
+
+	begin(&f);
+	for (int committed = 0; committed < 2; committed++) {
+		ok(put(&f, 1, "text", 0), "written");
+		if (committed)
+			ok(commit(&f, 1), "and committed");
+		is_int(set_mtime(&f, 0, 1000000000), 0, "its home sets the time");
+		if (checkpoint)
+			is_int(state_checkpoint(store_state(job_world_store(f.w, 0))), 0, "and makes a checkpoint");
+		restart(&f, 0);
+		ok(committed ? retell(&f, 1) == 0 : commit(&f, 1), "the next daemon is told of the write");
+		is_int(mtime_of(&f, 0), 1000000000 * SEC, "the time stays as it was set");
+	}
+	ok(put(&f, 1, "later", 0) && commit(&f, 1), "what is written afterwards");
+	ok(mtime_of(&f, 0) > 1000000000 * SEC, "changes it");
+	end(&f);
+}
+
 int main(void)
 {
 	test_tail();
@@ -432,6 +464,8 @@ int main(void)
 	test_message();
 	test_limit();
 	test_mtime();
+	test_mtime_restart(false);
+	test_mtime_restart(true);
 	for (uint64_t seed = 1; seed <= 12; seed++)
 		test_many(seed);
 	return done_testing();

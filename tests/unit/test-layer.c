@@ -593,8 +593,13 @@ static void test_version(void)
 			!got.parts && got.writers && !got.job && got.clock_ns == m.clock_ns,
 		"version 5, with write times");
 	is_int(meta_decode(out.data, out.len - 1, &got), -EBADMSG, "only whole");
-	out.data[0] = 6;
-	is_int(meta_decode(out.data, out.len, &got), -EPROTONOSUPPORT, "version 6 is of the future");
+	m.times_set = true;
+	buf_reset(&out);
+	ok(meta_encode(&m, &out) == 0 && out.data[0] == 6 && meta_decode(out.data, out.len, &got) == 0 &&
+			got.times_set && got.timed && got.clock_ns == m.clock_ns,
+		"version 6, with times that were set");
+	out.data[0] = 7;
+	is_int(meta_decode(out.data, out.len, &got), -EPROTONOSUPPORT, "version 7 is of the future");
 }
 
 int main(int argc, char **argv)
