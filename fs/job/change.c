@@ -60,6 +60,23 @@ static int find(struct job *j, const struct name_ref *ref, struct found *ret)
 	return ref->at.hidden ? 0 : find_in_backing(j, ref, ret);
 }
 
+/*
+ * The name is to be a file of that home, or NO_HOME: a directory. If another home has moved its file away from it, that is durable first:
+ * else that file would be back with the power, and lose its only name to ours. -EAGAIN: it may be back already: look again.
+ */
+#define NO_HOME UINT32_MAX
+static int take_name(struct job *j, struct name_ref *ref, uint32_t home)
+{
+	struct pointer *at = &ref->at;
+
+	if (!at->left || at->left == home + 1)
+		return 0;
+	int rc = at->left == POINTER_LEFT_ANY ? power_sync_any(j) : power_sync_life(j, at->left - 1, at->left_life);
+	if (rc == 0)
+		at->left = 0;
+	return rc;
+}
+
 static int lock_name(struct job *j, struct name_ref *ref, uint64_t dir, const char *name, struct found *ret)
 {
 	int rc = tree_know(j, dir);
@@ -99,16 +116,26 @@ static bool is_certain(int rc, bool reset)
 
 /* ---- making */
 
-static int lock_free(struct job *j, struct name_ref *ref, uint64_t dir, const char *name)
+static int lock_free_once(struct job *j, struct name_ref *ref, uint64_t dir, const char *name, uint32_t home)
 {
 	struct found found;
 	int rc = lock_name(j, ref, dir, name, &found);
 
-	if (rc == 0 && found.kind != FOUND_NOTHING) {
-		held_unlock(j, ref);
-		rc = -EEXIST;
-	}
+	if (rc < 0)
+		return rc;
+	rc = found.kind != FOUND_NOTHING ? -EEXIST : take_name(j, ref, home);
+	if (rc < 0)
+		unlock_name(j, ref, rc != -EAGAIN);
 	return rc;
+}
+
+static int lock_free(struct job *j, struct name_ref *ref, uint64_t dir, const char *name, uint32_t home)
+{
+	int rc = -EAGAIN;
+
+	for (int tries = 0; rc == -EAGAIN && tries < CHANGE_TRIES; tries++)
+		rc = lock_free_once(j, ref, dir, name, home);
+	return rc == -EAGAIN ? -EIO : rc;
 }
 
 static void now_file(struct name_ref *ref, uint64_t ino)
@@ -121,7 +148,7 @@ int change_create(struct job *j, uint64_t parent, const char *name, mode_t mode,
 	struct core_cred cred, struct core_entry *ret, struct core_open_reply *ret_open)
 {
 	struct name_ref ref = { 0 };
-	int rc = lock_free(j, &ref, parent, name);
+	int rc = lock_free(j, &ref, parent, name, peers_self(j->peers));
 
 	if (rc < 0)
 		return rc;
@@ -168,7 +195,7 @@ int change_mkdir(
 	struct name_ref ref = { 0 };
 	struct wire_msg m = { 0 };
 	bool certain;
-	int rc = lock_free(j, &ref, parent, name);
+	int rc = lock_free(j, &ref, parent, name, NO_HOME);
 
 	if (rc < 0)
 		return rc;
@@ -185,8 +212,28 @@ int change_mkdir(
 	return rc;
 }
 
+/* What a home says when it has changed a name. */
+struct said {
+	uint64_t life;         /* power_life() of it; 0: it was another daemon, and is not known */
+	bool hidden, lives_on; /* lives_on: what has lost the name has another one */
+};
+
+static void said_get(const struct wire_msg *reply, struct said *ret)
+{
+	ret->life = message_get(reply, MESSAGE_LIFE);
+	ret->hidden = message_get(reply, MESSAGE_POINTER);
+	ret->lives_on = message_get(reply, MESSAGE_LEFT);
+}
+
+/* A name was taken from a file of that one's home. */
+static void note_left(struct job *j, struct pointer *at, uint64_t ino, const struct said *said)
+{
+	at->left = said->life ? remote_home(j, ino) + 1 : POINTER_LEFT_ANY;
+	at->left_life = said->life;
+}
+
 static int link_at_home(struct job *j, uint64_t ino, const struct hint *hint, const struct name_ref *ref,
-	uint64_t stamp, struct core_entry *ret, bool *ret_reset)
+	uint64_t stamp, struct core_entry *ret, bool *ret_reset, struct said *said)
 {
 	bool here = remote_home(j, ino) == peers_self(j->peers);
 	struct wire_msg m = { 0 }, reply = { 0 };
@@ -196,6 +243,8 @@ static int link_at_home(struct job *j, uint64_t ino, const struct hint *hint, co
 	message_put(&m, MESSAGE_TREE, state_tree_stamp(j->state));
 	message_put(&m, MESSAGE_STAMP, stamp);
 	int rc = remote_call(j, ino, hint, &m, &reply, ret_reset);
+	if (rc == 0)
+		said_get(&reply, said);
 	if (rc == 0)
 		rc = entry_get(&reply, ret);
 	if (rc == 0 && !here)
@@ -210,12 +259,13 @@ static int link_at_home(struct job *j, uint64_t ino, const struct hint *hint, co
 int change_link(struct job *j, uint64_t ino, uint64_t parent, const char *name, struct core_entry *ret)
 {
 	struct name_ref ref = { 0 };
+	struct said said = { 0 };
 	bool reset = false;
-	int rc = lock_free(j, &ref, parent, name);
+	int rc = lock_free(j, &ref, parent, name, remote_home(j, ino));
 
 	if (rc < 0)
 		return rc;
-	rc = link_at_home(j, ino, NULL, &ref, ref.stamp, ret, &reset);
+	rc = link_at_home(j, ino, NULL, &ref, ref.stamp, ret, &reset, &said);
 	if (rc == 0)
 		now_file(&ref, ino);
 	unlock_name(j, &ref, rc == 0 || is_certain(rc, reset));
@@ -226,7 +276,7 @@ int change_link(struct job *j, uint64_t ino, uint64_t parent, const char *name, 
 
 /* -ENOENT: the home does not have it (any more). */
 static int unlink_at_home(
-	struct job *j, const struct found *f, const struct name_ref *ref, bool *ret_hidden, bool *ret_reset)
+	struct job *j, const struct found *f, const struct name_ref *ref, struct said *said, bool *ret_reset)
 {
 	struct wire_msg m = { 0 }, reply = { 0 };
 
@@ -234,7 +284,7 @@ static int unlink_at_home(
 	put_place(&m, ref);
 	int rc = remote_call(j, f->ino, f->hint.dir ? &f->hint : NULL, &m, &reply, ret_reset);
 	if (rc == 0)
-		*ret_hidden = message_get(&reply, MESSAGE_POINTER);
+		said_get(&reply, said);
 	wire_msg_free(&m);
 	wire_msg_free(&reply);
 	return rc == -ESTALE ? -ENOENT : rc;
@@ -242,15 +292,18 @@ static int unlink_at_home(
 
 static int remove_file(struct job *j, struct name_ref *ref, const struct found *f, bool *ret_stale)
 {
-	bool hidden = false, reset = false;
-	int rc = unlink_at_home(j, f, ref, &hidden, &reset);
+	struct said said = { 0 };
+	bool reset = false;
+	int rc = unlink_at_home(j, f, ref, &said, &reset);
 
 	*ret_stale = rc == -ENOENT && !reset;
 	if (rc == -ENOENT && reset)
 		rc = 0;
 	if (rc == 0) {
 		ref->at.ino = 0;
-		ref->at.hidden |= hidden;
+		ref->at.hidden |= said.hidden;
+		if (said.lives_on)
+			note_left(j, &ref->at, f->ino, &said);
 	}
 	unlock_name(j, ref, !*ret_stale && is_certain(rc, reset));
 	return rc;
@@ -306,6 +359,7 @@ struct move {
 	struct name_ref ref[2]; /* from, to */
 	struct found found[2];
 	unsigned int flags;
+	struct said said; /* by the source's home, last */
 	bool certain;
 	bool stale;
 };
@@ -321,9 +375,27 @@ static int settle_at_home(struct job *j, struct move *m, int which, uint64_t sta
 	message_init(&rq, MESSAGE_FILE_ADOPT);
 	put_place(&rq, &m->ref[which]);
 	message_put(&rq, MESSAGE_STAMP, stamp);
-	int rc = remote_call(j, f->ino, f->hint.dir ? &f->hint : NULL, &rq, NULL, NULL);
+	struct wire_msg reply = { 0 };
+	int rc = remote_call(j, f->ino, f->hint.dir ? &f->hint : NULL, &rq, &reply, NULL);
+	if (rc == 0)
+		said_get(&reply, &m->said);
 	wire_msg_free(&rq);
+	wire_msg_free(&reply);
 	m->stale = rc == -ENOENT || rc == -ESTALE;
+	return rc;
+}
+
+/* Of files of these homes, or NO_HOME; FROM only if something comes there. */
+static int take_names(struct job *j, struct move *m, uint32_t home, uint32_t other)
+{
+	int rc = take_name(j, &m->ref[TO], home);
+
+	if (rc == 0 && m->flags & RENAME_EXCHANGE)
+		rc = take_name(j, &m->ref[FROM], other);
+	if (rc == -EAGAIN) {
+		m->stale = true;
+		m->certain = false;
+	}
 	return rc;
 }
 
@@ -336,6 +408,8 @@ static int move_dir(struct job *j, struct move *m, int from, int to)
 
 	if (rc == 0)
 		rc = know_found(j, file);
+	if (rc == 0)
+		rc = take_names(j, m, NO_HOME, NO_HOME);
 	if (rc == 0 && file->kind == FOUND_FILE)
 		rc = settle_at_home(j, m, to, 0);
 	if (rc < 0)
@@ -375,8 +449,10 @@ static int move_at_home(struct job *j, struct move *m, uint64_t other, unsigned 
 	message_put(&rq, MESSAGE_STAMP, m->ref[TO].stamp);
 	message_put(&rq, MESSAGE_OTHER, other);
 	int rc = remote_call(j, f->ino, f->hint.dir ? &f->hint : NULL, &rq, &reply, &reset);
+	m->said = (struct said){ 0 };
 	if (rc == 0)
-		m->ref[FROM].at.hidden |= message_get(&reply, MESSAGE_POINTER) != 0;
+		said_get(&reply, &m->said);
+	m->ref[FROM].at.hidden |= m->said.hidden;
 	wire_msg_free(&rq);
 	wire_msg_free(&reply);
 	m->stale = (rc == -ENOENT || rc == -ESTALE) && !reset;
@@ -386,7 +462,7 @@ static int move_at_home(struct job *j, struct move *m, uint64_t other, unsigned 
 	return rc;
 }
 
-static void moved(struct move *m)
+static void moved(struct job *j, struct move *m)
 {
 	struct pointer *from = &m->ref[FROM].at, *to = &m->ref[TO].at;
 	bool exchange = m->flags & RENAME_EXCHANGE;
@@ -396,54 +472,76 @@ static void moved(struct move *m)
 	to->hidden |= m->found[TO].kind == FOUND_FILE;
 	to->ino = m->found[FROM].ino;
 	to->stamp = m->ref[TO].stamp;
+	if (!exchange)
+		note_left(j, from, m->found[FROM].ino, &m->said);
+	if (m->said.lives_on)
+		note_left(j, to, m->found[FROM].ino, &m->said);
+}
+
+/* What its home has just said it did is on its device. */
+static int settle_file(struct job *j, uint64_t ino, const struct said *said)
+{
+	int rc = power_sync_life(j, remote_home(j, ino), said->life);
+
+	return rc == -EAGAIN ? -EIO : rc;
 }
 
 /*
  * The other home's file gets the old name as well, below the one that has it; then the old one goes, and with it all is done. Below it is
- * by its stamp, 0: so the one that has it must not have come there in this same way, or from the backing directory.
+ * by its stamp, 0: so the one that has it must not have come there in this same way, or from the backing directory. Each step is durable
+ * before the next, so that none of the two is without a name when one home forgets what it did last.
  */
 static int exchange_homes(struct job *j, struct move *m)
 {
 	const struct found *other = &m->found[TO];
 	const struct hint *hint = other->hint.dir ? &other->hint : NULL;
+	struct said said = { 0 };
 	struct core_entry e;
-	bool reset = false, hidden;
+	bool reset = false;
 	int rc = settle_at_home(j, m, FROM, m->ref[FROM].stamp);
 
+	if (rc == 0)
+		rc = settle_file(j, m->found[FROM].ino, &m->said);
 	if (rc < 0)
 		return rc;
-	rc = link_at_home(j, other->ino, hint, &m->ref[FROM], 0, &e, &reset);
+	rc = link_at_home(j, other->ino, hint, &m->ref[FROM], 0, &e, &reset, &said);
 	if (rc < 0) {
 		m->certain = is_certain(rc, reset);
 		return rc;
 	}
 	remote_forget(j, other->ino, 1);
+	rc = settle_file(j, other->ino, &said);
+	if (rc < 0) {
+		m->certain = false; /* the one with the higher stamp has it, as before */
+		return rc;
+	}
 	rc = move_at_home(j, m, 0, 0);
 	if (rc < 0) {
 		/* Perhaps it was done: then the file has no other name. Else its stamp loses, and the server finds out. */
 		if (m->stale || m->certain)
-			(void)unlink_at_home(j, other, &m->ref[FROM], &hidden, &reset);
+			(void)unlink_at_home(j, other, &m->ref[FROM], &said, &reset);
 		return rc;
 	}
-	rc = unlink_at_home(j, other, &m->ref[TO], &hidden, &reset);
-	if (rc < 0)
+	rc = settle_file(j, m->found[FROM].ino, &m->said);
+	if (rc < 0 || unlink_at_home(j, other, &m->ref[TO], &said, &reset) < 0)
 		m->certain = false; /* the stamps decide */
 	m->ref[FROM].stamp = 0;
-	moved(m);
+	moved(j, m);
 	return 0;
 }
 
 static int replace_other_home(struct job *j, struct move *m)
 {
-	bool hidden = false, reset = false;
+	struct said said = { 0 };
+	bool reset = false;
 	int rc = move_at_home(j, m, 0, 0);
 
 	if (rc < 0)
 		return rc;
-	moved(m);
+	moved(j, m);
 	/* First what is there instead: should a home lose power, the name must not be without a file. */
-	rc = power_sync(j, remote_home(j, m->found[FROM].ino));
-	if (rc < 0 || unlink_at_home(j, &m->found[TO], &m->ref[TO], &hidden, &reset) < 0)
+	rc = settle_file(j, m->found[FROM].ino, &m->said);
+	if (rc < 0 || unlink_at_home(j, &m->found[TO], &m->ref[TO], &said, &reset) < 0)
 		m->certain = false; /* the stamps decide */
 	return 0;
 }
@@ -456,11 +554,14 @@ static int move_file(struct job *j, struct move *m)
 
 	if (there && from->ino == to->ino)
 		return 0;
+	rc = take_names(j, m, remote_home(j, from->ino), remote_home(j, to->ino));
+	if (rc < 0)
+		return rc;
 	if (there && remote_home(j, from->ino) != remote_home(j, to->ino))
 		return m->flags & RENAME_EXCHANGE ? exchange_homes(j, m) : replace_other_home(j, m);
 	rc = move_at_home(j, m, there ? to->ino : 0, m->flags & RENAME_EXCHANGE);
 	if (rc == 0)
-		moved(m);
+		moved(j, m);
 	return rc;
 }
 

@@ -213,9 +213,26 @@ static int do_readlink(struct call *c)
 	return rc;
 }
 
+/* Who has done it: whoever needs it durable asks the same daemon. */
+static int say_life(struct call *c, int rc)
+{
+	if (rc == 0)
+		message_put(c->reply, MESSAGE_LIFE, power_life(c->j));
+	return rc;
+}
+
+/* It has lost a name: are there others? */
+static void say_left(struct call *c, uint64_t ino)
+{
+	struct inode in;
+
+	if (ino && state_inode(c->j->state, ino, &in) == 0 && in.nlink > 0)
+		message_put(c->reply, MESSAGE_LEFT, 1);
+}
+
 static int do_adopt(struct call *c)
 {
-	return core_adopt_name(c->j->core, c->dir, c->name, c->ino, message_get(c->rq, MESSAGE_STAMP));
+	return say_life(c, core_adopt_name(c->j->core, c->dir, c->name, c->ino, message_get(c->rq, MESSAGE_STAMP)));
 }
 
 static int do_link(struct call *c)
@@ -229,7 +246,7 @@ static int do_link(struct call *c)
 		entry_put(c->reply, &e);
 		times_changed(c->j, c->dir);
 	}
-	return rc;
+	return say_life(c, rc);
 }
 
 static int do_unlink(struct call *c)
@@ -240,25 +257,28 @@ static int do_unlink(struct call *c)
 	if (rc < 0)
 		return rc;
 	message_put(c->reply, MESSAGE_POINTER, core_owns_backing(c->j->core, c->dir, c->name));
+	say_left(c, c->ino);
 	times_changed(c->j, c->dir);
-	return 0;
+	return say_life(c, 0);
 }
 
 static int do_rename(struct call *c)
 {
 	struct core_how how = { .stamp = message_get(c->rq, MESSAGE_STAMP), .ino = c->ino };
-	int rc;
+	unsigned int flags = (unsigned int)message_get(c->rq, MESSAGE_FLAGS);
+	uint64_t other = message_get(c->rq, MESSAGE_OTHER);
 
-	how.free = message_get(c->rq, MESSAGE_OTHER) == 0;
-	rc = core_rename_at(c->j->core, c->from_dir, c->old, c->dir, c->name,
-		(unsigned int)message_get(c->rq, MESSAGE_FLAGS), &how);
+	how.free = other == 0;
+	int rc = core_rename_at(c->j->core, c->from_dir, c->old, c->dir, c->name, flags, &how);
 	if (rc < 0)
 		return rc;
+	if (!(flags & RENAME_EXCHANGE))
+		say_left(c, other);
 	message_put(c->reply, MESSAGE_POINTER, core_owns_backing(c->j->core, c->from_dir, c->old));
 	times_changed(c->j, c->dir);
 	if (c->from_dir != c->dir)
 		times_changed(c->j, c->from_dir);
-	return 0;
+	return say_life(c, 0);
 }
 
 static int get_value(struct call *c, bool names)

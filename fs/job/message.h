@@ -37,8 +37,9 @@ enum message_type {
 	MESSAGE_FILE_GET = 240, /* COUNT: lookups to be counted -> ENTRY */
 	MESSAGE_FILE_SET,       /* MASK, ENTRY -> ENTRY */
 	MESSAGE_FILE_READLINK,  /* -> TARGET */
-	MESSAGE_FILE_LINK,      /* DIR, NAME, TREE, STAMP -> ENTRY, a lookup counted */
-	MESSAGE_FILE_UNLINK,    /* DIR, NAME -> POINTER */
+	/* -> LIFE, too: LINK, UNLINK, RENAME, ADOPT. LEFT of UNLINK, RENAME: what lost NAME has other names */
+	MESSAGE_FILE_LINK,   /* DIR, NAME, TREE, STAMP -> ENTRY, a lookup counted */
+	MESSAGE_FILE_UNLINK, /* DIR, NAME -> POINTER */
 	MESSAGE_FILE_RENAME, /* FROM_DIR, FROM, DIR, NAME, TREE, FLAGS, STAMP, OTHER: what is replaced, if at home there -> POINTER of FROM */
 	MESSAGE_FILE_GETXATTR,    /* NAME, SIZE -> VALUE, COUNT: its size */
 	MESSAGE_FILE_LISTXATTR,   /* SIZE -> VALUE, COUNT */
@@ -83,7 +84,7 @@ enum message_type {
 	MESSAGE_DRAIN_LAST = 339,
 
 	/* power.c: 340 to 349 */
-	MESSAGE_SYNC = 340,    /* what you have is to be on your device */
+	MESSAGE_SYNC = 340,    /* what you have is to be on your device. LIFE: -ESTALE if you are another daemon */
 	MESSAGE_POWER_SETTLED, /* answered when all know what you have lost with the power, if you have */
 	MESSAGE_POWER_LOST,    /* to all: what you know of my commits may be no more */
 	MESSAGE_POWER_TELL,    /* to all, then: tell all that you have committed; and me what I am home of */
@@ -120,6 +121,8 @@ enum message_tag {
 	MESSAGE_CLOSED, /* a directory that may go; 0: none */
 	MESSAGE_ASKER,  /* node */
 	MESSAGE_TREE,   /* with DIR: the sender's last change of the tree; who does not have it yet waits for it */
+	MESSAGE_LEFT,   /* pointer.left */
+	MESSAGE_LIFE,   /* which daemon of a node: power_life() */
 
 	/* share: 300 to 399 */
 	MESSAGE_SHARE_INO = 300,

@@ -8,6 +8,9 @@
  * that is not known or its owner is gone, the entry becomes our own until the homes have said it (rebuild.c). A
  * daemon that has just begun answers nobody before all nodes have told their names and locks.
  *
+ * A name that a file has left for another one (POINTER left) is known as such until its home has that on its device: an entry stays for it.
+ * When there are many, and when nothing is known yet, all homes are asked to sync.
+ *
  * One lock for all of it; it is a leaf but for the state's, and never held while somebody is answered.
  */
 #include <errno.h>
@@ -15,11 +18,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "fs/job/private.h"
 
-#define NAMES_BUCKETS 65536u
-#define NAMES_OWN_ID  1u /* lock id of ours, for names in doubt; those of operations are higher */
+#define NAMES_BUCKETS    65536u
+#define NAMES_LEFT_MAX   16384u /* names that are kept for what has left them */
+#define NAMES_AGAIN_USEC 10000u
+#define NAMES_OWN_ID     1u /* lock id of ours, for names in doubt; those of operations are higher */
 
 struct name_entry {
 	struct name_entry *next; /* in its bucket */
@@ -31,6 +37,7 @@ struct name_entry {
 	bool needed;  /* of a lock that was told */
 	bool over;    /* it has ended, perhaps long ago: what its owner says was there then may be so no more */
 	uint64_t lock_stamp;
+	uint64_t left_round; /* of at.left */
 	struct names_waiter *first, **last;
 	char name[]; /* terminated */
 };
@@ -52,7 +59,11 @@ struct names {
 	bool ready;
 	uint64_t stamp;
 	unsigned int closed; /* dirs */
-	bool ahead;          /* somebody waits for a directory that our tree does not have yet */
+	unsigned int lefts;  /* entries with at.left */
+	uint64_t round;      /* of sweeps */
+	bool sweeping;
+	bool unsure; /* what was left before we began is not known */
+	bool ahead;  /* somebody waits for a directory that our tree does not have yet */
 	struct early *early;
 	struct name_entry *entries[NAMES_BUCKETS];
 	struct name_dir *dirs[NAMES_BUCKETS];
@@ -133,7 +144,7 @@ static void drop_entry(struct names *n, struct name_entry *e)
 	struct name_entry **at = entry_bucket(n, e->dir->ino, e->name);
 	struct name_dir *d = e->dir;
 
-	if (e->at.ino || e->at.hidden || e->id || e->doubted || e->first)
+	if (e->at.ino || e->at.hidden || e->at.left || e->id || e->doubted || e->first)
 		return;
 	while (*at != e)
 		at = &(*at)->next;
@@ -207,23 +218,31 @@ static int admit(struct names *n, struct name_entry *e, struct names_waiter *w)
 	return 1;
 }
 
+/* What is known of the name, and what is not. */
+static void complete_lock(struct names *n, const struct name_entry *e, struct names_waiter *w)
+{
+	if (n->stamp <= e->at.stamp)
+		n->stamp = e->at.stamp;
+	w->stamp = ++n->stamp;
+}
+
 static void serve_waiters(struct names *n, struct name_entry *e, struct names_waiter ***done)
 {
 	struct names_waiter **at = &e->first;
 
 	while (n->ready && *at) {
-		int verdict = admit(n, e, *at);
+		struct names_waiter *w = *at;
+		int verdict = admit(n, e, w);
 
 		if (verdict == 0) { /* first come, first served; but who has the lock may ask again */
 			at = &(*at)->next;
 			continue;
 		}
-		if (verdict > 0 && (*at)->what == NAMES_LOCK) {
-			if (n->stamp <= e->at.stamp)
-				n->stamp = e->at.stamp;
-			(*at)->stamp = ++n->stamp;
-		}
+		if (verdict > 0 && w->what == NAMES_LOCK)
+			complete_lock(n, e, w);
 		answer(e, at, verdict < 0 ? verdict : 0, done);
+		if (n->unsure && !w->at.left)
+			w->at.left = POINTER_LEFT_ANY;
 		at = &e->first;
 		if (!e->id)
 			continue;
@@ -265,6 +284,8 @@ void names_ask(struct names *n, uint64_t dir, const char *name, struct names_wai
 /* The lock of e ends. lock is held. */
 static void free_lock(struct names *n, struct name_entry *e, const struct pointer *at, struct names_waiter ***done)
 {
+	n->lefts += (at->left != 0) - (e->at.left != 0);
+	e->left_round = n->round;
 	set_pointer(e, at);
 	set_owner(e, 0, 0);
 	serve_waiters(n, e, done);
@@ -292,6 +313,109 @@ static bool take_over(struct names *n, struct name_entry *e)
 	return news;
 }
 
+/* ---- what has left its name is made durable, so that this need not be known any more */
+
+struct sweep {
+	struct names *n;
+	pthread_mutex_t lock;
+	uint32_t missing;
+	bool failed;
+	uint64_t round;
+};
+
+static void sweep(struct job *j, void *arg);
+
+/* lock is held. */
+static bool begins_sweep(struct names *n, bool wanted)
+{
+	bool begins = wanted && !n->sweeping;
+
+	n->sweeping |= begins;
+	n->round += begins;
+	return begins;
+}
+
+static void clear_left(struct names *n, uint64_t before)
+{
+	for (size_t i = 0; i < NAMES_BUCKETS; i++)
+		for (struct name_entry *e = n->entries[i], *next; e; e = next) {
+			next = e->next;
+			if (!e->at.left || e->left_round >= before)
+				continue;
+			e->at.left = 0;
+			n->lefts--;
+			drop_entry(n, e);
+		}
+}
+
+static void sweep_end(struct job *j, struct sweep *s)
+{
+	struct names *n = s->n;
+
+	pthread_mutex_lock(&n->lock);
+	if (!s->failed) {
+		n->unsure = false;
+		clear_left(n, s->round);
+	}
+	n->sweeping = false;
+	bool again = begins_sweep(n, n->unsure && !j->ending);
+	pthread_mutex_unlock(&n->lock);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+	if (again && workers_do(j->workers, sweep, NULL) < 0)
+		job_log(j, true, "names_unsure", "text=\"out of memory\"");
+}
+
+/* A device that fails will not make it durable, however often it is asked. */
+static bool comes_to_nothing(int status)
+{
+	return status == -ECONNRESET || status == -ETIMEDOUT || status == -EAGAIN || status == -ENOMEM;
+}
+
+static void sweep_done(int status, const struct wire_msg *reply, void *arg)
+{
+	struct sweep *s = arg;
+
+	(void)reply;
+	pthread_mutex_lock(&s->lock);
+	s->failed |= comes_to_nothing(status);
+	bool last = --s->missing == 0;
+	pthread_mutex_unlock(&s->lock);
+	if (last)
+		sweep_end(s->n->j, s);
+}
+
+/* All homes; begins_sweep() has said so. */
+static void sweep_all(struct job *j)
+{
+	struct sweep *s = calloc(1, sizeof(*s));
+	uint32_t num = peers_count(j->peers);
+	struct wire_msg m = { 0 };
+
+	if (!s) {
+		job_log(j, true, "names_unsure", "text=\"out of memory\"");
+		return;
+	}
+	*s = (struct sweep){ .n = j->names, .missing = num, .round = j->names->round };
+	pthread_mutex_init(&s->lock, NULL);
+	message_init(&m, MESSAGE_SYNC);
+	for (uint32_t node = 0; node < num; node++) {
+		int rc = peers_call_async(j->peers, node, &m, sweep_done, s);
+
+		if (rc < 0)
+			sweep_done(rc, NULL, s);
+	}
+	wire_msg_free(&m);
+}
+
+/* Again, in a worker. */
+static void sweep(struct job *j, void *arg)
+{
+	(void)arg;
+	usleep(NAMES_AGAIN_USEC);
+	sweep_all(j);
+}
+
 void names_release(
 	struct names *n, uint32_t node, uint64_t id, uint64_t dir, const char *name, const struct pointer *at)
 {
@@ -306,10 +430,13 @@ void names_release(
 		free_lock(n, e, at, &last);
 	else if (e)
 		ask = take_over(n, e);
+	bool full = begins_sweep(n, n->lefts > NAMES_LEFT_MAX);
 	pthread_mutex_unlock(&n->lock);
 	run_done(done);
 	if (ask)
 		rebuild_name(n->j, dir, name);
+	if (full)
+		sweep_all(n->j);
 }
 
 void names_doubt(struct names *n, uint64_t dir, const char *name)
@@ -348,6 +475,7 @@ void names_settled(struct names *n, uint64_t dir, const char *name, const struct
 		struct pointer now = *at;
 
 		now.hidden |= e->at.hidden;
+		now.left = POINTER_LEFT_ANY; /* what its last owner did is not known */
 		e->doubted = false;
 		free_lock(n, e, &now, &last);
 	}
@@ -515,9 +643,12 @@ void names_told_all(struct names *n)
 				told_add(&ask, e);
 		}
 	serve_all(n, 0, &last);
+	bool sweeps = begins_sweep(n, true);
 	pthread_mutex_unlock(&n->lock);
 	run_done(done);
 	ask_told(n, ask);
+	if (sweeps)
+		sweep_all(n->j);
 	while (early) {
 		struct early *next = early->next;
 
@@ -570,6 +701,8 @@ void pointer_put(struct wire_msg *m, const struct pointer *at)
 	message_put(m, MESSAGE_INO, at->ino);
 	message_put(m, MESSAGE_POINTER, at->hidden);
 	message_put(m, MESSAGE_OTHER, at->stamp);
+	message_put(m, MESSAGE_LEFT, at->left);
+	message_put(m, MESSAGE_LIFE, at->left_life);
 }
 
 void pointer_get(const struct wire_msg *m, struct pointer *ret)
@@ -577,6 +710,8 @@ void pointer_get(const struct wire_msg *m, struct pointer *ret)
 	ret->ino = message_get(m, MESSAGE_INO);
 	ret->hidden = message_get(m, MESSAGE_POINTER);
 	ret->stamp = message_get(m, MESSAGE_OTHER);
+	ret->left = (uint32_t)message_get(m, MESSAGE_LEFT);
+	ret->left_life = message_get(m, MESSAGE_LIFE);
 }
 
 static void reply_waiter(struct names_waiter *w)
@@ -688,6 +823,7 @@ static int names_create(struct job *j, struct cistern_error *err)
 	if (!j->names)
 		return cistern_error_set(err, -ENOMEM, "out of memory");
 	j->names->j = j;
+	j->names->unsure = true;
 	pthread_mutex_init(&j->names->lock, NULL);
 	/* Above all that an earlier daemon gave, if the clock goes right; those that the nodes tell are looked at, too. */
 	clock_gettime(CLOCK_REALTIME, &now);

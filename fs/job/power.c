@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "format/base/array.h"
@@ -34,6 +35,7 @@ struct held_back { /* a request that is answered later */
 struct power {
 	struct job *j;
 	pthread_mutex_t lock;
+	uint64_t life;    /* of this daemon */
 	bool begun;       /* the first assembly was seen */
 	bool *settled;    /* owned, by node */
 	uint64_t *lives;  /* owned, by node: daemons that were seen */
@@ -366,7 +368,25 @@ static void *power_main(void *arg)
 
 void power_serve_sync(struct job *j, struct peers_request *rq)
 {
-	peers_reply_status(rq, store_sync(j->opt.store));
+	uint64_t life = message_get(peers_msg(rq), MESSAGE_LIFE);
+
+	peers_reply_status(rq, life && life != j->power->life ? -ESTALE : store_sync(j->opt.store));
+}
+
+uint64_t power_life(struct job *j)
+{
+	return j->power->life;
+}
+
+int power_sync_life(struct job *j, uint32_t node, uint64_t life)
+{
+	struct wire_msg m = { 0 };
+
+	message_init(&m, MESSAGE_SYNC);
+	message_put(&m, MESSAGE_LIFE, life);
+	int rc = life ? peers_call(j->peers, node, &m, NULL) : -ESTALE;
+	wire_msg_free(&m);
+	return rc == -EHOSTDOWN ? 0 : rc == -ECONNRESET || rc == -ESTALE ? -EAGAIN : rc;
 }
 
 int power_sync(struct job *j, uint32_t node)
@@ -395,6 +415,22 @@ int power_sync_all(struct job *j)
 	return status ? rc : -ENOMEM;
 }
 
+int power_sync_any(struct job *j)
+{
+	uint32_t num = peers_count(j->peers);
+	int *status = calloc(num, sizeof(*status)), rc = status ? 0 : -ENOMEM;
+	struct wire_msg m = { 0 };
+
+	message_init(&m, MESSAGE_SYNC);
+	if (status)
+		(void)peers_call_all(j->peers, &m, status, NULL, NULL);
+	for (uint32_t i = 0; status && i < num && rc == 0; i++)
+		rc = status[i] == -ECONNRESET ? -EAGAIN : status[i] == -ETIMEDOUT ? status[i] : 0;
+	wire_msg_free(&m);
+	free(status);
+	return rc;
+}
+
 /* ---- life */
 
 static int power_create(struct job *j, struct cistern_error *err)
@@ -402,7 +438,10 @@ static int power_create(struct job *j, struct cistern_error *err)
 	j->power = calloc(1, sizeof(*j->power));
 	if (!j->power)
 		return cistern_error_set(err, -ENOMEM, "out of memory");
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
 	j->power->j = j;
+	j->power->life = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 	pthread_mutex_init(&j->power->lock, NULL);
 	int rc = workers_create(j, &j->power->again);
 	return rc < 0 ? cistern_error_set(err, rc, "cannot start threads: %s", strerror(-rc)) : 0;

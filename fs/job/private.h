@@ -120,6 +120,10 @@ void power_serve_locate(struct job *j, struct peers_request *rq); /* SHARE_LOCAT
 
 int power_sync(struct job *j, uint32_t node); /* what that node has is; 0 also when it is gone for good */
 int power_sync_all(struct job *j);
+/* The same of one, if that is still the daemon that said it was life (not 0). -EAGAIN: it is not: what it said may be forgotten. */
+int power_sync_any(struct job *j); /* what any node has, but for those whose devices fail */
+int power_sync_life(struct job *j, uint32_t node, uint64_t life);
+uint64_t power_life(struct job *j); /* ours: no other daemon of this node has the same */
 void power_serve_sync(struct job *j, struct peers_request *rq);
 
 /* ---- serve.c */
@@ -145,7 +149,14 @@ struct pointer {
 	uint64_t ino;   /* the file that it is; 0: none */
 	uint64_t stamp; /* of its entry at its home */
 	bool hidden;    /* what the backing directory has there is not shown */
+	/*
+	 * 1 + a node that may have forgotten, should it lose power, that it took the name from a file that lives on (power-loss.md, 5); 0: none;
+	 * POINTER_LEFT_ANY: any. And which daemon of it that was.
+	 */
+	uint32_t left;
+	uint64_t left_life;
 };
+#define POINTER_LEFT_ANY UINT32_MAX
 
 struct name_ref { /* a name, while an operation holds its lock */
 	uint64_t dir;

@@ -56,6 +56,7 @@ struct sequence {
 	_Atomic(uint64_t) closed_dir;
 	bool prepared; /* nodes were told of what is to come */
 	int *behind; /* owned; by node, why it has not all: 0: it has; -EHOSTDOWN: it was given up; -EILSEQ: no more can be done */
+	bool *restarted; /* owned; by node: its daemon is another one, whose journal may have lost its end with the power */
 	uint32_t num_behind; /* nodes that no change may leave further behind */
 	bool in_hand;        /* a change: nobody looks */
 	unsigned int looking;
@@ -214,6 +215,15 @@ static void try_again(struct sequence *s, uint32_t node)
 		note_behind(s, node, rc);
 }
 
+static bool takes_restarted(struct sequence *s, uint32_t node)
+{
+	pthread_mutex_lock(&s->lock);
+	bool was = s->restarted[node];
+	s->restarted[node] = false;
+	pthread_mutex_unlock(&s->lock);
+	return was;
+}
+
 /* Between two changes: those that hold us up, now and then; and all that may be back. */
 static void chase(struct sequence *s)
 {
@@ -224,7 +234,7 @@ static void chase(struct sequence *s)
 	s->look = false;
 	pthread_mutex_unlock(&s->lock);
 	for (uint32_t i = 0; s->behind && (due || look) && i < peers_count(s->j->peers); i++) {
-		if (look && s->behind[i] && !holds_up(s->behind[i]))
+		if (look && (takes_restarted(s, i) || (s->behind[i] && !holds_up(s->behind[i]))))
 			insist(s, i, -EAGAIN);
 		else if (holds_up(s->behind[i]))
 			try_again(s, i);
@@ -522,10 +532,15 @@ static int sync_nodes(struct sequence *s)
 	struct wire_msg m = { 0 };
 
 	int *behind = calloc(num, sizeof(*behind));
-	if (!behind)
+	bool *restarted = calloc(num, sizeof(*restarted));
+	if (!behind || !restarted) {
+		free(behind);
+		free(restarted);
 		return -ENOMEM;
+	}
 	pthread_mutex_lock(&s->lock);
 	s->behind = behind;
+	s->restarted = restarted;
 	pthread_mutex_unlock(&s->lock);
 	if (state_tree_stamp(s->j->state))
 		load_kept(s);
@@ -785,6 +800,7 @@ static void sequence_destroy(struct job *j)
 		free(c);
 	}
 	free(s->behind);
+	free(s->restarted);
 	for (size_t i = 0; i < SEQUENCE_KEPT; i++)
 		buf_free(&s->kept[i].bytes);
 	pthread_mutex_destroy(&s->lock);
@@ -804,6 +820,8 @@ static void sequence_event(struct job *j, enum peers_event event, uint32_t node)
 	bool first = !s->begun && event == PEERS_ASSEMBLED;
 	s->begun = s->begun || first;
 	s->look = s->behind != NULL;
+	if (s->behind && event == PEERS_RESTARTED)
+		s->restarted[node] = true;
 	pthread_cond_signal(&s->cond);
 	pthread_mutex_unlock(&s->lock);
 	if (first)

@@ -224,6 +224,72 @@ static void test_forgotten(uint64_t seed)
 	job_world_stop(w);
 }
 
+static void make_synced(struct job_world *w, uint32_t node, const char *name, const char *text)
+{
+	is_int(path_create(job_world_job(w, node), name, 0644, 0), 0, name);
+	is_int(put(w, node, name, 0, text, SYNCED), 0, "written and synced");
+}
+
+enum taken { TAKEN_BY_CREATE, TAKEN_BY_RENAME, TAKEN_BY_LINK, TAKEN_BY_MKDIR, TAKEN_END };
+
+static int take(struct job_world *w, enum taken how)
+{
+	struct job *j = job_world_job(w, 1);
+
+	switch (how) {
+	case TAKEN_BY_CREATE: return path_create(j, "a", 0644, O_EXCL);
+	case TAKEN_BY_RENAME: return path_rename(j, "b", "a", RENAME_NOREPLACE);
+	case TAKEN_BY_LINK: return path_link(j, "b", "a");
+	default: return path_mkdir(j, "a", 0755);
+	}
+}
+
+/* A file that was synced has a name, though another one, which lasts, got its old name while it was on its way to a new one. */
+static void test_moved(uint64_t seed, enum taken how, bool by_link)
+{
+	struct job_world *w = begin();
+	struct job *j = job_world_job(w, 0);
+
+	make_synced(w, 2, "a", "moved");
+	make_synced(w, 1, "b", "other");
+	if (by_link) {
+		is_int(path_link(j, "a", "c"), 0, "a second name");
+		is_int(path_unlink(j, "a"), 0, "the first one goes");
+	} else {
+		is_int(path_rename(j, "a", "c", 0), 0, "renamed");
+	}
+	is_int(take(w, how), 0, "another one gets its name");
+	for (uint32_t n = 0; n < 2; n++)
+		is_int(store_sync(job_world_store(w, n)), 0,
+			"which is on all devices but that of the first one's home");
+	lose_power(w, 2, seed);
+	ok(agree(w), "all agree on what there is");
+	shows(w, "c", "moved");
+	job_world_stop(w);
+}
+
+/* Each of two files that were synced has one name, whichever of them has changed places with the other. */
+static void test_exchanged(uint64_t seed, uint32_t loser)
+{
+	struct job_world *w = begin();
+	char list[200], a[20];
+
+	make_synced(w, 1, "a", "one");
+	make_synced(w, 2, "b", "two");
+	is_int(path_rename(job_world_job(w, 0), "a", "b", RENAME_EXCHANGE), 0, "exchanged");
+	for (uint32_t n = 0; n < NODES; n++)
+		if (n != loser)
+			is_int(store_sync(job_world_store(w, n)), 0, "synced");
+	lose_power(w, loser, seed);
+	ok(agree(w), "all agree on what there is");
+	is_int(path_list(job_world_job(w, 0), "", list, sizeof(list)), 0, "listed");
+	is_str(list, "a\nb\n", "both names are there");
+	snprintf(a, sizeof(a), "%s", get(w, 0, "a"));
+	ok(strcmp(a, "one") == 0 || strcmp(a, "two") == 0, "one is %s", a);
+	shows(w, "b", strcmp(a, "one") == 0 ? "two" : "one");
+	job_world_stop(w);
+}
+
 /* Does that node have a layer of a file of another one, or any place of one? */
 static int note_kept(const struct inode *in, void *arg)
 {
@@ -250,6 +316,21 @@ static int note_pieces(uint64_t ino, uint64_t extents, void *arg)
 	return 0;
 }
 
+static bool knows_no_place(struct job_world *w)
+{
+	for (unsigned int i = 0; i < PATIENCE; i++) {
+		uint64_t pieces = 0;
+
+		for (uint32_t n = 0; n < NODES; n++)
+			if (state_each_shared(store_state(job_world_store(w, n)), note_pieces, &pieces) < 0)
+				return false;
+		if (pieces == 0)
+			return true;
+		usleep(10000);
+	}
+	return false;
+}
+
 /* A file that is back was never removed, for nobody: what others wrote to it is there. */
 static void test_removed(uint64_t seed)
 {
@@ -270,10 +351,7 @@ static void test_removed(uint64_t seed)
 		is_int(path_unlink(job_world_job(w, 2), "a"), 0, "it is removed again");
 	}
 	ok(keeps_nothing(w, 1), "nobody keeps what he wrote to it");
-	uint64_t pieces = 0;
-	for (uint32_t n = 0; n < NODES; n++)
-		is_int(state_each_shared(store_state(job_world_store(w, n)), note_pieces, &pieces), 0, "places");
-	is_int((int)pieces, 0, "and no place of it is known");
+	ok(knows_no_place(w), "and no place of it is known");
 	job_world_stop(w);
 }
 
@@ -299,6 +377,10 @@ int main(void)
 		test_lost_payload(seed, 1, 2);
 		test_forgotten(seed);
 		test_removed(seed);
+		for (enum taken how = 0; how < TAKEN_END; how++)
+			test_moved(seed, how, seed == 1);
+		for (uint32_t loser = 1; loser < NODES; loser++)
+			test_exchanged(seed, loser);
 	}
 	test_removed_untold();
 	return done_testing();
