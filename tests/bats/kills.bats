@@ -5,15 +5,7 @@
 # failed may have. The deaths are drawn, the same ones for the same CISTERN_SEED; CISTERN_ROUNDS gives more of them, CISTERN_NODES and
 # CISTERN_MOUNT other jobs. By hand: CISTERN_ROUNDS=20, and a few seeds.
 
-load "${top_srcdir:?}/tests/lib/mount.bash"
-load "$top_srcdir/tests/lib/job.bash"
-load "$top_srcdir/tests/lib/load.bash"
-
-setup() {
-	cistern_setup
-	needs_fuse
-	needs_mpi
-}
+load "${top_srcdir:?}/tests/lib/load.bash"
 
 rounds=${CISTERN_ROUNDS:-2}
 seeds=${CISTERN_SEED:-3} # both, and all daemons

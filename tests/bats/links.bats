@@ -4,15 +4,7 @@
 # Nodes in network namespaces whose links are cut, healed and slowed while their processes work: what needs another node waits and goes
 # on, nothing says that it has done what it has not. CISTERN_SEED gives other work, CISTERN_ROUNDS more cuts, CISTERN_NODES other jobs.
 
-load "${top_srcdir:?}/tests/lib/mount.bash"
-load "$top_srcdir/tests/lib/job.bash"
-load "$top_srcdir/tests/lib/load.bash"
-
-setup() {
-	cistern_setup
-	needs_fuse
-	needs_mpi
-}
+load "${top_srcdir:?}/tests/lib/load.bash"
 
 rounds=${CISTERN_ROUNDS:-2}
 

@@ -4,15 +4,7 @@
 # Names, used from all mounts of a job at once: what calls say is what one file system could have said, doing one after the other.
 # CISTERN_SEED gives other histories, CISTERN_ROUNDS more of them, CISTERN_NODES other jobs.
 
-load "${top_srcdir:?}/tests/lib/mount.bash"
-load "$top_srcdir/tests/lib/job.bash"
-load "$top_srcdir/tests/lib/load.bash"
-
-setup() {
-	cistern_setup
-	needs_fuse
-	needs_mpi
-}
+load "${top_srcdir:?}/tests/lib/load.bash"
 
 @test "the test itself finds what cannot be: directories that have nothing in common, records with a change" {
 	names --rounds 40 "$DIRECT" "$DIRECT"

@@ -4,15 +4,7 @@
 # Processes of several nodes write the same files at random; what all of them read, and what is drained, is compared with a model.
 # CISTERN_SEED gives other writes, CISTERN_ROUNDS more phases, CISTERN_NODES other jobs, CISTERN_MOUNT other settings of them.
 
-load "${top_srcdir:?}/tests/lib/mount.bash"
-load "$top_srcdir/tests/lib/job.bash"
-load "$top_srcdir/tests/lib/load.bash"
-
-setup() {
-	cistern_setup
-	needs_fuse
-	needs_mpi
-}
+load "${top_srcdir:?}/tests/lib/load.bash"
 
 rounds=${CISTERN_ROUNDS:-12}
 

@@ -1,7 +1,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
-# Random work on all mounts of a job whose outcome is known, and what happens to the job meanwhile; for bats files that load
-# tests/lib/mount.bash and tests/lib/job.bash, too. CISTERN_SEED gives other work, CISTERN_NODES, CISTERN_MOUNT other jobs.
+# Random work on all mounts of a job whose outcome is known, and what happens to the job meanwhile; for bats files, with what they need to
+# mount. CISTERN_SEED gives other work, CISTERN_NODES, CISTERN_MOUNT other jobs.
+
+load "${top_srcdir:?}/tests/lib/mount.bash"
+load "$top_srcdir/tests/lib/job.bash"
+
+setup() {
+	cistern_setup
+	needs_fuse
+	needs_mpi
+}
 
 seed=${CISTERN_SEED:-1} nodes=${CISTERN_NODES:-2}
 of_files=excl,creat,open,symlink,link,unlink,rename,noreplace,exchange,lstat,readdir # for names --kinds
