@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "format/base/array.h"
 
@@ -58,11 +59,31 @@ int hdf5_chunk_add(struct hdf5_walk *w, struct hdf5_object *o, const uint64_t *a
 	return keep(o, &p);
 }
 
-/* ---- version 1 B-tree */
+/* ---- version 1 B-tree, without checksums: chunks rise, the slowest dimension first, or those that look for one pass it by */
+
+struct in_order {
+	struct hdf5_object *o;
+	uint64_t last[HDF5_RANK_MAX]; /* when there was one */
+	bool any;
+};
+
+static int add_in_order(struct hdf5_walk *w, struct in_order *in, const uint64_t *at, uint64_t addr, uint64_t len)
+{
+	uint32_t i = 0;
+
+	while (in->any && i < in->o->rank && at[i] == in->last[i])
+		i++;
+	if (in->any && (i == in->o->rank || at[i] < in->last[i]))
+		return hdf5_fail(w, -EBADMSG, HDF5_NOWHERE, "a chunk that does not sort behind the one before");
+	memcpy(in->last, at, in->o->rank * sizeof(*at));
+	in->any = true;
+	return hdf5_chunk_add(w, in->o, at, addr, len);
+}
 
 static int tree1_chunk(struct hdf5_walk *w, struct cursor *key, uint64_t addr, void *arg)
 {
-	struct hdf5_object *o = arg;
+	struct in_order *in = arg;
+	const struct hdf5_object *o = in->o;
 	uint64_t at[HDF5_RANK_MAX], len = cursor_u32(key);
 
 	(void)cursor_u32(key); /* filters that were left out */
@@ -74,7 +95,7 @@ static int tree1_chunk(struct hdf5_walk *w, struct cursor *key, uint64_t addr, v
 			return hdf5_fail(w, -EBADMSG, HDF5_NOWHERE,
 				"a chunk begins at %" PRIu64 ", which is no multiple of %" PRIu64, first, o->chunk[i]);
 	}
-	return hdf5_chunk_add(w, o, at, addr, len);
+	return add_in_order(w, in, at, addr, len);
 }
 
 /* ---- version 2 B-tree */
@@ -152,8 +173,10 @@ static int check_chunks(struct hdf5_walk *w, const struct hdf5_object *o)
 
 static int read_index(struct hdf5_walk *w, struct hdf5_object *o, const struct hdf5_chunking *c)
 {
+	struct in_order in = { .o = o };
+
 	switch (o->index) {
-	case HDF5_INDEX_TREE1: return hdf5_tree1(w, c->addr, 1, 8 + 8 * (o->rank + 1), NULL, tree1_chunk, o);
+	case HDF5_INDEX_TREE1: return hdf5_tree1(w, c->addr, 1, 8 + 8 * (o->rank + 1), NULL, tree1_chunk, &in);
 	case HDF5_INDEX_SINGLE: return single_chunk(w, o, c);
 	case HDF5_INDEX_IMPLICIT: return all_in_a_row(w, o, c->addr);
 	case HDF5_INDEX_FIXED:

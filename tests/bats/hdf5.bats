@@ -126,6 +126,11 @@ agree_tools() {
 		tee /dev/fd/3 | grep -v '^100 copies, ')" ""
 }
 
+@test "files damaged in one known place: the walk names what is wrong, and its offset, as h5dump refuses them" {
+	is "$(python3 "$top_srcdir/tests/golden/damage_hdf5_small.py" "$ours" "$top_srcdir/tests/golden/hdf5-small" |
+		tee /dev/fd/3 | grep -vE '^[0-9]+ copies')" ""
+}
+
 @test "files of h5import, h5repack and h5jam are walked as HDF5 says" {
 	needs_hdf5
 	needs_program h5import h5repack h5jam

@@ -888,6 +888,61 @@ static void make(const char *dir)
 	make_widths(dir);
 }
 
+/* ---- small files to be damaged one place at a time (tests/golden/damage_hdf5.py) */
+
+/* Symbol tables and B-trees of version 1, in nodes of two entries where k is 1. */
+static void make_first(const char *dir, const char *name, unsigned int k)
+{
+	hid_t how = file_plist(0, 8, false), file, group;
+
+	DO(H5Pset_sym_k(how, k > 0 ? k : 16, k > 0 ? k : 4));
+	if (k > 0) /* and a superblock of version 1 */
+		DO(H5Pset_istore_k(how, k));
+	file = create_file(dir, name, H5F_LIBVER_EARLIEST, how);
+	make_chunked(file, &(struct shape){ "chunks", 1, { 20 }, { 0 }, { 4 }, false, false, 0 });
+	make_chunked(file, &(struct shape){ "packed", 2, { 4, 4 }, { 0 }, { 4, 4 }, true, false, 0 });
+	group = GET(H5Gcreate2(file, "group", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+	fill_group(group, 5, 3);
+	H5Fclose(file);
+	H5Pclose(how);
+}
+
+/* Links and attributes in heaps, found by B-trees of version 2; the superblock of version 2. */
+static void make_heaps(const char *dir, const char *name)
+{
+	hid_t file = create_file(dir, name, H5F_LIBVER_V18, H5P_DEFAULT);
+
+	make_chunked(file, &(struct shape){ "chunks", 1, { 8 }, { 0 }, { 4 }, false, false, 0 });
+	fill_group(dense_group(file, "dense", ""), 4, 8);
+	fill_group(dense_group(file, "packed", "df"), 3, 8);
+	fill_group(dense_group(file, "many", ""), 12, 60);
+	H5Fclose(file);
+}
+
+/* Chunk indexes of all kinds of the superblock of version 3. */
+static void make_indexes(const char *dir, const char *name)
+{
+	const hsize_t any = H5S_UNLIMITED;
+	const struct shape all[] = { { "single", 1, { 4 }, { 0 }, { 4 }, false, false, 0 },
+		{ "implicit", 1, { 8 }, { 0 }, { 4 }, false, true, 0 },
+		{ "fixed", 1, { 12 }, { 0 }, { 4 }, false, false, 0 },
+		{ "growing", 1, { 40 }, { any }, { 2 }, false, false, 0 },
+		{ "tree", 2, { 6, 6 }, { any, any }, { 2, 2 }, false, false, 0 } };
+	hid_t file = create_file(dir, name, H5F_LIBVER_LATEST, H5P_DEFAULT);
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		make_chunked(file, &all[i]);
+	H5Fclose(file);
+}
+
+static void make_small(const char *dir)
+{
+	make_first(dir, "superblock-0.h5", 0);
+	make_first(dir, "superblock-1.h5", 1);
+	make_heaps(dir, "superblock-2.h5");
+	make_indexes(dir, "superblock-3.h5");
+}
+
 /* A file with 60 integers, i * i each, and 4 as fill value, of which 10 are in piece.bin beside it and 50 in a file of that name. */
 static void make_pieces(const char *name, const char *external)
 {
@@ -925,13 +980,15 @@ int main(int argc, char **argv)
 		make_seeds(argv[2]);
 	} else if (argc == 3 && strcmp(argv[1], "swmr") == 0) {
 		make_swmr(argv[2]);
+	} else if (argc == 3 && strcmp(argv[1], "small") == 0) {
+		make_small(argv[2]);
 	} else if (argc == 4 && strcmp(argv[1], "pieces") == 0) {
 		make_pieces(argv[2], argv[3]);
 	} else if (argc == 4 && strcmp(argv[1], "large") == 0) {
 		make_large(argv[2], H5F_LIBVER_EARLIEST, strtoull(argv[3], NULL, 10));
 		make_large(argv[2], H5F_LIBVER_LATEST, strtoull(argv[3], NULL, 10));
 	} else {
-		fputs("usage: h5-facts show FILE | make DIR | seeds DIR | swmr DIR | pieces FILE EXTERNAL | large DIR CHUNKS\n",
+		fputs("usage: h5-facts show FILE | make DIR | seeds DIR | swmr DIR | small DIR | pieces FILE EXTERNAL | large DIR CHUNKS\n",
 			stderr);
 		return 2;
 	}
