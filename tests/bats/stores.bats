@@ -1,0 +1,86 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# Stores that earlier programs have left (tests/golden/stores): this one has to open, check and drain them to the bytes that they had.
+
+load "${top_srcdir:?}/tests/lib/mount.bash"
+
+setup() {
+	cistern_setup
+	needs_program xz
+	golden=$top_srcdir/tests/golden/stores
+	cd "$WORK" || return
+}
+
+# unpack STORE...
+unpack() {
+	local store
+	for store; do tar -xJf "$golden/$store.tar.xz" || return; done
+}
+
+# drains_to SUMS STORE...: each is sound, and together they become files of these sums, in out; old.txt was there before. MISSING: what
+# recover may say and fail with.
+drains_to() {
+	local store
+	for store in "${@:2}"; do
+		"$CISTERN" fsck "$store" >fsck.said || { cat fsck.said; return 1; }
+		grep -q 'the store is sound' fsck.said || return
+	done
+	rm -rf out
+	mkdir out
+	echo 'old bytes of a file that was there before' >out/old.txt
+	"$CISTERN" recover --force "${@:2}" --to out >recover.said 2>&1 || grep -q "$MISSING" recover.said || { cat recover.said; return 1; }
+	(cd out && sha256sum -c --quiet "$golden/$1")
+}
+
+@test "stores of one node: sound, listed, and drained to the bytes that they had" {
+	local store
+	unpack node-log node-private
+	for store in node-log node-private; do
+		is "$("$CISTERN" inspect --json "$store" | jq -r '[.files[].path] | sort | join(" ")')" \
+			'. d d/hard d/hole d/link d/renamed log.bin old.txt small.txt'
+		MISSING='^missing: 37 bytes' drains_to node.sums "$store"
+		is "$(readlink out/d/link) $(stat -c '%h %i' out/small.txt)" "../log.bin 2 $(stat -c %i out/d/hard)"
+		is "$(find out ! -type d | wc -l)" 7
+		# Its backing file is not there: only what was written over it is known.
+		is "$(tr '\0' _ <out/old.txt)" "$(printf '____BYTES%033d' 0 | tr 0 _)"
+	done
+	is "$("$CISTERN" inspect --json node-log log.bin | jq '[.file.size, .file.log_bytes, .file.writes, .file.overwritten_bytes] | tostring')" \
+		"\"[16664,16664,44,$((16384 + 3000 + 500 + 280 + 21 - 16664))]\""
+}
+
+@test "the stores of a job of two nodes: sound, put together, and drained to the bytes that they had" {
+	unpack job-0 job-1
+	MISSING='^nothing may be missing' drains_to job.sums job-1 job-0
+	is "$(readlink out/link) $(find out ! -type d | wc -l)" 'shared.bin 5'
+	is "$("$CISTERN" inspect --json job-0 job-1 shared.bin | jq .file.size)" 30050
+	refute "$CISTERN" inspect --json job-0 job-1 gone
+}
+
+@test "a store of a newer version is refused by all commands, with its version and what to do" {
+	local command
+	unpack node-log
+	python3 - "$top_srcdir" node-log/superblock <<-'END'
+		import sys
+		def crc32c(data):
+		    crc = 0xffffffff
+		    for byte in data:
+		        crc ^= byte
+		        for _ in range(8):
+		            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+		    return crc ^ 0xffffffff
+		data = bytearray(open(sys.argv[2], "rb").read())
+		def seal():
+		    return crc32c(data[:16] + bytes(4) + data[20:]).to_bytes(4, "little")
+		assert data[8:12] == (1).to_bytes(4, "little") and data[16:20] == seal()
+		data[8:12] = (2).to_bytes(4, "little")
+		data[16:20] = seal()
+		open(sys.argv[2], "wb").write(data)
+	END
+	for command in fsck inspect 'recover --to out'; do
+		# shellcheck disable=SC2086
+		run "$CISTERN" $command node-log
+		[ "$status" -ne 0 ]
+		says 'store format version 2, this program knows versions up to 1: use the newer Cistern that made the store'
+	done
+}
