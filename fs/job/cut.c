@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define SEEK_STEP (1u << 20)
-
 /* ---- any node: what was beyond is no more */
 
 static int cut_here(struct job *j, const struct view *v)
@@ -278,69 +276,4 @@ int share_fallocate(struct job *j, struct job_file *file, int mode, uint64_t off
 	int rc = core_fallocate(j->core, file->local, mode, off, len);
 	shared_alone_end(file->shared);
 	return rc;
-}
-
-/* ---- lseek: the backing file counts as data */
-
-static int seek_window(struct job *j, struct shared *s, uint64_t from, uint64_t end, int whence, uint64_t *ret)
-{
-	struct pieces p = { 0 };
-	int rc = share_locate(j, s, from, end - from, &p);
-
-	*ret = end;
-	for (size_t i = 0; rc == 0 && i < p.num && *ret == end; i++)
-		if ((p.at[i].kind == PIECE_ZERO) == (whence == SEEK_HOLE))
-			*ret = p.at[i].off;
-	pieces_free(&p);
-	return rc;
-}
-
-static int seek_shared(struct job *j, struct shared *s, int64_t off, int whence, uint64_t *ret)
-{
-	int rc = shared_make_current(j, s);
-	uint64_t size = shared_size(j, s);
-
-	if (rc < 0)
-		return rc;
-	if (off < 0 || (uint64_t)off >= size)
-		return -ENXIO;
-	for (uint64_t pos = (uint64_t)off, end; rc == 0 && pos < size; pos = end) {
-		end = (pos / SEEK_STEP + 1) * SEEK_STEP;
-		end = end < size ? end : size;
-		rc = seek_window(j, s, pos, end, whence, ret);
-		if (rc == -EBUSY) /* nobody but its home's kernel knows: all of it is data */
-			*ret = whence == SEEK_DATA ? pos : size;
-		if (rc == -EBUSY)
-			return 0;
-		if (rc == 0 && *ret < end)
-			return 0;
-	}
-	*ret = size;
-	return rc < 0 ? rc : whence == SEEK_HOLE ? 0 : -ENXIO;
-}
-
-static int seek_outside(struct job *j, struct shared *s, int64_t off, int whence, uint64_t *ret)
-{
-	int fd = read_backing_fd(j, s);
-	off_t at = fd < 0 ? fd : lseek(fd, off, whence);
-	int rc = fd < 0 ? fd : at < 0 ? -errno : 0;
-
-	if (fd >= 0)
-		close(fd);
-	if (rc == 0)
-		*ret = (uint64_t)at;
-	return rc;
-}
-
-int share_lseek(struct job *j, struct job_file *file, int64_t off, int whence, uint64_t *ret_off)
-{
-	struct shared *s = file->shared;
-
-	if (whence != SEEK_DATA && whence != SEEK_HOLE)
-		return -EINVAL;
-	if (shared_is_home(j, s) && !s->is_shared)
-		return core_lseek(j->core, file->local, off, whence, ret_off);
-	if (!shared_is_home(j, s) && shared_is_outside(s))
-		return seek_outside(j, s, off, whence, ret_off);
-	return seek_shared(j, s, off, whence, ret_off);
 }

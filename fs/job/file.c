@@ -90,6 +90,12 @@ ssize_t job_read_bytes(
 			    : core_read(j->core, file->local, buf, len, off);
 }
 
+void job_pages_given(struct job *j, struct job_file *file, const void *buf, size_t got, size_t len, uint64_t off)
+{
+	if (file->shared)
+		pages_given(j, file->shared, file->sieve != NULL, buf, got, len, off);
+}
+
 void job_bytes_end(struct job_bytes *b)
 {
 	if (b->lent)

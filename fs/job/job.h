@@ -76,6 +76,8 @@ struct job_bytes { /* what was read */
 ssize_t job_read_bytes(
 	struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off, struct job_bytes *ret_where);
 void job_bytes_end(struct job_bytes *b);
+/* Of len bytes that were read, got came: they are the kernel's pages, which may come back changed (job_write_page). */
+void job_pages_given(struct job *j, struct job_file *file, const void *buf, size_t got, size_t len, uint64_t off);
 ssize_t job_write(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off);
 /* What is written through file from now on was written by that process; pages of mappings are nobody's. */
 void job_set_writer(struct job_file *file, uint32_t writer);

@@ -139,9 +139,10 @@ static int list_all(struct job *j, const struct wire_msg *m, list_places list, s
 {
 	uint64_t ino = message_get(m, MESSAGE_SHARE_INO), off = message_get(m, MESSAGE_SHARE_OFF);
 	uint64_t end = off + message_get(m, MESSAGE_SHARE_LEN);
+	size_t enough = message_get(m, MESSAGE_SHARE_FIRST) ? 1 : RANGES_MAX * PLACE_BYTES;
 	int rc = end < off ? -EINVAL : 0;
 
-	while (rc == 0 && off < end && body->len < RANGES_MAX * PLACE_BYTES)
+	while (rc == 0 && off < end && body->len < enough)
 		rc = list(j, ino, off, end - off, body, &off);
 	*ret_next = off;
 	return rc == 0 && !buf_ok(body) ? -ENOMEM : rc;
@@ -221,16 +222,21 @@ static void raise_limit(struct shared *s, uint64_t limit)
 	pthread_mutex_unlock(&s->mutex);
 }
 
+static void init_ask(struct wire_msg *m, const struct shared *s, bool shared, uint64_t off, uint64_t end)
+{
+	message_init(m, shared ? MESSAGE_SHARE_LOCATE : MESSAGE_SHARE_LOCATE_HOME);
+	message_put(m, MESSAGE_SHARE_INO, s->ino);
+	message_put(m, MESSAGE_SHARE_OFF, off);
+	message_put(m, MESSAGE_SHARE_LEN, end - off);
+}
+
 static int ask_part(struct job *j, struct shared *s, bool shared, uint64_t off, uint64_t end, struct answer *a)
 {
 	struct wire_msg m = { 0 }, reply = { 0 };
 	const uint8_t *bytes;
 	size_t len;
 
-	message_init(&m, shared ? MESSAGE_SHARE_LOCATE : MESSAGE_SHARE_LOCATE_HOME);
-	message_put(&m, MESSAGE_SHARE_INO, s->ino);
-	message_put(&m, MESSAGE_SHARE_OFF, off);
-	message_put(&m, MESSAGE_SHARE_LEN, end - off);
+	init_ask(&m, s, shared, off, end);
 	uint32_t node = shared ? place_domain(s->ino, off, PLACE_DOMAIN_SIZE, peers_count(j->peers)) : s->home;
 	int rc = share_call(j, node, &m, &reply);
 	if (rc == 0) {
@@ -351,5 +357,46 @@ int map_get(struct job *j, struct shared *s, uint64_t window, struct map **ret)
 			map_keep(s, *ret);
 	}
 	end_question(s, &q);
+	return rc;
+}
+
+/* ---- the first place */
+
+/* Of a reply without places, or one that cannot be read: *next stays. */
+static void take_first(uint32_t node, const struct wire_msg *reply, void *arg)
+{
+	uint64_t *next = arg;
+	struct share_extent e;
+	const uint8_t *bytes;
+	size_t len;
+
+	(void)node;
+	if (!reply || !message_get_bytes(reply, MESSAGE_SHARE_PIECES, 0, &bytes, &len))
+		return;
+	struct cursor c = cursor_make(bytes, len);
+	if (len && get_place(&c, &e) && e.off < *next)
+		*next = e.off;
+}
+
+int map_next(struct job *j, struct shared *s, uint64_t off, uint64_t end, uint64_t *ret_next)
+{
+	struct wire_msg m = { 0 }, reply = { 0 };
+	bool shared = s->is_shared;
+	uint64_t next = end;
+	int rc;
+
+	init_ask(&m, s, shared, off, end);
+	message_put(&m, MESSAGE_SHARE_FIRST, 1);
+	if (shared) {
+		j->share->messages += peers_count(j->peers);
+		rc = peers_call_all(j->peers, &m, NULL, take_first, &next);
+	} else {
+		rc = share_call(j, s->home, &m, &reply);
+		take_first(s->home, rc == 0 ? &reply : NULL, &next);
+	}
+	wire_msg_free(&m);
+	wire_msg_free(&reply);
+	if (rc == 0)
+		*ret_next = next;
 	return rc;
 }

@@ -60,7 +60,7 @@ enum message_type {
 	MESSAGE_SHARE_PUT,            /* to a domain home: INO, STAMP, BASE, TIME, PIECES */
 	MESSAGE_SHARE_COMMITTED, /* to the home: INO, STAMP, SIZE, MTIME: all homes have it -> VIEW, when all openers know */
 	MESSAGE_SHARE_TOLD,      /* from the home to an opener to whom it was promised: VIEW */
-	MESSAGE_SHARE_LOCATE, /* to a domain home: INO, OFF, LEN -> PIECES, OFF to go on from */
+	MESSAGE_SHARE_LOCATE, /* to a domain home: INO, OFF, LEN, FIRST: only some -> PIECES, OFF to go on from */
 	MESSAGE_SHARE_LOCATE_HOME, /* the same to the home of a file that is not shared; -ESTALE: it is; -EBUSY: CARRY_READ */
 	MESSAGE_SHARE_APPEND,   /* to the home: INO, LEN -> OFF: the place is yours */
 	MESSAGE_SHARE_TRUNCATE, /* to the home: INO, SIZE -> VIEW */
@@ -147,6 +147,7 @@ enum message_tag {
 	MESSAGE_SHARE_LEN,
 	MESSAGE_SHARE_PIECES,
 	MESSAGE_SHARE_TIME, /* PUT: of the first piece; those of the others are less it. REGISTER: when it was counted, ns */
+	MESSAGE_SHARE_FIRST,
 
 	/* lock: 400 to 449 */
 	MESSAGE_LOCK_WHAT = 400, /* enum lock_what */

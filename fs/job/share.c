@@ -61,6 +61,7 @@ static struct shared *shared_new(struct job *j, uint64_t ino)
 static void shared_free(struct shared *s)
 {
 	shared_drop_maps(s);
+	pages_destroy(s->pages);
 	if (s->backing_fd >= 0)
 		close(s->backing_fd);
 	pthread_mutex_destroy(&s->open_lock);

@@ -130,6 +130,7 @@ struct shared {
 	uint64_t dirty_usec;   /* since when there is something of that; 0: nothing */
 	uint64_t telling_usec; /* the same of what a commit is about; 0: none */
 	bool resend;           /* what was committed must be told again */
+	struct pages *pages;   /* owned; NULL: none were given */
 	struct bases bases;    /* of what we have written and not committed */
 
 	/* the home's: mutex */
@@ -164,7 +165,8 @@ struct share {
 	_Atomic(uint64_t) tell_usec; /* SHARE_TELL_USEC; tests */
 	uint64_t *gone; /* owned; wake: inodes of files that are no more, and of which others have something */
 	size_t num_gone, cap_gone;
-	_Atomic(uint64_t) messages; /* of data that went to other nodes: tests */
+	_Atomic(uint64_t) messages;   /* of data that went to other nodes: tests */
+	_Atomic(uint64_t) page_bytes; /* pages.c */
 };
 
 /* ---- share.c */
@@ -287,7 +289,9 @@ void commit_sweep(struct job *j); /* all layers of the store: what may not have 
 int map_get(struct job *j, struct shared *s, uint64_t window, struct map **ret);
 void map_put(struct map *m);
 bool map_is_known(struct shared *s, uint64_t window); /* map_get would not have to ask */
-void shared_drop_maps(struct shared *s);              /* mutex is held, or nobody else knows it */
+/* Where the first place in [off, end) begins that any node knows of; end: none. An error: not all have answered. */
+int map_next(struct job *j, struct shared *s, uint64_t off, uint64_t end, uint64_t *ret_next);
+void shared_drop_maps(struct shared *s); /* mutex is held, or nobody else knows it */
 void map_serve_locate(struct job *j, struct peers_request *rq);
 void map_serve_locate_home(struct job *j, struct peers_request *rq);
 
@@ -338,9 +342,21 @@ ssize_t share_write_page(struct job *j, struct job_file *file, const void *buf, 
 
 int share_truncate(struct job *j, uint64_t ino, uint64_t size); /* from any node, of any file */
 int share_fallocate(struct job *j, struct job_file *file, int mode, uint64_t off, uint64_t len);
-int share_lseek(struct job *j, struct job_file *file, int64_t off, int whence, uint64_t *ret_off);
 void cut_serve_truncate(struct job *j, struct peers_request *rq);
 void cut_serve_cut(struct job *j, struct peers_request *rq);
+
+/* ---- pages.c */
+
+/* The kernel's pages of [off, off + len) have these bytes now, and zeros behind the first got; may_write: through who read them. */
+void pages_given(
+	struct job *j, struct shared *s, bool may_write, const uint8_t *buf, size_t got, size_t len, uint64_t off);
+/* What they had, as far as that is kept: the rest of was stays. True: all of it. */
+bool pages_were(struct job *j, struct shared *s, size_t len, uint64_t off, uint8_t *was);
+void pages_destroy(struct pages *p);
+
+/* ---- seek.c */
+
+int share_lseek(struct job *j, struct job_file *file, int64_t off, int whence, uint64_t *ret_off);
 
 /* ---- sieve.c: who reads, changes and writes back, has written only what he has changed */
 

@@ -153,9 +153,20 @@ ssize_t share_write(struct job *j, struct job_file *file, const void *buf, size_
 	return show(j, file, done);
 }
 
+/* What the page had before it was changed; as far as that is not kept, as we see it. Returns how much of it there is. */
+static ssize_t page_before(struct job *j, struct shared *s, uint8_t *was, size_t len, uint64_t off)
+{
+	if (pages_were(j, s, len, off, was))
+		return (ssize_t)len;
+	ssize_t seen = share_read_at(j, s, was, len, off);
+	if (seen > 0)
+		(void)pages_were(j, s, (size_t)seen, off, was);
+	return seen;
+}
+
 /*
  * A page that was changed through a mapping comes whole, and most of it may be what others have written. Only what differs from
- * what we see is ours.
+ * what it had before is ours.
  */
 ssize_t share_write_page(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off)
 {
@@ -163,17 +174,22 @@ ssize_t share_write_page(struct job *j, struct job_file *file, const void *buf, 
 	size_t num = 0;
 	ssize_t done;
 
-	if (write_alone(j, 0, file, buf, len, off, &done))
+	if (write_alone(j, 0, file, buf, len, off, &done)) {
+		if (done > 0)
+			pages_given(j, file->shared, true, buf, (size_t)done, (size_t)done, off);
 		return show(j, file, done);
+	}
 	uint8_t *was = calloc(1, len ? len : 1);
 	if (!was)
 		return -ENOMEM;
-	done = share_read_at(j, file->shared, was, len, off);
+	done = page_before(j, file->shared, was, len, off);
 	size_t seen = done < 0 ? 0 : (size_t)done;
 	int rc = done < 0 ? (int)done : sieve_compare(was, buf, seen, &runs, &num);
 	done = rc < 0 ? rc : write_runs(j, 0, file, buf, off, runs, num);
 	if (done == 0 && seen < len)
 		done = write_all(j, 0, file, (const uint8_t *)buf + seen, len - seen, off + seen);
+	if (done >= 0)
+		pages_given(j, file->shared, true, buf, len, len, off);
 	free(runs);
 	free(was);
 	return show(j, file, done < 0 ? done : (ssize_t)len);

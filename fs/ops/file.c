@@ -16,6 +16,8 @@ void ops_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fus
 	if (size > SESSION_DATA_BYTES)
 		size = SESSION_DATA_BYTES;
 	n = job_read_bytes(job_of(req), file_of(fi), buf, size, (uint64_t)off, &where);
+	if (n >= 0 && !fi->lock_owner) /* no process reads: pages are filled */
+		job_pages_given(job_of(req), file_of(fi), where.at, (size_t)n, size, (uint64_t)off);
 	if (n < 0)
 		reply_status(req, (int)n);
 	else

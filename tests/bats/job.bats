@@ -162,6 +162,40 @@ two"
 	[ "$(dd if="$WORK/m0/big" bs=1M skip=7 count=20 status=none | tr -d '\0' | wc -c)" = 0 ]
 }
 
+# store_pages FILE COMMAND: on each mount FILE is mapped, and other bytes of each of its pages are changed, all at the same time; then
+# COMMAND is done of each map "m" with the descriptor "fd", one after the other.
+store_pages() {
+	python3 - "$@" "$WORK"/m? <<'END'
+import mmap, os, sys
+name, command = sys.argv[1:3]
+open(sys.argv[3] + "/" + name, "wb").write(b"." * 9000)
+fds = [os.open(mnt + "/" + name, os.O_RDWR) for mnt in sys.argv[3:]]
+maps = [mmap.mmap(fd, 9000) for fd in fds]
+want = bytearray(b"." * 9000)
+for i, m in enumerate(maps):
+    for at in range(i * 100, 9000, 1000):
+        m[at:at + 50] = want[at:at + 50] = b"%d" % i * 50
+for fd, m in zip(fds, maps):
+    exec(command)
+for fd in fds:
+    os.close(fd)
+for mnt in sys.argv[3:]:
+    got = open(mnt + "/" + name, "rb").read()
+    if got != want:
+        sys.exit(f"{mnt}/{name}: other bytes from {[a == b for a, b in zip(got, want)].index(False)} on")
+END
+}
+
+@test "nodes that change bytes of the same pages through mappings keep what the others have changed" {
+	start_job 3
+	store_pages f "m.flush()"
+	store_pages g "m.flush(); os.fsync(fd)"
+	store_pages h "m.close()"
+	stop_job
+	cmp "$WORK/b/f" "$WORK/b/g"
+	cmp "$WORK/b/f" "$WORK/b/h"
+}
+
 # How many of these processes does a file system keep waiting?
 waiting() {
 	local pid num=0
