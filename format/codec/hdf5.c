@@ -120,7 +120,7 @@ const struct hdf5_problem *hdf5_worst(const struct hdf5 *h, enum hdf5_trouble tr
 /* ---- superblock */
 
 struct super {
-	uint64_t root, extension, end; /* addresses */
+	uint64_t root, extension, end, driver; /* addresses */
 };
 
 static int check_widths(struct hdf5_walk *w)
@@ -155,8 +155,8 @@ static int super01(struct hdf5_walk *w, struct cursor *c, unsigned int version, 
 	(void)hdf5_get_addr(w, c); /* what the file thinks where it begins */
 	(void)hdf5_get_addr(w, c);
 	s->end = hdf5_get_addr(w, c);
-	(void)hdf5_get_addr(w, c); /* of a driver */
-	(void)hdf5_get_len(w, c);  /* the root group's name; the specification calls it an address */
+	s->driver = hdf5_get_addr(w, c);
+	(void)hdf5_get_len(w, c); /* the root group's name; the specification calls it an address */
 	s->root = hdf5_get_addr(w, c);
 	s->extension = HDF5_NOWHERE;
 	return 0;
@@ -181,6 +181,7 @@ static int super23(
 	s->extension = hdf5_get_addr(w, c);
 	s->end = hdf5_get_addr(w, c);
 	s->root = hdf5_get_addr(w, c);
+	s->driver = HDF5_NOWHERE;
 	whole.len = 16 + 4 * (size_t)w->addr_bytes;
 	return whole.len <= b->len ? hdf5_check(w, &whole)
 				   : hdf5_fail(w, -EBADMSG, w->base, "the superblock is cut short");
@@ -215,7 +216,49 @@ static int read_super(struct hdf5_walk *w, struct super *s)
 		w, w->base, version < 2 ? (uint64_t)(c.at - b.data) + 24 : 16 + 4 * (uint64_t)w->addr_bytes);
 }
 
-/* Of the extension, only where shared messages are. */
+/* ---- files that are one of several */
+
+/* Drivers that put the rest into further files leave their name in the first one, or in that of the metadata. */
+static int refuse_driver(struct hdf5_walk *w, const uint8_t *name, uint64_t off)
+{
+	static const struct {
+		char name[9];
+		const char *says;
+	} known[] = { { "NCSAfami", "family" }, { "NCSAmult", "multi or split" } };
+	const char *says = "unknown here";
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (memcmp(known[i].name, name, 8) == 0)
+			says = known[i].says;
+	return hdf5_fail(w, -ENOTSUP, off,
+		"it is one of several files that belong together, written by a file driver (%s), and only whole files are walked",
+		says);
+}
+
+/* The block of superblocks 0 and 1: version, 3 reserved bytes, how long the rest is, the driver's name. */
+static int check_driver(struct hdf5_walk *w, uint64_t addr)
+{
+	struct hdf5_block b HDF5_BLOCK_CLEANUP = { 0 };
+	int r = addr == HDF5_NOWHERE ? 0 : hdf5_read(w, addr, 16, "the block of a file driver", &b);
+
+	if (r < 0 || !b.data)
+		return r;
+	return b.data[0] == 0 ? refuse_driver(w, b.data + 8, b.off)
+			      : hdf5_fail(w, -EBADMSG, b.off, "the block of a file driver has version %u", b.data[0]);
+}
+
+/* The message of later ones: version, the driver's name. */
+static int check_driver_message(struct hdf5_walk *w, const struct hdf5_header *h)
+{
+	const struct hdf5_message *m = hdf5_header_find(h, HDF5_MSG_DRIVER);
+
+	if (!m)
+		return 0;
+	return m->len >= 9 ? refuse_driver(w, m->data + 1, m->off)
+			   : hdf5_fail(w, -EBADMSG, m->off, "the name of a file driver is cut short");
+}
+
+/* Of the extension, only where shared messages are, and whether there are further files. */
 static int read_extension(struct hdf5_walk *w, uint64_t addr)
 {
 	struct hdf5_header h HDF5_HEADER_CLEANUP = { 0 };
@@ -226,6 +269,7 @@ static int read_extension(struct hdf5_walk *w, uint64_t addr)
 	if (addr == HDF5_NOWHERE)
 		return 0;
 	r = hdf5_header_read(w, addr, false, &h);
+	r = r == 0 ? check_driver_message(w, &h) : r;
 	m = r == 0 ? hdf5_header_find(&h, HDF5_MSG_SHARED_TABLE) : NULL;
 	if (!m)
 		return r;
@@ -347,7 +391,10 @@ static int walk_objects(struct hdf5_walk *w)
 
 	if (r < 0)
 		return r;
-	r = read_extension(w, s.extension);
+	r = check_driver(w, s.driver);
+	r = r == 0 ? read_extension(w, s.extension) : r;
+	if (r == -ENOTSUP)
+		return r; /* addresses mean other files, too */
 	if (r < 0)
 		r = note(w, "", r);
 	root = hdf5_off(w, s.root, 1);

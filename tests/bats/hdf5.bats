@@ -13,6 +13,10 @@ setup() {
 	cd "$WORK" || return
 }
 
+teardown() {
+	cistern_teardown
+}
+
 needs_hdf5() {
 	[ -x "$theirs" ] || skip "built without HDF5, so nobody says what is right"
 }
@@ -112,6 +116,26 @@ agree_tools() {
 	done
 	is "$("$ours" problems swmr.h5)" ""
 	[ "$("$ours" show swmr-0.h5 | wc -l)" -lt "$("$ours" show swmr-4.h5 | wc -l)" ]
+}
+
+@test "the first of several files that a driver writes is not damage, and the others are none of HDF5's" {
+	local file
+	needs_hdf5
+	needs_fuse
+	needs_program jq
+	mount_cistern -o drain=unmount,verify=format
+	"$theirs" several "$MNT"
+	umount_wait
+	is "$(cd "$BACKING" && echo *-m.h5 *-0.h5)" "new-m.h5 old-m.h5 new-0.h5 old-0.h5"
+	for file in "$BACKING"/*-m.h5 "$BACKING"/*-0.h5; do
+		exits 0 "$CISTERN" fsck "$file"
+		case $file in
+		*-0.h5) says "it is one of several files that belong together, written by a file driver (family)" ;;
+		*-m.h5) says "it is one of several files that belong together, written by a file driver (multi or split)" ;;
+		esac
+	done
+	is "$(jq -r '.files | map(.state) | unique | join(" ")' "$STORE/manifest.json")" verified
+	is "$(jq '[.files[] | select(.warning)] | length' "$STORE/manifest.json")" 4
 }
 
 @test "the file of a parallel program is walked as HDF5 said when it was written" {

@@ -970,6 +970,30 @@ static void make_large(const char *dir, H5F_libver_t low, hsize_t num)
 	H5Fclose(file);
 }
 
+/* One file that drivers write into several: NAME-0.h5 and so on in pieces of 4 KiB, NAME-m.h5 for metadata and NAME-r.h5 for data. */
+static void make_several(const char *dir)
+{
+	static const H5F_libver_t lows[] = { H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST };
+	static const char *const names[][2] = { { "old-%d.h5", "old" }, { "new-%d.h5", "new" } };
+	char path[4096];
+
+	for (size_t i = 0; i < 2; i++)
+		for (size_t k = 0; k < 2; k++) {
+			hid_t access = GET(H5Pcreate(H5P_FILE_ACCESS)), file;
+
+			if (k == 0)
+				DO(H5Pset_fapl_family(access, 4096, H5P_DEFAULT));
+			else
+				DO(H5Pset_fapl_split(access, "-m.h5", H5P_DEFAULT, "-r.h5", H5P_DEFAULT));
+			DO(H5Pset_libver_bounds(access, lows[i], H5F_LIBVER_LATEST));
+			snprintf(path, sizeof(path), "%s/%s", dir, names[i][k]);
+			file = GET(H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access));
+			make_plain(file);
+			H5Fclose(file);
+			H5Pclose(access);
+		}
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 3 && strcmp(argv[1], "show") == 0) {
@@ -984,11 +1008,13 @@ int main(int argc, char **argv)
 		make_small(argv[2]);
 	} else if (argc == 4 && strcmp(argv[1], "pieces") == 0) {
 		make_pieces(argv[2], argv[3]);
+	} else if (argc == 3 && strcmp(argv[1], "several") == 0) {
+		make_several(argv[2]);
 	} else if (argc == 4 && strcmp(argv[1], "large") == 0) {
 		make_large(argv[2], H5F_LIBVER_EARLIEST, strtoull(argv[3], NULL, 10));
 		make_large(argv[2], H5F_LIBVER_LATEST, strtoull(argv[3], NULL, 10));
 	} else {
-		fputs("usage: h5-facts show FILE | make DIR | seeds DIR | swmr DIR | small DIR | pieces FILE EXTERNAL | large DIR CHUNKS\n",
+		fputs("usage: h5-facts show FILE | make DIR | seeds DIR | swmr DIR | small DIR | several DIR | pieces FILE EXTERNAL | large DIR CHUNKS\n",
 			stderr);
 		return 2;
 	}
