@@ -322,6 +322,15 @@ uint64_t classic_file_bytes(const struct classic *c)
 	return end;
 }
 
+bool classic_is_padding(const struct classic *c, uint64_t file_bytes)
+{
+	uint64_t counted;
+
+	return !c->streaming && c->record_bytes % 4 != 0 &&
+	       !__builtin_mul_overflow(c->num_records, c->record_bytes, &counted) && file_bytes > c->records_begin &&
+	       file_bytes - c->records_begin > counted && file_bytes - c->records_begin - counted <= PADDING_MAX;
+}
+
 uint64_t classic_count_records(const struct classic *c, uint64_t file_bytes)
 {
 	uint64_t padding = 0, bytes = c->record_bytes, last = 0, there;
@@ -337,10 +346,7 @@ uint64_t classic_count_records(const struct classic *c, uint64_t file_bytes)
 		}
 	}
 	there = (file_bytes - c->records_begin + padding) / bytes;
-	if (!c->streaming && there > c->num_records &&
-		file_bytes - c->records_begin <= c->num_records * bytes + PADDING_MAX)
-		there = c->num_records; /* of a variable alone in its records, which fill values have padded nevertheless */
-	return there;
+	return there > c->num_records && classic_is_padding(c, file_bytes) ? c->num_records : there;
 }
 
 /* ---- the end */

@@ -177,5 +177,7 @@ uint64_t classic_file_bytes(const struct classic *c);
 /* How many records a file of that size has room for: the last may be without its padding. Where the header says how many there
  * are, padding behind these is no further one. */
 uint64_t classic_count_records(const struct classic *c, uint64_t file_bytes);
+/* Is what a file of that size has behind the records that the header counts only padding, as netCDF-C adds it to a variable alone? */
+bool classic_is_padding(const struct classic *c, uint64_t file_bytes);
 
 #endif

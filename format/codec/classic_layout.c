@@ -6,11 +6,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* How many records the file has begun. */
+/* How many records the file has begun; padding behind the last one that is counted is none. */
 static uint64_t records_begun(const struct classic *c, uint64_t size)
 {
 	if (c->record_bytes == 0 || size <= c->records_begin)
 		return 0;
+	if (c->num_records > 0 && classic_is_padding(c, size))
+		return c->num_records;
 	return (size - c->records_begin - 1) / c->record_bytes + 1;
 }
 

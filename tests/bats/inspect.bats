@@ -116,6 +116,14 @@ var_begin() {
 	refute grep -q $'\033' <(NO_COLOR=1 script -qec "'$CISTERN' inspect --map '$STORE' f.nc" /dev/null)
 }
 
+@test "padding that netCDF-C leaves behind the records of a variable alone is no record" {
+	mount_cistern -o data=log
+	echo 'netcdf odd { dimensions: t = UNLIMITED ; x = 3 ; variables: short b(t, x) ; data:
+		b = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21 ; }' >"$WORK/cdl"
+	ncgen -k cdf5 -o "$MNT/odd.nc" "$WORK/cdl"
+	is "$(of odd.nc '[.records, .note, .variables[].complete] | map(tostring) | join(" ")')" '7 null true true'
+}
+
 @test "what cannot be mapped is raw, and why is said" {
 	mount_cistern -o drain=unmount,data=log
 	head -c 10000 /dev/zero >"$MNT/zeros"
