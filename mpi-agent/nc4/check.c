@@ -15,12 +15,19 @@
 
 #include "mpi-agent/nc4/close.h"
 
+struct place { /* of a variable's dataset in the new file */
+	haddr_t addr;
+	uint32_t var;
+};
+
 struct checker {
 	const struct nc4_check *o;
 	const struct nc4_shape *s;
 	const struct classic *c;
 	hid_t file;
-	uint8_t *got; /* owned: max_chunk_bytes */
+	uint8_t *got;         /* owned: max_chunk_bytes */
+	haddr_t *scales;      /* owned: of each dimension, where its scale is */
+	struct place *places; /* owned: of all variables, by address */
 	struct cistern_error *err;
 };
 
@@ -139,11 +146,55 @@ static int check_ints(struct checker *k, hid_t on, const char *name, const uint3
 
 /* ---- dimensions */
 
-static const char *scale_name(const struct checker *k, uint32_t dim)
+static int by_addr(const void *a, const void *b)
 {
-	uint32_t var = k->s->scale_of[dim];
+	const struct place *x = a, *y = b;
 
-	return var == CLASSIC_NONE ? k->c->dims[dim].name : k->s->vars[var].name;
+	return (x->addr > y->addr) - (x->addr < y->addr);
+}
+
+static int find_place(struct checker *k, const char *name, haddr_t *ret)
+{
+	H5O_info_t info;
+
+	if (H5Oget_info_by_name2(k->file, name, &info, H5O_INFO_BASIC, H5P_DEFAULT) < 0)
+		return failed(k, "dataset", name);
+	*ret = info.addr;
+	return 0;
+}
+
+/* References are places in the file. To ask HDF5 for their names would be a search of the whole file for each. */
+static int find_places(struct checker *k)
+{
+	int r = 0;
+
+	k->places = calloc(k->c->num_vars + 1u, sizeof(*k->places));
+	k->scales = calloc(k->c->num_dims + 1u, sizeof(*k->scales));
+	if (!k->places || !k->scales)
+		return cistern_error_set(k->err, -ENOMEM, "out of memory");
+	for (uint32_t i = 0; r == 0 && i < k->c->num_vars; i++) {
+		k->places[i].var = i;
+		r = find_place(k, k->s->vars[i].name, &k->places[i].addr);
+	}
+	for (uint32_t d = 0; r == 0 && d < k->c->num_dims; d++) {
+		uint32_t var = k->s->scale_of[d];
+
+		if (var == CLASSIC_NONE)
+			r = find_place(k, k->c->dims[d].name, &k->scales[d]);
+		else
+			k->scales[d] = k->places[var].addr;
+	}
+	qsort(k->places, k->c->num_vars, sizeof(*k->places), by_addr);
+	return r;
+}
+
+/* NULL: it is none of a variable. */
+static const struct classic_var *var_at(const struct checker *k, haddr_t addr)
+{
+	struct place wanted = { .addr = addr }, *found;
+
+	found = bsearch(&wanted, k->places, k->c->num_vars, sizeof(*k->places), by_addr);
+	return found ? &k->c->vars[found->var] : NULL;
 }
 
 static int check_extent(struct checker *k, hid_t set, const char *name, uint32_t num, const uint32_t *dims)
@@ -191,14 +242,9 @@ static int check_users(struct checker *k, hid_t set, uint32_t dim)
 	if (!refs || H5Aread(att, type, refs) < 0)
 		r = failed(k, "list of users", k->c->dims[dim].name);
 	for (uint64_t i = 0; r == 0 && i < want; i++) {
-		char name[CLASSIC_NAME_MAX + 32] = "";
-		ssize_t len = H5Rget_name(set, H5R_OBJECT, &refs[i].dataset, name, sizeof(name));
-		uint32_t var = 0;
+		const struct classic_var *v = var_at(k, refs[i].dataset);
 
-		while (len > 1 && var < k->c->num_vars && strcmp(k->s->vars[var].name, name + 1) != 0)
-			var++;
-		if (len <= 1 || var == k->c->num_vars || (uint32_t)refs[i].dimension >= k->c->vars[var].num_dims ||
-			k->c->vars[var].dims[refs[i].dimension] != dim)
+		if (!v || (uint32_t)refs[i].dimension >= v->num_dims || v->dims[refs[i].dimension] != dim)
 			r = differs(k, "list of users", k->c->dims[dim].name);
 	}
 	free(refs);
@@ -245,13 +291,9 @@ static int check_dimension_list(struct checker *k, hid_t set, uint32_t id)
 
 	if (space < 0 || H5Sget_simple_extent_npoints(space) != (hssize_t)v->num_dims || H5Aread(att, type, lists) < 0)
 		return failed(k, "dimensions of", v->name);
-	for (uint32_t d = 0; r == 0 && d < v->num_dims; d++) {
-		char name[CLASSIC_NAME_MAX + 32] = "";
-
-		if (lists[d].len != 1 || H5Rget_name(set, H5R_OBJECT, lists[d].p, name, sizeof(name)) <= 1 ||
-			strcmp(name + 1, scale_name(k, v->dims[d])) != 0)
+	for (uint32_t d = 0; r == 0 && d < v->num_dims; d++)
+		if (lists[d].len != 1 || *(const hobj_ref_t *)lists[d].p != k->scales[v->dims[d]])
 			r = differs(k, "dimensions", v->name);
-	}
 	H5Dvlen_reclaim(type, space, H5P_DEFAULT, lists);
 	return r;
 }
@@ -438,7 +480,10 @@ static int check_root(struct checker *k)
 static int check_all(struct checker *k)
 {
 	uint64_t first = 0;
-	int r = checks_all_but_values(k) ? check_root(k) : 0;
+	int r = checks_all_but_values(k) ? find_places(k) : 0;
+
+	if (r == 0 && checks_all_but_values(k))
+		r = check_root(k);
 
 	for (uint32_t i = 0; r == 0 && i < k->c->num_vars; i++) {
 		r = check_var(k, i, first);
@@ -464,5 +509,7 @@ int nc4_check(const struct nc4_check *o, struct cistern_error *err)
 	if (k.file >= 0)
 		H5Fclose(k.file);
 	free(k.got);
+	free(k.places);
+	free(k.scales);
 	return r;
 }

@@ -109,6 +109,16 @@ sys.stdout.write(re.sub(r"^HDF5 .*", "", text))'
 	done
 }
 
+@test "a file of thousands of variables is checked in the time of its bytes" {
+	python3 -c 'print("netcdf many { dimensions: x = 2 ; y = 3 ; variables:")
+for i in range(3000): print("float v%d(x, y) ;" % i)
+print("}")' >"$WORK/cdl"
+	ncgen -k cdf5 -o "$WORK/c.nc" "$WORK/cdl"
+	# About a second. A search of the file for each reference takes minutes.
+	timeout 60 "$top_builddir/cistern-nc4" "$WORK/c.nc" "$WORK/n.nc" | grep -qx 'result converted'
+	same_file "$WORK/c.nc" "$WORK/n.nc"
+}
+
 @test "settings: rules, a file's own, chunks, compression" {
 	everything >"$WORK/cdl"
 	ncgen -k classic -o "$DIRECT/c.nc" "$WORK/cdl"
