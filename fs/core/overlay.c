@@ -137,11 +137,13 @@ static int stat_path(struct core *c, int (*path_of)(struct core *, struct node *
 			if (name || !is_passed_by(c, n, ret, tries))
 				return 0;
 		} else {
-			if (errno != ENOENT || tries == OVERLAY_WAIT_TRIES)
+			if (errno != ENOENT)
 				return -errno;
 			bool waiting = name ? path_in_motion(c, path) : drain_is_running(c);
 			if (!waiting)
 				return -ENOENT;
+			if (tries == OVERLAY_WAIT_TRIES) /* a name that may be there is not to be taken for free */
+				return name ? -ESTALE : -ENOENT;
 		}
 		usleep(OVERLAY_WAIT_USEC);
 	}

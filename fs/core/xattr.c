@@ -6,12 +6,15 @@
 #include "fs/core/private.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/xattr.h>
 #include <unistd.h>
+
+#define PROC_PATH_BYTES 32
 
 static bool store_has_all(const struct inode *in)
 {
@@ -26,21 +29,24 @@ static int check_name(const char *name)
 	return strlen(name) > XATTR_NAME_MAX ? -ERANGE : 0;
 }
 
-/* A path that the xattr calls, which have no "at" form here, can use. */
-static int proc_path(struct core *c, struct node *n, char *out, size_t cap)
+static void proc_path(int fd, char out[PROC_PATH_BYTES])
 {
-	char path[PATH_MAX];
-	int rc = overlay_path(c, n, path, sizeof(path));
+	snprintf(out, PROC_PATH_BYTES, "/proc/self/fd/%d", fd);
+}
 
-	if (rc < 0)
-		return rc;
-	return snprintf(out, cap, "/proc/self/fd/%d/%s", c->backing_fd, path) >= (int)cap ? -ENAMETOOLONG : 0;
+/* The backing file, for calls that take a path and no O_PATH descriptor: path leads to it wherever a drain moves it. */
+static int open_path(struct core *c, struct node *n, char path[PROC_PATH_BYTES])
+{
+	int fd = overlay_open(c, n, O_PATH);
+
+	proc_path(fd, path);
+	return fd;
 }
 
 ssize_t core_getxattr(struct core *c, uint64_t ino, const char *name, void *out, size_t cap)
 {
 	struct node_ref r NODE_CLEANUP = node_take(c, ino);
-	char path[PATH_MAX + 32], value[RECORD_VALUE_MAX];
+	char path[PROC_PATH_BYTES], value[RECORD_VALUE_MAX];
 	struct inode in;
 	size_t len;
 	int rc = check_name(name);
@@ -59,11 +65,13 @@ ssize_t core_getxattr(struct core *c, uint64_t ino, const char *name, void *out,
 			memcpy(out, value, len);
 		return (ssize_t)len;
 	}
-	rc = proc_path(c, r.n, path, sizeof(path));
-	if (rc < 0)
-		return rc == -ENOENT ? -ENODATA : rc;
-	ssize_t got = lgetxattr(path, name, out, cap);
-	return got < 0 ? -errno : got;
+	int fd = open_path(c, r.n, path);
+	if (fd < 0)
+		return fd == -ENOENT ? -ENODATA : fd;
+	ssize_t got = getxattr(path, name, out, cap);
+	got = got < 0 ? -errno : got;
+	close(fd);
+	return got;
 }
 
 struct name_list {
@@ -83,15 +91,23 @@ static int add_name(const char *name, const void *val, size_t val_len, void *arg
 	return 0;
 }
 
+static ssize_t list_path(const char *path, char *out, size_t cap)
+{
+	ssize_t got = listxattr(path, out, cap);
+
+	return got < 0 ? (errno == EOPNOTSUPP ? 0 : -errno) : got;
+}
+
 static ssize_t list_backing(struct core *c, struct node *n, char *out, size_t cap)
 {
-	char path[PATH_MAX + 32];
-	int rc = proc_path(c, n, path, sizeof(path));
+	char path[PROC_PATH_BYTES];
+	int fd = open_path(c, n, path);
 
-	if (rc < 0)
-		return rc == -ENOENT ? 0 : rc;
-	ssize_t got = llistxattr(path, out, cap);
-	return got < 0 ? (errno == EOPNOTSUPP ? 0 : -errno) : got;
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
+	ssize_t got = list_path(path, out, cap);
+	close(fd);
+	return got;
 }
 
 ssize_t core_listxattr(struct core *c, uint64_t ino, char *out, size_t cap)
@@ -127,41 +143,55 @@ static int commit_xattr(struct core *c, struct node *n, enum record_type type, u
 static int copy_one(struct core *c, struct node *n, const char *path, const char *name)
 {
 	char value[RECORD_VALUE_MAX];
-	ssize_t len = lgetxattr(path, name, value, sizeof(value));
+	ssize_t len = getxattr(path, name, value, sizeof(value));
 
 	if (check_name(name) < 0)
 		return 0;
 	return len < 0 ? -errno : commit_xattr(c, n, RECORD_SETXATTR, RECORD_F_COPIED, name, value, (size_t)len);
 }
 
-/* names is held: bring the backing file's set into the store before it is changed for the first time. */
-static int take_over(struct core *c, struct node *n)
+static int copy_all(struct core *c, struct node *n, const char *path)
 {
-	char path[PATH_MAX + 32], list[XATTR_LIST_MAX];
-	struct inode in;
-	int rc = overlay_adopt(c, n);
+	char list[XATTR_LIST_MAX];
+	ssize_t len = list_path(path, list, sizeof(list));
+	int rc = len < 0 ? (int)len : 0;
 
-	if (rc == 0)
-		rc = state_inode(c->state, n->ino, &in);
-	if (rc < 0 || store_has_all(&in))
-		return rc;
-	rc = proc_path(c, n, path, sizeof(path));
-	if (rc < 0)
-		return rc;
-	ssize_t len = llistxattr(path, list, sizeof(list));
-	if (len < 0)
-		return errno == EOPNOTSUPP ? 0 : -errno;
 	for (ssize_t at = 0; at < len && rc == 0; at += (ssize_t)strlen(list + at) + 1)
 		rc = copy_one(c, n, path, list + at);
 	return rc;
 }
 
-static int change_xattr(
-	struct core *c, struct node *n, const char *name, const void *value, size_t len, int flags, bool removal)
+/* Is there a set to be brought into the store? */
+static bool set_is_behind(struct core *c, const struct node *n)
+{
+	struct inode in;
+
+	return !n->known || state_inode(c->state, n->ino, &in) < 0 || !store_has_all(&in);
+}
+
+/*
+ * names is held: bring the backing file's set into the store before it is changed for the first time. fd: the file, opened before
+ * that, since a drain that has moved it cannot say so while names is held; -EAGAIN: it seemed that it would not be needed.
+ */
+static int take_over(struct core *c, struct node *n, int fd)
+{
+	char path[PROC_PATH_BYTES];
+	int rc = overlay_adopt(c, n);
+
+	if (rc < 0 || !set_is_behind(c, n))
+		return rc;
+	if (fd < 0)
+		return fd;
+	proc_path(fd, path);
+	return copy_all(c, n, path);
+}
+
+static int change_xattr(struct core *c, struct node *n, int fd, const char *name, const void *value, size_t len,
+	int flags, bool removal)
 {
 	char old[RECORD_VALUE_MAX];
 	size_t old_len;
-	int rc = take_over(c, n);
+	int rc = take_over(c, n, fd);
 
 	if (rc < 0)
 		return rc;
@@ -173,6 +203,20 @@ static int change_xattr(
 	if (there == -ENODATA && (removal || flags & XATTR_REPLACE))
 		return -ENODATA;
 	return commit_xattr(c, n, removal ? RECORD_REMOVEXATTR : RECORD_SETXATTR, 0, name, value, len);
+}
+
+/* One try; -EAGAIN: the whole set was drained meanwhile. */
+static int try_change(
+	struct core *c, struct node *n, const char *name, const void *value, size_t len, int flags, bool removal)
+{
+	int fd = set_is_behind(c, n) ? overlay_open(c, n, O_PATH) : -EAGAIN;
+
+	pthread_mutex_lock(&c->names);
+	int rc = change_xattr(c, n, fd, name, value, len, flags, removal);
+	pthread_mutex_unlock(&c->names);
+	if (fd >= 0)
+		close(fd);
+	return rc;
 }
 
 /* A layout that does not exist is an error now, and not a surprise at the end. */
@@ -205,9 +249,9 @@ static int set_or_remove(
 		rc = check_layout(name, value, len);
 	if (rc < 0)
 		return rc;
-	pthread_mutex_lock(&c->names);
-	rc = change_xattr(c, r.n, name, value, len, flags, removal);
-	pthread_mutex_unlock(&c->names);
+	do
+		rc = try_change(c, r.n, name, value, len, flags, removal);
+	while (rc == -EAGAIN);
 	if (rc == 0)
 		data_touched(c);
 	return rc;

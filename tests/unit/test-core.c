@@ -10,11 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "fs/core/core.h"
 #include "tests/lib/tap.h"
+
+#define LATE_USEC 100000
 
 static _Noreturn void bail_out(const char *why)
 {
@@ -47,6 +50,11 @@ static void backing_close(int id, void *arg)
 	(void)id;
 	w->closed++;
 }
+
+struct late {
+	struct core *core;
+	uint64_t ino;
+};
 
 static void waits(bool begins, void *arg)
 {
@@ -446,6 +454,53 @@ static void test_xattrs(void)
 	world_remove(&w);
 }
 
+/* What a drain tells, a moment after it has moved a file. */
+static void *tell_late(void *arg)
+{
+	const struct late *l = arg;
+	struct record rec = {
+		.type = RECORD_PLACED,
+		.flags = RECORD_F_MOVED,
+		.ino = l->ino,
+		.parent = 1,
+		.name = "moved",
+		.from_parent = 1,
+		.from_name = "old",
+	};
+
+	usleep(LATE_USEC);
+	is_int(core_drain_step(l->core, &rec), 0, "the move is told");
+	return NULL;
+}
+
+/* The file is found between the move in the backing directory and the word of it. */
+static void test_xattrs_in_motion(bool change)
+{
+	struct world w;
+	char from[200], to[200], value[64] = "";
+	pthread_t thread;
+
+	world_make(&w);
+	world_open(&w, "data=log", false);
+	struct late late = { w.core, look(&w, 1, "old") };
+	snprintf(from, sizeof(from), "%s/old", w.backing);
+	snprintf(to, sizeof(to), "%s/moved", w.backing);
+	if (setxattr(from, "user.a", "1", 1, 0))
+		bail_out("the file system of /tmp has no extended attributes");
+	is_int(core_rename(w.core, 1, "old", 1, "moved", 0), 0, "a file is renamed");
+	core_session_begin(w.core, false);
+	if (rename(from, to) || pthread_create(&thread, NULL, tell_late, &late))
+		bail_out("cannot move a file late");
+	if (change)
+		is_int(core_setxattr(w.core, late.ino, "user.b", "2", 1, 0), 0, "while it is moved, it gets an xattr");
+	is_int(core_getxattr(w.core, late.ino, "user.a", value, sizeof(value)), 1, "the one from before is there");
+	is_int(core_listxattr(w.core, late.ino, value, sizeof(value)), change ? 14 : 7, "and listed");
+	pthread_join(thread, NULL);
+	core_session_end(w.core);
+	world_close(&w);
+	world_remove(&w);
+}
+
 /* The backing directory is everybody's: others append to files in it, and rename them. */
 static void test_outside(void)
 {
@@ -679,6 +734,8 @@ int main(void)
 	test_through();
 	test_patience();
 	test_xattrs();
+	test_xattrs_in_motion(false);
+	test_xattrs_in_motion(true);
 	test_activity();
 	test_doubt();
 	test_outside();
