@@ -103,7 +103,8 @@ static int check_superblock(struct fsck *f, bool *ret_sound, struct cistern_erro
 	if (r == 0) {
 		store_uuid_text(sb->uuid, uuid);
 		fsck_report(f, FSCK_OK, NULL, 0, 0, "superblock: store %s, backing directory %s", uuid, sb->backing);
-		if (sb->num_nodes > 1)
+		f->of_job = sb->num_nodes > 1;
+		if (f->of_job)
 			fsck_report(
 				f, FSCK_OK, NULL, 0, 0, "superblock: of node %u of %u", sb->node_index, sb->num_nodes);
 	} else if (r == -EBADMSG) {

@@ -28,6 +28,7 @@ struct fsck {
 
 	bool is_file; /* store is a file: its format is checked */
 	bool want_json, repair, rebuild_index, discard, fix_numrecs;
+	bool of_job; /* the store is one of many nodes' */
 	struct json j;
 
 	/* what the checks found and repair can do something about */

@@ -100,7 +100,12 @@ static int open_state(struct fsck *f, const char *index_path, enum state_mode mo
 	struct state_report *report, struct cistern_error *err)
 {
 	struct state_options opt = {
-		.io = f->io, .index_path = index_path, .mode = mode, .check_payload = check_payload, .arg = f
+		.io = f->io,
+		.index_path = index_path,
+		.mode = mode,
+		.job = f->of_job,
+		.check_payload = check_payload,
+		.arg = f,
 	};
 
 	return state_open(&opt, ret, report, err);

@@ -439,6 +439,15 @@ static int free_data(struct state *st, struct node_item *ni, const struct record
 	return segment_release_private(st, ni->n.private_segment, true, rec->seq);
 }
 
+/*
+ * A directory that the names below it are found by stays, and, in a job, a file whose backing file is still to be removed: what is found
+ * under its name then must be known to be it.
+ */
+static bool must_stay(const struct state *st, const struct node *n)
+{
+	return n->num_backing > 0 && (S_ISDIR(n->mode) || (st->opt.job && n->backing_ino));
+}
+
 int apply_free(struct state *st, const struct record *rec)
 {
 	struct node_item *ni;
@@ -450,12 +459,9 @@ int apply_free(struct state *st, const struct record *rec)
 	r = free_data(st, ni, rec);
 	if (r < 0)
 		return r;
-	if (!S_ISDIR(ni->n.mode) || ni->n.num_backing == 0)
+	if (!must_stay(st, &ni->n))
 		return node_remove(st, ni);
-	/* A directory that the names below it are found by: an orphan still, but nobody waits for it. */
-	r = xattrs_drop(st, ni);
-	if (r == 0)
-		r = node_set_flags(st, ni, 0);
+	r = node_empty(st, ni); /* an orphan still, but nobody waits for it */
 	if (r < 0)
 		return r;
 	ni->n.flags = INODE_ORPHAN;

@@ -16,6 +16,11 @@
 	(INODE_DIRTY_DATA | INODE_DIRTY_META | INODE_NEW | INODE_ORPHAN | INODE_PRIVATE | INODE_UNPUBLISHED | \
 		INODE_DIRTY_XATTR | INODE_SHARED | INODE_FOREIGN | INODE_WRITERS)
 
+bool node_is_remembered(const struct node *n)
+{
+	return n->freed && !S_ISDIR(n->mode);
+}
+
 void node_free(struct node *n)
 {
 	if (!n)

@@ -34,8 +34,14 @@ struct node {
 	uint32_t num_xattrs;
 	uint16_t last_number; /* in memory alone: what last_writer (0: none) is in the table of writers */
 	uint32_t last_writer;
-	bool freed; /* RECORD_FREE has come; an orphan directory that waits for its backing names to go */
+	bool freed; /* RECORD_FREE has come; an orphan that waits for its backing names to go: see node_is_remembered() */
 };
+
+/*
+ * A freed directory is found as any other: the names below it are found by it. A freed file, which is kept in a job only, is found by nobody
+ * but who is to remove its backing file.
+ */
+bool node_is_remembered(const struct node *n);
 
 void node_free(struct node *n); /* what it owns; also resets */
 int node_set_origin(

@@ -33,7 +33,7 @@ static int find_node_item(struct state *st, uint64_t ino, struct node_item **ret
 	return 0;
 }
 
-int find_node(struct state *st, uint64_t ino, struct node_item **ret)
+int find_any_node(struct state *st, uint64_t ino, struct node_item **ret)
 {
 	struct node_item *ni;
 	int r;
@@ -42,6 +42,19 @@ int find_node(struct state *st, uint64_t ino, struct node_item **ret)
 	if (r < 0)
 		return r;
 	if (!item_present(&ni->it))
+		return -ENOENT;
+	*ret = ni;
+	return 0;
+}
+
+int find_node(struct state *st, uint64_t ino, struct node_item **ret)
+{
+	struct node_item *ni;
+	int r = find_any_node(st, ino, &ni);
+
+	if (r < 0)
+		return r;
+	if (node_is_remembered(&ni->n))
 		return -ENOENT;
 	*ret = ni;
 	return 0;
@@ -185,10 +198,18 @@ int node_create(struct state *st, const struct record *rec, struct node_item **r
 	struct node_item *ni;
 	int r;
 
+	uint32_t num_backing = 0;
+
 	r = find_node_item(st, rec->ino, &ni);
+	if (r == 0 &&
+		item_present(&ni->it)) { /* it is only remembered; the backing file system gives its number again */
+		num_backing = ni->n.num_backing;
+		r = node_remove(st, ni);
+	}
 	if (r < 0)
 		return r;
 	cache_revive(&ni->it);
+	ni->n.num_backing = num_backing;
 	ni->n.ino = rec->ino;
 	ni->n.gen = rec->gen;
 	ni->n.mode = rec->mode;
@@ -217,19 +238,23 @@ static int target_drop(struct state *st, const struct node_item *ni)
 	return r;
 }
 
-int node_remove(struct state *st, struct node_item *ni)
+int node_empty(struct state *st, struct node_item *ni)
 {
-	int r;
+	int r = xattrs_drop(st, ni);
 
-	r = xattrs_drop(st, ni);
 	if (r == 0)
 		r = target_drop(st, ni);
 	if (r == 0)
 		r = layer_drop(st, ni);
 	if (r == 0)
 		r = writers_drop(st, ni);
-	if (r == 0)
-		r = node_set_flags(st, ni, 0);
+	return r < 0 ? r : node_set_flags(st, ni, 0);
+}
+
+int node_remove(struct state *st, struct node_item *ni)
+{
+	int r = node_empty(st, ni);
+
 	if (r < 0)
 		return r;
 	st->meta.inodes--;
@@ -326,7 +351,7 @@ static int backing_lost(struct state *st, uint64_t ino, uint64_t parent, const c
 	struct node_item *ni;
 	int r;
 
-	r = find_node(st, ino, &ni);
+	r = find_any_node(st, ino, &ni);
 	if (r < 0)
 		return r == -ENOENT ? 0 : r; /* gone before its backing name */
 	ni->n.num_backing--;
@@ -364,7 +389,7 @@ int backing_set(struct state *st, uint64_t parent, const char *name, uint64_t in
 	r = former ? backing_lost(st, former, parent, name) : 0;
 	if (r < 0)
 		return r;
-	r = find_node(st, ino, &ni);
+	r = find_any_node(st, ino, &ni);
 	if (r < 0)
 		return r == -ENOENT ? 0 : r;
 	ni->n.num_backing++;

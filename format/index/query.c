@@ -43,6 +43,20 @@ int state_inode(struct state *st, uint64_t ino, struct inode *ret)
 	return query_end(st, r);
 }
 
+int state_remembered(struct state *st, uint64_t ino, struct inode *ret)
+{
+	struct node_item *ni;
+	int r;
+
+	query_begin(st);
+	r = find_any_node(st, ino, &ni);
+	if (r == 0 && !node_is_remembered(&ni->n))
+		r = -ENOENT;
+	if (r == 0)
+		node_to_inode(&ni->n, ret);
+	return query_end(st, r);
+}
+
 static int lookup(struct state *st, enum key_kind kind, uint64_t parent, const char *name, struct state_name *ret)
 {
 	struct name_item *d;
@@ -205,7 +219,7 @@ static int next_chunk(struct state *st, struct chunk *c)
 			r = c->take(c, &e, &parts);
 		if (r < 0)
 			break;
-		c->num++;
+		c->num += r == 0;
 		memcpy(c->at.bytes, e.key, e.key_len);
 		c->at.len = (uint16_t)e.key_len;
 	}
@@ -276,15 +290,18 @@ static int take_inode(struct chunk *c, const struct merge_entry *e, const struct
 
 	(void)parts;
 	if (e->item) {
-		node_to_inode(&((const struct node_item *)e->item)->n, out);
-		return 0;
+		const struct node *known = &((const struct node_item *)e->item)->n;
+
+		node_to_inode(known, out);
+		return node_is_remembered(known);
 	}
 	r = node_decode(e->val, e->val_len, &n);
 	if (r < 0)
 		return r;
 	node_to_inode(&n, out);
+	r = node_is_remembered(&n);
 	node_free(&n);
-	return 0;
+	return r;
 }
 
 int state_each_inode(struct state *st, int (*cb)(const struct inode *in, void *arg), void *arg)

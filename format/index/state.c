@@ -228,6 +228,13 @@ void state_reserve_inos(struct state *st, uint64_t first)
 	pthread_mutex_unlock(&st->lock);
 }
 
+void state_join(struct state *st)
+{
+	pthread_mutex_lock(&st->lock);
+	st->opt.job = true;
+	pthread_mutex_unlock(&st->lock);
+}
+
 uint64_t state_tree_stamp(struct state *st)
 {
 	uint64_t stamp;

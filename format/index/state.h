@@ -112,6 +112,7 @@ struct state_options {
 	enum state_mode mode;
 	uint64_t index_memory; /* bytes; 0: 256 MiB */
 	uint64_t journal_size; /* bytes of a journal file; 0: 16 MiB */
+	bool job;              /* the store is one of a job of many nodes: see state_remembered() */
 	/*
 	 * Called during the replay for WRITE and EXTENTS records behind the last RECORD_SYNC when the machine has been
 	 * restarted since (check_payload true): is the payload really there? 0 good; -EBADMSG: drop this write (said in
@@ -180,9 +181,15 @@ int state_snapshot(struct state *st, const char *path, uint64_t *ret_seq, struct
 uint64_t state_new_ino(struct state *st); /* next free number; taken for good by the CREATE that uses it */
 /* state_new_ino gives no number below first from now on (until the state is closed). Lower ones may be created all the same. */
 void state_reserve_inos(struct state *st, uint64_t first);
+void state_join(struct state *st); /* from now on as with state_options.job */
 /* The number of the last tree change (RECORD_F_TREE) that was applied; 0: none. One not above it is refused: -EALREADY. */
 uint64_t state_tree_stamp(struct state *st);
 int state_inode(struct state *st, uint64_t ino, struct inode *ret); /* -ENOENT */
+/*
+ * In a job: a file that was freed while it has a backing name, which is still to be removed. Of such a one only mode, links and the backing
+ * file's identity are known, and only here: another node may have put another file in that place. -ENOENT
+ */
+int state_remembered(struct state *st, uint64_t ino, struct inode *ret);
 int state_lookup(
 	struct state *st, uint64_t parent, const char *name, struct state_name *ret); /* -ENOENT: no such name here */
 /* Whose is this backing name? -ENOENT: the store knows nothing of it. *ret_ino may be an orphan or gone. */

@@ -62,7 +62,9 @@ int state_commit_locked(struct state *st, struct record *rec);
 void state_fail(struct state *st, int error); /* every later commit fails; damage is remembered beside the index */
 
 /* objects.c: finding and changing the objects of the state. "find" of a name gives an item that may be absent. */
-int find_node(struct state *st, uint64_t ino, struct node_item **ret); /* -ENOENT */
+int find_node(
+	struct state *st, uint64_t ino, struct node_item **ret); /* -ENOENT, also of one that is only remembered */
+int find_any_node(struct state *st, uint64_t ino, struct node_item **ret); /* -ENOENT */
 int find_record_node(
 	struct state *st, const struct record *rec, struct node_item **ret); /* rec->ino; -ENOENT, -ESTALE */
 int find_file(
@@ -74,6 +76,7 @@ int find_name(struct state *st, enum key_kind kind, uint64_t parent, const char 
 int find_blob(struct state *st, const struct key *key, struct blob_item **ret);
 int check_component(const char *name); /* -EINVAL, -ENAMETOOLONG */
 int node_create(struct state *st, const struct record *rec, struct node_item **ret);
+int node_empty(struct state *st, struct node_item *ni); /* what belongs to it goes, but for extents and names */
 int node_remove(struct state *st, struct node_item *ni);
 int node_set_flags(struct state *st, struct node_item *ni, uint32_t flags);
 void node_changed(struct state *st, struct node_item *ni, uint64_t seq); /* version; dirty */

@@ -126,11 +126,13 @@ int store_number(struct store *s, uint32_t node, uint32_t num, const uint8_t *jo
 	s->sb.num_nodes = num;
 	memcpy(s->sb.job_uuid, job_uuid, sizeof(s->sb.job_uuid));
 	r = save_superblock(s, err);
-	if (r)
+	if (r) {
 		s->sb = old;
-	else
-		state_reserve_inos(s->state, place_first_ino(node));
-	return r;
+		return r;
+	}
+	state_reserve_inos(s->state, place_first_ino(node));
+	state_join(s->state);
+	return 0;
 }
 
 static int agree_on_job(struct store *s, const struct store_options *opt, struct cistern_error *err)
@@ -386,6 +388,7 @@ static int open_state(
 		.mode = state_mode_of(s, opt),
 		.index_memory = opt->index_memory,
 		.journal_size = opt->journal_size,
+		.job = s->sb.num_nodes > 1,
 		.check_payload = check_payload,
 		.sync_payloads = sync_payloads,
 		.arg = s,

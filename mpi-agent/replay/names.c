@@ -301,13 +301,15 @@ static int remove_hidden(struct session *s, const struct hidden *h, const char *
 	struct stat st;
 	int known = state_inode(s->st, h->ino, &in), r;
 
+	if (known == -ENOENT)
+		known = state_remembered(s->st, h->ino, &in);
 	if (known < 0 && known != -ENOENT)
 		return known;
 	if (known == 0 && ((in.flags & INODE_UNPUBLISHED) || idmap_get(&s->inodes, h->ino) == INODE_IS_FAILED))
 		return 0; /* its only copy */
 	r = s->to->ops->stat(s->to, path, &st);
 	if (r == 0) {
-		/* Of an inode that has gone nothing is known; a directory is only removed when it is empty. */
+		/* On a node alone, nothing is known of an inode that has gone; a directory is only removed when it is empty. */
 		if (known == 0 && !session_is_same(&in, &st) && s->opt->part == WIRE_PART_REMOVE)
 			return names_removed_step(
 				s, h->ino, h->parent, h->name); /* a file of another node has replaced it */
