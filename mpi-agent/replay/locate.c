@@ -224,6 +224,18 @@ static int note_backing_name(uint64_t parent, const char *name, uint64_t ino, vo
 	return idmap_get(&l->involved, ino) ? add_place(l, ino, parent, name, true) : 0;
 }
 
+/* A directory that was removed in the mount may have been parked, too: what was in it is still to be removed, by paths that lead through it. */
+static int note_removed_dir(uint64_t parent, const char *name, uint64_t ino, void *arg)
+{
+	struct locate *l = arg;
+	struct inode in;
+
+	(void)parent, (void)name;
+	if (state_inode(l->s->st, ino, &in) < 0 || !S_ISDIR(in.mode) || !(in.flags & INODE_ORPHAN))
+		return 0;
+	return idmap_set(&l->involved, ino, 1);
+}
+
 /* The chain of places runs backwards; the first one in the order of the walk is wanted: its directory is placed earliest. */
 static int look_at_places(struct locate *l, const struct inode *in)
 {
@@ -439,6 +451,8 @@ int locate_run(struct session *s)
 	struct locate l = { .s = s };
 	int r = note_names(&l);
 
+	if (r == 0 && session_places_dirs(s))
+		r = state_each_backing_name(s->st, note_removed_dir, &l);
 	if (r == 0 && l.has_links)
 		r = state_each_backing_name(s->st, note_backing_name, &l);
 	if (r == 0)
