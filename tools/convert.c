@@ -3,23 +3,20 @@
  * cistern convert: becomes cistern-convert, or with -n as many cistern-mpi-agent convert as are wanted, through mpiexec. When mpiexec
  * has started this command, it becomes one of them, with all that mpiexec hands to its processes.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cistern/error.h"
-#include "format/base/units.h"
+#include "format/base/launch.h"
 #include "tools/cistern.h"
+#include "tools/lib/launch.h"
 #include "tools/lib/libexec.h"
 #include "tools/lib/say.h"
 
-#define AGENT     "cistern-mpi-agent"
-#define ALONE     "cistern-convert"
-#define PROCS_MAX 65536u
+#define AGENT "cistern-mpi-agent"
+#define ALONE "cistern-convert"
 
 enum {
 	OPT_TO = 256,
@@ -37,7 +34,7 @@ enum {
 
 /* All but -n are the agent's, and go to it as they are. */
 static const struct args_option options[] = {
-	{ 'n', NULL, "N", "run N processes, through MPICH's mpiexec; default 1" },
+	LAUNCH_OPTION,
 	{ OPT_TO, "to", "FILE", "what is made; of blobs, what stands before \".0000\" in their names" },
 	{ OPT_LAYOUT, "layout", "canonical|blob-variable|blob-process", "what is made; default canonical" },
 	{ OPT_SUBFILES, "num-subfiles", "K", "to blobs: into so many subfiles; default 1" },
@@ -79,44 +76,18 @@ static void pass_on(struct call *call, int key, const char *value)
 		call->argv[call->num++] = value;
 }
 
-static bool is_launched(void)
+/* Becomes the converter, the agent, or mpiexec: call's arguments begin at LAUNCH_ARGS. Returns only with an error. */
+static int exec_converter(struct call *call, uint64_t n, struct cistern_error *err)
 {
-	return getenv("PMI_FD") || getenv("PMI_PORT") || getenv("PMI_RANK") || getenv("PMIX_RANK");
-}
-
-/* MPICH's launcher, by the names that it has. Returns only with an error. */
-static int exec_launcher(const char **argv, struct cistern_error *err)
-{
-	static const char *const names[] = { "mpiexec.mpich", "mpiexec.hydra", "mpiexec" };
-	int null = open("/dev/null", O_RDONLY);
-
-	if (null >= 0) /* it would read what others type */
-		dup2(null, STDIN_FILENO);
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		argv[0] = names[i];
-		execvp(argv[0], (char *const *)argv);
-	}
-	return cistern_error_set(err, -errno, "mpiexec.mpich cannot be started: %s", strerror(errno));
-}
-
-/* Becomes the converter, the agent, or mpiexec. argv[0] to [2] are free for the latter, [4] is "convert". Returns only with an error. */
-static int exec_converter(struct call *call, const char *procs, struct cistern_error *err)
-{
-	bool alone = !procs && !is_launched();
-	const char **argv = call->argv + (alone ? 4 : 3);
+	bool alone = n == 1 && !launch_is_one_of_many();
+	const char **argv = call->argv + (alone ? 1 : 0); /* the converter has no other command */
 	char program[PATH_MAX];
 	int r = libexec_find(alone ? ALONE : AGENT, program, err);
 
 	if (r < 0)
 		return r;
-	fflush(NULL);
-	call->argv[1] = "-n";
-	call->argv[2] = procs;
-	argv[0] = program;
-	if (procs)
-		return exec_launcher(call->argv, err);
-	execv(program, (char *const *)argv);
-	return cistern_error_set(err, -errno, "%s: %s", program, strerror(errno));
+	argv[LAUNCH_ARGS] = program;
+	return launch_exec(argv, n, err);
 }
 
 static int convert(const struct command *cmd, struct call *call, int argc, char **argv)
@@ -127,7 +98,7 @@ static int convert(const struct command *cmd, struct call *call, int argc, char 
 	struct args a;
 	int key;
 
-	call->num = 4;
+	call->num = LAUNCH_ARGS + 1;
 	call->argv[call->num++] = "convert";
 	args_init(&a, cmd, argc, argv);
 	while ((key = args_next(&a)) >= 0) {
@@ -142,14 +113,12 @@ static int convert(const struct command *cmd, struct call *call, int argc, char 
 		return a.exit_status;
 	if (!to)
 		return args_usage_error(cmd, "--to FILE is missing");
-	if (procs && (units_parse_u64(procs, &n) < 0 || n == 0 || n > PROCS_MAX))
-		return args_usage_error(cmd, "-n is a number of processes, from 1 on, not '%s'", procs);
-	if (n > 1 && is_launched())
-		return args_usage_error(cmd, "-n inside mpiexec, which says already how many processes there are");
+	if (launch_count(procs, &n, &err) < 0)
+		return args_usage_error(cmd, "%s", err.text);
 	call->argv[call->num++] = "--";
 	while (optind < argc)
 		call->argv[call->num++] = argv[optind++];
-	exec_converter(call, n > 1 ? procs : NULL, &err);
+	exec_converter(call, n, &err);
 	return say_error(&err);
 }
 

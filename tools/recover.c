@@ -10,18 +10,20 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "cistern/error.h"
 #include "format/base/config.h"
+#include "format/base/launch.h"
 #include "format/store/store.h"
 #include "tools/bblog.h"
 #include "tools/cistern.h"
 #include "tools/lib/bbset.h"
+#include "tools/lib/launch.h"
 #include "tools/lib/libexec.h"
 #include "tools/lib/say.h"
 
-#define AGENT "cistern-agent"
+#define ALONE "cistern-agent"
+#define TEAM  "cistern-mpi-agent"
 
 static int check_store(const char *store, const char *to, struct cistern_error *err)
 {
@@ -60,6 +62,7 @@ enum { OPT_TO = 256, OPT_BACKING, OPT_VERIFY, OPT_MANIFEST, OPT_FORCE, OPT_JSON,
 
 /* With stores they are the agent's, and go to it as they are; the last three are for logs of PnetCDF only. */
 static const struct args_option options[] = {
+	LAUNCH_OPTION,
 	{ OPT_TO, "to", "DIR|FILE",
 		"where the files go: the backing directory, or an empty directory; with logs of PnetCDF the netCDF file, or a directory" },
 	{ OPT_BACKING, "backing", "DIR",
@@ -84,6 +87,7 @@ struct agent_call {
 	const char **argv;                /* owned; what they point to is borrowed, but for the options' heads */
 	char heads[ARGS_MAX_OPTIONS][32]; /* "--to" */
 	size_t num, num_heads;
+	uint64_t processes;
 };
 
 static void pass_on(struct agent_call *call, int key, const char *value)
@@ -100,21 +104,21 @@ static void pass_on(struct agent_call *call, int key, const char *value)
 		call->argv[call->num++] = value;
 }
 
-/* Becomes the agent. Returns only with an error. */
+/* Becomes the agent, or mpiexec with several. Returns only with an error. */
 static int exec_agent(struct agent_call *call, char *const *stores, struct cistern_error *err)
 {
+	bool alone = call->processes == 1 && !launch_is_one_of_many();
 	char program[PATH_MAX];
-	int r = libexec_find(AGENT, program, err);
+	int r = libexec_find(alone ? ALONE : TEAM, program, err);
 
 	if (r < 0)
 		return r;
+	call->argv[LAUNCH_ARGS] = program;
 	call->argv[call->num++] = "--";
 	while (*stores)
 		call->argv[call->num++] = *stores++;
 	call->argv[call->num] = NULL;
-	fflush(NULL);
-	execv(program, (char *const *)call->argv);
-	return cistern_error_set(err, -errno, "%s: %s", program, strerror(errno));
+	return launch_exec(call->argv, call->processes, err);
 }
 
 /* ---- logs of PnetCDF */
@@ -165,7 +169,9 @@ static int recover_logs(const struct command *cmd, struct recover_args *ra, char
 
 	if (ra->of_stores)
 		return args_usage_error(
-			cmd, "--backing, --verify and --manifest are for stores, and these are logs of PnetCDF");
+			cmd, "-n, --backing, --verify and --manifest are for stores, and these are logs of PnetCDF");
+	if (launch_is_one_of_many())
+		return args_usage_error(cmd, "logs of PnetCDF are replayed by one process: start it without mpiexec");
 	if (ra->logs.in_place && ra->logs.dry_run)
 		return args_usage_error(cmd, "--in-place changes the file, --dry-run changes nothing");
 	status = load_settings(&ra->logs);
@@ -186,7 +192,12 @@ static bool any_logs(char *const *names)
 static int take_option(
 	const struct command *cmd, struct agent_call *call, struct recover_args *ra, int key, const char *value)
 {
+	struct cistern_error err = { 0 };
+
 	switch (key) {
+	case 'n':
+		ra->of_stores = true;
+		return launch_count(value, &call->processes, &err) < 0 ? args_usage_error(cmd, "%s", err.text) : -1;
 	case OPT_TO: ra->logs.to = value; break;
 	case OPT_FORCE: ra->logs.force = true; break;
 	case OPT_JSON: ra->logs.want_json = true; break;
@@ -212,8 +223,9 @@ static int recover(const struct command *cmd, struct agent_call *call, struct re
 	struct args a;
 	int key, status;
 
-	call->argv[call->num++] = AGENT;
+	call->num = LAUNCH_ARGS + 1;
 	call->argv[call->num++] = "recover";
+	call->processes = 1;
 	args_init(&a, cmd, argc, argv);
 	while ((key = args_next(&a)) >= 0) {
 		status = take_option(cmd, call, ra, key, optarg);
@@ -238,7 +250,8 @@ static int recover(const struct command *cmd, struct agent_call *call, struct re
 
 static int run_recover(const struct command *cmd, int argc, char **argv)
 {
-	struct agent_call call = { .argv = calloc(2 * ARGS_MAX_OPTIONS + 4 + (size_t)argc, sizeof(char *)) };
+	struct agent_call call = { .argv = calloc(
+					   2 * ARGS_MAX_OPTIONS + LAUNCH_ARGS + 4 + (size_t)argc, sizeof(char *)) };
 	struct recover_args ra = { .logs.skip = calloc((size_t)argc, sizeof(*ra.logs.skip)) };
 	struct cistern_error err = { 0 };
 	int status;
@@ -258,7 +271,7 @@ const struct command command_recover = {
 	.name = "recover",
 	.summary = "drain a store whose daemon is gone",
 	.synopsis =
-		"recover STORE... --to DIR [--backing DIR] [--verify none|size|read|format] [--manifest FILE] [--force] [--json]\n"
+		"recover [-n N] STORE... --to DIR [--backing DIR] [--verify none|size|read|format] [--manifest FILE] [--force] [--json]\n"
 		"recover LOG|DIR... [FILE.nc] --to FILE|DIR [--in-place] [--skip RANK:ENTRY] [--dry-run] [--force] [--json]",
 	.about =
 		"Writes what is only in STORE to DIR. If DIR is the backing directory, it is drained just as the daemon would have done: new "
@@ -272,6 +285,8 @@ const struct command command_recover = {
 		"missing; the exit status is 3 then. A file that a lost store kept comes back "
 		"under the name by which another node opened it last, over what was in the backing directory; as NAME.recovered-inode-N when "
 		"another file has that name by now, and as recovered-inode-N when no other node opened it by a name.\n\n"
+		"With -n, or started by MPICH's mpiexec or srun, several processes do it, on machines that all reach the stores and DIR: any number of them, "
+		"each for some of the stores. Every one opens all stores.\n\n"
 		"LOG is the .meta file of a log that PnetCDF's burst-buffer driver left behind, from any release, with its .data file beside it; "
 		"DIR a directory with such logs. All ranks' logs are replayed, in the order of ranks and each in its own order, onto the netCDF "
 		"file that they belong to: as PnetCDF's close would have done, but of two writes to the same place the later one always wins. "
@@ -283,6 +298,8 @@ const struct command command_recover = {
 		"is not changed by this, but one that was changed after that would be set back: it is left alone without --force.",
 	.examples = "cistern fsck /local/nvme/$JOB\ncistern recover /local/nvme/$JOB --to /lustre/proj/run42\n"
 		    "cistern recover /stores/node-* --to /lustre/proj/run42\n"
+		    "cistern recover -n 8 /stores/node-* --to /lustre/proj/run42\n"
+		    "mpiexec -ppn 1 cistern recover /shared/stores/node-* --to /lustre/proj/run42\n"
 		    "cistern recover /local/nvme/out.nc_*.meta --to /lustre/proj/run42/out.nc",
 	.options = options,
 	.run = run_recover,

@@ -237,6 +237,39 @@ void manifest_add_moved(struct manifest *m, const char *from, const char *to)
 	end_line(m, &j);
 }
 
+/* Up to the end of the first line that ends behind at_least bytes. */
+static int read_lines(int fd, uint64_t from, size_t at_least, struct buf *out)
+{
+	char piece[4096];
+
+	for (size_t done = 0;;) {
+		ssize_t n = pread(fd, piece, sizeof(piece), (off_t)(from + done));
+		const char *end = NULL;
+
+		if (n <= 0)
+			return n < 0 ? -errno : 0;
+		if (done + (size_t)n > at_least) {
+			size_t skip = done < at_least ? at_least - done : 0;
+
+			end = memchr(piece + skip, '\n', (size_t)n - skip);
+		}
+		buf_bytes(out, piece, end ? (size_t)(end + 1 - piece) : (size_t)n);
+		if (end)
+			return 0;
+		done += (size_t)n;
+	}
+}
+
+int manifest_read(struct manifest *m, uint64_t from, size_t at_least, struct buf *out)
+{
+	int r;
+
+	if (fflush(m->log))
+		return errno ? -errno : -EIO;
+	r = read_lines(fileno(m->log), from, at_least, out);
+	return r == 0 && !buf_ok(out) ? -ENOMEM : r;
+}
+
 int manifest_append(struct manifest *m, const void *lines, size_t len)
 {
 	return fwrite(lines, 1, len, m->log) == len && fflush(m->log) == 0 ? 0 : errno ? -errno : -EIO;

@@ -102,6 +102,8 @@ void manifest_add_missing(struct manifest *m, const char *path, const struct man
 void manifest_add_kept(struct manifest *m, const char *path, const char *layout, const char *reason);
 void manifest_add_removed(struct manifest *m, const char *path);
 void manifest_add_moved(struct manifest *m, const char *from, const char *to);
+/* Appends to out whole lines of the log that stand behind from: at least so many bytes, if there are so many. 0 or -errno */
+int manifest_read(struct manifest *m, uint64_t from, size_t at_least, struct buf *out);
 /* Whole lines of another log. 0 or -errno. */
 int manifest_append(struct manifest *m, const void *lines, size_t len);
 /* From now on, what fails does so on this node of a job. The name is borrowed. */

@@ -23,8 +23,8 @@
 
 #include "format/base/json.h"
 #include "format/base/units.h"
-#include "mpi-agent/comm/comm.h"
 #include "mpi-agent/comm/signals.h"
+#include "mpi-agent/comm/team.h"
 #include "mpi-agent/convert/cover.h"
 #include "mpi-agent/convert/publish.h"
 #include "mpi-agent/convert/rewrite.h"
@@ -39,13 +39,11 @@
 #define DOMAIN_ALIGN  ((uint64_t)1 << 20)
 #define TERMINAL_USEC 250000u
 #define LINES_USEC    10000000u
-#define END_SECONDS   10
 
 enum layout { TO_CANONICAL, TO_BLOB_VARIABLE, TO_BLOB_PROCESS };
 
 struct convert {
-	struct comm *comm; /* NULL: alone */
-	uint32_t rank, size;
+	struct team team;
 	char **inputs; /* borrowed */
 	size_t num_inputs;
 	const char *to;
@@ -73,21 +71,17 @@ struct convert {
 /* The first failure of all, everywhere. */
 static int agree(struct convert *c, int r)
 {
-	if (r == 0)
-		c->err = (struct cistern_error){ 0 };
-	else if (!c->err.text[0])
-		cistern_error_set(&c->err, r, "%s", strerror(-r));
-	return c->comm ? comm_agree(c->comm, r, c->err.text, &c->err) : r;
+	return team_agree(&c->team, r, &c->err);
 }
 
 static int broadcast(struct convert *c, void *bytes, size_t len)
 {
-	return c->comm ? comm_broadcast(c->comm, bytes, len, &c->err) : 0;
+	return team_broadcast(&c->team, bytes, len, &c->err);
 }
 
 static bool is_first(const struct convert *c)
 {
-	return c->rank == 0;
+	return c->team.rank == 0;
 }
 
 static uint64_t now_usec(void)
@@ -118,8 +112,8 @@ static void say_progress(struct convert *c, uint64_t done, uint64_t total)
 	if (!is_first(c) || now - c->said_usec < (c->on_terminal ? TERMINAL_USEC : LINES_USEC))
 		return;
 	c->said_usec = now;
-	done *= c->size;
-	total *= c->size;
+	done *= c->team.size;
+	total *= c->team.size;
 	rate = (uint64_t)((double)done * 1e6 / (double)(now - c->began_usec + 1));
 	fprintf(stderr, "%sconvert: %s of %s (%d %%), %s/s%s", c->on_terminal ? "\r\033[K" : "",
 		units_format_bytes(done, done_text), units_format_bytes(total, total_text),
@@ -168,7 +162,7 @@ static void say_json(const struct convert *c, int status, uint32_t subfiles, uin
 	json_ku64(&j, "maps", c->set.num > 0 ? c->set.files[0].head.num_maps : 0);
 	json_ku64(&j, "variables", c->set.canonical.num_vars);
 	json_ku64(&j, "records", c->set.canonical.num_records);
-	json_ku64(&j, "processes", c->size);
+	json_ku64(&j, "processes", c->team.size);
 	json_ku64(&j, "elements_in_several_blobs", c->cover.twice);
 	json_ku64(&j, "elements_in_no_blob", c->cover.never);
 	json_ku64(&j, "elements_added", c->added);
@@ -297,12 +291,12 @@ static uint64_t choose_buffer(const struct convert *c)
 /* This process's part of the canonical file. */
 static int carry(struct convert *c, uint64_t bytes, carry_fn transfer)
 {
-	uint64_t domain = (bytes / c->size + DOMAIN_ALIGN) / DOMAIN_ALIGN * DOMAIN_ALIGN, from, end, cap;
+	uint64_t domain = (bytes / c->team.size + DOMAIN_ALIGN) / DOMAIN_ALIGN * DOMAIN_ALIGN, from, end, cap;
 	uint64_t buffer = choose_buffer(c);
 	struct transfer *t = NULL;
 	int r;
 
-	from = domain * c->rank < bytes ? domain * c->rank : bytes;
+	from = domain * c->team.rank < bytes ? domain * c->team.rank : bytes;
 	end = bytes - from < domain ? bytes : from + domain;
 	cap = end - from < buffer ? end - from : buffer;
 	r = transfer_create(&c->set, c->fd, c->layout == TO_CANONICAL ? c->to : c->inputs[0], cap + 1, c->fill, &t);
@@ -344,16 +338,16 @@ static uint64_t count_bytes(const struct blob_set *s)
 static int count_cover(struct convert *c)
 {
 	struct cover mine, *all = NULL;
-	int r = agree(c, cover_count(&c->set, c->rank, c->size, &mine));
+	int r = agree(c, cover_count(&c->set, c->team.rank, c->team.size, &mine));
 
 	c->cover = mine;
-	if (r < 0 || !c->comm)
+	if (r < 0 || c->team.size == 1)
 		return r;
-	all = calloc(c->size, sizeof(*all));
+	all = calloc(c->team.size, sizeof(*all));
 	r = agree(c, all ? 0 : -ENOMEM);
 	if (r == 0)
-		r = comm_gather(c->comm, &mine, sizeof(mine), all, &c->err);
-	for (uint32_t i = 1; r == 0 && is_first(c) && i < c->size; i++) {
+		r = team_gather(&c->team, &mine, sizeof(mine), all, &c->err);
+	for (uint32_t i = 1; r == 0 && is_first(c) && i < c->team.size; i++) {
 		if (all[i].twice_map < c->cover.twice_map ||
 			(all[i].twice_map == c->cover.twice_map && all[i].twice_element < c->cover.twice_element)) {
 			c->cover.twice_map = all[i].twice_map;
@@ -377,9 +371,12 @@ static int on_blob(uint64_t done, uint64_t total, void *arg)
 /* By as many processes as wrote the set. */
 static int write_again(struct convert *c)
 {
-	struct rewrite w = {
-		.set = &c->set, .path = c->outs[0].temp, .share = c->rank, .num = c->size, .each = on_blob, .arg = c
-	};
+	struct rewrite w = { .set = &c->set,
+		.path = c->outs[0].temp,
+		.share = c->team.rank,
+		.num = c->team.size,
+		.each = on_blob,
+		.arg = c };
 	int r = agree(c, is_first(c) ? rewrite_frame(&c->set, c->fd, c->to, &c->err) : 0);
 
 	return r == 0 ? agree(c, rewrite_blobs(&w, &c->err)) : r;
@@ -470,9 +467,9 @@ static int plan_blobs(struct convert *c)
 	c->split.process_centric = c->layout == TO_BLOB_PROCESS;
 	c->split.decomp = c->decomp.num > 0 ? &c->decomp : NULL;
 	if (c->split.num_procs == 0)
-		c->split.num_procs = c->decomp.num > 0                 ? c->decomp.num_procs
-				     : c->size > c->split.num_subfiles ? c->size
-								       : c->split.num_subfiles;
+		c->split.num_procs = c->decomp.num > 0                      ? c->decomp.num_procs
+				     : c->team.size > c->split.num_subfiles ? c->team.size
+									    : c->split.num_subfiles;
 	if (c->split.num_procs < c->split.num_subfiles)
 		return cistern_error_set(&c->err, -EINVAL, "%" PRIu32 " processes cannot be in %" PRIu32 " subfiles",
 			c->split.num_procs, c->split.num_subfiles);
@@ -650,35 +647,12 @@ static int parse(struct convert *c, int argc, char **argv)
 
 /* ---- from the beginning to the end */
 
-/* Started by MPICH's mpiexec, or srun, as one of several; else MPI, whose start takes longer than many a file, is left alone. */
-static bool is_launched(void)
-{
-	const char *size = getenv("PMI_SIZE");
-
-	return (getenv("PMI_FD") || getenv("PMI_PORT") || getenv("PMIX_RANK") || getenv("PMI_RANK")) &&
-	       !(size && strcmp(size, "1") == 0);
-}
-
 static int join(struct convert *c, int *argc, char ***argv)
 {
-	const char *others = getenv("OMPI_COMM_WORLD_SIZE");
-	int r;
-
-	c->size = 1;
-	if (others && strcmp(others, "1") != 0)
-		return cistern_error_set(&c->err, -EINVAL,
-			"started %s times by Open MPI's mpiexec; several processes need that of MPICH, or -n", others);
-	c->signals = signals_block();
+	c->signals = signals_block(); /* before MPI makes threads */
 	if (c->signals < 0)
 		return cistern_error_set(&c->err, c->signals, "cannot wait for signals: %s", strerror(-c->signals));
-	if (others || !is_launched())
-		return 0;
-	r = comm_create(argc, argv, &c->comm, &c->err);
-	if (r < 0)
-		return r;
-	c->rank = comm_rank(c->comm);
-	c->size = comm_size(c->comm);
-	return 0;
+	return team_join(&c->team, argc, argv, &c->err);
 }
 
 /* A set may have more subfiles than a process may have files open, as a rule. */
@@ -705,8 +679,7 @@ static void end(struct convert *c)
 
 int command_convert(int argc, char **argv)
 {
-	struct convert c = { .fd = -1, .signals = -1, .align = { 512, 4, 4 } };
-	struct comm *comm;
+	struct convert c = { .team.size = 1, .fd = -1, .signals = -1, .align = { 512, 4, 4 } };
 	int r, status;
 
 	c.began_usec = c.said_usec = now_usec();
@@ -718,12 +691,8 @@ int command_convert(int argc, char **argv)
 		r = agree(&c, parse(&c, argc, argv));
 	if (r == 0)
 		r = c.layout == TO_CANONICAL ? to_canonical(&c) : to_blobs(&c);
-	comm = c.comm;
 	status = say_end(&c, r);
 	end(&c);
-	if (comm) {
-		alarm(END_SECONDS); /* MPI waits for processes that may have died */
-		(void)comm_destroy(comm, &c.err);
-	}
+	team_leave(&c.team);
 	return status;
 }

@@ -3,6 +3,8 @@
  * cistern-agent recover: what a dead store holds goes to a directory: the backing directory itself, where it is drained
  * just as the daemon would have had it drained, or another one, where the files are made whole. The store's own files are
  * only read; a recovery in place keeps its steps beside them.
+ *
+ * cistern-mpi-agent recover: the same by all processes that mpiexec has started. Each opens all stores; the first one speaks for all.
  */
 #include "mpi-agent/command/command.h"
 
@@ -22,7 +24,9 @@
 #include "format/base/json.h"
 #include "format/base/units.h"
 #include "format/store/steps.h"
+#include "mpi-agent/command/recover_run.h"
 #include "mpi-agent/command/recover_set.h"
+#include "mpi-agent/comm/team.h"
 #include "mpi-agent/replay/drain.h"
 #include "format/manifest/manifest.h"
 
@@ -35,6 +39,7 @@ struct recover {
 	size_t num_stores;
 	struct recover_set set; /* when they are those of a job; else empty */
 	bool as_json, force;
+	struct team team;
 	struct config *cfg;
 	struct store *store;
 	struct manifest *manifest;
@@ -46,6 +51,11 @@ struct recover {
 	bool on_terminal, said_progress;
 	uint64_t began_usec, said_usec;
 };
+
+static bool is_first(const struct recover *rc)
+{
+	return rc->team.rank == 0;
+}
 
 static uint64_t now_usec(clockid_t clock)
 {
@@ -61,16 +71,18 @@ static int on_tick(const struct drain_progress *p, struct drain_control *control
 {
 	char done[UNITS_TEXT], planned[UNITS_TEXT], rate_text[UNITS_TEXT], left[UNITS_TEXT] = "?";
 	struct recover *rc = arg;
-	uint64_t now = now_usec(CLOCK_MONOTONIC), rate;
+	uint64_t now = now_usec(CLOCK_MONOTONIC), rate, done_bytes, planned_bytes;
 
-	if (now - rc->said_usec < (rc->on_terminal ? TERMINAL_USEC : LINES_USEC))
+	if (!is_first(rc) || now - rc->said_usec < (rc->on_terminal ? TERMINAL_USEC : LINES_USEC))
 		return 0;
 	rc->said_usec = now;
-	rate = (uint64_t)((double)p->done_bytes * 1e6 / (double)(now - rc->began_usec + 1));
-	if (rate > 0 && p->planned_bytes >= p->done_bytes)
-		units_format_usec((p->planned_bytes - p->done_bytes) / rate * 1000000u, left);
+	done_bytes = p->done_bytes * rc->team.size; /* the others should be about as far */
+	planned_bytes = p->planned_bytes * rc->team.size;
+	rate = (uint64_t)((double)done_bytes * 1e6 / (double)(now - rc->began_usec + 1));
+	if (rate > 0 && planned_bytes >= done_bytes)
+		units_format_usec((planned_bytes - done_bytes) / rate * 1000000u, left);
 	fprintf(stderr, "%s%s of %s, %s/s, %s left: %.60s%s", rc->on_terminal ? "\r\033[K" : "",
-		units_format_bytes(p->done_bytes, done), units_format_bytes(p->planned_bytes, planned),
+		units_format_bytes(done_bytes, done), units_format_bytes(planned_bytes, planned),
 		units_format_bytes(rate, rate_text), left, p->path, rc->on_terminal ? "" : "\n");
 	rc->said_progress = rc->on_terminal;
 	return 0;
@@ -176,8 +188,9 @@ static int open_backing(struct recover *rc, struct cistern_error *err)
 		return 0;
 	if (rc->backing)
 		return cistern_error_set(err, -errno, "backing directory %s: %s", path, strerror(errno));
-	fprintf(stderr, "cistern recover: backing directory %s: %s: files get what the store has of them\n", path,
-		strerror(errno));
+	if (is_first(rc))
+		fprintf(stderr, "cistern recover: backing directory %s: %s: files get what the store has of them\n",
+			path, strerror(errno));
 	return 0;
 }
 
@@ -219,7 +232,7 @@ static int open_store(struct recover *rc, const char *path, struct store **ret, 
 			(int)pid);
 	opt.index_memory = config_number(rc->cfg, CONFIG_INDEX_MEMORY);
 	r = store_open(path, &opt, ret, &report, err);
-	if (r < 0)
+	if (r < 0 || !is_first(rc))
 		return r;
 	if (report.cut_bytes > 0)
 		fprintf(stderr,
@@ -255,6 +268,7 @@ static int open_all(struct recover *rc, struct cistern_error *err)
 {
 	int r = config_create(&rc->cfg);
 
+	rc->set.silent = !is_first(rc);
 	if (r == 0)
 		r = config_load(rc->cfg, err);
 	if (r == 0 && rc->verify)
@@ -306,12 +320,12 @@ static int run(struct recover *rc, struct cistern_error *err)
 		.upto = state_seq(store_state(rc->store)),
 		.verify = (enum drain_verify)config_number(rc->cfg, CONFIG_VERIFY),
 		.buffer_bytes = config_number(rc->cfg, CONFIG_FLUSH_BUFFER_SIZE),
-		.rate = config_number(rc->cfg, CONFIG_DRAIN_RATE),
+		.rate = (config_number(rc->cfg, CONFIG_DRAIN_RATE) + rc->team.size - 1) / rc->team.size,
 		.manifest = rc->manifest,
 		.watcher = { .tick = on_tick, .error = on_error, .arg = rc } };
 	uint64_t started = now_usec(CLOCK_REALTIME);
-	struct drain_result res;
-	int r, result;
+	struct drain_result res = { 0 };
+	int r = 0, result;
 
 	/* A store that cannot be written to is recovered all the same: killed half-way, it is looked for what was done. */
 	if (rc->in_place && rc->set.num == 0 && access(store_path(rc->store), W_OK) == 0) {
@@ -322,11 +336,17 @@ static int run(struct recover *rc, struct cistern_error *err)
 	}
 	rc->on_terminal = isatty(STDERR_FILENO);
 	rc->began_usec = rc->said_usec = now_usec(CLOCK_MONOTONIC);
-	r = rc->set.num > 0 ? recover_set_run(&rc->set, &opt, &res, err) : drain_run(&opt, &res, err);
+	if (rc->set.num > 0)
+		r = recover_run(&rc->set, &rc->team, &opt, &res, err);
+	else if (is_first(rc))
+		r = drain_run(&opt, &res, err);
+	r = team_agree(&rc->team, r, err);
 	end_progress_line(rc);
 	/* A lost store may have had what no other one knows of. */
 	bool all = res.failed == 0 && res.missing_bytes == 0 && recover_set_is_whole(&rc->set);
 	result = r < 0 ? CISTERN_EXIT_FAILED : all ? CISTERN_EXIT_OK : CISTERN_EXIT_INCOMPLETE;
+	if (!is_first(rc))
+		return result;
 	if (write_manifest(rc, &res, started, result, r < 0 ? NULL : err) < 0 && result == CISTERN_EXIT_OK)
 		result = CISTERN_EXIT_FAILED;
 	say_summary(rc, &res, result);
@@ -384,24 +404,37 @@ static int status_of(int code)
 	}
 }
 
+/* From the arguments to the end; the same exit status in all processes. */
+static int recover(struct recover *rc, struct cistern_error *err)
+{
+	int r = team_agree(&rc->team, open_all(rc, err), err);
+	int result = r < 0 ? status_of(r) : run(rc, err);
+	struct cistern_error later = { 0 };
+
+	if (team_broadcast(&rc->team, &result, sizeof(result), &later) < 0)
+		result = CISTERN_EXIT_FAILED;
+	if (err->code && is_first(rc))
+		fprintf(stderr, "cistern recover: %s\n", err->text);
+	return result;
+}
+
 int command_recover(int argc, char **argv)
 {
 	struct recover rc = { .to_fd = -1, .backing_fd = -1 };
 	struct cistern_error err = { 0 };
-	int r, result;
+	int result = CISTERN_EXIT_USAGE;
 
-	if (parse(&rc, argc, argv) < 0) {
-		fputs("usage: cistern recover STORE... --to DIR [--backing DIR] [--verify none|size|read|format] [--manifest FILE] "
+	if (team_join(&rc.team, &argc, &argv, &err) < 0) {
+		fprintf(stderr, "cistern recover: %s\n", err.text);
+		return status_of(err.code);
+	}
+	if (parse(&rc, argc, argv) == 0)
+		result = recover(&rc, &err);
+	else if (is_first(&rc))
+		fputs("usage: cistern recover [-n N] STORE... --to DIR [--backing DIR] [--verify none|size|read|format] [--manifest FILE] "
 		      "[--json] [--force]\n",
 			stderr);
-		return CISTERN_EXIT_USAGE;
-	}
-	r = open_all(&rc, &err);
-	result = r < 0 ? status_of(r) : run(&rc, &err);
-	if (err.code)
-		fprintf(stderr, "cistern recover: %s\n", err.text);
-	else if (r < 0)
-		fprintf(stderr, "cistern recover: %s\n", strerror(-r));
 	recover_close(&rc);
+	team_leave(&rc.team);
 	return result;
 }

@@ -17,7 +17,6 @@
 #include "format/base/array.h"
 #include "format/place/place.h"
 #include "format/store/unite.h"
-#include "format/wire/shared.h"
 
 /* ---- the set */
 
@@ -129,8 +128,7 @@ static int compare_overlaps(const void *a, const void *b)
 	return (x->ino > y->ino) - (x->ino < y->ino);
 }
 
-/* drain_options' overlaps(). */
-static int list_overlaps(
+int recover_set_overlaps(
 	uint64_t ino, int (*cb)(const struct share_conflict *c, void *arg), void *cb_arg, uint64_t *ret_more, void *arg)
 {
 	const struct recover_set *set = arg;
@@ -277,7 +275,8 @@ static void describe_stand_in(
 	if (place == PLACE_TAKEN) {
 		snprintf(rec->name, sizeof(rec->name), "%.200s%srecovered-inode-%" PRIu64, in->origin_name,
 			in->origin_name[0] ? "." : "", in->ino);
-		say_name(in, rec->name);
+		if (!set->silent)
+			say_name(in, rec->name);
 	} else {
 		memcpy(rec->name, in->origin_name, sizeof(rec->name));
 	}
@@ -346,6 +345,78 @@ static int merge_file(struct recover_set *set, uint64_t ino)
 	return r == -ENOENT ? 0 : r; /* deleted: what is left of it is of no use */
 }
 
+/* ---- times of directories: each node knows those of its own changes of files in them, and of all changes of the tree */
+
+struct dir_time {
+	uint64_t ino;
+	int64_t mtime_ns;
+};
+
+struct dir_times {
+	struct dir_time *at; /* owned */
+	size_t num, cap;
+};
+
+static int note_dir(const struct inode *in, void *arg)
+{
+	struct dir_times *d = arg;
+
+	if (!S_ISDIR(in->mode) || !(in->flags & (INODE_NEW | INODE_DIRTY_META)))
+		return 0;
+	if (array_room(&d->at, &d->cap, d->num, sizeof(*d->at)) < 0)
+		return -ENOMEM;
+	d->at[d->num++] = (struct dir_time){ in->ino, in->mtime_ns };
+	return 0;
+}
+
+/* By inode, the newest first. */
+static int compare_dirs(const void *a, const void *b)
+{
+	const struct dir_time *x = a, *y = b;
+
+	if (x->ino != y->ino)
+		return x->ino < y->ino ? -1 : 1;
+	return (x->mtime_ns < y->mtime_ns) - (x->mtime_ns > y->mtime_ns);
+}
+
+static int set_dir_time(struct state *st, const struct dir_time *newest)
+{
+	struct record rec = { .type = RECORD_SETATTR,
+		.ino = newest->ino,
+		.mask = RECORD_ATTR_MTIME | RECORD_ATTR_CTIME,
+		.mtime_ns = newest->mtime_ns,
+		.ctime_ns = newest->mtime_ns };
+	struct inode in;
+
+	if (state_inode(st, newest->ino, &in) < 0 || in.mtime_ns >= newest->mtime_ns)
+		return 0;
+	rec.gen = in.gen;
+	rec.seq = state_seq(st) + 1;
+	if (rec.ctime_ns < in.ctime_ns)
+		rec.ctime_ns = in.ctime_ns;
+	return state_apply(st, &rec);
+}
+
+static int merge_dir_times(struct recover_set *set)
+{
+	struct dir_times d = { 0 };
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < set->num_nodes; i++)
+		if (set->stores[i])
+			r = state_each_inode(store_state(set->stores[i]), note_dir, &d);
+	if (d.num > 1)
+		qsort(d.at, d.num, sizeof(*d.at), compare_dirs);
+	for (size_t k = 0; r == 0 && k < d.num; k++)
+		for (uint32_t i = 0; r == 0 && i < set->num_nodes; i++)
+			if (set->stores[i] && (k == 0 || d.at[k].ino != d.at[k - 1].ino))
+				r = set_dir_time(store_state(set->stores[i]), &d.at[k]);
+	free(d.at);
+	return r;
+}
+
+/* ---- all of it */
+
 static void choose_first(struct recover_set *set)
 {
 	for (uint32_t i = 0; i < set->num_nodes; i++) {
@@ -374,205 +445,19 @@ int recover_set_merge(struct recover_set *set, int backing_fd, struct cistern_er
 	set->backing_fd = backing_fd;
 	choose_first(set);
 	for (uint32_t i = 0; i < set->num_nodes; i++)
-		if (set->lost[i])
+		if (set->lost[i] && !set->silent)
 			fprintf(stderr, "cistern recover: the store of node %" PRIu32 " of %" PRIu32 " is not given\n",
 				i, set->num_nodes);
-	r = list_shared(set, &list);
+	r = merge_dir_times(set);
+	if (r == 0)
+		r = list_shared(set, &list);
 	for (size_t i = 0; r == 0 && i < list.num; i++)
 		r = merge_file(set, list.at[i]);
 	free(list.at);
 	if (set->num_overlaps > 0)
 		qsort(set->overlaps, set->num_overlaps, sizeof(*set->overlaps), compare_overlaps);
-	return r < 0 ? cistern_error_set(
-			       err, r, "the stores' parts of shared files cannot be put together: %s", strerror(-r))
+	return r < 0 ? cistern_error_set(err, r,
+			       "what the stores say of shared files and directories cannot be put together: %s",
+			       strerror(-r))
 		     : 0;
-}
-
-/* ---- carrying */
-
-struct carrying {
-	struct recover_set *set;
-	struct drain_watcher user; /* the caller's */
-	struct wire_shared_list shared;
-	uint32_t node; /* whose turn it is */
-	enum wire_part part;
-	uint8_t *fetched[WIRE_FETCH_SLOTS]; /* owned; NULL until first used */
-};
-
-/* The others have the same directories: where those are now, all must know. */
-static int on_step(const struct record *rec, void *arg)
-{
-	struct carrying *c = arg;
-
-	for (uint32_t i = 0; c->part == WIRE_PART_DIRS && i < c->set->num_nodes; i++) {
-		struct record copy = *rec;
-		struct state *st;
-		int r;
-
-		if (!c->set->stores[i] || i == c->node)
-			continue;
-		st = store_state(c->set->stores[i]);
-		copy.seq = state_seq(st) + 1;
-		r = state_apply(st, &copy);
-		if (r < 0 && r != -ENOENT && r != -ESTALE)
-			return r;
-	}
-	return 0;
-}
-
-static int on_tick(const struct drain_progress *p, struct drain_control *control, void *arg)
-{
-	struct carrying *c = arg;
-
-	return c->user.tick ? c->user.tick(p, control, c->user.arg) : 0;
-}
-
-static void on_error(const char *path, int code, const char *text, void *arg)
-{
-	struct carrying *c = arg;
-
-	if (c->user.error)
-		c->user.error(path, code, text, c->user.arg);
-}
-
-/* All stores are here: it is there at once. */
-static int on_fetch(unsigned int slot, const struct drain_fetch *ranges, size_t num, void *arg)
-{
-	struct carrying *c = arg;
-	uint8_t *bytes = c->fetched[slot];
-	int r = 0;
-
-	if (!bytes)
-		bytes = c->fetched[slot] = malloc(WIRE_FETCH_BYTES);
-	if (!bytes)
-		return -ENOMEM;
-
-	for (size_t i = 0; r == 0 && i < num; i++) {
-		if (ranges[i].node >= c->set->num_nodes || !c->set->stores[ranges[i].node])
-			return -ENODATA;
-		r = segment_read(store_segments(c->set->stores[ranges[i].node]), ranges[i].segment, ranges[i].off,
-			bytes, ranges[i].len);
-		bytes += ranges[i].len;
-	}
-	return r;
-}
-
-static int on_fetched(unsigned int slot, const uint8_t **ret, void *arg)
-{
-	struct carrying *c = arg;
-
-	*ret = c->fetched[slot];
-	return 0;
-}
-
-static int on_shared(const struct wire_shared *f, int status, void *arg)
-{
-	struct carrying *c = arg;
-	struct wire_shared *known = wire_shared_find(&c->shared, f->ino);
-
-	if (c->part == WIRE_PART_BEGIN)
-		return wire_shared_add(&c->shared, f);
-	if (!known)
-		return 0;
-	known->failed = known->failed || status < 0;
-	known->failed_node = c->node;
-	known->failed_errno = known->failed && status < 0 ? (uint32_t)-status : known->failed_errno;
-	known->written += f->written;
-	known->extents += f->extents;
-	known->crc_sum ^= f->crc_sum;
-	known->missing += f->missing;
-	return 0;
-}
-
-static void add_result(struct drain_result *sum, const struct drain_result *one)
-{
-	sum->files += one->files;
-	sum->bytes += one->bytes;
-	sum->names_moved += one->names_moved;
-	sum->names_removed += one->names_removed;
-	sum->failed += one->failed;
-	sum->missing_bytes += one->missing_bytes;
-	sum->changes += one->changes;
-}
-
-static int run_one(struct carrying *c, uint32_t node, enum wire_part part, const struct drain_options *how,
-	struct drain_result *sum, struct cistern_error *err)
-{
-	struct drain_options opt = *how;
-	struct drain_result one = { 0 };
-	int r;
-
-	c->node = opt.node = node;
-	c->part = opt.part = part;
-	opt.store = c->set->stores[node];
-	opt.upto = state_seq(store_state(opt.store));
-	opt.overlaps = list_overlaps;
-	opt.overlaps_arg = c->set;
-	opt.lost = c->set->lost;
-	opt.num_lost = c->set->num_nodes;
-	opt.shared = c->shared.at;
-	opt.num_shared = c->shared.num;
-	opt.watcher = (struct drain_watcher){ .step = on_step,
-		.tick = on_tick,
-		.error = on_error,
-		.fetch = on_fetch,
-		.fetched = on_fetched,
-		.shared = on_shared,
-		.arg = c };
-	r = drain_run(&opt, &one, err);
-	if (part == WIRE_PART_DATA || part == WIRE_PART_HEAD)
-		one.files = 0; /* counted when they have their names */
-	add_result(sum, &one);
-	return r;
-}
-
-/* A home writes all of its shared files: their maps are whole there. */
-static int run_files(struct carrying *c, uint32_t node, const struct drain_options *opt, struct drain_result *sum,
-	struct cistern_error *err)
-{
-	static const enum wire_part parts[] = { WIRE_PART_BEGIN, WIRE_PART_DATA, WIRE_PART_HEAD, WIRE_PART_FILES };
-	int r = 0;
-
-	wire_shared_free(&c->shared);
-	for (size_t i = 0; r == 0 && i < sizeof(parts) / sizeof(parts[0]); i++)
-		r = run_one(c, node, parts[i], opt, sum, err);
-	return r;
-}
-
-static int run_all(struct carrying *c, enum wire_part part, const struct drain_options *opt, struct drain_result *sum,
-	struct cistern_error *err)
-{
-	int r = 0;
-
-	for (uint32_t i = 0; r == 0 && i < c->set->num_nodes; i++)
-		if (c->set->stores[i])
-			r = part == WIRE_PART_FILES ? run_files(c, i, opt, sum, err)
-						    : run_one(c, i, part, opt, sum, err);
-	return r;
-}
-
-int recover_set_run(
-	struct recover_set *set, const struct drain_options *opt, struct drain_result *ret, struct cistern_error *err)
-{
-	struct carrying c = { .set = set, .user = opt->watcher };
-	int r = 0;
-
-	*ret = (struct drain_result){ 0 };
-	if (!opt->in_place) {
-		r = run_all(&c, WIRE_PART_WHOLE, opt, ret, err);
-	} else {
-		r = run_one(&c, set->first_node, WIRE_PART_DIRS, opt, ret, err);
-		if (r == 0)
-			r = run_all(&c, WIRE_PART_PARK, opt, ret, err);
-		if (r == 0)
-			r = run_all(&c, WIRE_PART_FILES, opt, ret, err);
-		if (r == 0)
-			r = run_all(&c, WIRE_PART_REMOVE, opt, ret, err);
-		if (r == 0)
-			r = run_one(&c, set->first_node, WIRE_PART_FINISH, opt, ret, err);
-	}
-	wire_shared_free(&c.shared);
-	for (size_t i = 0; i < WIRE_FETCH_SLOTS; i++)
-		free(c.fetched[i]);
-	return r;
 }

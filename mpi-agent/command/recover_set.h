@@ -14,7 +14,6 @@
 #include "cistern/error.h"
 #include "format/index/share.h"
 #include "format/store/store.h"
-#include "mpi-agent/replay/drain.h"
 
 struct recover_overlaps { /* that the domain homes of a file have met */
 	uint64_t ino;
@@ -31,6 +30,7 @@ struct recover_set {           /* zero-initialised = empty */
 	struct store *first; /* borrowed: the one that leads: it knows the directories best */
 	uint32_t first_node;
 	int backing_fd; /* borrowed */
+	bool silent;    /* another process of a team says what there is to say */
 };
 
 /* Takes store over. -EINVAL: it is not of the same job, or its node is there already; the text names it. */
@@ -38,9 +38,9 @@ int recover_set_add(struct recover_set *set, struct store *store, struct cistern
 struct store *recover_set_first(struct recover_set *set); /* all are there that will be: the one that leads */
 /* All are there that will be. backing_fd: the directory that the job was mounted over, as long as set is used. */
 int recover_set_merge(struct recover_set *set, int backing_fd, struct cistern_error *err);
-/* opt: as for one store; store, node, part and what belongs to them are set here. */
-int recover_set_run(
-	struct recover_set *set, const struct drain_options *opt, struct drain_result *ret, struct cistern_error *err);
+/* drain_options' overlaps(); arg: the set */
+int recover_set_overlaps(uint64_t ino, int (*cb)(const struct share_conflict *c, void *arg), void *cb_arg,
+	uint64_t *ret_more, void *arg);
 bool recover_set_is_whole(const struct recover_set *set); /* no store is lost */
 void recover_set_say(const struct recover_set *set);      /* which are lost, to stdout; nothing when none is */
 void recover_set_close(struct recover_set *set);

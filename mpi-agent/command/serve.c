@@ -23,6 +23,7 @@
 #include "mpi-agent/comm/link.h"
 #include "mpi-agent/comm/signals.h"
 #include "mpi-agent/command/assemble.h"
+#include "mpi-agent/command/command.h"
 #include "mpi-agent/command/convert.h"
 #include "mpi-agent/window/holder.h"
 #include "mpi-agent/window/reader.h"
@@ -607,7 +608,8 @@ static int serve(struct serve *s, uint64_t timeout_usec)
 }
 
 static const char usage_text[] = "usage: cistern-mpi-agent --store DIR [--timeout TIME]\n"
-				 "       cistern-mpi-agent convert --help\n";
+				 "       cistern-mpi-agent convert --help\n"
+				 "       cistern-mpi-agent recover STORE... --to DIR\n";
 
 static int parse(int argc, char **argv, struct serve *s, uint64_t *timeout_usec)
 {
@@ -637,9 +639,9 @@ int main(int argc, char **argv)
 
 	if (!s)
 		return CISTERN_EXIT_FAILED;
-	if (argc > 1 && strcmp(argv[1], "convert") == 0) {
+	if (argc > 1 && (strcmp(argv[1], "convert") == 0 || strcmp(argv[1], "recover") == 0)) {
 		free(s);
-		return command_convert(argc - 1, argv + 1);
+		return argv[1][0] == 'c' ? command_convert(argc - 1, argv + 1) : command_recover(argc - 1, argv + 1);
 	}
 	s->signals = -1;
 	s->a.fd = -1;

@@ -19,6 +19,7 @@
 #include "format/place/place.h"
 #include "format/wire/wire.h"
 #include "format/store/store.h"
+#include "mpi-agent/command/recover_run.h"
 #include "mpi-agent/command/recover_set.h"
 #include "format/base/crc32c.h"
 #include "mpi-agent/replay/drain.h"
@@ -496,7 +497,7 @@ static int recover(struct job *j, const char *to, unsigned int lost, struct drai
 	if (r == 0)
 		r = recover_set_merge(&set, opt.in_place ? opt.to_dirfd : opt.base_dirfd, &err);
 	if (r == 0)
-		r = recover_set_run(&set, &opt, ret, &err);
+		r = recover_run(&set, &(struct team){ .size = 1 }, &opt, ret, &err);
 	if (r < 0)
 		tap_diag("recover: %s", err.text);
 	close(opt.to_dirfd);

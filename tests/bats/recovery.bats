@@ -1,0 +1,179 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# The stores of a dead job of four nodes, recovered by any number of processes: what the same commands leave in a plain directory.
+
+load "${top_srcdir:?}/tests/lib/mount.bash"
+load "$top_srcdir/tests/lib/job.bash"
+
+setup() {
+	cistern_setup
+	needs_fuse
+	needs_mpi
+}
+
+# before DIR: what there is before the job.
+before() {
+	local i
+	mkdir -p "$1/old/deep/er" "$1/away"
+	for i in 1 2 3 4 5 6 7 8; do random_file "$1/old/f$i" 3000 "$i"; done
+	echo deep >"$1/old/deep/er/file"
+	echo gone >"$1/away/gone"
+}
+
+# job DIR...: what a job does, its commands by turns in each of the directories; the last one again from the first on.
+job() {
+	local all=("$@") turn=0 i
+	at() { printf '%s' "${all[turn++ % ${#all[@]}]}"; }
+	for i in 1 2 3 4 5 6 7 8 9; do
+		random_file "$(at)/new$i" $((i * 5000)) "$((20 + i))"
+		ln "$(at)/new$i" "$(at)/link$i"
+	done
+	# One file of all, in several file domains, and one that was there.
+	truncate -s 70M "$(at)/shared"
+	for i in {0..63}; do
+		printf 'block %d' "$i" | dd of="$(at)/shared" bs=1 seek=$((i * 1000003)) conv=notrunc,fsync status=none
+		printf '%d' "$i" | dd of="$(at)/old/f1" bs=1 seek=$((i * 40)) conv=notrunc,fsync status=none
+	done
+	mv "$(at)/old/deep" "$(at)/moved"
+	mv "$(at)/moved/er" "$(at)/er"
+	for i in 1 2 3; do mv "$(at)/old/f$((i + 1))" "$(at)/er/g$i"; done
+	# Names change hands.
+	mv "$(at)/old/f5" "$(at)/old/x" && mv "$(at)/old/f6" "$(at)/old/f5" && mv "$(at)/old/x" "$(at)/old/f6"
+	rm "$(at)/old/f7" && echo "another f7" >"$(at)/old/f7"
+	rm -r "$(at)/away"
+	for i in 1 2 3 4 5 6 7 8; do
+		mkdir "$(at)/d$i"
+		for k in 1 2 3; do echo "$i $k" >"$(at)/d$i/$k"; done
+		ln -s "../er" "$(at)/d$i/er"
+	done
+	chmod 640 "$(at)/new3"
+	setfattr -n user.a -v b "$(at)/new4"
+}
+
+# Its four nodes write, and die.
+dead_job() {
+	mkdir "$WORK/b" "$WORK/ref"
+	before "$WORK/ref"
+	cp -a "$WORK/ref/." "$WORK/b"
+	start_job 4
+	job "$WORK/m0" "$WORK/m1" "$WORK/m2" "$WORK/m3"
+	job "$WORK/ref"
+	kill_job
+}
+
+kill_job() {
+	local k
+	for ((k = 0; k < JOB_NODES; k++)); do kill -KILL "$(daemon_pid "$WORK/m$k")"; done
+	for ((k = 0; k < JOB_NODES; k++)); do release_mount "$WORK/m$k"; done
+	kill -KILL "$AGENTS" 2>/dev/null || true # or they have seen their daemons go
+	wait_until 60 no_agents
+}
+
+# replace ROUND: on two nodes by turns, files are removed and made anew, and replaced by a rename. A file's node changes with that.
+replace() {
+	local i r=$1
+	for i in {1..16}; do
+		rm "$WORK/m$((i % 2))/a$i"
+		echo "new $r $i" >"$WORK/m$(((i / 2 + r) % 2))/a$i"
+		echo "new $r $i" >"$WORK/m$((i % 2))/t"
+		mv "$WORK/m$((i / 2 % 2))/t" "$WORK/m$(((i / 4 + r) % 2))/r$i"
+		rm "$WORK/ref/a$i"
+		echo "new $r $i" | tee "$WORK/ref/a$i" >"$WORK/ref/r$i"
+	done
+}
+
+# What a manifest says, but for times and places, and for two files that exchange their names: which line comes last is chance.
+said() {
+	jq -S '{totals, result, files: (.files | map(select(.path | test("f[56]$") | not)) | sort_by(.path))}' "$1"
+}
+
+@test "one, two, three and seven processes recover the same elsewhere, and three say the same in place" {
+	local n stores=("$WORK/s2" "$WORK/s0" "$WORK/s3" "$WORK/s1")
+	dead_job
+	for n in 1 2 3 7; do
+		mkdir "$WORK/to$n"
+		"$CISTERN" recover -n "$n" "${stores[@]}" --to "$WORK/to$n" --json >"$WORK/json$n"
+		is "$(jq .exit_status "$WORK/json$n")" 0
+		no_leftovers "$WORK/to$n"
+		[ "$n" != 1 ] || { touch -r "$WORK/b" "$WORK/to1"; continue; }
+		touch -r "$WORK/b" "$WORK/to$n" # not among what is recovered
+		same_trees "$WORK/to$n" "$WORK/to1" times
+		diff <(jq 'del(.to, .manifest)' "$WORK/json1") <(jq 'del(.to, .manifest)' "$WORK/json$n")
+		diff <(said "$WORK/to1.cistern-manifest.json") <(said "$WORK/to$n.cistern-manifest.json")
+	done
+	cmp "$WORK/to1/shared" "$WORK/ref/shared"
+	cmp "$WORK/to1/old/f1" "$WORK/ref/old/f1"
+
+	exits 0 mpiexec.mpich -n 3 "$CISTERN" recover "${stores[@]}" --to "$WORK/b"
+	echo "$output"
+	is "$(grep -c 'manifest:' <<<"$output")" 1
+	same_trees "$WORK/b" "$WORK/ref"
+	no_leftovers "$WORK/b"
+}
+
+@test "processes that are killed half-way, or all but one of the stores: another number of them goes on" {
+	local n pid
+	dead_job
+	for n in 2 4 3; do
+		find "$WORK/b" -printf '%p %i\n' | sort >"$WORK/was"
+		setsid "$CISTERN" recover -n "$n" "$WORK"/s? --to "$WORK/b" >/dev/null 2>&1 3>&- &
+		pid=$!
+		undo "kill -KILL -- -$pid 2>/dev/null; true"
+		wait_until 60 has_begun "$pid"
+		kill -KILL -- -$pid 2>/dev/null || true # or it was quick
+		wait "$pid" || true
+		wait_until 60 no_recovery
+	done
+	exits 0 "$CISTERN" recover -n 2 "$WORK"/s? --to "$WORK/b"
+	same_trees "$WORK/b" "$WORK/ref"
+	no_leftovers "$WORK/b"
+	# What one store says alone, two processes say, too.
+	mkdir "$WORK/to1" "$WORK/to2"
+	for n in 1 2; do exits 3 "$CISTERN" recover -n "$n" "$WORK/s1" --to "$WORK/to$n" --backing "$WORK/ref"; done
+	same_trees "$WORK/to1" "$WORK/to2"
+	is "$(grep -c 'store of node 2: not given' <<<"$output")" 1
+}
+
+has_begun() {
+	gone "$1" || ! find "$WORK/b" -printf '%p %i\n' | sort | cmp -s - "$WORK/was"
+}
+
+no_recovery() {
+	! grep -aqs -- "--to.$WORK/b" /proc/[0-9]*/cmdline
+}
+
+@test "files that were there before the job, or were drained in it, and are replaced by those of other nodes: drained and recovered" {
+	local i
+	mkdir "$WORK/b" "$WORK/ref"
+	for i in {1..16}; do echo "old $i" | tee "$WORK/b/a$i" "$WORK/b/r$i" "$WORK/ref/a$i" >"$WORK/ref/r$i"; done
+	start_job 2
+	replace 1
+	"$CISTERN" flush --wait --timeout 10m --mount "$WORK/m0"
+	same_trees "$WORK/b" "$WORK/ref"
+	replace 2
+	stop_job
+	same_trees "$WORK/b" "$WORK/ref"
+	no_leftovers "$WORK/b"
+
+	start_job 2
+	replace 3
+	kill_job
+	exits 0 "$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
+	same_trees "$WORK/b" "$WORK/ref"
+	no_leftovers "$WORK/b"
+}
+
+@test "what is not for several processes is refused, and one failure ends all with one message" {
+	mkdir "$WORK/b" "$WORK/to"
+	start_job 2
+	echo x >"$WORK/m0/x"
+	stop_job
+	exits 2 "$CISTERN" recover -n 0 "$WORK/s0" --to "$WORK/to"
+	says "-n is a number of processes, from 1 on, not '0'"
+	exits 2 env PMI_RANK=0 PMI_SIZE=2 "$CISTERN" recover -n 2 "$WORK/s0" --to "$WORK/to"
+	says "-n inside mpiexec"
+	touch "$WORK/to/there"
+	exits 2 "$CISTERN" recover -n 3 "$WORK/s0" "$WORK/s1" --to "$WORK/to"
+	is "$(grep -c "not empty, and not the store's backing directory" <<<"$output")" 1
+}
