@@ -98,6 +98,19 @@ static void note_applied(struct core *c, const struct record *rec)
 		name_lost(c, n.n);
 }
 
+/* names is held. Who reads attributes holds the node's lock. */
+static int commit_applied(struct core *c, struct record *rec)
+{
+	struct node_ref r NODE_CLEANUP = node_take(c, rec->ino);
+
+	if (!r.n)
+		return store_commit(c->store, rec);
+	pthread_rwlock_wrlock(&r.n->lock);
+	int rc = store_commit(c->store, rec);
+	pthread_rwlock_unlock(&r.n->lock);
+	return rc;
+}
+
 int core_tree_apply(struct core *c, struct record *rec)
 {
 	uint64_t last = state_tree_stamp(c->state);
@@ -110,7 +123,7 @@ int core_tree_apply(struct core *c, struct record *rec)
 		rec->upto = state_seq(c->state);
 	pthread_mutex_lock(&c->names);
 	settle_exchange(c, rec);
-	int rc = store_commit(c->store, rec);
+	int rc = commit_applied(c, rec);
 	if (rc == 0)
 		note_applied(c, rec);
 	pthread_mutex_unlock(&c->names);

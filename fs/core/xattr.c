@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Extended attributes. Until one is changed the backing file has them; with the first change the whole set moves into
- * the store, so that from then on one side knows all of them.
+ * the store, so that from then on one side knows all of them, until the set is drained. Which side it is can change only under
+ * the node's lock, which is held while the store's set is read or changed.
  */
 #include "fs/core/private.h"
 
@@ -14,11 +15,12 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#define PROC_PATH_BYTES 32
-
-static bool store_has_all(const struct inode *in)
+/* The node's lock is held, or it is just a guess. */
+static bool store_has_all(struct core *c, struct node *n)
 {
-	return in->flags & (INODE_NEW | INODE_DIRTY_XATTR);
+	struct inode in;
+
+	return n->known && state_inode(c->state, n->ino, &in) == 0 && in.flags & (INODE_NEW | INODE_DIRTY_XATTR);
 }
 
 /* ACLs would have to be enforced by the kernel, which knows nothing of them here: refuse instead of ignoring. */
@@ -29,49 +31,70 @@ static int check_name(const char *name)
 	return strlen(name) > XATTR_NAME_MAX ? -ERANGE : 0;
 }
 
-static void proc_path(int fd, char out[PROC_PATH_BYTES])
+/* The backing file, wherever a drain is moving it: as a path that the xattr calls, which have no "at" form here, can use. */
+struct backing {
+	int fd;
+	char path[32];
+};
+
+static void backing_close(struct backing *b)
 {
-	snprintf(out, PROC_PATH_BYTES, "/proc/self/fd/%d", fd);
+	if (b->fd >= 0)
+		close(b->fd);
 }
 
-/* The backing file, for calls that take a path and no O_PATH descriptor: path leads to it wherever a drain moves it. */
-static int open_path(struct core *c, struct node *n, char path[PROC_PATH_BYTES])
-{
-	int fd = overlay_open(c, n, O_PATH);
+#define BACKING_CLEANUP __attribute__((cleanup(backing_close)))
 
-	proc_path(fd, path);
-	return fd;
+static int backing_open(struct core *c, struct node *n, struct backing *ret)
+{
+	ret->fd = overlay_open(c, n, O_PATH);
+	snprintf(ret->path, sizeof(ret->path), "/proc/self/fd/%d", ret->fd);
+	return ret->fd < 0 ? ret->fd : 0;
+}
+
+/* The node's lock is held. */
+static ssize_t get_from_store(struct core *c, struct node *n, const char *name, void *out, size_t cap)
+{
+	char value[RECORD_VALUE_MAX];
+	size_t len;
+	int rc = state_xattr(c->state, n->ino, name, value, sizeof(value), &len);
+
+	if (rc < 0)
+		return rc;
+	if (cap && len > cap)
+		return -ERANGE;
+	if (cap)
+		memcpy(out, value, len);
+	return (ssize_t)len;
+}
+
+static ssize_t get_from_backing(struct core *c, struct node *n, const char *name, void *out, size_t cap)
+{
+	struct backing b BACKING_CLEANUP = { .fd = -1 };
+	int rc = backing_open(c, n, &b);
+
+	if (rc < 0)
+		return rc == -ENOENT ? -ENODATA : rc;
+	ssize_t got = getxattr(b.path, name, out, cap);
+	return got < 0 ? -errno : got;
 }
 
 ssize_t core_getxattr(struct core *c, uint64_t ino, const char *name, void *out, size_t cap)
 {
 	struct node_ref r NODE_CLEANUP = node_take(c, ino);
-	char path[PROC_PATH_BYTES], value[RECORD_VALUE_MAX];
-	struct inode in;
-	size_t len;
 	int rc = check_name(name);
+	ssize_t got = 0;
 
 	if (!r.n)
 		return -ESTALE;
 	if (rc < 0)
 		return rc;
-	if (r.n->known && state_inode(c->state, ino, &in) == 0 && store_has_all(&in)) {
-		rc = state_xattr(c->state, ino, name, value, sizeof(value), &len);
-		if (rc < 0)
-			return rc;
-		if (cap && len > cap)
-			return -ERANGE;
-		if (cap)
-			memcpy(out, value, len);
-		return (ssize_t)len;
-	}
-	int fd = open_path(c, r.n, path);
-	if (fd < 0)
-		return fd == -ENOENT ? -ENODATA : fd;
-	ssize_t got = getxattr(path, name, out, cap);
-	got = got < 0 ? -errno : got;
-	close(fd);
-	return got;
+	pthread_rwlock_rdlock(&r.n->lock);
+	bool here = store_has_all(c, r.n);
+	if (here)
+		got = get_from_store(c, r.n, name, out, cap);
+	pthread_rwlock_unlock(&r.n->lock);
+	return here ? got : get_from_backing(c, r.n, name, out, cap);
 }
 
 struct name_list {
@@ -91,39 +114,40 @@ static int add_name(const char *name, const void *val, size_t val_len, void *arg
 	return 0;
 }
 
-static ssize_t list_path(const char *path, char *out, size_t cap)
+static ssize_t list_store(struct core *c, struct node *n, char *out, size_t cap)
 {
-	ssize_t got = listxattr(path, out, cap);
+	struct name_list l = { out, cap, 0 };
+	int rc = state_list_xattrs(c->state, n->ino, add_name, &l);
 
-	return got < 0 ? (errno == EOPNOTSUPP ? 0 : -errno) : got;
+	if (rc < 0)
+		return rc;
+	return cap && l.len > cap ? -ERANGE : (ssize_t)l.len;
 }
 
 static ssize_t list_backing(struct core *c, struct node *n, char *out, size_t cap)
 {
-	char path[PROC_PATH_BYTES];
-	int fd = open_path(c, n, path);
+	struct backing b BACKING_CLEANUP = { .fd = -1 };
+	int rc = backing_open(c, n, &b);
 
-	if (fd < 0)
-		return fd == -ENOENT ? 0 : fd;
-	ssize_t got = list_path(path, out, cap);
-	close(fd);
-	return got;
+	if (rc < 0)
+		return rc == -ENOENT ? 0 : rc;
+	ssize_t got = listxattr(b.path, out, cap);
+	return got < 0 ? (errno == EOPNOTSUPP ? 0 : -errno) : got;
 }
 
 ssize_t core_listxattr(struct core *c, uint64_t ino, char *out, size_t cap)
 {
 	struct node_ref r NODE_CLEANUP = node_take(c, ino);
-	struct name_list l = { out, cap, 0 };
-	struct inode in;
+	ssize_t got = 0;
 
 	if (!r.n)
 		return -ESTALE;
-	if (!r.n->known || state_inode(c->state, ino, &in) < 0 || !store_has_all(&in))
-		return list_backing(c, r.n, out, cap);
-	int rc = state_list_xattrs(c->state, ino, add_name, &l);
-	if (rc < 0)
-		return rc;
-	return cap && l.len > cap ? -ERANGE : (ssize_t)l.len;
+	pthread_rwlock_rdlock(&r.n->lock);
+	bool here = store_has_all(c, r.n);
+	if (here)
+		got = list_store(c, r.n, out, cap);
+	pthread_rwlock_unlock(&r.n->lock);
+	return here ? got : list_backing(c, r.n, out, cap);
 }
 
 static int commit_xattr(struct core *c, struct node *n, enum record_type type, uint32_t flags, const char *name,
@@ -150,72 +174,73 @@ static int copy_one(struct core *c, struct node *n, const char *path, const char
 	return len < 0 ? -errno : commit_xattr(c, n, RECORD_SETXATTR, RECORD_F_COPIED, name, value, (size_t)len);
 }
 
-static int copy_all(struct core *c, struct node *n, const char *path)
+/* Brings the backing file's set into the store before it is changed for the first time. */
+static int take_over(struct core *c, struct node *n, const struct backing *b)
 {
 	char list[XATTR_LIST_MAX];
-	ssize_t len = list_path(path, list, sizeof(list));
-	int rc = len < 0 ? (int)len : 0;
+	int rc = 0;
 
+	if (store_has_all(c, n))
+		return 0;
+	if (b->fd < 0)
+		return -EAGAIN;
+	ssize_t len = listxattr(b->path, list, sizeof(list));
+	if (len < 0)
+		return errno == EOPNOTSUPP ? 0 : -errno;
 	for (ssize_t at = 0; at < len && rc == 0; at += (ssize_t)strlen(list + at) + 1)
-		rc = copy_one(c, n, path, list + at);
+		rc = copy_one(c, n, b->path, list + at);
 	return rc;
 }
 
-/* Is there a set to be brought into the store? */
-static bool set_is_behind(struct core *c, const struct node *n)
-{
-	struct inode in;
+struct change {
+	const char *name;
+	const void *value;
+	size_t len;
+	int flags;
+	bool removal;
+};
 
-	return !n->known || state_inode(c->state, n->ino, &in) < 0 || !store_has_all(&in);
-}
-
-/*
- * names is held: bring the backing file's set into the store before it is changed for the first time. fd: the file, opened before
- * that, since a drain that has moved it cannot say so while names is held; -EAGAIN: it seemed that it would not be needed.
- */
-static int take_over(struct core *c, struct node *n, int fd)
-{
-	char path[PROC_PATH_BYTES];
-	int rc = overlay_adopt(c, n);
-
-	if (rc < 0 || !set_is_behind(c, n))
-		return rc;
-	if (fd < 0)
-		return fd;
-	proc_path(fd, path);
-	return copy_all(c, n, path);
-}
-
-static int change_xattr(struct core *c, struct node *n, int fd, const char *name, const void *value, size_t len,
-	int flags, bool removal)
+static int check_change(struct core *c, struct node *n, const struct change *ch)
 {
 	char old[RECORD_VALUE_MAX];
 	size_t old_len;
-	int rc = take_over(c, n, fd);
+	int there = state_xattr(c->state, n->ino, ch->name, old, sizeof(old), &old_len);
+
+	if (there == 0)
+		return ch->flags & XATTR_CREATE ? -EEXIST : 0;
+	if (there == -ENODATA)
+		return ch->removal || ch->flags & XATTR_REPLACE ? -ENODATA : 0;
+	return there;
+}
+
+/* names and the node's lock are held. -EAGAIN: the backing file is needed, which b is not. */
+static int change_locked(struct core *c, struct node *n, const struct backing *b, const struct change *ch)
+{
+	int rc = take_over(c, n, b);
+
+	if (rc == 0)
+		rc = check_change(c, n, ch);
+	return rc < 0 ? rc
+		      : commit_xattr(c, n, ch->removal ? RECORD_REMOVEXATTR : RECORD_SETXATTR, 0, ch->name, ch->value,
+				ch->len);
+}
+
+/* The backing file is opened first: a drain that moves it needs names to say so. */
+static int change_xattr(struct core *c, struct node *n, const struct change *ch)
+{
+	struct backing b BACKING_CLEANUP = { .fd = -1 };
+	int rc = store_has_all(c, n) ? 0 : backing_open(c, n, &b);
 
 	if (rc < 0)
 		return rc;
-	int there = state_xattr(c->state, n->ino, name, old, sizeof(old), &old_len);
-	if (there < 0 && there != -ENODATA)
-		return there;
-	if (there == 0 && flags & XATTR_CREATE)
-		return -EEXIST;
-	if (there == -ENODATA && (removal || flags & XATTR_REPLACE))
-		return -ENODATA;
-	return commit_xattr(c, n, removal ? RECORD_REMOVEXATTR : RECORD_SETXATTR, 0, name, value, len);
-}
-
-/* One try; -EAGAIN: the whole set was drained meanwhile. */
-static int try_change(
-	struct core *c, struct node *n, const char *name, const void *value, size_t len, int flags, bool removal)
-{
-	int fd = set_is_behind(c, n) ? overlay_open(c, n, O_PATH) : -EAGAIN;
-
 	pthread_mutex_lock(&c->names);
-	int rc = change_xattr(c, n, fd, name, value, len, flags, removal);
+	rc = overlay_adopt(c, n);
+	if (rc == 0) {
+		pthread_rwlock_wrlock(&n->lock);
+		rc = change_locked(c, n, &b, ch);
+		pthread_rwlock_unlock(&n->lock);
+	}
 	pthread_mutex_unlock(&c->names);
-	if (fd >= 0)
-		close(fd);
 	return rc;
 }
 
@@ -233,25 +258,23 @@ static int check_layout(const char *name, const void *value, size_t len)
 	return rc;
 }
 
-static int set_or_remove(
-	struct core *c, uint64_t ino, const char *name, const void *value, size_t len, int flags, bool removal)
+static int set_or_remove(struct core *c, uint64_t ino, const struct change *ch)
 {
 	struct node_ref r NODE_CLEANUP = node_take(c, ino);
-	int rc = check_name(name);
+	int rc = check_name(ch->name);
 
 	if (!r.n)
 		return -ESTALE;
 	if (rc == 0 && c->read_only)
 		rc = -EROFS;
-	if (rc == 0 && len > RECORD_VALUE_MAX)
+	if (rc == 0 && ch->len > RECORD_VALUE_MAX)
 		rc = -E2BIG;
-	if (rc == 0 && !removal)
-		rc = check_layout(name, value, len);
+	if (rc == 0 && !ch->removal)
+		rc = check_layout(ch->name, ch->value, ch->len);
 	if (rc < 0)
 		return rc;
-	do
-		rc = try_change(c, r.n, name, value, len, flags, removal);
-	while (rc == -EAGAIN);
+	while ((rc = change_xattr(c, r.n, ch)) == -EAGAIN)
+		; /* drained meanwhile */
 	if (rc == 0)
 		data_touched(c);
 	return rc;
@@ -259,10 +282,10 @@ static int set_or_remove(
 
 int core_setxattr(struct core *c, uint64_t ino, const char *name, const void *value, size_t len, int flags)
 {
-	return set_or_remove(c, ino, name, value, len, flags, false);
+	return set_or_remove(c, ino, &(struct change){ name, value, len, flags, false });
 }
 
 int core_removexattr(struct core *c, uint64_t ino, const char *name)
 {
-	return set_or_remove(c, ino, name, NULL, 0, 0, true);
+	return set_or_remove(c, ino, &(struct change){ .name = name, .removal = true });
 }

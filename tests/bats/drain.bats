@@ -720,6 +720,50 @@ with_misreads() {
 	is "$(cat "$BACKING/d/4")" 1
 }
 
+@test "extended attributes are there all the while a drain carries them and moves what has them" {
+	needs_program python3 setfattr
+	mount_cistern -o drain=unmount
+	timeout 200 python3 - "$MNT" "$CISTERN" 3>&- <<-'END'
+		import subprocess, os, sys, threading, time
+		top, end, missed, looks = sys.argv[1], time.monotonic() + 4, [], 0
+		os.mkdir(top + "/d")
+		open(top + "/f", "w").close()
+		things = [os.open(top + "/d", os.O_RDONLY), os.open(top + "/f", os.O_RDONLY)]
+		for fd in things:
+		    os.setxattr(fd, "user.kept", b"1")
+		def look(fd):
+		    global looks
+		    while time.monotonic() < end:
+		        try:
+		            if "user.kept" not in os.listxattr(fd) or os.getxattr(fd, "user.kept") != b"1":
+		                missed.append("not listed")
+		        except OSError as e:
+		            missed.append(str(e))
+		        looks += 1
+		def drain():
+		    while time.monotonic() < end:
+		        subprocess.run([sys.argv[2], "flush", "--wait", "--mount", top])
+		threads = [threading.Thread(target=look, args=(fd,)) for fd in things] + [threading.Thread(target=drain)]
+		for t in threads:
+		    t.start()
+		names, round = ("d", "e", "f", "g"), 0
+		while time.monotonic() < end:
+		    for fd in things:
+		        os.setxattr(fd, "user.changed", str(round).encode())
+		    if round % 2:
+		        for a, b in (names[:2], names[2:]):
+		            os.rename(top + "/" + (a, b)[round // 2 % 2], top + "/" + (b, a)[round // 2 % 2])
+		    time.sleep(0.02 * (round % 3))
+		    round += 1
+		for t in threads:
+		    t.join()
+		print(round, "rounds,", looks, "looks,", len(missed), "misses", sorted(set(missed)))
+		assert not missed
+	END
+	umount_wait
+	is "$(getfattr --only-values -n user.kept "$BACKING"/[de] 2>/dev/null)$(getfattr --only-values -n user.kept "$BACKING"/[fg] 2>/dev/null)" 11
+}
+
 @test "a deleted file that was open until just before the end is not counted as left" {
 	local i
 	mount_cistern -o drain=unmount
