@@ -109,6 +109,18 @@ make_a_store() {
 	diff "$top_srcdir/docs/man/cistern.conf.5" <("$CISTERN" config --man)
 }
 
+@test "a manual page has all that --help says, to the last word" {
+	local name words num=0
+	for name in $(commands); do
+		num=$((num + 1))
+		words=$("$CISTERN" "$name" --help | sed -n '/^Usage/,/^Options/p' | sed '1,/^$/d; /^Options/d' | tr -s '[:space:]' ' ')
+		[ -n "$words" ] || { echo "$name"; return 1; }
+		[[ "$("$CISTERN" help --man "$name" | sed '/^\.PP/d; s/\\&//g; s/\\e/\\/g; s/\\-/-/g' | tr -s '[:space:]' ' ')" == *"$words"* ]] ||
+			{ echo "$name: $words"; return 1; }
+	done
+	[ "$num" -gt 10 ]
+}
+
 @test "output that cannot be written is an error" {
 	[ -c /dev/full ] || skip "there is no /dev/full"
 	run --separate-stderr bash -c '"$CISTERN" --help >/dev/full'

@@ -188,11 +188,12 @@ void args_print_help(const struct command *cmd, FILE *out)
 	}
 }
 
-void man_text(FILE *out, const char *text)
+/* len letters at the most. */
+static void man_part(FILE *out, const char *text, size_t len)
 {
 	bool begin = true;
 
-	for (; *text; text++) {
+	for (; len > 0 && *text; text++, len--) {
 		if (begin && (*text == '.' || *text == '\''))
 			fputs("\\&", out);
 		if (*text == '\\')
@@ -205,12 +206,14 @@ void man_text(FILE *out, const char *text)
 	}
 }
 
+void man_text(FILE *out, const char *text)
+{
+	man_part(out, text, SIZE_MAX);
+}
+
 static void man_line(FILE *out, const char *line, int len)
 {
-	char text[512];
-
-	snprintf(text, sizeof(text), "%.*s", len, line);
-	man_text(out, text);
+	man_part(out, line, (size_t)len);
 	putc('\n', out);
 }
 
