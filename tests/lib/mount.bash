@@ -55,7 +55,8 @@ undo() {
 cistern_teardown() {
 	local store mnt pid bad=0
 	[ -n "${WORK:-}" ] && [ -d "$WORK" ] || return 0
-	jobs -p | while read -r pid; do kill "$pid" 2>/dev/null; done
+	# A job's agents (tests/lib/job.bash) end last: without them its daemons would wait for each other.
+	jobs -p | while read -r pid; do [ "$pid" = "${AGENTS:-}" ] || kill "$pid" 2>/dev/null; done
 	while read -r store mnt; do
 		release_mount "$mnt"
 	done <"$WORK/mounts"
