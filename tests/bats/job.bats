@@ -11,9 +11,9 @@ setup() {
 	needs_fuse
 }
 
-# of K FIELD: what status says of the mount of node K, as Python prints it.
+# of K FIELD: what status says of the mount of node K.
 of() {
-	"$CISTERN" status --json "$WORK/s$1" | python3 -c 'import json, sys; print(json.load(sys.stdin).get(sys.argv[1]))' "$2"
+	"$CISTERN" status --json "$WORK/s$1" | jq -rc ".$2"
 }
 
 says_of() {
@@ -26,18 +26,18 @@ says_of() {
 		wait_until 60 says_of $k node $k
 		[ "$(of $k nodes) $(of $k job)" = "2 j7" ]
 		[ "$(of $k agent_pid)" = "$(cat "$WORK/agent$k.pid")" ]
-		[ "$(of $k hosts)" = "['$(hostname)', '$(hostname)']" ]
+		[ "$(of $k hosts)" = "[\"$(hostname)\",\"$(hostname)\"]" ]
 		[ "$(of $k missing)" = "[]" ]
 	done
 	run "$CISTERN" status "$WORK/m1"
 	[[ $output == *"node 1 of 2"*"process $(cat "$WORK/agent1.pid")"* ]]
-	"$CISTERN" inspect --json "$WORK/s1" | python3 -c 'import json, sys; d = json.load(sys.stdin); assert (d["node_index"], d["num_nodes"]) == (1, 2)'
+	"$CISTERN" inspect --json "$WORK/s1" | jq -e '.node_index == 1 and .num_nodes == 2'
 }
 
 @test "a job goes on when its agents die, and takes the next ones" {
 	start_job 2
 	kill_agent 1
-	for k in 0 1; do wait_until 60 says_of $k agent_pid None; done
+	for k in 0 1; do wait_until 60 says_of $k agent_pid null; done
 	run "$CISTERN" status "$WORK/m0"
 	[[ $output == *"node 0 of 2"*"none since"* ]]
 	start_agents
@@ -47,7 +47,7 @@ says_of() {
 @test "a node whose daemon has died is missing until it is mounted again" {
 	start_job 2
 	kill -KILL "$(of 1 pid)"
-	wait_until 60 says_of 0 missing "['node 1 (host $(hostname)): its daemon has not come back']"
+	wait_until 60 says_of 0 missing "[\"node 1 (host $(hostname)): its daemon has not come back\"]"
 	mount_node 1
 	wait_until 60 says_of 0 missing "[]"
 	wait_until 60 says_of 1 agent_pid "$(cat "$WORK/agent1.pid")"
@@ -73,7 +73,7 @@ says_of() {
 	launch_agents
 	agents_end 2
 	grep -q "nodes=3" "$WORK/agents.log"
-	[ "$(of 0 node)" = None ]
+	[ "$(of 0 node)" = null ]
 	run "$CISTERN" status "$WORK/m0"
 	[[ $output == *"not numbered yet"* ]]
 }
@@ -222,7 +222,7 @@ many_wait() {
 	timeout 120 bash -c 'for i in $(seq 50); do echo line >&9; done'
 	timeout 120 stat -f "$WORK/m0" >/dev/null
 	many_wait
-	start_agents
+	start_agents 9>&-
 	for k in "${callers[@]}"; do wait "$k" || true; done
 	exec 9>&-
 	is "$(wc -l <"$WORK/m1/open")" 50
