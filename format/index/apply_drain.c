@@ -50,6 +50,25 @@ static int drop_from(struct state *st, const struct record *rec)
 	return backing_drop(st, rec->from_parent, rec->from_name);
 }
 
+/* In a job: an inode that was freed before its backing file had the name: which one that is is remembered until the name goes. */
+static int remember(struct state *st, const struct record *rec)
+{
+	struct node_item *ni;
+	int r = st->opt.job && rec->backing_ino ? find_any_node(st, rec->ino, &ni) : 0;
+
+	if (r == -ENOENT) {
+		r = node_create(st, rec, &ni);
+		if (r == 0) {
+			ni->n.mode = S_IFREG; /* or a symbolic link: it does not matter any more */
+			ni->n.flags = INODE_ORPHAN;
+			ni->n.freed = true;
+			ni->n.backing_dev = rec->backing_dev;
+			ni->n.backing_ino = rec->backing_ino;
+		}
+	}
+	return r;
+}
+
 int apply_placed(struct state *st, const struct record *rec)
 {
 	struct node_item *ni = NULL;
@@ -57,11 +76,13 @@ int apply_placed(struct state *st, const struct record *rec)
 	int r;
 
 	r = find_node(st, rec->ino, &ni);
-	if (r < 0 && r != -ENOENT)
-		return r;
-	if (r == -ENOENT)
+	if (r == -ENOENT) {
 		ni = NULL;
-	else
+		r = remember(st, rec);
+	}
+	if (r < 0)
+		return r;
+	if (ni)
 		to_origin = !ni->n.origin_name || ni->n.flags & INODE_UNPUBLISHED ||
 			    (rec->flags & RECORD_F_MOVED && origin_is(&ni->n, rec->from_parent, rec->from_name));
 	/* The new one first: without any a freed directory would go, and another origin would be searched for. */

@@ -69,6 +69,8 @@ void node_to_inode(const struct node *n, struct inode *ret)
 	strcpy(ret->origin_name, n->origin_name ? n->origin_name : "");
 	ret->backing_dev = n->backing_dev;
 	ret->backing_ino = n->backing_ino;
+	ret->num_names = n->num_names;
+	ret->num_backing = n->num_backing;
 	ret->times_set_ns = n->times_set_ns;
 }
 

@@ -71,6 +71,8 @@ struct inode {
 	uint64_t origin_parent;
 	char origin_name[RECORD_NAME_MAX + 1];
 	uint64_t backing_dev, backing_ino; /* identity of the backing file when last seen */
+	uint32_t num_names;   /* in the mount; nlink also counts links of the backing file that it has not seen */
+	uint32_t num_backing; /* backing names that are its own */
 	int64_t times_set_ns; /* of a shared file, at its home: when, by the job's clock, its mtime was last set (utimes); 0: not */
 };
 

@@ -295,19 +295,31 @@ static bool has_unseen_name(struct session *s, const struct inode *in)
 	       idmap_get(&s->inodes, in->ino) == INODE_IS_UNTOUCHED;
 }
 
+/*
+ * Each part of a job's drain has a snapshot of its own: what has this name here, and had it when files got their names, may have another one
+ * since. Then it is the only copy, and the next session moves it. So it is with one that could not get its name.
+ */
+static bool has_moved_since(const struct session *s, const struct inode *in)
+{
+	return s->opt->part != WIRE_PART_WHOLE && in->num_names > 0 && in->num_backing == 1;
+}
+
 static int remove_hidden(struct session *s, const struct hidden *h, const char *path)
 {
 	struct inode in;
 	struct stat st;
 	int known = state_inode(s->st, h->ino, &in), r;
+	bool remembered = known == -ENOENT && state_remembered(s->st, h->ino, &in) == 0;
 
-	if (known == -ENOENT)
-		known = state_remembered(s->st, h->ino, &in);
 	if (known < 0 && known != -ENOENT)
 		return known;
 	if (known == 0 && ((in.flags & INODE_UNPUBLISHED) || idmap_get(&s->inodes, h->ino) == INODE_IS_FAILED))
 		return 0; /* its only copy */
+	if (known == 0 && has_moved_since(s, &in))
+		return 0;
 	r = s->to->ops->stat(s->to, path, &st);
+	if (r == 0 && remembered && in.backing_ino != st.st_ino)
+		return names_removed_step(s, h->ino, h->parent, h->name);
 	if (r == 0) {
 		/* On a node alone, nothing is known of an inode that has gone; a directory is only removed when it is empty. */
 		if (known == 0 && !session_is_same(&in, &st) && s->opt->part == WIRE_PART_REMOVE)

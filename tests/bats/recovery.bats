@@ -164,6 +164,47 @@ no_recovery() {
 	no_leftovers "$WORK/b"
 }
 
+# take_turns SECONDS: two nodes give six names new files, by a rename or anew, and take them away, each call on any of them; what is there must
+# always be the newest. Leaves the same in $WORK/ref.
+take_turns() {
+	python3 - "$WORK" "$1" 3>&- <<'END'
+import os, random, sys, time
+work, end, want, n = sys.argv[1], time.time() + float(sys.argv[2]), {}, 0
+random.seed(1)
+nodes = [work + "/m0/", work + "/m1/"]
+def put(path, text):
+    with open(path, "w") as f:
+        f.write(text)
+while time.time() < end or n < 100:
+    n += 1
+    name, kind, a, b = "f%d" % random.randrange(6), random.random(), random.choice(nodes), random.choice(nodes)
+    text = "%d\n" % n * random.choice([1, 2000])
+    if kind < 0.45:
+        put(a + "t", text)
+        os.rename(b + "t", b + name)
+        want[name] = text
+    elif name in want:
+        os.unlink(a + name)
+        del want[name]
+    if 0.45 <= kind < 0.9:
+        put(b + name, text)
+        want[name] = text
+    if random.random() < 0.2:
+        time.sleep(random.random() / 10)
+for name in want:
+    put(work + "/ref/" + name, want[name])
+END
+}
+
+@test "names that go from file to file and from node to node while drains run: none is lost" {
+	mkdir "$WORK/b" "$WORK/ref"
+	start_job 2 drain=idle,idle_interval=10ms
+	take_turns 8
+	stop_job
+	same_trees "$WORK/b" "$WORK/ref"
+	no_leftovers "$WORK/b"
+}
+
 @test "what is not for several processes is refused, and one failure ends all with one message" {
 	mkdir "$WORK/b" "$WORK/to"
 	start_job 2
