@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <sys/queue.h>
 #include <time.h>
 
@@ -351,6 +352,20 @@ void loopback_lose_at_reply(struct loopback *l, uint32_t from, unsigned int afte
 	l->members[from].replies = after;
 	l->members[from].lose_at_reply = true;
 	pthread_mutex_unlock(&l->lock);
+}
+
+static bool is_to_lose(struct loopback *l, uint32_t from)
+{
+	pthread_mutex_lock(&l->lock);
+	bool is = l->members[from].lose_at_reply;
+	pthread_mutex_unlock(&l->lock);
+	return is;
+}
+
+void loopback_await_loss(struct loopback *l, uint32_t from)
+{
+	while (is_to_lose(l, from))
+		usleep(1000);
 }
 
 static void announce(struct loopback *l, enum item_kind kind, uint32_t node)

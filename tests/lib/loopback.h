@@ -44,6 +44,8 @@ void loopback_lose(struct loopback *l, uint32_t node);
 void loopback_assemble(struct loopback *l);
 /* A node's reply vanishes, the next one behind so many, and the agents of all with it. */
 void loopback_lose_at_reply(struct loopback *l, uint32_t from, unsigned int after);
+/* Waits until it has. */
+void loopback_await_loss(struct loopback *l, uint32_t from);
 /*
  * The daemon of a node dies; its agent and the others live on. Nothing reaches its peers any more, which stay valid until another
  * daemon begins: loopback_restart.

@@ -451,6 +451,7 @@ static void die_exchanging(struct job_world *w, const char *from, const char *to
 	for (int i = 0; i < PATIENCE_S * 1000 && !has_link(w, 0, from, other); i++)
 		usleep(1000);
 	ok(has_link(w, 0, from, other), "it was half done");
+	loopback_await_loss(l, 0);
 	loopback_kill(l, 1);
 	job_shut_down(job_world_job(w, 1));
 	pthread_join(thread, NULL);
