@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #include "format/base/config.h"
-#include "format/base/drain_layout.h"
+#include "format/base/config_check.h"
 #include "format/base/units.h"
 #include "format/store/store.h"
 #include "fs/core/core.h"
@@ -203,26 +203,12 @@ static int usage(void)
 	return CISTERN_EXIT_USAGE;
 }
 
-static int check_layout(const struct config *cfg, struct cistern_error *err)
-{
-	struct drain_layout_rules *rules = NULL;
-	int r = drain_layout_rules_create(config_string(cfg, CONFIG_LAYOUT), &rules, err);
-
-	drain_layout_rules_destroy(rules);
-	return r;
-}
-
-/* Relations between settings, which the table does not know. */
 static int check_settings(const struct config *cfg, struct cistern_error *err)
 {
 	if (!*config_string(cfg, CONFIG_STORE))
 		return cistern_error_set(
 			err, -EINVAL, "no store is given: -o store=DIR, a directory on this node's own disk");
-	if (config_number(cfg, CONFIG_LOW_WATER) > config_number(cfg, CONFIG_HIGH_WATER))
-		return cistern_error_set(err, -EINVAL, "low_water=%llu is above high_water=%llu",
-			(unsigned long long)config_number(cfg, CONFIG_LOW_WATER),
-			(unsigned long long)config_number(cfg, CONFIG_HIGH_WATER));
-	return check_layout(cfg, err);
+	return config_check(cfg, err);
 }
 
 static int absolute(const char *path, char out[PATH_MAX], struct cistern_error *err)
@@ -453,7 +439,8 @@ static int create_core(struct daemon *d, struct cistern_error *err)
 
 	r = r ? r : create_agent(d, err);
 	r = r ? r : create_job(d, err);
-	if (!r && ops_create(&(struct ops_options){ .job = d->job, .store_path = d->store_path }, &d->ops))
+	if (!r &&
+		ops_create(&(struct ops_options){ .job = d->job, .store_path = d->store_path, .log = d->log }, &d->ops))
 		r = cistern_error_set(err, -ENOMEM, "out of memory");
 	return r;
 }

@@ -7,6 +7,7 @@
 
 #include "cistern/error.h"
 #include "format/base/config.h"
+#include "format/base/config_check.h"
 #include "format/base/config_hints.h"
 #include "format/base/hints.h"
 #include "format/base/json.h"
@@ -163,7 +164,8 @@ static int run_config(const struct command *cmd, int argc, char **argv)
 	}
 	if (a.exit_status >= 0)
 		return a.exit_status;
-	if (config_hints_apply(cfg, getenv(HINTS_ENV), man || optind < argc ? NULL : say_note, &err) < 0)
+	if (config_hints_apply(cfg, getenv(HINTS_ENV), man || optind < argc ? NULL : say_note, &err) < 0 ||
+		config_check(cfg, &err) < 0)
 		return args_usage_error(cmd, "%s", err.text);
 	if (optind < argc)
 		return want_json ? args_usage_error(cmd, "--json prints all settings, do not name any")

@@ -17,6 +17,7 @@
 
 #include "cistern/error.h"
 #include "format/base/config.h"
+#include "format/base/config_check.h"
 #include "format/base/config_hints.h"
 #include "format/base/hints.h"
 #include "tools/cistern.h"
@@ -398,7 +399,7 @@ static int check_and_start(struct mount_plan *plan, const char *backing, const c
 {
 	struct cistern_error err = { 0 };
 
-	if (config_hints_apply(plan->cfg, getenv(HINTS_ENV), say_note, &err) < 0) {
+	if (config_hints_apply(plan->cfg, getenv(HINTS_ENV), say_note, &err) < 0 || config_check(plan->cfg, &err) < 0) {
 		say("mount: %s", err.text);
 		return CISTERN_EXIT_USAGE;
 	}

@@ -15,6 +15,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "format/base/config_check.h"
+
 /* The node's lock is held, or it is just a guess. */
 static bool store_has_all(struct core *c, struct node *n)
 {
@@ -244,18 +246,10 @@ static int change_xattr(struct core *c, struct node *n, const struct change *ch)
 	return rc;
 }
 
-/* A layout that does not exist is an error now, and not a surprise at the end. */
+/* A layout that does not exist, or a setting of it, is an error now, and not a surprise at the end. */
 static int check_layout(const char *name, const void *value, size_t len)
 {
-	enum drain_layout layout;
-	char *options = NULL;
-	int rc;
-
-	if (strcmp(name, DRAIN_LAYOUT_XATTR) != 0)
-		return 0;
-	rc = drain_layout_parse_xattr(value, len, &layout, &options, NULL);
-	free(options);
-	return rc;
+	return strcmp(name, DRAIN_LAYOUT_XATTR) == 0 ? config_check_layout_xattr(value, len, NULL) : 0;
 }
 
 static int set_or_remove(struct core *c, uint64_t ino, const struct change *ch)

@@ -5,6 +5,7 @@
 /* The door: FUSE requests in, calls of core, exactly one reply out. */
 
 #include "fs/job/job.h"
+#include "fs/session/log.h"
 #include "fs/session/session.h"
 
 struct ops;
@@ -12,6 +13,7 @@ struct ops;
 struct ops_options {
 	struct job *job;        /* borrowed */
 	const char *store_path; /* borrowed: what user.cistern.store says on the root */
+	struct log *log;        /* borrowed */
 };
 
 int ops_create(const struct ops_options *opt, struct ops **ret);

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/xattr.h>
 
+#include "format/base/config_check.h"
+#include "format/base/drain_layout.h"
 #include "fs/ops/private.h"
 
 #define STORE_XATTR "user.cistern.store"
@@ -57,12 +59,23 @@ void ops_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 	reply_value(req, job_listxattr(job_of(req), ino, value, size), value, size);
 }
 
+/* The caller gets a number only. */
+static void log_refused_layout(struct ops *o, fuse_ino_t ino, const void *value, size_t size)
+{
+	struct cistern_error err = { 0 };
+
+	if (config_check_layout_xattr(value, size, &err) == -EINVAL)
+		log_event(o->opt.log, LOG_LEVEL_WARNING, "layout-refused", "ino=%llu text=\"%s\"",
+			(unsigned long long)ino, err.text);
+}
+
 void ops_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
 {
-	if (is_store_xattr(ino, name))
-		reply_status(req, -EPERM);
-	else
-		reply_status(req, job_setxattr(job_of(req), ino, name, value, size, flags));
+	int rc = is_store_xattr(ino, name) ? -EPERM : job_setxattr(job_of(req), ino, name, value, size, flags);
+
+	if (rc == -EINVAL && strcmp(name, DRAIN_LAYOUT_XATTR) == 0)
+		log_refused_layout(ops_of(req), ino, value, size);
+	reply_status(req, rc);
 }
 
 void ops_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)

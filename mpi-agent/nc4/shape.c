@@ -11,10 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/chunk_list.h"
+
 #define NON_COORD      "_nc4_non_coord_"
 #define RECORDS_TARGET (64u << 10) /* bytes: records of less are put together */
 #define RECORDS_LEAST  4096u       /* bytes: also records that do not exist yet */
-#define ITEMS_MAX      1024
 
 static const char *const reserved_atts[] = { "CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS",
 	"_NCProperties", "_Netcdf4Dimid", "_Netcdf4Coordinates", "_nc3_strict", "_nc4_non_coord", "_IsNetcdf4",
@@ -144,14 +145,8 @@ static int name_var(struct nc4_shape *s, uint32_t id, struct cistern_error *err)
 
 /* ---- chunks */
 
-struct item { /* of the setting: borrowed from it */
-	const char *var, *dim;
-	size_t var_len, dim_len; /* var_len 0: every variable */
-	uint64_t len;            /* 0: the whole dimension */
-};
-
 struct items {
-	struct item at[ITEMS_MAX];
+	struct chunk_item at[CHUNK_LIST_MAX];
 	size_t num;
 };
 
@@ -160,55 +155,21 @@ static bool is_name(const char *text, size_t len, const char *name)
 	return strlen(name) == len && memcmp(text, name, len) == 0;
 }
 
-static int parse_item(const char *text, size_t len, struct item *ret, struct cistern_error *err)
+static int take_item(const struct chunk_item *item, void *arg)
 {
-	const char *colon = memrchr(text, ':', len), *first;
-	char *end = NULL;
+	struct items *items = arg;
 
-	if (colon && colon > text && colon[1] >= '0' && colon[1] <= '9') {
-		errno = 0;
-		ret->len = strtoull(colon + 1, &end, 10);
-	}
-	if (!end || end != text + len || errno)
-		return cistern_error_set(
-			err, -EINVAL, "chunk: '%.*s' is not of the form DIMENSION:NUMBER", (int)len, text);
-	ret->dim = text;
-	ret->dim_len = (size_t)(colon - text);
-	first = memchr(text, ':', ret->dim_len);
-	if (first) {
-		ret->var = text;
-		ret->var_len = (size_t)(first - text);
-		ret->dim = first + 1;
-		ret->dim_len = (size_t)(colon - ret->dim);
-	}
+	items->at[items->num++] = *item;
 	return 0;
 }
 
-static int parse_items(const char *text, struct items *ret, struct cistern_error *err)
-{
-	int r = 0;
-
-	ret->num = 0;
-	while (r == 0 && *text) {
-		size_t len = strcspn(text, ",/");
-
-		if (len > 0 && ret->num == ITEMS_MAX)
-			return cistern_error_set(err, -EINVAL, "chunk: more than %d items", ITEMS_MAX);
-		ret->at[ret->num] = (struct item){ 0 };
-		if (len > 0)
-			r = parse_item(text, len, &ret->at[ret->num++], err);
-		text += len + (text[len] != '\0');
-	}
-	return r;
-}
-
 /* The last item that names the dimension; one that names the variable, too, goes before those that do not. */
-static const struct item *find_item(const struct items *items, const char *var, const char *dim)
+static const struct chunk_item *find_item(const struct items *items, const char *var, const char *dim)
 {
-	const struct item *found = NULL;
+	const struct chunk_item *found = NULL;
 
 	for (size_t i = 0; i < items->num; i++) {
-		const struct item *it = &items->at[i];
+		const struct chunk_item *it = &items->at[i];
 
 		if (!is_name(it->dim, it->dim_len, dim) || (it->var_len > 0 && !is_name(it->var, it->var_len, var)))
 			continue;
@@ -260,7 +221,7 @@ static bool wanted_chunk(
 	bool any = false;
 
 	for (uint32_t d = 0; d < v->num_dims; d++) {
-		const struct item *it = find_item(items, v->name, c->dims[v->dims[d]].name);
+		const struct chunk_item *it = find_item(items, v->name, c->dims[v->dims[d]].name);
 		uint64_t most = o->dims[d] ? o->dims[d] : 1;
 
 		if (!it)
@@ -312,8 +273,9 @@ static int cut_var(struct nc4_shape *s, uint32_t id, const struct nc4_options *o
 
 static int make(struct nc4_shape *s, const struct nc4_options *opt, struct cistern_error *err)
 {
-	struct items *items = malloc(sizeof(*items));
-	int r = items ? parse_items(opt->chunk, items, err) : cistern_error_set(err, -ENOMEM, "out of memory");
+	struct items *items = calloc(1, sizeof(*items));
+	int r = items ? chunk_list_each(opt->chunk, take_item, items, err)
+		      : cistern_error_set(err, -ENOMEM, "out of memory");
 
 	for (uint32_t d = 0; d < s->c->num_dims; d++)
 		s->scale_of[d] = CLASSIC_NONE;

@@ -154,6 +154,30 @@ make_a_store() {
 	said 2 "CISTERN_HIGH_WATER"
 }
 
+# refused_everywhere OPTIONS TEXT...: by config, and by a mount that is checked only.
+refused_everywhere() {
+	local options=$1 text
+	shift
+	mkdir -p "$dir/backing" "$dir/mnt"
+	for text in "$@"; do
+		run --separate-stderr "$CISTERN" config -o "$options"
+		said 2 "$text"
+		run --separate-stderr "$CISTERN" mount --fake "$dir/backing" "$dir/mnt" --store "$dir/store" -o "$options"
+		said 2 "$text"
+	done
+	[ ! -e "$dir/store" ]
+}
+
+@test "a layout that does not exist, and settings that do not go together, are refused before a mount" {
+	refused_everywhere 'layout=*.nc=netcdf5' "layout: '*.nc=netcdf5'" "one of canonical, netcdf4, blob-variable, blob-process"
+	refused_everywhere 'layout=netcdf4,chunk=time:1/lev' "chunk: 'lev'" "DIMENSION:NUMBER"
+	refused_everywhere 'low_water=90' "low_water=90 (-o) is above high_water=70 (default)"
+	CISTERN_LAYOUT=blob run --separate-stderr "$CISTERN" config
+	said 2 "CISTERN_LAYOUT: layout: 'blob'"
+	"$CISTERN" config -o 'layout=*.nc=netcdf4,chunk=time:1/lev:10' chunk
+	"$CISTERN" mount --fake "$dir/backing" "$dir/mnt" --store "$dir/store" -o 'layout=*.nc=netcdf4,chunk=time:1/T:lev:10'
+}
+
 @test "mount checks before it touches anything" {
 	run --separate-stderr "$CISTERN" mount "$dir/backing" "$dir/mnt"
 	said 2 "--store DIR"

@@ -148,6 +148,26 @@ print("}")' >"$WORK/cdl"
 	refute mount_cistern -o deflate=10
 }
 
+# refused_attribute VALUE TEXT: at once, and the log says why.
+refused_attribute() {
+	exits 1 setfattr -n user.cistern.layout -v "$1" "$MNT/own.nc"
+	says "Invalid argument"
+	grep -q "layout-refused .*$2" "$STORE/cistern.log" || { echo "'$2' is not in:"; grep layout-refused "$STORE/cistern.log"; return 1; }
+}
+
+@test "an attribute with a wrong setting is refused when it is set" {
+	mount_cistern
+	: >"$MNT/own.nc"
+	refused_attribute 'netcdf9' "one of canonical, netcdf4"
+	refused_attribute 'netcdf4;chunk=time' "chunk: 'time' is not of the form DIMENSION:NUMBER"
+	refused_attribute 'netcdf4;chunk=time:1,lev:x' "chunk: 'lev:x'"
+	refused_attribute 'netcdf4;deflate=99' "deflate"
+	refused_attribute 'netcdf4;shuffle=perhaps' "shuffle"
+	refute getfattr -n user.cistern.layout "$MNT/own.nc"
+	setfattr -n user.cistern.layout -v 'netcdf4;deflate=9;chunk=time:1/T:lev:10;shuffle=no' "$MNT/own.nc"
+	umount_wait
+}
+
 @test "what cannot be converted stays as it is, and that is said" {
 	everything >"$WORK/cdl"
 	ncgen -k classic -o "$DIRECT/c.nc" "$WORK/cdl"

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "format/base/config.h"
+#include "format/base/config_check.h"
 #include "format/base/drain_layout.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -25,8 +26,13 @@ static void attribute(const uint8_t *value, size_t size)
 	struct config *cfg = NULL;
 	char *options = NULL;
 
-	if (drain_layout_parse_xattr(value, size, &layout, &options, NULL) < 0)
+	int checked = config_check_layout_xattr(value, size, NULL);
+
+	if (drain_layout_parse_xattr(value, size, &layout, &options, NULL) < 0) {
+		if (checked == 0)
+			abort();
 		return;
+	}
 	if (layout >= DRAIN_LAYOUT_END || !options || config_create(&cfg) < 0)
 		abort();
 	config_parse_options(cfg, options, "fuzz", NULL);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/config_check.h"
 #include "tests/lib/tap.h"
 
 static void fits(const char *text, const char *path, enum drain_layout want)
@@ -51,6 +52,16 @@ static void attribute(const char *value, int result, enum drain_layout want, con
 	free(options);
 }
 
+/* As docs/admin.md has them; 0 to 9 is zlib's range. */
+static void settings(const char *value, int result, const char *text)
+{
+	struct cistern_error err = { 0 };
+	int r = config_check_layout_xattr(value, strlen(value), &err);
+
+	ok(r == result && (r == 0 || strstr(err.text, text)), "attribute '%s': %d %s", value, r, err.text);
+	is_int(config_check_layout_xattr(value, strlen(value), NULL), result, "without a place for the text");
+}
+
 int main(void)
 {
 	fits("", "a.nc", DRAIN_LAYOUT_CANONICAL);
@@ -88,5 +99,17 @@ int main(void)
 	attribute("netcdf4;chunk=a:1\\", -EINVAL, 0, NULL);
 	attribute("", -EINVAL, 0, NULL);
 	attribute("netcdf4,deflate=4", -EINVAL, 0, NULL);
+
+	settings("netcdf4;deflate=9;shuffle;chunk=time:1/T:lev:10", 0, NULL);
+	settings("netcdf4;chunk=time:0", 0, NULL);
+	settings("netcdf4;deflate=10", -EINVAL, "deflate");
+	settings("netcdf4;deflate=", -EINVAL, "deflate");
+	settings("netcdf4;shuffle=perhaps", -EINVAL, "shuffle");
+	settings("netcdf4;chunk=time", -EINVAL, "'time' is not of the form DIMENSION:NUMBER");
+	settings("netcdf4;chunk=time:1,lev:", -EINVAL, "'lev:'");
+	settings("netcdf4;chunk=:1", -EINVAL, "':1'");
+	settings("netcdf4;chunk=time:99999999999999999999", -EINVAL, "time:9");
+	settings("canonical;chunk=x", -EINVAL, "'x'");
+	settings("netcdf5", -EINVAL, "one of canonical");
 	return done_testing();
 }
