@@ -274,14 +274,15 @@ int change_link(struct job *j, uint64_t ino, uint64_t parent, const char *name, 
 
 /* ---- removing */
 
-/* -ENOENT: the home does not have it (any more). */
-static int unlink_at_home(
-	struct job *j, const struct found *f, const struct name_ref *ref, struct said *said, bool *ret_reset)
+/* handed: a file of another home has the name. -ENOENT: the home does not have it (any more). */
+static int unlink_at_home(struct job *j, const struct found *f, const struct name_ref *ref, bool handed,
+	struct said *said, bool *ret_reset)
 {
 	struct wire_msg m = { 0 }, reply = { 0 };
 
 	message_init(&m, MESSAGE_FILE_UNLINK);
 	put_place(&m, ref);
+	message_put(&m, MESSAGE_HANDED, handed);
 	int rc = remote_call(j, f->ino, f->hint.dir ? &f->hint : NULL, &m, &reply, ret_reset);
 	if (rc == 0)
 		said_get(&reply, said);
@@ -294,7 +295,7 @@ static int remove_file(struct job *j, struct name_ref *ref, const struct found *
 {
 	struct said said = { 0 };
 	bool reset = false;
-	int rc = unlink_at_home(j, f, ref, &said, &reset);
+	int rc = unlink_at_home(j, f, ref, false, &said, &reset);
 
 	*ret_stale = rc == -ENOENT && !reset;
 	if (rc == -ENOENT && reset)
@@ -433,8 +434,8 @@ static int move_dir(struct job *j, struct move *m, int from, int to)
 	return rc;
 }
 
-/* At the source's home; other: what is replaced or changed places with there, or 0. */
-static int move_at_home(struct job *j, struct move *m, uint64_t other, unsigned int flags)
+/* At the source's home; other: what is replaced or changed places with there, or 0; handed: a file of another home has the old name. */
+static int move_at_home(struct job *j, struct move *m, uint64_t other, unsigned int flags, bool handed)
 {
 	struct wire_msg rq = { 0 }, reply = { 0 };
 	const struct found *f = &m->found[FROM];
@@ -448,6 +449,7 @@ static int move_at_home(struct job *j, struct move *m, uint64_t other, unsigned 
 	message_put(&rq, MESSAGE_FLAGS, flags);
 	message_put(&rq, MESSAGE_STAMP, m->ref[TO].stamp);
 	message_put(&rq, MESSAGE_OTHER, other);
+	message_put(&rq, MESSAGE_HANDED, handed);
 	int rc = remote_call(j, f->ino, f->hint.dir ? &f->hint : NULL, &rq, &reply, &reset);
 	m->said = (struct said){ 0 };
 	if (rc == 0)
@@ -515,15 +517,15 @@ static int exchange_homes(struct job *j, struct move *m)
 		m->certain = false; /* the one with the higher stamp has it, as before */
 		return rc;
 	}
-	rc = move_at_home(j, m, 0, 0);
+	rc = move_at_home(j, m, 0, 0, true);
 	if (rc < 0) {
 		/* Perhaps it was done: then the file has no other name. Else its stamp loses, and the server finds out. */
 		if (m->stale || m->certain)
-			(void)unlink_at_home(j, other, &m->ref[FROM], &said, &reset);
+			(void)unlink_at_home(j, other, &m->ref[FROM], true, &said, &reset);
 		return rc;
 	}
 	rc = settle_file(j, m->found[FROM].ino, &m->said);
-	if (rc < 0 || unlink_at_home(j, other, &m->ref[TO], &said, &reset) < 0)
+	if (rc < 0 || unlink_at_home(j, other, &m->ref[TO], true, &said, &reset) < 0)
 		m->certain = false; /* the stamps decide */
 	m->ref[FROM].stamp = 0;
 	moved(j, m);
@@ -534,14 +536,14 @@ static int replace_other_home(struct job *j, struct move *m)
 {
 	struct said said = { 0 };
 	bool reset = false;
-	int rc = move_at_home(j, m, 0, 0);
+	int rc = move_at_home(j, m, 0, 0, false);
 
 	if (rc < 0)
 		return rc;
 	moved(j, m);
 	/* First what is there instead: should a home lose power, the name must not be without a file. */
 	rc = settle_file(j, m->found[FROM].ino, &m->said);
-	if (rc < 0 || unlink_at_home(j, &m->found[TO], &m->ref[TO], &said, &reset) < 0)
+	if (rc < 0 || unlink_at_home(j, &m->found[TO], &m->ref[TO], true, &said, &reset) < 0)
 		m->certain = false; /* the stamps decide */
 	return 0;
 }
@@ -559,7 +561,7 @@ static int move_file(struct job *j, struct move *m)
 		return rc;
 	if (there && remote_home(j, from->ino) != remote_home(j, to->ino))
 		return m->flags & RENAME_EXCHANGE ? exchange_homes(j, m) : replace_other_home(j, m);
-	rc = move_at_home(j, m, there ? to->ino : 0, m->flags & RENAME_EXCHANGE);
+	rc = move_at_home(j, m, there ? to->ino : 0, m->flags & RENAME_EXCHANGE, false);
 	if (rc == 0)
 		moved(j, m);
 	return rc;

@@ -252,8 +252,10 @@ static int do_link(struct call *c)
 static int do_unlink(struct call *c)
 {
 	struct core_how how = { .ino = c->ino };
-	int rc = core_remove_at(c->j->core, c->dir, c->name, false, &how);
 
+	if (message_get(c->rq, MESSAGE_HANDED))
+		handover_note(c->j, c->dir, c->name);
+	int rc = core_remove_at(c->j->core, c->dir, c->name, false, &how);
 	if (rc < 0)
 		return rc;
 	message_put(c->reply, MESSAGE_POINTER, core_owns_backing(c->j->core, c->dir, c->name));
@@ -269,6 +271,8 @@ static int do_rename(struct call *c)
 	uint64_t other = message_get(c->rq, MESSAGE_OTHER);
 
 	how.free = other == 0;
+	if (message_get(c->rq, MESSAGE_HANDED))
+		handover_note(c->j, c->from_dir, c->old);
 	int rc = core_rename_at(c->j->core, c->from_dir, c->old, c->dir, c->name, flags, &how);
 	if (rc < 0)
 		return rc;

@@ -7,9 +7,12 @@
  * Of directories node 0 says what there is, between two changes of the tree (sequence.c): so no listing knows of a change before all nodes have
  * it, and none that begins later is without it. A directory and a file that change places do so at the file's home, which may have been
  * asked before or after node 0: then all are asked again. Each answer says how far its node's tree was.
+ * A name that goes from one home's file to another's is somebody's all the time, but both may be asked when they do not have it, or when
+ * they do: each home says what it has handed over since the listing began (handover.c), and such a name is looked up.
  */
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,7 +23,12 @@
 #define LIST_BATCH      256
 #define LIST_TRIES      32
 
-enum list_rank { LIST_SHOWN, LIST_HIDDEN, LIST_BACKING };
+enum list_rank {
+	LIST_SHOWN,
+	LIST_HANDED, /* somebody else has it, perhaps; and what several homes show */
+	LIST_HIDDEN,
+	LIST_BACKING
+};
 
 struct list_entry {
 	uint64_t ino;
@@ -34,6 +42,9 @@ struct listing {
 	size_t num, cap;
 	char *names; /* owned */
 	size_t names_len, names_cap;
+	uint64_t dir;
+	int64_t begun;        /* the job's clock */
+	bool is_unsure;       /* a home does not know all that it has handed over since then */
 	pthread_mutex_t lock; /* while nodes answer */
 	int rc;
 	/* numbers of changes of the tree */
@@ -83,6 +94,22 @@ struct page { /* an answer as it is made */
 	bool more;
 };
 
+static void put_name(struct page *p, enum list_rank rank, const struct state_name *name)
+{
+	buf_u8(&p->out, rank);
+	buf_u64(&p->out, name->ino);
+	buf_u32(&p->out, name->type);
+	buf_str(&p->out, name->name);
+}
+
+static void put_handed(const char *name, void *arg)
+{
+	struct state_name n = { 0 };
+
+	snprintf(n.name, sizeof(n.name), "%s", name);
+	put_name(arg, LIST_HANDED, &n);
+}
+
 static bool put_batch(struct page *p)
 {
 	struct state_name *names = calloc(LIST_BATCH, sizeof(*names));
@@ -91,21 +118,16 @@ static bool put_batch(struct page *p)
 	if (names)
 		(void)(p->hidden ? state_list_backing_names : state_list_names)(
 			p->j->state, p->dir, p->after, names, LIST_BATCH, &num);
-	for (size_t i = 0; i < num; i++) {
-		if (names[i].type == S_IFDIR && !p->dirs)
-			continue;
-		buf_u8(&p->out, p->hidden ? LIST_HIDDEN : LIST_SHOWN);
-		buf_u64(&p->out, names[i].ino);
-		buf_u32(&p->out, names[i].type);
-		buf_str(&p->out, names[i].name);
-	}
+	for (size_t i = 0; i < num; i++)
+		if (names[i].type != S_IFDIR || p->dirs)
+			put_name(p, p->hidden ? LIST_HIDDEN : LIST_SHOWN, &names[i]);
 	if (num > 0)
 		memcpy(p->after, names[num - 1].name, sizeof(p->after));
 	free(names);
 	return num == LIST_BATCH;
 }
 
-/* What is hidden comes first: a name that is taken over meanwhile is then among the shown ones. */
+/* What is hidden comes first: a name that is taken over meanwhile is then among the shown ones; and last, what was lost to others. */
 void list_answer(struct job *j, struct peers_request *rq)
 {
 	const struct wire_msg *m = peers_msg(rq);
@@ -117,6 +139,7 @@ void list_answer(struct job *j, struct peers_request *rq)
 	struct wire_msg reply = { 0 };
 
 	(void)message_get_str(m, MESSAGE_NAME, p.after, sizeof(p.after));
+	wire_msg_init(&reply, WIRE_REPLY);
 	p.more = true;
 	while (p.more && p.out.len < LIST_PAGE_BYTES) {
 		if (put_batch(&p))
@@ -125,7 +148,8 @@ void list_answer(struct job *j, struct peers_request *rq)
 		p.hidden = false;
 		p.after[0] = '\0';
 	}
-	wire_msg_init(&reply, WIRE_REPLY);
+	if (!p.more && !handover_each(j, p.dir, (int64_t)message_get(m, MESSAGE_TIME), put_handed, &p))
+		message_put(&reply, MESSAGE_HANDED, 1);
 	wire_put_i64(&reply, WIRE_STATUS, buf_ok(&p.out) ? 0 : -ENOMEM);
 	message_put_bytes(&reply, MESSAGE_NAMES, p.out.data, p.out.len);
 	message_put(&reply, MESSAGE_COUNT, p.more);
@@ -150,7 +174,6 @@ void list_serve(struct job *j, struct peers_request *rq)
 struct asking {
 	struct job *j;
 	struct listing *l;
-	uint64_t dir;
 	bool without_0; /* node 0 was given up */
 };
 
@@ -177,6 +200,7 @@ static int take_page(struct listing *l, uint32_t node, const struct wire_msg *re
 	if (!message_get_bytes(reply, MESSAGE_NAMES, 0, &bytes, &len))
 		return -EBADMSG;
 	take_stamps(l, node, reply);
+	l->is_unsure |= message_get(reply, MESSAGE_HANDED);
 	struct cursor c = cursor_make(bytes, len);
 	while (rc == 0 && cursor_left(&c) > 0) {
 		uint8_t rank = cursor_u8(&c);
@@ -189,10 +213,11 @@ static int take_page(struct listing *l, uint32_t node, const struct wire_msg *re
 	return rc;
 }
 
-static void init_ask(struct wire_msg *m, uint64_t dir, bool shown, const char *after)
+static void init_ask(struct wire_msg *m, const struct listing *l, bool shown, const char *after)
 {
 	message_init(m, MESSAGE_NAME_LIST);
-	message_put(m, MESSAGE_DIR, dir);
+	message_put(m, MESSAGE_DIR, l->dir);
+	message_put(m, MESSAGE_TIME, (uint64_t)l->begun);
 	message_put_str(m, MESSAGE_NAME, after);
 	message_put(m, MESSAGE_FLAGS, shown);
 }
@@ -219,7 +244,7 @@ static void take_first(uint32_t node, const struct wire_msg *reply, void *arg)
 	if (rc < 0 || !message_get(reply, MESSAGE_COUNT))
 		return;
 	(void)message_get_str(reply, MESSAGE_FROM, after, sizeof(after));
-	init_ask(&r->next[node], r->a->dir, message_get(reply, MESSAGE_FLAGS), after);
+	init_ask(&r->next[node], l, message_get(reply, MESSAGE_FLAGS), after);
 }
 
 static int ask_rest(struct asking *a, uint32_t node, struct wire_msg *m)
@@ -236,7 +261,7 @@ static int ask_rest(struct asking *a, uint32_t node, struct wire_msg *m)
 		after[0] = '\0';
 		if (rc == 0 && message_get(&reply, MESSAGE_COUNT)) {
 			(void)message_get_str(&reply, MESSAGE_FROM, after, sizeof(after));
-			init_ask(m, a->dir, message_get(&reply, MESSAGE_FLAGS), after);
+			init_ask(m, a->l, message_get(&reply, MESSAGE_FLAGS), after);
 		}
 	}
 	wire_msg_free(&reply);
@@ -251,7 +276,7 @@ static int ask_all(struct asking *a)
 	struct rest rest = { next, a };
 
 	if (rc == 0) {
-		init_ask(&m, a->dir, false, "");
+		init_ask(&m, a->l, false, "");
 		(void)peers_call_all(a->j->peers, &m, status, take_first, &rest);
 		rc = a->l->rc;
 	}
@@ -292,6 +317,40 @@ static int compare(const void *a, const void *b, void *arg)
 	return order ? order : (int)x->rank - (int)y->rank;
 }
 
+/* What the name is now; *left: nothing. */
+static int look_up(struct job *j, uint64_t dir, const char *name, struct list_entry *e, bool *left)
+{
+	struct core_entry now;
+	int rc = job_lookup(j, dir, name, &now);
+
+	*left = rc == -ENOENT || rc == -ESTALE;
+	if (rc < 0)
+		return *left ? 0 : rc;
+	e->ino = now.ino;
+	e->type = now.attr.st_mode & S_IFMT;
+	e->rank = LIST_SHOWN;
+	job_forget(j, now.ino, 1);
+	return 0;
+}
+
+static int look_up_handed(struct job *j, struct listing *l)
+{
+	size_t to = 0;
+	int rc = 0;
+
+	for (size_t i = 0; i < l->num; i++) {
+		struct list_entry e = l->entries[i];
+		bool left = false;
+
+		if (rc == 0 && e.rank == LIST_HANDED)
+			rc = look_up(j, l->dir, l->names + e.name, &e, &left);
+		if (!left)
+			l->entries[to++] = e;
+	}
+	l->num = to;
+	return rc;
+}
+
 /* Of each name the first; nothing, if that hides it. */
 static void settle(struct listing *l, size_t from)
 {
@@ -306,6 +365,8 @@ static void settle(struct listing *l, size_t from)
 		last = l->names + e.name;
 		if (!again && e.rank != LIST_HIDDEN)
 			l->entries[to++] = e;
+		else if (again && e.rank == LIST_SHOWN && e.ino != l->entries[to - 1].ino)
+			l->entries[to - 1].rank = LIST_HANDED;
 	}
 	l->num = to;
 }
@@ -318,10 +379,13 @@ static bool is_of_one_time(const struct listing *l)
 
 static int build_once(struct job *j, uint64_t ino, struct listing *l)
 {
-	struct asking a = { .j = j, .l = l, .dir = ino };
+	struct asking a = { .j = j, .l = l };
 	int rc;
 
 	l->num = l->names_len = 0;
+	l->dir = ino;
+	l->begun = clock_now(state_clock(j->state));
+	l->is_unsure = false;
 	l->tree = l->moved = l->max_moved = 0;
 	l->least_tree = UINT64_MAX;
 	rc = add(l, ".", ino, S_IFDIR, LIST_SHOWN);
@@ -337,7 +401,8 @@ static int build_once(struct job *j, uint64_t ino, struct listing *l)
 		rc = core_each_backing_owned(j->core, ino, add_owned, l);
 	if (rc == 0 && a.without_0)
 		rc = core_each_name(j->core, ino, add_dir, l);
-	return rc == 0 && !a.without_0 && !is_of_one_time(l) ? -EAGAIN : rc;
+	bool again = l->is_unsure || (!a.without_0 && !is_of_one_time(l));
+	return rc == 0 && again ? -EAGAIN : rc;
 }
 
 static int build(struct job *j, uint64_t ino, struct listing *l)
@@ -348,9 +413,10 @@ static int build(struct job *j, uint64_t ino, struct listing *l)
 		rc = build_once(j, ino, l);
 	if (rc == -EAGAIN) /* without an end to the moves: as it is */
 		rc = 0;
-	if (rc == 0)
-		settle(l, 2);
-	return rc;
+	if (rc < 0)
+		return rc;
+	settle(l, 2);
+	return look_up_handed(j, l);
 }
 
 int list_open(struct job *j, uint64_t ino, struct listing **ret)

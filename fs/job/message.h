@@ -21,7 +21,9 @@ enum message_type {
 	MESSAGE_NAME_SEND,  /* from a server that has just begun: COUNT: page -> NAMES, COUNT: next page; DIR: closed */
 	MESSAGE_NAME_WHO,   /* from a server in doubt: DIR, NAME -> INO, POINTER, OTHER as your state has it */
 	MESSAGE_NAME_CLAIM, /* to the name's server: DIR, NAME, INO, OTHER: ours, since before we lost power */
-	MESSAGE_NAME_LIST, /* DIR, NAME: what is below it behind that name: files of yours, and what they hide -> NAMES */
+	/* DIR, NAME: what is below it behind that name: files of yours, and what they hide; TIME: when the listing began
+	 * -> NAMES; HANDED: perhaps not all that has been handed over since then */
+	MESSAGE_NAME_LIST,
 
 	/* tree.c, sequence.c: 220 to 239 */
 	MESSAGE_TREE_CHANGE = 220, /* to node 0: CHANGE and what it needs */
@@ -39,8 +41,10 @@ enum message_type {
 	MESSAGE_FILE_READLINK,  /* -> TARGET */
 	/* -> LIFE, too: LINK, UNLINK, RENAME, ADOPT. LEFT of UNLINK, RENAME: what lost NAME has other names */
 	MESSAGE_FILE_LINK,   /* DIR, NAME, TREE, STAMP -> ENTRY, a lookup counted */
-	MESSAGE_FILE_UNLINK, /* DIR, NAME -> POINTER */
-	MESSAGE_FILE_RENAME, /* FROM_DIR, FROM, DIR, NAME, TREE, FLAGS, STAMP, OTHER: what is replaced, if at home there -> POINTER of FROM */
+	MESSAGE_FILE_UNLINK, /* DIR, NAME; HANDED: a file of another home has the name now -> POINTER */
+	/* FROM_DIR, FROM, DIR, NAME, TREE, FLAGS, STAMP; OTHER: what is replaced, if at home there; HANDED: a file of another home has
+	 * FROM -> POINTER of FROM */
+	MESSAGE_FILE_RENAME,
 	MESSAGE_FILE_GETXATTR,    /* NAME, SIZE -> VALUE, COUNT: its size */
 	MESSAGE_FILE_LISTXATTR,   /* SIZE -> VALUE, COUNT */
 	MESSAGE_FILE_SETXATTR,    /* NAME, VALUE, FLAGS */
@@ -123,6 +127,7 @@ enum message_tag {
 	MESSAGE_TREE,   /* with DIR: the sender's last change of the tree; who does not have it yet waits for it */
 	MESSAGE_LEFT,   /* pointer.left */
 	MESSAGE_LIFE,   /* which daemon of a node: power_life() */
+	MESSAGE_HANDED, /* handover.c */
 
 	/* share: 300 to 399 */
 	MESSAGE_SHARE_INO = 300,

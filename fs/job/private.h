@@ -35,6 +35,7 @@ struct job {
 	struct sequence *sequence;
 	struct remote *remote;
 	struct home *home;
+	struct handover *handover;
 	struct share *share;
 	struct locks *locks;
 	struct times *times;
@@ -366,6 +367,13 @@ bool times_is_void(struct job *j, uint64_t ino, uint64_t stamp);
 void times_serve_told(struct job *j, struct peers_request *rq);
 void times_serve_ask(struct job *j, struct peers_request *rq);
 void times_serve_changed(struct job *j, struct peers_request *rq);
+
+/* ---- handover.c: names that files at home here have lost to files of other homes */
+
+extern const struct part handover_part;
+void handover_note(struct job *j, uint64_t dir, const char *name); /* before the name goes */
+/* Those in dir that went at that time (job's clock) or later; false: there may be some more. */
+bool handover_each(struct job *j, uint64_t dir, int64_t since, void (*each)(const char *name, void *arg), void *arg);
 
 /* ---- list.c: directories' listings over all nodes */
 

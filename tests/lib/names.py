@@ -9,8 +9,7 @@ happened or not.
 
 What is taken as one moment: whatever changes names, with success. A path of two parts is walked first, and its end may happen when the
 directory has another name. A refusal needs for each of its reasons a moment at which it was true; a listing for each name a moment at
-which it was there, or was not, except for names of two files that are just exchanged; a look at a file for its name and for its number of
-links. A directory that is being removed may be found without its links. While files are exchanged, their homes may count a link
+which it was there, or was not; a look at a file for its name and for its number of links. A directory that is being removed may be found without its links. While files are exchanged, their homes may count a link
 more."""
 
 import argparse
@@ -441,20 +440,14 @@ class Model:
         if call.a == ".":
             for name in TOP:
                 kinds = [k for n, k in call.seen if n == name]
-                others = [m.a if m.b == name else m.b for m in self.moves if m.kind == "exchange" and name in (m.a, m.b)]
-                self.look(lambda p, name=name, kinds=kinds, others=others: self.is_listed(p, name, kinds, others))
+                self.look(lambda p, name=name, kinds=kinds: self.is_listed(p.get(name), kinds))
         else:
             self.list_walked()
 
     @staticmethod
-    def is_listed(p, name, kinds, others):
-        """kinds: of name in the listing, [] if it is not there; others: what it may just change places with."""
-        thing = p.get(name)
-        if not thing:
-            return not kinds
-        if kinds:
-            return thing[0] in kinds
-        return thing[0] != "d" and any(p.get(o) and p.get(o)[0] != "d" for o in others)
+    def is_listed(thing, kinds):
+        """kinds: of the name in the listing, [] if it is not there."""
+        return thing[0] in kinds if thing else not kinds
 
     def list_walked(self):
         """Of the directory that was x when it was opened."""

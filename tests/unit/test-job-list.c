@@ -1,24 +1,29 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * Listings while a directory and a file change places, which one node does before the other, with messages that take their time: both
+ * Listings while names go from one home's file to another's, which one does before the other, with messages that take their time: the
  * names are there all along.
  */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "fs/job/private.h"
 #include "tests/lib/job_path.h"
 #include "tests/lib/job_world.h"
 #include "tests/lib/tap.h"
 
 #define NODES    3u
-#define CHANGES  60
+#define CHANGES  120
+#define LOOKERS  12u
 #define LIST_CAP 8192
 
 struct trial {
 	struct job_world *w;
 	_Atomic(bool) over;
+	_Atomic(uint32_t) lookers;
+	_Atomic(unsigned int) wrong;
 	int failed; /* of the changes, the first error */
 };
 
@@ -28,6 +33,7 @@ static struct job_world *start(void)
 
 	path_mkdir(job_world_job(w, 1), "d", 0700);
 	path_create(job_world_job(w, 1), "f", 0600, 0);
+	path_create(job_world_job(w, 0), "g", 0600, 0);
 	loopback_set_delay(job_world_loopback(w), 0, 3000, 11);
 	return w;
 }
@@ -47,44 +53,121 @@ static bool list(struct trial *t, uint32_t node, char out[LIST_CAP])
 	return path_list(job_world_job(t->w, node), "", out + 1, LIST_CAP - 1) == 0;
 }
 
-/* changes in a thread of its own; look, again and again, until it ends. 0, or how often look said no. */
-static unsigned int run(struct trial *t, void *(*changes)(void *arg), bool (*look)(struct trial *t, unsigned int i))
-{
-	unsigned int wrong = 0;
-	pthread_t thread;
-
-	t->over = false;
-	if (pthread_create(&thread, NULL, changes, t))
-		return 1;
-	for (unsigned int i = 0; !t->over; i++)
-		wrong += !look(t, i);
-	pthread_join(thread, NULL);
-	return wrong;
-}
-
-static void *exchange(void *arg)
-{
-	struct trial *t = arg;
-
-	for (int i = 0; i < CHANGES && t->failed == 0; i++)
-		t->failed = path_rename(job_world_job(t->w, 1), "d", "f", RENAME_EXCHANGE);
-	t->over = true;
-	return NULL;
-}
-
-static bool both_are_there(struct trial *t, unsigned int i)
+static bool all_are_there(struct trial *t, uint32_t node)
 {
 	char names[LIST_CAP];
 
-	return list(t, i % NODES, names) && has(names, "d") && has(names, "f");
+	return list(t, node, names) && has(names, "d") && has(names, "f") && has(names, "g");
+}
+
+static void *look(void *arg)
+{
+	struct trial *t = arg;
+	uint32_t node = t->lookers++ % NODES;
+
+	while (!t->over)
+		if (!all_are_there(t, node))
+			t->wrong++;
+	return NULL;
+}
+
+/* While others look all the time. How often something was not there. */
+static unsigned int run(struct trial *t, void *(*changes)(void *arg))
+{
+	pthread_t thread[LOOKERS];
+
+	t->over = false;
+	for (unsigned int i = 0; i < LOOKERS; i++)
+		if (pthread_create(&thread[i], NULL, look, t))
+			exit(1);
+	changes(t);
+	t->over = true;
+	for (unsigned int i = 0; i < LOOKERS; i++)
+		pthread_join(thread[i], NULL);
+	return t->wrong;
+}
+
+static void *change_places(struct trial *t, const char *a, const char *b)
+{
+	for (int i = 0; i < CHANGES && t->failed == 0; i++)
+		t->failed = path_rename(job_world_job(t->w, 1), a, b, RENAME_EXCHANGE);
+	return NULL;
+}
+
+static void *exchange_dir(void *arg)
+{
+	return change_places(arg, "d", "f");
+}
+
+static void *exchange_files(void *arg)
+{
+	return change_places(arg, "f", "g");
+}
+
+/* Each time by a file of another home. */
+static void *replace(void *arg)
+{
+	struct trial *t = arg;
+
+	for (uint32_t i = 0; i < CHANGES && t->failed == 0; i++) {
+		struct job *j = job_world_job(t->w, i % NODES);
+
+		t->failed = path_create(j, "new", 0600, 0);
+		if (t->failed == 0)
+			t->failed = path_rename(j, "new", "f", 0);
+	}
+	return NULL;
+}
+
+static void test_changes(struct job_world *w)
+{
+	static const struct {
+		void *(*changes)(void *arg);
+		const char *what;
+	} kinds[] = { { exchange_dir, "a directory and a file that change places" },
+		{ exchange_files, "files that change places" }, { replace, "what is replaced again and again" } };
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		struct trial t = { .w = w };
+
+		ok(run(&t, kinds[i].changes) == 0, "listed all the time: %s", kinds[i].what);
+		is_int(t.failed, 0, "nothing was refused");
+	}
+}
+
+/* ---- what a home remembers of it */
+
+static void count_name(const char *name, void *arg)
+{
+	unsigned int *num = arg;
+
+	*num += strcmp(name, "name") == 0;
+}
+
+static void test_memory(struct job_world *w)
+{
+	struct job *j = job_world_job(w, 0);
+	int64_t since = clock_now(state_clock(j->state));
+	unsigned int num = 0;
+
+	handover_note(j, 1, "name");
+	handover_note(j, 1, "other");
+	ok(handover_each(j, 1, since, count_name, &num) && num == 1, "what has been handed over is told");
+	ok(handover_each(j, 2, since, count_name, &num) && num == 1, "in its directory");
+	ok(handover_each(j, 1, clock_now(state_clock(j->state)), count_name, &num) && num == 1,
+		"and not what was before");
+	for (int i = 0; i < 5000; i++)
+		handover_note(j, 1, "many");
+	ok(!handover_each(j, 1, since, count_name, &num), "when it was too much to be remembered, that is said");
+	ok(handover_each(j, 1, clock_now(state_clock(j->state)), count_name, &num), "until a listing begins anew");
 }
 
 int main(void)
 {
-	struct trial t = { .w = start() };
+	struct job_world *w = start();
 
-	ok(run(&t, exchange, both_are_there) == 0, "a directory and a file that change places are listed all the time");
-	ok(t.failed == 0, "they change places");
-	job_world_stop(t.w);
+	test_changes(w);
+	test_memory(w);
+	job_world_stop(w);
 	return done_testing();
 }
