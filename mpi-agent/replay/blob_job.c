@@ -396,7 +396,7 @@ void blob_clear(struct session *s, const char *dir_path, const struct wire_share
 /* All that subfiles still lack: what makes them the file's. */
 static int finish_subfile(struct session *s, const struct inode *in, const char *path)
 {
-	const char *warning = NULL;
+	struct attrs_warning warning = { "" };
 	struct sink_attr attr;
 	struct sink_file *f = NULL;
 	int r = s->to->ops->open(s->to, path, SINK_UPDATE, &f);

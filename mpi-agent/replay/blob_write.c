@@ -724,7 +724,7 @@ static int read_back(struct writer *w, struct subfile *sub)
 
 static int finish_subfile(struct writer *w, struct subfile *sub)
 {
-	const char *warning = NULL;
+	struct attrs_warning warning = { "" };
 	struct sink_attr attr;
 	struct stat st;
 	int r = 0;

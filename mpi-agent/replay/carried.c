@@ -109,9 +109,9 @@ static void tell_manifest(struct session *s, const struct carried *c)
 		.crc = c->job.crc,
 		.of_file = !c->job.in_place,
 		.conflict = c->conflict,
-		.warning = c->warning    ? c->warning
-			   : c->doubt[0] ? c->doubt
-					 : NULL,
+		.warning = c->warning.text[0] ? c->warning.text
+			   : c->doubt[0]      ? c->doubt
+					      : NULL,
 		.missing = c->job.missing,
 		.num_missing = c->job.num_missing };
 

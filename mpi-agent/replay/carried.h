@@ -17,7 +17,8 @@ struct carried {
 	struct inode in;     /* size and mtime are those that are carried over */
 	struct sink_file *f; /* owned */
 	struct copy_job job;
-	const char *warning, *conflict;
+	struct attrs_warning warning;
+	const char *conflict;
 	char *shown;   /* owned: in the mount */
 	char *kept;    /* owned: why its layout is not the one that it was to get; NULL: it is */
 	bool changed;  /* was written to meanwhile: stays dirty */

@@ -15,7 +15,7 @@ struct conversion {
 	struct sink_file *from, *to; /* owned */
 	struct stat st;              /* of from */
 	char *options;               /* owned: of this file alone */
-	const char *warning;
+	struct attrs_warning warning;
 	struct convert_result result;
 	uint32_t crc; /* of what the file is in the end */
 	uint64_t size;

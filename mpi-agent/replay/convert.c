@@ -125,7 +125,7 @@ static void tell_converted(struct session *s, const struct conversion *c)
 		.has_checksum = true,
 		.crc = c->crc,
 		.of_file = true,
-		.warning = c->warning,
+		.warning = c->warning.text[0] ? c->warning.text : NULL,
 		.layout = drain_layout_name(DRAIN_LAYOUT_NETCDF4),
 		.facts = c->result.facts,
 		.num_facts = c->result.num_facts };
@@ -240,12 +240,11 @@ static int copy_attributes(struct conversion *c)
 		.atime_ns = (int64_t)c->st.st_atim.tv_sec * 1000000000 + c->st.st_atim.tv_nsec,
 		.mtime_ns = (int64_t)c->st.st_mtim.tv_sec * 1000000000 + c->st.st_mtim.tv_nsec };
 	const char *warning = NULL;
-	int r = c->to->ops->set_attr(c->to, &attr, &c->warning);
+	int r = c->to->ops->set_attr(c->to, &attr, &warning);
 
+	attrs_add_warning(&c->warning, warning);
 	if (r == 0)
-		r = attrs_copy_xattrs(c->from, c->to, &warning);
-	if (warning)
-		c->warning = warning;
+		r = attrs_copy_xattrs(c->from, c->to, &c->warning);
 	attr.times_only = true;
 	return r == 0 ? c->to->ops->set_attr(c->to, &attr, &warning) : r;
 }

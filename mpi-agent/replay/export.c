@@ -107,7 +107,7 @@ static int export_symlink(struct session *s, const struct session_dir *d, const 
 	char target[RECORD_TARGET_MAX + 1], temp[SESSION_PATH_MAX];
 	struct sink_file *f = NULL;
 	struct sink_attr attr;
-	const char *warning;
+	struct attrs_warning warning = { "" };
 	int r = state_symlink(s->st, in->ino, target, sizeof(target));
 
 	if (r == 0)
@@ -196,7 +196,7 @@ static int finish_dir(struct session *s, const struct session_dir *d, const stru
 	struct sink_file *f = NULL, *base = NULL;
 	char path[SESSION_PATH_MAX];
 	struct sink_attr attr;
-	const char *warning;
+	struct attrs_warning warning = { "" };
 	int r = s->to->ops->open(s->to, d->path, SINK_ATTR, &f);
 
 	if (r == 0 && s->base && !(in->flags & (INODE_NEW | INODE_DIRTY_XATTR)) &&
@@ -210,6 +210,8 @@ static int finish_dir(struct session *s, const struct session_dir *d, const stru
 		r = f->ops->sync(f, false);
 	sink_file_close(base);
 	sink_file_close(f);
+	if (r == 0)
+		attrs_tell_of_dir(s, d->path[0] ? d->path : ".", &warning);
 	return r < 0 ? session_fail_errno(s, in->ino, d->path, r, "the attributes of the directory cannot be set", 0)
 		     : 0;
 }

@@ -388,7 +388,7 @@ static int finish_dir(struct session *s, const struct session_dir *d, const stru
 		.mtime_ns = in->mtime_ns };
 	struct sink_file *f = NULL;
 	struct sink_attr attr;
-	const char *warning;
+	struct attrs_warning warning = { "" };
 	struct stat st;
 	int r = names_sweep(s, d->ino, path);
 
@@ -407,6 +407,7 @@ static int finish_dir(struct session *s, const struct session_dir *d, const stru
 	if (r < 0)
 		return session_fail_errno(
 			s, in->ino, d->path[0] ? d->path : ".", r, "the attributes of the directory cannot be set", 0);
+	attrs_tell_of_dir(s, d->path[0] ? d->path : ".", &warning);
 	rec.backing_dev = st.st_dev;
 	rec.backing_ino = st.st_ino;
 	return in->flags & (INODE_DIRTY_META | INODE_DIRTY_XATTR) ? session_step(s, &rec) : 0;

@@ -304,7 +304,7 @@ static int make_symlink(struct placing *p, const char *temp, struct stat *ret)
 	char target[RECORD_TARGET_MAX + 1];
 	struct sink_file *f = NULL;
 	struct sink_attr attr;
-	const char *warning;
+	struct attrs_warning warning = { "" };
 	int r = state_symlink(s->st, p->in.ino, target, sizeof(target));
 
 	if (r == 0)

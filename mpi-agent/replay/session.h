@@ -168,11 +168,17 @@ int shared_publish(struct session *s, const struct inode *in, const struct file_
 
 /* attrs.c */
 void attrs_of_inode(const struct inode *in, struct sink_attr *ret);
-/* Owner, mode, xattrs (all_xattrs: the set is the whole set), times, in this order. *ret_warning NULL or a static text. */
+struct attrs_warning { /* which attributes the destination did not take, and why; "": none */
+	char text[512];
+};
+/* Owner, mode, xattrs (all_xattrs: the set is the whole set), times, in this order. To warning is added what could not be set. */
 int attrs_apply(struct session *s, const struct inode *in, const struct sink_attr *attr, struct sink_file *f,
-	const char **ret_warning);
+	struct attrs_warning *warning);
 /* xattrs of a backing file to a file that is made whole elsewhere. */
-int attrs_copy_xattrs(struct sink_file *from, struct sink_file *to, const char **ret_warning);
+int attrs_copy_xattrs(struct sink_file *from, struct sink_file *to, struct attrs_warning *warning);
+void attrs_add_warning(struct attrs_warning *warning, const char *text); /* NULL: nothing */
+/* The manifest is told of a directory what it is told of files; nothing when there is no warning. */
+void attrs_tell_of_dir(struct session *s, const char *path, const struct attrs_warning *warning);
 
 /* convert.c: layouts other than the canonical one */
 /*

@@ -67,6 +67,7 @@ struct sink_ops {
 	int (*descriptor)(struct sink_file *f);
 	/* *ret_warning (a static text, else NULL): what could not be set though all else was. */
 	int (*set_attr)(struct sink_file *f, const struct sink_attr *attr, const char **ret_warning);
+	/* -E2BIG: more than the destination takes of a file's attributes. */
 	int (*set_xattr)(struct sink_file *f, const char *name, const void *val, size_t len);
 	ssize_t (*get_xattr)(struct sink_file *f, const char *name, void *val, size_t cap); /* length */
 	int (*remove_xattr)(struct sink_file *f, const char *name);

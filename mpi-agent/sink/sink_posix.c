@@ -29,6 +29,7 @@
 #define ZERO_BYTES    65536
 #define PAST_ALIGN    4096u      /* what O_DIRECT may ask of places and memory */
 #define PAST_FROM     (1u << 20) /* smaller writes go through the page cache */
+#define XATTR_ROOM    (1u << 20) /* bytes; a device with so many is not full for an attribute */
 #define PAST_NOT_YET  (-1)
 #define PAST_NEVER    (-2)
 
@@ -586,11 +587,23 @@ static int posix_set_attr(struct sink_file *file, const struct sink_attr *attr, 
 	return 0;
 }
 
+/*
+ * What a file system has for the attributes of one file is limited (ext4: a block), and some say so as if the device were
+ * full, which it is not.
+ */
+static bool has_room(const struct posix_file *f)
+{
+	struct statvfs v;
+
+	return fstatvfs(f->fd, &v) == 0 && (uint64_t)v.f_bavail * v.f_frsize > XATTR_ROOM;
+}
+
 static int posix_set_xattr(struct sink_file *f, const char *name, const void *val, size_t len)
 {
 	char link[64];
+	int r = changed(file_of(f)->sink, setxattr(magic_link(file_of(f), link), name, val, len, 0));
 
-	return changed(file_of(f)->sink, setxattr(magic_link(file_of(f), link), name, val, len, 0));
+	return r == -ENOSPC && has_room(file_of(f)) ? -E2BIG : r;
 }
 
 static ssize_t posix_get_xattr(struct sink_file *f, const char *name, void *val, size_t cap)

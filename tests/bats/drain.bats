@@ -30,6 +30,40 @@ make_tree() {
 	)
 }
 
+# warned_of PATH TEXT...: the manifest says so of it.
+warned_of() {
+	local path=$1 text
+	output=$(jq -r --arg path "$path" '.files[] | select(.path == $path).warning' "$STORE/manifest.json")
+	shift
+	for text in "$@"; do says "$text"; done
+}
+
+@test "an extended attribute that the backing file system does not take is named, and all else is drained" {
+	needs_program setfattr getfattr jq
+	local long
+	long=$(printf '%060000d' 0)
+	: >"$BACKING/probe"
+	! setfattr -n user.big -v "$long" "$BACKING/probe" || skip "the backing file system takes attributes of 60,000 bytes"
+	rm "$BACKING/probe"
+	mount_cistern
+	mkdir "$MNT/d"
+	seq 100000 >"$DIRECT/f"
+	cp "$DIRECT/f" "$MNT/f"
+	echo other >"$MNT/d/other"
+	for name in f d; do
+		setfattr -n user.big -v "$long" "$MNT/$name"
+		setfattr -n user.small -v kept "$MNT/$name"
+	done
+	umount_wait
+	cmp "$DIRECT/f" "$BACKING/f"
+	is "$(cat "$BACKING/d/other")" other
+	for name in f d; do
+		is "$(getfattr --only-values -n user.small "$BACKING/$name" 2>/dev/null)" kept
+		warned_of "$name" "extended attribute user.big (60000 bytes) is not there" "no room for it"
+	done
+	is "$(jq -r .result "$STORE/manifest.json")" complete
+}
+
 @test "mode, owner, times, xattrs, links and holes arrive as they were left" {
 	mount_cistern
 	make_tree "$MNT" 1
