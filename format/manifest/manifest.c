@@ -745,6 +745,43 @@ static uint64_t count_overlapping(const struct table *t, const char *since)
 	return n;
 }
 
+static bool has_text(const struct text *t, const char *what)
+{
+	return t->len > 0 && memmem(t->at, t->len, what, strlen(what));
+}
+
+/* Within a string a quote has a backslash before it, so a key is found where it is one. */
+static struct manifest_noted count_noted(const struct table *t)
+{
+	struct manifest_noted n = { 0 };
+
+	for (size_t i = 0; i < t->num; i++) {
+		const struct entry *e = &t->entries[i];
+
+		if (!is_listed(e, LIST_FILES) || !(has_state(e, "drained") || has_state(e, "verified")))
+			continue;
+		n.kept += e->kept.len > 0 && !has_text(&e->kept, "\"reason\":\"" MANIFEST_KEPT_OTHER "\"");
+		n.warned += has_text(&e->line, ",\"warning\":");
+	}
+	return n;
+}
+
+void manifest_noted_text(const struct manifest_noted *n, const char *where, char *out, size_t cap)
+{
+	char kept[64] = "", warned[64] = "";
+
+	if (n->kept > 0)
+		snprintf(kept, sizeof(kept), "%" PRIu64 " file%s not in the layout asked for", n->kept,
+			n->kept == 1 ? " is" : "s are");
+	if (n->warned > 0)
+		snprintf(warned, sizeof(warned), "%" PRIu64 " file%s a warning", n->warned,
+			n->warned == 1 ? " has" : "s have");
+	out[0] = '\0';
+	if (*kept || *warned)
+		snprintf(out, cap, "%s%s%s: see \"kept\" and \"warning\" in %s", kept, *kept && *warned ? ", " : "",
+			warned, where);
+}
+
 /* The daemon has no umask: whoever may read the directory may read the manifest, and nobody else write it. */
 static FILE *open_summary(const char *path)
 {
@@ -806,6 +843,8 @@ int manifest_write(
 		failed = count_failed(&t, text + session->mark);
 	if (r == 0 && session->num_nodes > 0 && session->ret_overlapping)
 		*session->ret_overlapping = count_overlapping(&t, text + session->mark);
+	if (r == 0 && session->ret_noted)
+		*session->ret_noted = count_noted(&t);
 	if (r == 0)
 		r = write_summary(path, session, failed, &t);
 	if (text && text != MAP_FAILED)

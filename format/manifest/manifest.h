@@ -21,6 +21,9 @@
 #define MANIFEST_LOG      "manifest.jsonl" /* the log, and, in a job of many nodes, */
 #define MANIFEST_PART_LOG "manifest.part"  /* what node 0 has not been told yet */
 
+/* The reason of files that keep their layout since no other one is meant for their kind. */
+#define MANIFEST_KEPT_OTHER "it is no netCDF classic file"
+
 /* What is only out of the way has such a name: it is moved there and from there to its place, which counts as one move. */
 #define MANIFEST_PARKED ".cistern-park-"
 
@@ -64,6 +67,12 @@ struct manifest_totals {
 	uint64_t files, bytes, names_moved, names_removed, failed, missing_bytes;
 };
 
+/* Files of the manifest that are in their place, but not in all as was asked for. */
+struct manifest_noted {
+	uint64_t kept;   /* were to get another layout; those that are of no kind that has one do not count */
+	uint64_t warned; /* have a warning */
+};
+
 struct manifest_trouble { /* of a node in a session of a job */
 	char *node;       /* its name */
 	char *text;
@@ -84,7 +93,11 @@ struct manifest_session {
 	size_t num_troubles;
 	uint64_t *
 		ret_overlapping; /* of these files, how many have bytes that two nodes wrote without order; may be NULL */
+	struct manifest_noted *ret_noted; /* of all files of the manifest; may be NULL */
 };
+
+/* A sentence for people; "" when there is nothing. where: the manifest, as they find it. */
+void manifest_noted_text(const struct manifest_noted *n, const char *where, char *out, size_t cap);
 
 void manifest_totals_add(struct manifest_totals *sum, const struct manifest_totals *one);
 void manifest_totals_encode(const struct manifest_totals *t, struct buf *out);

@@ -455,14 +455,29 @@ static void say_overlapping(struct collective *c, uint64_t num)
 		num, num == 1 ? " has" : "s have");
 }
 
+/* lock is held. Likewise no failure. */
+static void say_noted(struct collective *c, const struct manifest_noted *noted)
+{
+	size_t len = strlen(c->text);
+
+	if (noted->kept + noted->warned == 0 || len + 3 > sizeof(c->text))
+		return;
+	if (len > 0)
+		len += (size_t)snprintf(c->text + len, sizeof(c->text) - len, "; ");
+	manifest_noted_text(
+		noted, "the manifest (" MANIFEST_FILE " in node 0's store)", c->text + len, sizeof(c->text) - len);
+}
+
 /* lock is held, given up meanwhile: nothing of the session changes any more. */
 static void write_summary(struct collective *c)
 {
 	struct cistern_error err = { 0 };
+	struct manifest_noted noted = { 0 };
 	uint64_t overlapping = 0;
 	int r;
 
 	c->summary.ret_overlapping = &overlapping;
+	c->summary.ret_noted = &noted;
 	c->summary.ended_ns = now_ns();
 	c->summary.result = c->result;
 	c->summary.troubles = c->troubles;
@@ -471,10 +486,13 @@ static void write_summary(struct collective *c)
 	r = c->opt.summary ? c->opt.summary(&c->summary, &err, c->opt.arg) : 0;
 	pthread_mutex_lock(&c->lock);
 	c->summary.ret_overlapping = NULL;
+	c->summary.ret_noted = NULL;
 	if (r < 0)
 		note_result(c, 0, CISTERN_EXIT_FAILED, err.text);
 	else if (overlapping > 0 && c->result == CISTERN_EXIT_OK)
 		say_overlapping(c, overlapping);
+	if (r == 0 && c->result == CISTERN_EXIT_OK)
+		say_noted(c, &noted);
 }
 
 enum when {

@@ -51,6 +51,7 @@ struct live {
 	char snapshot[256];
 	char node[256]; /* the name of this one, in a job */
 	struct drain_result result;
+	struct manifest_noted noted;
 	char **filters; /* owned, as are they */
 	size_t num_filters;
 	uint64_t *left_alone; /* owned */
@@ -373,7 +374,8 @@ static int write_manifests(struct live *l, int64_t started_ns, int result, struc
 		.started_ns = started_ns,
 		.ended_ns = now_ns(),
 		.result = result,
-		.totals = drain_totals(&l->result) };
+		.totals = drain_totals(&l->result),
+		.ret_noted = &l->noted };
 	int r;
 
 	if (l->part != WIRE_PART_WHOLE) /* the job has one, which node 0 writes at the end of the session */
@@ -445,15 +447,26 @@ static void describe_waiting(uint64_t num, char *out, size_t cap)
 		num == 1 ? " stays" : "s stay", num == 1 ? "it" : "them");
 }
 
+static void describe_noted(const struct live *l, char *out, size_t cap)
+{
+	char path[STORE_PATH_MAX + 32];
+
+	snprintf(path, sizeof(path), "%s/" MANIFEST_FILE, l->store_path);
+	manifest_noted_text(&l->noted, path, out, cap);
+}
+
 static void end(struct live *l, int result, const char *text)
 {
 	struct manifest_totals totals = drain_totals(&l->result);
-	char waiting[CISTERN_ERROR_TEXT_BYTES];
+	char more[CISTERN_ERROR_TEXT_BYTES];
 	int64_t status;
 
-	if (result == CISTERN_EXIT_OK && l->result.waiting > 0) {
-		describe_waiting(l->result.waiting, waiting, sizeof(waiting));
-		text = waiting;
+	if (result == CISTERN_EXIT_OK && (l->result.waiting > 0 || !text[0])) {
+		if (l->result.waiting > 0)
+			describe_waiting(l->result.waiting, more, sizeof(more));
+		else
+			describe_noted(l, more, sizeof(more));
+		text = more;
 	}
 	if (l->broken || l->fd < 0)
 		return;

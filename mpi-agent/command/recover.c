@@ -43,6 +43,7 @@ struct recover {
 	struct config *cfg;
 	struct store *store;
 	struct manifest *manifest;
+	struct manifest_noted noted;
 	int to_fd, backing_fd;
 	bool in_place;
 	char to_real[PATH_MAX];
@@ -124,7 +125,7 @@ static void say_json(const struct recover *rc, const struct drain_result *res, i
 
 static void say_summary(const struct recover *rc, const struct drain_result *res, int result)
 {
-	char bytes[UNITS_TEXT], missing[UNITS_TEXT];
+	char bytes[UNITS_TEXT], missing[UNITS_TEXT], noted[256];
 
 	if (rc->as_json) {
 		say_json(rc, res, result);
@@ -141,6 +142,9 @@ static void say_summary(const struct recover *rc, const struct drain_result *res
 	recover_set_say(&rc->set);
 	if (res->failed > 0)
 		printf("failed: %llu; they are still in the store\n", (unsigned long long)res->failed);
+	manifest_noted_text(&rc->noted, "the manifest", noted, sizeof(noted));
+	if (noted[0])
+		printf("%s\n", noted);
 	printf("manifest: %s\n", rc->manifest_path);
 }
 
@@ -305,7 +309,8 @@ static int write_manifest(struct recover *rc, const struct drain_result *res, ui
 		.ended_ns = (int64_t)now_usec(CLOCK_REALTIME) * 1000,
 		.result = result,
 		.totals = drain_totals(res),
-		.num_nodes = rc->set.num_nodes };
+		.num_nodes = rc->set.num_nodes,
+		.ret_noted = &rc->noted };
 
 	store_uuid_text(sb->uuid, uuid);
 	return manifest_write(rc->manifest, &ms, rc->manifest_path, err);

@@ -168,8 +168,8 @@ static int kept_other(struct session *s, const struct conversion *c)
 		return 0;
 	s->result.kept++;
 	if (s->opt->manifest)
-		manifest_add_kept(s->opt->manifest, c->path, drain_layout_name(DRAIN_LAYOUT_CANONICAL),
-			"it is no netCDF classic file");
+		manifest_add_kept(
+			s->opt->manifest, c->path, drain_layout_name(DRAIN_LAYOUT_CANONICAL), MANIFEST_KEPT_OTHER);
 	return 0;
 }
 

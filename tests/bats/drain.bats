@@ -54,7 +54,8 @@ warned_of() {
 		setfattr -n user.big -v "$long" "$MNT/$name"
 		setfattr -n user.small -v kept "$MNT/$name"
 	done
-	umount_wait
+	exits 0 umount_wait
+	says "2 files have a warning: see \"kept\" and \"warning\" in $STORE/manifest.json"
 	cmp "$DIRECT/f" "$BACKING/f"
 	is "$(cat "$BACKING/d/other")" other
 	for name in f d; do
