@@ -12,11 +12,13 @@
 #include <string.h>
 #include <strings.h>
 
+#include "format/base/config_words.h"
 #include "format/base/hints.h"
 
 #define VALUE_BYTES 4096
 #define NOTE_BYTES  (2 * VALUE_BYTES) /* longer notes are cut */
 #define STORE_NAME  "cistern"
+#define OURS        "nc_burst"
 #define NUM_OF(a)   (sizeof(a) / sizeof((a)[0]))
 
 static const enum config_id ids[] = { CONFIG_NC_BURST_BUF, CONFIG_NC_BURST_BUF_DIRNAME,
@@ -147,6 +149,34 @@ static void tell_meaningless(const struct config *cfg, void (*note)(const char *
 			tell(note, where_from(cfg, rules[i].id, where), rules[i].text);
 }
 
+static bool is_ours(const char *name)
+{
+	for (size_t i = 0; i < NUM_OF(ids); i++)
+		if (strcmp(config_table(NULL)[ids[i]].name, name) == 0)
+			return true;
+	return false;
+}
+
+/* Other hints are PnetCDF's and MPI-IO's, of which there are many. */
+static void tell_misspelt(const char *hints, void (*note)(const char *text))
+{
+	char key[VALUE_BYTES], text[NOTE_BYTES];
+
+	while (hints_next_key(&hints, key, sizeof(key))) {
+		const char *nearest = config_words_nearest(key);
+		int n;
+
+		if (is_ours(key) || (strncmp(key, OURS, strlen(OURS)) != 0 && !(nearest && is_ours(nearest))))
+			continue;
+		n = snprintf(text, sizeof(text),
+			"'%.100s' is no hint of PnetCDF's burst-buffer driver and is skipped; these are: ", key);
+		for (size_t i = 0; i < NUM_OF(ids); i++)
+			n += snprintf(text + n, sizeof(text) - (size_t)n, "%s%s", i == 0 ? "" : ", ",
+				config_table(NULL)[ids[i]].name);
+		tell(note, HINTS_ENV, text);
+	}
+}
+
 /* What PnetCDF would skip in the variable, in as far as it may have been meant for the driver. */
 static void tell_skipped(const char *hints, void (*note)(const char *text))
 {
@@ -176,5 +206,6 @@ int config_hints_apply(struct config *cfg, const char *hints, void (*note)(const
 		r = apply_buffer(cfg, note, err);
 	tell_meaningless(cfg, note);
 	tell_skipped(hints, note);
+	tell_misspelt(hints, note);
 	return r;
 }

@@ -62,6 +62,22 @@ bool hints_find(const char *hints, const char *key, char *out, size_t cap)
 	return found;
 }
 
+bool hints_next_key(const char **hints, char *out, size_t cap)
+{
+	bool found = false;
+
+	while (!found && *hints && **hints) {
+		size_t len = strcspn(*hints, ";");
+		struct word k, v;
+
+		found = split_part(*hints, len, &k, &v) == 1;
+		if (found)
+			copy(k.at, k.len, out, cap);
+		*hints += len + ((*hints)[len] == ';');
+	}
+	return found;
+}
+
 bool hints_malformed(const char *hints, char *out, size_t cap)
 {
 	while (hints && *hints) {

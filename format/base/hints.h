@@ -14,6 +14,8 @@
 
 /* Copies the value of key, cut to cap - 1 bytes; false, out unchanged: there is none. hints may be NULL. */
 bool hints_find(const char *hints, const char *key, char *out, size_t cap);
+/* The key of the first part of *hints that has one, cut to cap - 1 bytes; *hints is then behind it. false: there is none. */
+bool hints_next_key(const char **hints, char *out, size_t cap);
 /* The first part that is not of the form, cut to cap - 1 bytes; false: all are. */
 bool hints_malformed(const char *hints, char *out, size_t cap);
 

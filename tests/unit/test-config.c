@@ -298,6 +298,24 @@ static void test_hints(void)
 	is_u64(config_number(cfg, CONFIG_FLUSH_BUFFER_SIZE), 1048576, "too little is raised");
 	ok(strstr(notes, "raised") != NULL, "%s", notes);
 	config_destroy(cfg);
+
+	cfg = hinted("nc_burst_buf_dirnam=/bb; nc_bust_buf=enable;x=;NC_BURST_BUF_OVERWRITE=enable", "");
+	is_str(config_string(cfg, CONFIG_STORE), "", "a misspelt hint sets nothing");
+	ok(strstr(notes, "'nc_burst_buf_dirnam' is no hint") && strstr(notes, "'nc_bust_buf' is no hint") &&
+			strstr(notes, "'NC_BURST_BUF_OVERWRITE' is no hint") &&
+			strstr(notes, "these are: nc_burst_buf, nc_burst_buf_dirname, "),
+		"and that is said: %s", notes);
+	config_destroy(cfg);
+
+	/* Hints of PnetCDF 1.14's manual and of ROMIO's are none of ours. */
+	cfg = hinted(
+		"nc_var_align_size=1;nc_header_align_size=512;nc_record_align_size=4;nc_header_read_chunk_size=8192;"
+		"nc_in_place_swap=auto;nc_ibuf_size=1;pnetcdf_subfiling=disable;nc_num_subfiles=2;nc_hash_size_dim=1;"
+		"nc_num_aggrs_per_node=2;cb_nodes=4;cb_buffer_size=1;romio_cb_write=enable;romio_ds_write=disable;"
+		"striping_factor=4;striping_unit=1;ind_wr_buffer_size=1",
+		"");
+	is_str(notes, "", "hints of others are not told of");
+	config_destroy(cfg);
 	cfg = hinted(NULL, "");
 	is_str(notes, "", "without hints nothing is said");
 	is_str(config_string(cfg, CONFIG_STORE), "", "nor done");
