@@ -165,13 +165,35 @@ static int wholly_drained(struct state *st, struct node_item *ni, const struct r
 	return node_set_flags(st, ni, ni->n.flags & ~(uint32_t)INODE_DIRTY_DATA);
 }
 
+/*
+ * All that any node had committed up to the stamp is in the backing file, and leaves maps and layers: there it is found from now on.
+ * What was cut off since is not.
+ */
+static int shared_drained(struct state *st, struct node_item *ni, const struct record *rec)
+{
+	uint64_t limit = rec->size < ni->n.size ? rec->size : ni->n.size, kept = UINT64_MAX;
+	struct share_item *si;
+	int r = find_share(st, ni->n.ino, &si);
+
+	if (r == 0 && item_present(&si->it))
+		kept = share_head_limit(&si->h, rec->stamp);
+	limit = limit < kept ? limit : kept;
+	if (r == 0 && ni->n.backing_limit < limit)
+		ni->n.backing_limit = limit;
+	return r;
+}
+
 static int data_drained(struct state *st, struct node_item *ni, const struct record *rec)
 {
+	int r = 0;
+
 	if (ni->n.flags & INODE_PRIVATE && (rec->flags & RECORD_F_KEEP_PRIVATE || ni->n.data_version > rec->upto))
 		return 0;
 	if (ni->n.data_version <= rec->upto && !(ni->n.flags & INODE_FOREIGN))
 		return wholly_drained(st, ni, rec);
-	return pages_drained(st, ni, rec->upto, rec->seq);
+	if (rec->stamp && (ni->n.flags & (INODE_SHARED | INODE_FOREIGN)) == INODE_SHARED)
+		r = shared_drained(st, ni, rec);
+	return r < 0 ? r : pages_drained(st, ni, rec->upto, rec->seq);
 }
 
 static int attributes_drained(struct state *st, struct node_item *ni)

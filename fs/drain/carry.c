@@ -343,9 +343,12 @@ static int begin_shared(struct wire_shared *f, void *arg)
 {
 	struct carry *c = arg;
 
+	struct state *st = store_state(c->opt.drain.store);
 	int r = job_drain_stamp(c->opt.job, f->ino, &f->stamp);
 
-	return r < 0 ? r : upto_before(store_state(c->opt.drain.store), f->ino, c->time_usec, &f->upto);
+	if (r == 0)
+		r = upto_settled(st, f->ino, f->stamp, &f->upto);
+	return r < 0 ? r : upto_before(st, f->ino, c->time_usec, &f->upto);
 }
 
 static int tree_step(struct record *rec, void *arg)

@@ -21,6 +21,21 @@ int upto_committed(struct state *st, uint64_t ino, uint64_t stamp, uint64_t *ret
 	return r;
 }
 
+int upto_settled(struct state *st, uint64_t ino, uint64_t stamp, uint64_t *upto)
+{
+	struct commit_point *points = calloc(COMMIT_POINTS, sizeof(*points));
+	uint64_t before = 0;
+	size_t num = 0, i = 0;
+	int r = points ? state_commit_points(st, ino, points, COMMIT_POINTS, &num) : -ENOMEM;
+
+	for (; r == 0 && i < num && i < COMMIT_POINTS && points[i].stamp <= stamp; i++)
+		before = points[i].upto;
+	if (r == 0 && i < num && before < *upto)
+		*upto = before;
+	free(points);
+	return r;
+}
+
 int upto_before(struct state *st, uint64_t ino, uint64_t time_usec, uint64_t *upto)
 {
 	struct layer_extent *ext = calloc(LAYER_EXTENTS, sizeof(*ext));

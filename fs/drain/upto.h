@@ -11,6 +11,11 @@
 /* Up to which they are covered by commits up to stamp; 0: none is. 0, -ENOMEM, or -errno of the index. */
 int upto_committed(struct state *st, uint64_t ino, uint64_t stamp, uint64_t *ret);
 /*
+ * Lowers *upto below what was committed with a later stamp: that stays in the maps, which lead to this node's segments. Errors as above;
+ * *upto may be 0 then: nothing is given back.
+ */
+int upto_settled(struct state *st, uint64_t ino, uint64_t stamp, uint64_t *upto);
+/*
  * Lowers *upto below what was written to the file after the session had begun, at time_usec of the job's clock (0: no session). Another
  * node may have written under it before, and not have committed that yet: so it stays in map and layer, though it may have been
  * carried, and will win again. Errors as above; *upto may be lower then.

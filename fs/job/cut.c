@@ -145,8 +145,10 @@ static int cut_at_home(struct job *j, struct shared *s, uint64_t size)
 	}
 	if (rc == 0)
 		note_cut(s, size);
-	if (rc == 0 && registry_has_openers(s))
-		rc = registry_tell(j, s);
+	/* Also of one that has come to nothing: who was told of the file meanwhile was told of the cut. */
+	int told = (rc == 0 || s->is_shared) && registry_has_openers(s) ? registry_tell(j, s) : 0;
+	if (rc == 0)
+		rc = told;
 	pthread_mutex_unlock(&s->cut_lock);
 	return rc;
 }

@@ -144,16 +144,19 @@ static int merge(
 
 /* ---- */
 
-static uint64_t limit_of(struct job *j, struct shared *s)
+static uint64_t limit_of_home(struct job *j, struct shared *s)
 {
 	struct inode in;
 
-	if (shared_is_home(j, s) && state_inode(store_state(j->opt.store), s->ino, &in) == 0)
-		return in.backing_limit;
-	pthread_mutex_lock(&s->mutex);
-	uint64_t limit = s->outside ? UINT64_MAX : s->limit;
-	pthread_mutex_unlock(&s->mutex);
-	return limit;
+	return s->at_home && state_inode(store_state(j->opt.store), s->ino, &in) == 0 ? in.backing_limit : 0;
+}
+
+/* mutex is held. Elsewhere. */
+static uint64_t limit_told(const struct shared *s, const struct map *m)
+{
+	if (s->outside)
+		return UINT64_MAX;
+	return s->limit < m->limit ? m->limit : s->limit;
 }
 
 uint64_t shared_size(struct job *j, struct shared *s)
@@ -169,15 +172,22 @@ uint64_t shared_size(struct job *j, struct shared *s)
 	return size;
 }
 
-/* limit: as it was before. */
-static struct ends ends_of(struct shared *s, const struct map *m, uint64_t limit)
+/*
+ * After the map, so that bytes which a drain has taken out of it meanwhile are found in the backing file: the home has told how far that
+ * goes before they leave any map. A cut that the map knows of lowers a limit that is older; not one that a drain has raised since.
+ */
+static struct ends ends_of(struct job *j, struct shared *s, const struct map *m)
 {
 	pthread_mutex_lock(&s->mutex);
-	struct ends ends = { .cut = s->cut, .limit = limit };
-	bool ahead = s->cutting;
+	uint64_t before = s->cut.stamp;
+	pthread_mutex_unlock(&s->mutex);
+	uint64_t home = limit_of_home(j, s);
+	pthread_mutex_lock(&s->mutex);
+	struct ends ends = { .cut = s->cut, .limit = s->at_home ? home : limit_told(s, m) };
+	bool ahead = s->cutting || (s->at_home && s->cut.stamp != before);
 	if (m->cut.stamp > ends.cut.stamp) {
 		ends.cut = m->cut;
-		ahead = true;
+		ahead = ahead || (!s->at_home && m->cut.stamp > s->stamp);
 	}
 	pthread_mutex_unlock(&s->mutex);
 	if (ahead && ends.limit > ends.cut.size)
@@ -190,7 +200,6 @@ int share_locate(struct job *j, struct shared *s, uint64_t off, uint64_t len, st
 {
 	struct source own = { 0 }, there = { 0 };
 	struct map *m = NULL;
-	uint64_t limit = limit_of(j, s);
 	int rc = s->is_shared ? layer_list(j, s->ino, off, len, &own) : 0;
 
 	if (rc == 0)
@@ -199,7 +208,7 @@ int share_locate(struct job *j, struct shared *s, uint64_t off, uint64_t len, st
 		there = (struct source){ .at = m->ext, .num = m->num };
 		if (!ret->asked_usec || m->asked_usec < ret->asked_usec)
 			ret->asked_usec = m->asked_usec;
-		struct ends ends = ends_of(s, m, limit);
+		struct ends ends = ends_of(j, s, m);
 		rc = merge(&own, &there, off, off + len, &ends, ret);
 	}
 	map_put(m);

@@ -203,7 +203,7 @@ void map_serve_locate_home(struct job *j, struct peers_request *rq)
 struct answer {
 	struct buf places;
 	struct cut cut;
-	uint64_t next;
+	uint64_t limit, next;
 };
 
 static void take_cut(struct cut *cut, const struct wire_msg *reply)
@@ -214,12 +214,12 @@ static void take_cut(struct cut *cut, const struct wire_msg *reply)
 		*cut = (struct cut){ .size = message_get(reply, MESSAGE_SHARE_SIZE), .stamp = stamp };
 }
 
-static void raise_limit(struct shared *s, uint64_t limit)
+static void raise_limit(uint64_t *limit, const struct wire_msg *reply)
 {
-	pthread_mutex_lock(&s->mutex);
-	if (s->limit < limit)
-		s->limit = limit;
-	pthread_mutex_unlock(&s->mutex);
+	uint64_t said = message_get(reply, MESSAGE_SHARE_LIMIT);
+
+	if (*limit < said)
+		*limit = said;
 }
 
 static void init_ask(struct wire_msg *m, const struct shared *s, bool shared, uint64_t off, uint64_t end)
@@ -249,7 +249,7 @@ static int ask_part(struct job *j, struct shared *s, bool shared, uint64_t off, 
 	}
 	if (rc == 0) {
 		take_cut(&a->cut, &reply);
-		raise_limit(s, message_get(&reply, MESSAGE_SHARE_LIMIT));
+		raise_limit(&a->limit, &reply);
 	}
 	wire_msg_free(&m);
 	wire_msg_free(&reply);
@@ -293,6 +293,7 @@ static int ask(struct job *j, struct shared *s, uint64_t window, struct map **re
 		(*ret)->epoch = epoch;
 		(*ret)->asked_usec = asked;
 		(*ret)->cut = a.cut;
+		(*ret)->limit = a.limit;
 	}
 	buf_free(&a.places);
 	return rc;

@@ -157,18 +157,36 @@ static void describe_known(struct shared *s, const struct core_where *w, struct 
 		memcpy(v->path, w->path, sizeof(v->path));
 }
 
+struct moment {
+	uint64_t stamp;
+	uint64_t
+		end; /* of a cut that is under way: who sees this view takes it for newer than that. UINT64_MAX: none */
+	bool promised;
+};
+
+/* mutex is held. */
+static struct moment moment_of(struct shared *s, uint32_t asks)
+{
+	struct moment now = { .promised = promise(s, asks), .end = s->cutting ? s->cut.size : UINT64_MAX };
+
+	now.stamp = registry_stamp(s);
+	return now;
+}
+
 /* As of a stamp that has been taken: a view with a higher one shows all that others showed. */
-static int describe(struct job *j, struct shared *s, uint64_t stamp, bool promised, struct view *ret)
+static int describe(struct job *j, struct shared *s, const struct moment *at, struct view *ret)
 {
 	struct core_where *w = malloc(sizeof(*w));
 	int rc = w ? core_where(j->core, s->ino, w) : -ENOMEM;
 
 	if (rc == 0) {
-		*ret = (struct view){ .ino = s->ino, .stamp = stamp, .size = w->size, .mtime_ns = w->mtime_ns };
-		ret->flags =
-			(w->known ? VIEW_KNOWN : 0) | (w->outside ? VIEW_OUTSIDE : 0) | (promised ? VIEW_PROMISED : 0);
+		*ret = (struct view){ .ino = s->ino, .stamp = at->stamp, .size = w->size, .mtime_ns = w->mtime_ns };
+		ret->flags = (w->known ? VIEW_KNOWN : 0) | (w->outside ? VIEW_OUTSIDE : 0) |
+			     (at->promised ? VIEW_PROMISED : 0);
 		if (w->known)
 			describe_known(s, w, ret);
+		if (ret->limit > at->end)
+			ret->limit = at->end;
 	}
 	free(w);
 	return rc;
@@ -177,10 +195,9 @@ static int describe(struct job *j, struct shared *s, uint64_t stamp, bool promis
 int registry_view(struct job *j, struct shared *s, uint32_t asks, struct view *ret)
 {
 	pthread_mutex_lock(&s->mutex);
-	bool promised = promise(s, asks);
-	uint64_t stamp = registry_stamp(s);
+	struct moment now = moment_of(s, asks);
 	pthread_mutex_unlock(&s->mutex);
-	return describe(j, s, stamp, promised, ret);
+	return describe(j, s, &now, ret);
 }
 
 /*
@@ -193,16 +210,15 @@ int registry_change(struct job *j, struct shared *s, uint32_t by, struct view *r
 
 	pthread_mutex_lock(&s->mutex);
 	a.nodes = calloc(s->num_openers + 1, sizeof(*a.nodes));
-	uint64_t stamp = registry_stamp(s);
 	for (size_t i = 0; a.nodes && i < s->num_openers; i++) {
 		if (s->openers[i].promised && s->openers[i].node != by)
 			a.nodes[a.num++] = s->openers[i].node;
 		s->openers[i].promised = false;
 	}
-	bool promised = a.nodes && promise(s, by);
+	struct moment now = moment_of(s, a.nodes ? by : NOBODY);
 	pthread_mutex_unlock(&s->mutex);
 	*ret_audience = a;
-	return a.nodes ? describe(j, s, stamp, promised, ret) : -ENOMEM;
+	return a.nodes ? describe(j, s, &now, ret) : -ENOMEM;
 }
 
 void registry_reply(struct job *j, struct shared *s, struct peers_request *rq)

@@ -77,6 +77,7 @@ struct map { /* one window of a file: where its bytes are */
 	uint64_t window, epoch;
 	uint64_t asked_usec;
 	struct cut cut; /* the newest that the domain home knows of */
+	uint64_t limit; /* of a file that is its home's alone: that of the backing file when the home looked; else 0 */
 	size_t num;
 	struct share_extent ext[];
 };

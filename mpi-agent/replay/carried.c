@@ -69,10 +69,12 @@ bool carried_has_changed(struct session *s, const struct carried *c)
 
 int carried_drained(struct session *s, struct carried *c, const struct stat *st)
 {
+	uint64_t stamp = c->shared ? c->shared->stamp : 0; /* 0: the job is dead, and all of it is carried */
 	struct record rec = { .type = RECORD_DRAINED,
 		.ino = c->in.ino,
 		.gen = c->in.gen,
-		.upto = c->upto ? c->upto : s->opt->upto,
+		.upto = c->upto || stamp ? c->upto : s->opt->upto, /* of a living job perhaps nothing: 0 */
+		.stamp = stamp,
 		.size = c->in.size,
 		.mtime_ns = c->in.mtime_ns,
 		.backing_dev = st->st_dev,

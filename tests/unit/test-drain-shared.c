@@ -347,6 +347,7 @@ static int on_shared(const struct wire_shared *f, int status, void *arg)
 	}
 	j->num_shared++;
 	j->shared = *f;
+	j->shared.stamp = j->stamp;
 	snprintf(j->shared_path, sizeof(j->shared_path), "%s", f->path);
 	j->shared.path = j->shared_path;
 	j->shared.shown = (char *)"f";
@@ -590,6 +591,25 @@ static void test(struct job *j, uint64_t seed)
 	job_end(j, false);
 }
 
+/* What the home has written and not committed has not been carried: it stays, also when it has never committed anything. */
+static void test_uncommitted(struct job *j)
+{
+	struct extent ext[2];
+	uint64_t next;
+	size_t num = 0;
+
+	job_start(j, 2);
+	do_write(j, 1);
+	do_commit(j, 1);
+	do_write(j, 0);
+	drain(j);
+	is_u64(j->errors, 0, "a file that its home has written to, and not committed, is drained");
+	ok(state_uncommitted(state_of(j, 0), INO, 0, ext, 2, &num, &next) == 0 && num > 0,
+		"what was not committed stays there");
+	apply_writes(j, 0);
+	job_end(j, true);
+}
+
 /* A node is not there: what it may have in the backing directory is not replaced, and what wants the place waits. */
 static void test_cautious(struct job *j)
 {
@@ -631,6 +651,7 @@ int main(int argc, char **argv)
 	world_must(j ? 0 : -ENOMEM, "memory");
 	for (uint64_t seed = first; seed < first + seeds; seed++)
 		test(j, seed);
+	test_uncommitted(j);
 	test_cautious(j);
 	free(j);
 	return done_testing();

@@ -55,6 +55,12 @@ static uint64_t committed(struct state_fixture *f, uint64_t stamp)
 	return upto;
 }
 
+static uint64_t settled(struct state_fixture *f, uint64_t stamp, uint64_t upto)
+{
+	must(upto_settled(f->st, INO, stamp, &upto));
+	return upto;
+}
+
 static void start(struct state_fixture *f)
 {
 	must(fixture_init(f));
@@ -79,6 +85,11 @@ static void test_few(void)
 	is_u64(committed(&f, STAMP(0)), 0, "commits behind the session's stamp cover nothing");
 	is_u64(committed(&f, STAMP(1)), second, "the first one covers two writes");
 	is_u64(committed(&f, UINT64_MAX), third, "both cover all");
+
+	is_u64(settled(&f, STAMP(2), third + 1), third + 1, "with a stamp behind all commits nothing is lowered");
+	is_u64(settled(&f, STAMP(1), third + 1), second, "what a later commit covers stays");
+	is_u64(settled(&f, STAMP(1), first), first, "what is not given back anyway changes nothing");
+	is_u64(settled(&f, STAMP(0), third), 0, "nothing is given back when all commits are later");
 
 	is_u64(before(&f, TIME(3), third), third, "a session that began at the last write, or later, gives back all");
 	is_u64(before(&f, TIME(3) - 1, third), third - 1, "one that began before it leaves it where it is");

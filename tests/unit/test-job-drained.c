@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * What nodes see of files while, and after, a drain has carried them: the bytes leave maps and layers and are in the backing file from
+ * then on. The drain's steps are done here by hand, one after the other, so that something can happen between any two.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fs/job/private.h"
+#include "fs/job/share.h"
+#include "tests/lib/job_world.h"
+#include "tests/lib/tap.h"
+
+#define NODES 2u
+
+static const struct core_cred cred = { 0 };
+
+struct file { /* its home is node 0 */
+	struct job_world *w;
+	uint64_t ino;
+	struct job_file *at[NODES]; /* NULL: not open there */
+	/* of the drain */
+	uint64_t stamp, time_usec, upto[NODES], size;
+	struct stat st;
+};
+
+static void close_at(struct file *f, uint32_t node)
+{
+	struct job *j = job_world_job(f->w, node);
+
+	if (!f->at[node])
+		return;
+	is_int(job_flush(j, f->at[node]), 0, "closed on a node");
+	job_release(j, f->at[node]);
+	f->at[node] = NULL;
+}
+
+static void open_at(struct file *f, uint32_t node, int flags)
+{
+	struct core_open_reply reply;
+
+	close_at(f, node);
+	is_int(job_open(job_world_job(f->w, node), f->ino, flags, &f->at[node], &reply), 0, "opened on a node");
+}
+
+static void begin(struct file *f)
+{
+	struct core_open_reply reply;
+	struct core_entry e;
+
+	*f = (struct file){ .w = job_world_start(NODES) };
+	is_int(job_create_file(job_world_job(f->w, 0), 1, "f", 0644, O_RDWR, cred, &e, &f->at[0], &reply), 0,
+		"a file is made");
+	f->ino = e.ino;
+	for (uint32_t n = 0; n < NODES; n++)
+		job_world_job(f->w, n)->share->tell_usec = UINT64_MAX;
+}
+
+static void end(struct file *f)
+{
+	for (uint32_t n = 0; n < NODES; n++)
+		close_at(f, n);
+	job_world_stop(f->w);
+}
+
+static void put(struct file *f, uint32_t node, const char *text, uint64_t off)
+{
+	struct job *j = job_world_job(f->w, node);
+
+	is_int(job_write(j, f->at[node], text, strlen(text), off), (int)strlen(text), "a node writes");
+	is_int(job_fsync(j, f->ino, f->at[node], false), 0, "and commits");
+}
+
+static void cut(struct file *f, uint32_t node, uint64_t size)
+{
+	is_int(share_truncate(job_world_job(f->w, node), f->ino, size), 0, "a node cuts it");
+}
+
+/* All nodes read the same: those that have it open, and after an opening. "." stands for zero. */
+static void all_read(struct file *f, const char *text)
+{
+	size_t len = strlen(text);
+
+	for (uint32_t n = 0; n < NODES; n++) {
+		char got[64] = "";
+
+		if (!f->at[n])
+			open_at(f, n, O_RDONLY);
+		ssize_t num = job_read(job_world_job(f->w, n), f->at[n], got, sizeof(got) - 1, 0);
+		for (ssize_t i = 0; i < num; i++)
+			got[i] = got[i] ? got[i] : '.';
+		ok(num == (ssize_t)len && memcmp(got, text, len) == 0, "node %u reads %s: %s", n, text, got);
+	}
+}
+
+/* ---- the drain */
+
+static struct store *home_store(struct file *f)
+{
+	return job_world_store(f->w, 0);
+}
+
+/* Part begin: what is in there now is what will be carried. bytes: that. */
+static void drain_begins(struct file *f, const char *bytes)
+{
+	char path[4096 + 8];
+
+	is_int(job_drain_stamp(job_world_job(f->w, 0), f->ino, &f->stamp), 0, "a drain begins");
+	f->time_usec = (uint64_t)clock_now(state_clock(store_state(home_store(f)))) / 1000u;
+	for (uint32_t n = 0; n < NODES; n++)
+		f->upto[n] = state_seq(store_state(job_world_store(f->w, n)));
+	snprintf(path, sizeof(path), "%s/f", job_world_backing(f->w));
+	int fd = open(path, O_CREAT | O_TRUNC | O_RDWR, 0644);
+	f->size = strlen(bytes);
+	ok(fd >= 0 && write(fd, bytes, f->size) == (ssize_t)f->size && fstat(fd, &f->st) == 0, "carries it");
+	close(fd);
+}
+
+/* Part files, without what other nodes are told. */
+static void drain_publishes(struct file *f)
+{
+	struct record placed = { .type = RECORD_PLACED,
+		.ino = f->ino,
+		.parent = 1,
+		.name = "f",
+		.backing_dev = f->st.st_dev,
+		.backing_ino = f->st.st_ino };
+	struct record drained = { .type = RECORD_DRAINED,
+		.ino = f->ino,
+		.upto = f->upto[0],
+		.stamp = f->stamp,
+		.size = f->size,
+		.backing_dev = f->st.st_dev,
+		.backing_ino = f->st.st_ino };
+
+	is_int(core_drain_step(job_world_core(f->w, 0), &placed), 0, "publishes it");
+	is_int(core_drain_step(job_world_core(f->w, 0), &drained), 0, "says so");
+}
+
+/* Part drop. */
+static void drain_drops(struct file *f)
+{
+	for (uint32_t n = 0; n < NODES; n++) {
+		struct record drop = { .type = RECORD_SHARE_DROP,
+			.flags = RECORD_F_TIMED,
+			.ino = f->ino,
+			.stamp = f->stamp,
+			.drop_usec = f->time_usec };
+		struct record layer = { .type = RECORD_DRAINED, .ino = f->ino, .upto = f->upto[n], .size = f->size };
+		struct store *s = job_world_store(f->w, n);
+		struct inode in;
+
+		is_int(store_commit(s, &drop), 0, "a node drops the map");
+		if (n && state_inode(store_state(s), f->ino, &in) == 0)
+			is_int(store_commit(s, &layer), 0, "and its layer");
+	}
+}
+
+static void drain_ends(struct file *f)
+{
+	drain_publishes(f);
+	job_drained(job_world_job(f->w, 0), f->ino);
+	drain_drops(f);
+}
+
+/* ---- */
+
+static void share_it(struct file *f)
+{
+	begin(f);
+	put(f, 0, "0123456789", 0);
+	open_at(f, 1, O_RDWR);
+	put(f, 1, "AB", 0);
+}
+
+/* The drained bytes show, though the file has changed meanwhile and stays dirty. */
+static void test_written_meanwhile(void)
+{
+	struct file f;
+
+	share_it(&f);
+	drain_begins(&f, "AB23456789");
+	put(&f, 1, "zz", 12);
+	drain_ends(&f);
+	all_read(&f, "AB23456789..zz");
+	put(&f, 0, "y", 2);
+	close_at(&f, 0);
+	close_at(&f, 1);
+	all_read(&f, "ABy3456789..zz");
+	end(&f);
+}
+
+/* What was cut off meanwhile does not come back. */
+static void test_cut_meanwhile(void)
+{
+	struct inode in = { 0 };
+	struct file f;
+
+	share_it(&f);
+	drain_begins(&f, "AB23456789");
+	cut(&f, 1, 6);
+	cut(&f, 0, 4);
+	cut(&f, 1, 8);
+	put(&f, 1, "zz", 12);
+	drain_ends(&f);
+	all_read(&f, "AB23........zz");
+	is_int(state_inode(store_state(home_store(&f)), f.ino, &in), 0, "the home knows it");
+	is_u64(in.backing_limit, 4, "so far the backing file counts");
+	end(&f);
+}
+
+/* A cut that is older than the drain does not hide what that has carried, whoever still knows of it. */
+static void test_cut_before(bool reopened)
+{
+	struct file f;
+
+	share_it(&f);
+	cut(&f, 1, 1);
+	put(&f, 1, "new", 1);
+	put(&f, 0, "er", 4);
+	if (reopened) {
+		close_at(&f, 0);
+		close_at(&f, 1);
+	}
+	drain_begins(&f, "Anewer");
+	drain_ends(&f);
+	all_read(&f, "Anewer");
+	open_at(&f, 1, O_RDWR);
+	all_read(&f, "Anewer");
+	put(&f, 1, "W", 1);
+	all_read(&f, "AWewer");
+	end(&f);
+}
+
+/* Between the drain's step and its news at another node. */
+static void test_before_told(bool shared)
+{
+	struct file f;
+
+	if (shared) {
+		share_it(&f);
+		drain_begins(&f, "AB23456789");
+	} else {
+		begin(&f);
+		put(&f, 0, "AB23456789", 0);
+		close_at(&f, 0);
+		open_at(&f, 1, O_RDONLY);
+		drain_begins(&f, "AB23456789");
+		f.stamp = 0;
+	}
+	drain_publishes(&f);
+	all_read(&f, "AB23456789");
+	job_drained(job_world_job(f.w, 0), f.ino);
+	all_read(&f, "AB23456789");
+	end(&f);
+}
+
+int main(void)
+{
+	test_written_meanwhile();
+	test_cut_meanwhile();
+	test_cut_before(false);
+	test_cut_before(true);
+	test_before_told(false);
+	test_before_told(true);
+	return done_testing();
+}
