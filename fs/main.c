@@ -166,6 +166,15 @@ static void hook_invalidate_names(void *arg)
 		session_invalidate_names(s);
 }
 
+static void hook_drop_name(uint64_t parent, const char *name, void *arg)
+{
+	struct daemon *d = arg;
+	struct session *s = atomic_load(&d->session);
+
+	if (s)
+		session_drop_name(s, parent, name);
+}
+
 static void hook_drain_request(struct peers_request *rq, void *arg)
 {
 	struct daemon *d = arg;
@@ -415,6 +424,7 @@ static int create_job(struct daemon *d, struct cistern_error *err)
 		.invalidate = hook_invalidate_now,
 		.invalidate_name = hook_invalidate_name,
 		.invalidate_names = hook_invalidate_names,
+		.drop_name = hook_drop_name,
 		.drain_request = hook_drain_request,
 		.event = hook_event,
 		.log = hook_log,

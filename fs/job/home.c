@@ -28,9 +28,14 @@ struct home {
 
 /* ---- lookups of other nodes */
 
+static struct hold_of **bucket(struct home *h, uint64_t ino)
+{
+	return &h->buckets[ino * 0x9E3779B97F4A7C15ull >> 48];
+}
+
 static struct hold_of **find(struct home *h, uint32_t node, uint64_t ino)
 {
-	struct hold_of **at = &h->buckets[(ino + node) * 0x9E3779B97F4A7C15ull >> 48];
+	struct hold_of **at = bucket(h, ino);
 
 	while (*at && ((*at)->ino != ino || (*at)->node != node))
 		at = &(*at)->next;
@@ -100,6 +105,66 @@ static void home_event(struct job *j, enum peers_event event, uint32_t node)
 	pthread_mutex_unlock(&j->home->lock);
 	if (list && workers_do(j->workers, forget_list, list) < 0)
 		forget_list(j, list);
+}
+
+/* ---- names that files lose */
+
+/* A directory that has come there meanwhile may be where a process works. */
+static void drop_name(struct job *j, uint64_t dir, const char *name)
+{
+	struct state_name now;
+	bool is_dir = state_lookup(j->state, dir, name, &now) == 0 && now.type == S_IFDIR;
+
+	if (j->opt.drop_name && !is_dir)
+		j->opt.drop_name(dir, name, j->opt.arg);
+}
+
+void home_serve_lost(struct job *j, struct peers_request *rq)
+{
+	const struct wire_msg *m = peers_msg(rq);
+	char name[RECORD_NAME_MAX + 1];
+
+	if (message_get_str(m, MESSAGE_NAME, name, sizeof(name)))
+		drop_name(j, message_get(m, MESSAGE_DIR), name);
+	peers_reply_status(rq, 0);
+}
+
+/* Nodes other than we whose kernels hold ino; *ret owned. */
+static size_t holders(struct job *j, uint64_t ino, uint32_t **ret)
+{
+	size_t num = 0;
+
+	*ret = calloc(peers_count(j->peers), sizeof(**ret));
+	if (!*ret)
+		return 0;
+	pthread_mutex_lock(&j->home->lock);
+	for (const struct hold_of *h = *bucket(j->home, ino); h; h = h->next)
+		if (h->ino == ino)
+			(*ret)[num++] = h->node;
+	pthread_mutex_unlock(&j->home->lock);
+	return num;
+}
+
+/*
+ * Kernels that have looked ino up by that name drop it: else they would hold the inode until they look there again or need memory, and
+ * a file without names would keep its bytes. The one that asked for the change knows.
+ */
+static void tell_lost(struct job *j, uint32_t asker, uint64_t ino, uint64_t dir, const char *name)
+{
+	struct wire_msg m = { 0 };
+	uint32_t *nodes;
+	size_t num = holders(j, ino, &nodes);
+
+	message_init(&m, MESSAGE_FILE_LOST);
+	message_put(&m, MESSAGE_DIR, dir);
+	message_put_str(&m, MESSAGE_NAME, name);
+	for (size_t i = 0; i < num; i++)
+		if (nodes[i] != asker)
+			(void)peers_tell(j->peers, nodes[i], &m);
+	wire_msg_free(&m);
+	free(nodes);
+	if (asker != peers_self(j->peers))
+		drop_name(j, dir, name);
 }
 
 /* ---- entries in messages */
@@ -258,6 +323,7 @@ static int do_unlink(struct call *c)
 	int rc = core_remove_at(c->j->core, c->dir, c->name, false, &how);
 	if (rc < 0)
 		return rc;
+	tell_lost(c->j, c->from, c->ino, c->dir, c->name);
 	message_put(c->reply, MESSAGE_POINTER, core_owns_backing(c->j->core, c->dir, c->name));
 	say_left(c, c->ino);
 	times_changed(c->j, c->dir);
@@ -276,6 +342,9 @@ static int do_rename(struct call *c)
 	int rc = core_rename_at(c->j->core, c->from_dir, c->old, c->dir, c->name, flags, &how);
 	if (rc < 0)
 		return rc;
+	tell_lost(c->j, c->from, c->ino, c->from_dir, c->old);
+	if (other)
+		tell_lost(c->j, c->from, other, c->dir, c->name);
 	if (!(flags & RENAME_EXCHANGE))
 		say_left(c, other);
 	message_put(c->reply, MESSAGE_POINTER, core_owns_backing(c->j->core, c->from_dir, c->old));

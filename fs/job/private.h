@@ -335,6 +335,7 @@ void hint_get(const struct wire_msg *m, struct hint *ret);
 
 extern const struct part home_part;
 void home_serve(struct job *j, struct peers_request *rq);
+void home_serve_lost(struct job *j, struct peers_request *rq);
 /* The work of it: makes reply, with its status, which it returns, too. */
 int home_do(struct job *j, uint32_t from, const struct wire_msg *rq, struct wire_msg *reply);
 void entry_put(struct wire_msg *m, const struct core_entry *e);

@@ -48,6 +48,7 @@ static const struct {
 	[MESSAGE_FILE_SETXATTR] = { home_serve, SERVE_WORKER },
 	[MESSAGE_FILE_REMOVEXATTR] = { home_serve, SERVE_WORKER },
 	[MESSAGE_FILE_FORGET] = { home_serve, SERVE_WORKER },
+	[MESSAGE_FILE_LOST] = { home_serve_lost, SERVE_WORKER },
 	[MESSAGE_DIR_TOLD] = { times_serve_told, SERVE_HERE },
 	[MESSAGE_DIR_ASK] = { times_serve_ask, SERVE_HERE },
 	[MESSAGE_DIR_CHANGED] = { times_serve_changed, SERVE_HERE },

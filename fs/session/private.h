@@ -53,6 +53,7 @@ struct session {
 	struct turn turn;
 	struct notify *notify; /* owned: of inodes */
 	struct notify *names;  /* owned: of names; the kernel's locks may keep it waiting */
+	struct notify *lost;   /* owned: of names that nobody waits for */
 };
 
 #define SESSION_HEADER_BYTES  (sizeof(struct fuse_in_header) + sizeof(struct fuse_write_in))

@@ -146,6 +146,7 @@ void session_destroy(struct session *s)
 	atomic_store(&s->connected, false);
 	notify_destroy(s->notify);
 	notify_destroy(s->names);
+	notify_destroy(s->lost);
 	for (unsigned int i = 0; s->workers && i < s->num_workers; i++)
 		worker_free(&s->workers[i]);
 	if (s->mounted)
@@ -230,6 +231,8 @@ int session_mount(struct session *s, struct cistern_error *err)
 		r = notify_create(s->fuse, &s->notify);
 		if (!r)
 			r = notify_create(s->fuse, &s->names);
+		if (!r)
+			r = notify_create(s->fuse, &s->lost);
 		if (r)
 			cistern_error_set(err, r, "cannot start a thread: %s", strerror(-r));
 	}
@@ -453,4 +456,10 @@ void session_invalidate_name(struct session *s, uint64_t parent, const char *nam
 		return;
 	if (!notify_wait(s->names, notify_name(s->names, parent, name), s->has_epochs ? NAME_EPOCH_USEC : NAME_USEC))
 		session_invalidate_names(s);
+}
+
+void session_drop_name(struct session *s, uint64_t parent, const char *name)
+{
+	if (atomic_load(&s->connected))
+		notify_name(s->lost, parent, name);
 }

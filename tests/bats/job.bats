@@ -186,6 +186,29 @@ for mnt in sys.argv[3:]:
 END
 }
 
+@test "the bytes of files that another node removes or replaces are freed, but of those that are open" {
+	local k
+	start_job 2 drain=unmount
+	for k in {0..29}; do random_file "$WORK/m1/f$k" 100000 "$k"; done
+	cat "$WORK"/m0/f* >/dev/null
+	exec 5<"$WORK/m1/f0"
+	for k in {0..9}; do rm "$WORK/m0/f$k"; done
+	for k in {10..19}; do rm "$WORK/m1/f$k"; done
+	for k in {20..29}; do
+		: >"$WORK/m0/new"
+		mv "$WORK/m0/new" "$WORK/m$((k % 2))/f$k"
+	done
+	wait_until 60 says_of 1 log_bytes 100000
+	random_file "$WORK/expected" 100000 0
+	cmp "$WORK/expected" - <&5
+	exec 5<&-
+	wait_until 60 says_of 1 log_bytes 0
+	rm "$WORK/expected"
+	stop_job
+	is "$(find "$WORK/b" -type f -size +0 | wc -l)" 0
+	is "$(find "$WORK/b" -type f | wc -l)" 10
+}
+
 @test "nodes that change bytes of the same pages through mappings keep what the others have changed" {
 	start_job 3
 	store_pages f "m.flush()"
