@@ -26,6 +26,7 @@
 #include "tools/lib/stores.h"
 #include "tools/lib/survey.h"
 #include "tools/lib/target.h"
+#include "tools/lib/terminal.h"
 #include "tools/lib/walk.h"
 #include "tools/picture.h"
 #include "tools/variables.h"
@@ -467,7 +468,7 @@ static int show_one_text(struct file_view *v, const char *path, const struct ino
 	if (r == 0)
 		variables_print(s, v->in->history && v->in->complete);
 	if (r == 0 && v->in->opt->map && s->mapped)
-		r = variables_map(s, isatty(STDOUT_FILENO) && !getenv("NO_COLOR"));
+		r = variables_map(s, terminal_columns(STDOUT_FILENO), isatty(STDOUT_FILENO) && !getenv("NO_COLOR"));
 	return r == 0 && (v->in->opt->ranges || !s->mapped) ? show_ranges_text(v, node) : r;
 }
 
@@ -634,7 +635,8 @@ enum { OPT_JSON = 256, OPT_CONFLICTS, OPT_RANGES, OPT_MAP, OPT_SVG, OPT_FILL, OP
 
 static const struct args_option options[] = {
 	{ OPT_JSON, "json", NULL, "print JSON, all sizes in bytes" },
-	{ OPT_MAP, "map", NULL, "of a file: draw a line for each variable; in colours on a terminal" },
+	{ OPT_MAP, "map", NULL,
+		"of a file: draw a line for each variable: # in the store, . in the backing file, - in part, _ missing; on a terminal as wide as that, in colours of writers" },
 	{ OPT_SVG, "svg", "FILE", "of a file: draw a picture of its writes and of where its bytes are now" },
 	{ OPT_RANGES, "ranges", NULL, "of a file: list its ranges also when its variables are known" },
 	{ OPT_FILL, "fill", NULL,
@@ -767,11 +769,12 @@ const struct command command_inspect = {
 		"With PATH, one file, as its mount would show it now. When its format is known, a table of what it is made of: for each variable the bytes that it has, "
 		"how many of them are in the store, in the backing file, and in neither (missing: nobody has written them), how many were overwritten since the last drain, "
 		"the share of the logged elements that equal the fill value, how many of its records (or chunks, or 1) are complete, the index of its first missing element, "
-		"and which nodes wrote what is logged. Then what headers the file has had, as far as the journal and the payloads still tell. A file of another format, or "
+		"and who wrote what is logged (NODE:PROCESS, or NODE where the process is not known). Then what headers the file has had, as far as the journal and the payloads still tell. A file of another format, or "
 		"whose header has not been written yet, is raw: the reason is said, and its ranges are listed, with the segment and offset where each is, the "
 		"sequence number of the write and the checksum.\n\n"
 		"Known are netCDF classic (CDF-1, 2 and 5) and HDF5 with netCDF-4; an HDF5 file can be mapped once its writer has flushed or closed it. What is missing of bytes in the backing file is known as finely as its file system keeps holes, and not at all where it "
-		"keeps none. Of a file in a private segment the journal has no writes. Of a file that nodes of a job write together, one store knows a part; a "
+		"keeps none. Of a file in a private segment (data=auto, where one node alone writes it) the journal has no writes: which node wrote it is known, but not which of its processes wrote "
+		"what, nor what was overwritten; mount with data=log to know. Of a file that nodes of a job write together, one store knows a part; a "
 		"path in a mount has its header read through the mount. Further stores, named before PATH or by --with, are put together with the first as recovery "
 		"would; of a dead job name all of them, in any order. Of what is only in stores that are not given, the bytes are listed (not seen): they count as in the store, "
 		"but their values, and a header among them, cannot be read.\n\n"

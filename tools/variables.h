@@ -14,7 +14,10 @@
 void variables_print(const struct survey *s, bool complete);
 /* The same as fields of the object that is open in j. */
 void variables_json(const struct survey *s, bool complete, struct json *j);
-/* A line for each variable: where its bytes are, from its first to its last, and, in colour, whose. */
-int variables_map(const struct survey *s, bool colour);
+/*
+ * A line for each variable: where its bytes are, from its first to its last, and, in colour, whose. terminal: how many characters a
+ * line may have; 0: not known. 0 or -ENOMEM.
+ */
+int variables_map(const struct survey *s, unsigned int terminal, bool colour);
 
 #endif

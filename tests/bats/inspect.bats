@@ -111,6 +111,12 @@ var_begin() {
 	[[ $output == *"4 variables, 1 of them complete; 2 records"* && $output == *"0:${pids#* }"*"f: float(2,3,1000)"* ]]
 	[[ $output == *"|##############################__________#######-____________| f"* ]]
 	[[ $output != *$'\033'* ]]
+	# As wide as the terminal, with its writers.
+	output=$(COLUMNS=124 script -qec "'$CISTERN' inspect --map '$STORE' f.nc" /dev/null | sed 's/\x1b\[[0-9;]*m//g' | tr -d '\r')
+	[[ $output =~ \|([^|]*)\|\ f$'\n' ]]
+	is "${#BASH_REMATCH[1]}" 100
+	says "# in the store, . in the backing file, - in part, _ missing"
+	says "process ${pids#* }"
 	# In colours on a terminal, but not where somebody asks for none.
 	script -qec "'$CISTERN' inspect --map '$STORE' f.nc" /dev/null | grep -q $'\033\[3[1-6]m#'
 	refute grep -q $'\033' <(NO_COLOR=1 script -qec "'$CISTERN' inspect --map '$STORE' f.nc" /dev/null)
