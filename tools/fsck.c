@@ -194,6 +194,8 @@ static void verdict_text(const struct fsck *f)
 {
 	if (f->num_damage)
 		printf("DAMAGE: %" PRIu64 " finding%s left\n", f->num_damage, f->num_damage == 1 ? "" : "s");
+	else if (f->is_file && f->num_notes) /* of what the notes tell nobody knows */
+		puts("ok: nothing wrong was found in the file");
 	else
 		printf("ok: the %s %s\n",
 			f->logs      ? "logs are"

@@ -35,6 +35,12 @@ static void say(struct check *c, enum check_verdict verdict, const char *fmt, ..
 	va_end(args);
 }
 
+/* Whoever shows an error of a format's names the format, too. */
+static const char *without_name(const char *text)
+{
+	return strncmp(text, "HDF5: ", 6) == 0 ? text + 6 : text;
+}
+
 /* ---- netCDF classic */
 
 static uint64_t end_of(const struct classic *c, const struct classic_var *v)
@@ -130,7 +136,7 @@ static int check_hdf5(const struct source *s, struct check *ret)
 	int r = hdf5_walk(s->read_bytes, s->arg, s->size, &h, &err);
 
 	if (r == -ENODATA || r == -EBADMSG || r == -ENOTSUP) {
-		say(ret, r == -ENOTSUP ? CHECK_DOUBTFUL : CHECK_BROKEN, "%.250s", err.text);
+		say(ret, r == -ENOTSUP ? CHECK_DOUBTFUL : CHECK_BROKEN, "%.250s", without_name(err.text));
 		return 0;
 	}
 	if (r < 0)
@@ -239,6 +245,6 @@ int check_layout(check_read_fn read_bytes, void *arg, uint64_t size, struct layo
 	r = formats[format].layout(&s, ret, &why);
 	if (r == -EBADMSG || r == -EFBIG || r == -ENODATA || r == -ENOTSUP)
 		return cistern_error_set(err, -ENOMSG, "it begins like %s, but cannot be mapped (yet): %s",
-			formats[format].name, why.text);
+			formats[format].name, without_name(why.text));
 	return r < 0 ? cistern_error_set(err, r, "%s", *why.text ? why.text : strerror(-r)) : 0;
 }

@@ -123,10 +123,12 @@ struct super {
 	uint64_t root, extension, end, driver; /* addresses */
 };
 
-static int check_widths(struct hdf5_walk *w)
+static int check_widths(struct hdf5_walk *w, const struct cursor *c)
 {
 	unsigned int a = w->addr_bytes, l = w->len_bytes;
 
+	if (!cursor_ok(c))
+		return hdf5_fail(w, -EBADMSG, w->base, "the superblock is cut short");
 	if ((a != 2 && a != 4 && a != 8) || (l != 2 && l != 4 && l != 8))
 		return hdf5_fail(w, -ENOTSUP, w->base, "addresses of %u and lengths of %u bytes", a, l);
 	return 0;
@@ -141,7 +143,7 @@ static int super01(struct hdf5_walk *w, struct cursor *c, unsigned int version, 
 	(void)cursor_bytes(c, 4); /* versions of parts, none of which there are two of */
 	w->addr_bytes = cursor_u8(c);
 	w->len_bytes = cursor_u8(c);
-	r = check_widths(w);
+	r = check_widths(w, c);
 	if (r < 0)
 		return r;
 	(void)cursor_u8(c);
@@ -172,7 +174,7 @@ static int super23(
 	w->addr_bytes = cursor_u8(c);
 	w->len_bytes = cursor_u8(c);
 	flags = cursor_u8(c);
-	r = check_widths(w);
+	r = check_widths(w, c);
 	if (r < 0)
 		return r;
 	w->file->open_for_writing = version == 3 && (flags & OPEN_TO_WRITE);

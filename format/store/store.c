@@ -172,7 +172,8 @@ static int load_superblock(struct store *s, const struct store_options *opt, boo
 	if (*ret_new)
 		return 0;
 	if (r == -ENOENT)
-		return cistern_error_set(err, r, "%s: not a store (no superblock in it)", s->path);
+		return cistern_error_set(
+			err, r, "%s: not a store (no superblock in it): name a store's directory", s->path);
 	if (r) {
 		cistern_error_prefix(err, "%s", s->path);
 		return r;
@@ -607,6 +608,8 @@ int store_read_superblock(const char *path, struct superblock *ret, struct ciste
 	struct io *io = NULL;
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), r;
 
+	if (fd < 0 && errno == ENOTDIR)
+		return cistern_error_set(err, -ENOTDIR, "%s: not a directory: a store is a directory", path);
 	if (fd < 0)
 		return cistern_error_set(err, -errno, "%s: cannot be opened: %s", path, strerror(errno));
 	r = io_posix_create(fd, &io);
@@ -616,7 +619,8 @@ int store_read_superblock(const char *path, struct superblock *ret, struct ciste
 	r = superblock_load(io, ret, err);
 	io_destroy(io);
 	if (r == -ENOENT)
-		return cistern_error_set(err, r, "%s: not a store (no superblock in it)", path);
+		return cistern_error_set(
+			err, r, "%s: not a store (no superblock in it): name a store's directory", path);
 	if (r)
 		cistern_error_prefix(err, "%s", path);
 	return r;

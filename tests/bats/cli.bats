@@ -278,12 +278,19 @@ END
 	local command
 	for command in wait pause resume status inspect; do
 		run --separate-stderr "$CISTERN" "$command" "$dir"
-		said 1 "$dir is neither a store nor in a cistern mount"
+		said 1 "$dir is neither a store nor in a cistern mount: name a store's directory, a mount point, or a path"
 		run --separate-stderr "$CISTERN" "$command" "$dir/nothing"
 		said 1 "$dir/nothing"
 	done
+	echo text >"$dir/text"
+	run --separate-stderr "$CISTERN" inspect "$dir/text"
+	said 1 "'cistern fsck' looks into a file"
+	run --separate-stderr "$CISTERN" recover "$dir/text" --to "$dir/out"
+	said 1 "$dir/text: not a directory: a store is a directory"
+	run --separate-stderr "$CISTERN" fsck "$dir"
+	said 1 "name a store's directory"
 	run --separate-stderr "$CISTERN" umount "$dir/mnt"
-	said 1 "is not in a cistern mount"
+	said 1 "is not in a cistern mount: name a mount point"
 	run --separate-stderr "$CISTERN" flush "$dir/mnt"
 	said 1 "is not in a cistern mount"
 	run --separate-stderr "$CISTERN" flush "$dir/nothing"

@@ -170,6 +170,13 @@ with_misreads() {
 	done
 	exits 0 "$CISTERN" fsck made/old.h5
 	says "note: HDF5: not all of it could be checked: external"
+	says "ok: nothing wrong was found in the file"
+	head -c 10 made/four.nc >made/short.h5
+	exits 4 "$CISTERN" fsck made/short.h5
+	says "DAMAGE: HDF5: at offset 0: the superblock is cut short"
+	printf '\211HDF\r\n\032\n\011' >made/later.h5
+	exits 0 "$CISTERN" fsck made/later.h5
+	says "note: HDF5: at offset 0: a superblock of version 9"
 	exits 1 "$CISTERN" fsck made/text
 	says "neither a store nor a file of a format"
 	exits 2 "$CISTERN" fsck --fix-numrecs .

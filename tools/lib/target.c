@@ -132,7 +132,9 @@ int target_resolve_mount(const char *name, struct target *ret, struct cistern_er
 		return r;
 	r = mounts_holding(real, &ret->mount);
 	if (r < 0 || !ret->mount.cistern)
-		return cistern_error_set(err, -ENOENT, "%s is not in a cistern mount", name);
+		return cistern_error_set(err, -ENOENT,
+			"%s is not in a cistern mount: name a mount point, or a path in a mount ('mount -t fuse.cistern' lists them)",
+			name);
 	ret->mounted = true;
 	set_path(ret, real);
 	return ask_for_store(ret, err);
@@ -157,6 +159,9 @@ int target_resolve(const char *name, struct target *ret, struct cistern_error *e
 	r = store_read_superblock(ret->store, sb, &why);
 	free(sb);
 	if (r == -ENOENT || r == -ENOTDIR)
-		return cistern_error_set(err, r, "%s is neither a store nor in a cistern mount", name);
+		return cistern_error_set(err, r,
+			"%s is neither a store nor in a cistern mount: name a store's directory, a mount point, or a path in a "
+			"mount%s",
+			name, r == -ENOTDIR ? "; 'cistern fsck' looks into a file that is in none" : "");
 	return r < 0 ? cistern_error_set(err, r, "%s", why.text) : 0;
 }
