@@ -176,6 +176,8 @@ uint32_t core_type(struct core *c, uint64_t ino); /* S_IFMT bits of what the ker
 bool core_is_known(struct core *c, uint64_t ino); /* the state has it, and it has a name */
 /* Has the state taken this name of the backing directory over? Then the backing directory does not show it. */
 bool core_owns_backing(struct core *c, uint64_t parent, const char *name);
+/* So it is, or a drain under way may put it there, of a file that has lost the name since the drain began. */
+bool core_hides_backing(struct core *c, uint64_t parent, const char *name);
 int core_hold(struct core *c, uint64_t ino); /* as a lookup by the kernel: core_forget ends it. -ESTALE */
 /* A directory of the tree by its name: counts a lookup. -ENOENT: no directory, or not in the tree. */
 int core_tree_lookup(struct core *c, uint64_t parent, const char *name, struct core_entry *ret);

@@ -153,6 +153,12 @@ bool core_owns_backing(struct core *c, uint64_t parent, const char *name)
 	return state_backing_owner(c->state, parent, name, &owner) == 0;
 }
 
+/* In this order: a name that is in doubt no more is known to the state. */
+bool core_hides_backing(struct core *c, uint64_t parent, const char *name)
+{
+	return doubt_hides(c, parent, name) || core_owns_backing(c, parent, name);
+}
+
 int core_hold(struct core *c, uint64_t ino)
 {
 	struct node_ref r NODE_CLEANUP = node_take(c, ino);

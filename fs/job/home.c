@@ -324,7 +324,7 @@ static int do_unlink(struct call *c)
 	if (rc < 0)
 		return rc;
 	tell_lost(c->j, c->from, c->ino, c->dir, c->name);
-	message_put(c->reply, MESSAGE_POINTER, core_owns_backing(c->j->core, c->dir, c->name));
+	message_put(c->reply, MESSAGE_POINTER, core_hides_backing(c->j->core, c->dir, c->name));
 	say_left(c, c->ino);
 	times_changed(c->j, c->dir);
 	return say_life(c, 0);
@@ -347,7 +347,7 @@ static int do_rename(struct call *c)
 		tell_lost(c->j, c->from, other, c->dir, c->name);
 	if (!(flags & RENAME_EXCHANGE))
 		say_left(c, other);
-	message_put(c->reply, MESSAGE_POINTER, core_owns_backing(c->j->core, c->from_dir, c->old));
+	message_put(c->reply, MESSAGE_POINTER, core_hides_backing(c->j->core, c->from_dir, c->old));
 	times_changed(c->j, c->dir);
 	if (c->from_dir != c->dir)
 		times_changed(c->j, c->from_dir);

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "format/base/crc32c.h"
@@ -42,6 +43,20 @@ static int open_hint(struct job *j, uint64_t ino)
 	return core_open_backing(j->core, path);
 }
 
+/* Where the home has said that it is. It may have been moved since, and something else be there: -ESTALE. */
+static int open_told(struct job *j, const char *path, uint64_t backing_ino)
+{
+	struct stat st;
+	int fd = core_open_backing(j->core, path);
+
+	if (fd < 0)
+		return fd == -ENOENT ? -ESTALE : fd;
+	if (!backing_ino || (fstat(fd, &st) == 0 && st.st_ino == backing_ino))
+		return fd;
+	close(fd);
+	return -ESTALE;
+}
+
 int read_backing_fd(struct job *j, struct shared *s)
 {
 	char path[4096] = "";
@@ -50,12 +65,13 @@ int read_backing_fd(struct job *j, struct shared *s)
 	int fd = s->backing_fd >= 0 ? fcntl(s->backing_fd, F_DUPFD_CLOEXEC, 0) : -1;
 	if (fd < 0 && s->path)
 		memcpy(path, s->path, strlen(s->path) + 1);
+	uint64_t backing_ino = s->backing_ino;
 	pthread_mutex_unlock(&s->mutex);
 	if (fd >= 0)
 		return fd;
 	if (s->at_home)
 		return core_open_origin(j->core, s->ino);
-	return path[0] ? core_open_backing(j->core, path) : open_hint(j, s->ino);
+	return path[0] ? open_told(j, path, backing_ino) : open_hint(j, s->ino);
 }
 
 static void backing_keep(struct shared *s, int fd)
@@ -298,14 +314,30 @@ static int read_windows(struct reading *rd, uint64_t end)
 	return rc;
 }
 
+/* True: all of the file is in the backing file, and *ret is what came of reading there. */
+static bool read_outside(struct reading *rd, size_t len, ssize_t *ret)
+{
+	*ret = -ESTALE;
+	for (int tries = 0; *ret == -ESTALE && tries < READ_TRIES; tries++) {
+		if (shared_is_home(rd->j, rd->s) || !shared_is_outside(rd->s))
+			return false;
+		*ret = backing_read(rd->j, rd->s, rd->buf, len, rd->off);
+		int again = *ret == -ESTALE ? refresh(rd, -ESTALE, tries) : 0;
+		if (again < 0)
+			*ret = again;
+	}
+	return true;
+}
+
 static ssize_t read_at(struct reading *rd, size_t len)
 {
 	int rc = shared_make_current(rd->j, rd->s);
+	ssize_t got;
 
 	if (rc < 0)
 		return rc;
-	if (!shared_is_home(rd->j, rd->s) && shared_is_outside(rd->s))
-		return backing_read(rd->j, rd->s, rd->buf, len, rd->off);
+	if (read_outside(rd, len, &got))
+		return got;
 	uint64_t size = shared_size(rd->j, rd->s);
 	if (rd->may_write && rd->s->is_shared && len > 0 && (rd->off >= size || len > size - rd->off))
 		rc = share_end(rd->j, rd->s, &size);

@@ -491,7 +491,7 @@ void rebuild_serve_who(struct job *j, struct peers_request *rq)
 
 	if (rc == 0 && state_lookup(j->state, dir, name, &e) == 0 && e.type != S_IFDIR)
 		at = (struct pointer){ .ino = e.ino, .stamp = e.stamp };
-	at.hidden = rc == 0 && core_owns_backing(j->core, dir, name);
+	at.hidden = rc == 0 && core_hides_backing(j->core, dir, name);
 	wire_msg_init(&reply, WIRE_REPLY);
 	wire_put_i64(&reply, WIRE_STATUS, rc);
 	pointer_put(&reply, &at);

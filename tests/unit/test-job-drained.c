@@ -3,6 +3,7 @@
  * What nodes see of files while, and after, a drain has carried them: the bytes leave maps and layers and are in the backing file from
  * then on. The drain's steps are done here by hand, one after the other, so that something can happen between any two.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,7 +95,7 @@ static void all_read(struct file *f, const char *text)
 		ssize_t num = job_read(job_world_job(f->w, n), f->at[n], got, sizeof(got) - 1, 0);
 		for (ssize_t i = 0; i < num; i++)
 			got[i] = got[i] ? got[i] : '.';
-		ok(num == (ssize_t)len && memcmp(got, text, len) == 0, "node %u reads %s: %s", n, text, got);
+		ok(num == (ssize_t)len && memcmp(got, text, len) == 0, "node %u reads %s: %s (%zd)", n, text, got, num);
 	}
 }
 
@@ -172,7 +173,8 @@ static void drain_ends(struct file *f)
 {
 	drain_publishes(f);
 	job_drained(job_world_job(f->w, 0), f->ino);
-	drain_drops(f);
+	if (f->stamp)
+		drain_drops(f);
 }
 
 /* ---- */
@@ -267,8 +269,73 @@ static void test_before_told(bool shared)
 	end(&f);
 }
 
+/* An agent gives a name to what its snapshot has, though the mount has taken it away: no node sees that. */
+static void test_removed_meanwhile(bool renamed)
+{
+	struct file f;
+
+	begin(&f);
+	put(&f, 0, "0123456789", 0);
+	core_session_begin(job_world_core(f.w, 0), false);
+	drain_begins(&f, "");
+	is_int(renamed ? job_rename(job_world_job(f.w, 0), 1, "f", 1, "g", 0)
+		       : job_unlink(job_world_job(f.w, 0), 1, "f"),
+		0, "the name goes while its node drains");
+	for (uint32_t n = 0; n < NODES; n++) {
+		struct core_entry e;
+
+		is_int(job_lookup(job_world_job(f.w, n), 1, "f", &e), -ENOENT, "what appears under it is not shown");
+	}
+	drain_publishes(&f);
+	core_session_end(job_world_core(f.w, 0));
+	for (uint32_t n = 0; n < NODES; n++) {
+		struct core_entry e;
+
+		is_int(job_lookup(job_world_job(f.w, n), 1, "f", &e), -ENOENT, "nor when that is known");
+	}
+	end(&f);
+}
+
+/* Elsewhere the backing file is known by a path, where something else may be by now. */
+static void test_moved_meanwhile(void)
+{
+	char from[4096 + 8], to[4096 + 8];
+	struct file f;
+
+	begin(&f);
+	put(&f, 0, "0123456789", 0);
+	close_at(&f, 0);
+	drain_begins(&f, "0123456789");
+	f.stamp = 0;
+	drain_ends(&f);
+	open_at(&f, 1, O_RDONLY);
+	is_int(job_rename(job_world_job(f.w, 0), 1, "f", 1, "g", 0), 0,
+		"a drained file that is open elsewhere is renamed");
+	snprintf(from, sizeof(from), "%s/f", job_world_backing(f.w));
+	snprintf(to, sizeof(to), "%s/g", job_world_backing(f.w));
+	struct record moved = { .type = RECORD_PLACED,
+		.flags = RECORD_F_MOVED,
+		.ino = f.ino,
+		.parent = 1,
+		.name = "g",
+		.from_parent = 1,
+		.from_name = "f",
+		.backing_dev = f.st.st_dev,
+		.backing_ino = f.st.st_ino };
+	is_int(rename(from, to), 0, "the next drain moves it");
+	is_int(core_drain_step(job_world_core(f.w, 0), &moved), 0, "and says so");
+	int fd = open(from, O_CREAT | O_RDWR, 0644);
+	ok(fd >= 0 && write(fd, "another", 7) == 7, "another file gets the old name");
+	close(fd);
+	all_read(&f, "0123456789");
+	end(&f);
+}
+
 int main(void)
 {
+	test_removed_meanwhile(false);
+	test_removed_meanwhile(true);
+	test_moved_meanwhile();
 	test_written_meanwhile();
 	test_cut_meanwhile();
 	test_cut_before(false);
