@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # cistern inspect STORE FILE: what it says of variables beside what other programs wrote, and how.
+# What a store tells of its history goes back to its last checkpoint: they come late here.
 
 load "${top_srcdir:?}/tests/lib/mount.bash"
 load "$top_srcdir/tests/lib/job.bash"
@@ -49,7 +50,7 @@ make_cdl() {
 		umount_wait
 		rm -rf "$STORE"
 	done
-	mount_cistern -o drain=unmount,data=log
+	mount_cistern -o drain=unmount,data=log,checkpoint_interval=1h
 	# Through the mount also what the store knows nothing of.
 	is "$(var f-log.nc f drained_bytes) $(var f-log.nc f complete) $(of f-log.nc .state)" '12000 true clean'
 	exits 1 "$CISTERN" inspect "$STORE" f-log.nc
@@ -68,7 +69,7 @@ var_begin() {
 }
 
 @test "half-way through, inspect says which variables are complete, who wrote them, and where the first gap is" {
-	mount_cistern -o drain=unmount,data=log
+	mount_cistern -o drain=unmount,data=log,checkpoint_interval=1h
 	make_cdl >"$WORK/f.cdl"
 	ncgen -x -k 5 -o "$DIRECT/f.nc" "$WORK/f.cdl"
 	# Two processes write into one file, as a parallel program does: a header, all of x, parts of two records of f.
@@ -123,7 +124,7 @@ var_begin() {
 }
 
 @test "padding that netCDF-C leaves behind the records of a variable alone is no record" {
-	mount_cistern -o data=log
+	mount_cistern -o data=log,checkpoint_interval=1h
 	echo 'netcdf odd { dimensions: t = UNLIMITED ; x = 3 ; variables: short b(t, x) ; data:
 		b = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21 ; }' >"$WORK/cdl"
 	ncgen -k cdf5 -o "$MNT/odd.nc" "$WORK/cdl"
@@ -131,7 +132,7 @@ var_begin() {
 }
 
 @test "what cannot be mapped is raw, and why is said" {
-	mount_cistern -o drain=unmount,data=log
+	mount_cistern -o drain=unmount,data=log,checkpoint_interval=1h
 	head -c 10000 /dev/zero >"$MNT/zeros"
 	head -c 10000 /dev/zero | tr '\0' x >"$MNT/text"
 	: >"$MNT/empty"
@@ -149,7 +150,7 @@ var_begin() {
 }
 
 @test "inspect tells datasets and chunks of netCDF-4 files, and says when there is nothing to map yet" {
-	mount_cistern -o drain=unmount,data=log
+	mount_cistern -o drain=unmount,data=log,checkpoint_interval=1h
 	cat >"$WORK/n.cdl" <<-'END'
 		netcdf n {
 		dimensions: t = UNLIMITED ; x = 100 ;
@@ -177,7 +178,7 @@ var_begin() {
 }
 
 @test "headers that a file has had are told" {
-	mount_cistern -o drain=unmount,data=log
+	mount_cistern -o drain=unmount,data=log,checkpoint_interval=1h
 	cat >"$WORK/grow.py" <<-'END'
 		import sys
 		small, large, path = sys.argv[1:]
@@ -250,7 +251,7 @@ header_of() {
 @test "of the headers that netCDF-C made one after the other, those whose bytes are there are told, and the others counted" {
 	needs_program ncmpidump ncoffsets
 	python3 -c 'import ctypes.util, sys; sys.exit(not ctypes.util.find_library("netcdf"))' || skip "there is no libnetcdf"
-	mount_cistern -o drain=unmount,data=log
+	mount_cistern -o drain=unmount,data=log,checkpoint_interval=1h
 	for step in first text late dimension; do
 		redefine $step "$DIRECT/f.nc"
 		redefine $step "$MNT/f.nc"
@@ -268,7 +269,7 @@ header_of() {
 }
 
 @test "the picture is an SVG of bounded size that names the variables" {
-	mount_cistern -o drain=unmount,data=log
+	mount_cistern -o drain=unmount,data=log,checkpoint_interval=1h
 	make_cdl | ncgen -k 5 -o "$MNT/f&.nc" -
 	"$CISTERN" inspect --svg "$WORK/f.svg" "$STORE" 'f&.nc' >/dev/null
 	python3 - "$WORK/f.svg" <<-'END'
@@ -286,7 +287,7 @@ header_of() {
 }
 
 @test "of a file that two nodes write, each one's part is known, and with both stores all" {
-	start_job 2 data=log
+	start_job 2 data=log,checkpoint_interval=1h
 	make_cdl >"$WORK/f.cdl"
 	ncgen -x -k 5 -o "$DIRECT/f.nc" "$WORK/f.cdl"
 	cp "$DIRECT/f.nc" "$WORK/m0/f.nc"
@@ -346,7 +347,7 @@ report() {
 
 @test "the stores of a dead job tell of a file what its mount told; with one lost, what cannot be seen is listed" {
 	local told='.file | [.size, .format, .records, .variables, .writes, .written_bytes, .overwritten_bytes, .header_generations]'
-	start_job 2 data=log
+	start_job 2 data=log,checkpoint_interval=1h
 	make_cdl >"$WORK/f.cdl"
 	ncgen -x -k 5 -o "$DIRECT/f.nc" "$WORK/f.cdl"
 	begin=$("$top_builddir/tests/unit/dump-classic" "$DIRECT/f.nc" | sed -n 's/^\/\/ f \([0-9]*\) .*/\1/p')
@@ -430,7 +431,7 @@ equal_elements() {
 	local facts=$top_builddir/tests/mpi/h5-facts
 	[ -x "$facts" ] || skip "built without HDF5, so nobody makes external files"
 	needs_program h5dump h5stat
-	mount_cistern -o drain=unmount,data=log
+	mount_cistern -o drain=unmount,data=log,checkpoint_interval=1h
 	mkdir -p "$MNT/d/sub"
 	in_mount "$facts" pieces p.h5 sub/../more.bin
 	is "$(in_mount h5stat p.h5 | sed -n 's/^External raw data: \([0-9]*\) bytes/\1/p')" 240
@@ -452,7 +453,7 @@ equal_elements() {
 	is "$(counts x "$MNT/d/p.h5")" '240 0 190 50 0 false'
 	umount_wait
 	rm -rf "$STORE"
-	mount_cistern -o drain=unmount,data=log
+	mount_cistern -o drain=unmount,data=log,checkpoint_interval=1h
 	# The dataset's file alone is known to the store.
 	touch "$MNT/d/p.h5"
 	is "$(counts x "$STORE" d/p.h5)" '240 0 190 50 0 false'
@@ -490,7 +491,7 @@ equal_elements() {
 @test "an external file that several nodes write counts with all of their stores, and what of it is not seen is said" {
 	local facts=$top_builddir/tests/mpi/h5-facts
 	[ -x "$facts" ] || skip "built without HDF5, so nobody makes external files"
-	start_job 2 data=log
+	start_job 2 data=log,checkpoint_interval=1h
 	(cd "$WORK/m0" && "$facts" pieces f.nc more.bin)
 	dd if=/dev/zero of="$WORK/m1/more.bin" bs=100 seek=1 count=1 conv=notrunc,fsync status=none
 	is "$(counts x --with "$WORK/s1" "$WORK/m0/f.nc")" '240 240 0 0 100 true'
@@ -505,7 +506,7 @@ equal_elements() {
 	local wrote
 	needs_mpi
 	needs_built tests/bench/e3sm
-	mount_cistern -o drain=unmount,data=log
+	mount_cistern -o drain=unmount,data=log,checkpoint_interval=1h
 	# Land: what is sea is never written.
 	wrote=$(mpiexec.mpich -n 2 "$top_builddir/tests/bench/e3sm" --case=I --size=tiny "$MNT/i.nc" 3>&-)
 	"$CISTERN" inspect --json "$MNT/i.nc" >"$WORK/i.json"
@@ -540,7 +541,7 @@ equal_elements() {
 @test "what --json prints is what docs/inspect.schema.json says, and nothing in the schema is made up" {
 	local k=0
 	cp "$top_srcdir/tests/fuzz/corpus/hdf5/heaps" "$BACKING/elsewhere.h5"
-	mount_cistern -o drain=unmount,data=log
+	mount_cistern -o drain=unmount,data=log,checkpoint_interval=1h
 	make_cdl >"$WORK/f.cdl"
 	ncgen -k 5 -o "$MNT/f.nc" "$WORK/f.cdl"
 	ncgen -k nc4 -o "$MNT/four.nc" "$WORK/f.cdl"

@@ -96,7 +96,7 @@ until_it_has() {
 }
 
 @test "a file that a program holds open is raw until the program flushes, and whole when it is closed" {
-	mount_cistern -o drain=unmount,verify=format,data=log
+	mount_cistern -o drain=unmount,verify=format,data=log,checkpoint_interval=1h
 	hold "$MNT/held.h5"
 	run "$CISTERN" inspect "$MNT/held.h5"
 	[[ $output == *"raw, not yet mapped: it begins like HDF5"* || $output == *"raw, not yet mapped: its first bytes are zeros"* ]]
@@ -122,7 +122,7 @@ until_it_has() {
 
 @test "inspect tells chunks and writers of a file of two nodes, and of dead stores says what it cannot know" {
 	local at from
-	start_job 2 data=log,visible=write
+	start_job 2 data=log,visible=write,checkpoint_interval=1h
 	ranks mpich "$scenes" @ chunked
 	run_ranks mpich -n 2 "$scenes" "$DIRECT" chunked
 	for from in "$WORK/m0/chunked.h5" "$WORK/m1/chunked.h5"; do

@@ -223,7 +223,7 @@ END
 	{ echo '#include <string.h>'; grow_program; } >"$WORK/grow.c"
 	mpicc.openmpi -o "$WORK/grow" "$WORK/grow.c" -lpnetcdf
 	export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-	mount_cistern -o drain=unmount,data=log
+	mount_cistern -o drain=unmount,data=log,checkpoint_interval=1h
 	both "$WORK/grow" f.nc
 	is "$(wc -l <"$WORK/said-mount")" 4
 	cmp "$MNT/f.nc" "$DIRECT/f.nc"
