@@ -623,13 +623,19 @@ static void put_header(FILE *out, const struct manifest_session *s, uint64_t fai
 		t->files, t->bytes, t->names_moved, t->names_removed, failed, t->missing_bytes);
 }
 
+/* The key is of what was out of the way, or below it: where it was has been said. */
+static bool is_parked(const struct entry *e)
+{
+	return memmem(e->key.at, e->key.len, MANIFEST_PARKED, sizeof(MANIFEST_PARKED) - 1);
+}
+
 enum listing { LIST_FILES, LIST_MOVED, LIST_REMOVED };
 
 static bool is_listed(const struct entry *e, enum listing what)
 {
 	switch (what) {
 	case LIST_MOVED: return !e->gone && has_state(e, "moved");
-	case LIST_REMOVED: return e->gone && has_state(e, "removed");
+	case LIST_REMOVED: return e->gone && has_state(e, "removed") && !is_parked(e);
 	default: return !e->gone && e->line.len > 0 && !has_state(e, "moved");
 	}
 }

@@ -62,8 +62,9 @@ enum wire_type {
 /* What a drain session of a job of many nodes does of the whole (docs/design/many-nodes.md, 6); WIRE_PART of a grant. */
 enum wire_part {
 	WIRE_PART_WHOLE, /* one node alone: everything */
-	WIRE_PART_DIRS,  /* directories are made and moved; node 0 only */
-	WIRE_PART_PARK,  /* files that have moved make way: their backing names become parking places */
+	WIRE_PART_LOOK,  /* of a dead job only: where are the directories now? Removed ones are parked; by who leads */
+	WIRE_PART_PARK, /* files that have moved make way: their backing names become parking places; removed ones, to directories */
+	WIRE_PART_DIRS,  /* directories are made and moved, and removed ones parked; node 0 only */
 	WIRE_PART_BEGIN, /* files that several nodes wrote: their homes make what all can write to */
 	WIRE_PART_DEAL,  /* those that become blobs: each node says what it has of them, */
 	WIRE_PART_BLOBS, /* and writes its subfiles */

@@ -524,8 +524,8 @@ static void run_parts(struct collective *c, const struct session_options *opt)
 		enum when when;
 	} parts[] = {
 		{ COLLECTIVE_COMMIT, false, ALWAYS },
-		{ WIRE_PART_DIRS, true, ALWAYS },
 		{ WIRE_PART_PARK, false, ALWAYS },
+		{ WIRE_PART_DIRS, true, ALWAYS },
 		{ WIRE_PART_BEGIN, false, ALWAYS },
 		{ WIRE_PART_DEAL, false, BLOBS },
 		{ WIRE_PART_BLOBS, false, BLOBS },

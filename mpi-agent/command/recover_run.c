@@ -9,10 +9,12 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "format/base/cursor.h"
 #include "format/journal/record.h"
 #include "format/wire/shared.h"
+#include "mpi-agent/plan/names.h"
 
 #define LINES_BYTES  (64u << 10) /* about so much of a manifest at once */
 #define ARRAY_NUM(a) (sizeof(a) / sizeof((a)[0]))
@@ -31,20 +33,38 @@ struct carrying {
 	uint8_t *fetched[WIRE_FETCH_SLOTS]; /* owned; NULL until first used */
 };
 
-/* The others have the same directories: where those are now, all must know. */
+/* All stores have the same directories, and who leads finds or moves them. */
+static bool moves_dirs(enum wire_part part)
+{
+	return part == WIRE_PART_LOOK || part == WIRE_PART_DIRS;
+}
+
+static int apply_to(struct state *st, const struct record *rec)
+{
+	struct record copy = *rec;
+	int r;
+
+	copy.seq = state_seq(st) + 1;
+	r = state_apply(st, &copy);
+	return r == -ENOENT || r == -ESTALE ? 0 : r;
+}
+
+/* The others have the same directories: where those are now, all must know. Files that cannot be there any more are found later. */
 static int tell_others(struct carrying *c, const struct record *rec)
 {
 	for (uint32_t i = 0; i < c->set->num_nodes; i++) {
-		struct record copy = *rec;
+		struct record moved;
 		struct state *st;
-		int r;
+		int r = 0;
 
 		if (!c->set->stores[i] || i == c->set->first_node)
 			continue;
 		st = store_state(c->set->stores[i]);
-		copy.seq = state_seq(st) + 1;
-		r = state_apply(st, &copy);
-		if (r < 0 && r != -ENOENT && r != -ESTALE)
+		if (rec->type == RECORD_PLACED && names_make_room(st, rec->parent, rec->name, &moved))
+			r = apply_to(st, &moved);
+		if (r == 0)
+			r = apply_to(st, rec);
+		if (r < 0)
 			return r;
 	}
 	return 0;
@@ -53,9 +73,11 @@ static int tell_others(struct carrying *c, const struct record *rec)
 static int on_step(const struct record *rec, void *arg)
 {
 	struct carrying *c = arg;
+	struct inode in;
 	int r = 0;
 
-	if (c->part != WIRE_PART_DIRS)
+	if (!moves_dirs(c->part) || state_inode(store_state(c->set->stores[c->set->first_node]), rec->ino, &in) < 0 ||
+		!S_ISDIR(in.mode))
 		return 0;
 	if (c->team->size > 1)
 		r = record_encode(rec, &c->dir_steps);
@@ -225,6 +247,7 @@ static int share_steps(struct carrying *c, struct cistern_error *err)
 		r = team_broadcast(c->team, c->dir_steps.data, len, err);
 	if (r == 0 && c->team->rank > 0)
 		r = apply_steps(c, &c->dir_steps);
+	buf_reset(&c->dir_steps);
 	return team_agree(c->team, r, err);
 }
 
@@ -314,7 +337,7 @@ static int meet(struct carrying *c, int r, struct cistern_error *err)
 
 static int run_part(struct carrying *c, enum wire_part part, struct cistern_error *err)
 {
-	bool leads = part == WIRE_PART_DIRS || part == WIRE_PART_FINISH;
+	bool leads = moves_dirs(part) || part == WIRE_PART_FINISH;
 	int r = 0;
 
 	if (!leads)
@@ -322,14 +345,14 @@ static int run_part(struct carrying *c, enum wire_part part, struct cistern_erro
 	else if (c->team->rank == 0)
 		r = run_one(c, c->set->first_node, part, err);
 	r = meet(c, r, err);
-	return r == 0 && part == WIRE_PART_DIRS && c->team->size > 1 ? share_steps(c, err) : r;
+	return r == 0 && moves_dirs(part) && c->team->size > 1 ? share_steps(c, err) : r;
 }
 
 int recover_run(struct recover_set *set, const struct team *team, const struct drain_options *opt,
 	struct drain_result *ret, struct cistern_error *err)
 {
-	static const enum wire_part in_place[] = { WIRE_PART_DIRS, WIRE_PART_PARK, WIRE_PART_FILES, WIRE_PART_REMOVE,
-		WIRE_PART_FINISH },
+	static const enum wire_part in_place[] = { WIRE_PART_LOOK, WIRE_PART_PARK, WIRE_PART_DIRS, WIRE_PART_FILES,
+		WIRE_PART_REMOVE, WIRE_PART_FINISH },
 				    elsewhere[] = { WIRE_PART_WHOLE };
 	struct carrying c = { .set = set, .team = team, .how = opt, .sum = ret, .user = opt->watcher };
 	const enum wire_part *parts = opt->in_place ? in_place : elsewhere;

@@ -22,6 +22,27 @@ void names_park_name(uint64_t ino, char out[RECORD_NAME_MAX + 1])
 	snprintf(out, RECORD_NAME_MAX + 1, NAMES_PARK_PREFIX "%" PRIu64, ino);
 }
 
+bool names_make_room(struct state *st, uint64_t dir, const char *name, struct record *ret)
+{
+	struct inode in;
+	uint64_t owner;
+
+	if (state_backing_owner(st, dir, name, &owner) < 0 || state_inode(st, owner, &in) < 0 || S_ISDIR(in.mode) ||
+		!names_is_needed(&in) || in.origin_parent != dir || strcmp(in.origin_name, name) != 0)
+		return false;
+	*ret = (struct record){ .type = RECORD_PLACED,
+		.flags = RECORD_F_MOVED | (in.flags & INODE_UNPUBLISHED ? RECORD_F_UNPUBLISHED : 0),
+		.ino = owner,
+		.gen = in.gen,
+		.parent = dir,
+		.from_parent = dir,
+		.backing_dev = in.backing_dev,
+		.backing_ino = in.backing_ino };
+	names_park_name(owner, ret->name);
+	snprintf(ret->from_name, sizeof(ret->from_name), "%s", name);
+	return true;
+}
+
 /*
  * Another inode has the place. True: it has to leave first (*ret says how). A file with several backing names is parked
  * only when it would lose the one that the state remembers.

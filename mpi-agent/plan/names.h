@@ -41,5 +41,10 @@ int names_next_step(
 /* Is an inode's backing file still of use: has it a name, or may something below it be? */
 bool names_is_needed(const struct inode *in);
 void names_park_name(uint64_t ino, char out[RECORD_NAME_MAX + 1]);
+/*
+ * A directory is in (dir, name), so the file that the state has there is not. True: it is one that is needed, and *ret says that it is parked,
+ * which is as good as any other place until it is looked for.
+ */
+bool names_make_room(struct state *st, uint64_t dir, const char *name, struct record *ret);
 
 #endif

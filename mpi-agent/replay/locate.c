@@ -362,6 +362,15 @@ static int tell(struct session *s, const struct inode *in, uint64_t parent, cons
 	return session_step(s, &rec);
 }
 
+/* Where directories alone are looked for, a file that the state has in the place of one is looked for later. */
+static int make_room(struct session *s, uint64_t parent, const char *name)
+{
+	struct record moved;
+
+	return s->opt->part == WIRE_PART_LOOK && names_make_room(s->st, parent, name, &moved) ? session_step(s, &moved)
+											      : 0;
+}
+
 /* New directories that something was found in are told first, from the top. */
 static int tell_new_dirs(struct locate *l, uint64_t dir)
 {
@@ -385,6 +394,8 @@ static int tell_new_dirs(struct locate *l, uint64_t dir)
 		r = s->to->ops->stat(s->to, l->path, &st);
 	if (r == 0)
 		r = s->to->ops->mark(s->to, l->path);
+	if (r == 0)
+		r = make_room(s, l->places[at - 1].dir, l->places[at - 1].name);
 	if (r < 0)
 		return r;
 	rec.gen = in.gen;
@@ -424,9 +435,10 @@ static int tell_found(struct locate *l, const struct found *f)
 		r = state_inode(l->s->st, f->ino, &in);
 	if (r < 0)
 		return r;
-	return in.origin_parent == f->parent && strcmp(in.origin_name, f->name) == 0
-		       ? 0
-		       : tell(l->s, &in, f->parent, f->name);
+	if (in.origin_parent == f->parent && strcmp(in.origin_name, f->name) == 0)
+		return 0;
+	r = make_room(l->s, f->parent, f->name);
+	return r < 0 ? r : tell(l->s, &in, f->parent, f->name);
 }
 
 /*

@@ -69,6 +69,8 @@ static int place_visited(struct session *s, struct session_dir *dir, const struc
 {
 	bool is_dir = S_ISDIR(e->type), ours = s->opt->part == (is_dir ? WIRE_PART_DIRS : WIRE_PART_FILES);
 
+	if (s->opt->part == WIRE_PART_PARK) /* nothing is in its place yet */
+		return 0;
 	if (dir->failed) /* not placed: nothing of it may be removed, wherever it still is */
 		return idmap_set(&s->inodes, e->ino, INODE_IS_FAILED);
 	if (s->opt->part == WIRE_PART_WHOLE || ours)
@@ -227,19 +229,50 @@ static bool has_moved(struct session *s, uint64_t parent, const char *name, uint
 	       strcmp(in.origin_name, name) == 0 && strcmp(name, park) != 0;
 }
 
-/*
- * Files that have another name now leave the place where their backing file is: it may be wanted by a file of another node,
- * which knows nothing of ours. Those without a name stay; they are replaced, or removed at the end.
- */
-int names_park(struct session *s)
+/* A file's, and the name is a directory's now, which node 0 is about to make or to move there. */
+static bool is_under_dir(struct session *s, uint64_t parent, const char *name, uint64_t ino, int *ret_error)
 {
-	struct hidden_list list = { .s = s, .wanted = has_moved };
+	struct state_name at;
+	struct inode in;
+	int r = state_lookup(s->st, parent, name, &at);
+
+	*ret_error = r == -ENOENT ? 0 : r;
+	if (r < 0 || !S_ISDIR(at.type))
+		return false;
+	return state_inode(s->st, ino, &in) < 0 || !S_ISDIR(in.mode);
+}
+
+/* Of a directory that was removed, in one that was not: a file of any node may have the name. */
+static bool is_removed_dir(struct session *s, uint64_t parent, const char *name, uint64_t ino, int *ret_error)
+{
+	char park[RECORD_NAME_MAX + 1];
+	struct inode in;
+	int r = state_inode(s->st, ino, &in);
+
+	*ret_error = r == -ENOENT ? 0 : r;
+	names_park_name(ino, park);
+	return r == 0 && S_ISDIR(in.mode) && in.flags & INODE_ORPHAN && strcmp(name, park) != 0 &&
+	       session_dir(s, parent);
+}
+
+static int park_all(struct session *s, bool (*wanted)(struct session *, uint64_t, const char *, uint64_t, int *))
+{
+	struct hidden_list list = { .s = s, .wanted = wanted };
 	int r = state_each_backing_name(s->st, collect_one, &list);
 
 	for (size_t i = 0; r == 0 && i < list.num; i++)
 		r = names_move_away(s, list.at[i].parent, list.at[i].name, list.at[i].ino);
 	hidden_list_free(&list);
 	return r;
+}
+
+/*
+ * A directory that was removed leaves its name, which may be one of a file now, of whatever node; the nodes that still have something
+ * in it to move or to remove are told where it is. It goes at the end, when that is done.
+ */
+int names_park_dirs(struct session *s)
+{
+	return park_all(s, is_removed_dir);
 }
 
 /* Nothing has the name in the mount, so it is not wanted, by this inode or by one that could not be placed. */
@@ -290,7 +323,9 @@ static int remove_dir(struct session *s, const struct hidden *h, const char *pat
  */
 static bool has_unseen_name(struct session *s, const struct inode *in)
 {
-	return S_ISREG(in->mode) && in->nlink > 0 && !(in->flags & (INODE_ORPHAN | INODE_NEW)) &&
+	bool comes_later = s->opt->part == WIRE_PART_PARK && in->num_names > 0;
+
+	return S_ISREG(in->mode) && in->nlink > 0 && !comes_later && !(in->flags & (INODE_ORPHAN | INODE_NEW)) &&
 	       (in->flags & (INODE_DIRTY_DATA | INODE_DIRTY_META | INODE_DIRTY_XATTR | INODE_PRIVATE)) &&
 	       idmap_get(&s->inodes, in->ino) == INODE_IS_UNTOUCHED;
 }
@@ -302,6 +337,19 @@ static bool has_unseen_name(struct session *s, const struct inode *in)
 static bool has_moved_since(const struct session *s, const struct inode *in)
 {
 	return s->opt->part != WIRE_PART_WHOLE && in->num_names > 0 && in->num_backing == 1;
+}
+
+/* In a job: has what another node has made, by another file or by a directory, the name by now? in, remembered: NULL when they are not known. */
+static bool is_replaced(
+	const struct session *s, const struct stat *st, const struct inode *in, const struct inode *remembered)
+{
+	bool parks = s->opt->part == WIRE_PART_PARK;
+
+	if (remembered && remembered->backing_ino != st->st_ino)
+		return true;
+	if (parks && S_ISDIR(st->st_mode))
+		return true;
+	return in && !session_is_same(in, st) && (parks || s->opt->part == WIRE_PART_REMOVE);
 }
 
 static int remove_hidden(struct session *s, const struct hidden *h, const char *path)
@@ -318,13 +366,12 @@ static int remove_hidden(struct session *s, const struct hidden *h, const char *
 	if (known == 0 && has_moved_since(s, &in))
 		return 0;
 	r = s->to->ops->stat(s->to, path, &st);
-	if (r == 0 && remembered && in.backing_ino != st.st_ino)
+	if (r == 0 && is_replaced(s, &st, known == 0 ? &in : NULL, remembered ? &in : NULL))
 		return names_removed_step(s, h->ino, h->parent, h->name);
+	if (r == 0 && s->opt->part == WIRE_PART_PARK && known < 0 && !remembered)
+		return 0; /* whose it is, nobody here can say */
 	if (r == 0) {
 		/* On a node alone, nothing is known of an inode that has gone; a directory is only removed when it is empty. */
-		if (known == 0 && !session_is_same(&in, &st) && s->opt->part == WIRE_PART_REMOVE)
-			return names_removed_step(
-				s, h->ino, h->parent, h->name); /* a file of another node has replaced it */
 		if (known == 0 && !session_is_same(&in, &st))
 			return session_fail(s, 0, path, -ESTALE,
 				"was removed in the mount, but somebody else has put something in its place: left alone");
@@ -350,19 +397,18 @@ static int remove_hidden(struct session *s, const struct hidden *h, const char *
 	return names_removed_step(s, h->ino, h->parent, h->name);
 }
 
-int names_remove(struct session *s)
+static int remove_all(struct session *s, struct hidden_list *list)
 {
-	struct hidden_list list = { .s = s, .wanted = is_hidden };
 	char path[SESSION_PATH_MAX];
-	int r = state_each_backing_name(s->st, collect_one, &list);
+	int r = state_each_backing_name(s->st, collect_one, list);
 
-	for (size_t i = 0; r == 0 && i < list.num; i++)
-		if (state_backing_child_path(s->st, list.at[i].parent, list.at[i].name, path, sizeof(path)) == 0)
-			list.at[i].depth = count_slashes(path);
-	if (r == 0 && list.num > 0)
-		qsort(list.at, list.num, sizeof(*list.at), deeper_first);
-	for (size_t i = 0; r == 0 && i < list.num; i++) {
-		const struct hidden *h = &list.at[i];
+	for (size_t i = 0; r == 0 && i < list->num; i++)
+		if (state_backing_child_path(s->st, list->at[i].parent, list->at[i].name, path, sizeof(path)) == 0)
+			list->at[i].depth = count_slashes(path);
+	if (r == 0 && list->num > 0)
+		qsort(list->at, list->num, sizeof(*list->at), deeper_first);
+	for (size_t i = 0; r == 0 && i < list->num; i++) {
+		const struct hidden *h = &list->at[i];
 
 		r = state_backing_child_path(s->st, h->parent, h->name, path, sizeof(path));
 		if (r == 0)
@@ -371,8 +417,28 @@ int names_remove(struct session *s)
 			r = session_fail_errno(
 				s, 0, h->name, r, "was removed in the mount, but its directory is gone", 0);
 	}
-	hidden_list_free(&list);
+	hidden_list_free(list);
 	return r;
+}
+
+int names_remove(struct session *s)
+{
+	struct hidden_list list = { .s = s, .wanted = is_hidden };
+
+	return remove_all(s, &list);
+}
+
+/*
+ * Before directories are made and moved, by a node that knows of no files but its own: files that have another name now leave the place
+ * where their backing file is, since it may be wanted by what another node knows; and those without a name go where a directory
+ * has theirs. Others without a name stay; they are replaced, or removed at the end.
+ */
+int names_park(struct session *s)
+{
+	struct hidden_list list = { .s = s, .wanted = is_under_dir };
+	int r = park_all(s, has_moved);
+
+	return r < 0 ? r : remove_all(s, &list);
 }
 
 /* ---- attributes of directories */

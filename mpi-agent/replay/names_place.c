@@ -92,6 +92,8 @@ static int do_park(struct placing *p)
 		r = s->to->ops->rename(s->to, p->to, park, S_ISDIR(occupant.mode));
 	if (r == 0 && s->opt->manifest)
 		manifest_add_moved(s->opt->manifest, p->to, park);
+	if (r == 0 && s->opt->manifest && occupant.flags & INODE_ORPHAN)
+		manifest_add_removed(s->opt->manifest, p->to);
 	/* When it has gone, whoever took it away, the place is free, and its own turn will tell. */
 	return r == 0 || r == -ENOENT || r == -ESTALE ? session_step(s, &rec) : r;
 }
@@ -393,6 +395,15 @@ static int one_step(struct placing *p)
 	return r < 0 ? r : do_step(p);
 }
 
+/*
+ * In a job, directories are moved in a part of their own, since all nodes have to know of it. One that has the place all the same could not be
+ * moved, which was said, or has been removed since: the file comes with the next session.
+ */
+static bool waits_for_dir(const struct session *s, const struct names_step *step)
+{
+	return s->opt->part == WIRE_PART_FILES && step->action == NAMES_PARK && S_ISDIR(step->mode);
+}
+
 int names_place(struct session *s, struct session_dir *dir, const char *name, uint64_t ino)
 {
 	struct placing *p = calloc(1, sizeof(*p));
@@ -406,6 +417,10 @@ int names_place(struct session *s, struct session_dir *dir, const char *name, ui
 		r = names_next_step(s->st, dir->ino, name, ino, &p->in, &p->step);
 		if (r < 0 || p->step.action == NAMES_DONE || p->step.action == NAMES_DATA)
 			break;
+		if (waits_for_dir(s, &p->step)) {
+			r = idmap_set(&s->inodes, ino, INODE_IS_FAILED);
+			break;
+		}
 		session_set_path(s, p->shown);
 		r = i < STEPS_PER_NAME ? one_step(p) : -ELOOP;
 	}

@@ -476,6 +476,7 @@ static int run_in_place(struct session *s)
 		{ locate_run, ~0u },
 		{ names_run, ~0u },
 		{ names_park, 1u << WIRE_PART_PARK },
+		{ names_park_dirs, 1u << WIRE_PART_LOOK | 1u << WIRE_PART_DIRS },
 		{ shared_begin, 1u << WIRE_PART_BEGIN },
 		{ blob_shared, 1u << WIRE_PART_DEAL | 1u << WIRE_PART_BLOBS },
 		{ shared_write, 1u << WIRE_PART_DATA | 1u << WIRE_PART_HEAD },

@@ -107,7 +107,8 @@ int session_fail_errno(struct session *s, uint64_t ino, const char *path, int co
 /* Does this part of a drain deal with directories' names (files': otherwise)? */
 static inline bool session_places_dirs(const struct session *s)
 {
-	return s->opt->part == WIRE_PART_WHOLE || s->opt->part == WIRE_PART_DIRS || s->opt->part == WIRE_PART_FINISH;
+	return s->opt->part == WIRE_PART_WHOLE || s->opt->part == WIRE_PART_LOOK || s->opt->part == WIRE_PART_DIRS ||
+	       s->opt->part == WIRE_PART_FINISH;
 }
 
 static inline bool session_places_files(const struct session *s)
@@ -133,6 +134,8 @@ int locate_run(struct session *s);
 int names_run(struct session *s); /* builds s->dirs on the way */
 int names_place(struct session *s, struct session_dir *dir, const char *name, uint64_t ino);
 int names_park(struct session *s); /* WIRE_PART_PARK */
+int names_park_dirs(
+	struct session *s); /* WIRE_PART_LOOK, and WIRE_PART_DIRS, when those that have names are in their places */
 int names_remove(struct session *s);
 int names_finish_dirs(struct session *s);
 /* path may be a directory that stands for nothing any more: it goes if it is empty. -EISDIR: it is another one's. */

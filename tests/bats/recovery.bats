@@ -164,6 +164,97 @@ no_recovery() {
 	no_leftovers "$WORK/b"
 }
 
+# before_types DIR: names that are going to change their type, in several copies: whose node does what differs from one to the next.
+before_types() {
+	local d f
+	for d in "$1"/{1..3}; do
+		mkdir -p "$d/a" "$d/away/sub" "$d/old" "$d/up" "$d/deep/er" "$d/x"
+		for f in m f r a/b away/gone away/sub/x old/in up/f deep/er/kept deep/rest x/in; do echo "before, $f" >"$d/$f"; done
+		ln "$d/f" "$d/link"
+		ln -s m "$d/l"
+	done
+}
+
+# types ROUND DIR...: each call in the next one of the directories. In even rounds back again.
+types() {
+	local all=("${@:2}") turn=0 i d f
+	for i in 1 2 3; do
+		turn=$i
+		at() { d=${all[turn++ % ${#all[@]}]}/$i; }
+		if [ "$(($1 % 2))" = 1 ]; then
+			for f in m a/b l; do
+				at; rm "$d/$f"; at; mkdir "$d/$f"; at; echo "in $f, $1" >"$d/$f/in"; at; echo "too, $1" >"$d/$f/too"
+			done
+			for f in away x; do at; rm -r "$d/$f"; done
+			at; echo "away, $1" >"$d/away"
+			at; ln -s m "$d/x"
+			# What had the name is still there, under another.
+			at; mv "$d/old" "$d/new"; at; echo "old, $1" >"$d/old"
+			at; mv "$d/r" "$d/s"; at; mkdir "$d/r"; at; echo "in r, $1" >"$d/r/in"
+			at; rm "$d/f"; at; mkdir "$d/f"; at; mv "$d/link" "$d/f/link"
+			at; mv "$d/up" "$d/down"; at; rm "$d/down/f"; at; mkdir "$d/down/f"; at; echo "in down/f, $1" >"$d/down/f/in"
+			# Out of a directory that goes.
+			at; mv "$d/deep/er" "$d/er"; at; mv "$d/er/kept" "$d/kept"; at; rm -r "$d/deep"; at; mv "$d/kept" "$d/deep"
+		else
+			for f in m a/b l; do at; rm -r "$d/$f"; at; echo "$f, $1" >"$d/$f"; done
+			for f in away x; do at; rm "$d/$f"; at; mkdir "$d/$f"; at; echo "in $f, $1" >"$d/$f/in"; done
+			at; rm "$d/old"; at; mv "$d/new" "$d/old"
+			at; rm -r "$d/r"; at; mv "$d/s" "$d/r"
+			at; mv "$d/f/link" "$d/link"; at; rmdir "$d/f"; at; ln "$d/link" "$d/f"
+			at; rm -r "$d/down/f"; at; echo "down/f, $1" >"$d/down/f"; at; mv "$d/down" "$d/up"
+			at; mv "$d/deep" "$d/kept"; at; mkdir "$d/deep"; at; mv "$d/er" "$d/deep/er"; at; mv "$d/kept" "$d/deep/er/kept"
+		fi
+	done
+}
+
+# job_of_types NODES
+job_of_types() {
+	mkdir "$WORK/b" "$WORK/ref"
+	before_types "$WORK/b"
+	before_types "$WORK/ref"
+	start_job "$1"
+}
+
+next_types() {
+	types "$1" "${@:2}"
+	types "$1" "$WORK/ref"
+}
+
+@test "names that change their type, of what was there or was drained, on two and three nodes: drained" {
+	local n
+	for n in 2 3; do
+		job_of_types "$n"
+		next_types 1 "$WORK"/m?
+		"$CISTERN" flush --wait --timeout 10m --mount "$WORK/m0"
+		same_trees "$WORK/b" "$WORK/ref"
+		no_leftovers "$WORK/b"
+		is "$(jq -c '.result, [.removed[].path | select(contains(".cistern"))]' "$WORK/s0/manifest.json" | tr '\n' ' ')" '"complete" [] '
+		next_types 2 "$WORK"/m?
+		stop_job
+		same_trees "$WORK/b" "$WORK/ref"
+		no_leftovers "$WORK/b"
+		rm -r "$WORK/b" "$WORK/ref" "$WORK"/s?
+	done
+}
+
+@test "names that change their type in a job that dies: recovered, by processes that die at their first change, at their third, and so on" {
+	local n=1
+	job_of_types 3
+	next_types 1 "$WORK"/m?
+	"$CISTERN" flush --wait --timeout 10m --mount "$WORK/m2"
+	next_types 2 "$WORK"/m?
+	kill_job
+	until CISTERN_AGENT_ABORT_AFTER=$n "$CISTERN" recover -n "$((1 + n % 3 / 2))" "$WORK"/s? --to "$WORK/b" >"$WORK/out" 2>&1 3>&-; do
+		n=$((n + 2))
+		[ "$n" -lt 200 ] || { cat "$WORK/out"; return 1; }
+	done
+	[ "$n" -gt 10 ] || { echo "it came through with $n"; return 1; }
+	same_trees "$WORK/b" "$WORK/ref"
+	no_leftovers "$WORK/b"
+	exits 0 "$CISTERN" recover "$WORK"/s? --to "$WORK/b"
+	same_trees "$WORK/b" "$WORK/ref"
+}
+
 # take_turns SECONDS: two nodes give six names new files, by a rename or anew, and take them away, each call on any of them; what is there must
 # always be the newest. Leaves the same in $WORK/ref.
 take_turns() {

@@ -272,7 +272,7 @@ static void test_parts(struct world *w, uint64_t seed)
 	for (int i = 0; i < 3; i++) {
 		status = run_part(w, (struct part){ .ops = 5 + world_below(w, 40) });
 		ok(status == 0, "operations, seed %" PRIu64 " (status %d)", seed, status);
-		for (enum wire_part part = WIRE_PART_DIRS; part < WIRE_PART_END; part++) {
+		for (enum wire_part part = WIRE_PART_PARK; part < WIRE_PART_END; part++) {
 			struct part p = { .live = true, .part = part };
 
 			p.abort_after = world_below(w, 3) ? 0 : 1 + world_below(w, 20);
