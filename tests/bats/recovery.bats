@@ -21,34 +21,48 @@ before() {
 	echo gone >"$1/away/gone"
 }
 
-# job DIR...: what a job does, its commands by turns in each of the directories; the last one again from the first on.
+put() {
+	echo "$1" >"$2"
+}
+
+# write_at TEXT FILE OFFSET
+write_at() {
+	printf '%s' "$1" | dd of="$2" bs=1 seek="$3" conv=notrunc,fsync status=none
+}
+
+# on COMMAND...: in the next one of the directories all.
+on() {
+	local dir=${all[turn++ % ${#all[@]}]}
+	(cd "$dir" && "$@")
+}
+
+# job DIR...: what a job does, its commands by turns in each of the directories.
 job() {
 	local all=("$@") turn=0 i
-	at() { printf '%s' "${all[turn++ % ${#all[@]}]}"; }
 	for i in 1 2 3 4 5 6 7 8 9; do
-		random_file "$(at)/new$i" $((i * 5000)) "$((20 + i))"
-		ln "$(at)/new$i" "$(at)/link$i"
+		on random_file new$i $((i * 5000)) "$((20 + i))"
+		on ln new$i link$i
 	done
 	# One file of all, in several file domains, and one that was there.
-	truncate -s 70M "$(at)/shared"
+	on truncate -s 70M shared
 	for i in {0..63}; do
-		printf 'block %d' "$i" | dd of="$(at)/shared" bs=1 seek=$((i * 1000003)) conv=notrunc,fsync status=none
-		printf '%d' "$i" | dd of="$(at)/old/f1" bs=1 seek=$((i * 40)) conv=notrunc,fsync status=none
+		on write_at "block $i" shared $((i * 1000003))
+		on write_at "$i" old/f1 $((i * 40))
 	done
-	mv "$(at)/old/deep" "$(at)/moved"
-	mv "$(at)/moved/er" "$(at)/er"
-	for i in 1 2 3; do mv "$(at)/old/f$((i + 1))" "$(at)/er/g$i"; done
+	on mv old/deep moved
+	on mv moved/er er
+	for i in 1 2 3; do on mv "old/f$((i + 1))" er/g$i; done
 	# Names change hands.
-	mv "$(at)/old/f5" "$(at)/old/x" && mv "$(at)/old/f6" "$(at)/old/f5" && mv "$(at)/old/x" "$(at)/old/f6"
-	rm "$(at)/old/f7" && echo "another f7" >"$(at)/old/f7"
-	rm -r "$(at)/away"
+	on mv old/f5 old/x && on mv old/f6 old/f5 && on mv old/x old/f6
+	on rm old/f7 && on put "another f7" old/f7
+	on rm -r away
 	for i in 1 2 3 4 5 6 7 8; do
-		mkdir "$(at)/d$i"
-		for k in 1 2 3; do echo "$i $k" >"$(at)/d$i/$k"; done
-		ln -s "../er" "$(at)/d$i/er"
+		on mkdir d$i
+		for k in 1 2 3; do on put "$i $k" d$i/$k; done
+		on ln -s ../er d$i/er
 	done
-	chmod 640 "$(at)/new3"
-	setfattr -n user.a -v b "$(at)/new4"
+	on chmod 640 new3
+	on setfattr -n user.a -v b new4
 }
 
 # Its four nodes write, and die.
