@@ -348,7 +348,9 @@ static int begin_shared(struct wire_shared *f, void *arg)
 
 	if (r == 0)
 		r = upto_settled(st, f->ino, f->stamp, &f->upto);
-	return r < 0 ? r : upto_before(st, f->ino, c->time_usec, &f->upto);
+	if (r == 0)
+		r = upto_before(st, f->ino, c->time_usec, &f->upto);
+	return r == -ENOENT ? -EBUSY : r; /* removed meanwhile: not in this session, nor in any */
 }
 
 static int tree_step(struct record *rec, void *arg)

@@ -481,6 +481,7 @@ static int run_in_place(struct session *s)
 		{ blob_shared, 1u << WIRE_PART_DEAL | 1u << WIRE_PART_BLOBS },
 		{ shared_write, 1u << WIRE_PART_DATA | 1u << WIRE_PART_HEAD },
 		{ file_run, 1u << WIRE_PART_WHOLE | 1u << WIRE_PART_FILES },
+		{ shared_leave, 1u << WIRE_PART_FILES },
 		{ together_offer, 1u << WIRE_PART_OFFER },
 		{ together_help, 1u << WIRE_PART_PACK | 1u << WIRE_PART_MAKE | 1u << WIRE_PART_CHECK },
 		{ convert_run, 1u << WIRE_PART_WHOLE | 1u << WIRE_PART_CONVERT },

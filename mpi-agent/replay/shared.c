@@ -13,9 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/place/place.h"
 #include "mpi-agent/replay/copy.h"
-#include "mpi-agent/replay/verify.h"
+#include "mpi-agent/replay/names_private.h"
 #include "mpi-agent/replay/session.h"
+#include "mpi-agent/replay/verify.h"
 
 #define COMMIT_POINTS 64
 
@@ -81,6 +83,11 @@ static int cut_existing(struct session *s, const struct inode *in, char *path, s
 	return r;
 }
 
+static bool is_temporary(const struct wire_shared *f)
+{
+	return !f->in_place && f->layout == DRAIN_LAYOUT_CANONICAL;
+}
+
 static int begin_file(struct session *s, const struct inode *in, const char *dir_path, const char *shown)
 {
 	char path[SESSION_PATH_MAX];
@@ -107,6 +114,8 @@ static int begin_file(struct session *s, const struct inode *in, const char *dir
 	if (r < 0)
 		return session_fail_errno(s, in->ino, shown, r, "cannot be made ready to be written to", in->size);
 	r = s->opt->watcher.shared ? s->opt->watcher.shared(&f, 0, s->opt->watcher.arg) : -EBUSY;
+	if (r < 0 && is_temporary(&f))
+		(void)names_remove_temp(s, path);
 	return r == -EBUSY ? 0 : r;
 }
 
@@ -322,4 +331,28 @@ int shared_publish(struct session *s, const struct inode *in, const struct file_
 							   : blob_publish(s, in, place, f);
 	}
 	return 0; /* of a later session */
+}
+
+static int has_name(struct session *s, uint64_t ino)
+{
+	struct inode in;
+	int r = state_inode(s->st, ino, &in);
+
+	return r == -ENOENT ? 0 : r < 0 ? r : in.num_names > 0;
+}
+
+int shared_leave(struct session *s)
+{
+	int r = 0;
+
+	for (size_t i = 0; r >= 0 && i < s->opt->num_shared; i++) {
+		const struct wire_shared *f = &s->opt->shared[i];
+
+		if (!is_temporary(f) || !s->opt->num_nodes || place_ino(f->ino, s->opt->num_nodes) != s->opt->node)
+			continue;
+		r = has_name(s, f->ino);
+		if (r == 0)
+			(void)names_remove_temp(s, f->path);
+	}
+	return r < 0 ? r : 0;
 }

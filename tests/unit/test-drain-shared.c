@@ -7,6 +7,7 @@
  *
  *   test-drain-shared [seeds [first seed]]
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -47,6 +48,7 @@ struct job {
 	uint8_t model[FILE_MAX];
 	uint8_t owner[FILE_MAX];         /* who wrote the byte: node + 1 */
 	uint8_t joined[NODES][FILE_MAX]; /* lies in what a node's witness was told of as one */
+	bool refuses;                    /* what is to be begun */
 	bool existing, cautious;
 	/* what the home reported */
 	struct wire_shared shared;
@@ -345,6 +347,8 @@ static int on_shared(const struct wire_shared *f, int status, void *arg)
 		j->shared.written += f->written;
 		return 0;
 	}
+	if (j->refuses)
+		return -EBUSY;
 	j->num_shared++;
 	j->shared = *f;
 	j->shared.stamp = j->stamp;
@@ -643,6 +647,39 @@ static void test_cautious(struct job *j)
 	job_end(j, true);
 }
 
+static unsigned int num_files(const char *dir)
+{
+	unsigned int num = 0;
+	DIR *d = opendir(dir);
+
+	world_must(d ? 0 : -errno, dir);
+	for (const struct dirent *e; (e = readdir(d));)
+		num += e->d_name[0] != '.' || strlen(e->d_name) > 2;
+	closedir(d);
+	return num;
+}
+
+/* A file that is not to be drained now, or that is removed while it is, leaves nothing in the backing directory. */
+static void test_removed(struct job *j)
+{
+	struct record gone = { .type = RECORD_UNLINK, .parent = STATE_ROOT_INO, .name = "f" };
+
+	job_start(j, 2);
+	do_write(j, 1);
+	do_commit(j, 1);
+	j->refuses = true;
+	run_part(j, 0, WIRE_PART_BEGIN, 2u << 20);
+	ok(j->errors == 0 && num_files(j->backing) == 0, "of a file that may not be drained now nothing is left");
+	j->refuses = false;
+	run_part(j, 0, WIRE_PART_BEGIN, 2u << 20);
+	run_part(j, 0, WIRE_PART_DATA, 2u << 20);
+	is_u64(num_files(j->backing), 1, "a file is begun");
+	commit(j, 0, &gone);
+	run_part(j, 0, WIRE_PART_FILES, 2u << 20);
+	ok(j->errors == 0 && num_files(j->backing) == 0, "of one that is removed meanwhile neither");
+	job_end(j, true);
+}
+
 int main(int argc, char **argv)
 {
 	uint64_t seeds = argc > 1 ? strtoull(argv[1], NULL, 10) : 8, first = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
@@ -653,6 +690,7 @@ int main(int argc, char **argv)
 		test(j, seed);
 	test_uncommitted(j);
 	test_cautious(j);
+	test_removed(j);
 	free(j);
 	return done_testing();
 }
