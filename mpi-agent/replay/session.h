@@ -168,7 +168,10 @@ int shared_write(struct session *s);  /* WIRE_PART_DATA and WIRE_PART_HEAD, on e
 /* What the store knows of overlaps in it goes to the manifest. */
 int shared_list_overlaps(struct session *s, uint64_t ino, const char *path);
 int shared_publish(struct session *s, const struct inode *in, const struct file_place *place); /* WIRE_PART_FILES */
-/* WIRE_PART_FILES, behind that: what was made for those of this node that have lost their last name since they were begun goes. */
+/*
+ * WIRE_PART_FILES, behind that: what was made for those of this node that some node could not write, or that have lost
+ * their last name since they were begun, goes.
+ */
 int shared_leave(struct session *s);
 
 /* attrs.c */

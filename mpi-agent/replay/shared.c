@@ -350,7 +350,7 @@ int shared_leave(struct session *s)
 
 		if (!is_temporary(f) || !s->opt->num_nodes || place_ino(f->ino, s->opt->num_nodes) != s->opt->node)
 			continue;
-		r = has_name(s, f->ino);
+		r = f->failed ? 0 : has_name(s, f->ino);
 		if (r == 0)
 			(void)names_remove_temp(s, f->path);
 	}

@@ -674,6 +674,12 @@ static void test_removed(struct job *j)
 	run_part(j, 0, WIRE_PART_BEGIN, 2u << 20);
 	run_part(j, 0, WIRE_PART_DATA, 2u << 20);
 	is_u64(num_files(j->backing), 1, "a file is begun");
+	j->shared.failed = true;
+	run_part(j, 0, WIRE_PART_FILES, 2u << 20);
+	ok(j->errors > 0 && num_files(j->backing) == 0, "of one that a node could not write nothing is left");
+	j->shared.failed = false;
+	j->num_shared = j->errors = 0;
+	run_part(j, 0, WIRE_PART_BEGIN, 2u << 20);
 	commit(j, 0, &gone);
 	run_part(j, 0, WIRE_PART_FILES, 2u << 20);
 	ok(j->errors == 0 && num_files(j->backing) == 0, "of one that is removed meanwhile neither");
