@@ -166,13 +166,13 @@ static void hook_invalidate_names(void *arg)
 		session_invalidate_names(s);
 }
 
-static void hook_drop_name(uint64_t parent, const char *name, void *arg)
+static void hook_drop(uint64_t ino, void *arg)
 {
 	struct daemon *d = arg;
 	struct session *s = atomic_load(&d->session);
 
 	if (s)
-		session_drop_name(s, parent, name);
+		session_drop(s, ino);
 }
 
 static void hook_drain_request(struct peers_request *rq, void *arg)
@@ -424,7 +424,7 @@ static int create_job(struct daemon *d, struct cistern_error *err)
 		.invalidate = hook_invalidate_now,
 		.invalidate_name = hook_invalidate_name,
 		.invalidate_names = hook_invalidate_names,
-		.drop_name = hook_drop_name,
+		.drop = hook_drop,
 		.drain_request = hook_drain_request,
 		.event = hook_event,
 		.log = hook_log,

@@ -109,23 +109,15 @@ static void home_event(struct job *j, enum peers_event event, uint32_t node)
 
 /* ---- names that files lose */
 
-/* A directory that has come there meanwhile may be where a process works. */
-static void drop_name(struct job *j, uint64_t dir, const char *name)
+static void drop(struct job *j, uint64_t ino)
 {
-	struct state_name now;
-	bool is_dir = state_lookup(j->state, dir, name, &now) == 0 && now.type == S_IFDIR;
-
-	if (j->opt.drop_name && !is_dir)
-		j->opt.drop_name(dir, name, j->opt.arg);
+	if (j->opt.drop)
+		j->opt.drop(ino, j->opt.arg);
 }
 
 void home_serve_lost(struct job *j, struct peers_request *rq)
 {
-	const struct wire_msg *m = peers_msg(rq);
-	char name[RECORD_NAME_MAX + 1];
-
-	if (message_get_str(m, MESSAGE_NAME, name, sizeof(name)))
-		drop_name(j, message_get(m, MESSAGE_DIR), name);
+	drop(j, message_get(peers_msg(rq), MESSAGE_INO));
 	peers_reply_status(rq, 0);
 }
 
@@ -146,25 +138,24 @@ static size_t holders(struct job *j, uint64_t ino, uint32_t **ret)
 }
 
 /*
- * Kernels that have looked ino up by that name drop it: else they would hold the inode until they look there again or need memory, and
- * a file without names would keep its bytes. The one that asked for the change knows.
+ * It has lost a name. Kernels that have looked it up drop it, unless they use it: else they would keep it in mind until they look there
+ * again or need memory, and a file without names would keep its bytes. The one that asked for the change knows.
  */
-static void tell_lost(struct job *j, uint32_t asker, uint64_t ino, uint64_t dir, const char *name)
+static void tell_lost(struct job *j, uint32_t asker, uint64_t ino)
 {
 	struct wire_msg m = { 0 };
 	uint32_t *nodes;
 	size_t num = holders(j, ino, &nodes);
 
 	message_init(&m, MESSAGE_FILE_LOST);
-	message_put(&m, MESSAGE_DIR, dir);
-	message_put_str(&m, MESSAGE_NAME, name);
+	message_put(&m, MESSAGE_INO, ino);
 	for (size_t i = 0; i < num; i++)
 		if (nodes[i] != asker)
 			(void)peers_tell(j->peers, nodes[i], &m);
 	wire_msg_free(&m);
 	free(nodes);
 	if (asker != peers_self(j->peers))
-		drop_name(j, dir, name);
+		drop(j, ino);
 }
 
 /* ---- entries in messages */
@@ -323,7 +314,7 @@ static int do_unlink(struct call *c)
 	int rc = core_remove_at(c->j->core, c->dir, c->name, false, &how);
 	if (rc < 0)
 		return rc;
-	tell_lost(c->j, c->from, c->ino, c->dir, c->name);
+	tell_lost(c->j, c->from, c->ino);
 	message_put(c->reply, MESSAGE_POINTER, core_hides_backing(c->j->core, c->dir, c->name));
 	say_left(c, c->ino);
 	times_changed(c->j, c->dir);
@@ -342,9 +333,9 @@ static int do_rename(struct call *c)
 	int rc = core_rename_at(c->j->core, c->from_dir, c->old, c->dir, c->name, flags, &how);
 	if (rc < 0)
 		return rc;
-	tell_lost(c->j, c->from, c->ino, c->from_dir, c->old);
+	tell_lost(c->j, c->from, c->ino);
 	if (other)
-		tell_lost(c->j, c->from, other, c->dir, c->name);
+		tell_lost(c->j, c->from, other);
 	if (!(flags & RENAME_EXCHANGE))
 		say_left(c, other);
 	message_put(c->reply, MESSAGE_POINTER, core_hides_backing(c->j->core, c->from_dir, c->old));

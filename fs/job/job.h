@@ -27,8 +27,8 @@ struct job_options {
 	void (*invalidate_name)(uint64_t parent, const char *name, void *arg);
 	/* All names, also of directories that the caller's own calls have locked in the kernel; does not wait. May be NULL. */
 	void (*invalidate_names)(void *arg);
-	/* A name that is no file's any more, or another's; does not wait. May be NULL. */
-	void (*drop_name)(uint64_t parent, const char *name, void *arg);
+	/* What a file of another node, or one that it has taken a name from, was looked up by is no good any more; does not wait. May be NULL. */
+	void (*drop)(uint64_t ino, void *arg);
 	/* A request of MESSAGE_DRAIN_FIRST to MESSAGE_DRAIN_LAST, and what happens to nodes: for the drain. Do not block; may be NULL. */
 	void (*drain_request)(struct peers_request *rq, void *arg);
 	void (*event)(enum peers_event event, uint32_t node, void *arg);

@@ -51,7 +51,7 @@ enum message_type {
 	MESSAGE_FILE_REMOVEXATTR, /* NAME */
 	MESSAGE_FILE_ADOPT,  /* DIR, NAME, one of its names: your state has it afterwards, with STAMP or a higher one */
 	MESSAGE_FILE_FORGET, /* one-way: COUNT lookups less */
-	MESSAGE_FILE_LOST,   /* one-way, from the home: a file that you have looked up is not NAME in DIR any more */
+	MESSAGE_FILE_LOST,   /* one-way, from the home: a file that you have looked up has lost a name */
 
 	/* times.c: 256 to 259 */
 	MESSAGE_DIR_TOLD =

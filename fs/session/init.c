@@ -33,10 +33,11 @@ void session_want_capabilities(struct fuse_conn_info *conn)
 void session_note_init(struct session *s, const struct fuse_in_header *in, size_t len)
 {
 	const struct kernel_init_in *arg = (const void *)(in + 1);
+	bool has_minor = len >= sizeof(*in) + 2 * sizeof(uint32_t) && arg->major == 7;
 
 	s->init_unique = in->unique;
-	s->has_epochs =
-		len >= sizeof(*in) + 2 * sizeof(uint32_t) && arg->major == 7 && arg->minor >= KERNEL_MINOR_EPOCHS;
+	s->has_epochs = has_minor && arg->minor >= KERNEL_MINOR_EPOCHS;
+	s->has_prune = has_minor && arg->minor >= KERNEL_MINOR_PRUNE;
 	if (len >= sizeof(*in) + 4 * sizeof(uint32_t))
 		s->offered = arg->flags;
 	if (s->offered & FUSE_INIT_EXT && len >= sizeof(*in) + 5 * sizeof(uint32_t))

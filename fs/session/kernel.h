@@ -48,6 +48,15 @@
 #define KERNEL_NOTIFY_INC_EPOCH 8
 #define KERNEL_MINOR_EPOCHS     44u
 
+/* With this body: of these inodes the names that nobody uses are dropped. Takes no lock that an operation may hold. Since 7.45. */
+#define KERNEL_NOTIFY_PRUNE 9
+#define KERNEL_MINOR_PRUNE  45u
+struct kernel_notify_prune {
+	uint32_t count;
+	uint32_t unused[3];
+	uint64_t ino[1]; /* count of them */
+};
+
 /* Our own names for the layouts that grew: the build's header may have either the old or the new one. */
 struct kernel_init_in {
 	uint32_t major, minor;

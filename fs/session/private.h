@@ -40,6 +40,7 @@ struct session {
 	uint64_t init_unique;
 	uint32_t offered, offered2; /* the kernel's flags */
 	bool has_epochs;            /* it can forget all names at once */
+	bool has_prune;             /* and the names of an inode */
 	struct session_kernel kernel;
 
 	pthread_key_t worker_key; /* struct worker of this thread */
@@ -53,7 +54,6 @@ struct session {
 	struct turn turn;
 	struct notify *notify; /* owned: of inodes */
 	struct notify *names;  /* owned: of names; the kernel's locks may keep it waiting */
-	struct notify *lost;   /* owned: of names that nobody waits for */
 };
 
 #define SESSION_HEADER_BYTES  (sizeof(struct fuse_in_header) + sizeof(struct fuse_write_in))

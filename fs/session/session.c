@@ -146,7 +146,6 @@ void session_destroy(struct session *s)
 	atomic_store(&s->connected, false);
 	notify_destroy(s->notify);
 	notify_destroy(s->names);
-	notify_destroy(s->lost);
 	for (unsigned int i = 0; s->workers && i < s->num_workers; i++)
 		worker_free(&s->workers[i]);
 	if (s->mounted)
@@ -231,8 +230,6 @@ int session_mount(struct session *s, struct cistern_error *err)
 		r = notify_create(s->fuse, &s->notify);
 		if (!r)
 			r = notify_create(s->fuse, &s->names);
-		if (!r)
-			r = notify_create(s->fuse, &s->lost);
 		if (r)
 			cistern_error_set(err, r, "cannot start a thread: %s", strerror(-r));
 	}
@@ -458,8 +455,13 @@ void session_invalidate_name(struct session *s, uint64_t parent, const char *nam
 		session_invalidate_names(s);
 }
 
-void session_drop_name(struct session *s, uint64_t parent, const char *name)
+void session_drop(struct session *s, uint64_t ino)
 {
-	if (atomic_load(&s->connected))
-		notify_name(s->lost, parent, name);
+	struct {
+		struct fuse_out_header out;
+		struct kernel_notify_prune prune;
+	} m = { .out = { .len = sizeof(m), .error = KERNEL_NOTIFY_PRUNE }, .prune = { .count = 1, .ino = { ino } } };
+
+	if (s->has_prune && atomic_load(&s->connected) && write(s->fd, &m, sizeof(m)) < 0 && !atomic_load(&s->aborting))
+		log_event(s->opt.log, LOG_LEVEL_WARNING, "prune", "errno=%d", errno);
 }

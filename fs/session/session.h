@@ -89,8 +89,8 @@ void session_invalidate(struct session *s, uint64_t ino, bool data);
 /* The same, and waits for it, a while at most; a name of a directory likewise. Not by a worker, and without locks. */
 void session_invalidate_now(struct session *s, uint64_t ino, bool data);
 void session_invalidate_name(struct session *s, uint64_t parent, const char *name);
-/* Queues: the kernel drops a name. */
-void session_drop_name(struct session *s, uint64_t parent, const char *name);
+/* The kernel drops an inode that it keeps in mind and that nobody uses, if it can (Linux 6.18). Takes no lock of the kernel's; any thread. */
+void session_drop(struct session *s, uint64_t ino);
 /* All names, if the kernel can: then what it has looked up until now it looks up again. Takes no lock of the kernel's; any thread. */
 void session_invalidate_names(struct session *s);
 /*

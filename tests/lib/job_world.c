@@ -96,12 +96,12 @@ static void invalidate_names(void *arg)
 		d->w->opt.invalidate_names(d->index, d->w->opt.arg);
 }
 
-static void drop_name(uint64_t parent, const char *name, void *arg)
+static void drop(uint64_t ino, void *arg)
 {
 	struct daemon *d = arg;
 
-	if (d->w->opt.drop_name)
-		d->w->opt.drop_name(d->index, parent, name, d->w->opt.arg);
+	if (d->w->opt.drop)
+		d->w->opt.drop(d->index, ino, d->w->opt.arg);
 }
 
 /* What a daemon would write to its log as an error is worth a line here. */
@@ -182,7 +182,7 @@ static void begin(struct daemon *d)
 			       .invalidate = invalidate,
 			       .invalidate_name = invalidate_name,
 			       .invalidate_names = invalidate_names,
-			       .drop_name = drop_name,
+			       .drop = drop,
 			       .log = say,
 			       .arg = d },
 		    &d->job, &err))

@@ -27,7 +27,7 @@ struct job_world_options {
 	void (*invalidate)(uint32_t node, uint64_t ino, bool data, void *arg);
 	void (*invalidate_name)(uint32_t node, uint64_t parent, const char *name, void *arg);
 	void (*invalidate_names)(uint32_t node, void *arg);
-	void (*drop_name)(uint32_t node, uint64_t parent, const char *name, void *arg);
+	void (*drop)(uint32_t node, uint64_t ino, void *arg);
 	void *arg;
 };
 

@@ -2,7 +2,7 @@
 /*
  * What kernels are told when a directory is moved or removed: each forgets its name before any node's tree has the change. The one that the call
  * comes from has the directory above locked until the call returns, so it forgets all names at once.
- * And that names which files lose are dropped by all who have looked them up, so that what nobody has any more is freed.
+ * And that all who have looked up a file that loses a name drop it, so that what nobody has any more is freed.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -185,20 +185,20 @@ static void run_announced(struct trial *t)
 
 /* ---- files */
 
-struct drops { /* of one name, by node */
-	const char *name;
+struct drops { /* of one inode, by node */
+	_Atomic(uint64_t) ino;
 	_Atomic(unsigned int) at[NODES];
 };
 static struct drops drops;
 
-static void drop_name(uint32_t node, uint64_t parent, const char *name, void *arg)
+static void drop(uint32_t node, uint64_t ino, void *arg)
 {
 	(void)arg;
-	if (parent == ROOT_INO && drops.name && strcmp(name, drops.name) == 0)
+	if (ino == drops.ino)
 		drops.at[node]++;
 }
 
-/* Nodes 0 and 1 have looked it up, and node 2 is about to take its name away. Its home is node 1. */
+/* All nodes have looked it up, and node 2 is about to take its name away. Its home is node 1. */
 static uint64_t look_up_all(struct trial *t, const char *name)
 {
 	struct core_entry e = { 0 };
@@ -206,17 +206,18 @@ static uint64_t look_up_all(struct trial *t, const char *name)
 	for (uint32_t node = 0; node < NODES; node++)
 		if (job_lookup(job_world_job(t->w, node), ROOT_INO, name, &e) < 0)
 			tap_diag("node %u does not find %s", node, name);
-	drops = (struct drops){ .name = name };
+	for (uint32_t node = 0; node < NODES; node++)
+		drops.at[node] = 0;
+	drops.ino = e.ino;
 	return e.ino;
 }
 
-static void are_dropped(struct trial *t, const char *what)
+static void are_told(struct trial *t, const char *what)
 {
 	for (int i = 0; i < PATIENCE_MS && (!drops.at[0] || !drops.at[1]); i++)
 		usleep(1000);
 	loopback_settle(job_world_loopback(t->w));
-	ok(drops.at[0] == 1 && drops.at[1] == 1 && drops.at[2] == 0, "%s: the kernels that have it drop the name",
-		what);
+	ok(drops.at[0] == 1 && drops.at[1] == 1 && drops.at[2] == 0, "%s: the kernels that have it drop it", what);
 }
 
 static void forget_all(struct trial *t, uint64_t ino)
@@ -247,13 +248,13 @@ static void run_files(struct trial *t)
 		path_mknod(home, "old", 0600);
 		uint64_t ino = look_up_all(t, "old");
 		is_int(path_rename(asker, "old", "new", 0), 0, "a file is renamed");
-		are_dropped(t, "of the old name");
+		are_told(t, "of what is renamed");
 		forget_all(t, ino);
 		look_up_all(t, "new");
 		path_mknod(other_home ? asker : home, "next", 0600);
 		ok(path_rename(asker, "next", "new", 0) == 0, "and replaced, by a file of %s home",
 			other_home ? "another" : "its");
-		are_dropped(t, "of what is replaced");
+		are_told(t, "of what is replaced");
 		ok(is_known(t, ino), "its home keeps it until then");
 		forget_all(t, ino);
 		ok(is_freed(t, ino), "and frees it when they have");
@@ -262,7 +263,7 @@ static void run_files(struct trial *t)
 	path_mknod(home, "old", 0600);
 	uint64_t ino = look_up_all(t, "old");
 	is_int(path_unlink(asker, "old"), 0, "a file is removed");
-	are_dropped(t, "of what is removed");
+	are_told(t, "of what is removed");
 	forget_all(t, ino);
 	ok(is_freed(t, ino), "and it is freed");
 }
@@ -271,11 +272,8 @@ int main(void)
 {
 	struct trial t = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-	t.w = job_world_start_with(&(struct job_world_options){ .num = NODES,
-		.invalidate_name = one_name,
-		.invalidate_names = all_names,
-		.drop_name = drop_name,
-		.arg = &t });
+	t.w = job_world_start_with(&(struct job_world_options){
+		.num = NODES, .invalidate_name = one_name, .invalidate_names = all_names, .drop = drop, .arg = &t });
 	for (uint32_t asker = 0; asker < NODES; asker++)
 		run(&t, asker);
 	run_announced(&t);
