@@ -27,7 +27,7 @@ struct job_options {
 	void (*invalidate_name)(uint64_t parent, const char *name, void *arg);
 	/* All names, also of directories that the caller's own calls have locked in the kernel; does not wait. May be NULL. */
 	void (*invalidate_names)(void *arg);
-	/* What a file of another node, or one that it has taken a name from, was looked up by is no good any more; does not wait. May be NULL. */
+	/* A file has lost a name: the kernel drops the inode, unless somebody uses it. Does not wait. May be NULL. */
 	void (*drop)(uint64_t ino, void *arg);
 	/* A request of MESSAGE_DRAIN_FIRST to MESSAGE_DRAIN_LAST, and what happens to nodes: for the drain. Do not block; may be NULL. */
 	void (*drain_request)(struct peers_request *rq, void *arg);
