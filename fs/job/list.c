@@ -139,7 +139,6 @@ void list_answer(struct job *j, struct peers_request *rq)
 	struct wire_msg reply = { 0 };
 
 	(void)message_get_str(m, MESSAGE_NAME, p.after, sizeof(p.after));
-	wire_msg_init(&reply, WIRE_REPLY);
 	p.more = true;
 	while (p.more && p.out.len < LIST_PAGE_BYTES) {
 		if (put_batch(&p))
@@ -148,10 +147,11 @@ void list_answer(struct job *j, struct peers_request *rq)
 		p.hidden = false;
 		p.after[0] = '\0';
 	}
-	if (!p.more && !handover_each(j, p.dir, (int64_t)message_get(m, MESSAGE_TIME), put_handed, &p))
-		message_put(&reply, MESSAGE_HANDED, 1);
+	bool is_sure = p.more || handover_each(j, p.dir, (int64_t)message_get(m, MESSAGE_TIME), put_handed, &p);
+	wire_msg_init(&reply, WIRE_REPLY);
 	wire_put_i64(&reply, WIRE_STATUS, buf_ok(&p.out) ? 0 : -ENOMEM);
 	message_put_bytes(&reply, MESSAGE_NAMES, p.out.data, p.out.len);
+	message_put(&reply, MESSAGE_HANDED, !is_sure);
 	message_put(&reply, MESSAGE_COUNT, p.more);
 	message_put(&reply, MESSAGE_FLAGS, !p.hidden);
 	message_put_str(&reply, MESSAGE_FROM, p.after);

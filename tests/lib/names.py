@@ -9,8 +9,8 @@ happened or not.
 
 What is taken as one moment: whatever changes names, with success. A path of two parts is walked first, and its end may happen when the
 directory has another name. A refusal needs for each of its reasons a moment at which it was true; a listing for each name a moment at
-which it was there, or was not; a look at a file for its name and for its number of links. A directory that is being removed may be found without its links. While files are exchanged, their homes may count a link
-more."""
+which it was there, or was not; a look at a file for its name and for its number of links. A directory that is being removed may be
+found without its links. While files are exchanged, their homes may count a link more."""
 
 import argparse
 import copy
