@@ -3,8 +3,8 @@
  * cistern-fs: the daemon of one mount. "cistern mount" starts it; this file only puts its parts together, in an order that
  * matters:
  *
- *   backing directory (before the mount can hide it), fork (before RocksDB and we have threads), store, core, drain
- *   manager, maintenance, socket, mount, ready; then it waits for a signal or for the mount to go; then the other way
+ *   backing directory (before the mount can hide it), fork (before RocksDB and we have threads; of a job, the watcher too), store, core,
+ *   drain manager, maintenance, socket, mount, ready; then it waits for a signal or for the mount to go; then the other way
  *   round: session, final drain, result, socket, core, store.
  *
  * A first signal unmounts and drains, as umount(8) does; a second one cuts short what takes long then: files that are
@@ -39,6 +39,7 @@
 #include "fs/session/launch.h"
 #include "fs/session/log.h"
 #include "fs/session/session.h"
+#include "fs/session/watch.h"
 
 #ifndef CISTERN_LIBEXECDIR
 #define CISTERN_LIBEXECDIR "/usr/local/libexec/cistern"
@@ -57,6 +58,7 @@ struct daemon {
 	bool foreground;
 	int ready_fd;
 	struct launch launch;
+	struct watch watch;
 	struct config *cfg; /* all owned */
 	struct log *log;
 	int backing_fd;
@@ -523,6 +525,25 @@ static bool wants_others(const struct config *cfg)
 	return config_number(cfg, CONFIG_ALLOW_OTHER);
 }
 
+/* Without a watcher all is right as long as nobody kills us. */
+static void begin_watch(struct daemon *d)
+{
+	static const char *const ways[WATCH_END] = { "none", "abort-file", "force" };
+	enum watch_way way = WATCH_NONE;
+	int r;
+
+	if (d->watch.pid == 0)
+		return;
+	r = watch_mounted(&d->watch, d->mountpoint, &way);
+	if (way == WATCH_NONE)
+		log_event(d->log, LOG_LEVEL_WARNING, "watch",
+			"errno=%d text=\"should this daemon be killed, what waits in its mount may hang: fusectl is not "
+			"mounted on /sys/fs/fuse/connections\"",
+			-r);
+	else
+		log_event(d->log, LOG_LEVEL_INFO, "watch", "pid=%d way=%s", d->watch.pid, ways[way]);
+}
+
 static int mount_session(struct daemon *d, struct cistern_error *err)
 {
 	struct session_options opt = {
@@ -549,6 +570,7 @@ static int mount_session(struct daemon *d, struct cistern_error *err)
 	r = session_mount(s, err);
 	if (r)
 		return r;
+	begin_watch(d);
 	kernel = session_kernel(s);
 	atomic_store(&d->passthrough, kernel.passthrough);
 	core_set_kernel(
@@ -715,6 +737,7 @@ static void tear_down(struct daemon *d)
 	core_destroy(d->core);
 	peer_agent_destroy(d->agent);
 	session_destroy(s); /* after core, whose hooks may look at it until then */
+	watch_end(&d->watch);
 	d->ctl = NULL;
 	d->maintain = NULL;
 	d->drain = NULL;
@@ -764,6 +787,8 @@ static int start_and_run(struct daemon *d)
 	struct cistern_error err = { 0 };
 	int r = launch_begin(&d->launch, d->foreground, d->ready_fd, &err);
 
+	if (!r && config_number(d->cfg, CONFIG_NODES) > 1) /* alone, nothing that we ask of the kernel waits for us */
+		r = watch_begin(&d->watch, &err);
 	r = r ? r : build(d, &err);
 	if (!r) {
 		launch_ready(&d->launch, d->recovered, log_fd(d->log));
@@ -797,7 +822,7 @@ int main(int argc, char **argv)
 		free(d);
 		return CISTERN_EXIT_FAILED;
 	}
-	d->ready_fd = d->backing_fd = -1;
+	d->ready_fd = d->backing_fd = d->watch.fd = -1;
 	if (argc == 1) {
 		status = usage();
 	} else if (parse(d, argc, argv, &err)) {

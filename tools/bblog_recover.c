@@ -555,6 +555,29 @@ static int check_set(const struct bblog_recover *opt, struct bbset *set, struct 
 	return 0;
 }
 
+static bool has_entry(const struct bbset *set, const struct bblog_skip *skip)
+{
+	for (size_t i = 0; i < set->num; i++) {
+		const struct bblog_header *h = set->logs[i].log ? bblog_header(set->logs[i].log) : NULL;
+
+		if (h && h->rank == skip->rank && skip->seq < h->count)
+			return true;
+	}
+	return false;
+}
+
+/* Who mistypes one would replay what was to be left out. */
+static int check_skips(const struct bblog_recover *opt, const struct bbset *set, struct cistern_error *err)
+{
+	for (size_t i = 0; i < opt->num_skip; i++)
+		if (!has_entry(set, &opt->skip[i]))
+			return cistern_error_set(err, -EINVAL,
+				"--skip %" PRIu64 ":%" PRIu64
+				": there is no such entry in these logs; 'cistern inspect' lists them",
+				opt->skip[i].rank, opt->skip[i].seq);
+	return 0;
+}
+
 /* The first failure ends it; *ret_incomplete: something is missing. */
 static int recover_all(const struct bblog_recover *opt, struct bbset *set, struct json *j, bool *ret_incomplete,
 	struct cistern_error *err)
@@ -563,6 +586,8 @@ static int recover_all(const struct bblog_recover *opt, struct bbset *set, struc
 	size_t at = 0;
 	int r = rc ? check_set(opt, set, err) : cistern_error_set(err, -ENOMEM, "out of memory");
 
+	if (r == 0)
+		r = check_skips(opt, set, err);
 	while (r == 0) {
 		*rc = (struct recovery){ .opt = opt, .j = j, .fd = -1, .state = "failed" };
 		if (!bbset_next(set, &at, &rc->g))

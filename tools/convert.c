@@ -159,7 +159,8 @@ const struct command command_convert = {
 		"process-centric ones, which are HDF5 files. Arrays of the shape of a map are cut up as it says; without maps, all "
 		"arrays with at least P elements, evenly.\n\n"
 		"Instead of -n, the command can be started by MPICH's mpiexec or srun itself.\n\n"
-		"Exit status 1: a subfile is missing, FILE exists, or the disk is full; 4: subfiles are damaged or not of one set; 5: "
+		"Exit status 1: a subfile is missing, FILE exists, or the disk is full; 4: subfiles are damaged or not of one set, or the "
+		"file is of another kind, which is then named with the command that is for it; 5: "
 		"FILE is being made by another program.",
 	.examples = "cistern convert /lustre/run42/out.nc --to /lustre/run42/out.nc\n"
 		    "cistern convert -n 8 out_h0.nc.0000 --to out_h0.nc\n"

@@ -192,7 +192,7 @@ static int run_wait(const struct command *cmd, int argc, char **argv)
 	}
 	if (daemon_wait_end(t.store, pidfd, deadline, &err) < 0)
 		return say_error(&err);
-	return drained_verdict(t.store, NULL);
+	return drained_verdict(t.store, NULL, NULL);
 }
 
 const struct command command_wait = {

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "format/base/fdio.h"
+#include "format/codec/blob.h"
 #include "format/codec/check.h"
 #include "format/codec/classic.h"
 
@@ -63,6 +64,26 @@ static int report(struct fsck *f, int fd, const struct check *c, struct cistern_
 	return 0;
 }
 
+static bool has_object(const struct layout *l, const char *name)
+{
+	for (size_t i = 0; i < l->num_objects; i++)
+		if (strcmp(l->objects[i].name, name) == 0)
+			return true;
+	return false;
+}
+
+/* A part of a file, in one of the two forms of blobs. */
+static bool is_subfile(int fd, uint64_t size, enum check_format format)
+{
+	struct classic c CLASSIC_CLEANUP = { 0 };
+	struct layout l LAYOUT_CLEANUP = { 0 };
+
+	if (format == CHECK_CLASSIC)
+		return classic_read(fdio_read_arg, &fd, &c, NULL) == 0 && blob_is_header(&c);
+	return format == CHECK_HDF5 && check_layout(fdio_read_arg, &fd, size, &l, NULL) == 0 &&
+	       has_object(&l, "header_blob") && has_object(&l, "data_blob");
+}
+
 int fsck_check_file(struct fsck *f, struct cistern_error *err)
 {
 	int fd = open(f->store, (f->fix_numrecs ? O_RDWR : O_RDONLY) | O_CLOEXEC), r;
@@ -80,6 +101,9 @@ int fsck_check_file(struct fsck *f, struct cistern_error *err)
 		cistern_error_set(err, r, "%s: cannot be read: %s", f->store, strerror(-r));
 	else
 		r = report(f, fd, &c, err);
+	if (r == 0 && is_subfile(fd, (uint64_t)st.st_size, c.format))
+		fsck_report(f, FSCK_NOTE, NULL, 0, 0,
+			"it is a subfile of blobs, with others of its name perhaps: 'cistern convert' checks the set, and makes the canonical file of it");
 	if (close(fd) < 0 && r == 0 && f->fix_numrecs)
 		r = cistern_error_set(err, -errno, "%s: %s", f->store, strerror(errno));
 	return r;

@@ -57,27 +57,45 @@ static int free_dead(const struct target *t, bool wait)
 	return wait ? CISTERN_EXIT_INCOMPLETE : CISTERN_EXIT_OK;
 }
 
-/* Drain while the mount stands. *ret_pidfd: to wait for the daemon's end. Returns an exit status. */
-static int drain_first(const struct target *t, uint64_t deadline, int *ret_pidfd)
+/* When the drain went well and left nothing for the last one: what there is to say of it, at the end. */
+static void take_note(int fd, const struct wire_msg *reply, char noted[CISTERN_ERROR_TEXT_BYTES])
+{
+	WIRE_MSG_CLEANUP struct wire_msg status = { 0 };
+
+	if (daemon_ask(fd, WIRE_STATUS_GET, &status, NULL) < 0 || daemon_u64(&status, WIRE_DIRTY_FILES) > 0 ||
+		!wire_get_str(reply, WIRE_TEXT, 0, noted, CISTERN_ERROR_TEXT_BYTES))
+		noted[0] = '\0';
+}
+
+/*
+ * Drain while the mount stands. *ret_pidfd: to wait for the daemon's end. What went wrong is said now, what is to be noted of what went well
+ * comes out in noted: the last drain may tell of more. Returns an exit status.
+ */
+static int drain_first(const struct target *t, uint64_t deadline, int *ret_pidfd, char noted[CISTERN_ERROR_TEXT_BYTES])
 {
 	struct cistern_error err = { 0 };
 	WIRE_MSG_CLEANUP struct wire_msg status = { 0 }, reply = { 0 };
 	DAEMON_FD_CLEANUP int fd = wire_connect(t->store, &err);
 	uint64_t session = 0;
 
+	noted[0] = '\0';
 	if (fd < 0 || daemon_ask(fd, WIRE_STATUS_GET, &status, &err) < 0)
 		return say_error(&err);
 	*ret_pidfd = daemon_pidfd((pid_t)daemon_u64(&status, WIRE_PID));
 	if (daemon_flush(fd, NULL, 0, &session, &err) < 0 || daemon_wait_drain(fd, session, deadline, &reply, &err) < 0)
 		return say_error(&err);
-	return daemon_say_result(&reply);
+	if (daemon_result_of(&reply) != CISTERN_EXIT_OK)
+		return daemon_say_result(&reply);
+	take_note(fd, &reply, noted);
+	return CISTERN_EXIT_OK;
 }
 
 static int wait_and_unmount(const struct target *t, uint64_t deadline)
 {
 	DAEMON_FD_CLEANUP int pidfd = -1;
+	char noted[CISTERN_ERROR_TEXT_BYTES];
 	struct cistern_error err = { 0 };
-	int status = drain_first(t, deadline, &pidfd);
+	int status = drain_first(t, deadline, &pidfd, noted);
 
 	if (status == CISTERN_EXIT_TIMEOUT)
 		return status; /* still mounted: the next try goes on from here */
@@ -88,7 +106,7 @@ static int wait_and_unmount(const struct target *t, uint64_t deadline)
 		return status;
 	if (daemon_wait_end(t->store, pidfd, deadline, &err) < 0)
 		return say_error(&err);
-	status = drained_verdict(t->store, t->mount.source);
+	status = drained_verdict(t->store, t->mount.source, noted);
 	if (status == CISTERN_EXIT_OK)
 		say("%s is unmounted; everything is on %s", t->mount.mountpoint, t->mount.source);
 	return status;

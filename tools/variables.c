@@ -281,14 +281,51 @@ static void print_partial(const struct survey *s)
 		printf("not seen: and %" PRIu64 " further ranges\n", s->num_unseen - UNSEEN_SHOWN);
 }
 
+static void print_loss(const struct survey *s, const struct loss *l)
+{
+	const struct layout_object *o = s->mapped ? layout_owner(&s->layout, l->off) : NULL;
+
+	printf("lost: %" PRIu64 " bytes from offset %" PRIu64 " on", l->len, l->off);
+	if (o) {
+		printf(", in ");
+		print_name(o->name);
+	}
+	switch (l->why) {
+	case LOSS_NOT_GIVEN:
+		printf(": they are in the store of node %" PRIu32 ", which is not given\n", l->node);
+		break;
+	case LOSS_GONE:
+		printf(": segment %" PRIu32 " of node %" PRIu32 "'s store cannot be read; 'cistern fsck' says more\n",
+			l->segment, l->node);
+		break;
+	case LOSS_DAMAGED:
+		printf(": they are damaged in segment %" PRIu32 " of node %" PRIu32
+		       "'s store (wrong checksum); 'cistern fsck' says more\n",
+			l->segment, l->node);
+		break;
+	}
+}
+
+static void print_losses(const struct survey *s)
+{
+	const struct losses *lost = &s->content.losses;
+
+	for (size_t i = 0; i < lost->num; i++)
+		print_loss(s, &lost->list[i]);
+	if (lost->more)
+		puts("lost: and further ranges");
+}
+
 void variables_print(const struct survey *s, bool complete)
 {
 	print_partial(s);
 	if (!s->mapped) {
-		printf("raw, not yet mapped: %s\n", s->why.text);
+		printf("raw, %s: %s\n", s->content.losses.num > 0 ? "cannot be mapped" : "not yet mapped", s->why.text);
+		print_losses(s);
 		return;
 	}
 	print_summary(s);
+	print_losses(s);
 	printf("%11s %11s %11s %11s %11s %6s %11s %10s %-16s %s\n", "DEFINED", "IN STORE", "DRAINED", "MISSING",
 		"OVERWRITTEN", "FILL", "COMPLETE", "FIRST GAP", "WRITERS", "VARIABLE");
 	for (size_t i = 0; i < s->layout.num_objects; i++)
@@ -468,12 +505,35 @@ static void unseen_json(const struct survey *s, struct json *j)
 	json_end_array(j);
 }
 
+/* Only when there are any: what was not looked at may be lost as well. */
+static void losses_json(const struct losses *lost, struct json *j)
+{
+	if (lost->num == 0)
+		return;
+	json_key(j, "lost");
+	json_array(j);
+	for (size_t i = 0; i < lost->num; i++) {
+		const struct loss *l = &lost->list[i];
+
+		json_object(j);
+		json_ku64(j, "off", l->off);
+		json_ku64(j, "len", l->len);
+		json_ku64(j, "node", l->node);
+		json_kstr(j, "why", loss_why_name(l->why));
+		if (l->why != LOSS_NOT_GIVEN)
+			json_ku64(j, "segment", l->segment);
+		json_end_object(j);
+	}
+	json_end_array(j);
+}
+
 void variables_json(const struct survey *s, bool complete, struct json *j)
 {
 	json_kbool(j, "mapped", s->mapped);
 	json_kbool(j, "one_store_of_many", s->content.partial);
 	if (s->content.partial)
 		unseen_json(s, j);
+	losses_json(&s->content.losses, j);
 	if (!s->mapped) {
 		json_kstr(j, "reason", s->why.text);
 		return;

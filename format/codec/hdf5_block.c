@@ -170,6 +170,8 @@ static int read_all(struct hdf5_walk *w, struct hdf5_block *b)
 	while (done < b->len) {
 		ssize_t got = w->read_bytes(b->data + done, b->len - done, b->off + done, w->arg);
 
+		if (got == -ENODATA)
+			return hdf5_fail(w, -ENODATA, b->off + done, "these bytes cannot be had");
 		if (got < 0)
 			return (int)got;
 		if (got == 0)

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "format/base/cursor.h"
+#include "format/index/extent.h"
 
 struct share_extent {
 	uint64_t off;         /* in the file, bytes */
@@ -28,6 +29,20 @@ struct share_extent {
 	uint8_t kind;         /* EXTENT_LOG or EXTENT_HOLE */
 	bool whole;           /* crc is valid: nothing of the payload has been cut off */
 };
+
+/* What a node has in its layer, as a share map has it; uncommitted. */
+static inline struct share_extent share_extent_of(const struct extent *e, uint32_t node)
+{
+	return (struct share_extent){ .off = e->off,
+		.segment_off = e->segment_off,
+		.time_usec = e->time_usec,
+		.len = e->len,
+		.node = node,
+		.segment = e->segment,
+		.crc = e->crc,
+		.kind = e->kind,
+		.whole = e->whole };
+}
 
 struct share_conflict {
 	uint64_t off, len;    /* in the file, bytes */

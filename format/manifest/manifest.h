@@ -65,9 +65,10 @@ struct manifest_overlap {
 
 struct manifest_totals {
 	uint64_t files, bytes, names_moved, names_removed, failed, missing_bytes;
+	uint64_t late; /* wait for the next session; not in the manifest */
 };
 
-/* Files of the manifest that are in their place, but not in all as was asked for. */
+/* Files that a mount's drains, or a recovery, have brought to their place, but not in all as was asked for. */
 struct manifest_noted {
 	uint64_t kept;   /* were to get another layout; those that are of no kind that has one do not count */
 	uint64_t warned; /* have a warning */
@@ -93,7 +94,8 @@ struct manifest_session {
 	size_t num_troubles;
 	uint64_t *
 		ret_overlapping; /* of these files, how many have bytes that two nodes wrote without order; may be NULL */
-	struct manifest_noted *ret_noted; /* of all files of the manifest; may be NULL */
+	int64_t process; /* the mount's daemon, or the recovery: its summaries count as one in ret_noted. 0: that which calls */
+	struct manifest_noted *ret_noted; /* what others have summed up before does not count; may be NULL */
 };
 
 /* A sentence for people; "" when there is nothing. where: the manifest, as they find it. */

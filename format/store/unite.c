@@ -38,17 +38,24 @@ static int put_pieces(struct uniting *u)
 	return r;
 }
 
-static int put_piece(struct uniting *u, uint32_t node, uint64_t stamp, const struct record_piece *piece)
+static int put_extent(struct uniting *u, const struct share_extent *e, uint64_t stamp)
 {
 	int r = 0;
 
-	if (u->num == AT_ONCE || u->node != node || u->stamp != stamp)
+	if (u->num == AT_ONCE || u->node != e->node || u->stamp != stamp)
 		r = put_pieces(u);
-	u->node = node;
+	u->node = e->node;
 	u->stamp = stamp;
-	u->pieces[u->num++] = *piece;
-	if (piece->kind == EXTENT_LOG && piece->off + piece->len > u->end)
-		u->end = piece->off + piece->len;
+	u->pieces[u->num++] = (struct record_piece){ .off = e->off,
+		.segment_off = e->segment_off,
+		.len = e->len,
+		.segment = e->segment,
+		.crc = e->whole ? e->crc : 0,
+		.time_usec = e->time_usec,
+		.kind = e->kind,
+		.whole = e->whole };
+	if (e->kind == EXTENT_LOG && e->off + e->len > u->end)
+		u->end = e->off + e->len;
 	return r;
 }
 
@@ -63,17 +70,9 @@ static int add_layer(struct uniting *u, struct state *from, uint32_t node, uint6
 	while (r == 0 && off != UINT64_MAX) {
 		r = state_layer(from, ino, off, UINT64_MAX - off, ext, AT_ONCE, &num, &off);
 		for (size_t i = 0; r == 0 && i < num; i++) {
-			const struct extent *e = &ext[i].ext;
+			struct share_extent e = share_extent_of(&ext[i].ext, node);
 
-			r = put_piece(u, node, ext[i].stamp ? ext[i].stamp : UNCOMMITTED + node,
-				&(struct record_piece){ .off = e->off,
-					.segment_off = e->segment_off,
-					.len = e->len,
-					.segment = e->segment,
-					.crc = e->whole ? e->crc : 0,
-					.time_usec = e->time_usec,
-					.kind = e->kind,
-					.whole = e->whole });
+			r = put_extent(u, &e, ext[i].stamp ? ext[i].stamp : UNCOMMITTED + node);
 		}
 	}
 	free(ext);
@@ -92,15 +91,7 @@ static int add_lost(struct uniting *u, struct state *from, uint64_t ino)
 		r = state_share_extents(from, ino, off, UINT64_MAX - off, ext, AT_ONCE, &num, &off);
 		for (size_t i = 0; r == 0 && i < num; i++)
 			if (ext[i].node < u->num_nodes && !u->stores[ext[i].node])
-				r = put_piece(u, ext[i].node, ext[i].stamp,
-					&(struct record_piece){ .off = ext[i].off,
-						.segment_off = ext[i].segment_off,
-						.len = ext[i].len,
-						.segment = ext[i].segment,
-						.crc = ext[i].whole ? ext[i].crc : 0,
-						.time_usec = ext[i].time_usec,
-						.kind = ext[i].kind,
-						.whole = ext[i].whole });
+				r = put_extent(u, &ext[i], ext[i].stamp);
 	}
 	free(ext);
 	return r == 0 ? put_pieces(u) : r;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * An entry: u64 ino, size, upto, stamp, written, extents; u32 crc_sum, failed_node, failed_errno; u8 flags (1 in place, 2
+ * An entry: u64 ino, size, limit, upto, stamp, written, extents; u32 crc_sum, failed_node, failed_errno; u8 flags (1 in place, 2
  * failed), layout; u16 length and bytes of the path, the same of what is shown of it.
  */
 #include "format/wire/shared.h"
@@ -11,7 +11,7 @@
 
 #include "format/base/drain_layout.h"
 
-#define ENTRY_BYTES 66u
+#define ENTRY_BYTES 74u
 #define PATH_BYTES  16384u
 #define IN_PLACE    1u
 #define FAILED      2u
@@ -95,6 +95,7 @@ void wire_shared_encode(const struct wire_shared_list *list, struct buf *out)
 
 		buf_u64(out, f->ino);
 		buf_u64(out, f->size);
+		buf_u64(out, f->limit);
 		buf_u64(out, f->upto);
 		buf_u64(out, f->stamp);
 		buf_u64(out, f->written);
@@ -122,6 +123,7 @@ int wire_shared_decode(const void *bytes, size_t len, struct wire_shared_list *l
 
 		f.ino = cursor_u64(&c);
 		f.size = cursor_u64(&c);
+		f.limit = cursor_u64(&c);
 		f.upto = cursor_u64(&c);
 		f.stamp = cursor_u64(&c);
 		f.written = cursor_u64(&c);

@@ -17,6 +17,7 @@ struct wire_shared {
 	uint64_t ino;
 	uint64_t size;  /* bytes */
 	uint64_t upto;  /* the home's version of it, up to which it will have been carried */
+	uint64_t limit; /* WIRE_PART_BEGIN: the file's backing_limit as the agent knows it. */
 	uint64_t stamp; /* commits up to this one will have been */
 	bool in_place;  /* an existing file; else path is a temporary name */
 	uint8_t layout; /* enum drain_layout: subfiles are made of it; canonical: path is written */

@@ -32,7 +32,7 @@ enum wire_type {
 	WIRE_SNAPSHOT,   /* -> PATH (name of the snapshot), SEQ; lives until the connection closes */
 	WIRE_CONFIG_GET, /* -> TEXT = "key=value,..." with origins as "key=value@origin" lines */
 	/* agent -> daemon */
-	WIRE_DRAIN_BEGIN, /* -> SESSION, PATH (snapshot name), SEQ, FILTER*, OPTIONS (config_to_options), PART, CAUTIOUS, SHARED, NODE_NAME */
+	WIRE_DRAIN_BEGIN, /* -> SESSION, PATH (snapshot name), SEQ, FILTER*, OPTIONS (config_to_options), PART, SINCE, CAUTIOUS, SHARED, NODE_NAME */
 	WIRE_DRAIN_STEP, /* RECORD (encoded PLACED, REMOVED or DRAINED): the daemon commits it. -> STATUS; PAUSED; RATE; TIME_SHARE */
 	WIRE_DRAIN_PROGRESS, /* PLANNED_BYTES, DONE_BYTES, PLANNED_FILES, DONE_FILES, PATH (current) -> PAUSED, RATE, TIME_SHARE, CANCEL */
 	WIRE_DRAIN_ERROR,  /* PATH, CODE, TEXT */
@@ -57,6 +57,7 @@ enum wire_type {
 	WIRE_PEER_JOINED, /* agent -> daemon: NODE, INCARNATION: it has a daemon again (one mounted anew while the agents ran) */
 	/* draining agent -> daemon, again */
 	WIRE_DRAIN_FETCHED, /* SLOT: when what was fetched last is there -> OFFSET: in the memory whose descriptor the agent was started with */
+	WIRE_DRAIN_OCCUPIED, /* RECORD: PLACED of a name that something else has, which backing_ino is: 0: may it be replaced? -EBUSY */
 };
 
 /* What a drain session of a job of many nodes does of the whole (docs/design/many-nodes.md, 6); WIRE_PART of a grant. */
@@ -168,6 +169,7 @@ enum wire_tag { /* S: in a status reply */
 	WIRE_SLOT,   /* of memory for what a drain fetches: 0 to WIRE_FETCH_SLOTS - 1 */
 	WIRE_OFFSET,
 	WIRE_WAITING /*S text: whom the drain of a job waits for; only while it does*/,
+	WIRE_SINCE, /* DRAIN_BEGIN's reply: inode numbers of new files of this node from there on came after the session had been asked for */
 };
 
 struct wire_msg { /* zero-initialise; wire_msg_free */

@@ -72,6 +72,32 @@ bool doubt_hides(struct core *c, uint64_t parent, const char *name)
 	return found;
 }
 
+struct each_doubt {
+	uint64_t parent;
+	void (*each)(const char *name, void *arg);
+	void *arg;
+};
+
+static void visit(const void *node, VISIT which, void *arg)
+{
+	const struct doubt *d = *(struct doubt *const *)node;
+	struct each_doubt *e = arg;
+
+	if ((which == postorder || which == leaf) && d->parent == e->parent)
+		e->each(d->name, e->arg);
+}
+
+void core_each_doubt(struct core *c, uint64_t parent, void (*each)(const char *name, void *arg), void *arg)
+{
+	struct each_doubt e = { parent, each, arg };
+
+	if (!c->any_doubt)
+		return;
+	pthread_mutex_lock(&c->session);
+	twalk_r(c->doubts, visit, &e);
+	pthread_mutex_unlock(&c->session);
+}
+
 void doubt_clear(struct core *c)
 {
 	tdestroy(c->doubts, free);

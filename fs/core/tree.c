@@ -111,6 +111,20 @@ static int commit_applied(struct core *c, struct record *rec)
 	return rc;
 }
 
+/*
+ * A step of a drain about a directory that was removed: who does not use it any more has freed it, while node 0, which does, still knows it. There
+ * is nothing to be done for it here, but the change has its number.
+ */
+static int pass_over_step(struct core *c, const struct record *rec)
+{
+	struct record none = { .type = RECORD_DRAINED,
+		.flags = RECORD_F_TREE | RECORD_F_META_ONLY,
+		.ino = STATE_ROOT_INO,
+		.stamp = rec->stamp };
+
+	return store_commit(c->store, &none);
+}
+
 int core_tree_apply(struct core *c, struct record *rec)
 {
 	uint64_t last = state_tree_stamp(c->state);
@@ -126,6 +140,8 @@ int core_tree_apply(struct core *c, struct record *rec)
 	int rc = commit_applied(c, rec);
 	if (rc == 0)
 		note_applied(c, rec);
+	if (rc == -ENOENT && (rec->type == RECORD_PLACED || rec->type == RECORD_REMOVED))
+		rc = pass_over_step(c, rec);
 	pthread_mutex_unlock(&c->names);
 	return rc == -EALREADY ? 0 : rc;
 }

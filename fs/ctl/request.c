@@ -256,6 +256,7 @@ static void put_grant(const struct drain_grant *g, struct wire_msg *reply)
 	wire_put_u64(reply, WIRE_CAUTIOUS, g->cautious);
 	wire_put_u64(reply, WIRE_CONVERT, g->convert);
 	wire_put_u64(reply, WIRE_ROOM, g->haste);
+	wire_put_u64(reply, WIRE_SINCE, g->since);
 	wire_put_bytes(reply, WIRE_SHARED, g->shared.data, g->shared.len);
 	wire_put_u64(reply, WIRE_SESSION, g->session);
 	wire_put_str(reply, WIRE_PATH, g->snapshot);
@@ -410,6 +411,24 @@ static int answer_fetched(
 	return 0;
 }
 
+static int answer_occupied(
+	struct client *client, const struct wire_msg *request, struct wire_msg *reply, struct cistern_error *err)
+{
+	struct record_scratch scratch = { 0 };
+	struct record rec;
+	const uint8_t *bytes;
+	size_t len, used;
+	int r = wire_get_bytes(request, WIRE_RECORD, 0, &bytes, &len) ? 0 : -EBADMSG;
+
+	(void)reply;
+	if (r == 0)
+		r = record_decode(bytes, len, &scratch, &rec, &used);
+	if (r == 0)
+		r = drain_agent_occupied(carrier_of(client), client, &rec);
+	record_scratch_free(&scratch);
+	return r ? cistern_error_set(err, r, "whose the name is: %s", strerror(-r)) : 0;
+}
+
 static int answer_end(
 	struct client *client, const struct wire_msg *request, struct wire_msg *reply, struct cistern_error *err)
 {
@@ -448,6 +467,7 @@ void ctl_answer(struct client *client, const struct wire_msg *request, struct wi
 		[WIRE_DRAIN_SHARED] = answer_shared,
 		[WIRE_DRAIN_FETCH] = answer_fetch,
 		[WIRE_DRAIN_FETCHED] = answer_fetched,
+		[WIRE_DRAIN_OCCUPIED] = answer_occupied,
 		[WIRE_DRAIN_END] = answer_end,
 	};
 	struct cistern_error err = { 0 };

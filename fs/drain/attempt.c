@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "fs/drain/private.h"
 
@@ -93,6 +94,7 @@ static int take(struct drain *d, const void *owner, struct drain_grant *g, bool 
 		g->convert = (d->current->kind == DRAIN_FINAL && g->part == WIRE_PART_WHOLE) ||
 			     (d->current->last && !g->cautious);
 		g->haste = d->current->haste;
+		g->since = d->current->since;
 		memcpy(g->node_name, d->current->node_name, sizeof(g->node_name));
 		if (g->part != WIRE_PART_BEGIN)
 			wire_shared_encode(&d->shared, &g->shared);
@@ -203,10 +205,18 @@ static void check_low_water(struct drain *d)
 	pthread_mutex_unlock(&d->lock);
 }
 
-/* Of a job, where all nodes have the directories. */
-static bool is_of_tree(struct drain *d)
+/*
+ * Of a job, where all nodes have the directories; but a file, whose place a directory wants, only its home. What is not known any more was
+ * one, unless it is about to get its name.
+ */
+static bool is_of_tree(struct drain *d, const struct record *rec)
 {
+	struct inode in;
 	bool yes;
+	int r = state_inode(store_state(d->opt.store), rec->ino, &in);
+
+	if (r == 0 ? !S_ISDIR(in.mode) : rec->type == RECORD_REMOVED)
+		return false;
 
 	pthread_mutex_lock(&d->lock);
 	yes = d->current && (d->current->part == WIRE_PART_DIRS || d->current->part == WIRE_PART_FINISH);
@@ -237,7 +247,7 @@ int drain_agent_step(struct drain *d, const void *owner, struct record *rec, str
 		return cistern_error_set(err, -ESTALE, "this connection has no drain session");
 	if (!is_step(rec->type))
 		return cistern_error_set(err, -EINVAL, "a drain does not report '%s'", record_type_name(rec->type));
-	r = is_of_tree(d) ? d->opt.job.tree_step(rec, d->opt.job.arg) : core_drain_step(d->opt.core, rec);
+	r = is_of_tree(d, rec) ? d->opt.job.tree_step(rec, d->opt.job.arg) : core_drain_step(d->opt.core, rec);
 	if (r == 0 && rec->type == RECORD_DRAINED && d->opt.job.drained)
 		d->opt.job.drained(rec->ino, d->opt.job.arg);
 	if (r)
@@ -323,6 +333,13 @@ int drain_agent_fetched(struct drain *d, const void *owner, uint64_t slot, uint6
 	if (!owns(d, owner))
 		return -ESTALE;
 	return d->opt.job.fetched ? d->opt.job.fetched(slot, ret_off, d->opt.job.arg) : -EOPNOTSUPP;
+}
+
+int drain_agent_occupied(struct drain *d, const void *owner, const struct record *rec)
+{
+	if (!owns(d, owner))
+		return -ESTALE;
+	return d->opt.job.occupied ? d->opt.job.occupied(rec, d->opt.job.arg) : -EOPNOTSUPP;
 }
 
 /* What the share depends on but for the session. An unknown store is taken for an empty one. */

@@ -14,6 +14,7 @@
 #include "fs/drain/fetch.h"
 #include "fs/drain/idle.h"
 #include "fs/drain/job_manifest.h"
+#include "fs/drain/ready.h"
 #include "fs/drain/settle.h"
 #include "fs/drain/upto.h"
 
@@ -24,7 +25,8 @@ struct carry {
 	struct collective *collective; /* owned */
 	struct job_manifest *manifest; /* owned */
 	_Atomic(struct drain *) asker; /* borrowed */
-	_Atomic(uint64_t) time_usec;   /* of the session that the running part belongs to */
+	uint64_t since; /* the first inode number of a new file here that is newer than what was asked for */
+	_Atomic(uint64_t) time_usec; /* of the session that the running part belongs to */
 };
 
 /* ---- what needs no agent */
@@ -256,6 +258,7 @@ static void run_part(struct carry *c, const struct collective_work *w, struct co
 		.cautious = w->cautious,
 		.last = w->last,
 		.haste = w->haste,
+		.since = c->since,
 		.paths = w->paths,
 		.num_paths = w->num_paths,
 		.shared = w->part == WIRE_PART_BEGIN || w->part == WIRE_PART_OFFER ? NULL : w->shared,
@@ -290,6 +293,8 @@ static void work(const struct collective_work *w, struct collective_done *ret, v
 	struct carry *c = arg;
 
 	c->time_usec = w->time_usec;
+	if (w->part == COLLECTIVE_COMMIT && !w->again)
+		c->since = state_new_ino(store_state(c->opt.drain.store));
 	if (w->part == COLLECTIVE_COMMIT)
 		commit_all(c, &ret->result, ret->text);
 	else if (w->part == COLLECTIVE_DROP)
@@ -343,14 +348,7 @@ static int begin_shared(struct wire_shared *f, void *arg)
 {
 	struct carry *c = arg;
 
-	struct state *st = store_state(c->opt.drain.store);
-	int r = job_drain_stamp(c->opt.job, f->ino, &f->stamp);
-
-	if (r == 0)
-		r = upto_settled(st, f->ino, f->stamp, &f->upto);
-	if (r == 0)
-		r = upto_before(st, f->ino, c->time_usec, &f->upto);
-	return r == -ENOENT ? -EBUSY : r; /* removed meanwhile: not in this session, nor in any */
+	return ready_shared(c->opt.job, store_state(c->opt.drain.store), c->time_usec, f);
 }
 
 static int tree_step(struct record *rec, void *arg)
@@ -365,6 +363,13 @@ static void drained(uint64_t ino, void *arg)
 	struct carry *c = arg;
 
 	job_drained(c->opt.job, ino);
+}
+
+static int occupied(const struct record *rec, void *arg)
+{
+	struct carry *c = arg;
+
+	return job_drain_occupied(c->opt.job, rec);
 }
 
 static int fetch(uint64_t slot, const struct peers_get *ranges, size_t num, void *arg)
@@ -416,6 +421,7 @@ int carry_create(const struct carry_options *opt, struct carry **ret, struct cis
 	drain.job = (struct drain_job_hooks){ .begin_shared = begin_shared,
 		.tree_step = tree_step,
 		.drained = drained,
+		.occupied = occupied,
 		.fetch = fetch,
 		.fetched = fetched,
 		.fetch_end = fetch_end,

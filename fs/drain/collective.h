@@ -25,6 +25,7 @@ struct collective_work { /* one part on one node */
 	unsigned int part;   /* enum wire_part; COLLECTIVE_COMMIT, COLLECTIVE_DROP */
 	bool cautious, last; /* last: all nodes are unmounted */
 	enum wire_haste haste;
+	bool again; /* for those who asked for the session before, in which some files came too late */
 	/*
 	 * By the job's clock; 0: there is none. What was written up to then is committed when COLLECTIVE_COMMIT has ended, what
 	 * was written later may be by then, too.

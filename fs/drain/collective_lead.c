@@ -366,6 +366,7 @@ struct session_options {
 	const struct paths *paths;
 	bool last; /* all nodes are unmounted */
 	enum wire_haste haste;
+	unsigned int tries; /* sessions for the same asks before this one */
 };
 
 /* lock is held, given up meanwhile. Until nobody is at work. */
@@ -401,6 +402,7 @@ static bool run_part(
 	tag_put(&m, TAG_KIND, opt->kind);
 	tag_put(&m, TAG_CAUTIOUS, cautious);
 	tag_put(&m, TAG_LAST, opt->last);
+	tag_put(&m, TAG_AGAIN, opt->tries > 0);
 	tag_put(&m, TAG_HASTE, opt->haste);
 	tag_put(&m, TAG_TIME, c->time_usec);
 	collective_paths_encode(&m, opt->paths);
@@ -423,6 +425,8 @@ static bool run_part(
 		whole = whole && c->members[i].state == DONE;
 	return whole && !c->ending;
 }
+
+#define TRIES 5
 
 static int64_t now_ns(void)
 {
@@ -570,6 +574,12 @@ static uint64_t time_before(const struct collective *c)
 	return now > 1000 ? (uint64_t)now / 1000 - 1 : 0;
 }
 
+/* lock is held. Nothing failed, but somebody who waits would not have all that was there when he asked. */
+static bool is_late_session(const struct collective *c, const struct session_options *opt)
+{
+	return c->result == CISTERN_EXIT_OK && c->summary.totals.late > 0 && opt->kind != DRAIN_BACKGROUND;
+}
+
 /* lock is held, given up meanwhile. */
 static void run_session(struct collective *c, const struct session_options *opt)
 {
@@ -589,8 +599,23 @@ static void run_session(struct collective *c, const struct session_options *opt)
 		c->result = CISTERN_EXIT_INCOMPLETE;
 		snprintf(c->text, sizeof(c->text), "stopped before its end; the rest is in the stores");
 	}
+	if (is_late_session(c, opt) && opt->tries + 1 == TRIES) {
+		c->result = CISTERN_EXIT_INCOMPLETE;
+		snprintf(c->text, sizeof(c->text),
+			"%" PRIu64
+			" file%s moved, or replaced by others, again and again while the drain ran: run cistern flush again",
+			c->summary.totals.late, c->summary.totals.late == 1 ? " was" : "s were");
+	}
 	c->leading = false;
 	write_summary(c);
+}
+
+/* lock is held, given up meanwhile. What some node came to too late, because names changed between its part and another's, is in the next one. */
+static void run_sessions(struct collective *c, struct session_options *opt)
+{
+	do
+		run_session(c, opt);
+	while (is_late_session(c, opt) && ++opt->tries < TRIES && !c->ending);
 }
 
 struct answering { /* who asked, and could not be reached yet */
@@ -816,7 +841,7 @@ static void lead(struct collective *c)
 	}
 	opt.last = served == c->num_members;
 	opt.haste = haste_of(c, asks, opt.last);
-	run_session(c, &opt);
+	run_sessions(c, &opt);
 	collective_paths_free(&paths);
 	c->finals_served = served;
 	result = c->result;

@@ -19,7 +19,7 @@ enum {                                           /* MESSAGE_DRAIN_FIRST and on *
 	MESSAGE_DRAIN_ASK = MESSAGE_DRAIN_FIRST, /* to node 0: ID, KIND, HASTE, PATH* */
 	MESSAGE_DRAIN_ANSWER,                    /* from node 0: ID, RESULT, WIRE_TEXT */
 	MESSAGE_DRAIN_CANCEL,                    /* to node 0: ID */
-	MESSAGE_DRAIN_PART,      /* from node 0: SESSION, PART, KIND, CAUTIOUS, LAST, HASTE, TIME, PATH*, SHARED */
+	MESSAGE_DRAIN_PART, /* from node 0: SESSION, PART, KIND, CAUTIOUS, LAST, AGAIN, HASTE, TIME, PATH*, SHARED */
 	MESSAGE_DRAIN_PART_DONE, /* to node 0: SESSION, PART, RESULT, WIRE_TEXT, SHARED, WIRE_TOTALS */
 	MESSAGE_DRAIN_STOP,      /* from node 0: SESSION: its part shall end soon */
 	MESSAGE_DRAIN_DIRS,      /* to node 0: WIRE_PAYLOAD: times of directories */
@@ -38,7 +38,8 @@ enum {
 	TAG_SHARED,
 	TAG_LAST,
 	TAG_HASTE,
-	TAG_TIME
+	TAG_TIME,
+	TAG_AGAIN
 };
 
 struct paths { /* owned; num 0: everything */
@@ -62,7 +63,7 @@ struct task { /* a part that node 0 wants from us */
 	uint64_t session, time_usec;
 	unsigned int part;
 	enum drain_kind kind;
-	bool cautious, last;
+	bool cautious, last, again;
 	enum wire_haste haste;
 	struct paths paths;
 	struct wire_shared_list shared;

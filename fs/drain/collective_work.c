@@ -55,6 +55,7 @@ static void carry_out(struct collective *c, struct task *t)
 			    .part = t->part,
 			    .cautious = t->cautious,
 			    .last = t->last,
+			    .again = t->again,
 			    .haste = t->haste,
 			    .time_usec = t->time_usec,
 			    .paths = (const char *const *)t->paths.at,
@@ -103,6 +104,7 @@ int collective_serve_part(struct collective *c, const struct wire_msg *m)
 	t->kind = (enum drain_kind)tag_get(m, TAG_KIND);
 	t->cautious = tag_get(m, TAG_CAUTIOUS) != 0;
 	t->last = tag_get(m, TAG_LAST) != 0;
+	t->again = tag_get(m, TAG_AGAIN) != 0;
 	t->haste = tag_get(m, TAG_HASTE) < WIRE_HASTE_END ? (enum wire_haste)tag_get(m, TAG_HASTE) : WIRE_HASTE_NONE;
 	collective_paths_decode(&t->paths, m);
 	if (collective_get_shared(m, &t->shared) < 0) {

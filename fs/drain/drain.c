@@ -165,8 +165,9 @@ static void agent_ended(int status, void *arg)
 	pthread_mutex_unlock(&d->lock);
 }
 
-/* Gives the lock up while the process is started. */
-static int start_process(struct drain *d, const char *command, const char *snapshot, struct cistern_error *err)
+/* Gives the lock up while the process is started. memory_fd: what other nodes' bytes come through; -1: it asks for none. */
+static int start_process(
+	struct drain *d, const char *command, const char *snapshot, int memory_fd, struct cistern_error *err)
 {
 	struct agent_options opt = {
 		.command = command,
@@ -174,7 +175,7 @@ static int start_process(struct drain *d, const char *command, const char *snaps
 		.store_path = store_path(d->opt.store),
 		.libexec_dir = d->opt.libexec_dir,
 		.backing_fd = d->opt.backing_fd,
-		.memory_fd = d->opt.job.fetch ? d->opt.job.memory_fd : -1,
+		.memory_fd = memory_fd,
 		.output_fd = log_fd(d->opt.log),
 		.ended = agent_ended,
 		.arg = d,
@@ -226,7 +227,7 @@ static void start_undo(struct drain *d)
 	d->attempt.deadline_usec = drain_now_usec() + SETTLE_USEC;
 	drain_post(d, DRAIN_EV_UNDO);
 	if (!r)
-		r = start_process(d, "undo", d->attempt.undo_snapshot, &err);
+		r = start_process(d, "undo", d->attempt.undo_snapshot, -1, &err);
 	if (!r)
 		return;
 	undo_failed(d, r, err.text);
@@ -278,7 +279,7 @@ static void start_agent(struct drain *d)
 			finish(d, CISTERN_EXIT_FAILED, "out of memory");
 		return;
 	}
-	if (start_process(d, "drain", NULL, &err))
+	if (start_process(d, "drain", NULL, d->opt.job.fetch ? d->opt.job.memory_fd : -1, &err))
 		finish(d, CISTERN_EXIT_FAILED, err.text);
 }
 
@@ -583,6 +584,7 @@ uint64_t drain_request_part(struct drain *d, const struct drain_part *part)
 		r->cautious = part->cautious;
 		r->last = part->last;
 		r->haste = part->haste;
+		r->since = part->since;
 		snprintf(r->node_name, sizeof(r->node_name), "%s", part->node_name ? part->node_name : "");
 		d->totals = (struct manifest_totals){ 0 };
 		drain_request_add(r, part->paths, part->num_paths, true);

@@ -56,6 +56,8 @@ struct drain_job_hooks { /* of the carrier; without locks; any may block */
 	int (*fetch)(uint64_t slot, const struct peers_get *ranges, size_t num, void *arg);
 	int (*fetched)(uint64_t slot, uint64_t *ret_off, void *arg);
 	void (*fetch_end)(void *arg);
+	/* As drain_agent_occupied(). */
+	int (*occupied)(const struct record *rec, void *arg);
 	int memory_fd; /* borrowed */
 	void *arg;
 };
@@ -97,6 +99,8 @@ struct drain_part {
 	bool cautious;
 	bool last; /* of the job: all nodes are unmounted */
 	enum wire_haste haste;
+	uint64_t
+		since; /* new files of this node with this inode number or a higher one came after the session had been asked for */
 	const char *const *paths; /* borrowed */
 	size_t num_paths;
 	const struct wire_shared_list *shared; /* borrowed; NULL: none */
@@ -121,6 +125,7 @@ struct drain_grant {
 	enum wire_part part;
 	bool cautious;
 	enum wire_haste haste; /* nothing waits for the last session */
+	uint64_t since;        /* as drain_part has it */
 	bool convert;          /* nobody has a file open any more, on no node: they may get another layout */
 	char snapshot[64];
 	char **paths; /* owned by the caller (drain_grant_free) */
@@ -143,6 +148,8 @@ int drain_agent_error(struct drain *d, const void *owner, const char *path, int 
 int drain_agent_shared(struct drain *d, const void *owner, const struct wire_shared *f, int status);
 int drain_agent_fetch(struct drain *d, const void *owner, uint64_t slot, const struct peers_get *ranges, size_t num);
 int drain_agent_fetched(struct drain *d, const void *owner, uint64_t slot, uint64_t *ret_off);
+/* rec: PLACED. 0: what has the name, by its inode number, is not needed; -EBUSY: perhaps. Waits for other nodes. */
+int drain_agent_occupied(struct drain *d, const void *owner, const struct record *rec);
 int drain_agent_end(struct drain *d, const void *owner, enum cistern_exit result, const char *text,
 	const struct manifest_totals *totals);
 void drain_agent_gone(struct drain *d, const void *owner); /* its connection has closed */

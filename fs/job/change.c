@@ -175,14 +175,17 @@ static int know_found(struct job *j, const struct found *f)
 	return f->kind == FOUND_DIR && f->hint.dir ? tree_know_path(j, f->hint.dir, f->hint.path) : 0;
 }
 
-/* done: what node 0 says when it has done it before its daemon was restarted; or the name leads elsewhere now: -ESTALE. */
-static int change_tree(struct job *j, struct wire_msg *m, int done, bool *ret_certain)
+/* left: the name that goes, if one does. done: what node 0 says when it has done it before its daemon was restarted; or the name leads elsewhere now: -ESTALE. */
+static int change_tree(struct job *j, struct wire_msg *m, int done, bool *ret_certain, struct pointer *left)
 {
 	bool reset = false;
 	int rc;
 
-	while ((rc = tree_change(j, m)) == -ECONNRESET)
+	bool hidden;
+
+	while ((rc = tree_change_hiding(j, m, &hidden)) == -ECONNRESET)
 		reset = true;
+	left->hidden |= hidden;
 	if (reset && (rc == done || rc == -ESTALE))
 		rc = 0;
 	*ret_certain = rc == 0 || is_certain(rc, reset);
@@ -204,7 +207,7 @@ int change_mkdir(
 	message_put(&m, MESSAGE_MODE, mode);
 	message_put(&m, MESSAGE_UID, cred.uid);
 	message_put(&m, MESSAGE_GID, cred.gid);
-	rc = change_tree(j, &m, -EEXIST, &certain);
+	rc = change_tree(j, &m, -EEXIST, &certain, &ref.at);
 	if (rc == 0)
 		rc = core_tree_lookup(j->core, parent, name, ret);
 	wire_msg_free(&m);
@@ -320,7 +323,7 @@ static int remove_dir(struct job *j, struct name_ref *ref, const struct found *f
 	put_place(&m, ref);
 	message_put(&m, MESSAGE_INO, f->ino);
 	if (rc == 0)
-		rc = change_tree(j, &m, -ENOENT, &certain);
+		rc = change_tree(j, &m, -ENOENT, &certain, &ref->at);
 	wire_msg_free(&m);
 	*ret_stale = rc == -ESTALE;
 	unlock_name(j, ref, certain);
@@ -422,7 +425,7 @@ static int move_dir(struct job *j, struct move *m, int from, int to)
 	message_put(&rq, MESSAGE_INO, m->found[from].ino);
 	message_put(&rq, MESSAGE_FLAGS, m->flags & RENAME_EXCHANGE);
 	message_put(&rq, MESSAGE_OTHER, file->kind == FOUND_DIR ? file->ino : 0);
-	rc = change_tree(j, &rq, -ENOENT, &m->certain);
+	rc = change_tree(j, &rq, -ENOENT, &m->certain, &m->ref[from].at);
 	m->stale = rc == -ESTALE;
 	wire_msg_free(&rq);
 	if (rc == 0 && file->kind == FOUND_FILE) {

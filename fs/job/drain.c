@@ -27,6 +27,54 @@ void job_drained(struct job *j, uint64_t ino)
 	shared_put(j, s);
 }
 
+/* What has lost its last name gets none any more. */
+static int is_needed(struct job *j, uint64_t dir, const char *name, uint64_t backing_ino)
+{
+	struct inode in;
+	uint64_t owner;
+	int rc = state_backing_owner(j->state, dir, name, &owner);
+
+	if (rc == 0 && state_inode(j->state, owner, &in) == -ENOENT)
+		rc = state_remembered(j->state, owner, &in);
+	else if (rc == 0)
+		rc = state_inode(j->state, owner, &in);
+	if (rc < 0 || in.backing_ino != backing_ino)
+		return rc < 0 ? rc : -ENOENT;
+	return in.nlink > 0 && !(in.flags & INODE_ORPHAN) ? -EBUSY : 0;
+}
+
+void drain_serve_needed(struct job *j, struct peers_request *rq)
+{
+	const struct wire_msg *m = peers_msg(rq);
+	char name[RECORD_NAME_MAX + 1];
+	bool good = message_get_str(m, MESSAGE_NAME, name, sizeof(name));
+
+	peers_reply_status(
+		rq, good ? is_needed(j, message_get(m, MESSAGE_DIR), name, message_get(m, MESSAGE_INO)) : -EBADMSG);
+}
+
+int job_drain_occupied(struct job *j, const struct record *rec)
+{
+	uint32_t num = peers_count(j->peers);
+	int *status = calloc(num, sizeof(*status)), rc = -EBUSY;
+	struct wire_msg m = { 0 };
+
+	if (!status)
+		return -ENOMEM;
+	message_init(&m, MESSAGE_NAME_NEEDED);
+	message_put(&m, MESSAGE_DIR, rec->parent);
+	message_put_str(&m, MESSAGE_NAME, rec->name);
+	message_put(&m, MESSAGE_INO, rec->backing_ino);
+	(void)peers_call_all(j->peers, &m, status, NULL, NULL);
+	for (uint32_t i = 0; i < num; i++)
+		rc = status[i] == 0 ? 0 : rc;
+	for (uint32_t i = 0; i < num; i++)
+		rc = status[i] == 0 || status[i] == -ENOENT ? rc : -EBUSY;
+	wire_msg_free(&m);
+	free(status);
+	return rc;
+}
+
 #define DIR_TIME_BYTES 24u
 
 void job_put_dir_time(struct buf *out, uint64_t ino, int64_t mtime_ns, uint64_t tree_stamp)

@@ -546,7 +546,9 @@ int job_create_file(struct job *j, uint64_t parent, const char *name, mode_t mod
 			rc = open_found(j, parent, name, flags, ret, ret_file, ret_open);
 			if (rc != -ENOENT && rc != -ESTALE)
 				return job_errno(rc);
-			rc = 0; /* removed meanwhile */
+			rc = tries + 1 < FRONT_TRIES
+				     ? 0
+				     : -ESTALE; /* removed meanwhile; again and again: the kernel looks anew */
 		}
 		rc = job_errno(with_timeouts(j, rc, ret));
 	}

@@ -111,6 +111,11 @@ void job_release(struct job *j, struct job_file *file);
 /* Drain, at a file's home. Commits up to *ret_stamp of a shared file can be carried now. -EBUSY: none. */
 int job_drain_stamp(struct job *j, uint64_t ino, uint64_t *ret_stamp);
 /* A file's bytes are in the backing directory now: who has it open elsewhere is told. Waits for them. */
+/*
+ * What has the name of rec (PLACED) in the backing directory, which rec's backing_ino is, is not ours. 0: a node says that it was its own, and that
+ * no name leads there any more; -EBUSY: none does: it is needed, or on its way to be.
+ */
+int job_drain_occupied(struct job *j, const struct record *rec);
 void job_drained(struct job *j, uint64_t ino);
 /* For node 0, which carries the attributes of directories: our copy of this one had this time when our tree had that stamp. */
 void job_put_dir_time(struct buf *out, uint64_t ino, int64_t mtime_ns, uint64_t tree_stamp);

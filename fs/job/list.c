@@ -102,12 +102,22 @@ static void put_name(struct page *p, enum list_rank rank, const struct state_nam
 	buf_str(&p->out, name->name);
 }
 
-static void put_handed(const char *name, void *arg)
+static void put_rank(struct page *p, enum list_rank rank, const char *name)
 {
 	struct state_name n = { 0 };
 
 	snprintf(n.name, sizeof(n.name), "%s", name);
-	put_name(arg, LIST_HANDED, &n);
+	put_name(p, rank, &n);
+}
+
+static void put_handed(const char *name, void *arg)
+{
+	put_rank(arg, LIST_HANDED, name);
+}
+
+static void put_doubted(const char *name, void *arg)
+{
+	put_rank(arg, LIST_HIDDEN, name);
 }
 
 static bool put_batch(struct page *p)
@@ -140,6 +150,8 @@ void list_answer(struct job *j, struct peers_request *rq)
 
 	(void)message_get_str(m, MESSAGE_NAME, p.after, sizeof(p.after));
 	p.more = true;
+	if (p.hidden && !p.after[0]) /* first: one that is in doubt no more is known to the state */
+		core_each_doubt(j->core, p.dir, put_doubted, &p);
 	while (p.more && p.out.len < LIST_PAGE_BYTES) {
 		if (put_batch(&p))
 			continue;
@@ -371,6 +383,40 @@ static void settle(struct listing *l, size_t from)
 	l->num = to;
 }
 
+/*
+ * What only the backing directory shows was there before the homes were asked. A drain may have taken it away or moved it since, and its home,
+ * whom it was hidden by, forgotten it by the time that it was asked. So it counts only if it is still there.
+ */
+static int look_again(struct job *j, struct listing *l, size_t from)
+{
+	struct listing now = { 0 };
+	size_t num = 0, to = from, at = 0;
+
+	for (size_t i = from; i < l->num; i++)
+		num += l->entries[i].rank == LIST_BACKING;
+	if (num == 0)
+		return 0;
+	int rc = core_each_backing(j->core, l->dir, add_backing, &now);
+	if (rc == 0 && now.num > 0)
+		qsort_r(now.entries, now.num, sizeof(*now.entries), compare, now.names);
+	for (size_t i = from; rc == 0 && i < l->num; i++) {
+		struct list_entry e = l->entries[i];
+		int order = -1;
+
+		while (e.rank == LIST_BACKING && at < now.num &&
+			(order = strcmp(now.names + now.entries[at].name, l->names + e.name)) < 0)
+			at++;
+		if (order == 0 && now.entries[at].ino != e.ino)
+			e.rank = LIST_HANDED;
+		if (e.rank != LIST_BACKING || order == 0)
+			l->entries[to++] = e;
+	}
+	l->num = rc == 0 ? to : l->num;
+	free(now.entries);
+	free(now.names);
+	return rc;
+}
+
 /* Are all answers from between the same two moves of directories? */
 static bool is_of_one_time(const struct listing *l)
 {
@@ -416,7 +462,8 @@ static int build(struct job *j, uint64_t ino, struct listing *l)
 	if (rc < 0)
 		return rc;
 	settle(l, 2);
-	return look_up_handed(j, l);
+	rc = look_again(j, l, 2);
+	return rc < 0 ? rc : look_up_handed(j, l);
 }
 
 int list_open(struct job *j, uint64_t ino, struct listing **ret)

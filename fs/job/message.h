@@ -24,9 +24,11 @@ enum message_type {
 	/* DIR, NAME: what is below it behind that name: files of yours, and what they hide; TIME: when the listing began
 	 * -> NAMES; HANDED: perhaps not all that has been handed over since then */
 	MESSAGE_NAME_LIST,
+	MESSAGE_NAME_NEEDED, /* DIR, NAME; INO: of the backing file there: 0: yours, and not needed; -EBUSY: needed; -ENOENT: not yours */
 
 	/* tree.c, sequence.c: 220 to 239 */
-	MESSAGE_TREE_CHANGE = 220, /* to node 0: CHANGE and what it needs */
+	MESSAGE_TREE_CHANGE =
+		220, /* to node 0: CHANGE and what it needs -> POINTER: the name that went is hidden in the backing directory */
 	/* From node 0: CLOSED may go; INO (FROM in FROM_DIR), OTHER (NAME in DIR): directories that move or go; 0: none; ASKER ->
 	 * NAMES of the backing directory hidden in CLOSED. */
 	MESSAGE_TREE_PREPARE,

@@ -257,6 +257,8 @@ static inline bool tree_is_moving(const struct job *j, uint64_t ino)
 }
 /* Ask node 0 for it, and wait until all nodes have it. request: of type TREE_CHANGE. */
 int tree_change(struct job *j, struct wire_msg *request);
+/* The same; *ret_hidden: what appears in the backing directory under the name that went is not to be shown: a drain may put it there. */
+int tree_change_hiding(struct job *j, struct wire_msg *request, bool *ret_hidden);
 void tree_init(struct wire_msg *request, enum tree_change change);
 /* The directory is in the tree afterwards. -ENOENT: it was removed; -ESTALE, -ENOTDIR. */
 int tree_know(struct job *j, uint64_t dir);
@@ -368,6 +370,10 @@ bool times_is_void(struct job *j, uint64_t ino, uint64_t stamp);
 void times_serve_told(struct job *j, struct peers_request *rq);
 void times_serve_ask(struct job *j, struct peers_request *rq);
 void times_serve_changed(struct job *j, struct peers_request *rq);
+
+/* ---- drain.c */
+
+void drain_serve_needed(struct job *j, struct peers_request *rq);
 
 /* ---- handover.c: names that files at home here have lost to files of other homes */
 

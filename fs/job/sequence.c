@@ -684,6 +684,31 @@ static int run_change(struct sequence *s, struct change *c)
 	return rc;
 }
 
+/* Of a directory that went while a drain makes it: only node 0, which drains directories, knows. */
+static bool leaves_doubt(struct sequence *s, const struct wire_msg *m)
+{
+	enum tree_change kind = (enum tree_change)message_get(m, MESSAGE_CHANGE);
+	struct names_of n;
+
+	if (kind != TREE_RMDIR && kind != TREE_RENAME)
+		return false;
+	get_names(m, &n);
+	uint64_t dir = kind == TREE_RMDIR ? n.dir : n.from_dir;
+	const char *name = kind == TREE_RMDIR ? n.name : n.from;
+	return core_hides_backing(s->j->core, dir, name) && !core_owns_backing(s->j->core, dir, name);
+}
+
+static void answer(struct sequence *s, struct change *c, int rc)
+{
+	struct wire_msg reply = { 0 };
+
+	wire_msg_init(&reply, WIRE_REPLY);
+	wire_put_i64(&reply, WIRE_STATUS, rc);
+	message_put(&reply, MESSAGE_POINTER, rc == 0 && leaves_doubt(s, peers_msg(c->rq)));
+	peers_reply(c->rq, &reply);
+	wire_msg_free(&reply);
+}
+
 static void handle(struct sequence *s, struct change *c)
 {
 	int rc = 0;
@@ -706,7 +731,7 @@ static void handle(struct sequence *s, struct change *c)
 			queue_change(s, c, false);
 			return;
 		}
-		peers_reply_status(c->rq, rc);
+		answer(s, c, rc);
 	}
 	free(c);
 }

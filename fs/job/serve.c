@@ -28,6 +28,7 @@ static const struct {
 	[MESSAGE_NAME_LOOKUP] = { names_serve_lookup, SERVE_HERE, LAG_REFUSED },
 	[MESSAGE_NAME_DOUBT] = { names_serve_doubt, SERVE_HERE },
 	[MESSAGE_NAME_CLAIM] = { names_serve_claim, SERVE_HERE },
+	[MESSAGE_NAME_NEEDED] = { drain_serve_needed, SERVE_WORKER },
 	[MESSAGE_NAME_LIST] = { list_serve, SERVE_WORKER, LAG_REFUSED },
 	[MESSAGE_NAME_SEND] = { sequence_serve, SERVE_HERE, LAG_WAITS },
 	[MESSAGE_NAME_WHO] = { sequence_serve, SERVE_HERE, LAG_WAITS },

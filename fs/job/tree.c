@@ -15,12 +15,22 @@ void tree_init(struct wire_msg *request, enum tree_change change)
 	message_put(request, MESSAGE_CHANGE, change);
 }
 
+int tree_change_hiding(struct job *j, struct wire_msg *request, bool *ret_hidden)
+{
+	struct wire_msg reply = { 0 };
+	/* Node 0 restarted: its new daemon may or may not have done it, and the caller looks. */
+	int rc = peers_call(j->peers, 0, request, &reply);
+
+	*ret_hidden = rc == 0 && message_get(&reply, MESSAGE_POINTER) != 0;
+	wire_msg_free(&reply);
+	return rc == 0 && lag_is(j) ? -EILSEQ : rc; /* done, but not here */
+}
+
 int tree_change(struct job *j, struct wire_msg *request)
 {
-	/* Node 0 restarted: its new daemon may or may not have done it, and the caller looks. */
-	int rc = peers_call(j->peers, 0, request, NULL);
+	bool hidden;
 
-	return rc == 0 && lag_is(j) ? -EILSEQ : rc; /* done, but not here */
+	return tree_change_hiding(j, request, &hidden);
 }
 
 /* ---- directories that the tree does not have yet */
@@ -82,6 +92,11 @@ static int put_hidden(const char *name, uint64_t ino, uint32_t type, void *arg)
 	return 0;
 }
 
+static void put_doubted(const char *name, void *arg)
+{
+	buf_str(arg, name);
+}
+
 static void end_prepared(struct job *j, uint64_t closed)
 {
 	j->moving[0] = j->moving[1] = 0;
@@ -135,10 +150,9 @@ void tree_serve_prepare(struct job *j, struct peers_request *rq)
 	int rc = dir ? names_close_dir(j->names, dir) : 0;
 
 	if (rc == 0 && dir && core_is_known(j->core, dir)) {
-		if (!state_dir_is_empty(j->state, dir))
-			rc = -ENOTEMPTY;
-		else
-			rc = core_each_backing_owned(j->core, dir, put_hidden, &hidden);
+		core_each_doubt(j->core, dir, put_doubted, &hidden); /* first: list.c */
+		rc = state_dir_is_empty(j->state, dir) ? core_each_backing_owned(j->core, dir, put_hidden, &hidden)
+						       : -ENOTEMPTY;
 	}
 	if (rc == 0)
 		mark_moving(j, peers_msg(rq));

@@ -2,8 +2,8 @@
 /*
  * What libfuse cannot say. Its writev callback gets every reply; the one to INIT is completed here with the flags that
  * libfuse is too old to know: kernel passthrough, direct I/O that is coherent with mmap, and that we kill setuid bits
- * ourselves (without which the kernel asks for security.capability before every single write). Only what the kernel
- * has offered is agreed to.
+ * ourselves (without which the kernel asks for security.capability before every single write); and with one that it knows and
+ * forgets (up to 3.16.1): lookups and listings of one directory need not wait for each other. Only what the kernel has offered is agreed to.
  *
  * The callback also sends each reply through the descriptor that its request was read from: the workers' are clones.
  */
@@ -44,8 +44,7 @@ void session_note_init(struct session *s, const struct fuse_in_header *in, size_
 		s->offered2 = arg->flags2;
 }
 
-/* The kernel wants CAP_SYS_ADMIN of who registers a backing file: in the initial user namespace, effective. */
-static bool may_pass_through(void)
+bool session_is_admin(void)
 {
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct data[2];
@@ -57,6 +56,8 @@ static void complete_init(struct session *s, struct kernel_init_out *out)
 {
 	if (s->offered & FUSE_HANDLE_KILLPRIV_V2)
 		out->flags |= FUSE_HANDLE_KILLPRIV_V2;
+	if (s->offered & FUSE_PARALLEL_DIROPS)
+		out->flags |= FUSE_PARALLEL_DIROPS;
 	if (!(s->offered & FUSE_INIT_EXT))
 		return;
 	out->flags |= FUSE_INIT_EXT;
@@ -64,7 +65,8 @@ static void complete_init(struct session *s, struct kernel_init_out *out)
 		out->flags2 |= KERNEL_FLAG2_DIRECT_IO_ALLOW_MMAP;
 		s->kernel.direct_mmap = true;
 	}
-	if (s->offered2 & KERNEL_FLAG2_PASSTHROUGH && may_pass_through()) {
+	/* The kernel wants that of who registers a backing file, in the initial user namespace. */
+	if (s->offered2 & KERNEL_FLAG2_PASSTHROUGH && session_is_admin()) {
 		out->flags2 |= KERNEL_FLAG2_PASSTHROUGH;
 		out->max_stack_depth = 1;
 		s->kernel.passthrough = true;

@@ -77,6 +77,7 @@ void worker_process(struct worker *w, size_t len);
 /* init.c: libfuse's callbacks and the INIT exchange */
 extern const struct fuse_custom_io session_custom_io;
 void session_note_init(struct session *s, const struct fuse_in_header *in, size_t len);
+bool session_is_admin(void); /* CAP_SYS_ADMIN, effective */
 
 /* capture.c: what a library says on stderr meanwhile */
 int capture_begin(int *ret_saved);                          /* the memory file's descriptor, or -errno */

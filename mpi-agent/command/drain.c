@@ -44,7 +44,7 @@ struct live {
 	struct store *store;
 	struct config *cfg;
 	struct manifest *manifest;
-	uint64_t session, seq, part, cautious, convert, haste;
+	uint64_t session, seq, since, part, cautious, convert, haste;
 	struct drain_layout_rules *rules; /* owned */
 	char *settings;                   /* owned: all of them, as text */
 	char convert_path[STORE_PATH_MAX + 32];
@@ -211,6 +211,27 @@ static int on_fetched(unsigned int slot, const uint8_t **ret, void *arg)
 	return 0;
 }
 
+static int on_occupied(const struct record *rec, void *arg)
+{
+	struct live *l = arg;
+	int64_t answer;
+	int r;
+
+	buf_reset(&l->record);
+	r = record_encode(rec, &l->record);
+	wire_msg_init(&l->request, WIRE_DRAIN_OCCUPIED);
+	wire_put_bytes(&l->request, WIRE_RECORD, l->record.data, l->record.len);
+	if (r == 0)
+		r = call(l, &answer);
+	return r < 0 ? r : (int)answer;
+}
+
+static void on_late(const char *path, const char *text, void *arg)
+{
+	(void)arg;
+	fprintf(stderr, "cistern-agent: %s waits for the next drain: %s\n", path, text);
+}
+
 static void on_layout(const char *path, bool kept, const char *text, void *arg)
 {
 	(void)arg;
@@ -316,6 +337,7 @@ static int begin(struct live *l, struct cistern_error *err)
 		return cistern_error_set(err, -EBADMSG,
 			"%s: the daemon's answer lacks a field: it is of another version", l->store_path);
 	wire_get_u64(&l->reply, WIRE_PART, &l->part);
+	wire_get_u64(&l->reply, WIRE_SINCE, &l->since);
 	wire_get_u64(&l->reply, WIRE_CAUTIOUS, &l->cautious);
 	wire_get_u64(&l->reply, WIRE_CONVERT, &l->convert);
 	wire_get_u64(&l->reply, WIRE_ROOM, &l->haste);
@@ -375,6 +397,7 @@ static int write_manifests(struct live *l, int64_t started_ns, int result, struc
 		.ended_ns = now_ns(),
 		.result = result,
 		.totals = drain_totals(&l->result),
+		.process = getppid(),
 		.ret_noted = &l->noted };
 	int r;
 
@@ -402,6 +425,7 @@ static int run(struct live *l, struct cistern_error *err)
 		.num_nodes = store_superblock(l->store)->num_nodes,
 		.domain_size = PLACE_DOMAIN_SIZE,
 		.part = (enum wire_part)l->part,
+		.since = l->since,
 		.cautious = l->cautious != 0,
 		.to_dirfd = l->backing_fd,
 		.in_place = true,
@@ -421,6 +445,8 @@ static int run(struct live *l, struct cistern_error *err)
 		.convert = &convert,
 		.watcher = { .step = on_step,
 			.tick = on_tick,
+			.occupied = l->part == WIRE_PART_WHOLE ? NULL : on_occupied,
+			.late = on_late,
 			.layout = on_layout,
 			.error = on_error,
 			.fetch = on_fetch,

@@ -11,6 +11,7 @@
 
 #include "format/base/fdio.h"
 #include "format/codec/hdf5.h"
+#include "mpi-agent/convert/stranger.h"
 
 #define HEADER_MAX (256u << 20)
 #define TABLE_MAX  (1u << 30)
@@ -86,7 +87,7 @@ static int read_parts(struct reading *r, struct h5blob *ret)
 	if (code == 0)
 		code = find(r, "data_blob", &data);
 	if (code == -ENOENT)
-		return cistern_error_set(r->err, -EBADMSG, "no data sets header_blob and data_blob");
+		return stranger_refuse_hdf5(r->err);
 	if (code < 0)
 		return code;
 	ret->data_off = data->data_off == HDF5_NOWHERE ? 0 : data->data_off;

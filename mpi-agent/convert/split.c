@@ -19,6 +19,7 @@
 
 #include "format/base/fdio.h"
 #include "mpi-agent/convert/residue.h"
+#include "mpi-agent/convert/stranger.h"
 
 struct shape {
 	struct mapfile_map map;
@@ -270,16 +271,22 @@ static int make_subfile(struct plan *p, uint32_t number, struct subfile *f)
 static int read_canonical(struct plan *p, struct classic *c)
 {
 	struct stat st;
-	int r = classic_read(fdio_read_arg, &p->fd, c, p->err);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (fstat(p->fd, &st) < 0)
 		return cistern_error_set(p->err, -errno, "%s", strerror(errno));
+	r = S_ISREG(st.st_mode) ? stranger_look(p->fd, STRANGER_FOR_BLOBS, p->err) : -EINVAL;
+	if (r == -EINVAL)
+		return cistern_error_set(p->err, r, "not a regular file");
+	if (r == 0)
+		r = classic_read(fdio_read_arg, &p->fd, c, p->err);
+	if (r < 0)
+		return r;
 	p->c = c;
 	p->file_bytes = (uint64_t)st.st_size;
 	if (blob_is_header(c))
-		return cistern_error_set(p->err, -EINVAL, "that is a blob subfile; --layout is for canonical files");
+		return cistern_error_set(p->err, -EINVAL,
+			"that is a blob subfile; --layout is for canonical files: 'cistern convert' without it makes one of the set");
 	if (c->streaming) {
 		c->num_records = classic_count_records(c, p->file_bytes);
 		r = classic_finish(c, p->err);

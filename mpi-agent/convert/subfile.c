@@ -17,6 +17,7 @@
 
 #include "format/base/fdio.h"
 #include "mpi-agent/convert/h5blob.h"
+#include "mpi-agent/convert/stranger.h"
 
 static const uint8_t hdf5_magic[8] = { 0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n' };
 
@@ -181,6 +182,10 @@ static int open_variable_centric(struct subfile *f, struct cistern_error *err)
 	uint64_t end;
 	int r = classic_read(read_at, f, &header, err);
 
+	if (r == 0 && !blob_is_header(&header)) {
+		classic_destroy(&header);
+		return stranger_refuse_classic(err);
+	}
 	if (r == 0)
 		r = blob_head_decode(&header, &f->head, err);
 	if (r < 0)
@@ -309,9 +314,12 @@ static int map_file(struct subfile *f, struct cistern_error *err)
 static int open_form(struct subfile *f, struct cistern_error *err)
 {
 	uint8_t magic[8] = { 0 };
-	ssize_t n = read_at(magic, sizeof(magic), 0, f);
-	int r;
+	ssize_t n;
+	int r = stranger_look(f->fd, STRANGER_FOR_CANONICAL, err);
 
+	if (r < 0)
+		return r;
+	n = read_at(magic, sizeof(magic), 0, f);
 	if (n < 0)
 		return cistern_error_set(err, (int)n, "%s", strerror((int)-n));
 	if (n == sizeof(magic) && memcmp(magic, hdf5_magic, sizeof(magic)) == 0)
@@ -340,7 +348,7 @@ int subfile_open(const char *path, struct subfile *ret, struct cistern_error *er
 		if (f.fd < 0 || fstat(f.fd, &st) < 0)
 			r = cistern_error_set(err, -errno, "%s", strerror(errno));
 		else if (!S_ISREG(st.st_mode))
-			r = cistern_error_set(err, -EINVAL, "not a regular file");
+			r = stranger_refuse_other(path, err);
 	}
 	f.size = (uint64_t)st.st_size;
 	if (r == 0)
@@ -349,7 +357,7 @@ int subfile_open(const char *path, struct subfile *ret, struct cistern_error *er
 		cistern_error_set(err, r, "out of memory");
 	if (r < 0) {
 		subfile_close(&f);
-		if (err && !strstr(err->text, path))
+		if (err && strncmp(err->text, path, strlen(path)) != 0)
 			cistern_error_prefix(err, "%s", path);
 		return r;
 	}

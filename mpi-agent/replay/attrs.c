@@ -127,7 +127,7 @@ int attrs_apply(struct session *s, const struct inode *in, const struct sink_att
 	return r;
 }
 
-void attrs_tell_of_dir(struct session *s, const char *path, const struct attrs_warning *warning)
+void attrs_tell(struct session *s, const char *path, const struct attrs_warning *warning)
 {
 	struct manifest_file mf = { .path = path, .state = "drained", .warning = warning->text };
 

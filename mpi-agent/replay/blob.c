@@ -35,6 +35,7 @@ static void tell(struct session *s, const struct inode *in, const struct file_pl
 		.bytes_written = done->written,
 		.extents = done->extents,
 		.layout = drain_layout_name(layout),
+		.warning = done->warning.text[0] ? done->warning.text : NULL,
 		.facts = facts,
 		.num_facts = 3 };
 

@@ -394,16 +394,15 @@ void blob_clear(struct session *s, const char *dir_path, const struct wire_share
 }
 
 /* All that subfiles still lack: what makes them the file's. */
-static int finish_subfile(struct session *s, const struct inode *in, const char *path)
+static int finish_subfile(struct session *s, const struct inode *in, const char *path, struct attrs_warning *warning)
 {
-	struct attrs_warning warning = { "" };
 	struct sink_attr attr;
 	struct sink_file *f = NULL;
 	int r = s->to->ops->open(s->to, path, SINK_UPDATE, &f);
 
 	attrs_of_inode(in, &attr);
 	if (r == 0)
-		r = attrs_apply(s, in, &attr, f, &warning);
+		r = attrs_apply(s, in, &attr, f, warning);
 	if (r == 0)
 		r = f->ops->sync(f, false);
 	sink_file_close(f);
@@ -428,9 +427,10 @@ static int set_names(struct publication *p, uint32_t number)
 	return r == 0 ? blob_subfile_path(p->f->path, number, p->temp, sizeof(p->temp)) : r;
 }
 
-static int publish_all(struct publication *p, uint32_t num)
+static int publish_all(struct publication *p, uint32_t num, struct attrs_warning *warning)
 {
 	struct session *s = p->s;
+	struct attrs_warning again = { "" }; /* as the first one's */
 	int r = 0;
 
 	for (uint32_t i = 0; r == 0 && i < num; i++) {
@@ -438,7 +438,7 @@ static int publish_all(struct publication *p, uint32_t num)
 		if (r == 0)
 			r = blob_may_replace(s, p->final);
 		if (r == 0)
-			r = finish_subfile(s, p->in, p->temp);
+			r = finish_subfile(s, p->in, p->temp, i == 0 ? warning : &again);
 	}
 	if (r == 0)
 		r = session_tick(s, true);
@@ -486,7 +486,7 @@ int blob_publish(struct session *s, const struct inode *in, const struct file_pl
 	session_set_path(s, place->path);
 	if (r == 0) {
 		*p = (struct publication){ .s = s, .in = in, .place = place, .f = f };
-		r = publish_all(p, done.subfiles);
+		r = publish_all(p, done.subfiles, &done.warning);
 	}
 	if (r == -EEXIST)
 		r = session_fail(s, in->ino, place->path, r,

@@ -117,6 +117,7 @@ int blob_process_recognise(hdf5_read_fn read_bytes, void *arg, uint64_t size);
 struct blob_done {
 	uint32_t subfiles, blobs, maps;
 	uint64_t written, extents;
+	struct attrs_warning warning; /* of the first subfile: all get the same attributes */
 };
 /*
  * Writes this node's subfiles of a file of many nodes, whole and durable, as base.0002 and so on. 0; -EOPNOTSUPP and why; or

@@ -143,19 +143,6 @@ static void tell_kept(struct session *s, const struct carried *c)
 		manifest_add_kept(s->opt->manifest, c->shown, drain_layout_name(DRAIN_LAYOUT_CANONICAL), c->kept);
 }
 
-static void count_missing(struct session *s, const struct carried *c)
-{
-	uint64_t bytes = 0;
-
-	for (size_t i = 0; i < c->job.num_missing; i++)
-		bytes += c->job.missing[i].len;
-	s->result.missing_bytes += bytes;
-	if (bytes > 0 && s->opt->watcher.error)
-		s->opt->watcher.error(c->shown, -ENODATA,
-			"bytes of it were not there to be read, in the backing file or in a lost store: written as zeros, listed in the manifest",
-			s->opt->watcher.arg);
-}
-
 int carried_finish(struct session *s, struct carried *c)
 {
 	if (idmap_get(&s->inodes, c->in.ino) == INODE_IS_FAILED)
@@ -163,7 +150,7 @@ int carried_finish(struct session *s, struct carried *c)
 	s->result.files++;
 	s->result.bytes += c->job.written;
 	s->progress.done_files++;
-	count_missing(s, c);
+	session_missing(s, c->shown, c->job.missing, c->job.num_missing);
 	tell_manifest(s, c);
 	tell_kept(s, c);
 	return idmap_set(&s->inodes, c->in.ino, INODE_IS_DONE);

@@ -67,6 +67,13 @@ struct drain_watcher {
 	 * was written to it (written, extents, crc_sum), or that it could not be (status is why).
 	 */
 	int (*shared)(const struct wire_shared *f, int status, void *arg);
+	/*
+	 * Parts of a job: rec, a PLACED, is about to be done, and something that is not ours has the name, which rec's backing_ino is. 0: a node
+	 * says that it was its own, and is not needed; -EBUSY: none does, so it may be a file's only copy. NULL: all that is there may be replaced.
+	 */
+	int (*occupied)(const struct record *rec, void *arg);
+	/* A file that came, or got its name, too late for this session. May be NULL. */
+	void (*late)(const char *path, const char *text, void *arg);
 	/* A file was to get another layout; kept: it did not, text says why. May be NULL. */
 	void (*layout)(const char *path, bool kept, const char *text, void *arg);
 	/* A path that cannot be carried over. May be NULL. */
@@ -92,12 +99,14 @@ struct drain_options {
 		num_nodes; /* of shared files, carry the domains whose home node is, of so many; 0: all that is in its maps */
 	uint64_t domain_size; /* bytes; not 0 when num_nodes is not */
 	enum wire_part part;  /* a job of many nodes is drained in parts, so that no two nodes meet */
-	bool cautious;        /* another node's files may be in the way: replace nothing that is not ours */
-	struct sink *sink;    /* borrowed: where to; NULL: a directory */
-	int to_dirfd;         /* borrowed: the directory */
-	bool in_place;        /* it is the backing directory; else files are made whole in it */
-	int base_dirfd;       /* not in_place: the backing directory, or -1 when it is not there (borrowed) */
-	uint64_t upto;        /* the version that the store's copy stands for */
+	uint64_t
+		since; /* of a job: new files with this number or a higher one were made after the session had been asked for */
+	bool cautious;     /* another node's files may be in the way: replace nothing that is not ours */
+	struct sink *sink; /* borrowed: where to; NULL: a directory */
+	int to_dirfd;      /* borrowed: the directory */
+	bool in_place;     /* it is the backing directory; else files are made whole in it */
+	int base_dirfd;    /* not in_place: the backing directory, or -1 when it is not there (borrowed) */
+	uint64_t upto;     /* the version that the store's copy stands for */
 	enum drain_verify verify;
 	uint64_t buffer_bytes;      /* memory for data, at least 1 MiB */
 	uint64_t rate;              /* bytes per second to begin with; 0: no limit */
@@ -125,7 +134,8 @@ struct drain_options {
 struct drain_result {
 	uint64_t files, bytes; /* carried over */
 	uint64_t names_moved, names_removed;
-	uint64_t failed;          /* paths that could not be carried over; they stay in the store */
+	uint64_t late;   /* files that came, or got their name, since the session began, and wait for the next one */
+	uint64_t failed; /* paths that could not be carried over; they stay in the store */
 	uint64_t missing_bytes;   /* of backing files that were not there to be read */
 	uint64_t converted, kept; /* files that got the layout that they should, and that could not */
 	uint64_t waiting;         /* files that stay in the store until the mount is gone, for their layout */

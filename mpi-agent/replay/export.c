@@ -124,6 +124,7 @@ static int export_symlink(struct session *s, const struct session_dir *d, const 
 		r = s->to->ops->rename(s->to, temp, path, false);
 	if (r < 0)
 		return session_fail_errno(s, in->ino, path, r, "the symbolic link cannot be made", 0);
+	attrs_tell(s, path, &warning);
 	s->result.files++;
 	return 0;
 }
@@ -211,7 +212,7 @@ static int finish_dir(struct session *s, const struct session_dir *d, const stru
 	sink_file_close(base);
 	sink_file_close(f);
 	if (r == 0)
-		attrs_tell_of_dir(s, d->path[0] ? d->path : ".", &warning);
+		attrs_tell(s, d->path[0] ? d->path : ".", &warning);
 	return r < 0 ? session_fail_errno(s, in->ino, d->path, r, "the attributes of the directory cannot be set", 0)
 		     : 0;
 }

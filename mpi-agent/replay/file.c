@@ -80,8 +80,11 @@ static int look_at_place(struct session *s, struct pending *p)
 		return r;
 	if (S_ISDIR(st.st_mode))
 		return s->opt->in_place ? names_clear_dir(s, p->dir, p->name, p->final) : -EISDIR;
-	if (s->opt->in_place && state_backing_owner(s->st, p->dir, p->name, &owner) == -ENOENT && s->opt->cautious)
-		return -EBUSY;
+	if (s->opt->in_place) {
+		r = names_check_place(s, p->dir, p->name, p->final, &p->c.in);
+		if (r < 0)
+			return r;
+	}
 	if (s->opt->part == WIRE_PART_WHOLE && s->opt->in_place &&
 		state_backing_owner(s->st, p->dir, p->name, &owner) == -ENOENT &&
 		((uint64_t)st.st_size != p->c.in.size || st.st_mtim.tv_sec != p->c.in.mtime_ns / 1000000000))
@@ -99,8 +102,10 @@ static int publish(struct session *s, struct pending *p)
 		r = s->to->ops->stat(s->to, p->temp, &by_name);
 	if (r == 0 && by_name.st_ino != st.st_ino)
 		r = -EBUSY; /* another agent writes here: it goes on, and we do not publish its half */
-	if (r == 0)
-		r = look_at_place(s, p);
+	if (r == 0 && (r = look_at_place(s, p)) == -EBUSY && session_may_be_late(s)) {
+		p->ready = false;
+		return session_late(s, p->c.in.ino, p->c.shown, SESSION_OCCUPIED);
+	}
 	rec.backing_dev = st.st_dev;
 	rec.backing_ino = st.st_ino;
 	memcpy(rec.name, p->name, sizeof(rec.name));
@@ -341,6 +346,17 @@ struct visit {
 	bool has_path;
 };
 
+/* Its directory was made, or moved, since the part of directories, or could not be, which was said there. */
+static int leave(struct session *s, const struct inode *in, const char *path)
+{
+	if (!session_may_be_late(s))
+		return session_fail(
+			s, in->ino, path, -ENOENT, "its directory could not be placed in the backing directory");
+	if (in->flags & INODE_NEW && in->ino >= s->opt->since)
+		return 0;
+	return session_late(s, in->ino, path, "its directory is not in its place in the backing directory yet");
+}
+
 static int visit_existing(struct session *s, struct visit *v, const struct state_name *e, struct inode *in,
 	const struct file_place *place, bool selected)
 {
@@ -353,9 +369,9 @@ static int visit_existing(struct session *s, struct visit *v, const struct state
 	}
 	if (!selected || !(in->flags & DIRTY_FLAGS) || idmap_get(&s->inodes, e->ino) == INODE_IS_DONE)
 		return 0;
-	if (in->flags & INODE_SHARED)
+	if (in->flags & INODE_SHARED && in->flags & INODE_DIRTY_DATA)
 		return shared_publish(s, in, place);
-	return file_update(s, in, place);
+	return file_update(s, in, place); /* of a shared one whose data are in their place: attributes alone */
 }
 
 static int visit_file(struct session *s, const struct state_name *e, void *arg)
@@ -380,10 +396,7 @@ static int visit_file(struct session *s, const struct state_name *e, void *arg)
 		return r == -ENOENT ? 0 : r;
 	selected = v->dir->selected || session_selected(s, path);
 	if (v->dir->failed || !v->has_path)
-		return selected && (in.flags & DIRTY_FLAGS) && !v->dir->given_up
-			       ? session_fail(s, e->ino, path, -ENOENT,
-					 "its directory could not be placed in the backing directory")
-			       : 0;
+		return selected && (in.flags & DIRTY_FLAGS) && !v->dir->given_up ? leave(s, &in, path) : 0;
 	if (idmap_get(&s->inodes, e->ino) == INODE_IS_FAILED)
 		return 0;
 	selected = selected && idmap_get(&s->inodes, e->ino) != INODE_IS_LEFT_ALONE;

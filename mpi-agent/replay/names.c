@@ -352,6 +352,15 @@ static bool is_replaced(
 	return in && !session_is_same(in, st) && (parks || s->opt->part == WIRE_PART_REMOVE);
 }
 
+/*
+ * A directory of a job that is not, nor is in, one that has been parked was removed after the part that parks them, and perhaps what was in it after
+ * the other nodes had looked for what they have to remove: the next session has it.
+ */
+static bool is_just_removed(const struct session *s, const char *path)
+{
+	return s->opt->part == WIRE_PART_FINISH && s->opt->watcher.occupied && !strstr(path, NAMES_PARK_PREFIX);
+}
+
 static int remove_hidden(struct session *s, const struct hidden *h, const char *path)
 {
 	struct inode in;
@@ -383,6 +392,8 @@ static int remove_hidden(struct session *s, const struct hidden *h, const char *
 				return r;
 		}
 		r = S_ISDIR(st.st_mode) ? remove_dir(s, h, path) : s->to->ops->remove(s->to, path, false);
+		if ((r == -ENOTEMPTY || r == -EEXIST) && is_just_removed(s, path))
+			return 0;
 		if (r == -ENOTEMPTY || r == -EEXIST)
 			return session_fail(s, 0, path, r,
 				"was removed in the mount, but holds what the mount does not know of: remove it by hand");
@@ -395,6 +406,18 @@ static int remove_hidden(struct session *s, const struct hidden *h, const char *
 	if (s->opt->manifest)
 		manifest_add_removed(s->opt->manifest, path);
 	return names_removed_step(s, h->ino, h->parent, h->name);
+}
+
+/*
+ * A directory that was removed in the mount has left its place when it was empty. In a job that is node 0's to do and to tell; what this node had in it
+ * was removed before, by a process that died and did not say so.
+ */
+static bool has_place(struct session *s, uint64_t dir)
+{
+	struct inode in;
+	int r = state_inode(s->st, dir, &in);
+
+	return r < 0 ? r != -ENOENT : !(in.flags & INODE_ORPHAN);
 }
 
 static int remove_all(struct session *s, struct hidden_list *list)
@@ -413,6 +436,8 @@ static int remove_all(struct session *s, struct hidden_list *list)
 		r = state_backing_child_path(s->st, h->parent, h->name, path, sizeof(path));
 		if (r == 0)
 			r = remove_hidden(s, h, path);
+		else if (r == -ENOENT && !has_place(s, h->parent))
+			r = names_removed_step(s, h->ino, h->parent, h->name);
 		else if (r == -ENOENT || r == -ENAMETOOLONG)
 			r = session_fail_errno(
 				s, 0, h->name, r, "was removed in the mount, but its directory is gone", 0);
@@ -473,7 +498,7 @@ static int finish_dir(struct session *s, const struct session_dir *d, const stru
 	if (r < 0)
 		return session_fail_errno(
 			s, in->ino, d->path[0] ? d->path : ".", r, "the attributes of the directory cannot be set", 0);
-	attrs_tell_of_dir(s, d->path[0] ? d->path : ".", &warning);
+	attrs_tell(s, d->path[0] ? d->path : ".", &warning);
 	rec.backing_dev = st.st_dev;
 	rec.backing_ino = st.st_ino;
 	return in->flags & (INODE_DIRTY_META | INODE_DIRTY_XATTR) ? session_step(s, &rec) : 0;

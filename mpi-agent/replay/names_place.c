@@ -98,20 +98,39 @@ static int do_park(struct placing *p)
 	return r == 0 || r == -ENOENT || r == -ESTALE ? session_step(s, &rec) : r;
 }
 
-/* What is there may no longer be what the state means: a session before us may have put the new directory there already. */
+/*
+ * Is what has the place what the state means? A session before us may have put the new directory there already; and in a job another node's
+ * file may have got the name since our state lost it, perhaps as its only copy.
+ */
+static bool is_occupant(struct placing *p, const struct stat *st)
+{
+	struct session *s = p->s;
+	struct inode in;
+	int r = state_inode(s->st, p->step.ino, &in);
+
+	if (S_ISDIR(st->st_mode) != S_ISDIR(p->step.mode))
+		return false;
+	if (s->opt->part == WIRE_PART_WHOLE)
+		return true;
+	if (r < 0 && state_remembered(s->st, p->step.ino, &in) < 0)
+		return S_ISDIR(st->st_mode) || !s->opt->watcher.occupied; /* a directory goes only when it is empty */
+	return in.backing_ino == st->st_ino || (r == 0 && session_is_same(&in, st));
+}
+
 static int do_clear(struct placing *p)
 {
 	struct session *s = p->s;
 	struct stat st;
 	int r = s->to->ops->stat(s->to, p->to, &st);
+	bool removes = r == 0 && is_occupant(p, &st);
 
-	if (r == 0 && S_ISDIR(st.st_mode) && S_ISDIR(p->step.mode)) /* what was in it has been moved: for good */
+	if (removes && S_ISDIR(st.st_mode)) /* what was in it has been moved: for good */
 		r = session_flush_steps(s);
-	if (r == 0 && S_ISDIR(st.st_mode) == S_ISDIR(p->step.mode))
+	if (removes && r == 0)
 		r = s->to->ops->remove(s->to, p->to, S_ISDIR(st.st_mode));
 	if (r < 0 && r != -ENOENT)
 		return r;
-	s->result.names_removed++;
+	s->result.names_removed += removes;
 	return names_removed_step(s, p->step.ino, p->dir->ino, p->name);
 }
 
@@ -300,13 +319,12 @@ static int finish_symlink(struct placing *p)
 	return r < 0 ? r : session_step(p->s, &rec);
 }
 
-static int make_symlink(struct placing *p, const char *temp, struct stat *ret)
+static int make_symlink(struct placing *p, const char *temp, struct stat *ret, struct attrs_warning *warning)
 {
 	struct session *s = p->s;
 	char target[RECORD_TARGET_MAX + 1];
 	struct sink_file *f = NULL;
 	struct sink_attr attr;
-	struct attrs_warning warning = { "" };
 	int r = state_symlink(s->st, p->in.ino, target, sizeof(target));
 
 	if (r == 0)
@@ -315,7 +333,7 @@ static int make_symlink(struct placing *p, const char *temp, struct stat *ret)
 		r = s->to->ops->open(s->to, temp, SINK_ATTR, &f);
 	if (r == 0) {
 		attrs_of_inode(&p->in, &attr);
-		r = attrs_apply(s, &p->in, &attr, f, &warning);
+		r = attrs_apply(s, &p->in, &attr, f, warning);
 	}
 	if (r == 0)
 		r = f->ops->fstat(f, ret);
@@ -327,17 +345,20 @@ static int do_symlink(struct placing *p)
 {
 	struct session *s = p->s;
 	char temp[SESSION_PATH_MAX];
+	struct attrs_warning warning = { "" };
 	struct stat st;
 	int r = names_clear_dir(s, p->dir->ino, p->name, p->to);
 
 	if (r == 0)
 		r = fresh_temp(p, temp, sizeof(temp));
 	if (r == 0)
-		r = make_symlink(p, temp, &st);
+		r = make_symlink(p, temp, &st, &warning);
 	if (r == 0)
 		r = intend_placed(p, &st);
 	if (r == 0)
 		r = s->to->ops->rename(s->to, temp, p->to, false);
+	if (r == 0)
+		attrs_tell(s, p->to, &warning);
 	return r < 0 ? r : finish_symlink(p);
 }
 
@@ -367,17 +388,45 @@ static const char *doing(enum names_action action)
 	}
 }
 
-/* What has the place, and is not known here, may be the only copy of a file of a node that is not there. -EBUSY. */
-static int check_free(const struct placing *p)
+/* Is what has the name a file that our state knows there? */
+static bool is_ours(struct session *s, uint64_t dir, const char *name, const struct stat *st)
 {
-	struct session *s = p->s;
-	bool places = p->step.action == NAMES_MOVE || p->step.action == NAMES_LINK || p->step.action == NAMES_SYMLINK;
-	struct stat st;
+	struct inode in;
 	uint64_t owner;
 
-	if (!places || s->to->ops->stat(s->to, p->to, &st) < 0)
+	return state_backing_owner(s->st, dir, name, &owner) == 0 &&
+	       (state_inode(s->st, owner, &in) == 0 || state_remembered(s->st, owner, &in) == 0) &&
+	       in.backing_ino == st->st_ino;
+}
+
+int names_check_place(struct session *s, uint64_t dir, const char *name, const char *path, const struct inode *in)
+{
+	struct stat st, again;
+	struct record rec;
+	uint64_t owner;
+	int r;
+
+	if (s->to->ops->stat(s->to, path, &st) < 0)
 		return 0;
-	return state_backing_owner(s->st, p->dir->ino, p->name, &owner) == -ENOENT ? -EBUSY : 0;
+	if (s->opt->cautious && state_backing_owner(s->st, dir, name, &owner) == -ENOENT)
+		return -EBUSY;
+	if (!s->opt->watcher.occupied || s->opt->part == WIRE_PART_WHOLE || S_ISDIR(st.st_mode) ||
+		is_ours(s, dir, name, &st) || (in->backing_ino && in->backing_ino == st.st_ino))
+		return 0;
+	rec = placed_record(in, in->ino, dir, name);
+	rec.backing_ino = st.st_ino;
+	r = s->opt->watcher.occupied(&rec, s->opt->watcher.arg);
+	if (r == 0 && s->to->ops->stat(s->to, path, &again) == 0 && again.st_ino != st.st_ino)
+		r = -EBUSY;
+	return r;
+}
+
+/* What has the place may be the only copy of a file of another node. -EBUSY. */
+static int check_free(const struct placing *p)
+{
+	bool places = p->step.action == NAMES_MOVE || p->step.action == NAMES_LINK || p->step.action == NAMES_SYMLINK;
+
+	return places ? names_check_place(p->s, p->dir->ino, p->name, p->to, &p->in) : 0;
 }
 
 /* The step's paths; then the step. */
@@ -388,7 +437,7 @@ static int one_step(struct placing *p)
 
 	if (r == 0 && (p->step.action == NAMES_MOVE || p->step.action == NAMES_LINK))
 		r = state_backing_child_path(s->st, p->step.from_parent, p->step.from_name, p->from, sizeof(p->from));
-	if (r == 0 && s->opt->cautious)
+	if (r == 0)
 		r = check_free(p);
 	if (r == 0)
 		r = session_touch(s, p->dir->ino);
@@ -402,6 +451,13 @@ static int one_step(struct placing *p)
 static bool waits_for_dir(const struct session *s, const struct names_step *step)
 {
 	return s->opt->part == WIRE_PART_FILES && step->action == NAMES_PARK && S_ISDIR(step->mode);
+}
+
+/* Of a directory: a file that has lost the name since its home parked what had. */
+static bool is_in_the_way(int r, const struct names_step *step)
+{
+	return r == -EBUSY || (S_ISDIR(step->mode) && (r == -EEXIST || r == -ENOTDIR) &&
+				      (step->action == NAMES_MKDIR || step->action == NAMES_MOVE));
 }
 
 int names_place(struct session *s, struct session_dir *dir, const char *name, uint64_t ino)
@@ -418,13 +474,15 @@ int names_place(struct session *s, struct session_dir *dir, const char *name, ui
 		if (r < 0 || p->step.action == NAMES_DONE || p->step.action == NAMES_DATA)
 			break;
 		if (waits_for_dir(s, &p->step)) {
-			r = idmap_set(&s->inodes, ino, INODE_IS_FAILED);
+			r = session_late(s, ino, p->shown, "a directory has its name in the backing directory");
 			break;
 		}
 		session_set_path(s, p->shown);
 		r = i < STEPS_PER_NAME ? one_step(p) : -ELOOP;
 	}
-	if (r < 0)
+	if (session_may_be_late(s) && is_in_the_way(r, &p->step))
+		r = session_late(s, ino, p->shown, SESSION_OCCUPIED);
+	else if (r < 0)
 		r = session_fail_errno(s, ino, p ? p->shown : name, r, p ? doing(p->step.action) : "no memory", 0);
 	free(p);
 	return r;

@@ -181,6 +181,8 @@ static int undo_placed(struct session *s, const struct record *rec)
 
 	if (r == 0)
 		r = s->to->ops->stat(s->to, to, &st);
+	if (r == 0 && rec->backing_ino && rec->backing_ino != st.st_ino)
+		r = -ENOENT; /* somebody else's by now */
 	if (r == 0 && !(rec->flags & RECORD_F_MOVED)) {
 		r = s->to->ops->remove(s->to, to, S_ISDIR(st.st_mode));
 	} else if (r == 0) {
@@ -294,6 +296,26 @@ static int fail_no_space(struct session *s, uint64_t ino, const char *path, uint
 		units_format_bytes(need, need_text), free_text);
 }
 
+uint64_t session_missing(struct session *s, const char *path, const struct manifest_range *missing, size_t num)
+{
+	const struct drain_watcher *w = &s->opt->watcher;
+	uint64_t bytes = 0;
+	char text[256];
+
+	for (size_t i = 0; i < num; i++)
+		bytes += missing[i].len;
+	s->result.missing_bytes += bytes;
+	if (bytes == 0 || !w->error)
+		return bytes;
+	snprintf(text, sizeof(text),
+		"%" PRIu64 " bytes, the first at offset %" PRIu64
+		", were not there to be read, in the backing file or in a lost store: they are zeros, listed in the manifest%s",
+		bytes, missing[0].off,
+		missing[0].off == 0 ? "; without its beginning, no program opens it as what it was" : "");
+	w->error(path, -ENODATA, text, w->arg);
+	return bytes;
+}
+
 int session_fail_errno(struct session *s, uint64_t ino, const char *path, int code, const char *doing, uint64_t need)
 {
 	switch (-code) {
@@ -321,6 +343,16 @@ int session_fail_errno(struct session *s, uint64_t ino, const char *path, int co
 			doing);
 	default: return session_fail(s, ino, path, code, "%s: %s", doing, strerror(-code));
 	}
+}
+
+int session_late(struct session *s, uint64_t ino, const char *path, const char *text)
+{
+	const struct drain_watcher *w = &s->opt->watcher;
+
+	s->result.late++;
+	if (w->late)
+		w->late(path, text, w->arg);
+	return idmap_set(&s->inodes, ino, INODE_IS_FAILED);
 }
 
 static const char *skip_slashes(const char *p)
@@ -519,6 +551,7 @@ struct manifest_totals drain_totals(const struct drain_result *res)
 		.names_moved = res->names_moved,
 		.names_removed = res->names_removed,
 		.failed = res->failed,
+		.late = res->late,
 		.missing_bytes = res->missing_bytes };
 }
 

@@ -103,7 +103,22 @@ int session_intend(struct session *s, const struct record *rec, const char *from
 int session_fail(struct session *s, uint64_t ino, const char *path, int code, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 /* The same with the usual text for code; need: bytes that were to be written (0: unknown). */
+#define SESSION_OCCUPIED \
+	"what has its name in the backing directory is of another file, and no node has said that it is not needed"
+
+/* In a job whose nodes are all there, what is not as the session found it is so only for the next one. */
+static inline bool session_may_be_late(const struct session *s)
+{
+	bool places =
+		s->opt->part == WIRE_PART_FILES || s->opt->part == WIRE_PART_DIRS || s->opt->part == WIRE_PART_BEGIN;
+
+	return places && !s->opt->cautious && s->opt->watcher.occupied;
+}
+/* No failure: the next session has it. */
+int session_late(struct session *s, uint64_t ino, const char *path, const char *text);
 int session_fail_errno(struct session *s, uint64_t ino, const char *path, int code, const char *doing, uint64_t need);
+/* Counts the ranges of a file that were not there to be read, and says so. How many bytes. */
+uint64_t session_missing(struct session *s, const char *path, const struct manifest_range *missing, size_t num);
 /* Does this part of a drain deal with directories' names (files': otherwise)? */
 static inline bool session_places_dirs(const struct session *s)
 {
@@ -140,6 +155,11 @@ int names_remove(struct session *s);
 int names_finish_dirs(struct session *s);
 /* path may be a directory that stands for nothing any more: it goes if it is empty. -EISDIR: it is another one's. */
 int names_clear_dir(struct session *s, uint64_t dir, const char *name, const char *path);
+/*
+ * in is about to get the name: may what has it be replaced? -EBUSY: it may be the only copy of a file of another node, by what that one
+ * says now, which our snapshot may be older than.
+ */
+int names_check_place(struct session *s, uint64_t dir, const char *name, const char *path, const struct inode *in);
 int names_sweep(struct session *s, uint64_t dir_ino, const char *dir_path); /* left-over temporary files */
 
 /* file.c: pending (batched) new files, updates in place */
@@ -185,8 +205,8 @@ int attrs_apply(struct session *s, const struct inode *in, const struct sink_att
 /* xattrs of a backing file to a file that is made whole elsewhere. */
 int attrs_copy_xattrs(struct sink_file *from, struct sink_file *to, struct attrs_warning *warning);
 void attrs_add_warning(struct attrs_warning *warning, const char *text); /* NULL: nothing */
-/* The manifest is told of a directory what it is told of files; nothing when there is no warning. */
-void attrs_tell_of_dir(struct session *s, const char *path, const struct attrs_warning *warning);
+/* The manifest is told of directories and symbolic links what it is told of files; nothing when there is no warning. */
+void attrs_tell(struct session *s, const char *path, const struct attrs_warning *warning);
 
 /* convert.c: layouts other than the canonical one */
 /*

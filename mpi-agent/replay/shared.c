@@ -88,11 +88,20 @@ static bool is_temporary(const struct wire_shared *f)
 	return !f->in_place && f->layout == DRAIN_LAYOUT_CANONICAL;
 }
 
+/* Its home could not begin it now, though it may have been written long ago. */
+static int wait_for_next(struct session *s, const struct inode *in, const char *shown)
+{
+	if (!session_may_be_late(s) || (in->flags & INODE_NEW && in->ino >= s->opt->since))
+		return 0;
+	return session_late(s, in->ino, shown, "it is being cut or removed, or has just been");
+}
+
 static int begin_file(struct session *s, const struct inode *in, const char *dir_path, const char *shown)
 {
 	char path[SESSION_PATH_MAX];
 	struct wire_shared f = { .ino = in->ino,
 		.size = in->size,
+		.limit = in->backing_limit,
 		.in_place = !(in->flags & INODE_NEW),
 		.path = path,
 		.shown = (char *)shown };
@@ -116,7 +125,7 @@ static int begin_file(struct session *s, const struct inode *in, const char *dir
 	r = s->opt->watcher.shared ? s->opt->watcher.shared(&f, 0, s->opt->watcher.arg) : -EBUSY;
 	if (r < 0 && is_temporary(&f))
 		(void)names_remove_temp(s, path);
-	return r == -EBUSY ? 0 : r;
+	return r == -EBUSY ? wait_for_next(s, in, shown) : r;
 }
 
 struct beginning {
@@ -199,18 +208,9 @@ static int write_domains(struct session *s, const struct wire_shared *f, struct 
 /* Of stores that are lost. */
 static uint64_t tell_missing(struct session *s, const struct wire_shared *f, const struct copy_job *job)
 {
-	const struct drain_watcher *w = &s->opt->watcher;
-	uint64_t bytes = 0;
-
-	for (size_t i = 0; i < job->num_missing; i++) {
-		bytes += job->missing[i].len;
-		if (s->opt->manifest)
-			manifest_add_missing(s->opt->manifest, f->shown, &job->missing[i]);
-	}
-	s->result.missing_bytes += bytes;
-	if (bytes > 0 && w->error)
-		w->error(f->shown, -ENODATA, "bytes that a lost store had are missing", w->arg);
-	return bytes;
+	for (size_t i = 0; s->opt->manifest && i < job->num_missing; i++)
+		manifest_add_missing(s->opt->manifest, f->shown, &job->missing[i]);
+	return session_missing(s, f->shown, job->missing, job->num_missing);
 }
 
 struct listing {

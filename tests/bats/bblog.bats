@@ -218,6 +218,11 @@ assert f["missing_ranks"] == "0" and f["entries"] == 7 and not o["complete"]' <<
 	cmp "$WORK/skip.nc" "$right"
 	exits 2 "$CISTERN" recover "$crash" --to "$WORK/x.nc" --skip 0
 	exits 2 "$CISTERN" recover "$crash" --to "$WORK/x.nc" --skip 0:1x
+	for skip in 0:7 2:0; do
+		exits 2 "$CISTERN" recover "$crash" --to "$WORK/x.nc" --skip 0:3 --skip "$skip"
+		says "--skip $skip: there is no such entry in these logs; 'cistern inspect' lists them"
+		[ ! -e "$WORK/x.nc" ]
+	done
 	poke "$crash/t-crash.nc_0_0.meta" $((112 + 40)) '\3'
 	exits 3 "$CISTERN" recover "$crash" --to "$WORK/bounds.nc"
 	says "rank 0, entry 0: it reaches beyond the bounds of its variable"

@@ -188,6 +188,25 @@ told() {
 	same_blobs "$BACKING/G.nc" "$DIRECT/G.nc" blobs 2
 }
 
+@test "an attribute that subfiles cannot have is told of, once" {
+	needs_e3sm
+	needs_program setfattr
+	local long
+	long=$(printf '%060000d' 0)
+	: >"$BACKING/probe"
+	! setfattr -n user.big -v "$long" "$BACKING/probe" || skip "the backing file system takes attributes of 60,000 bytes"
+	rm "$BACKING/probe"
+	mount_cistern -o layout=blob-variable,num_subfiles=2
+	e3sm 2 G "$MNT/G.nc"
+	setfattr -n user.big -v "$long" "$MNT/G.nc"
+	exits 0 flush
+	says "1 file stays in the store until everything is unmounted"
+	exits 0 umount_wait
+	says "1 file has a warning: see"
+	refute says "stays in the store" >/dev/null
+	is "$(told G.nc warning | grep -c 'user.big (60000 bytes) is not there')" 1
+}
+
 @test "a layout is chosen by mount, by pattern and by the file itself" {
 	needs_e3sm
 	needs_program setfattr

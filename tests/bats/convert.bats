@@ -379,6 +379,45 @@ and_back() {
 	said 4 "not a file of maps"
 }
 
+@test "what is not for convert is named, with the command that is for it" {
+	needs_program ncgen
+	echo 'netcdf f { dimensions: x = 4 ; variables: int v(x) ; data: v = 1, 2, 3, 4 ; }' >f.cdl
+	ncgen -k 5 -o classic.nc f.cdl
+	ncgen -k nc4 -o four.nc f.cdl
+	cp "$golden/pnetcdf-bb-logs/v1.12.3/t1.nc_0_0.meta" log.meta
+	echo 'no data' >text
+	: >empty
+	mkdir -p dir store
+	: >store/superblock
+	refused 4 "classic.nc: no subfile of blobs, but a netCDF classic file" classic.nc
+	[[ $stderr == *"'cistern convert FILE --layout blob-variable --to BASE' makes subfiles of it"* ]]
+	refused 4 "four.nc: no subfile of blobs, but an HDF5 file" four.nc
+	[[ $stderr == *"'nccopy -k cdf5' makes a netCDF classic file"* ]]
+	refused 4 "log.meta: a log of PnetCDF's burst-buffer driver: 'cistern recover LOG.meta... --to FILE.nc'" log.meta
+	refused 4 "text: neither a netCDF classic file nor an HDF5 file" text
+	refused 4 "empty: it is empty" empty
+	refused 2 "dir: not a regular file: name a set by what stands before" dir
+	refused 2 "store: the store of a mount: 'cistern recover STORE --to DIR'" store
+	# To blobs.
+	refused 4 "four.nc: an HDF5 file, and blobs are made of netCDF classic files: of netCDF-4, 'nccopy -k cdf5'" --layout blob-variable four.nc
+	refused 4 "log.meta: a log of PnetCDF's burst-buffer driver" --layout blob-process log.meta
+	refused 4 "text: neither a netCDF classic file" --layout blob-variable text
+	refused 4 "empty: it is empty" --layout blob-variable empty
+	refused 2 "dir: not a regular file" --layout blob-variable dir
+	# What is said does: each of the remedies.
+	"$CISTERN" convert classic.nc --layout blob-variable --to b
+	run "$CISTERN" fsck b.0000
+	[ "$status" -eq 0 ] && [[ $output == *"note: it is a subfile of blobs"* ]]
+	"$CISTERN" convert b --to back.nc
+	cmp back.nc classic.nc
+	run "$CISTERN" fsck back.nc
+	[[ $output != *"subfile"* ]]
+	nccopy -k cdf5 four.nc five.nc
+	"$CISTERN" convert five.nc --layout blob-process --to p
+	run "$CISTERN" fsck p.0000
+	[ "$status" -eq 0 ] && [[ $output == *"note: it is a subfile of blobs"* ]]
+}
+
 @test "the outcome as JSON, and mistakes" {
 	needs_program jq
 	"$CISTERN" convert out.nc --to c.nc --json >j

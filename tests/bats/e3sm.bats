@@ -8,9 +8,7 @@ load "${top_srcdir:?}/tests/lib/mount.bash"
 load "$top_srcdir/tests/lib/job.bash"
 
 setup() {
-	cistern_setup
-	needs_fuse
-	needs_mpi
+	job_setup
 	needs_built tests/bench/e3sm
 	needs_built cistern-nc4
 	needs_program nccopy ncdump jq setfattr python3

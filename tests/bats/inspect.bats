@@ -397,10 +397,115 @@ report() {
 	[[ $output == *"not seen: "*" of node 1"* ]]
 	run "$CISTERN" inspect "$WORK/s0" g.nc
 	echo "$output"
-	[[ $output == *"raw, not yet mapped: its header is in a store that is not given"* ]]
+	[[ $output == *"raw, cannot be mapped: the beginning of its header is lost (below)"* ]]
+	[[ $output == *"lost: $(stat -c %s "$DIRECT/f.nc") bytes from offset 0 on: they are in the store of node 1, which is not given"* ]]
 	# A new file's name is at its home, and where it was opened by it; its newest header is the home's.
 	is "$(report '.file | [.stores_not_given, .format] | tostring' "$WORK/s1")" '"[[0],null]"'
 	exits 2 "$CISTERN" inspect --map "$WORK/s0"
+}
+
+# told FILE STORE...: inspect's words on a file of these stores; its --json is held against the schema.
+told() {
+	"$CISTERN" inspect --json "${@:2}" "$1" >"$WORK/told.json" || return
+	fits "$WORK/told.json" || return
+	output=$("$CISTERN" inspect "${@:2}" "$1")
+}
+
+# damage STORE HEX: turns the first of these bytes round in the store's segments, where they are once.
+damage() {
+	python3 - "$2" "$1"/segment/*.seg <<-'END'
+		import sys
+		wanted, hits = bytes.fromhex(sys.argv[1]), 0
+		for name in sys.argv[2:]:
+		    data = open(name, "rb").read()
+		    at = data.find(wanted)
+		    if at >= 0:
+		        hits += data.count(wanted)
+		        with open(name, "r+b") as f:
+		            f.seek(at)
+		            f.write(bytes([data[at] ^ 255]))
+		assert hits == 1, hits
+	END
+}
+
+@test "of a header that lies in the stores of two dead nodes, the bytes that are lost are named, with their node and what they mean" {
+	local header half cut v
+	start_job 2 data=log,checkpoint_interval=1h
+	{ echo 'netcdf f { dimensions: x = 10 ; variables:'; for v in {1..40}; do echo "int v$v(x) ; v$v:long_name = \"variable $v\" ;"; done; echo '}'; } >"$WORK/f.cdl"
+	ncgen -k 5 -o "$DIRECT/f.nc" "$WORK/f.cdl"
+	sed 's/variable \([0-9]*\)"/dataset \1:"/' "$WORK/f.cdl" >"$WORK/h.cdl"
+	ncgen -k nc4 -o "$DIRECT/h.nc" "$WORK/h.cdl"
+	header=$("$top_builddir/tests/unit/dump-classic" "$DIRECT/f.nc" | sed -n 's/^\/\/ v1 \([0-9]*\) .*/\1/p')
+	half=$((header / 2))
+	cut=$(($(grep -abo 'dataset [0-9]*:' "$DIRECT/h.nc" | tail -n 1 | cut -d: -f1) - 300))
+	# Each file in two parts, the first by the home; the last of the HDF5 file has headers of datasets.
+	python3 - "$DIRECT" "$WORK/m0" "$WORK/m1" "$half" "$cut" <<-'END'
+		import os, sys
+		for name, cut in ("f.nc", int(sys.argv[4])), ("h.nc", int(sys.argv[5])):
+		    whole = open(f"{sys.argv[1]}/{name}", "rb").read()
+		    assert len(whole) > cut
+		    for mount, part, off in (sys.argv[2], whole[:cut], 0), (sys.argv[3], whole[cut:], cut):
+		        fd = os.open(f"{mount}/{name}", os.O_RDWR | os.O_CREAT)
+		        os.pwrite(fd, part, off)
+		        os.fsync(fd)
+		        os.close(fd)
+	END
+	python3 - "$DIRECT/f.nc" "$WORK/m0/g.nc" "$WORK/m1/g.nc" "$header" <<-'END'
+		import os, sys
+		whole, header = open(sys.argv[1], "rb").read(), int(sys.argv[4])
+		for name, part, off in (sys.argv[2], whole[:header], 0), (sys.argv[3], b"values" * 50, header), (sys.argv[2], whole[header + 300:], header + 300):
+		    fd = os.open(name, os.O_RDWR | os.O_CREAT)
+		    os.pwrite(fd, part, off)
+		    os.fsync(fd)
+		    os.close(fd)
+	END
+	kill_job
+	told f.nc "$WORK"/s?
+	says 'netCDF classic (CDF-5): 40 variables, 40 of them complete'
+	told h.nc "$WORK"/s?
+	says 'netCDF-4 (superblock'
+	says ': 40 variables'
+	is "$(jq '.file | has("lost")' "$WORK/told.json")" false
+	# One store is not there.
+	told f.nc "$WORK/s0"
+	says 'raw, cannot be mapped: a part of its header is lost (below), and with it what the other bytes mean'
+	says "lost: $(($(stat -c %s "$DIRECT/f.nc") - half)) bytes from offset $half on: they are in the store of node 1, which is not given"
+	is "$(jq -c '.file.lost | map([.off, .node, .why])' "$WORK/told.json")" "[[$half,1,\"store not given\"]]"
+	mkdir "$WORK/to" "$WORK/to1"
+	exits 3 "$CISTERN" recover "$WORK/s0" --to "$WORK/to" --backing "$WORK/b"
+	says "f.nc: $(($(stat -c %s "$DIRECT/f.nc") - half)) bytes, the first at offset $half, were not there to be read, in the backing file or in a lost store"
+	told h.nc "$WORK/s0"
+	says 'note: metadata of it is lost (below): what that leads to is not in the table, or not as it was: '
+	says "lost: $(($(stat -c %s "$DIRECT/h.nc") - cut)) bytes from offset $cut on: they are in the store of node 1, which is not given"
+	# Their beginning: no program can tell what these are.
+	exits 3 "$CISTERN" recover "$WORK/s1" --to "$WORK/to1" --backing "$WORK/b"
+	says "f.nc: $half bytes, the first at offset 0, were not there to be read"
+	says 'without its beginning, no program opens it as what it was'
+	# Both are there, and one is damaged.
+	cp -a "$WORK/s1" "$WORK/s1.good"
+	damage "$WORK/s1" "$(tail -c +$((half + 1)) "$DIRECT/f.nc" | head -c 300 | od -An -v -tx1 | tr -d ' \n')"
+	told f.nc "$WORK"/s?
+	says 'raw, cannot be mapped: a part of its header is lost'
+	says "from offset $half on: they are damaged in segment "
+	is "$(jq -c '.file.lost | map([.off, .node, .why])' "$WORK/told.json")" "[[$half,1,\"checksum wrong\"]]"
+	v=$(tail -c +"$cut" "$DIRECT/h.nc" | grep -ao 'dataset [0-9]*:' | head -n 1)
+	damage "$WORK/s1" "$(printf %s "$v" | od -An -v -tx1 | tr -d ' \n')"
+	told h.nc "$WORK"/s?
+	says "from offset $cut on, in metadata: they are damaged in segment "
+	says 'note: metadata of it is lost (below)'
+	rm "$WORK"/s1/segment/*.seg
+	told f.nc "$WORK"/s?
+	says ' bytes from offset '"$((header / 2))"' on: segment '
+	says "of node 1's store cannot be read; 'cistern fsck' says more"
+	# What comes behind a header has nothing to do with it.
+	rm -r "$WORK/s1"
+	mv "$WORK/s1.good" "$WORK/s1"
+	told g.nc "$WORK"/s?
+	says 'netCDF classic (CDF-5): 40 variables, 40 of them complete'
+	damage "$WORK/s1" "$(printf 'values%.0s' {1..50} | od -An -v -tx1 | tr -d ' \n')"
+	told g.nc "$WORK"/s?
+	says 'netCDF classic (CDF-5): 40 variables, 40 of them complete'
+	says "lost: 300 bytes from offset $header on, in v1: they are damaged in segment "
 }
 
 # counts NAME FILE...: defined, logged, drained, missing and overwritten bytes of a dataset, as inspect says of what follows it.
@@ -569,5 +674,5 @@ equal_elements() {
 	jq -r '.["$defs"] | (.list, .listed, .one, .totals, .file, .variable, .generation, .range) | .properties | keys[]' \
 		"$top_srcdir/docs/inspect.schema.json" | sort -u >"$WORK/named"
 	jq -r '.. | objects | keys[]' "$WORK"/{one,list}-*.json "$WORK/list.json" | sort -u >"$WORK/seen"
-	is "$(comm -23 "$WORK/named" "$WORK/seen" | xargs)" "job_uuid stores_not_given unseen unseen_bytes unseen_ranges"
+	is "$(comm -23 "$WORK/named" "$WORK/seen" | xargs)" "job_uuid lost stores_not_given unseen unseen_bytes unseen_ranges"
 }

@@ -8,9 +8,7 @@ load "${top_srcdir:?}/tests/lib/mount.bash"
 load "$top_srcdir/tests/lib/job.bash"
 
 setup() {
-	cistern_setup
-	needs_fuse
-	needs_mpi
+	job_setup
 	needs_program python3
 	needs_built tests/bench/e3sm
 }
@@ -87,7 +85,10 @@ stores_are_good() {
 	e3sm G G.p.nc
 	chmod 640 "$WORK/m1/F.nc"
 	touch -d '2001-02-03 04:05:06' "$WORK/m0/F.nc"
+	setfattr -n user.big -v "$(printf '%060000d' 0)" "$WORK/m0/F.nc" 2>/dev/null || true
 	stop_job
+	getfattr -n user.big "$WORK/b/F.nc.0000" >/dev/null 2>&1 ||
+		jq -e '.files[] | select(.path == "F.nc").warning | test("user.big")' "$WORK/s0/manifest.json"
 	same_blobs F.nc subfiles 4 blobs 4 maps 3
 	is "$(stat -c '%a %Y' "$WORK/b/F.nc.0003")" "640 $(date -d '2001-02-03 04:05:06' +%s)"
 	"$CISTERN" convert "$WORK/b/G.p.nc" --to "$WORK/again.nc" --force

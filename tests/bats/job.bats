@@ -356,3 +356,28 @@ is_handed_over() {
 	is "$(mtime "$WORK/b/d")" "$now"
 	[ ! -e "$WORK/b/gone" ]
 }
+
+ended() {
+	local pid n=0
+	for pid in "${looks[@]}"; do [ -d "/proc/$pid" ] || n=$((n + 1)); done
+	[ "$n" -ge "$1" ]
+}
+
+@test "who looks up a name whose server does not answer holds up nobody else in that directory" {
+	local looks=() late=0 k other
+	start_job 2
+	mkdir "$WORK/m0/d"
+	other=$(daemon_pid "$WORK/m1")
+	undo "kill -CONT $other 2>/dev/null; true"
+	kill -STOP "$other"
+	# Of these names each node serves about a half.
+	for ((k = 0; k < 24; k++)); do
+		stat "$WORK/m0/d/nothing$k" >/dev/null 2>&1 3>&- &
+		looks+=($!)
+	done
+	wait_until 10 ended 5 || late=1
+	kill -CONT "$other"
+	wait_until 60 ended 24
+	[ "$late" -eq 0 ]
+	stop_job
+}

@@ -233,6 +233,27 @@ END
 	is_new "$BACKING/mended.nc"
 }
 
+@test "inspect knows the new file by its store, and in a mount" {
+	local where
+	everything >"$WORK/cdl"
+	ncgen -k classic -o "$DIRECT/c.nc" "$WORK/cdl"
+	mount_cistern -o layout=netcdf4,data=log
+	cp "$DIRECT/c.nc" "$MNT/c.nc"
+	umount_wait
+	"$CISTERN" inspect --json "$STORE" c.nc >"$WORK/store.json"
+	is "$("$CISTERN" inspect --json "$STORE" | jq '.files[] | select(.path == "c.nc").size')" "$(stat -c %s "$BACKING/c.nc")"
+	mount_cistern -o layout=netcdf4,data=log
+	"$CISTERN" inspect --json "$MNT/c.nc" >"$WORK/mount.json"
+	for where in store mount; do
+		fits "$WORK/$where.json"
+		is "$(jq .file.size "$WORK/$where.json")" "$(stat -c %s "$BACKING/c.nc")"
+		is "$(jq '.file | [.mapped, has("note"), all(.variables[]; .missing_bytes == 0 or .kind == "chunked variable")] | tostring' "$WORK/$where.json")" \
+			'"[true,false,true]"'
+		[ "$(jq '.file.variables | length' "$WORK/$where.json")" -gt 5 ]
+	done
+	umount_wait
+}
+
 @test "a reader, a writer and another mount afterwards" {
 	everything >"$WORK/cdl"
 	ncgen -k classic -o "$DIRECT/c.nc" "$WORK/cdl"

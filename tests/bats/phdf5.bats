@@ -8,9 +8,7 @@ load "${top_srcdir:?}/tests/lib/mount.bash"
 load "$top_srcdir/tests/lib/job.bash"
 
 setup() {
-	cistern_setup
-	needs_fuse
-	needs_mpi
+	job_setup
 	needs_built tests/mpi/h5-scenes
 	needs_program h5diff h5dump jq
 	scenes=$top_builddir/tests/mpi/h5-scenes

@@ -7,9 +7,7 @@ load "${top_srcdir:?}/tests/lib/mount.bash"
 load "$top_srcdir/tests/lib/job.bash"
 
 setup() {
-	cistern_setup
-	needs_fuse
-	needs_mpi
+	job_setup
 }
 
 # before DIR: what there is before the job.
@@ -267,6 +265,70 @@ next_types() {
 	no_leftovers "$WORK/b"
 	exits 0 "$CISTERN" recover "$WORK"/s? --to "$WORK/b"
 	same_trees "$WORK/b" "$WORK/ref"
+}
+
+@test "what a living job's draining process had moved when it died is taken back" {
+	local n
+	mkdir -p "$WORK/b/was/sub" "$WORK/ref/is"
+	echo x | tee "$WORK/b/was/sub/file" >"$WORK/ref/is/file"
+	start_job 2
+	mv "$WORK/m1/was/sub" "$WORK/m1/is"
+	rmdir "$WORK/m0/was"
+	for n in 1 2 3 4; do
+		kill_daemon "$WORK/m0"
+		release_mount "$WORK/m0"
+		CISTERN_AGENT_ABORT_AFTER=$n mount_node 0
+		"$CISTERN" flush --wait --timeout 60s --mount "$WORK/m1" >>"$WORK/flushed" 2>&1 3>&- || true
+	done
+	refute grep ' error undo ' "$WORK/s0/cistern.log"
+	grep ' info undo session=' "$WORK/s0/cistern.log"
+	stop_job
+	same_trees "$WORK/b" "$WORK/ref"
+	no_leftovers "$WORK/b"
+}
+
+# dying_node K CHANGES: its daemon is killed; the next one's draining processes die at that change.
+dying_node() {
+	kill_daemon "$WORK/m$1" || return
+	release_mount "$WORK/m$1"
+	CISTERN_AGENT_ABORT_AFTER=$2 mount_node "$1"
+}
+
+deaths() {
+	grep -c 'cistern-agent ended with status 137' "$WORK/s$1/cistern.log" || true
+}
+
+# has_died K FLUSH NUM: more often than that, or there were fewer changes.
+has_died() {
+	gone "$2" || [ "$(deaths "$1")" -gt "$3" ]
+}
+
+# By hand: CISTERN_CHANGES="$(seq 1 2 80)" and the like.
+@test "names that change their type in a job that goes on while the processes that drain it die at their first change, at their third, and so on, and daemons with them" {
+	local n round=1 victim=0 pid died
+	job_of_types 3
+	for n in ${CISTERN_CHANGES:-1 5 13 3}; do
+		dying_node "$victim" "$n"
+		next_types "$round" "$WORK"/m?
+		died=$(deaths "$victim")
+		"$CISTERN" flush --wait --timeout 60s --mount "$WORK/m$(((victim + 1) % 3))" >>"$WORK/flushed" 2>&1 3>&- &
+		pid=$!
+		wait_until 60 has_died "$victim" "$pid" "$died"
+		if [ $((round % 3)) = 0 ]; then kill_agent 1 && start_agents; fi
+		same_trees "$WORK/m$victim" "$WORK/ref"
+		victim=$(((victim + 1) % 3)) round=$((round + 1))
+	done
+	for n in 0 1 2; do kill_daemon "$WORK/m$n"; done
+	agents_end
+	for n in 0 1 2; do
+		release_mount "$WORK/m$n"
+		mount_node "$n"
+	done
+	start_agents
+	stop_job
+	find "$WORK/b" -name '.cistern-tmp-*' -delete # of files that had gone before their nodes drained again (docs/design/many-nodes.md, limits)
+	same_trees "$WORK/b" "$WORK/ref"
+	refute grep -h ' error undo ' "$WORK"/s?/cistern.log
 }
 
 # take_turns SECONDS: two nodes give six names new files, by a rename or anew, and take them away, each call on any of them; what is there must

@@ -9,9 +9,7 @@ load "${top_srcdir:?}/tests/lib/mount.bash"
 load "$top_srcdir/tests/lib/job.bash"
 
 setup() {
-	cistern_setup
-	needs_fuse
-	needs_mpi
+	job_setup
 	needs_root "slurmd"
 	needs_program srun sbatch slurmctld slurmd
 	start_slurm

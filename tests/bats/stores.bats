@@ -60,22 +60,16 @@ drains_to() {
 @test "a store of a newer version is refused by all commands, with its version and what to do" {
 	local command
 	unpack node-log
-	python3 - "$top_srcdir" node-log/superblock <<-'END'
+	python3 - node-log/superblock <<-'END'
 		import sys
-		def crc32c(data):
-		    crc = 0xffffffff
-		    for byte in data:
-		        crc ^= byte
-		        for _ in range(8):
-		            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
-		    return crc ^ 0xffffffff
-		data = bytearray(open(sys.argv[2], "rb").read())
+		from crc32c import crc32c
+		data = bytearray(open(sys.argv[1], "rb").read())
 		def seal():
 		    return crc32c(data[:16] + bytes(4) + data[20:]).to_bytes(4, "little")
 		assert data[8:12] == (1).to_bytes(4, "little") and data[16:20] == seal()
 		data[8:12] = (2).to_bytes(4, "little")
 		data[16:20] = seal()
-		open(sys.argv[2], "wb").write(data)
+		open(sys.argv[1], "wb").write(data)
 	END
 	for command in fsck inspect 'recover --to out'; do
 		# shellcheck disable=SC2086

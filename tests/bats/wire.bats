@@ -16,13 +16,7 @@ wire() {
 	python3 -c 'import os, socket, struct, sys
 REPLY, FLUSH, BEGIN = 1, 3, 9
 STATUS, TEXT, PATH, SESSION, SEQ, FILTER, OPTIONS, SKIP = 1, 2, 3, 4, 7, 8, 9, 65
-def crc32c(data):
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
+from crc32c import crc32c
 def field(tag, value):
     if isinstance(value, int):
         return struct.pack("<HBq", tag, 2 if tag == STATUS else 1, value)

@@ -16,6 +16,7 @@ import peers
 NODES = 2
 LINKS = ("1gbit", "200mbit") # slow beside the disks here, as real ones are
 ASSEMBLE_SECONDS = 60
+ANSWER_BYTES = 8 << 30 # of each file there; nobody reads more
 MPIEXEC = "mpiexec.mpich"
 # hydra and those that it starts there: they hold the directory in their command line, too.
 AGENT = '#!/bin/sh\nexec "$1" agent --store "$2/$PMI_RANK/store"\n'
@@ -112,6 +113,19 @@ class BareHosts(peers.Raw):
 		return place
 
 
+def built(program):
+	return os.path.join(os.environ.get("top_builddir", os.getcwd()), program)
+
+
+class Answer:
+	"""tests/bench/answer: a FUSE file system that has every byte at hand. Any name is a file there."""
+
+	def enter(self, area):
+		mountpoint = os.path.join(area, "mount")
+		os.mkdir(mountpoint)
+		return peers.mount_peer([built("tests/bench/answer"), mountpoint, str(ANSWER_BYTES), "direct"], mountpoint)
+
+
 def mpi(program, *args, on=None):
 	"""Command line of a program of two ranks."""
 	launcher = on.launcher(MPIEXEC) if on else [MPIEXEC, "-n", str(NODES)]
@@ -127,16 +141,13 @@ def sides(build_dir, want_cistern, backing_dir, skipped):
 	if shutil.which(MPIEXEC) is None:
 		skipped("everything", f"{MPIEXEC} is not installed (Debian: mpich)")
 		return found
-	if os.access(os.path.join(os.environ.get("top_builddir", os.getcwd()), "tests/mpi/bare-get"), os.X_OK):
+	if os.access(built("tests/mpi/bare-get"), os.X_OK):
 		found["mpi"] = peers.Raw()
 		if not no_hosts:
 			found["mpi, TCP"] = BareHosts()
 	else:
 		skipped("MPI", "built without MPI")
-	try:
-		found["plain FUSE"] = peers.Passthrough(peers.build_passthrough(build_dir), "cache=never")
-	except machine.Skip as skip:
-		skipped("plain FUSE", str(skip))
+	found["bare FUSE"] = Answer()
 	try:
 		if not want_cistern:
 			raise machine.Skip("--no-cistern")

@@ -56,6 +56,18 @@ class MountedPeer(Place):
 			self.process.wait()
 
 
+def mount_peer(command, mountpoint):
+	"""A file system that stays in the foreground."""
+	process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+	place = MountedPeer(mountpoint, process)
+	try:
+		machine.await_mount(mountpoint, process)
+	except BaseException:
+		place.leave()
+		raise
+	return place
+
+
 class Passthrough:
 	"""libfuse's example, unchanged. It keeps a descriptor for each file that the kernel knows."""
 
@@ -67,16 +79,7 @@ class Passthrough:
 		source, mountpoint = os.path.join(area, "source"), os.path.join(area, "mount")
 		os.mkdir(source)
 		os.mkdir(mountpoint)
-		process = subprocess.Popen(
-			[self.program, "-f", "-o", f"source={source},{self.options}", mountpoint],
-			stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-		place = MountedPeer(mountpoint, process)
-		try:
-			machine.await_mount(mountpoint, process)
-		except BaseException:
-			place.leave()
-			raise
-		return place
+		return mount_peer([self.program, "-f", "-o", f"source={source},{self.options}", mountpoint], mountpoint)
 
 
 def raise_file_limit():

@@ -11,6 +11,13 @@ needs_mpi() {
 	export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 }
 
+# job_setup: for setup(), of what mounts a job.
+job_setup() {
+	cistern_setup
+	needs_fuse
+	needs_mpi
+}
+
 # start_job N [MOUNT_OPTIONS]
 start_job() {
 	local k

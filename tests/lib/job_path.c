@@ -174,6 +174,40 @@ int path_create(struct job *j, const char *path, mode_t mode, int flags)
 	return rc;
 }
 
+static int do_open(struct walk *w, struct job *j, const char *path, int flags, struct path_file *f)
+{
+	struct core_open_reply reply;
+	struct core_entry e;
+	int rc = walk(w, j, path, &e);
+
+	*f = (struct path_file){ .j = j };
+	if (rc == 0)
+		rc = job_open(j, e.ino, flags, &f->file, &reply);
+	if (rc < 0)
+		return rc;
+	f->ino = e.ino;
+	w->num--; /* seen for as long as it is open */
+	return 0;
+}
+
+int path_open(struct job *j, const char *path, int flags, struct path_file *ret)
+{
+	struct walk w;
+	int rc;
+
+	RETRY(do_open(&w, j, path, flags, ret));
+	return rc;
+}
+
+int path_close(struct path_file *f)
+{
+	int rc = job_flush(f->j, f->file);
+
+	job_release(f->j, f->file);
+	job_forget(f->j, f->ino, 1);
+	return rc;
+}
+
 static int do_mknod(struct walk *w, struct job *j, const char *path, mode_t mode)
 {
 	struct core_entry e;

@@ -14,9 +14,17 @@
 
 #include "fs/job/job.h"
 
+struct path_file { /* open; its lookup is counted until it is closed */
+	struct job *j;
+	struct job_file *file;
+	uint64_t ino;
+};
+
 int path_stat(struct job *j, const char *path, struct stat *ret); /* lstat */
 int path_mkdir(struct job *j, const char *path, mode_t mode);
-int path_create(struct job *j, const char *path, mode_t mode, int flags); /* open(O_CREAT | flags), close */
+int path_create(struct job *j, const char *path, mode_t mode, int flags);         /* open(O_CREAT | flags), close */
+int path_open(struct job *j, const char *path, int flags, struct path_file *ret); /* of one that is there */
+int path_close(struct path_file *f); /* flush and release; what flush says */
 int path_mknod(struct job *j, const char *path, mode_t mode);
 int path_symlink(struct job *j, const char *target, const char *path);
 int path_readlink(struct job *j, const char *path, char *out, size_t cap);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "format/store/store.h"
+#include "tests/lib/scratch.h"
 #include "tests/lib/sim.h"
 
 struct daemon { /* of one node */
@@ -242,9 +243,7 @@ void job_world_restart(struct job_world *w, uint32_t node)
 
 static void make_place(struct job_world *w)
 {
-	const char *tmp = getenv("TMPDIR");
-
-	snprintf(w->dir, sizeof(w->dir), "%.40s/job-world.XXXXXX", tmp && strlen(tmp) <= 40 ? tmp : "/tmp");
+	snprintf(w->dir, sizeof(w->dir), "%s/job-world.XXXXXX", scratch_parent());
 	if (!mkdtemp(w->dir))
 		bail_out("mkdtemp");
 	snprintf(w->backing, sizeof(w->backing), "%s/backing", w->dir);

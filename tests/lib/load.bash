@@ -7,9 +7,7 @@ load "${top_srcdir:?}/tests/lib/mount.bash"
 load "$top_srcdir/tests/lib/job.bash"
 
 setup() {
-	cistern_setup
-	needs_fuse
-	needs_mpi
+	job_setup
 }
 
 seed=${CISTERN_SEED:-1} nodes=${CISTERN_NODES:-2}

@@ -39,7 +39,9 @@ struct member {
 	uint32_t index;
 	uint64_t incarnation;
 	bool alive, connected, busy, lose_at_reply;
-	unsigned int replies; /* that are still let through before */
+	uint16_t lose_type;             /* of the request that it is a reply to; 0: of any */
+	uint64_t lose_number;           /* that request; 0: it has not come */
+	const struct member *lose_from; /* who sent it */
 	struct item_queue queue;
 	int64_t *last_due; /* by who sent it */
 	pthread_t thread;
@@ -161,14 +163,33 @@ static void lose(struct loopback *l, uint32_t node)
 
 /* ---- the transport */
 
+/* The request whose reply is to get lost is on its way. */
+static void note_request(struct member *to, const struct member *from, const struct frame *f)
+{
+	if (!to->lose_at_reply || to->lose_number || f->kind != FRAME_REQUEST || f->type != to->lose_type)
+		return;
+	to->lose_number = f->number;
+	to->lose_from = from;
+}
+
+static bool is_to_get_lost(const struct member *m, const struct member *to, const struct frame *f)
+{
+	return m->lose_at_reply && m->connected && f->kind == FRAME_REPLY &&
+	       (m->lose_type == 0 || (m->lose_from == to && m->lose_number == f->number));
+}
+
 static int op_send(void *transport, uint32_t node, const struct buf *head, const void *body, size_t body_len)
 {
 	struct member *m = transport, *to = &m->l->members[node];
+	struct frame f;
 	struct item *it;
 	int r = 0;
 
+	if (frame_decode(head->data, head->len, &f) < 0)
+		abort();
 	pthread_mutex_lock(&m->l->lock);
-	if (m->lose_at_reply && m->connected && head->data[1] == FRAME_REPLY && m->replies-- == 0) {
+	note_request(to, m, &f);
+	if (is_to_get_lost(m, to, &f)) {
 		m->lose_at_reply = false;
 		lose(m->l, LOOPBACK_ALL);
 	}
@@ -346,11 +367,14 @@ void loopback_lose(struct loopback *l, uint32_t node)
 	pthread_mutex_unlock(&l->lock);
 }
 
-void loopback_lose_at_reply(struct loopback *l, uint32_t from, unsigned int after)
+void loopback_lose_at_reply(struct loopback *l, uint32_t from, uint16_t type)
 {
+	struct member *m = &l->members[from];
+
 	pthread_mutex_lock(&l->lock);
-	l->members[from].replies = after;
-	l->members[from].lose_at_reply = true;
+	m->lose_type = type;
+	m->lose_number = 0;
+	m->lose_at_reply = true;
 	pthread_mutex_unlock(&l->lock);
 }
 

@@ -42,8 +42,8 @@ void loopback_set_delay(struct loopback *l, uint64_t min_usec, uint64_t max_usec
 void loopback_lose(struct loopback *l, uint32_t node);
 /* Agents for all nodes: again those that are lost. */
 void loopback_assemble(struct loopback *l);
-/* A node's reply vanishes, the next one behind so many, and the agents of all with it. */
-void loopback_lose_at_reply(struct loopback *l, uint32_t from, unsigned int after);
+/* A node's reply to the next request of that type (0: its next reply) vanishes, and the agents of all with it. */
+void loopback_lose_at_reply(struct loopback *l, uint32_t from, uint16_t type);
 /* Waits until it has. */
 void loopback_await_loss(struct loopback *l, uint32_t from);
 /*

@@ -5,6 +5,7 @@
 # that the daemon's log is read: an assertion or a sanitizer's report there fails the test, whatever the test thought.
 
 : "${CISTERN:?is set by make check}"
+export PYTHONPATH=${top_srcdir:?}/tests/lib PYTHONDONTWRITEBYTECODE=1
 
 # ---- set up and take down
 
@@ -282,21 +283,13 @@ with open(sys.argv[1], "r+b") as f:
 END
 }
 
-# crc32c FILE [OFFSET:LENGTH...]: of the ranges, or of all, computed bit by bit from the polynomial: an independent source.
+# crc32c FILE [OFFSET:LENGTH...]: of the ranges, or of all.
 crc32c() {
 	python3 - "$@" <<'END'
 import sys
-table = []
-for n in range(256):
-    for _ in range(8):
-        n = n >> 1 ^ (0x82F63B78 if n & 1 else 0)
-    table.append(n)
+from crc32c import crc32c
 data = open(sys.argv[1], "rb").read()
 ranges = [tuple(map(int, r.split(":"))) for r in sys.argv[2:]] or [(0, len(data))]
-crc = 0xFFFFFFFF
-for off, num in ranges:
-    for byte in data[off:off + num]:
-        crc = crc >> 8 ^ table[(crc ^ byte) & 255]
-print("%08x" % (crc ^ 0xFFFFFFFF))
+print("%08x" % crc32c(b"".join(data[off:off + num] for off, num in ranges)))
 END
 }

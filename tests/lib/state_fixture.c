@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/lib/scratch.h"
 #include "tests/lib/tap.h"
 
 static void empty_directory(const char *path)
@@ -34,10 +35,8 @@ static void empty_directory(const char *path)
 
 int fixture_init(struct state_fixture *f)
 {
-	const char *tmp = getenv("TMPDIR");
-
 	*f = (struct state_fixture){ .boot_id = { 1 }, .journal_size = 256u << 10 };
-	snprintf(f->dir, sizeof f->dir, "%s/test-state-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+	snprintf(f->dir, sizeof f->dir, "%s/test-state-XXXXXX", scratch_parent());
 	if (!mkdtemp(f->dir))
 		return -errno;
 	snprintf(f->index, sizeof f->index, "%s/index", f->dir);

@@ -19,6 +19,8 @@
 
 #include "tests/lib/world.h"
 
+#include "tests/lib/scratch.h"
+
 #define FILE_MAX   40000
 #define TIME_BEGIN 1600000000000000000ll
 
@@ -671,11 +673,10 @@ void world_open(struct world *w)
 struct world *world_new(void)
 {
 	struct world *w = calloc(1, sizeof(*w));
-	const char *tmp = getenv("TMPDIR");
 
 	if (!w)
 		world_die("world", ENOMEM);
-	snprintf(w->top, sizeof(w->top), "%s/cistern-names-XXXXXX", tmp ? tmp : "/tmp");
+	snprintf(w->top, sizeof(w->top), "%s/cistern-names-XXXXXX", scratch_parent());
 	if (!mkdtemp(w->top))
 		world_die(w->top, errno);
 	w->max_ops = 60;

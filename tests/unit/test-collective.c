@@ -483,8 +483,8 @@ static void let_go(struct world *w)
 	pthread_mutex_unlock(&w->lock);
 }
 
-/* Behind a cut link, say: it has begun its part, and nothing is known of it any more. */
-static void test_silent(void)
+/* Node 1 has asked for a session, and node 2 is held in its part of it. */
+static struct world *start_and_hold(void)
 {
 	struct world *w = start_with(60000000, 3000000);
 
@@ -492,6 +492,14 @@ static void test_silent(void)
 	w->hold_node = 2;
 	collective_ask(w->nodes[1].c, 1, DRAIN_FLUSH, false, NULL, 0);
 	wait_work(w, 2, WIRE_PART_PARK);
+	return w;
+}
+
+/* Behind a cut link, say: it has begun its part, and nothing is known of it any more. */
+static void test_silent(void)
+{
+	struct world *w = start_and_hold();
+
 	ignore(w, 2, ALL_KINDS);
 	ok(wait_answers(w, 1), "a session goes on without a node that falls silent");
 	ok(w->answers[0].result == CISTERN_EXIT_INCOMPLETE && strstr(w->answers[0].text, "node 2"), "and names it: %s",
@@ -507,12 +515,8 @@ static void test_silent(void)
 
 static void test_end_not_heard(void)
 {
-	struct world *w = start_with(60000000, 3000000);
+	struct world *w = start_and_hold();
 
-	w->hold_part = WIRE_PART_PARK;
-	w->hold_node = 2;
-	collective_ask(w->nodes[1].c, 1, DRAIN_FLUSH, false, NULL, 0);
-	wait_work(w, 2, WIRE_PART_PARK);
 	ignore(w, 0, MESSAGE_DRAIN_PART_DONE);
 	let_go(w);
 	ok(wait_answers(w, 1), "a node that could not say that it is done is not waited for");

@@ -18,6 +18,7 @@
 #include "format/store/store.h"
 #include "mpi-agent/replay/drain.h"
 #include "tests/lib/remove_tree.h"
+#include "tests/lib/scratch.h"
 #include "tests/lib/tap.h"
 #include "tests/lib/world.h"
 
@@ -53,7 +54,7 @@ int fsync(int fd)
 /* ---- a world with one private file */
 
 struct fixture {
-	char top[64], backing[96], store_dir[96];
+	char top[96], backing[128], store_dir[128];
 	struct store *store;
 	int segment; /* the application's descriptor */
 	char error[512];
@@ -74,11 +75,10 @@ static void fixture_open(struct fixture *f)
 	struct record private = { .type = RECORD_PRIVATE, .ino = 2 };
 	struct cistern_error err = { 0 };
 	struct state_report report;
-	const char *tmp = getenv("TMPDIR");
 	struct stat st;
 
 	*f = (struct fixture){ 0 };
-	snprintf(f->top, sizeof(f->top), "%.30s/test-drain-private.XXXXXX", tmp ? tmp : "/tmp");
+	snprintf(f->top, sizeof(f->top), "%s/test-drain-private.XXXXXX", scratch_parent());
 	if (!mkdtemp(f->top))
 		world_die(f->top, errno);
 	snprintf(f->backing, sizeof(f->backing), "%s/backing", f->top);
@@ -140,7 +140,7 @@ static uint64_t drain(struct fixture *f)
 	struct cistern_error err = { 0 };
 	struct state_report report;
 	struct drain_result res;
-	char name[64], intent[128];
+	char name[64], intent[160];
 
 	f->error[0] = '\0';
 	snprintf(intent, sizeof(intent), "%s/drain.intent", f->store_dir);
@@ -172,7 +172,7 @@ static bool is_private(struct fixture *f)
 
 static int drained_byte(struct fixture *f, uint64_t off)
 {
-	char path[128];
+	char path[160];
 	uint8_t byte = 0;
 	int fd;
 

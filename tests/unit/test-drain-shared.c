@@ -24,6 +24,7 @@
 #include "mpi-agent/command/recover_set.h"
 #include "format/base/crc32c.h"
 #include "mpi-agent/replay/drain.h"
+#include "tests/lib/scratch.h"
 #include "tests/lib/tap.h"
 #include "tests/lib/world.h"
 
@@ -128,12 +129,11 @@ static void job_start(struct job *j, uint64_t seed)
 	struct record foreign = {
 		.type = RECORD_FOREIGN, .parent = STATE_ROOT_INO, .name = "f", .mode = S_IFREG | 0640
 	};
-	const char *tmp = getenv("TMPDIR");
 
 	memset(j, 0, sizeof(*j));
 	j->random = seed * 0x9E3779B97F4A7C15ull + 1;
 	j->existing = seed % 2;
-	snprintf(j->top, sizeof(j->top), "%s/test-drain-shared.XXXXXX", tmp ? tmp : "/tmp");
+	snprintf(j->top, sizeof(j->top), "%s/test-drain-shared.XXXXXX", scratch_parent());
 	if (!mkdtemp(j->top))
 		world_die("mkdtemp", -errno);
 	snprintf(j->backing, sizeof(j->backing), "%s/backing", j->top);

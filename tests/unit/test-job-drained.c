@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "fs/drain/ready.h"
 #include "fs/job/private.h"
 #include "fs/job/share.h"
 #include "tests/lib/job_world.h"
@@ -269,6 +270,48 @@ static void test_before_told(bool shared)
 	end(&f);
 }
 
+/* What the agent's snapshot has of the file at node 0. */
+static struct wire_shared seen(struct file *f)
+{
+	struct state *st = store_state(home_store(f));
+	struct inode in;
+
+	if (state_inode(st, f->ino, &in) < 0)
+		exit(1);
+	return (struct wire_shared){
+		.ino = f->ino, .size = in.size, .limit = in.backing_limit, .upto = state_seq(st), .in_place = true
+	};
+}
+
+/* Between the agent's snapshot and its look at the file. */
+static void test_not_ready(void)
+{
+	struct file f;
+
+	share_it(&f);
+	drain_begins(&f, "AB23456789");
+	drain_ends(&f);
+	struct state *st = store_state(home_store(&f));
+	struct job *j = job_world_job(f.w, 0);
+	struct wire_shared w = seen(&f);
+	put(&f, 1, "x", 3);
+	is_int(ready_shared(j, st, 0, &w), 0, "a file that nodes write to can be drained");
+	w = seen(&f);
+	cut(&f, 1, 0);
+	put(&f, 1, "y", 12);
+	is_int(ready_shared(j, st, 0, &w), -EBUSY,
+		"one that was cut since the agent's snapshot cannot, though it is as long again");
+	w = seen(&f);
+	is_int(ready_shared(j, st, 0, &w), 0, "the next session can");
+	close_at(&f, 0);
+	close_at(&f, 1);
+	is_int(job_unlink(j, 1, "f"), 0, "it is removed");
+	is_int(ready_shared(j, st, 0, &w), -EBUSY, "what was removed is in no session");
+	w.ino++;
+	is_int(ready_shared(j, st, 0, &w), -EBUSY, "nor what the store does not know any more");
+	end(&f);
+}
+
 /* An agent gives a name to what its snapshot has, though the mount has taken it away: no node sees that. */
 static void test_removed_meanwhile(bool renamed)
 {
@@ -335,6 +378,7 @@ int main(void)
 {
 	test_removed_meanwhile(false);
 	test_removed_meanwhile(true);
+	test_not_ready();
 	test_moved_meanwhile();
 	test_written_meanwhile();
 	test_cut_meanwhile();

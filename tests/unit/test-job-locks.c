@@ -17,6 +17,7 @@
 
 #include "format/place/place.h"
 #include "tests/lib/job_world.h"
+#include "tests/lib/scratch.h"
 #include "tests/lib/tap.h"
 
 #define PATIENT_SEC 100 /* a test that hangs ends; nothing is measured by it */
@@ -145,11 +146,9 @@ static void model_open(struct model *m, uint32_t file, uint32_t owner)
 
 static void model_start(struct model *m)
 {
-	const char *tmp = getenv("TMPDIR");
-
 	*m = (struct model){ .w = job_world_start(NODES) };
 	for (uint32_t f = 0; f < NODES; f++) {
-		snprintf(m->path[f], sizeof(m->path[f]), "%.40s/lock.XXXXXX", tmp ? tmp : "/tmp");
+		snprintf(m->path[f], sizeof(m->path[f]), "%s/lock.XXXXXX", scratch_parent());
 		close(mkstemp(m->path[f]));
 		for (uint32_t o = 0; o < OWNERS; o++)
 			model_open(m, f, o);

@@ -445,7 +445,7 @@ static void die_exchanging(struct job_world *w, const char *from, const char *to
 	pthread_t thread;
 
 	loopback_settle(l);
-	loopback_lose_at_reply(l, 0, 0);
+	loopback_lose_at_reply(l, 0, MESSAGE_FILE_LINK);
 	if (pthread_create(&thread, NULL, exchange, &e))
 		bail_out("pthread_create");
 	for (int i = 0; i < PATIENCE_S * 1000 && !has_link(w, 0, from, other); i++)

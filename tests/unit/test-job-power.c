@@ -35,44 +35,12 @@ static int sync_dir(struct job_world *w, uint32_t node)
 	return job_fsync(job_world_job(w, node), 1, NULL, false);
 }
 
-struct open {
-	struct job *j;
-	struct job_file *file;
-	uint64_t ino;
-};
-
-static int open_at(struct job_world *w, uint32_t node, const char *name, int flags, struct open *o)
-{
-	struct core_open_reply reply;
-	struct core_entry e;
-	int rc;
-
-	*o = (struct open){ .j = job_world_job(w, node) };
-	rc = job_lookup(o->j, 1, name, &e);
-	if (rc)
-		return rc;
-	o->ino = e.ino;
-	rc = job_open(o->j, e.ino, flags, &o->file, &reply);
-	if (rc)
-		job_forget(o->j, e.ino, 1);
-	return rc;
-}
-
-static int close_it(struct open *o, int rc)
-{
-	int r = job_flush(o->j, o->file);
-
-	job_release(o->j, o->file);
-	job_forget(o->j, o->ino, 1);
-	return rc ? rc : r;
-}
-
 enum how { CLOSED, SYNCED };
 
 static int put(struct job_world *w, uint32_t node, const char *name, uint64_t off, const char *text, enum how how)
 {
-	struct open o;
-	int rc = open_at(w, node, name, O_RDWR, &o);
+	struct path_file o;
+	int rc = path_open(job_world_job(w, node), name, O_RDWR, &o);
 
 	if (rc)
 		return rc;
@@ -80,20 +48,22 @@ static int put(struct job_world *w, uint32_t node, const char *name, uint64_t of
 	rc = n < 0 ? (int)n : n != (ssize_t)strlen(text) ? -EIO : 0;
 	if (rc == 0 && how == SYNCED)
 		rc = job_fsync(o.j, o.ino, o.file, false);
-	return close_it(&o, rc);
+	int closed = path_close(&o);
+	return rc ? rc : closed;
 }
 
 /* The bytes of a file, as a text; "(-errno)" instead of what cannot be had. */
 static const char *get(struct job_world *w, uint32_t node, const char *name)
 {
 	static char text[100];
-	struct open o;
+	struct path_file o;
 	ssize_t n = 0;
-	int rc = open_at(w, node, name, O_RDONLY, &o);
+	int rc = path_open(job_world_job(w, node), name, O_RDONLY, &o);
 
 	if (rc == 0) {
 		n = job_read(o.j, o.file, text, sizeof(text) - 1, 0);
-		rc = close_it(&o, n < 0 ? (int)n : 0);
+		rc = path_close(&o);
+		rc = n < 0 ? (int)n : rc;
 	}
 	if (rc)
 		snprintf(text, sizeof(text), "(%d)", rc);

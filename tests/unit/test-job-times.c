@@ -226,8 +226,7 @@ static void test_tail(void)
 	struct flush fl = { &f, node };
 	ok(put(&f, 0, "....", 0) && commit(&f, 0) && put(&f, node, "tail", 4), "written behind the end");
 	loopback_settle(l);
-	/* What the domain's home says is lost; the file's home, which may be the same, has said the stamp before. */
-	loopback_lose_at_reply(l, domain, domain == 0 ? 1 : 0);
+	loopback_lose_at_reply(l, domain, MESSAGE_SHARE_PUT);
 	if (pthread_create(&thread, NULL, flush_one, &fl))
 		exit(1);
 	loopback_await_loss(l, domain);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "fs/job/lock_table.h"
+#include "tests/lib/scratch.h"
 #include "tests/lib/tap.h"
 
 #define OWNERS 5
@@ -86,9 +87,7 @@ struct scratch {
 
 static bool scratch_open(struct scratch *s)
 {
-	const char *tmp = getenv("TMPDIR");
-
-	snprintf(s->path, sizeof(s->path), "%.40s/lock.XXXXXX", tmp ? tmp : "/tmp");
+	snprintf(s->path, sizeof(s->path), "%s/lock.XXXXXX", scratch_parent());
 	s->prober = mkstemp(s->path);
 	if (s->prober < 0)
 		return false;

@@ -9,6 +9,7 @@
 #include "format/store/store.h"
 #include "mpi-agent/plan/names.h"
 #include "mpi-agent/plan/window.h"
+#include "tests/lib/scratch.h"
 #include "tests/lib/tap.h"
 
 #define MIB (1u << 20)
@@ -203,7 +204,6 @@ static void test_names(struct store *s)
 
 int main(void)
 {
-	const char *tmp = getenv("TMPDIR");
 	char top[512], path[600], command[600];
 	struct store_options opt = {
 		.mode = STORE_CREATE_OR_OPEN, .backing = "/nonexistent", .index_memory = 8u << 20
@@ -214,7 +214,7 @@ int main(void)
 	struct store *s = NULL;
 	struct inode in;
 
-	snprintf(top, sizeof(top), "%s/cistern-plan-XXXXXX", tmp ? tmp : "/tmp");
+	snprintf(top, sizeof(top), "%s/cistern-plan-XXXXXX", scratch_parent());
 	if (!mkdtemp(top))
 		return 1;
 	snprintf(path, sizeof(path), "%s/store", top);

@@ -133,8 +133,8 @@ static int read_extent(struct content *c, const struct share_extent *e, uint8_t 
 	return r == 0 && e->whole && crc32c(0, buf, e->len) != e->crc ? -EBADMSG : r;
 }
 
-/* By the share map; of what nobody wrote, the backing file. How many bytes: up to those that cannot be seen. */
-static ssize_t read_shared(struct content *c, uint8_t *buf, size_t len, uint64_t from)
+/* By the share map; of what nobody wrote, the backing file. */
+static int read_shared(struct content *c, uint8_t *buf, size_t len, uint64_t from)
 {
 	struct share_extent ext[EXTENTS_AT_ONCE];
 	uint64_t off = from, end = from + len, next;
@@ -155,8 +155,34 @@ static ssize_t read_shared(struct content *c, uint8_t *buf, size_t len, uint64_t
 				off += ext[i].len;
 		}
 	}
-	c->met_unseen = c->met_unseen || r == -ENODATA;
-	return r == -ENODATA && off > from ? (ssize_t)(off - from) : r < 0 ? r : (ssize_t)len;
+	return r;
+}
+
+static int read_all(struct content *c, void *buf, size_t len, uint64_t off)
+{
+	if (c->mounted_fd >= 0)
+		return read_fully(c->mounted_fd, buf, len, off);
+	if (c->shared)
+		return read_shared(c, buf, len, off);
+	if (c->in.flags & INODE_PRIVATE)
+		return c->private_fd < 0 ? c->private_fd : read_fully(c->private_fd, buf, len, off);
+	if (c->in.ino == 0)
+		return read_fully(c->backing_fd, buf, len, off);
+	return store_read(c->store, &c->in, off, len, buf, true, read_backing, c, NULL);
+}
+
+/* What comes before the first byte that cannot be had; r: why the read failed. */
+static ssize_t read_before_loss(struct content *c, void *buf, size_t len, uint64_t off, int r)
+{
+	uint64_t first = off + len;
+	int found = losses_look(c, off, off + len, &first);
+
+	if (found < 0 || first == off + len)
+		return found < 0 ? found : r; /* it was something else */
+	if (first == off)
+		return -ENODATA;
+	r = read_all(c, buf, (size_t)(first - off), off);
+	return r < 0 ? r : (ssize_t)(first - off);
 }
 
 ssize_t content_read(void *buf, size_t len, uint64_t off, void *arg)
@@ -168,17 +194,12 @@ ssize_t content_read(void *buf, size_t len, uint64_t off, void *arg)
 		return 0;
 	if (len > c->size - off)
 		len = (size_t)(c->size - off);
-	if (c->shared && c->mounted_fd < 0)
-		return read_shared(c, buf, len, off);
-	if (c->mounted_fd >= 0)
-		r = read_fully(c->mounted_fd, buf, len, off);
-	else if (c->in.flags & INODE_PRIVATE)
-		r = c->private_fd < 0 ? c->private_fd : read_fully(c->private_fd, buf, len, off);
-	else if (c->in.ino == 0)
-		r = read_fully(c->backing_fd, buf, len, off);
-	else
-		r = store_read(c->store, &c->in, off, len, buf, true, read_backing, c, NULL);
-	return r < 0 ? r : (ssize_t)len;
+	if (off + len > c->reach)
+		c->reach = off + len;
+	r = read_all(c, buf, len, off);
+	if (r == 0)
+		return (ssize_t)len;
+	return c->mounted_fd >= 0 || c->in.ino == 0 || r == -ENOMEM ? r : read_before_loss(c, buf, len, off, r);
 }
 
 static int each_data(int fd, uint64_t off, uint64_t end, int (*each)(uint64_t off, uint64_t len, void *arg), void *arg)

@@ -15,6 +15,7 @@
 
 #include "cistern/error.h"
 #include "format/store/store.h"
+#include "tools/lib/losses.h"
 #include "tools/lib/stores.h"
 
 struct content {                     /* content_close */
@@ -22,13 +23,14 @@ struct content {                     /* content_close */
 	const struct stores *stores; /* borrowed */
 	bool shared;                 /* several nodes write it: all that the stores know is in store's share map */
 	struct inode in;
-	uint64_t size;     /* of the file now */
-	int private_fd;    /* negative: not private, or why its segment cannot be opened */
-	int backing_fd;    /* -1: there is none, or it cannot be read */
-	int mounted_fd;    /* -1: not read through the mount */
-	bool partial;      /* several nodes write it, and not all of their stores are there to be read */
-	bool met_unseen;   /* a read came to bytes that are only in a store that is not given */
-	int backing_error; /* -errno of opening it; 0 */
+	uint64_t size;        /* of the file now */
+	int private_fd;       /* negative: not private, or why its segment cannot be opened */
+	int backing_fd;       /* -1: there is none, or it cannot be read */
+	int mounted_fd;       /* -1: not read through the mount */
+	bool partial;         /* several nodes write it, and not all of their stores are there to be read */
+	int backing_error;    /* -errno of opening it; 0 */
+	uint64_t reach;       /* the end of what has been asked for */
+	struct losses losses; /* that reads have met, or losses_look() has found */
 };
 
 /*
@@ -40,7 +42,10 @@ int content_open(const struct stores *all, struct store *s, const struct inode *
 void content_close(struct content *c);
 /* What that node wrote cannot be read here: its store is not given. */
 bool content_is_unseen(const struct content *c, uint32_t node);
-/* Up to len bytes at off, and up to those that cannot be seen (-ENODATA); 0 at the end; -errno. As the codecs want it: arg is the struct content. */
+/*
+ * Up to len bytes at off, and up to those that a store should have and that cannot be had (-ENODATA): these are then among the losses. 0 at
+ * the end; -errno. As the codecs want it: arg is the struct content.
+ */
 ssize_t content_read(void *buf, size_t len, uint64_t off, void *arg);
 /*
  * The ranges of [off, off + len) of the backing file (private: of the private segment) that have data and are no holes; where

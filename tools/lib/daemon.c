@@ -116,20 +116,26 @@ int daemon_wait_drain(int fd, uint64_t session, uint64_t deadline, struct wire_m
 	return r;
 }
 
-int daemon_say_result(const struct wire_msg *reply)
+int daemon_result_of(const struct wire_msg *reply)
 {
-	char text[CISTERN_ERROR_TEXT_BYTES];
 	uint64_t result = CISTERN_EXIT_FAILED;
 	int64_t signed_result;
 
-	for (unsigned int n = 0; wire_get_str(reply, WIRE_TEXT, n, text, sizeof(text)); n++)
-		if (text[0])
-			say("%s", text);
 	if (wire_get_i64(reply, WIRE_RESULT, &signed_result))
 		result = (uint64_t)signed_result;
 	else if (!wire_get_u64(reply, WIRE_RESULT, &result))
 		say("the daemon did not say how the drain ended");
 	return result <= CISTERN_EXIT_TIMEOUT ? (int)result : CISTERN_EXIT_FAILED;
+}
+
+int daemon_say_result(const struct wire_msg *reply)
+{
+	char text[CISTERN_ERROR_TEXT_BYTES];
+
+	for (unsigned int n = 0; wire_get_str(reply, WIRE_TEXT, n, text, sizeof(text)); n++)
+		if (text[0])
+			say("%s", text);
+	return daemon_result_of(reply);
 }
 
 int daemon_pidfd(pid_t pid)

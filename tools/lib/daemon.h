@@ -30,6 +30,8 @@ int daemon_flush(int fd, char *const *paths, size_t num, uint64_t *ret_session, 
  * and WIRE_TEXT. -ETIMEDOUT at the deadline (clock_usec()). -ECONNRESET: the daemon ended meanwhile.
  */
 int daemon_wait_drain(int fd, uint64_t session, uint64_t deadline, struct wire_msg *reply, struct cistern_error *err);
+/* The WIRE_RESULT of a reply as exit status; CISTERN_EXIT_FAILED, which is said, when it has none. */
+int daemon_result_of(const struct wire_msg *reply);
 /* Says all WIRE_TEXT of a reply, and returns its WIRE_RESULT as exit status (CISTERN_EXIT_FAILED when it has none). */
 int daemon_say_result(const struct wire_msg *reply);
 

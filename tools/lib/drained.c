@@ -68,7 +68,7 @@ static void say_result(const struct daemon_result *result)
 		say("  %s: %s", result->errors[i].path, result->errors[i].text);
 }
 
-int drained_verdict(const char *store, const char *backing)
+int drained_verdict(const char *store, const char *backing, const char *noted)
 {
 	char recorded[STORE_PATH_MAX] = "";
 	struct drained_left left = { 0 };
@@ -83,6 +83,8 @@ int drained_verdict(const char *store, const char *backing)
 		say_result(&result);
 	else if (said == 0 && result.text[0])
 		say("%s", result.text);
+	else if (noted && noted[0])
+		say("%s", noted);
 	if (look_into(store, &left, recorded, sizeof(recorded), &of_many, &err) < 0)
 		return say_error(&err);
 	if (left.files + left.names > 0) {

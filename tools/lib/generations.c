@@ -13,6 +13,7 @@
 #include "format/base/array.h"
 #include "format/base/crc32c.h"
 #include "format/codec/classic.h"
+#include "tools/lib/moment.h"
 
 #define HEADER_MAX  (16u << 20)
 #define DECODES_MAX 4096u
@@ -111,11 +112,8 @@ static int by_time(const void *a, const void *b)
 {
 	const struct generation_change *x = a, *y = b;
 
-	if (x->time_ns != y->time_ns)
-		return x->time_ns < y->time_ns ? -1 : 1;
-	if (x->node != y->node)
-		return x->node < y->node ? -1 : 1;
-	return (x->seq > y->seq) - (x->seq < y->seq);
+	return moment_compare(
+		(struct moment){ x->time_ns, x->node, x->seq }, (struct moment){ y->time_ns, y->node, y->seq });
 }
 
 void generations_finish(struct generations *g)

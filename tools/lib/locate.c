@@ -6,6 +6,7 @@
 #include "tools/lib/locate.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,7 +24,22 @@ int locate_clean(const char *path, struct inode *ret)
 	return 0;
 }
 
-int locate_file(const struct stores *all, struct store *first, const char *path, const char *mounted,
+void locate_now(struct store *s, struct inode *in)
+{
+	const uint32_t own =
+		INODE_NEW | INODE_DIRTY_DATA | INODE_PRIVATE | INODE_SHARED | INODE_FOREIGN | INODE_UNPUBLISHED;
+	char path[PATH_MAX], whole[2 * PATH_MAX];
+	struct stat sb;
+
+	if (!S_ISREG(in->mode) || in->flags & own ||
+		state_backing_path(store_state(s), in->ino, path, sizeof(path)) < 0)
+		return;
+	snprintf(whole, sizeof(whole), "%s/%s", store_superblock(s)->backing, path);
+	if (lstat(whole, &sb) == 0 && S_ISREG(sb.st_mode))
+		in->size = in->backing_limit = (uint64_t)sb.st_size;
+}
+
+static int locate_known(const struct stores *all, struct store *first, const char *path, const char *mounted,
 	struct store **ret_store, struct inode *ret)
 {
 	int r = stores_find(all, path, ret_store, ret);
@@ -36,6 +52,16 @@ int locate_file(const struct stores *all, struct store *first, const char *path,
 	r = stores_find_ino(all, sb.st_ino, ret_store, ret);
 	*ret_store = r < 0 ? first : *ret_store;
 	return r == -ENOENT ? locate_clean(mounted, ret) : r;
+}
+
+int locate_file(const struct stores *all, struct store *first, const char *path, const char *mounted,
+	struct store **ret_store, struct inode *ret)
+{
+	int r = locate_known(all, first, path, mounted, ret_store, ret);
+
+	if (r == 0 && ret->ino != 0)
+		locate_now(*ret_store, ret);
+	return r;
 }
 
 int locate_size(struct store *s, const struct inode *in, uint64_t *ret_size, uint64_t *ret_private_bytes)

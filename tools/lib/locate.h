@@ -14,6 +14,11 @@
  */
 int locate_file(const struct stores *all, struct store *first, const char *path, const char *mounted,
 	struct store **ret_store, struct inode *ret);
+/*
+ * A file that has nothing but its attributes in s is as its backing file is now: somebody, a drain that gave it another layout among them, may have
+ * changed that since. Other files, and those whose backing file cannot be looked at, stay as they are.
+ */
+void locate_now(struct store *s, struct inode *in);
 /* Its size now; of a private one, which its segment knows, *ret_private_bytes (may be NULL), too. -errno. */
 int locate_size(struct store *s, const struct inode *in, uint64_t *ret_size, uint64_t *ret_private_bytes);
 /*

@@ -6,12 +6,14 @@
 #include "tools/lib/survey.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "format/base/array.h"
 #include "format/codec/check.h"
 #include "format/codec/classic.h"
+#include "tools/lib/moment.h"
 
 #define LOOK_BYTES (256u << 20) /* more payload than this is read only when asked for */
 #define LOOK_SPANS 100000u
@@ -154,6 +156,77 @@ static void watch_headers(struct survey *s)
 	s->has_generations = generations_init(&s->generations, header_reach(&s->layout)) == 0;
 }
 
+/* ---- what of header and metadata is lost */
+
+#define DOUBT_BYTES  (16u << 20) /* so much of what a failed mapping has read is looked at, */
+#define DOUBT_PIECES 256u        /* and so many pieces of metadata */
+
+static int look_for_losses(struct survey *s, uint64_t off, uint64_t end)
+{
+	uint64_t first;
+
+	return s->content.mounted_fd >= 0 || s->content.in.ino == 0 ? 0 : losses_look(&s->content, off, end, &first);
+}
+
+static bool is_data(const struct layout_object *o)
+{
+	return o && o->kind != LAYOUT_HEADER && o->kind != LAYOUT_METADATA;
+}
+
+/* Not all damage breaks a rule of the format. */
+static int look_at_metadata(struct survey *s)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < s->layout.num_objects; i++) {
+		const struct layout_object *o = &s->layout.objects[i];
+
+		if (o->kind == LAYOUT_HEADER)
+			r = look_for_losses(s, o->begin, o->begin + o->len);
+		for (size_t k = 0; o->kind == LAYOUT_METADATA && r == 0 && k < o->num_pieces && k < DOUBT_PIECES; k++)
+			r = look_for_losses(s, o->pieces[k].off, o->pieces[k].off + o->pieces[k].len);
+	}
+	return r;
+}
+
+static void say_lost_metadata(struct survey *s)
+{
+	const struct losses *lost = &s->content.losses;
+	char note[sizeof(s->layout.note)];
+	size_t i = 0;
+
+	while (i < lost->num && is_data(layout_owner(&s->layout, lost->list[i].off)))
+		i++;
+	if (i == lost->num)
+		return;
+	memcpy(note, s->layout.note, sizeof(note));
+	snprintf(s->layout.note, sizeof(s->layout.note),
+		"metadata of it is lost (below): what that leads to is not in the table, or not as it was%s%.150s",
+		note[0] ? ": " : "", note);
+}
+
+/* mapped: what came of it. */
+static int doubt(struct survey *s, int mapped)
+{
+	const struct losses *lost = &s->content.losses;
+	int r = 0;
+
+	if (mapped == -ENOMEM)
+		return mapped;
+	if (mapped == 0)
+		r = look_at_metadata(s);
+	else if (lost->num == 0)
+		r = look_for_losses(s, 0, s->content.reach < DOUBT_BYTES ? s->content.reach : DOUBT_BYTES);
+	if (r < 0 || lost->num == 0)
+		return r < 0 ? r : mapped;
+	if (mapped == 0)
+		say_lost_metadata(s);
+	else
+		cistern_error_set(&s->why, mapped, "%s is lost (below), and with it what the other bytes mean",
+			lost->list[0].off == 0 ? "the beginning of its header" : "a part of its header");
+	return mapped;
+}
+
 /* s is where it stays: the coverage points to its layout. */
 static int fill_in(struct survey *s, const struct survey_options *opt)
 {
@@ -166,9 +239,7 @@ static int fill_in(struct survey *s, const struct survey_options *opt)
 	if (r == 0)
 		r = list_unseen(s);
 	if (r == 0)
-		r = check_layout(content_read, &s->content, s->content.size, &s->layout, &s->why);
-	if (r < 0 && r != -ENOMEM && s->content.met_unseen)
-		cistern_error_set(&s->why, r, "its header is in a store that is not given");
+		r = doubt(s, check_layout(content_read, &s->content, s->content.size, &s->layout, &s->why));
 	s->mapped = r == 0;
 	if (r < 0)
 		return s->why.code < 0 && r != -ENOMEM ? 0 : r; /* raw, and it is known why */
@@ -267,11 +338,8 @@ static int by_time(const void *a, const void *b)
 {
 	const struct survey_write *x = a, *y = b;
 
-	if (x->time_ns != y->time_ns)
-		return x->time_ns < y->time_ns ? -1 : 1;
-	if (x->node != y->node)
-		return x->node < y->node ? -1 : 1;
-	return (x->seq > y->seq) - (x->seq < y->seq);
+	return moment_compare(
+		(struct moment){ x->time_ns, x->node, x->seq }, (struct moment){ y->time_ns, y->node, y->seq });
 }
 
 /* Of one store, the journal's order is that of the writes, whatever the clock said. */

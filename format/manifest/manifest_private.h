@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+#ifndef FORMAT_MANIFEST_MANIFEST_PRIVATE_H
+#define FORMAT_MANIFEST_MANIFEST_PRIVATE_H
+
+/* What the log and the summary that is made of it know of each other. */
+
+#include <stdio.h>
+
+#include "format/manifest/manifest.h"
+
+struct manifest {
+	FILE *log;        /* owned */
+	const char *node; /* borrowed; NULL: one alone */
+};
+
+#endif

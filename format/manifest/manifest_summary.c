@@ -1,0 +1,584 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * The summary of a manifest's log. It does not parse JSON: the escaped path, as it stands in a line, is the key, and the last line of a key
+ * is its entry. Of overlaps and missing bytes all that a path has ever had are put into its entry.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "format/base/array.h"
+#include "format/base/json.h"
+#include "format/manifest/manifest_private.h"
+
+#define KEY_PREFIX "{\"path\":"
+#define SUM_PREFIX \
+	"{\"state\":\"summary\",\"process\":" /* a line of no file: up to here that process has made a summary */
+#define TIME_BYTES 40
+
+/* ---- the table of paths */
+
+struct text { /* borrowed from the mapped log */
+	const char *at;
+	size_t len;
+};
+
+struct entry {
+	struct text key, line; /* line.len 0: only extras are known */
+	struct text from;      /* moved: with its quotes */
+	struct text kept;      /* of a line of that state behind it: what follows the state */
+	bool gone;
+	size_t extras_from; /* those before are of a file that had this name once */
+};
+
+enum extra_kind { EXTRA_OVERLAP, EXTRA_MISSING };
+
+struct extra { /* what a line of its own says of a file */
+	enum extra_kind kind;
+	size_t entry, seq;
+	uint64_t off;
+	struct text text; /* of its line, what stands behind the state, and the closing brace */
+};
+
+struct table {
+	struct entry *entries; /* owned, in the order of their first line */
+	size_t num, cap;
+	size_t *slots; /* owned: index + 1 into entries; num_slots a power of two */
+	size_t num_slots;
+	struct extra *extras; /* owned */
+	size_t num_extras, cap_extras;
+	int64_t process;    /* whose summary it is */
+	const char *others; /* where what others have summed up ends */
+};
+
+/* The string (with its quotes) that begins at p. */
+static bool take_string(const char *p, const char *end, struct text *ret)
+{
+	const char *at = p + 1;
+
+	if (p >= end || *p != '"')
+		return false;
+	while (at < end && *at != '"')
+		at += *at == '\\' ? 2 : 1;
+	if (at >= end)
+		return false;
+	*ret = (struct text){ p, (size_t)(at + 1 - p) };
+	return true;
+}
+
+static bool has_state(const struct entry *e, const char *state)
+{
+	char want[32];
+	size_t n = (size_t)snprintf(want, sizeof(want), ",\"state\":\"%s\"", state);
+	const char *at = e->key.at + e->key.len;
+
+	return e->line.len > 0 && (size_t)(e->line.at + e->line.len - at) >= n && memcmp(at, want, n) == 0;
+}
+
+static size_t hash(const struct text *t)
+{
+	uint64_t h = 0xcbf29ce484222325ull;
+
+	for (size_t i = 0; i < t->len; i++)
+		h = (h ^ (unsigned char)t->at[i]) * 0x100000001b3ull;
+	return (size_t)(h ^ h >> 32);
+}
+
+static size_t *slot_of(const struct table *t, const struct text *key)
+{
+	size_t i = hash(key) & (t->num_slots - 1);
+
+	while (t->slots[i]) {
+		const struct text *k = &t->entries[t->slots[i] - 1].key;
+
+		if (k->len == key->len && memcmp(k->at, key->at, k->len) == 0)
+			break;
+		i = (i + 1) & (t->num_slots - 1);
+	}
+	return &t->slots[i];
+}
+
+static int grow(struct table *t)
+{
+	size_t cap = t->cap ? 2 * t->cap : 256;
+	struct entry *entries = reallocarray(t->entries, cap, sizeof(*entries));
+	size_t *slots;
+
+	if (!entries)
+		return -ENOMEM;
+	t->entries = entries;
+	slots = calloc(2 * cap, sizeof(*slots));
+	if (!slots)
+		return -ENOMEM;
+	free(t->slots);
+	t->slots = slots;
+	t->num_slots = 2 * cap;
+	t->cap = cap;
+	for (size_t i = 0; i < t->num; i++)
+		*slot_of(t, &t->entries[i].key) = i + 1;
+	return 0;
+}
+
+static int find_entry(struct table *t, const struct text *key, struct entry **ret)
+{
+	size_t *slot;
+
+	if (t->num == t->cap && grow(t) < 0)
+		return -ENOMEM;
+	slot = slot_of(t, key);
+	if (!*slot) {
+		t->entries[t->num++] = (struct entry){ .key = *key };
+		*slot = t->num;
+	}
+	*ret = &t->entries[*slot - 1];
+	return 0;
+}
+
+static void mark_gone(const struct table *t, struct entry *e)
+{
+	e->gone = true;
+	e->extras_from = t->num_extras;
+}
+
+/* What stood under the old name, and below it, does no longer. */
+static void drop_moved(struct table *t, const struct text *from)
+{
+	for (size_t i = 0; i < t->num; i++) {
+		const struct text *k = &t->entries[i].key;
+		size_t n = from->len - 1; /* without the closing quote */
+
+		if (k->len > n && memcmp(k->at, from->at, n) == 0 && (k->at[n] == '"' || k->at[n] == '/'))
+			mark_gone(t, &t->entries[i]);
+	}
+}
+
+/* entry: its place in the table; e: its line. */
+static int put_extra(struct table *t, enum extra_kind kind, size_t entry, const struct entry *e)
+{
+	static const char offset[] = "\"offset\":";
+	const char *at = e->key.at + e->key.len + sizeof(",\"state\":\"overlap\",") - 1; /* "missing" is as long */
+	const char *end = e->line.at + e->line.len;
+	struct extra x = { .kind = kind, .entry = entry, .seq = t->num_extras, .off = UINT64_MAX };
+
+	if (at >= end)
+		return 0;
+	x.text = (struct text){ at, (size_t)(end - at) };
+	if (x.text.len > sizeof(offset) && memcmp(at, offset, sizeof(offset) - 1) == 0)
+		x.off = strtoull(
+			at + sizeof(offset) - 1, NULL, 10); /* ends before the line does: at a comma or the brace */
+	if (array_room(&t->extras, &t->cap_extras, t->num_extras, sizeof(*t->extras)) < 0)
+		return -ENOMEM;
+	t->extras[t->num_extras++] = x;
+	return 0;
+}
+
+/* What was only out of the way meanwhile has moved from where it was before. */
+static struct text where_from(const struct table *t, const struct text *from)
+{
+	const char *name = from->at + 1;
+	size_t slot;
+
+	for (const char *p = name; p < from->at + from->len; p++)
+		name = *p == '/' ? p + 1 : name;
+	if (t->num == 0 || (size_t)(from->at + from->len - name) < sizeof(MANIFEST_PARKED) ||
+		memcmp(name, MANIFEST_PARKED, sizeof(MANIFEST_PARKED) - 1) != 0)
+		return *from;
+	slot = *slot_of(t, from);
+	return slot && t->entries[slot - 1].from.len > 0 ? t->entries[slot - 1].from : *from;
+}
+
+static bool take_sum(struct table *t, const char *line, size_t len)
+{
+	size_t n = strlen(SUM_PREFIX);
+
+	if (len < n + 2 || memcmp(line, SUM_PREFIX, n) != 0)
+		return false;
+	if (strtoll(line + n, NULL, 10) != t->process) /* ends before the line does: at the brace */
+		t->others = line;
+	return true;
+}
+
+static int take_line(struct table *t, const char *line, size_t len)
+{
+	struct entry e = { .line = { line, len } }, *known;
+	static const char from_key[] = ",\"state\":\"moved\",\"from\":";
+	struct text from;
+	size_t prefix = strlen(KEY_PREFIX);
+
+	if (take_sum(t, line, len))
+		return 0;
+	if (len < prefix + 3 || line[len - 1] != '}' || memcmp(line, KEY_PREFIX, prefix) != 0 ||
+		!take_string(line + prefix, line + len, &e.key))
+		return 0; /* torn */
+	if (has_state(&e, "moved") && take_string(e.key.at + e.key.len + sizeof(from_key) - 1, line + len, &from)) {
+		drop_moved(t, &from);
+		e.from = where_from(t, &from);
+	}
+	if (find_entry(t, &e.key, &known) < 0)
+		return -ENOMEM;
+	if (has_state(&e, "overlap"))
+		return put_extra(t, EXTRA_OVERLAP, (size_t)(known - t->entries), &e);
+	if (has_state(&e, "missing"))
+		return put_extra(t, EXTRA_MISSING, (size_t)(known - t->entries), &e);
+	if (has_state(&e, "kept")) {
+		size_t n = e.key.len + prefix + sizeof(",\"state\":\"kept\",") - 1;
+
+		known->kept = n < len ? (struct text){ line + n, len - n } : known->kept;
+		return 0;
+	}
+	known->kept = (struct text){ 0 };
+	known->key = e.key;
+	known->line = e.line;
+	known->from = e.from;
+	known->gone = false;
+	if (has_state(&e, "removed"))
+		mark_gone(t, known);
+	return 0;
+}
+
+static int make_table(struct table *t, const char *text, size_t len)
+{
+	const char *at = text, *end = text + len;
+	int r = 0;
+
+	while (r == 0 && at < end) {
+		const char *newline = memchr(at, '\n', (size_t)(end - at));
+
+		if (!newline)
+			break;
+		r = take_line(t, at, (size_t)(newline - at));
+		at = newline + 1;
+	}
+	return r;
+}
+
+/* ---- what is written */
+
+static const char *time_text(int64_t ns, char out[TIME_BYTES])
+{
+	time_t sec = (time_t)(ns / 1000000000);
+	struct tm tm;
+	size_t n;
+
+	gmtime_r(&sec, &tm);
+	n = strftime(out, TIME_BYTES, "%Y-%m-%dT%H:%M:%S", &tm);
+	snprintf(out + n, TIME_BYTES - n, ".%03dZ", (int)(ns % 1000000000 / 1000000));
+	return out;
+}
+
+static const char *result_text(int result)
+{
+	return result == CISTERN_EXIT_OK ? "complete" : result == CISTERN_EXIT_INCOMPLETE ? "incomplete" : "failed";
+}
+
+static void put_kstr(FILE *out, const char *key, const char *value)
+{
+	struct json j;
+
+	fprintf(out, "  \"%s\": ", key);
+	json_init(&j, out, false);
+	json_str(&j, value);
+	fputs(",\n", out);
+}
+
+static void put_ku64(FILE *out, const char *key, uint64_t value)
+{
+	fprintf(out, "  \"%s\": %" PRIu64 ",\n", key, value);
+}
+
+static void put_nodes(FILE *out, const struct manifest_session *s)
+{
+	struct json j;
+
+	put_ku64(out, "num_nodes", s->num_nodes);
+	fputs("  \"nodes\": ", out);
+	json_init(&j, out, false);
+	json_array(&j);
+	for (uint32_t i = 0; s->nodes && i < s->num_nodes; i++)
+		json_str(&j, s->nodes[i]);
+	json_end_array(&j);
+	fputs(",\n  \"troubles\": ", out);
+	json_init(&j, out, false);
+	json_array(&j);
+	for (size_t i = 0; i < s->num_troubles; i++) {
+		json_object(&j);
+		json_kstr(&j, "node", s->troubles[i].node);
+		json_kstr(&j, "error", s->troubles[i].text);
+		json_end_object(&j);
+	}
+	json_end_array(&j);
+	fputs(",\n", out);
+}
+
+static void put_header(FILE *out, const struct manifest_session *s, uint64_t failed)
+{
+	const struct manifest_totals *t = &s->totals;
+	char text[TIME_BYTES];
+
+	fputs("{\n", out);
+	put_ku64(out, "version", MANIFEST_VERSION);
+	put_kstr(out, "store", s->store_uuid);
+	put_kstr(out, "job", s->job);
+	put_ku64(out, "node", s->node);
+	if (s->num_nodes > 0)
+		put_nodes(out, s);
+	put_kstr(out, "backing", s->backing);
+	put_kstr(out, "destination", s->destination);
+	put_ku64(out, "session", s->session);
+	put_kstr(out, "started", time_text(s->started_ns, text));
+	put_kstr(out, "ended", time_text(s->ended_ns, text));
+	put_kstr(out, "result", result_text(s->result));
+	put_ku64(out, "exit_status", (uint64_t)s->result);
+	fprintf(out,
+		"  \"totals\": {\"files\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"moved\": %" PRIu64
+		", \"removed\": %" PRIu64 ", \"failed\": %" PRIu64 ", \"missing_bytes\": %" PRIu64 "},\n",
+		t->files, t->bytes, t->names_moved, t->names_removed, failed, t->missing_bytes);
+}
+
+/* The key is of what was out of the way, or below it: where it was has been said. */
+static bool is_parked(const struct entry *e)
+{
+	return memmem(e->key.at, e->key.len, MANIFEST_PARKED, sizeof(MANIFEST_PARKED) - 1);
+}
+
+enum listing { LIST_FILES, LIST_MOVED, LIST_REMOVED };
+
+static bool is_listed(const struct entry *e, enum listing what)
+{
+	switch (what) {
+	case LIST_MOVED: return !e->gone && has_state(e, "moved");
+	case LIST_REMOVED: return e->gone && has_state(e, "removed") && !is_parked(e);
+	default: return !e->gone && e->line.len > 0 && !has_state(e, "moved");
+	}
+}
+
+static int compare_extras(const void *a, const void *b)
+{
+	const struct extra *x = a, *y = b;
+	int r = (x->entry > y->entry) - (x->entry < y->entry);
+
+	r = r ? r : (x->kind > y->kind) - (x->kind < y->kind);
+	r = r ? r : (x->off > y->off) - (x->off < y->off);
+	r = r ? r : (x->text.len > y->text.len) - (x->text.len < y->text.len);
+	r = r ? r : memcmp(x->text.at, y->text.at, x->text.len);
+	return r ? r : (x->seq > y->seq) - (x->seq < y->seq);
+}
+
+/* Those of entry i and one kind, each once; *at is where they begin. How many. */
+static size_t put_extras(
+	FILE *out, const struct table *t, size_t i, enum extra_kind kind, size_t *at, const char *separator)
+{
+	const struct extra *last = NULL;
+	size_t num = 0;
+
+	while (*at < t->num_extras && t->extras[*at].entry < i)
+		++*at;
+	for (; *at < t->num_extras && t->extras[*at].entry == i && t->extras[*at].kind == kind; ++*at) {
+		const struct extra *x = &t->extras[*at];
+
+		if (x->seq < t->entries[i].extras_from ||
+			(last && last->text.len == x->text.len && memcmp(last->text.at, x->text.at, x->text.len) == 0))
+			continue;
+		fprintf(out, "%s{%.*s", separator, (int)x->text.len, x->text.at);
+		separator = ",";
+		last = x;
+		num++;
+	}
+	return num;
+}
+
+/*
+ * The line, with what is known of overlaps in its list of conflicts, and what is missing at its end. Within a string a quote
+ * has a backslash before it, so the key is found where it is one.
+ */
+static void put_file(FILE *out, const struct table *t, size_t i, size_t *extra)
+{
+	static const char key[] = "\"conflicts\":[";
+	const struct text *line = &t->entries[i].line;
+	const char *at = memmem(line->at, line->len, key, sizeof(key) - 1);
+	size_t n = at ? (size_t)(at - line->at) + sizeof(key) - 1 : 0, end = line->len - 1;
+	struct text said;
+
+	if (t->entries[i].from.len > 0 && has_state(&t->entries[i], "moved")) {
+		fwrite(line->at, 1, (size_t)(t->entries[i].key.at + t->entries[i].key.len - line->at), out);
+		fprintf(out, ",\"state\":\"moved\",\"from\":%.*s}", (int)t->entries[i].from.len, t->entries[i].from.at);
+		return;
+	}
+	if (at && take_string(line->at + n, line->at + line->len, &said))
+		n += said.len; /* one text, and then the list ends */
+	fwrite(line->at, 1, n, out);
+	if (at)
+		put_extras(out, t, i, EXTRA_OVERLAP, extra, line->at[n - 1] == '[' ? "" : ",");
+	fwrite(line->at + n, 1, end - n, out);
+	if (at && put_extras(out, t, i, EXTRA_MISSING, extra, ",\"missing\":[") > 0)
+		fputc(']', out);
+	if (t->entries[i].kept.len > 0)
+		fprintf(out, ",\"kept\":{%.*s", (int)t->entries[i].kept.len, t->entries[i].kept.at);
+	fputc('}', out);
+}
+
+static void put_list(FILE *out, const struct table *t, const char *key, enum listing what, const char *end)
+{
+	const char *separator = "\n";
+	size_t extra = 0;
+
+	fprintf(out, "  \"%s\": [", key);
+	for (size_t i = 0; i < t->num; i++) {
+		if (!is_listed(&t->entries[i], what))
+			continue;
+		fprintf(out, "%s    ", separator);
+		put_file(out, t, i, &extra);
+		separator = ",\n";
+	}
+	fputs(*separator == ',' ? "\n  ]" : "]", out);
+	fputs(end, out);
+}
+
+/* Of a job: each file counts once, however many nodes had trouble with it. */
+static uint64_t count_failed(const struct table *t, const char *since)
+{
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < t->num; i++)
+		n += is_listed(&t->entries[i], LIST_FILES) && t->entries[i].line.at >= since &&
+		     has_state(&t->entries[i], "failed");
+	return n;
+}
+
+/* The same of files with overlaps; the extras are in the order of their files. */
+static uint64_t count_overlapping(const struct table *t, const char *since)
+{
+	size_t last = SIZE_MAX;
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < t->num_extras; i++) {
+		const struct extra *x = &t->extras[i];
+		const struct entry *e = &t->entries[x->entry];
+
+		if (x->kind != EXTRA_OVERLAP || x->entry == last || x->seq < e->extras_from || e->line.at < since)
+			continue;
+		n += is_listed(e, LIST_FILES);
+		last = x->entry;
+	}
+	return n;
+}
+
+static bool has_text(const struct text *t, const char *what)
+{
+	return t->len > 0 && memmem(t->at, t->len, what, strlen(what));
+}
+
+/* Within a string a quote has a backslash before it, so a key is found where it is one. */
+static struct manifest_noted count_noted(const struct table *t)
+{
+	struct manifest_noted n = { 0 };
+
+	for (size_t i = 0; i < t->num; i++) {
+		const struct entry *e = &t->entries[i];
+
+		if (!is_listed(e, LIST_FILES) || !(has_state(e, "drained") || has_state(e, "verified")))
+			continue;
+		n.kept += e->kept.len > 0 && e->kept.at >= t->others &&
+			  !has_text(&e->kept, "\"reason\":\"" MANIFEST_KEPT_OTHER "\"");
+		n.warned += e->line.at >= t->others && has_text(&e->line, ",\"warning\":");
+	}
+	return n;
+}
+
+void manifest_noted_text(const struct manifest_noted *n, const char *where, char *out, size_t cap)
+{
+	char kept[64] = "", warned[64] = "";
+
+	if (n->kept > 0)
+		snprintf(kept, sizeof(kept), "%" PRIu64 " file%s not in the layout asked for", n->kept,
+			n->kept == 1 ? " is" : "s are");
+	if (n->warned > 0)
+		snprintf(warned, sizeof(warned), "%" PRIu64 " file%s a warning", n->warned,
+			n->warned == 1 ? " has" : "s have");
+	out[0] = '\0';
+	if (*kept || *warned)
+		snprintf(out, cap, "%s%s%s: see \"kept\" and \"warning\" in %s", kept, *kept && *warned ? ", " : "",
+			warned, where);
+}
+
+/* The daemon has no umask: whoever may read the directory may read the manifest, and nobody else write it. */
+static FILE *open_summary(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+	FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
+
+	if (!out && fd >= 0)
+		close(fd);
+	return out;
+}
+
+static int write_summary(
+	const char *path, const struct manifest_session *session, uint64_t failed, const struct table *t)
+{
+	char temp[4200];
+	FILE *out;
+	int r = 0;
+
+	if (snprintf(temp, sizeof(temp), "%s.tmp", path) >= (int)sizeof(temp))
+		return -ENAMETOOLONG;
+	out = open_summary(temp);
+	if (!out)
+		return -errno;
+	put_header(out, session, failed);
+	put_list(out, t, "files", LIST_FILES, ",\n");
+	put_list(out, t, "moved", LIST_MOVED, ",\n");
+	put_list(out, t, "removed", LIST_REMOVED, "\n}\n");
+	if (fflush(out) || ferror(out) || fsync(fileno(out)))
+		r = errno ? -errno : -EIO;
+	if (fclose(out) && r == 0)
+		r = -errno;
+	if (r == 0 && rename(temp, path))
+		r = -errno;
+	if (r < 0)
+		unlink(temp);
+	return r;
+}
+
+int manifest_write(
+	struct manifest *m, const struct manifest_session *session, const char *path, struct cistern_error *err)
+{
+	uint64_t failed = session->totals.failed;
+	struct table t = { .process = session->process ? session->process : getpid() };
+	char *text = NULL;
+	struct stat st;
+	int r = manifest_sync(m, err);
+
+	if (r < 0)
+		return r;
+	if (fstat(fileno(m->log), &st))
+		r = -errno;
+	if (r == 0 && st.st_size > 0) {
+		text = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fileno(m->log), 0);
+		r = text == MAP_FAILED ? -errno : make_table(&t, text, (size_t)st.st_size);
+	}
+	if (t.num_extras > 0)
+		qsort(t.extras, t.num_extras, sizeof(*t.extras), compare_extras);
+	if (r == 0 && session->num_nodes > 0)
+		failed = count_failed(&t, text + session->mark);
+	if (r == 0 && session->num_nodes > 0 && session->ret_overlapping)
+		*session->ret_overlapping = count_overlapping(&t, text + session->mark);
+	if (r == 0 && session->ret_noted)
+		*session->ret_noted = count_noted(&t);
+	if (r == 0)
+		r = write_summary(path, session, failed, &t);
+	if (r == 0)
+		fprintf(m->log, SUM_PREFIX "%" PRId64 "}\n", t.process);
+	if (text && text != MAP_FAILED)
+		munmap(text, (size_t)st.st_size);
+	free(t.entries);
+	free(t.slots);
+	free(t.extras);
+	return r < 0 ? cistern_error_set(err, r, "manifest %s: %s", path, strerror(-r)) : 0;
+}

@@ -1,0 +1,139 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# A daemon is killed while a thread of it waits in the kernel for a lock that a process in its mount holds, which waits for this daemon: the
+# watcher severs the connection, and both end.
+
+load "${top_srcdir:?}/tests/lib/mount.bash"
+load "$top_srcdir/tests/lib/job.bash"
+
+setup() {
+	cistern_setup
+	needs_fuse
+	needs_mpi
+	needs_root "a look into processes, and a mount that may be forced"
+}
+
+# Is there an answer though $other is paused? (No signal ends who waits for one.)
+is_said() {
+	local said=0
+	kill -STOP "$other"
+	stat "$1" >/dev/null 2>&1 3>&- &
+	wait_until 2 gone $! 2>/dev/null || said=1
+	kill -CONT "$other"
+	wait $! || true
+	return "$said"
+}
+
+# choose_names: $free and $stuck, names in the root, of which only the second is served by node 1.
+choose_names() {
+	local i
+	free= stuck=
+	for i in {0..39}; do
+		if is_said "$WORK/m0/n$i"; then free=n$i; else stuck=n$i; fi
+		[ -z "$free" ] || [ -z "$stuck" ] || return 0
+	done
+	return 1
+}
+
+# Is a thread of the process in the kernel, where no signal reaches it?
+waits_in_kernel() {
+	grep -qsE '^[0-9]+ \(.*\) D ' /proc/"$1"/task/*/stat
+}
+
+# Does it sleep in openat (as x86-64 and arm64 number it)?
+opens() {
+	grep -qs '^State:.S' "/proc/$1/status" && grep -qsE '^(257|56) ' "/proc/$1/syscall"
+}
+
+# gone() takes a process for gone whose first thread has ended; here the others count.
+all_gone() {
+	[ "$(ls "/proc/$1/task" 2>/dev/null | wc -l)" -le 1 ] && gone "$1"
+}
+
+# circle: node 1 is paused, so a process on node 2 waits in a directory, of which node 0 removes an entry, so that node 2 is to tell its kernel. Sets
+# $daemon, of node 2, $other, of node 1, and $waiting.
+circle() {
+	daemon=$(daemon_pid "$WORK/m2") other=$(daemon_pid "$WORK/m1")
+	undo "kill -CONT $other 2>/dev/null; umount -f $WORK/m2 2>/dev/null; true"
+	choose_names
+	mkdir "$WORK/m0/$free"
+	ls "$WORK/m1/$free" "$WORK/m2/$free"
+	kill -STOP "$other"
+	touch "$WORK/m2/$stuck" 3>&- &
+	waiting=$!
+	wait_until 10 opens "$waiting"
+	rmdir "$WORK/m0/$free" 3>&- &
+	wait_until 10 waits_in_kernel "$daemon"
+}
+
+watcher() {
+	pgrep -P "$daemon" cistern-watch
+}
+
+ended() {
+	all_gone "$daemon" && gone "$waiting"
+}
+
+goes_on() {
+	kill -CONT "$other"
+	release_mount "$WORK/m2"
+	mount_node 2
+	ls "$WORK/m2"
+	stop_job
+}
+
+@test "a daemon that is killed in a circle with a process of its mount: both end, and the job goes on" {
+	start_job 3
+	circle
+	grep 'watch pid=.* way=' "$WORK/s2/cistern.log"
+	kill -KILL "$daemon"
+	wait_until 10 ended
+	exits 2 ls "$WORK/m2" # nothing goes into the directory below
+	says "not connected"
+	goes_on
+}
+
+@test "likewise through the kernel's file of the connection" {
+	if ! mountpoint -q /sys/fs/fuse/connections; then
+		mount -t fusectl fusectl /sys/fs/fuse/connections || skip "fusectl cannot be mounted"
+		undo "umount -l /sys/fs/fuse/connections"
+	fi
+	start_job 3
+	circle
+	grep "watch pid=$(watcher) way=abort-file" "$WORK/s2/cistern.log"
+	umount -l "$WORK/m2" # out of sight
+	kill -KILL "$daemon"
+	wait_until 10 ended
+	goes_on
+}
+
+@test "without its watcher it hangs, and umount -f ends that" {
+	start_job 3
+	circle
+	kill -KILL "$(watcher)"
+	kill -KILL "$daemon"
+	refute wait_until 2 ended
+	umount -f "$WORK/m2" || true # in use
+	wait_until 10 ended
+	goes_on
+}
+
+@test "watchers are small, and end with their daemons" {
+	local pid pids
+	start_job 2
+	daemon=$(daemon_pid "$WORK/m0") pids=$(watcher)
+	pid=$pids
+	# KiB of its own; what a sanitizer has is not.
+	grep -q libasan "/proc/$pid/maps" || awk '/^Private/ { sum += $2 } END { exit sum > 1024 }' "/proc/$pid/smaps"
+	is "$(find "/proc/$pid/fd" -lname '*fuse*' | wc -l)" 0
+	daemon=$(daemon_pid "$WORK/m1") pids="$pids $(watcher)"
+	kill -TERM $pids # a scheduler's warning to all
+	kill -KILL "$daemon"
+	wait_until 10 gone "${pids#* }"
+	release_mount "$WORK/m1"
+	mount_node 1
+	kill -0 "$pid"
+	stop_job
+	wait_until 10 gone "$pid"
+}
