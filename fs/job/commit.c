@@ -407,6 +407,7 @@ struct commit {
 	uint64_t stamp, upto, end;
 	struct bases bases;
 	bool resend, fresh; /* what was committed before; what was not */
+	bool again;         /* resend later: it is too early to know whether the layer is of use */
 	struct list list;
 };
 
@@ -478,19 +479,23 @@ static int commit_fresh(struct job *j, struct shared *s, struct commit *c, bool 
 }
 
 /*
- * Of a layer whose file its home does not have: a daemon that died there may not have come to tell that it is gone (registry.c). But one
- * that has lost power may not know of it until all is settled, and says so in its time.
+ * Of a layer whose file its home does not have: a daemon that died there may not have come to tell that it is gone (registry.c). It goes
+ * when nobody has it open any more. But a home that has lost power may not know of it until all is settled, and says so in its time.
  */
-static bool is_of_no_use(struct job *j, struct shared *s)
+static int judge_unknown(struct job *j, struct shared *s, struct commit *c)
 {
 	pthread_mutex_lock(&s->mutex);
 	bool used = s->readers + s->writers > 0;
+	s->unknown = used;
 	pthread_mutex_unlock(&s->mutex);
-	return !used && power_is_settled(j);
+	if (used)
+		return 0;
+	c->again = !power_is_settled(j);
+	return c->again ? 0 : -ESTALE;
 }
 
 /* A daemon may have died behind noting a commit, before it told how long the file is by it. -ESTALE: it is no more. */
-static int retell_home(struct job *j, struct shared *s)
+static int retell_home(struct job *j, struct shared *s, struct commit *c)
 {
 	struct list l = { 0 };
 	uint64_t end = 0;
@@ -501,7 +506,7 @@ static int retell_home(struct job *j, struct shared *s)
 	if (rc == 0 && l.num)
 		rc = tell_home(j, s, l.at[l.num - 1].stamp, end, time_of_newest(j, s->ino, &l));
 	free(l.at);
-	return rc == -ENOENT || (rc == -ESTALE && !is_of_no_use(j, s)) ? 0 : rc;
+	return rc == -ENOENT ? 0 : rc == -ESTALE ? judge_unknown(j, s, c) : rc;
 }
 
 static int run(struct job *j, struct shared *s, struct commit *c, bool durable)
@@ -509,7 +514,7 @@ static int run(struct job *j, struct shared *s, struct commit *c, bool durable)
 	int rc = c->resend ? resend(j, s, durable) : 0;
 
 	if (rc == 0 && c->resend)
-		rc = retell_home(j, s);
+		rc = retell_home(j, s, c);
 	return rc == 0 && c->fresh ? commit_fresh(j, s, c, durable) : rc;
 }
 
@@ -534,7 +539,7 @@ static void end(struct shared *s, const struct commit *c, int rc)
 	pthread_mutex_lock(&s->mutex);
 	if (rc < 0 && c->fresh && (!s->dirty_usec || s->dirty_usec > s->telling_usec))
 		s->dirty_usec = s->telling_usec;
-	s->resend = rc < 0;
+	s->resend = rc < 0 || c->again;
 	if (rc == 0 && c->fresh && s->own_end <= c->end)
 		s->own_end = 0; /* the home knows of it now */
 	s->telling_usec = 0;

@@ -177,6 +177,19 @@ static int open_away(struct job *j, struct shared *s, int flags)
 	return rc == -ENOENT ? -ESTALE : rc;
 }
 
+/* What its home did not know while it was open here is looked at again by the thread of share.c. */
+static bool is_to_be_judged(struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	bool is = s->unknown && s->readers + s->writers == 0;
+	if (is) {
+		s->unknown = false;
+		s->resend = true;
+	}
+	pthread_mutex_unlock(&s->mutex);
+	return is;
+}
+
 static void close_away(struct job *j, struct shared *s, int flags)
 {
 	pthread_mutex_lock(&s->open_lock);
@@ -184,6 +197,8 @@ static void close_away(struct job *j, struct shared *s, int flags)
 	close_layer(j, s);
 	tell_closed(j, s);
 	pthread_mutex_unlock(&s->open_lock);
+	if (is_to_be_judged(s))
+		share_poke(j);
 }
 
 /* How the kernel shall treat it: whoever may write goes past the page cache; pages of others' files are dropped when told. */

@@ -131,6 +131,7 @@ struct shared {
 	uint64_t dirty_usec;   /* since when there is something of that; 0: nothing */
 	uint64_t telling_usec; /* the same of what a commit is about; 0: none */
 	bool resend;           /* what was committed must be told again */
+	bool unknown;          /* its home did not know it while it was open here */
 	struct pages *pages;   /* owned; NULL: none were given */
 	struct bases bases;    /* of what we have written and not committed */
 

@@ -402,7 +402,10 @@ touch_some() {
 		timeout 100 touch "$WORK/m$1/some$i" 2>>"$WORK/touched" 3>&- &
 		pids+=($!)
 	done
-	for i in "${pids[@]}"; do wait "$i" || bad=$((bad + 1)); done
+	for i in "${!pids[@]}"; do
+		wait "${pids[i]}" || { echo "touch of some$((i + 1)): status $?"; bad=$((bad + 1)); }
+	done
+	cat "$WORK/touched"
 	[ "$bad" -gt 0 ] && is "$(grep -c "Input/output error" "$WORK/touched")" "$bad"
 }
 

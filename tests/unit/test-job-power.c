@@ -17,6 +17,7 @@
 
 #define NODES    3u
 #define SEEDS    2u
+#define ORDERS   8u /* in which messages arrive */
 #define PATIENCE 6000 /* times 10 ms */
 
 static struct job_world *begin(void)
@@ -325,15 +326,24 @@ static void test_removed(uint64_t seed)
 	job_world_stop(w);
 }
 
-/* Whose daemon dies before it has told. */
-static void test_removed_untold(void)
+/* Whose daemon dies before it has told. Whether the next one has lost power may be known before or behind that it has no such file. */
+static void test_removed_untold(uint64_t seed, bool open)
 {
 	struct job_world *w = begin();
+	struct path_file o;
 
 	is_int(path_create(job_world_job(w, 0), "a", 0644, 0), 0, "node 0 makes a file");
 	is_int(put(w, 1, "a", 0, "layer", CLOSED), 0, "node 1 writes it");
+	if (open)
+		is_int(path_open(job_world_job(w, 1), "a", O_RDWR, &o), 0, "node 1 has it open");
 	is_int(path_unlink(job_world_job(w, 0), "a"), 0, "it is removed");
-	job_world_restart(w, 0);
+	loopback_set_delay(job_world_loopback(w), 0, 20000, seed);
+	job_world_kill(w, 0);
+	job_world_lose_power(w, 2, seed);
+	job_world_revive(w, 0);
+	job_world_revive(w, 2);
+	if (open)
+		(void)path_close(&o);
 	ok(keeps_nothing(w, 1), "node 1 finds that its layer is of no use");
 	job_world_stop(w);
 }
@@ -352,6 +362,7 @@ int main(void)
 		for (uint32_t loser = 1; loser < NODES; loser++)
 			test_exchanged(seed, loser);
 	}
-	test_removed_untold();
+	for (uint64_t seed = 1; seed <= ORDERS; seed++)
+		test_removed_untold(seed, seed % 2 == 0);
 	return done_testing();
 }
