@@ -16,11 +16,12 @@
 
 #include "format/base/array.h"
 #include "format/base/json.h"
+#include "format/base/process.h"
 #include "format/manifest/manifest_private.h"
 
 #define KEY_PREFIX "{\"path\":"
-#define SUM_PREFIX \
-	"{\"state\":\"summary\",\"process\":" /* a line of no file: up to here that process has made a summary */
+#define SUM_PREFIX "{\"state\":\"summary\"," /* a line of no file: up to here a process has made a summary */
+#define SUM_BYTES  96
 #define TIME_BYTES 40
 
 /* ---- the table of paths */
@@ -54,8 +55,8 @@ struct table {
 	size_t num_slots;
 	struct extra *extras; /* owned */
 	size_t num_extras, cap_extras;
-	int64_t process;    /* whose summary it is */
-	const char *others; /* where what others have summed up ends */
+	char sum[SUM_BYTES]; /* the line of whose summary it is */
+	const char *others;  /* where what others have summed up ends */
 };
 
 /* The string (with its quotes) that begins at p. */
@@ -196,11 +197,9 @@ static struct text where_from(const struct table *t, const struct text *from)
 
 static bool take_sum(struct table *t, const char *line, size_t len)
 {
-	size_t n = strlen(SUM_PREFIX);
-
-	if (len < n + 2 || memcmp(line, SUM_PREFIX, n) != 0)
+	if (len < strlen(SUM_PREFIX) || memcmp(line, SUM_PREFIX, strlen(SUM_PREFIX)) != 0)
 		return false;
-	if (strtoll(line + n, NULL, 10) != t->process) /* ends before the line does: at the brace */
+	if (len != strlen(t->sum) || memcmp(line, t->sum, len) != 0)
 		t->others = line;
 	return true;
 }
@@ -546,17 +545,27 @@ static int write_summary(
 	return r;
 }
 
+/* A number is given again, in a container soon; with when it began it is one process's. */
+static void name_process(struct table *t, pid_t pid)
+{
+	uint64_t began = 0;
+
+	(void)process_began(pid, &began);
+	snprintf(t->sum, sizeof(t->sum), SUM_PREFIX "\"process\":%ld,\"began\":%" PRIu64 "}", (long)pid, began);
+}
+
 int manifest_write(
 	struct manifest *m, const struct manifest_session *session, const char *path, struct cistern_error *err)
 {
 	uint64_t failed = session->totals.failed;
-	struct table t = { .process = session->process ? session->process : getpid() };
+	struct table t = { 0 };
 	char *text = NULL;
 	struct stat st;
 	int r = manifest_sync(m, err);
 
 	if (r < 0)
 		return r;
+	name_process(&t, session->process ? session->process : getpid());
 	if (fstat(fileno(m->log), &st))
 		r = -errno;
 	if (r == 0 && st.st_size > 0) {
@@ -574,7 +583,7 @@ int manifest_write(
 	if (r == 0)
 		r = write_summary(path, session, failed, &t);
 	if (r == 0)
-		fprintf(m->log, SUM_PREFIX "%" PRId64 "}\n", t.process);
+		fprintf(m->log, "%s\n", t.sum);
 	if (text && text != MAP_FAILED)
 		munmap(text, (size_t)st.st_size);
 	free(t.entries);

@@ -38,13 +38,38 @@ warned_of() {
 	for text in "$@"; do says "$text"; done
 }
 
-@test "an extended attribute that the backing file system does not take is named, and all else is drained" {
+# needs_big_attribute: long, which has to be local, is a value that the backing file system does not take.
+needs_big_attribute() {
 	needs_program setfattr getfattr jq
-	local long links=0
 	long=$(printf '%060000d' 0)
 	: >"$BACKING/probe"
 	! setfattr -n user.big -v "$long" "$BACKING/probe" || skip "the backing file system takes attributes of 60,000 bytes"
 	rm "$BACKING/probe"
+}
+
+@test "of two mounts on one host at a time each tells of its own files" {
+	local long i
+	needs_big_attribute
+	mkdir "$WORK/b2" "$WORK/m2"
+	mount_cistern
+	mount_cistern "$WORK/s2" "$WORK/m2" "$WORK/b2"
+	for i in "$MNT/a" "$WORK/m2/a" "$WORK/m2/b"; do
+		echo text >"$i"
+		setfattr -n user.big -v "$long" "$i"
+	done
+	exits 0 flush
+	says "1 file has a warning: see"
+	exits 0 "$CISTERN" flush --wait --mount "$WORK/m2"
+	says "2 files have a warning: see"
+	exits 0 "$CISTERN" umount --wait "$WORK/m2"
+	says "2 files have a warning: see \"kept\" and \"warning\" in $WORK/s2/manifest.json"
+	exits 0 umount_wait
+	says "1 file has a warning: see \"kept\" and \"warning\" in $STORE/manifest.json"
+}
+
+@test "an extended attribute that the backing file system does not take is named, and all else is drained" {
+	local long links=0
+	needs_big_attribute
 	mount_cistern
 	seq 100000 >"$DIRECT/f"
 	cp "$DIRECT/f" "$MNT/f"

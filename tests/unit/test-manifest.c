@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * The manifest's sums: of which files a mount tells, though others had the same store, or the same process number, before it; two at a time,
+ * each with its own log; and totals that are added up and sent.
+ */
+#include "format/manifest/manifest.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "format/base/process.h"
+#include "tests/lib/remove_tree.h"
+#include "tests/lib/scratch.h"
+#include "tests/lib/tap.h"
+
+#define PATH_BYTES 512
+#define OTHER      INT32_MAX /* no process */
+
+static char work[PATH_BYTES];
+
+static const char *in_work(const char *name, char out[PATH_BYTES + 32])
+{
+	snprintf(out, PATH_BYTES + 32, "%s/%s", work, name);
+	return out;
+}
+
+static struct manifest *opened(const char *log)
+{
+	char path[PATH_BYTES + 32];
+	struct cistern_error err = { 0 };
+	struct manifest *m = NULL;
+
+	ok(manifest_open(in_work(log, path), &m, &err) == 0, "%s is open %s", log, err.text);
+	return m;
+}
+
+static void warned(struct manifest *m, const char *path)
+{
+	manifest_add_file(m, &(struct manifest_file){ .path = path, .state = "drained", .warning = "of something" });
+}
+
+/* Files with a warning that process has to tell of. */
+static uint64_t told(struct manifest *m, pid_t process)
+{
+	char path[PATH_BYTES + 32];
+	struct manifest_noted noted = { 0 };
+	struct cistern_error err = { 0 };
+	struct manifest_session s = {
+		.store_uuid = "", .job = "", .backing = "", .destination = "", .process = process, .ret_noted = &noted
+	};
+
+	ok(manifest_write(m, &s, in_work("manifest.json", path), &err) == 0, "a summary %s", err.text);
+	return noted.warned;
+}
+
+/* As it would be if who wrote log had had the same number, and had begun at another time. */
+static void age(const char *log)
+{
+	char path[PATH_BYTES + 32], command[2 * PATH_BYTES];
+
+	snprintf(command, sizeof(command), "sed -i 's/\\(\"began\":[0-9]*\\)/\\17/' %s", in_work(log, path));
+	is_int(system(command), 0, "it was another process");
+}
+
+static void test_noted(void)
+{
+	struct manifest *m = opened("one");
+
+	warned(m, "a");
+	is_u64(told(m, 0), 1, "a file");
+	warned(m, "b");
+	is_u64(told(m, 0), 2, "and another: all of the mount's are told");
+	is_u64(told(m, OTHER), 0, "another mount does not tell of them");
+	warned(m, "c");
+	is_u64(told(m, OTHER), 1, "but of its own");
+	manifest_close(m);
+	age("one");
+	m = opened("one");
+	warned(m, "d");
+	is_u64(told(m, OTHER), 1, "nor does one whose process has got the same number");
+	manifest_close(m);
+}
+
+static void test_two_mounts(void)
+{
+	struct manifest *one = opened("left"), *other = opened("right");
+
+	warned(one, "a");
+	warned(other, "b");
+	warned(other, "c");
+	is_u64(told(one, 0), 1, "each of two mounts at a time");
+	is_u64(told(other, OTHER), 2, "tells of its own files");
+	warned(one, "d");
+	is_u64(told(one, 0), 2, "and of all of them,");
+	is_u64(told(other, OTHER), 2, "whatever the other one sums up meanwhile");
+	manifest_close(one);
+	manifest_close(other);
+}
+
+static void test_totals(void)
+{
+	struct manifest_totals sum = { 1, 2, 3, 4, 5, 6, 7 }, got = { 0 };
+	const struct manifest_totals one = { 10, 20, 30, 40, 50, 60, 70 };
+	struct buf b BUF_CLEANUP = { 0 };
+
+	manifest_totals_add(&sum, &one);
+	manifest_totals_encode(&sum, &b);
+	is_int(manifest_totals_decode(b.data, b.len, &got), 0, "totals can be sent");
+	ok(got.files == 11 && got.bytes == 22 && got.names_moved == 33 && got.names_removed == 44 && got.failed == 55 &&
+			got.missing_bytes == 66 && got.late == 77,
+		"each is added up");
+	is_int(manifest_totals_decode(b.data, b.len - 1, &got), -EBADMSG, "some that are cut off are refused");
+}
+
+static void test_process(void)
+{
+	uint64_t began = 0, later = 0;
+	pid_t child;
+
+	is_int(process_began(getpid(), &began), 0, "when we began");
+	prctl(PR_SET_NAME, "a) 1 2 (b");
+	child = fork();
+	if (child == 0)
+		_exit(0);
+	ok(process_began(child, &later) == 0 && began > 0 && later >= began,
+		"a child of that name was no earlier: %" PRIu64 ", %" PRIu64, began, later);
+	waitpid(child, NULL, 0);
+	is_int(process_began(child, &later), -ESRCH, "of one that has gone nothing is known");
+}
+
+int main(void)
+{
+	snprintf(work, sizeof(work), "%s/cistern-manifest-XXXXXX", scratch_parent());
+	if (!ok(mkdtemp(work) != NULL, "a directory"))
+		return done_testing();
+	test_noted();
+	test_two_mounts();
+	test_totals();
+	test_process();
+	remove_tree(work);
+	return done_testing();
+}
