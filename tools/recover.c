@@ -282,7 +282,7 @@ const struct command command_recover = {
 		"Mounting the store again does the same in the background.\n\n"
 		"The stores of a job of many nodes are given together, copied to one machine or on a file system that it reaches, in any order. When "
 		"some are lost, what the others have is written, and the manifest lists which ranges of which files are known to be "
-		"missing; the exit status is 3 then. A file that a lost store kept comes back "
+		"missing, and which node, on which host, had them; the exit status is 3 then. A file that a lost store kept comes back "
 		"under the name by which another node opened it last, over what was in the backing directory; as NAME.recovered-inode-N when "
 		"another file has that name by now, and as recovered-inode-N when no other node opened it by a name.\n\n"
 		"With -n, or started by MPICH's mpiexec or srun, several processes do it, on machines that all reach the stores and DIR: any number of them, "

@@ -74,14 +74,21 @@ static void put_checksum(struct json *j, const struct manifest_file *f)
 	json_end_object(j);
 }
 
+static void put_range(struct json *j, const struct manifest_range *range)
+{
+	json_ku64(j, "offset", range->off);
+	json_ku64(j, "length", range->len);
+	if (range->node)
+		json_kstr(j, "node", range->node);
+}
+
 static void put_missing(struct json *j, const struct manifest_file *f)
 {
 	json_key(j, "missing");
 	json_array(j);
 	for (size_t i = 0; i < f->num_missing; i++) {
 		json_object(j);
-		json_ku64(j, "offset", f->missing[i].off);
-		json_ku64(j, "length", f->missing[i].len);
+		put_range(j, &f->missing[i]);
 		json_end_object(j);
 	}
 	json_end_array(j);
@@ -181,8 +188,7 @@ void manifest_add_missing(struct manifest *m, const char *path, const struct man
 	struct json j;
 
 	begin_line(m, &j, path, "missing");
-	json_ku64(&j, "offset", range->off);
-	json_ku64(&j, "length", range->len);
+	put_range(&j, range);
 	end_line(m, &j);
 }
 

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "cistern/error.h"
 #include "format/base/cursor.h"
@@ -29,8 +30,9 @@
 
 struct manifest;
 
-struct manifest_range {
+struct manifest_range { /* bytes that were not there to be read */
 	uint64_t off, len;
+	const char *node; /* borrowed: whose lost store alone had them; NULL: the backing file's */
 };
 
 struct manifest_fact { /* of what became of a file's layout */
@@ -53,7 +55,7 @@ struct manifest_file {
 	const char *layout;                /* NULL: the canonical one */
 	const struct manifest_fact *facts; /* about the layout */
 	size_t num_facts;
-	const struct manifest_range *missing; /* bytes of the backing file that were not there to be read */
+	const struct manifest_range *missing;
 	size_t num_missing;
 };
 
@@ -64,8 +66,12 @@ struct manifest_overlap {
 };
 
 struct manifest_totals {
-	uint64_t files, bytes, names_moved, names_removed, failed, missing_bytes;
-	uint64_t late; /* wait for the next session; not in the manifest */
+	uint64_t files, bytes; /* carried over */
+	uint64_t names_moved, names_removed;
+	uint64_t failed; /* paths that could not be carried over; they stay in the store */
+	uint64_t missing_bytes;
+	uint64_t
+		late; /* came, or got their name, since the session began, and wait for the next one; not in the manifest */
 };
 
 /* Files that a mount's drains, or a recovery, have brought to their place, but not in all as was asked for. */
@@ -94,7 +100,7 @@ struct manifest_session {
 	size_t num_troubles;
 	uint64_t *
 		ret_overlapping; /* of these files, how many have bytes that two nodes wrote without order; may be NULL */
-	int64_t process; /* the mount's daemon, or the recovery: its summaries count as one in ret_noted. 0: that which calls */
+	pid_t process; /* the mount's daemon, or the recovery: its summaries count as one in ret_noted. 0: that which calls */
 	struct manifest_noted *ret_noted; /* what others have summed up before does not count; may be NULL */
 };
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 #include "format/place/place.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* SplitMix64's finaliser (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). */
@@ -54,4 +56,13 @@ uint32_t place_directory_times(uint64_t ino, uint32_t num_nodes)
 uint32_t place_domain(uint64_t ino, uint64_t off, uint64_t domain_size, uint32_t num_nodes)
 {
 	return (uint32_t)((spread(mix(ino), num_nodes) + off / domain_size) % num_nodes);
+}
+
+const char *place_node_text(uint32_t node, const char *host, char *out, size_t cap)
+{
+	if (*host)
+		snprintf(out, cap, "node %" PRIu32 " (host %s)", node, host);
+	else
+		snprintf(out, cap, "node %" PRIu32, node);
+	return out;
 }

@@ -7,6 +7,7 @@
  * number of nodes, the same on every node, in recovery, and for ever: stores on disk rely on them.
  */
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "format/index/state.h"
@@ -25,6 +26,8 @@ uint32_t place_ino(uint64_t ino, uint32_t num_nodes);
 uint32_t place_name(uint64_t parent, const char *name, uint32_t num_nodes);
 /* Where the times of a directory are collected. */
 uint32_t place_directory_times(uint64_t ino, uint32_t num_nodes);
+/* For messages: "node 2 (host cn17)", or "node 2" when host is "". Returns out. */
+const char *place_node_text(uint32_t node, const char *host, char *out, size_t cap);
 /* Home of the extents of a shared file at offset off: consecutive domains on consecutive nodes, each file beginning elsewhere. */
 uint32_t place_domain(uint64_t ino, uint64_t off, uint64_t domain_size, uint32_t num_nodes);
 

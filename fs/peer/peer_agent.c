@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "format/store/hosts.h"
 #include "format/wire/frame.h"
 #include "fs/peer/private.h"
 
@@ -497,6 +498,15 @@ static int tell_peers(struct peer_agent *a, uint32_t node, const uint64_t *incar
 	return peers_assembled(a->peers, &all);
 }
 
+/* For a recovery that lacks a store: without it, only the node's number is said. */
+static void note_hosts(struct peer_agent *a, const struct names *n)
+{
+	int r = hosts_note(a->opt.store, (const char *const *)n->names, n->num);
+
+	if (r < 0)
+		say(a, true, "hosts-not-noted", strerror(-r));
+}
+
 /* 0, or an error that ends the connection. */
 static int on_assembled(struct peer_agent *a, const struct wire_msg *m)
 {
@@ -518,6 +528,7 @@ static int on_assembled(struct peer_agent *a, const struct wire_msg *m)
 		r = -ECONNRESET;
 	} else {
 		now_assembled(a, node);
+		note_hosts(a, &names);
 		r = tell_peers(a, node, incarnations, &names);
 	}
 	names_free(&names);

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "format/place/place.h"
 #include "fs/peer/private.h"
 
 int64_t peers_now(void)
@@ -114,11 +115,7 @@ int node_init(struct peers *p, uint32_t count)
 
 const char *node_name(const struct peers *p, uint32_t node, char *out, size_t cap)
 {
-	if (p->nodes && node < p->count && *p->nodes[node].name)
-		snprintf(out, cap, "node %u (host %s)", node, p->nodes[node].name);
-	else
-		snprintf(out, cap, "node %u", node);
-	return out;
+	return place_node_text(node, p->nodes && node < p->count ? p->nodes[node].name : "", out, cap);
 }
 
 const char *peers_name(struct peers *p, uint32_t node, char *out, size_t cap)

@@ -396,7 +396,7 @@ static int write_manifests(struct live *l, int64_t started_ns, int result, struc
 		.started_ns = started_ns,
 		.ended_ns = now_ns(),
 		.result = result,
-		.totals = drain_totals(&l->result),
+		.totals = l->result.totals,
 		.process = getppid(),
 		.ret_noted = &l->noted };
 	int r;
@@ -456,10 +456,10 @@ static int run(struct live *l, struct cistern_error *err)
 	int64_t started_ns = now_ns();
 	int r = drain_run(&opt, &l->result, err), result;
 
-	result = r == -ECANCELED        ? CISTERN_EXIT_INCOMPLETE
-		 : r < 0                ? CISTERN_EXIT_FAILED
-		 : l->result.failed > 0 ? CISTERN_EXIT_INCOMPLETE
-					: CISTERN_EXIT_OK;
+	result = r == -ECANCELED               ? CISTERN_EXIT_INCOMPLETE
+		 : r < 0                       ? CISTERN_EXIT_FAILED
+		 : l->result.totals.failed > 0 ? CISTERN_EXIT_INCOMPLETE
+					       : CISTERN_EXIT_OK;
 	if (!l->broken && write_manifests(l, started_ns, result, r < 0 ? NULL : err) < 0 && result == CISTERN_EXIT_OK)
 		result = CISTERN_EXIT_FAILED;
 	return result;
@@ -483,7 +483,7 @@ static void describe_noted(const struct live *l, char *out, size_t cap)
 
 static void end(struct live *l, int result, const char *text)
 {
-	struct manifest_totals totals = drain_totals(&l->result);
+	struct manifest_totals totals = l->result.totals;
 	char more[CISTERN_ERROR_TEXT_BYTES];
 	int64_t status;
 

@@ -102,7 +102,7 @@ static void on_error(const char *path, int code, const char *text, void *arg)
 	fprintf(stderr, "cistern recover: %s: %s\n", path, text);
 }
 
-static void say_json(const struct recover *rc, const struct drain_result *res, int result)
+static void say_json(const struct recover *rc, const struct manifest_totals *t, int result)
 {
 	struct json j;
 
@@ -111,37 +111,43 @@ static void say_json(const struct recover *rc, const struct drain_result *res, i
 	json_kstr(&j, "store", rc->store_path);
 	json_kstr(&j, "to", rc->to_real);
 	json_kbool(&j, "in_place", rc->in_place);
-	json_ku64(&j, "files", res->files);
-	json_ku64(&j, "bytes", res->bytes);
-	json_ku64(&j, "moved", res->names_moved);
-	json_ku64(&j, "removed", res->names_removed);
-	json_ku64(&j, "failed", res->failed);
-	json_ku64(&j, "missing_bytes", res->missing_bytes);
+	json_ku64(&j, "files", t->files);
+	json_ku64(&j, "bytes", t->bytes);
+	json_ku64(&j, "moved", t->names_moved);
+	json_ku64(&j, "removed", t->names_removed);
+	json_ku64(&j, "failed", t->failed);
+	json_ku64(&j, "missing_bytes", t->missing_bytes);
+	json_key(&j, "lost");
+	json_array(&j);
+	for (uint32_t i = 0; i < rc->set.num_nodes; i++)
+		if (rc->set.lost[i])
+			json_str(&j, rc->set.lost[i]);
+	json_end_array(&j);
 	json_kstr(&j, "manifest", rc->manifest_path);
 	json_ku64(&j, "exit_status", (uint64_t)result);
 	json_end_object(&j);
 	json_finish(&j);
 }
 
-static void say_summary(const struct recover *rc, const struct drain_result *res, int result)
+static void say_summary(const struct recover *rc, const struct manifest_totals *t, int result)
 {
 	char bytes[UNITS_TEXT], missing[UNITS_TEXT], noted[256];
 
 	if (rc->as_json) {
-		say_json(rc, res, result);
+		say_json(rc, t, result);
 		return;
 	}
-	printf("%llu files, %s, into %s\n", (unsigned long long)res->files, units_format_bytes(res->bytes, bytes),
+	printf("%llu files, %s, into %s\n", (unsigned long long)t->files, units_format_bytes(t->bytes, bytes),
 		rc->to_real);
-	if (res->names_moved + res->names_removed > 0)
-		printf("names moved: %llu, removed: %llu%s\n", (unsigned long long)res->names_moved,
-			(unsigned long long)res->names_removed, rc->in_place ? "" : " (listed in the manifest only)");
-	if (res->missing_bytes > 0)
+	if (t->names_moved + t->names_removed > 0)
+		printf("names moved: %llu, removed: %llu%s\n", (unsigned long long)t->names_moved,
+			(unsigned long long)t->names_removed, rc->in_place ? "" : " (listed in the manifest only)");
+	if (t->missing_bytes > 0)
 		printf("missing: %s, in the ranges that the manifest lists\n",
-			units_format_bytes(res->missing_bytes, missing));
+			units_format_bytes(t->missing_bytes, missing));
 	recover_set_say(&rc->set);
-	if (res->failed > 0)
-		printf("failed: %llu; they are still in the store\n", (unsigned long long)res->failed);
+	if (t->failed > 0)
+		printf("failed: %llu; they are still in the store\n", (unsigned long long)t->failed);
 	manifest_noted_text(&rc->noted, "the manifest", noted, sizeof(noted));
 	if (noted[0])
 		printf("%s\n", noted);
@@ -295,7 +301,7 @@ static int open_all(struct recover *rc, struct cistern_error *err)
 
 /* ---- the run */
 
-static int write_manifest(struct recover *rc, const struct drain_result *res, uint64_t started_usec, int result,
+static int write_manifest(struct recover *rc, const struct manifest_totals *t, uint64_t started_usec, int result,
 	struct cistern_error *err)
 {
 	const struct superblock *sb = store_superblock(rc->store);
@@ -308,7 +314,7 @@ static int write_manifest(struct recover *rc, const struct drain_result *res, ui
 		.started_ns = (int64_t)started_usec * 1000,
 		.ended_ns = (int64_t)now_usec(CLOCK_REALTIME) * 1000,
 		.result = result,
-		.totals = drain_totals(res),
+		.totals = *t,
 		.num_nodes = rc->set.num_nodes,
 		.ret_noted = &rc->noted };
 
@@ -342,19 +348,19 @@ static int run(struct recover *rc, struct cistern_error *err)
 	rc->on_terminal = isatty(STDERR_FILENO);
 	rc->began_usec = rc->said_usec = now_usec(CLOCK_MONOTONIC);
 	if (rc->set.num > 0)
-		r = recover_run(&rc->set, &rc->team, &opt, &res, err);
+		r = recover_run(&rc->set, &rc->team, &opt, &res.totals, err);
 	else if (is_first(rc))
 		r = drain_run(&opt, &res, err);
 	r = team_agree(&rc->team, r, err);
 	end_progress_line(rc);
 	/* A lost store may have had what no other one knows of. */
-	bool all = res.failed == 0 && res.missing_bytes == 0 && recover_set_is_whole(&rc->set);
+	bool all = res.totals.failed == 0 && res.totals.missing_bytes == 0 && recover_set_is_whole(&rc->set);
 	result = r < 0 ? CISTERN_EXIT_FAILED : all ? CISTERN_EXIT_OK : CISTERN_EXIT_INCOMPLETE;
 	if (!is_first(rc))
 		return result;
-	if (write_manifest(rc, &res, started, result, r < 0 ? NULL : err) < 0 && result == CISTERN_EXIT_OK)
+	if (write_manifest(rc, &res.totals, started, result, r < 0 ? NULL : err) < 0 && result == CISTERN_EXIT_OK)
 		result = CISTERN_EXIT_FAILED;
-	say_summary(rc, &res, result);
+	say_summary(rc, &res.totals, result);
 	return result;
 }
 

@@ -23,7 +23,7 @@ struct carrying {
 	struct recover_set *set;
 	const struct team *team;
 	const struct drain_options *how; /* borrowed */
-	struct drain_result *sum;        /* borrowed: what this process has carried */
+	struct manifest_totals *sum;     /* borrowed: what this process has carried */
 	struct buf dir_steps;            /* owned: records of moved directories */
 	uint64_t mark;                   /* of the manifest: what stands before it, the first process has */
 	struct drain_watcher user;       /* the caller's */
@@ -148,17 +148,6 @@ static int on_shared(const struct wire_shared *f, int status, void *arg)
 	return 0;
 }
 
-static void add_result(struct drain_result *sum, const struct drain_result *one)
-{
-	sum->files += one->files;
-	sum->bytes += one->bytes;
-	sum->names_moved += one->names_moved;
-	sum->names_removed += one->names_removed;
-	sum->failed += one->failed;
-	sum->missing_bytes += one->missing_bytes;
-	sum->changes += one->changes;
-}
-
 static int run_one(struct carrying *c, uint32_t node, enum wire_part part, struct cistern_error *err)
 {
 	struct drain_options opt = *c->how;
@@ -184,8 +173,8 @@ static int run_one(struct carrying *c, uint32_t node, enum wire_part part, struc
 		.arg = c };
 	r = drain_run(&opt, &one, err);
 	if (part == WIRE_PART_DATA || part == WIRE_PART_HEAD)
-		one.files = 0; /* counted when they have their names */
-	add_result(c->sum, &one);
+		one.totals.files = 0; /* counted when they have their names */
+	manifest_totals_add(c->sum, &one.totals);
 	return r;
 }
 
@@ -308,13 +297,13 @@ static int gather_lines(struct carrying *c, struct cistern_error *err)
 
 static int gather_result(struct carrying *c, struct cistern_error *err)
 {
-	struct drain_result *all = calloc(c->team->size, sizeof(*all));
+	struct manifest_totals *all = calloc(c->team->size, sizeof(*all));
 	int r = team_agree(c->team, all ? 0 : -ENOMEM, err);
 
 	if (r == 0)
 		r = team_gather(c->team, c->sum, sizeof(*c->sum), all, err);
 	for (uint32_t i = 1; r == 0 && c->team->rank == 0 && i < c->team->size; i++)
-		add_result(c->sum, &all[i]);
+		manifest_totals_add(c->sum, &all[i]);
 	free(all);
 	return r;
 }
@@ -349,7 +338,7 @@ static int run_part(struct carrying *c, enum wire_part part, struct cistern_erro
 }
 
 int recover_run(struct recover_set *set, const struct team *team, const struct drain_options *opt,
-	struct drain_result *ret, struct cistern_error *err)
+	struct manifest_totals *ret, struct cistern_error *err)
 {
 	static const enum wire_part in_place[] = { WIRE_PART_LOOK, WIRE_PART_PARK, WIRE_PART_DIRS, WIRE_PART_FILES,
 		WIRE_PART_REMOVE, WIRE_PART_FINISH },
@@ -359,7 +348,7 @@ int recover_run(struct recover_set *set, const struct team *team, const struct d
 	size_t num = opt->in_place ? ARRAY_NUM(in_place) : ARRAY_NUM(elsewhere);
 	int r = 0;
 
-	*ret = (struct drain_result){ 0 };
+	*ret = (struct manifest_totals){ 0 };
 	for (size_t i = 0; r == 0 && i < num; i++)
 		r = run_part(&c, parts[i], err);
 	if (team->size > 1) {

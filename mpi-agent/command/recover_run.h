@@ -13,6 +13,6 @@
  * each its own manifest. *ret and the manifest are those of all in the first process. A failure is the same everywhere.
  */
 int recover_run(struct recover_set *set, const struct team *team, const struct drain_options *opt,
-	struct drain_result *ret, struct cistern_error *err);
+	struct manifest_totals *ret, struct cistern_error *err);
 
 #endif

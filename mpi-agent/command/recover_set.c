@@ -16,6 +16,7 @@
 
 #include "format/base/array.h"
 #include "format/place/place.h"
+#include "format/store/hosts.h"
 #include "format/store/unite.h"
 
 /* ---- the set */
@@ -52,8 +53,9 @@ int recover_set_add(struct recover_set *set, struct store *store, struct cistern
 	if (r == 0 && !set->stores) {
 		set->stores = calloc(sb->num_nodes, sizeof(struct store *));
 		set->lost = calloc(sb->num_nodes, sizeof(*set->lost));
+		set->names = calloc(sb->num_nodes, sizeof(*set->names));
 		set->num_nodes = sb->num_nodes;
-		if (!set->stores || !set->lost)
+		if (!set->stores || !set->lost || !set->names)
 			r = cistern_error_set(err, -ENOMEM, "out of memory");
 	}
 	if (r < 0) {
@@ -74,6 +76,7 @@ void recover_set_close(struct recover_set *set)
 		share_conflicts_free(&set->overlaps[i].met);
 	free(set->overlaps);
 	free(set->stores);
+	free(set->names);
 	free(set->lost);
 	*set = (struct recover_set){ 0 };
 }
@@ -87,10 +90,9 @@ void recover_set_say(const struct recover_set *set)
 {
 	for (uint32_t i = 0; i < set->num_nodes; i++)
 		if (set->lost[i])
-			printf("store of node %" PRIu32
-			       ": not given; files that only this node had are not known, bytes of it in others' files are "
-			       "missing\n",
-				i);
+			printf("store of %s: not given; files that only this node had are not known, bytes of it in others' "
+			       "files are missing\n",
+				set->lost[i]);
 }
 
 /* ---- overlaps: those that the job's nodes have met; putting the layers together meets others, that were none */
@@ -422,13 +424,26 @@ static void choose_first(struct recover_set *set)
 	for (uint32_t i = 0; i < set->num_nodes; i++) {
 		struct store *s = set->stores[i];
 
-		set->lost[i] = s == NULL;
 		if (s &&
 			(!set->first || state_tree_stamp(store_state(s)) > state_tree_stamp(store_state(set->first)))) {
 			set->first = s;
 			set->first_node = i;
 		}
 	}
+}
+
+/* The others were told where it was when the job assembled. */
+static void name_lost(struct recover_set *set, uint32_t node)
+{
+	char host[HOSTS_NAME_BYTES] = "";
+
+	for (uint32_t i = 0; !host[0] && i < set->num_nodes; i++)
+		if (set->stores[i])
+			(void)hosts_find(set->stores[i], node, host);
+	set->lost[node] = place_node_text(node, host, set->names[node], sizeof(set->names[node]));
+	if (!set->silent)
+		fprintf(stderr, "cistern recover: the store of %s of %" PRIu32 " nodes is not given\n", set->lost[node],
+			set->num_nodes);
 }
 
 struct store *recover_set_first(struct recover_set *set)
@@ -445,9 +460,8 @@ int recover_set_merge(struct recover_set *set, int backing_fd, struct cistern_er
 	set->backing_fd = backing_fd;
 	choose_first(set);
 	for (uint32_t i = 0; i < set->num_nodes; i++)
-		if (set->lost[i] && !set->silent)
-			fprintf(stderr, "cistern recover: the store of node %" PRIu32 " of %" PRIu32 " is not given\n",
-				i, set->num_nodes);
+		if (!set->stores[i])
+			name_lost(set, i);
 	r = merge_dir_times(set);
 	if (r == 0)
 		r = list_shared(set, &list);

@@ -42,9 +42,9 @@ static void tell(struct session *s, const struct inode *in, const struct file_pl
 	add_fact(&facts[0], "subfiles", done->subfiles);
 	add_fact(&facts[1], "blobs", done->blobs);
 	add_fact(&facts[2], "maps", done->maps);
-	s->result.files++;
+	s->result.totals.files++;
 	if (!(in->flags & INODE_SHARED)) /* else they were counted where they were written */
-		s->result.bytes += done->written;
+		s->result.totals.bytes += done->written;
 	s->result.converted++;
 	s->progress.done_files++;
 	if (w->layout)

@@ -348,7 +348,7 @@ static int carry_file(struct session *s, const struct wire_shared *listed)
 	if (tell(s, &f, r) < 0)
 		return -ECONNRESET;
 	if (r == 0) {
-		s->result.bytes += f.written - listed->written;
+		s->result.totals.bytes += f.written - listed->written;
 		return session_tick(s, false);
 	}
 	return why[0] ? session_fail(s, f.ino, f.shown, r, "%s", why)

@@ -147,8 +147,8 @@ int carried_finish(struct session *s, struct carried *c)
 {
 	if (idmap_get(&s->inodes, c->in.ino) == INODE_IS_FAILED)
 		return 0; /* the mount had given it up meanwhile, and it was taken back */
-	s->result.files++;
-	s->result.bytes += c->job.written;
+	s->result.totals.files++;
+	s->result.totals.bytes += c->job.written;
 	s->progress.done_files++;
 	session_missing(s, c->shown, c->job.missing, c->job.num_missing);
 	tell_manifest(s, c);

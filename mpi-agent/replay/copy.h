@@ -34,7 +34,7 @@ struct copy_job {
 	uint64_t run_off, run_end; /* shared: what was written last, without a gap, is not in crc_sum yet */
 	uint32_t run_crc;          /* crc before it */
 	uint64_t written, extents;
-	struct manifest_range *missing; /* owned by the caller (free): bytes of base that were not there */
+	struct manifest_range *missing; /* owned by the caller (free): of base, or of lost stores */
 	size_t num_missing;
 	bool short_private;         /* the private segment shrank while it was read */
 	uint64_t out_from, out_end; /* written and not yet put on its way to the device */

@@ -211,9 +211,10 @@ static int say_damage(struct copy_job *job, const struct piece *p, int r)
 	return r;
 }
 
-static bool is_lost(const struct copier *c, uint32_t node)
+/* The node's name when its store is lost; else NULL. */
+static const char *lost_node(const struct copier *c, uint32_t node)
 {
-	return node < c->s->opt->num_lost && c->s->opt->lost[node];
+	return node < c->s->opt->num_lost ? c->s->opt->lost[node] : NULL;
 }
 
 /* Whose pieces of a window are fetched, in the order in which they lie in the stores. */
@@ -223,7 +224,7 @@ static void list_remote(struct copier *c, const struct copy_buffer *b, uint32_t 
 	for (uint32_t i = 0; i < num; i++) {
 		uint32_t node = b->w.pieces[c->order[i]].node;
 
-		if (node != c->node && !is_lost(c, node))
+		if (node != c->node && !lost_node(c, node))
 			c->remote[c->num_remote++] = c->order[i];
 	}
 }
@@ -286,12 +287,12 @@ static int read_log(struct copier *c, struct copy_job *job, struct copy_buffer *
 	return r < 0 ? r : e;
 }
 
-static int note_missing(struct copy_job *job, uint64_t off, uint64_t len)
+static int note_missing(struct copy_job *job, uint64_t off, uint64_t len, const char *node)
 {
 	struct manifest_range *last = job->num_missing ? &job->missing[job->num_missing - 1] : NULL;
 	struct manifest_range *grown;
 
-	if (last && last->off + last->len == off) {
+	if (last && last->off + last->len == off && last->node == node) {
 		last->len += len;
 		return 0;
 	}
@@ -299,7 +300,7 @@ static int note_missing(struct copy_job *job, uint64_t off, uint64_t len)
 	if (!grown)
 		return -ENOMEM;
 	job->missing = grown;
-	job->missing[job->num_missing++] = (struct manifest_range){ off, len };
+	job->missing[job->num_missing++] = (struct manifest_range){ off, len, node };
 	return 0;
 }
 
@@ -318,7 +319,7 @@ static int read_base(struct copy_job *job, struct copy_buffer *b, struct piece *
 		return (int)got;
 	memset(at + got, 0, p->len - (size_t)got);
 	if ((size_t)got < p->len) {
-		int r = note_missing(job, p->off + (uint64_t)got, p->len - (uint64_t)got);
+		int r = note_missing(job, p->off + (uint64_t)got, p->len - (uint64_t)got, NULL);
 
 		if (r < 0)
 			return r;
@@ -380,7 +381,7 @@ static int account_piece(struct copy_job *job, const struct copy_buffer *b, cons
 /* Only a lost store had it. */
 bool copy_is_lost_piece(const struct copier *c, const struct copy_job *job, const struct piece *p)
 {
-	return job->shared && p->source == PIECE_LOG && is_lost(c, p->node);
+	return job->shared && p->source == PIECE_LOG && lost_node(c, p->node);
 }
 
 /* What only a lost store had is listed. */
@@ -394,7 +395,7 @@ static int mark_lost(struct copier *c, struct copy_job *job, struct copy_buffer 
 		if (!copy_is_lost_piece(c, job, p))
 			continue;
 		p->source = PIECE_LOST;
-		r = note_missing(job, p->off, p->len);
+		r = note_missing(job, p->off, p->len, lost_node(c, p->node));
 	}
 	return r;
 }

@@ -119,8 +119,8 @@ struct drain_options {
 	const char *intent_path; /* a file for moves that are not reported yet (intent.h); NULL: none is kept */
 	const char *steps_path;  /* of a dead store: a file that the steps are reported to (steps.h); NULL: none */
 	struct steps *steps; /* the same, open already (borrowed); of a store that is drained in parts. NULL: none */
-	const bool
-		*lost; /* by node: its store is not there, what it had is zeros and listed (borrowed); NULL: none is */
+	/* By node: its name when its store is not there: what it had is zeros and listed. Borrowed; NULL: all are there. */
+	const char *const *lost;
 	uint32_t num_lost;                   /* how many nodes lost tells of */
 	struct manifest *manifest;           /* borrowed; may be NULL */
 	const struct drain_convert *convert; /* borrowed; NULL: every file stays as it is */
@@ -132,19 +132,14 @@ struct drain_options {
 };
 
 struct drain_result {
-	uint64_t files, bytes; /* carried over */
-	uint64_t names_moved, names_removed;
-	uint64_t late;   /* files that came, or got their name, since the session began, and wait for the next one */
-	uint64_t failed; /* paths that could not be carried over; they stay in the store */
-	uint64_t missing_bytes;   /* of backing files that were not there to be read */
+	struct manifest_totals totals;
 	uint64_t converted, kept; /* files that got the layout that they should, and that could not */
 	uint64_t waiting;         /* files that stay in the store until the mount is gone, for their layout */
 	uint64_t changes;         /* of the destination, as the sink counts them */
 };
-struct manifest_totals drain_totals(const struct drain_result *res);
 
 /*
- * 0: the session came to its end; ret->failed and missing_bytes say how well. -ECANCELED, and what ended it otherwise:
+ * 0: the session came to its end; ret->totals says how well. -ECANCELED, and what ended it otherwise:
  * nothing is half published, a next session goes on. *ret is filled in any case.
  */
 int drain_run(const struct drain_options *opt, struct drain_result *ret, struct cistern_error *err);

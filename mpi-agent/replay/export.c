@@ -84,7 +84,7 @@ static void note_move(struct session *s, uint64_t dir, const char *name, const s
 		return; /* a further link */
 	if (state_backing_path(s->st, in->ino, from, sizeof(from)) < 0)
 		return;
-	s->result.names_moved++;
+	s->result.totals.names_moved++;
 	if (s->opt->manifest)
 		manifest_add_moved(s->opt->manifest, from, path);
 }
@@ -125,7 +125,7 @@ static int export_symlink(struct session *s, const struct session_dir *d, const 
 	if (r < 0)
 		return session_fail_errno(s, in->ino, path, r, "the symbolic link cannot be made", 0);
 	attrs_tell(s, path, &warning);
-	s->result.files++;
+	s->result.totals.files++;
 	return 0;
 }
 
@@ -240,7 +240,7 @@ static int note_removed(uint64_t parent, const char *name, uint64_t ino, void *a
 		return 0;
 	if (state_inode(s->st, ino, &in) == 0 && in.nlink > 0 && !(in.flags & INODE_ORPHAN))
 		return 0; /* has moved, or is not published yet */
-	s->result.names_removed++;
+	s->result.totals.names_removed++;
 	if (s->opt->manifest)
 		manifest_add_removed(s->opt->manifest, path);
 	return 0;

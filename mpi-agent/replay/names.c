@@ -402,7 +402,7 @@ static int remove_hidden(struct session *s, const struct hidden *h, const char *
 		return session_fail_errno(s, 0, path, r, "cannot be removed", 0);
 	if (session_touch(s, h->parent) < 0)
 		return -ENOMEM;
-	s->result.names_removed += r == 0;
+	s->result.totals.names_removed += r == 0;
 	if (s->opt->manifest)
 		manifest_add_removed(s->opt->manifest, path);
 	return names_removed_step(s, h->ino, h->parent, h->name);

@@ -130,7 +130,7 @@ static int do_clear(struct placing *p)
 		r = s->to->ops->remove(s->to, p->to, S_ISDIR(st.st_mode));
 	if (r < 0 && r != -ENOENT)
 		return r;
-	s->result.names_removed += removes;
+	s->result.totals.names_removed += removes;
 	return names_removed_step(s, p->step.ino, p->dir->ino, p->name);
 }
 
@@ -206,7 +206,7 @@ static int do_move(struct placing *p)
 		r = rename_over(p, &rec, &from);
 	if (r < 0)
 		return r;
-	s->result.names_moved++;
+	s->result.totals.names_moved++;
 	if (s->opt->manifest)
 		manifest_add_moved(s->opt->manifest, p->from, p->shown);
 	if (session_touch(s, p->dir->ino) < 0 || session_touch(s, p->step.from_parent) < 0)
@@ -315,7 +315,7 @@ static int finish_symlink(struct placing *p)
 		.backing_ino = p->in.backing_ino };
 	int r = placed(p);
 
-	p->s->result.files++;
+	p->s->result.totals.files++;
 	return r < 0 ? r : session_step(p->s, &rec);
 }
 

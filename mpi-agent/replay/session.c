@@ -270,7 +270,7 @@ int session_fail(struct session *s, uint64_t ino, const char *path, int code, co
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	s->result.failed++;
+	s->result.totals.failed++;
 	if (ino && idmap_set(&s->inodes, ino, INODE_IS_FAILED) < 0)
 		return end_session(s, -ENOMEM, "no memory for the list of failed files");
 	if (w->error)
@@ -296,23 +296,38 @@ static int fail_no_space(struct session *s, uint64_t ino, const char *path, uint
 		units_format_bytes(need, need_text), free_text);
 }
 
-uint64_t session_missing(struct session *s, const char *path, const struct manifest_range *missing, size_t num)
+/* Those of the ranges that only node's lost store had; NULL: the backing file. How many bytes. */
+static uint64_t say_missing(
+	struct session *s, const char *path, const struct manifest_range *missing, size_t num, const char *node)
 {
 	const struct drain_watcher *w = &s->opt->watcher;
-	uint64_t bytes = 0;
-	char text[256];
+	uint64_t bytes = 0, first = 0;
+	char text[384];
 
 	for (size_t i = 0; i < num; i++)
-		bytes += missing[i].len;
-	s->result.missing_bytes += bytes;
+		if (missing[i].node == node) {
+			first = bytes == 0 ? missing[i].off : first;
+			bytes += missing[i].len;
+		}
 	if (bytes == 0 || !w->error)
 		return bytes;
 	snprintf(text, sizeof(text),
 		"%" PRIu64 " bytes, the first at offset %" PRIu64
-		", were not there to be read, in the backing file or in a lost store: they are zeros, listed in the manifest%s",
-		bytes, missing[0].off,
-		missing[0].off == 0 ? "; without its beginning, no program opens it as what it was" : "");
+		", were not there to be read, %s%s: they are zeros, listed in the manifest%s",
+		bytes, first, node ? "since only the lost store has them, of " : "in the backing file",
+		node ? node : "", first == 0 ? "; without its beginning, no program opens it as what it was" : "");
 	w->error(path, -ENODATA, text, w->arg);
+	return bytes;
+}
+
+uint64_t session_missing(struct session *s, const char *path, const struct manifest_range *missing, size_t num)
+{
+	uint64_t bytes = say_missing(s, path, missing, num, NULL);
+
+	for (uint32_t i = 0; i < s->opt->num_lost; i++)
+		if (s->opt->lost[i])
+			bytes += say_missing(s, path, missing, num, s->opt->lost[i]);
+	s->result.totals.missing_bytes += bytes;
 	return bytes;
 }
 
@@ -349,7 +364,7 @@ int session_late(struct session *s, uint64_t ino, const char *path, const char *
 {
 	const struct drain_watcher *w = &s->opt->watcher;
 
-	s->result.late++;
+	s->result.totals.late++;
 	if (w->late)
 		w->late(path, text, w->arg);
 	return idmap_set(&s->inodes, ino, INODE_IS_FAILED);
@@ -542,17 +557,6 @@ static void report_rest(struct session *s)
 
 	if (s->num_steps > 0 && s->to->ops->sync_names(s->to) == 0 && report_steps(s, &refused) == 0 && refused)
 		undo_refused(s);
-}
-
-struct manifest_totals drain_totals(const struct drain_result *res)
-{
-	return (struct manifest_totals){ .files = res->files,
-		.bytes = res->bytes,
-		.names_moved = res->names_moved,
-		.names_removed = res->names_removed,
-		.failed = res->failed,
-		.late = res->late,
-		.missing_bytes = res->missing_bytes };
 }
 
 int drain_run(const struct drain_options *opt, struct drain_result *ret, struct cistern_error *err)

@@ -281,8 +281,8 @@ static int write_file(struct session *s, const struct wire_shared *f)
 	if (tell_written(s, f, &job, missing, r) < 0)
 		return -ECONNRESET;
 	if (r == 0) {
-		s->result.files++;
-		s->result.bytes += job.written;
+		s->result.totals.files++;
+		s->result.totals.bytes += job.written;
 		return session_tick(s, false);
 	}
 	if (job.error_text[0])

@@ -473,7 +473,7 @@ damage() {
 	is "$(jq -c '.file.lost | map([.off, .node, .why])' "$WORK/told.json")" "[[$half,1,\"store not given\"]]"
 	mkdir "$WORK/to" "$WORK/to1"
 	exits 3 "$CISTERN" recover "$WORK/s0" --to "$WORK/to" --backing "$WORK/b"
-	says "f.nc: $(($(stat -c %s "$DIRECT/f.nc") - half)) bytes, the first at offset $half, were not there to be read, in the backing file or in a lost store"
+	says "f.nc: $(($(stat -c %s "$DIRECT/f.nc") - half)) bytes, the first at offset $half, were not there to be read, since only the lost store has them, of node 1 (host $(hostname)): they are zeros"
 	told h.nc "$WORK/s0"
 	says 'note: metadata of it is lost (below): what that leads to is not in the table, or not as it was: '
 	says "lost: $(($(stat -c %s "$DIRECT/h.nc") - cut)) bytes from offset $cut on: they are in the store of node 1, which is not given"

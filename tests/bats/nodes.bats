@@ -243,27 +243,17 @@ mpi_io() {
 	arrives
 }
 
-# missing_all MANIFEST: all that node 1 synced far behind, and nothing else of there, is listed.
-missing_all() {
-	python3 - "$1" <<'END'
+# missing MANIFEST CONDITION: far, what is listed as missing of what node 1 wrote far behind, is as the condition says; all is node 1's.
+missing() {
+	python3 - "$1" "$2" "$(hostname)" <<'END'
 import json, sys
 m = json.load(open(sys.argv[1]))
 assert m["exit_status"] == 3, m
 [f] = [f for f in m["files"] if f["path"] == "f"]
+assert {r.get("node") for r in f["missing"]} == {"node 1 (host %s)" % sys.argv[3]}, f["missing"]
 far = [(r["offset"] / (1 << 24), r["length"]) for r in f["missing"] if r["offset"] >= 1 << 24]
-assert far == [(i, 5) for i in range(1, 7)], far
-END
-}
-
-# missing_far MANIFEST: of what node 1 wrote far behind, at least what lies in node 0's domains, every second one, is listed.
-missing_far() {
-	python3 - "$1" <<'END'
-import json, sys
-m = json.load(open(sys.argv[1]))
-assert m["exit_status"] == 3, m
-[f] = [f for f in m["files"] if f["path"] == "f"]
-far = [(r["offset"] / (1 << 24), r["length"]) for r in f["missing"] if r["offset"] >= 1 << 24]
-assert len(far) >= 3 and set(far) <= {(i, 5) for i in range(1, 7)}, far
+all_far = [(i, 5) for i in range(1, 7)]
+assert eval(sys.argv[2]), far
 END
 }
 
@@ -333,8 +323,11 @@ two_writers() {
 
 	exits 3 "$CISTERN" recover "$WORK/copy" --to "$WORK/part"
 	echo "$output"
-	says "the store of node 1 of 2 is not given"
-	missing_far "$WORK/part.cistern-manifest.json"
+	says "the store of node 1 (host $(hostname)) of 2 nodes is not given"
+	says "bytes, the first at offset"
+	says "only the lost store has them, of node 1 (host $(hostname)): they are zeros"
+	# At least what lies in node 0's domains, every second one.
+	missing "$WORK/part.cistern-manifest.json" "len(far) >= 3 and set(far) <= set(all_far)"
 	is "$(cat "$WORK/part/own0")" own0
 	[ ! -e "$WORK/part/own1" ]
 	# The other way round: node 0 has made the file.
@@ -435,8 +428,10 @@ touch_some() {
 	mkdir "$WORK/part"
 	exits 3 "$CISTERN" recover "$WORK/copy" --to "$WORK/part"
 	echo "$output"
-	says "the store of node 1 of 2 is not given"
-	missing_all "$WORK/part.cistern-manifest.json"
+	says "the store of node 1 (host $(hostname)) of 2 nodes is not given"
+	says "bytes, the first at offset"
+	says "only the lost store has them, of node 1 (host $(hostname)): they are zeros"
+	missing "$WORK/part.cistern-manifest.json" "far == all_far"
 
 	"$CISTERN" recover "$WORK/lost" "$WORK/s0" --to "$WORK/b"
 	all_written "$WORK/b/f" "$WORK/ref" 0 1

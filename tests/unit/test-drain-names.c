@@ -89,7 +89,7 @@ static int drain(struct world *w, struct store *source, uint64_t upto, bool live
 	if (r < 0)
 		printf("# drain_run: %s\n", err.text);
 	fflush(stdout);
-	return r < 0 || res.failed > 0 || res.missing_bytes > 0 ? 1 : 0;
+	return r < 0 || res.totals.failed > 0 || res.totals.missing_bytes > 0 ? 1 : 0;
 }
 
 /* A session of a living daemon; more: operations between the snapshot and the drain. */

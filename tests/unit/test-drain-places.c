@@ -189,12 +189,12 @@ static void test_files(void)
 		ok(p.asked > 0 && p.asked_ino == there, "%s: whose is what has the name? That is asked",
 			record_type_name(kinds[i].type));
 		ok(holds(&p, "n", "another node's"), "it is left alone when nobody says that it is not needed");
-		is_int(res.failed, 0, "that is no failure");
-		ok(res.late == 1 && p.late == 1, "but something that the next session has");
+		is_int(res.totals.failed, 0, "that is no failure");
+		ok(res.totals.late == 1 && p.late == 1, "but something that the next session has");
 		p.says = 0;
 		res = drain(&p, WIRE_PART_FILES);
 		ok(!holds(&p, "n", "another node's"), "it is replaced when somebody does");
-		ok(res.failed == 0 && res.late == 0, "then nothing is left");
+		ok(res.totals.failed == 0 && res.totals.late == 0, "then nothing is left");
 		end(&p);
 	}
 }
@@ -228,10 +228,10 @@ static void test_directory(bool ours)
 		world_must(rename(from, to), to);
 	}
 	res = drain(&p, WIRE_PART_DIRS);
-	is_int(res.failed, 0, "no failure");
+	is_int(res.totals.failed, 0, "no failure");
 	is_int(holds(&p, "n", "another node's"), !ours,
 		"what has a directory's name goes only if it is the file that was removed");
-	is_int(res.late, !ours, "else the directory waits for the next session");
+	is_int(res.totals.late, !ours, "else the directory waits for the next session");
 	end(&p);
 }
 

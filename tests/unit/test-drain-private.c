@@ -159,7 +159,7 @@ static uint64_t drain(struct fixture *f)
 	writer.armed = false;
 	close(opt.to_dirfd);
 	store_abandon(opt.store);
-	return res.failed;
+	return res.totals.failed;
 }
 
 static bool is_private(struct fixture *f)

@@ -19,6 +19,7 @@
 
 #include "format/place/place.h"
 #include "format/wire/wire.h"
+#include "format/store/hosts.h"
 #include "format/store/store.h"
 #include "mpi-agent/command/recover_run.h"
 #include "mpi-agent/command/recover_set.h"
@@ -400,7 +401,7 @@ static void run_part(struct job *j, unsigned int node, enum wire_part part, uint
 		world_die(err.text, err.code);
 	opt.to_dirfd = open(j->backing, O_RDONLY | O_DIRECTORY);
 	world_must(opt.to_dirfd, j->backing);
-	if (drain_run(&opt, &res, &err) < 0 || res.failed > 0) {
+	if (drain_run(&opt, &res, &err) < 0 || res.totals.failed > 0) {
 		j->errors++;
 		tap_diag("part %d on node %u: %s", (int)part, node, err.text);
 	}
@@ -474,7 +475,39 @@ static void check_checksum(struct job *j, uint64_t seed)
 
 /* ---- dead stores */
 
-static int recover(struct job *j, const char *to, unsigned int lost, struct drain_result *ret)
+#define LOST_HOST "lost-host"
+
+static void note_hosts(struct job *j)
+{
+	const char *hosts[NODES] = { "host-0", LOST_HOST, "host-2" };
+
+	for (unsigned int n = 0; n < NODES; n++)
+		world_must(hosts_note(j->store[n], hosts, NODES), HOSTS_FILE);
+}
+
+/* Of all the ranges that the manifest's log lists as missing, bytes; UINT64_MAX: one is not said to be the lost node's. */
+static uint64_t listed_missing(struct manifest *m)
+{
+	static const char length[] = "\"length\":", node[] = ",\"node\":\"node 1 (host " LOST_HOST ")\"}";
+	struct buf log BUF_CLEANUP = { 0 };
+	uint64_t bytes = 0;
+
+	world_must(manifest_read(m, 0, SIZE_MAX, &log), "log");
+	buf_bytes(&log, "", 1);
+	for (char *line = strtok((char *)log.data, "\n"); line; line = strtok(NULL, "\n")) {
+		if (strstr(line, "\"state\":\"overlap\""))
+			continue;
+		for (char *at = line; (at = strstr(at, length));) {
+			bytes += strtoull(at + strlen(length), &at, 10);
+			if (strncmp(at, node, strlen(node)) != 0)
+				return UINT64_MAX;
+		}
+	}
+	return bytes;
+}
+
+/* What is lost is that of node lost - 1; 0: nothing is. */
+static int recover(struct job *j, const char *to, unsigned int lost, struct manifest_totals *ret)
 {
 	struct store_options how = { .mode = STORE_READ_ONLY };
 	struct drain_options opt = { .in_place = strcmp(to, j->backing) == 0,
@@ -502,7 +535,13 @@ static int recover(struct job *j, const char *to, unsigned int lost, struct drai
 	if (r == 0)
 		r = recover_set_merge(&set, opt.in_place ? opt.to_dirfd : opt.base_dirfd, &err);
 	if (r == 0)
+		r = manifest_open(NULL, &opt.manifest, &err);
+	if (r == 0)
 		r = recover_run(&set, &(struct team){ .size = 1 }, &opt, ret, &err);
+	if (r == 0)
+		is_u64(listed_missing(opt.manifest), ret->missing_bytes,
+			"the manifest says whose store had what is missing");
+	manifest_close(opt.manifest);
 	if (r < 0)
 		tap_diag("recover: %s", err.text);
 	close(opt.to_dirfd);
@@ -525,7 +564,7 @@ static uint64_t known_lost(const struct job *j, bool most)
 static void test_dead(struct job *j, uint64_t seed)
 {
 	char out[PATH_MAX_ + 16], part[PATH_MAX_ + 16];
-	struct drain_result res;
+	struct manifest_totals res;
 	uint64_t lost, most, missing;
 
 	for (unsigned int i = 0; i < 40; i++) {
@@ -545,6 +584,7 @@ static void test_dead(struct job *j, uint64_t seed)
 			do_commit(j, n);
 	lost = known_lost(j, false);
 	most = known_lost(j, true);
+	note_hosts(j);
 	for (unsigned int n = 0; n < NODES; n++)
 		store_abandon(j->store[n]);
 	ok(recover(j, out, 0, &res) == 0 && res.failed == 0 && res.missing_bytes == 0 && is_model(j, out, 0),

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "format/store/hosts.h"
 #include "format/store/superblock.h"
 #include "tests/lib/sim.h"
 #include "tests/lib/remove_tree.h"
@@ -128,6 +129,41 @@ static bool reads(struct store *s, uint64_t ino, uint64_t off, size_t len, int b
 		same = buf[i] == byte;
 	free(buf);
 	return same;
+}
+
+/* ---- the hosts of a job's nodes ---- */
+
+static bool has_hosts(struct bench *b, const char *text)
+{
+	return io_replace(b->io, HOSTS_FILE, text, strlen(text)) == 0;
+}
+
+static void test_hosts(void)
+{
+	char host[HOSTS_NAME_BYTES], longest[HOSTS_NAME_BYTES] = "", longer[HOSTS_NAME_BYTES + 1] = "";
+	const char *names[] = { "cn17", "", longest, longer, "two words", "two\nlines" };
+	struct bench b;
+
+	memset(longest, 'x', sizeof(longest) - 1);
+	memset(longer, 'x', sizeof(longer) - 1);
+	if (!bench_begin(&b, 1 << 20, 0))
+		return;
+	is_int(hosts_find(b.s, 0, host), -ENOENT, "of a store that was never in a job no host is known");
+	is_int(hosts_note(b.s, names, 6), 0, "hosts are noted");
+	ok(hosts_find(b.s, 0, host) == 0 && strcmp(host, "cn17") == 0, "the first is known");
+	is_int(hosts_find(b.s, 1, host), -ENOENT, "one without a name is not");
+	ok(hosts_find(b.s, 2, host) == 0 && strcmp(host, longest) == 0, "the longest name fits");
+	for (uint32_t i = 3; i < 6; i++)
+		is_int(hosts_find(b.s, i, host), -ENOENT, "what is no name of a host is not noted");
+	is_int(hosts_find(b.s, 6, host), -ENOENT, "there is no such node");
+	is_int(hosts_note(b.s, names + 2, 1), 0, "others are noted");
+	ok(hosts_find(b.s, 0, host) == 0 && strcmp(host, longest) == 0, "they take their place");
+	is_int(hosts_find(b.s, 1, host), -ENOENT, "of the others nothing is left");
+	ok(has_hosts(&b, "cn1\ncn2") && hosts_find(b.s, 1, host) == -EBADMSG, "a line without an end is none");
+	ok(has_hosts(&b, "c\033[2J\n") && hosts_find(b.s, 0, host) == -EBADMSG,
+		"what a terminal might obey is refused");
+	ok(has_hosts(&b, longer) && hosts_find(b.s, 0, host) == -EBADMSG, "so is a name that is too long");
+	bench_end(&b);
 }
 
 /* ---- opening ---- */
@@ -657,6 +693,7 @@ int main(void)
 	test_refusals();
 	test_identity();
 	test_owner();
+	test_hosts();
 	test_lock();
 	test_bytes();
 	test_damage();

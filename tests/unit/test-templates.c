@@ -160,14 +160,14 @@ static void test_sink(void)
 		remove_tree(w->out);
 		world_must(mkdir(w->out, 0755), w->out);
 		drain_into(w, NULL, &res);
-		files = res.files;
+		files = res.totals.files;
 		world_must(sink_null_create(&t.sink), "sink");
 		drain_into(w, t.sink, &res);
 		t.files = t.wrong = 0;
 		tally_tree(&t, ".");
-		ok(t.files > 0 && t.wrong == 0 && res.failed == 0 && res.files == files,
+		ok(t.files > 0 && t.wrong == 0 && res.totals.failed == 0 && res.totals.files == files,
 			"seed %" PRIu64 ": %" PRIu64 " names are as in a directory", seed, t.files);
-		ok(res.changes > 0 && sink_null_bytes(t.sink) >= res.bytes,
+		ok(res.changes > 0 && sink_null_bytes(t.sink) >= res.totals.bytes,
 			"seed %" PRIu64 ": all bytes that were carried came to the sink", seed);
 		sink_destroy(t.sink);
 	}
