@@ -684,7 +684,7 @@ static void final_drain(struct daemon *d, struct result *res)
 	int r = 0;
 
 	core_unmounted(d->core);
-	if (drain_is_needed(d->store) || settle_wants_convert(d->store_path) ||
+	if (drain_is_needed(d->store) || settle_wants_convert(d->store_path) || settle_has_temps(d->store_path) ||
 		(d->agent && peers_numbered(peer_agent_peers(d->agent)))) {
 		ctl_set_state(d->ctl, CTL_DRAINING);
 		r = run_final_drain(d, res);

@@ -32,6 +32,8 @@ bool idle_part(struct store *store, enum wire_part part)
 
 	if (part != WIRE_PART_DIRS && part != WIRE_PART_PARK && part != WIRE_PART_REMOVE)
 		return false;
+	if (part == WIRE_PART_REMOVE && settle_has_temps(store_path(store)))
+		return false;
 	if (settle_is_due(store_path(store)) || state_each_backing_name(st, is_moved, st) != 0)
 		return false;
 	return part != WIRE_PART_DIRS || state_each_inode(st, is_unplaced_dir, NULL) == 0;

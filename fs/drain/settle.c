@@ -38,6 +38,14 @@ bool settle_is_due(const char *store_path)
 	return due;
 }
 
+bool settle_has_temps(const char *store_path)
+{
+	char path[STORE_PATH_MAX + sizeof(TEMPS_FILE) + 1];
+
+	snprintf(path, sizeof(path), "%s/" TEMPS_FILE, store_path);
+	return access(path, F_OK) == 0;
+}
+
 bool settle_wants_convert(const char *store_path)
 {
 	char path[STORE_PATH_MAX + sizeof(CONVERT_FILE) + 1];

@@ -30,6 +30,9 @@ int settle_store(const struct settle_options *opt, char *text, size_t cap, struc
 /* Has a drain left moves that it could not report, or is its agent still at it? */
 bool settle_is_due(const char *store_path);
 
+/* Has a killed one perhaps left temporary files somewhere? */
+bool settle_has_temps(const char *store_path);
+
 /* Has a drained file asked for another layout? */
 bool settle_wants_convert(const char *store_path);
 

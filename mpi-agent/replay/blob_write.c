@@ -354,6 +354,7 @@ static int temp_base(struct session *s, const struct inode *in, const struct fil
 {
 	char name[RECORD_NAME_MAX + 1];
 
+	temps_note(s, place->dir, false);
 	snprintf(name, sizeof(name), "%s%" PRIu64, s->temp_prefix, in->ino);
 	return session_join(out, cap, place->dir_path, name);
 }

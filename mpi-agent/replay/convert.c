@@ -188,6 +188,7 @@ static int make_paths(struct session *s, struct conversion *c)
 
 	c->name = slash ? slash + 1 : c->path;
 	snprintf(c->dir_path, sizeof(c->dir_path), "%.*s", slash ? (int)(slash - c->path) : 1, slash ? c->path : ".");
+	temps_note(s, c->in.origin_parent, false);
 	snprintf(name, sizeof(name), "%s%" PRIu64 "-nc4", s->temp_prefix, c->in.ino);
 	r = session_join(c->temp, sizeof(c->temp), c->dir_path, name);
 	snprintf(name, sizeof(name), "%s%" PRIu64, s->classic_prefix, c->in.ino);
@@ -288,7 +289,7 @@ static int publish(struct session *s, struct conversion *c, const struct stat *s
 	if (r == 0)
 		r = s->to->ops->link(s->to, c->path, c->keep);
 	if (r == 0)
-		r = session_intend(s, &rec, c->keep, c->path, false);
+		r = session_intend(s, &rec, c->keep, c->path, "", false);
 	if (r == 0)
 		r = s->to->ops->rename(s->to, c->temp, c->path, false);
 	if (r < 0) {

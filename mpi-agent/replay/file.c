@@ -68,12 +68,13 @@ static int sync_pending(struct session *s, struct pending *p)
 }
 
 /* What is in the place: a directory cannot be replaced; a file that nobody knows of is, and that is said. */
-static int look_at_place(struct session *s, struct pending *p)
+static int look_at_place(struct session *s, struct pending *p, struct stat *ret_there)
 {
 	struct stat st;
 	uint64_t owner;
 	int r = s->to->ops->stat(s->to, p->final, &st);
 
+	ret_there->st_ino = 0;
 	if (r == -ENOENT)
 		return 0;
 	if (r < 0)
@@ -81,15 +82,34 @@ static int look_at_place(struct session *s, struct pending *p)
 	if (S_ISDIR(st.st_mode))
 		return s->opt->in_place ? names_clear_dir(s, p->dir, p->name, p->final) : -EISDIR;
 	if (s->opt->in_place) {
-		r = names_check_place(s, p->dir, p->name, p->final, &p->c.in);
+		r = names_check_place(s, p->dir, p->name, p->final, &p->c.in, ret_there);
 		if (r < 0)
 			return r;
+	} else {
+		*ret_there = st;
 	}
 	if (s->opt->part == WIRE_PART_WHOLE && s->opt->in_place &&
 		state_backing_owner(s->st, p->dir, p->name, &owner) == -ENOENT &&
 		((uint64_t)st.st_size != p->c.in.size || st.st_mtim.tv_sec != p->c.in.mtime_ns / 1000000000))
 		p->c.conflict = "replaced a file of this name that somebody else had put into the backing directory";
 	return 0;
+}
+
+/* What comes to the place while we look is looked at, too. */
+static int give(struct session *s, struct pending *p, const struct record *rec)
+{
+	int r = -EEXIST;
+
+	for (int tries = 0; r == -EEXIST && tries < GIVE_TRIES; tries++) {
+		struct stat there;
+
+		r = look_at_place(s, p, &there);
+		if (r == 0)
+			r = session_intend(s, rec, "", p->final, p->temp, false);
+		if (r == 0)
+			r = give_name(s, p->temp, p->final, &there);
+	}
+	return r == -EEXIST ? -EBUSY : r;
 }
 
 static int publish(struct session *s, struct pending *p)
@@ -102,17 +122,13 @@ static int publish(struct session *s, struct pending *p)
 		r = s->to->ops->stat(s->to, p->temp, &by_name);
 	if (r == 0 && by_name.st_ino != st.st_ino)
 		r = -EBUSY; /* another agent writes here: it goes on, and we do not publish its half */
-	if (r == 0 && (r = look_at_place(s, p)) == -EBUSY && session_may_be_late(s)) {
-		p->ready = false;
-		return session_late(s, p->c.in.ino, p->c.shown, SESSION_OCCUPIED);
-	}
 	rec.backing_dev = st.st_dev;
 	rec.backing_ino = st.st_ino;
 	memcpy(rec.name, p->name, sizeof(rec.name));
-	if (r == 0)
-		r = session_intend(s, &rec, "", p->final, false);
-	if (r == 0)
-		r = s->to->ops->rename(s->to, p->temp, p->final, false);
+	if (r == 0 && (r = give(s, p, &rec)) == -EBUSY && session_may_be_late(s)) {
+		p->ready = false;
+		return session_late(s, p->c.in.ino, p->c.shown, SESSION_OCCUPIED);
+	}
 	if (r < 0) {
 		p->ready = false;
 		return carried_fail(s, &p->c, r, "cannot get its name");
@@ -174,6 +190,7 @@ static int create_temp(struct session *s, struct pending *p, const struct file_p
 	if (!p->temp || !p->final || !p->c.shown || !p->c.kept != !place->kept)
 		return -ENOMEM;
 	r = names_sweep(s, place->dir, place->dir_path);
+	temps_note(s, place->dir, false);
 	if (r == 0)
 		r = s->to->ops->open(s->to, p->temp, SINK_CREATE, &p->c.f);
 	if (r == -EEXIST && s->to->ops->remove(s->to, p->temp, false) == 0)

@@ -91,6 +91,23 @@ static int update_content(struct session *s, struct carried *c, struct stat *ret
 }
 
 /* A file that was written through gets its name now that it is whole. */
+static int give(struct session *s, const struct carried *c, const struct file_place *place, const struct record *rec,
+	const char *from, const char *to)
+{
+	int r = -EEXIST;
+
+	for (int tries = 0; r == -EEXIST && tries < GIVE_TRIES; tries++) {
+		struct stat there;
+
+		r = names_check_place(s, place->dir, place->name, to, &c->in, &there);
+		if (r == 0)
+			r = session_intend(s, rec, from, to, from, false);
+		if (r == 0)
+			r = give_name(s, from, to, &there);
+	}
+	return r == -EEXIST ? -EBUSY : r;
+}
+
 static int publish_update(struct session *s, const struct carried *c, const struct file_place *place, const char *from,
 	const struct stat *st)
 {
@@ -110,9 +127,9 @@ static int publish_update(struct session *s, const struct carried *c, const stru
 		rec.flags = RECORD_F_MOVED;
 		rec.from_parent = c->in.origin_parent;
 		memcpy(rec.from_name, c->in.origin_name, sizeof(rec.from_name));
-		r = session_intend(s, &rec, from, to, false);
-		if (r == 0)
-			r = s->to->ops->rename(s->to, from, to, false);
+		r = give(s, c, place, &rec, from, to);
+		if (r == -EBUSY && session_may_be_late(s))
+			return session_late(s, c->in.ino, place->path, SESSION_OCCUPIED);
 		if (r < 0)
 			return session_fail_errno(s, c->in.ino, place->path, r, "cannot get its name", 0);
 	}

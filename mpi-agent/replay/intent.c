@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * The file holds entries {u32 length, u32 CRC32C, record, from, to, is_dir}, appended by one write each, and is emptied
+ * The file holds entries {u32 length, u32 CRC32C, record, from, to, is_dir, beside}, appended by one write each, and is emptied
  * when all have been reported. It needs no sync: it has to outlive us, not the machine; after a loss of power a rename
  * that is not durable is not reported either. An entry that is not whole was never acted upon.
  */
@@ -35,7 +35,7 @@ struct intent {
 
 struct entry {
 	struct record rec;
-	char from[PATH_MAX_LEN], to[PATH_MAX_LEN];
+	char from[PATH_MAX_LEN], to[PATH_MAX_LEN], beside[PATH_MAX_LEN];
 	bool is_dir;
 };
 
@@ -88,7 +88,8 @@ void intent_close(struct intent *in)
 	free(in);
 }
 
-int intent_add(struct intent *in, const struct record *rec, const char *from, const char *to, bool is_dir)
+int intent_add(
+	struct intent *in, const struct record *rec, const char *from, const char *to, const char *beside, bool is_dir)
 {
 	int r;
 
@@ -100,6 +101,7 @@ int intent_add(struct intent *in, const struct record *rec, const char *from, co
 	buf_str(&in->out, from);
 	buf_str(&in->out, to);
 	buf_u8(&in->out, is_dir);
+	buf_str(&in->out, beside);
 	if (!buf_ok(&in->out))
 		return -ENOMEM;
 	buf_poke_u32(&in->out, 0, (uint32_t)(in->out.len - HEADER_BYTES));
@@ -136,6 +138,9 @@ static bool take(struct cursor *c, struct entry *e)
 	cursor_str(&rest, e->from, sizeof(e->from));
 	cursor_str(&rest, e->to, sizeof(e->to));
 	e->is_dir = cursor_u8(&rest);
+	e->beside[0] = '\0';
+	if (cursor_left(&rest) > 0) /* an agent of before did not know of it */
+		cursor_str(&rest, e->beside, sizeof(e->beside));
 	return cursor_ok(&rest);
 }
 
@@ -191,6 +196,20 @@ static int undo_replaced(const struct entry *e, struct state *st, struct sink *s
 	return sink->ops->rename(sink, e->from, e->to, false);
 }
 
+/*
+ * It has changed places with what was there, which is still beside it, and whose it is nobody may have looked yet: that has its name again,
+ * and what was to be published is as it was before.
+ */
+static int undo_exchange(const struct entry *e, struct sink *sink)
+{
+	struct stat there, beside;
+
+	if (!e->beside[0] || sink->ops->stat(sink, e->to, &there) < 0 || there.st_ino != e->rec.backing_ino ||
+		sink->ops->stat(sink, e->beside, &beside) < 0 || beside.st_ino == e->rec.backing_ino)
+		return 0;
+	return sink->ops->exchange(sink, e->beside, e->to);
+}
+
 static int undo_one(const struct entry *e, struct state *st, struct sink *sink)
 {
 	struct stat there, back;
@@ -202,6 +221,9 @@ static int undo_one(const struct entry *e, struct state *st, struct sink *sink)
 		return undo_replaced(e, st, sink);
 	if (state_backing_owner(st, e->rec.parent, e->rec.name, &owner) == 0 && owner == e->rec.ino)
 		return 0; /* was reported */
+	r = undo_exchange(e, sink);
+	if (r < 0)
+		return r;
 	r = sink->ops->stat(sink, e->to, &there);
 	if (r == -ENOENT || r == -ENOTDIR || (r == 0 && there.st_ino != e->rec.backing_ino))
 		return 0; /* was not done */
@@ -211,6 +233,8 @@ static int undo_one(const struct entry *e, struct state *st, struct sink *sink)
 		r = sink->ops->stat(sink, e->from, &back);
 	if (r == -ENOENT)
 		r = sink->ops->rename(sink, e->to, e->from, e->is_dir);
+	else if (r == 0 && back.st_ino == there.st_ino && !e->is_dir)
+		r = sink->ops->remove(sink, e->to, false); /* it had got its name, and not yet lost the old one */
 	/* The directory that it was in has gone since: it stays, and the next drain will find it here. */
 	return r == -ENOENT || r == -ENOTDIR ? 0 : r;
 }

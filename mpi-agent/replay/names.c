@@ -118,14 +118,10 @@ struct sweep {
 	size_t len, cap;
 };
 
-/* Files that other nodes write to are left over only when no part with them can follow. */
 static bool is_left_over(const struct session *s, const char *name)
 {
-	bool all_published = s->opt->part == WIRE_PART_WHOLE || s->opt->part == WIRE_PART_OFFER ||
-			     s->opt->part == WIRE_PART_REMOVE || s->opt->part == WIRE_PART_FINISH;
-
 	return strncmp(name, s->temp_prefix, strlen(s->temp_prefix)) == 0 ||
-	       (all_published && strncmp(name, s->shared_prefix, strlen(s->shared_prefix)) == 0);
+	       (names_are_published(s) && strncmp(name, s->shared_prefix, strlen(s->shared_prefix)) == 0);
 }
 
 static int find_temp(const char *name, void *arg)

@@ -22,6 +22,7 @@ struct placing {
 	const char *name;
 	struct names_step step;
 	struct inode in;
+	struct stat there;            /* what has the name, by names_check_place() */
 	char to[SESSION_PATH_MAX];    /* of the name, in the destination */
 	char from[SESSION_PATH_MAX];  /* PARK, MOVE, LINK */
 	char shown[SESSION_PATH_MAX]; /* in the mount, for people */
@@ -87,7 +88,7 @@ static int do_park(struct placing *p)
 		r = check_same(s, &occupant, p->to, &st);
 	rec.backing_ino = r == 0 ? st.st_ino : occupant.backing_ino;
 	if (r == 0)
-		r = session_intend(s, &rec, p->to, park, S_ISDIR(occupant.mode));
+		r = session_intend(s, &rec, p->to, park, "", S_ISDIR(occupant.mode));
 	if (r == 0)
 		r = s->to->ops->rename(s->to, p->to, park, S_ISDIR(occupant.mode));
 	if (r == 0 && s->opt->manifest)
@@ -141,15 +142,15 @@ static int placed(struct placing *p)
 	return session_touch(p->s, p->dir->ino) < 0 ? -ENOMEM : session_step(p->s, &rec);
 }
 
-/* Something new, of which st is, is about to get the name. */
-static int intend_placed(struct placing *p, const struct stat *st)
+/* Something new, of which st is, is about to get the name; it is at temp. */
+static int intend_placed(struct placing *p, const struct stat *st, const char *temp)
 {
 	struct record rec;
 
 	p->in.backing_dev = st->st_dev;
 	p->in.backing_ino = st->st_ino;
 	rec = placed_record(&p->in, p->in.ino, p->dir->ino, p->name);
-	return session_intend(p->s, &rec, "", p->to, S_ISDIR(st->st_mode));
+	return session_intend(p->s, &rec, "", p->to, S_ISDIR(st->st_mode) ? "" : temp, S_ISDIR(st->st_mode));
 }
 
 /*
@@ -171,6 +172,39 @@ int names_clear_dir(struct session *s, uint64_t dir, const char *name, const cha
 	return s->to->ops->remove(s->to, path, true);
 }
 
+int names_remove_temp(struct session *s, const char *path)
+{
+	int r = s->to->ops->remove(s->to, path, false);
+
+	return r == -EISDIR || r == -EPERM ? s->to->ops->remove(s->to, path, true) : r;
+}
+
+/* A temporary name beside the place, of which nothing is there. */
+static int fresh_temp(struct placing *p, char *out, size_t cap)
+{
+	struct session *s = p->s;
+	char name[RECORD_NAME_MAX + 1];
+	int r;
+
+	temps_note(s, p->dir->ino, false);
+	snprintf(name, sizeof(name), "%s%" PRIu64, s->temp_prefix, p->in.ino);
+	r = state_backing_child_path(s->st, p->dir->ino, name, out, cap);
+	if (r < 0)
+		return r;
+	r = names_remove_temp(s, out);
+	return r == -ENOENT ? 0 : r;
+}
+
+/* The name to what is at temp, which is not left there. */
+static int give_temp(struct placing *p, const char *temp)
+{
+	int r = give_name(p->s, temp, p->to, &p->there);
+
+	if (r == -EEXIST)
+		(void)names_remove_temp(p->s, temp);
+	return r;
+}
+
 /* rename() between two links of one file would leave both. */
 static bool is_other_link(struct placing *p, const struct stat *from)
 {
@@ -180,18 +214,46 @@ static bool is_other_link(struct placing *p, const struct stat *from)
 	       to.st_dev == from->st_dev;
 }
 
+static int rename_dir(struct placing *p, const struct record *rec)
+{
+	int r = session_intend(p->s, rec, p->from, p->to, "", true);
+
+	return r < 0 ? r : p->s->to->ops->rename(p->s->to, p->from, p->to, true);
+}
+
+/* By way of a further link: what changes places with it must not get its old name, which may be wanted by then. */
+static int replace_by_link(struct placing *p, const struct record *rec)
+{
+	struct session *s = p->s;
+	char temp[SESSION_PATH_MAX];
+	int r = fresh_temp(p, temp, sizeof(temp));
+
+	if (r == 0)
+		r = session_intend(s, rec, p->from, p->to, temp, false);
+	if (r == 0)
+		r = s->to->ops->link(s->to, p->from, temp);
+	if (r == -EPERM || r == -EOPNOTSUPP || r == -EMLINK)
+		return s->to->ops->rename(s->to, p->from, p->to, false);
+	if (r == 0)
+		r = give_temp(p, temp);
+	return r < 0 ? r : s->to->ops->remove(s->to, p->from, false);
+}
+
 static int rename_over(struct placing *p, const struct record *rec, const struct stat *from)
 {
 	struct session *s = p->s;
-	bool is_dir = S_ISDIR(from->st_mode);
 	int r;
 
+	if (S_ISDIR(from->st_mode))
+		return rename_dir(p, rec);
 	if (is_other_link(p, from))
 		return s->to->ops->remove(s->to, p->from, false);
-	r = is_dir ? 0 : names_clear_dir(s, p->dir->ino, p->name, p->to);
+	r = names_clear_dir(s, p->dir->ino, p->name, p->to);
+	if (r == 0 && p->there.st_ino && give_is_guarded(s))
+		return replace_by_link(p, rec);
 	if (r == 0)
-		r = session_intend(s, rec, p->from, p->to, is_dir);
-	return r < 0 ? r : s->to->ops->rename(s->to, p->from, p->to, is_dir);
+		r = session_intend(s, rec, p->from, p->to, "", false);
+	return r < 0 ? r : give_name(s, p->from, p->to, &p->there);
 }
 
 static int do_move(struct placing *p)
@@ -214,30 +276,8 @@ static int do_move(struct placing *p)
 	return session_step(s, &rec);
 }
 
-int names_remove_temp(struct session *s, const char *path)
-{
-	int r = s->to->ops->remove(s->to, path, false);
-
-	return r == -EISDIR || r == -EPERM ? s->to->ops->remove(s->to, path, true) : r;
-}
-
-/* A temporary name beside the place, of which nothing is there. */
-static int fresh_temp(struct placing *p, char *out, size_t cap)
-{
-	struct session *s = p->s;
-	char name[RECORD_NAME_MAX + 1];
-	int r;
-
-	snprintf(name, sizeof(name), "%s%" PRIu64, s->temp_prefix, p->in.ino);
-	r = state_backing_child_path(s->st, p->dir->ino, name, out, cap);
-	if (r < 0)
-		return r;
-	r = names_remove_temp(s, out);
-	return r == -ENOENT ? 0 : r;
-}
-
 /* By way of a temporary name: link() does not replace what nobody needs. */
-static int link_over(struct placing *p)
+static int link_over(struct placing *p, const struct stat *from)
 {
 	struct session *s = p->s;
 	char temp[SESSION_PATH_MAX];
@@ -246,8 +286,10 @@ static int link_over(struct placing *p)
 	if (r == 0)
 		r = fresh_temp(p, temp, sizeof(temp));
 	if (r == 0)
+		r = intend_placed(p, from, temp);
+	if (r == 0)
 		r = s->to->ops->link(s->to, p->from, temp);
-	return r < 0 ? r : s->to->ops->rename(s->to, temp, p->to, false);
+	return r < 0 ? r : give_temp(p, temp);
 }
 
 static int do_link(struct placing *p)
@@ -261,9 +303,7 @@ static int do_link(struct placing *p)
 	if (is_other_link(p, &from)) {
 		r = s->to->ops->mark(s->to, p->to);
 	} else {
-		r = intend_placed(p, &from);
-		if (r == 0)
-			r = link_over(p);
+		r = link_over(p, &from);
 	}
 	return r < 0 ? r : placed(p);
 }
@@ -281,7 +321,7 @@ static int make_dir(struct placing *p)
 	if (r == 0)
 		r = s->to->ops->stat(s->to, temp, &st);
 	if (r == 0)
-		r = intend_placed(p, &st);
+		r = intend_placed(p, &st, temp);
 	return r < 0 ? r : s->to->ops->rename(s->to, temp, p->to, true);
 }
 
@@ -354,9 +394,9 @@ static int do_symlink(struct placing *p)
 	if (r == 0)
 		r = make_symlink(p, temp, &st, &warning);
 	if (r == 0)
-		r = intend_placed(p, &st);
+		r = intend_placed(p, &st, temp);
 	if (r == 0)
-		r = s->to->ops->rename(s->to, temp, p->to, false);
+		r = give_temp(p, temp);
 	if (r == 0)
 		attrs_tell(s, p->to, &warning);
 	return r < 0 ? r : finish_symlink(p);
@@ -399,15 +439,19 @@ static bool is_ours(struct session *s, uint64_t dir, const char *name, const str
 	       in.backing_ino == st->st_ino;
 }
 
-int names_check_place(struct session *s, uint64_t dir, const char *name, const char *path, const struct inode *in)
+int names_check_place(struct session *s, uint64_t dir, const char *name, const char *path, const struct inode *in,
+	struct stat *ret_there)
 {
 	struct stat st, again;
 	struct record rec;
 	uint64_t owner;
 	int r;
 
+	ret_there->st_ino = 0;
 	if (s->to->ops->stat(s->to, path, &st) < 0)
 		return 0;
+	if (!S_ISDIR(st.st_mode))
+		*ret_there = st;
 	if (s->opt->cautious && state_backing_owner(s->st, dir, name, &owner) == -ENOENT)
 		return -EBUSY;
 	if (!s->opt->watcher.occupied || s->opt->part == WIRE_PART_WHOLE || S_ISDIR(st.st_mode) ||
@@ -422,11 +466,26 @@ int names_check_place(struct session *s, uint64_t dir, const char *name, const c
 }
 
 /* What has the place may be the only copy of a file of another node. -EBUSY. */
-static int check_free(const struct placing *p)
+static int check_free(struct placing *p)
 {
 	bool places = p->step.action == NAMES_MOVE || p->step.action == NAMES_LINK || p->step.action == NAMES_SYMLINK;
 
-	return places ? names_check_place(p->s, p->dir->ino, p->name, p->to, &p->in) : 0;
+	return places ? names_check_place(p->s, p->dir->ino, p->name, p->to, &p->in, &p->there) : 0;
+}
+
+/* What comes to the place of a file while we look is looked at, too. */
+static int give_step(struct placing *p)
+{
+	int r = -EEXIST;
+
+	for (int tries = 0; r == -EEXIST && tries < GIVE_TRIES; tries++) {
+		r = check_free(p);
+		if (r == 0)
+			r = do_step(p);
+		if (S_ISDIR(p->in.mode)) /* nothing is replaced by one */
+			return r;
+	}
+	return r == -EEXIST ? -EBUSY : r;
 }
 
 /* The step's paths; then the step. */
@@ -438,10 +497,8 @@ static int one_step(struct placing *p)
 	if (r == 0 && (p->step.action == NAMES_MOVE || p->step.action == NAMES_LINK))
 		r = state_backing_child_path(s->st, p->step.from_parent, p->step.from_name, p->from, sizeof(p->from));
 	if (r == 0)
-		r = check_free(p);
-	if (r == 0)
 		r = session_touch(s, p->dir->ino);
-	return r < 0 ? r : do_step(p);
+	return r < 0 ? r : give_step(p);
 }
 
 /*

@@ -49,7 +49,7 @@ static void wait_usec(struct session *s, uint64_t usec)
 	s->rested_usec += session_now_usec() - began;
 }
 
-static int end_session(struct session *s, int r, const char *why)
+int session_end(struct session *s, int r, const char *why)
 {
 	if (s->fatal == 0) {
 		s->fatal = r;
@@ -72,9 +72,9 @@ int session_tick(struct session *s, bool now)
 		r = w->tick(&s->progress, &s->control, w->arg);
 		s->last_tick_usec = session_now_usec();
 		if (r < 0)
-			return end_session(s, r, "nobody follows this drain any more");
+			return session_end(s, r, "nobody follows this drain any more");
 		if (s->control.cancel)
-			return end_session(
+			return session_end(
 				s, -ECANCELED, "the drain was cancelled; a next one goes on where it stopped");
 		if (!s->control.paused)
 			return 0;
@@ -136,9 +136,10 @@ void session_set_path(struct session *s, const char *path)
 	snprintf(s->path, sizeof(s->path), "%s", path);
 }
 
-int session_intend(struct session *s, const struct record *rec, const char *from, const char *to, bool is_dir)
+int session_intend(
+	struct session *s, const struct record *rec, const char *from, const char *to, const char *beside, bool is_dir)
 {
-	return s->intent ? intent_add(s->intent, rec, from, to, is_dir) : 0;
+	return s->intent ? intent_add(s->intent, rec, from, to, beside, is_dir) : 0;
 }
 
 /* A step about what was not taken, or lies in it, must not be reported either. */
@@ -167,7 +168,7 @@ static int report_steps(struct session *s, bool *ret_refused)
 		if (s->kept && r == 0)
 			r = steps_add(s->kept, &s->steps[i]);
 		if (r < 0 && !s->refused[i])
-			return end_session(s, r, "a step could not be reported");
+			return session_end(s, r, "a step could not be reported");
 	}
 	return s->kept ? steps_write(s->kept) : 0;
 }
@@ -204,7 +205,7 @@ static int undo_refused(struct session *s)
 			r = undo_placed(s, &s->steps[i]);
 	if (r == 0)
 		r = s->to->ops->sync_names(s->to);
-	return r < 0 ? end_session(s, r, "what the mount has given up cannot be taken back") : 0;
+	return r < 0 ? session_end(s, r, "what the mount has given up cannot be taken back") : 0;
 }
 
 int session_flush_steps(struct session *s)
@@ -216,16 +217,16 @@ int session_flush_steps(struct session *s)
 		return r;
 	r = s->to->ops->sync_names(s->to);
 	if (r < 0)
-		return end_session(s, r, "the destination cannot make names durable");
+		return session_end(s, r, "the destination cannot make names durable");
 	r = report_steps(s, &refused);
 	if (r == 0 && refused)
 		r = undo_refused(s);
 	if (r < 0)
-		return end_session(s, r, "the steps of the recovery cannot be written");
+		return session_end(s, r, "the steps of the recovery cannot be written");
 	s->num_steps = 0;
 	s->first_move_usec = 0;
 	r = s->intent ? intent_clear(s->intent) : 0;
-	return r < 0 ? end_session(s, r, "the store cannot be written") : session_tick(s, false);
+	return r < 0 ? session_end(s, r, "the store cannot be written") : session_tick(s, false);
 }
 
 static bool wants_flush(struct session *s, const struct record *rec)
@@ -254,7 +255,7 @@ int session_step(struct session *s, const struct record *rec)
 	step->seq = state_seq(s->st) + 1;
 	r = state_apply(s->st, step);
 	if (r < 0)
-		return end_session(s, r, "the store's state does not take a step of the drain: run cistern fsck");
+		return session_end(s, r, "the store's state does not take a step of the drain: run cistern fsck");
 	s->num_steps++;
 	return wants_flush(s, rec) ? session_flush_steps(s) : session_tick(s, false);
 }
@@ -272,7 +273,7 @@ int session_fail(struct session *s, uint64_t ino, const char *path, int code, co
 	va_end(ap);
 	s->result.totals.failed++;
 	if (ino && idmap_set(&s->inodes, ino, INODE_IS_FAILED) < 0)
-		return end_session(s, -ENOMEM, "no memory for the list of failed files");
+		return session_end(s, -ENOMEM, "no memory for the list of failed files");
 	if (w->error)
 		w->error(path, code, text, w->arg);
 	if (s->opt->manifest)
@@ -482,6 +483,8 @@ static int session_open(struct session *s, const struct drain_options *opt)
 		r = sink_posix_create(opt->base_dirfd, &s->base);
 	if (r == 0 && opt->intent_path)
 		r = intent_open(opt->intent_path, &s->intent);
+	if (r == 0 && opt->in_place)
+		r = temps_open(s);
 	s->kept = opt->steps;
 	if (r == 0 && opt->steps_path)
 		r = steps_open(opt->steps_path, s->st, &s->kept);
@@ -496,6 +499,7 @@ static void session_close(struct session *s)
 {
 	if (s->kept != s->opt->steps)
 		steps_close(s->kept);
+	temps_close(s);
 	intent_close(s->intent);
 	batch_destroy(s->batch);
 	copier_destroy(s->copier);
@@ -521,6 +525,7 @@ static int run_in_place(struct session *s)
 		unsigned int parts; /* bit n: enum wire_part n has it */
 	} stages[] = {
 		{ locate_run, ~0u },
+		{ temps_sweep, ~0u },
 		{ names_run, ~0u },
 		{ names_park, 1u << WIRE_PART_PARK },
 		{ names_park_dirs, 1u << WIRE_PART_LOOK | 1u << WIRE_PART_DIRS },
@@ -544,6 +549,8 @@ static int run_in_place(struct session *s)
 		if (r == 0)
 			r = session_flush_steps(s);
 	}
+	if (r == 0)
+		temps_end(s);
 	return r;
 }
 
@@ -578,7 +585,7 @@ int drain_run(const struct drain_options *opt, struct drain_result *ret, struct 
 	if (r == -ECANCELED)
 		report_rest(s);
 	if (r < 0)
-		end_session(s, r, "the drain stopped");
+		session_end(s, r, "the drain stopped");
 	else
 		r = session_tick(s, true);
 	*ret = s->result;

@@ -44,6 +44,7 @@ struct session_dir { /* a directory of the mount's tree; parents stand before th
 
 struct copier;
 struct batch;
+struct temps;
 
 struct session {
 	const struct drain_options *opt; /* borrowed */
@@ -66,6 +67,8 @@ struct session {
 	size_t num_steps;
 	bool refused[SESSION_STEPS]; /* which of them the watcher did not take */
 	struct intent *intent;       /* owned; NULL: none is kept */
+	struct temps *temps;         /* owned; NULL: not in place */
+	bool begins;                 /* nothing of this session is there yet */
 	struct steps *kept;          /* owned; NULL: they are not kept */
 	uint64_t first_move_usec;    /* when the first move among the steps was made; 0: there is none */
 	struct drain_result result;
@@ -94,8 +97,11 @@ void session_set_path(struct session *s, const char *path);
 /* A step is done: applied to our state; reported when it has become durable. A negative return ends the session. */
 int session_step(struct session *s, const struct record *rec);
 int session_flush_steps(struct session *s);
-/* To be called before something gets the name that rec (PLACED) stands for; from: "" unless MOVED. */
-int session_intend(struct session *s, const struct record *rec, const char *from, const char *to, bool is_dir);
+/* To be called before something gets the name that rec (PLACED) stands for; as intent_add(). */
+int session_intend(
+	struct session *s, const struct record *rec, const char *from, const char *to, const char *beside, bool is_dir);
+/* The session cannot go on: returns r, or what ended it before. */
+int session_end(struct session *s, int r, const char *why);
 /*
  * path cannot be carried over; ino (0: none) and what depends on it are left alone. fmt: what happened and what to do.
  * Returns 0, the session goes on; but when it is ending (s->fatal), that, and path is not to blame.
@@ -157,10 +163,34 @@ int names_finish_dirs(struct session *s);
 int names_clear_dir(struct session *s, uint64_t dir, const char *name, const char *path);
 /*
  * in is about to get the name: may what has it be replaced? -EBUSY: it may be the only copy of a file of another node, by what that one
- * says now, which our snapshot may be older than.
+ * says now, which our snapshot may be older than. *ret_there: what was looked at, no directory; st_ino 0: nothing.
  */
-int names_check_place(struct session *s, uint64_t dir, const char *name, const char *path, const struct inode *in);
+int names_check_place(struct session *s, uint64_t dir, const char *name, const char *path, const struct inode *in,
+	struct stat *ret_there);
 int names_sweep(struct session *s, uint64_t dir_ino, const char *dir_path); /* left-over temporary files */
+/* Files that other nodes write to are left over only then: no part with them can follow, or none has begun. */
+static inline bool names_are_published(const struct session *s)
+{
+	return s->begins || s->opt->part == WIRE_PART_WHOLE || s->opt->part == WIRE_PART_OFFER ||
+	       s->opt->part == WIRE_PART_REMOVE || s->opt->part == WIRE_PART_FINISH;
+}
+
+/* temps.c: in which directories there may be some */
+int temps_open(struct session *s); /* -ENOMEM */
+/* Before the first one is made there; shared: other nodes write to it. */
+void temps_note(struct session *s, uint64_t dir, bool shared);
+int temps_sweep(struct session *s); /* those that a killed session has left */
+void temps_end(struct session *s);  /* in good order: none is left of this session */
+void temps_close(struct session *s);
+
+/* give.c: the name, and nothing else than what was seen under it, is replaced */
+#define GIVE_TRIES 3
+bool give_is_guarded(const struct session *s); /* what is replaced may be another node's, or a stranger's */
+/*
+ * temp gets the name to, which there (of names_check_place) had. Intended before, with temp beside it. -EEXIST: something else has the
+ * name by now, and keeps it: look again; -EBUSY: likewise, and temp is gone. What was replaced has gone when it returns 0.
+ */
+int give_name(struct session *s, const char *temp, const char *to, const struct stat *there);
 
 /* file.c: pending (batched) new files, updates in place */
 int batch_create(struct batch **ret);

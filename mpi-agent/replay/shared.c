@@ -96,7 +96,7 @@ static int wait_for_next(struct session *s, const struct inode *in, const char *
 	return session_late(s, in->ino, shown, "it is being cut or removed, or has just been");
 }
 
-static int begin_file(struct session *s, const struct inode *in, const char *dir_path, const char *shown)
+static int begin_file(struct session *s, const struct inode *in, uint64_t dir, const char *dir_path, const char *shown)
 {
 	char path[SESSION_PATH_MAX];
 	struct wire_shared f = { .ino = in->ino,
@@ -115,6 +115,8 @@ static int begin_file(struct session *s, const struct inode *in, const char *dir
 		blob_wait(s, in, shown, layout);
 		return 0;
 	}
+	if (!f.in_place)
+		temps_note(s, dir, true);
 	if (r == 0)
 		r = f.in_place ? cut_existing(s, in, path, sizeof(path))
 			       : make_temp(s, in, dir_path, path, sizeof(path));
@@ -148,7 +150,7 @@ static int visit(struct session *s, const struct state_name *e, void *arg)
 		return session_tick(s, false);
 	if (idmap_set(&s->inodes, e->ino, INODE_IS_PENDING) < 0)
 		return -ENOMEM;
-	return begin_file(s, &in, b->dir_path, shown);
+	return begin_file(s, &in, b->dir->ino, b->dir_path, shown);
 }
 
 int shared_begin(struct session *s)

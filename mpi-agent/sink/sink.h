@@ -41,6 +41,10 @@ struct sink_ops {
 	int (*symlink)(struct sink *s, const char *target, const char *path);
 	int (*link)(struct sink *s, const char *from, const char *to);
 	int (*rename)(struct sink *s, const char *from, const char *to, bool is_dir);
+	/* Of what is no directory: what is at to stays, -EEXIST. -EOPNOTSUPP: that cannot be had here in one step. */
+	int (*rename_new)(struct sink *s, const char *from, const char *to);
+	/* Both are there, neither is a directory, and they change places. -EOPNOTSUPP: likewise. */
+	int (*exchange)(struct sink *s, const char *one, const char *other);
 	int (*remove)(struct sink *s, const char *path, bool is_dir);
 	/* Counts the directory of path as changed: what was found there is to be durable, too. */
 	int (*mark)(struct sink *s, const char *path);

@@ -265,6 +265,17 @@ static int null_rename(struct sink *sink, const char *from, const char *to, bool
 	return 0;
 }
 
+static int null_rename_new(struct sink *sink, const char *from, const char *to)
+{
+	return find(sink_of(sink), to) == NO_NAME ? null_rename(sink, from, to, false) : -EEXIST;
+}
+
+static int null_exchange(struct sink *sink, const char *one, const char *other)
+{
+	(void)sink, (void)one, (void)other;
+	return -EOPNOTSUPP;
+}
+
 static int null_remove(struct sink *sink, const char *path, bool is_dir)
 {
 	struct sink_null *s = sink_of(sink);
@@ -493,6 +504,8 @@ static const struct sink_ops null_ops = {
 	.symlink = null_symlink,
 	.link = null_link,
 	.rename = null_rename,
+	.rename_new = null_rename_new,
+	.exchange = null_exchange,
 	.remove = null_remove,
 	.mark = null_mark,
 	.sync_names = null_sync_names,

@@ -272,6 +272,28 @@ static int posix_rename(struct sink *s, const char *from, const char *to, bool i
 	return r;
 }
 
+/* Kernels and file systems that do not know the flag say EINVAL or ENOSYS; nothing else of ours can be invalid here. */
+static int rename_flagged(struct sink *s, const char *from, const char *to, unsigned int flags)
+{
+	const char *from_name, *to_name;
+	struct open_dir *from_dir, *to_dir;
+	int r = split_two(sink_of(s), from, to, &from_dir, &from_name, &to_dir, &to_name);
+
+	if (r == 0)
+		r = changed(sink_of(s), renameat2(from_dir->fd, from_name, to_dir->fd, to_name, flags));
+	return r == -EINVAL || r == -ENOSYS || r == -ENOTSUP ? -EOPNOTSUPP : r;
+}
+
+static int posix_rename_new(struct sink *s, const char *from, const char *to)
+{
+	return rename_flagged(s, from, to, RENAME_NOREPLACE);
+}
+
+static int posix_exchange(struct sink *s, const char *one, const char *other)
+{
+	return rename_flagged(s, one, other, RENAME_EXCHANGE);
+}
+
 static int posix_remove(struct sink *s, const char *path, bool is_dir)
 {
 	struct open_dir *d;
@@ -664,6 +686,8 @@ static const struct sink_ops posix_ops = {
 	.symlink = posix_symlink,
 	.link = posix_link,
 	.rename = posix_rename,
+	.rename_new = posix_rename_new,
+	.exchange = posix_exchange,
 	.remove = posix_remove,
 	.mark = posix_mark,
 	.sync_names = posix_sync_names,
