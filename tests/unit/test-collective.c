@@ -26,7 +26,7 @@ struct done { /* a part that a node carried out */
 	unsigned int running;     /* parts of another kind at work at that time */
 	unsigned int num, failed; /* shared files that it was told of */
 	unsigned int blobs;       /* of them, those that become subfiles */
-	bool last;
+	bool last, again;
 	enum wire_haste haste;
 };
 
@@ -64,6 +64,7 @@ struct world {
 	int ignore
 		[NODES]; /* a node does not answer the next request of this kind, node 0: from node 2; ALL_KINDS: none at all */
 	unsigned int ignored[NODES];
+	unsigned int late; /* so many sessions find a file of node 2's too late */
 };
 
 static void share_files(
@@ -101,6 +102,7 @@ static void work(const struct collective_work *work, struct collective_done *ret
 		.part = work->part,
 		.cautious = work->cautious,
 		.last = work->last,
+		.again = work->again,
 		.haste = work->haste };
 
 	pthread_mutex_lock(&w->lock);
@@ -120,6 +122,10 @@ static void work(const struct collective_work *work, struct collective_done *ret
 	if (w->fail_part == work->part && n->index == 1) {
 		ret->result = CISTERN_EXIT_INCOMPLETE;
 		snprintf(ret->text, sizeof(ret->text), "the disk is on strike");
+	}
+	if (work->part == WIRE_PART_FILES && n->index == 2 && w->late > 0) {
+		ret->totals.late = 1;
+		w->late--;
 	}
 	share_files(w, n->index, work, &ret->shared);
 	w->at_work[work->part]--;
@@ -468,6 +474,25 @@ static void test_late(void)
 	stop(w);
 }
 
+/* So many sessions in a row find a file too late; is another one run for who asked? */
+static void test_late_files(enum drain_kind kind, unsigned int late, unsigned int sessions, enum cistern_exit result)
+{
+	struct world *w = start(60000000);
+	unsigned int num = 0;
+	bool again = true;
+
+	w->late = late;
+	collective_ask(w->nodes[1].c, 1, kind, false, NULL, 0);
+	ok(wait_answers(w, 1), "%u of its sessions find a file too late", late);
+	for (unsigned int i = 0; i < w->num_done; i++)
+		if (w->done[i].part == COLLECTIVE_COMMIT && w->done[i].node == 0)
+			again = again && w->done[i].again == (num++ > 0);
+	is_u64(num, sessions, "so many are run");
+	ok(again, "each behind the first as what it is");
+	ok(w->answers[0].result == result, "the answer is that of the last one: %s", w->answers[0].text);
+	stop(w);
+}
+
 static void ignore(struct world *w, uint32_t node, int what)
 {
 	pthread_mutex_lock(&w->lock);
@@ -566,6 +591,10 @@ int main(void)
 	test_background();
 	test_final();
 	test_late();
+	test_late_files(DRAIN_FLUSH, 2, 3, CISTERN_EXIT_OK);
+	test_late_files(DRAIN_FLUSH, 4, 5, CISTERN_EXIT_OK);
+	test_late_files(DRAIN_FLUSH, 99, 5, CISTERN_EXIT_INCOMPLETE);
+	test_late_files(DRAIN_BACKGROUND, 99, 1, CISTERN_EXIT_OK);
 	test_silent();
 	test_end_not_heard();
 	test_answer_not_heard();

@@ -240,6 +240,63 @@ static void test_occupied(struct job_world *w)
 	is_int(job_drain_occupied(j, &asked), -EBUSY, "but not another file in its place");
 }
 
+/* A file without a name that is in use is still known to its home; a home that cannot be asked may know anything. */
+static void test_occupied_in_use(struct job_world *w)
+{
+	uint64_t ino = create(w, "u");
+	struct record placed = made(w, "u", ino), asked = placed;
+	struct job *j = job_world_job(w, 2);
+
+	asked.ino = ino + 1;
+	is_int(step(w, placed), 0, "a file is published");
+	is_int(core_hold(job_world_core(w, HOME), ino), 0, "it is in use");
+	is_int(path_unlink(job_world_job(w, HOME), "u"), 0, "and is removed");
+	is_int(job_drain_occupied(j, &asked), 0, "it may be replaced, though somebody reads it");
+	core_forget(job_world_core(w, HOME), ino, 1);
+	is_int(job_drain_occupied(j, &asked), 0, "and when nobody does");
+	loopback_end(job_world_loopback(w), 0);
+	is_int(job_drain_occupied(j, &asked), -EBUSY, "but not when a node cannot say whether it has it");
+}
+
+/* ---- a name that is there when it is locked, and whose file is not when it is opened */
+
+struct refusing {
+	struct job *home;
+	_Atomic(unsigned int) num;
+};
+
+static void refuse_openings(struct peers_request *rq, void *arg)
+{
+	struct refusing *r = arg;
+
+	if (peers_msg(rq)->type != MESSAGE_SHARE_REGISTER) {
+		serve_request(rq, r->home);
+		return;
+	}
+	r->num++;
+	peers_reply_status(rq, -ESTALE);
+}
+
+static void test_create_refused(void)
+{
+	struct job_world *w = job_world_start(NODES);
+	struct refusing r = { .home = job_world_job(w, HOME) };
+	struct job_file *file = NULL;
+	struct core_open_reply reply;
+	struct core_entry e;
+
+	create(w, "f");
+	peers_set_hooks(
+		job_world_peers(w, HOME), &(struct peers_hooks){ .handle = refuse_openings,
+						  .arg = &r,
+						  .clock = state_clock(store_state(job_world_store(w, HOME))) });
+	is_int(job_create_file(
+		       job_world_job(w, 2), 1, "f", 0600, O_RDWR | O_CREAT, (struct core_cred){ 0 }, &e, &file, &reply),
+		-ESTALE, "a file that is there and cannot be opened: who would have made it is told, each time");
+	ok(r.num >= 8, "it was tried again and again: %u", r.num);
+	job_world_stop(w);
+}
+
 /* Node 0 uses them still, as a process does whose working directory was removed; the others have forgotten them. */
 static void test_gone_dirs(struct job_world *w)
 {
@@ -278,6 +335,8 @@ int main(void)
 	test_dir_removed_meanwhile(w);
 	test_occupied(w);
 	test_gone_dirs(w);
+	test_occupied_in_use(w); /* the last: node 0 ends */
 	job_world_stop(w);
+	test_create_refused();
 	return done_testing();
 }
