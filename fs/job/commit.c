@@ -407,6 +407,7 @@ struct commit {
 	uint64_t stamp, upto, end;
 	struct bases bases;
 	bool resend, fresh; /* what was committed before; what was not */
+	bool unknown;       /* to the home, perhaps for good */
 	bool again;         /* resend later: it is too early to know whether the layer is of use */
 	struct list list;
 };
@@ -423,13 +424,22 @@ static int note_committed(struct job *j, struct shared *s, struct commit *c, boo
 	return rc;
 }
 
-static int resend(struct job *j, struct shared *s, bool durable)
+static int resend(struct job *j, struct shared *s)
 {
 	struct list l = { 0 };
 	int rc = list_committed(j, s->ino, &l);
 
 	if (rc == 0)
 		rc = send_list(j, s, &l, &(struct bases){ 0 });
+	free(l.at);
+	return rc == -ENOENT ? 0 : rc;
+}
+
+static int resend_witness(struct job *j, struct shared *s, bool durable)
+{
+	struct list l = { 0 };
+	int rc = list_committed(j, s->ino, &l);
+
 	if (rc == 0)
 		send_witness(j, s, &l, durable);
 	free(l.at);
@@ -487,6 +497,7 @@ static int judge_unknown(struct job *j, struct shared *s, struct commit *c)
 	pthread_mutex_lock(&s->mutex);
 	bool used = s->readers + s->writers > 0;
 	s->unknown = used;
+	c->unknown = true;
 	pthread_mutex_unlock(&s->mutex);
 	if (used)
 		return 0;
@@ -511,10 +522,12 @@ static int retell_home(struct job *j, struct shared *s, struct commit *c)
 
 static int run(struct job *j, struct shared *s, struct commit *c, bool durable)
 {
-	int rc = c->resend ? resend(j, s, durable) : 0;
+	int rc = c->resend ? resend(j, s) : 0;
 
 	if (rc == 0 && c->resend)
 		rc = retell_home(j, s, c);
+	if (rc == 0 && c->resend && !c->unknown) /* nobody may wait for that, so it would come behind the end of the layer */
+		rc = resend_witness(j, s, durable);
 	return rc == 0 && c->fresh ? commit_fresh(j, s, c, durable) : rc;
 }
 
@@ -546,14 +559,35 @@ static void end(struct shared *s, const struct commit *c, int rc)
 	pthread_mutex_unlock(&s->mutex);
 }
 
-/* The file is no more, so its layer is of no use. */
+void commit_serve_forget(struct job *j, struct peers_request *rq)
+{
+	struct record rec = {
+		.type = RECORD_SHARE_LOST, .ino = message_get(peers_msg(rq), MESSAGE_SHARE_INO), .node = peers_from(rq)
+	};
+
+	peers_reply_status(rq, store_commit(j->opt.store, &rec));
+}
+
+static void tell_forgotten(struct job *j, uint64_t ino)
+{
+	struct wire_msg m = { 0 };
+
+	message_init(&m, MESSAGE_SHARE_FORGET);
+	message_put(&m, MESSAGE_SHARE_INO, ino);
+	for (uint32_t node = 0; node < peers_count(j->peers); node++)
+		(void)peers_tell(j->peers, node, &m);
+	wire_msg_free(&m);
+}
+
+/* The file is no more, so its layer is of no use; nor are the places in it that maps have, some of them just told again. */
 static void drop_layer(struct job *j, struct shared *s)
 {
 	struct record rec = { .type = RECORD_FREE, .ino = s->ino };
 	struct inode in;
 
-	if (state_inode(store_state(j->opt.store), s->ino, &in) == 0 && in.flags & INODE_FOREIGN)
-		(void)store_commit(j->opt.store, &rec);
+	if (state_inode(store_state(j->opt.store), s->ino, &in) == 0 && in.flags & INODE_FOREIGN &&
+		store_commit(j->opt.store, &rec) == 0)
+		tell_forgotten(j, s->ino);
 }
 
 /* commit_lock is held. */
@@ -736,10 +770,12 @@ int commit_tell_all(struct job *j, uint32_t home)
 
 	for (size_t i = 0; i < l.num; i++) {
 		struct shared *s = shared_get(j, l.inos[i]);
-		int rc = s ? resend(j, s, false) : -ENOMEM;
+		int rc = s ? resend(j, s) : -ENOMEM;
 
 		if (rc == 0 && s->home == home && !s->at_home)
 			rc = rejoin(j, s);
+		if (rc == 0) /* behind that: not of a layer that has gone */
+			rc = resend_witness(j, s, false);
 		first = first < 0 && first != -EHOSTDOWN ? first : rc;
 		shared_put(j, s);
 	}

@@ -278,6 +278,7 @@ int share_commit_all(struct job *j);
 int share_commit(struct job *j, struct shared *s, bool durable);
 int share_retell(struct job *j, struct shared *s); /* only what was committed before */
 void commit_serve_put(struct job *j, struct peers_request *rq);
+void commit_serve_forget(struct job *j, struct peers_request *rq);
 /*
  * All that this node has committed is told again, now, beside whatever is being committed. Files of that home: it is made to know again
  * that we have written to them, and how far; what it does not have any more we do not need. 0, or the first error.

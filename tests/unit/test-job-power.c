@@ -345,6 +345,7 @@ static void test_removed_untold(uint64_t seed, bool open)
 	if (open)
 		(void)path_close(&o);
 	ok(keeps_nothing(w, 1), "node 1 finds that its layer is of no use");
+	ok(knows_no_place(w), "and no place of it is known");
 	job_world_stop(w);
 }
 
