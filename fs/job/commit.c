@@ -526,7 +526,8 @@ static int run(struct job *j, struct shared *s, struct commit *c, bool durable)
 
 	if (rc == 0 && c->resend)
 		rc = retell_home(j, s, c);
-	if (rc == 0 && c->resend && !c->unknown) /* nobody may wait for that, so it would come behind the end of the layer */
+	if (rc == 0 && c->resend &&
+		!c->unknown) /* nobody may wait for that, so it would come behind the end of the layer */
 		rc = resend_witness(j, s, durable);
 	return rc == 0 && c->fresh ? commit_fresh(j, s, c, durable) : rc;
 }
