@@ -156,6 +156,15 @@ static bool differs_from_private(struct core *c, const struct inode *in, const s
 	return size != rec->size || mtime_ns != rec->mtime_ns;
 }
 
+/*
+ * Carried as its home's alone, while others began to write to it: what its home had written is a layer by now, of which the domain homes have
+ * been told, or are about to be. It stays, and all is carried again, from their maps.
+ */
+static bool is_shared_since(const struct inode *in, const struct record *rec)
+{
+	return (in->flags & (INODE_SHARED | INODE_FOREIGN)) == INODE_SHARED && rec->stamp == 0;
+}
+
 static int drained_locked(struct core *c, struct node *n, struct record *rec)
 {
 	struct inode in;
@@ -165,6 +174,8 @@ static int drained_locked(struct core *c, struct node *n, struct record *rec)
 	/* Deleted meanwhile, and still open: the backing file goes soon, so the store's bytes must stay. */
 	if (rc == 0 && in.flags & INODE_ORPHAN)
 		return 0;
+	if (rc == 0 && is_shared_since(&in, rec))
+		rec->flags |= RECORD_F_META_ONLY;
 	if (is_busy(c, rec->ino) || n->pass_opens > 0 || (rc == 0 && differs_from_private(c, &in, rec)))
 		rec->flags |= RECORD_F_KEEP_PRIVATE;
 	rc = tree_commit_drained(c, rec);

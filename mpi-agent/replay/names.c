@@ -315,15 +315,26 @@ static int remove_dir(struct session *s, const struct hidden *h, const char *pat
 
 /*
  * Written to under a name that has been removed since, while the backing file has another link that the store has never
- * seen: there the bytes must show, so they are carried over before this name goes.
+ * seen: there the bytes must show, so they are carried over before this name goes. What has another name in the mount is carried by that.
  */
 static bool has_unseen_name(struct session *s, const struct inode *in)
 {
-	bool comes_later = s->opt->part == WIRE_PART_PARK && in->num_names > 0;
-
-	return S_ISREG(in->mode) && in->nlink > 0 && !comes_later && !(in->flags & (INODE_ORPHAN | INODE_NEW)) &&
+	return S_ISREG(in->mode) && in->nlink > 0 && in->num_names == 0 && !(in->flags & (INODE_ORPHAN | INODE_NEW)) &&
 	       (in->flags & (INODE_DIRTY_DATA | INODE_DIRTY_META | INODE_DIRTY_XATTR | INODE_PRIVATE)) &&
 	       idmap_get(&s->inodes, in->ino) == INODE_IS_UNTOUCHED;
+}
+
+/* Of what other nodes wrote to it nothing is known here but by the share maps, and files without a name have no part in which these are carried. */
+static int carry_unseen(struct session *s, const struct inode *in, const struct hidden *h, const char *path)
+{
+	struct file_place place = { .dir = h->parent, .name = h->name, .path = path };
+
+	if (in->flags & INODE_SHARED && in->flags & INODE_DIRTY_DATA)
+		return session_fail(s, in->ino, path, -EBUSY,
+			"was removed in the mount after several nodes had written to it, but is linked elsewhere in the "
+			"backing directory: what they wrote stays in the stores; get it with cistern recover --to another "
+			"directory");
+	return file_update(s, in, &place);
 }
 
 /*
@@ -381,9 +392,7 @@ static int remove_hidden(struct session *s, const struct hidden *h, const char *
 			return session_fail(s, 0, path, -ESTALE,
 				"was removed in the mount, but somebody else has put something in its place: left alone");
 		if (known == 0 && has_unseen_name(s, &in)) {
-			struct file_place place = { .dir = h->parent, .name = h->name, .path = path };
-
-			r = file_update(s, &in, &place);
+			r = carry_unseen(s, &in, h, path);
 			if (r < 0 || idmap_get(&s->inodes, h->ino) == INODE_IS_FAILED)
 				return r;
 		}

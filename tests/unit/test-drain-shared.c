@@ -29,11 +29,12 @@
 #include "tests/lib/tap.h"
 #include "tests/lib/world.h"
 
-#define NODES     3u
-#define FILE_MAX  (6u << 20)
-#define DOMAIN    (1u << 20)
-#define INO       100u
-#define PATH_MAX_ 512
+#define NODES       3u
+#define FILE_MAX    (6u << 20)
+#define DOMAIN      (1u << 20)
+#define INO         100u
+#define PATH_MAX_   512
+#define SEED_LINKED 99u /* a file that was there before the job, under two names */
 
 struct write { /* not committed yet */
 	uint64_t off;
@@ -46,7 +47,7 @@ struct job {
 	char top[PATH_MAX_], backing[PATH_MAX_ + 16], dir[NODES][PATH_MAX_ + 16];
 	struct store *store[NODES];
 	struct write *writes[NODES];
-	uint64_t stamp, size, random, last, next[NODES];
+	uint64_t stamp, size, existing_size, random, last, next[NODES];
 	uint8_t model[FILE_MAX];
 	uint8_t owner[FILE_MAX];         /* who wrote the byte: node + 1 */
 	uint8_t joined[NODES][FILE_MAX]; /* lies in what a node's witness was told of as one */
@@ -94,23 +95,29 @@ static void adopt_root(struct job *j, unsigned int node)
 	commit(j, node, &rec);
 }
 
-static void make_existing(struct job *j)
+/* linked: as "other", too. */
+static void make_existing(struct job *j, bool linked)
 {
-	struct record rec = { .type = RECORD_ADOPT, .parent = STATE_ROOT_INO, .name = "f", .nlink = 1 };
-	char path[PATH_MAX_ + 32];
+	struct record rec = { .type = RECORD_ADOPT, .parent = STATE_ROOT_INO, .name = "f" };
+	char path[PATH_MAX_ + 32], other[PATH_MAX_ + 32];
 	struct stat st;
 	int fd;
 
-	j->size = 1 + draw(j, FILE_MAX);
+	j->size = j->existing_size = 1 + draw(j, FILE_MAX);
 	for (uint64_t i = 0; i < j->size; i++)
 		j->model[i] = (uint8_t)(i * 7 + 3);
 	snprintf(path, sizeof(path), "%s/f", j->backing);
 	fd = open(path, O_CREAT | O_WRONLY, 0644);
 	world_must(fd, path);
 	world_must(write(fd, j->model, j->size) == (ssize_t)j->size ? 0 : -EIO, path);
+	if (linked) {
+		snprintf(other, sizeof(other), "%s/other", j->backing);
+		world_must(link(path, other), other);
+	}
 	world_must(fstat(fd, &st), path);
 	close(fd);
 	rec.mode = st.st_mode;
+	rec.nlink = (uint32_t)st.st_nlink;
 	rec.size = j->size;
 	rec.backing_dev = st.st_dev;
 	rec.backing_ino = st.st_ino;
@@ -152,7 +159,7 @@ static void job_start(struct job *j, uint64_t seed)
 		adopt_root(j, n);
 	}
 	if (j->existing)
-		make_existing(j);
+		make_existing(j, seed == SEED_LINKED);
 	else
 		make_new(j);
 	commit(j, 0, &share);
@@ -726,6 +733,71 @@ static void test_removed(struct job *j)
 	job_end(j, true);
 }
 
+/* The backing file under this name is what it was before anybody wrote. */
+static bool is_untouched(const struct job *j, const char *name)
+{
+	char path[PATH_MAX_ + 32];
+	uint8_t byte = 0;
+	uint64_t i = 0;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", j->backing, name);
+	fd = open(path, O_RDONLY);
+	while (fd >= 0 && read(fd, &byte, 1) == 1 && byte == (uint8_t)(i * 7 + 3))
+		i++;
+	close(fd);
+	return i > 0 && i == j->existing_size;
+}
+
+/* As a living home notes each commit, whether the file grows by it or not. */
+static void write_elsewhere(struct job *j)
+{
+	struct record noted = { .type = RECORD_TRUNCATE };
+
+	do_write(j, 1);
+	do_commit(j, 1);
+	noted.size = j->size;
+	commit(j, 0, &noted);
+}
+
+/* A name that goes takes nothing along of what other nodes have written to the file: neither if it has another one in the mount... */
+static void test_name_removed(struct job *j)
+{
+	struct record more = { .type = RECORD_LINK, .parent = STATE_ROOT_INO, .name = "g" };
+	struct record gone = { .type = RECORD_UNLINK, .parent = STATE_ROOT_INO, .name = "g" };
+	struct inode in;
+
+	job_start(j, 1);
+	commit(j, 0, &more);
+	run_part(j, 0, WIRE_PART_FILES, 2u << 20);
+	is_u64(num_files(j->backing), 2, "a file has two names");
+	write_elsewhere(j);
+	commit(j, 0, &gone);
+	run_part(j, 0, WIRE_PART_REMOVE, 2u << 20);
+	ok(j->errors == 0 && num_files(j->backing) == 1, "it loses one, after another node has written to it");
+	ok(is_untouched(j, "f"), "that is not written to it as if all were its home's");
+	ok(state_inode(state_of(j, 0), INO, &in) == 0 && in.flags & INODE_DIRTY_DATA, "and not taken for drained");
+	drain(j);
+	ok(j->errors == 0 && is_model(j, j->backing, 0), "the next session writes it");
+	job_end(j, true);
+}
+
+/* ... nor if it has one that the mount does not know. */
+static void test_unseen_name(struct job *j)
+{
+	struct record gone = { .type = RECORD_UNLINK, .parent = STATE_ROOT_INO, .name = "f" };
+	struct inode in;
+
+	job_start(j, SEED_LINKED);
+	write_elsewhere(j);
+	commit(j, 0, &gone);
+	run_part(j, 0, WIRE_PART_REMOVE, 2u << 20);
+	ok(j->errors > 0, "that a file's bytes have no place any more is complained of");
+	ok(is_untouched(j, "other"), "its other name shows what it did");
+	ok(state_inode(state_of(j, 0), INO, &in) == 0 && in.flags & INODE_DIRTY_DATA, "the bytes stay in the stores");
+	job_end(j, true);
+}
+
 int main(int argc, char **argv)
 {
 	uint64_t seeds = argc > 1 ? strtoull(argv[1], NULL, 10) : 8, first = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
@@ -737,6 +809,8 @@ int main(int argc, char **argv)
 	test_uncommitted(j);
 	test_cautious(j);
 	test_removed(j);
+	test_name_removed(j);
+	test_unseen_name(j);
 	free(j);
 	return done_testing();
 }

@@ -270,6 +270,28 @@ static void test_before_told(bool shared)
 	end(&f);
 }
 
+/* Others begin to write to it while its home's agent carries it: of what it had written the domain homes have been told. */
+static void test_shared_meanwhile(void)
+{
+	struct layer_extent ext[4];
+	struct file f;
+	uint64_t next;
+	size_t num = 0;
+
+	begin(&f);
+	put(&f, 0, "0123456789", 0);
+	close_at(&f, 0);
+	drain_begins(&f, "0123456789");
+	f.stamp = 0;
+	open_at(&f, 1, O_RDWR);
+	put(&f, 1, "AB", 0);
+	drain_ends(&f);
+	ok(state_layer(store_state(home_store(&f)), f.ino, 0, 10, ext, 4, &num, &next) == 0 && num > 0,
+		"what nodes are told of a file's places stays there, though the drain has carried it");
+	all_read(&f, "AB23456789");
+	end(&f);
+}
+
 /* What the agent's snapshot has of the file at node 0. */
 static struct wire_shared seen(struct file *f)
 {
@@ -380,6 +402,7 @@ int main(void)
 	test_removed_meanwhile(true);
 	test_not_ready();
 	test_moved_meanwhile();
+	test_shared_meanwhile();
 	test_written_meanwhile();
 	test_cut_meanwhile();
 	test_cut_before(false);
