@@ -14,7 +14,7 @@
 #include "tests/lib/tap.h"
 
 #define NODES    3u
-#define DONE_MAX 512
+#define DONE_MAX 2048
 #define ANSWERS  64
 
 enum { ALL_KINDS = -1 };
@@ -593,7 +593,8 @@ int main(void)
 	test_late();
 	test_late_files(DRAIN_FLUSH, 2, 3, CISTERN_EXIT_OK);
 	test_late_files(DRAIN_FLUSH, 4, 5, CISTERN_EXIT_OK);
-	test_late_files(DRAIN_FLUSH, 99, 5, CISTERN_EXIT_INCOMPLETE);
+	test_late_files(DRAIN_FLUSH, 8, 9, CISTERN_EXIT_OK);
+	test_late_files(DRAIN_FLUSH, 99, 20, CISTERN_EXIT_INCOMPLETE);
 	test_late_files(DRAIN_BACKGROUND, 99, 1, CISTERN_EXIT_OK);
 	test_silent();
 	test_end_not_heard();
