@@ -160,6 +160,8 @@ int carried_fail(struct session *s, struct carried *c, int r, const char *doing)
 {
 	if (c->job.error_text[0])
 		return session_fail(s, c->in.ino, c->shown, r, "%s", c->job.error_text);
+	if (r == -ESTALE && session_has_gone(s, &c->in))
+		return idmap_set(&s->inodes, c->in.ino, INODE_IS_FAILED);
 	return session_fail_errno(s, c->in.ino, c->shown, r, doing, c->in.size);
 }
 

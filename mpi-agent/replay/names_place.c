@@ -539,6 +539,8 @@ int names_place(struct session *s, struct session_dir *dir, const char *name, ui
 	}
 	if (session_may_be_late(s) && is_in_the_way(r, &p->step))
 		r = session_late(s, ino, p->shown, SESSION_OCCUPIED);
+	else if (r == -ESTALE && session_has_gone(s, &p->in))
+		r = idmap_set(&s->inodes, ino, INODE_IS_FAILED);
 	else if (r < 0)
 		r = session_fail_errno(s, ino, p ? p->shown : name, r, p ? doing(p->step.action) : "no memory", 0);
 	free(p);

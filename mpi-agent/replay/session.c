@@ -361,6 +361,21 @@ int session_fail_errno(struct session *s, uint64_t ino, const char *path, int co
 	}
 }
 
+bool session_has_gone(struct session *s, const struct inode *in)
+{
+	struct record rec = { .type = RECORD_PLACED,
+		.ino = in->ino,
+		.gen = in->gen,
+		.parent = in->origin_parent,
+		.backing_dev = in->backing_dev,
+		.backing_ino = in->backing_ino };
+
+	if (!session_may_be_late(s) || !in->backing_ino)
+		return false;
+	memcpy(rec.name, in->origin_name, sizeof(rec.name));
+	return s->opt->watcher.occupied(&rec, s->opt->watcher.arg) == 0;
+}
+
 int session_late(struct session *s, uint64_t ino, const char *path, const char *text)
 {
 	const struct drain_watcher *w = &s->opt->watcher;

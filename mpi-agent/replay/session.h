@@ -120,6 +120,11 @@ static inline bool session_may_be_late(const struct session *s)
 
 	return places && !s->opt->cautious && s->opt->watcher.occupied;
 }
+/*
+ * In a job: another node's file has got its place in the backing directory, since it has lost its last name behind our snapshot. Then there
+ * is nothing to do for it any more. Asks the daemon.
+ */
+bool session_has_gone(struct session *s, const struct inode *in);
 /* No failure: the next session has it. */
 int session_late(struct session *s, uint64_t ino, const char *path, const char *text);
 int session_fail_errno(struct session *s, uint64_t ino, const char *path, int code, const char *doing, uint64_t need);

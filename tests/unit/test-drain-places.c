@@ -690,6 +690,37 @@ static void test_not_empty(bool parked)
 	end(&p);
 }
 
+/* The place of a file of ours, which is to be written to or moved from there, has been given to another node's file since: ours was removed. */
+static void test_lost(const struct record *change)
+{
+	char from[DIR_BYTES + 80], to[DIR_BYTES + 80];
+	struct drain_result res;
+	struct place p;
+
+	start(&p);
+	commit(&p, (struct record){ .type = RECORD_ADOPT,
+			   .ino = 10,
+			   .parent = STATE_ROOT_INO,
+			   .name = "n",
+			   .mode = S_IFREG | 0644,
+			   .nlink = 1,
+			   .backing_ino = put(&p, "n", "ours") });
+	commit(&p, *change);
+	put(&p, "other", "another node's");
+	in_backing(&p, "other", from);
+	in_backing(&p, "n", to);
+	world_must(rename(from, to), to);
+	res = drain(&p, WIRE_PART_FILES);
+	ok(p.asked > 0 && p.asked_ino != 0, "%s: is the file in whose place another one is still needed? That is asked",
+		record_type_name(change->type));
+	is_int(res.totals.failed, 1, "if it is, somebody outside has replaced it, which is complained of");
+	p.says = 0;
+	res = drain(&p, WIRE_PART_FILES);
+	ok(res.totals.failed == 0 && res.totals.late == 0, "if not, there is nothing to do for it");
+	ok(holds(&p, "n", "another node's"), "what has its place is left alone");
+	end(&p);
+}
+
 int main(void)
 {
 	/* A child says in it what it has done. */
@@ -702,6 +733,13 @@ int main(void)
 	}
 	test_sweep(p, WIRE_PART_FILES);
 	test_sweep(p, WIRE_PART_BEGIN);
+	test_lost(&(struct record){ .type = RECORD_TRUNCATE, .ino = 10, .size = 2 });
+	test_lost(&(struct record){ .type = RECORD_RENAME,
+		.ino = 10,
+		.from_parent = STATE_ROOT_INO,
+		.from_name = "n",
+		.parent = STATE_ROOT_INO,
+		.name = "m" });
 	test_files();
 	test_directory(true);
 	test_directory(false);
