@@ -178,6 +178,7 @@ bool core_is_known(struct core *c, uint64_t ino); /* the state has it, and it ha
 bool core_owns_backing(struct core *c, uint64_t parent, const char *name);
 /* So it is, or a drain under way may put it there, of a file that has lost the name since the drain began. */
 bool core_hides_backing(struct core *c, uint64_t parent, const char *name);
+bool core_doubts(struct core *c, uint64_t parent, const char *name); /* the latter alone */
 /* Calls each(name) for those of the latter in a directory; under a lock: it calls nobody. */
 void core_each_doubt(struct core *c, uint64_t parent, void (*each)(const char *name, void *arg), void *arg);
 int core_hold(struct core *c, uint64_t ino); /* as a lookup by the kernel: core_forget ends it. -ESTALE */

@@ -2,9 +2,9 @@
 /*
  * Names in doubt. A drain session publishes what its snapshot names. If the mount takes such a name away meanwhile, the file
  * still appears under it in the backing directory, and until the agent has reported it nothing tells it from a file that
- * somebody else has put there. So a name that goes while a session runs, and that the backing directory did not have, is
- * remembered until the session's end: whatever appears under it is not shown. Afterwards the state knows it, or it has
- * been taken back.
+ * somebody else has put there. So a name that goes while a session runs, and that the file did not have in the backing directory, is
+ * remembered until the session's end: whatever appears under it is not shown. (Another one may have it there, which the session moves away before.)
+ * Afterwards the state knows it, or it has been taken back.
  */
 #include <errno.h>
 #include <search.h>
@@ -40,12 +40,12 @@ static struct doubt *doubt_new(uint64_t parent, const char *name)
 	return d;
 }
 
-int doubt_add(struct core *c, uint64_t parent, const char *name)
+int doubt_add(struct core *c, uint64_t parent, const char *name, uint64_t ino)
 {
 	uint64_t owner;
 	int rc = 0;
 
-	if (!drain_is_running(c) || state_backing_owner(c->state, parent, name, &owner) != -ENOENT)
+	if (!drain_is_running(c) || (state_backing_owner(c->state, parent, name, &owner) == 0 && owner == ino))
 		return 0;
 	struct doubt *d = doubt_new(parent, name);
 	pthread_mutex_lock(&c->session);
@@ -70,6 +70,11 @@ bool doubt_hides(struct core *c, uint64_t parent, const char *name)
 	pthread_mutex_unlock(&c->session);
 	free(d);
 	return found;
+}
+
+bool core_doubts(struct core *c, uint64_t parent, const char *name)
+{
+	return doubt_hides(c, parent, name);
 }
 
 struct each_doubt {

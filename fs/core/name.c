@@ -477,7 +477,7 @@ static int unlink_locked(struct core *c, struct node *dir, const char *name, boo
 	hold_backing(c, victim.n);
 	rec.ino = victim.n->ino;
 	snprintf(rec.name, sizeof(rec.name), "%s", name);
-	rc = doubt_add(c, dir->ino, name);
+	rc = doubt_add(c, dir->ino, name, victim.n->ino);
 	if (rc == 0)
 		rc = tree_commit(c, victim.n->type, &rec);
 	if (rc == 0)
@@ -579,7 +579,7 @@ static int rename_commit(struct core *c, const struct rename_op *op)
 		rec.flags |= RECORD_F_EXCHANGE;
 	snprintf(rec.from_name, sizeof(rec.from_name), "%s", op->from);
 	snprintf(rec.name, sizeof(rec.name), "%s", op->to);
-	rc = op->flags & RENAME_EXCHANGE ? 0 : doubt_add(c, op->from_dir->ino, op->from);
+	rc = op->flags & RENAME_EXCHANGE ? 0 : doubt_add(c, op->from_dir->ino, op->from, op->moved->ino);
 	if (rc == 0)
 		rc = tree_commit(c, op->moved->type, &rec);
 	if (rc == 0 && op->target && !(op->flags & RENAME_EXCHANGE))

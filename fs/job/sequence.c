@@ -695,7 +695,7 @@ static bool leaves_doubt(struct sequence *s, const struct wire_msg *m)
 	get_names(m, &n);
 	uint64_t dir = kind == TREE_RMDIR ? n.dir : n.from_dir;
 	const char *name = kind == TREE_RMDIR ? n.name : n.from;
-	return core_hides_backing(s->j->core, dir, name) && !core_owns_backing(s->j->core, dir, name);
+	return core_doubts(s->j->core, dir, name);
 }
 
 static void answer(struct sequence *s, struct change *c, int rc)

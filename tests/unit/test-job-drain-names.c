@@ -221,6 +221,76 @@ static void test_dir_removed_meanwhile(struct job_world *w)
 	is_int(path_unlink(job_world_job(w, 2), "e"), 0, "...");
 }
 
+/* An agent has moved away what had the name in the backing directory. Of it; the step that it has not reported yet. */
+static struct record parked(struct job_world *w, const char *name, uint64_t ino)
+{
+	struct record moved = {
+		.type = RECORD_PLACED, .flags = RECORD_F_MOVED, .ino = ino, .parent = 1, .from_parent = 1
+	};
+	char from[4096 + 8], to[4096 + 8];
+	struct stat st;
+
+	snprintf(moved.name, sizeof(moved.name), ".cistern-park-%llu", (unsigned long long)ino);
+	snprintf(moved.from_name, sizeof(moved.from_name), "%s", name);
+	backing_path(w, name, from, sizeof(from));
+	backing_path(w, moved.name, to, sizeof(to));
+	if (rename(from, to) < 0 || stat(to, &st) < 0)
+		exit(1);
+	moved.backing_dev = st.st_dev;
+	moved.backing_ino = st.st_ino;
+	return moved;
+}
+
+/* As test_removed_meanwhile(), but another file had the name in the backing directory, and leaves it first. */
+static void test_successor_removed(struct job_world *w)
+{
+	uint64_t first = create(w, "v"), second;
+
+	is_int(step(w, made(w, "v", first)), 0, "a file is published");
+	is_int(path_rename(job_world_job(w, 0), "v", "u", 0), 0, "it gets another name");
+	second = create(w, "v");
+	core_session_begin(job_world_core(w, HOME), false);
+	is_int(path_unlink(job_world_job(w, 0), "v"), 0, "its successor is removed while a drain carries it");
+	is_int(step(w, parked(w, "v", first)), 0, "the drain moves the first one away");
+	struct record placed = made(w, "v", second);
+	ok(listers(w, "v") == 0, "no node lists the name before the drain has said that it has published the second");
+	is_int(step(w, placed), 0, "the drain says so");
+	core_session_end(job_world_core(w, HOME));
+	ok(listers(w, "v") == 0, "nor afterwards");
+	is_int(step(w, removed(w, "v", second)), 0, "it goes");
+}
+
+/* The same of directories. */
+static void test_successor_dir_removed(struct job_world *w)
+{
+	uint64_t first = make_dir(w, "r");
+	struct record placed = { .type = RECORD_PLACED, .ino = first, .parent = 1, .name = "r" };
+	char path[4096 + 8];
+	struct stat st;
+
+	backing_path(w, "r", path, sizeof(path));
+	if (mkdir(path, 0700) < 0 || stat(path, &st) < 0)
+		exit(1);
+	placed.backing_dev = st.st_dev;
+	placed.backing_ino = st.st_ino;
+	is_int(job_tree_record(job_world_job(w, 0), &placed), 0, "a drain makes a directory");
+	is_int(path_rename(job_world_job(w, 1), "r", "s", 0), 0, "it gets another name");
+	make_dir(w, "r");
+	core_session_begin(job_world_core(w, 0), false);
+	is_int(path_rmdir(job_world_job(w, 1), "r"), 0, "its successor is removed while a drain makes it");
+	struct record moved = parked(w, "r", first);
+	is_int(job_tree_record(job_world_job(w, 0), &moved), 0, "the drain moves the first one away");
+	if (mkdir(path, 0700) < 0)
+		exit(1);
+	for (uint32_t n = 0; n < NODES; n++)
+		is_int(path_stat(job_world_job(w, n), "r", &st), -ENOENT,
+			"no node sees the second before the drain has said that it has made it");
+	ok(listers(w, "r") == 0, "nor lists it");
+	if (rmdir(path) < 0)
+		exit(1);
+	core_session_end(job_world_core(w, 0));
+}
+
 /* What has a name in the backing directory, of whatever node: may another node's file replace it? */
 static void test_occupied(struct job_world *w)
 {
@@ -333,6 +403,8 @@ int main(void)
 	test_listed_meanwhile(w);
 	test_emptied_dir(w);
 	test_dir_removed_meanwhile(w);
+	test_successor_removed(w);
+	test_successor_dir_removed(w);
 	test_occupied(w);
 	test_gone_dirs(w);
 	test_occupied_in_use(w); /* the last: node 0 ends */
