@@ -45,9 +45,20 @@ int tree_commit(struct core *c, uint32_t type, struct record *rec)
 	return rc;
 }
 
+/* A directory gets its place. It has been removed, and nobody uses it here any more. */
+static bool places_gone(struct core *c, const struct record *rec)
+{
+	struct inode in;
+
+	return rec->type == RECORD_PLACED && state_inode(c->state, rec->ino, &in) == -ENOENT;
+}
+
+/* -ENOENT: of a directory that has gone: who has made it takes it back. */
 int tree_commit_drained(struct core *c, struct record *rec)
 {
-	return is_open_here(c) ? tree_commit(c, S_IFDIR, rec) : store_commit(c->store, rec);
+	if (!is_open_here(c))
+		return store_commit(c->store, rec);
+	return places_gone(c, rec) ? -ENOENT : tree_commit(c, S_IFDIR, rec);
 }
 
 void core_tree_begin(struct core *c, void (*note)(const struct record *rec, void *arg), void *arg)
@@ -137,7 +148,7 @@ int core_tree_apply(struct core *c, struct record *rec)
 		rec->upto = state_seq(c->state);
 	pthread_mutex_lock(&c->names);
 	settle_exchange(c, rec);
-	int rc = commit_applied(c, rec);
+	int rc = places_gone(c, rec) ? -ENOENT : commit_applied(c, rec);
 	if (rc == 0)
 		note_applied(c, rec);
 	if (rc == -ENOENT && (rec->type == RECORD_PLACED || rec->type == RECORD_REMOVED))

@@ -394,6 +394,35 @@ static void test_gone_dirs(struct job_world *w)
 	core_forget(job_world_core(w, 0), inner, 1);
 }
 
+static unsigned int owners(struct job_world *w, const char *name)
+{
+	unsigned int num = 0;
+
+	for (uint32_t n = 0; n < NODES; n++)
+		num += core_owns_backing(job_world_core(w, n), 1, name);
+	return num;
+}
+
+/* A drain has made a directory that was removed since: whoever uses it still, no node keeps a name of it that no drain comes to remove. */
+static void test_made_when_gone(struct job_world *w, uint32_t user)
+{
+	uint64_t dir = make_dir(w, "k");
+	struct record placed = { .type = RECORD_PLACED, .ino = dir, .parent = 1, .name = "k", .backing_ino = 79 };
+	struct record gone = { .type = RECORD_REMOVED, .ino = dir, .parent = 1, .name = "k" };
+
+	is_int(core_hold(job_world_core(w, user), dir), 0, "a directory is in use");
+	is_int(path_rmdir(job_world_job(w, 1), "k"), 0, "it is removed");
+	is_int(job_tree_record(job_world_job(w, 0), &placed), user ? -ENOENT : 0,
+		"node 0 decides whether the drain has made it for nothing");
+	is_u64(owners(w, "k"), user ? 0 : 1, "none but node 0 has a name to be removed");
+	if (!user)
+		is_int(job_tree_record(job_world_job(w, 0), &gone), 0, "which it does");
+	is_u64(owners(w, "k"), 0, "then none has");
+	core_forget(job_world_core(w, user), dir, 1);
+	for (uint32_t n = 0; n < NODES; n++)
+		ok(!lag_is(job_world_job(w, n)), "node %u serves names", n);
+}
+
 int main(void)
 {
 	struct job_world *w = job_world_start(NODES);
@@ -407,6 +436,8 @@ int main(void)
 	test_successor_dir_removed(w);
 	test_occupied(w);
 	test_gone_dirs(w);
+	test_made_when_gone(w, 0);
+	test_made_when_gone(w, 2);
 	test_occupied_in_use(w); /* the last: node 0 ends */
 	job_world_stop(w);
 	test_create_refused();
