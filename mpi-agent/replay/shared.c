@@ -335,12 +335,13 @@ int shared_publish(struct session *s, const struct inode *in, const struct file_
 	return 0; /* of a later session */
 }
 
-static int has_name(struct session *s, uint64_t ino)
+/* Of one that has no name any more, or could not get it now. */
+static int is_left(struct session *s, uint64_t ino)
 {
 	struct inode in;
 	int r = state_inode(s->st, ino, &in);
 
-	return r == -ENOENT ? 0 : r < 0 ? r : in.num_names > 0;
+	return r == -ENOENT ? 1 : r < 0 ? r : in.num_names == 0 || in.flags & INODE_NEW;
 }
 
 int shared_leave(struct session *s)
@@ -352,8 +353,8 @@ int shared_leave(struct session *s)
 
 		if (!is_temporary(f) || !s->opt->num_nodes || place_ino(f->ino, s->opt->num_nodes) != s->opt->node)
 			continue;
-		r = f->failed ? 0 : has_name(s, f->ino);
-		if (r == 0)
+		r = f->failed ? 1 : is_left(s, f->ino);
+		if (r > 0)
 			(void)names_remove_temp(s, f->path);
 	}
 	return r < 0 ? r : 0;

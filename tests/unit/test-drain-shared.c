@@ -52,6 +52,7 @@ struct job {
 	uint8_t owner[FILE_MAX];         /* who wrote the byte: node + 1 */
 	uint8_t joined[NODES][FILE_MAX]; /* lies in what a node's witness was told of as one */
 	bool refuses;                    /* what is to be begun */
+	bool taken;                      /* its name is another node's in the backing directory */
 	bool existing, cautious;
 	/* what the home reported */
 	struct wire_shared shared;
@@ -374,6 +375,12 @@ static void on_error(const char *path, int code, const char *text, void *arg)
 	tap_diag("%s: %s (%d)", path, text, code);
 }
 
+static int on_occupied(const struct record *rec, void *arg)
+{
+	(void)rec, (void)arg;
+	return -EBUSY;
+}
+
 static void run_part(struct job *j, unsigned int node, enum wire_part part, uint64_t buffer)
 {
 	struct drain_options opt = { .node = node,
@@ -399,6 +406,7 @@ static void run_part(struct job *j, unsigned int node, enum wire_part part, uint
 	struct drain_result res;
 	char name[64];
 
+	opt.watcher.occupied = j->taken ? on_occupied : NULL;
 	j->part = part;
 	world_must(segment_settle(store_segments(j->store[node])), "settle");
 	if (store_snapshot(j->store[node], name, sizeof(name), &opt.upto, &err) < 0)
@@ -710,6 +718,8 @@ static unsigned int num_files(const char *dir)
 static void test_removed(struct job *j)
 {
 	struct record gone = { .type = RECORD_UNLINK, .parent = STATE_ROOT_INO, .name = "f" };
+	char path[PATH_MAX_ + 32];
+	int fd;
 
 	job_start(j, 2);
 	do_write(j, 1);
@@ -726,6 +736,18 @@ static void test_removed(struct job *j)
 	ok(j->errors > 0 && num_files(j->backing) == 0, "of one that a node could not write nothing is left");
 	j->shared.failed = false;
 	j->num_shared = j->errors = 0;
+	run_part(j, 0, WIRE_PART_BEGIN, 2u << 20);
+	snprintf(path, sizeof(path), "%s/f", j->backing);
+	fd = open(path, O_CREAT | O_RDWR, 0600);
+	world_must(fd, path);
+	close(fd);
+	j->taken = true;
+	run_part(j, 0, WIRE_PART_FILES, 2u << 20);
+	ok(j->errors == 0 && num_files(j->backing) == 1,
+		"nor of one whose name is taken, so that it waits for the next session");
+	world_must(unlink(path), path);
+	j->taken = false;
+	j->num_shared = 0;
 	run_part(j, 0, WIRE_PART_BEGIN, 2u << 20);
 	commit(j, 0, &gone);
 	run_part(j, 0, WIRE_PART_FILES, 2u << 20);
