@@ -73,7 +73,8 @@ launch_agents() {
 	fi
 	"${launcher[@]}" -n "${#stores[@]}" "$WORK/agent" </dev/null >>"$WORK/agents.log" 2>&1 3>&- &
 	AGENTS=$!
-	undo "kill -KILL $AGENTS 2>/dev/null; for f in $WORK/agent*.pid; do kill -KILL \$(cat \$f) 2>/dev/null; done; true"
+	# By their command line, since their numbers may be others' by then.
+	undo "for f in \$(grep -las -- $WORK/agent /proc/[0-9]*/cmdline); do kill -KILL \${f//[^0-9]/} 2>/dev/null; done; true"
 }
 
 agents_settled() {
