@@ -33,9 +33,10 @@ enum message_type {
 	 * NAMES of the backing directory hidden in CLOSED. */
 	MESSAGE_TREE_PREPARE,
 	MESSAGE_TREE_COMMIT, /* from node 0: RECORD*, ASKER; FLAGS 1: end of what PREPARE began, for CLOSED;
-			      * STAMP: the last change that you have then; COUNT 1: without it you serve no names */
+			      * STAMP: the last change that you have then; COUNT: enum tree_word */
 	MESSAGE_TREE_ABORT,  /* from node 0: end of whatever PREPARE began */
 	MESSAGE_TREE_STAMP,  /* from node 0: -> STAMP of the last change that you have */
+	MESSAGE_TREE_RECORDS, /* from node 0, whose last change is STAMP: -> RECORD*, ASKER: you; STAMP: the last change that you have */
 
 	/* home.c: 240 to 255: to the home of INO, with HINT_DIR, HINT */
 	MESSAGE_FILE_GET = 240, /* COUNT: lookups to be counted -> ENTRY */

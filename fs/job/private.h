@@ -32,6 +32,7 @@ struct job {
 	struct names *names;
 	struct rebuild *rebuild;
 	struct held *held;
+	struct tree_log *tree_log;
 	struct sequence *sequence;
 	struct remote *remote;
 	struct home *home;
@@ -240,6 +241,12 @@ void held_each(struct job *j, uint32_t server, held_cb *cb, void *arg);
 
 /* ---- tree.c: directories */
 
+enum tree_word { /* with TREE_COMMIT */
+	TREE_TRY,
+	TREE_LAST_TRY, /* without it you serve no names */
+	TREE_AHEAD,    /* nor do you with changes that node 0 has lost and cannot learn */
+};
+
 enum tree_change {
 	TREE_ADOPT = 1,
 	TREE_MKDIR,
@@ -268,10 +275,24 @@ int tree_know_path(struct job *j, uint64_t dir, const char *path);
 int tree_know_above(struct job *j, uint64_t hint_dir, const char *hint);
 /* What the kernel may have cached of what a record changes. names: those, too; else PREPARE has told it. */
 void tree_tell_kernel(struct job *j, const struct record *rec, bool names);
+/* The records of a message; -EILSEQ: its STAMP is not reached by them, or one before them is missing here. */
+int tree_apply(struct job *j, const struct wire_msg *m);
 void tree_serve_prepare(struct job *j, struct peers_request *rq);
 void tree_serve_commit(struct job *j, struct peers_request *rq);
 void tree_serve_abort(struct job *j, struct peers_request *rq);
 void tree_serve_stamp(struct job *j, struct peers_request *rq);
+void tree_serve_records(struct job *j, struct peers_request *rq);
+
+/* ---- tree_log.c: the last changes of the tree */
+
+extern const struct part tree_log_part;
+void tree_log_add(struct job *j, const struct record *rec);
+void tree_log_load(struct job *j); /* those of our journal, too */
+bool tree_log_has(struct job *j, uint64_t stamp);
+/* As RECORD_BYTES, up to the first that is not kept, or as many as a message may have. */
+void tree_log_put(struct job *j, struct wire_msg *m, uint64_t from, uint64_t upto);
+/* The same out of our journal, however long ago that was. */
+void tree_log_put_old(struct job *j, struct wire_msg *m, uint64_t from);
 
 /* ---- lag.c: our store has not taken a change of the tree that all others have */
 
@@ -288,6 +309,11 @@ bool lag_keeps_until(struct job *j, uint64_t stamp, serve_handler fn, struct pee
 void lag_tree_grown(struct job *j);
 const char *lag_reason(int status);
 const char *lag_remedy(int status); /* what to do, for people */
+
+/* ---- learn.c */
+
+/* Node 0 has every change of the tree that it can have from a node which has it. Negative: our store does not take one. */
+int learn_lost(struct job *j);
 
 /* ---- sequence.c: node 0 puts the tree's changes in order */
 

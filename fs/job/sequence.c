@@ -28,7 +28,6 @@
 
 #define SEQUENCE_BUSY_USEC  1000u
 #define SEQUENCE_BUSY_TRIES 30000u
-#define SEQUENCE_KEPT       1024u /* records for nodes that were away */
 #define SEQUENCE_FULL_USEC  20000
 #define SEQUENCE_PATIENCE   5000000 /* usec for a node whose store is full */
 #define SEQUENCE_CHASE_USEC 200000
@@ -37,11 +36,6 @@ struct change {
 	struct change *next;
 	struct peers_request *rq; /* NULL: TREE_SYNC */
 	unsigned int tries;
-};
-
-struct kept { /* a record as it was committed here */
-	uint64_t stamp;
-	struct buf bytes;
 };
 
 struct sequence {
@@ -64,27 +58,11 @@ struct sequence {
 	bool look;                         /* one of the others may be back */
 	int64_t chased_usec;
 	/* the thread's own */
-	struct kept kept[SEQUENCE_KEPT]; /* a ring by stamp */
-	uint64_t first_stamp;            /* of the change in hand; 0: it has no record yet */
+	uint64_t first_stamp; /* of the change in hand; 0: it has no record yet */
 	uint32_t asker;
 };
 
 /* ---- records */
-
-static struct kept *kept_of(struct sequence *s, uint64_t stamp)
-{
-	return &s->kept[stamp % SEQUENCE_KEPT];
-}
-
-static void keep(struct sequence *s, const struct record *rec)
-{
-	struct kept *k = kept_of(s, rec->stamp);
-
-	k->stamp = rec->stamp;
-	buf_reset(&k->bytes);
-	if (record_encode(rec, &k->bytes) < 0 || !buf_ok(&k->bytes))
-		k->stamp = 0;
-}
 
 static int64_t now_usec(void)
 {
@@ -98,7 +76,7 @@ static void note_record(const struct record *rec, void *arg)
 {
 	struct sequence *s = arg;
 
-	keep(s, rec);
+	tree_log_add(s->j, rec);
 	if (rec->type == RECORD_RENAME)
 		s->j->moved = rec->stamp;
 	if (!s->first_stamp)
@@ -107,7 +85,7 @@ static void note_record(const struct record *rec, void *arg)
 		tree_tell_kernel(s->j, rec, !s->prepared);
 }
 
-static void put_commit(struct sequence *s, struct wire_msg *m, uint64_t from, bool last_try)
+static void put_commit(struct sequence *s, struct wire_msg *m, uint64_t from, enum tree_word word)
 {
 	uint64_t last = state_tree_stamp(s->j->state);
 
@@ -116,32 +94,39 @@ static void put_commit(struct sequence *s, struct wire_msg *m, uint64_t from, bo
 	message_put(m, MESSAGE_CLOSED, s->closed_dir);
 	message_put(m, MESSAGE_FLAGS, s->prepared);
 	message_put(m, MESSAGE_STAMP, last);
-	message_put(m, MESSAGE_COUNT, last_try);
-	for (uint64_t stamp = from; from && stamp <= last; stamp++) {
-		const struct kept *k = kept_of(s, stamp);
-
-		if (k->stamp == stamp)
-			message_put_bytes(m, MESSAGE_RECORD_BYTES, k->bytes.data, k->bytes.len);
-	}
+	message_put(m, MESSAGE_COUNT, word);
+	if (from)
+		tree_log_put(s->j, m, from, last);
 }
 
-/* What that node lacks, from what it says to have. -ENODATA: we have not kept that; it knows. */
+/* What it lacks is kept no more, or it has what we have lost. */
+static bool is_lost(struct sequence *s, uint32_t node, uint64_t has)
+{
+	uint64_t last = state_tree_stamp(s->j->state);
+	char name[128];
+
+	if (has == last || (has < last && tree_log_has(s->j, has + 1)))
+		return false;
+	if (s->behind[node] != -EILSEQ)
+		job_log(s->j, true, "tree_lost", "node=\"%s\" has=%llu last=%llu",
+			peers_name(s->j->peers, node, name, sizeof(name)), (unsigned long long)has,
+			(unsigned long long)last);
+	return true;
+}
+
+/* What that node lacks, from what it says to have. -ENODATA: we have not kept that, or lack what it has; it knows. */
 static int catch_up(struct sequence *s, uint32_t node, bool last_try)
 {
 	struct wire_msg m = { 0 }, reply = { 0 };
-	char name[128];
 
 	message_init(&m, MESSAGE_TREE_STAMP);
 	int rc = peers_call(s->j->peers, node, &m, &reply);
 	uint64_t has = rc == 0 ? message_get(&reply, MESSAGE_STAMP) : 0;
 	uint64_t last = state_tree_stamp(s->j->state);
-	bool lost = rc == 0 && has < last && kept_of(s, has + 1)->stamp != has + 1;
-	if (lost && s->behind[node] != -EILSEQ)
-		job_log(s->j, true, "tree_lost", "node=\"%s\" has=%llu last=%llu",
-			peers_name(s->j->peers, node, name, sizeof(name)), (unsigned long long)has,
-			(unsigned long long)last);
+	bool lost = rc == 0 && is_lost(s, node, has);
 	if (rc == 0) {
-		put_commit(s, &m, has < last && !lost ? has + 1 : 0, lost || last_try);
+		put_commit(s, &m, has < last && !lost ? has + 1 : 0,
+			lost && has > last ? TREE_AHEAD : lost || last_try ? TREE_LAST_TRY : TREE_TRY);
 		rc = peers_call(s->j->peers, node, &m, NULL);
 	}
 	if (lost && rc == -EILSEQ)
@@ -273,7 +258,7 @@ static void distribute(struct sequence *s)
 		free(status);
 		return;
 	}
-	put_commit(s, &m, s->first_stamp, false);
+	put_commit(s, &m, s->first_stamp, TREE_TRY);
 	if (status)
 		(void)peers_call_all(s->j->peers, &m, status, NULL, NULL);
 	for (uint32_t i = 0; i < num; i++)
@@ -497,40 +482,14 @@ static int do_change(struct sequence *s, const struct wire_msg *m)
 
 /* ---- after a restart */
 
-static int pass_over(const struct record *rec, void *arg)
-{
-	(void)rec, (void)arg;
-	return 0;
-}
-
-static int keep_tree_record(const struct record *rec, void *arg)
-{
-	if (rec->flags & RECORD_F_TREE)
-		keep(arg, rec);
-	return 0;
-}
-
-/* From our own journal, as far back as it goes. */
-static void load_kept(struct sequence *s)
-{
-	struct io *io = store_io(s->j->opt.store);
-	struct journal_end end;
-	uint64_t seq;
-	int rc = journal_checkpoint_load(io, pass_over, NULL, &seq, NULL);
-
-	if (rc == -ENOENT)
-		seq = 0;
-	if (rc == 0 || rc == -ENOENT)
-		rc = journal_replay(io, seq, keep_tree_record, s, &end, NULL);
-	if (rc < 0)
-		job_log(s->j, true, "tree_records_unread", "status=%d", rc);
-}
-
 static int sync_nodes(struct sequence *s)
 {
 	uint32_t num = peers_count(s->j->peers), self = peers_self(s->j->peers);
 	struct wire_msg m = { 0 };
 
+	int rc = learn_lost(s->j);
+	if (rc < 0)
+		return rc;
 	int *behind = calloc(num, sizeof(*behind));
 	bool *restarted = calloc(num, sizeof(*restarted));
 	if (!behind || !restarted) {
@@ -542,8 +501,7 @@ static int sync_nodes(struct sequence *s)
 	s->behind = behind;
 	s->restarted = restarted;
 	pthread_mutex_unlock(&s->lock);
-	if (state_tree_stamp(s->j->state))
-		load_kept(s);
+	tree_log_load(s->j);
 	for (uint32_t i = 0; i < num; i++)
 		if (i != self)
 			insist(s, i, -EAGAIN);
@@ -826,8 +784,6 @@ static void sequence_destroy(struct job *j)
 	}
 	free(s->behind);
 	free(s->restarted);
-	for (size_t i = 0; i < SEQUENCE_KEPT; i++)
-		buf_free(&s->kept[i].bytes);
 	pthread_mutex_destroy(&s->lock);
 	pthread_cond_destroy(&s->cond);
 	pthread_cond_destroy(&s->looked);

@@ -188,6 +188,8 @@ static int apply_one(struct job *j, struct record *rec, bool ours)
 {
 	bool news = rec->stamp > state_tree_stamp(j->state);
 
+	if (news)
+		tree_log_add(j, rec); /* as it came */
 	if (rec->type == RECORD_RENAME && news)
 		j->moved = rec->stamp; /* first: list.c */
 	int rc = core_tree_apply(j->core, rec);
@@ -198,7 +200,7 @@ static int apply_one(struct job *j, struct record *rec, bool ours)
 	return rc;
 }
 
-static int apply(struct job *j, const struct wire_msg *m)
+int tree_apply(struct job *j, const struct wire_msg *m)
 {
 	bool ours = message_get(m, MESSAGE_ASKER) == peers_self(j->peers);
 	struct record_scratch scratch = { 0 };
@@ -237,7 +239,7 @@ void tree_serve_commit(struct job *j, struct peers_request *rq)
 {
 	const struct wire_msg *m = peers_msg(rq);
 	uint64_t closed = message_get(m, MESSAGE_CLOSED);
-	int rc = apply(j, m);
+	int rc = message_get(m, MESSAGE_COUNT) == TREE_AHEAD ? -EILSEQ : tree_apply(j, m);
 
 	names_tree_grown(j->names);
 	lag_tree_grown(j);
@@ -256,13 +258,36 @@ void tree_serve_abort(struct job *j, struct peers_request *rq)
 	peers_reply_status(rq, 0);
 }
 
-void tree_serve_stamp(struct job *j, struct peers_request *rq)
+static void serve_stamp(struct job *j, struct peers_request *rq)
 {
 	struct wire_msg reply = { 0 };
 
 	wire_msg_init(&reply, WIRE_REPLY);
 	wire_put_i64(&reply, WIRE_STATUS, 0);
 	message_put(&reply, MESSAGE_STAMP, state_tree_stamp(j->state));
+	peers_reply(rq, &reply);
+	wire_msg_free(&reply);
+}
+
+/* Behind what the daemon before it has sent. */
+void tree_serve_stamp(struct job *j, struct peers_request *rq)
+{
+	workers_serve_after(j->workers, serve_stamp, rq);
+}
+
+void tree_serve_records(struct job *j, struct peers_request *rq)
+{
+	uint64_t last = state_tree_stamp(j->state), from = message_get(peers_msg(rq), MESSAGE_STAMP) + 1;
+	struct wire_msg reply = { 0 };
+
+	wire_msg_init(&reply, WIRE_REPLY);
+	wire_put_i64(&reply, WIRE_STATUS, 0);
+	message_put(&reply, MESSAGE_ASKER, peers_self(j->peers));
+	message_put(&reply, MESSAGE_STAMP, last);
+	if (from > last || tree_log_has(j, from))
+		tree_log_put(j, &reply, from, last);
+	else
+		tree_log_put_old(j, &reply, from);
 	peers_reply(rq, &reply);
 	wire_msg_free(&reply);
 }

@@ -19,6 +19,7 @@
 #define SEEDS    2u
 #define ORDERS   8u /* in which messages arrive */
 #define PATIENCE 6000 /* times 10 ms */
+#define MANY_CHANGES 1100 /* of the tree: more than are kept in memory */
 
 static struct job_world *begin(void)
 {
@@ -326,6 +327,132 @@ static void test_removed(uint64_t seed)
 	job_world_stop(w);
 }
 
+/* ---- the tree */
+
+static int sync_node(struct job_world *w, uint32_t node)
+{
+	loopback_settle(job_world_loopback(w));
+	return store_sync(job_world_store(w, node));
+}
+
+static bool all_see(struct job_world *w, const char *dir)
+{
+	struct core_entry e;
+
+	for (uint32_t n = 0; n < NODES; n++) {
+		if (job_lookup(job_world_job(w, n), 1, dir, &e))
+			return false;
+		job_forget(job_world_job(w, n), e.ino, 1);
+	}
+	return true;
+}
+
+/* Node 0 forgets what others have on their devices; with restarted, those others know it only from their journals, too. */
+static void test_forgotten_tree(uint64_t seed, bool restarted)
+{
+	struct job_world *w = begin();
+	char name[20];
+
+	is_int(path_mkdir(job_world_job(w, 0), "first", 0755), 0, "node 0 makes a directory");
+	is_int(store_sync(job_world_store(w, 0)), 0, "which is on its device");
+	for (int i = 0; i < 5; i++) {
+		snprintf(name, sizeof(name), "dir%d", i);
+		is_int(path_mkdir(job_world_job(w, (uint32_t)i % NODES), name, 0755), 0, "one more");
+		if (i == 2)
+			is_int(sync_node(w, 2), 0, "node 2 has this one");
+	}
+	is_int(path_rename(job_world_job(w, 1), "dir0", "moved", 0), 0, "one is renamed");
+	is_int(sync_node(w, 1), 0, "node 1 has all on its device");
+	if (restarted)
+		job_world_restart(w, 1);
+	lose_power(w, 0, seed);
+	is_int(path_mkdir(job_world_job(w, 2), "later", 0755), 0, "and one more is made behind that");
+	ok(all_see(w, "later"), "all see it");
+	for (int i = 1; i < 5; i++) {
+		snprintf(name, sizeof(name), "dir%d", i);
+		ok(all_see(w, name), "and those from before: %s", name);
+	}
+	ok(all_see(w, "moved"), "under their names");
+	is_int(path_create(job_world_job(w, 1), "dir4/f", 0644, 0), 0, "a file is made in one of them");
+	is_int(path_unlink(job_world_job(w, 0), "dir4/f"), 0, "node 0 removes it");
+	is_int(path_rmdir(job_world_job(w, 2), "dir4"), 0, "and then it can be removed");
+	job_world_stop(w);
+}
+
+static bool has_changes(struct job_world *w, uint32_t node, uint64_t upto)
+{
+	for (unsigned int i = 0; i < PATIENCE; i++) {
+		if (state_tree_stamp(store_state(job_world_store(w, node))) >= upto)
+			return true;
+		usleep(10000);
+	}
+	return false;
+}
+
+/* More than is kept in memory: it is read in journals. */
+static void test_long_forgotten_tree(void)
+{
+	struct job_world *w = begin();
+	struct core_entry e;
+	char name[20];
+	int bad = 0;
+
+	for (int i = 0; i < MANY_CHANGES; i++) {
+		snprintf(name, sizeof(name), "dir%d", i);
+		bad += path_mkdir(job_world_job(w, 1), name, 0755) != 0;
+	}
+	is_int(bad, 0, "node 1 makes many directories");
+	is_int(sync_node(w, 1), 0, "which are on its device");
+	lose_power(w, 0, 1);
+	ok(has_changes(w, 0, state_tree_stamp(store_state(job_world_store(w, 1)))), "node 0 learns all of them again");
+	bad = 0;
+	for (int i = 0; i < MANY_CHANGES; i++) {
+		snprintf(name, sizeof(name), "dir%d", i);
+		bad += job_lookup(job_world_job(w, 0), 1, name, &e) != 0;
+	}
+	is_int(bad, 0, "and finds them");
+	is_int(path_rmdir(job_world_job(w, 2), "dir0"), 0, "it goes on");
+	job_world_stop(w);
+}
+
+static bool serves_no_names(struct job_world *w, uint32_t node)
+{
+	struct core_entry e;
+
+	for (unsigned int i = 0; i < PATIENCE; i++) {
+		int rc = job_lookup(job_world_job(w, node), 1, "dir", &e);
+
+		if (rc == -EIO)
+			return true;
+		if (rc == 0)
+			job_forget(job_world_job(w, node), e.ino, 1);
+		usleep(10000);
+	}
+	return false;
+}
+
+/* A change that node 0 has lost, and that cannot be had from who has it: that node serves no names. */
+static void test_unlearnable_tree(void)
+{
+	struct job_world *w = begin();
+	char name[20];
+	int made = 0;
+	struct record rec = { .type = RECORD_DRAINED, .flags = RECORD_F_TREE | RECORD_F_META_ONLY, .ino = STATE_ROOT_INO };
+
+	is_int(path_mkdir(job_world_job(w, 1), "dir", 0755), 0, "node 1 makes a directory");
+	loopback_settle(job_world_loopback(w));
+	rec.stamp = state_tree_stamp(store_state(job_world_store(w, 1))) + 3;
+	is_int(store_commit(job_world_store(w, 1), &rec), 0, "node 1 has a change, and not those before it");
+	lose_power(w, 0, 1);
+	ok(serves_no_names(w, 1), "it serves no names");
+	for (int i = 0; i < 20; i++) {
+		snprintf(name, sizeof(name), "other%d", i);
+		made += path_mkdir(job_world_job(w, 2), name, 0755) == 0;
+	}
+	ok(made > 0 && made < 20, "others go on, but for names that it is the server of");
+	job_world_stop(w);
+}
+
 /* Whose daemon dies before it has told. Whether the next one has lost power may be known before or behind that it has no such file. */
 static void test_removed_untold(uint64_t seed, bool open)
 {
@@ -358,6 +485,8 @@ int main(void)
 		test_lost_payload(seed, 1, 2);
 		test_forgotten(seed);
 		test_removed(seed);
+		test_forgotten_tree(seed, false);
+		test_forgotten_tree(seed, true);
 		for (enum taken how = 0; how < TAKEN_END; how++)
 			test_moved(seed, how, seed == 1);
 		for (uint32_t loser = 1; loser < NODES; loser++)
@@ -365,5 +494,7 @@ int main(void)
 	}
 	for (uint64_t seed = 1; seed <= ORDERS; seed++)
 		test_removed_untold(seed, seed % 2 == 0);
+	test_long_forgotten_tree();
+	test_unlearnable_tree();
 	return done_testing();
 }
