@@ -220,9 +220,9 @@ kill_daemon() {
 	wait_until 60 gone "$pid"
 }
 
-# A zombie whom nobody waits for is gone as well.
+# A zombie whom nobody waits for is gone as well; not one whose other threads still end, and hold what it had open.
 gone() {
-	[ ! -e "/proc/$1" ] || grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null
+	[ ! -e "/proc/$1" ] || [ -z "$(grep -LEs '^State:.[ZX]' /proc/"$1"/task/*/status)" ]
 }
 
 # ---- comparing
