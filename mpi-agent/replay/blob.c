@@ -103,12 +103,15 @@ static int remove_further(struct session *s, const struct file_place *place, uin
  * backing file has vanished, which is forgotten when somebody looks.
  */
 static int report(
-	struct session *s, const struct inode *in, const struct file_place *place, uint64_t upto, uint32_t num_subfiles)
+	struct session *s, const struct inode *in, const struct file_place *place, const struct blob_done *done)
 {
 	struct record placed = { .type = RECORD_PLACED, .ino = in->ino, .gen = in->gen, .parent = place->dir };
-	struct record drained = {
-		.type = RECORD_DRAINED, .ino = in->ino, .gen = in->gen, .upto = upto, .size = in->size
-	};
+	struct record drained = { .type = RECORD_DRAINED,
+		.ino = in->ino,
+		.gen = in->gen,
+		.upto = done->upto,
+		.stamp = done->stamp,
+		.size = in->size };
 	struct record forget = { .type = RECORD_FORGET, .ino = in->ino, .gen = in->gen, .parent = place->dir };
 	int r;
 
@@ -117,7 +120,7 @@ static int report(
 	drained.mtime_ns = in->mtime_ns;
 	r = remove_former(s, place);
 	if (r == 0)
-		r = remove_further(s, place, num_subfiles);
+		r = remove_further(s, place, done->subfiles);
 	if (r < 0)
 		return session_fail_errno(s, in->ino, place->path, r, "what it replaces cannot be removed", 0);
 	r = session_touch(s, place->dir);
@@ -130,10 +133,10 @@ static int report(
 	return r == 0 ? session_flush_steps(s) : r;
 }
 
-int blob_give_up(struct session *s, const struct inode *in, const struct file_place *place, uint64_t upto,
+int blob_give_up(struct session *s, const struct inode *in, const struct file_place *place,
 	enum drain_layout layout, const struct blob_done *done)
 {
-	int r = report(s, in, place, upto, done->subfiles);
+	int r = report(s, in, place, done);
 
 	if (r < 0 || idmap_get(&s->inodes, in->ino) == INODE_IS_FAILED)
 		return r;
@@ -155,7 +158,9 @@ static int carry_now(struct session *s, const struct inode *in, struct file_plac
 		return why[0] ? session_fail(s, in->ino, place->path, r, "%s", why)
 			      : session_fail_errno(
 					s, in->ino, place->path, r, "its subfiles cannot be written", in->size);
-	return blob_give_up(s, in, place, s->opt->upto, layout, &done);
+	done.upto = s->opt->upto;
+	done.stamp = 0;
+	return blob_give_up(s, in, place, layout, &done);
 }
 
 void blob_wait(struct session *s, const struct inode *in, const char *shown, enum drain_layout layout)

@@ -470,7 +470,9 @@ static int count_subfiles(struct session *s, const struct wire_shared *f, struct
 			.blobs = all.num_streams,
 			.maps = all.num_maps,
 			.written = f->written,
-			.extents = f->extents };
+			.extents = f->extents,
+			.upto = f->upto,
+			.stamp = f->stamp };
 	sink_file_close(head);
 	unite_free(&all);
 	free_deals(deals, s->opt->num_nodes);
@@ -494,7 +496,7 @@ int blob_publish(struct session *s, const struct inode *in, const struct file_pl
 	else if (r < 0)
 		r = session_fail_errno(s, in->ino, place->path, r, "its subfiles cannot get their names", 0);
 	else
-		r = blob_give_up(s, in, place, f->upto, (enum drain_layout)f->layout, &done);
+		r = blob_give_up(s, in, place, (enum drain_layout)f->layout, &done);
 	free(p);
 	if (r == 0 && idmap_get(&s->inodes, in->ino) == INODE_IS_DONE)
 		blob_clear(s, place->dir_path, f);

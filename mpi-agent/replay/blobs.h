@@ -117,6 +117,7 @@ int blob_process_recognise(hdf5_read_fn read_bytes, void *arg, uint64_t size);
 struct blob_done {
 	uint32_t subfiles, blobs, maps;
 	uint64_t written, extents;
+	uint64_t upto, stamp;         /* which version they are, as DRAINED says it; stamp 0: of one node's file */
 	struct attrs_warning warning; /* of the first subfile: all get the same attributes */
 };
 /*
@@ -138,10 +139,10 @@ int blob_write(struct session *s, const struct inode *in, const struct file_plac
 	struct blob_done *ret, char why[BLOB_WHY]);
 
 /*
- * blob.c: the subfiles have their names for good: the file has arrived, and its name is gone. upto: which version of it they
- * are. 0 also when that failed and was said; then the file is not INODE_IS_DONE.
+ * blob.c: the subfiles have their names for good: the file has arrived, and its name is gone. 0 also when that
+ * failed and was said; then the file is not INODE_IS_DONE.
  */
-int blob_give_up(struct session *s, const struct inode *in, const struct file_place *place, uint64_t upto,
+int blob_give_up(struct session *s, const struct inode *in, const struct file_place *place,
 	enum drain_layout layout, const struct blob_done *done);
 const char *blob_haste_text(enum wire_haste haste); /* blob_job.c: why a file did not wait for the last drain */
 
