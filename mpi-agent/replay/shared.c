@@ -20,6 +20,7 @@
 #include "mpi-agent/replay/verify.h"
 
 #define COMMIT_POINTS 64
+#define LAYER_EXTENTS 256 /* looked at together */
 
 /* ---- at the home: a place to write to */
 
@@ -315,6 +316,36 @@ int shared_write(struct session *s)
 
 /* ---- at the home again */
 
+/* Its home has written some of it before any other node did: that has no time. */
+static int has_untimed(struct session *s, const struct inode *in)
+{
+	struct layer_extent *ext = calloc(LAYER_EXTENTS, sizeof(*ext));
+	bool found = false;
+	int r = ext ? 0 : -ENOMEM;
+
+	for (uint64_t off = 0, next; r == 0 && !found && off < in->size; off = next) {
+		size_t num;
+
+		r = state_layer(s->st, in->ino, off, in->size - off, ext, LAYER_EXTENTS, &num, &next);
+		for (size_t i = 0; r == 0 && i < num; i++)
+			found |= ext[i].ext.time_usec == 0;
+	}
+	free(ext);
+	return r < 0 ? r : found;
+}
+
+/*
+ * Others began to write to it behind *begin*, so no part has carried it. What they write is of a later session; what its home had written may be
+ * what somebody waits for.
+ */
+static int not_begun(struct session *s, const struct inode *in, const struct file_place *place)
+{
+	bool counts = session_may_be_late(s) && !(in->flags & INODE_NEW && in->ino >= s->opt->since);
+	int r = counts ? has_untimed(s, in) : 0;
+
+	return r > 0 ? session_late(s, in->ino, place->path, "another node has just begun to write to it") : r;
+}
+
 int shared_publish(struct session *s, const struct inode *in, const struct file_place *place)
 {
 	for (size_t i = 0; i < s->opt->num_shared; i++) {
@@ -332,7 +363,7 @@ int shared_publish(struct session *s, const struct inode *in, const struct file_
 		return f->layout == DRAIN_LAYOUT_CANONICAL ? file_publish_shared(s, in, place, f)
 							   : blob_publish(s, in, place, f);
 	}
-	return 0; /* of a later session */
+	return not_begun(s, in, place);
 }
 
 /* Of one that has no name any more, or could not get it now. */

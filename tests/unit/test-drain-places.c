@@ -646,6 +646,33 @@ static void test_late_attributes(void)
 	end(&p);
 }
 
+/* Others begin to write to a file when the part has gone by that begins with shared files, so no part carries it. */
+static void test_shared_late(bool written_before)
+{
+	struct record punch = { .type = RECORD_PUNCH, .ino = 10, .off = 0, .len = 3 };
+	struct drain_result res;
+	struct place p;
+
+	start(&p);
+	commit(&p, (struct record){ .type = RECORD_ADOPT,
+			   .ino = 10,
+			   .parent = STATE_ROOT_INO,
+			   .name = "n",
+			   .mode = S_IFREG | 0644,
+			   .nlink = 1,
+			   .size = 11,
+			   .backing_ino = put(&p, "n", "eleven....!") });
+	if (written_before)
+		commit(&p, punch);
+	commit(&p, (struct record){ .type = RECORD_SHARE, .ino = 10 });
+	punch.off = 5;
+	commit(&p, punch);
+	res = drain(&p, WIRE_PART_FILES);
+	ok(res.totals.files == 0 && res.totals.failed == 0, "a file that several nodes write, and that was not begun, stays");
+	is_int(res.totals.late, written_before, "and is late if its home had written to it when others began");
+	end(&p);
+}
+
 /* A directory was removed in the mount, and has something in it in the last part, which the node that leads does not know. */
 static void test_not_empty(bool parked)
 {
@@ -745,6 +772,8 @@ int main(void)
 	test_directory(false);
 	test_refused();
 	test_late_attributes();
+	test_shared_late(false);
+	test_shared_late(true);
 	test_not_empty(false);
 	test_not_empty(true);
 	for (size_t i = 0; i < NUM_KINDS; i++) {
