@@ -97,6 +97,14 @@ static int wait_for_next(struct session *s, const struct inode *in, const char *
 	return session_late(s, in->ino, shown, "it is being cut or removed, or has just been");
 }
 
+/* A file that was there before keeps its own. */
+static enum drain_layout layout_of(struct session *s, const struct inode *in, const char *shown)
+{
+	enum drain_layout layout = in->flags & INODE_NEW ? convert_wanted(s, in, shown) : DRAIN_LAYOUT_CANONICAL;
+
+	return drain_layout_is_blob(layout) ? layout : DRAIN_LAYOUT_CANONICAL; /* as it is first */
+}
+
 static int begin_file(struct session *s, const struct inode *in, uint64_t dir, const char *dir_path, const char *shown)
 {
 	char path[SESSION_PATH_MAX];
@@ -106,11 +114,9 @@ static int begin_file(struct session *s, const struct inode *in, uint64_t dir, c
 		.in_place = !(in->flags & INODE_NEW),
 		.path = path,
 		.shown = (char *)shown };
-	enum drain_layout layout = f.in_place ? DRAIN_LAYOUT_CANONICAL : convert_wanted(s, in, shown);
+	enum drain_layout layout = layout_of(s, in, shown);
 	int r = carried_upto(s, in->ino, &f.upto);
 
-	if (!drain_layout_is_blob(layout))
-		layout = DRAIN_LAYOUT_CANONICAL; /* as it is first */
 	session_set_path(s, shown);
 	if (layout != DRAIN_LAYOUT_CANONICAL && blob_waits(s)) {
 		blob_wait(s, in, shown, layout);
@@ -340,7 +346,9 @@ static int has_untimed(struct session *s, const struct inode *in)
  */
 static int not_begun(struct session *s, const struct inode *in, const struct file_place *place)
 {
-	bool counts = session_may_be_late(s) && !(in->flags & INODE_NEW && in->ino >= s->opt->since);
+	bool newer = in->flags & INODE_NEW && in->ino >= s->opt->since;
+	bool last = drain_layout_is_blob(layout_of(s, in, place->path)) && blob_waits(s); /* waits for the last one */
+	bool counts = session_may_be_late(s) && !newer && !last;
 	int r = counts ? has_untimed(s, in) : 0;
 
 	return r > 0 ? session_late(s, in->ino, place->path, "another node has just begun to write to it") : r;
