@@ -16,6 +16,9 @@
 #include "tools/lib/say.h"
 #include "tools/lib/target.h"
 
+#define NOTICE_USEC  20000u
+#define NOTICE_TRIES 250u
+
 enum { OPT_WAIT = 256, OPT_TIMEOUT, OPT_MOUNT };
 
 /* ---- flush */
@@ -138,15 +141,44 @@ const struct command command_flush = {
  * *ret_ends: the daemon is on its way out, so that its end is what counts. Returns an exit status, or -ECONNRESET
  * when the daemon ended meanwhile.
  */
+static bool has_lost_mount(const struct wire_msg *status, const char *state)
+{
+	struct mount_entry there;
+	char mountpoint[PATH_MAX];
+
+	return strcmp(state, "mounted") == 0 && wire_get_str(status, WIRE_MOUNTPOINT, 0, mountpoint, sizeof(mountpoint)) &&
+	       mounts_at(mountpoint, &there) == -ENOENT;
+}
+
+/*
+ * Whose mount has just gone hears of it in a moment, and then drains. It is not waited for longer than that: the mount may stand in another
+ * mount namespace.
+ */
+static int ask_state(int fd, char *state, size_t cap, struct wire_msg *status, struct cistern_error *err)
+{
+	int r;
+
+	for (unsigned int tries = 0;; tries++) {
+		state[0] = '\0';
+		r = daemon_ask(fd, WIRE_STATUS_GET, status, err);
+		if (r == 0)
+			wire_get_str(status, WIRE_STATE, 0, state, cap);
+		if (r < 0 || tries == NOTICE_TRIES || !has_lost_mount(status, state))
+			return r;
+		wire_msg_free(status);
+		*status = (struct wire_msg){ 0 };
+		usleep(NOTICE_USEC);
+	}
+}
+
 static int wait_for_drain(int fd, uint64_t deadline, bool *ret_ends, int *ret_pidfd)
 {
 	WIRE_MSG_CLEANUP struct wire_msg status = { 0 }, reply = { 0 };
 	struct cistern_error err = { 0 };
-	char state[32] = "";
-	int r = daemon_ask(fd, WIRE_STATUS_GET, &status, &err);
+	char state[32];
+	int r = ask_state(fd, state, sizeof(state), &status, &err);
 
 	if (r == 0) {
-		wire_get_str(&status, WIRE_STATE, 0, state, sizeof(state));
 		*ret_ends = state[0] && strcmp(state, "mounted") != 0;
 		*ret_pidfd = daemon_pidfd((pid_t)daemon_u64(&status, WIRE_PID));
 		if (*ret_ends)
