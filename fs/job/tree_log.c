@@ -34,7 +34,7 @@ void tree_log_add(struct job *j, const struct record *rec)
 
 	pthread_mutex_lock(&l->lock);
 	struct logged_change *c = at_stamp(l, rec->stamp);
-	if (c->stamp < rec->stamp) {
+	if (c->stamp <= rec->stamp) { /* the same again may be another one: the store had no room for the first */
 		c->stamp = rec->stamp;
 		buf_reset(&c->bytes);
 		if (record_encode(rec, &c->bytes) < 0 || !buf_ok(&c->bytes))
