@@ -2,7 +2,10 @@
 #ifndef FS_DRAIN_COLLECTIVE_PRIVATE_H
 #define FS_DRAIN_COLLECTIVE_PRIVATE_H
 
-/* What asking (collective_ask.c), working (collective_work.c) and leading (collective_lead.c) share. */
+/*
+ * What asking (collective_ask.c), working (collective_work.c) and leading share: which asks are served when (collective_lead.c), the parts of
+ * a session (collective_session.c), and one part (collective_part.c).
+ */
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -158,7 +161,29 @@ void *collective_leader(void *arg);
 int collective_serve_ask(struct collective *c, uint32_t from, const struct wire_msg *m);
 void collective_serve_cancel(struct collective *c, uint32_t from, uint64_t id);
 int collective_serve_lines(struct collective *c, const struct wire_msg *m);
+
+/* ---- a session and its parts. lock is held by the caller, and given up meanwhile by those that run something. */
+
+struct collective_session_options {
+	enum drain_kind kind;
+	const struct paths *paths;
+	bool last; /* all nodes are unmounted */
+	enum wire_haste haste;
+	unsigned int tries; /* sessions for the same asks before this one */
+};
+
+/* Runs a session, and more of them for what some node came to too late. Sets c->result and c->text. */
+void collective_run_sessions(struct collective *c, struct collective_session_options *opt);
+/* The first trouble is told; all count, and are in the manifest. */
+void collective_note_result(struct collective *c, uint32_t node, enum cistern_exit result, const char *text);
+/* Before a part that needs that all went well before it; after a part that only names what went well. */
+void collective_fail_shared(struct collective *c);
 void collective_forget_troubles(struct collective *c);
+
+/* Until nobody is at work on it. True: every node that should has done it. */
+bool collective_run_part(struct collective *c, unsigned int part, bool first_only,
+	const struct collective_session_options *opt, bool cautious);
+/* Takes the lock. */
 void collective_serve_part_done(struct collective *c, uint32_t from, const struct wire_msg *m);
 
 #endif
