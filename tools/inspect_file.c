@@ -244,7 +244,7 @@ static bool has_subfiles(const char *base)
 static int say_unknown(const struct inspect *in, const char *path, struct cistern_error *err)
 {
 	const struct superblock *sb = store_superblock(in->first);
-	char base[2 * PATH_MAX];
+	char base[2 * PATH_MAX], nodes[STORES_NODES_BYTES];
 
 	snprintf(base, sizeof(base), "%s/%s", sb->backing, stores_relative(in->first, path));
 	if (has_subfiles(base))
@@ -255,8 +255,8 @@ static int say_unknown(const struct inspect *in, const char *path, struct cister
 	if (in->all.num < in->all.num_nodes)
 		return cistern_error_set(err, -ENOENT,
 			"%s: no store that is given has a file of this name; %zu of %" PRIu32
-			" stores are not given, and a new file's name is in the store of the node that made it",
-			path, in->all.num_nodes - in->all.num, in->all.num_nodes);
+			" stores are not given (%s), and a new file's name is in the store of the node that made it",
+			path, in->all.num_nodes - in->all.num, in->all.num_nodes, stores_not_given(&in->all, nodes));
 	return cistern_error_set(err, -ENOENT,
 		"%s: the store knows nothing of it (a file that was never changed is only in %s)", path, sb->backing);
 }

@@ -14,7 +14,6 @@
 
 #define WRITERS_SHOWN 2
 #define SOURCES_SHOWN 4 /* of an object */
-#define NODES_SHOWN   16
 #define UNSEEN_SHOWN  8
 #define SHAPE_BYTES   160
 
@@ -257,26 +256,20 @@ static void print_summary(const struct survey *s)
 static void print_partial(const struct survey *s)
 {
 	const struct stores *all = s->content.stores;
-	char bytes[UNITS_TEXT];
+	char bytes[UNITS_TEXT], node[STORES_NODE_BYTES], nodes[STORES_NODES_BYTES];
 
 	if (!s->content.partial)
 		return;
 	printf("note: other nodes write it, too, and %" PRIu32 " of %" PRIu32
 	       " stores are not given (name them all, or --with STORE): "
-	       "what those nodes had not told the others is not known; node",
-		all->num_nodes - (uint32_t)all->num, all->num_nodes);
-	for (uint32_t i = 0, shown = 0; i < all->num_nodes && shown <= NODES_SHOWN; i++)
-		if (!all->by_node[i] && shown++ < NODES_SHOWN)
-			printf(" %" PRIu32, i);
-		else if (!all->by_node[i])
-			printf(" ...");
-	putchar('\n');
+	       "what those nodes had not told the others is not known; %s\n",
+		all->num_nodes - (uint32_t)all->num, all->num_nodes, stores_not_given(all, nodes));
 	if (s->unseen_bytes > 0)
 		printf("not seen: %s that count as in the store, but are in none of those that are given\n",
 			units_format_bytes(s->unseen_bytes, bytes));
 	for (uint64_t i = 0; i < s->num_unseen && i < UNSEEN_SHOWN; i++)
-		printf("not seen: %" PRIu64 " bytes from offset %" PRIu64 " on, of node %" PRIu32 "\n",
-			s->unseen[i].len, s->unseen[i].off, s->unseen[i].node);
+		printf("not seen: %" PRIu64 " bytes from offset %" PRIu64 " on, of %s\n", s->unseen[i].len,
+			s->unseen[i].off, stores_node_text(all, s->unseen[i].node, node));
 	if (s->num_unseen > UNSEEN_SHOWN)
 		printf("not seen: and %" PRIu64 " further ranges\n", s->num_unseen - UNSEEN_SHOWN);
 }
@@ -284,6 +277,7 @@ static void print_partial(const struct survey *s)
 static void print_loss(const struct survey *s, const struct loss *l)
 {
 	const struct layout_object *o = s->mapped ? layout_owner(&s->layout, l->off) : NULL;
+	char node[STORES_NODE_BYTES];
 
 	printf("lost: %" PRIu64 " bytes from offset %" PRIu64 " on", l->len, l->off);
 	if (o) {
@@ -292,7 +286,8 @@ static void print_loss(const struct survey *s, const struct loss *l)
 	}
 	switch (l->why) {
 	case LOSS_NOT_GIVEN:
-		printf(": they are in the store of node %" PRIu32 ", which is not given\n", l->node);
+		printf(": they are in the store of %s, which is not given\n",
+			stores_node_text(s->content.stores, l->node, node));
 		break;
 	case LOSS_GONE:
 		printf(": segment %" PRIu32 " of node %" PRIu32 "'s store cannot be read; 'cistern fsck' says more\n",
@@ -484,12 +479,22 @@ static void generations_json(const struct generations *g, struct json *j)
 static void unseen_json(const struct survey *s, struct json *j)
 {
 	const struct stores *all = s->content.stores;
+	char host[HOSTS_NAME_BYTES];
 
 	json_key(j, "stores_not_given");
 	json_array(j);
 	for (uint32_t i = 0; i < all->num_nodes; i++)
 		if (!all->by_node[i])
 			json_u64(j, i);
+	json_end_array(j);
+	json_key(j, "hosts_not_given");
+	json_array(j);
+	for (uint32_t i = 0; i < all->num_nodes; i++) {
+		if (all->by_node[i])
+			continue;
+		stores_host(all, i, host);
+		json_str(j, host);
+	}
 	json_end_array(j);
 	json_ku64(j, "unseen_bytes", s->unseen_bytes);
 	json_ku64(j, "unseen_ranges", s->num_unseen);

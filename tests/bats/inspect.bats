@@ -393,12 +393,15 @@ report() {
 	is "$(report '[.file.unseen[] | .node] | unique | tostring' "$WORK/s0")" '"[1]"'
 	run "$CISTERN" inspect "$WORK/s0" f.nc
 	echo "$output"
-	[[ $output == *"note: other nodes write it, too, and 1 of 2 stores are not given"*"; node 1"* ]]
-	[[ $output == *"not seen: "*" of node 1"* ]]
+	[[ $output == *"note: other nodes write it, too, and 1 of 2 stores are not given"*"; node 1 (host $(hostname))"* ]]
+	[[ $output == *"not seen: "*" of node 1 (host $(hostname))"* ]]
+	is "$(report '.file | [.stores_not_given, .hosts_not_given] | tostring' "$WORK/s0" | jq -r .)" "[[1],[\"$(hostname)\"]]"
+	run "$CISTERN" inspect "$WORK/s0" made-elsewhere
+	[[ $output == *"1 of 2 stores are not given (node 1 (host $(hostname)))"* ]]
 	run "$CISTERN" inspect "$WORK/s0" g.nc
 	echo "$output"
 	[[ $output == *"raw, cannot be mapped: the beginning of its header is lost (below)"* ]]
-	[[ $output == *"lost: $(stat -c %s "$DIRECT/f.nc") bytes from offset 0 on: they are in the store of node 1, which is not given"* ]]
+	[[ $output == *"lost: $(stat -c %s "$DIRECT/f.nc") bytes from offset 0 on: they are in the store of node 1 (host $(hostname)), which is not given"* ]]
 	# A new file's name is at its home, and where it was opened by it; its newest header is the home's.
 	is "$(report '.file | [.stores_not_given, .format] | tostring' "$WORK/s1")" '"[[0],null]"'
 	exits 2 "$CISTERN" inspect --map "$WORK/s0"
@@ -469,14 +472,14 @@ damage() {
 	# One store is not there.
 	told f.nc "$WORK/s0"
 	says 'raw, cannot be mapped: a part of its header is lost (below), and with it what the other bytes mean'
-	says "lost: $(($(stat -c %s "$DIRECT/f.nc") - half)) bytes from offset $half on: they are in the store of node 1, which is not given"
+	says "lost: $(($(stat -c %s "$DIRECT/f.nc") - half)) bytes from offset $half on: they are in the store of node 1 (host $(hostname)), which is not given"
 	is "$(jq -c '.file.lost | map([.off, .node, .why])' "$WORK/told.json")" "[[$half,1,\"store not given\"]]"
 	mkdir "$WORK/to" "$WORK/to1"
 	exits 3 "$CISTERN" recover "$WORK/s0" --to "$WORK/to" --backing "$WORK/b"
 	says "f.nc: $(($(stat -c %s "$DIRECT/f.nc") - half)) bytes, the first at offset $half, were not there to be read, since only the lost store has them, of node 1 (host $(hostname)): they are zeros"
 	told h.nc "$WORK/s0"
 	says 'note: metadata of it is lost (below): what that leads to is not in the table, or not as it was: '
-	says "lost: $(($(stat -c %s "$DIRECT/h.nc") - cut)) bytes from offset $cut on: they are in the store of node 1, which is not given"
+	says "lost: $(($(stat -c %s "$DIRECT/h.nc") - cut)) bytes from offset $cut on: they are in the store of node 1 (host $(hostname)), which is not given"
 	# Their beginning: no program can tell what these are.
 	exits 3 "$CISTERN" recover "$WORK/s1" --to "$WORK/to1" --backing "$WORK/b"
 	says "f.nc: $half bytes, the first at offset 0, were not there to be read"
@@ -674,5 +677,5 @@ equal_elements() {
 	jq -r '.["$defs"] | (.list, .listed, .one, .totals, .file, .variable, .generation, .range) | .properties | keys[]' \
 		"$top_srcdir/docs/inspect.schema.json" | sort -u >"$WORK/named"
 	jq -r '.. | objects | keys[]' "$WORK"/{one,list}-*.json "$WORK/list.json" | sort -u >"$WORK/seen"
-	is "$(comm -23 "$WORK/named" "$WORK/seen" | xargs)" "job_uuid lost stores_not_given unseen unseen_bytes unseen_ranges"
+	is "$(comm -23 "$WORK/named" "$WORK/seen" | xargs)" "hosts_not_given job_uuid lost stores_not_given unseen unseen_bytes unseen_ranges"
 }

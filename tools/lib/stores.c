@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,6 +75,44 @@ void stores_close(struct stores *set)
 	free(set->list);
 	free(set->by_node);
 	*set = (struct stores){ 0 };
+}
+
+/* ---- what is not given */
+
+void stores_host(const struct stores *set, uint32_t node, char ret[HOSTS_NAME_BYTES])
+{
+	*ret = '\0';
+	for (size_t i = 0; !*ret && i < set->num; i++)
+		(void)hosts_find(set->list[i].store, node, ret);
+}
+
+const char *stores_node_text(const struct stores *set, uint32_t node, char out[STORES_NODE_BYTES])
+{
+	char host[HOSTS_NAME_BYTES];
+
+	stores_host(set, node, host);
+	return place_node_text(node, host, out, STORES_NODE_BYTES);
+}
+
+const char *stores_not_given(const struct stores *set, char out[STORES_NODES_BYTES])
+{
+	char node[STORES_NODE_BYTES];
+	size_t len = 0;
+
+	*out = '\0';
+	for (uint32_t i = 0; i < set->num_nodes; i++) {
+		const char *comma = len > 0 ? ", " : "";
+
+		if (set->by_node[i])
+			continue;
+		if (len + STORES_NODE_BYTES + sizeof(", ...") > STORES_NODES_BYTES) {
+			snprintf(out + len, STORES_NODES_BYTES - len, ", ...");
+			break;
+		}
+		len += (size_t)snprintf(
+			out + len, STORES_NODES_BYTES - len, "%s%s", comma, stores_node_text(set, i, node));
+	}
+	return out;
 }
 
 /* ---- files */
