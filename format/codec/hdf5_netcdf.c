@@ -306,6 +306,17 @@ static int set_axes(struct hdf5_walk *w, struct hdf5_object *o, const struct sca
 	return 0;
 }
 
+/* What can grow is as long as its longest variable: a dimension without a variable of its own has a dataset of length 0. */
+static void stretch_dims(struct hdf5 *h, const struct hdf5_object *o)
+{
+	for (uint32_t i = 0; i < o->rank; i++) {
+		struct hdf5_dim *d = o->axes[i] != HDF5_NO_DIM ? &h->dims[o->axes[i]] : NULL;
+
+		if (d && d->unlimited && d->len < o->dims[i])
+			d->len = o->dims[i];
+	}
+}
+
 static int resolve_all(struct hdf5_walk *w, struct hdf5_scales *s, struct hdf5_map *ids)
 {
 	struct hdf5 *h = w->file;
@@ -326,6 +337,8 @@ static int resolve_all(struct hdf5_walk *w, struct hdf5_scales *s, struct hdf5_m
 
 		if (one && h->objects[i].rank > 0)
 			r = set_axes(w, &h->objects[i], one, ids);
+		if (r == 0 && h->objects[i].axes)
+			stretch_dims(h, &h->objects[i]);
 	}
 	return r;
 }

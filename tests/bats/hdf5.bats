@@ -176,7 +176,10 @@ agree_tools() {
 		t = 1, 2 ; }' | ncgen -k 1 -o c3.nc -
 	nccopy -k nc4 c3.nc c4.nc
 	nccopy -k nc7 -d 1 -s -c t/1,x/2 c3.nc c7.nc
-	agree_netcdf a.nc c4.nc c7.nc
+	# Records of a dimension that has no variable of its own, and of variables that are longer than theirs.
+	echo 'netcdf l { dimensions: t = UNLIMITED ; u = UNLIMITED ; x = 2 ; variables: float r(t, x) ; int s(t) ; int u(u) ; short v(u, x) ;
+		data: r = 1,2,3,4,5,6 ; s = 1 ; u = 1 ; v = 1,2,3,4,5,6,7,8 ; }' | ncgen -k nc4 -o l.nc -
+	agree_netcdf a.nc c4.nc c7.nc l.nc
 	[ ! -x "$theirs" ] || agree a.nc c4.nc c7.nc
 }
 

@@ -168,6 +168,7 @@ var_begin() {
 	# 100 elements in chunks of 30: the last one reaches over the edge.
 	is "$(var n.nc whole complete_parts)/$(var n.nc whole parts) $(var n.nc whole log_bytes)" "4/4 $((4 * 2 * 30 * 4))"
 	is "$(var n.nc packed complete)" true
+	is "$(of n.nc .records)" "$(ncdump -h "$MNT/n.nc" | sed -n 's/.*t = UNLIMITED.*(\([0-9]*\) currently)/\1/p')"
 	is "$(var n.nc metadata missing_bytes)" 0
 	# Before a writer's close the way to the data is in its memory alone.
 	head -c 96 "$MNT/n.nc" >"$MNT/begun.nc"
