@@ -330,3 +330,62 @@ daemons_die() {
 	same_trees "$WORK/b" "$WORK/first"
 	for k in 0 1; do "$CISTERN" fsck "$WORK/s$k"; done
 }
+
+# in_job NAME COMMAND...: in a job of its own: of its mounts, stores and agents.
+in_job() {
+	local WORK=$WORK/$1 DIRECT=$WORK/$1/direct AGENTS=${agents[$1]:-} status=0
+	"${@:2}" || status=$?
+	agents[$1]=$AGENTS
+	return "$status"
+}
+
+# work_of NAME SEED CASE: a set of subfiles, a file of one node, and one of both.
+work_of() {
+	e3sm "$3" "$1.nc" || return
+	random_file "$DIRECT/$1.bin" 3000000 "$2" && cp "$DIRECT/$1.bin" "$WORK/m1/$1.bin" || return
+	ranks mpich python3 -c '
+import os, sys
+node, data = int(os.environ["PMI_RANK"]), open(sys.argv[1], "rb").read()
+fd = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT, 0o644)
+for at in range(node * 50000, len(data), 100000):
+    os.pwrite(fd, data[at:at + 50000], at)
+' "$DIRECT/$1.bin" "@/$1.shared" || return
+	cp "$DIRECT/$1.bin" "$DIRECT/$1.shared"
+}
+
+@test "two jobs on the same nodes, at the same time, into one directory: each drains its own, and tells of its own" {
+	local job k pids=()
+	local -A agents=()
+	mkdir "$WORK/b"
+	for job in x y; do
+		mkdir -p "$WORK/$job/direct"
+		for k in b mounts undo; do ln -s "../$k" "$WORK/$job/$k"; done
+		in_job $job start_job 2 'layout=x.nc=blob-variable;y.nc=blob-process,verify=read,drain=unmount'
+	done
+	in_job x work_of x 1 F &
+	pids+=($!)
+	in_job y work_of y 2 G &
+	pids+=($!)
+	for k in "${pids[@]}"; do wait "$k"; done
+	# A job sees its own until it is drained.
+	is "$(ls "$WORK/x/m1")" "$(printf '%s\n' x.bin x.nc x.shared)"
+	is "$(ls "$WORK/y/m0")" "$(printf '%s\n' y.bin y.nc y.shared)"
+	pids=()
+	for k in x/m0 y/m1 y/m0 x/m1; do
+		umount_wait "$WORK/$k" >"$WORK/${k/\//-}.said" 2>&1 &
+		pids+=($!)
+	done
+	for k in "${pids[@]}"; do wait "$k"; done
+	for job in x y; do
+		in_job $job agents_end_well
+		for k in 0 1; do is "$(grep -c "$WORK/$job/m$k is unmounted; everything is on" "$WORK/$job-m$k.said")" 1; done
+		is "$(jq -r '.files | map(.path) | unique | join(" ")' "$WORK/$job/s0/manifest.json")" "$job.bin $job.nc $job.shared"
+		is "$(jq -r '[.files[] | select(.kept)] | length' "$WORK/$job/s0/manifest.json")" 0
+		in_job $job stores_are_good
+		"$CISTERN" convert "$WORK/b/$job.nc" --to "$WORK/$job/again.nc"
+		cmp "$WORK/$job/again.nc" "$WORK/$job/direct/$job.nc"
+		for k in bin shared; do cmp "$WORK/b/$job.$k" "$WORK/$job/direct/$job.$k"; done
+	done
+	is "$(backing)" "$(echo {x,y}.{bin,nc.000{0,1},shared})"
+	no_leftovers "$WORK/b"
+}
