@@ -132,7 +132,11 @@ static int number_file(struct subfile *f, uint32_t place, uint32_t num, struct c
 		f->number = f->head.exact.subfile;
 	else
 		f->number = split_path(f->path, &len, &number) == 0 ? number : place;
-	if (f->number >= f->head.num_subfiles || f->head.num_subfiles < num)
+	if (f->head.num_subfiles < num)
+		return cistern_error_set(err, -EBADMSG,
+			"%s is of a set of %" PRIu32 " subfiles, and %" PRIu32 " are given: name one set", f->path,
+			f->head.num_subfiles, num);
+	if (f->number >= f->head.num_subfiles)
 		return cistern_error_set(err, -EBADMSG, "%s: subfile %" PRIu32 " of a set of %" PRIu32, f->path,
 			f->number, f->head.num_subfiles);
 	return 0;

@@ -183,6 +183,10 @@ to_hdf5() {
 	refused 4 "out.nc.0001: blob 1 of map D2" out.nc
 	cp "$golden/e3sm-io/out.nc" out.nc.0001
 	refused 4 "out.nc.0001: no subfile" out.nc
+	cp good out.nc.0001
+	"$CISTERN" convert out.nc --to c.nc
+	"$CISTERN" convert c.nc --layout blob-variable --processes 2 --to other
+	refused 4 "other.0000 is of a set of 1 subfiles, and 4 are given: name one set" other.0000 out.nc.000?
 	refused 4 "" "$golden/e3sm-io/README.md"
 }
 
