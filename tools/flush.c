@@ -137,10 +137,6 @@ const struct command command_flush = {
 
 /* ---- wait */
 
-/*
- * *ret_ends: the daemon is on its way out, so that its end is what counts. Returns an exit status, or -ECONNRESET
- * when the daemon ended meanwhile.
- */
 static bool has_lost_mount(const struct wire_msg *status, const char *state)
 {
 	struct mount_entry there;
@@ -171,6 +167,10 @@ static int ask_state(int fd, char *state, size_t cap, struct wire_msg *status, s
 	}
 }
 
+/*
+ * *ret_ends: the daemon is on its way out, so that its end is what counts. Returns an exit status, or -ECONNRESET
+ * when the daemon ended meanwhile.
+ */
 static int wait_for_drain(int fd, uint64_t deadline, bool *ret_ends, int *ret_pidfd)
 {
 	WIRE_MSG_CLEANUP struct wire_msg status = { 0 }, reply = { 0 };

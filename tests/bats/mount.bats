@@ -58,6 +58,40 @@ load ../lib/mount
 	cmp "$BACKING/big" "$DIRECT/big"
 }
 
+# Another mount namespace keeps the mount, so that the daemon hears of its end when this says so.
+hold_mount() {
+	unshare --mount sleep infinity 3>&- &
+	holder=$!
+	wait_until 60 leads_to_other "/proc/$holder/ns/mnt"
+}
+
+leads_to_other() {
+	[ "$(readlink "$1")" != "$(readlink /proc/self/ns/mnt)" ]
+}
+
+# It has been told that the mount stands, and sleeps until it asks again.
+naps() {
+	grep -qs nanosleep "/proc/$1/wchan"
+}
+
+@test "cistern wait waits also for a drain that the daemon has not begun yet, since it has not heard of the umount" {
+	local holder waiter
+	needs_root "a mount namespace"
+	mount_cistern -o drain=unmount
+	random_file "$MNT/big" $((16 << 20))
+	hold_mount
+	"$CISTERN" umount "$MNT" 3>&-
+	refute is_mounted "$MNT"
+	is "$("$CISTERN" status --json "$STORE" | jq -r .state)" mounted
+	"$CISTERN" wait --timeout 10m "$STORE" 3>&- &
+	waiter=$!
+	wait_until 60 naps "$waiter"
+	kill "$holder"
+	wait "$waiter"
+	random_file "$DIRECT/big" $((16 << 20))
+	cmp "$BACKING/big" "$DIRECT/big"
+}
+
 @test "umount(8) drains in the background as well" {
 	mount_cistern -o drain=unmount
 	random_file "$MNT/f" 3000000

@@ -5,18 +5,9 @@
 
 load ../lib/mount
 
-other=65534
-
 setup() {
 	cistern_setup
 	needs_fuse
-}
-
-# as UID COMMAND...
-as() {
-	local uid=$1
-	shift
-	setpriv --reuid="$uid" --regid="$uid" --clear-groups "$@"
 }
 
 needs_users() {
@@ -85,19 +76,14 @@ needs_users() {
 }
 
 @test "an ordinary user mounts, writes, drains and unmounts" {
-	needs_users
-	needs_program fusermount3
 	local home=$WORK/home
+	needs_user_mounts
+	copy_programs
 	mkdir "$home"
 	chown $other:$other "$home"
-	cp -L "$CISTERN" "$WORK/cistern"
-	cp "$CISTERN_LIBEXEC/cistern-fs" "$CISTERN_LIBEXEC/cistern-agent" "$WORK"
-	chmod 755 "$WORK"/cistern*
 	echo "$home/store $home/mnt" >>"$WORK/mounts"
-	[ -u "$(command -v fusermount3)" ] || skip "fusermount3 is not set-user-id root"
-	as $other test -w /dev/fuse || skip "/dev/fuse is not for ordinary users here"
 	# shellcheck disable=SC2016
-	HOME=$home CISTERN=$WORK/cistern CISTERN_LIBEXEC=$WORK as $other bash -ec 'cd "$HOME"; mkdir backing mnt
+	HOME=$home CISTERN=$CISTERN CISTERN_LIBEXEC=$CISTERN_LIBEXEC as $other bash -ec 'cd "$HOME"; mkdir backing mnt
 		"$CISTERN" mount backing mnt --store store
 		seq 100000 >mnt/f; mkdir mnt/d; mv mnt/f mnt/d/g; cmp mnt/d/g <(seq 100000)
 		"$CISTERN" status --json mnt | jq -e ".passthrough == false"

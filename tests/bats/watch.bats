@@ -14,11 +14,31 @@ setup() {
 	needs_root "a look into processes, and a mount that may be forced"
 }
 
+by=() # by whom programs in the mounts are started
+
+# The job is an ordinary user's: its daemons, its agents and who uses the mounts.
+be_user() {
+	needs_user_mounts
+	copy_programs
+	by=("${by_other[@]}")
+	printf '#!/bin/bash\nexec %s env HOME=%q %q "$@"\n' "${by[*]}" "$WORK" "$CISTERN" >"$WORK/cistern"
+	chmod 755 "$WORK/cistern"
+	CISTERN=$WORK/cistern
+	mkdir "$WORK/b" "$WORK"/m{0,1,2}
+	chown "$other:$other" "$WORK" "$WORK/b" "$WORK"/m?
+}
+
+needs_connections() {
+	mountpoint -q /sys/fs/fuse/connections && return
+	mount -t fusectl fusectl /sys/fs/fuse/connections || skip "fusectl cannot be mounted"
+	undo "umount -l /sys/fs/fuse/connections"
+}
+
 # Is there an answer though $other is paused? (No signal ends who waits for one.)
 is_said() {
 	local said=0
 	kill -STOP "$other"
-	stat "$1" >/dev/null 2>&1 3>&- &
+	"${by[@]}" stat "$1" >/dev/null 2>&1 3>&- &
 	wait_until 2 gone $! 2>/dev/null || said=1
 	kill -CONT "$other"
 	wait $! || true
@@ -57,14 +77,14 @@ circle() {
 	daemon=$(daemon_pid "$WORK/m2") other=$(daemon_pid "$WORK/m1")
 	undo "kill -CONT $other 2>/dev/null; umount -f $WORK/m2 2>/dev/null; true"
 	choose_names
-	mkdir "$WORK/m0/$free"
-	ls "$WORK/m1/$free" "$WORK/m2/$free"
+	"${by[@]}" mkdir "$WORK/m0/$free"
+	"${by[@]}" ls "$WORK/m1/$free" "$WORK/m2/$free"
 	kill -STOP "$other"
-	touch "$WORK/m2/$stuck" 3>&- &
+	"${by[@]}" touch "$WORK/m2/$stuck" 3>&- &
 	waiting=$!
-	wait_until 10 opens "$waiting"
-	rmdir "$WORK/m0/$free" 3>&- &
-	wait_until 10 waits_in_kernel "$daemon"
+	wait_until 60 opens "$waiting"
+	"${by[@]}" rmdir "$WORK/m0/$free" 3>&- &
+	wait_until 60 waits_in_kernel "$daemon"
 }
 
 watcher() {
@@ -79,7 +99,7 @@ goes_on() {
 	kill -CONT "$other"
 	release_mount "$WORK/m2"
 	mount_node 2
-	ls "$WORK/m2"
+	"${by[@]}" ls "$WORK/m2"
 	stop_job
 }
 
@@ -88,23 +108,33 @@ goes_on() {
 	circle
 	grep 'watch pid=.* way=' "$WORK/s2/cistern.log"
 	kill -KILL "$daemon"
-	wait_until 10 ended
+	wait_until 60 ended
 	exits 2 ls "$WORK/m2" # nothing goes into the directory below
 	says "not connected"
 	goes_on
 }
 
 @test "likewise through the kernel's file of the connection" {
-	if ! mountpoint -q /sys/fs/fuse/connections; then
-		mount -t fusectl fusectl /sys/fs/fuse/connections || skip "fusectl cannot be mounted"
-		undo "umount -l /sys/fs/fuse/connections"
-	fi
+	needs_connections
 	start_job 3
 	circle
 	grep "watch pid=$(watcher) way=abort-file" "$WORK/s2/cistern.log"
 	umount -l "$WORK/m2" # out of sight
 	kill -KILL "$daemon"
-	wait_until 10 ended
+	wait_until 60 ended
+	goes_on
+}
+
+@test "likewise where all is an ordinary user's" {
+	needs_connections
+	be_user
+	start_job 3
+	circle
+	grep "watch pid=$(watcher) way=abort-file" "$WORK/s2/cistern.log"
+	kill -KILL "$daemon"
+	wait_until 60 ended
+	exits 2 "${by[@]}" ls "$WORK/m2"
+	says "not connected"
 	goes_on
 }
 
@@ -115,7 +145,7 @@ goes_on() {
 	kill -KILL "$daemon"
 	refute wait_until 2 ended
 	umount -f "$WORK/m2" || true # in use
-	wait_until 10 ended
+	wait_until 60 ended
 	goes_on
 }
 
@@ -130,10 +160,10 @@ goes_on() {
 	daemon=$(daemon_pid "$WORK/m1") pids="$pids $(watcher)"
 	kill -TERM $pids # a scheduler's warning to all
 	kill -KILL "$daemon"
-	wait_until 10 gone "${pids#* }"
+	wait_until 60 gone "${pids#* }"
 	release_mount "$WORK/m1"
 	mount_node 1
 	kill -0 "$pid"
 	stop_job
-	wait_until 10 gone "$pid"
+	wait_until 60 gone "$pid"
 }

@@ -123,6 +123,38 @@ look_at_log() {
 	fi
 }
 
+# ---- other users; not root's
+
+other=65534
+by_other=(setpriv "--reuid=$other" "--regid=$other" --clear-groups)
+
+# as UID COMMAND...
+as() {
+	local uid=$1
+	shift
+	setpriv --reuid="$uid" --regid="$uid" --clear-groups "$@"
+}
+
+# Ordinary users may mount, as on most systems; on others for as long as the test lasts.
+needs_user_mounts() {
+	needs_root "a second user"
+	needs_program setpriv fusermount3
+	[ -u "$(command -v fusermount3)" ] || skip "fusermount3 is not set-user-id root"
+	if ! "${by_other[@]}" test -w /dev/fuse; then
+		mknod -m 666 "$WORK/fuse" c 10 229 && mount --bind "$WORK/fuse" /dev/fuse || skip "/dev/fuse is not for ordinary users here"
+		undo "umount -l /dev/fuse"
+		"${by_other[@]}" test -w /dev/fuse || skip "/dev/fuse is not for ordinary users here, nor is one in $WORK"
+	fi
+}
+
+# copy_programs: CISTERN and CISTERN_LIBEXEC are copies that everybody can reach.
+copy_programs() {
+	mkdir "$WORK/programs"
+	cp -L "$CISTERN" "${CISTERN_LIBEXEC%%:*}"/cistern-{fs,agent,mpi-agent} "$WORK/programs" 2>/dev/null || [ -x "$WORK/programs/cistern-agent" ]
+	chmod 755 "$WORK/programs" "$WORK"/programs/*
+	CISTERN=$WORK/programs/cistern CISTERN_LIBEXEC=$WORK/programs
+}
+
 # ---- doing and waiting
 
 # wait_until SECONDS COMMAND...: as soon as COMMAND succeeds; fails when the time is over.
