@@ -470,11 +470,21 @@ static int tell_durably(struct job *j, struct shared *s, struct commit *c)
 	return rc;
 }
 
+/* By a cut that the stamp has waited for: with this stamp the home would take the end for one from behind the cut. */
+static void lower_end(struct shared *s, struct commit *c)
+{
+	pthread_mutex_lock(&s->mutex);
+	if (c->end > s->own_end)
+		c->end = s->own_end;
+	pthread_mutex_unlock(&s->mutex);
+}
+
 static int commit_fresh(struct job *j, struct shared *s, struct commit *c, bool durable)
 {
 	/* Before the stamp is given: a cut goes by stamps, so what has one from before it must have been written before it. */
 	c->upto = state_seq(store_state(j->opt.store));
 	int rc = ask_stamp(j, s, &c->stamp);
+	lower_end(s, c);
 	if (rc == 0)
 		rc = list_uncommitted(j, s->ino, c->upto, &c->list);
 	if (rc == 0)

@@ -239,6 +239,59 @@ static void test_tail(void)
 	end(&f);
 }
 
+/* ---- a cut between a commit's begin and its stamp */
+
+static struct shared *shared_at(struct file *f, uint32_t node)
+{
+	struct shared *s = shared_find(job_world_job(f->w, node), f->ino);
+
+	if (!s)
+		bail_out("a file is not known", -ENOENT);
+	return s;
+}
+
+/* As a cut does while it is on its way: whoever asks for a stamp waits. */
+static void stop_stamps(struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	s->cutting = true;
+	pthread_mutex_unlock(&s->mutex);
+}
+
+static bool is_asked_for_stamp(struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	bool asked = s->num_waiting > 0;
+	pthread_mutex_unlock(&s->mutex);
+	return asked;
+}
+
+/* How far a node has written is not so any more when the home has cut that off before it gives the stamp. */
+static void test_cut(uint32_t node)
+{
+	struct flush fl;
+	struct file f;
+	pthread_t thread;
+
+	begin(&f);
+	fl = (struct flush){ &f, node };
+	ok(put(&f, 0, "....", 0) && commit(&f, 0) && put(&f, node, "far", 100), "written, the end by node %u", node);
+	struct shared *s = shared_at(&f, 0);
+	stop_stamps(s);
+	if (pthread_create(&thread, NULL, flush_one, &fl))
+		exit(1);
+	while (!is_asked_for_stamp(s))
+		usleep(1000);
+	is_int(share_truncate(job_world_job(f.w, 1), f.ino, 2), 0, "cut when the commit has begun");
+	pthread_join(thread, NULL);
+	ok(all_show(&f, ".."), "it stays as short as that");
+	ok(put(&f, node, "end", 3) && commit(&f, node), "what is written afterwards");
+	shared_put(job_world_job(f.w, 0), s);
+	char buf[8] = "";
+	ok(job_read(job_world_job(f.w, 0), f.at[0], buf, sizeof(buf), 0) == 6 && memcmp(buf, "..\0end", 6) == 0, "makes it longer");
+	end(&f);
+}
+
 static struct clock *clock_of(struct file *f, uint32_t node)
 {
 	return state_clock(store_state(job_world_store(f->w, node)));
@@ -473,6 +526,8 @@ static void test_mtime_restart(bool checkpoint)
 int main(void)
 {
 	test_tail();
+	for (uint32_t n = 0; n < NODES; n += 2)
+		test_cut(n);
 	test_order(1, 2, true);
 	test_order(1, 2, false);
 	test_order(0, 1, true);
