@@ -92,7 +92,8 @@ struct share_head {
 };
 
 void share_head_free(struct share_head *h);
-int share_head_cut(struct share_head *h, uint64_t stamp, uint64_t size); /* -ENOMEM */
+bool share_head_lacks(const struct share_head *h, uint64_t stamp, uint64_t size); /* that cut would change it */
+int share_head_cut(struct share_head *h, uint64_t stamp, uint64_t size);          /* -ENOMEM */
 void share_head_drop(struct share_head *h, uint64_t stamp, uint64_t upto_usec);
 uint64_t share_head_limit(const struct share_head *h, uint64_t stamp); /* where bytes with this stamp are cut off */
 bool share_head_is_dropped(const struct share_head *h, uint64_t stamp, uint64_t time_usec);

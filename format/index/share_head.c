@@ -50,15 +50,32 @@ static void drop_void(struct share_head *h, uint32_t i)
 	h->num_cuts -= i - first;
 }
 
-int share_head_cut(struct share_head *h, uint64_t stamp, uint64_t size)
+/* Before which it stands. */
+static uint32_t place_of_cut(const struct share_head *h, uint64_t stamp)
 {
 	uint32_t i = h->num_cuts;
 
-	if (h->dropped_usec == UINT64_MAX && stamp - 1 <= h->dropped)
-		return 0; /* no stamp left between */
 	while (i > 0 && h->cuts[i - 1].stamp >= stamp)
 		i--;
-	if (i < h->num_cuts && h->cuts[i].size <= size)
+	return i;
+}
+
+bool share_head_lacks(const struct share_head *h, uint64_t stamp, uint64_t size)
+{
+	uint32_t i = place_of_cut(h, stamp);
+
+	if (h->dropped_usec == UINT64_MAX && stamp - 1 <= h->dropped)
+		return false; /* no stamp left between */
+	if (i < h->num_cuts && (h->cuts[i].size <= size || h->cuts[i].stamp == stamp))
+		return h->cuts[i].size > size;
+	return i > 0 || h->num_cuts < SHARE_CUTS_MAX;
+}
+
+int share_head_cut(struct share_head *h, uint64_t stamp, uint64_t size)
+{
+	uint32_t i = place_of_cut(h, stamp);
+
+	if (!share_head_lacks(h, stamp, size))
 		return 0;
 	if (i < h->num_cuts && h->cuts[i].stamp == stamp) {
 		h->cuts[i].size = size;

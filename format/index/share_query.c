@@ -247,6 +247,33 @@ int state_share_newest_cut(struct state *st, uint64_t ino, uint64_t *ret_size, u
 	return 0;
 }
 
+int state_share_cuts(struct state *st, uint64_t ino, struct share_cut *out, size_t *ret_num)
+{
+	struct share_item *si;
+	size_t num = 0;
+	int r;
+
+	query_begin(st);
+	r = find_share(st, ino, &si);
+	for (; r == 0 && item_present(&si->it) && num < si->h.num_cuts; num++)
+		out[num] = si->h.cuts[num];
+	*ret_num = num;
+	return query_end(st, r);
+}
+
+int state_share_lacks_cut(struct state *st, uint64_t ino, const struct share_cut *cut, bool *ret)
+{
+	const struct share_head none = { 0 };
+	struct share_item *si;
+	int r;
+
+	query_begin(st);
+	r = find_share(st, ino, &si);
+	if (r == 0)
+		*ret = share_head_lacks(item_present(&si->it) ? &si->h : &none, cut->stamp, cut->size);
+	return query_end(st, r);
+}
+
 struct shared {
 	uint64_t ino, extents;
 };

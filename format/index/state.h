@@ -249,6 +249,9 @@ int state_share_extents(struct state *st, uint64_t ino, uint64_t off, uint64_t l
 	size_t cap, size_t *ret_num, uint64_t *ret_next);
 /* The newest cut of a map: nothing at and behind *ret_size has a lower stamp than *ret_stamp. 0 and 0: there was none. */
 int state_share_newest_cut(struct state *st, uint64_t ino, uint64_t *ret_size, uint64_t *ret_stamp);
+/* All that a map still knows to be cut off, the oldest first: SHARE_CUTS_MAX fit into out. */
+int state_share_cuts(struct state *st, uint64_t ino, struct share_cut *out, size_t *ret_num);
+int state_share_lacks_cut(struct state *st, uint64_t ino, const struct share_cut *cut, bool *ret);
 /* All inodes with a map, in order, and their extents (0: all cut off or dropped). cb non-zero stops; no lock is held. */
 int state_each_shared(struct state *st, int (*cb)(uint64_t ino, uint64_t extents, void *arg), void *arg);
 /*

@@ -736,7 +736,7 @@ static int note_layer(const struct inode *in, void *arg)
 	return 0;
 }
 
-static uint64_t newest_stamp(struct job *j, uint64_t ino)
+uint64_t commit_newest_stamp(struct job *j, uint64_t ino)
 {
 	struct commit_point none;
 	size_t num = 0, cap;
@@ -756,7 +756,7 @@ static uint64_t newest_stamp(struct job *j, uint64_t ino)
 /* The home may have forgotten that others write it, and how far, or the file. */
 static int rejoin(struct job *j, struct shared *s)
 {
-	uint64_t stamp = newest_stamp(j, s->ino);
+	uint64_t stamp = commit_newest_stamp(j, s->ino);
 	struct core_open_reply reply;
 	struct job_file *file;
 	struct inode in;
@@ -839,8 +839,10 @@ static void commit_one(struct job *j, struct shared *s, void *arg)
 
 int share_commit_all(struct job *j)
 {
-	int rc = 0;
+	int rc = power_wait_cuts(j);
 
+	if (rc < 0)
+		return rc;
 	if (!j->share->swept)
 		commit_sweep(j);
 	shared_each(j, commit_one, &rc);

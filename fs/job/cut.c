@@ -71,6 +71,42 @@ static void do_cut(struct job *j, struct peers_request *rq)
 	peers_reply_status(rq, rc);
 }
 
+/*
+ * One that came to nothing may be known to some only. Who has committed behind it has not forgotten it, but never heard of it, and what he
+ * has in his layer stays. What a home lacks of its size others tell again.
+ */
+static bool has_forgotten(struct job *j, const struct inode *in, const struct cut *cut)
+{
+	return in->flags & (INODE_SHARED | INODE_FOREIGN) && in->size > cut->size &&
+	       commit_newest_stamp(j, in->ino) < cut->stamp;
+}
+
+int cut_again(struct job *j, uint64_t ino, const struct cut *cut)
+{
+	struct record rec = { .type = RECORD_SHARE_CUT, .ino = ino, .size = cut->size, .stamp = cut->stamp };
+	struct share_cut known = { .size = cut->size, .stamp = cut->stamp };
+	struct inode in;
+	bool lacks;
+	int rc = state_share_lacks_cut(store_state(j->opt.store), ino, &known, &lacks);
+
+	if (rc < 0 || !lacks)
+		return rc;
+	struct shared *s = shared_find(j, ino);
+	if (s)
+		expect_cut(s, cut);
+	if (state_inode(store_state(j->opt.store), ino, &in) == 0 && has_forgotten(j, &in, cut)) {
+		rc = core_cut(j->core, ino, cut->size); /* first: who dies here does it again */
+		if (rc == 0 && s && s->at_home)
+			note_cut(s, cut->size);
+	}
+	if (rc == 0 || rc == -ESTALE)
+		rc = store_commit(j->opt.store, &rec);
+	if (s)
+		s->epoch++;
+	shared_put(j, s);
+	return rc;
+}
+
 void cut_serve_cut(struct job *j, struct peers_request *rq)
 {
 	workers_serve(j->share->tellers, do_cut, rq);
@@ -132,8 +168,10 @@ static int cut_everywhere(struct job *j, struct shared *s, uint64_t size)
 
 static int cut_at_home(struct job *j, struct shared *s, uint64_t size)
 {
-	int rc;
+	int rc = s->is_shared ? power_wait_cuts(j) : 0; /* an older one is not to come behind it */
 
+	if (rc < 0)
+		return rc;
 	pthread_mutex_lock(&s->cut_lock);
 	if (s->is_shared) {
 		for (int tries = 0; (rc = cut_everywhere(j, s, size)) == -ECONNRESET && tries < 100; tries++)

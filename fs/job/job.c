@@ -49,6 +49,7 @@ int job_create(const struct job_options *opt, struct job **ret, struct cistern_e
 	j->core = opt->core;
 	j->peers = opt->peers;
 	j->state = store_state(opt->store);
+	j->knows_cuts = !store_lost_power(opt->store);
 	if (j->peers)
 		core_join(j->core);
 	int rc = j->peers ? create_parts(j, err) : 0;

@@ -97,6 +97,9 @@ enum message_type {
 	MESSAGE_POWER_SETTLED, /* answered when all know what you have lost with the power, if you have */
 	MESSAGE_POWER_LOST,    /* to all: what you know of my commits may be no more */
 	MESSAGE_POWER_TELL,    /* to all, then: tell all that you have committed; and me what I am home of */
+	/* To all, first: COUNT: behind this inode -> PIECES: what was cut off of shared files, as you know it; COUNT: the last inode, 0: of all */
+	MESSAGE_POWER_CUTS,
+	MESSAGE_POWER_KNOWS_CUTS, /* to oneself: answered when that is known */
 	MESSAGE_TYPE_END
 };
 

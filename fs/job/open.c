@@ -285,7 +285,9 @@ int share_open(struct job *j, uint64_t ino, int flags, struct job_file *file, st
 
 	if (!s)
 		return -ENOMEM;
-	int rc = shared_is_home(j, s) ? open_home(j, s, flags, file, ret) : opened_away(j, s, flags, file, ret);
+	int rc = (is_writable(flags) || flags & O_TRUNC) && !(s->at_home && !s->is_shared) ? power_wait_cuts(j) : 0;
+	if (rc == 0)
+		rc = shared_is_home(j, s) ? open_home(j, s, flags, file, ret) : opened_away(j, s, flags, file, ret);
 	if (rc < 0) {
 		if (file->local)
 			core_release(j->core, file->local);

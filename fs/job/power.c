@@ -3,6 +3,7 @@
  * Power lost (docs/design/power-loss.md). What a node does without fsync it may forget with the power; but the others have seen it. So a
  * daemon that finds that power was lost tells all, before anybody believes what it, or they, know of the files that several nodes write:
  *
+ *   CUTS   everybody tells it what was cut off of shared files (relearn.c); before that it writes to none
  *   LOST   everybody takes its pieces out of the share maps: their payload may be gone, and under them lies what counted before
  *   TELL   everybody, it too, tells what is in its layer again: the domain homes then know what is there, also those whose own
  *          maps were lost. The home is told which of its files others have written; a layer whose file is no more goes
@@ -25,6 +26,7 @@
 #include "format/base/array.h"
 
 #define AGAIN_USEC  10000u
+#define LONG_USEC   200000u
 #define NAMES_BATCH 64u
 
 struct held_back { /* a request that is answered later */
@@ -41,7 +43,7 @@ struct power {
 	uint64_t *lives;  /* owned, by node: daemons that were seen */
 	uint32_t missing; /* nodes that are not settled */
 	bool stale;       /* kernels may have pages of what was lost */
-	struct held_back *askers, *readers;
+	struct held_back *askers, *readers, *writers;
 	struct workers
 		*again; /* owned: they tell again, and wait for the drivers of others, which do not wait for them */
 	pthread_t thread;
@@ -148,6 +150,17 @@ void power_serve_settled(struct job *j, struct peers_request *rq)
 		peers_reply_status(rq, waits ? -ENOMEM : 0);
 }
 
+static void answer(struct held_back *k, int status)
+{
+	while (k) {
+		struct held_back *next = k->next;
+
+		peers_reply_status(k->rq, status);
+		free(k);
+		k = next;
+	}
+}
+
 /* We are. */
 static void settle(struct power *p)
 {
@@ -155,14 +168,43 @@ static void settle(struct power *p)
 	struct held_back *readers = p->j->ending ? NULL : set_settled(p, peers_self(p->j->peers), true);
 	struct held_back *askers = take(&p->askers);
 	pthread_mutex_unlock(&p->lock);
-	while (askers) {
-		struct held_back *next = askers->next;
-
-		peers_reply_status(askers->rq, 0);
-		free(askers);
-		askers = next;
-	}
+	answer(askers, 0);
 	let_read(p->j, readers);
+}
+
+/* ---- who writes */
+
+void power_serve_knows_cuts(struct job *j, struct peers_request *rq)
+{
+	struct power *p = j->power;
+
+	pthread_mutex_lock(&p->lock);
+	bool waits = !j->knows_cuts && !j->ending, kept = waits && keep(&p->writers, rq);
+	pthread_mutex_unlock(&p->lock);
+	if (!kept)
+		peers_reply_status(rq, waits ? -ENOMEM : 0);
+}
+
+int power_wait_cuts(struct job *j)
+{
+	struct wire_msg m = { 0 };
+
+	if (j->knows_cuts)
+		return 0;
+	message_init(&m, MESSAGE_POWER_KNOWS_CUTS);
+	int rc = peers_call(j->peers, peers_self(j->peers), &m, NULL);
+	wire_msg_free(&m);
+	return rc;
+}
+
+static void let_write(struct power *p)
+{
+	pthread_mutex_lock(&p->lock);
+	p->j->knows_cuts = true;
+	struct held_back *writers = take(&p->writers);
+	pthread_mutex_unlock(&p->lock);
+	answer(writers, 0);
+	share_poke(p->j);
 }
 
 /* ---- asking the others */
@@ -342,6 +384,35 @@ static int claim_names(const struct inode *in, void *arg)
 	return 0;
 }
 
+/* Without them nothing is written here to what nodes share, and nothing told of it. */
+static void learn_cuts(struct power *p)
+{
+	struct job *j = p->j;
+	int rc = relearn_cuts(j), said = 0;
+
+	while (rc < 0 && !j->ending) {
+		if (rc != said)
+			job_log(j, true, "power_lost_cuts", "status=%d text=\"%s\"", rc, lag_remedy(rc));
+		said = rc;
+		usleep(LONG_USEC);
+		rc = relearn_cuts(j);
+	}
+	if (rc == 0 && !j->ending)
+		let_write(p);
+}
+
+/* The home's size, and who believes another one. */
+static void tell_openers(struct job *j, struct shared *s, void *arg)
+{
+	(void)arg;
+	if (j->ending || !s->at_home || !s->is_shared)
+		return;
+	if (registry_has_openers(s))
+		(void)registry_tell(j, s);
+	if (j->opt.invalidate)
+		j->opt.invalidate(s->ino, true, j->opt.arg);
+}
+
 /* Our own maps, too, may be old ones, of what others have taken back since. */
 static void *power_main(void *arg)
 {
@@ -353,12 +424,16 @@ static void *power_main(void *arg)
 
 		if (forgotten < 0)
 			job_log(j, true, "power_lost_maps", "status=%d", forgotten);
+		learn_cuts(p);
 		tell_all(j, MESSAGE_POWER_LOST);
 		tell_all(j, MESSAGE_POWER_TELL);
 		int rc = state_each_inode(j->state, claim_names, j);
 		if (rc == 0 && !j->ending)
 			rc = store_lost_power_told(j->opt.store);
 		job_log(j, rc < 0, "power_lost_told", "status=%d", rc);
+		settle(p);
+		shared_each(j, tell_openers, NULL); /* now: tellers wait for reads */
+		return NULL;
 	}
 	settle(p);
 	return NULL;
@@ -447,17 +522,6 @@ static int power_create(struct job *j, struct cistern_error *err)
 	return rc < 0 ? cistern_error_set(err, rc, "cannot start threads: %s", strerror(-rc)) : 0;
 }
 
-static void free_kept(struct held_back *k)
-{
-	while (k) {
-		struct held_back *next = k->next;
-
-		peers_reply_status(k->rq, -ESHUTDOWN);
-		free(k);
-		k = next;
-	}
-}
-
 /* Before share.c's: our thread uses it. */
 static void power_destroy(struct job *j)
 {
@@ -468,8 +532,9 @@ static void power_destroy(struct job *j)
 	if (p->has_thread)
 		pthread_join(p->thread, NULL);
 	workers_destroy(p->again);
-	free_kept(take(&p->readers));
-	free_kept(take(&p->askers));
+	answer(take(&p->readers), -ESHUTDOWN);
+	answer(take(&p->askers), -ESHUTDOWN);
+	answer(take(&p->writers), -ESHUTDOWN);
 	pthread_mutex_destroy(&p->lock);
 	free(p->settled);
 	free(p->lives);

@@ -26,6 +26,8 @@ struct job {
 	_Atomic(uint64_t) moved; /* number of the last change of the tree, about to be here, that moves a directory */
 	_Atomic(uint64_t) moving[2]; /* directories that node 0 is about to rename or remove (tree.c); 0: none */
 	_Atomic(bool) unnamed;       /* our kernel has been told to drop their names */
+	_Atomic(bool)
+		knows_cuts; /* false: we have lost power, and with it what was cut off of files that nodes share (relearn.c) */
 	/* one for each part, owned by it */
 	struct lag *lag;
 	struct announce *announce;
@@ -119,6 +121,9 @@ void power_serve_settled(struct job *j, struct peers_request *rq);
 void power_serve_lost(struct job *j, struct peers_request *rq);
 void power_serve_tell(struct job *j, struct peers_request *rq);
 void power_serve_locate(struct job *j, struct peers_request *rq); /* SHARE_LOCATE: when all is settled */
+/* Before something is written to a file that nodes share: j->knows_cuts. -ETIMEDOUT, with a line in the log. */
+int power_wait_cuts(struct job *j);
+void power_serve_knows_cuts(struct job *j, struct peers_request *rq);
 
 int power_sync(struct job *j, uint32_t node); /* what that node has is; 0 also when it is gone for good */
 int power_sync_all(struct job *j);
@@ -127,6 +132,12 @@ int power_sync_any(struct job *j); /* what any node has, but for those whose dev
 int power_sync_life(struct job *j, uint32_t node, uint64_t life);
 uint64_t power_life(struct job *j); /* ours: no other daemon of this node has the same */
 void power_serve_sync(struct job *j, struct peers_request *rq);
+
+/* ---- relearn.c: what a node that has lost power has forgotten of others' doing */
+
+/* What others know to be cut off of shared files is so here. Until each has said it, or is given up. Negative: our store does not take it. */
+int relearn_cuts(struct job *j);
+void relearn_serve_cuts(struct job *j, struct peers_request *rq);
 
 /* ---- serve.c */
 

@@ -332,7 +332,7 @@ static bool wait_round(struct share *sh)
 	if (!sh->ending && !sh->poked)
 		pthread_cond_timedwait(&sh->wake_cond, &sh->wake, &until);
 	sh->poked = false;
-	bool sweep = sh->sweep && peers_numbered(sh->j->peers);
+	bool sweep = sh->sweep && peers_numbered(sh->j->peers) && sh->j->knows_cuts;
 	if (sweep)
 		sh->sweep = false;
 	return sweep;

@@ -284,6 +284,7 @@ void commit_serve_forget(struct job *j, struct peers_request *rq);
  * that we have written to them, and how far; what it does not have any more we do not need. 0, or the first error.
  */
 int commit_tell_all(struct job *j, uint32_t home);
+uint64_t commit_newest_stamp(struct job *j, uint64_t ino); /* of what this node has committed; 0: nothing */
 void commit_sweep(struct job *j); /* all layers of the store: what may not have been told is told again */
 
 /* ---- map.c */
@@ -347,6 +348,8 @@ int share_truncate(struct job *j, uint64_t ino, uint64_t size); /* from any node
 int share_fallocate(struct job *j, struct job_file *file, int mode, uint64_t off, uint64_t len);
 void cut_serve_truncate(struct job *j, struct peers_request *rq);
 void cut_serve_cut(struct job *j, struct peers_request *rq);
+/* One that we did, and have forgotten with the power. Before anything is written to the file. */
+int cut_again(struct job *j, uint64_t ino, const struct cut *cut);
 
 /* ---- pages.c */
 

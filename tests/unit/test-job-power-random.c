@@ -259,14 +259,38 @@ static void put(struct model *m, uint32_t node, struct file *f, struct path_file
 		change(&f->bytes[r][off + i], m->last_byte, node);
 }
 
-/* What this node has written, and the name. */
+/* A cut is the home's. */
+static void cut_file(struct model *m, uint32_t node, unsigned int name)
+{
+	struct file *f = file_at(m, name);
+	unsigned int r = rng_below(&m->rng, REGIONS), off = rng_below(&m->rng, WIDTH);
+
+	tap_diag("node %u: cut %s, region %u, at %u", node, name_of(name), r, off);
+	is_int(path_truncate(job_world_job(m->w, node), name_of(name), (off_t)r * FAR + off), 0, "cut");
+	for (unsigned int i = r * WIDTH + off; i < REGIONS * WIDTH; i++)
+		change(&f->bytes[i / WIDTH][i % WIDTH], 0, f->home);
+}
+
+/* Nothing is to show that was cut off. */
+static void make_longer(struct model *m)
+{
+	for (unsigned int i = 0; i < NAMES; i++)
+		if (file_at(m, i) && rng_below(&m->rng, 2)) {
+			uint32_t node = rng_below(&m->rng, NODES);
+
+			tap_diag("node %u: make %s longer", node, name_of(i));
+			is_int(path_truncate(job_world_job(m->w, node), name_of(i), FAR + WIDTH), 0, "longer");
+		}
+}
+
+/* What this node has written, what was cut off, and the name. */
 static void sync_file(struct file *f, uint32_t node, struct name *name)
 {
 	f->durable = true;
 	current_stay(name)->came_durable = true;
 	for (unsigned int r = 0; r < REGIONS; r++)
 		for (unsigned int i = 0; i < WIDTH; i++)
-			make_durable(&f->bytes[r][i], 1u << node);
+			make_durable(&f->bytes[r][i], 1u << node | 1u << f->home);
 }
 
 static void write_file(struct model *m, uint32_t node, unsigned int name, bool writes, bool syncs)
@@ -317,8 +341,10 @@ static void step(struct model *m)
 		create(m, node, name);
 	else if (kind < 3)
 		remove_file(m, node, name);
-	else if (kind < 7)
+	else if (kind < 6)
 		rename_file(m, node, name, rng_below(&m->rng, NAMES));
+	else if (kind < 8)
+		cut_file(m, node, name);
 	else
 		write_file(m, node, name, kind<18, kind> 12);
 }
@@ -488,6 +514,8 @@ static void run(uint64_t seed)
 			step(m);
 		check(m, 0);
 		check(m, lose_power(m));
+		make_longer(m);
+		check(m, 0);
 	}
 	job_world_stop(m->w);
 	free(m);
@@ -495,7 +523,7 @@ static void run(uint64_t seed)
 
 int main(int argc, char **argv)
 {
-	uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 0) : 1, num = argc > 2 ? strtoull(argv[2], NULL, 0) : 4;
+	uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 0) : 8, num = argc > 2 ? strtoull(argv[2], NULL, 0) : 4;
 
 	for (uint64_t seed = first; seed < first + num; seed++)
 		run(seed);

@@ -54,7 +54,7 @@ static int put(struct job_world *w, uint32_t node, const char *name, uint64_t of
 	return rc ? rc : closed;
 }
 
-/* The bytes of a file, as a text; "(-errno)" instead of what cannot be had. */
+/* The bytes of a file, as a text, "." for zeros; "(-errno)" instead of what cannot be had. */
 static const char *get(struct job_world *w, uint32_t node, const char *name)
 {
 	static char text[100];
@@ -71,6 +71,8 @@ static const char *get(struct job_world *w, uint32_t node, const char *name)
 		snprintf(text, sizeof(text), "(%d)", rc);
 	else
 		text[n] = '\0';
+	for (ssize_t i = 0; rc == 0 && i < n; i++)
+		text[i] = text[i] ? text[i] : '.';
 	return text;
 }
 
@@ -138,6 +140,30 @@ static void test_lost_payload(uint64_t seed, uint32_t home, uint32_t other)
 	is_int(put(w, other, "f", 3, "44", SYNCED), 0, "the other node writes again, and syncs");
 	lose_power(w, home, seed);
 	shows_one(w, "f", "11244233", "11144133");
+	job_world_stop(w);
+}
+
+/* What was cut off does not come back on a node that has forgotten it, also where the file's own home has; and what was written behind that stays. */
+static void test_cut(uint64_t seed, uint32_t home, uint32_t loser, enum how how)
+{
+	struct job_world *w = begin();
+	uint32_t cutter = (loser + 1) % NODES;
+
+	is_int(path_create(job_world_job(w, home), "f", 0644, 0), 0, "a file");
+	for (uint32_t n = 0; n < NODES; n++)
+		is_int(put(w, n, "f", 4 * n, (const char *[]){ "0000", "1111", "2222" }[n], SYNCED), 0, "part of it");
+	is_int(path_truncate(job_world_job(w, cutter), "f", 2), 0, "it is cut");
+	is_int(put(w, cutter, "f", 1, "x", how), 0, "written by who cut it");
+	lose_power(w, loser, seed);
+	is_int(path_truncate(job_world_job(w, cutter), "f", 11), 0, "made longer");
+	shows(w, "f", "0x.........");
+	is_int(put(w, loser, "f", 3, "y", SYNCED), 0, "and written behind that");
+	is_int(path_truncate(job_world_job(w, cutter), "f", 3), 0, "cut again");
+	is_int(put(w, cutter, "f", 2, "zz", SYNCED), 0, "written");
+	lose_power(w, loser, seed + 1);
+	shows(w, "f", "0xzz");
+	is_int(path_truncate(job_world_job(w, cutter), "f", 8), 0, "made longer");
+	shows(w, "f", "0xzz....");
 	job_world_stop(w);
 }
 
@@ -483,6 +509,8 @@ int main(void)
 		test_rename(seed);
 		test_lost_payload(seed, 0, 1);
 		test_lost_payload(seed, 1, 2);
+		for (uint32_t n = 0; n < NODES; n++)
+			test_cut(seed, 0, n, n ? CLOSED : SYNCED);
 		test_forgotten(seed);
 		test_removed(seed);
 		test_forgotten_tree(seed, false);
