@@ -142,7 +142,8 @@ static bool has_lost_mount(const struct wire_msg *status, const char *state)
 	struct mount_entry there;
 	char mountpoint[PATH_MAX];
 
-	return strcmp(state, "mounted") == 0 && wire_get_str(status, WIRE_MOUNTPOINT, 0, mountpoint, sizeof(mountpoint)) &&
+	return strcmp(state, "mounted") == 0 &&
+	       wire_get_str(status, WIRE_MOUNTPOINT, 0, mountpoint, sizeof(mountpoint)) &&
 	       mounts_at(mountpoint, &there) == -ENOENT;
 }
 

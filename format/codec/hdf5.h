@@ -86,7 +86,7 @@ enum hdf5_kind { HDF5_GROUP, HDF5_DATASET, HDF5_NAMED_TYPE };
 struct hdf5_dim {        /* of netCDF-4: a dimension scale */
 	uint32_t object; /* which object it is */
 	int64_t id;      /* _Netcdf4Dimid, -1: none */
-	uint64_t len; /* unlimited: of the longest of its variables */
+	uint64_t len;    /* unlimited: of the longest of its variables */
 	bool unlimited;
 	bool only_dim; /* there is no variable of that name */
 };

@@ -7,9 +7,9 @@
 
 #include "fs/job/private.h"
 
-static const struct part *const job_parts[] = { &tree_log_part, &lag_part, &announce_part, &names_part, &rebuild_part, &held_part,
-	&sequence_part, &remote_part, &home_part, &handover_part, &times_part, &share_part, &locks_part, &power_part,
-	NULL };
+static const struct part *const job_parts[] = { &tree_log_part, &lag_part, &announce_part, &names_part, &rebuild_part,
+	&held_part, &sequence_part, &remote_part, &home_part, &handover_part, &times_part, &share_part, &locks_part,
+	&power_part, NULL };
 
 static void tell_parts(enum peers_event event, uint32_t node, void *arg)
 {

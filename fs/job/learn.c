@@ -79,7 +79,8 @@ static int learn_from(struct job *j, uint32_t node, uint64_t upto)
 	}
 	if (had < upto)
 		job_log(j, rc < 0, "tree_learned", "node=%u from=%llu upto=%llu of=%llu status=%d", node,
-			(unsigned long long)had, (unsigned long long)state_tree_stamp(j->state), (unsigned long long)upto, rc);
+			(unsigned long long)had, (unsigned long long)state_tree_stamp(j->state),
+			(unsigned long long)upto, rc);
 	return rc == -ENODATA || rc == -EHOSTDOWN || rc == -ESHUTDOWN ? 0 : rc;
 }
 

@@ -126,7 +126,9 @@ static int catch_up(struct sequence *s, uint32_t node, bool last_try)
 	bool lost = rc == 0 && is_lost(s, node, has);
 	if (rc == 0) {
 		put_commit(s, &m, has < last && !lost ? has + 1 : 0,
-			lost && has > last ? TREE_AHEAD : lost || last_try ? TREE_LAST_TRY : TREE_TRY);
+			lost && has > last ? TREE_AHEAD
+			: lost || last_try ? TREE_LAST_TRY
+					   : TREE_TRY);
 		rc = peers_call(s->j->peers, node, &m, NULL);
 	}
 	if (lost && rc == -EILSEQ)

@@ -133,8 +133,8 @@ static int report(
 	return r == 0 ? session_flush_steps(s) : r;
 }
 
-int blob_give_up(struct session *s, const struct inode *in, const struct file_place *place,
-	enum drain_layout layout, const struct blob_done *done)
+int blob_give_up(struct session *s, const struct inode *in, const struct file_place *place, enum drain_layout layout,
+	const struct blob_done *done)
 {
 	int r = report(s, in, place, done);
 

@@ -142,8 +142,8 @@ int blob_write(struct session *s, const struct inode *in, const struct file_plac
  * blob.c: the subfiles have their names for good: the file has arrived, and its name is gone. 0 also when that
  * failed and was said; then the file is not INODE_IS_DONE.
  */
-int blob_give_up(struct session *s, const struct inode *in, const struct file_place *place,
-	enum drain_layout layout, const struct blob_done *done);
+int blob_give_up(struct session *s, const struct inode *in, const struct file_place *place, enum drain_layout layout,
+	const struct blob_done *done);
 const char *blob_haste_text(enum wire_haste haste); /* blob_job.c: why a file did not wait for the last drain */
 
 #endif

@@ -110,7 +110,8 @@ static bool is_direct(enum how how)
 	return how != CACHE && how != RANGE;
 }
 
-static void read_piece(enum how how, const struct logs *logs, const struct log *own, void *buf, size_t len, uint64_t at, uint64_t off)
+static void read_piece(
+	enum how how, const struct logs *logs, const struct log *own, void *buf, size_t len, uint64_t at, uint64_t off)
 {
 	if (how == BLOCKS || how == MAPPED)
 		gather(logs, buf, len, off);
@@ -193,6 +194,7 @@ int main(int argc, char **argv)
 	getrusage(RUSAGE_CHILDREN, &used);
 	if (!failed)
 		printf("{\"seconds\": %.6f, \"bytes\": %llu, \"cpu_seconds\": %.6f}\n", bench_now() - begin,
-			(unsigned long long)logs.bytes * logs.num, seconds_of(used.ru_utime) + seconds_of(used.ru_stime));
+			(unsigned long long)logs.bytes * logs.num,
+			seconds_of(used.ru_utime) + seconds_of(used.ru_stime));
 	return failed;
 }

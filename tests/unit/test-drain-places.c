@@ -668,7 +668,8 @@ static void test_shared_late(bool written_before)
 	punch.off = 5;
 	commit(&p, punch);
 	res = drain(&p, WIRE_PART_FILES);
-	ok(res.totals.files == 0 && res.totals.failed == 0, "a file that several nodes write, and that was not begun, stays");
+	ok(res.totals.files == 0 && res.totals.failed == 0,
+		"a file that several nodes write, and that was not begun, stays");
 	is_int(res.totals.late, written_before, "and is late if its home had written to it when others began");
 	end(&p);
 }

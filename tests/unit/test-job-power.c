@@ -15,10 +15,10 @@
 #include "tests/lib/job_world.h"
 #include "tests/lib/tap.h"
 
-#define NODES    3u
-#define SEEDS    2u
-#define ORDERS   8u /* in which messages arrive */
-#define PATIENCE 6000 /* times 10 ms */
+#define NODES        3u
+#define SEEDS        2u
+#define ORDERS       8u   /* in which messages arrive */
+#define PATIENCE     6000 /* times 10 ms */
 #define MANY_CHANGES 1100 /* of the tree: more than are kept in memory */
 
 static struct job_world *begin(void)
@@ -463,7 +463,9 @@ static void test_unlearnable_tree(void)
 	struct job_world *w = begin();
 	char name[20];
 	int made = 0;
-	struct record rec = { .type = RECORD_DRAINED, .flags = RECORD_F_TREE | RECORD_F_META_ONLY, .ino = STATE_ROOT_INO };
+	struct record rec = {
+		.type = RECORD_DRAINED, .flags = RECORD_F_TREE | RECORD_F_META_ONLY, .ino = STATE_ROOT_INO
+	};
 
 	is_int(path_mkdir(job_world_job(w, 1), "dir", 0755), 0, "node 1 makes a directory");
 	loopback_settle(job_world_loopback(w));

@@ -288,7 +288,8 @@ static void test_cut(uint32_t node)
 	ok(put(&f, node, "end", 3) && commit(&f, node), "what is written afterwards");
 	shared_put(job_world_job(f.w, 0), s);
 	char buf[8] = "";
-	ok(job_read(job_world_job(f.w, 0), f.at[0], buf, sizeof(buf), 0) == 6 && memcmp(buf, "..\0end", 6) == 0, "makes it longer");
+	ok(job_read(job_world_job(f.w, 0), f.at[0], buf, sizeof(buf), 0) == 6 && memcmp(buf, "..\0end", 6) == 0,
+		"makes it longer");
 	end(&f);
 }
 
