@@ -186,6 +186,7 @@ void job_troubles(struct job *j, void (*say)(const char *text, void *arg), void 
 	if (*text)
 		say(text, arg);
 	sequence_troubles(j, say, arg);
+	power_troubles(j, say, arg);
 }
 
 /* ---- life */

@@ -41,6 +41,7 @@ struct power {
 	bool begun;       /* the first assembly was seen */
 	bool *settled;    /* owned, by node */
 	uint64_t *lives;  /* owned, by node: daemons that were seen */
+	int *refused;     /* owned, by node: why it cannot do what all must before we are settled; 0: it can */
 	uint32_t missing; /* nodes that are not settled */
 	bool stale;       /* kernels may have pages of what was lost */
 	struct held_back *askers, *readers, *writers;
@@ -331,16 +332,59 @@ static bool all_have(const int *status, uint32_t num)
 	return true;
 }
 
-/* To all nodes, until they have done it. */
-static void tell_all(struct job *j, enum message_type type)
+/* It is there, and says no: somebody has to look after it. */
+static bool is_refusal(int status)
 {
-	uint32_t num = peers_count(j->peers);
+	return status < 0 && status != -EHOSTDOWN && status != -ESHUTDOWN && status != -ECONNRESET &&
+	       status != -ETIMEDOUT && status != -EAGAIN;
+}
+
+static void note_answer(struct power *p, uint32_t node, int status)
+{
+	int refused = is_refusal(status) ? status : 0;
+	char name[128];
+
+	pthread_mutex_lock(&p->lock);
+	bool news = p->refused[node] != refused;
+	p->refused[node] = refused;
+	pthread_mutex_unlock(&p->lock);
+	if (news)
+		job_log(p->j, refused, refused ? "power_lost_refused" : "power_lost_goes_on",
+			"node=\"%s\" status=%d text=\"%s\"", peers_name(p->j->peers, node, name, sizeof(name)), status,
+			refused ? lag_remedy(refused) : "");
+}
+
+void power_troubles(struct job *j, void (*say)(const char *text, void *arg), void *arg)
+{
+	struct power *p = j->power;
+	char text[512], name[128];
+
+	for (uint32_t i = 0; p->begun && i < peers_count(j->peers); i++) {
+		pthread_mutex_lock(&p->lock);
+		int rc = p->refused[i];
+		pthread_mutex_unlock(&p->lock);
+		if (rc == 0)
+			continue;
+		snprintf(text, sizeof(text),
+			"%s: its store does not take, or tell, what this node has lost with its power (%s), before which files that several nodes "
+			"write are neither read elsewhere nor drained: %s",
+			peers_name(j->peers, i, name, sizeof(name)), lag_reason(rc), lag_remedy(rc));
+		say(text, arg);
+	}
+}
+
+/* To all nodes, until they have done it. */
+static void tell_all(struct power *p, enum message_type type)
+{
+	uint32_t num = peers_count(p->j->peers);
 	int *status = calloc(num, sizeof(*status));
 	struct wire_msg m = { 0 };
 
 	message_init(&m, type);
-	while (status && !j->ending) {
-		(void)peers_call_all(j->peers, &m, status, NULL, NULL);
+	while (status && !p->j->ending) {
+		(void)peers_call_all(p->j->peers, &m, status, NULL, NULL);
+		for (uint32_t i = 0; i < num && !p->j->ending; i++)
+			note_answer(p, i, status[i]);
 		if (all_have(status, num))
 			break;
 		usleep(AGAIN_USEC);
@@ -425,8 +469,8 @@ static void *power_main(void *arg)
 		if (forgotten < 0)
 			job_log(j, true, "power_lost_maps", "status=%d", forgotten);
 		learn_cuts(p);
-		tell_all(j, MESSAGE_POWER_LOST);
-		tell_all(j, MESSAGE_POWER_TELL);
+		tell_all(p, MESSAGE_POWER_LOST);
+		tell_all(p, MESSAGE_POWER_TELL);
 		int rc = state_each_inode(j->state, claim_names, j);
 		if (rc == 0 && !j->ending)
 			rc = store_lost_power_told(j->opt.store);
@@ -538,6 +582,7 @@ static void power_destroy(struct job *j)
 	pthread_mutex_destroy(&p->lock);
 	free(p->settled);
 	free(p->lives);
+	free(p->refused);
 	free(p);
 	j->power = NULL;
 }
@@ -550,7 +595,8 @@ static void begin(struct power *p)
 	p->missing = num;
 	p->settled = calloc(num, sizeof(*p->settled));
 	p->lives = calloc(num, sizeof(*p->lives));
-	p->begun = p->settled && p->lives;
+	p->refused = calloc(num, sizeof(*p->refused));
+	p->begun = p->settled && p->lives && p->refused;
 	pthread_mutex_unlock(&p->lock);
 	if (!p->begun)
 		return; /* nothing is ever settled: reads wait, and time out */

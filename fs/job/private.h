@@ -124,6 +124,7 @@ void power_serve_locate(struct job *j, struct peers_request *rq); /* SHARE_LOCAT
 /* Before something is written to a file that nodes share: j->knows_cuts. -ETIMEDOUT, with a line in the log. */
 int power_wait_cuts(struct job *j);
 void power_serve_knows_cuts(struct job *j, struct peers_request *rq);
+void power_troubles(struct job *j, void (*say)(const char *text, void *arg), void *arg); /* as job_troubles */
 
 int power_sync(struct job *j, uint32_t node); /* what that node has is; 0 also when it is gone for good */
 int power_sync_all(struct job *j);

@@ -396,6 +396,11 @@ struct core *job_world_core(struct job_world *w, uint32_t node)
 	return w->daemons[node].core;
 }
 
+struct sim *job_world_sim(const struct job_world *w, uint32_t node)
+{
+	return w->daemons[node].sim;
+}
+
 struct store *job_world_store(struct job_world *w, uint32_t node)
 {
 	return w->daemons[node].store;

@@ -13,6 +13,7 @@
 #include "tests/lib/loopback.h"
 
 struct job_world;
+struct sim;
 
 struct job_world_options {
 	uint32_t num;
@@ -59,6 +60,7 @@ void job_world_restart(struct job_world *w, uint32_t node); /* both */
  * one is told that the machine was started again.
  */
 void job_world_lose_power(struct job_world *w, uint32_t node, uint64_t seed);
+struct sim *job_world_sim(const struct job_world *w, uint32_t node); /* a simulated store's disk */
 /* The stores as they are in simulated disks, after job_world_close, as real ones: path/store0 and so on. */
 void job_world_copy_stores(struct job_world *w, const char *path);
 

@@ -13,6 +13,7 @@
 #include "format/store/store.h"
 #include "tests/lib/job_path.h"
 #include "tests/lib/job_world.h"
+#include "tests/lib/sim.h"
 #include "tests/lib/tap.h"
 
 #define NODES        3u
@@ -504,6 +505,52 @@ static void test_removed_untold(uint64_t seed, bool open)
 	job_world_stop(w);
 }
 
+struct said {
+	char text[1024];
+};
+
+static void take_text(const char *text, void *arg)
+{
+	struct said *s = arg;
+
+	strncat(s->text, text, sizeof(s->text) - strlen(s->text) - 1);
+}
+
+/* What a node says that somebody has to look after becomes that, or, with "", nothing. */
+static bool complains(struct job_world *w, uint32_t node, const char *of)
+{
+	struct said s;
+
+	for (unsigned int i = 0; i < PATIENCE; i++) {
+		s.text[0] = '\0';
+		job_troubles(job_world_job(w, node), take_text, &s);
+		if (*of ? strstr(s.text, of) != NULL : s.text[0] == '\0')
+			return true;
+		usleep(10000);
+	}
+	tap_diag("node %u says: %s", node, s.text);
+	return false;
+}
+
+/* A device fails, and its node cannot take what another one has lost: who waits for that says so, and goes on when it is mended. */
+static void test_sick_witness(void)
+{
+	struct job_world *w = begin();
+
+	is_int(path_create(job_world_job(w, 0), "a", 0644, 0), 0, "node 0 makes a file");
+	is_int(put(w, 1, "a", 0, "from 1", SYNCED), 0, "node 1 writes and syncs it");
+	is_int(put(w, 2, "a", 6, ", from 2", SYNCED), 0, "node 2, too");
+	sim_stop_at_sync(job_world_sim(w, 1), 1);
+	is_int(put(w, 1, "a", 0, "from 1", SYNCED), -EIO, "its device fails");
+	lose_power(w, 0, 1);
+	ok(complains(w, 0, "node 1"), "node 0 says that node 1 does not take what it has lost");
+	ok(complains(w, 0, "look after the device"), "and what to do");
+	lose_power(w, 1, 1);
+	ok(complains(w, 0, ""), "there is nothing to complain of when its device works again");
+	shows(w, "a", "from 1, from 2");
+	job_world_stop(w);
+}
+
 int main(void)
 {
 	for (uint64_t seed = 1; seed <= SEEDS; seed++) {
@@ -526,5 +573,6 @@ int main(void)
 		test_removed_untold(seed, seed % 2 == 0);
 	test_long_forgotten_tree();
 	test_unlearnable_tree();
+	test_sick_witness();
 	return done_testing();
 }
