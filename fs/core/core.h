@@ -264,8 +264,12 @@ struct core_where {
 	char path[4096];
 };
 int core_where(struct core *c, uint64_t ino, struct core_where *ret);
-/* To read: a file of the backing directory by a relative path; an inode's backing file, as this node knows it. fd or -errno. */
+/*
+ * To read: a file of the backing directory by a relative path; the one that another node's inode is, or -ESTALE: an untouched file has its
+ * number from there. And an inode's backing file, as this node knows it. fd or -errno.
+ */
 int core_open_backing(struct core *c, const char *path);
+int core_open_found(struct core *c, const char *path, uint64_t ino);
 int core_open_origin(struct core *c, uint64_t ino);
 
 struct core_stats {

@@ -429,13 +429,15 @@ static void hold_backing(struct core *c, struct node *n)
 	pthread_rwlock_unlock(&n->lock);
 }
 
-/* The inode that lost a name, possibly its last. names is held. */
+/* The inode that lost a name, possibly its last: who opens it from here on sees to its backing file. names is held. */
 void name_lost(struct core *c, struct node *n)
 {
 	struct inode in;
 
-	if (state_inode(c->state, n->ino, &in) == 0 && in.flags & INODE_ORPHAN)
-		n->orphan = true;
+	if (state_inode(c->state, n->ino, &in) < 0 || !(in.flags & INODE_ORPHAN))
+		return;
+	n->orphan = true;
+	hold_backing(c, n); /* who opened it since it was held before */
 }
 
 /* Does the merged directory show anything? names is held. */

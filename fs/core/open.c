@@ -215,6 +215,17 @@ static int choose(struct core *c, struct node *n, bool created, struct core_file
 	return reply_cached(c, n, in, file, ret);
 }
 
+/* Of a file without a name the drain removes the backing file: what is in there only must be held by now. The node's lock is held exclusively. */
+static int hold_nameless(struct core *c, struct node *n)
+{
+	struct inode in;
+
+	if (!n->orphan || state_inode(c->state, n->ino, &in) < 0 || in.flags & INODE_NEW || in.backing_limit == 0)
+		return 0;
+	int fd = data_backing_fd(c, n, false);
+	return fd == -ENOENT ? -ESTALE : fd < 0 ? fd : 0;
+}
+
 int open_file(struct core *c, struct node *n, struct node *dir, int flags, bool inner, struct core_open_reply *ret)
 {
 	bool writes = is_writable(flags) || flags & O_TRUNC;
@@ -237,7 +248,9 @@ int open_file(struct core *c, struct node *n, struct node *dir, int flags, bool 
 		return -ENOMEM;
 	file->flags = flags;
 	pthread_rwlock_wrlock(&n->lock);
-	rc = inner ? choose_inner(c, n, ret) : choose(c, n, dir != NULL, file, ret);
+	rc = hold_nameless(c, n);
+	if (rc == 0)
+		rc = inner ? choose_inner(c, n, ret) : choose(c, n, dir != NULL, file, ret);
 	if (rc == 0) {
 		n->opens++;
 		n->writers += is_writable(flags);

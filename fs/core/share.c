@@ -226,6 +226,25 @@ int core_open_backing(struct core *c, const char *path)
 	return fd < 0 ? -errno : fd;
 }
 
+static bool is_found(struct core *c, int fd, uint64_t ino)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && node_backing_number(c, st.st_dev, st.st_ino) == ino;
+}
+
+int core_open_found(struct core *c, const char *path, uint64_t ino)
+{
+	int fd = core_open_backing(c, path);
+
+	if (fd < 0)
+		return fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP ? -ESTALE : fd;
+	if (is_found(c, fd, ino))
+		return fd;
+	close(fd);
+	return -ESTALE;
+}
+
 int core_open_origin(struct core *c, uint64_t ino)
 {
 	struct node_ref r NODE_CLEANUP = { c, NULL };

@@ -9,6 +9,8 @@
  * open elsewhere with fsync and close, as ever.
  *
  * Reads wait for workers only; changes run in drivers, since they may wait for room.
+ *
+ * Carried are also bytes of a backing file to which no path leads any more: its file was removed, but is open.
  */
 #include "fs/job/carry.h"
 
@@ -16,6 +18,9 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "format/base/fdio.h"
 
 #define CARRY_TRIES 8
 #define CARRY_BYTES (1u << 20) /* of one message */
@@ -173,7 +178,20 @@ static int do_read(struct carried *c)
 	return r->got < 0 ? (int)r->got : 0;
 }
 
-void carry_serve_read(struct job *j, struct peers_request *rq)
+/* Who sent it has it open, so it has been held here since before its last name went. */
+static int do_read_backing(struct carried *c)
+{
+	struct read_reply *r = (struct read_reply *)c;
+	int fd = core_open_origin(c->j->core, c->s->ino);
+
+	if (fd < 0)
+		return fd == -ENOENT ? -ESTALE : fd;
+	r->got = fdio_read(fd, r->buf, c->len, c->off);
+	close(fd);
+	return r->got < 0 ? (int)r->got : 0;
+}
+
+static void serve_read(struct job *j, struct peers_request *rq, int (*fn)(struct carried *c))
 {
 	struct read_reply r = { .c.j = j };
 	struct wire_msg reply = { 0 };
@@ -181,7 +199,7 @@ void carry_serve_read(struct job *j, struct peers_request *rq)
 	read_request(&r.c, peers_msg(rq));
 	r.c.s = shared_get(j, message_get(peers_msg(rq), MESSAGE_SHARE_INO));
 	r.buf = r.c.len <= CARRY_BYTES ? malloc(r.c.len + 1) : NULL;
-	int rc = r.c.s && r.buf ? with_file(&r.c, do_read) : -ENOMEM;
+	int rc = r.c.s && r.buf ? with_file(&r.c, fn) : -ENOMEM;
 	if (rc == 0) {
 		wire_msg_init(&reply, WIRE_REPLY);
 		wire_put_i64(&reply, WIRE_STATUS, 0);
@@ -193,6 +211,16 @@ void carry_serve_read(struct job *j, struct peers_request *rq)
 	}
 	free(r.buf);
 	shared_put(j, r.c.s);
+}
+
+void carry_serve_read(struct job *j, struct peers_request *rq)
+{
+	serve_read(j, rq, do_read);
+}
+
+void carry_serve_backing(struct job *j, struct peers_request *rq)
+{
+	serve_read(j, rq, do_read_backing);
 }
 
 /* ---- elsewhere */
@@ -290,36 +318,56 @@ int carry_sync(struct job *j, struct shared *s, bool durable)
 	return rc;
 }
 
-static int read_part(struct job *j, struct shared *s, uint8_t *buf, size_t len, uint64_t off)
+/* How many bytes there are, up to len. */
+static ssize_t read_part(
+	struct job *j, struct shared *s, enum message_type what, uint8_t *buf, size_t len, uint64_t off)
 {
 	struct wire_msg m = { 0 }, reply = { 0 };
 	const uint8_t *bytes;
-	size_t got;
+	size_t got = 0;
 
-	message_init(&m, MESSAGE_SHARE_CARRY_READ);
+	message_init(&m, what);
 	message_put(&m, MESSAGE_SHARE_INO, s->ino);
 	message_put(&m, MESSAGE_SHARE_OFF, off);
 	message_put(&m, MESSAGE_SHARE_LEN, len);
 	int rc = share_call(j, s->home, &m, &reply);
 	if (rc == 0 && (!message_get_bytes(&reply, MESSAGE_SHARE_PIECES, 0, &bytes, &got) || got > len))
 		rc = -EBADMSG;
-	if (rc == 0) {
-		if (got)
-			memcpy(buf, bytes, got);
-		memset(buf + got, 0, len - got);
-	}
+	if (rc == 0 && got)
+		memcpy(buf, bytes, got);
 	wire_msg_free(&m);
 	wire_msg_free(&reply);
-	return rc;
+	return rc < 0 ? rc : (ssize_t)got;
+}
+
+static ssize_t read_all(struct job *j, struct shared *s, enum message_type what, uint8_t *buf, size_t len, uint64_t off)
+{
+	size_t done = 0;
+
+	while (done < len) {
+		size_t part = len - done < CARRY_BYTES ? len - done : CARRY_BYTES;
+		ssize_t got = read_part(j, s, what, buf + done, part, off + done);
+
+		if (got < 0)
+			return got;
+		done += (size_t)got;
+		if ((size_t)got < part)
+			break;
+	}
+	return (ssize_t)done;
 }
 
 int carry_read(struct job *j, struct shared *s, void *buf, size_t len, uint64_t off)
 {
-	int rc = 0;
+	ssize_t got = read_all(j, s, MESSAGE_SHARE_CARRY_READ, buf, len, off);
 
-	for (size_t done = 0, part; rc == 0 && done < len; done += part) {
-		part = len - done < CARRY_BYTES ? len - done : CARRY_BYTES;
-		rc = read_part(j, s, (uint8_t *)buf + done, part, off + done);
-	}
-	return rc;
+	if (got < 0)
+		return (int)got;
+	memset((uint8_t *)buf + got, 0, len - (size_t)got);
+	return 0;
+}
+
+ssize_t carry_read_backing(struct job *j, struct shared *s, void *buf, size_t len, uint64_t off)
+{
+	return read_all(j, s, MESSAGE_SHARE_BACKING_READ, buf, len, off);
 }

@@ -23,8 +23,11 @@ int carry_fallocate(struct job *j, struct shared *s, int mode, uint64_t off, uin
 int carry_sync(struct job *j, struct shared *s, bool durable);
 /* Fills buf; behind the end: zeros. -ESTALE: ask for places again. */
 int carry_read(struct job *j, struct shared *s, void *buf, size_t len, uint64_t off);
+/* Of any file of another node: what the backing file has there. -ESTALE: nor does its home have it. */
+ssize_t carry_read_backing(struct job *j, struct shared *s, void *buf, size_t len, uint64_t off);
 
 void carry_serve_read(struct job *j, struct peers_request *rq);
+void carry_serve_backing(struct job *j, struct peers_request *rq);
 void carry_serve_change(struct job *j, struct peers_request *rq);
 
 #endif

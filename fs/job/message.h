@@ -77,6 +77,7 @@ enum message_type {
 	MESSAGE_SHARE_LOOK,  /* from an opener that was told, to the home: INO -> VIEW; -ESTALE: register */
 	MESSAGE_SHARE_CARRY, /* to the home of a file that cannot be shared: INO, FLAGS (enum carry), OFF, LEN or PIECES (bytes), MODE -> SIZE, or VIEW */
 	MESSAGE_SHARE_CARRY_READ, /* to it: INO, OFF, LEN -> PIECES (bytes); -ESTALE: ask for places */
+	MESSAGE_SHARE_BACKING_READ, /* to the home: INO, OFF, LEN -> PIECES (bytes of the backing file): no path leads there any more */
 	MESSAGE_SHARE_END_ASK, /* to all: INO -> END: so far reaches what you know of, also what you have not committed */
 	MESSAGE_SHARE_FORGET, /* to all, one-way: INO: of what you know of it nothing is to be had from me any more */
 

@@ -24,7 +24,7 @@
 
 /* ---- the backing file */
 
-/* An untouched file, of which the home knows no more than we: where we have found it. */
+/* An untouched file, of which the home knows no more than we: where we have found it. It may have been removed since, too. */
 static int open_hint(struct job *j, uint64_t ino)
 {
 	struct hint hint;
@@ -36,11 +36,11 @@ static int open_hint(struct job *j, uint64_t ino)
 	int rc = state_backing_path(j->state, hint.dir, path, sizeof(path));
 	size_t len = strlen(path);
 	if (rc < 0)
-		return rc;
+		return rc == -ENOENT ? -ESTALE : rc;
 	if (len + strlen(hint.path) + 2 > sizeof(path))
 		return -ENAMETOOLONG;
 	snprintf(path + len, sizeof(path) - len, "/%s", hint.path);
-	return core_open_backing(j->core, path);
+	return core_open_found(j->core, path, ino);
 }
 
 /* Where the home has said that it is. It may have been moved since, and something else be there: -ESTALE. */
@@ -50,7 +50,7 @@ static int open_told(struct job *j, const char *path, uint64_t backing_ino)
 	int fd = core_open_backing(j->core, path);
 
 	if (fd < 0)
-		return fd == -ENOENT ? -ESTALE : fd;
+		return fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP ? -ESTALE : fd;
 	if (!backing_ino || (fstat(fd, &st) == 0 && st.st_ino == backing_ino))
 		return fd;
 	close(fd);
@@ -82,19 +82,6 @@ static void backing_keep(struct shared *s, int fd)
 	pthread_mutex_unlock(&s->mutex);
 }
 
-/* What is there; the rest is zeros. */
-static ssize_t backing_read(struct job *j, struct shared *s, uint8_t *buf, size_t len, uint64_t off)
-{
-	int fd = read_backing_fd(j, s);
-
-	if (fd < 0)
-		return fd;
-	ssize_t got = fdio_read(fd, buf, len, off);
-	backing_keep(s, fd);
-	close(fd);
-	return got;
-}
-
 /* ---- one attempt */
 
 struct reading {
@@ -103,11 +90,27 @@ struct reading {
 	uint8_t *buf;
 	uint64_t off;
 	unsigned int mismatches; /* over all attempts */
+	bool refreshed;          /* what we know of the file is from after something was out of date */
 	bool may_lend;           /* who reads takes the bytes from where they are */
 	bool may_write;          /* who reads may write it back */
 	struct chunk *lent;      /* counted reference: so they are at */
 	const uint8_t *bytes;
 };
+
+/* What is there; the rest is zeros. A file that was removed while it is open has no path: its home has kept the backing file. */
+static ssize_t backing_read(struct reading *rd, uint8_t *buf, size_t len, uint64_t off)
+{
+	int fd = read_backing_fd(rd->j, rd->s);
+
+	if (fd == -ESTALE && rd->refreshed && !rd->s->at_home)
+		return carry_read_backing(rd->j, rd->s, buf, len, off);
+	if (fd < 0)
+		return fd;
+	ssize_t got = fdio_read(fd, buf, len, off);
+	backing_keep(rd->s, fd);
+	close(fd);
+	return got;
+}
 
 static int check(struct reading *rd, const struct piece *p, const uint8_t *bytes)
 {
@@ -132,7 +135,7 @@ static int read_own(struct reading *rd, const struct piece *p, uint8_t *to)
 
 static int read_backing(struct reading *rd, const struct piece *p, uint8_t *to)
 {
-	ssize_t got = backing_read(rd->j, rd->s, to, p->len, p->off);
+	ssize_t got = backing_read(rd, to, p->len, p->off);
 
 	if (got >= 0)
 		memset(to + got, 0, p->len - (size_t)got);
@@ -268,13 +271,13 @@ static int read_window(struct reading *rd, uint64_t off, uint64_t len)
 /* Something that we knew is not so any more. */
 static int refresh(struct reading *rd, int why, int tries)
 {
-	pthread_mutex_lock(&rd->s->mutex);
-	rd->s->epoch++;
 	if (why == -ESTALE)
-		rd->s->current = false;
-	pthread_mutex_unlock(&rd->s->mutex);
+		shared_doubt(rd->s);
+	else
+		rd->s->epoch++;
 	if (tries > 1)
 		usleep(SHARE_RETRY_USEC / 10);
+	rd->refreshed |= why == -ESTALE;
 	return why == -ESTALE ? shared_make_current(rd->j, rd->s) : 0;
 }
 
@@ -321,7 +324,7 @@ static bool read_outside(struct reading *rd, size_t len, ssize_t *ret)
 	for (int tries = 0; *ret == -ESTALE && tries < READ_TRIES; tries++) {
 		if (shared_is_home(rd->j, rd->s) || !shared_is_outside(rd->s))
 			return false;
-		*ret = backing_read(rd->j, rd->s, rd->buf, len, rd->off);
+		*ret = backing_read(rd, rd->buf, len, rd->off);
 		int again = *ret == -ESTALE ? refresh(rd, -ESTALE, tries) : 0;
 		if (again < 0)
 			*ret = again;

@@ -270,20 +270,24 @@ static int set_opener(struct shared *s, const struct opener *o)
 	return 0;
 }
 
-/* The inode must outlive its last name as long as somebody has it open. cut_lock is held. */
-static void keep_anchor(struct job *j, struct shared *s)
+/* The inode must outlive its last name as long as somebody has it open, and its backing file too. cut_lock is held. */
+static int keep_anchor(struct job *j, struct shared *s)
 {
 	struct core_open_reply open;
 	struct core_file *old = NULL;
+	int rc = 0;
 
 	if (!registry_has_openers(s)) {
 		old = s->anchor;
 		s->anchor = NULL;
-	} else if (!s->anchor && core_open_number(j->core, s->ino, O_RDONLY, &open) == 0) {
-		s->anchor = open.file;
+	} else if (!s->anchor) {
+		rc = core_open_number(j->core, s->ino, O_RDONLY, &open);
+		if (rc == 0)
+			s->anchor = open.file;
 	}
 	if (old)
 		core_release(j->core, old);
+	return rc;
 }
 
 static void forget_opener(struct job *j, struct shared *s, void *arg)
@@ -470,7 +474,8 @@ static int register_opener(struct job *j, struct shared *s, const struct opener 
 	pthread_mutex_lock(&s->mutex);
 	int rc = set_opener(s, o);
 	pthread_mutex_unlock(&s->mutex);
-	keep_anchor(j, s);
+	int kept = keep_anchor(j, s);
+	rc = rc < 0 ? rc : kept;
 	if (rc < 0 || o->writers == 0)
 		return rc;
 	bool was_shared = s->is_shared;
@@ -490,7 +495,7 @@ static void undo_register(struct job *j, struct shared *s, uint32_t node)
 	pthread_mutex_lock(&s->mutex);
 	(void)set_opener(s, &(struct opener){ .node = node });
 	pthread_mutex_unlock(&s->mutex);
-	keep_anchor(j, s);
+	(void)keep_anchor(j, s);
 }
 
 static int do_register_at(struct job *j, struct shared *s, struct peers_request *rq)

@@ -71,6 +71,7 @@ static int seek_shared(struct job *j, struct shared *s, int64_t off, int whence,
 	return rc < 0 ? rc : whence == SEEK_HOLE ? 0 : -ENXIO;
 }
 
+/* -ESTALE: no path that we know leads to it. */
 static int seek_outside(struct job *j, struct shared *s, int64_t off, int whence, uint64_t *ret)
 {
 	int fd = read_backing_fd(j, s);
@@ -92,7 +93,10 @@ int share_lseek(struct job *j, struct job_file *file, int64_t off, int whence, u
 		return -EINVAL;
 	if (shared_is_home(j, s) && !s->is_shared)
 		return core_lseek(j->core, file->local, off, whence, ret_off);
-	if (!shared_is_home(j, s) && shared_is_outside(s))
-		return seek_outside(j, s, off, whence, ret_off);
+	int rc = !shared_is_home(j, s) && shared_is_outside(s) ? seek_outside(j, s, off, whence, ret_off) : -ESTALE;
+	if (rc != -ESTALE)
+		return rc;
+	if (shared_is_outside(s))
+		shared_doubt(s);
 	return seek_shared(j, s, off, whence, ret_off);
 }

@@ -70,6 +70,7 @@ static const struct {
 	[MESSAGE_SHARE_FORGET] = { commit_serve_forget, SERVE_WORKER },
 	[MESSAGE_SHARE_CARRY] = { carry_serve_change, SERVE_HERE },
 	[MESSAGE_SHARE_CARRY_READ] = { carry_serve_read, SERVE_WORKER },
+	[MESSAGE_SHARE_BACKING_READ] = { carry_serve_backing, SERVE_WORKER },
 	[MESSAGE_LOCK_ASK] = { lock_serve_ask, SERVE_HERE },
 	[MESSAGE_LOCK_CANCEL] = { lock_serve_cancel, SERVE_HERE },
 	[MESSAGE_LOCK_FIX] = { lock_serve_fix, SERVE_HERE },

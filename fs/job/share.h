@@ -257,6 +257,7 @@ void tell_serve_told(struct job *j, struct peers_request *rq);
  * taken for one that has not seen what others committed: it does not wait long, and need not succeed.
  */
 int shared_make_current(struct job *j, struct shared *s);
+void shared_doubt(struct shared *s); /* something that we know of it is not so: the next one asks */
 void shared_look(struct job *j, struct shared *s);
 
 /* ---- open.c */

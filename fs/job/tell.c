@@ -164,6 +164,14 @@ int shared_apply_reply(struct shared *s, const struct wire_msg *reply)
 	return 0;
 }
 
+void shared_doubt(struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	s->epoch++;
+	s->current = false;
+	pthread_mutex_unlock(&s->mutex);
+}
+
 static void get_belief(struct shared *s, bool *ret_registered, bool *ret_current)
 {
 	pthread_mutex_lock(&s->mutex);

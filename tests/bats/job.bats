@@ -209,6 +209,12 @@ END
 	is "$(find "$WORK/b" -type f | wc -l)" 10
 }
 
+@test "a file that is open on one node is whole until it is closed, whoever removes it and whatever is drained" {
+	start_job 3
+	timeout 300 python3 "$top_srcdir/tests/lib/nameless.py" "$DIRECT" "$WORK/b" "$WORK"/m? 3>&-
+	arrives
+}
+
 @test "nodes that change bytes of the same pages through mappings keep what the others have changed" {
 	start_job 3
 	store_pages f "m.flush()"

@@ -396,8 +396,130 @@ static void test_moved_meanwhile(void)
 	end(&f);
 }
 
+/* The next drain, when the file has no name any more; something else comes there. */
+static void drain_removes(struct file *f)
+{
+	uint32_t home = place_ino(f->ino, NODES);
+	struct record removed = { .type = RECORD_REMOVED, .ino = f->ino, .parent = 1, .name = "f" };
+	char path[4096 + 8];
+
+	snprintf(path, sizeof(path), "%s/f", job_world_backing(f->w));
+	is_int(unlink(path), 0, "a drain removes what has no name");
+	int fd = open(path, O_CREAT | O_EXCL | O_RDWR, 0644);
+	ok(fd >= 0 && write(fd, "another", 7) == 7, "another file gets its place");
+	close(fd);
+	is_int(core_drain_step(job_world_core(f->w, home), &removed), 0, "and says so");
+}
+
+static void says_size(struct file *f, uint32_t node, uint64_t size)
+{
+	struct core_entry e;
+
+	is_int(job_getattr(job_world_job(f->w, node), f->ino, f->at[node], &e), 0, "a node has its attributes");
+	is_int((long long)e.attr.st_size, (long long)size, "its size");
+	is_int((int)e.attr.st_nlink, 0, "and no link");
+}
+
+static void seeks(struct file *f, uint32_t node, uint64_t hole)
+{
+	struct job *j = job_world_job(f->w, node);
+	uint64_t at = 99;
+
+	is_int(job_lseek(j, f->at[node], 2, SEEK_DATA, &at), 0, "data is looked for");
+	is_int((long long)at, 2, "and there");
+	is_int(job_lseek(j, f->at[node], 2, SEEK_HOLE, &at), 0, "so is a hole");
+	is_int((long long)at, (long long)hole, "behind it");
+}
+
+/* What is open elsewhere, but was never read there, has its bytes in a backing file without a name. */
+static void test_removed_while_open(int flags, bool seeks_first)
+{
+	struct core_entry e;
+	struct file f;
+
+	begin(&f);
+	put(&f, 0, "0123456789", 0);
+	close_at(&f, 0);
+	drain_begins(&f, "0123456789");
+	f.stamp = 0;
+	drain_ends(&f);
+	is_int(job_lookup(job_world_job(f.w, 1), 1, "f", &e), 0, "another node finds it");
+	open_at(&f, 1, flags);
+	is_int(job_unlink(job_world_job(f.w, 0), 1, "f"), 0, "a drained file that is open elsewhere is removed");
+	drain_removes(&f);
+	if (seeks_first)
+		seeks(&f, 1, 10);
+	says_size(&f, 1, 10);
+	all_read(&f, "0123456789");
+	if (flags == O_RDWR) {
+		put(&f, 1, "AB", 2);
+		all_read(&f, "01AB456789");
+		cut(&f, 1, 6);
+		put(&f, 1, "C", 7);
+		all_read(&f, "01AB45.C");
+		says_size(&f, 1, 8);
+	}
+	end(&f);
+}
+
+/* The same of one that no node has touched: who has found it knows its path, where something else is by now. */
+static void test_found_and_removed(bool seeks_first)
+{
+	struct file f = { .w = job_world_start(NODES) };
+	char path[4096 + 8];
+	struct core_entry e;
+
+	snprintf(path, sizeof(path), "%s/f", job_world_backing(f.w));
+	int fd = open(path, O_CREAT | O_RDWR, 0644);
+	ok(fd >= 0 && write(fd, "0123456789", 10) == 10, "a file is there before");
+	close(fd);
+	for (uint32_t n = 0; n < NODES; n++) {
+		is_int(job_lookup(job_world_job(f.w, n), 1, "f", &e), 0, "a node finds it");
+		f.ino = e.ino;
+		open_at(&f, n, O_RDONLY);
+	}
+	is_int(job_unlink(job_world_job(f.w, 0), 1, "f"), 0, "it is removed");
+	drain_removes(&f);
+	for (uint32_t n = 0; n < NODES; n++) {
+		if (seeks_first)
+			seeks(&f, n, 10);
+		says_size(&f, n, 10);
+	}
+	all_read(&f, "0123456789");
+	end(&f);
+}
+
+/* Who has looked it up, but opens it when its backing file has gone, is to look again. */
+static void test_opened_too_late(void)
+{
+	struct core_open_reply reply;
+	struct core_entry e;
+	struct file f;
+
+	begin(&f);
+	put(&f, 0, "0123456789", 0);
+	close_at(&f, 0);
+	drain_begins(&f, "0123456789");
+	f.stamp = 0;
+	drain_ends(&f);
+	for (uint32_t n = 0; n < NODES; n++)
+		is_int(job_lookup(job_world_job(f.w, n), 1, "f", &e), 0, "looked up");
+	is_int(job_unlink(job_world_job(f.w, 0), 1, "f"), 0, "removed");
+	drain_removes(&f);
+	for (uint32_t n = 0; n < NODES; n++)
+		is_int(job_open(job_world_job(f.w, n), f.ino, n ? O_RDONLY : O_RDWR, &f.at[n], &reply), -ESTALE,
+			"and opened");
+	end(&f);
+}
+
 int main(void)
 {
+	test_opened_too_late();
+	test_removed_while_open(O_RDONLY, false);
+	test_removed_while_open(O_RDONLY, true);
+	test_removed_while_open(O_RDWR, false);
+	test_found_and_removed(false);
+	test_found_and_removed(true);
 	test_removed_meanwhile(false);
 	test_removed_meanwhile(true);
 	test_not_ready();
