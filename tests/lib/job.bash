@@ -160,10 +160,13 @@ all_see() {
 	for ((k = 0; k < JOB_NODES; k++)); do cmp "$WORK/m$k/$1" "$DIRECT/$1" || return; done
 }
 
-# The end of the job: everything has arrived, nothing else is there.
+# The end of the job: everything has arrived, nothing else is there; nor is anything below the mounts, where a test's programs may have come
+# while a mount was away.
 arrives() {
+	local k
 	stop_job
 	no_leftovers "$WORK/b"
+	for ((k = 0; k < JOB_NODES; k++)); do is "$(ls -A "$WORK/m$k")" ""; done
 	same_trees "$WORK/b" "$DIRECT"
 }
 

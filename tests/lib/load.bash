@@ -34,11 +34,18 @@ names() {
 	program names.py --seed "$seed" "$@"
 }
 
-# begin_load COMMAND OPTIONS...: on all mounts, until end_load, beside what has begun before; its output is in $WORK/load.log.
+# begin_load COMMAND OPTIONS...: on all mounts, until end_load, beside what has begun before; its output is in $WORK/load.log. Returns when
+# it has begun: what it makes for itself before may not be killed.
 begin_load() {
-	touch "$WORK/worked"
-	"$@" --until "$WORK/stop" --progress "$WORK/worked" $(mounts) >>"$WORK/load.log" 2>&1 &
+	local own="$WORK/worked.${#LOADS[@]}"
+	: >"$own"
+	"$@" --until "$WORK/stop" --progress "$own" $(mounts) >>"$WORK/load.log" 2>&1 &
 	LOADS+=($!)
+	wait_until "${CISTERN_PATIENCE:-120}" has_begun "$own"
+}
+
+has_begun() {
+	[ -s "$1" ] || a_load_ended
 }
 
 end_load() {
@@ -57,7 +64,7 @@ a_load_ended() {
 }
 
 worked() {
-	stat -c %s "$WORK/worked"
+	cat "$WORK"/worked.* | wc -c
 }
 
 has_worked() {
