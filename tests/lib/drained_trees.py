@@ -85,14 +85,26 @@ def first_difference(a, b):
 class Owner:
     def __init__(self, who, args, seed):
         self.who, self.args, self.rng = who, args, random.Random(seed)
-        self.handles = []  # (descriptor in a mount, in the reference, the reference's inode, written since the last sync)
-        self.count, self.log, self.events = 0, [], []
+        self.handles = []  # (descriptor in a mount, in the reference, the reference's inode, written since the last sync, what it is)
+        self.count, self.log, self.events, self.doing = 0, [], [], None
 
     def bases(self):
         return self.rng.choice(self.args.mounts) + "/", self.args.reference + "/"
 
     def note(self, text, *args):
         self.log.append("%.6f process %d: " % (time.monotonic(), self.who) + text % args)
+
+    def call(self, text, what, *args):
+        """Of an error without a path it is known whose it is."""
+        self.doing = text
+        result = what(*args)
+        self.doing = None
+        return result
+
+    def call_both(self, text, h, what, *args):
+        """what(descriptor) of both files of a handle."""
+        return [self.call("%s of handle %d, %s, %s" % (text, h[0], h[4], where), what, fd, *args)
+                for fd, where in zip(h, ("in the mount", "in the reference"))]
 
     def both(self, text, what, *paths):
         """what(base) in a mount and in the reference; the top names among paths may mean something else from here on."""
@@ -175,13 +187,14 @@ class Owner:
         cut = self.rng.choice([0, os.O_TRUNC])
         begin = time.monotonic_ns()
         fds = []
-        for i, base in enumerate(self.args.mounts + [self.args.reference]):
-            fds.append(patiently(os.open, base + "/" + path, os.O_WRONLY | os.O_CREAT | (cut if i in (0, len(self.args.mounts)) else 0), mode))
+        bases = [base + "/" + path for base in self.args.mounts + [self.args.reference]]
+        for i, name in enumerate(bases):
+            fds.append(patiently(os.open, name, os.O_WRONLY | os.O_CREAT | (cut if i in (0, len(self.args.mounts)) else 0), mode))
         for i in range(0, len(data), piece):
-            for fd in (fds[i // piece % (len(fds) - 1)], fds[-1]):
-                os.pwrite(fd, data[i:i + piece], off + i)
-        for fd in fds:
-            os.close(fd)
+            for k in i // piece % (len(fds) - 1), -1:
+                self.call("pwrite at %d of %s" % (off + i, bases[k]), os.pwrite, fds[k], data[i:i + piece], off + i)
+        for fd, name in zip(fds, bases):
+            self.call("close of " + name, os.close, fd)
         self.note("write apart %s, %d, %d at %d, pieces of %d", path, cut, len(data), off, piece)
         if path.count("/") == 1:
             self.events.append((begin, time.monotonic_ns(), path, identity(self.args.reference + "/" + path)))
@@ -202,7 +215,7 @@ class Owner:
         for b in blocks:
             with patiently(open, mount + path, "rb") as f:
                 f.seek(b * BLOCK)
-                got = f.read(BLOCK)
+                got = self.call("read of block %d of %s" % (b, mount + path), f.read, BLOCK)
             if got != data:
                 raise Wrong("block %d of %s in %s: %s" % (b, path, mount, first_difference(got, data)))
 
@@ -218,45 +231,48 @@ class Owner:
             return
         flags, mode = os.O_RDWR | os.O_CREAT | self.rng.choice([0, os.O_TRUNC]), self.mode(0o600)
         fds = []
-        if self.both("open %s, flags %o" % (path, flags), lambda base: fds.append(os.open(base + path, flags, mode)), path):
-            self.handles.append([*fds, os.fstat(fds[1]).st_ino, False])
+        by = []
+
+        def open_it(base):
+            fds.append(os.open(base + path, flags, mode))
+            by.append(os.path.basename(base[:-1]))
+        if self.both("open %s, flags %o" % (path, flags), open_it, path):
+            self.handles.append([*fds, os.fstat(fds[1]).st_ino, False, "opened as %s by %s" % (path, by[0])])
+            self.note("that is handle %d", fds[0])
 
     def do_write_open(self):
         if self.handles:
             h, data, off = self.rng.choice(self.handles), self.data(), self.offset()
-            for fd in h[:2]:
-                os.pwrite(fd, data, off)
+            self.call_both("pwrite at %d" % off, h, os.pwrite, data, off)
             h[3] = True
             self.note("write %d at %d to handle %d", len(data), off, h[0])
 
     def do_truncate_open(self):
         if self.handles:
             h, size = self.rng.choice(self.handles), self.offset()
-            for fd in h[:2]:
-                os.ftruncate(fd, size)
+            self.call_both("ftruncate to %d" % size, h, os.ftruncate, size)
             h[3] = True
             self.note("truncate handle %d to %d", h[0], size)
 
     def do_read_open(self):
         if self.handles:
             h = self.rng.choice(self.handles)
-            sizes = [os.fstat(fd).st_size for fd in h[:2]]
-            got, want = (os.pread(fd, sizes[1] + 1, 0) for fd in h[:2])
+            sizes = [st.st_size for st in self.call_both("fstat", h, os.fstat)]
+            got, want = self.call_both("pread", h, os.pread, sizes[1] + 1, 0)
             if got != want or sizes[0] != sizes[1]:
-                raise Wrong("handle %d of size %d: %s" % (h[0], sizes[0], first_difference(got, want)))
+                raise Wrong("handle %d, %s, of size %d: %s" % (h[0], h[4], sizes[0], first_difference(got, want)))
 
     def do_sync(self):
         if self.handles:
             h = self.rng.choice(self.handles)
-            os.fsync(h[0])
+            self.call("fsync of handle %d, %s" % (h[0], h[4]), os.fsync, h[0])
             h[3] = False
             self.note("fsync handle %d", h[0])
 
     def do_close(self):
         if self.handles:
             h = self.handles.pop(self.rng.randrange(len(self.handles)))
-            for fd in h[:2]:
-                os.close(fd)
+            self.call_both("close", h, os.close)
             self.note("close handle %d", h[0])
 
     def do_unlink(self):
@@ -312,7 +328,7 @@ class Owner:
         if there != here:
             raise Wrong("%s%s is %s, not %s" % (mount, path, there, here))
         if here[0] == 0 and here[1][0] == "f":
-            got, want = contents(mount + path), contents(reference + path)
+            got, want = (self.call("read of " + base + path, contents, base + path) for base in (mount, reference))
             if got != want:
                 raise Wrong("%s%s: %s" % (mount, path, first_difference(got, want)))
 
@@ -334,7 +350,9 @@ class Owner:
             while self.handles:
                 self.do_close()
         except (Wrong, OSError) as e:
-            return num, "process %d: %s: %s" % (self.who, type(e).__name__, e), self.log, self.events
+            wrong = "%s: %s%s" % (type(e).__name__, e, ": " + self.doing if self.doing else "")
+            self.note("%s", wrong)
+            return num, "process %d: %s" % (self.who, wrong), self.log, self.events
         return num, None, self.log, self.events
 
 
