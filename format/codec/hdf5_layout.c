@@ -115,13 +115,61 @@ static int add_dataset(struct layout *l, const struct hdf5_object *o)
 	return r < 0 ? r : set_data(to, o);
 }
 
+static int by_off(const void *a, const void *b)
+{
+	const struct layout_piece *x = a, *y = b;
+
+	return x->off < y->off ? -1 : x->off > y->off;
+}
+
+/* Compact datasets have their elements inside of their headers. 0, -ENOMEM; *ret is the caller's. */
+static int find_compact(const struct hdf5 *h, struct layout_piece **ret, size_t *ret_num)
+{
+	struct layout_piece *found = malloc((h->num_objects > 0 ? h->num_objects : 1) * sizeof(*found));
+	size_t num = 0;
+
+	if (!found)
+		return -ENOMEM;
+	for (size_t i = 0; i < h->num_objects; i++) {
+		const struct hdf5_object *o = &h->objects[i];
+
+		if (o->kind == HDF5_DATASET && o->storage == HDF5_COMPACT && o->data_bytes > 0)
+			found[num++] = (struct layout_piece){ .off = o->data_off, .len = o->data_bytes };
+	}
+	qsort(found, num, sizeof(*found), by_off);
+	*ret = found;
+	*ret_num = num;
+	return 0;
+}
+
+/* What is not a dataset's of a range of metadata. *next: the first of the num datasets that may reach into it. */
+static int add_between(struct layout_object *o, const struct layout_piece *range, const struct layout_piece *compact,
+	size_t num, size_t *next)
+{
+	uint64_t at = range->off, end = range->off + range->len;
+	int r = 0;
+
+	for (; r == 0 && *next < num && compact[*next].off < end; ++*next) {
+		const struct layout_piece *p = &compact[*next];
+
+		if (p->off > at)
+			r = layout_add_piece(o, at, p->off - at, 0);
+		if (p->off + p->len > at)
+			at = p->off + p->len;
+	}
+	return r == 0 && at < end ? layout_add_piece(o, at, end - at, 0) : r;
+}
+
 static int add_metadata(struct layout *l, const struct hdf5 *h)
 {
 	struct layout_object *o = layout_add(l, "metadata", LAYOUT_METADATA);
-	int r = o ? 0 : -ENOMEM;
+	struct layout_piece *compact = NULL;
+	size_t num = 0, next = 0;
+	int r = o ? find_compact(h, &compact, &num) : -ENOMEM;
 
 	for (size_t i = 0; r == 0 && i < h->num_metadata; i++)
-		r = layout_add_piece(o, h->metadata[i].off, h->metadata[i].len, 0);
+		r = add_between(o, &h->metadata[i], compact, num, &next);
+	free(compact);
 	return r;
 }
 

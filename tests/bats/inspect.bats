@@ -178,6 +178,32 @@ var_begin() {
 	[[ $output == *"raw, not yet mapped: it begins like HDF5"* ]]
 }
 
+@test "the elements of compact datasets are theirs, and not the metadata around them" {
+	needs_program h5repack h5dump
+	mount_cistern -o drain=unmount,data=log
+	cat >"$WORK/n.cdl" <<-'END'
+		netcdf n {
+		dimensions: x = 100 ; y = 7 ;
+		variables: double a(x) ; short b(y) ; int far(x) ;
+		data: a = 1, 2 ; b = 1, 2, 3 ; far = 5 ;
+		}
+	END
+	ncgen -k nc4 -o "$WORK/n.nc" "$WORK/n.cdl"
+	h5repack -l a,b:COMPA "$WORK/n.nc" "$MNT/n.nc"
+	# h5dump's words of each: where its elements are, and how many bytes.
+	for name in a b far; do
+		h5dump -pH -d "/$name" "$MNT/n.nc" | awk '/STORAGE_LAYOUT/ { at = 1 } at && /COMPACT|CONTIGUOUS/ { kind = $1 }
+			at && /SIZE/ { print kind, $2; exit }'
+	done >"$WORK/theirs"
+	is "$(tr '\n' ' ' <"$WORK/theirs")" "COMPACT 800 COMPACT 14 CONTIGUOUS 400 "
+	for name in a b far; do is "$(var n.nc $name log_bytes) $(var n.nc $name complete)" "$(var n.nc $name defined_bytes) true"; done
+	is "$(var n.nc a log_bytes) $(var n.nc b log_bytes) $(var n.nc far log_bytes)" "800 14 400"
+	# No byte counts twice, and none is lost.
+	is "$(var n.nc metadata missing_bytes)" 0
+	is "$(of n.nc '([.variables[].log_bytes] | add) + .other_log_bytes')" "$(of n.nc .log_bytes)"
+	is "$("$CISTERN" inspect --json "$STORE" n.nc | jq '.file.variables | map(.missing_bytes) | add')" 0
+}
+
 @test "headers that a file has had are told" {
 	mount_cistern -o drain=unmount,data=log,checkpoint_interval=1h
 	cat >"$WORK/grow.py" <<-'END'
