@@ -163,6 +163,9 @@ static void check_ranks(struct check *c)
 			c->g.path, num == 1 ? "" : "s", missing, c->g.num_ranks);
 	if (c->g.twice)
 		fsck_report(c->f, FSCK_DAMAGE, NULL, 0, 0, "%s: there are two logs of one rank", c->g.path);
+	if (c->g.several_runs)
+		fsck_report(c->f, FSCK_DAMAGE, NULL, 0, 0,
+			"%s: the logs do not say the same number of ranks: some are of another run", c->g.path);
 	if (*c->g.other)
 		fsck_report(c->f, FSCK_NOTE, NULL, 0, 0, "%s is meant by the logs; there is also %s", c->g.netcdf,
 			c->g.other);

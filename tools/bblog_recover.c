@@ -203,6 +203,10 @@ static int check_group(struct recovery *rc, struct cistern_error *err)
 	if (rc->g.twice)
 		return cistern_error_set(
 			err, -EINVAL, "%s: there are two logs of one rank; give those of one run only", rc->g.path);
+	if (rc->g.several_runs && !rc->opt->force)
+		return cistern_error_set(err, -EINVAL,
+			"%s: the logs do not say the same number of ranks: some are of another run, and would be written over this one's ('cistern fsck' shows the number of each); give those of one run only, or --force",
+			rc->g.path);
 	if (rc->exists && *rc->g.netcdf && !same_file(rc->to, rc->g.netcdf) && !same_file(rc->to, rc->g.other) &&
 		!rc->opt->force)
 		return cistern_error_set(err, -EEXIST,
@@ -470,7 +474,7 @@ static void stats_text(const struct recovery *rc, const char *missing, uint64_t 
 	if (s->skipped)
 		printf(", %" PRIu64 " skipped", s->skipped);
 	putchar('\n');
-	if (!changes(rc))
+	if (!changes(rc) && s->entries > 0)
 		puts("note: everything was there already: the driver closed or flushed the file, and kept its logs");
 	if (num_missing)
 		printf("missing: the logs of rank%s %s of %" PRIu64 ": what they hold is not in the file\n",

@@ -71,7 +71,7 @@ static const struct args_option options[] = {
 		"how each file is checked, instead of as the setting verify says" },
 	{ OPT_MANIFEST, "manifest", "FILE", "where the list of files with their sizes, checksums and states goes" },
 	{ OPT_FORCE, "force", NULL,
-		"add to a DIR that is not empty and not the backing directory, over what is there; replay onto a file that was changed after the logs" },
+		"add to a DIR that is not empty and not the backing directory, over what is there; replay onto a file that was changed after the logs, or logs that do not say the same number of ranks" },
 	{ OPT_JSON, "json", NULL, "print the outcome as JSON" },
 	{ OPT_IN_PLACE, "in-place", NULL,
 		"logs of PnetCDF: change the netCDF file itself instead of a copy that takes its place when it is whole" },

@@ -211,6 +211,28 @@ assert f["missing_ranks"] == "0" and f["entries"] == 7 and not o["complete"]' <<
 	[ ! -e "$WORK/never.nc" ]
 }
 
+@test "bblog: logs of runs with different numbers of ranks are not taken for one" {
+	poke "$crash/t-crash.nc_0_1.meta" 24 '\5'
+	exits 4 "$CISTERN" fsck "$crash"
+	says "rank 1 of 5"
+	says "the logs do not say the same number of ranks: some are of another run"
+	exits 2 "$CISTERN" recover "$crash" --to "$WORK/never.nc"
+	says "the logs do not say the same number of ranks"
+	[ ! -e "$WORK/never.nc" ]
+	exits 3 "$CISTERN" recover "$crash" --to "$WORK/forced.nc" --force
+	says "missing: the logs of ranks 2-4 of 5"
+	cmp "$WORK/forced.nc" "$right"
+}
+
+@test "bblog: where no entry fits, nothing is said to have been there already" {
+	needs_program ncgen
+	echo 'netcdf other { dimensions: x = 3 ; variables: int a(x) ; }' >"$WORK/other.cdl"
+	ncgen -k classic -o "$WORK/other.nc" "$WORK/other.cdl"
+	exits 3 "$CISTERN" recover "$crash" "$WORK/other.nc" --to "$WORK/new.nc"
+	says "left out: rank 0, entry 0"
+	refute grep -F "was there already" <<<"$output"
+}
+
 @test "bblog: an entry that was cancelled can be left out, one that does not fit is" {
 	exits 0 "$CISTERN" recover "$crash" --to "$WORK/skip.nc" --skip 0:3 --skip 1:3
 	says "12 entries of 2 ranks"

@@ -585,6 +585,7 @@ bool bbset_next(struct bbset *set, size_t *at, struct bbset_group *ret)
 		ret->num++;
 		ret->twice |= h->rank == last_rank;
 		last_rank = h->rank;
+		ret->several_runs |= ret->num_ranks > 0 && h->num_ranks != ret->num_ranks;
 		if (h->num_ranks > ret->num_ranks)
 			ret->num_ranks = h->num_ranks;
 		take_newest(&ret->newest, l->meta);

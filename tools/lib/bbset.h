@@ -59,8 +59,9 @@ struct bbset_group {
 	size_t num;
 	const char *path; /* of the netCDF file as the logs have it; borrowed */
 	uint32_t ncid;
-	uint64_t num_ranks;
+	uint64_t num_ranks;     /* the most that one of them says */
 	bool twice;             /* a rank is there twice */
+	bool several_runs;      /* they do not say the same number of ranks, which all of one opening have */
 	char netcdf[PATH_MAX];  /* where the file is; "" when it is not found */
 	char other[PATH_MAX];   /* another file that may be meant; "" */
 	struct timespec newest; /* last change of any of the logs */
