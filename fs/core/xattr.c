@@ -246,10 +246,12 @@ static int change_xattr(struct core *c, struct node *n, const struct change *ch)
 	return rc;
 }
 
-/* A layout that does not exist, or a setting of it, is an error now, and not a surprise at the end. */
-static int check_layout(const char *name, const void *value, size_t len)
+/* A layout that does not exist, or a setting of it, is an error now, and not a surprise at the end. A folder hands none down. */
+static int check_layout(const struct node *n, const struct change *ch)
 {
-	return strcmp(name, DRAIN_LAYOUT_XATTR) == 0 ? config_check_layout_xattr(value, len, NULL) : 0;
+	if (ch->removal || strcmp(ch->name, DRAIN_LAYOUT_XATTR) != 0)
+		return 0;
+	return n->type == S_IFREG ? config_check_layout_xattr(ch->value, ch->len, NULL) : -EINVAL;
 }
 
 static int set_or_remove(struct core *c, uint64_t ino, const struct change *ch)
@@ -263,8 +265,8 @@ static int set_or_remove(struct core *c, uint64_t ino, const struct change *ch)
 		rc = -EROFS;
 	if (rc == 0 && ch->len > RECORD_VALUE_MAX)
 		rc = -E2BIG;
-	if (rc == 0 && !ch->removal)
-		rc = check_layout(ch->name, ch->value, ch->len);
+	if (rc == 0)
+		rc = check_layout(r.n, ch);
 	if (rc < 0)
 		return rc;
 	while ((rc = change_xattr(c, r.n, ch)) == -EAGAIN)

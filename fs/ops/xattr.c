@@ -64,9 +64,11 @@ static void log_refused_layout(struct ops *o, fuse_ino_t ino, const void *value,
 {
 	struct cistern_error err = { 0 };
 
-	if (config_check_layout_xattr(value, size, &err) == -EINVAL)
-		log_event(o->opt.log, LOG_LEVEL_WARNING, "layout-refused", "ino=%llu text=\"%s\"",
-			(unsigned long long)ino, err.text);
+	if (config_check_layout_xattr(value, size, &err) == 0)
+		(void)cistern_error_set(&err, -EINVAL,
+			"only a file has a layout of its own; for all files of a folder: mount with -o layout=FOLDER/*=LAYOUT");
+	log_event(o->opt.log, LOG_LEVEL_WARNING, "layout-refused", "ino=%llu text=\"%s\"", (unsigned long long)ino,
+		err.text);
 }
 
 void ops_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)

@@ -148,9 +148,9 @@ print("}")' >"$WORK/cdl"
 	refute mount_cistern -o deflate=10
 }
 
-# refused_attribute VALUE TEXT: at once, and the log says why.
+# refused_attribute VALUE TEXT [NAME]: at once, and the log says why.
 refused_attribute() {
-	exits 1 setfattr -n user.cistern.layout -v "$1" "$MNT/own.nc"
+	exits 1 setfattr -n user.cistern.layout -v "$1" "$MNT/${3:-own.nc}"
 	says "Invalid argument"
 	grep -q "layout-refused .*$2" "$STORE/cistern.log" || { echo "'$2' is not in:"; grep layout-refused "$STORE/cistern.log"; return 1; }
 }
@@ -164,6 +164,9 @@ refused_attribute() {
 	refused_attribute 'netcdf4;deflate=99' "deflate"
 	refused_attribute 'netcdf4;shuffle=perhaps' "shuffle"
 	refute getfattr -n user.cistern.layout "$MNT/own.nc"
+	mkdir "$MNT/folder"
+	refused_attribute netcdf4 'only a file has a layout of its own' folder
+	refute getfattr -n user.cistern.layout "$MNT/folder"
 	setfattr -n user.cistern.layout -v 'netcdf4;deflate=9;chunk=time:1/T:lev:10;shuffle=no' "$MNT/own.nc"
 	umount_wait
 }
