@@ -492,7 +492,8 @@ int blob_publish(struct session *s, const struct inode *in, const struct file_pl
 	}
 	if (r == -EEXIST)
 		r = session_fail(s, in->ino, place->path, r,
-			"%s is there already and is no subfile: move it away, then run cistern flush", p->final);
+			"%s is there already and is no subfile: move it away and mount the store again: the next unmount makes the subfiles",
+			p->final);
 	else if (r < 0)
 		r = session_fail_errno(s, in->ino, place->path, r, "its subfiles cannot get their names", 0);
 	else

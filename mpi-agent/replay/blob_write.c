@@ -119,7 +119,8 @@ static int name_final(struct blob_writer *w, struct blob_subfile *sub, const str
 	r = blob_may_replace(w->s, path);
 	if (r == -EEXIST)
 		snprintf(w->why, BLOB_WHY,
-			"%s is there already and is no subfile: move it away, then run cistern flush", sub->final);
+			"%s is there already and is no subfile: move it away and mount the store again: the next unmount makes the subfiles",
+			sub->final);
 	return r;
 }
 
