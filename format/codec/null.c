@@ -38,6 +38,11 @@ static int check(const struct null_header *h, uint32_t version, size_t name_len,
 	return 0;
 }
 
+static int goes_on(size_t len, struct cistern_error *err)
+{
+	return cistern_error_set(err, -ENODATA, "its header goes on behind offset %zu", len);
+}
+
 int null_decode(const void *buf, size_t len, struct null_header *ret, struct cistern_error *err)
 {
 	struct cursor c = cursor_make(buf, len);
@@ -55,13 +60,13 @@ int null_decode(const void *buf, size_t len, struct null_header *ret, struct cis
 	h.elements = cursor_u64(&c);
 	name_len = cursor_u16(&c);
 	if (!cursor_ok(&c))
-		return -ENODATA;
+		return goes_on(len, err);
 	r = check(&h, version, name_len, err);
 	if (r < 0)
 		return r;
 	name = cursor_bytes(&c, name_len);
 	if (!name)
-		return -ENODATA;
+		return goes_on(len, err);
 	if (memchr(name, '\0', name_len))
 		return cistern_error_set(err, -EBADMSG, "at offset 26: a name with a NUL in it");
 	memcpy(h.name, name, name_len);

@@ -37,7 +37,7 @@ struct null_header { /* plain data; nothing is owned */
 /* Whether these first bytes of a file (8 are enough) are of this format. */
 bool null_is(const void *first, size_t len);
 /*
- * Decode a header. 0; -ENODATA: it goes on behind len bytes; -EBADMSG: damaged, *err (may be NULL) says at which offset what
+ * Decode a header. 0; -ENODATA: it goes on behind len bytes; -EBADMSG: damaged; *err (may be NULL) says at which offset what
  * was expected. *ret is written on success only.
  */
 int null_decode(const void *buf, size_t len, struct null_header *ret, struct cistern_error *err);
