@@ -173,14 +173,19 @@ static int add_metadata(struct layout *l, const struct hdf5 *h)
 	return r;
 }
 
-/* The length of the one dimension that can grow, where there is one. */
+/* The length of the one dimension that can grow; of several, none is that of the records. */
 static void count_records(struct layout *l, const struct hdf5 *h)
 {
-	for (size_t i = 0; i < h->num_dims; i++)
-		if (h->dims[i].unlimited && !l->has_records) {
-			l->has_records = true;
-			l->num_records = h->dims[i].len;
-		}
+	const struct hdf5_dim *record = NULL;
+
+	for (size_t i = 0; i < h->num_dims; i++) {
+		if (h->dims[i].unlimited && record)
+			return;
+		if (h->dims[i].unlimited)
+			record = &h->dims[i];
+	}
+	l->has_records = record != NULL;
+	l->num_records = record ? record->len : 0;
 }
 
 static void say_doubt(struct layout *l, const struct hdf5 *h)

@@ -170,6 +170,10 @@ var_begin() {
 	is "$(var n.nc packed complete)" true
 	is "$(of n.nc .records)" "$(ncdump -h "$MNT/n.nc" | sed -n 's/.*t = UNLIMITED.*(\([0-9]*\) currently)/\1/p')"
 	is "$(var n.nc metadata missing_bytes)" 0
+	# Of two dimensions that grow, none is that of the records.
+	echo 'netcdf u { dimensions: a = UNLIMITED ; b = UNLIMITED ; variables: int v(a) ; int w(a, b) ; data: v = 1, 2 ; }' >"$WORK/u.cdl"
+	ncgen -k nc4 -o "$MNT/u.nc" "$WORK/u.cdl"
+	is "$(var u.nc v dims | tr -d ' \n') $(of u.nc .records)" "[2] null"
 	# Before a writer's close the way to the data is in its memory alone.
 	head -c 96 "$MNT/n.nc" >"$MNT/begun.nc"
 	truncate -s 4096 "$MNT/begun.nc"
