@@ -56,7 +56,7 @@ void drain_serve_needed(struct job *j, struct peers_request *rq)
 int job_drain_occupied(struct job *j, const struct record *rec)
 {
 	uint32_t num = peers_count(j->peers);
-	int *status = calloc(num, sizeof(*status)), rc = -EBUSY;
+	int *status = calloc(num, sizeof(*status)), rc = -ENOENT;
 	struct wire_msg m = { 0 };
 
 	if (!status)

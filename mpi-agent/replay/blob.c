@@ -88,7 +88,7 @@ static int remove_further(struct session *s, const struct file_place *place, uin
 	int r = 0;
 
 	while (end < BLOB_SUBFILES_MAX && further_path(place, end, path, sizeof(path)) == 0 &&
-		s->to->ops->stat(s->to, path, &st) == 0 && blob_may_replace(s, path) == 0)
+		s->to->ops->stat(s->to, path, &st) == 0 && blob_may_replace(s, place->dir, path) == 0)
 		end++;
 	for (uint32_t i = end; r == 0 && i > num; i--) {
 		r = further_path(place, i - 1, path, sizeof(path));

@@ -436,7 +436,7 @@ static int publish_all(struct publication *p, uint32_t num, struct attrs_warning
 	for (uint32_t i = 0; r == 0 && i < num; i++) {
 		r = set_names(p, i);
 		if (r == 0)
-			r = blob_may_replace(s, p->final);
+			r = blob_may_replace(s, p->place->dir, p->final);
 		if (r == 0)
 			r = finish_subfile(s, p->in, p->temp, i == 0 ? warning : &again);
 	}
@@ -492,7 +492,7 @@ int blob_publish(struct session *s, const struct inode *in, const struct file_pl
 	}
 	if (r == -EEXIST)
 		r = session_fail(s, in->ino, place->path, r,
-			"%s is there already and is no subfile: move it away and mount the store again: the next unmount makes the subfiles",
+			"%s is there already and was not made by a drain: move it away and mount the store again: the next unmount makes the subfiles",
 			p->final);
 	else if (r < 0)
 		r = session_fail_errno(s, in->ino, place->path, r, "its subfiles cannot get their names", 0);

@@ -60,8 +60,28 @@ int blob_put_to_target(const void *bytes, size_t len, uint64_t off, void *arg)
 
 /* ---- names */
 
+/*
+ * Somebody has put it there through the mount, or changed it there: then it is a file like any other, though it be a subfile. -EEXIST: of this
+ * node's, or, as far as others have drained it, of another's.
+ */
+static int check_owner(const struct session *s, uint64_t dir, const char *path, uint64_t backing_ino)
+{
+	struct record rec = { .type = RECORD_PLACED, .ino = STATE_ROOT_INO, .parent = dir, .backing_ino = backing_ino };
+	const char *slash = strrchr(path, '/');
+	struct state_name e;
+	uint64_t owner;
+
+	snprintf(rec.name, sizeof(rec.name), "%s", slash ? slash + 1 : path);
+	if (state_lookup(s->st, dir, rec.name, &e) == 0 || state_backing_owner(s->st, dir, rec.name, &owner) == 0)
+		return -EEXIST;
+	if (!s->opt->watcher.occupied)
+		return 0;
+	int r = s->opt->watcher.occupied(&rec, s->opt->watcher.arg);
+	return r == -ENOENT ? 0 : r == -EBUSY ? -EEXIST : r;
+}
+
 /* Our own from an earlier attempt, or those of a file that this one replaces; nothing else. */
-int blob_may_replace(struct session *s, const char *path)
+int blob_may_replace(struct session *s, uint64_t dir, const char *path)
 {
 	struct classic CLASSIC_CLEANUP header = { 0 };
 	struct sink_file *f;
@@ -70,7 +90,9 @@ int blob_may_replace(struct session *s, const char *path)
 
 	if (r < 0)
 		return r == -ENOENT ? 0 : r;
-	r = S_ISREG(st.st_mode) ? s->to->ops->open(s->to, path, SINK_READ, &f) : -EEXIST;
+	r = check_owner(s, dir, path, st.st_ino);
+	if (r == 0)
+		r = S_ISREG(st.st_mode) ? s->to->ops->open(s->to, path, SINK_READ, &f) : -EEXIST;
 	if (r < 0)
 		return r;
 	r = classic_read(blob_sink_read, f, &header, NULL);
@@ -116,10 +138,10 @@ static int name_final(struct blob_writer *w, struct blob_subfile *sub, const str
 	sub->final = strdup(path);
 	if (!sub->final)
 		return -ENOMEM;
-	r = blob_may_replace(w->s, path);
+	r = blob_may_replace(w->s, place->dir, path);
 	if (r == -EEXIST)
 		snprintf(w->why, BLOB_WHY,
-			"%s is there already and is no subfile: move it away and mount the store again: the next unmount makes the subfiles",
+			"%s is there already and was not made by a drain: move it away and mount the store again: the next unmount makes the subfiles",
 			sub->final);
 	return r;
 }

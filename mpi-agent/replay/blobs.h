@@ -128,8 +128,8 @@ int blob_write_part(struct session *s, const struct inode *in, struct blob_plan 
 	enum drain_layout layout, struct blob_done *ret, char why[BLOB_WHY]);
 /* BASE.0003 of a path or name. -ENAMETOOLONG */
 int blob_subfile_path(const char *base, uint32_t number, char *out, size_t cap);
-/* Whether a subfile may get that name: 0; -EEXIST: it is something else's. */
-int blob_may_replace(struct session *s, const char *path);
+/* Whether a subfile may get that name, whose directory is inode dir: 0; -EEXIST: it is something else's, or the mount's own file. */
+int blob_may_replace(struct session *s, uint64_t dir, const char *path);
 /*
  * Writes the subfiles, in a layout of blobs, beside the file's place, under temporary names, makes them durable, gives them
  * their names; those are durable, too, when it returns 0. As blob_plan_make(); -EEXIST: something else has one of the names. A repetition gives the

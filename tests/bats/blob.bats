@@ -350,6 +350,23 @@ grows() {
 	is "$(cd "$BACKING" && echo * there/*)" "G.nc.0000 H.nc.0000 moved there there/G.nc.0000"
 }
 
+@test "a file of a subfile's name that came through the mount is not replaced, though it is a subfile" {
+	needs_e3sm
+	e3sm 1 G "$DIRECT/G.nc"
+	"$CISTERN" convert "$DIRECT/G.nc" --layout blob-variable --processes 2 --to "$WORK/other"
+	mount_cistern -o layout=G.nc=blob-variable
+	cp "$WORK/other.0000" "$MNT/G.nc.0000"
+	e3sm 2 G "$MNT/G.nc"
+	refute "$CISTERN" umount --wait "$MNT"
+	cmp "$BACKING/G.nc.0000" "$WORK/other.0000"
+	[[ $(told G.nc error) == *"G.nc.0000 is there already"* ]]
+	mount_cistern -o layout=G.nc=blob-variable
+	mv "$MNT/G.nc.0000" "$MNT/mine"
+	umount_wait
+	cmp "$BACKING/mine" "$WORK/other.0000"
+	same_blobs "$BACKING/G.nc" "$DIRECT/G.nc" blobs 2
+}
+
 @test "a disk that fills while the canonical file is made keeps nothing of it, and the subfiles are untouched" {
 	local n
 	needs_e3sm

@@ -353,6 +353,20 @@ for at in range(node * 50000, len(data), 100000):
 	cp "$DIRECT/$1.bin" "$DIRECT/$1.shared"
 }
 
+@test "a file of a subfile's name that came through a mount is not replaced, though it is a subfile; of no node" {
+	start_job 2 layout=a.nc=blob-variable
+	e3sm G a.nc
+	"$CISTERN" convert "$DIRECT/a.nc" --layout blob-variable --processes 2 --to "$WORK/other"
+	cp "$WORK/other.0000" "$WORK/m0/a.nc.0001"
+	cp "$WORK/other.0000" "$WORK/m1/a.nc.0000"
+	"$CISTERN" flush --wait --mount "$WORK/m0"
+	cmp "$WORK/b/a.nc.0000" "$WORK/other.0000"
+	refute stop_job
+	cmp "$WORK/b/a.nc.0000" "$WORK/other.0000"
+	cmp "$WORK/b/a.nc.0001" "$WORK/other.0000"
+	[[ $(told a.nc error) == *"a.nc.0000 is there already"* ]]
+}
+
 @test "two jobs on the same nodes, at the same time, into one directory: each drains its own, and tells of its own" {
 	local job k pids=()
 	local -A agents=()

@@ -68,12 +68,14 @@ static const char *get(struct job_world *w, uint32_t node, const char *name)
 		rc = path_close(&o);
 		rc = n < 0 ? (int)n : rc;
 	}
-	if (rc)
+	if (rc) {
 		snprintf(text, sizeof(text), "(%d)", rc);
-	else
-		text[n] = '\0';
-	for (ssize_t i = 0; rc == 0 && i < n; i++)
+		return text;
+	}
+	size_t len = n > 0 ? (size_t)n : 0;
+	for (size_t i = 0; i < len; i++)
 		text[i] = text[i] ? text[i] : '.';
+	text[len] = '\0';
 	return text;
 }
 
