@@ -183,12 +183,24 @@ static int shared_drained(struct state *st, struct node_item *ni, const struct r
 	return r;
 }
 
+/* At a shared file's home, as is its limit: what others keep of it, and have not heard this yet, is not needed any more (docs/design/power-loss.md). */
+static int note_drained(struct state *st, const struct node_item *ni, const struct record *rec)
+{
+	if (!rec->stamp || !(rec->flags & RECORD_F_TIMED) ||
+		(ni->n.flags & (INODE_SHARED | INODE_FOREIGN)) != INODE_SHARED)
+		return 0;
+	return share_note_drained(st, ni->n.ino, rec->stamp, rec->drop_usec);
+}
+
 static int data_drained(struct state *st, struct node_item *ni, const struct record *rec)
 {
 	int r = 0;
 
 	if (ni->n.flags & INODE_PRIVATE && (rec->flags & RECORD_F_KEEP_PRIVATE || ni->n.data_version > rec->upto))
 		return 0;
+	r = note_drained(st, ni, rec);
+	if (r < 0)
+		return r;
 	if (ni->n.data_version <= rec->upto && !(ni->n.flags & INODE_FOREIGN))
 		return wholly_drained(st, ni, rec);
 	if (rec->stamp && (ni->n.flags & (INODE_SHARED | INODE_FOREIGN)) == INODE_SHARED)

@@ -85,7 +85,8 @@ struct share_cut { /* nothing at or behind size has a stamp below this one */
 
 struct share_head {
 	uint64_t num_pages, num_extents;
-	uint64_t dropped;       /* nothing that was written up to dropped_usec has a stamp up to this one */
+	uint64_t
+		dropped; /* nothing that was written up to dropped_usec and has a stamp up to this one comes into the map */
 	uint64_t dropped_usec;  /* UINT64_MAX: whenever */
 	struct share_cut *cuts; /* owned; both rise: a lower size with a higher stamp makes another cut void */
 	uint32_t num_cuts, cap_cuts;

@@ -274,6 +274,26 @@ int state_share_lacks_cut(struct state *st, uint64_t ino, const struct share_cut
 	return query_end(st, r);
 }
 
+int state_share_drained(struct state *st, uint64_t ino, uint64_t *ret_stamp, uint64_t *ret_usec)
+{
+	uint64_t stamp = 0, usec = 0;
+	struct share_item *si;
+	int r;
+
+	query_begin(st);
+	r = find_share(st, ino, &si);
+	if (r == 0 && item_present(&si->it)) {
+		stamp = si->h.dropped;
+		usec = si->h.dropped_usec;
+	}
+	r = query_end(st, r);
+	if (r < 0)
+		return r;
+	*ret_stamp = stamp;
+	*ret_usec = usec;
+	return 0;
+}
+
 struct shared {
 	uint64_t ino, extents;
 };

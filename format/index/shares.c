@@ -312,6 +312,18 @@ int share_drop(struct state *st, const struct record *rec)
 	return 0;
 }
 
+int share_note_drained(struct state *st, uint64_t ino, uint64_t stamp, uint64_t upto_usec)
+{
+	struct share_item *si;
+	int r = need_share(st, ino, &si);
+
+	if (r == 0)
+		share_head_drop(&si->h, stamp, upto_usec);
+	if (r == 0)
+		share_changed(st, si);
+	return r;
+}
+
 int share_lost(struct state *st, uint64_t ino, uint32_t node)
 {
 	struct share_item *si;

@@ -252,6 +252,8 @@ int state_share_newest_cut(struct state *st, uint64_t ino, uint64_t *ret_size, u
 /* All that a map still knows to be cut off, the oldest first: SHARE_CUTS_MAX fit into out. */
 int state_share_cuts(struct state *st, uint64_t ino, struct share_cut *out, size_t *ret_num);
 int state_share_lacks_cut(struct state *st, uint64_t ino, const struct share_cut *cut, bool *ret);
+/* What the drain has carried: all that was written up to *ret_usec (UINT64_MAX: whenever) with a stamp up to *ret_stamp (0: nothing). */
+int state_share_drained(struct state *st, uint64_t ino, uint64_t *ret_stamp, uint64_t *ret_usec);
 /* All inodes with a map, in order, and their extents (0: all cut off or dropped). cb non-zero stops; no lock is held. */
 int state_each_shared(struct state *st, int (*cb)(uint64_t ino, uint64_t extents, void *arg), void *arg);
 /*

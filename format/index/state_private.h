@@ -143,6 +143,8 @@ int find_conflicts(struct state *st, uint64_t ino, struct conflicts_item **ret);
 int share_put(struct state *st, const struct record *rec);
 int share_cut(struct state *st, uint64_t ino, uint64_t size, uint64_t stamp);
 int share_drop(struct state *st, const struct record *rec);
+/* The map stays as it is, for those who still look into it; what comes again does not come into it. */
+int share_note_drained(struct state *st, uint64_t ino, uint64_t stamp, uint64_t upto_usec);
 int share_lost(struct state *st, uint64_t ino, uint32_t node);
 
 /* query.c: the lock around a question. query_end returns r. */

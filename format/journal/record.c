@@ -20,7 +20,7 @@
 #include "format/base/crc32c.h"
 
 #define MAGIC                  "CJR1"
-#define VERSION_MAX            4u
+#define VERSION_MAX            5u
 #define ALIGN                  8u
 #define SEAL_RANGE_BYTES_MIN   2 /* two varints */
 #define EXTENT_RANGE_BYTES_MIN 6 /* and a CRC */
@@ -188,8 +188,8 @@ static const struct shape shapes[RECORD_TYPE_END] = {
 	[RECORD_PLACED] = { "placed", RECORD_F_MOVED | RECORD_F_UNPUBLISHED, HAS_NAME | HAS_MOVED | CAN_STAMP,
 		{ PARENT, NAME_, FROM_PARENT, FROM_NAME, BACKING_DEV, BACKING_INO } },
 	[RECORD_REMOVED] = { "removed", 0, HAS_NAME | CAN_STAMP, { PARENT, NAME_ } },
-	[RECORD_DRAINED] = { "drained", RECORD_F_KEEP_PRIVATE | RECORD_F_META_ONLY, HAS_SIZE | CAN_STAMP,
-		{ UPTO, SIZE, MTIME, BACKING_DEV, BACKING_INO } },
+	[RECORD_DRAINED] = { "drained", RECORD_F_KEEP_PRIVATE | RECORD_F_META_ONLY | RECORD_F_TIMED,
+		HAS_SIZE | CAN_STAMP, { UPTO, SIZE, MTIME, BACKING_DEV, BACKING_INO } },
 	[RECORD_STATE] = { "state", 0, HAS_PIECE, { OFF, LEN, KEY, LONG_VALUE } },
 	[RECORD_STATE_END] = { "state-end", 0, 0, { UPTO, COUNT } },
 	[RECORD_SHARE] = { "share", 0, IS_VERSION_2, { END } },
@@ -366,7 +366,7 @@ static bool lists_ok(const struct record *rec, const struct shape *shape)
 static uint8_t version_of(const struct shape *shape, uint32_t flags, uint32_t writer)
 {
 	if (flags & RECORD_F_TIMED)
-		return 4;
+		return shape->checks & CAN_STAMP ? 5 : 4;
 	if (writer)
 		return 3;
 	return shape->checks & IS_VERSION_2 || flags & (RECORD_F_STAMPED | RECORD_F_TREE) ? 2 : 1;
@@ -481,10 +481,10 @@ uint8_t record_version(const struct record *rec)
 	return version_of(&shapes[rec->type], flags_to_store(rec), rec->writer);
 }
 
-/* What of all that is dropped goes: behind the body, as a stamp is. */
+/* What of all that is drained or dropped goes: behind the body, and a stamp. */
 static bool is_timed_drop(const struct record *rec)
 {
-	return rec->type == RECORD_SHARE_DROP && rec->flags & RECORD_F_TIMED;
+	return (rec->type == RECORD_SHARE_DROP || rec->type == RECORD_DRAINED) && rec->flags & RECORD_F_TIMED;
 }
 
 static void encode_header(struct buf *out, const struct record *rec)

@@ -86,7 +86,7 @@ enum record_flag {
 		256, /* a change of the directory tree, of which stamp (not 0) is the number. Names and attributes only */
 	/*
 	 * WRITE, EXTENTS, PUNCH of a shared file: time_ns is the job's clock, and what was written keeps it. SHARE_PUT: the pieces
-	 * have times; SHARE_DROP: goes by time, too.
+	 * have times; SHARE_DROP, DRAINED: goes by time, too.
 	 */
 	RECORD_F_TIMED = 512,
 };
@@ -159,7 +159,7 @@ struct record {
 	uint64_t base;                     /* SHARE_PUT: newest stamp that the writer had seen; < stamp */
 	const struct record_piece *pieces; /* SHARE_PUT: rising offsets are fastest; at most RECORD_EXTENTS_MAX */
 	size_t num_pieces;
-	uint64_t drop_usec; /* SHARE_DROP with RECORD_F_TIMED: only what was written up to then; else 0 */
+	uint64_t drop_usec; /* SHARE_DROP, DRAINED with RECORD_F_TIMED: only what was written up to then; else 0 */
 };
 
 /* Append the encoded record (header with CRC, body, padded to 8 bytes) to out. 0, -EINVAL, -ENAMETOOLONG, -E2BIG, -ENOMEM. */
@@ -183,7 +183,7 @@ int record_decode(
 	const void *buf, size_t len, struct record_scratch *scratch, struct record *ret_rec, size_t *ret_used);
 
 /*
- * 1; 2: of a type, or with a stamp, that only jobs of many nodes have; 3: with a writer; 4: with RECORD_F_TIMED. Of a record that
+ * 1; 2: of a type, or with a stamp, that only jobs of many nodes have; 3: with a writer; 4: with RECORD_F_TIMED; 5: a DRAINED with it. Of a record that
  * can be encoded.
  */
 uint8_t record_version(const struct record *rec);

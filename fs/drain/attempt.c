@@ -239,6 +239,23 @@ static bool is_step(enum record_type type)
 	return type == RECORD_PLACED || type == RECORD_REMOVED || type == RECORD_DRAINED || type == RECORD_FORGET;
 }
 
+/*
+ * Of a file that nodes write to: what of it they need not tell any more. The agent knows the stamp; this and the file's new limit are one record, so
+ * that none of them is forgotten without the other.
+ */
+static void set_session_time(struct drain *d, struct record *rec)
+{
+	uint64_t time_usec;
+
+	pthread_mutex_lock(&d->lock);
+	time_usec = d->current ? d->current->time_usec : 0;
+	pthread_mutex_unlock(&d->lock);
+	if (rec->type != RECORD_DRAINED || !rec->stamp || !time_usec)
+		return;
+	rec->flags |= RECORD_F_TIMED;
+	rec->drop_usec = time_usec;
+}
+
 int drain_agent_step(struct drain *d, const void *owner, struct record *rec, struct cistern_error *err)
 {
 	int r;
@@ -247,7 +264,12 @@ int drain_agent_step(struct drain *d, const void *owner, struct record *rec, str
 		return cistern_error_set(err, -ESTALE, "this connection has no drain session");
 	if (!is_step(rec->type))
 		return cistern_error_set(err, -EINVAL, "a drain does not report '%s'", record_type_name(rec->type));
-	r = is_of_tree(d, rec) ? d->opt.job.tree_step(rec, d->opt.job.arg) : core_drain_step(d->opt.core, rec);
+	if (is_of_tree(d, rec)) {
+		r = d->opt.job.tree_step(rec, d->opt.job.arg);
+	} else {
+		set_session_time(d, rec);
+		r = core_drain_step(d->opt.core, rec);
+	}
 	if (r == 0 && rec->type == RECORD_DRAINED && d->opt.job.drained)
 		d->opt.job.drained(rec->ino, d->opt.job.arg);
 	if (r)

@@ -16,7 +16,6 @@
 #include "fs/drain/job_manifest.h"
 #include "fs/drain/ready.h"
 #include "fs/drain/settle.h"
-#include "fs/drain/upto.h"
 
 struct carry {
 	struct carry_options opt;
@@ -43,48 +42,21 @@ static void commit_all(struct carry *c, enum cistern_exit *ret_exit, char text[C
 	(void)state_checkpoint(store_state(c->opt.drain.store));
 }
 
-static int drop_layer(struct carry *c, const struct wire_shared *f)
-{
-	struct record rec = { .type = RECORD_DRAINED, .ino = f->ino, .size = f->size };
-	struct inode in;
-	int r = state_inode(store_state(c->opt.drain.store), f->ino, &in);
-
-	if (r < 0 || !(in.flags & INODE_FOREIGN)) /* the home's own went with its own record */
-		return r == -ENOENT ? 0 : r;
-	rec.gen = in.gen;
-	r = upto_committed(store_state(c->opt.drain.store), f->ino, f->stamp, &rec.upto);
-	if (r == 0)
-		r = upto_before(store_state(c->opt.drain.store), f->ino, c->time_usec, &rec.upto);
-	return r < 0 || rec.upto == 0 ? r : store_commit(c->opt.drain.store, &rec);
-}
-
-static int drop_map(struct carry *c, const struct wire_shared *f)
-{
-	struct record rec = { .type = RECORD_SHARE_DROP, .ino = f->ino, .stamp = f->stamp };
-	struct share_extent any;
-	uint64_t next;
-	size_t num;
-
-	if (c->time_usec) {
-		rec.flags = RECORD_F_TIMED;
-		rec.drop_usec = c->time_usec;
-	}
-	int r = state_share_extents(store_state(c->opt.drain.store), f->ino, 0, UINT64_MAX, &any, 1, &num, &next);
-
-	return r < 0 || num == 0 || f->stamp == 0 ? r : store_commit(c->opt.drain.store, &rec);
-}
-
-/* Maps first: what a map still names must still be there. */
+/*
+ * Durable, so that each store by itself knows what is carried (docs/design/power-loss.md): once for all files.
+ */
 static void drop_all(struct carry *c, const struct wire_shared_list *list, enum cistern_exit *ret_exit,
 	char text[CISTERN_ERROR_TEXT_BYTES])
 {
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < list->num; i++) {
-		r = drop_map(c, &list->at[i]);
-		if (r == 0)
-			r = drop_layer(c, &list->at[i]);
+		struct drained d = { .ino = list->at[i].ino, .stamp = list->at[i].stamp, .time_usec = c->time_usec };
+
+		r = job_drop_drained(c->opt.job, &d);
 	}
+	if (r == 0 && list->num > 0)
+		r = store_sync(c->opt.drain.store);
 	*ret_exit = r ? CISTERN_EXIT_INCOMPLETE : CISTERN_EXIT_OK;
 	if (r)
 		snprintf(text, CISTERN_ERROR_TEXT_BYTES, "drained bytes of shared files cannot be given back: %s",
@@ -259,6 +231,7 @@ static void run_part(struct carry *c, const struct collective_work *w, struct co
 		.last = w->last,
 		.haste = w->haste,
 		.since = c->since,
+		.time_usec = c->time_usec,
 		.paths = w->paths,
 		.num_paths = w->num_paths,
 		.shared = w->part == WIRE_PART_BEGIN || w->part == WIRE_PART_OFFER ? NULL : w->shared,

@@ -585,6 +585,7 @@ uint64_t drain_request_part(struct drain *d, const struct drain_part *part)
 		r->last = part->last;
 		r->haste = part->haste;
 		r->since = part->since;
+		r->time_usec = part->time_usec;
 		snprintf(r->node_name, sizeof(r->node_name), "%s", part->node_name ? part->node_name : "");
 		d->totals = (struct manifest_totals){ 0 };
 		drain_request_add(r, part->paths, part->num_paths, true);

@@ -101,6 +101,7 @@ struct drain_part {
 	enum wire_haste haste;
 	uint64_t
 		since; /* new files of this node with this inode number or a higher one came after the session had been asked for */
+	uint64_t time_usec;       /* of the session, by the job's clock */
 	const char *const *paths; /* borrowed */
 	size_t num_paths;
 	const struct wire_shared_list *shared; /* borrowed; NULL: none */

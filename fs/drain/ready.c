@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#include "fs/drain/upto.h"
+#include "fs/job/upto.h"
 
 int ready_shared(struct job *j, struct state *st, uint64_t time_usec, struct wire_shared *f)
 {

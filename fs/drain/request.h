@@ -20,7 +20,7 @@ struct drain_request {
 	enum wire_part part;
 	bool cautious, last;
 	enum wire_haste haste;
-	uint64_t since;
+	uint64_t since, time_usec;
 	char node_name[DRAIN_NODE_NAME_MAX];
 };
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "fs/job/share.h"
+#include "fs/job/upto.h"
 
 int job_drain_stamp(struct job *j, uint64_t ino, uint64_t *ret_stamp)
 {
@@ -25,6 +26,97 @@ void job_drained(struct job *j, uint64_t ino)
 	}
 	free(v);
 	shared_put(j, s);
+}
+
+/* ---- what was carried goes */
+
+#define LAYER_EXTENTS 64
+
+/* Maps first: what a map still names must still be there. */
+static int drop_map(struct job *j, const struct drained *d)
+{
+	struct record rec = { .type = RECORD_SHARE_DROP, .ino = d->ino, .stamp = d->stamp };
+	struct share_extent any;
+	uint64_t next;
+	size_t num;
+
+	if (d->time_usec) {
+		rec.flags = RECORD_F_TIMED;
+		rec.drop_usec = d->time_usec;
+	}
+	int rc = state_share_extents(j->state, d->ino, 0, UINT64_MAX, &any, 1, &num, &next);
+	return rc < 0 || num == 0 || d->stamp == 0 ? rc : store_commit(j->opt.store, &rec);
+}
+
+static int has_upto(struct job *j, uint64_t ino, uint64_t upto)
+{
+	struct layer_extent ext[LAYER_EXTENTS];
+	bool has = false;
+	size_t num;
+	int rc = 0;
+
+	for (uint64_t off = 0; rc == 0 && !has && off != UINT64_MAX;) {
+		rc = state_layer(j->state, ino, off, UINT64_MAX - off, ext, LAYER_EXTENTS, &num, &off);
+		for (size_t i = 0; rc == 0 && i < num; i++)
+			has |= ext[i].ext.seq <= upto;
+	}
+	return rc < 0 ? rc : has;
+}
+
+/* The home's own went with its own record. */
+static int drop_layer(struct job *j, const struct drained *d, uint64_t upto)
+{
+	struct record rec = { .type = RECORD_DRAINED, .ino = d->ino, .upto = upto };
+	struct inode in;
+	int rc = state_inode(j->state, d->ino, &in);
+
+	if (rc == 0 && in.flags & INODE_FOREIGN && d->time_usec)
+		rc = upto_before(j->state, d->ino, d->time_usec, &rec.upto);
+	if (rc < 0 || !(in.flags & INODE_FOREIGN))
+		return rc == -ENOENT ? 0 : rc;
+	rc = has_upto(j, d->ino, rec.upto);
+	rec.gen = in.gen;
+	return rc <= 0 ? rc : store_commit(j->opt.store, &rec);
+}
+
+int job_drop_drained(struct job *j, const struct drained *d)
+{
+	uint64_t upto = 0;
+	int rc = drop_map(j, d);
+
+	if (rc == 0)
+		rc = upto_committed(j->state, d->ino, d->stamp, &upto);
+	return rc < 0 ? rc : drop_layer(j, d, upto);
+}
+
+static bool lacks_drop(struct job *j, const struct drained *d)
+{
+	struct share_extent any;
+	uint64_t next, stamp = 0, usec;
+	size_t num = 0;
+
+	(void)state_share_extents(j->state, d->ino, 0, UINT64_MAX, &any, 1, &num, &next);
+	return num > 0 || state_share_drained(j->state, d->ino, &stamp, &usec) < 0 || stamp < d->stamp;
+}
+
+/*
+ * Of what was written up to that time all was committed up to that stamp, and carried: also what a node that has lost power does not know to be
+ * committed any more. What others may still tell of it is not to come back into an empty map, either.
+ */
+static int drop_forgotten(struct job *j, const struct drained *d)
+{
+	struct record rec = { .type = RECORD_SHARE_DROP, .ino = d->ino, .stamp = d->stamp };
+	uint64_t upto = state_seq(j->state);
+
+	rec.flags = RECORD_F_TIMED;
+	rec.drop_usec = d->time_usec;
+	int rc = lacks_drop(j, d) ? store_commit(j->opt.store, &rec) : 0;
+	return rc < 0 ? rc : drop_layer(j, d, upto);
+}
+
+int drain_drop_again(struct job *j, const struct drained *d, bool forgotten)
+{
+	return forgotten && d->time_usec ? drop_forgotten(j, d) : job_drop_drained(j, d);
 }
 
 /* What has lost its last name gets none any more. */

@@ -117,6 +117,11 @@ int job_drain_stamp(struct job *j, uint64_t ino, uint64_t *ret_stamp);
  */
 int job_drain_occupied(struct job *j, const struct record *rec);
 void job_drained(struct job *j, uint64_t ino);
+struct drained { /* all of a shared file that was committed up to stamp, and written up to time_usec of the job's clock (0: whenever) */
+	uint64_t ino, stamp, time_usec;
+};
+/* It is published, and its home will not forget that: what maps and layers have of that here goes. Until the next sync not for good. */
+int job_drop_drained(struct job *j, const struct drained *d);
 /* For node 0, which carries the attributes of directories: our copy of this one had this time when our tree had that stamp. */
 void job_put_dir_time(struct buf *out, uint64_t ino, int64_t mtime_ns, uint64_t tree_stamp);
 /* Node 0: a node has put such times into WIRE_PAYLOAD. Answered when our copies are no older than that, in our journal. Does not block. */

@@ -98,7 +98,10 @@ enum message_type {
 	MESSAGE_POWER_SETTLED, /* answered when all know what you have lost with the power, if you have */
 	MESSAGE_POWER_LOST,    /* to all: what you know of my commits may be no more */
 	MESSAGE_POWER_TELL,    /* to all, then: tell all that you have committed; and me what I am home of */
-	/* To all, first: COUNT: behind this inode -> PIECES: what was cut off of shared files, as you know it; COUNT: the last inode, 0: of all */
+	/*
+	 * To all, first: COUNT: behind this inode -> PIECES: what was cut off of shared files, as you know it; DRAINED: what was carried of them; COUNT: the
+	 * last inode, 0: of all
+	 */
 	MESSAGE_POWER_CUTS,
 	MESSAGE_POWER_KNOWS_CUTS, /* to oneself: answered when that is known */
 	MESSAGE_TYPE_END
@@ -162,6 +165,7 @@ enum message_tag {
 	MESSAGE_SHARE_PIECES,
 	MESSAGE_SHARE_TIME, /* PUT: of the first piece; those of the others are less it. REGISTER: when it was counted, ns */
 	MESSAGE_SHARE_FIRST,
+	MESSAGE_SHARE_DRAINED, /* CUTS: inode, stamp, time (0: any) of each */
 
 	/* lock: 400 to 449 */
 	MESSAGE_LOCK_WHAT = 400, /* enum lock_what */

@@ -260,6 +260,31 @@ static void ask_node(struct power *p, uint32_t node)
 		free(q); /* never settled: reads wait, and time out */
 }
 
+/* ---- what was drained while a daemon died */
+
+struct restarted {
+	uint32_t node;
+};
+
+static void hear(struct job *j, void *arg)
+{
+	struct restarted *r = arg;
+
+	(void)relearn_drained(j, r->node); /* our store has said why */
+	free(r);
+}
+
+/* It may have published files, and be another one before the session could say so. */
+static void hear_drained(struct power *p, uint32_t node)
+{
+	struct restarted *r = malloc(sizeof(*r));
+
+	if (r)
+		r->node = node;
+	if (!r || workers_do(p->again, hear, r) < 0)
+		free(r); /* with the next drain of the file */
+}
+
 /* ---- somebody has */
 
 struct maps {
@@ -312,9 +337,12 @@ void power_serve_lost(struct job *j, struct peers_request *rq)
 	workers_serve_after(j->workers, serve_lost, rq);
 }
 
+/* But nothing that has been drained: who asks may be the only one who knows. */
 static void tell_ours(struct job *j, struct peers_request *rq)
 {
-	peers_reply_status(rq, commit_tell_all(j, peers_from(rq)));
+	int rc = relearn_drained(j, peers_from(rq));
+
+	peers_reply_status(rq, rc < 0 ? rc : commit_tell_all(j, peers_from(rq)));
 }
 
 void power_serve_tell(struct job *j, struct peers_request *rq)
@@ -432,17 +460,40 @@ static int claim_names(const struct inode *in, void *arg)
 static void learn_cuts(struct power *p)
 {
 	struct job *j = p->j;
-	int rc = relearn_cuts(j), said = 0;
+	int rc = relearn_all(j), said = 0;
 
 	while (rc < 0 && !j->ending) {
 		if (rc != said)
 			job_log(j, true, "power_lost_cuts", "status=%d text=\"%s\"", rc, lag_remedy(rc));
 		said = rc;
 		usleep(LONG_USEC);
-		rc = relearn_cuts(j);
+		rc = relearn_all(j);
 	}
 	if (rc == 0 && !j->ending)
 		let_write(p);
+}
+
+static int is_foreign(const struct inode *in, void *arg)
+{
+	(void)arg;
+	return in->flags & INODE_FOREIGN ? 1 : 0;
+}
+
+static int is_any(uint64_t ino, uint64_t extents, void *arg)
+{
+	(void)ino, (void)extents, (void)arg;
+	return 1;
+}
+
+/* Only who has something of shared files may have missed that it is not needed any more. */
+static void learn_drained(struct power *p)
+{
+	struct job *j = p->j;
+	bool has = state_each_shared(j->state, is_any, NULL) != 0 || state_each_inode(j->state, is_foreign, NULL) != 0;
+	int rc = has ? relearn_all(j) : 0;
+
+	if (rc < 0)
+		job_log(j, true, "power_drained", "status=%d text=\"%s\"", rc, lag_remedy(rc));
 }
 
 /* The home's size, and who believes another one. */
@@ -479,6 +530,7 @@ static void *power_main(void *arg)
 		shared_each(j, tell_openers, NULL); /* now: tellers wait for reads */
 		return NULL;
 	}
+	learn_drained(p);
 	settle(p);
 	return NULL;
 }
@@ -617,6 +669,8 @@ static void power_event(struct job *j, enum peers_event event, uint32_t node)
 		return;
 	if (event == PEERS_RESTARTED)
 		ask_node(p, node);
+	if (event == PEERS_RESTARTED)
+		hear_drained(p, node);
 	if (event == PEERS_GONE) {
 		pthread_mutex_lock(&p->lock);
 		p->lives[node]++;

@@ -136,9 +136,19 @@ void power_serve_sync(struct job *j, struct peers_request *rq);
 
 /* ---- relearn.c: what a node that has lost power has forgotten of others' doing */
 
-/* What others know to be cut off of shared files is so here. Until each has said it, or is given up. Negative: our store does not take it. */
-int relearn_cuts(struct job *j);
-void relearn_serve_cuts(struct job *j, struct peers_request *rq);
+/*
+ * What others know to be drained of shared files goes here; if we have lost power, so does what they know to be cut off. Until each has said it, or is
+ * given up. Negative: our store does not take it.
+ */
+int relearn_all(struct job *j);
+int relearn_drained(struct job *j, uint32_t node); /* the same of one node, without cuts */
+void relearn_serve(struct job *j, struct peers_request *rq);
+
+/* ---- drain.c */
+
+struct drained;
+/* Of what may have been dropped before, and was forgotten, or was not heard of. forgotten: also that it was committed. */
+int drain_drop_again(struct job *j, const struct drained *d, bool forgotten);
 
 /* ---- serve.c */
 

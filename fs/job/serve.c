@@ -82,7 +82,7 @@ static const struct {
 	[MESSAGE_POWER_SETTLED] = { power_serve_settled, SERVE_HERE },
 	[MESSAGE_POWER_LOST] = { power_serve_lost, SERVE_HERE },
 	[MESSAGE_POWER_TELL] = { power_serve_tell, SERVE_HERE },
-	[MESSAGE_POWER_CUTS] = { relearn_serve_cuts, SERVE_WORKER },
+	[MESSAGE_POWER_CUTS] = { relearn_serve, SERVE_WORKER },
 	[MESSAGE_POWER_KNOWS_CUTS] = { power_serve_knows_cuts, SERVE_HERE },
 };
 

@@ -165,7 +165,7 @@ TYPES = {
     20: ("through", 0, "u64 off, u64 len"),
     21: ("placed", 4 | 8, "u64 parent, str name, u64 from_parent, str from_name, u64 backing_dev, u64 backing_ino"),
     22: ("removed", 0, "u64 parent, str name"),
-    23: ("drained", 16 | 32, "u64 upto, u64 size, i64 mtime_ns, u64 backing_dev, u64 backing_ino"),
+    23: ("drained", 16 | 32 | 512, "u64 upto, u64 size, i64 mtime_ns, u64 backing_dev, u64 backing_ino"),
     24: ("state", 0, "u64 off, u64 len, blob key, long value"),
     25: ("state-end", 0, "u64 upto, u64 count"),
     26: ("share", 0, ""),
@@ -251,7 +251,7 @@ def read_record(data, at):
     name, allowed, fields = TYPES[kind]
     allowed |= 128 | 256 if kind in MAY_HAVE_STAMP else 0
     need(not writer or kind in MAY_HAVE_WRITER, "writer")
-    need(version == (4 if flags & 512 else 3 if writer else 2 if kind > 25 or flags & (128 | 256) else 1), "version")
+    need(version == (5 if flags & 512 and kind == 23 else 4 if flags & 512 else 3 if writer else 2 if kind > 25 or flags & (128 | 256) else 1), "version")
     need(flags & ~allowed == 0, "flags")
     rec = {"seq": seq, "type": name, "flags": flags, "time_ns": time_ns, "ino": ino, "gen": gen, "node": node}
     if kind in MAY_HAVE_WRITER:
@@ -264,7 +264,7 @@ def read_record(data, at):
         rec[field] = getattr(body, method)()
     if flags & 128:
         rec["stamp"] = body.u64()
-    if name == "share-drop":
+    if name in ("share-drop", "drained"):
         rec["drop_usec"] = body.u64() if flags & 512 else 0
     body.finish()
     check_fields(rec)

@@ -265,6 +265,13 @@ static const struct record samples[] = {
 		.num_pieces = 4 },
 	{ .type = RECORD_SHARE_DROP, .flags = RECORD_F_TIMED, COMMON, .stamp = 7, .drop_usec = 1700000000123456 },
 	{ .type = RECORD_SHARE_LOST, COMMON },
+	{ .type = RECORD_DRAINED,
+		.flags = RECORD_F_STAMPED | RECORD_F_TIMED,
+		COMMON,
+		.upto = 31,
+		.size = 77,
+		.stamp = 8,
+		.drop_usec = 1700000000123457 },
 };
 
 size_t record_samples(const struct record **ret)
@@ -492,6 +499,8 @@ void record_print_json(FILE *out, const struct record *rec)
 			print_field(&j, rec, name);
 	if (rec->flags & RECORD_F_STAMPED)
 		print_field(&j, rec, "stamp");
+	if (rec->type == RECORD_DRAINED)
+		print_field(&j, rec, "drop_usec");
 	json_end_object(&j);
 	json_finish(&j);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "format/store/store.h"
+#include "tests/lib/job_drain.h"
 #include "tests/lib/job_path.h"
 #include "tests/lib/job_world.h"
 #include "tests/lib/sim.h"
@@ -553,8 +554,72 @@ static void test_sick_witness(void)
 	job_world_stop(w);
 }
 
+/* ---- drains */
+
+enum miss { MISS_BY_POWER, MISS_BY_DEATH, MISS_SYNC, MISS_END };
+
+static uint64_t ino_of(struct job_world *w, const char *name)
+{
+	struct stat st = { 0 };
+
+	is_int(path_stat(job_world_job(w, 0), name, &st), 0, name);
+	return st.st_ino;
+}
+
+/* What the others drop, and the loser does not, or forgets. If that is the home, nobody hears that it has published the file. */
+static void drop(struct job_world *w, const struct job_drain *d, uint32_t loser, enum miss miss, uint64_t seed)
+{
+	bool heard = loser != d->home || miss == MISS_SYNC;
+
+	if (miss != MISS_SYNC)
+		job_world_kill(w, loser);
+	for (uint32_t n = 0; n < NODES; n++)
+		if (heard && (n != loser || miss == MISS_SYNC))
+			is_int(job_drain_drop(d, n), 0, "what was carried is dropped");
+	if (miss == MISS_SYNC)
+		job_world_kill(w, loser);
+	if (miss != MISS_BY_DEATH)
+		job_world_lose_power(w, loser, seed);
+	job_world_revive(w, loser);
+}
+
+/*
+ * What a node wrote, and another one over that; both are drained. The first one has not dropped its part when its daemon dies, or forgets that with its
+ * power: it must not come back over the other's, for nobody, nor with the next drain.
+ */
+static void test_dropped(uint64_t seed, uint32_t home, uint32_t loser, enum miss miss)
+{
+	struct job_world *w = begin();
+	uint32_t other = loser == 2 ? 1 : 2;
+	struct job_drain d;
+
+	tap_diag("seed %llu, home %u, node %u misses it, %d", (unsigned long long)seed, home, loser, (int)miss);
+	make_synced(w, home, "f", "00000000");
+	is_int(put(w, loser, "f", 0, "11111111", seed % 2 ? SYNCED : CLOSED), 0, "a node writes");
+	is_int(put(w, other, "f", 2, "2222", SYNCED), 0, "another one over that");
+	is_int(job_drain_carry(w, NODES, ino_of(w, "f"), &d), 0, "it is drained");
+	is_int(job_drain_publish(&d), 0, "and published");
+	drop(w, &d, loser, miss, seed);
+	shows(w, "f", "11222211");
+	is_int(put(w, other, "f", 7, "33", SYNCED), 0, "more is written");
+	shows(w, "f", "112222133");
+	is_int(job_drain_carry(w, NODES, ino_of(w, "f"), &d), 0, "it is drained again");
+	is_int(job_drain_publish(&d), 0, "and published");
+	for (uint32_t n = 0; n < NODES; n++)
+		is_int(job_drain_drop(&d, n), 0, "and dropped");
+	shows(w, "f", "112222133");
+	lose_power(w, loser, seed + 1);
+	shows(w, "f", "112222133");
+	job_world_stop(w);
+}
+
 int main(void)
 {
+	for (uint64_t seed = 1; seed <= SEEDS; seed++)
+		for (enum miss miss = 0; miss < MISS_END; miss++)
+			for (uint32_t home = 0; home < NODES; home++)
+				for (uint32_t loser = 0; loser < NODES; loser++)
+					test_dropped(seed, home, loser, miss);
 	for (uint64_t seed = 1; seed <= SEEDS; seed++) {
 		test_fsync_elsewhere(seed);
 		test_rename(seed);

@@ -112,7 +112,8 @@ static void forgeries(void)
 	is_int(decode_forged(&out, 13, 2, out.len), -EBADMSG, "version 2 of what is of version 1");
 	is_int(decode_forged(&out, 13, 3, out.len), -EBADMSG, "version 3 of what nobody wrote");
 	is_int(decode_forged(&out, 13, 4, out.len), -EBADMSG, "version 4 of what has no write time");
-	is_int(decode_forged(&out, 13, 5, out.len), -EPROTONOSUPPORT, "version 5");
+	is_int(decode_forged(&out, 13, 5, out.len), -EBADMSG, "version 5 of what was not drained");
+	is_int(decode_forged(&out, 13, 6, out.len), -EPROTONOSUPPORT, "version 6");
 	is_int(decode_forged(&out, 14, 1, out.len), -EBADMSG, "a flag that unlink does not have");
 	is_int(decode_forged(&out, 55, 1, out.len), -EBADMSG, "reserved");
 	is_int(decode_forged(&out, 64, 2, out.len), -EBADMSG, "name shorter than its bytes");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /* What a session of a job gives back of a node's layer: what is committed, and was not written after the session had begun. */
-#include "fs/drain/upto.h"
+#include "fs/job/upto.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /* The layer's extents are asked for in portions; a file may have any number of them. */
-#include "fs/drain/upto.h"
+#include "fs/job/upto.h"
 
 #include <errno.h>
 #include <stdlib.h>

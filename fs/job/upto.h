@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
-#ifndef FS_DRAIN_UPTO_H
-#define FS_DRAIN_UPTO_H
+#ifndef FS_JOB_UPTO_H
+#define FS_JOB_UPTO_H
 
 /* Up to which of this node's writes to a shared file a session gives back what it has carried (docs/design/write-times.md). */
 
