@@ -438,6 +438,15 @@ static int lost_power_open(struct store *s, bool now)
 	return r == -ENOENT ? 0 : r;
 }
 
+/* Nobody has told anything since. */
+static void lost_power_look(struct store *s, bool now)
+{
+	struct io_file *file = NULL;
+
+	s->lost_power = now || io_open(s->io, LOST_POWER_FILE, IO_READ, &file) == 0;
+	io_close(file);
+}
+
 bool store_lost_power(const struct store *s)
 {
 	return s->lost_power;
@@ -478,6 +487,8 @@ static int open_parts(struct store *s, const char *path, struct store_options *o
 	r = writes(s) ? settle(s, report) : 0;
 	if (!r && writes(s) && s->sb.num_nodes > 1)
 		r = lost_power_open(s, report->rebooted && !report->clean);
+	else if (!r && !opt->snapshot && s->sb.num_nodes > 1)
+		lost_power_look(s, report->rebooted && !report->clean);
 	if (!r)
 		r = space_init(s, opt);
 	if (r)

@@ -89,7 +89,7 @@ void store_uuid_text(const uint8_t uuid[STORE_UUID_BYTES], char out[37]);
 
 /*
  * Of a job's store: has what other nodes were told of it perhaps been lost with the power, and were they not told so yet? Stays so, over
- * restarts, until store_lost_power_told().
+ * restarts, until store_lost_power_told(). Of one that is only read: likewise, and also if it is another machine's.
  */
 bool store_lost_power(const struct store *s);
 int store_lost_power_told(struct store *s);

@@ -1,26 +1,141 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * The map is made of all layers, by their write times and stamps, and of what the maps of the stores at hand know of the others.
- * What was never committed has its time, too, and counts as newer than all that was when it has the same: it was acknowledged.
+ * What was never committed has its time, too, and counts as newer than all that was when it has the same: it was acknowledged. What any of the
+ * stores knows to be cut off, or drained, is so for all: one that has lost power may have forgotten it, or never heard of it.
  */
 #include "format/store/unite.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
+#include "format/place/place.h"
+
 #define AT_ONCE     1024u
 #define UNCOMMITTED (UINT64_MAX / 2) /* stamps from here on, by node */
+#define POINTS      4096u
 
 struct uniting {
 	struct store *const *stores;
 	uint32_t num_nodes;
+	uint64_t ino;
 	struct state *to;
 	uint64_t to_ino;
+	struct share_head known; /* what any store knows to be cut off, or drained */
 	struct record_piece pieces[AT_ONCE];
 	size_t num;
 	uint32_t node; /* whose pieces they are */
 	uint64_t stamp, end;
 };
+
+/* ---- what was cut off, and what was drained: whoever remembers it, it is so for all */
+
+static int take_cuts(struct share_head *to, struct state *from, uint64_t ino)
+{
+	struct share_cut *cuts = calloc(SHARE_CUTS_MAX, sizeof(*cuts));
+	size_t num = 0;
+	int r = cuts ? state_share_cuts(from, ino, cuts, &num) : -ENOMEM;
+
+	for (size_t i = 0; r == 0 && i < num; i++)
+		r = share_head_cut(to, cuts[i].stamp, cuts[i].size);
+	free(cuts);
+	return r;
+}
+
+static int take_drained(struct share_head *to, struct state *from, uint64_t ino)
+{
+	uint64_t stamp, usec;
+	int r = state_share_drained(from, ino, &stamp, &usec);
+
+	if (r == 0 && stamp)
+		share_head_drop(to, stamp, usec);
+	return r;
+}
+
+static int apply(struct uniting *u, struct record *rec)
+{
+	rec->ino = u->to_ino;
+	rec->seq = state_seq(u->to) + 1;
+	return state_apply(u->to, rec);
+}
+
+/* Layers say it anew: a map may name payload that its node has forgotten with its power. */
+static int forget_pieces(struct uniting *u)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < u->num_nodes; i++)
+		if (u->stores[i])
+			r = apply(u, &(struct record){ .type = RECORD_SHARE_LOST, .node = i });
+	return r;
+}
+
+static int learn(struct uniting *u)
+{
+	struct record drop = { .type = RECORD_SHARE_DROP, .flags = RECORD_F_TIMED };
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < u->num_nodes; i++)
+		if (u->stores[i])
+			r = take_cuts(&u->known, store_state(u->stores[i]), u->ino);
+	for (uint32_t i = 0; r == 0 && i < u->num_nodes; i++)
+		if (u->stores[i])
+			r = take_drained(&u->known, store_state(u->stores[i]), u->ino);
+	drop.stamp = u->known.dropped;
+	drop.drop_usec = u->known.dropped_usec;
+	if (r == 0 && drop.stamp)
+		r = apply(u, &drop);
+	for (uint32_t i = 0; r == 0 && i < u->known.num_cuts; i++) {
+		struct record cut = {
+			.type = RECORD_SHARE_CUT, .stamp = u->known.cuts[i].stamp, .size = u->known.cuts[i].size
+		};
+
+		r = apply(u, &cut);
+	}
+	return r;
+}
+
+/* 0: it has committed nothing of it. */
+static int newest_commit(struct state *st, uint64_t ino, uint64_t *ret)
+{
+	struct commit_point *points = calloc(POINTS, sizeof(*points));
+	size_t num = 0;
+	int r = points ? state_commit_points(st, ino, points, POINTS, &num) : -ENOMEM;
+
+	*ret = r == 0 && num > 0 ? points[(num < POINTS ? num : POINTS) - 1].stamp : 0;
+	free(points);
+	return r;
+}
+
+/*
+ * Where what a store has, and no stamp tells when it was made, is cut off: by the lowest of those that it has forgotten with its power. Everything behind a
+ * forgotten cut is forgotten, too, so what there is comes before it. Of what a store of which no power was lost does not know it has never heard.
+ */
+static int forgotten_cut(struct uniting *u, struct store *store, uint64_t *ret)
+{
+	struct state *st = store_state(store);
+	struct share_head own = { 0 };
+	uint64_t newest = 0, drained = 0, usec;
+	int r = 0;
+
+	*ret = UINT64_MAX;
+	if (!store_lost_power(store) || u->known.num_cuts == 0)
+		return 0;
+	r = take_cuts(&own, st, u->ino);
+	if (r == 0)
+		r = newest_commit(st, u->ino, &newest);
+	if (r == 0)
+		r = state_share_drained(st, u->ino, &drained, &usec);
+	newest = newest > drained ? newest : drained;
+	if (r == 0 && own.num_cuts && newest < own.cuts[own.num_cuts - 1].stamp)
+		newest = own.cuts[own.num_cuts - 1].stamp;
+	if (r == 0)
+		*ret = share_head_limit(&u->known, newest);
+	share_head_free(&own);
+	return r;
+}
+
+/* ---- what was written */
 
 static int put_pieces(struct uniting *u)
 {
@@ -38,10 +153,17 @@ static int put_pieces(struct uniting *u)
 	return r;
 }
 
-static int put_extent(struct uniting *u, const struct share_extent *e, uint64_t stamp)
+/* Up to limit. */
+static int put_extent(struct uniting *u, const struct share_extent *whole, uint64_t stamp, uint64_t limit)
 {
+	struct share_extent part, *e = &part;
+	uint64_t cut = share_head_limit(&u->known, stamp);
 	int r = 0;
 
+	limit = cut < limit ? cut : limit;
+	if (whole->off >= limit || share_head_is_dropped(&u->known, stamp, whole->time_usec))
+		return 0;
+	part = share_extent_clip(whole, 0, limit);
 	if (u->num == AT_ONCE || u->node != e->node || u->stamp != stamp)
 		r = put_pieces(u);
 	u->node = e->node;
@@ -59,20 +181,34 @@ static int put_extent(struct uniting *u, const struct share_extent *e, uint64_t 
 	return r;
 }
 
+/*
+ * What was carried had been committed, though a node that has lost power may not know that of its own. Its home's went with the record that says that it
+ * was carried.
+ */
+static bool is_carried(const struct uniting *u, const struct share_extent *e, uint32_t node)
+{
+	return e->time_usec > 0 && e->time_usec <= u->known.dropped_usec && u->known.dropped_usec != UINT64_MAX &&
+	       node != place_ino(u->ino, u->num_nodes);
+}
+
 /* What a node wrote. */
-static int add_layer(struct uniting *u, struct state *from, uint32_t node, uint64_t ino)
+static int add_layer(struct uniting *u, uint32_t node)
 {
 	struct layer_extent *ext = calloc(AT_ONCE, sizeof(*ext));
-	uint64_t off = 0;
+	struct state *from = store_state(u->stores[node]);
+	uint64_t off = 0, limit = 0;
 	size_t num;
-	int r = ext ? 0 : -ENOMEM;
+	int r = ext ? forgotten_cut(u, u->stores[node], &limit) : -ENOMEM;
 
 	while (r == 0 && off != UINT64_MAX) {
-		r = state_layer(from, ino, off, UINT64_MAX - off, ext, AT_ONCE, &num, &off);
+		r = state_layer(from, u->ino, off, UINT64_MAX - off, ext, AT_ONCE, &num, &off);
 		for (size_t i = 0; r == 0 && i < num; i++) {
 			struct share_extent e = share_extent_of(&ext[i].ext, node);
 
-			r = put_extent(u, &e, ext[i].stamp ? ext[i].stamp : UNCOMMITTED + node);
+			if (ext[i].stamp)
+				r = put_extent(u, &e, ext[i].stamp, UINT64_MAX);
+			else if (!is_carried(u, &e, node))
+				r = put_extent(u, &e, UNCOMMITTED + node, limit);
 		}
 	}
 	free(ext);
@@ -80,7 +216,7 @@ static int add_layer(struct uniting *u, struct state *from, uint32_t node, uint6
 }
 
 /* What a store's share map knows of nodes whose stores are not at hand. */
-static int add_lost(struct uniting *u, struct state *from, uint64_t ino)
+static int add_lost(struct uniting *u, struct state *from)
 {
 	struct share_extent *ext = calloc(AT_ONCE, sizeof(*ext));
 	uint64_t off = 0;
@@ -88,41 +224,68 @@ static int add_lost(struct uniting *u, struct state *from, uint64_t ino)
 	int r = ext ? 0 : -ENOMEM;
 
 	while (r == 0 && off != UINT64_MAX) {
-		r = state_share_extents(from, ino, off, UINT64_MAX - off, ext, AT_ONCE, &num, &off);
+		r = state_share_extents(from, u->ino, off, UINT64_MAX - off, ext, AT_ONCE, &num, &off);
 		for (size_t i = 0; r == 0 && i < num; i++)
 			if (ext[i].node < u->num_nodes && !u->stores[ext[i].node])
-				r = put_extent(u, &ext[i], ext[i].stamp);
+				r = put_extent(u, &ext[i], ext[i].stamp, UINT64_MAX);
 	}
 	free(ext);
 	return r == 0 ? put_pieces(u) : r;
 }
 
-static int add_store(struct uniting *u, uint32_t node, uint64_t ino)
+static int add_store(struct uniting *u, uint32_t node)
 {
 	struct state *from = u->stores[node] ? store_state(u->stores[node]) : NULL;
 	struct inode in;
-	int r = from && state_inode(from, ino, &in) == 0 ? add_layer(u, from, node, ino) : 0;
+	int r = from && state_inode(from, u->ino, &in) == 0 ? add_layer(u, node) : 0;
 
-	return r == 0 && from ? add_lost(u, from, ino) : r;
+	return r == 0 && from ? add_lost(u, from) : r;
+}
+
+/* ---- how long it is */
+
+static int measure(struct uniting *u, struct store_united *ret)
+{
+	uint32_t home = place_ino(u->ino, u->num_nodes);
+	struct store *store = home < u->num_nodes ? u->stores[home] : NULL;
+	struct store_united it = { .limit = share_head_limit(&u->known, u->known.dropped) };
+	uint64_t cut = it.limit; /* of one whose home is lost */
+	struct inode in;
+	int r = state_inode(u->to, u->to_ino, &in);
+
+	if (r == 0 && store)
+		r = forgotten_cut(u, store, &cut);
+	if (r < 0)
+		return r;
+	it.size = in.size < cut ? in.size : cut;
+	if (it.size < u->end)
+		it.size = u->end;
+	*ret = it;
+	return 0;
 }
 
 int store_unite(struct store *const *stores, uint32_t num_nodes, uint64_t ino, struct state *to, uint64_t to_ino,
-	uint64_t *ret_end)
+	struct store_united *ret)
 {
 	struct uniting *u = calloc(1, sizeof(*u));
-	int r = u ? 0 : -ENOMEM;
+	int r;
 
-	if (r < 0)
-		return r;
+	if (!u)
+		return -ENOMEM;
 	u->stores = stores;
 	u->num_nodes = num_nodes;
+	u->ino = ino;
 	u->to = to;
 	u->to_ino = to_ino;
+	r = forget_pieces(u);
+	if (r == 0)
+		r = learn(u);
 	/* Twice: what another node's map has of these as a witness, as new as the newest of a run, has given way to the layers by then. */
 	for (uint32_t i = 0; r == 0 && i < 2 * num_nodes; i++)
-		r = add_store(u, i % num_nodes, ino);
+		r = add_store(u, i % num_nodes);
 	if (r == 0)
-		*ret_end = u->end;
+		r = measure(u, ret);
+	share_head_free(&u->known);
 	free(u);
 	return r;
 }

@@ -192,7 +192,8 @@ static int list_shared(const struct recover_set *set, struct inos *list)
 
 struct target { /* where a shared file is put together */
 	struct state *st;
-	uint64_t ino, end;
+	uint64_t ino;
+	struct store_united united;
 	bool stands_in; /* for one whose home is lost */
 };
 
@@ -315,19 +316,45 @@ static int find_target(const struct recover_set *set, uint64_t ino, struct targe
 	return state_inode(t->st, ino, &in);
 }
 
-/* A file is as long as its home says, or, when that is lost, as what is known of it: at least as it was before. So it is changed, too. */
+static int truncate_target(const struct target *t, const struct inode *in, uint64_t size)
+{
+	struct record rec = { .type = RECORD_TRUNCATE, .ino = t->ino, .size = size, .seq = state_seq(t->st) + 1 };
+
+	rec.time_ns = in->mtime_ns;
+	return state_apply(t->st, &rec);
+}
+
+/* Its home may not have heard, or has forgotten, that there is something to carry. */
+static int is_unheard(const struct target *t, const struct inode *in)
+{
+	struct share_extent any;
+	uint64_t next;
+	size_t num = 0;
+	int r = 0;
+
+	if (!(in->flags & (INODE_NEW | INODE_DIRTY_DATA)))
+		r = state_share_extents(t->st, t->ino, 0, UINT64_MAX, &any, 1, &num, &next);
+	return r < 0 ? r : num > 0;
+}
+
+/*
+ * A file is as long as its home says, or, when that is lost, as what is known of it: at least as it was before, but for what was cut off. So it is
+ * changed, too. Its bytes are found by the map, so that its layer ends with it does no harm.
+ */
 static int set_size(const struct target *t)
 {
-	struct record rec = { .type = RECORD_TRUNCATE, .ino = t->ino, .size = t->end, .seq = state_seq(t->st) + 1 };
 	struct inode in;
 	int r = state_inode(t->st, t->ino, &in);
+	bool changed = t->stands_in;
 
-	if (r < 0 || (in.size >= t->end && !t->stands_in))
-		return r;
-	rec.time_ns = in.mtime_ns;
-	if (rec.size < in.size)
-		rec.size = in.size;
-	return state_apply(t->st, &rec);
+	if (r == 0)
+		r = is_unheard(t, &in);
+	changed |= r > 0;
+	if (r >= 0 && in.backing_limit > t->united.limit) {
+		r = truncate_target(t, &in, t->united.limit);
+		changed = true;
+	}
+	return r >= 0 && (changed || in.size != t->united.size) ? truncate_target(t, &in, t->united.size) : r;
 }
 
 static int merge_file(struct recover_set *set, uint64_t ino)
@@ -341,7 +368,7 @@ static int merge_file(struct recover_set *set, uint64_t ino)
 	if (r == 0 && set->num_overlaps > before)
 		set->overlaps[before].ino = t.ino; /* a stand-in has another number */
 	if (r == 0)
-		r = store_unite(set->stores, set->num_nodes, ino, t.st, t.ino, &t.end);
+		r = store_unite(set->stores, set->num_nodes, ino, t.st, t.ino, &t.united);
 	if (r == 0)
 		r = set_size(&t);
 	return r == -ENOENT ? 0 : r; /* deleted: what is left of it is of no use */

@@ -820,6 +820,113 @@ static void test_unseen_name(struct job *j)
 	job_end(j, true);
 }
 
+/* ---- what only some stores know */
+
+#define SOME 5000u
+
+/* A node writes n bytes of these from off on. */
+static void put_bytes(struct job *j, unsigned int node, uint64_t off, size_t len, uint8_t byte)
+{
+	uint8_t bytes[SOME];
+
+	memset(bytes, byte, len);
+	world_must(store_write(j->store[node], INO, 0, off, bytes, len), "write");
+	memset(j->model + off, byte, len);
+	j->size = j->size > off + len ? j->size : off + len;
+}
+
+/* A map, and the layer or the file of that node, as it does it when it hears of it. */
+static void cut_at(struct job *j, unsigned int node, uint64_t size, uint64_t stamp)
+{
+	struct record cut = { .type = RECORD_SHARE_CUT, .size = size, .stamp = stamp };
+	struct record end = { .type = RECORD_TRUNCATE, .size = size };
+
+	commit(j, node, &cut);
+	commit(j, node, &end);
+}
+
+static bool recovers(struct job *j)
+{
+	char out[PATH_MAX_ + 64];
+	struct manifest_totals res;
+	int r;
+
+	snprintf(out, sizeof(out), "%s/out", j->top);
+	world_must(mkdir(out, 0755), out);
+	r = recover(j, out, 0, &res);
+	if (r == 0 && res.failed == 0 && res.missing_bytes == 0 && is_model(j, out, 0))
+		r = recover(j, j->backing, 0, &res);
+	else
+		r = -EIO;
+	return r == 0 && res.failed == 0 && res.missing_bytes == 0 && is_model(j, j->backing, 0);
+}
+
+/*
+ * A cut that one store alone knows: the others have not heard of it, or forgotten it with their power. What comes before it is gone, wherever it was;
+ * what was committed behind it stays. The file is as long as its home says, and what is between shows zeros.
+ */
+static void test_lone_cut(struct job *j, unsigned int knows)
+{
+	struct record longer = { .type = RECORD_TRUNCATE };
+	uint64_t stamp;
+
+	job_start(j, 2);
+	for (unsigned int n = 0; n < NODES; n++) {
+		put_bytes(j, n, 1000 * n, 1000, (uint8_t)(n + 1));
+		do_commit(j, n);
+	}
+	stamp = ++j->stamp;
+	cut_at(j, knows, 500, stamp);
+	memset(j->model + 500, 0, 2500);
+	put_bytes(j, knows, 2500, 100, 9);
+	do_commit(j, knows);
+	j->size = 3000; /* its home has not forgotten the cut, but never heard of it: no power was lost there */
+	if (knows == 0) {
+		longer.size = j->size;
+		commit(j, 0, &longer);
+	}
+	for (unsigned int n = 0; n < NODES; n++)
+		store_abandon(j->store[n]);
+	ok(recovers(j), "a cut that only the store of node %u knows", knows);
+	job_end(j, false);
+}
+
+/*
+ * A drain has carried all; node 1 has not dropped what it had written, node 2 has, which had written over that. Not that, nor what it told of it, comes back.
+ */
+static void test_lone_drop(struct job *j, bool map)
+{
+	struct record drained = { .type = RECORD_DRAINED, .flags = RECORD_F_TIMED };
+	struct record layer = { .type = RECORD_DRAINED };
+	struct record drop = { .type = RECORD_SHARE_DROP, .flags = RECORD_F_TIMED };
+
+	job_start(j, 2);
+	put_bytes(j, 0, 0, 100, 1);
+	do_commit(j, 0);
+	put_bytes(j, 1, 0, 3000, 2);
+	do_commit(j, 1);
+	put_bytes(j, 2, 1000, 1000, 3);
+	do_commit(j, 2);
+	drained.drop_usec = drop.drop_usec = (uint64_t)clock_now(state_clock(state_of(j, 2))) / 1000;
+	for (unsigned int n = 0; n < NODES; n++)
+		clock_heard(state_clock(state_of(j, n)), (int64_t)(drop.drop_usec + 1) * 1000);
+	drained.stamp = drop.stamp = j->stamp;
+	drained.upto = state_seq(state_of(j, 0));
+	layer.upto = state_seq(state_of(j, 2));
+	drain(j);
+	is_u64(j->errors, 0, "all is drained");
+	drained.size = j->size;
+	commit(j, 0, &drained);
+	if (map)
+		commit(j, 0, &drop);
+	commit(j, 2, &layer);
+	put_bytes(j, 1, 10, 20, 4);
+	for (unsigned int n = 0; n < NODES; n++)
+		store_abandon(j->store[n]);
+	ok(recovers(j), "what was drained does not come back from a store that has forgotten it");
+	job_end(j, false);
+}
+
 int main(int argc, char **argv)
 {
 	uint64_t seeds = argc > 1 ? strtoull(argv[1], NULL, 10) : 8, first = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
@@ -833,6 +940,10 @@ int main(int argc, char **argv)
 	test_removed(j);
 	test_name_removed(j);
 	test_unseen_name(j);
+	for (unsigned int knows = 0; knows < NODES; knows++)
+		test_lone_cut(j, knows);
+	test_lone_drop(j, false);
+	test_lone_drop(j, true);
 	free(j);
 	return done_testing();
 }

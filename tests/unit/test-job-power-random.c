@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * Random calls on the nodes of a job, some of them fsync; then one node, or all, lose power (docs/design/power-loss.md). A model keeps what each
+ * Random calls on the nodes of a job, some of them fsync, and drains of files; then one node, or all, lose power (docs/design/power-loss.md). A model keeps what each
  * byte has been since it was last made durable, and by which node, and which files each name has had: one of these is there afterwards, for all nodes, and
- * never anything else; what a node did that has not lost power is there. Files in the root only: changes of directories are not promised as much.
+ * never anything else; what a node did that has not lost power is there. In the end the same is recovered from the stores alone. Files in the root only: changes of directories are not promised as much.
  *
  * Arguments: the first seed, how many.
  */
@@ -13,8 +13,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "format/manifest/manifest.h"
+#include "mpi-agent/command/recover_run.h"
+#include "tests/lib/job_drain.h"
 #include "tests/lib/job_path.h"
 #include "tests/lib/job_world.h"
+#include "tests/lib/scratch.h"
 #include "tests/lib/tap.h"
 #include "tests/parity/rng.h"
 
@@ -23,7 +27,7 @@
 #define NAMES    4u
 #define CYCLES   3u
 #define STEPS    12u
-#define CHANGES  (CYCLES * STEPS + 1)
+#define CHANGES  ((CYCLES + 1) * STEPS + 1)
 #define FILES    CHANGES
 #define REGIONS  2u
 #define FAR      (16u << 20) /* another domain */
@@ -330,9 +334,57 @@ static void sync_names(struct model *m, uint32_t node)
 	}
 }
 
+/* ---- drains */
+
+static void check(struct model *m, uint32_t lost);
+
+/* What it is by now: in the backing directory, whoever loses power. */
+static void make_drained(struct file *f, struct name *name)
+{
+	f->durable = true;
+	current_stay(name)->came_durable = true;
+	for (unsigned int r = 0; r < REGIONS; r++)
+		for (unsigned int i = 0; i < WIDTH; i++)
+			make_durable(&f->bytes[r][i], ALL);
+}
+
+/* One of the nodes does not drop its part: its daemon dies, or it loses power, right behind the publishing; if it is the home, no node drops anything. */
+static void drop_without(struct model *m, const struct job_drain *d, uint32_t node, bool power)
+{
+	tap_diag("node %u %s before it drops its part", node, power ? "loses power" : "dies");
+	job_world_kill(m->w, node);
+	for (uint32_t n = 0; n < NODES; n++)
+		if (n != node && node != d->home)
+			is_int(job_drain_drop(d, n), 0, "dropped");
+	if (power)
+		job_world_lose_power(m->w, node, rng_below(&m->rng, UINT32_MAX));
+	job_world_revive(m->w, node);
+	check(m, power ? 1u << node : 0);
+}
+
+static void drain_file(struct model *m, unsigned int name)
+{
+	struct file *f = file_at(m, name);
+	struct job_drain d;
+	int rc = job_drain_carry(m->w, NODES, f->ino, &d);
+
+	tap_diag("%s is drained: %d", name_of(name), rc);
+	if (rc == -ENOENT) /* one node alone has used it */
+		return;
+	is_int(rc, 0, "carried");
+	is_int(job_drain_publish(&d), 0, "published");
+	make_drained(f, &m->names[name]);
+	if (rng_below(&m->rng, 2)) {
+		drop_without(m, &d, rng_below(&m->rng, NODES), rng_below(&m->rng, 2));
+		return;
+	}
+	for (uint32_t n = 0; n < NODES; n++)
+		is_int(job_drain_drop(&d, n), 0, "dropped");
+}
+
 static void step(struct model *m)
 {
-	uint32_t node = rng_below(&m->rng, NODES), kind = rng_below(&m->rng, 20);
+	uint32_t node = rng_below(&m->rng, NODES), kind = rng_below(&m->rng, 24);
 	unsigned int name = rng_below(&m->rng, NAMES);
 
 	if (kind == 0)
@@ -345,6 +397,8 @@ static void step(struct model *m)
 		rename_file(m, node, name, rng_below(&m->rng, NAMES));
 	else if (kind < 8)
 		cut_file(m, node, name);
+	else if (kind >= 20)
+		drain_file(m, name);
 	else
 		write_file(m, node, name, kind<18, kind> 12);
 }
@@ -500,6 +554,118 @@ static uint32_t lose_power(struct model *m)
 	return lost;
 }
 
+/* ---- recovery from what the stores have */
+
+static void complain(const char *path, int code, const char *text, void *arg)
+{
+	(void)arg;
+	tap_diag("recover: %s: %s (%d)", path, text, code);
+}
+
+static int open_stores(const char *dir, struct recover_set *set, struct cistern_error *err)
+{
+	struct store_options how = { .mode = STORE_READ_ONLY };
+	struct state_report report;
+	char path[300];
+	int rc = 0;
+
+	for (uint32_t n = 0; rc == 0 && n < NODES; n++) {
+		struct store *s;
+
+		snprintf(path, sizeof(path), "%s/store%u", dir, n);
+		rc = store_open(path, &how, &s, &report, err);
+		if (rc == 0)
+			rc = recover_set_add(set, s, err);
+	}
+	return rc;
+}
+
+static int recover_to(const char *stores, const char *to)
+{
+	struct drain_options opt = {
+		.in_place = true, .base_dirfd = -1, .buffer_bytes = 1u << 20, .watcher = { .error = complain }
+	};
+	struct recover_set set = { 0 };
+	struct manifest_totals totals = { 0 };
+	struct cistern_error err = { 0 };
+	int rc = open_stores(stores, &set, &err);
+
+	opt.to_dirfd = open(to, O_RDONLY | O_DIRECTORY);
+	if (rc == 0)
+		rc = recover_set_merge(&set, opt.to_dirfd, &err);
+	if (rc == 0)
+		rc = manifest_open(NULL, &opt.manifest, &err);
+	if (rc == 0)
+		rc = recover_run(&set, &(struct team){ .size = 1 }, &opt, &totals, &err);
+	if (rc)
+		tap_diag("recover: %s", err.text);
+	is_u64(totals.failed, 0, "no file fails");
+	manifest_close(opt.manifest);
+	close(opt.to_dirfd);
+	recover_set_close(&set);
+	return rc;
+}
+
+/* Could that be it, under this name? */
+static bool is_recovered(
+	const struct model *m, unsigned int name, int number, uint8_t bytes[REGIONS][WIDTH], uint32_t lost)
+{
+	const struct file *f = &m->files[number];
+	unsigned int at;
+
+	if (!may_have(m, &m->names[name], number, lost, &at))
+		return false;
+	for (unsigned int i = 0; i < REGIONS * WIDTH; i++)
+		if (!may_be(&f->bytes[i / WIDTH][i % WIDTH], bytes[i / WIDTH][i % WIDTH], lost))
+			return false;
+	return true;
+}
+
+static void check_recovered(const struct model *m, unsigned int name, const char *dir, uint32_t lost)
+{
+	uint8_t bytes[REGIONS][WIDTH] = { { 0 } };
+	char path[200];
+	unsigned int at;
+	int found = 0;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name_of(name));
+	int fd = open(path, O_RDONLY);
+	if (fd < 0) {
+		ok(may_have(m, &m->names[name], NONE, lost, &at), "there may be no %s", name_of(name));
+		return;
+	}
+	for (unsigned int r = 0; r < REGIONS; r++)
+		if (pread(fd, bytes[r], WIDTH, (off_t)r * FAR) < 0)
+			found = -1;
+	close(fd);
+	for (int f = 1; f <= m->num_files && found == 0; f++)
+		found = is_recovered(m, name, f, bytes, lost) ? f : 0;
+	ok(found > 0, "recovered %s is file %d", name_of(name), found);
+}
+
+static void recover(struct model *m)
+{
+	uint32_t lost = rng_below(&m->rng, 3) ? ALL : 1u << rng_below(&m->rng, NODES);
+	char dir[200], command[300];
+
+	tap_diag("the job ends; nodes %s%s%s have lost power", lost & 1 ? "0" : "", lost & 2 ? "1" : "",
+		lost & 4 ? "2" : "");
+	for (uint32_t n = 0; n < NODES; n++)
+		job_world_kill(m->w, n);
+	for (uint32_t n = 0; n < NODES; n++)
+		if (lost >> n & 1)
+			job_world_lose_power(m->w, n, rng_below(&m->rng, UINT32_MAX));
+	snprintf(dir, sizeof(dir), "%s/test-job-power-random.XXXXXX", scratch_parent());
+	if (!mkdtemp(dir))
+		abort();
+	job_world_copy_stores(m->w, dir);
+	if (ok(recover_to(dir, job_world_backing(m->w)) == 0, "recovered"))
+		for (unsigned int i = 0; i < NAMES; i++)
+			check_recovered(m, i, job_world_backing(m->w), lost);
+	snprintf(command, sizeof(command), "rm -rf '%s'", dir);
+	ok(system(command) == 0, "removed");
+}
+
 static void run(uint64_t seed)
 {
 	struct model *m = calloc(1, sizeof(*m));
@@ -517,6 +683,9 @@ static void run(uint64_t seed)
 		make_longer(m);
 		check(m, 0);
 	}
+	for (unsigned int i = 0; i < STEPS; i++)
+		step(m);
+	recover(m);
 	job_world_stop(m->w);
 	free(m);
 }

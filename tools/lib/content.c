@@ -52,16 +52,18 @@ static void open_backing(struct content *c)
 
 static int open_shared(struct content *c, const char *mounted)
 {
-	uint64_t end = 0;
+	struct store_united united;
 	struct stat st;
 	int r = store_unite(
-		c->stores->by_node, c->stores->num_nodes, c->in.ino, store_state(c->store), c->in.ino, &end);
+		c->stores->by_node, c->stores->num_nodes, c->in.ino, store_state(c->store), c->in.ino, &united);
 
 	if (r < 0)
 		return r;
 	c->shared = true;
-	if (end > c->size)
-		c->size = end;
+	if (united.size > c->size || united.size < c->in.size)
+		c->size = united.size;
+	if (c->in.backing_limit > united.limit)
+		c->in.backing_limit = united.limit;
 	c->mounted_fd = mounted ? open(mounted, O_RDONLY | O_CLOEXEC) : -1;
 	c->partial = c->mounted_fd < 0 && c->stores->num < c->stores->num_nodes;
 	if (c->mounted_fd >= 0 && fstat(c->mounted_fd, &st) == 0)
