@@ -200,8 +200,10 @@ int share_locate(struct job *j, struct shared *s, uint64_t off, uint64_t len, st
 {
 	struct source own = { 0 }, there = { 0 };
 	struct map *m = NULL;
-	int rc = s->is_shared ? layer_list(j, s->ino, off, len, &own) : 0;
+	int rc = s->is_shared ? power_wait_settled(j) : 0;
 
+	if (rc == 0 && s->is_shared)
+		rc = layer_list(j, s->ino, off, len, &own);
 	if (rc == 0)
 		rc = map_get(j, s, off / SHARE_WINDOW, &m);
 	if (rc == 0) {

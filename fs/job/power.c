@@ -167,6 +167,7 @@ static void settle(struct power *p)
 {
 	pthread_mutex_lock(&p->lock);
 	struct held_back *readers = p->j->ending ? NULL : set_settled(p, peers_self(p->j->peers), true);
+	p->j->is_settled = !p->j->ending;
 	struct held_back *askers = take(&p->askers);
 	pthread_mutex_unlock(&p->lock);
 	answer(askers, 0);
@@ -193,6 +194,18 @@ int power_wait_cuts(struct job *j)
 	if (j->knows_cuts)
 		return 0;
 	message_init(&m, MESSAGE_POWER_KNOWS_CUTS);
+	int rc = peers_call(j->peers, peers_self(j->peers), &m, NULL);
+	wire_msg_free(&m);
+	return rc;
+}
+
+int power_wait_settled(struct job *j)
+{
+	struct wire_msg m = { 0 };
+
+	if (j->is_settled)
+		return 0;
+	message_init(&m, MESSAGE_POWER_SETTLED);
 	int rc = peers_call(j->peers, peers_self(j->peers), &m, NULL);
 	wire_msg_free(&m);
 	return rc;

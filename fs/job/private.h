@@ -26,6 +26,7 @@ struct job {
 	_Atomic(uint64_t) moved; /* number of the last change of the tree, about to be here, that moves a directory */
 	_Atomic(uint64_t) moving[2]; /* directories that node 0 is about to rename or remove (tree.c); 0: none */
 	_Atomic(bool) unnamed;       /* our kernel has been told to drop their names */
+	_Atomic(bool) is_settled; /* what of our layers and maps is cut off or drained is known (power.c) */
 	_Atomic(bool)
 		knows_cuts; /* false: we have lost power, and with it what was cut off of files that nodes share (relearn.c) */
 	/* one for each part, owned by it */
@@ -124,6 +125,8 @@ void power_serve_locate(struct job *j, struct peers_request *rq); /* SHARE_LOCAT
 /* Before something is written to a file that nodes share: j->knows_cuts. -ETIMEDOUT, with a line in the log. */
 int power_wait_cuts(struct job *j);
 void power_serve_knows_cuts(struct job *j, struct peers_request *rq);
+/* Before our layer of a shared file is looked at: what it has may be old until then. Errors as above. */
+int power_wait_settled(struct job *j);
 void power_troubles(struct job *j, void (*say)(const char *text, void *arg), void *arg); /* as job_troubles */
 
 int power_sync(struct job *j, uint32_t node); /* what that node has is; 0 also when it is gone for good */
