@@ -149,8 +149,9 @@ static int take_drained(struct lesson *l, const struct wire_msg *reply)
 		return -EBADMSG;
 	struct cursor c = cursor_make(bytes, len);
 	for (size_t i = 0; rc == 0 && i < len / ENTRY_BYTES; i++) {
-		struct drained d = { .ino = cursor_u64(&c), .stamp = cursor_u64(&c) };
+		struct drained d = { .ino = cursor_u64(&c) };
 
+		d.stamp = cursor_u64(&c);
 		d.time_usec = cursor_u64(&c);
 		rc = add_drained(l, &d);
 	}
