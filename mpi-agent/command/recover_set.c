@@ -5,6 +5,8 @@
  */
 #include "mpi-agent/command/recover_set.h"
 
+#include "mpi-agent/command/recover_names.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -489,7 +491,9 @@ int recover_set_merge(struct recover_set *set, int backing_fd, struct cistern_er
 	for (uint32_t i = 0; i < set->num_nodes; i++)
 		if (!set->stores[i])
 			name_lost(set, i);
-	r = merge_dir_times(set);
+	r = recover_names_settle(set);
+	if (r == 0)
+		r = merge_dir_times(set);
 	if (r == 0)
 		r = list_shared(set, &list);
 	for (size_t i = 0; r == 0 && i < list.num; i++)
