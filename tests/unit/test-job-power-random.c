@@ -621,6 +621,22 @@ static bool is_recovered(
 	return true;
 }
 
+static void describe(const struct model *m, unsigned int name, uint8_t bytes[REGIONS][WIDTH], uint32_t lost)
+{
+	unsigned int at;
+
+	for (int f = 1; f <= m->num_files; f++)
+		if (may_have(m, &m->names[name], f, lost, &at))
+			tap_diag("%s may be file %d", name_of(name), f);
+	for (unsigned int r = 0; r < REGIONS; r++) {
+		char text[4 * WIDTH + 1] = "";
+
+		for (unsigned int i = 0; i < WIDTH; i++)
+			snprintf(text + strlen(text), sizeof(text) - strlen(text), " %d", bytes[r][i]);
+		tap_diag("region %u:%s", r, text);
+	}
+}
+
 static void check_recovered(const struct model *m, unsigned int name, const char *dir, uint32_t lost)
 {
 	uint8_t bytes[REGIONS][WIDTH] = { { 0 } };
@@ -640,7 +656,8 @@ static void check_recovered(const struct model *m, unsigned int name, const char
 	close(fd);
 	for (int f = 1; f <= m->num_files && found == 0; f++)
 		found = is_recovered(m, name, f, bytes, lost) ? f : 0;
-	ok(found > 0, "recovered %s is file %d", name_of(name), found);
+	if (!ok(found > 0, "recovered %s is file %d", name_of(name), found))
+		describe(m, name, bytes, lost);
 }
 
 static void recover(struct model *m)
