@@ -287,10 +287,18 @@ static void describe_stand_in(
 	}
 }
 
+/* What its share map says counts. */
+static int share_target(const struct target *t)
+{
+	struct record share = { .type = RECORD_SHARE, .ino = t->ino, .seq = state_seq(t->st) + 1 };
+
+	return state_apply(t->st, &share);
+}
+
 /* The home of ino is lost: a file in the first store that has some of it, over what the backing directory has of it. */
 static int make_stand_in(const struct recover_set *set, uint64_t ino, struct target *t)
 {
-	struct record rec, share = { .type = RECORD_SHARE };
+	struct record rec;
 	struct inode in;
 	int r;
 
@@ -298,24 +306,26 @@ static int make_stand_in(const struct recover_set *set, uint64_t ino, struct tar
 	if (!t->st)
 		return -ENOENT;
 	describe_stand_in(set, t->st, &in, &rec);
-	t->ino = share.ino = rec.ino;
+	t->ino = rec.ino;
 	t->stands_in = true;
 	rec.seq = state_seq(t->st) + 1;
 	r = state_apply(t->st, &rec);
-	share.seq = rec.seq + 1;
-	return r < 0 ? r : state_apply(t->st, &share);
+	return r < 0 ? r : share_target(t);
 }
 
+/* Its home may have forgotten, with its node's power, that others write it. */
 static int find_target(const struct recover_set *set, uint64_t ino, struct target *t)
 {
 	uint32_t home = place_ino(ino, set->num_nodes);
 	struct inode in;
+	int r;
 
 	if (home >= set->num_nodes || !set->stores[home])
 		return make_stand_in(set, ino, t);
 	t->st = store_state(set->stores[home]);
 	t->ino = ino;
-	return state_inode(t->st, ino, &in);
+	r = state_inode(t->st, ino, &in);
+	return r < 0 || in.flags & (INODE_SHARED | INODE_PRIVATE) ? r : share_target(t);
 }
 
 static int truncate_target(const struct target *t, const struct inode *in, uint64_t size)
