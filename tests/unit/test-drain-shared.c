@@ -132,7 +132,8 @@ static void make_new(struct job *j)
 	commit(j, 0, &rec);
 }
 
-static void job_start(struct job *j, uint64_t seed)
+/* knows: the home does, that others write the file. */
+static void job_start_with(struct job *j, uint64_t seed, bool knows)
 {
 	struct record share = { .type = RECORD_SHARE };
 	struct record foreign = {
@@ -163,12 +164,18 @@ static void job_start(struct job *j, uint64_t seed)
 		make_existing(j, seed == SEED_LINKED);
 	else
 		make_new(j);
-	commit(j, 0, &share);
+	if (knows)
+		commit(j, 0, &share);
 	foreign.size = j->size;
 	for (unsigned int n = 1; n < NODES; n++) {
 		foreign.seq = 0;
 		commit(j, n, &foreign);
 	}
+}
+
+static void job_start(struct job *j, uint64_t seed)
+{
+	job_start_with(j, seed, true);
 }
 
 static void job_end(struct job *j, bool alive)
@@ -927,6 +934,46 @@ static void test_lone_drop(struct job *j, bool map)
 	job_end(j, false);
 }
 
+/* The home has forgotten with its power that others write the file; it has made it, and that is all. */
+static void test_unknown_writers(struct job *j)
+{
+	job_start_with(j, 2, false);
+	put_bytes(j, 1, 0, 3000, 2);
+	do_commit(j, 1);
+	for (unsigned int n = 0; n < NODES; n++)
+		store_abandon(j->store[n]);
+	ok(recovers(j), "what others wrote to a file whose home does not know of them any more");
+	job_end(j, false);
+}
+
+/* A file's name was given to another one's of another home, and one of both stores has not heard, or has forgotten. */
+static void test_name_twice(struct job *j, unsigned int winner)
+{
+	char out[PATH_MAX_ + 64], path[PATH_MAX_ + 80];
+	struct manifest_totals res;
+	struct stat st;
+
+	job_start(j, 2);
+	for (unsigned int n = 0; n < NODES; n++) {
+		struct record made = { .type = RECORD_CREATE, .parent = STATE_ROOT_INO, .name = "twice" };
+
+		made.ino = place_first_ino(n) + 50;
+		made.mode = S_IFREG | (n == winner ? 0600 : 0640);
+		made.stamp = n == winner ? 900 : 100 + n;
+		commit(j, n, &made);
+		store_abandon(j->store[n]);
+	}
+	snprintf(out, sizeof(out), "%s/out", j->top);
+	world_must(mkdir(out, 0755), out);
+	for (const char *to = out; to; to = to == out ? j->backing : NULL) {
+		snprintf(path, sizeof(path), "%s/twice", to);
+		ok(recover(j, to, 0, &res) == 0 && res.failed == 0 && stat(path, &st) == 0 &&
+				st.st_mode == (S_IFREG | 0600),
+			"of three files with one name that of node %u has the highest stamp", winner);
+	}
+	job_end(j, false);
+}
+
 int main(int argc, char **argv)
 {
 	uint64_t seeds = argc > 1 ? strtoull(argv[1], NULL, 10) : 8, first = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
@@ -944,6 +991,9 @@ int main(int argc, char **argv)
 		test_lone_cut(j, knows);
 	test_lone_drop(j, false);
 	test_lone_drop(j, true);
+	test_unknown_writers(j);
+	for (unsigned int winner = 0; winner < NODES; winner++)
+		test_name_twice(j, winner);
 	free(j);
 	return done_testing();
 }
