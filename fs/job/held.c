@@ -192,6 +192,9 @@ static int lock_one(struct job *j, struct name_ref *ref)
 	if (rc == 0) {
 		ref->at = h->at;
 		ref->stamp = h->stamp;
+	} else if (rc == -EIO) { /* refused: the server may keep nothing that it is told */
+		ref->held = NULL;
+		forget(h);
 	} else {
 		held_unlock_unknown(j, ref); /* it may still be given */
 	}

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * A node whose store cannot take a change of the tree (it is full, or its device fails), or that has been away for so long that node 0 has
- * not kept what it lacks. All others have the change: so nothing that this node would say of names can be believed.
+ * not kept what it lacks; or whose tree has changes that node 0 has lost and cannot learn. What the others have is another tree: so nothing that
+ * this node would say of names can be believed.
  * It says -EIO to its own applications and to the others, whom nothing else is refused: open files are read and written, commits, locks and
- * drains go on, and all that it has acknowledged stays in its store. What asks which file has a name, and could not be told that
- * there is no answer, waits (rebuild.c).
+ * drains go on, and all that it has acknowledged stays in its store. What asks which file has a name waits (rebuild.c), unless that may be for
+ * ever: then it is refused as well, and asked again.
  *
  * Node 0 decides when it begins (sequence.c): before that nobody has been told that the change is done, so until then this node is as right as
- * any that has not heard of it yet. It ends with what node 0 sends again and again.
+ * any that has not heard of it yet. It ends with what node 0 sends again and again; but not for who is ahead: from there on numbers of changes mean
+ * other ones here than there, so it takes none.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -42,9 +44,27 @@ int lag_gate(struct job *j)
 	return lag_is(j) ? -EIO : 0;
 }
 
+bool lag_is_ahead(struct job *j)
+{
+	pthread_mutex_lock(&j->lag->lock);
+	bool is = lag_is(j) && j->lag->status == LAG_AHEAD;
+	pthread_mutex_unlock(&j->lag->lock);
+	return is;
+}
+
+/* Nobody can say that it will end. */
+static bool may_last(int status)
+{
+	return status == -EILSEQ || status == LAG_AHEAD;
+}
+
 const char *lag_reason(int status)
 {
-	return status == -EILSEQ ? "no node has it any more" : strerror(-status);
+	switch (status) {
+	case -EILSEQ: return "no node has it any more";
+	case LAG_AHEAD: return "it has others, which node 0 has lost with its power";
+	default: return strerror(-status);
+	}
 }
 
 const char *lag_remedy(int status)
@@ -53,6 +73,7 @@ const char *lag_remedy(int status)
 	case -ENOSPC: return "make room on the file system of its store, and it goes on";
 	case -ENOMEM: return "it goes on when its daemon gets memory";
 	case -EILSEQ: return "it was away for too long: end the job; what its store has is drained, or recovered";
+	case LAG_AHEAD: return "end the job; what its store has is drained, or recovered";
 	default: return "look after the device of its store, then unmount it and mount it again";
 	}
 }
@@ -60,24 +81,13 @@ const char *lag_remedy(int status)
 /* In lag->lock. */
 static void put_text(const struct lag *l, char *out, size_t cap)
 {
-	snprintf(out, cap, "the store has not taken change %llu of the directory tree (%s): %s",
-		(unsigned long long)l->lacks, lag_reason(l->status), lag_remedy(l->status));
-}
-
-bool lag_begin(struct job *j, uint64_t stamp, int status)
-{
-	struct lag *l = j->lag;
-	char text[256];
-
-	pthread_mutex_lock(&l->lock);
-	bool news = !l->lacks || l->status != status;
-	l->status = status;
-	atomic_store(&l->lacks, stamp ? stamp : 1);
-	put_text(l, text, sizeof(text));
-	pthread_mutex_unlock(&l->lock);
-	if (news)
-		job_log(j, true, "names_not_served", "status=%d text=\"%s\"", status, text);
-	return news;
+	if (l->status == LAG_AHEAD)
+		snprintf(out, cap,
+			"the store has changes of the directory tree that node 0 has lost with its power: %s",
+			lag_remedy(l->status));
+	else
+		snprintf(out, cap, "the store has not taken change %llu of the directory tree (%s): %s",
+			(unsigned long long)l->lacks, lag_reason(l->status), lag_remedy(l->status));
 }
 
 /* What has waited is served; by whoever they are. */
@@ -112,6 +122,24 @@ static struct later *take_kept(struct lag *l, uint64_t from, uint64_t upto)
 	}
 	l->last = at;
 	return kept;
+}
+
+bool lag_begin(struct job *j, uint64_t stamp, int status)
+{
+	struct lag *l = j->lag;
+	char text[256];
+
+	pthread_mutex_lock(&l->lock);
+	bool news = !l->lacks || l->status != status;
+	l->status = status;
+	atomic_store(&l->lacks, stamp ? stamp : 1);
+	put_text(l, text, sizeof(text));
+	struct later *kept = may_last(status) ? take_kept(l, 0, 0) : NULL;
+	pthread_mutex_unlock(&l->lock);
+	serve_kept(j, kept, -EIO);
+	if (news)
+		job_log(j, true, "names_not_served", "status=%d text=\"%s\"", status, text);
+	return news;
 }
 
 bool lag_end(struct job *j)
@@ -152,7 +180,11 @@ bool lag_keeps(struct job *j, serve_handler fn, struct peers_request *rq)
 	if (!lag_is(j))
 		return false;
 	pthread_mutex_lock(&j->lag->lock);
-	return keep(j, j->lag->lacks != 0, &(struct later){ .fn = fn, .rq = rq });
+	bool refused = j->lag->lacks && may_last(j->lag->status);
+	bool kept = keep(j, j->lag->lacks && !refused, &(struct later){ .fn = fn, .rq = rq });
+	if (refused)
+		peers_reply_status(rq, -EIO);
+	return refused || kept;
 }
 
 bool lag_keeps_until(struct job *j, uint64_t stamp, serve_handler fn, struct peers_request *rq)

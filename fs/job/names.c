@@ -36,6 +36,7 @@ struct name_entry {
 	bool doubted; /* asked for at the homes */
 	bool needed;  /* of a lock that was told */
 	bool over;    /* it has ended, perhaps long ago: what its owner says was there then may be so no more */
+	bool refused; /* doubted, and a node does not say what it has */
 	uint64_t lock_stamp;
 	uint64_t left_round; /* of at.left */
 	struct names_waiter *first, **last;
@@ -57,6 +58,7 @@ struct names {
 	struct job *j;
 	pthread_mutex_t lock;
 	bool ready;
+	bool refused; /* it is not, and a node does not tell */
 	uint64_t stamp;
 	unsigned int closed; /* dirs */
 	unsigned int lefts;  /* entries with at.left */
@@ -201,6 +203,8 @@ static bool is_same_lock(const struct name_entry *e, const struct names_waiter *
 /* May it have its answer? 1: yes; 0: it waits; else the error that it gets. */
 static int admit(struct names *n, struct name_entry *e, struct names_waiter *w)
 {
+	if (!n->ready || e->refused)
+		return -EIO;
 	if (is_same_lock(e, w)) /* asked again: the first answer was lost */
 		return 1;
 	if (e->id)
@@ -230,7 +234,7 @@ static void serve_waiters(struct names *n, struct name_entry *e, struct names_wa
 {
 	struct names_waiter **at = &e->first;
 
-	while (n->ready && *at) {
+	while ((n->ready || n->refused) && *at) {
 		struct names_waiter *w = *at;
 		int verdict = admit(n, e, w);
 
@@ -244,7 +248,7 @@ static void serve_waiters(struct names *n, struct name_entry *e, struct names_wa
 		if (n->unsure && !w->at.left)
 			w->at.left = POINTER_LEFT_ANY;
 		at = &e->first;
-		if (!e->id)
+		if (!e->id || verdict < 0)
 			continue;
 		while (*at && !is_same_lock(e, *at))
 			at = &(*at)->next;
@@ -476,8 +480,28 @@ void names_settled(struct names *n, uint64_t dir, const char *name, const struct
 
 		now.hidden |= e->at.hidden;
 		now.left = POINTER_LEFT_ANY; /* what its last owner did is not known */
-		e->doubted = false;
+		e->doubted = e->refused = false;
 		free_lock(n, e, &now, &last);
+	}
+	pthread_mutex_unlock(&n->lock);
+	run_done(done);
+}
+
+static void serve_all(struct names *n, uint64_t dir, struct names_waiter ***done);
+
+void names_refused(struct names *n, uint64_t dir, const char *name)
+{
+	struct names_waiter *done = NULL, **last = &done;
+
+	pthread_mutex_lock(&n->lock);
+	struct name_entry *e = name ? find_entry(n, dir, name) : NULL;
+	if (e && e->doubted) {
+		e->refused = true;
+		serve_waiters(n, e, &last);
+	}
+	if (!name && !n->ready) {
+		n->refused = true;
+		serve_all(n, 0, &last);
 	}
 	pthread_mutex_unlock(&n->lock);
 	run_done(done);
@@ -492,7 +516,7 @@ int names_close_dir(struct names *n, uint64_t dir)
 	pthread_mutex_lock(&n->lock);
 	struct name_dir *d = find_dir(n, dir, true);
 	if (!n->ready)
-		rc = -EBUSY;
+		rc = n->refused ? -EIO : -EBUSY;
 	else if (!d)
 		rc = -ENOMEM;
 	else if (d->files)

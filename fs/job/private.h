@@ -234,6 +234,8 @@ void names_told_lock(struct names *n, uint64_t dir, const char *name, uint32_t n
 void names_told_all(struct names *n);
 /* The end of what begin_doubt of rebuild.c was asked to find out. */
 void names_settled(struct names *n, uint64_t dir, const char *name, const struct pointer *at);
+/* A node does not say what it has there; name NULL: anywhere. It is asked again, but until it says so whoever asks for the name gets -EIO. */
+void names_refused(struct names *n, uint64_t dir, const char *name);
 void pointer_put(struct wire_msg *m, const struct pointer *at);
 void pointer_get(const struct wire_msg *m, struct pointer *ret);
 
@@ -269,7 +271,7 @@ void held_each(struct job *j, uint32_t server, held_cb *cb, void *arg);
 enum tree_word { /* with TREE_COMMIT */
 	TREE_TRY,
 	TREE_LAST_TRY, /* without it you serve no names */
-	TREE_AHEAD,    /* nor do you with changes that node 0 has lost and cannot learn */
+	TREE_AHEAD, /* nor do you with changes that node 0 has lost and cannot learn; what comes later is not for you */
 };
 
 enum tree_change {
@@ -323,11 +325,14 @@ void tree_log_put_old(struct job *j, struct wire_msg *m, uint64_t from);
 
 extern const struct part lag_part;
 bool lag_is(struct job *j);
+/* It will not end: our tree has changes that node 0 has lost. LAG_AHEAD: their status. */
+bool lag_is_ahead(struct job *j);
+#define LAG_AHEAD (-ENODATA)
 int lag_gate(struct job *j); /* before names are used: -EIO: they are not served */
 /* Our tree should have that number, and does not, for that reason. True: that is news. */
 bool lag_begin(struct job *j, uint64_t stamp, int status);
 bool lag_end(struct job *j); /* it has all; false: it was not otherwise */
-/* rq is kept and served by fn when all is there; false: it is, so serve it now. */
+/* rq is kept and served by fn when all is there, or refused with -EIO if that may be never; false: it is there, so serve it now. */
 bool lag_keeps(struct job *j, serve_handler fn, struct peers_request *rq);
 /* The same until our tree has that change, which the sender had. */
 bool lag_keeps_until(struct job *j, uint64_t stamp, serve_handler fn, struct peers_request *rq);

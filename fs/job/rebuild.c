@@ -5,7 +5,8 @@
  * nobody knows what has become of one name, it asks every node for that one; of two homes the higher stamp wins, and
  * the other is told to unlink.
  *
- * Nothing here waits: answers come back to where the next question is asked.
+ * Nothing here waits: answers come back to where the next question is asked. A node that lags, perhaps for ever, refuses to answer (lag.c). It is
+ * asked now and then, and until it answers, or is given up, who asks us is refused as well: what is not known to be there may be there.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -20,7 +21,8 @@
 #define PAGE_BYTES (1u << 20) /* of an answer to NAME_SEND, about */
 #define LIST_BATCH 256
 
-#define FULL_USEC 2000u /* until it is tried again when too many requests wait for a node */
+#define FULL_USEC    2000u /* until it is tried again when too many requests wait for a node */
+#define REFUSED_USEC 100000u
 
 enum { TOLD_POINTER = 1, TOLD_LOCK };
 
@@ -30,17 +32,59 @@ static bool is_full(int rc)
 	return rc == -EAGAIN || rc == -ENOMEM;
 }
 
+struct refused { /* what is to be asked again */
+	struct refused *next;
+	void (*ask)(struct job *j, void *arg);
+	void *arg;
+};
+
 struct rebuild {
 	struct job *j;
 	pthread_mutex_t lock;
 	bool begun;
+	struct refused *refused; /* somebody will ask */
 	uint32_t missing;        /* nodes that have not told all */
 	struct sending *sending; /* to whom we are telling */
 };
 
+/* ---- refused */
+
+static void ask_refused(struct job *j, void *arg)
+{
+	struct rebuild *r = arg;
+
+	usleep(REFUSED_USEC);
+	pthread_mutex_lock(&r->lock);
+	struct refused *all = r->refused;
+	r->refused = NULL;
+	pthread_mutex_unlock(&r->lock);
+	for (struct refused *next; all; all = next) {
+		next = all->next;
+		all->ask(j, all->arg);
+	}
+}
+
+/* False: it cannot be. */
+static bool ask_later(struct job *j, struct refused *what)
+{
+	struct rebuild *r = j->rebuild;
+
+	if (j->ending)
+		return false;
+	pthread_mutex_lock(&r->lock);
+	bool ok = r->refused || workers_do(j->workers, ask_refused, r) == 0;
+	if (ok) {
+		what->next = r->refused;
+		r->refused = what;
+	}
+	pthread_mutex_unlock(&r->lock);
+	return ok;
+}
+
 /* ---- asking, as a server that has begun */
 
 struct pull {
+	struct refused again;
 	struct rebuild *r;
 	uint32_t node;
 	uint64_t page;
@@ -95,6 +139,12 @@ static void pull_answered(struct job *j, void *arg)
 
 	if (p->status == 0)
 		take_names(j, p->node, &p->names);
+	if (p->status == -EIO) {
+		names_refused(j->names, 0, NULL);
+		p->again = (struct refused){ .ask = pull_next, .arg = p };
+		if (ask_later(j, &p->again))
+			return;
+	}
 	if (p->status == -ECONNRESET)
 		p->page = 0;
 	if (p->status == -ESHUTDOWN || j->ending)
@@ -333,6 +383,7 @@ struct doubt {
 };
 
 struct question {
+	struct refused again;
 	struct doubt *d;
 	uint32_t node;
 };
@@ -424,6 +475,12 @@ static void question_done(int status, const struct wire_msg *reply, void *arg)
 	struct job *j = d->j;
 	struct pointer at = { 0 };
 
+	if (status == -EIO) {
+		names_refused(j->names, d->dir, d->name);
+		q->again = (struct refused){ .ask = question_ask, .arg = q };
+		if (ask_later(j, &q->again))
+			return;
+	}
 	if (status < 0 && status != -EHOSTDOWN && status != -ESHUTDOWN && !j->ending &&
 		workers_do(j->workers, question_ask, q) == 0)
 		return;
@@ -474,7 +531,7 @@ void rebuild_name(struct job *j, uint64_t dir, const char *name)
 	strcpy(d->name, name);
 	pthread_mutex_init(&d->lock, NULL);
 	for (uint32_t i = 0; i < num; i++)
-		d->questions[i] = (struct question){ d, i };
+		d->questions[i] = (struct question){ .d = d, .node = i };
 	question_ask(j, &d->questions[0]);
 }
 

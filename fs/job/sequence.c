@@ -51,6 +51,7 @@ struct sequence {
 	bool prepared; /* nodes were told of what is to come */
 	int *behind; /* owned; by node, why it has not all: 0: it has; -EHOSTDOWN: it was given up; -EILSEQ: no more can be done */
 	bool *restarted; /* owned; by node: its daemon is another one, whose journal may have lost its end with the power */
+	bool *ahead; /* owned; by node: it has what we have lost, for good: the same numbers are other changes here */
 	uint32_t num_behind; /* nodes that no change may leave further behind */
 	bool in_hand;        /* a change: nobody looks */
 	unsigned int looking;
@@ -99,13 +100,16 @@ static void put_commit(struct sequence *s, struct wire_msg *m, uint64_t from, en
 		tree_log_put(s->j, m, from, last);
 }
 
-/* What it lacks is kept no more, or it has what we have lost. */
+/* What it lacks is kept no more, or it has, or had, what we have lost. */
 static bool is_lost(struct sequence *s, uint32_t node, uint64_t has)
 {
 	uint64_t last = state_tree_stamp(s->j->state);
 	char name[128];
 
-	if (has == last || (has < last && tree_log_has(s->j, has + 1)))
+	pthread_mutex_lock(&s->lock);
+	s->ahead[node] |= has > last;
+	pthread_mutex_unlock(&s->lock);
+	if (!s->ahead[node] && (has == last || tree_log_has(s->j, has + 1)))
 		return false;
 	if (s->behind[node] != -EILSEQ)
 		job_log(s->j, true, "tree_lost", "node=\"%s\" has=%llu last=%llu",
@@ -126,7 +130,7 @@ static int catch_up(struct sequence *s, uint32_t node, bool last_try)
 	bool lost = rc == 0 && is_lost(s, node, has);
 	if (rc == 0) {
 		put_commit(s, &m, has < last && !lost ? has + 1 : 0,
-			lost && has > last ? TREE_AHEAD
+			s->ahead[node]     ? TREE_AHEAD
 			: lost || last_try ? TREE_LAST_TRY
 					   : TREE_TRY);
 		rc = peers_call(s->j->peers, node, &m, NULL);
@@ -157,7 +161,8 @@ static void note_behind(struct sequence *s, uint32_t node, int rc)
 	if (rc != before && rc < 0 && rc != -EHOSTDOWN)
 		job_log(s->j, true, "tree_behind", "node=\"%s\" status=%d text=\"%s%s\"",
 			peers_name(s->j->peers, node, name, sizeof(name)), rc,
-			holds_up(rc) ? "no directory can be changed before: " : "", lag_remedy(rc));
+			holds_up(rc) ? "no directory can be changed before: " : "",
+			lag_remedy(s->ahead[node] ? LAG_AHEAD : rc));
 	if (rc == 0 && before)
 		job_log(s->j, false, "tree_complete", "node=\"%s\"", peers_name(s->j->peers, node, name, sizeof(name)));
 }
@@ -239,12 +244,13 @@ void sequence_troubles(struct job *j, void (*say)(const char *text, void *arg), 
 	for (uint32_t i = 1; i < num; i++) {
 		pthread_mutex_lock(&s->lock);
 		int rc = s->behind ? s->behind[i] : 0;
+		int why = rc == -EILSEQ && s->ahead[i] ? LAG_AHEAD : rc;
 		pthread_mutex_unlock(&s->lock);
 		if (rc == 0 || rc == -EHOSTDOWN)
 			continue;
 		snprintf(text, sizeof(text), "%s: its store has not taken a change of the directory tree (%s)%s: %s",
-			peers_name(j->peers, i, name, sizeof(name)), lag_reason(rc),
-			holds_up(rc) ? ", before which no other can be made" : "", lag_remedy(rc));
+			peers_name(j->peers, i, name, sizeof(name)), lag_reason(why),
+			holds_up(rc) ? ", before which no other can be made" : "", lag_remedy(why));
 		say(text, arg);
 	}
 }
@@ -494,14 +500,17 @@ static int sync_nodes(struct sequence *s)
 		return rc;
 	int *behind = calloc(num, sizeof(*behind));
 	bool *restarted = calloc(num, sizeof(*restarted));
-	if (!behind || !restarted) {
+	bool *ahead = calloc(num, sizeof(*ahead));
+	if (!behind || !restarted || !ahead) {
 		free(behind);
 		free(restarted);
+		free(ahead);
 		return -ENOMEM;
 	}
 	pthread_mutex_lock(&s->lock);
 	s->behind = behind;
 	s->restarted = restarted;
+	s->ahead = ahead;
 	pthread_mutex_unlock(&s->lock);
 	tree_log_load(s->j);
 	for (uint32_t i = 0; i < num; i++)
@@ -786,6 +795,7 @@ static void sequence_destroy(struct job *j)
 	}
 	free(s->behind);
 	free(s->restarted);
+	free(s->ahead);
 	pthread_mutex_destroy(&s->lock);
 	pthread_cond_destroy(&s->cond);
 	pthread_cond_destroy(&s->looked);

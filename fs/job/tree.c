@@ -239,7 +239,8 @@ void tree_serve_commit(struct job *j, struct peers_request *rq)
 {
 	const struct wire_msg *m = peers_msg(rq);
 	uint64_t closed = message_get(m, MESSAGE_CLOSED);
-	int rc = message_get(m, MESSAGE_COUNT) == TREE_AHEAD ? -EILSEQ : tree_apply(j, m);
+	bool ahead = message_get(m, MESSAGE_COUNT) == TREE_AHEAD || lag_is_ahead(j);
+	int rc = ahead ? LAG_AHEAD : tree_apply(j, m);
 
 	names_tree_grown(j->names);
 	lag_tree_grown(j);
@@ -264,7 +265,8 @@ static void serve_stamp(struct job *j, struct peers_request *rq)
 
 	wire_msg_init(&reply, WIRE_REPLY);
 	wire_put_i64(&reply, WIRE_STATUS, 0);
-	message_put(&reply, MESSAGE_STAMP, state_tree_stamp(j->state));
+	/* Who is ahead stays so, however many changes there are. */
+	message_put(&reply, MESSAGE_STAMP, lag_is_ahead(j) ? UINT64_MAX : state_tree_stamp(j->state));
 	peers_reply(rq, &reply);
 	wire_msg_free(&reply);
 }
@@ -280,6 +282,10 @@ void tree_serve_records(struct job *j, struct peers_request *rq)
 	uint64_t last = state_tree_stamp(j->state), from = message_get(peers_msg(rq), MESSAGE_STAMP) + 1;
 	struct wire_msg reply = { 0 };
 
+	if (lag_is_ahead(j)) { /* our records have numbers that are others' by now */
+		peers_reply_status(rq, -ENODATA);
+		return;
+	}
 	wire_msg_init(&reply, WIRE_REPLY);
 	wire_put_i64(&reply, WIRE_STATUS, 0);
 	message_put(&reply, MESSAGE_ASKER, peers_self(j->peers));

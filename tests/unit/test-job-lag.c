@@ -11,8 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "format/place/place.h"
 #include "tests/lib/job_path.h"
 #include "tests/lib/job_world.h"
 #include "tests/lib/tap.h"
@@ -104,16 +106,22 @@ static struct io *make_sick(uint32_t node, struct io *real, void *arg)
 
 /* ---- what is done */
 
-static struct job_world *start(void)
+static struct job_world *start_with(uint64_t timeout_usec)
 {
 	struct job_world *w = job_world_start_with(&(struct job_world_options){ .num = NODES,
 		.settings = "data=log,capacity=16M",
+		.timeout_usec = timeout_usec,
 		.node_timeout_usec = 300000,
 		.store_io = make_sick });
 
 	sickness = 0;
 	path_mkdir(job_world_job(w, 0), "d", 0700);
 	return w;
+}
+
+static struct job_world *start(void)
+{
+	return start_with(0);
 }
 
 /* Sets it again and again, from another node, until no journal can have had room for all of it. */
@@ -347,6 +355,54 @@ static void test_away(unsigned int times, bool found)
 	job_world_stop(w);
 }
 
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static void name_of_server(uint32_t server, char name[16])
+{
+	for (int i = 0; i == 0 || place_name(1, name, NODES) != server; i++)
+		snprintf(name, 16, "n%d", i);
+}
+
+static bool is_there(struct job_world *w, const void *name)
+{
+	struct stat st;
+
+	return path_stat(job_world_job(w, OTHER), name, &st) == 0;
+}
+
+/* A server of names that has begun anew, and cannot be told by a node that lags for good, refuses: nobody waits for what may never come. */
+static void test_server_untold(void)
+{
+	struct job_world *w = start_with((uint64_t)PATIENCE_S * 2000000);
+	char name[16];
+	struct stat st;
+	int rc = 0;
+
+	name_of_server(0, name);
+	path_create(job_world_job(w, OTHER), name, 0600, O_EXCL);
+	job_world_kill(w, SICK);
+	ok(soon(w, can_mkdir, "while-away"), "a node that is gone is given up");
+	for (unsigned int i = 0; i < 1100 && rc == 0; i++)
+		rc = path_chmod(job_world_job(w, OTHER), "d", 0700 + i % 8);
+	job_world_revive(w, SICK);
+	ok(rc == 0 && soon(w, says_lost, NULL), "it has missed too much");
+	ok(is_there(w, name), "what others know of names is known");
+	job_world_restart(w, 0);
+	uint64_t begun = now_ms();
+	ok(path_stat(job_world_job(w, OTHER), name, &st) == -EIO, "but not by a server that has not been told by all");
+	ok(path_create(job_world_job(w, OTHER), name, 0600, O_EXCL) == -EIO, "which gives no name away");
+	ok(now_ms() - begun < PATIENCE_S * 1000, "and lets nobody wait");
+	job_world_kill(w, SICK);
+	ok(soon(w, is_there, name), "until that node is given up");
+	job_world_stop(w);
+}
+
 int main(void)
 {
 	test_a_moment();
@@ -354,5 +410,6 @@ int main(void)
 	test_until_restart();
 	test_away(3, true);
 	test_away(1100, false);
+	test_server_untold();
 	return done_testing();
 }

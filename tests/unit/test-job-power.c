@@ -8,8 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "format/place/place.h"
 #include "format/store/store.h"
 #include "tests/lib/job_drain.h"
 #include "tests/lib/job_path.h"
@@ -17,11 +19,12 @@
 #include "tests/lib/sim.h"
 #include "tests/lib/tap.h"
 
-#define NODES        3u
-#define SEEDS        2u
-#define ORDERS       8u   /* in which messages arrive */
-#define PATIENCE     6000 /* times 10 ms */
-#define MANY_CHANGES 1100 /* of the tree: more than are kept in memory */
+#define NODES          3u
+#define SEEDS          2u
+#define ORDERS         8u   /* in which messages arrive */
+#define PATIENCE       6000 /* times 10 ms */
+#define MANY_CHANGES   1100 /* of the tree: more than are kept in memory */
+#define LONG_TIMEOUT_S 120u
 
 static struct job_world *begin(void)
 {
@@ -461,27 +464,93 @@ static bool serves_no_names(struct job_world *w, uint32_t node)
 	return false;
 }
 
-/* A change that node 0 has lost, and that cannot be had from who has it: that node serves no names. */
+static int64_t now_s(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec;
+}
+
+/* Of this node 1 is, or has been, the server, or was asked by who is: it says nothing, or says that it does not. */
+static void others_go_on(struct job_world *w, const char *round)
+{
+	int64_t begun = now_s();
+	int made = 0, refused = 0;
+	struct core_entry e;
+	char name[20];
+
+	for (int i = 0; i < 20; i++) {
+		snprintf(name, sizeof(name), "%s%d", round, i);
+		int rc = path_mkdir(job_world_job(w, 2), name, 0755);
+
+		made += rc == 0;
+		refused += rc == -EIO;
+	}
+	ok(made > 0 && refused > 0 && made + refused == 20, "others go on, but for names that wait for it: %d of 20",
+		made);
+	ok(now_s() - begun < LONG_TIMEOUT_S, "which are refused, and do not wait");
+	is_int(job_lookup(job_world_job(w, 1), 1, "dir", &e), -EIO, "it serves no names for all that");
+}
+
+/* Until then lookups wait for nodes 0 and 1. */
+static void await_servers(struct job_world *w)
+{
+	char name[20];
+	struct stat st;
+
+	for (int i = 0; i < 20; i++) {
+		snprintf(name, sizeof(name), "any%d", i);
+		is_int(path_stat(job_world_job(w, 2), name, &st), -ENOENT, name);
+	}
+}
+
+/* Node 0 makes files that node 2 is the server of, and may forget them. */
+static void use_doubtful(struct job_world *w, bool made)
+{
+	int64_t begun = now_s();
+	char name[20];
+	struct stat st;
+
+	for (int i = 0, num = 0; num < 8; i++) {
+		snprintf(name, sizeof(name), "file%d", i);
+		if (place_name(STATE_ROOT_INO, name, NODES) != 2)
+			continue;
+		num++;
+		int rc = made ? path_stat(job_world_job(w, 2), name, &st)
+			      : path_create(job_world_job(w, 0), name, 0644, 0);
+		ok(rc == 0 || (made && rc == -EIO), "%s: %d", name, rc);
+	}
+	ok(now_s() - begun < LONG_TIMEOUT_S, "nobody waits for a name in doubt that node 1 may have");
+}
+
+/*
+ * A change that node 0 has lost, and that cannot be had from who has it: that node serves no names, however many changes there have been since,
+ * and whichever of the two daemons is another one.
+ */
 static void test_unlearnable_tree(void)
 {
-	struct job_world *w = begin();
-	char name[20];
-	int made = 0;
+	struct job_world *w = job_world_start_with(&(struct job_world_options){
+		.num = NODES, .simulated = true, .timeout_usec = LONG_TIMEOUT_S * 1000000u });
 	struct record rec = {
 		.type = RECORD_DRAINED, .flags = RECORD_F_TREE | RECORD_F_META_ONLY, .ino = STATE_ROOT_INO
 	};
 
 	is_int(path_mkdir(job_world_job(w, 1), "dir", 0755), 0, "node 1 makes a directory");
+	await_servers(w);
+	use_doubtful(w, false);
 	loopback_settle(job_world_loopback(w));
 	rec.stamp = state_tree_stamp(store_state(job_world_store(w, 1))) + 3;
 	is_int(store_commit(job_world_store(w, 1), &rec), 0, "node 1 has a change, and not those before it");
 	lose_power(w, 0, 1);
 	ok(serves_no_names(w, 1), "it serves no names");
-	for (int i = 0; i < 20; i++) {
-		snprintf(name, sizeof(name), "other%d", i);
-		made += path_mkdir(job_world_job(w, 2), name, 0755) == 0;
-	}
-	ok(made > 0 && made < 20, "others go on, but for names that it is the server of");
+	use_doubtful(w, true);
+	others_go_on(w, "first");
+	job_world_restart(w, 1);
+	ok(serves_no_names(w, 1), "nor does its next daemon");
+	others_go_on(w, "second");
+	job_world_restart(w, 0);
+	others_go_on(w, "third");
 	job_world_stop(w);
 }
 
