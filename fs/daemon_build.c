@@ -147,6 +147,14 @@ static void hook_log(bool bad, const char *event, const char *text, void *arg)
 	log_event(d->log, bad ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, event, "text=\"%s\"", text);
 }
 
+/* Facts are "key=value ..." already. */
+static void hook_log_facts(bool bad, const char *event, const char *facts, void *arg)
+{
+	struct daemon *d = arg;
+
+	log_event(d->log, bad ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, event, "%s", facts);
+}
+
 /* ---- building up */
 
 static void say_recovered(struct daemon *d, const struct state_report *rep)
@@ -274,7 +282,7 @@ static int create_job(struct daemon *d, struct cistern_error *err)
 		.drop = hook_drop,
 		.drain_request = hook_drain_request,
 		.event = hook_event,
-		.log = hook_log,
+		.log = hook_log_facts,
 		.arg = d,
 	};
 

@@ -107,13 +107,13 @@ int job_wait_numbered(struct job *j)
 
 void job_log(struct job *j, bool error, const char *event, const char *fmt, ...)
 {
-	char text[512];
+	char facts[CISTERN_ERROR_TEXT_BYTES + 64]; /* an error's text whole, in quotes */
 	va_list args;
 
 	if (!j->opt.log)
 		return;
 	va_start(args, fmt);
-	vsnprintf(text, sizeof(text), fmt, args);
+	vsnprintf(facts, sizeof(facts), fmt, args);
 	va_end(args);
-	j->opt.log(error, event, text, j->opt.arg);
+	j->opt.log(error, event, facts, j->opt.arg);
 }

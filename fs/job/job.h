@@ -33,7 +33,7 @@ struct job_options {
 	void (*drain_request)(struct peers_request *rq, void *arg);
 	void (*event)(enum peers_event event, uint32_t node, void *arg);
 	/* One line for the log, "key=value ...". */
-	void (*log)(bool error, const char *event, const char *text, void *arg);
+	void (*log)(bool error, const char *event, const char *facts, void *arg);
 	void *arg;
 };
 

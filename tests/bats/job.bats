@@ -78,6 +78,17 @@ says_of() {
 	[[ $output == *"not numbered yet"* ]]
 }
 
+@test "a mount whose agents never come refuses names, and a line of its log says for whom it has waited" {
+	JOB_NODES=2
+	mkdir -p "$WORK/b" "$WORK/m0"
+	mount_node 0 agent_timeout=500ms
+	run timeout 60 touch "$WORK/m0/x"
+	[ "$status" -ne 0 ]
+	[[ $output == *"Input/output error"* ]]
+	grep job_not_assembled "$WORK/s0/cistern.log"
+	grep -E ' job_not_assembled text="[^="]+"$' "$WORK/s0/cistern.log"
+}
+
 @test "a store of a job is not mounted as if it were alone, nor as one of another number" {
 	start_job 2 job=j7
 	wait_until 60 says_of 1 node 1
