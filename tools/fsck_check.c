@@ -225,7 +225,7 @@ int fsck_check_index(struct fsck *f, struct cistern_error *err)
 struct payloads {
 	struct fsck *f;
 	struct progress progress;
-	uint64_t done_bytes, total_bytes;
+	struct progress_bytes bytes;
 	uint64_t files, whole_bytes, unsummed_bytes;
 	uint8_t *buf;             /* owned: EXTENT_PAGE_SPAN bytes */
 	const struct inode *node; /* the file at hand; borrowed */
@@ -279,9 +279,9 @@ static int check_extent(const struct range *range, void *arg)
 			e->segment);
 	if (text[0])
 		note_bad(p, range->off, range->len, text);
-	p->done_bytes += range->len;
+	p->bytes.done_bytes += range->len;
 	*(e->whole ? &p->whole_bytes : &p->unsummed_bytes) += range->len;
-	progress_update(&p->progress, p->done_bytes, p->total_bytes, NULL, clock_usec());
+	progress_update(&p->progress, &p->bytes, NULL, clock_usec());
 	return 0;
 }
 
@@ -328,7 +328,7 @@ int fsck_check_payloads(struct fsck *f, struct cistern_error *err)
 	if (!p.buf)
 		return cistern_error_set(err, -ENOMEM, "out of memory");
 	state_totals(f->truth, &totals);
-	p.total_bytes = totals.log_bytes;
+	p.bytes.total_bytes = totals.log_bytes;
 	progress_init(&p.progress, stderr, "fsck", clock_usec());
 	r = state_each_inode(f->truth, check_inode, &p);
 	progress_end(&p.progress);

@@ -45,6 +45,8 @@ static const struct {
 	{ WIRE_DRAIN_RATE, "drain_bytes_per_second" },
 	{ WIRE_PLANNED_BYTES, "planned_bytes" },
 	{ WIRE_DONE_BYTES, "done_bytes" },
+	{ WIRE_VERIFY_BYTES, "verify_bytes" },
+	{ WIRE_VERIFIED_BYTES, "verified_bytes" },
 	{ WIRE_PLANNED_FILES, "planned_files" },
 	{ WIRE_DONE_FILES, "done_files" },
 	{ WIRE_TIME_SHARE, "drain_share" },
@@ -82,11 +84,12 @@ static const struct {
 static uint64_t left_usec(const struct wire_msg *m)
 {
 	uint64_t planned = daemon_u64(m, WIRE_PLANNED_BYTES), done = daemon_u64(m, WIRE_DONE_BYTES);
-	uint64_t rate = daemon_u64(m, WIRE_DRAIN_RATE);
+	uint64_t verify = daemon_u64(m, WIRE_VERIFY_BYTES), verified = daemon_u64(m, WIRE_VERIFIED_BYTES);
+	uint64_t rate = daemon_u64(m, WIRE_DRAIN_RATE), left = planned > done ? planned - done : 0;
 
-	return daemon_u64(m, WIRE_DRAINING) && rate && planned > done
-		       ? (uint64_t)((double)(planned - done) / (double)rate * 1e6)
-		       : 0;
+	if (verify > verified && verify - verified > left) /* the rate is of what is read back, too */
+		left = verify - verified;
+	return daemon_u64(m, WIRE_DRAINING) && rate ? (uint64_t)((double)left / (double)rate * 1e6) : 0;
 }
 
 /* ---- a running daemon */
@@ -179,10 +182,13 @@ static void drain_line(const struct wire_msg *m)
 			daemon_u64(m, WIRE_PAUSED) ? "no; paused, 'cistern resume' lets it go on" : "no");
 		return;
 	}
-	printf("  %-10s %" PRIu64 " of %" PRIu64 " files, %s of %s, %s/s", "draining", daemon_u64(m, WIRE_DONE_FILES),
+	printf("  %-10s %" PRIu64 " of %" PRIu64 " files, %s of %s", "draining", daemon_u64(m, WIRE_DONE_FILES),
 		daemon_u64(m, WIRE_PLANNED_FILES), units_format_bytes(daemon_u64(m, WIRE_DONE_BYTES), done),
-		units_format_bytes(daemon_u64(m, WIRE_PLANNED_BYTES), planned),
-		units_format_bytes(daemon_u64(m, WIRE_DRAIN_RATE), rate));
+		units_format_bytes(daemon_u64(m, WIRE_PLANNED_BYTES), planned));
+	if (daemon_u64(m, WIRE_VERIFY_BYTES) > 0)
+		printf(", %s of %s verified", units_format_bytes(daemon_u64(m, WIRE_VERIFIED_BYTES), done),
+			units_format_bytes(daemon_u64(m, WIRE_VERIFY_BYTES), planned));
+	printf(", %s/s", units_format_bytes(daemon_u64(m, WIRE_DRAIN_RATE), rate));
 	if (usec)
 		printf(", %s left", units_format_usec(usec, left));
 	puts(daemon_u64(m, WIRE_PAUSED) ? "; paused" : "");

@@ -170,6 +170,8 @@ enum wire_tag { /* S: in a status reply */
 	WIRE_OFFSET,
 	WIRE_WAITING /*S text: whom the drain of a job waits for; only while it does*/,
 	WIRE_SINCE, /* DRAIN_BEGIN's reply: inode numbers of new files of this node from there on came after the session had been asked for */
+	WIRE_VERIFY_BYTES /*S that a drain reads back in all*/,
+	WIRE_VERIFIED_BYTES /*S*/,
 };
 
 struct wire_msg { /* zero-initialise; wire_msg_free */

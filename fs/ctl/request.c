@@ -317,6 +317,8 @@ static int answer_progress(
 	struct drain_progress p = {
 		.planned_bytes = get_u64(request, WIRE_PLANNED_BYTES),
 		.done_bytes = get_u64(request, WIRE_DONE_BYTES),
+		.verify_bytes = get_u64(request, WIRE_VERIFY_BYTES),
+		.verified_bytes = get_u64(request, WIRE_VERIFIED_BYTES),
 		.planned_files = get_u64(request, WIRE_PLANNED_FILES),
 		.done_files = get_u64(request, WIRE_DONE_FILES),
 	};

@@ -101,6 +101,8 @@ static void put_drain(struct ctl *c, struct wire_msg *reply)
 	wire_put_u64(reply, WIRE_TIME_SHARE, st.share_percent);
 	wire_put_u64(reply, WIRE_PLANNED_BYTES, st.progress.planned_bytes);
 	wire_put_u64(reply, WIRE_DONE_BYTES, st.progress.done_bytes);
+	wire_put_u64(reply, WIRE_VERIFY_BYTES, st.progress.verify_bytes);
+	wire_put_u64(reply, WIRE_VERIFIED_BYTES, st.progress.verified_bytes);
 	wire_put_u64(reply, WIRE_PLANNED_FILES, st.progress.planned_files);
 	wire_put_u64(reply, WIRE_DONE_FILES, st.progress.done_files);
 	wire_put_str(reply, WIRE_CURRENT_PATH, st.draining ? st.progress.path : "");

@@ -141,7 +141,7 @@ void drain_grant_free(struct drain_grant *g);
 int drain_agent_begin(struct drain *d, const void *owner, struct drain_grant *ret, struct cistern_error *err);
 int drain_agent_step(struct drain *d, const void *owner, struct record *rec, struct cistern_error *err);
 struct drain_progress {
-	uint64_t planned_bytes, done_bytes, planned_files, done_files;
+	uint64_t planned_bytes, done_bytes, verify_bytes, verified_bytes, planned_files, done_files;
 	char path[STORE_PATH_MAX];
 };
 int drain_agent_progress(struct drain *d, const void *owner, const struct drain_progress *p);

@@ -126,6 +126,8 @@ static int on_tick(const struct drain_progress *p, struct drain_control *control
 	wire_msg_init(&l->request, WIRE_DRAIN_PROGRESS);
 	wire_put_u64(&l->request, WIRE_PLANNED_BYTES, p->planned_bytes);
 	wire_put_u64(&l->request, WIRE_DONE_BYTES, p->done_bytes);
+	wire_put_u64(&l->request, WIRE_VERIFY_BYTES, p->verify_bytes);
+	wire_put_u64(&l->request, WIRE_VERIFIED_BYTES, p->verified_bytes);
 	wire_put_u64(&l->request, WIRE_PLANNED_FILES, p->planned_files);
 	wire_put_u64(&l->request, WIRE_DONE_FILES, p->done_files);
 	wire_put_str(&l->request, WIRE_PATH, p->path);

@@ -70,20 +70,22 @@ static uint64_t now_usec(clockid_t clock)
 
 static int on_tick(const struct drain_progress *p, struct drain_control *control, void *arg)
 {
-	char done[UNITS_TEXT], planned[UNITS_TEXT], rate_text[UNITS_TEXT], left[UNITS_TEXT] = "?";
+	char done[UNITS_TEXT], planned[UNITS_TEXT], verified[UNITS_TEXT], rate_text[UNITS_TEXT], left[UNITS_TEXT] = "?";
 	struct recover *rc = arg;
 	uint64_t now = now_usec(CLOCK_MONOTONIC), rate, done_bytes, planned_bytes;
 
 	if (!is_first(rc) || now - rc->said_usec < (rc->on_terminal ? TERMINAL_USEC : LINES_USEC))
 		return 0;
 	rc->said_usec = now;
-	done_bytes = p->done_bytes * rc->team.size; /* the others should be about as far */
-	planned_bytes = p->planned_bytes * rc->team.size;
+	done_bytes = (p->done_bytes + p->verified_bytes) * rc->team.size; /* the others should be about as far */
+	planned_bytes = (p->planned_bytes + p->verify_bytes) * rc->team.size;
 	rate = (uint64_t)((double)done_bytes * 1e6 / (double)(now - rc->began_usec + 1));
 	if (rate > 0 && planned_bytes >= done_bytes)
 		units_format_usec((planned_bytes - done_bytes) / rate * 1000000u, left);
-	fprintf(stderr, "%s%s of %s, %s/s, %s left: %.60s%s", rc->on_terminal ? "\r\033[K" : "",
-		units_format_bytes(done_bytes, done), units_format_bytes(planned_bytes, planned),
+	fprintf(stderr, "%s%s of %s%s%s, %s/s, %s left: %.60s%s", rc->on_terminal ? "\r\033[K" : "",
+		units_format_bytes(p->done_bytes * rc->team.size, done),
+		units_format_bytes(p->planned_bytes * rc->team.size, planned), p->verify_bytes > 0 ? ", verified " : "",
+		p->verify_bytes > 0 ? units_format_bytes(p->verified_bytes * rc->team.size, verified) : "",
 		units_format_bytes(rate, rate_text), left, p->path, rc->on_terminal ? "" : "\n");
 	rc->said_progress = rc->on_terminal;
 	return 0;

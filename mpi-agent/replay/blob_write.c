@@ -240,6 +240,7 @@ static int read_back(struct blob_writer *w, struct blob_subfile *sub)
 			got = sub->f->ops->pread(sub->f, buf, n, p->off + done);
 			r = got < 0 ? (int)got : (size_t)got < n ? -EIO : session_make_way(w->s);
 			crc = crc32c(crc, buf, n);
+			session_verified(w->s, n);
 		}
 		if (r == 0 && crc != p->crc)
 			r = -EIO;

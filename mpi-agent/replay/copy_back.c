@@ -24,6 +24,7 @@ static int read_back_range(struct copier *c, struct sink_file *f, uint64_t off, 
 		if ((size_t)got < n)
 			return -ENODATA;
 		*crc = crc32c(*crc, data, n);
+		session_verified(c->s, n);
 		off += n;
 		len -= n;
 	}

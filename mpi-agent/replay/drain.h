@@ -30,6 +30,7 @@ enum drain_verify { /* as the setting's choices */
 
 struct drain_progress {
 	uint64_t planned_bytes, done_bytes;
+	uint64_t verify_bytes, verified_bytes; /* to be read back in all, and read back; 0: nothing is */
 	uint64_t planned_files, done_files;
 	const char *path; /* being worked on; relative to the mount; never NULL */
 };

@@ -49,12 +49,14 @@ static void count_planned(struct session *s, const struct inode *in, const char 
 		int64_t mtime_ns;
 		uint64_t size;
 
-		segment_private_size(s->segments, in->private_segment, &size, &bytes, &mtime_ns);
+		if (segment_private_size(s->segments, in->private_segment, &size, &bytes, &mtime_ns) == 0 &&
+			bytes > size)
+			bytes = size; /* whole blocks are allocated */
 	} else if (!blobs && window_count(s->st, in->ino, in->size, &bytes, &extents) < 0) {
 		return;
 	}
 	s->progress.planned_files++;
-	s->progress.planned_bytes += bytes;
+	session_plan(s, bytes);
 }
 
 /* A directory that another part, or node 0, has placed. */

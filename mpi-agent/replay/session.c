@@ -82,6 +82,23 @@ int session_tick(struct session *s, bool now)
 	}
 }
 
+void session_plan(struct session *s, uint64_t bytes)
+{
+	s->progress.planned_bytes += bytes;
+	if (s->opt->verify >= DRAIN_VERIFY_READ)
+		s->progress.verify_bytes += bytes;
+}
+
+/* Plans leave out what nobody can know before: headers of subfiles, holes of new files. */
+void session_verified(struct session *s, uint64_t bytes)
+{
+	struct drain_progress *p = &s->progress;
+
+	p->verified_bytes += bytes;
+	if (p->verify_bytes < p->verified_bytes)
+		p->verify_bytes = p->verified_bytes;
+}
+
 /* After so much work. A limit: what was slow for other reasons, such as a file system that hung, is not atoned for. */
 uint64_t session_rest_usec(uint64_t worked_usec, unsigned int share_percent)
 {

@@ -93,6 +93,10 @@ int session_throttle(struct session *s, uint64_t bytes);
 int session_make_way(struct session *s);
 /* The rest that is due after so much work, at a share of 1 to 100 percent of the time; never more than a second. */
 uint64_t session_rest_usec(uint64_t worked_usec, unsigned int share_percent);
+/* So much was planned; with verify=read it is to be read back, too. */
+void session_plan(struct session *s, uint64_t bytes);
+/* So much was read back. */
+void session_verified(struct session *s, uint64_t bytes);
 void session_set_path(struct session *s, const char *path);
 /* A step is done: applied to our state; reported when it has become durable. A negative return ends the session. */
 int session_step(struct session *s, const struct record *rec);

@@ -305,8 +305,7 @@ void shared_count(struct session *s)
 	for (size_t i = 0; i < s->opt->num_shared; i++)
 		if (wire_shared_has_part(&s->opt->shared[i], s->opt->part)) {
 			s->progress.planned_files++;
-			s->progress.planned_bytes +=
-				s->opt->shared[i].size / (s->opt->num_nodes ? s->opt->num_nodes : 1);
+			session_plan(s, s->opt->shared[i].size / (s->opt->num_nodes ? s->opt->num_nodes : 1));
 		}
 }
 

@@ -84,6 +84,8 @@ int verify_read(struct session *s, struct copy_job *job)
 	uint32_t crc;
 	int r;
 
+	if (!job->in_place && job->end - job->from > job->written)
+		s->progress.verify_bytes += job->end - job->from - job->written; /* its holes, too */
 	job->to->ops->drop_cache(job->to);
 	r = copy_read_back(s->copier, job, &crc, &bytes);
 	if (r < 0 || (crc == job->crc && bytes == job->crc_bytes))

@@ -51,6 +51,17 @@ state_of() {
 	ncdump -v s "$BACKING/four.nc" | grep -q '4, 5, 6'
 }
 
+@test "status says how much of what was drained has been read back, holes of new files with it" {
+	needs_fuse
+	mount_cistern -o drain=unmount,verify=read,data=log
+	head -c 3000000 /dev/urandom >"$MNT/whole"
+	printf end | dd of="$MNT/sparse" bs=1 seek=5000000 conv=notrunc status=none
+	flush
+	is "$(status_of planned_bytes) $(status_of done_bytes)" "3000003 3000003"
+	is "$(status_of verified_bytes)" $((3000000 + 5000003))
+	is "$(status_of verify_bytes)" $((3000000 + 5000003))
+}
+
 @test "files that are not what they begin like stay in the log, with the place; another setting drains them as they are" {
 	needs_fuse
 	mkdir made

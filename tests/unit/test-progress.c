@@ -17,23 +17,32 @@ static void check_format(void)
 {
 	char line[PROGRESS_LINE], longest[3 * PROGRESS_LINE];
 
-	is_str(progress_format(line, sizeof(line), "drain", 512 * MIB, 2048 * MIB, 256.0 * MIB, "run/out.nc"),
+	is_str(progress_format(line, sizeof(line), "drain", &(struct progress_bytes){ 512 * MIB, 2048 * MIB, 0, 0 },
+		       256.0 * MIB, "run/out.nc"),
 		"drain: 512 MiB of 2 GiB (25 %), 256 MiB/s, 6 s left, run/out.nc", "all parts");
-	is_str(progress_format(line, sizeof(line), "drain", 17, 0, 0, NULL), "drain: 17 bytes",
-		"nothing known but what is done");
-	is_str(progress_format(line, sizeof(line), "fsck", 3, 3, 100, ""),
+	is_str(progress_format(line, sizeof(line), "drain", &(struct progress_bytes){ 17, 0, 0, 0 }, 0, NULL),
+		"drain: 17 bytes", "nothing known but what is done");
+	is_str(progress_format(line, sizeof(line), "fsck", &(struct progress_bytes){ 3, 3, 0, 0 }, 100, ""),
 		"fsck: 3 bytes of 3 bytes (100 %), 100 bytes/s", "at the end");
-	is_str(progress_format(line, sizeof(line), "fsck", 5, 3, 0, NULL), "fsck: 5 bytes of 3 bytes (100 %)",
-		"more than planned");
-	is_str(progress_format(line, sizeof(line), "d", 0, UINT64_MAX, 1, NULL), "d: 0 bytes of 16 EiB (0 %), 1 byte/s",
-		"no time left is told when it would be absurd");
-	is_str(progress_format(line, sizeof(line), "d", 0, 0, 0, "a\nb\033[2J"), "d: 0 bytes, a?b?[2J",
-		"names do not steer the terminal");
+	is_str(progress_format(line, sizeof(line), "fsck", &(struct progress_bytes){ 5, 3, 0, 0 }, 0, NULL),
+		"fsck: 5 bytes of 3 bytes (100 %)", "more than planned");
+	is_str(progress_format(line, sizeof(line), "drain",
+		       &(struct progress_bytes){ 1024 * MIB, 1024 * MIB, 512 * MIB, 1024 * MIB }, 256.0 * MIB,
+		       "out.nc"),
+		"drain: 1 GiB of 1 GiB, 512 MiB of 1 GiB verified (75 %), 256 MiB/s, 2 s left, out.nc",
+		"what is written and not yet read back is not at its end");
+	is_str(progress_format(line, sizeof(line), "drain", &(struct progress_bytes){ 2, 2, 2, 2 }, 0, NULL),
+		"drain: 2 bytes of 2 bytes, 2 bytes of 2 bytes verified (100 %)", "and then it is");
+	is_str(progress_format(line, sizeof(line), "d", &(struct progress_bytes){ 0, UINT64_MAX, 0, 0 }, 1, NULL),
+		"d: 0 bytes of 16 EiB (0 %), 1 byte/s", "no time left is told when it would be absurd");
+	is_str(progress_format(line, sizeof(line), "d", &(struct progress_bytes){ 0, 0, 0, 0 }, 0, "a\nb\033[2J"),
+		"d: 0 bytes, a?b?[2J", "names do not steer the terminal");
 	memset(longest, 'x', sizeof(longest) - 1);
 	longest[sizeof(longest) - 1] = '\0';
-	progress_format(line, sizeof(line), "drain", 512 * MIB, 2048 * MIB, 256.0 * MIB, longest);
+	progress_format(line, sizeof(line), "drain", &(struct progress_bytes){ 512 * MIB, 2048 * MIB, 0, 0 },
+		256.0 * MIB, longest);
 	ok(strlen(line) < 120, "a long name is cut");
-	progress_format(line, sizeof(line), longest, 1, 2, 3, longest);
+	progress_format(line, sizeof(line), longest, &(struct progress_bytes){ 1, 2, 0, 0 }, 3, longest);
 	ok(strlen(line) < sizeof(line), "nothing is written past the end");
 }
 
@@ -69,7 +78,7 @@ static void check_plain_lines(void)
 
 	show(&s, "drain", false);
 	for (uint64_t i = 1; i <= 12; i++)
-		progress_update(&s.p, i * 10 * MIB, 120 * MIB, NULL, i * SECOND);
+		progress_update(&s.p, &(struct progress_bytes){ i * 10 * MIB, 120 * MIB, 0, 0 }, NULL, i * SECOND);
 	progress_end(&s.p);
 	is_shown(&s,
 		"drain: 50 MiB of 120 MiB (41 %), 10 MiB/s, 7 s left\n"
@@ -82,8 +91,8 @@ static void check_terminal(void)
 	struct shown s;
 
 	show(&s, "d", true);
-	progress_update(&s.p, 0, 0, NULL, SECOND / 10);
-	progress_update(&s.p, 2, 0, NULL, SECOND);
+	progress_update(&s.p, &(struct progress_bytes){ 0, 0, 0, 0 }, NULL, SECOND / 10);
+	progress_update(&s.p, &(struct progress_bytes){ 2, 0, 0, 0 }, NULL, SECOND);
 	progress_end(&s.p);
 	progress_end(&s.p);
 	is_shown(&s, "\rd: 2 bytes, 2 bytes/s\033[K\r\033[K", "one line, rewritten and at last removed");
@@ -105,14 +114,33 @@ static void check_rate(void)
 	struct progress p;
 
 	progress_init(&p, NULL, "d", 0);
-	progress_update(&p, 100, 0, NULL, SECOND);
+	progress_update(&p, &(struct progress_bytes){ 100, 0, 0, 0 }, NULL, SECOND);
 	ok(p.rate > 99 && p.rate < 101, "the first rate is what was measured");
-	progress_update(&p, 100, 0, NULL, SECOND + 1);
+	progress_update(&p, &(struct progress_bytes){ 100, 0, 0, 0 }, NULL, SECOND + 1);
 	ok(p.rate > 99, "too short a time is no sample");
-	progress_update(&p, 100, 0, NULL, 2 * SECOND);
+	progress_update(&p, &(struct progress_bytes){ 100, 0, 0, 0 }, NULL, 2 * SECOND);
 	ok(p.rate > 50 && p.rate < 100, "a stall lowers it slowly");
-	progress_update(&p, 5, 0, NULL, 3 * SECOND);
+	progress_update(&p, &(struct progress_bytes){ 5, 0, 0, 0 }, NULL, 3 * SECOND);
 	ok(p.rate == 0 && p.last_bytes == 5, "less than before: a new measure");
+}
+
+/* The rate and the line go on while files are read back. */
+static void check_verification(void)
+{
+	struct shown s;
+
+	show(&s, "drain", false);
+	for (uint64_t i = 1; i <= 12; i++) {
+		uint64_t written = i < 6 ? i : 6;
+
+		progress_update(&s.p,
+			&(struct progress_bytes){ written * 10 * MIB, 60 * MIB, (i - written) * 10 * MIB, 60 * MIB },
+			NULL, i * SECOND);
+	}
+	is_shown(&s,
+		"drain: 50 MiB of 60 MiB, 0 bytes of 60 MiB verified (41 %), 10 MiB/s, 7 s left\n"
+		"drain: 60 MiB of 60 MiB, 40 MiB of 60 MiB verified (83 %), 10 MiB/s, 2 s left\n",
+		"a line every five seconds, also while what was written is read back");
 }
 
 static void check_mountinfo(void)
@@ -177,6 +205,7 @@ int main(void)
 	check_terminal();
 	check_waiting();
 	check_rate();
+	check_verification();
 	check_mountinfo();
 	check_result();
 	return done_testing();

@@ -33,6 +33,9 @@ struct watch {
 	bool resting;               /* the share is low; until half is done */
 	double wall, cpu;           /* seconds, when it became so */
 	double took_wall, took_cpu; /* with a low share */
+	struct drain_progress last; /* what was said last */
+	bool backwards;             /* it has said less than before */
+	unsigned int reading_back;  /* how often it said that all is written, and some of it read back */
 };
 
 static double seconds(clockid_t clock)
@@ -47,12 +50,18 @@ static int on_tick(const struct drain_progress *p, struct drain_control *control
 {
 	struct watch *w = arg;
 
-	if (w->resting && p->done_bytes >= HALF_BYTES) {
+	if (w->resting && p->done_bytes >= HALF_BYTES && p->verified_bytes >= p->verify_bytes / 2) {
 		w->resting = false;
 		w->took_wall = seconds(CLOCK_MONOTONIC) - w->wall;
 		w->took_cpu = seconds(CLOCK_PROCESS_CPUTIME_ID) - w->cpu;
 	}
 	control->share_percent = w->resting ? 1 : 100;
+	if (p->done_bytes < w->last.done_bytes || p->verified_bytes < w->last.verified_bytes ||
+		p->verified_bytes > p->verify_bytes)
+		w->backwards = true;
+	if (p->done_bytes == p->planned_bytes && p->verified_bytes > 0 && p->verified_bytes < p->verify_bytes)
+		w->reading_back++;
+	w->last = *p;
 	return 0;
 }
 
@@ -93,11 +102,11 @@ static void make_store(const char *path, const char *backing)
 	free(block);
 }
 
-static int drain(const char *path, const char *to, struct watch *w)
+static int drain(const char *path, const char *to, enum drain_verify verify, struct watch *w)
 {
 	struct store_options opt = { .mode = STORE_READ_ONLY };
 	struct drain_options drain = {
-		.base_dirfd = -1, .buffer_bytes = 2 * MIB, .watcher = { .tick = on_tick, .arg = w }
+		.base_dirfd = -1, .buffer_bytes = 2 * MIB, .verify = verify, .watcher = { .tick = on_tick, .arg = w }
 	};
 	struct cistern_error err = { 0 };
 	struct state_report report;
@@ -122,7 +131,7 @@ static int drain(const char *path, const char *to, struct watch *w)
 /* Processor time is work, whatever else the machine does; at a share of 1 % there is 99 times as much rest. */
 static void test_drain(void)
 {
-	char top[] = "/tmp/test-yield.XXXXXX", path[64], backing[64], to[64], cmd[128], file[80];
+	char top[] = "/tmp/test-yield.XXXXXX", path[64], backing[64], to[64], again[64], cmd[128], file[80];
 	struct watch w;
 	struct stat st;
 
@@ -131,15 +140,22 @@ static void test_drain(void)
 	snprintf(path, sizeof(path), "%s/store", top);
 	snprintf(backing, sizeof(backing), "%s/backing", top);
 	snprintf(to, sizeof(to), "%s/to", top);
+	snprintf(again, sizeof(again), "%s/again", top);
 	snprintf(file, sizeof(file), "%s/f", to);
 	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", top);
-	if (mkdir(backing, 0755) < 0 || mkdir(to, 0755) < 0)
+	if (mkdir(backing, 0755) < 0 || mkdir(to, 0755) < 0 || mkdir(again, 0755) < 0)
 		bail_out("mkdir");
 	make_store(path, backing);
-	is_int(drain(path, to, &w), 0, "a drain that may work 1 % of the time at first, and all of it then");
+	is_int(drain(path, to, DRAIN_VERIFY_SIZE, &w), 0,
+		"a drain that may work 1 % of the time at first, and all of it then");
 	ok(!w.resting && w.took_wall > 20 * w.took_cpu, "has rested: %.3f s, of which it worked %.3f", w.took_wall,
 		w.took_cpu);
 	ok(stat(file, &st) == 0 && (uint64_t)st.st_size == FILE_BYTES, "and has carried all");
+	ok(w.last.verify_bytes == 0 && w.last.done_bytes == FILE_BYTES, "nothing is to be read back");
+	is_int(drain(path, again, DRAIN_VERIFY_READ, &w), 0, "the same, and what was written is read back");
+	ok(w.reading_back > 0 && !w.backwards, "it says how far that is, %u times", w.reading_back);
+	is_u64(w.last.verify_bytes, FILE_BYTES, "all was to be read back");
+	is_u64(w.last.verified_bytes, FILE_BYTES, "and was");
 	if (system(cmd) != 0)
 		tap_diag("cannot remove %s", top);
 }

@@ -60,6 +60,7 @@ static int show_progress(int fd, struct progress *p, struct cistern_error *err)
 {
 	WIRE_MSG_CLEANUP struct wire_msg status = { 0 };
 	char path[PROGRESS_LINE] = "", waiting[CISTERN_ERROR_TEXT_BYTES];
+	struct progress_bytes bytes;
 	int r = daemon_ask(fd, WIRE_STATUS_GET, &status, err);
 
 	if (r < 0)
@@ -69,8 +70,11 @@ static int show_progress(int fd, struct progress *p, struct cistern_error *err)
 		return 0;
 	}
 	wire_get_str(&status, WIRE_CURRENT_PATH, 0, path, sizeof(path));
-	progress_update(
-		p, daemon_u64(&status, WIRE_DONE_BYTES), daemon_u64(&status, WIRE_PLANNED_BYTES), path, clock_usec());
+	bytes = (struct progress_bytes){ .done_bytes = daemon_u64(&status, WIRE_DONE_BYTES),
+		.total_bytes = daemon_u64(&status, WIRE_PLANNED_BYTES),
+		.verified_bytes = daemon_u64(&status, WIRE_VERIFIED_BYTES),
+		.verify_bytes = daemon_u64(&status, WIRE_VERIFY_BYTES) };
+	progress_update(p, &bytes, path, clock_usec());
 	return 0;
 }
 

@@ -46,26 +46,41 @@ static void add_name(char *line, size_t cap, const char *name)
 	line[len] = '\0';
 }
 
-const char *progress_format(char *out, size_t cap, const char *label, uint64_t done_bytes, uint64_t total_bytes,
-	double rate, const char *what)
+static double left_bytes(const struct progress_bytes *b)
 {
+	double left = b->total_bytes > b->done_bytes ? (double)(b->total_bytes - b->done_bytes) : 0;
+
+	return b->verify_bytes > b->verified_bytes ? left + (double)(b->verify_bytes - b->verified_bytes) : left;
+}
+
+static void add_done(char *line, size_t cap, const struct progress_bytes *b)
+{
+	double all = (double)b->total_bytes + (double)b->verify_bytes;
+	char text[UNITS_TEXT], total[UNITS_TEXT];
+
+	add(line, cap, "%s", units_format_bytes(b->done_bytes, text));
+	if (b->total_bytes > 0)
+		add(line, cap, " of %s", units_format_bytes(b->total_bytes, total));
+	if (b->verify_bytes > 0)
+		add(line, cap, ", %s of %s verified", units_format_bytes(b->verified_bytes, text),
+			units_format_bytes(b->verify_bytes, total));
+	if (all > 0)
+		add(line, cap, " (%d %%)", (int)(100.0 * (all - left_bytes(b)) / all));
+}
+
+const char *progress_format(
+	char *out, size_t cap, const char *label, const struct progress_bytes *b, double rate, const char *what)
+{
+	double left = left_bytes(b);
 	char text[UNITS_TEXT];
 
 	out[0] = '\0';
-	add(out, cap, "%s: %s", label, units_format_bytes(done_bytes, text));
-	if (total_bytes > 0) {
-		double share = done_bytes >= total_bytes ? 100.0 : 100.0 * (double)done_bytes / (double)total_bytes;
-
-		add(out, cap, " of %s (%d %%)", units_format_bytes(total_bytes, text), (int)share);
-	}
+	add(out, cap, "%s: ", label);
+	add_done(out, cap, b);
 	if (rate >= 1) {
 		add(out, cap, ", %s/s", units_format_bytes((uint64_t)rate, text));
-		if (total_bytes > done_bytes) {
-			double left = (double)(total_bytes - done_bytes) / rate;
-
-			if (left < MAX_LEFT_SECONDS)
-				add(out, cap, ", %s left", units_format_usec((uint64_t)(left * 1e6), text));
-		}
+		if (left > 0 && left / rate < MAX_LEFT_SECONDS)
+			add(out, cap, ", %s left", units_format_usec((uint64_t)(left / rate * 1e6), text));
 	}
 	if (what && *what) {
 		add(out, cap, ", ");
@@ -103,14 +118,13 @@ static void show(struct progress *p, const char *line, uint64_t now_usec)
 	p->shown = p->tty;
 }
 
-void progress_update(struct progress *p, uint64_t done_bytes, uint64_t total_bytes, const char *what, uint64_t now_usec)
+void progress_update(struct progress *p, const struct progress_bytes *b, const char *what, uint64_t now_usec)
 {
 	char line[PROGRESS_LINE];
 
-	measure(p, done_bytes, now_usec);
+	measure(p, b->done_bytes + b->verified_bytes, now_usec);
 	if (is_time(p, now_usec))
-		show(p, progress_format(line, sizeof(line), p->label, done_bytes, total_bytes, p->rate, what),
-			now_usec);
+		show(p, progress_format(line, sizeof(line), p->label, b, p->rate, what), now_usec);
 }
 
 void progress_wait(struct progress *p, const char *what, uint64_t now_usec)

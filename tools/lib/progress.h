@@ -27,16 +27,24 @@ struct progress {
 
 /* out is a terminal or not: isatty() decides, unless out is NULL. */
 void progress_init(struct progress *p, FILE *out, const char *label, uint64_t now_usec);
-/* Tell how much is done. Prints when it is time to. total 0: unknown. what: the file at hand, or NULL. */
-void progress_update(
-	struct progress *p, uint64_t done_bytes, uint64_t total_bytes, const char *what, uint64_t now_usec);
+/* How much is done. total_bytes 0: unknown. */
+struct progress_bytes {
+	uint64_t done_bytes, total_bytes;
+	uint64_t verified_bytes, verify_bytes; /* read back, and to be read back in all; 0: nothing is */
+};
+
+/* Prints when it is time to. what: the file at hand, or NULL. */
+void progress_update(struct progress *p, const struct progress_bytes *b, const char *what, uint64_t now_usec);
 /* The same when nothing is done at the moment: "drain: waits for node 2 (host cn17), still mounted". */
 void progress_wait(struct progress *p, const char *what, uint64_t now_usec);
 /* Ends the line on a terminal, so that other output may follow. More updates may come. */
 void progress_end(struct progress *p);
 
-/* The line itself: "drain: 1.5 GiB of 4 GiB (37 %), 812 MiB/s, 3.1 s left, run/out.nc". Rate 0: not known. */
-const char *progress_format(char *out, size_t cap, const char *label, uint64_t done_bytes, uint64_t total_bytes,
-	double rate, const char *what);
+/*
+ * The line itself: "drain: 1.5 GiB of 4 GiB (37 %), 812 MiB/s, 3.1 s left, run/out.nc"; of what is read back, too, "drain: 4 GiB of 4 GiB,
+ * 1 GiB of 4 GiB verified (62 %), 812 MiB/s, ...". Rate 0: not known.
+ */
+const char *progress_format(
+	char *out, size_t cap, const char *label, const struct progress_bytes *b, double rate, const char *what);
 
 #endif
