@@ -52,7 +52,8 @@ static const struct args_option options[] = {
 	{ OPT_AS_WRITTEN, "as-written", NULL,
 		"from blobs, FILE in a Cistern mount: written there by as many processes as once wrote it, so that what a job adds "
 		"to it is drained into blobs with it; as many processes of this command as nodes, one on each" },
-	{ OPT_FORCE, "force", NULL, "replace what is there" },
+	{ OPT_FORCE, "force", NULL,
+		"replace what is there; of a set of subfiles, also those that it has more than the new one" },
 	{ OPT_JSON, "json", NULL, "print the outcome as JSON" },
 	{ 0 },
 };

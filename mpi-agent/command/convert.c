@@ -29,6 +29,7 @@
 #include "mpi-agent/convert/publish.h"
 #include "mpi-agent/convert/rewrite.h"
 #include "mpi-agent/convert/split.h"
+#include "mpi-agent/convert/surplus.h"
 #include "mpi-agent/convert/transfer.h"
 
 #define BUFFER_LEAST  ((uint64_t)2 << 20) /* by default: what stays in the processor's cache, ... */
@@ -58,7 +59,8 @@ struct convert {
 	uint64_t added;
 	struct publish *outs; /* owned; one for each file that is made */
 	uint32_t num_outs;
-	int fd; /* of the canonical file */
+	struct surplus surplus; /* at the first process */
+	int fd;                 /* of the canonical file */
 	uint64_t bytes_made;
 	int signals;
 	bool on_terminal, said;
@@ -143,6 +145,15 @@ static void say_warnings(const struct convert *c)
 		fprintf(stderr,
 			"cistern convert: %" PRIu64 " elements of maps belong to no process; the last one has them\n",
 			c->added);
+	if (c->surplus.removed > 0)
+		fprintf(stderr, "cistern convert: %" PRIu32 " subfiles that the set before had more are removed\n",
+			c->surplus.removed);
+	if (c->surplus.kept > 0)
+		fprintf(stderr,
+			"cistern convert: %" PRIu32
+			" files stay that are named as subfiles and are none of the set before, the first one "
+			"%s.%04" PRIu32 "\n",
+			c->surplus.kept, c->to, c->surplus.first_kept);
 }
 
 static void say_json(const struct convert *c, int status, uint32_t subfiles, uint32_t blobs)
@@ -166,6 +177,7 @@ static void say_json(const struct convert *c, int status, uint32_t subfiles, uin
 	json_ku64(&j, "elements_in_several_blobs", c->cover.twice);
 	json_ku64(&j, "elements_in_no_blob", c->cover.never);
 	json_ku64(&j, "elements_added", c->added);
+	json_ku64(&j, "subfiles_removed", c->surplus.removed);
 	json_kstr(&j, "error", c->err.text);
 	json_ku64(&j, "exit_status", (uint64_t)status);
 	json_end_object(&j);
@@ -260,6 +272,23 @@ static int open_outs(struct convert *c, uint64_t bytes)
 	return agree(c, r);
 }
 
+/*
+ * The first of a set comes last: without it nobody takes the others for a set. Until then it is the old one's, by which what that had more
+ * is known. What cannot be removed does not keep the new set from being whole.
+ */
+static int name_all(struct convert *c)
+{
+	int r = 0, further = 0;
+
+	for (uint32_t i = c->num_outs; r == 0 && i > 1; i--)
+		r = publish_commit(&c->outs[i - 1], &c->err);
+	if (r == 0 && c->force && c->layout != TO_CANONICAL)
+		further = surplus_remove(c->to, c->num_outs, &c->surplus, &c->err);
+	if (r == 0)
+		r = publish_commit(&c->outs[0], &c->err);
+	return r < 0 ? r : further;
+}
+
 static int commit_outs(struct convert *c)
 {
 	int r = check_signals(c);
@@ -267,10 +296,7 @@ static int commit_outs(struct convert *c)
 	for (uint32_t i = 0; r == 0 && i < c->num_outs; i++)
 		r = publish_sync(&c->outs[i], &c->err);
 	r = agree(c, r);
-	/* The first of a set comes last: without it nobody takes the others for a set. */
-	for (uint32_t i = c->num_outs; r == 0 && is_first(c) && i > 0; i--)
-		r = publish_commit(&c->outs[i - 1], &c->err);
-	return agree(c, r);
+	return r < 0 ? r : agree(c, is_first(c) ? name_all(c) : 0);
 }
 
 /* ---- the bytes */
