@@ -18,6 +18,7 @@
 
 struct reading {
 	int fd;
+	uint64_t size;
 	struct hdf5 h;
 	struct cistern_error *err;
 };
@@ -61,9 +62,13 @@ static int read_part(struct reading *r, const char *name, uint64_t max, uint8_t 
 
 	if (code < 0)
 		return code;
-	bytes = o->data_bytes <= max ? malloc((size_t)o->data_bytes + 1) : NULL;
-	if (!bytes)
+	if (o->data_bytes > max)
 		return cistern_error_set(r->err, -EFBIG, "%s has %" PRIu64 " bytes", name, o->data_bytes);
+	if (o->data_bytes > r->size)
+		return cistern_error_set(r->err, -EBADMSG, "%s is cut short", name);
+	bytes = malloc((size_t)o->data_bytes + 1);
+	if (!bytes)
+		return -ENOMEM;
 	if (o->data_bytes > 0)
 		n = read_at(bytes, (size_t)o->data_bytes, o->data_off, r);
 	if (n < 0)
@@ -98,7 +103,7 @@ static int read_parts(struct reading *r, struct h5blob *ret)
 
 int h5blob_open(int fd, uint64_t size, struct h5blob *ret, struct cistern_error *err)
 {
-	struct reading r = { .fd = fd, .err = err };
+	struct reading r = { .fd = fd, .size = size, .err = err };
 	struct h5blob b = { 0 };
 	int code = hdf5_walk(read_at, &r, size, &r.h, err);
 

@@ -2,7 +2,7 @@
 /*
  * Cutting up a canonical file. Each shape of variables (the same dimensions, without the record dimension) gets one map: from
  * the decompositions that are given, the first one for an array of these lengths; without any, an even part for each process.
- * What has fewer elements than there are processes, or no map, stays whole.
+ * What has fewer elements than there are processes, or no map, or is in the file as good as not at all, stays whole.
  *
  * All of a variable-centric subfile up to its first value (header and maps) is made in memory, in one piece; of a
  * process-centric one, too, for the index over its runs.
@@ -26,6 +26,8 @@ struct shape {
 	const uint32_t *dims; /* borrowed from the canonical variable that has it */
 };
 
+#define ROWS_FREE 65536u /* of all shapes together: so many runs are made of nothing */
+
 struct plan {
 	const struct split_options *o;
 	struct classic *c; /* the canonical file's */
@@ -33,6 +35,7 @@ struct plan {
 	uint32_t num_shapes;
 	uint32_t *var_maps;
 	uint64_t added;
+	uint64_t rows_free; /* that are left of ROWS_FREE */
 	struct buf header, residue;
 	uint64_t file_bytes;
 	int fd;
@@ -73,6 +76,22 @@ static int find_map(struct plan *p, const uint32_t *dims, uint32_t num, struct m
 	return 0;
 }
 
+/*
+ * Each row is a run at least, in memory and in subfiles. So the rows must be in the file, a byte of each: no header makes memory of nothing,
+ * be it damaged, or of a variable that was never written.
+ */
+static bool has_rows(struct plan *p, const struct classic_var *v)
+{
+	uint64_t rows = v->elements / p->c->dims[v->dims[v->num_dims - 1]].len;
+	uint64_t there = p->file_bytes > v->begin ? p->file_bytes - v->begin : 0;
+	uint64_t lacking = rows > there ? rows - there : 0;
+
+	if (lacking > p->rows_free)
+		return false;
+	p->rows_free -= lacking;
+	return true;
+}
+
 static int map_of(struct plan *p, const struct classic_var *v, uint32_t *ret)
 {
 	const uint32_t *dims = v->dims + v->is_record;
@@ -88,6 +107,8 @@ static int map_of(struct plan *p, const struct classic_var *v, uint32_t *ret)
 			*ret = i;
 			return 0;
 		}
+	if (!has_rows(p, v))
+		return 0;
 	grown = reallocarray(p->shapes, p->num_shapes + 1u, sizeof(*grown));
 	if (!grown)
 		return -ENOMEM;
@@ -327,7 +348,7 @@ static int make_set(struct plan *p, struct blob_set *s)
 int split_plan(int fd, const char *path, const struct split_options *o, struct blob_set *ret, uint64_t *ret_added,
 	struct cistern_error *err)
 {
-	struct plan p = { .o = o, .fd = fd, .err = err };
+	struct plan p = { .o = o, .rows_free = ROWS_FREE, .fd = fd, .err = err };
 	struct blob_set s = { 0 };
 	int r = read_canonical(&p, &s.canonical);
 

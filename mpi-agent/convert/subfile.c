@@ -99,11 +99,25 @@ static int read_number(const struct subfile *f, const uint8_t *base, uint32_t ma
 	return 0;
 }
 
+/* Whatever a header says: nothing is reserved for blobs of which not even the numbers are in the file. */
+static int check_blobs(const struct subfile *f, struct cistern_error *err)
+{
+	uint64_t shares = (uint64_t)f->head.num_maps * f->head.nblobs, bytes = 3 * classic_type_bytes(CLASSIC_INT);
+
+	if (shares > f->size / bytes)
+		return cistern_error_set(err, -EBADMSG,
+			"it has %" PRIu64 " bytes, and should have %" PRIu32 " blobs with %" PRIu32 " maps", f->size,
+			f->head.nblobs, f->head.num_maps);
+	return 0;
+}
+
 static int read_shares(struct subfile *f, const uint8_t *base, struct cistern_error *err)
 {
 	const struct blob_head *h = &f->head;
-	int r = 0;
+	int r = check_blobs(f, err);
 
+	if (r < 0)
+		return r;
 	f->shares = calloc((size_t)h->num_maps * h->nblobs + 1, sizeof(*f->shares));
 	if (!f->shares)
 		return -ENOMEM;

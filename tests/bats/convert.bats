@@ -465,6 +465,55 @@ and_back() {
 	[ "$status" -eq 0 ] && [[ $output == *"note: it is a subfile of blobs"* ]]
 }
 
+# lying: makes of f.nc long.nc, with a dimension y of 2^24, and of p.0000 many.0000, with 2^24 blobs.
+lying() {
+	python3 - <<-'END'
+		import struct
+		MANY = 1 << 24
+
+		def crc32c(data):
+		    crc = 0xffffffff
+		    for byte in data:
+		        crc ^= byte
+		        for _ in range(8):
+		            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+		    return crc ^ 0xffffffff
+
+		def put(data, behind, kind, value):
+		    at = data.index(behind) + len(behind)
+		    struct.pack_into(kind, data, at, value)
+
+		data = bytearray(open("f.nc", "rb").read())
+		put(data, struct.pack(">Q", 1) + b"y\0\0\0", ">Q", MANY)
+		open("long.nc", "wb").write(data)
+		data = bytearray(open("p.0000", "rb").read())
+		put(data, b"nblobs\0\0", ">Q", MANY)
+		put(data, b"global_nprocs\0\0\0" + struct.pack(">IQ", 4, 1), ">I", MANY)
+		table = data.index(b"CBLT\1\0")
+		struct.pack_into("<I", data, table + 8, MANY)
+		end = table + 32 + 40 * struct.unpack_from("<Q", data, table + 24)[0]
+		struct.pack_into("<I", data, end, crc32c(data[table:end]))
+		open("many.0000", "wb").write(data)
+	END
+}
+
+@test "headers that lie about lengths cost no memory" {
+	local layout
+	needs_program ncgen python3
+	echo 'netcdf f { dimensions: x = 3 ; z = 2 ; y = 4 ; variables: int w(z, x) ; int v(y, x) ; data: w = 1, 2, 3, 4, 5, 6 ; v = 7, 8 ; }' >f.cdl
+	ncgen -k 5 -o f.nc f.cdl
+	"$CISTERN" convert f.nc --layout blob-process --to p
+	lying
+	[ -n "${CISTERN_SANITIZED:-}" ] || ulimit -v 600000
+	refused 4 "many.0000: it has $(stat -c %s many.0000) bytes, and should have 16777216 blobs with 2 maps" many
+	# A variable that is as good as not there is not cut up, and comes back as it was.
+	for layout in blob-variable blob-process; do
+		"$CISTERN" convert long.nc --layout $layout --num-subfiles 2 --to b --force
+		"$CISTERN" convert b --to back.nc --force
+		cmp back.nc long.nc
+	done
+}
+
 @test "the outcome as JSON, and mistakes" {
 	needs_program jq
 	"$CISTERN" convert out.nc --to c.nc --json >j
