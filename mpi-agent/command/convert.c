@@ -408,6 +408,16 @@ static int write_again(struct convert *c)
 	return r == 0 ? agree(c, rewrite_blobs(&w, &c->err)) : r;
 }
 
+static int set_size(struct convert *c)
+{
+	char bytes[UNITS_TEXT];
+
+	if (ftruncate(c->fd, (off_t)c->set.file_bytes) == 0)
+		return 0;
+	return cistern_error_set(&c->err, -errno, "%s would have %s, which cannot be: %s", c->to,
+		units_format_bytes(c->set.file_bytes, bytes), strerror(errno));
+}
+
 static int to_canonical(struct convert *c)
 {
 	int r = agree(c, blob_set_open(c->inputs, c->num_inputs, &c->align, &c->set, &c->err));
@@ -423,8 +433,7 @@ static int to_canonical(struct convert *c)
 	if (r == 0) {
 		c->fd = c->outs[0].fd;
 		c->bytes_made = c->set.file_bytes;
-		r = is_first(c) && ftruncate(c->fd, (off_t)c->set.file_bytes) < 0 ? -errno : 0;
-		r = agree(c, r);
+		r = agree(c, is_first(c) ? set_size(c) : 0);
 	}
 	if (r == 0)
 		r = count_cover(c);

@@ -465,6 +465,12 @@ and_back() {
 	[ "$status" -eq 0 ] && [[ $output == *"note: it is a subfile of blobs"* ]]
 }
 
+@test "a file that would be too large is named, with its size" {
+	trap '' XFSZ
+	ulimit -f 8
+	refused 1 "made.nc would have 20.2 KiB, which cannot be: File too large" out.nc
+}
+
 # lying: makes of f.nc long.nc, with a dimension y of 2^24, and of p.0000 many.0000, with 2^24 blobs.
 lying() {
 	python3 - <<-'END'
