@@ -485,13 +485,30 @@ static int read_decomp(struct convert *c, const char *path)
 	return 0;
 }
 
+/* A set has a name, too; but it is no file of that name. */
+static int refuse_missing(struct convert *c, const char *path, int error)
+{
+	char first[PATH_MAX];
+	struct subfile f;
+
+	if (error != ENOENT || blob_set_first(path, first, sizeof(first)) < 0 || subfile_open(first, &f, NULL) < 0)
+		return cistern_error_set(&c->err, -error, "%s: %s", path, strerror(error));
+	cistern_error_set(&c->err, -EINVAL,
+		"%s: no file, but a set of subfiles (%s is one of %" PRIu32
+		", %s), and --layout is for canonical files. 'cistern convert %s "
+		"--to FILE' makes that of the set; then it is FILE that --layout takes",
+		path, first, f.head.num_subfiles, f.process_centric ? "blob-process" : "blob-variable", path);
+	subfile_close(&f);
+	return -EINVAL;
+}
+
 static int plan_blobs(struct convert *c)
 {
 	int r = 0;
 
 	c->fd = open(c->inputs[0], O_RDONLY | O_CLOEXEC);
 	if (c->fd < 0)
-		return cistern_error_set(&c->err, -errno, "%s: %s", c->inputs[0], strerror(errno));
+		return refuse_missing(c, c->inputs[0], errno);
 	if (is_first(c) && getrandom(c->split.set, sizeof(c->split.set), 0) != sizeof(c->split.set))
 		r = cistern_error_set(&c->err, -EIO, "no random number for the set");
 	r = agree(c, r);

@@ -15,6 +15,7 @@
 #include <limits.h>
 
 #define NUMBER_DIGITS 4
+#define FIRST_MAX     100u /* a set that lacks its first hundred is none */
 
 int blob_set_path(const char *base, uint32_t number, char *out, size_t cap)
 {
@@ -74,21 +75,25 @@ static int ask_subfiles(const char *path, uint32_t *ret, struct cistern_error *e
 	return 0;
 }
 
+int blob_set_first(const char *base, char *out, size_t cap)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < FIRST_MAX; i++) {
+		r = blob_set_path(base, i, out, cap);
+		if (r == 0 && access(out, F_OK) == 0)
+			return 0;
+	}
+	return r < 0 ? r : -ENOENT;
+}
+
 /* All of a set from what their names have in common. */
 static int add_numbered(struct names *n, const char *base, struct cistern_error *err)
 {
 	char path[PATH_MAX];
-	uint32_t num = 0, first;
-	int r = -ENOENT;
+	uint32_t num = 0;
+	int r = blob_set_first(base, path, sizeof(path));
 
-	for (first = 0; first < BLOB_SUBFILES_MAX; first++) {
-		r = blob_set_path(base, first, path, sizeof(path));
-		if (r < 0 || access(path, F_OK) == 0)
-			break;
-		r = -ENOENT;
-		if (first == 99) /* a set that lacks its first hundred is none */
-			break;
-	}
 	if (r == -ENOENT)
 		return cistern_error_set(err, r, "%s: there is no such subfile, and none %s.0000", base, base);
 	if (r == 0)

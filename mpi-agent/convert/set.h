@@ -28,6 +28,9 @@ int blob_set_open(char *const *paths, size_t num_paths, const struct classic_ali
 	struct cistern_error *err);
 void blob_set_destroy(struct blob_set *s); /* NULL is fine */
 
+/* The subfile of the lowest number that is there of BASE.0000, BASE.0001, ... -ENOENT: there is none; -ENAMETOOLONG. */
+int blob_set_first(const char *base, char *out, size_t cap);
+
 /* The end of what the blobs have of a map, in elements: a direct write would have written up to there. */
 uint64_t blob_set_map_end(const struct blob_set *s, uint32_t map);
 

@@ -520,6 +520,27 @@ lying() {
 	done
 }
 
+@test "a set that is to have the other form is told of as a set, with the way there" {
+	local set
+	"$CISTERN" convert out.nc --to c.nc
+	"$CISTERN" convert c.nc --layout blob-process --num-subfiles 2 --to p
+	rm p.0000
+	for set in "out.nc out.nc.0000 3 blob-variable" "p p.0001 2 blob-process"; do
+		read -r base first num form <<<"$set"
+		run --separate-stderr "$CISTERN" convert -n 2 "$base" --layout blob-process --to x
+		said 2 "$base: no file, but a set of subfiles ($first is one of $num, $form), and --layout is for canonical files"
+		[[ $stderr == *"'cistern convert $base --to FILE' makes that of the set"* ]]
+	done
+	# The way.
+	"$CISTERN" convert out.nc --to x.nc
+	"$CISTERN" convert x.nc --layout blob-process --to x
+	# No subfile, whatever its name.
+	echo text >t.0000
+	run --separate-stderr "$CISTERN" convert t --layout blob-process --to y
+	said 1 "t: No such file"
+	[ -z "$(find . -name '.*cistern-convert')" ]
+}
+
 @test "the outcome as JSON, and mistakes" {
 	needs_program jq
 	"$CISTERN" convert out.nc --to c.nc --json >j
@@ -533,8 +554,8 @@ lying() {
 	said 2 "-n is a number"
 	run --separate-stderr "$CISTERN" convert c.nc --layout blob --to x
 	said 2 "--layout is canonical"
-	run --separate-stderr "$CISTERN" convert out.nc --layout blob-variable --to x
-	said 1 "out.nc: No such file"
+	run --separate-stderr "$CISTERN" convert other.nc --layout blob-variable --to x
+	said 1 "other.nc: No such file"
 	run --separate-stderr "$CISTERN" convert out.nc.0000 --layout blob-variable --to x
 	said 2 "that is a blob subfile"
 	OMPI_COMM_WORLD_SIZE=4 run --separate-stderr "$CISTERN" convert out.nc --to x
