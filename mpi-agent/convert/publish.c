@@ -54,10 +54,10 @@ int publish_create(struct publish *p, struct cistern_error *err)
 	struct stat st;
 	int r;
 
-	if (lstat(p->path, &st) == 0 && !p->force)
-		return cistern_error_set(err, -EEXIST, "%s exists; --force replaces it", p->path);
 	if (stat(p->path, &st) == 0 && !S_ISREG(st.st_mode))
 		return cistern_error_set(err, -EEXIST, "%s is not a regular file", p->path);
+	if (lstat(p->path, &st) == 0 && !p->force)
+		return cistern_error_set(err, -EEXIST, "%s exists; --force replaces it", p->path);
 	p->fd = open(p->temp, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
 	if (p->fd < 0)
 		return failed(p->temp, err);

@@ -288,6 +288,19 @@ static int place(struct blob_set *s, const struct classic_align *align, struct c
 	return r;
 }
 
+/* A file, perhaps the canonical one, that has the name of a set. */
+static void hint_at_set(const char *path, struct cistern_error *err)
+{
+	char first[PATH_MAX], text[CISTERN_ERROR_TEXT_BYTES];
+
+	if (!err || blob_set_first(path, first, sizeof(first)) < 0)
+		return;
+	memcpy(text, err->text, sizeof(text));
+	cistern_error_set(err, err->code,
+		"%s is a file beside subfiles of that name, and is taken itself: name %s for those. %.600s", path,
+		first, text);
+}
+
 int blob_set_open(char *const *paths, size_t num_paths, const struct classic_align *align, struct blob_set *ret,
 	struct cistern_error *err)
 {
@@ -307,6 +320,8 @@ int blob_set_open(char *const *paths, size_t num_paths, const struct classic_ali
 		r = subfile_open(n.paths[i], &s.files[i], err);
 		s.num += r == 0;
 	}
+	if (r == -EBADMSG && num_paths == 1 && s.num == 0)
+		hint_at_set(paths[0], err);
 	if (r == 0)
 		r = check_set(&s, err);
 	if (r == 0)

@@ -220,6 +220,14 @@ to_hdf5() {
 	run --separate-stderr "$CISTERN" convert -n 2 c.nc --layout blob-variable --to out.nc
 	said 1 "out.nc.0000 exists"
 	cmp out.nc.0001 "$golden/e3sm-io/out.nc.0001"
+	mkdir folder
+	run --separate-stderr "$CISTERN" convert out.nc --to folder
+	said 1 "folder is not a regular file"
+	cp c.nc out.nc
+	run --separate-stderr "$CISTERN" convert out.nc --fill --to out.nc --force
+	said 4 "out.nc is a file beside subfiles of that name, and is taken itself: name out.nc.0000 for those. out.nc: no subfile of blobs"
+	"$CISTERN" convert out.nc.0000 --to out.nc --force
+	rm out.nc
 	run --separate-stderr "$CISTERN" convert out.nc --to missing/c.nc
 	said 1 "missing/"
 }
