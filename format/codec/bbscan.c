@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * A group ends where reading all of it to find one entry would begin to cost, or where the log ends. What is wrong is counted by the
+ * A group ends where reading all of it to find one entry would begin to cost, before an entry that is far from the others, or where the
+ * log ends. What is wrong is counted by the
  * scan and told later, by a second look at the few logs that have any: so nothing needs to be kept, and it is told in the order of logs.
  *
  * Invariant: an entry is put, in every window, just if the scan found it to be replayed; all ask bbscan_judge().
@@ -14,6 +15,7 @@
 #include "format/codec/bbstream.h"
 
 #define GROUP_ENTRIES 64u
+#define GROUP_FAR     (UINT64_C(1) << 40)  /* of the file, between two entries */
 #define GROUP_BYTES   (UINT64_C(16) << 10) /* of the metadata log, but for the last entry */
 
 void bbscan_init(struct bbscan *s, size_t number, const struct bbreplay_log *log, const struct bbreplay_ops *ops,
@@ -78,6 +80,19 @@ static bool is_like_others(struct bbscan_group *g, const struct bblog_entry *e, 
 	return g->varid == e->varid && g->type == e->type && g->elem_bytes == e->elem_bytes;
 }
 
+/* All windows between them would look at it, be they a million: one record that is far behind all others, rightly or by damage, is enough. */
+static bool is_far(const struct bbscan_group *g, const struct bbbox_reach *reach)
+{
+	return g->begin < g->end && reach->begin < reach->end &&
+	       (reach->begin > g->end ? reach->begin - g->end > GROUP_FAR
+				      : g->begin > reach->end && g->begin - reach->end > GROUP_FAR);
+}
+
+static bool is_full(const struct bbscan_group *g)
+{
+	return g->num == GROUP_ENTRIES || g->behind.off - g->first.off >= GROUP_BYTES;
+}
+
 /* *x is e's last request. NULL: e is not replayed. */
 static void keep(struct bbscan *s, struct bbscan_group *g, const struct bblog_entry *e, const struct bbbox *x)
 {
@@ -89,12 +104,9 @@ static void keep(struct bbscan *s, struct bbscan_group *g, const struct bblog_en
 		s->runs.num = g->first_run;
 }
 
-static void take(struct bbscan *s, struct bbscan_group *g, const struct bblog_entry *e, struct bbbox *x)
+static void take(struct bbscan *s, struct bbscan_group *g, enum bbscan_fate fate, const struct bbbox_reach *reach,
+	const struct bblog_entry *e, const struct bbbox *x)
 {
-	struct bbbox_reach reach = { 0 };
-	const char *why;
-	enum bbscan_fate fate = bbscan_judge(s, x, e, &reach, &why);
-
 	keep(s, g, fate == BBSCAN_REPLAYED ? e : NULL, x);
 	g->num++;
 	if (fate != BBSCAN_REPLAYED) {
@@ -107,31 +119,37 @@ static void take(struct bbscan *s, struct bbscan_group *g, const struct bblog_en
 	s->values += e->num_elems;
 	s->value_bytes += e->data_len;
 	s->file_bytes += e->num_elems * x->value.to_bytes;
-	s->records = reach.records > s->records ? reach.records : s->records;
-	widen(&g->begin, &g->end, &reach);
-	widen(&s->begin, &s->end, &reach);
+	s->records = reach->records > s->records ? reach->records : s->records;
+	widen(&g->begin, &g->end, reach);
+	widen(&s->begin, &s->end, reach);
 }
 
-static bool is_full(const struct bbscan_group *g)
+/* mark: where the entry is. */
+static int add_entry(struct bbscan *s, const struct bblog_mark *mark, const struct bblog_entry *e, struct bbbox *x)
 {
-	return g->num == GROUP_ENTRIES || g->behind.off - g->first.off >= GROUP_BYTES;
+	struct bbscan_group *g = s->num > 0 ? &s->groups[s->num - 1] : NULL;
+	struct bbbox_reach reach = { 0 };
+	const char *why;
+	enum bbscan_fate fate = bbscan_judge(s, x, e, &reach, &why);
+
+	if ((!g || is_full(g) || (fate == BBSCAN_REPLAYED && is_far(g, &reach))) && add_group(s, mark) < 0)
+		return -ENOMEM;
+	take(s, &s->groups[s->num - 1], fate, &reach, e, x);
+	return 0;
 }
 
 int bbscan_run(struct bbscan *s, struct bblog *reader, struct bbbox *x, struct cistern_error *err)
 {
 	struct cistern_error why = { 0 };
-	struct bbscan_group *g = NULL;
 	struct bblog_mark mark;
 	struct bblog_entry e;
 	int r;
 
 	bblog_follow(reader, s->log->meta);
 	while (mark = bblog_tell(reader), (r = bblog_next(reader, &e, &why)) > 0) {
-		if ((!g || is_full(g)) && add_group(s, &mark) < 0)
+		if (add_entry(s, &mark, &e, x) < 0)
 			return cistern_error_set(err, -ENOMEM, "out of memory");
-		g = &s->groups[s->num - 1];
-		take(s, g, &e, x);
-		g->behind = bblog_tell(reader);
+		s->groups[s->num - 1].behind = bblog_tell(reader);
 	}
 	if (r == -EBADMSG) /* the chain of entries breaks */
 		s->left_out += bblog_header(s->log->meta)->count - mark.seq;

@@ -211,6 +211,15 @@ assert f["missing_ranks"] == "0" and f["entries"] == 7 and not o["complete"]' <<
 	[ ! -e "$WORK/never.nc" ]
 }
 
+@test "bblog: an entry that is far behind all others ends at once: what lies between is not searched" {
+	local logs=$WORK/logs/v1.12.3
+	poke "$logs/t1.nc_0_0.meta" 525 '\100' # the start of the fifth entry: record 2^46 of V
+	run "$CISTERN" inspect "$logs"/t1.nc_0_*.meta
+	says "V [70368744177664,1]+[1,1]"
+	run timeout 60 "$CISTERN" recover "$logs"/t1.nc_0_*.meta --to "$WORK/far.nc"
+	[ "$status" -eq 0 ] || says "File too large" # no file of most file systems can have it
+}
+
 @test "bblog: logs of runs with different numbers of ranks are not taken for one" {
 	poke "$crash/t-crash.nc_0_1.meta" 24 '\5'
 	exits 4 "$CISTERN" fsck "$crash"
