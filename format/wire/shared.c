@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * An entry: u64 ino, size, limit, upto, stamp, written, extents; u32 crc_sum, failed_node, failed_errno; u8 flags (1 in place, 2
- * failed), layout; u16 length and bytes of the path, the same of what is shown of it.
+ * An entry: u64 ino, size, limit, upto, stamp, drained_stamp, drained_usec, written, extents; u32 crc_sum, failed_node, failed_errno;
+ * u8 flags (1 in place, 2 failed), layout; u16 length and bytes of the path, the same of what is shown of it.
  */
 #include "format/wire/shared.h"
 
@@ -11,7 +11,7 @@
 
 #include "format/base/drain_layout.h"
 
-#define ENTRY_BYTES 74u
+#define ENTRY_BYTES 90u
 #define PATH_BYTES  16384u
 #define IN_PLACE    1u
 #define FAILED      2u
@@ -98,6 +98,8 @@ void wire_shared_encode(const struct wire_shared_list *list, struct buf *out)
 		buf_u64(out, f->limit);
 		buf_u64(out, f->upto);
 		buf_u64(out, f->stamp);
+		buf_u64(out, f->drained_stamp);
+		buf_u64(out, f->drained_usec);
 		buf_u64(out, f->written);
 		buf_u64(out, f->extents);
 		buf_u32(out, f->crc_sum);
@@ -126,6 +128,8 @@ int wire_shared_decode(const void *bytes, size_t len, struct wire_shared_list *l
 		f.limit = cursor_u64(&c);
 		f.upto = cursor_u64(&c);
 		f.stamp = cursor_u64(&c);
+		f.drained_stamp = cursor_u64(&c);
+		f.drained_usec = cursor_u64(&c);
 		f.written = cursor_u64(&c);
 		f.extents = cursor_u64(&c);
 		f.crc_sum = cursor_u32(&c);

@@ -19,6 +19,8 @@ struct wire_shared {
 	uint64_t upto;  /* the home's version of it, up to which it will have been carried */
 	uint64_t limit; /* WIRE_PART_BEGIN: the file's backing_limit as the agent knows it. */
 	uint64_t stamp; /* commits up to this one will have been */
+	/* By sessions before: what was committed up to that stamp, and written up to that time (UINT64_MAX: whenever); 0: nothing. */
+	uint64_t drained_stamp, drained_usec;
 	bool in_place;  /* an existing file; else path is a temporary name */
 	uint8_t layout; /* enum drain_layout: subfiles are made of it; canonical: path is written */
 	bool failed;    /* a node could not write its part: */

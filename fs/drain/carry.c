@@ -222,6 +222,29 @@ static int keep_published(struct carry *c, unsigned int part, const struct wire_
 	return any ? store_sync(c->opt.drain.store) : 0;
 }
 
+/*
+ * A node may have missed part drop of an earlier session, or that part was stopped. What its map still names is in segments that may have been given
+ * back since.
+ */
+static int forget_drained(struct carry *c, const struct wire_shared_list *list)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < list->num; i++) {
+		const struct wire_shared *f = &list->at[i];
+
+		r = job_know_drained(c->opt.job,
+			&(struct drained){ .ino = f->ino, .stamp = f->drained_stamp, .time_usec = f->drained_usec });
+	}
+	return r;
+}
+
+static void fail_part(struct collective_done *ret, int r)
+{
+	ret->result = CISTERN_EXIT_FAILED;
+	snprintf(ret->text, sizeof(ret->text), "the part could not be carried out: %s", strerror(-r));
+}
+
 static void run_part(struct carry *c, const struct collective_work *w, struct collective_done *ret)
 {
 	char name[DRAIN_NODE_NAME_MAX];
@@ -237,12 +260,13 @@ static void run_part(struct carry *c, const struct collective_work *w, struct co
 		.shared = w->part == WIRE_PART_BEGIN || w->part == WIRE_PART_OFFER ? NULL : w->shared,
 		.node_name = peers_name(c->opt.peers, peers_self(c->opt.peers), name, sizeof(name)) };
 	struct wire_shared_list list = { 0 };
-	uint64_t id = drain_request_part(c->carrier, &part);
-	int r = id ? drain_wait(c->carrier, id, 0, &ret->result, ret->text) : -ENOMEM;
+	int r = is_of_shared(w->part) ? forget_drained(c, w->shared) : 0;
+	uint64_t id = r == 0 ? drain_request_part(c->carrier, &part) : 0;
 
+	if (r == 0)
+		r = id ? drain_wait(c->carrier, id, 0, &ret->result, ret->text) : -ENOMEM;
 	if (r < 0) {
-		ret->result = CISTERN_EXIT_FAILED;
-		snprintf(ret->text, sizeof(ret->text), "the part could not be carried out: %s", strerror(-r));
+		fail_part(ret, r);
 		return;
 	}
 	describe(c, ret);

@@ -232,7 +232,7 @@ static void wait_part(struct collective *c)
 	bool told = false;
 
 	while (!all_done(c) && !c->ending) {
-		if (c->stop_session && !told) {
+		if (c->stop_session && c->part != COLLECTIVE_DROP && !told) {
 			told = true;
 			send_stop(c);
 		} else if (collective_now_usec() >= at) {

@@ -208,9 +208,12 @@ static void run_parts(struct collective *c, const struct collective_session_opti
 		{ WIRE_PART_REMOVE, false, ALWAYS },
 		{ WIRE_PART_FINISH, true, ALWAYS },
 	};
-	bool whole = true;
+	bool whole = true, published = false;
 
-	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && !c->stop_session && !c->ending; i++) {
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && !c->ending; i++) {
+		/* What is published already is given up: nobody else would come to it before these files are drained again. */
+		if (c->stop_session && !(published && parts[i].part == COLLECTIVE_DROP))
+			continue;
 		if (!is_wanted(c, parts[i].when, opt, whole))
 			continue;
 		if (parts[i].part == WIRE_PART_FILES && !whole)
@@ -222,6 +225,7 @@ static void run_parts(struct collective *c, const struct collective_session_opti
 		if (parts[i].part == COLLECTIVE_COMMIT && c->result != CISTERN_EXIT_OK)
 			c->broken = true;
 		whole = whole && !c->broken;
+		published = published || parts[i].part == WIRE_PART_FILES;
 		if (parts[i].part == WIRE_PART_FILES)
 			drop_failed_shared(c);
 		else if (parts[i].part == WIRE_PART_BLOBS)

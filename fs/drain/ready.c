@@ -12,6 +12,8 @@ int ready_shared(struct job *j, struct state *st, uint64_t time_usec, struct wir
 	int r = job_drain_stamp(j, f->ino, &f->stamp);
 
 	if (r == 0)
+		r = state_share_drained(st, f->ino, &f->drained_stamp, &f->drained_usec);
+	if (r == 0)
 		r = state_inode(st, f->ino, &in);
 	if (r == 0 && in.flags & INODE_ORPHAN)
 		r = -ENOENT;

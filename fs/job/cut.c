@@ -34,9 +34,13 @@ static void expect_cut(struct shared *s, const struct cut *cut)
 	pthread_mutex_unlock(&s->mutex);
 }
 
-static void note_cut(struct shared *s, uint64_t size)
+static void note_cut(struct shared *s, const struct cut *cut)
 {
+	uint64_t size = cut->size;
+
 	pthread_mutex_lock(&s->mutex);
+	if (s->end_cut < cut->stamp)
+		s->end_cut = cut->stamp;
 	if (s->own_end > size)
 		s->own_end = size;
 	if (s->append_end > size)
@@ -57,12 +61,13 @@ static void do_cut(struct job *j, struct peers_request *rq)
 	if (v) {
 		view_get(peers_msg(rq), v);
 		struct shared *s = shared_find(j, v->ino);
+		struct cut cut = { .size = v->size, .stamp = v->stamp };
 
 		if (s)
-			expect_cut(s, &(struct cut){ .size = v->size, .stamp = v->stamp });
+			expect_cut(s, &cut);
 		rc = cut_here(j, v);
 		if (s)
-			note_cut(s, v->size);
+			note_cut(s, &cut);
 		shared_put(j, s);
 		if (j->opt.invalidate)
 			j->opt.invalidate(v->ino, true, j->opt.arg);
@@ -97,7 +102,7 @@ int cut_again(struct job *j, uint64_t ino, const struct cut *cut)
 	if (state_inode(store_state(j->opt.store), ino, &in) == 0 && has_forgotten(j, &in, cut)) {
 		rc = core_cut(j->core, ino, cut->size); /* first: who dies here does it again */
 		if (rc == 0 && s && s->at_home)
-			note_cut(s, cut->size);
+			note_cut(s, cut);
 	}
 	if (rc == 0 || rc == -ESTALE)
 		rc = store_commit(j->opt.store, &rec);
@@ -143,6 +148,17 @@ static void end_cut(struct job *j, struct shared *s, const struct cut *before)
 	free(waiting);
 }
 
+/* A commit is told with the end that its file had: either before this, or by who knows of the cut. cut_lock is held. */
+static int cut_file(struct job *j, struct shared *s, const struct cut *cut)
+{
+	pthread_mutex_lock(&s->size_lock);
+	int rc = core_cut(j->core, s->ino, cut->size);
+	if (rc == 0)
+		note_cut(s, cut);
+	pthread_mutex_unlock(&s->size_lock);
+	return rc;
+}
+
 static int cut_everywhere(struct job *j, struct shared *s, uint64_t size)
 {
 	struct view *v = calloc(1, sizeof(*v));
@@ -159,7 +175,7 @@ static int cut_everywhere(struct job *j, struct shared *s, uint64_t size)
 	j->share->messages += peers_count(j->peers);
 	int rc = peers_call_all(j->peers, &m, NULL, NULL, NULL);
 	if (rc == 0)
-		rc = core_cut(j->core, s->ino, size);
+		rc = cut_file(j, s, &(struct cut){ .size = size, .stamp = v->stamp });
 	end_cut(j, s, rc < 0 ? &before : NULL);
 	wire_msg_free(&m);
 	free(v);
@@ -178,11 +194,9 @@ static int cut_at_home(struct job *j, struct shared *s, uint64_t size)
 			usleep(SHARE_RETRY_USEC);
 	} else {
 		pthread_rwlock_rdlock(&s->lock);
-		rc = s->is_shared ? -EAGAIN : core_cut(j->core, s->ino, size);
+		rc = s->is_shared ? -EAGAIN : cut_file(j, s, &(struct cut){ .size = size });
 		pthread_rwlock_unlock(&s->lock);
 	}
-	if (rc == 0)
-		note_cut(s, size);
 	/* Also of one that has come to nothing: who was told of the file meanwhile was told of the cut. */
 	int told = (rc == 0 || s->is_shared) && registry_has_openers(s) ? registry_tell(j, s) : 0;
 	if (rc == 0)

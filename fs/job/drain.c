@@ -48,6 +48,16 @@ static int drop_map(struct job *j, const struct drained *d)
 	return rc < 0 || num == 0 || d->stamp == 0 ? rc : store_commit(j->opt.store, &rec);
 }
 
+/* The home's map has noted it when the file was published, and may have the places all the same. */
+int job_know_drained(struct job *j, const struct drained *d)
+{
+	bool at_home = place_ino(d->ino, peers_count(j->peers)) == peers_self(j->peers);
+	uint64_t stamp, usec;
+	int rc = state_share_drained(j->state, d->ino, &stamp, &usec);
+
+	return rc < 0 || (stamp >= d->stamp && !at_home) ? rc : drop_map(j, d);
+}
+
 static int has_upto(struct job *j, uint64_t ino, uint64_t upto)
 {
 	struct layer_extent ext[LAYER_EXTENTS];

@@ -110,18 +110,20 @@ int job_open(struct job *j, uint64_t ino, int flags, struct job_file **ret_file,
 void job_release(struct job *j, struct job_file *file);
 /* Drain, at a file's home. Commits up to *ret_stamp of a shared file can be carried now. -EBUSY: none. */
 int job_drain_stamp(struct job *j, uint64_t ino, uint64_t *ret_stamp);
-/* A file's bytes are in the backing directory now: who has it open elsewhere is told. Waits for them. */
 /*
  * What has the name of rec (PLACED) in the backing directory, which rec's backing_ino is, is not ours. 0: a node says that it was its own, and that
  * no name leads there any more; -EBUSY: it is needed, or on its way to be, or a node does not say; -ENOENT: no node knows it.
  */
 int job_drain_occupied(struct job *j, const struct record *rec);
+/* A file's bytes are in the backing directory now: who has it open elsewhere is told. Waits for them. */
 void job_drained(struct job *j, uint64_t ino);
 struct drained { /* all of a shared file that was committed up to stamp, and written up to time_usec of the job's clock (0: whenever) */
 	uint64_t ino, stamp, time_usec;
 };
 /* It is published, and its home will not forget that: what maps and layers have of that here goes. Until the next sync not for good. */
 int job_drop_drained(struct job *j, const struct drained *d);
+/* That was some sessions ago, and our map may have missed it: no drain takes it from there again. */
+int job_know_drained(struct job *j, const struct drained *d);
 /* For node 0, which carries the attributes of directories: our copy of this one had this time when our tree had that stamp. */
 void job_put_dir_time(struct buf *out, uint64_t ino, int64_t mtime_ns, uint64_t tree_stamp);
 /* Node 0: a node has put such times into WIRE_PAYLOAD. Answered when our copies are no older than that, in our journal. Does not block. */

@@ -4,6 +4,9 @@
  * later, as in the share maps, so that it does not matter whether our own commit, or another's, has reached the domain home
  * yet. An own extent that is not committed will have a higher stamp than all that are.
  *
+ * What a drain has carried leaves maps and layers one after the other, too, on some nodes late, or not before the next drain; the home says that
+ * it has been carried before any of them gives it up. So what is older than that is in the backing file, wherever it is still known.
+ *
  * A cut reaches maps and layers one after the other. What lay under bytes that are cut off in one of them must not show because
  * it is still in another; so the newest cut that either side knows of is applied to both.
  */
@@ -107,15 +110,26 @@ static struct piece piece_of(const struct share_extent *e, uint64_t pos, uint64_
 }
 
 /* What a home says of a file that is its alone has no stamp, and is as it is. */
-static const struct share_extent *left_by(const struct cut *cut, const struct share_extent *e, uint64_t pos)
+static const struct share_extent *left_by_cut(const struct cut *cut, const struct share_extent *e, uint64_t pos)
 {
 	return e && e->stamp && e->stamp < cut->stamp && pos >= cut->size ? NULL : e;
 }
 
 struct ends {
 	struct cut cut;
+	struct drained_upto drained;
 	uint64_t limit; /* of the backing file's bytes */
 };
+
+static const struct share_extent *left_by_drain(const struct drained_upto *upto, const struct share_extent *e)
+{
+	return e && e->stamp && e->stamp <= upto->stamp && e->time_usec <= upto->usec ? NULL : e;
+}
+
+static const struct share_extent *left(const struct ends *ends, const struct share_extent *e, uint64_t pos)
+{
+	return left_by_drain(&ends->drained, left_by_cut(&ends->cut, e, pos));
+}
 
 /* pos < end: where at the most the next piece ends. */
 static uint64_t end_at(const struct ends *ends, uint64_t pos, uint64_t end)
@@ -133,9 +147,8 @@ static int merge(
 	for (uint64_t pos = off, until; rc == 0 && pos < end; pos = until) {
 		until = end_at(ends, pos, end);
 		const struct share_extent *a = source_at(own, pos, &until), *b = source_at(map, pos, &until);
-		a = left_by(&ends->cut, a, pos);
-		b = left_by(&ends->cut, b, pos);
-		struct piece p = piece_of(winner(a, b), pos, until, ends->limit);
+		const struct share_extent *e = winner(left(ends, a, pos), left(ends, b, pos));
+		struct piece p = piece_of(e, pos, until, ends->limit);
 
 		rc = pieces_add(ret, &p);
 	}
@@ -181,9 +194,12 @@ static struct ends ends_of(struct job *j, struct shared *s, const struct map *m)
 	pthread_mutex_lock(&s->mutex);
 	uint64_t before = s->cut.stamp;
 	pthread_mutex_unlock(&s->mutex);
+	struct drained_upto drained = s->at_home ? drained_at_home(j, s->ino) : (struct drained_upto){ 0 };
 	uint64_t home = limit_of_home(j, s);
 	pthread_mutex_lock(&s->mutex);
-	struct ends ends = { .cut = s->cut, .limit = s->at_home ? home : limit_told(s, m) };
+	struct ends ends = { .cut = s->cut,
+		.drained = s->at_home ? drained : s->drained,
+		.limit = s->at_home ? home : limit_told(s, m) };
 	bool ahead = s->cutting || (s->at_home && s->cut.stamp != before);
 	if (m->cut.stamp > ends.cut.stamp) {
 		ends.cut = m->cut;

@@ -63,9 +63,10 @@ enum message_type {
 	MESSAGE_DIR_CHANGED, /* from it to who has asked: INO */
 
 	/* share*.c: 260 to 299. VIEW: the tags from SHARE_INO to SHARE_PATH */
-	MESSAGE_SHARE_REGISTER = 260, /* to the home: INO, READERS, WRITERS (of this node now), END, HINT* -> VIEW */
-	MESSAGE_SHARE_STAMP,          /* to the home: INO -> STAMP; waits while the file is being cut */
-	MESSAGE_SHARE_PUT,            /* to a domain home: INO, STAMP, BASE, TIME, PIECES */
+	MESSAGE_SHARE_REGISTER =
+		260, /* to the home: INO, READERS, WRITERS (of this node now), END, AT_STAMP (that knows of all cuts up to it), HINT* -> VIEW */
+	MESSAGE_SHARE_STAMP, /* to the home: INO -> STAMP; waits while the file is being cut */
+	MESSAGE_SHARE_PUT,   /* to a domain home: INO, STAMP, BASE, TIME, PIECES */
 	MESSAGE_SHARE_COMMITTED, /* to the home: INO, STAMP, SIZE, MTIME: all homes have it -> VIEW, when all openers know */
 	MESSAGE_SHARE_TOLD,      /* from the home to an opener to whom it was promised: VIEW */
 	MESSAGE_SHARE_LOCATE, /* to a domain home: INO, OFF, LEN, FIRST: only some -> PIECES, OFF to go on from */
@@ -165,7 +166,9 @@ enum message_tag {
 	MESSAGE_SHARE_PIECES,
 	MESSAGE_SHARE_TIME, /* PUT: of the first piece; those of the others are less it. REGISTER: when it was counted, ns */
 	MESSAGE_SHARE_FIRST,
-	MESSAGE_SHARE_DRAINED, /* CUTS: inode, stamp, time (0: any) of each */
+	MESSAGE_SHARE_DRAINED,       /* CUTS: inode, stamp, time (0: any) of each */
+	MESSAGE_SHARE_DRAINED_STAMP, /* VIEW: struct drained_upto */
+	MESSAGE_SHARE_DRAINED_TIME,
 
 	/* lock: 400 to 449 */
 	MESSAGE_LOCK_WHAT = 400, /* enum lock_what */

@@ -33,6 +33,7 @@ static void put_counts(struct job *j, struct shared *s, struct wire_msg *m)
 	message_put(m, MESSAGE_SHARE_READERS, s->readers);
 	message_put(m, MESSAGE_SHARE_WRITERS, s->writers);
 	message_put(m, MESSAGE_SHARE_END, s->own_end);
+	message_put(m, MESSAGE_SHARE_AT_STAMP, s->end_cut < s->stamp ? s->stamp : s->end_cut);
 	message_put(m, MESSAGE_SHARE_TIME, (uint64_t)clock_now(state_clock(j->state)));
 	pthread_mutex_unlock(&s->mutex);
 }

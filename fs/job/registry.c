@@ -173,14 +173,25 @@ static struct moment moment_of(struct shared *s, uint32_t asks)
 	return now;
 }
 
+struct drained_upto drained_at_home(struct job *j, uint64_t ino)
+{
+	struct drained_upto upto = { 0 };
+
+	(void)state_share_drained(j->state, ino, &upto.stamp, &upto.usec);
+	return upto;
+}
+
 /* As of a stamp that has been taken: a view with a higher one shows all that others showed. */
 static int describe(struct job *j, struct shared *s, const struct moment *at, struct view *ret)
 {
 	struct core_where *w = malloc(sizeof(*w));
+	struct drained_upto drained = drained_at_home(j, s->ino);
 	int rc = w ? core_where(j->core, s->ino, w) : -ENOMEM;
 
 	if (rc == 0) {
-		*ret = (struct view){ .ino = s->ino, .stamp = at->stamp, .size = w->size, .mtime_ns = w->mtime_ns };
+		*ret = (struct view){
+			.ino = s->ino, .stamp = at->stamp, .size = w->size, .mtime_ns = w->mtime_ns, .drained = drained
+		};
 		ret->flags = (w->known ? VIEW_KNOWN : 0) | (w->outside ? VIEW_OUTSIDE : 0) |
 			     (at->promised ? VIEW_PROMISED : 0);
 		if (w->known)
@@ -325,10 +336,10 @@ static void raise_size(struct shared *s, uint64_t size)
 	raise_end(s, size);
 }
 
-/* Of a commit that is told again: it may have been cut off since. */
-static uint64_t size_of_commit(struct job *j, struct shared *s, const struct wire_msg *m)
+/* How far somebody has written who knew of no newer cut than AT_STAMP. */
+static uint64_t end_told(struct job *j, struct shared *s, const struct wire_msg *m, enum message_tag tag)
 {
-	uint64_t size = message_get(m, MESSAGE_SHARE_SIZE);
+	uint64_t size = message_get(m, tag);
 	struct cut cut = { 0 };
 
 	if (state_share_newest_cut(store_state(j->opt.store), s->ino, &cut.size, &cut.stamp) == 0 &&
@@ -340,15 +351,18 @@ static uint64_t size_of_commit(struct job *j, struct shared *s, const struct wir
 static int note_commit(struct job *j, struct shared *s, struct peers_request *rq)
 {
 	const struct wire_msg *m = peers_msg(rq);
-	uint64_t size = size_of_commit(j, s, m);
-	int rc = core_grow(j->core, s->ino, size, (int64_t)message_get(m, MESSAGE_SHARE_MTIME));
 
+	pthread_mutex_lock(&s->size_lock);
+	uint64_t size = end_told(j, s, m, MESSAGE_SHARE_SIZE);
+	int rc = core_grow(j->core, s->ino, size, (int64_t)message_get(m, MESSAGE_SHARE_MTIME));
+	if (rc == 0)
+		raise_size(s, size);
+	pthread_mutex_unlock(&s->size_lock);
 	if (rc < 0)
 		return rc;
 	pthread_mutex_lock(&s->mutex);
 	(void)set_pending(s, peers_from(rq), 0);
 	pthread_mutex_unlock(&s->mutex);
-	raise_size(s, size);
 	return 0;
 }
 
@@ -504,7 +518,7 @@ static int do_register_at(struct job *j, struct shared *s, struct peers_request 
 
 	read_opener(rq, &o);
 	pthread_mutex_lock(&s->cut_lock);
-	raise_end(s, message_get(peers_msg(rq), MESSAGE_SHARE_END));
+	raise_end(s, end_told(j, s, peers_msg(rq), MESSAGE_SHARE_END));
 	int rc = register_opener(j, s, &o);
 	if (rc < 0)
 		undo_register(j, s, o.node);

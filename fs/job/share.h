@@ -7,7 +7,7 @@
  * files, the thread that catches up; registry.c: what the home of a file knows and does; tell.c: who is told of it; open.c: opening, at home and elsewhere;
  * commit.c: a node's own writes become everybody's; map.c: where bytes are; read.c, write.c, cut.c: the calls.
  *
- * Locks, from top to bottom: shared.open_lock, cut_lock, commit_lock; shared.lock; share.table; shared.mutex. Only the first
+ * Locks, from top to bottom: shared.open_lock, cut_lock, commit_lock; shared.lock; size_lock; share.table; shared.mutex. Only the first
  * three are held while another node is asked.
  *
  * Three kinds of threads answer requests, and wait only downwards, so no circle of waiting nodes can arise: drivers (open
@@ -38,8 +38,14 @@ enum view_flag {
 	VIEW_PROMISED = 8, /* the home will tell who reads this when it is not true any more: once */
 };
 
+/* By drains: what was committed up to stamp, and written up to usec, is in the backing file, as far as its limit. stamp 0: nothing */
+struct drained_upto {
+	uint64_t stamp, usec;
+};
+
 struct view {
 	uint64_t ino, size, stamp, limit;
+	struct drained_upto drained;
 	uint64_t backing_dev, backing_ino;
 	uint64_t parent; /* and name: where it belongs, as far as the home knows */
 	int64_t mtime_ns;
@@ -114,6 +120,7 @@ struct shared {
 	/* below: mutex */
 	uint64_t size,
 		limit; /* committed; at home of a shared file size alone: the state's is with what we have not committed */
+	struct drained_upto drained;      /* elsewhere: belongs to limit */
 	uint64_t stamp;                   /* newest that we know of */
 	bool current;                     /* elsewhere: the home has promised to tell, and has not told yet */
 	uint64_t told_stamp, looked_usec; /* the newest that was told; when a look failed */
@@ -128,6 +135,7 @@ struct shared {
 	uint64_t last_question;
 	pthread_cond_t answered;
 	uint64_t own_end;      /* of what we have written and not committed */
+	uint64_t end_cut;      /* stamp of the newest cut that has been done here: own_end is of after it */
 	uint64_t dirty_usec;   /* since when there is something of that; 0: nothing */
 	uint64_t telling_usec; /* the same of what a commit is about; 0: none */
 	bool resend;           /* what was committed must be told again */
@@ -137,7 +145,8 @@ struct shared {
 
 	/* the home's: mutex */
 	pthread_mutex_t cut_lock;
-	struct opener *openers; /* owned; other nodes */
+	pthread_mutex_t size_lock; /* its size is being changed; nobody is waited for under it */
+	struct opener *openers;    /* owned; other nodes */
 	size_t num_openers;
 	struct core_file *anchor; /* owned: keeps the inode while others have it open */
 	uint64_t last_stamp;      /* given */
@@ -219,6 +228,8 @@ void shared_apply_told(struct shared *s, const struct view *v);
 /* What is so now. Who asks (a node, or NOBODY) is promised to be told of the next change, if it has the file open. */
 #define NOBODY UINT32_MAX
 int registry_view(struct job *j, struct shared *s, uint32_t asks, struct view *ret);
+/* To be asked before the limit that belongs to it: nothing is taken for drained then that is not below the limit. */
+struct drained_upto drained_at_home(struct job *j, uint64_t ino);
 struct audience {        /* who is told */
 	uint32_t *nodes; /* owned */
 	size_t num;

@@ -12,6 +12,8 @@ void view_put(struct wire_msg *m, const struct view *v)
 	message_put(m, MESSAGE_SHARE_SIZE, v->size);
 	message_put(m, MESSAGE_SHARE_AT_STAMP, v->stamp);
 	message_put(m, MESSAGE_SHARE_LIMIT, v->limit);
+	message_put(m, MESSAGE_SHARE_DRAINED_STAMP, v->drained.stamp);
+	message_put(m, MESSAGE_SHARE_DRAINED_TIME, v->drained.usec);
 	message_put(m, MESSAGE_SHARE_DEV, v->backing_dev);
 	message_put(m, MESSAGE_SHARE_BACKING_INO, v->backing_ino);
 	message_put(m, MESSAGE_SHARE_PARENT, v->parent);
@@ -31,6 +33,7 @@ void view_get(const struct wire_msg *m, struct view *ret)
 		.size = message_get(m, MESSAGE_SHARE_SIZE),
 		.stamp = message_get(m, MESSAGE_SHARE_AT_STAMP),
 		.limit = message_get(m, MESSAGE_SHARE_LIMIT),
+		.drained = { message_get(m, MESSAGE_SHARE_DRAINED_STAMP), message_get(m, MESSAGE_SHARE_DRAINED_TIME) },
 		.backing_dev = message_get(m, MESSAGE_SHARE_DEV),
 		.backing_ino = message_get(m, MESSAGE_SHARE_BACKING_INO),
 		.parent = message_get(m, MESSAGE_SHARE_PARENT),
@@ -79,6 +82,7 @@ static void take_all(struct shared *s, const struct view *v)
 {
 	s->size = v->size;
 	s->limit = v->limit;
+	s->drained = v->drained;
 	s->outside = v->flags & VIEW_OUTSIDE;
 	if (v->flags & VIEW_SHARED)
 		s->is_shared = true;

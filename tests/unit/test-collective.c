@@ -268,6 +268,15 @@ static unsigned int count_done(struct world *w, unsigned int part, uint32_t node
 	return n;
 }
 
+static unsigned int num_done(struct world *w, unsigned int part, uint32_t node)
+{
+	unsigned int num = 0;
+
+	for (unsigned int i = 0; i < w->num_done; i++)
+		num += w->done[i].part == part && w->done[i].node == node;
+	return num;
+}
+
 static const struct done *find_done(struct world *w, unsigned int part, uint32_t node)
 {
 	for (unsigned int i = 0; i < w->num_done; i++)
@@ -422,6 +431,7 @@ static void test_background(void)
 {
 	struct world *w = start(60000000);
 
+	w->share = true;
 	w->hold_part = WIRE_PART_FILES;
 	w->hold_node = 1;
 	collective_ask(w->nodes[0].c, 1, DRAIN_BACKGROUND, false, NULL, 0);
@@ -431,6 +441,11 @@ static void test_background(void)
 	ok(w->answers[0].id == 1 && w->answers[0].result == CISTERN_EXIT_INCOMPLETE && w->answers[1].id == 2 &&
 			w->answers[1].result == CISTERN_EXIT_OK,
 		"and the one that somebody waits for is whole");
+	for (uint32_t node = 0; node < NODES; node++) {
+		is_u64(num_done(w, COLLECTIVE_DROP, node), 2, "nodes give up what each of them has published");
+		is_u64(find_done(w, COLLECTIVE_DROP, node)->num, 1, "of the first one, too");
+	}
+	is_u64(num_done(w, WIRE_PART_FINISH, 0), 1, "and that does nothing else then");
 	stop(w);
 }
 

@@ -141,8 +141,10 @@ static void drain_publishes(struct file *f)
 		.backing_ino = f->st.st_ino };
 	struct record drained = { .type = RECORD_DRAINED,
 		.ino = f->ino,
+		.flags = RECORD_F_TIMED,
 		.upto = f->upto[0],
 		.stamp = f->stamp,
+		.drop_usec = f->time_usec,
 		.size = f->size,
 		.backing_dev = f->st.st_dev,
 		.backing_ino = f->st.st_ino };
@@ -270,6 +272,85 @@ static void test_before_told(bool shared)
 	end(&f);
 }
 
+/* What the agent's snapshot has of the file at node 0. */
+static struct wire_shared seen(struct file *f)
+{
+	struct state *st = store_state(home_store(f));
+	struct inode in;
+
+	if (state_inode(st, f->ino, &in) < 0)
+		exit(1);
+	return (struct wire_shared){
+		.ino = f->ino, .size = in.size, .limit = in.backing_limit, .upto = state_seq(st), .in_place = true
+	};
+}
+
+static void drops(struct file *f, uint32_t node)
+{
+	is_int(job_drop_drained(job_world_job(f->w, node),
+		       &(struct drained){ .ino = f->ino, .stamp = f->stamp, .time_usec = f->time_usec }),
+		0, "a node does its part drop");
+}
+
+/*
+ * Nodes do part drop one after the other, or miss it, while their programs go on: what they still have is not read any more, nor what it hid. The
+ * drain writes other letters, so that it shows where bytes are read from.
+ */
+static void test_dropped_by_some(unsigned int dropped)
+{
+	struct file f;
+
+	share_it(&f);
+	put(&f, 0, "C", 1);
+	drain_begins(&f, "acdefghijk");
+	put(&f, 1, "new", 6);
+	drain_publishes(&f);
+	job_drained(job_world_job(f.w, 0), f.ino);
+	for (uint32_t n = 0; n < NODES; n++)
+		if (dropped & 1u << n)
+			drops(&f, n);
+	all_read(&f, "acdefgnewk");
+	put(&f, 0, "Y", 1);
+	all_read(&f, "aYdefgnewk");
+	cut(&f, 1, 4);
+	put(&f, 0, "Z", 5);
+	all_read(&f, "aYde.Z");
+	end(&f);
+}
+
+/* Nobody has dropped anything, and nodes go on: the next session knows from the home what it is not to take from maps again. */
+static void test_not_dropped(void)
+{
+	struct share_extent ext[8];
+	struct file f;
+	uint64_t next;
+	size_t num;
+
+	share_it(&f);
+	put(&f, 1, "far", PLACE_DOMAIN_SIZE);
+	drain_begins(&f, "AB23456789");
+	drain_publishes(&f);
+	put(&f, 1, "x", 3);
+	struct wire_shared w = seen(&f);
+	is_int(ready_shared(job_world_job(f.w, 0), store_state(home_store(&f)), 0, &w), 0, "it can be drained again");
+	is_u64(w.drained_stamp, f.stamp, "with what was carried before: up to that stamp,");
+	is_u64(w.drained_usec, f.time_usec, "and that time");
+	for (unsigned int again = 0; again < 2; again++)
+		for (uint32_t n = 0; n < NODES; n++)
+			is_int(job_know_drained(job_world_job(f.w, n),
+				       &(struct drained){
+					       .ino = f.ino, .stamp = w.drained_stamp, .time_usec = w.drained_usec }),
+				0, "a node hears of that");
+	for (uint64_t off = 0; off <= PLACE_DOMAIN_SIZE; off += PLACE_DOMAIN_SIZE) {
+		uint32_t domain = place_domain(f.ino, off, PLACE_DOMAIN_SIZE, NODES);
+		struct state *st = store_state(job_world_store(f.w, domain));
+
+		is_int(state_share_extents(st, f.ino, off, 10, ext, 8, &num, &next), 0, "a map");
+		ok(off ? num == 0 : num == 1 && ext[0].off == 3 && ext[0].len == 1, "has only what is new");
+	}
+	end(&f);
+}
+
 /* Others begin to write to it while its home's agent carries it: of what it had written the domain homes have been told. */
 static void test_shared_meanwhile(void)
 {
@@ -290,19 +371,6 @@ static void test_shared_meanwhile(void)
 		"what nodes are told of a file's places stays there, though the drain has carried it");
 	all_read(&f, "AB23456789");
 	end(&f);
-}
-
-/* What the agent's snapshot has of the file at node 0. */
-static struct wire_shared seen(struct file *f)
-{
-	struct state *st = store_state(home_store(f));
-	struct inode in;
-
-	if (state_inode(st, f->ino, &in) < 0)
-		exit(1);
-	return (struct wire_shared){
-		.ino = f->ino, .size = in.size, .limit = in.backing_limit, .upto = state_seq(st), .in_place = true
-	};
 }
 
 /* Between the agent's snapshot and its look at the file. */
@@ -515,6 +583,9 @@ static void test_opened_too_late(void)
 int main(void)
 {
 	test_opened_too_late();
+	for (unsigned int dropped = 0; dropped < 1u << NODES; dropped++)
+		test_dropped_by_some(dropped);
+	test_not_dropped();
 	test_removed_while_open(O_RDONLY, false);
 	test_removed_while_open(O_RDONLY, true);
 	test_removed_while_open(O_RDWR, false);

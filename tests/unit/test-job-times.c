@@ -293,6 +293,95 @@ static void test_cut(uint32_t node)
 	end(&f);
 }
 
+/* What a node says to the home that has not heard of the last cut, and whose file had 104 bytes. */
+static int say_old_end(struct file *f, struct wire_msg *m, enum message_tag end, struct wire_msg *ret_reply)
+{
+	message_put(m, MESSAGE_SHARE_INO, f->ino);
+	message_put(m, MESSAGE_SHARE_AT_STAMP, 1);
+	message_put(m, end, 104);
+	int rc = peers_call(job_world_job(f->w, 1)->peers, 0, m, ret_reply);
+	wire_msg_free(m);
+	wire_msg_free(ret_reply);
+	return rc;
+}
+
+struct teller {
+	struct file *f;
+	_Atomic(bool) enough;
+	unsigned int failed;
+};
+
+static void *tell_old_commits(void *arg)
+{
+	struct teller *t = arg;
+
+	while (!t->enough) {
+		struct wire_msg m = { 0 }, reply = { 0 };
+
+		message_init(&m, MESSAGE_SHARE_COMMITTED);
+		t->failed += say_old_end(t->f, &m, MESSAGE_SHARE_SIZE, &reply) != 0;
+	}
+	return NULL;
+}
+
+static uint64_t size_at_home(struct file *f)
+{
+	struct inode in = { 0 };
+
+	(void)state_inode(store_state(job_world_store(f->w, 0)), f->ino, &in);
+	return in.size;
+}
+
+/* A commit of before a cut is told again and again while files are cut: the file does not grow by that. */
+static void test_told_again(void)
+{
+	unsigned int wrong = 0;
+	struct file f;
+	pthread_t thread;
+
+	begin(&f);
+	ok(put(&f, 0, "....", 0) && commit(&f, 0) && put(&f, 1, "far", 101) && commit(&f, 1), "written");
+	is_int(share_truncate(job_world_job(f.w, 2), f.ino, 3), 0, "and cut");
+	struct teller t = { .f = &f };
+	if (pthread_create(&thread, NULL, tell_old_commits, &t))
+		exit(1);
+	for (unsigned int i = 0; i < 300; i++) {
+		if (share_truncate(job_world_job(f.w, 2), f.ino, 2 + i % 2))
+			exit(1);
+		wrong += size_at_home(&f) != 2 + i % 2;
+	}
+	t.enough = true;
+	pthread_join(thread, NULL);
+	is_int(t.failed, 0, "told again all the time");
+	is_int(wrong, 0, "it is as long as it was cut");
+	is_u64(size_at_home(&f), 3, "also in the end");
+	end(&f);
+}
+
+/* Who opens it says how far he has written. What was cut off of that since is not where the next append goes. */
+static void test_registered_late(void)
+{
+	struct wire_msg m = { 0 }, reply = { 0 };
+	struct file f;
+
+	begin(&f);
+	ok(put(&f, 0, "....", 0) && commit(&f, 0) && put(&f, 1, "far", 101) && commit(&f, 1), "written");
+	is_int(share_truncate(job_world_job(f.w, 2), f.ino, 2), 0, "and cut");
+	message_init(&m, MESSAGE_SHARE_REGISTER);
+	message_put(&m, MESSAGE_SHARE_READERS, 1);
+	message_put(&m, MESSAGE_SHARE_WRITERS, 1);
+	message_put(&m, MESSAGE_SHARE_TIME, (uint64_t)clock_now(state_clock(store_state(job_world_store(f.w, 1)))));
+	is_int(say_old_end(&f, &m, MESSAGE_SHARE_END, &reply), 0, "opened by who has not heard of it");
+	message_init(&m, MESSAGE_SHARE_APPEND);
+	message_put(&m, MESSAGE_SHARE_INO, f.ino);
+	message_put(&m, MESSAGE_SHARE_LEN, 1);
+	is_int(peers_call(job_world_job(f.w, 1)->peers, 0, &m, &reply), 0, "appended to");
+	is_u64(message_get(&reply, MESSAGE_SHARE_OFF), 2, "at its end");
+	wire_msg_free(&m);
+	wire_msg_free(&reply);
+	end(&f);
+}
+
 static struct clock *clock_of(struct file *f, uint32_t node)
 {
 	return state_clock(store_state(job_world_store(f->w, node)));
@@ -529,6 +618,8 @@ int main(void)
 	test_tail();
 	for (uint32_t n = 0; n < NODES; n += 2)
 		test_cut(n);
+	test_told_again();
+	test_registered_late();
 	test_order(1, 2, true);
 	test_order(1, 2, false);
 	test_order(0, 1, true);
