@@ -211,14 +211,15 @@ static bool is_of_shared(unsigned int part)
 
 /*
  * Other nodes drop their layers of what is published here, so that is not to be forgotten with the power. Else it counts as
- * unpublished, and is carried again: harmless.
+ * unpublished, and is carried again: harmless. Likewise of what sessions before have carried, which part begin says.
  */
 static int keep_published(struct carry *c, unsigned int part, const struct wire_shared_list *list)
 {
 	bool any = false;
 
 	for (size_t i = 0; i < list->num; i++)
-		any |= part == WIRE_PART_FILES && list->at[i].published;
+		any |= (part == WIRE_PART_FILES && list->at[i].published) ||
+		       (part == WIRE_PART_BEGIN && list->at[i].drained_stamp);
 	return any ? store_sync(c->opt.drain.store) : 0;
 }
 
