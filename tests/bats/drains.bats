@@ -54,3 +54,10 @@ drainer_dies() {
 	cat "$WORK/trees.log"
 	arrives
 }
+
+@test "a background drain that makes way while it publishes files of two nodes leaves nothing behind of what it has published" {
+	start_job 2 "drain=idle,data=log"
+	program given_back.py "$WORK/s0" "$WORK/b" "$WORK/m0" "$WORK/m1"
+	stop_job
+	no_leftovers "$WORK/b"
+}

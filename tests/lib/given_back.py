@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""given_back.py STORE0 BACKING MOUNT0 MOUNT1
+
+Two nodes write files, which the background drains; a flush has that make way while it publishes them. When the store has given back the room of
+what was drained, the other node goes on with the files: everybody sees what was written, and so does the backing directory in the end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+FILES, SIZE = 200, 8192
+WRITTEN = b"a" * 4096 + b"B" * 512 + b"a" * 3584
+PATIENCE = 60  # seconds; only a test that fails needs them
+PENDING_TERM = 1 << signal.SIGTERM - 1
+
+
+def put(path, data, off, flags=os.O_RDWR):
+    fd = os.open(path, flags, 0o644)
+    os.pwrite(fd, data, off)
+    return fd
+
+
+def flush(mount):
+    return subprocess.Popen([os.environ["CISTERN"], "flush", "--wait", mount])
+
+
+def flushed(process):
+    if process.wait(PATIENCE):
+        sys.exit("a flush failed")
+
+
+def wrong(top):
+    return [i for i in range(FILES) if open(f"{top}/f{i}", "rb").read(SIZE) != WRITTEN]
+
+
+def write_both(m0, m1):
+    for i in range(FILES):
+        first = put(f"{m0}/f{i}", b"a" * SIZE, 0, os.O_RDWR | os.O_CREAT)
+        os.close(put(f"{m1}/f{i}", b"B" * 512, 4096))
+        os.close(first)
+
+
+def published(backing):
+    return sum(name.startswith("f") for name in os.listdir(backing))
+
+
+def drainers(store):
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                words = f.read().split(b"\0")
+        except OSError:
+            continue
+        if b"drain" in words and os.fsencode(store) in words:
+            yield int(pid)
+
+
+def try_kill(pid, number):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def stop_one(store, backing):
+    """The process that has published some files and not all, stopped; or None."""
+    for pid in drainers(store):
+        try_kill(pid, signal.SIGSTOP)
+        if 0 < published(backing) < FILES:
+            return pid
+        try_kill(pid, signal.SIGCONT)
+    return None
+
+
+def stop_publishing(store, backing):
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end and published(backing) < FILES:
+        pid = stop_one(store, backing)
+        if pid:
+            return pid
+    sys.exit("the background was not met while it published")
+
+
+def is_told_to_end(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as f:
+        pending = [line.split()[1] for line in f if line.startswith("ShdPnd:")]
+    return int(pending[0], 16) & PENDING_TERM
+
+
+def interrupt(store, backing, mount):
+    pid = stop_publishing(store, backing)
+    print(published(backing), "files are published when the flush begins")
+    asked = flush(mount)
+    end = time.monotonic() + PATIENCE
+    while not is_told_to_end(pid) and time.monotonic() < end:
+        time.sleep(0.01)
+    try_kill(pid, signal.SIGCONT)
+    flushed(asked)
+
+
+def blocks(store):
+    return sum(os.stat(os.path.join(top, name)).st_blocks for top, _, names in os.walk(store + "/segment") for name in names)
+
+
+def wait_given_back(store, mount):
+    """It does so when it syncs, some time after the drain."""
+    before, end = blocks(store), time.monotonic() + PATIENCE
+    with open(f"{mount}/synced", "wb") as f:
+        while blocks(store) >= before:
+            if time.monotonic() > end:
+                sys.exit("the store gives nothing back")
+            f.write(b"again")
+            f.flush()
+            os.fsync(f.fileno())
+            time.sleep(0.5)
+
+
+def main():
+    store, backing, m0, m1 = sys.argv[1:]
+    write_both(m0, m1)
+    interrupt(store, backing, m1)
+    wait_given_back(store, m0)
+    opened = [put(f"{m1}/f{i}", b"x", SIZE + 9) for i in range(FILES)]
+    seen = {m: wrong(m) for m in (m0, m1)}
+    for fd in opened:
+        os.close(fd)
+    flushed(flush(m0))
+    seen[backing] = wrong(backing)
+    for top, files in seen.items():
+        print(f"{top}: {len(files)} files with other bytes {files[:5]}")
+    sys.exit(any(seen.values()))
+
+
+if __name__ == "__main__":
+    main()
