@@ -286,6 +286,15 @@ static void run_part(struct carry *c, const struct collective_work *w, struct co
 	send_manifest(c, ret);
 }
 
+/* One that has nothing to do here: what else comes with it. */
+static void pass_part(struct carry *c, const struct collective_work *w, struct collective_done *ret)
+{
+	ret->result = CISTERN_EXIT_OK;
+	if (w->part == WIRE_PART_BEGIN)
+		drain_forget_errors(c->carrier, w->paths, w->num_paths);
+	send_manifest(c, ret); /* what could not be told before */
+}
+
 static void work(const struct collective_work *w, struct collective_done *ret, void *arg)
 {
 	struct carry *c = arg;
@@ -300,9 +309,11 @@ static void work(const struct collective_work *w, struct collective_done *ret, v
 	else if ((w->part == WIRE_PART_OFFER || w->part == WIRE_PART_CONVERT) &&
 		 !settle_wants_convert(store_path(c->opt.drain.store)))
 		ret->result = CISTERN_EXIT_OK; /* no file has asked for it */
-	else if ((is_of_shared(w->part) && w->shared->num == 0) ||
-		 idle_part(c->opt.drain.store, (enum wire_part)w->part))
+	else if (is_of_shared(w->part) && w->shared->num == 0)
 		ret->result = CISTERN_EXIT_OK;
+	else if ((w->part != WIRE_PART_FILES || w->shared->num == 0) &&
+		 idle_part(c->opt.drain.store, (enum wire_part)w->part))
+		pass_part(c, w, ret);
 	else
 		run_part(c, w, ret);
 	if (w->part == WIRE_PART_REMOVE)

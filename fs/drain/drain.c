@@ -599,6 +599,13 @@ uint64_t drain_request_part(struct drain *d, const struct drain_part *part)
 	return id;
 }
 
+void drain_forget_errors(struct drain *d, const char *const *paths, size_t num)
+{
+	pthread_mutex_lock(&d->lock);
+	drain_errors_prune(&d->errors, d->next_id, (char *const *)paths, num);
+	pthread_mutex_unlock(&d->lock);
+}
+
 void drain_take_shared(struct drain *d, struct wire_shared_list *ret)
 {
 	pthread_mutex_lock(&d->lock);

@@ -108,6 +108,8 @@ struct drain_part {
 	const char *node_name;                 /* borrowed: of this node */
 };
 uint64_t drain_request_part(struct drain *d, const struct drain_part *part);
+/* Of those paths, which another drain begins to carry; of none: all. */
+void drain_forget_errors(struct drain *d, const char *const *paths, size_t num);
 /* What the last part found (WIRE_PART_BEGIN), or could not write (failed is set). Moves it into the empty *ret. */
 void drain_take_shared(struct drain *d, struct wire_shared_list *ret);
 /* What the agents of the last part have carried. */

@@ -9,7 +9,10 @@
 #include "format/store/store.h"
 #include "format/wire/wire.h"
 
-/* True: an agent would find nothing to do. Only of parts that are about names; false of all others, and when in doubt. */
+/*
+ * True: an agent would find nothing to do. Of parts that are about names, and of those that begin files of many nodes or carry this one's (if none of
+ * many is in the session); false of all others, and when in doubt.
+ */
 bool idle_part(struct store *store, enum wire_part part);
 
 #endif

@@ -346,6 +346,48 @@ is_handed_over() {
 		jq -es --argjson ino "$ino" '[.[] | select(.ino == $ino)] | last | .type == "drained"' <"$WORK/log" >/dev/null
 }
 
+# attributes FILE: what a drain carries of it.
+attributes() {
+	echo "$(stat -c '%s %a %Y %h' "$1") $(cat "$1")"
+}
+
+@test "a node that has nothing to carry starts no agents for a drain, and whatever is changed then is carried" {
+	local change
+	start_job 2 drain=unmount
+	mkdir "$WORK/m0/d"
+	echo of node 0 >"$WORK/m0/d/a"
+	echo of node 1 >"$WORK/m1/d/b"
+	"$CISTERN" flush --wait --mount "$WORK/m0"
+	is "$(grep -c drain-start "$WORK/s1/cistern.log")" 1
+	"$CISTERN" flush --wait --mount "$WORK/m0"
+	is "$(grep -c drain-start "$WORK/s1/cistern.log")" 1
+	for change in 'ln m1/d/b m1/d/link' 'ln m0/d/b m0/d/link2' 'chmod 600 m0/d/b' 'touch -d 2020-01-02 m1/d/b' 'echo more >>m1/d/b' \
+		'echo of both >>m0/d/b' 'truncate -s 5 m0/d/b' 'mv m1/d/link m1/link' 'mv m0/d m0/e' 'rm m0/e/link2' 'mv m1/link m1/e/again' \
+		'echo new >m1/e/c' 'mv m0/e/a m0/e/b'; do
+		(cd "$WORK" && eval "$change")
+		"$CISTERN" flush --wait --mount "$WORK/m0"
+		is "$(cd "$WORK/b" && find . -not -name '.cistern*' | sort)" "$(cd "$WORK/m1" && find . | sort)"
+		for file in $(cd "$WORK/b" && find . -type f -not -name '.cistern*'); do
+			is "$change: $file: $(attributes "$WORK/b/$file")" "$change: $file: $(attributes "$WORK/m1/$file")"
+		done
+	done
+	stop_job
+}
+
+@test "what a drain of a job could not carry is complained of until it has been" {
+	start_job 2 drain=unmount
+	echo mine >"$WORK/m1/f"
+	mkdir "$WORK/b/f"
+	: >"$WORK/b/f/of-somebody-else"
+	exits 3 "$CISTERN" flush --wait --mount "$WORK/m0"
+	refute is "$(of 1 errors)" 0
+	rm -r "$WORK/b/f"
+	"$CISTERN" flush --wait --mount "$WORK/m0"
+	is "$(of 1 errors)" 0
+	is "$(cat "$WORK/b/f")" mine
+	stop_job
+}
+
 @test "node 0 dies when it has been told of a directory's time, and before it has drained that" {
 	local now drain
 	step_agents
