@@ -276,8 +276,10 @@ static void attach_home(struct shared *s, int flags, struct job_file *file, stru
 {
 	file->shared = s;
 	file->flags = flags;
-	if (s->is_shared)
-		choose_reply(flags, ret);
+	if (!s->is_shared)
+		return;
+	choose_reply(flags, ret);
+	registry_catch_up(s);
 }
 
 int share_open(struct job *j, uint64_t ino, int flags, struct job_file *file, struct core_open_reply *ret)

@@ -74,16 +74,33 @@ static bool set_pending(struct shared *s, uint32_t node, uint64_t stamp)
 	return true;
 }
 
+/* mutex is held. All commits up to it have been told. */
+static uint64_t settled(struct shared *s)
+{
+	uint64_t stamp = registry_stamp(s);
+
+	for (size_t i = 0; i < s->num_pending; i++)
+		if (s->pending[i].stamp <= stamp)
+			stamp = s->pending[i].stamp - 1;
+	return stamp;
+}
+
 int registry_settled_stamp(struct shared *s, uint64_t *ret)
 {
 	pthread_mutex_lock(&s->mutex);
 	bool busy = s->cutting;
-	*ret = registry_stamp(s);
-	for (size_t i = 0; i < s->num_pending; i++)
-		if (s->pending[i].stamp <= *ret)
-			*ret = s->pending[i].stamp - 1;
+	*ret = settled(s);
 	pthread_mutex_unlock(&s->mutex);
 	return busy ? -EBUSY : 0;
+}
+
+void registry_catch_up(struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	uint64_t stamp = settled(s);
+	if (s->is_shared && s->stamp < stamp)
+		s->stamp = stamp;
+	pthread_mutex_unlock(&s->mutex);
 }
 
 void registry_serve_stamp(struct job *j, struct peers_request *rq)

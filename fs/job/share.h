@@ -240,6 +240,8 @@ void registry_promise(struct shared *s, uint32_t node); /* it could not be told:
 uint64_t registry_stamp(struct shared *s);              /* a new one; mutex is held */
 /* Every commit with a stamp up to *ret is in the share maps. -EBUSY: the file is just being cut. */
 int registry_settled_stamp(struct shared *s, uint64_t *ret);
+/* What is written from now on at home, where nobody had the file open, has seen all commits that have been told. */
+void registry_catch_up(struct shared *s);
 bool registry_has_openers(struct shared *s);
 /* A lookup of the file that a request is about, by its number or by the hint that came along: core_forget() ends it. */
 int registry_find(struct job *j, uint64_t ino, const struct wire_msg *m);

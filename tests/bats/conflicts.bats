@@ -56,6 +56,37 @@ d/f 20000000 100 0 1" ]
 	stop_job
 }
 
+# Each write comes when the one before has been closed or synced, by a file opened for it, or open all the while, at the home and elsewhere.
+@test "what was written one after the other is no overlap" {
+	needs_program mpicc.mpich
+	start_job 2
+	python3 - "$WORK/m0" "$WORK/m1" <<-'END'
+		import os, sys
+		def write(path, byte):
+		    fd = os.open(path, os.O_WRONLY | os.O_CREAT)
+		    os.pwrite(fd, byte * 3000, 1000)
+		    os.close(fd)
+		for order in (0, 1), (1, 0):
+		    a, b = (sys.argv[i + 1] + "/anew%d" % order[0] for i in order[::-1])
+		    for byte in (b"a", b"b", b"c"):
+		        write(a, byte)
+		        write(b, byte)
+		    a, b = (os.open(sys.argv[i + 1] + "/open%d" % order[0], os.O_RDWR | os.O_CREAT) for i in order[::-1])
+		    for byte in (b"a", b"b", b"c"):
+		        for fd in a, b:
+		            os.pwrite(fd, byte * 3000, 1000)
+		            os.fsync(fd)
+	END
+	run overlaps "$WORK/s0" "$WORK/s1"
+	is "$output" ""
+	# Spans that ROMIO reads and writes back, each under a lock: two rounds of them, of which the first makes the file longer.
+	mpicc.mpich -O1 -o "$WORK/nodes-io" "$top_srcdir/tests/mpi/nodes-io.c"
+	ranks mpich "$WORK/nodes-io" sieved @/sieved
+	run overlaps "$WORK/s0" "$WORK/s1"
+	is "$output" ""
+	stop_job
+}
+
 # in_manifest MANIFEST FILTER [ARG...]: jq's filter holds; PATH(p) is the entry of p.
 in_manifest() {
 	jq -e "${@:3}" "def PATH(p): .files[] | select(.path == p); $2" "$1" >"$WORK/jq.out" || { jq -c . "$1"; cat "$WORK/jq.out"; return 1; }
