@@ -399,6 +399,21 @@ void peers_joined(struct peers *p, uint32_t node, uint64_t incarnation)
 	change_end(p, &ch);
 }
 
+static void log_gone(struct peers *p, uint32_t node, bool given_up)
+{
+	char name[NAME_BYTES + 32], text[256];
+
+	peers_name(p, node, name, sizeof(name));
+	if (given_up)
+		snprintf(text, sizeof(text),
+			"%s is given up: its daemon has not come back for %llu s (node_timeout). What needs it fails until it is "
+			"mounted again",
+			name, (unsigned long long)(p->opt.node_timeout_usec / 1000000));
+	else
+		snprintf(text, sizeof(text), "%s: its daemon has ended", name);
+	peers_log(p, given_up, given_up ? "peer-given-up" : "peer-ended", text);
+}
+
 void peers_give_up(struct peers *p, uint32_t node, int64_t missing_since_usec)
 {
 	struct call_list failed = TAILQ_HEAD_INITIALIZER(failed);
@@ -419,6 +434,8 @@ void peers_give_up(struct peers *p, uint32_t node, int64_t missing_since_usec)
 	pthread_cond_broadcast(&p->changed);
 	pthread_mutex_unlock(&p->lock);
 	finish_calls(&failed);
+	if (news)
+		log_gone(p, node, missing_since_usec != 0);
 	upcall_end(p);
 	if (news)
 		tell_event(p, PEERS_GONE, node);

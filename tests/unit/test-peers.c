@@ -504,6 +504,7 @@ static void test_timeouts(void)
 	wait_event(w, 0, PEERS_GONE, 1);
 	is_u64(w->sides[0].last_event_node[PEERS_GONE], 1, "a daemon that stays away is given up");
 	is_int(ask(w, 0, 1, ECHO, 1, NULL), -EHOSTDOWN, "and calls to it fail at once");
+	ok(strstr(w->log_text, "peer-given-up node 1 ") && !strstr(w->log_text, "peer-ended"), "the log says so");
 	loopback_restart(w->l, 1);
 	set_hooks(w, 1);
 	loopback_assemble(w->l);
@@ -512,6 +513,7 @@ static void test_timeouts(void)
 	loopback_end(w->l, 2);
 	wait_event(w, 0, PEERS_GONE, 2);
 	is_int(ask(w, 0, 2, ECHO, 1, NULL), -EHOSTDOWN, "one that ended for good is known at once");
+	ok(strstr(w->log_text, "peer-ended node 2 "), "and the log says so");
 	world_free(w);
 
 	w = world_make(&(struct loopback_options){ .timeout_usec = 1000 });
