@@ -69,16 +69,16 @@ const struct command command_agent = {
 	.summary = "join this node's mount with those of the job's other nodes",
 	.synopsis = "agent --store DIR [--timeout TIME]",
 	.about =
-		"Started by MPICH's mpiexec, or srun, once on each node of a job, each with the store of its node's mount, the agents make one "
-		"file system of the mounts: they carry messages and data between them. The mounts are made first, without MPI; those of a "
-		"job of several nodes wait for their agents when they need other nodes.\n\n"
+		"Started by MPICH's mpiexec, or srun with --mpi=pmi2, once on each node of a job, each with the store of its node's mount, the "
+		"agents make one file system of the mounts: they carry messages and data between them. The mounts are made first, without MPI; "
+		"those of a job of several nodes wait for their agents when they need other nodes.\n\n"
 		"The first time, the stores are numbered. From then on they belong together: all must be there, each once. A wrong set is "
 		"refused, and the message names the store that does not fit.\n\n"
 		"The agents end when all mounts have been taken down, or when one of them is told to by SIGTERM or SIGINT, or dies. Nothing is "
 		"lost by that; they can be started again while the mounts and applications live.\n\n"
 		"Exit status 2: this set of stores is wrong; 6: a store was not mounted in time.",
 	.examples = "mpiexec -ppn 1 cistern agent --store /local/nvme/$JOB &\n"
-		    "srun --ntasks-per-node=1 cistern agent --store /local/nvme/$JOB &",
+		    "srun --overlap --mpi=pmi2 --ntasks-per-node=1 cistern agent --store /local/nvme/$JOB &",
 	.options = options,
 	.run = run_agent,
 };

@@ -179,6 +179,18 @@ static int answer_wait(
 	return 0;
 }
 
+/* Those of a job's mounts are not answered here (ctl.c). */
+static int answer_hello(
+	struct client *client, const struct wire_msg *request, struct wire_msg *reply, struct cistern_error *err)
+{
+	(void)client;
+	(void)request;
+	(void)reply;
+	return cistern_error_set(err, -EINVAL,
+		"it is mounted without other nodes (nodes=1), and takes no agent: unmount it, and mount it with -o nodes=N "
+		"on each of the job's N nodes");
+}
+
 static int answer_pause(
 	struct client *client, const struct wire_msg *request, struct wire_msg *reply, struct cistern_error *err)
 {
@@ -471,6 +483,7 @@ void ctl_answer(struct client *client, const struct wire_msg *request, struct wi
 		[WIRE_DRAIN_FETCHED] = answer_fetched,
 		[WIRE_DRAIN_OCCUPIED] = answer_occupied,
 		[WIRE_DRAIN_END] = answer_end,
+		[WIRE_AGENT_HELLO] = answer_hello,
 	};
 	struct cistern_error err = { 0 };
 	int r;

@@ -133,6 +133,12 @@ int identity_decode(const uint8_t in[IDENTITY_BYTES], struct identity *ret)
 #define WHO_FORMAT "the store %s on host %s"
 #define WHO(id)    (id)->store, (id)->host
 
+/* What it looks like when another MPI than ours has started the agents. */
+static const char *alone_text(uint32_t num)
+{
+	return num > 1 ? "" : ". If more were started, each is alone: they need MPICH's mpiexec, or srun --mpi=pmi2";
+}
+
 typedef bool (*same_fn)(const struct identity *a, const struct identity *b);
 
 static bool same_version(const struct identity *a, const struct identity *b)
@@ -272,9 +278,9 @@ static int missing_nodes(
 	return cistern_error_set(err, -EINVAL,
 		"node%s %s of %u %s missing: " WHO_FORMAT
 		" is node %u of a job of %u, but agents were started for %u; start them on all nodes: "
-		"mpiexec -n %u -ppn 1 cistern agent --store DIR",
+		"mpiexec -n %u -ppn 1 cistern agent --store DIR%s",
 		missing > 1 ? "s" : "", list, nodes, missing > 1 ? "are" : "is", WHO(&ids[0]), ids[0].node, nodes, num,
-		nodes);
+		nodes, alone_text(num));
 }
 
 /* All are of one job, each store once: each number once, and none missing. */
@@ -308,8 +314,8 @@ static int check_wanted(const struct identity *ids, uint32_t num, struct cistern
 			return cistern_error_set(err, -EINVAL,
 				WHO_FORMAT
 				" is mounted as one of %u (nodes=%u), but agents were started for %u: start one on each node "
-				"of the job, or mount with nodes=%u",
-				WHO(&ids[i]), ids[i].wanted, ids[i].wanted, num, num);
+				"of the job, or mount with nodes=%u%s",
+				WHO(&ids[i]), ids[i].wanted, ids[i].wanted, num, num, alone_text(num));
 	return 0;
 }
 

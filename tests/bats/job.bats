@@ -89,6 +89,33 @@ says_of() {
 	grep -E ' job_not_assembled text="[^="]+"$' "$WORK/s0/cistern.log"
 }
 
+@test "a mount without other nodes takes no agent, which says how to mount it instead" {
+	needs_mpi
+	mkdir -p "$WORK/b" "$WORK/m0"
+	mount_cistern "$WORK/s0" "$WORK/m0" "$WORK/b"
+	exits 2 "$CISTERN" agent --store "$WORK/s0" --timeout 10s
+	says "$WORK/s0: it is mounted without other nodes (nodes=1), and takes no agent: unmount it, and mount it with -o nodes=N"
+	umount_wait "$WORK/m0"
+}
+
+@test "a mount that has no agents yet says so and waits for them, and goes on" {
+	local writer
+	needs_mpi
+	JOB_NODES=2
+	mkdir -p "$WORK/b" "$WORK/m0" "$WORK/m1"
+	for k in 0 1; do mount_node $k; done
+	run "$CISTERN" status "$WORK/m0"
+	[[ $output == *"one of 2 nodes, not numbered yet"*"start them on all nodes with 'cistern agent'"* ]]
+	echo text >"$WORK/m1/f" 3>&- &
+	writer=$!
+	sleep 1 # nothing can show that nothing happens
+	refute gone "$writer"
+	start_agents
+	wait "$writer"
+	is "$(cat "$WORK/m0/f")" text
+	stop_job
+}
+
 @test "a store of a job is not mounted as if it were alone, nor as one of another number" {
 	start_job 2 job=j7
 	wait_until 60 says_of 1 node 1

@@ -110,6 +110,18 @@ static void test_bad(void)
 		"nodes 0, 4 of 5 are missing: the store /s0 on host h0 is node 1 of a job of 5, but agents were started for "
 		"3; start them on all nodes: mpiexec -n 5 -ppn 1 cistern agent --store DIR",
 		"a part of a job");
+	is_refused(1,
+		"nodes 0, 2, 3, 4 of 5 are missing: the store /s0 on host h0 is node 1 of a job of 5, but agents were started "
+		"for 1; start them on all nodes: mpiexec -n 5 -ppn 1 cistern agent --store DIR. If more were started, each is "
+		"alone: they need MPICH's mpiexec, or srun --mpi=pmi2",
+		"one of a job, as another MPI's mpiexec starts them");
+	make_job(1);
+	ids[0].wanted = 2;
+	is_refused(1,
+		"the store /s0 on host h0 is mounted as one of 2 (nodes=2), but agents were started for 1: start one on each "
+		"node of the job, or mount with nodes=1. If more were started, each is alone: they need MPICH's mpiexec, or "
+		"srun --mpi=pmi2",
+		"a new one alone");
 	make_job(1);
 	ids[1].code = -ETIMEDOUT;
 	strcpy(ids[1].text, "no daemon");
