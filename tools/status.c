@@ -180,6 +180,8 @@ static void drain_line(const struct wire_msg *m)
 	if (!daemon_u64(m, WIRE_DRAINING)) {
 		printf("  %-10s %s\n", "draining",
 			daemon_u64(m, WIRE_PAUSED) ? "no; paused, 'cistern resume' lets it go on" : "no");
+		if (wire_get_str(m, WIRE_WAITING, 0, path, sizeof(path)))
+			printf("  %-10s nodes that are unmounted wait for %s\n", "", path);
 		return;
 	}
 	printf("  %-10s %" PRIu64 " of %" PRIu64 " files, %s of %s", "draining", daemon_u64(m, WIRE_DONE_FILES),

@@ -177,6 +177,10 @@ const struct command command_umount = {
 		"With --wait the drain comes first and is shown, and the command succeeds only if every byte and name is on the backing "
 		"directory. If some files cannot be drained, the mount is taken down all the same, they stay in the store, and the "
 		"exit status is 3. If the time-out runs out during the drain, the mount stays and the exit status is 6.\n\n"
+		"In a job of several nodes each node is unmounted by itself, in any order, and its daemon stays and serves the others until all "
+		"are and everything is drained, or until the setting unmount_timeout of node 0's mount is over. --wait waits for that, and says "
+		"which nodes it waits for; if its own time-out runs out meanwhile, the mount is gone, the exit status is 6, and 'cistern wait "
+		"STORE' goes on waiting. Nodes that could not be reached or stayed mounted are named, and the exit status is 3.\n\n"
 		"If processes use the mount, they are named, the mount stays, and the exit status is 5. A mount whose daemon has died is just "
 		"freed.",
 	.examples = "cistern umount --wait --timeout 30m /cistern",

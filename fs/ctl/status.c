@@ -82,7 +82,7 @@ static void add_part(struct ctl *c, struct drain_status *st, struct wire_msg *re
 	st->share_percent = part.share_percent;
 	st->num_errors += part.num_errors;
 	drain_each_error(carry_carrier(c->opt.carry), put_error, reply);
-	if (!st->draining || part.draining)
+	if (part.draining)
 		return;
 	collective_waits_for(carry_collective(c->opt.carry), waiting, sizeof(waiting));
 	if (*waiting)

@@ -35,11 +35,15 @@ void collective_cancel(struct collective *c, uint64_t id)
 	wire_msg_free(&m);
 }
 
-/* lock is held, given up meanwhile. */
-static void give_up_ask(struct collective *c, uint64_t id, const char *why)
+/* lock is held, given up meanwhile. what: has become of node 0. */
+static void give_up_ask(struct collective *c, uint64_t id, const char *what)
 {
+	char name[128], why[CISTERN_ERROR_TEXT_BYTES];
+
 	collective_ask_free(collective_take_ask(&c->mine, 0, id));
 	pthread_mutex_unlock(&c->lock);
+	snprintf(why, sizeof(why), "%s, which leads drains, %s: without it nothing is drained",
+		peers_name(c->opt.peers, 0, name, sizeof(name)), what);
 	c->opt.answer(id, CISTERN_EXIT_INCOMPLETE, why, c->opt.arg);
 	pthread_mutex_lock(&c->lock);
 }
@@ -65,7 +69,7 @@ static void send_ask(struct collective *c, struct ask *a)
 	if (a && r == -ECONNRESET) {
 		a->sent = false; /* another daemon leads now: once more */
 	} else if (a) {
-		give_up_ask(c, id, "node 0, which leads drains, cannot be reached");
+		give_up_ask(c, id, "cannot be reached");
 	}
 }
 
@@ -80,7 +84,7 @@ void *collective_asker(void *arg)
 		while (a && a->sent && !a->lost)
 			a = a->next;
 		if (a && a->lost)
-			give_up_ask(c, a->id, "node 0, which leads drains, has ended");
+			give_up_ask(c, a->id, "has ended");
 		else if (a)
 			send_ask(c, a);
 		else

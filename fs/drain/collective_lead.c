@@ -150,6 +150,14 @@ static void merge(const struct ask *list, enum drain_kind *ret_kind, struct path
 	}
 }
 
+/* Its daemon has ended, or it was given up. */
+static bool is_gone(const struct collective *c, uint32_t node)
+{
+	struct peers_node n;
+
+	return peers_nodes(c->opt.peers, node, &n, 1) == 1 && n.gone;
+}
+
 /* lock is held. */
 static bool is_mounted(const struct collective *c, uint32_t node)
 {
@@ -157,7 +165,22 @@ static bool is_mounted(const struct collective *c, uint32_t node)
 
 	while (a && a->from != node)
 		a = a->next;
-	return !a;
+	return !a && !is_gone(c, node);
+}
+
+/* lock is held. */
+static bool is_any_mounted(struct collective *c)
+{
+	while (c->some_mounted < c->num_members && !is_mounted(c, c->some_mounted))
+		c->some_mounted++;
+	return c->some_mounted < c->num_members;
+}
+
+/* lock is held. Some nodes are unmounted, and wait no longer for the others: in vain so far, or because these will not come. */
+static bool is_over(struct collective *c)
+{
+	return c->finals && c->num_members > 0 && collective_count(c->finals) < c->num_members &&
+	       (collective_now_usec() >= c->leave_usec || !is_any_mounted(c));
 }
 
 /* lock is held. Another node that has not said yet that it is done. */
@@ -182,42 +205,42 @@ static void name_nodes(
 
 void collective_waits_for(struct collective *c, char *out, size_t cap)
 {
-	char names[CISTERN_ERROR_TEXT_BYTES / 4] = "";
-	const char *doing = "at work on its part";
+	char names[CISTERN_ERROR_TEXT_BYTES / 4] = "", leader[128];
+	const char *doing = ", at work on its part";
 
 	pthread_mutex_lock(&c->lock);
 	if (c->leading) {
 		name_nodes(c, keeps_us, names, sizeof(names));
 	} else if (c->finals) {
-		doing = "still mounted";
+		doing = ", still mounted";
 		name_nodes(c, is_mounted, names, sizeof(names));
 	} else if (c->mine && !c->working) {
-		snprintf(names, sizeof(names), "other nodes");
-		doing = "at work or still mounted; 'cistern status' on node 0 names them";
+		doing = "";
+		snprintf(names, sizeof(names),
+			"other nodes, at work or still mounted; 'cistern status' on %s names them",
+			peers_name(c->opt.peers, 0, leader, sizeof(leader)));
 	}
 	pthread_mutex_unlock(&c->lock);
-	snprintf(out, cap, "%s%s%s", names, *names ? ", " : "", *names ? doing : "");
+	snprintf(out, cap, "%s%s", names, *names ? doing : "");
 }
 
 /* lock is held, given up meanwhile. After a session that all these had asked for. */
 static void finish_finals(struct collective *c, uint64_t served)
 {
 	char text[CISTERN_ERROR_TEXT_BYTES], late[CISTERN_ERROR_TEXT_BYTES / 4];
-	bool all = served == c->num_members;
 
-	if (!c->finals || (!all && collective_now_usec() < c->leave_usec))
-		return;
-	c->leave_usec = 0;
-	if (all) {
+	if (c->finals && served == c->num_members) {
+		c->leave_usec = 0;
 		memcpy(text, c->text, sizeof(text));
 		answer_all(c, &c->finals, c->result, text);
-		return;
+	} else if (is_over(c) && served == collective_count(c->finals)) {
+		c->leave_usec = 0;
+		name_nodes(c, is_mounted, late, sizeof(late));
+		snprintf(text, sizeof(text), "%s%s%swhat the other nodes had is drained as far as it could be%s%.500s",
+			*late ? "still mounted when the time was over: " : "", late, *late ? "; " : "",
+			c->text[0] ? "; " : "", c->text);
+		answer_all(c, &c->finals, CISTERN_EXIT_INCOMPLETE, text);
 	}
-	name_nodes(c, is_mounted, late, sizeof(late));
-	snprintf(text, sizeof(text),
-		"still mounted when the time was over: %s; what the other nodes had is drained as far as it could be%s%.500s",
-		late, c->text[0] ? "; " : "", c->text);
-	answer_all(c, &c->finals, CISTERN_EXIT_INCOMPLETE, text);
 }
 
 /* lock is held, given up meanwhile. Who does not want to wait any longer. */
@@ -227,16 +250,17 @@ static void drop_cancelled(struct collective *c)
 
 	while (a && !a->cancelled)
 		a = a->next;
-	if (a)
-		answer(c, collective_take_ask(&c->finals, a->from, a->id), CISTERN_EXIT_INCOMPLETE,
-			"stopped before its end; the rest is in the store");
+	if (!a)
+		return;
+	c->some_mounted = 0;
+	answer(c, collective_take_ask(&c->finals, a->from, a->id), CISTERN_EXIT_INCOMPLETE,
+		"stopped before its end; the rest is in the store");
 }
 
 /* lock is held. A session is due: somebody asks, or the last ones shall not wait any longer. */
 static bool is_due(struct collective *c)
 {
-	return c->asks || collective_count(c->finals) > c->finals_served ||
-	       (c->leave_usec && collective_now_usec() >= c->leave_usec);
+	return c->asks || collective_count(c->finals) > c->finals_served || is_over(c);
 }
 
 static int know_nodes(struct collective *c)
@@ -252,9 +276,9 @@ static int know_nodes(struct collective *c)
 }
 
 /* lock is held. */
-static enum wire_haste haste_of(const struct collective *c, const struct ask *asks, bool last)
+static enum wire_haste haste_of(struct collective *c, const struct ask *asks, bool last)
 {
-	if (!last && c->leave_usec && collective_now_usec() >= c->leave_usec)
+	if (!last && is_over(c))
 		return WIRE_HASTE_LATE;
 	for (; asks; asks = asks->next)
 		if (asks->for_room)

@@ -68,6 +68,8 @@ void collective_serve_part_done(struct collective *c, uint32_t from, const struc
 	pthread_mutex_unlock(&c->lock);
 }
 
+static const char gone[] = "its daemon has ended, or was given up";
+
 /* lock is held. */
 static void lose(struct collective *c, uint32_t node, const char *why)
 {
@@ -96,10 +98,11 @@ static void restarted(struct collective *c, uint32_t node)
 void collective_event(struct collective *c, enum peers_event event, uint32_t node)
 {
 	pthread_mutex_lock(&c->lock);
+	c->some_mounted = 0;
 	if (event == PEERS_RESTARTED)
 		restarted(c, node);
 	if (event == PEERS_GONE)
-		lose(c, node, "its daemon has ended");
+		lose(c, node, gone);
 	if (event == PEERS_RESTARTED && node == 0)
 		for (struct ask *a = c->mine; a; a = a->next)
 			a->sent = false;
@@ -132,7 +135,7 @@ static void lose_unreachable(const struct sending *s, int status)
 		return;
 	s->c->members[s->node].away = status == -ETIMEDOUT;
 	snprintf(why, sizeof(why), "cannot be reached (%s)", strerror(-status));
-	lose(s->c, s->node, why);
+	lose(s->c, s->node, status == -EHOSTDOWN ? gone : why);
 }
 
 static void part_sent(int status, const struct wire_msg *reply, void *arg)
@@ -179,7 +182,7 @@ static void send_to(struct collective *c, uint32_t node, const struct wire_msg *
 		pthread_mutex_lock(&c->lock);
 		c->members[node].asked = false;
 		if (done == part_sent)
-			lose(c, node, strerror(-r));
+			lose(c, node, r == -EHOSTDOWN ? gone : strerror(-r));
 		pthread_mutex_unlock(&c->lock);
 	}
 }

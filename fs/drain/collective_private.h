@@ -111,6 +111,7 @@ struct collective {
 	size_t num_troubles;
 	int64_t leave_usec;     /* finals are answered by then; 0: none waits */
 	uint64_t finals_served; /* how many of them had asked when the last session began */
+	uint32_t some_mounted;  /* all nodes below are unmounted or gone; 0 when one may be back */
 };
 
 static inline uint64_t tag_get(const struct wire_msg *m, int tag)

@@ -123,7 +123,7 @@ says_whom_it_waits_for() {
 	text=$(status_of waiting_for "$WORK/s$first")
 	case $first in
 	0) [[ $text == "node 1 ("*", still mounted" ]] ;;
-	*) [[ $text == "other nodes, "* ]] ;;
+	*) [[ $text == "other nodes, "*"on node 0 (host "* && $(status_of waiting_for "$WORK/m0") == "node 0 ("*", still mounted" ]] ;;
 	esac
 }
 
@@ -138,6 +138,8 @@ says_whom_it_waits_for() {
 		umount_wait "$WORK/m$first" &
 		wait_until 60 test -s "$WORK/b/own$first"
 		wait_until 60 says_whom_it_waits_for
+		exits 6 "$CISTERN" wait --timeout 1s "$WORK/s$first"
+		says "; it waits for $(status_of waiting_for "$WORK/s$first")"
 		# The other node goes on meanwhile.
 		echo late | tee "$WORK/m$last/late$first" >"$DIRECT/late$first"
 		kill -0 $!

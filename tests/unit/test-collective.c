@@ -489,6 +489,31 @@ static void test_late(void)
 	stop(w);
 }
 
+/* Nobody waits for the time-out then. */
+static void test_ended(void)
+{
+	struct world *w = start(3600ull * 1000000);
+	char waits[CISTERN_ERROR_TEXT_BYTES] = "";
+	bool late = false;
+
+	collective_ask(w->nodes[0].c, 1, DRAIN_FINAL, false, NULL, 0);
+	collective_ask(w->nodes[1].c, 2, DRAIN_FINAL, false, NULL, 0);
+	while (!strstr(waits, "node 2") || strstr(waits, "node 1") || !strstr(waits, "still mounted")) {
+		usleep(1000);
+		collective_waits_for(w->nodes[0].c, waits, sizeof(waits));
+	}
+	loopback_end(w->l, 2);
+	ok(wait_answers(w, 2), "a node whose daemon has ended is not waited for");
+	for (unsigned int i = 0; i < 2; i++)
+		ok(w->answers[i].result == CISTERN_EXIT_INCOMPLETE && strstr(w->answers[i].text, "node 2") &&
+				strstr(w->answers[i].text, "has ended") && !strstr(w->answers[i].text, "mounted"),
+			"it is named as what it is: %s", w->answers[i].text);
+	for (unsigned int i = 0; i < w->num_done; i++)
+		late = w->done[i].haste == WIRE_HASTE_LATE || late;
+	ok(late, "what waits for the last session does not wait for it");
+	stop(w);
+}
+
 /* So many sessions in a row find a file too late; is another one run for who asked? */
 static void test_late_files(enum drain_kind kind, unsigned int late, unsigned int sessions, enum cistern_exit result)
 {
@@ -606,6 +631,7 @@ int main(void)
 	test_background();
 	test_final();
 	test_late();
+	test_ended();
 	test_late_files(DRAIN_FLUSH, 2, 3, CISTERN_EXIT_OK);
 	test_late_files(DRAIN_FLUSH, 4, 5, CISTERN_EXIT_OK);
 	test_late_files(DRAIN_FLUSH, 8, 9, CISTERN_EXIT_OK);

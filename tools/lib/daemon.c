@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -54,6 +55,19 @@ int daemon_flush(int fd, char *const *paths, size_t num, uint64_t *ret_session, 
 		return r;
 	*ret_session = daemon_u64(&reply, WIRE_SESSION);
 	return 0;
+}
+
+/* After a time-out: whom the job's drain waits for, if it is for other nodes. */
+static int name_awaited(int fd, struct cistern_error *err)
+{
+	WIRE_MSG_CLEANUP struct wire_msg status = { 0 };
+	char waiting[CISTERN_ERROR_TEXT_BYTES / 2], text[CISTERN_ERROR_TEXT_BYTES];
+
+	if (fd < 0 || daemon_ask(fd, WIRE_STATUS_GET, &status, NULL) < 0 ||
+		!wire_get_str(&status, WIRE_WAITING, 0, waiting, sizeof(waiting)))
+		return err->code;
+	snprintf(text, sizeof(text), "%s", err->text);
+	return cistern_error_set(err, err->code, "%s; it waits for %s", text, waiting);
 }
 
 static int show_progress(int fd, struct progress *p, struct cistern_error *err)
@@ -110,8 +124,9 @@ int daemon_wait_drain(int fd, uint64_t session, uint64_t deadline, struct wire_m
 		if (r != -ETIMEDOUT)
 			break;
 		if (clock_left(deadline, 1) == 0) {
-			r = cistern_error_set(err, -ETIMEDOUT,
+			cistern_error_set(err, -ETIMEDOUT,
 				"the drain has not ended in the time given; it goes on in the background");
+			r = name_awaited(fd, err);
 			break;
 		}
 		r = show_progress(fd, &p, err);
@@ -162,6 +177,15 @@ static void show_last_progress(const char *store, struct progress *p)
 		show_progress(fd, p, NULL);
 }
 
+static int end_not_seen(const char *store, pid_t holder, struct cistern_error *err)
+{
+	DAEMON_FD_CLEANUP int fd = wire_connect(store, NULL);
+
+	cistern_error_set(err, -ETIMEDOUT, "the daemon (pid %d) still drains %s; 'cistern wait %s' waits for its end",
+		(int)holder, store, store);
+	return name_awaited(fd, err);
+}
+
 int daemon_wait_end(const char *store, int pidfd, uint64_t deadline, struct cistern_error *err)
 {
 	struct pollfd end = { .fd = pidfd, .events = POLLIN }; /* -1 is ignored by poll() */
@@ -177,9 +201,7 @@ int daemon_wait_end(const char *store, int pidfd, uint64_t deadline, struct cist
 			break;
 		usec = clock_left(deadline, end.fd >= 0 ? SLICE_USEC : LOCK_POLL_USEC);
 		if (usec == 0) {
-			r = cistern_error_set(err, -ETIMEDOUT,
-				"the daemon (pid %d) still drains %s; 'cistern wait %s' waits for its end", (int)holder,
-				store, store);
+			r = end_not_seen(store, holder, err);
 			break;
 		}
 		if (poll(&end, 1, (int)(usec / 1000) + 1) > 0)
