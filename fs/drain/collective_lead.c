@@ -7,6 +7,43 @@
 
 #include "fs/drain/collective_private.h"
 
+static uint64_t incarnation_of(struct collective *c, uint32_t node)
+{
+	struct peers_node n;
+
+	return peers_nodes(c->opt.peers, node, &n, 1) == 1 ? n.incarnation : 0;
+}
+
+/* lock is held. The caller's from then on. */
+static struct ask *take_final(struct collective *c, const struct ask *a)
+{
+	struct ask *taken = collective_take_ask(&c->finals, a->from, a->id);
+
+	c->some_mounted = 0;
+	c->finals_served -= c->finals_served > 0;
+	if (!c->finals)
+		c->leave_usec = 0;
+	return taken;
+}
+
+static struct ask *find_old(struct ask *list, uint32_t from, uint64_t incarnation)
+{
+	while (list && (list->from != from || list->incarnation == incarnation))
+		list = list->next;
+	return list;
+}
+
+void collective_forget_asks(struct collective *c, uint32_t from)
+{
+	uint64_t now = incarnation_of(c, from);
+	struct ask *a;
+
+	while ((a = find_old(c->asks, from, now)))
+		collective_ask_free(collective_take_ask(&c->asks, a->from, a->id));
+	while ((a = find_old(c->finals, from, now)))
+		collective_ask_free(take_final(c, a));
+}
+
 int collective_serve_ask(struct collective *c, uint32_t from, const struct wire_msg *m)
 {
 	struct ask *a = calloc(1, sizeof(*a));
@@ -16,10 +53,12 @@ int collective_serve_ask(struct collective *c, uint32_t from, const struct wire_
 		return -ENOMEM;
 	a->from = from;
 	a->id = id;
+	a->incarnation = incarnation_of(c, from);
 	a->kind = (enum drain_kind)tag_get(m, TAG_KIND);
 	a->for_room = tag_get(m, TAG_HASTE) == WIRE_HASTE_ROOM;
 	collective_paths_decode(&a->paths, m);
 	pthread_mutex_lock(&c->lock);
+	collective_forget_asks(c, from);
 	if (collective_find_ask(c->asks, from, id) || collective_find_ask(c->finals, from, id)) {
 		collective_ask_free(a); /* asked again */
 	} else {
@@ -250,11 +289,9 @@ static void drop_cancelled(struct collective *c)
 
 	while (a && !a->cancelled)
 		a = a->next;
-	if (!a)
-		return;
-	c->some_mounted = 0;
-	answer(c, collective_take_ask(&c->finals, a->from, a->id), CISTERN_EXIT_INCOMPLETE,
-		"stopped before its end; the rest is in the store");
+	if (a)
+		answer(c, take_final(c, a), CISTERN_EXIT_INCOMPLETE,
+			"stopped before its end; the rest is in the store");
 }
 
 /* lock is held. A session is due: somebody asks, or the last ones shall not wait any longer. */

@@ -101,6 +101,7 @@ void collective_event(struct collective *c, enum peers_event event, uint32_t nod
 	c->some_mounted = 0;
 	if (event == PEERS_RESTARTED)
 		restarted(c, node);
+	collective_forget_asks(c, node);
 	if (event == PEERS_GONE)
 		lose(c, node, gone);
 	if (event == PEERS_RESTARTED && node == 0)

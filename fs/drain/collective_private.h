@@ -53,7 +53,7 @@ struct paths { /* owned; num 0: everything */
 struct ask { /* on node 0: what somebody waits for; on the asking node: what it has asked for */
 	struct ask *next;
 	uint32_t from;
-	uint64_t id;
+	uint64_t id, incarnation; /* of the daemon that asks */
 	enum drain_kind kind;
 	struct paths paths;
 	bool for_room;
@@ -160,6 +160,7 @@ int collective_serve_works(struct collective *c, const struct wire_msg *m);
 
 void *collective_leader(void *arg);
 int collective_serve_ask(struct collective *c, uint32_t from, const struct wire_msg *m);
+void collective_forget_asks(struct collective *c, uint32_t from); /* of daemons that are no more there; lock is held */
 void collective_serve_cancel(struct collective *c, uint32_t from, uint64_t id);
 int collective_serve_lines(struct collective *c, const struct wire_msg *m);
 

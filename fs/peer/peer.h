@@ -71,6 +71,7 @@ struct peers_node { /* what is known of a node */
 	bool present;                /* it can be reached, or it is we */
 	bool gone;                   /* its daemon has ended for good, or it was given up */
 	uint64_t missing_usec;       /* how long the others have been without it; 0: they are not, or nobody knows */
+	uint64_t incarnation;        /* of its daemon, the last that was there; 0: not known */
 };
 /* The nodes from first on, at most cap. How many were filled in; 0 before the first assembly. */
 size_t peers_nodes(struct peers *p, uint32_t first, struct peers_node *out, size_t cap);

@@ -204,6 +204,7 @@ size_t peers_nodes(struct peers *p, uint32_t first, struct peers_node *out, size
 			.present = n->present || first + num == p->self,
 			.gone = n->gone,
 			.missing_usec = n->missing_since_usec ? (uint64_t)(now - n->missing_since_usec) : 0,
+			.incarnation = n->incarnation,
 		};
 		memcpy(out[num].host, n->name, sizeof(out[num].host));
 	}

@@ -489,19 +489,26 @@ static void test_late(void)
 	stop(w);
 }
 
+static void wait_until_awaited(struct world *w, const char *who)
+{
+	char waits[CISTERN_ERROR_TEXT_BYTES] = "";
+
+	for (int tries = 0; strcmp(waits, who) != 0 && tries < 60000; tries++) {
+		usleep(1000);
+		collective_waits_for(w->nodes[0].c, waits, sizeof(waits));
+	}
+	is_str(waits, who, "whom unmounted nodes wait for");
+}
+
 /* Nobody waits for the time-out then. */
 static void test_ended(void)
 {
 	struct world *w = start(3600ull * 1000000);
-	char waits[CISTERN_ERROR_TEXT_BYTES] = "";
 	bool late = false;
 
 	collective_ask(w->nodes[0].c, 1, DRAIN_FINAL, false, NULL, 0);
 	collective_ask(w->nodes[1].c, 2, DRAIN_FINAL, false, NULL, 0);
-	while (!strstr(waits, "node 2") || strstr(waits, "node 1") || !strstr(waits, "still mounted")) {
-		usleep(1000);
-		collective_waits_for(w->nodes[0].c, waits, sizeof(waits));
-	}
+	wait_until_awaited(w, "node 2 (host host2), still mounted");
 	loopback_end(w->l, 2);
 	ok(wait_answers(w, 2), "a node whose daemon has ended is not waited for");
 	for (unsigned int i = 0; i < 2; i++)
@@ -511,6 +518,33 @@ static void test_ended(void)
 	for (unsigned int i = 0; i < w->num_done; i++)
 		late = w->done[i].haste == WIRE_HASTE_LATE || late;
 	ok(late, "what waits for the last session does not wait for it");
+	stop(w);
+}
+
+/* What it had asked for is forgotten, and the next daemon of that node may number what it asks for in the same way. */
+static void test_final_forgotten(void)
+{
+	struct world *w = start(3600ull * 1000000);
+
+	collective_ask(w->nodes[2].c, 1, DRAIN_FINAL, false, NULL, 0);
+	wait_until_awaited(w, "node 0 (host host0), node 1 (host host1), still mounted");
+	loopback_kill(w->l, 2);
+	collective_destroy(w->nodes[2].c);
+	loopback_restart(w->l, 2);
+	start_node(w, 2, 60000000);
+	loopback_assemble(w->l);
+	loopback_settle(w->l);
+	collective_ask(w->nodes[2].c, 1, DRAIN_FLUSH, false, NULL, 0);
+	ok(wait_answers(w, 1) && w->answers[0].node == 2 && w->answers[0].result == CISTERN_EXIT_OK,
+		"a node that is mounted again is answered what it asks then");
+	collective_ask(w->nodes[0].c, 2, DRAIN_FINAL, false, NULL, 0);
+	collective_ask(w->nodes[1].c, 3, DRAIN_FINAL, false, NULL, 0);
+	wait_until_awaited(w, "node 2 (host host2), still mounted");
+	is_u64(w->num_answers, 1, "and is waited for");
+	collective_ask(w->nodes[2].c, 4, DRAIN_FINAL, false, NULL, 0);
+	ok(wait_answers(w, 4), "until it is unmounted again");
+	for (unsigned int i = 1; i < 4; i++)
+		ok(w->answers[i].result == CISTERN_EXIT_OK, "all is well %s", w->answers[i].text);
 	stop(w);
 }
 
@@ -632,6 +666,7 @@ int main(void)
 	test_final();
 	test_late();
 	test_ended();
+	test_final_forgotten();
 	test_late_files(DRAIN_FLUSH, 2, 3, CISTERN_EXIT_OK);
 	test_late_files(DRAIN_FLUSH, 4, 5, CISTERN_EXIT_OK);
 	test_late_files(DRAIN_FLUSH, 8, 9, CISTERN_EXIT_OK);
