@@ -22,6 +22,22 @@ setup_file() {
 	if command -v mpicc.openmpi >/dev/null && [ -e /usr/include/pnetcdf.h ]; then
 		mpicc.openmpi -O1 -o "$BATS_FILE_TMPDIR/nodes-nc" "$top_srcdir/tests/mpi/nodes-nc.c" -lpnetcdf
 	fi
+	if command -v h5pcc.mpich >/dev/null && [ -n "$(hdf5_example)" ]; then
+		gzip -dcf "$(hdf5_example)" >"$BATS_FILE_TMPDIR/ph5example.c"
+		(cd "$BATS_FILE_TMPDIR" && h5pcc.mpich -O1 -w -o ph5example ph5example.c)
+	fi
+}
+
+# HDF5's own parallel program, as its documentation has it.
+hdf5_example() {
+	ls /usr/share/doc/libhdf5-doc/examples/ph5example.c* 2>/dev/null | head -n 1
+}
+
+# again N: another job, of N nodes, with nothing of the last one.
+again() {
+	rm -rf "$WORK"/s? "$WORK/b" "$DIRECT"
+	mkdir "$DIRECT"
+	start_job "$1"
 }
 
 # writer FILE K REF: record after record of REF, K and every second one, until there is a file $WORK/stop or a write fails. What has
@@ -204,6 +220,44 @@ mpi_io() {
 	arrives
 }
 
+@test "HDF5's own parallel example, on two nodes and on four" {
+	local nodes file
+	needs_program h5diff
+	[ -x "$BATS_FILE_TMPDIR/ph5example" ] || skip "the examples of HDF5 are not installed (libhdf5-doc)"
+	for nodes in 2 4; do
+		again "$nodes"
+		both mpich "$BATS_FILE_TMPDIR/ph5example" -f @ -c
+		# Each file tells the second in which it was made.
+		for file in ParaEg0.h5 ParaEg1.h5; do
+			h5diff "$WORK/m1/$file" "$DIRECT/$file"
+			cp "$WORK/m0/$file" "$DIRECT/$file"
+			all_see "$file"
+		done
+		arrives
+	done
+}
+
+@test "PnetCDF's own programs, on two nodes and on four: one makes files, another compares them" {
+	local nodes kind
+	needs_program mpiexec.openmpi ncmpigen ncmpidiff
+	{
+		echo 'netcdf f { dimensions: time = UNLIMITED ; y = 30 ; x = 50 ; variables: float T(time, y, x) ; T:units = "K" ; double t(time) ; int m(y, x) ;'
+		echo "data: T = $(seq -s, 6000) ; t = 1, 2, 3, 4 ; m = $(seq -s, 1500) ; }"
+	} >"$WORK/f.cdl"
+	sed 's/ t = 1,/ t = 7,/' "$WORK/f.cdl" >"$WORK/g.cdl"
+	for nodes in 2 4; do
+		again "$nodes"
+		for kind in 1 2 5; do
+			both openmpi ncmpigen -v "$kind" -o "@/$kind.nc" "$WORK/f.cdl"
+			all_see "$kind.nc"
+			ranks openmpi ncmpidiff "@/$kind.nc" "$DIRECT/$kind.nc"
+		done
+		both openmpi ncmpigen -v 5 -o @/other.nc "$WORK/g.cdl"
+		refute ranks openmpi ncmpidiff @/other.nc "$DIRECT/5.nc"
+		arrives
+	done
+}
+
 @test "fio on two nodes, with checksums, into files of their own" {
 	needs_program fio
 	start_job 2
@@ -224,8 +278,14 @@ mpi_io() {
 	needs_program mpicc.mpich
 	start_job 4
 	both mpich "$top_builddir/tests/mpi/ph5" @/a.h5 1
-	both mpich "$BATS_FILE_TMPDIR/nodes-io.mpich" strided @/strided
-	all_see strided
+	for pattern in strided sieved; do
+		both mpich "$BATS_FILE_TMPDIR/nodes-io.mpich" $pattern @/$pattern
+		all_see $pattern
+	done
+	if [ -x "$BATS_FILE_TMPDIR/nodes-nc" ]; then
+		both openmpi "$BATS_FILE_TMPDIR/nodes-nc" @/a.nc
+		all_see a.nc
+	fi
 	for k in 0 1 2 3; do
 		mkdir "$WORK/m$k/d$k"
 		random_file "$WORK/m$(((k + 1) % 4))/d$k/f" 300000 "$k"
