@@ -10,6 +10,8 @@
 
 #include "format/base/json.h"
 #include "format/base/units.h"
+#include "format/place/place.h"
+#include "format/store/hosts.h"
 #include "format/store/store.h"
 #include "tools/cistern.h"
 #include "tools/lib/daemon.h"
@@ -77,6 +79,8 @@ static const struct {
 	{ WIRE_PAUSED, "paused" },
 	{ WIRE_PASSTHROUGH, "passthrough" },
 };
+
+#define OTHERS_SHOWN 16 /* nodes whose hosts are named */
 
 #define NUM_OF(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -268,6 +272,7 @@ static void live_text(const struct wire_msg *m)
 
 struct dead_store {
 	const char *path;
+	struct store *s;             /* borrowed */
 	const struct superblock *sb; /* borrowed from the open store */
 	struct state_totals totals;
 	struct drained_left left;
@@ -277,6 +282,45 @@ struct dead_store {
 	struct daemon_result result;
 	bool has_result;
 };
+
+static void dead_json_job(struct json *j, const struct dead_store *d)
+{
+	char host[HOSTS_NAME_BYTES];
+
+	if (d->sb->num_nodes <= 1)
+		return;
+	json_kstr(j, "job", d->sb->job);
+	json_ku64(j, "nodes", d->sb->num_nodes);
+	json_ku64(j, "node", d->sb->node_index);
+	json_key(j, "hosts");
+	json_array(j);
+	for (uint32_t i = 0; i < d->sb->num_nodes && hosts_find(d->s, i, host) == 0; i++)
+		json_str(j, host);
+	json_end_array(j);
+}
+
+/* Where to look for the stores that belong to this one. */
+static void dead_job_lines(const struct dead_store *d)
+{
+	char host[HOSTS_NAME_BYTES], name[HOSTS_NAME_BYTES + 32];
+	uint32_t shown = 0;
+
+	if (d->sb->num_nodes <= 1)
+		return;
+	printf("  %-10s %s%snode %u of %u\n", "job", d->sb->job, d->sb->job[0] ? ", " : "", d->sb->node_index,
+		d->sb->num_nodes);
+	for (uint32_t i = 0; i < d->sb->num_nodes && shown < OTHERS_SHOWN; i++) {
+		if (i == d->sb->node_index || hosts_find(d->s, i, host) < 0)
+			continue;
+		if (shown++ == 0)
+			printf("  %-10s ", "others");
+		else
+			fputs(", ", stdout);
+		fputs(place_node_text(i, host, name, sizeof(name)), stdout);
+	}
+	if (shown > 0)
+		puts(shown + 1 < d->sb->num_nodes ? ", ..." : "");
+}
 
 static void dead_json(const struct dead_store *d)
 {
@@ -288,6 +332,7 @@ static void dead_json(const struct dead_store *d)
 	json_kstr(&j, "backing", d->sb->backing);
 	json_kstr(&j, "mountpoint", d->sb->mountpoint);
 	json_kstr(&j, "state", "no daemon");
+	dead_json_job(&j, d);
 	json_key(&j, "pid");
 	json_null(&j);
 	json_kbool(&j, "closed_in_order", d->report.clean);
@@ -318,6 +363,7 @@ static void dead_text(const struct dead_store *d)
 
 	printf("%s (no daemon; backing directory %s%s)\n", d->path, d->sb->backing,
 		d->report.clean ? "" : "; the last daemon died");
+	dead_job_lines(d);
 	printf("  %-10s %s\n", "used", units_format_bytes(d->space.used_bytes, text));
 	printf("  %-10s %" PRIu64 " file%s; %s in the log, %s in %" PRIu64 " file%s with private data\n", "dirty",
 		d->totals.dirty_files, d->totals.dirty_files == 1 ? "" : "s",
@@ -377,6 +423,7 @@ static int dead_status(const char *path, bool want_json)
 
 	if (store_open(path, &opt, &s, &d.report, &err) < 0)
 		return say_error(&err);
+	d.s = s;
 	d.sb = store_superblock(s);
 	state_totals(store_state(s), &d.totals);
 	sum = (struct private_sum){ .segments = store_segments(s) };
@@ -451,9 +498,10 @@ const struct command command_status = {
 	.synopsis = "status [--json] [MOUNTPOINT|STORE]",
 	.about =
 		"Shows the store's capacity, what is dirty (in the store and not on the backing directory yet), being drained and drained, at what "
-		"rates, how long it will take, and what went wrong; of one mount of a job, which node it is, its agent, and who is missing. Bytes saved are those that were written and then overwritten or "
-		"deleted before they had to be drained. It also works on a store whose daemon has ended or died, and then "
-		"says what to do. Without an operand it is about the mount that the working directory is in, or the only one.",
+		"rates, how long it will take, and what went wrong; of one mount of a job, which node it is, its agent, who is missing, and "
+		"whom nodes that are unmounted wait for (node 0 knows). Bytes saved are those that were written and then overwritten or "
+		"deleted before they had to be drained. It also works on a store whose daemon has ended or died, and then says what to do, "
+		"and of a job's store on which hosts the others were. Without an operand it is about the mount that the working directory is in, or the only one.",
 	.examples = "cistern status /cistern\ncistern status --json /local/nvme/$JOB | jq .dirty_files",
 	.options = options,
 	.run = run_status,
