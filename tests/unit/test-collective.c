@@ -396,6 +396,7 @@ static void test_restart(void)
 	w->hold_part = WIRE_PART_DIRS; /* which node 0 does alone */
 	collective_ask(w->nodes[0].c, 1, DRAIN_FLUSH, false, NULL, 0);
 	wait_work(w, 0, WIRE_PART_DIRS);
+	loopback_settle(w->l); /* else its last call waits for an answer, and so would its end */
 	loopback_kill(w->l, 2);
 	collective_destroy(w->nodes[2].c);
 	loopback_restart(w->l, 2);
@@ -528,6 +529,7 @@ static void test_final_forgotten(void)
 
 	collective_ask(w->nodes[2].c, 1, DRAIN_FINAL, false, NULL, 0);
 	wait_until_awaited(w, "node 0 (host host0), node 1 (host host1), still mounted");
+	loopback_settle(w->l);
 	loopback_kill(w->l, 2);
 	collective_destroy(w->nodes[2].c);
 	loopback_restart(w->l, 2);
