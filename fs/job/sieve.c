@@ -3,7 +3,8 @@
  * Read, change, write back: ROMIO's data sieving writes a span with holes by reading all of it, laying the new pieces into
  * the buffer and writing the buffer. Logged as it comes, the holes would hide what other nodes write there at
  * the same time. So each file open for both remembers for a moment what it has read last: a write of exactly that span is taken
- * for the changed bytes alone.
+ * for the changed bytes alone. A span that goes beyond the end of the file is read as far as there is something: behind that, all is
+ * written.
  */
 #include "fs/job/share.h"
 
@@ -21,6 +22,7 @@ struct read_before {
 	uint64_t off, usec;
 	size_t len;
 	uint8_t *bytes; /* owned; NULL: none */
+	bool to_end;    /* the file ended there */
 };
 
 struct sieve {
@@ -48,7 +50,7 @@ static void drop(struct sieve *sv, struct read_before *r)
 	*r = (struct read_before){ 0 };
 }
 
-static void remember(struct sieve *sv, const void *buf, size_t len, uint64_t off)
+static void remember(struct sieve *sv, const void *buf, size_t len, uint64_t off, bool to_end)
 {
 	struct read_before *r = &sv->reads[sv->next++ % READS];
 
@@ -61,8 +63,17 @@ static void remember(struct sieve *sv, const void *buf, size_t len, uint64_t off
 	memcpy(r->bytes, buf, len);
 	r->len = len;
 	r->off = off;
+	r->to_end = to_end;
 	r->usec = share_now_usec();
 	sv->bytes += len;
+}
+
+static bool is_end(struct shared *s, uint64_t off)
+{
+	pthread_mutex_lock(&s->mutex);
+	bool is = off >= s->size && off >= s->own_end;
+	pthread_mutex_unlock(&s->mutex);
+	return is;
 }
 
 void sieve_note_read(struct job_file *file, const void *buf, size_t len, uint64_t off)
@@ -71,8 +82,9 @@ void sieve_note_read(struct job_file *file, const void *buf, size_t len, uint64_
 
 	if (!sv || len > BYTES_MAX)
 		return;
+	bool to_end = is_end(file->shared, off + len);
 	pthread_mutex_lock(&sv->lock);
-	remember(sv, buf, len, off);
+	remember(sv, buf, len, off, to_end);
 	pthread_mutex_unlock(&sv->lock);
 }
 
@@ -84,7 +96,9 @@ static int add_run(struct sieve_run **runs, size_t *num, size_t *cap, size_t off
 	return 0;
 }
 
-int sieve_compare(const uint8_t *was, const uint8_t *buf, size_t len, struct sieve_run **ret, size_t *ret_num)
+/* Of was there are was_len bytes. */
+static int compare(
+	const uint8_t *was, size_t was_len, const uint8_t *buf, size_t len, struct sieve_run **ret, size_t *ret_num)
 {
 	size_t cap = 0;
 	int rc = 0;
@@ -92,11 +106,12 @@ int sieve_compare(const uint8_t *was, const uint8_t *buf, size_t len, struct sie
 	*ret = NULL;
 	*ret_num = 0;
 	for (size_t at = 0, end; rc == 0 && at < len; at = end) {
-		while (at < len && was[at] == buf[at])
+		while (at < was_len && was[at] == buf[at])
 			at++;
 		end = at;
-		while (end < len && was[end] != buf[end])
+		while (end < was_len && was[end] != buf[end])
 			end++;
+		end = end == was_len ? len : end;
 		if (end > at)
 			rc = add_run(ret, ret_num, &cap, at, end - at);
 	}
@@ -107,6 +122,11 @@ int sieve_compare(const uint8_t *was, const uint8_t *buf, size_t len, struct sie
 	return rc;
 }
 
+int sieve_compare(const uint8_t *was, const uint8_t *buf, size_t len, struct sieve_run **ret, size_t *ret_num)
+{
+	return compare(was, len, buf, len, ret, ret_num);
+}
+
 static struct read_before *find(struct sieve *sv, size_t len, uint64_t off)
 {
 	uint64_t now = share_now_usec();
@@ -114,7 +134,8 @@ static struct read_before *find(struct sieve *sv, size_t len, uint64_t off)
 	for (unsigned int i = 0; i < READS; i++) {
 		struct read_before *r = &sv->reads[(sv->next + READS - 1 - i) % READS]; /* the youngest first */
 
-		if (r->bytes && r->off == off && r->len == len && now - r->usec < AGE_USEC)
+		if (r->bytes && r->off == off && (r->len == len || (r->to_end && r->len < len)) &&
+			now - r->usec < AGE_USEC)
 			return r;
 	}
 	return NULL;
@@ -133,7 +154,7 @@ int sieve_runs(
 	pthread_mutex_lock(&sv->lock);
 	struct read_before *r = find(sv, len, off);
 	if (r) {
-		rc = sieve_compare(r->bytes, buf, len, ret, ret_num);
+		rc = compare(r->bytes, r->len, buf, len, ret, ret_num);
 		drop(sv, r);
 	}
 	pthread_mutex_unlock(&sv->lock);

@@ -785,6 +785,36 @@ static void test_sieve_at_end(void)
 	job_world_stop(w);
 }
 
+/* The span of the last rank goes beyond the end of the file: it has read all but its own last bytes. */
+static void test_sieve_beyond_end(void)
+{
+	struct job_world *w = job_world_start(2);
+	static uint8_t buf[SPAN], seen[SPAN + 1];
+	const size_t end = SPAN - PIECE;
+	struct open a, b;
+	uint64_t ino = create(w, 0, "f", O_RDWR, &a);
+
+	memset(buf, 'a', SPAN);
+	is_int(job_write(a.j, a.file, buf, end, 0), (int)end, "written");
+	is_int(job_fsync(a.j, ino, a.file, false), 0, "synced");
+	is_int(open_at(w, 1, ino, O_RDWR, &b), 0, "opened by another node");
+	is_int(job_read(b.j, b.file, buf, SPAN, 0), (int)end, "which reads a span that the file ends in");
+	is_int(put(&a, "first", 3 * PIECE), 5, "the first one writes to it");
+	is_int(job_fsync(a.j, ino, a.file, false), 0, "synced");
+	memset(buf + PIECE, 'b', PIECE);
+	memset(buf + end, 'b', PIECE);
+	is_int(job_write(b.j, b.file, buf, SPAN, 0), SPAN,
+		"the other one writes the span back, with pieces of its own");
+	is_int(close_it(&b), 0, "closed");
+	is_int(job_read(a.j, a.file, seen, SPAN + 1, 0), SPAN, "the file is longer now");
+	ok(seen[PIECE - 1] == 'a' && seen[PIECE] == 'b' && seen[2 * PIECE] == 'a' && seen[end - 1] == 'a' &&
+			seen[end] == 'b' && seen[SPAN - 1] == 'b',
+		"the pieces are there");
+	ok(memcmp(seen + 3 * PIECE, "first", 5) == 0, "and what the first one wrote");
+	is_int(close_it(&a), 0, "closed");
+	job_world_stop(w);
+}
+
 static bool is_later(const struct timespec *a, const struct timespec *b)
 {
 	return a->tv_sec != b->tv_sec ? a->tv_sec > b->tv_sec : a->tv_nsec > b->tv_nsec;
@@ -932,6 +962,7 @@ int main(int argc, char **argv)
 	test_blocks(3, true);
 	test_domain_home_dies();
 	test_sieve_at_end();
+	test_sieve_beyond_end();
 	test_sieve_unchanged();
 	test_visible();
 	test_exact("three nodes sieve", 10 * SPAN, PIECE, sieve_spans);
