@@ -148,6 +148,18 @@ static int on_shared(const struct wire_shared *f, int status, void *arg)
 	return 0;
 }
 
+static bool is_named(uint64_t dir, const char *name, void *arg)
+{
+	const struct carrying *c = arg;
+	struct state_name there;
+	bool is = false;
+
+	for (uint32_t i = 0; !is && i < c->set->num_nodes; i++)
+		is = i != c->node && c->set->stores[i] &&
+		     state_lookup(store_state(c->set->stores[i]), dir, name, &there) == 0 && there.type != S_IFDIR;
+	return is;
+}
+
 static int run_one(struct carrying *c, uint32_t node, enum wire_part part, struct cistern_error *err)
 {
 	struct drain_options opt = *c->how;
@@ -160,6 +172,8 @@ static int run_one(struct carrying *c, uint32_t node, enum wire_part part, struc
 	opt.upto = state_seq(store_state(opt.store));
 	opt.overlaps = recover_set_overlaps;
 	opt.overlaps_arg = c->set;
+	opt.named = is_named;
+	opt.named_arg = c;
 	opt.lost = c->set->lost;
 	opt.num_lost = c->set->num_nodes;
 	opt.shared = c->shared.at;

@@ -129,6 +129,9 @@ struct drain_options {
 	int (*overlaps)(uint64_t ino, int (*cb)(const struct share_conflict *c, void *arg), void *arg,
 		uint64_t *ret_more, void *overlaps_arg);
 	void *overlaps_arg;
+	/* Recovery: is that, in the mount, a name of a file of another store? NULL: nobody can say. */
+	bool (*named)(uint64_t dir, const char *name, void *named_arg);
+	void *named_arg;
 	struct drain_watcher watcher;
 };
 

@@ -348,12 +348,17 @@ static bool has_moved_since(const struct session *s, const struct inode *in)
 	return s->opt->part != WIRE_PART_WHOLE && in->num_names > 0 && in->num_backing == 1;
 }
 
-/* In a job: has what another node has made, by another file or by a directory, the name by now? in, remembered: NULL when they are not known. */
-static bool is_replaced(
-	const struct session *s, const struct stat *st, const struct inode *in, const struct inode *remembered)
+/*
+ * In a job: has what another node has made, by another file or by a directory, the name by now? in, remembered: NULL when they are not known. A
+ * recovery that begins anew may have given such a file the very inode number that an earlier one has set free.
+ */
+static bool is_replaced(const struct session *s, const struct hidden *h, const struct stat *st, const struct inode *in,
+	const struct inode *remembered)
 {
 	bool parks = s->opt->part == WIRE_PART_PARK;
 
+	if (!parks && s->opt->named && s->opt->named(h->parent, h->name, s->opt->named_arg))
+		return true;
 	if (remembered && remembered->backing_ino != st->st_ino)
 		return true;
 	if (parks && S_ISDIR(st->st_mode))
@@ -384,7 +389,7 @@ static int remove_hidden(struct session *s, const struct hidden *h, const char *
 	if (known == 0 && has_moved_since(s, &in))
 		return 0;
 	r = s->to->ops->stat(s->to, path, &st);
-	if (r == 0 && is_replaced(s, &st, known == 0 ? &in : NULL, remembered ? &in : NULL))
+	if (r == 0 && is_replaced(s, h, &st, known == 0 ? &in : NULL, remembered ? &in : NULL))
 		return names_removed_step(s, h->ino, h->parent, h->name);
 	if (r == 0 && s->opt->part == WIRE_PART_PARK && known < 0 && !remembered)
 		return 0; /* whose it is, nobody here can say */

@@ -155,6 +155,33 @@ no_recovery() {
 	! grep -aqs -- "--to.$WORK/b" /proc/[0-9]*/cmdline
 }
 
+# fill_inodes DIR: one is left.
+fill_inodes() {
+	local i
+	mkdir "$1/fill"
+	for ((i = 0; ; i++)); do touch "$1/fill/$i" 2>/dev/null || break; done
+	rm "$1/fill/$((i - 1))"
+}
+
+@test "a recovery that is done again, and gives a file the inode number of the one that it replaces, does not take it for that" {
+	local k
+	make_loop b 2M
+	rmdir "$WORK/b/lost+found"
+	for k in 0 1; do # one of both nodes knows the old file
+		rm -rf "$WORK/b/fill" "$WORK/s0" "$WORK/s1"
+		echo old >"$WORK/b/f"
+		start_job 2
+		rm "$WORK/m0/f"
+		echo new >"$WORK/m$k/f"
+		kill_job
+		fill_inodes "$WORK/b"
+		exits 0 "$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
+		is "$(<"$WORK/b/f")" new
+		exits 0 "$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
+		is "$(<"$WORK/b/f")" new
+	done
+}
+
 @test "files that were there before the job, or were drained in it, and are replaced by those of other nodes: drained and recovered" {
 	local i
 	mkdir "$WORK/b" "$WORK/ref"
