@@ -14,6 +14,7 @@ import time
 FILES, SIZE = 200, 8192
 WRITTEN = b"a" * 4096 + b"B" * 512 + b"a" * 3584
 PATIENCE = 60  # seconds; only a test that fails needs them
+TURNS = 5
 PENDING_TERM = 1 << signal.SIGTERM - 1
 
 
@@ -32,19 +33,23 @@ def flushed(process):
         sys.exit("a flush failed")
 
 
-def wrong(top):
-    return [i for i in range(FILES) if open(f"{top}/f{i}", "rb").read(SIZE) != WRITTEN]
+def names(top, turn):
+    return [f"{top}/f{turn}.{i}" for i in range(FILES)]
 
 
-def write_both(m0, m1):
-    for i in range(FILES):
-        first = put(f"{m0}/f{i}", b"a" * SIZE, 0, os.O_RDWR | os.O_CREAT)
-        os.close(put(f"{m1}/f{i}", b"B" * 512, 4096))
+def wrong(top, turn):
+    return [name for name in names(top, turn) if open(name, "rb").read(SIZE) != WRITTEN]
+
+
+def write_both(m0, m1, turn):
+    for on0, on1 in zip(names(m0, turn), names(m1, turn)):
+        first = put(on0, b"a" * SIZE, 0, os.O_RDWR | os.O_CREAT)
+        os.close(put(on1, b"B" * 512, 4096))
         os.close(first)
 
 
-def published(backing):
-    return sum(name.startswith("f") for name in os.listdir(backing))
+def published(backing, turn):
+    return sum(name.startswith(f"f{turn}.") for name in os.listdir(backing))
 
 
 def drainers(store):
@@ -65,23 +70,26 @@ def try_kill(pid, number):
         pass
 
 
-def stop_one(store, backing):
+def stop_one(store, backing, turn):
     """The process that has published some files and not all, stopped; or None."""
     for pid in drainers(store):
         try_kill(pid, signal.SIGSTOP)
-        if 0 < published(backing) < FILES:
+        if 0 < published(backing, turn) < FILES:
             return pid
         try_kill(pid, signal.SIGCONT)
     return None
 
 
-def stop_publishing(store, backing):
+def stop_publishing(store, backing, turn):
+    """The same; None: that was too quick for us."""
     end = time.monotonic() + PATIENCE
-    while time.monotonic() < end and published(backing) < FILES:
-        pid = stop_one(store, backing)
+    while published(backing, turn) < FILES:
+        pid = stop_one(store, backing, turn)
         if pid:
             return pid
-    sys.exit("the background was not met while it published")
+        if time.monotonic() > end:
+            sys.exit("the background publishes nothing")
+    return None
 
 
 def is_told_to_end(pid):
@@ -90,9 +98,7 @@ def is_told_to_end(pid):
     return int(pending[0], 16) & PENDING_TERM
 
 
-def interrupt(store, backing, mount):
-    pid = stop_publishing(store, backing)
-    print(published(backing), "files are published when the flush begins")
+def interrupt(pid, mount):
     asked = flush(mount)
     end = time.monotonic() + PATIENCE
     while not is_told_to_end(pid) and time.monotonic() < end:
@@ -120,15 +126,22 @@ def wait_given_back(store, mount):
 
 def main():
     store, backing, m0, m1 = sys.argv[1:]
-    write_both(m0, m1)
-    interrupt(store, backing, m1)
+    pid, turn = None, 0
+    while pid is None and turn < TURNS:
+        turn += 1
+        write_both(m0, m1, turn)
+        pid = stop_publishing(store, backing, turn)
+    if pid is None:
+        sys.exit("the background was not met while it published")
+    print(published(backing, turn), "files are published when the flush begins")
+    interrupt(pid, m1)
     wait_given_back(store, m0)
-    opened = [put(f"{m1}/f{i}", b"x", SIZE + 9) for i in range(FILES)]
-    seen = {m: wrong(m) for m in (m0, m1)}
+    opened = [put(name, b"x", SIZE + 9) for name in names(m1, turn)]
+    seen = {m: wrong(m, turn) for m in (m0, m1)}
     for fd in opened:
         os.close(fd)
     flushed(flush(m0))
-    seen[backing] = wrong(backing)
+    seen[backing] = wrong(backing, turn)
     for top, files in seen.items():
         print(f"{top}: {len(files)} files with other bytes {files[:5]}")
     sys.exit(any(seen.values()))
