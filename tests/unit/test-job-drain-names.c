@@ -299,7 +299,8 @@ static void test_occupied(struct job_world *w)
 	struct job *j = job_world_job(w, 2);
 
 	asked.ino = ino + 1;
-	is_int(job_drain_occupied(j, &asked), -ENOENT, "what no node has told of is somebody else's, or about to be told of");
+	is_int(job_drain_occupied(j, &asked), -ENOENT,
+		"what no node has told of is somebody else's, or about to be told of");
 	is_int(step(w, placed), 0, "a file is published");
 	is_int(job_drain_occupied(j, &asked), -EBUSY, "what has its name is not replaced");
 	is_int(path_rename(job_world_job(w, 0), "o", "p", 0), 0, "it gets another name");
