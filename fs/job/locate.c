@@ -194,7 +194,7 @@ static struct ends ends_of(struct job *j, struct shared *s, const struct map *m)
 	pthread_mutex_lock(&s->mutex);
 	uint64_t before = s->cut.stamp;
 	pthread_mutex_unlock(&s->mutex);
-	struct drained_upto drained = s->at_home ? drained_at_home(j, s->ino) : (struct drained_upto){ 0 };
+	struct drained_upto drained = s->at_home ? drained_at_home(j, s) : (struct drained_upto){ 0 };
 	uint64_t home = limit_of_home(j, s);
 	pthread_mutex_lock(&s->mutex);
 	struct ends ends = { .cut = s->cut,

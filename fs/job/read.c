@@ -384,6 +384,6 @@ ssize_t share_read(
 	if (rd.lent)
 		*ret_where = (struct job_bytes){ .at = rd.bytes, .lent = rd.lent, .len = (size_t)got };
 	if (got > 0 && (rd.s->is_shared || !shared_is_home(j, rd.s)))
-		sieve_note_read(file, ret_where->at, (size_t)got, off);
+		sieve_note_read(file, ret_where->at, (size_t)got, off, (size_t)got < len);
 	return got;
 }

@@ -190,11 +190,12 @@ static struct moment moment_of(struct shared *s, uint32_t asks)
 	return now;
 }
 
-struct drained_upto drained_at_home(struct job *j, uint64_t ino)
+struct drained_upto drained_at_home(struct job *j, const struct shared *s)
 {
 	struct drained_upto upto = { 0 };
 
-	(void)state_share_drained(j->state, ino, &upto.stamp, &upto.usec);
+	if (s->is_shared) /* else nobody asks maps */
+		(void)state_share_drained(j->state, s->ino, &upto.stamp, &upto.usec);
 	return upto;
 }
 
@@ -202,7 +203,7 @@ struct drained_upto drained_at_home(struct job *j, uint64_t ino)
 static int describe(struct job *j, struct shared *s, const struct moment *at, struct view *ret)
 {
 	struct core_where *w = malloc(sizeof(*w));
-	struct drained_upto drained = drained_at_home(j, s->ino);
+	struct drained_upto drained = drained_at_home(j, s);
 	int rc = w ? core_where(j->core, s->ino, w) : -ENOMEM;
 
 	if (rc == 0) {

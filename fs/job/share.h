@@ -229,7 +229,7 @@ void shared_apply_told(struct shared *s, const struct view *v);
 #define NOBODY UINT32_MAX
 int registry_view(struct job *j, struct shared *s, uint32_t asks, struct view *ret);
 /* To be asked before the limit that belongs to it: nothing is taken for drained then that is not below the limit. */
-struct drained_upto drained_at_home(struct job *j, uint64_t ino);
+struct drained_upto drained_at_home(struct job *j, const struct shared *s);
 struct audience {        /* who is told */
 	uint32_t *nodes; /* owned */
 	size_t num;
@@ -385,7 +385,8 @@ void sieve_destroy(struct sieve *sv); /* NULL is fine */
 struct sieve_run {                    /* a part of what was to be written, bytes */
 	size_t off, len;
 };
-void sieve_note_read(struct job_file *file, const void *buf, size_t len, uint64_t off);
+/* to_end: more was asked for, but the file ended there. */
+void sieve_note_read(struct job_file *file, const void *buf, size_t len, uint64_t off, bool to_end);
 /*
  * What of buf differs from what file has just read there, if not all of it: 1 and the runs, none when nothing does (the caller
  * frees them). 0: write it all. -ENOMEM.

@@ -68,21 +68,12 @@ static void remember(struct sieve *sv, const void *buf, size_t len, uint64_t off
 	sv->bytes += len;
 }
 
-static bool is_end(struct shared *s, uint64_t off)
-{
-	pthread_mutex_lock(&s->mutex);
-	bool is = off >= s->size && off >= s->own_end;
-	pthread_mutex_unlock(&s->mutex);
-	return is;
-}
-
-void sieve_note_read(struct job_file *file, const void *buf, size_t len, uint64_t off)
+void sieve_note_read(struct job_file *file, const void *buf, size_t len, uint64_t off, bool to_end)
 {
 	struct sieve *sv = file->sieve;
 
 	if (!sv || len > BYTES_MAX)
 		return;
-	bool to_end = is_end(file->shared, off + len);
 	pthread_mutex_lock(&sv->lock);
 	remember(sv, buf, len, off, to_end);
 	pthread_mutex_unlock(&sv->lock);
