@@ -26,6 +26,7 @@ struct carry {
 	_Atomic(struct drain *) asker; /* borrowed */
 	uint64_t since; /* the first inode number of a new file here that is newer than what was asked for */
 	_Atomic(uint64_t) time_usec; /* of the session that the running part belongs to */
+	uint64_t removed;            /* the last session of which we have done part remove whole; UINT64_MAX: none */
 };
 
 /* ---- what needs no agent */
@@ -246,12 +247,18 @@ static void fail_part(struct collective_done *ret, int r)
 	snprintf(ret->text, sizeof(ret->text), "the part could not be carried out: %s", strerror(-r));
 }
 
+/* In the session before, or in one that we have not been at, files may have lost their names to others' without our removing what is removed. */
+static bool is_unsure(const struct carry *c, const struct collective_work *w)
+{
+	return w->part == WIRE_PART_REMOVE && w->session != c->removed + 1;
+}
+
 static void run_part(struct carry *c, const struct collective_work *w, struct collective_done *ret)
 {
 	char name[DRAIN_NODE_NAME_MAX];
 	struct drain_part part = { .kind = w->kind,
 		.part = (enum wire_part)w->part,
-		.cautious = w->cautious,
+		.cautious = w->part == WIRE_PART_REMOVE ? is_unsure(c, w) : w->cautious,
 		.last = w->last,
 		.haste = w->haste,
 		.since = c->since,
@@ -316,6 +323,8 @@ static void work(const struct collective_work *w, struct collective_done *ret, v
 		pass_part(c, w, ret);
 	else
 		run_part(c, w, ret);
+	if (w->part == WIRE_PART_REMOVE && ret->result == CISTERN_EXIT_OK)
+		c->removed = w->session;
 	if (w->part == WIRE_PART_REMOVE)
 		clean_dirs(c, &ret->result, ret->text);
 }
@@ -426,6 +435,7 @@ int carry_create(const struct carry_options *opt, struct carry **ret, struct cis
 	if (!c)
 		return cistern_error_set(err, -ENOMEM, "out of memory");
 	c->opt = *opt;
+	c->removed = UINT64_MAX;
 	drain.ask = (struct drain_ask){ 0 };
 	drain.job = (struct drain_job_hooks){ .begin_shared = begin_shared,
 		.tree_step = tree_step,

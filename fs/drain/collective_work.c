@@ -52,6 +52,7 @@ static void carry_out(struct collective *c, struct task *t)
 	struct collective_done done = { .result = CISTERN_EXIT_FAILED };
 
 	c->opt.work(&(struct collective_work){ .kind = t->kind,
+			    .session = t->session,
 			    .part = t->part,
 			    .cautious = t->cautious,
 			    .last = t->last,

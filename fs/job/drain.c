@@ -142,7 +142,7 @@ static int is_needed(struct job *j, uint64_t dir, const char *name, uint64_t bac
 		rc = state_inode(j->state, owner, &in);
 	if (rc < 0 || in.backing_ino != backing_ino)
 		return rc < 0 ? rc : -ENOENT;
-	return in.nlink > 0 && !(in.flags & INODE_ORPHAN) ? -EBUSY : 0;
+	return in.nlink > 0 && !(in.flags & INODE_ORPHAN) ? -EEXIST : 0;
 }
 
 void drain_serve_needed(struct job *j, struct peers_request *rq)
@@ -155,10 +155,24 @@ void drain_serve_needed(struct job *j, struct peers_request *rq)
 		rq, good ? is_needed(j, message_get(m, MESSAGE_DIR), name, message_get(m, MESSAGE_INO)) : -EBADMSG);
 }
 
+/* Of what nodes say, that counts most which forbids most. */
+static int weigh(const int *status, uint32_t num)
+{
+	bool known = false, unsure = false;
+
+	for (uint32_t i = 0; i < num; i++) {
+		if (status[i] == -EEXIST)
+			return -EEXIST;
+		known |= status[i] == 0;
+		unsure |= status[i] != 0 && status[i] != -ENOENT;
+	}
+	return unsure ? -EBUSY : known ? 0 : -ENOENT;
+}
+
 int job_drain_occupied(struct job *j, const struct record *rec)
 {
 	uint32_t num = peers_count(j->peers);
-	int *status = calloc(num, sizeof(*status)), rc = -ENOENT;
+	int *status = calloc(num, sizeof(*status)), rc;
 	struct wire_msg m = { 0 };
 
 	if (!status)
@@ -168,10 +182,7 @@ int job_drain_occupied(struct job *j, const struct record *rec)
 	message_put_str(&m, MESSAGE_NAME, rec->name);
 	message_put(&m, MESSAGE_INO, rec->backing_ino);
 	(void)peers_call_all(j->peers, &m, status, NULL, NULL);
-	for (uint32_t i = 0; i < num; i++)
-		rc = status[i] == 0 ? 0 : rc;
-	for (uint32_t i = 0; i < num; i++)
-		rc = status[i] == 0 || status[i] == -ENOENT ? rc : -EBUSY;
+	rc = weigh(status, num);
 	wire_msg_free(&m);
 	free(status);
 	return rc;

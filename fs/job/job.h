@@ -112,7 +112,7 @@ void job_release(struct job *j, struct job_file *file);
 int job_drain_stamp(struct job *j, uint64_t ino, uint64_t *ret_stamp);
 /*
  * What has the name of rec (PLACED) in the backing directory, which rec's backing_ino is, is not ours. 0: a node says that it was its own, and that
- * no name leads there any more; -EBUSY: it is needed, or on its way to be, or a node does not say; -ENOENT: no node knows it.
+ * no name leads there any more; -EEXIST: a node needs it; -EBUSY: a node does not say; -ENOENT: no node knows it.
  */
 int job_drain_occupied(struct job *j, const struct record *rec);
 /* A file's bytes are in the backing directory now: who has it open elsewhere is told. Waits for them. */

@@ -70,7 +70,8 @@ struct drain_watcher {
 	int (*shared)(const struct wire_shared *f, int status, void *arg);
 	/*
 	 * Parts of a job: rec, a PLACED, is about to be done, and something that is not ours has the name, which rec's backing_ino is. 0: a node
-	 * says that it was its own, and is not needed; -EBUSY: none does, so it may be a file's only copy. NULL: all that is there may be replaced.
+	 * says that it was its own, and is not needed; -EEXIST: it is; -EBUSY, -ENOENT: nobody can say, or does, so it may be a file's only copy.
+	 * REMOVE: the same of what is about to be removed. NULL: all that is there may be replaced.
 	 */
 	int (*occupied)(const struct record *rec, void *arg);
 	/* A file that came, or got its name, too late for this session. May be NULL. */
@@ -102,7 +103,7 @@ struct drain_options {
 	enum wire_part part;  /* a job of many nodes is drained in parts, so that no two nodes meet */
 	uint64_t
 		since; /* of a job: new files with this number or a higher one were made after the session had been asked for */
-	bool cautious;     /* another node's files may be in the way: replace nothing that is not ours */
+	bool cautious; /* another node's files may be in the way: replace nothing that is not ours, and ask before removing it */
 	struct sink *sink; /* borrowed: where to; NULL: a directory */
 	int to_dirfd;      /* borrowed: the directory */
 	bool in_place;     /* it is the backing directory; else files are made whole in it */

@@ -375,6 +375,26 @@ static bool is_just_removed(const struct session *s, const char *path)
 	return s->opt->part == WIRE_PART_FINISH && s->opt->watcher.occupied && !strstr(path, NAMES_PARK_PREFIX);
 }
 
+/*
+ * The number of a file that has gone may be given again, to what another node has published since, should the session in which that one took
+ * the name not have come to this part. What was last written when ours was needs no question. 0: it is ours; -EEXIST: it is not; -errno:
+ * nobody can say.
+ */
+static int check_ours(struct session *s, const struct hidden *h, const struct inode *in, const struct stat *st)
+{
+	int64_t written_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+	bool same = (uint64_t)st->st_size == in->size && written_ns == in->mtime_ns;
+	struct record rec = { .type = RECORD_PLACED, .ino = h->ino, .parent = h->parent, .backing_ino = st->st_ino };
+	const struct drain_watcher *w = &s->opt->watcher;
+
+	if (s->opt->part != WIRE_PART_REMOVE || !s->opt->cautious || !w->occupied || S_ISDIR(st->st_mode) || same)
+		return 0;
+	memcpy(rec.name, h->name, strlen(h->name) + 1);
+	int r = s->unanswered ? -EBUSY : w->occupied(&rec, w->arg);
+	s->unanswered = r == -EBUSY;
+	return r == -ENOENT ? 0 : r;
+}
+
 static int remove_hidden(struct session *s, const struct hidden *h, const char *path)
 {
 	struct inode in;
@@ -393,6 +413,12 @@ static int remove_hidden(struct session *s, const struct hidden *h, const char *
 		return names_removed_step(s, h->ino, h->parent, h->name);
 	if (r == 0 && s->opt->part == WIRE_PART_PARK && known < 0 && !remembered)
 		return 0; /* whose it is, nobody here can say */
+	int ours = r == 0 && remembered ? check_ours(s, h, &in, &st) : 0;
+	if (ours == -EEXIST)
+		return names_removed_step(s, h->ino, h->parent, h->name);
+	if (ours < 0)
+		return session_fail_errno(s, 0, path, ours,
+			"was removed in the mount; whether another node has a file there now cannot be asked", 0);
 	if (r == 0) {
 		/* On a node alone, nothing is known of an inode that has gone; a directory is only removed when it is empty. */
 		if (known == 0 && !session_is_same(&in, &st))

@@ -460,7 +460,7 @@ int names_check_place(struct session *s, uint64_t dir, const char *name, const c
 	rec = placed_record(in, in->ino, dir, name);
 	rec.backing_ino = st.st_ino;
 	r = s->opt->watcher.occupied(&rec, s->opt->watcher.arg);
-	r = r == -ENOENT ? -EBUSY : r; /* somebody else's */
+	r = r == -ENOENT || r == -EEXIST ? -EBUSY : r; /* somebody else's */
 	if (r == 0 && s->to->ops->stat(s->to, path, &again) == 0 && again.st_ino != st.st_ino)
 		r = -EBUSY;
 	return r;

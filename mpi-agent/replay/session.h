@@ -69,6 +69,7 @@ struct session {
 	struct intent *intent;       /* owned; NULL: none is kept */
 	struct temps *temps;         /* owned; NULL: not in place */
 	bool begins;                 /* nothing of this session is there yet */
+	bool unanswered;             /* a node does not say what is its own: it is not waited for again */
 	struct steps *kept;          /* owned; NULL: they are not kept */
 	uint64_t first_move_usec;    /* when the first move among the steps was made; 0: there is none */
 	struct drain_result result;

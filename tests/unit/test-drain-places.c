@@ -37,6 +37,7 @@ struct place {
 	unsigned int left;
 	bool right, kept, whole; /* so far, in all lives */
 	bool refuses; /* names in the mount have gone; meanwhile another node's file comes to where the new one is */
+	bool cautious;
 	unsigned int asked, late;
 	uint64_t asked_ino;
 };
@@ -245,6 +246,7 @@ static struct drain_result drain(struct place *p, enum wire_part part)
 		.num_nodes = 2,
 		.domain_size = 16u << 20,
 		.since = UINT64_MAX,
+		.cautious = p->cautious,
 		.buffer_bytes = 1u << 20,
 		.intent_path = intent_of(p),
 		.watcher = {
@@ -556,6 +558,76 @@ static void test_sweep(struct place *p, enum wire_part part)
 	ok(p->kept, "and forgets where they were");
 }
 
+static int64_t mtime_of(const struct place *p, const char *name)
+{
+	char path[DIR_BYTES + 80];
+	struct stat st;
+
+	in_backing(p, name, path);
+	world_must(stat(path, &st), path);
+	return (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+}
+
+/*
+ * What is removed is known by its number, which another node's file may have got since. If that may be, the nodes are asked.
+ */
+static void test_number_again(int says, bool as_it_was)
+{
+	bool stays = !as_it_was && (says == -EEXIST || says == -EBUSY);
+	struct cistern_error err = { 0 };
+	struct drain_result res;
+	struct place p;
+
+	start(&p);
+	world_must(store_number(p.store, 0, 2, (const uint8_t *)"sixteen bytes...", &err), err.text);
+	world_must(store_close(p.store), p.dir);
+	open_store(&p); /* a job's, from the beginning */
+	p.cautious = true;
+	p.says = says;
+	ino_t number = put(&p, "n", "another node's");
+	commit(&p, (struct record){ .type = RECORD_ADOPT,
+			   .ino = 10,
+			   .parent = STATE_ROOT_INO,
+			   .name = "n",
+			   .mode = S_IFREG | 0644,
+			   .nlink = 1,
+			   .size = strlen("another node's"),
+			   .mtime_ns = as_it_was ? mtime_of(&p, "n") : 1,
+			   .backing_ino = number });
+	commit(&p, (struct record){ .type = RECORD_UNLINK, .ino = 10, .parent = STATE_ROOT_INO, .name = "n" });
+	commit(&p, (struct record){ .type = RECORD_FREE, .ino = 10 });
+	res = drain(&p, WIRE_PART_REMOVE);
+	ok(as_it_was ? p.asked == 0 : p.asked == 1 && p.asked_ino == number,
+		"nodes are asked for what has the name of a removed file, and its number, unless it is as old");
+	is_int(holds(&p, "n", "another node's"), stays, "it goes unless a node has it, or does not say so");
+	is_int(res.totals.failed, stays && says == -EBUSY, "which is complained of");
+	p.says = 0;
+	drain(&p, WIRE_PART_REMOVE);
+	is_int(p.asked, stays && says == -EBUSY, "and tried again");
+	is_int(holds(&p, "n", "another node's"), stays && says == -EEXIST, "until it is known");
+	end(&p);
+}
+
+/* It has not gone, by another name, or since somebody uses it: nothing else can have its number. */
+static void test_number_in_use(void)
+{
+	struct place p;
+
+	start(&p);
+	p.cautious = true;
+	commit(&p, (struct record){ .type = RECORD_ADOPT,
+			   .ino = 10,
+			   .parent = STATE_ROOT_INO,
+			   .name = "n",
+			   .mode = S_IFREG | 0644,
+			   .nlink = 1,
+			   .backing_ino = put(&p, "n", "ours") });
+	commit(&p, (struct record){ .type = RECORD_UNLINK, .ino = 10, .parent = STATE_ROOT_INO, .name = "n" });
+	drain(&p, WIRE_PART_REMOVE);
+	ok(p.asked == 0 && !holds(&p, "n", "ours"), "what is still known is removed without a question");
+	end(&p);
+}
+
 /* A directory is to get the name of a removed file of ours, where another node's file is by now. */
 static void test_directory(bool ours)
 {
@@ -769,6 +841,12 @@ int main(void)
 		.parent = STATE_ROOT_INO,
 		.name = "m" });
 	test_files();
+	test_number_again(0, false);
+	test_number_again(-ENOENT, false);
+	test_number_again(-EEXIST, false);
+	test_number_again(-EBUSY, false);
+	test_number_again(-EEXIST, true);
+	test_number_in_use();
 	test_directory(true);
 	test_directory(false);
 	test_refused();

@@ -302,9 +302,9 @@ static void test_occupied(struct job_world *w)
 	is_int(job_drain_occupied(j, &asked), -ENOENT,
 		"what no node has told of is somebody else's, or about to be told of");
 	is_int(step(w, placed), 0, "a file is published");
-	is_int(job_drain_occupied(j, &asked), -EBUSY, "what has its name is not replaced");
+	is_int(job_drain_occupied(j, &asked), -EEXIST, "what has its name is not replaced");
 	is_int(path_rename(job_world_job(w, 0), "o", "p", 0), 0, "it gets another name");
-	is_int(job_drain_occupied(j, &asked), -EBUSY, "nor is that, of which it is the only copy");
+	is_int(job_drain_occupied(j, &asked), -EEXIST, "nor is that, of which it is the only copy");
 	is_int(path_unlink(job_world_job(w, 0), "p"), 0, "it is removed");
 	is_int(job_drain_occupied(j, &asked), 0, "it may be replaced then");
 	asked.backing_ino++;
