@@ -213,6 +213,18 @@ static struct world *start_with(uint64_t leave_usec, uint64_t timeout_usec)
 	return w;
 }
 
+/* A node's daemon is killed, and the next one started. */
+static void start_anew(struct world *w, uint32_t node)
+{
+	loopback_settle(w->l); /* else its last call waits for an answer, and so would its end */
+	loopback_kill(w->l, node);
+	collective_destroy(w->nodes[node].c);
+	loopback_restart(w->l, node);
+	start_node(w, node, 60000000);
+	loopback_assemble(w->l);
+	loopback_settle(w->l);
+}
+
 static struct world *start(uint64_t leave_usec)
 {
 	return start_with(leave_usec, 0);
@@ -396,13 +408,7 @@ static void test_restart(void)
 	w->hold_part = WIRE_PART_DIRS; /* which node 0 does alone */
 	collective_ask(w->nodes[0].c, 1, DRAIN_FLUSH, false, NULL, 0);
 	wait_work(w, 0, WIRE_PART_DIRS);
-	loopback_settle(w->l); /* else its last call waits for an answer, and so would its end */
-	loopback_kill(w->l, 2);
-	collective_destroy(w->nodes[2].c);
-	loopback_restart(w->l, 2);
-	start_node(w, 2, 60000000);
-	loopback_assemble(w->l);
-	loopback_settle(w->l);
+	start_anew(w, 2);
 	pthread_mutex_lock(&w->lock);
 	w->stopped = true;
 	pthread_cond_broadcast(&w->cond);
@@ -529,13 +535,7 @@ static void test_final_forgotten(void)
 
 	collective_ask(w->nodes[2].c, 1, DRAIN_FINAL, false, NULL, 0);
 	wait_until_awaited(w, "node 0 (host host0), node 1 (host host1), still mounted");
-	loopback_settle(w->l);
-	loopback_kill(w->l, 2);
-	collective_destroy(w->nodes[2].c);
-	loopback_restart(w->l, 2);
-	start_node(w, 2, 60000000);
-	loopback_assemble(w->l);
-	loopback_settle(w->l);
+	start_anew(w, 2);
 	collective_ask(w->nodes[2].c, 1, DRAIN_FLUSH, false, NULL, 0);
 	ok(wait_answers(w, 1) && w->answers[0].node == 2 && w->answers[0].result == CISTERN_EXIT_OK,
 		"a node that is mounted again is answered what it asks then");

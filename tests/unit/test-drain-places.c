@@ -47,6 +47,18 @@ static void commit(struct place *p, struct record rec)
 	world_must(store_commit(p->store, &rec), record_type_name(rec.type));
 }
 
+/* A file of that number is found as "n". */
+static void adopt(struct place *p, ino_t number)
+{
+	commit(p, (struct record){ .type = RECORD_ADOPT,
+			  .ino = 10,
+			  .parent = STATE_ROOT_INO,
+			  .name = "n",
+			  .mode = S_IFREG | 0644,
+			  .nlink = 1,
+			  .backing_ino = number });
+}
+
 static void in_backing(const struct place *p, const char *name, char out[DIR_BYTES + 80])
 {
 	snprintf(out, DIR_BYTES + 80, "%s/%s", p->backing, name);
@@ -615,13 +627,7 @@ static void test_number_in_use(void)
 
 	start(&p);
 	p.cautious = true;
-	commit(&p, (struct record){ .type = RECORD_ADOPT,
-			   .ino = 10,
-			   .parent = STATE_ROOT_INO,
-			   .name = "n",
-			   .mode = S_IFREG | 0644,
-			   .nlink = 1,
-			   .backing_ino = put(&p, "n", "ours") });
+	adopt(&p, put(&p, "n", "ours"));
 	commit(&p, (struct record){ .type = RECORD_UNLINK, .ino = 10, .parent = STATE_ROOT_INO, .name = "n" });
 	drain(&p, WIRE_PART_REMOVE);
 	ok(p.asked == 0 && !holds(&p, "n", "ours"), "what is still known is removed without a question");
@@ -635,13 +641,7 @@ static void test_directory(bool ours)
 	struct place p;
 
 	start(&p);
-	commit(&p, (struct record){ .type = RECORD_ADOPT,
-			   .ino = 10,
-			   .parent = STATE_ROOT_INO,
-			   .name = "n",
-			   .mode = S_IFREG | 0644,
-			   .nlink = 1,
-			   .backing_ino = put(&p, "n", "ours") });
+	adopt(&p, put(&p, "n", "ours"));
 	commit(&p, (struct record){ .type = RECORD_UNLINK, .ino = 10, .parent = STATE_ROOT_INO, .name = "n" });
 	commit(&p, (struct record){ .type = RECORD_CREATE,
 			   .ino = 11,
@@ -693,13 +693,7 @@ static void test_late_attributes(void)
 	struct place p;
 
 	start(&p);
-	commit(&p, (struct record){ .type = RECORD_ADOPT,
-			   .ino = 10,
-			   .parent = STATE_ROOT_INO,
-			   .name = "n",
-			   .mode = S_IFREG | 0644,
-			   .nlink = 1,
-			   .backing_ino = put(&p, "n", "") });
+	adopt(&p, put(&p, "n", ""));
 	commit(&p, (struct record){ .type = RECORD_SHARE, .ino = 10 });
 	commit(&p,
 		(struct record){ .type = RECORD_SETATTR, .ino = 10, .mask = RECORD_ATTR_MODE, .mode = S_IFREG | 0751 });
@@ -798,13 +792,7 @@ static void test_lost(const struct record *change)
 	struct place p;
 
 	start(&p);
-	commit(&p, (struct record){ .type = RECORD_ADOPT,
-			   .ino = 10,
-			   .parent = STATE_ROOT_INO,
-			   .name = "n",
-			   .mode = S_IFREG | 0644,
-			   .nlink = 1,
-			   .backing_ino = put(&p, "n", "ours") });
+	adopt(&p, put(&p, "n", "ours"));
 	commit(&p, *change);
 	put(&p, "other", "another node's");
 	in_backing(&p, "other", from);
