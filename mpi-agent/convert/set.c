@@ -293,7 +293,7 @@ static void hint_at_set(const char *path, struct cistern_error *err)
 {
 	char first[PATH_MAX], text[CISTERN_ERROR_TEXT_BYTES];
 
-	if (!err || blob_set_first(path, first, sizeof(first)) < 0)
+	if (!err || access(path, F_OK) < 0 || blob_set_first(path, first, sizeof(first)) < 0)
 		return;
 	memcpy(text, err->text, sizeof(text));
 	cistern_error_set(err, err->code,

@@ -228,6 +228,10 @@ to_hdf5() {
 	said 4 "out.nc is a file beside subfiles of that name, and is taken itself: name out.nc.0000 for those. out.nc: no subfile of blobs"
 	"$CISTERN" convert out.nc.0000 --to out.nc --force
 	rm out.nc
+	echo garbage >alien.0000
+	run --separate-stderr "$CISTERN" convert alien --to c2.nc
+	said 4 "alien.0000: neither a netCDF classic file nor an HDF5 file"
+	refute grep -q "is a file beside" <<<"$stderr"
 	run --separate-stderr "$CISTERN" convert out.nc --to missing/c.nc
 	said 1 "missing/"
 }
