@@ -290,7 +290,8 @@ static void run_part(struct carry *c, const struct collective_work *w, struct co
 	wire_shared_free(&list);
 	if (r < 0 && w->part != WIRE_PART_FILES)
 		ret->result = CISTERN_EXIT_FAILED;
-	send_manifest(c, ret);
+	if (!w->alone) /* else node 0 hears of it in the next session */
+		send_manifest(c, ret);
 }
 
 /* One that has nothing to do here: what else comes with it. */
@@ -302,11 +303,26 @@ static void pass_part(struct carry *c, const struct collective_work *w, struct c
 	send_manifest(c, ret); /* what could not be told before */
 }
 
+/* Files of many are in nobody's session, and the errors of the session before are of no interest any more. */
+static void work_alone(struct carry *c, const struct collective_work *w, struct collective_done *ret)
+{
+	c->since = state_new_ino(store_state(c->opt.drain.store));
+	drain_forget_errors(c->carrier, w->paths, w->num_paths);
+	if (idle_part(c->opt.drain.store, WIRE_PART_FILES))
+		ret->result = CISTERN_EXIT_OK;
+	else
+		run_part(c, w, ret);
+}
+
 static void work(const struct collective_work *w, struct collective_done *ret, void *arg)
 {
 	struct carry *c = arg;
 
 	c->time_usec = w->time_usec;
+	if (w->alone) {
+		work_alone(c, w, ret);
+		return;
+	}
 	if (w->part == COLLECTIVE_COMMIT && !w->again)
 		c->since = state_new_ino(store_state(c->opt.drain.store));
 	if (w->part == COLLECTIVE_COMMIT)

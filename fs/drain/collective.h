@@ -27,6 +27,7 @@ struct collective_work { /* one part on one node */
 	bool cautious, last; /* last: all nodes are unmounted */
 	enum wire_haste haste;
 	bool again; /* for those who asked for the session before, in which some files came too late */
+	bool alone; /* without node 0: only WIRE_PART_FILES, of no session */
 	/*
 	 * By the job's clock; 0: there is none. What was written up to then is committed when COLLECTIVE_COMMIT has ended, what
 	 * was written later may be by then, too.
@@ -56,7 +57,8 @@ struct collective_options {
 	struct peers *peers; /* borrowed */
 	/* How long the last session waits for nodes that are still mounted. */
 	uint64_t leave_timeout_usec;
-	uint64_t ask_usec; /* how often nodes at work are asked whether they still are; 0: every 3 s */
+	uint64_t
+		ask_usec; /* how often nodes at work are asked whether they still are; 0: every 3 s. Node 0 is asked ten times more seldom */
 	/* Carry out a part; blocks. One at a time. */
 	void (*work)(const struct collective_work *w, struct collective_done *ret, void *arg);
 	void (*stop_work)(void *arg); /* let the running part come to its end soon; any thread */

@@ -28,23 +28,63 @@ int collective_ask(
 void collective_cancel(struct collective *c, uint64_t id)
 {
 	struct wire_msg m = { 0 };
+	struct ask *a;
+	bool here;
 
+	pthread_mutex_lock(&c->lock);
+	a = collective_find_ask(c->mine, 0, id);
+	if (a)
+		a->cancelled = true;
+	here = c->working && c->working_ask == id;
+	pthread_mutex_unlock(&c->lock);
+	if (here)
+		c->opt.stop_work(c->opt.arg);
 	message_init(&m, (enum message_type)MESSAGE_DRAIN_CANCEL);
 	tag_put(&m, TAG_ID, id);
 	peers_tell(c->opt.peers, 0, &m);
 	wire_msg_free(&m);
 }
 
-/* lock is held, given up meanwhile. what: has become of node 0. */
-static void give_up_ask(struct collective *c, uint64_t id, const char *what)
+/* From the worker. Should node 0's daemon be there again meanwhile, it has not been asked yet. */
+void collective_end_alone(struct collective *c, uint64_t id, const char *what, const struct collective_done *done)
 {
-	char name[128], why[CISTERN_ERROR_TEXT_BYTES];
+	char name[128], text[CISTERN_ERROR_TEXT_BYTES];
+	struct ask *a;
 
-	collective_ask_free(collective_take_ask(&c->mine, 0, id));
+	pthread_mutex_lock(&c->lock);
+	a = collective_find_ask(c->mine, 0, id);
+	if (a && !a->sent && !a->cancelled) {
+		a->alone = false;
+		a = NULL;
+		pthread_cond_broadcast(&c->changed);
+	} else if (a) {
+		collective_ask_free(collective_take_ask(&c->mine, 0, id));
+	}
 	pthread_mutex_unlock(&c->lock);
-	snprintf(why, sizeof(why), "%s, which leads drains, %s: without it nothing is drained",
-		peers_name(c->opt.peers, 0, name, sizeof(name)), what);
-	c->opt.answer(id, CISTERN_EXIT_INCOMPLETE, why, c->opt.arg);
+	if (!a)
+		return;
+	snprintf(text, sizeof(text),
+		"%s, which leads drains, %s: only what this node alone has written is drained, into directories that are there; the "
+		"rest stays in the stores%s%.500s",
+		peers_name(c->opt.peers, 0, name, sizeof(name)), what, done->text[0] ? "; " : "", done->text);
+	c->opt.answer(id, done->result == CISTERN_EXIT_OK ? CISTERN_EXIT_INCOMPLETE : done->result, text, c->opt.arg);
+}
+
+/*
+ * lock is held, given up meanwhile. Node 0 leads, so without it there is no session; but what this node alone has written needs no other
+ * one. what: has become of node 0.
+ */
+static void go_alone(struct collective *c, struct ask *a, const char *what)
+{
+	struct collective_done none = { .result = CISTERN_EXIT_FAILED, .text = "out of memory" };
+	uint64_t id = a->id;
+
+	a->sent = a->alone = true;
+	a->lost = false;
+	if (collective_work_alone(c, a, what) == 0)
+		return;
+	pthread_mutex_unlock(&c->lock);
+	collective_end_alone(c, id, what, &none);
 	pthread_mutex_lock(&c->lock);
 }
 
@@ -65,30 +105,81 @@ static void send_ask(struct collective *c, struct ask *a)
 	r = peers_call(c->opt.peers, 0, &m, NULL);
 	wire_msg_free(&m);
 	pthread_mutex_lock(&c->lock);
-	a = r < 0 && r != -ESHUTDOWN ? collective_find_ask(c->mine, 0, id) : NULL;
-	if (a && r == -ECONNRESET) {
+	a = r != -ESHUTDOWN ? collective_find_ask(c->mine, 0, id) : NULL;
+	if (!a)
+		return;
+	a->heard_usec = collective_now_usec();
+	if (r == -ECONNRESET)
 		a->sent = false; /* another daemon leads now: once more */
-	} else if (a) {
-		give_up_ask(c, id, "cannot be reached");
+	else if (r < 0)
+		go_alone(c, a, "cannot be reached");
+}
+
+/* Who is unmounted waits as long for node 0 as that waits for the nodes that are not: the agents may come back. */
+static int64_t patience(const struct collective *c, const struct ask *a)
+{
+	return a->kind == DRAIN_FINAL ? (int64_t)c->opt.leave_timeout_usec : 0;
+}
+
+/*
+ * lock is held, given up meanwhile. Node 0 may be lost without a word, and with it what it has been asked. An answer under way is here by the
+ * time we ask again.
+ */
+static void ask_whether_awaited(struct collective *c, uint64_t id)
+{
+	struct wire_msg m = { 0 };
+	struct ask *a;
+	int r;
+
+	message_init(&m, (enum message_type)MESSAGE_DRAIN_WAITS);
+	tag_put(&m, TAG_ID, id);
+	pthread_mutex_unlock(&c->lock);
+	r = peers_call(c->opt.peers, 0, &m, NULL);
+	wire_msg_free(&m);
+	pthread_mutex_lock(&c->lock);
+	a = collective_find_ask(c->mine, 0, id);
+	if (!a || !a->sent || a->alone || r == -ESHUTDOWN)
+		return;
+	if (r == -ETIMEDOUT || r == -EHOSTDOWN) {
+		if (r == -EHOSTDOWN || collective_now_usec() - a->heard_usec >= patience(c, a))
+			go_alone(c, a, "cannot be reached");
+		return;
 	}
+	a->heard_usec = collective_now_usec();
+	a->sent = r != -ENOENT || !a->unknown;
+	a->unknown = r == -ENOENT && a->sent;
+}
+
+/* lock is held. One that is to be sent, or that is lost; else one that is under way. NULL: none of them. */
+static struct ask *next_ask(struct collective *c, bool sent)
+{
+	struct ask *a = c->mine;
+
+	while (a && (a->alone || (a->sent && !a->lost) != sent))
+		a = a->next;
+	return a;
 }
 
 void *collective_asker(void *arg)
 {
 	struct collective *c = arg;
+	int64_t at = INT64_MAX;
 
 	pthread_mutex_lock(&c->lock);
 	while (!c->ending) {
-		struct ask *a = c->mine;
+		struct ask *a = next_ask(c, false), *sent = next_ask(c, true);
+		bool due = !a && sent && collective_now_usec() >= at;
 
-		while (a && a->sent && !a->lost)
-			a = a->next;
 		if (a && a->lost)
-			give_up_ask(c, a->id, "has ended");
+			go_alone(c, a, "has ended");
 		else if (a)
 			send_ask(c, a);
+		else if (due)
+			ask_whether_awaited(c, sent->id);
+		if (a || due)
+			at = collective_now_usec() + WAITS * collective_ask_usec(c);
 		else
-			collective_wait_changed(c, INT64_MAX);
+			collective_wait_changed(c, sent ? at : INT64_MAX);
 	}
 	pthread_mutex_unlock(&c->lock);
 	return NULL;

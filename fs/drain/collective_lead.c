@@ -73,6 +73,19 @@ int collective_serve_ask(struct collective *c, uint32_t from, const struct wire_
 	return 0;
 }
 
+/* Those of the running session too: its asks are answered at its end. */
+int collective_serve_waits(struct collective *c, uint32_t from, const struct wire_msg *m)
+{
+	uint64_t id = tag_get(m, TAG_ID);
+	bool here;
+
+	pthread_mutex_lock(&c->lock);
+	here = collective_find_ask(c->asks, from, id) || collective_find_ask(c->served, from, id) ||
+	       collective_find_ask(c->finals, from, id);
+	pthread_mutex_unlock(&c->lock);
+	return here ? 0 : -ENOENT;
+}
+
 void collective_serve_cancel(struct collective *c, uint32_t from, uint64_t id)
 {
 	struct ask *a;
@@ -325,31 +338,31 @@ static enum wire_haste haste_of(struct collective *c, const struct ask *asks, bo
 
 static void lead(struct collective *c)
 {
-	struct ask *asks = c->asks;
 	struct paths paths;
 	struct collective_session_options opt = { .paths = &paths };
 	uint64_t served = collective_count(c->finals);
 	char text[CISTERN_ERROR_TEXT_BYTES];
 	enum cistern_exit result;
 
+	c->served = c->asks;
 	c->asks = NULL;
-	merge(asks, &opt.kind, &paths);
-	if (served > c->finals_served || !asks) {
+	merge(c->served, &opt.kind, &paths);
+	if (served > c->finals_served || !c->served) {
 		opt.kind = DRAIN_FLUSH;
 		collective_paths_free(&paths);
 	}
 	if (know_nodes(c) < 0) {
-		answer_all(c, &asks, CISTERN_EXIT_FAILED, "out of memory");
+		answer_all(c, &c->served, CISTERN_EXIT_FAILED, "out of memory");
 		return;
 	}
 	opt.last = served == c->num_members;
-	opt.haste = haste_of(c, asks, opt.last);
+	opt.haste = haste_of(c, c->served, opt.last);
 	collective_run_sessions(c, &opt);
 	collective_paths_free(&paths);
 	c->finals_served = served;
 	result = c->result;
 	memcpy(text, c->text, sizeof(text));
-	answer_all(c, &asks, result, text);
+	answer_all(c, &c->served, result, text);
 	finish_finals(c, served);
 	c->finals_served = c->finals ? c->finals_served : 0;
 }

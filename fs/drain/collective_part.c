@@ -109,7 +109,7 @@ void collective_event(struct collective *c, enum peers_event event, uint32_t nod
 			a->sent = false;
 	if (event == PEERS_GONE && node == 0)
 		for (struct ask *a = c->mine; a; a = a->next)
-			a->lost = a->sent;
+			a->lost = a->sent && !a->alone;
 	pthread_cond_broadcast(&c->changed);
 	pthread_mutex_unlock(&c->lock);
 }
@@ -232,7 +232,7 @@ static bool all_done(const struct collective *c)
 /* lock is held, given up meanwhile. Until nobody is at work. */
 static void wait_part(struct collective *c)
 {
-	int64_t every = c->opt.ask_usec ? (int64_t)c->opt.ask_usec : ASK_USEC, at = collective_now_usec() + every;
+	int64_t every = collective_ask_usec(c), at = collective_now_usec() + every;
 	bool told = false;
 
 	while (!all_done(c) && !c->ending) {

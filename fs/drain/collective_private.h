@@ -16,6 +16,7 @@
 
 #define SEC          INT64_C(1000000)
 #define ASK_USEC     (3 * SEC)
+#define WAITS        10  /* so much more seldom node 0 is asked by each node */
 #define TROUBLES_MAX 256 /* that a manifest names; the first of each part of each node */
 
 enum {                                           /* MESSAGE_DRAIN_FIRST and on */
@@ -27,7 +28,8 @@ enum {                                           /* MESSAGE_DRAIN_FIRST and on *
 	MESSAGE_DRAIN_STOP,      /* from node 0: SESSION: its part shall end soon */
 	MESSAGE_DRAIN_DIRS,      /* to node 0: WIRE_PAYLOAD: times of directories */
 	MESSAGE_DRAIN_LINES,     /* to node 0: WIRE_PAYLOAD: for the manifest */
-	MESSAGE_DRAIN_WORKS      /* from node 0: SESSION, PART: still at it? -ENOENT: no */
+	MESSAGE_DRAIN_WORKS,     /* from node 0: SESSION, PART: still at it? -ENOENT: no */
+	MESSAGE_DRAIN_WAITS      /* to node 0: ID: has it been asked, and not answered yet? -ENOENT: no */
 };
 
 enum {
@@ -58,11 +60,17 @@ struct ask { /* on node 0: what somebody waits for; on the asking node: what it 
 	struct paths paths;
 	bool for_room;
 	bool sent, cancelled;
-	bool lost; /* node 0, which had been asked, has ended */
+	int64_t heard_usec; /* when node 0 was heard of last, CLOCK_MONOTONIC */
+	bool unknown;       /* node 0 knew nothing of it when it was asked last: the answer is under way, or lost */
+	bool lost;          /* node 0, which had been asked, has ended */
+	bool alone;         /* node 0 does not answer; our worker does what this node can */
 };
 
-struct task { /* a part that node 0 wants from us */
+struct task { /* a part that node 0 wants from us, or that we do without it */
 	struct task *next;
+	bool alone;
+	uint64_t ask;   /* alone: what it is done for, of mine */
+	char what[128]; /* alone: has become of node 0 */
 	uint64_t session, time_usec;
 	unsigned int part;
 	enum drain_kind kind;
@@ -91,10 +99,11 @@ struct collective {
 	struct ask *mine;  /* asked for by this node, in order */
 	struct task *todo; /* for the worker */
 	bool working;
-	uint64_t working_on;
+	uint64_t working_on, working_ask; /* 0: of node 0's; without it */
 	unsigned int working_part;
 	/* node 0 */
 	struct ask *asks, *finals; /* waiting for a session; of unmounted nodes */
+	struct ask *served;        /* for which the running session is */
 	uint64_t session;
 	uint64_t time_usec; /* of the running session: before its first part */
 	unsigned int part;
@@ -113,6 +122,11 @@ struct collective {
 	uint64_t finals_served; /* how many of them had asked when the last session began */
 	uint32_t some_mounted;  /* all nodes below are unmounted or gone; 0 when one may be back */
 };
+
+static inline int64_t collective_ask_usec(const struct collective *c)
+{
+	return c->opt.ask_usec ? (int64_t)c->opt.ask_usec : ASK_USEC;
+}
 
 static inline uint64_t tag_get(const struct wire_msg *m, int tag)
 {
@@ -152,14 +166,18 @@ void collective_task_free(struct task *t);
 
 void *collective_asker(void *arg);
 void collective_serve_answer(struct collective *c, const struct wire_msg *m);
+void collective_end_alone(struct collective *c, uint64_t id, const char *what, const struct collective_done *done);
 
 void *collective_worker(void *arg);
+/* What a has asked for, as far as this node can. lock is held. -ENOMEM. */
+int collective_work_alone(struct collective *c, const struct ask *a, const char *what);
 int collective_serve_part(struct collective *c, const struct wire_msg *m);
 void collective_serve_stop(struct collective *c, uint64_t session);
 int collective_serve_works(struct collective *c, const struct wire_msg *m);
 
 void *collective_leader(void *arg);
 int collective_serve_ask(struct collective *c, uint32_t from, const struct wire_msg *m);
+int collective_serve_waits(struct collective *c, uint32_t from, const struct wire_msg *m);
 void collective_forget_asks(struct collective *c, uint32_t from); /* of daemons that are no more there; lock is held */
 void collective_serve_cancel(struct collective *c, uint32_t from, uint64_t id);
 int collective_serve_lines(struct collective *c, const struct wire_msg *m);

@@ -47,23 +47,48 @@ int collective_tell_dirs(struct collective *c, const void *bytes, size_t len)
 	return tell(c, MESSAGE_DRAIN_DIRS, bytes, len);
 }
 
-static void carry_out(struct collective *c, struct task *t)
+/* Nobody wants it any more, or node 0 has answered after all. */
+static bool is_in_vain(struct collective *c, const struct task *t)
 {
-	struct collective_done done = { .result = CISTERN_EXIT_FAILED };
+	const struct ask *a;
+	bool yes;
 
+	pthread_mutex_lock(&c->lock);
+	a = t->alone ? collective_find_ask(c->mine, 0, t->ask) : NULL;
+	yes = t->alone && (!a || a->cancelled || !a->sent);
+	pthread_mutex_unlock(&c->lock);
+	return yes;
+}
+
+static void work_on(struct collective *c, const struct task *t, struct collective_done *ret)
+{
 	c->opt.work(&(struct collective_work){ .kind = t->kind,
 			    .session = t->session,
 			    .part = t->part,
 			    .cautious = t->cautious,
 			    .last = t->last,
 			    .again = t->again,
+			    .alone = t->alone,
 			    .haste = t->haste,
 			    .time_usec = t->time_usec,
 			    .paths = (const char *const *)t->paths.at,
 			    .num_paths = t->paths.num,
 			    .shared = &t->shared },
-		&done, c->opt.arg);
-	tell_done(c, t, &done);
+		ret, c->opt.arg);
+}
+
+static void carry_out(struct collective *c, struct task *t)
+{
+	struct collective_done done = { .result = CISTERN_EXIT_FAILED };
+
+	if (!is_in_vain(c, t))
+		work_on(c, t, &done);
+	else
+		snprintf(done.text, sizeof(done.text), "stopped before its end; the rest is in the store");
+	if (t->alone)
+		collective_end_alone(c, t->ask, t->what, &done);
+	else
+		tell_done(c, t, &done);
 	wire_shared_free(&done.shared);
 	collective_task_free(t);
 }
@@ -84,6 +109,7 @@ void *collective_worker(void *arg)
 		c->working = true;
 		c->working_on = t->session;
 		c->working_part = t->part;
+		c->working_ask = t->ask;
 		pthread_mutex_unlock(&c->lock);
 		carry_out(c, t);
 		pthread_mutex_lock(&c->lock);
@@ -93,9 +119,38 @@ void *collective_worker(void *arg)
 	return NULL;
 }
 
+/* lock is held. */
+static void append_task(struct collective *c, struct task *t)
+{
+	struct task **at = &c->todo;
+
+	while (*at)
+		at = &(*at)->next;
+	*at = t;
+	pthread_cond_broadcast(&c->changed);
+}
+
+/* Nothing is replaced that is not known to be ours: as in a session of which some node is lost, in which this one is late. */
+int collective_work_alone(struct collective *c, const struct ask *a, const char *what)
+{
+	struct task *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return -ENOMEM;
+	t->alone = t->cautious = true;
+	t->ask = a->id;
+	t->part = WIRE_PART_FILES;
+	t->kind = a->kind;
+	t->haste = a->for_room ? WIRE_HASTE_ROOM : WIRE_HASTE_NONE;
+	snprintf(t->what, sizeof(t->what), "%s", what);
+	collective_paths_copy(&t->paths, a->paths.at, a->paths.num);
+	append_task(c, t);
+	return 0;
+}
+
 int collective_serve_part(struct collective *c, const struct wire_msg *m)
 {
-	struct task *t = calloc(1, sizeof(*t)), **at = &c->todo;
+	struct task *t = calloc(1, sizeof(*t));
 
 	if (!t)
 		return -ENOMEM;
@@ -113,10 +168,7 @@ int collective_serve_part(struct collective *c, const struct wire_msg *m)
 		return -ENOMEM;
 	}
 	pthread_mutex_lock(&c->lock);
-	while (*at)
-		at = &(*at)->next;
-	*at = t;
-	pthread_cond_broadcast(&c->changed);
+	append_task(c, t);
 	pthread_mutex_unlock(&c->lock);
 	return 0;
 }

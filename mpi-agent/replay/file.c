@@ -103,7 +103,7 @@ static int give(struct session *s, struct pending *p, const struct record *rec)
 	for (int tries = 0; r == -EEXIST && tries < GIVE_TRIES; tries++) {
 		struct stat there;
 
-		r = look_at_place(s, p, &there);
+		r = names_dir_is_there(s, p->dir) ? look_at_place(s, p, &there) : -ENOENT;
 		if (r == 0)
 			r = session_intend(s, rec, "", p->final, p->temp, false);
 		if (r == 0)

@@ -64,7 +64,8 @@ static bool is_placed(struct session *s, const struct session_dir *dir, const st
 {
 	uint64_t owner;
 
-	return state_backing_owner(s->st, dir->ino, e->name, &owner) == 0 && owner == e->ino;
+	return state_backing_owner(s->st, dir->ino, e->name, &owner) == 0 && owner == e->ino &&
+	       names_dir_is_there(s, e->ino);
 }
 
 static int place_visited(struct session *s, struct session_dir *dir, const struct state_name *e)

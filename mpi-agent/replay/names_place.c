@@ -70,6 +70,18 @@ static int check_same(struct session *s, const struct inode *in, const char *pat
 	return session_is_same(in, ret) ? 0 : -ESTALE;
 }
 
+bool names_dir_is_there(struct session *s, uint64_t dir)
+{
+	char path[SESSION_PATH_MAX];
+	struct inode in;
+	struct stat st;
+
+	if (!s->opt->cautious || dir == STATE_ROOT_INO)
+		return true;
+	return state_inode(s->st, dir, &in) == 0 && state_backing_path(s->st, dir, path, sizeof(path)) == 0 &&
+	       check_same(s, &in, path, &st) == 0;
+}
+
 static int do_park(struct placing *p)
 {
 	struct session *s = p->s;
@@ -448,6 +460,8 @@ int names_check_place(struct session *s, uint64_t dir, const char *name, const c
 	int r;
 
 	ret_there->st_ino = 0;
+	if (!names_dir_is_there(s, dir))
+		return -ENOENT;
 	if (s->to->ops->stat(s->to, path, &st) < 0)
 		return 0;
 	if (!S_ISDIR(st.st_mode))

@@ -171,8 +171,10 @@ int names_remove(struct session *s);
 int names_finish_dirs(struct session *s);
 /* path may be a directory that stands for nothing any more: it goes if it is empty. -EISDIR: it is another one's. */
 int names_clear_dir(struct session *s, uint64_t dir, const char *name, const char *path);
+/* While some node is lost, directories may have been moved where this one does not know of it: is what has its place this one? */
+bool names_dir_is_there(struct session *s, uint64_t dir);
 /*
- * in is about to get the name: may what has it be replaced? -EBUSY: it may be the only copy of a file of another node, by what that one
+ * in is about to get the name: may what has it be replaced? -ENOENT: the directory is not in its place. -EBUSY: it may be the only copy of a file of another node, by what that one
  * says now, which our snapshot may be older than. *ret_there: what was looked at, no directory; st_ino 0: nothing.
  */
 int names_check_place(struct session *s, uint64_t dir, const char *name, const char *path, const struct inode *in,

@@ -61,3 +61,65 @@ drainer_dies() {
 	stop_job
 	no_leftovers "$WORK/b"
 }
+
+# Of a job of two, node 1 has files of its own in a directory that was drained, and in one that was not, and half of one; node 0 has died.
+lose_leader() {
+	start_job 2 agent_timeout=2s,drain=unmount
+	mkdir "$WORK/m0/old"
+	echo before | tee "$WORK/m0/old/rewritten" "$WORK/m0/half" >/dev/null
+	"$CISTERN" flush --wait --mount "$WORK/m0" 3>&-
+	random_file "$WORK/ref" 3000000
+	cp "$WORK/ref" "$WORK/m1/old/own"
+	mkdir "$WORK/m1/new"
+	echo fresh >"$WORK/m1/new/f"
+	echo zero >"$WORK/m0/zero"
+	echo of 0 >>"$WORK/m0/half"
+	echo of 1 >>"$WORK/m1/half"
+	rm "$WORK/m1/old/rewritten"
+	echo after >"$WORK/m1/old/rewritten"
+	kill_daemon "$WORK/m0"
+	kill -KILL "$AGENTS" "$(cat "$WORK/agent0.pid")" 2>/dev/null || true
+	release_mount "$WORK/m0"
+	wait_until 60 no_agents
+}
+
+# What it can do without node 0 is done, and nothing else.
+carried_alone() {
+	[[ $output == *"node 0 (host $(hostname)), which leads drains, cannot be reached: only what this node alone has written"* ]]
+	cmp "$WORK/ref" "$WORK/b/old/own"
+	is "$(cat "$WORK/b/half")" before
+	[[ $(cat "$WORK/b/old/rewritten") == @(before|after) ]] # the new file may be another node's for all it knows
+	[ ! -e "$WORK/b/new" ]
+}
+
+everything_is_there() {
+	cmp "$WORK/ref" "$WORK/b/old/own"
+	is "$(cd "$WORK/b" && cat old/rewritten new/f zero half)" "after
+fresh
+zero
+before
+of 0
+of 1"
+	no_leftovers "$WORK/b"
+}
+
+@test "without node 0 a node drains what it alone has written, and the next session of all has the rest" {
+	lose_leader
+	exits 3 "$CISTERN" flush --wait --mount "$WORK/m1" 
+	carried_alone
+	mount_node 0
+	start_agents
+	"$CISTERN" flush --wait --mount "$WORK/m1" 3>&-
+	everything_is_there
+	is "$(jq -r '.files[] | select(.path == "old/own") | .state' "$WORK/s0/manifest.json")" drained
+	stop_job
+	everything_is_there
+}
+
+@test "without node 0 a node is unmounted with what it alone has written drained, and a recovery has the rest" {
+	lose_leader
+	exits 3 "$CISTERN" umount --wait "$WORK/m1"
+	carried_alone
+	"$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
+	everything_is_there
+}

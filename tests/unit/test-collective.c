@@ -26,7 +26,7 @@ struct done { /* a part that a node carried out */
 	unsigned int running;     /* parts of another kind at work at that time */
 	unsigned int num, failed; /* shared files that it was told of */
 	unsigned int blobs;       /* of them, those that become subfiles */
-	bool last, again;
+	bool last, again, alone;
 	enum wire_haste haste;
 };
 
@@ -103,6 +103,7 @@ static void work(const struct collective_work *work, struct collective_done *ret
 		.cautious = work->cautious,
 		.last = work->last,
 		.again = work->again,
+		.alone = work->alone,
 		.haste = work->haste };
 
 	pthread_mutex_lock(&w->lock);
@@ -137,7 +138,7 @@ static void stop_work(void *arg)
 	struct node *n = arg;
 
 	pthread_mutex_lock(&n->w->lock);
-	n->w->stopped = true;
+	n->w->stopped |= n->index == n->w->hold_node;
 	pthread_cond_broadcast(&n->w->cond);
 	pthread_mutex_unlock(&n->w->lock);
 }
@@ -614,6 +615,136 @@ static void test_silent(void)
 	stop(w);
 }
 
+/* What it has done since then is that. */
+static void check_alone(struct world *w, uint32_t node, unsigned int since)
+{
+	unsigned int num = 0, good = 0;
+
+	for (unsigned int i = since; i < w->num_done; i++) {
+		const struct done *d = &w->done[i];
+
+		num += d->alone;
+		good += d->node == node && d->part == WIRE_PART_FILES && d->alone && d->cautious && d->num == 0;
+	}
+	ok(num == 1 && good == 1, "node %u carries its own files, cautiously, and nobody else does", node);
+}
+
+static void check_incomplete(const struct answer *a, const char *what)
+{
+	ok(a->result == CISTERN_EXIT_INCOMPLETE && strstr(a->text, "node 0 (host host0)") && strstr(a->text, what),
+		"the answer says so: %s", a->text);
+}
+
+static void test_leader_ended(void)
+{
+	struct world *w = start(60000000);
+	unsigned int since;
+
+	collective_ask(w->nodes[2].c, 1, DRAIN_FINAL, false, NULL, 0);
+	wait_work(w, 0, WIRE_PART_FINISH);
+	since = w->num_done;
+	loopback_end(w->l, 0);
+	ok(wait_answers(w, 1), "who waits for node 0 does not when its daemon has ended");
+	check_incomplete(&w->answers[0], "has ended");
+	check_alone(w, 2, since);
+	since = w->num_done;
+	collective_ask(w->nodes[1].c, 2, DRAIN_FLUSH, false, NULL, 0);
+	ok(wait_answers(w, 2), "nor who asks later");
+	check_incomplete(&w->answers[1], "cannot be reached");
+	check_alone(w, 1, since);
+	stop(w);
+}
+
+/* Nothing is heard of it any more, and nobody says that it is gone. */
+static void test_leader_silent(void)
+{
+	struct world *w = start_and_hold();
+	unsigned int since;
+
+	since = w->num_done;
+	ignore(w, 0, ALL_KINDS);
+	ok(wait_answers(w, 1), "node 0 falls silent in a session");
+	check_incomplete(&w->answers[0], "cannot be reached");
+	check_alone(w, 1, since);
+	ignore(w, 0, 0);
+	let_go(w);
+	stop(w);
+}
+
+/* Who is unmounted waits longer: the agents may come back. */
+static void test_leader_patience(void)
+{
+	struct world *w = start_with(4000000, 500000);
+	int64_t begin;
+
+	collective_ask(w->nodes[1].c, 1, DRAIN_FINAL, false, NULL, 0);
+	wait_work(w, 0, WIRE_PART_FINISH);
+	ignore(w, 0, ALL_KINDS);
+	begin = collective_now_usec();
+	ok(wait_answers(w, 1), "node 0 falls silent while an unmounted one waits");
+	check_incomplete(&w->answers[0], "cannot be reached");
+	ok(collective_now_usec() - begin >= 3500000, "which took the time that it waits for nodes");
+	stop(w);
+}
+
+/* Node 1 has asked in vain, and is held in what it does alone. */
+static struct world *start_and_hold_alone(void)
+{
+	struct world *w = start_with(60000000, 500000);
+
+	w->hold_part = WIRE_PART_FILES;
+	w->hold_node = 1;
+	ignore(w, 0, ALL_KINDS);
+	collective_ask(w->nodes[1].c, 1, DRAIN_FLUSH, false, NULL, 0);
+	wait_work(w, 1, WIRE_PART_FILES);
+	ignore(w, 0, 0);
+	return w;
+}
+
+static void test_leader_back(void)
+{
+	struct world *w = start_and_hold_alone();
+
+	start_anew(w, 0);
+	let_go(w);
+	ok(wait_answers(w, 1), "node 0's daemon is another one meanwhile");
+	ok(w->answers[0].result == CISTERN_EXIT_OK, "it is asked again: %s", w->answers[0].text);
+	is_u64(num_done(w, WIRE_PART_FINISH, 0), 1, "and leads a session");
+	stop(w);
+}
+
+static void test_cancel_alone(void)
+{
+	struct world *w = start_and_hold_alone();
+
+	collective_cancel(w->nodes[1].c, 1);
+	ok(wait_answers(w, 1), "what a node does alone can be stopped");
+	check_incomplete(&w->answers[0], "cannot be reached");
+	stop(w);
+}
+
+static void test_ask_lost(void)
+{
+	struct world *w = start(60000000);
+	struct collective *c = w->nodes[0].c;
+	struct ask *lost;
+
+	collective_ask(w->nodes[1].c, 1, DRAIN_FINAL, false, NULL, 0);
+	wait_work(w, 0, WIRE_PART_FINISH);
+	pthread_mutex_lock(&c->lock);
+	lost = collective_take_ask(&c->finals, 1, 1);
+	pthread_mutex_unlock(&c->lock);
+	ok(lost, "an ask is lost");
+	if (lost)
+		collective_ask_free(lost);
+	collective_ask(w->nodes[0].c, 2, DRAIN_FINAL, false, NULL, 0);
+	collective_ask(w->nodes[2].c, 3, DRAIN_FINAL, false, NULL, 0);
+	ok(wait_answers(w, 3), "and made again");
+	for (unsigned int i = 0; i < 3; i++)
+		ok(w->answers[i].result == CISTERN_EXIT_OK, "all is well %s", w->answers[i].text);
+	stop(w);
+}
+
 static void test_end_not_heard(void)
 {
 	struct world *w = start_and_hold();
@@ -675,6 +806,12 @@ int main(void)
 	test_late_files(DRAIN_FLUSH, 99, 20, CISTERN_EXIT_INCOMPLETE);
 	test_late_files(DRAIN_BACKGROUND, 99, 1, CISTERN_EXIT_OK);
 	test_silent();
+	test_leader_ended();
+	test_leader_silent();
+	test_leader_patience();
+	test_leader_back();
+	test_cancel_alone();
+	test_ask_lost();
 	test_end_not_heard();
 	test_answer_not_heard();
 	test_agents_lost();

@@ -38,6 +38,7 @@ struct place {
 	bool right, kept, whole; /* so far, in all lives */
 	bool refuses; /* names in the mount have gone; meanwhile another node's file comes to where the new one is */
 	bool cautious;
+	bool moves; /* the directory d gives way to another one when the first file is opened there */
 	unsigned int asked, late;
 	uint64_t asked_ino;
 };
@@ -191,6 +192,25 @@ static void before(const char *to)
 
 static const struct sink_ops *posix;
 
+static void move_dir(const struct place *p)
+{
+	char from[DIR_BYTES + 80], to[DIR_BYTES + 80];
+
+	in_backing(p, "d", from);
+	in_backing(p, "elsewhere", to);
+	world_must(rename(from, to), to);
+	world_must(mkdir(from, 0755), from);
+}
+
+static int on_open(struct sink *s, const char *path, enum sink_open how, struct sink_file **ret)
+{
+	if (of_sink->moves && strncmp(path, "d/", 2) == 0) {
+		of_sink->moves = false;
+		move_dir(of_sink);
+	}
+	return posix->open(s, path, how, ret);
+}
+
 static int on_rename(struct sink *s, const char *from, const char *to, bool is_dir)
 {
 	before(to);
@@ -220,6 +240,7 @@ static struct sink *open_sink(struct place *p, int fd)
 	of_sink = p;
 	posix = s->ops;
 	ops = *s->ops;
+	ops.open = on_open;
 	ops.rename = on_rename;
 	ops.rename_new = on_rename_new;
 	ops.exchange = on_exchange;
@@ -305,7 +326,7 @@ static const struct record kinds[] = {
 };
 #define NUM_KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
-static void make_ours(struct place *p, size_t kind)
+static void make_old(struct place *p, size_t kind)
 {
 	if (kinds[kind].type != RECORD_CREATE)
 		commit(p, (struct record){ .type = RECORD_ADOPT,
@@ -315,6 +336,11 @@ static void make_ours(struct place *p, size_t kind)
 				  .mode = S_IFREG | 0644,
 				  .nlink = 1,
 				  .backing_ino = put(p, "old", "ours") });
+}
+
+static void make_ours(struct place *p, size_t kind)
+{
+	make_old(p, kind);
 	commit(p, kinds[kind]);
 }
 
@@ -360,6 +386,40 @@ static unsigned int temps(const struct place *p, const char *dir)
 	sink_destroy(s);
 	close(fd);
 	return num;
+}
+
+/* A node that knows nothing of it, since it is not in reach, has a directory that was moved by others, and there is another one in its place. */
+static void test_dir_moved(size_t kind, bool meanwhile)
+{
+	struct record rec = kinds[kind];
+	char path[DIR_BYTES + 80];
+	struct drain_result res;
+	struct stat st;
+	struct place p;
+
+	start(&p);
+	p.cautious = true;
+	in_backing(&p, "d", path);
+	world_must(mkdir(path, 0755) == 0 ? stat(path, &st) : -1, path);
+	commit(&p, (struct record){ .type = RECORD_ADOPT,
+			   .ino = 20,
+			   .parent = STATE_ROOT_INO,
+			   .name = "d",
+			   .mode = S_IFDIR | 0755,
+			   .nlink = 2,
+			   .backing_ino = st.st_ino });
+	make_old(&p, kind);
+	rec.parent = 20;
+	commit(&p, rec);
+	p.moves = meanwhile;
+	if (!meanwhile)
+		move_dir(&p);
+	res = drain(&p, WIRE_PART_FILES);
+	ok(res.totals.failed == (rec.type == RECORD_CREATE),
+		"%s: a new file whose directory is not in its place is complained of", record_type_name(rec.type));
+	in_backing(&p, "d/n", path);
+	ok(lstat(path, &st) < 0 && temps(&p, "d") == 0, "nothing comes to another directory");
+	end(&p);
 }
 
 /* Another node's file comes to the name when it has been looked at, and nothing, or what nobody needs, was there. */
@@ -829,6 +889,9 @@ int main(void)
 		.parent = STATE_ROOT_INO,
 		.name = "m" });
 	test_files();
+	for (size_t i = 0; i < NUM_KINDS; i++)
+		test_dir_moved(i, false);
+	test_dir_moved(0, true);
 	test_number_again(0, false);
 	test_number_again(-ENOENT, false);
 	test_number_again(-EEXIST, false);
