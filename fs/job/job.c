@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /* The job's life, and that of its parts. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +12,21 @@ static const struct part *const job_parts[] = { &tree_log_part, &lag_part, &anno
 	&held_part, &sequence_part, &remote_part, &home_part, &handover_part, &times_part, &share_part, &locks_part,
 	&power_part, NULL };
 
+/* The end of what the log has said of the first call that failed for want of a number. */
+static void log_unassembled(struct job *j, const char *event)
+{
+	uint64_t failed = atomic_exchange(&j->unassembled, 0);
+
+	if (failed)
+		job_log(j, false, event, "failed_calls=%" PRIu64, failed);
+}
+
 static void tell_parts(enum peers_event event, uint32_t node, void *arg)
 {
 	struct job *j = arg;
+
+	if (event == PEERS_ASSEMBLED)
+		log_unassembled(j, "job_assembled");
 
 	for (const struct part *const *p = job_parts; *p; p++)
 		if ((*p)->event)
@@ -69,6 +82,7 @@ void job_shut_down(struct job *j)
 		if ((*p)->shut_down)
 			(*p)->shut_down(j);
 	peers_shut_down(j->peers);
+	log_unassembled(j, "job_never_assembled");
 }
 
 void job_destroy(struct job *j)
@@ -101,7 +115,8 @@ int job_wait_numbered(struct job *j)
 	int rc = peers_wait_numbered(j->peers, &err);
 	if (rc != -ETIMEDOUT)
 		return rc;
-	job_log(j, true, "job_not_assembled", "text=\"%s\"", err.text);
+	if (atomic_fetch_add(&j->unassembled, 1) == 0)
+		job_log(j, true, "job_not_assembled", "text=\"%s\"", err.text);
 	return -EIO;
 }
 

@@ -78,24 +78,38 @@ says_of() {
 	[[ $output == *"not numbered yet"* ]]
 }
 
-@test "a mount whose agents never come refuses names, and a line of its log says for whom it has waited" {
+# A mount that waits 500 ms for its agents, which nobody starts, and a command that does not wait for more.
+call_without_agents() {
+	run timeout 60 "$@"
+	[ "$status" -eq 1 ]
+	[[ $output == *"Input/output error"* ]]
+}
+
+@test "a mount whose agents never come refuses names, and one line of its log says for whom it has waited" {
+	local k pid
 	JOB_NODES=2
 	mkdir -p "$WORK/b" "$WORK/m0"
 	mount_node 0 agent_timeout=500ms
-	run timeout 60 touch "$WORK/m0/x"
-	[ "$status" -ne 0 ]
-	[[ $output == *"Input/output error"* ]]
-	grep job_not_assembled "$WORK/s0/cistern.log"
+	for k in 1 2 3; do call_without_agents mkdir "$WORK/m0/x$k"; done
 	grep -E ' job_not_assembled text="[^="]+"$' "$WORK/s0/cistern.log"
+	is "$(grep -c job_not_assembled "$WORK/s0/cistern.log")" 1
+	pid=$(daemon_pid "$WORK/m0")
+	kill -TERM "$pid"
+	wait_until 60 gone "$pid"
+	grep -E ' job_never_assembled failed_calls=[0-9]+$' "$WORK/s0/cistern.log"
 }
 
-@test "a mount without other nodes takes no agent, which says how to mount it instead" {
+@test "when agents have come at last, the log says how many calls have failed for want of them" {
 	needs_mpi
-	mkdir -p "$WORK/b" "$WORK/m0"
-	mount_cistern "$WORK/s0" "$WORK/m0" "$WORK/b"
-	exits 2 "$CISTERN" agent --store "$WORK/s0" --timeout 10s
-	says "$WORK/s0: it is mounted without other nodes (nodes=1), and takes no agent: unmount it, and mount it with -o nodes=N"
-	umount_wait "$WORK/m0"
+	JOB_NODES=2
+	mkdir -p "$WORK/b" "$WORK/m0" "$WORK/m1"
+	for k in 0 1; do mount_node $k agent_timeout=2s; done
+	call_without_agents mkdir "$WORK/m0/x"
+	start_agents
+	wait_until 60 grep -E ' job_assembled failed_calls=1$' "$WORK/s0/cistern.log"
+	refute grep job_assembled "$WORK/s1/cistern.log"
+	mkdir "$WORK/m0/x"
+	stop_job
 }
 
 @test "a mount that has no agents yet says so and waits for them, and goes on" {
