@@ -351,7 +351,7 @@ static int open_list(struct job *j, uint64_t ino, struct job_dir *dir)
 	int rc;
 
 	/* What the tree does not have is as the backing directory has it, and what was removed is empty. */
-	if (job_alone(j) || !core_is_known(j->core, ino))
+	if (!core_is_known(j->core, ino))
 		return core_opendir(j->core, ino, &dir->local);
 	if (!is_dir(j, ino))
 		return -ENOTDIR;
@@ -359,10 +359,18 @@ static int open_list(struct job *j, uint64_t ino, struct job_dir *dir)
 	return job_errno(rc < 0 ? rc : list_open(j, ino, &dir->list));
 }
 
+/* Other nodes are asked when somebody reads it: df, for one, opens the root of a mount and reads nothing. */
+static int open_unread(struct job *j, uint64_t ino, struct job_dir *dir)
+{
+	if (job_alone(j) || !core_is_known(j->core, ino))
+		return core_opendir(j->core, ino, &dir->local);
+	return is_dir(j, ino) ? 0 : -ENOTDIR;
+}
+
 int job_opendir(struct job *j, uint64_t ino, struct job_dir **ret)
 {
 	struct job_dir *dir = calloc(1, sizeof(*dir));
-	int r = dir ? open_list(j, ino, dir) : -ENOMEM;
+	int r = dir ? open_unread(j, ino, dir) : -ENOMEM;
 
 	if (r) {
 		free(dir);
@@ -394,8 +402,10 @@ int job_readdir(struct job *j, struct job_dir *dir, uint64_t index, const char *
 	if (job_alone(j))
 		return core_readdir(j->core, dir->local, index, ret_name, ret_ino, ret_type);
 	pthread_mutex_lock(&dir->lock);
-	int rc = dir->list ? list_get(dir->list, index, ret_name, ret_ino, ret_type)
-			   : core_readdir(j->core, dir->local, index, ret_name, ret_ino, ret_type);
+	int rc = dir->list || dir->local ? 0 : open_list(j, dir->ino, dir);
+	if (rc == 0)
+		rc = dir->list ? list_get(dir->list, index, ret_name, ret_ino, ret_type)
+			       : core_readdir(j->core, dir->local, index, ret_name, ret_ino, ret_type);
 	pthread_mutex_unlock(&dir->lock);
 	return rc;
 }

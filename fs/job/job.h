@@ -90,6 +90,7 @@ int job_fsync(struct job *j, uint64_t ino, struct job_file *file, bool data_only
 int job_syncfs(struct job *j);
 int job_fallocate(struct job *j, struct job_file *file, int mode, uint64_t off, uint64_t len);
 int job_lseek(struct job *j, struct job_file *file, int64_t off, int whence, uint64_t *ret_off);
+/* Does not wait for other nodes: they are asked by the first job_readdir, which may fail for want of them, and by job_rewinddir. */
 int job_opendir(struct job *j, uint64_t ino, struct job_dir **ret);
 void job_closedir(struct job *j, struct job_dir *dir);
 int job_readdir(struct job *j, struct job_dir *dir, uint64_t index, const char **ret_name, uint64_t *ret_ino,

@@ -26,8 +26,9 @@ struct job {
 	_Atomic(uint64_t) moved; /* number of the last change of the tree, about to be here, that moves a directory */
 	_Atomic(uint64_t) moving[2]; /* directories that node 0 is about to rename or remove (tree.c); 0: none */
 	_Atomic(bool) unnamed;       /* our kernel has been told to drop their names */
-	_Atomic(uint64_t) unassembled; /* calls that have failed since this node has had to do without a number; the log has the first */
-	_Atomic(bool) is_settled;    /* what of our layers and maps is cut off or drained is known (power.c) */
+	_Atomic(uint64_t)
+		unassembled; /* calls that have failed since this node has had to do without a number; the log has the first */
+	_Atomic(bool) is_settled; /* what of our layers and maps is cut off or drained is known (power.c) */
 	_Atomic(bool)
 		knows_cuts; /* false: we have lost power, and with it what was cut off of files that nodes share (relearn.c) */
 	/* one for each part, owned by it */
@@ -66,9 +67,9 @@ struct listing;
 
 struct job_dir {
 	struct core_dir *local; /* owned; or */
-	struct listing *list;   /* owned: list.c */
+	struct listing *list;   /* owned: list.c. Neither: nobody has read it yet */
 	uint64_t ino;
-	pthread_mutex_t lock; /* rewinding */
+	pthread_mutex_t lock; /* the first reading, and rewinding */
 };
 
 /* ---- job.c */

@@ -112,6 +112,46 @@ call_without_agents() {
 	stop_job
 }
 
+# at_once COMMAND...: answers although the mount's calls may wait for agents as long as anybody cares to.
+at_once() {
+	timeout 60 "$@" || { echo "status $?: $*"; return 1; }
+}
+
+answers_alone() {
+	at_once df "$WORK/m0"
+	at_once stat "$WORK/m0"
+	at_once stat -f "$WORK/m0"
+	at_once "$CISTERN" status "$WORK/m0"
+}
+
+@test "df, stat of the mount point and status answer at once without agents, before they have come and when they have gone" {
+	local listing
+	needs_mpi
+	JOB_NODES=2
+	mkdir -p "$WORK/b" "$WORK/m0" "$WORK/m1"
+	for k in 0 1; do mount_node $k agent_timeout=1h; done
+	answers_alone
+	ls "$WORK/m0" >"$WORK/listing" 3>&- & # what names there are the other nodes know, too
+	listing=$!
+	start_agents
+	wait "$listing"
+	mkdir "$WORK/m1/d"
+	kill_agent 1
+	answers_alone
+	start_agents
+	is "$(ls "$WORK/m0")" d
+	stop_job
+}
+
+@test "a mount without other nodes takes no agent, which says how to mount it instead" {
+	needs_mpi
+	mkdir -p "$WORK/b" "$WORK/m0"
+	mount_cistern "$WORK/s0" "$WORK/m0" "$WORK/b"
+	exits 2 "$CISTERN" agent --store "$WORK/s0" --timeout 10s
+	says "$WORK/s0: it is mounted without other nodes (nodes=1), and takes no agent: unmount it, and mount it with -o nodes=N"
+	umount_wait "$WORK/m0"
+}
+
 @test "a mount that has no agents yet says so and waits for them, and goes on" {
 	local writer
 	needs_mpi

@@ -484,7 +484,7 @@ static int list_dir(struct job *j, uint64_t ino, char *out, size_t cap)
 		free(names);
 		return rc;
 	}
-	for (uint64_t i = 0; num < max && job_readdir(j, dir, i, &name, &child, &type) == 0; i++)
+	for (uint64_t i = 0; num < max && (rc = job_readdir(j, dir, i, &name, &child, &type)) == 0; i++)
 		if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0)
 			names[num++] = strdup(name);
 	job_closedir(j, dir);
@@ -497,7 +497,7 @@ static int list_dir(struct job *j, uint64_t ino, char *out, size_t cap)
 		free(names[i]);
 	}
 	free(names);
-	return 0;
+	return rc == -ENOENT ? 0 : rc;
 }
 
 static int do_list(struct walk *w, struct job *j, const char *path, char *out, size_t cap)
