@@ -218,14 +218,17 @@ static void capacity_line(const struct wire_msg *m)
 
 static void job_lines(const struct wire_msg *m)
 {
-	char text[CISTERN_ERROR_TEXT_BYTES] = "", since[UNITS_TEXT];
+	char text[CISTERN_ERROR_TEXT_BYTES] = "", since[UNITS_TEXT], host[HOSTS_NAME_BYTES], name[HOSTS_NODE_BYTES];
 	uint64_t nodes, node, pid;
 
 	if (!wire_get_u64(m, WIRE_NODES, &nodes))
 		return;
 	wire_get_str(m, WIRE_JOB, 0, text, sizeof(text));
 	printf("  %-10s %s%s", "job", text, *text ? ", " : "");
-	if (wire_get_u64(m, WIRE_NODE, &node))
+	if (wire_get_u64(m, WIRE_NODE, &node) &&
+		wire_get_str(m, WIRE_NODE_NAME, (unsigned int)node, host, sizeof(host)))
+		printf("%s of %" PRIu64 "\n", place_node_text((uint32_t)node, host, name, sizeof(name)), nodes);
+	else if (wire_get_u64(m, WIRE_NODE, &node))
 		printf("node %" PRIu64 " of %" PRIu64 "\n", node, nodes);
 	else
 		printf("one of %" PRIu64 " nodes, not numbered yet\n", nodes);
@@ -302,13 +305,13 @@ static void dead_json_job(struct json *j, const struct dead_store *d)
 /* Where to look for the stores that belong to this one. */
 static void dead_job_lines(const struct dead_store *d)
 {
-	char host[HOSTS_NAME_BYTES], name[HOSTS_NAME_BYTES + 32];
+	char host[HOSTS_NAME_BYTES], name[HOSTS_NODE_BYTES];
 	uint32_t shown = 0;
 
 	if (d->sb->num_nodes <= 1)
 		return;
-	printf("  %-10s %s%snode %u of %u\n", "job", d->sb->job, d->sb->job[0] ? ", " : "", d->sb->node_index,
-		d->sb->num_nodes);
+	printf("  %-10s %s%s%s of %u\n", "job", d->sb->job, d->sb->job[0] ? ", " : "",
+		hosts_node_text(d->s, d->sb->node_index, name), d->sb->num_nodes);
 	for (uint32_t i = 0; i < d->sb->num_nodes && shown < OTHERS_SHOWN; i++) {
 		if (i == d->sb->node_index || hosts_find(d->s, i, host) < 0)
 			continue;

@@ -290,13 +290,13 @@ static void print_loss(const struct survey *s, const struct loss *l)
 			stores_node_text(s->content.stores, l->node, node));
 		break;
 	case LOSS_GONE:
-		printf(": segment %" PRIu32 " of node %" PRIu32 "'s store cannot be read; 'cistern fsck' says more\n",
-			l->segment, l->node);
+		printf(": segment %" PRIu32 " of the store of %s cannot be read; 'cistern fsck' says more\n",
+			l->segment, stores_node_text(s->content.stores, l->node, node));
 		break;
 	case LOSS_DAMAGED:
-		printf(": they are damaged in segment %" PRIu32 " of node %" PRIu32
-		       "'s store (wrong checksum); 'cistern fsck' says more\n",
-			l->segment, l->node);
+		printf(": they are damaged in segment %" PRIu32
+		       " of the store of %s (wrong checksum); 'cistern fsck' says more\n",
+			l->segment, stores_node_text(s->content.stores, l->node, node));
 		break;
 	}
 }

@@ -54,17 +54,9 @@ int hosts_note(struct store *s, const char *const *names, uint32_t num)
 	return is_there(s, &out) ? 0 : io_replace(store_io(s), HOSTS_FILE, out.data, out.len);
 }
 
-static int find_line(const char *text, size_t len, uint32_t node, char ret[HOSTS_NAME_BYTES])
+/* What a line says, with its end: 0, -ENOENT: nothing, -EBADMSG. */
+static int take_line(const char *at, const char *end, char ret[HOSTS_NAME_BYTES])
 {
-	const char *at = text, *end;
-
-	for (;; at = end + 1, node--) {
-		end = memchr(at, '\n', len - (size_t)(at - text));
-		if (!end)
-			return at == text + len ? -ENOENT : -EBADMSG;
-		if (node == 0)
-			break;
-	}
 	if (end - at >= HOSTS_NAME_BYTES || !is_plain(at, (size_t)(end - at)))
 		return -EBADMSG;
 	if (end == at)
@@ -74,14 +66,58 @@ static int find_line(const char *text, size_t len, uint32_t node, char ret[HOSTS
 	return 0;
 }
 
-int hosts_find(struct store *s, uint32_t node, char ret[HOSTS_NAME_BYTES])
+static int find_line(const char *text, size_t len, uint32_t node, char ret[HOSTS_NAME_BYTES])
+{
+	const char *at = text, *end;
+
+	for (;; at = end + 1, node--) {
+		end = memchr(at, '\n', len - (size_t)(at - text));
+		if (!end)
+			return at == text + len ? -ENOENT : -EBADMSG;
+		if (node == 0)
+			return take_line(at, end, ret);
+	}
+}
+
+int hosts_find_in(struct io *dir, uint32_t node, char ret[HOSTS_NAME_BYTES])
 {
 	void *data = NULL;
 	size_t len = 0;
-	int r = io_read_all(store_io(s), HOSTS_FILE, LIMIT, &data, &len);
+	int r = io_read_all(dir, HOSTS_FILE, LIMIT, &data, &len);
 
 	if (r == 0)
 		r = find_line(data, len, node, ret);
 	free(data);
 	return r;
+}
+
+int hosts_find(struct store *s, uint32_t node, char ret[HOSTS_NAME_BYTES])
+{
+	return hosts_find_in(store_io(s), node, ret);
+}
+
+int hosts_each(struct store *s, void (*fn)(uint32_t node, const char *name, void *arg), void *arg)
+{
+	char name[HOSTS_NAME_BYTES];
+	void *data = NULL;
+	size_t len = 0;
+	int r = io_read_all(store_io(s), HOSTS_FILE, LIMIT, &data, &len);
+	const char *at = data, *end;
+
+	for (uint32_t node = 0; r == 0 && (end = memchr(at, '\n', len)) != NULL; node++) {
+		if (take_line(at, end, name) == 0)
+			fn(node, name, arg);
+		len -= (size_t)(end + 1 - at);
+		at = end + 1;
+	}
+	free(data);
+	return r;
+}
+
+const char *hosts_node_text(struct store *s, uint32_t node, char out[HOSTS_NODE_BYTES])
+{
+	char host[HOSTS_NAME_BYTES] = "";
+
+	(void)hosts_find(s, node, host);
+	return place_node_text(node, host, out, HOSTS_NODE_BYTES);
 }

@@ -27,6 +27,7 @@
 
 #include "format/base/crc32c.h"
 #include "format/place/place.h"
+#include "format/store/hosts.h"
 #include "format/store/lock.h"
 #include "format/store/superblock.h"
 
@@ -110,6 +111,7 @@ static int make_superblock(struct store *s, const struct store_options *opt, str
 int store_number(struct store *s, uint32_t node, uint32_t num, const uint8_t *job_uuid, struct cistern_error *err)
 {
 	struct superblock old = s->sb;
+	char was[HOSTS_NODE_BYTES];
 	int r;
 
 	if (old.num_nodes > 1 && old.node_index == node && old.num_nodes == num &&
@@ -117,9 +119,9 @@ int store_number(struct store *s, uint32_t node, uint32_t num, const uint8_t *jo
 		return 0;
 	if (old.num_nodes > 1)
 		return cistern_error_set(err, -EEXIST,
-			"%s: this store is that of node %u of %u in an earlier job, it cannot become node %u of %u of this one: "
+			"%s: this store is that of %s of %u in an earlier job, it cannot become node %u of %u of this one: "
 			"drain it first (cistern recover), or name another store",
-			s->path, old.node_index, old.num_nodes, node, num);
+			s->path, hosts_node_text(s, old.node_index, was), old.num_nodes, node, num);
 	if (num < 2 || node >= num)
 		return cistern_error_set(err, -EINVAL, "%s: node %u of %u: impossible", s->path, node, num);
 	s->sb.node_index = node;
@@ -138,19 +140,20 @@ int store_number(struct store *s, uint32_t node, uint32_t num, const uint8_t *jo
 static int agree_on_job(struct store *s, const struct store_options *opt, struct cistern_error *err)
 {
 	const struct superblock *sb = &s->sb;
+	char node[HOSTS_NODE_BYTES];
 
 	if (sb->num_nodes == 1)
 		return 0;
 	if (opt->nodes && opt->nodes != sb->num_nodes)
 		return cistern_error_set(err, -EINVAL,
-			"%s: this store is that of node %u of a job of %u: mount it with nodes=%u, as all of them, or run "
+			"%s: this store is that of %s of a job of %u: mount it with nodes=%u, as all of them, or run "
 			"'cistern recover' on the stores of all its nodes",
-			s->path, sb->node_index, sb->num_nodes, sb->num_nodes);
+			s->path, hosts_node_text(s, sb->node_index, node), sb->num_nodes, sb->num_nodes);
 	if (opt->job && *opt->job && *sb->job && strcmp(opt->job, sb->job) != 0)
 		return cistern_error_set(err, -EINVAL,
-			"%s: this store is that of node %u of the job %s, not of %s: mount it with job=%s, or run 'cistern "
+			"%s: this store is that of %s of the job %s, not of %s: mount it with job=%s, or run 'cistern "
 			"recover' on the stores of all its nodes",
-			s->path, sb->node_index, sb->job, opt->job, sb->job);
+			s->path, hosts_node_text(s, sb->node_index, node), sb->job, opt->job, sb->job);
 	return 0;
 }
 

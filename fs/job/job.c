@@ -120,6 +120,13 @@ int job_wait_numbered(struct job *j)
 	return -EIO;
 }
 
+void job_log_self(struct job *j, const char *event)
+{
+	char name[128];
+
+	job_log(j, false, event, "node=\"%s\"", peers_name(j->peers, peers_self(j->peers), name, sizeof(name)));
+}
+
 void job_log(struct job *j, bool error, const char *event, const char *fmt, ...)
 {
 	char facts[CISTERN_ERROR_TEXT_BYTES + 64]; /* an error's text whole, in quotes */

@@ -152,7 +152,7 @@ bool lag_end(struct job *j)
 	atomic_store(&l->lacks, 0);
 	struct later *kept = take_kept(l, 0, 0);
 	pthread_mutex_unlock(&l->lock);
-	job_log(j, false, "names_served_again", "node=%u", peers_self(j->peers));
+	job_log_self(j, "names_served_again");
 	serve_kept(j, kept, 0);
 	return true;
 }

@@ -68,6 +68,7 @@ static int learn_some(struct job *j, uint32_t node)
 static int learn_from(struct job *j, uint32_t node, uint64_t upto)
 {
 	uint64_t had = state_tree_stamp(j->state);
+	char name[128];
 	int rc = 0;
 
 	while (rc == 0 && state_tree_stamp(j->state) < upto && !j->ending) {
@@ -78,9 +79,9 @@ static int learn_from(struct job *j, uint32_t node, uint64_t upto)
 		}
 	}
 	if (had < upto)
-		job_log(j, rc < 0, "tree_learned", "node=%u from=%llu upto=%llu of=%llu status=%d", node,
-			(unsigned long long)had, (unsigned long long)state_tree_stamp(j->state),
-			(unsigned long long)upto, rc);
+		job_log(j, rc < 0, "tree_learned", "node=\"%s\" from=%llu upto=%llu of=%llu status=%d",
+			peers_name(j->peers, node, name, sizeof(name)), (unsigned long long)had,
+			(unsigned long long)state_tree_stamp(j->state), (unsigned long long)upto, rc);
 	return rc == -ENODATA || rc == -EHOSTDOWN || rc == -ESHUTDOWN ? 0 : rc;
 }
 

@@ -89,6 +89,7 @@ struct part {
  * missing. */
 int job_wait_numbered(struct job *j);
 void job_log(struct job *j, bool error, const char *event, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void job_log_self(struct job *j, const char *event); /* with the name of this node */
 int job_errno(int rc); /* front.c: what an application is told of an error between the nodes */
 static inline bool job_alone(const struct job *j)
 {

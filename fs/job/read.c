@@ -114,13 +114,17 @@ static ssize_t backing_read(struct reading *rd, uint8_t *buf, size_t len, uint64
 
 static int check(struct reading *rd, const struct piece *p, const uint8_t *bytes)
 {
+	char name[128];
+
 	if (!p->whole || crc32c(0, bytes, p->len) == p->crc)
 		return 0;
 	if (rd->mismatches++ < MISMATCHES_MAX)
 		return -EAGAIN;
-	job_log(rd->j, true, "payload-damaged", "ino=%llu offset=%llu node=%u segment=%u segment_offset=%llu bytes=%u",
-		(unsigned long long)rd->s->ino, (unsigned long long)p->off, p->node, p->segment,
-		(unsigned long long)p->segment_off, p->len);
+	job_log(rd->j, true, "payload-damaged",
+		"ino=%llu offset=%llu node=\"%s\" segment=%u segment_offset=%llu bytes=%u",
+		(unsigned long long)rd->s->ino, (unsigned long long)p->off,
+		peers_name(rd->j->peers, p->node, name, sizeof(name)), p->segment, (unsigned long long)p->segment_off,
+		p->len);
 	return -EIO;
 }
 

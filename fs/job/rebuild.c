@@ -128,7 +128,7 @@ static void pull_end(struct rebuild *r, uint32_t node)
 	pthread_mutex_unlock(&r->lock);
 	if (last) {
 		names_told_all(r->j->names);
-		job_log(r->j, false, "names_known", "node=%u", peers_self(r->j->peers));
+		job_log_self(r->j, "names_known");
 	}
 }
 

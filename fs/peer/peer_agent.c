@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "format/place/place.h"
 #include "format/store/hosts.h"
 #include "format/wire/frame.h"
 #include "fs/peer/private.h"
@@ -476,16 +477,17 @@ static int take_numbers(struct peer_agent *a, const struct wire_msg *m, uint32_t
 	return store_number(a->opt.store, (uint32_t)node, (uint32_t)nodes, uuid, err);
 }
 
-static void now_assembled(struct peer_agent *a, uint32_t node)
+static void now_assembled(struct peer_agent *a, uint32_t node, const char *host)
 {
-	char text[128];
+	char name[HOSTS_NODE_BYTES], text[HOSTS_NODE_BYTES + 64];
 
 	pthread_mutex_lock(&a->lock);
 	a->assembled = true;
 	a->since_usec = peers_now();
 	a->refused[0] = '\0';
 	pthread_mutex_unlock(&a->lock);
-	snprintf(text, sizeof(text), "node %u of %u, agent process %ld", node, a->opt.nodes, (long)a->pid);
+	snprintf(text, sizeof(text), "%s of %u, agent process %ld", place_node_text(node, host, name, sizeof(name)),
+		a->opt.nodes, (long)a->pid);
 	say(a, false, "agent-assembled", text);
 }
 
@@ -530,7 +532,7 @@ static int on_assembled(struct peer_agent *a, const struct wire_msg *m)
 		say(a, true, "agent-refused", err.text);
 		r = -ECONNRESET;
 	} else {
-		now_assembled(a, node);
+		now_assembled(a, node, names.names[node]);
 		note_hosts(a, &names);
 		r = tell_peers(a, node, incarnations, &names);
 	}
@@ -735,6 +737,11 @@ static uint64_t make_incarnation(void)
 	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
+static void take_host(uint32_t node, const char *host, void *arg)
+{
+	peers_set_host(arg, node, host);
+}
+
 int peer_agent_create(const struct peer_agent_options *opt, struct peer_agent **ret, struct cistern_error *err)
 {
 	const struct superblock *sb = store_superblock(opt->store);
@@ -766,6 +773,7 @@ int peer_agent_create(const struct peer_agent_options *opt, struct peer_agent **
 		peer_agent_destroy(a);
 		return cistern_error_set(err, r, "the way to the other nodes cannot be made: %s", strerror(-r));
 	}
+	(void)hosts_each(opt->store, take_host, a->peers); /* else messages have numbers */
 	*ret = a;
 	return 0;
 }

@@ -118,6 +118,12 @@ const char *node_name(const struct peers *p, uint32_t node, char *out, size_t ca
 	return place_node_text(node, p->nodes && node < p->count ? p->nodes[node].name : "", out, cap);
 }
 
+void peers_set_host(struct peers *p, uint32_t node, const char *host)
+{
+	if (p->nodes && node < p->count)
+		snprintf(p->nodes[node].name, sizeof(p->nodes[node].name), "%s", host);
+}
+
 const char *peers_name(struct peers *p, uint32_t node, char *out, size_t cap)
 {
 	pthread_mutex_lock(&p->lock);

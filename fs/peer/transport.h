@@ -39,6 +39,8 @@ struct peers_options {
 };
 
 int peers_create(const struct peers_options *opt, struct peers **ret);
+/* Where a node was in an earlier assembly, for messages until the next. Before anybody else has the peers. */
+void peers_set_host(struct peers *p, uint32_t node, const char *host);
 
 /* ---- told by the transport */
 struct peers_assembly {

@@ -259,21 +259,30 @@ static int check_once(const struct identity *ids, uint32_t num, struct cistern_e
 	return r;
 }
 
-static int missing_nodes(
-	const struct identity *ids, const uint32_t *rank_of, uint32_t num, uint32_t nodes, struct cistern_error *err)
+#define MISSING_NAMED 8
+#define MISSING_TEXT  64 /* of one: ", 1234 (host cn1234)" */
+
+static void add_missing(char *list, uint32_t node, const struct identity_hosts *hosts)
 {
-	char list[200] = "";
+	char host[IDENTITY_NAME_BYTES] = "", text[MISSING_TEXT];
+
+	if (hosts)
+		hosts->find(node, host, hosts->arg);
+	snprintf(text, sizeof(text), "%s%u%s%.40s%s", *list ? ", " : "", node, *host ? " (host " : "", host,
+		*host ? ")" : "");
+	strcat(list, text);
+}
+
+static int missing_nodes(const struct identity *ids, const uint32_t *rank_of, uint32_t num, uint32_t nodes,
+	const struct identity_hosts *hosts, struct cistern_error *err)
+{
+	char list[MISSING_NAMED * MISSING_TEXT + 8] = "";
 	uint32_t missing = 0;
 
-	for (uint32_t i = 0; i < nodes; i++) {
-		size_t len = strlen(list);
-
-		if (rank_of[i])
-			continue;
-		if (missing++ < 8)
-			snprintf(list + len, sizeof(list) - len, "%s%u", missing > 1 ? ", " : "", i);
-	}
-	if (missing > 8)
+	for (uint32_t i = 0; i < nodes; i++)
+		if (!rank_of[i] && missing++ < MISSING_NAMED)
+			add_missing(list, i, hosts);
+	if (missing > MISSING_NAMED)
 		strcat(list, ", ...");
 	return cistern_error_set(err, -EINVAL,
 		"node%s %s of %u %s missing: " WHO_FORMAT
@@ -284,7 +293,8 @@ static int missing_nodes(
 }
 
 /* All are of one job, each store once: each number once, and none missing. */
-static int check_numbers(const struct identity *ids, uint32_t num, struct cistern_error *err)
+static int check_numbers(
+	const struct identity *ids, uint32_t num, const struct identity_hosts *hosts, struct cistern_error *err)
 {
 	uint32_t nodes = ids[0].nodes, *rank_of = calloc(nodes, sizeof(*rank_of)); /* rank + 1 */
 	int r = 0;
@@ -301,7 +311,7 @@ static int check_numbers(const struct identity *ids, uint32_t num, struct cister
 		rank_of[node] = i + 1;
 	}
 	if (r == 0 && num != nodes)
-		r = missing_nodes(ids, rank_of, num, nodes, err);
+		r = missing_nodes(ids, rank_of, num, nodes, hosts, err);
 	free(rank_of);
 	return r;
 }
@@ -319,7 +329,7 @@ static int check_wanted(const struct identity *ids, uint32_t num, struct cistern
 	return 0;
 }
 
-int identity_check(const struct identity *ids, uint32_t num, uint32_t *ret_node,
+int identity_check(const struct identity *ids, uint32_t num, const struct identity_hosts *hosts, uint32_t *ret_node,
 	uint8_t ret_job_uuid[IDENTITY_UUID_BYTES], struct cistern_error *err)
 {
 	int r;
@@ -331,7 +341,7 @@ int identity_check(const struct identity *ids, uint32_t num, uint32_t *ret_node,
 	if (r == 0)
 		r = check_alike(ids, num, err);
 	if (r == 0)
-		r = ids[0].nodes > 1 ? check_numbers(ids, num, err) : check_wanted(ids, num, err);
+		r = ids[0].nodes > 1 ? check_numbers(ids, num, hosts, err) : check_wanted(ids, num, err);
 	if (r < 0)
 		return r;
 	for (uint32_t i = 0; i < num; i++)

@@ -58,11 +58,16 @@ void identity_get_folder(struct cursor *c, struct identity_folder *ret);
 void identity_encode(const struct identity *id, uint8_t out[IDENTITY_BYTES]);
 int identity_decode(const uint8_t in[IDENTITY_BYTES], struct identity *ret); /* -EBADMSG */
 
+struct identity_hosts { /* where nodes were when the job assembled last, for those whose stores are not there */
+	void (*find)(uint32_t node, char ret[IDENTITY_NAME_BYTES], void *arg); /* "": not known */
+	void *arg;
+};
+
 /*
- * Do the stores of num ranks make one job? 0: ret_node[rank] is each one's number, *ret_job_uuid the job's. Else -EINVAL, or the code
+ * Do the stores of num ranks make one job (hosts may be NULL)? 0: ret_node[rank] is each one's number, *ret_job_uuid the job's. Else -EINVAL, or the code
  * of a rank that has no store, and a text that names the culprit (store and host), what is wrong, and the remedy.
  */
-int identity_check(const struct identity *ids, uint32_t num, uint32_t *ret_node,
+int identity_check(const struct identity *ids, uint32_t num, const struct identity_hosts *hosts, uint32_t *ret_node,
 	uint8_t ret_job_uuid[IDENTITY_UUID_BYTES], struct cistern_error *err);
 
 #endif

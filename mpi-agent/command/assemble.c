@@ -6,6 +6,7 @@
 #include "mpi-agent/command/assemble.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "format/base/io.h"
+#include "format/store/hosts.h"
 #include "mpi-agent/comm/signals.h"
 #include "mpi-agent/window/near.h"
 
@@ -204,9 +207,24 @@ static int decode_ranks(const struct buf *b, struct assembly *a, struct identity
 	return cursor_ok(&c) && cursor_left(&c) == 0 ? 0 : -EBADMSG;
 }
 
-/* Rank 0: all identities, checked, and what the others are told of them. */
-static int judge(const uint8_t *all, uint32_t num, struct buf *out, struct cistern_error *err)
+static void find_host(uint32_t node, char ret[IDENTITY_NAME_BYTES], void *arg)
 {
+	char host[HOSTS_NAME_BYTES] = "";
+	struct io *io = NULL;
+	int dir = open(arg, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (dir >= 0 && io_posix_create(dir, &io) == 0)
+		(void)hosts_find_in(io, node, host);
+	else if (dir >= 0)
+		close(dir);
+	io_destroy(io);
+	snprintf(ret, IDENTITY_NAME_BYTES, "%s", host);
+}
+
+/* Rank 0, which has that store: all identities, checked, and what the others are told of them. */
+static int judge(char *store, const uint8_t *all, uint32_t num, struct buf *out, struct cistern_error *err)
+{
+	struct identity_hosts hosts = { find_host, store };
 	struct identity *ids = calloc(num, sizeof(*ids));
 	uint32_t *node = calloc(num, sizeof(*node));
 	uint8_t job_uuid[IDENTITY_UUID_BYTES];
@@ -217,7 +235,7 @@ static int judge(const uint8_t *all, uint32_t num, struct buf *out, struct ciste
 	if (r < 0)
 		cistern_error_set(err, r, "cannot gather the stores: %s", strerror(-r));
 	else
-		r = identity_check(ids, num, node, job_uuid, err);
+		r = identity_check(ids, num, &hosts, node, job_uuid, err);
 	if (r == 0) {
 		encode_ranks(ids, node, num, job_uuid, out);
 		if (!buf_ok(out))
@@ -228,7 +246,7 @@ static int judge(const uint8_t *all, uint32_t num, struct buf *out, struct ciste
 	return r;
 }
 
-static int gather_ids(struct comm *c, const struct assembly *a, struct buf *out, struct cistern_error *err)
+static int gather_ids(struct comm *c, struct assembly *a, struct buf *out, struct cistern_error *err)
 {
 	uint8_t mine[IDENTITY_BYTES], *all = NULL;
 	struct cistern_error why = { 0 };
@@ -242,7 +260,7 @@ static int gather_ids(struct comm *c, const struct assembly *a, struct buf *out,
 	}
 	r = comm_gather(c, mine, sizeof(mine), all, err);
 	if (r == 0 && all)
-		(void)judge(all, a->num, out, &why);
+		(void)judge(a->self.store, all, a->num, out, &why);
 	free(all);
 	return r < 0 ? r : comm_agree(c, why.code, why.text, err);
 }

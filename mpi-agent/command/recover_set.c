@@ -26,6 +26,7 @@
 static int check_member(const struct recover_set *set, const struct store *store, struct cistern_error *err)
 {
 	const struct superblock *sb = store_superblock(store), *other = NULL;
+	char node[HOSTS_NODE_BYTES];
 
 	for (uint32_t i = 0; i < set->num_nodes && !other; i++)
 		if (set->stores[i])
@@ -42,8 +43,9 @@ static int check_member(const struct recover_set *set, const struct store *store
 		return cistern_error_set(err, -EINVAL, "%s is a store of another job than the first one: leave it out",
 			store_path(store));
 	if (set->stores[sb->node_index])
-		return cistern_error_set(err, -EINVAL, "%s and %s are both of node %" PRIu32 ": leave one out",
-			store_path(set->stores[sb->node_index]), store_path(store), sb->node_index);
+		return cistern_error_set(err, -EINVAL, "%s and %s are both of %s: leave one out",
+			store_path(set->stores[sb->node_index]), store_path(store),
+			hosts_node_text(set->stores[sb->node_index], sb->node_index, node));
 	return 0;
 }
 

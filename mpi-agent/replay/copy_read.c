@@ -19,6 +19,7 @@
 
 #include "format/base/crc32c.h"
 #include "format/base/fdio.h"
+#include "format/store/hosts.h"
 
 #define IOVECS       512u
 #define FDS_CACHED   128u
@@ -229,11 +230,13 @@ static void list_remote(struct copier *c, const struct copy_buffer *b, uint32_t 
 	}
 }
 
-static int say_unfetched(struct copy_job *job, const struct piece *p, int r)
+static int say_unfetched(const struct copier *c, struct copy_job *job, const struct piece *p, int r)
 {
+	char node[HOSTS_NODE_BYTES];
+
 	snprintf(job->error_text, sizeof(job->error_text),
-		"its bytes in the store of node %" PRIu32 " (segment %" PRIu32 ") cannot be had: %s", p->node,
-		p->segment, strerror(-r));
+		"its bytes in the store of %s (segment %" PRIu32 ") cannot be had: %s",
+		hosts_node_text(c->s->opt->store, p->node, node), p->segment, strerror(-r));
 	return r;
 }
 
@@ -283,7 +286,7 @@ static int read_log(struct copier *c, struct copy_job *job, struct copy_buffer *
 		r = read_local(c, job, b, num);
 	e = fetches_end(c->fetches, r == 0, &failed);
 	if (failed)
-		return say_unfetched(job, failed, e);
+		return say_unfetched(c, job, failed, e);
 	return r < 0 ? r : e;
 }
 

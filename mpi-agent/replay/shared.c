@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "format/place/place.h"
+#include "format/store/hosts.h"
 #include "mpi-agent/replay/copy.h"
 #include "mpi-agent/replay/names_private.h"
 #include "mpi-agent/replay/session.h"
@@ -355,6 +356,8 @@ static int not_begun(struct session *s, const struct inode *in, const struct fil
 
 int shared_publish(struct session *s, const struct inode *in, const struct file_place *place)
 {
+	char node[HOSTS_NODE_BYTES];
+
 	for (size_t i = 0; i < s->opt->num_shared; i++) {
 		const struct wire_shared *f = &s->opt->shared[i];
 
@@ -362,8 +365,8 @@ int shared_publish(struct session *s, const struct inode *in, const struct file_
 			continue;
 		if (f->failed && f->failed_errno)
 			return session_fail(s, in->ino, place->path, -(int)f->failed_errno,
-				"node %" PRIu32 " could not write its part of it (%s); it stays in the stores",
-				f->failed_node, strerror((int)f->failed_errno));
+				"%s could not write its part of it (%s); it stays in the stores",
+				hosts_node_text(s->opt->store, f->failed_node, node), strerror((int)f->failed_errno));
 		if (f->failed)
 			return session_fail(s, in->ino, place->path, -EIO,
 				"not every node could write its part of it; it stays in the stores");

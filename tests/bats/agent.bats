@@ -154,6 +154,9 @@ is_stuck() {
 	stop_agents
 	AGENT_STORES="$WORK/s0 $WORK/s2" launch_agents
 	refused "node 1 of 3 is missing"
+	printf '%s\n' cn16 cn17 cn18 >"$WORK/s0/hosts" # as a mount leaves it
+	AGENT_STORES="$WORK/s0 $WORK/s2" launch_agents
+	refused "node 1 (host cn17) of 3 is missing"
 	AGENT_STORES="$WORK/s1" launch_agents
 	refused "nodes 0, 2 of 3 are missing"
 	says_in_log "mpiexec -n 3 -ppn 1 cistern agent"

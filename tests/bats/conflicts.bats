@@ -47,7 +47,7 @@ d/f 20000000 100 0 1" ]
 	[[ $output == *"1 of 2 stores"* ]]
 	run "$CISTERN" inspect --conflicts "$WORK/s0" "$WORK/s0"
 	[ "$status" -ne 0 ]
-	[[ $output == *"both of node 0"* ]]
+	[[ $output == *"both of node 0 (host $(hostname))"* ]]
 	# Who has seen the other's bytes has no conflict with them.
 	echo one >"$WORK/m0/g"
 	echo two >"$WORK/m1/g"

@@ -354,7 +354,7 @@ header_of() {
 	is "$(jq -r '.job_uuid | length' "$WORK/list.json")" 36
 	run "$CISTERN" inspect --with "$WORK/s0" "$WORK/m0/f.nc"
 	[ "$status" -eq 1 ]
-	[[ $output == *"are both of node 0"* ]]
+	[[ $output == *"are both of node 0 (host $(hostname))"* ]]
 	stop_job
 }
 
@@ -530,7 +530,7 @@ damage() {
 	rm "$WORK"/s1/segment/*.seg
 	told f.nc "$WORK"/s?
 	says ' bytes from offset '"$((header / 2))"' on: segment '
-	says "of node 1's store cannot be read; 'cistern fsck' says more"
+	says "of the store of node 1 (host $(hostname)) cannot be read; 'cistern fsck' says more"
 	# What comes behind a header has nothing to do with it.
 	rm -r "$WORK/s1"
 	mv "$WORK/s1.good" "$WORK/s1"

@@ -30,7 +30,7 @@ says_of() {
 		[ "$(of $k missing)" = "[]" ]
 	done
 	run "$CISTERN" status "$WORK/m1"
-	[[ $output == *"node 1 of 2"*"process $(cat "$WORK/agent1.pid")"* ]]
+	[[ $output == *"node 1 (host $(hostname)) of 2"*"process $(cat "$WORK/agent1.pid")"* ]]
 	"$CISTERN" inspect --json "$WORK/s1" | jq -e '.node_index == 1 and .num_nodes == 2'
 }
 
@@ -39,7 +39,7 @@ says_of() {
 	kill_agent 1
 	for k in 0 1; do wait_until 60 says_of $k agent_pid null; done
 	run "$CISTERN" status "$WORK/m0"
-	[[ $output == *"node 0 of 2"*"none since"* ]]
+	[[ $output == *"node 0 (host $(hostname)) of 2"*"none since"* ]]
 	start_agents
 	for k in 0 1; do wait_until 60 says_of $k agent_pid "$(cat "$WORK/agent$k.pid")"; done
 }
@@ -177,7 +177,7 @@ answers_alone() {
 	for options in nodes=1 nodes=3 nodes=2,job=j8; do
 		run mount_node 1 $options
 		[ "$status" -ne 0 ]
-		[[ $output == *"this store is that of node 1"*"recover"* ]]
+		[[ $output == *"this store is that of node 1 (host $(hostname))"*"recover"* ]]
 	done
 	mount_node 1
 }

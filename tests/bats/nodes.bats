@@ -380,7 +380,7 @@ two_writers() {
 	kill -KILL "$AGENTS" 2>/dev/null || true # or they have seen their daemons go
 	wait_until 60 no_agents
 	run "$CISTERN" status "$WORK/s1"
-	[[ $output == *"node 1 of 2"*"others     node 0 (host $(hostname))"*"cistern recover $WORK/s1 OTHERS"* ]]
+	[[ $output == *"node 1 (host $(hostname)) of 2"*"others     node 0 (host $(hostname))"*"cistern recover $WORK/s1 OTHERS"* ]]
 	is "$("$CISTERN" status --json "$WORK/s1" | jq -c '[.node, .nodes, .hosts]')" "[1,2,[\"$(hostname)\",\"$(hostname)\"]]"
 	cp -a "$WORK/s0" "$WORK/copy"
 	cp -a "$WORK/s1" "$WORK/copy1"

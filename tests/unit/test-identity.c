@@ -30,13 +30,21 @@ static void make_job(uint32_t nodes)
 	}
 }
 
+/* They know of one. */
+static void find_host(uint32_t node, char ret[IDENTITY_NAME_BYTES], void *arg)
+{
+	snprintf(ret, IDENTITY_NAME_BYTES, "%s", node == 4 ? arg : "");
+}
+
+static const struct identity_hosts hosts = { find_host, "cn17" };
+
 static void is_job(uint32_t num, uint8_t job, uint32_t first, const char *what)
 {
 	uint8_t uuid[IDENTITY_UUID_BYTES] = { 0 };
 	struct cistern_error err = { 0 };
 	uint32_t node[NUM] = { 99 };
 
-	ok(identity_check(ids, num, node, uuid, &err) == 0, "%s: a job %s", what, err.text);
+	ok(identity_check(ids, num, &hosts, node, uuid, &err) == 0, "%s: a job %s", what, err.text);
 	ok(uuid[0] == job, "%s: its uuid", what);
 	ok(node[0] == first, "%s: the first one's number", what);
 	ok(node[num - 1] == (first + num - 1) % num, "%s: the last one's number", what);
@@ -48,7 +56,7 @@ static void is_refused(uint32_t num, const char *text, const char *what)
 	struct cistern_error err = { 0 };
 	uint32_t node[NUM];
 
-	ok(identity_check(ids, num, node, uuid, &err) < 0, "%s is refused", what);
+	ok(identity_check(ids, num, &hosts, node, uuid, &err) < 0, "%s is refused", what);
 	is_str(err.text, text, "by this text");
 }
 
@@ -67,7 +75,7 @@ static int check_all(struct cistern_error *err)
 	uint8_t uuid[IDENTITY_UUID_BYTES];
 	uint32_t node[NUM];
 
-	return identity_check(ids, NUM, node, uuid, err);
+	return identity_check(ids, NUM, NULL, node, uuid, err);
 }
 
 /* Of five, the one that differs is named first, wherever it stands. */
@@ -107,11 +115,11 @@ static void test_bad(void)
 		"a copy of a store");
 	make_job(NUM);
 	is_refused(3,
-		"nodes 0, 4 of 5 are missing: the store /s0 on host h0 is node 1 of a job of 5, but agents were started for "
+		"nodes 0, 4 (host cn17) of 5 are missing: the store /s0 on host h0 is node 1 of a job of 5, but agents were started for "
 		"3; start them on all nodes: mpiexec -n 5 -ppn 1 cistern agent --store DIR",
 		"a part of a job");
 	is_refused(1,
-		"nodes 0, 2, 3, 4 of 5 are missing: the store /s0 on host h0 is node 1 of a job of 5, but agents were started "
+		"nodes 0, 2, 3, 4 (host cn17) of 5 are missing: the store /s0 on host h0 is node 1 of a job of 5, but agents were started "
 		"for 1; start them on all nodes: mpiexec -n 5 -ppn 1 cistern agent --store DIR. If more were started, each is "
 		"alone: they need MPICH's mpiexec, or srun --mpi=pmi2",
 		"one of a job, as another MPI's mpiexec starts them");

@@ -133,13 +133,23 @@ static bool reads(struct store *s, uint64_t ino, uint64_t off, size_t len, int b
 
 /* ---- the hosts of a job's nodes ---- */
 
+#define HOSTS_ALL_BYTES 256
+
 static bool has_hosts(struct bench *b, const char *text)
 {
 	return io_replace(b->io, HOSTS_FILE, text, strlen(text)) == 0;
 }
 
+static void join_host(uint32_t node, const char *name, void *arg)
+{
+	size_t len = strlen(arg);
+
+	snprintf((char *)arg + len, HOSTS_ALL_BYTES - len, "%u=%s ", node, name);
+}
+
 static void test_hosts(void)
 {
+	char text[HOSTS_NODE_BYTES], all[HOSTS_ALL_BYTES] = "", want[HOSTS_ALL_BYTES];
 	char host[HOSTS_NAME_BYTES], longest[HOSTS_NAME_BYTES] = "", longer[HOSTS_NAME_BYTES + 1] = "";
 	const char *names[] = { "cn17", "", longest, longer, "two words", "two\nlines" };
 	struct bench b;
@@ -156,6 +166,11 @@ static void test_hosts(void)
 	for (uint32_t i = 3; i < 6; i++)
 		is_int(hosts_find(b.s, i, host), -ENOENT, "what is no name of a host is not noted");
 	is_int(hosts_find(b.s, 6, host), -ENOENT, "there is no such node");
+	is_str(hosts_node_text(b.s, 0, text), "node 0 (host cn17)", "messages name a node and its host");
+	is_str(hosts_node_text(b.s, 1, text), "node 1", "or the node, where it is not known");
+	is_int(hosts_each(b.s, join_host, all), 0, "all can be had");
+	snprintf(want, sizeof(want), "0=cn17 2=%s ", longest);
+	is_str(all, want, "those that are known, with their numbers");
 	is_int(hosts_note(b.s, names + 2, 1), 0, "others are noted");
 	ok(hosts_find(b.s, 0, host) == 0 && strcmp(host, longest) == 0, "they take their place");
 	is_int(hosts_find(b.s, 1, host), -ENOENT, "of the others nothing is left");

@@ -20,6 +20,7 @@
 static int check(const struct stores *set, const struct store *s, struct cistern_error *err)
 {
 	const struct superblock *sb = store_superblock(s);
+	char node[HOSTS_NODE_BYTES];
 
 	for (size_t i = 0; i < set->num; i++) {
 		const struct store *other = set->list[i].store;
@@ -30,8 +31,8 @@ static int check(const struct stores *set, const struct store *s, struct cistern
 			return cistern_error_set(
 				err, -EINVAL, "%s and %s are not stores of one job", store_path(other), store_path(s));
 		if (o->node_index == sb->node_index)
-			return cistern_error_set(err, -EINVAL, "%s and %s are both of node %" PRIu32, store_path(other),
-				store_path(s), sb->node_index);
+			return cistern_error_set(err, -EINVAL, "%s and %s are both of %s", store_path(other),
+				store_path(s), hosts_node_text(set->list[i].store, sb->node_index, node));
 	}
 	if (sb->num_nodes < 1 || sb->num_nodes > PLACE_NODES_MAX || sb->node_index >= sb->num_nodes)
 		return cistern_error_set(err, -EBADMSG, "%s: node %" PRIu32 " of %" PRIu32 ": run cistern fsck on it",

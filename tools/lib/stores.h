@@ -10,7 +10,7 @@
 #include "format/store/hosts.h"
 #include "tools/lib/reader.h"
 
-#define STORES_NODE_BYTES  (HOSTS_NAME_BYTES + 32)
+#define STORES_NODE_BYTES  HOSTS_NODE_BYTES
 #define STORES_NODES_BYTES 512u
 
 struct stores {                 /* stores_close; zero-initialised = none */
