@@ -315,6 +315,8 @@ int peers_call(struct peers *p, uint32_t node, const struct wire_msg *request, s
 	int r;
 
 	waiter_init(&w, reply);
-	r = start(p, node, request, false, waiter_done, &w, true);
-	return waiter_end(&w, r);
+	r = waiter_end(&w, start(p, node, request, false, waiter_done, &w, true));
+	if (r == -EHOSTDOWN)
+		peers_note_failed(p, node);
+	return r;
 }

@@ -294,6 +294,41 @@ static void missing(struct peers *p, uint32_t node)
 	timer_poke(p, peers_now() + (int64_t)p->opt.node_timeout_usec);
 }
 
+void peers_note_failed(struct peers *p, uint32_t node)
+{
+	char name[NAME_BYTES + 32], text[2 * NAME_BYTES + 256];
+	bool news;
+
+	pthread_mutex_lock(&p->lock);
+	news = p->nodes && node < p->count && p->nodes[node].gone && p->nodes[node].num_failed++ == 0;
+	upcall_begin(p);
+	pthread_mutex_unlock(&p->lock);
+	if (news) {
+		snprintf(text, sizeof(text),
+			"%s is asked for what only it has, and its daemon has ended or was given up: until its store is mounted again, "
+			"such calls fail, with EIO to applications",
+			peers_name(p, node, name, sizeof(name)));
+		peers_log(p, true, "peer-needed", text);
+	}
+	upcall_end(p);
+}
+
+static void log_back(struct peers *p, uint32_t node)
+{
+	char name[NAME_BYTES + 32], text[NAME_BYTES + 96];
+	uint64_t num_failed;
+
+	pthread_mutex_lock(&p->lock);
+	num_failed = p->nodes[node].num_failed;
+	p->nodes[node].num_failed = 0;
+	pthread_mutex_unlock(&p->lock);
+	if (num_failed == 0)
+		return;
+	snprintf(text, sizeof(text), "%s: its daemon is there again; %llu calls have failed for want of it",
+		peers_name(p, node, name, sizeof(name)), (unsigned long long)num_failed);
+	peers_log(p, false, "peer-back", text);
+}
+
 static int change_begin(uint32_t count, struct change *ch)
 {
 	*ch = (struct change){ .restarted = calloc(count, sizeof(*ch->restarted)) };
@@ -305,6 +340,8 @@ static int change_begin(uint32_t count, struct change *ch)
 static void change_end(struct peers *p, struct change *ch)
 {
 	finish_calls(&ch->failed);
+	for (uint32_t i = 0; i < ch->num_restarted; i++)
+		log_back(p, ch->restarted[i]);
 	upcall_end(p);
 	for (uint32_t i = 0; i < ch->num_restarted; i++)
 		tell_event(p, PEERS_RESTARTED, ch->restarted[i]);

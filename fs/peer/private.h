@@ -81,6 +81,7 @@ struct node {
 	bool present;               /* messages reach it */
 	bool gone;                  /* ended for good, or given up */
 	int64_t missing_since_usec; /* assembled without it; 0: not so */
+	uint64_t num_failed;        /* calls since it has gone; the log has the first */
 	char name[NAME_BYTES];      /* of its host; "" */
 	/* ours to it */
 	struct call_list calls;
@@ -146,7 +147,8 @@ const char *node_name(const struct peers *p, uint32_t node, char *out, size_t ca
 void peers_log(struct peers *p, bool warning, const char *event, const char *text);
 /* If it is still missing since then, and has not come meanwhile; 0: in any case. Without the lock. */
 void peers_give_up(struct peers *p, uint32_t node, int64_t missing_since_usec);
-void timer_poke(struct peers *p, int64_t due_usec); /* something will be due then; under the lock */
+void peers_note_failed(struct peers *p, uint32_t node); /* a call, since the node has gone. Without the lock */
+void timer_poke(struct peers *p, int64_t due_usec);     /* something will be due then; under the lock */
 void *timer_thread(void *arg);
 
 /* call.c. All under the lock, but for finish_calls. */

@@ -548,3 +548,34 @@ END
 	stop_job
 	is "$(cd "$WORK/b" && find . | LC_ALL=C sort | tr '\n' ' ')" ". ./c ./c/p ./c/p/e ./c/p/e/f ./c/p/e/x "
 }
+# touch_names K: how many of eight new names of both servers cannot be made in the mount of node K.
+touch_names() {
+	local i bad=0
+	for i in 1 2 3 4 5 6 7 8; do
+		timeout 60 touch "$WORK/m$1/n$i" 2>"$WORK/touched" && continue
+		grep -q "Input/output error" "$WORK/touched" || { cat "$WORK/touched"; return 1; }
+		bad=$((bad + 1))
+	done
+	echo $bad
+}
+
+@test "what is at home on a node that was unmounted early is EIO elsewhere; the log and status name the node, and it is back with it" {
+	local name failed
+	start_job 2 agent_timeout=20s,unmount_timeout=2s
+	echo of 1 >"$WORK/m1/f"
+	exits 3 "$CISTERN" umount --wait --timeout 5m "$WORK/m1"
+	wait_until 60 no_daemon "$WORK/m1"
+	is "$(cat "$WORK/b/f")" "of 1"
+	name="node 1 (host $(hostname))"
+	wait_until 60 says_of 0 missing "[\"$name: its daemon has ended\"]"
+	exits 1 timeout 60 cat "$WORK/m0/f"
+	says "Input/output error"
+	failed=$(touch_names 0)
+	[ "$failed" -gt 0 ] && [ "$failed" -lt 8 ]
+	is "$(grep -cF "peer-needed text=\"$name is asked" "$WORK/s0/cistern.log")" 1
+	mount_node 1
+	wait_until 60 grep -E "peer-back .*$(hostname)" "$WORK/s0/cistern.log"
+	is "$(cat "$WORK/m0/f")" "of 1"
+	is "$(touch_names 0)" 0
+	stop_job
+}

@@ -36,7 +36,7 @@ struct world {
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	struct side sides[NODES];
-	char log_text[2048]; /* all lines, one after the other, as far as they fit */
+	char log_text[4096]; /* all lines, one after the other, as far as they fit */
 };
 
 static uint64_t number_of(const struct wire_msg *m)
@@ -503,13 +503,19 @@ static void test_timeouts(void)
 	loopback_kill(w->l, 1);
 	wait_event(w, 0, PEERS_GONE, 1);
 	is_u64(w->sides[0].last_event_node[PEERS_GONE], 1, "a daemon that stays away is given up");
-	is_int(ask(w, 0, 1, ECHO, 1, NULL), -EHOSTDOWN, "and calls to it fail at once");
+	ok(!strstr(w->log_text, "peer-needed"), "nobody has needed it since");
+	for (int i = 0; i < 3; i++)
+		is_int(ask(w, 0, 1, ECHO, 1, NULL), -EHOSTDOWN, "and calls to it fail at once");
+	const char *needed = strstr(w->log_text, "peer-needed node 1 ");
+	ok(needed && !strstr(needed + 1, "peer-needed"), "the first of which is one line in the log");
 	ok(strstr(w->log_text, "peer-given-up node 1 ") && !strstr(w->log_text, "peer-ended"), "the log says so");
 	loopback_restart(w->l, 1);
 	set_hooks(w, 1);
 	loopback_assemble(w->l);
 	wait_event(w, 0, PEERS_RESTARTED, 1);
 	is_int(ask_again(w, 0, 1), 0, "until it is back");
+	ok(strstr(w->log_text, "peer-back node 1 ") && strstr(w->log_text, "; 3 calls have failed"),
+		"the log says so, and how many");
 	loopback_end(w->l, 2);
 	wait_event(w, 0, PEERS_GONE, 2);
 	is_int(ask(w, 0, 2, ECHO, 1, NULL), -EHOSTDOWN, "one that ended for good is known at once");
