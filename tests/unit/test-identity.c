@@ -33,10 +33,13 @@ static void make_job(uint32_t nodes)
 /* They know of one. */
 static void find_host(uint32_t node, char ret[IDENTITY_NAME_BYTES], void *arg)
 {
-	snprintf(ret, IDENTITY_NAME_BYTES, "%s", node == 4 ? arg : "");
+	const char *host = arg;
+
+	snprintf(ret, IDENTITY_NAME_BYTES, "%s", node == 4 ? host : "");
 }
 
-static const struct identity_hosts hosts = { find_host, "cn17" };
+static char host_4[] = "cn17";
+static const struct identity_hosts hosts = { find_host, host_4 };
 
 static void is_job(uint32_t num, uint8_t job, uint32_t first, const char *what)
 {
