@@ -315,7 +315,7 @@ void peers_note_failed(struct peers *p, uint32_t node)
 
 static void log_back(struct peers *p, uint32_t node)
 {
-	char name[NAME_BYTES + 32], text[NAME_BYTES + 96];
+	char name[NAME_BYTES + 32], text[2 * NAME_BYTES + 128];
 	uint64_t num_failed;
 
 	pthread_mutex_lock(&p->lock);
