@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * The stores of a job that died, whose nodes wrote one file (written.h): recovered with what was never committed, into another
+ * directory and in place, and with one store lost; and what only some of the stores know.
+ *
+ *   test-recover-shared [seeds [first seed]]
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "format/place/place.h"
+#include "format/store/hosts.h"
+#include "mpi-agent/command/recover_run.h"
+#include "mpi-agent/command/recover_set.h"
+#include "tests/lib/tap.h"
+#include "tests/lib/written.h"
+
+#define LOST_HOST "lost-host"
+
+static void note_hosts(struct written *j)
+{
+	const char *hosts[WRITTEN_NODES] = { "host-0", LOST_HOST, "host-2" };
+
+	for (unsigned int n = 0; n < WRITTEN_NODES; n++)
+		world_must(hosts_note(j->store[n], hosts, WRITTEN_NODES), HOSTS_FILE);
+}
+
+/* Of all the ranges that the manifest's log lists as missing, bytes; UINT64_MAX: one is not said to be the lost node's. */
+static uint64_t listed_missing(struct manifest *m)
+{
+	static const char length[] = "\"length\":", node[] = ",\"node\":\"node 1 (host " LOST_HOST ")\"}";
+	struct buf log BUF_CLEANUP = { 0 };
+	uint64_t bytes = 0;
+
+	world_must(manifest_read(m, 0, SIZE_MAX, &log), "log");
+	buf_bytes(&log, "", 1);
+	for (char *line = strtok((char *)log.data, "\n"); line; line = strtok(NULL, "\n")) {
+		if (strstr(line, "\"state\":\"overlap\""))
+			continue;
+		for (char *at = line; (at = strstr(at, length));) {
+			bytes += strtoull(at + strlen(length), &at, 10);
+			if (strncmp(at, node, strlen(node)) != 0)
+				return UINT64_MAX;
+		}
+	}
+	return bytes;
+}
+
+/* What is lost is that of node lost - 1; 0: nothing is. */
+static int recover(struct written *j, const char *to, unsigned int lost, struct manifest_totals *ret)
+{
+	struct store_options how = { .mode = STORE_READ_ONLY };
+	struct drain_options opt = { .in_place = strcmp(to, j->backing) == 0,
+		.base_dirfd = -1,
+		.verify = DRAIN_VERIFY_READ,
+		.buffer_bytes = 2u << 20,
+		.watcher = { .error = written_error, .arg = j } };
+	struct recover_set set = { 0 };
+	struct cistern_error err = { 0 };
+	struct state_report report;
+	int r = 0;
+
+	for (unsigned int n = 0; r == 0 && n < WRITTEN_NODES; n++) {
+		struct store *s;
+
+		if (n + 1 == lost)
+			continue;
+		r = store_open(j->dir[n], &how, &s, &report, &err);
+		if (r == 0)
+			r = recover_set_add(&set, s, &err);
+	}
+	opt.to_dirfd = open(to, O_RDONLY | O_DIRECTORY);
+	if (!opt.in_place)
+		opt.base_dirfd = open(j->backing, O_RDONLY | O_DIRECTORY);
+	if (r == 0)
+		r = recover_set_merge(&set, opt.in_place ? opt.to_dirfd : opt.base_dirfd, &err);
+	if (r == 0)
+		r = manifest_open(NULL, &opt.manifest, &err);
+	if (r == 0)
+		r = recover_run(&set, &(struct team){ .size = 1 }, &opt, ret, &err);
+	if (r == 0)
+		is_u64(listed_missing(opt.manifest), ret->missing_bytes,
+			"the manifest says whose store had what is missing");
+	manifest_close(opt.manifest);
+	if (r < 0)
+		tap_diag("recover: %s", err.text);
+	close(opt.to_dirfd);
+	if (opt.base_dirfd >= 0)
+		close(opt.base_dirfd);
+	recover_set_close(&set);
+	return r;
+}
+
+/* Bytes that node 1 wrote, in whatever domain: all of them are known to the other; most: with what may be lost as well. */
+static uint64_t known_lost(const struct written *j, bool most)
+{
+	uint64_t n = 0;
+
+	for (uint64_t i = 0; i < j->size; i++)
+		n += most ? written_is_lost(j, i, 2) : j->owner[i] == 2;
+	return n;
+}
+
+static void test_dead(struct written *j, uint64_t seed)
+{
+	char out[WRITTEN_PATH + 16], part[WRITTEN_PATH + 16];
+	struct manifest_totals res;
+	uint64_t lost, most, missing;
+
+	written_start(j, seed);
+	for (unsigned int i = 0; i < 40; i++) {
+		written_put(j, (unsigned int)written_draw(j, WRITTEN_NODES));
+		if (written_draw(j, 4) == 0)
+			written_commit(j, (unsigned int)written_draw(j, WRITTEN_NODES));
+	}
+	snprintf(out, sizeof(out), "%s/out", j->top);
+	snprintf(part, sizeof(part), "%s/part", j->top);
+	world_must(mkdir(out, 0755), out);
+	world_must(mkdir(part, 0755), part);
+	if (seed % 3) /* else all is committed, and it is known what is lost with a store */
+		for (unsigned int n = 0; n < WRITTEN_NODES; n++)
+			written_forget(j, n);
+	else
+		for (unsigned int n = 0; n < WRITTEN_NODES; n++)
+			written_commit(j, n);
+	lost = known_lost(j, false);
+	most = known_lost(j, true);
+	note_hosts(j);
+	for (unsigned int n = 0; n < WRITTEN_NODES; n++)
+		store_abandon(j->store[n]);
+	ok(recover(j, out, 0, &res) == 0 && res.failed == 0 && res.missing_bytes == 0 && written_is_model(j, out, 0),
+		"dead stores, elsewhere, seed %" PRIu64, seed);
+	if (seed % 3 == 0) {
+		ok(recover(j, part, 2, &res) == 0 && res.failed == 0 && written_is_model(j, part, 2),
+			"one store lost, seed %" PRIu64, seed);
+		missing = res.missing_bytes;
+		ok(missing >= lost && missing <= most, "what is known to be lost, and little more: %" PRIu64,
+			missing - lost);
+		ok(recover(j, j->backing, 2, &res) == 0 && res.failed == 0, "the same in place, seed %" PRIu64, seed);
+		is_u64(res.missing_bytes, missing, "of which the same is missing");
+	}
+	ok(recover(j, j->backing, 0, &res) == 0 && res.failed == 0 && written_is_model(j, j->backing, 0),
+		"dead stores, in place, seed %" PRIu64, seed);
+	ok(recover(j, j->backing, 0, &res) == 0 && res.failed == 0 && written_is_model(j, j->backing, 0),
+		"and once more, seed %" PRIu64, seed);
+	written_end(j, false);
+}
+
+/* ---- what only some stores know */
+
+#define SOME 5000u
+
+/* A node writes n bytes of these from off on. */
+static void put_bytes(struct written *j, unsigned int node, uint64_t off, size_t len, uint8_t byte)
+{
+	uint8_t bytes[SOME];
+
+	memset(bytes, byte, len);
+	world_must(store_write(j->store[node], WRITTEN_INO, 0, off, bytes, len), "write");
+	memset(j->model + off, byte, len);
+	j->size = j->size > off + len ? j->size : off + len;
+}
+
+/* A map, and the layer or the file of that node, as it does it when it hears of it. */
+static void cut_at(struct written *j, unsigned int node, uint64_t size, uint64_t stamp)
+{
+	struct record cut = { .type = RECORD_SHARE_CUT, .size = size, .stamp = stamp };
+	struct record end = { .type = RECORD_TRUNCATE, .size = size };
+
+	written_record(j, node, &cut);
+	written_record(j, node, &end);
+}
+
+static bool recovers(struct written *j)
+{
+	char out[WRITTEN_PATH + 64];
+	struct manifest_totals res;
+	int r;
+
+	snprintf(out, sizeof(out), "%s/out", j->top);
+	world_must(mkdir(out, 0755), out);
+	r = recover(j, out, 0, &res);
+	if (r == 0 && res.failed == 0 && res.missing_bytes == 0 && written_is_model(j, out, 0))
+		r = recover(j, j->backing, 0, &res);
+	else
+		r = -EIO;
+	return r == 0 && res.failed == 0 && res.missing_bytes == 0 && written_is_model(j, j->backing, 0);
+}
+
+/*
+ * A cut that one store alone knows: the others have not heard of it, or forgotten it with their power. What comes before it is gone, wherever it was;
+ * what was committed behind it stays. The file is as long as its home says, and what is between shows zeros.
+ */
+static void test_lone_cut(struct written *j, unsigned int knows)
+{
+	struct record longer = { .type = RECORD_TRUNCATE };
+	uint64_t stamp;
+
+	written_start(j, 2);
+	for (unsigned int n = 0; n < WRITTEN_NODES; n++) {
+		put_bytes(j, n, 1000 * n, 1000, (uint8_t)(n + 1));
+		written_commit(j, n);
+	}
+	stamp = ++j->stamp;
+	cut_at(j, knows, 500, stamp);
+	memset(j->model + 500, 0, 2500);
+	put_bytes(j, knows, 2500, 100, 9);
+	written_commit(j, knows);
+	j->size = 3000; /* its home has not forgotten the cut, but never heard of it: no power was lost there */
+	if (knows == 0) {
+		longer.size = j->size;
+		written_record(j, 0, &longer);
+	}
+	for (unsigned int n = 0; n < WRITTEN_NODES; n++)
+		store_abandon(j->store[n]);
+	ok(recovers(j), "a cut that only the store of node %u knows", knows);
+	written_end(j, false);
+}
+
+/*
+ * A drain has carried all; node 1 has not dropped what it had written, node 2 has, which had written over that. Not that, nor what it told of it, comes back.
+ */
+static void test_lone_drop(struct written *j, bool map)
+{
+	struct record drained = { .type = RECORD_DRAINED, .flags = RECORD_F_TIMED };
+	struct record layer = { .type = RECORD_DRAINED };
+	struct record drop = { .type = RECORD_SHARE_DROP, .flags = RECORD_F_TIMED };
+
+	written_start(j, 2);
+	put_bytes(j, 0, 0, 100, 1);
+	written_commit(j, 0);
+	put_bytes(j, 1, 0, 3000, 2);
+	written_commit(j, 1);
+	put_bytes(j, 2, 1000, 1000, 3);
+	written_commit(j, 2);
+	drained.drop_usec = drop.drop_usec = (uint64_t)clock_now(state_clock(written_state(j, 2))) / 1000;
+	for (unsigned int n = 0; n < WRITTEN_NODES; n++)
+		clock_heard(state_clock(written_state(j, n)), (int64_t)(drop.drop_usec + 1) * 1000);
+	drained.stamp = drop.stamp = j->stamp;
+	drained.upto = state_seq(written_state(j, 0));
+	layer.upto = state_seq(written_state(j, 2));
+	written_drain(j);
+	is_u64(j->errors, 0, "all is drained");
+	drained.size = j->size;
+	written_record(j, 0, &drained);
+	if (map)
+		written_record(j, 0, &drop);
+	written_record(j, 2, &layer);
+	put_bytes(j, 1, 10, 20, 4);
+	for (unsigned int n = 0; n < WRITTEN_NODES; n++)
+		store_abandon(j->store[n]);
+	ok(recovers(j), "what was drained does not come back from a store that has forgotten it");
+	written_end(j, false);
+}
+
+/* The home has forgotten with its power that others write the file; it has made it, and that is all. */
+static void test_unknown_writers(struct written *j)
+{
+	written_start_with(j, 2, false);
+	put_bytes(j, 1, 0, 3000, 2);
+	written_commit(j, 1);
+	for (unsigned int n = 0; n < WRITTEN_NODES; n++)
+		store_abandon(j->store[n]);
+	ok(recovers(j), "what others wrote to a file whose home does not know of them any more");
+	written_end(j, false);
+}
+
+/* A file's name was given to another one's of another home, and one of both stores has not heard, or has forgotten. */
+static void test_name_twice(struct written *j, unsigned int winner)
+{
+	char out[WRITTEN_PATH + 64], path[WRITTEN_PATH + 80];
+	struct manifest_totals res;
+	struct stat st;
+
+	written_start(j, 2);
+	for (unsigned int n = 0; n < WRITTEN_NODES; n++) {
+		struct record made = { .type = RECORD_CREATE, .parent = STATE_ROOT_INO, .name = "twice" };
+
+		made.ino = place_first_ino(n) + 50;
+		made.mode = S_IFREG | (n == winner ? 0600 : 0640);
+		made.stamp = n == winner ? 900 : 100 + n;
+		written_record(j, n, &made);
+		store_abandon(j->store[n]);
+	}
+	snprintf(out, sizeof(out), "%s/out", j->top);
+	world_must(mkdir(out, 0755), out);
+	for (const char *to = out; to; to = to == out ? j->backing : NULL) {
+		snprintf(path, sizeof(path), "%s/twice", to);
+		ok(recover(j, to, 0, &res) == 0 && res.failed == 0 && stat(path, &st) == 0 &&
+				st.st_mode == (S_IFREG | 0600),
+			"of three files with one name that of node %u has the highest stamp", winner);
+	}
+	written_end(j, false);
+}
+
+int main(int argc, char **argv)
+{
+	uint64_t seeds = argc > 1 ? strtoull(argv[1], NULL, 10) : 8, first = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
+	struct written *j = malloc(sizeof(*j));
+
+	world_must(j ? 0 : -ENOMEM, "memory");
+	for (uint64_t seed = first; seed < first + seeds; seed++)
+		test_dead(j, seed);
+	for (unsigned int knows = 0; knows < WRITTEN_NODES; knows++)
+		test_lone_cut(j, knows);
+	test_lone_drop(j, false);
+	test_lone_drop(j, true);
+	test_unknown_writers(j);
+	for (unsigned int winner = 0; winner < WRITTEN_NODES; winner++)
+		test_name_twice(j, winner);
+	free(j);
+	return done_testing();
+}
