@@ -131,7 +131,8 @@ const struct command command_flush = {
 		"Begins to drain everything in the mount, or only the files PATH and what is below the directories PATH. Without --wait it returns "
 		"at once.\n\n"
 		"In a job of several nodes it is the job's drain, whichever node asks for it. Nodes that cannot be reached are named; what can be "
-		"drained without them is, and the exit status is 3. Without node 0, which leads, nothing is.",
+		"drained without them is, and the exit status is 3. Without node 0, which leads, that is what each node, when it is asked, alone "
+		"has written into directories that the backing directory has.",
 	.examples = "cistern flush --wait /cistern/restart.nc\ncistern flush --mount /cistern",
 	.options = options_of_flush,
 	.run = run_flush,
