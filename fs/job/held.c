@@ -12,8 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "fs/job/private.h"
+
+#define FULL_USEC 2000u
 
 struct hold {
 	struct hold *next, *prev;
@@ -22,6 +25,7 @@ struct hold {
 	uint32_t server;
 	struct pointer at; /* at its end */
 	bool known;
+	bool full;     /* too much waits for the server already */
 	bool granted;  /* held->lock: the server has given it */
 	bool ended;    /* held->lock: it is to know that we do not need it any more */
 	bool answered; /* held->lock: the server has said something */
@@ -80,12 +84,14 @@ static void put_name(struct wire_msg *m, enum message_type type, uint64_t dir, c
 
 static void send_unlock(struct job *j, void *arg);
 
+/* Who is given up, and comes back, has it from rebuild.c. */
 static void unlock_done(int status, const struct wire_msg *reply, void *arg)
 {
 	struct hold *h = arg;
-	bool again = status == -ETIMEDOUT || status == -ECONNRESET;
 
 	(void)reply;
+	h->full = status == -EAGAIN || status == -ENOMEM;
+	bool again = h->full || status == -ETIMEDOUT || status == -ECONNRESET;
 	if (!again || h->j->ending || workers_do(h->j->workers, send_unlock, h) < 0)
 		forget(h);
 }
@@ -95,6 +101,8 @@ static void send_unlock(struct job *j, void *arg)
 	struct hold *h = arg;
 	struct wire_msg m = { 0 };
 
+	if (h->full)
+		usleep(FULL_USEC);
 	put_name(&m, MESSAGE_NAME_UNLOCK, h->dir, h->name);
 	message_put(&m, MESSAGE_COUNT, h->id);
 	message_put(&m, MESSAGE_FLAGS, h->known);
@@ -102,7 +110,7 @@ static void send_unlock(struct job *j, void *arg)
 	int rc = peers_call_async(j->peers, h->server, &m, unlock_done, h);
 	wire_msg_free(&m);
 	if (rc < 0)
-		forget(h);
+		unlock_done(rc, NULL, h);
 }
 
 static void end_hold(struct job *j, struct name_ref *ref, bool known)

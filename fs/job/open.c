@@ -16,6 +16,7 @@
 
 #define ADOPT_TRIES    8
 #define STREAMED_BYTES (64u << 20)
+#define FULL_USEC      2000u
 
 static bool is_writable(int flags)
 {
@@ -125,20 +126,51 @@ static void count_opens(struct shared *s, int flags, uint32_t by)
 	pthread_mutex_unlock(&s->mutex);
 }
 
-static void unregister_done(int status, const struct wire_msg *reply, void *arg)
+struct closing { /* of what the home is told until it has heard it */
+	struct job *j;
+	uint32_t home;
+	bool full;         /* too much waits for that node already */
+	struct wire_msg m; /* owned */
+};
+
+static void send_closing(struct job *j, void *arg);
+
+/* Else the home would keep the file open for us. What we have opened since counts more there, by its time. */
+static void closing_done(int status, const struct wire_msg *reply, void *arg)
 {
-	(void)status, (void)reply, (void)arg; /* who is not reached has forgotten us already */
+	struct closing *c = arg;
+
+	(void)reply;
+	c->full = status == -EAGAIN || status == -ENOMEM;
+	if ((c->full || status == -ETIMEDOUT) && !c->j->ending && workers_do(c->j->workers, send_closing, c) == 0)
+		return;
+	wire_msg_free(&c->m); /* a daemon that is no more has forgotten us */
+	free(c);
+}
+
+static void send_closing(struct job *j, void *arg)
+{
+	struct closing *c = arg;
+
+	if (c->full)
+		usleep(FULL_USEC);
+	j->share->messages++;
+	int rc = peers_call_async(j->peers, c->home, &c->m, closing_done, c);
+	if (rc < 0)
+		closing_done(rc, NULL, c);
 }
 
 /* open_lock is held. Nobody waits for it: in order behind what came before, it arrives in time. */
 static void tell_closed(struct job *j, struct shared *s)
 {
-	struct wire_msg m = { 0 };
+	struct closing *c = calloc(1, sizeof(*c));
 
-	put_counts(j, s, &m);
-	j->share->messages++;
-	(void)peers_call_async(j->peers, s->home, &m, unregister_done, NULL);
-	wire_msg_free(&m);
+	if (!c)
+		return; /* until it is opened here again, or we end */
+	c->j = j;
+	c->home = s->home;
+	put_counts(j, s, &c->m);
+	send_closing(j, c);
 }
 
 /* open_lock is held. */

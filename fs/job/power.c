@@ -79,20 +79,6 @@ static struct held_back *take(struct held_back **list)
 	return all;
 }
 
-static void drop_pages(struct job *j, struct shared *s, void *arg)
-{
-	(void)arg;
-	if (j->opt.invalidate)
-		j->opt.invalidate(s->ino, true, j->opt.arg);
-}
-
-/* In a teller: it may wait for reads. */
-static void drop_all_pages(struct job *j, void *arg)
-{
-	(void)arg;
-	shared_each(j, drop_pages, NULL);
-}
-
 /* Without the lock. */
 static void let_read(struct job *j, struct held_back *k)
 {
@@ -112,7 +98,7 @@ static struct held_back *set_settled(struct power *p, uint32_t node, bool settle
 	p->settled[node] = settled;
 	if (p->missing)
 		return NULL;
-	if (p->stale && workers_do(p->j->share->tellers, drop_all_pages, NULL) == 0)
+	if (p->stale && workers_do(p->j->share->tellers, share_drop_pages, NULL) == 0)
 		p->stale = false;
 	return take(&p->readers);
 }

@@ -384,10 +384,36 @@ static void forget_home(struct job *j, struct shared *s, void *arg)
 	pthread_mutex_unlock(&s->mutex);
 }
 
+/* Its home may have given up telling us, and has not got to know that we are back. */
+static void disbelieve(struct job *j, struct shared *s, void *arg)
+{
+	(void)arg;
+	if (!shared_is_home(j, s))
+		shared_doubt(s);
+}
+
+static void drop_pages(struct job *j, struct shared *s, void *arg)
+{
+	(void)arg;
+	if (j->opt.invalidate)
+		j->opt.invalidate(s->ino, true, j->opt.arg);
+}
+
+void share_drop_pages(struct job *j, void *arg)
+{
+	(void)arg;
+	shared_each(j, drop_pages, NULL);
+}
+
 static void share_event(struct job *j, enum peers_event event, uint32_t node)
 {
 	struct share *sh = j->share;
 
+	if (event == PEERS_ASSEMBLED) {
+		shared_each(j, disbelieve, NULL);
+		if (workers_do(sh->tellers, share_drop_pages, NULL) < 0)
+			job_log(j, true, "pages_kept", "text=\"out of memory\"");
+	}
 	if (event == PEERS_RESTARTED)
 		shared_each(j, forget_home, &node);
 	if (event == PEERS_RESTARTED || event == PEERS_GONE)

@@ -186,6 +186,8 @@ uint64_t share_now_usec(void);                           /* CLOCK_MONOTONIC */
 struct shared *shared_get(struct job *j, uint64_t ino);  /* makes it; NULL: no memory */
 struct shared *shared_find(struct job *j, uint64_t ino); /* NULL: not in use here */
 void shared_put(struct job *j, struct shared *s);
+/* The kernel forgets the pages of all of them. In a teller: it may wait for reads. */
+void share_drop_pages(struct job *j, void *arg);
 void shared_each(struct job *j, void (*fn)(struct job *j, struct shared *s, void *arg), void *arg);
 static inline bool shared_is_home(const struct job *j, const struct shared *s)
 {

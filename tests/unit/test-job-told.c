@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "format/place/place.h"
 #include "fs/job/private.h"
 #include "fs/job/share.h"
 #include "tests/lib/job_world.h"
@@ -20,21 +22,27 @@ struct file { /* open on all nodes */
 	struct job_file *at[NODES];
 };
 
-static void begin(struct file *f)
+/* flags: of the others than its home. */
+static void begin_with(struct file *f, const struct job_world_options *opt, int flags)
 {
 	struct core_open_reply reply;
 	struct core_entry e;
 	int rc = 0;
 
-	f->w = job_world_start(NODES);
+	f->w = job_world_start_with(opt);
 	if (job_create_file(job_world_job(f->w, 0), 1, "f", 0644, O_RDWR, cred, &e, &f->at[0], &reply))
 		exit(1);
 	f->ino = e.ino;
 	for (uint32_t n = 1; n < NODES; n++)
-		rc |= job_open(job_world_job(f->w, n), f->ino, O_RDWR, &f->at[n], &reply);
+		rc |= job_open(job_world_job(f->w, n), f->ino, flags, &f->at[n], &reply);
 	is_int(rc, 0, "a file is open everywhere");
 	for (uint32_t n = 0; n < NODES; n++)
 		job_world_job(f->w, n)->share->tell_usec = UINT64_MAX;
+}
+
+static void begin(struct file *f)
+{
+	begin_with(f, &(struct job_world_options){ .num = NODES }, O_RDWR);
 }
 
 static void end(struct file *f)
@@ -161,11 +169,118 @@ static void test_home_restarts(void)
 	end(&f);
 }
 
+static _Atomic(uint64_t) dropped; /* a bit for each node whose kernel was told to forget pages */
+
+static void note_dropped(uint32_t node, uint64_t ino, bool data, void *arg)
+{
+	(void)ino, (void)arg;
+	if (data)
+		dropped |= UINT64_C(1) << node;
+}
+
+static void nap(void)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+}
+
+/* Nobody could be told in time: agents that are there again are no reason to go on believing. */
+static void test_agents_come_back(void)
+{
+	struct file f;
+	bool seen = false;
+
+	begin_with(&f, &(struct job_world_options){ .num = NODES, .timeout_usec = 300000, .invalidate = note_dropped },
+		O_RDONLY);
+	ok(put(&f, 0, "hello", 0) && commit(&f, 0) && shows(&f, 2, "hello"), "written at home, and read elsewhere");
+	loopback_lose(job_world_loopback(f.w), 2);
+	dropped = 0;
+	ok(put(&f, 0, "hallo", 0) && commit(&f, 0),
+		"written at home while there are no agents, longer than a call may last");
+	is_u64(dropped & ~UINT64_C(1), 0, "of which nobody hears");
+	loopback_assemble(job_world_loopback(f.w));
+	loopback_settle(job_world_loopback(f.w));
+	ok(shows(&f, 2, "hallo"), "who has read before the agents went reads it when they are back");
+	for (unsigned int i = 0; i < 6000 && !seen; i++, nap())
+		seen = dropped & 4;
+	ok(seen, "and its kernel forgets what it had read");
+	end(&f);
+}
+
+static bool is_known_open(struct file *f)
+{
+	struct job *j = job_world_job(f->w, 0);
+	struct shared *s = shared_find(j, f->ino);
+	bool open = s && registry_has_openers(s);
+
+	shared_put(j, s);
+	return open;
+}
+
+static void wait_longer_than_calls(void)
+{
+	for (unsigned int i = 0; i < 60; i++)
+		nap();
+}
+
+/* What is closed meanwhile is closed. */
+static void test_closed_meanwhile(void)
+{
+	struct file f;
+	bool open = true;
+
+	begin_with(&f, &(struct job_world_options){ .num = NODES, .timeout_usec = 300000 }, O_RDONLY);
+	loopback_lose(job_world_loopback(f.w), 2);
+	for (uint32_t n = 1; n < NODES; n++)
+		job_release(job_world_job(f.w, n), f.at[n]);
+	wait_longer_than_calls();
+	ok(is_known_open(&f), "closed while there are no agents, of which the home hears nothing");
+	loopback_assemble(job_world_loopback(f.w));
+	for (unsigned int i = 0; i < 6000 && open; i++, nap())
+		open = is_known_open(&f);
+	ok(!open, "it does when they are back");
+	job_release(job_world_job(f.w, 0), f.at[0]);
+	job_world_stop(f.w);
+}
+
+/* The end of a name's lock, which finds too much waiting for the name's server. */
+static void test_unlocked_late(void)
+{
+	struct job_world *w = job_world_start_with(&(struct job_world_options){ .num = 2, .timeout_usec = 300000 });
+	struct job *j = job_world_job(w, 0);
+	struct name_ref ref = { .dir = 1 }, again = { .dir = 1 };
+	struct wire_msg m = { 0 };
+	char name[16];
+	int rc = -ETIMEDOUT;
+	unsigned int i = 0;
+
+	do
+		snprintf(name, sizeof(name), "n%u", i++);
+	while (place_name(1, name, 2) != 1);
+	ref.name = again.name = name;
+	is_int(held_lock(j, &ref, 1), 0, "a name is locked at the other node");
+	loopback_lose(job_world_loopback(w), 1);
+	message_init(&m, MESSAGE_FILE_FORGET);
+	while (peers_tell(job_world_peers(w, 0), 1, &m) == 0)
+		;
+	wire_msg_free(&m);
+	held_unlock(j, &ref);
+	loopback_assemble(job_world_loopback(w));
+	for (i = 0; i < 200 && rc == -ETIMEDOUT; i++)
+		rc = held_lock(job_world_job(w, 1), &again, 1);
+	is_int(rc, 0, "its end is told when there is room again");
+	if (rc == 0)
+		held_unlock(job_world_job(w, 1), &again);
+	job_world_stop(w);
+}
+
 int main(void)
 {
 	test_steps();
 	test_late_readers();
 	test_order_is_known();
 	test_home_restarts();
+	test_agents_come_back();
+	test_closed_meanwhile();
+	test_unlocked_late();
 	return done_testing();
 }
