@@ -220,6 +220,25 @@ static bool is_mounted(const struct collective *c, uint32_t node)
 	return !a && !is_gone(c, node);
 }
 
+static bool is_within_reach(const struct collective *c, uint32_t node)
+{
+	struct peers_node n;
+
+	return peers_nodes(c->opt.peers, node, &n, 1) == 1 && n.present;
+}
+
+/* lock is held. It has not said that it is unmounted: it could, */
+static bool is_seen_mounted(const struct collective *c, uint32_t node)
+{
+	return is_mounted(c, node) && is_within_reach(c, node);
+}
+
+/* or not, and may have ended. */
+static bool is_out_of_reach(const struct collective *c, uint32_t node)
+{
+	return is_mounted(c, node) && !is_within_reach(c, node);
+}
+
 /* lock is held. */
 static bool is_any_mounted(struct collective *c)
 {
@@ -255,17 +274,29 @@ static void name_nodes(
 				peers_name(c->opt.peers, i, name, sizeof(name)));
 }
 
+/* lock is held. */
+static void name_mounted(struct collective *c, char *out, size_t cap)
+{
+	char seen[CISTERN_ERROR_TEXT_BYTES / 4], away[CISTERN_ERROR_TEXT_BYTES / 4];
+
+	name_nodes(c, is_seen_mounted, seen, sizeof(seen));
+	name_nodes(c, is_out_of_reach, away, sizeof(away));
+	snprintf(out, cap, "%s%s%s%s%s", seen, *seen ? ", still mounted" : "", *seen && *away ? "; " : "", away,
+		*away ? ", out of reach, mounted or not: where its agent has gone, start the agents again (cistern agent)"
+		      : "");
+}
+
 void collective_waits_for(struct collective *c, char *out, size_t cap)
 {
-	char names[CISTERN_ERROR_TEXT_BYTES / 4] = "", leader[128];
+	char names[CISTERN_ERROR_TEXT_BYTES] = "", leader[128];
 	const char *doing = ", at work on its part";
 
 	pthread_mutex_lock(&c->lock);
 	if (c->leading) {
 		name_nodes(c, keeps_us, names, sizeof(names));
 	} else if (c->finals) {
-		doing = ", still mounted";
-		name_nodes(c, is_mounted, names, sizeof(names));
+		doing = "";
+		name_mounted(c, names, sizeof(names));
 	} else if (c->mine && !c->working) {
 		doing = "";
 		snprintf(names, sizeof(names),
@@ -289,8 +320,8 @@ static void finish_finals(struct collective *c, uint64_t served)
 		c->leave_usec = 0;
 		name_nodes(c, is_mounted, late, sizeof(late));
 		snprintf(text, sizeof(text), "%s%s%swhat the other nodes had is drained as far as it could be%s%.500s",
-			*late ? "still mounted when the time was over: " : "", late, *late ? "; " : "",
-			c->text[0] ? "; " : "", c->text);
+			*late ? "still mounted, or out of reach, when the time was over: " : "", late,
+			*late ? "; " : "", c->text[0] ? "; " : "", c->text);
 		answer_all(c, &c->finals, CISTERN_EXIT_INCOMPLETE, text);
 	}
 }

@@ -529,6 +529,25 @@ static void test_ended(void)
 	stop(w);
 }
 
+/* Who cannot be reached may be mounted or not. */
+static void test_out_of_reach(void)
+{
+	struct world *w = start(3600ull * 1000000);
+
+	collective_ask(w->nodes[0].c, 1, DRAIN_FINAL, false, NULL, 0);
+	collective_ask(w->nodes[1].c, 2, DRAIN_FINAL, false, NULL, 0);
+	wait_until_awaited(w, "node 2 (host host2), still mounted");
+	loopback_lose(w->l, LOOPBACK_ALL);
+	wait_until_awaited(w,
+		"node 2 (host host2), out of reach, mounted or not: where its agent has gone, start the agents again "
+		"(cistern agent)");
+	loopback_assemble(w->l);
+	wait_until_awaited(w, "node 2 (host host2), still mounted");
+	collective_ask(w->nodes[2].c, 3, DRAIN_FINAL, false, NULL, 0);
+	ok(wait_answers(w, 3), "it is heard again");
+	stop(w);
+}
+
 /* What it had asked for is forgotten, and the next daemon of that node may number what it asks for in the same way. */
 static void test_final_forgotten(void)
 {
@@ -799,6 +818,7 @@ int main(void)
 	test_final();
 	test_late();
 	test_ended();
+	test_out_of_reach();
 	test_final_forgotten();
 	test_late_files(DRAIN_FLUSH, 2, 3, CISTERN_EXIT_OK);
 	test_late_files(DRAIN_FLUSH, 4, 5, CISTERN_EXIT_OK);
