@@ -12,7 +12,7 @@
  *
  * Of what a writer commits to its own domains nobody else would know when its store is lost. So the next node is told last, as
  * a witness: recovery can say then which bytes are missing. Nobody reads or drains by what a witness knows, so a witness that
- * cannot be reached does not fail a commit, and only fsync waits for it.
+ * cannot be reached does not fail a commit, and only fsync waits for it: once, and then not before it has been heard again.
  */
 #include "fs/job/carry.h"
 
@@ -64,6 +64,7 @@ struct sending {
 	uint64_t ino, stamp, base;
 	uint32_t num_nodes;
 	bool tell;            /* do not wait for them, if that can be helped */
+	bool hint;            /* nor send again what they do not get */
 	struct parcel *parts; /* owned, one for each node */
 	struct fan fan;
 };
@@ -76,6 +77,25 @@ static int sending_begin(struct sending *out, struct job *j, uint64_t ino)
 		return -ENOMEM;
 	fan_init(&out->fan);
 	return 0;
+}
+
+static void witness_heard(int status, const struct wire_msg *reply, void *arg)
+{
+	struct share *sh = arg;
+
+	(void)reply;
+	if (status == 0)
+		sh->witness_away = false;
+}
+
+static void send_message(struct sending *out, uint32_t node, const struct wire_msg *m)
+{
+	if (out->hint)
+		(void)peers_call_async(out->j->peers, node, m, witness_heard, out->j->share);
+	else if (!out->tell || peers_tell(out->j->peers, node, m) < 0)
+		fan_call(out->j, &out->fan, node, m);
+	else
+		out->j->share->messages++;
 }
 
 static void send_body(struct sending *out, uint32_t node)
@@ -93,10 +113,8 @@ static void send_body(struct sending *out, uint32_t node)
 	message_put_bytes(&m, MESSAGE_SHARE_PIECES, body->data, body->len);
 	if (!buf_ok(body))
 		out->fan.status = -ENOMEM;
-	else if (!out->tell || peers_tell(out->j->peers, node, &m) < 0)
-		fan_call(out->j, &out->fan, node, &m);
 	else
-		out->j->share->messages++;
+		send_message(out, node, &m);
 	wire_msg_free(&m);
 	buf_reset(body);
 }
@@ -225,6 +243,7 @@ static int witness_begin(struct sending *out, struct job *j, struct shared *s, c
 	if (rc < 0)
 		return rc;
 	out->tell = !durable;
+	out->hint = j->share->witness_away;
 	for (size_t i = 0; out->num_nodes > 1 && i < l->num; i++) {
 		const struct layer_extent *e = &l->at[i];
 
@@ -245,6 +264,16 @@ static int witness_begin(struct sending *out, struct job *j, struct shared *s, c
 	return 0;
 }
 
+static int witness_end(struct sending *out)
+{
+	struct share *sh = out->j->share;
+	int rc = sending_end(out);
+
+	if (rc == -ETIMEDOUT)
+		sh->witness_away = true;
+	return rc;
+}
+
 static void send_witness(struct job *j, struct shared *s, const struct list *l, bool durable)
 {
 	struct sending out;
@@ -252,7 +281,7 @@ static void send_witness(struct job *j, struct shared *s, const struct list *l, 
 
 	for (int tries = 0; rc == -ECONNRESET && tries < RESTART_TRIES; tries++) {
 		rc = witness_begin(&out, j, s, l, durable);
-		rc = rc < 0 ? rc : sending_end(&out);
+		rc = rc < 0 ? rc : witness_end(&out);
 	}
 }
 
@@ -464,7 +493,7 @@ static int tell_durably(struct job *j, struct shared *s, struct commit *c)
 	int rc = tell_commit(j, s, c);
 
 	if (sent == 0)
-		sent = sending_end(&witness);
+		sent = witness_end(&witness);
 	if (rc == 0 && sent == -ECONNRESET)
 		send_witness(j, s, &c->list, true);
 	return rc;

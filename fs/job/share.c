@@ -267,9 +267,11 @@ void fan_call(struct job *j, struct fan *f, uint32_t node, const struct wire_msg
 {
 	fan_begin(f);
 	j->share->messages += node != peers_self(j->peers);
+	uint64_t until = share_now_usec() + config_number(j->opt.cfg, CONFIG_AGENT_TIMEOUT);
 	int rc;
-	while ((rc = peers_call_async(j->peers, node, request, fan_done, f)) == -EAGAIN)
+	while ((rc = peers_call_async(j->peers, node, request, fan_done, f)) == -EAGAIN && share_now_usec() < until)
 		usleep(BUSY_USEC); /* so many wait for that node already */
+	rc = rc == -EAGAIN ? -ETIMEDOUT : rc;
 	if (rc < 0)
 		fan_done(rc, NULL, f);
 }

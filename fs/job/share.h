@@ -176,6 +176,7 @@ struct share {
 	_Atomic(uint64_t) tell_usec; /* SHARE_TELL_USEC; tests */
 	uint64_t *gone; /* owned; wake: inodes of files that are no more, and of which others have something */
 	size_t num_gone, cap_gone;
+	_Atomic(bool) witness_away;   /* it has not answered in time, nor since */
 	_Atomic(uint64_t) messages;   /* of data that went to other nodes: tests */
 	_Atomic(uint64_t) page_bytes; /* pages.c */
 };

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "format/place/place.h"
 #include "fs/job/private.h"
@@ -242,13 +243,97 @@ static void test_closed_meanwhile(void)
 	job_world_stop(f.w);
 }
 
+static void fill(struct job_world *w, uint32_t from, uint32_t to)
+{
+	struct wire_msg m = { 0 };
+
+	message_init(&m, MESSAGE_FILE_FORGET);
+	while (peers_tell(job_world_peers(w, from), to, &m) == 0)
+		;
+	wire_msg_free(&m);
+}
+
+/* In a domain of node 0, of which node 1 is told as a witness. */
+static bool put_witnessed(struct file *f, const char *text)
+{
+	uint64_t off = 0;
+
+	while (place_domain(f->ino, off, PLACE_DOMAIN_SIZE, NODES) != 0)
+		off += PLACE_DOMAIN_SIZE;
+	return put(f, 0, text, off);
+}
+
+static bool is_witness_away(struct file *f)
+{
+	return job_world_job(f->w, 0)->share->witness_away;
+}
+
+/* Node 1 would only know which bytes there are; the first fsync waits for it, no other one. */
+static void test_witness_away(void)
+{
+	struct file f;
+	bool good = true, away = true;
+	uint64_t begin_usec;
+
+	begin_with(&f,
+		&(struct job_world_options){
+			.num = NODES, .settings = "data=log,agent_timeout=1s", .timeout_usec = 1000000 },
+		O_RDWR);
+	for (uint32_t n = 1; n < NODES; n++)
+		job_release(job_world_job(f.w, n), f.at[n]);
+	for (unsigned int i = 0; i < 6000 && is_known_open(&f); i++)
+		nap();
+	ok(put_witnessed(&f, "all") && commit(&f, 0) && !is_witness_away(&f), "a commit of which a witness hears");
+	loopback_lose(job_world_loopback(f.w), 1);
+	begin_usec = share_now_usec();
+	for (unsigned int i = 0; i < 8; i++)
+		good = good && put_witnessed(&f, "alone") && commit(&f, 0);
+	ok(good, "commits of which it does not hear");
+	ok(is_witness_away(&f), "which is noticed");
+	ok(share_now_usec() - begin_usec < 5000000, "only the first waits for it");
+	fill(f.w, 0, 1);
+	alarm(60);
+	ok(put_witnessed(&f, "more") && job_flush(job_world_job(f.w, 0), f.at[0]) == 0,
+		"closed when nothing more can be told");
+	alarm(0);
+	loopback_assemble(job_world_loopback(f.w));
+	for (unsigned int i = 0; i < 600 && away; i++, nap())
+		away = !put_witnessed(&f, "again") || !commit(&f, 0) || is_witness_away(&f);
+	ok(!away, "and it hears again when it is back");
+	job_release(job_world_job(f.w, 0), f.at[0]);
+	job_world_stop(f.w);
+}
+
+/* Who closes does not wait for room, nor for ever for it. */
+static void test_close_when_full(void)
+{
+	struct file f;
+
+	begin_with(&f,
+		&(struct job_world_options){
+			.num = NODES, .settings = "data=log,agent_timeout=1s", .timeout_usec = 1000000 },
+		O_RDWR);
+	for (uint32_t n = 1; n < NODES; n++)
+		job_release(job_world_job(f.w, n), f.at[n]);
+	for (unsigned int i = 0; i < 6000 && is_known_open(&f); i++)
+		nap();
+	loopback_lose(job_world_loopback(f.w), 1);
+	fill(f.w, 0, 1);
+	alarm(60);
+	ok(put_witnessed(&f, "full") && job_flush(job_world_job(f.w, 0), f.at[0]) == 0,
+		"who closes does not wait for ever for room");
+	alarm(0);
+	loopback_assemble(job_world_loopback(f.w));
+	job_release(job_world_job(f.w, 0), f.at[0]);
+	job_world_stop(f.w);
+}
+
 /* The end of a name's lock, which finds too much waiting for the name's server. */
 static void test_unlocked_late(void)
 {
 	struct job_world *w = job_world_start_with(&(struct job_world_options){ .num = 2, .timeout_usec = 300000 });
 	struct job *j = job_world_job(w, 0);
 	struct name_ref ref = { .dir = 1 }, again = { .dir = 1 };
-	struct wire_msg m = { 0 };
 	char name[16];
 	int rc = -ETIMEDOUT;
 	unsigned int i = 0;
@@ -259,10 +344,7 @@ static void test_unlocked_late(void)
 	ref.name = again.name = name;
 	is_int(held_lock(j, &ref, 1), 0, "a name is locked at the other node");
 	loopback_lose(job_world_loopback(w), 1);
-	message_init(&m, MESSAGE_FILE_FORGET);
-	while (peers_tell(job_world_peers(w, 0), 1, &m) == 0)
-		;
-	wire_msg_free(&m);
+	fill(w, 0, 1);
 	held_unlock(j, &ref);
 	loopback_assemble(job_world_loopback(w));
 	for (i = 0; i < 200 && rc == -ETIMEDOUT; i++)
@@ -281,6 +363,8 @@ int main(void)
 	test_home_restarts();
 	test_agents_come_back();
 	test_closed_meanwhile();
+	test_witness_away();
+	test_close_when_full();
 	test_unlocked_late();
 	return done_testing();
 }
