@@ -102,6 +102,12 @@ static void note_time(struct state *st, const struct record *rec)
 		st->meta.clock_ns = (uint64_t)rec->time_ns;
 }
 
+static void note_tree_change(struct state *st, const struct record *rec)
+{
+	st->meta.tree_stamp = rec->stamp;
+	st->meta.tree_time_ns = rec->time_ns > 0 ? (uint64_t)rec->time_ns : 0;
+}
+
 int apply_record(struct state *st, const struct record *rec)
 {
 	int r;
@@ -119,7 +125,7 @@ int apply_record(struct state *st, const struct record *rec)
 	else if (record_version(rec) > 1)
 		st->meta.job = true;
 	if (rec->flags & RECORD_F_TREE)
-		st->meta.tree_stamp = rec->stamp;
+		note_tree_change(st, rec);
 	if (rec->type == RECORD_WRITE || rec->type == RECORD_EXTENTS || rec->type == RECORD_SEAL)
 		st->payload_seq = rec->seq;
 	return 0;

@@ -172,6 +172,8 @@ static void compare_numbers(struct comparison *c, const struct meta *a, const st
 	compare_number(c, "part of a job", a->job, b->job);
 	compare_number(c, "knows writers", a->writers, b->writers);
 	compare_number(c, "number of the tree's last change", a->tree_stamp, b->tree_stamp);
+	if (a->tree_time_ns && b->tree_time_ns) /* an older index does not know it */
+		compare_number(c, "time of the tree's last change", a->tree_time_ns, b->tree_time_ns);
 	compare_number(c, "share maps", a->share_inodes, b->share_inodes);
 	compare_number(c, "extents of share maps", a->share_extents, b->share_extents);
 }

@@ -5,7 +5,8 @@
  * the varints of job_fields(); in version 3, which a state has once it knows of a write who wrote, those and u8 1 when it was; in
  * version 4, which a state has once a page was kept in parts, those and u8 1 when it knows of a write who wrote; in version 5, which
  * a state has once it knows of a write when, by the job's clock, those, u8 1 when a page was kept in parts, and the newest such time;
- * version 6, which a state has once it knows when a shared file's times were set, is the same.
+ * version 6, which a state has once it knows when a shared file's times were set, is the same; in version 7, which a state has once it
+ * knows of what time the tree's last change is, those, u8 1 when it knows of a write when, u8 1 when it knows when times were set, and that time.
  */
 #include "format/index/state_private.h"
 
@@ -18,6 +19,7 @@
 #define META_VERSION_PARTS     4
 #define META_VERSION_TIMED     5
 #define META_VERSION_TIMES_SET 6
+#define META_VERSION_TREE_TIME 7
 #define NUM_FIELDS             13
 #define NUM_JOB_FIELDS         3
 
@@ -39,6 +41,8 @@ static void job_fields(struct meta *m, uint64_t *out[NUM_JOB_FIELDS])
 
 static uint8_t version_of(const struct meta *m)
 {
+	if (m->tree_time_ns)
+		return META_VERSION_TREE_TIME;
 	if (m->timed)
 		return m->times_set ? META_VERSION_TIMES_SET : META_VERSION_TIMED;
 	if (m->parts)
@@ -69,6 +73,11 @@ int meta_encode(const struct meta *m, struct buf *out)
 		buf_u8(out, m->parts);
 		buf_varint(out, m->clock_ns);
 	}
+	if (version >= META_VERSION_TREE_TIME) {
+		buf_u8(out, m->timed);
+		buf_u8(out, m->times_set);
+		buf_varint(out, m->tree_time_ns);
+	}
 	return buf_ok(out) ? 0 : -ENOMEM;
 }
 
@@ -93,7 +102,7 @@ int meta_decode(const void *val, size_t len, struct meta *ret)
 	uint64_t *field[NUM_FIELDS], *job_field[NUM_JOB_FIELDS];
 	const uint8_t *boot_id;
 
-	if (cursor_ok(&c) && version > META_VERSION_TIMES_SET)
+	if (cursor_ok(&c) && version > META_VERSION_TREE_TIME)
 		return -EPROTONOSUPPORT;
 	fields(&m, field);
 	job_fields(&m, job_field);
@@ -113,6 +122,13 @@ int meta_decode(const void *val, size_t len, struct meta *ret)
 		m.parts = take_flag(&c);
 		m.clock_ns = cursor_varint(&c);
 		if (m.clock_ns > INT64_MAX)
+			cursor_fail(&c);
+	}
+	if (version >= META_VERSION_TREE_TIME) {
+		m.timed = take_flag(&c);
+		m.times_set = take_flag(&c);
+		m.tree_time_ns = cursor_varint(&c);
+		if (m.tree_time_ns > INT64_MAX)
 			cursor_fail(&c);
 	}
 	if (!cursor_ok(&c) || cursor_left(&c) > 0 || version < META_VERSION || m.next_ino <= STATE_ROOT_INO)

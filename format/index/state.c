@@ -245,6 +245,16 @@ uint64_t state_tree_stamp(struct state *st)
 	return stamp;
 }
 
+uint64_t state_tree_time(struct state *st, uint64_t stamp)
+{
+	uint64_t time_ns;
+
+	pthread_mutex_lock(&st->lock);
+	time_ns = stamp == st->meta.tree_stamp ? st->meta.tree_time_ns : 0;
+	pthread_mutex_unlock(&st->lock);
+	return time_ns;
+}
+
 void state_destroy(struct state *st)
 {
 	if (!st)

@@ -186,6 +186,8 @@ void state_reserve_inos(struct state *st, uint64_t first);
 void state_join(struct state *st); /* from now on as with state_options.job */
 /* The number of the last tree change (RECORD_F_TREE) that was applied; 0: none. One not above it is refused: -EALREADY. */
 uint64_t state_tree_stamp(struct state *st);
+/* When that one was made, by node 0's clock, ns since 1970; 0: stamp is not the last one's number, or it is not known. */
+uint64_t state_tree_time(struct state *st, uint64_t stamp);
 int state_inode(struct state *st, uint64_t ino, struct inode *ret); /* -ENOENT */
 /*
  * In a job: a file that was freed while it has a backing name, which is still to be removed. Of such a one only mode, links and the backing

@@ -23,11 +23,12 @@ struct meta {
 	/* jobs of many nodes */
 	bool job; /* a record with a stamp, or of one of their types, has been applied: version 2 of what follows */
 	uint64_t tree_stamp, share_inodes, share_extents;
-	bool writers;      /* a record that says who wrote has been applied: version 3 */
-	bool parts;        /* a page has been kept in parts: version 4 */
-	bool timed;        /* a record with write times has been applied: version 5 */
-	uint64_t clock_ns; /* the newest of them */
-	bool times_set;    /* and one that says when a shared file's times were set: version 6 */
+	bool writers;          /* a record that says who wrote has been applied: version 3 */
+	bool parts;            /* a page has been kept in parts: version 4 */
+	bool timed;            /* a record with write times has been applied: version 5 */
+	uint64_t clock_ns;     /* the newest of them */
+	bool times_set;        /* and one that says when a shared file's times were set: version 6 */
+	uint64_t tree_time_ns; /* of the record with tree_stamp; 0: not known: version 7 */
 };
 
 struct state {

@@ -46,7 +46,15 @@ static int ask_stamps(struct job *j, uint64_t *stamps)
 	return status ? 0 : -ENOMEM;
 }
 
-/* Some of what that node's tree has and ours has not; -ENODATA: it has not kept that. */
+/* Our last change, and what that node has under its number, are they one? Or has it changes that were lost, and made anew while it was away? */
+static bool is_of_ours(struct job *j, uint64_t last, const struct wire_msg *reply)
+{
+	uint64_t ours = tree_log_time(j, last), theirs = message_get(reply, MESSAGE_TIME);
+
+	return !ours || !theirs || ours == theirs;
+}
+
+/* Some of what that node's tree has and ours has not; -ENODATA: it has not kept that, or it is of another tree. */
 static int learn_some(struct job *j, uint32_t node)
 {
 	uint64_t before = state_tree_stamp(j->state);
@@ -55,6 +63,8 @@ static int learn_some(struct job *j, uint32_t node)
 	message_init(&m, MESSAGE_TREE_RECORDS);
 	message_put(&m, MESSAGE_STAMP, before);
 	int rc = peers_call(j->peers, node, &m, &reply);
+	if (rc == 0 && !is_of_ours(j, before, &reply))
+		rc = -ENODATA;
 	if (rc == 0) {
 		rc = tree_apply(j, &reply);
 		if (rc == -EILSEQ)

@@ -32,11 +32,11 @@ enum message_type {
 	/* From node 0: CLOSED may go; INO (FROM in FROM_DIR), OTHER (NAME in DIR): directories that move or go; 0: none; ASKER ->
 	 * NAMES of the backing directory hidden in CLOSED. */
 	MESSAGE_TREE_PREPARE,
-	MESSAGE_TREE_COMMIT, /* from node 0: RECORD*, ASKER; FLAGS 1: end of what PREPARE began, for CLOSED;
+	MESSAGE_TREE_COMMIT,  /* from node 0: RECORD*, ASKER; FLAGS 1: end of what PREPARE began, for CLOSED;
 			      * STAMP: the last change that you have then; COUNT: enum tree_word */
-	MESSAGE_TREE_ABORT,  /* from node 0: end of whatever PREPARE began */
-	MESSAGE_TREE_STAMP,  /* from node 0: -> STAMP of the last change that you have */
-	MESSAGE_TREE_RECORDS, /* from node 0, whose last change is STAMP: -> RECORD*, ASKER: you; STAMP: the last change that you have */
+	MESSAGE_TREE_ABORT,   /* from node 0: end of whatever PREPARE began */
+	MESSAGE_TREE_STAMP,   /* from node 0: -> STAMP of the last change that you have, and its TIME */
+	MESSAGE_TREE_RECORDS, /* from node 0, whose last change is STAMP: -> RECORD*, ASKER: you; TIME of that STAMP here; STAMP: the last change that you have */
 
 	/* home.c: 240 to 255: to the home of INO, with HINT_DIR, HINT */
 	MESSAGE_FILE_GET = 240, /* COUNT: lookups to be counted -> ENTRY */

@@ -319,6 +319,9 @@ extern const struct part tree_log_part;
 void tree_log_add(struct job *j, const struct record *rec);
 void tree_log_load(struct job *j); /* those of our journal, too */
 bool tree_log_has(struct job *j, uint64_t stamp);
+/* When that change was made, by node 0's clock: two changes of one number are not of one time. 0: not known any more. */
+uint64_t tree_log_time(struct job *j, uint64_t stamp);
+uint64_t tree_log_time_old(struct job *j, uint64_t stamp); /* the same of one in the journal, which is read */
 /* As RECORD_BYTES, up to the first that is not kept, or as many as a message may have. */
 void tree_log_put(struct job *j, struct wire_msg *m, uint64_t from, uint64_t upto);
 /* The same out of our journal, however long ago that was. */

@@ -100,14 +100,23 @@ static void put_commit(struct sequence *s, struct wire_msg *m, uint64_t from, en
 		tree_log_put(s->j, m, from, last);
 }
 
-/* What it lacks is kept no more, or it has, or had, what we have lost. */
-static bool is_lost(struct sequence *s, uint32_t node, uint64_t has)
+/* A change of ours has the number of its last one. Numbers that were lost with the power are given again. */
+static bool is_other(struct sequence *s, uint64_t has, uint64_t time_ns)
+{
+	uint64_t ours = tree_log_time(s->j, has);
+
+	return ours && time_ns && ours != time_ns;
+}
+
+/* What it lacks is kept no more, or it has, or had, what we have lost: has, made at time_ns. */
+static bool is_lost(struct sequence *s, uint32_t node, uint64_t has, uint64_t time_ns)
 {
 	uint64_t last = state_tree_stamp(s->j->state);
+	bool ahead = has > last || is_other(s, has, time_ns);
 	char name[128];
 
 	pthread_mutex_lock(&s->lock);
-	s->ahead[node] |= has > last;
+	s->ahead[node] |= ahead;
 	pthread_mutex_unlock(&s->lock);
 	if (!s->ahead[node] && (has == last || tree_log_has(s->j, has + 1)))
 		return false;
@@ -127,7 +136,7 @@ static int catch_up(struct sequence *s, uint32_t node, bool last_try)
 	int rc = peers_call(s->j->peers, node, &m, &reply);
 	uint64_t has = rc == 0 ? message_get(&reply, MESSAGE_STAMP) : 0;
 	uint64_t last = state_tree_stamp(s->j->state);
-	bool lost = rc == 0 && is_lost(s, node, has);
+	bool lost = rc == 0 && is_lost(s, node, has, message_get(&reply, MESSAGE_TIME));
 	if (rc == 0) {
 		put_commit(s, &m, has < last && !lost ? has + 1 : 0,
 			s->ahead[node]     ? TREE_AHEAD

@@ -261,12 +261,14 @@ void tree_serve_abort(struct job *j, struct peers_request *rq)
 
 static void serve_stamp(struct job *j, struct peers_request *rq)
 {
+	uint64_t last = state_tree_stamp(j->state);
 	struct wire_msg reply = { 0 };
 
 	wire_msg_init(&reply, WIRE_REPLY);
 	wire_put_i64(&reply, WIRE_STATUS, 0);
 	/* Who is ahead stays so, however many changes there are. */
-	message_put(&reply, MESSAGE_STAMP, lag_is_ahead(j) ? UINT64_MAX : state_tree_stamp(j->state));
+	message_put(&reply, MESSAGE_STAMP, lag_is_ahead(j) ? UINT64_MAX : last);
+	message_put(&reply, MESSAGE_TIME, state_tree_time(j->state, last));
 	peers_reply(rq, &reply);
 	wire_msg_free(&reply);
 }
@@ -280,6 +282,7 @@ void tree_serve_stamp(struct job *j, struct peers_request *rq)
 void tree_serve_records(struct job *j, struct peers_request *rq)
 {
 	uint64_t last = state_tree_stamp(j->state), from = message_get(peers_msg(rq), MESSAGE_STAMP) + 1;
+	uint64_t time_ns = tree_log_time(j, from - 1);
 	struct wire_msg reply = { 0 };
 
 	if (lag_is_ahead(j)) { /* our records have numbers that are others' by now */
@@ -290,6 +293,7 @@ void tree_serve_records(struct job *j, struct peers_request *rq)
 	wire_put_i64(&reply, WIRE_STATUS, 0);
 	message_put(&reply, MESSAGE_ASKER, peers_self(j->peers));
 	message_put(&reply, MESSAGE_STAMP, last);
+	message_put(&reply, MESSAGE_TIME, time_ns ? time_ns : tree_log_time_old(j, from - 1));
 	if (from > last || tree_log_has(j, from))
 		tree_log_put(j, &reply, from, last);
 	else

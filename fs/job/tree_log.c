@@ -15,6 +15,7 @@
 
 struct logged_change {
 	uint64_t stamp; /* 0: none */
+	uint64_t time_ns;
 	struct buf bytes;
 };
 
@@ -36,6 +37,7 @@ void tree_log_add(struct job *j, const struct record *rec)
 	struct logged_change *c = at_stamp(l, rec->stamp);
 	if (c->stamp <= rec->stamp) { /* the same again may be another one: the store had no room for the first */
 		c->stamp = rec->stamp;
+		c->time_ns = (uint64_t)rec->time_ns;
 		buf_reset(&c->bytes);
 		if (record_encode(rec, &c->bytes) < 0 || !buf_ok(&c->bytes))
 			c->stamp = 0;
@@ -49,6 +51,18 @@ bool tree_log_has(struct job *j, uint64_t stamp)
 	bool has = at_stamp(j->tree_log, stamp)->stamp == stamp;
 	pthread_mutex_unlock(&j->tree_log->lock);
 	return has;
+}
+
+uint64_t tree_log_time(struct job *j, uint64_t stamp)
+{
+	uint64_t time_ns = state_tree_time(j->state, stamp);
+
+	pthread_mutex_lock(&j->tree_log->lock);
+	const struct logged_change *c = at_stamp(j->tree_log, stamp);
+	if (!time_ns && stamp && c->stamp == stamp)
+		time_ns = c->time_ns;
+	pthread_mutex_unlock(&j->tree_log->lock);
+	return time_ns;
 }
 
 void tree_log_put(struct job *j, struct wire_msg *m, uint64_t from, uint64_t upto)
@@ -101,6 +115,28 @@ void tree_log_load(struct job *j)
 {
 	if (state_tree_stamp(j->state))
 		read_journal(j, add_record, j);
+}
+
+struct timing {
+	uint64_t stamp, time_ns;
+};
+
+static int take_time(const struct record *rec, void *arg)
+{
+	struct timing *t = arg;
+
+	if (rec->flags & RECORD_F_TREE && rec->stamp == t->stamp)
+		t->time_ns = (uint64_t)rec->time_ns;
+	return 0;
+}
+
+uint64_t tree_log_time_old(struct job *j, uint64_t stamp)
+{
+	struct timing t = { .stamp = stamp };
+
+	if (stamp)
+		read_journal(j, take_time, &t);
+	return t.time_ns;
 }
 
 struct putting {

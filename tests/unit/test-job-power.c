@@ -623,6 +623,78 @@ static void test_sick_witness(void)
 	job_world_stop(w);
 }
 
+/* A directory whose name node 0 serves, also while node 1 is not there. Waits until nobody waits for that. */
+static int make_dir(struct job_world *w, uint32_t node, const char *prefix, char name[20])
+{
+	static unsigned int number;
+	int rc = -EIO;
+
+	do
+		snprintf(name, 20, "%s%u", prefix, number++);
+	while (place_name(STATE_ROOT_INO, name, NODES) != 0);
+	for (unsigned int i = 0; i < PATIENCE && rc != 0 && rc != -EEXIST; i++) {
+		rc = path_mkdir(job_world_job(w, node), name, 0755);
+		usleep(rc ? 10000 : 0);
+	}
+	return rc == -EEXIST ? 0 : rc;
+}
+
+static uint64_t tree_of(struct job_world *w, uint32_t node)
+{
+	return state_tree_stamp(store_state(job_world_store(w, node)));
+}
+
+#define LOST 3u /* changes */
+
+/* Nodes 0 and 2 lose the last changes with their power, and node 1, which has them, is not there. What the last one has made. */
+static struct job_world *lose_tree(char last[20], uint64_t *ret_had)
+{
+	struct job_world *w = job_world_start_with(
+		&(struct job_world_options){ .num = NODES, .simulated = true, .node_timeout_usec = 300000 });
+
+	is_int(make_dir(w, 1, "dir", last), 0, "a directory");
+	for (uint32_t n = 0; n < NODES; n++)
+		is_int(sync_node(w, n), 0, "is on all devices");
+	for (unsigned int i = 0; i < LOST; i++)
+		is_int(make_dir(w, 1, "lost", last), 0, "node 1 makes another one");
+	*ret_had = tree_of(w, 1);
+	is_int(sync_node(w, 1), 0, "which is on its device");
+	job_world_kill(w, 1);
+	job_world_lose_power(w, 2, 1);
+	lose_power(w, 0, 1);
+	job_world_revive(w, 2);
+	ok(tree_of(w, 0) + 1 < *ret_had, "others have lost it");
+	return w;
+}
+
+/*
+ * So they make others of the same numbers. Node 1 is back with fewer of them than node 0 has by then, with as many, or with more: its tree is
+ * another one, also for its next daemon and node 0's.
+ */
+static void test_other_tree(int more)
+{
+	struct core_entry e;
+	char lost[20], name[20];
+	uint64_t had;
+	struct job_world *w = lose_tree(lost, &had);
+
+	while (tree_of(w, 0) < had + (uint64_t)(int64_t)more)
+		if (make_dir(w, 2, "made", name) < 0)
+			abort();
+	job_world_revive(w, 1);
+	ok(serves_no_names(w, 1), "node 1 has another tree, so it serves no names");
+	ok(complains(w, 0, "which node 0 has lost with its power"), "node 0 says why");
+	job_world_kill(w, 1);
+	job_world_kill(w, 0);
+	job_world_revive(w, 0);
+	job_world_revive(w, 1);
+	ok(serves_no_names(w, 1), "nor does its next daemon, when node 0's is another one, too");
+	job_world_kill(w, 1); /* who has just begun to serve names needs its answer, or that it is given up */
+	is_int(make_dir(w, 2, "made", name), 0, "the others go on without it");
+	is_int(job_lookup(job_world_job(w, 0), 1, lost, &e), -ENOENT, "and have nothing of the other tree");
+	job_world_stop(w);
+}
+
 /* ---- drains */
 
 enum miss { MISS_BY_POWER, MISS_BY_DEATH, MISS_SYNC, MISS_END };
@@ -710,5 +782,7 @@ int main(void)
 	test_long_forgotten_tree();
 	test_unlearnable_tree();
 	test_sick_witness();
+	for (int more = -1; more <= 1; more++)
+		test_other_tree(more);
 	return done_testing();
 }

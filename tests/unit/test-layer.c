@@ -598,8 +598,19 @@ static void test_version(void)
 	ok(meta_encode(&m, &out) == 0 && out.data[0] == 6 && meta_decode(out.data, out.len, &got) == 0 &&
 			got.times_set && got.timed && got.clock_ns == m.clock_ns,
 		"version 6, with times that were set");
-	out.data[0] = 7;
-	is_int(meta_decode(out.data, out.len, &got), -EPROTONOSUPPORT, "version 7 is of the future");
+	m.tree_time_ns = 1700000000123456788;
+	buf_reset(&out);
+	ok(meta_encode(&m, &out) == 0 && out.data[0] == 7 && meta_decode(out.data, out.len, &got) == 0 &&
+			got.tree_time_ns == m.tree_time_ns && got.times_set && got.timed && got.clock_ns == m.clock_ns,
+		"version 7, with the time of the tree's last change");
+	is_int(meta_decode(out.data, out.len - 1, &got), -EBADMSG, "only whole");
+	m.timed = m.times_set = false;
+	buf_reset(&out);
+	ok(meta_encode(&m, &out) == 0 && out.data[0] == 7 && meta_decode(out.data, out.len, &got) == 0 &&
+			got.tree_time_ns == m.tree_time_ns && !got.times_set && !got.timed,
+		"version 7, without write times");
+	out.data[0] = 8;
+	is_int(meta_decode(out.data, out.len, &got), -EPROTONOSUPPORT, "version 8 is of the future");
 }
 
 int main(int argc, char **argv)
