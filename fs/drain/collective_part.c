@@ -106,7 +106,7 @@ void collective_event(struct collective *c, enum peers_event event, uint32_t nod
 		lose(c, node, gone);
 	if (event == PEERS_RESTARTED && node == 0)
 		for (struct ask *a = c->mine; a; a = a->next)
-			a->sent = false;
+			a->sent = a->lost = false;
 	if (event == PEERS_GONE && node == 0)
 		for (struct ask *a = c->mine; a; a = a->next)
 			a->lost = a->sent && !a->alone;
