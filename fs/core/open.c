@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define OPEN_SMALL_STREAK 8u /* so many small files in a row make a habit */
+#define OPEN_SMALL_STREAK  8u /* so many small files in a row make a habit */
+#define OPEN_RELEASES_USEC 1000000u
 
 enum { DATA_AUTO, DATA_LOG, DATA_PRIVATE }; /* the choices of setting "data" */
 
@@ -90,11 +91,8 @@ static int make_private(struct core *c, struct node *n, struct inode *in)
 	return state_inode(c->state, n->ino, in);
 }
 
-/*
- * O_DIRECT asks for writes that do not wait for a cache; small ones are fastest appended to the log. A private file that has no data
- * yet (laid out with truncate or fallocate before, as fio does) goes over to the log. The node's lock is held exclusively.
- */
-static int seal_empty(struct core *c, struct node *n, struct inode *in)
+/* -EBUSY: the private segment has data. The node's lock is held exclusively. */
+static int check_empty(struct core *c, struct node *n, const struct inode *in)
 {
 	int fd = data_private_fd(c, n, in);
 
@@ -102,7 +100,42 @@ static int seal_empty(struct core *c, struct node *n, struct inode *in)
 		return fd;
 	if (lseek(fd, 0, SEEK_DATA) >= 0)
 		return -EBUSY;
-	return errno == ENXIO ? seal_private(c, n, in) : -errno;
+	return errno == ENXIO ? 0 : -errno;
+}
+
+/*
+ * O_DIRECT asks for writes that do not wait for a cache; small ones are fastest appended to the log. A private file that has no data
+ * yet (laid out with truncate or fallocate before, as fio does) goes over to the log. The node's lock is held exclusively.
+ */
+static int seal_empty(struct core *c, struct node *n, struct inode *in)
+{
+	int rc = check_empty(c, n, in);
+
+	return rc < 0 ? rc : seal_private(c, n, in);
+}
+
+/* Is it private only because those who have it open could not know that its writers would matter? */
+static bool is_private_till_closed(struct core *c, struct node *n)
+{
+	struct inode in;
+
+	pthread_rwlock_wrlock(&n->lock);
+	bool is = n->known && n->opens > 0 && state_inode(c->state, n->ino, &in) == 0 && in.flags & INODE_PRIVATE &&
+		  attribute_needs_writers(c, n->ino) && check_empty(c, n, &in) == 0;
+	pthread_rwlock_unlock(&n->lock);
+	return is;
+}
+
+/*
+ * close() does not wait until we have heard of it. A program that makes a file, asks for a layout, and opens the file again for writing
+ * must find it closed, if only it was quicker than its release.
+ */
+static void await_releases(struct core *c, struct node *n)
+{
+	uint64_t until = core_now_usec() + OPEN_RELEASES_USEC;
+
+	while (is_private_till_closed(c, n) && core_now_usec() < until)
+		usleep(1000);
 }
 
 /* The node's lock is held exclusively. 0: the kernel can reach the private segment; else it must be served by us. */
@@ -247,6 +280,8 @@ int open_file(struct core *c, struct node *n, struct node *dir, int flags, bool 
 	if (!file)
 		return -ENOMEM;
 	file->flags = flags;
+	if (!inner && !dir && is_writable(flags) && c->data_choice == DATA_AUTO)
+		await_releases(c, n);
 	pthread_rwlock_wrlock(&n->lock);
 	rc = hold_nameless(c, n);
 	if (rc == 0)

@@ -309,6 +309,50 @@ static void test_private(void)
 	world_remove(&w);
 }
 
+struct late_release {
+	struct core *core;
+	struct core_file *file;
+};
+
+static void *release_late(void *arg)
+{
+	struct late_release *late = arg;
+
+	usleep(50000);
+	core_release(late->core, late->file);
+	return NULL;
+}
+
+/* A file is made, gets a layout that asks for its writers, and is opened again before its release has been heard. */
+static void test_private_before_layout(bool with_data)
+{
+	struct world w;
+	struct core_entry e;
+	struct core_open_reply o;
+	struct inode in;
+	pthread_t thread;
+
+	world_make(&w);
+	world_open(&w, "data=auto,private_min_free=0", true);
+	is_int(core_create_file(w.core, 1, "new", 0644, O_RDWR, cred, &e, &o), 0, "a new file");
+	struct late_release late = { w.core, o.file };
+	ok(o.backing_id > 0, "is opened in passthrough");
+	if (with_data)
+		is_int(core_write(w.core, o.file, "abc", 3, 0), 3, "it is written");
+	is_int(core_setxattr(w.core, e.ino, "user.cistern.layout", "blob-process", 12, 0), 0, "it gets a layout");
+	if (pthread_create(&thread, NULL, release_late, &late))
+		bail_out("pthread_create");
+	is_int(core_open(w.core, e.ino, O_RDWR, &o), 0, "it is opened before its release is heard");
+	state_inode(store_state(w.store), e.ino, &in);
+	ok(!(o.backing_id > 0) == !with_data && !(in.flags & INODE_PRIVATE) == !with_data,
+		with_data ? "with data in the private segment it stays private"
+			  : "the release is awaited, and the log takes it");
+	pthread_join(thread, NULL);
+	core_release(w.core, o.file);
+	world_close(&w);
+	world_remove(&w);
+}
+
 static void test_habit(void)
 {
 	struct world w;
@@ -730,6 +774,8 @@ int main(void)
 {
 	test_overlay();
 	test_private();
+	test_private_before_layout(false);
+	test_private_before_layout(true);
 	test_habit();
 	test_through();
 	test_patience();
