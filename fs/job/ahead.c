@@ -9,7 +9,9 @@
  * the chunk, of no use any more, goes. Only the fetch itself is bounded in time, by the age of the answer that gave the place.
  *
  * Chunks lie in the transport's buffers, of which we take no more than half, so that no reader waits for one that we keep. Whoever
- * reads never waits for what he has not asked for: places that are not known yet are asked for by a thread of our own.
+ * reads never waits for what he has not asked for: places that are not known yet are asked for by a thread of our own, and what a
+ * chunk has of one node comes by itself, so that a node that does not answer holds up nobody who wants bytes of another. Nor does
+ * anybody wait until a fetch is too old to count.
  *
  * Under ahead.lock nothing is asked, fetched or computed; only buffers are given back.
  */
@@ -19,6 +21,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "format/base/crc32c.h"
 
@@ -30,16 +33,31 @@
 #define LARGE_BYTES (128u << 10) /* a request so long is of somebody who reads on */
 #define STALE_USEC  1000000u     /* nobody has come for it: another may have its room */
 #define TASKS_MAX   16u
+#define PARTS_MAX   16u     /* of a chunk: fetches; with more nodes than that several go together */
+#define MIXED_USEC  500000u /* so long is one waited for that brings bytes of several nodes */
 
 static_assert(SHARE_WINDOW % CHUNK == 0, "a chunk lies within a window");
 
 enum chunk_state {
 	CHUNK_FREE,
-	CHUNK_COMING,   /* it is being located and fetched; one reference is the fetch's */
-	CHUNK_ARRIVED,  /* nobody has looked at the checksums yet */
-	CHUNK_CHECKING, /* somebody does */
-	CHUNK_READY,
-	CHUNK_BAD, /* of no use: goes with the last reference */
+	CHUNK_LOCATING, /* one reference is whose who does that */
+	CHUNK_LOCATED,  /* and fetched, part by part, each with a reference until it has come */
+	CHUNK_BAD,      /* of no use: goes with the last reference */
+};
+
+enum part_state {
+	PART_COMING,
+	PART_ARRIVED,  /* nobody has looked at the checksums yet */
+	PART_CHECKING, /* somebody does */
+	PART_READY,
+	PART_BAD,
+};
+
+struct chunk_part { /* what a chunk has of some nodes */
+	struct chunk *chunk;
+	uint32_t first_node, last_node;
+	uint32_t bytes;
+	enum part_state state; /* ahead.lock */
 };
 
 struct chunk {
@@ -50,11 +68,13 @@ struct chunk {
 	unsigned int refs;
 	uint64_t used_usec; /* when it was last of use */
 	uint32_t left;      /* bytes of it that nobody has read */
-	/* written before it arrives, then constant */
+	/* written before it is located, then constant, but for what is said of parts */
 	struct peers_buffer buffer; /* byte at offset off of the file: at off % CHUNK */
 	struct piece *pieces;       /* owned; those of other nodes, by offset */
 	size_t num;
-	uint64_t asked_usec;
+	struct chunk_part parts[PARTS_MAX]; /* by node */
+	size_t num_parts;
+	uint64_t begun_usec, asked_usec;
 };
 
 struct task {             /* chunks whose places have to be asked for */
@@ -65,7 +85,7 @@ struct task {             /* chunks whose places have to be asked for */
 struct ahead {
 	struct job *j;
 	pthread_mutex_t lock;
-	pthread_cond_t changed, work;
+	pthread_cond_t changed /* by the monotonic clock */, work;
 	size_t num; /* of chunks that may be used */
 	struct chunk chunks[CHUNKS_MAX];
 	struct task tasks[TASKS_MAX];
@@ -165,38 +185,133 @@ static int locate(struct chunk *c, struct shared *s)
 	return rc;
 }
 
+/* The lock is held. Nobody will read that part here. */
+static void spoil(struct chunk *c, struct chunk_part *p)
+{
+	size_t i = 0;
+
+	p->state = PART_BAD;
+	c->left -= p->bytes < c->left ? p->bytes : c->left;
+	while (i < c->num_parts && c->parts[i].state == PART_BAD)
+		i++;
+	if (i == c->num_parts)
+		give_up(c);
+}
+
 static void arrived(int status, const struct wire_msg *reply, void *arg)
 {
-	struct chunk *c = arg;
+	struct chunk_part *p = arg;
+	struct chunk *c = p->chunk;
 	struct ahead *a = c->ahead;
 	bool late = share_now_usec() - c->asked_usec >= SHARE_FRESH_USEC;
 
 	(void)reply;
 	pthread_mutex_lock(&a->lock);
-	if (c->state == CHUNK_COMING)
-		c->state = status < 0 || late ? CHUNK_BAD : CHUNK_ARRIVED;
+	if (status < 0 || late)
+		spoil(c, p);
+	else
+		p->state = PART_ARRIVED;
 	unref(c);
 	pthread_mutex_unlock(&a->lock);
 }
 
-static int begin_fetch(struct chunk *c)
+static bool is_of(const struct chunk_part *part, const struct piece *p)
 {
-	struct peers *peers = c->ahead->j->peers;
-	struct peers_get *gets = calloc(c->num, sizeof(*gets));
-	int rc = gets ? peers_buffer_try(peers, &c->buffer) : -ENOMEM;
+	return p->node >= part->first_node && p->node <= part->last_node;
+}
 
-	for (size_t i = 0; rc == 0 && i < c->num; i++) {
+static int by_number(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* The different ones among num numbers come first. How many these are. */
+static size_t sort_out(uint32_t *nodes, size_t num)
+{
+	size_t kept = 0;
+
+	qsort(nodes, num, sizeof(*nodes), by_number);
+	for (size_t i = 0; i < num; i++)
+		if (kept == 0 || nodes[kept - 1] != nodes[i])
+			nodes[kept++] = nodes[i];
+	return kept;
+}
+
+/* A part for each node, as long as there are enough. */
+static void make_parts(struct chunk *c)
+{
+	uint32_t nodes[PIECES_MAX];
+
+	for (size_t i = 0; i < c->num; i++)
+		nodes[i] = c->pieces[i].node;
+	size_t num = sort_out(nodes, c->num), each = (num + PARTS_MAX - 1) / PARTS_MAX;
+	for (size_t i = 0; i < num; i += each) {
+		size_t last = i + each < num ? i + each - 1 : num - 1;
+
+		c->parts[c->num_parts++] =
+			(struct chunk_part){ .chunk = c, .first_node = nodes[i], .last_node = nodes[last] };
+	}
+}
+
+static size_t list_gets(const struct chunk *c, struct chunk_part *part, struct peers_get *gets)
+{
+	size_t num = 0;
+
+	for (size_t i = 0; i < c->num; i++) {
 		const struct piece *p = &c->pieces[i];
 
-		c->left += p->len;
-		gets[i] = (struct peers_get){ .node = p->node,
+		if (!is_of(part, p))
+			continue;
+		part->bytes += p->len;
+		gets[num++] = (struct peers_get){ .node = p->node,
 			.segment = p->segment,
 			.off = p->segment_off,
 			.len = p->len,
 			.to = (uint32_t)(p->off % CHUNK) };
 	}
-	if (rc == 0)
-		rc = peers_get_async(peers, &c->buffer, gets, c->num, arrived, c);
+	return num;
+}
+
+/* Each has a reference from the beginning, so the chunk stays until all have come. */
+static void begin_parts(struct chunk *c, struct peers_get *gets)
+{
+	for (size_t i = 0; i < c->num_parts; i++) {
+		struct chunk_part *part = &c->parts[i];
+		size_t num = list_gets(c, part, gets);
+		int rc = peers_get_async(c->ahead->j->peers, &c->buffer, gets, num, arrived, part);
+
+		if (rc < 0)
+			arrived(rc, NULL, part);
+	}
+}
+
+/* The lock is not held, and nobody looks at the parts before it has been. */
+static void set_located(struct chunk *c)
+{
+	struct ahead *a = c->ahead;
+
+	pthread_mutex_lock(&a->lock);
+	if (c->state == CHUNK_LOCATING)
+		c->state = CHUNK_LOCATED;
+	for (size_t i = 0; i < c->num; i++)
+		c->left += c->pieces[i].len;
+	c->refs += (unsigned int)c->num_parts;
+	pthread_cond_broadcast(&a->changed);
+	pthread_mutex_unlock(&a->lock);
+}
+
+static int begin_fetch(struct chunk *c)
+{
+	struct peers_get *gets = calloc(c->num, sizeof(*gets));
+	int rc = gets ? peers_buffer_try(c->ahead->j->peers, &c->buffer) : -ENOMEM;
+
+	if (rc == 0) {
+		make_parts(c);
+		set_located(c);
+		begin_parts(c, gets);
+	}
 	free(gets);
 	return rc;
 }
@@ -213,12 +328,23 @@ static struct chunk *begin_chunk(struct ahead *a, uint64_t ino, uint64_t number)
 	if (c) {
 		c->ino = ino;
 		c->number = number;
-		c->state = CHUNK_COMING;
+		c->state = CHUNK_LOCATING;
 		c->refs = 1;
-		c->used_usec = now;
+		c->used_usec = c->begun_usec = now;
 	}
 	pthread_mutex_unlock(&a->lock);
 	return c;
+}
+
+static void end_begin(struct chunk *c, int rc)
+{
+	struct ahead *a = c->ahead;
+
+	pthread_mutex_lock(&a->lock);
+	if (rc < 0)
+		c->state = CHUNK_BAD;
+	unref(c);
+	pthread_mutex_unlock(&a->lock);
 }
 
 /* Nothing that fails here matters: who wants the bytes fetches them, and is told why not. */
@@ -229,9 +355,7 @@ static void start(struct job *j, struct shared *s, uint64_t number)
 	if (!c)
 		return;
 	int rc = locate(c, s);
-	rc = rc < 0 ? rc : begin_fetch(c);
-	if (rc < 0)
-		arrived(rc, NULL, c);
+	end_begin(c, rc < 0 ? rc : begin_fetch(c));
 }
 
 /* ---- the thread */
@@ -350,41 +474,52 @@ void ahead_of(struct job *j, struct job_file *file, size_t len, uint64_t off)
 
 /* ---- taking from it */
 
-static bool is_intact(const struct chunk *c)
+static bool is_intact(const struct chunk *c, const struct chunk_part *part)
 {
 	for (size_t i = 0; i < c->num; i++) {
 		const struct piece *p = &c->pieces[i];
 
-		if (p->whole && crc32c(0, c->buffer.bytes + p->off % CHUNK, p->len) != p->crc)
+		if (is_of(part, p) && p->whole && crc32c(0, c->buffer.bytes + p->off % CHUNK, p->len) != p->crc)
 			return false;
 	}
 	return true;
 }
 
 /* The lock is held. */
-static void check(struct ahead *a, struct chunk *c)
+static void check(struct chunk *c, struct chunk_part *part)
 {
-	c->state = CHUNK_CHECKING;
+	struct ahead *a = c->ahead;
+
+	part->state = PART_CHECKING;
 	pthread_mutex_unlock(&a->lock);
-	bool intact = is_intact(c);
+	bool intact = is_intact(c, part);
 	pthread_mutex_lock(&a->lock);
-	if (c->state == CHUNK_CHECKING)
-		c->state = intact ? CHUNK_READY : CHUNK_BAD;
+	if (intact)
+		part->state = PART_READY;
+	else
+		spoil(c, part);
 	pthread_cond_broadcast(&a->changed);
 }
 
-/* A reference to the chunk, when its bytes are there and right; NULL: fetch them. */
+/* The lock is held. False: it is that late. */
+static bool wait_changed(struct ahead *a, uint64_t until_usec)
+{
+	struct timespec until = { .tv_sec = (time_t)(until_usec / 1000000),
+		.tv_nsec = (long)(until_usec % 1000000 * 1000) };
+
+	return pthread_cond_timedwait(&a->changed, &a->lock, &until) == 0;
+}
+
+/* A reference to the chunk, when it is known what it has, or will have; NULL: fetch what you want. */
 static struct chunk *chunk_get(struct ahead *a, uint64_t ino, uint64_t number)
 {
 	pthread_mutex_lock(&a->lock);
 	struct chunk *c = find(a, ino, number);
 	if (c)
 		c->refs++;
-	while (c && (c->state == CHUNK_COMING || c->state == CHUNK_CHECKING))
-		pthread_cond_wait(&a->changed, &a->lock);
-	if (c && c->state == CHUNK_ARRIVED)
-		check(a, c);
-	if (c && c->state != CHUNK_READY) {
+	while (c && c->state == CHUNK_LOCATING && wait_changed(a, c->begun_usec + SHARE_FRESH_USEC))
+		;
+	if (c && c->state != CHUNK_LOCATED) {
 		unref(c);
 		c = NULL;
 	}
@@ -392,6 +527,33 @@ static struct chunk *chunk_get(struct ahead *a, uint64_t ino, uint64_t number)
 		c->used_usec = share_now_usec();
 	pthread_mutex_unlock(&a->lock);
 	return c;
+}
+
+static struct chunk_part *part_of(struct chunk *c, uint32_t node)
+{
+	size_t i = 0;
+
+	while (node > c->parts[i].last_node)
+		i++;
+	return &c->parts[i];
+}
+
+/* Waits for what the chunk has of that node, of which it has something; false: fetch what you want. */
+static bool await(struct chunk *c, uint32_t node)
+{
+	struct ahead *a = c->ahead;
+	struct chunk_part *p = part_of(c, node);
+	uint64_t until = p->first_node == p->last_node ? c->asked_usec + SHARE_FRESH_USEC : c->begun_usec + MIXED_USEC;
+
+	pthread_mutex_lock(&a->lock);
+	while (c->state == CHUNK_LOCATED && (p->state == PART_COMING || p->state == PART_CHECKING) &&
+		wait_changed(a, until))
+		;
+	if (c->state == CHUNK_LOCATED && p->state == PART_ARRIVED)
+		check(c, p);
+	bool ready = c->state == CHUNK_LOCATED && p->state == PART_READY;
+	pthread_mutex_unlock(&a->lock);
+	return ready;
 }
 
 static void chunk_put(struct chunk *c, uint32_t taken, bool useless)
@@ -445,12 +607,12 @@ static bool is_wanted(const struct job *j, const struct piece *p)
 static bool take_part(struct job *j, struct shared *s, const struct piece *p, uint64_t off, uint64_t end, uint8_t *to)
 {
 	struct chunk *c = chunk_get(j->share->ahead, s->ino, off / CHUNK);
-	bool there = c && has(c, p, off, end);
+	bool known = c && has(c, p, off, end), there = known && await(c, p->node);
 
 	if (there)
 		memcpy(to, c->buffer.bytes + off % CHUNK, end - off);
 	if (c)
-		chunk_put(c, there ? (uint32_t)(end - off) : 0, !there);
+		chunk_put(c, there ? (uint32_t)(end - off) : 0, !known);
 	return there;
 }
 
@@ -485,8 +647,11 @@ const uint8_t *ahead_view(
 	struct chunk *c = all ? chunk_get(j->share->ahead, s->ino, off / CHUNK) : NULL;
 	for (size_t i = 0; c && all && i < p->num; i++)
 		all = has(c, &p->at[i], p->at[i].off, p->at[i].off + p->at[i].len);
+	bool known = all;
+	for (size_t i = 0; c && all && i < p->num; i++)
+		all = await(c, p->at[i].node);
 	if (c && !all)
-		chunk_put(c, 0, true);
+		chunk_put(c, 0, !known);
 	if (!c || !all)
 		return NULL;
 	*ret = c;
@@ -515,6 +680,7 @@ void ahead_forget(struct job *j, uint64_t ino)
 int ahead_create(struct job *j, struct ahead **ret)
 {
 	struct ahead *a = calloc(1, sizeof(*a));
+	pthread_condattr_t attr;
 
 	if (!a)
 		return -ENOMEM;
@@ -523,7 +689,10 @@ int ahead_create(struct job *j, struct ahead **ret)
 	for (size_t i = 0; i < CHUNKS_MAX; i++)
 		a->chunks[i].ahead = a;
 	pthread_mutex_init(&a->lock, NULL);
-	pthread_cond_init(&a->changed, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&a->changed, &attr);
+	pthread_condattr_destroy(&attr);
 	pthread_cond_init(&a->work, NULL);
 	int rc = -pthread_create(&a->thread, NULL, ahead_main, a);
 	a->has_thread = rc == 0;

@@ -38,7 +38,7 @@ struct member {
 	uint8_t *memory;
 	uint32_t index;
 	uint64_t incarnation;
-	bool alive, connected, busy, lose_at_reply;
+	bool alive, connected, busy, lose_at_reply, hangs;
 	uint16_t lose_type;             /* of the request that it is a reply to; 0: of any */
 	uint64_t lose_number;           /* that request; 0: it has not come */
 	const struct member *lose_from; /* who sent it */
@@ -289,6 +289,31 @@ static void wait_until(struct loopback *l, int64_t usec)
 	pthread_cond_timedwait(&l->cond, &l->lock, &until);
 }
 
+static bool gets_from_hanging(const struct loopback *l, const struct item *it)
+{
+	for (size_t i = 0; i < it->len; i++)
+		if (l->members[it->gets[i].node].hangs)
+			return true;
+	return false;
+}
+
+/* What a hanging agent would have to send, take or give. */
+static bool is_held(const struct member *m, const struct item *it)
+{
+	if (it->kind == ITEM_MESSAGE)
+		return m->hangs || m->l->members[it->node].hangs;
+	return it->kind == ITEM_GET && (m->hangs || gets_from_hanging(m->l, it));
+}
+
+static struct item *next_item(const struct member *m)
+{
+	struct item *it = TAILQ_FIRST(&m->queue);
+
+	while (it && is_held(m, it))
+		it = TAILQ_NEXT(it, in_queue);
+	return it;
+}
+
 static void *member_thread(void *arg)
 {
 	struct member *m = arg;
@@ -297,7 +322,7 @@ static void *member_thread(void *arg)
 
 	pthread_mutex_lock(&l->lock);
 	while (!l->stop) {
-		it = TAILQ_FIRST(&m->queue);
+		it = next_item(m);
 		if (!it) {
 			pthread_cond_wait(&l->cond, &l->lock);
 		} else if (it->due_usec > now_usec()) {
@@ -329,7 +354,7 @@ void loopback_settle(struct loopback *l)
 	for (uint32_t i = 0; i < l->opt.num; i++) {
 		struct member *m = &l->members[i];
 
-		if (m->busy || !TAILQ_EMPTY(&m->queue)) {
+		if (m->busy || next_item(m)) {
 			pthread_cond_wait(&l->cond, &l->lock);
 			i = UINT32_MAX; /* from the first again */
 		}
@@ -357,6 +382,14 @@ void loopback_set_delay(struct loopback *l, uint64_t min_usec, uint64_t max_usec
 	l->delay_min = min_usec;
 	l->delay_span = max_usec > min_usec ? max_usec - min_usec + 1 : 0;
 	l->rng = seed;
+	pthread_mutex_unlock(&l->lock);
+}
+
+void loopback_set_hanging(struct loopback *l, uint32_t node, bool hangs)
+{
+	pthread_mutex_lock(&l->lock);
+	l->members[node].hangs = hangs;
+	pthread_cond_broadcast(&l->cond);
 	pthread_mutex_unlock(&l->lock);
 }
 

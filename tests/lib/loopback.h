@@ -38,6 +38,11 @@ void loopback_set_segments(struct loopback *l, uint32_t node, struct segment_set
 
 /* Knobs. */
 void loopback_set_delay(struct loopback *l, uint64_t min_usec, uint64_t max_usec, uint64_t seed); /* of each message */
+/*
+ * The agent of a node hangs: nobody is told, but it sends, takes and gives nothing; what is on its way waits until it goes on, or is
+ * lost with the agents.
+ */
+void loopback_set_hanging(struct loopback *l, uint32_t node, bool hangs);
 /* The agent of a node, or of all, dies: whatever was on its way from or to it is lost. */
 void loopback_lose(struct loopback *l, uint32_t node);
 /* Agents for all nodes: again those that are lost. */
@@ -58,7 +63,7 @@ void loopback_kill(struct loopback *l, uint32_t node);
 void loopback_restart(struct loopback *l, uint32_t node);
 /* The daemon of a node ends for good: its peers are shut down, but not destroyed. */
 void loopback_end(struct loopback *l, uint32_t node);
-/* Waits until nothing is on its way and nobody works on what arrived. */
+/* Waits until nothing is on its way, but what a hanging agent holds up, and nobody works on what arrived. */
 void loopback_settle(struct loopback *l);
 
 #endif

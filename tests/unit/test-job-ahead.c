@@ -137,17 +137,23 @@ static unsigned int scan(struct file *f, uint32_t node, uint64_t from, size_t st
 	return lent;
 }
 
+static void make(struct file *f, const char *name)
+{
+	struct core_open_reply reply;
+	struct core_entry e;
+
+	is_int(job_create_file(job_at(f, 0), 1, name, 0644, O_RDWR, cred, &e, &f->open[0], &reply), 0, "made");
+	f->ino = e.ino;
+}
+
 /* A file with bytes of node 0 all over. */
 static struct file *start(uint64_t seed, int flags)
 {
 	struct file *f = calloc(1, sizeof(*f));
-	struct core_open_reply reply;
-	struct core_entry e;
 
 	f->w = job_world_start(NODES);
 	f->seed = seed;
-	is_int(job_create_file(job_at(f, 0), 1, "f", 0644, O_RDWR, cred, &e, &f->open[0], &reply), 0, "made");
-	f->ino = e.ino;
+	make(f, "f");
 	for (uint64_t off = 0; off < SIZE; off += 3 * STEP)
 		write_at(f, 0, off, 3 * STEP);
 	commit_at(f, 0);
@@ -285,6 +291,45 @@ static void test_random(uint64_t seed, bool losses)
 	for (unsigned int i = 0; i < 120 && f->wrong == 0; i++)
 		one_step(f, losses);
 	stop(f, losses ? "at random, while agents die" : "at random");
+}
+
+/* ---- who has bytes that nobody has asked for hangs */
+
+/* Its places are known to another node than that one. */
+static void make_not_by(struct file *f, uint32_t node)
+{
+	char name[8] = "f0";
+
+	for (make(f, name); place_domain(f->ino, 0, PLACE_DOMAIN_SIZE, NODES) == node; make(f, name)) {
+		job_release(job_at(f, 0), f->open[0]);
+		name[1]++;
+	}
+}
+
+/* Blocks of two nodes in turn; the reader wants those of one, which are fetched ahead together with the others'. */
+static void test_hanging(void)
+{
+	struct file *f = calloc(1, sizeof(*f));
+	unsigned int lent = 0;
+
+	f->w = job_world_start(NODES);
+	f->seed = 10;
+	make_not_by(f, 2);
+	is_int(open_at(f, 1, O_RDONLY), 0, "opened by the reader");
+	is_int(open_at(f, 2, O_RDWR), 0, "and by another writer");
+	for (uint64_t off = 0; off < SIZE; off += STEP)
+		write_at(f, off / STEP % 2 ? 2 : 0, off, STEP);
+	commit_at(f, 0);
+	commit_at(f, 2);
+	loopback_set_hanging(job_world_loopback(f->w), 2, true);
+	uint64_t begun = share_now_usec();
+	for (uint64_t off = 0; off < SIZE; off += 2 * STEP)
+		lent += read_at(f, 1, off, STEP);
+	ok(share_now_usec() - begun < 30000000, "nobody waits for a node whose bytes he does not want");
+	ok(lent >= 4, "and of others is fetched ahead as ever");
+	loopback_set_hanging(job_world_loopback(f->w), 2, false);
+	scan(f, 1, 0, STEP);
+	stop(f, "beside a node that hangs");
 }
 
 /* ---- who has the bytes goes while they are read */
@@ -435,6 +480,7 @@ int main(int argc, char **argv)
 	test_losses();
 	test_holder_dies();
 	test_damage();
+	test_hanging();
 	test_large();
 	test_outside();
 	for (unsigned int i = 1; i <= rounds; i++) {
