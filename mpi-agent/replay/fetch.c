@@ -3,6 +3,9 @@
  * A part is as many pieces, in the order of their places, as fit a slot of the watcher's. All slots are kept busy: whenever one
  * was emptied, the next part is asked for, so the other nodes' agents work while we copy, check and write. Pieces that lie side
  * by side in the other store become one range.
+ *
+ * A part that cannot be had may have bytes of several stores. Whose fault it is, is found by asking for it again, store by store and
+ * segment by segment. A node that has not answered then is not waited for once more: it is the culprit of later parts as well.
  */
 #include "mpi-agent/replay/fetch.h"
 
@@ -30,6 +33,9 @@ struct fetches {
 	unsigned int oldest, under_way;      /* slots oldest, oldest + 1, ... */
 	int error;
 	const struct piece *failed;
+	struct part unfetched; /* the part that it is in, when it was asked for; num 0: it was not */
+	bool is_silent;        /* over all windows: a node has not answered in time */
+	uint32_t silent;
 };
 
 struct fetches *fetches_create(const struct drain_watcher *watcher)
@@ -112,7 +118,16 @@ int fetches_begin(struct fetches *f, const struct piece *pieces, uint8_t *data, 
 	f->next = 0;
 	f->error = 0;
 	f->failed = NULL;
+	f->unfetched = (struct part){ 0 };
 	return begin_more(f);
+}
+
+static const struct piece *piece_of_silent(const struct fetches *f, const struct part *part)
+{
+	for (uint32_t i = part->first; f->is_silent && i < part->first + part->num; i++)
+		if (piece_of(f, i)->node == f->silent)
+			return piece_of(f, i);
+	return NULL;
 }
 
 /* Waits for the oldest part. */
@@ -124,8 +139,12 @@ static int end_part(struct fetches *f, bool wanted)
 
 	f->oldest = (f->oldest + 1) % WIRE_FETCH_SLOTS;
 	f->under_way--;
+	if (r < 0 && f->error == 0)
+		f->unfetched = *part;
 	if (r < 0)
 		return fail(f, piece_of(f, part->first), r);
+	if (piece_of_silent(f, part))
+		f->is_silent = false;
 	for (uint32_t i = part->first; wanted && i < part->first + part->num; i++) {
 		const struct piece *p = piece_of(f, i);
 
@@ -142,6 +161,52 @@ int fetches_take(struct fetches *f)
 	return r < 0 ? r : begin_more(f);
 }
 
+/* ---- whose fault it is */
+
+/* Those from i to before *ret_next lie in one segment. */
+static int fetch_again(struct fetches *f, uint32_t i, uint32_t end, uint32_t *ret_next)
+{
+	const struct piece *first = piece_of(f, i);
+	const uint8_t *bytes;
+	size_t num = 0;
+
+	for (; i < end && piece_of(f, i)->node == first->node && piece_of(f, i)->segment == first->segment; i++)
+		(void)add_range(f, &num, piece_of(f, i)); /* they were so many before, too */
+	*ret_next = i;
+	int r = f->watcher->fetch(0, f->ranges, num, f->watcher->arg);
+	return r < 0 ? r : f->watcher->fetched(0, &bytes, f->watcher->arg);
+}
+
+/* Nothing is under way. The part's first piece stays the culprit when all can be had now. */
+static void find_culprit(struct fetches *f)
+{
+	const struct part *part = &f->unfetched;
+	const struct piece *known = f->error == -ETIMEDOUT ? piece_of_silent(f, part) : NULL;
+	uint32_t end = part->first + part->num;
+	int r = 0;
+
+	if (known)
+		f->failed = known;
+	for (uint32_t i = part->first, next; !known && r == 0 && i < end; i = next) {
+		r = fetch_again(f, i, end, &next);
+		if (r < 0) {
+			f->error = r;
+			f->failed = piece_of(f, i);
+		}
+	}
+	if (r == -ETIMEDOUT) {
+		f->is_silent = true;
+		f->silent = f->failed->node;
+	}
+}
+
+static bool is_of_one(const struct fetches *f, const struct part *part)
+{
+	const struct piece *first = piece_of(f, part->first), *last = piece_of(f, part->first + part->num - 1);
+
+	return first->node == last->node && first->segment == last->segment;
+}
+
 int fetches_end(struct fetches *f, bool wanted, const struct piece **ret_failed)
 {
 	int r = f->error;
@@ -150,6 +215,8 @@ int fetches_end(struct fetches *f, bool wanted, const struct piece **ret_failed)
 		r = fetches_take(f);
 	while (f->under_way)
 		(void)end_part(f, false); /* the first error is kept */
+	if (f->unfetched.num && !is_of_one(f, &f->unfetched))
+		find_culprit(f);
 	*ret_failed = f->failed;
 	return f->error;
 }

@@ -21,7 +21,10 @@ void fetches_destroy(struct fetches *f);                             /* NULL is 
 int fetches_begin(struct fetches *f, const struct piece *pieces, uint8_t *data, const uint32_t *order, uint32_t num);
 /* Waits for the next part, if there is one, puts it in its place, and begins another one. */
 int fetches_take(struct fetches *f);
-/* wanted: all that is left is put in its place; else it is only waited for. The first error; *ret_failed: of which piece, or NULL. */
+/*
+ * wanted: all that is left is put in its place; else it is only waited for. The first error; *ret_failed: a piece of the segment that could
+ * not be had, or NULL.
+ */
 int fetches_end(struct fetches *f, bool wanted, const struct piece **ret_failed);
 
 #endif
