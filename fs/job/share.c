@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * The part that knows whose bytes of a file count, when several nodes have it open (docs/design/many-nodes.md, 4): its
- * life; the table of files in use; and the thread that does what nobody waits for: tells what was written some
- * time ago, and after a restart, ours or another's, registers and tells again.
+ * life; the table of files in use; and the thread that looks, once a second and when it is poked, what is to be done that
+ * nobody waits for (catch_up.c).
  */
 #include "fs/job/share.h"
 
@@ -289,43 +289,6 @@ int fan_wait(struct fan *f)
 
 /* ---- the thread */
 
-static bool needs_register(struct shared *s)
-{
-	pthread_mutex_lock(&s->mutex);
-	bool needs = !s->registered && s->readers + s->writers > 0;
-	pthread_mutex_unlock(&s->mutex);
-	return needs;
-}
-
-static bool needs_retell(struct shared *s)
-{
-	pthread_mutex_lock(&s->mutex);
-	bool needs = s->resend;
-	pthread_mutex_unlock(&s->mutex);
-	return needs;
-}
-
-static bool needs_commit(struct shared *s, uint64_t tell_usec)
-{
-	pthread_mutex_lock(&s->mutex);
-	bool needs = s->dirty_usec && share_now_usec() - s->dirty_usec >= tell_usec;
-	pthread_mutex_unlock(&s->mutex);
-	return needs;
-}
-
-static void catch_up(struct job *j, struct shared *s, void *arg)
-{
-	(void)arg;
-	if (j->share->ending)
-		return;
-	if (!shared_is_home(j, s) && needs_register(s))
-		(void)shared_register(j, s); /* in the next round again */
-	if (needs_commit(s, j->share->tell_usec))
-		(void)share_commit(j, s, false);
-	else if (needs_retell(s))
-		(void)share_retell(j, s);
-}
-
 /* wake is held. True: sweep. */
 static bool wait_round(struct share *sh)
 {
@@ -356,7 +319,7 @@ static void *share_main(void *arg)
 		if (sweep)
 			commit_sweep(sh->j);
 		if (peers_numbered(sh->j->peers))
-			shared_each(sh->j, catch_up, NULL);
+			catch_up_round(sh->catch_up);
 		registry_tell_gone(sh->j);
 		pthread_mutex_lock(&sh->wake);
 	}
@@ -446,6 +409,7 @@ static int share_create(struct job *j, struct cistern_error *err)
 	int rc = sh->buckets ? workers_create(j, &sh->tellers) : -ENOMEM;
 	rc = rc ? rc : workers_create(j, &sh->drivers);
 	rc = rc ? rc : ahead_create(j, &sh->ahead);
+	rc = rc ? rc : catch_up_create(j, &sh->catch_up);
 	if (rc < 0)
 		return cistern_error_set(err, rc, "cannot start threads: out of memory");
 	store_set_grace(j->opt.store, PLACE_GRACE_USEC);
@@ -479,6 +443,7 @@ static void share_destroy(struct job *j)
 	share_shut_down(j);
 	if (sh->has_thread)
 		pthread_join(sh->thread, NULL);
+	catch_up_destroy(sh->catch_up);
 	workers_destroy(sh->drivers);
 	workers_destroy(sh->tellers);
 	ahead_destroy(sh->ahead);

@@ -100,7 +100,8 @@ struct shared {
 	uint64_t ino;
 	uint32_t home;
 	bool at_home;
-	uint32_t refs; /* share.table */
+	uint32_t refs;        /* share.table */
+	bool catching, tardy; /* catch_up.c */
 
 	pthread_mutex_t open_lock;
 	uint32_t readers, writers; /* opens of this node; changed under open_lock and mutex */
@@ -163,7 +164,8 @@ struct share {
 	pthread_mutex_t table;
 	struct shared **buckets;
 	struct workers *tellers, *drivers;
-	struct ahead *ahead; /* owned */
+	struct ahead *ahead;       /* owned */
+	struct catch_up *catch_up; /* owned */
 	_Atomic(uint64_t) hold_usec;
 	pthread_mutex_t hold_lock;
 
@@ -216,6 +218,13 @@ void fan_begin(struct fan *f);                                                  
 void fan_done(int status, const struct wire_msg *reply, void *arg /* struct fan */); /* one less */
 void fan_call(struct job *j, struct fan *f, uint32_t node, const struct wire_msg *request);
 int fan_wait(struct fan *f); /* and destroys it */
+
+/* ---- catch_up.c */
+
+struct catch_up;
+int catch_up_create(struct job *j, struct catch_up **ret);
+void catch_up_destroy(struct catch_up *c); /* NULL is fine; waits for what is being done */
+void catch_up_round(struct catch_up *c);   /* all that is due is begun. Waits for no other node */
 
 /* ---- view.c */
 

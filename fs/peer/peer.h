@@ -76,6 +76,9 @@ struct peers_node { /* what is known of a node */
 /* The nodes from first on, at most cap. How many were filled in; 0 before the first assembly. */
 size_t peers_nodes(struct peers *p, uint32_t first, struct peers_node *out, size_t cap);
 
+/* Other nodes that have owed us an answer for that long, or did and have not been heard since; at most cap. How many. */
+size_t peers_slow(struct peers *p, uint64_t usec, uint32_t *out, size_t cap);
+
 /*
  * Ask a node (oneself too: the handler is called the same way) and wait for its reply. Returns the transport's verdict, then the
  * reply's status: 0 or -errno. -ETIMEDOUT: no agent, or no answer, within the time-out (logged, with the node's name);

@@ -218,6 +218,42 @@ size_t peers_nodes(struct peers *p, uint32_t first, struct peers_node *out, size
 	return num;
 }
 
+/* Since when the first of our requests to it that has no answer waits; 0: there is none. */
+static int64_t asked_since(const struct node *n)
+{
+	const struct call *c;
+
+	TAILQ_FOREACH(c, &n->calls, in_node)
+	if (!c->tell)
+		return c->started_usec;
+	return 0;
+}
+
+/* It is, until something is heard of it: what was given up does not make it any quicker. */
+static bool is_slow(struct node *n, int64_t now, uint64_t usec)
+{
+	int64_t since = asked_since(n);
+
+	if (since && now - since >= (int64_t)usec)
+		n->slow_usec = n->slow_usec ? n->slow_usec : now;
+	else if (n->heard_usec > n->slow_usec || n->gone)
+		n->slow_usec = 0;
+	return n->slow_usec;
+}
+
+size_t peers_slow(struct peers *p, uint64_t usec, uint32_t *out, size_t cap)
+{
+	int64_t now = peers_now();
+	size_t num = 0;
+
+	pthread_mutex_lock(&p->lock);
+	for (uint32_t i = 0; p->nodes && i < p->count && num < cap; i++)
+		if (is_slow(&p->nodes[i], now, usec))
+			out[num++] = i;
+	pthread_mutex_unlock(&p->lock);
+	return num;
+}
+
 /* ---- what happens to nodes */
 
 struct change { /* done when the lock is free */
@@ -503,6 +539,7 @@ static bool known_sender(struct peers *p, uint32_t from, const struct frame *f)
 	pthread_mutex_lock(&p->lock);
 	known = f->incarnation == p->nodes[from].incarnation && !p->nodes[from].gone;
 	if (known) {
+		p->nodes[from].heard_usec = peers_now();
 		calls_seen(p, from, f->seen);
 		requests_acked(p, from, f);
 	}

@@ -81,8 +81,10 @@ struct node {
 	bool present;               /* messages reach it */
 	bool gone;                  /* ended for good, or given up */
 	int64_t missing_since_usec; /* assembled without it; 0: not so */
-	uint64_t num_failed;        /* calls since it has gone; the log has the first */
-	char name[NAME_BYTES];      /* of its host; "" */
+	int64_t heard_usec;         /* when something came from it */
+	int64_t slow_usec; /* when it was found that it has owed an answer for long, and nothing has come since; 0: not so */
+	uint64_t num_failed;   /* calls since it has gone; the log has the first */
+	char name[NAME_BYTES]; /* of its host; "" */
 	/* ours to it */
 	struct call_list calls;
 	uint64_t last_number;
