@@ -608,6 +608,16 @@ void commit_serve_forget(struct job *j, struct peers_request *rq)
 	peers_reply_status(rq, store_commit(j->opt.store, &rec));
 }
 
+/* Numbers of backing files may be given again: a new layer's places are to stay. */
+static bool is_forgotten(struct job *j, struct wire_msg *m)
+{
+	struct inode in;
+
+	return state_inode(j->state, message_get(m, MESSAGE_SHARE_INO), &in) == -ENOENT;
+}
+
+static const struct tell_kind forgotten_kind = { .outlives = true, .still_holds = is_forgotten };
+
 static void tell_forgotten(struct job *j, uint64_t ino)
 {
 	struct wire_msg m = { 0 };
@@ -615,7 +625,7 @@ static void tell_forgotten(struct job *j, uint64_t ino)
 	message_init(&m, MESSAGE_SHARE_FORGET);
 	message_put(&m, MESSAGE_SHARE_INO, ino);
 	for (uint32_t node = 0; node < peers_count(j->peers); node++)
-		(void)peers_tell(j->peers, node, &m);
+		job_tell(j, node, &m, &forgotten_kind);
 	wire_msg_free(&m);
 }
 

@@ -137,6 +137,8 @@ static size_t holders(struct job *j, uint64_t ino, uint32_t **ret)
 	return num;
 }
 
+static const struct tell_kind lost_kind = { .outlives = false };
+
 /*
  * It has lost a name. Kernels that have looked it up drop it, unless they use it: else they would keep it in mind until they look there
  * again or need memory, and a file without names would keep its bytes. The one that asked for the change knows.
@@ -151,7 +153,7 @@ static void tell_lost(struct job *j, uint32_t asker, uint64_t ino)
 	message_put(&m, MESSAGE_INO, ino);
 	for (size_t i = 0; i < num; i++)
 		if (nodes[i] != asker)
-			(void)peers_tell(j->peers, nodes[i], &m);
+			job_tell(j, nodes[i], &m, &lost_kind);
 	wire_msg_free(&m);
 	free(nodes);
 	if (asker != peers_self(j->peers))

@@ -39,6 +39,7 @@ struct job {
 	struct held *held;
 	struct tree_log *tree_log;
 	struct sequence *sequence;
+	struct untold *untold;
 	struct remote *remote;
 	struct home *home;
 	struct handover *handover;
@@ -101,6 +102,18 @@ static inline bool job_alone(const struct job *j)
 /* Whoever has made and opened a file in core, with that result, ends with this one: it is released when r or this fails. */
 int file_created(
 	struct job *j, int r, uint64_t ino, int flags, struct core_open_reply *open, struct job_file **ret_file);
+
+/* ---- untold.c */
+
+extern const struct part untold_part;
+struct tell_kind {     /* of a message that is not to be lost for want of room */
+	bool outlives; /* another daemon of that node needs it, too */
+	/* Nothing has come meanwhile that makes it wrong; it may be changed to what does hold. NULL: so it is. */
+	bool (*still_holds)(struct job *j, struct wire_msg *m);
+};
+/* peers_tell(), as soon as the node takes it. m is copied, kind constant. */
+void job_tell(struct job *j, uint32_t node, const struct wire_msg *m, const struct tell_kind *kind);
+void untold_round(struct job *j); /* what is kept is said, if it is taken. From one thread */
 
 /* ---- share.c */
 

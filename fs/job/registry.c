@@ -585,6 +585,32 @@ void registry_gone(uint64_t ino, void *arg)
 	pthread_mutex_unlock(&sh->wake);
 }
 
+/* Those that are still no more. */
+static bool are_gone(struct job *j, struct wire_msg *m)
+{
+	struct wire_msg left = { 0 };
+	struct buf list BUF_CLEANUP = { 0 };
+	const uint8_t *bytes = NULL;
+	size_t len = 0;
+	struct inode in;
+
+	(void)message_get_bytes(m, MESSAGE_SHARE_PIECES, 0, &bytes, &len);
+	struct cursor c = cursor_make(bytes, len);
+	for (size_t i = 0; i < len / sizeof(uint64_t); i++) {
+		uint64_t ino = cursor_u64(&c);
+
+		if (state_inode(j->state, ino, &in) == -ENOENT)
+			buf_u64(&list, ino);
+	}
+	message_init(&left, MESSAGE_SHARE_DROP);
+	message_put_bytes(&left, MESSAGE_SHARE_PIECES, list.data, list.len);
+	wire_msg_free(m);
+	*m = left;
+	return buf_ok(&list) && buf_ok(&m->body) && list.len > 0;
+}
+
+static const struct tell_kind gone_kind = { .outlives = true, .still_holds = are_gone };
+
 /* What is lost on the way is found when our next daemon is there (commit.c). */
 static void tell_gone(struct job *j, const uint64_t *inos, size_t num)
 {
@@ -598,7 +624,7 @@ static void tell_gone(struct job *j, const uint64_t *inos, size_t num)
 	message_init(&m, MESSAGE_SHARE_DROP);
 	message_put_bytes(&m, MESSAGE_SHARE_PIECES, list.data, list.len);
 	for (uint32_t node = 0; node < peers_count(j->peers); node++)
-		(void)peers_tell(j->peers, node, &m);
+		job_tell(j, node, &m, &gone_kind);
 	wire_msg_free(&m);
 }
 

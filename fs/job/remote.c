@@ -124,6 +124,9 @@ static void entry_free(struct remote_ino *r)
 	free(r);
 }
 
+/* Else the home would keep a file that is removed, for our kernel. */
+static const struct tell_kind forget_kind = { .outlives = false };
+
 static void tell_forget(struct job *j, uint64_t ino, uint64_t count)
 {
 	struct wire_msg m = { 0 };
@@ -131,7 +134,7 @@ static void tell_forget(struct job *j, uint64_t ino, uint64_t count)
 	message_init(&m, MESSAGE_FILE_FORGET);
 	message_put(&m, MESSAGE_INO, ino);
 	message_put(&m, MESSAGE_COUNT, count);
-	(void)peers_tell(j->peers, remote_home(j, ino), &m);
+	job_tell(j, remote_home(j, ino), &m, &forget_kind);
 	wire_msg_free(&m);
 }
 

@@ -321,6 +321,7 @@ static void *share_main(void *arg)
 		if (peers_numbered(sh->j->peers))
 			catch_up_round(sh->catch_up);
 		registry_tell_gone(sh->j);
+		untold_round(sh->j);
 		pthread_mutex_lock(&sh->wake);
 	}
 	pthread_mutex_unlock(&sh->wake);

@@ -124,8 +124,89 @@ static void test_told(void)
 	job_world_stop(w);
 }
 
+/* ---- so much waits for it that it takes no more */
+
+/* With what does nothing there. */
+static void fill(struct job_world *w, uint32_t from)
+{
+	struct wire_msg m = { 0 };
+	int rc;
+
+	message_init(&m, MESSAGE_FILE_LOST);
+	while ((rc = peers_tell(job_world_peers(w, from), HANGS, &m)) == 0)
+		;
+	is_int(rc, -EAGAIN, "so much waits for a node that it takes no more");
+	wire_msg_free(&m);
+}
+
+static bool goes_soon(struct job_world *w, uint32_t node, uint64_t ino)
+{
+	uint64_t until = share_now_usec() + 2 * SOON_USEC;
+	struct inode in;
+	int rc;
+
+	while ((rc = state_inode(store_state(job_world_store(w, node)), ino, &in)) == 0 && share_now_usec() < until)
+		usleep(10000);
+	return rc == -ENOENT;
+}
+
+/* Of a node's file that is removed there; another one's kernel forgets it while nothing reaches its home. */
+static void test_forgotten(void)
+{
+	struct job_world *w = job_world_start(NODES);
+	uint64_t ino = open_made(w, HANGS, "f");
+	struct core_entry e;
+
+	is_int(job_lookup(job_world_job(w, 1), 1, "f", &e), 0, "another node looks a file up");
+	is_int(job_unlink(job_world_job(w, HANGS), 1, "f"), 0, "which is removed");
+	job_forget(job_world_job(w, HANGS), ino, 1);
+	loopback_set_hanging(job_world_loopback(w), HANGS, true);
+	fill(w, 1);
+	job_forget(job_world_job(w, 1), ino, 1);
+	loopback_set_hanging(job_world_loopback(w), HANGS, false);
+	ok(goes_soon(w, HANGS, ino), "its home does not keep it for a kernel that has forgotten it");
+	job_world_stop(w);
+}
+
+/* A name that the hanging node does not serve. */
+static void name_elsewhere(char name[16])
+{
+	for (unsigned int i = 0; snprintf(name, 16, "g%u", i), place_name(1, name, NODES) == HANGS;)
+		i++;
+}
+
+/* Of a file that it has written to and closed. */
+static void test_gone(void)
+{
+	struct job_world *w = job_world_start(NODES);
+	struct core_open_reply reply;
+	struct job_file *file;
+	struct inode in;
+	char name[16];
+
+	name_elsewhere(name);
+	uint64_t ino = open_made(w, 0, name);
+	is_int(job_open(job_world_job(w, HANGS), ino, O_RDWR, &file, &reply), 0, "a node opens another one's file");
+	ok(job_write(job_world_job(w, HANGS), file, "layer", 5, 0) == 5, "writes to it");
+	is_int(job_flush(job_world_job(w, HANGS), file), 0, "and closes it");
+	job_release(job_world_job(w, HANGS), file);
+	loopback_settle(job_world_loopback(w));
+	is_int(state_inode(store_state(job_world_store(w, HANGS)), ino, &in), 0, "it has a layer of it");
+	loopback_set_hanging(job_world_loopback(w), HANGS, true);
+	fill(w, 0);
+	is_int(job_unlink(job_world_job(w, 0), 1, name), 0, "the file is removed");
+	job_forget(job_world_job(w, 0), ino, 1);
+	ok(goes_soon(w, 0, ino), "and is no more");
+	registry_tell_gone(job_world_job(w, 0));
+	loopback_set_hanging(job_world_loopback(w), HANGS, false);
+	ok(goes_soon(w, HANGS, ino), "the layer goes when the node goes on");
+	job_world_stop(w);
+}
+
 int main(void)
 {
 	test_told();
+	test_forgotten();
+	test_gone();
 	return done_testing();
 }
