@@ -74,13 +74,31 @@ void call_resend_all(struct peers *p, uint32_t node)
 
 /* ---- ending */
 
+/* Those of a list are in it in order, since they have the same time. */
+static struct call_list *time_list(struct peers *p, const struct call *c)
+{
+	return c->entry.node == SELF ? &p->waiting_self : c->brief ? &p->waiting_brief : &p->waiting;
+}
+
+uint64_t peers_brief_usec(const struct peers *p)
+{
+	return p->opt.timeout_usec / 2;
+}
+
+int64_t call_due(const struct peers *p, const struct call *c)
+{
+	bool brief = c->brief && c->entry.node != SELF;
+
+	return c->started_usec + (int64_t)(brief ? peers_brief_usec(p) : p->opt.timeout_usec);
+}
+
 void call_take(struct peers *p, struct call *c, int status, struct call_list *out)
 {
 	struct node *n = call_node(p, c);
 
 	TAILQ_REMOVE(&n->calls, c, in_node);
 	if (!c->tell)
-		TAILQ_REMOVE(n == &p->me ? &p->waiting_self : &p->waiting, c, in_time);
+		TAILQ_REMOVE(time_list(p, c), c, in_time);
 	entry_remove(p->calls, &c->entry);
 	n->num_calls--;
 	n->bytes -= c->msg.body.len;
@@ -179,14 +197,16 @@ void call_answered(struct peers *p, uint32_t from, const struct frame *f)
 
 /* ---- beginning */
 
-/* 0 when a call of that size has room. Under the lock. */
-static int admit(struct peers *p, const struct node *n, size_t bytes)
+/* 0 when there is room for the call. Under the lock. */
+static int admit(struct peers *p, const struct node *n, const struct call *c)
 {
 	if (p->ended)
 		return -ESHUTDOWN;
 	if (n->gone)
 		return -EHOSTDOWN;
-	return n->num_calls >= CALLS_MAX || (n->bytes && n->bytes + bytes > CALLS_BYTES) ? -EAGAIN : 0;
+	if (n->num_calls >= CALLS_MAX + (c->brief ? BRIEF_MAX : 0))
+		return -EAGAIN;
+	return n->bytes && n->bytes + c->msg.body.len > CALLS_BYTES ? -EAGAIN : 0;
 }
 
 static void enlist(struct peers *p, struct node *n, uint32_t node, struct call *c)
@@ -198,9 +218,9 @@ static void enlist(struct peers *p, struct node *n, uint32_t node, struct call *
 	n->bytes += c->msg.body.len;
 	if (c->tell)
 		return;
-	TAILQ_INSERT_TAIL(n == &p->me ? &p->waiting_self : &p->waiting, c, in_time);
+	TAILQ_INSERT_TAIL(time_list(p, c), c, in_time);
 	timer_poke(p, c->started_usec + (int64_t)p->opt.patience_usec);
-	timer_poke(p, c->started_usec + (int64_t)p->opt.timeout_usec);
+	timer_poke(p, call_due(p, c));
 }
 
 /* To oneself: rq, made beforehand, is given to the handler here and now. */
@@ -225,7 +245,7 @@ static int enter(struct peers *p, uint32_t node, struct call *c, struct peers_re
 	if (node >= p->count)
 		return -EINVAL;
 	n = node == p->self ? &p->me : &p->nodes[node];
-	while ((r = admit(p, n, c->msg.body.len)) == -EAGAIN && wait && (r = peers_wait(p, deadline)) == 0)
+	while ((r = admit(p, n, c)) == -EAGAIN && wait && (r = peers_wait(p, deadline)) == 0)
 		continue;
 	if (r)
 		return r;
@@ -256,9 +276,16 @@ static struct peers_request *request_of(struct peers *p, struct call *c)
 	return rq;
 }
 
+enum manner {
+	MANNER_TELL = 1,
+	MANNER_BRIEF = 2,
+	MANNER_WAIT = 4, /* for room */
+};
+
 static int start(
-	struct peers *p, uint32_t node, const struct wire_msg *msg, bool tell, peers_done done, void *arg, bool wait)
+	struct peers *p, uint32_t node, const struct wire_msg *msg, unsigned int manner, peers_done done, void *arg)
 {
+	bool tell = manner & MANNER_TELL;
 	struct peers_request *rq = NULL;
 	bool self = node == peers_self(p);
 	struct call *c;
@@ -270,6 +297,7 @@ static int start(
 	if (!c)
 		return -ENOMEM;
 	c->tell = tell;
+	c->brief = manner & MANNER_BRIEF;
 	c->done = done;
 	c->arg = arg;
 	r = message_copy(&c->msg, msg);
@@ -278,7 +306,7 @@ static int start(
 	if (!r) {
 		pthread_mutex_lock(&p->lock);
 		/* Numbered just now: what was meant for the only node there was, ourselves, still is. */
-		r = enter(p, self ? p->self : node, c, &rq, wait);
+		r = enter(p, self ? p->self : node, c, &rq, manner & MANNER_WAIT);
 		pthread_mutex_unlock(&p->lock);
 	}
 	if (r && rq) {
@@ -296,17 +324,22 @@ static int start(
 
 int peers_call_async(struct peers *p, uint32_t node, const struct wire_msg *request, peers_done done, void *arg)
 {
-	return start(p, node, request, false, done, arg, false);
+	return start(p, node, request, 0, done, arg);
 }
 
 int peers_call_async_wait(struct peers *p, uint32_t node, const struct wire_msg *request, peers_done done, void *arg)
 {
-	return start(p, node, request, false, done, arg, true);
+	return start(p, node, request, MANNER_WAIT, done, arg);
+}
+
+int peers_call_brief(struct peers *p, uint32_t node, const struct wire_msg *request, peers_done done, void *arg)
+{
+	return start(p, node, request, MANNER_BRIEF, done, arg);
 }
 
 int peers_tell(struct peers *p, uint32_t node, const struct wire_msg *msg)
 {
-	return start(p, node, msg, true, NULL, NULL, false);
+	return start(p, node, msg, MANNER_TELL, NULL, NULL);
 }
 
 int peers_call(struct peers *p, uint32_t node, const struct wire_msg *request, struct wire_msg *reply)
@@ -315,7 +348,7 @@ int peers_call(struct peers *p, uint32_t node, const struct wire_msg *request, s
 	int r;
 
 	waiter_init(&w, reply);
-	r = waiter_end(&w, start(p, node, request, false, waiter_done, &w, true));
+	r = waiter_end(&w, start(p, node, request, MANNER_WAIT, waiter_done, &w));
 	if (r == -EHOSTDOWN)
 		peers_note_failed(p, node);
 	return r;

@@ -70,6 +70,7 @@ struct peers_node { /* what is known of a node */
 	char host[PEERS_HOST_BYTES]; /* "": not known */
 	bool present;                /* it can be reached, or it is we */
 	bool gone;                   /* its daemon has ended for good, or it was given up */
+	bool silent;                 /* a call to it ran out of time without a word of it, and none has come since */
 	uint64_t missing_usec;       /* how long the others have been without it; 0: they are not, or nobody knows */
 	uint64_t incarnation;        /* of its daemon, the last that was there; 0: not known */
 };
@@ -93,6 +94,14 @@ int peers_call(struct peers *p, uint32_t node, const struct wire_msg *request, s
  */
 typedef void (*peers_done)(int status, const struct wire_msg *reply, void *arg);
 int peers_call_async(struct peers *p, uint32_t node, const struct wire_msg *request, peers_done done, void *arg);
+/*
+ * The same for what somebody waits for whose own call is to end well when this one does not: its time-out is peers_brief_usec, half of the
+ * others', and there is some room for it when there is none for others. done may be NULL.
+ */
+int peers_call_brief(struct peers *p, uint32_t node, const struct wire_msg *request, peers_done done, void *arg);
+uint64_t peers_brief_usec(const struct peers *p);
+bool peers_is_silent(struct peers *p, uint32_t node); /* as peers_node has it */
+bool peers_is_present(struct peers *p, uint32_t node);
 /* To all nodes from first to last (oneself included) at once; waits for all. status[node - first] each. 0 or the first error. */
 int peers_call_all(struct peers *p, const struct wire_msg *request, int *status /* peers_count() of them, or NULL */,
 	void (*each)(uint32_t node, const struct wire_msg *reply, void *arg) /* or NULL; in the caller's thread */,

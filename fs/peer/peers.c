@@ -209,6 +209,7 @@ size_t peers_nodes(struct peers *p, uint32_t first, struct peers_node *out, size
 			.node = first + (uint32_t)num,
 			.present = n->present || first + num == p->self,
 			.gone = n->gone,
+			.silent = n->silent,
 			.missing_usec = n->missing_since_usec ? (uint64_t)(now - n->missing_since_usec) : 0,
 			.incarnation = n->incarnation,
 		};
@@ -252,6 +253,20 @@ size_t peers_slow(struct peers *p, uint64_t usec, uint32_t *out, size_t cap)
 			out[num++] = i;
 	pthread_mutex_unlock(&p->lock);
 	return num;
+}
+
+bool peers_is_silent(struct peers *p, uint32_t node)
+{
+	struct peers_node n;
+
+	return peers_nodes(p, node, &n, 1) == 1 && n.silent;
+}
+
+bool peers_is_present(struct peers *p, uint32_t node)
+{
+	struct peers_node n;
+
+	return peers_nodes(p, node, &n, 1) == 1 && n.present;
 }
 
 /* ---- what happens to nodes */
@@ -314,6 +329,8 @@ static void arrived(struct peers *p, uint32_t node, uint64_t incarnation, struct
 	n->present = true;
 	n->gone = false;
 	n->missing_since_usec = 0;
+	n->silent = false;
+	n->heard_usec = peers_now();
 	n->num_acks = 0; /* those that were lost are below the mark some day */
 	n->untold = 0;
 	n->untold_bytes = 0;
@@ -539,6 +556,7 @@ static bool known_sender(struct peers *p, uint32_t from, const struct frame *f)
 	pthread_mutex_lock(&p->lock);
 	known = f->incarnation == p->nodes[from].incarnation && !p->nodes[from].gone;
 	if (known) {
+		p->nodes[from].silent = false;
 		p->nodes[from].heard_usec = peers_now();
 		calls_seen(p, from, f->seen);
 		requests_acked(p, from, f);
@@ -616,6 +634,7 @@ int peers_create(const struct peers_options *opt, struct peers **ret)
 	p->count = p->numbered ? opt->count : 1;
 	node_make(&p->me);
 	TAILQ_INIT(&p->waiting);
+	TAILQ_INIT(&p->waiting_brief);
 	TAILQ_INIT(&p->waiting_self);
 	TAILQ_INIT(&p->loose);
 	TAILQ_INIT(&p->gets);

@@ -15,6 +15,7 @@
 #include "fs/peer/transport.h"
 
 #define CALLS_MAX     4096u           /* that wait for one node */
+#define BRIEF_MAX     (CALLS_MAX / 2) /* brief ones beyond that */
 #define CALLS_BYTES   (64u << 20)     /* of them */
 #define REQUESTS_MAX  (2 * CALLS_MAX) /* of one node, kept */
 #define UNTOLD_BYTES  (256u << 10)    /* of replies and tells that we got, before their sender is told to forget them */
@@ -37,7 +38,7 @@ struct call { /* a request or tell of ours */
 	TAILQ_ENTRY(call) in_node; /* by number */
 	TAILQ_ENTRY(call) in_time; /* by start; tells are in none */
 	int64_t started_usec;
-	bool tell, sent;
+	bool tell, brief, sent;
 	int status;          /* when it is finished without a reply */
 	struct wire_msg msg; /* owned; empty for calls to oneself */
 	peers_done done;
@@ -80,8 +81,9 @@ struct node {
 	uint64_t incarnation;       /* as last assembled; 0: never */
 	bool present;               /* messages reach it */
 	bool gone;                  /* ended for good, or given up */
+	bool silent;                /* peer.h */
 	int64_t missing_since_usec; /* assembled without it; 0: not so */
-	int64_t heard_usec;         /* when something came from it */
+	int64_t heard_usec;         /* when something of it came, or it did */
 	int64_t slow_usec; /* when it was found that it has owed an answer for long, and nothing has come since; 0: not so */
 	uint64_t num_failed;   /* calls since it has gone; the log has the first */
 	char name[NAME_BYTES]; /* of its host; "" */
@@ -112,9 +114,9 @@ struct peers {
 	bool numbered, connected, was_connected;
 	int64_t lost_usec; /* since when there is no agent */
 	uint32_t self, count;
-	struct node *nodes;                     /* count of them; NULL before the first assembly */
-	struct node me;                         /* calls to oneself */
-	struct call_list waiting, waiting_self; /* by start */
+	struct node *nodes;                                    /* count of them; NULL before the first assembly */
+	struct node me;                                        /* calls to oneself */
+	struct call_list waiting, waiting_brief, waiting_self; /* by start */
 	struct entry *calls[HASH_BUCKETS], *requests[HASH_BUCKETS];
 	struct request_list loose; /* still held by a handler, of no interest to anybody else */
 	struct buf head;           /* scratch */
@@ -159,6 +161,7 @@ void call_resend_all(struct peers *p, uint32_t node);
 void node_send(struct peers *p, uint32_t node, struct frame *f, const struct wire_msg *msg);
 /* Takes a call out of all lists and puts it in out, to be finished with status. */
 void call_take(struct peers *p, struct call *c, int status, struct call_list *out);
+int64_t call_due(const struct peers *p, const struct call *c); /* when its time is over */
 void calls_take_node(struct peers *p, struct node *n, bool sent_only, int status, struct call_list *out);
 struct node *call_node(struct peers *p, const struct call *c);
 void finish_calls(struct call_list *list); /* done() of each; frees. Without the lock */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * The clock: one thread that ends calls whose time is over, gives up nodes that stay away, and tells the log whom everybody
- * waits for. Lists are in the order in which their members began to wait and all wait equally long, so only their heads are
+ * waits for. Lists are in the order in which their members began to wait and all of one wait equally long, so only their heads are
  * looked at. While nothing waits, the thread sleeps.
  */
 #include <errno.h>
@@ -35,12 +35,20 @@ static int64_t min64(int64_t a, int64_t b)
 
 /* ---- what is over */
 
+/* Nothing has come of that node since the call began. */
+static bool is_unheard(struct peers *p, const struct call *c)
+{
+	return call_node(p, c)->heard_usec < c->started_usec;
+}
+
 static void expire(struct peers *p, struct call_list *list, int64_t now, struct call_list *out)
 {
 	struct call *c;
 
-	while ((c = TAILQ_FIRST(list)) && c->started_usec + (int64_t)p->opt.timeout_usec <= now)
+	while ((c = TAILQ_FIRST(list)) && call_due(p, c) <= now) {
+		call_node(p, c)->silent |= is_unheard(p, c);
 		call_take(p, c, -ETIMEDOUT, out);
+	}
 }
 
 static void expire_gets(struct peers *p, int64_t now, struct get_list *out)
@@ -85,9 +93,32 @@ static void describe_timeout(struct peers *p, const struct call *c, int64_t now,
 		node_name(p, c->entry.node, name, sizeof(name)), p->opt.timeout_usec / SEC, why(p, c->entry.node));
 }
 
+/* The call to another node that has waited longest; NULL: none waits. */
+static const struct call *oldest(const struct peers *p)
+{
+	const struct call *c = TAILQ_FIRST(&p->waiting), *brief = TAILQ_FIRST(&p->waiting_brief);
+
+	return !c || (brief && brief->started_usec < c->started_usec) ? brief : c;
+}
+
+/* Of several at once the first. */
+static void describe_silent(struct peers *p, int64_t now, struct line *line)
+{
+	const struct call *c = TAILQ_FIRST(&p->waiting_brief);
+	char name[NAME_BYTES + 32];
+
+	if (!c || call_due(p, c) > now || call_node(p, c)->silent || !is_unheard(p, c))
+		return;
+	line->warning = true;
+	line->event = "peer-silent";
+	snprintf(line->text, sizeof(line->text),
+		"nothing was heard of %s for %" PRIu64 " s: what can go on without it does, until it is heard again",
+		node_name(p, c->entry.node, name, sizeof(name)), peers_brief_usec(p) / SEC);
+}
+
 static void describe_waiting(struct peers *p, int64_t now, struct line *line)
 {
-	const struct call *c = TAILQ_FIRST(&p->waiting);
+	const struct call *c = oldest(p);
 	bool waiting = c && now - c->started_usec >= (int64_t)p->opt.patience_usec;
 	char name[NAME_BYTES + 32];
 
@@ -108,26 +139,25 @@ static void describe_waiting(struct peers *p, int64_t now, struct line *line)
 
 /* ---- the thread */
 
-static int64_t due(const struct peers *p, const struct call_list *list, int64_t patience)
+static int64_t due(const struct peers *p, const struct call_list *list)
 {
 	const struct call *c = TAILQ_FIRST(list);
 
-	if (!c)
-		return INT64_MAX;
-	return c->started_usec + min64(patience, (int64_t)p->opt.timeout_usec);
+	return c ? call_due(p, c) : INT64_MAX;
 }
 
 /* When to look again, at the latest; INT64_MAX: nothing waits. */
 static int64_t next_look(const struct peers *p, int64_t now)
 {
-	int64_t at = due(p, &p->waiting, (int64_t)p->opt.patience_usec);
+	const struct call *c = oldest(p);
 	const struct get *g = TAILQ_FIRST(&p->gets);
+	int64_t at = c ? c->started_usec + (int64_t)p->opt.patience_usec : INT64_MAX;
 
-	if (at <= now) /* it is late already, and told or to be told */
-		at = min64(now + SEC, TAILQ_FIRST(&p->waiting)->started_usec + (int64_t)p->opt.timeout_usec);
-	if (p->told_waiting)
-		at = min64(at, now + SEC);
-	at = min64(at, due(p, &p->waiting_self, INT64_MAX));
+	if (at <= now || p->told_waiting) /* it is late already, and told or to be told */
+		at = now + SEC;
+	at = min64(at, due(p, &p->waiting));
+	at = min64(at, due(p, &p->waiting_brief));
+	at = min64(at, due(p, &p->waiting_self));
 	if (g)
 		at = min64(at, g->started_usec + (int64_t)p->opt.timeout_usec);
 	for (uint32_t i = 0; p->nodes && i < p->count; i++)
@@ -141,7 +171,7 @@ static void look(struct peers *p)
 {
 	struct call_list out = TAILQ_HEAD_INITIALIZER(out);
 	struct get_list unfetched = TAILQ_HEAD_INITIALIZER(unfetched);
-	struct line lines[2] = { { 0 } };
+	struct line lines[3] = { { 0 } };
 	int64_t now = peers_now();
 	uint32_t missing = overdue(p, now);
 	int64_t since = missing == UINT32_MAX ? 0 : p->nodes[missing].missing_since_usec;
@@ -149,6 +179,8 @@ static void look(struct peers *p)
 	expire(p, &p->waiting, now, &out);
 	if (!TAILQ_EMPTY(&out))
 		describe_timeout(p, TAILQ_FIRST(&out), now, &lines[0]);
+	describe_silent(p, now, &lines[2]);
+	expire(p, &p->waiting_brief, now, &out);
 	expire(p, &p->waiting_self, now, &out);
 	expire_gets(p, now, &unfetched);
 	describe_waiting(p, now, &lines[1]);
@@ -156,7 +188,7 @@ static void look(struct peers *p)
 	pthread_mutex_unlock(&p->lock);
 	finish_calls(&out);
 	finish_gets(&unfetched);
-	for (size_t i = 0; i < 2; i++)
+	for (size_t i = 0; i < 3; i++)
 		if (lines[i].event)
 			peers_log(p, lines[i].warning, lines[i].event, lines[i].text);
 	if (missing != UINT32_MAX)

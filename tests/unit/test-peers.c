@@ -598,6 +598,50 @@ static void count_done(int status, const struct wire_msg *reply, void *arg)
 	__atomic_add_fetch(&counts[status == -ESHUTDOWN], 1, __ATOMIC_SEQ_CST);
 }
 
+static void note_done(int status, const struct wire_msg *reply, void *arg)
+{
+	(void)reply;
+	__atomic_store_n((int *)arg, status, __ATOMIC_SEQ_CST);
+}
+
+/* How it ended, in a minute at the most; 1: it did not. */
+static int wait_done(const int *status)
+{
+	for (unsigned int i = 0; i < 6000 && __atomic_load_n(status, __ATOMIC_SEQ_CST) == 1; i++)
+		usleep(10000);
+	return __atomic_load_n(status, __ATOMIC_SEQ_CST);
+}
+
+/* Who waits for the answer has a call of his own under way that is to end well. */
+static void test_brief(void)
+{
+	struct world *w = world_make(&(struct loopback_options){ .timeout_usec = 4000000 });
+	struct wire_msg m = { .type = ECHO };
+	int brief = 1, other = 1, first = 1;
+
+	wire_put_u64(&m, WIRE_SEQ, 1);
+	loopback_assemble(w->l);
+	loopback_settle(w->l);
+	struct peers *p = loopback_peers(w->l, 0);
+	is_int(peers_call_brief(p, 1, &m, note_done, &brief), 0, "a brief call");
+	is_int(wait_done(&brief), 0, "is answered as any");
+	loopback_set_hanging(w->l, 1, true);
+	brief = 1;
+	is_int(peers_call_async(p, 1, &m, note_done, &other) | peers_call_brief(p, 1, &m, note_done, &brief), 0,
+		"a call, and a brief one, to a node that hangs");
+	is_int(wait_done(&brief), -ETIMEDOUT, "whose time is over");
+	is_int(__atomic_load_n(&other, __ATOMIC_SEQ_CST), 1, "the other's is not");
+	ok(peers_is_silent(p, 1) && peers_is_present(p, 1), "the node is there, and silent");
+	ok(!peers_is_silent(p, 2), "not the other one");
+	is_int(peers_call_async(p, 1, &m, note_done, &first), 0, "asked once more");
+	loopback_set_hanging(w->l, 1, false);
+	is_int(wait_done(&first), 0, "it answers when it goes on");
+	ok(!peers_is_silent(p, 1), "and is not silent any more");
+	ok(strstr(w->log_text, "peer-silent nothing was heard of node 1 (host host1) for 2 s"), "which the log has");
+	wire_msg_free(&m);
+	world_free(w);
+}
+
 static void test_limits(void)
 {
 	struct world *w = world_make(&(struct loopback_options){ .numbered = true });
@@ -609,6 +653,11 @@ static void test_limits(void)
 	while ((r = peers_call_async(p, 1, &m, count_done, counts)) == 0)
 		begun++;
 	is_int(r, -EAGAIN, "calls that wait have a limit");
+	is_int(peers_call_brief(p, 1, &m, count_done, counts), 0, "not yet those that are brief");
+	begun++;
+	while ((r = peers_call_brief(p, 1, &m, count_done, counts)) == 0)
+		begun++;
+	is_int(r, -EAGAIN, "they have one, too");
 	loopback_assemble(w->l);
 	for (uint64_t i = 1; i <= 3 * begun && !told; i++) {
 		told = tell(w, 2, 1, i);
@@ -705,6 +754,7 @@ int main(void)
 	test_restart();
 	test_timeouts();
 	test_joins_in_time();
+	test_brief();
 	test_limits();
 	test_payload();
 	test_world();
