@@ -308,11 +308,13 @@ int carry_sync(struct job *j, struct shared *s, bool durable)
 {
 	struct wire_msg m = { 0 }, reply = { 0 };
 
+	uint64_t asked_usec = share_now_usec();
+
 	init(&m, s, CARRY_SYNC);
 	message_put(&m, MESSAGE_SHARE_MODE, durable);
 	int rc = share_call(j, s->home, &m, &reply);
 	if (rc == 0)
-		rc = shared_apply_reply(s, &reply);
+		rc = shared_apply_reply(s, &reply, asked_usec);
 	wire_msg_free(&m);
 	wire_msg_free(&reply);
 	return rc;

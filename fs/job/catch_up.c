@@ -189,6 +189,8 @@ static void enqueue(struct job *j, struct shared *s, void *arg)
 {
 	struct catch_up *c = arg;
 
+	if (shared_is_home(j, s))
+		registry_tell_again(j, s);
 	if (!needs_register(s) && !needs_retell(s) && !needs_commit(s, j->share->tell_usec))
 		return;
 	struct shared *ref = shared_find(j, s->ino);

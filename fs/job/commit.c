@@ -64,6 +64,7 @@ struct sending {
 	uint64_t ino, stamp, base;
 	uint32_t num_nodes;
 	bool tell;            /* do not wait for them, if that can be helped */
+	bool witness;         /* nor for long */
 	bool hint;            /* nor send again what they do not get */
 	struct parcel *parts; /* owned, one for each node */
 	struct fan fan;
@@ -92,10 +93,12 @@ static void send_message(struct sending *out, uint32_t node, const struct wire_m
 {
 	if (out->hint)
 		(void)peers_call_async(out->j->peers, node, m, witness_heard, out->j->share);
-	else if (!out->tell || peers_tell(out->j->peers, node, m) < 0)
-		fan_call(out->j, &out->fan, node, m);
-	else
+	else if (out->tell && peers_tell(out->j->peers, node, m) == 0)
 		out->j->share->messages++;
+	else if (out->witness)
+		fan_call_brief(out->j, &out->fan, node, m);
+	else
+		fan_call(out->j, &out->fan, node, m);
 }
 
 static void send_body(struct sending *out, uint32_t node)
@@ -243,6 +246,7 @@ static int witness_begin(struct sending *out, struct job *j, struct shared *s, c
 	if (rc < 0)
 		return rc;
 	out->tell = !durable;
+	out->witness = true;
 	out->hint = j->share->witness_away;
 	for (size_t i = 0; out->num_nodes > 1 && i < l->num; i++) {
 		const struct layer_extent *e = &l->at[i];
@@ -419,10 +423,11 @@ static int tell_home(struct job *j, struct shared *s, uint64_t stamp, uint64_t s
 	message_put(&m, MESSAGE_SHARE_AT_STAMP, stamp);
 	message_put(&m, MESSAGE_SHARE_SIZE, size);
 	message_put(&m, MESSAGE_SHARE_MTIME, (uint64_t)mtime_ns);
+	uint64_t asked_usec = share_now_usec();
 	int rc = share_call(j, s->home, &m, &reply);
 	if (rc == 0) {
 		view_get(&reply, v);
-		shared_apply(s, v);
+		shared_apply(s, v, asked_usec);
 	}
 	wire_msg_free(&m);
 	wire_msg_free(&reply);

@@ -245,11 +245,12 @@ static int ask_truncate(struct job *j, struct shared *s, uint64_t size)
 	message_init(&m, MESSAGE_SHARE_TRUNCATE);
 	message_put(&m, MESSAGE_SHARE_INO, s->ino);
 	message_put(&m, MESSAGE_SHARE_SIZE, size);
+	uint64_t asked_usec = share_now_usec();
 	if (rc == 0)
 		rc = s->at_home ? share_call(j, s->home, &m, &reply) : remote_call(j, s->ino, NULL, &m, &reply, NULL);
 	if (rc == 0) {
 		view_get(&reply, v);
-		shared_apply(s, v);
+		shared_apply(s, v, asked_usec);
 	}
 	wire_msg_free(&m);
 	wire_msg_free(&reply);

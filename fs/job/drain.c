@@ -21,7 +21,7 @@ void job_drained(struct job *j, uint64_t ino)
 	struct view *v = s ? malloc(sizeof(*v)) : NULL;
 
 	if (v && registry_view(j, s, NOBODY, v) == 0) {
-		shared_apply(s, v);
+		shared_apply(s, v, 0);
 		(void)registry_tell(j, s); /* who cannot be reached asks anew when it is back */
 	}
 	free(v);

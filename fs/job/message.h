@@ -169,6 +169,7 @@ enum message_tag {
 	MESSAGE_SHARE_DRAINED,       /* CUTS: inode, stamp, time (0: any) of each */
 	MESSAGE_SHARE_DRAINED_STAMP, /* VIEW: struct drained_upto */
 	MESSAGE_SHARE_DRAINED_TIME,
+	MESSAGE_SHARE_PROMISE, /* VIEW: usec */
 
 	/* lock: 400 to 449 */
 	MESSAGE_LOCK_WHAT = 400, /* enum lock_what */

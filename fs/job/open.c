@@ -89,10 +89,11 @@ static int register_locked(struct job *j, struct shared *s, struct view *v)
 
 	put_counts(j, s, &m);
 	j->share->messages++;
+	uint64_t asked_usec = share_now_usec();
 	int rc = remote_call(j, s->ino, NULL, &m, &reply, NULL);
 	if (rc == 0) {
 		view_get(&reply, v);
-		shared_apply(s, v);
+		shared_apply(s, v, asked_usec);
 		pthread_mutex_lock(&s->mutex);
 		s->registered = true;
 		pthread_mutex_unlock(&s->mutex);

@@ -264,7 +264,8 @@ static int read_window(struct reading *rd, uint64_t off, uint64_t len)
 		pieces_free(&p);
 		return read_carried(rd, off, len);
 	}
-
+	if (rc == 0 && shared_is_lapsed(rd->j, rd->s))
+		rc = -ESTALE; /* a drain may have gone on without us: then the places are newer than the limit */
 	rc = rc < 0 ? rc : read_pieces(rd, &p, off, len);
 	pieces_free(&p);
 	return rc;

@@ -154,6 +154,49 @@ void registry_promise(struct shared *s, uint32_t node)
 	pthread_mutex_unlock(&s->mutex);
 }
 
+void registry_told(struct shared *s, uint32_t node, uint64_t stamp, bool knows, bool slow)
+{
+	pthread_mutex_lock(&s->mutex);
+	struct opener *o = find_opener(s, node);
+	if (o && knows && o->untold <= stamp) {
+		o->untold = 0;
+		o->slow = false;
+	} else if (o && !knows) {
+		o->untold = o->untold < stamp ? stamp : o->untold;
+		o->slow |= slow;
+	}
+	if (o)
+		o->again = false;
+	pthread_mutex_unlock(&s->mutex);
+}
+
+/* mutex is held. */
+static int audience_make(const struct shared *s, struct audience *ret)
+{
+	*ret = (struct audience){ .at = calloc(s->num_openers + 1, sizeof(*ret->at)) };
+	return ret->at ? 0 : -ENOMEM;
+}
+
+int registry_untold(struct job *j, struct shared *s, struct audience *ret)
+{
+	*ret = (struct audience){ 0 };
+	pthread_mutex_lock(&s->mutex);
+	bool any = false;
+	for (size_t i = 0; i < s->num_openers; i++)
+		any |= s->openers[i].untold != 0;
+	int rc = any ? audience_make(s, ret) : 0;
+	for (size_t i = 0; any && rc == 0 && i < s->num_openers; i++) {
+		struct opener *o = &s->openers[i];
+
+		if (!o->untold || o->again || peers_is_silent(j->peers, o->node))
+			continue;
+		o->again = true;
+		ret->at[ret->num++].node = o->node;
+	}
+	pthread_mutex_unlock(&s->mutex);
+	return rc;
+}
+
 static void describe_known(struct shared *s, const struct core_where *w, struct view *v)
 {
 	if (w->in.flags & INODE_SHARED) {
@@ -210,6 +253,7 @@ static int describe(struct job *j, struct shared *s, const struct moment *at, st
 		*ret = (struct view){
 			.ino = s->ino, .stamp = at->stamp, .size = w->size, .mtime_ns = w->mtime_ns, .drained = drained
 		};
+		ret->promise_usec = peers_brief_usec(j->peers);
 		ret->flags = (w->known ? VIEW_KNOWN : 0) | (w->outside ? VIEW_OUTSIDE : 0) |
 			     (at->promised ? VIEW_PROMISED : 0);
 		if (w->known)
@@ -235,19 +279,21 @@ int registry_view(struct job *j, struct shared *s, uint32_t asks, struct view *r
  */
 int registry_change(struct job *j, struct shared *s, uint32_t by, struct view *ret, struct audience *ret_audience)
 {
-	struct audience a = { 0 };
+	struct audience a;
 
 	pthread_mutex_lock(&s->mutex);
-	a.nodes = calloc(s->num_openers + 1, sizeof(*a.nodes));
-	for (size_t i = 0; a.nodes && i < s->num_openers; i++) {
-		if (s->openers[i].promised && s->openers[i].node != by)
-			a.nodes[a.num++] = s->openers[i].node;
-		s->openers[i].promised = false;
+	int rc = audience_make(s, &a);
+	for (size_t i = 0; rc == 0 && i < s->num_openers; i++) {
+		struct opener *o = &s->openers[i];
+
+		if (o->node != by && (o->promised || (o->untold && !o->slow)))
+			a.at[a.num++] = (struct listener){ o->node, o->promised };
+		o->promised = false;
 	}
-	struct moment now = moment_of(s, a.nodes ? by : NOBODY);
+	struct moment now = moment_of(s, rc == 0 ? by : NOBODY);
 	pthread_mutex_unlock(&s->mutex);
 	*ret_audience = a;
-	return a.nodes ? describe(j, s, &now, ret) : -ENOMEM;
+	return rc < 0 ? rc : describe(j, s, &now, ret);
 }
 
 void registry_reply(struct job *j, struct shared *s, struct peers_request *rq)
@@ -286,7 +332,9 @@ static int set_opener(struct shared *s, const struct opener *o)
 			s->openers[i] = s->openers[--s->num_openers];
 		return 0;
 	}
-	bool promised = i < s->num_openers && s->openers[i].promised;
+	struct opener was = { 0 };
+	if (i < s->num_openers)
+		was = s->openers[i];
 	if (i == s->num_openers) {
 		struct opener *grown = reallocarray(s->openers, i + 1, sizeof(*grown));
 		if (!grown)
@@ -294,8 +342,11 @@ static int set_opener(struct shared *s, const struct opener *o)
 		s->openers = grown;
 		s->num_openers++;
 	}
-	s->openers[i] = *o;
-	s->openers[i].promised = promised;
+	was.node = o->node;
+	was.readers = o->readers;
+	was.writers = o->writers;
+	was.counted_ns = o->counted_ns;
+	s->openers[i] = was;
 	return 0;
 }
 

@@ -263,17 +263,30 @@ void fan_done(int status, const struct wire_msg *reply, void *arg)
 	pthread_mutex_unlock(&f->lock);
 }
 
-void fan_call(struct job *j, struct fan *f, uint32_t node, const struct wire_msg *request)
+typedef int (*call_fn)(struct peers *p, uint32_t node, const struct wire_msg *request, peers_done done, void *arg);
+
+static void fan_add(
+	struct job *j, struct fan *f, uint32_t node, const struct wire_msg *request, call_fn call, uint64_t for_usec)
 {
 	fan_begin(f);
 	j->share->messages += node != peers_self(j->peers);
-	uint64_t until = share_now_usec() + config_number(j->opt.cfg, CONFIG_AGENT_TIMEOUT);
+	uint64_t until = share_now_usec() + for_usec;
 	int rc;
-	while ((rc = peers_call_async(j->peers, node, request, fan_done, f)) == -EAGAIN && share_now_usec() < until)
+	while ((rc = call(j->peers, node, request, fan_done, f)) == -EAGAIN && share_now_usec() < until)
 		usleep(BUSY_USEC); /* so many wait for that node already */
 	rc = rc == -EAGAIN ? -ETIMEDOUT : rc;
 	if (rc < 0)
 		fan_done(rc, NULL, f);
+}
+
+void fan_call(struct job *j, struct fan *f, uint32_t node, const struct wire_msg *request)
+{
+	fan_add(j, f, node, request, peers_call_async, config_number(j->opt.cfg, CONFIG_AGENT_TIMEOUT));
+}
+
+void fan_call_brief(struct job *j, struct fan *f, uint32_t node, const struct wire_msg *request)
+{
+	fan_add(j, f, node, request, peers_call_brief, peers_brief_usec(j->peers));
 }
 
 int fan_wait(struct fan *f)

@@ -46,6 +46,7 @@ struct drained_upto {
 struct view {
 	uint64_t ino, size, stamp, limit;
 	struct drained_upto drained;
+	uint64_t promise_usec; /* a promise is good for so long, from when it was asked for */
 	uint64_t backing_dev, backing_ino;
 	uint64_t parent; /* and name: where it belongs, as far as the home knows */
 	int64_t mtime_ns;
@@ -61,6 +62,9 @@ struct opener {
 	uint32_t node, readers, writers;
 	uint64_t counted_ns; /* by its clock; what is older has been overtaken. 0: not by itself */
 	bool promised;       /* it believes what it was told last: the next commit is told to it, and ends that */
+	uint64_t untold;     /* the newest change that it has not said in time to know of; 0: none */
+	bool slow;           /* though it was heard meanwhile: nobody waits for it until it has said so */
+	bool again;          /* it is just told again */
 };
 
 struct pending { /* a stamp that was given and whose commit has not been told */
@@ -121,10 +125,11 @@ struct shared {
 	/* below: mutex */
 	uint64_t size,
 		limit; /* committed; at home of a shared file size alone: the state's is with what we have not committed */
-	struct drained_upto drained;      /* elsewhere: belongs to limit */
-	uint64_t stamp;                   /* newest that we know of */
-	bool current;                     /* elsewhere: the home has promised to tell, and has not told yet */
-	uint64_t told_stamp, looked_usec; /* the newest that was told; when a look failed */
+	struct drained_upto drained;       /* elsewhere: belongs to limit */
+	uint64_t stamp;                    /* newest that we know of */
+	bool current;                      /* elsewhere: the home has promised to tell, and has not told yet */
+	uint64_t asked_usec, promise_usec; /* elsewhere: when we asked for that, and how long it is good then */
+	uint64_t told_stamp, looked_usec;  /* the newest that was told; when a look failed */
 	bool outside;
 	char *path; /* owned; NULL: not known */
 	uint64_t backing_dev, backing_ino;
@@ -217,7 +222,8 @@ void fan_init(struct fan *f);
 void fan_begin(struct fan *f);                                                       /* one more */
 void fan_done(int status, const struct wire_msg *reply, void *arg /* struct fan */); /* one less */
 void fan_call(struct job *j, struct fan *f, uint32_t node, const struct wire_msg *request);
-int fan_wait(struct fan *f); /* and destroys it */
+void fan_call_brief(struct job *j, struct fan *f, uint32_t node, const struct wire_msg *request); /* peers_call_brief */
+int fan_wait(struct fan *f);                                                                      /* and destroys it */
 
 /* ---- catch_up.c */
 
@@ -231,8 +237,11 @@ void catch_up_round(struct catch_up *c);   /* all that is due is begun. Waits fo
 void view_put(struct wire_msg *m, const struct view *v);
 void view_reply(struct peers_request *rq, const struct view *v);
 void view_get(const struct wire_msg *m, struct view *ret);
-/* What the home, or somebody for it, has said is taken over when it is news. told: it is a change that we were to be told of. */
-void shared_apply(struct shared *s, const struct view *v);
+/*
+ * What the home, or somebody for it, has said is taken over when it is news: what we asked for at asked_usec (0: at home). told: it is a
+ * change that we were to be told of.
+ */
+void shared_apply(struct shared *s, const struct view *v, uint64_t asked_usec);
 void shared_apply_told(struct shared *s, const struct view *v);
 
 /* ---- registry.c: at the file's home */
@@ -242,14 +251,22 @@ void shared_apply_told(struct shared *s, const struct view *v);
 int registry_view(struct job *j, struct shared *s, uint32_t asks, struct view *ret);
 /* To be asked before the limit that belongs to it: nothing is taken for drained then that is not below the limit. */
 struct drained_upto drained_at_home(struct job *j, const struct shared *s);
-struct audience {        /* who is told */
-	uint32_t *nodes; /* owned */
+struct listener {
+	uint32_t node;
+	bool promised; /* else it has not said to know of an earlier change */
+};
+struct audience {            /* who is told */
+	struct listener *at; /* owned */
 	size_t num;
 };
-/* Something has changed, by a node: the same; and those who were promised that, but the one, are promised nothing any more. */
+/* Something has changed, by a node: the same; and those who were promised that, but the one, are promised nothing any more, and are told. */
 int registry_change(struct job *j, struct shared *s, uint32_t by, struct view *ret, struct audience *ret_audience);
-void registry_promise(struct shared *s, uint32_t node); /* it could not be told: with the next change again */
-uint64_t registry_stamp(struct shared *s);              /* a new one; mutex is held */
+void registry_promise(struct shared *s, uint32_t node); /* the change has come to nothing */
+/* A node has said that it knows of the change with that stamp; or has not, in time, though it was heard meanwhile (slow). */
+void registry_told(struct shared *s, uint32_t node, uint64_t stamp, bool knows, bool slow);
+/* Those who are heard and have not said to know of all changes, each once until registry_told. -ENOMEM. */
+int registry_untold(struct job *j, struct shared *s, struct audience *ret);
+uint64_t registry_stamp(struct shared *s); /* a new one; mutex is held */
 /* Every commit with a stamp up to *ret is in the share maps. -EBUSY: the file is just being cut. */
 int registry_settled_stamp(struct shared *s, uint64_t *ret);
 /* What is written from now on at home, where nobody had the file open, has seen all commits that have been told. */
@@ -275,13 +292,17 @@ void registry_serve_drop(struct job *j, struct peers_request *rq);
 int registry_tell(struct job *j, struct shared *s);
 /* A commit of who sent rq; which is answered, with the view of now, when all know that had to. rc < 0: with that, at once. */
 void tell_and_reply(struct job *j, struct shared *s, struct peers_request *rq);
-int shared_apply_reply(struct shared *s, const struct wire_msg *reply); /* a view */
+int shared_apply_reply(struct shared *s, const struct wire_msg *reply, uint64_t asked_usec); /* a view */
+/* At home: who has not heard what he was told, and may now. Does not wait. */
+void registry_tell_again(struct job *j, struct shared *s);
 void tell_serve_told(struct job *j, struct peers_request *rq);
 /*
  * Elsewhere than at home: what we know of the file is what the home knows; asks it if need be. shared_look: only so that a write is not
  * taken for one that has not seen what others committed: it does not wait long, and need not succeed.
  */
 int shared_make_current(struct job *j, struct shared *s);
+/* What is believed of the file has been believed for longer than was promised, and its home can be asked. */
+bool shared_is_lapsed(struct job *j, struct shared *s);
 void shared_doubt(struct shared *s); /* something that we know of it is not so: the next one asks */
 void shared_look(struct job *j, struct shared *s);
 

@@ -3,7 +3,8 @@
  * Who has a file open believes what its home has said of it, until the home says that it is so no more: once. Who is told
  * asks the home before he reads or writes the next time, and has its promise again. So a commit is told to those alone who
  * have looked since the last one, and N nodes which commit to a file that all have open cost N messages, not N * N.
- * Before a commit ends, all who have been told have answered: their kernels have dropped what they had of the file.
+ * Before a commit ends, all who have been told have answered: their kernels have dropped what they had of the file; or so long
+ * has passed that they do not believe it any more by themselves.
  */
 #include "fs/job/share.h"
 
@@ -15,11 +16,6 @@
 
 /* ---- the home */
 
-struct told {
-	struct telling *t;
-	uint32_t node;
-};
-
 struct telling {
 	struct job *j;
 	struct shared *s;         /* counted reference */
@@ -27,11 +23,20 @@ struct telling {
 	struct fan *fan;          /* borrowed: somebody waits */
 	struct view view;
 	_Atomic(unsigned int) left;
-	struct told to[];
 };
 
-static void told_last(struct telling *t)
+struct told {
+	struct job *j;
+	struct shared *s; /* counted reference */
+	uint32_t node;
+	uint64_t stamp;
+	struct telling *t; /* that waits; NULL: nobody does */
+};
+
+static void told_less(struct telling *t)
 {
+	if (--t->left > 0)
+		return;
 	if (t->rq)
 		view_reply(t->rq, &t->view);
 	shared_put(t->j, t->s);
@@ -40,36 +45,63 @@ static void told_last(struct telling *t)
 	free(t);
 }
 
-/* A node that could not be reached asks anew when it is back; or it is only slow, and is told with the next change. */
+/*
+ * A node that has not answered does not believe any more what it was promised: for so long it was waited for. It is told again when it is heard,
+ * for its kernel's pages.
+ */
 static void told_one(int status, const struct wire_msg *reply, void *arg)
 {
 	struct told *to = arg;
-	struct telling *t = to->t;
+	bool slow = status == -ETIMEDOUT && !peers_is_silent(to->j->peers, to->node);
 
 	(void)reply;
-	if (status < 0)
-		registry_promise(t->s, to->node);
-	if (--t->left == 0)
-		told_last(t);
+	registry_told(to->s, to->node, to->stamp, status == 0, slow);
+	if (to->t)
+		told_less(to->t);
+	shared_put(to->j, to->s);
+	free(to);
+}
+
+static void send_one(
+	struct job *j, struct shared *s, uint32_t node, const struct wire_msg *m, uint64_t stamp, struct telling *t)
+{
+	struct told *to = malloc(sizeof(*to));
+
+	if (!to) {
+		registry_told(s, node, stamp, false, false);
+		return;
+	}
+	*to = (struct told){ j, shared_get(j, s->ino), node, stamp, t };
+	if (t)
+		t->left++;
+	j->share->messages++;
+	int rc = peers_call_brief(j->peers, node, m, told_one, to);
+	if (rc < 0)
+		told_one(rc, NULL, to);
+}
+
+/* What a silent node was promised is over already; it finds the word when it goes on. */
+static void send_unheard(struct telling *t, const struct listener *to, const struct wire_msg *m)
+{
+	registry_told(t->s, to->node, t->view.stamp, false, false);
+	if (to->promised)
+		send_one(t->j, t->s, to->node, m, t->view.stamp, NULL);
 }
 
 static void send_told(struct telling *t, const struct audience *a)
 {
-	struct told none = { .t = t, .node = NOBODY };
 	struct wire_msg m = { 0 };
 
 	message_init(&m, MESSAGE_SHARE_TOLD);
 	view_put(&m, &t->view);
-	t->left = (unsigned int)a->num + 1;
-	for (size_t i = 0; i < a->num; i++) {
-		t->to[i] = (struct told){ t, a->nodes[i] };
-		t->j->share->messages++;
-		int rc = peers_call_async(t->j->peers, a->nodes[i], &m, told_one, &t->to[i]);
-		if (rc < 0)
-			told_one(rc, NULL, &t->to[i]);
-	}
+	t->left = 1;
+	for (size_t i = 0; i < a->num; i++)
+		if (peers_is_silent(t->j->peers, a->at[i].node))
+			send_unheard(t, &a->at[i], &m);
+		else
+			send_one(t->j, t->s, a->at[i].node, &m, t->view.stamp, t);
 	wire_msg_free(&m);
-	told_one(0, NULL, &none);
+	told_less(t);
 }
 
 /* rq: whose change it is; NULL: ours. */
@@ -79,24 +111,50 @@ static int tell(struct job *j, struct shared *s, struct peers_request *rq, struc
 	struct view *v = malloc(sizeof(*v));
 	struct audience a = { 0 };
 	int rc = v ? registry_change(j, s, by, v, &a) : -ENOMEM;
-	struct telling *t = rc == 0 ? calloc(1, sizeof(*t) + a.num * sizeof(t->to[0])) : NULL;
+	struct telling *t = rc == 0 ? calloc(1, sizeof(*t)) : NULL;
 
 	if (rc == 0 && !t)
 		rc = -ENOMEM;
 	for (size_t i = 0; rc < 0 && i < a.num; i++)
-		registry_promise(s, a.nodes[i]);
+		if (a.at[i].promised)
+			registry_promise(s, a.at[i].node);
 	if (rc == 0) {
 		*t = (struct telling){ .j = j, .s = shared_get(j, s->ino), .rq = rq, .fan = fan, .view = *v };
 		if (rq) {
-			shared_apply(s, v);
+			shared_apply(s, v, 0);
 			if (by != peers_self(j->peers) && j->opt.invalidate)
 				j->opt.invalidate(s->ino, true, j->opt.arg);
 		}
 		send_told(t, &a);
 	}
-	free(a.nodes);
+	free(a.at);
 	free(v);
 	return rc;
+}
+
+void registry_tell_again(struct job *j, struct shared *s)
+{
+	struct audience a;
+	int rc = registry_untold(j, s, &a);
+	struct view *v = a.num ? malloc(sizeof(*v)) : NULL;
+	struct wire_msg m = { 0 };
+
+	if (rc < 0 || a.num == 0) {
+		free(a.at);
+		return;
+	}
+	rc = v ? registry_view(j, s, NOBODY, v) : -ENOMEM;
+	message_init(&m, MESSAGE_SHARE_TOLD);
+	if (rc == 0)
+		view_put(&m, v);
+	for (size_t i = 0; i < a.num; i++)
+		if (rc == 0)
+			send_one(j, s, a.at[i].node, &m, v->stamp, NULL);
+		else
+			registry_told(s, a.at[i].node, 0, false, false);
+	wire_msg_free(&m);
+	free(a.at);
+	free(v);
 }
 
 void tell_and_reply(struct job *j, struct shared *s, struct peers_request *rq)
@@ -152,16 +210,29 @@ static void init_look(struct wire_msg *m, const struct shared *s)
 	message_put(m, MESSAGE_SHARE_INO, s->ino);
 }
 
-int shared_apply_reply(struct shared *s, const struct wire_msg *reply)
+int shared_apply_reply(struct shared *s, const struct wire_msg *reply, uint64_t asked_usec)
 {
 	struct view *v = malloc(sizeof(*v));
 
 	if (!v)
 		return -ENOMEM;
 	view_get(reply, v);
-	shared_apply(s, v);
+	shared_apply(s, v, asked_usec);
 	free(v);
 	return 0;
+}
+
+/*
+ * While the home is not there, it cannot be asked, and we go on with what we know, as it goes on without us. Of a file that lies in the backing
+ * directory also while it hangs: its bytes do not depend on any node.
+ */
+bool shared_is_lapsed(struct job *j, struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	bool lapsed = s->current && share_now_usec() - s->asked_usec >= s->promise_usec;
+	bool outside = s->outside && !s->is_shared;
+	pthread_mutex_unlock(&s->mutex);
+	return lapsed && peers_is_present(j->peers, s->home) && !(outside && peers_is_silent(j->peers, s->home));
 }
 
 void shared_doubt(struct shared *s)
@@ -191,12 +262,13 @@ int shared_make_current(struct job *j, struct shared *s)
 	get_belief(s, &registered, &current);
 	if (!registered)
 		return shared_register(j, s);
-	if (current)
+	if (current && !shared_is_lapsed(j, s))
 		return 0;
+	uint64_t asked_usec = share_now_usec();
 	init_look(&m, s);
 	int rc = share_call(j, s->home, &m, &reply);
 	if (rc == 0)
-		rc = shared_apply_reply(s, &reply);
+		rc = shared_apply_reply(s, &reply, asked_usec);
 	else if (rc == -ESTALE)
 		rc = shared_register(j, s);
 	wire_msg_free(&m);
@@ -211,6 +283,7 @@ struct look {
 	struct shared *s; /* counted reference */
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
+	uint64_t asked_usec;
 	unsigned int refs;
 	bool done;
 };
@@ -233,7 +306,7 @@ static void looked(int status, const struct wire_msg *reply, void *arg)
 	struct look *l = arg;
 
 	if (status == 0 && reply)
-		(void)shared_apply_reply(l->s, reply);
+		(void)shared_apply_reply(l->s, reply, l->asked_usec);
 	pthread_mutex_lock(&l->lock);
 	l->done = true;
 	pthread_cond_signal(&l->cond);
@@ -260,7 +333,7 @@ static void look(struct job *j, struct shared *s)
 
 	if (!l)
 		return;
-	*l = (struct look){ .j = j, .s = shared_get(j, s->ino), .refs = 2 };
+	*l = (struct look){ .j = j, .s = shared_get(j, s->ino), .asked_usec = share_now_usec(), .refs = 2 };
 	pthread_mutex_init(&l->lock, NULL);
 	pthread_cond_init(&l->cond, NULL);
 	init_look(&m, s);
@@ -280,13 +353,15 @@ void shared_look(struct job *j, struct shared *s)
 
 	if (shared_is_home(j, s))
 		return;
+	bool lapsed = shared_is_lapsed(j, s);
 	pthread_mutex_lock(&s->mutex);
-	bool wants = s->registered && !s->current && now - s->looked_usec >= LOOK_USEC;
+	bool wants = s->registered && (!s->current || lapsed) && now - s->looked_usec >= LOOK_USEC;
 	pthread_mutex_unlock(&s->mutex);
 	if (!wants)
 		return;
 	look(j, s);
+	lapsed = shared_is_lapsed(j, s);
 	pthread_mutex_lock(&s->mutex);
-	s->looked_usec = s->current ? 0 : share_now_usec();
+	s->looked_usec = s->current && !lapsed ? 0 : share_now_usec();
 	pthread_mutex_unlock(&s->mutex);
 }

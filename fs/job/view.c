@@ -14,6 +14,7 @@ void view_put(struct wire_msg *m, const struct view *v)
 	message_put(m, MESSAGE_SHARE_LIMIT, v->limit);
 	message_put(m, MESSAGE_SHARE_DRAINED_STAMP, v->drained.stamp);
 	message_put(m, MESSAGE_SHARE_DRAINED_TIME, v->drained.usec);
+	message_put(m, MESSAGE_SHARE_PROMISE, v->promise_usec);
 	message_put(m, MESSAGE_SHARE_DEV, v->backing_dev);
 	message_put(m, MESSAGE_SHARE_BACKING_INO, v->backing_ino);
 	message_put(m, MESSAGE_SHARE_PARENT, v->parent);
@@ -34,6 +35,7 @@ void view_get(const struct wire_msg *m, struct view *ret)
 		.stamp = message_get(m, MESSAGE_SHARE_AT_STAMP),
 		.limit = message_get(m, MESSAGE_SHARE_LIMIT),
 		.drained = { message_get(m, MESSAGE_SHARE_DRAINED_STAMP), message_get(m, MESSAGE_SHARE_DRAINED_TIME) },
+		.promise_usec = message_get(m, MESSAGE_SHARE_PROMISE),
 		.backing_dev = message_get(m, MESSAGE_SHARE_DEV),
 		.backing_ino = message_get(m, MESSAGE_SHARE_BACKING_INO),
 		.parent = message_get(m, MESSAGE_SHARE_PARENT),
@@ -103,12 +105,16 @@ static void take_news(struct shared *s, const struct view *v)
 }
 
 /* A promise that was made before something that we have been told of is used up by that, whatever arrives first. */
-void shared_apply(struct shared *s, const struct view *v)
+void shared_apply(struct shared *s, const struct view *v, uint64_t asked_usec)
 {
 	pthread_mutex_lock(&s->mutex);
 	take_news(s, v);
-	if (v->flags & VIEW_PROMISED && v->stamp > s->told_stamp)
+	if (v->flags & VIEW_PROMISED && v->stamp > s->told_stamp) {
 		s->current = true;
+		if (s->asked_usec < asked_usec)
+			s->asked_usec = asked_usec;
+		s->promise_usec = v->promise_usec;
+	}
 	pthread_mutex_unlock(&s->mutex);
 }
 

@@ -504,3 +504,69 @@ touch_some() {
 	is "$(cat "$WORK/b/own0")" own
 	no_leftovers "$WORK/b"
 }
+
+@test "a node that hangs with a file open holds up who writes it once, for no failure; it reads what is new when it goes on" {
+	local other
+	start_job 3 agent_timeout=20s
+	touch "$WORK/m0/f"
+	other=$(daemon_pid "$WORK/m2")
+	undo "kill -CONT $other 2>/dev/null; true"
+	timeout 300 python3 - "$WORK" "$other" 3>&- <<'END'
+import os, signal, sys, threading, time
+work, daemon = sys.argv[1], int(sys.argv[2])
+M = (1 << 64) - 1
+
+def first_domain(ino):  # docs/design/many-nodes.md, 1; the hash is SplitMix64's
+    ino ^= ino >> 30
+    ino = ino * 0xBF58476D1CE4E5B9 & M
+    ino ^= ino >> 27
+    ino = ino * 0x94D049BB133111EB & M
+    return (ino ^ ino >> 31) * 3 >> 64
+
+writer = os.open(work + "/m1/f", os.O_RDWR)
+pages = os.open(work + "/m2/f", os.O_RDONLY)
+direct = os.open(work + "/m2/f", os.O_RDWR)
+first = first_domain(os.fstat(writer).st_ino)
+# The pieces of 16 MiB whose places the node that hangs does not keep.
+at = [i << 24 for i in range(3) if (first + i) % 3 != 2]
+
+def put(text):
+    for off in at:
+        assert os.pwrite(writer, text, off) == len(text)
+
+put(b"old")
+os.fsync(writer)
+assert [os.pread(fd, 3, off) for fd in (pages, direct) for off in at] == [b"old"] * 4
+got = []
+reader = threading.Thread(target=lambda: got.append(os.pread(direct, 3, at[0])))
+os.kill(daemon, signal.SIGSTOP)
+try:
+    put(b"hey")
+    begin = time.monotonic()
+    os.fsync(writer)
+    print("the first fsync took", time.monotonic() - begin)
+    begin = time.monotonic()
+    for _ in range(5):
+        put(b"new")
+        os.fsync(writer)
+        put(b"now")
+        os.close(os.dup(writer))
+    took = time.monotonic() - begin
+    print("ten more commits took", took)
+    assert took < 60
+    reader.start()
+finally:
+    os.kill(daemon, signal.SIGCONT)
+reader.join()
+assert got == [b"now"], got
+begin = time.monotonic()
+while [os.pread(pages, 3, off) for off in at] != [b"now"] * 2:
+    assert time.monotonic() - begin < 60, os.pread(pages, 3, at[0])
+    time.sleep(0.01)
+put(b"end")
+os.fsync(writer)
+assert [os.pread(fd, 3, off) for fd in (pages, direct) for off in at] == [b"end"] * 4
+END
+	stop_job
+	is "$(tr -d '\0' <"$WORK/b/f")" endend
+}

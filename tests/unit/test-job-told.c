@@ -2,6 +2,7 @@
 /* Who is told of commits to files that several nodes have open, how often, and that nobody misses anything. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -24,19 +25,24 @@ struct file { /* open on all nodes */
 };
 
 /* flags: of the others than its home. */
-static void begin_with(struct file *f, const struct job_world_options *opt, int flags)
+static void open_everywhere(struct file *f, const char *name, int flags)
 {
 	struct core_open_reply reply;
 	struct core_entry e;
 	int rc = 0;
 
-	f->w = job_world_start_with(opt);
-	if (job_create_file(job_world_job(f->w, 0), 1, "f", 0644, O_RDWR, cred, &e, &f->at[0], &reply))
+	if (job_create_file(job_world_job(f->w, 0), 1, name, 0644, O_RDWR, cred, &e, &f->at[0], &reply))
 		exit(1);
 	f->ino = e.ino;
 	for (uint32_t n = 1; n < NODES; n++)
 		rc |= job_open(job_world_job(f->w, n), f->ino, flags, &f->at[n], &reply);
 	is_int(rc, 0, "a file is open everywhere");
+}
+
+static void begin_with(struct file *f, const struct job_world_options *opt, int flags)
+{
+	f->w = job_world_start_with(opt);
+	open_everywhere(f, "f", flags);
 	for (uint32_t n = 0; n < NODES; n++)
 		job_world_job(f->w, n)->share->tell_usec = UINT64_MAX;
 }
@@ -46,10 +52,15 @@ static void begin(struct file *f)
 	begin_with(f, &(struct job_world_options){ .num = NODES }, O_RDWR);
 }
 
-static void end(struct file *f)
+static void close_everywhere(struct file *f)
 {
 	for (uint32_t n = 0; n < NODES; n++)
 		job_release(job_world_job(f->w, n), f->at[n]);
+}
+
+static void end(struct file *f)
+{
+	close_everywhere(f);
 	job_world_stop(f->w);
 }
 
@@ -184,13 +195,19 @@ static void nap(void)
 	nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
 }
 
+static bool forgets_pages(uint32_t node)
+{
+	for (unsigned int i = 0; i < 6000 && !(dropped >> node & 1); i++)
+		nap();
+	return dropped >> node & 1;
+}
+
 /* Nobody could be told in time: agents that are there again are no reason to go on believing. */
 static void test_agents_come_back(void)
 {
 	struct file f;
-	bool seen = false;
 
-	begin_with(&f, &(struct job_world_options){ .num = NODES, .timeout_usec = 300000, .invalidate = note_dropped },
+	begin_with(&f, &(struct job_world_options){ .num = NODES, .timeout_usec = 4000000, .invalidate = note_dropped },
 		O_RDONLY);
 	ok(put(&f, 0, "hello", 0) && commit(&f, 0) && shows(&f, 2, "hello"), "written at home, and read elsewhere");
 	loopback_lose(job_world_loopback(f.w), 2);
@@ -201,9 +218,105 @@ static void test_agents_come_back(void)
 	loopback_assemble(job_world_loopback(f.w));
 	loopback_settle(job_world_loopback(f.w));
 	ok(shows(&f, 2, "hallo"), "who has read before the agents went reads it when they are back");
-	for (unsigned int i = 0; i < 6000 && !seen; i++, nap())
-		seen = dropped & 4;
-	ok(seen, "and its kernel forgets what it had read");
+	ok(forgets_pages(2), "and its kernel forgets what it had read");
+	end(&f);
+}
+
+/* Node 4 only reads meanwhile; it is neither a home nor the witness of a writer. */
+static void test_reader_hangs(void)
+{
+	struct file f, g;
+	bool good = true;
+	uint64_t begin_usec;
+
+	begin_with(&f,
+		&(struct job_world_options){ .num = NODES, .timeout_usec = 12000000, .invalidate = note_dropped },
+		O_RDWR);
+	g.w = f.w;
+	open_everywhere(&g, "g", O_RDWR);
+	ok(put(&f, 4, "hello", 0) && commit(&f, 4) && shows(&f, 4, "hello"),
+		"written, and read, which needs nobody else");
+	ok(put(&g, 1, "hello", 0) && commit(&g, 1) && shows(&g, 4, "hello"), "another file likewise");
+	loopback_set_hanging(job_world_loopback(f.w), 4, true);
+	dropped = 0;
+	begin_usec = share_now_usec();
+	ok(put(&f, 1, "hallo", 0) && commit(&f, 1), "a commit of which a node that hangs does not hear");
+	ok(share_now_usec() - begin_usec >= 6000000, "waits for it as long as it may believe what it knows");
+	begin_usec = share_now_usec();
+	for (unsigned int i = 0; i < 4; i++)
+		good = good && put(&f, i % 2, "hullo", 0) && commit(&f, i % 2) && put(&g, 1, "hullo", 0) &&
+		       commit(&g, 1);
+	ok(good, "so do others");
+	ok(share_now_usec() - begin_usec < 30000000, "without waiting, also those of other files");
+	is_u64(dropped & 16, 0, "of which it hears nothing");
+	loopback_set_hanging(job_world_loopback(f.w), 4, false);
+	ok(shows(&f, 4, "hullo") && shows(&g, 4, "hullo"), "and reads what is new as soon as he can");
+	ok(forgets_pages(4), "his kernel forgets what it had read");
+	ok(put(&f, 1, "holla", 0) && commit(&f, 1) && shows(&f, 4, "holla"), "and it goes on as before");
+	close_everywhere(&g);
+	end(&f);
+}
+
+static void *read_hello(void *arg)
+{
+	struct file *f = arg;
+	char buf[5];
+	ssize_t got = job_read(job_world_job(f->w, 4), f->at[4], buf, sizeof(buf), 0);
+
+	return got == sizeof(buf) && memcmp(buf, "hello", sizeof(buf)) == 0 ? f : NULL;
+}
+
+static uint64_t sent_by_reader(struct file *f)
+{
+	return job_world_job(f->w, 4)->share->messages;
+}
+
+/* It gets its places so late that a drain may have gone on without it: then what it knows of the backing file does not go with them. */
+static void test_places_come_late(void)
+{
+	struct file f;
+	pthread_t thread;
+	void *good = NULL;
+
+	begin(&f);
+	ok(put(&f, 1, "hello", 0) && commit(&f, 1) && shows(&f, 4, "hello"), "written, and read elsewhere");
+	struct shared *s = shared_find(job_world_job(f.w, 4), f.ino);
+	pthread_mutex_lock(&s->mutex);
+	s->epoch++; /* as after another change */
+	pthread_mutex_unlock(&s->mutex);
+	loopback_set_hanging(job_world_loopback(f.w), 4, true);
+	uint64_t before = sent_by_reader(&f);
+	if (pthread_create(&thread, NULL, read_hello, &f))
+		exit(1);
+	while (sent_by_reader(&f) == before)
+		nap();
+	pthread_mutex_lock(&s->mutex);
+	ok(s->current, "a reader waits for places, and believes what it knows");
+	s->promise_usec = 0;
+	pthread_mutex_unlock(&s->mutex);
+	loopback_set_hanging(job_world_loopback(f.w), 4, false);
+	pthread_join(thread, &good);
+	ok(good, "it reads what is there when they come");
+	is_u64(sent_by_reader(&f) - before, 3, "but asks the home first, and for the places again");
+	shared_put(job_world_job(f.w, 4), s);
+	end(&f);
+}
+
+/* The word is lost with the home's own agent; the others have theirs all the time, so they hear of nothing. */
+static void test_home_was_away(void)
+{
+	struct file f;
+
+	begin_with(&f, &(struct job_world_options){ .num = NODES, .timeout_usec = 4000000, .invalidate = note_dropped },
+		O_RDONLY);
+	ok(put(&f, 0, "hello", 0) && commit(&f, 0) && shows(&f, 4, "hello"), "written at home, and read elsewhere");
+	loopback_lose(job_world_loopback(f.w), 0);
+	dropped = 0;
+	ok(put(&f, 0, "hallo", 0) && commit(&f, 0), "written while the home has no agent");
+	loopback_assemble(job_world_loopback(f.w));
+	loopback_settle(job_world_loopback(f.w));
+	ok(shows(&f, 4, "hallo"), "who has read before reads it when it has one");
+	ok(forgets_pages(4), "and its kernel is told then");
 	end(&f);
 }
 
@@ -362,6 +475,9 @@ int main(void)
 	test_order_is_known();
 	test_home_restarts();
 	test_agents_come_back();
+	test_reader_hangs();
+	test_places_come_late();
+	test_home_was_away();
 	test_closed_meanwhile();
 	test_witness_away();
 	test_close_when_full();
