@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /* The status reply: every figure is read from who owns it, at the moment of asking. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -111,7 +112,8 @@ static void put_drain(struct ctl *c, struct wire_msg *reply)
 	drain_each_error(c->opt.drain, put_error, reply);
 }
 
-#define MISSING_MAX 64 /* nodes that are named */
+#define MISSING_MAX    64 /* nodes that are named */
+#define SILENT_SECONDS 10
 
 static void put_missing(struct peers *p, const struct peers_node *n, struct wire_msg *reply)
 {
@@ -122,10 +124,27 @@ static void put_missing(struct peers *p, const struct peers_node *n, struct wire
 	wire_put_str(reply, WIRE_MISSING, line);
 }
 
+/* It is there, but does not answer: since when, and how much waits for it. False: it does. */
+static bool put_silent(struct peers *p, const struct peers_node *n, struct wire_msg *reply)
+{
+	char name[PEERS_HOST_BYTES + 32], line[PEERS_HOST_BYTES + 320];
+	uint64_t silent = n->silent_usec / 1000000, owed = n->owed_usec / 1000000;
+
+	if (!n->present || silent < SILENT_SECONDS)
+		return false;
+	snprintf(line, sizeof(line),
+		"%s: nothing has come from it for %" PRIu64 " s; calls of this node that wait for it: %" PRIu32
+		", since %" PRIu64
+		" s. If it hangs, what needs it goes on when it does, or node_timeout after its daemon was killed",
+		peers_name(p, n->node, name, sizeof(name)), silent, n->num_owed, owed);
+	wire_put_str(reply, WIRE_MISSING, line);
+	return true;
+}
+
 static void put_nodes(struct peers *p, struct wire_msg *reply)
 {
 	struct peers_node nodes[64];
-	uint32_t first = 0, missing = 0;
+	uint32_t first = 0, missing = 0, silent = 0;
 	size_t num;
 
 	while ((num = peers_nodes(p, first, nodes, sizeof(nodes) / sizeof(nodes[0]))) > 0) {
@@ -133,6 +152,8 @@ static void put_nodes(struct peers *p, struct wire_msg *reply)
 			wire_put_str(reply, WIRE_NODE_NAME, nodes[i].host);
 			if ((nodes[i].gone || nodes[i].missing_usec) && missing++ < MISSING_MAX)
 				put_missing(p, &nodes[i], reply);
+			if (silent < MISSING_MAX)
+				silent += put_silent(p, &nodes[i], reply);
 		}
 		first += (uint32_t)num;
 	}

@@ -73,6 +73,10 @@ struct peers_node { /* what is known of a node */
 	bool silent;                 /* a call to it ran out of time without a word of it, and none has come since */
 	uint64_t missing_usec;       /* how long the others have been without it; 0: they are not, or nobody knows */
 	uint64_t incarnation;        /* of its daemon, the last that was there; 0: not known */
+	/* of one that peers_slow() names, else 0 */
+	uint32_t num_owed;    /* requests of ours that it has not answered */
+	uint64_t owed_usec;   /* how long the first of them has waited; 0: there is none */
+	uint64_t silent_usec; /* how long nothing has come from it */
 };
 /* The nodes from first on, at most cap. How many were filled in; 0 before the first assembly. */
 size_t peers_nodes(struct peers *p, uint32_t first, struct peers_node *out, size_t cap);

@@ -196,6 +196,30 @@ void peers_set_hooks(struct peers *p, const struct peers_hooks *hooks)
 	pthread_mutex_unlock(&p->lock);
 }
 
+/* Since when the first of our requests to it that has no answer waits; 0: there is none. */
+static int64_t asked_since(const struct node *n)
+{
+	const struct call *c;
+
+	TAILQ_FOREACH(c, &n->calls, in_node)
+	if (!c->tell)
+		return c->started_usec;
+	return 0;
+}
+
+static void describe_owed(const struct node *n, int64_t now, struct peers_node *out)
+{
+	const struct call *c;
+	int64_t since = asked_since(n);
+
+	if (!n->slow_usec)
+		return;
+	TAILQ_FOREACH(c, &n->calls, in_node)
+	out->num_owed += !c->tell;
+	out->owed_usec = since ? (uint64_t)(now - since) : 0;
+	out->silent_usec = n->heard_usec ? (uint64_t)(now - n->heard_usec) : 0;
+}
+
 size_t peers_nodes(struct peers *p, uint32_t first, struct peers_node *out, size_t cap)
 {
 	int64_t now = peers_now();
@@ -214,20 +238,10 @@ size_t peers_nodes(struct peers *p, uint32_t first, struct peers_node *out, size
 			.incarnation = n->incarnation,
 		};
 		memcpy(out[num].host, n->name, sizeof(out[num].host));
+		describe_owed(n, now, &out[num]);
 	}
 	pthread_mutex_unlock(&p->lock);
 	return num;
-}
-
-/* Since when the first of our requests to it that has no answer waits; 0: there is none. */
-static int64_t asked_since(const struct node *n)
-{
-	const struct call *c;
-
-	TAILQ_FOREACH(c, &n->calls, in_node)
-	if (!c->tell)
-		return c->started_usec;
-	return 0;
 }
 
 /* It is, until something is heard of it: what was given up does not make it any quicker. */

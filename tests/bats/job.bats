@@ -522,6 +522,26 @@ ended() {
 	stop_job
 }
 
+node_is_silent() {
+	"$CISTERN" status "$WORK/m0" | grep -q 'node 1 .*nothing has come from it for [0-9]* s; calls of this node that wait for it: [1-9]'
+}
+
+@test "status names a node that does not answer, and how much waits for it" {
+	local other made
+	start_job 2
+	other=$(daemon_pid "$WORK/m1")
+	undo "kill -CONT $other 2>/dev/null; true"
+	kill -STOP "$other"
+	mkdir "$WORK/m0/d" 3>&- &
+	made=$!
+	wait_until 60 node_is_silent
+	kill -CONT "$other"
+	wait "$made"
+	[ -d "$WORK/m1/d" ]
+	refute node_is_silent
+	stop_job
+}
+
 @test "a directory in use that another node has moved: what is open in it goes on, and after a look it can be renamed over and into" {
 	start_job 2
 	mkdir -p "$WORK/m0/c/p" "$WORK/m0/c/d"

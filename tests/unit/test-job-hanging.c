@@ -90,6 +90,24 @@ static void tell_after(struct job_world *w, uint64_t usec)
 	}
 }
 
+static struct peers_node known_of(struct job_world *w)
+{
+	struct peers_node n = { 0 };
+
+	(void)peers_nodes(job_world_peers(w, 1), HANGS, &n, 1);
+	return n;
+}
+
+static bool is_silent_soon(struct job_world *w, bool silent)
+{
+	uint64_t until = share_now_usec() + 2 * SOON_USEC;
+	bool right;
+
+	while (!(right = (known_of(w).silent_usec > 0) == silent) && share_now_usec() < until)
+		usleep(10000);
+	return right;
+}
+
 /* Nobody closes or syncs; what was written is told after a while. */
 static void test_told(void)
 {
@@ -114,9 +132,12 @@ static void test_told(void)
 	for (unsigned int i = 0; i < FILES; i++)
 		ok(put(w, &files[i], "more") && shows_soon(w, &files[i], "more", SOON_USEC), "and again");
 	ok(share_now_usec() - begun < SOON_USEC, "while what needs it waits");
+	ok(is_silent_soon(w, true), "it is known that nothing comes from it");
+	ok(known_of(w).num_owed > 0 && known_of(w).owed_usec > 0 && known_of(w).present, "and that calls wait");
 	loopback_set_hanging(job_world_loopback(w), HANGS, false);
 	for (unsigned int i = 0; i < FILES; i++)
 		ok(shows_soon(w, &behind[i], "late", 2 * SOON_USEC), "that is told when it goes on");
+	ok(is_silent_soon(w, false), "and it is silent no more");
 	for (unsigned int i = 0; i < FILES; i++) {
 		end_file(w, &files[i]);
 		end_file(w, &behind[i]);

@@ -8,10 +8,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "format/store/store.h"
+#include "tools/lib/mount_store.h"
 
 /* The directory of path resolved, then its last part: for what does not exist yet or does not answer any more. */
 static int resolve_by_parent(const char *path, char out[PATH_MAX])
@@ -58,23 +58,18 @@ int target_real_path(const char *name, char out[PATH_MAX], struct cistern_error 
 
 static int ask_for_store(struct target *t, struct cistern_error *err)
 {
-	ssize_t n = getxattr(t->mount.mountpoint, TARGET_STORE_XATTR, t->store, sizeof(t->store) - 1);
+	int r = mount_store(t->mount.mountpoint, t->store);
 
-	if (n > 0) {
-		t->store[n] = '\0';
-		return 0;
-	}
-	t->store[0] = '\0';
-	if (n < 0 && (errno == ENOTCONN || errno == ECONNABORTED)) {
+	if (r == -ENOTCONN || r == -ECONNABORTED) {
 		t->dead = true;
 		return cistern_error_set(err, -ENOTCONN,
 			"%s: its daemon has died; free the mount point with 'cistern umount %s', then mount again with the same store, "
 			"which continues where it stopped, or run 'cistern recover STORE --to %s'",
 			t->mount.mountpoint, t->mount.mountpoint, t->mount.source);
 	}
-	return cistern_error_set(err, n < 0 ? -errno : -ENODATA,
-		"%s does not tell its store: %s; name the store instead", t->mount.mountpoint,
-		n < 0 ? strerror(errno) : "empty answer");
+	return r == 0 ? 0
+		      : cistern_error_set(err, r, "%s does not tell its store: %s; name the store instead",
+				t->mount.mountpoint, r == -ENODATA ? "empty answer" : strerror(-r));
 }
 
 static void set_path(struct target *t, const char *real)

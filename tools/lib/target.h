@@ -10,9 +10,6 @@
 #include "cistern/error.h"
 #include "tools/lib/mounts.h"
 
-#define TARGET_STORE_XATTR \
-	"user.cistern.store" /* the daemon answers it on the mount's root: the store's absolute path */
-
 struct target {
 	bool mounted; /* found through a mount, which is in .mount */
 	bool dead;    /* the mount's daemon has died; store is unknown ("") */
