@@ -21,6 +21,8 @@ struct later {        /* a read that has to be waited for */
 	uint32_t got; /* bytes of it that are there */
 };
 
+struct together; /* copy_read.c: reads that go by one call */
+
 struct copier {
 	struct session *s;       /* borrowed */
 	uint32_t node;           /* whose store it is */
@@ -30,9 +32,10 @@ struct copier {
 	size_t buffer_bytes;
 	unsigned int num_buffers;
 	struct copy_buffer buffers[2];
-	uint32_t *order;     /* owned: WINDOW_PIECES_MAX entries, as has later */
-	struct later *later; /* owned */
-	struct idmap fds;    /* segment + 1 -> fd + 1 */
+	struct together *together; /* owned */
+	uint32_t *order;           /* owned: WINDOW_PIECES_MAX entries, as has later */
+	struct later *later;       /* owned */
+	struct idmap fds;          /* segment + 1 -> fd + 1 */
 	pthread_t writer;
 	bool has_writer;
 	pthread_mutex_t lock;
@@ -67,6 +70,8 @@ void copy_end_run(struct copy_job *job);
 /* Only a lost store had it: it is not written. */
 bool copy_is_lost_piece(const struct copier *c, const struct copy_job *job, const struct piece *p);
 void copy_close_fds(struct copier *c);
+int together_create(struct together **ret); /* 0, -ENOMEM */
+void together_destroy(struct together *t);  /* NULL is fine */
 
 /* ---- copy.c */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * Fills windows. Reads go by (segment, offset), neighbours in one call, whatever the order in the file. What is in the page
- * cache is read at once (RWF_NOWAIT); what is not is asked for first, all of it, and then waited for, so that the device
+ * Fills windows. Reads go by (segment, offset), neighbours as one, whatever the order in the file. What is in the page
+ * cache is read at once, many runs by one call; what is not is asked for first, all of it, and then waited for, so that the device
  * sees many requests at a time without a thread for each.
  *
  * Each payload is checked, and added to the checksum of the file in the order of the file.
@@ -14,16 +14,46 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "format/base/crc32c.h"
 #include "format/base/fdio.h"
+#include "format/base/read_batch.h"
 #include "format/store/hosts.h"
 
+#define RUNS         256u /* that are read together */
 #define IOVECS       512u
 #define FDS_CACHED   128u
 #define COMBINE_FROM 65536u /* from here on combining two CRCs is cheaper than computing one anew */
+
+struct together {                 /* runs that are to be read by one call */
+	struct read_batch *batch; /* owned */
+	uint32_t num, num_iov;
+	size_t bytes;
+	uint32_t at[RUNS]; /* in the order */
+	size_t len[RUNS];
+	struct cached_read reads[RUNS];
+	struct iovec iov[IOVECS];
+};
+
+int together_create(struct together **ret)
+{
+	struct together *t = calloc(1, sizeof(*t));
+	int r = t ? read_batch_create(&t->batch) : -ENOMEM;
+
+	if (r < 0)
+		free(t);
+	else
+		*ret = t;
+	return r;
+}
+
+void together_destroy(struct together *t)
+{
+	if (t)
+		read_batch_destroy(t->batch);
+	free(t);
+}
 
 void copy_close_fds(struct copier *c)
 {
@@ -31,6 +61,12 @@ void copy_close_fds(struct copier *c)
 		if (c->fds.slots[i].key)
 			close((int)c->fds.slots[i].value - 1);
 	idmap_free(&c->fds);
+}
+
+/* Would segment_fd() close the others? */
+static bool closes_fds(const struct copier *c, uint32_t segment)
+{
+	return c->fds.num >= FDS_CACHED && !idmap_get(&c->fds, (uint64_t)segment + 1);
 }
 
 static int segment_fd(struct copier *c, uint32_t segment)
@@ -179,25 +215,40 @@ static int read_run(
 	return 0;
 }
 
-/* What is cached, at once; the others are put in motion. Returns how many bytes of *ret_len are there. */
-static size_t read_run_now(struct copier *c, struct copy_buffer *b, const uint32_t *order, uint32_t n, size_t *ret_len)
+/* A run whose segment cannot be opened is read later, which fails. */
+static void add_run(struct copier *c, struct copy_buffer *b, uint32_t at, uint32_t n)
 {
-	const struct piece *first = &b->w.pieces[order[0]];
-	int fd = segment_fd(c, first->segment);
-	struct iovec iov[IOVECS];
-	unsigned int num;
-	ssize_t got;
+	const struct piece *first = &b->w.pieces[c->order[at]];
+	struct together *t = c->together;
+	struct iovec *iov = &t->iov[t->num_iov];
+	uint32_t i = t->num++;
+	unsigned int num_iov = fill_iov(b, c->order + at, n, iov, &t->len[i]);
 
-	num = fill_iov(b, order, n, iov, ret_len);
-	if (fd < 0)
-		return 0;
-	got = preadv2(fd, iov, (int)num, (off_t)first->segment_off, RWF_NOWAIT);
-	if (got < 0)
-		got = 0;
-	if ((size_t)got < *ret_len)
-		posix_fadvise(
-			fd, (off_t)first->segment_off + got, (off_t)(*ret_len - (size_t)got), POSIX_FADV_WILLNEED);
-	return (size_t)got;
+	t->at[i] = at;
+	t->reads[i] = (struct cached_read){
+		.fd = segment_fd(c, first->segment), .num_iov = num_iov, .iov = iov, .off = first->segment_off
+	};
+	t->num_iov += num_iov;
+	t->bytes += t->len[i];
+}
+
+/* What is cached; the others are put in motion, and noted at c->later[*num_later] and behind. */
+static void read_together(struct copier *c, uint32_t *num_later)
+{
+	struct together *t = c->together;
+
+	read_batch_run(t->batch, t->reads, t->num);
+	for (uint32_t i = 0; i < t->num; i++) {
+		const struct cached_read *read = &t->reads[i];
+		size_t got = read->got > 0 ? (size_t)read->got : 0;
+
+		if (got == t->len[i])
+			continue;
+		posix_fadvise(read->fd, (off_t)(read->off + got), (off_t)(t->len[i] - got), POSIX_FADV_WILLNEED);
+		c->later[(*num_later)++] = (struct later){ t->at[i], (uint32_t)got };
+	}
+	t->num = t->num_iov = 0;
+	t->bytes = 0;
 }
 
 static int say_damage(struct copy_job *job, const struct piece *p, int r)
@@ -240,27 +291,41 @@ static int say_unfetched(const struct copier *c, struct copy_job *job, const str
 	return r;
 }
 
-/* Reads what is here, beginning with what need not be waited for, and takes in between what comes from other nodes. */
-static int read_local(struct copier *c, struct copy_job *job, struct copy_buffer *b, uint32_t num)
+static bool are_enough(const struct copier *c, uint32_t n, uint32_t segment)
 {
-	uint32_t num_later = 0, n;
-	size_t got, len, since = 0;
+	const struct together *t = c->together;
+
+	return t->num == RUNS || t->num_iov + n > IOVECS || t->bytes >= WIRE_FETCH_BYTES || closes_fds(c, segment);
+}
+
+/* What need not be waited for; what comes from other nodes is taken in between. */
+static int read_cached(struct copier *c, struct copy_buffer *b, uint32_t num, uint32_t *num_later)
+{
+	uint32_t n;
 	int r = 0;
 
 	for (uint32_t at = 0; r == 0 && at < num; at += n) {
+		const struct piece *first = &b->w.pieces[c->order[at]];
+
 		n = window_read_run(&b->w, c->order, num, at, IOVECS);
 		c->num_runs++;
-		if (b->w.pieces[c->order[at]].node != c->node)
+		if (first->node != c->node)
 			continue;
-		got = read_run_now(c, b, c->order + at, n, &len);
-		if (got < len)
-			c->later[num_later++] = (struct later){ at, (uint32_t)got };
-		since += len;
-		if (since >= WIRE_FETCH_BYTES) {
-			since = 0;
+		if (are_enough(c, n, first->segment)) {
+			read_together(c, num_later);
 			r = fetches_take(c->fetches);
 		}
+		add_run(c, b, at, n);
 	}
+	read_together(c, num_later);
+	return r;
+}
+
+static int read_local(struct copier *c, struct copy_job *job, struct copy_buffer *b, uint32_t num)
+{
+	uint32_t num_later = 0, n;
+	int r = read_cached(c, b, num, &num_later);
+
 	for (uint32_t i = 0; r == 0 && i < num_later; i++) {
 		const uint32_t *order = c->order + c->later[i].at;
 

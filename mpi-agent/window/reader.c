@@ -5,7 +5,8 @@
  * retires it, and it does not use it for anything else before we say that we do not read there any more.
  *
  * A segment that we can open ourselves (near.h) is asked for and given up by the same rules, so that no deleted file keeps its room, but
- * its bytes are read here: what the kernel has in memory at once, the rest when nothing else is to be done, after all of it has been asked for.
+ * its bytes are read here: what the kernel has in memory at once, many ranges by one call, the rest when nothing else is to be done, after all of it
+ * has been asked for.
  */
 #include "mpi-agent/window/reader.h"
 
@@ -13,14 +14,15 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
 
 #include "format/base/fdio.h"
+#include "format/base/read_batch.h"
 
 #define BUCKETS    4096u
 #define GET_BYTES  (1u << 20)  /* of one get; longer ranges are cut */
 #define SOON_BYTES (64u << 10) /* shorter ranges are not announced */
 #define STEP_BYTES (1u << 20)  /* of files, read in one step: others wait for it */
+#define STEP_READS 256u        /* likewise, by one call */
 
 struct list {
 	uint64_t id;
@@ -57,6 +59,7 @@ struct reader {
 	struct remote *buckets[BUCKETS];
 	struct queue ready;
 	struct queue cold; /* near, and to be waited for; they count as reading */
+	struct read_batch *batch;
 	uint32_t num_lists;
 };
 
@@ -99,9 +102,12 @@ static void free_queue(struct queue *q)
 int reader_create(const struct reader_options *opt, struct reader **ret)
 {
 	struct reader *r = calloc(1, sizeof(*r));
+	int e = r ? read_batch_create(&r->batch) : -ENOMEM;
 
-	if (!r)
-		return -ENOMEM;
+	if (e < 0) {
+		free(r);
+		return e;
+	}
 	r->opt = *opt;
 	queue_init(&r->ready);
 	queue_init(&r->cold);
@@ -132,6 +138,7 @@ void reader_destroy(struct reader *r)
 	}
 	free_queue(&r->ready);
 	free_queue(&r->cold);
+	read_batch_destroy(r->batch);
 	free(r);
 }
 
@@ -459,13 +466,6 @@ static int begin_one(struct reader *r, struct cistern_error *err)
 
 /* ---- near ones */
 
-static bool read_at_once(const struct reader *r, const struct range *g)
-{
-	struct iovec to = { r->opt.memory + g->to, g->len };
-
-	return preadv2(g->remote->fd, &to, 1, (off_t)g->off, RWF_NOWAIT) == (ssize_t)g->len;
-}
-
 /* As for those that get: behind the end of a file that was cut meanwhile there are zeros. */
 static int read_and_wait(const struct reader *r, const struct range *g)
 {
@@ -477,21 +477,51 @@ static int read_and_wait(const struct reader *r, const struct range *g)
 	return 0;
 }
 
-/* The first of the ready ones. How many bytes have come. */
-static uint32_t read_ready(struct step *step)
+struct near_reads { /* of files, by one call */
+	uint32_t num;
+	uint64_t bytes;
+	struct range *ranges[STEP_READS];
+	struct iovec to[STEP_READS];
+	struct cached_read reads[STEP_READS];
+};
+
+/* The next ready ones that are near, as many as a step may have. */
+static void gather(struct reader *r, struct near_reads *n, uint64_t most)
+{
+	n->num = 0;
+	n->bytes = 0;
+	while (n->num < STEP_READS && n->bytes < most && r->ready.head && r->ready.head->remote->fd >= 0) {
+		struct range *g = pop(&r->ready);
+		uint32_t i = n->num++;
+
+		g->remote->reading++; /* so nobody closes its file */
+		n->bytes += g->len;
+		n->ranges[i] = g;
+		n->to[i] = (struct iovec){ r->opt.memory + g->to, g->len };
+		n->reads[i] =
+			(struct cached_read){ .fd = g->remote->fd, .num_iov = 1, .iov = &n->to[i], .off = g->off };
+	}
+}
+
+/* Ready ones that are near. How many bytes were asked for. */
+static uint64_t read_ready(struct step *step, uint64_t most)
 {
 	struct reader *r = step->r;
-	struct range *g = pop(&r->ready);
-	uint32_t len = g->len;
+	struct near_reads n;
 
-	g->remote->reading++;
-	if (read_at_once(r, g)) {
-		end_one(step, g, 0);
-		return len;
+	gather(r, &n, most);
+	read_batch_run(r->batch, n.reads, n.num);
+	for (uint32_t i = 0; i < n.num; i++) {
+		struct range *g = n.ranges[i];
+
+		if (n.reads[i].got == (ssize_t)g->len) {
+			end_one(step, g, 0);
+			continue;
+		}
+		(void)posix_fadvise(g->remote->fd, (off_t)g->off, (off_t)g->len, POSIX_FADV_WILLNEED);
+		push(&r->cold, g);
 	}
-	(void)posix_fadvise(g->remote->fd, (off_t)g->off, (off_t)len, POSIX_FADV_WILLNEED);
-	push(&r->cold, g);
-	return 0;
+	return n.bytes;
 }
 
 static uint32_t read_cold(struct step *step)
@@ -519,7 +549,7 @@ static int begin_some(struct step *step, struct cistern_error *err)
 
 	while (e == 1 && bytes < STEP_BYTES && step->error == 0 && r->ready.head) {
 		if (r->ready.head->remote->fd >= 0)
-			bytes += read_ready(step);
+			bytes += read_ready(step, STEP_BYTES - bytes);
 		else
 			e = begin_one(r, err);
 		if (e < 0)

@@ -297,6 +297,15 @@ numbered_blocks() {
 	numbered_blocks 4096 | cmp - "$BACKING/file"
 }
 
+@test "blocks scattered over more segments than are kept open are what was written" {
+	needs_program python3
+	mount_cistern -o drain=unmount,data=log,drain_share=100%,segment_size=1M
+	"$top_builddir/tests/bench/scatter" "$MNT/file" 40000 4096 1 0
+	[ "$(find "$STORE/segment" -name '*.seg' | wc -l)" -gt 128 ]
+	umount_wait
+	numbered_blocks 40000 | cmp - "$BACKING/file"
+}
+
 @test "the manifest lists every file with size, bytes, checksum and state" {
 	needs_program python3
 	mount_cistern -o data=log
