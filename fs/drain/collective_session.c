@@ -60,11 +60,11 @@ void collective_fail_shared(struct collective *c)
 		c->shared.at[i].failed = true;
 }
 
-/* Are there files in canonical order, or of blobs? */
-static bool has_shared(const struct collective *c, bool blobs)
+/* Is there a file that has such a part? */
+static bool has_part(const struct collective *c, enum wire_part part)
 {
 	for (size_t i = 0; i < c->shared.num; i++)
-		if ((c->shared.at[i].layout != DRAIN_LAYOUT_CANONICAL) == blobs)
+		if (wire_shared_has_part(&c->shared.at[i], part))
 			return true;
 	return false;
 }
@@ -167,6 +167,7 @@ enum when {
 	BLOBS,     /* the same, if there are files that become blobs */
 	OFFERED,   /* the same, if files have been offered */
 	CANONICAL, /* if files of several nodes are written in canonical order */
+	IN_PLACE,  /* if some of them were there before */
 };
 
 static bool is_wanted(
@@ -176,8 +177,9 @@ static bool is_wanted(
 	case ALWAYS: return true;
 	case LAST: return opt->last && whole;
 	case OFFERED: return opt->last && whole && c->shared.num > 0;
-	case BLOBS: return opt->last && whole && has_shared(c, true);
-	case CANONICAL: return has_shared(c, false);
+	case BLOBS: return opt->last && whole && has_part(c, WIRE_PART_BLOBS);
+	case CANONICAL: return has_part(c, WIRE_PART_DATA);
+	case IN_PLACE: return has_part(c, WIRE_PART_HEAD);
 	}
 	return true;
 }
@@ -197,7 +199,7 @@ static void run_parts(struct collective *c, const struct collective_session_opti
 		{ WIRE_PART_DEAL, false, BLOBS },
 		{ WIRE_PART_BLOBS, false, BLOBS },
 		{ WIRE_PART_DATA, false, CANONICAL },
-		{ WIRE_PART_HEAD, false, CANONICAL },
+		{ WIRE_PART_HEAD, false, IN_PLACE },
 		{ WIRE_PART_FILES, false, ALWAYS },
 		{ COLLECTIVE_DROP, false, ALWAYS },
 		{ WIRE_PART_OFFER, false, LAST },
