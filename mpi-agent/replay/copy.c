@@ -25,7 +25,7 @@
 #define HEAD_BYTES     4096u
 #define WAIT_NSEC      100000000
 #define SMALL_WINDOW   (1u << 20)
-#define WAY_WINDOW     (8u << 20) /* of scattered payloads, while applications write */
+#define SOME_WINDOW    (8u << 20) /* of scattered payloads, while applications write, or when these are in memory */
 #define SMALL_RUN      65536u     /* reads that are shorter on average are scattered */
 #define WRITE_OUT_FROM (8u << 20)
 #define WAY_OUT_FROM   (4u << 20) /* as WRITE_OUT_FROM, while applications write: so much may be in the device's queue */
@@ -209,9 +209,21 @@ static size_t smaller(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
+/* Nearly all of the last window that lies here was in memory. */
+static bool is_cached(const struct copier *c)
+{
+	return c->num_local > 0 && c->num_waited <= c->num_local / 8;
+}
+
+/* What has to be waited for comes sooner in a good order. What is in memory needs none, and the first touch of a large buffer costs more. */
+static size_t scattered_window(const struct copier *c)
+{
+	return makes_way(c) || is_cached(c) ? smaller(SOME_WINDOW, c->buffer_bytes) : c->buffer_bytes;
+}
+
 static size_t window_bytes(const struct copier *c, bool scattered)
 {
-	size_t most = !scattered ? SMALL_WINDOW : makes_way(c) ? smaller(WAY_WINDOW, c->buffer_bytes) : c->buffer_bytes;
+	size_t most = scattered ? scattered_window(c) : SMALL_WINDOW;
 	uint64_t part = c->s->control.rate / RATE_PARTS / EXTENT_PAGE_SPAN * EXTENT_PAGE_SPAN;
 
 	if (c->s->control.rate == 0 || part >= most)

@@ -46,7 +46,9 @@ struct copier {
 	bool stop;
 	int write_error;
 	/* of the session's thread again */
-	uint32_t num_runs; /* reads that the last window took */
+	uint32_t num_runs;   /* reads that the last window took */
+	uint32_t num_local;  /* of these, in this store */
+	uint32_t num_waited; /* of those, not in memory */
 };
 
 /* The windows of a file: by its extents, or by the data that its private segment holds. */

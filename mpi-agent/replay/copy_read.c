@@ -311,6 +311,7 @@ static int read_cached(struct copier *c, struct copy_buffer *b, uint32_t num, ui
 		c->num_runs++;
 		if (first->node != c->node)
 			continue;
+		c->num_local++;
 		if (are_enough(c, n, first->segment)) {
 			read_together(c, num_later);
 			r = fetches_take(c->fetches);
@@ -326,6 +327,7 @@ static int read_local(struct copier *c, struct copy_job *job, struct copy_buffer
 	uint32_t num_later = 0, n;
 	int r = read_cached(c, b, num, &num_later);
 
+	c->num_waited = num_later;
 	for (uint32_t i = 0; r == 0 && i < num_later; i++) {
 		const uint32_t *order = c->order + c->later[i].at;
 
@@ -344,7 +346,7 @@ static int read_log(struct copier *c, struct copy_job *job, struct copy_buffer *
 	int r, e;
 
 	window_read_order(&b->w, c->order, &num);
-	c->num_runs = 0;
+	c->num_runs = c->num_local = 0;
 	list_remote(c, b, job->shared ? num : 0);
 	r = fetches_begin(c->fetches, b->w.pieces, b->data, c->remote, c->num_remote);
 	if (r == 0)
