@@ -146,16 +146,20 @@ class RemoteReadTcp(RemoteRead):
 
 
 class JobDrain(Measure):
-	"""An N-1 file of blocks that its two nodes wrote in turn and out of order, and MPI-IO's way to write the same. The bounds: two processes move as
-	many bytes from two logs into one file and do nothing else, as they come, or gathering blocks that lie as scattered as the drain's."""
+	"""An N-1 file of blocks that its two nodes wrote in turn and out of order, and MPI-IO's way to write the same. The bounds: two processes write as
+	many bytes out of one buffer, which is the device alone; or move them from two logs into one file and do nothing else, as they come, or gathering
+	blocks that lie as scattered as the drain's."""
 	name = "job-drain"
 	title = "collective drain of an N-1 file of 1,000,000 extents of 4 KiB"
 	units = {"rate": "B/s"}
-	moved = {"moved": "cache", "moved directly": "direct"} # how carry does it
+	device = {"device": "memory"} # how carry does it
+	moved = {"moved": "cache", "moved directly": "direct"}
 	gathered = {"gathered": "blocks", "gathered from mappings": "mapped"}
-	bounds = moved | gathered
+	bounds = device | moved | gathered
 	sides = ("MPI_File_write_all", *bounds, "job")
 	lines = [Line(title, "rate", "job", "MPI_File_write_all", 4.0),
+		 Line("as many bytes written past the page cache out of one buffer, and nothing else", "rate", tuple(device), "MPI_File_write_all"),
+		 Line("the drain compared with that", "rate", "job", tuple(device)),
 		 Line("as many bytes moved from two logs into one file, and nothing else", "rate", tuple(moved), "MPI_File_write_all"),
 		 Line("the drain compared with that", "rate", "job", tuple(moved)),
 		 Line("as many blocks gathered from two logs into one file, and nothing else", "rate", tuple(gathered), "MPI_File_write_all"),
