@@ -154,14 +154,20 @@ void segment_unuse(struct segment_set *set, struct segment *seg)
 	free(seg);
 }
 
+static int add_found(struct segment_set *set, uint32_t id, bool is_private, struct segment **ret);
+
+/* A living daemon may have begun one since the table was made. */
 int segment_get(struct segment_set *set, uint32_t id, struct segment **ret)
 {
 	struct segment *seg;
-	int r;
+	int r = 0;
 
 	pthread_mutex_lock(&set->lock);
 	seg = segment_table_find(set, id);
-	r = seg ? segment_use(set, seg) : -ENOENT;
+	if (!seg)
+		r = set->opt.read_only ? add_found(set, id, false, &seg) : -ENOENT;
+	if (!r)
+		r = segment_use(set, seg);
 	pthread_mutex_unlock(&set->lock);
 	if (!r)
 		*ret = seg;
@@ -291,6 +297,27 @@ static int look_at(struct segment_set *set, struct segment *seg)
 	return r;
 }
 
+static int add_found(struct segment_set *set, uint32_t id, bool is_private, struct segment **ret)
+{
+	struct segment *seg = calloc(1, sizeof(*seg));
+	int r;
+
+	if (!seg)
+		return -ENOMEM;
+	seg->id = id;
+	seg->direct_fd = -1;
+	seg->is_private = is_private;
+	seg->names_gen = 1;
+	r = look_at(set, seg);
+	if (!r)
+		r = insert(set, seg);
+	if (r)
+		free(seg);
+	else
+		*ret = seg;
+	return r;
+}
+
 /*
  * What the last process appended may be in the page cache alone still: every .seg counts as unsynced, so that the
  * first segment_sync keeps its promise for those as well.
@@ -305,21 +332,9 @@ static int load_one(const char *name, void *arg)
 
 	if (!parse_name(name, &id, &is_private))
 		return 0;
-	seg = calloc(1, sizeof(*seg));
-	if (!seg)
-		return -ENOMEM;
-	seg->id = id;
-	seg->direct_fd = -1;
-	seg->is_private = is_private;
-	seg->names_gen = 1;
-	r = segment_table_find(set, id) ? -EEXIST : look_at(set, seg);
-	if (!r)
-		r = insert(set, seg);
-	if (r) {
-		free(seg);
-		/* A living daemon deletes segments while we look: what no state refers to any more. The others count. */
+	r = segment_table_find(set, id) ? -EEXIST : add_found(set, id, is_private, &seg);
+	if (r) /* a living daemon deletes segments while we look: what no state refers to any more. The others count */
 		return r == -ENOENT && set->opt.read_only ? 0 : r;
-	}
 	if (!is_private && !set->opt.read_only)
 		segment_mark_dirty(set, seg);
 	return 0;

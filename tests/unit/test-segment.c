@@ -228,6 +228,29 @@ static void read_only_beside_a_daemon(void)
 	sim_destroy(sim);
 }
 
+/* A drain reads what its daemon has appended since it began, too. */
+static void read_only_behind_a_daemon(void)
+{
+	struct segment_options opt = { .read_only = true };
+	struct cistern_error err = { 0 };
+	struct segment_set *set, *reader;
+	struct payload p;
+	struct sim *sim;
+	struct io *io;
+	char byte;
+
+	sim_create(&sim, &io);
+	set = open_set(io, MIB);
+	is_int(segment_set_open(io, &opt, &reader, &err), 0, "a reader beside a writer");
+	is_int(put(set, 5000, 7, &p), 0, "a payload in a segment of later");
+	is_int(segment_settle(set), 0, "that others can read");
+	ok(is_there(reader, &p), "is there for the reader");
+	is_int(segment_read(reader, 9999, 0, &byte, 1), -ENOENT, "one that does not exist is not");
+	segment_set_destroy(reader);
+	segment_set_destroy(set);
+	sim_destroy(sim);
+}
+
 static void read_only(void)
 {
 	struct segment_options opt = { .read_only = true };
@@ -461,6 +484,7 @@ int main(void)
 	space();
 	read_only();
 	read_only_beside_a_daemon();
+	read_only_behind_a_daemon();
 	power_cuts();
 	private_survives();
 	threads();
