@@ -9,10 +9,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define PLACE_BYTES   52u /* encoded */
-#define PLACE_F_WHOLE 0x100u
-#define BATCH         256
-#define RANGES_MAX    16384u /* of one answer */
+#include "format/place/places.h"
+
+#define BATCH      256
+#define RANGES_MAX 16384u /* of one answer */
 
 /* ---- maps */
 
@@ -73,35 +73,6 @@ static void map_keep(struct shared *s, struct map *m)
 
 /* ---- answers */
 
-static void put_place(struct buf *b, const struct share_extent *e)
-{
-	buf_u64(b, e->off);
-	buf_u64(b, e->segment_off);
-	buf_u64(b, e->time_usec);
-	buf_u64(b, e->stamp);
-	buf_u32(b, e->len);
-	buf_u32(b, e->node);
-	buf_u32(b, e->segment);
-	buf_u32(b, e->crc);
-	buf_u32(b, e->kind | (e->whole ? PLACE_F_WHOLE : 0));
-}
-
-static bool get_place(struct cursor *c, struct share_extent *e)
-{
-	*e = (struct share_extent){ .off = cursor_u64(c) };
-	e->segment_off = cursor_u64(c);
-	e->time_usec = cursor_u64(c);
-	e->stamp = cursor_u64(c);
-	e->len = cursor_u32(c);
-	e->node = cursor_u32(c);
-	e->segment = cursor_u32(c);
-	e->crc = cursor_u32(c);
-	uint32_t kind = cursor_u32(c);
-	e->kind = kind & 0xff;
-	e->whole = kind & PLACE_F_WHOLE;
-	return cursor_ok(c) && e->len > 0 && e->kind <= EXTENT_BACKING;
-}
-
 /* Fills body with places of the range; *ret_next: where to go on. */
 typedef int (*list_places)(
 	struct job *j, uint64_t ino, uint64_t off, uint64_t len, struct buf *body, uint64_t *ret_next);
@@ -113,7 +84,7 @@ static int list_map(struct job *j, uint64_t ino, uint64_t off, uint64_t len, str
 	int rc = state_share_extents(store_state(j->opt.store), ino, off, len, batch, BATCH, &num, ret_next);
 
 	for (size_t i = 0; rc == 0 && i < num; i++)
-		put_place(body, &batch[i]);
+		places_put(body, &batch[i]);
 	return rc;
 }
 
@@ -124,14 +95,14 @@ static int list_home(struct job *j, uint64_t ino, uint64_t off, uint64_t len, st
 	int rc = state_extents(store_state(j->opt.store), ino, off, len, batch, BATCH, &num, ret_next);
 
 	for (size_t i = 0; rc == 0 && i < num; i++)
-		put_place(body, &(struct share_extent){ .off = batch[i].off,
-					.segment_off = batch[i].segment_off,
-					.len = batch[i].len,
-					.node = peers_self(j->peers),
-					.segment = batch[i].segment,
-					.crc = batch[i].whole ? batch[i].crc : 0,
-					.kind = batch[i].kind,
-					.whole = batch[i].whole });
+		places_put(body, &(struct share_extent){ .off = batch[i].off,
+					 .segment_off = batch[i].segment_off,
+					 .len = batch[i].len,
+					 .node = peers_self(j->peers),
+					 .segment = batch[i].segment,
+					 .crc = batch[i].whole ? batch[i].crc : 0,
+					 .kind = batch[i].kind,
+					 .whole = batch[i].whole });
 	return rc;
 }
 
@@ -139,7 +110,7 @@ static int list_all(struct job *j, const struct wire_msg *m, list_places list, s
 {
 	uint64_t ino = message_get(m, MESSAGE_SHARE_INO), off = message_get(m, MESSAGE_SHARE_OFF);
 	uint64_t end = off + message_get(m, MESSAGE_SHARE_LEN);
-	size_t enough = message_get(m, MESSAGE_SHARE_FIRST) ? 1 : RANGES_MAX * PLACE_BYTES;
+	size_t enough = message_get(m, MESSAGE_SHARE_FIRST) ? 1 : RANGES_MAX * PLACES_BYTES;
 	int rc = end < off ? -EINVAL : 0;
 
 	while (rc == 0 && off < end && body->len < enough)
@@ -258,7 +229,7 @@ static int ask_part(struct job *j, struct shared *s, bool shared, uint64_t off, 
 
 static int make_map(const struct answer *a, struct map **ret)
 {
-	size_t num = a->places.len / PLACE_BYTES;
+	size_t num = a->places.len / PLACES_BYTES;
 	struct map *m = calloc(1, sizeof(*m) + num * sizeof(m->ext[0]));
 	struct cursor c = cursor_make(a->places.data, a->places.len);
 
@@ -269,7 +240,7 @@ static int make_map(const struct answer *a, struct map **ret)
 	m->refs = 1;
 	m->num = num;
 	for (size_t i = 0; i < num; i++)
-		if (!get_place(&c, &m->ext[i])) {
+		if (!places_get(&c, &m->ext[i])) {
 			free(m);
 			return -EBADMSG;
 		}
@@ -375,7 +346,7 @@ static void take_first(uint32_t node, const struct wire_msg *reply, void *arg)
 	if (!reply || !message_get_bytes(reply, MESSAGE_SHARE_PIECES, 0, &bytes, &len))
 		return;
 	struct cursor c = cursor_make(bytes, len);
-	if (len && get_place(&c, &e) && e.off < *next)
+	if (len && places_get(&c, &e) && e.off < *next)
 		*next = e.off;
 }
 
