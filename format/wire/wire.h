@@ -58,6 +58,7 @@ enum wire_type {
 	/* draining agent -> daemon, again */
 	WIRE_DRAIN_FETCHED, /* SLOT: when what was fetched last is there -> OFFSET: in the memory whose descriptor the agent was started with */
 	WIRE_DRAIN_OCCUPIED, /* RECORD: PLACED of a name that something else has, which backing_ino is: 0: may it be replaced? -EBUSY */
+	WIRE_DRAIN_PLACES, /* PAYLOAD: u64 ino, off, len, how many at most, LE -> OFFSET: where to go on, PAYLOAD: u64 size, stamp of the newest cut, LE, places (format/place/places.h) */
 };
 
 /* What a drain session of a job of many nodes does of the whole (docs/design/many-nodes.md, 6); WIRE_PART of a grant. */

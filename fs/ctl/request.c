@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/place/places.h"
 #include "fs/ctl/private.h"
 
 typedef int handler_fn(
@@ -443,6 +444,48 @@ static int answer_occupied(
 	return r ? cistern_error_set(err, r, "whose the name is: %s", strerror(-r)) : 0;
 }
 
+#define PLACES_AT_ONCE 4096u
+
+/* The list before the cut: what is cut off meanwhile may be in it. */
+static int put_places(struct client *client, const struct wire_msg *request, struct share_extent *out,
+	struct buf *places, uint64_t *ret_next)
+{
+	struct drain *d = carrier_of(client);
+	struct share_cut cut = { 0 };
+	const uint8_t *bytes;
+	size_t len, num = 0;
+
+	if (!wire_get_bytes(request, WIRE_PAYLOAD, 0, &bytes, &len) || len != 4 * sizeof(uint64_t))
+		return -EBADMSG;
+	struct cursor c = cursor_make(bytes, len);
+	uint64_t ino = cursor_u64(&c), off = cursor_u64(&c), range = cursor_u64(&c), most = cursor_u64(&c);
+	size_t cap = most < PLACES_AT_ONCE ? (size_t)most : PLACES_AT_ONCE;
+	int r = cap ? drain_agent_places(d, client, ino, off, range, out, cap, &num, ret_next, &cut) : -EINVAL;
+	if (r < 0)
+		return r;
+	buf_u64(places, cut.size);
+	buf_u64(places, cut.stamp);
+	for (size_t i = 0; i < num; i++)
+		places_put(places, &out[i]);
+	return buf_ok(places) ? 0 : -ENOMEM;
+}
+
+static int answer_places(
+	struct client *client, const struct wire_msg *request, struct wire_msg *reply, struct cistern_error *err)
+{
+	struct share_extent *out = calloc(PLACES_AT_ONCE, sizeof(*out));
+	struct buf places BUF_CLEANUP = { 0 };
+	uint64_t next = 0;
+	int r = out ? put_places(client, request, out, &places, &next) : -ENOMEM;
+
+	free(out);
+	if (r)
+		return cistern_error_set(err, r, "places of a shared file: %s", strerror(-r));
+	wire_put_u64(reply, WIRE_OFFSET, next);
+	wire_put_bytes(reply, WIRE_PAYLOAD, places.data, places.len);
+	return 0;
+}
+
 static int answer_end(
 	struct client *client, const struct wire_msg *request, struct wire_msg *reply, struct cistern_error *err)
 {
@@ -482,6 +525,7 @@ void ctl_answer(struct client *client, const struct wire_msg *request, struct wi
 		[WIRE_DRAIN_FETCH] = answer_fetch,
 		[WIRE_DRAIN_FETCHED] = answer_fetched,
 		[WIRE_DRAIN_OCCUPIED] = answer_occupied,
+		[WIRE_DRAIN_PLACES] = answer_places,
 		[WIRE_DRAIN_END] = answer_end,
 		[WIRE_AGENT_HELLO] = answer_hello,
 	};

@@ -380,6 +380,20 @@ static void look_around(struct drain *d, struct yield_view *ret, struct core_act
 	core_activity(d->opt.core, ret_activity);
 }
 
+int drain_agent_places(struct drain *d, const void *owner, uint64_t ino, uint64_t off, uint64_t len,
+	struct share_extent *out, size_t cap, size_t *ret_num, uint64_t *ret_next, struct share_cut *ret_cut)
+{
+	struct state *st = store_state(d->opt.store);
+	int r;
+
+	if (!owns(d, owner))
+		return -ESTALE;
+	if (len == 0 || off + len < off)
+		return -EINVAL;
+	r = state_share_extents(st, ino, off, len, out, cap, ret_num, ret_next);
+	return r < 0 ? r : state_share_newest_cut(st, ino, &ret_cut->size, &ret_cut->stamp);
+}
+
 struct drain_orders drain_orders(struct drain *d)
 {
 	struct core_activity activity;

@@ -153,6 +153,12 @@ int drain_agent_fetch(struct drain *d, const void *owner, uint64_t slot, const s
 int drain_agent_fetched(struct drain *d, const void *owner, uint64_t slot, uint64_t *ret_off);
 /* rec: PLACED. 0: what has the name, by its inode number, is not needed; -EBUSY: perhaps. Waits for other nodes. */
 int drain_agent_occupied(struct drain *d, const void *owner, const struct record *rec);
+/*
+ * As state_share_extents() and, asked behind it, state_share_newest_cut() of the living state: what its snapshot names may have been given back by
+ * other nodes.
+ */
+int drain_agent_places(struct drain *d, const void *owner, uint64_t ino, uint64_t off, uint64_t len,
+	struct share_extent *out, size_t cap, size_t *ret_num, uint64_t *ret_next, struct share_cut *ret_cut);
 int drain_agent_end(struct drain *d, const void *owner, enum cistern_exit result, const char *text,
 	const struct manifest_totals *totals);
 void drain_agent_gone(struct drain *d, const void *owner); /* its connection has closed */

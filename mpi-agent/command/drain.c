@@ -24,9 +24,11 @@
 #include "format/base/config.h"
 #include "format/base/units.h"
 #include "format/place/place.h"
+#include "format/place/places.h"
 #include "format/store/steps.h"
 #include "format/wire/wire.h"
 #include "mpi-agent/replay/drain.h"
+#include "mpi-agent/replay/session.h"
 #include "format/manifest/manifest.h"
 
 #define CALL_TIMEOUT_USEC (600u * 1000000u)
@@ -45,6 +47,7 @@ struct live {
 	struct config *cfg;
 	struct manifest *manifest;
 	uint64_t session, seq, since, part, cautious, convert, haste;
+	uint64_t asked_usec;              /* CLOCK_MONOTONIC: before the snapshot was made */
 	struct drain_layout_rules *rules; /* owned */
 	char *settings;                   /* owned: all of them, as text */
 	char convert_path[STORE_PATH_MAX + 32];
@@ -213,6 +216,44 @@ static int on_fetched(unsigned int slot, const uint8_t **ret, void *arg)
 	return 0;
 }
 
+static int take_places(struct live *l, struct share_extent *out, size_t cap, size_t *ret_num, uint64_t *ret_next,
+	struct share_cut *ret_cut)
+{
+	const uint8_t *bytes;
+	size_t len;
+
+	if (!wire_get_u64(&l->reply, WIRE_OFFSET, ret_next) ||
+		!wire_get_bytes(&l->reply, WIRE_PAYLOAD, 0, &bytes, &len))
+		return -EBADMSG;
+	struct cursor c = cursor_make(bytes, len);
+	ret_cut->size = cursor_u64(&c);
+	ret_cut->stamp = cursor_u64(&c);
+	for (*ret_num = 0; cursor_ok(&c) && cursor_left(&c) > 0; ++*ret_num)
+		if (*ret_num == cap || !places_get(&c, &out[*ret_num]))
+			return -EBADMSG;
+	return cursor_ok(&c) ? 0 : -EBADMSG;
+}
+
+static int on_places(const struct drain_places *ask, struct share_extent *out, size_t cap, size_t *ret_num,
+	uint64_t *ret_next, struct share_cut *ret_cut, void *arg)
+{
+	struct live *l = arg;
+	int64_t answer;
+	int r;
+
+	buf_reset(&l->record);
+	buf_u64(&l->record, ask->ino);
+	buf_u64(&l->record, ask->off);
+	buf_u64(&l->record, ask->len);
+	buf_u64(&l->record, cap);
+	wire_msg_init(&l->request, WIRE_DRAIN_PLACES);
+	wire_put_bytes(&l->request, WIRE_PAYLOAD, l->record.data, l->record.len);
+	r = call(l, &answer);
+	if (r == 0 && answer < 0)
+		r = (int)answer;
+	return r < 0 ? r : take_places(l, out, cap, ret_num, ret_next, ret_cut);
+}
+
 static int on_occupied(const struct record *rec, void *arg)
 {
 	struct live *l = arg;
@@ -330,6 +371,7 @@ static int begin(struct live *l, struct cistern_error *err)
 	l->fd = wire_connect(l->store_path, err);
 	if (l->fd < 0)
 		return l->fd;
+	l->asked_usec = session_now_usec();
 	wire_msg_init(&l->request, WIRE_DRAIN_BEGIN);
 	r = wire_call(l->fd, &l->request, &l->reply, CALL_TIMEOUT_USEC, err);
 	if (r < 0)
@@ -433,6 +475,8 @@ static int run(struct live *l, struct cistern_error *err)
 		.in_place = true,
 		.base_dirfd = -1,
 		.upto = l->seq,
+		.asked_usec = l->asked_usec,
+		.fresh_usec = PLACE_GRACE_USEC / 2,
 		.verify = (enum drain_verify)config_number(l->cfg, CONFIG_VERIFY),
 		.buffer_bytes = config_number(l->cfg, CONFIG_FLUSH_BUFFER_SIZE),
 		.rate = config_number(l->cfg, CONFIG_DRAIN_RATE),
@@ -453,6 +497,7 @@ static int run(struct live *l, struct cistern_error *err)
 			.error = on_error,
 			.fetch = on_fetch,
 			.fetched = on_fetched,
+			.places = on_places,
 			.shared = on_shared,
 			.arg = l } };
 	int64_t started_ns = now_ns();

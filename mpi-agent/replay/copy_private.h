@@ -29,6 +29,7 @@ struct copier {
 	struct fetches *fetches; /* owned */
 	uint32_t *remote;        /* owned, WINDOW_PIECES_MAX entries: pieces that are fetched */
 	uint32_t num_remote;
+	uint64_t asked_usec; /* CLOCK_MONOTONIC: when the places that are fetched were right */
 	size_t buffer_bytes;
 	unsigned int num_buffers;
 	struct copy_buffer buffers[2];
@@ -67,6 +68,10 @@ int copy_source_open(struct copier *c, const struct copy_job *job, struct copy_s
 int copy_source_next(struct copy_source *src, size_t cap, struct window *w, bool *ret_last);
 /* The bytes of b's window, checked, accounted for in the job; as copy_run(). */
 int copy_read_window(struct copier *c, struct copy_job *job, struct copy_buffer *b);
+/* Its payload is there, unchecked. -ENOENT: a segment of another node is not. */
+int copy_read_log(struct copier *c, struct copy_job *job, struct copy_buffer *b);
+/* -EBADMSG: it is not what its checksum, where it has one, says. *ret_crc: that, or 0. */
+int copy_check_piece(struct copy_job *job, const struct copy_buffer *b, const struct piece *p, uint32_t *ret_crc);
 /* At the end of a shared file: its last run belongs to the checksum, too. */
 void copy_end_run(struct copy_job *job);
 /* Only a lost store had it: it is not written. */
@@ -74,6 +79,14 @@ bool copy_is_lost_piece(const struct copier *c, const struct copy_job *job, cons
 void copy_close_fds(struct copier *c);
 int together_create(struct together **ret); /* 0, -ENOMEM */
 void together_destroy(struct together *t);  /* NULL is fine */
+
+/* ---- copy_fresh.c */
+
+/*
+ * Behind copy_read_log() of a window, which said r: what came of other nodes may have been given back meanwhile, and is fetched from where it is
+ * now. r; -EBUSY, without error_text: some of it is nowhere, or elsewhere again and again.
+ */
+int copy_freshen(struct copier *c, struct copy_job *job, struct copy_buffer *b, int r);
 
 /* ---- copy.c */
 

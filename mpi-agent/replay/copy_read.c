@@ -339,7 +339,7 @@ static int read_local(struct copier *c, struct copy_job *job, struct copy_buffer
 	return r;
 }
 
-static int read_log(struct copier *c, struct copy_job *job, struct copy_buffer *b)
+int copy_read_log(struct copier *c, struct copy_job *job, struct copy_buffer *b)
 {
 	const struct piece *failed = NULL;
 	uint32_t num;
@@ -421,20 +421,28 @@ static void add_to_run(struct copy_job *job, const struct piece *p)
 	job->run_end = p->off + p->len;
 }
 
+int copy_check_piece(struct copy_job *job, const struct copy_buffer *b, const struct piece *p, uint32_t *ret_crc)
+{
+	*ret_crc = 0;
+	if (!p->whole || p->source != PIECE_LOG)
+		return 0;
+	*ret_crc = crc32c(0, b->data + p->at, p->len);
+	return *ret_crc == p->crc ? 0 : say_damage(job, p, -EBADMSG);
+}
+
 /* Checks a piece and adds it to the checksum. */
 static int account_piece(struct copy_job *job, const struct copy_buffer *b, const struct piece *p)
 {
 	const uint8_t *at = b->data + p->at;
-	uint32_t crc = 0;
 	bool checked = p->whole && p->source == PIECE_LOG;
+	uint32_t crc;
+	int r;
 
 	if (p->source == PIECE_HOLE || p->source == PIECE_LOST)
 		return 0;
-	if (checked) {
-		crc = crc32c(0, at, p->len);
-		if (crc != p->crc)
-			return say_damage(job, p, -EBADMSG);
-	}
+	r = copy_check_piece(job, b, p, &crc);
+	if (r < 0)
+		return r;
 	if (job->shared && job->in_place)
 		add_to_run(job, p);
 	if (!job->in_place) {
@@ -472,7 +480,7 @@ static int mark_lost(struct copier *c, struct copy_job *job, struct copy_buffer 
 
 int copy_read_window(struct copier *c, struct copy_job *job, struct copy_buffer *b)
 {
-	int r = read_log(c, job, b);
+	int r = copy_freshen(c, job, b, copy_read_log(c, job, b));
 
 	if (r == 0)
 		r = mark_lost(c, job, b);

@@ -47,6 +47,11 @@ struct drain_fetch {  /* payload in another node's store */
 	uint32_t len; /* bytes */
 };
 
+struct drain_places { /* a range of a file that nodes share */
+	uint64_t ino;
+	uint64_t off, len; /* bytes */
+};
+
 struct drain_watcher {
 	/*
 	 * A step is durable in the destination. 0: taken. -ENOENT, -ESTALE: what it is about, or the directory that it is
@@ -62,6 +67,12 @@ struct drain_watcher {
 	 */
 	int (*fetch)(unsigned int slot, const struct drain_fetch *ranges, size_t num, void *arg);
 	int (*fetched)(unsigned int slot, const uint8_t **ret, void *arg);
+	/*
+	 * Where bytes of a shared file are now, as state_share_extents(), in the living store's map; and, asked behind that, the newest cut that
+	 * it knows of (state_share_newest_cut). What it names has not been given back yet. 0 or -errno. NULL: nothing is ever given back.
+	 */
+	int (*places)(const struct drain_places *ask, struct share_extent *out, size_t cap, size_t *ret_num,
+		uint64_t *ret_next, struct share_cut *ret_cut, void *arg);
 	/*
 	 * WIRE_PART_OFFER: f is to be converted by several nodes; -EBUSY: not in this session. PACK and CHECK: what was done of that.
 	 * WIRE_PART_BEGIN, status 0: f is ready to be written to by all nodes; -EBUSY: not in this session. DATA and HEAD: what
@@ -109,6 +120,8 @@ struct drain_options {
 	bool in_place;     /* it is the backing directory; else files are made whole in it */
 	int base_dirfd;    /* not in_place: the backing directory, or -1 when it is not there (borrowed) */
 	uint64_t upto;     /* the version that the store's copy stands for */
+	/* CLOCK_MONOTONIC: before the copy was made; places of other nodes' payload are right for so long from when they were asked for. */
+	uint64_t asked_usec, fresh_usec;
 	enum drain_verify verify;
 	uint64_t buffer_bytes;      /* memory for data, at least 1 MiB */
 	uint64_t rate;              /* bytes per second to begin with; 0: no limit */

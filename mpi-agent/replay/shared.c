@@ -22,6 +22,7 @@
 
 #define COMMIT_POINTS 64
 #define LAYER_EXTENTS 256 /* looked at together */
+#define OVERTAKEN     "it was cut, removed, or written to again and again, while it was being carried"
 
 /* ---- at the home: a place to write to */
 
@@ -297,6 +298,8 @@ static int write_file(struct session *s, const struct wire_shared *f)
 	}
 	if (job.error_text[0])
 		return session_fail(s, f->ino, f->shown, r, "%s", job.error_text);
+	if (r == -EBUSY)
+		return session_late(s, f->ino, f->shown, OVERTAKEN);
 	return session_fail_errno(s, f->ino, f->shown, r, "cannot be written", f->size);
 }
 
@@ -363,6 +366,8 @@ int shared_publish(struct session *s, const struct inode *in, const struct file_
 
 		if (f->ino != in->ino)
 			continue;
+		if (f->failed && f->failed_errno == EBUSY)
+			return session_late(s, in->ino, place->path, OVERTAKEN);
 		if (f->failed && f->failed_errno)
 			return session_fail(s, in->ino, place->path, -(int)f->failed_errno,
 				"%s could not write its part of it (%s); it stays in the stores",

@@ -150,18 +150,10 @@ void written_end(struct written *j, bool alive)
 
 /* ---- writing */
 
-void written_put(struct written *j, unsigned int node)
+void written_put_at(struct written *j, unsigned int node, uint64_t off, size_t len)
 {
-	size_t len = 1 + written_draw(j, written_draw(j, 3) ? 5000 : 300000);
-	uint64_t off = written_draw(j, WRITTEN_MAX - len);
 	struct pending *w = malloc(sizeof(*w)), **at = &j->writes[node];
 
-	/* Often it goes on, so that its witness is told of runs, or writes over what was written last. */
-	uint64_t how = written_draw(j, 3), from = how == 0 ? off : how == 1 ? j->next[node] : j->last;
-	if (from + len <= WRITTEN_MAX)
-		off = from;
-	j->last = off;
-	j->next[node] = off + len;
 	*w = (struct pending){ .off = off, .len = len, .bytes = malloc(len) };
 	for (size_t i = 0; i < len; i++)
 		w->bytes[i] = (uint8_t)written_draw(j, 256);
@@ -171,6 +163,20 @@ void written_put(struct written *j, unsigned int node)
 	while (*at)
 		at = &(*at)->next;
 	*at = w;
+}
+
+void written_put(struct written *j, unsigned int node)
+{
+	size_t len = 1 + written_draw(j, written_draw(j, 3) ? 5000 : 300000);
+	uint64_t off = written_draw(j, WRITTEN_MAX - len);
+
+	/* Often it goes on, so that its witness is told of runs, or writes over what was written last. */
+	uint64_t how = written_draw(j, 3), from = how == 0 ? off : how == 1 ? j->next[node] : j->last;
+	if (from + len <= WRITTEN_MAX)
+		off = from;
+	j->last = off;
+	j->next[node] = off + len;
+	written_put_at(j, node, off, len);
 }
 
 static void put_extent(struct written *j, unsigned int node, uint32_t to, const struct extent *e)
@@ -290,6 +296,8 @@ static int on_fetch(unsigned int slot, const struct drain_fetch *ranges, size_t 
 
 	if (slot >= WIRE_FETCH_SLOTS || j->fetching[slot])
 		return -EINVAL;
+	if (j->before_fetch)
+		j->before_fetch(j);
 	j->fetching[slot] = true;
 
 	for (size_t i = 0; r == 0 && i < num; i++) {
@@ -315,11 +323,33 @@ static int on_fetched(unsigned int slot, const uint8_t **ret, void *arg)
 	return 0;
 }
 
+static int on_places(const struct drain_places *ask, struct share_extent *out, size_t cap, size_t *ret_num,
+	uint64_t *ret_next, struct share_cut *ret_cut, void *arg)
+{
+	struct written *j = arg;
+	struct state *st = written_state(j, j->node);
+	int r = state_share_extents(st, ask->ino, ask->off, ask->len, out, cap, ret_num, ret_next);
+
+	return r < 0 ? r : state_share_newest_cut(st, ask->ino, &ret_cut->size, &ret_cut->stamp);
+}
+
+static void on_late(const char *path, const char *text, void *arg)
+{
+	struct written *j = arg;
+
+	j->late++;
+	tap_diag("late: %s: %s", path, text);
+}
+
 static int on_shared(const struct wire_shared *f, int status, void *arg)
 {
 	struct written *j = arg;
 
-	j->errors += status != 0;
+	j->errors += status != 0 && status != -EBUSY;
+	if (status == -EBUSY) {
+		j->shared.failed = true;
+		j->shared.failed_errno = EBUSY;
+	}
 	if (j->part != WIRE_PART_BEGIN) {
 		j->shared.crc_sum ^= f->crc_sum;
 		j->shared.written += f->written;
@@ -366,6 +396,8 @@ void written_part(struct written *j, unsigned int node, enum wire_part part, uin
 		.watcher = { .step = on_step,
 			.fetch = on_fetch,
 			.fetched = on_fetched,
+			.places = on_places,
+			.late = on_late,
 			.shared = on_shared,
 			.error = written_error,
 			.arg = j } };
@@ -377,6 +409,7 @@ void written_part(struct written *j, unsigned int node, enum wire_part part, uin
 
 	opt.watcher.occupied = j->taken ? on_occupied : NULL;
 	j->part = part;
+	j->node = node;
 	world_must(segment_settle(store_segments(j->store[node])), "settle");
 	if (store_snapshot(j->store[node], name, sizeof(name), &opt.upto, &err) < 0)
 		world_die(err.text, err.code);

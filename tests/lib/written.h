@@ -36,11 +36,13 @@ struct written {
 	bool refuses;                               /* what is to be begun */
 	bool taken;                                 /* its name is another node's in the backing directory */
 	bool existing, cautious;
+	void (*before_fetch)(struct written *j); /* in a drain, before each fetch; may be NULL */
 	/* what the home reported */
 	struct wire_shared shared;
 	char shared_path[WRITTEN_PATH];
-	unsigned int num_shared, errors;
-	enum wire_part part;
+	unsigned int num_shared, errors, late;
+	enum wire_part part; /* the last one, and whose */
+	unsigned int node;
 	uint8_t fetched[WIRE_FETCH_SLOTS][WIRE_FETCH_BYTES];
 	bool fetching[WIRE_FETCH_SLOTS];
 };
@@ -52,9 +54,10 @@ void written_record(struct written *j, unsigned int node,
 /* Odd seeds: the file was in the backing directory before. */
 void written_start(struct written *j, uint64_t seed);
 void written_start_with(
-	struct written *j, uint64_t seed, bool knows);     /* knows: its home does, that others write the file */
-void written_end(struct written *j, bool alive);           /* alive: the stores are still open */
-void written_put(struct written *j, unsigned int node);    /* the node writes something */
+	struct written *j, uint64_t seed, bool knows);  /* knows: its home does, that others write the file */
+void written_end(struct written *j, bool alive);        /* alive: the stores are still open */
+void written_put(struct written *j, unsigned int node); /* the node writes something */
+void written_put_at(struct written *j, unsigned int node, uint64_t off, size_t len);
 void written_commit(struct written *j, unsigned int node); /* what it has written */
 void written_forget(struct written *j, unsigned int node); /* what is not committed counts in the model all the same */
 void written_part(struct written *j, unsigned int node, enum wire_part part, uint64_t buffer); /* of a drain */

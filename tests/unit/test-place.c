@@ -9,9 +9,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "format/index/state.h"
 #include "format/place/place.h"
+#include "format/place/places.h"
 #include "tests/lib/tap.h"
 
 #define PER_NODE 64u
@@ -145,8 +147,39 @@ static void test_known(void)
 	is_u64(place_domain(3298534883335ull, 1099511627776ull, PLACE_DOMAIN_SIZE, 8192), 6546, "home of a domain");
 }
 
+static void test_places(void)
+{
+	const struct share_extent e = { .off = 0x0102030405060708ull,
+		.segment_off = 9,
+		.time_usec = 10,
+		.stamp = 11,
+		.len = 12,
+		.node = 13,
+		.segment = 14,
+		.crc = 15,
+		.kind = EXTENT_LOG,
+		.whole = true };
+	static const uint8_t bytes[PLACES_BYTES] = { 8, 7, 6, 5, 4, 3, 2, 1,
+		9, [16] = 10, [24] = 11, [32] = 12, [36] = 13, [40] = 14, [44] = 15, [48] = EXTENT_LOG, [49] = 1 };
+	struct share_extent got = { 0 };
+	struct buf b BUF_CLEANUP = { 0 };
+
+	places_put(&b, &e);
+	ok(b.len == sizeof(bytes) && memcmp(b.data, bytes, sizeof(bytes)) == 0, "a place as bytes");
+	struct cursor c = cursor_make(bytes, sizeof(bytes));
+	ok(places_get(&c, &got) && got.off == e.off && got.segment_off == 9 && got.time_usec == 10 && got.stamp == 11,
+		"where and when");
+	ok(got.len == 12 && got.node == 13 && got.segment == 14 && got.crc == 15 && got.kind == EXTENT_LOG && got.whole,
+		"whose and what");
+	c = cursor_make(bytes, sizeof(bytes) - 1);
+	ok(!places_get(&c, &got), "one that is cut short is none");
+	c = cursor_make((const uint8_t[PLACES_BYTES]){ 0 }, PLACES_BYTES);
+	ok(!places_get(&c, &got), "nor one of no bytes");
+}
+
 int main(void)
 {
+	test_places();
 	test_known();
 	test_numbers();
 	test_consecutive();
