@@ -218,10 +218,12 @@ static int settle(struct copier *c, struct copy_job *job, struct copy_buffer *b,
 
 int copy_freshen(struct copier *c, struct copy_job *job, struct copy_buffer *b, int r)
 {
-	uint32_t num_runs = c->num_runs;
+	uint32_t num_runs = c->num_runs, num_local = c->num_local, num_waited = c->num_waited;
 
 	c->asked_usec = c->s->opt->asked_usec;
 	r = settle(c, job, b, r, 0);
-	c->num_runs = num_runs;
+	c->num_runs = num_runs; /* of the window, not of what was renewed */
+	c->num_local = num_local;
+	c->num_waited = num_waited;
 	return r;
 }
