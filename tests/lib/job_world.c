@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "format/store/store.h"
+#include "fs/job/message.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/sim.h"
 
@@ -414,6 +415,32 @@ struct loopback *job_world_loopback(struct job_world *w)
 struct peers *job_world_peers(struct job_world *w, uint32_t node)
 {
 	return loopback_peers(w->loopback, node);
+}
+
+static void fill_with(struct job_world *w, uint32_t from, uint32_t to, size_t len)
+{
+	void *bytes = calloc(1, len + 1);
+	struct wire_msg m = { 0 };
+	int rc;
+
+	if (!bytes)
+		bail_out("out of memory");
+	message_init(&m, MESSAGE_FILE_LOST);
+	if (len > 0)
+		message_put_bytes(&m, MESSAGE_SHARE_PIECES, bytes, len);
+	while ((rc = peers_tell(job_world_peers(w, from), to, &m)) == 0)
+		;
+	if (rc != -EAGAIN)
+		bail_out("a node cannot be filled");
+	wire_msg_free(&m);
+	free(bytes);
+}
+
+void job_world_fill(struct job_world *w, uint32_t from, uint32_t to, size_t len)
+{
+	for (size_t more = 1u << 20; len > 0 && more > len; more /= 16)
+		fill_with(w, from, to, more);
+	fill_with(w, from, to, len);
 }
 
 const char *job_world_backing(const struct job_world *w)

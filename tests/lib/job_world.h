@@ -45,6 +45,11 @@ struct loopback *job_world_loopback(struct job_world *w);
 struct peers *job_world_peers(struct job_world *w, uint32_t node);
 /* What a node's kernel has been given last to read and write without the daemon; -1: nothing. Lives until the next one, or the end. */
 int job_world_kernel_fd(const struct job_world *w, uint32_t node);
+/*
+ * So much waits at from for a node that hangs, or is deaf, that it takes no more of len bytes or longer; 0: of anything. What it is does
+ * nothing there.
+ */
+void job_world_fill(struct job_world *w, uint32_t from, uint32_t to, size_t len);
 const char *job_world_backing(const struct job_world *w);
 
 /*

@@ -38,7 +38,7 @@ struct member {
 	uint8_t *memory;
 	uint32_t index;
 	uint64_t incarnation;
-	bool alive, connected, busy, lose_at_reply, hangs;
+	bool alive, connected, busy, lose_at_reply, hangs, deaf;
 	uint16_t lose_type;             /* of the request that it is a reply to; 0: of any */
 	uint64_t lose_number;           /* that request; 0: it has not come */
 	const struct member *lose_from; /* who sent it */
@@ -301,7 +301,7 @@ static bool gets_from_hanging(const struct loopback *l, const struct item *it)
 static bool is_held(const struct member *m, const struct item *it)
 {
 	if (it->kind == ITEM_MESSAGE)
-		return m->hangs || m->l->members[it->node].hangs;
+		return m->hangs || m->deaf || m->l->members[it->node].hangs;
 	return it->kind == ITEM_GET && (m->hangs || gets_from_hanging(m->l, it));
 }
 
@@ -393,6 +393,14 @@ void loopback_set_hanging(struct loopback *l, uint32_t node, bool hangs)
 	pthread_mutex_unlock(&l->lock);
 }
 
+void loopback_set_deaf(struct loopback *l, uint32_t node, bool deaf)
+{
+	pthread_mutex_lock(&l->lock);
+	l->members[node].deaf = deaf;
+	pthread_cond_broadcast(&l->cond);
+	pthread_mutex_unlock(&l->lock);
+}
+
 void loopback_lose(struct loopback *l, uint32_t node)
 {
 	pthread_mutex_lock(&l->lock);
@@ -436,6 +444,14 @@ static void announce(struct loopback *l, enum item_kind kind, uint32_t node)
 		it->incarnation = l->members[node].incarnation;
 		enqueue(&l->members[i], it);
 	}
+}
+
+void loopback_cut(struct loopback *l, uint32_t node)
+{
+	pthread_mutex_lock(&l->lock);
+	lose(l, node);
+	announce(l, ITEM_LEFT, node);
+	pthread_mutex_unlock(&l->lock);
 }
 
 static void assemble_one(struct loopback *l, struct member *m)

@@ -43,6 +43,9 @@ void loopback_set_delay(struct loopback *l, uint64_t min_usec, uint64_t max_usec
  * lost with the agents.
  */
 void loopback_set_hanging(struct loopback *l, uint32_t node, bool hangs);
+void loopback_set_deaf(struct loopback *l, uint32_t node, bool deaf); /* it takes nothing, but sends */
+/* The link of a node carries nothing any more: it loses its agent, the others hear that it has left. Until loopback_assemble(). */
+void loopback_cut(struct loopback *l, uint32_t node);
 /* The agent of a node, or of all, dies: whatever was on its way from or to it is lost. */
 void loopback_lose(struct loopback *l, uint32_t node);
 /* Agents for all nodes: again those that are lost. */

@@ -147,19 +147,6 @@ static void test_told(void)
 
 /* ---- so much waits for it that it takes no more */
 
-/* With what does nothing there. */
-static void fill(struct job_world *w, uint32_t from)
-{
-	struct wire_msg m = { 0 };
-	int rc;
-
-	message_init(&m, MESSAGE_FILE_LOST);
-	while ((rc = peers_tell(job_world_peers(w, from), HANGS, &m)) == 0)
-		;
-	is_int(rc, -EAGAIN, "so much waits for a node that it takes no more");
-	wire_msg_free(&m);
-}
-
 static bool goes_soon(struct job_world *w, uint32_t node, uint64_t ino)
 {
 	uint64_t until = share_now_usec() + 2 * SOON_USEC;
@@ -182,7 +169,7 @@ static void test_forgotten(void)
 	is_int(job_unlink(job_world_job(w, HANGS), 1, "f"), 0, "which is removed");
 	job_forget(job_world_job(w, HANGS), ino, 1);
 	loopback_set_hanging(job_world_loopback(w), HANGS, true);
-	fill(w, 1);
+	job_world_fill(w, 1, HANGS, 0);
 	job_forget(job_world_job(w, 1), ino, 1);
 	loopback_set_hanging(job_world_loopback(w), HANGS, false);
 	ok(goes_soon(w, HANGS, ino), "its home does not keep it for a kernel that has forgotten it");
@@ -214,7 +201,7 @@ static void test_gone(void)
 	loopback_settle(job_world_loopback(w));
 	is_int(state_inode(store_state(job_world_store(w, HANGS)), ino, &in), 0, "it has a layer of it");
 	loopback_set_hanging(job_world_loopback(w), HANGS, true);
-	fill(w, 0);
+	job_world_fill(w, 0, HANGS, 0);
 	is_int(job_unlink(job_world_job(w, 0), 1, name), 0, "the file is removed");
 	job_forget(job_world_job(w, 0), ino, 1);
 	ok(goes_soon(w, 0, ino), "and is no more");

@@ -17,10 +17,9 @@
 
 #include "format/place/place.h"
 #include "tests/lib/job_world.h"
+#include "tests/lib/lock_request.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/tap.h"
-
-#define PATIENT_SEC 100 /* a test that hangs ends; nothing is measured by it */
 
 static uint32_t random_state = 99;
 
@@ -28,98 +27,6 @@ static uint32_t next_random(uint32_t below)
 {
 	random_state = random_state * 1664525u + 1013904223u;
 	return (random_state >> 8) % below;
-}
-
-/* ---- a request */
-
-struct request {
-	pthread_mutex_t lock;
-	pthread_cond_t cond;
-	bool done;
-	int status;
-	uint64_t id;
-};
-
-static void on_begun(uint64_t id, void *arg)
-{
-	struct request *r = arg;
-
-	r->id = id;
-}
-
-static void on_done(int status, void *arg)
-{
-	struct request *r = arg;
-
-	pthread_mutex_lock(&r->lock);
-	r->done = true;
-	r->status = status;
-	pthread_cond_signal(&r->cond);
-	pthread_mutex_unlock(&r->lock);
-}
-
-static void begin(
-	struct request *r, struct job_world *w, uint32_t node, uint64_t ino, const struct job_lock *lock, bool wait)
-{
-	*r = (struct request){ .lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER };
-	job_setlk(job_world_job(w, node), ino, lock, wait, on_begun, on_done, r);
-}
-
-static bool is_done(struct request *r)
-{
-	pthread_mutex_lock(&r->lock);
-	bool done = r->done;
-	pthread_mutex_unlock(&r->lock);
-	return done;
-}
-
-/* 1: it still waits, after all patience. */
-static int end(struct request *r)
-{
-	struct timespec until;
-	int rc = 0;
-
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += PATIENT_SEC;
-	pthread_mutex_lock(&r->lock);
-	while (!r->done && rc == 0)
-		rc = pthread_cond_timedwait(&r->cond, &r->lock, &until);
-	rc = r->done ? r->status : 1;
-	pthread_mutex_unlock(&r->lock);
-	return rc;
-}
-
-static struct job_lock posix(uint64_t owner, short type, uint64_t start, uint64_t end_byte)
-{
-	return (struct job_lock){ .owner = owner, .start = start, .end = end_byte, .pid = 42, .type = type };
-}
-
-static struct job_lock whole(uint64_t owner, short type)
-{
-	return (struct job_lock){ .owner = owner, .end = UINT64_MAX, .type = type, .flock = true };
-}
-
-static int set(struct job_world *w, uint32_t node, uint64_t ino, struct job_lock lock, bool wait)
-{
-	struct request r;
-
-	begin(&r, w, node, ino, &lock, wait);
-	return end(&r);
-}
-
-/* What another owner on node would find in its way: F_UNLCK: nothing. */
-static int probe(struct job_world *w, uint32_t node, uint64_t ino, uint64_t at)
-{
-	struct job_lock lock = posix(9999, F_WRLCK, at, at);
-	int rc = job_getlk(job_world_job(w, node), ino, &lock);
-
-	return rc ? rc : lock.type;
-}
-
-/* A file at home at that node. */
-static uint64_t file_of(uint32_t home)
-{
-	return place_first_ino(home) + 5;
 }
 
 /* ---- against the kernel */
@@ -177,7 +84,7 @@ static void random_drop(struct model *m)
 	uint32_t file = next_random(NODES), owner = next_random(OWNERS);
 
 	close_owner(m, file, owner);
-	m->wrong += job_lock_drop(job_world_job(m->w, owner % NODES), file_of(file), owner, false) != 0;
+	m->wrong += job_lock_drop(job_world_job(m->w, owner % NODES), lock_file_of(file), owner, false) != 0;
 }
 
 static void random_restart(struct model *m)
@@ -226,8 +133,8 @@ static void compare_all(struct model *m)
 		for (uint64_t at = 0; at < SPAN; at++)
 			for (uint32_t o = 0; o < OWNERS; o++) {
 				struct flock k = { .l_type = F_WRLCK, .l_start = (off_t)at, .l_len = 1 };
-				struct job_lock lock = posix(o, F_WRLCK, at, at);
-				int rc = job_getlk(job_world_job(m->w, o % NODES), file_of(f), &lock);
+				struct job_lock lock = lock_posix(o, F_WRLCK, at, at);
+				int rc = job_getlk(job_world_job(m->w, o % NODES), lock_file_of(f), &lock);
 
 				m->wrong += fcntl(m->fd[f][o], F_OFD_GETLK, &k) != 0 || rc != 0 ||
 					    (k.l_type != F_UNLCK) != (lock.type != F_UNLCK);
@@ -239,12 +146,12 @@ static void random_request(struct model *m)
 	static const short types[] = { F_RDLCK, F_WRLCK, F_UNLCK };
 	uint32_t file = next_random(NODES), owner = next_random(OWNERS);
 	uint64_t a = next_random(SPAN), b = next_random(SPAN), start = a < b ? a : b, last = a < b ? b : a;
-	struct job_lock lock = posix(owner, types[next_random(3)], start, last == SPAN - 1 ? UINT64_MAX : last);
+	struct job_lock lock = lock_posix(owner, types[next_random(3)], start, last == SPAN - 1 ? UINT64_MAX : last);
 	struct flock k = {
 		.l_type = lock.type, .l_start = (off_t)start, .l_len = last == SPAN - 1 ? 0 : (off_t)(last - start + 1)
 	};
 	int expected = fcntl(m->fd[file][owner], F_OFD_SETLK, &k) ? -errno : 0;
-	int got = set(m->w, owner % NODES, file_of(file), lock, false);
+	int got = lock_set(m->w, owner % NODES, lock_file_of(file), lock, false);
 
 	if (got != expected && m->wrong++ < 5)
 		tap_diag("file %u owner %u type %d %d-%d: %d, expected %d", file, owner, lock.type, (int)start,
@@ -308,16 +215,16 @@ static void *count(void *arg)
 	struct counter *c = me->c;
 
 	for (unsigned int i = 0; i < 150; i++) {
-		struct job_lock lock = c->flock ? whole(me->owner, F_WRLCK) : posix(me->owner, F_WRLCK, 3, 5);
+		struct job_lock lock = c->flock ? lock_whole(me->owner, F_WRLCK) : lock_posix(me->owner, F_WRLCK, 3, 5);
 
-		c->failures += set(c->w, me->node, c->ino, lock, true) != 0;
+		c->failures += lock_set(c->w, me->node, c->ino, lock, true) != 0;
 		c->intruders += atomic_fetch_add(&c->inside, 1) != 0;
 		unsigned int value = c->value;
 		sched_yield();
 		c->value = value + 1;
 		atomic_fetch_sub(&c->inside, 1);
 		lock.type = F_UNLCK;
-		c->failures += set(c->w, me->node, c->ino, lock, false) != 0;
+		c->failures += lock_set(c->w, me->node, c->ino, lock, false) != 0;
 	}
 	return NULL;
 }
@@ -325,7 +232,7 @@ static void *count(void *arg)
 static void test_exclusion(bool flock)
 {
 	struct job_world *w = job_world_start(3);
-	struct counter c = { .w = w, .ino = file_of(1), .flock = flock };
+	struct counter c = { .w = w, .ino = lock_file_of(1), .flock = flock };
 	struct counting me[6];
 	pthread_t threads[6];
 
@@ -346,51 +253,52 @@ static void test_exclusion(bool flock)
 static void test_line(void)
 {
 	struct job_world *w = job_world_start(3);
-	struct request writer, reader;
-	uint64_t ino = file_of(0);
-	struct job_lock lock = posix(2, F_WRLCK, 0, 9), after = posix(3, F_RDLCK, 0, 9);
+	struct lock_request writer, reader;
+	uint64_t ino = lock_file_of(0);
+	struct job_lock lock = lock_posix(2, F_WRLCK, 0, 9), after = lock_posix(3, F_RDLCK, 0, 9);
 
-	is_int(set(w, 1, ino, posix(1, F_RDLCK, 0, 9), true), 0, "a reader on one node");
-	begin(&writer, w, 2, ino, &lock, true);
+	is_int(lock_set(w, 1, ino, lock_posix(1, F_RDLCK, 0, 9), true), 0, "a reader on one node");
+	lock_begin(&writer, w, 2, ino, &lock, true);
 	loopback_settle(job_world_loopback(w));
-	begin(&reader, w, 0, ino, &after, true);
-	ok(!is_done(&writer), "a writer on another one waits");
-	set(w, 1, ino, posix(1, F_UNLCK, 0, 9), false);
-	is_int(end(&writer), 0, "and is next, whoever came after it");
-	set(w, 2, ino, posix(2, F_UNLCK, 0, UINT64_MAX), false);
-	is_int(end(&reader), 0, "then comes the reader behind it");
+	lock_begin(&reader, w, 0, ino, &after, true);
+	ok(!lock_is_done(&writer), "a writer on another one waits");
+	lock_set(w, 1, ino, lock_posix(1, F_UNLCK, 0, 9), false);
+	is_int(lock_end(&writer), 0, "and is next, whoever came after it");
+	lock_set(w, 2, ino, lock_posix(2, F_UNLCK, 0, UINT64_MAX), false);
+	is_int(lock_end(&reader), 0, "then comes the reader behind it");
 	job_world_stop(w);
 }
 
 static void test_circles(void)
 {
 	struct job_world *w = job_world_start(3);
-	struct request r;
-	uint64_t ino = file_of(0);
-	struct job_lock second = posix(1, F_WRLCK, 10, 19);
+	struct lock_request r;
+	uint64_t ino = lock_file_of(0);
+	struct job_lock second = lock_posix(1, F_WRLCK, 10, 19);
 
-	set(w, 1, ino, posix(1, F_WRLCK, 0, 9), true);
-	set(w, 2, ino, posix(2, F_WRLCK, 10, 19), true);
-	begin(&r, w, 1, ino, &second, true);
+	lock_set(w, 1, ino, lock_posix(1, F_WRLCK, 0, 9), true);
+	lock_set(w, 2, ino, lock_posix(2, F_WRLCK, 10, 19), true);
+	lock_begin(&r, w, 1, ino, &second, true);
 	loopback_settle(job_world_loopback(w));
-	ok(!is_done(&r), "one node waits for another one's lock");
-	is_int(set(w, 2, ino, posix(2, F_RDLCK, 5, 5), true), -EDEADLK, "which cannot wait for the first one's");
+	ok(!lock_is_done(&r), "one node waits for another one's lock");
+	is_int(lock_set(w, 2, ino, lock_posix(2, F_RDLCK, 5, 5), true), -EDEADLK,
+		"which cannot wait for the first one's");
 	is_int(job_lock_drop(job_world_job(w, 2), ino, 2, false), 0, "it closes the file");
-	is_int(end(&r), 0, "and the first one goes on");
+	is_int(lock_end(&r), 0, "and the first one goes on");
 	job_world_stop(w);
 }
 
 static void test_getlk(void)
 {
 	struct job_world *w = job_world_start(2);
-	struct job_lock lock = posix(7, F_RDLCK, 0, UINT64_MAX);
+	struct job_lock lock = lock_posix(7, F_RDLCK, 0, UINT64_MAX);
 
-	set(w, 1, file_of(0), posix(1, F_WRLCK, 100, 199), false);
-	is_int(job_getlk(job_world_job(w, 0), file_of(0), &lock), 0, "somebody asks who has a lock");
+	lock_set(w, 1, lock_file_of(0), lock_posix(1, F_WRLCK, 100, 199), false);
+	is_int(job_getlk(job_world_job(w, 0), lock_file_of(0), &lock), 0, "somebody asks who has a lock");
 	ok(lock.type == F_WRLCK && lock.start == 100 && lock.end == 199 && lock.pid == 0,
 		"it is a process of another node");
-	lock = posix(7, F_RDLCK, 0, UINT64_MAX);
-	job_getlk(job_world_job(w, 1), file_of(0), &lock);
+	lock = lock_posix(7, F_RDLCK, 0, UINT64_MAX);
+	job_getlk(job_world_job(w, 1), lock_file_of(0), &lock);
 	is_u64(lock.pid, 42, "on the same node it has a number");
 	job_world_stop(w);
 }
@@ -400,17 +308,17 @@ static void test_close(void)
 	struct job_world *w = job_world_start(2);
 	struct job *j = job_world_job(w, 1);
 
-	set(w, 1, file_of(0), posix(1, F_WRLCK, 0, 9), false);
-	set(w, 1, file_of(0), posix(1, F_RDLCK, 20, 29), false);
-	set(w, 1, file_of(0), posix(2, F_WRLCK, 40, 49), false);
-	set(w, 1, file_of(0), whole(1, F_WRLCK), false);
-	is_int(job_lock_drop(j, file_of(0), 1, false), 0, "a process closes one of its descriptors");
-	is_int(probe(w, 0, file_of(0), 5), F_UNLCK, "its locks are gone");
-	is_int(probe(w, 0, file_of(0), 25), F_UNLCK, "all of them");
-	is_int(probe(w, 0, file_of(0), 45), F_WRLCK, "another process' are not");
-	is_int(set(w, 0, file_of(0), whole(5, F_RDLCK), false), -EAGAIN, "nor is an flock lock");
-	is_int(job_lock_drop(j, file_of(0), 1, true), 0, "whose open file is released");
-	is_int(set(w, 0, file_of(0), whole(5, F_RDLCK), false), 0, "then it is gone, too");
+	lock_set(w, 1, lock_file_of(0), lock_posix(1, F_WRLCK, 0, 9), false);
+	lock_set(w, 1, lock_file_of(0), lock_posix(1, F_RDLCK, 20, 29), false);
+	lock_set(w, 1, lock_file_of(0), lock_posix(2, F_WRLCK, 40, 49), false);
+	lock_set(w, 1, lock_file_of(0), lock_whole(1, F_WRLCK), false);
+	is_int(job_lock_drop(j, lock_file_of(0), 1, false), 0, "a process closes one of its descriptors");
+	is_int(lock_probe(w, 0, lock_file_of(0), 5), F_UNLCK, "its locks are gone");
+	is_int(lock_probe(w, 0, lock_file_of(0), 25), F_UNLCK, "all of them");
+	is_int(lock_probe(w, 0, lock_file_of(0), 45), F_WRLCK, "another process' are not");
+	is_int(lock_set(w, 0, lock_file_of(0), lock_whole(5, F_RDLCK), false), -EAGAIN, "nor is an flock lock");
+	is_int(job_lock_drop(j, lock_file_of(0), 1, true), 0, "whose open file is released");
+	is_int(lock_set(w, 0, lock_file_of(0), lock_whole(5, F_RDLCK), false), 0, "then it is gone, too");
 	job_world_stop(w);
 }
 
@@ -419,23 +327,23 @@ static void test_interruption(uint32_t home)
 	struct job_world *w = job_world_start(3);
 	struct job *j = job_world_job(w, 1);
 	unsigned int wrong = 0, got = 0;
-	uint64_t ino = file_of(home);
-	struct job_lock lock = posix(2, F_WRLCK, 0, 9);
-	struct request r;
+	uint64_t ino = lock_file_of(home);
+	struct job_lock lock = lock_posix(2, F_WRLCK, 0, 9);
+	struct lock_request r;
 
 	for (unsigned int i = 0; i < 200; i++) {
-		wrong += set(w, 2, ino, posix(1, F_WRLCK, 0, 9), true) != 0;
-		begin(&r, w, 1, ino, &lock, true);
+		wrong += lock_set(w, 2, ino, lock_posix(1, F_WRLCK, 0, 9), true) != 0;
+		lock_begin(&r, w, 1, ino, &lock, true);
 		if (i % 2)
 			job_lock_cancel(j, r.id);
-		wrong += set(w, 2, ino, posix(1, F_UNLCK, 0, 9), false) != 0;
+		wrong += lock_set(w, 2, ino, lock_posix(1, F_UNLCK, 0, 9), false) != 0;
 		if (i % 2 == 0)
 			job_lock_cancel(j, r.id);
-		int rc = end(&r);
+		int rc = lock_end(&r);
 		got += rc == 0;
 		wrong += rc != 0 && rc != -EINTR;
-		wrong += probe(w, 0, ino, 5) != (rc == 0 ? F_WRLCK : F_UNLCK);
-		wrong += set(w, 1, ino, posix(2, F_UNLCK, 0, 9), false) != 0;
+		wrong += lock_probe(w, 0, ino, 5) != (rc == 0 ? F_WRLCK : F_UNLCK);
+		wrong += lock_set(w, 1, ino, lock_posix(2, F_UNLCK, 0, 9), false) != 0;
 	}
 	is_u64(wrong, 0, "an interrupted request has the lock, or has not, and says which");
 	ok(got < 200, "%u of 200 were granted before", got);
@@ -447,41 +355,41 @@ static void test_interruption(uint32_t home)
 static void test_holder_dies(void)
 {
 	struct job_world *w = job_world_start(3);
-	struct job_lock lock = posix(2, F_WRLCK, 0, 9);
-	struct request r;
+	struct job_lock lock = lock_posix(2, F_WRLCK, 0, 9);
+	struct lock_request r;
 
-	set(w, 1, file_of(0), posix(1, F_WRLCK, 0, 9), true);
-	set(w, 1, file_of(0), whole(1, F_WRLCK), true);
-	begin(&r, w, 2, file_of(0), &lock, true);
+	lock_set(w, 1, lock_file_of(0), lock_posix(1, F_WRLCK, 0, 9), true);
+	lock_set(w, 1, lock_file_of(0), lock_whole(1, F_WRLCK), true);
+	lock_begin(&r, w, 2, lock_file_of(0), &lock, true);
 	loopback_settle(job_world_loopback(w));
-	ok(!is_done(&r), "somebody waits for a lock of another node");
+	ok(!lock_is_done(&r), "somebody waits for a lock of another node");
 	job_world_restart(w, 1);
-	is_int(end(&r), 0, "whose daemon dies: the lock is free");
-	is_int(set(w, 0, file_of(0), whole(5, F_WRLCK), false), 0, "and so is its other one");
+	is_int(lock_end(&r), 0, "whose daemon dies: the lock is free");
+	is_int(lock_set(w, 0, lock_file_of(0), lock_whole(5, F_WRLCK), false), 0, "and so is its other one");
 	job_world_stop(w);
 }
 
 static void test_home_dies(void)
 {
 	struct job_world *w = job_world_start(3);
-	struct job_lock lock = posix(2, F_WRLCK, 0, 9);
-	struct request r;
+	struct job_lock lock = lock_posix(2, F_WRLCK, 0, 9);
+	struct lock_request r;
 
-	set(w, 1, file_of(0), posix(1, F_WRLCK, 0, 9), true);
-	set(w, 1, file_of(0), posix(1, F_WRLCK, 20, 29), true);
-	set(w, 1, file_of(0), posix(1, F_UNLCK, 24, 25), true);
-	set(w, 2, file_of(0), whole(3, F_RDLCK), true);
-	begin(&r, w, 2, file_of(0), &lock, true);
+	lock_set(w, 1, lock_file_of(0), lock_posix(1, F_WRLCK, 0, 9), true);
+	lock_set(w, 1, lock_file_of(0), lock_posix(1, F_WRLCK, 20, 29), true);
+	lock_set(w, 1, lock_file_of(0), lock_posix(1, F_UNLCK, 24, 25), true);
+	lock_set(w, 2, lock_file_of(0), lock_whole(3, F_RDLCK), true);
+	lock_begin(&r, w, 2, lock_file_of(0), &lock, true);
 	loopback_settle(job_world_loopback(w));
 	job_world_restart(w, 0);
-	is_int(set(w, 2, file_of(0), posix(4, F_RDLCK, 0, 0), false), -EAGAIN,
+	is_int(lock_set(w, 2, lock_file_of(0), lock_posix(4, F_RDLCK, 0, 0), false), -EAGAIN,
 		"the home's next daemon knows the locks");
-	is_int(probe(w, 0, file_of(0), 23), F_WRLCK, "that were held");
-	is_int(probe(w, 0, file_of(0), 25), F_UNLCK, "and those that were given up");
-	is_int(set(w, 0, file_of(0), whole(9, F_WRLCK), false), -EAGAIN, "of both kinds");
-	ok(!is_done(&r), "who waited still waits");
-	set(w, 1, file_of(0), posix(1, F_UNLCK, 0, 9), false);
-	is_int(end(&r), 0, "and gets it when its time has come");
+	is_int(lock_probe(w, 0, lock_file_of(0), 23), F_WRLCK, "that were held");
+	is_int(lock_probe(w, 0, lock_file_of(0), 25), F_UNLCK, "and those that were given up");
+	is_int(lock_set(w, 0, lock_file_of(0), lock_whole(9, F_WRLCK), false), -EAGAIN, "of both kinds");
+	ok(!lock_is_done(&r), "who waited still waits");
+	lock_set(w, 1, lock_file_of(0), lock_posix(1, F_UNLCK, 0, 9), false);
+	is_int(lock_end(&r), 0, "and gets it when its time has come");
 	job_world_stop(w);
 }
 
@@ -489,36 +397,40 @@ static void test_agents_die(void)
 {
 	struct job_world *w = job_world_start(2);
 	struct loopback *l = job_world_loopback(w);
-	struct job_lock lock = posix(2, F_WRLCK, 0, 9);
-	struct request r;
+	struct job_lock lock = lock_posix(2, F_WRLCK, 0, 9);
+	struct lock_request r;
 
-	set(w, 0, file_of(0), posix(1, F_WRLCK, 0, 9), true);
-	begin(&r, w, 1, file_of(0), &lock, true);
+	lock_set(w, 0, lock_file_of(0), lock_posix(1, F_WRLCK, 0, 9), true);
+	lock_begin(&r, w, 1, lock_file_of(0), &lock, true);
 	loopback_settle(l);
 	loopback_lose(l, LOOPBACK_ALL);
-	is_int(set(w, 0, file_of(0), posix(1, F_UNLCK, 0, 9), true), 0, "a lock is given up while there are no agents");
+	is_int(lock_set(w, 0, lock_file_of(0), lock_posix(1, F_UNLCK, 0, 9), true), 0,
+		"a lock is given up while there are no agents");
 	loopback_settle(l);
-	ok(!is_done(&r), "another node cannot know");
+	ok(!lock_is_done(&r), "another node cannot know");
 	loopback_assemble(l);
-	is_int(end(&r), 0, "and gets it when they are back");
+	is_int(lock_end(&r), 0, "and gets it when they are back");
 	job_world_stop(w);
 }
 
 static void test_home_ends(void)
 {
 	struct job_world *w = job_world_start(3);
-	struct job_lock lock = posix(2, F_WRLCK, 0, 9);
-	struct request r;
+	struct job_lock lock = lock_posix(2, F_WRLCK, 0, 9);
+	struct lock_request r;
 
-	set(w, 1, file_of(0), posix(1, F_WRLCK, 0, 9), true);
-	begin(&r, w, 2, file_of(0), &lock, true);
+	lock_set(w, 1, lock_file_of(0), lock_posix(1, F_WRLCK, 0, 9), true);
+	lock_begin(&r, w, 2, lock_file_of(0), &lock, true);
 	loopback_settle(job_world_loopback(w));
 	job_shut_down(job_world_job(w, 0));
-	is_int(end(&r), -ENOLCK, "who waits for a lock whose home has ended for good is told so");
+	is_int(lock_end(&r), -ENOLCK, "who waits for a lock whose home has ended for good is told so");
 	loopback_settle(job_world_loopback(w));
-	is_int(set(w, 1, file_of(0), posix(1, F_WRLCK, 20, 29), false), -ENOLCK, "who had one gets no other one");
-	is_int(set(w, 1, file_of(1), posix(1, F_WRLCK, 20, 29), false), 0, "of that file; of another home's it does");
-	is_int(set(w, 2, file_of(1), posix(2, F_WRLCK, 20, 29), false), -EAGAIN, "and that is the job's");
+	is_int(lock_set(w, 1, lock_file_of(0), lock_posix(1, F_WRLCK, 20, 29), false), -ENOLCK,
+		"who had one gets no other one");
+	is_int(lock_set(w, 1, lock_file_of(1), lock_posix(1, F_WRLCK, 20, 29), false), 0,
+		"of that file; of another home's it does");
+	is_int(lock_set(w, 2, lock_file_of(1), lock_posix(2, F_WRLCK, 20, 29), false), -EAGAIN,
+		"and that is the job's");
 	job_world_stop(w);
 }
 
@@ -528,13 +440,15 @@ static void test_unreachable(void)
 	struct job_world *w = job_world_start_with(&opt);
 	struct loopback *l = job_world_loopback(w);
 
-	set(w, 1, file_of(0), posix(1, F_RDLCK, 0, 9), true);
+	lock_set(w, 1, lock_file_of(0), lock_posix(1, F_RDLCK, 0, 9), true);
 	loopback_lose(l, LOOPBACK_ALL);
-	is_int(set(w, 1, file_of(0), posix(1, F_WRLCK, 5, 9), false), -ENOLCK, "without agents there are no new locks");
-	is_int(set(w, 0, file_of(0), posix(5, F_WRLCK, 5, 5), false), -EAGAIN, "at the home there are");
+	is_int(lock_set(w, 1, lock_file_of(0), lock_posix(1, F_WRLCK, 5, 9), false), -ENOLCK,
+		"without agents there are no new locks");
+	is_int(lock_set(w, 0, lock_file_of(0), lock_posix(5, F_WRLCK, 5, 5), false), -EAGAIN, "at the home there are");
 	loopback_assemble(l);
-	is_int(set(w, 0, file_of(0), posix(5, F_RDLCK, 5, 5), true), 0, "what was not granted is not held");
-	is_int(probe(w, 0, file_of(0), 7), F_RDLCK, "but what was before still is");
+	is_int(lock_set(w, 0, lock_file_of(0), lock_posix(5, F_RDLCK, 5, 5), true), 0,
+		"what was not granted is not held");
+	is_int(lock_probe(w, 0, lock_file_of(0), 7), F_RDLCK, "but what was before still is");
 	job_world_stop(w);
 }
 
