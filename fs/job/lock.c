@@ -34,9 +34,13 @@ int locks_know_nodes(struct locks *l)
 		return 0;
 	free(l->asked);
 	free(l->told);
+	free(l->unsaid);
 	l->asked = calloc(num, sizeof(*l->asked));
 	l->told = calloc(num, sizeof(*l->told));
-	if (l->asked && l->told)
+	l->unsaid = calloc(num, sizeof(*l->unsaid));
+	for (uint32_t i = 0; l->unsaid && i < num; i++)
+		TAILQ_INIT(&l->unsaid[i]);
+	if (l->asked && l->told && l->unsaid)
 		l->epochs = calloc(num, sizeof(*l->epochs));
 	return l->epochs ? 0 : -ENOMEM;
 }
@@ -91,9 +95,9 @@ void op_waits(struct locks *l, uint64_t id)
 
 struct pick { /* of it */
 	struct locks *l;
-	struct lock like; /* FIX: ino, owner, range */
-	uint32_t home;    /* RECLAIM */
-	struct lock *at;  /* owned */
+	struct lock like; /* ino, owner, range; or */
+	uint32_t home;
+	struct lock *at; /* owned */
 	size_t num, cap;
 };
 
@@ -105,14 +109,19 @@ static int pick(struct pick *p, const struct lock *lock)
 	return 0;
 }
 
+static bool is_owners(const struct lock *lock, const struct lock *range)
+{
+	return lock->ino == range->ino && lock->owner == range->owner && lock->flock == range->flock &&
+	       lock->start <= range->end && lock->end >= range->start;
+}
+
 static int pick_range(const struct lock *held, void *arg)
 {
 	struct pick *p = arg;
 	const struct lock *like = &p->like;
 	struct lock part = *held;
 
-	if (held->ino != like->ino || held->owner != like->owner || held->flock != like->flock ||
-		held->start > like->end || held->end < like->start)
+	if (!is_owners(held, like))
 		return 0;
 	if (part.start < like->start)
 		part.start = like->start;
@@ -128,6 +137,32 @@ static int pick_home(const struct lock *held, void *arg)
 	return remote_home(p->l->j, held->ino) == p->home ? pick(p, held) : 0;
 }
 
+static int picked(struct pick *p, int rc, struct lock **ret, size_t *ret_num)
+{
+	if (rc < 0) {
+		free(p->at);
+		return rc;
+	}
+	*ret = p->at;
+	*ret_num = p->num;
+	return 0;
+}
+
+int mine_at(struct locks *l, uint32_t home, struct lock **ret, size_t *ret_num)
+{
+	struct pick p = { .l = l, .home = home };
+
+	return picked(&p, lock_table_each(l->mine, pick_home, &p), ret, ret_num);
+}
+
+int mine_in(struct locks *l, const struct lock *range, struct lock **ret, size_t *ret_num)
+{
+	struct pick p = { .l = l, .like = *range };
+	int rc = pick(&p, range);
+
+	return picked(&p, rc ? rc : lock_table_each(l->mine, pick_range, &p), ret, ret_num);
+}
+
 static void drop_mine(struct locks *l, const struct lock *lock)
 {
 	struct lock none = *lock;
@@ -136,22 +171,37 @@ static void drop_mine(struct locks *l, const struct lock *lock)
 	(void)lock_table_force(l->mine, &none);
 }
 
-/* The home may have done what was asked, and must not. */
+static struct lock_op *first_in_doubt(struct locks *l, const struct lock *range)
+{
+	struct lock_op *op;
+
+	TAILQ_FOREACH(op, &l->ops, in_list)
+	if (op->what == LOCK_ASK_SET && op->want.type != LOCK_TYPE_NONE && op->sent && is_owners(&op->want, range))
+		break;
+	return op;
+}
+
+/* What we have not dropped from our copy of it, and has not been asked for, the home has, too. */
+static bool is_unchanged(const struct lock_op *op)
+{
+	return op->what == LOCK_ASK_SET && op->want.type != LOCK_TYPE_NONE && !op->want.flock && !op->sent;
+}
+
+/*
+ * The home may have done what was asked, and must not. What the same owner has asked for in the same place is in doubt, too: the word of
+ * what our copy has may come behind its grant.
+ */
 static void fix(struct locks *l, const struct lock_op *op)
 {
-	struct pick p = { .l = l, .like = op->want };
-	struct wire_msg m = { 0 };
+	struct lock_op *other;
 
-	if (is_here(l, op) || op->what == LOCK_ASK_GET || pick(&p, &op->want) < 0 ||
-		(op->what == LOCK_ASK_SET && lock_table_each(l->mine, pick_range, &p) < 0)) {
-		free(p.at);
+	if (is_here(l, op) || op->what == LOCK_ASK_GET || is_unchanged(op))
 		return;
+	struct lock range = word_fix(l, op->home, op->sent ? op->id : 0, &op->want);
+	while ((other = first_in_doubt(l, &range))) {
+		op_end(l, other, -ENOLCK);
+		(void)word_fix(l, other->home, other->id, &other->want);
 	}
-	message_init(&m, MESSAGE_LOCK_FIX);
-	message_put(&m, MESSAGE_LOCK_ID, op->id);
-	lock_put(&m, p.at, p.num);
-	out_tell(l, op->home, &m);
-	free(p.at);
 }
 
 /* ---- locks that are lost */
@@ -201,13 +251,14 @@ static void log_lost(struct locks *l, uint32_t home, size_t num)
 /* The home of these is gone for good. */
 static size_t lose_home(struct locks *l, uint32_t home)
 {
-	struct pick p = { .l = l, .home = home };
+	struct lock *locks = NULL;
+	size_t num = 0;
 
-	(void)lock_table_each(l->mine, pick_home, &p);
-	for (size_t i = 0; i < p.num; i++)
-		lose(l, &p.at[i]);
-	free(p.at);
-	return p.num;
+	(void)mine_at(l, home, &locks, &num);
+	for (size_t i = 0; i < num; i++)
+		lose(l, &locks[i]);
+	free(locks);
+	return num;
 }
 
 /* ---- asking */
@@ -220,8 +271,8 @@ static void finish(struct locks *l, struct lock_op *op, int status, const struct
 		op->found = *found;
 	if (status == 0 && op->what == LOCK_ASK_SET && op->want.type != LOCK_TYPE_NONE && !is_here(l, op) &&
 		lock_table_force(l->mine, &op->want) < 0) {
+		op_end(l, op, -ENOLCK);
 		fix(l, op);
-		status = -ENOLCK;
 	}
 	op_end(l, op, status);
 }
@@ -250,9 +301,9 @@ static void failed(struct locks *l, struct lock_op *op, int status)
 		ask_again(l, op);
 		return;
 	}
+	op_end(l, op, op->cancelled ? -EINTR : status == -EAGAIN ? -ENOLCK : status); /* nobody else has it */
 	if (status != -EHOSTDOWN && status != -ESHUTDOWN)
 		fix(l, op);
-	op_end(l, op, op->cancelled ? -EINTR : status);
 }
 
 static void asked(int status, const struct wire_msg *reply, void *arg)
@@ -341,8 +392,8 @@ static void cancelled(int status, const struct wire_msg *reply, void *arg)
 	} else if (reply && message_get(reply, MESSAGE_LOCK_WAITS)) {
 		op_end(l, op, -EINTR);
 	} else if (!reply) {
-		fix(l, op);
 		op_end(l, op, -EINTR);
+		fix(l, op);
 	} /* else the grant is on its way */
 	locks_leave(l);
 	op_put(op);
@@ -550,23 +601,11 @@ void lock_serve_granted(struct job *j, struct peers_request *rq)
 void lock_serve_reclaim(struct job *j, struct peers_request *rq)
 {
 	struct locks *l = j->locks;
-	struct pick p = { .l = l, .home = peers_from(rq) };
-	size_t done = 0;
 
 	pthread_mutex_lock(&l->lock);
-	(void)lock_table_each(l->mine, pick_home, &p);
-	do {
-		size_t num = p.num - done < LOCK_TOLD_MAX ? p.num - done : LOCK_TOLD_MAX;
-		struct wire_msg m = { 0 };
-
-		message_init(&m, MESSAGE_LOCK_HELD);
-		lock_put(&m, p.at + done, num);
-		done += num;
-		message_put(&m, MESSAGE_LOCK_LAST, done == p.num);
-		out_tell(l, p.home, &m);
-	} while (done < p.num);
+	(void)locks_know_nodes(l);
+	word_held(l, peers_from(rq));
 	out_reply(l, rq, 0, false, NULL);
-	free(p.at);
 	locks_leave(l);
 }
 
@@ -628,6 +667,7 @@ static void locks_event(struct job *j, enum peers_event event, uint32_t node)
 	pthread_mutex_lock(&l->lock);
 	if (l->epochs) { /* else there are no locks yet */
 		l->epochs[node]++;
+		words_void(l, node);
 		if (event == PEERS_RESTARTED)
 			home_restarted(l, node);
 		else
@@ -688,6 +728,7 @@ static void locks_shut_down(struct job *j)
 		TAILQ_REMOVE(&l->kept, q, in_list);
 		if (q->rq)
 			out_reply(l, q->rq, -ESHUTDOWN, false, NULL);
+		free(q->list);
 		free(q);
 	}
 	pthread_cond_signal(&l->tick);
@@ -707,6 +748,8 @@ static void locks_destroy(struct job *j)
 	while (l->leaving)
 		pthread_cond_wait(&l->idle, &l->lock);
 	pthread_mutex_unlock(&l->lock);
+	for (uint32_t i = 0; l->num_unsaid > 0; i++)
+		words_void(l, i);
 	for (struct lock_lost *lost = l->lost, *next; lost; lost = next) {
 		next = lost->next;
 		free(lost);
@@ -716,6 +759,7 @@ static void locks_destroy(struct job *j)
 	free(l->epochs);
 	free(l->asked);
 	free(l->told);
+	free(l->unsaid);
 	pthread_cond_destroy(&l->idle);
 	if (l->has_timer)
 		pthread_cond_destroy(&l->tick);

@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "fs/job/lock.h"
 
@@ -24,7 +25,7 @@ static void answer(struct locks *l, const struct lock_question *q, int status, c
 		message_init(&m, MESSAGE_LOCK_GRANTED);
 		message_put(&m, MESSAGE_LOCK_ID, q->id);
 		message_put(&m, MESSAGE_LOCK_ERRNO, (uint64_t)-status);
-		out_tell(l, q->want.node, &m);
+		(void)out_tell(l, q->want.node, &m);
 	}
 }
 
@@ -44,7 +45,8 @@ static void say_waits(struct locks *l, struct lock_question *q)
 
 static void answer_set(struct locks *l, struct lock_question *q)
 {
-	int rc = lock_table_set(l->table, &q->want, q->wait, q->id, lock_now_usec());
+	bool loses = q->want.type != LOCK_TYPE_NONE && word_lost_waits(l, &q->want);
+	int rc = loses ? -ENOLCK : lock_table_set(l->table, &q->want, q->wait, q->id, lock_now_usec());
 
 	if (rc == LOCK_WAITS)
 		say_waits(l, q);
@@ -61,19 +63,35 @@ static void answer_get(struct locks *l, struct lock_question *q)
 	answer(l, q, 0, &found);
 }
 
-static void answer_now(struct locks *l, struct lock_question *q)
+static void answer_drop(struct locks *l, struct lock_question *q)
 {
 	const struct lock *w = &q->want;
 
-	if (q->what == LOCK_ASK_SET) {
-		answer_set(l, q);
-	} else if (q->what == LOCK_ASK_GET) {
-		answer_get(l, q);
-	} else {
-		lock_table_drop_owner(l->table, w->ino, w->flock, w->node, w->owner, lock_now_usec());
-		answer(l, q, 0, NULL);
-	}
+	word_lost_forget(l, w);
+	lock_table_drop_owner(l->table, w->ino, w->flock, w->node, w->owner, lock_now_usec());
+	answer(l, q, 0, NULL);
+}
+
+static void lost(const struct lock *lock, void *arg)
+{
+	word_lost(arg, lock->node, lock);
+}
+
+static void question_free(struct lock_question *q)
+{
+	free(q->list);
 	free(q);
+}
+
+static void answer_now(struct locks *l, struct lock_question *q)
+{
+	switch (q->what) {
+	case LOCK_ASK_SET: answer_set(l, q); break;
+	case LOCK_ASK_GET: answer_get(l, q); break;
+	case LOCK_ASK_DROP: answer_drop(l, q); break;
+	case LOCK_ASK_FIX: lock_table_fix(l->table, &q->want, q->list, q->num, lock_now_usec(), lost, l); break;
+	}
+	question_free(q);
 }
 
 /* ---- what the nodes hold */
@@ -85,7 +103,7 @@ void home_ask_node(struct locks *l, uint32_t node)
 	l->asked[node] = true;
 	l->told[node] = false;
 	message_init(&m, MESSAGE_LOCK_RECLAIM);
-	out_tell(l, node, &m);
+	(void)out_tell(l, node, &m);
 }
 
 static void ask_nodes(struct locks *l)
@@ -136,7 +154,7 @@ bool home_cancel(struct locks *l, uint32_t node, uint64_t id)
 	TAILQ_FOREACH(q, &l->kept, in_list)
 	if (q->want.node == node && q->id == id && q->wait) {
 		TAILQ_REMOVE(&l->kept, q, in_list);
-		free(q);
+		question_free(q);
 		return true;
 	}
 	return lock_table_cancel(l->table, node, id, lock_now_usec());
@@ -153,7 +171,7 @@ void home_forget(struct locks *l, uint32_t node)
 		TAILQ_REMOVE(&l->kept, q, in_list);
 		if (q->rq)
 			out_reply(l, q->rq, -EHOSTDOWN, false, NULL);
-		free(q);
+		question_free(q);
 	}
 	lock_table_drop_node(l->table, node, lock_now_usec());
 	home_set_timer(l);
@@ -194,70 +212,62 @@ void lock_serve_cancel(struct job *j, struct peers_request *rq)
 	locks_leave(l);
 }
 
-struct told {
-	struct locks *l;
-	uint32_t node;
-	bool first;
-};
-
 /* Something went wrong there: this range, the first of the list, is to be the owner's as the rest of the list says. */
-static void take_fix(const struct lock *lock, void *arg)
+static int take_fix(struct lock_question *q, const struct wire_msg *m, uint32_t node)
 {
-	struct told *t = arg;
-	struct lock none = *lock;
-	struct lock_question *q = calloc(1, sizeof(*q));
+	int rc = lock_get_all(m, node, &q->list, &q->num);
 
-	none.type = LOCK_TYPE_NONE;
-	if (!q)
-		return;
-	q->what = LOCK_ASK_SET;
-	q->want = t->first ? none : *lock;
-	t->first = false;
-	home_ask(t->l, q);
+	if (rc < 0 || q->num == 0)
+		return rc < 0 ? rc : -EBADMSG;
+	q->what = LOCK_ASK_FIX;
+	q->want = q->list[0];
+	memmove(q->list, q->list + 1, --q->num * sizeof(*q->list));
+	return 0;
 }
 
 void lock_serve_fix(struct job *j, struct peers_request *rq)
 {
-	struct told t = { .l = j->locks, .node = peers_from(rq), .first = true };
+	const struct wire_msg *m = peers_msg(rq);
+	struct lock_question *q = calloc(1, sizeof(*q));
+	uint32_t node = peers_from(rq);
+	struct locks *l = j->locks;
 
-	pthread_mutex_lock(&t.l->lock);
-	(void)home_cancel(t.l, t.node, message_get(peers_msg(rq), MESSAGE_LOCK_ID));
-	if (locks_know_nodes(t.l) == 0)
-		(void)lock_get(peers_msg(rq), t.node, take_fix, &t);
-	out_reply(t.l, rq, 0, false, NULL);
-	locks_leave(t.l);
+	pthread_mutex_lock(&l->lock);
+	(void)home_cancel(l, node, message_get(m, MESSAGE_LOCK_ID));
+	if (q && locks_know_nodes(l) == 0 && take_fix(q, m, node) == 0)
+		home_ask(l, q);
+	else if (q)
+		question_free(q);
+	out_reply(l, rq, 0, false, NULL);
+	locks_leave(l);
 }
 
 static void take_held(const struct lock *lock, void *arg)
 {
-	struct told *t = arg;
-	struct wire_msg m = { 0 };
+	struct locks *l = arg;
 	struct lock other;
 
-	if (!lock_table_test(t->l->table, lock, &other) && lock_table_force(t->l->table, lock) == 0)
-		return;
-	message_init(&m, MESSAGE_LOCK_LOST);
-	lock_put(&m, lock, 1);
-	out_tell(t->l, t->node, &m);
+	if (lock_table_test(l->table, lock, &other) || lock_table_force(l->table, lock) < 0)
+		lost(lock, l);
 }
 
 void lock_serve_held(struct job *j, struct peers_request *rq)
 {
 	const struct wire_msg *m = peers_msg(rq);
-	struct told t = { .l = j->locks, .node = peers_from(rq) };
+	struct locks *l = j->locks;
 
-	pthread_mutex_lock(&t.l->lock);
-	if (locks_know_nodes(t.l) == 0) {
-		(void)lock_get(m, t.node, take_held, &t);
+	pthread_mutex_lock(&l->lock);
+	if (locks_know_nodes(l) == 0) {
+		(void)lock_get(m, peers_from(rq), take_held, l);
 		if (message_get(m, MESSAGE_LOCK_LAST))
-			home_told(t.l, t.node);
-		home_set_timer(t.l);
+			home_told(l, peers_from(rq));
+		home_set_timer(l);
 	}
-	out_reply(t.l, rq, 0, false, NULL);
-	locks_leave(t.l);
+	out_reply(l, rq, 0, false, NULL);
+	locks_leave(l);
 }
 
-/* ---- the clock: waiters have patience with those before them, and with nodes that do not tell, but not for ever */
+/* ---- the clock: waiters have patience with those before them, and with nodes that do not tell, but not for ever; words are said again */
 
 /* Calls of other nodes have their own time; of ours, those that wait for a lock are interrupted by who does not want to wait. */
 static bool may_expire(const struct locks *l, const struct lock_question *q)
@@ -270,6 +280,8 @@ static int64_t due(const struct locks *l)
 	int64_t at = lock_table_due(l->table);
 	const struct lock_question *q;
 
+	if (l->num_unsaid > 0 && l->again_usec < at)
+		at = l->again_usec;
 	TAILQ_FOREACH(q, &l->kept, in_list)
 	if (may_expire(l, q))
 		return at < q->until_usec ? at : q->until_usec;
@@ -311,6 +323,7 @@ void *home_timer(void *arg)
 			pthread_cond_timedwait(&l->tick, &l->lock, &until);
 		lock_table_tick(l->table, lock_now_usec());
 		expire(l, lock_now_usec());
+		words_again(l, lock_now_usec());
 		locks_leave(l);
 		pthread_mutex_lock(&l->lock);
 	}

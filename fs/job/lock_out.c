@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "format/base/array.h"
 #include "fs/job/lock.h"
 
 /* ---- the line */
@@ -23,12 +24,13 @@ static struct lock_out *add(struct locks *l, struct wire_msg *m)
 	return o;
 }
 
-void out_tell(struct locks *l, uint32_t node, struct wire_msg *m)
+struct lock_out *out_tell(struct locks *l, uint32_t node, struct wire_msg *m)
 {
 	struct lock_out *o = add(l, m);
 
 	if (o)
 		o->node = node;
+	return o;
 }
 
 void out_call(struct locks *l, uint32_t node, struct wire_msg *m, struct lock_op *op, peers_done done)
@@ -68,28 +70,33 @@ void out_done(struct locks *l, struct lock_op *op)
 	TAILQ_INSERT_TAIL(&l->out, o, in_list);
 }
 
-/* A node that was given up has nothing. */
-static void tell(struct locks *l, struct lock_out *o)
+static void set_sent(struct locks *l, struct lock_op *op, bool sent)
 {
-	bool asks = o->msg.type == MESSAGE_LOCK_RECLAIM;
-	int rc = peers_tell(l->j->peers, o->node, &o->msg);
-
-	if (rc == 0 || !asks)
-		return;
 	pthread_mutex_lock(&l->lock);
-	if (rc == -EHOSTDOWN || rc == -ESHUTDOWN)
-		home_told(l, o->node);
-	else
-		l->asked[o->node] = false;
+	op->sent = sent;
 	pthread_mutex_unlock(&l->lock);
 }
 
+/* Nothing overtakes a word that waits. */
 static void call(struct locks *l, struct lock_out *o)
 {
-	int rc = peers_call_async(l->j->peers, o->node, &o->msg, o->call, o->op);
+	struct lock_op *op = o->op;
 
-	if (rc < 0)
-		o->call(rc, NULL, o->op);
+	pthread_mutex_lock(&l->lock);
+	int rc = words_flush(l, o->node);
+	bool before = op->sent;
+	op->sent = true;
+	pthread_mutex_unlock(&l->lock);
+	rc = rc ? rc : peers_call_async(l->j->peers, o->node, &o->msg, o->call, op);
+	if (rc == 0)
+		return;
+	set_sent(l, op, before);
+	o->call(rc, NULL, op);
+}
+
+static bool is_word(const struct lock_out *o)
+{
+	return !o->op && !o->rq;
 }
 
 static void leave(struct locks *l, struct lock_out *o)
@@ -99,12 +106,14 @@ static void leave(struct locks *l, struct lock_out *o)
 		op_put(o->op);
 		return;
 	}
+	if (is_word(o)) {
+		word_say(l, o);
+		return;
+	}
 	if (o->rq)
 		peers_reply(o->rq, &o->msg);
-	else if (o->call)
-		call(l, o);
 	else
-		tell(l, o);
+		call(l, o);
 	wire_msg_free(&o->msg);
 	free(o);
 }
@@ -116,6 +125,7 @@ void locks_leave(struct locks *l)
 	while (!l->leaving && (o = TAILQ_FIRST(&l->out))) {
 		TAILQ_REMOVE(&l->out, o, in_list);
 		l->leaving = true;
+		l->now = is_word(o) ? o : NULL;
 		pthread_mutex_unlock(&l->lock);
 		leave(l, o);
 		pthread_mutex_lock(&l->lock);
@@ -179,6 +189,36 @@ int lock_get(const struct wire_msg *m, uint32_t node, void (*each)(const struct 
 			lock.node = node;
 		each(&lock, arg);
 	}
+	return 0;
+}
+
+struct taken {
+	struct lock *at; /* owned */
+	size_t num, cap;
+	bool bad; /* no memory */
+};
+
+static void take_another(const struct lock *lock, void *arg)
+{
+	struct taken *t = arg;
+
+	if (array_room(&t->at, &t->cap, t->num, sizeof(*t->at)) < 0)
+		t->bad = true;
+	else
+		t->at[t->num++] = *lock;
+}
+
+int lock_get_all(const struct wire_msg *m, uint32_t node, struct lock **ret, size_t *ret_num)
+{
+	struct taken t = { 0 };
+	int rc = lock_get(m, node, take_another, &t);
+
+	if (rc < 0 || t.bad) {
+		free(t.at);
+		return rc < 0 ? rc : -ENOMEM;
+	}
+	*ret = t.at;
+	*ret_num = t.num;
 	return 0;
 }
 

@@ -476,6 +476,22 @@ int lock_table_force(struct lock_table *t, const struct lock *want)
 	return rc;
 }
 
+void lock_table_fix(struct lock_table *t, const struct lock *range, const struct lock *list, size_t num,
+	int64_t now_usec, void (*lost)(const struct lock *lock, void *arg), void *arg)
+{
+	struct file *f = get_file(t, range->ino);
+	struct lock none = *range;
+
+	none.type = LOCK_TYPE_NONE;
+	if (f)
+		(void)apply(t, f, &none);
+	for (size_t i = 0; i < num; i++)
+		if (!f || obstacle(f, &list[i]) || apply(t, f, &list[i]) < 0)
+			lost(&list[i], arg);
+	if (f)
+		look_and_put(t, f, now_usec);
+}
+
 bool lock_table_test(const struct lock_table *t, const struct lock *want, struct lock *ret)
 {
 	const struct file *f = find_file(t, want->ino);

@@ -15,6 +15,7 @@
  */
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define LOCK_PATIENCE_USEC 1000000
@@ -48,6 +49,12 @@ void lock_table_destroy(struct lock_table *t); /* NULL is fine */
 int lock_table_set(struct lock_table *t, const struct lock *want, bool wait, uint64_t id, int64_t now_usec);
 /* Grants it whatever others hold. 0 or -ENOLCK. */
 int lock_table_force(struct lock_table *t, const struct lock *want);
+/*
+ * The owner of range has in it just what the list says, all of it his; nobody gets a byte in between that he keeps. lost() for what others
+ * have meanwhile, which he does not get. It must not call the table.
+ */
+void lock_table_fix(struct lock_table *t, const struct lock *range, const struct lock *list, size_t num,
+	int64_t now_usec, void (*lost)(const struct lock *lock, void *arg), void *arg);
 /* What would be in want's way: true, and the one that begins first. */
 bool lock_table_test(const struct lock_table *t, const struct lock *want, struct lock *ret);
 /* Nobody waits for it any more. False: nobody did. */

@@ -321,6 +321,36 @@ static void test_flock_upgrade(void)
 	lock_table_destroy(t);
 }
 
+static void count_lost(const struct lock *lock, void *arg)
+{
+	(void)lock;
+	++*(unsigned int *)arg;
+}
+
+static void test_fix(void)
+{
+	struct log log;
+	struct lock_table *t = new_table(&log);
+	struct lock all = range(0, LOCK_TYPE_WRITE, 0, 19), theirs = range(1, LOCK_TYPE_WRITE, 0, 3);
+	struct lock had[] = { range(0, LOCK_TYPE_WRITE, 0, 9), range(0, LOCK_TYPE_WRITE, 15, 16) };
+	struct lock other = range(2, LOCK_TYPE_WRITE, 15, 15), found;
+	unsigned int num_lost = 0;
+
+	lock_table_set(t, &all, false, 1, 0);
+	lock_table_set(t, &theirs, true, 2, 0);
+	lock_table_fix(t, &all, had, 2, 0, count_lost, &num_lost);
+	is_u64(num_lost, 0, "an owner has what his node says");
+	is_u64(log.num, 0, "who waits for it gets nothing meanwhile");
+	is_u64(lock_table_count(t), 2, "and no more");
+	lock_table_fix(t, &all, NULL, 0, 0, count_lost, &num_lost);
+	ok(log.num == 1 && log.ids[0] == 2, "when it is nothing, who waits goes on");
+	lock_table_set(t, &other, false, 3, 0);
+	lock_table_fix(t, &all, had, 2, 0, count_lost, &num_lost);
+	is_u64(num_lost, 2, "what others have got before is lost");
+	ok(lock_table_test(t, &all, &found) && found.owner == 1 && lock_table_count(t) == 2, "and they keep it");
+	lock_table_destroy(t);
+}
+
 /* ---- circles. The model: who waits for whom, by the locks that it has seen granted */
 
 struct model {
@@ -490,6 +520,7 @@ int main(void)
 	test_patience();
 	test_steady_readers();
 	test_flock_upgrade();
+	test_fix();
 	test_random_waiters();
 	test_many_files();
 	return done_testing();
