@@ -96,8 +96,17 @@ static int lay_out(const struct peers_get *ranges, size_t num, struct peers_get 
 	return 0;
 }
 
+/* Of several nodes one does not give what it is asked for: as if that had been waited for. */
+static int take_buffer(struct fetch *f, const struct peers_get *gets, size_t num, struct peers_buffer *ret)
+{
+	int r = peers_buffer_get(f->peers, gets, num, ret);
+
+	return r == -EBUSY ? -ETIMEDOUT : r;
+}
+
 /* The slot has a buffer; -EBUSY. *ret_resets: as they were. */
-static int take_slot(struct fetch *f, struct fetch_slot *s, uint64_t *ret_resets)
+static int take_slot(
+	struct fetch *f, struct fetch_slot *s, const struct peers_get *gets, size_t num, uint64_t *ret_resets)
 {
 	struct peers_buffer b = { 0 };
 
@@ -107,7 +116,7 @@ static int take_slot(struct fetch *f, struct fetch_slot *s, uint64_t *ret_resets
 	*ret_resets = f->resets;
 	pthread_mutex_unlock(&f->lock);
 	if (r == 0 && !has)
-		r = peers_buffer_get(f->peers, &b);
+		r = take_buffer(f, gets, num, &b);
 	pthread_mutex_lock(&f->lock);
 	if (r == 0 && f->resets != *ret_resets)
 		r = -ESTALE;
@@ -146,7 +155,7 @@ static int start(struct fetch *f, struct fetch_slot *s, const struct peers_get *
 {
 	struct coming *c = malloc(sizeof(*c));
 	uint64_t resets = 0;
-	int r = c ? take_slot(f, s, &resets) : -ENOMEM;
+	int r = c ? take_slot(f, s, gets, num, &resets) : -ENOMEM;
 
 	if (r == 0) {
 		c->slot = s;

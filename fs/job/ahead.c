@@ -302,10 +302,18 @@ static void set_located(struct chunk *c)
 	pthread_mutex_unlock(&a->lock);
 }
 
+/* For all parts together. */
+static int take_buffer(struct chunk *c, struct peers_get *gets)
+{
+	for (size_t i = 0; i < c->num; i++)
+		gets[i] = (struct peers_get){ .node = c->pieces[i].node };
+	return peers_buffer_try(c->ahead->j->peers, gets, c->num, &c->buffer);
+}
+
 static int begin_fetch(struct chunk *c)
 {
 	struct peers_get *gets = calloc(c->num, sizeof(*gets));
-	int rc = gets ? peers_buffer_try(c->ahead->j->peers, &c->buffer) : -ENOMEM;
+	int rc = gets ? take_buffer(c, gets) : -ENOMEM;
 
 	if (rc == 0) {
 		make_parts(c);

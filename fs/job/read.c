@@ -176,53 +176,75 @@ static int take(struct reading *rd, const struct peers_buffer *b, const struct p
 	return rc;
 }
 
-/* Some pieces of other nodes at once; *next: the first that was not taken. */
-static int fetch_some(struct reading *rd, const struct pieces *p, struct peers_buffer *b, size_t *next)
-{
+struct batch { /* pieces of other nodes, fetched at once */
 	const struct piece *from[GETS_MAX];
 	struct peers_get gets[GETS_MAX];
-	uint32_t bytes = 0;
-	size_t num = 0, i = *next;
+	size_t num, next; /* next: the first piece that is not taken */
+	struct peers_buffer buffer;
+};
 
-	for (; i < p->num && num < GETS_MAX; i++) {
+/* one_node: of the first one's node alone. */
+static void list_batch(const struct reading *rd, const struct pieces *p, size_t first, bool one_node, struct batch *b)
+{
+	uint32_t bytes = 0;
+	size_t i = first;
+
+	b->num = 0;
+	for (; i < p->num && b->num < GETS_MAX; i++) {
 		const struct piece *q = &p->at[i];
 
 		if (!is_remote(rd, q))
 			continue;
-		if (bytes + q->len > PEERS_BUFFER_BYTES)
+		if (bytes + q->len > PEERS_BUFFER_BYTES || (one_node && b->num > 0 && q->node != b->gets[0].node))
 			break;
-		from[num] = q;
-		gets[num++] = (struct peers_get){
+		b->from[b->num] = q;
+		b->gets[b->num++] = (struct peers_get){
 			.node = q->node, .segment = q->segment, .off = q->segment_off, .len = q->len, .to = bytes
 		};
 		bytes += q->len;
 	}
-	*next = i;
-	if (num == 0)
+	b->next = i;
+}
+
+/* Node by node where one of several does not give what it is asked for. Nothing is there to be fetched: no buffer. */
+static int begin_batch(struct reading *rd, const struct pieces *p, size_t first, struct batch *b)
+{
+	struct peers *peers = rd->j->peers;
+
+	list_batch(rd, p, first, false, b);
+	if (b->num == 0)
 		return 0;
-	int rc = peers_get(rd->j->peers, b, gets, num);
+	int rc = peers_buffer_get(peers, b->gets, b->num, &b->buffer);
+	if (rc != -EBUSY)
+		return rc;
+	list_batch(rd, p, first, true, b);
+	return peers_buffer_get(peers, b->gets, b->num, &b->buffer);
+}
+
+static int fetch_batch(struct reading *rd, const struct pieces *p, const struct batch *b)
+{
+	int rc = peers_get(rd->j->peers, &b->buffer, b->gets, b->num);
+
 	if (rc == -ENOENT || rc == -ECONNRESET)
 		return -EAGAIN;
 	if (rc == 0 && share_now_usec() - p->asked_usec >= SHARE_FRESH_USEC)
 		return -EAGAIN;
-	return rc < 0 ? rc : take(rd, b, from, num);
+	return rc < 0 ? rc : take(rd, &b->buffer, b->from, b->num);
 }
 
 static int fetch_remote(struct reading *rd, const struct pieces *p)
 {
-	struct peers_buffer b;
+	struct batch b;
 	size_t i = 0;
+	int rc = 0;
 
-	while (i < p->num && !is_remote(rd, &p->at[i]))
-		i++;
-	if (i == p->num)
-		return 0;
-	int rc = peers_buffer_get(rd->j->peers, &b);
-	if (rc < 0)
-		return rc;
-	while (rc == 0 && i < p->num)
-		rc = fetch_some(rd, p, &b, &i);
-	peers_buffer_put(rd->j->peers, &b);
+	for (; rc == 0 && i < p->num; i = b.next) {
+		rc = begin_batch(rd, p, i, &b);
+		if (rc < 0 || b.num == 0)
+			break;
+		rc = fetch_batch(rd, p, &b);
+		peers_buffer_put(rd->j->peers, &b.buffer);
+	}
 	return rc;
 }
 

@@ -128,9 +128,15 @@ struct peers_buffer {   /* memory that the agent fills */
 	uint8_t *bytes; /* PEERS_BUFFER_BYTES */
 	void *owner;    /* the transport's */
 };
-size_t peers_buffers(const struct peers *p);                     /* how many there are */
-int peers_buffer_get(struct peers *p, struct peers_buffer *ret); /* waits for a free one; -ETIMEDOUT, -ESHUTDOWN */
-int peers_buffer_try(struct peers *p, struct peers_buffer *ret); /* -EAGAIN: none is free just now; -ESHUTDOWN */
+size_t peers_buffers(const struct peers *p); /* how many there are */
+/*
+ * For the first fetch into it, which is that of gets. A node that does not give what it is asked for gets no more buffers than are free
+ * besides, and holds them until it does: so it does not hold up what is fetched of others. Waits for one; -ETIMEDOUT, -ESHUTDOWN; -ENOMEM;
+ * -EBUSY, at once: one of several nodes gets no more, which may be another one's fault: to be asked one by one.
+ */
+int peers_buffer_get(struct peers *p, const struct peers_get *gets, size_t num, struct peers_buffer *ret);
+/* The same without waiting; -EAGAIN: there is none just now. */
+int peers_buffer_try(struct peers *p, const struct peers_get *gets, size_t num, struct peers_buffer *ret);
 void peers_buffer_put(struct peers *p, struct peers_buffer *b);
 uint64_t peers_buffer_offset(const struct peers *p, const struct peers_buffer *b); /* in the transport's memory */
 /*

@@ -624,6 +624,8 @@ static void release(struct peers *p)
 	pthread_cond_destroy(&p->changed);
 	pthread_cond_destroy(&p->tick);
 	buf_free(&p->head);
+	for (size_t i = 0; p->slots && i < p->num_slots; i++)
+		free(p->slots[i].wanted);
 	free(p->slots);
 	free(p->nodes);
 	free(p);

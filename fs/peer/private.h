@@ -75,6 +75,8 @@ struct slot { /* a buffer of the transport's memory */
 	struct slot *next_free;
 	unsigned int busy; /* gets that may still write into it */
 	bool taken;
+	struct peers_get *wanted; /* owned; what it was taken for, until that is begun; NULL: nothing */
+	size_t num_wanted;
 };
 
 struct node {
@@ -84,6 +86,9 @@ struct node {
 	bool silent;                /* peer.h */
 	int64_t missing_since_usec; /* assembled without it; 0: not so */
 	int64_t heard_usec;         /* when something of it came, or it did */
+	uint64_t given;             /* the last fetch that has had payload of it */
+	size_t held, held_alone;    /* payload.c, when it counts; mark: by what it has been counted last */
+	uint64_t mark;
 	int64_t slow_usec; /* when it was found that it has owed an answer for long, and nothing has come since; 0: not so */
 	uint64_t num_failed;   /* calls since it has gone; the log has the first */
 	char name[NAME_BYTES]; /* of its host; "" */
@@ -121,7 +126,8 @@ struct peers {
 	struct request_list loose; /* still held by a handler, of no interest to anybody else */
 	struct buf head;           /* scratch */
 	struct slot *slots, *free_slots;
-	size_t num_slots;
+	size_t num_slots, num_free;
+	uint64_t last_mark;
 	struct get_list gets;      /* that somebody waits for */
 	struct get_list late_gets; /* nobody waits any more, but the agent may still write into their buffers */
 	size_t num_gets;

@@ -44,7 +44,7 @@ static void begin(struct fetching *t)
 	is_int(job_fsync(j, e.ino, file, false), 0, "synced");
 	job_release(j, file);
 	is_int(fetch_create(job_world_peers(t->w, 1), &t->fetch), 0, "created");
-	is_int(peers_buffer_get(job_world_peers(t->w, 1), &b), 0, "a buffer");
+	is_int(peers_buffer_get(job_world_peers(t->w, 1), NULL, 0, &b), 0, "a buffer");
 	t->base = b.bytes - peers_buffer_offset(job_world_peers(t->w, 1), &b);
 	peers_buffer_put(job_world_peers(t->w, 1), &b);
 }
@@ -55,7 +55,7 @@ static unsigned int free_buffers(struct fetching *t)
 	struct peers_buffer b[BUFFERS + 1];
 	unsigned int num = 0;
 
-	while (num <= BUFFERS && peers_buffer_try(p, &b[num]) == 0)
+	while (num <= BUFFERS && peers_buffer_try(p, NULL, 0, &b[num]) == 0)
 		num++;
 	for (unsigned int i = 0; i < num; i++)
 		peers_buffer_put(p, &b[i]);

@@ -210,7 +210,7 @@ static void test_bounded(void)
 
 	scan(f, 1, 0, STEP);
 	loopback_settle(job_world_loopback(f->w));
-	while (num < BUFFERS && peers_buffer_try(job_world_peers(f->w, 1), &taken[num]) == 0)
+	while (num < BUFFERS && peers_buffer_try(job_world_peers(f->w, 1), NULL, 0, &taken[num]) == 0)
 		num++;
 	ok(num >= BUFFERS / 2, "half of the buffers are left to others");
 	peers_buffer_put(job_world_peers(f->w, 1), &taken[--num]);
@@ -218,7 +218,7 @@ static void test_bounded(void)
 	while (num > 0)
 		peers_buffer_put(job_world_peers(f->w, 1), &taken[--num]);
 	is_int(close_at(f, 1), 0, "closed");
-	while (num < BUFFERS && peers_buffer_try(job_world_peers(f->w, 1), &taken[num]) == 0)
+	while (num < BUFFERS && peers_buffer_try(job_world_peers(f->w, 1), NULL, 0, &taken[num]) == 0)
 		num++;
 	is_int(num, BUFFERS, "and all, when it is closed");
 	while (num > 0)

@@ -2,6 +2,7 @@
 /* A node whose agent hangs: what can be done without it is done, and what waits for it is done when it goes on. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -211,10 +212,95 @@ static void test_gone(void)
 	job_world_stop(w);
 }
 
+/* ---- so many want what it has that is not known elsewhere */
+
+#define READERS 20u
+
+struct reader {
+	struct job_world *w;
+	uint64_t ino;
+	pthread_t thread;
+	bool right;
+};
+
+/* At node 2. */
+static bool reads(struct job_world *w, uint64_t ino)
+{
+	struct core_open_reply reply;
+	struct job_file *file;
+	char buf[16] = "";
+
+	if (job_open(job_world_job(w, 2), ino, O_RDONLY, &file, &reply))
+		return false;
+	bool right = job_read(job_world_job(w, 2), file, buf, sizeof(buf), 0) == 5 && memcmp(buf, "bytes", 5) == 0;
+	job_release(job_world_job(w, 2), file);
+	return right;
+}
+
+static void *reader_main(void *arg)
+{
+	struct reader *r = arg;
+
+	r->right = reads(r->w, r->ino);
+	return NULL;
+}
+
+/* At home at node 0, where its places are known; its bytes are at writer. */
+static uint64_t written_by(struct job_world *w, uint32_t writer)
+{
+	struct core_open_reply reply;
+	struct job_file *file;
+	struct file f;
+
+	begin_file(w, &f, 0);
+	end_file(w, &f);
+	if (job_open(job_world_job(w, writer), f.ino, O_RDWR, &file, &reply) ||
+		job_write(job_world_job(w, writer), file, "bytes", 5, 0) != 5 ||
+		job_flush(job_world_job(w, writer), file))
+		exit(1);
+	job_release(job_world_job(w, writer), file);
+	return f.ino;
+}
+
+static void test_payload(void)
+{
+	struct job_world *w = job_world_start(NODES);
+	static struct reader readers[READERS];
+	uint64_t theirs[READERS], others[4], began;
+	bool all = true;
+
+	for (unsigned int i = 0; i < READERS; i++)
+		theirs[i] = written_by(w, HANGS);
+	for (unsigned int i = 0; i < 4; i++)
+		others[i] = written_by(w, 1);
+	loopback_settle(job_world_loopback(w));
+	loopback_set_hanging(job_world_loopback(w), HANGS, true);
+	for (unsigned int i = 0; i < READERS; i++) {
+		readers[i] = (struct reader){ .w = w, .ino = theirs[i] };
+		if (pthread_create(&readers[i].thread, NULL, reader_main, &readers[i]))
+			exit(1);
+	}
+	usleep(500000); /* they have got as far as they get */
+	began = share_now_usec();
+	for (unsigned int i = 0; i < 4; i++)
+		all = all && reads(w, others[i]);
+	ok(all && share_now_usec() - began < SOON_USEC,
+		"who reads what another node has does not wait for many who read what the hanging one has");
+	loopback_set_hanging(job_world_loopback(w), HANGS, false);
+	all = true;
+	for (unsigned int i = 0; i < READERS; i++) {
+		pthread_join(readers[i].thread, NULL);
+		all = all && readers[i].right;
+	}
+	ok(all, "who get it when that goes on");
+	job_world_stop(w);
+}
+
 int main(void)
 {
 	test_told();
 	test_forgotten();
 	test_gone();
+	test_payload();
 	return done_testing();
 }

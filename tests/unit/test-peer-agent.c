@@ -561,7 +561,7 @@ static void test_payload(void)
 	if (segment_append(store_segments(a->store), "here", 5, &here, &here_off) ||
 		segment_append(store_segments(b->store), "there", 6, &there, &there_off))
 		bail_out("segment_append");
-	is_int(peers_buffer_get(p, &buffer), 0, "a buffer");
+	is_int(peers_buffer_get(p, NULL, 0, &buffer), 0, "a buffer");
 	struct peers_get gets[2] = { { 1, there, there_off, 6, 10 }, { 0, here, here_off, 5, 500 } };
 	is_int(peers_get(p, &buffer, gets, 1), 0, "payload of the other node");
 	is_str((char *)buffer.bytes + 10, "there", "is fetched");

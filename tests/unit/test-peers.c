@@ -693,7 +693,7 @@ static void test_payload(void)
 	bool got = true;
 
 	is_int(segment_append(set, text, sizeof(text), &segment, &off), 0, "payload at node 1");
-	is_int(peers_buffer_get(p, &b), 0, "a buffer at node 0");
+	is_int(peers_buffer_get(p, NULL, 0, &b), 0, "a buffer at node 0");
 	struct peers_get gets[2] = { { 1, segment, off, sizeof(text), 100 }, { 1, segment, off + 10, 4, 0 } };
 	is_int(peers_get(p, &b, gets, 2), 0, "is filled");
 	is_str((char *)b.bytes + 100, "somewhere else", "with what is there");
@@ -715,10 +715,119 @@ static void test_payload(void)
 	is_u64(counts[0], 2, "both end well");
 	peers_buffer_put(p, &b);
 	for (unsigned int i = 0; i < 8; i++)
-		got = got && peers_buffer_get(p, &all[i]) == 0;
+		got = got && peers_buffer_get(p, NULL, 0, &all[i]) == 0;
 	ok(got, "all buffers can be had");
 	for (unsigned int i = 0; i < 8; i++)
 		peers_buffer_put(p, &all[i]);
+	job_world_stop(jw);
+}
+
+/* ---- a node that does not give its payload */
+
+#define BUFFERS 8u /* of the loopback */
+
+struct hoard { /* of buffers, for what some nodes do not give */
+	struct peers *p;
+	struct peers_buffer at[BUFFERS];
+	unsigned int num, counts[2];
+	int refused;
+};
+
+static void hoard(struct hoard *h, struct peers *p, const struct peers_get *gets, size_t num)
+{
+	*h = (struct hoard){ .p = p };
+	while (h->num < BUFFERS && (h->refused = peers_buffer_try(p, gets, num, &h->at[h->num])) == 0)
+		if (peers_get_async(p, &h->at[h->num++], gets, num, count_done, h->counts) < 0)
+			abort();
+}
+
+static void hoard_put(struct hoard *h)
+{
+	while (h->num > 0)
+		peers_buffer_put(h->p, &h->at[--h->num]);
+}
+
+static int fetch_now(struct peers *p, const struct peers_get *gets, size_t num)
+{
+	struct peers_buffer b;
+	int rc = peers_buffer_try(p, gets, num, &b);
+
+	if (rc == 0) {
+		rc = peers_get(p, &b, gets, num);
+		peers_buffer_put(p, &b);
+	}
+	return rc;
+}
+
+static unsigned int num_free(struct peers *p)
+{
+	struct hoard h = { .p = p };
+
+	while (h.num < BUFFERS && peers_buffer_try(p, NULL, 0, &h.at[h.num]) == 0)
+		h.num++;
+	unsigned int num = h.num;
+	hoard_put(&h);
+	return num;
+}
+
+static struct peers_get get_of(struct job_world *jw, uint32_t node)
+{
+	struct peers_get get = { .node = node, .len = 1 };
+
+	if (segment_append(store_segments(job_world_store(jw, node)), "x", 1, &get.segment, &get.off))
+		abort();
+	return get;
+}
+
+/* Node 2 hangs, node 1 is well, and node 0 wants much. */
+static void test_hoard(void)
+{
+	struct job_world *jw = job_world_start_with(&(struct job_world_options){ .num = 3, .timeout_usec = 500000 });
+	struct peers *p = job_world_peers(jw, 0);
+	struct peers_get gets[2] = { get_of(jw, 1), get_of(jw, 2) };
+	struct hoard h;
+
+	loopback_set_hanging(job_world_loopback(jw), 2, true);
+	hoard(&h, p, &gets[1], 1);
+	is_u64(h.num, BUFFERS / 2, "a node that does not give what it is asked for gets half of the buffers");
+	is_int(h.refused, -EAGAIN, "and no more");
+	is_int(fetch_now(p, &gets[0], 1), 0, "others have the rest");
+	while (h.counts[0] + h.counts[1] < h.num)
+		usleep(1000);
+	hoard_put(&h);
+	is_u64(num_free(p), BUFFERS / 2, "when nobody waits for it any more it still has them");
+	is_int(fetch_now(p, &gets[1], 1), -EAGAIN, "and gets no more");
+	is_int(fetch_now(p, gets, 2), -EBUSY, "nor do several with it");
+	is_int(fetch_now(p, &gets[0], 1), 0, "others still do");
+	loopback_set_hanging(job_world_loopback(jw), 2, false);
+	loopback_settle(job_world_loopback(jw));
+	is_u64(num_free(p), BUFFERS, "all are free when it goes on");
+	is_int(fetch_now(p, gets, 2), 0, "and it gives again");
+	job_world_stop(jw);
+}
+
+/* They are asked together, so it is not known which one it is. */
+static void test_hoard_together(void)
+{
+	struct job_world *jw = job_world_start(3);
+	struct peers *p = job_world_peers(jw, 0);
+	struct peers_get gets[2] = { get_of(jw, 1), get_of(jw, 2) };
+	struct hoard h, more;
+
+	loopback_set_hanging(job_world_loopback(jw), 2, true);
+	hoard(&h, p, gets, 2);
+	is_u64(h.num, BUFFERS / 2, "two nodes of which one hangs get half of the buffers");
+	is_int(h.refused, -EBUSY, "then they are to be asked one by one");
+	is_int(fetch_now(p, &gets[0], 1), 0, "one gives what it is asked for");
+	is_int(fetch_now(p, &gets[0], 1), 0, "and what others had asked of it does not count any more");
+	hoard(&more, p, &gets[1], 1);
+	is_u64(more.num, 1, "the other one may have one more buffer");
+	is_int(fetch_now(p, &gets[0], 1), 0, "and does not have the rest");
+	loopback_set_hanging(job_world_loopback(jw), 2, false);
+	loopback_settle(job_world_loopback(jw));
+	hoard_put(&h);
+	hoard_put(&more);
+	is_u64(num_free(p), BUFFERS, "all are free when it goes on");
 	job_world_stop(jw);
 }
 
@@ -757,6 +866,8 @@ int main(void)
 	test_brief();
 	test_limits();
 	test_payload();
+	test_hoard();
+	test_hoard_together();
 	test_world();
 	return done_testing();
 }
