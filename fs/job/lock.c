@@ -35,12 +35,14 @@ int locks_know_nodes(struct locks *l)
 	free(l->asked);
 	free(l->told);
 	free(l->unsaid);
+	free(l->gone);
+	l->gone = calloc(num, sizeof(*l->gone));
 	l->asked = calloc(num, sizeof(*l->asked));
 	l->told = calloc(num, sizeof(*l->told));
 	l->unsaid = calloc(num, sizeof(*l->unsaid));
 	for (uint32_t i = 0; l->unsaid && i < num; i++)
 		TAILQ_INIT(&l->unsaid[i]);
-	if (l->asked && l->told && l->unsaid)
+	if (l->gone && l->asked && l->told && l->unsaid)
 		l->epochs = calloc(num, sizeof(*l->epochs));
 	return l->epochs ? 0 : -ENOMEM;
 }
@@ -628,10 +630,32 @@ void lock_serve_lost(struct job *j, struct peers_request *rq)
 
 /* ---- what happens to nodes */
 
+/*
+ * Its daemon may be the one that was given up, and keep for us what is lost. What has been asked of it before we know that goes with it; what it
+ * has granted since is told.
+ */
+static void home_back(struct locks *l, uint32_t node)
+{
+	struct wire_msg m = { 0 };
+	struct lock_op *op, *next;
+
+	l->gone[node] = false;
+	for (op = TAILQ_FIRST(&l->ops); op; op = next) {
+		next = TAILQ_NEXT(op, in_list);
+		if (op->home == node && op->sent && op->what == LOCK_ASK_SET && op->want.type != LOCK_TYPE_NONE)
+			op_end(l, op, -ENOLCK);
+	}
+	message_init(&m, MESSAGE_LOCK_FORGET);
+	(void)out_tell(l, node, &m);
+	word_held(l, node);
+}
+
 static void home_restarted(struct locks *l, uint32_t node)
 {
 	struct lock_op *op, *next;
 
+	if (l->gone[node])
+		home_back(l, node);
 	for (op = TAILQ_FIRST(&l->ops); op; op = next) {
 		next = TAILQ_NEXT(op, in_list);
 		if (op->home == node && op->in_line)
@@ -654,6 +678,7 @@ static size_t home_gone(struct locks *l, uint32_t node)
 	home_forget(l, node);
 	if (l->asked[node])
 		home_told(l, node);
+	l->gone[node] = true;
 	return lose_home(l, node);
 }
 
@@ -760,6 +785,7 @@ static void locks_destroy(struct job *j)
 	free(l->asked);
 	free(l->told);
 	free(l->unsaid);
+	free(l->gone);
 	pthread_cond_destroy(&l->idle);
 	if (l->has_timer)
 		pthread_cond_destroy(&l->tick);

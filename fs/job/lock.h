@@ -96,6 +96,7 @@ struct locks {
 	uint64_t last_id;
 	struct lock_table *mine; /* that other homes have granted us */
 	struct lock_lost *lost;
+	bool *gone;       /* each home, whether what we had there is lost, and it may not know */
 	uint64_t *epochs; /* of each home; NULL: the job has no numbers yet */
 
 	struct lock_out_list *unsaid; /* to each node: words that it has had no room for (lock_words.c) */

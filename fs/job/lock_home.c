@@ -242,6 +242,16 @@ void lock_serve_fix(struct job *j, struct peers_request *rq)
 	locks_leave(l);
 }
 
+void lock_serve_forget(struct job *j, struct peers_request *rq)
+{
+	struct locks *l = j->locks;
+
+	pthread_mutex_lock(&l->lock);
+	home_forget(l, peers_from(rq));
+	out_reply(l, rq, 0, false, NULL);
+	locks_leave(l);
+}
+
 static void take_held(const struct lock *lock, void *arg)
 {
 	struct locks *l = arg;

@@ -91,6 +91,7 @@ enum message_type {
 	MESSAGE_LOCK_RECLAIM, /* one-way, from the home: what do you hold? */
 	MESSAGE_LOCK_HELD,    /* one-way, to the home: LIST, LAST */
 	MESSAGE_LOCK_LOST,    /* one-way, from the home: LIST: others have them */
+	MESSAGE_LOCK_FORGET, /* one-way, to a home that was given up and is back: what I had and waited for is no more */
 	MESSAGE_DRAIN_FIRST = 320,
 	MESSAGE_DRAIN_LAST = 339,
 

@@ -125,6 +125,7 @@ extern const struct part locks_part;
 void lock_serve_ask(struct job *j, struct peers_request *rq);
 void lock_serve_cancel(struct job *j, struct peers_request *rq);
 void lock_serve_fix(struct job *j, struct peers_request *rq);
+void lock_serve_forget(struct job *j, struct peers_request *rq);
 void lock_serve_granted(struct job *j, struct peers_request *rq);
 void lock_serve_reclaim(struct job *j, struct peers_request *rq);
 void lock_serve_held(struct job *j, struct peers_request *rq);

@@ -74,6 +74,7 @@ static const struct {
 	[MESSAGE_LOCK_ASK] = { lock_serve_ask, SERVE_HERE },
 	[MESSAGE_LOCK_CANCEL] = { lock_serve_cancel, SERVE_HERE },
 	[MESSAGE_LOCK_FIX] = { lock_serve_fix, SERVE_HERE },
+	[MESSAGE_LOCK_FORGET] = { lock_serve_forget, SERVE_HERE },
 	[MESSAGE_LOCK_GRANTED] = { lock_serve_granted, SERVE_HERE },
 	[MESSAGE_LOCK_RECLAIM] = { lock_serve_reclaim, SERVE_HERE },
 	[MESSAGE_LOCK_HELD] = { lock_serve_held, SERVE_HERE },

@@ -291,6 +291,36 @@ static void test_closed(void)
 	job_world_stop(w);
 }
 
+/* ---- a home that was given up comes back as it was */
+
+static bool is_home_gone(struct job_world *w)
+{
+	struct peers_node n;
+
+	return peers_nodes(job_world_peers(w, 1), 0, &n, 1) == 1 && n.gone;
+}
+
+static void test_home_is_back(void)
+{
+	struct job_world *w =
+		job_world_start_with(&(struct job_world_options){ .num = 3, .node_timeout_usec = 300000 });
+	uint64_t ino = lock_file_of(0);
+
+	lock_set(w, 1, ino, lock_posix(1, F_WRLCK, 0, 9), true);
+	lock_set(w, 1, ino, lock_whole(1, F_WRLCK), true);
+	loopback_cut(job_world_loopback(w), 0);
+	ok(soon(is_home_gone, w), "a home is given up");
+	loopback_assemble(job_world_loopback(w));
+	loopback_settle(job_world_loopback(w));
+	is_int(lock_set(w, 1, ino, lock_posix(1, F_WRLCK, 20, 29), false), -ENOLCK, "who had a lock there has lost it");
+	is_int(lock_set(w, 1, ino, lock_posix(3, F_WRLCK, 30, 39), false), 0, "others of that node get new ones");
+	is_int(lock_set(w, 2, ino, lock_posix(2, F_WRLCK, 0, 9), true), 0,
+		"when the home is back others get the lost one");
+	is_int(lock_set(w, 2, ino, lock_whole(2, F_WRLCK), true), 0, "of both kinds");
+	is_int(lock_set(w, 2, ino, lock_posix(2, F_WRLCK, 30, 39), false), -EAGAIN, "the new one is kept");
+	job_world_stop(w);
+}
+
 int main(void)
 {
 	test_granted();
@@ -303,5 +333,6 @@ int main(void)
 	test_held(4100, 128u << 10);
 	test_lost();
 	test_closed();
+	test_home_is_back();
 	return done_testing();
 }
