@@ -229,22 +229,28 @@ static bool all_done(const struct collective *c)
 	return true;
 }
 
-/* lock is held, given up meanwhile. Until nobody is at work. */
+/*
+ * lock is held, given up meanwhile. Until nobody is at work. Who had no room for the word to stop, or heard it before it was at work, hears it
+ * again.
+ */
 static void wait_part(struct collective *c)
 {
 	int64_t every = collective_ask_usec(c), at = collective_now_usec() + every;
 	bool told = false;
 
 	while (!all_done(c) && !c->ending) {
-		if (c->stop_session && c->part != COLLECTIVE_DROP && !told) {
-			told = true;
+		bool due = collective_now_usec() >= at;
+		bool stop = c->stop_session && c->part != COLLECTIVE_DROP && (due || !told);
+
+		told |= stop;
+		if (stop)
 			send_stop(c);
-		} else if (collective_now_usec() >= at) {
+		if (due) {
 			ask_workers(c);
 			at = collective_now_usec() + every;
-		} else {
-			collective_wait_changed(c, at);
 		}
+		if (!stop && !due)
+			collective_wait_changed(c, at);
 	}
 }
 

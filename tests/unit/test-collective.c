@@ -616,6 +616,23 @@ static struct world *start_and_hold(void)
 	return w;
 }
 
+/* The word to stop had no room, or came before the part. */
+static void test_stop_unheard(void)
+{
+	struct world *w = start(60000000);
+
+	w->hold_part = WIRE_PART_FILES;
+	w->hold_node = 1;
+	ignore(w, 1, MESSAGE_DRAIN_STOP);
+	collective_ask(w->nodes[0].c, 1, DRAIN_BACKGROUND, false, NULL, 0);
+	wait_work(w, 1, WIRE_PART_FILES);
+	collective_ask(w->nodes[2].c, 2, DRAIN_FLUSH, false, NULL, 0);
+	ok(wait_answers(w, 2), "a session in the background makes way though a node has not heard the word to stop");
+	is_u64(w->ignored[1], 1, "which is said again");
+	let_go(w);
+	stop(w);
+}
+
 /* Behind a cut link, say: it has begun its part, and nothing is known of it any more. */
 static void test_silent(void)
 {
@@ -825,6 +842,7 @@ int main(void)
 	test_late_files(DRAIN_FLUSH, 8, 9, CISTERN_EXIT_OK);
 	test_late_files(DRAIN_FLUSH, 99, 20, CISTERN_EXIT_INCOMPLETE);
 	test_late_files(DRAIN_BACKGROUND, 99, 1, CISTERN_EXIT_OK);
+	test_stop_unheard();
 	test_silent();
 	test_leader_ended();
 	test_leader_silent();
