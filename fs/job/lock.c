@@ -173,12 +173,13 @@ static void drop_mine(struct locks *l, const struct lock *lock)
 	(void)lock_table_force(l->mine, &none);
 }
 
-static struct lock_op *first_in_doubt(struct locks *l, const struct lock *range)
+static struct lock_op *first_in_doubt(struct locks *l, const struct lock *range, const struct lock_op *but)
 {
 	struct lock_op *op;
 
 	TAILQ_FOREACH(op, &l->ops, in_list)
-	if (op->what == LOCK_ASK_SET && op->want.type != LOCK_TYPE_NONE && op->sent && is_owners(&op->want, range))
+	if (op != but && op->what == LOCK_ASK_SET && op->want.type != LOCK_TYPE_NONE && op->sent &&
+		is_owners(&op->want, range))
 		break;
 	return op;
 }
@@ -190,8 +191,8 @@ static bool is_unchanged(const struct lock_op *op)
 }
 
 /*
- * The home may have done what was asked, and must not. What the same owner has asked for in the same place is in doubt, too: the word of
- * what our copy has may come behind its grant.
+ * The home may have done what was asked, and must not: it is told before the application hears of it. What the same owner has asked for in
+ * the same place is in doubt, too: the word of what our copy has may come behind its grant.
  */
 static void fix(struct locks *l, const struct lock_op *op)
 {
@@ -200,9 +201,9 @@ static void fix(struct locks *l, const struct lock_op *op)
 	if (is_here(l, op) || op->what == LOCK_ASK_GET || is_unchanged(op))
 		return;
 	struct lock range = word_fix(l, op->home, op->sent ? op->id : 0, &op->want);
-	while ((other = first_in_doubt(l, &range))) {
-		op_end(l, other, -ENOLCK);
+	while ((other = first_in_doubt(l, &range, op))) {
 		(void)word_fix(l, other->home, other->id, &other->want);
+		op_end(l, other, -ENOLCK);
 	}
 }
 
@@ -273,8 +274,8 @@ static void finish(struct locks *l, struct lock_op *op, int status, const struct
 		op->found = *found;
 	if (status == 0 && op->what == LOCK_ASK_SET && op->want.type != LOCK_TYPE_NONE && !is_here(l, op) &&
 		lock_table_force(l->mine, &op->want) < 0) {
-		op_end(l, op, -ENOLCK);
 		fix(l, op);
+		status = -ENOLCK;
 	}
 	op_end(l, op, status);
 }
@@ -303,9 +304,9 @@ static void failed(struct locks *l, struct lock_op *op, int status)
 		ask_again(l, op);
 		return;
 	}
-	op_end(l, op, op->cancelled ? -EINTR : status == -EAGAIN ? -ENOLCK : status); /* nobody else has it */
 	if (status != -EHOSTDOWN && status != -ESHUTDOWN)
 		fix(l, op);
+	op_end(l, op, op->cancelled ? -EINTR : status == -EAGAIN ? -ENOLCK : status); /* nobody else has it */
 }
 
 static void asked(int status, const struct wire_msg *reply, void *arg)
@@ -394,8 +395,8 @@ static void cancelled(int status, const struct wire_msg *reply, void *arg)
 	} else if (reply && message_get(reply, MESSAGE_LOCK_WAITS)) {
 		op_end(l, op, -EINTR);
 	} else if (!reply) {
-		op_end(l, op, -EINTR);
 		fix(l, op);
+		op_end(l, op, -EINTR);
 	} /* else the grant is on its way */
 	locks_leave(l);
 	op_put(op);

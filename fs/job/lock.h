@@ -6,9 +6,9 @@
  * Locks of the whole job: what the files of this part share. lock.c: requests of our own applications, and what we hold
  * elsewhere; lock_home.c: the locks of files that are at home here; lock_out.c: what leaves this part; lock_words.c: one-way words.
  *
- * One lock, a leaf, guards everything. What is to leave it (messages, replies, ends of requests) is put in a line
- * under that lock and leaves without it, in the order of the line, by one thread at a time: so another node sees what
- * happened to an owner's locks in the order in which it happened.
+ * One lock guards everything. What is to leave it (messages, replies, ends of requests) is put in a line under that lock
+ * and leaves without it, in the order of the line, by one thread at a time: so another node sees what happened to an owner's
+ * locks in the order in which it happened. One-way words alone leave under it, since those for which a node has no room are kept.
  */
 
 #include <sys/queue.h>
@@ -101,6 +101,7 @@ struct locks {
 
 	struct lock_out_list *unsaid; /* to each node: words that it has had no room for (lock_words.c) */
 	size_t num_unsaid;
+	size_t num_losing;  /* LOST in the line, or unsaid */
 	int64_t again_usec; /* when they are said again */
 
 	/* of the files that are at home here */

@@ -91,8 +91,9 @@ static int say(struct locks *l, const struct lock_out *o)
 	return rc;
 }
 
-static void word_free(struct lock_out *o)
+static void word_free(struct locks *l, struct lock_out *o)
 {
+	l->num_losing -= o->msg.type == MESSAGE_LOCK_LOST;
 	wire_msg_free(&o->msg);
 	free(o);
 }
@@ -111,7 +112,7 @@ static void unkeep(struct locks *l, struct lock_out *o)
 {
 	TAILQ_REMOVE(&l->unsaid[o->node], o, in_list);
 	l->num_unsaid--;
-	word_free(o);
+	word_free(l, o);
 }
 
 int words_flush(struct locks *l, uint32_t node)
@@ -135,7 +136,7 @@ void word_say(struct locks *l, struct lock_out *o)
 	if (rc == -EAGAIN && l->unsaid)
 		keep(l, o);
 	else
-		word_free(o);
+		word_free(l, o);
 	pthread_mutex_unlock(&l->lock);
 }
 
@@ -215,14 +216,15 @@ void word_held(struct locks *l, uint32_t home)
 
 void word_lost(struct locks *l, uint32_t node, const struct lock *lock)
 {
-	(void)tell(l, node, MESSAGE_LOCK_LOST, 0, lock);
+	l->num_losing += tell(l, node, MESSAGE_LOCK_LOST, 0, lock) != NULL;
 }
 
 /* In the line, on its way from there, or waiting. */
 static struct lock_out *find_lost(const struct locks *l, const struct lock *lock)
 {
+	if (l->num_losing == 0)
+		return NULL;
 	struct lock_out *o = find(&l->out, lock->node, MESSAGE_LOCK_LOST, lock);
-
 	if (!o && l->now && l->now->node == lock->node && is_of(l->now, MESSAGE_LOCK_LOST, lock))
 		o = l->now;
 	return o || !l->unsaid ? o : find(&l->unsaid[lock->node], lock->node, MESSAGE_LOCK_LOST, lock);
