@@ -145,6 +145,16 @@ static int tell(const struct merging *m, const struct share_extent *winner, cons
 	return m->met && conflict(winner, loser) ? m->met(&c, m->arg) : 0;
 }
 
+/*
+ * Nobody keeps the base of what he has written: when a daemon has been restarted, all tell what they have committed again, with 0. Of bytes that are
+ * here already the base is known.
+ */
+static void keep_base(struct share_extent *winner, const struct share_extent *loser)
+{
+	if (winner->node == loser->node && winner->stamp == loser->stamp && winner->base < loser->base)
+		winner->base = loser->base;
+}
+
 /* The two overlap. The loser's part before the winner is done; its part behind is left, or its next extent is looked at. */
 static int resolve(struct merging *m, struct source *winner, struct source *loser)
 {
@@ -153,6 +163,7 @@ static int resolve(struct merging *m, struct source *winner, struct source *lose
 
 	if (r < 0)
 		return r;
+	keep_base(&winner->now, &loser->now);
 	if (loser->now.off < winner->now.off)
 		m->out[m->num++] = share_extent_clip(&loser->now, 0, winner->now.off);
 	if (end_of(&loser->now) > end)

@@ -87,6 +87,35 @@ d/f 20000000 100 0 1" ]
 	stop_job
 }
 
+# in_turn A B FILE...: A's node writes each, then B's, over a part of it.
+in_turn() {
+	python3 - "$@" <<-'END'
+		import os, sys
+		for name in sys.argv[3:]:
+		    for off, mount in (0, sys.argv[1]), (1000, sys.argv[2]):
+		        fd = os.open(mount + "/" + name, os.O_WRONLY | os.O_CREAT)
+		        os.pwrite(fd, b"x" * 5000, off)
+		        os.close(fd)
+	END
+}
+
+@test "what was written one after the other is no overlap when a daemon was restarted since, and all is told again" {
+	local k
+	start_job 2
+	in_turn "$WORK/m0" "$WORK/m1" a b c d
+	in_turn "$WORK/m1" "$WORK/m0" e f g h
+	for k in 0 1; do
+		kill_daemon "$WORK/m$k"
+		release_mount "$WORK/m$k"
+		mount_node "$k"
+		in_turn "$WORK/m0" "$WORK/m1" a c e g
+		in_turn "$WORK/m1" "$WORK/m0" b d f h
+	done
+	run overlaps "$WORK/s0" "$WORK/s1"
+	is "$output" ""
+	stop_job
+}
+
 # in_manifest MANIFEST FILTER [ARG...]: jq's filter holds; PATH(p) is the entry of p.
 in_manifest() {
 	jq -e "${@:3}" "def PATH(p): .files[] | select(.path == p); $2" "$1" >"$WORK/jq.out" || { jq -c . "$1"; cat "$WORK/jq.out"; return 1; }

@@ -460,6 +460,29 @@ static void test_by_hand(void)
 	fixture_end(&f);
 }
 
+/* Whose daemon was restarted tells all it has committed again, and is told so; nobody knows any more what he had seen when he wrote it. */
+static void test_told_again(void)
+{
+	struct record_piece a = { .off = 0, .len = 100, .segment = 1, .segment_off = 0 };
+	struct record_piece b = { .off = 50, .len = 100, .segment = 2, .segment_off = 0 };
+	struct share_conflict c = { 0 };
+	struct state_fixture f;
+	uint64_t more = 1;
+
+	if (fixture_init(&f) || fixture_open(&f, STATE_READ_WRITE))
+		ok(false, "a new store opens");
+	is_int(commit(&f, put(1, 10, 0, &a, 1), NULL), 0, "put");
+	is_int(commit(&f, put(2, 12, 10, &b, 1), NULL), 0, "put over it what had seen it");
+	is_int(commit(&f, put(2, 12, 0, &b, 1), NULL), 0, "the later one again");
+	is_int(commit(&f, put(1, 10, 0, &a, 1), NULL), 0, "and the earlier one");
+	is_int(state_conflicts(f.st, INO, stop, &c, &more), 0, "no conflict");
+	is_int(commit(&f, put(3, 13, 11, &a, 1), NULL), 0, "one that had seen the earlier one only");
+	is_int(state_conflicts(f.st, INO, stop, &c, &more), 7, "is in conflict");
+	ok(c.off == 50 && c.len == 50 && c.node == 3 && c.other == 2 && more == 0, "with the later one");
+	is_int(fixture_differences(&f), 0, "and as from the journal");
+	fixture_end(&f);
+}
+
 /* A node has lost power: its pieces go, and what it tells again comes back; what was cut off and dropped stays away. */
 static void test_lost(void)
 {
@@ -539,6 +562,7 @@ int main(int argc, char **argv)
 		 num = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 0) : 8;
 
 	test_by_hand();
+	test_told_again();
 	test_lost();
 	test_many_conflicts();
 	test_many_cuts();
