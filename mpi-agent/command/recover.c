@@ -26,6 +26,7 @@
 #include "format/store/steps.h"
 #include "mpi-agent/command/recover_run.h"
 #include "mpi-agent/command/recover_set.h"
+#include "mpi-agent/command/recover_unseen.h"
 #include "mpi-agent/comm/team.h"
 #include "mpi-agent/replay/drain.h"
 #include "format/manifest/manifest.h"
@@ -231,6 +232,19 @@ static int open_destination(struct recover *rc, struct cistern_error *err)
 	return r < 0 ? cistern_error_set(err, r, "%s: %s", rc->to, strerror(-r)) : 0;
 }
 
+/* In the backing directory what one node wrote is seen under the other links by itself. */
+static int name_unseen(struct recover *rc)
+{
+	int r = 0;
+
+	if (rc->set.num == 0)
+		return rc->in_place ? 0 : recover_unseen_name(store_state(rc->store), false, !is_first(rc));
+	for (uint32_t i = 0; r == 0 && i < rc->set.num_nodes; i++)
+		if (rc->set.stores[i])
+			r = recover_unseen_name(store_state(rc->set.stores[i]), rc->in_place, !is_first(rc));
+	return r;
+}
+
 static int open_store(struct recover *rc, const char *path, struct store **ret, struct cistern_error *err)
 {
 	struct store_options opt = { .mode = STORE_READ_ONLY };
@@ -294,6 +308,8 @@ static int open_all(struct recover *rc, struct cistern_error *err)
 		r = recover_set_merge(&rc->set, rc->backing_fd, err);
 	if (r == 0)
 		r = open_destination(rc, err);
+	if (r == 0)
+		r = name_unseen(rc);
 	if (r == 0 && !rc->manifest_path) {
 		snprintf(rc->manifest_default, sizeof(rc->manifest_default), "%s.cistern-manifest.json", rc->to_real);
 		rc->manifest_path = rc->manifest_default;

@@ -335,8 +335,7 @@ static int carry_unseen(struct session *s, const struct inode *in, const struct 
 	if (in->flags & INODE_SHARED && in->flags & INODE_DIRTY_DATA)
 		return session_fail(s, in->ino, path, -EBUSY,
 			"was removed in the mount after several nodes had written to it, but is linked elsewhere in the "
-			"backing directory: what they wrote stays in the stores; get it with cistern recover --to another "
-			"directory");
+			"backing directory: what they wrote stays in the stores; unmount all and get it with cistern recover");
 	return file_update(s, in, &place);
 }
 

@@ -453,6 +453,46 @@ over() {
 	done
 }
 
+# linked_twice: f of the backing directory, that has another link there, is written to by both nodes and removed. $WORK/ref is what it is then.
+linked_twice() {
+	mkdir -p "$WORK/b/d" "$WORK/to"
+	random_file "$WORK/ref" 50000
+	cp "$WORK/ref" "$WORK/b/f"
+	ln "$WORK/b/f" "$WORK/b/d/link"
+	start_job 2
+	over "$WORK/m0/f" "of node 0"
+	over "$WORK/ref" "of node 0"
+	printf 'of node 1' | dd of="$WORK/m1/f" bs=1 seek=60000 conv=notrunc,fsync status=none
+	printf 'of node 1' | dd of="$WORK/ref" bs=1 seek=60000 conv=notrunc status=none
+	rm "$WORK/m1/f"
+	for k in 0 1; do cmp "$WORK/ref" "$WORK/m$k/d/link"; done
+}
+
+@test "what nodes wrote under a name that was removed a recovery gives back, under the file's other links and elsewhere" {
+	linked_twice
+	dead_job
+	"$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/to"
+	cmp "$WORK/ref" "$WORK"/to/f.recovered-inode-*
+	"$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
+	cmp "$WORK/ref" "$WORK/b/d/link"
+	[ ! -e "$WORK/b/f" ]
+	no_leftovers "$WORK/b"
+}
+
+@test "the same behind a drain, which leaves it in the stores and says what to do" {
+	local k pids=()
+	linked_twice
+	for k in 0 1; do
+		"$CISTERN" umount --wait "$WORK/m$k" 3>&- >"$WORK/umount$k" 2>&1 &
+		pids+=($!)
+	done
+	for k in 0 1; do refute wait "${pids[k]}"; done
+	grep "linked elsewhere in the backing directory.*cistern recover" "$WORK/umount0"
+	"$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
+	cmp "$WORK/ref" "$WORK/b/d/link"
+	no_leftovers "$WORK/b"
+}
+
 # touch_some K: names of both servers; those of the node that is gone fail. None says nothing, or hangs.
 touch_some() {
 	local i pids=() bad=0

@@ -411,3 +411,21 @@ END
 	exits 2 "$CISTERN" recover -n 3 "$WORK/s0" "$WORK/s1" --to "$WORK/to"
 	is "$(grep -c "not empty, and not the store's backing directory" <<<"$output")" 1
 }
+
+@test "what was written under a name that was removed is recovered elsewhere, too, when the backing file has another link" {
+	mkdir "$WORK/to"
+	random_file "$BACKING/f" 50000
+	ln "$BACKING/f" "$BACKING/link"
+	mount_cistern
+	printf 'written' | dd of="$MNT/f" bs=1 seek=100 conv=notrunc,fsync status=none
+	rm "$MNT/f"
+	cp "$MNT/link" "$WORK/ref"
+	sync -f "$MNT"
+	kill_daemon
+	release_mount "$MNT"
+	"$CISTERN" recover "$STORE" --to "$WORK/to"
+	cmp "$WORK/ref" "$WORK"/to/f.recovered-inode-*
+	"$CISTERN" recover "$STORE" --to "$BACKING"
+	cmp "$WORK/ref" "$BACKING/link"
+	is "$(ls -A "$BACKING")" link
+}
