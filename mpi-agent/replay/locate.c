@@ -120,10 +120,19 @@ struct noting {
 	struct dir_list dirs;
 };
 
+/*
+ * Of a dead job a recovery before us may have moved files into a new directory. That one has a place in the state when the part that makes directories
+ * has been, so behind the one that parks files, and these must be where the next part writes to them.
+ */
+static bool looks_for_files(const struct session *s)
+{
+	return session_places_files(s) || s->opt->part == WIRE_PART_BEGIN;
+}
+
 static int note_entry(struct session *s, const struct state_name *e, void *arg)
 {
 	struct noting *n = arg;
-	bool ours = S_ISDIR(e->type) ? session_places_dirs(s) : session_places_files(s);
+	bool ours = S_ISDIR(e->type) ? session_places_dirs(s) : looks_for_files(s);
 	int r = S_ISDIR(e->type) ? push_dir(&n->dirs, e->ino) : 0;
 
 	return r < 0 || !ours ? r : note_name(s, e, n->l);

@@ -493,6 +493,31 @@ linked_twice() {
 	no_leftovers "$WORK/b"
 }
 
+@test "a recovery goes on where another one has ended, also in new directories into which files of many were moved" {
+	local k f
+	start_job 2
+	mkdir "$WORK/m0/old"
+	for f in a b c d; do printf '%5000s' "$f" >"$WORK/m0/old/$f"; over "$WORK/m1/old/$f" "of node 1"; done
+	"$CISTERN" flush --wait --mount "$WORK/m0" 3>&-
+	mkdir -p "$WORK/m0/new/er"
+	mv "$WORK/m0/old/a" "$WORK/m0/new/"
+	mv "$WORK/m0/old/b" "$WORK/m0/new/er/"
+	mv "$WORK/m0/old/c" "$WORK/m0/new/x"
+	for f in new/a new/er/b new/x old/d; do
+		over "$WORK/m0/$f" "since by 0"
+		printf 'since by 1' | dd of="$WORK/m1/$f" bs=1 seek=6000 conv=notrunc,fsync status=none
+	done
+	cp -a "$WORK/m0/." "$DIRECT"
+	sync -f "$WORK/m0"
+	dead_job
+	for k in 1 2; do
+		"$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
+		same_trees "$WORK/b" "$DIRECT"
+		# As if the first one had been killed before it wrote this.
+		dd if=/dev/zero of="$WORK/b/new/a" bs=1 seek=1000 count=10 conv=notrunc status=none
+	done
+}
+
 # touch_some K: names of both servers; those of the node that is gone fail. None says nothing, or hangs.
 touch_some() {
 	local i pids=() bad=0
