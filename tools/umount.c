@@ -100,7 +100,7 @@ static int wait_and_unmount(const struct target *t, uint64_t deadline)
 	if (status == CISTERN_EXIT_TIMEOUT)
 		return status; /* still mounted: the next try goes on from here */
 	if (status != CISTERN_EXIT_OK)
-		say("not everything could be drained; unmounting all the same, the rest stays in the store");
+		say("not everything could be drained yet; unmounting all the same, which tries the rest once more");
 	status = unmount(t);
 	if (status != CISTERN_EXIT_OK)
 		return status;
