@@ -28,8 +28,16 @@ struct item {
 	uint8_t *bytes, *to;  /* message; where a get goes */
 	struct peers_get *gets;
 	size_t len; /* of bytes, or number of gets */
+	bool held;  /* loopback_hold_reply */
 };
 TAILQ_HEAD(item_queue, item);
+
+struct chosen { /* the reply to a node's next request of a type */
+	bool on, sent;
+	uint16_t type;             /* 0: its next reply */
+	uint64_t number;           /* of the request; 0: it has not come */
+	const struct member *from; /* who sent that */
+};
 
 struct member {
 	struct loopback *l;
@@ -38,10 +46,8 @@ struct member {
 	uint8_t *memory;
 	uint32_t index;
 	uint64_t incarnation;
-	bool alive, connected, busy, lose_at_reply, hangs, deaf;
-	uint16_t lose_type;             /* of the request that it is a reply to; 0: of any */
-	uint64_t lose_number;           /* that request; 0: it has not come */
-	const struct member *lose_from; /* who sent it */
+	bool alive, connected, busy, hangs, deaf;
+	struct chosen lose, hold; /* of its replies */
 	struct item_queue queue;
 	int64_t *last_due; /* by who sent it */
 	pthread_t thread;
@@ -163,19 +169,18 @@ static void lose(struct loopback *l, uint32_t node)
 
 /* ---- the transport */
 
-/* The request whose reply is to get lost is on its way. */
-static void note_request(struct member *to, const struct member *from, const struct frame *f)
+/* The request whose reply is chosen is on its way. */
+static void note_request(struct chosen *c, const struct member *from, const struct frame *f)
 {
-	if (!to->lose_at_reply || to->lose_number || f->kind != FRAME_REQUEST || f->type != to->lose_type)
+	if (!c->on || c->number || f->kind != FRAME_REQUEST || f->type != c->type)
 		return;
-	to->lose_number = f->number;
-	to->lose_from = from;
+	c->number = f->number;
+	c->from = from;
 }
 
-static bool is_to_get_lost(const struct member *m, const struct member *to, const struct frame *f)
+static bool is_chosen(const struct chosen *c, const struct member *to, const struct frame *f)
 {
-	return m->lose_at_reply && m->connected && f->kind == FRAME_REPLY &&
-	       (m->lose_type == 0 || (m->lose_from == to && m->lose_number == f->number));
+	return c->on && f->kind == FRAME_REPLY && (c->type == 0 || (c->from == to && c->number == f->number));
 }
 
 static int op_send(void *transport, uint32_t node, const struct buf *head, const void *body, size_t body_len)
@@ -188,15 +193,18 @@ static int op_send(void *transport, uint32_t node, const struct buf *head, const
 	if (frame_decode(head->data, head->len, &f) < 0)
 		abort();
 	pthread_mutex_lock(&m->l->lock);
-	note_request(to, m, &f);
-	if (is_to_get_lost(m, to, &f)) {
-		m->lose_at_reply = false;
+	note_request(&to->lose, m, &f);
+	note_request(&to->hold, m, &f);
+	if (m->connected && is_chosen(&m->lose, to, &f)) {
+		m->lose.on = false;
 		lose(m->l, LOOPBACK_ALL);
 	}
 	if (!m->connected) {
 		r = -ENOTCONN;
 	} else if (to->connected && to->alive) {
 		it = item_make(ITEM_MESSAGE, m->index);
+		it->held = is_chosen(&m->hold, to, &f);
+		m->hold.sent |= it->held;
 		it->len = head->len + body_len;
 		it->bytes = malloc(it->len);
 		if (!it->bytes)
@@ -297,11 +305,11 @@ static bool gets_from_hanging(const struct loopback *l, const struct item *it)
 	return false;
 }
 
-/* What a hanging agent would have to send, take or give. */
+/* What is held, or a hanging agent would have to send, take or give. */
 static bool is_held(const struct member *m, const struct item *it)
 {
 	if (it->kind == ITEM_MESSAGE)
-		return m->hangs || m->deaf || m->l->members[it->node].hangs;
+		return it->held || m->hangs || m->deaf || m->l->members[it->node].hangs;
 	return it->kind == ITEM_GET && (m->hangs || gets_from_hanging(m->l, it));
 }
 
@@ -413,16 +421,14 @@ void loopback_lose_at_reply(struct loopback *l, uint32_t from, uint16_t type)
 	struct member *m = &l->members[from];
 
 	pthread_mutex_lock(&l->lock);
-	m->lose_type = type;
-	m->lose_number = 0;
-	m->lose_at_reply = true;
+	m->lose = (struct chosen){ .on = true, .type = type };
 	pthread_mutex_unlock(&l->lock);
 }
 
 static bool is_to_lose(struct loopback *l, uint32_t from)
 {
 	pthread_mutex_lock(&l->lock);
-	bool is = l->members[from].lose_at_reply;
+	bool is = l->members[from].lose.on;
 	pthread_mutex_unlock(&l->lock);
 	return is;
 }
@@ -431,6 +437,40 @@ void loopback_await_loss(struct loopback *l, uint32_t from)
 {
 	while (is_to_lose(l, from))
 		usleep(1000);
+}
+
+void loopback_hold_reply(struct loopback *l, uint32_t from, uint16_t type)
+{
+	pthread_mutex_lock(&l->lock);
+	l->members[from].hold = (struct chosen){ .on = true, .type = type };
+	pthread_mutex_unlock(&l->lock);
+}
+
+static bool is_held_back(struct loopback *l, uint32_t from)
+{
+	pthread_mutex_lock(&l->lock);
+	bool is = l->members[from].hold.sent;
+	pthread_mutex_unlock(&l->lock);
+	return is;
+}
+
+void loopback_await_held(struct loopback *l, uint32_t from)
+{
+	while (!is_held_back(l, from))
+		usleep(1000);
+}
+
+void loopback_let_go(struct loopback *l, uint32_t from)
+{
+	struct item *it;
+
+	pthread_mutex_lock(&l->lock);
+	l->members[from].hold = (struct chosen){ 0 };
+	for (uint32_t i = 0; i < l->opt.num; i++)
+		for (it = TAILQ_FIRST(&l->members[i].queue); it; it = TAILQ_NEXT(it, in_queue))
+			it->held = it->held && it->node != from;
+	pthread_cond_broadcast(&l->cond);
+	pthread_mutex_unlock(&l->lock);
 }
 
 static void announce(struct loopback *l, enum item_kind kind, uint32_t node)

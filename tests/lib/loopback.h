@@ -54,6 +54,10 @@ void loopback_assemble(struct loopback *l);
 void loopback_lose_at_reply(struct loopback *l, uint32_t from, uint16_t type);
 /* Waits until it has. */
 void loopback_await_loss(struct loopback *l, uint32_t from);
+/* A node's reply to the next request of that type is held up, as is no other message, until it is let go. One at a time. */
+void loopback_hold_reply(struct loopback *l, uint32_t from, uint16_t type);
+void loopback_await_held(struct loopback *l, uint32_t from); /* waits until it has replied */
+void loopback_let_go(struct loopback *l, uint32_t from);
 /*
  * The daemon of a node dies; its agent and the others live on. Nothing reaches its peers any more, which stay valid until another
  * daemon begins: loopback_restart.
@@ -66,7 +70,7 @@ void loopback_kill(struct loopback *l, uint32_t node);
 void loopback_restart(struct loopback *l, uint32_t node);
 /* The daemon of a node ends for good: its peers are shut down, but not destroyed. */
 void loopback_end(struct loopback *l, uint32_t node);
-/* Waits until nothing is on its way, but what a hanging agent holds up, and nobody works on what arrived. */
+/* Waits until nothing is on its way, but what a hanging agent holds up, or is held, and nobody works on what arrived. */
 void loopback_settle(struct loopback *l);
 
 #endif
