@@ -211,12 +211,22 @@ static struct ends ends_of(struct job *j, struct shared *s, const struct map *m)
 	return ends;
 }
 
-/* The layer is looked at first: what a commit takes out of our hands meanwhile is still in this list, and a cut of it is known then. */
+static void lower(uint64_t *usec, uint64_t to)
+{
+	if (!*usec || to < *usec)
+		*usec = to;
+}
+
+/*
+ * The layer is looked at first: what a commit takes out of our hands meanwhile is still in this list, and a cut of it is known then.
+ * So a home that takes its time makes this list old, too.
+ */
 int share_locate(struct job *j, struct shared *s, uint64_t off, uint64_t len, struct pieces *ret)
 {
 	struct source own = { 0 }, there = { 0 };
 	struct map *m = NULL;
 	int rc = s->is_shared ? power_wait_settled(j) : 0;
+	uint64_t listed = share_now_usec();
 
 	if (rc == 0 && s->is_shared)
 		rc = layer_list(j, s->ino, off, len, &own);
@@ -224,14 +234,30 @@ int share_locate(struct job *j, struct shared *s, uint64_t off, uint64_t len, st
 		rc = map_get(j, s, off / SHARE_WINDOW, &m);
 	if (rc == 0) {
 		there = (struct source){ .at = m->ext, .num = m->num };
-		if (!ret->asked_usec || m->asked_usec < ret->asked_usec)
-			ret->asked_usec = m->asked_usec;
+		lower(&ret->asked_usec, m->asked_usec);
+		lower(&ret->listed_usec, m->asked_usec < listed ? m->asked_usec : listed);
 		struct ends ends = ends_of(j, s, m);
 		rc = merge(&own, &there, off, off + len, &ends, ret);
 	}
 	map_put(m);
 	free(own.at);
 	return rc;
+}
+
+bool share_has_still(struct job *j, struct shared *s, const struct piece *p)
+{
+	struct source own = { 0 };
+	uint64_t end = p->off + p->len;
+	bool has = layer_list(j, s->ino, p->off, p->len, &own) == 0;
+
+	for (uint64_t pos = p->off, until; has && pos < end; pos = until) {
+		until = end;
+		const struct share_extent *e = source_at(&own, pos, &until);
+		has = e && e->kind == EXTENT_LOG && e->segment == p->segment &&
+		      e->segment_off + (pos - e->off) == p->segment_off + (pos - p->off);
+	}
+	free(own.at);
+	return has;
 }
 
 void share_fix_size(struct job *j, uint64_t ino, struct core_entry *e)

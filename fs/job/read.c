@@ -128,11 +128,20 @@ static int check(struct reading *rd, const struct piece *p, const uint8_t *bytes
 	return -EIO;
 }
 
-static int read_own(struct reading *rd, const struct piece *p, uint8_t *to)
+/*
+ * The home has taken so long to say what others have that our own payload may have been given back since we looked. Where it is
+ * still in our layer it has not: that needs no other question, which might take as long.
+ */
+static bool may_be_gone(struct reading *rd, const struct piece *p, uint64_t listed_usec)
+{
+	return share_now_usec() - listed_usec >= SHARE_FRESH_USEC && !share_has_still(rd->j, rd->s, p);
+}
+
+static int read_own(struct reading *rd, const struct piece *p, uint64_t listed_usec, uint8_t *to)
 {
 	int rc = segment_read(store_segments(rd->j->opt.store), p->segment, p->segment_off, to, p->len);
 
-	if (rc == -ENOENT || rc == -ENODATA)
+	if (rc == -ENOENT || rc == -ENODATA || (rc == 0 && may_be_gone(rd, p, listed_usec)))
 		return -EAGAIN;
 	return rc < 0 ? rc : check(rd, p, to);
 }
@@ -146,12 +155,12 @@ static int read_backing(struct reading *rd, const struct piece *p, uint8_t *to)
 	return got < 0 ? (int)got : 0;
 }
 
-static int read_here(struct reading *rd, const struct piece *p)
+static int read_here(struct reading *rd, const struct piece *p, uint64_t listed_usec)
 {
 	uint8_t *to = rd->buf + (p->off - rd->off);
 
 	if (p->kind == PIECE_LOG)
-		return read_own(rd, p, to);
+		return read_own(rd, p, listed_usec, to);
 	if (p->kind == PIECE_BACKING)
 		return read_backing(rd, p, to);
 	memset(to, 0, p->len);
@@ -258,7 +267,7 @@ static int read_pieces(struct reading *rd, struct pieces *p, uint64_t off, uint6
 		return 0;
 	for (size_t i = 0; rc == 0 && i < p->num; i++)
 		if (!is_remote(rd, &p->at[i]))
-			rc = read_here(rd, &p->at[i]);
+			rc = read_here(rd, &p->at[i], p->listed_usec);
 	if (rc < 0)
 		return rc;
 	ahead_take(rd->j, rd->s, p, rd->buf + (off - rd->off), off);

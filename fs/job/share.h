@@ -358,10 +358,13 @@ struct piece {
 struct pieces {
 	struct piece *at; /* owned */
 	size_t num, cap;
-	uint64_t asked_usec; /* oldest answer that they come from */
+	uint64_t asked_usec;  /* oldest answer that they come from */
+	uint64_t listed_usec; /* and look at our own layer: so old may be what is said of our own segments */
 };
 /* What a node sees of [off, off + len), which lies within a window. */
 int share_locate(struct job *j, struct shared *s, uint64_t off, uint64_t len, struct pieces *ret);
+/* This node has these bytes in that place now, so what was read there before is right. p: a piece of its own segments. */
+bool share_has_still(struct job *j, struct shared *s, const struct piece *p);
 void pieces_free(struct pieces *p);
 uint64_t shared_size(struct job *j, struct shared *s);
 /* Size and times: the home does not know what we have not committed. */

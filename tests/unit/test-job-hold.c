@@ -2,6 +2,7 @@
 /*
  * What a node may give back of a file that others read: nothing that the domain home still names. Here a commit of what has come instead is under
  * way, and misses it, since that has been written over again.
+ * And what a node reads of its own segments while it waits for the domain home: nothing that it has given back meanwhile.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "format/store/store.h"
+#include "fs/job/message.h"
 #include "fs/job/private.h"
 #include "fs/job/share.h"
 #include "tests/lib/job_world.h"
@@ -32,6 +34,8 @@ struct scene {
 	struct shared *s;        /* the writer's */
 	struct share_extent old; /* of it, the first */
 	uint8_t bytes[BLOCK];
+	uint8_t few[4096]; /* so few that nothing is read ahead: the read asks for their places itself */
+	uint64_t let_go_usec;
 };
 
 /* Until then nothing is given back: layers of an earlier life may not have been told. */
@@ -204,9 +208,89 @@ static void test_given_back(void)
 	end(&t);
 }
 
+static void *read_few(void *arg)
+{
+	struct scene *t = arg;
+
+	memset(t->few, '?', sizeof(t->few));
+	return job_read(job_world_job(t->w, WRITER), t->writer, t->few, sizeof(t->few), 0) == sizeof(t->few) ? t : NULL;
+}
+
+/* Meanwhile it waits for the domain home's answer, which was given before. */
+static bool read_late(struct scene *t, bool (*meanwhile)(struct scene *t))
+{
+	struct loopback *l = job_world_loopback(t->w);
+	void *done = NULL;
+	pthread_t thread;
+
+	t->s->epoch++; /* no earlier answer is used */
+	loopback_hold_reply(l, HOME, MESSAGE_SHARE_LOCATE);
+	if (pthread_create(&thread, NULL, read_few, t))
+		exit(1);
+	loopback_await_held(l, HOME);
+	uint64_t until = share_now_usec() + SHARE_FRESH_USEC;
+	bool good = meanwhile(t);
+	while (share_now_usec() < until)
+		usleep(10000);
+	t->let_go_usec = share_now_usec();
+	loopback_let_go(l, HOME);
+	pthread_join(thread, &done);
+	return good && done;
+}
+
+static bool all_are(struct scene *t, char byte)
+{
+	size_t i = 0;
+
+	while (i < sizeof(t->few) && t->few[i] == byte)
+		i++;
+	if (i < sizeof(t->few))
+		tap_diag("byte %zu is %02x", i, t->few[i]);
+	return i == sizeof(t->few);
+}
+
+/* What is known of the first window is from before. */
+static bool was_asked_once(struct scene *t)
+{
+	pthread_mutex_lock(&t->s->mutex);
+	const struct map *m = t->s->maps[0];
+	bool once = m && m->window == 0 && m->asked_usec < t->let_go_usec;
+	pthread_mutex_unlock(&t->s->mutex);
+	return once;
+}
+
+static bool nothing(struct scene *t)
+{
+	(void)t;
+	return true;
+}
+
+static bool write_over(struct scene *t)
+{
+	bool told = put(t, WRITER, 'b', BLOCK, 0) && commit(t);
+
+	give_back(t);
+	return told && is_given_back(t);
+}
+
+static void test_late(void)
+{
+	static struct scene t;
+
+	begin(&t);
+	write_first(&t);
+	ok(read_late(&t, nothing) && all_are(&t, 'a'),
+		"the domain home is slow to say where bytes are: own ones are read");
+	ok(was_asked_once(&t), "and it is not asked again, since they are where they were");
+	ok(read_late(&t, write_over), "they are written over, told and given back while it is slow");
+	ok(all_are(&t, 'b'), "what is read is what has come instead");
+	end(&t);
+}
+
 int main(void)
 {
 	test_overtaken();
 	test_given_back();
+	test_late();
 	return done_testing();
 }
