@@ -29,8 +29,7 @@
 #define SMALL_RUN      65536u     /* reads that are shorter on average are scattered */
 #define WRITE_OUT_FROM (8u << 20)
 #define WAY_OUT_FROM   (4u << 20) /* as WRITE_OUT_FROM, while applications write: so much may be in the device's queue */
-#define SYNC_FROM      (256u << 20) /* past the page cache: the device's own cache is emptied so often, while others read */
-#define RATE_PARTS     4u           /* a window holds at most so much of what a second's rate allows */
+#define RATE_PARTS     4u         /* a window holds at most so much of what a second's rate allows */
 
 /* ---- writing */
 
@@ -106,18 +105,6 @@ static int write_window(struct copy_job *job, const struct copy_buffer *b, enum 
 	return r < 0 ? r : start_write_out(job, first->off, last->off + last->len, way);
 }
 
-/* The sync at the end would otherwise have to wait for all of it, with nothing else to do. */
-static int write_past(struct copy_job *job, const struct copy_buffer *b)
-{
-	int r = write_window(job, b, WAY_PAST);
-
-	job->unsynced += b->w.bytes;
-	if (r < 0 || job->unsynced < SYNC_FROM)
-		return r;
-	job->unsynced = 0;
-	return job->to->ops->sync(job->to, true);
-}
-
 static void *writer_main(void *arg)
 {
 	struct copier *c = arg;
@@ -134,7 +121,7 @@ static void *writer_main(void *arg)
 		r = c->write_error;
 		pthread_mutex_unlock(&c->lock);
 		if (r == 0)
-			r = write_past(c->job, b);
+			r = write_window(c->job, b, WAY_PAST);
 		pthread_mutex_lock(&c->lock);
 		if (r < 0 && c->write_error == 0)
 			c->write_error = r;

@@ -38,7 +38,6 @@ struct copy_job {
 	size_t num_missing;
 	bool short_private;         /* the private segment shrank while it was read */
 	uint64_t out_from, out_end; /* written and not yet put on its way to the device */
-	uint64_t unsynced;          /* the writer's: written past the page cache since it synced last */
 	char error_text[256];       /* says more about a failure, or "" */
 };
 
