@@ -47,7 +47,8 @@ struct arena {
 	uint64_t next; /* where the search for room begins */
 	MPI_Request requests[ARENA_GETS];
 	struct get gets[ARENA_GETS];
-	unsigned int num_gets;
+	int free[ARENA_GETS]; /* which are not used: the first num_free */
+	int num_free;
 };
 
 /* ---- pages that are gone. A signal handler can know of nothing but this. */
@@ -120,8 +121,10 @@ int arena_create(struct arena **ret, struct cistern_error *err)
 
 	if (!a)
 		return cistern_error_set(err, -ENOMEM, "out of memory");
-	for (int i = 0; i < ARENA_GETS; i++)
+	for (int i = 0; i < ARENA_GETS; i++) {
 		a->requests[i] = MPI_REQUEST_NULL;
+		a->free[a->num_free++] = ARENA_GETS - 1 - i;
+	}
 	r = reserve(a);
 	if (r < 0) {
 		free(a);
@@ -255,33 +258,26 @@ void arena_will_need(struct arena *a, uint64_t at, uint64_t off, uint64_t len)
 
 /* ---- gets */
 
-static int free_slot(const struct arena *a)
-{
-	for (int i = 0; i < ARENA_GETS; i++)
-		if (!a->gets[i].used)
-			return i;
-	return -1;
-}
-
 int arena_get(struct arena *a, uint32_t rank, uint64_t at, void *to, uint32_t len, void *tag, struct cistern_error *err)
 {
-	int i = free_slot(a), r;
+	int i, r;
 
-	if (i < 0)
+	if (a->num_free == 0)
 		return -EAGAIN;
+	i = a->free[a->num_free - 1];
 	r = comm_error(
 		MPI_Rget(to, (int)len, MPI_BYTE, (int)rank, (MPI_Aint)at, (int)len, MPI_BYTE, a->win, &a->requests[i]),
 		"MPI_Rget", err);
 	if (r < 0)
 		return r;
 	a->gets[i] = (struct get){ .used = true, .rank = rank, .tag = tag };
-	a->num_gets++;
+	a->num_free--;
 	return 0;
 }
 
 bool arena_busy(const struct arena *a)
 {
-	return a->num_gets > 0;
+	return a->num_free < ARENA_GETS;
 }
 
 /* One call for all: each makes MPI look at everything that is under way. */
@@ -291,7 +287,7 @@ int arena_step(
 	MPI_Status unused[ARENA_GETS]; /* compilers take MPI_STATUSES_IGNORE for an array that is too short */
 	int done[ARENA_GETS], num = 0, r;
 
-	if (a->num_gets == 0)
+	if (!arena_busy(a))
 		return 0;
 	r = comm_error(MPI_Testsome(ARENA_GETS, a->requests, &num, done, unused), "MPI_Rget", err);
 	if (r < 0)
@@ -301,7 +297,7 @@ int arena_step(
 		struct get *g = &a->gets[done[i]];
 
 		g->used = false;
-		a->num_gets--;
+		a->free[a->num_free++] = done[i];
 		ended(g->rank, g->tag, arg);
 	}
 	return num;

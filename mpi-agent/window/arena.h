@@ -26,7 +26,8 @@ void arena_unmap(struct arena *a, uint64_t at); /* nobody gets from there any mo
 void arena_will_need(struct arena *a, uint64_t at, uint64_t off, uint64_t len);
 
 /* ---- gets */
-#define ARENA_GETS 64 /* under way at once: of small ones many, so that each look at MPI finds some that have ended */
+/* Under way at once: of small ones many, so that each look at MPI finds some that have ended. A rank has half of them at most (turns.h). */
+#define ARENA_GETS 128
 
 /*
  * Begins to fetch len bytes at offset at of the rank's window. tag comes back from arena_step. -EAGAIN: ARENA_GETS are under way;

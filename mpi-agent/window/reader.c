@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Ranges of remote segments. Where a segment lies in its holder's window is asked once and remembered; ranges that wait for the
- * answer hang from the segment, those that may go stand in one queue, in the order in which they came. A remembered place is true until the holder
- * retires it, and it does not use it for anything else before we say that we do not read there any more.
+ * answer hang from the segment, those that may go take turns (turns.h). A remembered place is true until the holder retires it, and it does not use
+ * it for anything else before we say that we do not read there any more.
  *
  * A segment that we can open ourselves (near.h) is asked for and given up by the same rules, so that no deleted file keeps its room, but
  * its bytes are read here: what the kernel has in memory at once, many ranges by one call, the rest when nothing else is to be done, after all of it
@@ -17,6 +17,7 @@
 
 #include "format/base/fdio.h"
 #include "format/base/read_batch.h"
+#include "mpi-agent/window/turns.h"
 
 #define BUCKETS    4096u
 #define GET_BYTES  (1u << 20)  /* of one get; longer ranges are cut */
@@ -31,7 +32,7 @@ struct list {
 };
 
 struct range {
-	struct range *next;
+	struct turn turn; /* first: where it stands */
 	struct list *list;
 	struct remote *remote;
 	uint64_t off, to;
@@ -39,7 +40,7 @@ struct range {
 };
 
 struct queue {
-	struct range *head, **tail;
+	struct turn *head, **tail;
 };
 
 struct remote { /* a segment of another node */
@@ -57,8 +58,9 @@ struct remote { /* a segment of another node */
 struct reader {
 	struct reader_options opt;
 	struct remote *buckets[BUCKETS];
-	struct queue ready;
-	struct queue cold; /* near, and to be waited for; they count as reading */
+	struct turns *ready; /* to be got */
+	struct queue near;   /* ready, and read here */
+	struct queue cold;   /* likewise, and to be waited for; they count as reading */
 	struct read_batch *batch;
 	uint32_t num_lists;
 };
@@ -72,29 +74,45 @@ static void queue_init(struct queue *q)
 
 static void push(struct queue *q, struct range *g)
 {
-	g->next = NULL;
-	*q->tail = g;
-	q->tail = &g->next;
+	g->turn.next = NULL;
+	*q->tail = &g->turn;
+	q->tail = &g->turn.next;
+}
+
+static struct range *range_of(struct turn *turn)
+{
+	return (struct range *)turn;
 }
 
 static struct range *pop(struct queue *q)
 {
-	struct range *g = q->head;
+	struct turn *first = q->head;
 
-	if (g) {
-		q->head = g->next;
+	if (first) {
+		q->head = first->next;
 		if (!q->head)
 			q->tail = &q->head;
 	}
-	return g;
+	return range_of(first);
 }
 
-static void free_queue(struct queue *q)
+/* All of them, in their order. */
+static struct turn *take_all(struct queue *q)
 {
-	struct range *g;
+	struct turn *all = q->head;
 
-	while ((g = pop(q)))
-		free(g);
+	queue_init(q);
+	return all;
+}
+
+static void free_ranges(struct turn *all)
+{
+	while (all) {
+		struct turn *next = all->next;
+
+		free(range_of(all));
+		all = next;
+	}
 }
 
 /* ---- life */
@@ -104,12 +122,15 @@ int reader_create(const struct reader_options *opt, struct reader **ret)
 	struct reader *r = calloc(1, sizeof(*r));
 	int e = r ? read_batch_create(&r->batch) : -ENOMEM;
 
+	e = e < 0 ? e : turns_create(opt->num_ranks, ARENA_GETS, &r->ready);
 	if (e < 0) {
+		if (r)
+			read_batch_destroy(r->batch);
 		free(r);
 		return e;
 	}
 	r->opt = *opt;
-	queue_init(&r->ready);
+	queue_init(&r->near);
 	queue_init(&r->cold);
 	*ret = r;
 	return 0;
@@ -131,13 +152,16 @@ void reader_destroy(struct reader *r)
 			struct remote *m = r->buckets[i];
 
 			r->buckets[i] = m->next;
-			free_queue(&m->waiting);
+			free_ranges(take_all(&m->waiting));
 			close_near(r, m);
 			free(m);
 		}
 	}
-	free_queue(&r->ready);
-	free_queue(&r->cold);
+	for (uint32_t i = 0; i < r->opt.num_ranks; i++)
+		free_ranges(turns_take(r->ready, i));
+	turns_destroy(r->ready);
+	free_ranges(take_all(&r->near));
+	free_ranges(take_all(&r->cold));
 	read_batch_destroy(r->batch);
 	free(r);
 }
@@ -229,6 +253,14 @@ static int announce(struct reader *r, const struct range *g)
 	return 0;
 }
 
+static void stand_ready(struct reader *r, struct range *g)
+{
+	if (g->remote->fd >= 0)
+		push(&r->near, g);
+	else
+		turns_push(r->ready, g->remote->rank, &g->turn);
+}
+
 /* Where a range goes next: to the ready ones, or to wait for an answer. */
 static int sort_in(struct reader *r, struct range *g)
 {
@@ -236,7 +268,7 @@ static int sort_in(struct reader *r, struct range *g)
 	bool fits = m->known && !m->retiring && g->off <= m->len && g->len <= m->len - g->off;
 
 	if (fits) {
-		push(&r->ready, g);
+		stand_ready(r, g);
 		return g->len < SOON_BYTES ? 0 : announce(r, g);
 	}
 	push(&m->waiting, g);
@@ -324,8 +356,7 @@ int reader_get(struct reader *r, uint64_t id, const struct reader_range *ranges,
 /* A fresh answer: those that were waiting for it go, or fail. */
 static int take_answer(struct reader *r, struct remote *m, const struct control *c)
 {
-	struct queue waiting = m->waiting;
-	struct range *g;
+	struct turn *waiting = take_all(&m->waiting), *next;
 	int e = 0;
 
 	m->asking = m->answered = false;
@@ -335,10 +366,10 @@ static int take_answer(struct reader *r, struct remote *m, const struct control 
 	m->mapping = c->mapping;
 	if (m->known && m->fd < 0 && r->opt.near)
 		m->fd = near_open(r->opt.near, m->rank, m->segment);
-	if (!waiting.head)
-		waiting.tail = &waiting.head;
-	queue_init(&m->waiting);
-	while ((g = pop(&waiting))) {
+	for (; waiting; waiting = next) {
+		struct range *g = range_of(waiting);
+
+		next = waiting->next;
 		if (c->status)
 			range_done(r, g, c->status);
 		else if (g->off > m->len || g->len > m->len - g->off)
@@ -370,18 +401,17 @@ static int let_go(struct reader *r, struct remote *m)
 /* Ranges that stand ready for a place that is given up ask anew. */
 static int take_back(struct reader *r, struct remote *m)
 {
-	struct queue ready = r->ready;
-	struct range *g;
+	struct turn *all = m->fd >= 0 ? take_all(&r->near) : turns_take(r->ready, m->rank), *next;
 	int e = 0;
 
-	if (!ready.head)
-		return 0;
-	queue_init(&r->ready);
-	while ((g = pop(&ready))) {
+	for (; all; all = next) {
+		struct range *g = range_of(all);
+
+		next = all->next;
 		if (g->remote == m && e == 0)
 			e = sort_in(r, g);
 		else
-			push(&r->ready, g);
+			stand_ready(r, g);
 	}
 	return e;
 }
@@ -445,23 +475,25 @@ static void on_ended(uint32_t rank, void *tag, void *arg)
 {
 	struct step *step = arg;
 
+	turns_ended(step->r->ready, rank);
 	step->r->opt.read(rank, step->r->opt.arg);
 	end_one(step, tag, 0);
 }
 
-/* Begins to read the first of the ready ones, GET_BYTES of it at most. 1, 0: no more at once, or an error. */
+/* Begins the next get. 1, 0: none may begin, or an error. */
 static int begin_one(struct reader *r, struct cistern_error *err)
 {
-	struct range *g = r->ready.head;
-	struct remote *m = g->remote;
+	struct turn *turn = turns_next(r->ready);
+	struct range *g = range_of(turn);
+	struct remote *m;
 	int e;
 
-	e = arena_get(r->opt.arena, m->rank, m->at + g->off, r->opt.memory + g->to, g->len, g, err);
-	if (e < 0)
-		return e == -EAGAIN ? 0 : e;
-	pop(&r->ready);
+	if (!turn)
+		return 0;
+	m = g->remote;
 	m->reading++;
-	return 1;
+	e = arena_get(r->opt.arena, m->rank, m->at + g->off, r->opt.memory + g->to, g->len, g, err);
+	return e < 0 ? e : 1;
 }
 
 /* ---- near ones */
@@ -490,8 +522,8 @@ static void gather(struct reader *r, struct near_reads *n, uint64_t most)
 {
 	n->num = 0;
 	n->bytes = 0;
-	while (n->num < STEP_READS && n->bytes < most && r->ready.head && r->ready.head->remote->fd >= 0) {
-		struct range *g = pop(&r->ready);
+	while (n->num < STEP_READS && n->bytes < most && r->near.head) {
+		struct range *g = pop(&r->near);
 		uint32_t i = n->num++;
 
 		g->remote->reading++; /* so nobody closes its file */
@@ -545,16 +577,15 @@ static int begin_some(struct step *step, struct cistern_error *err)
 {
 	struct reader *r = step->r;
 	uint64_t bytes = 0;
-	int num = 0, e = 1;
+	int num = 0, e;
 
-	while (e == 1 && bytes < STEP_BYTES && step->error == 0 && r->ready.head) {
-		if (r->ready.head->remote->fd >= 0)
-			bytes += read_ready(step, STEP_BYTES - bytes);
-		else
-			e = begin_one(r, err);
-		if (e < 0)
-			return e;
+	while ((e = begin_one(r, err)) > 0)
 		num += e;
+	if (e < 0)
+		return e;
+	while (bytes < STEP_BYTES && step->error == 0 && r->near.head) {
+		bytes += read_ready(step, STEP_BYTES - bytes);
+		num++;
 	}
 	while (bytes < STEP_BYTES && step->error == 0 && r->cold.head) {
 		bytes += read_cold(step);
