@@ -84,7 +84,8 @@ static void set_options(struct db *db, enum db_mode mode)
 	rocksdb_options_set_max_open_files(db->options, mode == DB_READ_ONLY ? -1 : OPEN_FILES);
 	rocksdb_options_set_compression(db->options, rocksdb_no_compression);
 	rocksdb_options_set_max_background_jobs(db->options, 2);
-	rocksdb_options_set_max_file_opening_threads(db->options, 1); /* there are few files; 16 threads cost more than they */
+	rocksdb_options_set_max_file_opening_threads(
+		db->options, 1); /* there are few files; 16 threads cost more than they */
 	rocksdb_options_set_info_log_level(db->options, LOG_LEVEL_ERROR);
 	rocksdb_options_set_keep_log_file_num(db->options, 2);
 	/* Idle means idle: no threads that wake to count. */
