@@ -35,6 +35,7 @@ void node_send(struct peers *p, uint32_t node, struct frame *f, const struct wir
 	struct node *n = &p->nodes[node];
 
 	f->incarnation = p->opt.incarnation;
+	f->to = n->incarnation;
 	f->time_ns = peers_time_ns(p);
 	f->seen = n->seen;
 	f->below = below(n);

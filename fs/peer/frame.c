@@ -15,6 +15,7 @@ void frame_put_head(struct buf *out, const struct frame *f, const uint64_t *acks
 	buf_u8(out, (uint8_t)f->kind);
 	buf_u16(out, (uint16_t)f->num_acks);
 	buf_u64(out, f->incarnation);
+	buf_u64(out, f->to);
 	buf_u64(out, (uint64_t)f->time_ns);
 	buf_u64(out, f->number);
 	buf_u64(out, f->previous);
@@ -36,12 +37,13 @@ int frame_decode(const void *bytes, size_t len, struct frame *ret)
 		return -EPROTONOSUPPORT;
 	f.num_acks = cursor_u16(&c);
 	f.incarnation = cursor_u64(&c);
+	f.to = cursor_u64(&c);
 	f.time_ns = (int64_t)cursor_u64(&c);
 	f.number = cursor_u64(&c);
 	f.previous = cursor_u64(&c);
 	f.seen = cursor_u64(&c);
 	f.below = cursor_u64(&c);
-	if (kind < FRAME_REQUEST || kind > FRAME_BYE || f.num_acks > FRAME_ACKS_MAX || f.incarnation == 0)
+	if (kind < FRAME_REQUEST || kind > FRAME_BYE || f.num_acks > FRAME_ACKS_MAX || f.incarnation == 0 || f.to == 0)
 		cursor_fail(&c);
 	f.kind = kind;
 	f.acks = cursor_bytes(&c, (size_t)f.num_acks * 8);

@@ -4,7 +4,7 @@
 
 /*
  * What one daemon sends to another, as bytes (WIRE_PAYLOAD of WIRE_PEER_SEND and _RECEIVED). Little-endian: u8 version, u8
- * kind, u16 number of acks, u64 incarnation of the sender, i64 its clock, u64 number, u64 previous, u64 seen, u64 below, u64 of each ack; then, for
+ * kind, u16 number of acks, u64 incarnation of the sender, u64 of the receiver, i64 the sender's clock, u64 number, u64 previous, u64 seen, u64 below, u64 of each ack; then, for
  * requests, replies and tells, u16 type and the body of the message to the end.
  */
 
@@ -13,7 +13,7 @@
 
 #include "format/base/cursor.h"
 
-#define FRAME_VERSION  2u
+#define FRAME_VERSION  3u
 #define FRAME_ACKS_MAX 64u
 
 enum frame_kind {
@@ -27,6 +27,7 @@ enum frame_kind {
 struct frame {
 	enum frame_kind kind;
 	uint64_t incarnation; /* of the sender; not 0 */
+	uint64_t to;          /* of the receiver that it is meant for; not 0 */
 	int64_t time_ns;      /* what the sender's clock showed (format/base/clock.h); 0: it has none */
 	uint64_t number;      /* of the request or tell; a reply: of what it answers */
 	uint64_t previous;    /* of requests and tells: the last one before it that waits still; 0: none does */

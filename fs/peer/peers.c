@@ -235,7 +235,7 @@ size_t peers_nodes(struct peers *p, uint32_t first, struct peers_node *out, size
 			.gone = n->gone,
 			.silent = n->silent,
 			.missing_usec = n->missing_since_usec ? (uint64_t)(now - n->missing_since_usec) : 0,
-			.incarnation = n->incarnation,
+			.incarnation = first + num == p->self ? p->opt.incarnation : n->incarnation,
 		};
 		memcpy(out[num].host, n->name, sizeof(out[num].host));
 		describe_owed(n, now, &out[num]);
@@ -584,11 +584,17 @@ int64_t peers_time_ns(struct peers *p)
 	return p->hooks.clock ? clock_now(p->hooks.clock) : 0;
 }
 
+/* What was on its way to the daemon before us has its numbers: a reply would be taken for that to a request of ours. */
+static bool is_for_us(const struct peers *p, const struct frame *f)
+{
+	return f->to == p->opt.incarnation;
+}
+
 void peers_received(struct peers *p, uint32_t from, const void *bytes, size_t len)
 {
 	struct frame f;
 
-	if (frame_decode(bytes, len, &f) || !known_sender(p, from, &f))
+	if (frame_decode(bytes, len, &f) || !is_for_us(p, &f) || !known_sender(p, from, &f))
 		return;
 	if (p->hooks.clock)
 		clock_heard(p->hooks.clock, f.time_ns);

@@ -247,13 +247,15 @@ static int asker_join(struct asker *a)
 
 static void test_frames(void)
 {
-	static const uint8_t expected[] = { 2, 2, 2, 0, /**/ 5, 0, 0, 0, 0, 0, 0, 0, /**/ 3, 2, 1, 0, 0, 0, 0, 0,
+	static const uint8_t expected[] = { 3, 2, 2, 0, /**/ 5, 0, 0, 0, 0, 0, 0, 0, /**/ 3, 0, 0, 0, 0, 0, 0, 0,
+		/**/ 3, 2, 1, 0, 0, 0, 0, 0,
 		/**/ 6, 0, 0, 0, 0, 0, 0, 0,
 		/**/ 4, 0, 0, 0, 0, 0, 0, 0, /**/ 7, 0, 0, 0, 0, 0, 0, 0, /**/ 8, 0, 0, 0, 0, 0, 0, 0, /**/ 9, 0, 0, 0,
 		0, 0, 0, 0, /**/ 0, 1, 0, 0, 0, 0, 0, 0, /**/ 3, 4, 'b' };
 	static const uint64_t acks[] = { 9, 256 };
 	struct frame f = { .kind = FRAME_REPLY,
 		.incarnation = 5,
+		.to = 3,
 		.time_ns = 0x010203,
 		.number = 6,
 		.previous = 4,
@@ -269,8 +271,8 @@ static void test_frames(void)
 	buf_u8(&out, 'b');
 	ok(out.len == sizeof(expected) && memcmp(out.data, expected, out.len) == 0, "a frame's bytes");
 	is_int(frame_decode(out.data, out.len, &back), 0, "are a frame");
-	ok(back.number == 6 && back.time_ns == 0x010203 && back.previous == 4 && back.seen == 7 && back.below == 8 &&
-			back.type == 0x0403 && back.body_len == 1 && frame_ack(&back, 1) == 256,
+	ok(back.number == 6 && back.to == 3 && back.time_ns == 0x010203 && back.previous == 4 && back.seen == 7 &&
+			back.below == 8 && back.type == 0x0403 && back.body_len == 1 && frame_ack(&back, 1) == 256,
 		"with the same fields");
 	for (size_t len = 0; len < out.len - 1; len++)
 		missed += frame_decode(out.data, len, &back) == 0;
@@ -433,6 +435,56 @@ static void test_storm(void)
 	is_int(bad, 0, "calls go on while agents die");
 	is_u64(w->sides[2].echoes, 1200, "each is executed once");
 	ok(told && w->sides[1].notes == note && !w->sides[1].disorder, "each tell arrives once, in order");
+	world_free(w);
+}
+
+static uint64_t incarnation_of(struct world *w, uint32_t at, uint32_t node)
+{
+	struct peers_node n = { 0 };
+
+	(void)peers_nodes(loopback_peers(w->l, at), node, &n, 1);
+	return n.incarnation;
+}
+
+/* Its agent has taken that for the daemon before, which had a request of the same number. */
+static void receive_late_reply(struct world *w, uint32_t node, uint32_t from, uint64_t to, uint64_t number)
+{
+	struct frame f = { .kind = FRAME_REPLY,
+		.incarnation = incarnation_of(w, node, from),
+		.to = to,
+		.number = number,
+		.type = WIRE_REPLY };
+	struct wire_msg reply = { 0 };
+	struct buf out BUF_CLEANUP = { 0 };
+
+	wire_put_i64(&reply, WIRE_STATUS, 0);
+	wire_put_u64(&reply, WIRE_SEQ, 999);
+	frame_put_head(&out, &f, NULL);
+	buf_bytes(&out, reply.body.data, reply.body.len);
+	peers_received(loopback_peers(w->l, node), from, out.data, out.len);
+	wire_msg_free(&reply);
+}
+
+static void test_late_reply(void)
+{
+	struct world *w = world_make(&(struct loopback_options){ 0 });
+	struct asker a = { .w = w, .from = 0, .to = 1, .type = KEEP, .number = 1 };
+	uint64_t before;
+
+	loopback_assemble(w->l);
+	loopback_settle(w->l);
+	before = incarnation_of(w, 0, 0);
+	loopback_restart(w->l, 0);
+	set_hooks(w, 0);
+	loopback_assemble(w->l);
+	loopback_settle(w->l);
+	ok(before && incarnation_of(w, 0, 0) != before, "a daemon is another one");
+	asker_start(&a);
+	wait_kept(w, 1, 1);
+	receive_late_reply(w, 0, 1, before, 1);
+	answer(w->sides[1].kept[0], 7);
+	is_int(asker_join(&a), 0, "its first request is answered");
+	is_u64(a.got, 7, "by what answers it, and not by what answers the first one of the daemon before");
 	world_free(w);
 }
 
@@ -861,6 +913,7 @@ int main(void)
 	test_lost_agents();
 	test_storm();
 	test_restart();
+	test_late_reply();
 	test_timeouts();
 	test_joins_in_time();
 	test_brief();
