@@ -344,6 +344,17 @@ static void spare_waiting(struct freed_queue *q, struct batch *b)
 	pthread_mutex_unlock(&q->mutex);
 }
 
+/*
+ * Of one that is dead and has to stay, all, when nothing is appended to it: a daemon that was killed has left room behind its end, which no range
+ * names.
+ */
+static int empty_segment(struct store *s, uint32_t segment, const struct freed_range *f, size_t num)
+{
+	const struct freed_range whole = { .segment = segment, .len = FREED_WHOLE / 2 };
+
+	return segment_is_open_for_append(s->segments, segment) ? punch_all(s, f, num) : punch_all(s, &whole, 1);
+}
+
 /* The next ranges, of up to SEGMENTS_PER_GATE segments. *ret_used: how many ranges. */
 static int give_back(struct store *s, const struct freed_range *f, size_t num, size_t *ret_used)
 {
@@ -357,7 +368,12 @@ static int give_back(struct store *s, const struct freed_range *f, size_t num, s
 	for (n = 0; n < b.num; n++, from = i) {
 		for (i = from; i < num && f[i].segment == b.segment[n]; i++)
 			;
-		e = b.fate[n] == GONE ? remove_segment(s, b.segment[n]) : punch_all(s, f + from, i - from);
+		if (b.fate[n] == GONE)
+			e = remove_segment(s, b.segment[n]);
+		else if (b.fate[n] == DEAD)
+			e = empty_segment(s, b.segment[n], f + from, i - from);
+		else
+			e = punch_all(s, f + from, i - from);
 		if (b.fate[n] == DEAD)
 			remember_dead(&s->freed, b.segment[n]);
 		r = r ? r : e;
@@ -474,6 +490,7 @@ int freed_sweep_segments(struct store *s)
 			break;
 		if (w.candidate[i] == w.highest) {
 			remember_dead(&s->freed, w.highest);
+			freed_push(w.highest, 0, FREED_WHOLE, 0, s);
 			continue;
 		}
 		if (s->freed.grace_usec) {

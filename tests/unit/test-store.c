@@ -343,6 +343,41 @@ static void test_bytes(void)
 	}
 }
 
+static int give_up(struct store *s, const struct inode *in)
+{
+	struct record rec = { .type = RECORD_PUNCH, .ino = in->ino, .len = 10000 };
+	int r = store_commit(s, &rec);
+
+	return r ? r : store_sync(s);
+}
+
+/* A killed daemon leaves the room of the segments that it was writing to. The newest one stays, for its number, but its room need not. */
+static void test_unfinished(bool give_up_first)
+{
+	struct inode a;
+	struct bench b;
+
+	if (!bench_begin(&b, 1 << 20, 0))
+		return;
+	a = make_file(b.s, "a");
+	is_int(fill(b.s, &a, 0, 10000, 'x'), 0, "a write");
+	if (give_up_first)
+		is_int(give_up(b.s, &a), 0, "which is given up");
+	is_int(store_sync(b.s), 0, "synced");
+	is_int(sim_power_cut(b.sim, 1), 0, "the daemon does not come to cut its segment");
+	store_abandon(b.s);
+	if (!bench_open(&b))
+		return;
+	ok(segment_allocated_bytes(store_segments(b.s)) >= 1 << 20, "which has room");
+	if (!give_up_first)
+		is_int(give_up(b.s, &a), 0, "what it has written is given up");
+	is_int(store_maintain(b.s, false), 0, "what can be given back is");
+	is_u64(segment_allocated_bytes(store_segments(b.s)), 0, "and that is all of it");
+	is_int(fill(b.s, &a, 0, 10000, 'y'), 0, "a write after that");
+	ok(reads(b.s, a.ino, 0, 10000, 'y'), "is somewhere else");
+	bench_end(&b);
+}
+
 static void test_damage(void)
 {
 	struct cistern_error err = { 0 };
@@ -711,6 +746,8 @@ int main(void)
 	test_hosts();
 	test_lock();
 	test_bytes();
+	test_unfinished(false);
+	test_unfinished(true);
 	test_damage();
 	test_sync();
 	test_freed();
