@@ -21,11 +21,13 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "format/base/text.h"
 #include "format/base/units.h"
 #include "fs/drain/result.h"
 #include "fs/drain/settle.h"
 
-#define GRACE_MSEC 10000 /* for open files, after a signal */
+#define GRACE_MSEC      10000 /* for open files, after a signal */
+#define PATH_TEXT_BYTES 200u
 
 /* ---- running */
 
@@ -96,20 +98,23 @@ static int run_final_drain(struct daemon *d, struct result *res)
 
 static void describe_rest(const struct daemon *d, struct result *res)
 {
-	char why[CISTERN_ERROR_TEXT_BYTES / 4], bytes[UNITS_TEXT];
+	bool others = d->agent && !drain_is_needed(d->store), one = res->dirty_files == 1;
+	char why[CISTERN_ERROR_TEXT_BYTES], head[CISTERN_ERROR_TEXT_BYTES / 4], tail[CISTERN_ERROR_TEXT_BYTES / 2];
+	char path[PATH_TEXT_BYTES], bytes[UNITS_TEXT];
 
-	snprintf(why, sizeof(why), "%.250s", res->text);
-	if (d->agent && !drain_is_needed(d->store)) {
-		snprintf(res->text, sizeof(res->text), "not all of the job is in %.200s%s%s; what this node had is",
-			d->backing, *why ? ": " : "", why);
-		return;
-	}
-	snprintf(res->text, sizeof(res->text),
-		"not all is in %.200s%s%s; %llu file%s (%s) wait%s in the store %.200s: mount it again to go on, or run "
-		"'cistern recover' on it%s; 'cistern fsck' looks into it",
-		d->backing, *why ? ": " : "", why, (unsigned long long)res->dirty_files,
-		res->dirty_files == 1 ? "" : "s", units_format_bytes(res->dirty_bytes, bytes),
-		res->dirty_files == 1 ? "s" : "", d->store_path, d->agent ? " and the job's other stores" : "");
+	memcpy(why, res->text, sizeof(why));
+	snprintf(head, sizeof(head), "not all %sis in %s", others ? "of the job " : "",
+		text_fit_end(path, sizeof(path), d->backing));
+	if (others)
+		snprintf(tail, sizeof(tail), "; what this node had is");
+	else
+		snprintf(tail, sizeof(tail),
+			"; %llu file%s (%s) wait%s in the store %s: mount it again to go on, or run 'cistern recover' on it%s; 'cistern "
+			"fsck' looks into it",
+			(unsigned long long)res->dirty_files, one ? "" : "s",
+			units_format_bytes(res->dirty_bytes, bytes), one ? "s" : "",
+			text_fit_end(path, sizeof(path), d->store_path), d->agent ? " and the job's other stores" : "");
+	text_join(res->text, sizeof(res->text), head, why, tail);
 }
 
 static void final_drain(struct daemon *d, struct result *res)

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "format/base/text.h"
 #include "fs/drain/fetch.h"
 #include "fs/drain/idle.h"
 #include "fs/drain/job_manifest.h"
@@ -183,11 +184,13 @@ struct complaint { /* the first of a list of errors */
 
 static void take_complaint(const char *path, int code, const char *text, void *arg)
 {
+	char why[CISTERN_ERROR_TEXT_BYTES / 4], where[CISTERN_ERROR_TEXT_BYTES / 4];
 	struct complaint *k = arg;
 
 	(void)code;
 	if (k->num++ == 0)
-		snprintf(k->text, CISTERN_ERROR_TEXT_BYTES / 2, "%s: %s", path, text);
+		snprintf(k->text, CISTERN_ERROR_TEXT_BYTES, "%s: %s", text_fit_end(where, sizeof(where), path),
+			text_fit(why, sizeof(why), text));
 }
 
 /* For node 0 and who asked there: why this node could not carry all. */
