@@ -27,6 +27,13 @@ int64_t collective_now_usec(void)
 	return t.tv_sec * SEC + t.tv_nsec / 1000;
 }
 
+uint64_t collective_life(const struct collective *c, uint32_t node)
+{
+	struct peers_node n;
+
+	return peers_nodes(c->opt.peers, node, &n, 1) == 1 ? n.incarnation : 0;
+}
+
 /* ---- paths and lists */
 
 void collective_paths_free(struct paths *p)

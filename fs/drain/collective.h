@@ -22,7 +22,8 @@ struct collective;
 
 struct collective_work { /* one part on one node */
 	enum drain_kind kind;
-	uint64_t session;    /* they are numbered one after the other, as long as node 0's daemon lives */
+	uint64_t
+		session; /* they are numbered one after the other, as long as node 0's daemon lives; its next one's are higher */
 	unsigned int part;   /* enum wire_part; COLLECTIVE_COMMIT, COLLECTIVE_DROP */
 	bool cautious, last; /* last: all nodes are unmounted */
 	enum wire_haste haste;

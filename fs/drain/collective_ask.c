@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/text.h"
 #include "fs/drain/collective_private.h"
 
 int collective_ask(
@@ -48,7 +49,7 @@ void collective_cancel(struct collective *c, uint64_t id)
 /* From the worker. Should node 0's daemon be there again meanwhile, it has not been asked yet. */
 void collective_end_alone(struct collective *c, uint64_t id, const char *what, const struct collective_done *done)
 {
-	char name[128], text[CISTERN_ERROR_TEXT_BYTES];
+	char name[128], text[CISTERN_ERROR_TEXT_BYTES], said[CISTERN_ERROR_TEXT_BYTES / 2];
 	struct ask *a;
 
 	pthread_mutex_lock(&c->lock);
@@ -65,8 +66,9 @@ void collective_end_alone(struct collective *c, uint64_t id, const char *what, c
 		return;
 	snprintf(text, sizeof(text),
 		"%s, which leads drains, %s: only what this node alone has written is drained, into directories that are there; the "
-		"rest stays in the stores%s%.500s",
-		peers_name(c->opt.peers, 0, name, sizeof(name)), what, done->text[0] ? "; " : "", done->text);
+		"rest stays in the stores%s%s",
+		peers_name(c->opt.peers, 0, name, sizeof(name)), what, done->text[0] ? "; " : "",
+		text_fit(said, sizeof(said), done->text));
 	c->opt.answer(id, done->result == CISTERN_EXIT_OK ? CISTERN_EXIT_INCOMPLETE : done->result, text, c->opt.arg);
 }
 
@@ -185,12 +187,15 @@ void *collective_asker(void *arg)
 	return NULL;
 }
 
+/* An answer that has waited for us may be for the daemon before us, whose asks had the same numbers. */
 void collective_serve_answer(struct collective *c, const struct wire_msg *m)
 {
 	uint64_t id = tag_get(m, TAG_ID);
 	char text[CISTERN_ERROR_TEXT_BYTES] = "";
 	struct ask *a;
 
+	if (tag_get(m, TAG_LIFE) != collective_life(c, peers_self(c->opt.peers)))
+		return;
 	wire_get_str(m, WIRE_TEXT, 0, text, sizeof(text));
 	pthread_mutex_lock(&c->lock);
 	a = collective_take_ask(&c->mine, 0, id);

@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /* Node 0 takes all asks that wait together, runs sessions for them (collective_session.c), and answers. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/text.h"
 #include "fs/drain/collective_private.h"
 
-static uint64_t incarnation_of(struct collective *c, uint32_t node)
-{
-	struct peers_node n;
-
-	return peers_nodes(c->opt.peers, node, &n, 1) == 1 ? n.incarnation : 0;
-}
+#define ANEW_MAX 5u /* sessions on end, for daemons that die again and again */
 
 /* lock is held. The caller's from then on. */
 static struct ask *take_final(struct collective *c, const struct ask *a)
@@ -35,7 +32,7 @@ static struct ask *find_old(struct ask *list, uint32_t from, uint64_t incarnatio
 
 void collective_forget_asks(struct collective *c, uint32_t from)
 {
-	uint64_t now = incarnation_of(c, from);
+	uint64_t now = collective_life(c, from);
 	struct ask *a;
 
 	while ((a = find_old(c->asks, from, now)))
@@ -53,7 +50,7 @@ int collective_serve_ask(struct collective *c, uint32_t from, const struct wire_
 		return -ENOMEM;
 	a->from = from;
 	a->id = id;
-	a->incarnation = incarnation_of(c, from);
+	a->incarnation = collective_life(c, from);
 	a->kind = (enum drain_kind)tag_get(m, TAG_KIND);
 	a->for_room = tag_get(m, TAG_HASTE) == WIRE_HASTE_ROOM;
 	collective_paths_decode(&a->paths, m);
@@ -149,6 +146,7 @@ static void answer(struct collective *c, struct ask *a, enum cistern_exit result
 
 	message_init(&m, (enum message_type)MESSAGE_DRAIN_ANSWER);
 	tag_put(&m, TAG_ID, a->id);
+	tag_put(&m, TAG_LIFE, a->incarnation);
 	tag_put(&m, TAG_RESULT, result);
 	wire_put_str(&m, WIRE_TEXT, text);
 	pthread_mutex_unlock(&c->lock);
@@ -260,18 +258,27 @@ static bool keeps_us(const struct collective *c, uint32_t node)
 	return node != 0 && c->members[node].state == AT_WORK;
 }
 
-/* lock is held. The nodes of which that is so. */
+/* lock is held. The nodes of which that is so; those that there is no room for are counted. */
 static void name_nodes(
 	struct collective *c, bool (*is)(const struct collective *c, uint32_t node), char *out, size_t cap)
 {
-	size_t n = 0;
+	static const char more[] = " and 4294967295 more"; /* at most */
 	char name[128];
+	uint32_t unnamed = 0;
+	size_t n = 0;
 
 	out[0] = '\0';
-	for (uint32_t i = 0; i < c->num_members && n < cap; i++)
-		if (is(c, i))
-			n += (size_t)snprintf(out + n, cap - n, "%s%s", n ? ", " : "",
-				peers_name(c->opt.peers, i, name, sizeof(name)));
+	for (uint32_t i = 0; i < c->num_members; i++) {
+		if (!is(c, i))
+			continue;
+		peers_name(c->opt.peers, i, name, sizeof(name));
+		if (unnamed || n + strlen(", ") + strlen(name) + sizeof(more) > cap)
+			unnamed++;
+		else
+			n += (size_t)snprintf(out + n, cap - n, "%s%s", n ? ", " : "", name);
+	}
+	if (unnamed)
+		snprintf(out + n, cap - n, " and %" PRIu32 " more", unnamed);
 }
 
 /* lock is held. */
@@ -310,7 +317,7 @@ void collective_waits_for(struct collective *c, char *out, size_t cap)
 /* lock is held, given up meanwhile. After a session that all these had asked for. */
 static void finish_finals(struct collective *c, uint64_t served)
 {
-	char text[CISTERN_ERROR_TEXT_BYTES], late[CISTERN_ERROR_TEXT_BYTES / 4];
+	char text[CISTERN_ERROR_TEXT_BYTES], late[CISTERN_ERROR_TEXT_BYTES / 4], said[CISTERN_ERROR_TEXT_BYTES / 2];
 
 	if (c->finals && served == c->num_members) {
 		c->leave_usec = 0;
@@ -319,9 +326,9 @@ static void finish_finals(struct collective *c, uint64_t served)
 	} else if (is_over(c) && served == collective_count(c->finals)) {
 		c->leave_usec = 0;
 		name_nodes(c, is_mounted, late, sizeof(late));
-		snprintf(text, sizeof(text), "%s%s%swhat the other nodes had is drained as far as it could be%s%.500s",
+		snprintf(text, sizeof(text), "%s%s%swhat the other nodes had is drained as far as it could be%s%s",
 			*late ? "still mounted, or out of reach, when the time was over: " : "", late,
-			*late ? "; " : "", c->text[0] ? "; " : "", c->text);
+			*late ? "; " : "", c->text[0] ? "; " : "", text_fit(said, sizeof(said), c->text));
 		answer_all(c, &c->finals, CISTERN_EXIT_INCOMPLETE, text);
 	}
 }
@@ -367,6 +374,31 @@ static enum wire_haste haste_of(struct collective *c, const struct ask *asks, bo
 	return WIRE_HASTE_NONE;
 }
 
+/*
+ * lock is held. Of a session in which a daemon was restarted nothing is whole, though that daemon may be there again, and all the others: who waits
+ * gets another one.
+ */
+static bool is_to_begin_anew(struct collective *c)
+{
+	c->num_anew = c->restarted ? c->num_anew + 1 : 0;
+	return c->restarted && !c->background && !c->ending && c->num_anew <= ANEW_MAX;
+}
+
+/* lock is held. Before what was asked meanwhile. */
+static void begin_anew(struct collective *c)
+{
+	struct ask **end = &c->served;
+
+	while (*end)
+		end = &(*end)->next;
+	*end = c->asks;
+	c->asks = c->served;
+	c->served = NULL;
+	c->finals_served = 0;
+	for (uint32_t node = 0; node < c->num_members; node++)
+		collective_forget_asks(c, node);
+}
+
 static void lead(struct collective *c)
 {
 	struct paths paths;
@@ -390,6 +422,10 @@ static void lead(struct collective *c)
 	opt.haste = haste_of(c, c->served, opt.last);
 	collective_run_sessions(c, &opt);
 	collective_paths_free(&paths);
+	if (is_to_begin_anew(c)) {
+		begin_anew(c);
+		return;
+	}
 	c->finals_served = served;
 	result = c->result;
 	memcpy(text, c->text, sizeof(text));

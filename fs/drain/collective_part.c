@@ -92,7 +92,7 @@ static void restarted(struct collective *c, uint32_t node)
 	if (c->leading && node < c->num_members && c->members[node].state != AT_WORK)
 		collective_note_result(c, node, CISTERN_EXIT_INCOMPLETE, why);
 	lose(c, node, why);
-	c->broken = true;
+	c->broken = c->restarted = true;
 }
 
 void collective_event(struct collective *c, enum peers_event event, uint32_t node)

@@ -21,7 +21,7 @@
 
 enum {                                           /* MESSAGE_DRAIN_FIRST and on */
 	MESSAGE_DRAIN_ASK = MESSAGE_DRAIN_FIRST, /* to node 0: ID, KIND, HASTE, PATH* */
-	MESSAGE_DRAIN_ANSWER,                    /* from node 0: ID, RESULT, WIRE_TEXT */
+	MESSAGE_DRAIN_ANSWER,                    /* from node 0: ID, LIFE, RESULT, WIRE_TEXT */
 	MESSAGE_DRAIN_CANCEL,                    /* to node 0: ID */
 	MESSAGE_DRAIN_PART, /* from node 0: SESSION, PART, KIND, CAUTIOUS, LAST, AGAIN, HASTE, TIME, PATH*, SHARED */
 	MESSAGE_DRAIN_PART_DONE, /* to node 0: SESSION, PART, RESULT, WIRE_TEXT, SHARED, WIRE_TOTALS */
@@ -44,7 +44,8 @@ enum {
 	TAG_LAST,
 	TAG_HASTE,
 	TAG_TIME,
-	TAG_AGAIN
+	TAG_AGAIN,
+	TAG_LIFE /* of the daemon that has asked: the next one's IDs are the same */
 };
 
 struct paths { /* owned; num 0: everything */
@@ -104,12 +105,16 @@ struct collective {
 	/* node 0 */
 	struct ask *asks, *finals; /* waiting for a session; of unmounted nodes */
 	struct ask *served;        /* for which the running session is */
-	uint64_t session;
-	uint64_t time_usec; /* of the running session: before its first part */
+	uint64_t
+		session; /* of no daemon of node 0 before this one; what is late of theirs is not taken for an answer to us */
+	uint64_t num_sessions; /* for people */
+	uint64_t time_usec;    /* of the running session: before its first part */
 	unsigned int part;
 	bool leading, stop_session, background;
-	bool broken;  /* a node was restarted since the session began, or could not tell what it has written */
-	bool without; /* a node was lost */
+	bool broken;           /* a node was restarted since the session began, or could not tell what it has written */
+	bool restarted;        /* the first of that */
+	bool without;          /* a node was lost */
+	unsigned int num_anew; /* sessions on end in which that was so */
 	struct member *members; /* owned */
 	uint32_t num_members;
 	struct wire_shared_list shared; /* of the running session */
@@ -140,8 +145,9 @@ static inline void tag_put(struct wire_msg *m, int tag, uint64_t v)
 
 /* ---- collective.c */
 
-int64_t collective_now_usec(void);                                 /* CLOCK_MONOTONIC */
-void collective_wait_changed(struct collective *c, int64_t until); /* lock is held; INT64_MAX: for ever */
+int64_t collective_now_usec(void);                                   /* CLOCK_MONOTONIC */
+uint64_t collective_life(const struct collective *c, uint32_t node); /* of that node's daemon; 0: none is known */
+void collective_wait_changed(struct collective *c, int64_t until);   /* lock is held; INT64_MAX: for ever */
 
 void collective_paths_free(struct paths *p);
 bool collective_paths_add(struct paths *p, const char *path); /* false: no memory */

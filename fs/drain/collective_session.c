@@ -104,7 +104,7 @@ static void begin_summary(struct collective *c)
 	uint64_t mark;
 
 	collective_forget_troubles(c);
-	c->summary = (struct manifest_session){ .session = c->session, .started_ns = now_ns() };
+	c->summary = (struct manifest_session){ .session = ++c->num_sessions, .started_ns = now_ns() };
 	pthread_mutex_unlock(&c->lock);
 	mark = c->opt.mark ? c->opt.mark(c->opt.arg) : 0;
 	pthread_mutex_lock(&c->lock);
@@ -252,10 +252,10 @@ static bool is_late_session(const struct collective *c, const struct collective_
 /* lock is held, given up meanwhile. */
 static void run_session(struct collective *c, const struct collective_session_options *opt)
 {
-	c->session++;
+	c->session = (c->session ? c->session : collective_life(c, 0)) + 1;
 	c->time_usec = time_before(c);
 	c->leading = true;
-	c->stop_session = c->broken = c->without = false;
+	c->stop_session = c->broken = c->restarted = c->without = false;
 	for (uint32_t i = 0; i < c->num_members; i++)
 		c->members[i].away = false;
 	c->background = opt->kind == DRAIN_BACKGROUND;

@@ -258,20 +258,6 @@ static bool wait_answers(struct world *w, unsigned int num)
 	return r == 0;
 }
 
-static void wait_work(struct world *w, uint32_t node, unsigned int part)
-{
-	bool there = false;
-
-	pthread_mutex_lock(&w->lock);
-	while (!there) {
-		for (unsigned int i = 0; i < w->num_done; i++)
-			there = there || (w->done[i].node == node && w->done[i].part == part);
-		if (!there)
-			pthread_cond_wait(&w->cond, &w->lock);
-	}
-	pthread_mutex_unlock(&w->lock);
-}
-
 static unsigned int count_done(struct world *w, unsigned int part, uint32_t node)
 {
 	unsigned int n = 0;
@@ -279,6 +265,49 @@ static unsigned int count_done(struct world *w, unsigned int part, uint32_t node
 	for (unsigned int i = 0; i < w->num_done; i++)
 		n += w->done[i].part == part && w->done[i].node == node;
 	return n;
+}
+
+/* Until it has begun that part so often. */
+static void wait_works(struct world *w, uint32_t node, unsigned int part, unsigned int num)
+{
+	pthread_mutex_lock(&w->lock);
+	while (count_done(w, part, node) < num)
+		pthread_cond_wait(&w->cond, &w->lock);
+	pthread_mutex_unlock(&w->lock);
+}
+
+static void wait_work(struct world *w, uint32_t node, unsigned int part)
+{
+	wait_works(w, node, part, 1);
+}
+
+/* Until let_go(). */
+static void hold(struct world *w, unsigned int part, uint32_t node)
+{
+	pthread_mutex_lock(&w->lock);
+	w->hold_part = part;
+	w->hold_node = node;
+	w->stopped = false;
+	pthread_mutex_unlock(&w->lock);
+}
+
+static void let_go(struct world *w)
+{
+	pthread_mutex_lock(&w->lock);
+	w->stopped = true;
+	pthread_cond_broadcast(&w->cond);
+	pthread_mutex_unlock(&w->lock);
+}
+
+static void wait_until_awaited(struct world *w, const char *who)
+{
+	char waits[CISTERN_ERROR_TEXT_BYTES] = "";
+
+	for (int tries = 0; strcmp(waits, who) != 0 && tries < 60000; tries++) {
+		usleep(1000);
+		collective_waits_for(w->nodes[0].c, waits, sizeof(waits));
+	}
+	is_str(waits, who, "whom unmounted nodes wait for");
 }
 
 static unsigned int num_done(struct world *w, unsigned int part, uint32_t node)
@@ -400,24 +429,78 @@ static void test_death(void)
 	stop(w);
 }
 
-/* Nobody knows then what commits were on their way: a shared file stays in the stores. */
+/* Nobody knows then what commits were on their way: a shared file stays in the stores, but who waits gets another session. */
 static void test_restart(void)
 {
 	struct world *w = start(60000000);
 
 	w->share = true;
-	w->hold_part = WIRE_PART_DIRS; /* which node 0 does alone */
+	hold(w, WIRE_PART_DIRS, 0); /* which node 0 does alone */
 	collective_ask(w->nodes[0].c, 1, DRAIN_FLUSH, false, NULL, 0);
 	wait_work(w, 0, WIRE_PART_DIRS);
 	start_anew(w, 2);
-	pthread_mutex_lock(&w->lock);
-	w->stopped = true;
-	pthread_cond_broadcast(&w->cond);
-	pthread_mutex_unlock(&w->lock);
+	let_go(w);
 	ok(wait_answers(w, 1), "a session goes on when a daemon is restarted between its parts");
-	ok(w->answers[0].result == CISTERN_EXIT_INCOMPLETE && strstr(w->answers[0].text, "node 2"), "and names it: %s",
-		w->answers[0].text);
 	is_u64(find_done(w, WIRE_PART_FILES, 1)->failed, 2, "no file that others wrote is taken for whole");
+	is_u64(count_done(w, WIRE_PART_FINISH, 0), 2, "and all of it is done once more");
+	ok(w->answers[0].result == CISTERN_EXIT_OK, "which is what counts: %s", w->answers[0].text);
+	stop(w);
+}
+
+/* The last session, while all nodes are unmounted, is not the last one when one of them is mounted again. */
+static void test_restart_last(void)
+{
+	struct world *w = start(60000000);
+
+	hold(w, WIRE_PART_CONVERT, 0);
+	for (uint32_t node = 0; node < NODES; node++)
+		collective_ask(w->nodes[node].c, 1, DRAIN_FINAL, false, NULL, 0);
+	wait_work(w, 0, WIRE_PART_CONVERT);
+	start_anew(w, 2);
+	let_go(w);
+	wait_until_awaited(w, "node 2 (host host2), still mounted");
+	is_u64(w->num_answers, 0, "nobody is told that all is done");
+	collective_ask(w->nodes[2].c, 1, DRAIN_FINAL, false, NULL, 0);
+	ok(wait_answers(w, NODES), "when it is unmounted again, all are answered");
+	for (uint32_t i = 0; i < NODES; i++)
+		is_int(w->answers[i].result, CISTERN_EXIT_OK, "well");
+	stop(w);
+}
+
+static bool is_leading(struct collective *c)
+{
+	pthread_mutex_lock(&c->lock);
+	bool is = c->leading;
+	pthread_mutex_unlock(&c->lock);
+	return is;
+}
+
+/* What a daemon was to be told that has died since is not told the next one, which asks for something else by the same number. */
+static void test_answer_for_another(void)
+{
+	struct world *w = start(60000000);
+
+	hold(w, WIRE_PART_FINISH, 0);
+	collective_ask(w->nodes[1].c, 1, DRAIN_FLUSH, false, NULL, 0);
+	wait_work(w, 0, WIRE_PART_FINISH);
+	loopback_settle(w->l);
+	loopback_kill(w->l, 1);
+	loopback_settle(w->l); /* node 0 has heard of that */
+	let_go(w);
+	while (is_leading(w->nodes[0].c))
+		usleep(1000);
+	collective_destroy(w->nodes[1].c);
+	loopback_restart(w->l, 1);
+	start_node(w, 1, 60000000);
+	hold(w, WIRE_PART_PARK, 0);
+	collective_ask(w->nodes[1].c, 1, DRAIN_FLUSH, false, NULL, 0);
+	loopback_assemble(w->l);
+	wait_works(w, 0, WIRE_PART_PARK, 2);
+	loopback_settle(w->l);
+	is_u64(w->num_answers, 0, "the daemon after that waits for a session of its own");
+	let_go(w);
+	ok(wait_answers(w, 1) && w->answers[0].result == CISTERN_EXIT_OK, "and is told of its end: %s",
+		w->answers[0].text);
 	stop(w);
 }
 
@@ -495,17 +578,6 @@ static void test_late(void)
 		late = w->done[i].haste == WIRE_HASTE_LATE || late;
 	ok(late, "what waits for the last session does not wait for it");
 	stop(w);
-}
-
-static void wait_until_awaited(struct world *w, const char *who)
-{
-	char waits[CISTERN_ERROR_TEXT_BYTES] = "";
-
-	for (int tries = 0; strcmp(waits, who) != 0 && tries < 60000; tries++) {
-		usleep(1000);
-		collective_waits_for(w->nodes[0].c, waits, sizeof(waits));
-	}
-	is_str(waits, who, "whom unmounted nodes wait for");
 }
 
 /* Nobody waits for the time-out then. */
@@ -593,14 +665,6 @@ static void ignore(struct world *w, uint32_t node, int what)
 {
 	pthread_mutex_lock(&w->lock);
 	w->ignore[node] = what;
-	pthread_mutex_unlock(&w->lock);
-}
-
-static void let_go(struct world *w)
-{
-	pthread_mutex_lock(&w->lock);
-	w->stopped = true;
-	pthread_cond_broadcast(&w->cond);
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -830,6 +894,8 @@ int main(void)
 	test_failure();
 	test_death();
 	test_restart();
+	test_restart_last();
+	test_answer_for_another();
 	test_uncommitted();
 	test_background();
 	test_final();
