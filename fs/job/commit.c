@@ -428,6 +428,7 @@ static int tell_home(struct job *j, struct shared *s, uint64_t stamp, uint64_t s
 	if (rc == 0) {
 		view_get(&reply, v);
 		shared_apply(s, v, asked_usec);
+		shared_note_place(j, v);
 	}
 	wire_msg_free(&m);
 	wire_msg_free(&reply);

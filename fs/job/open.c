@@ -50,6 +50,19 @@ static void name_foreign(struct job *j, const struct view *v, struct record *rec
 		(void)remote_name(j, v->ino, &rec->parent, rec->name);
 }
 
+/* Which file of the backing directory it is; no bytes of the layer are in that by this. */
+static int note_backing(struct job *j, const struct view *v)
+{
+	struct record rec = { .type = RECORD_DRAINED,
+		.flags = RECORD_F_META_ONLY,
+		.ino = v->ino,
+		.size = v->size,
+		.backing_dev = v->backing_dev,
+		.backing_ino = v->backing_ino };
+
+	return v->backing_ino ? store_commit(j->opt.store, &rec) : 0;
+}
+
 /* Should the home be lost, recovery has the name from here. */
 static int make_foreign(struct job *j, const struct view *v)
 {
@@ -60,9 +73,19 @@ static int make_foreign(struct job *j, const struct view *v)
 
 	name_foreign(j, v, &rec);
 	if (state_inode(store_state(j->opt.store), v->ino, &in) == 0 &&
+		(!v->backing_ino || in.backing_ino == v->backing_ino) &&
 		(!rec.name[0] || (in.origin_parent == rec.parent && strcmp(in.origin_name, rec.name) == 0)))
 		return 0;
-	return store_commit(j->opt.store, &rec);
+	int rc = store_commit(j->opt.store, &rec);
+	return rc < 0 ? rc : note_backing(j, v);
+}
+
+void shared_note_place(struct job *j, const struct view *v)
+{
+	struct inode in;
+
+	if (v->backing_ino && state_inode(store_state(j->opt.store), v->ino, &in) == 0 && in.flags & INODE_FOREIGN)
+		(void)make_foreign(j, v);
 }
 
 /* open_lock is held. */

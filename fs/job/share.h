@@ -313,6 +313,8 @@ int share_open(struct job *j, uint64_t ino, int flags, struct job_file *file, st
 int share_opened(struct job *j, uint64_t ino, int flags, struct job_file *file, struct core_open_reply *ret);
 void share_release(struct job *j, struct job_file *file);
 int shared_register(struct job *j, struct shared *s); /* again, when the home has forgotten us */
+/* A drain may have given the file its place since we made a layer of it: recovery is to know that. */
+void shared_note_place(struct job *j, const struct view *v);
 
 /* ---- commit.c */
 

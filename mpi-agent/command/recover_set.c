@@ -201,14 +201,26 @@ struct target { /* where a shared file is put together */
 	bool stands_in; /* for one whose home is lost */
 };
 
-/* The first store that has some of a file and knows a name of it; or else the last one that has some. NULL: none. */
+/* What a store knows of the place of a file that is at home elsewhere. */
+static int knowledge(const struct inode *in)
+{
+	return !in->origin_name[0] ? 1 : !in->backing_ino ? 2 : 3;
+}
+
+/* The first one of the stores that have some of a file and know most of its place. NULL: none has. */
 static struct state *find_remains(const struct recover_set *set, uint64_t ino, struct inode *ret)
 {
 	struct state *found = NULL;
+	struct inode in;
+	int most = 0;
 
-	for (uint32_t i = 0; i < set->num_nodes && !(found && ret->origin_name[0]); i++)
-		if (set->stores[i] && state_inode(store_state(set->stores[i]), ino, ret) == 0)
-			found = store_state(set->stores[i]);
+	for (uint32_t i = 0; i < set->num_nodes; i++) {
+		if (!set->stores[i] || state_inode(store_state(set->stores[i]), ino, &in) < 0 || knowledge(&in) <= most)
+			continue;
+		most = knowledge(&in);
+		found = store_state(set->stores[i]);
+		*ret = in;
+	}
 	return found;
 }
 
@@ -222,18 +234,21 @@ static bool is_taken(const struct recover_set *set, uint64_t dir, const char *na
 	return false;
 }
 
-/* A file whose number was made from that of its backing file (fs/core/node.c), on the device that the job was mounted over. */
-static bool is_same(const struct recover_set *set, uint64_t ino, const struct stat *st)
+/*
+ * On the device that the job was mounted over: a file whose number was made from that of its backing file (fs/core/node.c), or that a drain has
+ * carried, which the home has told.
+ */
+static bool is_same(const struct recover_set *set, const struct inode *in, const struct stat *st)
 {
 	struct stat top;
 
 	return S_ISREG(st->st_mode) && fstat(set->backing_fd, &top) == 0 && st->st_dev == top.st_dev &&
-	       ino == (STATE_BACKING_INO_BIT | st->st_ino);
+	       (in->ino == (STATE_BACKING_INO_BIT | st->st_ino) || in->backing_ino == st->st_ino);
 }
 
 enum place { PLACE_FREE, PLACE_SAME, PLACE_TAKEN };
 
-/* What there is under the name that is known of a file: nothing, the file as it was before the job (ret), something else. */
+/* What there is under the name that is known of a file: nothing, the file as it was before the job or as it was drained (ret), something else. */
 static enum place look(const struct recover_set *set, struct state *st, const struct inode *in, struct stat *ret)
 {
 	char path[PATH_MAX];
@@ -249,7 +264,7 @@ static enum place look(const struct recover_set *set, struct state *st, const st
 	snprintf(path + len, sizeof(path) - len, "%s%s", len ? "/" : "", in->origin_name);
 	if (fstatat(set->backing_fd, path, ret, AT_SYMLINK_NOFOLLOW))
 		return errno == ENOENT ? PLACE_FREE : PLACE_TAKEN;
-	return is_same(set, in->ino, ret) ? PLACE_SAME : PLACE_TAKEN;
+	return is_same(set, in, ret) ? PLACE_SAME : PLACE_TAKEN;
 }
 
 static void say_name(const struct inode *in, const char *name)

@@ -429,3 +429,32 @@ END
 	cmp "$WORK/ref" "$BACKING/link"
 	is "$(ls -A "$BACKING")" link
 }
+
+# over NODE FILE TEXT OFFSET: into the file as that node sees it, and into what it must be.
+over() {
+	write_at "$3" "$WORK/m$1/$2" "$4"
+	write_at "$3" "$WORK/ref/$2" "$4"
+}
+
+@test "what was drained, and written over by other nodes, when the store of the file's home is lost: it lies over what was drained" {
+	mkdir "$WORK/b" "$WORK/ref" "$WORK/to"
+	start_job 2
+	random_file "$WORK/ref/f" 100000
+	cp "$WORK/ref/f" "$WORK/m0/f"
+	cp "$WORK/ref/f" "$WORK/m0/g"
+	over 1 f 'before' 10
+	exec 8<>"$WORK/m1/g"
+	"$CISTERN" flush --wait --timeout 10m --mount "$WORK/m0"
+	over 1 f 'once more' 50000
+	cp "$WORK/ref/f" "$WORK/ref/g"
+	cat "$WORK/ref/g" >&8
+	sync "$WORK/m1/g"
+	exec 8>&-
+	kill_job
+	exits 3 "$CISTERN" recover "$WORK/s1" --to "$WORK/to"
+	diff -r "$WORK/to" "$WORK/ref"
+	exits 3 "$CISTERN" recover "$WORK/s1" --to "$WORK/b"
+	diff -r "$WORK/b" "$WORK/ref"
+	exits 0 "$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
+	diff -r "$WORK/b" "$WORK/ref"
+}
