@@ -12,15 +12,23 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define TRIES 100
+#define BUSY_USEC 1000u
+
+struct farthest { /* of what the nodes have in that field */
+	enum message_tag tag;
+	uint64_t *end;
+	bool busy; /* somebody does not know his yet */
+};
 
 static void take_end(uint32_t node, const struct wire_msg *reply, void *arg)
 {
-	uint64_t *end = arg, theirs = reply ? message_get(reply, MESSAGE_SHARE_END) : 0;
+	struct farthest *f = arg;
+	uint64_t theirs = reply ? message_get(reply, f->tag) : 0;
 
 	(void)node;
-	if (*end < theirs)
-		*end = theirs;
+	f->busy |= reply && message_get(reply, MESSAGE_FLAGS);
+	if (*f->end < theirs)
+		*f->end = theirs;
 }
 
 /* What a node that was given up has not committed is lost: that is no failure. */
@@ -32,7 +40,7 @@ static int first_error(const int *status, uint32_t num)
 	return 0;
 }
 
-int share_end(struct job *j, struct shared *s, uint64_t *end)
+static int ask(struct job *j, struct shared *s, struct farthest *f)
 {
 	uint32_t num = peers_count(j->peers);
 	int *status = calloc(num, sizeof(*status));
@@ -43,11 +51,11 @@ int share_end(struct job *j, struct shared *s, uint64_t *end)
 		return -ENOMEM;
 	message_init(&m, MESSAGE_SHARE_END_ASK);
 	message_put(&m, MESSAGE_SHARE_INO, s->ino);
-	for (int tries = 0; rc == -ECONNRESET && tries < TRIES; tries++) {
+	for (int tries = 0; rc == -ECONNRESET && tries < SHARE_RESTART_TRIES; tries++) {
 		if (tries > 0)
 			usleep(SHARE_RETRY_USEC);
 		j->share->messages += num;
-		(void)peers_call_all(j->peers, &m, status, take_end, end);
+		(void)peers_call_all(j->peers, &m, status, take_end, f);
 		rc = first_error(status, num);
 	}
 	wire_msg_free(&m);
@@ -55,16 +63,59 @@ int share_end(struct job *j, struct shared *s, uint64_t *end)
 	return rc;
 }
 
+int share_end(struct job *j, struct shared *s, uint64_t *end)
+{
+	return ask(j, s, &(struct farthest){ MESSAGE_SHARE_END, end, false });
+}
+
+/* Who is just being given a place knows it soon, or that it is not known: what the home needs to say so is nobody's answer to this. */
+int share_end_given(struct job *j, struct shared *s, uint64_t *end)
+{
+	struct farthest f = { MESSAGE_SHARE_OFF, end, true };
+	uint64_t until = share_now_usec() + config_number(j->opt.cfg, CONFIG_AGENT_TIMEOUT);
+	int rc = 0;
+
+	for (unsigned int usec = BUSY_USEC; rc == 0 && f.busy; usec *= 2) {
+		f.busy = false;
+		rc = ask(j, s, &f);
+		if (rc == 0 && f.busy && share_now_usec() > until)
+			rc = -ETIMEDOUT;
+		else if (rc == 0 && f.busy)
+			usleep(usec < SHARE_RETRY_USEC ? usec : SHARE_RETRY_USEC);
+	}
+	return rc;
+}
+
+/* So far reaches what our appenders were given, and our layer, which an earlier life may have written. */
+static uint64_t given_here(struct job *j, uint64_t ino, struct shared *s, bool *ret_busy)
+{
+	struct inode in;
+	uint64_t end = state_inode(store_state(j->opt.store), ino, &in) == 0 ? in.size : 0;
+
+	if (!s)
+		return end;
+	pthread_mutex_lock(&s->mutex);
+	*ret_busy = s->num_placing > 0;
+	if (end < s->append_end)
+		end = s->append_end;
+	pthread_mutex_unlock(&s->mutex);
+	return end;
+}
+
 void end_serve_ask(struct job *j, struct peers_request *rq)
 {
-	struct shared *s = shared_find(j, message_get(peers_msg(rq), MESSAGE_SHARE_INO));
+	uint64_t ino = message_get(peers_msg(rq), MESSAGE_SHARE_INO);
+	struct shared *s = shared_find(j, ino);
 	struct wire_msg reply = { 0 };
-	uint64_t end = s ? shared_size(j, s) : 0;
+	bool busy = false;
+	uint64_t end = s ? shared_size(j, s) : 0, given = given_here(j, ino, s, &busy);
 
 	shared_put(j, s);
 	wire_msg_init(&reply, WIRE_REPLY);
 	wire_put_i64(&reply, WIRE_STATUS, 0);
 	message_put(&reply, MESSAGE_SHARE_END, end);
+	message_put(&reply, MESSAGE_SHARE_OFF, given > end ? given : end);
+	message_put(&reply, MESSAGE_FLAGS, busy);
 	peers_reply(rq, &reply);
 	wire_msg_free(&reply);
 }

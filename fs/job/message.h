@@ -71,7 +71,8 @@ enum message_type {
 	MESSAGE_SHARE_TOLD,      /* from the home to an opener to whom it was promised: VIEW */
 	MESSAGE_SHARE_LOCATE, /* to a domain home: INO, OFF, LEN, FIRST: only some -> PIECES, OFF to go on from */
 	MESSAGE_SHARE_LOCATE_HOME, /* the same to the home of a file that is not shared; -ESTALE: it is; -EBUSY: CARRY_READ */
-	MESSAGE_SHARE_APPEND,   /* to the home: INO, LEN -> OFF: the place is yours */
+	/* to the home: INO, LEN; FLAGS 1: END: the farthest OFF of END_ASK, AT_STAMP -> OFF: the place is yours; -EAGAIN: ask for that */
+	MESSAGE_SHARE_APPEND,
 	MESSAGE_SHARE_TRUNCATE, /* to the home: INO, SIZE -> VIEW */
 	MESSAGE_SHARE_CUT,      /* from the home to all: VIEW: map and layer end at SIZE */
 	MESSAGE_SHARE_DROP, /* from the home to all, one-way: PIECES (u64 inodes): maps and layers are of no use any more */
@@ -79,8 +80,8 @@ enum message_type {
 	MESSAGE_SHARE_CARRY, /* to the home of a file that cannot be shared: INO, FLAGS (enum carry), OFF, LEN or PIECES (bytes), MODE -> SIZE, or VIEW */
 	MESSAGE_SHARE_CARRY_READ, /* to it: INO, OFF, LEN -> PIECES (bytes); -ESTALE: ask for places */
 	MESSAGE_SHARE_BACKING_READ, /* to the home: INO, OFF, LEN -> PIECES (bytes of the backing file): no path leads there any more */
-	MESSAGE_SHARE_END_ASK, /* to all: INO -> END: so far reaches what you know of, also what you have not committed */
-	MESSAGE_SHARE_FORGET, /* to all, one-way: INO: of what you know of it nothing is to be had from me any more */
+	MESSAGE_SHARE_END_ASK, /* to all: INO -> END: so far reaches what you know of, also what you have not committed; OFF: share_end_given; FLAGS 1: not known yet */
+	MESSAGE_SHARE_FORGET,  /* to all, one-way: INO: of what you know of it nothing is to be had from me any more */
 
 	/* lock.c: 300 to 319 */
 	MESSAGE_LOCK_ASK =

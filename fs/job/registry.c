@@ -30,17 +30,6 @@ uint64_t registry_stamp(struct shared *s)
 	return s->last_stamp;
 }
 
-static void reply_number(struct peers_request *rq, enum message_tag tag, uint64_t v)
-{
-	struct wire_msg reply = { 0 };
-
-	wire_msg_init(&reply, WIRE_REPLY);
-	wire_put_i64(&reply, WIRE_STATUS, 0);
-	message_put(&reply, tag, v);
-	peers_reply(rq, &reply);
-	wire_msg_free(&reply);
-}
-
 /* mutex is held. */
 static bool keep_waiting(struct shared *s, struct peers_request *rq)
 {
@@ -120,7 +109,7 @@ void registry_serve_stamp(struct job *j, struct peers_request *rq)
 		stamp = s->last_stamp;
 	pthread_mutex_unlock(&s->mutex);
 	if (stamp)
-		reply_number(rq, MESSAGE_SHARE_AT_STAMP, stamp);
+		share_reply_number(rq, MESSAGE_SHARE_AT_STAMP, stamp);
 	else if (!waits)
 		peers_reply_status(rq, -ENOMEM);
 	shared_put(j, s);
@@ -388,25 +377,16 @@ void registry_forget_node(struct job *j, uint32_t node)
 
 /* ---- commits */
 
-static void raise_end(struct shared *s, uint64_t end)
-{
-	pthread_mutex_lock(&s->mutex);
-	if (s->append_end < end)
-		s->append_end = end;
-	pthread_mutex_unlock(&s->mutex);
-}
-
 static void raise_size(struct shared *s, uint64_t size)
 {
 	pthread_mutex_lock(&s->mutex);
 	if (s->size < size)
 		s->size = size;
 	pthread_mutex_unlock(&s->mutex);
-	raise_end(s, size);
+	append_raise_end(s, size);
 }
 
-/* How far somebody has written who knew of no newer cut than AT_STAMP. */
-static uint64_t end_told(struct job *j, struct shared *s, const struct wire_msg *m, enum message_tag tag)
+uint64_t registry_end_told(struct job *j, struct shared *s, const struct wire_msg *m, enum message_tag tag)
 {
 	uint64_t size = message_get(m, tag);
 	struct cut cut = { 0 };
@@ -422,7 +402,7 @@ static int note_commit(struct job *j, struct shared *s, struct peers_request *rq
 	const struct wire_msg *m = peers_msg(rq);
 
 	pthread_mutex_lock(&s->size_lock);
-	uint64_t size = end_told(j, s, m, MESSAGE_SHARE_SIZE);
+	uint64_t size = registry_end_told(j, s, m, MESSAGE_SHARE_SIZE);
 	int rc = core_grow(j->core, s->ino, size, (int64_t)message_get(m, MESSAGE_SHARE_MTIME));
 	if (rc == 0)
 		raise_size(s, size);
@@ -467,28 +447,6 @@ void registry_serve_look(struct job *j, struct peers_request *rq)
 		registry_reply(j, s, rq);
 	else
 		peers_reply_status(rq, -ESTALE);
-	shared_put(j, s);
-}
-
-/* ---- appends */
-
-void registry_serve_append(struct job *j, struct peers_request *rq)
-{
-	const struct wire_msg *m = peers_msg(rq);
-	struct shared *s = shared_get(j, message_get(m, MESSAGE_SHARE_INO));
-	struct inode in;
-	uint64_t off = 0;
-	int rc = s ? state_inode(store_state(j->opt.store), s->ino, &in) : -ENOMEM;
-
-	if (rc == 0) {
-		pthread_mutex_lock(&s->mutex);
-		off = s->append_end > in.size ? s->append_end : in.size;
-		s->append_end = off + message_get(m, MESSAGE_SHARE_LEN);
-		pthread_mutex_unlock(&s->mutex);
-		reply_number(rq, MESSAGE_SHARE_OFF, off);
-	} else {
-		peers_reply_status(rq, rc == -ENOENT ? -ESTALE : rc);
-	}
 	shared_put(j, s);
 }
 
@@ -587,7 +545,7 @@ static int do_register_at(struct job *j, struct shared *s, struct peers_request 
 
 	read_opener(rq, &o);
 	pthread_mutex_lock(&s->cut_lock);
-	raise_end(s, end_told(j, s, peers_msg(rq), MESSAGE_SHARE_END));
+	append_raise_end(s, registry_end_told(j, s, peers_msg(rq), MESSAGE_SHARE_END));
 	int rc = register_opener(j, s, &o);
 	if (rc < 0)
 		undo_register(j, s, o.node);

@@ -62,7 +62,7 @@ static const struct {
 	[MESSAGE_SHARE_LOOK] = { registry_serve_look, SERVE_WORKER },
 	[MESSAGE_SHARE_LOCATE] = { power_serve_locate, SERVE_HERE },
 	[MESSAGE_SHARE_LOCATE_HOME] = { map_serve_locate_home, SERVE_WORKER },
-	[MESSAGE_SHARE_APPEND] = { registry_serve_append, SERVE_WORKER },
+	[MESSAGE_SHARE_APPEND] = { append_serve_place, SERVE_WORKER },
 	[MESSAGE_SHARE_TRUNCATE] = { cut_serve_truncate, SERVE_HERE },
 	[MESSAGE_SHARE_CUT] = { cut_serve_cut, SERVE_HERE },
 	[MESSAGE_SHARE_DROP] = { registry_serve_drop, SERVE_WORKER },

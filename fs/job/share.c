@@ -13,10 +13,9 @@
 
 #include "fs/job/ahead.h"
 
-#define BUCKETS       4096u
-#define ROUND_USEC    1000000u
-#define RESTART_TRIES 100
-#define BUSY_USEC     1000u
+#define BUCKETS    4096u
+#define ROUND_USEC 1000000u
+#define BUSY_USEC  1000u
 
 uint64_t share_now_usec(void)
 {
@@ -56,6 +55,8 @@ static struct shared *shared_new(struct job *j, uint64_t ino)
 		s->is_shared = in.flags & INODE_SHARED;
 		s->size = in.size;
 	}
+	if (s->at_home)
+		append_recall(j, s);
 	return s;
 }
 
@@ -136,8 +137,10 @@ void shared_put(struct job *j, struct shared *s)
 		return;
 	pthread_mutex_lock(&j->share->table);
 	bool last = --s->refs == 0 && is_idle(s);
-	if (last)
+	if (last) {
+		append_remember(j, s);
 		table_remove(j->share, s);
+	}
 	pthread_mutex_unlock(&j->share->table);
 	if (last)
 		shared_free(s);
@@ -227,13 +230,24 @@ int share_call(struct job *j, uint32_t node, const struct wire_msg *request, str
 {
 	int rc = -ECONNRESET;
 
-	for (int tries = 0; rc == -ECONNRESET && tries < RESTART_TRIES && !j->share->ending; tries++) {
+	for (int tries = 0; rc == -ECONNRESET && tries < SHARE_RESTART_TRIES && !j->share->ending; tries++) {
 		j->share->messages += node != peers_self(j->peers);
 		rc = peers_call(j->peers, node, request, reply);
 		if (rc == -ECONNRESET)
 			usleep(SHARE_RETRY_USEC);
 	}
 	return rc;
+}
+
+void share_reply_number(struct peers_request *rq, enum message_tag tag, uint64_t v)
+{
+	struct wire_msg reply = { 0 };
+
+	wire_msg_init(&reply, WIRE_REPLY);
+	wire_put_i64(&reply, WIRE_STATUS, 0);
+	message_put(&reply, tag, v);
+	peers_reply(rq, &reply);
+	wire_msg_free(&reply);
 }
 
 void fan_init(struct fan *f)
@@ -414,6 +428,7 @@ static int share_create(struct job *j, struct cistern_error *err)
 	j->share = sh;
 	sh->j = j;
 	sh->sweep = true;
+	sh->lost_power = store_lost_power(j->opt.store);
 	sh->tell_usec = SHARE_TELL_USEC;
 	pthread_mutex_init(&sh->table, NULL);
 	pthread_mutex_init(&sh->hold_lock, NULL);

@@ -22,12 +22,14 @@
 #include "format/place/place.h"
 #include "fs/job/private.h"
 
-#define SHARE_TELL_USEC  5000000ull /* what was written is told no later, if nobody asks for it before */
-#define SHARE_RETRY_USEC 200000u    /* between two attempts */
-#define SHARE_WINDOW     (4u << 20) /* bytes of a file whose places are asked for at once; divides a domain */
-#define SHARE_WINDOWS    64         /* kept for each file */
-#define SHARE_PIECES_MAX 8192u      /* in one message */
-#define SHARE_FRESH_USEC (PLACE_GRACE_USEC / 2)
+#define SHARE_TELL_USEC     5000000ull /* what was written is told no later, if nobody asks for it before */
+#define SHARE_RETRY_USEC    200000u    /* between two attempts */
+#define SHARE_RESTART_TRIES 100
+#define SHARE_WINDOW        (4u << 20) /* bytes of a file whose places are asked for at once; divides a domain */
+#define SHARE_WINDOWS       64         /* kept for each file */
+#define SHARE_PIECES_MAX    8192u      /* in one message */
+#define SHARE_ENDS_KNOWN    4096u      /* files of which it is remembered that all appends are told; a power of 2 */
+#define SHARE_FRESH_USEC    (PLACE_GRACE_USEC / 2)
 
 /* ---- what the home says of a file */
 
@@ -158,7 +160,9 @@ struct shared {
 	uint64_t last_stamp;      /* given */
 	struct pending *pending;  /* owned; at most one of each node */
 	size_t num_pending;
-	uint64_t append_end;            /* of bytes that were given to appenders */
+	uint64_t append_end; /* of bytes that were given to appenders; elsewhere: to ours */
+	bool knows_ends;     /* append_end, or the size, is behind what any node has written without having told it */
+	unsigned int num_placing;       /* appends of ours that wait for their place */
 	bool cutting;                   /* maps and layers of nodes end already, the home's own layer does not */
 	struct peers_request **waiting; /* for a stamp, until the cut is done */
 	size_t num_waiting;
@@ -172,6 +176,8 @@ struct share {
 	struct ahead *ahead;       /* owned */
 	struct catch_up *catch_up; /* owned */
 	_Atomic(uint64_t) hold_usec;
+	bool lost_power;                       /* since then it is not known which files others write to */
+	uint64_t ends_known[SHARE_ENDS_KNOWN]; /* inodes; table */
 	pthread_mutex_t hold_lock;
 
 	pthread_t thread;
@@ -208,6 +214,7 @@ void shared_alone_end(struct shared *s);
 void share_poke(struct job *j); /* the thread has something to do */
 /* peers_call() of what may be said twice: again while the other daemon is being restarted. */
 int share_call(struct job *j, uint32_t node, const struct wire_msg *request, struct wire_msg *reply);
+void share_reply_number(struct peers_request *rq, enum message_tag tag, uint64_t v);
 /* Nothing that was freed since then is given back (format/store): somebody's oldest write that is not told. */
 void share_update_hold(struct job *j);
 
@@ -282,9 +289,20 @@ void registry_tell_gone(struct job *j);      /* they are told now. Syncs, once f
 void registry_serve_register(struct job *j, struct peers_request *rq);
 void registry_serve_stamp(struct job *j, struct peers_request *rq);
 void registry_serve_committed(struct job *j, struct peers_request *rq);
-void registry_serve_append(struct job *j, struct peers_request *rq);
+/* How far somebody has written who knew of no newer cut than AT_STAMP. */
+uint64_t registry_end_told(struct job *j, struct shared *s, const struct wire_msg *m, enum message_tag tag);
 void registry_serve_look(struct job *j, struct peers_request *rq);
 void registry_serve_drop(struct job *j, struct peers_request *rq);
+
+/* ---- append.c */
+
+/* Where an append of len bytes goes: they are nobody else's. */
+int append_place(struct job *j, struct shared *s, size_t len, uint64_t *ret_off);
+void append_serve_place(struct job *j, struct peers_request *rq);
+void append_raise_end(struct shared *s, uint64_t end); /* at home: so far somebody has written */
+/* share.table is held: a file comes into use at its home, or goes. */
+void append_recall(struct job *j, struct shared *s);
+void append_remember(struct job *j, const struct shared *s);
 
 /* ---- tell.c: who believes something of a file is told when it is so no more */
 
@@ -378,6 +396,8 @@ int share_commit_now(struct job *j, uint64_t ino);
 
 /* Raises *end to where a node's writes reach, committed or not. Asks all nodes. */
 int share_end(struct job *j, struct shared *s, uint64_t *end);
+/* The same with what was given to its appenders, and with what its store has of an earlier daemon. */
+int share_end_given(struct job *j, struct shared *s, uint64_t *end);
 void end_serve_ask(struct job *j, struct peers_request *rq);
 
 /* ---- read.c */

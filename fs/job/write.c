@@ -15,22 +15,6 @@ static struct core_file *layer_of(struct job *j, struct job_file *file)
 	return shared_is_home(j, file->shared) ? file->local : file->shared->layer;
 }
 
-/* The home gives each append its place. */
-static int append_place(struct job *j, struct shared *s, size_t len, uint64_t *ret_off)
-{
-	struct wire_msg m = { 0 }, reply = { 0 };
-
-	message_init(&m, MESSAGE_SHARE_APPEND);
-	message_put(&m, MESSAGE_SHARE_INO, s->ino);
-	message_put(&m, MESSAGE_SHARE_LEN, len);
-	int rc = share_call(j, s->home, &m, &reply);
-	if (rc == 0)
-		*ret_off = message_get(&reply, MESSAGE_SHARE_OFF);
-	wire_msg_free(&m);
-	wire_msg_free(&reply);
-	return rc;
-}
-
 /* Marked before and after: a commit in between would take the mark and miss the bytes. */
 static ssize_t write_layer(
 	struct job *j, uint32_t writer, struct job_file *file, const void *buf, size_t len, uint64_t off)
@@ -82,7 +66,6 @@ static ssize_t write_all(
 	return rc < 0 ? rc : (ssize_t)len;
 }
 
-/* Appends of several nodes never overlap. */
 static ssize_t append_shared(struct job *j, struct job_file *file, const void *buf, size_t len)
 {
 	struct shared *s = file->shared;

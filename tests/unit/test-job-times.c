@@ -375,6 +375,7 @@ static void test_registered_late(void)
 	message_init(&m, MESSAGE_SHARE_APPEND);
 	message_put(&m, MESSAGE_SHARE_INO, f.ino);
 	message_put(&m, MESSAGE_SHARE_LEN, 1);
+	message_put(&m, MESSAGE_FLAGS, 1);
 	is_int(peers_call(job_world_job(f.w, 1)->peers, 0, &m, &reply), 0, "appended to");
 	is_u64(message_get(&reply, MESSAGE_SHARE_OFF), 2, "at its end");
 	wire_msg_free(&m);

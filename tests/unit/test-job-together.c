@@ -4,11 +4,13 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "format/place/place.h"
+#include "fs/job/share.h"
 #include "tests/lib/job_world.h"
 #include "tests/lib/opened.h"
 #include "tests/lib/tap.h"
@@ -105,6 +107,61 @@ static void test_appends(void)
 	is_int(whole, 3 * RECORDS, "and whole");
 	ok(of[0] == RECORDS && of[1] == RECORDS && of[2] == RECORDS, "each as often as written");
 	is_int(opened_close(&f), 0, "closed");
+	job_world_stop(w);
+}
+
+static void *append_a(void *arg)
+{
+	struct opened *f = arg;
+
+	return (void *)(intptr_t)opened_put(f, "a", 0);
+}
+
+/* What a node was given by the home's last daemon, and cannot tell the next one yet, is nobody else's. */
+static void test_append_to_restarted(void)
+{
+	struct job_world *w = job_world_start(3);
+	struct opened f, at[2];
+	uint64_t ino = opened_create(w, 0, "log", O_RDWR, &f);
+	pthread_t thread;
+	void *done = NULL;
+
+	is_int(opened_close(&f), 0, "made");
+	for (uint32_t k = 0; k < 2; k++)
+		is_int(opened_at(w, 1 + k, ino, O_RDWR | O_APPEND, &at[k]), 0, "opened elsewhere");
+	is_int(opened_put(&at[0], "b", 0), 1, "one appends, and does not say so");
+	loopback_set_hanging(job_world_loopback(w), 1, true);
+	job_world_restart(w, 0);
+	pthread_create(&thread, NULL, append_a, &at[1]);
+	usleep(100000); /* only a wrong place could be had by now */
+	loopback_set_hanging(job_world_loopback(w), 1, false);
+	pthread_join(thread, &done);
+	is_int((intptr_t)done, 1, "the home is restarted, another one appends");
+	for (uint32_t k = 0; k < 2; k++)
+		is_int(job_flush(at[k].j, at[k].file), 0, "told");
+	for (uint32_t k = 0; k < 2; k++)
+		ok(opened_shows(&at[k], 0, "ba"), "both are there");
+	for (uint32_t k = 0; k < 2; k++)
+		is_int(opened_close(&at[k]), 0, "closed");
+	job_world_stop(w);
+}
+
+/* A home that has told all apart from a restart asks nobody. */
+static void test_append_again(void)
+{
+	struct job_world *w = job_world_start(3);
+	struct opened f;
+	uint64_t ino = opened_create(w, 0, "log", O_RDWR, &f);
+
+	is_int(opened_close(&f), 0, "made");
+	for (uint32_t round = 0; round < 3; round++) {
+		is_int(opened_at(w, 1, ino, O_WRONLY | O_APPEND, &f), 0, "opened");
+		uint64_t before = f.j->share->messages;
+		is_int(opened_put(&f, "a", 0), 1, "appended");
+		is_u64(f.j->share->messages - before, 1, "with one message");
+		is_int(opened_close(&f), 0, "closed");
+		loopback_settle(job_world_loopback(w));
+	}
 	job_world_stop(w);
 }
 
@@ -366,6 +423,8 @@ static void test_exact(const char *what, size_t size, size_t piece, int (*run)(s
 int main(void)
 {
 	test_appends();
+	test_append_to_restarted();
+	test_append_again();
 	test_blocks(2, false);
 	test_blocks(4, false);
 	test_blocks(3, true);

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Appends of several nodes never overlap: the home gives each its place. What it has given is its memory. One that was restarted does not
+ * know it: others may not have told it yet what they wrote, or cannot. So who wants a place asks all nodes first, and tells the home.
+ * docs/design/many-nodes.md, 4.
+ */
+#include "fs/job/share.h"
+
+#include <errno.h>
+
+/* ---- the home */
+
+void append_raise_end(struct shared *s, uint64_t end)
+{
+	pthread_mutex_lock(&s->mutex);
+	if (s->append_end < end)
+		s->append_end = end;
+	pthread_mutex_unlock(&s->mutex);
+}
+
+static uint64_t *slot_of(struct share *sh, uint64_t ino)
+{
+	return &sh->ends_known[(ino * 0x9E3779B97F4A7C15ull) >> 32 & (SHARE_ENDS_KNOWN - 1)];
+}
+
+void append_recall(struct job *j, struct shared *s)
+{
+	s->knows_ends = (!s->is_shared && !j->share->lost_power) || *slot_of(j->share, s->ino) == s->ino;
+}
+
+void append_remember(struct job *j, const struct shared *s)
+{
+	struct inode in;
+
+	if (s->at_home && s->knows_ends && state_inode(store_state(j->opt.store), s->ino, &in) == 0 &&
+		s->append_end <= in.size)
+		*slot_of(j->share, s->ino) = s->ino;
+}
+
+/* Who asks has asked all nodes how far they have written. */
+static void note_ends(struct job *j, struct shared *s, const struct wire_msg *m)
+{
+	append_raise_end(s, registry_end_told(j, s, m, MESSAGE_SHARE_END));
+	pthread_mutex_lock(&s->mutex);
+	s->knows_ends = true;
+	pthread_mutex_unlock(&s->mutex);
+}
+
+/* -EAGAIN: it is not known what was given to others. */
+static int give_place(struct shared *s, uint64_t size, uint64_t len, uint64_t *ret_off)
+{
+	pthread_mutex_lock(&s->mutex);
+	bool knows = s->knows_ends;
+	if (knows) {
+		*ret_off = s->append_end > size ? s->append_end : size;
+		s->append_end = *ret_off + len;
+	}
+	pthread_mutex_unlock(&s->mutex);
+	return knows ? 0 : -EAGAIN;
+}
+
+void append_serve_place(struct job *j, struct peers_request *rq)
+{
+	const struct wire_msg *m = peers_msg(rq);
+	struct shared *s = shared_get(j, message_get(m, MESSAGE_SHARE_INO));
+	struct inode in;
+	uint64_t off = 0;
+	int rc = s ? state_inode(store_state(j->opt.store), s->ino, &in) : -ENOMEM;
+
+	if (rc == 0 && message_get(m, MESSAGE_FLAGS))
+		note_ends(j, s, m);
+	if (rc == 0)
+		rc = give_place(s, in.size, message_get(m, MESSAGE_SHARE_LEN), &off);
+	if (rc == 0)
+		share_reply_number(rq, MESSAGE_SHARE_OFF, off);
+	else
+		peers_reply_status(rq, rc == -ENOENT ? -ESTALE : rc);
+	shared_put(j, s);
+}
+
+/* ---- who appends */
+
+struct ends { /* how far all nodes have written, and the newest cut that was known when they were asked */
+	uint64_t end, stamp;
+};
+
+static int ask_ends(struct job *j, struct shared *s, struct ends *ret)
+{
+	pthread_mutex_lock(&s->mutex);
+	*ret = (struct ends){ .stamp = s->end_cut < s->stamp ? s->stamp : s->end_cut };
+	pthread_mutex_unlock(&s->mutex);
+	return share_end_given(j, s, &ret->end);
+}
+
+static int call_home(struct job *j, struct shared *s, size_t len, const struct ends *ends, uint64_t *ret_off)
+{
+	struct wire_msg m = { 0 }, reply = { 0 };
+
+	message_init(&m, MESSAGE_SHARE_APPEND);
+	message_put(&m, MESSAGE_SHARE_INO, s->ino);
+	message_put(&m, MESSAGE_SHARE_LEN, len);
+	if (ends) {
+		message_put(&m, MESSAGE_FLAGS, 1);
+		message_put(&m, MESSAGE_SHARE_END, ends->end);
+		message_put(&m, MESSAGE_SHARE_AT_STAMP, ends->stamp);
+	}
+	int rc = share_call(j, s->home, &m, &reply);
+	if (rc == 0)
+		*ret_off = message_get(&reply, MESSAGE_SHARE_OFF);
+	wire_msg_free(&m);
+	wire_msg_free(&reply);
+	return rc;
+}
+
+/* While it is not known here which place it is, others are told to ask again (share_end_given). ends: NULL, or what they are. */
+static int ask_place(struct job *j, struct shared *s, size_t len, const struct ends *ends, uint64_t *ret_off)
+{
+	pthread_mutex_lock(&s->mutex);
+	s->num_placing++;
+	pthread_mutex_unlock(&s->mutex);
+	int rc = call_home(j, s, len, ends, ret_off);
+	pthread_mutex_lock(&s->mutex);
+	if (rc == 0 && !s->at_home && s->append_end < *ret_off + len)
+		s->append_end = *ret_off + len;
+	s->num_placing--;
+	pthread_mutex_unlock(&s->mutex);
+	return rc;
+}
+
+int append_place(struct job *j, struct shared *s, size_t len, uint64_t *ret_off)
+{
+	struct ends ends;
+	int rc = ask_place(j, s, len, NULL, ret_off);
+
+	for (int tries = 0; rc == -EAGAIN && tries < SHARE_RESTART_TRIES; tries++) {
+		rc = ask_ends(j, s, &ends);
+		if (rc == 0)
+			rc = ask_place(j, s, len, &ends, ret_off); /* -EAGAIN: restarted in between */
+	}
+	return rc;
+}
