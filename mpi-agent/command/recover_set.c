@@ -248,13 +248,13 @@ static bool is_same(const struct recover_set *set, const struct inode *in, const
 
 enum place { PLACE_FREE, PLACE_SAME, PLACE_TAKEN };
 
-/* What there is under the name that is known of a file: nothing, the file as it was before the job or as it was drained (ret), something else. */
+/* What the backing directory has where a file was: nothing, the file as it was before the job or as it was drained (ret), something else. */
 static enum place look(const struct recover_set *set, struct state *st, const struct inode *in, struct stat *ret)
 {
 	char path[PATH_MAX];
 	size_t len;
 
-	if (!in->origin_name[0] || is_taken(set, in->origin_parent, in->origin_name))
+	if (!in->origin_name[0])
 		return PLACE_TAKEN;
 	if (set->backing_fd < 0)
 		return PLACE_FREE;
@@ -273,35 +273,53 @@ static void say_name(const struct inode *in, const char *name)
 		in->ino, in->origin_name[0] ? ", known as " : "", in->origin_name, name);
 }
 
+/* The file lies where it was when it was drained, or before the job, though it has another name now. */
+static void describe_place(const struct inode *in, const struct record *made, struct record *rec)
+{
+	*rec = (struct record){ .type = RECORD_PLACED,
+		.flags = RECORD_F_MOVED,
+		.ino = made->ino,
+		.parent = in->origin_parent,
+		.from_parent = made->parent,
+		.backing_dev = made->backing_dev,
+		.backing_ino = made->backing_ino };
+	memcpy(rec->name, in->origin_name, sizeof(rec->name));
+	memcpy(rec->from_name, made->name, sizeof(rec->from_name));
+}
+
 /*
  * The name is that of when a node opened the file last, if it is known at all. If another file has it by now, or its directory is gone, this
  * one gets a name that says what it is: what others have written to it was acknowledged, and nothing is replaced that may be whole. Should it
- * have been deleted, that is one file too many.
+ * have been deleted, that is one file too many. place: where it is in the backing directory, if that is not under the name; else of no type.
  */
-static void describe_stand_in(
-	const struct recover_set *set, struct state *st, const struct inode *in, struct record *rec)
+static void describe_stand_in(const struct recover_set *set, struct state *st, const struct inode *in,
+	struct record *rec, struct record *place)
 {
 	struct inode dir;
 	struct stat was;
 	bool there = state_inode(st, in->origin_parent, &dir) == 0 && !(dir.flags & INODE_ORPHAN);
-	enum place place = there ? look(set, st, in, &was) : PLACE_TAKEN;
+	enum place found = look(set, st, in, &was);
+	bool named = there && found != PLACE_TAKEN && !is_taken(set, in->origin_parent, in->origin_name);
 
 	*rec = (struct record){ .type = RECORD_CREATE, .mode = in->mode, .uid = in->uid, .gid = in->gid };
+	*place = (struct record){ .type = RECORD_TYPE_END };
 	rec->ino = state_new_ino(st);
 	rec->parent = there ? in->origin_parent : STATE_ROOT_INO;
 	rec->time_ns = in->mtime_ns;
-	if (place == PLACE_SAME) {
+	if (found == PLACE_SAME) {
 		rec->type = RECORD_ADOPT;
 		record_set_attributes(rec, &was);
 	}
-	if (place == PLACE_TAKEN) {
-		snprintf(rec->name, sizeof(rec->name), "%.200s%srecovered-inode-%" PRIu64, in->origin_name,
-			in->origin_name[0] ? "." : "", in->ino);
-		if (!set->silent)
-			say_name(in, rec->name);
-	} else {
+	if (named) {
 		memcpy(rec->name, in->origin_name, sizeof(rec->name));
+		return;
 	}
+	snprintf(rec->name, sizeof(rec->name), "%.200s%srecovered-inode-%" PRIu64, in->origin_name,
+		in->origin_name[0] ? "." : "", in->ino);
+	if (!set->silent)
+		say_name(in, rec->name);
+	if (found == PLACE_SAME)
+		describe_place(in, rec, place);
 }
 
 /* What its share map says counts. */
@@ -315,18 +333,21 @@ static int share_target(const struct target *t)
 /* The home of ino is lost: a file in the first store that has some of it, over what the backing directory has of it. */
 static int make_stand_in(const struct recover_set *set, uint64_t ino, struct target *t)
 {
-	struct record rec;
+	struct record rec, place;
 	struct inode in;
 	int r;
 
 	t->st = find_remains(set, ino, &in);
 	if (!t->st)
 		return -ENOENT;
-	describe_stand_in(set, t->st, &in, &rec);
+	describe_stand_in(set, t->st, &in, &rec, &place);
 	t->ino = rec.ino;
 	t->stands_in = true;
 	rec.seq = state_seq(t->st) + 1;
 	r = state_apply(t->st, &rec);
+	place.seq = rec.seq + 1;
+	if (r == 0 && place.type != RECORD_TYPE_END)
+		r = state_apply(t->st, &place);
 	return r < 0 ? r : share_target(t);
 }
 

@@ -458,3 +458,23 @@ over() {
 	exits 0 "$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
 	diff -r "$WORK/b" "$WORK/ref"
 }
+
+@test "the same when the file's name has gone to another one since: what was drained comes along, and the other one keeps the name" {
+	mkdir "$WORK/b" "$WORK/ref" "$WORK/to"
+	start_job 3
+	random_file "$WORK/ref/f" 100000
+	cp "$WORK/ref/f" "$WORK/m0/f"
+	"$CISTERN" flush --wait --timeout 10m --mount "$WORK/m0"
+	over 1 f 'before' 10
+	local ino
+	ino=$(stat -c %i "$WORK/m1/f")
+	mv "$WORK/m0/f" "$WORK/m0/away"
+	mv "$WORK/ref/f" "$WORK/ref/f.recovered-inode-$ino"
+	echo another >"$WORK/m2/f"
+	cp "$WORK/m2/f" "$WORK/ref/f"
+	kill_job
+	exits 3 "$CISTERN" recover "$WORK/s1" "$WORK/s2" --to "$WORK/to"
+	diff -r "$WORK/to" "$WORK/ref"
+	exits 3 "$CISTERN" recover "$WORK/s1" "$WORK/s2" --to "$WORK/b"
+	diff -r "$WORK/b" "$WORK/ref"
+}
