@@ -232,16 +232,23 @@ static int open_destination(struct recover *rc, struct cistern_error *err)
 	return r < 0 ? cistern_error_set(err, r, "%s: %s", rc->to, strerror(-r)) : 0;
 }
 
+static int name_unseen_of(struct recover *rc, struct state *st)
+{
+	int r = recover_unseen_name(st, rc->set.num > 0 && rc->in_place, !is_first(rc));
+
+	return r < 0 || rc->in_place ? r : recover_unseen_links(st, !is_first(rc));
+}
+
 /* In the backing directory what one node wrote is seen under the other links by itself. */
 static int name_unseen(struct recover *rc)
 {
 	int r = 0;
 
 	if (rc->set.num == 0)
-		return rc->in_place ? 0 : recover_unseen_name(store_state(rc->store), false, !is_first(rc));
+		return rc->in_place ? 0 : name_unseen_of(rc, store_state(rc->store));
 	for (uint32_t i = 0; r == 0 && i < rc->set.num_nodes; i++)
 		if (rc->set.stores[i])
-			r = recover_unseen_name(store_state(rc->set.stores[i]), rc->in_place, !is_first(rc));
+			r = name_unseen_of(rc, store_state(rc->set.stores[i]));
 	return r;
 }
 

@@ -91,3 +91,24 @@ int recover_unseen_name(struct state *st, bool shared, bool silent)
 	free(l.at);
 	return r;
 }
+
+static int say_links(const struct inode *in, void *arg)
+{
+	const bool *silent = arg;
+	uint32_t dirty = INODE_DIRTY_DATA | INODE_PRIVATE, links = in->nlink - in->num_names;
+
+	if (!S_ISREG(in->mode) || in->num_names == 0 || in->nlink <= in->num_names || *silent ||
+		in->flags & (INODE_ORPHAN | INODE_FOREIGN) || !(in->flags & dirty))
+		return 0;
+	fprintf(stderr,
+		"cistern recover: inode %" PRIu64 "%s%s: %" PRIu32
+		" more link%s of it in the backing directory, which the store does not know, %s not made here\n",
+		in->ino, in->origin_name[0] ? ", there " : "", in->origin_name, links, links == 1 ? "" : "s",
+		links == 1 ? "is" : "are");
+	return 0;
+}
+
+int recover_unseen_links(struct state *st, bool silent)
+{
+	return state_each_inode(st, say_links, &silent);
+}

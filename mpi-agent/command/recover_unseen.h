@@ -12,4 +12,10 @@
  */
 int recover_unseen_name(struct state *st, bool shared, bool silent);
 
+/*
+ * Of a file that has names, and links in the backing directory that the store has never seen (or has forgotten, of a drained file), those are not made
+ * elsewhere: said on stderr unless silent. 0, or -errno.
+ */
+int recover_unseen_links(struct state *st, bool silent);
+
 #endif

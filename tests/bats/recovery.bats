@@ -478,3 +478,23 @@ over() {
 	exits 3 "$CISTERN" recover "$WORK/s1" "$WORK/s2" --to "$WORK/b"
 	diff -r "$WORK/b" "$WORK/ref"
 }
+
+@test "a file with a link in the backing directory that nobody has looked at: elsewhere it is said to be missing, in place it has what was written" {
+	mkdir "$WORK/b" "$WORK/to"
+	random_file "$WORK/b/f" 100000
+	ln "$WORK/b/f" "$WORK/b/g"
+	cp "$WORK/b/f" "$WORK/ref"
+	start_job 2
+	write_at before "$WORK/m0/f" 10
+	write_at other "$WORK/m1/f" 50000
+	write_at before "$WORK/ref" 10
+	write_at other "$WORK/ref" 50000
+	kill_job
+	exits 0 "$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/to"
+	[[ $output == *'there f: 1 more link of it in the backing directory'*'is not made here'* ]]
+	cmp "$WORK/to/f" "$WORK/ref"
+	is "$(ls -A "$WORK/to")" f
+	exits 0 "$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
+	cmp "$WORK/b/f" "$WORK/ref"
+	cmp "$WORK/b/g" "$WORK/ref"
+}
