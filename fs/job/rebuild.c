@@ -18,7 +18,7 @@
 #include "format/base/array.h"
 #include "fs/job/private.h"
 
-#define PAGE_BYTES (1u << 20) /* of an answer to NAME_SEND, about */
+#define PAGE_BYTES (256u << 10) /* of an answer to NAME_SEND, about */
 #define LIST_BATCH 256
 
 #define FULL_USEC    2000u /* until it is tried again when too many requests wait for a node */
@@ -145,8 +145,8 @@ static void pull_answered(struct job *j, void *arg)
 		if (ask_later(j, &p->again))
 			return;
 	}
-	if (p->status == -ECONNRESET)
-		p->page = 0;
+	if (p->status < 0)
+		p->page = 0; /* a page whose answer is lost is not to be had again */
 	if (p->status == -ESHUTDOWN || j->ending)
 		p->more = false;
 	else if (p->status < 0 && p->status != -EHOSTDOWN)
@@ -231,8 +231,8 @@ struct sending {
 	size_t num, cap;
 	char after[RECORD_NAME_MAX + 1]; /* in dirs[at] */
 	size_t at;
-	bool hidden; /* its backing names, after its names */
-	uint64_t page;
+	bool hidden;   /* its backing names, after its names */
+	uint64_t page; /* the next one: what comes then begins at at */
 };
 
 static int collect_dir(const struct inode *in, void *arg)
@@ -247,7 +247,7 @@ static int collect_dir(const struct inode *in, void *arg)
 	return 0;
 }
 
-/* lock is held. */
+/* lock is held. NULL: no memory. */
 static struct sending *sending_of(struct rebuild *r, uint32_t node, uint64_t page)
 {
 	struct sending *s = r->sending;
@@ -260,7 +260,7 @@ static struct sending *sending_of(struct rebuild *r, uint32_t node, uint64_t pag
 		r->sending = s;
 	}
 	if (s && page == 0) {
-		s->num = s->at = 0;
+		s->num = s->at = s->page = 0;
 		s->after[0] = '\0';
 		s->hidden = false;
 		if (state_each_inode(r->j->state, collect_dir, s) < 0)
@@ -334,6 +334,7 @@ static void tell_page(struct job *j, struct sending *s, struct buf *out)
 	}
 }
 
+/* Of a page that has been asked for before, or that the daemon before us was asked for, we do not know where it begins: -ESTALE. */
 void rebuild_serve_send(struct job *j, struct peers_request *rq)
 {
 	struct rebuild *r = j->rebuild;
@@ -343,14 +344,17 @@ void rebuild_serve_send(struct job *j, struct peers_request *rq)
 
 	pthread_mutex_lock(&r->lock);
 	struct sending *s = sending_of(r, peers_from(rq), page);
+	int rc = !s ? -ENOMEM : s->page != page ? -ESTALE : 0;
 	if (page == 0)
 		held_each(j, peers_from(rq), tell_lock, &(struct lock_list){ &out });
-	if (s)
+	if (rc == 0) {
 		tell_page(j, s, &out);
+		s->page++;
+	}
 	bool more = s && s->at < s->num;
 	pthread_mutex_unlock(&r->lock);
 	wire_msg_init(&reply, WIRE_REPLY);
-	wire_put_i64(&reply, WIRE_STATUS, s && buf_ok(&out) ? 0 : -ENOMEM);
+	wire_put_i64(&reply, WIRE_STATUS, rc == 0 && !buf_ok(&out) ? -ENOMEM : rc);
 	message_put_bytes(&reply, MESSAGE_NAMES, out.data, out.len);
 	message_put(&reply, MESSAGE_COUNT, more ? page + 1 : 0);
 	message_put(&reply, MESSAGE_DIR, sequence_closed_dir(j));

@@ -34,6 +34,7 @@ TAILQ_HEAD(item_queue, item);
 
 struct chosen { /* the reply to a node's next request of a type */
 	bool on, sent;
+	unsigned int skip;         /* so many of the type come before */
 	uint16_t type;             /* 0: its next reply */
 	uint64_t number;           /* of the request; 0: it has not come */
 	const struct member *from; /* who sent that */
@@ -174,6 +175,10 @@ static void note_request(struct chosen *c, const struct member *from, const stru
 {
 	if (!c->on || c->number || f->kind != FRAME_REQUEST || f->type != c->type)
 		return;
+	if (c->skip > 0) {
+		c->skip--;
+		return;
+	}
 	c->number = f->number;
 	c->from = from;
 }
@@ -439,10 +444,10 @@ void loopback_await_loss(struct loopback *l, uint32_t from)
 		usleep(1000);
 }
 
-void loopback_hold_reply(struct loopback *l, uint32_t from, uint16_t type)
+void loopback_hold_reply(struct loopback *l, uint32_t from, uint16_t type, unsigned int skip)
 {
 	pthread_mutex_lock(&l->lock);
-	l->members[from].hold = (struct chosen){ .on = true, .type = type };
+	l->members[from].hold = (struct chosen){ .on = true, .type = type, .skip = skip };
 	pthread_mutex_unlock(&l->lock);
 }
 

@@ -54,8 +54,8 @@ void loopback_assemble(struct loopback *l);
 void loopback_lose_at_reply(struct loopback *l, uint32_t from, uint16_t type);
 /* Waits until it has. */
 void loopback_await_loss(struct loopback *l, uint32_t from);
-/* A node's reply to the next request of that type is held up, as is no other message, until it is let go. One at a time. */
-void loopback_hold_reply(struct loopback *l, uint32_t from, uint16_t type);
+/* A node's reply to the next request of that type, but for skip, is held up, as is no other message, until it is let go. One at a time. */
+void loopback_hold_reply(struct loopback *l, uint32_t from, uint16_t type, unsigned int skip);
 void loopback_await_held(struct loopback *l, uint32_t from); /* waits until it has replied */
 void loopback_let_go(struct loopback *l, uint32_t from);
 /*

@@ -224,7 +224,7 @@ static bool read_late(struct scene *t, bool (*meanwhile)(struct scene *t))
 	pthread_t thread;
 
 	t->s->epoch++; /* no earlier answer is used */
-	loopback_hold_reply(l, HOME, MESSAGE_SHARE_LOCATE);
+	loopback_hold_reply(l, HOME, MESSAGE_SHARE_LOCATE, 0);
 	if (pthread_create(&thread, NULL, read_few, t))
 		exit(1);
 	loopback_await_held(l, HOME);

@@ -395,6 +395,53 @@ static void test_just_emptied(void)
 	job_world_stop(w);
 }
 
+/* ---- a server of names that begins, and has not heard a part of what it is told */
+
+#define LATE_NAMES 1500 /* two pages of an answer */
+
+static void long_name(char name[RECORD_NAME_MAX + 1], unsigned int i)
+{
+	memset(name, 'n', RECORD_NAME_MAX);
+	snprintf(name + RECORD_NAME_MAX - 8, 9, "%08u", i);
+}
+
+/* The next one from i on that a node serves. */
+static unsigned int served_name(char name[RECORD_NAME_MAX + 1], uint32_t node, uint32_t num, unsigned int i)
+{
+	for (long_name(name, i); place_name(STATE_ROOT_INO, name, num) != node; long_name(name, ++i))
+		;
+	return i;
+}
+
+static void test_late_page(void)
+{
+	const uint32_t num = 3, server = 1, home = 2;
+	const struct job_world_options opt = { .num = num, .timeout_usec = 3000000 };
+	struct job_world *w = job_world_start_with(&opt);
+	struct loopback *l = job_world_loopback(w);
+	unsigned int made = 0, there = 0, at = 0;
+	char name[RECORD_NAME_MAX + 1];
+	struct stat st;
+
+	for (unsigned int i = 0; i < LATE_NAMES; i++, at++) {
+		at = served_name(name, server, num, at);
+		made += path_create(job_world_job(w, home), name, 0600, O_EXCL) == 0;
+	}
+	is_u64(made, LATE_NAMES, "made");
+	loopback_hold_reply(l, home, MESSAGE_NAME_SEND, 1);
+	job_world_restart(w, server);
+	loopback_await_held(l, home);
+	usleep((useconds_t)opt.timeout_usec + 500000);
+	loopback_let_go(l, home);
+	at = 0;
+	for (unsigned int i = 0; i < LATE_NAMES; i++, at++) {
+		at = served_name(name, server, num, at);
+		there += path_stat(job_world_job(w, 0), name, &st) == 0;
+	}
+	is_u64(there, LATE_NAMES, "a page of names whose answer came too late is told again");
+	job_world_stop(w);
+}
+
 /* ---- an exchange that its node does not live to finish */
 
 #define PATIENCE_S 120
@@ -540,6 +587,7 @@ int main(void)
 	uint64_t seeds = num ? strtoull(num, NULL, 10) : 3;
 
 	test_just_emptied();
+	test_late_page();
 	test_full();
 	test_half_exchanged(false);
 	test_half_exchanged(true);
