@@ -113,11 +113,12 @@ struct shared *shared_get(struct job *j, uint64_t ino)
 	return s;
 }
 
-/* It may go when nobody uses it and nobody needs to be told of it. */
+/* It may go when nobody uses it, nobody needs to be told of it, and nobody has a commit of it on its way. */
 static bool is_idle(struct shared *s)
 {
 	pthread_mutex_lock(&s->mutex);
-	bool idle = s->num_openers == 0 && !s->anchor && s->dirty_usec == 0 && s->telling_usec == 0 && !s->resend;
+	bool idle = s->num_openers == 0 && s->num_pending == 0 && !s->anchor && s->dirty_usec == 0 &&
+		    s->telling_usec == 0 && !s->resend;
 	pthread_mutex_unlock(&s->mutex);
 	return idle;
 }

@@ -580,6 +580,29 @@ static void test_opened_too_late(void)
 	end(&f);
 }
 
+/* A node commits what a daemon before this one has written, and nobody has the file open: the drain that begins meanwhile has not seen it. */
+static void test_commit_without_opening(void)
+{
+	struct wire_msg m = { 0 }, reply = { 0 };
+	struct file f;
+
+	begin(&f);
+	open_at(&f, 1, O_RDWR);
+	put(&f, 1, "text", 0);
+	for (uint32_t n = 0; n < NODES; n++)
+		close_at(&f, n);
+	loopback_settle(job_world_loopback(f.w));
+	message_init(&m, MESSAGE_SHARE_STAMP);
+	message_put(&m, MESSAGE_SHARE_INO, f.ino);
+	is_int(peers_call(job_world_peers(f.w, 1), 0, &m, &reply), 0, "a node begins to commit");
+	uint64_t stamp = message_get(&reply, MESSAGE_SHARE_AT_STAMP);
+	drain_begins(&f, "text");
+	ok(f.stamp < stamp, "which is not of that drain");
+	wire_msg_free(&m);
+	wire_msg_free(&reply);
+	end(&f);
+}
+
 int main(void)
 {
 	test_opened_too_late();
@@ -602,5 +625,6 @@ int main(void)
 	test_cut_before(true);
 	test_before_told(false);
 	test_before_told(true);
+	test_commit_without_opening();
 	return done_testing();
 }
