@@ -219,6 +219,15 @@ void manifest_add_moved(struct manifest *m, const char *from, const char *to)
 	end_line(m, &j);
 }
 
+void manifest_add_linked(struct manifest *m, const char *from, const char *to)
+{
+	struct json j;
+
+	begin_line(m, &j, to, "linked");
+	json_kstr(&j, "from", from);
+	end_line(m, &j);
+}
+
 /* Up to the end of the first line that ends behind at_least bytes. */
 static int read_lines(int fd, uint64_t from, size_t at_least, struct buf *out)
 {

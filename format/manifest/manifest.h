@@ -123,6 +123,8 @@ void manifest_add_missing(struct manifest *m, const char *path, const struct man
 void manifest_add_kept(struct manifest *m, const char *path, const char *layout, const char *reason);
 void manifest_add_removed(struct manifest *m, const char *path);
 void manifest_add_moved(struct manifest *m, const char *from, const char *to);
+/* A further link of a file that has been drained: what is said of from is so of to. */
+void manifest_add_linked(struct manifest *m, const char *from, const char *to);
 /* Appends to out whole lines of the log that stand behind from: at least so many bytes, if there are so many. 0 or -errno */
 int manifest_read(struct manifest *m, uint64_t from, size_t at_least, struct buf *out);
 /* Whole lines of another log. 0 or -errno. */

@@ -207,7 +207,7 @@ static bool take_sum(struct table *t, const char *line, size_t len)
 static int take_line(struct table *t, const char *line, size_t len)
 {
 	struct entry e = { .line = { line, len } }, *known;
-	static const char from_key[] = ",\"state\":\"moved\",\"from\":";
+	static const char from_key[] = ",\"state\":\"moved\",\"from\":"; /* "linked" is one longer */
 	struct text from;
 	size_t prefix = strlen(KEY_PREFIX);
 
@@ -232,6 +232,8 @@ static int take_line(struct table *t, const char *line, size_t len)
 		known->kept = n < len ? (struct text){ line + n, len - n } : known->kept;
 		return 0;
 	}
+	if (has_state(&e, "linked") && take_string(e.key.at + e.key.len + sizeof(from_key), line + len, &from))
+		e.from = where_from(t, &from);
 	known->kept = (struct text){ 0 };
 	known->key = e.key;
 	known->line = e.line;
@@ -347,14 +349,15 @@ static bool is_parked(const struct entry *e)
 	return memmem(e->key.at, e->key.len, MANIFEST_PARKED, sizeof(MANIFEST_PARKED) - 1);
 }
 
-enum listing { LIST_FILES, LIST_MOVED, LIST_REMOVED };
+enum listing { LIST_FILES, LIST_MOVED, LIST_LINKED, LIST_REMOVED };
 
 static bool is_listed(const struct entry *e, enum listing what)
 {
 	switch (what) {
 	case LIST_MOVED: return !e->gone && has_state(e, "moved");
+	case LIST_LINKED: return !e->gone && has_state(e, "linked");
 	case LIST_REMOVED: return e->gone && has_state(e, "removed") && !is_parked(e);
-	default: return !e->gone && e->line.len > 0 && !has_state(e, "moved");
+	default: return !e->gone && e->line.len > 0 && !has_state(e, "moved") && !has_state(e, "linked");
 	}
 }
 
@@ -405,9 +408,11 @@ static void put_file(FILE *out, const struct table *t, size_t i, size_t *extra)
 	size_t n = at ? (size_t)(at - line->at) + sizeof(key) - 1 : 0, end = line->len - 1;
 	struct text said;
 
-	if (t->entries[i].from.len > 0 && has_state(&t->entries[i], "moved")) {
+	if (t->entries[i].from.len > 0) {
 		fwrite(line->at, 1, (size_t)(t->entries[i].key.at + t->entries[i].key.len - line->at), out);
-		fprintf(out, ",\"state\":\"moved\",\"from\":%.*s}", (int)t->entries[i].from.len, t->entries[i].from.at);
+		fprintf(out, ",\"state\":\"%s\",\"from\":%.*s}",
+			has_state(&t->entries[i], "moved") ? "moved" : "linked", (int)t->entries[i].from.len,
+			t->entries[i].from.at);
 		return;
 	}
 	if (at && take_string(line->at + n, line->at + line->len, &said))
@@ -533,6 +538,7 @@ static int write_summary(
 	put_header(out, session, failed);
 	put_list(out, t, "files", LIST_FILES, ",\n");
 	put_list(out, t, "moved", LIST_MOVED, ",\n");
+	put_list(out, t, "linked", LIST_LINKED, ",\n");
 	put_list(out, t, "removed", LIST_REMOVED, "\n}\n");
 	if (fflush(out) || ferror(out) || fsync(fileno(out)))
 		r = errno ? -errno : -EIO;

@@ -144,6 +144,8 @@ static int do_clear(struct placing *p)
 	if (r < 0 && r != -ENOENT)
 		return r;
 	s->result.totals.names_removed += removes;
+	if (removes && s->opt->manifest)
+		manifest_add_removed(s->opt->manifest, p->to);
 	return names_removed_step(s, p->step.ino, p->dir->ino, p->name);
 }
 
@@ -317,6 +319,8 @@ static int do_link(struct placing *p)
 	} else {
 		r = link_over(p, &from);
 	}
+	if (r == 0 && s->opt->manifest)
+		manifest_add_linked(s->opt->manifest, p->from, p->shown);
 	return r < 0 ? r : placed(p);
 }
 

@@ -327,6 +327,19 @@ numbered_blocks() {
 	while IFS= read -r line; do jq -e ".path // .state" <<<"$line"; done <"$STORE/manifest.jsonl"
 }
 
+@test "the manifest says of a name that is a drained file's further link what it links to, and not what was there before" {
+	mount_cistern
+	echo one >"$MNT/one"
+	echo two >"$MNT/two"
+	"$CISTERN" flush --wait "$MNT"
+	rm "$MNT/two"
+	ln "$MNT/one" "$MNT/two"
+	mv "$MNT/one" "$MNT/three"
+	umount_wait
+	is "$(cat "$BACKING/two" "$BACKING/three")" $'one\none'
+	is "$(jq -c '[.files[].path], [.linked[], .moved[] | .path]' "$STORE/manifest.json" | tr '\n' ' ')" '[] ["two","three"] '
+}
+
 @test "the manifest's checksum of a file changed in place covers what was written" {
 	needs_program python3
 	random_file "$BACKING/f" 500000 1

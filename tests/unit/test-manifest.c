@@ -103,6 +103,37 @@ static void test_two_mounts(void)
 	manifest_close(other);
 }
 
+static bool summary_has(const char *text)
+{
+	char path[PATH_BYTES + 32], all[8192];
+	FILE *in = fopen(in_work("manifest.json", path), "r");
+	size_t n = in ? fread(all, 1, sizeof(all) - 1, in) : 0;
+
+	if (in)
+		fclose(in);
+	all[n] = '\0';
+	return strstr(all, text);
+}
+
+/* What was said of a name is not true any more when it has become another file's. */
+static void test_linked(void)
+{
+	struct manifest *m = opened("links");
+
+	manifest_add_file(m, &(struct manifest_file){ .path = "old", .state = "drained" });
+	manifest_add_file(m, &(struct manifest_file){ .path = "f", .state = "drained" });
+	manifest_add_moved(m, "f", MANIFEST_PARKED "7");
+	manifest_add_linked(m, MANIFEST_PARKED "7", "old");
+	is_u64(told(m, 0), 0, "summed up");
+	ok(summary_has("{\"path\":\"old\",\"state\":\"linked\",\"from\":\"f\"}"), "a further link says of what");
+	ok(!summary_has("{\"path\":\"old\",\"state\":\"drained\""), "and nothing of what was there");
+	manifest_add_file(m, &(struct manifest_file){ .path = "old", .state = "drained" });
+	is_u64(told(m, 0), 0, "summed up");
+	ok(summary_has("{\"path\":\"old\",\"state\":\"drained\"") && !summary_has("linked\","),
+		"until it is drained again");
+	manifest_close(m);
+}
+
 static void test_totals(void)
 {
 	struct manifest_totals sum = { 1, 2, 3, 4, 5, 6, 7 }, got = { 0 };
@@ -141,6 +172,7 @@ int main(void)
 		return done_testing();
 	test_noted();
 	test_two_mounts();
+	test_linked();
 	test_totals();
 	test_process();
 	remove_tree(work);
