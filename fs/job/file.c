@@ -82,11 +82,11 @@ void job_release(struct job *j, struct job_file *file)
 	free(file);
 }
 
-ssize_t job_read_bytes(
-	struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off, struct job_bytes *ret_where)
+ssize_t job_read_bytes(struct job *j, struct job_file *file, bool process, void *buf, size_t len, uint64_t off,
+	struct job_bytes *ret_where)
 {
 	*ret_where = (struct job_bytes){ .at = buf };
-	return file->shared ? shared_errno(share_read(j, file, buf, len, off, ret_where))
+	return file->shared ? shared_errno(share_read(j, file, process, buf, len, off, ret_where))
 			    : core_read(j->core, file->local, buf, len, off);
 }
 
@@ -106,7 +106,7 @@ void job_bytes_end(struct job_bytes *b)
 ssize_t job_read(struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off)
 {
 	struct job_bytes where;
-	ssize_t got = job_read_bytes(j, file, buf, len, off, &where);
+	ssize_t got = job_read_bytes(j, file, false, buf, len, off, &where);
 
 	if (got > 0 && where.at != buf)
 		memcpy(buf, where.at, (size_t)got);

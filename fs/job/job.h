@@ -74,9 +74,9 @@ struct job_bytes { /* what was read */
 	struct chunk *lent; /* job_bytes_end() must be told; NULL: it is in the reader's own memory */
 	size_t len;         /* when it is lent */
 };
-/* The same, but the bytes may be somewhere else than in buf. */
-ssize_t job_read_bytes(
-	struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off, struct job_bytes *ret_where);
+/* The same, but the bytes may be somewhere else than in buf. process: one reads; else pages of the kernel are filled. */
+ssize_t job_read_bytes(struct job *j, struct job_file *file, bool process, void *buf, size_t len, uint64_t off,
+	struct job_bytes *ret_where);
 void job_bytes_end(struct job_bytes *b);
 /* Of len bytes that were read, got came: they are the kernel's pages, which may come back changed (job_write_page). */
 void job_pages_given(struct job *j, struct job_file *file, const void *buf, size_t got, size_t len, uint64_t off);

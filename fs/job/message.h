@@ -82,6 +82,8 @@ enum message_type {
 	MESSAGE_SHARE_BACKING_READ, /* to the home: INO, OFF, LEN -> PIECES (bytes of the backing file): no path leads there any more */
 	MESSAGE_SHARE_END_ASK, /* to all: INO -> END: so far reaches what you know of, also what you have not committed; OFF: share_end_given; FLAGS 1: not known yet */
 	MESSAGE_SHARE_FORGET,  /* to all, one-way: INO: of what you know of it nothing is to be had from me any more */
+	MESSAGE_SHARE_SHOW, /* to the home, from who reads what he may write: INO; answered when all who write have committed */
+	MESSAGE_SHARE_SHOW_NOW, /* from it, to those: INO */
 
 	/* lock.c: 300 to 319 */
 	MESSAGE_LOCK_ASK =

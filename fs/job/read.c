@@ -405,8 +405,8 @@ static bool read_alone(struct job *j, struct job_file *file, void *buf, size_t l
 	return true;
 }
 
-ssize_t share_read(
-	struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off, struct job_bytes *ret_where)
+ssize_t share_read(struct job *j, struct job_file *file, bool process, void *buf, size_t len, uint64_t off,
+	struct job_bytes *ret_where)
 {
 	struct reading rd = { .j = j, .s = file->shared, .buf = buf, .off = off, .may_lend = true };
 	ssize_t got;
@@ -414,6 +414,8 @@ ssize_t share_read(
 	*ret_where = (struct job_bytes){ .at = buf };
 	if (read_alone(j, file, buf, len, off, &got))
 		return got;
+	if (process)
+		show_to(j, file);
 	ahead_of(j, file, len, off);
 	rd.may_write = file->sieve != NULL;
 	got = read_at(&rd, len);

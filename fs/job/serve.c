@@ -67,6 +67,8 @@ static const struct {
 	[MESSAGE_SHARE_CUT] = { cut_serve_cut, SERVE_HERE },
 	[MESSAGE_SHARE_DROP] = { registry_serve_drop, SERVE_WORKER },
 	[MESSAGE_SHARE_END_ASK] = { end_serve_ask, SERVE_WORKER },
+	[MESSAGE_SHARE_SHOW] = { show_serve, SERVE_WORKER },
+	[MESSAGE_SHARE_SHOW_NOW] = { show_serve_now, SERVE_HERE },
 	[MESSAGE_SHARE_FORGET] = { commit_serve_forget, SERVE_WORKER },
 	[MESSAGE_SHARE_CARRY] = { carry_serve_change, SERVE_HERE },
 	[MESSAGE_SHARE_CARRY_READ] = { carry_serve_read, SERVE_WORKER },

@@ -77,6 +77,7 @@ static void shared_free(struct shared *s)
 	free(s->openers);
 	free(s->waiting);
 	free(s->pending);
+	free(s->shows.at);
 	free(s);
 }
 
@@ -437,6 +438,7 @@ static int share_create(struct job *j, struct cistern_error *err)
 	pthread_cond_init(&sh->wake_cond, NULL);
 	sh->buckets = calloc(BUCKETS, sizeof(struct shared *));
 	int rc = sh->buckets ? workers_create(j, &sh->tellers) : -ENOMEM;
+	rc = rc ? rc : workers_create(j, &sh->showers);
 	rc = rc ? rc : workers_create(j, &sh->drivers);
 	rc = rc ? rc : ahead_create(j, &sh->ahead);
 	rc = rc ? rc : catch_up_create(j, &sh->catch_up);
@@ -475,6 +477,7 @@ static void share_destroy(struct job *j)
 		pthread_join(sh->thread, NULL);
 	catch_up_destroy(sh->catch_up);
 	workers_destroy(sh->drivers);
+	workers_destroy(sh->showers);
 	workers_destroy(sh->tellers);
 	ahead_destroy(sh->ahead);
 	for (size_t i = 0; sh->buckets && i < BUCKETS; i++)

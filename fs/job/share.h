@@ -10,9 +10,9 @@
  * Locks, from top to bottom: shared.open_lock, cut_lock, commit_lock; shared.lock; size_lock; share.table; shared.mutex. Only the first
  * three are held while another node is asked.
  *
- * Three kinds of threads answer requests, and wait only downwards, so no circle of waiting nodes can arise: drivers (open
- * for writing, truncate) wait for tellers and workers; tellers (they drop the kernel's pages) wait for reads, which wait
- * for workers; workers wait for nobody.
+ * Four kinds of threads answer requests, and wait only downwards, so no circle of waiting nodes can arise: drivers (open
+ * for writing, truncate) wait for tellers and workers; showers (they commit for who reads) wait for those, too; tellers (they drop
+ * the kernel's pages) wait for reads of pages, which wait for workers; workers wait for nobody. A process that reads waits for showers.
  */
 
 #include <pthread.h>
@@ -101,6 +101,12 @@ struct question { /* somebody asks for the places of a window */
 
 enum kept { KEPT_NOT, KEPT_PRIVATE, KEPT_THROUGH }; /* carry.c */
 
+struct shows {                     /* who waits until all that others have written is committed: for the next round */
+	struct peers_request **at; /* owned */
+	size_t num, cap;
+	bool running; /* a round is */
+};
+
 struct shared {
 	struct shared *next; /* share.table */
 	uint64_t ino;
@@ -162,7 +168,8 @@ struct shared {
 	size_t num_pending;
 	uint64_t append_end; /* of bytes that were given to appenders; elsewhere: to ours */
 	bool knows_ends;     /* append_end, or the size, is behind what any node has written without having told it */
-	unsigned int num_placing;       /* appends of ours that wait for their place */
+	unsigned int num_placing; /* appends of ours that wait for their place */
+	struct shows shows;
 	bool cutting;                   /* maps and layers of nodes end already, the home's own layer does not */
 	struct peers_request **waiting; /* for a stamp, until the cut is done */
 	size_t num_waiting;
@@ -172,7 +179,7 @@ struct share {
 	struct job *j;
 	pthread_mutex_t table;
 	struct shared **buckets;
-	struct workers *tellers, *drivers;
+	struct workers *tellers, *showers, *drivers;
 	struct ahead *ahead;       /* owned */
 	struct catch_up *catch_up; /* owned */
 	_Atomic(uint64_t) hold_usec;
@@ -400,14 +407,21 @@ int share_end(struct job *j, struct shared *s, uint64_t *end);
 int share_end_given(struct job *j, struct shared *s, uint64_t *end);
 void end_serve_ask(struct job *j, struct peers_request *rq);
 
+/* ---- show.c */
+
+/* A process reads through file: what others have written is committed first, if need be, and as far as they answer. */
+void show_to(struct job *j, const struct job_file *file);
+void show_serve(struct job *j, struct peers_request *rq);
+void show_serve_now(struct job *j, struct peers_request *rq);
+
 /* ---- read.c */
 
 bool shared_is_outside(struct shared *s);             /* the backing file has all of it */
 int read_backing_fd(struct job *j, struct shared *s); /* a descriptor, the caller's */
 ssize_t share_read_at(struct job *j, struct shared *s, void *buf, size_t len,
 	uint64_t off); /* of a shared file, or one of another node */
-ssize_t share_read(
-	struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off, struct job_bytes *ret_where);
+ssize_t share_read(struct job *j, struct job_file *file, bool process, void *buf, size_t len, uint64_t off,
+	struct job_bytes *ret_where);
 
 /* ---- write.c */
 

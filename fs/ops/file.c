@@ -15,7 +15,7 @@ void ops_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fus
 
 	if (size > SESSION_DATA_BYTES)
 		size = SESSION_DATA_BYTES;
-	n = job_read_bytes(job_of(req), file_of(fi), buf, size, (uint64_t)off, &where);
+	n = job_read_bytes(job_of(req), file_of(fi), fi->lock_owner != 0, buf, size, (uint64_t)off, &where);
 	if (n >= 0 && !fi->lock_owner) /* no process reads: pages are filled */
 		job_pages_given(job_of(req), file_of(fi), where.at, (size_t)n, size, (uint64_t)off);
 	if (n < 0)

@@ -71,10 +71,11 @@ over_two_nodes() {
 
 @test "parallel programs over two nodes write what they write to a plain directory" {
 	# HDF5 orders what ranks write by messages of MPI alone: a node writes fill values, then another one elements over them.
-	over_two_nodes "" contiguous-together chunked-together flushes-metadata appends overwrites overwrites-contiguous fill-late objects
+	# They read what others have just written, too: compressed chunks, metadata.
+	over_two_nodes "" contiguous-together chunked-together latest deflated flushes-metadata appends overwrites overwrites-contiguous fill-late objects pages
 }
 
-@test "parallel programs over two nodes that read what others have just written do so with visible=write" {
+@test "the same with visible=write, and nothing is written without having been seen" {
 	over_two_nodes ,visible=write contiguous-together chunked-together latest deflated flushes-metadata appends overwrites fill-late objects pages
 	is "$(jq ".conflicts | length" conflicts.json)" 0
 }

@@ -61,12 +61,13 @@ def left(old, writes):
     return found or [old]
 
 
-def meanwhile(old, writes, node, begin, end):
-    """What a read at a node may see."""
+def meanwhile(old, writes, begin, end, node=None):
+    """What a read may see by who may write: all that has ended on any node; or, with a node, on that one."""
     writes = [w for w in writes if w.begin < end]
-    own = [w for w in writes if w.node == node]
-    found = latest(own, begin) + [w for w in writes if w.node != node]
-    return found if any(w.end < begin for w in own) else found + [old]
+    known = [w for w in writes if node in (None, w.node)]
+    found = [w for n in {w.node for w in known} for w in latest([w for w in known if w.node == n], begin)]
+    found += [w for w in writes if w not in known]
+    return found if any(w.end < begin for w in known) else found + [old]
 
 
 class Old:

@@ -237,6 +237,8 @@ class Plan:
         kinds = {"put": 6, "burst": 3, "look": 4, "punch": 1, "tail": 4}
         if not self.quiet:
             kinds.update(sync=1.5, reopen=1)
+        else:
+            kinds.update(look=0)  # who may write sees what others have written
         if self.kind == "overlap":
             kinds.update(punch=0, burst=0)
         elif self.kind == "sieve":
@@ -387,7 +389,7 @@ class Trial:
         file = self.files[read.f]
         old = Old(file)
         for a, b, over in segments(writes, read.off, read.off + len(got)):
-            self.check_bytes(where, got[a - read.off:b - read.off], a, meanwhile(old, over, read.node, begin, end), read.f, writes)
+            self.check_bytes(where, got[a - read.off:b - read.off], a, meanwhile(old, over, begin, end, read.node if self.args.lossy else None), read.f, writes)
         tail, who = plan.tail.get(read.f, (END, None))
         own = [w.stop for w in writes if w.node == read.node and w.who != who and w.data and w.end < begin]
         least = min(max([min(file.size, tail)] + own), read.off + read.num)

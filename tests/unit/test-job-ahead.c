@@ -114,7 +114,7 @@ static bool read_at(struct file *f, uint32_t node, uint64_t off, size_t len)
 {
 	uint8_t *buf = malloc(len);
 	struct job_bytes where;
-	ssize_t got = job_read_bytes(job_at(f, node), f->open[node], buf, len, off, &where);
+	ssize_t got = job_read_bytes(job_at(f, node), f->open[node], false, buf, len, off, &where);
 	size_t expected = off + len < SIZE ? len : SIZE - off;
 	bool lent = where.lent;
 

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/* Who may write a file reads in it what the others have written by then, though nobody has closed or synced it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fs/job/private.h"
+#include "fs/job/share.h"
+#include "tests/lib/job_world.h"
+#include "tests/lib/opened.h"
+#include "tests/lib/tap.h"
+
+#define NODES        4u
+#define TIMEOUT_USEC 4000000u
+#define READS        50u
+
+struct scene {
+	struct job_world *w;
+	uint64_t ino;
+	struct opened at[NODES]; /* node 0 is its home */
+};
+
+static void begin(struct scene *t, const char *settings)
+{
+	const struct job_world_options opt = { .num = NODES, .settings = settings, .timeout_usec = TIMEOUT_USEC };
+
+	*t = (struct scene){ .w = job_world_start_with(&opt) };
+	t->ino = opened_create(t->w, 0, "f", O_RDWR, &t->at[0]);
+	for (uint32_t n = 0; n < NODES; n++) {
+		job_world_job(t->w, n)->share->tell_usec = UINT64_MAX;
+		if (n > 0)
+			is_int(opened_at(t->w, n, t->ino, n == 3 ? O_RDONLY : O_RDWR, &t->at[n]), 0, "opened");
+	}
+}
+
+static void end(struct scene *t)
+{
+	for (uint32_t n = 0; n < NODES; n++)
+		is_int(opened_close(&t->at[n]), 0, "closed");
+	job_world_stop(t->w);
+}
+
+/* What a process of that node reads there, or the kernel for its pages. */
+static bool reads(struct scene *t, uint32_t node, bool process, uint64_t off, const char *text)
+{
+	struct job_bytes where;
+	char buf[64];
+	ssize_t got = job_read_bytes(t->at[node].j, t->at[node].file, process, buf, strlen(text), off, &where);
+	bool same = got == (ssize_t)strlen(text) && memcmp(where.at, text, strlen(text)) == 0;
+
+	job_bytes_end(&where);
+	return same;
+}
+
+static void test_shown(void)
+{
+	struct scene t;
+
+	begin(&t, "data=log");
+	is_int(opened_put(&t.at[1], "one", 0), 3, "a node writes");
+	ok(!reads(&t, 3, true, 0, "one"), "who may only read does not see it yet");
+	ok(!reads(&t, 2, false, 0, "one"), "nor does a page of a mapping");
+	ok(reads(&t, 2, true, 0, "one"), "a process that may write does");
+	is_int(opened_put(&t.at[2], "TWO", 1), 3, "it changes that");
+	ok(reads(&t, 1, true, 0, "oTWO"), "which is seen in the same way");
+	is_int(opened_put(&t.at[0], "home", 10), 4, "the home writes");
+	ok(reads(&t, 2, true, 10, "home"), "which others see");
+	is_int(opened_put(&t.at[2], "HOME", 10), 4, "one changes that");
+	ok(reads(&t, 0, true, 10, "HOME"), "which the home sees");
+	uint64_t before = t.at[2].j->share->messages;
+	ok(reads(&t, 2, true, 10, "HOME") && t.at[2].j->share->messages - before <= 2,
+		"when there is no news that takes one message, or two: %u",
+		(unsigned int)(t.at[2].j->share->messages - before));
+	end(&t);
+}
+
+static void test_visible_anyway(void)
+{
+	struct scene t;
+
+	begin(&t, "data=log,visible=write");
+	is_int(opened_put(&t.at[1], "one", 0), 3, "a node writes what is seen at once");
+	ok(reads(&t, 2, true, 0, "one"), "it is seen");
+	uint64_t before = t.at[2].j->share->messages;
+	ok(reads(&t, 2, true, 0, "one"), "again");
+	is_u64(t.at[2].j->share->messages, before, "which nobody has to be asked for");
+	end(&t);
+}
+
+struct turn {
+	struct scene *t;
+	uint32_t node;
+	pthread_barrier_t *barrier;
+	unsigned int wrong;
+};
+
+/* Messages alone order what each writes and the other reads. */
+static void *write_and_read(void *arg)
+{
+	struct turn *me = arg;
+	uint32_t other = 3 - me->node;
+
+	for (unsigned int i = 0; i < READS; i++) {
+		char text[3] = { (char)('a' + i % 26), (char)('0' + me->node), '\0' };
+		char theirs[3] = { text[0], (char)('0' + other), '\0' };
+
+		me->wrong += opened_put(&me->t->at[me->node], text, me->node * 100) != 2;
+		pthread_barrier_wait(me->barrier);
+		me->wrong += !reads(me->t, me->node, true, other * 100, theirs);
+		pthread_barrier_wait(me->barrier);
+	}
+	return NULL;
+}
+
+static void test_at_the_same_time(void)
+{
+	struct turn turns[2];
+	pthread_t threads[2];
+	pthread_barrier_t barrier;
+	struct scene t;
+
+	begin(&t, "data=log");
+	pthread_barrier_init(&barrier, NULL, 2);
+	for (uint32_t i = 0; i < 2; i++) {
+		turns[i] = (struct turn){ .t = &t, .node = 1 + i, .barrier = &barrier };
+		pthread_create(&threads[i], NULL, write_and_read, &turns[i]);
+	}
+	for (uint32_t i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	pthread_barrier_destroy(&barrier);
+	is_int(turns[0].wrong + turns[1].wrong, 0, "two nodes that read at once what the other one has just written");
+	end(&t);
+}
+
+static void test_hanging(void)
+{
+	struct scene t;
+
+	begin(&t, "data=log");
+	is_int(opened_put(&t.at[1], "one", 0), 3, "a node writes");
+	is_int(opened_put(&t.at[2], "two", 10), 3, "and another one");
+	loopback_set_hanging(job_world_loopback(t.w), 1, true);
+	uint64_t begun = share_now_usec();
+	ok(reads(&t, 0, true, 10, "two"), "the first hangs: what the other one has is read");
+	ok(share_now_usec() - begun < TIMEOUT_USEC, "in time");
+	loopback_set_hanging(job_world_loopback(t.w), 1, false);
+	ok(reads(&t, 2, true, 10, "two"), "it goes on");
+	for (int tries = 0; tries < 100 && !reads(&t, 2, true, 0, "one"); tries++)
+		usleep(50000);
+	ok(reads(&t, 2, true, 0, "one"), "and is heard");
+	end(&t);
+}
+
+int main(void)
+{
+	test_shown();
+	test_visible_anyway();
+	test_at_the_same_time();
+	test_hanging();
+	return done_testing();
+}
