@@ -61,7 +61,7 @@ enum config_id {
 	CONFIG_READ_ONLY,       /* bool ("ro"): no changes through the mount. no */
 	CONFIG_NODES,           /* count: how many mounts make up the job, one on each of its nodes, 1..65536. 1 */
 	CONFIG_JOB,             /* string: the job's id */
-	CONFIG_VISIBLE,         /* choice close|write: when other nodes see what was written. close */
+	CONFIG_VISIBLE,         /* choice close|read|write: when other nodes see what was written. read */
 	CONFIG_AGENT_TIMEOUT,   /* usec that a call waits for other nodes. 5m, min 100ms */
 	CONFIG_NODE_TIMEOUT,    /* usec after which a node without daemon is given up. 60s, min 100ms */
 	CONFIG_UNMOUNT_TIMEOUT, /* usec that the last drain waits for nodes that are still mounted. 30m */

@@ -31,6 +31,8 @@
 #define SHARE_ENDS_KNOWN    4096u      /* files of which it is remembered that all appends are told; a power of 2 */
 #define SHARE_FRESH_USEC    (PLACE_GRACE_USEC / 2)
 
+enum visible { VISIBLE_CLOSE, VISIBLE_READ, VISIBLE_WRITE }; /* CONFIG_VISIBLE */
+
 /* ---- what the home says of a file */
 
 enum view_flag {

@@ -216,7 +216,7 @@ static bool is_needed(struct job *j, const struct job_file *file)
 {
 	struct shared *s = file->shared;
 
-	return file->sieve && s->is_shared && !config_number(j->opt.cfg, CONFIG_VISIBLE) &&
+	return file->sieve && s->is_shared && config_number(j->opt.cfg, CONFIG_VISIBLE) == VISIBLE_READ &&
 	       (!shared_is_home(j, s) || registry_has_openers(s));
 }
 

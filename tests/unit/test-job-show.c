@@ -78,6 +78,16 @@ static void test_shown(void)
 	end(&t);
 }
 
+static void test_not_wanted(void)
+{
+	struct scene t;
+
+	begin(&t, "data=log,visible=close");
+	is_int(opened_put(&t.at[1], "one", 0), 3, "a node writes");
+	ok(!reads(&t, 2, true, 0, "one"), "with visible=close that is not asked for");
+	end(&t);
+}
+
 static void test_visible_anyway(void)
 {
 	struct scene t;
@@ -158,6 +168,7 @@ static void test_hanging(void)
 int main(void)
 {
 	test_shown();
+	test_not_wanted();
 	test_visible_anyway();
 	test_at_the_same_time();
 	test_hanging();
