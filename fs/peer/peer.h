@@ -46,7 +46,7 @@ enum peers_event {
 	PEERS_GONE /* node's daemon has ended for good, or the node was given up */
 };
 
-struct peers_hooks { /* set before the first event; events come in the transport's or the timer's thread; must not block */
+struct peers_hooks { /* set before the first event; events come in the transport's or the timer's thread, one at a time, in their order; must not block */
 	peers_handler handle;
 	void (*event)(enum peers_event event, uint32_t node, void *arg);
 	void *arg;

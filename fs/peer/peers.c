@@ -286,10 +286,36 @@ bool peers_is_present(struct peers *p, uint32_t node)
 /* ---- what happens to nodes */
 
 struct change { /* done when the lock is free */
+	uint64_t turn;
 	struct call_list failed;
 	uint32_t *restarted; /* owned; room for all */
 	uint32_t num_restarted;
 };
+
+/*
+ * Events are told without the lock, by the thread in which they happen, and in the order in which they have happened: who is told last that
+ * a node has gone believes so. A turn is taken together with the change, under the lock, and each that is taken is passed on.
+ */
+static uint64_t turn_take(struct peers *p)
+{
+	return p->last_turn++;
+}
+
+static void turn_await(struct peers *p, uint64_t turn)
+{
+	pthread_mutex_lock(&p->lock);
+	while (p->turn != turn)
+		pthread_cond_wait(&p->turn_passed, &p->lock);
+	pthread_mutex_unlock(&p->lock);
+}
+
+static void turn_pass(struct peers *p)
+{
+	pthread_mutex_lock(&p->lock);
+	p->turn++;
+	pthread_cond_broadcast(&p->turn_passed);
+	pthread_mutex_unlock(&p->lock);
+}
 
 static void tell_event(struct peers *p, enum peers_event event, uint32_t node)
 {
@@ -403,13 +429,21 @@ static int change_begin(uint32_t count, struct change *ch)
 	return ch->restarted ? 0 : -ENOMEM;
 }
 
-/* Without the lock, in an upcall, which it ends. */
+/* Under the lock, when all is changed. */
+static void change_made(struct peers *p, struct change *ch)
+{
+	ch->turn = turn_take(p);
+	upcall_begin(p);
+}
+
+/* Without the lock; then it is the turn of what it tells, which the caller passes. */
 static void change_end(struct peers *p, struct change *ch)
 {
 	finish_calls(&ch->failed);
 	for (uint32_t i = 0; i < ch->num_restarted; i++)
 		log_back(p, ch->restarted[i]);
 	upcall_end(p);
+	turn_await(p, ch->turn);
 	for (uint32_t i = 0; i < ch->num_restarted; i++)
 		tell_event(p, PEERS_RESTARTED, ch->restarted[i]);
 	free(ch->restarted);
@@ -459,10 +493,11 @@ int peers_assembled(struct peers *p, const struct peers_assembly *a)
 	}
 	gets_resend(p);
 	pthread_cond_broadcast(&p->changed);
-	upcall_begin(p);
+	change_made(p, &ch);
 	pthread_mutex_unlock(&p->lock);
 	change_end(p, &ch);
 	tell_event(p, PEERS_ASSEMBLED, a->self);
+	turn_pass(p);
 	return 0;
 }
 
@@ -479,9 +514,12 @@ void peers_lost(struct peers *p)
 		p->nodes[i].missing_since_usec = 0; /* nobody looks for it now */
 	}
 	gets_lost(p);
+	uint64_t turn = turn_take(p);
 	pthread_mutex_unlock(&p->lock);
+	turn_await(p, turn);
 	if (news)
 		tell_event(p, PEERS_LOST, peers_self(p));
+	turn_pass(p);
 }
 
 void peers_left(struct peers *p, uint32_t node)
@@ -505,9 +543,10 @@ void peers_joined(struct peers *p, uint32_t node, uint64_t incarnation)
 		return;
 	}
 	arrived(p, node, incarnation, &ch);
-	upcall_begin(p);
+	change_made(p, &ch);
 	pthread_mutex_unlock(&p->lock);
 	change_end(p, &ch);
+	turn_pass(p);
 }
 
 static void log_gone(struct peers *p, uint32_t node, bool given_up)
@@ -541,6 +580,7 @@ void peers_give_up(struct peers *p, uint32_t node, int64_t missing_since_usec)
 	n->present = false;
 	n->missing_since_usec = 0;
 	calls_take_node(p, n, false, -EHOSTDOWN, &failed);
+	uint64_t turn = turn_take(p);
 	upcall_begin(p);
 	pthread_cond_broadcast(&p->changed);
 	pthread_mutex_unlock(&p->lock);
@@ -548,8 +588,10 @@ void peers_give_up(struct peers *p, uint32_t node, int64_t missing_since_usec)
 	if (news)
 		log_gone(p, node, missing_since_usec != 0);
 	upcall_end(p);
+	turn_await(p, turn);
 	if (news)
 		tell_event(p, PEERS_GONE, node);
+	turn_pass(p);
 }
 
 /* ---- what arrives */
@@ -619,6 +661,7 @@ static int init_locks(struct peers *p)
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&p->changed, &attr);
 	pthread_cond_init(&p->tick, &attr);
+	pthread_cond_init(&p->turn_passed, &attr);
 	pthread_condattr_destroy(&attr);
 	pthread_mutex_init(&p->lock, NULL);
 	return 0;
@@ -629,6 +672,7 @@ static void release(struct peers *p)
 	pthread_mutex_destroy(&p->lock);
 	pthread_cond_destroy(&p->changed);
 	pthread_cond_destroy(&p->tick);
+	pthread_cond_destroy(&p->turn_passed);
 	buf_free(&p->head);
 	for (size_t i = 0; p->slots && i < p->num_slots; i++)
 		free(p->slots[i].wanted);

@@ -116,6 +116,8 @@ struct peers {
 	bool ended, stop_timer;
 	int64_t timer_at_usec; /* when it looks again; INT64_MIN: it is looking */
 	unsigned int upcalls, waiters;
+	uint64_t turn, last_turn; /* whose events are told; the next that is taken */
+	pthread_cond_t turn_passed;
 	bool numbered, connected, was_connected;
 	int64_t lost_usec; /* since when there is no agent */
 	uint32_t self, count;

@@ -25,6 +25,7 @@ struct side { /* what one daemon knows */
 	struct world *w;
 	uint32_t node;
 	unsigned int echoes, notes, events[4], last_event_node[4];
+	enum peers_event last_event;
 	uint64_t last_note;
 	bool disorder;
 	struct peers_request *kept[KEPT_MAX];
@@ -37,6 +38,7 @@ struct world {
 	pthread_cond_t cond;
 	struct side sides[NODES];
 	char log_text[4096]; /* all lines, one after the other, as far as they fit */
+	bool slow_log;       /* a line takes its time */
 };
 
 static uint64_t number_of(const struct wire_msg *m)
@@ -109,6 +111,7 @@ static void event(enum peers_event event, uint32_t node, void *arg)
 	pthread_mutex_lock(&s->w->lock);
 	s->events[event]++;
 	s->last_event_node[event] = node;
+	s->last_event = event;
 	pthread_cond_broadcast(&s->w->cond);
 	pthread_mutex_unlock(&s->w->lock);
 }
@@ -125,6 +128,8 @@ static void take_line(bool warning, const char *name, const char *text, void *ar
 	snprintf(w->log_text + len, sizeof(w->log_text) - len, "%s %s\n", name, text);
 	pthread_cond_broadcast(&w->cond);
 	pthread_mutex_unlock(&w->lock);
+	if (w->slow_log)
+		usleep(300000);
 }
 
 static void set_hooks(struct world *w, uint32_t node)
@@ -642,6 +647,31 @@ static void test_joins_in_time(void)
 	world_free(w);
 }
 
+static bool knows_gone(struct world *w)
+{
+	struct peers_node n;
+
+	return peers_nodes(loopback_peers(w->l, 0), 1, &n, 1) == 1 && n.gone;
+}
+
+/* Node 1 is given up by the clock's thread; before that has told anybody, the node is there again, which another thread tells. */
+static void test_order_of_events(void)
+{
+	struct world *w = world_make(&(struct loopback_options){ .node_timeout_usec = 1000 });
+	struct side *s = &w->sides[0];
+
+	loopback_assemble(w->l);
+	loopback_settle(w->l);
+	w->slow_log = true;
+	peers_left(loopback_peers(w->l, 0), 1);
+	while (!knows_gone(w))
+		usleep(1000);
+	peers_joined(loopback_peers(w->l, 0), 1, 2);
+	is_u64(s->events[PEERS_GONE] + s->events[PEERS_RESTARTED], 2, "given up and back again");
+	is_int(s->last_event, PEERS_RESTARTED, "are told in this order");
+	world_free(w);
+}
+
 static void count_done(int status, const struct wire_msg *reply, void *arg)
 {
 	unsigned int *counts = arg;
@@ -916,6 +946,7 @@ int main(void)
 	test_late_reply();
 	test_timeouts();
 	test_joins_in_time();
+	test_order_of_events();
 	test_brief();
 	test_limits();
 	test_payload();
