@@ -37,9 +37,11 @@ void append_remember(struct job *j, const struct shared *s)
 		*slot_of(j->share, s->ino) = s->ino;
 }
 
-/* Who asks has asked all nodes how far they have written. */
+/* Who asks has asked all nodes how far they have written, since we have refused him: another daemon has given places since. */
 static void note_ends(struct job *j, struct shared *s, const struct wire_msg *m)
 {
+	if (message_get(m, MESSAGE_LIFE) != power_life(j))
+		return;
 	append_raise_end(s, registry_end_told(j, s, m, MESSAGE_SHARE_END));
 	pthread_mutex_lock(&s->mutex);
 	s->knows_ends = true;
@@ -67,12 +69,14 @@ void append_serve_place(struct job *j, struct peers_request *rq)
 	uint64_t off = 0;
 	int rc = s ? state_inode(store_state(j->opt.store), s->ino, &in) : -ENOMEM;
 
-	if (rc == 0 && message_get(m, MESSAGE_FLAGS))
+	if (rc == 0 && message_get(m, MESSAGE_LIFE))
 		note_ends(j, s, m);
 	if (rc == 0)
 		rc = give_place(s, in.size, message_get(m, MESSAGE_SHARE_LEN), &off);
 	if (rc == 0)
-		share_reply_number(rq, MESSAGE_SHARE_OFF, off);
+		share_reply_number(rq, 0, MESSAGE_SHARE_OFF, off);
+	else if (rc == -EAGAIN)
+		share_reply_number(rq, rc, MESSAGE_LIFE, power_life(j));
 	else
 		peers_reply_status(rq, rc == -ENOENT ? -ESTALE : rc);
 	shared_put(j, s);
@@ -80,40 +84,46 @@ void append_serve_place(struct job *j, struct peers_request *rq)
 
 /* ---- who appends */
 
-struct ends { /* how far all nodes have written, and the newest cut that was known when they were asked */
-	uint64_t end, stamp;
+struct ends {
+	uint64_t life;  /* of the home's daemon that wants to know; 0: none does */
+	uint64_t end;   /* how far all nodes have written */
+	uint64_t stamp; /* the newest cut that was known when they were asked */
 };
 
-static int ask_ends(struct job *j, struct shared *s, struct ends *ret)
+static int ask_ends(struct job *j, struct shared *s, struct ends *ends)
 {
 	pthread_mutex_lock(&s->mutex);
-	*ret = (struct ends){ .stamp = s->end_cut < s->stamp ? s->stamp : s->end_cut };
+	ends->stamp = s->end_cut < s->stamp ? s->stamp : s->end_cut;
 	pthread_mutex_unlock(&s->mutex);
-	return share_end_given(j, s, &ret->end);
+	ends->end = 0;
+	return share_end_given(j, s, &ends->end);
 }
 
-static int call_home(struct job *j, struct shared *s, size_t len, const struct ends *ends, uint64_t *ret_off)
+/* -EAGAIN: ends has whom to tell them. */
+static int call_home(struct job *j, struct shared *s, size_t len, struct ends *ends, uint64_t *ret_off)
 {
 	struct wire_msg m = { 0 }, reply = { 0 };
 
 	message_init(&m, MESSAGE_SHARE_APPEND);
 	message_put(&m, MESSAGE_SHARE_INO, s->ino);
 	message_put(&m, MESSAGE_SHARE_LEN, len);
-	if (ends) {
-		message_put(&m, MESSAGE_FLAGS, 1);
+	if (ends->life) {
+		message_put(&m, MESSAGE_LIFE, ends->life);
 		message_put(&m, MESSAGE_SHARE_END, ends->end);
 		message_put(&m, MESSAGE_SHARE_AT_STAMP, ends->stamp);
 	}
 	int rc = share_call(j, s->home, &m, &reply);
 	if (rc == 0)
 		*ret_off = message_get(&reply, MESSAGE_SHARE_OFF);
+	else if (rc == -EAGAIN)
+		ends->life = message_get(&reply, MESSAGE_LIFE);
 	wire_msg_free(&m);
 	wire_msg_free(&reply);
 	return rc;
 }
 
-/* While it is not known here which place it is, others are told to ask again (share_end_given). ends: NULL, or what they are. */
-static int ask_place(struct job *j, struct shared *s, size_t len, const struct ends *ends, uint64_t *ret_off)
+/* While it is not known here which place it is, others are told to ask again (share_end_given). */
+static int ask_place(struct job *j, struct shared *s, size_t len, struct ends *ends, uint64_t *ret_off)
 {
 	pthread_mutex_lock(&s->mutex);
 	s->num_placing++;
@@ -129,8 +139,8 @@ static int ask_place(struct job *j, struct shared *s, size_t len, const struct e
 
 int append_place(struct job *j, struct shared *s, size_t len, uint64_t *ret_off)
 {
-	struct ends ends;
-	int rc = ask_place(j, s, len, NULL, ret_off);
+	struct ends ends = { 0 };
+	int rc = ask_place(j, s, len, &ends, ret_off);
 
 	for (int tries = 0; rc == -EAGAIN && tries < SHARE_RESTART_TRIES; tries++) {
 		rc = ask_ends(j, s, &ends);

@@ -71,7 +71,10 @@ enum message_type {
 	MESSAGE_SHARE_TOLD,      /* from the home to an opener to whom it was promised: VIEW */
 	MESSAGE_SHARE_LOCATE, /* to a domain home: INO, OFF, LEN, FIRST: only some -> PIECES, OFF to go on from */
 	MESSAGE_SHARE_LOCATE_HOME, /* the same to the home of a file that is not shared; -ESTALE: it is; -EBUSY: CARRY_READ */
-	/* to the home: INO, LEN; FLAGS 1: END: the farthest OFF of END_ASK, AT_STAMP -> OFF: the place is yours; -EAGAIN: ask for that */
+	/*
+	 * to the home: INO, LEN; LIFE of who has refused that, END: the farthest OFF of END_ASK since, AT_STAMP -> OFF: the place is yours; -EAGAIN,
+	 * LIFE: ask for END
+	 */
 	MESSAGE_SHARE_APPEND,
 	MESSAGE_SHARE_TRUNCATE, /* to the home: INO, SIZE -> VIEW */
 	MESSAGE_SHARE_CUT,      /* from the home to all: VIEW: map and layer end at SIZE */

@@ -109,7 +109,7 @@ void registry_serve_stamp(struct job *j, struct peers_request *rq)
 		stamp = s->last_stamp;
 	pthread_mutex_unlock(&s->mutex);
 	if (stamp)
-		share_reply_number(rq, MESSAGE_SHARE_AT_STAMP, stamp);
+		share_reply_number(rq, 0, MESSAGE_SHARE_AT_STAMP, stamp);
 	else if (!waits)
 		peers_reply_status(rq, -ENOMEM);
 	shared_put(j, s);

@@ -241,12 +241,12 @@ int share_call(struct job *j, uint32_t node, const struct wire_msg *request, str
 	return rc;
 }
 
-void share_reply_number(struct peers_request *rq, enum message_tag tag, uint64_t v)
+void share_reply_number(struct peers_request *rq, int status, enum message_tag tag, uint64_t v)
 {
 	struct wire_msg reply = { 0 };
 
 	wire_msg_init(&reply, WIRE_REPLY);
-	wire_put_i64(&reply, WIRE_STATUS, 0);
+	wire_put_i64(&reply, WIRE_STATUS, status);
 	message_put(&reply, tag, v);
 	peers_reply(rq, &reply);
 	wire_msg_free(&reply);

@@ -223,7 +223,7 @@ void shared_alone_end(struct shared *s);
 void share_poke(struct job *j); /* the thread has something to do */
 /* peers_call() of what may be said twice: again while the other daemon is being restarted. */
 int share_call(struct job *j, uint32_t node, const struct wire_msg *request, struct wire_msg *reply);
-void share_reply_number(struct peers_request *rq, enum message_tag tag, uint64_t v);
+void share_reply_number(struct peers_request *rq, int status, enum message_tag tag, uint64_t v);
 /* Nothing that was freed since then is given back (format/store): somebody's oldest write that is not told. */
 void share_update_hold(struct job *j);
 
