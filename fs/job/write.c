@@ -122,7 +122,8 @@ static bool write_alone(
 
 static ssize_t show(struct job *j, struct job_file *file, ssize_t done)
 {
-	int rc = done > 0 && config_number(j->opt.cfg, CONFIG_VISIBLE) == VISIBLE_WRITE ? share_show(j, file->shared) : 0;
+	int rc = done > 0 && config_number(j->opt.cfg, CONFIG_VISIBLE) == VISIBLE_WRITE ? share_show(j, file->shared)
+											: 0;
 
 	return rc < 0 ? rc : done;
 }
