@@ -289,13 +289,23 @@ static int remove_segment(struct store *s, uint32_t segment)
 	return r == -ENOENT ? 0 : r;
 }
 
-enum fate { LIVE, DEAD, GONE };
+enum fate { LIVE, DEAD, CLOSED /* dead, and nothing is appended to it any more */, GONE };
 
 struct batch {
 	size_t num;
 	uint32_t segment[SEGMENTS_PER_GATE]; /* rising */
 	enum fate fate[SEGMENTS_PER_GATE];
 };
+
+/* Under the gate: nothing is being appended. */
+static enum fate fate_of(struct store *s, uint32_t segment)
+{
+	if (!is_dead(s, segment))
+		return LIVE;
+	if (removable(s, segment))
+		return GONE;
+	return segment_is_open_for_append(s->segments, segment) ? DEAD : CLOSED;
+}
 
 /* The segments of the next ranges, and which of them are dead. Returns how many ranges these are. */
 static size_t choose(struct store *s, const struct freed_range *f, size_t num, struct batch *b)
@@ -310,10 +320,7 @@ static size_t choose(struct store *s, const struct freed_range *f, size_t num, s
 		if (b->num == SEGMENTS_PER_GATE)
 			break;
 		b->segment[b->num] = f[i].segment;
-		b->fate[b->num] = LIVE;
-		if (is_dead(s, f[i].segment))
-			b->fate[b->num] = removable(s, f[i].segment) ? GONE : DEAD;
-		b->num++;
+		b->fate[b->num++] = fate_of(s, f[i].segment);
 	}
 	pthread_rwlock_unlock(&s->gate);
 	return i;
@@ -344,15 +351,10 @@ static void spare_waiting(struct freed_queue *q, struct batch *b)
 	pthread_mutex_unlock(&q->mutex);
 }
 
-/*
- * Of one that is dead and has to stay, all, when nothing is appended to it: a daemon that was killed has left room behind its end, which no range
- * names.
- */
-static int empty_segment(struct store *s, uint32_t segment, const struct freed_range *f, size_t num)
+/* Of one that has to stay, all: a daemon that was killed has left room behind its end, which no range names. */
+static int empty_segment(struct store *s, uint32_t segment)
 {
-	const struct freed_range whole = { .segment = segment, .len = FREED_WHOLE / 2 };
-
-	return segment_is_open_for_append(s->segments, segment) ? punch_all(s, f, num) : punch_all(s, &whole, 1);
+	return punch_all(s, &(struct freed_range){ .segment = segment, .len = FREED_WHOLE / 2 }, 1);
 }
 
 /* The next ranges, of up to SEGMENTS_PER_GATE segments. *ret_used: how many ranges. */
@@ -370,11 +372,11 @@ static int give_back(struct store *s, const struct freed_range *f, size_t num, s
 			;
 		if (b.fate[n] == GONE)
 			e = remove_segment(s, b.segment[n]);
-		else if (b.fate[n] == DEAD)
-			e = empty_segment(s, b.segment[n], f + from, i - from);
+		else if (b.fate[n] == CLOSED)
+			e = empty_segment(s, b.segment[n]);
 		else
 			e = punch_all(s, f + from, i - from);
-		if (b.fate[n] == DEAD)
+		if (b.fate[n] == DEAD || b.fate[n] == CLOSED)
 			remember_dead(&s->freed, b.segment[n]);
 		r = r ? r : e;
 	}

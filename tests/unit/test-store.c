@@ -378,6 +378,72 @@ static void test_unfinished(bool give_up_first)
 	bench_end(&b);
 }
 
+/* What somebody writes while room is being given back. */
+static struct {
+	const struct io_ops *real;
+	struct io_ops ops;
+	struct store *s; /* NULL: nothing */
+	struct inode in;
+	int result;
+} meanwhile;
+
+static int open_slow(struct io *io, const char *path, unsigned int flags, struct io_file **ret)
+{
+	int r = meanwhile.real->open(io, path, flags, ret);
+
+	if (r == 0)
+		(*ret)->ops = &meanwhile.ops;
+	return r;
+}
+
+static int punch_slowly(struct io_file *file, uint64_t off, uint64_t len)
+{
+	struct store *s = meanwhile.s;
+
+	meanwhile.s = NULL;
+	if (s)
+		meanwhile.result = fill(s, &meanwhile.in, 0, 50000, 'y') | fill(s, &meanwhile.in, 50000, 900000, 'z');
+	return meanwhile.real->punch(file, off, len);
+}
+
+static bool begin_slow(struct bench *b)
+{
+	if (!bench_begin(b, 1 << 20, 0))
+		return false;
+	meanwhile.real = b->io->ops;
+	meanwhile.ops = *b->io->ops;
+	meanwhile.ops.open = open_slow;
+	meanwhile.ops.punch = punch_slowly;
+	meanwhile.result = 1;
+	b->io->ops = &meanwhile.ops;
+	return true;
+}
+
+/* A segment of which nothing lives is written to again, and is full, before its room is given back. */
+static void test_dead_again_in_use(void)
+{
+	struct inode a, kept;
+	struct bench b;
+
+	if (!begin_slow(&b))
+		return;
+	a = make_file(b.s, "a");
+	kept = make_file(b.s, "kept");
+	meanwhile.in = make_file(b.s, "b");
+	is_int(fill(b.s, &kept, 0, 10000, 'k') | fill(b.s, &a, 0, 900000, 'x') | fill(b.s, &a, 0, 900000, 'x'), 0,
+		"two segments");
+	struct record rec = { .type = RECORD_PUNCH, .ino = a.ino, .len = 900000 };
+	is_int(store_commit(b.s, &rec) | store_sync(b.s), 0, "nothing lives in the newer one");
+	meanwhile.s = b.s;
+	is_int(store_maintain(b.s, false), 0, "what can be given back is");
+	is_int(meanwhile.result, 0, "meanwhile the newer one is written to until it is full");
+	ok(reads(b.s, kept.ino, 0, 10000, 'k') && reads(b.s, meanwhile.in.ino, 0, 50000, 'y') &&
+			reads(b.s, meanwhile.in.ino, 50000, 900000, 'z'),
+		"and all of it is there");
+	b.io->ops = meanwhile.real;
+	bench_end(&b);
+}
+
 static void test_damage(void)
 {
 	struct cistern_error err = { 0 };
@@ -748,6 +814,7 @@ int main(void)
 	test_bytes();
 	test_unfinished(false);
 	test_unfinished(true);
+	test_dead_again_in_use();
 	test_damage();
 	test_sync();
 	test_freed();
