@@ -188,6 +188,13 @@ void state_join(struct state *st); /* from now on as with state_options.job */
 uint64_t state_tree_stamp(struct state *st);
 /* When that one was made, by node 0's clock, ns since 1970; 0: stamp is not the last one's number, or it is not known. */
 uint64_t state_tree_time(struct state *st, uint64_t stamp);
+/*
+ * A tree change that another store of the job has (rec, which may be changed) is committed here, too, by commit(), which fails as state_commit
+ * does. 0: it is, or was; -EILSEQ: not those before it.
+ */
+int state_tree_follow(struct state *st, struct record *rec, int (*commit)(struct record *rec, void *arg), void *arg);
+/* Whether rec gives a directory its place in the backing directory that this state does not know any more. */
+bool state_tree_is_gone(struct state *st, const struct record *rec);
 int state_inode(struct state *st, uint64_t ino, struct inode *ret); /* -ENOENT */
 /*
  * In a job: a file that was freed while it has a backing name, which is still to be removed. Of such a one only mode, links and the backing

@@ -45,20 +45,12 @@ int tree_commit(struct core *c, uint32_t type, struct record *rec)
 	return rc;
 }
 
-/* A directory gets its place. It has been removed, and nobody uses it here any more. */
-static bool places_gone(struct core *c, const struct record *rec)
-{
-	struct inode in;
-
-	return rec->type == RECORD_PLACED && state_inode(c->state, rec->ino, &in) == -ENOENT;
-}
-
 /* -ENOENT: of a directory that has gone: who has made it takes it back. */
 int tree_commit_drained(struct core *c, struct record *rec)
 {
 	if (!is_open_here(c))
 		return store_commit(c->store, rec);
-	return places_gone(c, rec) ? -ENOENT : tree_commit(c, S_IFDIR, rec);
+	return state_tree_is_gone(c->state, rec) ? -ENOENT : tree_commit(c, S_IFDIR, rec);
 }
 
 void core_tree_begin(struct core *c, void (*note)(const struct record *rec, void *arg), void *arg)
@@ -74,28 +66,6 @@ void core_tree_end(struct core *c)
 	c->tree_open = false;
 }
 
-/*
- * names is held. A directory that is renamed may change places with a file, which only the file's home knows: there the two do, and
- * everywhere else the directory just goes.
- */
-static void settle_exchange(struct core *c, struct record *rec)
-{
-	struct state_name there;
-	struct inode other;
-
-	if (rec->type != RECORD_RENAME)
-		return;
-	if (rec->flags & RECORD_F_EXCHANGE && (state_inode(c->state, rec->other_ino, &other) == -ENOENT ||
-						      other.flags & INODE_FOREIGN)) { /* without a name here */
-		rec->other_ino = 0;
-		rec->flags &= ~(uint32_t)RECORD_F_EXCHANGE;
-	}
-	if (rec->other_ino || state_lookup(c->state, rec->parent, rec->name, &there) < 0 || there.type == S_IFDIR)
-		return;
-	rec->other_ino = there.ino;
-	rec->flags |= RECORD_F_EXCHANGE;
-}
-
 /* names is held: what our nodes must know of it. */
 static void note_applied(struct core *c, const struct record *rec)
 {
@@ -109,8 +79,8 @@ static void note_applied(struct core *c, const struct record *rec)
 		name_lost(c, n.n);
 }
 
-/* names is held. Who reads attributes holds the node's lock. */
-static int commit_applied(struct core *c, struct record *rec)
+/* Who reads attributes holds the node's lock. */
+static int commit_locked(struct core *c, struct record *rec)
 {
 	struct node_ref r NODE_CLEANUP = node_take(c, rec->ino);
 
@@ -122,39 +92,23 @@ static int commit_applied(struct core *c, struct record *rec)
 	return rc;
 }
 
-/*
- * A step of a drain about a directory that was removed: who does not use it any more has freed it, while node 0, which does, still knows it. There
- * is nothing to be done for it here, but the change has its number.
- */
-static int pass_over_step(struct core *c, const struct record *rec)
+/* names is held. */
+static int commit_applied(struct record *rec, void *arg)
 {
-	struct record none = { .type = RECORD_DRAINED,
-		.flags = RECORD_F_TREE | RECORD_F_META_ONLY,
-		.ino = STATE_ROOT_INO,
-		.stamp = rec->stamp };
+	struct core *c = arg;
+	int rc = commit_locked(c, rec);
 
-	return store_commit(c->store, &none);
+	if (rc == 0)
+		note_applied(c, rec);
+	return rc;
 }
 
 int core_tree_apply(struct core *c, struct record *rec)
 {
-	uint64_t last = state_tree_stamp(c->state);
-
-	if (rec->stamp <= last)
-		return 0;
-	if (rec->stamp > last + 1)
-		return -EILSEQ;
-	if (rec->type == RECORD_DRAINED) /* node 0 means what it had then; here that is all there was before this */
-		rec->upto = state_seq(c->state);
 	pthread_mutex_lock(&c->names);
-	settle_exchange(c, rec);
-	int rc = places_gone(c, rec) ? -ENOENT : commit_applied(c, rec);
-	if (rc == 0)
-		note_applied(c, rec);
-	if (rc == -ENOENT && (rec->type == RECORD_PLACED || rec->type == RECORD_REMOVED))
-		rc = pass_over_step(c, rec);
+	int rc = state_tree_follow(c->state, rec, commit_applied, c);
 	pthread_mutex_unlock(&c->names);
-	return rc == -EALREADY ? 0 : rc;
+	return rc;
 }
 
 /* ---- what is where */

@@ -6,6 +6,7 @@
 #include "mpi-agent/command/recover_set.h"
 
 #include "mpi-agent/command/recover_names.h"
+#include "mpi-agent/command/recover_tree.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -539,7 +540,9 @@ int recover_set_merge(struct recover_set *set, int backing_fd, struct cistern_er
 	for (uint32_t i = 0; i < set->num_nodes; i++)
 		if (!set->stores[i])
 			name_lost(set, i);
-	r = recover_names_settle(set);
+	r = recover_tree_follow(set);
+	if (r == 0)
+		r = recover_names_settle(set);
 	if (r == 0)
 		r = merge_dir_times(set);
 	if (r == 0)

@@ -479,6 +479,25 @@ over() {
 	diff -r "$WORK/b" "$WORK/ref"
 }
 
+@test "a node whose daemon had died when a drain placed its directory: its file gets there all the same" {
+	local k
+	mkdir "$WORK/b" "$WORK/ref"
+	start_job 3 agent_timeout=5s,node_timeout=1s
+	mkdir -p "$WORK/m0/d/e" "$WORK/ref/d/e"
+	for k in 0 2; do
+		random_file "$WORK/ref/d/e/f$k" 5000 "$k"
+		cp "$WORK/ref/d/e/f$k" "$WORK/m$k/d/e/f$k"
+	done
+	kill_daemon "$WORK/m2"
+	wait_until 60 grep -q peer-given-up "$WORK/s0/cistern.log"
+	exits 3 "$CISTERN" flush --wait --timeout 2m --mount "$WORK/m0"
+	cmp "$WORK/b/d/e/f0" "$WORK/ref/d/e/f0"
+	for k in 0 1; do kill_daemon "$WORK/m$k"; done
+	for k in 0 1 2; do release_mount "$WORK/m$k"; done
+	exits 3 "$CISTERN" recover "$WORK/s0" "$WORK/s2" --to "$WORK/b" # one is not given
+	diff -r "$WORK/b" "$WORK/ref"
+}
+
 @test "a file with a link in the backing directory that nobody has looked at: elsewhere it is said to be missing, in place it has what was written" {
 	mkdir "$WORK/b" "$WORK/to"
 	random_file "$WORK/b/f" 100000
