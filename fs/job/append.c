@@ -7,6 +7,9 @@
 #include "fs/job/share.h"
 
 #include <errno.h>
+#include <unistd.h>
+
+#define BUSY_USEC 1000u
 
 /* ---- the home */
 
@@ -23,9 +26,14 @@ static uint64_t *slot_of(struct share *sh, uint64_t ino)
 	return &sh->ends_known[(ino * 0x9E3779B97F4A7C15ull) >> 32 & (SHARE_ENDS_KNOWN - 1)];
 }
 
+/* What has been remembered holds until now: a place may be given next. */
 void append_recall(struct job *j, struct shared *s)
 {
-	s->knows_ends = (!s->is_shared && !j->share->lost_power) || *slot_of(j->share, s->ino) == s->ino;
+	uint64_t *slot = slot_of(j->share, s->ino);
+
+	s->knows_ends = (!s->is_shared && !j->share->lost_power) || *slot == s->ino;
+	if (*slot == s->ino)
+		*slot = 0;
 }
 
 void append_remember(struct job *j, const struct shared *s)
@@ -137,15 +145,30 @@ static int ask_place(struct job *j, struct shared *s, size_t len, struct ends *e
 	return rc;
 }
 
+/* Who is just being given a place knows it soon, or that it is not known; or the home has learned meanwhile from another one. */
+static void wait_a_moment(unsigned int *usec)
+{
+	usleep(*usec);
+	*usec = *usec < SHARE_RETRY_USEC / 2 ? *usec * 2 : SHARE_RETRY_USEC;
+}
+
 int append_place(struct job *j, struct shared *s, size_t len, uint64_t *ret_off)
 {
+	uint64_t until = share_now_usec() + config_number(j->opt.cfg, CONFIG_AGENT_TIMEOUT);
+	unsigned int usec = BUSY_USEC;
 	struct ends ends = { 0 };
-	int rc = ask_place(j, s, len, &ends, ret_off);
+	int rc;
 
-	for (int tries = 0; rc == -EAGAIN && tries < SHARE_RESTART_TRIES; tries++) {
+	while ((rc = ask_place(j, s, len, &ends, ret_off)) == -EAGAIN) { /* again: restarted in between */
 		rc = ask_ends(j, s, &ends);
-		if (rc == 0)
-			rc = ask_place(j, s, len, &ends, ret_off); /* -EAGAIN: restarted in between */
+		if (rc < 0 && rc != -EBUSY)
+			break;
+		if (share_now_usec() > until)
+			return -ETIMEDOUT;
+		if (rc == -EBUSY) {
+			ends.life = 0;
+			wait_a_moment(&usec);
+		}
 	}
 	return rc;
 }

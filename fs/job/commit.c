@@ -24,7 +24,6 @@
 #include "format/base/array.h"
 
 #define BATCH            256
-#define RESTART_TRIES    100
 #define PIECE_BYTES      36u /* encoded */
 #define PIECE_F_WHOLE    2u
 #define PIECE_F_HOLE     1u
@@ -211,7 +210,7 @@ static int send_list(struct job *j, struct shared *s, const struct list *l, cons
 {
 	int rc = -ECONNRESET;
 
-	for (int tries = 0; rc == -ECONNRESET && tries < RESTART_TRIES; tries++)
+	for (int tries = 0; rc == -ECONNRESET && tries < SHARE_RESTART_TRIES; tries++)
 		rc = send_once(j, s, l, b);
 	return rc;
 }
@@ -283,7 +282,7 @@ static void send_witness(struct job *j, struct shared *s, const struct list *l, 
 	struct sending out;
 	int rc = -ECONNRESET;
 
-	for (int tries = 0; rc == -ECONNRESET && tries < RESTART_TRIES; tries++) {
+	for (int tries = 0; rc == -ECONNRESET && tries < SHARE_RESTART_TRIES; tries++) {
 		rc = witness_begin(&out, j, s, l, durable);
 		rc = rc < 0 ? rc : witness_end(&out);
 	}

@@ -190,7 +190,8 @@ static int cut_at_home(struct job *j, struct shared *s, uint64_t size)
 		return rc;
 	pthread_mutex_lock(&s->cut_lock);
 	if (s->is_shared) {
-		for (int tries = 0; (rc = cut_everywhere(j, s, size)) == -ECONNRESET && tries < 100; tries++)
+		for (int tries = 0; (rc = cut_everywhere(j, s, size)) == -ECONNRESET && tries < SHARE_RESTART_TRIES;
+			tries++)
 			usleep(SHARE_RETRY_USEC);
 	} else {
 		pthread_rwlock_rdlock(&s->lock);

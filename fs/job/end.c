@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define BUSY_USEC 1000u
-
 struct farthest { /* of what the nodes have in that field */
 	enum message_tag tag;
 	uint64_t *end;
@@ -68,22 +66,13 @@ int share_end(struct job *j, struct shared *s, uint64_t *end)
 	return ask(j, s, &(struct farthest){ MESSAGE_SHARE_END, end, false });
 }
 
-/* Who is just being given a place knows it soon, or that it is not known: what the home needs to say so is nobody's answer to this. */
+/* -EBUSY: somebody is just being given a place, and does not know yet which. */
 int share_end_given(struct job *j, struct shared *s, uint64_t *end)
 {
-	struct farthest f = { MESSAGE_SHARE_OFF, end, true };
-	uint64_t until = share_now_usec() + config_number(j->opt.cfg, CONFIG_AGENT_TIMEOUT);
-	int rc = 0;
+	struct farthest f = { MESSAGE_SHARE_OFF, end, false };
+	int rc = ask(j, s, &f);
 
-	for (unsigned int usec = BUSY_USEC; rc == 0 && f.busy; usec *= 2) {
-		f.busy = false;
-		rc = ask(j, s, &f);
-		if (rc == 0 && f.busy && share_now_usec() > until)
-			rc = -ETIMEDOUT;
-		else if (rc == 0 && f.busy)
-			usleep(usec < SHARE_RETRY_USEC ? usec : SHARE_RETRY_USEC);
-	}
-	return rc;
+	return rc == 0 && f.busy ? -EBUSY : rc;
 }
 
 /* So far reaches what our appenders were given, and our layer, which an earlier life may have written. */

@@ -88,6 +88,7 @@ struct pull {
 	struct rebuild *r;
 	uint32_t node;
 	uint64_t page;
+	bool asked; /* the page has been sent for */
 	int status;
 	struct buf names; /* owned */
 	bool more;
@@ -145,7 +146,7 @@ static void pull_answered(struct job *j, void *arg)
 		if (ask_later(j, &p->again))
 			return;
 	}
-	if (p->status < 0)
+	if (p->status < 0 && p->asked)
 		p->page = 0; /* a page whose answer is lost is not to be had again */
 	if (p->status == -ESHUTDOWN || j->ending)
 		p->more = false;
@@ -189,12 +190,15 @@ static void pull_next(struct job *j, void *arg)
 
 	message_init(&m, MESSAGE_NAME_SEND);
 	message_put(&m, MESSAGE_COUNT, p->page);
+	p->asked = true;
 	int rc = peers_call_async(j->peers, p->node, &m, pull_done, p);
 	wire_msg_free(&m);
 	if (is_full(rc))
 		usleep(FULL_USEC);
-	if (rc < 0)
+	if (rc < 0) {
+		p->asked = false;
 		pull_done(rc, NULL, p);
+	}
 }
 
 static void pull_from(struct rebuild *r, uint32_t node)

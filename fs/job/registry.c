@@ -103,9 +103,10 @@ void registry_serve_stamp(struct job *j, struct peers_request *rq)
 		return;
 	}
 	pthread_mutex_lock(&s->mutex);
-	if (s->cutting)
+	bool gone = !peers_is_wanted(rq); /* it has waited for a cut, and nobody would end what it begins */
+	if (s->cutting && !gone)
 		waits = keep_waiting(s, rq);
-	else if (set_pending(s, peers_from(rq), registry_stamp(s)))
+	else if (!gone && set_pending(s, peers_from(rq), registry_stamp(s)))
 		stamp = s->last_stamp;
 	pthread_mutex_unlock(&s->mutex);
 	if (stamp)
@@ -366,6 +367,7 @@ static void forget_opener(struct job *j, struct shared *s, void *arg)
 	pthread_mutex_lock(&s->mutex);
 	(void)set_opener(s, &(struct opener){ .node = *node });
 	(void)set_pending(s, *node, 0);
+	show_doubt(s);
 	pthread_mutex_unlock(&s->mutex);
 	(void)j; /* an anchor goes with the next opener's end, or with us */
 }
@@ -407,12 +409,12 @@ static int note_commit(struct job *j, struct shared *s, struct peers_request *rq
 	if (rc == 0)
 		raise_size(s, size);
 	pthread_mutex_unlock(&s->size_lock);
-	if (rc < 0)
+	if (rc < 0 && rc != -ESTALE) /* it will be told again; not to a file that is no more */
 		return rc;
 	pthread_mutex_lock(&s->mutex);
 	(void)set_pending(s, peers_from(rq), 0);
 	pthread_mutex_unlock(&s->mutex);
-	return 0;
+	return rc;
 }
 
 static void do_committed(struct job *j, struct peers_request *rq)

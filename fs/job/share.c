@@ -57,6 +57,7 @@ static struct shared *shared_new(struct job *j, uint64_t ino)
 	}
 	if (s->at_home)
 		append_recall(j, s);
+	s->shows.knows_writers = !s->is_shared; /* else perhaps since an earlier daemon */
 	return s;
 }
 

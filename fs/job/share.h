@@ -106,7 +106,9 @@ enum kept { KEPT_NOT, KEPT_PRIVATE, KEPT_THROUGH }; /* carry.c */
 struct shows {                     /* who waits until all that others have written is committed: for the next round */
 	struct peers_request **at; /* owned */
 	size_t num, cap;
-	bool running; /* a round is */
+	bool running;       /* a round is */
+	bool knows_writers; /* all that write elsewhere are openers */
+	uint64_t doubts;    /* how often that has ended */
 };
 
 struct shared {
@@ -413,6 +415,7 @@ void end_serve_ask(struct job *j, struct peers_request *rq);
 
 /* A process reads through file: what others have written is committed first, if need be, and as far as they answer. */
 void show_to(struct job *j, const struct job_file *file);
+void show_doubt(struct shared *s); /* mutex is held: a node may write of which the home does not know */
 void show_serve(struct job *j, struct peers_request *rq);
 void show_serve_now(struct job *j, struct peers_request *rq);
 

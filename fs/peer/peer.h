@@ -92,7 +92,7 @@ size_t peers_slow(struct peers *p, uint64_t usec, uint32_t *out, size_t cap);
  */
 int peers_call(struct peers *p, uint32_t node, const struct wire_msg *request, struct wire_msg *reply);
 /*
- * The same without waiting; done is called once, from any thread (before this returns, too), and must not block. request is
+ * The same without waiting; done is called once, from any thread (before this returns, too), and must not block: what happens to nodes is told behind it. request is
  * copied; reply is borrowed, NULL when none came. When this fails, done is not called: -EAGAIN: too many calls to that node
  * wait already, -EHOSTDOWN, -ESHUTDOWN, -EINVAL: no such node, -E2BIG: longer than about WIRE_MAX_BYTES, -ENOMEM.
  */

@@ -78,6 +78,39 @@ static void test_shown(void)
 	end(&t);
 }
 
+static void *read_late(void *arg)
+{
+	return (void *)(intptr_t)reads(arg, 2, true, 0, "one");
+}
+
+/* A home that has just begun does not know who writes. */
+static void test_home_restarted(void)
+{
+	struct scene t;
+	pthread_t thread;
+	void *seen = NULL;
+
+	begin(&t, "data=log");
+	is_int(opened_close(&t.at[0]), 0, "the home's daemon has nothing open");
+	is_int(opened_put(&t.at[1], "one", 0), 3, "a node writes");
+	loopback_set_hanging(job_world_loopback(t.w), 1, true);
+	job_world_restart(t.w, 0);
+	pthread_create(&thread, NULL, read_late, &t);
+	usleep(200000); /* only too little could be read by now */
+	loopback_set_hanging(job_world_loopback(t.w), 1, false);
+	pthread_join(thread, &seen);
+	ok(seen, "the home is restarted: another one reads it all the same");
+	loopback_settle(job_world_loopback(t.w));
+	is_int(opened_put(&t.at[1], "two", 0), 3, "it goes on");
+	ok(reads(&t, 2, true, 0, "two"), "which is read");
+	uint64_t before = job_world_job(t.w, 0)->share->messages;
+	ok(reads(&t, 2, true, 0, "two"), "again");
+	ok(job_world_job(t.w, 0)->share->messages - before <= 1, "and the home knows whom to ask: %u messages",
+		(unsigned int)(job_world_job(t.w, 0)->share->messages - before));
+	is_int(opened_at(t.w, 0, t.ino, O_RDWR, &t.at[0]), 0, "opened at home");
+	end(&t);
+}
+
 static void test_not_wanted(void)
 {
 	struct scene t;
@@ -168,6 +201,7 @@ static void test_hanging(void)
 int main(void)
 {
 	test_shown();
+	test_home_restarted();
 	test_not_wanted();
 	test_visible_anyway();
 	test_at_the_same_time();

@@ -180,6 +180,89 @@ static void test_append_told_late(void)
 	job_world_stop(w);
 }
 
+/* Nobody uses the file there any more, or is at work with it. */
+static void await_let_go(struct job *j, uint64_t ino)
+{
+	struct shared *s;
+
+	while ((s = shared_find(j, ino))) {
+		shared_put(j, s);
+		usleep(1000);
+	}
+}
+
+/* What it remembers of a file holds until a place is given again: the file may be let go before that one is told. */
+static void test_append_remembered_once(void)
+{
+	struct job_world *w = job_world_start(3);
+	struct opened f;
+	uint64_t ino = opened_create(w, 0, "log", O_RDWR, &f);
+	struct job *home = job_world_job(w, 0);
+
+	is_int(opened_close(&f), 0, "made");
+	is_int(opened_at(w, 1, ino, O_WRONLY | O_APPEND, &f), 0, "opened");
+	is_int(opened_put(&f, "a", 0), 1, "appended");
+	is_int(opened_close(&f), 0, "closed");
+	loopback_settle(job_world_loopback(w));
+	struct shared *s = shared_get(home, ino);
+	ok(s->knows_ends, "the home knows that all is told");
+	append_raise_end(s, 100);
+	shared_put(home, s);
+	await_let_go(home, ino);
+	s = shared_get(home, ino);
+	ok(!s->knows_ends, "not after a place that was not told");
+	shared_put(home, s);
+	job_world_stop(w);
+}
+
+static int restart_home(struct job_world *w)
+{
+	for (unsigned int i = 0; i < 5; i++) {
+		usleep(30000);
+		job_world_restart(w, 0);
+	}
+	return 0;
+}
+
+static void *restart_thread(void *arg)
+{
+	return (void *)(intptr_t)restart_home(arg);
+}
+
+/* All want a place at the same time, again and again, and the home forgets what it has given. */
+static void test_appends_to_restarted(void)
+{
+	struct job_world *w = job_world_start(4);
+	struct opened f;
+	uint64_t ino = opened_create(w, 0, "log", O_RDWR, &f);
+	static struct worker all[3];
+	static char text[3 * RECORDS * RECORD + 1];
+	unsigned int whole = 0;
+	pthread_t thread;
+
+	is_int(opened_close(&f), 0, "made");
+	is_int(opened_at(w, 1, ino, O_RDWR, &f), 0, "opened elsewhere");
+	for (uint32_t i = 0; i < 3; i++) {
+		all[i] = (struct worker){
+			.w = w, .node = 1 + i, .ino = ino, .flags = O_WRONLY | O_APPEND, .run = append_records
+		};
+		pthread_create(&all[i].thread, NULL, work, &all[i]);
+	}
+	pthread_create(&thread, NULL, restart_thread, w);
+	for (uint32_t i = 0; i < 3; i++) {
+		pthread_join(all[i].thread, NULL);
+		is_int(all[i].result, 0, "a node appends while the home is restarted");
+	}
+	pthread_join(thread, NULL);
+	ssize_t got = job_read(f.j, f.file, text, sizeof(text), 0);
+	for (ssize_t at = 0; at + (ssize_t)RECORD <= got; at += RECORD)
+		whole += memcmp(text + at, text + at + 1, RECORD - 1) == 0;
+	is_int(got, 3 * RECORDS * RECORD, "all records are there");
+	is_int(whole, 3 * RECORDS, "and whole");
+	is_int(opened_close(&f), 0, "closed");
+	job_world_stop(w);
+}
+
 /* A home that has told all apart from a restart asks nobody. */
 static void test_append_again(void)
 {
@@ -459,6 +542,8 @@ int main(void)
 	test_appends();
 	test_append_to_restarted();
 	test_append_told_late();
+	test_append_remembered_once();
+	test_appends_to_restarted();
 	test_append_again();
 	test_blocks(2, false);
 	test_blocks(4, false);
