@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Each store's state is a copy in memory, so it may be changed: a shared file's home gets a share map of all that the stores know
- * (format/store/unite.h). One whose home is lost gets a stand-in, in the first store that has some of it.
+ * (format/store/unite.h). One whose home is lost gets a stand-in, in the store that knows most of its place.
  */
 #include "mpi-agent/command/recover_set.h"
 
@@ -202,29 +202,6 @@ struct target { /* where a shared file is put together */
 	bool stands_in; /* for one whose home is lost */
 };
 
-/* What a store knows of the place of a file that is at home elsewhere. */
-static int knowledge(const struct inode *in)
-{
-	return !in->origin_name[0] ? 1 : !in->backing_ino ? 2 : 3;
-}
-
-/* The first one of the stores that have some of a file and know most of its place. NULL: none has. */
-static struct state *find_remains(const struct recover_set *set, uint64_t ino, struct inode *ret)
-{
-	struct state *found = NULL;
-	struct inode in;
-	int most = 0;
-
-	for (uint32_t i = 0; i < set->num_nodes; i++) {
-		if (!set->stores[i] || state_inode(store_state(set->stores[i]), ino, &in) < 0 || knowledge(&in) <= most)
-			continue;
-		most = knowledge(&in);
-		found = store_state(set->stores[i]);
-		*ret = in;
-	}
-	return found;
-}
-
 static bool is_taken(const struct recover_set *set, uint64_t dir, const char *name)
 {
 	struct state_name there;
@@ -268,6 +245,51 @@ static enum place look(const struct recover_set *set, struct state *st, const st
 	return is_same(set, in, ret) ? PLACE_SAME : PLACE_TAKEN;
 }
 
+/* What a store has of a file whose home is lost. */
+struct remains {
+	struct state *st;
+	struct inode in;
+	enum place found; /* where that store's node remembers it to have been */
+	struct stat was;  /* PLACE_SAME: the file there */
+};
+
+static int knowledge(const struct remains *r)
+{
+	if (!r->in.origin_name[0])
+		return 1;
+	return r->found == PLACE_SAME ? 4 : r->in.backing_ino ? 3 : 2;
+}
+
+/*
+ * A node remembers the place of when it last opened the file for writing, or committed: it may have been moved since. So first counts that it
+ * is found there; then that the node has heard of a drain, since all that a new file had before that is older; then whose layer was made, or
+ * changed, last.
+ */
+static bool knows_more(const struct remains *r, const struct remains *than)
+{
+	int more = knowledge(r) - knowledge(than);
+
+	return more ? more > 0 : r->in.mtime_ns > than->in.mtime_ns;
+}
+
+/* Of the stores that have some of a file the one that knows most of its place; of equal ones the first. false: none has. */
+static bool find_remains(const struct recover_set *set, uint64_t ino, struct remains *ret)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < set->num_nodes; i++) {
+		struct remains r = { .st = set->stores[i] ? store_state(set->stores[i]) : NULL };
+
+		if (!r.st || state_inode(r.st, ino, &r.in) < 0)
+			continue;
+		r.found = look(set, r.st, &r.in, &r.was);
+		if (!any || knows_more(&r, ret))
+			*ret = r;
+		any = true;
+	}
+	return any;
+}
+
 static void say_name(const struct inode *in, const char *name)
 {
 	fprintf(stderr, "cistern recover: inode %" PRIu64 "%s%s: the store that has its name is lost: it becomes %s\n",
@@ -293,23 +315,22 @@ static void describe_place(const struct inode *in, const struct record *made, st
  * one gets a name that says what it is: what others have written to it was acknowledged, and nothing is replaced that may be whole. Should it
  * have been deleted, that is one file too many. place: where it is in the backing directory, if that is not under the name; else of no type.
  */
-static void describe_stand_in(const struct recover_set *set, struct state *st, const struct inode *in,
-	struct record *rec, struct record *place)
+static void describe_stand_in(
+	const struct recover_set *set, const struct remains *r, struct record *rec, struct record *place)
 {
+	const struct inode *in = &r->in;
 	struct inode dir;
-	struct stat was;
-	bool there = state_inode(st, in->origin_parent, &dir) == 0 && !(dir.flags & INODE_ORPHAN);
-	enum place found = look(set, st, in, &was);
-	bool named = there && found != PLACE_TAKEN && !is_taken(set, in->origin_parent, in->origin_name);
+	bool there = state_inode(r->st, in->origin_parent, &dir) == 0 && !(dir.flags & INODE_ORPHAN);
+	bool named = there && r->found != PLACE_TAKEN && !is_taken(set, in->origin_parent, in->origin_name);
 
 	*rec = (struct record){ .type = RECORD_CREATE, .mode = in->mode, .uid = in->uid, .gid = in->gid };
 	*place = (struct record){ .type = RECORD_TYPE_END };
-	rec->ino = state_new_ino(st);
+	rec->ino = state_new_ino(r->st);
 	rec->parent = there ? in->origin_parent : STATE_ROOT_INO;
 	rec->time_ns = in->mtime_ns;
-	if (found == PLACE_SAME) {
+	if (r->found == PLACE_SAME) {
 		rec->type = RECORD_ADOPT;
-		record_set_attributes(rec, &was);
+		record_set_attributes(rec, &r->was);
 	}
 	if (named) {
 		memcpy(rec->name, in->origin_name, sizeof(rec->name));
@@ -319,7 +340,7 @@ static void describe_stand_in(const struct recover_set *set, struct state *st, c
 		in->origin_name[0] ? "." : "", in->ino);
 	if (!set->silent)
 		say_name(in, rec->name);
-	if (found == PLACE_SAME)
+	if (r->found == PLACE_SAME)
 		describe_place(in, rec, place);
 }
 
@@ -331,17 +352,17 @@ static int share_target(const struct target *t)
 	return state_apply(t->st, &share);
 }
 
-/* The home of ino is lost: a file in the first store that has some of it, over what the backing directory has of it. */
+/* The home of ino is lost: a file in the store that knows most of its place, over what the backing directory has of it. */
 static int make_stand_in(const struct recover_set *set, uint64_t ino, struct target *t)
 {
 	struct record rec, place;
-	struct inode in;
+	struct remains remains;
 	int r;
 
-	t->st = find_remains(set, ino, &in);
-	if (!t->st)
+	if (!find_remains(set, ino, &remains))
 		return -ENOENT;
-	describe_stand_in(set, t->st, &in, &rec, &place);
+	describe_stand_in(set, &remains, &rec, &place);
+	t->st = remains.st;
 	t->ino = rec.ino;
 	t->stands_in = true;
 	rec.seq = state_seq(t->st) + 1;

@@ -479,6 +479,46 @@ over() {
 	diff -r "$WORK/b" "$WORK/ref"
 }
 
+# moved FILE TO: by the node that it is at home on, and in what it must be.
+moved() {
+	mv "$WORK/m0/$1" "$WORK/m0/$2"
+	mv "$WORK/ref/$1" "$WORK/ref/$2"
+}
+
+@test "the same when the file has been moved, and nodes remember several places: the one where it is counts, of a new file the newest" {
+	local f n
+	mkdir "$WORK/b" "$WORK/ref" "$WORK/to1" "$WORK/to3"
+	start_job 3
+	for f in f back; do
+		random_file "$WORK/ref/$f" 100000
+		cp "$WORK/ref/$f" "$WORK/m0/$f"
+	done
+	"$CISTERN" flush --wait --timeout 10m --mount "$WORK/m0"
+	over 1 f 'in the old place' 10
+	over 2 back 'where it is again' 10
+	moved f g
+	moved back away
+	"$CISTERN" flush --wait --timeout 10m --mount "$WORK/m0"
+	over 1 away 'in between' 50000
+	moved away back
+	"$CISTERN" flush --wait --timeout 10m --mount "$WORK/m0"
+	over 2 g 'in the new place' 50000
+	for n in 1 2; do # that node is the last one to open it
+		touch "$WORK/m0/new" "$WORK/ref/new"
+		over $((3 - n)) new 'by its first name' 0
+		moved new new$n
+		over "$n" new$n 'by its last name' 10
+	done
+	kill_job
+	for n in 1 3; do
+		exits 3 "$CISTERN" recover -n "$n" "$WORK/s2" "$WORK/s1" --to "$WORK/to$n"
+		cmp "$WORK/to$n/g" "$WORK/ref/g"
+		diff -r "$WORK/to$n" "$WORK/ref"
+	done
+	exits 3 "$CISTERN" recover "$WORK/s1" "$WORK/s2" --to "$WORK/b"
+	diff -r "$WORK/b" "$WORK/ref"
+}
+
 @test "a node whose daemon had died when a drain placed its directory: its file gets there all the same" {
 	local k
 	mkdir "$WORK/b" "$WORK/ref"
