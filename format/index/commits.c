@@ -61,6 +61,21 @@ uint32_t commits_find(const struct commits *c, uint64_t seq)
 	return low;
 }
 
+uint32_t commits_by(const struct commits *c, uint64_t stamp)
+{
+	uint32_t low = 0, high = c->num;
+
+	while (low < high) {
+		uint32_t mid = low + (high - low) / 2;
+
+		if (c->points[mid].stamp <= stamp)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
 void commits_keep(struct commits *c, const uint8_t *needed)
 {
 	uint32_t num = 0;

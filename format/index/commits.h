@@ -29,6 +29,7 @@ int commits_add(struct commits *c, const struct commit_point *p); /* -ENOMEM */
 uint64_t commits_upto(const struct commits *c);                   /* of the last point; 0: none. NULL is fine */
 /* Index of the point that a record with this seq belongs to; num: not committed. */
 uint32_t commits_find(const struct commits *c, uint64_t seq);
+uint32_t commits_by(const struct commits *c, uint64_t stamp); /* how many points have a stamp not above that */
 /* Keep those that are marked and the last one. */
 void commits_keep(struct commits *c, const uint8_t *needed);
 int commits_mark(struct commits *c, uint64_t page);               /* 1: it was not marked; 0; -ENOMEM */

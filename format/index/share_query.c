@@ -164,17 +164,21 @@ int state_uncommitted(struct state *st, uint64_t ino, uint64_t off, struct exten
 	return 0;
 }
 
-int state_commit_points(struct state *st, uint64_t ino, struct commit_point *out, size_t cap, size_t *ret_num)
+int state_commit_by(struct state *st, uint64_t ino, uint64_t stamp, struct commit_point *ret, bool *ret_later)
 {
 	const struct commits *c = NULL;
+	uint32_t num = 0;
 	int r;
 
+	*ret = (struct commit_point){ 0 };
 	query_begin(st);
 	r = get_commits(st, ino, &c);
-	for (uint32_t i = 0; r == 0 && c && i < c->num && i < cap; i++)
-		out[i] = c->points[i];
-	if (r == 0)
-		*ret_num = c ? c->num : 0;
+	if (r == 0 && c)
+		num = commits_by(c, stamp);
+	if (num > 0)
+		*ret = c->points[num - 1];
+	if (r == 0 && ret_later)
+		*ret_later = c && num < c->num;
 	return query_end(st, r);
 }
 

@@ -247,8 +247,11 @@ int state_uncommitted(struct state *st, uint64_t ino, uint64_t off, struct exten
 struct commit_point { /* both rise from one to the next; an extent has the stamp of the first with upto >= its seq */
 	uint64_t upto, stamp;
 };
-/* Those that extents may still need, oldest first, and the last one; at most cap, *ret_num: all there are. */
-int state_commit_points(struct state *st, uint64_t ino, struct commit_point *out, size_t cap, size_t *ret_num);
+/*
+ * The last one with a stamp not above that, of those that are kept: which extents may still need, and the very last one. Zeros: none.
+ * *ret_later (NULL: of no interest): there is one with a higher stamp.
+ */
+int state_commit_by(struct state *st, uint64_t ino, uint64_t stamp, struct commit_point *ret, bool *ret_later);
 /*
  * Share maps: what nodes have committed of the bytes whose domain home this node is. By bytes: the higher stamp wins, then
  * the higher node, whatever arrives first. The inode itself need not be known here. state_share_extents: as state_extents;

@@ -13,7 +13,6 @@
 
 #define AT_ONCE     1024u
 #define UNCOMMITTED (UINT64_MAX / 2) /* stamps from here on, by node */
-#define POINTS      4096u
 
 struct uniting {
 	struct store *const *stores;
@@ -95,18 +94,6 @@ static int learn(struct uniting *u)
 	return r;
 }
 
-/* 0: it has committed nothing of it. */
-static int newest_commit(struct state *st, uint64_t ino, uint64_t *ret)
-{
-	struct commit_point *points = calloc(POINTS, sizeof(*points));
-	size_t num = 0;
-	int r = points ? state_commit_points(st, ino, points, POINTS, &num) : -ENOMEM;
-
-	*ret = r == 0 && num > 0 ? points[(num < POINTS ? num : POINTS) - 1].stamp : 0;
-	free(points);
-	return r;
-}
-
 /*
  * Where what a store has, and no stamp tells when it was made, is cut off: by the lowest of those that it has forgotten with its power. Everything behind a
  * forgotten cut is forgotten, too, so what there is comes before it. Of what a store of which no power was lost does not know it has never heard.
@@ -115,7 +102,8 @@ static int forgotten_cut(struct uniting *u, struct store *store, uint64_t *ret)
 {
 	struct state *st = store_state(store);
 	struct share_head own = { 0 };
-	uint64_t newest = 0, drained = 0, usec;
+	struct commit_point last = { 0 };
+	uint64_t newest, drained = 0, usec;
 	int r = 0;
 
 	*ret = UINT64_MAX;
@@ -123,10 +111,10 @@ static int forgotten_cut(struct uniting *u, struct store *store, uint64_t *ret)
 		return 0;
 	r = take_cuts(&own, st, u->ino);
 	if (r == 0)
-		r = newest_commit(st, u->ino, &newest);
+		r = state_commit_by(st, u->ino, UINT64_MAX, &last, NULL);
 	if (r == 0)
 		r = state_share_drained(st, u->ino, &drained, &usec);
-	newest = newest > drained ? newest : drained;
+	newest = last.stamp > drained ? last.stamp : drained;
 	if (r == 0 && own.num_cuts && newest < own.cuts[own.num_cuts - 1].stamp)
 		newest = own.cuts[own.num_cuts - 1].stamp;
 	if (r == 0)

@@ -782,19 +782,9 @@ static int note_layer(const struct inode *in, void *arg)
 
 uint64_t commit_newest_stamp(struct job *j, uint64_t ino)
 {
-	struct commit_point none;
-	size_t num = 0, cap;
-	struct commit_point *all;
-	uint64_t stamp = 0;
+	struct commit_point last;
 
-	if (state_commit_points(store_state(j->opt.store), ino, &none, 0, &num) < 0 || num == 0)
-		return 0;
-	cap = num;
-	all = calloc(cap, sizeof(*all));
-	if (all && state_commit_points(store_state(j->opt.store), ino, all, cap, &num) == 0)
-		stamp = num <= cap ? all[num - 1].stamp : all[cap - 1].stamp;
-	free(all);
-	return stamp;
+	return state_commit_by(store_state(j->opt.store), ino, UINT64_MAX, &last, NULL) == 0 ? last.stamp : 0;
 }
 
 /* The home may have forgotten that others write it, and how far, or the file. */

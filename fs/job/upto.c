@@ -5,34 +5,25 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define COMMIT_POINTS 4096
 #define LAYER_EXTENTS 256
 
 int upto_committed(struct state *st, uint64_t ino, uint64_t stamp, uint64_t *ret)
 {
-	struct commit_point *points = calloc(COMMIT_POINTS, sizeof(*points));
-	size_t num = 0;
-	int r = points ? state_commit_points(st, ino, points, COMMIT_POINTS, &num) : -ENOMEM;
+	struct commit_point last;
+	int r = state_commit_by(st, ino, stamp, &last, NULL);
 
-	*ret = 0;
-	for (size_t i = 0; r == 0 && i < num && i < COMMIT_POINTS && points[i].stamp <= stamp; i++)
-		*ret = points[i].upto;
-	free(points);
+	*ret = last.upto;
 	return r;
 }
 
 int upto_settled(struct state *st, uint64_t ino, uint64_t stamp, uint64_t *upto)
 {
-	struct commit_point *points = calloc(COMMIT_POINTS, sizeof(*points));
-	uint64_t before = 0;
-	size_t num = 0, i = 0;
-	int r = points ? state_commit_points(st, ino, points, COMMIT_POINTS, &num) : -ENOMEM;
+	struct commit_point last;
+	bool later = false;
+	int r = state_commit_by(st, ino, stamp, &last, &later);
 
-	for (; r == 0 && i < num && i < COMMIT_POINTS && points[i].stamp <= stamp; i++)
-		before = points[i].upto;
-	if (r == 0 && i < num && before < *upto)
-		*upto = before;
-	free(points);
+	if (r == 0 && later && last.upto < *upto)
+		*upto = last.upto;
 	return r;
 }
 

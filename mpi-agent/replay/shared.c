@@ -20,7 +20,6 @@
 #include "mpi-agent/replay/session.h"
 #include "mpi-agent/replay/verify.h"
 
-#define COMMIT_POINTS 64
 #define LAYER_EXTENTS 256 /* looked at together */
 #define OVERTAKEN     "it was cut, removed, or written to again and again, while it was being carried"
 
@@ -32,7 +31,7 @@
  */
 static int carried_upto(struct session *s, uint64_t ino, uint64_t *ret)
 {
-	struct commit_point points[COMMIT_POINTS];
+	struct commit_point last;
 	struct extent e;
 	size_t num;
 	uint64_t next;
@@ -41,8 +40,8 @@ static int carried_upto(struct session *s, uint64_t ino, uint64_t *ret)
 	*ret = s->opt->upto;
 	if (r < 0 || num == 0)
 		return r;
-	r = state_commit_points(s->st, ino, points, COMMIT_POINTS, &num);
-	*ret = num == 0 ? 0 : points[(num < COMMIT_POINTS ? num : COMMIT_POINTS) - 1].upto;
+	r = state_commit_by(s->st, ino, UINT64_MAX, &last, NULL);
+	*ret = last.upto;
 	return r;
 }
 

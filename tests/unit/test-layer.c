@@ -312,12 +312,27 @@ static void test_history(uint32_t seed)
 	fixture_end(&f);
 }
 
+/* From the last one back; 0: an error, too. */
+static size_t num_commits(struct state *st)
+{
+	struct commit_point p = { .stamp = 0 };
+	uint64_t stamp = UINT64_MAX;
+	size_t num = 0;
+
+	while (stamp > 0 && state_commit_by(st, FOREIGN, stamp, &p, NULL) == 0 && p.upto) {
+		stamp = p.stamp - 1;
+		num++;
+	}
+	return num;
+}
+
 /* Points that no extent needs go. */
 static void test_pruning(void)
 {
 	struct record rec = { .type = RECORD_COMMITTED, .ino = FOREIGN };
-	struct commit_point p[4];
+	struct commit_point p, later;
 	struct layer_extent e[8];
+	bool is_later = true;
 	struct state_fixture f;
 	uint64_t next, most = 0;
 	size_t num;
@@ -325,8 +340,8 @@ static void test_pruning(void)
 
 	begin(&f, 0);
 	commit(&f, foreign(FOREIGN, "f", 0), NULL);
-	is_int(state_commit_points(f.st, FOREIGN, p, 4, &num), 0, "points of a new one");
-	is_u64(num, 0, "none");
+	is_int(state_commit_by(f.st, FOREIGN, UINT64_MAX, &p, &is_later), 0, "commits of a new one");
+	ok(p.upto == 0 && p.stamp == 0 && !is_later, "none");
 	for (uint64_t i = 1; i <= 1000; i++) {
 		/* A file of 8 blocks; each commit brings one of 4 blocks, and one block that stays. */
 		r |= commit(&f,
@@ -335,12 +350,18 @@ static void test_pruning(void)
 		rec.upto = state_seq(f.st);
 		rec.stamp = 10 * i;
 		r |= commit(&f, rec, NULL);
-		r |= state_commit_points(f.st, FOREIGN, p, 4, &num);
+		num = num_commits(f.st);
 		most = num > most ? num : most;
 	}
 	is_int(r, 0, "a thousand commits");
-	ok(most <= COMMITS_PRUNE_MIN, "never more than %d points", COMMITS_PRUNE_MIN);
-	ok(p[0].stamp == 10 && p[1].stamp == 20 && p[0].upto < p[1].upto, "the oldest are still needed");
+	ok(most > 0 && most <= COMMITS_PRUNE_MIN, "never more than %d points", COMMITS_PRUNE_MIN);
+	is_int(state_commit_by(f.st, FOREIGN, 19, &p, NULL) | state_commit_by(f.st, FOREIGN, 20, &later, &is_later), 0,
+		"the oldest");
+	ok(p.stamp == 10 && later.stamp == 20 && p.upto < later.upto && is_later, "are still needed");
+	is_int(state_commit_by(f.st, FOREIGN, 9, &p, &is_later), 0, "before it");
+	ok(p.upto == 0 && is_later, "there was none");
+	is_int(state_commit_by(f.st, FOREIGN, UINT64_MAX, &p, &is_later), 0, "the last one");
+	ok(p.stamp == 10000 && !is_later, "is there, and none later");
 	is_int(state_layer(f.st, FOREIGN, 0, INT64_MAX, e, 8, &num, &next), 0, "the layer");
 	ok(num == 7 && e[0].stamp == 10 && e[1].stamp == 20 && e[2].stamp == 30,
 		"with its stamps"); /* 4 is written again */
