@@ -115,15 +115,19 @@ agents_die() {
 	start_agents
 }
 
-# The daemon is started before the agents, or behind them.
-both_die() {
-	kill_daemon "$WORK/m$1" || return
+# The daemon has died, and the agents do; it is started before them, or behind them.
+agents_die_too() {
 	kill_agent "$(((RANDOM % nodes)))" || return
 	if [ $((RANDOM % 2)) -eq 0 ]; then
 		comes_back "$1" && start_agents
 	else
 		launch_agents && comes_back "$1" && wait_until 60 agents_settled
 	fi
+}
+
+both_die() {
+	kill_daemon "$WORK/m$1" || return
+	agents_die_too "$1"
 }
 
 all_daemons_die() {

@@ -91,12 +91,7 @@ agents_killed() {
 
 both_killed() {
 	dies "$1" || return
-	kill_agent "$((RANDOM % nodes))" || return
-	if [ $((RANDOM % 2)) -eq 0 ]; then
-		comes_back "$1" && start_agents
-	else
-		launch_agents && comes_back "$1" && wait_until 60 agents_settled
-	fi
+	agents_die_too "$1"
 }
 
 killed_while_cut() {
