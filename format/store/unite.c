@@ -232,6 +232,11 @@ static int add_store(struct uniting *u, uint32_t node)
 
 /* ---- how long it is */
 
+static uint64_t newest_cut(const struct share_head *h)
+{
+	return h->num_cuts ? h->cuts[h->num_cuts - 1].size : 0;
+}
+
 static int measure(struct uniting *u, struct store_united *ret)
 {
 	uint32_t home = place_ino(u->ino, u->num_nodes);
@@ -248,6 +253,8 @@ static int measure(struct uniting *u, struct store_united *ret)
 	it.size = in.size < cut ? in.size : cut;
 	if (it.size < u->end)
 		it.size = u->end;
+	if (!store && it.size < newest_cut(&u->known))
+		it.size = newest_cut(&u->known); /* who makes a file longer cuts it, too */
 	*ret = it;
 	return 0;
 }

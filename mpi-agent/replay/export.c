@@ -72,6 +72,15 @@ static int is_wanted(struct session *s, uint64_t dir, const char *name, const st
 	return r == -ENOENT || owner != in->ino || (in->flags & DIRTY_FLAGS);
 }
 
+/* Another file or directory has it by now: what the manifest says of that counts. */
+static bool is_name_used(struct session *s, uint64_t parent, const char *name, const char *path)
+{
+	struct stat st;
+
+	return (s->opt->named && s->opt->named(parent, name, s->opt->named_arg)) ||
+	       s->to->ops->stat(s->to, path, &st) == 0;
+}
+
 static void note_move(struct session *s, uint64_t dir, const char *name, const struct inode *in, const char *path)
 {
 	char from[SESSION_PATH_MAX];
@@ -85,7 +94,7 @@ static void note_move(struct session *s, uint64_t dir, const char *name, const s
 	if (state_backing_path(s->st, in->ino, from, sizeof(from)) < 0)
 		return;
 	s->result.totals.names_moved++;
-	if (s->opt->manifest)
+	if (s->opt->manifest && !is_name_used(s, in->origin_parent, in->origin_name, from))
 		manifest_add_moved(s->opt->manifest, from, path);
 }
 
@@ -240,6 +249,8 @@ static int note_removed(uint64_t parent, const char *name, uint64_t ino, void *a
 		return 0;
 	if (state_inode(s->st, ino, &in) == 0 && in.nlink > 0 && !(in.flags & INODE_ORPHAN))
 		return 0; /* has moved, or is not published yet */
+	if (is_name_used(s, parent, name, path))
+		return 0;
 	s->result.totals.names_removed++;
 	if (s->opt->manifest)
 		manifest_add_removed(s->opt->manifest, path);

@@ -430,6 +430,23 @@ END
 	is "$(ls -A "$BACKING")" link
 }
 
+@test "a path that was removed, and is another file's since, is that one's in the manifest of a recovery elsewhere" {
+	mkdir "$WORK/to"
+	mkdir "$BACKING/d"
+	echo old >"$BACKING/d/f"
+	mount_cistern
+	rm "$MNT/d/f"
+	mv "$MNT/d" "$MNT/away"
+	mkdir "$MNT/d"
+	echo new >"$MNT/d/f"
+	kill_daemon
+	release_mount "$MNT"
+	exits 0 "$CISTERN" recover "$STORE" --to "$WORK/to" --manifest "$WORK/manifest.json"
+	is "$(cat "$WORK/to/d/f")" new
+	is "$(jq -r '.files[] | select(.path == "d/f").state' "$WORK/manifest.json")" drained
+	is "$(jq '.removed | length' "$WORK/manifest.json")" 0
+}
+
 # over NODE FILE TEXT OFFSET: into the file as that node sees it, and into what it must be.
 over() {
 	write_at "$3" "$WORK/m$1/$2" "$4"

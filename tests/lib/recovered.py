@@ -545,12 +545,23 @@ class Check:
             there = os.path.join(to, path)
             if node.kind != "d" and lost and self.home(node) == lost - 1:
                 continue
+            if in_place and lost and self.is_in_the_way(to, path, lost):
+                continue
             if not os.path.lexists(there):
                 if in_place or not self.is_drained(node):
                     self.wrong("%s is not there (inode %d of node %d)", path, node.ino or 0, self.home(node) if node.ino else -1)
                 continue
             self.check_one(there, path, node, self.listed_of(node.names, listed), lost, in_place)
         self.check_rest(to, listed, lost, in_place)
+
+    def is_in_the_way(self, to, path, lost):
+        """A file of before has the place of a directory above it, or its own: that it lost the name, only the lost store knows."""
+        parts = path.split("/")
+        for i in range(1, len(parts) + 1):
+            above = "/".join(parts[:i])
+            if self.m.tree[above].kind == "d" and os.path.isfile(os.path.join(to, above)) and self.candidates(above, lost):
+                return True
+        return False
 
     def listed_of(self, names, listed):
         """It is said under one of its names."""
