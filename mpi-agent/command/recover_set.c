@@ -249,8 +249,9 @@ static enum place look(const struct recover_set *set, struct state *st, const st
 struct remains {
 	struct state *st;
 	struct inode in;
-	enum place found; /* where that store's node remembers it to have been */
-	struct stat was;  /* PLACE_SAME: the file there */
+	enum place found;   /* where that store's node remembers it to have been */
+	struct stat was;    /* PLACE_SAME: the file there */
+	int64_t written_ns; /* the last change of the layers, of all stores, that have something of it; 0: none has */
 };
 
 static int knowledge(const struct remains *r)
@@ -272,22 +273,39 @@ static bool knows_more(const struct remains *r, const struct remains *than)
 	return more ? more > 0 : r->in.mtime_ns > than->in.mtime_ns;
 }
 
-/* Of the stores that have some of a file the one that knows most of its place; of equal ones the first. false: none has. */
-static bool find_remains(const struct recover_set *set, uint64_t ino, struct remains *ret)
+/* The time of a layer of which all was carried, or that had nothing ever, says nothing. */
+static int note_written(const struct remains *r, int64_t *ns)
 {
-	bool any = false;
+	struct layer_extent any;
+	uint64_t next;
+	size_t num;
+	int rc = state_layer(r->st, r->in.ino, 0, UINT64_MAX, &any, 1, &num, &next);
 
-	for (uint32_t i = 0; i < set->num_nodes; i++) {
+	if (rc == 0 && num > 0 && r->in.mtime_ns > *ns)
+		*ns = r->in.mtime_ns;
+	return rc;
+}
+
+/* Of the stores that have some of a file the one that knows most of its place; of equal ones the first. -ENOENT: none has. */
+static int find_remains(const struct recover_set *set, uint64_t ino, struct remains *ret)
+{
+	int64_t written_ns = 0;
+	bool any = false;
+	int rc = 0;
+
+	for (uint32_t i = 0; rc == 0 && i < set->num_nodes; i++) {
 		struct remains r = { .st = set->stores[i] ? store_state(set->stores[i]) : NULL };
 
 		if (!r.st || state_inode(r.st, ino, &r.in) < 0)
 			continue;
+		rc = note_written(&r, &written_ns);
 		r.found = look(set, r.st, &r.in, &r.was);
 		if (!any || knows_more(&r, ret))
 			*ret = r;
 		any = true;
 	}
-	return any;
+	ret->written_ns = written_ns;
+	return rc < 0 || any ? rc : -ENOENT;
 }
 
 static void say_name(const struct inode *in, const char *name)
@@ -310,6 +328,17 @@ static void describe_place(const struct inode *in, const struct record *made, st
 	memcpy(rec->from_name, made->name, sizeof(rec->from_name));
 }
 
+/* What was written behind the file that lies there makes it newer. */
+static void adopt_place(const struct remains *r, struct record *rec)
+{
+	rec->type = RECORD_ADOPT;
+	record_set_attributes(rec, &r->was);
+	if (rec->mtime_ns < r->written_ns)
+		rec->mtime_ns = r->written_ns;
+	if (rec->ctime_ns < rec->mtime_ns)
+		rec->ctime_ns = rec->mtime_ns;
+}
+
 /*
  * The name is that of when a node opened the file last, if it is known at all. If another file has it by now, or its directory is gone, this
  * one gets a name that says what it is: what others have written to it was acknowledged, and nothing is replaced that may be whole. Should it
@@ -327,11 +356,9 @@ static void describe_stand_in(
 	*place = (struct record){ .type = RECORD_TYPE_END };
 	rec->ino = state_new_ino(r->st);
 	rec->parent = there ? in->origin_parent : STATE_ROOT_INO;
-	rec->time_ns = in->mtime_ns;
-	if (r->found == PLACE_SAME) {
-		rec->type = RECORD_ADOPT;
-		record_set_attributes(rec, &r->was);
-	}
+	rec->time_ns = r->written_ns ? r->written_ns : in->mtime_ns;
+	if (r->found == PLACE_SAME)
+		adopt_place(r, rec);
 	if (named) {
 		memcpy(rec->name, in->origin_name, sizeof(rec->name));
 		return;
@@ -357,10 +384,10 @@ static int make_stand_in(const struct recover_set *set, uint64_t ino, struct tar
 {
 	struct record rec, place;
 	struct remains remains;
-	int r;
+	int r = find_remains(set, ino, &remains);
 
-	if (!find_remains(set, ino, &remains))
-		return -ENOENT;
+	if (r < 0)
+		return r;
 	describe_stand_in(set, &remains, &rec, &place);
 	t->st = remains.st;
 	t->ino = rec.ino;

@@ -436,7 +436,13 @@ over() {
 	write_at "$3" "$WORK/ref/$2" "$4"
 }
 
+# times_of FILE...: when they were changed, to the nanosecond.
+times_of() {
+	stat -c '%n %y' "$@"
+}
+
 @test "what was drained, and written over by other nodes, when the store of the file's home is lost: it lies over what was drained" {
+	local written
 	mkdir "$WORK/b" "$WORK/ref" "$WORK/to"
 	start_job 2
 	random_file "$WORK/ref/f" 100000
@@ -450,11 +456,14 @@ over() {
 	cat "$WORK/ref/g" >&8
 	sync "$WORK/m1/g"
 	exec 8>&-
+	written=$(cd "$WORK/m1" && times_of f g)
 	kill_job
 	exits 3 "$CISTERN" recover "$WORK/s1" --to "$WORK/to"
 	diff -r "$WORK/to" "$WORK/ref"
+	is "$(cd "$WORK/to" && times_of f g)" "$written"
 	exits 3 "$CISTERN" recover "$WORK/s1" --to "$WORK/b"
 	diff -r "$WORK/b" "$WORK/ref"
+	is "$(cd "$WORK/b" && times_of f g)" "$written"
 	exits 0 "$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
 	diff -r "$WORK/b" "$WORK/ref"
 }
@@ -486,14 +495,18 @@ moved() {
 }
 
 @test "the same when the file has been moved, and nodes remember several places: the one where it is counts, of a new file the newest" {
-	local f n
+	local f n dated
 	mkdir "$WORK/b" "$WORK/ref" "$WORK/to1" "$WORK/to3"
 	start_job 3
-	for f in f back; do
+	for f in f back dated; do
 		random_file "$WORK/ref/$f" 100000
 		cp "$WORK/ref/$f" "$WORK/m0/$f"
 	done
+	over 1 dated 'and carried' 10
+	touch -d '2001-01-01' "$WORK/m0/dated"
 	"$CISTERN" flush --wait --timeout 10m --mount "$WORK/m0"
+	dated=$(cd "$WORK/b" && times_of dated)
+	: >>"$WORK/m1/dated"
 	over 1 f 'in the old place' 10
 	over 2 back 'where it is again' 10
 	moved f g
@@ -514,9 +527,11 @@ moved() {
 		exits 3 "$CISTERN" recover -n "$n" "$WORK/s2" "$WORK/s1" --to "$WORK/to$n"
 		cmp "$WORK/to$n/g" "$WORK/ref/g"
 		diff -r "$WORK/to$n" "$WORK/ref"
+		is "$(cd "$WORK/to$n" && times_of dated)" "$dated"
 	done
 	exits 3 "$CISTERN" recover "$WORK/s1" "$WORK/s2" --to "$WORK/b"
 	diff -r "$WORK/b" "$WORK/ref"
+	is "$(cd "$WORK/b" && times_of dated)" "$dated"
 }
 
 @test "a node whose daemon had died when a drain placed its directory: its file gets there all the same" {
