@@ -95,8 +95,7 @@ static int learn(struct uniting *u)
 	return r;
 }
 
-/* 0: it has committed nothing of it. */
-static int newest_commit(struct state *st, uint64_t ino, uint64_t *ret)
+int store_newest_commit(struct state *st, uint64_t ino, uint64_t *ret)
 {
 	struct commit_point *points = calloc(POINTS, sizeof(*points));
 	size_t num = 0;
@@ -123,7 +122,7 @@ static int forgotten_cut(struct uniting *u, struct store *store, uint64_t *ret)
 		return 0;
 	r = take_cuts(&own, st, u->ino);
 	if (r == 0)
-		r = newest_commit(st, u->ino, &newest);
+		r = store_newest_commit(st, u->ino, &newest);
 	if (r == 0)
 		r = state_share_drained(st, u->ino, &drained, &usec);
 	newest = newest > drained ? newest : drained;

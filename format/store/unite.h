@@ -21,4 +21,10 @@ struct store_united {
 int store_unite(struct store *const *stores, uint32_t num_nodes, uint64_t ino, struct state *to, uint64_t to_ino,
 	struct store_united *ret);
 
+/*
+ * The stamp of what a store has committed last of its layer of a file, whether that is still there or has been carried or cut off; 0: nothing.
+ * 0, -ENOMEM, or -errno of an index.
+ */
+int store_newest_commit(struct state *st, uint64_t ino, uint64_t *ret);
+
 #endif
