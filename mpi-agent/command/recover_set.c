@@ -245,12 +245,22 @@ static enum place look(const struct recover_set *set, struct state *st, const st
 	return is_same(set, in, ret) ? PLACE_SAME : PLACE_TAKEN;
 }
 
+/* What stores know of the bytes of a file whose home is lost. */
+struct known {
+	bool has;           /* a layer has some, or a map names some: where, if not in a layer at hand, is lost */
+	bool was_there;     /* it is known to have been in the backing directory */
+	uint64_t carried;   /* all that was done with a stamp up to this one is there; 0: nothing is known to be */
+	uint64_t cut;       /* stamp of the newest cut; 0: none */
+	int64_t written_ns; /* the last change of the layers that have some, or were cut; 0: none */
+};
+
 /* What a store has of a file whose home is lost. */
 struct remains {
 	struct state *st;
 	struct inode in;
-	enum place found; /* where that store's node remembers it to have been */
-	struct stat was;  /* PLACE_SAME: the file there */
+	enum place found;   /* where that store's node remembers it to have been */
+	struct stat was;    /* PLACE_SAME: the file there */
+	struct known known; /* by all stores */
 };
 
 static int knowledge(const struct remains *r)
@@ -272,22 +282,91 @@ static bool knows_more(const struct remains *r, const struct remains *than)
 	return more ? more > 0 : r->in.mtime_ns > than->in.mtime_ns;
 }
 
-/* Of the stores that have some of a file the one that knows most of its place; of equal ones the first. false: none has. */
-static bool find_remains(const struct recover_set *set, uint64_t ino, struct remains *ret)
+static int know_map(struct state *st, uint64_t ino, struct known *k)
+{
+	struct share_extent any;
+	uint64_t next, size, usec;
+	size_t num = 0;
+	int r = state_share_extents(st, ino, 0, UINT64_MAX, &any, 1, &num, &next);
+
+	k->has = num > 0;
+	if (r == 0)
+		r = state_share_newest_cut(st, ino, &size, &k->cut);
+	return r < 0 ? r : state_share_drained(st, ino, &k->carried, &usec);
+}
+
+/*
+ * Behind the map. What a layer had committed and has no more was carried, unless it was cut off behind that. The time of one of which all was
+ * carried, or that never had any, says nothing.
+ */
+static int know_layer(struct state *st, const struct inode *in, struct known *k)
+{
+	struct layer_extent any;
+	struct commit_point last = { 0 };
+	uint64_t next;
+	size_t num = 0;
+	int r = state_layer(st, in->ino, 0, UINT64_MAX, &any, 1, &num, &next);
+
+	if (r == 0 && num == 0)
+		r = state_commit_by(st, in->ino, UINT64_MAX, &last, NULL);
+	if (last.stamp > k->carried)
+		k->carried = last.stamp;
+	if (num > 0 || k->cut > k->carried)
+		k->written_ns = in->mtime_ns;
+	k->has |= num > 0;
+	k->was_there = in->backing_ino != 0;
+	return r;
+}
+
+static void know_all(struct known *all, const struct known *k)
+{
+	all->has |= k->has;
+	all->was_there |= k->was_there;
+	all->carried = k->carried > all->carried ? k->carried : all->carried;
+	all->cut = k->cut > all->cut ? k->cut : all->cut;
+	all->written_ns = k->written_ns > all->written_ns ? k->written_ns : all->written_ns;
+}
+
+/* There is nothing that the backing directory has not got, wherever that has it now, or has not got any more. */
+static bool is_carried(const struct known *k)
+{
+	return !k->has && (k->was_there || k->carried) && k->cut <= k->carried;
+}
+
+/* *ret is replaced if this store knows more of the place, or ret_any says that none has known any. */
+static int look_into(const struct recover_set *set, struct state *st, uint64_t ino, struct remains *ret, bool *ret_any)
+{
+	struct remains r = { .st = st };
+	struct known k = { 0 }, all = ret->known;
+	int rc = know_map(st, ino, &k);
+	bool has_layer = rc == 0 && state_inode(st, ino, &r.in) == 0;
+
+	if (has_layer)
+		rc = know_layer(st, &r.in, &k);
+	if (rc < 0)
+		return rc;
+	know_all(&all, &k);
+	if (has_layer) {
+		r.found = look(set, st, &r.in, &r.was);
+		if (!*ret_any || knows_more(&r, ret))
+			*ret = r;
+		*ret_any = true;
+	}
+	ret->known = all;
+	return 0;
+}
+
+/* Of the stores that have some of a file the one that knows most of its place; of equal ones the first. -ENOENT: none has. */
+static int find_remains(const struct recover_set *set, uint64_t ino, struct remains *ret)
 {
 	bool any = false;
+	int r = 0;
 
-	for (uint32_t i = 0; i < set->num_nodes; i++) {
-		struct remains r = { .st = set->stores[i] ? store_state(set->stores[i]) : NULL };
-
-		if (!r.st || state_inode(r.st, ino, &r.in) < 0)
-			continue;
-		r.found = look(set, r.st, &r.in, &r.was);
-		if (!any || knows_more(&r, ret))
-			*ret = r;
-		any = true;
-	}
-	return any;
+	*ret = (struct remains){ 0 };
+	for (uint32_t i = 0; r == 0 && i < set->num_nodes; i++)
+		if (set->stores[i])
+			r = look_into(set, store_state(set->stores[i]), ino, ret, &any);
+	return r < 0 || any ? r : -ENOENT;
 }
 
 static void say_name(const struct inode *in, const char *name)
@@ -310,6 +389,17 @@ static void describe_place(const struct inode *in, const struct record *made, st
 	memcpy(rec->from_name, made->name, sizeof(rec->from_name));
 }
 
+/* What was written behind the file that lies there makes it newer. */
+static void adopt_place(const struct remains *r, struct record *rec)
+{
+	rec->type = RECORD_ADOPT;
+	record_set_attributes(rec, &r->was);
+	if (rec->mtime_ns < r->known.written_ns)
+		rec->mtime_ns = r->known.written_ns;
+	if (rec->ctime_ns < rec->mtime_ns)
+		rec->ctime_ns = rec->mtime_ns;
+}
+
 /*
  * The name is that of when a node opened the file last, if it is known at all. If another file has it by now, or its directory is gone, this
  * one gets a name that says what it is: what others have written to it was acknowledged, and nothing is replaced that may be whole. Should it
@@ -327,11 +417,9 @@ static void describe_stand_in(
 	*place = (struct record){ .type = RECORD_TYPE_END };
 	rec->ino = state_new_ino(r->st);
 	rec->parent = there ? in->origin_parent : STATE_ROOT_INO;
-	rec->time_ns = in->mtime_ns;
-	if (r->found == PLACE_SAME) {
-		rec->type = RECORD_ADOPT;
-		record_set_attributes(rec, &r->was);
-	}
+	rec->time_ns = r->known.written_ns ? r->known.written_ns : in->mtime_ns;
+	if (r->found == PLACE_SAME)
+		adopt_place(r, rec);
 	if (named) {
 		memcpy(rec->name, in->origin_name, sizeof(rec->name));
 		return;
@@ -352,15 +440,20 @@ static int share_target(const struct target *t)
 	return state_apply(t->st, &share);
 }
 
-/* The home of ino is lost: a file in the store that knows most of its place, over what the backing directory has of it. */
+/*
+ * The home of ino is lost: a file in the store that knows most of its place, over what the backing directory has of it. -ENOENT: it is nowhere,
+ * or was carried, and is not where it was known to be: under the name that it has by now, or deleted.
+ */
 static int make_stand_in(const struct recover_set *set, uint64_t ino, struct target *t)
 {
 	struct record rec, place;
 	struct remains remains;
-	int r;
+	int r = find_remains(set, ino, &remains);
 
-	if (!find_remains(set, ino, &remains))
-		return -ENOENT;
+	if (r == 0 && remains.found != PLACE_SAME && is_carried(&remains.known))
+		r = -ENOENT;
+	if (r < 0)
+		return r;
 	describe_stand_in(set, &remains, &rec, &place);
 	t->st = remains.st;
 	t->ino = rec.ino;
@@ -443,7 +536,7 @@ static int merge_file(struct recover_set *set, uint64_t ino)
 		r = store_unite(set->stores, set->num_nodes, ino, t.st, t.ino, &t.united);
 	if (r == 0)
 		r = set_size(&t);
-	return r == -ENOENT ? 0 : r; /* deleted: what is left of it is of no use */
+	return r == -ENOENT ? 0 : r; /* deleted: what is left of it is of no use; or nothing is left of it */
 }
 
 /* ---- times of directories: each node knows those of its own changes of files in them, and of all changes of the tree */

@@ -453,7 +453,13 @@ over() {
 	write_at "$3" "$WORK/ref/$2" "$4"
 }
 
+# times_of FILE...: when they were changed, to the nanosecond.
+times_of() {
+	stat -c '%n %y' "$@"
+}
+
 @test "what was drained, and written over by other nodes, when the store of the file's home is lost: it lies over what was drained" {
+	local written
 	mkdir "$WORK/b" "$WORK/ref" "$WORK/to"
 	start_job 2
 	random_file "$WORK/ref/f" 100000
@@ -467,11 +473,14 @@ over() {
 	cat "$WORK/ref/g" >&8
 	sync "$WORK/m1/g"
 	exec 8>&-
+	written=$(cd "$WORK/m1" && times_of f g)
 	kill_job
 	exits 3 "$CISTERN" recover "$WORK/s1" --to "$WORK/to"
 	diff -r "$WORK/to" "$WORK/ref"
+	is "$(cd "$WORK/to" && times_of f g)" "$written"
 	exits 3 "$CISTERN" recover "$WORK/s1" --to "$WORK/b"
 	diff -r "$WORK/b" "$WORK/ref"
+	is "$(cd "$WORK/b" && times_of f g)" "$written"
 	exits 0 "$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
 	diff -r "$WORK/b" "$WORK/ref"
 }
@@ -502,19 +511,32 @@ moved() {
 	mv "$WORK/ref/$1" "$WORK/ref/$2"
 }
 
+# lost_of DIR FILE: a file of which no more is known than that node 0 had bytes of it, behind the first 20. It goes.
+lost_of() {
+	is "$(jq -r --arg f "$2" '.files[] | select(.path == $f) | .missing[] | "\(.offset) \(.node)"' "$1.cistern-manifest.json")" \
+		"20 node 0 (host $(hostname))"
+	rm "$1/$2"
+}
+
 @test "the same when the file has been moved, and nodes remember several places: the one where it is counts, of a new file the newest" {
-	local f n
-	mkdir "$WORK/b" "$WORK/ref" "$WORK/to1" "$WORK/to3"
+	local f n dated
+	mkdir "$WORK/b" "$WORK/ref" "$WORK/to0" "$WORK/to1" "$WORK/to3" "$WORK/carried"
 	start_job 3
-	for f in f back; do
+	for f in f back dated tmp here cut late; do
 		random_file "$WORK/ref/$f" 100000
 		cp "$WORK/ref/$f" "$WORK/m0/$f"
 	done
+	for f in dated tmp here cut late; do over 1 "$f" 'and carried' 10; done
+	touch -d '2001-01-01' "$WORK/m0/dated"
 	"$CISTERN" flush --wait --timeout 10m --mount "$WORK/m0"
+	dated=$(cd "$WORK/b" && times_of dated)
+	: >>"$WORK/m1/dated"
 	over 1 f 'in the old place' 10
 	over 2 back 'where it is again' 10
 	moved f g
 	moved back away
+	moved tmp final
+	moved late later
 	"$CISTERN" flush --wait --timeout 10m --mount "$WORK/m0"
 	over 1 away 'in between' 50000
 	moved away back
@@ -526,14 +548,32 @@ moved() {
 		moved new new$n
 		over "$n" new$n 'by its last name' 10
 	done
+	touch "$WORK/m0/empty" "$WORK/ref/empty"
+	: >>"$WORK/m1/empty"
+	touch "$WORK/before"
+	truncate -s 0 "$WORK/m1/cut" "$WORK/ref/cut"
+	write_at 'by the node that is lost' "$WORK/m0/later" 20
 	kill_job
+	# Of these the stores have nothing any more, but for what is known to be lost.
+	mv "$WORK/ref/final" "$WORK/ref/here" "$WORK/ref/later" "$WORK/carried"
+	mv "$WORK/b" "$WORK/hidden"
+	exits 3 "$CISTERN" recover "$WORK/s1" "$WORK/s2" --to "$WORK/to0"
+	is "$(cd "$WORK/to0" && stat -c '%n %s' *)" \
+		"$(printf '%s\n' 'cut 0' 'empty 0' 'g 50016' 'late 44' 'new1 26' 'new2 26')"
+	mv "$WORK/hidden" "$WORK/b"
 	for n in 1 3; do
 		exits 3 "$CISTERN" recover -n "$n" "$WORK/s2" "$WORK/s1" --to "$WORK/to$n"
+		lost_of "$WORK/to$n" late
 		cmp "$WORK/to$n/g" "$WORK/ref/g"
 		diff -r "$WORK/to$n" "$WORK/ref"
+		is "$(cd "$WORK/to$n" && times_of dated)" "$dated"
 	done
 	exits 3 "$CISTERN" recover "$WORK/s1" "$WORK/s2" --to "$WORK/b"
+	lost_of "$WORK/b" late
+	mv "$WORK"/carried/* "$WORK/ref"
 	diff -r "$WORK/b" "$WORK/ref"
+	is "$(cd "$WORK/b" && times_of dated)" "$dated"
+	[ "$WORK/b/cut" -nt "$WORK/before" ]
 }
 
 @test "a node whose daemon had died when a drain placed its directory: its file gets there all the same" {
