@@ -145,7 +145,7 @@ static void shown(int status, const struct wire_msg *reply, void *arg)
 	struct round *r = arg;
 
 	(void)reply;
-	r->failed = r->failed || status < 0;
+	r->failed = r->failed || (status < 0 && status != -EHOSTDOWN);
 	round_less(r);
 }
 
@@ -200,17 +200,18 @@ static uint32_t *list_writers(struct job *j, struct shared *s, uint32_t but, siz
 	return nodes;
 }
 
-/* All but us. *ret_silent: one is not asked. NULL: no memory. */
+/* All but us and those that have gone, which have nothing open. *ret_silent: one is not asked. NULL: no memory. */
 static uint32_t *list_nodes(struct job *j, size_t *ret_num, bool *ret_silent)
 {
-	uint32_t *nodes = calloc(peers_count(j->peers), sizeof(*nodes));
+	uint32_t *nodes = calloc(peers_count(j->peers), sizeof(*nodes)), self = peers_self(j->peers);
+	struct peers_node n;
 	size_t num = 0;
 
-	for (uint32_t i = 0; nodes && i < peers_count(j->peers); i++) {
-		bool silent = peers_is_silent(j->peers, i);
-
-		*ret_silent |= silent;
-		if (i != peers_self(j->peers) && !silent)
+	for (uint32_t i = 0; nodes && peers_nodes(j->peers, i, &n, 1) == 1; i++) {
+		if (i == self || n.gone)
+			continue;
+		*ret_silent |= n.silent;
+		if (!n.silent)
 			nodes[num++] = i;
 	}
 	*ret_num = num;

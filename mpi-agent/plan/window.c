@@ -9,12 +9,15 @@
  */
 #include "mpi-agent/plan/window.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "format/base/array.h"
+#include "format/index/extent.h"
 #include "format/place/place.h"
+#include "format/wire/wire.h"
 
 #define EXTENTS_AT_ONCE 4096
 
@@ -42,12 +45,15 @@ void window_reset(struct window *w)
 	w->bytes = 0;
 }
 
+/* What lies in a log is fetched from other nodes piece by piece. */
+static_assert(EXTENT_PAGE_SPAN <= WIRE_FETCH_BYTES, "an extent is fetched at once");
+
 static bool continues(const struct piece *a, const struct piece *b)
 {
 	if (a->source != b->source || a->whole || b->whole || a->off + a->len != b->off || b->len > UINT32_MAX - a->len)
 		return false;
-	return a->source != PIECE_LOG ||
-	       (a->node == b->node && a->segment == b->segment && a->segment_off + a->len == b->segment_off);
+	return a->source != PIECE_LOG || (a->len + b->len <= EXTENT_PAGE_SPAN && a->node == b->node &&
+						 a->segment == b->segment && a->segment_off + a->len == b->segment_off);
 }
 
 int window_add(struct window *w, const struct piece *p)

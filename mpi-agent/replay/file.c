@@ -95,10 +95,20 @@ static int look_at_place(struct session *s, struct pending *p, struct stat *ret_
 	return 0;
 }
 
+/* A file that has a name in the mount, and whose own place that is: it could not be moved away, or was taken back. */
+static bool is_anothers(struct session *s, const struct pending *p)
+{
+	struct inode in;
+	uint64_t owner;
+
+	return s->opt->in_place && state_backing_owner(s->st, p->dir, p->name, &owner) == 0 && owner != p->c.in.ino &&
+	       state_inode(s->st, owner, &in) == 0 && in.num_names > 0 && in.num_backing == 1;
+}
+
 /* What comes to the place while we look is looked at, too. */
 static int give(struct session *s, struct pending *p, const struct record *rec)
 {
-	int r = -EEXIST;
+	int r = is_anothers(s, p) ? -EBUSY : -EEXIST;
 
 	for (int tries = 0; r == -EEXIST && tries < GIVE_TRIES; tries++) {
 		struct stat there;
@@ -138,6 +148,11 @@ static int publish(struct session *s, struct pending *p)
 		return r;
 	p->c.changed = carried_has_changed(s, &p->c);
 	r = session_step(s, &rec);
+	if (r == 0 && idmap_get(&s->inodes, p->c.in.ino) ==
+			      INODE_IS_FAILED) { /* the mount has given it up, and it is away again */
+		p->ready = false;
+		return 0;
+	}
 	return r < 0 ? r : carried_drained(s, &p->c, &st);
 }
 

@@ -88,6 +88,18 @@ void intent_close(struct intent *in)
 	free(in);
 }
 
+/* All of it or nothing: what comes behind a torn entry would not be found. */
+static int append(int fd, const struct buf *entry)
+{
+	off_t before = lseek(fd, 0, SEEK_END);
+	ssize_t n = before < 0 ? -1 : write(fd, entry->data, entry->len);
+	int r = n < 0 ? -errno : -ENOSPC;
+
+	if (n == (ssize_t)entry->len)
+		return 0;
+	return n > 0 && ftruncate(fd, before) ? -EIO : r;
+}
+
 int intent_add(
 	struct intent *in, const struct record *rec, const char *from, const char *to, const char *beside, bool is_dir)
 {
@@ -107,7 +119,7 @@ int intent_add(
 	buf_poke_u32(&in->out, 0, (uint32_t)(in->out.len - HEADER_BYTES));
 	buf_poke_u32(&in->out, 4, crc32c(0, in->out.data + HEADER_BYTES, in->out.len - HEADER_BYTES));
 	in->dirty = true;
-	return write(in->fd, in->out.data, in->out.len) == (ssize_t)in->out.len ? 0 : errno ? -errno : -EIO;
+	return append(in->fd, &in->out);
 }
 
 int intent_clear(struct intent *in)

@@ -99,10 +99,12 @@ static int do_park(struct placing *p)
 	if (r == 0)
 		r = check_same(s, &occupant, p->to, &st);
 	rec.backing_ino = r == 0 ? st.st_ino : occupant.backing_ino;
-	if (r == 0)
+	if (r == 0) {
 		r = session_intend(s, &rec, p->to, park, "", S_ISDIR(occupant.mode));
-	if (r == 0)
+		if (r < 0)
+			return r;
 		r = s->to->ops->rename(s->to, p->to, park, S_ISDIR(occupant.mode));
+	}
 	if (r == 0 && s->opt->manifest)
 		manifest_add_moved(s->opt->manifest, p->to, park);
 	if (r == 0 && s->opt->manifest && occupant.flags & INODE_ORPHAN)

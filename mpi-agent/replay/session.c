@@ -159,15 +159,22 @@ int session_intend(
 	return s->intent ? intent_add(s->intent, rec, from, to, beside, is_dir) : 0;
 }
 
-/* A step about what was not taken, or lies in it, must not be reported either. */
+/* It is about what was not taken, or lies in it, or in the place where that comes back to. */
+static bool follows(const struct record *rec, const struct record *refused)
+{
+	if (refused->type != RECORD_PLACED)
+		return false;
+	if (refused->ino == rec->parent || (rec->type == RECORD_DRAINED && refused->ino == rec->ino))
+		return true;
+	return rec->type == RECORD_PLACED && refused->flags & RECORD_F_MOVED && refused->from_parent == rec->parent &&
+	       strcmp(refused->from_name, rec->name) == 0;
+}
+
+/* Such a step must not be reported either. */
 static bool follows_refused(const struct session *s, size_t at)
 {
-	const struct record *rec = &s->steps[at];
-
 	for (size_t i = 0; i < at; i++)
-		if (s->refused[i] && s->steps[i].type == RECORD_PLACED &&
-			(s->steps[i].ino == rec->parent ||
-				(rec->type == RECORD_DRAINED && s->steps[i].ino == rec->ino)))
+		if (s->refused[i] && follows(&s->steps[at], &s->steps[i]))
 			return true;
 	return false;
 }
@@ -190,10 +197,31 @@ static int report_steps(struct session *s, bool *ret_refused)
 	return s->kept ? steps_write(s->kept) : 0;
 }
 
+/* Back from to, where nothing has come meanwhile, and so in our state: nobody else may be given the name. */
+static int undo_moved(struct session *s, const struct record *rec, const char *to, bool is_dir)
+{
+	struct record back = *rec;
+	char from[SESSION_PATH_MAX];
+	int r = state_backing_child_path(s->st, rec->from_parent, rec->from_name, from, sizeof(from));
+
+	if (r == 0)
+		r = is_dir ? -EOPNOTSUPP : s->to->ops->rename_new(s->to, to, from);
+	if (r == -EOPNOTSUPP)
+		r = s->to->ops->rename(s->to, to, from, is_dir);
+	if (r < 0)
+		return r;
+	back.parent = rec->from_parent;
+	memcpy(back.name, rec->from_name, sizeof(back.name));
+	back.from_parent = rec->parent;
+	memcpy(back.from_name, rec->name, sizeof(back.from_name));
+	back.seq = state_seq(s->st) + 1;
+	return state_apply(s->st, &back);
+}
+
 /* A name in a directory that the mount has given up since: back to where it was, or away with it. */
 static int undo_placed(struct session *s, const struct record *rec)
 {
-	char to[SESSION_PATH_MAX], from[SESSION_PATH_MAX];
+	char to[SESSION_PATH_MAX];
 	struct stat st;
 	int r = state_backing_child_path(s->st, rec->parent, rec->name, to, sizeof(to));
 
@@ -201,13 +229,9 @@ static int undo_placed(struct session *s, const struct record *rec)
 		r = s->to->ops->stat(s->to, to, &st);
 	if (r == 0 && rec->backing_ino && rec->backing_ino != st.st_ino)
 		r = -ENOENT; /* somebody else's by now */
-	if (r == 0 && !(rec->flags & RECORD_F_MOVED)) {
-		r = s->to->ops->remove(s->to, to, S_ISDIR(st.st_mode));
-	} else if (r == 0) {
-		r = state_backing_child_path(s->st, rec->from_parent, rec->from_name, from, sizeof(from));
-		if (r == 0)
-			r = s->to->ops->rename(s->to, to, from, S_ISDIR(st.st_mode));
-	}
+	if (r == 0)
+		r = rec->flags & RECORD_F_MOVED ? undo_moved(s, rec, to, S_ISDIR(st.st_mode))
+						: s->to->ops->remove(s->to, to, S_ISDIR(st.st_mode));
 	if (idmap_set(&s->inodes, rec->ino, INODE_IS_FAILED) < 0 || idmap_set(&s->given_up, rec->ino, 1) < 0)
 		return -ENOMEM;
 	return r == -ENOENT ? 0 : r;

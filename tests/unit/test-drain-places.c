@@ -37,6 +37,9 @@ struct place {
 	unsigned int left;
 	bool right, kept, whole; /* so far, in all lives */
 	bool refuses; /* names in the mount have gone; meanwhile another node's file comes to where the new one is */
+	uint64_t refused_first, refused_last; /* files whose names have gone in the mount; 0: none */
+	bool drained;                         /* one of these was said to be */
+	bool refuses_moves;
 	bool cautious;
 	bool moves; /* the directory d gives way to another one when the first file is opened there */
 	unsigned int asked, late;
@@ -171,6 +174,12 @@ static int on_step(const struct record *rec, void *arg)
 	if (p->refuses && rec->type == RECORD_PLACED) {
 		come_instead(p, rec->name);
 		return -ESTALE;
+	}
+	if (p->refuses_moves && rec->flags & RECORD_F_MOVED)
+		return -ENOENT;
+	if (rec->ino >= p->refused_first && rec->ino <= p->refused_last) {
+		p->drained |= rec->type == RECORD_DRAINED;
+		return rec->type == RECORD_PLACED ? -ENOENT : 0;
 	}
 	copy.seq = 0;
 	copy.time_ns = 1;
@@ -735,6 +744,66 @@ static void test_refused(void)
 	end(&p);
 }
 
+/* The directory into which a file was moved has gone in the mount; a new file has the name that it had. */
+static void test_refused_move(void)
+{
+	struct drain_result res;
+	struct place p;
+
+	start(&p);
+	adopt(&p, put(&p, "n", "only copy"));
+	commit(&p, (struct record){ .type = RECORD_CREATE,
+			   .ino = 11,
+			   .parent = STATE_ROOT_INO,
+			   .name = "d",
+			   .mode = S_IFDIR | 0755 });
+	commit(&p, (struct record){ .type = RECORD_RENAME,
+			   .ino = 10,
+			   .from_parent = STATE_ROOT_INO,
+			   .from_name = "n",
+			   .parent = 11,
+			   .name = "m" });
+	commit(&p, (struct record){ .type = RECORD_CREATE,
+			   .ino = 12,
+			   .parent = STATE_ROOT_INO,
+			   .name = "n",
+			   .mode = S_IFREG | 0644 });
+	p.refuses_moves = true;
+	res = drain(&p, WIRE_PART_WHOLE);
+	ok(holds(&p, "n", "only copy"), "a file that is moved back is not replaced");
+	is_int(res.totals.failed, 1, "what was to replace it waits, which is said");
+	p.refuses_moves = false;
+	res = drain(&p, WIRE_PART_WHOLE);
+	ok(holds(&p, "n", "") && holds(&p, "d/m", "only copy"), "the next session has both");
+	is_int(res.totals.failed, 0, "without a failure");
+	end(&p);
+}
+
+#define FILES 140u
+
+/* Steps are told in portions, and one ends at the name of a file: in whatever place that is. */
+static void test_refused_among_many(void)
+{
+	struct place p;
+
+	start(&p);
+	for (uint64_t i = 0; i < FILES; i++) {
+		struct record rec = {
+			.type = RECORD_CREATE, .ino = 100 + i, .parent = STATE_ROOT_INO, .mode = S_IFREG | 0644
+		};
+
+		snprintf(rec.name, sizeof(rec.name), "f%03u", (unsigned int)i);
+		commit(&p, rec);
+	}
+	commit(&p,
+		(struct record){ .type = RECORD_LINK, .ino = 100, .parent = STATE_ROOT_INO, .name = "f000 once more" });
+	p.refused_first = 110;
+	p.refused_last = 100 + FILES - 1;
+	drain(&p, WIRE_PART_WHOLE);
+	ok(!p.drained, "no file whose name is refused is said to be drained");
+	end(&p);
+}
+
 static unsigned int mode_of(const struct place *p, const char *name)
 {
 	char path[DIR_BYTES + 80];
@@ -901,6 +970,8 @@ int main(void)
 	test_directory(true);
 	test_directory(false);
 	test_refused();
+	test_refused_move();
+	test_refused_among_many();
 	test_late_attributes();
 	test_shared_late(false);
 	test_shared_late(true);

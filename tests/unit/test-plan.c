@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "format/store/store.h"
+#include "format/wire/wire.h"
 #include "mpi-agent/plan/names.h"
 #include "mpi-agent/plan/window.h"
 #include "tests/lib/scratch.h"
@@ -61,6 +62,21 @@ static void test_pieces(void)
 	is_u64(window_write_run(&w, 3, &bytes), 1, "a hole stands alone");
 	is_u64(bytes, 1000, "with its length");
 	is_u64(window_write_run(&w, 4, &bytes), 1, "a gap ends a write");
+	window_free(&w);
+}
+
+/* Sealed pages have no checksums and follow each other; a fetch from another node takes WIRE_FETCH_BYTES at the most. */
+static void test_long_pieces(void)
+{
+	struct window w = { 0 };
+	uint32_t most = 0;
+
+	for (uint32_t i = 0; i < 8; i++)
+		add(&w, log_piece((uint64_t)i * (MIB - 4096), MIB - 4096, 1, (uint64_t)i * (MIB - 4096), false));
+	for (uint32_t i = 0; i < w.num; i++)
+		most = w.pieces[i].len > most ? w.pieces[i].len : most;
+	is_u64(w.bytes, 8 * (uint64_t)(MIB - 4096), "much that continues one another");
+	ok(most <= WIRE_FETCH_BYTES, "is no piece that cannot be fetched");
 	window_free(&w);
 }
 
@@ -223,6 +239,7 @@ int main(void)
 	if (state_inode(store_state(s), STATE_ROOT_INO, &in) < 0)
 		ok(store_commit(s, &root) == 0, "the root is adopted");
 	test_pieces();
+	test_long_pieces();
 	test_dense(s);
 	test_base(s);
 	test_stale(s);
