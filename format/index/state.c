@@ -158,29 +158,33 @@ int state_apply(struct state *st, const struct record *rec)
 	return r;
 }
 
-static int commit_sync(struct state *st, uint64_t payload_seq)
+/*
+ * *ret_seq: of the record; 0: none is needed. While the journal holds records that were dropped, which it would cover, there is none.
+ */
+static int commit_sync(struct state *st, uint64_t payload_seq, uint64_t *ret_seq)
 {
 	struct record rec = { .type = RECORD_SYNC, .upto = payload_seq };
 	int r;
 
 	pthread_mutex_lock(&st->lock);
 	r = st->failed;
-	if (r == 0 && payload_seq > st->meta.sync_upto && st->payload_seq > st->meta.sync_upto)
+	if (r == 0 && payload_seq > st->meta.sync_upto && st->payload_seq > st->meta.sync_upto && !st->must_compact)
 		r = state_commit_locked(st, &rec);
 	pthread_mutex_unlock(&st->lock);
+	*ret_seq = rec.seq;
 	return r;
 }
 
 int state_sync(struct state *st, uint64_t payload_seq, uint64_t *ret_seq)
 {
-	uint64_t seq = 0;
+	uint64_t record = 0;
 	int r;
 
 	if (!st->journal)
 		return -EROFS;
-	r = commit_sync(st, payload_seq);
+	r = commit_sync(st, payload_seq, &record);
 	if (r == 0)
-		r = journal_sync(st->journal, &seq);
+		r = journal_sync(st->journal, NULL);
 	if (r < 0) {
 		pthread_mutex_lock(&st->lock);
 		if (r != -ENOSPC)
@@ -188,8 +192,9 @@ int state_sync(struct state *st, uint64_t payload_seq, uint64_t *ret_seq)
 		pthread_mutex_unlock(&st->lock);
 		return r;
 	}
+	/* What was committed between the two is durable, but the record does not say so of its payloads. */
 	if (ret_seq)
-		*ret_seq = seq;
+		*ret_seq = payload_seq + (record == payload_seq + 1);
 	return 0;
 }
 

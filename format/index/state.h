@@ -167,8 +167,11 @@ int state_commit(struct state *st, struct record *rec);
 /* Apply a record without a journal (tests, tools on a copy). */
 int state_apply(struct state *st, const struct record *rec);
 
-/* Everything committed before is durable on return (the caller syncs payloads first and says so in payload_seq:
- * RECORD_SYNC{upto} is written when that is news). *ret_seq (may be NULL): durable up to here. */
+/*
+ * Everything committed before is durable on return (the caller syncs the payloads of all records up to payload_seq first; RECORD_SYNC{upto} says
+ * so when that is news). *ret_seq (may be NULL): what was committed up to here is, with its payloads, and the journal says so: payload_seq, or that
+ * record. -ENOSPC: there is no room for it, and nothing has happened.
+ */
 int state_sync(struct state *st, uint64_t payload_seq, uint64_t *ret_seq);
 uint64_t state_seq(struct state *st);
 /* What times the writes to shared files: later than all that the journal has. Borrowed. */

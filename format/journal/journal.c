@@ -312,7 +312,7 @@ int journal_sync(struct journal *j, uint64_t *ret_seq)
 		else
 			sync_done(j, &job);
 	}
-	if (!r)
+	if (!r && ret_seq)
 		*ret_seq = job.seq;
 	pthread_mutex_unlock(&j->lock);
 	pthread_mutex_unlock(&j->sync_lock);

@@ -484,7 +484,7 @@ bool segment_needs_sync(struct segment_set *set)
 	bool needed = !staging_is_idle(set->staging) || staging_error(set->staging);
 
 	pthread_mutex_lock(&set->lock);
-	needed = needed || set->num_dirty || set->syncing || set->failed;
+	needed = needed || set->num_dirty || set->syncing || set->failed || set->names_gen > set->names_synced_gen;
 	pthread_mutex_unlock(&set->lock);
 	return needed;
 }

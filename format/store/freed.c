@@ -94,8 +94,6 @@ void freed_push(uint32_t segment, uint64_t off, uint64_t len, uint64_t seq, void
 		else
 			q->lossy = true;
 	}
-	if (q->open)
-		q->bytes += f.len < COUNT_MAX ? f.len : COUNT_MAX;
 	pthread_mutex_unlock(&q->mutex);
 }
 
@@ -175,8 +173,8 @@ static bool wants_sync(struct store *s, uint64_t durable)
 {
 	struct freed_queue *q = &s->freed;
 	int64_t now = store_now_usec();
+	uint64_t worth, bytes = 0;
 	bool wants = false;
-	uint64_t worth;
 	size_t i;
 
 	pthread_mutex_lock(&q->mutex);
@@ -185,9 +183,14 @@ static bool wants_sync(struct store *s, uint64_t durable)
 	worth = i ? worth_bytes(s) : 0;
 
 	pthread_mutex_lock(&q->mutex);
-	for (i = 0; !wants && i < q->num; i++)
-		wants = !q->ranges[i].held && q->ranges[i].seq > durable &&
-			(q->bytes >= worth || now - q->ranges[i].since_usec >= SYNC_USEC);
+	for (i = 0; !wants && i < q->num; i++) {
+		const struct freed_range *f = &q->ranges[i];
+
+		if (f->held || f->seq <= durable)
+			continue;
+		bytes += f->len < COUNT_MAX ? f->len : COUNT_MAX;
+		wants = bytes >= worth || now - f->since_usec >= SYNC_USEC;
+	}
 	pthread_mutex_unlock(&q->mutex);
 	return wants;
 }
@@ -210,8 +213,6 @@ static int take_ready(struct freed_queue *q, uint64_t durable, struct freed_rang
 		else
 			q->ranges[kept++] = q->ranges[i];
 	q->num = kept;
-	if (kept == 0)
-		q->bytes = 0;
 	pthread_mutex_unlock(&q->mutex);
 	*ret_num = num;
 	return 0;
@@ -427,8 +428,9 @@ int freed_execute(struct store *s)
 
 	if (wants_sync(s, sync_durable_seq(&s->sync))) {
 		e = store_sync(s);
-		if (e)
+		if (e && e != -ENOSPC)
 			return e;
+		r = r ? r : e; /* what is durable already is given back all the more */
 	}
 	e = take_ready(&s->freed, sync_durable_seq(&s->sync), &f, &num);
 	if (e)

@@ -25,7 +25,6 @@ struct freed_queue {
 	pthread_mutex_t mutex;      /* taken under the state's lock: call nothing of the state under it */
 	struct freed_range *ranges; /* owned */
 	size_t num, cap;
-	uint64_t bytes; /* of all ranges */
 	unsigned int pins;
 	/* Of a job: how long others may go to a place that was handed out, and since when nothing goes at all (INT64_MAX: that is not so). */
 	int64_t grace_usec, hold_usec;

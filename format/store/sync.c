@@ -110,68 +110,69 @@ int sync_payloads(void *arg)
 	return r;
 }
 
-/* The leader's work, without the mutex. *ret_seq: records and payloads up to here are durable. */
-static int sync_now(struct store *s, uint64_t target, uint64_t *ret_seq)
+static bool has_sealed(struct sync_group *g)
 {
-	uint64_t durable = 0;
-	int r = 0;
-
-	if (segment_needs_sync(s->segments))
-		r = segment_sync(s->segments);
-	if (!r)
-		r = state_sync(s->state, target, &durable);
-	if (r)
-		return r;
-	/*
-	 * The sync's own record follows the target. When no payload is waiting now, all records that are durable by now have
-	 * theirs, that one included: without this every sync would find the record of the one before.
-	 */
-	*ret_seq = segment_needs_sync(s->segments) || durable < target ? target : durable;
-	return 0;
+	pthread_mutex_lock(&g->mutex);
+	bool has = g->num_sealed > 0;
+	pthread_mutex_unlock(&g->mutex);
+	return has;
 }
 
-/* Called with the mutex; lets go of it meanwhile. */
-static void lead(struct store *s, struct sync_group *g)
+/* Payloads, without the mutex. *ret_upto: those of all records up to here are durable; target, when some have come meanwhile. */
+static int sync_data(struct store *s, const uint32_t *sealed, size_t num_sealed, uint64_t target, uint64_t *ret_upto)
 {
-	uint64_t target = state_seq(s->state), durable = 0;
+	int r = sync_sealed(s, sealed, num_sealed);
+
+	if (!r && segment_needs_sync(s->segments))
+		r = segment_sync(s->segments);
+	*ret_upto = state_seq(s->state); /* first; a SEAL is noted before it is committed */
+	if (segment_needs_sync(s->segments) || has_sealed(&s->sync))
+		*ret_upto = target;
+	return r;
+}
+
+/*
+ * Called with the mutex; lets go of it meanwhile. A failure of payloads ends all promises. When the device has no room for the record that says
+ * what is durable, nothing has happened.
+ */
+static int lead(struct store *s, struct sync_group *g)
+{
+	uint64_t target = state_seq(s->state), upto = 0, durable = 0;
 	uint32_t *sealed = g->sealed;
 	size_t num_sealed = g->num_sealed;
-	int r;
 
-	/* What is noted after the target was read is for the next leader. A SEAL is noted before it is committed. */
+	/* What is noted after the target was read is for the next leader. */
 	g->leader = true;
 	g->sealed = NULL;
 	g->num_sealed = g->cap_sealed = 0;
 	pthread_mutex_unlock(&g->mutex);
-	r = sync_sealed(s, sealed, num_sealed);
-	if (!r)
-		r = sync_now(s, target, &durable);
+	int failed = sync_data(s, sealed, num_sealed, target, &upto);
+	int r = failed ? failed : state_sync(s->state, upto, &durable);
 	free(sealed);
 	pthread_mutex_lock(&g->mutex);
 	g->leader = false;
-	if (!r && g->num_sealed && durable > target)
-		durable = target; /* a SEAL came meanwhile */
-	if (r)
+	if (failed || (r && r != -ENOSPC))
 		g->error = r;
 	if (!r && durable > g->durable_seq)
 		g->durable_seq = durable;
 	pthread_cond_broadcast(&g->done);
+	return r;
 }
 
 int store_sync(struct store *s)
 {
 	struct sync_group *g = &s->sync;
 	uint64_t want = state_seq(s->state);
-	int r;
+	int r = 0;
 
 	pthread_mutex_lock(&g->mutex);
-	while (g->durable_seq < want && !g->error) {
+	while (r == 0 && g->durable_seq < want && !g->error) {
 		if (g->leader)
 			pthread_cond_wait(&g->done, &g->mutex);
 		else
-			lead(s, g);
+			r = lead(s, g);
 	}
-	r = g->error;
+	r = g->error ? g->error : r;
 	pthread_mutex_unlock(&g->mutex);
 	return r;
 }

@@ -646,6 +646,24 @@ static void test_walks(void)
 	end(&f, "walks: the same from the journal");
 }
 
+/* A sync that knows of some payloads promises nothing of those of later records, though these are in the journal. */
+static void test_sync_covers(void)
+{
+	struct state_fixture f;
+	uint64_t first, upto = 0;
+
+	begin(&f);
+	commit(&f, record_create(2, STATE_ROOT_INO, "a", FILE_MODE), NULL);
+	commit(&f, record_write(2, 0, 100, 1, 0), NULL);
+	first = state_seq(f.st);
+	commit(&f, record_write(2, 0, 100, 1, 4096), NULL);
+	is_int(state_sync(f.st, first, &upto), 0, "a sync");
+	is_u64(upto, first, "of the first write");
+	is_int(state_sync(f.st, state_seq(f.st), &upto), 0, "another one");
+	is_u64(upto, state_seq(f.st), "of all, and the record that says so");
+	fixture_end(&f);
+}
+
 int main(void)
 {
 	test_create();
@@ -654,6 +672,7 @@ int main(void)
 	test_adopt();
 	test_attributes();
 	test_data();
+	test_sync_covers();
 	test_writers();
 	test_private();
 	test_drain();

@@ -406,6 +406,13 @@ static int punch_slowly(struct io_file *file, uint64_t off, uint64_t len)
 	return meanwhile.real->punch(file, off, len);
 }
 
+static bool no_room;
+
+static int allocate_perhaps(struct io_file *file, uint64_t off, uint64_t len)
+{
+	return no_room ? -ENOSPC : meanwhile.real->allocate(file, off, len);
+}
+
 static bool begin_slow(struct bench *b)
 {
 	if (!bench_begin(b, 1 << 20, 0))
@@ -414,6 +421,7 @@ static bool begin_slow(struct bench *b)
 	meanwhile.ops = *b->io->ops;
 	meanwhile.ops.open = open_slow;
 	meanwhile.ops.punch = punch_slowly;
+	meanwhile.ops.allocate = allocate_perhaps;
 	meanwhile.result = 1;
 	b->io->ops = &meanwhile.ops;
 	return true;
@@ -440,6 +448,32 @@ static void test_dead_again_in_use(void)
 	ok(reads(b.s, kept.ino, 0, 10000, 'k') && reads(b.s, meanwhile.in.ino, 0, 50000, 'y') &&
 			reads(b.s, meanwhile.in.ino, 50000, 900000, 'z'),
 		"and all of it is there");
+	b.io->ops = meanwhile.real;
+	bench_end(&b);
+}
+
+/* The journal's next file has no room just when a sync is to be noted in it. */
+static void test_sync_without_room(void)
+{
+	struct bench b;
+	int r;
+
+	if (!begin_slow(&b))
+		return;
+	struct inode in = make_file(b.s, "a");
+	is_int(fill(b.s, &in, 0, 10000, 'x'), 0, "a write");
+	no_room = true;
+	do {
+		struct record rec = { .type = RECORD_SYNC, .upto = 1 }; /* the smallest */
+
+		r = store_commit(b.s, &rec);
+	} while (r == 0);
+	is_int(r, -ENOSPC, "the journal is full");
+	is_int(store_sync(b.s), -ENOSPC, "so is it for a sync");
+	no_room = false;
+	is_int(store_sync(b.s), 0, "which is as ever when there is room again");
+	is_int(store_maintain(b.s, true), 0, "and so is a checkpoint");
+	ok(reads(b.s, in.ino, 0, 10000, 'x'), "the bytes are there");
 	b.io->ops = meanwhile.real;
 	bench_end(&b);
 }
@@ -815,6 +849,7 @@ int main(void)
 	test_unfinished(false);
 	test_unfinished(true);
 	test_dead_again_in_use();
+	test_sync_without_room();
 	test_damage();
 	test_sync();
 	test_freed();
