@@ -453,16 +453,41 @@ void names_doubt(struct names *n, uint64_t dir, const char *name)
 		rebuild_name(n->j, dir, name);
 }
 
-/* A home says that it has the name: what we know differs, or is not known, so all are asked. */
-static void names_claim(struct names *n, uint64_t dir, const char *name, const struct pointer *claim)
+/* Of several that tell the same name. lock is held; not ready. */
+static void note_told(struct names *n, struct name_entry *e, const struct pointer *at)
+{
+	struct pointer now = *at;
+	bool other = e->at.ino && (!now.ino || now.stamp < e->at.stamp);
+
+	if (e->at.ino && now.ino && e->at.ino != now.ino)
+		e->doubted = true; /* two homes have it: names_told_all asks them */
+	if (other) {
+		now.ino = e->at.ino;
+		now.stamp = e->at.stamp;
+	}
+	now.hidden |= e->at.hidden;
+	set_pointer(e, &now);
+	if (n->stamp < now.stamp)
+		n->stamp = now.stamp;
+}
+
+/* What a home has that we know otherwise. */
+static bool differs(const struct name_entry *e, const struct pointer *claim)
+{
+	return claim->ino ? e->at.ino != claim->ino || e->at.stamp != claim->stamp : claim->hidden && !e->at.hidden;
+}
+
+void names_claim(struct names *n, uint64_t dir, const char *name, const struct pointer *claim)
 {
 	bool ask = false;
 
 	pthread_mutex_lock(&n->lock);
-	struct name_entry *e = n->ready ? make_entry(n, dir, name) : NULL; /* else all nodes are being asked anyway */
-	if (e && e->id)
-		e->over = true; /* asked for when the lock ends */
-	else if (e && (e->at.ino != claim->ino || e->at.stamp != claim->stamp))
+	struct name_entry *e = make_entry(n, dir, name);
+	if (e && !n->ready)
+		note_told(n, e, claim);
+	else if (e && e->id)
+		e->over = true; /* asked for when the lock, or the doubt, ends */
+	else if (e && differs(e, claim))
 		ask = take_over(n, e);
 	pthread_mutex_unlock(&n->lock);
 	if (ask)
@@ -475,7 +500,10 @@ void names_settled(struct names *n, uint64_t dir, const char *name, const struct
 
 	pthread_mutex_lock(&n->lock);
 	struct name_entry *e = find_entry(n, dir, name);
-	if (e && e->doubted) {
+	bool again = e && e->doubted && e->over;
+	if (again) {
+		e->over = false;
+	} else if (e && e->doubted) {
 		struct pointer now = *at;
 
 		now.hidden |= e->at.hidden;
@@ -485,6 +513,8 @@ void names_settled(struct names *n, uint64_t dir, const char *name, const struct
 	}
 	pthread_mutex_unlock(&n->lock);
 	run_done(done);
+	if (again)
+		rebuild_name(n->j, dir, name);
 }
 
 static void serve_all(struct names *n, uint64_t dir, struct names_waiter ***done);
@@ -585,21 +615,8 @@ void names_told(struct names *n, uint64_t dir, const char *name, const struct po
 {
 	pthread_mutex_lock(&n->lock);
 	struct name_entry *e = n->ready ? NULL : make_entry(n, dir, name);
-	if (e) {
-		struct pointer now = *at;
-		bool other = e->at.ino && (!now.ino || now.stamp < e->at.stamp);
-
-		if (e->at.ino && now.ino && e->at.ino != now.ino)
-			e->doubted = true; /* two homes have it: names_told_all asks them */
-		if (other) {
-			now.ino = e->at.ino;
-			now.stamp = e->at.stamp;
-		}
-		now.hidden |= e->at.hidden;
-		set_pointer(e, &now);
-		if (n->stamp < now.stamp)
-			n->stamp = now.stamp;
-	}
+	if (e)
+		note_told(n, e, at);
 	pthread_mutex_unlock(&n->lock);
 }
 
@@ -692,7 +709,7 @@ static void owner_gone(struct names *n, uint32_t node)
 	for (size_t i = 0; i < NAMES_BUCKETS; i++)
 		for (struct name_entry *e = n->entries[i], *next; e; e = next) {
 			next = e->next;
-			bool owned = e->id && e->node == node && !e->doubted;
+			bool owned = e->id && e->node == node && (!n->ready || !e->doubted); /* in doubt it is ours */
 			if (owned && n->ready && take_over(n, e))
 				told_add(&ask, e);
 			if (owned && !n->ready) { /* names_told_all asks */

@@ -5,6 +5,9 @@
  * nobody knows what has become of one name, it asks every node for that one; of two homes the higher stamp wins, and
  * the other is told to unlink.
  *
+ * A node that was given up has told nothing, and what it would have said of names in doubt was not waited for. So each node whose daemon is another
+ * one, or is back, is asked again; what it says of a name that differs from what we know is a claim: all are asked for that one.
+ *
  * Nothing here waits: answers come back to where the next question is asked. A node that lags, perhaps for ever, refuses to answer (lag.c). It is
  * asked now and then, and until it answers, or is given up, who asks us is refused as well: what is not known to be there may be there.
  */
@@ -38,12 +41,17 @@ struct refused { /* what is to be asked again */
 	void *arg;
 };
 
+struct asked {      /* a node, for its names */
+	bool now;   /* it is telling them */
+	bool again; /* it has to, when it has told them */
+};
+
 struct rebuild {
 	struct job *j;
 	pthread_mutex_t lock;
-	bool begun;
 	struct refused *refused; /* somebody will ask */
 	uint32_t missing;        /* nodes that have not told all */
+	struct asked *asked;     /* owned; by node; NULL: not begun */
 	struct sending *sending; /* to whom we are telling */
 };
 
@@ -88,18 +96,35 @@ struct pull {
 	struct rebuild *r;
 	uint32_t node;
 	uint64_t page;
-	bool asked; /* the page has been sent for */
+	bool asked;    /* the page has been sent for */
+	bool is_again; /* we are ready, or will be without it */
 	int status;
 	struct buf names; /* owned */
 	bool more;
 };
 
 static void pull_next(struct job *j, void *arg);
-static void pull_from(struct rebuild *r, uint32_t node);
+static void pull_from(struct rebuild *r, uint32_t node, bool is_again);
 
-static void take_names(struct job *j, uint32_t node, const struct buf *names)
+/* It has said so before, or its last daemon has: what it holds now it has asked us for. */
+static void take_again(struct job *j, uint8_t kind, uint64_t dir, const char *name, const struct pointer *at)
 {
-	struct cursor c = cursor_make(names->data, names->len);
+	if (kind == TOLD_POINTER)
+		names_claim(j->names, dir, name, at);
+}
+
+static void take_first(
+	struct job *j, uint32_t node, uint8_t kind, uint64_t dir, const char *name, const struct pointer *at)
+{
+	if (kind == TOLD_LOCK)
+		names_told_lock(j->names, dir, name, node, &(struct told_lock){ at->ino, at->stamp, at->hidden });
+	else
+		names_told(j->names, dir, name, at);
+}
+
+static void take_names(struct job *j, const struct pull *p)
+{
+	struct cursor c = cursor_make(p->names.data, p->names.len);
 	char name[RECORD_NAME_MAX + 1];
 
 	while (cursor_left(&c) > 0) {
@@ -111,19 +136,20 @@ static void take_names(struct job *j, uint32_t node, const struct buf *names)
 		cursor_str(&c, name, sizeof(name));
 		if (!cursor_ok(&c))
 			return;
-		if (kind == TOLD_LOCK)
-			names_told_lock(j->names, dir, name, node, &(struct told_lock){ at.ino, at.stamp, at.hidden });
+		if (p->is_again)
+			take_again(j, kind, dir, name, &at);
 		else
-			names_told(j->names, dir, name, &at);
+			take_first(j, p->node, kind, dir, name, &at);
 	}
 }
 
-static void pull_end(struct rebuild *r, uint32_t node)
+/* It was the first time. */
+static void told_all(struct rebuild *r, uint32_t node)
 {
 	uint32_t num = node == 0 ? peers_count(r->j->peers) : 0;
 
 	for (uint32_t i = 1; i < num; i++)
-		pull_from(r, i);
+		pull_from(r, i, false);
 	pthread_mutex_lock(&r->lock);
 	bool last = --r->missing == 0;
 	pthread_mutex_unlock(&r->lock);
@@ -133,15 +159,32 @@ static void pull_end(struct rebuild *r, uint32_t node)
 	}
 }
 
+static void pull_end(struct pull *p)
+{
+	struct rebuild *r = p->r;
+
+	pthread_mutex_lock(&r->lock);
+	bool again = r->asked[p->node].again;
+	r->asked[p->node].now = r->asked[p->node].again = false;
+	pthread_mutex_unlock(&r->lock);
+	if (!p->is_again)
+		told_all(r, p->node);
+	if (again && !r->j->ending)
+		pull_from(r, p->node, true);
+	buf_free(&p->names);
+	free(p);
+}
+
 /* An answer has come, in a worker. */
 static void pull_answered(struct job *j, void *arg)
 {
 	struct pull *p = arg;
 
 	if (p->status == 0)
-		take_names(j, p->node, &p->names);
+		take_names(j, p);
 	if (p->status == -EIO) {
-		names_refused(j->names, 0, NULL);
+		if (!p->is_again)
+			names_refused(j->names, 0, NULL);
 		p->again = (struct refused){ .ask = pull_next, .arg = p };
 		if (ask_later(j, &p->again))
 			return;
@@ -156,9 +199,7 @@ static void pull_answered(struct job *j, void *arg)
 		pull_next(j, p);
 		return;
 	}
-	pull_end(p->r, p->node);
-	buf_free(&p->names);
-	free(p);
+	pull_end(p);
 }
 
 static void pull_done(int status, const struct wire_msg *reply, void *arg)
@@ -201,14 +242,31 @@ static void pull_next(struct job *j, void *arg)
 	}
 }
 
-static void pull_from(struct rebuild *r, uint32_t node)
+/* One at a time of each node, which knows one page that comes next. */
+static bool begins_pull(struct rebuild *r, uint32_t node, bool is_again)
+{
+	pthread_mutex_lock(&r->lock);
+	struct asked *a = r->asked ? &r->asked[node] : NULL;
+	bool begins = a && !a->now;
+	if (begins)
+		a->now = true;
+	else if (a)
+		a->again |= is_again;
+	pthread_mutex_unlock(&r->lock);
+	return begins;
+}
+
+static void pull_from(struct rebuild *r, uint32_t node, bool is_again)
 {
 	struct pull *p = calloc(1, sizeof(*p));
 
-	if (!p)
-		return; /* never ready: names wait, and time out */
+	if (!p || !begins_pull(r, node, is_again)) {
+		free(p);
+		return; /* of no memory, the first time: never ready, so names wait, and time out */
+	}
 	p->r = r;
 	p->node = node;
+	p->is_again = is_again;
 	pull_next(r->j, p);
 }
 
@@ -218,12 +276,37 @@ static void begin(struct job *j, void *arg)
 	struct rebuild *r = arg;
 
 	pthread_mutex_lock(&r->lock);
-	bool first = !r->begun;
-	r->begun = true;
+	bool first = !r->asked && (r->asked = calloc(peers_count(j->peers), sizeof(*r->asked)));
 	r->missing = first ? peers_count(j->peers) : r->missing;
 	pthread_mutex_unlock(&r->lock);
 	if (first)
-		pull_from(r, 0);
+		pull_from(r, 0, false);
+}
+
+struct back { /* a node */
+	struct rebuild *r;
+	uint32_t node;
+};
+
+static void pull_back(struct job *j, void *arg)
+{
+	struct back *b = arg;
+
+	(void)j;
+	pull_from(b->r, b->node, true);
+	free(b);
+}
+
+/* What it has said before is known, and must be told once more: it may have been given up since, or said nothing. */
+static void is_back(struct rebuild *r, uint32_t node)
+{
+	struct back *b = malloc(sizeof(*b));
+
+	if (!b)
+		return;
+	*b = (struct back){ r, node };
+	if (workers_do(r->j->workers, pull_back, b) < 0)
+		free(b);
 }
 
 /* ---- telling a server that has begun: pages of our directories */
@@ -588,15 +671,17 @@ static void rebuild_destroy(struct job *j)
 		free(s);
 	}
 	pthread_mutex_destroy(&r->lock);
+	free(r->asked);
 	free(r);
 	j->rebuild = NULL;
 }
 
 static void rebuild_event(struct job *j, enum peers_event event, uint32_t node)
 {
-	(void)node;
 	if (event == PEERS_ASSEMBLED)
 		(void)workers_do(j->workers, begin, j->rebuild);
+	if (event == PEERS_RESTARTED)
+		is_back(j->rebuild, node);
 }
 
 const struct part rebuild_part = { .create = rebuild_create, .destroy = rebuild_destroy, .event = rebuild_event };

@@ -442,6 +442,43 @@ static void test_late_page(void)
 	job_world_stop(w);
 }
 
+static bool is_given_up(struct job_world *w, uint32_t by, uint32_t node)
+{
+	struct peers_node n;
+
+	return peers_nodes(job_world_peers(w, by), node, &n, 1) == 1 && n.gone;
+}
+
+/* A server that begins while a home is given up does not hear of its names; the home is back later. */
+static void test_home_back_later(void)
+{
+	const uint32_t num = 3, server = 1, home = 2;
+	struct job_world *w =
+		job_world_start_with(&(struct job_world_options){ .num = num, .node_timeout_usec = 200000 });
+	struct job *other = job_world_job(w, 0);
+	char name[RECORD_NAME_MAX + 1];
+	struct stat st;
+	int rc = -ENOENT;
+
+	served_name(name, server, num, 0);
+	is_int(path_create(job_world_job(w, home), name, 0600, O_EXCL), 0, "a file");
+	job_world_kill(w, home);
+	while (!is_given_up(w, 0, home))
+		usleep(10000);
+	job_world_restart(w, server);
+	while (!is_given_up(w, server, home))
+		usleep(10000);
+	is_int(path_stat(other, name, &st), -ENOENT, "its home is given up, and the server of its name begins anew");
+	job_world_revive(w, home);
+	for (unsigned int i = 0; rc == -ENOENT && i < 1000; i++) {
+		rc = path_stat(other, name, &st);
+		usleep(10000);
+	}
+	is_int(rc, 0, "when the home is back its name is");
+	is_int(path_create(other, name, 0600, O_EXCL), -EEXIST, "and nobody else gets it");
+	job_world_stop(w);
+}
+
 /* ---- an exchange that its node does not live to finish */
 
 #define PATIENCE_S 120
@@ -588,6 +625,7 @@ int main(void)
 
 	test_just_emptied();
 	test_late_page();
+	test_home_back_later();
 	test_full();
 	test_half_exchanged(false);
 	test_half_exchanged(true);
