@@ -5,6 +5,8 @@
  * lost is said again. Of a name that two say to hold, one has ended its lock, and only does not know yet that the server
  * has heard of it: the other counts; or the one whose stamp is higher.
  *
+ * A server that is given up may come back as it was: the end of what it may have given us is said when it does.
+ *
  * Two locks are taken in the order of (server, directory, name), the same on every node.
  */
 #include <errno.h>
@@ -15,6 +17,7 @@
 #include <unistd.h>
 
 #include "fs/job/private.h"
+#include "fs/job/share.h"
 
 #define FULL_USEC 2000u
 
@@ -26,6 +29,8 @@ struct hold {
 	struct pointer at; /* at its end */
 	bool known;
 	bool full;     /* too much waits for the server already */
+	bool sent;     /* the server may have heard of it */
+	bool parked;   /* held->lock: its end is said when the server is back */
 	bool granted;  /* held->lock: the server has given it */
 	bool ended;    /* held->lock: it is to know that we do not need it any more */
 	bool answered; /* held->lock: the server has said something */
@@ -84,14 +89,34 @@ static void put_name(struct wire_msg *m, enum message_type type, uint64_t dir, c
 
 static void send_unlock(struct job *j, void *arg);
 
-/* Who is given up, and comes back, has it from rebuild.c. */
+static bool is_given_up(struct job *j, uint32_t node)
+{
+	struct peers_node n;
+
+	return peers_nodes(j->peers, node, &n, 1) == 1 && n.gone;
+}
+
+/* True: until held_event. */
+static bool park(struct hold *h)
+{
+	struct held *held = h->j->held;
+
+	pthread_mutex_lock(&held->lock);
+	h->parked = h->sent && is_given_up(h->j, h->server);
+	bool parked = h->parked;
+	pthread_mutex_unlock(&held->lock);
+	return parked;
+}
+
 static void unlock_done(int status, const struct wire_msg *reply, void *arg)
 {
 	struct hold *h = arg;
 
 	(void)reply;
 	h->full = status == -EAGAIN || status == -ENOMEM;
-	bool again = h->full || status == -ETIMEDOUT || status == -ECONNRESET;
+	bool again = h->full || status == -ETIMEDOUT || status == -ECONNRESET || (status == -EHOSTDOWN && h->sent);
+	if (status == -EHOSTDOWN && !h->j->ending && park(h))
+		return;
 	if (!again || h->j->ending || workers_do(h->j->workers, send_unlock, h) < 0)
 		forget(h);
 }
@@ -161,14 +186,25 @@ static void lock_done(int status, const struct wire_msg *reply, void *arg)
 	pthread_mutex_unlock(&held->lock);
 }
 
+static int send_lock(struct job *j, struct hold *h, const struct wire_msg *m)
+{
+	uint64_t until = share_now_usec() + config_number(j->opt.cfg, CONFIG_AGENT_TIMEOUT);
+	int rc;
+
+	while ((rc = peers_call_async(j->peers, h->server, m, lock_done, h)) == -EAGAIN && share_now_usec() < until)
+		usleep(FULL_USEC); /* so much waits for that server already */
+	return rc == -EAGAIN ? -ETIMEDOUT : rc;
+}
+
 static int ask_lock(struct job *j, struct hold *h, const struct wire_msg *m)
 {
 	struct held *held = j->held;
 
 	h->answered = false;
-	int rc = peers_call_async(j->peers, h->server, m, lock_done, h);
+	int rc = send_lock(j, h, m);
 	if (rc < 0)
 		return rc;
+	h->sent = true;
 	pthread_mutex_lock(&held->lock);
 	while (!h->answered)
 		pthread_cond_wait(&held->cond, &held->lock);
@@ -200,7 +236,8 @@ static int lock_one(struct job *j, struct name_ref *ref)
 	if (rc == 0) {
 		ref->at = h->at;
 		ref->stamp = h->stamp;
-	} else if (rc == -EIO) { /* refused: the server may keep nothing that it is told */
+	} else if (rc == -EIO ||
+		   !h->sent) { /* refused: the server may keep nothing that it is told; or it was told nothing */
 		ref->held = NULL;
 		forget(h);
 	} else {
@@ -290,4 +327,27 @@ static void held_destroy(struct job *j)
 	j->held = NULL;
 }
 
-const struct part held_part = { .create = held_create, .destroy = held_destroy };
+/* One that is parked and whose server is back. */
+static struct hold *unpark(struct held *held, uint32_t server)
+{
+	pthread_mutex_lock(&held->lock);
+	struct hold *h = held->all.next;
+	while (h != &held->all && !(h->parked && h->server == server))
+		h = h->next;
+	bool found = h != &held->all;
+	if (found)
+		h->parked = false;
+	pthread_mutex_unlock(&held->lock);
+	return found ? h : NULL;
+}
+
+static void held_event(struct job *j, enum peers_event event, uint32_t node)
+{
+	struct hold *h;
+
+	while (event == PEERS_RESTARTED && (h = unpark(j->held, node)))
+		if (workers_do(j->workers, send_unlock, h) < 0)
+			forget(h);
+}
+
+const struct part held_part = { .create = held_create, .destroy = held_destroy, .event = held_event };

@@ -90,13 +90,13 @@ static void put_text(const struct lag *l, char *out, size_t cap)
 			(unsigned long long)l->lacks, lag_reason(l->status), lag_remedy(l->status));
 }
 
-/* What has waited is served; by whoever they are. */
+/* What has waited is served, by whoever they are; not what nobody waits for any more, whose names others may have by now. */
 static void serve_kept(struct job *j, struct later *kept, int status)
 {
 	for (struct later *next; kept; kept = next) {
 		next = kept->next;
-		if (status < 0)
-			peers_reply_status(kept->rq, status);
+		if (status < 0 || !peers_is_wanted(kept->rq))
+			peers_reply_status(kept->rq, status < 0 ? status : -ECONNRESET);
 		else
 			kept->fn(j, kept->rq);
 		free(kept);

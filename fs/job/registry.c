@@ -533,12 +533,22 @@ static int register_opener(struct job *j, struct shared *s, const struct opener 
 	return rc;
 }
 
-static void undo_register(struct job *j, struct shared *s, uint32_t node)
+/* was: what it had open before; what it is promised since then stays. cut_lock is held. */
+static void undo_register(struct job *j, struct shared *s, const struct opener *was)
 {
 	pthread_mutex_lock(&s->mutex);
-	(void)set_opener(s, &(struct opener){ .node = node });
+	(void)set_opener(s, &(struct opener){ .node = was->node, .readers = was->readers, .writers = was->writers });
 	pthread_mutex_unlock(&s->mutex);
 	(void)keep_anchor(j, s);
+}
+
+static struct opener opener_of(struct shared *s, uint32_t node)
+{
+	pthread_mutex_lock(&s->mutex);
+	const struct opener *o = find_opener(s, node);
+	struct opener was = o ? *o : (struct opener){ .node = node };
+	pthread_mutex_unlock(&s->mutex);
+	return was;
 }
 
 static int do_register_at(struct job *j, struct shared *s, struct peers_request *rq)
@@ -547,10 +557,11 @@ static int do_register_at(struct job *j, struct shared *s, struct peers_request 
 
 	read_opener(rq, &o);
 	pthread_mutex_lock(&s->cut_lock);
+	struct opener was = opener_of(s, o.node);
 	append_raise_end(s, registry_end_told(j, s, peers_msg(rq), MESSAGE_SHARE_END));
 	int rc = register_opener(j, s, &o);
 	if (rc < 0)
-		undo_register(j, s, o.node);
+		undo_register(j, s, &was);
 	pthread_mutex_unlock(&s->cut_lock);
 	return rc;
 }

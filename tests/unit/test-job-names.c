@@ -479,6 +479,45 @@ static void test_home_back_later(void)
 	job_world_stop(w);
 }
 
+struct making {
+	struct job *j;
+	const char *name;
+	int rc;
+};
+
+static void *make_name(void *arg)
+{
+	struct making *m = arg;
+
+	m->rc = path_create(m->j, m->name, 0600, O_EXCL);
+	return NULL;
+}
+
+/* The server of a name has given it, and is cut off until it is given up; it is back as it was. */
+static void test_server_back(void)
+{
+	const uint32_t num = 3, server = 1;
+	struct job_world *w = job_world_start_with(
+		&(struct job_world_options){ .num = num, .timeout_usec = 5000000, .node_timeout_usec = 200000 });
+	struct loopback *l = job_world_loopback(w);
+	char name[RECORD_NAME_MAX + 1];
+	struct making m = { job_world_job(w, 0), name, 0 };
+	pthread_t thread;
+
+	served_name(name, server, num, 0);
+	loopback_hold_reply(l, server, MESSAGE_NAME_LOCK, 0);
+	pthread_create(&thread, NULL, make_name, &m);
+	loopback_await_held(l, server);
+	loopback_cut(l, server);
+	pthread_join(thread, NULL);
+	ok(m.rc < 0, "the server of a name has given it, and is given up before that is heard: %s", strerror(-m.rc));
+	loopback_let_go(l, server);
+	loopback_assemble(l);
+	loopback_settle(l);
+	is_int(path_create(job_world_job(w, 2), name, 0600, O_EXCL), 0, "when it is back others get the name");
+	job_world_stop(w);
+}
+
 /* ---- an exchange that its node does not live to finish */
 
 #define PATIENCE_S 120
@@ -626,6 +665,7 @@ int main(void)
 	test_just_emptied();
 	test_late_page();
 	test_home_back_later();
+	test_server_back();
 	test_full();
 	test_half_exchanged(false);
 	test_half_exchanged(true);
