@@ -63,6 +63,7 @@ struct names {
 	unsigned int closed; /* dirs */
 	unsigned int lefts;  /* entries with at.left */
 	uint64_t round;      /* of sweeps */
+	size_t in_doubt;     /* entries that are being asked for */
 	bool sweeping;
 	bool unsure; /* what was left before we began is not known */
 	bool ahead;  /* somebody waits for a directory that our tree does not have yet */
@@ -314,6 +315,7 @@ static bool take_over(struct names *n, struct name_entry *e)
 
 	set_owner(e, peers_self(n->j->peers), NAMES_OWN_ID);
 	e->doubted = true;
+	n->in_doubt += news;
 	return news;
 }
 
@@ -471,13 +473,15 @@ static void note_told(struct names *n, struct name_entry *e, const struct pointe
 		n->stamp = now.stamp;
 }
 
-/* What a home has that we know otherwise. */
-static bool differs(const struct name_entry *e, const struct pointer *claim)
+/* What a home has that we know otherwise. That it hides the backing name of its own file it says when the name goes. */
+static bool differs(const struct names *n, const struct name_entry *e, uint32_t home, const struct pointer *claim)
 {
-	return claim->ino ? e->at.ino != claim->ino || e->at.stamp != claim->stamp : claim->hidden && !e->at.hidden;
+	if (claim->ino)
+		return e->at.ino != claim->ino || e->at.stamp != claim->stamp;
+	return claim->hidden && !e->at.hidden && !(e->at.ino && place_ino(e->at.ino, peers_count(n->j->peers)) == home);
 }
 
-void names_claim(struct names *n, uint64_t dir, const char *name, const struct pointer *claim)
+void names_claim(struct names *n, uint32_t home, uint64_t dir, const char *name, const struct pointer *claim)
 {
 	bool ask = false;
 
@@ -486,12 +490,20 @@ void names_claim(struct names *n, uint64_t dir, const char *name, const struct p
 	if (e && !n->ready)
 		note_told(n, e, claim);
 	else if (e && e->id)
-		e->over = true; /* asked for when the lock, or the doubt, ends */
-	else if (e && differs(e, claim))
+		e->over |= !e->doubted || differs(n, e, home, claim); /* asked for when the lock, or the doubt, ends */
+	else if (e && differs(n, e, home, claim))
 		ask = take_over(n, e);
 	pthread_mutex_unlock(&n->lock);
 	if (ask)
 		rebuild_name(n->j, dir, name);
+}
+
+size_t names_in_doubt(struct names *n)
+{
+	pthread_mutex_lock(&n->lock);
+	size_t num = n->in_doubt;
+	pthread_mutex_unlock(&n->lock);
+	return num;
 }
 
 void names_settled(struct names *n, uint64_t dir, const char *name, const struct pointer *at)
@@ -509,6 +521,7 @@ void names_settled(struct names *n, uint64_t dir, const char *name, const struct
 		now.hidden |= e->at.hidden;
 		now.left = POINTER_LEFT_ANY; /* what its last owner did is not known */
 		e->doubted = e->refused = false;
+		n->in_doubt--;
 		free_lock(n, e, &now, &last);
 	}
 	pthread_mutex_unlock(&n->lock);
@@ -778,7 +791,7 @@ void names_serve_claim(struct job *j, struct peers_request *rq)
 
 	pointer_get(m, &claim);
 	if (message_get_str(m, MESSAGE_NAME, name, sizeof(name)))
-		names_claim(j->names, message_get(m, MESSAGE_DIR), name, &claim);
+		names_claim(j->names, peers_from(rq), message_get(m, MESSAGE_DIR), name, &claim);
 	peers_reply_status(rq, 0);
 }
 

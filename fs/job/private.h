@@ -244,7 +244,8 @@ void names_tree_grown(struct names *n); /* our tree has another change: for lock
 /* What the nodes tell when we have just begun, and when a lock's owner is gone (rebuild.c). */
 void names_told(struct names *n, uint64_t dir, const char *name, const struct pointer *at);
 /* A home says that it has the name, or hides it: if we know otherwise, all are asked. */
-void names_claim(struct names *n, uint64_t dir, const char *name, const struct pointer *claim);
+void names_claim(struct names *n, uint32_t home, uint64_t dir, const char *name, const struct pointer *claim);
+size_t names_in_doubt(struct names *n); /* so many are being asked for */
 struct told_lock {
 	uint64_t id, stamp; /* stamp: as it was given */
 	bool needed;        /* else it has ended, and an earlier daemon of the server may have heard of that */

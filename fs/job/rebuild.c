@@ -26,6 +26,7 @@
 
 #define FULL_USEC    2000u /* until it is tried again when too many requests wait for a node */
 #define REFUSED_USEC 100000u
+#define DOUBTS_MAX   256u /* names that are asked for at once because of what a node that is back has told */
 
 enum { TOLD_POINTER = 1, TOLD_LOCK };
 
@@ -43,7 +44,8 @@ struct refused { /* what is to be asked again */
 
 struct asked {      /* a node, for its names */
 	bool now;   /* it is telling them */
-	bool again; /* it has to, when it has told them */
+	bool first; /* when it has told them, it is asked for the first time */
+	bool again; /* or once more */
 };
 
 struct rebuild {
@@ -100,6 +102,7 @@ struct pull {
 	bool is_again; /* we are ready, or will be without it */
 	int status;
 	struct buf names; /* owned */
+	size_t taken;     /* of these */
 	bool more;
 };
 
@@ -107,10 +110,11 @@ static void pull_next(struct job *j, void *arg);
 static void pull_from(struct rebuild *r, uint32_t node, bool is_again);
 
 /* It has said so before, or its last daemon has: what it holds now it has asked us for. */
-static void take_again(struct job *j, uint8_t kind, uint64_t dir, const char *name, const struct pointer *at)
+static void take_again(
+	struct job *j, uint32_t node, uint8_t kind, uint64_t dir, const char *name, const struct pointer *at)
 {
 	if (kind == TOLD_POINTER)
-		names_claim(j->names, dir, name, at);
+		names_claim(j->names, node, dir, name, at);
 }
 
 static void take_first(
@@ -122,12 +126,15 @@ static void take_first(
 		names_told(j->names, dir, name, at);
 }
 
-static void take_names(struct job *j, const struct pull *p)
+/* The rest of a page, as far as it may be taken now; false: later more. */
+static bool take_names(struct job *j, struct pull *p)
 {
-	struct cursor c = cursor_make(p->names.data, p->names.len);
+	struct cursor c = cursor_make(p->names.data + p->taken, p->names.len - p->taken);
 	char name[RECORD_NAME_MAX + 1];
 
 	while (cursor_left(&c) > 0) {
+		if (p->is_again && names_in_doubt(j->names) >= DOUBTS_MAX)
+			return false;
 		uint8_t kind = cursor_u8(&c);
 		uint64_t dir = cursor_u64(&c);
 		struct pointer at = { .ino = cursor_u64(&c) };
@@ -135,12 +142,14 @@ static void take_names(struct job *j, const struct pull *p)
 		at.hidden = cursor_u8(&c);
 		cursor_str(&c, name, sizeof(name));
 		if (!cursor_ok(&c))
-			return;
+			return true;
+		p->taken = p->names.len - cursor_left(&c);
 		if (p->is_again)
-			take_again(j, kind, dir, name, &at);
+			take_again(j, p->node, kind, dir, name, &at);
 		else
 			take_first(j, p->node, kind, dir, name, &at);
 	}
+	return true;
 }
 
 /* It was the first time. */
@@ -164,12 +173,14 @@ static void pull_end(struct pull *p)
 	struct rebuild *r = p->r;
 
 	pthread_mutex_lock(&r->lock);
-	bool again = r->asked[p->node].again;
-	r->asked[p->node].now = r->asked[p->node].again = false;
+	struct asked next = r->asked[p->node];
+	r->asked[p->node] = (struct asked){ 0 };
 	pthread_mutex_unlock(&r->lock);
 	if (!p->is_again)
 		told_all(r, p->node);
-	if (again && !r->j->ending)
+	if (next.first)
+		pull_from(r, p->node, false);
+	else if (next.again && !r->j->ending)
 		pull_from(r, p->node, true);
 	buf_free(&p->names);
 	free(p);
@@ -180,8 +191,11 @@ static void pull_answered(struct job *j, void *arg)
 {
 	struct pull *p = arg;
 
-	if (p->status == 0)
-		take_names(j, p);
+	if (p->status == 0 && !j->ending && !take_names(j, p)) {
+		usleep(FULL_USEC);
+		if (workers_do(j->workers, pull_answered, p) == 0)
+			return;
+	}
 	if (p->status == -EIO) {
 		if (!p->is_again)
 			names_refused(j->names, 0, NULL);
@@ -210,6 +224,7 @@ static void pull_done(int status, const struct wire_msg *reply, void *arg)
 
 	p->status = status;
 	p->more = false;
+	p->taken = 0;
 	buf_reset(&p->names);
 	if (reply && status == 0) {
 		if (message_get_bytes(reply, MESSAGE_NAMES, 0, &names, &len))
@@ -250,8 +265,10 @@ static bool begins_pull(struct rebuild *r, uint32_t node, bool is_again)
 	bool begins = a && !a->now;
 	if (begins)
 		a->now = true;
+	else if (a && is_again)
+		a->again = true;
 	else if (a)
-		a->again |= is_again;
+		a->first = true;
 	pthread_mutex_unlock(&r->lock);
 	return begins;
 }

@@ -16,7 +16,7 @@
 
 struct following {
 	struct recover_set *set;
-	bool *is_other; /* owned; by node: its tree is another one, and it follows no more */
+	bool *is_other; /* owned; by node: its tree is another one, or its files do not fit the next change, and it follows no more */
 };
 
 static struct state *tree_of(const struct recover_set *set, uint32_t node)
@@ -56,7 +56,10 @@ static int follow(struct following *f, uint32_t node, const struct record *rec)
 	if (f->is_other[node])
 		return 0;
 	int r = state_tree_follow(st, &copy, apply_next, st);
-	return r == -EILSEQ ? 0 : r; /* said in the end */
+	if (r == -ENOMEM || r == -EIO || r == -EBADMSG)
+		return r;
+	f->is_other[node] = r < 0 && r != -EILSEQ; /* its files do not fit that: said in the end */
+	return 0;
 }
 
 static int on_record(const struct record *rec, void *arg)
@@ -100,8 +103,8 @@ static void say_lacking(const struct recover_set *set)
 		if (lacks_some(set, i) && !set->silent)
 			fprintf(stderr,
 				"cistern recover: the store of %s lacks the last %" PRIu64
-				" changes of the directories, and no other one has kept them: its files in directories that these have made or "
-				"moved stay in it; give --to another, empty directory for all of them\n",
+				" changes of the directories, which no other one has kept, or which its files do not fit: those in directories "
+				"that these have made or moved stay in it; give --to another, empty directory for all of them\n",
 				hosts_node_text(set->first, i, node), last - state_tree_stamp(tree_of(set, i)));
 }
 

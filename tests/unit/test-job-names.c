@@ -479,6 +479,29 @@ static void test_home_back_later(void)
 	job_world_stop(w);
 }
 
+/* A server that has begun asks node 0 first; meanwhile another node is restarted, and asked, too. */
+static void test_restarted_before_asked(void)
+{
+	const uint32_t num = 3, server = 1, other = 2;
+	struct job_world *w = job_world_start_with(&(struct job_world_options){ .num = num, .timeout_usec = 5000000 });
+	struct loopback *l = job_world_loopback(w);
+	char name[RECORD_NAME_MAX + 1];
+
+	served_name(name, server, num, 0);
+	loopback_hold_reply(l, 0, MESSAGE_NAME_SEND, 0);
+	job_world_restart(w, server);
+	loopback_await_held(l, 0);
+	loopback_set_deaf(l, other, true);
+	job_world_restart(w, other);
+	usleep(100000); /* it is being asked once more */
+	loopback_let_go(l, 0);
+	usleep(100000); /* and ought to be for the first time */
+	loopback_set_deaf(l, other, false);
+	is_int(path_create(job_world_job(w, 0), name, 0600, O_EXCL), 0,
+		"a node that is restarted before a server asks it the first time does not hold that up");
+	job_world_stop(w);
+}
+
 struct making {
 	struct job *j;
 	const char *name;
@@ -665,6 +688,7 @@ int main(void)
 	test_just_emptied();
 	test_late_page();
 	test_home_back_later();
+	test_restarted_before_asked();
 	test_server_back();
 	test_full();
 	test_half_exchanged(false);
