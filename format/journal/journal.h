@@ -26,7 +26,7 @@ void journal_destroy(struct journal *j); /* unmaps, truncates the last file to w
 /* Sets rec->seq (next) and appends. 0; -ENOSPC (nothing appended, seq unused), -EIO, encode errors. */
 int journal_append(struct journal *j, struct record *rec);
 uint64_t journal_next_seq(const struct journal *j);
-/* All records with seq <= *ret_seq are durable when it returns 0. Safe beside journal_append in another thread. */
+/* All records with seq <= *ret_seq (may be NULL) are durable when it returns 0. Safe beside journal_append in another thread. */
 int journal_sync(struct journal *j, uint64_t *ret_seq);
 /* Close the present file and begin the next one. *ret_number = the new file's number. */
 int journal_rotate(struct journal *j, uint32_t *ret_number);

@@ -117,6 +117,17 @@ static void *append_a(void *arg)
 	return (void *)(intptr_t)opened_put(f, "a", 0);
 }
 
+/* Of two that have appended one byte each, "b" first. */
+static void end_both(struct opened at[2])
+{
+	for (uint32_t k = 0; k < 2; k++)
+		is_int(job_flush(at[k].j, at[k].file), 0, "told");
+	for (uint32_t k = 0; k < 2; k++)
+		ok(opened_shows(&at[k], 0, "ba"), "both are there");
+	for (uint32_t k = 0; k < 2; k++)
+		is_int(opened_close(&at[k]), 0, "closed");
+}
+
 /* What a node was given by the home's last daemon, and cannot tell the next one yet, is nobody else's. */
 static void test_append_to_restarted(void)
 {
@@ -137,12 +148,7 @@ static void test_append_to_restarted(void)
 	loopback_set_hanging(job_world_loopback(w), 1, false);
 	pthread_join(thread, &done);
 	is_int((intptr_t)done, 1, "the home is restarted, another one appends");
-	for (uint32_t k = 0; k < 2; k++)
-		is_int(job_flush(at[k].j, at[k].file), 0, "told");
-	for (uint32_t k = 0; k < 2; k++)
-		ok(opened_shows(&at[k], 0, "ba"), "both are there");
-	for (uint32_t k = 0; k < 2; k++)
-		is_int(opened_close(&at[k]), 0, "closed");
+	end_both(at);
 	job_world_stop(w);
 }
 
@@ -171,12 +177,7 @@ static void test_append_told_late(void)
 	loopback_set_hanging(l, 2, false);
 	pthread_join(thread, &done);
 	is_int((intptr_t)done, 1, "and the home is restarted, which cannot hear of that");
-	for (uint32_t k = 0; k < 2; k++)
-		is_int(job_flush(at[k].j, at[k].file), 0, "told");
-	for (uint32_t k = 0; k < 2; k++)
-		ok(opened_shows(&at[k], 0, "ba"), "both are there");
-	for (uint32_t k = 0; k < 2; k++)
-		is_int(opened_close(&at[k]), 0, "closed");
+	end_both(at);
 	job_world_stop(w);
 }
 
