@@ -332,17 +332,19 @@ void commit_serve_put(struct job *j, struct peers_request *rq)
 
 /* ---- what there is to tell */
 
-static int list_uncommitted(struct job *j, uint64_t ino, uint64_t upto, struct list *ret)
+/* Also what is written while it is listed. */
+static int list_uncommitted(struct job *j, uint64_t ino, struct list *ret)
 {
 	struct extent batch[BATCH];
 	size_t num;
 	uint64_t off = 0;
 	int rc = 0;
 
+	ret->num = 0;
 	while (rc == 0 && off != UINT64_MAX) {
 		rc = state_uncommitted(store_state(j->opt.store), ino, off, batch, BATCH, &num, &off);
 		for (size_t i = 0; rc == 0 && i < num; i++)
-			if (batch[i].seq <= upto && batch[i].kind != EXTENT_BACKING)
+			if (batch[i].kind != EXTENT_BACKING)
 				rc = list_add(ret, &(struct layer_extent){ .ext = batch[i] });
 	}
 	return rc;
@@ -513,14 +515,38 @@ static void lower_end(struct shared *s, struct commit *c)
 	pthread_mutex_unlock(&s->mutex);
 }
 
+static uint64_t count_cuts(struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	uint64_t cuts = s->cuts;
+	pthread_mutex_unlock(&s->mutex);
+	return cuts;
+}
+
+/*
+ * Listed before the stamp is given: a cut goes by stamps, so what has one from before it must have been written before it; and what one in
+ * between has cut off is not to come back. What is written while it is listed may have taken the place of what was to be committed: it goes along,
+ * and is committed once more, since the record says upto.
+ */
+static int list_and_stamp(struct job *j, struct shared *s, struct commit *c)
+{
+	uint64_t cuts;
+	int rc;
+
+	do {
+		cuts = count_cuts(s);
+		c->upto = state_seq(store_state(j->opt.store));
+		rc = list_uncommitted(j, s->ino, &c->list);
+		rc = rc < 0 ? rc : ask_stamp(j, s, &c->stamp);
+	} while (rc == 0 && cuts != count_cuts(s));
+	lower_end(s, c);
+	return rc;
+}
+
 static int commit_fresh(struct job *j, struct shared *s, struct commit *c, bool durable)
 {
-	/* Before the stamp is given: a cut goes by stamps, so what has one from before it must have been written before it. */
-	c->upto = state_seq(store_state(j->opt.store));
-	int rc = ask_stamp(j, s, &c->stamp);
-	lower_end(s, c);
-	if (rc == 0)
-		rc = list_uncommitted(j, s->ino, c->upto, &c->list);
+	int rc = list_and_stamp(j, s, c);
+
 	if (rc == 0)
 		rc = note_committed(j, s, c, durable);
 	for (size_t i = 0; i < c->list.num; i++)

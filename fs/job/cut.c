@@ -5,6 +5,7 @@
  * is cut off on all. Holes are written like bytes.
  */
 #include "fs/job/carry.h"
+#include "fs/job/lease.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -39,6 +40,7 @@ static void note_cut(struct shared *s, const struct cut *cut)
 	uint64_t size = cut->size;
 
 	pthread_mutex_lock(&s->mutex);
+	s->cuts++;
 	if (s->end_cut < cut->stamp)
 		s->end_cut = cut->stamp;
 	if (s->own_end > size)
@@ -76,6 +78,13 @@ static void do_cut(struct job *j, struct peers_request *rq)
 	peers_reply_status(rq, rc);
 }
 
+static void count_cut(struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	s->cuts++;
+	pthread_mutex_unlock(&s->mutex);
+}
+
 /*
  * One that came to nothing may be known to some only. Who has committed behind it has not forgotten it, but never heard of it, and what he
  * has in his layer stays. What a home lacks of its size others tell again.
@@ -101,6 +110,8 @@ int cut_again(struct job *j, uint64_t ino, const struct cut *cut)
 		expect_cut(s, cut);
 	if (state_inode(store_state(j->opt.store), ino, &in) == 0 && has_forgotten(j, &in, cut)) {
 		rc = core_cut(j->core, ino, cut->size); /* first: who dies here does it again */
+		if (rc == 0 && s)
+			count_cut(s);
 		if (rc == 0 && s && s->at_home)
 			note_cut(s, cut);
 	}
@@ -320,9 +331,13 @@ static int fallocate_shared(struct job *j, struct job_file *file, int mode, uint
 	struct shared *s = file->shared;
 	ssize_t rc = -ESTALE;
 
+	lease_begin_write(j, s);
 	for (int tries = 0; carry_again(j, s, tries, &rc); tries++)
 		rc = carry_fallocate(j, s, mode, off, len);
-	return rc == -ESTALE ? fallocate_layer(j, file, mode, off, len) : (int)rc;
+	if (rc == -ESTALE)
+		rc = fallocate_layer(j, file, mode, off, len);
+	lease_end_write(s);
+	return (int)rc;
 }
 
 int share_fallocate(struct job *j, struct job_file *file, int mode, uint64_t off, uint64_t len)

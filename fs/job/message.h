@@ -85,8 +85,12 @@ enum message_type {
 	MESSAGE_SHARE_BACKING_READ, /* to the home: INO, OFF, LEN -> PIECES (bytes of the backing file): no path leads there any more */
 	MESSAGE_SHARE_END_ASK, /* to all: INO -> END: so far reaches what you know of, also what you have not committed; OFF: share_end_given; FLAGS 1: not known yet */
 	MESSAGE_SHARE_FORGET,  /* to all, one-way: INO: of what you know of it nothing is to be had from me any more */
-	MESSAGE_SHARE_SHOW, /* to the home, from who reads what he may write: INO; answered when all who write have committed */
-	MESSAGE_SHARE_SHOW_NOW, /* from it, to those: INO */
+	/* to the home, from who reads what he may write: INO; answered when all who write have committed. -> PROMISE, AT_STAMP: a lease */
+	MESSAGE_SHARE_SHOW,
+	/* from it, to those: INO, PROMISE: say WRITES for so long, FLAGS 1: register -> FLAGS 1: has written, or does */
+	MESSAGE_SHARE_SHOW_NOW,
+	MESSAGE_SHARE_RECALL, /* from it, to who has a lease: INO, AT_STAMP */
+	MESSAGE_SHARE_WRITES, /* to it, from who is bound: INO; answered when no other node has a lease */
 
 	/* lock.c: 300 to 319 */
 	MESSAGE_LOCK_ASK =
@@ -176,7 +180,7 @@ enum message_tag {
 	MESSAGE_SHARE_DRAINED,       /* CUTS: inode, stamp, time (0: any) of each */
 	MESSAGE_SHARE_DRAINED_STAMP, /* VIEW: struct drained_upto */
 	MESSAGE_SHARE_DRAINED_TIME,
-	MESSAGE_SHARE_PROMISE, /* VIEW: usec */
+	MESSAGE_SHARE_PROMISE, /* usec. VIEW: struct view */
 
 	/* lock: 400 to 449 */
 	MESSAGE_LOCK_WHAT = 400, /* enum lock_what */

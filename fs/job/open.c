@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "fs/job/ahead.h"
-#include "fs/job/share.h"
+#include "fs/job/lease.h"
 
 #define ADOPT_TRIES    8
 #define STREAMED_BYTES (64u << 20)
@@ -117,6 +117,8 @@ static int register_locked(struct job *j, struct shared *s, struct view *v)
 	if (rc == 0) {
 		view_get(&reply, v);
 		shared_apply(s, v, asked_usec);
+		if (v->flags & VIEW_BOUND)
+			lease_bind(j, s);
 		pthread_mutex_lock(&s->mutex);
 		s->registered = true;
 		pthread_mutex_unlock(&s->mutex);
@@ -147,6 +149,8 @@ static void count_opens(struct shared *s, int flags, uint32_t by)
 		s->writers += by;
 	else
 		s->readers += by;
+	if (s->writers == 0)
+		lease_end(s);
 	pthread_mutex_unlock(&s->mutex);
 }
 

@@ -4,7 +4,7 @@
  * memory: the openers tell it again to a home that has been restarted, and stamps are taken from the clock, so that they rise
  * over a restart, too.
  */
-#include "fs/job/share.h"
+#include "fs/job/lease.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -273,6 +273,7 @@ int registry_change(struct job *j, struct shared *s, uint32_t by, struct view *r
 
 	pthread_mutex_lock(&s->mutex);
 	int rc = audience_make(s, &a);
+	lease_stir(s);
 	for (size_t i = 0; rc == 0 && i < s->num_openers; i++) {
 		struct opener *o = &s->openers[i];
 
@@ -286,16 +287,24 @@ int registry_change(struct job *j, struct shared *s, uint32_t by, struct view *r
 	return rc < 0 ? rc : describe(j, s, &now, ret);
 }
 
-void registry_reply(struct job *j, struct shared *s, struct peers_request *rq)
+/* flags: more of them. */
+static void reply_view(struct job *j, struct shared *s, struct peers_request *rq, uint32_t flags)
 {
 	struct view *v = malloc(sizeof(*v));
 	int rc = v ? registry_view(j, s, peers_from(rq), v) : -ENOMEM;
 
 	if (rc == 0)
+		v->flags |= flags;
+	if (rc == 0)
 		view_reply(rq, v);
 	else
 		peers_reply_status(rq, rc);
 	free(v);
+}
+
+void registry_reply(struct job *j, struct shared *s, struct peers_request *rq)
+{
+	reply_view(j, s, rq, 0);
 }
 
 /* ---- openers */
@@ -325,6 +334,8 @@ static int set_opener(struct shared *s, const struct opener *o)
 	struct opener was = { 0 };
 	if (i < s->num_openers)
 		was = s->openers[i];
+	if (o->writers > 0) /* it may have closed it meanwhile, and not be bound any more */
+		lease_no_more(s);
 	if (i == s->num_openers) {
 		struct opener *grown = reallocarray(s->openers, i + 1, sizeof(*grown));
 		if (!grown)
@@ -335,6 +346,7 @@ static int set_opener(struct shared *s, const struct opener *o)
 	was.node = o->node;
 	was.readers = o->readers;
 	was.writers = o->writers;
+	was.leased_usec = o->writers > 0 ? was.leased_usec : 0;
 	was.counted_ns = o->counted_ns;
 	s->openers[i] = was;
 	return 0;
@@ -369,7 +381,7 @@ static void forget_opener(struct job *j, struct shared *s, void *arg)
 	(void)set_pending(s, *node, 0);
 	show_doubt(s);
 	pthread_mutex_unlock(&s->mutex);
-	(void)j; /* an anchor goes with the next opener's end, or with us */
+	lease_recall_all(j, s); /* an anchor goes with the next opener's end, or with us */
 }
 
 void registry_forget_node(struct job *j, uint32_t node)
@@ -566,6 +578,11 @@ static int do_register_at(struct job *j, struct shared *s, struct peers_request 
 	return rc;
 }
 
+static bool is_bound(struct job *j, struct shared *s, struct peers_request *rq)
+{
+	return message_get(peers_msg(rq), MESSAGE_SHARE_WRITERS) > 0 && lease_must_tell(j, s, peers_from(rq));
+}
+
 /* Who closes a file may do so even if it is there no more. */
 static void do_register(struct job *j, struct peers_request *rq)
 {
@@ -583,7 +600,7 @@ static void do_register(struct job *j, struct peers_request *rq)
 	if (!closes)
 		core_forget(j->core, ino, 1);
 	if (rc == 0 && !closes)
-		registry_reply(j, s, rq);
+		reply_view(j, s, rq, is_bound(j, s, rq) ? VIEW_BOUND : 0);
 	else
 		peers_reply_status(rq, rc);
 	shared_put(j, s);

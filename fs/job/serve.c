@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "fs/job/carry.h"
+#include "fs/job/lease.h"
 #include "fs/job/private.h"
 #include "fs/job/share.h"
 
@@ -69,6 +70,8 @@ static const struct {
 	[MESSAGE_SHARE_END_ASK] = { end_serve_ask, SERVE_WORKER },
 	[MESSAGE_SHARE_SHOW] = { show_serve, SERVE_WORKER },
 	[MESSAGE_SHARE_SHOW_NOW] = { show_serve_now, SERVE_HERE },
+	[MESSAGE_SHARE_RECALL] = { lease_serve_recall, SERVE_HERE },
+	[MESSAGE_SHARE_WRITES] = { lease_serve_writes, SERVE_WORKER },
 	[MESSAGE_SHARE_FORGET] = { commit_serve_forget, SERVE_WORKER },
 	[MESSAGE_SHARE_CARRY] = { carry_serve_change, SERVE_HERE },
 	[MESSAGE_SHARE_CARRY_READ] = { carry_serve_read, SERVE_WORKER },

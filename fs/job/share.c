@@ -4,7 +4,7 @@
  * life; the table of files in use; and the thread that looks, once a second and when it is poked, what is to be done that
  * nobody waits for (catch_up.c).
  */
-#include "fs/job/share.h"
+#include "fs/job/lease.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -58,6 +58,7 @@ static struct shared *shared_new(struct job *j, uint64_t ino)
 	if (s->at_home)
 		append_recall(j, s);
 	s->shows.knows_writers = !s->is_shared; /* else perhaps since an earlier daemon */
+	s->leases.inherited = s->is_shared;
 	return s;
 }
 
@@ -79,6 +80,7 @@ static void shared_free(struct shared *s)
 	free(s->waiting);
 	free(s->pending);
 	free(s->shows.at);
+	free(s->leases.waiting);
 	free(s);
 }
 
@@ -242,6 +244,82 @@ int share_call(struct job *j, uint32_t node, const struct wire_msg *request, str
 	return rc;
 }
 
+/* ---- a call whose answer is waited for as long as one likes */
+
+struct asking {
+	struct job *j;
+	struct shared *s; /* counted reference */
+	share_took took;
+	uint64_t asked_usec;
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	unsigned int refs;
+	bool done;
+	int status;
+};
+
+static void asking_put(struct asking *a)
+{
+	pthread_mutex_lock(&a->lock);
+	bool last = --a->refs == 0;
+	pthread_mutex_unlock(&a->lock);
+	if (!last)
+		return;
+	shared_put(a->j, a->s);
+	pthread_mutex_destroy(&a->lock);
+	pthread_cond_destroy(&a->cond);
+	free(a);
+}
+
+static void home_answered(int status, const struct wire_msg *reply, void *arg)
+{
+	struct asking *a = arg;
+
+	if (status == 0 && reply && a->took)
+		status = a->took(a->s, reply, a->asked_usec);
+	pthread_mutex_lock(&a->lock);
+	a->done = true;
+	a->status = status;
+	pthread_cond_signal(&a->cond);
+	pthread_mutex_unlock(&a->lock);
+	asking_put(a);
+}
+
+static int wait_answer(struct asking *a, uint64_t until_usec)
+{
+	struct timespec until = { .tv_sec = (time_t)(until_usec / 1000000u),
+		.tv_nsec = (long)(until_usec % 1000000u) * 1000 };
+	int rc = 0;
+
+	pthread_mutex_lock(&a->lock);
+	while (!a->done && rc == 0)
+		rc = pthread_cond_clockwait(&a->cond, &a->lock, CLOCK_MONOTONIC, &until);
+	rc = a->done ? a->status : -ETIMEDOUT;
+	pthread_mutex_unlock(&a->lock);
+	return rc;
+}
+
+int share_ask_home(struct job *j, struct shared *s, const struct wire_msg *m, uint64_t until_usec, share_took took)
+{
+	struct asking *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return -ENOMEM;
+	*a = (struct asking){
+		.j = j, .s = shared_get(j, s->ino), .took = took, .asked_usec = share_now_usec(), .refs = 2
+	};
+	pthread_mutex_init(&a->lock, NULL);
+	pthread_cond_init(&a->cond, NULL);
+	j->share->messages++;
+	int rc = peers_call_async(j->peers, s->home, m, home_answered, a);
+	if (rc < 0)
+		home_answered(rc, NULL, a);
+	else
+		rc = wait_answer(a, until_usec);
+	asking_put(a);
+	return rc;
+}
+
 void share_reply_number(struct peers_request *rq, int status, enum message_tag tag, uint64_t v)
 {
 	struct wire_msg reply = { 0 };
@@ -282,28 +360,44 @@ void fan_done(int status, const struct wire_msg *reply, void *arg)
 
 typedef int (*call_fn)(struct peers *p, uint32_t node, const struct wire_msg *request, peers_done done, void *arg);
 
-static void fan_add(
-	struct job *j, struct fan *f, uint32_t node, const struct wire_msg *request, call_fn call, uint64_t for_usec)
+struct fan_request {
+	uint32_t node;
+	const struct wire_msg *m;
+	call_fn call;
+	uint64_t for_usec; /* so long at the most until it is sent */
+	peers_done done;   /* ends with fan_done() */
+	void *arg;
+};
+
+static void fan_add(struct job *j, struct fan *f, const struct fan_request *r)
 {
 	fan_begin(f);
-	j->share->messages += node != peers_self(j->peers);
-	uint64_t until = share_now_usec() + for_usec;
+	j->share->messages += r->node != peers_self(j->peers);
+	uint64_t until = share_now_usec() + r->for_usec;
 	int rc;
-	while ((rc = call(j->peers, node, request, fan_done, f)) == -EAGAIN && share_now_usec() < until)
+	while ((rc = r->call(j->peers, r->node, r->m, r->done, r->arg)) == -EAGAIN && share_now_usec() < until)
 		usleep(BUSY_USEC); /* so many wait for that node already */
 	rc = rc == -EAGAIN ? -ETIMEDOUT : rc;
 	if (rc < 0)
-		fan_done(rc, NULL, f);
+		r->done(rc, NULL, r->arg);
 }
 
 void fan_call(struct job *j, struct fan *f, uint32_t node, const struct wire_msg *request)
 {
-	fan_add(j, f, node, request, peers_call_async, config_number(j->opt.cfg, CONFIG_AGENT_TIMEOUT));
+	uint64_t for_usec = config_number(j->opt.cfg, CONFIG_AGENT_TIMEOUT);
+
+	fan_add(j, f, &(struct fan_request){ node, request, peers_call_async, for_usec, fan_done, f });
+}
+
+void fan_ask_brief(
+	struct job *j, struct fan *f, uint32_t node, const struct wire_msg *request, peers_done done, void *arg)
+{
+	fan_add(j, f, &(struct fan_request){ node, request, peers_call_brief, peers_brief_usec(j->peers), done, arg });
 }
 
 void fan_call_brief(struct job *j, struct fan *f, uint32_t node, const struct wire_msg *request)
 {
-	fan_add(j, f, node, request, peers_call_brief, peers_brief_usec(j->peers));
+	fan_ask_brief(j, f, node, request, fan_done, f);
 }
 
 int fan_wait(struct fan *f)
@@ -374,8 +468,10 @@ static void forget_home(struct job *j, struct shared *s, void *arg)
 
 	(void)j;
 	pthread_mutex_lock(&s->mutex);
-	if (s->home == *node)
+	if (s->home == *node) {
 		s->registered = s->current = false;
+		lease_end(s);
+	}
 	s->epoch++; /* places of its payload may be no more, if it has lost power */
 	pthread_mutex_unlock(&s->mutex);
 }
@@ -431,6 +527,7 @@ static int share_create(struct job *j, struct cistern_error *err)
 	j->share = sh;
 	sh->j = j;
 	sh->sweep = true;
+	sh->begun_usec = share_now_usec();
 	sh->lost_power = store_lost_power(j->opt.store);
 	sh->tell_usec = SHARE_TELL_USEC;
 	pthread_mutex_init(&sh->table, NULL);

@@ -40,6 +40,7 @@ enum view_flag {
 	VIEW_OUTSIDE = 2,  /* all of it is in the backing file */
 	VIEW_KNOWN = 4,    /* the home's store has it */
 	VIEW_PROMISED = 8, /* the home will tell who reads this when it is not true any more: once */
+	VIEW_BOUND = 16,   /* to who registers: others have leases, so tell the home before you write (lease.c) */
 };
 
 /* By drains: what was committed up to stamp, and written up to usec, is in the backing file, as far as its limit. stamp 0: nothing */
@@ -64,11 +65,12 @@ struct view {
 
 struct opener {
 	uint32_t node, readers, writers;
-	uint64_t counted_ns; /* by its clock; what is older has been overtaken. 0: not by itself */
-	bool promised;       /* it believes what it was told last: the next commit is told to it, and ends that */
-	uint64_t untold;     /* the newest change that it has not said in time to know of; 0: none */
-	bool slow;           /* though it was heard meanwhile: nobody waits for it until it has said so */
-	bool again;          /* it is just told again */
+	uint64_t counted_ns;  /* by its clock; what is older has been overtaken. 0: not by itself */
+	bool promised;        /* it believes what it was told last: the next commit is told to it, and ends that */
+	uint64_t untold;      /* the newest change that it has not said in time to know of; 0: none */
+	bool slow;            /* though it was heard meanwhile: nobody waits for it until it has said so */
+	bool again;           /* it is just told again */
+	uint64_t leased_usec; /* until then it has a lease (lease.c) */
 };
 
 struct pending { /* a stamp that was given and whose commit has not been told */
@@ -109,6 +111,25 @@ struct shows {                     /* who waits until all that others have writt
 	bool running;       /* a round is */
 	bool knows_writers; /* all that write elsewhere are openers */
 	uint64_t doubts;    /* how often that has ended */
+};
+
+struct lease {                 /* of a node; lease.c */
+	uint64_t until_usec;   /* until then we have one */
+	uint64_t recall_stamp; /* the newest one of a recall */
+	uint64_t bound_usec;   /* until then we tell the home before we write */
+	unsigned int num_writing;
+};
+
+struct leases {                          /* the home's */
+	bool inherited;                  /* an earlier daemon may have given some */
+	unsigned int calm;               /* rounds in a row in which nobody had anything to commit */
+	uint64_t writes;                 /* how often somebody has been about to write, or has come to write */
+	uint64_t here_usec;              /* until then we have one */
+	unsigned int batch, num_recalls; /* of that batch, which are under way */
+	uint64_t over_usec;              /* when all leases are over that have been recalled */
+	uint64_t stuck_usec;             /* the same of those whose recall has failed */
+	struct peers_request **waiting;  /* owned: they write when those are done */
+	size_t num_waiting, cap_waiting;
 };
 
 struct shared {
@@ -154,12 +175,14 @@ struct shared {
 	pthread_cond_t answered;
 	uint64_t own_end;      /* of what we have written and not committed */
 	uint64_t end_cut;      /* stamp of the newest cut that has been done here: own_end is of after it */
+	uint64_t cuts;         /* how often our layer has been cut */
 	uint64_t dirty_usec;   /* since when there is something of that; 0: nothing */
 	uint64_t telling_usec; /* the same of what a commit is about; 0: none */
 	bool resend;           /* what was committed must be told again */
 	bool unknown;          /* its home did not know it while it was open here */
 	struct pages *pages;   /* owned; NULL: none were given */
 	struct bases bases;    /* of what we have written and not committed */
+	struct lease lease;
 
 	/* the home's: mutex */
 	pthread_mutex_t cut_lock;
@@ -174,6 +197,7 @@ struct shared {
 	bool knows_ends;     /* append_end, or the size, is behind what any node has written without having told it */
 	unsigned int num_placing; /* appends of ours that wait for their place */
 	struct shows shows;
+	struct leases leases;
 	bool cutting;                   /* maps and layers of nodes end already, the home's own layer does not */
 	struct peers_request **waiting; /* for a stamp, until the cut is done */
 	size_t num_waiting;
@@ -186,6 +210,7 @@ struct share {
 	struct workers *tellers, *showers, *drivers;
 	struct ahead *ahead;       /* owned */
 	struct catch_up *catch_up; /* owned */
+	uint64_t begun_usec;
 	_Atomic(uint64_t) hold_usec;
 	bool lost_power;                       /* since then it is not known which files others write to */
 	uint64_t ends_known[SHARE_ENDS_KNOWN]; /* inodes; table */
@@ -225,6 +250,12 @@ void shared_alone_end(struct shared *s);
 void share_poke(struct job *j); /* the thread has something to do */
 /* peers_call() of what may be said twice: again while the other daemon is being restarted. */
 int share_call(struct job *j, uint32_t node, const struct wire_msg *request, struct wire_msg *reply);
+/*
+ * Asks the file's home, and waits for its answer until then at the most: -ETIMEDOUT. took, unless NULL, is given the answer of one that
+ * has done it, also when that comes later.
+ */
+typedef int (*share_took)(struct shared *s, const struct wire_msg *reply, uint64_t asked_usec);
+int share_ask_home(struct job *j, struct shared *s, const struct wire_msg *m, uint64_t until_usec, share_took took);
 void share_reply_number(struct peers_request *rq, int status, enum message_tag tag, uint64_t v);
 /* Nothing that was freed since then is given back (format/store): somebody's oldest write that is not told. */
 void share_update_hold(struct job *j);
@@ -241,7 +272,10 @@ void fan_begin(struct fan *f);                                                  
 void fan_done(int status, const struct wire_msg *reply, void *arg /* struct fan */); /* one less */
 void fan_call(struct job *j, struct fan *f, uint32_t node, const struct wire_msg *request);
 void fan_call_brief(struct job *j, struct fan *f, uint32_t node, const struct wire_msg *request); /* peers_call_brief */
-int fan_wait(struct fan *f);                                                                      /* and destroys it */
+/* The same for who wants the answer: done ends with fan_done(). */
+void fan_ask_brief(
+	struct job *j, struct fan *f, uint32_t node, const struct wire_msg *request, peers_done done, void *arg);
+int fan_wait(struct fan *f); /* and destroys it */
 
 /* ---- catch_up.c */
 

@@ -5,56 +5,60 @@
  * have the file open for writing commit. The home asks them: once for all who read meanwhile, those that come while it asks are the next round's.
  * A home whose daemon has begun since does not know who they are: it asks all nodes, and who writes has the home know him first.
  * Also under a lock: not all who wrote there took one. It is as good as the nodes answer: one that does not is waited for as long as a brief
- * call lasts, and the read goes on with what is known.
+ * call lasts, and the read goes on with what is known. Who reads on while nobody writes gets a lease, and asks no more (lease.c).
  * docs/design/many-nodes.md, 4.
  */
-#include "fs/job/share.h"
+#include "fs/job/lease.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 #include "format/base/array.h"
 
+enum show_flag {           /* MESSAGE_SHARE_FLAGS */
+	SHOW_REGISTER = 1, /* the home does not know who writes */
+	SHOW_WRITTEN = 1,  /* in the answer: something was written, or is just being */
+};
+
 /* ---- a node that has written */
 
-static bool has_unsaid(struct shared *s)
+/* The home does not know that we write; perhaps without our knowing, when it has given us up meanwhile. */
+static bool is_unknown(struct shared *s, bool asks)
 {
 	pthread_mutex_lock(&s->mutex);
-	bool has = s->dirty_usec || s->telling_usec;
-	pthread_mutex_unlock(&s->mutex);
-	return has;
-}
-
-/* The home does not know that we write. */
-static bool is_unknown(struct shared *s)
-{
-	pthread_mutex_lock(&s->mutex);
-	bool is = !s->at_home && s->writers > 0 && !s->registered;
+	bool is = !s->at_home && s->writers > 0 && (asks || !s->registered);
 	pthread_mutex_unlock(&s->mutex);
 	return is;
 }
 
 static void commit_for(struct job *j, struct peers_request *rq)
 {
-	struct shared *s = shared_find(j, message_get(peers_msg(rq), MESSAGE_SHARE_INO));
-	int rc = s && is_unknown(s) ? shared_register(j, s) : 0;
+	const struct wire_msg *m = peers_msg(rq);
+	struct shared *s = shared_find(j, message_get(m, MESSAGE_SHARE_INO));
+	int rc = 0;
 
+	if (s && is_unknown(s, message_get(m, MESSAGE_SHARE_FLAGS) & SHOW_REGISTER))
+		rc = shared_register(j, s);
 	if (s && rc == 0)
 		rc = share_commit(j, s, false);
 	shared_put(j, s);
-	peers_reply_status(rq, rc);
+	share_reply_number(rq, rc, MESSAGE_SHARE_FLAGS, SHOW_WRITTEN);
 }
 
+/* Who does not have the file open hears that it is bound when it opens it. */
 void show_serve_now(struct job *j, struct peers_request *rq)
 {
-	struct shared *s = shared_find(j, message_get(peers_msg(rq), MESSAGE_SHARE_INO));
-	bool has = s && (has_unsaid(s) || is_unknown(s));
+	const struct wire_msg *m = peers_msg(rq);
+	struct shared *s = shared_find(j, message_get(m, MESSAGE_SHARE_INO));
+	enum lease_said said = s ? lease_ask(s, message_get(m, MESSAGE_SHARE_PROMISE)) : LEASE_CALM;
 
+	if (s && is_unknown(s, message_get(m, MESSAGE_SHARE_FLAGS) & SHOW_REGISTER))
+		said = LEASE_UNCOMMITTED;
 	shared_put(j, s);
-	if (has)
+	if (said == LEASE_UNCOMMITTED)
 		workers_serve(j->share->showers, commit_for, rq);
 	else
-		peers_reply_status(rq, 0);
+		share_reply_number(rq, 0, MESSAGE_SHARE_FLAGS, said == LEASE_CALM ? 0 : SHOW_WRITTEN);
 }
 
 /* ---- the home */
@@ -66,7 +70,10 @@ struct round {
 	size_t num;
 	bool asks_all; /* nodes, not only those that are known to write */
 	uint64_t doubts;
+	bool binds;           /* who is asked, and may give leases */
+	uint64_t writes;      /* s->leases.writes when it began */
 	_Atomic(bool) failed; /* somebody has not answered */
+	_Atomic(bool) busy;   /* somebody has written, or was writing */
 	_Atomic(unsigned int) left;
 };
 
@@ -76,6 +83,7 @@ void show_doubt(struct shared *s)
 {
 	s->shows.knows_writers = false;
 	s->shows.doubts++;
+	lease_no_more(s);
 }
 
 static bool knows_writers(struct shared *s, uint64_t *ret_doubts)
@@ -128,13 +136,31 @@ static void next_round(struct job *j, struct shared *s)
 		begin_round(j, s);
 }
 
+/* With a lease, if the round is good for one. */
+static void reply_shown(struct round *r, struct peers_request *rq)
+{
+	bool gives = r->binds && !r->failed && !r->busy;
+	uint64_t stamp = gives ? lease_give(r->j, r->s, peers_from(rq), r->writes) : 0;
+	struct wire_msg reply = { 0 };
+
+	wire_msg_init(&reply, WIRE_REPLY);
+	wire_put_i64(&reply, WIRE_STATUS, 0);
+	if (stamp) {
+		message_put(&reply, MESSAGE_SHARE_AT_STAMP, stamp);
+		message_put(&reply, MESSAGE_SHARE_PROMISE, lease_usec(r->j));
+	}
+	peers_reply(rq, &reply);
+	wire_msg_free(&reply);
+}
+
 static void round_less(struct round *r)
 {
 	if (--r->left > 0)
 		return;
 	trust(r);
+	lease_note_round(r->s, !r->failed && !r->busy);
 	for (size_t i = 0; i < r->num; i++)
-		peers_reply_status(r->rq[i], 0);
+		reply_shown(r, r->rq[i]);
 	next_round(r->j, r->s);
 	free(r->rq);
 	free(r);
@@ -144,8 +170,10 @@ static void shown(int status, const struct wire_msg *reply, void *arg)
 {
 	struct round *r = arg;
 
-	(void)reply;
-	r->failed = r->failed || (status < 0 && status != -EHOSTDOWN);
+	if (status < 0 && status != -EHOSTDOWN)
+		r->failed = true;
+	if (reply && message_get(reply, MESSAGE_SHARE_FLAGS) & SHOW_WRITTEN)
+		r->busy = true;
 	round_less(r);
 }
 
@@ -172,6 +200,10 @@ static void ask_writers(struct round *r, const uint32_t *nodes, size_t num)
 
 	message_init(&m, MESSAGE_SHARE_SHOW_NOW);
 	message_put(&m, MESSAGE_SHARE_INO, r->s->ino);
+	if (r->binds)
+		message_put(&m, MESSAGE_SHARE_PROMISE, lease_usec(r->j));
+	if (r->asks_all)
+		message_put(&m, MESSAGE_SHARE_FLAGS, SHOW_REGISTER);
 	for (size_t i = 0; i < num; i++) {
 		r->left++;
 		r->j->share->messages++;
@@ -182,8 +214,8 @@ static void ask_writers(struct round *r, const uint32_t *nodes, size_t num)
 	wire_msg_free(&m);
 }
 
-/* But for one. NULL: no memory. */
-static uint32_t *list_writers(struct job *j, struct shared *s, uint32_t but, size_t *ret_num)
+/* But for one. *ret_silent: one is not asked. NULL: no memory. */
+static uint32_t *list_writers(struct job *j, struct shared *s, uint32_t but, size_t *ret_num, bool *ret_silent)
 {
 	size_t num = 0;
 
@@ -192,7 +224,11 @@ static uint32_t *list_writers(struct job *j, struct shared *s, uint32_t but, siz
 	for (size_t i = 0; nodes && i < s->num_openers; i++) {
 		const struct opener *o = &s->openers[i];
 
-		if (o->writers > 0 && o->node != but && !peers_is_silent(j->peers, o->node))
+		if (o->writers == 0 || o->node == but)
+			continue;
+		if (peers_is_silent(j->peers, o->node))
+			*ret_silent = true;
+		else
 			nodes[num++] = o->node;
 	}
 	pthread_mutex_unlock(&s->mutex);
@@ -223,27 +259,37 @@ static uint32_t *list_asked(struct round *r, uint32_t reader, size_t *ret_num)
 	bool silent = false;
 
 	r->asks_all = !knows_writers(r->s, &r->doubts);
-	if (!r->asks_all)
-		return list_writers(r->j, r->s, reader, ret_num);
-	uint32_t *nodes = list_nodes(r->j, ret_num, &silent);
+	uint32_t *nodes =
+		r->asks_all ? list_nodes(r->j, ret_num, &silent) : list_writers(r->j, r->s, reader, ret_num, &silent);
 	r->failed = silent || !nodes;
 	return nodes;
+}
+
+static void ask_here(struct round *r)
+{
+	enum lease_said said = lease_ask(r->s, r->binds ? lease_usec(r->j) : 0);
+
+	if (said != LEASE_CALM)
+		r->busy = true;
+	if (said != LEASE_UNCOMMITTED)
+		return;
+	r->left++;
+	if (workers_do(r->j->share->showers, commit_here, r) < 0)
+		round_less(r);
 }
 
 static void ask_all(struct round *r)
 {
 	uint32_t reader = only_reader(r);
 	size_t num = 0;
-	uint32_t *nodes = list_asked(r, reader, &num);
 
+	r->binds = lease_is_due(r->s, &r->writes);
+	uint32_t *nodes = list_asked(r, reader, &num);
 	r->left = 1;
 	if (nodes)
 		ask_writers(r, nodes, num);
-	if (reader != peers_self(r->j->peers) && has_unsaid(r->s)) {
-		r->left++;
-		if (workers_do(r->j->share->showers, commit_here, r) < 0)
-			round_less(r);
-	}
+	if (reader != peers_self(r->j->peers))
+		ask_here(r);
 	free(nodes);
 	round_less(r);
 }
@@ -316,17 +362,37 @@ static bool is_needed(struct job *j, const struct job_file *file)
 	       (!shared_is_home(j, s) || others_may_write(s));
 }
 
+struct showing {
+	struct fan fan;
+	uint64_t stamp, good_usec; /* of a lease; 0: none */
+};
+
+static void answered(int status, const struct wire_msg *reply, void *arg)
+{
+	struct showing *a = arg;
+
+	if (status == 0 && reply) {
+		a->stamp = message_get(reply, MESSAGE_SHARE_AT_STAMP);
+		a->good_usec = message_get(reply, MESSAGE_SHARE_PROMISE);
+	}
+	fan_done(status, reply, &a->fan);
+}
+
 void show_to(struct job *j, const struct job_file *file)
 {
+	struct shared *s = file->shared;
 	struct wire_msg m = { 0 };
-	struct fan f;
+	struct showing a = { 0 };
 
-	if (!is_needed(j, file))
+	if (!is_needed(j, file) || lease_is_good(s))
 		return;
+	uint64_t asked_usec = share_now_usec();
 	message_init(&m, MESSAGE_SHARE_SHOW);
-	message_put(&m, MESSAGE_SHARE_INO, file->shared->ino);
-	fan_init(&f);
-	fan_call_brief(j, &f, file->shared->home, &m);
-	(void)fan_wait(&f);
+	message_put(&m, MESSAGE_SHARE_INO, s->ino);
+	fan_init(&a.fan);
+	fan_ask_brief(j, &a.fan, s->home, &m, answered, &a);
+	(void)fan_wait(&a.fan);
 	wire_msg_free(&m);
+	if (a.stamp)
+		lease_take(s, a.stamp, asked_usec + a.good_usec);
 }

@@ -278,73 +278,13 @@ int shared_make_current(struct job *j, struct shared *s)
 
 /* ---- a look that a write does not depend on */
 
-struct look {
-	struct job *j;
-	struct shared *s; /* counted reference */
-	pthread_mutex_t lock;
-	pthread_cond_t cond;
-	uint64_t asked_usec;
-	unsigned int refs;
-	bool done;
-};
-
-static void look_put(struct look *l)
-{
-	pthread_mutex_lock(&l->lock);
-	bool last = --l->refs == 0;
-	pthread_mutex_unlock(&l->lock);
-	if (!last)
-		return;
-	shared_put(l->j, l->s);
-	pthread_mutex_destroy(&l->lock);
-	pthread_cond_destroy(&l->cond);
-	free(l);
-}
-
-static void looked(int status, const struct wire_msg *reply, void *arg)
-{
-	struct look *l = arg;
-
-	if (status == 0 && reply)
-		(void)shared_apply_reply(l->s, reply, l->asked_usec);
-	pthread_mutex_lock(&l->lock);
-	l->done = true;
-	pthread_cond_signal(&l->cond);
-	pthread_mutex_unlock(&l->lock);
-	look_put(l);
-}
-
-static void wait_looked(struct look *l)
-{
-	struct timespec until;
-
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += LOOK_USEC / 1000000u;
-	pthread_mutex_lock(&l->lock);
-	while (!l->done && pthread_cond_timedwait(&l->cond, &l->lock, &until) == 0)
-		;
-	pthread_mutex_unlock(&l->lock);
-}
-
 static void look(struct job *j, struct shared *s)
 {
-	struct look *l = calloc(1, sizeof(*l));
 	struct wire_msg m = { 0 };
 
-	if (!l)
-		return;
-	*l = (struct look){ .j = j, .s = shared_get(j, s->ino), .asked_usec = share_now_usec(), .refs = 2 };
-	pthread_mutex_init(&l->lock, NULL);
-	pthread_cond_init(&l->cond, NULL);
 	init_look(&m, s);
-	j->share->messages++;
-	int rc = peers_call_async(j->peers, s->home, &m, looked, l);
+	(void)share_ask_home(j, s, &m, share_now_usec() + LOOK_USEC, shared_apply_reply);
 	wire_msg_free(&m);
-	if (rc < 0)
-		looked(rc, NULL, l);
-	else
-		wait_looked(l);
-	look_put(l);
 }
 
 void shared_look(struct job *j, struct shared *s)

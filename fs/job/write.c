@@ -10,6 +10,8 @@
 #include <fcntl.h>
 #include <stdlib.h>
 
+#include "fs/job/lease.h"
+
 static struct core_file *layer_of(struct job *j, struct job_file *file)
 {
 	return shared_is_home(j, file->shared) ? file->local : file->shared->layer;
@@ -132,8 +134,11 @@ ssize_t share_write(struct job *j, struct job_file *file, const void *buf, size_
 {
 	ssize_t done;
 
-	if (!write_alone(j, file->writer, file, buf, len, off, &done))
+	if (!write_alone(j, file->writer, file, buf, len, off, &done)) {
+		lease_begin_write(j, file->shared);
 		done = write_synced(j, file, buf, len, off);
+		lease_end_write(file->shared);
+	}
 	return show(j, file, done);
 }
 

@@ -134,6 +134,39 @@ static void test_visible_anyway(void)
 	end(&t);
 }
 
+static void *sync_one(void *arg)
+{
+	struct scene *t = arg;
+
+	return (void *)(intptr_t)job_fsync(t->at[1].j, t->ino, t->at[1].file, false);
+}
+
+/* What takes the place of what is just being committed is not committed yet; nor is the other one any more, by itself. */
+static void test_written_over(void)
+{
+	struct scene t;
+	pthread_t thread;
+	void *rc;
+
+	begin(&t, "data=log,visible=close");
+	struct loopback *l = job_world_loopback(t.w);
+	is_int(opened_put(&t.at[1], "old", 0), 3, "a node writes");
+	is_int(job_fsync(t.at[1].j, t.ino, t.at[1].file, false), 0, "and syncs");
+	is_int(opened_put(&t.at[1], "one", 0), 3, "writes again");
+	loopback_hold_reply(l, 0, MESSAGE_SHARE_STAMP, 0);
+	pthread_create(&thread, NULL, sync_one, &t);
+	loopback_await_held(l, 0);
+	is_int(opened_put(&t.at[1], "two", 0), 3, "and over that, while it is synced");
+	loopback_let_go(l, 0);
+	pthread_join(thread, &rc);
+	is_int((int)(intptr_t)rc, 0, "that is done");
+	ok(reads(&t, 2, true, 0, "one") || reads(&t, 2, true, 0, "two"),
+		"and others see what was synced, or what came after it");
+	is_int(job_fsync(t.at[1].j, t.ino, t.at[1].file, false), 0, "the rest is synced");
+	ok(reads(&t, 2, true, 0, "two"), "and seen");
+	end(&t);
+}
+
 struct turn {
 	struct scene *t;
 	uint32_t node;
@@ -206,5 +239,6 @@ int main(void)
 	test_visible_anyway();
 	test_at_the_same_time();
 	test_hanging();
+	test_written_over();
 	return done_testing();
 }
