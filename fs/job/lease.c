@@ -235,12 +235,20 @@ bool lease_must_tell(struct job *j, struct shared *s, uint32_t node)
 	return must;
 }
 
-/* mutex is held. Nobody has one any more but that node. */
-static void take_back(struct job *j, struct shared *s, uint32_t but, struct recall *r)
+/* mutex is held. It is not known which nodes have got one from an earlier daemon. */
+static void list_all_nodes(struct job *j, uint32_t but, struct recall *r)
+{
+	for (uint32_t node = 0; node < peers_count(j->peers); node++)
+		if (node != but && node != peers_self(j->peers))
+			r->nodes[r->num++] = node;
+	r->over_usec = j->share->begun_usec + LEASE_USEC;
+}
+
+/* mutex is held. */
+static void list_leased(struct shared *s, uint32_t but, struct recall *r)
 {
 	uint64_t now = share_now_usec();
 
-	r->stamp = registry_stamp(s);
 	for (size_t i = 0; i < s->num_openers; i++) {
 		struct opener *o = &s->openers[i];
 
@@ -248,8 +256,20 @@ static void take_back(struct job *j, struct shared *s, uint32_t but, struct reca
 			continue;
 		r->over_usec = r->over_usec < o->leased_usec ? o->leased_usec : r->over_usec;
 		r->nodes[r->num++] = o->node;
-		o->leased_usec = 0;
 	}
+}
+
+/* mutex is held. Nobody has one any more but that node. */
+static void take_back(struct job *j, struct shared *s, uint32_t but, struct recall *r)
+{
+	r->stamp = registry_stamp(s);
+	if (is_young(j, s))
+		list_all_nodes(j, but, r);
+	else
+		list_leased(s, but, r);
+	for (size_t i = 0; i < s->num_openers; i++)
+		if (s->openers[i].node != but)
+			s->openers[i].leased_usec = 0;
 	if (but != peers_self(j->peers)) {
 		s->leases.here_usec = 0;
 		give_up(s, r->stamp);
@@ -346,10 +366,10 @@ static int recall_begin(struct job *j, struct shared *s, uint32_t but, struct pe
 	int rc = array_room(&l->waiting, &l->cap_waiting, l->num_waiting, sizeof(struct peers_request *));
 
 	lease_no_more(s);
-	r->nodes = rc == 0 ? calloc(s->num_openers + 1, sizeof(*r->nodes)) : NULL;
+	r->nodes = rc == 0 ? calloc(s->num_openers + peers_count(j->peers), sizeof(*r->nodes)) : NULL;
 	if (!r->nodes)
 		return -ENOMEM;
-	if (is_young(j, s) || share_now_usec() < l->stuck_usec) {
+	if (share_now_usec() < l->stuck_usec) {
 		free(r->nodes);
 		return -EAGAIN;
 	}
