@@ -319,6 +319,8 @@ static int open_segments(struct store *s, const struct store_options *opt, struc
 	 * replays a whole life; there it would only be a burden.
 	 */
 	s->freed.open = writes(s) && s->mode != STORE_REBUILD;
+	if (opt->freed_max)
+		s->freed.max = opt->freed_max;
 	if (s->sb.num_nodes > 1)
 		store_set_grace(s, PLACE_GRACE_USEC);
 	if (r)

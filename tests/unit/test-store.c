@@ -592,6 +592,79 @@ static void test_freed(void)
 	bench_end(&b);
 }
 
+/* What there was no room to remember stays for who pinned it, and goes with its segment. */
+static void test_forgotten(void)
+{
+	static const uint64_t parts[] = { 1 << 19, 0, 3 << 18, 1 << 18 }; /* none continues the one before */
+	struct inode a, kept;
+	struct bench b;
+	uint64_t full;
+	char byte = 0;
+	int r = 0;
+
+	if (!bench_begin(&b, 1 << 20, 0))
+		return;
+	is_int(store_close(b.s), 0, "closed");
+	b.opt.freed_max = 2;
+	if (!bench_open(&b))
+		return;
+	a = make_file(b.s, "a");
+	kept = make_file(b.s, "kept");
+	for (uint64_t i = 0; !r && i < 4; i++)
+		r = fill(b.s, &a, i << 18, 1 << 18, 'x');
+	ok(r == 0 && fill(b.s, &kept, 0, 1 << 18, 'k') == 0 && store_sync(b.s) == 0,
+		"a segment, and a piece of another");
+	full = used(&b);
+	store_pin(b.s);
+	for (size_t i = 0; !r && i < 4; i++) {
+		struct record rec = { .type = RECORD_PUNCH, .ino = a.ino, .off = parts[i], .len = 1 << 18 };
+
+		r = store_commit(b.s, &rec);
+	}
+	ok(r == 0 && store_sync(b.s) == 0 && store_maintain(b.s, false) == 0, "pinned: all of it freed in four parts");
+	is_u64(used(&b), full, "it stays");
+	store_unpin(b.s);
+	store_pin(b.s);
+	ok(fill(b.s, &kept, 0, 1 << 17, 'l') == 0 && store_sync(b.s) == 0 && store_maintain(b.s, false) == 0,
+		"a later pin does not count: it may go");
+	is_int(segment_read(store_segments(b.s), 1, 0, &byte, 1), -ENOENT, "all of it, what was forgotten, too");
+	is_u64(used(&b), (1 << 18) + (1 << 17), "but what was freed since");
+	store_unpin(b.s);
+	bench_end(&b);
+}
+
+/* What was freed first may go, and what is forgotten may not: then the segment must stay. */
+static void test_forgotten_held(void)
+{
+	struct inode a, kept;
+	struct bench b;
+	char byte = 0;
+
+	if (!bench_begin(&b, 1 << 20, 0))
+		return;
+	is_int(store_close(b.s), 0, "closed");
+	b.opt.freed_max = 1;
+	if (!bench_open(&b))
+		return;
+	a = make_file(b.s, "a");
+	kept = make_file(b.s, "kept");
+	ok(fill(b.s, &a, 0, 1 << 19, 'x') == 0 && fill(b.s, &kept, 0, 1 << 19, 'x') == 0 &&
+			fill(b.s, &a, 1 << 19, 1 << 19, 'x') == 0 && store_sync(b.s) == 0,
+		"two segments");
+	struct record first = { .type = RECORD_PUNCH, .ino = kept.ino, .len = 1 << 18 };
+	struct record second = { .type = RECORD_PUNCH, .ino = a.ino, .len = 1 << 19 };
+	struct record third = { .type = RECORD_PUNCH, .ino = kept.ino, .off = 1 << 18, .len = 1 << 18 };
+	is_int(store_commit(b.s, &first), 0, "a part is freed");
+	store_pin(b.s);
+	ok(store_commit(b.s, &second) == 0 && store_commit(b.s, &third) == 0, "pinned: the rest, and forgotten");
+	ok(store_sync(b.s) == 0 && store_maintain(b.s, false) == 0, "what may be given back is");
+	is_int(segment_read(store_segments(b.s), 1, 0, &byte, 1) | byte, 'x', "what is pinned is there");
+	store_unpin(b.s);
+	is_int(store_maintain(b.s, false), 0, "not pinned any more");
+	is_int(segment_read(store_segments(b.s), 1, 0, &byte, 1), -ENOENT, "it goes");
+	bench_end(&b);
+}
+
 /* In a job, others read what they were told a moment ago. */
 static void test_grace(void)
 {
@@ -853,6 +926,8 @@ int main(void)
 	test_damage();
 	test_sync();
 	test_freed();
+	test_forgotten();
+	test_forgotten_held();
 	test_grace();
 	test_small_neighbours();
 	test_full();
