@@ -113,7 +113,7 @@ static uint64_t whole_blocks(const struct segment *seg, uint64_t off, uint64_t l
 
 int segment_punch(struct segment_set *set, uint32_t segment, uint64_t off, uint64_t len)
 {
-	uint64_t from, size, given = 0;
+	uint64_t from, size, left, given = 0;
 	struct segment *seg;
 	int r;
 
@@ -131,8 +131,11 @@ int segment_punch(struct segment_set *set, uint32_t segment, uint64_t off, uint6
 	if (given > 0)
 		r = seg->file->ops->punch(seg->file, from, given);
 	pthread_mutex_lock(&set->lock);
-	if (!r)
-		segment_set_allocated(set, seg, seg->allocated - (given < seg->allocated ? given : seg->allocated));
+	if (!r &&
+		given > 0) { /* some of it may have been a hole already; asked under the lock, since others change it, too */
+		left = seg->allocated - (given < seg->allocated ? given : seg->allocated);
+		segment_set_allocated(set, seg, segment_device_bytes(seg->file, left));
+	}
 	segment_unuse(set, seg);
 	pthread_mutex_unlock(&set->lock);
 	return r;

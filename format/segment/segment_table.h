@@ -79,7 +79,7 @@ void segment_table_remove(struct segment_set *set, struct segment *seg); /* from
 void segment_table_destroy(struct segment_set *set);
 void segment_set_allocated(struct segment_set *set, struct segment *seg, uint64_t bytes);
 uint64_t segment_blocks(uint64_t bytes); /* rounded up to blocks */
-/* What the device holds of an open file; fallback when the I/O seam cannot tell. Not under the lock. */
+/* What the device holds of an open file; fallback when the I/O seam cannot tell. Under the lock or not. */
 uint64_t segment_device_bytes(struct io_file *file, uint64_t fallback);
 
 /* Opens when needed, and keeps open. */
