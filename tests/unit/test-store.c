@@ -483,6 +483,105 @@ static void test_numbers_after_power_loss(uint64_t seed)
 	bench_end(&b);
 }
 
+/* ---- private segments ---- */
+
+static struct inode make_private(struct store *s, const char *name)
+{
+	struct record rec = { .type = RECORD_CREATE,
+		.parent = STATE_ROOT_INO,
+		.mode = S_IFREG | 0644,
+		.ino = state_new_ino(store_state(s)) };
+	struct inode in = { 0 };
+
+	strcpy(rec.name, name);
+	ok(segment_create_private(store_segments(s), &rec.segment) == 0 && store_commit(s, &rec) == 0 &&
+			state_inode(store_state(s), rec.ino, &in) == 0,
+		"a private file: %s", name);
+	return in;
+}
+
+static int seal(struct store *s, const struct inode *in, uint32_t bytes)
+{
+	struct record_range range = { .len = bytes };
+	struct record rec = { .type = RECORD_SEAL,
+		.ino = in->ino,
+		.segment = in->private_segment,
+		.size = bytes,
+		.ranges = &range,
+		.num_ranges = 1 };
+
+	return store_commit(s, &rec);
+}
+
+/* Power goes, and the store is opened again. */
+static bool bench_lose_power(struct bench *b, uint8_t boot[16], uint64_t seed, struct state_report *ret)
+{
+	struct cistern_error err = { 0 };
+
+	store_abandon(b->s);
+	if (sim_power_cut(b->sim, seed) != 0)
+		abort();
+	boot[1]++;
+	b->opt.boot_id = boot;
+	return ok(store_open(b->dir, &b->opt, &b->s, ret, &err) == 0, "the store opens %s", err.text);
+}
+
+/* Is the file as it was made, or can it be used at least, or not there at all? */
+static bool usable(struct store *s, const struct inode *made, bool *ret_there)
+{
+	uint64_t size, allocated;
+	struct inode in;
+	int64_t mtime;
+	int r = state_inode(store_state(s), made->ino, &in);
+
+	*ret_there = r == 0;
+	if (r)
+		return r == -ENOENT;
+	if (in.flags & INODE_PRIVATE)
+		return segment_private_size(store_segments(s), in.private_segment, &size, &allocated, &mtime) == 0 &&
+		       segment_sync_private(store_segments(s), in.private_segment) == 0;
+	return bench_reads(s, in.ino, 0, in.size, 0);
+}
+
+/* The journal reaches the device before the names of private segments, which nobody had synced. */
+static void test_lost_private(void)
+{
+	uint64_t lost = 0, kept = 0;
+
+	for (uint64_t seed = 1; seed <= 30; seed++) {
+		struct state_report report = { 0 };
+		uint8_t boot[16] = { 1 };
+		struct inode in[3];
+		struct bench b;
+		bool there, good;
+
+		if (!bench_begin(&b, 1 << 20, 0) || !bench_lose_power(&b, boot, seed, &report))
+			return;
+		ok(bench_root(b.s) == 0 && store_sync(b.s) == 0, "a root");
+		in[0] = make_private(b.s, "synced");
+		is_int(segment_sync_private(store_segments(b.s), in[0].private_segment) | store_sync(b.s), 0, "synced");
+		in[1] = make_private(b.s, "private");
+		in[2] = make_private(b.s, "sealed");
+		is_int(seal(b.s, &in[2], 10000), 0, "sealed");
+		if (!bench_lose_power(&b, boot, seed, &report))
+			return;
+		lost += report.lost_private;
+		good = usable(b.s, &in[0], &there) && there;
+		for (int i = 1; i < 3; i++) {
+			good = good && usable(b.s, &in[i], &there);
+			kept += there;
+		}
+		ok(good, "seed %llu: each file can be used", (unsigned long long)seed);
+		if (!bench_lose_power(&b, boot, seed, &report))
+			return;
+		for (int i = 0; i < 3; i++)
+			good = good && usable(b.s, &in[i], &there);
+		ok(good, "after one more loss of power, too");
+		bench_end(&b);
+	}
+	ok(lost > 0 && kept > 0, "segments were lost with their names: %llu", (unsigned long long)lost);
+}
+
 /* ---- snapshots ---- */
 
 static void test_snapshots(void)
@@ -590,6 +689,7 @@ int main(void)
 	test_sync();
 	for (uint64_t seed = 1; seed <= 5; seed++)
 		test_numbers_after_power_loss(10 * seed);
+	test_lost_private();
 	test_snapshots();
 	test_threads();
 	remove_tree(work);
