@@ -165,12 +165,12 @@ static void say_recovered(struct daemon *d, const struct state_report *rep)
 
 	state_totals(store_state(d->store), &totals);
 	log_event(d->log, LOG_LEVEL_INFO, "store-open",
-		"path=%s clean=%d rebuilt=%d rebooted=%d replayed=%llu cut_bytes=%llu dropped_writes=%llu orphans=%llu "
+		"path=%s clean=%d rebuilt=%d rebooted=%d replayed=%llu cut_bytes=%llu dropped_writes=%llu lost_private=%llu orphans=%llu "
 		"dirty_files=%llu log_bytes=%llu staged=%llu staging_slots=%u",
 		d->store_path, rep->clean, rep->rebuilt, rep->rebooted, (unsigned long long)rep->replayed_records,
 		(unsigned long long)rep->cut_bytes, (unsigned long long)rep->dropped_writes,
-		(unsigned long long)rep->orphans, (unsigned long long)totals.dirty_files,
-		(unsigned long long)totals.log_bytes,
+		(unsigned long long)rep->lost_private, (unsigned long long)rep->orphans,
+		(unsigned long long)totals.dirty_files, (unsigned long long)totals.log_bytes,
 		(unsigned long long)segment_found_staged(store_segments(d->store)),
 		segment_slots(store_segments(d->store)));
 	if (totals.dirty_files == 0 &&
@@ -188,6 +188,10 @@ static void say_recovered(struct daemon *d, const struct state_report *rep)
 		n += snprintf(d->recovered + n, sizeof(d->recovered) - (size_t)n,
 			"%llu writes (%s) that were never synced are lost with the power; ",
 			(unsigned long long)rep->dropped_writes, units_format_bytes(rep->dropped_bytes, dropped));
+	if (rep->lost_private)
+		n += snprintf(d->recovered + n, sizeof(d->recovered) - (size_t)n,
+			"of %llu files that were never synced what had been written is lost with the power, they are empty or end in zeros; ",
+			(unsigned long long)rep->lost_private);
 	snprintf(d->recovered + n, sizeof(d->recovered) - (size_t)n, "%llu files wait to be drained",
 		(unsigned long long)totals.dirty_files);
 }

@@ -131,10 +131,32 @@ static uint64_t payload_bytes(const struct record *rec)
 	return bytes;
 }
 
+/* May what it names be lost? */
+static bool is_unsynced(const struct opening *op, const struct record *rec)
+{
+	return op->report->rebooted && rec->seq > op->sync_upto;
+}
+
 static bool doubtful(const struct opening *op, const struct record *rec)
 {
-	return op->report->rebooted && (rec->type == RECORD_WRITE || rec->type == RECORD_EXTENTS) &&
-	       rec->seq > op->sync_upto && op->st->opt.check_payload;
+	return (rec->type == RECORD_WRITE || rec->type == RECORD_EXTENTS) && is_unsynced(op, rec) &&
+	       op->st->opt.check_payload;
+}
+
+static bool names_private(const struct record *rec)
+{
+	return (rec->type == RECORD_CREATE && rec->segment) || rec->type == RECORD_PRIVATE || rec->type == RECORD_SEAL;
+}
+
+static int find_private(struct opening *op, const struct record *rec)
+{
+	int r = op->st->opt.find_private ? op->st->opt.find_private(rec, op->st->opt.arg) : 0;
+
+	op->report->lost_private += r > 0;
+	return r < 0 ? cistern_error_set(op->err, r,
+			       "journal: the private segment %" PRIu32 " of record %" PRIu64 " cannot be had: %s",
+			       rec->segment, rec->seq, strerror(-r))
+		     : 0;
 }
 
 /* -EBADMSG: not there. */
@@ -177,6 +199,9 @@ static int replay_record(const struct record *rec, void *arg)
 		if (r < 0)
 			return r == -EBADMSG ? 0 : r;
 	}
+	r = names_private(rec) && is_unsynced(op, rec) ? find_private(op, rec) : 0;
+	if (r < 0)
+		return r;
 	r = state_step(op->st, rec);
 	if (r < 0) {
 		op->index_wrong = r != -ENOMEM;
@@ -551,6 +576,7 @@ int state_open(
 	op.st->opt.index_path = NULL; /* borrowed for the call only */
 	op.st->opt.boot_id = NULL;
 	op.st->opt.check_payload = NULL;
+	op.st->opt.find_private = NULL;
 	if (r < 0) {
 		state_destroy(op.st);
 		return r;

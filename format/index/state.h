@@ -122,6 +122,11 @@ struct state_options {
 	 */
 	int (*check_payload)(const struct record *rec, void *arg);
 	/*
+	 * Likewise for each record there that names a private segment (CREATE, PRIVATE, SEAL): 0 the segment is there, 1 it was not,
+	 * or not all that SEAL says it had, and has been made anew without what was in it (said in report). NULL: trust all.
+	 */
+	int (*find_private)(const struct record *rec, void *arg);
+	/*
 	 * Called before a checkpoint, a .ckp file or a snapshot becomes durable, without the lock: on return 0 the payloads of all
 	 * records committed before the call are durable. RECORD_SYNC then says so, before what was built on them is flushed:
 	 * recovery checks only what the index does not stand for. NULL: there are none.
@@ -146,6 +151,7 @@ struct state_report { /* what opening found */
 	uint64_t replayed_records;
 	uint64_t cut_bytes;                     /* torn tail of the journal */
 	uint64_t dropped_writes, dropped_bytes; /* never synced, lost with the power */
+	uint64_t lost_private;                  /* private segments, likewise: they are empty, or end in zeros */
 	uint64_t orphans;                       /* inodes without names, freed */
 	uint64_t last_seq;                      /* of what was there; opening for writing adds records of its own */
 	bool clean;                             /* the last daemon had closed the store in good order */

@@ -87,6 +87,11 @@ uint64_t segment_found_staged(struct segment_set *set);
 
 /* A new private segment, empty. */
 int segment_create_private(struct segment_set *set, uint32_t *ret_segment);
+/*
+ * After a loss of power: that one, of at least so many bytes. 0: it is as it was. 1: it had not been there, or was shorter; what is new
+ * are zeros, durable as those of a new one.
+ */
+int segment_restore_private(struct segment_set *set, uint32_t segment, uint64_t bytes);
 int segment_sync_private(struct segment_set *set, uint32_t segment); /* data, size and the directory entry */
 int segment_private_size(
 	struct segment_set *set, uint32_t segment, uint64_t *ret_size, uint64_t *ret_allocated, int64_t *ret_mtime_ns);

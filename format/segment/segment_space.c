@@ -31,6 +31,45 @@ int segment_create_private(struct segment_set *set, uint32_t *ret_segment)
 	return r;
 }
 
+/* Under the lock, in use. 1: it was shorter. */
+static int lengthen(struct segment *seg, uint64_t bytes)
+{
+	uint64_t size;
+	int r = seg->file->ops->size(seg->file, &size);
+
+	if (r || size >= bytes)
+		return r;
+	r = seg->file->ops->truncate(seg->file, bytes);
+	if (r)
+		return r;
+	seg->size = bytes;
+	return 1;
+}
+
+int segment_restore_private(struct segment_set *set, uint32_t segment, uint64_t bytes)
+{
+	struct segment *seg;
+	bool made = false;
+	int r;
+
+	if (set->opt.read_only)
+		return -EROFS;
+	pthread_mutex_lock(&set->lock);
+	seg = segment_table_find(set, segment);
+	if (seg) {
+		r = segment_use(set, seg);
+	} else {
+		r = segment_table_create_lost(set, segment, &seg);
+		made = r == 0;
+	}
+	if (!r) {
+		r = lengthen(seg, bytes);
+		segment_unuse(set, seg);
+	}
+	pthread_mutex_unlock(&set->lock);
+	return r ? r : made;
+}
+
 /* The folder is synced once for all that were created before. */
 static int sync_name(struct segment_set *set, struct segment *seg)
 {
@@ -113,7 +152,7 @@ static uint64_t whole_blocks(const struct segment *seg, uint64_t off, uint64_t l
 
 int segment_punch(struct segment_set *set, uint32_t segment, uint64_t off, uint64_t len)
 {
-	uint64_t from, size, given = 0;
+	uint64_t from, size, left, given = 0;
 	struct segment *seg;
 	int r;
 
@@ -131,8 +170,11 @@ int segment_punch(struct segment_set *set, uint32_t segment, uint64_t off, uint6
 	if (given > 0)
 		r = seg->file->ops->punch(seg->file, from, given);
 	pthread_mutex_lock(&set->lock);
-	if (!r)
-		segment_set_allocated(set, seg, seg->allocated - (given < seg->allocated ? given : seg->allocated));
+	if (!r &&
+		given > 0) { /* some of it may have been a hole already; asked under the lock, since others change it, too */
+		left = seg->allocated - (given < seg->allocated ? given : seg->allocated);
+		segment_set_allocated(set, seg, segment_device_bytes(seg->file, left));
+	}
 	segment_unuse(set, seg);
 	pthread_mutex_unlock(&set->lock);
 	return r;

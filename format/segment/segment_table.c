@@ -237,17 +237,17 @@ static int create_file(struct segment_set *set, struct segment *seg, uint64_t by
 	return r;
 }
 
-int segment_table_create(struct segment_set *set, bool is_private, uint64_t bytes, struct segment **ret)
+static int create(struct segment_set *set, uint32_t id, bool is_private, uint64_t bytes, struct segment **ret)
 {
 	struct segment *seg;
 	int r;
 
-	if (set->next_id == UINT32_MAX)
+	if (id == UINT32_MAX)
 		return -EOVERFLOW;
 	seg = calloc(1, sizeof(*seg));
 	if (!seg)
 		return -ENOMEM;
-	seg->id = set->next_id;
+	seg->id = id;
 	seg->direct_fd = -1;
 	seg->is_private = is_private;
 	seg->allocated = segment_blocks(bytes);
@@ -262,6 +262,16 @@ int segment_table_create(struct segment_set *set, bool is_private, uint64_t byte
 	close_surplus(set);
 	*ret = seg;
 	return 0;
+}
+
+int segment_table_create(struct segment_set *set, bool is_private, uint64_t bytes, struct segment **ret)
+{
+	return create(set, set->next_id, is_private, bytes, ret);
+}
+
+int segment_table_create_lost(struct segment_set *set, uint32_t id, struct segment **ret)
+{
+	return create(set, id, true, 0, ret);
 }
 
 /* ---- loading */

@@ -75,11 +75,13 @@ struct segment *segment_table_find(struct segment_set *set, uint32_t id); /* or 
 int segment_table_load(struct segment_set *set);                          /* lists the folder */
 /* A new file of that kind, open, in the table, with one user. -ENOMEM, or what creating gave. */
 int segment_table_create(struct segment_set *set, bool is_private, uint64_t bytes, struct segment **ret);
+/* Likewise a private one with a number that was given before. */
+int segment_table_create_lost(struct segment_set *set, uint32_t id, struct segment **ret);
 void segment_table_remove(struct segment_set *set, struct segment *seg); /* from the table, not from the disk */
 void segment_table_destroy(struct segment_set *set);
 void segment_set_allocated(struct segment_set *set, struct segment *seg, uint64_t bytes);
 uint64_t segment_blocks(uint64_t bytes); /* rounded up to blocks */
-/* What the device holds of an open file; fallback when the I/O seam cannot tell. Not under the lock. */
+/* What the device holds of an open file; fallback when the I/O seam cannot tell. Under the lock or not. */
 uint64_t segment_device_bytes(struct io_file *file, uint64_t fallback);
 
 /* Opens when needed, and keeps open. */

@@ -25,7 +25,7 @@
 
 #include "format/base/array.h"
 
-#define QUEUE_MAX         (4u << 20) /* entries; beyond, ranges wait for their whole segment */
+#define QUEUE_MAX         (4u << 20) /* entries; beyond, ranges are forgotten, and given back with their whole segment */
 #define SYNC_BYTES        (64u << 20)
 #define SYNC_USEC         1000000
 #define COUNT_MAX         (4u << 20) /* a private segment says nothing of its size */
@@ -36,6 +36,7 @@ int freed_init(struct freed_queue *q)
 	int r = -pthread_mutex_init(&q->mutex, NULL);
 
 	q->hold_usec = INT64_MAX;
+	q->max = QUEUE_MAX;
 	if (r)
 		return r;
 	r = -pthread_mutex_init(&q->drain_mutex, NULL);
@@ -54,13 +55,50 @@ void freed_destroy(struct freed_queue *q)
 
 static bool grow(struct freed_queue *q)
 {
-	return q->num < QUEUE_MAX && array_room(&q->ranges, &q->cap, q->num, sizeof(*q->ranges)) == 0;
+	return q->num - q->num_forgotten < q->max && array_room(&q->ranges, &q->cap, q->num, sizeof(*q->ranges)) == 0;
+}
+
+/* The entry for what was forgotten of the segment, or where it belongs. */
+static size_t find_forgotten(const struct freed_queue *q, uint32_t segment)
+{
+	size_t low = 0, high = q->num_forgotten;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (q->ranges[middle].segment < segment)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* As long as a forgotten range would wait, its segment does; then, if it is dead, that entry brings it to give_back(). */
+static void forget(struct freed_queue *q, const struct freed_range *f)
+{
+	size_t i = find_forgotten(q, f->segment);
+	struct freed_range *at;
+
+	if (i == q->num_forgotten || q->ranges[i].segment != f->segment) {
+		if (array_room(&q->ranges, &q->cap, q->num, sizeof(*q->ranges)) < 0) {
+			q->lossy = true;
+			return;
+		}
+		q->ranges[q->num++] = q->ranges[q->num_forgotten];
+		memmove(q->ranges + i + 1, q->ranges + i, (q->num_forgotten++ - i) * sizeof(*q->ranges));
+		q->ranges[i] = (struct freed_range){ .segment = f->segment };
+	}
+	at = &q->ranges[i];
+	at->held = at->held || f->held;
+	at->seq = at->seq > f->seq ? at->seq : f->seq;
+	at->since_usec = f->since_usec;
 }
 
 /* Joins it to the last one when it continues that. */
 static bool join(struct freed_queue *q, const struct freed_range *f)
 {
-	struct freed_range *last = q->num ? &q->ranges[q->num - 1] : NULL;
+	struct freed_range *last = q->num > q->num_forgotten ? &q->ranges[q->num - 1] : NULL;
 
 	if (!last || last->segment != f->segment || last->held != f->held || last->off + last->len != f->off)
 		return false;
@@ -92,7 +130,7 @@ void freed_push(uint32_t segment, uint64_t off, uint64_t len, uint64_t seq, void
 		if (grow(q))
 			q->ranges[q->num++] = f;
 		else
-			q->lossy = true;
+			forget(q, &f);
 	}
 	pthread_mutex_unlock(&q->mutex);
 }
@@ -199,7 +237,7 @@ static bool wants_sync(struct store *s, uint64_t durable)
 static int take_ready(struct freed_queue *q, uint64_t durable, struct freed_range **ret, size_t *ret_num)
 {
 	int64_t now = store_now_usec();
-	size_t i, kept = 0, num = 0;
+	size_t i, kept = 0, forgotten = 0, num = 0;
 
 	pthread_mutex_lock(&q->mutex);
 	*ret = q->num ? calloc(q->num, sizeof(**ret)) : NULL;
@@ -207,12 +245,16 @@ static int take_ready(struct freed_queue *q, uint64_t durable, struct freed_rang
 		pthread_mutex_unlock(&q->mutex);
 		return -ENOMEM;
 	}
-	for (i = 0; i < q->num; i++)
-		if (is_ready(q, &q->ranges[i], durable, now))
+	for (i = 0; i < q->num; i++) {
+		if (is_ready(q, &q->ranges[i], durable, now)) {
 			(*ret)[num++] = q->ranges[i];
-		else
-			q->ranges[kept++] = q->ranges[i];
+			continue;
+		}
+		forgotten += i < q->num_forgotten;
+		q->ranges[kept++] = q->ranges[i];
+	}
 	q->num = kept;
+	q->num_forgotten = forgotten;
 	pthread_mutex_unlock(&q->mutex);
 	*ret_num = num;
 	return 0;
@@ -349,6 +391,8 @@ static void spare_waiting(struct freed_queue *q, struct batch *b)
 		if (found)
 			b->fate[found - b->segment] = LIVE;
 	}
+	for (i = 0; q->lossy && i < b->num; i++)
+		b->fate[i] = LIVE;
 	pthread_mutex_unlock(&q->mutex);
 }
 
@@ -386,10 +430,11 @@ static int give_back(struct store *s, const struct freed_range *f, size_t num, s
 
 static bool is_waiting(struct freed_queue *q, uint32_t segment)
 {
-	bool waiting = false;
+	bool waiting;
 	size_t i;
 
 	pthread_mutex_lock(&q->mutex);
+	waiting = q->lossy;
 	for (i = 0; !waiting && i < q->num; i++)
 		waiting = q->ranges[i].segment == segment;
 	pthread_mutex_unlock(&q->mutex);

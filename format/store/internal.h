@@ -25,11 +25,14 @@ struct freed_queue {
 	pthread_mutex_t mutex;      /* taken under the state's lock: call nothing of the state under it */
 	struct freed_range *ranges; /* owned */
 	size_t num, cap;
+	/* The first so many are of no length: each stands for all that was forgotten of its segment. They rise. */
+	size_t num_forgotten;
+	size_t max; /* entries besides these */
 	unsigned int pins;
 	/* Of a job: how long others may go to a place that was handed out, and since when nothing goes at all (INT64_MAX: that is not so). */
 	int64_t grace_usec, hold_usec;
-	bool open;  /* false: what is freed is not queued (tools, rebuild) */
-	bool lossy; /* memory ran out once: some ranges stay until the next open */
+	bool open; /* false: what is freed is not queued (tools, rebuild) */
+	bool lossy; /* memory ran out once: not even the segment of what was forgotten is known, and none goes until the next open */
 	/* The thread that commits a DRAINED record now; valid while draining. Written under drain_mutex. */
 	pthread_mutex_t drain_mutex;
 	pthread_t drain_thread;

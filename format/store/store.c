@@ -319,6 +319,8 @@ static int open_segments(struct store *s, const struct store_options *opt, struc
 	 * replays a whole life; there it would only be a burden.
 	 */
 	s->freed.open = writes(s) && s->mode != STORE_REBUILD;
+	if (opt->freed_max)
+		s->freed.max = opt->freed_max;
 	if (s->sb.num_nodes > 1)
 		store_set_grace(s, PLACE_GRACE_USEC);
 	if (r)
@@ -364,6 +366,19 @@ static int check_payload(const struct record *rec, void *arg)
 	return r;
 }
 
+/*
+ * state_options.find_private. Who syncs such a file makes the segment's name durable, and then has its record covered by a RECORD_SYNC: in
+ * what has no name, and behind the end of a shorter one, was nothing that had been promised.
+ */
+static int find_private(const struct record *rec, void *arg)
+{
+	bool seal = rec->type == RECORD_SEAL;
+	struct store *s = arg;
+	int r = seal ? sync_note_sealed(&s->sync, rec->segment) : 0;
+
+	return r ? r : segment_restore_private(s->segments, rec->segment, seal ? rec->size : 0);
+}
+
 static enum state_mode state_mode_of(const struct store *s, const struct store_options *opt)
 {
 	if (opt->snapshot)
@@ -394,6 +409,7 @@ static int open_state(
 		.journal_size = opt->journal_size,
 		.job = s->sb.num_nodes > 1,
 		.check_payload = check_payload,
+		.find_private = writes(s) ? find_private : NULL,
 		.sync_payloads = sync_payloads,
 		.arg = s,
 		.freed = freed_push,

@@ -58,6 +58,7 @@ struct store_options {
 	bool write_out;
 	uint64_t staging; /* bytes of shared memory for large payloads on their way; 0: none (all but the daemon) */
 	const char *staging_dir; /* tests: where it lies; NULL: /dev/shm */
+	size_t freed_max;        /* tests: how many ranges wait one by one until they may be given back; 0: 4 Mi */
 };
 
 /*

@@ -449,6 +449,31 @@ static void many_files(struct segment_set *set)
 	is_u64(wrong, 0, "300 private segments");
 }
 
+static uint64_t device_bytes(int dirfd, uint32_t segment)
+{
+	char path[40];
+	struct stat st = { 0 };
+
+	snprintf(path, sizeof(path), "segment/%08" PRIu32 ".seg", segment);
+	return fstatat(dirfd, path, &st, 0) == 0 ? (uint64_t)st.st_blocks * 512 : 0;
+}
+
+/* A restarted daemon gives back once more what the journal's tail had freed. */
+static void real_punched(struct segment_set *set, int dirfd)
+{
+	uint64_t before = segment_allocated_bytes(set);
+	struct payload p = { 0 };
+
+	is_int(put(set, 1 * MIB, 5, &p), 0, "a segment that is appended to");
+	is_u64(segment_allocated_bytes(set) - before, device_bytes(dirfd, p.segment), "is counted as it is");
+	for (int i = 0; i < 3; i++)
+		is_int(segment_punch(set, p.segment, p.off, 512 << 10), 0, "a half of it is given back");
+	is_int(segment_punch(set, p.segment, p.off + (256 << 10), 512 << 10), 0, "and a part, overlapping that");
+	is_u64(segment_allocated_bytes(set) - before, device_bytes(dirfd, p.segment), "it is counted as it is now");
+	is_int(segment_remove(set, p.segment), 0, "removed");
+	is_u64(segment_allocated_bytes(set), before, "nothing of it is left");
+}
+
 static void real_files(void)
 {
 	char path[] = "/tmp/test-segment-XXXXXX", command[64];
@@ -464,6 +489,7 @@ static void real_files(void)
 	}
 	real_private(set);
 	many_files(set);
+	real_punched(set, dirfd);
 	ok(put(set, 3 * MIB, 5, &p) == 0 && segment_sync(set) == 0 && is_there(set, &p), "an append");
 	segment_set_destroy(set);
 	set = open_set(io, 4 * MIB);
