@@ -184,6 +184,8 @@ void workers_destroy(struct workers *w); /* what is queued is done first; NULL i
 int workers_do(struct workers *w, void (*fn)(struct job *j, void *arg), void *arg);
 /* The same for a request; answers it with -ENOMEM when that cannot be. */
 void workers_serve(struct workers *w, serve_handler fn, struct peers_request *rq);
+/* The same, one after the other in the order of their arrival: when all that was given to this one before has ended. */
+void workers_serve_in_turn(struct workers *w, serve_handler fn, struct peers_request *rq);
 /* The same, when all that was queued before it has ended. */
 void workers_serve_after(struct workers *w, serve_handler fn, struct peers_request *rq);
 
