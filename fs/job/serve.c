@@ -36,7 +36,6 @@ static const struct {
 	[MESSAGE_TREE_CHANGE] = { sequence_serve, SERVE_HERE },
 	[MESSAGE_TREE_PREPARE] = { tree_serve_prepare, SERVE_TURN },
 	[MESSAGE_TREE_COMMIT] = { tree_serve_commit, SERVE_TURN },
-	[MESSAGE_TREE_ABORT] = { tree_serve_abort, SERVE_TURN },
 	[MESSAGE_TREE_STAMP] = { tree_serve_stamp, SERVE_HERE },
 	[MESSAGE_TREE_RECORDS] = { tree_serve_records, SERVE_WORKER },
 	[MESSAGE_FILE_GET] = { home_serve, SERVE_WORKER },
