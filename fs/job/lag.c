@@ -142,19 +142,18 @@ bool lag_begin(struct job *j, uint64_t stamp, int status)
 	return news;
 }
 
-bool lag_end(struct job *j)
+void lag_end(struct job *j)
 {
 	struct lag *l = j->lag;
 
 	if (!lag_is(j))
-		return false;
+		return;
 	pthread_mutex_lock(&l->lock);
 	atomic_store(&l->lacks, 0);
 	struct later *kept = take_kept(l, 0, 0);
 	pthread_mutex_unlock(&l->lock);
 	job_log_self(j, "names_served_again");
 	serve_kept(j, kept, 0);
-	return true;
 }
 
 /* In lag->lock; it is let go. */

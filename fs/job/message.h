@@ -18,9 +18,9 @@ enum message_type {
 	MESSAGE_NAME_UNLOCK, /* DIR, NAME, COUNT (id), FLAGS 1: INO, POINTER, OTHER: what is there now; 0: not known */
 	MESSAGE_NAME_LOOKUP, /* DIR, NAME -> INO, POINTER, OTHER; waits while the name is locked */
 	MESSAGE_NAME_DOUBT,  /* its home does not have what it leads to: look who has */
-	MESSAGE_NAME_SEND,  /* from a server that has just begun: COUNT: page -> NAMES, COUNT: next page; DIR: closed */
-	MESSAGE_NAME_WHO,   /* from a server in doubt: DIR, NAME -> INO, POINTER, OTHER as your state has it */
-	MESSAGE_NAME_CLAIM, /* to the name's server: DIR, NAME, INO, OTHER: ours, since before we lost power */
+	MESSAGE_NAME_SEND,   /* from a server that has just begun: COUNT: page -> NAMES, COUNT: next page */
+	MESSAGE_NAME_WHO,    /* from a server in doubt: DIR, NAME -> INO, POINTER, OTHER as your state has it */
+	MESSAGE_NAME_CLAIM,  /* to the name's server: DIR, NAME, INO, OTHER: ours, since before we lost power */
 	/* DIR, NAME: what is below it behind that name: files of yours, and what they hide; TIME: when the listing began
 	 * -> NAMES; HANDED: perhaps not all that has been handed over since then */
 	MESSAGE_NAME_LIST,
@@ -29,12 +29,12 @@ enum message_type {
 	/* tree.c, sequence.c: 220 to 239 */
 	MESSAGE_TREE_CHANGE =
 		220, /* to node 0: CHANGE and what it needs -> POINTER: the name that went is hidden in the backing directory */
-	/* From node 0: CLOSED may go; INO (FROM in FROM_DIR), OTHER (NAME in DIR): directories that move or go; 0: none; ASKER ->
-	 * NAMES of the backing directory hidden in CLOSED. */
+	/* From node 0: CLOSED may go; INO (FROM in FROM_DIR), OTHER (NAME in DIR): directories that move or go; 0: none; ASKER;
+	 * PREPARED -> NAMES of the backing directory hidden in CLOSED. */
 	MESSAGE_TREE_PREPARE,
-	MESSAGE_TREE_COMMIT,  /* from node 0: RECORD*, ASKER; FLAGS 1: end of what PREPARE began, for CLOSED;
-			      * STAMP: the last change that you have then; COUNT: enum tree_word */
-	MESSAGE_TREE_ABORT,   /* from node 0: end of whatever PREPARE began */
+	/* From node 0, the end of whatever PREPARE began: RECORD*, ASKER; PREPARED: whose records these are; STAMP: the last change that you
+	 * have then; COUNT: enum tree_word */
+	MESSAGE_TREE_COMMIT,
 	MESSAGE_TREE_STAMP,   /* from node 0: -> STAMP of the last change that you have, and its TIME */
 	MESSAGE_TREE_RECORDS, /* from node 0, whose last change is STAMP: -> RECORD*, ASKER: you; TIME of that STAMP here; STAMP: the last change that you have */
 
@@ -146,12 +146,13 @@ enum message_tag {
 	MESSAGE_UID,
 	MESSAGE_GID,
 	MESSAGE_RECORD_BYTES,
-	MESSAGE_CLOSED, /* a directory that may go; 0: none */
-	MESSAGE_ASKER,  /* node */
-	MESSAGE_TREE,   /* with DIR: the sender's last change of the tree; who does not have it yet waits for it */
-	MESSAGE_LEFT,   /* pointer.left */
-	MESSAGE_LIFE,   /* which daemon of a node: power_life() */
-	MESSAGE_HANDED, /* handover.c */
+	MESSAGE_CLOSED,   /* a directory that may go; 0: none */
+	MESSAGE_ASKER,    /* node */
+	MESSAGE_TREE,     /* with DIR: the sender's last change of the tree; who does not have it yet waits for it */
+	MESSAGE_LEFT,     /* pointer.left */
+	MESSAGE_LIFE,     /* which daemon of a node: power_life() */
+	MESSAGE_HANDED,   /* handover.c */
+	MESSAGE_PREPARED, /* number of a change; 0: none that was prepared for */
 
 	/* share: 300 to 399 */
 	MESSAGE_SHARE_INO = 300,

@@ -530,7 +530,7 @@ void names_settled(struct names *n, uint64_t dir, const char *name, const struct
 		rebuild_name(n->j, dir, name);
 }
 
-static void serve_all(struct names *n, uint64_t dir, struct names_waiter ***done);
+static void serve_all(struct names *n, struct names_waiter ***done);
 
 void names_refused(struct names *n, uint64_t dir, const char *name)
 {
@@ -544,7 +544,7 @@ void names_refused(struct names *n, uint64_t dir, const char *name)
 	}
 	if (!name && !n->ready) {
 		n->refused = true;
-		serve_all(n, 0, &last);
+		serve_all(n, &last);
 	}
 	pthread_mutex_unlock(&n->lock);
 	run_done(done);
@@ -575,19 +575,19 @@ int names_close_dir(struct names *n, uint64_t dir)
 }
 
 /* lock is held. */
-static void serve_all(struct names *n, uint64_t dir, struct names_waiter ***done)
+static void serve_all(struct names *n, struct names_waiter ***done)
 {
 	for (size_t i = 0; i < NAMES_BUCKETS; i++)
 		for (struct name_entry *e = n->entries[i], *next; e; e = next) {
 			next = e->next;
-			if (e->first && (dir == 0 || e->dir->ino == dir)) {
+			if (e->first) {
 				serve_waiters(n, e, done);
 				drop_entry(n, e);
 			}
 		}
 }
 
-void names_open_dir(struct names *n, uint64_t dir)
+void names_open_dirs(struct names *n)
 {
 	struct names_waiter *done = NULL, **last = &done;
 	bool any = false;
@@ -596,7 +596,7 @@ void names_open_dir(struct names *n, uint64_t dir)
 	for (size_t i = 0; n->closed && i < NAMES_BUCKETS; i++)
 		for (struct name_dir *d = n->dirs[i], *next; d; d = next) {
 			next = d->next;
-			if (!d->closed || (dir && d->ino != dir))
+			if (!d->closed)
 				continue;
 			d->closed = false;
 			n->closed--;
@@ -604,7 +604,7 @@ void names_open_dir(struct names *n, uint64_t dir)
 			drop_dir(n, d);
 		}
 	if (any)
-		serve_all(n, dir, &last);
+		serve_all(n, &last);
 	pthread_mutex_unlock(&n->lock);
 	run_done(done);
 }
@@ -617,7 +617,7 @@ void names_tree_grown(struct names *n)
 	bool ahead = n->ahead;
 	n->ahead = false;
 	if (ahead)
-		serve_all(n, 0, &last);
+		serve_all(n, &last);
 	pthread_mutex_unlock(&n->lock);
 	run_done(done);
 }
@@ -696,7 +696,7 @@ void names_told_all(struct names *n)
 			if (twice && take_over(n, e))
 				told_add(&ask, e);
 		}
-	serve_all(n, 0, &last);
+	serve_all(n, &last);
 	bool sweeps = begins_sweep(n, true);
 	pthread_mutex_unlock(&n->lock);
 	run_done(done);

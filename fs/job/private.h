@@ -25,7 +25,7 @@ struct job {
 	_Atomic(bool) ending;
 	_Atomic(uint64_t) moved; /* number of the last change of the tree, about to be here, that moves a directory */
 	_Atomic(uint64_t) moving[2]; /* directories that node 0 is about to rename or remove (tree.c); 0: none */
-	_Atomic(bool) unnamed;       /* our kernel has been told to drop their names */
+	_Atomic(uint64_t) prepared;  /* the change for which our kernel has been told to drop their names; 0: none */
 	_Atomic(uint64_t)
 		unassembled; /* calls that have failed since this node has had to do without a number; the log has the first */
 	_Atomic(bool) is_settled; /* what of our layers and maps is cut off or drained is known (power.c) */
@@ -184,6 +184,8 @@ void workers_destroy(struct workers *w); /* what is queued is done first; NULL i
 int workers_do(struct workers *w, void (*fn)(struct job *j, void *arg), void *arg);
 /* The same for a request; answers it with -ENOMEM when that cannot be. */
 void workers_serve(struct workers *w, serve_handler fn, struct peers_request *rq);
+/* The same, one after the other in the order of their arrival: when all that was given to this one before has ended. */
+void workers_serve_in_turn(struct workers *w, serve_handler fn, struct peers_request *rq);
 /* The same, when all that was queued before it has ended. */
 void workers_serve_after(struct workers *w, serve_handler fn, struct peers_request *rq);
 
@@ -239,7 +241,7 @@ void names_serve_doubt(struct job *j, struct peers_request *rq);
 void names_serve_claim(struct job *j, struct peers_request *rq);
 /* A directory that may go: no name below it is a file's or locked, and none will be until the end. -EBUSY, -ENOTEMPTY. */
 int names_close_dir(struct names *n, uint64_t dir);
-void names_open_dir(struct names *n, uint64_t dir); /* 0: all */
+void names_open_dirs(struct names *n);  /* all that were closed */
 void names_tree_grown(struct names *n); /* our tree has another change: for locks in a directory that it did not have */
 /* What the nodes tell when we have just begun, and when a lock's owner is gone (rebuild.c). */
 void names_told(struct names *n, uint64_t dir, const char *name, const struct pointer *at);
@@ -326,7 +328,6 @@ void tree_tell_kernel(struct job *j, const struct record *rec, bool names);
 int tree_apply(struct job *j, const struct wire_msg *m);
 void tree_serve_prepare(struct job *j, struct peers_request *rq);
 void tree_serve_commit(struct job *j, struct peers_request *rq);
-void tree_serve_abort(struct job *j, struct peers_request *rq);
 void tree_serve_stamp(struct job *j, struct peers_request *rq);
 void tree_serve_records(struct job *j, struct peers_request *rq);
 
@@ -354,7 +355,7 @@ bool lag_is_ahead(struct job *j);
 int lag_gate(struct job *j); /* before names are used: -EIO: they are not served */
 /* Our tree should have that number, and does not, for that reason. True: that is news. */
 bool lag_begin(struct job *j, uint64_t stamp, int status);
-bool lag_end(struct job *j); /* it has all; false: it was not otherwise */
+void lag_end(struct job *j); /* it has all */
 /* rq is kept and served by fn when all is there, or refused with -EIO if that may be never; false: it is there, so serve it now. */
 bool lag_keeps(struct job *j, serve_handler fn, struct peers_request *rq);
 /* The same until our tree has that change, which the sender had. */
@@ -379,7 +380,6 @@ void sequence_serve(struct job *j, struct peers_request *rq);
 bool sequence_look_begin(struct job *j, struct peers_request *rq);
 void sequence_look_end(struct job *j);
 void sequence_troubles(struct job *j, void (*say)(const char *text, void *arg), void *arg);
-uint64_t sequence_closed_dir(struct job *j); /* that PREPARE was sent for and that has not ended; 0: none */
 
 /* ---- remote.c: files of other nodes */
 

@@ -231,9 +231,6 @@ static void pull_done(int status, const struct wire_msg *reply, void *arg)
 			buf_bytes(&p->names, names, len);
 		p->page = message_get(reply, MESSAGE_COUNT);
 		p->more = p->page != 0;
-		uint64_t closed = message_get(reply, MESSAGE_DIR);
-		if (closed)
-			(void)names_close_dir(p->r->j->names, closed);
 	}
 	if (workers_do(p->r->j->workers, pull_answered, p) < 0)
 		pull_answered(p->r->j, p);
@@ -461,7 +458,6 @@ void rebuild_serve_send(struct job *j, struct peers_request *rq)
 	wire_put_i64(&reply, WIRE_STATUS, rc == 0 && !buf_ok(&out) ? -ENOMEM : rc);
 	message_put_bytes(&reply, MESSAGE_NAMES, out.data, out.len);
 	message_put(&reply, MESSAGE_COUNT, more ? page + 1 : 0);
-	message_put(&reply, MESSAGE_DIR, sequence_closed_dir(j));
 	peers_reply(rq, &reply);
 	wire_msg_free(&reply);
 }

@@ -6,14 +6,17 @@
  * unless it was given up.
  *
  * A directory that is to go is closed first on all nodes (PREPARE): no name below it is a file's or locked, and none will be
- * until COMMIT or ABORT. A name that is just locked there makes the change wait, behind all others: the lock's owner may
- * be one of them. Who asks what has become of a name is then answered before it. So if the daemon that asked for the change has died, it
- * is not done any more: the locks that kept its names for it are in doubt, and what was answered must stay true.
+ * until COMMIT, which has no records when nothing comes of it. A name that is just locked there makes the change wait, behind all others: the
+ * lock's owner may be one of them. Who asks what has become of a name is then answered before it. So if the daemon that asked for the change
+ * has died, it is not done any more: the locks that kept its names for it are in doubt, and what was answered must stay true.
  *
  * A node that cannot take what was committed is asked again for a while; then it serves no names (lag.c), and no other change is begun before it
  * has been able to, or was given up. It lacks the records of one change, like any other: no number of changes could be kept for it.
  *
  * After a restart of node 0's daemon its last records come from its journal, in case that some node does not have them.
+ *
+ * PREPARE gives the change a number, which no other one has, nor one of another daemon here: a node may have been prepared for a change that it did
+ * not hear the end of. Whoever takes a COMMIT, of whatever change, knows that all before it are over (tree.c).
  */
 #include <errno.h>
 #include <pthread.h>
@@ -31,6 +34,7 @@
 #define SEQUENCE_FULL_USEC  20000
 #define SEQUENCE_PATIENCE   5000000 /* usec for a node whose store is full */
 #define SEQUENCE_CHASE_USEC 200000
+#define SEQUENCE_NOBODY     UINT32_MAX /* has asked for it */
 
 struct change {
 	struct change *next;
@@ -47,8 +51,6 @@ struct sequence {
 	bool begun;  /* the first assembly was seen */
 	bool synced; /* what brings all nodes up to us is in front of the queue, or done */
 	struct change *first, **last;
-	_Atomic(uint64_t) closed_dir;
-	bool prepared; /* nodes were told of what is to come */
 	int *behind; /* owned; by node, why it has not all: 0: it has; -EHOSTDOWN: it was given up; -EILSEQ: no more can be done */
 	bool *restarted; /* owned; by node: its daemon is another one, whose journal may have lost its end with the power */
 	bool *ahead; /* owned; by node: it has what we have lost, for good: the same numbers are other changes here */
@@ -60,6 +62,7 @@ struct sequence {
 	int64_t chased_usec;
 	/* the thread's own */
 	uint64_t first_stamp; /* of the change in hand; 0: it has no record yet */
+	uint64_t prepared;    /* its number, if nodes were told of what is to come; else 0 */
 	uint32_t asker;
 };
 
@@ -86,14 +89,15 @@ static void note_record(const struct record *rec, void *arg)
 		tree_tell_kernel(s->j, rec, !s->prepared);
 }
 
+/* from: the first record, 0: none. Of changes before the one in hand nobody is taken for prepared, nor for the asker. */
 static void put_commit(struct sequence *s, struct wire_msg *m, uint64_t from, enum tree_word word)
 {
 	uint64_t last = state_tree_stamp(s->j->state);
+	bool in_hand = from == s->first_stamp;
 
 	message_init(m, MESSAGE_TREE_COMMIT);
-	message_put(m, MESSAGE_ASKER, s->asker);
-	message_put(m, MESSAGE_CLOSED, s->closed_dir);
-	message_put(m, MESSAGE_FLAGS, s->prepared);
+	message_put(m, MESSAGE_ASKER, in_hand ? s->asker : SEQUENCE_NOBODY);
+	message_put(m, MESSAGE_PREPARED, in_hand ? s->prepared : 0);
 	message_put(m, MESSAGE_STAMP, last);
 	message_put(m, MESSAGE_COUNT, word);
 	if (from)
@@ -264,7 +268,7 @@ void sequence_troubles(struct job *j, void (*say)(const char *text, void *arg), 
 	}
 }
 
-/* To all nodes, also when there is nothing but a directory to be opened again. */
+/* To all nodes, also when there is nothing but the end of what PREPARE began. */
 static void distribute(struct sequence *s)
 {
 	uint32_t num = peers_count(s->j->peers);
@@ -283,8 +287,7 @@ static void distribute(struct sequence *s)
 			insist(s, i, status ? status[i] : -EAGAIN);
 	wire_msg_free(&m);
 	free(status);
-	s->closed_dir = 0;
-	s->prepared = false;
+	s->prepared = 0;
 	s->first_stamp = 0;
 }
 
@@ -344,7 +347,7 @@ static int prepare(struct sequence *s, const struct names_of *n, uint64_t dir, u
 
 	if (!status)
 		return -ENOMEM;
-	s->closed_dir = dir; /* first: a server that begins now learns it from us */
+	s->prepared = (uint64_t)peers_time_ns(s->j->peers);
 	message_init(&m, MESSAGE_TREE_PREPARE);
 	message_put(&m, MESSAGE_CLOSED, dir);
 	message_put(&m, MESSAGE_ASKER, s->asker);
@@ -352,7 +355,7 @@ static int prepare(struct sequence *s, const struct names_of *n, uint64_t dir, u
 	put_place(&m, MESSAGE_FROM_DIR, n->from_dir, MESSAGE_FROM, n->from);
 	message_put(&m, MESSAGE_OTHER, other);
 	put_place(&m, MESSAGE_DIR, n->dir, MESSAGE_NAME, n->name);
-	s->prepared = true;
+	message_put(&m, MESSAGE_PREPARED, s->prepared);
 	(void)peers_call_all(s->j->peers, &m, status, take_hidden, &w);
 	for (uint32_t i = 0; i < num; i++) {
 		if (status[i] == -EHOSTDOWN)
@@ -502,7 +505,6 @@ static int do_change(struct sequence *s, const struct wire_msg *m)
 static int sync_nodes(struct sequence *s)
 {
 	uint32_t num = peers_count(s->j->peers), self = peers_self(s->j->peers);
-	struct wire_msg m = { 0 };
 
 	int rc = learn_lost(s->j);
 	if (rc < 0)
@@ -525,9 +527,6 @@ static int sync_nodes(struct sequence *s)
 	for (uint32_t i = 0; i < num; i++)
 		if (i != self)
 			insist(s, i, -EAGAIN);
-	message_init(&m, MESSAGE_TREE_ABORT);
-	(void)peers_call_all(s->j->peers, &m, NULL, NULL, NULL);
-	wire_msg_free(&m);
 	return 0;
 }
 
@@ -748,11 +747,6 @@ void sequence_serve(struct job *j, struct peers_request *rq)
 		workers_serve_after(j->workers, question_of(rq), rq);
 	else
 		peers_reply_status(rq, -EOPNOTSUPP);
-}
-
-uint64_t sequence_closed_dir(struct job *j)
-{
-	return j->sequence->closed_dir;
 }
 
 /* ---- life */

@@ -10,6 +10,7 @@
 enum serve_where {
 	SERVE_HERE,   /* in the transport's thread: short, and takes no lock that is held over a system call */
 	SERVE_WORKER, /* in a worker: may wait for our own store */
+	SERVE_TURN, /* so, too, when those before it are done: the end of a change must not come before its beginning */
 };
 
 enum serve_lag { /* while our tree lacks a change: lag.c */
@@ -34,9 +35,8 @@ static const struct {
 	[MESSAGE_NAME_SEND] = { sequence_serve, SERVE_HERE, LAG_WAITS },
 	[MESSAGE_NAME_WHO] = { sequence_serve, SERVE_HERE, LAG_WAITS },
 	[MESSAGE_TREE_CHANGE] = { sequence_serve, SERVE_HERE },
-	[MESSAGE_TREE_PREPARE] = { tree_serve_prepare, SERVE_WORKER },
-	[MESSAGE_TREE_COMMIT] = { tree_serve_commit, SERVE_WORKER },
-	[MESSAGE_TREE_ABORT] = { tree_serve_abort, SERVE_WORKER },
+	[MESSAGE_TREE_PREPARE] = { tree_serve_prepare, SERVE_TURN },
+	[MESSAGE_TREE_COMMIT] = { tree_serve_commit, SERVE_TURN },
 	[MESSAGE_TREE_STAMP] = { tree_serve_stamp, SERVE_HERE },
 	[MESSAGE_TREE_RECORDS] = { tree_serve_records, SERVE_WORKER },
 	[MESSAGE_FILE_GET] = { home_serve, SERVE_WORKER },
@@ -110,6 +110,8 @@ void serve_request(struct peers_request *rq, void *arg)
 		fn(j, rq);
 	else if (lag_keeps_until(j, message_get(peers_msg(rq), MESSAGE_TREE), fn, rq))
 		return;
+	else if (serve_table[type].where == SERVE_TURN)
+		workers_serve_in_turn(j->workers, fn, rq);
 	else
 		workers_serve(j->workers, fn, rq);
 }

@@ -97,11 +97,15 @@ static void put_doubted(const char *name, void *arg)
 	buf_str(arg, name);
 }
 
-static void end_prepared(struct job *j, uint64_t closed)
+/*
+ * What PREPARE has begun, for whichever change: there is one at a time. If we did not hear of the end of it, since we were given up, that comes with
+ * what we lack.
+ */
+static void end_prepared(struct job *j)
 {
 	j->moving[0] = j->moving[1] = 0;
-	j->unnamed = false;
-	names_open_dir(j->names, closed);
+	j->prepared = 0;
+	names_open_dirs(j->names);
 }
 
 static void drop_name(struct job *j, const struct wire_msg *m, enum message_tag dir_tag, enum message_tag tag)
@@ -139,7 +143,7 @@ static void mark_moving(struct job *j, const struct wire_msg *m)
 		drop_name(j, m, MESSAGE_FROM_DIR, MESSAGE_FROM);
 	if (j->moving[1])
 		drop_name(j, m, MESSAGE_DIR, MESSAGE_NAME);
-	j->unnamed = true;
+	j->prepared = message_get(m, MESSAGE_PREPARED);
 }
 
 void tree_serve_prepare(struct job *j, struct peers_request *rq)
@@ -155,9 +159,7 @@ void tree_serve_prepare(struct job *j, struct peers_request *rq)
 						       : -ENOTEMPTY;
 	}
 	if (rc == 0)
-		mark_moving(j, peers_msg(rq));
-	else
-		end_prepared(j, dir);
+		mark_moving(j, peers_msg(rq)); /* else nothing comes of the change: COMMIT says so */
 	wire_msg_init(&reply, WIRE_REPLY);
 	wire_put_i64(&reply, WIRE_STATUS, rc == 0 && !buf_ok(&hidden) ? -ENOMEM : rc);
 	message_put_bytes(&reply, MESSAGE_NAMES, hidden.data, hidden.len);
@@ -184,7 +186,8 @@ void tree_tell_kernel(struct job *j, const struct record *rec, bool names)
 		opt->invalidate(rec->ino, false, opt->arg);
 }
 
-static int apply_one(struct job *j, struct record *rec, bool ours)
+/* names: our kernel may remember those of the directories. */
+static int apply_one(struct job *j, struct record *rec, bool ours, bool names)
 {
 	bool news = rec->stamp > state_tree_stamp(j->state);
 
@@ -196,13 +199,14 @@ static int apply_one(struct job *j, struct record *rec, bool ours)
 	if (rc == 0 && rec->type == RECORD_SETATTR && rec->mask & RECORD_ATTR_MTIME)
 		times_reset(j, rec->ino, rec->stamp);
 	if (rc == 0 && news && !ours)
-		tree_tell_kernel(j, rec, !j->unnamed);
+		tree_tell_kernel(j, rec, names);
 	return rc;
 }
 
 int tree_apply(struct job *j, const struct wire_msg *m)
 {
 	bool ours = message_get(m, MESSAGE_ASKER) == peers_self(j->peers);
+	bool names = !j->prepared || message_get(m, MESSAGE_PREPARED) != j->prepared;
 	struct record_scratch scratch = { 0 };
 	const uint8_t *bytes;
 	size_t len, used;
@@ -213,7 +217,7 @@ int tree_apply(struct job *j, const struct wire_msg *m)
 
 		rc = record_decode(bytes, len, &scratch, &rec, &used);
 		if (rc == 0)
-			rc = apply_one(j, &rec, ours);
+			rc = apply_one(j, &rec, ours, names);
 	}
 	record_scratch_free(&scratch);
 	if (rc == 0 && state_tree_stamp(j->state) < message_get(m, MESSAGE_STAMP))
@@ -238,7 +242,6 @@ static void hide(struct job *j, const struct wire_msg *m)
 void tree_serve_commit(struct job *j, struct peers_request *rq)
 {
 	const struct wire_msg *m = peers_msg(rq);
-	uint64_t closed = message_get(m, MESSAGE_CLOSED);
 	bool ahead = message_get(m, MESSAGE_COUNT) == TREE_AHEAD || lag_is_ahead(j);
 	int rc = ahead ? LAG_AHEAD : tree_apply(j, m);
 
@@ -246,17 +249,11 @@ void tree_serve_commit(struct job *j, struct peers_request *rq)
 	lag_tree_grown(j);
 	if (rc < 0 && message_get(m, MESSAGE_COUNT) && lag_begin(j, message_get(m, MESSAGE_STAMP), rc))
 		hide(j, m);
-	if (rc == 0 && lag_end(j))
-		end_prepared(j, 0);
-	if (rc == 0 && message_get(m, MESSAGE_FLAGS))
-		end_prepared(j, closed);
+	if (rc == 0) {
+		lag_end(j);
+		end_prepared(j);
+	}
 	peers_reply_status(rq, rc);
-}
-
-void tree_serve_abort(struct job *j, struct peers_request *rq)
-{
-	end_prepared(j, 0);
-	peers_reply_status(rq, 0);
 }
 
 static void serve_stamp(struct job *j, struct peers_request *rq)

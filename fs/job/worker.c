@@ -2,7 +2,7 @@
 /*
  * Threads for requests that may wait for our own store: its locks, its disk, the backing directory. They never wait for
  * another node, so they all come to an end, and a few of them do for any number of nodes. Tasks begin in the order in
- * which they came.
+ * which they came; some wait for the end of others that came before them.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -12,13 +12,19 @@
 
 #define WORKER_THREADS 8
 
+enum behind { /* the end of which tasks that came before it one waits for */
+	BEHIND_NONE,
+	BEHIND_TURN, /* those that do the same */
+	BEHIND_ALL,
+};
+
 struct task {
 	struct task *next;
 	void (*fn)(struct job *j, void *arg); /* or */
 	serve_handler serve;
 	void *arg;
 	uint64_t number;
-	bool after_earlier;
+	enum behind behind;
 };
 
 struct workers {
@@ -28,7 +34,7 @@ struct workers {
 	struct task *first, **last;
 	bool ending;
 	uint64_t last_number;
-	uint64_t running[WORKER_THREADS]; /* numbers of tasks; 0: none */
+	const struct task *running[WORKER_THREADS]; /* NULL: none */
 	pthread_t threads[WORKER_THREADS];
 	unsigned int num;
 };
@@ -47,19 +53,22 @@ static struct task *take_task(struct workers *w)
 	return t;
 }
 
-static uint64_t *running_of(struct workers *w, uint64_t number)
+static const struct task **running_of(struct workers *w, const struct task *t)
 {
 	for (unsigned int i = 0; i < WORKER_THREADS; i++)
-		if (w->running[i] == number)
+		if (w->running[i] == t)
 			return &w->running[i];
 	return NULL;
 }
 
-static bool has_earlier(const struct workers *w, uint64_t number)
+static bool has_to_wait(const struct workers *w, const struct task *t)
 {
-	for (unsigned int i = 0; i < WORKER_THREADS; i++)
-		if (w->running[i] && w->running[i] < number)
+	for (unsigned int i = 0; t->behind && i < WORKER_THREADS; i++) {
+		const struct task *r = w->running[i];
+
+		if (r && r->number < t->number && (t->behind == BEHIND_ALL || r->behind == BEHIND_TURN))
 			return true;
+	}
 	return false;
 }
 
@@ -71,16 +80,17 @@ static void run_task(struct workers *w, struct task *t)
 		t->fn(w->j, t->arg);
 }
 
-/* Tasks begin in order, so those before it have all begun. */
-static void run_after_earlier(struct workers *w, struct task *t)
+/* lock is held, but for while it runs. Tasks begin in order, so those before it have all begun. */
+static void run_in_order(struct workers *w, struct task *t)
 {
-	if (t->after_earlier) {
-		pthread_mutex_lock(&w->lock);
-		while (has_earlier(w, t->number))
-			pthread_cond_wait(&w->ended, &w->lock);
-		pthread_mutex_unlock(&w->lock);
-	}
+	*running_of(w, NULL) = t;
+	while (has_to_wait(w, t))
+		pthread_cond_wait(&w->ended, &w->lock);
+	pthread_mutex_unlock(&w->lock);
 	run_task(w, t);
+	pthread_mutex_lock(&w->lock);
+	*running_of(w, t) = NULL;
+	pthread_cond_broadcast(&w->ended);
 }
 
 static void *worker_main(void *arg)
@@ -89,12 +99,7 @@ static void *worker_main(void *arg)
 
 	pthread_mutex_lock(&w->lock);
 	for (struct task *t; (t = take_task(w));) {
-		*running_of(w, 0) = t->number;
-		pthread_mutex_unlock(&w->lock);
-		run_after_earlier(w, t);
-		pthread_mutex_lock(&w->lock);
-		*running_of(w, t->number) = 0;
-		pthread_cond_broadcast(&w->ended);
+		run_in_order(w, t);
 		free(t);
 	}
 	pthread_mutex_unlock(&w->lock);
@@ -162,18 +167,23 @@ int workers_do(struct workers *w, void (*fn)(struct job *j, void *arg), void *ar
 	return add_task(w, (struct task){ .fn = fn, .arg = arg });
 }
 
-static void serve(struct workers *w, serve_handler fn, struct peers_request *rq, bool after_earlier)
+static void serve(struct workers *w, serve_handler fn, struct peers_request *rq, enum behind behind)
 {
-	if (add_task(w, (struct task){ .serve = fn, .arg = rq, .after_earlier = after_earlier }) < 0)
+	if (add_task(w, (struct task){ .serve = fn, .arg = rq, .behind = behind }) < 0)
 		peers_reply_status(rq, -ENOMEM);
 }
 
 void workers_serve(struct workers *w, serve_handler fn, struct peers_request *rq)
 {
-	serve(w, fn, rq, false);
+	serve(w, fn, rq, BEHIND_NONE);
+}
+
+void workers_serve_in_turn(struct workers *w, serve_handler fn, struct peers_request *rq)
+{
+	serve(w, fn, rq, BEHIND_TURN);
 }
 
 void workers_serve_after(struct workers *w, serve_handler fn, struct peers_request *rq)
 {
-	serve(w, fn, rq, true);
+	serve(w, fn, rq, BEHIND_ALL);
 }
