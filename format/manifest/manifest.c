@@ -210,6 +210,14 @@ void manifest_add_removed(struct manifest *m, const char *path)
 	end_line(m, &j);
 }
 
+void manifest_add_gone(struct manifest *m, const char *path)
+{
+	struct json j;
+
+	begin_line(m, &j, path, "gone");
+	end_line(m, &j);
+}
+
 void manifest_add_moved(struct manifest *m, const char *from, const char *to)
 {
 	struct json j;
@@ -269,6 +277,11 @@ int manifest_append(struct manifest *m, const void *lines, size_t len)
 void manifest_set_node(struct manifest *m, const char *name)
 {
 	m->node = name;
+}
+
+void manifest_flush(struct manifest *m)
+{
+	(void)fflush(m->log);
 }
 
 uint64_t manifest_mark(struct manifest *m)

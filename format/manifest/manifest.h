@@ -122,6 +122,8 @@ void manifest_add_missing(struct manifest *m, const char *path, const struct man
 /* Behind its own line: it was to get another layout and has not. */
 void manifest_add_kept(struct manifest *m, const char *path, const char *layout, const char *reason);
 void manifest_add_removed(struct manifest *m, const char *path);
+/* What was said of the name is not so any more, and nothing was there to be removed: the summary does not list it. */
+void manifest_add_gone(struct manifest *m, const char *path);
 void manifest_add_moved(struct manifest *m, const char *from, const char *to);
 /* A further link of a file that has been drained: what is said of from is so of to. */
 void manifest_add_linked(struct manifest *m, const char *from, const char *to);
@@ -131,6 +133,8 @@ int manifest_read(struct manifest *m, uint64_t from, size_t at_least, struct buf
 int manifest_append(struct manifest *m, const void *lines, size_t len);
 /* From now on, what fails does so on this node of a job. The name is borrowed. */
 void manifest_set_node(struct manifest *m, const char *name);
+/* What was added outlives the process, though not the machine. Errors come out in manifest_sync(). */
+void manifest_flush(struct manifest *m);
 uint64_t manifest_mark(struct manifest *m); /* how long the log is */
 int manifest_sync(
 	struct manifest *m, struct cistern_error *err); /* the log is durable; errors of earlier calls come out here */

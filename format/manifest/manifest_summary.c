@@ -239,7 +239,7 @@ static int take_line(struct table *t, const char *line, size_t len)
 	known->line = e.line;
 	known->from = e.from;
 	known->gone = false;
-	if (has_state(&e, "removed"))
+	if (has_state(&e, "removed") || has_state(&e, "gone"))
 		mark_gone(t, known);
 	return 0;
 }

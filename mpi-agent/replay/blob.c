@@ -24,10 +24,9 @@ static void add_fact(struct manifest_fact *fact, const char *name, uint64_t valu
 	snprintf(fact->value, sizeof(fact->value), "%" PRIu64, value);
 }
 
-static void tell(struct session *s, const struct inode *in, const struct file_place *place, enum drain_layout layout,
-	const struct blob_done *done)
+static void tell_manifest(struct session *s, const struct inode *in, const struct file_place *place,
+	enum drain_layout layout, const struct blob_done *done)
 {
-	const struct drain_watcher *w = &s->opt->watcher;
 	struct manifest_fact facts[3];
 	struct manifest_file mf = { .path = place->path,
 		.state = s->opt->verify >= DRAIN_VERIFY_READ ? "verified" : "drained",
@@ -42,6 +41,15 @@ static void tell(struct session *s, const struct inode *in, const struct file_pl
 	add_fact(&facts[0], "subfiles", done->subfiles);
 	add_fact(&facts[1], "blobs", done->blobs);
 	add_fact(&facts[2], "maps", done->maps);
+	if (s->opt->manifest)
+		manifest_add_file(s->opt->manifest, &mf);
+}
+
+static void count(
+	struct session *s, const struct inode *in, const struct file_place *place, const struct blob_done *done)
+{
+	const struct drain_watcher *w = &s->opt->watcher;
+
 	s->result.totals.files++;
 	if (!(in->flags & INODE_SHARED)) /* else they were counted where they were written */
 		s->result.totals.bytes += done->written;
@@ -49,8 +57,6 @@ static void tell(struct session *s, const struct inode *in, const struct file_pl
 	s->progress.done_files++;
 	if (w->layout)
 		w->layout(place->path, false, "", w->arg);
-	if (s->opt->manifest)
-		manifest_add_file(s->opt->manifest, &mf);
 }
 
 /* A file that this one has replaced in the mount. What somebody else has put there stays. */
@@ -102,8 +108,8 @@ static int remove_further(struct session *s, const struct file_place *place, uin
  * The subfiles are there for good: the file has arrived, and its name is gone. Who is killed in between leaves a clean file whose
  * backing file has vanished, which is forgotten when somebody looks.
  */
-static int report(
-	struct session *s, const struct inode *in, const struct file_place *place, const struct blob_done *done)
+static int report(struct session *s, const struct inode *in, const struct file_place *place, enum drain_layout layout,
+	const struct blob_done *done)
 {
 	struct record placed = { .type = RECORD_PLACED, .ino = in->ino, .gen = in->gen, .parent = place->dir };
 	struct record drained = { .type = RECORD_DRAINED,
@@ -123,6 +129,7 @@ static int report(
 		r = remove_further(s, place, done->subfiles);
 	if (r < 0)
 		return session_fail_errno(s, in->ino, place->path, r, "what it replaces cannot be removed", 0);
+	tell_manifest(s, in, place, layout, done);
 	r = session_touch(s, place->dir);
 	if (r == 0)
 		r = session_step(s, &placed);
@@ -136,11 +143,11 @@ static int report(
 int blob_give_up(struct session *s, const struct inode *in, const struct file_place *place, enum drain_layout layout,
 	const struct blob_done *done)
 {
-	int r = report(s, in, place, done);
+	int r = report(s, in, place, layout, done);
 
 	if (r < 0 || idmap_get(&s->inodes, in->ino) == INODE_IS_FAILED)
 		return r;
-	tell(s, in, place, layout, done);
+	count(s, in, place, done);
 	return idmap_set(&s->inodes, in->ino, INODE_IS_DONE);
 }
 

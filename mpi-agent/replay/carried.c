@@ -67,28 +67,6 @@ bool carried_has_changed(struct session *s, const struct carried *c)
 	return c->job.short_private || size != c->in.size || mtime_ns != c->in.mtime_ns;
 }
 
-int carried_drained(struct session *s, struct carried *c, const struct stat *st)
-{
-	uint64_t stamp = c->shared ? c->shared->stamp : 0; /* 0: the job is dead, and all of it is carried */
-	struct record rec = { .type = RECORD_DRAINED,
-		.ino = c->in.ino,
-		.gen = c->in.gen,
-		.upto = c->upto || stamp ? c->upto : s->opt->upto, /* of a living job perhaps nothing: 0 */
-		.stamp = stamp,
-		.size = c->in.size,
-		.mtime_ns = c->in.mtime_ns,
-		.backing_dev = st->st_dev,
-		.backing_ino = st->st_ino };
-
-	if (c->changed)
-		rec.flags |= RECORD_F_KEEP_PRIVATE;
-	if (!(c->in.flags & (INODE_NEW | INODE_DIRTY_DATA | INODE_PRIVATE | INODE_UNPUBLISHED)))
-		rec.flags |= RECORD_F_META_ONLY;
-	else if (s->opt->convert && S_ISREG(c->in.mode))
-		convert_note(s, &c->in, c->f, c->shown);
-	return session_step(s, &rec);
-}
-
 /* Bytes and checksum of a shared file are put together from what the homes of its domains say. */
 static void take_shared(struct manifest_file *mf, const struct wire_shared *f)
 {
@@ -126,8 +104,34 @@ static void tell_manifest(struct session *s, const struct carried *c)
 		mf.error_text =
 			"bytes of it were not there to be read, in the backing file or in a lost store: they are zeros";
 	}
-	if (s->opt->manifest)
-		manifest_add_file(s->opt->manifest, &mf);
+	if (!s->opt->manifest)
+		return;
+	manifest_add_file(s->opt->manifest, &mf);
+	if (c->kept)
+		manifest_add_kept(s->opt->manifest, c->shown, drain_layout_name(DRAIN_LAYOUT_CANONICAL), c->kept);
+}
+
+int carried_drained(struct session *s, struct carried *c, const struct stat *st)
+{
+	uint64_t stamp = c->shared ? c->shared->stamp : 0; /* 0: the job is dead, and all of it is carried */
+	struct record rec = { .type = RECORD_DRAINED,
+		.ino = c->in.ino,
+		.gen = c->in.gen,
+		.upto = c->upto || stamp ? c->upto : s->opt->upto, /* of a living job perhaps nothing: 0 */
+		.stamp = stamp,
+		.size = c->in.size,
+		.mtime_ns = c->in.mtime_ns,
+		.backing_dev = st->st_dev,
+		.backing_ino = st->st_ino };
+
+	if (c->changed)
+		rec.flags |= RECORD_F_KEEP_PRIVATE;
+	if (!(c->in.flags & (INODE_NEW | INODE_DIRTY_DATA | INODE_PRIVATE | INODE_UNPUBLISHED)))
+		rec.flags |= RECORD_F_META_ONLY;
+	else if (s->opt->convert && S_ISREG(c->in.mode))
+		convert_note(s, &c->in, c->f, c->shown);
+	tell_manifest(s, c);
+	return session_step(s, &rec);
 }
 
 static void tell_kept(struct session *s, const struct carried *c)
@@ -139,8 +143,6 @@ static void tell_kept(struct session *s, const struct carried *c)
 	s->result.kept++;
 	if (w->layout)
 		w->layout(c->shown, true, c->kept, w->arg);
-	if (s->opt->manifest)
-		manifest_add_kept(s->opt->manifest, c->shown, drain_layout_name(DRAIN_LAYOUT_CANONICAL), c->kept);
 }
 
 int carried_finish(struct session *s, struct carried *c)
@@ -151,7 +153,8 @@ int carried_finish(struct session *s, struct carried *c)
 	s->result.totals.bytes += c->job.written;
 	s->progress.done_files++;
 	session_missing(s, c->shown, c->job.missing, c->job.num_missing);
-	tell_manifest(s, c);
+	if (!s->opt->in_place) /* else with its last step */
+		tell_manifest(s, c);
 	tell_kept(s, c);
 	return idmap_set(&s->inodes, c->in.ino, INODE_IS_DONE);
 }

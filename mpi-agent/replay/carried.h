@@ -40,9 +40,9 @@ bool carried_has_changed(struct session *s, const struct carried *c);
 int carried_verify(struct session *s, struct carried *c, const struct stat *st);
 /* Of it, that it is what it claims to be. */
 int carried_check_format(struct session *s, struct carried *c);
-/* Tells the mount that it need not keep the file any longer. */
+/* Tells the manifest what became of it, and then the mount that it need not keep the file any longer. */
 int carried_drained(struct session *s, struct carried *c, const struct stat *st);
-/* Its last step is on its way: counted, and told to the manifest. */
+/* Its last step is on its way: counted; where there are no steps, told to the manifest. */
 int carried_finish(struct session *s, struct carried *c);
 /* It stays where it is, because of r: told, and no failure of the session. doing: what could not be done. */
 int carried_fail(struct session *s, struct carried *c, int r, const char *doing);

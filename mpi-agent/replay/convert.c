@@ -299,16 +299,14 @@ static int publish(struct session *s, struct conversion *c, const struct stat *s
 				: kept(s, c, r != -EPERM && r != -EOPNOTSUPP,
 					  "the converted file cannot take its place: %s", strerror(-r));
 	}
+	c->size = (uint64_t)st->st_size;
+	tell_converted(s, c);
 	r = session_touch(s, c->in.origin_parent);
 	if (r == 0)
 		r = session_step(s, &rec);
 	if (r == 0)
 		r = session_flush_steps(s);
-	if (r < 0)
-		return r;
-	c->size = (uint64_t)st->st_size;
-	tell_converted(s, c);
-	return s->to->ops->remove(s->to, c->keep, false);
+	return r < 0 ? r : s->to->ops->remove(s->to, c->keep, false);
 }
 
 static int make_temp(struct session *s, struct conversion *c)

@@ -2,7 +2,8 @@
 /*
  * The frame of a drain session: progress, pauses, the rate, and the order of done, durable, reported. A step is first
  * done in the destination, then applied to our copy of the state (so that later paths are right), and it is reported only
- * after the names it changed are synced. If we are killed in between, the next session finds out (locate.c).
+ * after the names it changed are synced. If we are killed in between, the next session finds out (locate.c). What the
+ * manifest is to say of it is in the log before it is reported: behind that nobody would say it.
  */
 #include "mpi-agent/replay/session.h"
 
@@ -184,6 +185,8 @@ static int report_steps(struct session *s, bool *ret_refused)
 	const struct drain_watcher *w = &s->opt->watcher;
 
 	*ret_refused = false;
+	if (s->opt->manifest)
+		manifest_flush(s->opt->manifest);
 	for (size_t i = 0; i < s->num_steps; i++) {
 		int r = *ret_refused && follows_refused(s, i) ? -ENOENT : w->step ? w->step(&s->steps[i], w->arg) : 0;
 
@@ -232,6 +235,8 @@ static int undo_placed(struct session *s, const struct record *rec)
 	if (r == 0)
 		r = rec->flags & RECORD_F_MOVED ? undo_moved(s, rec, to, S_ISDIR(st.st_mode))
 						: s->to->ops->remove(s->to, to, S_ISDIR(st.st_mode));
+	if (s->opt->manifest)
+		manifest_add_gone(s->opt->manifest, to);
 	if (idmap_set(&s->inodes, rec->ino, INODE_IS_FAILED) < 0 || idmap_set(&s->given_up, rec->ino, 1) < 0)
 		return -ENOMEM;
 	return r == -ENOENT ? 0 : r;

@@ -262,6 +262,8 @@ static int tell_written(
 	mine.extents = status == 0 ? job->extents : 0;
 	mine.crc_sum = status == 0 ? job->crc_sum : 0;
 	mine.missing = missing;
+	if (s->opt->manifest)
+		manifest_flush(s->opt->manifest);
 	return w->shared && w->shared(&mine, status, w->arg) < 0 ? -ECONNRESET : 0;
 }
 

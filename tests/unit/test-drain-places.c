@@ -18,16 +18,15 @@
 #include "mpi-agent/replay/drain.h"
 #include "mpi-agent/replay/intent.h"
 #include "mpi-agent/sink/sink.h"
+#include "tests/lib/backed.h"
 #include "tests/lib/remove_tree.h"
 #include "tests/lib/tap.h"
 #include "tests/lib/world.h"
 
-#define DIR_BYTES 256
-#define KILLED    137 /* as CISTERN_AGENT_ABORT_AFTER has it */
+#define KILLED 137 /* as CISTERN_AGENT_ABORT_AFTER has it */
 
 struct place {
-	char top[DIR_BYTES], backing[DIR_BYTES + 8], dir[DIR_BYTES + 8];
-	struct store *store;
+	struct backed at;
 	int says;       /* of what is in the way */
 	ino_t unneeded; /* a node says so of that one; 0: of what says says */
 	bool flagless;  /* the backing file system knows no rename but the plain one */
@@ -36,109 +35,23 @@ struct place {
 	unsigned int changes; /* of the backing directory, when it dies */
 	unsigned int left;
 	bool right, kept, whole; /* so far, in all lives */
-	bool refuses; /* names in the mount have gone; meanwhile another node's file comes to where the new one is */
-	uint64_t refused_first, refused_last; /* files whose names have gone in the mount; 0: none */
-	bool drained;                         /* one of these was said to be */
-	bool refuses_moves;
 	bool cautious;
 	bool moves; /* the directory d gives way to another one when the first file is opened there */
 	unsigned int asked, late;
 	uint64_t asked_ino;
 };
 
-static void commit(struct place *p, struct record rec)
-{
-	world_must(store_commit(p->store, &rec), record_type_name(rec.type));
-}
-
-/* A file of that number is found as "n". */
-static void adopt(struct place *p, ino_t number)
-{
-	commit(p, (struct record){ .type = RECORD_ADOPT,
-			  .ino = 10,
-			  .parent = STATE_ROOT_INO,
-			  .name = "n",
-			  .mode = S_IFREG | 0644,
-			  .nlink = 1,
-			  .backing_ino = number });
-}
-
-static void in_backing(const struct place *p, const char *name, char out[DIR_BYTES + 80])
-{
-	snprintf(out, DIR_BYTES + 80, "%s/%s", p->backing, name);
-}
-
-/* Something there; its number. */
-static ino_t put(const struct place *p, const char *name, const char *text)
-{
-	char path[DIR_BYTES + 80];
-	struct stat st;
-
-	in_backing(p, name, path);
-	int fd = open(path, O_CREAT | O_WRONLY | O_TRUNC, 0644);
-	world_must(fd, path);
-	world_must(write(fd, text, strlen(text)) < 0 ? -1 : fstat(fd, &st), path);
-	close(fd);
-	return st.st_ino;
-}
-
-static bool holds(const struct place *p, const char *name, const char *text)
-{
-	char path[DIR_BYTES + 80], got[64] = "";
-
-	in_backing(p, name, path);
-	int fd = open(path, O_RDONLY);
-	if (fd < 0)
-		return false;
-	ssize_t n = read(fd, got, sizeof(got) - 1);
-	close(fd);
-	return n >= 0 && strcmp(got, text) == 0;
-}
-
-static void open_store(struct place *p)
-{
-	struct store_options opt = { .mode = STORE_CREATE_OR_OPEN, .backing = p->backing, .nodes = 2 };
-	struct cistern_error err = { 0 };
-	struct state_report report;
-
-	world_must(store_open(p->dir, &opt, &p->store, &report, &err), p->dir);
-}
-
 static void make_place(struct place *p)
 {
 	*p = (struct place){ .says = -EBUSY, .left = p->left, .right = p->right, .kept = p->kept, .whole = p->whole };
-	snprintf(p->top, sizeof(p->top), "%s/cistern-places-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-	world_must(mkdtemp(p->top) ? 0 : -1, p->top);
-	snprintf(p->backing, sizeof(p->backing), "%s/b", p->top);
-	snprintf(p->dir, sizeof(p->dir), "%s/s", p->top);
-	world_must(mkdir(p->backing, 0755), p->backing);
-}
-
-static void fill(struct place *p)
-{
-	struct stat st;
-
-	open_store(p);
-	world_must(stat(p->backing, &st), p->backing);
-	commit(p, (struct record){ .type = RECORD_ADOPT,
-			  .ino = STATE_ROOT_INO,
-			  .nlink = 2,
-			  .mode = st.st_mode,
-			  .backing_dev = st.st_dev,
-			  .backing_ino = st.st_ino });
+	backed_make(&p->at);
 }
 
 static void start(struct place *p)
 {
 	*p = (struct place){ 0 };
 	make_place(p);
-	fill(p);
-}
-
-static void end(struct place *p)
-{
-	world_must(store_close(p->store), p->dir);
-	remove_tree(p->top);
+	backed_fill(&p->at);
 }
 
 static int on_occupied(const struct record *rec, void *arg)
@@ -156,34 +69,14 @@ static void on_late(const char *path, const char *text, void *arg)
 	((struct place *)arg)->late++;
 }
 
-static void come_instead(const struct place *p, const char *name)
-{
-	char from[DIR_BYTES + 80], to[DIR_BYTES + 80];
-
-	put(p, "other", "another node's");
-	in_backing(p, "other", from);
-	in_backing(p, name, to);
-	world_must(rename(from, to), to);
-}
-
 static int on_step(const struct record *rec, void *arg)
 {
 	struct place *p = arg;
 	struct record copy = *rec;
 
-	if (p->refuses && rec->type == RECORD_PLACED) {
-		come_instead(p, rec->name);
-		return -ESTALE;
-	}
-	if (p->refuses_moves && rec->flags & RECORD_F_MOVED)
-		return -ENOENT;
-	if (rec->ino >= p->refused_first && rec->ino <= p->refused_last) {
-		p->drained |= rec->type == RECORD_DRAINED;
-		return rec->type == RECORD_PLACED ? -ENOENT : 0;
-	}
 	copy.seq = 0;
 	copy.time_ns = 1;
-	return store_commit(p->store, &copy);
+	return store_commit(p->at.store, &copy);
 }
 
 /* ---- the backing directory, in which something happens between a look and a rename */
@@ -195,7 +88,7 @@ static void before(const char *to)
 	if (of_sink->comes && strcmp(to, "n") == 0) {
 		of_sink->comes = false;
 		of_sink->came = true;
-		come_instead(of_sink, "n");
+		backed_come(&of_sink->at, "n");
 	}
 }
 
@@ -203,10 +96,10 @@ static const struct sink_ops *posix;
 
 static void move_dir(const struct place *p)
 {
-	char from[DIR_BYTES + 80], to[DIR_BYTES + 80];
+	char from[BACKED_PATH_BYTES], to[BACKED_PATH_BYTES];
 
-	in_backing(p, "d", from);
-	in_backing(p, "elsewhere", to);
+	backed_path(&p->at, "d", from);
+	backed_path(&p->at, "elsewhere", to);
 	world_must(rename(from, to), to);
 	world_must(mkdir(from, 0755), from);
 }
@@ -245,7 +138,7 @@ static struct sink *open_sink(struct place *p, int fd)
 	static struct sink_ops ops;
 	struct sink *s;
 
-	world_must(sink_posix_create(fd, &s), p->backing);
+	world_must(sink_posix_create(fd, &s), p->at.backing);
 	of_sink = p;
 	posix = s->ops;
 	ops = *s->ops;
@@ -257,22 +150,6 @@ static struct sink *open_sink(struct place *p, int fd)
 	return s;
 }
 
-static const char *intent_of(const struct place *p)
-{
-	static char path[DIR_BYTES + 40];
-
-	snprintf(path, sizeof(path), "%s/" INTENT_FILE, p->dir);
-	return path;
-}
-
-static const char *temps_of(const struct place *p)
-{
-	static char path[DIR_BYTES + 40];
-
-	snprintf(path, sizeof(path), "%s/" TEMPS_FILE, p->dir);
-	return path;
-}
-
 static int on_shared(const struct wire_shared *f, int status, void *arg)
 {
 	(void)f, (void)status, (void)arg;
@@ -281,37 +158,19 @@ static int on_shared(const struct wire_shared *f, int status, void *arg)
 
 static struct drain_result drain(struct place *p, enum wire_part part)
 {
-	struct store_options ro = { .mode = STORE_READ_ONLY };
 	struct drain_options opt = { .part = part,
-		.in_place = true,
-		.base_dirfd = -1,
-		.num_nodes = 2,
-		.domain_size = 16u << 20,
-		.since = UINT64_MAX,
 		.cautious = p->cautious,
-		.buffer_bytes = 1u << 20,
-		.intent_path = intent_of(p),
 		.watcher = {
 			.step = on_step, .shared = on_shared, .occupied = on_occupied, .late = on_late, .arg = p } };
-	struct cistern_error err = { 0 };
-	struct state_report report;
 	struct drain_result res;
-	char name[64];
+	int fd = open(p->at.backing, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
+	world_must(fd, p->at.backing);
 	p->asked = p->late = 0;
-	world_must(store_sync(p->store), "sync");
-	store_pin(p->store);
-	world_must(store_snapshot(p->store, name, sizeof(name), &opt.upto, &err), err.text);
-	ro.snapshot = name;
-	world_must(store_open(p->dir, &ro, &opt.store, &report, &err), err.text);
-	opt.to_dirfd = open(p->backing, O_RDONLY | O_DIRECTORY);
-	world_must(opt.to_dirfd, p->backing);
-	opt.sink = open_sink(p, opt.to_dirfd);
-	world_must(drain_run(&opt, &res, &err), err.text);
+	opt.sink = open_sink(p, fd);
+	res = backed_drain(&p->at, &opt);
 	sink_destroy(opt.sink);
-	close(opt.to_dirfd);
-	store_abandon(opt.store);
-	store_unpin(p->store);
+	close(fd);
 	return res;
 }
 
@@ -338,19 +197,19 @@ static const struct record kinds[] = {
 static void make_old(struct place *p, size_t kind)
 {
 	if (kinds[kind].type != RECORD_CREATE)
-		commit(p, (struct record){ .type = RECORD_ADOPT,
-				  .ino = 10,
-				  .parent = STATE_ROOT_INO,
-				  .name = "old",
-				  .mode = S_IFREG | 0644,
-				  .nlink = 1,
-				  .backing_ino = put(p, "old", "ours") });
+		backed_commit(&p->at, (struct record){ .type = RECORD_ADOPT,
+					      .ino = 10,
+					      .parent = STATE_ROOT_INO,
+					      .name = "old",
+					      .mode = S_IFREG | 0644,
+					      .nlink = 1,
+					      .backing_ino = backed_put(&p->at, "old", "ours") });
 }
 
 static void make_ours(struct place *p, size_t kind)
 {
 	make_old(p, kind);
-	commit(p, kinds[kind]);
+	backed_commit(&p->at, kinds[kind]);
 }
 
 /* Each with another node's file there. */
@@ -362,18 +221,19 @@ static void test_files(void)
 
 		start(&p);
 		make_ours(&p, i);
-		ino_t there = put(&p, "n", "another node's");
+		ino_t there = backed_put(&p.at, "n", "another node's");
 		res = drain(&p, WIRE_PART_FILES);
 		ok(p.asked > 0 && p.asked_ino == there, "%s: whose is what has the name? That is asked",
 			record_type_name(kinds[i].type));
-		ok(holds(&p, "n", "another node's"), "it is left alone when nobody says that it is not needed");
+		ok(backed_holds(&p.at, "n", "another node's"),
+			"it is left alone when nobody says that it is not needed");
 		is_int(res.totals.failed, 0, "that is no failure");
 		ok(res.totals.late == 1 && p.late == 1, "but something that the next session has");
 		p.says = 0;
 		res = drain(&p, WIRE_PART_FILES);
-		ok(!holds(&p, "n", "another node's"), "it is replaced when somebody does");
+		ok(!backed_holds(&p.at, "n", "another node's"), "it is replaced when somebody does");
 		ok(res.totals.failed == 0 && res.totals.late == 0, "then nothing is left");
-		end(&p);
+		backed_end(&p.at);
 	}
 }
 
@@ -385,13 +245,13 @@ static int count_temp(const char *name, void *arg)
 
 static unsigned int temps(const struct place *p, const char *dir)
 {
-	int fd = open(p->backing, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = open(p->at.backing, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	unsigned int num = 0;
 	struct sink *s;
 
-	world_must(fd, p->backing);
-	world_must(sink_posix_create(fd, &s), p->backing);
-	world_must(s->ops->list(s, dir, count_temp, &num), p->backing);
+	world_must(fd, p->at.backing);
+	world_must(sink_posix_create(fd, &s), p->at.backing);
+	world_must(s->ops->list(s, dir, count_temp, &num), p->at.backing);
 	sink_destroy(s);
 	close(fd);
 	return num;
@@ -401,34 +261,34 @@ static unsigned int temps(const struct place *p, const char *dir)
 static void test_dir_moved(size_t kind, bool meanwhile)
 {
 	struct record rec = kinds[kind];
-	char path[DIR_BYTES + 80];
+	char path[BACKED_PATH_BYTES];
 	struct drain_result res;
 	struct stat st;
 	struct place p;
 
 	start(&p);
 	p.cautious = true;
-	in_backing(&p, "d", path);
+	backed_path(&p.at, "d", path);
 	world_must(mkdir(path, 0755) == 0 ? stat(path, &st) : -1, path);
-	commit(&p, (struct record){ .type = RECORD_ADOPT,
-			   .ino = 20,
-			   .parent = STATE_ROOT_INO,
-			   .name = "d",
-			   .mode = S_IFDIR | 0755,
-			   .nlink = 2,
-			   .backing_ino = st.st_ino });
+	backed_commit(&p.at, (struct record){ .type = RECORD_ADOPT,
+				     .ino = 20,
+				     .parent = STATE_ROOT_INO,
+				     .name = "d",
+				     .mode = S_IFDIR | 0755,
+				     .nlink = 2,
+				     .backing_ino = st.st_ino });
 	make_old(&p, kind);
 	rec.parent = 20;
-	commit(&p, rec);
+	backed_commit(&p.at, rec);
 	p.moves = meanwhile;
 	if (!meanwhile)
 		move_dir(&p);
 	res = drain(&p, WIRE_PART_FILES);
 	ok(res.totals.failed == (rec.type == RECORD_CREATE),
 		"%s: a new file whose directory is not in its place is complained of", record_type_name(rec.type));
-	in_backing(&p, "d/n", path);
+	backed_path(&p.at, "d/n", path);
 	ok(lstat(path, &st) < 0 && temps(&p, "d") == 0, "nothing comes to another directory");
-	end(&p);
+	backed_end(&p.at);
 }
 
 /* Another node's file comes to the name when it has been looked at, and nothing, or what nobody needs, was there. */
@@ -439,7 +299,7 @@ static void test_moment(size_t kind, bool had, bool flagless)
 
 	start(&p);
 	make_ours(&p, kind);
-	p.unneeded = had ? put(&p, "n", "unneeded") : 1;
+	p.unneeded = had ? backed_put(&p.at, "n", "unneeded") : 1;
 	p.flagless = flagless;
 	p.comes = !flagless;
 	res = drain(&p, WIRE_PART_FILES);
@@ -447,17 +307,17 @@ static void test_moment(size_t kind, bool had, bool flagless)
 	is_int(res.totals.late, !flagless,
 		flagless ? "a file system that knows only plain renames has them"
 			 : "a name that got a file since it was looked at waits for the next session");
-	is_int(holds(&p, "n", "another node's"), !flagless, "which has that file until then");
+	is_int(backed_holds(&p.at, "n", "another node's"), !flagless, "which has that file until then");
 	if (!flagless) {
-		char path[DIR_BYTES + 80];
+		char path[BACKED_PATH_BYTES];
 
-		in_backing(&p, "n", path);
+		backed_path(&p.at, "n", path);
 		world_must(unlink(path), path);
 		res = drain(&p, WIRE_PART_FILES);
 		ok(res.totals.late == 0 && res.totals.failed == 0, "it has its own when that has gone");
 	}
 	is_u64(temps(&p, "."), 0, "nothing is left beside it");
-	end(&p);
+	backed_end(&p.at);
 }
 
 /* ---- killed */
@@ -485,9 +345,9 @@ static void drain_and_die(struct place *p, size_t kind)
 {
 	char text[16];
 
-	fill(p);
+	backed_fill(&p->at);
 	make_ours(p, kind);
-	p->unneeded = put(p, "n", "unneeded");
+	p->unneeded = backed_put(&p->at, "n", "unneeded");
 	snprintf(text, sizeof(text), "%u", p->changes);
 	world_must(setenv("CISTERN_AGENT_ABORT_AFTER", text, 1), text);
 	drain(p, WIRE_PART_FILES);
@@ -495,51 +355,44 @@ static void drain_and_die(struct place *p, size_t kind)
 
 static void undo(struct place *p)
 {
-	int fd = open(p->backing, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = open(p->at.backing, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct intent *in;
 	struct sink *s;
 
-	world_must(fd, p->backing);
-	world_must(sink_posix_create(fd, &s), p->backing);
-	world_must(intent_open(intent_of(p), &in), intent_of(p));
-	world_must(intent_undo(in, store_state(p->store), s), "undo");
+	world_must(fd, p->at.backing);
+	world_must(sink_posix_create(fd, &s), p->at.backing);
+	world_must(intent_open(backed_in_store(&p->at, INTENT_FILE), &in), backed_in_store(&p->at, INTENT_FILE));
+	world_must(intent_undo(in, store_state(p->at.store), s), "undo");
 	intent_close(in);
 	sink_destroy(s);
 	close(fd);
-}
-
-static bool is_free(const struct place *p, const char *name)
-{
-	char path[DIR_BYTES + 80];
-
-	in_backing(p, name, path);
-	return access(path, F_OK) < 0 && errno == ENOENT;
 }
 
 static bool is_told(const struct place *p)
 {
 	uint64_t owner;
 
-	return state_backing_owner(store_state(p->store), STATE_ROOT_INO, "n", &owner) == 0 && owner == 10;
+	return state_backing_owner(store_state(p->at.store), STATE_ROOT_INO, "n", &owner) == 0 && owner == 10;
 }
 
 static void look_and_go_on(struct place *p, size_t kind)
 {
-	open_store(p);
+	backed_open(&p->at);
 	undo(p);
 	if (kinds[kind].type != RECORD_CREATE)
-		p->whole = p->whole && (holds(p, "old", "ours") || holds(p, "n", "ours"));
+		p->whole = p->whole && (backed_holds(&p->at, "old", "ours") || backed_holds(&p->at, "n", "ours"));
 	if (p->came)
-		p->kept = p->kept && holds(p, "n", "another node's");
+		p->kept = p->kept && backed_holds(&p->at, "n", "another node's");
 	else
-		p->right = p->right && (is_told(p) || holds(p, "n", "unneeded") || is_free(p, "n"));
+		p->right = p->right &&
+			   (is_told(p) || backed_holds(&p->at, "n", "unneeded") || backed_is_free(&p->at, "n"));
 	struct drain_result res = drain(p, WIRE_PART_FILES);
 	p->right = p->right && res.totals.failed == 0 && res.totals.late == p->came && is_told(p) == !p->came;
 	if (p->came)
-		p->kept = p->kept && holds(p, "n", "another node's");
+		p->kept = p->kept && backed_holds(&p->at, "n", "another node's");
 	else
-		p->right = p->right && !holds(p, "n", "unneeded");
-	world_must(store_close(p->store), p->dir);
+		p->right = p->right && !backed_holds(&p->at, "n", "unneeded");
+	world_must(store_close(p->at.store), p->at.dir);
 }
 
 /* At each change of the backing directory, with and without another node's file that comes in the worst moment. */
@@ -556,7 +409,7 @@ static void test_kills(struct place *p, size_t kind, bool comes)
 		through = in_child(p, kind, drain_and_die);
 		p->comes = false;
 		in_child(p, kind, look_and_go_on);
-		remove_tree(p->top);
+		remove_tree(p->at.top);
 	}
 	ok(n > 2 && through, "%s: killed at each of %u changes", record_type_name(kinds[kind].type), n - 1);
 	ok(p->right,
@@ -571,25 +424,25 @@ static void test_kills(struct place *p, size_t kind, bool comes)
 
 static void make_file_in_dir(struct place *p, bool shared)
 {
-	char path[DIR_BYTES + 80];
+	char path[BACKED_PATH_BYTES];
 	struct stat st;
 
-	fill(p);
-	in_backing(p, "d", path);
+	backed_fill(&p->at);
+	backed_path(&p->at, "d", path);
 	world_must(mkdir(path, 0755), path);
 	world_must(stat(path, &st), path);
-	put(p, "d/" OTHER_JOBS, "of a living job");
-	commit(p, (struct record){ .type = RECORD_ADOPT,
-			  .ino = 11,
-			  .parent = STATE_ROOT_INO,
-			  .name = "d",
-			  .mode = S_IFDIR | 0755,
-			  .nlink = 2,
-			  .backing_ino = st.st_ino });
-	commit(p,
+	backed_put(&p->at, "d/" OTHER_JOBS, "of a living job");
+	backed_commit(&p->at, (struct record){ .type = RECORD_ADOPT,
+				      .ino = 11,
+				      .parent = STATE_ROOT_INO,
+				      .name = "d",
+				      .mode = S_IFDIR | 0755,
+				      .nlink = 2,
+				      .backing_ino = st.st_ino });
+	backed_commit(&p->at,
 		(struct record){ .type = RECORD_CREATE, .ino = 10, .parent = 11, .name = "f", .mode = S_IFREG | 0644 });
 	if (shared)
-		commit(p, (struct record){ .type = RECORD_SHARE, .ino = 10 });
+		backed_commit(&p->at, (struct record){ .type = RECORD_SHARE, .ino = 10 });
 }
 
 static void die_in_dir(struct place *p, size_t part)
@@ -606,17 +459,17 @@ static void die_in_dir(struct place *p, size_t part)
 static void leave_dir(struct place *p, size_t part)
 {
 	(void)part;
-	open_store(p);
+	backed_open(&p->at);
 	p->left += temps(p, "d") > 1;
-	commit(p, (struct record){ .type = RECORD_UNLINK, .ino = 10, .parent = 11, .name = "f" });
-	commit(p, (struct record){ .type = RECORD_FREE, .ino = 10 });
+	backed_commit(&p->at, (struct record){ .type = RECORD_UNLINK, .ino = 10, .parent = 11, .name = "f" });
+	backed_commit(&p->at, (struct record){ .type = RECORD_FREE, .ino = 10 });
 	undo(p);
 	drain(p, WIRE_PART_BEGIN);
 	drain(p, WIRE_PART_FILES);
 	drain(p, WIRE_PART_REMOVE);
-	p->right = p->right && temps(p, "d") == 1 && holds(p, "d/" OTHER_JOBS, "of a living job");
-	p->kept = p->kept && access(temps_of(p), F_OK) < 0;
-	world_must(store_close(p->store), p->dir);
+	p->right = p->right && temps(p, "d") == 1 && backed_holds(&p->at, "d/" OTHER_JOBS, "of a living job");
+	p->kept = p->kept && access(backed_in_store(&p->at, TEMPS_FILE), F_OK) < 0;
+	world_must(store_close(p->at.store), p->at.dir);
 }
 
 static void test_sweep(struct place *p, enum wire_part part)
@@ -631,7 +484,7 @@ static void test_sweep(struct place *p, enum wire_part part)
 		p->changes = ++n;
 		through = in_child(p, part, die_in_dir);
 		in_child(p, part, leave_dir);
-		remove_tree(p->top);
+		remove_tree(p->at.top);
 	}
 	ok(through && p->left > 0, "killed at each of %u changes, a session leaves temporary files at %u of them",
 		n - 1, p->left);
@@ -641,10 +494,10 @@ static void test_sweep(struct place *p, enum wire_part part)
 
 static int64_t mtime_of(const struct place *p, const char *name)
 {
-	char path[DIR_BYTES + 80];
+	char path[BACKED_PATH_BYTES];
 	struct stat st;
 
-	in_backing(p, name, path);
+	backed_path(&p->at, name, path);
 	world_must(stat(path, &st), path);
 	return (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
 }
@@ -660,33 +513,34 @@ static void test_number_again(int says, bool as_it_was)
 	struct place p;
 
 	start(&p);
-	world_must(store_number(p.store, 0, 2, (const uint8_t *)"sixteen bytes...", &err), err.text);
-	world_must(store_close(p.store), p.dir);
-	open_store(&p); /* a job's, from the beginning */
+	world_must(store_number(p.at.store, 0, 2, (const uint8_t *)"sixteen bytes...", &err), err.text);
+	world_must(store_close(p.at.store), p.at.dir);
+	backed_open(&p.at); /* a job's, from the beginning */
 	p.cautious = true;
 	p.says = says;
-	ino_t number = put(&p, "n", "another node's");
-	commit(&p, (struct record){ .type = RECORD_ADOPT,
-			   .ino = 10,
-			   .parent = STATE_ROOT_INO,
-			   .name = "n",
-			   .mode = S_IFREG | 0644,
-			   .nlink = 1,
-			   .size = strlen("another node's"),
-			   .mtime_ns = as_it_was ? mtime_of(&p, "n") : 1,
-			   .backing_ino = number });
-	commit(&p, (struct record){ .type = RECORD_UNLINK, .ino = 10, .parent = STATE_ROOT_INO, .name = "n" });
-	commit(&p, (struct record){ .type = RECORD_FREE, .ino = 10 });
+	ino_t number = backed_put(&p.at, "n", "another node's");
+	backed_commit(&p.at, (struct record){ .type = RECORD_ADOPT,
+				     .ino = 10,
+				     .parent = STATE_ROOT_INO,
+				     .name = "n",
+				     .mode = S_IFREG | 0644,
+				     .nlink = 1,
+				     .size = strlen("another node's"),
+				     .mtime_ns = as_it_was ? mtime_of(&p, "n") : 1,
+				     .backing_ino = number });
+	backed_commit(
+		&p.at, (struct record){ .type = RECORD_UNLINK, .ino = 10, .parent = STATE_ROOT_INO, .name = "n" });
+	backed_commit(&p.at, (struct record){ .type = RECORD_FREE, .ino = 10 });
 	res = drain(&p, WIRE_PART_REMOVE);
 	ok(as_it_was ? p.asked == 0 : p.asked == 1 && p.asked_ino == number,
 		"nodes are asked for what has the name of a removed file, and its number, unless it is as old");
-	is_int(holds(&p, "n", "another node's"), stays, "it goes unless a node has it, or does not say so");
+	is_int(backed_holds(&p.at, "n", "another node's"), stays, "it goes unless a node has it, or does not say so");
 	is_int(res.totals.failed, stays && says == -EBUSY, "which is complained of");
 	p.says = 0;
 	drain(&p, WIRE_PART_REMOVE);
 	is_int(p.asked, stays && says == -EBUSY, "and tried again");
-	is_int(holds(&p, "n", "another node's"), stays && says == -EEXIST, "until it is known");
-	end(&p);
+	is_int(backed_holds(&p.at, "n", "another node's"), stays && says == -EEXIST, "until it is known");
+	backed_end(&p.at);
 }
 
 /* It has not gone, by another name, or since somebody uses it: nothing else can have its number. */
@@ -696,11 +550,12 @@ static void test_number_in_use(void)
 
 	start(&p);
 	p.cautious = true;
-	adopt(&p, put(&p, "n", "ours"));
-	commit(&p, (struct record){ .type = RECORD_UNLINK, .ino = 10, .parent = STATE_ROOT_INO, .name = "n" });
+	backed_adopt(&p.at, backed_put(&p.at, "n", "ours"));
+	backed_commit(
+		&p.at, (struct record){ .type = RECORD_UNLINK, .ino = 10, .parent = STATE_ROOT_INO, .name = "n" });
 	drain(&p, WIRE_PART_REMOVE);
-	ok(p.asked == 0 && !holds(&p, "n", "ours"), "what is still known is removed without a question");
-	end(&p);
+	ok(p.asked == 0 && !backed_holds(&p.at, "n", "ours"), "what is still known is removed without a question");
+	backed_end(&p.at);
 }
 
 /* A directory is to get the name of a removed file of ours, where another node's file is by now. */
@@ -710,106 +565,30 @@ static void test_directory(bool ours)
 	struct place p;
 
 	start(&p);
-	adopt(&p, put(&p, "n", "ours"));
-	commit(&p, (struct record){ .type = RECORD_UNLINK, .ino = 10, .parent = STATE_ROOT_INO, .name = "n" });
-	commit(&p, (struct record){ .type = RECORD_CREATE,
-			   .ino = 11,
-			   .parent = STATE_ROOT_INO,
-			   .name = "n",
-			   .mode = S_IFDIR | 0755 });
+	backed_adopt(&p.at, backed_put(&p.at, "n", "ours"));
+	backed_commit(
+		&p.at, (struct record){ .type = RECORD_UNLINK, .ino = 10, .parent = STATE_ROOT_INO, .name = "n" });
+	backed_commit(&p.at, (struct record){ .type = RECORD_CREATE,
+				     .ino = 11,
+				     .parent = STATE_ROOT_INO,
+				     .name = "n",
+				     .mode = S_IFDIR | 0755 });
 	if (!ours)
-		come_instead(&p, "n");
+		backed_come(&p.at, "n");
 	res = drain(&p, WIRE_PART_DIRS);
 	is_int(res.totals.failed, 0, "no failure");
-	is_int(holds(&p, "n", "another node's"), !ours,
+	is_int(backed_holds(&p.at, "n", "another node's"), !ours,
 		"what has a directory's name goes only if it is the file that was removed");
 	is_int(res.totals.late, !ours, "else the directory waits for the next session");
-	end(&p);
-}
-
-/* What the mount has given up is taken back, unless it is not what is there by now. */
-static void test_refused(void)
-{
-	struct place p;
-
-	start(&p);
-	commit(&p, (struct record){ .type = RECORD_CREATE,
-			   .ino = 10,
-			   .parent = STATE_ROOT_INO,
-			   .name = "n",
-			   .mode = S_IFREG | 0644 });
-	p.refuses = true;
-	drain(&p, WIRE_PART_FILES);
-	ok(holds(&p, "n", "another node's"), "what has come to the place of a file that is taken back stays");
-	end(&p);
-}
-
-/* The directory into which a file was moved has gone in the mount; a new file has the name that it had. */
-static void test_refused_move(void)
-{
-	struct drain_result res;
-	struct place p;
-
-	start(&p);
-	adopt(&p, put(&p, "n", "only copy"));
-	commit(&p, (struct record){ .type = RECORD_CREATE,
-			   .ino = 11,
-			   .parent = STATE_ROOT_INO,
-			   .name = "d",
-			   .mode = S_IFDIR | 0755 });
-	commit(&p, (struct record){ .type = RECORD_RENAME,
-			   .ino = 10,
-			   .from_parent = STATE_ROOT_INO,
-			   .from_name = "n",
-			   .parent = 11,
-			   .name = "m" });
-	commit(&p, (struct record){ .type = RECORD_CREATE,
-			   .ino = 12,
-			   .parent = STATE_ROOT_INO,
-			   .name = "n",
-			   .mode = S_IFREG | 0644 });
-	p.refuses_moves = true;
-	res = drain(&p, WIRE_PART_WHOLE);
-	ok(holds(&p, "n", "only copy"), "a file that is moved back is not replaced");
-	is_int(res.totals.failed, 1, "what was to replace it waits, which is said");
-	p.refuses_moves = false;
-	res = drain(&p, WIRE_PART_WHOLE);
-	ok(holds(&p, "n", "") && holds(&p, "d/m", "only copy"), "the next session has both");
-	is_int(res.totals.failed, 0, "without a failure");
-	end(&p);
-}
-
-#define FILES 140u
-
-/* Steps are told in portions, and one ends at the name of a file: in whatever place that is. */
-static void test_refused_among_many(void)
-{
-	struct place p;
-
-	start(&p);
-	for (uint64_t i = 0; i < FILES; i++) {
-		struct record rec = {
-			.type = RECORD_CREATE, .ino = 100 + i, .parent = STATE_ROOT_INO, .mode = S_IFREG | 0644
-		};
-
-		snprintf(rec.name, sizeof(rec.name), "f%03u", (unsigned int)i);
-		commit(&p, rec);
-	}
-	commit(&p,
-		(struct record){ .type = RECORD_LINK, .ino = 100, .parent = STATE_ROOT_INO, .name = "f000 once more" });
-	p.refused_first = 110;
-	p.refused_last = 100 + FILES - 1;
-	drain(&p, WIRE_PART_WHOLE);
-	ok(!p.drained, "no file whose name is refused is said to be drained");
-	end(&p);
+	backed_end(&p.at);
 }
 
 static unsigned int mode_of(const struct place *p, const char *name)
 {
-	char path[DIR_BYTES + 80];
+	char path[BACKED_PATH_BYTES];
 	struct stat st;
 
-	in_backing(p, name, path);
+	backed_path(&p->at, name, path);
 	world_must(stat(path, &st), path);
 	return st.st_mode & 07777;
 }
@@ -822,23 +601,23 @@ static void test_late_attributes(void)
 	struct place p;
 
 	start(&p);
-	adopt(&p, put(&p, "n", ""));
-	commit(&p, (struct record){ .type = RECORD_SHARE, .ino = 10 });
-	commit(&p,
+	backed_adopt(&p.at, backed_put(&p.at, "n", ""));
+	backed_commit(&p.at, (struct record){ .type = RECORD_SHARE, .ino = 10 });
+	backed_commit(&p.at,
 		(struct record){ .type = RECORD_SETATTR, .ino = 10, .mask = RECORD_ATTR_MODE, .mode = S_IFREG | 0751 });
 	res = drain(&p, WIRE_PART_FILES);
 	is_int(mode_of(&p, "n"), 0751,
 		"attributes of a shared file whose data are in their place are drained by its home alone");
 	ok(res.totals.files == 1 && res.totals.failed == 0 && res.totals.late == 0, "as a file");
-	world_must(state_inode(store_state(p.store), 10, &in), "n");
+	world_must(state_inode(store_state(p.at.store), 10, &in), "n");
 	ok(!(in.flags & INODE_DIRTY_META), "nothing of it is left to be drained");
-	commit(&p, (struct record){ .type = RECORD_TRUNCATE, .ino = 10, .size = 5 });
-	commit(&p,
+	backed_commit(&p.at, (struct record){ .type = RECORD_TRUNCATE, .ino = 10, .size = 5 });
+	backed_commit(&p.at,
 		(struct record){ .type = RECORD_SETATTR, .ino = 10, .mask = RECORD_ATTR_MODE, .mode = S_IFREG | 0640 });
 	res = drain(&p, WIRE_PART_FILES);
 	is_int(mode_of(&p, "n"), 0751, "of one whose data are not, they come with these");
 	is_u64(res.totals.files, 0, "which no part before has begun with");
-	end(&p);
+	backed_end(&p.at);
 }
 
 /* Others begin to write to a file when the part has gone by that begins with shared files, so no part carries it. */
@@ -849,83 +628,84 @@ static void test_shared_late(bool written_before)
 	struct place p;
 
 	start(&p);
-	commit(&p, (struct record){ .type = RECORD_ADOPT,
-			   .ino = 10,
-			   .parent = STATE_ROOT_INO,
-			   .name = "n",
-			   .mode = S_IFREG | 0644,
-			   .nlink = 1,
-			   .size = 11,
-			   .backing_ino = put(&p, "n", "eleven....!") });
+	backed_commit(&p.at, (struct record){ .type = RECORD_ADOPT,
+				     .ino = 10,
+				     .parent = STATE_ROOT_INO,
+				     .name = "n",
+				     .mode = S_IFREG | 0644,
+				     .nlink = 1,
+				     .size = 11,
+				     .backing_ino = backed_put(&p.at, "n", "eleven....!") });
 	if (written_before)
-		commit(&p, punch);
-	commit(&p, (struct record){ .type = RECORD_SHARE, .ino = 10 });
+		backed_commit(&p.at, punch);
+	backed_commit(&p.at, (struct record){ .type = RECORD_SHARE, .ino = 10 });
 	punch.off = 5;
-	commit(&p, punch);
+	backed_commit(&p.at, punch);
 	res = drain(&p, WIRE_PART_FILES);
 	ok(res.totals.files == 0 && res.totals.failed == 0,
 		"a file that several nodes write, and that was not begun, stays");
 	is_int(res.totals.late, written_before, "and is late if its home had written to it when others began");
-	end(&p);
+	backed_end(&p.at);
 }
 
 /* A directory was removed in the mount, and has something in it in the last part, which the node that leads does not know. */
 static void test_not_empty(bool parked)
 {
 	const char *name = parked ? ".cistern-park-10" : "d";
-	char path[DIR_BYTES + 80], inside[64];
+	char path[BACKED_PATH_BYTES], inside[64];
 	struct drain_result res;
 	struct stat st;
 	struct place p;
 
 	start(&p);
-	in_backing(&p, name, path);
+	backed_path(&p.at, name, path);
 	world_must(mkdir(path, 0755), path);
 	world_must(stat(path, &st), path);
-	commit(&p, (struct record){ .type = RECORD_ADOPT,
-			   .ino = 10,
-			   .parent = STATE_ROOT_INO,
-			   .name = "d",
-			   .mode = S_IFDIR | 0755,
-			   .nlink = 2,
-			   .backing_ino = st.st_ino });
-	commit(&p, (struct record){ .type = RECORD_UNLINK, .ino = 10, .parent = STATE_ROOT_INO, .name = "d" });
+	backed_commit(&p.at, (struct record){ .type = RECORD_ADOPT,
+				     .ino = 10,
+				     .parent = STATE_ROOT_INO,
+				     .name = "d",
+				     .mode = S_IFDIR | 0755,
+				     .nlink = 2,
+				     .backing_ino = st.st_ino });
+	backed_commit(
+		&p.at, (struct record){ .type = RECORD_UNLINK, .ino = 10, .parent = STATE_ROOT_INO, .name = "d" });
 	if (parked)
-		commit(&p, (struct record){ .type = RECORD_PLACED,
-				   .flags = RECORD_F_MOVED,
-				   .ino = 10,
-				   .parent = STATE_ROOT_INO,
-				   .name = ".cistern-park-10",
-				   .from_parent = STATE_ROOT_INO,
-				   .from_name = "d",
-				   .backing_ino = st.st_ino });
+		backed_commit(&p.at, (struct record){ .type = RECORD_PLACED,
+					     .flags = RECORD_F_MOVED,
+					     .ino = 10,
+					     .parent = STATE_ROOT_INO,
+					     .name = ".cistern-park-10",
+					     .from_parent = STATE_ROOT_INO,
+					     .from_name = "d",
+					     .backing_ino = st.st_ino });
 	snprintf(inside, sizeof(inside), "%s/f", name);
-	put(&p, inside, "another node's");
+	backed_put(&p.at, inside, "another node's");
 	res = drain(&p, WIRE_PART_FINISH);
 	is_int(res.totals.failed, parked,
 		parked ? "all nodes had been told of a parked directory: what is in it is a stranger's"
 		       : "one that was removed after that waits for the next session");
-	ok(holds(&p, inside, "another node's") && res.totals.names_removed == 0, "nothing in it is touched");
-	in_backing(&p, inside, path);
+	ok(backed_holds(&p.at, inside, "another node's") && res.totals.names_removed == 0, "nothing in it is touched");
+	backed_path(&p.at, inside, path);
 	world_must(unlink(path), path);
 	res = drain(&p, WIRE_PART_FINISH);
 	ok(res.totals.failed == 0 && res.totals.names_removed == 1, "the next one removes it when it is empty");
-	end(&p);
+	backed_end(&p.at);
 }
 
 /* The place of a file of ours, which is to be written to or moved from there, has been given to another node's file since: ours was removed. */
 static void test_lost(const struct record *change)
 {
-	char from[DIR_BYTES + 80], to[DIR_BYTES + 80];
+	char from[BACKED_PATH_BYTES], to[BACKED_PATH_BYTES];
 	struct drain_result res;
 	struct place p;
 
 	start(&p);
-	adopt(&p, put(&p, "n", "ours"));
-	commit(&p, *change);
-	put(&p, "other", "another node's");
-	in_backing(&p, "other", from);
-	in_backing(&p, "n", to);
+	backed_adopt(&p.at, backed_put(&p.at, "n", "ours"));
+	backed_commit(&p.at, *change);
+	backed_put(&p.at, "other", "another node's");
+	backed_path(&p.at, "other", from);
+	backed_path(&p.at, "n", to);
 	world_must(rename(from, to), to);
 	res = drain(&p, WIRE_PART_FILES);
 	ok(p.asked > 0 && p.asked_ino != 0, "%s: is the file in whose place another one is still needed? That is asked",
@@ -934,8 +714,8 @@ static void test_lost(const struct record *change)
 	p.says = 0;
 	res = drain(&p, WIRE_PART_FILES);
 	ok(res.totals.failed == 0 && res.totals.late == 0, "if not, there is nothing to do for it");
-	ok(holds(&p, "n", "another node's"), "what has its place is left alone");
-	end(&p);
+	ok(backed_holds(&p.at, "n", "another node's"), "what has its place is left alone");
+	backed_end(&p.at);
 }
 
 int main(void)
@@ -969,9 +749,6 @@ int main(void)
 	test_number_in_use();
 	test_directory(true);
 	test_directory(false);
-	test_refused();
-	test_refused_move();
-	test_refused_among_many();
 	test_late_attributes();
 	test_shared_late(false);
 	test_shared_late(true);

@@ -134,6 +134,21 @@ static void test_linked(void)
 	manifest_close(m);
 }
 
+/* What was said too early is taken back. */
+static void test_gone(void)
+{
+	struct manifest *m = opened("gone");
+
+	manifest_add_file(m, &(struct manifest_file){ .path = "f", .state = "drained" });
+	manifest_add_gone(m, "f");
+	is_u64(told(m, 0), 0, "summed up");
+	ok(!summary_has("\"path\":\"f\""), "what is not so any more is not listed, nor as removed");
+	manifest_add_file(m, &(struct manifest_file){ .path = "f", .state = "drained" });
+	is_u64(told(m, 0), 0, "summed up");
+	ok(summary_has("{\"path\":\"f\",\"state\":\"drained\""), "until it is there");
+	manifest_close(m);
+}
+
 static void test_totals(void)
 {
 	struct manifest_totals sum = { 1, 2, 3, 4, 5, 6, 7 }, got = { 0 };
@@ -173,6 +188,7 @@ int main(void)
 	test_noted();
 	test_two_mounts();
 	test_linked();
+	test_gone();
 	test_totals();
 	test_process();
 	remove_tree(work);

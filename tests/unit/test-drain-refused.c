@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * What the mount says of the steps that a drain reports: it has given up names meanwhile, which are taken back, and nobody's bytes are lost by
+ * that; and the draining process ends right behind such a report, when the manifest has to have its say already.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/lib/backed.h"
+#include "tests/lib/remove_tree.h"
+#include "tests/lib/tap.h"
+#include "tests/lib/world.h"
+
+#define KILLED 137
+#define FILES  140u
+
+struct mount {
+	struct backed at;
+	bool refuses; /* names in the mount have gone; meanwhile another node's file comes to where the new one is */
+	bool refuses_moves;
+	uint64_t refused_first, refused_last; /* files whose names have gone in the mount; 0: none */
+	bool drained;                         /* one of these was said to be */
+	unsigned int dies_at, told; /* of the files that the mount is told to be drained; dies_at 0: it does not */
+};
+
+static int on_step(const struct record *rec, void *arg)
+{
+	struct mount *m = arg;
+	struct record copy = *rec;
+
+	if (m->refuses && rec->type == RECORD_PLACED) {
+		backed_come(&m->at, rec->name);
+		return -ESTALE;
+	}
+	if (m->refuses_moves && rec->flags & RECORD_F_MOVED)
+		return -ENOENT;
+	if (rec->ino >= m->refused_first && rec->ino <= m->refused_last) {
+		m->drained |= rec->type == RECORD_DRAINED;
+		return rec->type == RECORD_PLACED ? -ENOENT : 0;
+	}
+	copy.seq = 0;
+	copy.time_ns = 1;
+	int r = store_commit(m->at.store, &copy);
+	m->told += rec->type == RECORD_DRAINED;
+	if (m->dies_at && m->told == m->dies_at)
+		_exit(KILLED);
+	return r;
+}
+
+static struct drain_result drain(struct mount *m, enum wire_part part)
+{
+	return backed_drain(&m->at, &(struct drain_options){ .part = part, .watcher = { .step = on_step, .arg = m } });
+}
+
+static void start(struct mount *m)
+{
+	*m = (struct mount){ 0 };
+	backed_make(&m->at);
+	backed_fill(&m->at);
+}
+
+static struct record file(uint64_t ino, const char *name)
+{
+	struct record rec = { .type = RECORD_CREATE, .ino = ino, .parent = STATE_ROOT_INO, .mode = S_IFREG | 0644 };
+
+	snprintf(rec.name, sizeof(rec.name), "%s", name);
+	return rec;
+}
+
+static void make_many(struct mount *m)
+{
+	for (unsigned int i = 0; i < FILES; i++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "f%03u", i);
+		backed_commit(&m->at, file(100 + i, name));
+	}
+}
+
+/* What the manifest's log has of it. */
+static bool is_logged(const struct mount *m, const char *name, const char *state)
+{
+	char want[80], line[4096];
+	bool found = false;
+	FILE *in = fopen(backed_in_store(&m->at, MANIFEST_LOG), "re");
+
+	snprintf(want, sizeof(want), "{\"path\":\"%s\",\"state\":\"%s\"", name, state);
+	while (in && !found && fgets(line, sizeof(line), in))
+		found = strncmp(line, want, strlen(want)) == 0;
+	if (in)
+		fclose(in);
+	return found;
+}
+
+/* ---- killed right behind the word that a file is drained */
+
+static void make_update(struct mount *m)
+{
+	backed_adopt(&m->at, backed_put(&m->at, "f000", ""));
+	backed_commit(&m->at, (struct record){ .type = RECORD_RENAME,
+				      .ino = 10,
+				      .from_parent = STATE_ROOT_INO,
+				      .from_name = "n",
+				      .parent = STATE_ROOT_INO,
+				      .name = "f000" });
+	backed_commit(&m->at, (struct record){ .type = RECORD_TRUNCATE, .ino = 10, .size = 3 });
+}
+
+/* In a child, since a store has threads. */
+static bool dies(struct mount *m, void (*make)(struct mount *m))
+{
+	int status;
+
+	fflush(stdout);
+	pid_t pid = fork();
+	world_must(pid, "fork");
+	if (pid == 0) {
+		backed_fill(&m->at);
+		make(m);
+		drain(m, WIRE_PART_WHOLE);
+		_exit(0);
+	}
+	world_must(waitpid(pid, &status, 0) < 0 ? -1 : 0, "wait");
+	return WIFEXITED(status) && WEXITSTATUS(status) == KILLED;
+}
+
+/* Nobody comes to say what became of it. */
+static void test_told_in_time(void (*make)(struct mount *m), unsigned int dies_at)
+{
+	struct mount m = { .dies_at = dies_at };
+	unsigned int said = 0;
+
+	backed_make(&m.at);
+	ok(dies(&m, make), "killed behind the word of %u files", dies_at);
+	for (unsigned int i = 0; i < dies_at; i++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "f%03u", i);
+		said += is_logged(&m, name, "drained");
+	}
+	is_u64(said, dies_at, "the manifest's log has them");
+	remove_tree(m.at.top);
+}
+
+/* ---- names that the mount has given up */
+
+/* What is taken back, unless it is not what is there by now. */
+static void test_refused(void)
+{
+	struct mount m;
+
+	start(&m);
+	backed_commit(&m.at, file(10, "n"));
+	m.refuses = true;
+	drain(&m, WIRE_PART_FILES);
+	ok(backed_holds(&m.at, "n", "another node's"), "what has come to the place of a file that is taken back stays");
+	backed_end(&m.at);
+}
+
+/* Found as "n", and moved to a new directory. */
+static void make_moved(struct mount *m)
+{
+	struct record dir = file(11, "d");
+
+	backed_adopt(&m->at, backed_put(&m->at, "n", "only copy"));
+	dir.mode = S_IFDIR | 0755;
+	backed_commit(&m->at, dir);
+	backed_commit(&m->at, (struct record){ .type = RECORD_RENAME,
+				      .ino = 10,
+				      .from_parent = STATE_ROOT_INO,
+				      .from_name = "n",
+				      .parent = 11,
+				      .name = "m" });
+}
+
+/* The directory has gone in the mount; a new file has the name that the moved one had. */
+static void test_refused_move(void)
+{
+	struct drain_result res;
+	struct mount m;
+
+	start(&m);
+	make_moved(&m);
+	backed_commit(&m.at, file(12, "n"));
+	m.refuses_moves = true;
+	res = drain(&m, WIRE_PART_WHOLE);
+	ok(backed_holds(&m.at, "n", "only copy"), "a file that is moved back is not replaced");
+	is_int(res.totals.failed, 1, "what was to replace it waits, which is said");
+	m.refuses_moves = false;
+	res = drain(&m, WIRE_PART_WHOLE);
+	ok(backed_holds(&m.at, "n", "") && backed_holds(&m.at, "d/m", "only copy"), "the next session has both");
+	is_int(res.totals.failed, 0, "without a failure");
+	backed_end(&m.at);
+}
+
+/* Steps are told in portions, and one ends at the name of a file: in whatever place that is. */
+static void test_refused_among_many(void)
+{
+	struct mount m;
+
+	start(&m);
+	make_many(&m);
+	backed_commit(&m.at,
+		(struct record){ .type = RECORD_LINK, .ino = 100, .parent = STATE_ROOT_INO, .name = "f000 once more" });
+	m.refused_first = 110;
+	m.refused_last = 100 + FILES - 1;
+	drain(&m, WIRE_PART_WHOLE);
+	ok(!m.drained, "no file whose name is refused is said to be drained");
+	ok(is_logged(&m, "f020", "gone") && !is_logged(&m, "f005", "gone"), "the manifest takes back what it had said");
+	backed_end(&m.at);
+}
+
+int main(void)
+{
+	test_told_in_time(make_many, 1); /* first: there are no threads yet */
+	test_told_in_time(make_many, FILES);
+	test_told_in_time(make_update, 1);
+	test_refused();
+	test_refused_move();
+	test_refused_among_many();
+	return done_testing();
+}
