@@ -162,7 +162,7 @@ static bool is_slow(const struct worker *w)
 	}
 }
 
-/* Of a mount of many: what may wait for other nodes. Writes do not, and what is forgotten nobody waits for. */
+/* Of a mount of many: what may wait for other nodes. Writes do not for long (fs/job/lease.c), and what is forgotten nobody waits for. */
 static bool asks_nodes(const struct worker *w)
 {
 	const struct fuse_in_header *in = (const void *)w->request;
