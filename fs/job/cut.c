@@ -55,6 +55,21 @@ static void note_cut(struct shared *s, const struct cut *cut)
 	pthread_mutex_unlock(&s->mutex);
 }
 
+/* In use or not: a commit of what an earlier daemon has left may just begin, and has to know of it. */
+static int cut_shared(struct job *j, const struct view *v)
+{
+	struct shared *s = shared_get(j, v->ino);
+	struct cut cut = { .size = v->size, .stamp = v->stamp };
+
+	if (!s)
+		return -ENOMEM;
+	expect_cut(s, &cut);
+	int rc = cut_here(j, v);
+	note_cut(s, &cut);
+	shared_put(j, s);
+	return rc;
+}
+
 static void do_cut(struct job *j, struct peers_request *rq)
 {
 	struct view *v = malloc(sizeof(*v));
@@ -62,15 +77,7 @@ static void do_cut(struct job *j, struct peers_request *rq)
 
 	if (v) {
 		view_get(peers_msg(rq), v);
-		struct shared *s = shared_find(j, v->ino);
-		struct cut cut = { .size = v->size, .stamp = v->stamp };
-
-		if (s)
-			expect_cut(s, &cut);
-		rc = cut_here(j, v);
-		if (s)
-			note_cut(s, &cut);
-		shared_put(j, s);
+		rc = cut_shared(j, v);
 		if (j->opt.invalidate)
 			j->opt.invalidate(v->ino, true, j->opt.arg);
 	}

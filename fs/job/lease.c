@@ -322,7 +322,8 @@ static void recall_answered(int status, const struct wire_msg *reply, void *arg)
 	struct recall *r = arg;
 
 	(void)reply;
-	if (status < 0 && status != -ECONNRESET) /* another daemon has none */
+	if (status < 0 && status != -ECONNRESET &&
+		status != -EHOSTDOWN) /* another daemon has none, nor who was given up */
 		r->failed = true;
 	recall_less(r);
 }

@@ -227,6 +227,7 @@ static int undo_placed(struct session *s, const struct record *rec)
 	char to[SESSION_PATH_MAX];
 	struct stat st;
 	int r = state_backing_child_path(s->st, rec->parent, rec->name, to, sizeof(to));
+	bool known = r == 0;
 
 	if (r == 0)
 		r = s->to->ops->stat(s->to, to, &st);
@@ -235,7 +236,7 @@ static int undo_placed(struct session *s, const struct record *rec)
 	if (r == 0)
 		r = rec->flags & RECORD_F_MOVED ? undo_moved(s, rec, to, S_ISDIR(st.st_mode))
 						: s->to->ops->remove(s->to, to, S_ISDIR(st.st_mode));
-	if (s->opt->manifest)
+	if (s->opt->manifest && known && (r == 0 || r == -ENOENT))
 		manifest_add_gone(s->opt->manifest, to);
 	if (idmap_set(&s->inodes, rec->ino, INODE_IS_FAILED) < 0 || idmap_set(&s->given_up, rec->ino, 1) < 0)
 		return -ENOMEM;
