@@ -132,10 +132,11 @@ static int make_durable(struct state *st, uint64_t upto, struct cistern_error *e
 {
 	int r = st->opt.sync_payloads ? st->opt.sync_payloads(st->opt.arg) : 0;
 
-	if (r == 0)
+	if (r == 0) {
 		r = state_sync(st, upto, NULL);
-	if (r == -ENOSPC) /* for the record of it, which the index does not need */
-		r = journal_sync(st->journal, NULL);
+		if (r == -ENOSPC) /* for the record of it, which the index does not need */
+			r = journal_sync(st->journal, NULL);
+	}
 	if (r < 0) {
 		/* RocksDB flushes what it was given when it is closed: that must not be trusted then. */
 		pthread_mutex_lock(&st->lock);

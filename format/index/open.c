@@ -411,12 +411,28 @@ static int settle_dropped(struct opening *op)
 	return r < 0 ? cistern_error_set(op->err, r, "journal: cannot be compacted: %s", strerror(-r)) : 0;
 }
 
+/*
+ * In a store's first life the journal's header is made durable before the MOUNT, and that before anything follows it: without them nobody could
+ * tell a journal that was lost with the power from a damaged one.
+ */
+static int sync_if_first(struct opening *op)
+{
+	int r = is_zero(op->last_boot_id) ? journal_sync(op->st->journal, NULL) : 0;
+
+	return r < 0 ? cistern_error_set(op->err, r, "journal: cannot be synced: %s", strerror(-r)) : 0;
+}
+
 static int commit_mount(struct opening *op)
 {
 	struct record rec = { .type = RECORD_MOUNT, .key = op->boot_id, .key_len = sizeof op->boot_id };
-	int r = state_commit(op->st, &rec);
+	int r = sync_if_first(op);
 
-	return r < 0 ? cistern_error_set(op->err, r, "journal: cannot be appended to: %s", strerror(-r)) : 0;
+	if (r == 0) {
+		r = state_commit(op->st, &rec);
+		if (r < 0)
+			return cistern_error_set(op->err, r, "journal: cannot be appended to: %s", strerror(-r));
+	}
+	return r < 0 ? r : sync_if_first(op);
 }
 
 /* Inodes that had no name but users when the last daemon ended: now they have no users. */

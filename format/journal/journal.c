@@ -291,7 +291,7 @@ static void sync_done(struct journal *j, const struct sync_job *job)
 
 /*
  * A failed sync is final: the kernel may have dropped the pages that it could not write, and a second sync that
- * succeeds would prove nothing.
+ * succeeds would prove nothing. It is never -ENOSPC, with which an append says that nothing has happened.
  */
 int journal_sync(struct journal *j, uint64_t *ret_seq)
 {
@@ -308,7 +308,7 @@ int journal_sync(struct journal *j, uint64_t *ret_seq)
 		r = sync_files(j, &job);
 		pthread_mutex_lock(&j->lock);
 		if (r)
-			j->failed = -EIO;
+			r = j->failed = -EIO;
 		else
 			sync_done(j, &job);
 	}

@@ -648,7 +648,7 @@ static void try_all(struct run *r, uint64_t seed, uint64_t points)
 
 int main(void)
 {
-	uint64_t seed = number("CISTERN_TEST_SEED", (uint64_t)time(NULL)), points = number("CISTERN_TEST_POINTS", 12);
+	uint64_t seed = number("CISTERN_TEST_SEED", (uint64_t)time(NULL)), points = number("CISTERN_TEST_POINTS", 40);
 	struct run *r = calloc(1, sizeof(*r));
 
 	tap_diag("CISTERN_TEST_SEED=%llu CISTERN_TEST_POINTS=%llu", (unsigned long long)seed,

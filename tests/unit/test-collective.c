@@ -217,8 +217,8 @@ static struct world *start_with(uint64_t leave_usec, uint64_t timeout_usec)
 /* A node's daemon is killed, and the next one started. */
 static void start_anew(struct world *w, uint32_t node)
 {
-	loopback_settle(w->l); /* else its last call waits for an answer, and so would its end */
 	loopback_kill(w->l, node);
+	peers_shut_down(loopback_peers(w->l, node)); /* else its last call waits for an answer, and so would its end */
 	collective_destroy(w->nodes[node].c);
 	loopback_restart(w->l, node);
 	start_node(w, node, 60000000);

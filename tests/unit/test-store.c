@@ -427,6 +427,48 @@ static void test_sync(void)
 	}
 }
 
+/*
+ * What cannot be synced for want of room is not durable, and an index that was made meanwhile stands for nothing: when power is lost then, the
+ * bytes are the old ones or the new ones.
+ */
+static bool is_whole_after_failed_sync(bool compact, uint64_t point, uint64_t seed)
+{
+	uint8_t boot[16] = { 1 };
+	struct inode a;
+	struct bench b;
+	bool whole;
+
+	if (!bench_begin(&b, 1 << 20, 0))
+		return false;
+	a = bench_file(b.s, "a");
+	whole = bench_fill(b.s, &a, 0, 10000, 'x') == 0 && store_sync(b.s) == 0 &&
+		bench_fill(b.s, &a, 0, 10000, 'y') == 0;
+	sim_fail_after(b.sim, point, ENOSPC);
+	(void)(compact ? state_compact(store_state(b.s)) : state_checkpoint(store_state(b.s)));
+	sim_fail_after(b.sim, 0, 0);
+	store_abandon(b.s);
+	if (sim_power_cut(b.sim, seed) != 0)
+		abort();
+	b.opt.boot_id = boot;
+	if (!bench_open(&b))
+		return false;
+	whole = whole && (bench_reads(b.s, a.ino, 0, 10000, 'x') || bench_reads(b.s, a.ino, 0, 10000, 'y'));
+	bench_end(&b);
+	return whole;
+}
+
+static void test_sync_fails_for_room(bool compact)
+{
+	for (uint64_t point = 1; point <= 8; point++) {
+		unsigned int num_whole = 0;
+
+		for (uint64_t seed = 0; seed < 10; seed++)
+			num_whole += is_whole_after_failed_sync(compact, point, seed);
+		ok(num_whole == 10, "call %llu of a %s has no room, and power is lost: %u of 10 whole",
+			(unsigned long long)point, compact ? "compaction" : "checkpoint", num_whole);
+	}
+}
+
 /* ---- numbers ---- */
 
 struct numbers { /* the highest ones given */
@@ -687,6 +729,8 @@ int main(void)
 	test_sync_without_room();
 	test_damage();
 	test_sync();
+	test_sync_fails_for_room(false);
+	test_sync_fails_for_room(true);
 	for (uint64_t seed = 1; seed <= 5; seed++)
 		test_numbers_after_power_loss(10 * seed);
 	test_lost_private();
