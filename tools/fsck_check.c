@@ -374,6 +374,8 @@ struct unused {
 	const struct in_use *used;
 	struct in_use found;
 	uint64_t bytes;
+	bool last_used;
+	uint64_t last_bytes; /* of the last one, unless it is used; not in bytes yet */
 };
 
 static int look_at_segment(uint32_t segment, bool is_private, uint64_t bytes, void *arg)
@@ -381,10 +383,14 @@ static int look_at_segment(uint32_t segment, bool is_private, uint64_t bytes, vo
 	struct unused *u = arg;
 	uint64_t live;
 
-	if (state_segment_live(u->f->truth, segment, &live) == 0 ||
-		(u->used->num > 0 && bsearch(&segment, u->used->ids, u->used->num, sizeof(segment), compare_ids)))
+	u->bytes += u->last_bytes;
+	u->last_bytes = 0;
+	u->last_used =
+		state_segment_live(u->f->truth, segment, &live) == 0 ||
+		(u->used->num > 0 && bsearch(&segment, u->used->ids, u->used->num, sizeof(segment), compare_ids));
+	if (u->last_used)
 		return 0;
-	u->bytes += bytes;
+	u->last_bytes = bytes;
 	return add_id(&u->found, segment);
 }
 
@@ -403,7 +409,8 @@ int fsck_check_segments(struct fsck *f, struct cistern_error *err)
 	free(used.ids);
 	free(f->unused);
 	f->unused = u.found.ids;
-	f->num_unused = u.found.num;
+	/* The highest one is there for its number, which must not be given again (format/store/freed.c). */
+	f->num_unused = u.found.num - (u.found.num > 0 && !u.last_used);
 	if (r < 0)
 		return cistern_error_set(err, r, "segments: cannot be listed: %s", strerror(-r));
 	if (f->num_unused)

@@ -201,8 +201,10 @@ static int begin_compaction(struct state *st, uint32_t *ret_number, uint64_t *re
 		r = journal_rotate(st->journal, ret_number);
 	if (r == 0)
 		r = state_write_index(st, true, NULL);
-	if (r == 0)
+	if (r == 0) {
 		r = db_walk_begin(st->db, NULL, 0, NULL, 0, false, ret);
+		st->checkpoint_seq = r == 0 ? st->seq : 0; /* it is not durable: the next checkpoint has it all to do */
+	}
 	*ret_seq = st->seq;
 	cache_trim(&st->cache);
 	pthread_mutex_unlock(&st->lock);

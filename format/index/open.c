@@ -470,6 +470,21 @@ static int free_orphans(struct opening *op)
 		     : 0;
 }
 
+/*
+ * The index that was made anew. A daemon that was killed may have left payloads in the page cache, and what the index stands for is never asked for
+ * its payload again: so they go to the device first.
+ */
+static int write_rebuilt(struct opening *op)
+{
+	struct state *st = op->st;
+	int r = st->opt.sync_payloads ? st->opt.sync_payloads(st->opt.arg) : 0;
+
+	if (r < 0)
+		return cistern_error_set(op->err, r, "journal: what it tells of cannot be synced: %s", strerror(-r));
+	r = state_write_index(st, false, op->err);
+	return r < 0 ? r : db_flush(st->db, op->err);
+}
+
 /* From here on the state can be committed to. */
 static int begin_journal(struct opening *op)
 {
@@ -481,9 +496,7 @@ static int begin_journal(struct opening *op)
 	if (r == 0)
 		r = journal_create(st->opt.io, st->opt.journal_size, st->seq + 1, &st->journal, op->err);
 	if (r == 0 && op->rebuilding)
-		r = state_write_index(st, false, op->err);
-	if (r == 0 && op->rebuilding)
-		r = db_flush(st->db, op->err);
+		r = write_rebuilt(op);
 	if (r == 0)
 		r = settle_dropped(op);
 	if (r == 0)

@@ -135,6 +135,11 @@ void freed_push(uint32_t segment, uint64_t off, uint64_t len, uint64_t seq, void
 	pthread_mutex_unlock(&q->mutex);
 }
 
+void store_drop_private(struct store *s, uint32_t segment)
+{
+	freed_push(segment, 0, FREED_WHOLE, 0, s);
+}
+
 /* freed_push is called by the thread that commits, so it can tell this commit's ranges from others'. */
 int freed_commit_drained(struct store *s, struct record *rec)
 {

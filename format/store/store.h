@@ -136,6 +136,9 @@ struct store_space {
 	uint64_t free_bytes;     /* min(capacity - used, free on the file system - reserve), not below 0 */
 };
 int store_space(struct store *s, struct store_space *ret);
+/* A private segment that no record names: it is deleted, when another has the highest number. */
+void store_drop_private(struct store *s, uint32_t segment);
+
 /*
  * While pinned, nothing that was freed after the pin is punched or deleted, except by DRAINED. Nests. Pin before you make a
  * snapshot: its readers follow extents that were freed since.

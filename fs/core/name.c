@@ -258,7 +258,7 @@ int core_create_file_at(struct core *c, uint64_t parent, const char *name, mode_
 		rec.segment = 0; /* the log takes it, or says why not */
 	int rc = create_and_open(c, dir.n, name, cred, how, &rec, flags, ret, ret_open);
 	if (rc < 0 && rec.segment && rec.seq == 0)
-		segment_remove(c->segments, rec.segment);
+		store_drop_private(c->store, rec.segment);
 	return rc;
 }
 

@@ -85,7 +85,7 @@ static int make_private(struct core *c, struct node *n, struct inode *in)
 		close(fd);
 	if (rc < 0) {
 		if (rec.segment)
-			segment_remove(c->segments, rec.segment);
+			store_drop_private(c->store, rec.segment);
 		return rc;
 	}
 	return state_inode(c->state, n->ino, in);

@@ -246,6 +246,46 @@ static void test_small_disk(void)
 	sim_destroy(b.sim);
 }
 
+static int take_number(uint32_t segment, bool is_private, uint64_t bytes, void *arg)
+{
+	(void)is_private;
+	(void)bytes;
+	*(uint32_t *)arg = segment; /* they come in order */
+	return 0;
+}
+
+/* A private segment whose record is refused has a number, too, and that of what was dead before is not given again. */
+static void test_refused_private(void)
+{
+	struct record rec = { .type = RECORD_CREATE, .parent = STATE_ROOT_INO, .mode = S_IFREG | 0644, .name = "c" };
+	uint32_t first = 0, highest = 0, next = 0;
+	struct inode a;
+	struct bench b;
+
+	if (!bench_begin(&b, 1 << 20, 0))
+		return;
+	a = bench_file(b.s, "a");
+	(void)bench_file(b.s, "c");
+	is_int(bench_fill(b.s, &a, 0, 100, 'x'), 0, "bytes");
+	is_int(segment_list(store_segments(b.s), take_number, &first), 0, "their segment");
+	is_int(place(b.s, a.ino, "a") | drain(b.s, a.ino) | store_sync(b.s) | store_maintain(b.s, false), 0,
+		"is dead, for they are drained");
+	rec.ino = state_new_ino(store_state(b.s));
+	is_int(segment_create_private(store_segments(b.s), &rec.segment), 0, "a private segment");
+	is_int(store_commit(b.s, &rec), -EEXIST, "is refused");
+	store_drop_private(b.s, rec.segment);
+	is_int(store_maintain(b.s, false) | store_maintain(b.s, false), 0, "room is given back");
+	is_int(segment_list(store_segments(b.s), take_number, &highest), 0, "listed");
+	ok(highest >= rec.segment && rec.segment > first, "the highest number is kept");
+	store_abandon(b.s);
+	if (!bench_open(&b))
+		return;
+	is_int(segment_create_private(store_segments(b.s), &next), 0, "killed and opened: another private segment");
+	ok(next > rec.segment, "has a new number");
+	is_int(segment_remove(store_segments(b.s), next), 0, "removed");
+	bench_end(&b);
+}
+
 int main(void)
 {
 	test_freed();
@@ -255,5 +295,6 @@ int main(void)
 	test_small_neighbours();
 	test_full();
 	test_small_disk();
+	test_refused_private();
 	return done_testing();
 }

@@ -469,6 +469,49 @@ static void test_sync_fails_for_room(bool compact)
 	}
 }
 
+/*
+ * A daemon was killed, the index is made anew from the journal, and power is lost meanwhile: the index may stand for nothing that is not on
+ * the device.
+ */
+static bool is_whole_after_rebuild(uint64_t sync, uint64_t seed)
+{
+	uint8_t boot[16] = { 1 };
+	struct inode a;
+	struct bench b;
+	bool whole;
+
+	if (!bench_begin(&b, 1 << 20, 0))
+		return false;
+	a = bench_file(b.s, "a");
+	whole = bench_fill(b.s, &a, 0, 10000, 'x') == 0 && store_sync(b.s) == 0 &&
+		bench_fill(b.s, &a, 0, 10000, 'y') == 0;
+	store_abandon(b.s);
+	remove_tree(b.index);
+	sim_stop_at_sync(b.sim, sync);
+	if (store_open(b.dir, &b.opt, &b.s, NULL, NULL) == 0)
+		store_abandon(b.s);
+	if (sim_power_cut(b.sim, seed) != 0)
+		abort();
+	b.opt.boot_id = boot;
+	if (!bench_open(&b))
+		return false;
+	whole = whole && (bench_reads(b.s, a.ino, 0, 10000, 'x') || bench_reads(b.s, a.ino, 0, 10000, 'y'));
+	bench_end(&b);
+	return whole;
+}
+
+static void test_rebuild_and_power_loss(void)
+{
+	for (uint64_t sync = 1; sync <= 15; sync++) {
+		unsigned int num_whole = 0;
+
+		for (uint64_t seed = 0; seed < 10; seed++)
+			num_whole += is_whole_after_rebuild(sync, seed);
+		ok(num_whole == 10, "power is lost at sync %llu of a rebuild: %u of 10 whole", (unsigned long long)sync,
+			num_whole);
+	}
+}
+
 /* ---- numbers ---- */
 
 struct numbers { /* the highest ones given */
@@ -731,6 +774,7 @@ int main(void)
 	test_sync();
 	test_sync_fails_for_room(false);
 	test_sync_fails_for_room(true);
+	test_rebuild_and_power_loss();
 	for (uint64_t seed = 1; seed <= 5; seed++)
 		test_numbers_after_power_loss(10 * seed);
 	test_lost_private();
