@@ -24,6 +24,7 @@ struct mount {
 	struct backed at;
 	bool refuses; /* names in the mount have gone; meanwhile another node's file comes to where the new one is */
 	bool refuses_moves;
+	bool loses_name; /* another node's file comes to "n" when the next move is told, which is refused */
 	uint64_t refused_first, refused_last; /* files whose names have gone in the mount; 0: none */
 	bool drained;                         /* one of these was said to be */
 	unsigned int dies_at, told; /* of the files that the mount is told to be drained; dies_at 0: it does not */
@@ -40,6 +41,11 @@ static int on_step(const struct record *rec, void *arg)
 	}
 	if (m->refuses_moves && rec->flags & RECORD_F_MOVED)
 		return -ENOENT;
+	if (m->loses_name && rec->flags & RECORD_F_MOVED) {
+		m->loses_name = false;
+		backed_come(&m->at, "n");
+		return -ENOENT;
+	}
 	if (rec->ino >= m->refused_first && rec->ino <= m->refused_last) {
 		m->drained |= rec->type == RECORD_DRAINED;
 		return rec->type == RECORD_PLACED ? -ENOENT : 0;
@@ -199,6 +205,32 @@ static void test_refused_move(void)
 	backed_end(&m.at);
 }
 
+/* The same, and another node's file has come to its old name. */
+static void test_refused_without_place(void)
+{
+	static const char park[] = MANIFEST_PARKED "10";
+	struct drain_result res;
+	uint64_t owner = 0;
+	struct mount m;
+
+	start(&m);
+	make_moved(&m);
+	m.loses_name = true;
+	res = drain(&m, WIRE_PART_WHOLE);
+	ok(backed_holds(&m.at, park, "only copy"), "what cannot be moved back is parked beside its old name");
+	ok(backed_holds(&m.at, "n", "another node's"), "where another node's file stays");
+	ok(state_backing_owner(store_state(m.at.store), STATE_ROOT_INO, park, &owner) == 0 && owner == 10,
+		"the mount is told");
+	ok(state_backing_owner(store_state(m.at.store), STATE_ROOT_INO, "n", &owner) == -ENOENT,
+		"and does not look for it there");
+	is_int(res.totals.failed, 0, "nothing has failed");
+	drain(&m, WIRE_PART_WHOLE);
+	ok(backed_holds(&m.at, "d/m", "only copy") && backed_is_free(&m.at, park),
+		"the next session has it in its place");
+	ok(backed_holds(&m.at, "n", "another node's"), "and leaves the other one alone");
+	backed_end(&m.at);
+}
+
 /* Steps are told in portions, and one ends at the name of a file: in whatever place that is. */
 static void test_refused_among_many(void)
 {
@@ -223,6 +255,7 @@ int main(void)
 	test_told_in_time(make_update, 1);
 	test_refused();
 	test_refused_move();
+	test_refused_without_place();
 	test_refused_among_many();
 	return done_testing();
 }
