@@ -124,6 +124,7 @@ void manifest_add_kept(struct manifest *m, const char *path, const char *layout,
 void manifest_add_removed(struct manifest *m, const char *path);
 /* What was said of the name is not so any more, and nothing was there to be removed: the summary does not list it. */
 void manifest_add_gone(struct manifest *m, const char *path);
+/* Back to where it came from: what was said of it there is so again, unless more has been said since. */
 void manifest_add_moved(struct manifest *m, const char *from, const char *to);
 /* A further link of a file that has been drained: what is said of from is so of to. */
 void manifest_add_linked(struct manifest *m, const char *from, const char *to);

@@ -228,6 +228,12 @@ static int apply_back(struct session *s, const struct record *rec, const char *n
 	return state_apply(s->st, &back);
 }
 
+static void tell_moved(struct session *s, const char *from, const char *to)
+{
+	if (s->opt->manifest && strcmp(from, to) != 0)
+		manifest_add_moved(s->opt->manifest, from, to);
+}
+
 /* Its old name, at from, is another file's by now. The mount has it there: *rec becomes the step from there. 1 */
 static int park_moved(struct session *s, struct record *rec, const char *to, const char *from, bool is_dir)
 {
@@ -248,8 +254,8 @@ static int park_moved(struct session *s, struct record *rec, const char *to, con
 	}
 	if (r < 0)
 		return r;
-	if (s->opt->manifest)
-		manifest_add_moved(s->opt->manifest, from, park);
+	tell_moved(s, to, from); /* what is said of it there is so beside that, too */
+	tell_moved(s, from, park);
 	rec->parent = rec->from_parent;
 	memcpy(rec->name, name, sizeof(rec->name));
 	return 1;
@@ -265,7 +271,10 @@ static int undo_moved(struct session *s, struct record *rec, const char *to, boo
 		r = move_back(s, to, from, is_dir);
 	if (r == -EEXIST && strcmp(to, from) != 0)
 		return park_moved(s, rec, to, from, is_dir);
-	return r < 0 ? r : apply_back(s, rec, rec->from_name);
+	if (r < 0)
+		return r;
+	tell_moved(s, to, from);
+	return apply_back(s, rec, rec->from_name);
 }
 
 /* A name in a directory that the mount has given up since: back to where it was, or away with it. 1: *rec is to be told now. */
@@ -274,16 +283,16 @@ static int undo_placed(struct session *s, struct record *rec)
 	char to[SESSION_PATH_MAX];
 	struct stat st;
 	int r = state_backing_child_path(s->st, rec->parent, rec->name, to, sizeof(to));
-	bool known = r == 0;
+	bool known = r == 0, moves = rec->flags & RECORD_F_MOVED;
 
 	if (r == 0)
 		r = s->to->ops->stat(s->to, to, &st);
 	if (r == 0 && rec->backing_ino && rec->backing_ino != st.st_ino)
 		r = -ENOENT; /* somebody else's by now */
 	if (r == 0)
-		r = rec->flags & RECORD_F_MOVED ? undo_moved(s, rec, to, S_ISDIR(st.st_mode))
-						: s->to->ops->remove(s->to, to, S_ISDIR(st.st_mode));
-	if (s->opt->manifest && known && (r >= 0 || r == -ENOENT))
+		r = moves ? undo_moved(s, rec, to, S_ISDIR(st.st_mode))
+			  : s->to->ops->remove(s->to, to, S_ISDIR(st.st_mode));
+	if (s->opt->manifest && known && (r == -ENOENT || (r == 0 && !moves)))
 		manifest_add_gone(s->opt->manifest, to);
 	if (idmap_set(&s->inodes, rec->ino, INODE_IS_FAILED) < 0 || idmap_set(&s->given_up, rec->ino, 1) < 0)
 		return -ENOMEM;

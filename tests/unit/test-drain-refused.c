@@ -104,6 +104,25 @@ static bool is_logged(const struct mount *m, const char *name, const char *state
 	return found;
 }
 
+/* What a summary of the log has. */
+static bool is_summed_up(const struct mount *m, const char *text)
+{
+	struct manifest_session session = { .store_uuid = "", .job = "", .backing = "", .destination = "" };
+	struct cistern_error err = { 0 };
+	struct manifest *log;
+	char path[BACKED_PATH_BYTES], all[8192];
+
+	snprintf(path, sizeof(path), "%s", backed_in_store(&m->at, MANIFEST_FILE));
+	world_must(manifest_open(backed_in_store(&m->at, MANIFEST_LOG), &log, &err), err.text);
+	world_must(manifest_write(log, &session, path, &err), err.text);
+	manifest_close(log);
+	FILE *in = fopen(path, "re");
+	world_must(in ? 0 : -1, path);
+	all[fread(all, 1, sizeof(all) - 1, in)] = '\0';
+	fclose(in);
+	return strstr(all, text);
+}
+
 /* ---- killed right behind the word that a file is drained */
 
 static void make_update(struct mount *m)
@@ -185,6 +204,34 @@ static void make_moved(struct mount *m)
 				      .name = "m" });
 }
 
+/* A file that has been drained before. */
+static void make_drained(struct mount *m)
+{
+	struct manifest *log;
+
+	make_moved(m);
+	world_must(manifest_open(backed_in_store(&m->at, MANIFEST_LOG), &log, NULL), MANIFEST_LOG);
+	manifest_add_file(log, &(struct manifest_file){ .path = "n", .state = "drained" });
+	manifest_close(log);
+}
+
+/* The manifest has it where it is. */
+static void test_refused_listed(void)
+{
+	struct mount m;
+
+	start(&m);
+	make_drained(&m);
+	m.refuses_moves = true;
+	drain(&m, WIRE_PART_WHOLE);
+	ok(is_summed_up(&m, "{\"path\":\"n\",\"state\":\"drained\""), "what has moved back is what it was before");
+	ok(!is_summed_up(&m, "d/m"), "and nothing is said of where it was meanwhile");
+	m.refuses_moves = false;
+	drain(&m, WIRE_PART_WHOLE);
+	ok(is_summed_up(&m, "{\"path\":\"d/m\",\"state\":\"moved\",\"from\":\"n\"}"), "until it has moved");
+	backed_end(&m.at);
+}
+
 /* The directory has gone in the mount; a new file has the name that the moved one had. */
 static void test_refused_move(void)
 {
@@ -214,7 +261,7 @@ static void test_refused_without_place(void)
 	struct mount m;
 
 	start(&m);
-	make_moved(&m);
+	make_drained(&m);
 	m.loses_name = true;
 	res = drain(&m, WIRE_PART_WHOLE);
 	ok(backed_holds(&m.at, park, "only copy"), "what cannot be moved back is parked beside its old name");
@@ -224,10 +271,14 @@ static void test_refused_without_place(void)
 	ok(state_backing_owner(store_state(m.at.store), STATE_ROOT_INO, "n", &owner) == -ENOENT,
 		"and does not look for it there");
 	is_int(res.totals.failed, 0, "nothing has failed");
+	ok(is_summed_up(&m, "{\"path\":\"" MANIFEST_PARKED "10\",\"state\":\"moved\",\"from\":\"n\"}"),
+		"the manifest has it there");
 	drain(&m, WIRE_PART_WHOLE);
 	ok(backed_holds(&m.at, "d/m", "only copy") && backed_is_free(&m.at, park),
 		"the next session has it in its place");
 	ok(backed_holds(&m.at, "n", "another node's"), "and leaves the other one alone");
+	ok(is_summed_up(&m, "{\"path\":\"d/m\",\"state\":\"moved\",\"from\":\"n\"}"),
+		"the manifest says where it has come from");
 	backed_end(&m.at);
 }
 
@@ -255,6 +306,7 @@ int main(void)
 	test_told_in_time(make_update, 1);
 	test_refused();
 	test_refused_move();
+	test_refused_listed();
 	test_refused_without_place();
 	test_refused_among_many();
 	return done_testing();

@@ -149,6 +149,54 @@ static void test_gone(void)
 	manifest_close(m);
 }
 
+/* What has moved and could not stay is what it was, with all that was said of it, and of what is below it. */
+static void test_moved_back(void)
+{
+	struct manifest *m = opened("back");
+
+	manifest_add_overlap(m, "f", &(struct manifest_overlap){ .off = 1, .len = 2, .node = 3, .other = 4 });
+	manifest_add_file(m, &(struct manifest_file){ .path = "f", .state = "drained", .size = 17 });
+	manifest_add_file(m, &(struct manifest_file){ .path = "d/x", .state = "drained", .size = 18 });
+	manifest_add_file(m, &(struct manifest_file){ .path = "d/y", .state = "drained", .size = 19 });
+	manifest_add_removed(m, "d/y");
+	manifest_add_moved(m, "f", MANIFEST_PARKED "7");
+	manifest_add_moved(m, MANIFEST_PARKED "7", "e/g");
+	manifest_add_moved(m, "d", "e/d");
+	manifest_add_moved(m, "unknown", "e/h");
+	manifest_add_moved(m, "e/h", "unknown");
+	manifest_add_moved(m, "e/d", "d");
+	manifest_add_moved(m, "e/g", MANIFEST_PARKED "7");
+	manifest_add_moved(m, MANIFEST_PARKED "7", "f");
+	is_u64(told(m, 0), 0, "summed up");
+	ok(summary_has("{\"path\":\"f\",\"state\":\"drained\",\"size\":17") &&
+			summary_has("{\"offset\":1,\"length\":2,\"nodes\":[3,4]}"),
+		"what is back where it was says what it said there");
+	ok(summary_has("{\"path\":\"d/x\",\"state\":\"drained\",\"size\":18"), "and so does what is in a directory");
+	ok(!summary_has("\"size\":19"), "but for what had gone before");
+	ok(!summary_has("\"moved\",") && !summary_has("e/") && !summary_has("unknown"), "nothing has moved");
+	manifest_close(m);
+}
+
+/* Of what is replaced by what comes back nothing is true any more; nor of this when it has changed meanwhile. */
+static void test_moved_back_over(void)
+{
+	struct manifest *m = opened("over");
+
+	manifest_add_file(m, &(struct manifest_file){ .path = "f", .state = "drained", .size = 17 });
+	manifest_add_moved(m, "f", "g");
+	manifest_add_file(m, &(struct manifest_file){ .path = "f", .state = "drained", .size = 18 });
+	manifest_add_moved(m, "g", "f");
+	manifest_add_file(m, &(struct manifest_file){ .path = "d/x", .state = "drained", .size = 19 });
+	manifest_add_moved(m, "d", "e");
+	manifest_add_file(m, &(struct manifest_file){ .path = "e/x", .state = "drained", .size = 20 });
+	manifest_add_moved(m, "e", "d");
+	is_u64(told(m, 0), 0, "summed up");
+	ok(summary_has("{\"path\":\"f\",\"state\":\"moved\",\"from\":\"g\"}"), "it has moved");
+	ok(!summary_has("\"size\":18"), "what it has replaced is not listed");
+	ok(!summary_has("\"size\":19"), "nor how something was before it was written to elsewhere");
+	manifest_close(m);
+}
+
 static void test_totals(void)
 {
 	struct manifest_totals sum = { 1, 2, 3, 4, 5, 6, 7 }, got = { 0 };
@@ -189,6 +237,8 @@ int main(void)
 	test_two_mounts();
 	test_linked();
 	test_gone();
+	test_moved_back();
+	test_moved_back_over();
 	test_totals();
 	test_process();
 	remove_tree(work);
