@@ -92,10 +92,15 @@ struct manifest_session {
 	int64_t started_ns, ended_ns;
 	int result; /* enum cistern_exit */
 	struct manifest_totals totals;
+	uint64_t mark; /* how long the log was when the session began */
+	/*
+	 * The session has come to all that was to be carried: what the log has from before mark as failed or dirty, and has not spoken of since, has
+	 * no such name any more, or is in its place. It is not listed, and the log gets a line that says so.
+	 */
+	bool whole;
 	/* A job of many nodes; num_nodes 0: one alone. failed is then counted in what the log has got since mark. */
 	const char *const *nodes; /* their names; NULL: not known */
 	uint32_t num_nodes;
-	uint64_t mark;
 	const struct manifest_trouble *troubles;
 	size_t num_troubles;
 	uint64_t *

@@ -492,6 +492,42 @@ static void put_file(FILE *out, const struct table *t, size_t i, size_t *extra)
 	fputc('}', out);
 }
 
+static bool has_text(const struct text *t, const char *what)
+{
+	return t->len > 0 && memmem(t->at, t->len, what, strlen(what));
+}
+
+static bool has_missing(const struct table *t, size_t i)
+{
+	const struct entry *e = &t->entries[i];
+
+	for (size_t x = 0; x < t->num_extras; x++)
+		if (t->extras[x].entry == i && t->extras[x].kind == EXTRA_MISSING && t->extras[x].seq >= e->extras_from)
+			return true;
+	return has_text(&e->line, ",\"missing\":[");
+}
+
+/* It could not be carried over, or waits. What was carried over though bytes of it are missing has failed for good. */
+static bool is_unsettled(const struct table *t, size_t i)
+{
+	const struct entry *e = &t->entries[i];
+
+	return is_listed(e, LIST_FILES) && (has_state(e, "dirty") || (has_state(e, "failed") && !has_missing(t, i)));
+}
+
+/* Of these, what was told before a session that has come to everything, which has said nothing of it. */
+static void drop_settled(struct table *t, FILE *log, const char *since)
+{
+	for (size_t i = 0; i < t->num; i++) {
+		struct entry *e = &t->entries[i];
+
+		if (e->line.at >= since || !is_unsettled(t, i))
+			continue;
+		mark_gone(t, e);
+		fprintf(log, KEY_PREFIX "%.*s,\"state\":\"gone\"}\n", (int)e->key.len, e->key.at);
+	}
+}
+
 static void put_list(FILE *out, const struct table *t, const char *key, enum listing what, const char *end)
 {
 	const char *separator = "\n";
@@ -536,11 +572,6 @@ static uint64_t count_overlapping(const struct table *t, const char *since)
 		last = x->entry;
 	}
 	return n;
-}
-
-static bool has_text(const struct text *t, const char *what)
-{
-	return t->len > 0 && memmem(t->at, t->len, what, strlen(what));
 }
 
 /* Within a string a quote has a backslash before it, so a key is found where it is one. */
@@ -642,6 +673,8 @@ int manifest_write(
 		text = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fileno(m->log), 0);
 		r = text == MAP_FAILED ? -errno : make_table(&t, text, (size_t)st.st_size);
 	}
+	if (r == 0 && text && session->whole)
+		drop_settled(&t, m->log, text + session->mark);
 	if (t.num_extras > 0)
 		qsort(t.extras, t.num_extras, sizeof(*t.extras), compare_extras);
 	if (r == 0 && session->num_nodes > 0)

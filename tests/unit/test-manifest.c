@@ -197,6 +197,59 @@ static void test_moved_back_over(void)
 	manifest_close(m);
 }
 
+static void failed(struct manifest *m, const char *path)
+{
+	manifest_add_file(
+		m, &(struct manifest_file){ .path = path, .state = "failed", .error = -ENOSPC, .error_text = "full" });
+}
+
+static void sum_up(struct manifest *m, uint64_t mark, bool whole)
+{
+	char path[PATH_BYTES + 32];
+	struct cistern_error err = { 0 };
+	struct manifest_session s = {
+		.store_uuid = "", .job = "", .backing = "", .destination = "", .mark = mark, .whole = whole
+	};
+
+	ok(manifest_write(m, &s, in_work("manifest.json", path), &err) == 0, "summed up %s", err.text);
+}
+
+static bool lists(const char *path)
+{
+	char want[80];
+
+	snprintf(want, sizeof(want), "{\"path\":\"%s\"", path);
+	return summary_has(want);
+}
+
+/* What failed, and is not to be carried over any more since it has no name, or another one, is not listed for ever. */
+static void test_settled(void)
+{
+	const struct manifest_range hole = { .off = 1, .len = 2 };
+	struct manifest *m = opened("settled");
+	uint64_t mark;
+
+	failed(m, "deleted");
+	failed(m, "still");
+	manifest_add_file(m, &(struct manifest_file){ .path = "waited", .state = "dirty" });
+	manifest_add_file(m, &(struct manifest_file){ .path = "drained", .state = "drained" });
+	manifest_add_file(
+		m, &(struct manifest_file){ .path = "holed", .state = "failed", .missing = &hole, .num_missing = 1 });
+	manifest_add_missing(m, "of many", &hole);
+	manifest_add_file(m, &(struct manifest_file){ .path = "of many", .state = "failed" });
+	mark = manifest_mark(m);
+	failed(m, "still");
+	sum_up(m, mark, false);
+	ok(lists("deleted") && lists("waited"), "a session that has not come to everything leaves what failed before");
+	sum_up(m, mark, true);
+	ok(!lists("deleted") && !lists("waited"), "one that has drops what it has not spoken of");
+	ok(lists("still") && lists("drained"), "but not what it has, nor what has been drained");
+	ok(lists("holed") && lists("of many"), "nor what has been carried over with bytes missing");
+	sum_up(m, mark, false);
+	ok(!lists("deleted") && lists("still"), "so it stays");
+	manifest_close(m);
+}
+
 static void test_totals(void)
 {
 	struct manifest_totals sum = { 1, 2, 3, 4, 5, 6, 7 }, got = { 0 };
@@ -239,6 +292,7 @@ int main(void)
 	test_gone();
 	test_moved_back();
 	test_moved_back_over();
+	test_settled();
 	test_totals();
 	test_process();
 	remove_tree(work);
