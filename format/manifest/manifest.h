@@ -92,10 +92,15 @@ struct manifest_session {
 	int64_t started_ns, ended_ns;
 	int result; /* enum cistern_exit */
 	struct manifest_totals totals;
+	uint64_t mark; /* how long the log was when the session began */
+	/*
+	 * The session has come to all that was to be carried: what the log has from before mark as failed or dirty, and has not spoken of since, has
+	 * no such name any more, or is in its place. It is not listed, and the log gets a line that says so.
+	 */
+	bool whole;
 	/* A job of many nodes; num_nodes 0: one alone. failed is then counted in what the log has got since mark. */
 	const char *const *nodes; /* their names; NULL: not known */
 	uint32_t num_nodes;
-	uint64_t mark;
 	const struct manifest_trouble *troubles;
 	size_t num_troubles;
 	uint64_t *
@@ -124,6 +129,7 @@ void manifest_add_kept(struct manifest *m, const char *path, const char *layout,
 void manifest_add_removed(struct manifest *m, const char *path);
 /* What was said of the name is not so any more, and nothing was there to be removed: the summary does not list it. */
 void manifest_add_gone(struct manifest *m, const char *path);
+/* Back to where it came from: what was said of it there is so again, unless more has been said since. */
 void manifest_add_moved(struct manifest *m, const char *from, const char *to);
 /* A further link of a file that has been drained: what is said of from is so of to. */
 void manifest_add_linked(struct manifest *m, const char *from, const char *to);

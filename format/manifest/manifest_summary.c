@@ -36,7 +36,9 @@ struct entry {
 	struct text from;      /* moved: with its quotes */
 	struct text kept;      /* of a line of that state behind it: what follows the state */
 	bool gone;
-	size_t extras_from; /* those before are of a file that had this name once */
+	const char *taken_by; /* gone: the line of the move that has taken it away; NULL: none has */
+	size_t extras_from,
+		extras_taken; /* those before are of a file that had this name once; the same before the move */
 };
 
 enum extra_kind { EXTRA_OVERLAP, EXTRA_MISSING };
@@ -83,6 +85,15 @@ static bool has_state(const struct entry *e, const char *state)
 	return e->line.len > 0 && (size_t)(e->line.at + e->line.len - at) >= n && memcmp(at, want, n) == 0;
 }
 
+/* Whence, by a line of that state. */
+static bool moved_from(const struct entry *e, struct text *ret)
+{
+	static const char key[] = ",\"state\":\"moved\",\"from\":";
+
+	return has_state(e, "moved") &&
+	       take_string(e->key.at + e->key.len + sizeof(key) - 1, e->line.at + e->line.len, ret);
+}
+
 static size_t hash(const struct text *t)
 {
 	uint64_t h = 0xcbf29ce484222325ull;
@@ -92,14 +103,17 @@ static size_t hash(const struct text *t)
 	return (size_t)(h ^ h >> 32);
 }
 
+static bool is_same(const struct text *a, const struct text *b)
+{
+	return a->len == b->len && memcmp(a->at, b->at, a->len) == 0;
+}
+
 static size_t *slot_of(const struct table *t, const struct text *key)
 {
 	size_t i = hash(key) & (t->num_slots - 1);
 
 	while (t->slots[i]) {
-		const struct text *k = &t->entries[t->slots[i] - 1].key;
-
-		if (k->len == key->len && memcmp(k->at, key->at, k->len) == 0)
+		if (is_same(&t->entries[t->slots[i] - 1].key, key))
 			break;
 		i = (i + 1) & (t->num_slots - 1);
 	}
@@ -148,16 +162,61 @@ static void mark_gone(const struct table *t, struct entry *e)
 	e->extras_from = t->num_extras;
 }
 
+static bool is_at_or_below(const struct entry *e, const struct text *path)
+{
+	size_t n = path->len - 1; /* without the closing quote */
+
+	return e->key.len > n && memcmp(e->key.at, path->at, n) == 0 && (e->key.at[n] == '"' || e->key.at[n] == '/');
+}
+
 /* What stood under the old name, and below it, does no longer. */
-static void drop_moved(struct table *t, const struct text *from)
+static void drop_moved(struct table *t, const struct text *from, const char *line)
 {
 	for (size_t i = 0; i < t->num; i++) {
-		const struct text *k = &t->entries[i].key;
-		size_t n = from->len - 1; /* without the closing quote */
+		struct entry *e = &t->entries[i];
 
-		if (k->len > n && memcmp(k->at, from->at, n) == 0 && (k->at[n] == '"' || k->at[n] == '/'))
-			mark_gone(t, &t->entries[i]);
+		if (!is_at_or_below(e, from))
+			continue;
+		if (!e->gone) {
+			e->taken_by = line;
+			e->extras_taken = e->extras_from;
+		}
+		mark_gone(t, e);
 	}
+}
+
+/* From is where it had been moved to, and to where it was before; and of neither, nor of what is in it, anything has been said since. */
+static const char *returning_line(const struct table *t, const struct text *from, const struct text *to)
+{
+	size_t there = t->num ? *slot_of(t, from) : 0, here = there ? *slot_of(t, to) : 0;
+	const struct entry *moved = there ? &t->entries[there - 1] : NULL;
+	struct text was;
+
+	if (!moved || moved->gone || !moved_from(moved, &was) || !is_same(&was, to))
+		return NULL;
+	if (here && t->entries[here - 1].line.len > 0 && t->entries[here - 1].taken_by != moved->line.at)
+		return NULL;
+	for (size_t i = 0; i < t->num; i++)
+		if (is_at_or_below(&t->entries[i], from) && t->entries[i].line.at > moved->line.at)
+			return NULL;
+	return moved->line.at;
+}
+
+/* What was said of what has come back is so again. */
+static bool bring_back(struct table *t, const struct text *from, const struct text *to)
+{
+	const char *line = returning_line(t, from, to);
+
+	for (size_t i = 0; line && i < t->num; i++) {
+		struct entry *e = &t->entries[i];
+
+		if (e->taken_by != line)
+			continue;
+		e->gone = false;
+		e->taken_by = NULL;
+		e->extras_from = e->extras_taken;
+	}
+	return line;
 }
 
 /* entry: its place in the table; e: its line. */
@@ -207,7 +266,7 @@ static bool take_sum(struct table *t, const char *line, size_t len)
 static int take_line(struct table *t, const char *line, size_t len)
 {
 	struct entry e = { .line = { line, len } }, *known;
-	static const char from_key[] = ",\"state\":\"moved\",\"from\":"; /* "linked" is one longer */
+	static const char linked_key[] = ",\"state\":\"linked\",\"from\":";
 	struct text from;
 	size_t prefix = strlen(KEY_PREFIX);
 
@@ -216,8 +275,12 @@ static int take_line(struct table *t, const char *line, size_t len)
 	if (len < prefix + 3 || line[len - 1] != '}' || memcmp(line, KEY_PREFIX, prefix) != 0 ||
 		!take_string(line + prefix, line + len, &e.key))
 		return 0; /* torn */
-	if (has_state(&e, "moved") && take_string(e.key.at + e.key.len + sizeof(from_key) - 1, line + len, &from)) {
-		drop_moved(t, &from);
+	if (moved_from(&e, &from)) {
+		bool returns = bring_back(t, &from, &e.key);
+
+		drop_moved(t, &from, line);
+		if (returns)
+			return 0;
 		e.from = where_from(t, &from);
 	}
 	if (find_entry(t, &e.key, &known) < 0)
@@ -232,13 +295,14 @@ static int take_line(struct table *t, const char *line, size_t len)
 		known->kept = n < len ? (struct text){ line + n, len - n } : known->kept;
 		return 0;
 	}
-	if (has_state(&e, "linked") && take_string(e.key.at + e.key.len + sizeof(from_key), line + len, &from))
+	if (has_state(&e, "linked") && take_string(e.key.at + e.key.len + sizeof(linked_key) - 1, line + len, &from))
 		e.from = where_from(t, &from);
 	known->kept = (struct text){ 0 };
 	known->key = e.key;
 	known->line = e.line;
 	known->from = e.from;
 	known->gone = false;
+	known->taken_by = NULL;
 	if (has_state(&e, "removed") || has_state(&e, "gone"))
 		mark_gone(t, known);
 	return 0;
@@ -428,6 +492,42 @@ static void put_file(FILE *out, const struct table *t, size_t i, size_t *extra)
 	fputc('}', out);
 }
 
+static bool has_text(const struct text *t, const char *what)
+{
+	return t->len > 0 && memmem(t->at, t->len, what, strlen(what));
+}
+
+static bool has_missing(const struct table *t, size_t i)
+{
+	const struct entry *e = &t->entries[i];
+
+	for (size_t x = 0; x < t->num_extras; x++)
+		if (t->extras[x].entry == i && t->extras[x].kind == EXTRA_MISSING && t->extras[x].seq >= e->extras_from)
+			return true;
+	return has_text(&e->line, ",\"missing\":[");
+}
+
+/* It could not be carried over, or waits. What was carried over though bytes of it are missing has failed for good. */
+static bool is_unsettled(const struct table *t, size_t i)
+{
+	const struct entry *e = &t->entries[i];
+
+	return is_listed(e, LIST_FILES) && (has_state(e, "dirty") || (has_state(e, "failed") && !has_missing(t, i)));
+}
+
+/* Of these, what was told before a session that has come to everything, which has said nothing of it. */
+static void drop_settled(struct table *t, FILE *log, const char *since)
+{
+	for (size_t i = 0; i < t->num; i++) {
+		struct entry *e = &t->entries[i];
+
+		if (e->line.at >= since || !is_unsettled(t, i))
+			continue;
+		mark_gone(t, e);
+		fprintf(log, KEY_PREFIX "%.*s,\"state\":\"gone\"}\n", (int)e->key.len, e->key.at);
+	}
+}
+
 static void put_list(FILE *out, const struct table *t, const char *key, enum listing what, const char *end)
 {
 	const char *separator = "\n";
@@ -472,11 +572,6 @@ static uint64_t count_overlapping(const struct table *t, const char *since)
 		last = x->entry;
 	}
 	return n;
-}
-
-static bool has_text(const struct text *t, const char *what)
-{
-	return t->len > 0 && memmem(t->at, t->len, what, strlen(what));
 }
 
 /* Within a string a quote has a backslash before it, so a key is found where it is one. */
@@ -578,6 +673,8 @@ int manifest_write(
 		text = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fileno(m->log), 0);
 		r = text == MAP_FAILED ? -errno : make_table(&t, text, (size_t)st.st_size);
 	}
+	if (r == 0 && text && session->whole)
+		drop_settled(&t, m->log, text + session->mark);
 	if (t.num_extras > 0)
 		qsort(t.extras, t.num_extras, sizeof(*t.extras), compare_extras);
 	if (r == 0 && session->num_nodes > 0)

@@ -134,8 +134,15 @@ static void say_noted(struct collective *c, const struct manifest_noted *noted)
 		noted, "the manifest (" MANIFEST_FILE " in node 0's store)", c->text + len, sizeof(c->text) - len);
 }
 
+/* lock is held. Has it come to all that is to be carried? When anything went wrong, nobody knows how far each node has come. */
+static bool is_whole(const struct collective *c, const struct collective_session_options *opt)
+{
+	return c->result == CISTERN_EXIT_OK && !c->ending && !c->stop_session && opt->kind != DRAIN_BACKGROUND &&
+	       opt->paths->num == 0 && c->summary.totals.late == 0;
+}
+
 /* lock is held, given up meanwhile: nothing of the session changes any more. */
-static void write_summary(struct collective *c)
+static void write_summary(struct collective *c, const struct collective_session_options *opt)
 {
 	struct cistern_error err = { 0 };
 	struct manifest_noted noted = { 0 };
@@ -146,6 +153,7 @@ static void write_summary(struct collective *c)
 	c->summary.ret_noted = &noted;
 	c->summary.ended_ns = now_ns();
 	c->summary.result = c->result;
+	c->summary.whole = is_whole(c, opt);
 	c->summary.troubles = c->troubles;
 	c->summary.num_troubles = c->num_troubles;
 	pthread_mutex_unlock(&c->lock);
@@ -276,7 +284,7 @@ static void run_session(struct collective *c, const struct collective_session_op
 			c->summary.totals.late, c->summary.totals.late == 1 ? " was" : "s were");
 	}
 	c->leading = false;
-	write_summary(c);
+	write_summary(c, opt);
 }
 
 /* What some node came to too late, because names changed between its part and another's, is in the next one. */

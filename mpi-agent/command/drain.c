@@ -46,6 +46,7 @@ struct live {
 	struct store *store;
 	struct config *cfg;
 	struct manifest *manifest;
+	uint64_t mark; /* how long its log was */
 	uint64_t session, seq, since, part, cautious, convert, haste;
 	uint64_t asked_usec;              /* CLOCK_MONOTONIC: before the snapshot was made */
 	struct drain_layout_rules *rules; /* owned */
@@ -421,12 +422,14 @@ static int open_all(struct live *l, struct cistern_error *err)
 	snprintf(l->intent_path, sizeof(l->intent_path), "%s/" INTENT_FILE, store_path(l->store));
 	snprintf(l->convert_path, sizeof(l->convert_path), "%s/" CONVERT_FILE, store_path(l->store));
 	r = manifest_open(path, &l->manifest, err);
+	if (r == 0)
+		l->mark = manifest_mark(l->manifest);
 	if (r == 0 && l->part != WIRE_PART_WHOLE)
 		manifest_set_node(l->manifest, l->node);
 	return r;
 }
 
-static int write_manifests(struct live *l, int64_t started_ns, int result, struct cistern_error *err)
+static int write_manifests(struct live *l, int64_t started_ns, int result, bool ended, struct cistern_error *err)
 {
 	const struct superblock *sb = store_superblock(l->store);
 	const char *copy = config_string(l->cfg, CONFIG_MANIFEST);
@@ -441,6 +444,8 @@ static int write_manifests(struct live *l, int64_t started_ns, int result, struc
 		.ended_ns = now_ns(),
 		.result = result,
 		.totals = l->result.totals,
+		.mark = l->mark,
+		.whole = ended && l->num_filters == 0 && l->num_left_alone == 0,
 		.process = getppid(),
 		.ret_noted = &l->noted };
 	int r;
@@ -507,7 +512,8 @@ static int run(struct live *l, struct cistern_error *err)
 		 : r < 0                       ? CISTERN_EXIT_FAILED
 		 : l->result.totals.failed > 0 ? CISTERN_EXIT_INCOMPLETE
 					       : CISTERN_EXIT_OK;
-	if (!l->broken && write_manifests(l, started_ns, result, r < 0 ? NULL : err) < 0 && result == CISTERN_EXIT_OK)
+	if (!l->broken && write_manifests(l, started_ns, result, r == 0, r < 0 ? NULL : err) < 0 &&
+		result == CISTERN_EXIT_OK)
 		result = CISTERN_EXIT_FAILED;
 	return result;
 }

@@ -19,6 +19,7 @@
 #include "format/base/crc32c.h"
 #include "format/base/cursor.h"
 #include "format/index/state.h"
+#include "mpi-agent/plan/names.h"
 
 #define HEADER_BYTES 8
 #define FILE_MAX     (64u << 20)
@@ -222,6 +223,24 @@ static int undo_exchange(const struct entry *e, struct sink *sink)
 	return sink->ops->exchange(sink, e->beside, e->to);
 }
 
+/* Its old name is another file's by now: beside that the next drain looks for it (locate.c), under whatever name the mount has it. */
+static int undo_parked(const struct entry *e, struct sink *sink)
+{
+	const char *slash = strrchr(e->from, '/');
+	char name[RECORD_NAME_MAX + 1], park[PATH_MAX_LEN];
+	struct stat st;
+	int r;
+
+	names_park_name(e->rec.ino, name);
+	if (snprintf(park, sizeof(park), "%.*s%s", slash ? (int)(slash + 1 - e->from) : 0, e->from, name) >=
+		(int)sizeof(park))
+		return -ENAMETOOLONG;
+	r = sink->ops->stat(sink, park, &st);
+	if (r != -ENOENT)
+		return r; /* it is there already, or something that must not be replaced is */
+	return sink->ops->rename(sink, e->to, park, e->is_dir);
+}
+
 static int undo_one(const struct entry *e, struct state *st, struct sink *sink)
 {
 	struct stat there, back;
@@ -247,6 +266,8 @@ static int undo_one(const struct entry *e, struct state *st, struct sink *sink)
 		r = sink->ops->rename(sink, e->to, e->from, e->is_dir);
 	else if (r == 0 && back.st_ino == there.st_ino && !e->is_dir)
 		r = sink->ops->remove(sink, e->to, false); /* it had got its name, and not yet lost the old one */
+	else if (r == 0 && back.st_ino != there.st_ino)
+		r = undo_parked(e, sink);
 	/* The directory that it was in has gone since: it stays, and the next drain will find it here. */
 	return r == -ENOENT || r == -ENOTDIR ? 0 : r;
 }

@@ -35,7 +35,7 @@ int intent_add(
 int intent_clear(struct intent *in);
 /*
  * Takes back, last one first, what is not in the state: what a killed session has done and could not report. After it
- * the backing files are where the state says. 0 or -errno of the sink.
+ * the backing files are where the state says, or parked beside that, where another file has the place by now. 0 or -errno of the sink.
  */
 int intent_undo(struct intent *in, struct state *st, struct sink *sink);
 

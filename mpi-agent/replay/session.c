@@ -16,6 +16,7 @@
 #include <time.h>
 
 #include "format/base/units.h"
+#include "mpi-agent/plan/names.h"
 #include "mpi-agent/replay/copy.h"
 
 #define TICK_USEC     20000u /* so late does a drain notice that an application has begun to write */
@@ -200,64 +201,138 @@ static int report_steps(struct session *s, bool *ret_refused)
 	return s->kept ? steps_write(s->kept) : 0;
 }
 
-/* Back from to, where nothing has come meanwhile, and so in our state: nobody else may be given the name. */
-static int undo_moved(struct session *s, const struct record *rec, const char *to, bool is_dir)
+/* Whatever is at from stays: -EEXIST. */
+static int move_back(struct session *s, const char *to, const char *from, bool is_dir)
+{
+	struct stat st;
+	int r = is_dir ? -EOPNOTSUPP : s->to->ops->rename_new(s->to, to, from);
+
+	if (r != -EOPNOTSUPP)
+		return r;
+	r = s->to->ops->stat(s->to, from, &st);
+	if (r == -ENOENT)
+		return s->to->ops->rename(s->to, to, from, is_dir);
+	return r == 0 ? -EEXIST : r;
+}
+
+/* What was moved by rec is under name now, in the directory that it came from: so it is in our state. */
+static int apply_back(struct session *s, const struct record *rec, const char *name)
 {
 	struct record back = *rec;
-	char from[SESSION_PATH_MAX];
-	int r = state_backing_child_path(s->st, rec->from_parent, rec->from_name, from, sizeof(from));
 
-	if (r == 0)
-		r = is_dir ? -EOPNOTSUPP : s->to->ops->rename_new(s->to, to, from);
-	if (r == -EOPNOTSUPP)
-		r = s->to->ops->rename(s->to, to, from, is_dir);
-	if (r < 0)
-		return r;
 	back.parent = rec->from_parent;
-	memcpy(back.name, rec->from_name, sizeof(back.name));
+	memcpy(back.name, name, sizeof(back.name));
 	back.from_parent = rec->parent;
 	memcpy(back.from_name, rec->name, sizeof(back.from_name));
 	back.seq = state_seq(s->st) + 1;
 	return state_apply(s->st, &back);
 }
 
-/* A name in a directory that the mount has given up since: back to where it was, or away with it. */
-static int undo_placed(struct session *s, const struct record *rec)
+static void tell_moved(struct session *s, const char *from, const char *to)
+{
+	if (s->opt->manifest && strcmp(from, to) != 0)
+		manifest_add_moved(s->opt->manifest, from, to);
+}
+
+/* Its old name, at from, is another file's by now. The mount has it there: *rec becomes the step from there. 1 */
+static int park_moved(struct session *s, struct record *rec, const char *to, const char *from, bool is_dir)
+{
+	char name[RECORD_NAME_MAX + 1] = "", park[SESSION_PATH_MAX];
+	struct record intended = *rec;
+	int r;
+
+	names_park_name(rec->ino, name);
+	intended.parent = rec->from_parent;
+	memcpy(intended.name, name, sizeof(intended.name));
+	r = state_backing_child_path(s->st, rec->from_parent, name, park, sizeof(park));
+	if (r == 0 && strcmp(to, park) != 0) {
+		r = session_intend(s, &intended, to, park, "", is_dir);
+		if (r == 0)
+			r = move_back(s, to, park, is_dir);
+		if (r == 0)
+			r = apply_back(s, rec, name);
+	}
+	if (r < 0)
+		return r;
+	tell_moved(s, to, from); /* what is said of it there is so beside that, too */
+	tell_moved(s, from, park);
+	rec->parent = rec->from_parent;
+	memcpy(rec->name, name, sizeof(rec->name));
+	return 1;
+}
+
+/* Back from to, where nothing has come meanwhile, and so in our state: nobody else may be given the name. 1: it is parked beside that. */
+static int undo_moved(struct session *s, struct record *rec, const char *to, bool is_dir)
+{
+	char from[SESSION_PATH_MAX];
+	int r = state_backing_child_path(s->st, rec->from_parent, rec->from_name, from, sizeof(from));
+
+	if (r == 0)
+		r = move_back(s, to, from, is_dir);
+	if (r == -EEXIST && strcmp(to, from) != 0)
+		return park_moved(s, rec, to, from, is_dir);
+	if (r < 0)
+		return r;
+	tell_moved(s, to, from);
+	return apply_back(s, rec, rec->from_name);
+}
+
+/* A name in a directory that the mount has given up since: back to where it was, or away with it. 1: *rec is to be told now. */
+static int undo_placed(struct session *s, struct record *rec)
 {
 	char to[SESSION_PATH_MAX];
 	struct stat st;
 	int r = state_backing_child_path(s->st, rec->parent, rec->name, to, sizeof(to));
-	bool known = r == 0;
+	bool known = r == 0, moves = rec->flags & RECORD_F_MOVED;
 
 	if (r == 0)
 		r = s->to->ops->stat(s->to, to, &st);
 	if (r == 0 && rec->backing_ino && rec->backing_ino != st.st_ino)
 		r = -ENOENT; /* somebody else's by now */
 	if (r == 0)
-		r = rec->flags & RECORD_F_MOVED ? undo_moved(s, rec, to, S_ISDIR(st.st_mode))
-						: s->to->ops->remove(s->to, to, S_ISDIR(st.st_mode));
-	if (s->opt->manifest && known && (r == 0 || r == -ENOENT))
+		r = moves ? undo_moved(s, rec, to, S_ISDIR(st.st_mode))
+			  : s->to->ops->remove(s->to, to, S_ISDIR(st.st_mode));
+	if (s->opt->manifest && known && (r == -ENOENT || (r == 0 && !moves)))
 		manifest_add_gone(s->opt->manifest, to);
 	if (idmap_set(&s->inodes, rec->ino, INODE_IS_FAILED) < 0 || idmap_set(&s->given_up, rec->ino, 1) < 0)
 		return -ENOMEM;
 	return r == -ENOENT ? 0 : r;
 }
 
+/* Of the steps, those are left that are to be told for that. */
 static int undo_refused(struct session *s)
 {
+	size_t num = s->num_steps, left = num;
 	int r = 0;
 
-	for (size_t i = s->num_steps; r == 0 && i-- > 0;)
-		if (s->refused[i] && s->steps[i].type == RECORD_PLACED)
-			r = undo_placed(s, &s->steps[i]);
-	if (r == 0)
+	for (size_t i = num; r >= 0 && i-- > 0;) {
+		r = s->refused[i] && s->steps[i].type == RECORD_PLACED ? undo_placed(s, &s->steps[i]) : 0;
+		if (r > 0)
+			s->steps[--left] = s->steps[i];
+	}
+	if (r >= 0)
 		r = s->to->ops->sync_names(s->to);
-	return r < 0 ? session_end(s, r, "what the mount has given up cannot be taken back") : 0;
+	if (r < 0)
+		return session_end(s, r, "what the mount has given up cannot be taken back");
+	s->num_steps = num - left;
+	memmove(s->steps, s->steps + left, s->num_steps * sizeof(*s->steps));
+	return 0;
+}
+
+/* What has been parked, since it could not be taken back, and whose directory the mount has given up, too, stays there. */
+static int tell_steps(struct session *s)
+{
+	bool refused;
+	int r = report_steps(s, &refused);
+
+	if (r < 0 || !refused)
+		return r;
+	r = undo_refused(s);
+	return r < 0 || s->num_steps == 0 ? r : report_steps(s, &refused);
 }
 
 int session_flush_steps(struct session *s)
 {
-	bool refused;
 	int r = s->fatal;
 
 	if (s->num_steps == 0 || r < 0)
@@ -265,9 +340,7 @@ int session_flush_steps(struct session *s)
 	r = s->to->ops->sync_names(s->to);
 	if (r < 0)
 		return session_end(s, r, "the destination cannot make names durable");
-	r = report_steps(s, &refused);
-	if (r == 0 && refused)
-		r = undo_refused(s);
+	r = tell_steps(s);
 	if (r < 0)
 		return session_end(s, r, "the steps of the recovery cannot be written");
 	s->num_steps = 0;
@@ -622,10 +695,8 @@ static int run_in_place(struct session *s)
  */
 static void report_rest(struct session *s)
 {
-	bool refused;
-
-	if (s->num_steps > 0 && s->to->ops->sync_names(s->to) == 0 && report_steps(s, &refused) == 0 && refused)
-		undo_refused(s);
+	if (s->num_steps > 0 && s->to->ops->sync_names(s->to) == 0)
+		(void)tell_steps(s);
 }
 
 int drain_run(const struct drain_options *opt, struct drain_result *ret, struct cistern_error *err)

@@ -195,6 +195,24 @@ in_manifest() {
 	in_manifest "$WORK/list.json" 'PATH("f").conflicts | length == 2'
 }
 
+@test "what failed on a node, and was deleted since, is not in the job's manifest for ever" {
+	needs_program jq
+	mkdir -p "$WORK/b/taken"
+	: >"$WORK/b/taken/by-another"
+	start_job 2 "manifest=$WORK/list.json"
+	echo x >"$WORK/m1/here"
+	echo x >"$WORK/m0/drained"
+	mv "$WORK/b/taken" "$WORK/b/here"
+	exits 3 "$CISTERN" flush --wait --mount "$WORK/m0"
+	in_manifest "$WORK/list.json" 'PATH("here") | .state == "failed"'
+	rm "$WORK/m1/here"
+	"$CISTERN" flush --wait "$WORK/m0/drained"
+	in_manifest "$WORK/list.json" 'PATH("here") | .state == "failed"'
+	"$CISTERN" flush --wait --mount "$WORK/m0"
+	in_manifest "$WORK/list.json" '[.files[].path] == ["drained"]'
+	stop_job
+}
+
 @test "of a store that is lost the others know what was in it, also in its own domains" {
 	start_job 2
 	truncate -s 48M "$WORK/m0/f"

@@ -531,6 +531,35 @@ writing_lowers_the_share() {
 	is "$(tail -n 1 "$BACKING/stuck" | tail -c 5)" more
 }
 
+# in_state STATE: the paths of the manifest's files that have it, in order.
+in_state() {
+	jq -r --arg state "$1" '.files[] | select(.state == $state).path' "$STORE/manifest.json" | LC_ALL=C sort | paste -sd' '
+}
+
+@test "what failed and has no name any more, or another one, is not in the manifest for ever" {
+	needs_program jq
+	needs_root "chattr +i"
+	mkdir "$BACKING/locked"
+	mount_cistern -o drain=unmount
+	for f in deleted moved stays; do echo "$f" >"$MNT/locked/$f"; done
+	mkdir "$MNT/locked/dir"
+	chattr +i "$BACKING/locked" || skip "chattr +i does not work here"
+	undo "chattr -i $BACKING/locked"
+	exits 3 "$CISTERN" flush --wait --mount "$MNT"
+	is "$(in_state failed)" "locked locked/deleted locked/dir locked/moved locked/stays"
+	rm "$MNT/locked/deleted"
+	mv "$MNT/locked/moved" "$MNT/elsewhere"
+	exits 3 "$CISTERN" flush --wait "$MNT/locked/stays"
+	is "$(in_state failed)" "locked locked/deleted locked/dir locked/moved locked/stays"
+	exits 3 "$CISTERN" flush --wait --mount "$MNT"
+	is "$(in_state failed)" "locked locked/dir locked/stays"
+	is "$(in_state drained)" elsewhere
+	chattr -i "$BACKING/locked"
+	umount_wait
+	is "$(in_state failed)" ""
+	is "$(in_state drained)" "elsewhere locked/stays"
+}
+
 @test "a damaged payload is never written: named, and the others arrive" {
 	mount_cistern -o drain=unmount,data=log
 	random_file "$MNT/bad" 300000 1

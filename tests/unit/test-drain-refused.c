@@ -24,6 +24,7 @@ struct mount {
 	struct backed at;
 	bool refuses; /* names in the mount have gone; meanwhile another node's file comes to where the new one is */
 	bool refuses_moves;
+	bool loses_name; /* another node's file comes to "n" when the next move is told, which is refused */
 	uint64_t refused_first, refused_last; /* files whose names have gone in the mount; 0: none */
 	bool drained;                         /* one of these was said to be */
 	unsigned int dies_at, told; /* of the files that the mount is told to be drained; dies_at 0: it does not */
@@ -40,6 +41,11 @@ static int on_step(const struct record *rec, void *arg)
 	}
 	if (m->refuses_moves && rec->flags & RECORD_F_MOVED)
 		return -ENOENT;
+	if (m->loses_name && rec->flags & RECORD_F_MOVED) {
+		m->loses_name = false;
+		backed_come(&m->at, "n");
+		return -ENOENT;
+	}
 	if (rec->ino >= m->refused_first && rec->ino <= m->refused_last) {
 		m->drained |= rec->type == RECORD_DRAINED;
 		return rec->type == RECORD_PLACED ? -ENOENT : 0;
@@ -96,6 +102,25 @@ static bool is_logged(const struct mount *m, const char *name, const char *state
 	if (in)
 		fclose(in);
 	return found;
+}
+
+/* What a summary of the log has. */
+static bool is_summed_up(const struct mount *m, const char *text)
+{
+	struct manifest_session session = { .store_uuid = "", .job = "", .backing = "", .destination = "" };
+	struct cistern_error err = { 0 };
+	struct manifest *log;
+	char path[BACKED_PATH_BYTES], all[8192];
+
+	snprintf(path, sizeof(path), "%s", backed_in_store(&m->at, MANIFEST_FILE));
+	world_must(manifest_open(backed_in_store(&m->at, MANIFEST_LOG), &log, &err), err.text);
+	world_must(manifest_write(log, &session, path, &err), err.text);
+	manifest_close(log);
+	FILE *in = fopen(path, "re");
+	world_must(in ? 0 : -1, path);
+	all[fread(all, 1, sizeof(all) - 1, in)] = '\0';
+	fclose(in);
+	return strstr(all, text);
 }
 
 /* ---- killed right behind the word that a file is drained */
@@ -179,6 +204,34 @@ static void make_moved(struct mount *m)
 				      .name = "m" });
 }
 
+/* A file that has been drained before. */
+static void make_drained(struct mount *m)
+{
+	struct manifest *log;
+
+	make_moved(m);
+	world_must(manifest_open(backed_in_store(&m->at, MANIFEST_LOG), &log, NULL), MANIFEST_LOG);
+	manifest_add_file(log, &(struct manifest_file){ .path = "n", .state = "drained" });
+	manifest_close(log);
+}
+
+/* The manifest has it where it is. */
+static void test_refused_listed(void)
+{
+	struct mount m;
+
+	start(&m);
+	make_drained(&m);
+	m.refuses_moves = true;
+	drain(&m, WIRE_PART_WHOLE);
+	ok(is_summed_up(&m, "{\"path\":\"n\",\"state\":\"drained\""), "what has moved back is what it was before");
+	ok(!is_summed_up(&m, "d/m"), "and nothing is said of where it was meanwhile");
+	m.refuses_moves = false;
+	drain(&m, WIRE_PART_WHOLE);
+	ok(is_summed_up(&m, "{\"path\":\"d/m\",\"state\":\"moved\",\"from\":\"n\"}"), "until it has moved");
+	backed_end(&m.at);
+}
+
 /* The directory has gone in the mount; a new file has the name that the moved one had. */
 static void test_refused_move(void)
 {
@@ -196,6 +249,36 @@ static void test_refused_move(void)
 	res = drain(&m, WIRE_PART_WHOLE);
 	ok(backed_holds(&m.at, "n", "") && backed_holds(&m.at, "d/m", "only copy"), "the next session has both");
 	is_int(res.totals.failed, 0, "without a failure");
+	backed_end(&m.at);
+}
+
+/* The same, and another node's file has come to its old name. */
+static void test_refused_without_place(void)
+{
+	static const char park[] = MANIFEST_PARKED "10";
+	struct drain_result res;
+	uint64_t owner = 0;
+	struct mount m;
+
+	start(&m);
+	make_drained(&m);
+	m.loses_name = true;
+	res = drain(&m, WIRE_PART_WHOLE);
+	ok(backed_holds(&m.at, park, "only copy"), "what cannot be moved back is parked beside its old name");
+	ok(backed_holds(&m.at, "n", "another node's"), "where another node's file stays");
+	ok(state_backing_owner(store_state(m.at.store), STATE_ROOT_INO, park, &owner) == 0 && owner == 10,
+		"the mount is told");
+	ok(state_backing_owner(store_state(m.at.store), STATE_ROOT_INO, "n", &owner) == -ENOENT,
+		"and does not look for it there");
+	is_int(res.totals.failed, 0, "nothing has failed");
+	ok(is_summed_up(&m, "{\"path\":\"" MANIFEST_PARKED "10\",\"state\":\"moved\",\"from\":\"n\"}"),
+		"the manifest has it there");
+	drain(&m, WIRE_PART_WHOLE);
+	ok(backed_holds(&m.at, "d/m", "only copy") && backed_is_free(&m.at, park),
+		"the next session has it in its place");
+	ok(backed_holds(&m.at, "n", "another node's"), "and leaves the other one alone");
+	ok(is_summed_up(&m, "{\"path\":\"d/m\",\"state\":\"moved\",\"from\":\"n\"}"),
+		"the manifest says where it has come from");
 	backed_end(&m.at);
 }
 
@@ -223,6 +306,8 @@ int main(void)
 	test_told_in_time(make_update, 1);
 	test_refused();
 	test_refused_move();
+	test_refused_listed();
+	test_refused_without_place();
 	test_refused_among_many();
 	return done_testing();
 }

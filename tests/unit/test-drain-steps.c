@@ -355,6 +355,8 @@ static void leave_behind(struct daemon *d)
 	note(in, 21, "theirs", put(d, "theirs") + 1);
 	note_move(in, 22, "was", "is", put(d, "is"));
 	note_move(in, 23, "away", "stays", put(d, "stays") + 1);
+	put(d, "taken");
+	note_move(in, 24, "taken", "homeless", put(d, "homeless"));
 	intent_close(in);
 }
 
@@ -373,6 +375,8 @@ static void test_death(struct daemon *d)
 	ok(is_there(d, "theirs"), "another node's file that has come to the place of a new one stays");
 	ok(is_there(d, "stays") && !is_there(d, "away"),
 		"and so does one that has come to where it had moved something");
+	ok(is_there(d, "taken") && is_there(d, ".cistern-park-24") && !is_there(d, "homeless"),
+		"what cannot come back, since another file has its old name, is parked beside that");
 	finish(d, id);
 }
 

@@ -149,6 +149,107 @@ static void test_gone(void)
 	manifest_close(m);
 }
 
+/* What has moved and could not stay is what it was, with all that was said of it, and of what is below it. */
+static void test_moved_back(void)
+{
+	struct manifest *m = opened("back");
+
+	manifest_add_overlap(m, "f", &(struct manifest_overlap){ .off = 1, .len = 2, .node = 3, .other = 4 });
+	manifest_add_file(m, &(struct manifest_file){ .path = "f", .state = "drained", .size = 17 });
+	manifest_add_file(m, &(struct manifest_file){ .path = "d/x", .state = "drained", .size = 18 });
+	manifest_add_file(m, &(struct manifest_file){ .path = "d/y", .state = "drained", .size = 19 });
+	manifest_add_removed(m, "d/y");
+	manifest_add_moved(m, "f", MANIFEST_PARKED "7");
+	manifest_add_moved(m, MANIFEST_PARKED "7", "e/g");
+	manifest_add_moved(m, "d", "e/d");
+	manifest_add_moved(m, "unknown", "e/h");
+	manifest_add_moved(m, "e/h", "unknown");
+	manifest_add_moved(m, "e/d", "d");
+	manifest_add_moved(m, "e/g", MANIFEST_PARKED "7");
+	manifest_add_moved(m, MANIFEST_PARKED "7", "f");
+	is_u64(told(m, 0), 0, "summed up");
+	ok(summary_has("{\"path\":\"f\",\"state\":\"drained\",\"size\":17") &&
+			summary_has("{\"offset\":1,\"length\":2,\"nodes\":[3,4]}"),
+		"what is back where it was says what it said there");
+	ok(summary_has("{\"path\":\"d/x\",\"state\":\"drained\",\"size\":18"), "and so does what is in a directory");
+	ok(!summary_has("\"size\":19"), "but for what had gone before");
+	ok(!summary_has("\"moved\",") && !summary_has("e/") && !summary_has("unknown"), "nothing has moved");
+	manifest_close(m);
+}
+
+/* Of what is replaced by what comes back nothing is true any more; nor of this when it has changed meanwhile. */
+static void test_moved_back_over(void)
+{
+	struct manifest *m = opened("over");
+
+	manifest_add_file(m, &(struct manifest_file){ .path = "f", .state = "drained", .size = 17 });
+	manifest_add_moved(m, "f", "g");
+	manifest_add_file(m, &(struct manifest_file){ .path = "f", .state = "drained", .size = 18 });
+	manifest_add_moved(m, "g", "f");
+	manifest_add_file(m, &(struct manifest_file){ .path = "d/x", .state = "drained", .size = 19 });
+	manifest_add_moved(m, "d", "e");
+	manifest_add_file(m, &(struct manifest_file){ .path = "e/x", .state = "drained", .size = 20 });
+	manifest_add_moved(m, "e", "d");
+	is_u64(told(m, 0), 0, "summed up");
+	ok(summary_has("{\"path\":\"f\",\"state\":\"moved\",\"from\":\"g\"}"), "it has moved");
+	ok(!summary_has("\"size\":18"), "what it has replaced is not listed");
+	ok(!summary_has("\"size\":19"), "nor how something was before it was written to elsewhere");
+	manifest_close(m);
+}
+
+static void failed(struct manifest *m, const char *path)
+{
+	manifest_add_file(
+		m, &(struct manifest_file){ .path = path, .state = "failed", .error = -ENOSPC, .error_text = "full" });
+}
+
+static void sum_up(struct manifest *m, uint64_t mark, bool whole)
+{
+	char path[PATH_BYTES + 32];
+	struct cistern_error err = { 0 };
+	struct manifest_session s = {
+		.store_uuid = "", .job = "", .backing = "", .destination = "", .mark = mark, .whole = whole
+	};
+
+	ok(manifest_write(m, &s, in_work("manifest.json", path), &err) == 0, "summed up %s", err.text);
+}
+
+static bool lists(const char *path)
+{
+	char want[80];
+
+	snprintf(want, sizeof(want), "{\"path\":\"%s\"", path);
+	return summary_has(want);
+}
+
+/* What failed, and is not to be carried over any more since it has no name, or another one, is not listed for ever. */
+static void test_settled(void)
+{
+	const struct manifest_range hole = { .off = 1, .len = 2 };
+	struct manifest *m = opened("settled");
+	uint64_t mark;
+
+	failed(m, "deleted");
+	failed(m, "still");
+	manifest_add_file(m, &(struct manifest_file){ .path = "waited", .state = "dirty" });
+	manifest_add_file(m, &(struct manifest_file){ .path = "drained", .state = "drained" });
+	manifest_add_file(
+		m, &(struct manifest_file){ .path = "holed", .state = "failed", .missing = &hole, .num_missing = 1 });
+	manifest_add_missing(m, "of many", &hole);
+	manifest_add_file(m, &(struct manifest_file){ .path = "of many", .state = "failed" });
+	mark = manifest_mark(m);
+	failed(m, "still");
+	sum_up(m, mark, false);
+	ok(lists("deleted") && lists("waited"), "a session that has not come to everything leaves what failed before");
+	sum_up(m, mark, true);
+	ok(!lists("deleted") && !lists("waited"), "one that has drops what it has not spoken of");
+	ok(lists("still") && lists("drained"), "but not what it has, nor what has been drained");
+	ok(lists("holed") && lists("of many"), "nor what has been carried over with bytes missing");
+	sum_up(m, mark, false);
+	ok(!lists("deleted") && lists("still"), "so it stays");
+	manifest_close(m);
+}
+
 static void test_totals(void)
 {
 	struct manifest_totals sum = { 1, 2, 3, 4, 5, 6, 7 }, got = { 0 };
@@ -189,6 +290,9 @@ int main(void)
 	test_two_mounts();
 	test_linked();
 	test_gone();
+	test_moved_back();
+	test_moved_back_over();
+	test_settled();
 	test_totals();
 	test_process();
 	remove_tree(work);
