@@ -182,31 +182,32 @@ static void begin_stamp(struct sending *out, uint64_t stamp, uint64_t base)
 	out->base = base;
 }
 
-static void send_some(struct sending *out, const struct list *l, const struct bases *b, bool late)
+static void send_some(struct sending *out, const struct list *l, const struct commit_bases *b, uint64_t base)
 {
 	for (size_t i = 0; i < l->num; i++) {
-		if ((l->at[i].ext.seq > b->late_from) != late)
+		if (bases_of(b, l->at[i].ext.seq) != base)
 			continue;
-		begin_stamp(out, l->at[i].stamp, late ? b->late : b->early);
+		begin_stamp(out, l->at[i].stamp, base);
 		send_extent(out, home_of(out, &l->at[i].ext), &l->at[i].ext);
 	}
 }
 
 /* One commit's extents, or what several commits have left. */
-static int send_once(struct job *j, struct shared *s, const struct list *l, const struct bases *b)
+static int send_once(struct job *j, struct shared *s, const struct list *l, const struct commit_bases *b)
 {
 	struct sending out;
+	uint64_t bases[BASES_MAX];
 	int rc = sending_begin(&out, j, s->ino);
 
 	if (rc < 0)
 		return rc;
-	if (b->late_from)
-		send_some(&out, l, b, false);
-	send_some(&out, l, b, true);
+	size_t num = bases_each(b, bases);
+	for (size_t i = 0; i < num; i++)
+		send_some(&out, l, b, bases[i]);
 	return sending_end(&out);
 }
 
-static int send_list(struct job *j, struct shared *s, const struct list *l, const struct bases *b)
+static int send_list(struct job *j, struct shared *s, const struct list *l, const struct commit_bases *b)
 {
 	int rc = -ECONNRESET;
 
@@ -441,7 +442,7 @@ static int tell_home(struct job *j, struct shared *s, uint64_t stamp, uint64_t s
 
 struct commit {
 	uint64_t stamp, upto, end;
-	struct bases bases;
+	struct commit_bases bases;
 	bool resend, fresh; /* what was committed before; what was not */
 	bool unknown;       /* to the home, perhaps for good */
 	bool again;         /* resend later: it is too early to know whether the layer is of use */
@@ -466,7 +467,7 @@ static int resend(struct job *j, struct shared *s)
 	int rc = list_committed(j, s->ino, &l);
 
 	if (rc == 0)
-		rc = send_list(j, s, &l, &(struct bases){ 0 });
+		rc = send_list(j, s, &l, &(struct commit_bases){ 0 });
 	free(l.at);
 	return rc == -ENOENT ? 0 : rc;
 }
@@ -537,6 +538,7 @@ static int list_and_stamp(struct job *j, struct shared *s, struct commit *c)
 		cuts = count_cuts(s);
 		c->upto = state_seq(store_state(j->opt.store));
 		rc = list_uncommitted(j, s->ino, &c->list);
+		bases_listed(s, &c->bases);
 		rc = rc < 0 ? rc : ask_stamp(j, s, &c->stamp);
 	} while (rc == 0 && cuts != count_cuts(s));
 	lower_end(s, c);
@@ -603,7 +605,7 @@ static int run(struct job *j, struct shared *s, struct commit *c, bool durable)
 }
 
 /* False: there is nothing to tell. */
-static bool begin(struct shared *s, struct commit *c, bool fresh)
+static bool begin(struct job *j, struct shared *s, struct commit *c, bool fresh)
 {
 	pthread_mutex_lock(&s->mutex);
 	c->resend = s->resend;
@@ -611,16 +613,19 @@ static bool begin(struct shared *s, struct commit *c, bool fresh)
 	if (c->fresh) {
 		s->telling_usec = s->dirty_usec;
 		s->dirty_usec = 0;
-		c->bases = s->bases;
+		bases_begin(s, &c->bases);
 		c->end = s->own_end;
 	}
 	pthread_mutex_unlock(&s->mutex);
+	c->bases.begun = state_seq(store_state(j->opt.store));
 	return c->resend || c->fresh;
 }
 
 static void end(struct shared *s, const struct commit *c, int rc)
 {
 	pthread_mutex_lock(&s->mutex);
+	if (rc < 0 && c->fresh)
+		bases_restore(s, &c->bases);
 	if (rc < 0 && c->fresh && (!s->dirty_usec || s->dirty_usec > s->telling_usec))
 		s->dirty_usec = s->telling_usec;
 	s->resend = rc < 0 || c->again;
@@ -688,7 +693,7 @@ static int commit(struct job *j, struct shared *s, bool fresh, bool durable)
 
 	pthread_mutex_lock(&s->commit_lock);
 	int rc = commit_carried(j, s, durable);
-	if (rc == 0 && begin(s, &c, fresh)) {
+	if (rc == 0 && begin(j, s, &c, fresh)) {
 		rc = run(j, s, &c, durable);
 		if (rc == 0 && durable && !c.fresh)
 			rc = store_sync(j->opt.store);
@@ -716,28 +721,9 @@ int share_retell(struct job *j, struct shared *s)
 	return commit(j, s, false, false);
 }
 
-/* What is written from now on has seen the commits that we know of; what was written before has not. */
-static void note_bases(struct job *j, struct shared *s)
-{
-	bool news;
-
-	pthread_mutex_lock(&s->mutex);
-	if (!s->dirty_usec)
-		s->bases = (struct bases){ .early = s->stamp, .late = s->stamp };
-	news = s->bases.late != s->stamp;
-	pthread_mutex_unlock(&s->mutex);
-	if (!news)
-		return;
-	uint64_t seq = state_seq(store_state(j->opt.store));
-	pthread_mutex_lock(&s->mutex);
-	s->bases.late = s->stamp;
-	s->bases.late_from = seq;
-	pthread_mutex_unlock(&s->mutex);
-}
-
 void shared_mark_dirty(struct job *j, struct shared *s, uint64_t since_usec, uint64_t end)
 {
-	note_bases(j, s);
+	bases_note(j, s);
 	pthread_mutex_lock(&s->mutex);
 	bool first = !s->dirty_usec || s->dirty_usec > since_usec;
 	if (first)

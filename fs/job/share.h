@@ -380,6 +380,24 @@ int shared_register(struct job *j, struct shared *s); /* again, when the home ha
 /* A drain may have given the file its place since we made a layer of it: recovery is to know that. */
 void shared_note_place(struct job *j, const struct view *v);
 
+/* ---- bases.c */
+
+#define BASES_MAX 4
+
+struct commit_bases {        /* of a commit */
+	struct bases before; /* of what was written before it began */
+	struct bases since;  /* of what it may have found besides: its seq is above begun */
+	uint64_t begun;      /* version of this node's state, behind before */
+};
+
+void bases_note(struct job *j, struct shared *s); /* something is being written */
+/* A commit begins; shared's mutex is held. begun is the caller's. */
+void bases_begin(struct shared *s, struct commit_bases *ret);
+void bases_listed(struct shared *s, struct commit_bases *b);              /* what it commits has been listed */
+void bases_restore(struct shared *s, const struct commit_bases *b);       /* it has failed; shared's mutex is held */
+uint64_t bases_of(const struct commit_bases *b, uint64_t seq);            /* what was known when that was written */
+size_t bases_each(const struct commit_bases *b, uint64_t ret[BASES_MAX]); /* all that bases_of may say, once each */
+
 /* ---- commit.c */
 
 void shared_mark_dirty(struct job *j, struct shared *s, uint64_t since_usec, uint64_t end);

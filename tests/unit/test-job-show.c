@@ -167,6 +167,76 @@ static void test_written_over(void)
 	end(&t);
 }
 
+static int count_conflict(const struct share_conflict *c, void *arg)
+{
+	(void)c;
+	++*(unsigned int *)arg;
+	return 0;
+}
+
+static unsigned int conflicts(struct scene *t)
+{
+	unsigned int num = 0;
+
+	for (uint32_t n = 0; n < NODES; n++)
+		(void)state_conflicts(store_state(job_world_store(t->w, n)), t->ino, count_conflict, &num, NULL);
+	return num;
+}
+
+/* A stamp is given, and held up; meanwhile another node commits, and the one that waits has read that. */
+static void begin_behind(struct scene *t, pthread_t *thread)
+{
+	struct loopback *l;
+
+	begin(t, "data=log,visible=close");
+	l = job_world_loopback(t->w);
+	is_int(opened_put(&t->at[1], "one", 0), 3, "a node writes");
+	loopback_hold_reply(l, 0, MESSAGE_SHARE_STAMP, 0);
+	pthread_create(thread, NULL, sync_one, t);
+	loopback_await_held(l, 0);
+	is_int(opened_put(&t->at[2], "two", 10), 3, "while it syncs, another one writes");
+	is_int(job_fsync(t->at[2].j, t->ino, t->at[2].file, false), 0, "and syncs");
+	ok(reads(t, 1, true, 10, "two"), "the first one reads that");
+}
+
+/* What a commit finds of what was written behind its beginning has a base of its own. */
+static void test_read_meanwhile(void)
+{
+	struct scene t;
+	pthread_t thread;
+	void *rc;
+
+	begin_behind(&t, &thread);
+	is_int(opened_put(&t.at[1], "new", 10), 3, "and writes over it");
+	is_int(share_truncate(t.at[0].j, t.ino, 100), 0, "the file is cut: it lists again what it commits");
+	loopback_let_go(job_world_loopback(t.w), 0);
+	pthread_join(thread, &rc);
+	is_int((int)(intptr_t)rc, 0, "that is done");
+	ok(reads(&t, 2, true, 10, "new"), "what it wrote over the other's is seen");
+	is_u64(conflicts(&t), 0, "and is in no conflict with it");
+	end(&t);
+}
+
+/* A commit that has failed leaves what it was to commit as it was. */
+static void test_failed_meanwhile(void)
+{
+	struct scene t;
+	pthread_t thread;
+	void *rc;
+
+	begin_behind(&t, &thread);
+	is_int(opened_put(&t.at[2], "his", 0), 3, "what the first one has written is written over without being known");
+	is_int(job_fsync(t.at[2].j, t.ino, t.at[2].file, false), 0, "and that is synced");
+	ok(reads(&t, 1, true, 10, "two"), "the first one reads on");
+	is_int(opened_put(&t.at[1], "own", 20), 3, "and writes elsewhere");
+	pthread_join(thread, &rc);
+	is_int((int)(intptr_t)rc, -EIO, "its commit fails");
+	loopback_let_go(job_world_loopback(t.w), 0);
+	is_int(job_fsync(t.at[1].j, t.ino, t.at[1].file, false), 0, "the next one does not");
+	ok(conflicts(&t) > 0, "that neither knew of the other's bytes is found");
+	end(&t);
+}
+
 struct turn {
 	struct scene *t;
 	uint32_t node;
@@ -240,5 +310,7 @@ int main(void)
 	test_at_the_same_time();
 	test_hanging();
 	test_written_over();
+	test_read_meanwhile();
+	test_failed_meanwhile();
 	return done_testing();
 }
