@@ -442,6 +442,7 @@ static int tell_home(struct job *j, struct shared *s, uint64_t stamp, uint64_t s
 
 struct commit {
 	uint64_t stamp, upto, end;
+	uint64_t cuts; /* of our layer, when it was listed */
 	struct commit_bases bases;
 	bool resend, fresh; /* what was committed before; what was not */
 	bool unknown;       /* to the home, perhaps for good */
@@ -449,15 +450,25 @@ struct commit {
 	struct list list;
 };
 
-static int note_committed(struct job *j, struct shared *s, struct commit *c, bool durable)
+static uint64_t count_cuts(struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	uint64_t cuts = s->cuts;
+	pthread_mutex_unlock(&s->mutex);
+	return cuts;
+}
+
+/* *ret_cut: our layer has been cut since it was listed, and nothing is noted. */
+static int note_committed(struct job *j, struct shared *s, struct commit *c, bool *ret_cut)
 {
 	struct record rec = { .type = RECORD_COMMITTED, .ino = s->ino, .upto = c->upto, .stamp = c->stamp };
 	int rc = segment_settle(store_segments(j->opt.store));
 
-	if (rc == 0 && c->list.num)
+	pthread_mutex_lock(&s->layer_lock);
+	*ret_cut = c->cuts != count_cuts(s);
+	if (rc == 0 && !*ret_cut && c->list.num)
 		rc = store_commit(j->opt.store, &rec);
-	if (rc == 0 && durable)
-		rc = store_sync(j->opt.store);
+	pthread_mutex_unlock(&s->layer_lock);
 	return rc;
 }
 
@@ -516,14 +527,6 @@ static void lower_end(struct shared *s, struct commit *c)
 	pthread_mutex_unlock(&s->mutex);
 }
 
-static uint64_t count_cuts(struct shared *s)
-{
-	pthread_mutex_lock(&s->mutex);
-	uint64_t cuts = s->cuts;
-	pthread_mutex_unlock(&s->mutex);
-	return cuts;
-}
-
 /*
  * Listed before the stamp is given: a cut goes by stamps, so what has one from before it must have been written before it; and what one in
  * between has cut off is not to come back. What is written while it is listed may have taken the place of what was to be committed: it goes along,
@@ -531,26 +534,26 @@ static uint64_t count_cuts(struct shared *s)
  */
 static int list_and_stamp(struct job *j, struct shared *s, struct commit *c)
 {
-	uint64_t cuts;
-	int rc;
-
-	do {
-		cuts = count_cuts(s);
-		c->upto = state_seq(store_state(j->opt.store));
-		rc = list_uncommitted(j, s->ino, &c->list);
-		bases_listed(s, &c->bases);
-		rc = rc < 0 ? rc : ask_stamp(j, s, &c->stamp);
-	} while (rc == 0 && cuts != count_cuts(s));
+	c->cuts = count_cuts(s);
+	c->upto = state_seq(store_state(j->opt.store));
+	int rc = list_uncommitted(j, s->ino, &c->list);
+	bases_listed(s, &c->bases);
+	rc = rc < 0 ? rc : ask_stamp(j, s, &c->stamp);
 	lower_end(s, c);
 	return rc;
 }
 
 static int commit_fresh(struct job *j, struct shared *s, struct commit *c, bool durable)
 {
-	int rc = list_and_stamp(j, s, c);
+	bool cut = false;
+	int rc;
 
-	if (rc == 0)
-		rc = note_committed(j, s, c, durable);
+	do {
+		rc = list_and_stamp(j, s, c);
+		rc = rc < 0 ? rc : note_committed(j, s, c, &cut);
+	} while (rc == 0 && cut);
+	if (rc == 0 && durable)
+		rc = store_sync(j->opt.store);
 	for (size_t i = 0; i < c->list.num; i++)
 		c->list.at[i].stamp = c->stamp;
 	if (rc == 0)
@@ -602,6 +605,14 @@ static int run(struct job *j, struct shared *s, struct commit *c, bool durable)
 		!c->unknown) /* nobody may wait for that, so it would come behind the end of the layer */
 		rc = resend_witness(j, s, durable);
 	return rc == 0 && c->fresh ? commit_fresh(j, s, c, durable) : rc;
+}
+
+/* The layer of a file that is no more went meanwhile (registry.c): what was written to it last, a mapping's pages perhaps, nobody wants. */
+static bool is_dropped(struct job *j, const struct shared *s)
+{
+	struct inode in;
+
+	return state_inode(store_state(j->opt.store), s->ino, &in) == -ENOENT;
 }
 
 /* False: there is nothing to tell. */
@@ -695,6 +706,8 @@ static int commit(struct job *j, struct shared *s, bool fresh, bool durable)
 	int rc = commit_carried(j, s, durable);
 	if (rc == 0 && begin(j, s, &c, fresh)) {
 		rc = run(j, s, &c, durable);
+		if (rc == -ENOENT && is_dropped(j, s))
+			rc = -ESTALE;
 		if (rc == 0 && durable && !c.fresh)
 			rc = store_sync(j->opt.store);
 		if (rc == -ESTALE) {

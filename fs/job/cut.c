@@ -15,14 +15,13 @@
 
 /* ---- any node: what was beyond is no more */
 
-static int cut_here(struct job *j, const struct view *v)
+static int cut_layer(struct job *j, const struct view *v)
 {
-	struct record rec = { .type = RECORD_SHARE_CUT, .ino = v->ino, .size = v->size, .stamp = v->stamp };
 	struct inode in;
-	int rc = store_commit(j->opt.store, &rec);
 
-	if (rc == 0 && state_inode(store_state(j->opt.store), v->ino, &in) == 0 && in.flags & INODE_FOREIGN)
-		rc = core_cut(j->core, v->ino, v->size);
+	if (state_inode(store_state(j->opt.store), v->ino, &in) < 0 || !(in.flags & INODE_FOREIGN))
+		return 0;
+	int rc = core_cut(j->core, v->ino, v->size);
 	return rc == -ESTALE ? 0 : rc;
 }
 
@@ -55,17 +54,33 @@ static void note_cut(struct shared *s, const struct cut *cut)
 	pthread_mutex_unlock(&s->mutex);
 }
 
+/*
+ * A home gives no stamps while a cut is on its way. Where one has been given behind it, the cut came to nothing before we got to it, and what has
+ * been committed since, or will be, is not its to take.
+ */
+static bool is_overtaken(struct job *j, const struct cut *cut, uint64_t ino)
+{
+	return commit_newest_stamp(j, ino) > cut->stamp;
+}
+
 /* In use or not: a commit of what an earlier daemon has left may just begin, and has to know of it. */
 static int cut_shared(struct job *j, const struct view *v)
 {
 	struct shared *s = shared_get(j, v->ino);
 	struct cut cut = { .size = v->size, .stamp = v->stamp };
+	struct record rec = { .type = RECORD_SHARE_CUT, .ino = v->ino, .size = v->size, .stamp = v->stamp };
 
 	if (!s)
 		return -ENOMEM;
 	expect_cut(s, &cut);
-	int rc = cut_here(j, v);
-	note_cut(s, &cut);
+	pthread_mutex_lock(&s->layer_lock);
+	int rc = store_commit(j->opt.store, &rec);
+	if (rc == 0 && !is_overtaken(j, &cut, v->ino)) {
+		rc = cut_layer(j, v);
+		note_cut(s, &cut);
+	}
+	pthread_mutex_unlock(&s->layer_lock);
+	s->epoch++;
 	shared_put(j, s);
 	return rc;
 }
@@ -73,9 +88,11 @@ static int cut_shared(struct job *j, const struct view *v)
 static void do_cut(struct job *j, struct peers_request *rq)
 {
 	struct view *v = malloc(sizeof(*v));
-	int rc = -ENOMEM;
+	int rc = v ? 0 : -ENOMEM;
 
-	if (v) {
+	if (rc == 0 && !peers_is_wanted(rq))
+		rc = -ECONNRESET; /* that home has died meanwhile, and the next one knows nothing of it */
+	if (rc == 0) {
 		view_get(peers_msg(rq), v);
 		rc = cut_shared(j, v);
 		if (j->opt.invalidate)

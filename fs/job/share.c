@@ -45,6 +45,7 @@ static struct shared *shared_new(struct job *j, uint64_t ino)
 	s->refs = 1;
 	pthread_mutex_init(&s->open_lock, NULL);
 	pthread_mutex_init(&s->commit_lock, NULL);
+	pthread_mutex_init(&s->layer_lock, NULL);
 	pthread_mutex_init(&s->cut_lock, NULL);
 	pthread_mutex_init(&s->size_lock, NULL);
 	pthread_mutex_init(&s->mutex, NULL);
@@ -70,6 +71,7 @@ static void shared_free(struct shared *s)
 		close(s->backing_fd);
 	pthread_mutex_destroy(&s->open_lock);
 	pthread_mutex_destroy(&s->commit_lock);
+	pthread_mutex_destroy(&s->layer_lock);
 	pthread_mutex_destroy(&s->cut_lock);
 	pthread_mutex_destroy(&s->size_lock);
 	pthread_mutex_destroy(&s->mutex);

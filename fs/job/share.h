@@ -155,6 +155,8 @@ struct shared {
 	_Atomic(bool) carried;   /* elsewhere: its home's kernel writes to it */
 
 	pthread_mutex_t commit_lock;
+	pthread_mutex_t
+		layer_lock; /* elsewhere than at home: our layer is being cut, or a commit of it noted; nobody is waited for under it */
 	pthread_mutex_t mutex;
 	/* below: mutex */
 	uint64_t size,

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * What is taken from a layer beside its commits: a cut that comes too late takes nothing that was committed behind it, and a layer that went
+ * with its file holds up nobody.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "fs/job/message.h"
+#include "fs/job/private.h"
+#include "fs/job/share.h"
+#include "tests/lib/job_world.h"
+#include "tests/lib/opened.h"
+#include "tests/lib/tap.h"
+
+static void tell_late(struct job_world *w)
+{
+	for (uint32_t n = 0; n < 2; n++)
+		job_world_job(w, n)->share->tell_usec = UINT64_MAX;
+}
+
+static uint64_t stamp_of(struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	uint64_t stamp = s->stamp;
+	pthread_mutex_unlock(&s->mutex);
+	return stamp;
+}
+
+/* As if it had waited there all the time. */
+static int cut_late(struct job_world *w, uint64_t ino, uint64_t stamp)
+{
+	struct view v = { .ino = ino, .stamp = stamp };
+	struct wire_msg m = { 0 };
+
+	message_init(&m, MESSAGE_SHARE_CUT);
+	view_put(&m, &v);
+	int rc = peers_call(job_world_peers(w, 0), 1, &m, NULL);
+	wire_msg_free(&m);
+	return rc;
+}
+
+static void test_late(void)
+{
+	struct job_world *w = job_world_start(2);
+	struct opened a, b;
+	uint64_t ino = opened_create(w, 0, "f", O_RDWR, &a), stamp;
+
+	is_int(opened_at(w, 1, ino, O_RDWR, &b), 0, "opened elsewhere");
+	is_int(opened_put(&b, "sooner", 0), 6, "written there");
+	is_int(job_fsync(b.j, ino, b.file, false), 0, "committed");
+	stamp = stamp_of(a.file->shared) + 1;
+	for (int i = 0; i < 3; i++)
+		is_int(opened_put(&b, "later!", 0) - 6 + job_fsync(b.j, ino, b.file, false), 0,
+			"written and committed");
+	ok(stamp_of(a.file->shared) > stamp, "with higher stamps");
+	tell_late(w);
+	is_int(opened_put(&b, " or not", 6), 7, "written, not committed");
+	is_int(cut_late(w, ino, stamp), 0, "a cut from before that comes now");
+	ok(opened_shows(&b, 0, "later! or not"), "takes nothing of it");
+	is_int(job_fsync(b.j, ino, b.file, false), 0, "committed");
+	ok(opened_shows(&a, 0, "later! or not"), "nor from others");
+	is_int(opened_close(&a) + opened_close(&b), 0, "closed");
+	job_world_stop(w);
+}
+
+static bool is_gone(struct job_world *w, uint32_t node, uint64_t ino)
+{
+	struct inode in;
+
+	for (int i = 0; i < 500; i++) {
+		registry_tell_gone(job_world_job(w, 0));
+		loopback_settle(job_world_loopback(w));
+		if (state_inode(store_state(job_world_store(w, node)), ino, &in) == -ENOENT)
+			return true;
+		usleep(10000);
+	}
+	return false;
+}
+
+/* Nothing is committed by a release alone: a mapping's pages come like that. */
+static void test_dropped(uint32_t writer)
+{
+	struct job_world *w = job_world_start(2);
+	struct opened o[2];
+	uint64_t ino = opened_create(w, 0, "f", O_RDWR, &o[0]);
+
+	is_int(opened_at(w, 1, ino, O_RDWR, &o[1]), 0, "opened elsewhere");
+	is_int(opened_put(&o[1], "all", 0) + job_fsync(o[1].j, ino, o[1].file, false), 3, "it is shared");
+	is_int(job_syncfs(o[0].j) + job_syncfs(o[1].j), 0, "all is committed");
+	tell_late(w);
+	is_int(opened_put(&o[writer], "hello", 0), 5, "one of them writes");
+	for (uint32_t n = 0; n < 2; n++)
+		job_release(o[n].j, o[n].file);
+	is_int(job_unlink(job_world_job(w, 0), 1, "f"), 0, "removed at home");
+	job_forget(job_world_job(w, 0), ino, 1);
+	ok(is_gone(w, 0, ino) && is_gone(w, 1, ino), "it is gone everywhere");
+	for (uint32_t n = 0; n < 2; n++) {
+		is_int(job_syncfs(job_world_job(w, n)), 0, "it has nothing to commit");
+		is_u64(job_world_job(w, n)->share->hold_usec, UINT64_MAX, "and may give back what it has freed");
+	}
+	job_world_stop(w);
+}
+
+int main(void)
+{
+	test_late();
+	test_dropped(1);
+	test_dropped(0);
+	return done_testing();
+}
