@@ -365,6 +365,8 @@ bool lag_keeps(struct job *j, serve_handler fn, struct peers_request *rq);
 /* The same until our tree has that change, which the sender had. */
 bool lag_keeps_until(struct job *j, uint64_t stamp, serve_handler fn, struct peers_request *rq);
 void lag_tree_grown(struct job *j);
+int lag_wait(struct job *j,
+	uint64_t stamp); /* until our tree has that change. -EILSEQ: it cannot, or not within agent_timeout */
 const char *lag_reason(int status);
 const char *lag_remedy(int status); /* what to do, for people */
 
