@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "fs/job/private.h"
 
@@ -28,6 +29,7 @@ struct later { /* a request for when we have everything, or that change */
 
 struct lag {
 	pthread_mutex_t lock;
+	pthread_cond_t grown;    /* the tree; or it lags, or ends */
 	_Atomic(uint64_t) lacks; /* number of the change that our tree should have had; 0: it has all */
 	int status;              /* why not */
 	bool ending;
@@ -135,6 +137,7 @@ bool lag_begin(struct job *j, uint64_t stamp, int status)
 	atomic_store(&l->lacks, stamp ? stamp : 1);
 	put_text(l, text, sizeof(text));
 	struct later *kept = may_last(status) ? take_kept(l, 0, 0) : NULL;
+	pthread_cond_broadcast(&l->grown);
 	pthread_mutex_unlock(&l->lock);
 	serve_kept(j, kept, -EIO);
 	if (news)
@@ -200,8 +203,28 @@ void lag_tree_grown(struct job *j)
 
 	pthread_mutex_lock(&l->lock);
 	struct later *kept = l->first ? take_kept(l, 1, state_tree_stamp(j->state)) : NULL;
+	pthread_cond_broadcast(&l->grown);
 	pthread_mutex_unlock(&l->lock);
 	serve_kept(j, kept, 0);
+}
+
+int lag_wait(struct job *j, uint64_t stamp)
+{
+	uint64_t for_usec = config_number(j->opt.cfg, CONFIG_AGENT_TIMEOUT);
+	struct lag *l = j->lag;
+	struct timespec until;
+	int rc = 0;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += (long)(for_usec % 1000000u) * 1000;
+	until.tv_sec += (time_t)(for_usec / 1000000u) + until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	pthread_mutex_lock(&l->lock);
+	while (rc == 0 && !l->lacks && !l->ending && state_tree_stamp(j->state) < stamp)
+		rc = pthread_cond_timedwait(&l->grown, &l->lock, &until);
+	bool here = !l->lacks && state_tree_stamp(j->state) >= stamp;
+	pthread_mutex_unlock(&l->lock);
+	return here ? 0 : -EILSEQ;
 }
 
 void job_troubles(struct job *j, void (*say)(const char *text, void *arg), void *arg)
@@ -228,6 +251,7 @@ static int lag_create(struct job *j, struct cistern_error *err)
 	if (!j->lag)
 		return cistern_error_set(err, -ENOMEM, "out of memory");
 	pthread_mutex_init(&j->lag->lock, NULL);
+	pthread_cond_init(&j->lag->grown, NULL);
 	j->lag->last = &j->lag->first;
 	return 0;
 }
@@ -238,6 +262,7 @@ static void lag_shut_down(struct job *j)
 		return;
 	pthread_mutex_lock(&j->lag->lock);
 	j->lag->ending = true;
+	pthread_cond_broadcast(&j->lag->grown);
 	struct later *kept = take_kept(j->lag, 0, UINT64_MAX);
 	pthread_mutex_unlock(&j->lag->lock);
 	serve_kept(j, kept, -ESHUTDOWN);
@@ -248,6 +273,7 @@ static void lag_destroy(struct job *j)
 	if (!j->lag)
 		return;
 	lag_shut_down(j);
+	pthread_cond_destroy(&j->lag->grown);
 	pthread_mutex_destroy(&j->lag->lock);
 	free(j->lag);
 	j->lag = NULL;

@@ -19,20 +19,51 @@
 
 /* ---- saying one */
 
-static int say_fix(struct locks *l, const struct lock_out *o)
+static int by_start(const void *a, const void *b)
+{
+	const struct lock *x = a, *y = b;
+
+	return x->start < y->start ? -1 : x->start > y->start;
+}
+
+/* The range, and what its owner has there. */
+static int say_range(struct locks *l, const struct lock_out *o, const struct lock *locks, size_t num)
 {
 	struct wire_msg m = { 0 };
+
+	message_init(&m, MESSAGE_LOCK_FIX);
+	message_put(&m, MESSAGE_LOCK_ID, o->id);
+	lock_put(&m, locks, num);
+	int rc = peers_tell(l->j->peers, o->node, &m);
+	wire_msg_free(&m);
+	return rc;
+}
+
+/* Piece by piece, if there is much: what has been said is not a part of the word any more. */
+static int say_fix(struct locks *l, struct lock_out *o)
+{
 	struct lock *locks;
-	size_t num;
+	size_t num, done = 0;
+	bool last = false;
 	int rc = mine_in(l, &o->lock, &locks, &num);
 
 	if (rc < 0)
 		return rc;
-	message_init(&m, MESSAGE_LOCK_FIX);
-	message_put(&m, MESSAGE_LOCK_ID, o->id);
-	lock_put(&m, locks, num);
-	rc = peers_tell(l->j->peers, o->node, &m);
-	wire_msg_free(&m);
+	qsort(locks + 1, num - 1, sizeof(*locks), by_start);
+	while (rc == 0 && !last) {
+		last = num - 1 - done <= LOCK_TOLD_MAX;
+		size_t some = last ? num - 1 - done : LOCK_TOLD_MAX;
+
+		locks[done] = o->lock;
+		if (!last)
+			locks[done].end = locks[done + some].end;
+		rc = say_range(l, o, locks + done, some + 1);
+		done += some;
+		if (rc == 0 && !last) {
+			o->lock.start = locks[done].end + 1;
+			o->id = 0;
+		}
+	}
 	free(locks);
 	return rc;
 }
@@ -68,7 +99,7 @@ static int say_held(struct locks *l, uint32_t home)
 	return rc;
 }
 
-static int say_kind(struct locks *l, const struct lock_out *o)
+static int say_kind(struct locks *l, struct lock_out *o)
 {
 	if (o->is_void)
 		return 0;
@@ -80,7 +111,7 @@ static int say_kind(struct locks *l, const struct lock_out *o)
 }
 
 /* -EAGAIN: the node has no room. */
-static int say(struct locks *l, const struct lock_out *o)
+static int say(struct locks *l, struct lock_out *o)
 {
 	int rc = say_kind(l, o);
 

@@ -8,6 +8,9 @@
  * that is not known or its owner is gone, the entry becomes our own until the homes have said it (rebuild.c). A
  * daemon that has just begun answers nobody before all nodes have told their names and locks.
  *
+ * A node that was given up may have a name that nobody else has: what it has not told, or could not be asked for, is neither there nor free until
+ * it is back, and who asks gets EIO.
+ *
  * A name that a file has left for another one (POINTER left) is known as such until its home has that on its device: an entry stays for it.
  * When there are many, and when nothing is known yet, all homes are asked to sync.
  *
@@ -37,6 +40,7 @@ struct name_entry {
 	bool needed;  /* of a lock that was told */
 	bool over;    /* it has ended, perhaps long ago: what its owner says was there then may be so no more */
 	bool refused; /* doubted, and a node does not say what it has */
+	bool lacking; /* nobody has it, but a node that was given up may */
 	uint64_t lock_stamp;
 	uint64_t left_round; /* of at.left */
 	struct names_waiter *first, **last;
@@ -46,6 +50,7 @@ struct name_entry {
 struct name_dir { /* there while entries or a mark need it */
 	struct name_dir *next;
 	uint64_t ino, entries, files, locked; /* files: that are one, and not locked */
+	uint64_t lacking;                     /* entries */
 	bool closed;                          /* about to go: no lock is given */
 };
 
@@ -59,6 +64,7 @@ struct names {
 	pthread_mutex_t lock;
 	bool ready;
 	bool refused; /* it is not, and a node does not tell */
+	bool lacks;   /* a node that was given up has not told: what nobody else has may be its */
 	uint64_t stamp;
 	unsigned int closed; /* dirs */
 	unsigned int lefts;  /* entries with at.left */
@@ -147,7 +153,7 @@ static void drop_entry(struct names *n, struct name_entry *e)
 	struct name_entry **at = entry_bucket(n, e->dir->ino, e->name);
 	struct name_dir *d = e->dir;
 
-	if (e->at.ino || e->at.hidden || e->at.left || e->id || e->doubted || e->first)
+	if (e->at.ino || e->at.hidden || e->at.left || e->id || e->doubted || e->lacking || e->first)
 		return;
 	while (*at != e)
 		at = &(*at)->next;
@@ -180,6 +186,12 @@ static void set_owner(struct name_entry *e, uint32_t node, uint64_t id)
 	e->over = false;
 }
 
+static void set_lacking(struct name_entry *e, bool lacking)
+{
+	e->dir->lacking += lacking - e->lacking;
+	e->lacking = lacking;
+}
+
 /* ---- who waits; lock is held. Those that are answered go to done */
 
 static void answer(struct name_entry *e, struct names_waiter **at, int status, struct names_waiter ***done)
@@ -210,6 +222,8 @@ static int admit(struct names *n, struct name_entry *e, struct names_waiter *w)
 		return 1;
 	if (e->id)
 		return 0;
+	if (!e->at.ino && (n->lacks || e->lacking))
+		return -EIO;
 	if (w->what == NAMES_LOOKUP)
 		return 1;
 	if (e->dir->closed)
@@ -506,7 +520,7 @@ size_t names_in_doubt(struct names *n)
 	return num;
 }
 
-void names_settled(struct names *n, uint64_t dir, const char *name, const struct pointer *at)
+void names_settled(struct names *n, uint64_t dir, const char *name, const struct pointer *at, bool lacking)
 {
 	struct names_waiter *done = NULL, **last = &done;
 
@@ -522,6 +536,7 @@ void names_settled(struct names *n, uint64_t dir, const char *name, const struct
 		now.left = POINTER_LEFT_ANY; /* what its last owner did is not known */
 		e->doubted = e->refused = false;
 		n->in_doubt--;
+		set_lacking(e, lacking && !now.ino);
 		free_lock(n, e, &now, &last);
 	}
 	pthread_mutex_unlock(&n->lock);
@@ -564,6 +579,8 @@ int names_close_dir(struct names *n, uint64_t dir)
 		rc = -ENOMEM;
 	else if (d->files)
 		rc = -ENOTEMPTY;
+	else if (n->lacks || d->lacking)
+		rc = -EIO;
 	else if (d->locked)
 		rc = -EBUSY;
 	else if (!d->closed)
@@ -712,6 +729,20 @@ void names_told_all(struct names *n)
 	}
 }
 
+void names_told_by(struct names *n, bool all)
+{
+	struct told *ask = NULL;
+
+	pthread_mutex_lock(&n->lock);
+	n->lacks = n->lacks && !all;
+	for (size_t i = 0; i < NAMES_BUCKETS; i++)
+		for (struct name_entry *e = n->entries[i]; e; e = e->next)
+			if (e->lacking && !e->id && take_over(n, e))
+				told_add(&ask, e);
+	pthread_mutex_unlock(&n->lock);
+	ask_told(n, ask);
+}
+
 /* A node's daemon is another one, or has gone: what it held is in doubt, and whom it asked for needs no answer. */
 static void owner_gone(struct names *n, uint32_t node)
 {
@@ -748,82 +779,7 @@ static void names_event(struct job *j, enum peers_event event, uint32_t node)
 		owner_gone(j->names, node);
 }
 
-/* ---- messages */
-
-void pointer_put(struct wire_msg *m, const struct pointer *at)
-{
-	message_put(m, MESSAGE_INO, at->ino);
-	message_put(m, MESSAGE_POINTER, at->hidden);
-	message_put(m, MESSAGE_OTHER, at->stamp);
-	message_put(m, MESSAGE_LEFT, at->left);
-	message_put(m, MESSAGE_LIFE, at->left_life);
-}
-
-void pointer_get(const struct wire_msg *m, struct pointer *ret)
-{
-	ret->ino = message_get(m, MESSAGE_INO);
-	ret->hidden = message_get(m, MESSAGE_POINTER);
-	ret->stamp = message_get(m, MESSAGE_OTHER);
-	ret->left = (uint32_t)message_get(m, MESSAGE_LEFT);
-	ret->left_life = message_get(m, MESSAGE_LIFE);
-}
-
-static void reply_waiter(struct names_waiter *w)
-{
-	struct wire_msg reply = { 0 };
-
-	wire_msg_init(&reply, WIRE_REPLY);
-	wire_put_i64(&reply, WIRE_STATUS, w->status);
-	if (w->status == 0) {
-		pointer_put(&reply, &w->at);
-		message_put(&reply, MESSAGE_STAMP, w->stamp);
-	}
-	peers_reply(w->rq, &reply);
-	wire_msg_free(&reply);
-	free(w);
-}
-
-void names_serve_claim(struct job *j, struct peers_request *rq)
-{
-	const struct wire_msg *m = peers_msg(rq);
-	char name[RECORD_NAME_MAX + 1];
-	struct pointer claim;
-
-	pointer_get(m, &claim);
-	if (message_get_str(m, MESSAGE_NAME, name, sizeof(name)))
-		names_claim(j->names, peers_from(rq), message_get(m, MESSAGE_DIR), name, &claim);
-	peers_reply_status(rq, 0);
-}
-
-static void serve_waiter(struct job *j, struct peers_request *rq, enum names_event what)
-{
-	const struct wire_msg *m = peers_msg(rq);
-	struct names_waiter *w = calloc(1, sizeof(*w));
-	char name[RECORD_NAME_MAX + 1];
-
-	if (!w || !message_get_str(m, MESSAGE_NAME, name, sizeof(name))) {
-		peers_reply_status(rq, w ? -EBADMSG : -ENOMEM);
-		free(w);
-		return;
-	}
-	w->what = what;
-	w->node = peers_from(rq);
-	w->id = message_get(m, MESSAGE_COUNT);
-	w->tree = message_get(m, MESSAGE_TREE);
-	w->done = reply_waiter;
-	w->rq = rq;
-	names_ask(j->names, message_get(m, MESSAGE_DIR), name, w);
-}
-
-void names_serve_lock(struct job *j, struct peers_request *rq)
-{
-	serve_waiter(j, rq, NAMES_LOCK);
-}
-
-void names_serve_lookup(struct job *j, struct peers_request *rq)
-{
-	serve_waiter(j, rq, NAMES_LOOKUP);
-}
+/* ---- the end of a lock, as a message */
 
 /* Kept until we are ready; false: we are. */
 static bool is_early(struct names *n, struct peers_request *rq)
@@ -858,15 +814,6 @@ void names_serve_unlock(struct job *j, struct peers_request *rq)
 	peers_reply_status(rq, 0);
 }
 
-void names_serve_doubt(struct job *j, struct peers_request *rq)
-{
-	char name[RECORD_NAME_MAX + 1];
-
-	if (message_get_str(peers_msg(rq), MESSAGE_NAME, name, sizeof(name)))
-		names_doubt(j->names, message_get(peers_msg(rq), MESSAGE_DIR), name);
-	peers_reply_status(rq, 0);
-}
-
 /* ---- life */
 
 static int names_create(struct job *j, struct cistern_error *err)
@@ -877,7 +824,7 @@ static int names_create(struct job *j, struct cistern_error *err)
 	if (!j->names)
 		return cistern_error_set(err, -ENOMEM, "out of memory");
 	j->names->j = j;
-	j->names->unsure = true;
+	j->names->unsure = j->names->lacks = true;
 	pthread_mutex_init(&j->names->lock, NULL);
 	/* Above all that an earlier daemon gave, if the clock goes right; those that the nodes tell are looked at, too. */
 	clock_gettime(CLOCK_REALTIME, &now);

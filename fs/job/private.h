@@ -239,7 +239,10 @@ void names_serve_unlock(struct job *j, struct peers_request *rq);
 void names_serve_lookup(struct job *j, struct peers_request *rq);
 void names_serve_doubt(struct job *j, struct peers_request *rq);
 void names_serve_claim(struct job *j, struct peers_request *rq);
-/* A directory that may go: no name below it is a file's or locked, and none will be until the end. -EBUSY, -ENOTEMPTY. */
+/*
+ * A directory that may go: no name below it is a file's or locked, and none will be until the end. -EBUSY, -ENOTEMPTY; -EIO: that cannot be known
+ * now.
+ */
 int names_close_dir(struct names *n, uint64_t dir);
 void names_open_dirs(struct names *n);  /* all that were closed */
 void names_tree_grown(struct names *n); /* our tree has another change: for locks in a directory that it did not have */
@@ -253,9 +256,10 @@ struct told_lock {
 	bool needed;        /* else it has ended, and an earlier daemon of the server may have heard of that */
 };
 void names_told_lock(struct names *n, uint64_t dir, const char *name, uint32_t node, const struct told_lock *l);
-void names_told_all(struct names *n);
-/* The end of what begin_doubt of rebuild.c was asked to find out. */
-void names_settled(struct names *n, uint64_t dir, const char *name, const struct pointer *at);
+void names_told_all(struct names *n);          /* or was given up */
+void names_told_by(struct names *n, bool all); /* a node has told its names, perhaps late; all: so have all others */
+/* The end of what begin_doubt of rebuild.c was asked to find out. lacking: a node that was given up could not be asked. */
+void names_settled(struct names *n, uint64_t dir, const char *name, const struct pointer *at, bool lacking);
 /* A node does not say what it has there; name NULL: anywhere. It is asked again, but until it says so whoever asks for the name gets -EIO. */
 void names_refused(struct names *n, uint64_t dir, const char *name);
 void pointer_put(struct wire_msg *m, const struct pointer *at);
@@ -361,6 +365,8 @@ bool lag_keeps(struct job *j, serve_handler fn, struct peers_request *rq);
 /* The same until our tree has that change, which the sender had. */
 bool lag_keeps_until(struct job *j, uint64_t stamp, serve_handler fn, struct peers_request *rq);
 void lag_tree_grown(struct job *j);
+int lag_wait(struct job *j,
+	uint64_t stamp); /* until our tree has that change. -EILSEQ: it cannot, or not within agent_timeout */
 const char *lag_reason(int status);
 const char *lag_remedy(int status); /* what to do, for people */
 

@@ -5,7 +5,7 @@
  * nobody knows what has become of one name, it asks every node for that one; of two homes the higher stamp wins, and
  * the other is told to unlink.
  *
- * A node that was given up has told nothing, and what it would have said of names in doubt was not waited for. So each node whose daemon is another
+ * A node that was given up has told nothing, and what it would have said of names in doubt is not waited for: names.c is told so. And each node whose daemon is another
  * one, or is back, is asked again; what it says of a name that differs from what we know is a claim: all are asked for that one.
  *
  * Nothing here waits: answers come back to where the next question is asked. A node that lags, perhaps for ever, refuses to answer (lag.c). It is
@@ -46,13 +46,15 @@ struct asked {      /* a node, for its names */
 	bool now;   /* it is telling them */
 	bool first; /* when it has told them, it is asked for the first time */
 	bool again; /* or once more */
+	bool told;  /* it has told them all, once */
 };
 
 struct rebuild {
 	struct job *j;
 	pthread_mutex_t lock;
 	struct refused *refused; /* somebody will ask */
-	uint32_t missing;        /* nodes that have not told all */
+	uint32_t missing;        /* nodes that have neither told all nor been given up since they were asked */
+	uint32_t untold;         /* nodes that have not told all */
 	struct asked *asked;     /* owned; by node; NULL: not begun */
 	struct sending *sending; /* to whom we are telling */
 };
@@ -152,6 +154,28 @@ static bool take_names(struct job *j, struct pull *p)
 	return true;
 }
 
+static void note_told(struct rebuild *r, uint32_t node)
+{
+	pthread_mutex_lock(&r->lock);
+	r->untold -= !r->asked[node].told;
+	r->asked[node].told = true;
+	bool all = r->untold == 0;
+	pthread_mutex_unlock(&r->lock);
+	names_told_by(r->j->names, all);
+}
+
+static void log_lacking(struct rebuild *r)
+{
+	char name[128];
+
+	for (uint32_t i = 0; !r->j->ending && i < peers_count(r->j->peers); i++)
+		if (!r->asked[i].told)
+			job_log(r->j, true, "names_lacking",
+				"node=\"%s\" text=\"it was given up and has not told its names: what nobody else has may be there, and is an "
+				"I/O error until its store is mounted again\"",
+				peers_name(r->j->peers, i, name, sizeof(name)));
+}
+
 /* It was the first time. */
 static void told_all(struct rebuild *r, uint32_t node)
 {
@@ -165,6 +189,7 @@ static void told_all(struct rebuild *r, uint32_t node)
 	if (last) {
 		names_told_all(r->j->names);
 		job_log_self(r->j, "names_known");
+		log_lacking(r);
 	}
 }
 
@@ -174,8 +199,10 @@ static void pull_end(struct pull *p)
 
 	pthread_mutex_lock(&r->lock);
 	struct asked next = r->asked[p->node];
-	r->asked[p->node] = (struct asked){ 0 };
+	r->asked[p->node] = (struct asked){ .told = next.told };
 	pthread_mutex_unlock(&r->lock);
+	if (p->status == 0)
+		note_told(r, p->node);
 	if (!p->is_again)
 		told_all(r, p->node);
 	if (next.first)
@@ -291,7 +318,8 @@ static void begin(struct job *j, void *arg)
 
 	pthread_mutex_lock(&r->lock);
 	bool first = !r->asked && (r->asked = calloc(peers_count(j->peers), sizeof(*r->asked)));
-	r->missing = first ? peers_count(j->peers) : r->missing;
+	if (first)
+		r->missing = r->untold = peers_count(j->peers);
 	pthread_mutex_unlock(&r->lock);
 	if (first)
 		pull_from(r, 0, false);
@@ -476,6 +504,7 @@ struct doubt {
 	struct job *j;
 	pthread_mutex_t lock;
 	uint32_t missing;
+	bool lacking; /* one of them was given up */
 	struct pointer best;
 	uint32_t best_node;
 	struct claim *losers; /* owned; room for one per node */
@@ -498,7 +527,7 @@ static void settle(struct job *j, void *arg)
 {
 	struct doubt *d = arg;
 
-	names_settled(j->names, d->dir, d->name, &d->best);
+	names_settled(j->names, d->dir, d->name, &d->best, d->lacking);
 	pthread_mutex_destroy(&d->lock);
 	free(d->losers);
 	free(d->questions);
@@ -594,6 +623,7 @@ static void question_done(int status, const struct wire_msg *reply, void *arg)
 	if (at.ino)
 		doubt_claim(d, &(struct claim){ d, at.ino, at.stamp, q->node });
 	d->best.hidden |= at.hidden;
+	d->lacking |= status == -EHOSTDOWN;
 	pthread_mutex_unlock(&d->lock);
 	/* The others when node 0 has answered, and so all have the changes of the tree that came before. */
 	for (uint32_t i = 1; q->node == 0 && i < d->num; i++)

@@ -682,6 +682,7 @@ static void answer(struct sequence *s, struct change *c, int rc)
 	wire_msg_init(&reply, WIRE_REPLY);
 	wire_put_i64(&reply, WIRE_STATUS, rc);
 	message_put(&reply, MESSAGE_POINTER, rc == 0 && leaves_doubt(s, peers_msg(c->rq)));
+	message_put(&reply, MESSAGE_STAMP, state_tree_stamp(s->j->state));
 	peers_reply(c->rq, &reply);
 	wire_msg_free(&reply);
 }

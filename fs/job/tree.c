@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Directories, on every node: the whole tree is in our state, and what node 0 has ordered is applied to it. Who wants to change
- * a directory asks node 0, and has its answer when all nodes have the change.
+ * a directory asks node 0, and has its answer when all nodes have the change; but for those that were given up, of which it may be one.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -22,8 +22,10 @@ int tree_change_hiding(struct job *j, struct wire_msg *request, bool *ret_hidden
 	int rc = peers_call(j->peers, 0, request, &reply);
 
 	*ret_hidden = rc == 0 && message_get(&reply, MESSAGE_POINTER) != 0;
+	uint64_t stamp = message_get(&reply, MESSAGE_STAMP);
 	wire_msg_free(&reply);
-	return rc == 0 && lag_is(j) ? -EILSEQ : rc; /* done, but not here */
+	/* Who was given up meanwhile hears that it is done before it is told what it lacks. */
+	return rc == 0 ? lag_wait(j, stamp) : rc;
 }
 
 int tree_change(struct job *j, struct wire_msg *request)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "fs/job/lock.h"
 #include "fs/job/share.h"
 #include "tests/lib/lock_request.h"
 #include "tests/lib/tap.h"
@@ -116,6 +117,65 @@ static void test_taken_again(void)
 	usleep(1500000); /* longer than until all is said again */
 	loopback_settle(job_world_loopback(w));
 	is_int(lock_probe(w, 2, ino, 2), F_WRLCK, "and keeps it");
+	job_world_stop(w);
+}
+
+#define MANY (2 * LOCK_TOLD_MAX + 10) /* locks of an owner, one byte in ten each */
+
+/* What has been heard of that owner's locks, and nobody answers yet. The most that came at once. */
+static size_t heard(struct job_world *w, size_t *ret_most)
+{
+	struct locks *home = job_world_job(w, 0)->locks;
+	struct lock_question *q;
+	size_t num = 0;
+
+	*ret_most = 0;
+	pthread_mutex_lock(&home->lock);
+	TAILQ_FOREACH(q, &home->kept, in_list)
+	if (q->what == LOCK_ASK_FIX) {
+		num += q->num;
+		*ret_most = q->num > *ret_most ? q->num : *ret_most;
+	}
+	pthread_mutex_unlock(&home->lock);
+	return num;
+}
+
+static bool all_heard(struct job_world *w)
+{
+	size_t most;
+
+	return heard(w, &most) == MANY;
+}
+
+/* More than one message holds. */
+static void test_many(void)
+{
+	struct job_world *w = job_world_start(3);
+	struct lock all = { .ino = lock_file_of(0), .owner = 1, .end = UINT64_MAX, .node = 1, .type = LOCK_TYPE_WRITE };
+	struct locks *l = job_world_job(w, 1)->locks;
+	size_t most;
+
+	lock_probe(w, 1, lock_file_of(2), 0); /* it knows the nodes */
+	hang(w, 2, true);
+	pthread_mutex_lock(&l->lock);
+	for (uint64_t i = MANY; i-- > 0;) {
+		struct lock one = all;
+
+		one.start = one.end = i * 10;
+		(void)lock_table_force(l->mine, &one);
+	}
+	(void)word_fix(l, 0, 0, &all);
+	locks_leave(l);
+	ok(soon(all_heard, w), "a home is told of more locks of an owner than a message holds");
+	(void)heard(w, &most);
+	ok(most <= LOCK_TOLD_MAX, "not of all at once: %zu", most);
+	hang(w, 2, false);
+	loopback_settle(job_world_loopback(w));
+	is_int(lock_probe(w, 2, all.ino, 0), F_WRLCK, "it has the first one");
+	is_int(lock_probe(w, 2, all.ino, (LOCK_TOLD_MAX - 1) * 10), F_WRLCK, "the last one of a message");
+	is_int(lock_probe(w, 2, all.ino, (LOCK_TOLD_MAX - 1) * 10 + 5), F_UNLCK, "nothing in between");
+	is_int(lock_probe(w, 2, all.ino, LOCK_TOLD_MAX * 10), F_WRLCK, "the first one of the next");
+	is_int(lock_probe(w, 2, all.ino, (MANY - 1) * 10), F_WRLCK, "and the last one");
 	job_world_stop(w);
 }
 
@@ -325,6 +385,7 @@ int main(void)
 {
 	test_granted();
 	test_given_up();
+	test_many();
 	test_taken_again();
 	test_in_doubt();
 	test_kept();

@@ -456,10 +456,19 @@ static void test_home_back_later(void)
 	struct job_world *w =
 		job_world_start_with(&(struct job_world_options){ .num = num, .node_timeout_usec = 200000 });
 	struct job *other = job_world_job(w, 0);
-	char name[RECORD_NAME_MAX + 1];
-	struct stat st;
-	int rc = -ENOENT;
+	char name[RECORD_NAME_MAX + 1], dir[RECORD_NAME_MAX + 1], path[2 * RECORD_NAME_MAX + 2];
+	struct stat st, now;
+	int rc = -EIO;
 
+	served_name(dir, server, num, 1000);
+	is_int(path_mkdir(other, dir, 0700), 0, "a directory");
+	is_int(path_stat(other, dir, &st), 0, "it is there");
+	for (unsigned int i = 0, at = UINT32_MAX; at != server; i++) {
+		long_name(name, i);
+		at = place_name(st.st_ino, name, num);
+	}
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	is_int(path_create(job_world_job(w, home), path, 0600, O_EXCL), 0, "with a file");
 	served_name(name, server, num, 0);
 	is_int(path_create(job_world_job(w, home), name, 0600, O_EXCL), 0, "a file");
 	job_world_kill(w, home);
@@ -468,14 +477,57 @@ static void test_home_back_later(void)
 	job_world_restart(w, server);
 	while (!is_given_up(w, server, home))
 		usleep(10000);
-	is_int(path_stat(other, name, &st), -ENOENT, "its home is given up, and the server of its name begins anew");
+	is_int(path_stat(other, name, &now), -EIO, "its home is given up, and the server of its name begins anew");
+	is_int(path_create(other, name, 0600, 0), -EIO, "so nobody gets the name");
+	is_int(names_close_dir(job_world_job(w, server)->names, st.st_ino), -EIO,
+		"nor does a directory go that may have a file there");
 	job_world_revive(w, home);
-	for (unsigned int i = 0; rc == -ENOENT && i < 1000; i++) {
+	for (unsigned int i = 0; rc == -EIO && i < 1000; i++) {
 		rc = path_stat(other, name, &st);
 		usleep(10000);
 	}
 	is_int(rc, 0, "when the home is back its name is");
 	is_int(path_create(other, name, 0600, O_EXCL), -EEXIST, "and nobody else gets it");
+	served_name(name, server, num, 100);
+	rc = -EIO;
+	for (unsigned int i = 0; rc == -EIO && i < 1000; i++) {
+		rc = path_create(other, name, 0600, O_EXCL);
+		usleep(10000);
+	}
+	is_int(rc, 0, "what nobody has is free again");
+	job_world_stop(w);
+}
+
+/* A name is in doubt while its home is given up: what cannot be removed there is there. */
+static void test_home_given_up(void)
+{
+	const uint32_t num = 3, server = 1, home = 2;
+	struct job_world *w =
+		job_world_start_with(&(struct job_world_options){ .num = num, .node_timeout_usec = 200000 });
+	struct job *other = job_world_job(w, 0);
+	char name[RECORD_NAME_MAX + 1];
+	struct stat st;
+	int rc = -EIO;
+
+	served_name(name, server, num, 0);
+	is_int(path_create(job_world_job(w, home), name, 0600, O_EXCL), 0, "a file");
+	job_world_kill(w, home);
+	while (!is_given_up(w, 0, home) || !is_given_up(w, server, home))
+		usleep(10000);
+	is_int(path_stat(other, name, &st), -EIO, "its home is given up");
+	is_int(path_unlink(other, name), -EIO, "it cannot be removed");
+	is_int(path_stat(other, name, &st), -EIO, "so it is not gone");
+	is_int(path_create(other, name, 0600, 0), -EIO, "nor is there another one");
+	names_doubt(job_world_job(w, server)->names, STATE_ROOT_INO, name);
+	is_int(path_stat(other, name, &st), -EIO, "nor when all are asked for it");
+	is_int(path_create(other, name, 0600, 0), -EIO, "who are there");
+	job_world_revive(w, home);
+	for (unsigned int i = 0; rc == -EIO && i < 1000; i++) {
+		rc = path_stat(other, name, &st);
+		usleep(10000);
+	}
+	is_int(rc, 0, "when the home is back it is there");
+	is_int(path_unlink(other, name), 0, "and can be removed");
 	job_world_stop(w);
 }
 
@@ -688,6 +740,7 @@ int main(void)
 	test_just_emptied();
 	test_late_page();
 	test_home_back_later();
+	test_home_given_up();
 	test_restarted_before_asked();
 	test_server_back();
 	test_full();

@@ -293,6 +293,48 @@ static void test_own(void)
 	job_world_stop(t.w);
 }
 
+static void *let_go_late(void *arg)
+{
+	usleep(300000);
+	loopback_let_go(arg, PREPARED);
+	return NULL;
+}
+
+/* It asks for a change, is given up, and hears that it is done when it is back, before it is told what that was. */
+static void test_own_tree(void)
+{
+	char d[8], e[8], f[8], g[8];
+	struct asked a, own;
+	struct stat st;
+	struct trial t;
+	pthread_t late;
+
+	begin(&t);
+	make_dir(&t, d, 'd');
+	make_dir(&t, f, 'f');
+	served_by(e, ROOT_INO, 'e', 0);
+	served_by(g, ROOT_INO, 'g', 0);
+	ask_and_hold(&t, &a, d, e);
+	ask_for(&t, &own, PREPARED, f, g);
+	usleep(100000); /* node 0 has been asked */
+	cut_off(&t);
+	loopback_let_go(t.l, ASKS);
+	is_int(result(&a), 0, "a node is given up while a directory is moved");
+	while (path_stat(job_world_job(t.w, 0), g, &st) < 0)
+		usleep(10000);
+	loopback_hold_reply(t.l, PREPARED, MESSAGE_TREE_STAMP, 0);
+	loopback_assemble(t.l);
+	loopback_await_held(t.l, PREPARED);
+	if (pthread_create(&late, NULL, let_go_late, t.l))
+		exit(1);
+	int rc = result(&own);
+	bool here = stamp_of(&t, PREPARED) == stamp_of(&t, 0);
+	pthread_join(late, NULL);
+	ok(rc < 0 || here, "what it has asked for itself is done for it when its own tree has it: %d", rc);
+	is_int(rc, 0, "which it waits for");
+	job_world_stop(t.w);
+}
+
 /* It is closed on the prepared node when that is given up. */
 static void begin_closed(struct trial *t, struct asked *a, char d[8])
 {
@@ -366,6 +408,7 @@ int main(void)
 	test_order();
 	test_committed();
 	test_own();
+	test_own_tree();
 	test_aborted();
 	test_forgotten();
 	test_next();
