@@ -46,28 +46,40 @@ static int lengthen(struct segment *seg, uint64_t bytes)
 	return 1;
 }
 
-int segment_restore_private(struct segment_set *set, uint32_t segment, uint64_t bytes)
+/* Under the lock: what there is of one that cannot be made anew. */
+static int look_for_lost(struct segment_set *set, uint32_t segment, uint64_t bytes, uint64_t *ret_bytes)
 {
-	struct segment *seg;
-	bool made = false;
-	int r;
+	struct segment *seg = segment_table_find(set, segment);
+	int r = seg ? 0 : segment_table_add_lost(set, segment, &seg);
 
-	if (set->opt.read_only)
-		return -EROFS;
-	pthread_mutex_lock(&set->lock);
-	seg = segment_table_find(set, segment);
-	if (seg) {
-		r = segment_use(set, seg);
-	} else {
-		r = segment_table_create_lost(set, segment, &seg);
-		made = r == 0;
-	}
+	if (r || (!seg->lost_ns && seg->size >= bytes))
+		return r;
+	*ret_bytes = seg->size;
+	return 1;
+}
+
+/* Under the lock. */
+static int restore(struct segment_set *set, uint32_t segment, uint64_t bytes)
+{
+	struct segment *seg = segment_table_find(set, segment);
+	bool made = !seg;
+	int r = made ? segment_table_create_lost(set, segment, &seg) : segment_use(set, seg);
+
 	if (!r) {
 		r = lengthen(seg, bytes);
 		segment_unuse(set, seg);
 	}
-	pthread_mutex_unlock(&set->lock);
 	return r ? r : made;
+}
+
+int segment_restore_private(struct segment_set *set, uint32_t segment, uint64_t bytes, uint64_t *ret_bytes)
+{
+	int r;
+
+	pthread_mutex_lock(&set->lock);
+	r = set->opt.read_only ? look_for_lost(set, segment, bytes, ret_bytes) : restore(set, segment, bytes);
+	pthread_mutex_unlock(&set->lock);
+	return r;
 }
 
 /* The folder is synced once for all that were created before. */
@@ -114,8 +126,13 @@ int segment_private_size(
 	struct stat st = { 0 };
 	struct segment *seg;
 	uint64_t size;
-	int fd, r = segment_get(set, segment, &seg);
+	int fd, r;
 
+	if (segment_is_lost(set, segment, ret_mtime_ns)) {
+		*ret_size = *ret_allocated = 0;
+		return 0;
+	}
+	r = segment_get(set, segment, &seg);
 	if (r)
 		return r;
 	fd = seg->file->ops->fd(seg->file);
