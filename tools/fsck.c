@@ -58,7 +58,9 @@ static void finding_line(enum fsck_kind kind, const char *path, uint64_t from, u
 		fputs("file ", stdout);
 		for (; *path; path++)
 			putchar((unsigned char)*path < 0x20 || *path == 0x7f ? '?' : *path);
-		printf(" bytes %" PRIu64 "-%" PRIu64 ": ", from, to);
+		if (to > from)
+			printf(" bytes %" PRIu64 "-%" PRIu64, from, to);
+		fputs(": ", stdout);
 	}
 	puts(text);
 }

@@ -96,6 +96,13 @@ static int check_payload(const struct record *rec, void *arg)
 	return r;
 }
 
+static int find_private(const struct record *rec, uint64_t *ret_bytes, void *arg)
+{
+	struct fsck *f = arg;
+
+	return segment_restore_private(f->segments, rec->segment, rec->type == RECORD_SEAL ? rec->size : 0, ret_bytes);
+}
+
 static int open_state(struct fsck *f, const char *index_path, enum state_mode mode, struct state **ret,
 	struct state_report *report, struct cistern_error *err)
 {
@@ -105,6 +112,7 @@ static int open_state(struct fsck *f, const char *index_path, enum state_mode mo
 		.mode = mode,
 		.job = f->of_job,
 		.check_payload = check_payload,
+		.find_private = find_private,
 		.arg = f,
 	};
 
@@ -163,7 +171,14 @@ static int compare(struct fsck *f, struct state *index, struct cistern_error *er
 	return 0;
 }
 
-static void report_lost_writes(struct fsck *f, const struct state_report *report)
+static int report_lost_file(const char *path, const struct inode *in, void *arg)
+{
+	(void)in;
+	fsck_report(arg, FSCK_NOTE, path, 0, 0, STATE_LOST_TEXT);
+	return 0;
+}
+
+static int report_lost_writes(struct fsck *f, const struct state_report *report)
 {
 	char size[UNITS_TEXT];
 
@@ -172,6 +187,7 @@ static void report_lost_writes(struct fsck *f, const struct state_report *report
 			"%" PRIu64
 			" writes (%s) were never synced and went with the power of the node; they are left out",
 			report->dropped_writes, units_format_bytes(report->dropped_bytes, size));
+	return state_each_lost(f->truth, report_lost_file, f);
 }
 
 int fsck_check_index(struct fsck *f, struct cistern_error *err)
@@ -198,7 +214,9 @@ int fsck_check_index(struct fsck *f, struct cistern_error *err)
 			"journal: ends at byte %" PRIu64 " of file %08" PRIu32
 			"; records behind that were never synced and went with the power of the node",
 			f->end.off, f->end.file);
-	report_lost_writes(f, &rebuilt);
+	r = report_lost_writes(f, &rebuilt);
+	if (r < 0)
+		return cistern_error_set(err, r, "index: cannot be read: %s", strerror(-r));
 	snprintf(path, sizeof(path), "%s/index/CURRENT", f->store);
 	if (access(path, F_OK) < 0) {
 		f->index_bad = true;

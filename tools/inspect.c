@@ -19,11 +19,24 @@
 #include "tools/lib/say.h"
 #include "tools/lib/target.h"
 
+static int say_lost(const char *path, const struct inode *node, void *arg)
+{
+	(void)node;
+	(void)arg;
+	fprintf(stderr, "cistern inspect: %s: " STATE_LOST_TEXT "\n", path);
+	return 0;
+}
+
 static int show(struct inspect *in, const char *path)
 {
 	struct cistern_error err = { 0 };
 	int r;
 
+	r = state_each_lost(store_state(in->store), say_lost, NULL);
+	if (r < 0) {
+		cistern_error_set(&err, r, "%s: reading the index: %s", store_path(in->store), strerror(-r));
+		return say_error(&err);
+	}
 	if (!path)
 		inspect_read_history(in, in->store, NULL, NULL);
 	if (in->want_json) {

@@ -148,11 +148,13 @@ static bool names_private(const struct record *rec)
 	return (rec->type == RECORD_CREATE && rec->segment) || rec->type == RECORD_PRIVATE || rec->type == RECORD_SEAL;
 }
 
-static int find_private(struct opening *op, const struct record *rec)
+/* *ret_bytes: how much of a SEAL's there is; the rest shows zeros. */
+static int find_private(struct opening *op, const struct record *rec, uint64_t *ret_bytes)
 {
-	int r = op->st->opt.find_private ? op->st->opt.find_private(rec, op->st->opt.arg) : 0;
+	int r = op->st->opt.find_private ? op->st->opt.find_private(rec, ret_bytes, op->st->opt.arg) : 0;
 
-	op->report->lost_private += r > 0;
+	if (r > 0)
+		r = lost_note(op->st, rec->ino);
 	return r < 0 ? cistern_error_set(op->err, r,
 			       "journal: the private segment %" PRIu32 " of record %" PRIu64 " cannot be had: %s",
 			       rec->segment, rec->seq, strerror(-r))
@@ -186,6 +188,51 @@ static int keep_memory_bounded(struct opening *op)
 	return r;
 }
 
+/* A SEAL, of which there are so many bytes. */
+static int step_cut(struct state *st, const struct record *rec, uint64_t bytes)
+{
+	struct record_range *ranges = calloc(rec->num_ranges + 1, sizeof(*ranges));
+	struct record *cut = malloc(sizeof(*cut));
+	int r = -ENOMEM;
+
+	if (ranges && cut) {
+		*cut = *rec;
+		cut->ranges = ranges;
+		cut->num_ranges = 0;
+		for (size_t i = 0; i < rec->num_ranges; i++) {
+			struct record_range *to = &ranges[cut->num_ranges];
+
+			*to = rec->ranges[i];
+			if (to->off >= bytes)
+				continue;
+			to->len = to->len < bytes - to->off ? to->len : bytes - to->off;
+			cut->num_ranges++;
+		}
+		r = state_step(st, cut);
+	}
+	free(ranges);
+	free(cut);
+	return r;
+}
+
+static int step(struct opening *op, const struct record *rec)
+{
+	uint64_t bytes = UINT64_MAX;
+	int r = names_private(rec) && is_unsynced(op, rec) ? find_private(op, rec, &bytes) : 0;
+
+	if (r < 0)
+		return r;
+	r = rec->type == RECORD_SEAL && bytes < rec->size ? step_cut(op->st, rec, bytes) : state_step(op->st, rec);
+	if (r < 0) {
+		op->index_wrong = r != -ENOMEM;
+		return cistern_error_set(op->err, r == -ENOMEM ? r : -EBADMSG,
+			"journal: record %" PRIu64 " (%s, inode %" PRIu64 ", parent %" PRIu64
+			", name \"%s\") contradicts the state: %s; run \"cistern fsck\" on the store",
+			rec->seq, record_type_name(rec->type), rec->ino, rec->parent, rec->name, strerror(-r));
+	}
+	return 0;
+}
+
 static int replay_record(const struct record *rec, void *arg)
 {
 	struct opening *op = arg;
@@ -199,18 +246,8 @@ static int replay_record(const struct record *rec, void *arg)
 		if (r < 0)
 			return r == -EBADMSG ? 0 : r;
 	}
-	r = names_private(rec) && is_unsynced(op, rec) ? find_private(op, rec) : 0;
-	if (r < 0)
-		return r;
-	r = state_step(op->st, rec);
-	if (r < 0) {
-		op->index_wrong = r != -ENOMEM;
-		return cistern_error_set(op->err, r == -ENOMEM ? r : -EBADMSG,
-			"journal: record %" PRIu64 " (%s, inode %" PRIu64 ", parent %" PRIu64
-			", name \"%s\") contradicts the state: %s; run \"cistern fsck\" on the store",
-			rec->seq, record_type_name(rec->type), rec->ino, rec->parent, rec->name, strerror(-r));
-	}
-	return keep_memory_bounded(op);
+	r = step(op, rec);
+	return r < 0 ? r : keep_memory_bounded(op);
 }
 
 static int apply_tail(struct opening *op, uint64_t after)
@@ -504,6 +541,17 @@ static int begin_journal(struct opening *op)
 	return r < 0 ? r : free_orphans(op);
 }
 
+/* What no second reading of the journal would find again is kept by the state. */
+static int report_found(struct opening *op)
+{
+	int r = lost_settle(op->st);
+
+	op->report->lost_private = op->st->num_lost;
+	op->report->clean = op->st->meta.clean;
+	op->report->last_seq = op->st->seq;
+	return r;
+}
+
 static int open_read_write(struct opening *op)
 {
 	int r;
@@ -512,8 +560,7 @@ static int open_read_write(struct opening *op)
 	r = op->st->opt.mode == STATE_REBUILD ? rebuild(op) : open_with_tail(op, DB_READ_WRITE);
 	if (r < 0 && op->index_wrong && !op->rebuilding)
 		r = rebuild(op);
-	op->report->clean = op->st->meta.clean;
-	op->report->last_seq = op->st->seq;
+	r = r < 0 ? r : report_found(op);
 	return r < 0 ? r : begin_journal(op);
 }
 
@@ -561,9 +608,7 @@ static int open_by_mode(struct opening *op)
 	case STATE_REBUILD_READ_ONLY: r = rebuild(op); break;
 	default: r = -EINVAL;
 	}
-	op->report->clean = op->st->meta.clean;
-	op->report->last_seq = op->st->seq;
-	return r;
+	return r < 0 ? r : report_found(op);
 }
 
 static int state_create(const struct state_options *opt, struct state **ret)

@@ -319,14 +319,14 @@ int state_each_inode(struct state *st, int (*cb)(const struct inode *in, void *a
 	return r;
 }
 
-struct backing_entry {
+struct full_entry {
 	uint64_t parent;
 	struct state_name name;
 };
 
-static int take_backing(struct chunk *c, const struct merge_entry *e, const struct key_parts *parts)
+static int take_full(struct chunk *c, const struct merge_entry *e, const struct key_parts *parts)
 {
-	struct backing_entry *out = (struct backing_entry *)c->out + c->num;
+	struct full_entry *out = (struct full_entry *)c->out + c->num;
 
 	out->parent = parts->id;
 	memcpy(out->name.name, parts->name, parts->name_len);
@@ -334,20 +334,31 @@ static int take_backing(struct chunk *c, const struct merge_entry *e, const stru
 	return entry_name(e, &out->name);
 }
 
-int state_each_backing_name(
-	struct state *st, int (*cb)(uint64_t parent, const char *name, uint64_t ino, void *arg), void *arg)
+static int each_name(struct state *st, enum key_kind kind,
+	int (*cb)(uint64_t parent, const char *name, uint64_t ino, void *arg), void *arg)
 {
-	struct backing_entry out[CHUNK];
-	struct chunk c = { .cap = CHUNK, .take = take_backing, .out = out };
+	struct full_entry out[CHUNK];
+	struct chunk c = { .cap = CHUNK, .take = take_full, .out = out };
 	int r;
 
-	key_kind(&c.prefix, KEY_BACKING);
+	key_kind(&c.prefix, kind);
 	do {
 		r = next_chunk(st, &c);
 		for (size_t i = 0; r == 0 && i < c.num; i++)
 			r = cb(out[i].parent, out[i].name.name, out[i].name.ino, arg);
 	} while (r == 0 && c.num == c.cap);
 	return r;
+}
+
+int state_each_name(struct state *st, int (*cb)(uint64_t parent, const char *name, uint64_t ino, void *arg), void *arg)
+{
+	return each_name(st, KEY_NAME, cb, arg);
+}
+
+int state_each_backing_name(
+	struct state *st, int (*cb)(uint64_t parent, const char *name, uint64_t ino, void *arg), void *arg)
+{
+	return each_name(st, KEY_BACKING, cb, arg);
 }
 
 struct segment_entry {

@@ -273,6 +273,7 @@ void state_destroy(struct state *st)
 	}
 	free(st->scratch);
 	free(st->index_path);
+	free(st->lost);
 	pthread_mutex_destroy(&st->checkpoint_lock);
 	pthread_mutex_destroy(&st->lock);
 	free(st);

@@ -123,9 +123,10 @@ struct state_options {
 	int (*check_payload)(const struct record *rec, void *arg);
 	/*
 	 * Likewise for each record there that names a private segment (CREATE, PRIVATE, SEAL): 0 the segment is there, 1 it was not,
-	 * or not all that SEAL says it had, and has been made anew without what was in it (said in report). NULL: trust all.
+	 * or not all that SEAL says it had (the file is in state_each_lost()): it has been made anew without what was in it, or, by who
+	 * may not write, counts as empty, and *ret_bytes is how much of a SEAL's there is; the rest are zeros. NULL: trust all.
 	 */
-	int (*find_private)(const struct record *rec, void *arg);
+	int (*find_private)(const struct record *rec, uint64_t *ret_bytes, void *arg);
 	/*
 	 * Called before a checkpoint, a .ckp file or a snapshot becomes durable, without the lock: on return 0 the payloads of all
 	 * records committed before the call are durable. RECORD_SYNC then says so, before what was built on them is flushed:
@@ -151,12 +152,12 @@ struct state_report { /* what opening found */
 	uint64_t replayed_records;
 	uint64_t cut_bytes;                     /* torn tail of the journal */
 	uint64_t dropped_writes, dropped_bytes; /* never synced, lost with the power */
-	uint64_t lost_private;                  /* private segments, likewise: they are empty, or end in zeros */
-	uint64_t orphans;                       /* inodes without names, freed */
-	uint64_t last_seq;                      /* of what was there; opening for writing adds records of its own */
-	bool clean;                             /* the last daemon had closed the store in good order */
-	bool rebuilt;                           /* RocksDB was missing or damaged and has been rebuilt */
-	bool rebooted;                          /* the machine was restarted since */
+	uint64_t lost_private; /* files whose private segment, likewise: they are empty, or end in zeros */
+	uint64_t orphans;      /* inodes without names, freed */
+	uint64_t last_seq;     /* of what was there; opening for writing adds records of its own */
+	bool clean;            /* the last daemon had closed the store in good order */
+	bool rebuilt;          /* RocksDB was missing or damaged and has been rebuilt */
+	bool rebooted;         /* the machine was restarted since */
 };
 
 int state_open(const struct state_options *opt, struct state **ret, struct state_report *ret_report,
@@ -221,10 +222,18 @@ int state_list_backing_names(
 	struct state *st, uint64_t parent, const char *after, struct state_name *out, size_t cap, size_t *ret_num);
 bool state_dir_is_empty(
 	struct state *st, uint64_t parent); /* no names (the backing directory is the caller's to ask) */
-/* All backing names of all directories / all inodes, in key order: cb non-zero stops. No lock is held during cb. */
+/* All (backing) names of all directories / all inodes, in key order: cb non-zero stops. No lock is held during cb. */
 int state_each_inode(struct state *st, int (*cb)(const struct inode *in, void *arg), void *arg);
+int state_each_name(struct state *st, int (*cb)(uint64_t parent, const char *name, uint64_t ino, void *arg), void *arg);
 int state_each_backing_name(
 	struct state *st, int (*cb)(uint64_t parent, const char *name, uint64_t ino, void *arg), void *arg);
+/*
+ * The files of report.lost_private: one path of each in the mount, without a slash in front. For who has just opened the state. cb non-zero
+ * stops; no lock is held.
+ */
+#define STATE_LOST_TEXT \
+	"was never synced, and what had been written to it was lost with the power: it is empty, or ends in zeros"
+int state_each_lost(struct state *st, int (*cb)(const char *path, const struct inode *in, void *arg), void *arg);
 /*
  * Extents that touch [off, off + len), clipped to it, in order. Fills at most cap; *ret_next = off + len when all fit, else
  * the offset to go on from.

@@ -49,6 +49,8 @@ struct state {
 	bool must_compact;        /* the journal holds records that were dropped: no MOUNT before they are gone */
 	int failed;               /* -errno that ended it */
 	bool tell_freed;          /* opt.freed is called */
+	uint64_t *lost;           /* owned: inodes, each once; lost.c */
+	size_t num_lost, cap_lost;
 };
 
 int meta_encode(const struct meta *m, struct buf *out);
@@ -61,6 +63,10 @@ int apply_record(struct state *st, const struct record *rec);
 int state_step(struct state *st, const struct record *rec);
 int state_commit_locked(struct state *st, struct record *rec);
 void state_fail(struct state *st, int error); /* every later commit fails; damage is remembered beside the index */
+
+/* lost.c: while the state is being opened */
+int lost_note(struct state *st, uint64_t ino); /* 0, -ENOMEM */
+int lost_settle(struct state *st);             /* the journal has been read */
 
 /* objects.c: finding and changing the objects of the state. "find" of a name gives an item that may be absent. */
 int find_node(

@@ -23,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "format/segment/segment_table.h"
 #include "format/segment/staging.h"
@@ -365,15 +366,25 @@ static int dup_fd(struct segment *seg)
 	return fd < 0 ? -errno : fd;
 }
 
+static int empty_fd(void)
+{
+	int fd = memfd_create("cistern-segment", MFD_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
 int segment_open_fd(struct segment_set *set, uint32_t segment, bool writable)
 {
 	struct segment *seg;
+	int64_t since_ns;
 	int fd, r;
 
 	if (writable && set->opt.read_only)
 		return -EROFS;
 	if (set->opt.read_only && staging_has(set->staging, segment))
 		return staging_copy_fd(set->staging, segment);
+	if (segment_is_lost(set, segment, &since_ns))
+		return empty_fd();
 	r = staging_wait(set->staging, segment);
 	if (!r)
 		r = segment_get(set, segment, &seg);

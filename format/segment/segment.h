@@ -89,9 +89,10 @@ uint64_t segment_found_staged(struct segment_set *set);
 int segment_create_private(struct segment_set *set, uint32_t *ret_segment);
 /*
  * After a loss of power: that one, of at least so many bytes. 0: it is as it was. 1: it had not been there, or was shorter; what is new
- * are zeros, durable as those of a new one.
+ * are zeros, durable as those of a new one. read_only: one that is not there counts as empty from now on, and *ret_bytes says how much
+ * there is.
  */
-int segment_restore_private(struct segment_set *set, uint32_t segment, uint64_t bytes);
+int segment_restore_private(struct segment_set *set, uint32_t segment, uint64_t bytes, uint64_t *ret_bytes);
 int segment_sync_private(struct segment_set *set, uint32_t segment); /* data, size and the directory entry */
 int segment_private_size(
 	struct segment_set *set, uint32_t segment, uint64_t *ret_size, uint64_t *ret_allocated, int64_t *ret_mtime_ns);

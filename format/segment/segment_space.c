@@ -46,28 +46,40 @@ static int lengthen(struct segment *seg, uint64_t bytes)
 	return 1;
 }
 
-int segment_restore_private(struct segment_set *set, uint32_t segment, uint64_t bytes)
+/* Under the lock: what there is of one that cannot be made anew. */
+static int look_for_lost(struct segment_set *set, uint32_t segment, uint64_t bytes, uint64_t *ret_bytes)
 {
-	struct segment *seg;
-	bool made = false;
-	int r;
+	struct segment *seg = segment_table_find(set, segment);
+	int r = seg ? 0 : segment_table_add_lost(set, segment, &seg);
 
-	if (set->opt.read_only)
-		return -EROFS;
-	pthread_mutex_lock(&set->lock);
-	seg = segment_table_find(set, segment);
-	if (seg) {
-		r = segment_use(set, seg);
-	} else {
-		r = segment_table_create_lost(set, segment, &seg);
-		made = r == 0;
-	}
+	if (r || (!seg->lost_ns && seg->size >= bytes))
+		return r;
+	*ret_bytes = seg->size;
+	return 1;
+}
+
+/* Under the lock. */
+static int restore(struct segment_set *set, uint32_t segment, uint64_t bytes)
+{
+	struct segment *seg = segment_table_find(set, segment);
+	bool made = !seg;
+	int r = made ? segment_table_create_lost(set, segment, &seg) : segment_use(set, seg);
+
 	if (!r) {
 		r = lengthen(seg, bytes);
 		segment_unuse(set, seg);
 	}
-	pthread_mutex_unlock(&set->lock);
 	return r ? r : made;
+}
+
+int segment_restore_private(struct segment_set *set, uint32_t segment, uint64_t bytes, uint64_t *ret_bytes)
+{
+	int r;
+
+	pthread_mutex_lock(&set->lock);
+	r = set->opt.read_only ? look_for_lost(set, segment, bytes, ret_bytes) : restore(set, segment, bytes);
+	pthread_mutex_unlock(&set->lock);
+	return r;
 }
 
 /* The folder is synced once for all that were created before. */
@@ -114,8 +126,13 @@ int segment_private_size(
 	struct stat st = { 0 };
 	struct segment *seg;
 	uint64_t size;
-	int fd, r = segment_get(set, segment, &seg);
+	int fd, r;
 
+	if (segment_is_lost(set, segment, ret_mtime_ns)) {
+		*ret_size = *ret_allocated = 0;
+		return 0;
+	}
+	r = segment_get(set, segment, &seg);
 	if (r)
 		return r;
 	fd = seg->file->ops->fd(seg->file);
@@ -150,9 +167,24 @@ static uint64_t whole_blocks(const struct segment *seg, uint64_t off, uint64_t l
 	return *ret_from < to ? to - *ret_from : 0;
 }
 
+/*
+ * Under the lock, behind a punch: what the segment has left; was: what the device showed before. Some may have been a hole already. What is reserved
+ * behind the end of one that is appended to may not be shown by the device, so of that only the difference counts.
+ */
+static uint64_t left_of(struct segment_set *set, const struct segment *seg, uint64_t was, uint64_t given)
+{
+	uint64_t now, freed = given < seg->allocated ? given : seg->allocated;
+
+	if (!segment_open_of(set, seg))
+		return segment_device_bytes(seg->file, seg->allocated - freed);
+	now = segment_device_bytes(seg->file, 0);
+	was = was > now ? was - now : 0;
+	return seg->allocated - (was < freed ? was : freed);
+}
+
 int segment_punch(struct segment_set *set, uint32_t segment, uint64_t off, uint64_t len)
 {
-	uint64_t from, size, left, given = 0;
+	uint64_t from, size, was = 0, given = 0;
 	struct segment *seg;
 	int r;
 
@@ -167,14 +199,13 @@ int segment_punch(struct segment_set *set, uint32_t segment, uint64_t off, uint6
 	r = seg->file->ops->size(seg->file, &size);
 	if (!r)
 		given = whole_blocks(seg, off, len, size, &from);
-	if (given > 0)
+	if (given > 0) {
+		was = segment_device_bytes(seg->file, given);
 		r = seg->file->ops->punch(seg->file, from, given);
-	pthread_mutex_lock(&set->lock);
-	if (!r &&
-		given > 0) { /* some of it may have been a hole already; asked under the lock, since others change it, too */
-		left = seg->allocated - (given < seg->allocated ? given : seg->allocated);
-		segment_set_allocated(set, seg, segment_device_bytes(seg->file, left));
 	}
+	pthread_mutex_lock(&set->lock);
+	if (!r && given > 0)
+		segment_set_allocated(set, seg, left_of(set, seg, was, given));
 	segment_unuse(set, seg);
 	pthread_mutex_unlock(&set->lock);
 	return r;

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "format/base/array.h"
@@ -326,6 +327,38 @@ static int add_found(struct segment_set *set, uint32_t id, bool is_private, stru
 	else
 		*ret = seg;
 	return r;
+}
+
+int segment_table_add_lost(struct segment_set *set, uint32_t id, struct segment **ret)
+{
+	struct segment *seg = calloc(1, sizeof(*seg));
+	struct timespec now;
+	int r;
+
+	if (!seg)
+		return -ENOMEM;
+	clock_gettime(CLOCK_REALTIME, &now);
+	seg->lost_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+	seg->id = id;
+	seg->direct_fd = -1;
+	seg->is_private = true;
+	r = insert(set, seg);
+	if (r)
+		free(seg);
+	else
+		*ret = seg;
+	return r;
+}
+
+bool segment_is_lost(struct segment_set *set, uint32_t id, int64_t *ret_since_ns)
+{
+	struct segment *seg;
+
+	pthread_mutex_lock(&set->lock);
+	seg = segment_table_find(set, id);
+	*ret_since_ns = seg ? seg->lost_ns : 0;
+	pthread_mutex_unlock(&set->lock);
+	return *ret_since_ns != 0;
 }
 
 /*

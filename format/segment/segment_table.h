@@ -19,6 +19,7 @@
 struct segment {
 	uint32_t id;
 	bool is_private;
+	int64_t lost_ns;               /* read_only: it has no file, and counts as empty, since then; 0: it has one */
 	bool removed;                  /* no longer in the table; goes with the last user */
 	bool dirty;                    /* .seg: payload since the last segment_sync */
 	unsigned int users;            /* of file: it is not closed meanwhile */
@@ -77,6 +78,8 @@ int segment_table_load(struct segment_set *set);                          /* lis
 int segment_table_create(struct segment_set *set, bool is_private, uint64_t bytes, struct segment **ret);
 /* Likewise a private one with a number that was given before. */
 int segment_table_create_lost(struct segment_set *set, uint32_t id, struct segment **ret);
+int segment_table_add_lost(struct segment_set *set, uint32_t id, struct segment **ret); /* read_only: lost_ns */
+bool segment_is_lost(struct segment_set *set, uint32_t id, int64_t *ret_since_ns);      /* likewise; takes the lock */
 void segment_table_remove(struct segment_set *set, struct segment *seg); /* from the table, not from the disk */
 void segment_table_destroy(struct segment_set *set);
 void segment_set_allocated(struct segment_set *set, struct segment *seg, uint64_t bytes);

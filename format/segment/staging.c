@@ -23,12 +23,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "format/segment/segment_table.h"
 
 #define WRITERS 3u /* two wait for the device while one fetches its next payload */
 #define NONE    UINT32_MAX
+
+#define DYING_TRIES 200u /* of 10 ms */
 
 struct slot {
 	struct region_payload p;
@@ -117,11 +120,26 @@ static int write_all_back(struct io *io, const struct region *r, uint64_t *ret_n
 	return e;
 }
 
+/*
+ * The lock of a daemon that was killed goes with its memory. That may outlive its other files, the store's lock among them, for a moment: as
+ * long as somebody (ps, a monitor) looks into it. What keeps its lock is that of a living copy of this store.
+ */
+static int open_region(const struct segment_staging_options *opt, bool writable, struct region *ret)
+{
+	int e = region_open(opt, writable, ret);
+
+	for (unsigned int i = 0; e == -EBUSY && i < DYING_TRIES; i++) {
+		nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+		e = region_open(opt, writable, ret);
+	}
+	return e;
+}
+
 /* 0: there is one. -ENOENT: none that concerns us. Others: with a text. */
 static int find_region(
 	const struct segment_staging_options *opt, bool writable, struct region *ret, struct cistern_error *err)
 {
-	int e = opt->uuid ? region_open(opt, writable, ret) : -ENOENT;
+	int e = opt->uuid ? open_region(opt, writable, ret) : -ENOENT;
 
 	if (e == -EPERM || e == -EBUSY) /* a stranger's file; that of a living copy of this store */
 		return -ENOENT;

@@ -370,13 +370,13 @@ static int check_payload(const struct record *rec, void *arg)
  * state_options.find_private. Who syncs such a file makes the segment's name durable, and then has its record covered by a RECORD_SYNC: in
  * what has no name, and behind the end of a shorter one, was nothing that had been promised.
  */
-static int find_private(const struct record *rec, void *arg)
+static int find_private(const struct record *rec, uint64_t *ret_bytes, void *arg)
 {
 	bool seal = rec->type == RECORD_SEAL;
 	struct store *s = arg;
-	int r = seal ? sync_note_sealed(&s->sync, rec->segment) : 0;
+	int r = seal && writes(s) ? sync_note_sealed(&s->sync, rec->segment) : 0;
 
-	return r ? r : segment_restore_private(s->segments, rec->segment, seal ? rec->size : 0);
+	return r ? r : segment_restore_private(s->segments, rec->segment, seal ? rec->size : 0, ret_bytes);
 }
 
 static enum state_mode state_mode_of(const struct store *s, const struct store_options *opt)
@@ -409,7 +409,7 @@ static int open_state(
 		.journal_size = opt->journal_size,
 		.job = s->sb.num_nodes > 1,
 		.check_payload = check_payload,
-		.find_private = writes(s) ? find_private : NULL,
+		.find_private = find_private,
 		.sync_payloads = sync_payloads,
 		.arg = s,
 		.freed = freed_push,

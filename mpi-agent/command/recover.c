@@ -252,6 +252,13 @@ static int name_unseen(struct recover *rc)
 	return r;
 }
 
+static int say_lost(const char *path, const struct inode *in, void *arg)
+{
+	(void)in;
+	fprintf(stderr, "cistern recover: %s: %s: " STATE_LOST_TEXT "\n", (const char *)arg, path);
+	return 0;
+}
+
 static int open_store(struct recover *rc, const char *path, struct store **ret, struct cistern_error *err)
 {
 	struct store_options opt = { .mode = STORE_READ_ONLY };
@@ -275,7 +282,12 @@ static int open_store(struct recover *rc, const char *path, struct store **ret, 
 		fprintf(stderr,
 			"cistern recover: %s: %llu writes (%llu bytes) that were never synced were lost with the power\n",
 			path, (unsigned long long)report.dropped_writes, (unsigned long long)report.dropped_bytes);
-	return 0;
+	r = state_each_lost(store_state(*ret), say_lost, (void *)path);
+	if (r < 0) {
+		cistern_error_set(err, r, "%s: its index cannot be read: %s", path, strerror(-r));
+		store_abandon(*ret);
+	}
+	return r;
 }
 
 /* One store of one node; or some or all of a job. */

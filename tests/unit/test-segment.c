@@ -474,6 +474,52 @@ static void real_punched(struct segment_set *set, int dirfd)
 	is_u64(segment_allocated_bytes(set), before, "nothing of it is left");
 }
 
+/* ---- a file system that does not show what it has reserved */
+
+static struct io_ops sparse_ops, sparse_dir_ops;
+
+static int sparse_allocate(struct io_file *file, uint64_t off, uint64_t len)
+{
+	return real_ops->truncate(file, off + len);
+}
+
+static int sparse_open(struct io *io, const char *path, unsigned int flags, struct io_file **ret)
+{
+	int r = real_ops->open(io, path, flags, ret);
+
+	if (!r) {
+		sparse_ops = *(*ret)->ops;
+		sparse_ops.allocate = sparse_allocate;
+		(*ret)->ops = &sparse_ops;
+	}
+	return r;
+}
+
+static void unseen_reserve(struct io *io)
+{
+	const struct io_ops *ops = io->ops;
+	struct segment_set *set;
+	struct payload p = { 0 };
+	uint64_t before, free_bytes;
+
+	real_ops = ops;
+	sparse_dir_ops = *ops;
+	sparse_dir_ops.open = sparse_open;
+	io->ops = &sparse_dir_ops;
+	set = open_set(io, 4 * MIB);
+	before = segment_allocated_bytes(set);
+	is_int(put(set, 1 * MIB, 5, &p), 0, "a segment, of which only what is written is seen");
+	is_int(segment_sync(set), 0, "on the device");
+	is_int(segment_punch(set, p.segment, p.off, 512 << 10), 0, "a half is given back");
+	is_int(segment_punch(set, p.segment, p.off, 512 << 10), 0, "twice");
+	free_bytes = segment_free_in_open(set);
+	is_u64(free_bytes, 3 * MIB, "the rest of it is free");
+	is_u64(segment_allocated_bytes(set) - before, free_bytes + (512 << 10), "and counts as taken from the device");
+	is_int(segment_remove(set, p.segment), 0, "removed");
+	segment_set_destroy(set);
+	io->ops = ops;
+}
+
 static void real_files(void)
 {
 	char path[] = "/tmp/test-segment-XXXXXX", command[64];
@@ -497,6 +543,7 @@ static void real_files(void)
 	ok(segment_allocated_bytes(set) >= 3 * MIB && segment_allocated_bytes(set) < 3 * MIB + 65536,
 		"what it occupies is seen: %" PRIu64, segment_allocated_bytes(set));
 	segment_set_destroy(set);
+	unseen_reserve(io);
 	io_destroy(io);
 	close(dirfd);
 	snprintf(command, sizeof(command), "rm -r %s", path);

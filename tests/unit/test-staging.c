@@ -384,6 +384,38 @@ static void test_left(void)
 	munmap(p, 4096);
 }
 
+static void *let_go(void *arg)
+{
+	usleep(200000);
+	close(*(int *)arg);
+	return NULL;
+}
+
+/* The store's lock went a moment before the region's. */
+static void test_dying(void)
+{
+	struct payload *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	struct io *io = open_io(false);
+
+	die_staged(p, 2);
+	for (int read_only = 1; read_only >= 0; read_only--) {
+		int fd = open(in_work(REGION_NAME), O_RDWR);
+		struct segment_set *set;
+		pthread_t thread;
+
+		ok(fd >= 0 && fcntl(fd, F_OFD_SETLK, &whole) == 0 && pthread_create(&thread, NULL, let_go, &fd) == 0,
+			"its memory is still in use");
+		set = open_set(io, read_only);
+		is_u64(segment_found_staged(set), 2, "what it had staged is found");
+		ok(reads_back(set, &p[0]) && reads_back(set, &p[1]), "and read");
+		pthread_join(thread, NULL);
+		segment_set_destroy(set);
+	}
+	io_destroy(io);
+	munmap(p, 4096);
+}
+
 /* Flips a byte of the region; recovery must pass over that slot, or refuse the whole. */
 static void flip(off_t at)
 {
@@ -504,6 +536,7 @@ int main(void)
 	test_failure();
 	remove_tree(in_work("segment"));
 	test_left();
+	test_dying();
 	test_damaged();
 	test_sweep();
 	test_lost_region();
