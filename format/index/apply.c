@@ -108,6 +108,13 @@ static void note_tree_change(struct state *st, const struct record *rec)
 	st->meta.tree_time_ns = rec->time_ns > 0 ? (uint64_t)rec->time_ns : 0;
 }
 
+/* What it names a sync makes durable, and says so: bytes, or a private segment's name. */
+static bool has_payload(const struct record *rec)
+{
+	return rec->type == RECORD_WRITE || rec->type == RECORD_EXTENTS || rec->type == RECORD_SEAL ||
+	       rec->type == RECORD_PRIVATE || (rec->type == RECORD_CREATE && rec->segment);
+}
+
 int apply_record(struct state *st, const struct record *rec)
 {
 	int r;
@@ -126,7 +133,7 @@ int apply_record(struct state *st, const struct record *rec)
 		st->meta.job = true;
 	if (rec->flags & RECORD_F_TREE)
 		note_tree_change(st, rec);
-	if (rec->type == RECORD_WRITE || rec->type == RECORD_EXTENTS || rec->type == RECORD_SEAL)
+	if (has_payload(rec))
 		st->payload_seq = rec->seq;
 	return 0;
 }

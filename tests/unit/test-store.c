@@ -740,6 +740,34 @@ static bool is_missing(struct bench *b, uint32_t segment)
 	return r == -ENOENT;
 }
 
+/* A synced file whose segment is missing after a loss of power has not been lost with it: that is damage, and no empty file. */
+static void test_missing_private(void)
+{
+	struct state_report report = { 0 };
+	uint8_t boot[16] = { 1 };
+	struct inode in;
+	struct bench b;
+	char path[40];
+	bool there;
+
+	if (!bench_begin(&b, 1 << 20, 0) || !bench_lose_power(&b, boot, 1, &report))
+		return;
+	ok(bench_root(b.s) == 0 && store_sync(b.s) == 0, "a root");
+	in = make_private(b.s, "synced");
+	is_int(segment_sync_private(store_segments(b.s), in.private_segment) | store_sync(b.s), 0, "synced");
+	store_abandon(b.s);
+	snprintf(path, sizeof(path), "segment/%08u.prv", in.private_segment);
+	is_int(b.io->ops->unlink(b.io, path) | b.io->ops->sync_dir(b.io, "segment"), 0, "its segment goes");
+	boot[1]++;
+	b.opt.boot_id = boot;
+	if (!ok(store_open(b.dir, &b.opt, &b.s, &report, NULL) == 0 && report.rebooted,
+		    "the store opens, after a boot"))
+		return;
+	is_u64(report.lost_private, 0, "nothing is said to have been lost with the power");
+	ok(!usable(b.s, &in, &there) && there, "and the file is not empty, but damaged");
+	bench_end(&b);
+}
+
 /* The index is another store's, which shows only behind the record that tells of the segment: so the journal is read again. */
 static void test_lost_private_told_once(void)
 {
@@ -958,6 +986,7 @@ int main(void)
 	for (uint64_t seed = 1; seed <= 5; seed++)
 		test_numbers_after_power_loss(10 * seed);
 	test_lost_private();
+	test_missing_private();
 	test_lost_private_told_once();
 	test_lost_private_tools();
 	test_snapshots();
