@@ -84,7 +84,7 @@ void collective_destroy(struct collective *c); /* after peers_shut_down; NULL is
 int collective_ask(
 	struct collective *c, uint64_t id, enum drain_kind kind, bool for_room, char *const *paths, size_t num);
 void collective_cancel(struct collective *c, uint64_t id);
-/* Whom a session of the job waits for, of what this node knows: "node 2 (host cn17), still mounted"; "": for nobody but itself. */
+/* Whom a session of the job waits for, of what this node knows, and what to do if that is out of order: "node 2 (host cn17), still mounted"; "": nobody but itself. */
 void collective_waits_for(struct collective *c, char *out, size_t cap);
 /* Lines for the job's manifest, to node 0; blocks. 0: it has them. From work(). */
 int collective_tell_lines(struct collective *c, const void *lines, size_t len);

@@ -218,23 +218,17 @@ static bool is_mounted(const struct collective *c, uint32_t node)
 	return !a && !is_gone(c, node);
 }
 
-static bool is_within_reach(const struct collective *c, uint32_t node)
+enum reach { SILENT, MISSING, AWAY, HERE, ANYWHERE };
+
+static enum reach reach_of(const struct collective *c, uint32_t node)
 {
 	struct peers_node n;
 
-	return peers_nodes(c->opt.peers, node, &n, 1) == 1 && n.present;
-}
-
-/* lock is held. It has not said that it is unmounted: it could, */
-static bool is_seen_mounted(const struct collective *c, uint32_t node)
-{
-	return is_mounted(c, node) && is_within_reach(c, node);
-}
-
-/* or not, and may have ended. */
-static bool is_out_of_reach(const struct collective *c, uint32_t node)
-{
-	return is_mounted(c, node) && !is_within_reach(c, node);
+	if (peers_nodes(c->opt.peers, node, &n, 1) != 1)
+		return AWAY;
+	if (!n.present)
+		return n.missing_usec ? MISSING : AWAY;
+	return n.silent ? SILENT : HERE;
 }
 
 /* lock is held. */
@@ -258,9 +252,10 @@ static bool keeps_us(const struct collective *c, uint32_t node)
 	return node != 0 && c->members[node].state == AT_WORK;
 }
 
+typedef bool (*is_waited)(const struct collective *c, uint32_t node);
+
 /* lock is held. The nodes of which that is so; those that there is no room for are counted. */
-static void name_nodes(
-	struct collective *c, bool (*is)(const struct collective *c, uint32_t node), char *out, size_t cap)
+static void name_nodes(struct collective *c, is_waited is, enum reach reach, char *out, size_t cap)
 {
 	static const char more[] = " and 4294967295 more"; /* at most */
 	char name[128];
@@ -269,7 +264,7 @@ static void name_nodes(
 
 	out[0] = '\0';
 	for (uint32_t i = 0; i < c->num_members; i++) {
-		if (!is(c, i))
+		if (!is(c, i) || (reach != ANYWHERE && reach_of(c, i) != reach))
 			continue;
 		peers_name(c->opt.peers, i, name, sizeof(name));
 		if (unnamed || n + strlen(", ") + strlen(name) + sizeof(more) > cap)
@@ -281,37 +276,61 @@ static void name_nodes(
 		snprintf(out + n, cap - n, " and %" PRIu32 " more", unnamed);
 }
 
-/* lock is held. */
-static void name_mounted(struct collective *c, char *out, size_t cap)
-{
-	char seen[CISTERN_ERROR_TEXT_BYTES / 4], away[CISTERN_ERROR_TEXT_BYTES / 4];
+/* What is wrong with them, and what to do. */
+static const char *const trouble[] = {
+	[SILENT] =
+		"without an answer: if it hangs, this goes on when it does, or node_timeout after its daemon was killed",
+	[MISSING] = "its daemon is missing: mount its store again, or this goes on without it after node_timeout",
+	[AWAY] = "out of reach, mounted or not: where its agent has gone, start the agents again (cistern agent)",
+};
 
-	name_nodes(c, is_seen_mounted, seen, sizeof(seen));
-	name_nodes(c, is_out_of_reach, away, sizeof(away));
-	snprintf(out, cap, "%s%s%s%s%s", seen, *seen ? ", still mounted" : "", *seen && *away ? "; " : "", away,
-		*away ? ", out of reach, mounted or not: where its agent has gone, start the agents again (cistern agent)"
-		      : "");
+/* lock is held. here: what those do with whom all is well. */
+static void name_waited(struct collective *c, is_waited is, const char *here, char *out, size_t cap)
+{
+	char names[CISTERN_ERROR_TEXT_BYTES / 4];
+	size_t n = 0;
+
+	out[0] = '\0';
+	for (enum reach reach = SILENT; reach <= HERE && n < cap; reach++) {
+		name_nodes(c, is, reach, names, sizeof(names));
+		if (*names)
+			n += (size_t)snprintf(out + n, cap - n, "%s%s, %s", n ? "; " : "", names,
+				reach == HERE ? here : trouble[reach]);
+	}
+}
+
+static bool has_final(const struct ask *a)
+{
+	while (a && a->kind != DRAIN_FINAL)
+		a = a->next;
+	return a;
+}
+
+/* lock is held. This node has asked node 0, and does nothing itself. */
+static void name_leader(struct collective *c, char *out, size_t cap)
+{
+	enum reach reach = reach_of(c, 0);
+	char leader[128];
+
+	peers_name(c->opt.peers, 0, leader, sizeof(leader));
+	if (reach == HERE)
+		snprintf(out, cap, "other nodes, at work%s; 'cistern status' on %s names them",
+			has_final(c->mine) ? " or still mounted" : "", leader);
+	else
+		snprintf(out, cap, "%s, which leads drains, %s", leader, trouble[reach]);
 }
 
 void collective_waits_for(struct collective *c, char *out, size_t cap)
 {
-	char names[CISTERN_ERROR_TEXT_BYTES] = "", leader[128];
-	const char *doing = ", at work on its part";
-
+	out[0] = '\0';
 	pthread_mutex_lock(&c->lock);
-	if (c->leading) {
-		name_nodes(c, keeps_us, names, sizeof(names));
-	} else if (c->finals) {
-		doing = "";
-		name_mounted(c, names, sizeof(names));
-	} else if (c->mine && !c->working) {
-		doing = "";
-		snprintf(names, sizeof(names),
-			"other nodes, at work or still mounted; 'cistern status' on %s names them",
-			peers_name(c->opt.peers, 0, leader, sizeof(leader)));
-	}
+	if (c->leading)
+		name_waited(c, keeps_us, "at work on its part", out, cap);
+	else if (c->finals)
+		name_waited(c, is_mounted, "still mounted", out, cap);
+	else if (c->mine && !c->working && peers_self(c->opt.peers) != 0)
+		name_leader(c, out, cap);
 	pthread_mutex_unlock(&c->lock);
-	snprintf(out, cap, "%s%s", names, *names ? doing : "");
 }
 
 /* lock is held, given up meanwhile. After a session that all these had asked for. */
@@ -325,7 +344,7 @@ static void finish_finals(struct collective *c, uint64_t served)
 		answer_all(c, &c->finals, c->result, text);
 	} else if (is_over(c) && served == collective_count(c->finals)) {
 		c->leave_usec = 0;
-		name_nodes(c, is_mounted, late, sizeof(late));
+		name_nodes(c, is_mounted, ANYWHERE, late, sizeof(late));
 		snprintf(text, sizeof(text), "%s%s%swhat the other nodes had is drained as far as it could be%s%s",
 			*late ? "still mounted, or out of reach, when the time was over: " : "", late,
 			*late ? "; " : "", c->text[0] ? "; " : "", text_fit(said, sizeof(said), c->text));

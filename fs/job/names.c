@@ -20,6 +20,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -213,6 +214,15 @@ static bool is_same_lock(const struct name_entry *e, const struct names_waiter *
 	return e->id && w->what == NAMES_LOCK && e->node == w->node && e->id == w->id;
 }
 
+/* A node that was given up may have it. Not what is a directory, which we would know. */
+static bool may_be_elsewhere(struct names *n, const struct name_entry *e)
+{
+	struct state_name there;
+
+	return !e->at.ino && (n->lacks || e->lacking) &&
+	       !(state_lookup(n->j->state, e->dir->ino, e->name, &there) == 0 && there.type == S_IFDIR);
+}
+
 /* May it have its answer? 1: yes; 0: it waits; else the error that it gets. */
 static int admit(struct names *n, struct name_entry *e, struct names_waiter *w)
 {
@@ -222,7 +232,7 @@ static int admit(struct names *n, struct name_entry *e, struct names_waiter *w)
 		return 1;
 	if (e->id)
 		return 0;
-	if (!e->at.ino && (n->lacks || e->lacking))
+	if (may_be_elsewhere(n, e))
 		return -EIO;
 	if (w->what == NAMES_LOOKUP)
 		return 1;

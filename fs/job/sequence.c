@@ -360,7 +360,7 @@ static int prepare(struct sequence *s, const struct names_of *n, uint64_t dir, u
 	for (uint32_t i = 0; i < num; i++) {
 		if (status[i] == -EHOSTDOWN)
 			continue;
-		if (w.rc == 0 || (w.rc == -EBUSY && status[i] == -ENOTEMPTY))
+		if (w.rc == 0 || status[i] == -ENOTEMPTY) /* which is certain */
 			w.rc = status[i] == -ECONNRESET ? -EBUSY : status[i];
 	}
 	if (w.rc == 0 && dir)

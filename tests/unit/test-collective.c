@@ -299,15 +299,20 @@ static void let_go(struct world *w)
 	pthread_mutex_unlock(&w->lock);
 }
 
-static void wait_until_awaited(struct world *w, const char *who)
+static void wait_until_awaited_by(struct world *w, uint32_t node, const char *who)
 {
 	char waits[CISTERN_ERROR_TEXT_BYTES] = "";
 
 	for (int tries = 0; strcmp(waits, who) != 0 && tries < 60000; tries++) {
 		usleep(1000);
-		collective_waits_for(w->nodes[0].c, waits, sizeof(waits));
+		collective_waits_for(w->nodes[node].c, waits, sizeof(waits));
 	}
-	is_str(waits, who, "whom unmounted nodes wait for");
+	is_str(waits, who, "whom a node waits for");
+}
+
+static void wait_until_awaited(struct world *w, const char *who)
+{
+	wait_until_awaited_by(w, 0, who);
 }
 
 static unsigned int num_done(struct world *w, unsigned int part, uint32_t node)
@@ -620,6 +625,48 @@ static void test_out_of_reach(void)
 	stop(w);
 }
 
+#define START_AGENTS "out of reach, mounted or not: where its agent has gone, start the agents again (cistern agent)"
+
+/* Who is at work can be lost, and so can node 0 for those that have asked it. */
+static void test_at_work_out_of_reach(void)
+{
+	struct world *w = start(3600ull * 1000000);
+
+	hold(w, WIRE_PART_FILES, 2);
+	collective_ask(w->nodes[1].c, 1, DRAIN_FLUSH, false, NULL, 0);
+	wait_work(w, 2, WIRE_PART_FILES);
+	wait_until_awaited(w, "node 2 (host host2), at work on its part");
+	wait_until_awaited_by(w, 1, "other nodes, at work; 'cistern status' on node 0 (host host0) names them");
+	loopback_lose(w->l, LOOPBACK_ALL);
+	wait_until_awaited(w, "node 2 (host host2), " START_AGENTS);
+	wait_until_awaited_by(w, 1, "node 0 (host host0), which leads drains, " START_AGENTS);
+	loopback_assemble(w->l);
+	wait_until_awaited(w, "node 2 (host host2), at work on its part");
+	let_go(w);
+	ok(wait_answers(w, 1), "it is heard again");
+	collective_ask(w->nodes[1].c, 2, DRAIN_FINAL, false, NULL, 0);
+	wait_until_awaited_by(
+		w, 1, "other nodes, at work or still mounted; 'cistern status' on node 0 (host host0) names them");
+	stop(w);
+}
+
+/* A node that hangs is not to be taken for one that is merely mounted. */
+static void test_hangs(void)
+{
+	struct world *w = start_with(3600ull * 1000000, 500000);
+
+	loopback_set_hanging(w->l, 2, true);
+	collective_ask(w->nodes[0].c, 1, DRAIN_FINAL, false, NULL, 0);
+	collective_ask(w->nodes[1].c, 2, DRAIN_FINAL, false, NULL, 0);
+	wait_until_awaited(w,
+		"node 2 (host host2), without an answer: if it hangs, this goes on when it does, or node_timeout after its "
+		"daemon was killed");
+	loopback_set_hanging(w->l, 2, false);
+	collective_ask(w->nodes[2].c, 3, DRAIN_FINAL, false, NULL, 0);
+	ok(wait_answers(w, 3), "it goes on");
+	stop(w);
+}
+
 /* What it had asked for is forgotten, and the next daemon of that node may number what it asks for in the same way. */
 static void test_final_forgotten(void)
 {
@@ -902,6 +949,8 @@ int main(void)
 	test_late();
 	test_ended();
 	test_out_of_reach();
+	test_at_work_out_of_reach();
+	test_hangs();
 	test_final_forgotten();
 	test_late_files(DRAIN_FLUSH, 2, 3, CISTERN_EXIT_OK);
 	test_late_files(DRAIN_FLUSH, 4, 5, CISTERN_EXIT_OK);

@@ -458,14 +458,15 @@ static void test_home_back_later(void)
 	struct job *other = job_world_job(w, 0);
 	char name[RECORD_NAME_MAX + 1], dir[RECORD_NAME_MAX + 1], path[2 * RECORD_NAME_MAX + 2];
 	struct stat st, now;
+	struct pointer at;
 	int rc = -EIO;
 
 	served_name(dir, server, num, 1000);
 	is_int(path_mkdir(other, dir, 0700), 0, "a directory");
 	is_int(path_stat(other, dir, &st), 0, "it is there");
-	for (unsigned int i = 0, at = UINT32_MAX; at != server; i++) {
+	for (unsigned int i = 0, by = UINT32_MAX; by != server; i++) {
 		long_name(name, i);
-		at = place_name(st.st_ino, name, num);
+		by = place_name(st.st_ino, name, num);
 	}
 	snprintf(path, sizeof(path), "%s/%s", dir, name);
 	is_int(path_create(job_world_job(w, home), path, 0600, O_EXCL), 0, "with a file");
@@ -481,6 +482,7 @@ static void test_home_back_later(void)
 	is_int(path_create(other, name, 0600, 0), -EIO, "so nobody gets the name");
 	is_int(names_close_dir(job_world_job(w, server)->names, st.st_ino), -EIO,
 		"nor does a directory go that may have a file there");
+	is_int(held_lookup(other, STATE_ROOT_INO, dir, &at), 0, "but what is a directory is known to be one");
 	job_world_revive(w, home);
 	for (unsigned int i = 0; rc == -EIO && i < 1000; i++) {
 		rc = path_stat(other, name, &st);
