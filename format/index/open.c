@@ -415,6 +415,8 @@ static int rebuild(struct opening *op)
 	int r;
 
 	close_index(st);
+	if (st->tell_freed)
+		st->opt.freed(0, 0, 0, 0, st->opt.freed_arg);
 	*op->report = (struct state_report){ 0 };
 	op->index_wrong = false;
 	op->rebuilding = true;

@@ -138,6 +138,7 @@ struct state_options {
 	 * A payload range that no state refers to any more, once the journal is durable up to seq. off 0, len UINT64_MAX: a
 	 * whole private segment. Under the lock: queue it, and call nothing here. Also during the replay of a store that is
 	 * opened for writing, for what is freed there (perhaps again: giving back twice does no harm); never in a read-only mode.
+	 * Segment 0: what was told before is not so, the index was wrong, and the replay begins anew.
 	 */
 	void (*freed)(uint32_t segment, uint64_t off, uint64_t len, uint64_t seq, void *freed_arg);
 	void *freed_arg;

@@ -126,7 +126,9 @@ void freed_push(uint32_t segment, uint64_t off, uint64_t len, uint64_t seq, void
 		f.len = FREED_WHOLE / 2 - off; /* "the rest", and sums that cannot overflow */
 	pthread_mutex_lock(&q->mutex);
 	f.held = q->pins > 0 && !drained;
-	if (q->open && !join(q, &f)) {
+	if (segment == 0)
+		q->num = q->num_forgotten = 0;
+	else if (q->open && !join(q, &f)) {
 		if (grow(q))
 			q->ranges[q->num++] = f;
 		else

@@ -10,6 +10,11 @@
  * which is looked up on the disk itself, past the store. The state must also agree with one that is rebuilt from the
  * journal; and both must go on to hold after one more opening.
  *
+ * Beside them are private files, which are written past the journal, at their end only, and sealed at times: what was synced of them must be there,
+ * the rest may be, or be zeros, or (after a loss of power) not be there at all. Who may only read must find all that, too, before the store is opened.
+ *
+ * In some runs the device is full for several calls, a store goes on behind that, and power is lost at one of the next syncs.
+ *
  * Every cell of 4 bytes that a write puts holds the number of that change, so a cell tells where it comes from.
  *
  * CISTERN_TEST_SEED=N repeats a run, CISTERN_TEST_POINTS=N sets how many points are tried (0: all).
@@ -30,6 +35,8 @@
 #include "tests/lib/tap.h"
 
 #define NUM_NAMES   5
+#define NUM_PRIVATE 12
+#define NUM_REFUSED 20 /* so often may a run meet a full device */
 #define NUM_CHANGES 90
 #define MAX_CELLS   (128u << 10 >> 2) /* of a file: 128 KiB */
 #define MAX_FILES   (NUM_CHANGES + 1)
@@ -67,6 +74,14 @@ struct model {
 	struct file *file[MAX_FILES + 1]; /* owned */
 };
 
+struct private_file {
+	bool there, promised; /* made; and durable */
+	bool sealed;
+	uint64_t ino;
+	uint32_t segment;
+	uint32_t num, kept; /* cells: acknowledged; durable */
+};
+
 struct run {
 	struct sim *sim;
 	struct io *io;
@@ -79,10 +94,14 @@ struct run {
 	uint64_t ino[MAX_FILES + 1];
 	unsigned int num, acked, synced; /* changes begun, acknowledged, durable */
 	unsigned int files;
+	bool goes_on;         /* when the device is full */
+	unsigned int refused; /* so often it was */
+	struct private_file private[NUM_PRIVATE];
 	struct model now; /* with all changes begun: to choose sensible ones */
 	char why[1200];   /* what went wrong */
 };
 
+static uint64_t num_lost; /* private segments, over all runs */
 static char work[] = "/tmp/cistern-test-power-XXXXXX";
 
 static uint32_t roll(struct run *r, uint32_t below)
@@ -228,6 +247,8 @@ static int make_change(struct run *r, const struct change *c)
 	*mine = *c;
 	uint64_t seq = state_seq(store_state(r->s)) + 1;
 	e = commit(r, mine, r->num);
+	if (e == -ENOSPC && r->goes_on)
+		r->num--; /* nothing has happened */
 	if (e)
 		return e;
 	mine->seq = seq;
@@ -278,18 +299,125 @@ static int change_data(struct run *r, unsigned int file)
 	return c.num || c.kind == CHANGE_TRUNCATE ? make_change(r, &c) : 0;
 }
 
+/* ---- private files: the cells of file i are all the same ---- */
+
+static uint32_t private_cell(unsigned int i)
+{
+	return 0x1000u + i;
+}
+
+static int make_private(struct run *r, unsigned int i)
+{
+	struct private_file *p = &r->private[i];
+	struct record rec = { .type = RECORD_CREATE, .parent = STATE_ROOT_INO, .mode = S_IFREG | 0644 };
+	bool later = roll(r, 2); /* it gets its segment */
+	int e = segment_create_private(store_segments(r->s), &p->segment);
+
+	if (e)
+		return e;
+	p->ino = rec.ino = state_new_ino(store_state(r->s));
+	rec.segment = later ? 0 : p->segment;
+	sprintf(rec.name, "private%u", i);
+	e = store_commit(r->s, &rec);
+	if (!e && later) {
+		rec = (struct record){ .type = RECORD_PRIVATE, .ino = p->ino, .segment = p->segment };
+		e = store_commit(r->s, &rec);
+		if (e) { /* an ordinary file, which stays empty */
+			p->sealed = true;
+			p->there = true;
+			return e;
+		}
+	}
+	p->there = !e;
+	return e;
+}
+
+/* As the kernel does: past the store. */
+static int append_private(struct run *r, unsigned int i)
+{
+	struct private_file *p = &r->private[i];
+	uint32_t cells[3000], num = 1 + roll(r, 3000);
+	struct io_file *file = NULL;
+	char path[64];
+	int e;
+
+	for (uint32_t c = 0; c < num; c++)
+		cells[c] = private_cell(i);
+	snprintf(path, sizeof(path), "segment/%08u.prv", p->segment);
+	e = io_open(r->io, path, IO_READ | IO_WRITE, &file);
+	if (!e)
+		e = io_write(file, cells, num * CELL, (uint64_t)p->num * CELL);
+	io_close(file);
+	if (!e)
+		p->num += num;
+	return e;
+}
+
+static int seal_private(struct run *r, unsigned int i)
+{
+	struct private_file *p = &r->private[i];
+	struct record_range range = { .len = (uint64_t)p->num * CELL };
+	struct record rec = { .type = RECORD_SEAL,
+		.ino = p->ino,
+		.segment = p->segment,
+		.size = range.len,
+		.ranges = &range,
+		.num_ranges = p->num > 0 };
+	int e = store_commit(r->s, &rec);
+
+	p->sealed = p->sealed || !e;
+	return e;
+}
+
+/* All that was acknowledged before is durable; of a private file that is not sealed, that it is there. */
+static void note_synced(struct run *r)
+{
+	r->synced = r->acked;
+	for (unsigned int i = 0; i < NUM_PRIVATE; i++) {
+		struct private_file *p = &r->private[i];
+
+		p->promised = p->there;
+		if (p->sealed)
+			p->kept = p->num;
+	}
+}
+
 static int sync_all(struct run *r)
 {
 	int e = store_sync(r->s);
 
 	if (!e)
-		r->synced = r->acked;
+		note_synced(r);
 	return e;
+}
+
+static int sync_private(struct run *r, unsigned int i)
+{
+	struct private_file *p = &r->private[i];
+	int e = segment_sync_private(store_segments(r->s), p->segment);
+
+	if (!e)
+		e = sync_all(r);
+	if (!e)
+		p->kept = p->num;
+	return e;
+}
+
+static int change_private(struct run *r)
+{
+	unsigned int i = roll(r, NUM_PRIVATE), what = roll(r, 8);
+
+	if (!r->private[i].there)
+		return make_private(r, i);
+	if (r->private[i].sealed)
+		return 0;
+	return what == 0 ? seal_private(r, i) : what < 3 ? sync_private(r, i) : append_private(r, i);
 }
 
 static int one_step(struct run *r)
 {
-	unsigned int name = 1 + roll(r, NUM_NAMES), file = r->now.name[name], what = roll(r, 16);
+	unsigned int name = 1 + roll(r, NUM_NAMES), file = r->now.name[name], what = roll(r, 20);
+	int e;
 
 	if (what == 0)
 		return sync_all(r);
@@ -297,9 +425,15 @@ static int one_step(struct run *r)
 		return store_maintain(r->s, roll(r, 4) == 0);
 	if (what == 2)
 		return state_compact(store_state(r->s));
+	if (what == 16)
+		return state_checkpoint(store_state(r->s));
+	if (what > 16)
+		return change_private(r);
 	if (!file) {
 		r->files++;
-		return make_change(r, &(struct change){ .kind = CHANGE_CREATE, .file = r->files, .name = name });
+		e = make_change(r, &(struct change){ .kind = CHANGE_CREATE, .file = r->files, .name = name });
+		r->files -= e == -ENOSPC && r->goes_on;
+		return e;
 	}
 	return what < 5 ? change_name(r, name, file) : change_data(r, file);
 }
@@ -319,6 +453,16 @@ static int adopt_root(struct store *s)
 	return store_commit(s, &rec);
 }
 
+/* Behind a full device everything that was acknowledged counts still, and power is lost soon. */
+static int go_on(struct run *r, int e)
+{
+	if (e != -ENOSPC || !r->goes_on || r->refused++ == NUM_REFUSED)
+		return e;
+	if (r->refused == 1)
+		sim_stop_at_sync(r->sim, 1 + roll(r, 6));
+	return 0;
+}
+
 /* Until everything is done and closed, or something fails. */
 static int live(struct run *r)
 {
@@ -327,12 +471,14 @@ static int live(struct run *r)
 	if (!e)
 		e = adopt_root(r->s);
 	while (!e && r->num < NUM_CHANGES)
-		e = one_step(r);
+		e = go_on(r, one_step(r));
 	if (!e) {
 		e = store_close(r->s);
 		r->s = NULL;
 		if (!e)
-			r->synced = r->acked;
+			note_synced(r);
+		for (unsigned int i = 0; !e && i < NUM_PRIVATE; i++)
+			r->private[i].kept = r->private[i].num;
 	}
 	return e;
 }
@@ -420,6 +566,62 @@ static bool is_a_prefix(struct run *r, unsigned int promised, const bool *there)
 	return found;
 }
 
+static int read_private(struct run *r, const struct inode *in, uint32_t *cells, uint64_t cap, uint64_t *ret_size)
+{
+	struct cistern_error err = { 0 };
+	uint64_t allocated;
+	int64_t mtime_ns;
+	int e = 0;
+
+	*ret_size = in->size;
+	if (in->flags & INODE_PRIVATE)
+		e = segment_private_size(store_segments(r->s), in->private_segment, ret_size, &allocated, &mtime_ns);
+	if (e || *ret_size > cap || *ret_size == 0)
+		return e ? e : *ret_size ? -EFBIG : 0;
+	return in->flags & INODE_PRIVATE ? segment_read(store_segments(r->s), in->private_segment, 0, cells, *ret_size)
+					 : store_read(r->s, in, 0, *ret_size, cells, true, NULL, NULL, &err);
+}
+
+static bool private_holds(struct run *r, unsigned int i, uint32_t *cells, uint64_t cap)
+{
+	const struct private_file *p = &r->private[i];
+	struct state_name found;
+	struct inode in;
+	char name[16];
+	uint64_t size;
+	int e;
+
+	snprintf(name, sizeof(name), "private%u", i);
+	e = state_lookup(store_state(r->s), STATE_ROOT_INO, name, &found);
+	if (!e)
+		e = state_inode(store_state(r->s), found.ino, &in);
+	if (e)
+		return !p->promised || fail(r, "%s: %s", name, strerror(-e));
+	e = read_private(r, &in, cells, cap, &size);
+	if (e)
+		return fail(r, "%s cannot be read: %s", name, strerror(-e));
+	if (size < (uint64_t)p->kept * CELL)
+		return fail(r, "%s has %llu bytes instead of %u", name, (unsigned long long)size, p->kept * CELL);
+	for (uint64_t c = 0; c < size / CELL; c++)
+		if (cells[c] != private_cell(i) && (c < p->kept || c >= p->num || cells[c]))
+			if (c < p->num) /* behind that is what a failed append has left */
+				return fail(r, "%s, cell %llu of %u kept ones: %x", name, (unsigned long long)c,
+					p->kept, cells[c]);
+	return true;
+}
+
+static bool privates_hold(struct run *r)
+{
+	uint64_t cap = (uint64_t)(NUM_CHANGES + 400) * 3000 * CELL;
+	uint32_t *cells = malloc(cap);
+	bool good = cells;
+
+	for (unsigned int i = 0; good && i < NUM_PRIVATE; i++)
+		good = private_holds(r, i, cells, cap);
+	free(cells);
+	return good;
+}
+
 static void first_difference(const char *line, void *arg)
 {
 	struct run *r = arg;
@@ -458,7 +660,7 @@ static bool holds(struct run *r, unsigned int promised, const bool *there, const
 {
 	char why[1024];
 
-	if (is_a_prefix(r, promised, there) && same_rebuilt(r))
+	if (is_a_prefix(r, promised, there) && privates_hold(r) && (r->opt.mode == STORE_READ_ONLY || same_rebuilt(r)))
 		return true;
 	snprintf(why, sizeof(why), "%.900s", r->why);
 	return fail(r, "%s: %s (%u changes begun, %u acknowledged, %u synced)", when, why, r->num, r->acked, r->synced);
@@ -473,6 +675,7 @@ static bool reopen(struct run *r, const char *when)
 	if (open_store(r, &report, &err) != 0)
 		return fail(r, "%s: %s (%u changes begun, %u acknowledged, %u synced)", when, err.text, r->num,
 			r->acked, r->synced);
+	num_lost += report.lost_private;
 	return true;
 }
 
@@ -504,6 +707,12 @@ static uint64_t synced_upto(struct run *r)
 	return upto > checkpoint ? upto : checkpoint;
 }
 
+/* There is no store yet, or not all of it, and nothing in it: who may only read cannot make one. */
+static bool never_began(const struct run *r)
+{
+	return r->synced == 0 && r->acked == 0 && !r->private[0].promised;
+}
+
 /* Opened, killed, opened again, closed, opened: always the same, and it can be written. */
 static bool survives(struct run *r, unsigned int promised)
 {
@@ -514,7 +723,12 @@ static bool survives(struct run *r, unsigned int promised)
 		const struct change *c = &r->change[i - 1];
 		there[i] = c->kind == CHANGE_WRITE && ((c->seq && c->seq <= upto) || payload_is_there(r, c, i));
 	}
-	good = reopen(r, "opened") && holds(r, promised, there, "opened");
+	r->opt.mode = STORE_READ_ONLY;
+	good = never_began(r) || (reopen(r, "opened to be read") && holds(r, promised, there, "opened to be read"));
+	store_abandon(r->s);
+	r->s = NULL;
+	r->opt.mode = STORE_CREATE_OR_OPEN;
+	good = good && reopen(r, "opened") && holds(r, promised, there, "opened");
 	store_abandon(r->s);
 	r->s = NULL;
 	good = good && reopen(r, "killed and opened") && holds(r, promised, there, "killed and opened");
@@ -580,6 +794,15 @@ static bool run_power(struct run *r, uint64_t seed, uint64_t k)
 	return good;
 }
 
+/* A death takes nothing of it. */
+static void keep_acknowledged(struct run *r)
+{
+	for (unsigned int i = 0; i < NUM_PRIVATE; i++) {
+		r->private[i].promised = r->private[i].there;
+		r->private[i].kept = r->private[i].num;
+	}
+}
+
 static bool run_fault(struct run *r, uint64_t seed, uint64_t n, int error, bool power)
 {
 	bool good = begin(r, seed);
@@ -597,7 +820,32 @@ static bool run_fault(struct run *r, uint64_t seed, uint64_t n, int error, bool 
 	if (power && sim_power_cut(r->sim, seed + n) != 0)
 		good = fail(r, "no memory");
 	memset(r->boot, power ? 2 : 1, sizeof(r->boot));
+	if (!power)
+		keep_acknowledged(r);
 	good = good && survives(r, power ? r->synced : r->acked);
+	end(r);
+	return good;
+}
+
+/* The device is full for num calls, from the n-th on; power is lost soon after. */
+static bool run_full(struct run *r, uint64_t seed, uint64_t n, uint64_t num)
+{
+	bool good = begin(r, seed);
+
+	if (!good)
+		return false;
+	r->goes_on = true;
+	sim_fail_for(r->sim, n, num, ENOSPC);
+	(void)live(r);
+	store_abandon(r->s);
+	r->s = NULL;
+	sim_fail_after(r->sim, 0, 0);
+	if (sim_power_cut(r->sim, seed + n) != 0)
+		good = fail(r, "no memory");
+	memset(r->boot, 2, sizeof(r->boot));
+	if (n % 2)
+		remove_tree(r->index);
+	good = good && survives(r, r->synced);
 	end(r);
 	return good;
 }
@@ -644,6 +892,13 @@ static void try_all(struct run *r, uint64_t seed, uint64_t points)
 				(unsigned long long)n, r->why);
 	ok(failed == 0, "seed %llu: every %llu. of %llu calls failed once", (unsigned long long)seed,
 		(unsigned long long)step, (unsigned long long)calls);
+	failed = 0;
+	for (uint64_t n = 1 + seed % step; n <= calls && failed < 5; n += step)
+		if (!run_full(r, seed, n, 1 + n % 7))
+			failed += !ok(false, "seed %llu: device full from call %llu on: %s", (unsigned long long)seed,
+				(unsigned long long)n, r->why);
+	ok(failed == 0, "seed %llu: full for some calls at every %llu. of %llu calls, then power lost",
+		(unsigned long long)seed, (unsigned long long)step, (unsigned long long)calls);
 }
 
 int main(void)
@@ -656,6 +911,7 @@ int main(void)
 	if (!ok(r && mkdtemp(work), "a directory"))
 		return done_testing();
 	try_all(r, seed, points);
+	tap_diag("of %llu private files something was lost with the power", (unsigned long long)num_lost);
 	remove_tree(work);
 	free(r);
 	return done_testing();

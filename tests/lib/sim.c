@@ -36,8 +36,8 @@ struct sim {
 	size_t file_limit;
 	uint64_t capacity;
 	uint64_t calls, syncs, power_cuts;
-	uint64_t fail_in; /* 0: no failure to come */
-	uint64_t stop_in; /* 0: no stop to come */
+	uint64_t fail_in, fail_num; /* so many failures to come: the next calls but fail_in - 1 */
+	uint64_t stop_in;           /* 0: no stop to come */
 	int fail_error;
 	bool stopped;
 };
@@ -89,7 +89,12 @@ static int gate_change(struct sim *sim, const struct sim_file *file)
 	if (r)
 		return r;
 	sim->calls++;
-	return sim->fail_in && --sim->fail_in == 0 ? -sim->fail_error : 0;
+	if (sim->fail_in > 1 || sim->fail_num == 0) {
+		sim->fail_in -= sim->fail_in > 1;
+		return 0;
+	}
+	sim->fail_num--;
+	return -sim->fail_error;
 }
 
 /* Takes a mapped image away from the disk. */
@@ -638,16 +643,22 @@ int sim_power_cut(struct sim *sim, uint64_t seed)
 			sim_inode_power_cut(sim->names.seen.entries[i].inode, &random);
 	sim->power_cuts++;
 	sim->stopped = false;
-	sim->stop_in = sim->fail_in = 0;
+	sim->stop_in = sim->fail_num = 0;
 	return 0;
 }
 
-void sim_fail_after(struct sim *sim, uint64_t n, int error)
+void sim_fail_for(struct sim *sim, uint64_t n, uint64_t num, int error)
 {
 	LOCKED(sim);
 
 	sim->fail_in = n;
+	sim->fail_num = n ? num : 0;
 	sim->fail_error = error < 0 ? -error : error;
+}
+
+void sim_fail_after(struct sim *sim, uint64_t n, int error)
+{
+	sim_fail_for(sim, n, 1, error);
 }
 
 void sim_stop_at_sync(struct sim *sim, uint64_t k)

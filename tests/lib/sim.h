@@ -48,6 +48,8 @@ int sim_power_cut(struct sim *sim, uint64_t seed);
  * has written its first half. n = 0: never.
  */
 void sim_fail_after(struct sim *sim, uint64_t n, int error);
+/* Likewise num calls, one behind the other. */
+void sim_fail_for(struct sim *sim, uint64_t n, uint64_t num, int error);
 /*
  * When the k-th sync from now (1: the next one) begins, the device stops: that sync and every later call of any kind
  * gives -EIO, and nothing that happens later, stores to mappings included, reaches the disk. Then sim_power_cut().

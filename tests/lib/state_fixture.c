@@ -55,9 +55,10 @@ static void on_freed(uint32_t segment, uint64_t off, uint64_t len, uint64_t seq,
 {
 	struct state_fixture *f = arg;
 
-	(void)segment;
 	(void)seq;
-	if (off == 0 && len == UINT64_MAX)
+	if (segment == 0)
+		f->freed_privates = f->freed_bytes = 0;
+	else if (off == 0 && len == UINT64_MAX)
 		f->freed_privates++;
 	else
 		f->freed_bytes += len;

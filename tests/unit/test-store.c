@@ -812,6 +812,42 @@ static void test_lost_private_told_once(void)
 	ok(lost > 0, "it was lost %llu times", (unsigned long long)lost);
 }
 
+/* What a replay frees by the index of another store is not given back. */
+static void test_wrong_index_frees_nothing(void)
+{
+	struct state_report report = { 0 };
+	struct cistern_error err = { 0 };
+	struct bench b, other;
+	struct inode full, empty;
+
+	if (!bench_begin(&b, 1 << 20, 0) || !bench_begin(&other, 1 << 20, 0))
+		return;
+	full = bench_file(b.s, "full");
+	empty = bench_file(b.s, "empty");
+	bench_file(other.s, "his");
+	ok(bench_fill(other.s, &(struct inode){ .ino = bench_file(other.s, "too").ino }, 0, 1 << 18, 'o') == 0 &&
+			bench_fill(b.s, &full, 0, 1 << 18, 'f') == 0 && store_maintain(b.s, true) == 0 &&
+			store_maintain(other.s, true) == 0 &&
+			state_seq(store_state(b.s)) == state_seq(store_state(other.s)),
+		"two stores of the same age, with the same place in use by other files");
+	is_int(bench_fill(b.s, &empty, 0, 1 << 18, 'e'), 0, "by the other index that frees the place");
+	bench_file(b.s, "his");
+	store_abandon(b.s);
+	store_abandon(other.s);
+	b.s = other.s = NULL;
+	remove_tree(b.index);
+	if (rename(other.index, b.index) != 0)
+		abort();
+	if (!ok(store_open(b.dir, &b.opt, &b.s, &report, &err) == 0, "the store opens %s", err.text))
+		return;
+	ok(report.rebuilt, "the index was the wrong one");
+	ok(store_sync(b.s) == 0 && store_maintain(b.s, true) == 0 && store_maintain(b.s, true) == 0, "maintained");
+	ok(bench_reads(b.s, full.ino, 0, 1 << 18, 'f') && bench_reads(b.s, empty.ino, 0, 1 << 18, 'e'),
+		"both files are whole");
+	bench_end(&b);
+	bench_end(&other);
+}
+
 /* A dead store of another boot, on real files: one private file was synced, of the other one the name was lost. */
 static bool make_dead(const char *dir)
 {
@@ -989,6 +1025,7 @@ int main(void)
 	test_missing_private();
 	test_lost_private_told_once();
 	test_lost_private_tools();
+	test_wrong_index_frees_nothing();
 	test_snapshots();
 	test_threads();
 	remove_tree(work);
