@@ -276,42 +276,46 @@ static void take_back(struct job *j, struct shared *s, uint32_t but, struct reca
 	}
 }
 
-/* All go on that wait for recalls; rc < 0: they ask again, or wait until they are bound no more. */
-static void answer_waiting(struct shared *s, int rc)
-{
-	struct leases *l = &s->leases;
+struct answer {                    /* to those who waited for recalls */
+	struct peers_request **rq; /* owned */
+	size_t num;
+	int rc; /* < 0: they ask again, or wait until they are bound no more */
+};
 
-	pthread_mutex_lock(&s->mutex);
-	struct peers_request **rq = l->waiting;
-	size_t num = l->num_waiting;
+/* mutex is held, as since no recall is under way: who comes later waits for one of his own. */
+static struct answer take_waiting(struct leases *l)
+{
+	struct answer a = { l->waiting, l->num_waiting, share_now_usec() < l->stuck_usec ? -EAGAIN : 0 };
+
 	l->waiting = NULL;
 	l->num_waiting = l->cap_waiting = 0;
-	pthread_mutex_unlock(&s->mutex);
-	for (size_t i = 0; i < num; i++)
-		peers_reply_status(rq[i], rc);
-	free(rq);
+	return a;
 }
 
-/* True: it was the last one that is waited for. */
-static bool batch_less(struct recall *r)
+/* Nobody is answered but when it was the last one that is waited for. */
+static struct answer batch_less(struct recall *r)
 {
 	struct leases *l = &r->s->leases;
+	struct answer a = { 0 };
 
 	pthread_mutex_lock(&r->s->mutex);
 	bool counts = r->batch == l->batch;
 	if (counts && r->failed && l->stuck_usec < r->over_usec)
 		l->stuck_usec = r->over_usec;
-	bool last = counts && --l->num_recalls == 0;
+	if (counts && --l->num_recalls == 0)
+		a = take_waiting(l);
 	pthread_mutex_unlock(&r->s->mutex);
-	return last;
+	return a;
 }
 
 static void recall_less(struct recall *r)
 {
 	if (--r->left > 0)
 		return;
-	if (batch_less(r))
-		answer_waiting(r->s, share_now_usec() < r->s->leases.stuck_usec ? -EAGAIN : 0);
+	struct answer a = batch_less(r);
+	for (size_t i = 0; i < a.num; i++)
+		peers_reply_status(a.rq[i], a.rc);
+	free(a.rq);
 	shared_put(r->j, r->s);
 	free(r->nodes);
 	free(r);

@@ -235,6 +235,72 @@ static void test_hanging(void)
 	end(&t);
 }
 
+/* ---- two that begin to write at the same time */
+
+static struct shared *_Atomic watched; /* at its home; NULL: none */
+
+/*
+ * The linker puts this in the place of pthread_mutex_unlock (Makemodule.am): where all recalls are done, and those who wait for them have not been
+ * taken along, another one comes in between.
+ */
+int __real_pthread_mutex_unlock(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex);
+
+static bool is_recalling(struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	bool is = s->leases.num_recalls > 0;
+	__real_pthread_mutex_unlock(&s->mutex);
+	return is;
+}
+
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
+{
+	struct shared *s = watched;
+	bool open = s && mutex == &s->mutex && s->leases.num_recalls == 0 && s->leases.num_waiting > 0;
+	int rc = __real_pthread_mutex_unlock(mutex);
+
+	for (int tries = 0; open && tries < 1000 && !is_recalling(s); tries++)
+		usleep(1000);
+	return rc;
+}
+
+static void *write_two(void *arg)
+{
+	struct scene *t = arg;
+
+	return (void *)(intptr_t)opened_put(&t->at[1], "two", 0);
+}
+
+/* The recall that the first one waits for is done: the other one waits for his own. */
+static void test_two_at_once(void)
+{
+	struct scene t;
+	pthread_t thread;
+	void *put;
+
+	begin_with(&t, TIMEOUT_USEC, NODES);
+	struct shared *home = t.at[0].file->shared;
+	is_int(opened_put(&t.at[1], "one", 0), 3, "a node writes");
+	ok(reads_on(&t, 1, 0, "one") && reads_on(&t, 0, 0, "one"),
+		"it reads until it has a lease, and so does the home");
+	uint64_t before = home->leases.writes;
+	watched = home;
+	loopback_set_deaf(job_world_loopback(t.w), 1, true);
+	pthread_create(&thread, NULL, write_two, &t);
+	while (home->leases.writes == before || is_recalling(home))
+		usleep(1000);
+	ok(is_leased(&t, 1), "it is about to write: the home gives its lease back");
+	ok(opened_put(&t.at[2], "new", 10) == 3, "another one writes");
+	ok(!is_leased(&t, 1), "not before the first one's lease is over");
+	watched = NULL;
+	loopback_set_deaf(job_world_loopback(t.w), 1, false);
+	pthread_join(thread, &put);
+	is_int((int)(intptr_t)put, 3, "both have written");
+	ok(reads(&t, 1, 10, "new") && reads(&t, 2, 0, "two"), "and read what the other one has");
+	end(&t);
+}
+
 static void test_over_by_itself(void)
 {
 	struct scene t;
@@ -433,6 +499,7 @@ int main(void)
 	test_opened_later();
 	test_home_restarted();
 	test_hanging();
+	test_two_at_once();
 	test_over_by_itself();
 	for (uint64_t seed = 1; seed <= 3; seed++)
 		test_crowd(seed);
