@@ -78,7 +78,7 @@ enum lease_said lease_ask(struct shared *s, uint64_t bind_usec)
 	enum lease_said said = LEASE_CALM;
 
 	pthread_mutex_lock(&s->mutex);
-	if (s->dirty_usec || s->telling_usec)
+	if (s->dirty_usec || s->telling_usec || s->left)
 		said = LEASE_UNCOMMITTED;
 	else if (s->lease.num_writing)
 		said = LEASE_WRITING;
