@@ -20,11 +20,15 @@
 #define LEASE_USEC \
 	2000000u /* a round in so long renews it; so long at the most does a write wait for who does not answer */
 
+static uint64_t min_usec(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Of a node that is given up the home knows no lease any more: it is over well before that. */
 uint64_t lease_usec(const struct job *j)
 {
-	uint64_t brief = peers_brief_usec(j->peers);
-
-	return brief < LEASE_USEC ? brief : LEASE_USEC;
+	return min_usec(LEASE_USEC, min_usec(peers_brief_usec(j->peers), peers_missing_usec(j->peers) / 2));
 }
 
 /* ---- who reads */
@@ -88,10 +92,10 @@ enum lease_said lease_ask(struct shared *s, uint64_t bind_usec)
 	return said;
 }
 
-void lease_bind(struct job *j, struct shared *s)
+void lease_bind(struct shared *s)
 {
 	pthread_mutex_lock(&s->mutex);
-	s->lease.bound_usec = share_now_usec() + lease_usec(j);
+	s->lease.bound_usec = share_now_usec() + LEASE_USEC; /* no home gives longer ones */
 	pthread_mutex_unlock(&s->mutex);
 }
 

@@ -17,12 +17,13 @@
 #include "tests/lib/opened.h"
 #include "tests/lib/tap.h"
 
-#define NODES        4u
-#define TIMEOUT_USEC 2000000u
-#define LEASE_USEC   (TIMEOUT_USEC / 2)
-#define CALM_READS   12 /* more than it takes until there is a lease */
-#define ROUNDS       400u
-#define FREE_USEC    2000000u
+#define NODES             4u
+#define TIMEOUT_USEC      2000000u
+#define LEASE_USEC        (TIMEOUT_USEC / 2)
+#define NODE_TIMEOUT_USEC 600000u
+#define CALM_READS        12 /* more than it takes until there is a lease */
+#define ROUNDS            400u
+#define FREE_USEC         2000000u
 
 struct scene {
 	struct job_world *w;
@@ -30,17 +31,20 @@ struct scene {
 	struct opened at[NODES]; /* node 0 is its home */
 };
 
-static void begin_with(struct scene *t, uint64_t timeout_usec, uint32_t num_open)
+static void begin_in(struct scene *t, const struct job_world_options *opt, uint32_t num_open)
 {
-	const struct job_world_options opt = { .num = NODES, .settings = "data=log", .timeout_usec = timeout_usec };
-
-	*t = (struct scene){ .w = job_world_start_with(&opt) };
+	*t = (struct scene){ .w = job_world_start_with(opt) };
 	t->ino = opened_create(t->w, 0, "f", O_RDWR, &t->at[0]);
 	for (uint32_t n = 0; n < NODES; n++) {
 		job_world_job(t->w, n)->share->tell_usec = UINT64_MAX;
 		if (n > 0 && n < num_open)
 			is_int(opened_at(t->w, n, t->ino, O_RDWR, &t->at[n]), 0, "opened");
 	}
+}
+
+static void begin_with(struct scene *t, uint64_t timeout_usec, uint32_t num_open)
+{
+	begin_in(t, &(struct job_world_options){ .num = NODES, .timeout_usec = timeout_usec }, num_open);
 }
 
 static void end(struct scene *t)
@@ -317,6 +321,33 @@ static void test_over_by_itself(void)
 	end(&t);
 }
 
+static bool is_gone(struct scene *t, uint32_t node)
+{
+	struct peers_node n;
+
+	return peers_nodes(job_world_peers(t->w, 0), node, &n, 1) == 1 && n.gone;
+}
+
+/* Its home forgets a node that it gives up, which may read on. */
+static void test_given_up(void)
+{
+	struct scene t;
+
+	begin_in(&t, &(struct job_world_options){ .num = NODES, .node_timeout_usec = NODE_TIMEOUT_USEC }, NODES);
+	is_int(opened_put(&t.at[1], "one", 0), 3, "a node writes");
+	ok(reads_on(&t, 2, 0, "one"), "another one has a lease");
+	loopback_cut(job_world_loopback(t.w), 2);
+	ok(is_leased(&t, 2), "its link is cut");
+	for (int tries = 0; tries < 1000 && !is_gone(&t, 2); tries++)
+		usleep(10000);
+	ok(is_gone(&t, 2), "it is given up");
+	is_int(opened_put(&t.at[1], "two", 0), 3, "the first one writes");
+	ok(!is_leased(&t, 2), "the lease was over by then");
+	job_release(t.at[2].j, t.at[2].file);
+	t.at[2].file = NULL;
+	end(&t);
+}
+
 /* ---- at random */
 
 struct crowd {
@@ -501,6 +532,7 @@ int main(void)
 	test_hanging();
 	test_two_at_once();
 	test_over_by_itself();
+	test_given_up();
 	for (uint64_t seed = 1; seed <= 3; seed++)
 		test_crowd(seed);
 	test_free_crowd(1, 0);
