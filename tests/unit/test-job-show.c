@@ -84,6 +84,24 @@ static void test_shown(void)
 	end(&t);
 }
 
+static void test_copied(void)
+{
+	struct scene t;
+	struct opened to;
+	struct job_bytes where;
+	char buf[4] = "";
+
+	begin(&t, "data=log");
+	is_int(opened_put(&t.at[1], "one", 0), 3, "a node writes");
+	ok(opened_create(t.w, 2, "g", O_RDWR, &to) != 0, "another one makes a file");
+	is_int(job_copy_range(t.at[2].j, t.at[2].file, 0, to.file, 0, 3), 3, "and copies that");
+	is_int(job_read_bytes(to.j, to.file, true, buf, 3, 0, &where), 3, "what it has then");
+	ok(memcmp(where.at, "one", 3) == 0, "is what was written");
+	job_bytes_end(&where);
+	is_int(opened_close(&to), 0, "closed");
+	end(&t);
+}
+
 static void *read_late(void *arg)
 {
 	return (void *)(intptr_t)reads(arg, 2, true, 0, "one");
@@ -346,6 +364,7 @@ static void test_left_without_power(void)
 int main(void)
 {
 	test_shown();
+	test_copied();
 	test_home_restarted();
 	test_not_wanted();
 	test_visible_anyway();
