@@ -640,6 +640,7 @@ static void end(struct shared *s, const struct commit *c, int rc)
 	if (rc < 0 && c->fresh && (!s->dirty_usec || s->dirty_usec > s->telling_usec))
 		s->dirty_usec = s->telling_usec;
 	s->resend = rc < 0 || c->again;
+	s->left = s->left && s->resend;
 	if (rc == 0 && c->fresh && s->own_end <= c->end)
 		s->own_end = 0; /* the home knows of it now */
 	s->telling_usec = 0;
@@ -748,45 +749,7 @@ void shared_mark_dirty(struct job *j, struct shared *s, uint64_t since_usec, uin
 		share_update_hold(j);
 }
 
-/* ---- layers of an earlier life, or those that a domain home may have lost */
-
-static bool has_uncommitted(struct job *j, uint64_t ino)
-{
-	struct extent first;
-	uint64_t next;
-	size_t num;
-
-	return state_uncommitted(store_state(j->opt.store), ino, 0, &first, 1, &num, &next) == 0 && num > 0;
-}
-
-static int mark_layer(const struct inode *in, void *arg)
-{
-	struct job *j = arg;
-
-	if (!(in->flags & (INODE_SHARED | INODE_FOREIGN)))
-		return 0;
-	struct shared *s = shared_get(j, in->ino);
-	if (!s)
-		return -ENOMEM;
-	bool uncommitted = !j->share->swept && has_uncommitted(j, in->ino);
-	pthread_mutex_lock(&s->mutex);
-	s->resend = true;
-	if (uncommitted && !s->dirty_usec)
-		s->dirty_usec = 1; /* since long ago */
-	if (uncommitted && s->own_end < in->size)
-		s->own_end = in->size;
-	pthread_mutex_unlock(&s->mutex);
-	shared_put(j, s);
-	return 0;
-}
-
-void commit_sweep(struct job *j)
-{
-	int rc = state_each_inode(store_state(j->opt.store), mark_layer, j);
-
-	j->share->swept = rc == 0;
-	share_update_hold(j);
-}
+/* ---- all layers again */
 
 struct layers {         /* of this store */
 	uint64_t *inos; /* owned */
@@ -903,7 +866,7 @@ int share_commit_all(struct job *j)
 	if (rc < 0)
 		return rc;
 	if (!j->share->swept)
-		commit_sweep(j);
+		sweep_all(j);
 	shared_each(j, commit_one, &rc);
 	return rc;
 }

@@ -103,15 +103,20 @@ void job_bytes_end(struct job_bytes *b)
 	*b = (struct job_bytes){ 0 };
 }
 
-ssize_t job_read(struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off)
+static ssize_t read_into(struct job *j, struct job_file *file, bool process, void *buf, size_t len, uint64_t off)
 {
 	struct job_bytes where;
-	ssize_t got = job_read_bytes(j, file, false, buf, len, off, &where);
+	ssize_t got = job_read_bytes(j, file, process, buf, len, off, &where);
 
 	if (got > 0 && where.at != buf)
 		memcpy(buf, where.at, (size_t)got);
 	job_bytes_end(&where);
 	return got;
+}
+
+ssize_t job_read(struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off)
+{
+	return read_into(j, file, false, buf, len, off);
 }
 
 ssize_t job_write(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off)
@@ -177,7 +182,7 @@ static ssize_t copy(struct job *j, struct job_file *from, uint64_t from_off, str
 
 	while ((size_t)done < len) {
 		size_t want = len - (size_t)done < COPY_BYTES ? len - (size_t)done : COPY_BYTES;
-		ssize_t got = job_read(j, from, buf, want, from_off + (size_t)done);
+		ssize_t got = read_into(j, from, true, buf, want, from_off + (size_t)done);
 
 		if (got > 0)
 			got = job_write(j, to, buf, (size_t)got, to_off + (size_t)done);

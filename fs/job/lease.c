@@ -20,11 +20,15 @@
 #define LEASE_USEC \
 	2000000u /* a round in so long renews it; so long at the most does a write wait for who does not answer */
 
+static uint64_t min_usec(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Of a node that is given up the home knows no lease any more: it is over well before that. */
 uint64_t lease_usec(const struct job *j)
 {
-	uint64_t brief = peers_brief_usec(j->peers);
-
-	return brief < LEASE_USEC ? brief : LEASE_USEC;
+	return min_usec(LEASE_USEC, min_usec(peers_brief_usec(j->peers), peers_missing_usec(j->peers) / 2));
 }
 
 /* ---- who reads */
@@ -78,7 +82,7 @@ enum lease_said lease_ask(struct shared *s, uint64_t bind_usec)
 	enum lease_said said = LEASE_CALM;
 
 	pthread_mutex_lock(&s->mutex);
-	if (s->dirty_usec || s->telling_usec)
+	if (s->dirty_usec || s->telling_usec || s->left)
 		said = LEASE_UNCOMMITTED;
 	else if (s->lease.num_writing)
 		said = LEASE_WRITING;
@@ -88,10 +92,10 @@ enum lease_said lease_ask(struct shared *s, uint64_t bind_usec)
 	return said;
 }
 
-void lease_bind(struct job *j, struct shared *s)
+void lease_bind(struct shared *s)
 {
 	pthread_mutex_lock(&s->mutex);
-	s->lease.bound_usec = share_now_usec() + lease_usec(j);
+	s->lease.bound_usec = share_now_usec() + LEASE_USEC; /* no home gives longer ones */
 	pthread_mutex_unlock(&s->mutex);
 }
 
@@ -276,42 +280,46 @@ static void take_back(struct job *j, struct shared *s, uint32_t but, struct reca
 	}
 }
 
-/* All go on that wait for recalls; rc < 0: they ask again, or wait until they are bound no more. */
-static void answer_waiting(struct shared *s, int rc)
-{
-	struct leases *l = &s->leases;
+struct answer {                    /* to those who waited for recalls */
+	struct peers_request **rq; /* owned */
+	size_t num;
+	int rc; /* < 0: they ask again, or wait until they are bound no more */
+};
 
-	pthread_mutex_lock(&s->mutex);
-	struct peers_request **rq = l->waiting;
-	size_t num = l->num_waiting;
+/* mutex is held, as since no recall is under way: who comes later waits for one of his own. */
+static struct answer take_waiting(struct leases *l)
+{
+	struct answer a = { l->waiting, l->num_waiting, share_now_usec() < l->stuck_usec ? -EAGAIN : 0 };
+
 	l->waiting = NULL;
 	l->num_waiting = l->cap_waiting = 0;
-	pthread_mutex_unlock(&s->mutex);
-	for (size_t i = 0; i < num; i++)
-		peers_reply_status(rq[i], rc);
-	free(rq);
+	return a;
 }
 
-/* True: it was the last one that is waited for. */
-static bool batch_less(struct recall *r)
+/* Nobody is answered but when it was the last one that is waited for. */
+static struct answer batch_less(struct recall *r)
 {
 	struct leases *l = &r->s->leases;
+	struct answer a = { 0 };
 
 	pthread_mutex_lock(&r->s->mutex);
 	bool counts = r->batch == l->batch;
 	if (counts && r->failed && l->stuck_usec < r->over_usec)
 		l->stuck_usec = r->over_usec;
-	bool last = counts && --l->num_recalls == 0;
+	if (counts && --l->num_recalls == 0)
+		a = take_waiting(l);
 	pthread_mutex_unlock(&r->s->mutex);
-	return last;
+	return a;
 }
 
 static void recall_less(struct recall *r)
 {
 	if (--r->left > 0)
 		return;
-	if (batch_less(r))
-		answer_waiting(r->s, share_now_usec() < r->s->leases.stuck_usec ? -EAGAIN : 0);
+	struct answer a = batch_less(r);
+	for (size_t i = 0; i < a.num; i++)
+		peers_reply_status(a.rq[i], a.rc);
+	free(a.rq);
 	shared_put(r->j, r->s);
 	free(r->nodes);
 	free(r);

@@ -26,7 +26,7 @@ enum lease_said {
 
 /* CALM: and for bind_usec from now on we tell the home before we write. */
 enum lease_said lease_ask(struct shared *s, uint64_t bind_usec);
-void lease_bind(struct job *j, struct shared *s); /* the same, from when we begin to write the file */
+void lease_bind(struct shared *s); /* the same, from when we begin to write the file */
 /* Around a write of a process: no other node has a lease then. Waits for the home, as long as we are bound at the most. */
 void lease_begin_write(struct job *j, struct shared *s);
 void lease_end_write(struct shared *s);

@@ -118,7 +118,7 @@ static int register_locked(struct job *j, struct shared *s, struct view *v)
 		view_get(&reply, v);
 		shared_apply(s, v, asked_usec);
 		if (v->flags & VIEW_BOUND)
-			lease_bind(j, s);
+			lease_bind(s);
 		pthread_mutex_lock(&s->mutex);
 		s->registered = true;
 		pthread_mutex_unlock(&s->mutex);

@@ -443,7 +443,7 @@ static void *share_main(void *arg)
 			break;
 		pthread_mutex_unlock(&sh->wake);
 		if (sweep)
-			commit_sweep(sh->j);
+			sweep_all(sh->j);
 		if (peers_numbered(sh->j->peers))
 			catch_up_round(sh->catch_up);
 		registry_tell_gone(sh->j);

@@ -5,7 +5,7 @@
 /*
  * Data of files that more than one node has open: what the files of this part share. share.c: its life, the table of
  * files, the thread that catches up; registry.c: what the home of a file knows and does; tell.c: who is told of it; open.c: opening, at home and elsewhere;
- * commit.c: a node's own writes become everybody's; map.c: where bytes are; read.c, write.c, cut.c: the calls.
+ * commit.c: a node's own writes become everybody's; sweep.c: those of an earlier daemon; map.c: where bytes are; read.c, write.c, cut.c: the calls.
  *
  * Locks, from top to bottom: shared.open_lock, cut_lock, commit_lock; shared.lock; size_lock; share.table; shared.mutex. Only the first
  * three are held while another node is asked.
@@ -182,6 +182,7 @@ struct shared {
 	uint64_t dirty_usec;   /* since when there is something of that; 0: nothing */
 	uint64_t telling_usec; /* the same of what a commit is about; 0: none */
 	bool resend;           /* what was committed must be told again */
+	bool left;             /* since our start: an earlier daemon may not have told it */
 	bool unknown;          /* its home did not know it while it was open here */
 	struct pages *pages;   /* owned; NULL: none were given */
 	struct bases bases;    /* of what we have written and not committed */
@@ -418,7 +419,12 @@ void commit_serve_forget(struct job *j, struct peers_request *rq);
  */
 int commit_tell_all(struct job *j, uint32_t home);
 uint64_t commit_newest_stamp(struct job *j, uint64_t ino); /* of what this node has committed; 0: nothing */
-void commit_sweep(struct job *j); /* all layers of the store: what may not have been told is told again */
+
+/* ---- sweep.c */
+
+void sweep_all(struct job *j); /* all layers of the store: what may not have been told is told again */
+/* The same of one file, until that has been done. -EAGAIN: it may not be told yet. */
+int sweep_file(struct job *j, uint64_t ino);
 
 /* ---- map.c */
 

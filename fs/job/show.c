@@ -46,7 +46,7 @@ static void commit_for(struct job *j, struct peers_request *rq)
 }
 
 /* Who does not have the file open hears that it is bound when it opens it. */
-void show_serve_now(struct job *j, struct peers_request *rq)
+static void say(struct job *j, struct peers_request *rq)
 {
 	const struct wire_msg *m = peers_msg(rq);
 	struct shared *s = shared_find(j, message_get(m, MESSAGE_SHARE_INO));
@@ -59,6 +59,24 @@ void show_serve_now(struct job *j, struct peers_request *rq)
 		workers_serve(j->share->showers, commit_for, rq);
 	else
 		share_reply_number(rq, 0, MESSAGE_SHARE_FLAGS, said == LEASE_CALM ? 0 : SHOW_WRITTEN);
+}
+
+static void sweep_and_say(struct job *j, struct peers_request *rq)
+{
+	int rc = sweep_file(j, message_get(peers_msg(rq), MESSAGE_SHARE_INO));
+
+	if (rc < 0)
+		peers_reply_status(rq, rc);
+	else
+		say(j, rq);
+}
+
+void show_serve_now(struct job *j, struct peers_request *rq)
+{
+	if (j->share->swept)
+		say(j, rq);
+	else
+		workers_serve(j->share->showers, sweep_and_say, rq);
 }
 
 /* ---- the home */
@@ -267,6 +285,8 @@ static uint32_t *list_asked(struct round *r, uint32_t reader, size_t *ret_num)
 
 static void ask_here(struct round *r)
 {
+	if (sweep_file(r->j, r->s->ino) < 0)
+		r->failed = true;
 	enum lease_said said = lease_ask(r->s, r->binds ? lease_usec(r->j) : 0);
 
 	if (said != LEASE_CALM)

@@ -86,6 +86,11 @@ uint64_t peers_brief_usec(const struct peers *p)
 	return p->opt.timeout_usec / 2;
 }
 
+uint64_t peers_missing_usec(const struct peers *p)
+{
+	return p->opt.node_timeout_usec;
+}
+
 int64_t call_due(const struct peers *p, const struct call *c)
 {
 	bool brief = c->brief && c->entry.node != SELF;

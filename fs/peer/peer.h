@@ -104,6 +104,7 @@ int peers_call_async(struct peers *p, uint32_t node, const struct wire_msg *requ
  */
 int peers_call_brief(struct peers *p, uint32_t node, const struct wire_msg *request, peers_done done, void *arg);
 uint64_t peers_brief_usec(const struct peers *p);
+uint64_t peers_missing_usec(const struct peers *p);   /* node_timeout */
 bool peers_is_silent(struct peers *p, uint32_t node); /* as peers_node has it */
 bool peers_is_present(struct peers *p, uint32_t node);
 /* To all nodes from first to last (oneself included) at once; waits for all. status[node - first] each. 0 or the first error. */

@@ -189,6 +189,8 @@ static void begin(struct daemon *d)
 			       .arg = d },
 		    &d->job, &err))
 		bail_out(err.text);
+	if (w->opt.begun)
+		w->opt.begun(d->index, d->job, w->opt.arg);
 }
 
 /* Job and core; the store is left. */

@@ -29,6 +29,7 @@ struct job_world_options {
 	void (*invalidate_name)(uint32_t node, uint64_t parent, const char *name, void *arg);
 	void (*invalidate_names)(uint32_t node, void *arg);
 	void (*drop)(uint32_t node, uint64_t ino, void *arg);
+	void (*begun)(uint32_t node, struct job *j, void *arg); /* a daemon has, and has not met the others */
 	void *arg;
 };
 

@@ -17,12 +17,13 @@
 #include "tests/lib/opened.h"
 #include "tests/lib/tap.h"
 
-#define NODES        4u
-#define TIMEOUT_USEC 2000000u
-#define LEASE_USEC   (TIMEOUT_USEC / 2)
-#define CALM_READS   12 /* more than it takes until there is a lease */
-#define ROUNDS       400u
-#define FREE_USEC    2000000u
+#define NODES             4u
+#define TIMEOUT_USEC      2000000u
+#define LEASE_USEC        (TIMEOUT_USEC / 2)
+#define NODE_TIMEOUT_USEC 600000u
+#define CALM_READS        12 /* more than it takes until there is a lease */
+#define ROUNDS            400u
+#define FREE_USEC         2000000u
 
 struct scene {
 	struct job_world *w;
@@ -30,17 +31,20 @@ struct scene {
 	struct opened at[NODES]; /* node 0 is its home */
 };
 
-static void begin_with(struct scene *t, uint64_t timeout_usec, uint32_t num_open)
+static void begin_in(struct scene *t, const struct job_world_options *opt, uint32_t num_open)
 {
-	const struct job_world_options opt = { .num = NODES, .settings = "data=log", .timeout_usec = timeout_usec };
-
-	*t = (struct scene){ .w = job_world_start_with(&opt) };
+	*t = (struct scene){ .w = job_world_start_with(opt) };
 	t->ino = opened_create(t->w, 0, "f", O_RDWR, &t->at[0]);
 	for (uint32_t n = 0; n < NODES; n++) {
 		job_world_job(t->w, n)->share->tell_usec = UINT64_MAX;
 		if (n > 0 && n < num_open)
 			is_int(opened_at(t->w, n, t->ino, O_RDWR, &t->at[n]), 0, "opened");
 	}
+}
+
+static void begin_with(struct scene *t, uint64_t timeout_usec, uint32_t num_open)
+{
+	begin_in(t, &(struct job_world_options){ .num = NODES, .timeout_usec = timeout_usec }, num_open);
 }
 
 static void end(struct scene *t)
@@ -235,6 +239,72 @@ static void test_hanging(void)
 	end(&t);
 }
 
+/* ---- two that begin to write at the same time */
+
+static struct shared *_Atomic watched; /* at its home; NULL: none */
+
+/*
+ * The linker puts this in the place of pthread_mutex_unlock (Makemodule.am): where all recalls are done, and those who wait for them have not been
+ * taken along, another one comes in between.
+ */
+int __real_pthread_mutex_unlock(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex);
+
+static bool is_recalling(struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	bool is = s->leases.num_recalls > 0;
+	__real_pthread_mutex_unlock(&s->mutex);
+	return is;
+}
+
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
+{
+	struct shared *s = watched;
+	bool open = s && mutex == &s->mutex && s->leases.num_recalls == 0 && s->leases.num_waiting > 0;
+	int rc = __real_pthread_mutex_unlock(mutex);
+
+	for (int tries = 0; open && tries < 1000 && !is_recalling(s); tries++)
+		usleep(1000);
+	return rc;
+}
+
+static void *write_two(void *arg)
+{
+	struct scene *t = arg;
+
+	return (void *)(intptr_t)opened_put(&t->at[1], "two", 0);
+}
+
+/* The recall that the first one waits for is done: the other one waits for his own. */
+static void test_two_at_once(void)
+{
+	struct scene t;
+	pthread_t thread;
+	void *put;
+
+	begin_with(&t, TIMEOUT_USEC, NODES);
+	struct shared *home = t.at[0].file->shared;
+	is_int(opened_put(&t.at[1], "one", 0), 3, "a node writes");
+	ok(reads_on(&t, 1, 0, "one") && reads_on(&t, 0, 0, "one"),
+		"it reads until it has a lease, and so does the home");
+	uint64_t before = home->leases.writes;
+	watched = home;
+	loopback_set_deaf(job_world_loopback(t.w), 1, true);
+	pthread_create(&thread, NULL, write_two, &t);
+	while (home->leases.writes == before || is_recalling(home))
+		usleep(1000);
+	ok(is_leased(&t, 1), "it is about to write: the home gives its lease back");
+	ok(opened_put(&t.at[2], "new", 10) == 3, "another one writes");
+	ok(!is_leased(&t, 1), "not before the first one's lease is over");
+	watched = NULL;
+	loopback_set_deaf(job_world_loopback(t.w), 1, false);
+	pthread_join(thread, &put);
+	is_int((int)(intptr_t)put, 3, "both have written");
+	ok(reads(&t, 1, 10, "new") && reads(&t, 2, 0, "two"), "and read what the other one has");
+	end(&t);
+}
+
 static void test_over_by_itself(void)
 {
 	struct scene t;
@@ -248,6 +318,33 @@ static void test_over_by_itself(void)
 	is_int(opened_put(&t.at[1], "two", 0), 3, "so a node that writes");
 	ok(job_world_job(t.w, 1)->share->messages - before <= 1, "says so to nobody");
 	ok(reads(&t, 2, 0, "two"), "and is seen");
+	end(&t);
+}
+
+static bool is_gone(struct scene *t, uint32_t node)
+{
+	struct peers_node n;
+
+	return peers_nodes(job_world_peers(t->w, 0), node, &n, 1) == 1 && n.gone;
+}
+
+/* Its home forgets a node that it gives up, which may read on. */
+static void test_given_up(void)
+{
+	struct scene t;
+
+	begin_in(&t, &(struct job_world_options){ .num = NODES, .node_timeout_usec = NODE_TIMEOUT_USEC }, NODES);
+	is_int(opened_put(&t.at[1], "one", 0), 3, "a node writes");
+	ok(reads_on(&t, 2, 0, "one"), "another one has a lease");
+	loopback_cut(job_world_loopback(t.w), 2);
+	ok(is_leased(&t, 2), "its link is cut");
+	for (int tries = 0; tries < 1000 && !is_gone(&t, 2); tries++)
+		usleep(10000);
+	ok(is_gone(&t, 2), "it is given up");
+	is_int(opened_put(&t.at[1], "two", 0), 3, "the first one writes");
+	ok(!is_leased(&t, 2), "the lease was over by then");
+	job_release(t.at[2].j, t.at[2].file);
+	t.at[2].file = NULL;
 	end(&t);
 }
 
@@ -433,7 +530,9 @@ int main(void)
 	test_opened_later();
 	test_home_restarted();
 	test_hanging();
+	test_two_at_once();
 	test_over_by_itself();
+	test_given_up();
 	for (uint64_t seed = 1; seed <= 3; seed++)
 		test_crowd(seed);
 	test_free_crowd(1, 0);

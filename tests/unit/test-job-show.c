@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fs/job/lease.h"
 #include "fs/job/private.h"
 #include "fs/job/share.h"
 #include "tests/lib/job_world.h"
@@ -17,6 +18,7 @@
 #define NODES        4u
 #define TIMEOUT_USEC 4000000u
 #define READS        50u
+#define CALM_READS   12 /* more than it takes until there is a lease */
 
 struct scene {
 	struct job_world *w;
@@ -24,11 +26,9 @@ struct scene {
 	struct opened at[NODES]; /* node 0 is its home */
 };
 
-static void begin(struct scene *t, const char *settings)
+static void begin_with(struct scene *t, const struct job_world_options *opt)
 {
-	const struct job_world_options opt = { .num = NODES, .settings = settings, .timeout_usec = TIMEOUT_USEC };
-
-	*t = (struct scene){ .w = job_world_start_with(&opt) };
+	*t = (struct scene){ .w = job_world_start_with(opt) };
 	t->ino = opened_create(t->w, 0, "f", O_RDWR, &t->at[0]);
 	for (uint32_t n = 0; n < NODES; n++) {
 		job_world_job(t->w, n)->share->tell_usec = UINT64_MAX;
@@ -37,10 +37,16 @@ static void begin(struct scene *t, const char *settings)
 	}
 }
 
+static void begin(struct scene *t, const char *settings)
+{
+	begin_with(t, &(struct job_world_options){ .num = NODES, .settings = settings, .timeout_usec = TIMEOUT_USEC });
+}
+
 static void end(struct scene *t)
 {
 	for (uint32_t n = 0; n < NODES; n++)
-		is_int(opened_close(&t->at[n]), 0, "closed");
+		if (t->at[n].file)
+			is_int(opened_close(&t->at[n]), 0, "closed");
 	job_world_stop(t->w);
 }
 
@@ -75,6 +81,24 @@ static void test_shown(void)
 	ok(reads(&t, 2, true, 10, "HOME") && t.at[2].j->share->messages - before <= 2,
 		"when there is no news that takes one message, or two: %u",
 		(unsigned int)(t.at[2].j->share->messages - before));
+	end(&t);
+}
+
+static void test_copied(void)
+{
+	struct scene t;
+	struct opened to;
+	struct job_bytes where;
+	char buf[4] = "";
+
+	begin(&t, "data=log");
+	is_int(opened_put(&t.at[1], "one", 0), 3, "a node writes");
+	ok(opened_create(t.w, 2, "g", O_RDWR, &to) != 0, "another one makes a file");
+	is_int(job_copy_range(t.at[2].j, t.at[2].file, 0, to.file, 0, 3), 3, "and copies that");
+	is_int(job_read_bytes(to.j, to.file, true, buf, 3, 0, &where), 3, "what it has then");
+	ok(memcmp(where.at, "one", 3) == 0, "is what was written");
+	job_bytes_end(&where);
+	is_int(opened_close(&to), 0, "closed");
 	end(&t);
 }
 
@@ -301,9 +325,116 @@ static void test_hanging(void)
 	end(&t);
 }
 
+/* ---- what an earlier daemon has left */
+
+/* Which does not look for it by itself. */
+static void does_not_sweep(uint32_t node, struct job *j, void *arg)
+{
+	(void)node, (void)arg;
+	pthread_mutex_lock(&j->share->wake);
+	j->share->sweep = false;
+	pthread_mutex_unlock(&j->share->wake);
+}
+
+static void release(struct scene *t, uint32_t node)
+{
+	job_release(t->at[node].j, t->at[node].file);
+	t->at[node].file = NULL;
+}
+
+static bool is_leased(struct scene *t, uint32_t node)
+{
+	return lease_is_good(t->at[node].file->shared);
+}
+
+/* Longer than it takes until there is a lease. */
+static bool reads_on(struct scene *t, uint32_t node, uint64_t off, const char *text)
+{
+	bool right = true;
+
+	for (int i = 0; right && i < 2 * CALM_READS; i++)
+		right = reads(t, node, true, off, text);
+	return right;
+}
+
+static void restarts(uint32_t node)
+{
+	struct scene t;
+
+	begin_with(
+		&t, &(struct job_world_options){ .num = NODES, .timeout_usec = TIMEOUT_USEC, .begun = does_not_sweep });
+	ok(opened_put(&t.at[node], "one", 0) == 3, "node %u writes", node);
+	release(&t, node);
+	job_world_restart(t.w, node);
+	ok(!job_world_job(t.w, node)->share->swept, "its daemon is restarted, and has not looked for what it has left");
+	ok(reads_on(&t, 1, 0, "one"), "which is read all the same, over and over");
+	is_int(opened_at(t.w, node, t.ino, O_RDWR, &t.at[node]), 0, "opened again");
+	end(&t);
+}
+
+static void test_left(void)
+{
+	restarts(2);
+	restarts(0);
+}
+
+/* Its daemon has noted a commit, and not told it. */
+static void test_left_untold(void)
+{
+	struct scene t;
+	uint64_t off = 0;
+
+	begin_with(&t,
+		&(struct job_world_options){ .num = NODES, .timeout_usec = TIMEOUT_USEC / 4, .begun = does_not_sweep });
+	struct loopback *l = job_world_loopback(t.w);
+	while (place_domain(t.ino, off, PLACE_DOMAIN_SIZE, NODES) != 3)
+		off += PLACE_DOMAIN_SIZE;
+	is_int(opened_put(&t.at[2], "one", off), 3, "a node writes");
+	loopback_set_hanging(l, 3, true);
+	ok(job_fsync(t.at[2].j, t.ino, t.at[2].file, false) < 0, "the home of the domain hangs, so it cannot sync");
+	release(&t, 2);
+	job_world_kill(t.w, 2);
+	loopback_lose(l, 3);
+	loopback_set_hanging(l, 3, false);
+	job_world_revive(t.w, 2);
+	ok(reads_on(&t, 1, off, "one"), "its daemon is restarted: it is read all the same");
+	end(&t);
+}
+
+/* It may not be told before it is known what has been cut off. */
+static void test_left_without_power(void)
+{
+	struct scene t;
+
+	begin_with(&t, &(struct job_world_options){ .num = NODES, .timeout_usec = TIMEOUT_USEC, .simulated = true });
+	struct loopback *l = job_world_loopback(t.w);
+	is_int(opened_put(&t.at[2], "one", 0), 3, "a node writes");
+	is_int(store_sync(job_world_store(t.w, 2)), 0, "which is on its device");
+	release(&t, 2);
+	job_world_lose_power(t.w, 2, 1);
+	loopback_hold_reply(l, 3, MESSAGE_POWER_CUTS, 0);
+	job_world_revive(t.w, 2);
+	loopback_await_held(l, 3);
+	ok(!job_world_job(t.w, 2)->share->swept, "it loses power, and does not know what has been cut off");
+	uint64_t begun = share_now_usec();
+	for (int i = 0; i < 2 * CALM_READS; i++)
+		(void)reads(&t, 1, true, 0, "one");
+	ok(share_now_usec() - begun < TIMEOUT_USEC / 4, "nobody waits for that");
+	ok(!is_leased(&t, 1), "nor is there a lease");
+	loopback_let_go(l, 3);
+	bool seen = false;
+	for (int tries = 0; !seen && tries < 100; tries++) {
+		seen = reads(&t, 1, true, 0, "one");
+		usleep(seen ? 0 : 50000);
+	}
+	ok(seen, "when it does, that is read");
+	end(&t);
+}
+
 int main(void)
 {
 	test_shown();
+	test_copied();
 	test_home_restarted();
 	test_not_wanted();
 	test_visible_anyway();
@@ -312,5 +443,8 @@ int main(void)
 	test_written_over();
 	test_read_meanwhile();
 	test_failed_meanwhile();
+	test_left();
+	test_left_untold();
+	test_left_without_power();
 	return done_testing();
 }

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * Layers of an earlier life: what a daemon that died has written and not committed, or has noted as committed and not told to all. They are looked
+ * for once after the start, when what was cut off is known; until then a file is looked at when somebody asks what has been written to it (show.c).
+ * And layers that the home of a domain may have lost, after its restart.
+ */
+#include <errno.h>
+
+#include "fs/job/share.h"
+
+static bool is_layer(const struct inode *in)
+{
+	return in->flags & (INODE_SHARED | INODE_FOREIGN);
+}
+
+static bool has_uncommitted(struct job *j, uint64_t ino)
+{
+	struct extent first;
+	uint64_t next;
+	size_t num;
+
+	return state_uncommitted(store_state(j->opt.store), ino, 0, &first, 1, &num, &next) == 0 && num > 0;
+}
+
+/* mutex is held. */
+static void mark_left(struct shared *s, const struct inode *in, bool uncommitted)
+{
+	s->left = true;
+	if (uncommitted && !s->dirty_usec)
+		s->dirty_usec = 1; /* since long ago */
+	if (uncommitted && s->own_end < in->size)
+		s->own_end = in->size;
+}
+
+static int mark(const struct inode *in, void *arg)
+{
+	struct job *j = arg;
+	bool first = !j->share->swept;
+
+	if (!is_layer(in))
+		return 0;
+	struct shared *s = shared_get(j, in->ino);
+	if (!s)
+		return -ENOMEM;
+	bool uncommitted = first && has_uncommitted(j, in->ino);
+	pthread_mutex_lock(&s->mutex);
+	s->resend = true;
+	if (first)
+		mark_left(s, in, uncommitted);
+	pthread_mutex_unlock(&s->mutex);
+	shared_put(j, s);
+	return 0;
+}
+
+void sweep_all(struct job *j)
+{
+	int rc = state_each_inode(store_state(j->opt.store), mark, j);
+
+	j->share->swept = rc == 0;
+	share_update_hold(j);
+}
+
+int sweep_file(struct job *j, uint64_t ino)
+{
+	struct inode in;
+
+	if (j->share->swept)
+		return 0;
+	int rc = state_inode(store_state(j->opt.store), ino, &in);
+	if (rc < 0 || !is_layer(&in))
+		return rc == -ENOENT ? 0 : rc;
+	return j->knows_cuts ? mark(&in, j) : -EAGAIN;
+}
