@@ -122,6 +122,13 @@ ssize_t core_read(struct core *c, struct core_file *file, void *buf, size_t len,
 /* writer: the process that writes; 0, and core_write: not known. */
 ssize_t core_write_as(
 	struct core *c, uint32_t writer, struct core_file *file, const void *buf, size_t len, uint64_t off);
+/* The same of what counts only while *at is that, which is looked at under the lock that core_cut() takes: -ECANCELED. */
+struct core_guard {
+	const _Atomic(uint64_t) *at; /* borrowed */
+	uint64_t is;
+};
+ssize_t core_write_while(struct core *c, uint32_t writer, struct core_file *file, const void *buf, size_t len,
+	uint64_t off, const struct core_guard *guard /* or NULL */);
 ssize_t core_write(struct core *c, struct core_file *file, const void *buf, size_t len, uint64_t off);
 int core_fsync(struct core *c, uint64_t ino, struct core_file *file /* or NULL */, bool data_only);
 int core_syncfs(struct core *c);

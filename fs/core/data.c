@@ -212,55 +212,66 @@ static int catch_up_before_write(struct core *c, struct node *n)
 	return rc == -ENOENT ? -ESTALE : rc;
 }
 
-static ssize_t write_shared(struct core *c, uint32_t writer, struct node *n, const void *buf, size_t len, uint64_t off)
+struct write {
+	uint32_t writer;
+	const void *buf;
+	size_t len;
+	uint64_t off;
+	const struct core_guard *guard; /* NULL: none */
+};
+
+static ssize_t write_shared(struct core *c, struct node *n, const struct write *w)
 {
 	struct inode in;
 	int rc = state_inode(c->state, n->ino, &in);
 
 	if (rc < 0)
 		return rc == -ENOENT ? -ESTALE : rc;
+	if (w->guard && *w->guard->at != w->guard->is)
+		return -ECANCELED;
 	if (in.flags & INODE_PRIVATE)
-		return write_private(c, n, &in, buf, len, off);
-	rc = store_write_as(c->store, writer, n->ino, in.gen, off, buf, len);
-	return rc < 0 ? rc : (ssize_t)len;
+		return write_private(c, n, &in, w->buf, w->len, w->off);
+	rc = store_write_as(c->store, w->writer, n->ino, in.gen, w->off, w->buf, w->len);
+	return rc < 0 ? rc : (ssize_t)w->len;
 }
 
 /* Room is waited for until the store takes the bytes; -ENOSPC when patience has run out. */
-static ssize_t write_store(struct core *c, uint32_t writer, struct node *n, const void *buf, size_t len, uint64_t off)
+static ssize_t write_store(struct core *c, struct node *n, const struct write *w)
 {
 	ssize_t done = 0;
 
 	do {
-		int rc = space_wait(c, len, done == -ENOSPC);
+		int rc = space_wait(c, w->len, done == -ENOSPC);
 		if (rc < 0)
 			return rc;
 		pthread_rwlock_rdlock(&n->lock);
-		done = write_shared(c, writer, n, buf, len, off);
+		done = write_shared(c, n, w);
 		pthread_rwlock_unlock(&n->lock);
 	} while (done == -ENOSPC);
 	return done;
 }
 
-static ssize_t write_once(struct core *c, uint32_t writer, struct node *n, const void *buf, size_t len, uint64_t off)
+static ssize_t write_once(struct core *c, struct node *n, const struct write *w)
 {
-	ssize_t done = write_store(c, writer, n, buf, len, off);
+	ssize_t done = write_store(c, n, w);
 
-	return done == -ENOSPC ? space_write_through(c, n, buf, len, off) : done;
+	return done == -ENOSPC ? space_write_through(c, n, w->buf, w->len, w->off) : done;
 }
 
-static ssize_t write_log(struct core *c, uint32_t writer, struct node *n, const void *buf, size_t len, uint64_t off)
+static ssize_t write_log(struct core *c, struct node *n, const struct write *w)
 {
 	ssize_t done;
 
 	do
-		done = write_once(c, writer, n, buf, len, off);
+		done = write_once(c, n, w);
 	while (done == -EAGAIN); /* full, and a drain is at the backing file: it may have made room */
 	return done;
 }
 
-ssize_t core_write_as(
-	struct core *c, uint32_t writer, struct core_file *file, const void *buf, size_t len, uint64_t off)
+ssize_t core_write_while(struct core *c, uint32_t writer, struct core_file *file, const void *buf, size_t len,
+	uint64_t off, const struct core_guard *guard)
 {
+	struct write w = { .writer = writer, .buf = buf, .len = len, .off = off, .guard = guard };
 	struct node *n = file->node;
 	int rc = overlay_adopt_locked(c, n);
 
@@ -269,7 +280,7 @@ ssize_t core_write_as(
 	if (off > INT64_MAX - len)
 		return -EFBIG;
 	rc = catch_up_before_write(c, n);
-	ssize_t done = rc < 0 ? rc : write_log(c, writer, n, buf, len, off);
+	ssize_t done = rc < 0 ? rc : write_log(c, n, &w);
 	if (done < 0)
 		return done;
 	data_touched(c);
@@ -280,6 +291,12 @@ ssize_t core_write_as(
 			return rc;
 	}
 	return done;
+}
+
+ssize_t core_write_as(
+	struct core *c, uint32_t writer, struct core_file *file, const void *buf, size_t len, uint64_t off)
+{
+	return core_write_while(c, writer, file, buf, len, off, NULL);
 }
 
 ssize_t core_write(struct core *c, struct core_file *file, const void *buf, size_t len, uint64_t off)
@@ -296,6 +313,8 @@ static int truncate_locked(struct core *c, struct node *n, uint64_t size)
 
 	if (rc < 0)
 		return rc == -ENOENT ? -ESTALE : rc;
+	if (in.flags & INODE_FOREIGN && in.size <= size)
+		return 0;
 	if (!(in.flags & INODE_PRIVATE)) {
 		rc = size ? data_catch_up(c, n, &in) : 0;
 		return rc < 0 ? rc : store_commit(c->store, &rec);

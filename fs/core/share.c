@@ -149,17 +149,12 @@ int core_grow(struct core *c, uint64_t ino, uint64_t size, int64_t mtime_ns)
 int core_cut(struct core *c, uint64_t ino, uint64_t size)
 {
 	struct node_ref r NODE_CLEANUP = { c, NULL };
-	struct inode in;
 	int rc = share_take_number(c, ino, &r.n);
 
 	if (rc == 0)
 		rc = overlay_adopt_locked(c, r.n);
-	if (rc == 0)
-		rc = state_inode(c->state, ino, &in);
 	if (rc < 0)
 		return rc == -ENOENT ? -ESTALE : rc;
-	if (in.flags & INODE_FOREIGN && in.size <= size)
-		return 0;
 	return data_truncate(c, r.n, size);
 }
 

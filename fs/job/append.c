@@ -2,6 +2,10 @@
 /*
  * Appends of several nodes never overlap: the home gives each its place. What it has given is its memory. One that was restarted does not
  * know it: others may not have told it yet what they wrote, or cannot. So who wants a place asks all nodes first, and tells the home.
+ *
+ * A cut gives what lies behind it to others. So a place has a stamp, and who has not written to it when he hears of a newer cut comes before
+ * that one as far as the file still reaches then, else behind it: he asks for another place. While nodes are being cut the home gives
+ * none.
  * docs/design/many-nodes.md, 4.
  */
 #include "fs/job/share.h"
@@ -56,33 +60,55 @@ static void note_ends(struct job *j, struct shared *s, const struct wire_msg *m)
 	pthread_mutex_unlock(&s->mutex);
 }
 
-/* -EAGAIN: it is not known what was given to others. */
-static int give_place(struct shared *s, uint64_t size, uint64_t len, uint64_t *ret_off)
+/* -EAGAIN: it is not known what was given to others; -EBUSY: the file is just being cut. size_lock is held. */
+static int give_place(struct shared *s, uint64_t size, struct append *a)
 {
 	pthread_mutex_lock(&s->mutex);
-	bool knows = s->knows_ends;
-	if (knows) {
-		*ret_off = s->append_end > size ? s->append_end : size;
-		s->append_end = *ret_off + len;
+	int rc = !s->knows_ends ? -EAGAIN : s->cutting && !s->cut_done ? -EBUSY : 0;
+	if (rc == 0) {
+		a->off = s->append_end > size ? s->append_end : size;
+		a->stamp = registry_stamp(s);
+		s->append_end = a->off + a->len;
 	}
 	pthread_mutex_unlock(&s->mutex);
-	return knows ? 0 : -EAGAIN;
+	return rc;
+}
+
+static int find_place(struct job *j, struct shared *s, const struct wire_msg *m, struct append *a)
+{
+	struct inode in;
+
+	pthread_mutex_lock(&s->size_lock);
+	int rc = state_inode(store_state(j->opt.store), s->ino, &in);
+	if (rc == 0 && message_get(m, MESSAGE_LIFE))
+		note_ends(j, s, m);
+	if (rc == 0)
+		rc = give_place(s, in.size, a);
+	pthread_mutex_unlock(&s->size_lock);
+	return rc;
+}
+
+static void reply_place(struct peers_request *rq, const struct append *a)
+{
+	struct wire_msg reply = { 0 };
+
+	wire_msg_init(&reply, WIRE_REPLY);
+	wire_put_i64(&reply, WIRE_STATUS, 0);
+	message_put(&reply, MESSAGE_SHARE_OFF, a->off);
+	message_put(&reply, MESSAGE_SHARE_AT_STAMP, a->stamp);
+	peers_reply(rq, &reply);
+	wire_msg_free(&reply);
 }
 
 void append_serve_place(struct job *j, struct peers_request *rq)
 {
 	const struct wire_msg *m = peers_msg(rq);
 	struct shared *s = shared_get(j, message_get(m, MESSAGE_SHARE_INO));
-	struct inode in;
-	uint64_t off = 0;
-	int rc = s ? state_inode(store_state(j->opt.store), s->ino, &in) : -ENOMEM;
+	struct append a = { .len = message_get(m, MESSAGE_SHARE_LEN) };
+	int rc = s ? find_place(j, s, m, &a) : -ENOMEM;
 
-	if (rc == 0 && message_get(m, MESSAGE_LIFE))
-		note_ends(j, s, m);
 	if (rc == 0)
-		rc = give_place(s, in.size, message_get(m, MESSAGE_SHARE_LEN), &off);
-	if (rc == 0)
-		share_reply_number(rq, 0, MESSAGE_SHARE_OFF, off);
+		reply_place(rq, &a);
 	else if (rc == -EAGAIN)
 		share_reply_number(rq, rc, MESSAGE_LIFE, power_life(j));
 	else
@@ -108,38 +134,79 @@ static int ask_ends(struct job *j, struct shared *s, struct ends *ends)
 }
 
 /* -EAGAIN: ends has whom to tell them. */
-static int call_home(struct job *j, struct shared *s, size_t len, struct ends *ends, uint64_t *ret_off)
+static int call_home(struct job *j, struct shared *s, struct ends *ends, struct append *a)
 {
 	struct wire_msg m = { 0 }, reply = { 0 };
 
 	message_init(&m, MESSAGE_SHARE_APPEND);
 	message_put(&m, MESSAGE_SHARE_INO, s->ino);
-	message_put(&m, MESSAGE_SHARE_LEN, len);
+	message_put(&m, MESSAGE_SHARE_LEN, a->len);
 	if (ends->life) {
 		message_put(&m, MESSAGE_LIFE, ends->life);
 		message_put(&m, MESSAGE_SHARE_END, ends->end);
 		message_put(&m, MESSAGE_SHARE_AT_STAMP, ends->stamp);
 	}
 	int rc = share_call(j, s->home, &m, &reply);
-	if (rc == 0)
-		*ret_off = message_get(&reply, MESSAGE_SHARE_OFF);
-	else if (rc == -EAGAIN)
+	a->off = message_get(&reply, MESSAGE_SHARE_OFF);
+	a->stamp = message_get(&reply, MESSAGE_SHARE_AT_STAMP);
+	if (rc == -EAGAIN)
 		ends->life = message_get(&reply, MESSAGE_LIFE);
 	wire_msg_free(&m);
 	wire_msg_free(&reply);
 	return rc;
 }
 
-/* While it is not known here which place it is, others are told to ask again (share_end_given). */
-static int ask_place(struct job *j, struct shared *s, size_t len, struct ends *ends, uint64_t *ret_off)
+/*
+ * mutex is held. With two cuts since, what is behind the first may have been given to others, and that one's end is not known any
+ * more.
+ */
+static void trim(struct shared *s, struct append *a)
+{
+	a->cuts = s->cuts_known;
+	if (s->cut.stamp <= a->stamp)
+		return;
+	uint64_t end = s->cut_before > a->stamp ? 0 : s->cut.size;
+	uint64_t left = end > a->off ? end - a->off : 0;
+	if (a->len > left)
+		a->len = left;
+}
+
+bool append_trim(struct shared *s, struct append *a)
+{
+	pthread_mutex_lock(&s->mutex);
+	trim(s, a);
+	pthread_mutex_unlock(&s->mutex);
+	return a->len > 0;
+}
+
+void append_written(struct shared *s, const struct append *a)
+{
+	struct append left = *a;
+
+	pthread_mutex_lock(&s->mutex);
+	trim(s, &left);
+	if (left.len > 0 && s->own_end < left.off + left.len)
+		s->own_end = left.off + left.len;
+	pthread_mutex_unlock(&s->mutex);
+}
+
+/*
+ * While it is not known here which place it is, others are told to ask again (share_end_given). -EBUSY: it has been cut off, or
+ * the file just is: later there is another one.
+ */
+static int ask_place(struct job *j, struct shared *s, struct ends *ends, struct append *a)
 {
 	pthread_mutex_lock(&s->mutex);
 	s->num_placing++;
 	pthread_mutex_unlock(&s->mutex);
-	int rc = call_home(j, s, len, ends, ret_off);
+	int rc = call_home(j, s, ends, a);
 	pthread_mutex_lock(&s->mutex);
-	if (rc == 0 && !s->at_home && s->append_end < *ret_off + len)
-		s->append_end = *ret_off + len;
+	if (rc == 0)
+		trim(s, a);
+	if (rc == 0 && a->len == 0)
+		rc = -EBUSY;
+	if (rc == 0 && !s->at_home && s->append_end < a->off + a->len)
+		s->append_end = a->off + a->len;
 	s->num_placing--;
 	pthread_mutex_unlock(&s->mutex);
 	return rc;
@@ -152,23 +219,31 @@ static void wait_a_moment(unsigned int *usec)
 	*usec = *usec < SHARE_RETRY_USEC / 2 ? *usec * 2 : SHARE_RETRY_USEC;
 }
 
-int append_place(struct job *j, struct shared *s, size_t len, uint64_t *ret_off)
+/* A place, or to know what the home needs for one. -EBUSY: a moment later. */
+static int try_place(struct job *j, struct shared *s, struct ends *ends, struct append *a)
+{
+	int rc = ask_place(j, s, ends, a);
+
+	if (rc != -EAGAIN) /* else: restarted in between */
+		return rc;
+	rc = ask_ends(j, s, ends);
+	if (rc == -EBUSY)
+		ends->life = 0;
+	return rc < 0 ? rc : -EAGAIN;
+}
+
+int append_place(struct job *j, struct shared *s, size_t len, struct append *ret)
 {
 	uint64_t until = share_now_usec() + config_number(j->opt.cfg, CONFIG_AGENT_TIMEOUT);
 	unsigned int usec = BUSY_USEC;
 	struct ends ends = { 0 };
 	int rc;
 
-	while ((rc = ask_place(j, s, len, &ends, ret_off)) == -EAGAIN) { /* again: restarted in between */
-		rc = ask_ends(j, s, &ends);
-		if (rc < 0 && rc != -EBUSY)
-			break;
-		if (share_now_usec() > until)
-			return -ETIMEDOUT;
-		if (rc == -EBUSY) {
-			ends.life = 0;
+	do {
+		*ret = (struct append){ .len = len };
+		rc = try_place(j, s, &ends, ret);
+		if (rc == -EBUSY)
 			wait_a_moment(&usec);
-		}
-	}
-	return rc;
+	} while ((rc == -EAGAIN || rc == -EBUSY) && share_now_usec() <= until);
+	return rc == -EAGAIN || rc == -EBUSY ? -ETIMEDOUT : rc;
 }

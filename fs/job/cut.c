@@ -25,16 +25,25 @@ static int cut_layer(struct job *j, const struct view *v)
 	return rc == -ESTALE ? 0 : rc;
 }
 
-/* From here on nobody here sees what it cuts off, wherever that is still known. */
+/* mutex is held. */
+static void set_cut(struct shared *s, const struct cut *cut)
+{
+	s->cut_before = s->cut.stamp;
+	s->cut = *cut;
+	s->cuts_known++;
+}
+
+/* From here on nobody here sees what it cuts off, wherever that is still known; and no append comes behind it. */
 static void expect_cut(struct shared *s, const struct cut *cut)
 {
 	pthread_mutex_lock(&s->mutex);
 	if (cut->stamp > s->cut.stamp)
-		s->cut = *cut;
+		set_cut(s, cut);
 	pthread_mutex_unlock(&s->mutex);
 }
 
-static void note_cut(struct shared *s, const struct cut *cut)
+/* everywhere: else it may still come to nothing, and what the home has given to appenders stays theirs. */
+static void note_cut(struct shared *s, const struct cut *cut, bool everywhere)
 {
 	uint64_t size = cut->size;
 
@@ -44,8 +53,10 @@ static void note_cut(struct shared *s, const struct cut *cut)
 		s->end_cut = cut->stamp;
 	if (s->own_end > size)
 		s->own_end = size;
-	if (s->append_end > size)
+	if (s->append_end > size && (everywhere || !s->at_home))
 		s->append_end = size;
+	if (everywhere && cut->stamp == s->cut.stamp)
+		s->cut_done = true;
 	if (s->size > size || s->at_home)
 		s->size = size;
 	if (s->limit > size)
@@ -77,7 +88,7 @@ static int cut_shared(struct job *j, const struct view *v)
 	int rc = store_commit(j->opt.store, &rec);
 	if (rc == 0 && !is_overtaken(j, &cut, v->ino)) {
 		rc = cut_layer(j, v);
-		note_cut(s, &cut);
+		note_cut(s, &cut, false);
 	}
 	pthread_mutex_unlock(&s->layer_lock);
 	s->epoch++;
@@ -137,7 +148,7 @@ int cut_again(struct job *j, uint64_t ino, const struct cut *cut)
 		if (rc == 0 && s)
 			count_cut(s);
 		if (rc == 0 && s && s->at_home)
-			note_cut(s, cut);
+			note_cut(s, cut, true);
 	}
 	if (rc == 0 || rc == -ESTALE)
 		rc = store_commit(j->opt.store, &rec);
@@ -160,8 +171,9 @@ static uint64_t begin_cut(struct shared *s, uint64_t size, struct cut *ret_befor
 	pthread_mutex_lock(&s->mutex);
 	uint64_t stamp = registry_stamp(s);
 	*ret_before = s->cut;
-	s->cut = (struct cut){ .size = size, .stamp = stamp };
+	set_cut(s, &(struct cut){ .size = size, .stamp = stamp });
 	s->cutting = true;
+	s->cut_done = false;
 	pthread_mutex_unlock(&s->mutex);
 	return stamp;
 }
@@ -171,7 +183,7 @@ static void end_cut(struct job *j, struct shared *s, const struct cut *before)
 {
 	pthread_mutex_lock(&s->mutex);
 	if (before)
-		s->cut = *before;
+		set_cut(s, before);
 	struct peers_request **waiting = s->waiting;
 	size_t num = s->num_waiting;
 	s->waiting = NULL;
@@ -189,7 +201,7 @@ static int cut_file(struct job *j, struct shared *s, const struct cut *cut)
 	pthread_mutex_lock(&s->size_lock);
 	int rc = core_cut(j->core, s->ino, cut->size);
 	if (rc == 0)
-		note_cut(s, cut);
+		note_cut(s, cut, true);
 	pthread_mutex_unlock(&s->size_lock);
 	return rc;
 }

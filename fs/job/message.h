@@ -72,8 +72,8 @@ enum message_type {
 	MESSAGE_SHARE_LOCATE, /* to a domain home: INO, OFF, LEN, FIRST: only some -> PIECES, OFF to go on from */
 	MESSAGE_SHARE_LOCATE_HOME, /* the same to the home of a file that is not shared; -ESTALE: it is; -EBUSY: CARRY_READ */
 	/*
-	 * to the home: INO, LEN; LIFE of who has refused that, END: the farthest OFF of END_ASK since, AT_STAMP -> OFF: the place is yours; -EAGAIN,
-	 * LIFE: ask for END
+	 * to the home: INO, LEN; LIFE of who has refused that, END: the farthest OFF of END_ASK since, AT_STAMP -> OFF: the place is yours, as of
+	 * AT_STAMP; -EAGAIN, LIFE: ask for END; -EBUSY: the file is being cut
 	 */
 	MESSAGE_SHARE_APPEND,
 	MESSAGE_SHARE_TRUNCATE, /* to the home: INO, SIZE -> VIEW */

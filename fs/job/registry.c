@@ -523,12 +523,19 @@ int registry_find(struct job *j, uint64_t ino, const struct wire_msg *m)
 	return rc;
 }
 
-/* cut_lock is held. */
-static int register_opener(struct job *j, struct shared *s, const struct opener *o)
+/* A daemon that has gone meanwhile has been forgotten before, and nobody would end what it opens. */
+static int take_opener(struct shared *s, struct peers_request *rq, const struct opener *o)
 {
 	pthread_mutex_lock(&s->mutex);
-	int rc = set_opener(s, o);
+	int rc = peers_is_wanted(rq) ? set_opener(s, o) : -ECONNRESET;
 	pthread_mutex_unlock(&s->mutex);
+	return rc;
+}
+
+/* cut_lock is held. */
+static int register_opener(struct job *j, struct shared *s, struct peers_request *rq, const struct opener *o)
+{
+	int rc = take_opener(s, rq, o);
 	int kept = keep_anchor(j, s);
 	rc = rc < 0 ? rc : kept;
 	if (rc < 0 || o->writers == 0)
@@ -545,11 +552,14 @@ static int register_opener(struct job *j, struct shared *s, const struct opener 
 	return rc;
 }
 
-/* was: what it had open before; what it is promised since then stays. cut_lock is held. */
+/* was: what it had open before; what it is promised since then stays. Not of one that has gone meanwhile. cut_lock is held. */
 static void undo_register(struct job *j, struct shared *s, const struct opener *was)
 {
+	struct opener again = { .node = was->node, .readers = was->readers, .writers = was->writers };
+
 	pthread_mutex_lock(&s->mutex);
-	(void)set_opener(s, &(struct opener){ .node = was->node, .readers = was->readers, .writers = was->writers });
+	if (find_opener(s, was->node))
+		(void)set_opener(s, &again);
 	pthread_mutex_unlock(&s->mutex);
 	(void)keep_anchor(j, s);
 }
@@ -571,7 +581,7 @@ static int do_register_at(struct job *j, struct shared *s, struct peers_request 
 	pthread_mutex_lock(&s->cut_lock);
 	struct opener was = opener_of(s, o.node);
 	append_raise_end(s, registry_end_told(j, s, peers_msg(rq), MESSAGE_SHARE_END));
-	int rc = register_opener(j, s, &o);
+	int rc = register_opener(j, s, rq, &o);
 	if (rc < 0)
 		undo_register(j, s, &was);
 	pthread_mutex_unlock(&s->cut_lock);

@@ -169,9 +169,11 @@ struct shared {
 	bool outside;
 	char *path; /* owned; NULL: not known */
 	uint64_t backing_dev, backing_ino;
-	int backing_fd;          /* -1: not open */
-	_Atomic(uint64_t) epoch; /* of what we know: raised when somebody has committed */
-	struct cut cut;          /* the newest that we know of */
+	int backing_fd;               /* -1: not open */
+	_Atomic(uint64_t) epoch;      /* of what we know: raised when somebody has committed */
+	struct cut cut;               /* the newest that we know of */
+	uint64_t cut_before;          /* stamp of the one before it */
+	_Atomic(uint64_t) cuts_known; /* how often that has changed: mutex to change */
 	struct map *maps[SHARE_WINDOWS];
 	struct question *questions; /* borrowed from who asks */
 	uint64_t last_question;
@@ -203,6 +205,7 @@ struct shared {
 	struct shows shows;
 	struct leases leases;
 	bool cutting;                   /* maps and layers of nodes end already, the home's own layer does not */
+	bool cut_done;                  /* now the file does, too */
 	struct peers_request **waiting; /* for a stamp, until the cut is done */
 	size_t num_waiting;
 };
@@ -345,8 +348,17 @@ void registry_serve_drop(struct job *j, struct peers_request *rq);
 
 /* ---- append.c */
 
-/* Where an append of len bytes goes: they are nobody else's. */
-int append_place(struct job *j, struct shared *s, size_t len, uint64_t *ret_off);
+struct append { /* where one goes: that is nobody else's */
+	uint64_t off, len;
+	uint64_t stamp; /* of when the home has said so */
+	uint64_t cuts;  /* cuts_known when len was looked at */
+};
+/* A place for so many bytes; ret->len: as many of them as no cut has taken off since, more than 0. */
+int append_place(struct job *j, struct shared *s, size_t len, struct append *ret);
+/* More may have been taken off: false: nothing is left. */
+bool append_trim(struct shared *s, struct append *a);
+/* It has been, but for what has been cut off again: so far reaches what we have written. Before shared_mark_dirty(). */
+void append_written(struct shared *s, const struct append *a);
 void append_serve_place(struct job *j, struct peers_request *rq);
 void append_raise_end(struct shared *s, uint64_t end); /* at home: so far somebody has written */
 /* share.table is held: a file comes into use at its home, or goes. */

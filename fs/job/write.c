@@ -68,18 +68,47 @@ static ssize_t write_all(
 	return rc < 0 ? rc : (ssize_t)len;
 }
 
+/* -ECANCELED: not there, since it has been cut off. */
+static ssize_t write_place(struct job *j, struct job_file *file, const void *buf, const struct append *a)
+{
+	struct shared *s = file->shared;
+	struct core_guard guard = { .at = &s->cuts_known, .is = a->cuts };
+	uint64_t since = share_now_usec();
+
+	if (a->off > INT64_MAX - a->len)
+		return -EFBIG;
+	shared_look(j, s);
+	shared_mark_dirty(j, s, since, 0);
+	ssize_t done = core_write_while(j->core, file->writer, layer_of(j, file), buf, a->len, a->off, &guard);
+	if (done > 0)
+		append_written(s, a);
+	shared_mark_dirty(j, s, since, 0);
+	return done;
+}
+
+/* What a cut takes off of it has been appended before the cut. */
+static ssize_t append_layer(struct job *j, struct job_file *file, const void *buf, size_t len)
+{
+	struct shared *s = file->shared;
+	struct append a = { 0 };
+	ssize_t done = -ECANCELED;
+	int rc = 0;
+
+	while (rc == 0 && done == -ECANCELED) {
+		rc = append_trim(s, &a) ? 0 : append_place(j, s, len, &a);
+		done = rc < 0 ? rc : write_place(j, file, buf, &a);
+	}
+	return done < 0 ? done : (ssize_t)len;
+}
+
 static ssize_t append_shared(struct job *j, struct job_file *file, const void *buf, size_t len)
 {
 	struct shared *s = file->shared;
-	uint64_t off = 0;
 	ssize_t done = -ESTALE;
 
 	for (int tries = 0; carry_again(j, s, tries, &done); tries++)
 		done = carry_append(j, s, buf, len);
-	if (done != -ESTALE)
-		return done;
-	int rc = append_place(j, s, len, &off);
-	return rc < 0 ? rc : write_layer(j, file->writer, file, buf, len, off);
+	return done == -ESTALE ? append_layer(j, file, buf, len) : done;
 }
 
 static ssize_t write_shared(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off)

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/* Nodes of a job, in one process, that append to one file while it is cut, or its home's daemon dies. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fs/job/share.h"
+#include "tests/lib/job_world.h"
+#include "tests/lib/opened.h"
+#include "tests/lib/tap.h"
+
+/* ---- a place is given, and the file is cut before anything is written there */
+
+struct appending {
+	struct opened f;
+	const char *text;
+	pthread_t thread;
+};
+
+static void *append(void *arg)
+{
+	struct appending *a = arg;
+
+	return (void *)(intptr_t)opened_put(&a->f, a->text, 0);
+}
+
+struct cut_case {
+	uint64_t size;     /* of the cut */
+	const char *after; /* what another node appends then */
+	const char *shows; /* what is in the file at the end */
+};
+
+/* Node 1 has ".........." in the file, and appends "late". */
+static void test_cut_before_it_writes(const struct cut_case *c)
+{
+	struct job_world *w = job_world_start(3);
+	struct loopback *l = job_world_loopback(w);
+	struct opened f;
+	struct appending late = { .text = "late" };
+	uint64_t ino = opened_create(w, 0, "log", O_RDWR, &f);
+	struct opened other;
+	void *done;
+
+	is_int(opened_at(w, 1, ino, O_WRONLY | O_APPEND, &late.f), 0, "opened");
+	is_int(opened_at(w, 2, ino, O_WRONLY | O_APPEND, &other), 0, "by two nodes");
+	is_int(opened_put(&late.f, "..........", 0), 10, "one has appended");
+	is_int(job_flush(late.f.j, late.f.file), 0, "and said so");
+	loopback_hold_reply(l, 0, MESSAGE_SHARE_APPEND, 0);
+	pthread_create(&late.thread, NULL, append, &late);
+	loopback_await_held(l, 0);
+	is_int(share_truncate(other.j, ino, c->size), 0, "it is given a place, and the file is cut");
+	is_int(opened_put(&other, c->after, 0), (intmax_t)strlen(c->after), "the other one appends");
+	loopback_let_go(l, 0);
+	pthread_join(late.thread, &done);
+	is_int((intptr_t)done, 4, "then it writes");
+	is_int(job_flush(late.f.j, late.f.file), 0, "said");
+	is_int(job_flush(other.j, other.file), 0, "by both");
+	char buf[64] = { 0 };
+	is_int(job_read(f.j, f.file, buf, sizeof(buf), 0), (intmax_t)strlen(c->shows), "as long as it must be");
+	is_str(buf, c->shows, "nothing hides anything else");
+	is_int(opened_close(&late.f), 0, "closed");
+	is_int(opened_close(&other), 0, "closed");
+	is_int(opened_close(&f), 0, "closed");
+	job_world_stop(w);
+}
+
+/* ---- a cut that comes to nothing takes no place away */
+
+static void test_cut_fails(void)
+{
+	struct job_world *w = job_world_start_with(&(struct job_world_options){ .num = 3, .timeout_usec = 1000000 });
+	struct loopback *l = job_world_loopback(w);
+	struct opened f, at[2];
+	uint64_t ino = opened_create(w, 0, "log", O_RDWR, &f);
+
+	for (uint32_t k = 0; k < 2; k++)
+		is_int(opened_at(w, 1 + k, ino, O_RDWR | O_APPEND, &at[k]), 0, "opened elsewhere");
+	is_int(opened_put(&at[0], "first", 0), 5, "a node appends, and does not say so");
+	loopback_cut(l, 1);
+	ok(share_truncate(f.j, ino, 0) < 0, "it cannot be reached when the file is cut");
+	loopback_assemble(l);
+	loopback_settle(l);
+	is_int(opened_put(&at[1], "second", 0), 6, "another one appends");
+	for (uint32_t k = 0; k < 2; k++)
+		is_int(job_flush(at[k].j, at[k].file), 0, "told");
+	ok(opened_shows(&at[1], 0, "firstsecond"), "both are there");
+	for (uint32_t k = 0; k < 2; k++)
+		is_int(opened_close(&at[k]), 0, "closed");
+	is_int(opened_close(&f), 0, "closed");
+	job_world_stop(w);
+}
+
+/* ---- all at once */
+
+#define NODES   3
+#define RECORD  64u
+#define THREADS 2u
+#define CUTS    40u
+
+struct appender {
+	struct job_world *w;
+	uint32_t node;
+	uint64_t ino;
+	unsigned int thread_number, num;
+	_Atomic(bool) *cut; /* the last time */
+	int result;
+	unsigned int first_kept; /* of those that began behind the last cut */
+	pthread_t thread;
+};
+
+static void fill_record(const struct appender *me, unsigned int number, char *record)
+{
+	char text[RECORD + 1];
+
+	snprintf(text, sizeof(text), "node %u thread %u number %-40u", me->node, me->thread_number, number);
+	memcpy(record, text, RECORD);
+	memset(record + strlen(text), '-', RECORD - strlen(text));
+}
+
+static void *append_on(void *arg)
+{
+	struct appender *me = arg;
+	struct opened f;
+	char record[RECORD];
+
+	me->result = opened_at(me->w, me->node, me->ino, O_WRONLY | O_APPEND, &f);
+	if (me->result)
+		return NULL;
+	me->first_kept = UINT32_MAX;
+	for (unsigned int more = 20; me->result == 0 && more > 0; me->num++) {
+		if (*me->cut && me->first_kept == UINT32_MAX)
+			me->first_kept = me->num;
+		more -= me->first_kept != UINT32_MAX;
+		fill_record(me, me->num, record);
+		me->result = job_write(f.j, f.file, record, RECORD, 0) == RECORD ? 0 : -EIO;
+	}
+	int rc = opened_close(&f);
+	me->result = me->result ? me->result : rc;
+	return NULL;
+}
+
+static unsigned int count_record(const struct appender *me, unsigned int number, const char *file, size_t len)
+{
+	char record[RECORD];
+	unsigned int found = 0;
+
+	fill_record(me, number, record);
+	for (size_t at = 0; at + RECORD <= len; at += RECORD)
+		found += memcmp(file + at, record, RECORD) == 0;
+	return found;
+}
+
+/* Each is there once that began behind the last cut; and nothing is that nobody has appended. */
+static void check_all(const struct appender *all, unsigned int num, const char *file, size_t len)
+{
+	unsigned int missing = 0;
+	size_t found = 0;
+
+	for (unsigned int i = 0; i < num; i++) {
+		is_int(all[i].result, 0, "appended all the time");
+		for (unsigned int k = 0; k < all[i].num; k++) {
+			unsigned int times = count_record(&all[i], k, file, len);
+
+			missing += k >= all[i].first_kept && times != 1;
+			found += times;
+		}
+	}
+	is_int(missing, 0, "what was appended behind the last cut is there, once");
+	is_u64(found * RECORD, len, "and nothing else than what was appended");
+}
+
+static void test_cut_all_the_time(void)
+{
+	struct job_world *w = job_world_start(NODES);
+	struct opened f;
+	uint64_t ino = opened_create(w, 0, "log", O_RDWR, &f);
+	static char file[1u << 22];
+	struct appender all[NODES * THREADS];
+	_Atomic(bool) cut = false;
+	int failed = 0;
+
+	opened_elsewhere(w, ino);
+	loopback_set_delay(job_world_loopback(w), 0, 2000, 1);
+	for (unsigned int i = 0; i < NODES * THREADS; i++) {
+		all[i] = (struct appender){
+			.w = w, .node = i % NODES, .thread_number = i / NODES, .ino = ino, .cut = &cut
+		};
+		pthread_create(&all[i].thread, NULL, append_on, &all[i]);
+	}
+	for (unsigned int i = 0; i < CUTS; i++) {
+		usleep(20000);
+		failed += share_truncate(job_world_job(w, i % NODES), ino, 0) < 0;
+	}
+	cut = true;
+	for (unsigned int i = 0; i < NODES * THREADS; i++)
+		pthread_join(all[i].thread, NULL);
+	is_int(failed, 0, "cut again and again");
+	ssize_t len = job_read(f.j, f.file, file, sizeof(file), 0);
+	ok(len > 0, "read");
+	check_all(all, NODES * THREADS, file, (size_t)len);
+	is_int(opened_close(&f), 0, "closed");
+	job_world_stop(w);
+}
+
+int main(void)
+{
+	static const struct cut_case cases[] = {
+		{ 0, "1234567890123456", "1234567890123456late" },
+		{ 12, "abcd", "..........laabcd" },
+		{ 14, "abcd", "..........lateabcd" },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+		test_cut_before_it_writes(&cases[i]);
+	test_cut_fails();
+	test_cut_all_the_time();
+	return done_testing();
+}
