@@ -323,6 +323,8 @@ static int do_link(struct placing *p)
 	}
 	if (r == 0 && s->opt->manifest)
 		manifest_add_linked(s->opt->manifest, p->from, p->shown);
+	if (r == 0)
+		r = links_note(s, p->in.ino, p->step.from_parent, p->step.from_name, p->dir->ino, p->name);
 	return r < 0 ? r : placed(p);
 }
 

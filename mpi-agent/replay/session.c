@@ -635,6 +635,7 @@ static void session_close(struct session *s)
 	if (s->kept != s->opt->steps)
 		steps_close(s->kept);
 	temps_close(s);
+	links_free(s->links);
 	intent_close(s->intent);
 	batch_destroy(s->batch);
 	copier_destroy(s->copier);

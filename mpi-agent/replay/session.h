@@ -44,6 +44,7 @@ struct session_dir { /* a directory of the mount's tree; parents stand before th
 
 struct copier;
 struct batch;
+struct links;
 struct temps;
 
 struct session {
@@ -70,6 +71,7 @@ struct session {
 	struct temps *temps;         /* owned; NULL: not in place */
 	bool begins;                 /* nothing of this session is there yet */
 	bool unanswered;             /* a node does not say what is its own: it is not waited for again */
+	struct links *links;         /* owned; NULL: nobody has asked for them */
 	struct steps *kept;          /* owned; NULL: they are not kept */
 	uint64_t first_move_usec;    /* when the first move among the steps was made; 0: there is none */
 	struct drain_result result;
@@ -194,6 +196,13 @@ void temps_note(struct session *s, uint64_t dir, bool shared);
 int temps_sweep(struct session *s); /* those that a killed session has left */
 void temps_end(struct session *s);  /* in good order: none is left of this session */
 void temps_close(struct session *s);
+
+/* links.c: what is said of a file is so of its other names in the backing directory. 0, -ENOMEM, the state's errors */
+int links_tell(struct session *s, uint64_t ino, const char *shown); /* shown: the name that it has been said of */
+/* A further one is linked from another. */
+int links_note(
+	struct session *s, uint64_t ino, uint64_t from_dir, const char *from_name, uint64_t dir, const char *name);
+void links_free(struct links *l);
 
 /* give.c: the name, and nothing else than what was seen under it, is replaced */
 #define GIVE_TRIES 3
