@@ -133,7 +133,7 @@ int carried_drained(struct session *s, struct carried *c, const struct stat *st)
 	else if (s->opt->convert && S_ISREG(c->in.mode))
 		convert_note(s, &c->in, c->f, c->shown);
 	r = tell_manifest(s, c);
-	return r < 0 ? session_end(s, r, "the names of a file cannot be told") : session_step(s, &rec);
+	return r < 0 ? session_end(s, r, "the names of a file cannot be told") : session_told(s, &rec, c->shown);
 }
 
 static void tell_kept(struct session *s, const struct carried *c)

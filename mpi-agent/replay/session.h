@@ -66,6 +66,9 @@ struct session {
 	struct idmap inodes;    /* enum progress_of_inode */
 	struct record *steps;   /* owned: done, applied, but perhaps not durable yet */
 	size_t num_steps;
+	size_t num_told; /* of them, when the session has ended in the middle of them */
+	/* Owned: under which name the manifest has it already; NULL: it has not. One more, for what is no step yet. */
+	char *shown[SESSION_STEPS + 1];
 	bool refused[SESSION_STEPS]; /* which of them the watcher did not take */
 	struct intent *intent;       /* owned; NULL: none is kept */
 	struct temps *temps;         /* owned; NULL: not in place */
@@ -103,6 +106,8 @@ void session_verified(struct session *s, uint64_t bytes);
 void session_set_path(struct session *s, const char *path);
 /* A step is done: applied to our state; reported when it has become durable. A negative return ends the session. */
 int session_step(struct session *s, const struct record *rec);
+/* The same of what the manifest says already, under that name: that it is drained, or has moved there. */
+int session_told(struct session *s, const struct record *rec, const char *shown);
 int session_flush_steps(struct session *s);
 /* To be called before something gets the name that rec (PLACED) stands for; as intent_add(). */
 int session_intend(
