@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * The summary of a manifest's log. It does not parse JSON: the escaped path, as it stands in a line, is the key, and the last line of a key
- * is its entry. Of overlaps and missing bytes all that a path has ever had are put into its entry.
+ * is its entry. Of overlaps and missing bytes all that a path has ever had are put into its entry. What a line says is so of the file, and is kept
+ * with each name that the file is said to have or to have got: one of those that are left lists it, whichever have gone.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,14 +32,20 @@ struct text { /* borrowed from the mapped log */
 	size_t len;
 };
 
+enum entry_as { AS_TOLD, AS_MOVED, AS_LINKED }; /* in the order in which names of one file list it */
+
 struct entry {
-	struct text key, line; /* line.len 0: only extras are known */
-	struct text from;      /* moved: with its quotes */
-	struct text kept;      /* of a line of that state behind it: what follows the state */
+	struct text key, line; /* line.len 0: none is known, but extras may be */
+	struct text said;      /* of the file, by its line or by that of another name: what follows the path */
+	size_t file;           /* names of one file have the same number; 0: nothing has been said of it */
+	size_t teller;         /* the entry whose line said is of */
+	enum entry_as as;
+	struct text from; /* moved or linked: with its quotes */
+	struct text kept; /* of a line of that state behind it: what follows the state */
 	bool gone;
 	const char *taken_by; /* gone: the line of the move that has taken it away; NULL: none has */
 	size_t extras_from,
-		extras_taken; /* those before are of a file that had this name once; the same before the move */
+		extras_were; /* those before are of a file that had this name once; the same before it was gone */
 };
 
 enum extra_kind { EXTRA_OVERLAP, EXTRA_MISSING };
@@ -55,6 +62,7 @@ struct table {
 	size_t num, cap;
 	size_t *slots; /* owned: index + 1 into entries; num_slots a power of two */
 	size_t num_slots;
+	size_t num_files;
 	struct extra *extras; /* owned */
 	size_t num_extras, cap_extras;
 	char sum[SUM_BYTES]; /* the line of whose summary it is */
@@ -76,22 +84,30 @@ static bool take_string(const char *p, const char *end, struct text *ret)
 	return true;
 }
 
-static bool has_state(const struct entry *e, const char *state)
+/* What follows the path in the line of the entry. */
+static struct text rest_of(const struct entry *e)
+{
+	const char *at = e->key.at + e->key.len;
+
+	return (struct text){ at, e->line.len > 0 ? (size_t)(e->line.at + e->line.len - at) : 0 };
+}
+
+static bool has_state(const struct text *said, const char *state)
 {
 	char want[32];
 	size_t n = (size_t)snprintf(want, sizeof(want), ",\"state\":\"%s\"", state);
-	const char *at = e->key.at + e->key.len;
 
-	return e->line.len > 0 && (size_t)(e->line.at + e->line.len - at) >= n && memcmp(at, want, n) == 0;
+	return said->len >= n && memcmp(said->at, want, n) == 0;
 }
 
 /* Whence, by a line of that state. */
-static bool moved_from(const struct entry *e, struct text *ret)
+static bool came_from(const struct entry *e, const char *state, struct text *ret)
 {
-	static const char key[] = ",\"state\":\"moved\",\"from\":";
+	static const char key[] = ",\"state\":\"\",\"from\":";
+	struct text rest = rest_of(e);
 
-	return has_state(e, "moved") &&
-	       take_string(e->key.at + e->key.len + sizeof(key) - 1, e->line.at + e->line.len, ret);
+	return has_state(&rest, state) &&
+	       take_string(rest.at + sizeof(key) - 1 + strlen(state), rest.at + rest.len, ret);
 }
 
 static size_t hash(const struct text *t)
@@ -156,8 +172,17 @@ static int find_entry(struct table *t, const struct text *key, struct entry **re
 	return 0;
 }
 
+static struct entry *known_entry(const struct table *t, const struct text *key)
+{
+	size_t slot = t->num ? *slot_of(t, key) : 0;
+
+	return slot ? &t->entries[slot - 1] : NULL;
+}
+
 static void mark_gone(const struct table *t, struct entry *e)
 {
+	if (!e->gone)
+		e->extras_were = e->extras_from;
 	e->gone = true;
 	e->extras_from = t->num_extras;
 }
@@ -177,10 +202,8 @@ static void drop_moved(struct table *t, const struct text *from, const char *lin
 
 		if (!is_at_or_below(e, from))
 			continue;
-		if (!e->gone) {
+		if (!e->gone)
 			e->taken_by = line;
-			e->extras_taken = e->extras_from;
-		}
 		mark_gone(t, e);
 	}
 }
@@ -188,13 +211,12 @@ static void drop_moved(struct table *t, const struct text *from, const char *lin
 /* From is where it had been moved to, and to where it was before; and of neither, nor of what is in it, anything has been said since. */
 static const char *returning_line(const struct table *t, const struct text *from, const struct text *to)
 {
-	size_t there = t->num ? *slot_of(t, from) : 0, here = there ? *slot_of(t, to) : 0;
-	const struct entry *moved = there ? &t->entries[there - 1] : NULL;
+	const struct entry *moved = known_entry(t, from), *here = known_entry(t, to);
 	struct text was;
 
-	if (!moved || moved->gone || !moved_from(moved, &was) || !is_same(&was, to))
+	if (!moved || moved->gone || !came_from(moved, "moved", &was) || !is_same(&was, to))
 		return NULL;
-	if (here && t->entries[here - 1].line.len > 0 && t->entries[here - 1].taken_by != moved->line.at)
+	if (here && here->line.len > 0 && here->taken_by != moved->line.at)
 		return NULL;
 	for (size_t i = 0; i < t->num; i++)
 		if (is_at_or_below(&t->entries[i], from) && t->entries[i].line.at > moved->line.at)
@@ -214,7 +236,7 @@ static bool bring_back(struct table *t, const struct text *from, const struct te
 			continue;
 		e->gone = false;
 		e->taken_by = NULL;
-		e->extras_from = e->extras_taken;
+		e->extras_from = e->extras_were;
 	}
 	return line;
 }
@@ -243,15 +265,15 @@ static int put_extra(struct table *t, enum extra_kind kind, size_t entry, const 
 static struct text where_from(const struct table *t, const struct text *from)
 {
 	const char *name = from->at + 1;
-	size_t slot;
+	const struct entry *parked;
 
 	for (const char *p = name; p < from->at + from->len; p++)
 		name = *p == '/' ? p + 1 : name;
 	if (t->num == 0 || (size_t)(from->at + from->len - name) < sizeof(MANIFEST_PARKED) ||
 		memcmp(name, MANIFEST_PARKED, sizeof(MANIFEST_PARKED) - 1) != 0)
 		return *from;
-	slot = *slot_of(t, from);
-	return slot && t->entries[slot - 1].from.len > 0 ? t->entries[slot - 1].from : *from;
+	parked = known_entry(t, from);
+	return parked && parked->from.len > 0 ? parked->from : *from;
 }
 
 static bool take_sum(struct table *t, const char *line, size_t len)
@@ -263,48 +285,98 @@ static bool take_sum(struct table *t, const char *line, size_t len)
 	return true;
 }
 
-static int take_line(struct table *t, const char *line, size_t len)
+/* One more name of what is under from, or its new one: what is said of that is so of e. */
+static void take_file(struct table *t, const struct text *from, enum entry_as as, struct entry *e)
 {
-	struct entry e = { .line = { line, len } }, *known;
-	static const char linked_key[] = ",\"state\":\"linked\",\"from\":";
-	struct text from;
+	struct entry *of = known_entry(t, from);
+
+	e->from = where_from(t, from);
+	e->as = as;
+	e->said = (struct text){ 0 };
+	if (!of || of->gone) {
+		e->file = ++t->num_files;
+		return;
+	}
+	if (of->file == 0)
+		of->file = ++t->num_files;
+	e->file = of->file;
+	e->said = of->said;
+	e->teller = of->teller;
+	if (of->as == AS_LINKED)
+		e->as = AS_LINKED;
+}
+
+/* Of overlaps, missing bytes and layouts: they are said beside the line of the file itself. */
+static bool take_further(struct table *t, struct entry *known, const struct entry *e, int *ret)
+{
+	size_t i = (size_t)(known - t->entries), skip = sizeof(",\"state\":\"kept\",") - 1;
+
+	*ret = 0;
+	if (has_state(&e->said, "overlap")) {
+		*ret = put_extra(t, EXTRA_OVERLAP, i, e);
+	} else if (has_state(&e->said, "missing")) {
+		*ret = put_extra(t, EXTRA_MISSING, i, e);
+	} else if (has_state(&e->said, "kept")) {
+		if (e->said.len > skip)
+			known->kept = (struct text){ e->said.at + skip, e->said.len - skip };
+	} else {
+		return false;
+	}
+	return true;
+}
+
+/* Its path, and what the line says. False: it is torn, or of no file. */
+static bool read_line(const char *line, size_t len, struct entry *ret)
+{
 	size_t prefix = strlen(KEY_PREFIX);
 
-	if (take_sum(t, line, len))
-		return 0;
+	*ret = (struct entry){ .line = { line, len } };
 	if (len < prefix + 3 || line[len - 1] != '}' || memcmp(line, KEY_PREFIX, prefix) != 0 ||
-		!take_string(line + prefix, line + len, &e.key))
-		return 0; /* torn */
-	if (moved_from(&e, &from)) {
+		!take_string(line + prefix, line + len, &ret->key))
+		return false;
+	ret->said = rest_of(ret);
+	return true;
+}
+
+static int take_line(struct table *t, const char *line, size_t len)
+{
+	struct entry e, *known;
+	struct text from;
+	int r;
+
+	if (take_sum(t, line, len) || !read_line(line, len, &e))
+		return 0;
+	if (came_from(&e, "moved", &from)) {
 		bool returns = bring_back(t, &from, &e.key);
 
+		take_file(t, &from, AS_MOVED, &e);
 		drop_moved(t, &from, line);
 		if (returns)
 			return 0;
-		e.from = where_from(t, &from);
+	}
+	if (came_from(&e, "linked", &from)) {
+		if (is_same(&from, &e.key))
+			return 0;
+		if (find_entry(t, &from, &known) < 0)
+			return -ENOMEM;
+		take_file(t, &from, AS_LINKED, &e);
 	}
 	if (find_entry(t, &e.key, &known) < 0)
 		return -ENOMEM;
-	if (has_state(&e, "overlap"))
-		return put_extra(t, EXTRA_OVERLAP, (size_t)(known - t->entries), &e);
-	if (has_state(&e, "missing"))
-		return put_extra(t, EXTRA_MISSING, (size_t)(known - t->entries), &e);
-	if (has_state(&e, "kept")) {
-		size_t n = e.key.len + prefix + sizeof(",\"state\":\"kept\",") - 1;
-
-		known->kept = n < len ? (struct text){ line + n, len - n } : known->kept;
+	if (take_further(t, known, &e, &r))
+		return r;
+	if (has_state(&e.said, "removed") || has_state(&e.said, "gone")) {
+		known->key = e.key;
+		known->line = e.line;
+		mark_gone(t, known);
 		return 0;
 	}
-	if (has_state(&e, "linked") && take_string(e.key.at + e.key.len + sizeof(linked_key) - 1, line + len, &from))
-		e.from = where_from(t, &from);
-	known->kept = (struct text){ 0 };
-	known->key = e.key;
-	known->line = e.line;
-	known->from = e.from;
-	known->gone = false;
-	known->taken_by = NULL;
-	if (has_state(&e, "removed") || has_state(&e, "gone"))
-		mark_gone(t, known);
+	if (e.file == 0) {
+		e.file = ++t->num_files;
+		e.teller = (size_t)(known - t->entries);
+	}
+	e.extras_from = known->extras_from;
+	*known = e;
 	return 0;
 }
 
@@ -417,12 +489,58 @@ enum listing { LIST_FILES, LIST_MOVED, LIST_LINKED, LIST_REMOVED };
 
 static bool is_listed(const struct entry *e, enum listing what)
 {
+	struct text rest = rest_of(e);
+
 	switch (what) {
-	case LIST_MOVED: return !e->gone && has_state(e, "moved");
-	case LIST_LINKED: return !e->gone && has_state(e, "linked");
-	case LIST_REMOVED: return e->gone && has_state(e, "removed") && !is_parked(e);
-	default: return !e->gone && e->line.len > 0 && !has_state(e, "moved") && !has_state(e, "linked");
+	case LIST_MOVED: return !e->gone && e->as == AS_MOVED;
+	case LIST_LINKED: return !e->gone && e->as == AS_LINKED;
+	case LIST_REMOVED: return e->gone && has_state(&rest, "removed") && !is_parked(e);
+	default: return !e->gone && e->as == AS_TOLD && e->said.len > 0;
 	}
+}
+
+/* It has no name that lists it: from now on this one does. Of a file of which only names have been said there is nothing to list but those. */
+static void list_alone(const struct table *t, struct entry *e)
+{
+	const struct entry *teller = &t->entries[e->teller], *from = known_entry(t, &e->from);
+
+	if (e->said.len == 0) {
+		e->gone = from && !from->gone && from->line.len > 0; /* another file by now */
+		return;
+	}
+	e->as = AS_TOLD;
+	if (teller->file == e->file)
+		e->kept = teller->kept;
+}
+
+/* Which name of each file lists it, when all lines are taken; the others are links of that. */
+static int settle_links(struct table *t)
+{
+	size_t *lister = calloc(t->num_files + 1, sizeof(*lister)); /* by file: its entry + 1 */
+
+	if (!lister)
+		return -ENOMEM;
+	for (size_t i = 0; i < t->num; i++) {
+		const struct entry *e = &t->entries[i];
+		size_t *one = &lister[e->file];
+
+		if (!e->gone && e->file != 0 && (*one == 0 || t->entries[*one - 1].as > e->as))
+			*one = i + 1;
+	}
+	for (size_t i = 0; i < t->num; i++) {
+		struct entry *e = &t->entries[i];
+		const struct entry *by;
+
+		if (!is_listed(e, LIST_LINKED))
+			continue;
+		by = &t->entries[lister[e->file] - 1];
+		if (by == e)
+			list_alone(t, e);
+		else
+			e->from = is_parked(by) && by->from.len > 0 ? by->from : by->key;
+	}
+	free(lister);
+	return 0;
 }
 
 static int compare_extras(const void *a, const void *b)
@@ -437,19 +555,44 @@ static int compare_extras(const void *a, const void *b)
 	return r ? r : (x->seq > y->seq) - (x->seq < y->seq);
 }
 
-/* Those of entry i and one kind, each once; *at is where they begin. How many. */
+/* Is it of the file that e lists? */
+static bool is_extra_of(const struct table *t, const struct entry *e, const struct extra *x)
+{
+	const struct entry *teller = &t->entries[e->teller];
+
+	if (x->entry != e->teller || teller->file != e->file)
+		return false;
+	return teller->gone ? x->seq >= teller->extras_were && x->seq < teller->extras_from
+			    : x->seq >= teller->extras_from;
+}
+
+/* The first one of that entry, or of one behind it; they are in order. */
+static size_t first_extra(const struct table *t, size_t entry)
+{
+	size_t from = 0, end = t->num_extras;
+
+	while (from < end) {
+		size_t mid = from + (end - from) / 2;
+
+		if (t->extras[mid].entry < entry)
+			from = mid + 1;
+		else
+			end = mid;
+	}
+	return from;
+}
+
+/* Those of e and one kind, each once. How many. */
 static size_t put_extras(
-	FILE *out, const struct table *t, size_t i, enum extra_kind kind, size_t *at, const char *separator)
+	FILE *out, const struct table *t, const struct entry *e, enum extra_kind kind, const char *separator)
 {
 	const struct extra *last = NULL;
 	size_t num = 0;
 
-	while (*at < t->num_extras && t->extras[*at].entry < i)
-		++*at;
-	for (; *at < t->num_extras && t->extras[*at].entry == i && t->extras[*at].kind == kind; ++*at) {
-		const struct extra *x = &t->extras[*at];
+	for (size_t at = first_extra(t, e->teller); at < t->num_extras && t->extras[at].entry == e->teller; at++) {
+		const struct extra *x = &t->extras[at];
 
-		if (x->seq < t->entries[i].extras_from ||
+		if (x->kind != kind || !is_extra_of(t, e, x) ||
 			(last && last->text.len == x->text.len && memcmp(last->text.at, x->text.at, x->text.len) == 0))
 			continue;
 		fprintf(out, "%s{%.*s", separator, (int)x->text.len, x->text.at);
@@ -461,35 +604,40 @@ static size_t put_extras(
 }
 
 /*
- * The line, with what is known of overlaps in its list of conflicts, and what is missing at its end. Within a string a quote
+ * What is said of it, with what is known of overlaps in its list of conflicts, and what is missing at its end. Within a string a quote
  * has a backslash before it, so the key is found where it is one.
  */
-static void put_file(FILE *out, const struct table *t, size_t i, size_t *extra)
+static void put_file(FILE *out, const struct table *t, const struct entry *e)
 {
 	static const char key[] = "\"conflicts\":[";
-	const struct text *line = &t->entries[i].line;
-	const char *at = memmem(line->at, line->len, key, sizeof(key) - 1);
-	size_t n = at ? (size_t)(at - line->at) + sizeof(key) - 1 : 0, end = line->len - 1;
-	struct text said;
+	const struct text *said = &e->said;
+	const char *at = memmem(said->at, said->len, key, sizeof(key) - 1);
+	size_t n = at ? (size_t)(at - said->at) + sizeof(key) - 1 : 0, end = said->len - 1;
+	struct text conflict;
 
-	if (t->entries[i].from.len > 0) {
-		fwrite(line->at, 1, (size_t)(t->entries[i].key.at + t->entries[i].key.len - line->at), out);
-		fprintf(out, ",\"state\":\"%s\",\"from\":%.*s}",
-			has_state(&t->entries[i], "moved") ? "moved" : "linked", (int)t->entries[i].from.len,
-			t->entries[i].from.at);
-		return;
-	}
-	if (at && take_string(line->at + n, line->at + line->len, &said))
-		n += said.len; /* one text, and then the list ends */
-	fwrite(line->at, 1, n, out);
+	fprintf(out, KEY_PREFIX "%.*s", (int)e->key.len, e->key.at);
+	if (at && take_string(said->at + n, said->at + said->len, &conflict))
+		n += conflict.len; /* one text, and then the list ends */
+	fwrite(said->at, 1, n, out);
 	if (at)
-		put_extras(out, t, i, EXTRA_OVERLAP, extra, line->at[n - 1] == '[' ? "" : ",");
-	fwrite(line->at + n, 1, end - n, out);
-	if (at && put_extras(out, t, i, EXTRA_MISSING, extra, ",\"missing\":[") > 0)
+		put_extras(out, t, e, EXTRA_OVERLAP, said->at[n - 1] == '[' ? "" : ",");
+	fwrite(said->at + n, 1, end - n, out);
+	if (at && put_extras(out, t, e, EXTRA_MISSING, ",\"missing\":[") > 0)
 		fputc(']', out);
-	if (t->entries[i].kept.len > 0)
-		fprintf(out, ",\"kept\":{%.*s", (int)t->entries[i].kept.len, t->entries[i].kept.at);
+	if (e->kept.len > 0)
+		fprintf(out, ",\"kept\":{%.*s", (int)e->kept.len, e->kept.at);
 	fputc('}', out);
+}
+
+static void put_entry(FILE *out, const struct table *t, const struct entry *e)
+{
+	if (e->gone)
+		fwrite(e->line.at, 1, e->line.len, out);
+	else if (e->as == AS_TOLD)
+		put_file(out, t, e);
+	else
+		fprintf(out, KEY_PREFIX "%.*s,\"state\":\"%s\",\"from\":%.*s}", (int)e->key.len, e->key.at,
+			e->as == AS_MOVED ? "moved" : "linked", (int)e->from.len, e->from.at);
 }
 
 static bool has_text(const struct text *t, const char *what)
@@ -497,48 +645,52 @@ static bool has_text(const struct text *t, const char *what)
 	return t->len > 0 && memmem(t->at, t->len, what, strlen(what));
 }
 
-static bool has_missing(const struct table *t, size_t i)
+static bool has_missing(const struct table *t, const struct entry *e)
 {
-	const struct entry *e = &t->entries[i];
-
 	for (size_t x = 0; x < t->num_extras; x++)
-		if (t->extras[x].entry == i && t->extras[x].kind == EXTRA_MISSING && t->extras[x].seq >= e->extras_from)
+		if (t->extras[x].kind == EXTRA_MISSING && is_extra_of(t, e, &t->extras[x]))
 			return true;
-	return has_text(&e->line, ",\"missing\":[");
+	return has_text(&e->said, ",\"missing\":[");
 }
 
 /* It could not be carried over, or waits. What was carried over though bytes of it are missing has failed for good. */
-static bool is_unsettled(const struct table *t, size_t i)
+static bool is_unsettled(const struct table *t, const struct entry *e)
 {
-	const struct entry *e = &t->entries[i];
-
-	return is_listed(e, LIST_FILES) && (has_state(e, "dirty") || (has_state(e, "failed") && !has_missing(t, i)));
+	return is_listed(e, LIST_FILES) &&
+	       (has_state(&e->said, "dirty") || (has_state(&e->said, "failed") && !has_missing(t, e)));
 }
 
-/* Of these, what was told before a session that has come to everything, which has said nothing of it. */
+static void drop(struct table *t, FILE *log, struct entry *e)
+{
+	mark_gone(t, e);
+	fprintf(log, KEY_PREFIX "%.*s,\"state\":\"gone\"}\n", (int)e->key.len, e->key.at);
+}
+
+/* Of these, what was told before a session that has come to everything, which has said nothing of it; and the links of that. */
 static void drop_settled(struct table *t, FILE *log, const char *since)
 {
+	for (size_t i = 0; i < t->num; i++)
+		if (t->entries[i].said.at < since && is_unsettled(t, &t->entries[i]))
+			drop(t, log, &t->entries[i]);
 	for (size_t i = 0; i < t->num; i++) {
-		struct entry *e = &t->entries[i];
+		const struct entry *e = &t->entries[i],
+				   *by = is_listed(e, LIST_LINKED) ? known_entry(t, &e->from) : NULL;
 
-		if (e->line.at >= since || !is_unsettled(t, i))
-			continue;
-		mark_gone(t, e);
-		fprintf(log, KEY_PREFIX "%.*s,\"state\":\"gone\"}\n", (int)e->key.len, e->key.at);
+		if (by && by->gone && by->file == e->file)
+			drop(t, log, &t->entries[i]);
 	}
 }
 
 static void put_list(FILE *out, const struct table *t, const char *key, enum listing what, const char *end)
 {
 	const char *separator = "\n";
-	size_t extra = 0;
 
 	fprintf(out, "  \"%s\": [", key);
 	for (size_t i = 0; i < t->num; i++) {
 		if (!is_listed(&t->entries[i], what))
 			continue;
 		fprintf(out, "%s    ", separator);
-		put_file(out, t, i, &extra);
+		put_entry(out, t, &t->entries[i]);
 		separator = ",\n";
 	}
 	fputs(*separator == ',' ? "\n  ]" : "]", out);
@@ -551,8 +703,8 @@ static uint64_t count_failed(const struct table *t, const char *since)
 	uint64_t n = 0;
 
 	for (size_t i = 0; i < t->num; i++)
-		n += is_listed(&t->entries[i], LIST_FILES) && t->entries[i].line.at >= since &&
-		     has_state(&t->entries[i], "failed");
+		n += is_listed(&t->entries[i], LIST_FILES) && t->entries[i].said.at >= since &&
+		     has_state(&t->entries[i].said, "failed");
 	return n;
 }
 
@@ -566,7 +718,7 @@ static uint64_t count_overlapping(const struct table *t, const char *since)
 		const struct extra *x = &t->extras[i];
 		const struct entry *e = &t->entries[x->entry];
 
-		if (x->kind != EXTRA_OVERLAP || x->entry == last || x->seq < e->extras_from || e->line.at < since)
+		if (x->kind != EXTRA_OVERLAP || x->entry == last || !is_extra_of(t, e, x) || e->said.at < since)
 			continue;
 		n += is_listed(e, LIST_FILES);
 		last = x->entry;
@@ -582,11 +734,11 @@ static struct manifest_noted count_noted(const struct table *t)
 	for (size_t i = 0; i < t->num; i++) {
 		const struct entry *e = &t->entries[i];
 
-		if (!is_listed(e, LIST_FILES) || !(has_state(e, "drained") || has_state(e, "verified")))
+		if (!is_listed(e, LIST_FILES) || !(has_state(&e->said, "drained") || has_state(&e->said, "verified")))
 			continue;
 		n.kept += e->kept.len > 0 && e->kept.at >= t->others &&
 			  !has_text(&e->kept, "\"reason\":\"" MANIFEST_KEPT_OTHER "\"");
-		n.warned += e->line.at >= t->others && has_text(&e->line, ",\"warning\":");
+		n.warned += e->said.at >= t->others && has_text(&e->said, ",\"warning\":");
 	}
 	return n;
 }
@@ -673,6 +825,8 @@ int manifest_write(
 		text = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fileno(m->log), 0);
 		r = text == MAP_FAILED ? -errno : make_table(&t, text, (size_t)st.st_size);
 	}
+	if (r == 0)
+		r = settle_links(&t);
 	if (r == 0 && text && session->whole)
 		drop_settled(&t, m->log, text + session->mark);
 	if (t.num_extras > 0)

@@ -129,12 +129,13 @@ static int report(struct session *s, const struct inode *in, const struct file_p
 		r = remove_further(s, place, done->subfiles);
 	if (r < 0)
 		return session_fail_errno(s, in->ino, place->path, r, "what it replaces cannot be removed", 0);
-	tell_manifest(s, in, place, layout, done);
 	r = session_touch(s, place->dir);
 	if (r == 0)
 		r = session_step(s, &placed);
-	if (r == 0)
-		r = session_step(s, &drained);
+	if (r < 0 || idmap_get(&s->inodes, in->ino) == INODE_IS_FAILED) /* the mount has given it up */
+		return r;
+	tell_manifest(s, in, place, layout, done);
+	r = session_told(s, &drained, place->path);
 	if (r == 0)
 		r = session_step(s, &forget);
 	return r == 0 ? session_flush_steps(s) : r;

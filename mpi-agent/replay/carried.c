@@ -78,7 +78,7 @@ static void take_shared(struct manifest_file *mf, const struct wire_shared *f)
 	mf->of_places = f->in_place;
 }
 
-static void tell_manifest(struct session *s, const struct carried *c)
+static int tell_manifest(struct session *s, const struct carried *c)
 {
 	bool read_back = s->opt->verify >= DRAIN_VERIFY_READ && (c->has_checksum || c->shared);
 	struct manifest_file mf = { .path = c->shown,
@@ -105,10 +105,11 @@ static void tell_manifest(struct session *s, const struct carried *c)
 			"bytes of it were not there to be read, in the backing file or in a lost store: they are zeros";
 	}
 	if (!s->opt->manifest)
-		return;
+		return 0;
 	manifest_add_file(s->opt->manifest, &mf);
 	if (c->kept)
 		manifest_add_kept(s->opt->manifest, c->shown, drain_layout_name(DRAIN_LAYOUT_CANONICAL), c->kept);
+	return links_tell(s, c->in.ino, c->shown);
 }
 
 int carried_drained(struct session *s, struct carried *c, const struct stat *st)
@@ -123,6 +124,7 @@ int carried_drained(struct session *s, struct carried *c, const struct stat *st)
 		.mtime_ns = c->in.mtime_ns,
 		.backing_dev = st->st_dev,
 		.backing_ino = st->st_ino };
+	int r;
 
 	if (c->changed)
 		rec.flags |= RECORD_F_KEEP_PRIVATE;
@@ -130,8 +132,8 @@ int carried_drained(struct session *s, struct carried *c, const struct stat *st)
 		rec.flags |= RECORD_F_META_ONLY;
 	else if (s->opt->convert && S_ISREG(c->in.mode))
 		convert_note(s, &c->in, c->f, c->shown);
-	tell_manifest(s, c);
-	return session_step(s, &rec);
+	r = tell_manifest(s, c);
+	return r < 0 ? session_end(s, r, "the names of a file cannot be told") : session_told(s, &rec, c->shown);
 }
 
 static void tell_kept(struct session *s, const struct carried *c)
@@ -154,7 +156,7 @@ int carried_finish(struct session *s, struct carried *c)
 	s->progress.done_files++;
 	session_missing(s, c->shown, c->job.missing, c->job.num_missing);
 	if (!s->opt->in_place) /* else with its last step */
-		tell_manifest(s, c);
+		(void)tell_manifest(s, c);
 	tell_kept(s, c);
 	return idmap_set(&s->inodes, c->in.ino, INODE_IS_DONE);
 }

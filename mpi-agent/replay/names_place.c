@@ -109,8 +109,10 @@ static int do_park(struct placing *p)
 		manifest_add_moved(s->opt->manifest, p->to, park);
 	if (r == 0 && s->opt->manifest && occupant.flags & INODE_ORPHAN)
 		manifest_add_removed(s->opt->manifest, p->to);
+	if (r == 0)
+		return session_told(s, &rec, park);
 	/* When it has gone, whoever took it away, the place is free, and its own turn will tell. */
-	return r == 0 || r == -ENOENT || r == -ESTALE ? session_step(s, &rec) : r;
+	return r == -ENOENT || r == -ESTALE ? session_step(s, &rec) : r;
 }
 
 /*
@@ -289,7 +291,7 @@ static int do_move(struct placing *p)
 		manifest_add_moved(s->opt->manifest, p->from, p->shown);
 	if (session_touch(s, p->dir->ino) < 0 || session_touch(s, p->step.from_parent) < 0)
 		return -ENOMEM;
-	return session_step(s, &rec);
+	return session_told(s, &rec, p->shown);
 }
 
 /* By way of a temporary name: link() does not replace what nobody needs. */
@@ -323,6 +325,8 @@ static int do_link(struct placing *p)
 	}
 	if (r == 0 && s->opt->manifest)
 		manifest_add_linked(s->opt->manifest, p->from, p->shown);
+	if (r == 0)
+		r = links_note(s, p->in.ino, p->step.from_parent, p->step.from_name, p->dir->ino, p->name);
 	return r < 0 ? r : placed(p);
 }
 

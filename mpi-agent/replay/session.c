@@ -184,21 +184,26 @@ static bool follows_refused(const struct session *s, size_t at)
 static int report_steps(struct session *s, bool *ret_refused)
 {
 	const struct drain_watcher *w = &s->opt->watcher;
+	int r;
 
 	*ret_refused = false;
+	s->num_told = 0;
 	if (s->opt->manifest)
 		manifest_flush(s->opt->manifest);
 	for (size_t i = 0; i < s->num_steps; i++) {
-		int r = *ret_refused && follows_refused(s, i) ? -ENOENT : w->step ? w->step(&s->steps[i], w->arg) : 0;
-
+		r = *ret_refused && follows_refused(s, i) ? -ENOENT : w->step ? w->step(&s->steps[i], w->arg) : 0;
 		s->refused[i] = r == -ENOENT || r == -ESTALE;
 		*ret_refused |= s->refused[i];
 		if (s->kept && r == 0)
 			r = steps_add(s->kept, &s->steps[i]);
 		if (r < 0 && !s->refused[i])
 			return session_end(s, r, "a step could not be reported");
+		s->num_told += !s->kept;
 	}
-	return s->kept ? steps_write(s->kept) : 0;
+	r = s->kept ? steps_write(s->kept) : 0;
+	if (r == 0)
+		s->num_told = s->num_steps;
+	return r;
 }
 
 /* Whatever is at from stays: -EEXIST. */
@@ -307,6 +312,8 @@ static int undo_refused(struct session *s)
 
 	for (size_t i = num; r >= 0 && i-- > 0;) {
 		r = s->refused[i] && s->steps[i].type == RECORD_PLACED ? undo_placed(s, &s->steps[i]) : 0;
+		if (r >= 0)
+			s->refused[i] = false;
 		if (r > 0)
 			s->steps[--left] = s->steps[i];
 	}
@@ -319,6 +326,14 @@ static int undo_refused(struct session *s)
 	return 0;
 }
 
+static void forget_shown(struct session *s)
+{
+	for (size_t i = 0; i <= SESSION_STEPS; i++) {
+		free(s->shown[i]);
+		s->shown[i] = NULL;
+	}
+}
+
 /* What has been parked, since it could not be taken back, and whose directory the mount has given up, too, stays there. */
 static int tell_steps(struct session *s)
 {
@@ -328,7 +343,13 @@ static int tell_steps(struct session *s)
 	if (r < 0 || !refused)
 		return r;
 	r = undo_refused(s);
-	return r < 0 || s->num_steps == 0 ? r : report_steps(s, &refused);
+	if (r < 0)
+		return r;
+	forget_shown(s);
+	if (s->num_steps > 0)
+		r = report_steps(s, &refused);
+	s->num_told = s->num_steps;
+	return r;
 }
 
 int session_flush_steps(struct session *s)
@@ -344,7 +365,9 @@ int session_flush_steps(struct session *s)
 	if (r < 0)
 		return session_end(s, r, "the steps of the recovery cannot be written");
 	s->num_steps = 0;
+	s->num_told = 0;
 	s->first_move_usec = 0;
+	forget_shown(s);
 	r = s->intent ? intent_clear(s->intent) : 0;
 	return r < 0 ? session_end(s, r, "the store cannot be written") : session_tick(s, false);
 }
@@ -378,6 +401,59 @@ int session_step(struct session *s, const struct record *rec)
 		return session_end(s, r, "the store's state does not take a step of the drain: run cistern fsck");
 	s->num_steps++;
 	return wants_flush(s, rec) ? session_flush_steps(s) : session_tick(s, false);
+}
+
+int session_told(struct session *s, const struct record *rec, const char *shown)
+{
+	char *copy = strdup(shown);
+
+	free(s->shown[s->num_steps]);
+	s->shown[s->num_steps] = copy;
+	s->steps[s->num_steps] = *rec;
+	return copy ? session_step(s, rec) : session_end(s, -ENOMEM, "the drain stopped");
+}
+
+/* For the mount the file is as it was before. */
+static void take_back_drained(struct session *s, uint64_t ino, const char *shown)
+{
+	manifest_add_file(s->opt->manifest,
+		&(struct manifest_file){ .path = shown,
+			.state = "failed",
+			.error = s->fatal,
+			.error_text = "the drain ended before it could say that this was drained: run cistern flush" });
+	(void)links_tell(s, ino, shown);
+}
+
+/* Names are taken back by who started us (intent_undo). */
+static void take_back_placed(struct session *s, const struct record *rec, const char *shown)
+{
+	bool moves = rec->flags & RECORD_F_MOVED;
+	char path[SESSION_PATH_MAX];
+	int r = moves ? state_backing_child_path(s->st, rec->from_parent, rec->from_name, path, sizeof(path))
+		      : state_backing_child_path(s->st, rec->parent, rec->name, path, sizeof(path));
+
+	if (r == 0 && !moves)
+		manifest_add_gone(s->opt->manifest, path);
+	if (r == 0 && moves && shown)
+		tell_moved(s, shown, path);
+	if (r == 0 && moves)
+		(void)apply_back(s, rec, rec->from_name);
+}
+
+/* The session has ended: what the manifest has of steps that nobody was told of is not so. The last first, and what is said of files before their names go. */
+static void take_back_untold(struct session *s)
+{
+	bool untold[SESSION_STEPS + 1];
+
+	for (size_t i = s->num_steps + 1; i-- > 0;) {
+		untold[i] = i >= s->num_told || s->refused[i];
+		if (s->shown[i] && untold[i] && s->steps[i].type == RECORD_DRAINED)
+			take_back_drained(s, s->steps[i].ino, s->shown[i]);
+	}
+	for (size_t i = s->num_steps; i-- > 0;)
+		if (untold[i] && s->steps[i].type == RECORD_PLACED)
+			take_back_placed(s, &s->steps[i], s->shown[i]);
+	forget_shown(s);
 }
 
 int session_fail(struct session *s, uint64_t ino, const char *path, int code, const char *fmt, ...)
@@ -611,7 +687,7 @@ static int session_open(struct session *s, const struct drain_options *opt)
 	snprintf(s->temp_prefix, sizeof(s->temp_prefix), SESSION_TEMP_PREFIX "%.8s-d", uuid);
 	snprintf(s->shared_prefix, sizeof(s->shared_prefix), SESSION_SHARED_PREFIX "%.8s-", uuid);
 	snprintf(s->classic_prefix, sizeof(s->classic_prefix), SESSION_CLASSIC_PREFIX "%.8s-", uuid);
-	s->steps = malloc(SESSION_STEPS * sizeof(*s->steps));
+	s->steps = calloc(SESSION_STEPS + 1, sizeof(*s->steps));
 	s->to = opt->sink;
 	r = !s->steps ? -ENOMEM : s->to ? 0 : sink_posix_create(opt->to_dirfd, &s->to);
 	if (r == 0 && !opt->in_place && opt->base_dirfd >= 0)
@@ -635,6 +711,7 @@ static void session_close(struct session *s)
 	if (s->kept != s->opt->steps)
 		steps_close(s->kept);
 	temps_close(s);
+	links_free(s->links);
 	intent_close(s->intent);
 	batch_destroy(s->batch);
 	copier_destroy(s->copier);
@@ -719,7 +796,9 @@ int drain_run(const struct drain_options *opt, struct drain_result *ret, struct 
 		report_rest(s);
 	if (r < 0)
 		session_end(s, r, "the drain stopped");
-	else
+	if (r < 0 && opt->manifest)
+		take_back_untold(s);
+	if (r == 0)
 		r = session_tick(s, true);
 	*ret = s->result;
 	if (s->to)

@@ -44,6 +44,7 @@ struct session_dir { /* a directory of the mount's tree; parents stand before th
 
 struct copier;
 struct batch;
+struct links;
 struct temps;
 
 struct session {
@@ -65,11 +66,15 @@ struct session {
 	struct idmap inodes;    /* enum progress_of_inode */
 	struct record *steps;   /* owned: done, applied, but perhaps not durable yet */
 	size_t num_steps;
+	size_t num_told; /* of them, when the session has ended in the middle of them */
+	/* Owned: under which name the manifest has it already; NULL: it has not. One more, for what is no step yet. */
+	char *shown[SESSION_STEPS + 1];
 	bool refused[SESSION_STEPS]; /* which of them the watcher did not take */
 	struct intent *intent;       /* owned; NULL: none is kept */
 	struct temps *temps;         /* owned; NULL: not in place */
 	bool begins;                 /* nothing of this session is there yet */
 	bool unanswered;             /* a node does not say what is its own: it is not waited for again */
+	struct links *links;         /* owned; NULL: nobody has asked for them */
 	struct steps *kept;          /* owned; NULL: they are not kept */
 	uint64_t first_move_usec;    /* when the first move among the steps was made; 0: there is none */
 	struct drain_result result;
@@ -101,6 +106,8 @@ void session_verified(struct session *s, uint64_t bytes);
 void session_set_path(struct session *s, const char *path);
 /* A step is done: applied to our state; reported when it has become durable. A negative return ends the session. */
 int session_step(struct session *s, const struct record *rec);
+/* The same of what the manifest says already, under that name: that it is drained, or has moved there. */
+int session_told(struct session *s, const struct record *rec, const char *shown);
 int session_flush_steps(struct session *s);
 /* To be called before something gets the name that rec (PLACED) stands for; as intent_add(). */
 int session_intend(
@@ -194,6 +201,13 @@ void temps_note(struct session *s, uint64_t dir, bool shared);
 int temps_sweep(struct session *s); /* those that a killed session has left */
 void temps_end(struct session *s);  /* in good order: none is left of this session */
 void temps_close(struct session *s);
+
+/* links.c: what is said of a file is so of its other names in the backing directory. 0, -ENOMEM, the state's errors */
+int links_tell(struct session *s, uint64_t ino, const char *shown); /* shown: the name that it has been said of */
+/* A further one is linked from another. */
+int links_note(
+	struct session *s, uint64_t ino, uint64_t from_dir, const char *from_name, uint64_t dir, const char *name);
+void links_free(struct links *l);
 
 /* give.c: the name, and nothing else than what was seen under it, is replaced */
 #define GIVE_TRIES 3

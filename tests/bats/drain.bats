@@ -340,6 +340,31 @@ numbered_blocks() {
 	is "$(jq -c '[.files[].path], [.linked[], .moved[] | .path]' "$STORE/manifest.json" | tr '\n' ' ')" '[] ["two","three"] '
 }
 
+@test "the manifest lists a file of several names once, as it is, whichever of them are written to, linked or removed" {
+	needs_program python3
+	mount_cistern
+	listed() {
+		"$CISTERN" flush --wait "$MNT"
+		jq -c '[.files[] | [.path, .size]], [.linked[] | [.path, .from]]' "$STORE/manifest.json" | tr '\n' ' '
+	}
+	mkdir "$MNT/d"
+	echo two words >"$MNT/d/b"
+	is "$(listed)" '[["d/b",10]] [] '
+	ln "$MNT/d/b" "$MNT/d/a"
+	echo and three more >>"$MNT/d/a"
+	is "$(listed)" '[["d/a",25]] [["d/b","d/a"]] '
+	ln "$MNT/d/a" "$MNT/c"
+	is "$(listed)" '[["d/a",25]] [["d/b","d/a"],["c","d/a"]] '
+	echo end >>"$MNT/d/b"
+	is "$(listed)" '[["c",29]] [["d/b","c"],["d/a","c"]] '
+	rm "$MNT/c"
+	is "$(listed)" '[["d/b",29]] [["d/a","d/b"]] '
+	mv "$MNT/d" "$MNT/e"
+	echo again >"$MNT/e/a"
+	is "$(listed)" '[["e/a",6]] [["e/b","e/a"]] '
+	umount_wait
+}
+
 @test "the manifest's checksum of a file changed in place covers what was written" {
 	needs_program python3
 	random_file "$BACKING/f" 500000 1

@@ -126,14 +126,14 @@ bool backed_is_free(const struct backed *b, const char *name)
 	return access(path, F_OK) < 0 && errno == ENOENT;
 }
 
-struct drain_result backed_drain(struct backed *b, const struct drain_options *with)
+int backed_try_drain(struct backed *b, const struct drain_options *with, struct drain_result *ret)
 {
 	struct store_options ro = { .mode = STORE_READ_ONLY };
 	struct drain_options opt = *with;
 	struct cistern_error err = { 0 };
 	char name[64], intent[BACKED_PATH_BYTES];
 	struct state_report report;
-	struct drain_result res;
+	int r;
 
 	world_must(store_sync(b->store), "sync");
 	store_pin(b->store);
@@ -151,10 +151,20 @@ struct drain_result backed_drain(struct backed *b, const struct drain_options *w
 	opt.to_dirfd = open(b->backing, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	world_must(opt.to_dirfd, b->backing);
 	world_must(manifest_open(backed_in_store(b, MANIFEST_LOG), &opt.manifest, &err), err.text);
-	world_must(drain_run(&opt, &res, &err), err.text);
+	r = drain_run(&opt, ret, &err);
+	if (r < 0)
+		printf("# %s\n", err.text);
 	manifest_close(opt.manifest);
 	close(opt.to_dirfd);
 	store_abandon(opt.store);
 	store_unpin(b->store);
+	return r;
+}
+
+struct drain_result backed_drain(struct backed *b, const struct drain_options *with)
+{
+	struct drain_result res;
+
+	world_must(backed_try_drain(b, with, &res), "a drain");
 	return res;
 }

@@ -42,5 +42,7 @@ bool backed_is_free(const struct backed *b, const char *name);
 
 /* In place, of a snapshot of the store; with intents, and the manifest's log. opt: what else is wanted. */
 struct drain_result backed_drain(struct backed *b, const struct drain_options *opt);
+/* The same when it may fail. What drain_run() returns */
+int backed_try_drain(struct backed *b, const struct drain_options *opt, struct drain_result *ret);
 
 #endif

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "mpi-agent/sink/sink.h"
 #include "tests/lib/backed.h"
 #include "tests/lib/remove_tree.h"
 #include "tests/lib/tap.h"
@@ -27,6 +28,8 @@ struct mount {
 	bool loses_name; /* another node's file comes to "n" when the next move is told, which is refused */
 	uint64_t refused_first, refused_last; /* files whose names have gone in the mount; 0: none */
 	bool drained;                         /* one of these was said to be */
+	uint64_t fails_ino;                   /* the first step about it cannot be taken: the session is over */
+	enum record_type fails_type;
 	unsigned int dies_at, told; /* of the files that the mount is told to be drained; dies_at 0: it does not */
 };
 
@@ -50,6 +53,8 @@ static int on_step(const struct record *rec, void *arg)
 		m->drained |= rec->type == RECORD_DRAINED;
 		return rec->type == RECORD_PLACED ? -ENOENT : 0;
 	}
+	if (rec->ino == m->fails_ino && rec->type == m->fails_type)
+		return -EIO;
 	copy.seq = 0;
 	copy.time_ns = 1;
 	int r = store_commit(m->at.store, &copy);
@@ -299,6 +304,116 @@ static void test_refused_among_many(void)
 	backed_end(&m.at);
 }
 
+/* ---- the session ends before all that it has done has been told */
+
+static const struct sink_ops *posix;
+static unsigned int syncs_left; /* until names cannot be made durable, once */
+
+static int on_sync_names(struct sink *s)
+{
+	return syncs_left > 0 && --syncs_left == 0 ? -EIO : posix->sync_names(s);
+}
+
+static int try_drain(struct mount *m)
+{
+	static struct sink_ops ops;
+	struct drain_options opt = { .part = WIRE_PART_WHOLE, .watcher = { .step = on_step, .arg = m } };
+	struct drain_result res;
+	int fd = open(m->at.backing, O_RDONLY | O_DIRECTORY | O_CLOEXEC), r;
+
+	world_must(fd, m->at.backing);
+	world_must(sink_posix_create(fd, &opt.sink), m->at.backing);
+	posix = opt.sink->ops;
+	ops = *posix;
+	ops.sync_names = on_sync_names;
+	opt.sink->ops = &ops;
+	r = backed_try_drain(&m->at, &opt, &res);
+	opt.sink->ops = posix;
+	sink_destroy(opt.sink);
+	close(fd);
+	return r;
+}
+
+/* New files; "n" has been drained before, has more now, and a further name; "old" gets another one. */
+static void make_all(struct mount *m)
+{
+	struct record old = { .type = RECORD_ADOPT, .ino = 11, .parent = STATE_ROOT_INO, .name = "old", .nlink = 1 };
+	struct manifest *log;
+
+	start(m);
+	backed_adopt(&m->at, backed_put(&m->at, "n", ""));
+	old.mode = S_IFREG | 0644;
+	old.backing_ino = backed_put(&m->at, "old", "");
+	backed_commit(&m->at, old);
+	world_must(manifest_open(backed_in_store(&m->at, MANIFEST_LOG), &log, NULL), MANIFEST_LOG);
+	manifest_add_file(log, &(struct manifest_file){ .path = "n", .state = "drained" });
+	manifest_add_file(log, &(struct manifest_file){ .path = "old", .state = "drained", .size = 17 });
+	manifest_close(log);
+	backed_commit(&m->at, (struct record){ .type = RECORD_TRUNCATE, .ino = 10, .size = 3 });
+	backed_commit(&m->at, (struct record){ .type = RECORD_LINK, .ino = 10, .parent = STATE_ROOT_INO, .name = "m" });
+	backed_commit(&m->at, (struct record){ .type = RECORD_RENAME,
+				      .ino = 11,
+				      .from_parent = STATE_ROOT_INO,
+				      .from_name = "old",
+				      .parent = STATE_ROOT_INO,
+				      .name = "other" });
+	for (unsigned int i = 0; i < 3; i++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "f%03u", i);
+		backed_commit(&m->at, file(100 + i, name));
+	}
+}
+
+static bool is_dirty(struct mount *m, uint64_t ino)
+{
+	struct inode in;
+
+	world_must(state_inode(store_state(m->at.store), ino, &in), "an inode");
+	return in.flags & (INODE_NEW | INODE_DIRTY_DATA);
+}
+
+static bool is_named(struct mount *m, const char *name)
+{
+	uint64_t owner;
+
+	return state_backing_owner(store_state(m->at.store), STATE_ROOT_INO, name, &owner) == 0;
+}
+
+/* For each file the manifest says what the mount has been told. */
+static bool manifest_is_true(struct mount *m)
+{
+	bool right = true;
+
+	for (unsigned int i = 0; i < 3; i++) {
+		char want[64];
+
+		snprintf(want, sizeof(want), "{\"path\":\"f%03u\",\"state\":\"drained\"", i);
+		right &= is_summed_up(m, want) == !is_dirty(m, 100 + i);
+	}
+	right &= is_summed_up(m, "\"state\":\"drained\",\"size\":3") == !is_dirty(m, 10);
+	right &= is_summed_up(m, "{\"path\":\"m\"") == is_named(m, "m");
+	right &= is_summed_up(m, "{\"path\":\"other\",\"state\":\"moved\",\"from\":\"old\"}") == is_named(m, "other");
+	return right && is_summed_up(m, "{\"path\":\"old\",\"state\":\"drained\",\"size\":17") == is_named(m, "old");
+}
+
+static void test_ends(unsigned int syncs, uint64_t ino, enum record_type type)
+{
+	struct mount m;
+
+	make_all(&m);
+	m.fails_ino = ino;
+	m.fails_type = type;
+	syncs_left = syncs;
+	ok(try_drain(&m) == -EIO, "a drain fails");
+	ok(manifest_is_true(&m), "the manifest says of no file that it is drained which is not so for the mount");
+	m.fails_ino = 0;
+	syncs_left = 0;
+	ok(try_drain(&m) == 0 && !is_dirty(&m, 10) && !is_dirty(&m, 102) && manifest_is_true(&m),
+		"the next one has all of them");
+	backed_end(&m.at);
+}
+
 int main(void)
 {
 	test_told_in_time(make_many, 1); /* first: there are no threads yet */
@@ -309,5 +424,12 @@ int main(void)
 	test_refused_listed();
 	test_refused_without_place();
 	test_refused_among_many();
+	for (unsigned int syncs = 1; syncs <= 3; syncs++) /* names, what is changed in place, what is new */
+		test_ends(syncs, 0, RECORD_PLACED);
+	test_ends(0, 10, RECORD_PLACED);
+	test_ends(0, 10, RECORD_DRAINED);
+	test_ends(0, 11, RECORD_PLACED);
+	test_ends(0, 101, RECORD_PLACED);
+	test_ends(0, 101, RECORD_DRAINED);
 	return done_testing();
 }

@@ -134,6 +134,107 @@ static void test_linked(void)
 	manifest_close(m);
 }
 
+/* A file of two names, with something that is said beside its line. */
+static struct manifest *two_names(const char *log)
+{
+	struct manifest *m = opened(log);
+
+	manifest_add_overlap(m, "d/a", &(struct manifest_overlap){ .off = 1, .len = 2, .node = 3, .other = 4 });
+	manifest_add_file(m, &(struct manifest_file){ .path = "d/a", .state = "drained", .size = 17 });
+	manifest_add_linked(m, "d/a", "b");
+	is_u64(told(m, 0), 0, "summed up");
+	return m;
+}
+
+/* What is said of a file is said of one of its names, whichever are left. */
+static void test_linked_left(void)
+{
+	struct manifest *m = two_names("left names");
+
+	manifest_add_linked(m, "b", "c");
+	manifest_add_removed(m, "d/a");
+	manifest_add_file(m, &(struct manifest_file){ .path = "d/a", .state = "drained", .size = 18 });
+	manifest_add_removed(m, "d/a");
+	is_u64(told(m, 0), 0, "summed up");
+	ok(summary_has("{\"path\":\"b\",\"state\":\"drained\",\"size\":17"),
+		"a file whose first name has gone is listed by another one");
+	ok(summary_has("{\"path\":\"c\",\"state\":\"linked\",\"from\":\"b\"}"), "the others are links of that");
+	manifest_add_moved(m, "b", "e");
+	is_u64(told(m, 0), 0, "summed up");
+	ok(summary_has("{\"path\":\"c\",\"state\":\"drained\",\"size\":17") &&
+			summary_has("{\"path\":\"e\",\"state\":\"linked\",\"from\":\"c\"}"),
+		"whatever they are called then");
+	manifest_add_removed(m, "c");
+	is_u64(told(m, 0), 0, "summed up");
+	ok(summary_has("{\"path\":\"e\",\"state\":\"drained\",\"size\":17") && !summary_has("\"linked\","),
+		"up to the last one");
+	manifest_close(m);
+}
+
+static void test_linked_removed(void)
+{
+	struct manifest *m = two_names("removed name");
+
+	manifest_add_removed(m, "d/a");
+	is_u64(told(m, 0), 0, "summed up");
+	ok(summary_has("{\"path\":\"b\",\"state\":\"drained\",\"size\":17") && summary_has("\"length\":2,"),
+		"with what had been said beside the line");
+	manifest_close(m);
+}
+
+static void test_linked_moved(void)
+{
+	struct manifest *m = two_names("moved name");
+
+	manifest_add_moved(m, "d/a", "c");
+	is_u64(told(m, 0), 0, "summed up");
+	ok(summary_has("{\"path\":\"b\",\"state\":\"linked\",\"from\":\"c\"}"), "it is a link of what has moved");
+	manifest_add_moved(m, "c", "d/a");
+	is_u64(told(m, 0), 0, "summed up");
+	ok(summary_has("{\"path\":\"b\",\"state\":\"linked\",\"from\":\"d/a\"}") && summary_has("\"size\":17"),
+		"and of where that has come back to");
+	manifest_add_moved(m, "d", "e");
+	is_u64(told(m, 0), 0, "summed up");
+	ok(summary_has("{\"path\":\"b\",\"state\":\"drained\",\"size\":17"),
+		"what is in a directory that moves has no name that is listed");
+	manifest_close(m);
+}
+
+/* The same by a name that was a link before. */
+static void test_linked_again(void)
+{
+	struct manifest *m = two_names("again");
+
+	manifest_add_file(m, &(struct manifest_file){ .path = "b", .state = "drained", .size = 18 });
+	manifest_add_linked(m, "b", "d/a");
+	manifest_add_linked(m, "d/a", "c");
+	is_u64(told(m, 0), 0, "summed up");
+	ok(summary_has("{\"path\":\"b\",\"state\":\"drained\",\"size\":18") && !summary_has("\"size\":17"),
+		"a file is listed as it is");
+	ok(summary_has("{\"path\":\"d/a\",\"state\":\"linked\",\"from\":\"b\"}") &&
+			summary_has("{\"path\":\"c\",\"state\":\"linked\",\"from\":\"b\"}"),
+		"by one name, and all others are links of it");
+	manifest_close(m);
+}
+
+/* Nothing was said of the file but that it has two names. */
+static void test_linked_unknown(void)
+{
+	struct manifest *m = opened("unknown");
+
+	manifest_add_linked(m, "x", "b");
+	manifest_add_moved(m, "x", "y");
+	is_u64(told(m, 0), 0, "summed up");
+	ok(summary_has("{\"path\":\"b\",\"state\":\"linked\",\"from\":\"y\"}"), "one of an unknown file follows it");
+	manifest_add_removed(m, "y");
+	manifest_add_file(m, &(struct manifest_file){ .path = "x", .state = "drained", .size = 19 });
+	manifest_add_linked(m, "z", "c");
+	manifest_add_file(m, &(struct manifest_file){ .path = "z", .state = "drained", .size = 20 });
+	is_u64(told(m, 0), 0, "summed up");
+	ok(!summary_has("\"from\":\"x\"}") && !summary_has("\"from\":\"z\"}"), "but not another one that has its name");
+	manifest_close(m);
+}
+
 /* What was said too early is taken back. */
 static void test_gone(void)
 {
@@ -289,6 +390,11 @@ int main(void)
 	test_noted();
 	test_two_mounts();
 	test_linked();
+	test_linked_left();
+	test_linked_removed();
+	test_linked_moved();
+	test_linked_again();
+	test_linked_unknown();
 	test_gone();
 	test_moved_back();
 	test_moved_back_over();
