@@ -29,7 +29,7 @@
 #define PIECE_F_HOLE     1u
 #define FIRST_LIST_CAP   64
 #define WITNESS_RUN_MAX  (1u << 30)
-#define WITNESS_RUN_USEC 1000000u
+#define WITNESS_RUN_USEC 1000u
 
 struct list {
 	struct layer_extent *at; /* owned */
@@ -218,29 +218,43 @@ static int send_list(struct job *j, struct shared *s, const struct list *l, cons
 
 /*
  * A witness only says which bytes there are: where they lie is of no use without the store that they lie in. What was written at
- * about the same time is one to it, as new as the newest: what lies under it is rather missing than taken for right.
+ * the same time, nearly, is one to it, as new as the newest: what lies under it is rather missing than taken for right.
  */
-static bool joins(const struct layer_extent *run, const struct layer_extent *e)
+struct run {
+	struct layer_extent e; /* len 0: none; its time is that of the newest */
+	uint64_t oldest_usec;
+};
+
+static bool run_join(struct run *run, const struct layer_extent *e)
 {
-	return run->ext.len > 0 && run->stamp == e->stamp && run->ext.kind == e->ext.kind &&
-	       run->ext.off + run->ext.len == e->ext.off && e->ext.len <= WITNESS_RUN_MAX - run->ext.len &&
-	       e->ext.time_usec - run->ext.time_usec + WITNESS_RUN_USEC <= 2 * WITNESS_RUN_USEC;
+	struct extent *ext = &run->e.ext;
+	uint64_t oldest = run->oldest_usec < e->ext.time_usec ? run->oldest_usec : e->ext.time_usec;
+	uint64_t newest = ext->time_usec > e->ext.time_usec ? ext->time_usec : e->ext.time_usec;
+
+	if (ext->len == 0 || run->e.stamp != e->stamp || ext->kind != e->ext.kind ||
+		ext->off + ext->len != e->ext.off || e->ext.len > WITNESS_RUN_MAX - ext->len ||
+		newest - oldest > WITNESS_RUN_USEC)
+		return false;
+	ext->len += e->ext.len;
+	ext->whole = false;
+	ext->time_usec = newest;
+	run->oldest_usec = oldest;
+	return true;
 }
 
-static void send_run(struct sending *out, struct layer_extent *run)
+static void send_run(struct sending *out, const struct run *run)
 {
-	if (run->ext.len == 0)
+	if (run->e.ext.len == 0)
 		return;
-	begin_stamp(out, run->stamp, 0);
-	send_extent(out, (peers_self(out->j->peers) + 1) % out->num_nodes, &run->ext);
-	run->ext.len = 0;
+	begin_stamp(out, run->e.stamp, 0);
+	send_extent(out, (peers_self(out->j->peers) + 1) % out->num_nodes, &run->e.ext);
 }
 
 /* Sent; sending_end() waits. */
 static int witness_begin(struct sending *out, struct job *j, struct shared *s, const struct list *l, bool durable)
 {
 	uint32_t self = peers_self(j->peers);
-	struct layer_extent run = { 0 };
+	struct run run = { 0 };
 	int rc = sending_begin(out, j, s->ino);
 
 	if (rc < 0)
@@ -253,15 +267,10 @@ static int witness_begin(struct sending *out, struct job *j, struct shared *s, c
 
 		if (home_of(out, &e->ext) != self)
 			continue;
-		if (joins(&run, e)) {
-			run.ext.len += e->ext.len;
-			run.ext.whole = false;
-			if (run.ext.time_usec < e->ext.time_usec)
-				run.ext.time_usec = e->ext.time_usec;
-		} else {
-			send_run(out, &run);
-			run = *e;
-		}
+		if (run_join(&run, e))
+			continue;
+		send_run(out, &run);
+		run = (struct run){ .e = *e, .oldest_usec = e->ext.time_usec };
 	}
 	send_run(out, &run);
 	send_all(out);
