@@ -82,6 +82,47 @@ bool names_dir_is_there(struct session *s, uint64_t dir)
 	       check_same(s, &in, path, &st) == 0;
 }
 
+struct link {
+	struct placing *p;
+	const struct inode *in;
+	uint64_t parent;
+	char name[RECORD_NAME_MAX + 1]; /* "": none yet */
+	struct stat st;
+};
+
+static int find_link(uint64_t parent, const char *name, uint64_t ino, void *arg)
+{
+	struct link *l = arg;
+	struct session *s = l->p->s;
+	char path[SESSION_PATH_MAX];
+
+	if (ino != l->in->ino || l->name[0] || (parent == l->p->dir->ino && strcmp(name, l->p->name) == 0))
+		return 0;
+	int r = state_backing_child_path(s->st, parent, name, path, sizeof(path));
+	if (r == 0)
+		r = check_same(s, l->in, path, &l->st);
+	if (r == 0) {
+		l->parent = parent;
+		snprintf(l->name, sizeof(l->name), "%s", name);
+	}
+	return r == -ENOENT || r == -ESTALE ? 0 : r;
+}
+
+/* Who was here before, and was killed, has taken that name of a file with several away: it is known by another one from now on. 1: it has one. */
+static int take_link(struct placing *p, const struct inode *in)
+{
+	struct link l = { .p = p, .in = in };
+	int r = state_each_backing_name(p->s->st, find_link, &l);
+
+	if (r < 0 || !l.name[0])
+		return r < 0 ? r : 0;
+	struct record rec = moved_record(in, p->dir->ino, p->name, l.parent, l.name);
+	rec.backing_dev = l.st.st_dev;
+	rec.backing_ino = l.st.st_ino;
+	r = session_step(p->s, &rec);
+	return r < 0 ? r : 1;
+}
+
 static int do_park(struct placing *p)
 {
 	struct session *s = p->s;
@@ -112,7 +153,9 @@ static int do_park(struct placing *p)
 	if (r == 0)
 		return session_told(s, &rec, park);
 	/* When it has gone, whoever took it away, the place is free, and its own turn will tell. */
-	return r == -ENOENT || r == -ESTALE ? session_step(s, &rec) : r;
+	if (r == -ENOENT || r == -ESTALE)
+		r = S_ISDIR(occupant.mode) ? 0 : take_link(p, &occupant);
+	return r == 0 ? session_step(s, &rec) : r < 0 ? r : 0;
 }
 
 /*

@@ -614,3 +614,24 @@ lost_of() {
 	cmp "$WORK/b/f" "$WORK/ref"
 	cmp "$WORK/b/g" "$WORK/ref"
 }
+
+@test "a file with two names that lost both, and got one of them again: it is found after a recovery that died when it had taken the other one away" {
+	local k
+	mkdir "$WORK/b"
+	start_job 2
+	mkdir "$WORK/m0/c"
+	random_file "$WORK/m0/d" 50000
+	ln "$WORK/m0/d" "$WORK/m0/c/b"
+	"$CISTERN" flush --wait --timeout 2m --mount "$WORK/m0"
+	mv "$WORK/m1/c/b" "$WORK/m1/away"
+	mv "$WORK/m1/d" "$WORK/m1/c/b.new"
+	rm "$WORK/m1/away"
+	mv "$WORK/m1/c/b.new" "$WORK/m1/c/b"
+	write_at more "$WORK/m1/c/b" 100
+	cp "$WORK/m0/c/b" "$WORK/ref"
+	kill_job
+	rm "$WORK/b/d" # it did not come to the bytes
+	exits 0 "$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
+	cmp "$WORK/b/c/b" "$WORK/ref"
+	is "$(cd "$WORK/b" && find . -type f)" ./c/b
+}
