@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Appends of several nodes never overlap: the home gives each its place. What it has given is its memory. One that was restarted does not
- * know it: others may not have told it yet what they wrote, or cannot. So who wants a place asks all nodes first, and tells the home.
+ * know it: others may not have told it yet what they wrote, or cannot. So it asks all nodes before it gives the first one, once for all who wait
+ * for a place. A node for which the home's last daemon may just have found a place does not know yet, and is asked again: it hears of the
+ * new daemon by being refused, and says with its next request whom it takes the home for.
  *
  * A cut gives what lies behind it to others. So a place has a stamp, and who has not written to it when he hears of a newer cut comes before
  * that one as far as the file still reaches then, else behind it: he asks for another place. While nodes are being cut the home gives
@@ -11,7 +13,10 @@
 #include "fs/job/share.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <unistd.h>
+
+#include "format/base/array.h"
 
 #define BUSY_USEC 1000u
 
@@ -49,22 +54,17 @@ void append_remember(struct job *j, const struct shared *s)
 		*slot_of(j->share, s->ino) = s->ino;
 }
 
-/* Who asks has asked all nodes how far they have written, since we have refused him: another daemon has given places since. */
-static void note_ends(struct job *j, struct shared *s, const struct wire_msg *m)
+/* mutex is held. */
+static bool is_being_cut(const struct shared *s)
 {
-	if (message_get(m, MESSAGE_LIFE) != power_life(j))
-		return;
-	append_raise_end(s, registry_end_told(j, s, m, MESSAGE_SHARE_END));
-	pthread_mutex_lock(&s->mutex);
-	s->knows_ends = true;
-	pthread_mutex_unlock(&s->mutex);
+	return s->cutting && !s->cut_done;
 }
 
 /* -EAGAIN: it is not known what was given to others; -EBUSY: the file is just being cut. size_lock is held. */
 static int give_place(struct shared *s, uint64_t size, struct append *a)
 {
 	pthread_mutex_lock(&s->mutex);
-	int rc = !s->knows_ends ? -EAGAIN : s->cutting && !s->cut_done ? -EBUSY : 0;
+	int rc = is_being_cut(s) ? -EBUSY : !s->knows_ends ? -EAGAIN : 0;
 	if (rc == 0) {
 		a->off = s->append_end > size ? s->append_end : size;
 		a->stamp = registry_stamp(s);
@@ -74,14 +74,12 @@ static int give_place(struct shared *s, uint64_t size, struct append *a)
 	return rc;
 }
 
-static int find_place(struct job *j, struct shared *s, const struct wire_msg *m, struct append *a)
+static int find_place(struct job *j, struct shared *s, struct append *a)
 {
 	struct inode in;
 
 	pthread_mutex_lock(&s->size_lock);
 	int rc = state_inode(store_state(j->opt.store), s->ino, &in);
-	if (rc == 0 && message_get(m, MESSAGE_LIFE))
-		note_ends(j, s, m);
 	if (rc == 0)
 		rc = give_place(s, in.size, a);
 	pthread_mutex_unlock(&s->size_lock);
@@ -100,60 +98,193 @@ static void reply_place(struct peers_request *rq, const struct append *a)
 	wire_msg_free(&reply);
 }
 
-void append_serve_place(struct job *j, struct peers_request *rq)
+/* ---- the home does not know what was given: it asks all nodes */
+
+struct ends {
+	struct job *j;
+	struct shared *s; /* counted reference */
+	uint64_t cuts;    /* s->cuts_known when it began */
+	uint64_t end;     /* s->mutex: how far all nodes were given places, and have written */
+	_Atomic(int) status;
+	_Atomic(bool) busy; /* somebody does not know his yet */
+	_Atomic(unsigned int) left;
+};
+
+static void serve_place(struct job *j, struct shared *s, struct peers_request *rq);
+
+/* If the file was cut meanwhile some may have answered before that. size_lock is held. */
+static int take_ends(struct ends *e, struct waiting *ret)
 {
-	const struct wire_msg *m = peers_msg(rq);
-	struct shared *s = shared_get(j, message_get(m, MESSAGE_SHARE_INO));
-	struct append a = { .len = message_get(m, MESSAGE_SHARE_LEN) };
-	int rc = s ? find_place(j, s, m, &a) : -ENOMEM;
+	struct shared *s = e->s;
+	int rc = e->status ? e->status : e->busy ? -EBUSY : 0;
+
+	pthread_mutex_lock(&s->mutex);
+	if (rc == 0 && e->cuts != s->cuts_known)
+		rc = -EBUSY;
+	if (rc == 0 && s->append_end < e->end)
+		s->append_end = e->end;
+	s->knows_ends |= rc == 0;
+	*ret = s->placeless;
+	s->placeless = (struct waiting){ 0 };
+	pthread_mutex_unlock(&s->mutex);
+	return rc;
+}
+
+/* No place for who waits no more: it would stay empty. */
+static void serve_again(struct job *j, struct shared *s, struct peers_request *rq, int rc)
+{
+	if (rc == 0 && !peers_is_wanted(rq))
+		rc = -EBUSY;
+	if (rc == 0)
+		serve_place(j, s, rq);
+	else
+		peers_reply_status(rq, rc);
+}
+
+static void end_asking(struct job *j, void *arg)
+{
+	struct ends *e = arg;
+	struct waiting waiting;
+
+	pthread_mutex_lock(&e->s->size_lock);
+	int rc = take_ends(e, &waiting);
+	pthread_mutex_unlock(&e->s->size_lock);
+	for (size_t i = 0; i < waiting.num; i++)
+		serve_again(j, e->s, waiting.at[i], rc);
+	free(waiting.at);
+	shared_put(j, e->s);
+	free(e);
+}
+
+static void ends_less(struct ends *e)
+{
+	if (--e->left == 0 && workers_do(e->j->workers, end_asking, e) < 0)
+		end_asking(e->j, e);
+}
+
+/* What a node that was given up has not committed is lost: that is no failure. Who cannot be asked now is asked again. */
+static void end_answered(int status, const struct wire_msg *reply, void *arg)
+{
+	struct ends *e = arg;
+
+	if (status == -ECONNRESET || status == -ETIMEDOUT || status == -EAGAIN)
+		e->busy = true;
+	else if (status < 0 && status != -EHOSTDOWN)
+		e->status = status;
+	if (status == 0 && reply) {
+		uint64_t end = message_get(reply, MESSAGE_SHARE_OFF);
+
+		pthread_mutex_lock(&e->s->mutex);
+		if (e->end < end)
+			e->end = end;
+		pthread_mutex_unlock(&e->s->mutex);
+		if (message_get(reply, MESSAGE_FLAGS))
+			e->busy = true;
+	}
+	ends_less(e);
+}
+
+static void ask_ends(struct ends *e)
+{
+	struct wire_msg m = { 0 };
+
+	message_init(&m, MESSAGE_SHARE_END_ASK);
+	message_put(&m, MESSAGE_SHARE_INO, e->s->ino);
+	message_put(&m, MESSAGE_LIFE, power_life(e->j));
+	e->left = 1;
+	for (uint32_t node = 0; node < peers_count(e->j->peers); node++) {
+		e->left++;
+		e->j->share->messages += node != peers_self(e->j->peers);
+		int rc = peers_call_brief(e->j->peers, node, &m, end_answered, e);
+		if (rc < 0)
+			end_answered(rc, NULL, e);
+	}
+	wire_msg_free(&m);
+	ends_less(e);
+}
+
+/* *ret_begins: nobody else has begun to ask. */
+static int join_asking(struct shared *s, struct peers_request *rq, struct ends *e, bool *ret_begins)
+{
+	struct waiting *w = &s->placeless;
+
+	pthread_mutex_lock(&s->mutex);
+	int rc = array_room(&w->at, &w->cap, w->num, sizeof(struct peers_request *));
+	if (rc == 0 && is_being_cut(s))
+		rc = -EBUSY;
+	if (rc == 0) {
+		*ret_begins = w->num == 0;
+		w->at[w->num++] = rq;
+		e->cuts = s->cuts_known;
+	}
+	pthread_mutex_unlock(&s->mutex);
+	return rc;
+}
+
+static void await_ends(struct job *j, struct shared *s, struct peers_request *rq)
+{
+	struct ends *e = calloc(1, sizeof(*e));
+	bool begins = false;
+	int rc = e ? join_asking(s, rq, e, &begins) : -ENOMEM;
+
+	if (rc < 0)
+		peers_reply_status(rq, rc);
+	if (!begins) {
+		free(e);
+		return;
+	}
+	e->j = j;
+	e->s = shared_get(j, s->ino); /* of one that is in use: it is there */
+	ask_ends(e);
+}
+
+static void serve_place(struct job *j, struct shared *s, struct peers_request *rq)
+{
+	struct append a = { .len = message_get(peers_msg(rq), MESSAGE_SHARE_LEN) };
+	int rc = find_place(j, s, &a);
 
 	if (rc == 0)
 		reply_place(rq, &a);
-	else if (rc == -EAGAIN)
-		share_reply_number(rq, rc, MESSAGE_LIFE, power_life(j));
-	else
+	else if (rc != -EAGAIN)
 		peers_reply_status(rq, rc == -ENOENT ? -ESTALE : rc);
+	else if (message_get(peers_msg(rq), MESSAGE_LIFE) == power_life(j))
+		await_ends(j, s, rq);
+	else
+		share_reply_number(rq, rc, MESSAGE_LIFE, power_life(j));
+}
+
+void append_serve_place(struct job *j, struct peers_request *rq)
+{
+	struct shared *s = shared_get(j, message_get(peers_msg(rq), MESSAGE_SHARE_INO));
+
+	if (s)
+		serve_place(j, s, rq);
+	else
+		peers_reply_status(rq, -ENOMEM);
 	shared_put(j, s);
 }
 
 /* ---- who appends */
 
-struct ends {
-	uint64_t life;  /* of the home's daemon that wants to know; 0: none does */
-	uint64_t end;   /* how far all nodes have written */
-	uint64_t stamp; /* the newest cut that was known when they were asked */
-};
-
-static int ask_ends(struct job *j, struct shared *s, struct ends *ends)
-{
-	pthread_mutex_lock(&s->mutex);
-	ends->stamp = s->end_cut < s->stamp ? s->stamp : s->end_cut;
-	pthread_mutex_unlock(&s->mutex);
-	ends->end = 0;
-	return share_end_given(j, s, &ends->end);
-}
-
-/* -EAGAIN: ends has whom to tell them. */
-static int call_home(struct job *j, struct shared *s, struct ends *ends, struct append *a)
+/* life: of the home's daemon, as far as we know. -EBUSY: later. */
+static int call_home(struct job *j, struct shared *s, uint64_t *life, struct append *a)
 {
 	struct wire_msg m = { 0 }, reply = { 0 };
 
 	message_init(&m, MESSAGE_SHARE_APPEND);
 	message_put(&m, MESSAGE_SHARE_INO, s->ino);
 	message_put(&m, MESSAGE_SHARE_LEN, a->len);
-	if (ends->life) {
-		message_put(&m, MESSAGE_LIFE, ends->life);
-		message_put(&m, MESSAGE_SHARE_END, ends->end);
-		message_put(&m, MESSAGE_SHARE_AT_STAMP, ends->stamp);
-	}
-	int rc = share_call(j, s->home, &m, &reply);
+	message_put(&m, MESSAGE_LIFE, *life);
+	j->share->messages += !s->at_home;
+	int rc = peers_call(j->peers, s->home, &m, &reply);
 	a->off = message_get(&reply, MESSAGE_SHARE_OFF);
 	a->stamp = message_get(&reply, MESSAGE_SHARE_AT_STAMP);
-	if (rc == -EAGAIN)
-		ends->life = message_get(&reply, MESSAGE_LIFE);
+	uint64_t theirs = rc == -EAGAIN ? message_get(&reply, MESSAGE_LIFE) : 0;
+	if (theirs)
+		*life = theirs;
 	wire_msg_free(&m);
 	wire_msg_free(&reply);
-	return rc;
+	return rc == -ECONNRESET || (rc == -EAGAIN && !theirs) ? -EBUSY : rc; /* too much waits for it */
 }
 
 /*
@@ -191,15 +322,19 @@ void append_written(struct shared *s, const struct append *a)
 }
 
 /*
- * While it is not known here which place it is, others are told to ask again (share_end_given). -EBUSY: it has been cut off, or
- * the file just is: later there is another one.
+ * While it is not known here which place it is, others are told to ask again (end_serve_ask), but for the daemon that we know to be there.
+ * -EBUSY: it has been cut off, or the file just is; or the home is restarted, or does not know yet what to give: later.
  */
-static int ask_place(struct job *j, struct shared *s, struct ends *ends, struct append *a)
+static int ask_place(struct job *j, struct shared *s, struct append *a)
 {
+	struct placing p;
+
 	pthread_mutex_lock(&s->mutex);
-	s->num_placing++;
+	p.life = s->home_life;
+	LIST_INSERT_HEAD(&s->placing, &p, in_list);
 	pthread_mutex_unlock(&s->mutex);
-	int rc = call_home(j, s, ends, a);
+	uint64_t life = p.life;
+	int rc = call_home(j, s, &life, a);
 	pthread_mutex_lock(&s->mutex);
 	if (rc == 0)
 		trim(s, a);
@@ -207,41 +342,28 @@ static int ask_place(struct job *j, struct shared *s, struct ends *ends, struct 
 		rc = -EBUSY;
 	if (rc == 0 && !s->at_home && s->append_end < a->off + a->len)
 		s->append_end = a->off + a->len;
-	s->num_placing--;
+	if (rc == -EAGAIN)
+		s->home_life = life;
+	LIST_REMOVE(&p, in_list);
 	pthread_mutex_unlock(&s->mutex);
 	return rc;
 }
 
-/* Who is just being given a place knows it soon, or that it is not known; or the home has learned meanwhile from another one. */
 static void wait_a_moment(unsigned int *usec)
 {
 	usleep(*usec);
 	*usec = *usec < SHARE_RETRY_USEC / 2 ? *usec * 2 : SHARE_RETRY_USEC;
 }
 
-/* A place, or to know what the home needs for one. -EBUSY: a moment later. */
-static int try_place(struct job *j, struct shared *s, struct ends *ends, struct append *a)
-{
-	int rc = ask_place(j, s, ends, a);
-
-	if (rc != -EAGAIN) /* else: restarted in between */
-		return rc;
-	rc = ask_ends(j, s, ends);
-	if (rc == -EBUSY)
-		ends->life = 0;
-	return rc < 0 ? rc : -EAGAIN;
-}
-
 int append_place(struct job *j, struct shared *s, size_t len, struct append *ret)
 {
 	uint64_t until = share_now_usec() + config_number(j->opt.cfg, CONFIG_AGENT_TIMEOUT);
 	unsigned int usec = BUSY_USEC;
-	struct ends ends = { 0 };
 	int rc;
 
 	do {
 		*ret = (struct append){ .len = len };
-		rc = try_place(j, s, &ends, ret);
+		rc = ask_place(j, s, ret);
 		if (rc == -EBUSY)
 			wait_a_moment(&usec);
 	} while ((rc == -EAGAIN || rc == -EBUSY) && share_now_usec() <= until);

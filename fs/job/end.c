@@ -12,21 +12,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-struct farthest { /* of what the nodes have in that field */
-	enum message_tag tag;
-	uint64_t *end;
-	bool busy; /* somebody does not know his yet */
-};
-
 static void take_end(uint32_t node, const struct wire_msg *reply, void *arg)
 {
-	struct farthest *f = arg;
-	uint64_t theirs = reply ? message_get(reply, f->tag) : 0;
+	uint64_t *end = arg, theirs = reply ? message_get(reply, MESSAGE_SHARE_END) : 0;
 
 	(void)node;
-	f->busy |= reply && message_get(reply, MESSAGE_FLAGS);
-	if (*f->end < theirs)
-		*f->end = theirs;
+	if (*end < theirs)
+		*end = theirs;
 }
 
 /* What a node that was given up has not committed is lost: that is no failure. */
@@ -38,7 +30,7 @@ static int first_error(const int *status, uint32_t num)
 	return 0;
 }
 
-static int ask(struct job *j, struct shared *s, struct farthest *f)
+int share_end(struct job *j, struct shared *s, uint64_t *end)
 {
 	uint32_t num = peers_count(j->peers);
 	int *status = calloc(num, sizeof(*status));
@@ -53,7 +45,7 @@ static int ask(struct job *j, struct shared *s, struct farthest *f)
 		if (tries > 0)
 			usleep(SHARE_RETRY_USEC);
 		j->share->messages += num;
-		(void)peers_call_all(j->peers, &m, status, take_end, f);
+		(void)peers_call_all(j->peers, &m, status, take_end, end);
 		rc = first_error(status, num);
 	}
 	wire_msg_free(&m);
@@ -61,22 +53,19 @@ static int ask(struct job *j, struct shared *s, struct farthest *f)
 	return rc;
 }
 
-int share_end(struct job *j, struct shared *s, uint64_t *end)
+/* mutex is held. A daemon of the home before that one may just have given a place to somebody here. */
+static bool may_be_given(const struct shared *s, uint64_t life)
 {
-	return ask(j, s, &(struct farthest){ MESSAGE_SHARE_END, end, false });
+	const struct placing *p;
+
+	LIST_FOREACH(p, &s->placing, in_list)
+	if (p->life != life)
+		return true;
+	return false;
 }
 
-/* -EBUSY: somebody is just being given a place, and does not know yet which. */
-int share_end_given(struct job *j, struct shared *s, uint64_t *end)
-{
-	struct farthest f = { MESSAGE_SHARE_OFF, end, false };
-	int rc = ask(j, s, &f);
-
-	return rc == 0 && f.busy ? -EBUSY : rc;
-}
-
-/* So far reaches what our appenders were given, and our layer, which an earlier life may have written. */
-static uint64_t given_here(struct job *j, uint64_t ino, struct shared *s, bool *ret_busy)
+/* So far reaches what our appenders were given, and our layer, which an earlier life may have written. life: of who asks. */
+static uint64_t given_here(struct job *j, uint64_t ino, struct shared *s, uint64_t life, bool *ret_busy)
 {
 	struct inode in;
 	uint64_t end = state_inode(store_state(j->opt.store), ino, &in) == 0 ? in.size : 0;
@@ -84,7 +73,7 @@ static uint64_t given_here(struct job *j, uint64_t ino, struct shared *s, bool *
 	if (!s)
 		return end;
 	pthread_mutex_lock(&s->mutex);
-	*ret_busy = s->num_placing > 0;
+	*ret_busy = may_be_given(s, life);
 	if (end < s->append_end)
 		end = s->append_end;
 	pthread_mutex_unlock(&s->mutex);
@@ -97,7 +86,8 @@ void end_serve_ask(struct job *j, struct peers_request *rq)
 	struct shared *s = shared_find(j, ino);
 	struct wire_msg reply = { 0 };
 	bool busy = false;
-	uint64_t end = s ? shared_size(j, s) : 0, given = given_here(j, ino, s, &busy);
+	uint64_t end = s ? shared_size(j, s) : 0;
+	uint64_t given = given_here(j, ino, s, message_get(peers_msg(rq), MESSAGE_LIFE), &busy);
 
 	shared_put(j, s);
 	wire_msg_init(&reply, WIRE_REPLY);

@@ -72,8 +72,8 @@ enum message_type {
 	MESSAGE_SHARE_LOCATE, /* to a domain home: INO, OFF, LEN, FIRST: only some -> PIECES, OFF to go on from */
 	MESSAGE_SHARE_LOCATE_HOME, /* the same to the home of a file that is not shared; -ESTALE: it is; -EBUSY: CARRY_READ */
 	/*
-	 * to the home: INO, LEN; LIFE of who has refused that, END: the farthest OFF of END_ASK since, AT_STAMP -> OFF: the place is yours, as of
-	 * AT_STAMP; -EAGAIN, LIFE: ask for END; -EBUSY: the file is being cut
+	 * to the home: INO, LEN; LIFE of who has refused that last -> OFF: the place is yours, as of AT_STAMP; -EAGAIN, LIFE: I am another one;
+	 * -EBUSY: later
 	 */
 	MESSAGE_SHARE_APPEND,
 	MESSAGE_SHARE_TRUNCATE, /* to the home: INO, SIZE -> VIEW */
@@ -83,7 +83,7 @@ enum message_type {
 	MESSAGE_SHARE_CARRY, /* to the home of a file that cannot be shared: INO, FLAGS (enum carry), OFF, LEN or PIECES (bytes), MODE -> SIZE, or VIEW */
 	MESSAGE_SHARE_CARRY_READ, /* to it: INO, OFF, LEN -> PIECES (bytes); -ESTALE: ask for places */
 	MESSAGE_SHARE_BACKING_READ, /* to the home: INO, OFF, LEN -> PIECES (bytes of the backing file): no path leads there any more */
-	MESSAGE_SHARE_END_ASK, /* to all: INO -> END: so far reaches what you know of, also what you have not committed; OFF: share_end_given; FLAGS 1: not known yet */
+	MESSAGE_SHARE_END_ASK, /* to all: INO; LIFE: of the home, if that asks -> END: so far reaches what you know of, also what you have not committed; OFF: and what you were given; FLAGS 1: not known yet */
 	MESSAGE_SHARE_FORGET,  /* to all, one-way: INO: of what you know of it nothing is to be had from me any more */
 	/* to the home, from who reads what he may write: INO; answered when all who write have committed. -> PROMISE, AT_STAMP: a lease */
 	MESSAGE_SHARE_SHOW,

@@ -82,6 +82,7 @@ static void shared_free(struct shared *s)
 	free(s->waiting);
 	free(s->pending);
 	free(s->shows.at);
+	free(s->placeless.at);
 	free(s->leases.waiting);
 	free(s);
 }

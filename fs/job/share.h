@@ -18,6 +18,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/queue.h>
 
 #include "format/index/state.h"
 #include "format/place/place.h"
@@ -133,6 +134,16 @@ struct leases {                          /* the home's */
 	size_t num_waiting, cap_waiting;
 };
 
+struct waiting {
+	struct peers_request **at; /* owned */
+	size_t num, cap;
+};
+
+struct placing { /* somebody waits for a place */
+	LIST_ENTRY(placing) in_list;
+	uint64_t life; /* no daemon of the home gives it that was before this one; 0: any may */
+};
+
 struct shared {
 	struct shared *next; /* share.table */
 	uint64_t ino;
@@ -201,7 +212,9 @@ struct shared {
 	size_t num_pending;
 	uint64_t append_end; /* of bytes that were given to appenders; elsewhere: to ours */
 	bool knows_ends;     /* append_end, or the size, is behind what any node has written without having told it */
-	unsigned int num_placing; /* appends of ours that wait for their place */
+	struct waiting placeless;             /* who waits until that is so: while it is asked for */
+	uint64_t home_life;                   /* of the home's daemon that has refused us last */
+	LIST_HEAD(placings, placing) placing; /* appends of ours that wait for their place */
 	struct shows shows;
 	struct leases leases;
 	bool cutting;                   /* maps and layers of nodes end already, the home's own layer does not */
@@ -480,8 +493,6 @@ int share_commit_now(struct job *j, uint64_t ino);
 
 /* Raises *end to where a node's writes reach, committed or not. Asks all nodes. */
 int share_end(struct job *j, struct shared *s, uint64_t *end);
-/* The same with what was given to its appenders, and with what its store has of an earlier daemon. */
-int share_end_given(struct job *j, struct shared *s, uint64_t *end);
 void end_serve_ask(struct job *j, struct peers_request *rq);
 
 /* ---- show.c */

@@ -208,6 +208,120 @@ static void test_cut_all_the_time(void)
 	job_world_stop(w);
 }
 
+/* ---- many, and their home is restarted */
+
+#define MANY         16u
+#define MANY_THREADS 4u
+#define MANY_RECORDS 12u
+#define RESTARTS     3u
+
+struct one_of_many {
+	struct job_world *w;
+	uint32_t node;
+	uint64_t ino;
+	int result;
+	pthread_t thread;
+};
+
+static _Atomic(unsigned int) num_appended;
+static _Atomic(uint64_t) slowest_usec;
+
+static void note_slowest(uint64_t usec)
+{
+	uint64_t was = slowest_usec;
+
+	while (usec > was && !atomic_compare_exchange_weak(&slowest_usec, &was, usec))
+		;
+}
+
+static void *append_many(void *arg)
+{
+	struct one_of_many *me = arg;
+	struct opened f;
+	char record[RECORD];
+
+	memset(record, (int)('A' + me->node), RECORD);
+	me->result = opened_at(me->w, me->node, me->ino, O_WRONLY | O_APPEND, &f);
+	for (unsigned int i = 0; me->result == 0 && i < MANY_RECORDS; i++) {
+		uint64_t since = share_now_usec();
+
+		me->result = job_write(f.j, f.file, record, RECORD, 0) == RECORD ? 0 : -EIO;
+		note_slowest(share_now_usec() - since);
+		num_appended++;
+	}
+	if (me->result == 0)
+		me->result = opened_close(&f);
+	return NULL;
+}
+
+static uint64_t count_messages(struct job_world *w)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t node = 0; node < MANY; node++) /* of the home's daemons the last */
+		sum += job_world_job(w, node)->share->messages;
+	return sum;
+}
+
+static bool is_one(const char *record, char byte)
+{
+	return record[0] == byte && memcmp(record, record + 1, RECORD - 1) == 0;
+}
+
+/* A place that nobody has heard of, since the home died just when it had given it, stays empty. */
+static void check_many(struct job_world *w, uint64_t ino)
+{
+	static char file[2 * MANY * MANY_THREADS * MANY_RECORDS * RECORD];
+	unsigned int whole = 0, empty = 0, wrong = 0;
+	struct opened f;
+
+	is_int(opened_at(w, 1, ino, O_RDONLY, &f), 0, "opened");
+	ssize_t len = job_read(f.j, f.file, file, sizeof(file), 0);
+	for (ssize_t at = 0; at + (ssize_t)RECORD <= len; at += RECORD) {
+		bool is_empty = is_one(file + at, 0), is_whole = !is_empty && is_one(file + at, file[at]);
+
+		whole += is_whole;
+		empty += is_empty;
+		wrong += !is_empty && !is_whole;
+	}
+	is_int(whole, (MANY - 1) * MANY_THREADS * MANY_RECORDS, "all records are there");
+	is_int(wrong, 0, "and nothing else");
+	ok(empty < MANY * MANY_THREADS, "few places are empty");
+	is_int(opened_close(&f), 0, "closed");
+}
+
+static void test_many(void)
+{
+	struct job_world *w = job_world_start(MANY);
+	struct opened f;
+	uint64_t ino = opened_create(w, 0, "log", O_RDWR, &f);
+	static struct one_of_many all[(MANY - 1) * MANY_THREADS];
+	const unsigned int num = (MANY - 1) * MANY_THREADS;
+	int failed = 0;
+
+	is_int(opened_close(&f), 0, "made");
+	loopback_set_delay(job_world_loopback(w), 500, 3000, 1);
+	for (unsigned int i = 0; i < num; i++) {
+		all[i] = (struct one_of_many){ .w = w, .node = 1 + i % (MANY - 1), .ino = ino };
+		pthread_create(&all[i].thread, NULL, append_many, &all[i]);
+	}
+	for (unsigned int i = 1; i <= RESTARTS; i++) {
+		while (num_appended < i * num * MANY_RECORDS / (RESTARTS + 1))
+			usleep(1000);
+		job_world_restart(w, 0);
+	}
+	for (unsigned int i = 0; i < num; i++) {
+		pthread_join(all[i].thread, NULL);
+		failed += all[i].result != 0;
+	}
+	is_int(failed, 0, "many append while their home is restarted");
+	printf("# %ju messages, the slowest append %ju usec\n", (uintmax_t)count_messages(w), (uintmax_t)slowest_usec);
+	ok(count_messages(w) < 4u * num * MANY_RECORDS, "with a few messages each");
+	ok(slowest_usec < 10000000u, "and none of them waits for long");
+	check_many(w, ino);
+	job_world_stop(w);
+}
+
 int main(void)
 {
 	static const struct cut_case cases[] = {
@@ -220,5 +334,6 @@ int main(void)
 		test_cut_before_it_writes(&cases[i]);
 	test_cut_fails();
 	test_cut_all_the_time();
+	test_many();
 	return done_testing();
 }

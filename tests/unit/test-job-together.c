@@ -152,8 +152,8 @@ static void test_append_to_restarted(void)
 	job_world_stop(w);
 }
 
-/* How far all have written is told to no other daemon of the home than that which has asked for it: that one has given places since. */
-static void test_append_told_late(void)
+/* The home asks all how far they have written, and is restarted meanwhile: the next one asks again. */
+static void test_append_asked_again(void)
 {
 	struct job_world *w = job_world_start(4);
 	struct loopback *l = job_world_loopback(w);
@@ -165,18 +165,18 @@ static void test_append_told_late(void)
 	is_int(opened_close(&f), 0, "made");
 	for (uint32_t k = 0; k < 2; k++)
 		is_int(opened_at(w, 1 + k, ino, O_RDWR | O_APPEND, &at[k]), 0, "opened elsewhere");
+	is_int(opened_put(&at[1], "b", 0), 1, "one appends, and does not say so");
 	job_world_restart(w, 0);
 	loopback_hold_reply(l, 3, MESSAGE_SHARE_END_ASK, 0);
 	pthread_create(&thread, NULL, append_a, &at[0]);
 	loopback_await_held(l, 3);
-	is_int(opened_put(&at[1], "b", 0), 1, "one asks all how far they have written; meanwhile another one appends");
 	loopback_set_hanging(l, 2, true);
 	job_world_restart(w, 0);
 	loopback_let_go(l, 3);
 	usleep(100000); /* only a wrong place could be had by now */
 	loopback_set_hanging(l, 2, false);
 	pthread_join(thread, &done);
-	is_int((intptr_t)done, 1, "and the home is restarted, which cannot hear of that");
+	is_int((intptr_t)done, 1, "another one appends, for which all nodes are asked, by two daemons of the home");
 	end_both(at);
 	job_world_stop(w);
 }
@@ -543,7 +543,7 @@ int main(void)
 {
 	test_appends();
 	test_append_to_restarted();
-	test_append_told_late();
+	test_append_asked_again();
 	test_append_remembered_once();
 	test_appends_to_restarted();
 	test_append_again();
