@@ -35,10 +35,11 @@ struct text { /* borrowed from the mapped log */
 enum entry_as { AS_TOLD, AS_MOVED, AS_LINKED }; /* in the order in which names of one file list it */
 
 struct entry {
-	struct text key, line; /* line.len 0: none is known, but extras may be */
-	struct text said;      /* of the file, by its line or by that of another name: what follows the path */
-	size_t file;           /* names of one file have the same number; 0: nothing has been said of it */
-	size_t teller;         /* the entry whose line said is of */
+	struct text key,
+		line; /* line.len 0: it has none; extras may be known, or its directory has moved here in that line */
+	struct text said; /* of the file, by its line or by that of another name: what follows the path */
+	size_t file;      /* names of one file have the same number; 0: nothing has been said of it */
+	size_t teller;    /* the entry whose line said is of */
 	enum entry_as as;
 	struct text from; /* moved or linked: with its quotes */
 	struct text kept; /* of a line of that state behind it: what follows the state */
@@ -63,6 +64,8 @@ struct table {
 	size_t *slots; /* owned: index + 1 into entries; num_slots a power of two */
 	size_t num_slots;
 	size_t num_files;
+	char **made; /* owned, each too: paths that no line has */
+	size_t num_made, cap_made;
 	struct extra *extras; /* owned */
 	size_t num_extras, cap_extras;
 	char sum[SUM_BYTES]; /* the line of whose summary it is */
@@ -208,6 +211,41 @@ static void drop_moved(struct table *t, const struct text *from, const char *lin
 	}
 }
 
+/* What path, which is below from, is when that has become to. */
+static int make_path(
+	struct table *t, const struct text *path, const struct text *from, const struct text *to, struct text *ret)
+{
+	size_t head = to->len - 1, skip = from->len - 1; /* without the closing quotes */
+	char *made = NULL;
+
+	if (array_room(&t->made, &t->cap_made, t->num_made, sizeof(*t->made)) == 0)
+		made = malloc(head + path->len - skip);
+	if (!made)
+		return -ENOMEM;
+	memcpy(made, to->at, head);
+	memcpy(made + head, path->at + skip, path->len - skip);
+	t->made[t->num_made++] = made;
+	*ret = (struct text){ made, head + path->len - skip };
+	return 0;
+}
+
+/* What is in a directory moves with it, and what was said of it is so there. */
+static int move_below(struct table *t, const struct text *from, const struct text *to, const char *line)
+{
+	for (size_t i = 0, num = t->num; i < num; i++) {
+		struct entry e = t->entries[i], *known;
+
+		if (e.gone || e.file == 0 || e.key.len == from->len || !is_at_or_below(&e, from))
+			continue;
+		if (make_path(t, &e.key, from, to, &e.key) < 0 || find_entry(t, &e.key, &known) < 0)
+			return -ENOMEM;
+		e.line = (struct text){ line, 0 };
+		e.extras_from = known->extras_from;
+		*known = e;
+	}
+	return 0;
+}
+
 /* From is where it had been moved to, and to where it was before; and of neither, nor of what is in it, anything has been said since. */
 static const char *returning_line(const struct table *t, const struct text *from, const struct text *to)
 {
@@ -216,7 +254,7 @@ static const char *returning_line(const struct table *t, const struct text *from
 
 	if (!moved || moved->gone || !came_from(moved, "moved", &was) || !is_same(&was, to))
 		return NULL;
-	if (here && here->line.len > 0 && here->taken_by != moved->line.at)
+	if (here && here->file != 0 && here->taken_by != moved->line.at)
 		return NULL;
 	for (size_t i = 0; i < t->num; i++)
 		if (is_at_or_below(&t->entries[i], from) && t->entries[i].line.at > moved->line.at)
@@ -350,6 +388,8 @@ static int take_line(struct table *t, const char *line, size_t len)
 		bool returns = bring_back(t, &from, &e.key);
 
 		take_file(t, &from, AS_MOVED, &e);
+		if (!returns && move_below(t, &from, &e.key, line) < 0)
+			return -ENOMEM;
 		drop_moved(t, &from, line);
 		if (returns)
 			return 0;
@@ -505,7 +545,7 @@ static void list_alone(const struct table *t, struct entry *e)
 	const struct entry *teller = &t->entries[e->teller], *from = known_entry(t, &e->from);
 
 	if (e->said.len == 0) {
-		e->gone = from && !from->gone && from->line.len > 0; /* another file by now */
+		e->gone = from && !from->gone; /* another file by now */
 		return;
 	}
 	e->as = AS_TOLD;
@@ -843,6 +883,9 @@ int manifest_write(
 		fprintf(m->log, "%s\n", t.sum);
 	if (text && text != MAP_FAILED)
 		munmap(text, (size_t)st.st_size);
+	for (size_t i = 0; i < t.num_made; i++)
+		free(t.made[i]);
+	free(t.made);
 	free(t.entries);
 	free(t.slots);
 	free(t.extras);

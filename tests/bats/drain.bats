@@ -360,6 +360,7 @@ numbered_blocks() {
 	rm "$MNT/c"
 	is "$(listed)" '[["d/b",29]] [["d/a","d/b"]] '
 	mv "$MNT/d" "$MNT/e"
+	is "$(listed)" '[["e/b",29]] [["e/a","e/b"]] '
 	echo again >"$MNT/e/a"
 	is "$(listed)" '[["e/a",6]] [["e/b","e/a"]] '
 	umount_wait

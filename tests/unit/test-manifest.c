@@ -195,8 +195,34 @@ static void test_linked_moved(void)
 		"and of where that has come back to");
 	manifest_add_moved(m, "d", "e");
 	is_u64(told(m, 0), 0, "summed up");
-	ok(summary_has("{\"path\":\"b\",\"state\":\"drained\",\"size\":17"),
-		"what is in a directory that moves has no name that is listed");
+	ok(summary_has("{\"path\":\"b\",\"state\":\"linked\",\"from\":\"e/a\"}"),
+		"or of what is in a directory that has moved");
+	manifest_close(m);
+}
+
+/* What is in a directory is listed where it is. */
+static void test_directory_moved(void)
+{
+	struct manifest *m = two_names("moved directory");
+
+	manifest_add_moved(m, "d", MANIFEST_PARKED "7");
+	manifest_add_moved(m, MANIFEST_PARKED "7", "e/f");
+	manifest_add_file(m, &(struct manifest_file){ .path = "d/a", .state = "drained", .size = 18 });
+	is_u64(told(m, 0), 0, "summed up");
+	ok(summary_has("{\"path\":\"e/f/a\",\"state\":\"drained\",\"size\":17"),
+		"what is in a moved directory has moved with it");
+	ok(summary_has("{\"path\":\"d/a\",\"state\":\"drained\",\"size\":18"), "whatever comes to where it was");
+	ok(!summary_has("\"path\":\"" MANIFEST_PARKED), "or where it was meanwhile");
+	manifest_add_removed(m, "d/a");
+	manifest_add_moved(m, "e", "g");
+	is_u64(told(m, 0), 0, "summed up");
+	ok(summary_has("{\"path\":\"g/f/a\",\"state\":\"drained\",\"size\":17"), "with a directory above it, too");
+	manifest_add_moved(m, "g", "e");
+	is_u64(told(m, 0), 0, "summed up");
+	ok(summary_has("{\"path\":\"e/f/a\",\"state\":\"drained\",\"size\":17") && !summary_has("g/"), "and back");
+	manifest_add_removed(m, "e/f/a");
+	is_u64(told(m, 0), 0, "summed up");
+	ok(summary_has("{\"path\":\"e/f/a\",\"state\":\"removed\"}"), "until it is removed there");
 	manifest_close(m);
 }
 
@@ -393,6 +419,7 @@ int main(void)
 	test_linked_left();
 	test_linked_removed();
 	test_linked_moved();
+	test_directory_moved();
 	test_linked_again();
 	test_linked_unknown();
 	test_gone();
