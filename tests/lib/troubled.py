@@ -218,8 +218,10 @@ def compare_name(args, entries, path, thing, lost, num):
     if thing.kind != "f":
         return []
     text, missing = open(whole, "rb").read(), entries.get(path, {}).get("missing")
-    if thing.by == lost or missing:
-        return [] if thing.by == lost else ["%s is said to be missing in part, and has been written by node %d" % (path, thing.by)]
+    if lost in thing.writers:
+        return []
+    if missing:
+        return ["%s is said to be missing in part, and has been written by nodes %s" % (path, thing.writers)]
     if text not in thing.final:
         return ["%s has %d bytes %r, not one of %s" % (path, len(text), text[:30], [(len(t), t[:30]) for t in thing.final])]
     mode = stat.S_IMODE(os.stat(whole).st_mode)

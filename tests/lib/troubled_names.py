@@ -24,6 +24,7 @@ class Thing:
     def __init__(self, kind, ino, home, mode, text=b""):
         self.kind, self.ino, self.home, self.modes = kind, ino, home, {mode}
         self.final, self.now, self.by, self.mtime = [text], [text], home, None
+        self.writers = {home}
 
     def __repr__(self):
         return "%s %d of node %d" % (self.kind, self.ino, self.home)
@@ -139,6 +140,7 @@ class Names(Role):
         thing.now = thing.now + changed
         thing.final = changed if ok else thing.final + changed
         thing.by = node.number if ok else thing.by
+        thing.writers.add(node.number)
         thing.mtime = None
 
     def do_create(self, node):
