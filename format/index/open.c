@@ -538,6 +538,8 @@ static int begin_journal(struct opening *op)
 		r = write_rebuilt(op);
 	if (r == 0)
 		r = settle_dropped(op);
+	/* The index may stand for more than the journal says to be durable: the next sync, which covers all, is to say so. */
+	st->payload_seq = st->seq;
 	if (r == 0)
 		r = commit_mount(op);
 	return r < 0 ? r : free_orphans(op);
@@ -551,7 +553,9 @@ static int report_found(struct opening *op)
 	op->report->lost_private = op->st->num_lost;
 	op->report->clean = op->st->meta.clean;
 	op->report->last_seq = op->st->seq;
-	return r;
+	return r < 0 ? cistern_error_set(op->err, r == -EBADMSG ? -EIO : r,
+			       "index: what was lost cannot be looked up: %s", strerror(-r))
+		     : 0;
 }
 
 static int open_read_write(struct opening *op)

@@ -687,8 +687,8 @@ static bool has_text(const struct text *t, const char *what)
 
 static bool has_missing(const struct table *t, const struct entry *e)
 {
-	for (size_t x = 0; x < t->num_extras; x++)
-		if (t->extras[x].kind == EXTRA_MISSING && is_extra_of(t, e, &t->extras[x]))
+	for (size_t at = first_extra(t, e->teller); at < t->num_extras && t->extras[at].entry == e->teller; at++)
+		if (t->extras[at].kind == EXTRA_MISSING && is_extra_of(t, e, &t->extras[at]))
 			return true;
 	return has_text(&e->said, ",\"missing\":[");
 }
@@ -867,10 +867,10 @@ int manifest_write(
 	}
 	if (r == 0)
 		r = settle_links(&t);
-	if (r == 0 && text && session->whole)
-		drop_settled(&t, m->log, text + session->mark);
 	if (t.num_extras > 0)
 		qsort(t.extras, t.num_extras, sizeof(*t.extras), compare_extras);
+	if (r == 0 && text && session->whole)
+		drop_settled(&t, m->log, text + session->mark);
 	if (r == 0 && session->num_nodes > 0)
 		failed = count_failed(&t, text + session->mark);
 	if (r == 0 && session->num_nodes > 0 && session->ret_overlapping)

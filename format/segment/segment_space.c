@@ -243,15 +243,18 @@ struct entry {
 	uint64_t size;
 };
 
+/* Those that have a file. */
 static int copy_entries(struct segment_set *set, struct entry **ret, size_t *ret_num)
 {
 	struct entry *entries;
 
+	*ret_num = 0;
 	pthread_mutex_lock(&set->lock);
 	entries = calloc(set->num + 1, sizeof(*entries));
-	*ret_num = entries ? set->num : 0;
-	for (size_t i = 0; i < *ret_num; i++)
-		entries[i] = (struct entry){ set->at[i]->id, set->at[i]->is_private, set->at[i]->size };
+	for (size_t i = 0; entries && i < set->num; i++)
+		if (!set->at[i]->lost_ns)
+			entries[(*ret_num)++] =
+				(struct entry){ set->at[i]->id, set->at[i]->is_private, set->at[i]->size };
 	pthread_mutex_unlock(&set->lock);
 	*ret = entries;
 	return entries ? 0 : -ENOMEM;

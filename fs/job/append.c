@@ -78,6 +78,11 @@ static int find_place(struct job *j, struct shared *s, struct append *a)
 {
 	struct inode in;
 
+	pthread_mutex_lock(&s->mutex);
+	bool busy = is_being_cut(s); /* size_lock would be waited for as long as that lasts */
+	pthread_mutex_unlock(&s->mutex);
+	if (busy)
+		return -EBUSY;
 	pthread_mutex_lock(&s->size_lock);
 	int rc = state_inode(store_state(j->opt.store), s->ino, &in);
 	if (rc == 0)

@@ -454,8 +454,9 @@ struct commit {
 	uint64_t cuts; /* of our layer, when it was listed */
 	struct commit_bases bases;
 	bool resend, fresh; /* what was committed before; what was not */
-	bool unknown;       /* to the home, perhaps for good */
-	bool again;         /* resend later: it is too early to know whether the layer is of use */
+	uint64_t resends;
+	bool unknown; /* to the home, perhaps for good */
+	bool again;   /* resend later: it is too early to know whether the layer is of use */
 	struct list list;
 };
 
@@ -629,6 +630,7 @@ static bool begin(struct job *j, struct shared *s, struct commit *c, bool fresh)
 {
 	pthread_mutex_lock(&s->mutex);
 	c->resend = s->resend;
+	c->resends = s->resends;
 	c->fresh = fresh && s->dirty_usec;
 	if (c->fresh) {
 		s->telling_usec = s->dirty_usec;
@@ -648,7 +650,10 @@ static void end(struct shared *s, const struct commit *c, int rc)
 		bases_restore(s, &c->bases);
 	if (rc < 0 && c->fresh && (!s->dirty_usec || s->dirty_usec > s->telling_usec))
 		s->dirty_usec = s->telling_usec;
-	s->resend = rc < 0 || c->again;
+	if (rc < 0 || c->again)
+		s->resend = true;
+	else if (s->resends == c->resends) /* else somebody has found meanwhile that it must be told again */
+		s->resend = false;
 	s->left = s->left && s->resend;
 	if (rc == 0 && c->fresh && s->own_end <= c->end)
 		s->own_end = 0; /* the home knows of it now */
@@ -742,6 +747,12 @@ int share_commit(struct job *j, struct shared *s, bool durable)
 int share_retell(struct job *j, struct shared *s)
 {
 	return commit(j, s, false, false);
+}
+
+void shared_resend(struct shared *s)
+{
+	s->resend = true;
+	s->resends++;
 }
 
 void shared_mark_dirty(struct job *j, struct shared *s, uint64_t since_usec, uint64_t end)

@@ -93,10 +93,11 @@ void job_destroy(struct job *j)
 		return;
 	if (j->peers) {
 		job_shut_down(j);
-		workers_destroy(j->workers);
+		workers_stop(j->workers);
 		while (num-- > 0)
 			if (job_parts[num]->destroy)
 				job_parts[num]->destroy(j);
+		workers_destroy(j->workers); /* threads of the parts may have come to them until now */
 	}
 	free(j);
 }

@@ -69,6 +69,7 @@ struct names {
 	uint64_t stamp;
 	unsigned int closed; /* dirs */
 	unsigned int lefts;  /* entries with at.left */
+	uint64_t lacking;    /* entries */
 	uint64_t round;      /* of sweeps */
 	size_t in_doubt;     /* entries that are being asked for */
 	bool sweeping;
@@ -187,8 +188,9 @@ static void set_owner(struct name_entry *e, uint32_t node, uint64_t id)
 	e->over = false;
 }
 
-static void set_lacking(struct name_entry *e, bool lacking)
+static void set_lacking(struct names *n, struct name_entry *e, bool lacking)
 {
+	n->lacking += lacking - e->lacking;
 	e->dir->lacking += lacking - e->lacking;
 	e->lacking = lacking;
 }
@@ -546,7 +548,7 @@ void names_settled(struct names *n, uint64_t dir, const char *name, const struct
 		now.left = POINTER_LEFT_ANY; /* what its last owner did is not known */
 		e->doubted = e->refused = false;
 		n->in_doubt--;
-		set_lacking(e, lacking && !now.ino);
+		set_lacking(n, e, lacking && !now.ino);
 		free_lock(n, e, &now, &last);
 	}
 	pthread_mutex_unlock(&n->lock);
@@ -745,10 +747,13 @@ void names_told_by(struct names *n, bool all)
 
 	pthread_mutex_lock(&n->lock);
 	n->lacks = n->lacks && !all;
-	for (size_t i = 0; i < NAMES_BUCKETS; i++)
-		for (struct name_entry *e = n->entries[i]; e; e = e->next)
-			if (e->lacking && !e->id && take_over(n, e))
+	for (size_t i = 0; i < NAMES_BUCKETS && (n->lacking || n->in_doubt); i++)
+		for (struct name_entry *e = n->entries[i]; e; e = e->next) {
+			if (e->id && (e->lacking || e->doubted))
+				e->over = true; /* asked for when the lock, or the doubt, ends */
+			else if (e->lacking && take_over(n, e))
 				told_add(&ask, e);
+		}
 	pthread_mutex_unlock(&n->lock);
 	ask_told(n, ask);
 }

@@ -245,7 +245,7 @@ static bool is_to_be_judged(struct shared *s)
 	bool is = s->unknown && s->readers + s->writers == 0;
 	if (is) {
 		s->unknown = false;
-		s->resend = true;
+		shared_resend(s);
 	}
 	pthread_mutex_unlock(&s->mutex);
 	return is;

@@ -179,10 +179,12 @@ void serve_request(struct peers_request *rq, void *arg);
 /* ---- worker.c: threads that run what may wait for our own store, and never for another node */
 
 int workers_create(struct job *j, struct workers **ret);
-void workers_destroy(struct workers *w); /* what is queued is done first; NULL is fine */
-/* fn(j, arg) in one of them, soon. -ENOMEM. */
+void workers_stop(
+	struct workers *w); /* what is queued is done first, and nothing is taken from then on; NULL is fine */
+void workers_destroy(struct workers *w);
+/* fn(j, arg) in one of them, soon. -ENOMEM, -ESHUTDOWN. */
 int workers_do(struct workers *w, void (*fn)(struct job *j, void *arg), void *arg);
-/* The same for a request; answers it with -ENOMEM when that cannot be. */
+/* The same for a request; answers it with the error when that cannot be. */
 void workers_serve(struct workers *w, serve_handler fn, struct peers_request *rq);
 /* The same, one after the other in the order of their arrival: when all that was given to this one before has ended. */
 void workers_serve_in_turn(struct workers *w, serve_handler fn, struct peers_request *rq);

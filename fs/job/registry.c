@@ -112,7 +112,7 @@ void registry_serve_stamp(struct job *j, struct peers_request *rq)
 	if (stamp)
 		share_reply_number(rq, 0, MESSAGE_SHARE_AT_STAMP, stamp);
 	else if (!waits)
-		peers_reply_status(rq, -ENOMEM);
+		peers_reply_status(rq, gone ? -ECONNRESET : -ENOMEM);
 	shared_put(j, s);
 }
 

@@ -195,7 +195,9 @@ struct shared {
 	uint64_t dirty_usec;   /* since when there is something of that; 0: nothing */
 	uint64_t telling_usec; /* the same of what a commit is about; 0: none */
 	bool resend;           /* what was committed must be told again */
+	uint64_t resends;      /* how often that was found */
 	bool left;             /* since our start: an earlier daemon may not have told it */
+	bool left_marked;      /* so it was found once */
 	bool unknown;          /* its home did not know it while it was open here */
 	struct pages *pages;   /* owned; NULL: none were given */
 	struct bases bases;    /* of what we have written and not committed */
@@ -429,6 +431,7 @@ size_t bases_each(const struct commit_bases *b, uint64_t ret[BASES_MAX]); /* all
 /* ---- commit.c */
 
 void shared_mark_dirty(struct job *j, struct shared *s, uint64_t since_usec, uint64_t end);
+void shared_resend(struct shared *s);            /* what was committed must be told again. mutex is held */
 int share_show(struct job *j, struct shared *s); /* what this node has written, to all who have the file open */
 int share_flush(struct job *j, struct job_file *file);
 int share_fsync(struct job *j, struct job_file *file, bool data_only);

@@ -25,7 +25,7 @@ static bool has_uncommitted(struct job *j, uint64_t ino)
 /* mutex is held. */
 static void mark_left(struct shared *s, const struct inode *in, bool uncommitted)
 {
-	s->left = true;
+	s->left = s->left_marked = true;
 	if (uncommitted && !s->dirty_usec)
 		s->dirty_usec = 1; /* since long ago */
 	if (uncommitted && s->own_end < in->size)
@@ -44,7 +44,7 @@ static int mark(const struct inode *in, void *arg)
 		return -ENOMEM;
 	bool uncommitted = first && has_uncommitted(j, in->ino);
 	pthread_mutex_lock(&s->mutex);
-	s->resend = true;
+	shared_resend(s);
 	if (first)
 		mark_left(s, in, uncommitted);
 	pthread_mutex_unlock(&s->mutex);
@@ -60,11 +60,25 @@ void sweep_all(struct job *j)
 	share_update_hold(j);
 }
 
+static bool is_marked(struct job *j, uint64_t ino)
+{
+	struct shared *s = shared_find(j, ino);
+	bool is = false;
+
+	if (s) {
+		pthread_mutex_lock(&s->mutex);
+		is = s->left_marked;
+		pthread_mutex_unlock(&s->mutex);
+	}
+	shared_put(j, s);
+	return is;
+}
+
 int sweep_file(struct job *j, uint64_t ino)
 {
 	struct inode in;
 
-	if (j->share->swept)
+	if (j->share->swept || is_marked(j, ino))
 		return 0;
 	int rc = state_inode(store_state(j->opt.store), ino, &in);
 	if (rc < 0 || !is_layer(&in))

@@ -32,7 +32,7 @@ struct workers {
 	pthread_mutex_t lock;
 	pthread_cond_t cond, ended;
 	struct task *first, **last;
-	bool ending;
+	bool ending, stopped;
 	uint64_t last_number;
 	const struct task *running[WORKER_THREADS]; /* NULL: none */
 	pthread_t threads[WORKER_THREADS];
@@ -129,7 +129,7 @@ int workers_create(struct job *j, struct workers **ret)
 	return rc;
 }
 
-void workers_destroy(struct workers *w)
+void workers_stop(struct workers *w)
 {
 	if (!w)
 		return;
@@ -137,8 +137,23 @@ void workers_destroy(struct workers *w)
 	w->ending = true;
 	pthread_cond_broadcast(&w->cond);
 	pthread_mutex_unlock(&w->lock);
-	for (unsigned int i = 0; i < w->num; i++)
-		pthread_join(w->threads[i], NULL);
+	for (; w->num > 0; w->num--)
+		pthread_join(w->threads[w->num - 1], NULL);
+	pthread_mutex_lock(&w->lock);
+	for (struct task *t; (t = take_task(w)); free(t)) { /* of who came when they were about to end */
+		pthread_mutex_unlock(&w->lock);
+		run_task(w, t);
+		pthread_mutex_lock(&w->lock);
+	}
+	w->stopped = true;
+	pthread_mutex_unlock(&w->lock);
+}
+
+void workers_destroy(struct workers *w)
+{
+	if (!w)
+		return;
+	workers_stop(w);
 	pthread_mutex_destroy(&w->lock);
 	pthread_cond_destroy(&w->cond);
 	pthread_cond_destroy(&w->ended);
@@ -154,12 +169,17 @@ static int add_task(struct workers *w, struct task task)
 	*t = task;
 	t->next = NULL;
 	pthread_mutex_lock(&w->lock);
-	t->number = ++w->last_number;
-	*w->last = t;
-	w->last = &t->next;
-	pthread_cond_signal(&w->cond);
+	bool stopped = w->stopped;
+	if (!stopped) {
+		t->number = ++w->last_number;
+		*w->last = t;
+		w->last = &t->next;
+		pthread_cond_signal(&w->cond);
+	}
 	pthread_mutex_unlock(&w->lock);
-	return 0;
+	if (stopped)
+		free(t);
+	return stopped ? -ESHUTDOWN : 0;
 }
 
 int workers_do(struct workers *w, void (*fn)(struct job *j, void *arg), void *arg)
@@ -169,8 +189,10 @@ int workers_do(struct workers *w, void (*fn)(struct job *j, void *arg), void *ar
 
 static void serve(struct workers *w, serve_handler fn, struct peers_request *rq, enum behind behind)
 {
-	if (add_task(w, (struct task){ .serve = fn, .arg = rq, .behind = behind }) < 0)
-		peers_reply_status(rq, -ENOMEM);
+	int rc = add_task(w, (struct task){ .serve = fn, .arg = rq, .behind = behind });
+
+	if (rc < 0)
+		peers_reply_status(rq, rc);
 }
 
 void workers_serve(struct workers *w, serve_handler fn, struct peers_request *rq)

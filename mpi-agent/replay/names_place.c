@@ -86,7 +86,7 @@ struct link {
 	struct placing *p;
 	const struct inode *in;
 	uint64_t parent;
-	char name[RECORD_NAME_MAX + 1]; /* "": none yet */
+	char name[RECORD_NAME_MAX + 1];
 	struct stat st;
 };
 
@@ -96,26 +96,26 @@ static int find_link(uint64_t parent, const char *name, uint64_t ino, void *arg)
 	struct session *s = l->p->s;
 	char path[SESSION_PATH_MAX];
 
-	if (ino != l->in->ino || l->name[0] || (parent == l->p->dir->ino && strcmp(name, l->p->name) == 0))
+	if (ino != l->in->ino || (parent == l->p->dir->ino && strcmp(name, l->p->name) == 0))
 		return 0;
 	int r = state_backing_child_path(s->st, parent, name, path, sizeof(path));
 	if (r == 0)
 		r = check_same(s, l->in, path, &l->st);
-	if (r == 0) {
-		l->parent = parent;
-		snprintf(l->name, sizeof(l->name), "%s", name);
-	}
-	return r == -ENOENT || r == -ESTALE ? 0 : r;
+	if (r < 0)
+		return r == -ENOENT || r == -ESTALE ? 0 : r;
+	l->parent = parent;
+	snprintf(l->name, sizeof(l->name), "%s", name);
+	return 1;
 }
 
 /* Who was here before, and was killed, has taken that name of a file with several away: it is known by another one from now on. 1: it has one. */
 static int take_link(struct placing *p, const struct inode *in)
 {
 	struct link l = { .p = p, .in = in };
-	int r = state_each_backing_name(p->s->st, find_link, &l);
+	int r = in->num_backing < 2 ? 0 : state_each_backing_name(p->s->st, find_link, &l);
 
-	if (r < 0 || !l.name[0])
-		return r < 0 ? r : 0;
+	if (r <= 0)
+		return r;
 	struct record rec = moved_record(in, p->dir->ino, p->name, l.parent, l.name);
 	rec.backing_dev = l.st.st_dev;
 	rec.backing_ino = l.st.st_ino;

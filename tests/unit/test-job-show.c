@@ -378,26 +378,70 @@ static void test_left(void)
 	restarts(0);
 }
 
-/* Its daemon has noted a commit, and not told it. */
+/* Node 2's daemon has noted a commit, and not told it. Where. */
+static uint64_t leave_untold(struct scene *t)
+{
+	uint64_t off = 0;
+
+	begin_with(t,
+		&(struct job_world_options){ .num = NODES, .timeout_usec = TIMEOUT_USEC / 4, .begun = does_not_sweep });
+	struct loopback *l = job_world_loopback(t->w);
+	while (place_domain(t->ino, off, PLACE_DOMAIN_SIZE, NODES) != 3)
+		off += PLACE_DOMAIN_SIZE;
+	is_int(opened_put(&t->at[2], "one", off), 3, "a node writes");
+	loopback_set_hanging(l, 3, true);
+	ok(job_fsync(t->at[2].j, t->ino, t->at[2].file, false) < 0, "the home of the domain hangs, so it cannot sync");
+	release(t, 2);
+	job_world_kill(t->w, 2);
+	loopback_lose(l, 3);
+	loopback_set_hanging(l, 3, false);
+	job_world_revive(t->w, 2);
+	return off;
+}
+
 static void test_left_untold(void)
 {
 	struct scene t;
-	uint64_t off = 0;
+	uint64_t off = leave_untold(&t);
 
-	begin_with(&t,
-		&(struct job_world_options){ .num = NODES, .timeout_usec = TIMEOUT_USEC / 4, .begun = does_not_sweep });
-	struct loopback *l = job_world_loopback(t.w);
-	while (place_domain(t.ino, off, PLACE_DOMAIN_SIZE, NODES) != 3)
-		off += PLACE_DOMAIN_SIZE;
-	is_int(opened_put(&t.at[2], "one", off), 3, "a node writes");
-	loopback_set_hanging(l, 3, true);
-	ok(job_fsync(t.at[2].j, t.ino, t.at[2].file, false) < 0, "the home of the domain hangs, so it cannot sync");
-	release(&t, 2);
-	job_world_kill(t.w, 2);
-	loopback_lose(l, 3);
-	loopback_set_hanging(l, 3, false);
-	job_world_revive(t.w, 2);
 	ok(reads_on(&t, 1, off, "one"), "its daemon is restarted: it is read all the same");
+	end(&t);
+}
+
+static void *sync_it(void *arg)
+{
+	struct opened *o = arg;
+
+	return job_fsync(o->j, o->file->shared->ino, o->file, false) == 0 ? o : NULL;
+}
+
+static void *read_it(void *arg)
+{
+	(void)reads(arg, 1, true, 0, "any");
+	return NULL;
+}
+
+/* That is found out while the next daemon commits what else it has written: the end of that commit is not its. */
+static void test_left_found_meanwhile(void)
+{
+	struct scene t;
+	uint64_t off = leave_untold(&t);
+	struct loopback *l = job_world_loopback(t.w);
+	pthread_t syncs, looks;
+	void *synced;
+
+	is_int(opened_at(t.w, 2, t.ino, O_RDWR, &t.at[2]), 0, "the next daemon has the file opened");
+	is_int(opened_put(&t.at[2], "two", off + 100), 3, "and writes");
+	loopback_hold_reply(l, 0, MESSAGE_SHARE_STAMP, 0);
+	pthread_create(&syncs, NULL, sync_it, &t.at[2]);
+	loopback_await_held(l, 0);
+	pthread_create(&looks, NULL, read_it, &t);
+	usleep(100000);
+	loopback_let_go(l, 0);
+	pthread_join(syncs, &synced);
+	pthread_join(looks, NULL);
+	ok(synced != NULL, "it commits that");
+	ok(reads_on(&t, 1, off, "one"), "what the one before it had written is read");
 	end(&t);
 }
 
@@ -445,6 +489,7 @@ int main(void)
 	test_failed_meanwhile();
 	test_left();
 	test_left_untold();
+	test_left_found_meanwhile();
 	test_left_without_power();
 	return done_testing();
 }
