@@ -427,34 +427,44 @@ static void test_sync(void)
 	}
 }
 
-/*
- * What cannot be synced for want of room is not durable, and an index that was made meanwhile stands for nothing: when power is lost then, the
- * bytes are the old ones or the new ones.
- */
-static bool is_whole_after_failed_sync(bool compact, uint64_t point, uint64_t seed)
+/* A file that is synced, and written over since. */
+static bool begin_unsynced(struct bench *b, struct inode *ret)
+{
+	if (!bench_begin(b, 1 << 20, 0))
+		return false;
+	*ret = bench_file(b->s, "a");
+	return bench_fill(b->s, ret, 0, 10000, 'x') == 0 && store_sync(b->s) == 0 &&
+	       bench_fill(b->s, ret, 0, 10000, 'y') == 0;
+}
+
+/* Its daemon has died, and now power is lost: are its bytes the old ones or the new ones? */
+static bool is_old_or_new(struct bench *b, const struct inode *in, uint64_t seed)
 {
 	uint8_t boot[16] = { 1 };
+
+	if (sim_power_cut(b->sim, seed) != 0)
+		abort();
+	b->opt.boot_id = boot;
+	if (!bench_open(b))
+		return false;
+	bool whole = bench_reads(b->s, in->ino, 0, 10000, 'x') || bench_reads(b->s, in->ino, 0, 10000, 'y');
+	bench_end(b);
+	return whole;
+}
+
+/* What cannot be synced for want of room is not durable, and an index that was made meanwhile stands for nothing. */
+static bool is_whole_after_failed_sync(bool compact, uint64_t point, uint64_t seed)
+{
 	struct inode a;
 	struct bench b;
-	bool whole;
 
-	if (!bench_begin(&b, 1 << 20, 0))
+	if (!begin_unsynced(&b, &a))
 		return false;
-	a = bench_file(b.s, "a");
-	whole = bench_fill(b.s, &a, 0, 10000, 'x') == 0 && store_sync(b.s) == 0 &&
-		bench_fill(b.s, &a, 0, 10000, 'y') == 0;
 	sim_fail_after(b.sim, point, ENOSPC);
 	(void)(compact ? state_compact(store_state(b.s)) : state_checkpoint(store_state(b.s)));
 	sim_fail_after(b.sim, 0, 0);
 	store_abandon(b.s);
-	if (sim_power_cut(b.sim, seed) != 0)
-		abort();
-	b.opt.boot_id = boot;
-	if (!bench_open(&b))
-		return false;
-	whole = whole && (bench_reads(b.s, a.ino, 0, 10000, 'x') || bench_reads(b.s, a.ino, 0, 10000, 'y'));
-	bench_end(&b);
-	return whole;
+	return is_old_or_new(&b, &a, seed);
 }
 
 static void test_sync_fails_for_room(bool compact)
@@ -475,29 +485,17 @@ static void test_sync_fails_for_room(bool compact)
  */
 static bool is_whole_after_rebuild(uint64_t sync, uint64_t seed)
 {
-	uint8_t boot[16] = { 1 };
 	struct inode a;
 	struct bench b;
-	bool whole;
 
-	if (!bench_begin(&b, 1 << 20, 0))
+	if (!begin_unsynced(&b, &a))
 		return false;
-	a = bench_file(b.s, "a");
-	whole = bench_fill(b.s, &a, 0, 10000, 'x') == 0 && store_sync(b.s) == 0 &&
-		bench_fill(b.s, &a, 0, 10000, 'y') == 0;
 	store_abandon(b.s);
 	remove_tree(b.index);
 	sim_stop_at_sync(b.sim, sync);
 	if (store_open(b.dir, &b.opt, &b.s, NULL, NULL) == 0)
 		store_abandon(b.s);
-	if (sim_power_cut(b.sim, seed) != 0)
-		abort();
-	b.opt.boot_id = boot;
-	if (!bench_open(&b))
-		return false;
-	whole = whole && (bench_reads(b.s, a.ino, 0, 10000, 'x') || bench_reads(b.s, a.ino, 0, 10000, 'y'));
-	bench_end(&b);
-	return whole;
+	return is_old_or_new(&b, &a, seed);
 }
 
 static void test_rebuild_and_power_loss(void)
