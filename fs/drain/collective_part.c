@@ -39,10 +39,13 @@ static void take_shared(struct collective *c, uint32_t from, const struct wire_m
 			add_written(known, &said.at[i], from);
 	}
 	wire_shared_free(&said);
-	if ((r == -ENOSPC || r == -ENOMEM) &&
-		c->part != WIRE_PART_OFFER) /* these are not known to the others: they stay dirty */
-		collective_note_result(c, 0, CISTERN_EXIT_INCOMPLETE,
-			"too many shared files for one session: run cistern flush again");
+	if (c->part == WIRE_PART_OFFER)
+		return;
+	if (r == -ENOSPC) /* these are not known to the others: they are carried by another session */
+		c->summary.totals.late += 1;
+	else if (r == -ENOMEM)
+		collective_note_result(
+			c, 0, CISTERN_EXIT_INCOMPLETE, "no memory for all shared files: run cistern flush again");
 }
 
 void collective_serve_part_done(struct collective *c, uint32_t from, const struct wire_msg *m)

@@ -270,6 +270,8 @@ static void start_agent(struct drain *d)
 	struct cistern_error err = { 0 };
 
 	d->attempt = (struct attempt){ .deadline_usec = drain_now_usec() + BEGIN_USEC };
+	if (d->current->part == WIRE_PART_BEGIN || d->current->part == WIRE_PART_OFFER)
+		wire_shared_free(&d->shared); /* it tells all of them */
 	drain_post(d, DRAIN_EV_START);
 	if (d->opt.ask.ask) {
 		d->attempt.deadline_usec = INT64_MAX;

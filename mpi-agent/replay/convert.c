@@ -289,7 +289,7 @@ static int publish(struct session *s, struct conversion *c, const struct stat *s
 	if (r == 0)
 		r = s->to->ops->link(s->to, c->path, c->keep);
 	if (r == 0)
-		r = session_intend(s, &rec, c->keep, c->path, "", false);
+		r = session_intend(s, &rec, c->keep, c->path, "", false, NULL);
 	if (r == 0)
 		r = s->to->ops->rename(s->to, c->temp, c->path, false);
 	if (r < 0) {

@@ -106,7 +106,7 @@ static bool is_anothers(struct session *s, const struct pending *p)
 }
 
 /* What comes to the place while we look is looked at, too. */
-static int give(struct session *s, struct pending *p, const struct record *rec)
+static int give(struct session *s, struct pending *p, const struct record *rec, const struct stat *st)
 {
 	int r = is_anothers(s, p) ? -EBUSY : -EEXIST;
 
@@ -115,7 +115,7 @@ static int give(struct session *s, struct pending *p, const struct record *rec)
 
 		r = names_dir_is_there(s, p->dir) ? look_at_place(s, p, &there) : -ENOENT;
 		if (r == 0)
-			r = session_intend(s, rec, "", p->final, p->temp, false);
+			r = session_intend(s, rec, "", p->final, p->temp, false, st);
 		if (r == 0)
 			r = give_name(s, p->temp, p->final, &there);
 	}
@@ -135,7 +135,7 @@ static int publish(struct session *s, struct pending *p)
 	rec.backing_dev = st.st_dev;
 	rec.backing_ino = st.st_ino;
 	memcpy(rec.name, p->name, sizeof(rec.name));
-	if (r == 0 && (r = give(s, p, &rec)) == -EBUSY && session_may_be_late(s)) {
+	if (r == 0 && (r = give(s, p, &rec, &st)) == -EBUSY && session_may_be_late(s)) {
 		p->ready = false;
 		return session_late(s, p->c.in.ino, p->c.shown, SESSION_OCCUPIED);
 	}

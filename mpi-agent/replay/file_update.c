@@ -101,7 +101,7 @@ static int give(struct session *s, const struct carried *c, const struct file_pl
 
 		r = names_check_place(s, place->dir, place->name, to, &c->in, &there);
 		if (r == 0)
-			r = session_intend(s, rec, from, to, from, false);
+			r = session_intend(s, rec, from, to, from, false, NULL);
 		if (r == 0)
 			r = give_name(s, from, to, &there);
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * The file holds entries {u32 length, u32 CRC32C, record, from, to, is_dir, beside}, appended by one write each, and is emptied
+ * The file holds entries {u32 length, u32 CRC32C, record, from, to, is_dir, beside, u64 size, u64 mtime in ns}, appended by one write each, and is emptied
  * when all have been reported. It needs no sync: it has to outlive us, not the machine; after a loss of power a rename
  * that is not durable is not reported either. An entry that is not whole was never acted upon.
  */
@@ -20,8 +20,10 @@
 #include "format/base/cursor.h"
 #include "format/index/state.h"
 #include "mpi-agent/plan/names.h"
+#include "mpi-agent/replay/session.h"
 
 #define HEADER_BYTES 8
+#define NSEC_PER_SEC 1000000000ll
 #define FILE_MAX     (64u << 20)
 #define PATH_MAX_LEN 16384
 #define TEMP_PREFIX  ".cistern-tmp-"
@@ -38,6 +40,9 @@ struct entry {
 	struct record rec;
 	char from[PATH_MAX_LEN], to[PATH_MAX_LEN], beside[PATH_MAX_LEN];
 	bool is_dir;
+	bool has_made; /* the next two are those of something new */
+	uint64_t size;
+	int64_t mtime_ns;
 };
 
 static int lock(int fd)
@@ -101,8 +106,13 @@ static int append(int fd, const struct buf *entry)
 	return n > 0 && ftruncate(fd, before) ? -EIO : r;
 }
 
-int intent_add(
-	struct intent *in, const struct record *rec, const char *from, const char *to, const char *beside, bool is_dir)
+static int64_t mtime_ns(const struct stat *st)
+{
+	return (int64_t)st->st_mtim.tv_sec * NSEC_PER_SEC + st->st_mtim.tv_nsec;
+}
+
+int intent_add(struct intent *in, const struct record *rec, const char *from, const char *to, const char *beside,
+	bool is_dir, const struct stat *made)
 {
 	int r;
 
@@ -115,6 +125,10 @@ int intent_add(
 	buf_str(&in->out, to);
 	buf_u8(&in->out, is_dir);
 	buf_str(&in->out, beside);
+	if (made) {
+		buf_u64(&in->out, (uint64_t)made->st_size);
+		buf_u64(&in->out, (uint64_t)mtime_ns(made));
+	}
 	if (!buf_ok(&in->out))
 		return -ENOMEM;
 	buf_poke_u32(&in->out, 0, (uint32_t)(in->out.len - HEADER_BYTES));
@@ -154,6 +168,9 @@ static bool take(struct cursor *c, struct entry *e)
 	e->beside[0] = '\0';
 	if (cursor_left(&rest) > 0) /* an agent of before did not know of it */
 		cursor_str(&rest, e->beside, sizeof(e->beside));
+	e->has_made = cursor_left(&rest) > 0;
+	e->size = e->has_made ? cursor_u64(&rest) : 0;
+	e->mtime_ns = e->has_made ? (int64_t)cursor_u64(&rest) : 0;
 	return cursor_ok(&rest);
 }
 
@@ -178,11 +195,26 @@ static int remove_temp(const char *name, void *arg)
 	return r < 0 ? r : 1;
 }
 
-static int undo_new(const struct entry *e, struct sink *sink)
+/* What several nodes have written goes on: the agent that is started for the same part finds it where it was. */
+static bool is_of_several(const struct entry *e)
+{
+	const char *slash = strrchr(e->beside, '/');
+
+	return strncmp(slash ? slash + 1 : e->beside, SESSION_SHARED_PREFIX, strlen(SESSION_SHARED_PREFIX)) == 0;
+}
+
+/* there: what has the name, by its number the one that we gave it to. Undone before, that may be another file. */
+static int undo_new(const struct entry *e, struct sink *sink, const struct stat *there)
 {
 	struct emptying emptying = { sink, e->to };
-	int r = sink->ops->remove(sink, e->to, e->is_dir), listed = 1;
+	int r = -EOPNOTSUPP, listed = 1;
 
+	if (e->has_made && (e->size != (uint64_t)there->st_size || e->mtime_ns != mtime_ns(there)))
+		return 0;
+	if (is_of_several(e))
+		r = sink->ops->rename_new(sink, e->to, e->beside);
+	if (r == -EOPNOTSUPP || r == -EEXIST)
+		r = sink->ops->remove(sink, e->to, e->is_dir);
 	while ((r == -ENOTEMPTY || r == -EEXIST) && listed == 1) {
 		listed = sink->ops->list(sink, e->to, remove_temp, &emptying);
 		if (listed < 0)
@@ -259,7 +291,7 @@ static int undo_one(const struct entry *e, struct state *st, struct sink *sink)
 	if (r == -ENOENT || r == -ENOTDIR || (r == 0 && there.st_ino != e->rec.backing_ino))
 		return 0; /* was not done */
 	if (r == 0 && !(e->rec.flags & RECORD_F_MOVED))
-		return undo_new(e, sink);
+		return undo_new(e, sink, &there);
 	if (r == 0)
 		r = sink->ops->stat(sink, e->from, &back);
 	if (r == -ENOENT)

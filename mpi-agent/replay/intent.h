@@ -9,6 +9,7 @@
  */
 
 #include <stdbool.h>
+#include <sys/stat.h>
 
 #include "format/journal/record.h"
 #include "mpi-agent/sink/sink.h"
@@ -27,10 +28,11 @@ void intent_close(struct intent *in); /* NULL is fine */
  * rec (PLACED, with the inode number of what is placed) is going to be done: MOVED: as a rename of from to to, or, where it is
  * from its own place, by something new that replaces what is at to and has the further name from; else something new
  * appears at to. beside: what may change places with what is at to, and is removed afterwards; "": nothing. Paths in the
- * destination. 0 or -errno.
+ * destination. made: of something new that is no directory, what it is now (NULL: not known); numbers are given again, so only that
+ * is taken away. 0 or -errno.
  */
-int intent_add(
-	struct intent *in, const struct record *rec, const char *from, const char *to, const char *beside, bool is_dir);
+int intent_add(struct intent *in, const struct record *rec, const char *from, const char *to, const char *beside,
+	bool is_dir, const struct stat *made);
 /* All of them have been reported, or undone. */
 int intent_clear(struct intent *in);
 /*

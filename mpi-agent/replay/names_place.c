@@ -141,7 +141,7 @@ static int do_park(struct placing *p)
 		r = check_same(s, &occupant, p->to, &st);
 	rec.backing_ino = r == 0 ? st.st_ino : occupant.backing_ino;
 	if (r == 0) {
-		r = session_intend(s, &rec, p->to, park, "", S_ISDIR(occupant.mode));
+		r = session_intend(s, &rec, p->to, park, "", S_ISDIR(occupant.mode), NULL);
 		if (r < 0)
 			return r;
 		r = s->to->ops->rename(s->to, p->to, park, S_ISDIR(occupant.mode));
@@ -203,15 +203,15 @@ static int placed(struct placing *p)
 	return session_touch(p->s, p->dir->ino) < 0 ? -ENOMEM : session_step(p->s, &rec);
 }
 
-/* Something new, of which st is, is about to get the name; it is at temp. */
-static int intend_placed(struct placing *p, const struct stat *st, const char *temp)
+/* Something of which st is, is about to get the name; it is at temp. made: st, if it is as it stays. */
+static int intend_placed(struct placing *p, const struct stat *st, const char *temp, const struct stat *made)
 {
 	struct record rec;
 
 	p->in.backing_dev = st->st_dev;
 	p->in.backing_ino = st->st_ino;
 	rec = placed_record(&p->in, p->in.ino, p->dir->ino, p->name);
-	return session_intend(p->s, &rec, "", p->to, S_ISDIR(st->st_mode) ? "" : temp, S_ISDIR(st->st_mode));
+	return session_intend(p->s, &rec, "", p->to, S_ISDIR(st->st_mode) ? "" : temp, S_ISDIR(st->st_mode), made);
 }
 
 /*
@@ -277,7 +277,7 @@ static bool is_other_link(struct placing *p, const struct stat *from)
 
 static int rename_dir(struct placing *p, const struct record *rec)
 {
-	int r = session_intend(p->s, rec, p->from, p->to, "", true);
+	int r = session_intend(p->s, rec, p->from, p->to, "", true, NULL);
 
 	return r < 0 ? r : p->s->to->ops->rename(p->s->to, p->from, p->to, true);
 }
@@ -290,7 +290,7 @@ static int replace_by_link(struct placing *p, const struct record *rec)
 	int r = fresh_temp(p, temp, sizeof(temp));
 
 	if (r == 0)
-		r = session_intend(s, rec, p->from, p->to, temp, false);
+		r = session_intend(s, rec, p->from, p->to, temp, false, NULL);
 	if (r == 0)
 		r = s->to->ops->link(s->to, p->from, temp);
 	if (r == -EPERM || r == -EOPNOTSUPP || r == -EMLINK)
@@ -313,7 +313,7 @@ static int rename_over(struct placing *p, const struct record *rec, const struct
 	if (r == 0 && p->there.st_ino && give_is_guarded(s))
 		return replace_by_link(p, rec);
 	if (r == 0)
-		r = session_intend(s, rec, p->from, p->to, "", false);
+		r = session_intend(s, rec, p->from, p->to, "", false, NULL);
 	return r < 0 ? r : give_name(s, p->from, p->to, &p->there);
 }
 
@@ -347,7 +347,7 @@ static int link_over(struct placing *p, const struct stat *from)
 	if (r == 0)
 		r = fresh_temp(p, temp, sizeof(temp));
 	if (r == 0)
-		r = intend_placed(p, from, temp);
+		r = intend_placed(p, from, temp, NULL);
 	if (r == 0)
 		r = s->to->ops->link(s->to, p->from, temp);
 	return r < 0 ? r : give_temp(p, temp);
@@ -386,7 +386,7 @@ static int make_dir(struct placing *p)
 	if (r == 0)
 		r = s->to->ops->stat(s->to, temp, &st);
 	if (r == 0)
-		r = intend_placed(p, &st, temp);
+		r = intend_placed(p, &st, temp, NULL);
 	return r < 0 ? r : s->to->ops->rename(s->to, temp, p->to, true);
 }
 
@@ -459,7 +459,7 @@ static int do_symlink(struct placing *p)
 	if (r == 0)
 		r = make_symlink(p, temp, &st, &warning);
 	if (r == 0)
-		r = intend_placed(p, &st, temp);
+		r = intend_placed(p, &st, temp, &st);
 	if (r == 0)
 		r = give_temp(p, temp);
 	if (r == 0)
@@ -515,8 +515,9 @@ int names_check_place(struct session *s, uint64_t dir, const char *name, const c
 	ret_there->st_ino = 0;
 	if (!names_dir_is_there(s, dir))
 		return -ENOENT;
-	if (s->to->ops->stat(s->to, path, &st) < 0)
-		return 0;
+	r = s->to->ops->stat(s->to, path, &st);
+	if (r < 0)
+		return r == -ENOENT || r == -ENOTDIR ? 0 : r; /* of any other error, something may be there */
 	if (!S_ISDIR(st.st_mode))
 		*ret_there = st;
 	if (s->opt->cautious && state_backing_owner(s->st, dir, name, &owner) == -ENOENT)

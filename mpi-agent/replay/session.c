@@ -155,10 +155,12 @@ void session_set_path(struct session *s, const char *path)
 	snprintf(s->path, sizeof(s->path), "%s", path);
 }
 
-int session_intend(
-	struct session *s, const struct record *rec, const char *from, const char *to, const char *beside, bool is_dir)
+int session_intend(struct session *s, const struct record *rec, const char *from, const char *to, const char *beside,
+	bool is_dir, const struct stat *made)
 {
-	return s->intent ? intent_add(s->intent, rec, from, to, beside, is_dir) : 0;
+	int r = s->intent ? intent_add(s->intent, rec, from, to, beside, is_dir, made) : 0;
+
+	return r < 0 ? session_end(s, r, "the store cannot be written") : 0;
 }
 
 /* It is about what was not taken, or lies in it, or in the place where that comes back to. */
@@ -251,7 +253,7 @@ static int park_moved(struct session *s, struct record *rec, const char *to, con
 	memcpy(intended.name, name, sizeof(intended.name));
 	r = state_backing_child_path(s->st, rec->from_parent, name, park, sizeof(park));
 	if (r == 0 && strcmp(to, park) != 0) {
-		r = session_intend(s, &intended, to, park, "", is_dir);
+		r = session_intend(s, &intended, to, park, "", is_dir, NULL);
 		if (r == 0)
 			r = move_back(s, to, park, is_dir);
 		if (r == 0)

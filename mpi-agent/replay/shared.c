@@ -376,6 +376,9 @@ int shared_publish(struct session *s, const struct inode *in, const struct file_
 		if (f->failed)
 			return session_fail(s, in->ino, place->path, -EIO,
 				"not every node could write its part of it; it stays in the stores");
+		if (!f->in_place &&
+			!(in->flags & INODE_NEW)) /* by an agent before us, and it has been written to since */
+			return session_late(s, in->ino, place->path, OVERTAKEN);
 		return f->layout == DRAIN_LAYOUT_CANONICAL ? file_publish_shared(s, in, place, f)
 							   : blob_publish(s, in, place, f);
 	}

@@ -48,7 +48,7 @@ struct sink_ops {
 	int (*remove)(struct sink *s, const char *path, bool is_dir);
 	/* Counts the directory of path as changed: what was found there is to be durable, too. */
 	int (*mark)(struct sink *s, const char *path);
-	/* Every change of names made before is durable when it returns 0. */
+	/* Every change of names made before is durable when it returns 0; an error is one for good. */
 	int (*sync_names)(struct sink *s);
 	int (*open)(struct sink *s, const char *path, enum sink_open how, struct sink_file **ret);
 

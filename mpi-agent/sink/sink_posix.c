@@ -44,6 +44,7 @@ struct sink_posix {
 	int root; /* owned */
 	struct open_dir dirs[DIRS_CACHED];
 	unsigned int next_victim;
+	int names_error; /* the first one of a directory that was synced: what was in it may not be durable, for good */
 	_Atomic uint64_t changes;
 	uint64_t abort_after;
 };
@@ -76,9 +77,15 @@ static int changed(struct sink_posix *p, int r)
 	return r < 0 ? -saved : 0;
 }
 
+/* EINVAL: this file system does not sync directories; nothing better can be done there. */
+static int sync_dir(const struct open_dir *d)
+{
+	return fsync(d->fd) && errno != EINVAL ? -errno : 0;
+}
+
 static int drop_dir(struct open_dir *d)
 {
-	int r = d->used && d->changed && fsync(d->fd) && errno != EINVAL ? -errno : 0;
+	int r = d->used && d->changed ? sync_dir(d) : 0;
 
 	if (d->used)
 		close(d->fd);
@@ -133,10 +140,17 @@ static int walk(struct sink_posix *p, const char *path, size_t len)
 	return fd;
 }
 
+/* It is not about what is looked for: sync_names says so. */
+static void note_error(struct sink_posix *p, int r)
+{
+	if (r < 0 && p->names_error == 0)
+		p->names_error = r;
+}
+
 static int find_dir(struct sink_posix *p, const char *path, size_t len, struct open_dir **ret)
 {
 	struct open_dir *d = NULL;
-	int fd, r;
+	int fd;
 
 	for (unsigned int i = 0; i < DIRS_CACHED; i++) {
 		d = &p->dirs[i];
@@ -149,13 +163,11 @@ static int find_dir(struct sink_posix *p, const char *path, size_t len, struct o
 	if (fd < 0)
 		return fd;
 	d = &p->dirs[p->next_victim++ % DIRS_CACHED];
-	r = drop_dir(d);
+	note_error(p, drop_dir(d));
 	d->path = strndup(path, len);
-	if (r < 0 || !d->path) {
+	if (!d->path) {
 		close(fd);
-		free(d->path);
-		d->path = NULL;
-		return r < 0 ? r : -ENOMEM;
+		return -ENOMEM;
 	}
 	d->fd = fd;
 	d->used = true;
@@ -320,24 +332,21 @@ static int posix_mark(struct sink *s, const char *path)
 	return r;
 }
 
-/* EINVAL: this file system does not sync directories; nothing better can be done there. */
 static int posix_sync_names(struct sink *s)
 {
 	struct sink_posix *p = sink_of(s);
-	int r = 0;
 
 	for (unsigned int i = 0; i < DIRS_CACHED; i++) {
 		struct open_dir *d = &p->dirs[i];
 
 		if (!d->used || !d->changed)
 			continue;
-		if (fsync(d->fd) && errno != EINVAL && r == 0)
-			r = -errno;
+		note_error(p, sync_dir(d));
 		d->changed = false;
 		if (!d->path)
 			drop_dir(d);
 	}
-	return r;
+	return p->names_error;
 }
 
 static const struct sink_ops posix_ops;

@@ -32,6 +32,7 @@ struct place {
 	bool flagless;  /* the backing file system knows no rename but the plain one */
 	bool comes;     /* another node's file comes to a name right before ours does */
 	bool came;
+	bool blind;           /* one look at a name fails */
 	unsigned int changes; /* of the backing directory, when it dies */
 	unsigned int left;
 	bool right, kept, whole; /* so far, in all lives */
@@ -113,6 +114,15 @@ static int on_open(struct sink *s, const char *path, enum sink_open how, struct 
 	return posix->open(s, path, how, ret);
 }
 
+static int on_stat(struct sink *s, const char *path, struct stat *ret)
+{
+	if (of_sink->blind && strcmp(path, "n") == 0) {
+		of_sink->blind = false;
+		return -EIO;
+	}
+	return posix->stat(s, path, ret);
+}
+
 static int on_rename(struct sink *s, const char *from, const char *to, bool is_dir)
 {
 	before(to);
@@ -143,6 +153,7 @@ static struct sink *open_sink(struct place *p, int fd)
 	posix = s->ops;
 	ops = *s->ops;
 	ops.open = on_open;
+	ops.stat = on_stat;
 	ops.rename = on_rename;
 	ops.rename_new = on_rename_new;
 	ops.exchange = on_exchange;
@@ -317,6 +328,23 @@ static void test_moment(size_t kind, bool had, bool flagless)
 		ok(res.totals.late == 0 && res.totals.failed == 0, "it has its own when that has gone");
 	}
 	is_u64(temps(&p, "."), 0, "nothing is left beside it");
+	backed_end(&p.at);
+}
+
+/* What has the name cannot be looked at, where the backing file system knows only plain renames. */
+static void test_blind(size_t kind)
+{
+	struct drain_result res;
+	struct place p;
+
+	start(&p);
+	make_ours(&p, kind);
+	backed_put(&p.at, "n", "another node's");
+	p.flagless = p.blind = true;
+	res = drain(&p, WIRE_PART_FILES);
+	ok(!p.blind && backed_holds(&p.at, "n", "another node's"), "%s: what could not be looked at is not replaced",
+		record_type_name(kinds[kind].type));
+	is_int(res.totals.failed, 1, "that is a failure");
 	backed_end(&p.at);
 }
 
@@ -758,6 +786,7 @@ int main(void)
 		test_moment(i, false, false);
 		test_moment(i, true, false);
 		test_moment(i, true, true);
+		test_blind(i);
 	}
 	return done_testing();
 }

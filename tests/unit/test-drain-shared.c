@@ -172,6 +172,40 @@ static void test_removed(struct written *j)
 	written_end(j, true);
 }
 
+/* As a living home notes each commit, whether the file grows by it or not. */
+static void write_elsewhere(struct written *j)
+{
+	struct record noted = { .type = RECORD_TRUNCATE };
+
+	written_put(j, 1);
+	written_commit(j, 1);
+	noted.size = j->size;
+	written_record(j, 0, &noted);
+}
+
+/* An agent dies behind its word that the file has its name; another node commits; and the next agent does the same part. */
+static void test_published_before(struct written *j)
+{
+	uint64_t late;
+
+	written_start(j, 2);
+	written_put(j, 1);
+	written_commit(j, 1);
+	written_part(j, 0, WIRE_PART_BEGIN, 2u << 20);
+	written_part(j, 0, WIRE_PART_DATA, 2u << 20);
+	written_part(j, 1, WIRE_PART_DATA, 2u << 20);
+	written_part(j, 0, WIRE_PART_FILES, 2u << 20);
+	ok(j->errors == 0 && num_files(j->backing) == 1, "a file has its name");
+	write_elsewhere(j);
+	late = j->late;
+	written_part(j, 0, WIRE_PART_FILES, 2u << 20);
+	is_u64(j->errors, 0, "that it has been written to since then is no failure of the part that is done again");
+	is_u64(j->late - late, 1, "but something for the next session");
+	written_drain(j);
+	ok(j->errors == 0 && written_is_model(j, j->backing, 0), "which carries it");
+	written_end(j, true);
+}
+
 /* The backing file under this name is what it was before anybody wrote. */
 static bool is_untouched(const struct written *j, const char *name)
 {
@@ -186,17 +220,6 @@ static bool is_untouched(const struct written *j, const char *name)
 		i++;
 	close(fd);
 	return i > 0 && i == j->existing_size;
-}
-
-/* As a living home notes each commit, whether the file grows by it or not. */
-static void write_elsewhere(struct written *j)
-{
-	struct record noted = { .type = RECORD_TRUNCATE };
-
-	written_put(j, 1);
-	written_commit(j, 1);
-	noted.size = j->size;
-	written_record(j, 0, &noted);
 }
 
 /* A name that goes takes nothing along of what other nodes have written to the file: neither if it has another one in the mount... */
@@ -250,6 +273,7 @@ int main(int argc, char **argv)
 	test_uncommitted(j);
 	test_cautious(j);
 	test_removed(j);
+	test_published_before(j);
 	test_name_removed(j);
 	test_unseen_name(j);
 	free(j);

@@ -20,9 +20,10 @@
 #include "tests/lib/tap.h"
 #include "tests/lib/world.h"
 
-#define DIR_BYTES 80
-#define WAIT_USEC 60000000u
-#define LOOK_NSEC 5000000
+#define DIR_BYTES   80
+#define WAIT_USEC   60000000u
+#define LOOK_NSEC   5000000
+#define SHARED_TEMP ".cistern-shared-0-26"
 
 enum { DIR_INO = 10, FILE_INO, GONE_INO, UNKNOWN_INO };
 
@@ -143,6 +144,12 @@ static int fetch(uint64_t slot, const struct peers_get *ranges, size_t num, void
 	return -EOPNOTSUPP;
 }
 
+static int begin_shared(struct wire_shared *f, void *arg)
+{
+	(void)f, (void)arg;
+	return 0;
+}
+
 /* A directory and a file that are new, and a file that has gone: what is left is that its backing file is to be removed. */
 static void fill(struct daemon *d)
 {
@@ -209,6 +216,7 @@ static void start(struct daemon *d)
 					.backing_fd = d->backing_fd,
 					.job = { .tree_step = tree_step,
 						.fetch = fetch,
+						.begin_shared = begin_shared,
 						.memory_fd = d->memory_fd,
 						.arg = d } },
 			   &d->drain, &err),
@@ -303,7 +311,7 @@ static void test_whose(struct daemon *d)
 
 /* ---- an agent that dies */
 
-static ino_t put(const struct daemon *d, const char *name)
+static struct stat put(const struct daemon *d, const char *name)
 {
 	char path[DIR_BYTES + 40];
 	struct stat st;
@@ -311,7 +319,7 @@ static ino_t put(const struct daemon *d, const char *name)
 	snprintf(path, sizeof(path), "%s/%s", d->backing, name);
 	write_file(path, 0644, name);
 	world_must(stat(path, &st), path);
-	return st.st_ino;
+	return st;
 }
 
 static bool is_there(const struct daemon *d, const char *name)
@@ -322,12 +330,14 @@ static bool is_there(const struct daemon *d, const char *name)
 }
 
 /* What an agent notes before it gives a new file its name. */
-static void note(struct intent *in, uint64_t ino, const char *name, ino_t backing_ino)
+static void note(struct intent *in, uint64_t ino, const char *name, const char *beside, const struct stat *made)
 {
-	struct record rec = { .type = RECORD_PLACED, .ino = ino, .parent = STATE_ROOT_INO, .backing_ino = backing_ino };
+	struct record rec = {
+		.type = RECORD_PLACED, .ino = ino, .parent = STATE_ROOT_INO, .backing_ino = made->st_ino
+	};
 
 	snprintf(rec.name, sizeof(rec.name), "%s", name);
-	world_must(intent_add(in, &rec, "", name, "", false), "intent");
+	world_must(intent_add(in, &rec, "", name, beside, false, made), "intent");
 }
 
 static void note_move(struct intent *in, uint64_t ino, const char *from, const char *to, ino_t backing_ino)
@@ -341,22 +351,31 @@ static void note_move(struct intent *in, uint64_t ino, const char *from, const c
 
 	snprintf(rec.name, sizeof(rec.name), "%s", to);
 	snprintf(rec.from_name, sizeof(rec.from_name), "%s", from);
-	world_must(intent_add(in, &rec, from, to, "", false), "intent");
+	world_must(intent_add(in, &rec, from, to, "", false, NULL), "intent");
 }
 
 static void leave_behind(struct daemon *d)
 {
 	char path[sizeof(d->dir) + sizeof(INTENT_FILE) + 1];
 	struct intent *in;
+	struct stat st;
 
 	snprintf(path, sizeof(path), "%s/" INTENT_FILE, d->dir);
 	world_must(intent_open(path, &in), path);
-	note(in, 20, "new", put(d, "new"));
-	note(in, 21, "theirs", put(d, "theirs") + 1);
-	note_move(in, 22, "was", "is", put(d, "is"));
-	note_move(in, 23, "away", "stays", put(d, "stays") + 1);
+	st = put(d, "new");
+	note(in, 20, "new", "", &st);
+	st = put(d, "theirs");
+	st.st_ino++;
+	note(in, 21, "theirs", "", &st);
+	note_move(in, 22, "was", "is", put(d, "is").st_ino);
+	note_move(in, 23, "away", "stays", put(d, "stays").st_ino + 1);
 	put(d, "taken");
-	note_move(in, 24, "taken", "homeless", put(d, "homeless"));
+	note_move(in, 24, "taken", "homeless", put(d, "homeless").st_ino);
+	st = put(d, "again");
+	st.st_mtim.tv_nsec ^= 1;
+	note(in, 25, "again", "", &st);
+	st = put(d, "of-many");
+	note(in, 26, "of-many", SHARED_TEMP, &st);
 	intent_close(in);
 }
 
@@ -377,7 +396,36 @@ static void test_death(struct daemon *d)
 		"and so does one that has come to where it had moved something");
 	ok(is_there(d, "taken") && is_there(d, ".cistern-park-24") && !is_there(d, "homeless"),
 		"what cannot come back, since another file has its old name, is parked beside that");
+	ok(is_there(d, "again"), "a file stays that has the number of what had the name, and was not made by us");
+	ok(is_there(d, SHARED_TEMP) && !is_there(d, "of-many"),
+		"what many nodes have written is there for the next agent");
 	finish(d, id);
+}
+
+static void tell_shared(struct daemon *d, uint64_t upto)
+{
+	char path[] = "t", shown[] = "f";
+	struct wire_shared f = { .ino = 30, .upto = upto, .path = path, .shown = shown };
+
+	is_int(drain_agent_shared(d->drain, d, &f, 0), 0, "a file that several nodes wrote is told of");
+}
+
+/* One that dies while it tells what is to be carried, and the one behind it. */
+static void test_told_again(struct daemon *d)
+{
+	struct wire_shared_list list;
+	uint64_t id = ask(d, WIRE_PART_BEGIN);
+
+	take_part(d);
+	tell_shared(d, 7);
+	drain_agent_gone(d->drain, d);
+	tell_agent(d, "die\n");
+	take_part(d);
+	tell_shared(d, 8);
+	finish(d, id);
+	drain_take_shared(d->drain, &list);
+	ok(list.num == 1 && list.at[0].upto == 8, "it counts once, as the last agent has told it");
+	wire_shared_free(&list);
 }
 
 int main(void)
@@ -387,6 +435,7 @@ int main(void)
 	start(&d);
 	test_whose(&d);
 	test_death(&d);
+	test_told_again(&d);
 	end(&d);
 	return done_testing();
 }

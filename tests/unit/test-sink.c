@@ -2,12 +2,16 @@
 /*
  * The sink over a directory: what is written past the page cache is, wherever it begins and ends, what a descriptor of its own reads, and
  * what a model holds; and it leaves nothing in the page cache.
+ * A directory that could not be synced is told of, whenever that was.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <stdio.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "mpi-agent/sink/sink.h"
@@ -17,6 +21,7 @@
 #define FILE_BYTES (8u << 20)
 #define PAGE       4096u
 #define WRITES     60u
+#define NUM_DIRS   40u /* a sink keeps fewer open */
 
 struct bench {
 	struct world *w;
@@ -25,6 +30,25 @@ struct bench {
 	int dir, fd; /* fd: the same file, not the sink's */
 	uint8_t *model, *buf, *back;
 };
+
+static struct {
+	ino_t ino;
+	bool met;
+} bad; /* a directory that cannot be synced, the first time */
+
+/* In place of the C library's. */
+int fsync(int fd)
+{
+	struct stat st;
+
+	if (bad.ino && fstat(fd, &st) == 0 && st.st_ino == bad.ino) {
+		bad.ino = 0;
+		bad.met = true;
+		errno = EIO;
+		return -1;
+	}
+	return (int)syscall(SYS_fsync, fd);
+}
 
 static uint8_t *bytes(size_t len)
 {
@@ -144,6 +168,30 @@ static void check_cache(struct bench *b)
 	ok(same(b), "all of that is what it should be");
 }
 
+/* More directories change than are kept open: one of them is synced, in vain, while others are looked for. */
+static void check_sync_error(struct bench *b)
+{
+	char path[32];
+	struct stat st;
+	int r = 0;
+
+	for (unsigned int i = 0; i < NUM_DIRS && r == 0; i++) {
+		snprintf(path, sizeof(path), "d%u", i);
+		r = b->sink->ops->mkdir(b->sink, path);
+	}
+	is_int(r == 0 ? b->sink->ops->sync_names(b->sink) : r, 0, "directories are made");
+	world_must(fstatat(b->dir, "d0", &st, 0), "d0");
+	bad.ino = st.st_ino;
+	for (unsigned int i = 0; i < NUM_DIRS && r == 0; i++) {
+		snprintf(path, sizeof(path), "d%u/link", i);
+		r = b->sink->ops->symlink(b->sink, "target", path);
+	}
+	is_int(r, 0, "no other directory's names fail when one cannot be synced");
+	ok(bad.met, "which was tried");
+	is_int(b->sink->ops->sync_names(b->sink), -EIO, "but not all names are durable");
+	is_int(b->sink->ops->sync_names(b->sink), -EIO, "and never will be known to be");
+}
+
 int main(void)
 {
 	struct bench b = { 0 };
@@ -151,6 +199,7 @@ int main(void)
 	begin(&b);
 	check_random(&b);
 	check_cache(&b);
+	check_sync_error(&b);
 	end(&b);
 	return done_testing();
 }
