@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -271,7 +272,17 @@ int manifest_read(struct manifest *m, uint64_t from, size_t at_least, struct buf
 
 int manifest_append(struct manifest *m, const void *lines, size_t len)
 {
-	return fwrite(lines, 1, len, m->log) == len && fflush(m->log) == 0 ? 0 : errno ? -errno : -EIO;
+	struct stat before;
+	int r;
+
+	if (fflush(m->log) || fstat(fileno(m->log), &before))
+		return -errno;
+	if (fwrite(lines, 1, len, m->log) == len && fflush(m->log) == 0)
+		return 0;
+	r = errno ? -errno : -EIO;
+	__fpurge(m->log);
+	clearerr(m->log);
+	return ftruncate(fileno(m->log), before.st_size) ? -EIO : r; /* what is torn would take the next line with it */
 }
 
 void manifest_set_node(struct manifest *m, const char *name)
@@ -279,9 +290,9 @@ void manifest_set_node(struct manifest *m, const char *name)
 	m->node = name;
 }
 
-void manifest_flush(struct manifest *m)
+int manifest_flush(struct manifest *m)
 {
-	(void)fflush(m->log);
+	return fflush(m->log) ? -errno : ferror(m->log) ? -EIO : 0;
 }
 
 uint64_t manifest_mark(struct manifest *m)

@@ -135,12 +135,12 @@ void manifest_add_moved(struct manifest *m, const char *from, const char *to);
 void manifest_add_linked(struct manifest *m, const char *from, const char *to);
 /* Appends to out whole lines of the log that stand behind from: at least so many bytes, if there are so many. 0 or -errno */
 int manifest_read(struct manifest *m, uint64_t from, size_t at_least, struct buf *out);
-/* Whole lines of another log. 0 or -errno. */
+/* Whole lines of another log: all of them or, with -errno, none. */
 int manifest_append(struct manifest *m, const void *lines, size_t len);
 /* From now on, what fails does so on this node of a job. The name is borrowed. */
 void manifest_set_node(struct manifest *m, const char *name);
-/* What was added outlives the process, though not the machine. Errors come out in manifest_sync(). */
-void manifest_flush(struct manifest *m);
+/* What was added outlives the process, though not the machine. 0, or -errno: some of it is not there, for good. */
+int manifest_flush(struct manifest *m);
 uint64_t manifest_mark(struct manifest *m); /* how long the log is */
 int manifest_sync(
 	struct manifest *m, struct cistern_error *err); /* the log is durable; errors of earlier calls come out here */

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "format/base/array.h"
+#include "format/base/fdio.h"
 #include "format/base/json.h"
 #include "format/base/process.h"
 #include "format/manifest/manifest_private.h"
@@ -835,7 +836,7 @@ static int write_summary(
 		r = -errno;
 	if (r < 0)
 		unlink(temp);
-	return r;
+	return r < 0 ? r : fdio_sync_parent(path);
 }
 
 /* A number is given again, in a container soon; with when it began it is one process's. */

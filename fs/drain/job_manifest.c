@@ -102,6 +102,16 @@ static int open_log(struct job_manifest *jm, struct cistern_error *err)
 	return jm->log ? 0 : manifest_open(path, &jm->log, err);
 }
 
+/* lock is held. After an error nobody knows what is in the stream; what is in the file is ended by who opens it. */
+static int checked(struct job_manifest *jm, int r)
+{
+	if (r < 0) {
+		manifest_close(jm->log);
+		jm->log = NULL;
+	}
+	return r;
+}
+
 int job_manifest_append(struct job_manifest *jm, const void *lines, size_t len)
 {
 	int r;
@@ -109,7 +119,7 @@ int job_manifest_append(struct job_manifest *jm, const void *lines, size_t len)
 	pthread_mutex_lock(&jm->lock);
 	r = open_log(jm, NULL);
 	if (r == 0)
-		r = manifest_append(jm->log, lines, len);
+		r = checked(jm, manifest_append(jm->log, lines, len));
 	pthread_mutex_unlock(&jm->lock);
 	return r;
 }
@@ -175,7 +185,7 @@ int job_manifest_write(struct job_manifest *jm, const struct manifest_session *s
 		cistern_error_set(err, r, "out of memory");
 	} else {
 		pthread_mutex_lock(&jm->lock);
-		r = write_both(jm, &s, err);
+		r = checked(jm, write_both(jm, &s, err));
 		pthread_mutex_unlock(&jm->lock);
 	}
 	free(names.at);

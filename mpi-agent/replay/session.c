@@ -183,15 +183,22 @@ static bool follows_refused(const struct session *s, size_t at)
 	return false;
 }
 
+int session_flush_manifest(struct session *s)
+{
+	int r = s->opt->manifest ? manifest_flush(s->opt->manifest) : 0;
+
+	return r < 0 ? session_end(s, r, "the manifest's log cannot be written") : 0;
+}
+
 static int report_steps(struct session *s, bool *ret_refused)
 {
 	const struct drain_watcher *w = &s->opt->watcher;
-	int r;
+	int r = session_flush_manifest(s);
 
 	*ret_refused = false;
 	s->num_told = 0;
-	if (s->opt->manifest)
-		manifest_flush(s->opt->manifest);
+	if (r < 0)
+		return r;
 	for (size_t i = 0; i < s->num_steps; i++) {
 		r = *ret_refused && follows_refused(s, i) ? -ENOENT : w->step ? w->step(&s->steps[i], w->arg) : 0;
 		s->refused[i] = r == -ENOENT || r == -ESTALE;

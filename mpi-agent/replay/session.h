@@ -109,6 +109,8 @@ int session_step(struct session *s, const struct record *rec);
 /* The same of what the manifest says already, under that name: that it is drained, or has moved there. */
 int session_told(struct session *s, const struct record *rec, const char *shown);
 int session_flush_steps(struct session *s);
+/* Lines are in the log before the mount hears what they are about: nobody would say them again. */
+int session_flush_manifest(struct session *s);
 /* To be called before something gets the name that rec (PLACED) stands for; as intent_add(). What it returns is about the store, and ends the session. */
 int session_intend(struct session *s, const struct record *rec, const char *from, const char *to, const char *beside,
 	bool is_dir, const struct stat *made);

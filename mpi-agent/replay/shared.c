@@ -257,13 +257,15 @@ static int tell_written(
 {
 	const struct drain_watcher *w = &s->opt->watcher;
 	struct wire_shared mine = *f;
+	int r;
 
 	mine.written = status == 0 ? job->written : 0;
 	mine.extents = status == 0 ? job->extents : 0;
 	mine.crc_sum = status == 0 ? job->crc_sum : 0;
 	mine.missing = missing;
-	if (s->opt->manifest)
-		manifest_flush(s->opt->manifest);
+	r = session_flush_manifest(s);
+	if (r < 0)
+		return r;
 	return w->shared && w->shared(&mine, status, w->arg) < 0 ? -ECONNRESET : 0;
 }
 

@@ -7,10 +7,13 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -408,6 +411,38 @@ static void test_process(void)
 	is_int(process_began(child, &later), -ESRCH, "of one that has gone nothing is known");
 }
 
+static void limit_files(rlim_t bytes)
+{
+	struct rlimit limit;
+
+	getrlimit(RLIMIT_FSIZE, &limit);
+	limit.rlim_cur = bytes;
+	setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+/* The disk is full when lines of another node come in, and has room again later. */
+static void test_full(void)
+{
+	static const char first[] = "{\"path\":\"a\",\"state\":\"drained\"}\n",
+			  second[] = "{\"path\":\"b\",\"state\":\"drained\"}\n";
+	char path[PATH_BYTES + 32];
+	struct cistern_error err = { 0 };
+	struct manifest *m = opened("full.log");
+	struct stat st;
+
+	signal(SIGXFSZ, SIG_IGN);
+	is_int(manifest_append(m, first, strlen(first)), 0, "there is room for one line");
+	limit_files(strlen(first) + 9);
+	ok(manifest_append(m, second, strlen(second)) < 0, "and not for another");
+	limit_files(RLIM_INFINITY);
+	ok(stat(in_work("full.log", path), &st) == 0 && (size_t)st.st_size == strlen(first),
+		"of which nothing is left");
+	is_int(manifest_append(m, second, strlen(second)), 0, "it comes again when there is room");
+	is_int(manifest_sync(m, &err), 0, "and nothing is missing");
+	ok(stat(path, &st) == 0 && (size_t)st.st_size == strlen(first) + strlen(second), "nor is anything there twice");
+	manifest_close(m);
+}
+
 int main(void)
 {
 	snprintf(work, sizeof(work), "%s/cistern-manifest-XXXXXX", scratch_parent());
@@ -426,6 +461,7 @@ int main(void)
 	test_moved_back();
 	test_moved_back_over();
 	test_settled();
+	test_full();
 	test_totals();
 	test_process();
 	remove_tree(work);
