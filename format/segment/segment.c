@@ -57,7 +57,8 @@ static int open_parts(struct segment_set *set, struct cistern_error *err)
 		r = segment_table_load(set);
 	if (r)
 		return cistern_error_set(err, r,
-			SEGMENT_DIR ": its files cannot be listed: %s; check the store's file system", strerror(-r));
+			SEGMENT_DIR ": its files cannot be listed and synced: %s; check the store's file system",
+			strerror(-r));
 	return staging_open(set, &set->staging, err);
 }
 
@@ -397,57 +398,39 @@ int segment_open_fd(struct segment_set *set, uint32_t segment, bool writable)
 
 /* ---- sync */
 
-struct sync_list {
-	struct segment **at; /* each with one user more */
-	size_t num;
-};
-
-/* Under the lock: what is dirty, now clean and in use. Nothing has happened when it fails. */
-static int collect_dirty(struct segment_set *set, struct sync_list *list)
+/* Under the lock: what is dirty, now clean and with one user more. */
+static struct segment *collect_dirty(struct segment_set *set)
 {
-	int r = 0;
+	struct segment *first = set->dirty;
 
-	list->num = 0;
-	list->at = calloc(set->num_dirty + 1, sizeof(struct segment *));
-	if (!list->at)
-		return -ENOMEM;
-	for (size_t i = 0; i < set->num && !r; i++) {
-		if (!set->at[i]->dirty)
-			continue;
-		r = segment_use(set, set->at[i]);
-		if (!r)
-			list->at[list->num++] = set->at[i];
+	for (struct segment *seg = first; seg; seg = seg->next_dirty) {
+		seg->next_synced = seg->next_dirty;
+		seg->dirty = false;
+		seg->users++;
 	}
-	for (size_t i = 0; i < list->num; i++) {
-		if (r)
-			segment_unuse(set, list->at[i]);
-		else
-			list->at[i]->dirty = false;
-	}
-	if (r) {
-		free(list->at);
-		return r;
-	}
-	set->num_dirty = 0;
-	return 0;
+	set->dirty = NULL;
+	return first;
 }
 
-static int sync_list(struct segment_set *set, const struct sync_list *list, bool names)
+static int sync_all(struct segment_set *set, const struct segment *first, bool names)
 {
 	int r = 0;
 
-	for (size_t i = 0; i < list->num && !r; i++)
-		r = list->at[i]->file->ops->sync(list->at[i]->file);
+	for (const struct segment *seg = first; seg && !r; seg = seg->next_synced)
+		r = seg->file->ops->sync(seg->file);
 	if (!r && names)
 		r = set->io->ops->sync_dir(set->io, SEGMENT_DIR);
 	return r;
 }
 
-static void sync_done(struct segment_set *set, struct sync_list *list, uint64_t names_gen, int r)
+static void sync_done(struct segment_set *set, struct segment *first, uint64_t names_gen, int r)
 {
-	for (size_t i = 0; i < list->num; i++)
-		segment_unuse(set, list->at[i]);
-	free(list->at);
+	struct segment *next;
+
+	for (; first; first = next) {
+		next = first->next_synced;
+		segment_unuse(set, first);
+	}
 	if (r)
 		set->failed = -EIO;
 	else if (names_gen > set->names_synced_gen)
@@ -461,7 +444,7 @@ int segment_settle(struct segment_set *set)
 
 int segment_sync(struct segment_set *set)
 {
-	struct sync_list list;
+	struct segment *first;
 	uint64_t names_gen;
 	bool names;
 	int r;
@@ -474,15 +457,14 @@ int segment_sync(struct segment_set *set)
 	names_gen = set->names_gen;
 	names = names_gen > set->names_synced_gen;
 	r = r ? r : set->failed;
-	if (!r)
-		r = collect_dirty(set, &list);
 	if (!r) {
+		first = collect_dirty(set);
 		set->syncing = true;
 		pthread_mutex_unlock(&set->lock);
-		r = sync_list(set, &list, names);
+		r = sync_all(set, first, names);
 		pthread_mutex_lock(&set->lock);
 		set->syncing = false;
-		sync_done(set, &list, names_gen, r);
+		sync_done(set, first, names_gen, r);
 	}
 	pthread_mutex_unlock(&set->lock);
 	pthread_mutex_unlock(&set->sync_lock);
@@ -495,7 +477,7 @@ bool segment_needs_sync(struct segment_set *set)
 	bool needed = !staging_is_idle(set->staging) || staging_error(set->staging);
 
 	pthread_mutex_lock(&set->lock);
-	needed = needed || set->num_dirty || set->syncing || set->failed || set->names_gen > set->names_synced_gen;
+	needed = needed || set->dirty || set->syncing || set->failed || set->names_gen > set->names_synced_gen;
 	pthread_mutex_unlock(&set->lock);
 	return needed;
 }

@@ -2,7 +2,7 @@
 /*
  * The segments of a set and their open files. A store may hold a hundred thousand private segments, so files are
  * opened when they are needed, and only the most recently used ones stay open. Not closed are: files in use, and .seg
- * files with unsynced payload, because an error of writing back is told to those who had the file open then.
+ * files with unsynced payload of ours, because an error of writing back is told to those who had the file open then.
  */
 #include "format/segment/segment_table.h"
 
@@ -69,18 +69,27 @@ struct segment *segment_table_find(struct segment_set *set, uint32_t id)
 	return i < set->num && set->at[i]->id == id ? set->at[i] : NULL;
 }
 
-static int insert(struct segment_set *set, struct segment *seg)
+/* At the end; sort() is to come. */
+static int append(struct segment_set *set, struct segment *seg)
 {
-	size_t i = position(set, seg->id);
-
 	if (array_room(&set->at, &set->cap, set->num, sizeof(*set->at)) < 0)
 		return -ENOMEM;
-	memmove(set->at + i + 1, set->at + i, (set->num - i) * sizeof(struct segment *));
-	set->at[i] = seg;
-	set->num++;
+	set->at[set->num++] = seg;
 	set->allocated += seg->allocated;
 	if (seg->id >= set->next_id)
 		set->next_id = seg->id + 1;
+	return 0;
+}
+
+static int insert(struct segment_set *set, struct segment *seg)
+{
+	size_t i = position(set, seg->id), behind = set->num - i;
+	int r = append(set, seg);
+
+	if (r)
+		return r;
+	memmove(set->at + i + 1, set->at + i, behind * sizeof(struct segment *));
+	set->at[i] = seg;
 	return 0;
 }
 
@@ -149,7 +158,10 @@ int segment_use(struct segment_set *set, struct segment *seg)
 
 void segment_unuse(struct segment_set *set, struct segment *seg)
 {
-	if (--seg->users || !seg->removed)
+	if (--seg->users)
+		return;
+	close_direct(seg); /* who appends is a user: no more of it */
+	if (!seg->removed)
 		return;
 	close_segment(set, seg);
 	free(seg);
@@ -184,9 +196,20 @@ void segment_put(struct segment_set *set, struct segment *seg)
 
 void segment_mark_dirty(struct segment_set *set, struct segment *seg)
 {
-	if (!seg->dirty && !seg->removed)
-		set->num_dirty++;
+	if (!seg->dirty && !seg->removed) {
+		seg->next_dirty = set->dirty;
+		set->dirty = seg;
+	}
 	seg->dirty = true;
+}
+
+static void unmark_dirty(struct segment_set *set, const struct segment *seg)
+{
+	struct segment **at = &set->dirty;
+
+	while (*at != seg)
+		at = &(*at)->next_dirty;
+	*at = seg->next_dirty;
 }
 
 void segment_table_remove(struct segment_set *set, struct segment *seg)
@@ -195,7 +218,8 @@ void segment_table_remove(struct segment_set *set, struct segment *seg)
 
 	memmove(set->at + i, set->at + i + 1, (set->num - i - 1) * sizeof(struct segment *));
 	set->num--;
-	set->num_dirty -= seg->dirty;
+	if (seg->dirty)
+		unmark_dirty(set, seg);
 	set->allocated -= seg->allocated;
 	seg->removed = true;
 	if (seg->users)
@@ -294,11 +318,17 @@ static bool parse_name(const char *name, uint32_t *ret_id, bool *ret_is_private)
 	return false;
 }
 
+/*
+ * What the last process appended may be in the page cache alone still, and is on the device from now on: segment_sync promises it.
+ * (Private ones: see sync_leftovers.)
+ */
 static int look_at(struct segment_set *set, struct segment *seg)
 {
 	char path[SEGMENT_PATH];
 	int r = io_open(set->io, segment_path(path, seg->id, seg->is_private), IO_READ, &seg->file);
 
+	if (!r && !seg->is_private && !set->opt.read_only)
+		r = seg->file->ops->sync(seg->file);
 	if (!r)
 		r = seg->file->ops->size(seg->file, &seg->size);
 	if (!r)
@@ -308,7 +338,8 @@ static int look_at(struct segment_set *set, struct segment *seg)
 	return r;
 }
 
-static int add_found(struct segment_set *set, uint32_t id, bool is_private, struct segment **ret)
+static int add(struct segment_set *set, uint32_t id, bool is_private,
+	int (*put)(struct segment_set *set, struct segment *seg), struct segment **ret)
 {
 	struct segment *seg = calloc(1, sizeof(*seg));
 	int r;
@@ -321,12 +352,17 @@ static int add_found(struct segment_set *set, uint32_t id, bool is_private, stru
 	seg->names_gen = 1;
 	r = look_at(set, seg);
 	if (!r)
-		r = insert(set, seg);
+		r = put(set, seg);
 	if (r)
 		free(seg);
 	else
 		*ret = seg;
 	return r;
+}
+
+static int add_found(struct segment_set *set, uint32_t id, bool is_private, struct segment **ret)
+{
+	return add(set, id, is_private, insert, ret);
 }
 
 int segment_table_add_lost(struct segment_set *set, uint32_t id, struct segment **ret)
@@ -361,10 +397,6 @@ bool segment_is_lost(struct segment_set *set, uint32_t id, int64_t *ret_since_ns
 	return *ret_since_ns != 0;
 }
 
-/*
- * What the last process appended may be in the page cache alone still: every .seg counts as unsynced, so that the
- * first segment_sync keeps its promise for those as well.
- */
 static int load_one(const char *name, void *arg)
 {
 	struct segment_set *set = arg;
@@ -375,11 +407,26 @@ static int load_one(const char *name, void *arg)
 
 	if (!parse_name(name, &id, &is_private))
 		return 0;
-	r = segment_table_find(set, id) ? -EEXIST : add_found(set, id, is_private, &seg);
-	if (r) /* a living daemon deletes segments while we look: what no state refers to any more. The others count */
-		return r == -ENOENT && set->opt.read_only ? 0 : r;
-	if (!is_private && !set->opt.read_only)
-		segment_mark_dirty(set, seg);
+	r = add(set, id, is_private, append, &seg);
+	/* A living daemon deletes segments while we look: what no state refers to any more. The others count. */
+	return r == -ENOENT && set->opt.read_only ? 0 : r;
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+	const struct segment *const *x = a, *const *y = b;
+
+	return ((*x)->id > (*y)->id) - ((*x)->id < (*y)->id);
+}
+
+/* A folder lists its files in no order. */
+static int sort(struct segment_set *set)
+{
+	if (set->num)
+		qsort(set->at, set->num, sizeof(struct segment *), compare_ids);
+	for (size_t i = 1; i < set->num; i++)
+		if (set->at[i]->id == set->at[i - 1]->id)
+			return -EEXIST;
 	return 0;
 }
 
@@ -390,5 +437,7 @@ int segment_table_load(struct segment_set *set)
 	set->next_id = 1;
 	set->names_gen = 1;
 	r = set->io->ops->list(set->io, SEGMENT_DIR, load_one, set);
-	return r == -ENOENT && set->opt.read_only ? 0 : r;
+	if (r == -ENOENT && set->opt.read_only)
+		r = 0;
+	return r ? r : sort(set);
 }

@@ -29,6 +29,8 @@ struct segment {
 	struct io_file *file;          /* owned; NULL while closed */
 	int direct_fd;                 /* owned: past the page cache, while file is open; -1: none */
 	struct segment *newer, *older; /* open files, by use */
+	struct segment *next_dirty;    /* while dirty: of set->dirty */
+	struct segment *next_synced;   /* of those that segment_sync is busy with */
 };
 
 enum segment_open_kind { SEGMENT_COPIED, SEGMENT_STAGED, SEGMENT_OPEN_KINDS };
@@ -65,7 +67,7 @@ struct segment_set {
 	struct staging *staging; /* owned; NULL: none. Has a lock of its own, never held together with this one */
 	uint64_t found_staged;
 
-	size_t num_dirty;
+	struct segment *dirty; /* the first; their files are open */
 	bool syncing;
 	uint64_t names_gen, names_synced_gen; /* creations so far; and those that are durable */
 	int failed;                           /* a sync failed: what it should have covered may be lost */

@@ -191,7 +191,7 @@ static int sync_one(const char *name, void *arg)
 	int r;
 
 	if (len > 4 && strcmp(name + len - 4, ".seg") == 0)
-		return 0; /* the segments see to these: to them every one that they find is unsynced */
+		return 0; /* the segments see to these when they find them */
 	if (snprintf(path, sizeof(path), "%s/%s", l->folder, name) >= (int)sizeof(path))
 		return 0;
 	r = io_open(l->io, path, IO_READ, &file);

@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "format/segment/segment.h"
@@ -399,6 +401,64 @@ static void threads(void)
 	sim_destroy(sim);
 }
 
+/* ---- a large folder, listed in no order */
+
+#define LISTED 600000u
+
+static uint32_t extra_private; /* one more, with that number */
+
+static int list_backwards(struct io *io, const char *path, int (*each)(const char *name, void *arg), void *arg)
+{
+	char name[40];
+	int r = 0;
+
+	(void)io;
+	(void)path;
+	for (uint32_t id = LISTED; id > 0 && !r; id--) {
+		snprintf(name, sizeof(name), "%08" PRIu32 ".seg", id);
+		r = each(name, arg);
+	}
+	snprintf(name, sizeof(name), "%08" PRIu32 ".prv", extra_private);
+	return r ? r : each(name, arg);
+}
+
+static int open_empty(struct io *io, const char *path, unsigned int flags, struct io_file **ret)
+{
+	(void)path;
+	return real_ops->open(io, "empty", flags | IO_CREATE, ret);
+}
+
+static void large_folder(void)
+{
+	struct segment_options opt = { .read_only = true };
+	struct cistern_error err = { 0 };
+	struct segment_set *set = NULL;
+	struct listing l = { 0 };
+	struct io_ops ops;
+	struct sim *sim;
+	struct io *io;
+	clock_t begin;
+	double seconds;
+
+	sim_create(&sim, &io);
+	real_ops = io->ops;
+	ops = *real_ops;
+	ops.list = list_backwards;
+	ops.open = open_empty;
+	io->ops = &ops;
+	begin = clock();
+	extra_private = LISTED + 1;
+	is_int(segment_set_open(io, &opt, &set, &err), 0, "a folder of many segments");
+	seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+	ok(seconds < 6, "is listed in %.1f s", seconds);
+	ok(segment_list(set, list_one, &l) == 0 && l.num == LISTED + 1 && !l.wrong, "in order");
+	segment_set_destroy(set);
+	extra_private = 7;
+	is_int(segment_set_open(io, &opt, &set, &err), -EEXIST, "two of one number are refused");
+	io->ops = real_ops;
+	sim_destroy(sim);
+}
+
 /* ---- on real files */
 
 static unsigned int open_descriptors(void)
@@ -447,6 +507,30 @@ static void many_files(struct segment_set *set)
 	for (int i = 0; i < 300; i++)
 		wrong += segment_remove(set, segments[i]) != 0;
 	is_u64(wrong, 0, "300 private segments");
+}
+
+/* What an earlier process has left is synced by one that may have fewer files open than that. */
+static void few_descriptors(struct io *io)
+{
+	struct segment_set *set = open_set(io, SEGMENT_BLOCK);
+	struct rlimit limit, few;
+	struct payload p[100];
+	uint64_t wrong = 0;
+
+	for (int i = 0; i < 100; i++)
+		wrong += put(set, SEGMENT_BLOCK, (uint8_t)(i + 1), &p[i]) != 0;
+	segment_set_destroy(set);
+	is_u64(wrong, 0, "100 segments");
+	getrlimit(RLIMIT_NOFILE, &limit);
+	few = (struct rlimit){ 64, limit.rlim_max };
+	setrlimit(RLIMIT_NOFILE, &few);
+	set = open_set(io, SEGMENT_BLOCK);
+	is_int(set ? segment_sync(set) : -EIO, 0, "are synced by who may have 64 files open");
+	setrlimit(RLIMIT_NOFILE, &limit);
+	for (int i = 0; i < 100 && set; i++)
+		wrong += !is_there(set, &p[i]) || segment_remove(set, p[i].segment) != 0;
+	is_u64(wrong, 0, "are there");
+	segment_set_destroy(set);
 }
 
 static uint64_t device_bytes(int dirfd, uint32_t segment)
@@ -543,6 +627,7 @@ static void real_files(void)
 	ok(segment_allocated_bytes(set) >= 3 * MIB && segment_allocated_bytes(set) < 3 * MIB + 65536,
 		"what it occupies is seen: %" PRIu64, segment_allocated_bytes(set));
 	segment_set_destroy(set);
+	few_descriptors(io);
 	unseen_reserve(io);
 	io_destroy(io);
 	close(dirfd);
@@ -561,6 +646,7 @@ int main(void)
 	power_cuts();
 	private_survives();
 	threads();
+	large_folder();
 	real_files();
 	return done_testing();
 }
