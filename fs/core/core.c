@@ -156,8 +156,8 @@ void core_destroy(struct core *c)
 		return;
 	free_nodes(c);
 	free(c->buckets);
-	free(c->busy.at);
-	free(c->left_alone.at);
+	ino_set_clear(&c->busy);
+	ino_set_clear(&c->left_alone);
 	drain_layout_rules_destroy(c->layouts);
 	if (c->backing_fd >= 0)
 		close(c->backing_fd);

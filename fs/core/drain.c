@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "format/base/array.h"
-
 #define LEFT_ALONE_MAX  4096    /* more than that are drained although open: harmless, but not of use */
 #define TICK_BUSY_USEC  20000u  /* while a private file grows, and in a session, which makes way for who writes */
 #define TICK_QUIET_USEC 250000u /* while one is open */
@@ -27,28 +25,10 @@
  * comes before the change or after the mark.
  */
 
-static bool set_has(const struct ino_set *set, uint64_t ino)
-{
-	for (size_t i = 0; i < set->num; i++)
-		if (set->at[i] == ino)
-			return true;
-	return false;
-}
-
-static bool set_add(struct ino_set *set, uint64_t ino)
-{
-	if (set_has(set, ino))
-		return true;
-	if (array_room(&set->at, &set->cap, set->num, sizeof(*set->at)) < 0)
-		return false;
-	set->at[set->num++] = ino;
-	return true;
-}
-
 /* session is held. Without a memory of what is busy nothing private may be given up: is_busy then says yes to all. */
 static void busy_add(struct core *c, uint64_t ino)
 {
-	c->all_busy = !set_add(&c->busy, ino) || c->all_busy;
+	c->all_busy = c->all_busy || ino_set_add(&c->busy, ino) < 0;
 }
 
 void drain_mark_busy(struct core *c, uint64_t ino)
@@ -62,7 +42,7 @@ void drain_mark_busy(struct core *c, uint64_t ino)
 static bool is_busy(struct core *c, uint64_t ino)
 {
 	pthread_mutex_lock(&c->session);
-	bool busy = !c->in_session || c->all_busy || set_has(&c->busy, ino);
+	bool busy = !c->in_session || c->all_busy || ino_set_has(&c->busy, ino);
 	pthread_mutex_unlock(&c->session);
 	return busy;
 }
@@ -75,11 +55,13 @@ void core_session_begin(struct core *c, bool leave_open)
 	pthread_mutex_lock(&c->session);
 	c->in_session = true;
 	c->all_busy = false;
-	c->busy.num = c->left_alone.num = 0;
+	ino_set_clear(&c->busy);
+	ino_set_clear(&c->left_alone);
 	for (struct node *n = c->tick_head; n; n = n->tick_next) {
 		busy_add(c, n->ino);
 		if (leave_open && n->writers > 0 && c->left_alone.num < LEFT_ALONE_MAX)
-			(void)set_add(&c->left_alone, n->ino); /* out of memory: it is drained, which does no harm */
+			(void)ino_set_add(
+				&c->left_alone, n->ino); /* out of memory: it is drained, which does no harm */
 	}
 	pthread_mutex_unlock(&c->session);
 	pthread_mutex_unlock(&c->tick);
@@ -92,7 +74,8 @@ void core_session_end(struct core *c)
 	pthread_mutex_lock(&c->session);
 	c->in_session = false;
 	doubt_clear(c);
-	c->busy.num = c->left_alone.num = 0;
+	ino_set_clear(&c->busy);
+	ino_set_clear(&c->left_alone);
 	pthread_mutex_unlock(&c->session);
 	space_signal(c);
 	c->hooks.wake(c->hooks.arg); /* there is space to be given back */
@@ -101,9 +84,7 @@ void core_session_end(struct core *c)
 size_t core_session_left_alone(struct core *c, uint64_t *out, size_t cap)
 {
 	pthread_mutex_lock(&c->session);
-	size_t num = c->left_alone.num;
-	for (size_t i = 0; i < num && i < cap; i++)
-		out[i] = c->left_alone.at[i];
+	size_t num = ino_set_list(&c->left_alone, out, cap);
 	pthread_mutex_unlock(&c->session);
 	return num;
 }
@@ -119,7 +100,7 @@ bool drain_is_running(struct core *c)
 bool drain_allows_through(struct core *c, uint64_t ino)
 {
 	pthread_mutex_lock(&c->session);
-	bool allowed = !c->in_session || set_has(&c->left_alone, ino);
+	bool allowed = !c->in_session || ino_set_has(&c->left_alone, ino);
 	pthread_mutex_unlock(&c->session);
 	return allowed;
 }
@@ -208,7 +189,8 @@ static int step_drained(struct core *c, struct record *rec)
 static bool is_left_alone(struct core *c, const struct record *rec)
 {
 	pthread_mutex_lock(&c->session);
-	bool left = rec->type != RECORD_REMOVED && !(rec->flags & RECORD_F_MOVED) && set_has(&c->left_alone, rec->ino);
+	bool left =
+		rec->type != RECORD_REMOVED && !(rec->flags & RECORD_F_MOVED) && ino_set_has(&c->left_alone, rec->ino);
 	pthread_mutex_unlock(&c->session);
 	return left;
 }

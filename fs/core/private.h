@@ -70,7 +70,7 @@ struct core_file {
 };
 
 struct ino_set {
-	uint64_t *at; /* owned */
+	uint64_t *at; /* owned: slots, a power of two; 0: free */
 	size_t num, cap;
 };
 
@@ -131,6 +131,13 @@ struct core {
 	_Atomic(uint64_t) syncs;                 /* begun */
 	_Atomic(unsigned int) syncing;           /* and not ended */
 };
+
+/* ino_set.c. Zeros are an empty one. */
+bool ino_set_has(const struct ino_set *set, uint64_t ino);
+int ino_set_add(struct ino_set *set, uint64_t ino); /* not 0, which is no number. 0 or -ENOMEM */
+/* Up to cap of them, in no order. Returns how many there are. */
+size_t ino_set_list(const struct ino_set *set, uint64_t *out, size_t cap);
+void ino_set_clear(struct ino_set *set);
 
 /* node.c */
 uint64_t core_now_usec(void);              /* CLOCK_MONOTONIC */

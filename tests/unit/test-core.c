@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "fs/core/core.h"
+#include "fs/core/private.h"
 #include "tests/lib/tap.h"
 
 #define LATE_USEC 100000
@@ -770,6 +771,28 @@ static void test_doubt(void)
 	world_remove(&w);
 }
 
+/* Written to, all of them, twice, while a session runs: each is remembered, and found again without a look at the others. */
+static void test_many_busy(void)
+{
+	enum { MANY = 200000 };
+	clock_t begin = clock();
+	struct world w;
+	double seconds;
+
+	world_make(&w);
+	world_open(&w, "data=log", false);
+	core_session_begin(w.core, false);
+	for (uint64_t i = 0; i < 2 * MANY; i++)
+		drain_mark_busy(w.core, 2 + i % MANY * 4096);
+	seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+	ok(w.core->busy.num == MANY && !w.core->all_busy, "many files are written to during a session");
+	ok(seconds < 5, "it is noted in %.1f s", seconds);
+	core_session_end(w.core);
+	is_u64(w.core->busy.num, 0, "and forgotten behind it");
+	world_close(&w);
+	world_remove(&w);
+}
+
 int main(void)
 {
 	test_overlay();
@@ -784,6 +807,7 @@ int main(void)
 	test_xattrs_in_motion(true);
 	test_activity();
 	test_doubt();
+	test_many_busy();
 	test_outside();
 	test_renamed_after_drain();
 	test_deleted_while_drained();
