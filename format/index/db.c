@@ -47,7 +47,7 @@ struct db_walk {
 	uint8_t *bound; /* owned: RocksDB borrows it */
 };
 
-/* Frees RocksDB's message and says what it means. */
+/* Frees RocksDB's message and says what it means. -ENOENT: a file is missing. */
 static int convert(char *message, const char *what, struct cistern_error *err)
 {
 	int code = -EIO;
@@ -134,27 +134,56 @@ void db_close(struct db *db)
 	free(db);
 }
 
-int db_wipe(const char *path, struct cistern_error *err)
+static int wipe_entry(const char *path, int dirfd, const char *name, struct cistern_error *err)
+{
+	if (unlinkat(dirfd, name, 0) == 0 || (errno == EISDIR && unlinkat(dirfd, name, AT_REMOVEDIR) == 0))
+		return 0;
+	return cistern_error_set(
+		err, -errno, "index: cannot delete %s/%s: %s; remove it by hand", path, name, strerror(errno));
+}
+
+/* *ret_marked: DB_DAMAGED_FILE is there, and is left. */
+static int wipe_all(const char *path, DIR *dir, bool *ret_marked, struct cistern_error *err)
 {
 	struct dirent *entry;
 	int r = 0;
+
+	*ret_marked = false;
+	while (r == 0 && (entry = readdir(dir))) {
+		if (strcmp(entry->d_name, DB_DAMAGED_FILE) == 0)
+			*ret_marked = true;
+		else if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+			r = wipe_entry(path, dirfd(dir), entry->d_name, err);
+	}
+	return r;
+}
+
+int db_wipe(const char *path, struct cistern_error *err)
+{
+	bool marked;
 	DIR *dir;
+	int r;
 
 	if (mkdir(path, 0700) < 0 && errno != EEXIST)
 		return cistern_error_set(err, -errno, "index: cannot make the directory %s: %s", path, strerror(errno));
 	dir = opendir(path);
 	if (!dir)
 		return cistern_error_set(err, -errno, "index: cannot open the directory %s: %s", path, strerror(errno));
-	while (r == 0 && (entry = readdir(dir))) {
-		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-			continue;
-		if (unlinkat(dirfd(dir), entry->d_name, 0) < 0 &&
-			(errno != EISDIR || unlinkat(dirfd(dir), entry->d_name, AT_REMOVEDIR) < 0))
-			r = cistern_error_set(err, -errno, "index: cannot delete %s/%s: %s; remove it by hand", path,
-				entry->d_name, strerror(errno));
-	}
+	r = wipe_all(path, dir, &marked, err);
+	if (r == 0 && marked && fsync(dirfd(dir)) < 0)
+		r = cistern_error_set(err, -errno, "index: %s cannot be synced: %s", path, strerror(errno));
+	if (r == 0 && marked)
+		r = wipe_entry(path, dirfd(dir), DB_DAMAGED_FILE, err);
 	closedir(dir);
 	return r;
+}
+
+/* Of reading what is open. There, -ENOENT would be said of a key. */
+static int convert_read(char *message, const char *what)
+{
+	int r = convert(message, what, NULL);
+
+	return r == -ENOENT ? -EBADMSG : r;
 }
 
 int db_get(struct db *db, const void *key, size_t key_len, char **ret_val, size_t *ret_len)
@@ -164,9 +193,9 @@ int db_get(struct db *db, const void *key, size_t key_len, char **ret_val, size_
 	int r;
 
 	val = rocksdb_get(db->rocks, db->read, key, key_len, &len, &message);
-	r = convert(message, "read", NULL);
+	r = convert_read(message, "read");
 	if (r < 0)
-		return r == -ENOENT ? -EBADMSG : r; /* a table file is missing */
+		return r;
 	if (!val)
 		return -ENOENT;
 	*ret_val = val;
@@ -322,5 +351,5 @@ int db_walk_end(struct db_walk *w)
 	rocksdb_readoptions_destroy(w->read);
 	free(w->bound);
 	free(w);
-	return convert(message, "walk", NULL);
+	return convert_read(message, "walk");
 }

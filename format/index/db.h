@@ -19,6 +19,8 @@ struct db;
 struct db_batch;
 struct db_walk;
 
+#define DB_DAMAGED_FILE "CISTERN_DAMAGED" /* in a database's directory: do not use what is here */
+
 enum db_mode { DB_CREATE, DB_READ_WRITE, DB_READ_ONLY };
 
 /*
@@ -27,8 +29,9 @@ enum db_mode { DB_CREATE, DB_READ_WRITE, DB_READ_ONLY };
  * written to.
  */
 int db_open(const char *path, enum db_mode mode, struct db **ret, struct cistern_error *err);
-void db_close(struct db *db);                             /* NULL is fine. What has not been flushed is lost */
-int db_wipe(const char *path, struct cistern_error *err); /* an empty directory is left; made if missing */
+void db_close(struct db *db); /* NULL is fine. What has not been flushed is lost */
+/* An empty directory is left; made if missing. DB_DAMAGED_FILE goes when all else is gone for good. */
+int db_wipe(const char *path, struct cistern_error *err);
 
 int db_get(struct db *db, const void *key, size_t key_len, char **ret_val,
 	size_t *ret_len); /* -ENOENT; free() the value */

@@ -196,6 +196,6 @@ int state_write_index(
 	struct state *st, bool atomic, struct cistern_error *err); /* dirty items, then the cursor; lock held */
 int state_load_cursor(struct state *st); /* seq and meta as RocksDB has them. -ENOENT, -EBADMSG, -EPROTONOSUPPORT */
 
-#define STATE_DAMAGED_FILE "CISTERN_DAMAGED" /* in index_path: do not use what is here */
+#define STATE_DAMAGED_FILE DB_DAMAGED_FILE
 
 #endif
