@@ -69,6 +69,18 @@ static void init_through(pthread_rwlock_t *lock)
 	pthread_rwlockattr_destroy(&attr);
 }
 
+/* What went through in an earlier daemon's life may be in the page cache alone still: an fsync of ours would not know of it. */
+static int sync_through_before(struct core *c, struct cistern_error *err)
+{
+	struct state_totals totals;
+
+	state_totals(c->state, &totals);
+	if (totals.through_bytes == 0 || syncfs(c->backing_fd) == 0)
+		return 0;
+	return cistern_error_set(err, -errno,
+		"backing directory: what an earlier daemon wrote there cannot be synced: %s", strerror(errno));
+}
+
 int core_create(struct store *store, const struct config *cfg, int backing_fd, const struct core_hooks *hooks,
 	struct core **ret, struct cistern_error *err)
 {
@@ -97,6 +109,8 @@ int core_create(struct store *store, const struct config *cfg, int backing_fd, c
 	c->backing_fd = fcntl(backing_fd, F_DUPFD_CLOEXEC, 0);
 	int rc = c->backing_fd < 0 ? cistern_error_set(err, -errno, "backing directory: %s", strerror(errno))
 				   : drain_layout_rules_create(config_string(cfg, CONFIG_LAYOUT), &c->layouts, err);
+	if (rc == 0)
+		rc = sync_through_before(c, err);
 	if (rc == 0)
 		rc = make_root(c, err);
 	if (rc < 0) {

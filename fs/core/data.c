@@ -338,30 +338,39 @@ int data_truncate(struct core *c, struct node *n, uint64_t size)
 	return rc;
 }
 
-static int sync_node(struct core *c, struct node *n)
+/*
+ * When that has failed it is not tried again: the kernel may have dropped the pages, and would not say so twice. Exclusively: who comes
+ * meanwhile waits until it is done, and is told of the same error.
+ */
+int data_sync_through(struct node *n)
+{
+	pthread_rwlock_wrlock(&n->lock);
+	if (n->through_dirty && !n->through_error && fdatasync(n->backing_fd) < 0)
+		n->through_error = -errno;
+	n->through_dirty = n->through_error < 0;
+	int rc = n->through_error;
+	pthread_rwlock_unlock(&n->lock);
+	return rc;
+}
+
+static int sync_private(struct core *c, struct node *n)
 {
 	struct inode in;
 	int rc = 0;
 
+	pthread_rwlock_rdlock(&n->lock);
 	if (state_inode(c->state, n->ino, &in) == 0 && in.flags & INODE_PRIVATE)
 		rc = segment_sync_private(c->segments, in.private_segment);
-	if (rc == 0 && atomic_exchange(&n->through_dirty, false)) {
-		rc = fdatasync(n->backing_fd) < 0 ? -errno : 0;
-		if (rc < 0)
-			n->through_dirty = true;
-	}
+	pthread_rwlock_unlock(&n->lock);
 	return rc;
 }
 
 static int sync_known(struct core *c, struct node *n)
 {
-	int rc = 0;
+	int rc = n->type == S_IFREG ? sync_private(c, n) : 0;
 
-	if (n->type == S_IFREG) {
-		pthread_rwlock_rdlock(&n->lock);
-		rc = sync_node(c, n);
-		pthread_rwlock_unlock(&n->lock);
-	}
+	if (rc == 0 && n->through_dirty)
+		rc = data_sync_through(n);
 	return rc < 0 ? rc : store_sync(c->store);
 }
 

@@ -115,6 +115,7 @@ static void drop_stale(struct core *c, struct node *n, bool was_new)
 	if (!(in.flags & INODE_DIRTY_DATA)) {
 		n->caught_up = false;
 		n->through_dirty = false; /* the agent has synced the file, and nothing came after */
+		n->through_error = 0;
 	}
 	if (n->opens == 0 && !n->through_dirty)
 		data_close_backing(n);

@@ -9,54 +9,59 @@
 #define FIRST_SLOTS 64u
 
 /* Where ino is, or would be. */
-static uint64_t *slot_of(const struct ino_set *set, uint64_t ino) {
-  size_t at = (size_t)(ino * 0x9E3779B97F4A7C15ull >> 20) & (set->cap - 1);
+static uint64_t *slot_of(const struct ino_set *set, uint64_t ino)
+{
+	size_t at = (size_t)(ino * 0x9E3779B97F4A7C15ull >> 20) & (set->cap - 1);
 
-  while (set->at[at] && set->at[at] != ino)
-    at = (at + 1) & (set->cap - 1);
-  return &set->at[at];
+	while (set->at[at] && set->at[at] != ino)
+		at = (at + 1) & (set->cap - 1);
+	return &set->at[at];
 }
 
-static int grow(struct ino_set *set) {
-  struct ino_set larger = {.num = set->num,
-                           .cap = set->cap ? 2 * set->cap : FIRST_SLOTS};
+static int grow(struct ino_set *set)
+{
+	struct ino_set larger = { .num = set->num, .cap = set->cap ? 2 * set->cap : FIRST_SLOTS };
 
-  larger.at = calloc(larger.cap, sizeof(*larger.at));
-  if (!larger.at)
-    return -ENOMEM;
-  for (size_t i = 0; i < set->cap; i++)
-    if (set->at[i])
-      *slot_of(&larger, set->at[i]) = set->at[i];
-  free(set->at);
-  *set = larger;
-  return 0;
+	larger.at = calloc(larger.cap, sizeof(*larger.at));
+	if (!larger.at)
+		return -ENOMEM;
+	for (size_t i = 0; i < set->cap; i++)
+		if (set->at[i])
+			*slot_of(&larger, set->at[i]) = set->at[i];
+	free(set->at);
+	*set = larger;
+	return 0;
 }
 
-bool ino_set_has(const struct ino_set *set, uint64_t ino) {
-  return set->num && ino && *slot_of(set, ino) == ino;
+bool ino_set_has(const struct ino_set *set, uint64_t ino)
+{
+	return set->num && ino && *slot_of(set, ino) == ino;
 }
 
-int ino_set_add(struct ino_set *set, uint64_t ino) {
-  uint64_t *slot;
+int ino_set_add(struct ino_set *set, uint64_t ino)
+{
+	uint64_t *slot;
 
-  if (2 * set->num >= set->cap && grow(set) < 0)
-    return -ENOMEM;
-  slot = slot_of(set, ino);
-  set->num += *slot != ino;
-  *slot = ino;
-  return 0;
+	if (2 * set->num >= set->cap && grow(set) < 0)
+		return -ENOMEM;
+	slot = slot_of(set, ino);
+	set->num += *slot != ino;
+	*slot = ino;
+	return 0;
 }
 
-size_t ino_set_list(const struct ino_set *set, uint64_t *out, size_t cap) {
-  size_t num = 0;
+size_t ino_set_list(const struct ino_set *set, uint64_t *out, size_t cap)
+{
+	size_t num = 0;
 
-  for (size_t i = 0; i < set->cap && num < cap; i++)
-    if (set->at[i])
-      out[num++] = set->at[i];
-  return set->num;
+	for (size_t i = 0; i < set->cap && num < cap; i++)
+		if (set->at[i])
+			out[num++] = set->at[i];
+	return set->num;
 }
 
-void ino_set_clear(struct ino_set *set) {
-  free(set->at);
-  *set = (struct ino_set){0};
+void ino_set_clear(struct ino_set *set)
+{
+	free(set->at);
+	*set = (struct ino_set){ 0 };
 }

@@ -82,11 +82,8 @@ static void node_free(struct core *c, struct node *n)
 {
 	if (n->private_fd >= 0)
 		close(n->private_fd);
-	if (n->backing_fd >= 0) {
-		if (n->through_dirty && !n->orphan)
-			(void)fdatasync(n->backing_fd); /* an fsync that comes later would not know of it */
+	if (n->backing_fd >= 0)
 		close(n->backing_fd);
-	}
 	if (n->orphan && n->known && !c->read_only) {
 		struct record rec = { .type = RECORD_FREE, .ino = n->ino };
 		struct inode in;
@@ -102,16 +99,30 @@ static void node_free(struct core *c, struct node *n)
 		node_put(c, parent);
 }
 
+/*
+ * Nothing but the node knows of what went through and was not synced: it goes when that is done. If that fails it stays until the
+ * unmount, for who calls fsync next.
+ */
+static void sync_last(struct core *c, struct node *n)
+{
+	if (data_sync_through(n) == 0)
+		node_put(c, n);
+}
+
 static void drop(struct core *c, struct node *n, uint64_t lookups, uint64_t refs)
 {
 	pthread_mutex_lock(&c->table);
 	n->nlookup -= lookups < n->nlookup ? lookups : n->nlookup;
 	n->refs -= refs;
-	bool last = n->nlookup == 0 && n->refs == 0;
-	if (last)
+	bool last = n->nlookup == 0 && n->refs == 0, unsynced = last && n->through_dirty && !n->orphan;
+	if (unsynced)
+		n->refs++;
+	else if (last)
 		table_remove(c, n);
 	pthread_mutex_unlock(&c->table);
-	if (last)
+	if (unsynced)
+		sync_last(c, n);
+	else if (last)
 		node_free(c, n);
 }
 

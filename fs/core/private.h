@@ -45,6 +45,7 @@ struct node {
 	_Atomic(int) backing_fd; /* descriptor of the backing file, -1; opened when first needed while open */
 	bool backing_writable;
 	_Atomic(bool) through_dirty; /* the backing file has bytes that were not synced */
+	int through_error;           /* while through_dirty: that could not be synced */
 	_Atomic(bool)
 		caught_up;      /* changed since it was clean: what happens to the backing file outside is a conflict */
 	uint64_t cache_version; /* data_version when the kernel last opened it cached */
@@ -210,6 +211,7 @@ int attr_size(struct core *c, struct node *n, const struct inode *in, uint64_t *
 /* data.c, open.c, space.c, drain.c */
 int data_private_fd(struct core *c, struct node *n, const struct inode *in); /* borrowed descriptor; node lock held */
 int data_backing_fd(struct core *c, struct node *n, bool writable);          /* borrowed descriptor; node lock held */
+int data_sync_through(struct node *n);                                       /* takes the node's lock */
 void data_close_backing(struct node *n);                                     /* node lock held exclusively */
 int data_truncate(struct core *c, struct node *n, uint64_t size);            /* takes the node's lock */
 int data_catch_up(struct core *c, struct node *n, const struct inode *in);   /* node lock held exclusively */

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,6 +20,44 @@
 #include "tests/lib/tap.h"
 
 #define LATE_USEC 100000
+
+/* ---- in place of the C library's, for the program's own files */
+
+static _Atomic int syncfs_calls;
+static _Atomic(bool) backing_fails;          /* whatever is in it cannot be synced */
+static void (*at_backing_sync)(void) = NULL; /* called once, within the next one */
+
+static bool is_in_backing(int fd)
+{
+	char link[64], path[256] = "";
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	return readlink(link, path, sizeof(path) - 1) > 0 && strstr(path, "/backing/");
+}
+
+int fdatasync(int fd)
+{
+	void (*call)(void) = at_backing_sync;
+
+	if (!is_in_backing(fd))
+		return (int)syscall(SYS_fdatasync, fd);
+	at_backing_sync = NULL;
+	if (call)
+		call();
+	if (!backing_fails)
+		return (int)syscall(SYS_fdatasync, fd);
+	backing_fails = false; /* as the kernel, which says it once */
+	errno = EIO;
+	return -1;
+}
+
+int syncfs(int fd)
+{
+	syncfs_calls++;
+	return (int)syscall(SYS_syncfs, fd);
+}
+
+/* ---- */
 
 static _Noreturn void bail_out(const char *why)
 {
@@ -684,6 +723,95 @@ static void test_through_again(void)
 	free(block);
 }
 
+/* A new file, of which a part has gone through to the backing directory and is not synced; it is closed. */
+static uint64_t write_through(struct world *w, const char *name)
+{
+	const uint64_t mib = 1 << 20;
+	char *block = calloc(1, mib);
+	struct core_open_reply o;
+	struct core_stats stats;
+	struct core_entry e;
+
+	if (core_create_file(w->core, 1, name, 0600, O_RDWR, cred, &e, &o) < 0)
+		bail_out("cannot make a file");
+	for (uint64_t i = 0; i < 12; i++)
+		if (core_write(w->core, o.file, block, mib, i * mib) != (ssize_t)mib)
+			bail_out("cannot write to a file");
+	core_stats(w->core, &stats);
+	if (stats.through_bytes == 0)
+		bail_out("nothing went through");
+	core_release(w->core, o.file);
+	free(block);
+	return e.ino;
+}
+
+static struct {
+	struct world *w;
+	uint64_t ino;
+	pthread_t thread;
+	int rc;
+	_Atomic(bool) done;
+} other;
+
+/* An application that opens the file, and syncs it. */
+static void *sync_other(void *arg)
+{
+	uint64_t ino = look(other.w, 1, "big");
+
+	other.rc = ino ? core_fsync(other.w->core, ino, NULL, false) : -ENOENT;
+	other.done = true;
+	return arg;
+}
+
+static void begin_other(void)
+{
+	pthread_create(&other.thread, NULL, sync_other, NULL);
+	for (int i = 0; i < 50 && !other.done; i++)
+		usleep(10000);
+}
+
+/* What fsync promises of bytes that went through: whoever else syncs them, or has failed to. */
+static void test_through_synced(void)
+{
+	struct world w;
+	uint64_t ino;
+
+	world_make(&w);
+	world_open(&w, "capacity=8M,reserve=1M,full_timeout=50ms,data=log", false);
+	ino = write_through(&w, "big");
+	backing_fails = true;
+	is_int(core_fsync(w.core, ino, NULL, false), -EIO, "bytes that went through cannot be synced");
+	is_int(core_fsync(w.core, ino, NULL, false), -EIO, "nor later: nobody knows what is left of them");
+	world_close(&w);
+	world_remove(&w);
+
+	world_make(&w);
+	world_open(&w, "capacity=8M,reserve=1M,full_timeout=50ms,data=log", false);
+	ino = write_through(&w, "big");
+	other.w = &w;
+	backing_fails = true;
+	at_backing_sync = begin_other;
+	core_forget(w.core, ino, 1);
+	pthread_join(other.thread, NULL);
+	is_int(other.rc, -EIO,
+		"they cannot be synced when the kernel forgets the file: so says an fsync of that moment");
+	is_int(core_fsync(w.core, look(&w, 1, "big"), NULL, false), -EIO, "and one of later");
+	syncfs_calls = 0;
+	world_close(&w);
+	world_open(&w, "capacity=8M,reserve=1M", false);
+	is_int(syncfs_calls, 1, "the next daemon syncs what its predecessor may have left");
+	world_close(&w);
+	world_remove(&w);
+
+	world_make(&w);
+	world_open(&w, "data=log", false);
+	world_close(&w);
+	world_open(&w, "data=log", false);
+	is_int(syncfs_calls, 1, "where nothing went through it does not");
+	world_close(&w);
+	world_remove(&w);
+}
+
 /* As the kernel does it, past the core. */
 static void write_segment(struct world *w, uint64_t ino, uint64_t off, size_t len)
 {
@@ -812,5 +940,6 @@ int main(void)
 	test_renamed_after_drain();
 	test_deleted_while_drained();
 	test_through_again();
+	test_through_synced();
 	return done_testing();
 }
