@@ -65,7 +65,6 @@ int state_step(struct state *st, const struct record *rec)
 
 static int commit_checked(struct state *st, struct record *rec)
 {
-	uint64_t seq = rec->seq;
 	int r;
 
 	r = journal_append(st->journal, rec);
@@ -76,7 +75,6 @@ static int commit_checked(struct state *st, struct record *rec)
 	}
 	r = apply_record(st, rec);
 	if (r < 0) {
-		rec->seq = seq;
 		state_fail(st, r);
 		return -EIO;
 	}

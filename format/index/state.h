@@ -168,8 +168,9 @@ int state_close(struct state *st);    /* RECORD_UNMOUNT, sync, checkpoint, destr
 
 /*
  * Give rec its seq (and time_ns when 0), append, apply. 0: done and safe against the death of the process. -ENOSPC:
- * nothing happened. -EIO: the journal or index failed; every later commit fails too (remount recovers). The caller
- * has checked that the operation makes sense; the state refuses what contradicts it (-ENOENT, -EEXIST, -ESTALE).
+ * nothing happened. -EIO: the journal or index failed; every later commit fails too (remount recovers, with this record
+ * if rec->seq has changed: it is in the journal). The caller has checked that the operation makes sense; the state refuses
+ * what contradicts it (-ENOENT, -EEXIST, -ESTALE).
  */
 int state_commit(struct state *st, struct record *rec);
 /* Apply a record without a journal (tests, tools on a copy). */

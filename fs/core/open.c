@@ -84,7 +84,7 @@ static int make_private(struct core *c, struct node *n, struct inode *in)
 	if (fd >= 0)
 		close(fd);
 	if (rc < 0) {
-		if (rec.segment)
+		if (rec.segment && rec.seq == 0)
 			store_drop_private(c->store, rec.segment);
 		return rc;
 	}
