@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * The table of operations. What is missing in it is meant so: without access the kernel checks permissions itself
- * (default_permissions); without lock operations, when the mount is alone, it gives node-local flock and fcntl locks.
+ * (default_permissions); without lock operations, when the mount is alone, it gives node-local flock and fcntl locks. There is none for
+ * syncfs(2): the kernel asks virtiofs and fuseblk alone.
  */
 #include "fs/ops/ops.h"
 

@@ -398,7 +398,7 @@ assert open('b', 'rb').read() == bytes(50) + data[1000:201000]
 assert os.copy_file_range(a, b, 10, 300000, 0) == 0"
 }
 
-@test "fsync, fdatasync, syncfs and directories' fsync succeed" {
+@test "fsync, fdatasync and directories' fsync succeed; so does syncfs, of which the daemon is not told" {
 	py "
 fd = os.open('f', os.O_RDWR | os.O_CREAT)
 os.write(fd, b'x')
