@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <time.h>
@@ -24,7 +25,8 @@
 
 #include "format/wire/frame.h"
 
-#define BACKLOG 64
+#define BACKLOG      64
+#define CONNECT_USEC 10000000u
 
 /* ---- frames ---- */
 
@@ -98,7 +100,6 @@ int wire_send_fd(int fd, const struct wire_msg *m, int pass)
 	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = 2 };
 	union fd_control control;
 	ssize_t n;
-	int r;
 
 	if (!buf_ok(&m->body))
 		return -ENOMEM;
@@ -115,13 +116,8 @@ int wire_send_fd(int fd, const struct wire_msg *m, int pass)
 			msg.msg_controllen = 0;
 			continue;
 		}
-		if (errno == EINTR)
-			continue;
-		if (errno != EAGAIN)
-			return errno == EPIPE ? -ECONNRESET : -errno;
-		r = wait_for(fd, POLLOUT, 0);
-		if (r)
-			return r;
+		if (errno != EINTR)
+			return errno == EPIPE ? -ECONNRESET : errno == EAGAIN ? -ETIMEDOUT : -errno;
 	}
 	return 0;
 }
@@ -295,23 +291,34 @@ static int new_socket(void)
 	return fd < 0 ? -errno : fd;
 }
 
-static int connect_to(int fd, const struct sockaddr_un *address)
+/* So long a send, or a connect, waits; 0: without end. */
+static int limit_sending(int fd, uint64_t usec)
 {
-	struct pollfd p = { .fd = fd, .events = POLLOUT };
-	socklen_t len = sizeof(int);
-	int r = 0;
+	struct timeval limit = { .tv_sec = (time_t)(usec / 1000000), .tv_usec = (suseconds_t)(usec % 1000000) };
 
-	if (connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0)
-		return 0;
-	if (errno != EINTR)
-		return -errno;
-	while (poll(&p, 1, -1) < 0) /* interrupted: it goes on by itself */
-		if (errno != EINTR)
-			return -errno;
-	return getsockopt(fd, SOL_SOCKET, SO_ERROR, &r, &len) < 0 ? -errno : -r;
+	return setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0 ? -errno : 0;
 }
 
-int wire_connect(const char *store_path, struct cistern_error *err)
+/* It waits while more than BACKLOG others wait to be accepted. */
+static int connect_to(int fd, const struct sockaddr_un *address, uint64_t timeout_usec)
+{
+	uint64_t deadline = now_usec() + timeout_usec, now;
+	int r = limit_sending(fd, timeout_usec);
+
+	if (r < 0)
+		return r;
+	while (connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0) {
+		if (errno != EINTR)
+			return errno == EAGAIN ? -ETIMEDOUT : -errno;
+		now = now_usec();
+		r = now < deadline ? limit_sending(fd, deadline - now) : -ETIMEDOUT;
+		if (r < 0)
+			return r;
+	}
+	return limit_sending(fd, 0);
+}
+
+int wire_connect_within(const char *store_path, uint64_t timeout_usec, struct cistern_error *err)
 {
 	struct sockaddr_un address;
 	int dirfd = -1, fd, r = make_address(store_path, &address, &dirfd);
@@ -319,7 +326,7 @@ int wire_connect(const char *store_path, struct cistern_error *err)
 	if (r)
 		return cistern_error_set(err, r, "%s: %s", store_path, strerror(-r));
 	fd = new_socket();
-	r = fd < 0 ? fd : connect_to(fd, &address);
+	r = fd < 0 ? fd : connect_to(fd, &address, timeout_usec);
 	close(dirfd);
 	if (!r)
 		return fd;
@@ -327,7 +334,14 @@ int wire_connect(const char *store_path, struct cistern_error *err)
 		close(fd);
 	if (r == -ENOENT || r == -ECONNREFUSED)
 		return cistern_error_set(err, r, "%s: no daemon serves this store: mount it first", store_path);
+	if (r == -ETIMEDOUT)
+		return cistern_error_set(err, r, "%s: its daemon does not answer", store_path);
 	return cistern_error_set(err, r, "%s/" WIRE_SOCKET ": cannot be connected to: %s", store_path, strerror(-r));
+}
+
+int wire_connect(const char *store_path, struct cistern_error *err)
+{
+	return wire_connect_within(store_path, CONNECT_USEC, err);
 }
 
 /* A dead daemon's socket goes; anything else of that name stays, and is in the way. */

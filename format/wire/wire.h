@@ -200,7 +200,10 @@ bool wire_get_str(const struct wire_msg *m, enum wire_tag tag, unsigned int n, c
  */
 int wire_copy_str(const struct wire_msg *m, enum wire_tag tag, unsigned int n, size_t max_bytes, char **ret);
 
-/* Blocking, whole frames. timeout_usec 0: none. -ECONNRESET at end of stream, -EBADMSG, -ETIMEDOUT, -E2BIG. */
+/*
+ * Blocking, whole frames. timeout_usec 0: none. -ECONNRESET at end of stream, -EBADMSG, -ETIMEDOUT (of wire_send: nothing has gone for as
+ * long as the socket's SO_SNDTIMEO says), -E2BIG.
+ */
 int wire_send(int fd, const struct wire_msg *m);
 int wire_recv(int fd, struct wire_msg *m, uint64_t timeout_usec);
 /*
@@ -218,8 +221,9 @@ int wire_call_fd(int fd, const struct wire_msg *request, struct wire_msg *reply,
 /* A reply's WIRE_STATUS and WIRE_TEXT as a return value and *err. -EBADMSG: it is no reply. */
 int wire_reply_check(const struct wire_msg *reply, struct cistern_error *err);
 void wire_reply_error(struct wire_msg *reply, const struct cistern_error *err); /* fills a WIRE_REPLY */
-/* Connect to / listen on the store's socket. -ENOENT, -ECONNREFUSED: no daemon. fd on success. */
+/* Connect to / listen on the store's socket. -ENOENT, -ECONNREFUSED: no daemon; -ETIMEDOUT: it accepts nobody. fd on success. */
 int wire_connect(const char *store_path, struct cistern_error *err);
+int wire_connect_within(const char *store_path, uint64_t timeout_usec, struct cistern_error *err);
 int wire_listen(const char *store_path, struct cistern_error *err);
 
 #endif

@@ -14,13 +14,38 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "fs/ctl/private.h"
 
 #define SEND_TIMEOUT_SEC 30
+#define LAST_TIMEOUT_SEC 5 /* for those that are being answered when all end */
 
 /* ---- one connection */
+
+static void set_send_timeout(int fd, time_t seconds)
+{
+	const struct timeval timeout = { .tv_sec = seconds };
+
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+}
+
+static int send_answer(struct client *client, const struct wire_msg *reply)
+{
+	struct ctl *c = client->ctl;
+	int r;
+
+	pthread_mutex_lock(&c->lock);
+	client->sending = true;
+	pthread_mutex_unlock(&c->lock);
+	r = wire_send(client->fd, reply);
+	pthread_mutex_lock(&c->lock);
+	client->sending = false;
+	pthread_cond_signal(&c->sent);
+	pthread_mutex_unlock(&c->lock);
+	return r;
+}
 
 static void *client_thread(void *arg)
 {
@@ -33,7 +58,7 @@ static void *client_thread(void *arg)
 			break;
 		}
 		ctl_answer(client, &request, &reply);
-		if (wire_send(client->fd, &reply))
+		if (send_answer(client, &reply))
 			break;
 	}
 	ctl_client_gone(client);
@@ -101,7 +126,6 @@ static struct client *free_client(struct ctl *c)
 
 static void welcome(struct ctl *c, int fd)
 {
-	const struct timeval timeout = { .tv_sec = SEND_TIMEOUT_SEC };
 	struct client *client;
 	int r;
 
@@ -114,7 +138,7 @@ static void welcome(struct ctl *c, int fd)
 		refuse(fd, -EBUSY, "too many connections to this store; close some");
 		return;
 	}
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+	set_send_timeout(fd, SEND_TIMEOUT_SEC);
 	pthread_mutex_lock(&c->lock);
 	*client = (struct client){ .ctl = c, .fd = fd };
 	r = pthread_create(&client->thread, NULL, client_thread, client);
@@ -170,12 +194,14 @@ int ctl_create(const struct ctl_options *opt, struct ctl **ret, struct cistern_e
 		return r;
 	}
 	pthread_mutex_init(&c->lock, NULL);
+	pthread_cond_init(&c->sent, NULL);
 	c->stop_fd = eventfd(0, EFD_CLOEXEC);
 	r = c->stop_fd < 0 ? -errno : -pthread_create(&c->thread, NULL, accept_thread, c);
 	if (r) {
 		close(c->listen_fd);
 		if (c->stop_fd >= 0)
 			close(c->stop_fd);
+		pthread_cond_destroy(&c->sent);
 		pthread_mutex_destroy(&c->lock);
 		free(c);
 		return cistern_error_set(err, r, "cannot serve the store's socket: %s", strerror(-r));
@@ -189,6 +215,35 @@ void ctl_set_state(struct ctl *c, enum ctl_state state)
 	atomic_store(&c->state, state);
 }
 
+static bool any_sending(const struct ctl *c)
+{
+	for (size_t i = 0; i < CTL_CLIENTS_MAX; i++)
+		if (c->clients[i].sending)
+			return true;
+	return false;
+}
+
+/* No more requests are read; what is being answered goes out, to those who take it. */
+static void shut_clients(struct ctl *c)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += LAST_TIMEOUT_SEC;
+	pthread_mutex_lock(&c->lock);
+	for (size_t i = 0; i < CTL_CLIENTS_MAX; i++)
+		if (c->clients[i].fd >= 0) {
+			set_send_timeout(c->clients[i].fd, LAST_TIMEOUT_SEC);
+			shutdown(c->clients[i].fd, SHUT_RD);
+		}
+	while (any_sending(c) && pthread_cond_clockwait(&c->sent, &c->lock, CLOCK_MONOTONIC, &until) == 0)
+		continue;
+	for (size_t i = 0; i < CTL_CLIENTS_MAX; i++)
+		if (c->clients[i].sending)
+			shutdown(c->clients[i].fd, SHUT_RDWR);
+	pthread_mutex_unlock(&c->lock);
+}
+
 void ctl_destroy(struct ctl *c)
 {
 	char path[STORE_PATH_MAX + sizeof(WIRE_SOCKET) + 1];
@@ -197,12 +252,7 @@ void ctl_destroy(struct ctl *c)
 		return;
 	eventfd_write(c->stop_fd, 1);
 	pthread_join(c->thread, NULL);
-	/* No more requests are read; what is being answered goes out. */
-	pthread_mutex_lock(&c->lock);
-	for (size_t i = 0; i < CTL_CLIENTS_MAX; i++)
-		if (c->clients[i].fd >= 0)
-			shutdown(c->clients[i].fd, SHUT_RD);
-	pthread_mutex_unlock(&c->lock);
+	shut_clients(c);
 	for (size_t i = 0; i < CTL_CLIENTS_MAX; i++)
 		if (c->clients[i].fd >= 0)
 			reap(c, &c->clients[i]);
@@ -210,6 +260,7 @@ void ctl_destroy(struct ctl *c)
 	unlink(path);
 	close(c->listen_fd);
 	close(c->stop_fd);
+	pthread_cond_destroy(&c->sent);
 	pthread_mutex_destroy(&c->lock);
 	free(c);
 }

@@ -13,6 +13,7 @@ struct client {
 	struct ctl *ctl; /* borrowed */
 	int fd;          /* -1: free */
 	pthread_t thread;
+	bool sending;                  /* an answer */
 	bool done;                     /* the thread has ended and may be joined */
 	char snapshot[64];             /* WIRE_SNAPSHOT: lives as long as the connection */
 	struct record_scratch scratch; /* for decoding steps */
@@ -25,7 +26,8 @@ struct ctl {
 	int listen_fd, stop_fd; /* owned */
 	pthread_t thread;
 	pthread_mutex_t lock;
-	struct client clients[CTL_CLIENTS_MAX]; /* fd and done under lock */
+	pthread_cond_t sent;                    /* a client is not sending any more */
+	struct client clients[CTL_CLIENTS_MAX]; /* fd, sending and done under lock */
 };
 
 /* request.c: answers one request; reply is a WIRE_REPLY with its status in any case. */

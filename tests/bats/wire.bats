@@ -14,7 +14,7 @@ setup() {
 # wire CODE: Python with frame(type, fields), fields(body), take(socket), and the names of what is used here.
 wire() {
 	python3 -c 'import os, socket, struct, sys
-REPLY, FLUSH, BEGIN = 1, 3, 9
+REPLY, STATUS_GET, FLUSH, BEGIN = 1, 2, 3, 9
 STATUS, TEXT, PATH, SESSION, SEQ, FILTER, OPTIONS, SKIP = 1, 2, 3, 4, 7, 8, 9, 65
 from crc32c import crc32c
 def field(tag, value):
@@ -97,4 +97,37 @@ peer.recv(1)' "$WORK/dead/ctl.sock" 3>&- &
 	begin_with '{OPTIONS: b"verify=size\0,verify=none"}' "settings: they are no string"
 	begin_with '{OPTIONS: None}' "settings: they are missing"
 	begin_with '{OPTIONS: b"verify=perhaps"}' "verify"
+}
+
+# More questions than it takes the answers of, until the daemon waits for it.
+ask_without_reading() {
+	wire '
+import time
+sock.connect(sys.argv[1])
+sock.setblocking(False)
+questions = frame(STATUS_GET) * 100
+asked = 0
+while asked < 20:
+    try:
+        sock.send(questions)
+        asked = 0
+    except BlockingIOError:
+        asked += 1
+        time.sleep(0.05)
+open(sys.argv[2], "w").close()
+time.sleep(120)
+' "$STORE/ctl.sock" "$WORK/asked"
+}
+
+@test "who does not read what it has asked for holds up no unmount" {
+	local began
+	needs_fuse
+	mount_cistern
+	ask_without_reading 3>&- &
+	undo "kill -KILL $! 2>/dev/null || true"
+	wait_until 60 test -e "$WORK/asked"
+	began=$SECONDS
+	umount_wait "$MNT"
+	echo "unmounted in $((SECONDS - began)) s"
+	[ $((SECONDS - began)) -lt 20 ]
 }

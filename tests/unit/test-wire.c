@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "format/base/crc32c.h"
@@ -139,6 +140,50 @@ static void test_pair(void)
 	is_int(wire_send(fd[1], &m), -ENOMEM, "what is too long was never put");
 	wire_msg_free(&m);
 	wire_msg_free(&back);
+}
+
+/* Who does not read holds up a sender for no longer than its socket says. */
+static void test_unread(void)
+{
+	const struct timeval limit = { .tv_usec = 100000 };
+	struct wire_msg m = { 0 };
+	uint8_t *bytes = calloc(1, WIRE_MAX_BYTES);
+	int fd[2];
+
+	if (!ok(bytes && socketpair(AF_UNIX, SOCK_STREAM, 0, fd) == 0, "two ends"))
+		return;
+	setsockopt(fd[0], SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+	wire_msg_init(&m, WIRE_REPLY);
+	wire_put_bytes(&m, WIRE_PAYLOAD, bytes, WIRE_MAX_BYTES - 100);
+	alarm(60);
+	is_int(wire_send(fd[0], &m), -ETIMEDOUT, "nobody reads a large frame");
+	alarm(0);
+	close(fd[0]);
+	close(fd[1]);
+	wire_msg_free(&m);
+	free(bytes);
+}
+
+/* A daemon that stands still: the others do not wait for it without end. */
+static void test_backlog(const char *dir)
+{
+	struct cistern_error err = { 0 };
+	char path[200], said[CISTERN_ERROR_TEXT_BYTES + 300];
+	int fds[80], num = 0, listening = wire_listen(dir, NULL);
+
+	alarm(60);
+	while (num < 80 && (fds[num] = wire_connect_within(dir, 100000, &err)) >= 0)
+		num++;
+	alarm(0);
+	ok(num >= 64 && num < 80, "%d wait to be accepted", num);
+	is_int(err.code, -ETIMEDOUT, "the next one is told");
+	snprintf(said, sizeof(said), "%s: its daemon does not answer", dir);
+	is_str(err.text, said, "by this text");
+	while (num)
+		close(fds[--num]);
+	close(listening);
+	snprintf(path, sizeof(path), "%s/" WIRE_SOCKET, dir);
+	unlink(path);
 }
 
 /* A descriptor travels beside a frame, and only beside the one it was sent with. */
@@ -279,10 +324,12 @@ int main(void)
 	test_frame();
 	test_unknown();
 	test_pair();
+	test_unread();
 	test_descriptor();
 	corpus_check("wire-shared", is_taken, 10, 6);
 	if (ok(mkdtemp(dir) != NULL, "a directory")) {
 		test_socket(dir);
+		test_backlog(dir);
 		rmdir(dir);
 	}
 	return done_testing();
