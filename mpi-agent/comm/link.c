@@ -24,6 +24,7 @@ struct link {
 	int fd;
 	struct frame *out, **out_tail;
 	uint64_t unsent;
+	bool unheard; /* the daemon takes no more: what it still says is read to its end */
 	uint8_t head[WIRE_HEADER_BYTES];
 	size_t head_len; /* of head, received */
 	struct wire_header header;
@@ -45,16 +46,23 @@ int link_create(int fd, struct link **ret)
 	return 0;
 }
 
-void link_destroy(struct link *l)
+static void drop_output(struct link *l)
 {
-	if (!l)
-		return;
 	while (l->out) {
 		struct frame *f = l->out;
 
 		l->out = f->next;
 		free(f);
 	}
+	l->out_tail = &l->out;
+	l->unsent = 0;
+}
+
+void link_destroy(struct link *l)
+{
+	if (!l)
+		return;
+	drop_output(l);
 	wire_msg_free(&l->in);
 	close(l->fd);
 	free(l);
@@ -73,6 +81,8 @@ int link_send(struct link *l, const struct wire_msg *m)
 		return -ENOMEM;
 	if (m->body.len > WIRE_MAX_BYTES)
 		return -E2BIG;
+	if (l->unheard)
+		return 0;
 	f = malloc(sizeof(*f) + WIRE_HEADER_BYTES + m->body.len);
 	if (!f)
 		return -ENOMEM;
@@ -103,8 +113,13 @@ int link_flush(struct link *l)
 
 		if (n < 0 && errno == EINTR)
 			continue;
+		if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) {
+			l->unheard = true;
+			drop_output(l);
+			return any;
+		}
 		if (n < 0)
-			return errno == EAGAIN ? any : errno == EPIPE ? -ECONNRESET : -errno;
+			return errno == EAGAIN ? any : -errno;
 		any = 1;
 		f->done += (size_t)n;
 		l->unsent -= (size_t)n;

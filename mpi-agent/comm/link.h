@@ -20,7 +20,10 @@ int link_fd(const struct link *l);
 /* Queues a frame; copies. -ENOMEM, -E2BIG */
 int link_send(struct link *l, const struct wire_msg *m);
 uint64_t link_unsent_bytes(const struct link *l);
-/* Writes what goes. 1: something went, 0, or -errno: the connection is gone. */
+/*
+ * Writes what goes. 1: something went, 0, or -errno: the connection is gone. A daemon that takes no more may still have something to say:
+ * then what is for it is dropped, now and later, and only link_read tells the end.
+ */
 int link_flush(struct link *l);
 /* A frame has come; m is borrowed. 0, or an error that ends link_read. */
 typedef int (*link_received)(const struct wire_msg *m, void *arg);

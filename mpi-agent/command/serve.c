@@ -407,9 +407,10 @@ static int sleep_in_poll(struct serve *s, struct pollfd fds[POLL_NUM])
 
 static int serve_daemon(struct serve *s, const struct pollfd *p)
 {
+	bool has_gone = p->revents & (POLLHUP | POLLERR); /* so there is an end to what it has said */
 	int r = 0;
 
-	if (s->link && p->revents && may_read_daemon(s))
+	if (s->link && p->revents && (has_gone || may_read_daemon(s)))
 		r = link_read(s->link, on_frame, s);
 	if (s->err.code)
 		return s->err.code;

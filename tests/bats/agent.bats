@@ -506,3 +506,35 @@ stop_agents_that_are_gone() {
 	wait_until 60 said 0 '^received from=1' 5
 	stop_agents
 }
+
+# ---- daemons that end
+
+@test "the last words of a daemon that listens no more arrive" {
+	start_fakes 2
+	start_agents
+	tell 0 shut
+	tell 1 send 0 0 1 100
+	sleep 1 # nothing can show that nothing happens
+	tell 0 send 1 0 200 1000
+	tell 0 end
+	wait_until 60 said 1 '^left node=0'
+	said 1 '^received from=0' 200
+	is "$(tail -n 1 "$WORK/d1")" "left node=0"
+	stop_agents
+}
+
+@test "a daemon that dies while its agent does not listen to it is noticed" {
+	start_fakes 2
+	start_agents
+	tell 1 deaf
+	tell 0 send 1 0 60000 3000
+	wait_until 60 is_stuck "$(cat "$WORK/fake0.pid")"
+	kill -KILL "$(cat "$WORK/fake0.pid")"
+	start_fake 0
+	wait_until 60 said 0 '^assembled node=0'
+	tell 1 hear
+	wait_until 120 said 1 '^left node=0'
+	wait_until 60 said 1 '^joined node=0'
+	refute grep -E 'wrong|disorder|bad' "$WORK/d1" >/dev/null
+	stop_agents
+}

@@ -8,6 +8,7 @@
  *   bench NODE SEGMENT LEN COUNT DEPTH    COUNT gets one after the other, DEPTH under way; prints the speed
  *   latency NODE SEGMENT   one get of 4 KiB; prints its time
  *   deaf, hear             stop reading what the agent says; go on
+ *   shut                   the same for good, and the agent cannot say anything any more
  *   end
  *
  * The store's numbers are kept in DIR/numbers, as the superblock would.
@@ -411,6 +412,8 @@ static void on_command(struct fake *f, const char *line)
 		f->deaf = line[0] == 'd';
 	else if (f->agent < 0)
 		printf("no agent\n");
+	else if (strcmp(line, "shut") == 0)
+		f->deaf = shutdown(f->agent, SHUT_RD) == 0;
 	else if (sscanf(line, "send %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64, &n[0], &n[1], &n[2], &n[3]) == 4)
 		send_messages(f, (unsigned int)n[0], n[1], n[2], n[3]);
 	else if (strncmp(line, "get ", 4) == 0)
