@@ -152,6 +152,11 @@ void arena_destroy(struct arena *a)
 
 /* ---- files in it */
 
+uint64_t arena_bytes(const struct arena *a)
+{
+	return a->bytes;
+}
+
 /* Room for len bytes between pieces, the first from a->next on: index of the piece behind it, or -1. */
 static ssize_t find_room(const struct arena *a, uint64_t from, uint64_t len, uint64_t *ret_at)
 {
@@ -197,11 +202,17 @@ static void give_room(struct arena *a, size_t i)
 
 static size_t piece_at(const struct arena *a, uint64_t at)
 {
-	size_t i = 0;
+	size_t low = 0, high = a->num;
 
-	while (i < a->num && a->pieces[i].at != at)
-		i++;
-	return i;
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+
+		if (a->pieces[middle].at < at)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < a->num && a->pieces[low].at == at ? low : a->num;
 }
 
 int arena_map(struct arena *a, int fd, uint64_t len, uint64_t *ret_at)

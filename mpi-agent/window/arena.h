@@ -19,6 +19,7 @@ int arena_create(struct arena **ret, struct cistern_error *err); /* collective *
 /* Collective; nothing is under way any more. */
 void arena_destroy(struct arena *a);
 
+uint64_t arena_bytes(const struct arena *a); /* of addresses, in all */
 /* Maps a file, readable, in room for len bytes (beyond its end nobody may read). -ENOSPC, or -errno of mmap. */
 int arena_map(struct arena *a, int fd, uint64_t len, uint64_t *ret_at);
 void arena_unmap(struct arena *a, uint64_t at); /* nobody gets from there any more */

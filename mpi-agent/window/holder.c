@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * A mapping lives until its file is deleted (inotify tells) or has outgrown it; then it is retired: all who know it are told, and when each has
- * answered that it does not read there any more, it is unmapped. A reader that asks meanwhile gets a new mapping, or -ENOENT.
+ * A mapping lives until its file is deleted (inotify tells) or has outgrown it, or until others need its room: a segment stands for a file where
+ * files are private, so there may be any number. Then it is retired: all who know it are told, and when each has answered that it does
+ * not read there any more, it is unmapped. A reader that asks meanwhile gets a new mapping, or -ENOENT.
+ *
+ * Beyond what is wanted, the one that was asked for longest ago goes for each that comes, and nobody waits. Only where nothing more can be
+ * mapped (a reader that hangs keeps all that it knows) who asks waits for what has been retired.
  */
 #include "mpi-agent/window/holder.h"
 
@@ -10,22 +14,32 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
+#include <sys/queue.h>
 #include <unistd.h>
 
 #include "mpi-agent/window/files.h"
 
-#define GROWTH_ROOM    (64ull << 20) /* a private file is mapped with room to grow */
-#define MAPPINGS_MAX   30000u        /* the kernel allows 65530 of all kinds */
-#define SOON_BYTES_MAX (16ull << 20)
+#define MAPPINGS_MAX    30000u /* the kernel allows 65530 of all kinds; the holes between them are such, too */
+#define MAPPINGS_WANTED 24000u
+#define BUCKETS         4096u
+#define SOON_BYTES_MAX  (16ull << 20)
 
 struct mapping {
-	struct mapping *next;
+	TAILQ_ENTRY(mapping) in_order;
+	LIST_ENTRY(mapping) with_number, with_segment;
 	uint64_t number;
 	uint32_t segment;
 	bool retired;
 	uint64_t at, room; /* bytes that are mapped */
 	uint32_t num_readers;
 	uint8_t readers[]; /* a bit per rank that knows it */
+};
+TAILQ_HEAD(order, mapping);
+LIST_HEAD(bucket, mapping);
+
+struct asker { /* waits until something is unmapped */
+	STAILQ_ENTRY(asker) in_line;
+	uint32_t rank, segment;
 };
 
 struct holder {
@@ -34,9 +48,22 @@ struct holder {
 	struct control_sender sender;
 	int dirfd, inotify;
 	uint64_t last_number;
-	uint32_t num;
-	struct mapping *mappings;
+	uint32_t num, num_max, num_wanted; /* of all mappings; of live ones */
+	struct order live, retired;        /* live: who was asked for last stands last */
+	uint32_t num_live;
+	uint64_t live_bytes;
+	struct bucket by_number[BUCKETS], by_segment[BUCKETS]; /* by_segment: live ones */
+	STAILQ_HEAD(, asker) line;
 };
+
+/* A test of readers whose segments come and go has few. */
+static void set_limits(struct holder *h)
+{
+	const char *wanted = getenv("CISTERN_AGENT_MAPPINGS");
+
+	h->num_wanted = wanted && atoi(wanted) > 0 ? (uint32_t)atoi(wanted) : MAPPINGS_WANTED;
+	h->num_max = h->num_wanted < MAPPINGS_WANTED ? h->num_wanted + 1 : MAPPINGS_MAX;
+}
 
 int holder_create(const char *store, struct arena *arena, uint32_t num_ranks, const struct control_sender *sender,
 	struct holder **ret, struct cistern_error *err)
@@ -48,6 +75,10 @@ int holder_create(const char *store, struct arena *arena, uint32_t num_ranks, co
 	if (!h)
 		return cistern_error_set(err, -ENOMEM, "out of memory");
 	*h = (struct holder){ .arena = arena, .num_ranks = num_ranks, .sender = *sender, .inotify = -1 };
+	TAILQ_INIT(&h->live);
+	TAILQ_INIT(&h->retired);
+	STAILQ_INIT(&h->line);
+	set_limits(h);
 	h->dirfd = files_open_store(store);
 	if (h->dirfd < 0)
 		r = h->dirfd;
@@ -65,15 +96,27 @@ int holder_create(const char *store, struct arena *arena, uint32_t num_ranks, co
 	return 0;
 }
 
+static void free_all(struct order *order)
+{
+	struct mapping *m;
+
+	while ((m = TAILQ_FIRST(order))) {
+		TAILQ_REMOVE(order, m, in_order);
+		free(m);
+	}
+}
+
 void holder_destroy(struct holder *h)
 {
+	struct asker *asker;
+
 	if (!h)
 		return;
-	while (h->mappings) {
-		struct mapping *m = h->mappings;
-
-		h->mappings = m->next;
-		free(m);
+	free_all(&h->live);
+	free_all(&h->retired);
+	while ((asker = STAILQ_FIRST(&h->line))) {
+		STAILQ_REMOVE_HEAD(&h->line, in_line);
+		free(asker);
 	}
 	if (h->dirfd >= 0)
 		close(h->dirfd);
@@ -104,11 +147,8 @@ static void set_knows(struct mapping *m, uint32_t rank, bool value)
 
 static void remove_mapping(struct holder *h, struct mapping *m)
 {
-	struct mapping **at = &h->mappings;
-
-	while (*at != m)
-		at = &(*at)->next;
-	*at = m->next;
+	TAILQ_REMOVE(&h->retired, m, in_order);
+	LIST_REMOVE(m, with_number);
 	arena_unmap(h->arena, m->at);
 	free(m);
 	h->num--;
@@ -120,6 +160,11 @@ static int retire(struct holder *h, struct mapping *m)
 	int r = 0;
 
 	m->retired = true;
+	TAILQ_REMOVE(&h->live, m, in_order);
+	TAILQ_INSERT_TAIL(&h->retired, m, in_order);
+	LIST_REMOVE(m, with_segment);
+	h->num_live--;
+	h->live_bytes -= m->room;
 	for (uint32_t rank = 0; rank < h->num_ranks && r == 0; rank++)
 		if (knows(m, rank))
 			r = h->sender.send(rank, &c, h->sender.arg);
@@ -130,30 +175,46 @@ static int retire(struct holder *h, struct mapping *m)
 
 static struct mapping *by_number(struct holder *h, uint64_t number)
 {
-	struct mapping *m = h->mappings;
+	struct mapping *m;
 
-	while (m && m->number != number)
-		m = m->next;
+	LIST_FOREACH(m, &h->by_number[number % BUCKETS], with_number)
+	if (m->number == number)
+		break;
 	return m;
 }
 
 static struct mapping *by_segment(struct holder *h, uint32_t segment)
 {
-	struct mapping *m = h->mappings;
+	struct mapping *m;
 
-	while (m && (m->segment != segment || m->retired))
-		m = m->next;
+	LIST_FOREACH(m, &h->by_segment[segment % BUCKETS], with_segment)
+	if (m->segment == segment)
+		break;
 	return m;
 }
 
 /* ---- files */
 
+/* So much more is to be mapped: what was asked for longest ago goes. */
+static int make_room(struct holder *h, uint64_t room)
+{
+	struct mapping *oldest;
+	int r = 0;
+
+	while (r == 0 && (oldest = TAILQ_FIRST(&h->live)) &&
+		(h->num_live >= h->num_wanted || h->live_bytes + room > arena_bytes(h->arena) / 2))
+		r = retire(h, oldest);
+	return r;
+}
+
 static int make_mapping(struct holder *h, uint32_t segment, int fd, uint64_t room, struct mapping **ret)
 {
+	int r = make_room(h, room);
 	struct mapping *m;
-	int r;
 
-	if (h->num >= MAPPINGS_MAX)
+	if (r < 0)
+		return r;
+	if (h->num >= h->num_max)
 		return -ENOMEM;
 	m = calloc(1, sizeof(*m) + (h->num_ranks + 7) / 8);
 	if (!m)
@@ -166,11 +227,20 @@ static int make_mapping(struct holder *h, uint32_t segment, int fd, uint64_t roo
 	m->number = ++h->last_number;
 	m->segment = segment;
 	m->room = room;
-	m->next = h->mappings;
-	h->mappings = m;
+	TAILQ_INSERT_TAIL(&h->live, m, in_order);
+	LIST_INSERT_HEAD(&h->by_number[m->number % BUCKETS], m, with_number);
+	LIST_INSERT_HEAD(&h->by_segment[segment % BUCKETS], m, with_segment);
 	h->num++;
+	h->num_live++;
+	h->live_bytes += room;
 	*ret = m;
 	return 0;
+}
+
+static void was_asked_for(struct holder *h, struct mapping *m)
+{
+	TAILQ_REMOVE(&h->live, m, in_order);
+	TAILQ_INSERT_TAIL(&h->live, m, in_order);
 }
 
 /* The mapping of a segment as large as it is now. *ret_len: so many bytes of it are there. */
@@ -180,37 +250,89 @@ static int find_mapping(struct holder *h, uint32_t segment, struct mapping **ret
 	bool is_private = false;
 	struct stat st;
 	int fd = files_open(h->dirfd, segment, &st, &is_private), r = 0;
-	uint64_t size;
 
 	if (fd < 0)
 		return fd;
-	size = (uint64_t)st.st_size;
-	if (m && m->room < size) {
+	*ret_len = (uint64_t)st.st_size;
+	if (m && m->room < *ret_len) {
 		r = retire(h, m);
 		m = NULL;
 	}
-	if (r == 0 && !m)
-		r = make_mapping(h, segment, fd, is_private ? 2 * size + GROWTH_ROOM : size, &m);
+	if (m)
+		was_asked_for(h, m);
+	else if (r == 0)
+		r = make_mapping(h, segment, fd, *ret_len, &m);
 	close(fd);
 	*ret = m;
-	*ret_len = size;
 	return r;
 }
 
 /* ---- what others want */
 
-static int answer(struct holder *h, uint32_t rank, uint32_t segment)
+static bool is_full(int status)
+{
+	return status == -ENOMEM || status == -ENOSPC;
+}
+
+/* 0, or an error; is_full(): not before something that has been retired is unmapped, if there is such. */
+static int find_with_room(struct holder *h, uint32_t segment, struct mapping **ret, uint64_t *ret_len)
+{
+	int r = find_mapping(h, segment, ret, ret_len), e = 0;
+
+	while (e == 0 && is_full(r) && TAILQ_EMPTY(&h->retired) && !TAILQ_EMPTY(&h->live)) {
+		e = retire(h, TAILQ_FIRST(&h->live));
+		r = e ? e : find_mapping(h, segment, ret, ret_len);
+	}
+	return r;
+}
+
+/* 0: it has its answer; 1: it must wait; or -errno of sending. */
+static int try_to_answer(struct holder *h, uint32_t rank, uint32_t segment)
 {
 	struct control c = { .kind = CONTROL_ANSWER, .segment = segment };
 	struct mapping *m = NULL;
 
-	c.status = find_mapping(h, segment, &m, &c.len);
+	c.status = find_with_room(h, segment, &m, &c.len);
+	if (is_full(c.status) && !TAILQ_EMPTY(&h->retired))
+		return 1;
 	if (c.status == 0) {
 		c.at = m->at;
 		c.mapping = m->number;
 		set_knows(m, rank, true);
 	}
 	return h->sender.send(rank, &c, h->sender.arg);
+}
+
+static int answer(struct holder *h, uint32_t rank, uint32_t segment)
+{
+	int r = try_to_answer(h, rank, segment);
+	struct asker *asker;
+
+	if (r <= 0)
+		return r;
+	asker = calloc(1, sizeof(*asker));
+	if (!asker)
+		return -ENOMEM;
+	asker->rank = rank;
+	asker->segment = segment;
+	STAILQ_INSERT_TAIL(&h->line, asker, in_line);
+	return 0;
+}
+
+/* Something was unmapped. */
+static int answer_waiting(struct holder *h)
+{
+	struct asker *asker;
+	int r = 0;
+
+	while (r == 0 && (asker = STAILQ_FIRST(&h->line))) {
+		r = try_to_answer(h, asker->rank, asker->segment);
+		if (r > 0)
+			break;
+		STAILQ_REMOVE_HEAD(&h->line, in_line);
+		free(asker);
+	}
+	return r < 0 ? r : 0;
 }
 
 int holder_on_control(struct holder *h, uint32_t rank, const struct control *c)
@@ -226,8 +348,10 @@ int holder_on_control(struct holder *h, uint32_t rank, const struct control *c)
 		arena_will_need(h->arena, m->at, c->at, c->len < SOON_BYTES_MAX ? c->len : SOON_BYTES_MAX);
 	if (c->kind == CONTROL_RETIRED) {
 		set_knows(m, rank, false);
-		if (m->retired && m->num_readers == 0)
+		if (m->retired && m->num_readers == 0) {
 			remove_mapping(h, m);
+			return answer_waiting(h);
+		}
 	}
 	return 0;
 }
@@ -236,7 +360,7 @@ int holder_on_control(struct holder *h, uint32_t rank, const struct control *c)
 
 static int retire_if_deleted(struct holder *h, struct mapping *m, int *num)
 {
-	if (!m || m->retired || !files_is_deleted(h->dirfd, m->segment))
+	if (!m || !files_is_deleted(h->dirfd, m->segment))
 		return 0;
 	(*num)++;
 	return retire(h, m);
@@ -247,8 +371,8 @@ static int look_at_all(struct holder *h, int *num)
 	struct mapping *m, *next;
 	int r = 0;
 
-	for (m = h->mappings; m && r == 0; m = next) {
-		next = m->next;
+	for (m = TAILQ_FIRST(&h->live); m && r == 0; m = next) {
+		next = TAILQ_NEXT(m, in_order);
 		r = retire_if_deleted(h, m, num);
 	}
 	return r;
@@ -276,5 +400,7 @@ int holder_look(struct holder *h)
 			p += sizeof(e) + e.len;
 		}
 	}
+	if (r == 0 && num)
+		r = answer_waiting(h);
 	return r < 0 ? r : num;
 }

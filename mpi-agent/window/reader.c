@@ -353,6 +353,17 @@ int reader_get(struct reader *r, uint64_t id, const struct reader_range *ranges,
 
 /* ---- what holders say */
 
+/* One that was known keeps its place, whatever else changes: ranges stand ready for it. */
+static void learn(struct reader *r, struct remote *m, const struct control *c)
+{
+	if (!m->known && m->fd < 0 && r->opt.near)
+		m->fd = near_open(r->opt.near, m->rank, m->segment);
+	m->known = true;
+	m->at = c->at;
+	m->len = c->len;
+	m->mapping = c->mapping;
+}
+
 /* A fresh answer: those that were waiting for it go, or fail. */
 static int take_answer(struct reader *r, struct remote *m, const struct control *c)
 {
@@ -360,12 +371,8 @@ static int take_answer(struct reader *r, struct remote *m, const struct control 
 	int e = 0;
 
 	m->asking = m->answered = false;
-	m->known = c->status == 0;
-	m->at = c->at;
-	m->len = c->len;
-	m->mapping = c->mapping;
-	if (m->known && m->fd < 0 && r->opt.near)
-		m->fd = near_open(r->opt.near, m->rank, m->segment);
+	if (c->status == 0)
+		learn(r, m, c);
 	for (; waiting; waiting = next) {
 		struct range *g = range_of(waiting);
 
@@ -416,10 +423,21 @@ static int take_back(struct reader *r, struct remote *m)
 	return e;
 }
 
+/* A place that we were told and do not use yet, since old reads are under way. Who waits asks anew behind them. */
+static int give_up_answer(struct reader *r, struct remote *m)
+{
+	struct control c = { .kind = CONTROL_RETIRED, .segment = m->segment, .mapping = m->answer.mapping };
+
+	m->answered = m->asking = false;
+	return tell_holder(r, m, &c);
+}
+
 static int on_retire(struct reader *r, struct remote *m, const struct control *c)
 {
 	int e;
 
+	if (m && m->answered && m->answer.mapping == c->mapping)
+		return give_up_answer(r, m);
 	if (!m || !m->known || m->retiring || m->mapping != c->mapping)
 		return 0; /* it has had our answer already */
 	m->retiring = true;

@@ -538,3 +538,22 @@ stop_agents_that_are_gone() {
 	refute grep -E 'wrong|disorder|bad' "$WORK/d1" >/dev/null
 	stop_agents
 }
+
+# ---- more segments than are mapped
+
+@test "any number of segments is got, a few at a time" {
+	local i gets=()
+	only_gets
+	export CISTERN_AGENT_MAPPINGS=4
+	start_fakes 2
+	for i in {1..20}; do segment 1 "$i" 100000 "$i" prv; gets+=(1 "$i" 0 100000); done
+	start_agents
+	tell 0 get 1 "$WORK/g1" "${gets[@]}"
+	tell 0 get 2 "$WORK/g2" "${gets[@]}"
+	fetched 0 1 0
+	fetched 0 2 0
+	cmp "$WORK/g1" <(cat "$WORK/s1/segment/"*)
+	cmp "$WORK/g2" <(cat "$WORK/s1/segment/"*)
+	[ "$(grep -c '\.prv$' "/proc/$(cat "$WORK/agent1.pid")/maps")" -le 5 ]
+	stop_agents
+}
