@@ -220,7 +220,9 @@ static int check_alike(const struct identity *ids, uint32_t num, struct cistern_
 		return cistern_error_set(err, -EINVAL,
 			WHO_FORMAT
 			" %s, but " WHO_FORMAT
-			" %s: a new store cannot join a job; give all nodes new stores, or all their own ones",
+			" %s: a new store cannot join a job. Give all nodes their own stores; or, if the job's first agents ended "
+			"before all had their numbers, recover those that have (cistern recover), since they may hold files, "
+			"then give all nodes new ones",
 			WHO(odd), odd->nodes > 1 ? "has its number in a job already" : "is new", WHO(like),
 			like->nodes > 1 ? "has its number in a job already" : "is new");
 	odd = odd_one(ids, num, same_job_uuid, &like);

@@ -105,7 +105,8 @@ static void test_bad(void)
 	ids[2].nodes = 1;
 	is_refused(NUM,
 		"the store /s2 on host h2 is new, but the store /s0 on host h0 has its number in a job already: a new store "
-		"cannot join a job; give all nodes new stores, or all their own ones",
+		"cannot join a job. Give all nodes their own stores; or, if the job's first agents ended before all had their numbers, "
+		"recover those that have (cistern recover), since they may hold files, then give all nodes new ones",
 		"a new store among numbered ones");
 	make_job(NUM);
 	memcpy(ids[3].uuid, ids[1].uuid, IDENTITY_UUID_BYTES);
