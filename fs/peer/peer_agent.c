@@ -129,7 +129,7 @@ static int submit(struct peer_agent *a, struct out *o)
 		r = !o ? -ENOMEM : STAILQ_EMPTY(&a->queue) && !o->own ? push(a->fd, o) : -EAGAIN;
 		if (r == -EAGAIN) {
 			STAILQ_INSERT_TAIL(&a->queue, o, in_queue);
-			pthread_cond_signal(&a->cond);
+			pthread_cond_broadcast(&a->cond);
 			o = NULL;
 		} else if (r) {
 			hang_up(a); /* a message is lost: all that was under way is */
@@ -353,6 +353,25 @@ static int wait_for_old(struct peer_agent *a, int fd, pid_t pid, struct cistern_
 	return 0;
 }
 
+static bool is_dead(int pid_fd)
+{
+	struct pollfd p = { .fd = pid_fd, .events = POLLIN };
+
+	return pid_fd >= 0 && poll(&p, 1, 0) > 0;
+}
+
+/* Who serves an agent that is dead parts with it. Under the lock. */
+static void wait_for_part(struct peer_agent *a)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += OLD_AGENT_MSEC / 1000;
+	while (a->serving && is_dead(a->pid_fd) &&
+		pthread_cond_clockwait(&a->cond, &a->lock, CLOCK_MONOTONIC, &until) == 0)
+		continue;
+}
+
 /* This connection is the agent's now; only then may another thread know. */
 static int take_place(struct peer_agent *a, int fd, struct cistern_error *err)
 {
@@ -360,6 +379,7 @@ static int take_place(struct peer_agent *a, int fd, struct cistern_error *err)
 	int r;
 
 	pthread_mutex_lock(&a->lock);
+	wait_for_part(a);
 	r = a->serving
 		    ? cistern_error_set(err, -EBUSY,
 			      "an agent (process %ld) serves this store already: end that one first, or start one agent on each "
@@ -374,6 +394,7 @@ static int take_place(struct peer_agent *a, int fd, struct cistern_error *err)
 	pthread_mutex_lock(&a->lock);
 	if (r) {
 		a->serving = false;
+		pthread_cond_broadcast(&a->cond);
 	} else {
 		if (a->pid_fd >= 0)
 			close(a->pid_fd);
@@ -640,6 +661,15 @@ static bool has_hung_up(int fd)
 	return poll(&p, 1, 0) > 0 && (p.revents & POLLHUP);
 }
 
+static void stop_serving(struct peer_agent *a)
+{
+	pthread_mutex_lock(&a->lock);
+	a->fd = -1;
+	a->serving = false;
+	pthread_cond_broadcast(&a->cond);
+	pthread_mutex_unlock(&a->lock);
+}
+
 static void part(struct peer_agent *a, pthread_t writer, bool was)
 {
 	bool lost = was && has_hung_up(a->fd);
@@ -648,7 +678,7 @@ static void part(struct peer_agent *a, pthread_t writer, bool was)
 
 	pthread_mutex_lock(&a->lock);
 	a->closing = true;
-	pthread_cond_signal(&a->cond);
+	pthread_cond_broadcast(&a->cond);
 	pthread_mutex_unlock(&a->lock);
 	pthread_join(writer, NULL);
 	pthread_mutex_lock(&a->lock);
@@ -663,9 +693,7 @@ static void part(struct peer_agent *a, pthread_t writer, bool was)
 	snprintf(text, sizeof(text), "agent process %ld", (long)a->pid);
 	say(a, lost, lost ? "agent-lost" : "agent-left", text);
 	peers_lost(a->peers);
-	pthread_mutex_lock(&a->lock);
-	a->serving = false;
-	pthread_mutex_unlock(&a->lock);
+	stop_serving(a);
 }
 
 void peer_agent_serve(struct peer_agent *a, int fd, const struct wire_msg *hello)
@@ -686,10 +714,7 @@ void peer_agent_serve(struct peer_agent *a, int fd, const struct wire_msg *hello
 	if (r) {
 		cistern_error_set(&err, -r, "cannot start a thread");
 		refuse(fd, &err);
-		pthread_mutex_lock(&a->lock);
-		a->fd = -1;
-		a->serving = false;
-		pthread_mutex_unlock(&a->lock);
+		stop_serving(a);
 		return;
 	}
 	if (greet(a, fd) == 0)

@@ -7,12 +7,14 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "format/place/place.h"
@@ -53,6 +55,7 @@ struct world {
 	char log[4096];
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
+	pthread_barrier_t quiet;
 };
 
 static const uint8_t job_uuid[STORE_UUID_BYTES] = { 1, 2, 3 }, other_uuid[STORE_UUID_BYTES] = { 3, 2, 1 };
@@ -619,9 +622,81 @@ static void test_goodbye(void)
 	world_free(w);
 }
 
+/* An agent that is another process. The daemon's end of its connection goes to fd, then what the daemon has said. */
+static _Noreturn void be_agent(int fd)
+{
+	struct wire_msg m = { .type = WIRE_AGENT_HELLO }, reply = { 0 };
+	int fds[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0 && wire_send_fd(fd, &m, fds[0]) == 0) {
+		close(fds[0]);
+		if (wire_call(fds[1], &m, &reply, 30000000, NULL) == 0)
+			(void)wire_send(fd, &reply);
+	}
+	pause();
+	_exit(1);
+}
+
+static pid_t fork_agent(struct side *s)
+{
+	struct wire_msg m = { 0 };
+	int fds[2];
+	pid_t pid;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) || (pid = fork()) < 0)
+		bail_out("fork");
+	if (pid == 0)
+		be_agent(fds[1]);
+	close(fds[1]);
+	if (wire_recv_fd(fds[0], &m, 30000000, &s->daemon_fd) || pthread_create(&s->server, NULL, server_thread, s) ||
+		wire_recv(fds[0], &m, 30000000))
+		bail_out("no agent");
+	close(fds[0]);
+	wire_msg_free(&m);
+	return pid;
+}
+
+/* Nothing is said for a second: so long a daemon parts with its agent. */
+static void *keep_quiet(void *arg)
+{
+	struct world *w = arg;
+
+	pthread_mutex_lock(&w->lock);
+	pthread_barrier_wait(&w->quiet);
+	usleep(1000000);
+	pthread_mutex_unlock(&w->lock);
+	return NULL;
+}
+
+static void test_killed(void)
+{
+	struct world *w = world_make();
+	struct side *s = &w->sides[0], again = *s;
+	struct wire_msg reply = { 0 };
+	struct cistern_error err = { 0 };
+	pid_t pid = fork_agent(s);
+	pthread_t quiet;
+
+	pthread_barrier_init(&w->quiet, NULL, 2);
+	if (pthread_create(&quiet, NULL, keep_quiet, w))
+		bail_out("thread");
+	pthread_barrier_wait(&w->quiet);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	is_int(connect_agent(&again, &reply, NULL, &err), 0, "who comes after a dead agent waits for its end");
+	pthread_join(quiet, NULL);
+	pthread_join(s->server, NULL);
+	close(s->daemon_fd);
+	disconnect_agent(&again);
+	pthread_barrier_destroy(&w->quiet);
+	wire_msg_free(&reply);
+	world_free(w);
+}
+
 int main(void)
 {
 	test_hello();
+	test_killed();
 	test_assembled();
 	test_storm();
 	test_payload();
