@@ -35,29 +35,32 @@ static uint64_t now_usec(void)
 
 /* ---- the daemon */
 
-static int map_memory(struct assembly *a, int fd, uint64_t bytes, struct cistern_error *err)
+void assembly_memory_free(struct assembly_memory *m)
+{
+	if (m->at)
+		munmap(m->at, m->bytes);
+	*m = (struct assembly_memory){ 0 };
+}
+
+static int map_memory(const char *store, int fd, uint64_t bytes, struct assembly_memory *ret, struct cistern_error *err)
 {
 	struct stat st;
 	void *p;
 
-	if (a->memory)
-		munmap(a->memory, a->memory_bytes);
-	a->memory = NULL;
 	if (fd < 0 || bytes == 0 || fstat(fd, &st) < 0 || (uint64_t)st.st_size < bytes)
-		return cistern_error_set(err, -EBADMSG, "%s: the daemon gave no memory to share", a->self.store);
+		return cistern_error_set(err, -EBADMSG, "%s: the daemon gave no memory to share", store);
 	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED)
-		return cistern_error_set(
-			err, -errno, "%s: cannot map the daemon's memory: %s", a->self.store, strerror(errno));
+		return cistern_error_set(err, -errno, "%s: cannot map the daemon's memory: %s", store, strerror(errno));
 	/* Before anybody waits for it: a virtual machine finds its pages slowly, and the first fetches would pay for that. */
 	(void)madvise(p, bytes, MADV_HUGEPAGE);
 	(void)madvise(p, bytes, MADV_POPULATE_WRITE);
-	a->memory = p;
-	a->memory_bytes = bytes;
+	*ret = (struct assembly_memory){ p, bytes };
 	return 0;
 }
 
-static int hello(int fd, struct identity *id, struct assembly *a, uint64_t timeout_usec, struct cistern_error *err)
+static int hello(
+	int fd, struct identity *id, struct assembly_memory *ret, uint64_t timeout_usec, struct cistern_error *err)
 {
 	struct wire_msg request = { 0 }, reply = { 0 };
 	uint64_t bytes = 0;
@@ -76,7 +79,7 @@ static int hello(int fd, struct identity *id, struct assembly *a, uint64_t timeo
 			id->version, CISTERN_VERSION);
 	if (r == 0) {
 		(void)wire_get_u64(&reply, WIRE_MEMORY, &bytes);
-		r = map_memory(a, memory, bytes, err);
+		r = map_memory(id->store, memory, bytes, ret, err);
 	}
 	if (memory >= 0)
 		close(memory);
@@ -116,7 +119,7 @@ static int greet(struct assembly *a, uint64_t timeout_usec, struct cistern_error
 		return r;
 	a->fd = r;
 	near_look(a->self.store, &a->self.folder);
-	return hello(a->fd, &a->self, a, CALL_TIMEOUT_USEC, err);
+	return hello(a->fd, &a->self, &a->memory, CALL_TIMEOUT_USEC, err);
 }
 
 int assemble_tell(struct assembly *a, struct cistern_error *err)
@@ -148,15 +151,15 @@ int assemble_tell(struct assembly *a, struct cistern_error *err)
 	return r;
 }
 
-static void tell_refusal(const struct assembly *a, const struct cistern_error *err)
+static void tell_refusal(int fd, const struct cistern_error *err)
 {
 	struct wire_msg m = { 0 };
 
-	if (a->fd < 0)
+	if (fd < 0)
 		return;
 	wire_msg_init(&m, WIRE_AGENT_REFUSED);
 	wire_put_str(&m, WIRE_TEXT, err->text);
-	(void)wire_send(a->fd, &m); /* we end anyway */
+	(void)wire_send(fd, &m); /* it is not served anyway */
 	wire_msg_free(&m);
 }
 
@@ -333,27 +336,36 @@ int assemble(struct comm *c, struct wake *w, struct assembly *a, uint64_t timeou
 	memcpy(a->self.text, why.text, sizeof(a->self.text));
 	r = meet(c, w, a, err);
 	if (r < 0)
-		tell_refusal(a, err);
+		tell_refusal(a->fd, err);
 	return r;
 }
 
-int assemble_again(struct assembly *a, struct cistern_error *err)
+int assemble_again(struct assembly *a, struct assembly_memory *ret_old, struct cistern_error *err)
 {
+	struct assembly_memory memory = { 0 };
 	struct identity now = a->self;
-	int fd = wire_connect(a->self.store, err), r;
+	int fd = wire_connect_within(a->self.store, AGAIN_TIMEOUT_USEC, err), r;
 
 	if (fd < 0)
 		return fd;
-	r = hello(fd, &now, a, AGAIN_TIMEOUT_USEC, err);
+	r = hello(fd, &now, &memory, AGAIN_TIMEOUT_USEC, err);
 	if (r == 0 && memcmp(now.uuid, a->self.uuid, sizeof(now.uuid)) != 0)
-		r = cistern_error_set(err, -EINVAL, "%s is another store than before", a->self.store);
+		r = cistern_error_set(err, -EINVAL,
+			"%s is another store than before: the agents serve those that they began with; end them, and "
+			"start new ones",
+			a->self.store);
 	if (r < 0) {
+		if (r != -ETIMEDOUT)
+			tell_refusal(fd, err);
 		close(fd);
+		assembly_memory_free(&memory);
 		return r;
 	}
 	now.node = a->self.node;
 	a->self = now;
 	a->fd = fd;
+	*ret_old = a->memory;
+	a->memory = memory;
 	return 0;
 }
 
@@ -361,8 +373,7 @@ void assembly_release(struct assembly *a)
 {
 	if (a->fd >= 0)
 		close(a->fd);
-	if (a->memory)
-		munmap(a->memory, a->memory_bytes);
+	assembly_memory_free(&a->memory);
 	for (uint32_t i = 0; a->members && i < a->num; i++)
 		free(a->members[i].store);
 	free(a->members);

@@ -16,6 +16,11 @@ struct assembly_member { /* one rank */
 	struct identity_folder folder;
 };
 
+struct assembly_memory { /* shared with a daemon */
+	uint8_t *at;     /* owned */
+	uint64_t bytes;
+};
+
 struct assembly {
 	struct identity self;
 	uint8_t job_uuid[IDENTITY_UUID_BYTES];
@@ -23,8 +28,7 @@ struct assembly {
 	struct assembly_member *members; /* owned, by rank */
 	uint32_t *rank_of;               /* owned, by node */
 	int fd;                          /* owned: the daemon; -1 */
-	uint8_t *memory;                 /* owned: shared with the daemon */
-	uint64_t memory_bytes;
+	struct assembly_memory memory;
 };
 
 /*
@@ -32,8 +36,12 @@ struct assembly {
  * the daemon has been told, and *err is the same on all ranks.
  */
 int assemble(struct comm *c, struct wake *w, struct assembly *a, uint64_t timeout_usec, struct cistern_error *err);
-/* One try to get a new daemon of the same store, after the old one has left. It is not told about the assembly yet. */
-int assemble_again(struct assembly *a, struct cistern_error *err);
+/*
+ * One try to get a new daemon of the same store, after the old one has left. It is not told about the assembly yet, but if it is not to
+ * be served, why. *ret_old: the memory of the one before, the caller's now. -ENOENT, -ECONNREFUSED: there is none.
+ */
+int assemble_again(struct assembly *a, struct assembly_memory *ret_old, struct cistern_error *err);
+void assembly_memory_free(struct assembly_memory *m);
 /* WIRE_AGENT_ASSEMBLED to the daemon; its answer. */
 int assemble_tell(struct assembly *a, struct cistern_error *err);
 void assembly_release(struct assembly *a);

@@ -35,12 +35,19 @@
 #define SLOW_NAP_NSEC   500000
 #define LOOK_NSEC       20000000 /* a look at MPI when idle */
 #define ALONE_NSEC      1000000000
-#define AGAIN_USEC      250000u /* between tries to find a new daemon */
+#define AGAIN_USEC      250000u   /* between tries to find a new daemon, */
+#define AGAIN_USEC_MAX  10000000u /* and at last to serve one that is there and cannot be served */
 
 #define END_USEC         2000000u /* for what is under way when all end */
+#define QUIT_USEC        5000000u /* for rank 0 to hear that we were told to end */
 #define BARRIER_USEC     5000000u
 #define FINALIZE_SECONDS 10
 #define START_USEC       60000000u
+
+struct old_memory { /* of a daemon that has gone, while there are gets into it */
+	struct old_memory *next;
+	struct assembly_memory memory;
+};
 
 struct serve {
 	struct comm *comm;
@@ -55,6 +62,11 @@ struct serve {
 	struct wire_msg out; /* scratch */
 	uint32_t num_left;
 	uint64_t now_usec, active_usec, again_usec, end_usec;
+	uint64_t pause_usec;           /* until again_usec comes again */
+	uint64_t left;                 /* the incarnation of the daemon that has gone */
+	struct old_memory *old;        /* owned */
+	struct cistern_error unserved; /* why the daemon that is there is not served, as it was said last */
+	uint64_t quit_usec;            /* 0: we were not told to end */
 	bool ending;
 	struct cistern_error err;
 };
@@ -145,10 +157,12 @@ static int end_all(struct serve *s)
 {
 	struct control quit = { .kind = CONTROL_QUIT };
 
-	if (s->ending)
+	if (s->ending || s->quit_usec)
 		return 0;
-	if (comm_rank(s->comm) != 0)
+	if (comm_rank(s->comm) != 0) {
+		s->quit_usec = s->now_usec + QUIT_USEC;
 		return send_control(0, &quit, s);
+	}
 	s->ending = true;
 	return send_to_others(s, CONTROL_END, 0);
 }
@@ -298,8 +312,8 @@ static int make_reader(struct serve *s)
 {
 	struct reader_options opt = { .arena = s->arena,
 		.near = s->near,
-		.memory = s->a.memory,
-		.memory_bytes = s->a.memory_bytes,
+		.memory = s->a.memory.at,
+		.memory_bytes = s->a.memory.bytes,
 		.self = comm_rank(s->comm),
 		.num_ranks = s->a.num,
 		.sender = { send_control, s },
@@ -311,40 +325,119 @@ static int make_reader(struct serve *s)
 	return reader_create(&opt, &s->reader);
 }
 
+static void say(const char *text)
+{
+	fprintf(stderr, "cistern agent: %s\n", text);
+}
+
+static void say_as_node(const struct serve *s, struct cistern_error err)
+{
+	cistern_error_prefix(&err, "node %u of %u (host %s)", s->a.self.node, s->a.num, s->a.self.host);
+	say(err.text);
+}
+
+static void look_again(struct serve *s, uint64_t pause_usec)
+{
+	s->pause_usec = pause_usec < AGAIN_USEC_MAX ? pause_usec : AGAIN_USEC_MAX;
+	s->again_usec = s->now_usec + s->pause_usec;
+}
+
 static int daemon_left(struct serve *s)
 {
 	int r;
 
 	link_destroy(s->link);
 	s->link = NULL;
-	s->again_usec = s->now_usec + AGAIN_USEC;
-	r = set_incarnation(s, comm_rank(s->comm), 0);
+	s->left = s->a.self.incarnation;
+	look_again(s, AGAIN_USEC);
+	r = reader_abandon(s->reader);
+	if (r == 0)
+		r = set_incarnation(s, comm_rank(s->comm), 0);
 	return r < 0 ? r : send_to_others(s, CONTROL_LEFT, 0);
 }
 
-/* Not before gets into the old daemon's memory have ended. */
-static int look_for_daemon(struct serve *s)
+/* There is none; or there is one that is not served, which is said once. */
+static void found_none(struct serve *s, const struct cistern_error *err)
+{
+	if (err->code == -ENOENT || err->code == -ECONNREFUSED || err->code == -ECONNRESET) {
+		s->unserved = (struct cistern_error){ 0 };
+		look_again(s, AGAIN_USEC);
+		return;
+	}
+	if (strcmp(err->text, s->unserved.text) != 0)
+		say_as_node(s, *err);
+	s->unserved = *err;
+	look_again(s, 2 * s->pause_usec);
+}
+
+static void free_old_memory(struct serve *s)
+{
+	while (s->old) {
+		struct old_memory *old = s->old;
+
+		s->old = old->next;
+		assembly_memory_free(&old->memory);
+		free(old);
+	}
+}
+
+/* A new daemon's memory takes the place of the old one's, which must stay until gets into it have ended. */
+static int find_daemon(struct serve *s)
+{
+	struct old_memory *old = calloc(1, sizeof(*old));
+	struct cistern_error err = { 0 };
+
+	if (!old)
+		return -ENOMEM;
+	if (assemble_again(&s->a, &old->memory, &err) < 0) {
+		free(old);
+		found_none(s, &err);
+		return 0;
+	}
+	old->next = s->old;
+	s->old = old;
+	return 0;
+}
+
+static int take_daemon(struct serve *s)
 {
 	struct cistern_error err = { 0 };
 	int r;
 
-	if (s->link || s->ending || s->now_usec < s->again_usec || reader_busy(s->reader))
-		return 0;
-	s->again_usec = s->now_usec + AGAIN_USEC;
-	if (assemble_again(&s->a, &err) < 0)
-		return 0;
 	s->a.members[comm_rank(s->comm)].incarnation = s->a.self.incarnation;
 	if (assemble_tell(&s->a, &err) < 0) {
 		s->a.members[comm_rank(s->comm)].incarnation = 0;
 		close(s->a.fd);
 		s->a.fd = -1;
+		found_none(s, &err);
 		return 0;
 	}
 	s->num_left--;
-	reader_set_memory(s->reader, s->a.memory, s->a.memory_bytes);
+	s->unserved = (struct cistern_error){ 0 };
+	reader_set_memory(s->reader, s->a.memory.at, s->a.memory.bytes);
 	r = link_create(s->a.fd, &s->link);
 	s->a.fd = -1;
 	return r < 0 ? r : send_to_others(s, CONTROL_JOINED, s->a.self.incarnation);
+}
+
+/* A daemon that was only not connected for a while may use its memory for something else: gets into it must have ended. */
+static bool must_wait(const struct serve *s)
+{
+	return s->a.self.incarnation == s->left && reader_reads_old(s->reader);
+}
+
+static int look_for_daemon(struct serve *s)
+{
+	int r = 0;
+
+	if (s->old && !reader_reads_old(s->reader))
+		free_old_memory(s);
+	if (s->link || s->ending || s->now_usec < s->again_usec)
+		return 0;
+	look_again(s, s->pause_usec);
+	if (s->a.fd < 0)
+		r = find_daemon(s);
+	return r < 0 || s->a.fd < 0 || must_wait(s) ? r : take_daemon(s);
 }
 
 /* ---- the loop */
@@ -467,13 +560,23 @@ static bool has_ended(struct serve *s)
 	return s->now_usec > s->end_usec || (!comm_busy(s->comm) && !arena_busy(s->arena));
 }
 
+static int check_quit(struct serve *s)
+{
+	if (s->ending || !s->quit_usec || s->now_usec <= s->quit_usec)
+		return 0;
+	return cistern_error_set(
+		&s->err, -ETIMEDOUT, "told to end, but host %s, which ends all, does not answer", s->a.members[0].host);
+}
+
 static int serve_loop(struct serve *s)
 {
 	int r = 0;
 
 	s->now_usec = s->active_usec = clock_usec();
 	while (!has_ended(s)) {
-		r = serve_once(s);
+		r = check_quit(s);
+		if (r == 0)
+			r = serve_once(s);
 		if (r < 0)
 			return r;
 		if (r > 0)
@@ -493,11 +596,6 @@ static int exit_status(int code)
 	case -ETIMEDOUT: return CISTERN_EXIT_TIMEOUT;
 	default: return CISTERN_EXIT_FAILED;
 	}
-}
-
-static void say(const char *text)
-{
-	fprintf(stderr, "cistern agent: %s\n", text);
 }
 
 /* Measures and tests of gets on one host ask for gets. */
@@ -539,11 +637,8 @@ static int prepare(struct serve *s)
 /* Whatever fails from here on is the end of all agents. */
 static void die(struct serve *s)
 {
-	struct cistern_error err = s->err;
-
-	cistern_error_prefix(&err, "node %u of %u (host %s)", s->a.self.node, s->a.num, s->a.self.host);
-	say(err.text);
-	comm_abort(s->comm, exit_status(err.code));
+	say_as_node(s, s->err);
+	comm_abort(s->comm, exit_status(s->err.code));
 }
 
 static int drop(uint32_t rank, enum comm_kind kind, uint8_t *bytes, size_t len, void *arg)
@@ -567,6 +662,7 @@ static void finish(struct serve *s)
 	holder_destroy(s->holder);
 	reader_destroy(s->reader);
 	near_destroy(s->near);
+	free_old_memory(s);
 	link_destroy(s->link);
 	wake_destroy(s->wake);
 	wire_msg_free(&s->out);

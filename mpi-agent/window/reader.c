@@ -29,6 +29,7 @@ struct list {
 	uint64_t id;
 	int status;
 	uint32_t left; /* ranges not yet done */
+	uint32_t generation;
 };
 
 struct range {
@@ -62,7 +63,8 @@ struct reader {
 	struct queue near;   /* ready, and read here */
 	struct queue cold;   /* likewise, and to be waited for; they count as reading */
 	struct read_batch *batch;
-	uint32_t num_lists;
+	uint32_t generation; /* a daemon's lists have one */
+	uint32_t num_lists, num_old;
 };
 
 /* ---- queues */
@@ -222,7 +224,10 @@ static void range_done(struct reader *r, struct range *g, int status)
 	if (--list->left)
 		return;
 	r->num_lists--;
-	r->opt.got(list->id, list->status, r->opt.arg);
+	if (list->generation == r->generation)
+		r->opt.got(list->id, list->status, r->opt.arg);
+	else
+		r->num_old--;
 	free(list);
 }
 
@@ -334,7 +339,9 @@ int reader_get(struct reader *r, uint64_t id, const struct reader_range *ranges,
 
 	if (!list)
 		return -ENOMEM;
-	*list = (struct list){ .id = id, .left = 1 }; /* our own, so that it does not end before all have been added */
+	*list = (struct list){
+		.id = id, .generation = r->generation, .left = 1
+	}; /* our own, so that it does not end before all have been added */
 	r->num_lists++;
 	for (size_t i = 0; i < num && e == 0;) {
 		struct reader_range all = ranges[i++];
@@ -624,6 +631,45 @@ int reader_step(struct reader *r, struct cistern_error *err)
 		return e;
 	arena_each_get(r->opt.arena, wake, r);
 	return step.error < 0 ? cistern_error_set(err, step.error, "out of memory") : num + e;
+}
+
+/* ---- a daemon that has gone */
+
+static void drop_ranges(struct reader *r, struct turn *all)
+{
+	while (all) {
+		struct turn *next = all->next;
+
+		range_done(r, range_of(all), -ECONNRESET);
+		all = next;
+	}
+}
+
+int reader_abandon(struct reader *r)
+{
+	struct step step = { .r = r };
+	struct remote *m, *next;
+	struct range *g;
+
+	r->generation++;
+	r->num_old = r->num_lists;
+	for (uint32_t i = 0; i < r->opt.num_ranks; i++)
+		drop_ranges(r, turns_take(r->ready, i));
+	drop_ranges(r, take_all(&r->near));
+	for (uint32_t i = 0; i < BUCKETS; i++)
+		for (m = r->buckets[i]; m; m = next) {
+			next = m->next;
+			drop_ranges(r, take_all(&m->waiting));
+			drop_if_unknown(r, m);
+		}
+	while ((g = pop(&r->cold)))
+		end_one(&step, g, -ECONNRESET);
+	return step.error;
+}
+
+bool reader_reads_old(const struct reader *r)
+{
+	return r->num_old > 0;
 }
 
 bool reader_busy(const struct reader *r)

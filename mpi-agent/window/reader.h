@@ -24,7 +24,13 @@ struct reader_options {
 };
 
 int reader_create(const struct reader_options *opt, struct reader **ret);
-void reader_set_memory(struct reader *r, uint8_t *memory, uint64_t bytes); /* of a new daemon; nothing is under way */
+/*
+ * The daemon has gone: got() tells nothing more of its lists, and ranges that MPI has not begun end. Those that it has begun still go into the memory
+ * of that daemon, for as long as reader_reads_old(). 0 or -errno of sending.
+ */
+int reader_abandon(struct reader *r);
+bool reader_reads_old(const struct reader *r);
+void reader_set_memory(struct reader *r, uint8_t *memory, uint64_t bytes); /* of a new daemon, after reader_abandon */
 void reader_destroy(struct reader *r);                                     /* lists that are under way are forgotten */
 
 /*

@@ -557,3 +557,67 @@ stop_agents_that_are_gone() {
 	[ "$(grep -c '\.prv$' "/proc/$(cat "$WORK/agent1.pid")/maps")" -le 5 ]
 	stop_agents
 }
+
+# ---- daemons that are mounted again
+
+@test "a restarted daemon has its agent though another one hangs" {
+	only_gets
+	start_fakes 2
+	segment 1 1 30000000 1
+	segment 1 2 100000 2
+	start_agents
+	tell 0 get 1 "$WORK/g1" 1 1 0 4096
+	fetched 0 1 0
+	kill -STOP "$(cat "$WORK/agent1.pid")"
+	tell 0 get 2 "$WORK/g2" 1 1 0 30000000
+	tell 0 get 3 "$WORK/g3" 1 2 0 100000
+	end_fake 0
+	start_fake 0
+	wait_until 60 said 0 '^assembled node=0'
+	tell 0 get 2 "$WORK/g4" 1 1 5 29000000
+	tell 0 get 5 "$WORK/g5" 1 2 0 100000
+	end_fake 0
+	start_fake 0
+	wait_until 60 said 0 '^assembled node=0'
+	tell 0 get 2 "$WORK/g6" 1 1 77 28000000
+	tell 0 get 7 "$WORK/g7" 1 2 1 99000
+	sleep 1 # nothing can show that nothing happens
+	refute said 0 '^got'
+	kill -CONT "$(cat "$WORK/agent1.pid")"
+	fetched 0 2 0
+	fetched 0 7 0
+	is "$(grep -c '^got' "$WORK/d0")" 2
+	cmp "$WORK/g6" <(cut_out "$WORK/s1/segment/00000001.seg" 77 28000000)
+	cmp "$WORK/g7" <(cut_out "$WORK/s1/segment/00000002.seg" 1 99000)
+	wait_until 60 has_one_memory "$(cat "$WORK/agent0.pid")"
+	stop_agents
+}
+
+has_one_memory() {
+	[ "$(grep -c memfd:fake "/proc/$1/maps")" -eq 1 ]
+}
+
+@test "a daemon that the agents do not serve is told why, now and then" {
+	start_fakes 2
+	start_agents
+	end_fake 1
+	rm "$WORK/s1/numbers"
+	start_fake 1
+	wait_until 60 said 1 "^refused $WORK/s1 is another store than before"
+	sleep 4 # nothing can show that nothing happens
+	[ "$(grep -c '^refused' "$WORK/d1")" -le 5 ]
+	is "$(grep -c 'is another store' "$WORK/agents.log")" 1
+	stop_agents
+}
+
+# ---- told to end
+
+@test "agents that are told to end do so though the first one hangs" {
+	start_fakes 2
+	start_agents
+	kill -STOP "$(cat "$WORK/agent0.pid")"
+	kill -TERM "$(cat "$WORK/agent1.pid")"
+	agents_end 6
+	wait_until 60 no_agents
+	says_in_log "told to end, but host $(hostname), which ends all, does not answer"
+}
