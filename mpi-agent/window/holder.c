@@ -5,7 +5,8 @@
  * not read there any more, it is unmapped. A reader that asks meanwhile gets a new mapping, or -ENOENT.
  *
  * Beyond what is wanted, the one that was asked for longest ago goes for each that comes, and nobody waits. Only where nothing more can be
- * mapped (a reader that hangs keeps all that it knows) who asks waits for what has been retired.
+ * mapped (a reader that hangs keeps all that it knows) who asks waits for what has been retired, and what goes then is what no reader knows
+ * who has not given back something else.
  */
 #include "mpi-agent/window/holder.h"
 
@@ -19,10 +20,10 @@
 
 #include "mpi-agent/window/files.h"
 
-#define MAPPINGS_MAX    30000u /* the kernel allows 65530 of all kinds; the holes between them are such, too */
-#define MAPPINGS_WANTED 24000u
-#define BUCKETS         4096u
-#define SOON_BYTES_MAX  (16ull << 20)
+#define MAPPINGS_WANTED \
+	20000u /* half as many more at most: the kernel allows 65530 of all kinds, and holes between them are such */
+#define BUCKETS        4096u
+#define SOON_BYTES_MAX (16ull << 20)
 
 struct mapping {
 	TAILQ_ENTRY(mapping) in_order;
@@ -54,15 +55,22 @@ struct holder {
 	uint64_t live_bytes;
 	struct bucket by_number[BUCKETS], by_segment[BUCKETS]; /* by_segment: live ones */
 	STAILQ_HEAD(, asker) line;
+	uint32_t *owed; /* owned; per rank: retired ones that it knows */
+	uint8_t *owing; /* owned; a bit per rank that owes something */
 };
 
-/* A test of readers whose segments come and go has few. */
+/* Tests do with few. */
 static void set_limits(struct holder *h)
 {
 	const char *wanted = getenv("CISTERN_AGENT_MAPPINGS");
 
 	h->num_wanted = wanted && atoi(wanted) > 0 ? (uint32_t)atoi(wanted) : MAPPINGS_WANTED;
-	h->num_max = h->num_wanted < MAPPINGS_WANTED ? h->num_wanted + 1 : MAPPINGS_MAX;
+	h->num_max = h->num_wanted + h->num_wanted / 2;
+}
+
+static size_t rank_bytes(const struct holder *h)
+{
+	return (h->num_ranks + 7) / 8;
 }
 
 int holder_create(const char *store, struct arena *arena, uint32_t num_ranks, const struct control_sender *sender,
@@ -79,9 +87,13 @@ int holder_create(const char *store, struct arena *arena, uint32_t num_ranks, co
 	TAILQ_INIT(&h->retired);
 	STAILQ_INIT(&h->line);
 	set_limits(h);
+	h->owed = calloc(num_ranks, sizeof(*h->owed));
+	h->owing = calloc(rank_bytes(h), 1);
 	h->dirfd = files_open_store(store);
 	if (h->dirfd < 0)
 		r = h->dirfd;
+	else if (!h->owed || !h->owing)
+		r = -ENOMEM;
 	if (r == 0) {
 		h->inotify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
 		snprintf(path, sizeof(path), "/proc/self/fd/%d", h->dirfd);
@@ -118,6 +130,8 @@ void holder_destroy(struct holder *h)
 		STAILQ_REMOVE_HEAD(&h->line, in_line);
 		free(asker);
 	}
+	free(h->owed);
+	free(h->owing);
 	if (h->dirfd >= 0)
 		close(h->dirfd);
 	if (h->inotify >= 0)
@@ -132,17 +146,34 @@ int holder_fd(const struct holder *h)
 
 /* ---- who reads a mapping */
 
+static bool has_bit(const uint8_t *bits, uint32_t rank)
+{
+	return bits[rank / 8] >> rank % 8 & 1;
+}
+
+static void set_bit(uint8_t *bits, uint32_t rank, bool value)
+{
+	if (has_bit(bits, rank) != value)
+		bits[rank / 8] ^= (uint8_t)(1u << rank % 8);
+}
+
 static bool knows(const struct mapping *m, uint32_t rank)
 {
-	return m->readers[rank / 8] >> rank % 8 & 1;
+	return has_bit(m->readers, rank);
 }
 
 static void set_knows(struct mapping *m, uint32_t rank, bool value)
 {
 	if (knows(m, rank) == value)
 		return;
-	m->readers[rank / 8] ^= (uint8_t)(1u << rank % 8);
+	set_bit(m->readers, rank, value);
 	m->num_readers += value ? 1 : UINT32_MAX;
+}
+
+static void add_owed(struct holder *h, uint32_t rank, int num)
+{
+	h->owed[rank] += (uint32_t)num;
+	set_bit(h->owing, rank, h->owed[rank] > 0);
 }
 
 static void remove_mapping(struct holder *h, struct mapping *m)
@@ -166,8 +197,10 @@ static int retire(struct holder *h, struct mapping *m)
 	h->num_live--;
 	h->live_bytes -= m->room;
 	for (uint32_t rank = 0; rank < h->num_ranks && r == 0; rank++)
-		if (knows(m, rank))
+		if (knows(m, rank)) {
+			add_owed(h, rank, 1);
 			r = h->sender.send(rank, &c, h->sender.arg);
+		}
 	if (r == 0 && m->num_readers == 0)
 		remove_mapping(h, m);
 	return r;
@@ -216,7 +249,7 @@ static int make_mapping(struct holder *h, uint32_t segment, int fd, uint64_t roo
 		return r;
 	if (h->num >= h->num_max)
 		return -ENOMEM;
-	m = calloc(1, sizeof(*m) + (h->num_ranks + 7) / 8);
+	m = calloc(1, sizeof(*m) + rank_bytes(h));
 	if (!m)
 		return -ENOMEM;
 	r = arena_map(h->arena, fd, room, &m->at);
@@ -274,13 +307,32 @@ static bool is_full(int status)
 	return status == -ENOMEM || status == -ENOSPC;
 }
 
+static bool has_owing_reader(const struct holder *h, const struct mapping *m)
+{
+	for (size_t i = 0; i < rank_bytes(h); i++)
+		if (m->readers[i] & h->owing[i])
+			return true;
+	return false;
+}
+
+/* What is given back soon, if anything is. */
+static struct mapping *next_to_go(const struct holder *h)
+{
+	struct mapping *m = TAILQ_FIRST(&h->live);
+
+	while (m && has_owing_reader(h, m))
+		m = TAILQ_NEXT(m, in_order);
+	return m;
+}
+
 /* 0, or an error; is_full(): not before something that has been retired is unmapped, if there is such. */
 static int find_with_room(struct holder *h, uint32_t segment, struct mapping **ret, uint64_t *ret_len)
 {
 	int r = find_mapping(h, segment, ret, ret_len), e = 0;
+	struct mapping *m;
 
-	while (e == 0 && is_full(r) && TAILQ_EMPTY(&h->retired) && !TAILQ_EMPTY(&h->live)) {
-		e = retire(h, TAILQ_FIRST(&h->live));
+	while (e == 0 && is_full(r) && (m = next_to_go(h))) {
+		e = retire(h, m);
 		r = e ? e : find_mapping(h, segment, ret, ret_len);
 	}
 	return r;
@@ -346,8 +398,10 @@ int holder_on_control(struct holder *h, uint32_t rank, const struct control *c)
 		return 0;
 	if (c->kind == CONTROL_SOON && c->at < m->room)
 		arena_will_need(h->arena, m->at, c->at, c->len < SOON_BYTES_MAX ? c->len : SOON_BYTES_MAX);
-	if (c->kind == CONTROL_RETIRED) {
+	if (c->kind == CONTROL_RETIRED && knows(m, rank)) {
 		set_knows(m, rank, false);
+		if (m->retired)
+			add_owed(h, rank, -1);
 		if (m->retired && m->num_readers == 0) {
 			remove_mapping(h, m);
 			return answer_waiting(h);

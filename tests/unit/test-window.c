@@ -17,10 +17,11 @@
 #include "tests/lib/remove_tree.h"
 #include "tests/lib/tap.h"
 
-#define SAID_MAX 70000
+#define SAID_MAX 2000
 #define SELF     0u
 #define OTHER    1u
-#define MAPPINGS 30000u /* that a holder may have */
+#define HANGS    2u
+#define MAPPINGS 300u /* that a holder may have here */
 
 static char dir[] = "/tmp/test-window.XXXXXX";
 
@@ -118,7 +119,8 @@ static int note(uint32_t rank, const struct control *m, void *arg)
 {
 	struct said *s = arg;
 
-	(void)rank;
+	if (rank == HANGS)
+		return 0;
 	must(s->num < SAID_MAX, "too much is said");
 	s->all[s->num++] = *m;
 	return 0;
@@ -174,11 +176,16 @@ static void let_go(struct held *h)
 	free(h);
 }
 
-static void say(struct held *h, enum control_kind kind, uint32_t segment, uint64_t mapping)
+static void say_as(struct held *h, uint32_t rank, enum control_kind kind, uint32_t segment, uint64_t mapping)
 {
 	struct control c = { .kind = kind, .segment = segment, .mapping = mapping };
 
-	must(holder_on_control(h->holder, OTHER, &c) == 0, "a message");
+	must(holder_on_control(h->holder, rank, &c) == 0, "a message");
+}
+
+static void say(struct held *h, enum control_kind kind, uint32_t segment, uint64_t mapping)
+{
+	say_as(h, OTHER, kind, segment, mapping);
 }
 
 /* Each RETIRE since from is answered. */
@@ -226,6 +233,26 @@ static void test_many(void)
 	is_int(h->said.num, before + 1, "what is mapped is told at once");
 	say(h, CONTROL_ASK, 0, 0);
 	ok(last(&h->said)->status == 0 && last(&h->said)->segment == 0, "what was retired is mapped again");
+	let_go(h);
+}
+
+/* A reader that hangs gives nothing back of the many that it knows, the oldest and some others. */
+static void test_hanging(void)
+{
+	struct held *h = hold(1ull << 43);
+
+	for (uint32_t i = 0; i < MAPPINGS / 2; i++)
+		say_as(h, HANGS, CONTROL_ASK, i, 0);
+	for (uint32_t i = MAPPINGS / 2; i < MAPPINGS + 10; i++) {
+		uint32_t before = h->said.num;
+
+		say(h, CONTROL_ASK, i, 0);
+		if (i % 10 == 0)
+			say_as(h, HANGS, CONTROL_ASK, i, 0);
+		give_back(h, before);
+	}
+	ok(all_good(&h->said), "another one is not refused");
+	is_int(count(&h->said, CONTROL_ANSWER, 0), MAPPINGS / 2 + 10, "nor does it wait");
 	let_go(h);
 }
 
@@ -418,13 +445,14 @@ int main(void)
 {
 	char path[100];
 
-	must(mkdtemp(dir) != NULL, dir);
+	must(mkdtemp(dir) != NULL && setenv("CISTERN_AGENT_MAPPINGS", "200", 1) == 0, dir);
 	snprintf(path, sizeof(path), "%s/segment", dir);
 	must(mkdir(path, 0700) == 0, path);
 	test_answered_with_an_error();
 	test_retired_while_retiring();
 	test_near_later();
 	test_many();
+	test_hanging();
 	test_large();
 	remove_tree(dir);
 	return done_testing();
