@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/array.h"
 #include "format/base/drain_layout.h"
 
 #define ENTRY_BYTES 90u
@@ -47,28 +48,28 @@ void wire_shared_free(struct wire_shared_list *list)
 {
 	truncate_list(list, 0);
 	free(list->at);
+	idmap_free(&list->index);
 	*list = (struct wire_shared_list){ 0 };
+}
+
+static bool fits(const struct wire_shared_list *list, const struct wire_shared *f)
+{
+	return strlen(f->path) < PATH_BYTES && strlen(f->shown) < PATH_BYTES &&
+	       (list->stays_here || list->bytes + entry_bytes(f) <= WIRE_SHARED_BYTES);
 }
 
 int wire_shared_add(struct wire_shared_list *list, const struct wire_shared *f)
 {
-	size_t bytes = entry_bytes(f);
 	char *path, *shown;
 
-	if (strlen(f->path) >= PATH_BYTES || strlen(f->shown) >= PATH_BYTES || list->bytes + bytes > WIRE_SHARED_BYTES)
+	if (!fits(list, f))
 		return -ENOSPC;
-	if (list->num == list->cap) {
-		size_t cap = list->cap ? 2 * list->cap : 16;
-		struct wire_shared *grown = reallocarray(list->at, cap, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		list->at = grown;
-		list->cap = cap;
-	}
+	if (array_room(&list->at, &list->cap, list->num, sizeof(*list->at)) < 0)
+		return -ENOMEM;
 	path = strdup(f->path);
 	shown = strdup(f->shown);
-	if (!path || !shown) {
+	if (!path || !shown ||
+		(!wire_shared_find(list, f->ino) && idmap_set(&list->index, f->ino, list->num + 1) < 0)) {
 		free(path);
 		free(shown);
 		return -ENOMEM;
@@ -76,16 +77,16 @@ int wire_shared_add(struct wire_shared_list *list, const struct wire_shared *f)
 	list->at[list->num] = *f;
 	list->at[list->num].path = path;
 	list->at[list->num++].shown = shown;
-	list->bytes += bytes;
+	list->bytes += entry_bytes(f);
 	return 0;
 }
 
+/* The index may be of an entry that a list that could not be decoded had. */
 struct wire_shared *wire_shared_find(const struct wire_shared_list *list, uint64_t ino)
 {
-	for (size_t i = 0; i < list->num; i++)
-		if (list->at[i].ino == ino)
-			return &list->at[i];
-	return NULL;
+	uint64_t i = idmap_get(&list->index, ino);
+
+	return i > 0 && i <= list->num && list->at[i - 1].ino == ino ? &list->at[i - 1] : NULL;
 }
 
 void wire_shared_encode(const struct wire_shared_list *list, struct buf *out)
@@ -141,7 +142,7 @@ int wire_shared_decode(const void *bytes, size_t len, struct wire_shared_list *l
 		cursor_str(&c, shown, PATH_BYTES);
 		f.in_place = flags & IN_PLACE;
 		f.failed = flags & FAILED;
-		r = cursor_ok(&c) && flags <= (IN_PLACE | FAILED) && f.layout < DRAIN_LAYOUT_END
+		r = cursor_ok(&c) && f.ino > 0 && flags <= (IN_PLACE | FAILED) && f.layout < DRAIN_LAYOUT_END
 			    ? wire_shared_add(list, &f)
 			    : -EBADMSG;
 	}

@@ -9,9 +9,10 @@
 #include <stdint.h>
 
 #include "format/base/cursor.h"
+#include "format/base/idmap.h"
 #include "format/wire/wire.h"
 
-#define WIRE_SHARED_BYTES (3u << 20) /* a list is no longer, encoded: it fits a frame */
+#define WIRE_SHARED_BYTES (3u << 20) /* a list that is to go over a wire is no longer, encoded: it fits a frame */
 
 struct wire_shared {
 	uint64_t ino;
@@ -40,14 +41,16 @@ struct wire_shared {
 struct wire_shared_list {       /* zero-initialised = empty */
 	struct wire_shared *at; /* owned */
 	size_t num, cap;
-	size_t bytes; /* encoded */
+	struct idmap index; /* owned: inode -> its place in at + 1 */
+	size_t bytes;       /* encoded */
+	bool stays_here;    /* it goes over no wire: as long as there is memory for it */
 };
 
 /* Is there something of f to be done in this part, of those that all nodes do? */
 bool wire_shared_has_part(const struct wire_shared *f, enum wire_part part);
 
 void wire_shared_free(struct wire_shared_list *list);
-/* Copies f, path and shown too. -ENOMEM; -ENOSPC: the list is as long as may be. */
+/* Copies f, path and shown too. f->ino is not 0. -ENOMEM; -ENOSPC: the list is as long as may be. */
 int wire_shared_add(struct wire_shared_list *list, const struct wire_shared *f);
 struct wire_shared *wire_shared_find(const struct wire_shared_list *list, uint64_t ino); /* NULL: not in it */
 void wire_shared_encode(const struct wire_shared_list *list, struct buf *out);

@@ -176,8 +176,7 @@ static int run_one(struct carrying *c, uint32_t node, enum wire_part part, struc
 	opt.named_arg = c;
 	opt.lost = c->set->lost;
 	opt.num_lost = c->set->num_nodes;
-	opt.shared = c->shared.at;
-	opt.num_shared = c->shared.num;
+	opt.shared = c->shared;
 	opt.watcher = (struct drain_watcher){ .step = on_step,
 		.tick = on_tick,
 		.error = on_error,
@@ -199,6 +198,7 @@ static int run_files(struct carrying *c, uint32_t node, struct cistern_error *er
 	int r = 0;
 
 	wire_shared_free(&c->shared);
+	c->shared.stays_here = true;
 	for (size_t i = 0; r == 0 && i < sizeof(parts) / sizeof(parts[0]); i++)
 		r = run_one(c, node, parts[i], err);
 	return r;

@@ -360,9 +360,9 @@ int blob_shared(struct session *s)
 	int r = 0;
 
 	shared_count(s);
-	for (size_t i = 0; r == 0 && i < s->opt->num_shared; i++)
-		if (wire_shared_has_part(&s->opt->shared[i], s->opt->part))
-			r = carry_file(s, &s->opt->shared[i]);
+	for (size_t i = 0; r == 0 && i < s->opt->shared.num; i++)
+		if (wire_shared_has_part(&s->opt->shared.at[i], s->opt->part))
+			r = carry_file(s, &s->opt->shared.at[i]);
 	return r;
 }
 

@@ -6,10 +6,10 @@
 
 #include <pthread.h>
 
+#include "format/base/idmap.h"
 #include "mpi-agent/plan/window.h"
 #include "mpi-agent/replay/copy.h"
 #include "mpi-agent/replay/fetch.h"
-#include "mpi-agent/replay/idmap.h"
 
 struct copy_buffer {
 	uint8_t *data; /* owned; NULL until first used */

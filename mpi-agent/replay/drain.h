@@ -129,11 +129,10 @@ struct drain_options {
 	size_t num_filters;
 	const uint64_t *left_alone; /* inodes whose data are not touched: they are being written (borrowed) */
 	size_t num_left_alone;
-	const struct wire_shared *shared; /* borrowed: those of this session, but in WIRE_PART_BEGIN */
-	size_t num_shared;
-	const char *intent_path; /* a file for moves that are not reported yet (intent.h); NULL: none is kept */
-	const char *steps_path;  /* of a dead store: a file that the steps are reported to (steps.h); NULL: none */
-	struct steps *steps; /* the same, open already (borrowed); of a store that is drained in parts. NULL: none */
+	struct wire_shared_list shared; /* borrowed: those of this session, but in WIRE_PART_BEGIN */
+	const char *intent_path;        /* a file for moves that are not reported yet (intent.h); NULL: none is kept */
+	const char *steps_path; /* of a dead store: a file that the steps are reported to (steps.h); NULL: none */
+	struct steps *steps;    /* the same, open already (borrowed); of a store that is drained in parts. NULL: none */
 	/* By node: its name when its store is not there: what it had is zeros and listed. Borrowed; NULL: all are there. */
 	const char *const *lost;
 	uint32_t num_lost;                   /* how many nodes lost tells of */

@@ -9,10 +9,10 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "format/base/idmap.h"
 #include "format/store/steps.h"
 #include "format/store/store.h"
 #include "mpi-agent/replay/drain.h"
-#include "mpi-agent/replay/idmap.h"
 #include "mpi-agent/replay/intent.h"
 #include "format/manifest/manifest.h"
 #include "mpi-agent/sink/sink.h"

@@ -309,10 +309,10 @@ static int write_file(struct session *s, const struct wire_shared *f)
 /* What is to be done in this part, as far as it can be known without looking: the files are dealt out over the nodes. */
 void shared_count(struct session *s)
 {
-	for (size_t i = 0; i < s->opt->num_shared; i++)
-		if (wire_shared_has_part(&s->opt->shared[i], s->opt->part)) {
+	for (size_t i = 0; i < s->opt->shared.num; i++)
+		if (wire_shared_has_part(&s->opt->shared.at[i], s->opt->part)) {
 			s->progress.planned_files++;
-			session_plan(s, s->opt->shared[i].size / (s->opt->num_nodes ? s->opt->num_nodes : 1));
+			session_plan(s, s->opt->shared.at[i].size / (s->opt->num_nodes ? s->opt->num_nodes : 1));
 		}
 }
 
@@ -321,8 +321,8 @@ int shared_write(struct session *s)
 	int r = 0;
 
 	shared_count(s);
-	for (size_t i = 0; r == 0 && i < s->opt->num_shared; i++)
-		r = write_file(s, &s->opt->shared[i]);
+	for (size_t i = 0; r == 0 && i < s->opt->shared.num; i++)
+		r = write_file(s, &s->opt->shared.at[i]);
 	return r;
 }
 
@@ -362,29 +362,24 @@ static int not_begun(struct session *s, const struct inode *in, const struct fil
 
 int shared_publish(struct session *s, const struct inode *in, const struct file_place *place)
 {
+	const struct wire_shared *f = wire_shared_find(&s->opt->shared, in->ino);
 	char node[HOSTS_NODE_BYTES];
 
-	for (size_t i = 0; i < s->opt->num_shared; i++) {
-		const struct wire_shared *f = &s->opt->shared[i];
-
-		if (f->ino != in->ino)
-			continue;
-		if (f->failed && f->failed_errno == EBUSY)
-			return session_late(s, in->ino, place->path, OVERTAKEN);
-		if (f->failed && f->failed_errno)
-			return session_fail(s, in->ino, place->path, -(int)f->failed_errno,
-				"%s could not write its part of it (%s); it stays in the stores",
-				hosts_node_text(s->opt->store, f->failed_node, node), strerror((int)f->failed_errno));
-		if (f->failed)
-			return session_fail(s, in->ino, place->path, -EIO,
-				"not every node could write its part of it; it stays in the stores");
-		if (!f->in_place &&
-			!(in->flags & INODE_NEW)) /* by an agent before us, and it has been written to since */
-			return session_late(s, in->ino, place->path, OVERTAKEN);
-		return f->layout == DRAIN_LAYOUT_CANONICAL ? file_publish_shared(s, in, place, f)
-							   : blob_publish(s, in, place, f);
-	}
-	return not_begun(s, in, place);
+	if (!f)
+		return not_begun(s, in, place);
+	if (f->failed && f->failed_errno == EBUSY)
+		return session_late(s, in->ino, place->path, OVERTAKEN);
+	if (f->failed && f->failed_errno)
+		return session_fail(s, in->ino, place->path, -(int)f->failed_errno,
+			"%s could not write its part of it (%s); it stays in the stores",
+			hosts_node_text(s->opt->store, f->failed_node, node), strerror((int)f->failed_errno));
+	if (f->failed)
+		return session_fail(s, in->ino, place->path, -EIO,
+			"not every node could write its part of it; it stays in the stores");
+	if (!f->in_place && !(in->flags & INODE_NEW)) /* by an agent before us, and it has been written to since */
+		return session_late(s, in->ino, place->path, OVERTAKEN);
+	return f->layout == DRAIN_LAYOUT_CANONICAL ? file_publish_shared(s, in, place, f)
+						   : blob_publish(s, in, place, f);
 }
 
 /* Of one that has no name any more, or could not get it now. */
@@ -400,8 +395,8 @@ int shared_leave(struct session *s)
 {
 	int r = 0;
 
-	for (size_t i = 0; r >= 0 && i < s->opt->num_shared; i++) {
-		const struct wire_shared *f = &s->opt->shared[i];
+	for (size_t i = 0; r >= 0 && i < s->opt->shared.num; i++) {
+		const struct wire_shared *f = &s->opt->shared.at[i];
 
 		if (!is_temporary(f) || !s->opt->num_nodes || place_ino(f->ino, s->opt->num_nodes) != s->opt->node)
 			continue;

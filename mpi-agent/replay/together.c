@@ -266,8 +266,8 @@ int together_help(struct session *s)
 {
 	int r = 0;
 
-	for (size_t i = 0; r == 0 && s->opt->convert && s->opt->convert->now && i < s->opt->num_shared; i++) {
-		const struct wire_shared *f = &s->opt->shared[i];
+	for (size_t i = 0; r == 0 && s->opt->convert && s->opt->convert->now && i < s->opt->shared.num; i++) {
+		const struct wire_shared *f = &s->opt->shared.at[i];
 
 		r = s->opt->part == WIRE_PART_PACK   ? pack(s, f)
 		    : s->opt->part == WIRE_PART_MAKE ? make(s, f)
@@ -282,10 +282,9 @@ int together_help(struct session *s)
 
 static const struct wire_shared *find(const struct session *s, uint64_t ino)
 {
-	for (size_t i = 0; s->opt->part == WIRE_PART_CONVERT && i < s->opt->num_shared; i++)
-		if (s->opt->shared[i].ino == ino && HOME(&s->opt->shared[i]) == s->opt->node)
-			return &s->opt->shared[i];
-	return NULL;
+	const struct wire_shared *f = s->opt->part == WIRE_PART_CONVERT ? wire_shared_find(&s->opt->shared, ino) : NULL;
+
+	return f && HOME(f) == s->opt->node ? f : NULL;
 }
 
 static void add_fact(struct convert_result *res, const char *name, uint64_t value)

@@ -391,8 +391,6 @@ void written_part(struct written *j, unsigned int node, enum wire_part part, uin
 		.base_dirfd = -1,
 		.verify = DRAIN_VERIFY_READ,
 		.buffer_bytes = buffer,
-		.shared = &j->shared,
-		.num_shared = j->num_shared,
 		.watcher = { .step = on_step,
 			.fetch = on_fetch,
 			.fetched = on_fetched,
@@ -407,6 +405,8 @@ void written_part(struct written *j, unsigned int node, enum wire_part part, uin
 	struct drain_result res;
 	char name[64];
 
+	if (j->num_shared)
+		world_must(wire_shared_add(&opt.shared, &j->shared), "list");
 	opt.watcher.occupied = j->taken ? on_occupied : NULL;
 	j->part = part;
 	j->node = node;
@@ -423,6 +423,7 @@ void written_part(struct written *j, unsigned int node, enum wire_part part, uin
 		tap_diag("part %d on node %u: %s", (int)part, node, err.text);
 	}
 	close(opt.to_dirfd);
+	wire_shared_free(&opt.shared);
 	store_abandon(opt.store);
 	store_remove_snapshot(j->dir[node], name);
 }

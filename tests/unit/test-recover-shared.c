@@ -299,6 +299,55 @@ static void test_name_twice(struct written *j, unsigned int winner)
 	written_end(j, false);
 }
 
+/* ---- more shared files than a message between nodes could list */
+
+#define MANY     2000u
+#define MANY_DIR 240 /* letters of the name of each of the directories above them */
+
+/* Directories, one in the other, as all nodes know them. Returns the innermost one. */
+static uint64_t make_deep(struct written *j, unsigned int depth)
+{
+	uint64_t dir = STATE_ROOT_INO;
+
+	for (unsigned int i = 0; i < depth; i++) {
+		uint64_t ino = place_first_ino(0) + 1 + i;
+
+		for (unsigned int n = 0; n < WRITTEN_NODES; n++) {
+			struct record rec = {
+				.type = RECORD_CREATE, .ino = ino, .mode = S_IFDIR | 0755, .parent = dir
+			};
+
+			memset(rec.name, 'd', MANY_DIR);
+			written_record(j, n, &rec);
+		}
+		dir = ino;
+	}
+	return dir;
+}
+
+static void test_many(struct written *j, unsigned int num)
+{
+	struct manifest_totals res;
+	uint64_t dir;
+
+	written_start(j, 2);
+	dir = make_deep(j, 3);
+	for (unsigned int i = 0; i < num; i++) {
+		struct record rec = { .type = RECORD_CREATE, .mode = S_IFREG | 0644, .parent = dir };
+		struct record share = { .type = RECORD_SHARE };
+
+		share.ino = rec.ino = place_first_ino(0) + 100 + i;
+		snprintf(rec.name, sizeof(rec.name), "file-%u", i);
+		written_record(j, 0, &rec);
+		written_record(j, 0, &share);
+	}
+	for (unsigned int n = 0; n < WRITTEN_NODES; n++)
+		store_abandon(j->store[n]);
+	ok(recover(j, j->backing, 0, &res) == 0 && res.failed == 0, "%u shared files of one home", num);
+	is_u64(res.files, num + 1, "all of them have been carried");
+	written_end(j, false);
+}
+
 int main(int argc, char **argv)
 {
 	uint64_t seeds = argc > 1 ? strtoull(argv[1], NULL, 10) : 8, first = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
@@ -314,6 +363,7 @@ int main(int argc, char **argv)
 	test_unknown_writers(j);
 	for (unsigned int winner = 0; winner < WRITTEN_NODES; winner++)
 		test_name_twice(j, winner);
+	test_many(j, MANY);
 	free(j);
 	return done_testing();
 }

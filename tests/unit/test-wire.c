@@ -326,7 +326,7 @@ int main(void)
 	test_pair();
 	test_unread();
 	test_descriptor();
-	corpus_check("wire-shared", is_taken, 10, 6);
+	corpus_check("wire-shared", is_taken, 11, 6);
 	if (ok(mkdtemp(dir) != NULL, "a directory")) {
 		test_socket(dir);
 		test_backlog(dir);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /* Open addressing with linear probing, at most half full; keys are never taken out. */
-#include "mpi-agent/replay/idmap.h"
+#include "format/base/idmap.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
-#ifndef MPI_AGENT_REPLAY_IDMAP_H
-#define MPI_AGENT_REPLAY_IDMAP_H
+#ifndef FORMAT_BASE_IDMAP_H
+#define FORMAT_BASE_IDMAP_H
 
 /* A hash table from inode numbers (not 0) to numbers. Zero-initialised = empty. */
 
