@@ -700,7 +700,7 @@ static int session_open(struct session *s, const struct drain_options *opt)
 	s->to = opt->sink;
 	r = !s->steps ? -ENOMEM : s->to ? 0 : sink_posix_create(opt->to_dirfd, &s->to);
 	if (r == 0 && !opt->in_place && opt->base_dirfd >= 0)
-		r = sink_posix_create(opt->base_dirfd, &s->base);
+		r = sink_posix_create_to_read(opt->base_dirfd, &s->base);
 	if (r == 0 && opt->intent_path)
 		r = intent_open(opt->intent_path, &s->intent);
 	if (r == 0 && opt->in_place)

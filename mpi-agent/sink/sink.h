@@ -5,7 +5,8 @@
 /*
  * A sink is where drained data go: the only code that touches the destination directory. Paths are relative to its
  * root ("." is the root itself), components are never followed through symbolic links. All functions return 0 (or
- * what is said) or -errno. Names are one thread's; functions on an open file may run beside them in another thread.
+ * what is said) or -errno. Modes stop nobody who owns what they are of: rights that are missing are taken and given back.
+ * Names are one thread's; functions on an open file may run beside them in another thread.
  */
 
 #include <stdbool.h>
@@ -91,6 +92,8 @@ struct sink_file {
  * the process ends, as by SIGKILL, right after the N-th call that changed the directory.
  */
 int sink_posix_create(int dirfd, struct sink **ret); /* dirfd is duplicated */
+/* The same for who only reads: what its owner may not, it does not either, and no mode is changed for that. */
+int sink_posix_create_to_read(int dirfd, struct sink **ret);
 
 void sink_destroy(struct sink *s);         /* NULL is fine */
 void sink_file_close(struct sink_file *f); /* NULL is fine */

@@ -4,6 +4,10 @@
  * following links, so that nobody who may write to the backing directory can lead a drain out of it. The last
  * directories are kept open; those whose names have changed stay open until sync_names has synced them.
  *
+ * Modes are for applications. A file that is read-only by now, or lies in such a directory, could be written when it was: where we are
+ * refused what is ours, we take the rights that the owner lacks for as long as the file, or the directory, is open, unless its attributes are set
+ * before. Who is killed in between leaves them, until a later session sets the attributes.
+ *
  * Calls that change something are counted: the crash tests end the process after any one of them.
  */
 #include "mpi-agent/sink/sink.h"
@@ -32,16 +36,19 @@
 #define XATTR_ROOM    (1u << 20) /* bytes; a device with so many is not full for an attribute */
 #define PAST_NOT_YET  (-1)
 #define PAST_NEVER    (-2)
+#define TRIES         3u /* another process may take away again what it, and we, have taken */
 
 struct open_dir {
 	char *path; /* owned; NULL: the path is no longer its own, kept only to be synced */
 	int fd;
+	mode_t taken; /* rights of its owner that are to be given back */
 	bool used, changed;
 };
 
 struct sink_posix {
 	struct sink sink;
-	int root; /* owned */
+	bool reads; /* and leaves all modes as they are */
+	int root;   /* owned */
 	struct open_dir dirs[DIRS_CACHED];
 	unsigned int next_victim;
 	int names_error; /* the first one of a directory that was synced: what was in it may not be durable, for good */
@@ -54,6 +61,7 @@ struct posix_file {
 	struct sink_posix *sink; /* borrowed */
 	int fd;                  /* owned */
 	int past_fd;             /* owned: the same by O_DIRECT; PAST_NOT_YET, PAST_NEVER */
+	mode_t taken;            /* as in open_dir */
 	bool path_only;          /* opened by O_PATH */
 };
 
@@ -77,16 +85,94 @@ static int changed(struct sink_posix *p, int r)
 	return r < 0 ? -saved : 0;
 }
 
+/* The way to an object that is open by O_PATH: its magic link leads to the object itself, also to a symbolic link. */
+static const char *magic_link(int fd, char out[64])
+{
+	snprintf(out, 64, "/proc/self/fd/%d", fd);
+	return out;
+}
+
+/* ---- rights */
+
+/* A change of mode by who is not of its group would take the bit. */
+static bool would_lose_group_id(const struct stat *st)
+{
+	return st->st_mode & S_ISGID && !group_member(st->st_gid);
+}
+
+/* So that its owner has these. False: it is not ours, or cannot be. */
+static bool take_rights(struct sink_posix *p, int fd, mode_t rights, mode_t *taken)
+{
+	char link[64];
+	struct stat st;
+
+	if (p->reads || fstat(fd, &st) || st.st_uid != geteuid() || S_ISLNK(st.st_mode) || would_lose_group_id(&st))
+		return false;
+	rights &= ~st.st_mode;
+	if (rights && changed(p, chmod(magic_link(fd, link), (st.st_mode & 07777) | rights)) < 0)
+		return false;
+	*taken |= rights;
+	return true;
+}
+
+static void give_back(struct sink_posix *p, int fd, mode_t *taken)
+{
+	char link[64];
+	struct stat st;
+
+	if (*taken && fstat(fd, &st) == 0)
+		(void)changed(p, chmod(magic_link(fd, link), st.st_mode & 07777 & ~*taken));
+	*taken = 0;
+}
+
+/* r is of a call with names in one, and perhaps in other: is it to be done again? */
+static bool may_now(struct sink_posix *p, int r, struct open_dir *one, struct open_dir *other, unsigned int *tries)
+{
+	bool taken;
+
+	if (r != -EACCES || ++*tries > TRIES)
+		return false;
+	taken = take_rights(p, one->fd, S_IRWXU, &one->taken);
+	return (other && take_rights(p, other->fd, S_IRWXU, &other->taken)) || taken;
+}
+
+/* Opens what has that name, once more, with these rights. */
+static int open_taking(struct sink_posix *p, int dir, const char *name, int flags, mode_t rights, mode_t *taken)
+{
+	int at = openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC), fd = -1;
+	char link[64];
+
+	if (at < 0)
+		return -errno;
+	for (unsigned int tries = 0; fd < 0 && tries < TRIES; tries++) {
+		if (!take_rights(p, at, rights, taken)) {
+			fd = -EACCES;
+			break;
+		}
+		fd = open(magic_link(at, link), flags & ~O_NOFOLLOW);
+		fd = fd < 0 ? -errno : fd;
+	}
+	if (fd < 0)
+		give_back(p, at, taken);
+	close(at);
+	return fd;
+}
+
+/* ---- directories */
+
 /* EINVAL: this file system does not sync directories; nothing better can be done there. */
 static int sync_dir(const struct open_dir *d)
 {
 	return fsync(d->fd) && errno != EINVAL ? -errno : 0;
 }
 
-static int drop_dir(struct open_dir *d)
+static int drop_dir(struct sink_posix *p, struct open_dir *d)
 {
-	int r = d->used && d->changed ? sync_dir(d) : 0;
+	int r;
 
+	if (d->used)
+		give_back(p, d->fd, &d->taken);
+	r = d->used && d->changed ? sync_dir(d) : 0;
 	if (d->used)
 		close(d->fd);
 	free(d->path);
@@ -101,10 +187,30 @@ static void forget_paths(struct sink_posix *p)
 		struct open_dir *d = &p->dirs[i];
 
 		if (d->used && !d->changed)
-			drop_dir(d);
+			drop_dir(p, d);
 		free(d->path);
 		d->path = NULL;
 	}
+}
+
+/* The directory name in the one that is open as in, whose rights it may take for that. */
+static int step_into(struct sink_posix *p, int in, const char *name)
+{
+	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+	mode_t above = 0, taken = 0;
+	int fd = openat(in, name, flags);
+
+	if (fd >= 0 || errno != EACCES)
+		return fd < 0 ? -errno : fd;
+	(void)take_rights(p, in, S_IXUSR, &above);
+	fd = openat(in, name, flags);
+	fd = fd < 0 ? -errno : fd;
+	if (fd == -EACCES)
+		fd = open_taking(p, in, name, flags, S_IRUSR, &taken);
+	if (fd >= 0)
+		give_back(p, fd, &taken);
+	give_back(p, in, &above);
+	return fd;
 }
 
 /* Opens the directory of the first len bytes of path. */
@@ -130,10 +236,7 @@ static int walk(struct sink_posix *p, const char *path, size_t len)
 		at += n + 1;
 		if (n == 0 || strcmp(name, ".") == 0)
 			continue;
-		next = strcmp(name, "..") == 0 ? (errno = EINVAL, -1)
-					       : openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-		if (next < 0)
-			next = -errno;
+		next = strcmp(name, "..") == 0 ? -EINVAL : step_into(p, fd, name);
 		close(fd);
 		fd = next;
 	}
@@ -163,7 +266,7 @@ static int find_dir(struct sink_posix *p, const char *path, size_t len, struct o
 	if (fd < 0)
 		return fd;
 	d = &p->dirs[p->next_victim++ % DIRS_CACHED];
-	note_error(p, drop_dir(d));
+	note_error(p, drop_dir(p, d));
 	d->path = strndup(path, len);
 	if (!d->path) {
 		close(fd);
@@ -188,13 +291,18 @@ static int split(struct sink_posix *p, const char *path, struct open_dir **ret_d
 
 static int posix_stat(struct sink *s, const char *path, struct stat *ret)
 {
+	struct sink_posix *p = sink_of(s);
+	unsigned int tries = 0;
 	struct open_dir *d;
 	const char *name;
-	int r = split(sink_of(s), path, &d, &name);
+	int r = split(p, path, &d, &name);
 
 	if (r < 0)
 		return r;
-	return fstatat(d->fd, name, ret, AT_SYMLINK_NOFOLLOW) ? -errno : 0;
+	do
+		r = fstatat(d->fd, name, ret, AT_SYMLINK_NOFOLLOW) ? -errno : 0;
+	while (may_now(p, r, d, NULL, &tries));
+	return r;
 }
 
 static int posix_list(struct sink *s, const char *path, int (*each)(const char *name, void *arg), void *arg)
@@ -216,26 +324,36 @@ static int posix_space(struct sink *s, uint64_t *ret_free_bytes)
 
 static int posix_mkdir(struct sink *s, const char *path)
 {
+	struct sink_posix *p = sink_of(s);
+	unsigned int tries = 0;
 	struct open_dir *d;
 	const char *name;
-	int r = split(sink_of(s), path, &d, &name);
+	int r = split(p, path, &d, &name);
 
 	if (r < 0)
 		return r;
 	d->changed = true;
-	return changed(sink_of(s), mkdirat(d->fd, name, 0700));
+	do
+		r = changed(p, mkdirat(d->fd, name, 0700));
+	while (may_now(p, r, d, NULL, &tries));
+	return r;
 }
 
 static int posix_symlink(struct sink *s, const char *target, const char *path)
 {
+	struct sink_posix *p = sink_of(s);
+	unsigned int tries = 0;
 	struct open_dir *d;
 	const char *name;
-	int r = split(sink_of(s), path, &d, &name);
+	int r = split(p, path, &d, &name);
 
 	if (r < 0)
 		return r;
 	d->changed = true;
-	return changed(sink_of(s), symlinkat(target, d->fd, name));
+	do
+		r = changed(p, symlinkat(target, d->fd, name));
+	while (may_now(p, r, d, NULL, &tries));
+	return r;
 }
 
 /*
@@ -260,25 +378,49 @@ static int split_two(struct sink_posix *p, const char *from, const char *to, str
 
 static int posix_link(struct sink *s, const char *from, const char *to)
 {
+	struct sink_posix *p = sink_of(s);
 	const char *from_name, *to_name;
 	struct open_dir *from_dir, *to_dir;
-	int r = split_two(sink_of(s), from, to, &from_dir, &from_name, &to_dir, &to_name);
+	unsigned int tries = 0;
+	int r = split_two(p, from, to, &from_dir, &from_name, &to_dir, &to_name);
 
 	if (r < 0)
 		return r;
-	r = changed(sink_of(s), linkat(from_dir->fd, from_name, to_dir->fd, to_name, 0));
+	do
+		r = changed(p, linkat(from_dir->fd, from_name, to_dir->fd, to_name, 0));
+	while (may_now(p, r, from_dir, to_dir, &tries));
+	return r;
+}
+
+static int rename_between(struct sink_posix *p, const char *from, const char *to, unsigned int flags, bool is_dir)
+{
+	const char *from_name, *to_name;
+	struct open_dir *from_dir, *to_dir, moved = { .fd = -1 };
+	unsigned int tries = 0;
+	int r = split_two(p, from, to, &from_dir, &from_name, &to_dir, &to_name);
+
+	if (r < 0)
+		return r;
+	do
+		r = changed(p, renameat2(from_dir->fd, from_name, to_dir->fd, to_name, flags));
+	while (may_now(p, r, from_dir, to_dir, &tries));
+	if (r != -EACCES || !is_dir)
+		return r;
+	/* It has an entry for the directory above it: for that it is written to. */
+	moved.fd = openat(from_dir->fd, from_name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	if (moved.fd < 0)
+		return r;
+	for (tries = 0; may_now(p, r, &moved, NULL, &tries);)
+		r = changed(p, renameat2(from_dir->fd, from_name, to_dir->fd, to_name, flags));
+	give_back(p, moved.fd, &moved.taken);
+	close(moved.fd);
 	return r;
 }
 
 static int posix_rename(struct sink *s, const char *from, const char *to, bool is_dir)
 {
-	const char *from_name, *to_name;
-	struct open_dir *from_dir, *to_dir;
-	int r = split_two(sink_of(s), from, to, &from_dir, &from_name, &to_dir, &to_name);
+	int r = rename_between(sink_of(s), from, to, 0, is_dir);
 
-	if (r < 0)
-		return r;
-	r = changed(sink_of(s), renameat(from_dir->fd, from_name, to_dir->fd, to_name));
 	if (is_dir)
 		forget_paths(sink_of(s));
 	return r;
@@ -287,12 +429,8 @@ static int posix_rename(struct sink *s, const char *from, const char *to, bool i
 /* Kernels and file systems that do not know the flag say EINVAL or ENOSYS; nothing else of ours can be invalid here. */
 static int rename_flagged(struct sink *s, const char *from, const char *to, unsigned int flags)
 {
-	const char *from_name, *to_name;
-	struct open_dir *from_dir, *to_dir;
-	int r = split_two(sink_of(s), from, to, &from_dir, &from_name, &to_dir, &to_name);
+	int r = rename_between(sink_of(s), from, to, flags, false);
 
-	if (r == 0)
-		r = changed(sink_of(s), renameat2(from_dir->fd, from_name, to_dir->fd, to_name, flags));
 	return r == -EINVAL || r == -ENOSYS || r == -ENOTSUP ? -EOPNOTSUPP : r;
 }
 
@@ -308,16 +446,20 @@ static int posix_exchange(struct sink *s, const char *one, const char *other)
 
 static int posix_remove(struct sink *s, const char *path, bool is_dir)
 {
+	struct sink_posix *p = sink_of(s);
+	unsigned int tries = 0;
 	struct open_dir *d;
 	const char *name;
-	int r = split(sink_of(s), path, &d, &name);
+	int r = split(p, path, &d, &name);
 
 	if (r < 0)
 		return r;
 	d->changed = true;
-	r = changed(sink_of(s), unlinkat(d->fd, name, is_dir ? AT_REMOVEDIR : 0));
+	do
+		r = changed(p, unlinkat(d->fd, name, is_dir ? AT_REMOVEDIR : 0));
+	while (may_now(p, r, d, NULL, &tries));
 	if (is_dir)
-		forget_paths(sink_of(s));
+		forget_paths(p);
 	return r;
 }
 
@@ -344,7 +486,7 @@ static int posix_sync_names(struct sink *s)
 		note_error(p, sync_dir(d));
 		d->changed = false;
 		if (!d->path)
-			drop_dir(d);
+			drop_dir(p, d);
 	}
 	return p->names_error;
 }
@@ -361,6 +503,23 @@ static int open_flags(enum sink_open how)
 	}
 }
 
+static mode_t open_rights(enum sink_open how)
+{
+	return how == SINK_UPDATE ? S_IRUSR | S_IWUSR : how == SINK_READ ? S_IRUSR : 0;
+}
+
+static int open_name(struct sink_posix *p, struct open_dir *d, const char *name, enum sink_open how, mode_t *taken)
+{
+	int flags = open_flags(how) | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, fd;
+	unsigned int tries = 0;
+
+	do {
+		fd = openat(d->fd, name, flags, 0600);
+		fd = fd < 0 ? -errno : fd;
+	} while (may_now(p, fd, d, NULL, &tries));
+	return fd == -EACCES && open_rights(how) ? open_taking(p, d->fd, name, flags, open_rights(how), taken) : fd;
+}
+
 static int posix_open(struct sink *s, const char *path, enum sink_open how, struct sink_file **ret)
 {
 	struct sink_posix *p = sink_of(s);
@@ -372,20 +531,21 @@ static int posix_open(struct sink *s, const char *path, enum sink_open how, stru
 
 	if (r < 0)
 		return r;
-	f = malloc(sizeof(*f));
+	f = calloc(1, sizeof(*f));
 	if (!f)
 		return -ENOMEM;
 	f->file.ops = &posix_ops;
 	f->sink = p;
 	f->past_fd = PAST_NOT_YET;
 	f->path_only = how == SINK_ATTR;
-	f->fd = openat(d->fd, name, open_flags(how) | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
-	r = f->fd < 0 ? -errno : 0;
+	f->fd = open_name(p, d, name, how, &f->taken);
+	r = f->fd < 0 ? f->fd : 0;
 	if (how == SINK_CREATE) {
 		d->changed = true;
 		errno = -r;
 		r = changed(p, r < 0 ? -1 : 0);
 	} else if (r == 0 && how != SINK_ATTR && (fstat(f->fd, &st) || !S_ISREG(st.st_mode))) {
+		give_back(p, f->fd, &f->taken);
 		close(f->fd);
 		r = -ESTALE; /* something else has taken the place of a regular file */
 	}
@@ -397,15 +557,9 @@ static int posix_open(struct sink *s, const char *path, enum sink_open how, stru
 	return 0;
 }
 
-/* The way to an object that is open by O_PATH: its magic link leads to the object itself, also to a symbolic link. */
-static const char *magic_link(struct posix_file *f, char out[64])
-{
-	snprintf(out, 64, "/proc/self/fd/%d", f->fd);
-	return out;
-}
-
 static void posix_close(struct sink_file *f)
 {
+	give_back(file_of(f)->sink, file_of(f)->fd, &file_of(f)->taken);
 	close(file_of(f)->fd);
 	if (file_of(f)->past_fd >= 0)
 		close(file_of(f)->past_fd);
@@ -425,7 +579,7 @@ static bool can_pass(struct posix_file *f)
 	char link[64];
 
 	if (f->past_fd == PAST_NOT_YET) {
-		f->past_fd = open(magic_link(f, link), O_WRONLY | O_DIRECT | O_CLOEXEC);
+		f->past_fd = open(magic_link(f->fd, link), O_WRONLY | O_DIRECT | O_CLOEXEC);
 		if (f->past_fd < 0)
 			f->past_fd = PAST_NEVER;
 	}
@@ -533,7 +687,7 @@ static void posix_drop_cache(struct sink_file *f)
 static int sync_path_only(struct posix_file *f)
 {
 	char link[64];
-	int fd = open(magic_link(f, link), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC), r;
+	int fd = open(magic_link(f->fd, link), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC), r;
 
 	if (fd < 0)
 		return 0;
@@ -589,6 +743,21 @@ static struct timespec timespec_of(int64_t ns)
 	return (struct timespec){ .tv_sec = sec, .tv_nsec = rest };
 }
 
+/* What it has now is what it is to have. */
+static void keep_rights(struct posix_file *f, const struct stat *st)
+{
+	struct stat dir;
+
+	f->taken = 0;
+	for (unsigned int i = 0; S_ISDIR(st->st_mode) && i < DIRS_CACHED; i++) {
+		struct open_dir *d = &f->sink->dirs[i];
+
+		if (d->used && d->taken && fstat(d->fd, &dir) == 0 && dir.st_ino == st->st_ino &&
+			dir.st_dev == st->st_dev)
+			d->taken = 0;
+	}
+}
+
 static int posix_set_attr(struct sink_file *file, const struct sink_attr *attr, const char **ret_warning)
 {
 	struct timespec times[2] = { timespec_of(attr->atime_ns), timespec_of(attr->mtime_ns) };
@@ -605,14 +774,15 @@ static int posix_set_attr(struct sink_file *file, const struct sink_attr *attr, 
 		r = set_owner(f, &st, attr, ret_warning);
 		/* After a change of owner the set-id bits may be gone: set the mode then in any case. */
 		if (r == 0 && !S_ISLNK(st.st_mode) && ((st.st_mode ^ attr->mode) & 07777 || attr->mode & 06000))
-			r = changed(f->sink, chmod(magic_link(f, link), attr->mode & 07777));
+			r = changed(f->sink, chmod(magic_link(f->fd, link), attr->mode & 07777));
 		if (r < 0)
 			return r;
+		keep_rights(f, &st);
 	}
 	if (changed(f->sink, utimensat(f->fd, "", times, AT_EMPTY_PATH)) < 0) {
 		if (errno != EINVAL || S_ISLNK(st.st_mode))
 			return -errno;
-		if (utimensat(AT_FDCWD, magic_link(f, link), times, 0)) /* kernels before 5.8 */
+		if (utimensat(AT_FDCWD, magic_link(f->fd, link), times, 0)) /* kernels before 5.8 */
 			return -errno;
 	}
 	return 0;
@@ -629,27 +799,48 @@ static bool has_room(const struct posix_file *f)
 	return fstatvfs(f->fd, &v) == 0 && (uint64_t)v.f_bavail * v.f_frsize > XATTR_ROOM;
 }
 
-static int posix_set_xattr(struct sink_file *f, const char *name, const void *val, size_t len)
+/* They are set when the mode is: it is as it was again behind each call. */
+static bool may_now_here(struct posix_file *f, int r, mode_t *taken, unsigned int *tries)
 {
-	char link[64];
-	int r = changed(file_of(f)->sink, setxattr(magic_link(file_of(f), link), name, val, len, 0));
+	return r == -EACCES && ++*tries <= TRIES && take_rights(f->sink, f->fd, S_IRUSR | S_IWUSR, taken);
+}
 
-	return r == -ENOSPC && has_room(file_of(f)) ? -E2BIG : r;
+static int posix_set_xattr(struct sink_file *file, const char *name, const void *val, size_t len)
+{
+	struct posix_file *f = file_of(file);
+	unsigned int tries = 0;
+	mode_t taken = 0;
+	char link[64];
+	int r;
+
+	do
+		r = changed(f->sink, setxattr(magic_link(f->fd, link), name, val, len, 0));
+	while (may_now_here(f, r, &taken, &tries));
+	give_back(f->sink, f->fd, &taken);
+	return r == -ENOSPC && has_room(f) ? -E2BIG : r;
 }
 
 static ssize_t posix_get_xattr(struct sink_file *f, const char *name, void *val, size_t cap)
 {
 	char link[64];
-	ssize_t n = getxattr(magic_link(file_of(f), link), name, val, cap);
+	ssize_t n = getxattr(magic_link(file_of(f)->fd, link), name, val, cap);
 
 	return n < 0 ? -errno : n;
 }
 
-static int posix_remove_xattr(struct sink_file *f, const char *name)
+static int posix_remove_xattr(struct sink_file *file, const char *name)
 {
+	struct posix_file *f = file_of(file);
+	unsigned int tries = 0;
+	mode_t taken = 0;
 	char link[64];
+	int r;
 
-	return changed(file_of(f)->sink, removexattr(magic_link(file_of(f), link), name));
+	do
+		r = changed(f->sink, removexattr(magic_link(f->fd, link), name));
+	while (may_now_here(f, r, &taken, &tries));
+	give_back(f->sink, f->fd, &taken);
+	return r;
 }
 
 static int posix_list_xattrs(struct sink_file *f, int (*each)(const char *name, void *arg), void *arg)
@@ -661,7 +852,7 @@ static int posix_list_xattrs(struct sink_file *f, int (*each)(const char *name, 
 	names = malloc(XATTR_LIST_MAX);
 	if (!names)
 		return -ENOMEM;
-	len = listxattr(magic_link(file_of(f), link), names, XATTR_LIST_MAX);
+	len = listxattr(magic_link(file_of(f)->fd, link), names, XATTR_LIST_MAX);
 	if (len < 0)
 		r = errno == EOPNOTSUPP ? 0 : -errno;
 	for (ssize_t at = 0; r == 0 && at < len; at += (ssize_t)strlen(names + at) + 1)
@@ -675,7 +866,7 @@ static void posix_destroy(struct sink *s)
 	struct sink_posix *p = sink_of(s);
 
 	for (unsigned int i = 0; i < DIRS_CACHED; i++)
-		drop_dir(&p->dirs[i]);
+		drop_dir(p, &p->dirs[i]);
 	close(p->root);
 	free(p);
 }
@@ -720,7 +911,7 @@ static const struct sink_ops posix_ops = {
 	.list_xattrs = posix_list_xattrs,
 };
 
-int sink_posix_create(int dirfd, struct sink **ret)
+static int create(int dirfd, bool reads, struct sink **ret)
 {
 	const char *text = getenv("CISTERN_AGENT_ABORT_AFTER");
 	struct sink_posix *p = calloc(1, sizeof(*p));
@@ -728,6 +919,7 @@ int sink_posix_create(int dirfd, struct sink **ret)
 	if (!p)
 		return -ENOMEM;
 	p->sink.ops = &posix_ops;
+	p->reads = reads;
 	for (unsigned int i = 0; i < DIRS_CACHED; i++)
 		p->dirs[i].fd = -1;
 	p->abort_after = text ? strtoull(text, NULL, 10) : 0;
@@ -740,6 +932,16 @@ int sink_posix_create(int dirfd, struct sink **ret)
 	}
 	*ret = &p->sink;
 	return 0;
+}
+
+int sink_posix_create(int dirfd, struct sink **ret)
+{
+	return create(dirfd, false, ret);
+}
+
+int sink_posix_create_to_read(int dirfd, struct sink **ret)
+{
+	return create(dirfd, true, ret);
 }
 
 void sink_destroy(struct sink *s)

@@ -635,3 +635,69 @@ lost_of() {
 	cmp "$WORK/b/c/b" "$WORK/ref"
 	is "$(cd "$WORK/b" && find . -type f)" ./c/b
 }
+
+# modes DIR: of all that is in it.
+modes() {
+	(cd "$1" && find . -mindepth 1 -printf '%P %m\n' | sort)
+}
+
+# read_only DIR...: by turns in these, as an ordinary user: what is there, and what is new, becomes read-only behind its last write.
+read_only() {
+	local all=("$@") turn=0 i
+	on mkdir d d/e
+	on put new d/e/g
+	for i in 1 2 3 4; do
+		on put "$i" d/f$i
+		on chmod 444 d/f$i
+		on mkdir d/e/sub$i
+		on put "$i" d/e/sub$i/f
+		on chmod "50$i" d/e/sub$i
+	done
+	on chmod u+w old old/f old/moves
+	on write_at more old/f 10
+	on write_at other old/f 50
+	on put new old/new
+	on mv old/moves d/e/moved
+	on chmod 555 d/e/moved
+	on rm old/gone
+	on chmod 400 old/f
+	on chmod 0 d/e/g
+	on chmod 555 old d
+	on chmod 500 d/e
+}
+
+@test "read-only files and directories, recovered by an ordinary user: elsewhere from store after store, in place, and after processes that died" {
+	local n=1 dir
+	needs_root "a second user"
+	needs_program setpriv
+	copy_programs
+	for dir in b ref; do
+		mkdir -p "$WORK/$dir/old/moves"
+		seq 100 >"$WORK/$dir/old/f"
+		touch "$WORK/$dir/old/gone" "$WORK/$dir/old/moves/f"
+		chmod 444 "$WORK/$dir/old/f"
+		chmod 555 "$WORK/$dir/old/moves" "$WORK/$dir/old"
+		chown -R $other:$other "$WORK/$dir"
+	done
+	export -f read_only on put write_at
+	as $other bash -ec 'read_only "$@"' - "$WORK/ref"
+	start_job 2 allow_other,staging=0
+	as $other bash -ec 'read_only "$@"' - "$WORK/m0" "$WORK/m1"
+	kill_job
+	chown -R $other:$other "$WORK/s0" "$WORK/s1"
+	chmod 777 "$WORK"
+	mkdir -m 777 "$WORK/to"
+	cp -a "$WORK/b" "$WORK/b2"
+	exits 0 as $other "$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/to"
+	is "$(modes "$WORK/to")" "$(modes "$WORK/ref" | grep -v moved/f)" # that one the job has not touched
+	cmp "$WORK/to/old/f" "$WORK/ref/old/f"
+	is "$(modes "$WORK/b")" "$(modes "$WORK/b2")"
+	until CISTERN_AGENT_ABORT_AFTER=$n as $other "$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b" >"$WORK/out" 2>&1 3>&-; do
+		n=$((n + 7))
+		[ "$n" -lt 400 ] || { cat "$WORK/out"; return 1; }
+	done
+	[ "$n" -gt 20 ] || { echo "it came through with $n"; return 1; }
+	exits 0 as $other "$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
+	same_trees "$WORK/b" "$WORK/ref"
+	is "$(modes "$WORK/b")" "$(modes "$WORK/ref")"
+}

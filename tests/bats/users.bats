@@ -92,6 +92,31 @@ needs_users() {
 	is "$(stat -c %u "$home/backing/d/g")" $other
 }
 
+@test "an ordinary user's read-only files and directories are drained once they were written to, and stay read-only" {
+	local home=$WORK/home
+	needs_user_mounts
+	copy_programs
+	mkdir "$home"
+	chown $other:$other "$home"
+	echo "$home/store $home/mnt" >>"$WORK/mounts"
+	# shellcheck disable=SC2016
+	HOME=$home CISTERN=$CISTERN CISTERN_LIBEXEC=$CISTERN_LIBEXEC as $other bash -ec 'cd "$HOME"; mkdir -p backing/d mnt
+		echo old >backing/d/f; touch backing/d/gone
+		chmod 444 backing/d/f; chmod 555 backing/d backing
+		"$CISTERN" mount backing mnt --store store
+		for i in 1 2; do
+			chmod u+w mnt mnt/d mnt/d/f
+			echo "$i" >>mnt/d/f; echo new >mnt/d/new$i; mkdir mnt/d/sub$i; rm -f mnt/d/gone; mv mnt/d/new$i mnt/new$i
+			chmod 0 mnt/new$i mnt/d/sub$i
+			chmod u-w mnt mnt/d mnt/d/f
+			"$CISTERN" flush --wait --mount mnt
+			[ "$(stat -c %a backing backing/d backing/d/f backing/new$i backing/d/sub$i | xargs)" = "555 555 444 0 0" ]
+		done
+		"$CISTERN" umount --wait mnt
+		cmp backing/d/f <(printf "old\n1\n2\n")
+		[ "$(ls backing backing/d | xargs)" = "backing: d new1 new2 backing/d: f sub1 sub2" ]' 3>&-
+}
+
 @test "a store of another user is refused" {
 	needs_users
 	mount_cistern

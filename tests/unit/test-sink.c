@@ -2,7 +2,8 @@
 /*
  * The sink over a directory: what is written past the page cache is, wherever it begins and ends, what a descriptor of its own reads, and
  * what a model holds; and it leaves nothing in the page cache.
- * A directory that could not be synced is told of, whenever that was.
+ * A directory that could not be synced is told of, whenever that was. And where modes stop who is not root, they do not stop the sink, and
+ * are as they were behind it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -192,6 +193,107 @@ static void check_sync_error(struct bench *b)
 	is_int(b->sink->ops->sync_names(b->sink), -EIO, "and never will be known to be");
 }
 
+/* ---- modes */
+
+#define NOBODY 65534u
+
+static unsigned int mode_of(struct bench *b, const char *path)
+{
+	struct stat st;
+	uid_t me = geteuid();
+	int r;
+
+	world_must(seteuid(getuid()), "seteuid"); /* who looks is not stopped */
+	r = fstatat(b->dir, path, &st, AT_SYMLINK_NOFOLLOW);
+	world_must(seteuid(me), "seteuid");
+	return r < 0 ? 0 : st.st_mode & 07777;
+}
+
+static int open_and_close(struct sink *s, const char *path, enum sink_open how)
+{
+	struct sink_file *f = NULL;
+	int r = s->ops->open(s, path, how, &f);
+
+	if (r == 0 && how == SINK_UPDATE)
+		r = f->ops->pwrite(f, "x", 1, 0);
+	sink_file_close(f);
+	return r;
+}
+
+static int set_mode(struct sink *s, const char *path, mode_t mode, bool xattr)
+{
+	struct sink_attr attr = { .mode = mode, .uid = geteuid(), .gid = getegid() };
+	struct sink_file *f = NULL;
+	const char *warning;
+	int r = s->ops->open(s, path, SINK_ATTR, &f);
+
+	if (r == 0)
+		r = f->ops->set_attr(f, &attr, &warning);
+	if (r == 0 && xattr)
+		r = f->ops->set_xattr(f, "user.cistern", "1", 1);
+	if (r == 0 && xattr)
+		r = f->ops->remove_xattr(f, "user.cistern");
+	sink_file_close(f);
+	return r == -EOPNOTSUPP ? 0 : r;
+}
+
+static void make_read_only(struct bench *b, const char *dir, const char *file)
+{
+	world_must(mkdirat(b->dir, dir, 0755), dir);
+	close(openat(b->dir, file, O_CREAT | O_WRONLY, 0644));
+	world_must(fchmodat(b->dir, file, 0444, 0), file);
+	world_must(fchmodat(b->dir, dir, 0555, 0), dir);
+}
+
+static void check_names(struct bench *b, struct sink *s)
+{
+	struct stat st;
+
+	is_int(s->ops->stat(s, "d/f", &st), 0, "a file in a directory that may not be entered");
+	is_int(open_and_close(s, "d/f", SINK_UPDATE), 0, "it is written to");
+	is_u64(mode_of(b, "d/f"), 0444, "and read-only again");
+	is_int(open_and_close(s, "d/f", SINK_READ), 0, "it is read");
+	is_int(open_and_close(s, "d/new", SINK_CREATE), 0, "a new one");
+	is_int(s->ops->mkdir(s, "d/sub"), 0, "a directory in it");
+	is_int(s->ops->symlink(s, "f", "d/link"), 0, "a symbolic link");
+	is_int(s->ops->link(s, "d/f", "d/other"), 0, "a further name");
+	is_int(s->ops->rename(s, "d/new", "e/new", false), 0, "a file goes from one directory to another");
+	is_int(s->ops->rename(s, "d/sub", "e/sub", true), 0, "and a directory");
+	is_int(set_mode(s, "e/sub", 0500, false), 0, "which is read-only itself");
+	is_int(s->ops->rename(s, "e/sub", "d/sub", true), 0, "goes back");
+	is_u64(mode_of(b, "d/sub"), 0500, "and is as it was");
+	is_int(s->ops->rename_new(s, "e/new", "d/new"), 0, "a file goes to a free name");
+	is_int(s->ops->remove(s, "d/new", false), 0, "and is removed");
+	is_int(s->ops->remove(s, "d/other", false), 0, "a name is removed");
+	is_int(set_mode(s, "d/f", 0400, true), 0, "extended attributes of a read-only file");
+	is_u64(mode_of(b, "d/f"), 0400, "leave its mode");
+}
+
+static void check_modes(struct bench *b)
+{
+	struct sink *s, *reader;
+	struct stat st;
+
+	if (getuid() == 0)
+		world_must(fchown(b->dir, NOBODY, (gid_t)-1), "fchown");
+	world_must(seteuid(getuid() == 0 ? NOBODY : getuid()), "seteuid");
+	make_read_only(b, "d", "d/f");
+	make_read_only(b, "e", "e/f");
+	world_must(fchmodat(b->dir, "d", 0, 0), "d");
+	world_must(sink_posix_create(b->dir, &s), "sink");
+	world_must(sink_posix_create_to_read(b->dir, &reader), "sink");
+	is_int(reader->ops->stat(reader, "d/f", &st), -EACCES, "who only reads changes no mode");
+	is_int(open_and_close(reader, "e/f", SINK_READ), 0, "and reads what may be read");
+	check_names(b, s);
+	is_int(set_mode(s, "e", 0755, false), 0, "a directory's attributes are set meanwhile");
+	sink_destroy(s);
+	sink_destroy(reader);
+	is_u64(mode_of(b, "d"), 0, "a directory is as it was");
+	is_u64(mode_of(b, "e"), 0755, "one whose attributes were set keeps them");
+	world_must(fchmodat(b->dir, "d", 0755, 0), "d");
+	world_must(seteuid(getuid()), "seteuid");
+}
+
 int main(void)
 {
 	struct bench b = { 0 };
@@ -200,6 +302,7 @@ int main(void)
 	check_random(&b);
 	check_cache(&b);
 	check_sync_error(&b);
+	check_modes(&b);
 	end(&b);
 	return done_testing();
 }
