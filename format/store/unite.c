@@ -8,36 +8,45 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "format/place/place.h"
 
 #define AT_ONCE     1024u
 #define UNCOMMITTED (UINT64_MAX / 2) /* stamps from here on, by node */
 
+struct room { /* for answers of one state at a time, and what is made of them */
+	struct layer_extent layer[AT_ONCE];
+	struct share_extent map[AT_ONCE];
+	struct share_cut cuts[SHARE_CUTS_MAX];
+	struct record_piece pieces[AT_ONCE];
+	bool forgotten[PLACE_NODES_MAX]; /* by node */
+};
+
 struct uniting {
 	struct store *const *stores;
 	uint32_t num_nodes;
+	bool lacks; /* some store is not at hand */
 	uint64_t ino;
 	struct state *to;
 	uint64_t to_ino;
 	struct share_head known; /* what any store knows to be cut off, or drained */
-	struct record_piece pieces[AT_ONCE];
-	size_t num;
-	uint32_t node; /* whose pieces they are */
+	struct room *room;       /* owned */
+	size_t num;              /* of room->pieces */
+	uint32_t node;           /* whose pieces they are */
 	uint64_t stamp, end;
 };
 
 /* ---- what was cut off, and what was drained: whoever remembers it, it is so for all */
 
-static int take_cuts(struct share_head *to, struct state *from, uint64_t ino)
+static int take_cuts(struct uniting *u, struct share_head *to, struct state *from)
 {
-	struct share_cut *cuts = calloc(SHARE_CUTS_MAX, sizeof(*cuts));
+	struct share_cut *cuts = u->room->cuts;
 	size_t num = 0;
-	int r = cuts ? state_share_cuts(from, ino, cuts, &num) : -ENOMEM;
+	int r = state_share_cuts(from, u->ino, cuts, &num);
 
 	for (size_t i = 0; r == 0 && i < num; i++)
 		r = share_head_cut(to, cuts[i].stamp, cuts[i].size);
-	free(cuts);
 	return r;
 }
 
@@ -58,14 +67,27 @@ static int apply(struct uniting *u, struct record *rec)
 	return state_apply(u->to, rec);
 }
 
+static int forget_node(struct uniting *u, uint32_t node)
+{
+	u->room->forgotten[node] = true;
+	return apply(u, &(struct record){ .type = RECORD_SHARE_LOST, .node = node });
+}
+
 /* Layers say it anew: a map may name payload that its node has forgotten with its power. */
 static int forget_pieces(struct uniting *u)
 {
+	struct share_extent *ext = u->room->map;
+	uint64_t off = 0;
+	size_t num;
 	int r = 0;
 
-	for (uint32_t i = 0; r == 0 && i < u->num_nodes; i++)
-		if (u->stores[i])
-			r = apply(u, &(struct record){ .type = RECORD_SHARE_LOST, .node = i });
+	memset(u->room->forgotten, 0, u->num_nodes * sizeof(*u->room->forgotten));
+	while (r == 0 && off != UINT64_MAX) {
+		r = state_share_extents(u->to, u->to_ino, off, UINT64_MAX - off, ext, AT_ONCE, &num, &off);
+		for (size_t i = 0; r == 0 && i < num; i++)
+			if (ext[i].node < u->num_nodes && u->stores[ext[i].node] && !u->room->forgotten[ext[i].node])
+				r = forget_node(u, ext[i].node);
+	}
 	return r;
 }
 
@@ -76,7 +98,7 @@ static int learn(struct uniting *u)
 
 	for (uint32_t i = 0; r == 0 && i < u->num_nodes; i++)
 		if (u->stores[i])
-			r = take_cuts(&u->known, store_state(u->stores[i]), u->ino);
+			r = take_cuts(u, &u->known, store_state(u->stores[i]));
 	for (uint32_t i = 0; r == 0 && i < u->num_nodes; i++)
 		if (u->stores[i])
 			r = take_drained(&u->known, store_state(u->stores[i]), u->ino);
@@ -109,7 +131,7 @@ static int forgotten_cut(struct uniting *u, struct store *store, uint64_t *ret)
 	*ret = UINT64_MAX;
 	if (!store_lost_power(store) || u->known.num_cuts == 0)
 		return 0;
-	r = take_cuts(&own, st, u->ino);
+	r = take_cuts(u, &own, st);
 	if (r == 0)
 		r = state_commit_by(st, u->ino, UINT64_MAX, &last, NULL);
 	if (r == 0)
@@ -132,7 +154,7 @@ static int put_pieces(struct uniting *u)
 		.ino = u->to_ino,
 		.node = u->node,
 		.stamp = u->stamp,
-		.pieces = u->pieces,
+		.pieces = u->room->pieces,
 		.num_pieces = u->num,
 		.seq = state_seq(u->to) + 1 };
 	int r = u->num > 0 ? state_apply(u->to, &rec) : 0;
@@ -156,7 +178,7 @@ static int put_extent(struct uniting *u, const struct share_extent *whole, uint6
 		r = put_pieces(u);
 	u->node = e->node;
 	u->stamp = stamp;
-	u->pieces[u->num++] = (struct record_piece){ .off = e->off,
+	u->room->pieces[u->num++] = (struct record_piece){ .off = e->off,
 		.segment_off = e->segment_off,
 		.len = e->len,
 		.segment = e->segment,
@@ -182,11 +204,11 @@ static bool is_carried(const struct uniting *u, const struct share_extent *e, ui
 /* What a node wrote. */
 static int add_layer(struct uniting *u, uint32_t node)
 {
-	struct layer_extent *ext = calloc(AT_ONCE, sizeof(*ext));
+	struct layer_extent *ext = u->room->layer;
 	struct state *from = store_state(u->stores[node]);
 	uint64_t off = 0, limit = 0;
 	size_t num;
-	int r = ext ? forgotten_cut(u, u->stores[node], &limit) : -ENOMEM;
+	int r = forgotten_cut(u, u->stores[node], &limit);
 
 	while (r == 0 && off != UINT64_MAX) {
 		r = state_layer(from, u->ino, off, UINT64_MAX - off, ext, AT_ONCE, &num, &off);
@@ -199,17 +221,16 @@ static int add_layer(struct uniting *u, uint32_t node)
 				r = put_extent(u, &e, UNCOMMITTED + node, limit);
 		}
 	}
-	free(ext);
 	return r == 0 ? put_pieces(u) : r;
 }
 
 /* What a store's share map knows of nodes whose stores are not at hand. */
 static int add_lost(struct uniting *u, struct state *from)
 {
-	struct share_extent *ext = calloc(AT_ONCE, sizeof(*ext));
+	struct share_extent *ext = u->room->map;
 	uint64_t off = 0;
 	size_t num;
-	int r = ext ? 0 : -ENOMEM;
+	int r = 0;
 
 	while (r == 0 && off != UINT64_MAX) {
 		r = state_share_extents(from, u->ino, off, UINT64_MAX - off, ext, AT_ONCE, &num, &off);
@@ -217,7 +238,6 @@ static int add_lost(struct uniting *u, struct state *from)
 			if (ext[i].node < u->num_nodes && !u->stores[ext[i].node])
 				r = put_extent(u, &ext[i], ext[i].stamp, UINT64_MAX);
 	}
-	free(ext);
 	return r == 0 ? put_pieces(u) : r;
 }
 
@@ -227,7 +247,7 @@ static int add_store(struct uniting *u, uint32_t node)
 	struct inode in;
 	int r = from && state_inode(from, u->ino, &in) == 0 ? add_layer(u, node) : 0;
 
-	return r == 0 && from ? add_lost(u, from) : r;
+	return r == 0 && from && u->lacks ? add_lost(u, from) : r;
 }
 
 /* ---- how long it is */
@@ -259,28 +279,41 @@ static int measure(struct uniting *u, struct store_united *ret)
 	return 0;
 }
 
+/*
+ * Where stores are not at hand twice: what another node's map has of these as a witness, as new as the newest of a run, has given way to the
+ * layers by then.
+ */
+static int add_stores(struct uniting *u)
+{
+	int r = 0;
+
+	for (uint32_t turn = 0; turn < (u->lacks ? 2 : 1); turn++)
+		for (uint32_t i = 0; r == 0 && i < u->num_nodes; i++)
+			r = add_store(u, i);
+	return r;
+}
+
 int store_unite(struct store *const *stores, uint32_t num_nodes, uint64_t ino, struct state *to, uint64_t to_ino,
 	struct store_united *ret)
 {
-	struct uniting *u = calloc(1, sizeof(*u));
+	struct uniting u = { .stores = stores, .num_nodes = num_nodes, .ino = ino, .to = to, .to_ino = to_ino };
 	int r;
 
-	if (!u)
+	if (num_nodes > PLACE_NODES_MAX)
+		return -EINVAL;
+	u.room = malloc(sizeof(*u.room));
+	if (!u.room)
 		return -ENOMEM;
-	u->stores = stores;
-	u->num_nodes = num_nodes;
-	u->ino = ino;
-	u->to = to;
-	u->to_ino = to_ino;
-	r = forget_pieces(u);
+	for (uint32_t i = 0; i < num_nodes; i++)
+		u.lacks |= !stores[i];
+	r = forget_pieces(&u);
 	if (r == 0)
-		r = learn(u);
-	/* Twice: what another node's map has of these as a witness, as new as the newest of a run, has given way to the layers by then. */
-	for (uint32_t i = 0; r == 0 && i < 2 * num_nodes; i++)
-		r = add_store(u, i % num_nodes);
+		r = learn(&u);
 	if (r == 0)
-		r = measure(u, ret);
-	share_head_free(&u->known);
-	free(u);
+		r = add_stores(&u);
+	if (r == 0)
+		r = measure(&u, ret);
+	share_head_free(&u.known);
+	free(u.room);
 	return r;
 }
