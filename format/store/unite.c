@@ -266,6 +266,10 @@ static int measure(struct uniting *u, struct store_united *ret)
 	struct inode in;
 	int r = state_inode(u->to, u->to_ino, &in);
 
+	if (r == -ENOENT) {
+		in.size = 0;
+		r = 0;
+	}
 	if (r == 0 && store)
 		r = forgotten_cut(u, store, &cut);
 	if (r < 0)

@@ -16,7 +16,8 @@ struct store_united {
 
 /*
  * Puts what the stores know of file ino into the share map of to_ino in to, which is changed: a copy in memory, of a store that was
- * opened to be read. stores: num_nodes of one job, by node, NULL: not at hand. 0, -ENOMEM, -EINVAL: more nodes than a
+ * opened to be read. stores: num_nodes of one job, by node, NULL: not at hand. to need not have an inode
+ * of that number. 0, -ENOMEM, -EINVAL: more nodes than a
  * job has; or -errno of an index; the map may hold a part then.
  */
 int store_unite(struct store *const *stores, uint32_t num_nodes, uint64_t ino, struct state *to, uint64_t to_ino,

@@ -9,11 +9,13 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "format/base/cursor.h"
 #include "format/journal/record.h"
 #include "format/wire/shared.h"
+#include "mpi-agent/command/recover_nameless.h"
 #include "mpi-agent/plan/names.h"
 
 #define LINES_BYTES  (64u << 10) /* about so much of a manifest at once */
@@ -351,6 +353,13 @@ static int run_part(struct carrying *c, enum wire_part part, struct cistern_erro
 	return r == 0 && moves_dirs(part) && c->team->size > 1 ? share_steps(c, err) : r;
 }
 
+static int say_nameless(struct carrying *c, struct cistern_error *err)
+{
+	int r = recover_nameless(c->set, c->how->manifest, c->user.error, c->user.arg, &c->sum->missing_bytes);
+
+	return r < 0 ? cistern_error_set(err, r, "what is known of files of lost stores alone: %s", strerror(-r)) : 0;
+}
+
 int recover_run(struct recover_set *set, const struct team *team, const struct drain_options *opt,
 	struct manifest_totals *ret, struct cistern_error *err)
 {
@@ -363,6 +372,7 @@ int recover_run(struct recover_set *set, const struct team *team, const struct d
 	int r = 0;
 
 	*ret = (struct manifest_totals){ 0 };
+	r = team_agree(team, team->rank == 0 ? say_nameless(&c, err) : 0, err);
 	for (size_t i = 0; r == 0 && i < num; i++)
 		r = run_part(&c, parts[i], err);
 	if (team->size > 1) {

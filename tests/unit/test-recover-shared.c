@@ -52,6 +52,13 @@ static uint64_t listed_missing(struct manifest *m)
 	return bytes;
 }
 
+#define ALL_BUT_LAST (WRITTEN_NODES + 1)
+
+static bool is_lost(unsigned int node, unsigned int lost)
+{
+	return lost == ALL_BUT_LAST ? node + 1 < WRITTEN_NODES : node + 1 == lost;
+}
+
 /* What is lost is that of node lost - 1; 0: nothing is. */
 static int recover(struct written *j, const char *to, unsigned int lost, struct manifest_totals *ret)
 {
@@ -69,7 +76,7 @@ static int recover(struct written *j, const char *to, unsigned int lost, struct 
 	for (unsigned int n = 0; r == 0 && n < WRITTEN_NODES; n++) {
 		struct store *s;
 
-		if (n + 1 == lost)
+		if (is_lost(n, lost))
 			continue;
 		r = store_open(j->dir[n], &how, &s, &report, &err);
 		if (r == 0)
@@ -299,6 +306,47 @@ static void test_name_twice(struct written *j, unsigned int winner)
 	written_end(j, false);
 }
 
+static void put_in_map(struct written *j, uint64_t ino, uint64_t off, uint64_t stamp)
+{
+	struct record_piece piece = { .off = off, .len = 1000, .segment = 1, .kind = EXTENT_LOG };
+	struct record put = { .type = RECORD_SHARE_PUT,
+		.ino = ino,
+		.node = 1,
+		.stamp = stamp,
+		.base = stamp - 1,
+		.pieces = &piece,
+		.num_pieces = 1 };
+
+	written_record(j, 2, &put);
+}
+
+/*
+ * The home and the writer of a file are lost; what a third node's map knows of it is listed, but for what a drain has carried, and not if a node that is there
+ * has the file, or its home is.
+ */
+static void test_nameless(struct written *j)
+{
+	uint64_t ino = place_first_ino(0) + 70, deleted = place_first_ino(2) + 70, carried = ino + 1;
+	struct record drop = { .type = RECORD_SHARE_DROP, .ino = carried, .stamp = UINT64_MAX / 4 };
+	struct manifest_totals res;
+
+	written_start(j, 2);
+	note_hosts(j);
+	put_in_map(j, ino, 5000, 1);
+	put_in_map(j, ino, 6000, 2);
+	put_in_map(j, ino, 9000, 3);
+	put_in_map(j, deleted, 0, 4);
+	put_in_map(j, carried, 0, 5);
+	written_record(j, 2, &drop);
+	for (unsigned int n = 0; n < WRITTEN_NODES; n++)
+		store_abandon(j->store[n]);
+	ok(recover(j, j->backing, ALL_BUT_LAST, &res) == 0 && res.failed == 0, "a file that only a map knows");
+	is_u64(res.missing_bytes, 3000, "what it had is missing");
+	ok(recover(j, j->backing, 1, &res) == 0 && res.failed == 0 && res.missing_bytes == 0,
+		"nothing is if the node that wrote it is there, and does not have it");
+	written_end(j, false);
+}
+
 /* ---- more shared files than a message between nodes could list */
 
 #define MANY     2000u
@@ -363,6 +411,7 @@ int main(int argc, char **argv)
 	test_unknown_writers(j);
 	for (unsigned int winner = 0; winner < WRITTEN_NODES; winner++)
 		test_name_twice(j, winner);
+	test_nameless(j);
 	test_many(j, MANY);
 	free(j);
 	return done_testing();
