@@ -39,7 +39,7 @@ struct recovery {
 	char to[PATH_MAX];   /* the file that is to have everything, resolved */
 	char base[PATH_MAX]; /* the file that has the header: the same, if it exists */
 	char temp[PATH_MAX]; /* where the copy is; "" */
-	struct stat st;      /* of the base */
+	struct stat st;      /* of the base, before it was read */
 	bool exists;         /* to does */
 	int fd;              /* owned; the file that is read and written */
 	struct bbreplay_stats stats;
@@ -217,10 +217,42 @@ static int check_group(struct recovery *rc, struct cistern_error *err)
 
 static int read_base(struct recovery *rc, struct cistern_error *err)
 {
-	int r = bbset_read_netcdf(rc->base, &rc->nc, err);
+	if (stat(rc->base, &rc->st) < 0)
+		return cistern_error_set(err, -errno, "%s: %s", rc->base, strerror(errno));
+	return bbset_read_netcdf(rc->base, &rc->nc, err);
+}
 
-	if (r == 0 && stat(rc->base, &rc->st) < 0)
-		r = cistern_error_set(err, -errno, "%s: %s", rc->base, strerror(errno));
+static int changed_meanwhile(const char *path, struct cistern_error *err)
+{
+	return cistern_error_set(
+		err, -EBUSY, "%s has been changed meanwhile, by another recovery or a program: do it again", path);
+}
+
+/* What is open as fd is what the header was read of, and nobody has written to it since. */
+static int check_base(const struct recovery *rc, int fd, struct cistern_error *err)
+{
+	const struct stat *was = &rc->st;
+	struct stat is;
+
+	if (fstat(fd, &is) < 0)
+		return cistern_error_set(err, -errno, "%s: %s", rc->base, strerror(errno));
+	return is.st_dev == was->st_dev && is.st_ino == was->st_ino && is.st_size == was->st_size &&
+			       is.st_mtim.tv_sec == was->st_mtim.tv_sec && is.st_mtim.tv_nsec == was->st_mtim.tv_nsec
+		       ? 0
+		       : changed_meanwhile(rc->base, err);
+}
+
+static int open_base(const struct recovery *rc, int flags, int *ret, struct cistern_error *err)
+{
+	int fd = open(rc->base, flags | O_CLOEXEC), r;
+
+	if (fd < 0)
+		return cistern_error_set(err, -errno, "%s: %s", rc->base, strerror(errno));
+	r = check_base(rc, fd, err);
+	if (r < 0)
+		close(fd);
+	else
+		*ret = fd;
 	return r;
 }
 
@@ -248,10 +280,21 @@ static int copy_data(int from, int to, off_t size)
 	return 0;
 }
 
+/* Who had it before has given it its name, or removed it, by the time that its lock is free. */
+static int lock_temp(struct recovery *rc, struct cistern_error *err)
+{
+	if (flock(rc->fd, LOCK_EX | LOCK_NB) < 0)
+		return cistern_error_set(err, -EBUSY, "%s is being recovered by another process", rc->to);
+	if (fdio_check_name(rc->fd, rc->temp) < 0)
+		return cistern_error_set(err, -EBUSY, "%s was just recovered by another process: do it again", rc->to);
+	return 0;
+}
+
 /* Its name is always the same, so that one that was left behind is used again, and its lock keeps a second one off. */
 static int open_temp(struct recovery *rc, struct cistern_error *err)
 {
 	const char *slash = strrchr(rc->to, '/'), *name = slash ? slash + 1 : rc->to;
+	int r;
 
 	if (snprintf(rc->temp, sizeof(rc->temp), "%.*s.%s.cistern-recover", slash ? (int)(slash + 1 - rc->to) : 0,
 		    rc->to, name) >= (int)sizeof(rc->temp)) {
@@ -259,39 +302,37 @@ static int open_temp(struct recovery *rc, struct cistern_error *err)
 		return cistern_error_set(err, -ENAMETOOLONG, "%s: the name is too long", rc->to);
 	}
 	rc->fd = open(rc->temp, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (rc->fd < 0) {
-		int r = -errno;
-
-		cistern_error_set(err, r, "%s: %s", rc->temp, strerror(-r));
-		rc->temp[0] = '\0';
-		return r;
-	}
-	if (flock(rc->fd, LOCK_EX | LOCK_NB) < 0) {
-		rc->temp[0] = '\0';
-		return cistern_error_set(err, -EBUSY, "%s is being recovered by another process", rc->to);
-	}
-	return 0;
+	if (rc->fd < 0)
+		r = cistern_error_set(err, -errno, "%s: %s", rc->temp, strerror(errno));
+	else
+		r = lock_temp(rc, err);
+	if (r < 0)
+		rc->temp[0] = '\0'; /* it is not ours to remove */
+	return r;
 }
 
 static int make_copy(struct recovery *rc, struct cistern_error *err)
 {
 	int from, r = open_temp(rc, err);
 
+	if (r == 0 && !rc->exists && access(rc->to, F_OK) == 0)
+		r = changed_meanwhile(rc->to, err);
+	if (r == 0)
+		r = open_base(rc, O_RDONLY, &from, err);
 	if (r < 0)
 		return r;
-	from = open(rc->base, O_RDONLY | O_CLOEXEC);
-	if (from < 0)
-		return cistern_error_set(err, -errno, "%s: %s", rc->base, strerror(errno));
 	if (ftruncate(rc->fd, 0) < 0 || ftruncate(rc->fd, rc->st.st_size) < 0)
 		r = -errno;
 	else
 		r = copy_data(from, rc->fd, rc->st.st_size);
-	close(from);
 	if (r < 0)
-		return cistern_error_set(err, r, "copying %s to %s: %s%s", rc->base, rc->temp,
+		cistern_error_set(err, r, "copying %s to %s: %s%s", rc->base, rc->temp,
 			r == -ENODATA ? "it has become shorter meanwhile" : strerror(-r),
 			r == -ENOSPC ? "; --in-place needs no copy" : "");
-	return 0;
+	else
+		r = check_base(rc, from, err);
+	close(from);
+	return r;
 }
 
 /* Owner, mode, onto the device, into its place. */
@@ -385,11 +426,10 @@ static int check_age(const struct recovery *rc, struct cistern_error *err)
 
 static int look_only(struct recovery *rc, struct cistern_error *err)
 {
-	int r;
+	int r = open_base(rc, O_RDONLY, &rc->fd, err);
 
-	rc->fd = open(rc->base, O_RDONLY | O_CLOEXEC);
-	if (rc->fd < 0)
-		return cistern_error_set(err, -errno, "%s: %s", rc->base, strerror(errno));
+	if (r < 0)
+		return r;
 	r = replay(rc, true, false, err);
 	rc->state = changes(rc) ? "would change" : "unchanged";
 	return r;
@@ -397,13 +437,13 @@ static int look_only(struct recovery *rc, struct cistern_error *err)
 
 static int change_in_place(struct recovery *rc, struct cistern_error *err)
 {
-	int r = 0;
+	int r;
 
 	if (!rc->exists)
 		return cistern_error_set(err, -ENOENT, "--in-place: %s does not exist", rc->to);
-	rc->fd = open(rc->to, O_RDWR | O_CLOEXEC);
-	if (rc->fd < 0)
-		return cistern_error_set(err, -errno, "%s: %s", rc->to, strerror(errno));
+	r = open_base(rc, O_RDWR, &rc->fd, err);
+	if (r < 0)
+		return r;
 	if (seconds_younger(rc) > 0 && !rc->opt->force)
 		r = replay(rc, true, true, err);
 	if (r == 0)

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define KERNEL_COPY_BYTES ((size_t)64 << 20) /* so that a signal is heeded */
@@ -132,6 +133,17 @@ int fdio_sync_parent(const char *path)
 		close(fd);
 	free(dir);
 	return r;
+}
+
+int fdio_check_name(int fd, const char *path)
+{
+	struct stat held, there;
+
+	if (fstat(fd, &held) < 0)
+		return -errno;
+	if (lstat(path, &there) < 0)
+		return errno == ENOENT ? -ESTALE : -errno;
+	return held.st_dev == there.st_dev && held.st_ino == there.st_ino ? 0 : -ESTALE;
 }
 
 ssize_t fdio_read_arg(void *buf, size_t len, uint64_t off, void *arg)

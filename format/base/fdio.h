@@ -19,6 +19,11 @@ int fdio_write(int fd, const void *buf, size_t len, uint64_t off); /* 0; -errno 
 int fdio_copy(int from, int to, uint64_t off, uint64_t len);
 /* Makes the names of the folder that holds path durable, where the file system has such a thing. 0; -errno. */
 int fdio_sync_parent(const char *path);
+/*
+ * Does path name what is open as fd? For who has locked a file that others may have renamed or removed in between: with its lock they have
+ * let go of its name, too. 0; -ESTALE: something else, or nothing, has the name; -errno.
+ */
+int fdio_check_name(int fd, const char *path);
 /* For those who read through a function, as classic_read() does: arg points to the descriptor. */
 ssize_t fdio_read_arg(void *buf, size_t len, uint64_t off, void *arg);
 

@@ -39,12 +39,11 @@ int publish_name(struct publish *p, const char *path, bool force, struct cistern
 static int lock(struct publish *p, struct cistern_error *err)
 {
 	struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
-	struct stat held, there;
 
 	/* Not flock(2): that is HDF5's. File systems without locks are trusted. */
 	if (fcntl(p->fd, F_OFD_SETLK, &whole) < 0 && (errno == EAGAIN || errno == EACCES))
 		return cistern_error_set(err, -EBUSY, "%s is being made by another program", p->path);
-	if (fstat(p->fd, &held) < 0 || stat(p->temp, &there) < 0 || held.st_ino != there.st_ino)
+	if (fdio_check_name(p->fd, p->temp) < 0)
 		return cistern_error_set(err, -EBUSY, "%s was just made by another program", p->path);
 	return 0;
 }

@@ -290,14 +290,49 @@ assert f["missing_ranks"] == "0" and f["entries"] == 7 and not o["complete"]' <<
 	exits 5 flock "$crash/.t-crash.nc.cistern-recover" "$CISTERN" recover "$crash" --to "$crash/t-crash.nc"
 	says "by another process"
 	cmp "$crash/t-crash.nc" "$golden/pnetcdf-bb-logs/v1.12.3-crash/t-crash.nc"
+	fail_to_recover
+	cmp "$crash/t-crash.nc" "$golden/pnetcdf-bb-logs/v1.12.3-crash/t-crash.nc"
+	[ ! -e "$crash/.t-crash.nc.cistern-recover" ]
+	exits 0 "$CISTERN" recover "$crash" --to "$crash/t-crash.nc"
+	cmp "$crash/t-crash.nc" "$right"
+}
+
+# recover_late TO COMMAND...: a recovery that has opened its copy, and locks it (tests/lib/late_lock.c) when COMMAND is over, comes too late.
+recover_late() {
+	local shim=$top_builddir/tests/lib/late_lock.so runtime pid
+	[ -e "$shim" ] || skip "tests/lib/late_lock.so is not built"
+	runtime=$(ldd "$CISTERN" | awk '/lib(a|ub)san/ { printf "%s ", $3 }')
+	rm -f "$WORK"/late.*
+	LATE_LOCK=$WORK/late LD_PRELOAD=$runtime$shim "$CISTERN" recover "$crash" --to "$1" >"$WORK/said" 2>&1 3>&- &
+	pid=$!
+	wait_until 60 test -e "$WORK/late.asked"
+	"${@:2}"
+	: >"$WORK/late.go"
+	status=0
+	wait "$pid" || status=$?
+	is "$status" 5
+	is "$(find "$WORK" -name '.*cistern*')" ""
+}
+
+fail_to_recover() {
 	(
 		ulimit -f 0
 		trap '' XFSZ
 		exits 1 "$CISTERN" recover "$crash" --to "$crash/t-crash.nc"
 	)
-	cmp "$crash/t-crash.nc" "$golden/pnetcdf-bb-logs/v1.12.3-crash/t-crash.nc"
-	[ ! -e "$crash/.t-crash.nc.cistern-recover" ]
-	exits 0 "$CISTERN" recover "$crash" --to "$crash/t-crash.nc"
+}
+
+@test "bblog: a recovery that another one of the file was a moment before does nothing" {
+	local before=$golden/pnetcdf-bb-logs/v1.12.3-crash/t-crash.nc
+	recover_late "$crash/t-crash.nc" fail_to_recover
+	cmp "$crash/t-crash.nc" "$before"
+	recover_late "$WORK/new.nc" "$CISTERN" recover "$crash" --to "$WORK/new.nc"
+	cmp "$WORK/new.nc" "$right"
+	recover_late "$crash/t-crash.nc" touch "$crash/t-crash.nc"
+	grep -q 'changed meanwhile' "$WORK/said"
+	cmp "$crash/t-crash.nc" "$before"
+	touch -d '2024-01-01 10:00' "$crash/t-crash.nc"
+	recover_late "$crash/t-crash.nc" "$CISTERN" recover "$crash" --to "$crash/t-crash.nc"
 	cmp "$crash/t-crash.nc" "$right"
 }
 
