@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * The summary of a manifest's log. It does not parse JSON: the escaped path, as it stands in a line, is the key, and the last line of a key
- * is its entry. Of overlaps and missing bytes all that a path has ever had are put into its entry. What a line says is so of the file, and is kept
- * with each name that the file is said to have or to have got: one of those that are left lists it, whichever have gone.
+ * The summary of a manifest's log. Of the names of a file one of those that are left lists it, whichever have gone; the others are links of that.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,427 +13,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "format/base/array.h"
 #include "format/base/fdio.h"
 #include "format/base/json.h"
 #include "format/base/process.h"
 #include "format/manifest/manifest_private.h"
+#include "format/manifest/manifest_table.h"
 
-#define KEY_PREFIX "{\"path\":"
-#define SUM_PREFIX "{\"state\":\"summary\"," /* a line of no file: up to here a process has made a summary */
-#define SUM_BYTES  96
 #define TIME_BYTES 40
-
-/* ---- the table of paths */
-
-struct text { /* borrowed from the mapped log */
-	const char *at;
-	size_t len;
-};
-
-enum entry_as { AS_TOLD, AS_MOVED, AS_LINKED }; /* in the order in which names of one file list it */
-
-struct entry {
-	struct text key,
-		line; /* line.len 0: it has none; extras may be known, or its directory has moved here in that line */
-	struct text said; /* of the file, by its line or by that of another name: what follows the path */
-	size_t file;      /* names of one file have the same number; 0: nothing has been said of it */
-	size_t teller;    /* the entry whose line said is of */
-	enum entry_as as;
-	struct text from; /* moved or linked: with its quotes */
-	struct text kept; /* of a line of that state behind it: what follows the state */
-	bool gone;
-	const char *taken_by; /* gone: the line of the move that has taken it away; NULL: none has */
-	size_t extras_from,
-		extras_were; /* those before are of a file that had this name once; the same before it was gone */
-};
-
-enum extra_kind { EXTRA_OVERLAP, EXTRA_MISSING };
-
-struct extra { /* what a line of its own says of a file */
-	enum extra_kind kind;
-	size_t entry, seq;
-	uint64_t off;
-	struct text text; /* of its line, what stands behind the state, and the closing brace */
-};
-
-struct table {
-	struct entry *entries; /* owned, in the order of their first line */
-	size_t num, cap;
-	size_t *slots; /* owned: index + 1 into entries; num_slots a power of two */
-	size_t num_slots;
-	size_t num_files;
-	char **made; /* owned, each too: paths that no line has */
-	size_t num_made, cap_made;
-	struct extra *extras; /* owned */
-	size_t num_extras, cap_extras;
-	char sum[SUM_BYTES]; /* the line of whose summary it is */
-	const char *others;  /* where what others have summed up ends */
-};
-
-/* The string (with its quotes) that begins at p. */
-static bool take_string(const char *p, const char *end, struct text *ret)
-{
-	const char *at = p + 1;
-
-	if (p >= end || *p != '"')
-		return false;
-	while (at < end && *at != '"')
-		at += *at == '\\' ? 2 : 1;
-	if (at >= end)
-		return false;
-	*ret = (struct text){ p, (size_t)(at + 1 - p) };
-	return true;
-}
-
-/* What follows the path in the line of the entry. */
-static struct text rest_of(const struct entry *e)
-{
-	const char *at = e->key.at + e->key.len;
-
-	return (struct text){ at, e->line.len > 0 ? (size_t)(e->line.at + e->line.len - at) : 0 };
-}
-
-static bool has_state(const struct text *said, const char *state)
-{
-	char want[32];
-	size_t n = (size_t)snprintf(want, sizeof(want), ",\"state\":\"%s\"", state);
-
-	return said->len >= n && memcmp(said->at, want, n) == 0;
-}
-
-/* Whence, by a line of that state. */
-static bool came_from(const struct entry *e, const char *state, struct text *ret)
-{
-	static const char key[] = ",\"state\":\"\",\"from\":";
-	struct text rest = rest_of(e);
-
-	return has_state(&rest, state) &&
-	       take_string(rest.at + sizeof(key) - 1 + strlen(state), rest.at + rest.len, ret);
-}
-
-static size_t hash(const struct text *t)
-{
-	uint64_t h = 0xcbf29ce484222325ull;
-
-	for (size_t i = 0; i < t->len; i++)
-		h = (h ^ (unsigned char)t->at[i]) * 0x100000001b3ull;
-	return (size_t)(h ^ h >> 32);
-}
-
-static bool is_same(const struct text *a, const struct text *b)
-{
-	return a->len == b->len && memcmp(a->at, b->at, a->len) == 0;
-}
-
-static size_t *slot_of(const struct table *t, const struct text *key)
-{
-	size_t i = hash(key) & (t->num_slots - 1);
-
-	while (t->slots[i]) {
-		if (is_same(&t->entries[t->slots[i] - 1].key, key))
-			break;
-		i = (i + 1) & (t->num_slots - 1);
-	}
-	return &t->slots[i];
-}
-
-static int grow(struct table *t)
-{
-	size_t cap = t->cap ? 2 * t->cap : 256;
-	struct entry *entries = reallocarray(t->entries, cap, sizeof(*entries));
-	size_t *slots;
-
-	if (!entries)
-		return -ENOMEM;
-	t->entries = entries;
-	slots = calloc(2 * cap, sizeof(*slots));
-	if (!slots)
-		return -ENOMEM;
-	free(t->slots);
-	t->slots = slots;
-	t->num_slots = 2 * cap;
-	t->cap = cap;
-	for (size_t i = 0; i < t->num; i++)
-		*slot_of(t, &t->entries[i].key) = i + 1;
-	return 0;
-}
-
-static int find_entry(struct table *t, const struct text *key, struct entry **ret)
-{
-	size_t *slot;
-
-	if (t->num == t->cap && grow(t) < 0)
-		return -ENOMEM;
-	slot = slot_of(t, key);
-	if (!*slot) {
-		t->entries[t->num++] = (struct entry){ .key = *key };
-		*slot = t->num;
-	}
-	*ret = &t->entries[*slot - 1];
-	return 0;
-}
-
-static struct entry *known_entry(const struct table *t, const struct text *key)
-{
-	size_t slot = t->num ? *slot_of(t, key) : 0;
-
-	return slot ? &t->entries[slot - 1] : NULL;
-}
-
-static void mark_gone(const struct table *t, struct entry *e)
-{
-	if (!e->gone)
-		e->extras_were = e->extras_from;
-	e->gone = true;
-	e->extras_from = t->num_extras;
-}
-
-static bool is_at_or_below(const struct entry *e, const struct text *path)
-{
-	size_t n = path->len - 1; /* without the closing quote */
-
-	return e->key.len > n && memcmp(e->key.at, path->at, n) == 0 && (e->key.at[n] == '"' || e->key.at[n] == '/');
-}
-
-/* What stood under the old name, and below it, does no longer. */
-static void drop_moved(struct table *t, const struct text *from, const char *line)
-{
-	for (size_t i = 0; i < t->num; i++) {
-		struct entry *e = &t->entries[i];
-
-		if (!is_at_or_below(e, from))
-			continue;
-		if (!e->gone)
-			e->taken_by = line;
-		mark_gone(t, e);
-	}
-}
-
-/* What path, which is below from, is when that has become to. */
-static int make_path(
-	struct table *t, const struct text *path, const struct text *from, const struct text *to, struct text *ret)
-{
-	size_t head = to->len - 1, skip = from->len - 1; /* without the closing quotes */
-	char *made = NULL;
-
-	if (array_room(&t->made, &t->cap_made, t->num_made, sizeof(*t->made)) == 0)
-		made = malloc(head + path->len - skip);
-	if (!made)
-		return -ENOMEM;
-	memcpy(made, to->at, head);
-	memcpy(made + head, path->at + skip, path->len - skip);
-	t->made[t->num_made++] = made;
-	*ret = (struct text){ made, head + path->len - skip };
-	return 0;
-}
-
-/* What is in a directory moves with it, and what was said of it is so there. */
-static int move_below(struct table *t, const struct text *from, const struct text *to, const char *line)
-{
-	for (size_t i = 0, num = t->num; i < num; i++) {
-		struct entry e = t->entries[i], *known;
-
-		if (e.gone || e.file == 0 || e.key.len == from->len || !is_at_or_below(&e, from))
-			continue;
-		if (make_path(t, &e.key, from, to, &e.key) < 0 || find_entry(t, &e.key, &known) < 0)
-			return -ENOMEM;
-		e.line = (struct text){ line, 0 };
-		e.extras_from = known->extras_from;
-		*known = e;
-	}
-	return 0;
-}
-
-/* From is where it had been moved to, and to where it was before; and of neither, nor of what is in it, anything has been said since. */
-static const char *returning_line(const struct table *t, const struct text *from, const struct text *to)
-{
-	const struct entry *moved = known_entry(t, from), *here = known_entry(t, to);
-	struct text was;
-
-	if (!moved || moved->gone || !came_from(moved, "moved", &was) || !is_same(&was, to))
-		return NULL;
-	if (here && here->file != 0 && here->taken_by != moved->line.at)
-		return NULL;
-	for (size_t i = 0; i < t->num; i++)
-		if (is_at_or_below(&t->entries[i], from) && t->entries[i].line.at > moved->line.at)
-			return NULL;
-	return moved->line.at;
-}
-
-/* What was said of what has come back is so again. */
-static bool bring_back(struct table *t, const struct text *from, const struct text *to)
-{
-	const char *line = returning_line(t, from, to);
-
-	for (size_t i = 0; line && i < t->num; i++) {
-		struct entry *e = &t->entries[i];
-
-		if (e->taken_by != line)
-			continue;
-		e->gone = false;
-		e->taken_by = NULL;
-		e->extras_from = e->extras_were;
-	}
-	return line;
-}
-
-/* entry: its place in the table; e: its line. */
-static int put_extra(struct table *t, enum extra_kind kind, size_t entry, const struct entry *e)
-{
-	static const char offset[] = "\"offset\":";
-	const char *at = e->key.at + e->key.len + sizeof(",\"state\":\"overlap\",") - 1; /* "missing" is as long */
-	const char *end = e->line.at + e->line.len;
-	struct extra x = { .kind = kind, .entry = entry, .seq = t->num_extras, .off = UINT64_MAX };
-
-	if (at >= end)
-		return 0;
-	x.text = (struct text){ at, (size_t)(end - at) };
-	if (x.text.len > sizeof(offset) && memcmp(at, offset, sizeof(offset) - 1) == 0)
-		x.off = strtoull(
-			at + sizeof(offset) - 1, NULL, 10); /* ends before the line does: at a comma or the brace */
-	if (array_room(&t->extras, &t->cap_extras, t->num_extras, sizeof(*t->extras)) < 0)
-		return -ENOMEM;
-	t->extras[t->num_extras++] = x;
-	return 0;
-}
-
-/* What was only out of the way meanwhile has moved from where it was before. */
-static struct text where_from(const struct table *t, const struct text *from)
-{
-	const char *name = from->at + 1;
-	const struct entry *parked;
-
-	for (const char *p = name; p < from->at + from->len; p++)
-		name = *p == '/' ? p + 1 : name;
-	if (t->num == 0 || (size_t)(from->at + from->len - name) < sizeof(MANIFEST_PARKED) ||
-		memcmp(name, MANIFEST_PARKED, sizeof(MANIFEST_PARKED) - 1) != 0)
-		return *from;
-	parked = known_entry(t, from);
-	return parked && parked->from.len > 0 ? parked->from : *from;
-}
-
-static bool take_sum(struct table *t, const char *line, size_t len)
-{
-	if (len < strlen(SUM_PREFIX) || memcmp(line, SUM_PREFIX, strlen(SUM_PREFIX)) != 0)
-		return false;
-	if (len != strlen(t->sum) || memcmp(line, t->sum, len) != 0)
-		t->others = line;
-	return true;
-}
-
-/* One more name of what is under from, or its new one: what is said of that is so of e. */
-static void take_file(struct table *t, const struct text *from, enum entry_as as, struct entry *e)
-{
-	struct entry *of = known_entry(t, from);
-
-	e->from = where_from(t, from);
-	e->as = as;
-	e->said = (struct text){ 0 };
-	if (!of || of->gone) {
-		e->file = ++t->num_files;
-		return;
-	}
-	if (of->file == 0)
-		of->file = ++t->num_files;
-	e->file = of->file;
-	e->said = of->said;
-	e->teller = of->teller;
-	if (of->as == AS_LINKED)
-		e->as = AS_LINKED;
-}
-
-/* Of overlaps, missing bytes and layouts: they are said beside the line of the file itself. */
-static bool take_further(struct table *t, struct entry *known, const struct entry *e, int *ret)
-{
-	size_t i = (size_t)(known - t->entries), skip = sizeof(",\"state\":\"kept\",") - 1;
-
-	*ret = 0;
-	if (has_state(&e->said, "overlap")) {
-		*ret = put_extra(t, EXTRA_OVERLAP, i, e);
-	} else if (has_state(&e->said, "missing")) {
-		*ret = put_extra(t, EXTRA_MISSING, i, e);
-	} else if (has_state(&e->said, "kept")) {
-		if (e->said.len > skip)
-			known->kept = (struct text){ e->said.at + skip, e->said.len - skip };
-	} else {
-		return false;
-	}
-	return true;
-}
-
-/* Its path, and what the line says. False: it is torn, or of no file. */
-static bool read_line(const char *line, size_t len, struct entry *ret)
-{
-	size_t prefix = strlen(KEY_PREFIX);
-
-	*ret = (struct entry){ .line = { line, len } };
-	if (len < prefix + 3 || line[len - 1] != '}' || memcmp(line, KEY_PREFIX, prefix) != 0 ||
-		!take_string(line + prefix, line + len, &ret->key))
-		return false;
-	ret->said = rest_of(ret);
-	return true;
-}
-
-static int take_line(struct table *t, const char *line, size_t len)
-{
-	struct entry e, *known;
-	struct text from;
-	int r;
-
-	if (take_sum(t, line, len) || !read_line(line, len, &e))
-		return 0;
-	if (came_from(&e, "moved", &from)) {
-		bool returns = bring_back(t, &from, &e.key);
-
-		take_file(t, &from, AS_MOVED, &e);
-		if (!returns && move_below(t, &from, &e.key, line) < 0)
-			return -ENOMEM;
-		drop_moved(t, &from, line);
-		if (returns)
-			return 0;
-	}
-	if (came_from(&e, "linked", &from)) {
-		if (is_same(&from, &e.key))
-			return 0;
-		if (find_entry(t, &from, &known) < 0)
-			return -ENOMEM;
-		take_file(t, &from, AS_LINKED, &e);
-	}
-	if (find_entry(t, &e.key, &known) < 0)
-		return -ENOMEM;
-	if (take_further(t, known, &e, &r))
-		return r;
-	if (has_state(&e.said, "removed") || has_state(&e.said, "gone")) {
-		known->key = e.key;
-		known->line = e.line;
-		mark_gone(t, known);
-		return 0;
-	}
-	if (e.file == 0) {
-		e.file = ++t->num_files;
-		e.teller = (size_t)(known - t->entries);
-	}
-	e.extras_from = known->extras_from;
-	*known = e;
-	return 0;
-}
-
-static int make_table(struct table *t, const char *text, size_t len)
-{
-	const char *at = text, *end = text + len;
-	int r = 0;
-
-	while (r == 0 && at < end) {
-		const char *newline = memchr(at, '\n', (size_t)(end - at));
-
-		if (!newline)
-			break;
-		r = take_line(t, at, (size_t)(newline - at));
-		at = newline + 1;
-	}
-	return r;
-}
 
 /* ---- what is written */
 
@@ -530,12 +114,12 @@ enum listing { LIST_FILES, LIST_MOVED, LIST_LINKED, LIST_REMOVED };
 
 static bool is_listed(const struct entry *e, enum listing what)
 {
-	struct text rest = rest_of(e);
+	struct text rest = entry_rest(e);
 
 	switch (what) {
 	case LIST_MOVED: return !e->gone && e->as == AS_MOVED;
 	case LIST_LINKED: return !e->gone && e->as == AS_LINKED;
-	case LIST_REMOVED: return e->gone && has_state(&rest, "removed") && !is_parked(e);
+	case LIST_REMOVED: return e->gone && text_has_state(&rest, "removed") && !is_parked(e);
 	default: return !e->gone && e->as == AS_TOLD && e->said.len > 0;
 	}
 }
@@ -543,7 +127,7 @@ static bool is_listed(const struct entry *e, enum listing what)
 /* It has no name that lists it: from now on this one does. Of a file of which only names have been said there is nothing to list but those. */
 static void list_alone(const struct table *t, struct entry *e)
 {
-	const struct entry *teller = &t->entries[e->teller], *from = known_entry(t, &e->from);
+	const struct entry *teller = &t->entries[e->teller], *from = table_find(t, &e->from);
 
 	if (e->said.len == 0) {
 		e->gone = from && !from->gone; /* another file by now */
@@ -657,7 +241,7 @@ static void put_file(FILE *out, const struct table *t, const struct entry *e)
 	struct text conflict;
 
 	fprintf(out, KEY_PREFIX "%.*s", (int)e->key.len, e->key.at);
-	if (at && take_string(said->at + n, said->at + said->len, &conflict))
+	if (at && text_take_string(said->at + n, said->at + said->len, &conflict))
 		n += conflict.len; /* one text, and then the list ends */
 	fwrite(said->at, 1, n, out);
 	if (at)
@@ -698,12 +282,12 @@ static bool has_missing(const struct table *t, const struct entry *e)
 static bool is_unsettled(const struct table *t, const struct entry *e)
 {
 	return is_listed(e, LIST_FILES) &&
-	       (has_state(&e->said, "dirty") || (has_state(&e->said, "failed") && !has_missing(t, e)));
+	       (text_has_state(&e->said, "dirty") || (text_has_state(&e->said, "failed") && !has_missing(t, e)));
 }
 
 static void drop(struct table *t, FILE *log, struct entry *e)
 {
-	mark_gone(t, e);
+	table_drop(t, e);
 	fprintf(log, KEY_PREFIX "%.*s,\"state\":\"gone\"}\n", (int)e->key.len, e->key.at);
 }
 
@@ -715,7 +299,7 @@ static void drop_settled(struct table *t, FILE *log, const char *since)
 			drop(t, log, &t->entries[i]);
 	for (size_t i = 0; i < t->num; i++) {
 		const struct entry *e = &t->entries[i],
-				   *by = is_listed(e, LIST_LINKED) ? known_entry(t, &e->from) : NULL;
+				   *by = is_listed(e, LIST_LINKED) ? table_find(t, &e->from) : NULL;
 
 		if (by && by->gone && by->file == e->file)
 			drop(t, log, &t->entries[i]);
@@ -745,7 +329,7 @@ static uint64_t count_failed(const struct table *t, const char *since)
 
 	for (size_t i = 0; i < t->num; i++)
 		n += is_listed(&t->entries[i], LIST_FILES) && t->entries[i].said.at >= since &&
-		     has_state(&t->entries[i].said, "failed");
+		     text_has_state(&t->entries[i].said, "failed");
 	return n;
 }
 
@@ -775,7 +359,8 @@ static struct manifest_noted count_noted(const struct table *t)
 	for (size_t i = 0; i < t->num; i++) {
 		const struct entry *e = &t->entries[i];
 
-		if (!is_listed(e, LIST_FILES) || !(has_state(&e->said, "drained") || has_state(&e->said, "verified")))
+		if (!is_listed(e, LIST_FILES) ||
+			!(text_has_state(&e->said, "drained") || text_has_state(&e->said, "verified")))
 			continue;
 		n.kept += e->kept.len > 0 && e->kept.at >= t->others &&
 			  !has_text(&e->kept, "\"reason\":\"" MANIFEST_KEPT_OTHER "\"");
@@ -864,7 +449,7 @@ int manifest_write(
 		r = -errno;
 	if (r == 0 && st.st_size > 0) {
 		text = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fileno(m->log), 0);
-		r = text == MAP_FAILED ? -errno : make_table(&t, text, (size_t)st.st_size);
+		r = text == MAP_FAILED ? -errno : table_make(&t, text, (size_t)st.st_size);
 	}
 	if (r == 0)
 		r = settle_links(&t);
@@ -884,11 +469,6 @@ int manifest_write(
 		fprintf(m->log, "%s\n", t.sum);
 	if (text && text != MAP_FAILED)
 		munmap(text, (size_t)st.st_size);
-	for (size_t i = 0; i < t.num_made; i++)
-		free(t.made[i]);
-	free(t.made);
-	free(t.entries);
-	free(t.slots);
-	free(t.extras);
+	table_free(&t);
 	return r < 0 ? cistern_error_set(err, r, "manifest %s: %s", path, strerror(-r)) : 0;
 }

@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "format/base/process.h"
@@ -22,8 +23,10 @@
 #include "tests/lib/scratch.h"
 #include "tests/lib/tap.h"
 
-#define PATH_BYTES 512
-#define OTHER      INT32_MAX /* no process */
+#define PATH_BYTES    512
+#define OTHER         INT32_MAX /* no process */
+#define MOVES         100000u
+#define MOVES_SECONDS 20 /* two with all sanitizers */
 
 static char work[PATH_BYTES];
 
@@ -411,6 +414,29 @@ static void test_process(void)
 	is_int(process_began(child, &later), -ESRCH, "of one that has gone nothing is known");
 }
 
+/* A line costs what it is about: with all entries looked at for each, this would take minutes. */
+static void test_many_moves(void)
+{
+	char path[PATH_BYTES + 32], from[64], to[64];
+	struct cistern_error err = { 0 };
+	struct manifest *m = opened("many.log");
+	struct manifest_session s = { .store_uuid = "", .job = "", .backing = "", .destination = "", .process = OTHER };
+	struct timespec used;
+
+	for (unsigned int i = 0; i < MOVES; i++) {
+		snprintf(from, sizeof(from), "d%u/f%u", i % 10, i);
+		snprintf(to, sizeof(to), "d%u/g%u", i % 10, i);
+		manifest_add_file(m, &(struct manifest_file){ .path = from, .state = "drained" });
+		manifest_add_moved(m, from, to);
+	}
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+	time_t before = used.tv_sec;
+	ok(manifest_write(m, &s, in_work("many.json", path), &err) == 0, "a summary of many moves %s", err.text);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+	ok(used.tv_sec - before < MOVES_SECONDS, "takes %ld s of processor time", (long)(used.tv_sec - before));
+	manifest_close(m);
+}
+
 static void limit_files(rlim_t bytes)
 {
 	struct rlimit limit;
@@ -461,6 +487,7 @@ int main(void)
 	test_moved_back();
 	test_moved_back_over();
 	test_settled();
+	test_many_moves();
 	test_full();
 	test_totals();
 	test_process();
