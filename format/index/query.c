@@ -98,12 +98,13 @@ int state_backing_owner(struct state *st, uint64_t parent, const char *name, uin
 bool state_dir_is_empty(struct state *st, uint64_t parent)
 {
 	struct node_item *dir;
-	bool empty;
+	int r;
 
 	query_begin(st);
-	empty = find_node(st, parent, &dir) < 0 || dir->n.num_children == 0;
-	query_end(st, 0);
-	return empty;
+	r = find_node(st, parent, &dir);
+	if (r == 0 && dir->n.num_children > 0)
+		r = -ENOTEMPTY;
+	return query_end(st, r) == 0 || r == -ENOENT;
 }
 
 static int copy_blob(struct state *st, const struct key *key, void *out, size_t cap, size_t *ret_len)

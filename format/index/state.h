@@ -222,8 +222,8 @@ int state_list_names(
 	struct state *st, uint64_t parent, const char *after, struct state_name *out, size_t cap, size_t *ret_num);
 int state_list_backing_names(
 	struct state *st, uint64_t parent, const char *after, struct state_name *out, size_t cap, size_t *ret_num);
-bool state_dir_is_empty(
-	struct state *st, uint64_t parent); /* no names (the backing directory is the caller's to ask) */
+bool state_dir_is_empty(struct state *st,
+	uint64_t parent); /* it is known to have no names (the backing directory is the caller's to ask) */
 /* All (backing) names of all directories / all inodes, in key order: cb non-zero stops. No lock is held during cb. */
 int state_each_inode(struct state *st, int (*cb)(const struct inode *in, void *arg), void *arg);
 int state_each_name(struct state *st, int (*cb)(uint64_t parent, const char *name, uint64_t ino, void *arg), void *arg);

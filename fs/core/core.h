@@ -180,11 +180,12 @@ int core_remove_at(struct core *c, uint64_t parent, const char *name, bool is_di
 int core_rename_at(struct core *c, uint64_t from_parent, const char *from, uint64_t parent, const char *name,
 	unsigned int flags, const struct core_how *how);
 uint32_t core_type(struct core *c, uint64_t ino); /* S_IFMT bits of what the kernel or the state knows; 0: neither */
-bool core_is_known(struct core *c, uint64_t ino); /* the state has it, and it has a name */
+/* Of these, 1: so it is; 0: it is not. Negative: the state cannot be read. */
+int core_is_known(struct core *c, uint64_t ino); /* the state has it, and it has a name */
 /* Has the state taken this name of the backing directory over? Then the backing directory does not show it. */
-bool core_owns_backing(struct core *c, uint64_t parent, const char *name);
+int core_owns_backing(struct core *c, uint64_t parent, const char *name);
 /* So it is, or a drain under way may put it there, of a file that has lost the name since the drain began. */
-bool core_hides_backing(struct core *c, uint64_t parent, const char *name);
+int core_hides_backing(struct core *c, uint64_t parent, const char *name);
 bool core_doubts(struct core *c, uint64_t parent, const char *name); /* the latter alone */
 /* Calls each(name) for those of the latter in a directory; under a lock: it calls nobody. */
 void core_each_doubt(struct core *c, uint64_t parent, void (*each)(const char *name, void *arg), void *arg);
@@ -201,7 +202,7 @@ int core_backing_lookup(struct core *c, uint64_t parent, const char *name, struc
  * parent itself, "" when it is in the tree. -ENAMETOOLONG.
  */
 int core_hint(struct core *c, uint64_t parent, const char *name, uint64_t *ret_dir, char *out, size_t cap);
-/* The inode that was found there, with a lookup counted. -ESTALE: it is there no more, or something else is. */
+/* The inode that was found there, with a lookup counted. -ESTALE: it is there no more, or something else is. Else the state cannot be read. */
 int core_find(struct core *c, uint64_t ino, uint64_t dir, const char *path);
 /* Bring what is at path below dir into the tree, and all directories on the way. Within a tree change. */
 int core_adopt_path(struct core *c, uint64_t dir, const char *path);

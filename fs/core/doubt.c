@@ -62,13 +62,18 @@ int doubt_add(struct core *c, uint64_t parent, const char *name, uint64_t ino)
 
 bool doubt_hides(struct core *c, uint64_t parent, const char *name)
 {
-	if (!c->any_doubt)
+	union {
+		struct doubt d;
+		char room[sizeof(struct doubt) + RECORD_NAME_MAX + 1];
+	} key = { .d.parent = parent };
+	size_t len = strnlen(name, RECORD_NAME_MAX + 1) + 1;
+
+	if (!c->any_doubt || len > RECORD_NAME_MAX + 1)
 		return false;
-	struct doubt *d = doubt_new(parent, name);
+	memcpy(key.room + offsetof(struct doubt, name), name, len);
 	pthread_mutex_lock(&c->session);
-	bool found = d && tfind(d, &c->doubts, compare);
+	bool found = tfind(&key.d, &c->doubts, compare) != NULL;
 	pthread_mutex_unlock(&c->session);
-	free(d);
 	return found;
 }
 

@@ -120,24 +120,31 @@ uint32_t core_type(struct core *c, uint64_t ino)
 	return r.n ? r.n->type : 0;
 }
 
-bool core_is_known(struct core *c, uint64_t ino)
+/* What the state says of a thing that it may not have. */
+static int yes_or_no(int rc, bool yes)
 {
-	struct inode in;
-
-	return state_inode(c->state, ino, &in) == 0 && !(in.flags & (INODE_ORPHAN | INODE_FOREIGN));
+	return rc == 0 ? yes : rc == -ENOENT ? 0 : rc;
 }
 
-bool core_owns_backing(struct core *c, uint64_t parent, const char *name)
+int core_is_known(struct core *c, uint64_t ino)
+{
+	struct inode in = { .flags = 0 };
+	int rc = state_inode(c->state, ino, &in);
+
+	return yes_or_no(rc, !(in.flags & (INODE_ORPHAN | INODE_FOREIGN)));
+}
+
+int core_owns_backing(struct core *c, uint64_t parent, const char *name)
 {
 	uint64_t owner;
 
-	return state_backing_owner(c->state, parent, name, &owner) == 0;
+	return yes_or_no(state_backing_owner(c->state, parent, name, &owner), true);
 }
 
 /* In this order: a name that is in doubt no more is known to the state. */
-bool core_hides_backing(struct core *c, uint64_t parent, const char *name)
+int core_hides_backing(struct core *c, uint64_t parent, const char *name)
 {
-	return doubt_hides(c, parent, name) || core_owns_backing(c, parent, name);
+	return doubt_hides(c, parent, name) ? 1 : core_owns_backing(c, parent, name);
 }
 
 int core_hold(struct core *c, uint64_t ino)
@@ -197,9 +204,10 @@ int core_backing_lookup(struct core *c, uint64_t parent, const char *name, struc
 	if (!dir.n)
 		return -ESTALE;
 	*ret = (struct core_entry){ .ino = 0 };
-	if (dir.n->known && core_owns_backing(c, parent, name))
-		return own_entry(c, parent, name, ret);
-	int rc = overlay_stat_child(c, dir.n, name, &ret->attr);
+	int rc = dir.n->known ? core_owns_backing(c, parent, name) : 0;
+	if (rc != 0)
+		return rc < 0 ? rc : own_entry(c, parent, name, ret);
+	rc = overlay_stat_child(c, dir.n, name, &ret->attr);
 	if (rc < 0)
 		return rc;
 	if (S_ISDIR(ret->attr.st_mode)) {
@@ -281,8 +289,10 @@ static int walk(struct core *c, uint64_t dir, const char *path, struct node **re
 int core_find(struct core *c, uint64_t ino, uint64_t dir, const char *path)
 {
 	struct node_ref r NODE_CLEANUP = node_take(c, ino);
-	int rc = r.n ? 0 : dir == 0 || path[0] == '\0' ? -ESTALE : walk(c, dir, path, &r.n);
+	int rc = r.n ? 0 : core_is_known(c, ino);
 
+	if (!r.n && rc >= 0)
+		rc = dir == 0 || path[0] == '\0' ? -ESTALE : walk(c, dir, path, &r.n);
 	if (rc == 0 && r.n->ino != ino)
 		rc = -ESTALE;
 	if (rc == 0)
@@ -309,7 +319,7 @@ static int raise_stamp(struct core *c, struct node *dir, const char *name, struc
 	int rc = state_lookup(c->state, dir->ino, name, &there);
 
 	if (rc < 0 || there.ino != n->ino)
-		return -ENOENT;
+		return rc < 0 ? rc : -ENOENT;
 	if (there.stamp >= stamp)
 		return 0;
 	snprintf(rec.name, sizeof(rec.name), "%s", name);

@@ -42,12 +42,15 @@ static int find_in_backing(struct job *j, const struct name_ref *ref, struct fou
 static int find(struct job *j, const struct name_ref *ref, struct found *ret)
 {
 	struct state_name e;
+	int rc = state_lookup(j->state, ref->dir, ref->name, &e);
 
 	ret->kind = FOUND_NOTHING;
 	ret->ino = 0;
 	ret->hint.dir = 0;
 	ret->hint.path[0] = '\0';
-	if (state_lookup(j->state, ref->dir, ref->name, &e) == 0 && e.type == S_IFDIR) {
+	if (rc < 0 && rc != -ENOENT)
+		return rc;
+	if (rc == 0 && e.type == S_IFDIR) {
 		ret->kind = FOUND_DIR;
 		ret->ino = e.ino;
 		return 0;
@@ -157,13 +160,12 @@ int change_create(struct job *j, uint64_t parent, const char *name, mode_t mode,
 		rc = core_create_file_at(j->core, parent, name, mode, flags, cred, &how, ret, ret_open);
 	else
 		rc = core_make_at(j->core, parent, name, mode, target, cred, &how, ret);
-	struct state_name made;
+	struct state_name made = { .ino = rc == 0 ? ret->ino : 0 };
 	/* Opening may have failed after the file was made. */
-	if (rc == 0)
-		now_file(&ref, ret->ino);
-	else if (state_lookup(j->state, parent, name, &made) == 0)
+	int there = rc == 0 ? 0 : state_lookup(j->state, parent, name, &made);
+	if (there == 0)
 		now_file(&ref, made.ino);
-	held_unlock(j, &ref);
+	unlock_name(j, &ref, there == 0 || there == -ENOENT);
 	if (ref.at.ino)
 		times_changed(j, parent);
 	return rc;

@@ -48,6 +48,7 @@ int job_errno(int rc)
 	case -ECONNRESET:
 	case -ESHUTDOWN:
 	case -EREMCHG:
+	case -EBADMSG:
 	case -EILSEQ: return -EIO;
 	default: return rc;
 	}
@@ -88,7 +89,10 @@ static int lookup_once(struct job *j, uint64_t parent, const char *name, struct 
 	}
 	if (rc != -ENOENT)
 		return rc;
-	if (core_is_known(j->core, parent)) { /* else no node has names in it */
+	int known = core_is_known(j->core, parent);
+	if (known < 0)
+		return known;
+	if (known) { /* else no node has names in it */
 		rc = held_lookup(j, parent, name, &at);
 		if (rc == 0 && at.ino)
 			rc = remote_lookup(j, at.ino, parent, name, NULL, ret);
@@ -348,11 +352,11 @@ int job_rename(
 
 static int open_list(struct job *j, uint64_t ino, struct job_dir *dir)
 {
-	int rc;
+	int rc = core_is_known(j->core, ino);
 
 	/* What the tree does not have is as the backing directory has it, and what was removed is empty. */
-	if (!core_is_known(j->core, ino))
-		return core_opendir(j->core, ino, &dir->local);
+	if (rc <= 0)
+		return rc < 0 ? job_errno(rc) : core_opendir(j->core, ino, &dir->local);
 	if (!is_dir(j, ino))
 		return -ENOTDIR;
 	rc = begin(j, NULL);
@@ -362,8 +366,10 @@ static int open_list(struct job *j, uint64_t ino, struct job_dir *dir)
 /* Other nodes are asked when somebody reads it: df, for one, opens the root of a mount and reads nothing. */
 static int open_unread(struct job *j, uint64_t ino, struct job_dir *dir)
 {
-	if (job_alone(j) || !core_is_known(j->core, ino))
-		return core_opendir(j->core, ino, &dir->local);
+	int rc = job_alone(j) ? 0 : core_is_known(j->core, ino);
+
+	if (rc <= 0)
+		return rc < 0 ? job_errno(rc) : core_opendir(j->core, ino, &dir->local);
 	return is_dir(j, ino) ? 0 : -ENOTDIR;
 }
 

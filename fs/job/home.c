@@ -236,11 +236,12 @@ static int do_get(struct call *c)
 {
 	struct core_entry e;
 	struct state_name there;
-	int rc = 0;
+	int rc = c->name[0] ? state_lookup(c->j->state, c->dir, c->name, &there) : 0;
 
-	if (c->name[0] && (state_lookup(c->j->state, c->dir, c->name, &there) < 0 || there.ino != c->ino))
-		return -ENOENT;
-	rc = core_getattr(c->j->core, c->ino, NULL, &e);
+	if (rc == 0 && c->name[0] && there.ino != c->ino)
+		rc = -ENOENT;
+	if (rc == 0)
+		rc = core_getattr(c->j->core, c->ino, NULL, &e);
 	if (rc == 0 && message_get(c->rq, MESSAGE_COUNT) && (rc = core_hold(c->j->core, c->ino)) == 0)
 		hold(c->j, c->from, c->ino);
 	if (rc == 0)
@@ -282,9 +283,9 @@ static int say_life(struct call *c, int rc)
 /* It has lost a name: are there others? */
 static void say_left(struct call *c, uint64_t ino)
 {
-	struct inode in;
+	struct inode in = { .nlink = 1 }; /* if it cannot be read */
 
-	if (ino && state_inode(c->j->state, ino, &in) == 0 && in.nlink > 0)
+	if (ino && state_inode(c->j->state, ino, &in) != -ENOENT && in.nlink > 0)
 		message_put(c->reply, MESSAGE_LEFT, 1);
 }
 
@@ -317,7 +318,7 @@ static int do_unlink(struct call *c)
 	if (rc < 0)
 		return rc;
 	tell_lost(c->j, c->from, c->ino);
-	message_put(c->reply, MESSAGE_POINTER, core_hides_backing(c->j->core, c->dir, c->name));
+	message_put(c->reply, MESSAGE_POINTER, core_hides_backing(c->j->core, c->dir, c->name) != 0);
 	say_left(c, c->ino);
 	times_changed(c->j, c->dir);
 	return say_life(c, 0);
@@ -340,7 +341,7 @@ static int do_rename(struct call *c)
 		tell_lost(c->j, c->from, other);
 	if (!(flags & RENAME_EXCHANGE))
 		say_left(c, other);
-	message_put(c->reply, MESSAGE_POINTER, core_hides_backing(c->j->core, c->from_dir, c->old));
+	message_put(c->reply, MESSAGE_POINTER, core_hides_backing(c->j->core, c->from_dir, c->old) != 0);
 	times_changed(c->j, c->dir);
 	if (c->from_dir != c->dir)
 		times_changed(c->j, c->from_dir);

@@ -120,21 +120,22 @@ static void put_doubted(const char *name, void *arg)
 	put_rank(arg, LIST_HIDDEN, name);
 }
 
-static bool put_batch(struct page *p)
+/* 1; 0: there are no more. */
+static int put_batch(struct page *p)
 {
 	struct state_name *names = calloc(LIST_BATCH, sizeof(*names));
 	size_t num = 0;
+	int rc = names ? (p->hidden ? state_list_backing_names : state_list_names)(
+				 p->j->state, p->dir, p->after, names, LIST_BATCH, &num)
+		       : -ENOMEM;
 
-	if (names)
-		(void)(p->hidden ? state_list_backing_names : state_list_names)(
-			p->j->state, p->dir, p->after, names, LIST_BATCH, &num);
 	for (size_t i = 0; i < num; i++)
 		if (names[i].type != S_IFDIR || p->dirs)
 			put_name(p, p->hidden ? LIST_HIDDEN : LIST_SHOWN, &names[i]);
 	if (num > 0)
 		memcpy(p->after, names[num - 1].name, sizeof(p->after));
 	free(names);
-	return num == LIST_BATCH;
+	return rc < 0 ? rc : num == LIST_BATCH;
 }
 
 /* What is hidden comes first: a name that is taken over meanwhile is then among the shown ones; and last, what was lost to others. */
@@ -152,8 +153,10 @@ void list_answer(struct job *j, struct peers_request *rq)
 	p.more = true;
 	if (p.hidden && !p.after[0]) /* first: one that is in doubt no more is known to the state */
 		core_each_doubt(j->core, p.dir, put_doubted, &p);
-	while (p.more && p.out.len < LIST_PAGE_BYTES) {
-		if (put_batch(&p))
+	int rc = 0;
+	while (p.more && p.out.len < LIST_PAGE_BYTES && rc >= 0) {
+		rc = put_batch(&p);
+		if (rc != 0)
 			continue;
 		p.more = p.hidden;
 		p.hidden = false;
@@ -161,7 +164,7 @@ void list_answer(struct job *j, struct peers_request *rq)
 	}
 	bool is_sure = p.more || handover_each(j, p.dir, (int64_t)message_get(m, MESSAGE_TIME), put_handed, &p);
 	wire_msg_init(&reply, WIRE_REPLY);
-	wire_put_i64(&reply, WIRE_STATUS, buf_ok(&p.out) ? 0 : -ENOMEM);
+	wire_put_i64(&reply, WIRE_STATUS, rc < 0 ? rc : buf_ok(&p.out) ? 0 : -ENOMEM);
 	message_put_bytes(&reply, MESSAGE_NAMES, p.out.data, p.out.len);
 	message_put(&reply, MESSAGE_HANDED, !is_sure);
 	message_put(&reply, MESSAGE_COUNT, p.more);

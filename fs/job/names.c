@@ -241,10 +241,13 @@ static int admit(struct names *n, struct name_entry *e, struct names_waiter *w)
 	if (e->dir->closed)
 		return 0;
 	bool ahead = w->tree > state_tree_stamp(n->j->state); /* first: it may be here just now */
-	if (!core_is_known(n->j->core, e->dir->ino)) {
+	int known = core_is_known(n->j->core, e->dir->ino);
+	if (known == 0) {
 		n->ahead |= ahead;
 		return ahead ? 0 : -ENOENT;
 	}
+	if (known < 0)
+		return -EIO;
 	set_owner(e, w->node, w->id);
 	return 1;
 }

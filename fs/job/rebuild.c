@@ -9,7 +9,8 @@
  * one, or is back, is asked again; what it says of a name that differs from what we know is a claim: all are asked for that one.
  *
  * Nothing here waits: answers come back to where the next question is asked. A node that lags, perhaps for ever, refuses to answer (lag.c). It is
- * asked now and then, and until it answers, or is given up, who asks us is refused as well: what is not known to be there may be there.
+ * asked now and then, and until it answers, or is given up, who asks us is refused as well: what is not known to be there may be there. So does a
+ * node that cannot read what its state has.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -376,8 +377,8 @@ static int collect_dir(const struct inode *in, void *arg)
 	return 0;
 }
 
-/* lock is held. NULL: no memory. */
-static struct sending *sending_of(struct rebuild *r, uint32_t node, uint64_t page)
+/* lock is held. -ESTALE: that page is not to be had; -ENOMEM, or the state cannot be read. */
+static int sending_of(struct rebuild *r, uint32_t node, uint64_t page, struct sending **ret)
 {
 	struct sending *s = r->sending;
 
@@ -388,14 +389,15 @@ static struct sending *sending_of(struct rebuild *r, uint32_t node, uint64_t pag
 		s->next = r->sending;
 		r->sending = s;
 	}
-	if (s && page == 0) {
-		s->num = s->at = s->page = 0;
-		s->after[0] = '\0';
-		s->hidden = false;
-		if (state_each_inode(r->j->state, collect_dir, s) < 0)
-			return NULL;
-	}
-	return s;
+	if (!s)
+		return -ENOMEM;
+	*ret = s;
+	if (page != 0)
+		return s->page == page ? 0 : -ESTALE;
+	s->num = s->at = s->page = 0;
+	s->after[0] = '\0';
+	s->hidden = false;
+	return state_each_inode(r->j->state, collect_dir, s);
 }
 
 static void tell(struct buf *out, uint8_t kind, uint64_t dir, const char *name, const struct pointer *at)
@@ -435,55 +437,67 @@ static void tell_name(struct job *j, const struct sending *s, const struct state
 	tell(out, TOLD_POINTER, dir, e->name, &at);
 }
 
-/* The next names of this directory; false: there are no more. */
-static bool tell_batch(struct job *j, struct sending *s, struct buf *out)
+/* The next names of this directory: 1; 0: there are no more. */
+static int tell_batch(struct job *j, struct sending *s, struct buf *out)
 {
 	struct state_name *names = calloc(LIST_BATCH, sizeof(*names));
 	size_t num = 0;
+	int rc = names ? (s->hidden ? state_list_backing_names : state_list_names)(
+				 j->state, s->dirs[s->at], s->after, names, LIST_BATCH, &num)
+		       : -ENOMEM;
 
-	if (names)
-		(void)(s->hidden ? state_list_backing_names : state_list_names)(
-			j->state, s->dirs[s->at], s->after, names, LIST_BATCH, &num);
 	for (size_t i = 0; i < num; i++)
 		tell_name(j, s, &names[i], out);
 	if (num > 0)
 		memcpy(s->after, names[num - 1].name, sizeof(s->after));
 	free(names);
-	return num == LIST_BATCH;
+	return rc < 0 ? rc : num == LIST_BATCH;
 }
 
-static void tell_page(struct job *j, struct sending *s, struct buf *out)
+/* On failure it can be asked for again. */
+static int tell_page(struct job *j, struct sending *s, struct buf *out)
 {
-	while (s->at < s->num && out->len < PAGE_BYTES) {
-		if (tell_batch(j, s, out))
+	const struct sending begun = *s;
+	int rc = 0;
+
+	while (rc >= 0 && s->at < s->num && out->len < PAGE_BYTES) {
+		rc = tell_batch(j, s, out);
+		if (rc != 0)
 			continue;
 		s->after[0] = '\0';
 		s->at += s->hidden;
 		s->hidden = !s->hidden;
 	}
+	if (rc >= 0 && buf_ok(out)) {
+		s->page++;
+		return 0;
+	}
+	*s = begun;
+	return rc < 0 ? rc : -ENOMEM;
 }
 
-/* Of a page that has been asked for before, or that the daemon before us was asked for, we do not know where it begins: -ESTALE. */
+/*
+ * Of a page that has been asked for before, or that the daemon before us was asked for, we do not know where it begins: -ESTALE. -EIO: what we
+ * have cannot be read, now or for good, and nobody is to take that for nothing.
+ */
 void rebuild_serve_send(struct job *j, struct peers_request *rq)
 {
 	struct rebuild *r = j->rebuild;
 	uint64_t page = message_get(peers_msg(rq), MESSAGE_COUNT);
 	struct buf out BUF_CLEANUP = { 0 };
 	struct wire_msg reply = { 0 };
+	struct sending *s = NULL;
 
 	pthread_mutex_lock(&r->lock);
-	struct sending *s = sending_of(r, peers_from(rq), page);
-	int rc = !s ? -ENOMEM : s->page != page ? -ESTALE : 0;
+	int rc = sending_of(r, peers_from(rq), page, &s);
 	if (page == 0)
 		held_each(j, peers_from(rq), tell_lock, &(struct lock_list){ &out });
-	if (rc == 0) {
-		tell_page(j, s, &out);
-		s->page++;
-	}
-	bool more = s && s->at < s->num;
+	if (rc == 0)
+		rc = tell_page(j, s, &out);
+	bool more = rc == 0 && s->at < s->num;
 	pthread_mutex_unlock(&r->lock);
 	wire_msg_init(&reply, WIRE_REPLY);
-	wire_put_i64(&reply, WIRE_STATUS, rc == 0 && !buf_ok(&out) ? -ENOMEM : rc);
+	wire_put_i64(&reply, WIRE_STATUS, rc < 0 && rc != -ESTALE ? -EIO : rc);
 	message_put_bytes(&reply, MESSAGE_NAMES, out.data, out.len);
 	message_put(&reply, MESSAGE_COUNT, more ? page + 1 : 0);
 	peers_reply(rq, &reply);
@@ -504,7 +518,7 @@ struct doubt {
 	struct job *j;
 	pthread_mutex_t lock;
 	uint32_t missing;
-	bool lacking; /* one of them was given up */
+	bool lacking; /* one of them was given up, or ends without an answer */
 	struct pointer best;
 	uint32_t best_node;
 	struct claim *losers; /* owned; room for one per node */
@@ -623,7 +637,7 @@ static void question_done(int status, const struct wire_msg *reply, void *arg)
 	if (at.ino)
 		doubt_claim(d, &(struct claim){ d, at.ino, at.stamp, q->node });
 	d->best.hidden |= at.hidden;
-	d->lacking |= status == -EHOSTDOWN;
+	d->lacking |= status < 0;
 	pthread_mutex_unlock(&d->lock);
 	/* The others when node 0 has answered, and so all have the changes of the tree that came before. */
 	for (uint32_t i = 1; q->node == 0 && i < d->num; i++)
@@ -669,6 +683,21 @@ void rebuild_name(struct job *j, uint64_t dir, const char *name)
 	question_ask(j, &d->questions[0]);
 }
 
+/* -EIO: that cannot be read, which is not to be taken for nothing: it is asked again, until our store is mounted anew. */
+static int who_has(struct job *j, uint64_t dir, const char *name, struct pointer *ret)
+{
+	struct state_name e;
+	int rc = state_lookup(j->state, dir, name, &e);
+	int hides = core_hides_backing(j->core, dir, name);
+
+	if ((rc < 0 && rc != -ENOENT) || hides < 0)
+		return -EIO;
+	if (rc == 0 && e.type != S_IFDIR)
+		*ret = (struct pointer){ .ino = e.ino, .stamp = e.stamp };
+	ret->hidden = hides;
+	return 0;
+}
+
 /* When what was asked of us before is done; by node 0 also what was asked of the tree (sequence.c). */
 void rebuild_serve_who(struct job *j, struct peers_request *rq)
 {
@@ -676,13 +705,11 @@ void rebuild_serve_who(struct job *j, struct peers_request *rq)
 	uint64_t dir = message_get(m, MESSAGE_DIR);
 	char name[RECORD_NAME_MAX + 1];
 	struct wire_msg reply = { 0 };
-	struct state_name e;
 	struct pointer at = { 0 };
 	int rc = message_get_str(m, MESSAGE_NAME, name, sizeof(name)) ? 0 : -EBADMSG;
 
-	if (rc == 0 && state_lookup(j->state, dir, name, &e) == 0 && e.type != S_IFDIR)
-		at = (struct pointer){ .ino = e.ino, .stamp = e.stamp };
-	at.hidden = rc == 0 && core_hides_backing(j->core, dir, name);
+	if (rc == 0)
+		rc = who_has(j, dir, name, &at);
 	wire_msg_init(&reply, WIRE_REPLY);
 	wire_put_i64(&reply, WIRE_STATUS, rc);
 	pointer_put(&reply, &at);

@@ -222,11 +222,13 @@ int remote_call(struct job *j, uint64_t ino, const struct hint *hint, struct wir
 	return rc;
 }
 
-static bool has_name(struct job *j, uint64_t ino, uint64_t dir, const char *name)
+/* 0, -ENOENT, or that cannot be read. */
+static int check_name(struct job *j, uint64_t ino, uint64_t dir, const char *name)
 {
-	struct state_name e;
+	struct state_name e = { .ino = ino };
+	int rc = name ? state_lookup(j->state, dir, name, &e) : 0;
 
-	return !name || (state_lookup(j->state, dir, name, &e) == 0 && e.ino == ino);
+	return rc == 0 && e.ino != ino ? -ENOENT : rc;
 }
 
 static int lookup_here(
@@ -236,7 +238,9 @@ static int lookup_here(
 
 	if (rc < 0)
 		return rc;
-	rc = has_name(j, ino, dir, name) ? core_getattr(j->core, ino, NULL, ret) : -ENOENT;
+	rc = check_name(j, ino, dir, name);
+	if (rc == 0)
+		rc = core_getattr(j->core, ino, NULL, ret);
 	if (rc < 0)
 		core_forget(j->core, ino, 1);
 	return rc;

@@ -428,17 +428,20 @@ static int do_rename(struct sequence *s, const struct wire_msg *m)
 	struct names_of n;
 
 	get_names(m, &n);
+	int rc = state_lookup(s->j->state, n.dir, n.name, &there);
+	if (rc < 0 && rc != -ENOENT)
+		return rc;
 	if (core_is_below(c, n.dir, how.ino))
 		return -EINVAL;
 	if (flags & RENAME_EXCHANGE && other && core_is_below(c, n.from_dir, other))
 		return -EINVAL;
 	if (!other && !(flags & RENAME_EXCHANGE)) {
 		how.free = true;
-	} else if (!other && state_lookup(s->j->state, n.dir, n.name, &there) < 0) {
+	} else if (!other && rc < 0) {
 		how.free = true; /* the file's home changes the two (core_tree_apply) */
 		flags = 0;
 	}
-	int rc = prepare(s, &n, other && !(flags & RENAME_EXCHANGE) ? other : 0, how.ino, other);
+	rc = prepare(s, &n, other && !(flags & RENAME_EXCHANGE) ? other : 0, how.ino, other);
 	return rc < 0 ? rc : core_rename_at(c, n.from_dir, n.from, n.dir, n.name, flags, &how);
 }
 

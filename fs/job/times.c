@@ -450,7 +450,7 @@ void times_fix(struct job *j, struct core_entry *e)
 	struct dir_time v = { 0 };
 	bool fresh;
 
-	if (peers_count(j->peers) < 2 || !core_is_known(j->core, e->ino))
+	if (peers_count(j->peers) < 2 || core_is_known(j->core, e->ino) <= 0)
 		return; /* nobody has changed anything in it */
 	bool at_home = home_of(j, e->ino) == peers_self(j->peers);
 	for (int i = 0; i < 2; i++) {

@@ -57,10 +57,10 @@ int tree_know(struct job *j, uint64_t dir)
 	struct inode in;
 	struct hint hint;
 	uint32_t type;
-	int rc;
+	int rc = core_is_known(j->core, dir);
 
-	if (core_is_known(j->core, dir))
-		return 0;
+	if (rc != 0)
+		return rc < 0 ? rc : 0;
 	if (state_inode(j->state, dir, &in) == 0)
 		return -ENOENT;
 	type = core_type(j->core, dir);
@@ -154,8 +154,11 @@ void tree_serve_prepare(struct job *j, struct peers_request *rq)
 	struct buf hidden BUF_CLEANUP = { 0 };
 	struct wire_msg reply = { 0 };
 	int rc = dir ? names_close_dir(j->names, dir) : 0;
+	int known = rc == 0 && dir ? core_is_known(j->core, dir) : 0;
 
-	if (rc == 0 && dir && core_is_known(j->core, dir)) {
+	if (known < 0)
+		rc = known;
+	if (known > 0) {
 		core_each_doubt(j->core, dir, put_doubted, &hidden); /* first: list.c */
 		rc = state_dir_is_empty(j->state, dir) ? core_each_backing_owned(j->core, dir, put_hidden, &hidden)
 						       : -ENOTEMPTY;

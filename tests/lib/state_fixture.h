@@ -40,6 +40,7 @@ int fixture_second_opinion(struct state_fixture *f, const char *name, struct sta
 int64_t fixture_differences(struct state_fixture *f);
 int fixture_copy_index(
 	const struct state_fixture *f, const char *from, const char *to); /* paths; to is emptied first */
+int damage_tables(const char *index); /* the first block of each file of a closed index; how many there are */
 
 /* Commit; the result of state_commit. *ret_seq may be NULL. */
 int commit(struct state_fixture *f, struct record rec, uint64_t *ret_seq);

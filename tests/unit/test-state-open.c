@@ -144,29 +144,6 @@ static void test_index_lost(void)
 	fixture_end(&f);
 }
 
-static int damage_tables(const char *index)
-{
-	struct dirent *entry;
-	DIR *dir = opendir(index);
-	char path[800];
-	int num = 0;
-
-	while (dir && (entry = readdir(dir))) {
-		int fd;
-
-		if (!strstr(entry->d_name, ".sst"))
-			continue;
-		snprintf(path, sizeof path, "%s/%s", index, entry->d_name);
-		fd = open(path, O_WRONLY);
-		num += fd >= 0 && pwrite(fd, "damagedamagedamage", 18, 40) == 18;
-		if (fd >= 0)
-			close(fd);
-	}
-	if (dir)
-		closedir(dir);
-	return num;
-}
-
 static void test_damaged_table(void)
 {
 	struct state_fixture f;
