@@ -48,6 +48,11 @@ uint32_t place_name(uint64_t parent, const char *name, uint32_t num_nodes)
 	return spread(mix(mix(parent) ^ hash_name(name)), num_nodes);
 }
 
+uint32_t place_name_bucket(uint64_t parent, const char *name, uint32_t num_buckets)
+{
+	return place_name(parent, name, UINT32_MAX) % num_buckets;
+}
+
 uint32_t place_directory_times(uint64_t ino, uint32_t num_nodes)
 {
 	return spread(mix(ino + 1), num_nodes);

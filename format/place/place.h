@@ -24,6 +24,8 @@ uint64_t place_first_ino(uint32_t node);
 uint32_t place_ino(uint64_t ino, uint32_t num_nodes);
 /* Name server of an entry of a directory. */
 uint32_t place_name(uint64_t parent, const char *name, uint32_t num_nodes);
+/* Where a name is in a table: also those of one server are spread over all of it. Not for what is kept. */
+uint32_t place_name_bucket(uint64_t parent, const char *name, uint32_t num_buckets);
 /* Where the times of a directory are collected. */
 uint32_t place_directory_times(uint64_t ino, uint32_t num_nodes);
 /* For messages: "node 2 (host cn17)", or "node 2" when host is "". Returns out. */

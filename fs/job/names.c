@@ -89,7 +89,7 @@ static struct name_dir **dir_bucket(struct names *n, uint64_t ino)
 
 static struct name_entry **entry_bucket(struct names *n, uint64_t dir, const char *name)
 {
-	return &n->entries[place_name(dir, name, NAMES_BUCKETS)];
+	return &n->entries[place_name_bucket(dir, name, NAMES_BUCKETS)];
 }
 
 static struct name_dir *find_dir(struct names *n, uint64_t ino, bool make)

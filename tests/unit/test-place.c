@@ -147,6 +147,33 @@ static void test_known(void)
 	is_u64(place_domain(3298534883335ull, 1099511627776ull, PLACE_DOMAIN_SIZE, 8192), 6546, "home of a domain");
 }
 
+#define BUCKETS 65536u
+
+/* A server's own names use its whole table. */
+static void test_buckets(void)
+{
+	const uint32_t n = 64, server = 17;
+	uint8_t *used = calloc(BUCKETS, 1);
+	uint32_t num = 0, outside = 0;
+	char name[32];
+
+	for (uint32_t i = 0, found = 0; found < 3 * BUCKETS; i++) {
+		snprintf(name, sizeof name, "rank.%06" PRIu32, i);
+		if (place_name(STATE_ROOT_INO, name, n) != server)
+			continue;
+		uint32_t bucket = place_name_bucket(STATE_ROOT_INO, name, BUCKETS);
+
+		found++;
+		if (bucket < BUCKETS)
+			num += !used[bucket]++;
+		else
+			outside++;
+	}
+	/* At random 1 - exp(-3) of them are: 62 300. */
+	ok(outside == 0 && num > 60000, "the names of one server of 64 are in %" PRIu32 " of its buckets", num);
+	free(used);
+}
+
 static void test_places(void)
 {
 	const struct share_extent e = { .off = 0x0102030405060708ull,
@@ -180,6 +207,7 @@ static void test_places(void)
 int main(void)
 {
 	test_places();
+	test_buckets();
 	test_known();
 	test_numbers();
 	test_consecutive();
