@@ -4,9 +4,8 @@
  * just changing it. It lives in memory. Truth is what the homes' states say; here it is made sure that a name is in
  * one hand at a time, and that nobody sees it while it changes.
  *
- * An entry is there while its name is a file's or hidden, is locked or asked for. A lock ends with what is there then; or, when
- * that is not known or its owner is gone, the entry becomes our own until the homes have said it (rebuild.c). A
- * daemon that has just begun answers nobody before all nodes have told their names and locks.
+ * A lock ends with what is there then; or, when that is not known or its owner is gone, the entry (names_table.h) becomes our own until the
+ * homes have said it (rebuild.c). A daemon that has just begun answers nobody before all nodes have told their names and locks.
  *
  * A node that was given up may have a name that nobody else has: what it has not told, or could not be asked for, is neither there nor free until
  * it is back, and who asks gets EIO.
@@ -24,36 +23,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "fs/job/names_table.h"
 #include "fs/job/private.h"
 
-#define NAMES_BUCKETS    65536u
 #define NAMES_LEFT_MAX   16384u /* names that are kept for what has left them */
 #define NAMES_AGAIN_USEC 10000u
 #define NAMES_OWN_ID     1u /* lock id of ours, for names in doubt; those of operations are higher */
-
-struct name_entry {
-	struct name_entry *next; /* in its bucket */
-	struct name_dir *dir;
-	struct pointer at;
-	uint64_t id; /* 0: not locked */
-	uint32_t node;
-	bool doubted; /* asked for at the homes */
-	bool needed;  /* of a lock that was told */
-	bool over;    /* it has ended, perhaps long ago: what its owner says was there then may be so no more */
-	bool refused; /* doubted, and a node does not say what it has */
-	bool lacking; /* nobody has it, but a node that was given up may */
-	uint64_t lock_stamp;
-	uint64_t left_round; /* of at.left */
-	struct names_waiter *first, **last;
-	char name[]; /* terminated */
-};
-
-struct name_dir { /* there while entries or a mark need it */
-	struct name_dir *next;
-	uint64_t ino, entries, files, locked; /* files: that are one, and not locked */
-	uint64_t lacking;                     /* entries */
-	bool closed;                          /* about to go: no lock is given */
-};
 
 struct early { /* an UNLOCK that came before we were ready */
 	struct early *next;
@@ -67,133 +42,14 @@ struct names {
 	bool refused; /* it is not, and a node does not tell */
 	bool lacks;   /* a node that was given up has not told: what nobody else has may be its */
 	uint64_t stamp;
-	unsigned int closed; /* dirs */
-	unsigned int lefts;  /* entries with at.left */
-	uint64_t lacking;    /* entries */
-	uint64_t round;      /* of sweeps */
-	size_t in_doubt;     /* entries that are being asked for */
+	uint64_t round;  /* of sweeps */
+	size_t in_doubt; /* entries that are being asked for */
 	bool sweeping;
 	bool unsure; /* what was left before we began is not known */
 	bool ahead;  /* somebody waits for a directory that our tree does not have yet */
 	struct early *early;
-	struct name_entry *entries[NAMES_BUCKETS];
-	struct name_dir *dirs[NAMES_BUCKETS];
+	struct names_table table;
 };
-
-/* ---- the table; lock is held */
-
-static struct name_dir **dir_bucket(struct names *n, uint64_t ino)
-{
-	return &n->dirs[ino * 0x9E3779B97F4A7C15ull >> 48];
-}
-
-static struct name_entry **entry_bucket(struct names *n, uint64_t dir, const char *name)
-{
-	return &n->entries[place_name_bucket(dir, name, NAMES_BUCKETS)];
-}
-
-static struct name_dir *find_dir(struct names *n, uint64_t ino, bool make)
-{
-	struct name_dir *d = *dir_bucket(n, ino);
-
-	while (d && d->ino != ino)
-		d = d->next;
-	if (!d && make && (d = calloc(1, sizeof(*d)))) {
-		d->ino = ino;
-		d->next = *dir_bucket(n, ino);
-		*dir_bucket(n, ino) = d;
-	}
-	return d;
-}
-
-static void drop_dir(struct names *n, struct name_dir *d)
-{
-	struct name_dir **at = dir_bucket(n, d->ino);
-
-	if (d->entries || d->closed)
-		return;
-	while (*at != d)
-		at = &(*at)->next;
-	*at = d->next;
-	free(d);
-}
-
-static struct name_entry *find_entry(struct names *n, uint64_t dir, const char *name)
-{
-	struct name_entry *e = *entry_bucket(n, dir, name);
-
-	while (e && (e->dir->ino != dir || strcmp(e->name, name) != 0))
-		e = e->next;
-	return e;
-}
-
-static struct name_entry *make_entry(struct names *n, uint64_t dir, const char *name)
-{
-	struct name_entry *e = find_entry(n, dir, name);
-	size_t len = strlen(name) + 1;
-
-	if (e)
-		return e;
-	struct name_dir *d = find_dir(n, dir, true);
-	e = d ? calloc(1, sizeof(*e) + len) : NULL;
-	if (!e) {
-		if (d)
-			drop_dir(n, d);
-		return NULL;
-	}
-	memcpy(e->name, name, len);
-	e->last = &e->first;
-	e->dir = d;
-	d->entries++;
-	e->next = *entry_bucket(n, dir, name);
-	*entry_bucket(n, dir, name) = e;
-	return e;
-}
-
-static void drop_entry(struct names *n, struct name_entry *e)
-{
-	struct name_entry **at = entry_bucket(n, e->dir->ino, e->name);
-	struct name_dir *d = e->dir;
-
-	if (e->at.ino || e->at.hidden || e->at.left || e->id || e->doubted || e->lacking || e->first)
-		return;
-	while (*at != e)
-		at = &(*at)->next;
-	*at = e->next;
-	free(e);
-	d->entries--;
-	drop_dir(n, d);
-}
-
-/* What is locked may be gone: the word of it is under way. */
-static bool is_sure_file(const struct name_entry *e)
-{
-	return e->at.ino && !e->id;
-}
-
-static void set_pointer(struct name_entry *e, const struct pointer *at)
-{
-	e->dir->files -= is_sure_file(e);
-	e->at = *at;
-	e->dir->files += is_sure_file(e);
-}
-
-static void set_owner(struct name_entry *e, uint32_t node, uint64_t id)
-{
-	e->dir->locked += (id != 0) - (e->id != 0);
-	e->dir->files -= is_sure_file(e);
-	e->id = id;
-	e->dir->files += is_sure_file(e);
-	e->node = node;
-	e->over = false;
-}
-
-static void set_lacking(struct names *n, struct name_entry *e, bool lacking)
-{
-	n->lacking += lacking - e->lacking;
-	e->dir->lacking += lacking - e->lacking;
-	e->lacking = lacking;
-}
 
 /* ---- who waits; lock is held. Those that are answered go to done */
 
@@ -248,7 +104,7 @@ static int admit(struct names *n, struct name_entry *e, struct names_waiter *w)
 	}
 	if (known < 0)
 		return -EIO;
-	set_owner(e, w->node, w->id);
+	name_entry_set_owner(e, w->node, w->id);
 	return 1;
 }
 
@@ -300,13 +156,13 @@ void names_ask(struct names *n, uint64_t dir, const char *name, struct names_wai
 	struct names_waiter *done = NULL, **last = &done;
 
 	pthread_mutex_lock(&n->lock);
-	struct name_entry *e = make_entry(n, dir, name);
+	struct name_entry *e = names_table_make(&n->table, dir, name);
 	w->next = NULL;
 	if (e) {
 		*e->last = w;
 		e->last = &w->next;
 		serve_waiters(n, e, &last);
-		drop_entry(n, e);
+		names_table_drop(&n->table, e);
 	} else {
 		w->status = -ENOMEM;
 		done = w;
@@ -318,12 +174,11 @@ void names_ask(struct names *n, uint64_t dir, const char *name, struct names_wai
 /* The lock of e ends. lock is held. */
 static void free_lock(struct names *n, struct name_entry *e, const struct pointer *at, struct names_waiter ***done)
 {
-	n->lefts += (at->left != 0) - (e->at.left != 0);
 	e->left_round = n->round;
-	set_pointer(e, at);
-	set_owner(e, 0, 0);
+	name_entry_set_pointer(&n->table, e, at);
+	name_entry_set_owner(e, 0, 0);
 	serve_waiters(n, e, done);
-	drop_entry(n, e);
+	names_table_drop(&n->table, e);
 }
 
 /* A lock that was given up before it was given. */
@@ -334,7 +189,7 @@ static void withdraw(struct names *n, struct name_entry *e, uint32_t node, uint6
 			answer(e, at, -ECANCELED, done);
 		else
 			at = &(*at)->next;
-	drop_entry(n, e);
+	names_table_drop(&n->table, e);
 }
 
 /* e becomes ours until the homes have said what it is. lock is held; rebuild_name is to be called without it. */
@@ -342,7 +197,7 @@ static bool take_over(struct names *n, struct name_entry *e)
 {
 	bool news = !e->doubted;
 
-	set_owner(e, peers_self(n->j->peers), NAMES_OWN_ID);
+	name_entry_set_owner(e, peers_self(n->j->peers), NAMES_OWN_ID);
 	e->doubted = true;
 	n->in_doubt += news;
 	return news;
@@ -373,13 +228,15 @@ static bool begins_sweep(struct names *n, bool wanted)
 static void clear_left(struct names *n, uint64_t before)
 {
 	for (size_t i = 0; i < NAMES_BUCKETS; i++)
-		for (struct name_entry *e = n->entries[i], *next; e; e = next) {
+		for (struct name_entry *e = n->table.entries[i], *next; e; e = next) {
+			struct pointer now = e->at;
+
 			next = e->next;
-			if (!e->at.left || e->left_round >= before)
+			if (!now.left || e->left_round >= before)
 				continue;
-			e->at.left = 0;
-			n->lefts--;
-			drop_entry(n, e);
+			now.left = 0;
+			name_entry_set_pointer(&n->table, e, &now);
+			names_table_drop(&n->table, e);
 		}
 }
 
@@ -458,14 +315,14 @@ void names_release(
 	bool ask = false;
 
 	pthread_mutex_lock(&n->lock);
-	struct name_entry *e = find_entry(n, dir, name);
+	struct name_entry *e = names_table_find(&n->table, dir, name);
 	if (e && (e->id != id || e->node != node))
 		withdraw(n, e, node, id, &last);
 	else if (e && at && !e->over)
 		free_lock(n, e, at, &last);
 	else if (e)
 		ask = take_over(n, e);
-	bool full = begins_sweep(n, n->lefts > NAMES_LEFT_MAX);
+	bool full = begins_sweep(n, n->table.lefts > NAMES_LEFT_MAX);
 	pthread_mutex_unlock(&n->lock);
 	run_done(done);
 	if (ask)
@@ -477,7 +334,7 @@ void names_release(
 void names_doubt(struct names *n, uint64_t dir, const char *name)
 {
 	pthread_mutex_lock(&n->lock);
-	struct name_entry *e = n->ready ? find_entry(n, dir, name) : NULL;
+	struct name_entry *e = n->ready ? names_table_find(&n->table, dir, name) : NULL;
 	bool ask = e && !e->id && take_over(n, e);
 	pthread_mutex_unlock(&n->lock);
 	if (ask)
@@ -497,7 +354,7 @@ static void note_told(struct names *n, struct name_entry *e, const struct pointe
 		now.stamp = e->at.stamp;
 	}
 	now.hidden |= e->at.hidden;
-	set_pointer(e, &now);
+	name_entry_set_pointer(&n->table, e, &now);
 	if (n->stamp < now.stamp)
 		n->stamp = now.stamp;
 }
@@ -515,7 +372,7 @@ void names_claim(struct names *n, uint32_t home, uint64_t dir, const char *name,
 	bool ask = false;
 
 	pthread_mutex_lock(&n->lock);
-	struct name_entry *e = make_entry(n, dir, name);
+	struct name_entry *e = names_table_make(&n->table, dir, name);
 	if (e && !n->ready)
 		note_told(n, e, claim);
 	else if (e && e->id)
@@ -540,7 +397,7 @@ void names_settled(struct names *n, uint64_t dir, const char *name, const struct
 	struct names_waiter *done = NULL, **last = &done;
 
 	pthread_mutex_lock(&n->lock);
-	struct name_entry *e = find_entry(n, dir, name);
+	struct name_entry *e = names_table_find(&n->table, dir, name);
 	bool again = e && e->doubted && e->over;
 	if (again) {
 		e->over = false;
@@ -551,7 +408,7 @@ void names_settled(struct names *n, uint64_t dir, const char *name, const struct
 		now.left = POINTER_LEFT_ANY; /* what its last owner did is not known */
 		e->doubted = e->refused = false;
 		n->in_doubt--;
-		set_lacking(n, e, lacking && !now.ino);
+		name_entry_set_lacking(&n->table, e, lacking && !now.ino);
 		free_lock(n, e, &now, &last);
 	}
 	pthread_mutex_unlock(&n->lock);
@@ -567,7 +424,7 @@ void names_refused(struct names *n, uint64_t dir, const char *name)
 	struct names_waiter *done = NULL, **last = &done;
 
 	pthread_mutex_lock(&n->lock);
-	struct name_entry *e = name ? find_entry(n, dir, name) : NULL;
+	struct name_entry *e = name ? names_table_find(&n->table, dir, name) : NULL;
 	if (e && e->doubted) {
 		e->refused = true;
 		serve_waiters(n, e, &last);
@@ -587,7 +444,7 @@ int names_close_dir(struct names *n, uint64_t dir)
 	int rc = 0;
 
 	pthread_mutex_lock(&n->lock);
-	struct name_dir *d = find_dir(n, dir, true);
+	struct name_dir *d = names_table_dir(&n->table, dir, true);
 	if (!n->ready)
 		rc = n->refused ? -EIO : -EBUSY;
 	else if (!d)
@@ -598,10 +455,10 @@ int names_close_dir(struct names *n, uint64_t dir)
 		rc = -EIO;
 	else if (d->locked)
 		rc = -EBUSY;
-	else if (!d->closed)
-		n->closed += d->closed = true;
+	else
+		names_table_close_dir(&n->table, d);
 	if (rc < 0 && d)
-		drop_dir(n, d);
+		names_table_drop_dir(&n->table, d);
 	pthread_mutex_unlock(&n->lock);
 	return rc;
 }
@@ -610,35 +467,56 @@ int names_close_dir(struct names *n, uint64_t dir)
 static void serve_all(struct names *n, struct names_waiter ***done)
 {
 	for (size_t i = 0; i < NAMES_BUCKETS; i++)
-		for (struct name_entry *e = n->entries[i], *next; e; e = next) {
+		for (struct name_entry *e = n->table.entries[i], *next; e; e = next) {
 			next = e->next;
 			if (e->first) {
 				serve_waiters(n, e, done);
-				drop_entry(n, e);
+				names_table_drop(&n->table, e);
 			}
+		}
+}
+
+/* It is gone: what was hidden in it is not there to be seen, and what has left it does not come back to it. lock is held. */
+static void forget_name(struct names *n, struct name_entry *e)
+{
+	if (!e->id)
+		name_entry_set_pointer(&n->table, e, &(struct pointer){ .ino = e->at.ino, .stamp = e->at.stamp });
+}
+
+static void open_dir(struct names *n, struct name_dir *d, struct names_waiter ***done)
+{
+	bool gone = d->entries && core_is_known(n->j->core, d->ino) == 0;
+
+	if (!d->entries)
+		names_table_drop_dir(&n->table, d);
+	else
+		for (struct name_entry *e = d->first, *next; e; e = next) {
+			next = e->in_dir;
+			if (gone)
+				forget_name(n, e);
+			serve_waiters(n, e, done);
+			names_table_drop(&n->table, e);
 		}
 }
 
 void names_open_dirs(struct names *n)
 {
 	struct names_waiter *done = NULL, **last = &done;
-	bool any = false;
+	struct name_dir *d;
 
 	pthread_mutex_lock(&n->lock);
-	for (size_t i = 0; n->closed && i < NAMES_BUCKETS; i++)
-		for (struct name_dir *d = n->dirs[i], *next; d; d = next) {
-			next = d->next;
-			if (!d->closed)
-				continue;
-			d->closed = false;
-			n->closed--;
-			any = any || d->entries;
-			drop_dir(n, d);
-		}
-	if (any)
-		serve_all(n, &last);
+	while ((d = names_table_open_dir(&n->table)))
+		open_dir(n, d, &last);
 	pthread_mutex_unlock(&n->lock);
 	run_done(done);
+}
+
+size_t names_known(struct names *n)
+{
+	pthread_mutex_lock(&n->lock);
+	size_t num = n->table.num;
+	pthread_mutex_unlock(&n->lock);
+	return num;
 }
 
 void names_tree_grown(struct names *n)
@@ -659,7 +537,7 @@ void names_tree_grown(struct names *n)
 void names_told(struct names *n, uint64_t dir, const char *name, const struct pointer *at)
 {
 	pthread_mutex_lock(&n->lock);
-	struct name_entry *e = n->ready ? NULL : make_entry(n, dir, name);
+	struct name_entry *e = n->ready ? NULL : names_table_make(&n->table, dir, name);
 	if (e)
 		note_told(n, e, at);
 	pthread_mutex_unlock(&n->lock);
@@ -668,11 +546,11 @@ void names_told(struct names *n, uint64_t dir, const char *name, const struct po
 void names_told_lock(struct names *n, uint64_t dir, const char *name, uint32_t node, const struct told_lock *l)
 {
 	pthread_mutex_lock(&n->lock);
-	struct name_entry *e = n->ready ? NULL : make_entry(n, dir, name);
+	struct name_entry *e = n->ready ? NULL : names_table_make(&n->table, dir, name);
 	bool better =
 		e && (!e->id || (l->needed && !e->needed) || (l->needed == e->needed && l->stamp > e->lock_stamp));
 	if (better) {
-		set_owner(e, node, l->id);
+		name_entry_set_owner(e, node, l->id);
 		e->needed = l->needed;
 		e->over = !l->needed;
 		e->lock_stamp = l->stamp;
@@ -721,7 +599,7 @@ void names_told_all(struct names *n)
 	struct early *early = n->early;
 	n->early = NULL;
 	for (size_t i = 0; i < NAMES_BUCKETS; i++)
-		for (struct name_entry *e = n->entries[i]; e; e = e->next) {
+		for (struct name_entry *e = n->table.entries[i]; e; e = e->next) {
 			bool twice = e->doubted && !e->id;
 
 			e->doubted = false;
@@ -750,8 +628,8 @@ void names_told_by(struct names *n, bool all)
 
 	pthread_mutex_lock(&n->lock);
 	n->lacks = n->lacks && !all;
-	for (size_t i = 0; i < NAMES_BUCKETS && (n->lacking || n->in_doubt); i++)
-		for (struct name_entry *e = n->entries[i]; e; e = e->next) {
+	for (size_t i = 0; i < NAMES_BUCKETS && (n->table.lacking || n->in_doubt); i++)
+		for (struct name_entry *e = n->table.entries[i]; e; e = e->next) {
 			if (e->id && (e->lacking || e->doubted))
 				e->over = true; /* asked for when the lock, or the doubt, ends */
 			else if (e->lacking && take_over(n, e))
@@ -769,13 +647,13 @@ static void owner_gone(struct names *n, uint32_t node)
 
 	pthread_mutex_lock(&n->lock);
 	for (size_t i = 0; i < NAMES_BUCKETS; i++)
-		for (struct name_entry *e = n->entries[i], *next; e; e = next) {
+		for (struct name_entry *e = n->table.entries[i], *next; e; e = next) {
 			next = e->next;
 			bool owned = e->id && e->node == node && (!n->ready || !e->doubted); /* in doubt it is ours */
 			if (owned && n->ready && take_over(n, e))
 				told_add(&ask, e);
 			if (owned && !n->ready) { /* names_told_all asks */
-				set_owner(e, 0, 0);
+				name_entry_set_owner(e, 0, 0);
 				e->doubted = true;
 			}
 			for (struct names_waiter **at = &e->first; *at;)
@@ -783,7 +661,7 @@ static void owner_gone(struct names *n, uint32_t node)
 					answer(e, at, -ECONNRESET, &last);
 				else
 					at = &(*at)->next;
-			drop_entry(n, e);
+			names_table_drop(&n->table, e);
 		}
 	pthread_mutex_unlock(&n->lock);
 	run_done(done);
@@ -856,21 +734,14 @@ static void names_destroy(struct job *j)
 
 	if (!n)
 		return;
-	for (size_t i = 0; i < NAMES_BUCKETS; i++) {
-		for (struct name_entry *e = n->entries[i], *next; e; e = next) {
-			next = e->next;
+	for (size_t i = 0; i < NAMES_BUCKETS; i++)
+		for (struct name_entry *e = n->table.entries[i]; e; e = e->next)
 			for (struct names_waiter *w = e->first, *after; w; w = after) {
 				after = w->next;
 				w->status = -ESHUTDOWN;
 				w->done(w);
 			}
-			free(e);
-		}
-		for (struct name_dir *d = n->dirs[i], *next; d; d = next) {
-			next = d->next;
-			free(d);
-		}
-	}
+	names_table_free(&n->table);
 	pthread_mutex_destroy(&n->lock);
 	free(n);
 	j->names = NULL;

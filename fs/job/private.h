@@ -246,13 +246,14 @@ void names_serve_claim(struct job *j, struct peers_request *rq);
  * now.
  */
 int names_close_dir(struct names *n, uint64_t dir);
-void names_open_dirs(struct names *n);  /* all that were closed */
+void names_open_dirs(struct names *n);  /* all that were closed; what is known of those that have gone is forgotten */
 void names_tree_grown(struct names *n); /* our tree has another change: for locks in a directory that it did not have */
 /* What the nodes tell when we have just begun, and when a lock's owner is gone (rebuild.c). */
 void names_told(struct names *n, uint64_t dir, const char *name, const struct pointer *at);
 /* A home says that it has the name, or hides it: if we know otherwise, all are asked. */
 void names_claim(struct names *n, uint32_t home, uint64_t dir, const char *name, const struct pointer *claim);
 size_t names_in_doubt(struct names *n); /* so many are being asked for */
+size_t names_known(struct names *n);    /* so many entries there are */
 struct told_lock {
 	uint64_t id, stamp; /* stamp: as it was given */
 	bool needed;        /* else it has ended, and an earlier daemon of the server may have heard of that */

@@ -395,6 +395,41 @@ static void test_just_emptied(void)
 	job_world_stop(w);
 }
 
+/* ---- a directory that goes takes with it what was known of its names */
+
+#define GONE_NAMES 200
+
+static size_t known_names(struct job_world *w, uint32_t num)
+{
+	size_t known = 0;
+
+	loopback_settle(job_world_loopback(w));
+	for (uint32_t i = 0; i < num; i++)
+		known += names_known(job_world_job(w, i)->names);
+	return known;
+}
+
+static void test_gone_with_its_names(void)
+{
+	const uint32_t num = 2;
+	struct job_world *w = job_world_start(num);
+	unsigned int removed = 0;
+	char text[512];
+
+	snprintf(text, sizeof(text), "cd '%s' && mkdir old && cd old && seq %d | xargs touch", job_world_backing(w),
+		GONE_NAMES);
+	run(text);
+	for (unsigned int i = 1; i <= GONE_NAMES; i++) {
+		snprintf(text, sizeof(text), "old/%u", i);
+		removed += path_unlink(job_world_job(w, i % num), text) == 0;
+	}
+	is_u64(removed, GONE_NAMES, "files that the backing directory has are removed");
+	ok(known_names(w, num) >= GONE_NAMES, "the servers of their names know that those are hidden");
+	is_int(path_rmdir(job_world_job(w, 0), "old"), 0, "their directory is removed, too");
+	ok(known_names(w, num) < 5, "and nobody keeps them in mind");
+	job_world_stop(w);
+}
+
 /* ---- a server of names that begins, and has not heard a part of what it is told */
 
 #define LATE_NAMES 1500 /* two pages of an answer */
@@ -740,6 +775,7 @@ int main(void)
 	uint64_t seeds = num ? strtoull(num, NULL, 10) : 3;
 
 	test_just_emptied();
+	test_gone_with_its_names();
 	test_late_page();
 	test_home_back_later();
 	test_home_given_up();
