@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "fs/job/hidden.h"
 #include "fs/job/private.h"
 
 static const struct part *const job_parts[] = { &untold_part, &tree_log_part, &lag_part, &announce_part, &names_part,
@@ -62,6 +63,7 @@ int job_create(const struct job_options *opt, struct job **ret, struct cistern_e
 	j->core = opt->core;
 	j->peers = opt->peers;
 	j->state = store_state(opt->store);
+	j->hidden_page_bytes = HIDDEN_PAGE_BYTES;
 	j->knows_cuts = !store_lost_power(opt->store);
 	if (j->peers)
 		core_join(j->core);

@@ -30,13 +30,15 @@ enum message_type {
 	MESSAGE_TREE_CHANGE =
 		220, /* to node 0: CHANGE and what it needs -> POINTER: the name that went is hidden in the backing directory */
 	/* From node 0: CLOSED may go; INO (FROM in FROM_DIR), OTHER (NAME in DIR): directories that move or go; 0: none; ASKER;
-	 * PREPARED -> NAMES of the backing directory hidden in CLOSED. */
+	 * PREPARED -> NAMES of the backing directory hidden in CLOSED, and where more begin, as TREE_HIDDEN has it. */
 	MESSAGE_TREE_PREPARE,
 	/* From node 0, the end of whatever PREPARE began: RECORD*, ASKER; PREPARED: whose records these are; STAMP: the last change that you
 	 * have then; COUNT: enum tree_word */
 	MESSAGE_TREE_COMMIT,
 	MESSAGE_TREE_STAMP,   /* from node 0: -> STAMP of the last change that you have, and its TIME */
 	MESSAGE_TREE_RECORDS, /* from node 0, whose last change is STAMP: -> RECORD*, ASKER: you; TIME of that STAMP here; STAMP: the last change that you have */
+	/* from node 0: DIR, closed by PREPARE; FLAGS, NAME: what comes behind that name -> NAMES; COUNT: there are more: FLAGS, FROM: behind that */
+	MESSAGE_TREE_HIDDEN,
 
 	/* home.c: 240 to 255: to the home of INO, with HINT_DIR, HINT */
 	MESSAGE_FILE_GET = 240, /* COUNT: lookups to be counted -> ENTRY */

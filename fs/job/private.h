@@ -28,7 +28,8 @@ struct job {
 	_Atomic(uint64_t) prepared;  /* the change for which our kernel has been told to drop their names; 0: none */
 	_Atomic(uint64_t)
 		unassembled; /* calls that have failed since this node has had to do without a number; the log has the first */
-	_Atomic(bool) is_settled; /* what of our layers and maps is cut off or drained is known (power.c) */
+	_Atomic(size_t) hidden_page_bytes; /* HIDDEN_PAGE_BYTES; tests have less */
+	_Atomic(bool) is_settled;          /* what of our layers and maps is cut off or drained is known (power.c) */
 	_Atomic(bool)
 		knows_cuts; /* false: we have lost power, and with it what was cut off of files that nodes share (relearn.c) */
 	/* one for each part, owned by it */

@@ -27,6 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "fs/job/hidden.h"
 #include "fs/job/private.h"
 
 #define SEQUENCE_BUSY_USEC  1000u
@@ -293,36 +294,18 @@ static void distribute(struct sequence *s)
 
 /* ---- may a directory go? And what moves is not to be seen in two places. */
 
-struct shown {
-	struct buf hidden; /* names, of all nodes */
-	int rc;
-};
-
-static void take_hidden(uint32_t node, const struct wire_msg *reply, void *arg)
-{
-	struct shown *w = arg;
-	const uint8_t *names;
-	size_t len;
-
-	(void)node;
-	if (reply && message_get_bytes(reply, MESSAGE_NAMES, 0, &names, &len))
-		buf_bytes(&w->hidden, names, len);
-}
-
 static int is_shown(const char *name, uint64_t ino, uint32_t type, void *arg)
 {
-	const struct shown *w = arg;
-	struct cursor c = cursor_make(w->hidden.data, w->hidden.len);
-	size_t len;
-
 	(void)ino, (void)type;
-	while (cursor_left(&c) > 0) {
-		const uint8_t *at = cursor_blob(&c, &len);
+	return hidden_has(arg, name) ? 0 : -ENOTEMPTY;
+}
 
-		if (at && len == strlen(name) && memcmp(at, name, len) == 0)
-			return 0;
-	}
-	return -ENOTEMPTY;
+/* What of the backing directory is to be seen in it? */
+static int check_hidden(struct sequence *s, struct hidden *h)
+{
+	int rc = hidden_gather(h);
+
+	return rc == 0 ? core_each_backing(s->j->core, h->dir, is_shown, h) : rc;
 }
 
 static void put_place(
@@ -342,8 +325,9 @@ static int prepare(struct sequence *s, const struct names_of *n, uint64_t dir, u
 {
 	uint32_t num = peers_count(s->j->peers);
 	int *status = calloc(num, sizeof(*status));
-	struct shown w = { .rc = 0 };
+	struct hidden h = { .j = s->j, .dir = dir };
 	struct wire_msg m = { 0 };
+	int rc = 0;
 
 	if (!status)
 		return -ENOMEM;
@@ -356,21 +340,19 @@ static int prepare(struct sequence *s, const struct names_of *n, uint64_t dir, u
 	message_put(&m, MESSAGE_OTHER, other);
 	put_place(&m, MESSAGE_DIR, n->dir, MESSAGE_NAME, n->name);
 	message_put(&m, MESSAGE_PREPARED, s->prepared);
-	(void)peers_call_all(s->j->peers, &m, status, take_hidden, &w);
+	(void)peers_call_all(s->j->peers, &m, status, hidden_take, &h);
 	for (uint32_t i = 0; i < num; i++) {
 		if (status[i] == -EHOSTDOWN)
 			continue;
-		if (w.rc == 0 || status[i] == -ENOTEMPTY) /* which is certain */
-			w.rc = status[i] == -ECONNRESET ? -EBUSY : status[i];
+		if (rc == 0 || status[i] == -ENOTEMPTY) /* which is certain */
+			rc = status[i] == -ECONNRESET ? -EBUSY : status[i];
 	}
-	if (w.rc == 0 && dir)
-		w.rc = buf_ok(&w.hidden) ? core_each_backing(s->j->core, dir, is_shown, &w) : -ENOMEM;
-	if (w.rc == -ESTALE)
-		w.rc = 0; /* it has gone: what is to be done says so */
-	buf_free(&w.hidden);
+	if (rc == 0 && dir)
+		rc = check_hidden(s, &h);
+	hidden_free(&h);
 	wire_msg_free(&m);
 	free(status);
-	return w.rc;
+	return rc == -ESTALE ? 0 : rc; /* it has gone: what is to be done says so */
 }
 
 /* ---- the changes themselves, in node 0's state */

@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "fs/job/carry.h"
+#include "fs/job/hidden.h"
 #include "fs/job/lease.h"
 #include "fs/job/private.h"
 #include "fs/job/share.h"
@@ -36,6 +37,7 @@ static const struct {
 	[MESSAGE_NAME_WHO] = { sequence_serve, SERVE_HERE, LAG_WAITS },
 	[MESSAGE_TREE_CHANGE] = { sequence_serve, SERVE_HERE },
 	[MESSAGE_TREE_PREPARE] = { tree_serve_prepare, SERVE_TURN },
+	[MESSAGE_TREE_HIDDEN] = { hidden_serve, SERVE_WORKER },
 	[MESSAGE_TREE_COMMIT] = { tree_serve_commit, SERVE_TURN },
 	[MESSAGE_TREE_STAMP] = { tree_serve_stamp, SERVE_HERE },
 	[MESSAGE_TREE_RECORDS] = { tree_serve_records, SERVE_WORKER },

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fs/job/hidden.h"
 #include "fs/job/private.h"
 
 void tree_init(struct wire_msg *request, enum tree_change change)
@@ -87,18 +88,6 @@ int tree_know_above(struct job *j, uint64_t hint_dir, const char *hint)
 
 /* ---- what node 0 says */
 
-static int put_hidden(const char *name, uint64_t ino, uint32_t type, void *arg)
-{
-	(void)ino, (void)type;
-	buf_str(arg, name);
-	return 0;
-}
-
-static void put_doubted(const char *name, void *arg)
-{
-	buf_str(arg, name);
-}
-
 /*
  * What PREPARE has begun, for whichever change: there is one at a time. If we did not hear of the end of it, since we were given up, that comes with
  * what we lack.
@@ -148,28 +137,24 @@ static void mark_moving(struct job *j, const struct wire_msg *m)
 	j->prepared = message_get(m, MESSAGE_PREPARED);
 }
 
+/* No name below it is a file's or locked. */
+static int close_dir(struct job *j, uint64_t dir)
+{
+	int rc = names_close_dir(j->names, dir);
+
+	if (rc == 0)
+		rc = core_is_known(j->core, dir);
+	return rc > 0 ? state_dir_is_empty(j->state, dir) ? 0 : -ENOTEMPTY : rc;
+}
+
 void tree_serve_prepare(struct job *j, struct peers_request *rq)
 {
 	uint64_t dir = message_get(peers_msg(rq), MESSAGE_CLOSED);
-	struct buf hidden BUF_CLEANUP = { 0 };
-	struct wire_msg reply = { 0 };
-	int rc = dir ? names_close_dir(j->names, dir) : 0;
-	int known = rc == 0 && dir ? core_is_known(j->core, dir) : 0;
+	int rc = dir ? close_dir(j, dir) : 0;
 
-	if (known < 0)
-		rc = known;
-	if (known > 0) {
-		core_each_doubt(j->core, dir, put_doubted, &hidden); /* first: list.c */
-		rc = state_dir_is_empty(j->state, dir) ? core_each_backing_owned(j->core, dir, put_hidden, &hidden)
-						       : -ENOTEMPTY;
-	}
 	if (rc == 0)
 		mark_moving(j, peers_msg(rq)); /* else nothing comes of the change: COMMIT says so */
-	wire_msg_init(&reply, WIRE_REPLY);
-	wire_put_i64(&reply, WIRE_STATUS, rc == 0 && !buf_ok(&hidden) ? -ENOMEM : rc);
-	message_put_bytes(&reply, MESSAGE_NAMES, hidden.data, hidden.len);
-	peers_reply(rq, &reply);
-	wire_msg_free(&reply);
+	hidden_reply(j, rq, dir, rc);
 }
 
 void tree_tell_kernel(struct job *j, const struct record *rec, bool names)
