@@ -3,7 +3,7 @@
  * Pointers from what the homes' states say. When this daemon has begun, it asks every node for the names that it serves
  * and that the node's state has or hides, and for the locks that the node's operations hold; then it is ready. And when
  * nobody knows what has become of one name, it asks every node for that one; of two homes the higher stamp wins, and
- * the other is told to unlink.
+ * the other is told to unlink. Until its store takes that, who asks for the name gets -EIO.
  *
  * A node that was given up has told nothing, and what it would have said of names in doubt is not waited for: names.c is told so. And each node whose daemon is another
  * one, or is back, is asked again; what it says of a name that differs from what we know is a claim: all are asked for that one.
@@ -512,6 +512,8 @@ struct claim {
 	struct doubt *d;
 	uint64_t ino, stamp;
 	uint32_t node;
+	struct refused again;
+	bool refused; /* the log has it */
 };
 
 struct doubt {
@@ -559,14 +561,41 @@ static void one_less(struct doubt *d, void (*then)(struct job *j, void *arg))
 
 static void loser_tell(struct job *j, void *arg);
 
+/* Its store does not take it: what it has there would be listed, and drained, once the name is free. */
+static bool is_refusal(int status)
+{
+	return status == -ENOSPC || status == -EDQUOT || status == -EIO || status == -EBADMSG;
+}
+
+static void log_refusal(struct claim *c, int status)
+{
+	struct job *j = c->d->j;
+	char name[128];
+
+	if (!c->refused)
+		job_log(j, true, "name_not_given_up",
+			"node=\"%s\" status=%d text=\"a file that another one has replaced keeps its name there, and "
+			"the name is an I/O error: %s\"",
+			peers_name(j->peers, c->node, name, sizeof(name)), status, lag_remedy(status));
+	c->refused = true;
+}
+
 static void loser_done(int status, const struct wire_msg *reply, void *arg)
 {
 	struct claim *c = arg;
-	bool again = (status == -ECONNRESET || status == -ETIMEDOUT || is_full(status)) && !c->d->j->ending;
+	struct doubt *d = c->d;
+	bool again = (status == -ECONNRESET || status == -ETIMEDOUT || is_full(status)) && !d->j->ending;
 
 	(void)reply;
-	if (!again || workers_do(c->d->j->workers, loser_tell, c) < 0)
-		one_less(c->d, settle);
+	if (is_refusal(status)) {
+		log_refusal(c, status);
+		names_refused(d->j->names, d->dir, d->name);
+		c->again = (struct refused){ .ask = loser_tell, .arg = c };
+		if (ask_later(d->j, &c->again))
+			return;
+	}
+	if (!again || workers_do(d->j->workers, loser_tell, c) < 0)
+		one_less(d, settle);
 }
 
 static void loser_tell(struct job *j, void *arg)

@@ -403,8 +403,73 @@ static void test_server_untold(void)
 	job_world_stop(w);
 }
 
+/* ---- a file is replaced whose home's store is full */
+
+/* Whatever it says with so many bytes does not fit any more. */
+static void fill_store(struct job *sick, unsigned int bytes)
+{
+	char value[VALUE + 1];
+
+	for (char c = 'a'; c < 'p'; c++) {
+		memset(value, c, bytes);
+		value[bytes] = '\0';
+		if (path_setxattr(sick, "big", "user.big", value, 0) < 0)
+			return;
+	}
+}
+
+static void fill_store_up(struct job *sick)
+{
+	char name[16];
+	int rc = 0;
+
+	fill_store(sick, VALUE);
+	for (unsigned int bytes = VALUE / 10; bytes > 1; bytes /= 4)
+		fill_store(sick, bytes);
+	for (int i = 0; rc == 0 && i < 200; i++) {
+		snprintf(name, sizeof(name), "spare%d", i);
+		rc = path_unlink(sick, name);
+	}
+	ok(rc == -ENOSPC, "a store is full: %s", strerror(-rc));
+}
+
+static bool is_listed(struct job_world *w, uint32_t node, const char *line)
+{
+	char list[65536] = "\n";
+
+	return path_list(job_world_job(w, node), "", list + 1, sizeof(list) - 1) != 0 || strstr(list, line);
+}
+
+static void test_replaced_in_full_store(void)
+{
+	struct job_world *w = start();
+	struct job *sick = job_world_job(w, SICK), *other = job_world_job(w, OTHER);
+	struct stat st, now;
+	char name[16];
+
+	path_create(sick, "big", 0600, O_EXCL);
+	path_create(sick, "b", 0600, O_EXCL);
+	for (int i = 0; i < 200; i++) {
+		snprintf(name, sizeof(name), "spare%d", i);
+		path_create(sick, name, 0600, O_EXCL);
+	}
+	ok(path_create(other, "a", 0600, O_EXCL) == 0 && path_stat(other, "a", &st) == 0, "a file of another node");
+	sickness = -ENOSPC;
+	fill_store_up(sick);
+	ok(path_rename(other, "a", "b", 0) == 0, "replaces one of the full one");
+	ok(path_stat(other, "b", &now) == -EIO, "which keeps its name, so nobody is told what is there");
+	sickness = 0;
+	ok(soon(w, is_there, "b"), "until there is room");
+	ok(path_stat(other, "b", &now) == 0 && now.st_ino == st.st_ino, "it is the new one");
+	ok(path_unlink(other, "b") == 0, "that can be removed");
+	for (uint32_t i = 0; i < NODES; i++)
+		ok(!is_listed(w, i, "\nb\n"), "and then there is none");
+	job_world_stop(w);
+}
+
 int main(void)
 {
+	test_replaced_in_full_store();
 	test_a_moment();
 	test_longer();
 	test_until_restart();
