@@ -602,6 +602,7 @@ void names_told_all(struct names *n)
 		for (struct name_entry *e = n->table.entries[i]; e; e = e->next) {
 			bool twice = e->doubted && !e->id;
 
+			e->over |= e->doubted && e->id; /* asked for when the lock ends */
 			e->doubted = false;
 			if (twice && take_over(n, e))
 				told_add(&ask, e);

@@ -632,7 +632,7 @@ static void test_server_back(void)
 
 /* ---- an exchange that its node does not live to finish */
 
-#define PATIENCE_S 120
+#define PATIENCE_S 20
 
 struct exchange {
 	struct job *j;
@@ -768,6 +768,32 @@ static void test_half_exchanged(bool links)
 	job_world_stop(w);
 }
 
+/* Two homes have a name when its server begins, and an operation that has nothing to do with it holds its lock. */
+static void test_told_twice_while_locked(void)
+{
+	struct job_world *w = job_world_start(2);
+	const struct core_how how = { .free = true };
+	char a[] = "a", b[] = "b";
+	struct core_entry e;
+
+	names_of(1, 2, a, b);
+	ok(make(job_world_job(w, 1), a, false) == 0 && make(job_world_job(w, 0), b, false) == 0, "one of each node");
+	uint64_t first = ino_of(w, 0, a), second = ino_of(w, 0, b);
+	is_int(core_link_at(job_world_core(w, 0), second, STATE_ROOT_INO, a, &how, &e), 0,
+		"that of node 0 has the name of the other as well, below it");
+	core_forget(job_world_core(w, 0), second, 1);
+	struct name_ref ref = { .dir = STATE_ROOT_INO, .name = a };
+	is_int(held_lock(job_world_job(w, 0), &ref, 1), 0, "which is locked");
+	job_world_restart(w, 1);
+	ok(ino_of(w, 0, b) == second, "its server has begun anew, and knows");
+	held_unlock(job_world_job(w, 0), &ref);
+	for (int i = 0; i < PATIENCE_S * 100 && has_link(w, 0, a, second); i++)
+		usleep(10000);
+	ok(!has_link(w, 0, a, second), "when the lock ends, one of them gives it up");
+	ok(ino_of(w, 0, a) == first && ino_of(w, 0, b) == second, "and both are there");
+	job_world_stop(w);
+}
+
 int main(void)
 {
 	/* More seeds, and each operation said, when somebody looks for trouble: JOB_NAMES_SEEDS=40 JOB_NAMES_TRACE=1. */
@@ -782,6 +808,7 @@ int main(void)
 	test_restarted_before_asked();
 	test_server_back();
 	test_full();
+	test_told_twice_while_locked();
 	test_half_exchanged(false);
 	test_half_exchanged(true);
 	for (uint64_t seed = 1; seed <= seeds; seed++)
