@@ -388,6 +388,7 @@ static int settle_at_home(struct job *j, struct move *m, int which, uint64_t sta
 	wire_msg_free(&rq);
 	wire_msg_free(&reply);
 	m->stale = rc == -ENOENT || rc == -ESTALE;
+	m->certain = !m->stale; /* nothing was done, but the name leads elsewhere */
 	return rc;
 }
 
@@ -624,7 +625,7 @@ int change_rename(
 	struct job *j, uint64_t from_parent, const char *from, uint64_t parent, const char *name, unsigned int flags)
 {
 	struct move m;
-	int rc;
+	int rc, last = 0;
 
 	if (flags & ~(unsigned int)(RENAME_EXCHANGE | RENAME_NOREPLACE) ||
 		flags == (RENAME_EXCHANGE | RENAME_NOREPLACE))
@@ -641,7 +642,10 @@ int change_rename(
 		rc = rename_once(j, &m);
 		if (!m.stale)
 			break;
+		last = rc;
 		rc = 0;
 	}
-	return rc == 0 && m.stale ? -ENOENT : rc;
+	if (rc < 0 || !m.stale)
+		return rc;
+	return last == -EAGAIN ? -EIO : -ENOENT;
 }

@@ -794,6 +794,29 @@ static void test_told_twice_while_locked(void)
 	job_world_stop(w);
 }
 
+/* What a name leads to has lost it, and a file of another home has it: those two are exchanged then. */
+static void test_stale_exchanged(void)
+{
+	struct job_world *w = job_world_start(2);
+	const struct core_how how = { .free = true };
+	char a[] = "a", b[] = "b";
+	struct core_entry e;
+
+	names_of(1, 2, a, b);
+	ok(make(job_world_job(w, 0), a, false) == 0 && make(job_world_job(w, 1), b, false) == 0 &&
+			make(job_world_job(w, 1), "other", false) == 0,
+		"three files");
+	uint64_t second = ino_of(w, 0, b), other = ino_of(w, 0, "other");
+	is_int(core_remove_at(job_world_core(w, 0), STATE_ROOT_INO, a, false, &(struct core_how){ 0 }), 0,
+		"one loses its name");
+	is_int(core_link_at(job_world_core(w, 1), other, STATE_ROOT_INO, a, &how, &e), 0, "another one has it");
+	core_forget(job_world_core(w, 1), other, 1);
+	is_int(job_rename(job_world_job(w, 0), STATE_ROOT_INO, a, STATE_ROOT_INO, b, RENAME_EXCHANGE), 0,
+		"which is found when it is to change places");
+	ok(ino_of(w, 0, a) == second && ino_of(w, 1, b) == other, "and does");
+	job_world_stop(w);
+}
+
 int main(void)
 {
 	/* More seeds, and each operation said, when somebody looks for trouble: JOB_NAMES_SEEDS=40 JOB_NAMES_TRACE=1. */
@@ -809,6 +832,7 @@ int main(void)
 	test_server_back();
 	test_full();
 	test_told_twice_while_locked();
+	test_stale_exchanged();
 	test_half_exchanged(false);
 	test_half_exchanged(true);
 	for (uint64_t seed = 1; seed <= seeds; seed++)
