@@ -159,9 +159,12 @@ void names_ask(struct names *n, uint64_t dir, const char *name, struct names_wai
 	struct name_entry *e = names_table_make(&n->table, dir, name);
 	w->next = NULL;
 	if (e) {
+		bool waits = n->ready && !e->refused && e->id && !is_same_lock(e, w);
+
 		*e->last = w;
 		e->last = &w->next;
-		serve_waiters(n, e, &last);
+		if (!waits) /* else those before it do so, too */
+			serve_waiters(n, e, &last);
 		names_table_drop(&n->table, e);
 	} else {
 		w->status = -ENOMEM;
