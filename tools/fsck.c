@@ -247,7 +247,7 @@ static const struct args_option options[] = {
 		"cut a torn tail of the journal, rebuild an index that is wrong, remove segments that nothing refers to; write mended copies of PnetCDF's logs" },
 	{ OPT_REBUILD, "rebuild-index", NULL, "build the index anew from the journal, whether or not it is wrong" },
 	{ OPT_DISCARD, "discard-after-damage", NULL,
-		"with --repair: cut the journal where it is damaged; what follows is kept in STORE/lost, but is no longer part of the store" },
+		"with --repair: cut the journal where it is damaged, or begin it anew behind an index that stands for more; what follows the damage is kept in STORE/lost, but is no longer part of the store" },
 	{ OPT_NUMRECS, "fix-numrecs", NULL,
 		"of a netCDF classic file: where the header counts fewer records than the file has, write the number that it has" },
 	{ OPT_JSON, "json", NULL, "print JSON" },
@@ -307,7 +307,8 @@ const struct command command_fsck = {
 		"(unusual, but nothing is lost) or DAMAGE, with the file and the bytes concerned. Nothing is changed without --repair or "
 		"--rebuild-index.\n\n"
 		"--repair does only what loses nothing. Damage in the middle of the journal stays, unless --discard-after-damage is given too: then what "
-		"comes before it is kept. Payloads that are damaged stay as they are: a drain carries over every other file and leaves these in the "
+		"comes before it is kept; or, where the index stands for more than can be read of the journal, since files of that were lost, all that the index "
+		"stands for. Put lost files back first, if they are anywhere. Payloads that are damaged stay as they are: a drain carries over every other file and leaves these in the "
 		"store; write or delete the range, or the file, to be rid of it.\n\n"
 		"LOG is the .meta file of a log that PnetCDF's burst-buffer driver left behind, DIR a directory with such logs; or only the netCDF file is named, "
 		"and its logs are looked for beside it. Checked are the headers, every entry and its place in the data file, whether all ranks are there, and, when "

@@ -35,6 +35,7 @@ struct fsck {
 	struct journal_end end;  /* of the journal */
 	bool journal_damaged;    /* somewhere before its end */
 	bool checkpoint_damaged; /* what the journal begins with is: nothing can be cut */
+	uint64_t index_seq;      /* the index stands for what the journal has, and more, up to here; 0: it does not */
 	bool index_bad;          /* wrong, or missing */
 	bool index_damaged;      /* wrong: reported as damage */
 	uint32_t *unused;        /* owned: segments that nothing refers to */

@@ -103,6 +103,18 @@ static int find_private(const struct record *rec, uint64_t *ret_bytes, void *arg
 	return segment_restore_private(f->segments, rec->segment, rec->type == RECORD_SEAL ? rec->size : 0, ret_bytes);
 }
 
+static int any_segment(uint32_t segment, bool is_private, uint64_t bytes, void *arg)
+{
+	return 1;
+}
+
+static int has_segments(void *arg)
+{
+	struct fsck *f = arg;
+
+	return segment_list(f->segments, any_segment, NULL);
+}
+
 static int open_state(struct fsck *f, const char *index_path, enum state_mode mode, struct state **ret,
 	struct state_report *report, struct cistern_error *err)
 {
@@ -113,6 +125,7 @@ static int open_state(struct fsck *f, const char *index_path, enum state_mode mo
 		.job = f->of_job,
 		.check_payload = check_payload,
 		.find_private = find_private,
+		.has_segments = has_segments,
 		.arg = f,
 	};
 
@@ -190,6 +203,37 @@ static int report_lost_writes(struct fsck *f, const struct state_report *report)
 	return state_each_lost(f->truth, report_lost_file, f);
 }
 
+/* What the index says that it stands for; 0: nothing. */
+static uint64_t index_seq(struct fsck *f)
+{
+	struct state_report report;
+	char path[PATH_MAX + 16];
+	struct state *index = NULL;
+	uint64_t seq = 0;
+
+	snprintf(path, sizeof(path), "%s/index", f->store);
+	if (open_state(f, path, STATE_SNAPSHOT, &index, &report, NULL) == 0)
+		seq = state_seq(index);
+	state_destroy(index);
+	return seq;
+}
+
+/* It is written behind the journal: so it cannot be ahead of a whole one. */
+static void compare_ends(struct fsck *f)
+{
+	uint64_t seq = index_seq(f);
+
+	if (seq <= f->end.last_seq)
+		return;
+	f->index_seq = seq;
+	if (!f->journal_damaged)
+		fsck_report(f, FSCK_DAMAGE, NULL, 0, 0,
+			"journal: ends with record %" PRIu64 ", and the index stands for %" PRIu64
+			": journal files, or the end of one, were lost; put them back if they are anywhere (lost+found, a backup)",
+			f->end.last_seq, seq);
+	f->journal_damaged = true;
+}
+
 int fsck_check_index(struct fsck *f, struct cistern_error *err)
 {
 	struct state_report report = { 0 }, rebuilt = { 0 };
@@ -197,6 +241,7 @@ int fsck_check_index(struct fsck *f, struct cistern_error *err)
 	struct state *index = NULL;
 	int r;
 
+	compare_ends(f);
 	if (f->journal_damaged) {
 		fsck_report(f, FSCK_NOTE, NULL, 0, 0, "index and files are not checked, since the journal is damaged");
 		return 0;

@@ -3,7 +3,8 @@
  * What fsck --repair does. Opening a store for writing cuts a torn tail, and drops segments that nothing refers to,
  * by itself; a wrong index is rebuilt from the journal. Damage in the middle of the journal is another matter:
  * everything behind it depends on records that cannot be read. It is only cut when the user says so, or when nothing
- * behind it was ever synced; the bytes that are cut off are copied to STORE/lost first.
+ * behind it was ever synced; the bytes that are cut off are copied to STORE/lost first. Where the index stands for more than
+ * the journal is good for, nothing is cut: the index goes on, and the journal begins anew behind it.
  *
  * Who opens a store for writing moves it on, and the steps that a recovery in place has left hold for the store as it was: so
  * they are committed at once, as the next mount would.
@@ -63,7 +64,7 @@ static int save_cut_off(struct fsck *f, struct cistern_error *err)
 }
 
 /* Under the store's lock, which opening the store would take, but which cannot open it yet. */
-static int cut_damage(struct fsck *f, struct cistern_error *err)
+static int put_aside(struct fsck *f, bool cut, struct cistern_error *err)
 {
 	int lock_fd = -1, dirfd = open(f->store, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int r = dirfd < 0 ? cistern_error_set(err, -errno, "%s: %s", f->store, strerror(errno)) : 0;
@@ -74,13 +75,20 @@ static int cut_damage(struct fsck *f, struct cistern_error *err)
 		cistern_error_set(err, r, "%s: %s", f->store, strerror(-r));
 	if (r == 0)
 		r = save_cut_off(f, err);
-	if (r == 0)
+	if (r == 0 && cut)
 		r = journal_cut(f->io, &f->end, err);
 	io_destroy(f->io);
 	f->io = NULL;
 	lock_release(lock_fd);
 	if (dirfd >= 0)
 		close(dirfd);
+	return r;
+}
+
+static int cut_damage(struct fsck *f, struct cistern_error *err)
+{
+	int r = put_aside(f, true, err);
+
 	if (r < 0)
 		return r;
 	fsck_report(f, FSCK_REPAIRED, NULL, 0, 0,
@@ -123,9 +131,9 @@ static int take_over_recovery(struct fsck *f, struct store *s, uint64_t last_seq
 	return r;
 }
 
-static int reopen(struct fsck *f, bool rebuild, struct cistern_error *err)
+static int reopen(struct fsck *f, enum store_mode mode, struct cistern_error *err)
 {
-	struct store_options opt = { .mode = rebuild ? STORE_REBUILD : STORE_OPEN };
+	struct store_options opt = { .mode = mode };
 	struct state_report report = { 0 };
 	struct store *s;
 	int r = store_open(f->store, &opt, &s, &report, err), closed;
@@ -142,35 +150,76 @@ static int reopen(struct fsck *f, bool rebuild, struct cistern_error *err)
 	}
 	if (f->repair)
 		r = remove_unused(f, s);
+	if (r == 0 && f->index_seq)
+		r = state_compact(store_state(s)); /* the journal holds what cannot be read */
 	closed = store_close(s);
 	r = r < 0 ? r : closed;
 	if (r < 0)
 		return cistern_error_set(err, r, "%s: the repair could not be finished: %s", f->store, strerror(-r));
-	if (rebuild) {
-		fsck_report(f, FSCK_REPAIRED, NULL, 0, 0, "index: rebuilt from the journal");
-		f->num_damage -= f->index_damaged;
-		f->index_bad = f->index_damaged = false;
+	return 0;
+}
+
+static int rebuild_index(struct fsck *f, struct cistern_error *err)
+{
+	int r = reopen(f, STORE_REBUILD, err);
+
+	if (r < 0)
+		return r;
+	fsck_report(f, FSCK_REPAIRED, NULL, 0, 0, "index: rebuilt from the journal");
+	f->num_damage -= f->index_damaged;
+	f->index_bad = f->index_damaged = false;
+	return 0;
+}
+
+/* With what a mount could still read behind the index's last record. */
+static int go_on_from_index(struct fsck *f, struct cistern_error *err)
+{
+	int r = put_aside(f, false, err);
+
+	if (r == 0)
+		r = reopen(f, STORE_OPEN, err);
+	if (r == -EBADMSG || r == -ENOENT)
+		r = reopen(f, STORE_INDEX_ALONE, err);
+	if (r < 0)
+		return r;
+	fsck_report(f, FSCK_REPAIRED, NULL, 0, 0,
+		"journal: begun anew behind the index, which stands for record %" PRIu64
+		"; what was left of it behind record %" PRIu64 " is in %s/" LOST_DIR,
+		f->index_seq, f->end.last_seq, f->store);
+	f->num_damage--;
+	f->journal_damaged = f->checkpoint_damaged = false;
+	f->index_seq = 0;
+	f->end = (struct journal_end){ 0 };
+	return 0;
+}
+
+static int repair_journal(struct fsck *f, struct cistern_error *err)
+{
+	if (f->checkpoint_damaged && !f->index_seq) {
+		fsck_report(f, FSCK_NOTE, NULL, 0, 0,
+			"not repaired: the checkpoint that the journal builds upon is damaged; keep a copy of the store before anything else is tried");
+		return 0;
 	}
+	if (f->repair && f->discard && f->index_seq)
+		return go_on_from_index(f, err);
+	if (f->repair && (f->discard || f->end.unsynced) && !f->index_seq)
+		return cut_damage(f, err);
+	fsck_report(f, FSCK_NOTE, NULL, 0, 0,
+		f->index_seq
+			? "not repaired: with --repair --discard-after-damage all is kept that the index stands for, and nothing that came behind it"
+			: "not repaired: with --repair --discard-after-damage what comes before the damage is kept, and what follows is put aside");
 	return 0;
 }
 
 int fsck_repair(struct fsck *f, struct cistern_error *err)
 {
-	int r;
-
 	if (f->journal_damaged) {
-		if (f->checkpoint_damaged || !f->repair || !(f->discard || f->end.unsynced)) {
-			fsck_report(f, FSCK_NOTE, NULL, 0, 0, "not repaired: %s",
-				f->checkpoint_damaged
-					? "the checkpoint that the journal builds upon is damaged; keep a copy of the store before anything else is tried"
-					: "with --repair --discard-after-damage what comes before the damage is kept, and what follows is put aside");
-			return 0;
-		}
-		r = cut_damage(f, err);
-		if (r < 0)
+		int r = repair_journal(f, err);
+
+		if (r < 0 || f->journal_damaged)
 			return r;
 	}
-	if (f->rebuild_index || (f->repair && (f->index_bad || f->end.cut_bytes || f->num_unused)))
-		return reopen(f, f->rebuild_index || f->index_bad, err);
-	return 0;
+	if (f->rebuild_index || (f->repair && f->index_bad))
+		return rebuild_index(f, err);
+	return f->repair && (f->end.cut_bytes || f->num_unused) ? reopen(f, STORE_OPEN, err) : 0;
 }

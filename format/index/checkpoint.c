@@ -5,7 +5,7 @@
  * A checkpoint is one batch: all dirty items, the state's numbers and the cursor, that is, the seq that they stand for.
  * It is made under the lock, in memory; then payloads and journal are synced, and only then the batch is flushed. So
  * RocksDB on the device is never ahead of the journal on the device (RocksDB flushes of its own accord only when a later
- * batch comes). These waits are under checkpoint_lock alone: commits go on.
+ * batch comes), and a journal that ends before it has lost files (open.c). These waits are under checkpoint_lock alone: commits go on.
  *
  * Compaction: the journal begins a new file in the same moment as the batch is made, so the batch stands for exactly what
  * lies before that file. A walk over RocksDB, which sees nothing later, is written as the file's .ckp; when that is
@@ -190,7 +190,7 @@ bool state_wants_checkpoint(struct state *st)
 
 /* ---- compaction */
 
-/* The index as of *ret_seq, which is all that lies before the journal file *ret_number. */
+/* The index as of *ret_seq, which is all that lies before the journal file *ret_number. *ret NULL: it was written, but cannot be walked. */
 static int begin_compaction(struct state *st, uint32_t *ret_number, uint64_t *ret_seq, struct db_walk **ret)
 {
 	int r;
@@ -201,10 +201,8 @@ static int begin_compaction(struct state *st, uint32_t *ret_number, uint64_t *re
 		r = journal_rotate(st->journal, ret_number);
 	if (r == 0)
 		r = state_write_index(st, true, NULL);
-	if (r == 0) {
-		r = db_walk_begin(st->db, NULL, 0, NULL, 0, false, ret);
-		st->checkpoint_seq = r == 0 ? st->seq : 0; /* it is not durable: the next checkpoint has it all to do */
-	}
+	if (r == 0 && db_walk_begin(st->db, NULL, 0, NULL, 0, false, ret) < 0)
+		*ret = NULL;
 	*ret_seq = st->seq;
 	cache_trim(&st->cache);
 	pthread_mutex_unlock(&st->lock);
@@ -272,6 +270,8 @@ static int compact(struct state *st)
 	if (r < 0)
 		return r;
 	r = make_durable(st, seq, NULL);
+	if (r == 0 && !w)
+		r = -ENOMEM;
 	if (r < 0) {
 		db_walk_end(w);
 		return r;

@@ -5,7 +5,8 @@
  * RocksDB is only trusted as far as the journal bears it out: it must open, say for which seq it stands, and the journal
  * must reach that far and apply without contradiction. Else the index is made anew: emptied, filled from the newest .ckp
  * file, and the journal behind that applied. Before anything is deleted the journal has been read to its end, so
- * that a damaged one costs nothing. While the index is made anew it has no cursor, and so nobody will trust it half done.
+ * that a damaged one costs nothing; and it must reach as far as the index did: that is written behind the journal (checkpoint.c), so
+ * one that ends before it has lost files, and then the index is what is left of them. While the index is made anew it has no cursor, and so nobody will trust it half done.
  *
  * Lost power. When the boot id differs from that of the last MOUNT, payloads behind the last SYNC may be missing, and
  * the order in which the journal's own pages reached the device is anybody's guess. So the tail is read twice: first for
@@ -36,6 +37,7 @@ struct opening {
 	uint8_t boot_id[STATE_BOOT_ID_BYTES];      /* of now */
 	uint8_t last_boot_id[STATE_BOOT_ID_BYTES]; /* of the last MOUNT; zero: none */
 	uint64_t sync_upto;
+	uint64_t index_seq; /* what the index stood for; 0: it does not say */
 	bool rebuilding;
 	bool index_wrong; /* what failed speaks against the index, not the journal */
 	bool cut;         /* the journal has a tail to be cut */
@@ -86,6 +88,11 @@ static bool same_boot(const struct opening *op)
 	return memcmp(op->boot_id, op->last_boot_id, STATE_BOOT_ID_BYTES) == 0;
 }
 
+static bool was_rebooted(const struct opening *op)
+{
+	return !is_zero(op->last_boot_id) && !same_boot(op);
+}
+
 /* ---- the journal's tail */
 
 static int scan_record(const struct record *rec, void *arg)
@@ -102,7 +109,7 @@ static int scan_record(const struct record *rec, void *arg)
 /* What reading the journal's end means. 0: it ends there, and what follows may be cut. */
 static int judge_end(struct opening *op, int r)
 {
-	op->report->rebooted = !is_zero(op->last_boot_id) && !same_boot(op);
+	op->report->rebooted = was_rebooted(op);
 	op->cut = op->end.cut_bytes > 0;
 	if (r != -EBADMSG && r != -ENOENT)
 		return r;
@@ -301,7 +308,26 @@ static int open_index(struct opening *op, enum db_mode mode)
 	if (r < 0)
 		return cistern_error_set(op->err, r == -EPROTONOSUPPORT ? r : -EBADMSG,
 			"index: %s does not say for which record it stands: %s", st->index_path, strerror(-r));
+	op->index_seq = st->seq;
 	return cache_init(&st->cache, st->db, st->opt.index_memory);
+}
+
+/* The journal has been read to its end, and holds less than was on the device once. */
+static int refuse_lost(struct opening *op)
+{
+	int has = op->end.last_seq == 0 && op->st->opt.has_segments ? op->st->opt.has_segments(op->st->opt.arg) : 0;
+
+	if (has < 0)
+		return cistern_error_set(op->err, has, "segments cannot be listed: %s", strerror(-has));
+	if (has > 0 && op->index_seq == 0)
+		return cistern_error_set(op->err, -EBADMSG,
+			"journal: has no record, but there are segments: its files were lost; put them back");
+	if (has == 0 && op->index_seq <= op->end.last_seq)
+		return 0;
+	return cistern_error_set(op->err, -EBADMSG,
+		"journal: ends with record %" PRIu64 ", and the index stands for %" PRIu64
+		": journal files, or the end of one, were lost; put them back, or run \"cistern fsck\" on the store",
+		op->end.last_seq, op->index_seq);
 }
 
 /* The index as it is, and the tail applied. index_wrong: it would be worth a try to make it anew. */
@@ -322,7 +348,7 @@ static int open_with_tail(struct opening *op, enum db_mode mode)
 	/* The journal ends before, or begins behind, what the index stands for. */
 	if (r == -ENOENT || (r == -EBADMSG && op->end.unsynced && op->end.last_seq < st->seq))
 		op->index_wrong = true;
-	return r;
+	return r < 0 ? r : refuse_lost(op);
 }
 
 /* ---- RocksDB anew */
@@ -421,6 +447,8 @@ static int rebuild(struct opening *op)
 	op->index_wrong = false;
 	op->rebuilding = true;
 	r = check_journal(op);
+	if (r == 0)
+		r = refuse_lost(op);
 	st->meta = (struct meta){ .next_ino = STATE_ROOT_INO + 1 };
 	if (r == 0)
 		r = db_wipe(st->index_path, op->err);
@@ -558,12 +586,38 @@ static int report_found(struct opening *op)
 		     : 0;
 }
 
+/* On demand, whatever the index is worth: but if it says what it stands for, that is heard. */
+static int rebuild_on_demand(struct opening *op)
+{
+	(void)open_index(op, DB_READ_ONLY);
+	return rebuild(op);
+}
+
+static int open_index_alone(struct opening *op)
+{
+	int r = open_index(op, DB_READ_WRITE);
+
+	memcpy(op->last_boot_id, op->st->meta.boot_id, STATE_BOOT_ID_BYTES);
+	op->report->rebooted = was_rebooted(op);
+	op->st->must_compact = true; /* what the journal has must be gone before anything follows it */
+	return r;
+}
+
+static int open_for_writing(struct opening *op)
+{
+	switch (op->st->opt.mode) {
+	case STATE_REBUILD: return rebuild_on_demand(op);
+	case STATE_INDEX_ALONE: return open_index_alone(op);
+	default: return open_with_tail(op, DB_READ_WRITE);
+	}
+}
+
 static int open_read_write(struct opening *op)
 {
 	int r;
 
 	op->st->tell_freed = op->st->opt.freed;
-	r = op->st->opt.mode == STATE_REBUILD ? rebuild(op) : open_with_tail(op, DB_READ_WRITE);
+	r = open_for_writing(op);
 	if (r < 0 && op->index_wrong && !op->rebuilding)
 		r = rebuild(op);
 	r = r < 0 ? r : report_found(op);
@@ -608,7 +662,8 @@ static int open_by_mode(struct opening *op)
 
 	switch (op->st->opt.mode) {
 	case STATE_READ_WRITE:
-	case STATE_REBUILD: return open_read_write(op);
+	case STATE_REBUILD:
+	case STATE_INDEX_ALONE: return open_read_write(op);
 	case STATE_READ_ONLY: r = open_read_only(op); break;
 	case STATE_SNAPSHOT: r = open_index(op, DB_READ_ONLY); break;
 	case STATE_REBUILD_READ_ONLY: r = rebuild(op); break;
@@ -657,6 +712,7 @@ int state_open(
 	op.st->opt.boot_id = NULL;
 	op.st->opt.check_payload = NULL;
 	op.st->opt.find_private = NULL;
+	op.st->opt.has_segments = NULL;
 	if (r < 0) {
 		state_destroy(op.st);
 		return r;

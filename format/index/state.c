@@ -25,17 +25,28 @@ static int64_t now_ns(void)
 	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
-/* The next open shall not trust these files. */
+static void sync_path(const char *path, int flags)
+{
+	int fd = open(path, flags | O_CLOEXEC, 0600);
+
+	if (fd < 0)
+		return;
+	(void)fsync(fd);
+	close(fd);
+}
+
+/*
+ * The next open shall not trust these files, also behind a loss of power: they may stand for more than the journal does, which would be
+ * taken for one that has lost files.
+ */
 static void mark_damaged(struct state *st)
 {
 	char *path = NULL;
-	int fd;
 
 	if (!st->journal || asprintf(&path, "%s/%s", st->index_path, STATE_DAMAGED_FILE) < 0)
 		return;
-	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-	if (fd >= 0)
-		close(fd);
+	sync_path(path, O_WRONLY | O_CREAT);
+	sync_path(st->index_path, O_RDONLY | O_DIRECTORY);
 	free(path);
 }
 

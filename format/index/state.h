@@ -106,6 +106,7 @@ enum state_mode {
 	STATE_SNAPSHOT,  /* index_path is a snapshot made by state_snapshot: the tail is not applied */
 	STATE_REBUILD, /* index_path is emptied; everything comes from the last .ckp and the journal; then as READ_WRITE */
 	STATE_REBUILD_READ_ONLY, /* the same into a scratch index_path, no journal file is begun: fsck's second opinion */
+	STATE_INDEX_ALONE, /* the index is all that is left of what it stands for: the journal begins anew behind it */
 };
 
 struct state_options {
@@ -133,6 +134,11 @@ struct state_options {
 	 * recovery checks only what the index does not stand for. NULL: there are none.
 	 */
 	int (*sync_payloads)(void *arg);
+	/*
+	 * Are there segments? 1, 0 or -errno. A journal without a record was lost if there are: its first one is durable before the
+	 * first of them is made. NULL: there are none.
+	 */
+	int (*has_segments)(void *arg);
 	void *arg;
 	/*
 	 * A payload range that no state refers to any more, once the journal is durable up to seq. off 0, len UINT64_MAX: a
@@ -161,6 +167,7 @@ struct state_report { /* what opening found */
 	bool rebooted;         /* the machine was restarted since */
 };
 
+/* -EBADMSG: the journal is damaged, or ends before what the index stands for; nothing was changed. Others as they come. */
 int state_open(const struct state_options *opt, struct state **ret, struct state_report *ret_report,
 	struct cistern_error *err);
 void state_destroy(struct state *st); /* no checkpoint: call state_close for good order */

@@ -379,13 +379,33 @@ static int find_private(const struct record *rec, uint64_t *ret_bytes, void *arg
 	return r ? r : segment_restore_private(s->segments, rec->segment, seal ? rec->size : 0, ret_bytes);
 }
 
+static int any_segment(uint32_t segment, bool is_private, uint64_t bytes, void *arg)
+{
+	(void)segment;
+	(void)is_private;
+	(void)bytes;
+	(void)arg;
+	return 1;
+}
+
+/* state_options.has_segments. */
+static int has_segments(void *arg)
+{
+	struct store *s = arg;
+
+	return segment_list(s->segments, any_segment, NULL);
+}
+
 static enum state_mode state_mode_of(const struct store *s, const struct store_options *opt)
 {
 	if (opt->snapshot)
 		return STATE_SNAPSHOT;
-	return s->mode == STORE_READ_ONLY ? STATE_READ_ONLY
-	       : s->mode == STORE_REBUILD ? STATE_REBUILD
-					  : STATE_READ_WRITE;
+	switch (s->mode) {
+	case STORE_READ_ONLY: return STATE_READ_ONLY;
+	case STORE_REBUILD: return STATE_REBUILD;
+	case STORE_INDEX_ALONE: return STATE_INDEX_ALONE;
+	default: return STATE_READ_WRITE;
+	}
 }
 
 static char *index_path_of(const struct store *s, const struct store_options *opt)
@@ -411,6 +431,7 @@ static int open_state(
 		.check_payload = check_payload,
 		.find_private = find_private,
 		.sync_payloads = sync_payloads,
+		.has_segments = has_segments,
 		.arg = s,
 		.freed = freed_push,
 		.freed_arg = s,

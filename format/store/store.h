@@ -38,6 +38,7 @@ enum store_mode {
 	STORE_OPEN,           /* read-write, must exist (fsck --repair) */
 	STORE_READ_ONLY,      /* tools; no lock is taken; a live store is refused with -EBUSY unless snapshot is set */
 	STORE_REBUILD,        /* read-write, index rebuilt from the journal */
+	STORE_INDEX_ALONE, /* read-write, of the index alone: the journal has lost what that stands for, and begins anew */
 };
 
 struct store_options {

@@ -440,6 +440,61 @@ r=json.load(sys.stdin)["file"]["ranges"][0]; print("%08u.seg %d" % (r["segment"]
 	said 2 "goes with --repair"
 }
 
+# Without what only a journal that goes back to the beginning can tell.
+files_of() {
+	"$CISTERN" inspect --json "$1" | python3 -c 'import json,sys
+for f in json.load(sys.stdin)["files"]: print([f.get(k) for k in ("path", "type", "state", "size", "log_bytes", "private")])'
+}
+
+# The index stands for more than the journal then, and is what is left of it.
+@test "fsck of a store that has lost files of its journal deletes nothing, and goes on from the index when it is told to" {
+	local what before segments options
+	for what in newest all; do
+		rm -rf "$dir/store"
+		make_a_store
+		"$CISTERN" fsck --rebuild-index "$dir/store"
+		before=$(files_of "$dir/store")
+		segments=$(ls "$dir/store/segment")
+		if [ $what = all ]; then
+			rm -r "$dir/store/journal"
+		else
+			: >"$(find "$dir/store/journal" -name '*.jnl' | sort | tail -n 1)"
+		fi
+		for options in "" --repair --rebuild-index; do
+			run --separate-stderr "$CISTERN" fsck $options "$dir/store"
+			said 4 ""
+			[[ $output == *"DAMAGE: journal: "*"were lost"* && $output != *"removes them"* ]]
+		done
+		[[ $output == *"not repaired: with --repair --discard-after-damage"* ]]
+		run --separate-stderr "$CISTERN" recover "$dir/store" --to "$dir/backing"
+		said "$status" "were lost"
+		[ "$status" -ne 0 ]
+		[ "$segments" = "$(ls "$dir/store/segment")" ]
+		run --separate-stderr "$CISTERN" fsck --repair --discard-after-damage "$dir/store"
+		said 0 ""
+		[[ $output == *"repaired: journal: begun anew behind the index"* ]]
+		[ "$before" = "$(files_of "$dir/store")" ]
+		rm -r "$dir/store/index"
+		[ "$before" = "$(files_of "$dir/store")" ]
+		run --separate-stderr "$CISTERN" fsck "$dir/store"
+		said 0 ""
+	done
+}
+
+@test "fsck does not cut the journal where the index has what is damaged in it" {
+	make_a_store
+	local before
+	before=$(files_of "$dir/store")
+	printf 'XXXX' | dd of="$dir/store/journal/00000001.jnl" bs=1 seek=$((4096 + 400)) conv=notrunc status=none
+	run --separate-stderr "$CISTERN" fsck --repair --discard-after-damage "$dir/store"
+	said 0 ""
+	[[ $output == *"repaired: journal: begun anew behind the index"* ]]
+	[ -n "$(find "$dir/store/lost" -type f -size +0)" ]
+	[ "$before" = "$(files_of "$dir/store")" ]
+	run --separate-stderr "$CISTERN" fsck "$dir/store"
+	said 0 ""
+}
+
 @test "fsck and recover refuse a store in use" {
 	make_a_store
 	python3 - "$dir/store/lock" "$dir/ready" "$dir/end" <<'END' &
