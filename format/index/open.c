@@ -492,8 +492,12 @@ static int sync_if_first(struct opening *op)
 static int commit_mount(struct opening *op)
 {
 	struct record rec = { .type = RECORD_MOUNT, .key = op->boot_id, .key_len = sizeof op->boot_id };
-	int r = sync_if_first(op);
+	const struct state_options *opt = &op->st->opt;
+	int r = opt->before_mount ? opt->before_mount(op->report, opt->arg) : 0;
 
+	if (r < 0)
+		return cistern_error_set(op->err, r, "a loss of power cannot be noted: %s", strerror(-r));
+	r = sync_if_first(op);
 	if (r == 0) {
 		r = state_commit(op->st, &rec);
 		if (r < 0)
@@ -713,6 +717,7 @@ int state_open(
 	op.st->opt.check_payload = NULL;
 	op.st->opt.find_private = NULL;
 	op.st->opt.has_segments = NULL;
+	op.st->opt.before_mount = NULL;
 	if (r < 0) {
 		state_destroy(op.st);
 		return r;

@@ -99,6 +99,7 @@ struct state_totals {
 };
 
 struct state;
+struct state_report;
 
 enum state_mode {
 	STATE_READ_WRITE, /* the daemon, fsck --repair: replays the tail, begins a new journal file */
@@ -139,6 +140,11 @@ struct state_options {
 	 * first of them is made. NULL: there are none.
 	 */
 	int (*has_segments)(void *arg);
+	/*
+	 * Called by an opening for writing, when all is read and before the journal says which boot this is: who is to remember that power was
+	 * lost does it now. An error ends the opening. NULL: nobody is.
+	 */
+	int (*before_mount)(const struct state_report *report, void *arg);
 	void *arg;
 	/*
 	 * A payload range that no state refers to any more, once the journal is durable up to seq. off 0, len UINT64_MAX: a

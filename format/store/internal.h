@@ -54,8 +54,20 @@ int freed_sweep_segments(struct store *s);
 
 /* ---- skip.c */
 
-/* At open of a job's store, after a loss of power: what was given and forgotten is not given again. Durable. */
-int skip_lost_numbers(struct store *s);
+/*
+ * At open of a job's store, after a loss of power: what was given and forgotten is not given again. Not durable: until the store is
+ * closed, so the next opening is to do it again.
+ */
+int skip_lost_numbers(struct store *s, bool *ret_durable);
+
+/* ---- lost_power.c */
+
+/* state_options.before_mount; arg is the struct store. */
+int lost_power_found(const struct state_report *report, void *arg);
+/* At open of a job's store: what is still to be done for a loss of power is. */
+int lost_power_settle(struct store *s);
+/* Of one that is only read. */
+void lost_power_look(struct store *s, const struct state_report *report);
 
 /* ---- sync.c */
 
@@ -108,7 +120,8 @@ struct store {
 	enum store_mode mode;
 	struct io *io;
 	bool own_io;
-	bool lost_power; /* store_lost_power() */
+	bool lost_power;      /* store_lost_power() */
+	bool numbers_to_skip; /* there was no room: the next opening is to do it again */
 	struct superblock sb;
 	struct segment_set *segments;
 	struct state *state;

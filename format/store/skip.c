@@ -29,24 +29,25 @@ static int skip_inos(struct store *s)
 	return r ? r : store_commit(s, &rec);
 }
 
-/* On a device without room for it the number is remembered only until the daemon ends: that is no reason not to open. */
 static int skip_segments(struct store *s)
 {
 	static const uint8_t bytes[8] = { 0 };
 	uint32_t segment;
 	uint64_t off;
-	int r;
 
 	segment_reserve_ids(s->segments, atomic_load(&s->max_segment) + SKIP_SEGMENTS);
-	r = segment_append(s->segments, bytes, sizeof(bytes), &segment, &off);
-	return r == -ENOSPC ? 0 : r;
+	return segment_append(s->segments, bytes, sizeof(bytes), &segment, &off);
 }
 
-int skip_lost_numbers(struct store *s)
+/* On a device without room for it that is remembered only until the daemon ends: no reason not to open. */
+int skip_lost_numbers(struct store *s, bool *ret_durable)
 {
-	int r = skip_inos(s);
+	int r = skip_inos(s), e = skip_segments(s);
 
-	r = r ? r : skip_segments(s);
-	r = r ? r : segment_sync(s->segments);
+	r = r ? r : e;
+	*ret_durable = r == 0;
+	if (r && r != -ENOSPC)
+		return r;
+	r = segment_sync(s->segments);
 	return r ? r : store_sync(s);
 }

@@ -8,6 +8,7 @@
  *   leftovers are synced        what a dead process left in the page cache must not be taken for durable
  *   staged payloads             what a dead process had acknowledged in shared memory is brought to its segments
  *   segments, then state        replaying the journal after a loss of power asks the segments for payloads
+ *   a loss of power is noted    before the journal says which boot this is: nobody would see it behind that
  *   lost writes are made final  a second replay, after another crash, must not find them again
  *   sweep                       snapshots and segments that nobody refers to
  *
@@ -432,6 +433,7 @@ static int open_state(
 		.find_private = find_private,
 		.sync_payloads = sync_payloads,
 		.has_segments = has_segments,
+		.before_mount = lost_power_found,
 		.arg = s,
 		.freed = freed_push,
 		.freed_arg = s,
@@ -459,50 +461,6 @@ static int settle(struct store *s, const struct state_report *report)
 	return r ? r : freed_sweep_segments(s);
 }
 
-/* ---- lost power: a file remembers what other nodes have not been told yet */
-
-#define LOST_POWER_FILE "lost-power"
-
-static int lost_power_open(struct store *s, bool now)
-{
-	struct io_file *file = NULL;
-	int r = now ? skip_lost_numbers(s) : 0;
-
-	if (!r && now)
-		r = io_replace(s->io, LOST_POWER_FILE, "", 0);
-	if (r)
-		return r;
-	r = now ? 0 : io_open(s->io, LOST_POWER_FILE, IO_READ, &file);
-	io_close(file);
-	s->lost_power = r == 0;
-	return r == -ENOENT ? 0 : r;
-}
-
-/* Nobody has told anything since. */
-static void lost_power_look(struct store *s, bool now)
-{
-	struct io_file *file = NULL;
-
-	s->lost_power = now || io_open(s->io, LOST_POWER_FILE, IO_READ, &file) == 0;
-	io_close(file);
-}
-
-bool store_lost_power(const struct store *s)
-{
-	return s->lost_power;
-}
-
-int store_lost_power_told(struct store *s)
-{
-	int r = s->lost_power ? s->io->ops->unlink(s->io, LOST_POWER_FILE) : 0;
-
-	if (!r)
-		r = s->io->ops->sync_dir(s->io, "");
-	if (!r)
-		s->lost_power = false;
-	return r;
-}
-
 static int open_parts(struct store *s, const char *path, struct store_options *opt, struct state_report *report,
 	struct cistern_error *err)
 {
@@ -526,9 +484,9 @@ static int open_parts(struct store *s, const char *path, struct store_options *o
 	s->freed.open = writes(s);
 	r = writes(s) ? settle(s, report) : 0;
 	if (!r && writes(s) && s->sb.num_nodes > 1)
-		r = lost_power_open(s, report->rebooted && !report->clean);
+		r = lost_power_settle(s);
 	else if (!r && !opt->snapshot && s->sb.num_nodes > 1)
-		lost_power_look(s, report->rebooted && !report->clean);
+		lost_power_look(s, report);
 	if (!r)
 		r = space_init(s, opt);
 	if (r)

@@ -95,6 +95,8 @@ void store_uuid_text(const uint8_t uuid[STORE_UUID_BYTES], char out[37]);
  */
 bool store_lost_power(const struct store *s);
 int store_lost_power_told(struct store *s);
+/* Of a store that is not open: what others were told of it is about to be cut off. The next opening finds that power was lost. Durable. */
+int store_note_lost_power(struct io *io);
 /*
  * state_commit() for a store that is open: all who change it use this one. It keeps the books that say what must be synced
  * and what may be given back.

@@ -566,6 +566,35 @@ static void test_numbers_after_power_loss(uint64_t seed)
 	bench_end(&b);
 }
 
+/* The first opening behind a loss of power is cut short at its n-th call. Nothing is forgotten over that. */
+static void test_power_loss_and_a_death(uint64_t n, int error)
+{
+	uint8_t boot[16] = { 2 }, job[STORE_UUID_BYTES] = { 1 };
+	struct cistern_error err = { 0 };
+	struct numbers given = { 0 };
+	struct bench b;
+
+	if (!bench_begin(&b, 1 << 20, 0) ||
+		!ok(store_number(b.s, 1, 2, job, &err) == 0 && store_sync(b.s) == 0 && give_numbers(b.s, &given),
+			"node 1 of a job %s", err.text))
+		return;
+	store_abandon(b.s);
+	if (sim_power_cut(b.sim, n) != 0)
+		abort();
+	b.opt.boot_id = boot;
+	sim_fail_after(b.sim, n, error);
+	b.s = NULL;
+	(void)store_open(b.dir, &b.opt, &b.s, NULL, NULL);
+	store_abandon(b.s);
+	sim_fail_after(b.sim, 0, 0);
+	if (!bench_open(&b))
+		return;
+	ok(store_lost_power(b.s) && give_numbers(b.s, &given),
+		"call %llu of the opening fails: the next one knows that power was lost, and gives new numbers",
+		(unsigned long long)n);
+	bench_end(&b);
+}
+
 /* ---- snapshots ---- */
 
 static void test_snapshots(void)
@@ -676,6 +705,10 @@ int main(void)
 	test_rebuild_and_power_loss();
 	for (uint64_t seed = 1; seed <= 5; seed++)
 		test_numbers_after_power_loss(10 * seed);
+	for (uint64_t n = 1; n <= 40; n++) {
+		test_power_loss_and_a_death(n, ENOSPC);
+		test_power_loss_and_a_death(n, EIO);
+	}
 	test_snapshots();
 	test_threads();
 	remove_tree(work);
