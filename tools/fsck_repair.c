@@ -2,8 +2,9 @@
 /*
  * What fsck --repair does. Opening a store for writing cuts a torn tail, and drops segments that nothing refers to,
  * by itself; a wrong index is rebuilt from the journal. Damage in the middle of the journal is another matter:
- * everything behind it depends on records that cannot be read. It is only cut when the user says so, or when nothing
- * behind it was ever synced; the bytes that are cut off are copied to STORE/lost first. Where the index stands for more than
+ * everything behind it depends on records that cannot be read. It is only cut when the user says so (what a loss of power leaves is
+ * no damage: opening ends there); the bytes that are cut off are copied to STORE/lost first. The nodes of a job may have seen what they
+ * tell of, so for them it is a loss of power. Where the index stands for more than
  * the journal is good for, nothing is cut: the index goes on, and the journal begins anew behind it.
  *
  * Who opens a store for writing moves it on, and the steps that a recovery in place has left hold for the store as it was: so
@@ -25,21 +26,35 @@
 
 #define LOST_DIR         "lost"
 #define JOURNAL_READ_MAX (1u << 30)
+#define COPY_PATH        (JOURNAL_PATH + 64)
 
-/* journal/00000003.jnl from byte off on -> lost/00000003.jnl-4096 */
+/* journal/00000003.jnl from byte 4096 on: lost/00000003.jnl-4096, or, when an earlier repair has taken that, lost/00000003.jnl-4096.2 */
+static int choose_copy(struct fsck *f, uint32_t number, uint64_t off, char copy[COPY_PATH])
+{
+	char path[JOURNAL_PATH];
+	const char *name = strrchr(journal_path(path, number, JOURNAL_EXT), '/') + 1;
+	struct io_file *file;
+	int r;
+
+	snprintf(copy, COPY_PATH, LOST_DIR "/%s-%" PRIu64, name, off);
+	for (unsigned int n = 2; (r = io_open(f->io, copy, IO_READ, &file)) == 0; n++) {
+		io_close(file);
+		snprintf(copy, COPY_PATH, LOST_DIR "/%s-%" PRIu64 ".%u", name, off, n);
+	}
+	return r == -ENOENT ? 0 : r;
+}
+
 static int save_file(struct fsck *f, uint32_t number, uint64_t off, struct cistern_error *err)
 {
-	char path[JOURNAL_PATH], copy[JOURNAL_PATH + 64];
+	char path[JOURNAL_PATH], copy[COPY_PATH];
 	void *bytes = NULL;
 	size_t len = 0;
 	int r = io_read_all(f->io, journal_path(path, number, JOURNAL_EXT), JOURNAL_READ_MAX, &bytes, &len);
 
-	if (r == 0) {
-		const char *slash = strrchr(path, '/');
-
-		snprintf(copy, sizeof(copy), LOST_DIR "/%s-%" PRIu64, slash ? slash + 1 : path, off);
-		r = off < len ? io_replace(f->io, copy, (const uint8_t *)bytes + off, len - (size_t)off) : 0;
-	}
+	if (r == 0)
+		r = choose_copy(f, number, off, copy);
+	if (r == 0 && off < len)
+		r = io_replace(f->io, copy, (const uint8_t *)bytes + off, len - (size_t)off);
 	free(bytes);
 	return r < 0 ? cistern_error_set(err, r, "%s: cannot be copied to " LOST_DIR ": %s", path, strerror(-r)) : 0;
 }
@@ -75,6 +90,8 @@ static int put_aside(struct fsck *f, bool cut, struct cistern_error *err)
 		cistern_error_set(err, r, "%s: %s", f->store, strerror(-r));
 	if (r == 0)
 		r = save_cut_off(f, err);
+	if (r == 0 && f->of_job && (r = store_note_lost_power(f->io)) < 0)
+		cistern_error_set(err, r, "%s: that records are lost cannot be noted: %s", f->store, strerror(-r));
 	if (r == 0 && cut)
 		r = journal_cut(f->io, &f->end, err);
 	io_destroy(f->io);
@@ -202,7 +219,7 @@ static int repair_journal(struct fsck *f, struct cistern_error *err)
 	}
 	if (f->repair && f->discard && f->index_seq)
 		return go_on_from_index(f, err);
-	if (f->repair && (f->discard || f->end.unsynced) && !f->index_seq)
+	if (f->repair && f->discard)
 		return cut_damage(f, err);
 	fsck_report(f, FSCK_NOTE, NULL, 0, 0,
 		f->index_seq

@@ -440,6 +440,43 @@ r=json.load(sys.stdin)["file"]["ranges"][0]; print("%08u.seg %d" % (r["segment"]
 	said 2 "goes with --repair"
 }
 
+# damage_journal OFFSET: of its first file, and the index is gone.
+damage_journal() {
+	rm -r "$dir/store/index"
+	printf 'XXXX' | dd of="$dir/store/journal/00000001.jnl" bs=1 seek="$1" conv=notrunc status=none
+}
+
+@test "fsck does not cut off what a killed daemon had acknowledged, though it was never synced" {
+	make_a_store unsynced
+	damage_journal $((4096 + 400))
+	run --separate-stderr "$CISTERN" fsck --repair "$dir/store"
+	said 4 ""
+	[[ $output == *"none of them was ever synced"* && $output == *"--discard-after-damage"* ]]
+	[ ! -e "$dir/store/lost" ]
+}
+
+@test "fsck keeps what it cuts off beside what it has cut off before" {
+	make_a_store
+	local first
+	"$CISTERN" fsck --rebuild-index "$dir/store"
+	damage_journal $((4096 + 800))
+	"$CISTERN" fsck --repair --discard-after-damage "$dir/store"
+	first=$(cd "$dir/store/lost" && sha256sum 00000002.jnl-0)
+	damage_journal $((4096 + 400))
+	"$CISTERN" fsck --repair --discard-after-damage "$dir/store"
+	[ "$first" = "$(cd "$dir/store/lost" && sha256sum 00000002.jnl-0)" ]
+	[ -s "$dir/store/lost/00000002.jnl-0.2" ]
+}
+
+@test "fsck: what it cuts off of a node of a job is for the others as if power was lost" {
+	make_a_store job
+	damage_journal $((4096 + 400))
+	exits 0 "$CISTERN" fsck --repair --discard-after-damage "$dir/store"
+	[ -e "$dir/store/lost-power" ]
+	ls "$dir/store/segment"
+	[ -n "$(find "$dir/store/segment" -name '[0-9]*[1-9][0-9][0-9][0-9][0-9][0-9][0-9].seg')" ] # numbers are left out
+}
+
 # Without what only a journal that goes back to the beginning can tell.
 files_of() {
 	"$CISTERN" inspect --json "$1" | python3 -c 'import json,sys

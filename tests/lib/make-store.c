@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * make-store STORE BACKING [crash]: makes a store with a bit of everything, for tests of the tools. Without "crash"
- * it is closed in good order, with it left as a killed daemon leaves it.
+ * make-store STORE BACKING [crash|unsynced|job]: makes a store with a bit of everything, for tests of the tools. With "crash"
+ * it is left as a killed daemon leaves it, with "unsynced" as one that has not come to sync; else it is closed in good order. With "job" it
+ * is that of node 1 of 2.
  *
  *   out.nc        256 KiB and a second write over bytes 65536 to 131071
  *   sub/sparse    4096 bytes at 1 MiB, a hole before
@@ -114,7 +115,19 @@ static int populate(struct store *s)
 		r = make_private(s);
 	if (!r)
 		r = make_deleted(s);
-	return r ? r : store_sync(s);
+	return r;
+}
+
+static int end(struct store *s, const char *how, int r)
+{
+	bool unsynced = strcmp(how, "unsynced") == 0;
+
+	if (r == 0 && !unsynced)
+		r = store_sync(s);
+	if (r == 0 && !unsynced && strcmp(how, "crash") != 0)
+		return store_close(s);
+	store_abandon(s);
+	return r;
 }
 
 int main(int argc, char **argv)
@@ -122,11 +135,13 @@ int main(int argc, char **argv)
 	struct store_options opt = { .mode = STORE_CREATE_OR_OPEN };
 	struct cistern_error err = { 0 };
 	struct state_report report;
+	const char *how = argc > 3 ? argv[3] : "";
+	uint8_t job[STORE_UUID_BYTES] = { 1 };
 	struct store *s;
 	int r;
 
 	if (argc < 3) {
-		fprintf(stderr, "usage: make-store STORE BACKING [crash]\n");
+		fprintf(stderr, "usage: make-store STORE BACKING [crash|unsynced|job]\n");
 		return 2;
 	}
 	opt.backing = argv[2];
@@ -135,13 +150,12 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	r = adopt_root(s, argv[2]);
+	if (!r && strcmp(how, "job") == 0)
+		r = store_number(s, 1, 2, job, &err);
 	if (!r)
 		r = populate(s);
+	r = end(s, how, r);
 	if (r < 0)
 		fprintf(stderr, "make-store: %s\n", strerror(-r));
-	if (r < 0 || (argc > 3 && strcmp(argv[3], "crash") == 0))
-		store_abandon(s);
-	else
-		r = store_close(s);
 	return r < 0;
 }
