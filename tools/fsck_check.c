@@ -17,6 +17,7 @@
 #include "format/base/crc32c.h"
 #include "format/base/units.h"
 #include "format/journal/journal_file.h"
+#include "format/store/store.h"
 #include "tools/fsck.h"
 #include "tools/lib/clock.h"
 #include "tools/lib/progress.h"
@@ -66,34 +67,11 @@ int fsck_check_journal(struct fsck *f, struct cistern_error *err)
 
 /* ---- index */
 
-/* state_options.check_payload: writes that were never synced may have gone with the power. */
-static int check_payload_range(struct fsck *f, uint32_t segment, uint64_t off, uint64_t len, uint32_t crc)
-{
-	uint8_t buf[65536];
-	uint32_t found = 0;
-
-	while (len > 0) {
-		size_t n = len < sizeof(buf) ? (size_t)len : sizeof(buf);
-
-		if (segment_read(f->segments, segment, off, buf, n) < 0)
-			return -EBADMSG;
-		found = crc32c(found, buf, n);
-		off += n;
-		len -= n;
-	}
-	return found == crc ? 0 : -EBADMSG;
-}
-
 static int check_payload(const struct record *rec, void *arg)
 {
-	uint64_t off = rec->segment_off;
-	int r = 0;
+	struct fsck *f = arg;
 
-	if (rec->type == RECORD_WRITE)
-		return check_payload_range(arg, rec->segment, off, rec->len, rec->payload_crc);
-	for (size_t i = 0; r == 0 && i < rec->num_ranges; off += rec->ranges[i].len, i++)
-		r = check_payload_range(arg, rec->segment, off, rec->ranges[i].len, rec->ranges[i].crc);
-	return r;
+	return store_check_payload(f->segments, rec);
 }
 
 static int find_private(const struct record *rec, uint64_t *ret_bytes, void *arg)

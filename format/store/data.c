@@ -9,12 +9,14 @@
 #include "format/store/internal.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "format/base/crc32c.h"
 
 #define WRITE_MAX_BYTES (1u << 20)
 #define EXTENTS_AT_ONCE 64
+#define CHECK_CHUNK     (64u << 10)
 
 static void raise_u32(_Atomic uint32_t *v, uint32_t to)
 {
@@ -207,4 +209,37 @@ int store_read(struct store *s, const struct inode *in, uint64_t off, size_t len
 			r = read_rest(&rd, off, next, ext, num);
 	}
 	return r ? r : flush_base(&rd);
+}
+
+/* ---- is it there? */
+
+static int check_range(struct segment_set *segments, uint32_t segment, uint64_t off, uint64_t len, uint32_t crc)
+{
+	uint8_t *buf = malloc(CHECK_CHUNK);
+	uint32_t found = 0;
+	uint64_t n;
+	int r = buf ? 0 : -ENOMEM;
+
+	for (; !r && len; off += n, len -= n) {
+		n = len < CHECK_CHUNK ? len : CHECK_CHUNK;
+		r = segment_read(segments, segment, off, buf, n);
+		if (!r)
+			found = crc32c(found, buf, n);
+	}
+	free(buf);
+	if (r == -ENOENT || r == -ENODATA || r == -EIO)
+		return -EBADMSG;
+	return r ? r : found == crc ? 0 : -EBADMSG;
+}
+
+int store_check_payload(struct segment_set *segments, const struct record *rec)
+{
+	uint64_t off = rec->segment_off;
+	int r = 0;
+
+	if (rec->type == RECORD_WRITE)
+		return check_range(segments, rec->segment, off, rec->len, rec->payload_crc);
+	for (size_t i = 0; !r && i < rec->num_ranges; off += rec->ranges[i].len, i++)
+		r = check_range(segments, rec->segment, off, rec->ranges[i].len, rec->ranges[i].crc);
+	return r;
 }

@@ -26,13 +26,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "format/base/crc32c.h"
 #include "format/place/place.h"
 #include "format/store/hosts.h"
 #include "format/store/lock.h"
 #include "format/store/superblock.h"
-
-#define CHECK_CHUNK (64u << 10)
 
 static bool writes(const struct store *s)
 {
@@ -330,41 +327,15 @@ static int open_segments(struct store *s, const struct store_options *opt, struc
 	return segment_set_open(s->io, &so, &s->segments, err);
 }
 
-static int check_range(struct store *s, uint32_t segment, uint64_t off, uint64_t len, uint32_t crc)
-{
-	uint8_t *buf = malloc(CHECK_CHUNK);
-	uint32_t found = 0;
-	uint64_t n;
-	int r = buf ? 0 : -ENOMEM;
-
-	for (; !r && len; off += n, len -= n) {
-		n = len < CHECK_CHUNK ? len : CHECK_CHUNK;
-		r = segment_read(s->segments, segment, off, buf, n);
-		if (!r)
-			found = crc32c(found, buf, n);
-	}
-	free(buf);
-	if (r == -ENOENT || r == -ENODATA)
-		return -EBADMSG;
-	return r ? r : found == crc ? 0 : -EBADMSG;
-}
-
 /* state_options.check_payload. */
 static int check_payload(const struct record *rec, void *arg)
 {
 	struct store *s = arg;
-	uint64_t off = rec->segment_off;
-	size_t i;
-	int r = 0;
 
 	/* A segment that was lost with its last records must not get a namesake: the journal still tells of it. */
 	if (rec->segment > atomic_load(&s->max_segment))
 		atomic_store(&s->max_segment, rec->segment);
-	if (rec->type == RECORD_WRITE)
-		return check_range(s, rec->segment, off, rec->len, rec->payload_crc);
-	for (i = 0; !r && i < rec->num_ranges; off += rec->ranges[i].len, i++)
-		r = check_range(s, rec->segment, off, rec->ranges[i].len, rec->ranges[i].crc);
-	return r;
+	return store_check_payload(s->segments, rec);
 }
 
 /*

@@ -125,6 +125,12 @@ int store_read(struct store *s, const struct inode *in, uint64_t off, size_t len
 	int (*base)(uint64_t off, size_t len, void *buf, void *arg), void *arg, struct cistern_error *err);
 
 /*
+ * state_options.check_payload, over these segments: is the payload of a WRITE or EXTENTS that was never synced there? -EBADMSG: not, or the
+ * device cannot read it.
+ */
+int store_check_payload(struct segment_set *segments, const struct record *rec);
+
+/*
  * Between the two no payload is punched or deleted. For those who find payload through the state and read it by
  * themselves, and for those who append to segments and commit by themselves (from segment_append to store_commit). Short;
  * nothing slow in between; not nested, and no store_read, store_write, store_maintain or store_close within.

@@ -150,10 +150,75 @@ static void test_nothing_but_segments(void)
 	remove_tree(b.dir);
 }
 
+/* ---- payloads that the device cannot read */
+
+static struct {
+	const struct io_ops *real;
+	struct io_ops disk, segment;
+	int error; /* of reads of segments */
+} bad;
+
+static ssize_t read_badly(struct io_file *file, void *buf, size_t len, uint64_t off)
+{
+	return bad.error ? bad.error : bad.real->pread(file, buf, len, off);
+}
+
+static int open_badly(struct io *io, const char *path, unsigned int flags, struct io_file **ret)
+{
+	int r = bad.real->open(io, path, flags, ret);
+
+	if (r == 0 && strstr(path, ".seg"))
+		(*ret)->ops = &bad.segment;
+	return r;
+}
+
+static void break_disk(struct io *io)
+{
+	bad.real = io->ops;
+	bad.disk = bad.segment = *io->ops;
+	bad.segment.pread = read_badly;
+	bad.disk.open = open_badly;
+	io->ops = &bad.disk;
+}
+
+/* Synced, and written over since: then the machine is restarted. */
+static void test_unreadable_payload(enum store_mode mode)
+{
+	uint8_t boot[16] = { 1 };
+	struct state_report report = { 0 };
+	struct cistern_error err = { 0 };
+	struct inode in;
+	struct bench b;
+
+	if (!bench_begin(&b, 1 << 20, 0))
+		return;
+	in = bench_file(b.s, "a");
+	ok(bench_fill(b.s, &in, 0, 10000, 'x') == 0 && store_sync(b.s) == 0 && bench_fill(b.s, &in, 0, 10000, 'y') == 0,
+		"a write that is synced, and one over it");
+	store_abandon(b.s);
+	b.s = NULL;
+	break_disk(b.io);
+	b.opt.boot_id = boot;
+	b.opt.mode = mode;
+	bad.error = -ENOMEM;
+	is_int(store_open(b.dir, &b.opt, &b.s, NULL, &err), -ENOMEM,
+		"what says nothing of the payload ends the opening");
+	b.s = NULL;
+	bad.error = -EIO;
+	is_int(store_open(b.dir, &b.opt, &b.s, &report, &err), 0, "one that cannot be read does not");
+	bad.error = 0;
+	ok(b.s && report.dropped_writes == 1 && report.dropped_bytes == 10000, "it is told as lost");
+	ok(b.s && bench_reads(b.s, in.ino, 0, 10000, 'x'), "what was synced counts");
+	b.io->ops = bad.real;
+	bench_end(&b);
+}
+
 int main(void)
 {
 	test_lost_journal(false);
 	test_lost_journal(true);
 	test_nothing_but_segments();
+	test_unreadable_payload(STORE_OPEN);
+	test_unreadable_payload(STORE_READ_ONLY);
 	return done_testing();
 }
