@@ -4,8 +4,8 @@
  * by itself; a wrong index is rebuilt from the journal. Damage in the middle of the journal is another matter:
  * everything behind it depends on records that cannot be read. It is only cut when the user says so (what a loss of power leaves is
  * no damage: opening ends there); the bytes that are cut off are copied to STORE/lost first. The nodes of a job may have seen what they
- * tell of, so for them it is a loss of power. Where the index stands for more than
- * the journal is good for, nothing is cut: the index goes on, and the journal begins anew behind it.
+ * tell of, so for them it is a loss of power. Where the index stands for more than the journal is good for, nothing is cut: the index
+ * goes on, and the journal begins anew behind it. With neither, nothing would be left: nothing is done.
  *
  * Who opens a store for writing moves it on, and the steps that a recovery in place has left hold for the store as it was: so
  * they are committed at once, as the next mount would.
@@ -212,9 +212,11 @@ static int go_on_from_index(struct fsck *f, struct cistern_error *err)
 
 static int repair_journal(struct fsck *f, struct cistern_error *err)
 {
-	if (f->checkpoint_damaged && !f->index_seq) {
+	if (!f->end.last_seq && !f->index_seq) {
 		fsck_report(f, FSCK_NOTE, NULL, 0, 0,
-			"not repaired: the checkpoint that the journal builds upon is damaged; keep a copy of the store before anything else is tried");
+			"not repaired: %s, and there is no index; keep a copy of the store before anything else is tried",
+			f->checkpoint_damaged ? "the checkpoint that the journal builds upon is damaged"
+					      : "not one record of the journal can be had");
 		return 0;
 	}
 	if (f->repair && f->discard && f->index_seq)

@@ -455,6 +455,21 @@ damage_journal() {
 	[ ! -e "$dir/store/lost" ]
 }
 
+@test "fsck does not cut where nothing would be left" {
+	make_a_store
+	local before
+	before=$(ls "$dir/store/segment")
+	damage_journal 80
+	run --separate-stderr "$CISTERN" fsck --repair --discard-after-damage "$dir/store"
+	said 4 ""
+	[[ $output == *"not repaired: not one record"* ]]
+	rm -r "$dir/store/journal"
+	run --separate-stderr "$CISTERN" fsck --repair --discard-after-damage "$dir/store"
+	said 4 ""
+	[[ $output == *"has no record, but there are segments"*"not repaired: not one record"* ]]
+	[ "$before" = "$(ls "$dir/store/segment")" ]
+}
+
 @test "fsck keeps what it cuts off beside what it has cut off before" {
 	make_a_store
 	local first
