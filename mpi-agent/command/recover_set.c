@@ -8,6 +8,7 @@
 #include "mpi-agent/command/recover_names.h"
 #include "mpi-agent/command/recover_tree.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -16,11 +17,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "format/base/array.h"
 #include "format/place/place.h"
 #include "format/store/hosts.h"
 #include "format/store/unite.h"
+#include "mpi-agent/plan/names.h"
+#include "mpi-agent/replay/located.h"
+
+#define GAP_BYTES (1u << 30) /* in one record */
 
 /* ---- the set */
 
@@ -59,8 +65,9 @@ int recover_set_add(struct recover_set *set, struct store *store, struct cistern
 		set->stores = calloc(sb->num_nodes, sizeof(struct store *));
 		set->lost = calloc(sb->num_nodes, sizeof(*set->lost));
 		set->names = calloc(sb->num_nodes, sizeof(*set->names));
+		set->located = calloc(sb->num_nodes, sizeof(struct located *));
 		set->num_nodes = sb->num_nodes;
-		if (!set->stores || !set->lost || !set->names)
+		if (!set->stores || !set->lost || !set->names || !set->located)
 			r = cistern_error_set(err, -ENOMEM, "out of memory");
 	}
 	if (r < 0) {
@@ -72,14 +79,24 @@ int recover_set_add(struct recover_set *set, struct store *store, struct cistern
 	return 0;
 }
 
+static void forget_places(struct recover_set *set)
+{
+	for (uint32_t i = 0; set->located && i < set->num_nodes; i++) {
+		located_destroy(set->located[i]);
+		set->located[i] = NULL;
+	}
+}
+
 void recover_set_close(struct recover_set *set)
 {
+	forget_places(set);
 	for (uint32_t i = 0; set->stores && i < set->num_nodes; i++)
 		if (set->stores[i])
 			store_abandon(set->stores[i]);
 	for (size_t i = 0; i < set->num_overlaps; i++)
 		share_conflicts_free(&set->overlaps[i].met);
 	free(set->overlaps);
+	free(set->located);
 	free(set->stores);
 	free(set->names);
 	free(set->lost);
@@ -200,6 +217,7 @@ struct target { /* where a shared file is put together */
 	uint64_t ino;
 	struct store_united united;
 	bool stands_in; /* for one whose home is lost */
+	bool unfound;   /* and of which a drain has carried something, or that was there before, and is not found */
 };
 
 static bool is_taken(const struct recover_set *set, uint64_t dir, const char *name)
@@ -226,24 +244,11 @@ static bool is_same(const struct recover_set *set, const struct inode *in, const
 
 enum place { PLACE_FREE, PLACE_SAME, PLACE_TAKEN };
 
-/* What the backing directory has where a file was: nothing, the file as it was before the job or as it was drained (ret), something else. */
-static enum place look(const struct recover_set *set, struct state *st, const struct inode *in, struct stat *ret)
-{
-	char path[PATH_MAX];
-	size_t len;
-
-	if (!in->origin_name[0])
-		return PLACE_TAKEN;
-	if (set->backing_fd < 0)
-		return PLACE_FREE;
-	if (state_backing_path(st, in->origin_parent, path, sizeof(path) - RECORD_NAME_MAX - 2) < 0)
-		return PLACE_FREE; /* the directory is new */
-	len = strlen(path);
-	snprintf(path + len, sizeof(path) - len, "%s%s", len ? "/" : "", in->origin_name);
-	if (fstatat(set->backing_fd, path, ret, AT_SYMLINK_NOFOLLOW))
-		return errno == ENOENT ? PLACE_FREE : PLACE_TAKEN;
-	return is_same(set, in, ret) ? PLACE_SAME : PLACE_TAKEN;
-}
+struct spot { /* in the backing directory */
+	uint64_t parent;
+	char name[RECORD_NAME_MAX + 1];
+	struct stat was; /* what is there */
+};
 
 /* What stores know of the bytes of a file whose home is lost. */
 struct known {
@@ -258,16 +263,114 @@ struct known {
 struct remains {
 	struct state *st;
 	struct inode in;
-	enum place found;   /* where that store's node remembers it to have been */
-	struct stat was;    /* PLACE_SAME: the file there */
+	enum place remembered; /* what is where that store's node remembers it to have been */
+	bool found;            /* as it was before the job, or as it was drained: */
+	struct spot at;
 	struct known known; /* by all stores */
 };
+
+/* ---- where the file is by now */
+
+static bool is_new_dir(struct state *st, uint64_t dir)
+{
+	struct inode in;
+
+	return dir != STATE_ROOT_INO && state_inode(st, dir, &in) == 0 && !in.origin_name[0];
+}
+
+/* What is at that place: nothing, the file as it was before the job or as it was drained, something else. -errno: who can say? */
+static int look_at(const struct recover_set *set, uint32_t node, const struct inode *in, struct spot *at)
+{
+	char path[PATH_MAX];
+	int r = located_child(set->located[node], at->parent, at->name, path, sizeof(path));
+
+	if (r < 0)
+		return r == -ENOENT ? PLACE_FREE : r == -ENAMETOOLONG ? PLACE_TAKEN : r;
+	if (fstatat(set->backing_fd, path, &at->was, AT_SYMLINK_NOFOLLOW))
+		return errno == ENOENT ? PLACE_FREE : PLACE_TAKEN;
+	if (is_same(set, in, &at->was))
+		return PLACE_SAME;
+	/* A new directory has what a recovery before this one has put there. */
+	return is_new_dir(store_state(set->stores[node]), at->parent) ? PLACE_FREE : PLACE_TAKEN;
+}
+
+static bool is_dir_there(struct state *st, uint64_t dir)
+{
+	struct inode in;
+
+	return state_inode(st, dir, &in) == 0 && !(in.flags & INODE_ORPHAN);
+}
+
+/* The place that says what it is. */
+static struct spot own_spot(const struct remains *r)
+{
+	const char *name = r->in.origin_name;
+	struct spot own = { .parent = STATE_ROOT_INO };
+
+	if (is_dir_there(r->st, r->in.origin_parent))
+		own.parent = r->in.origin_parent;
+	snprintf(own.name, sizeof(own.name), "%.200s%srecovered-inode-%" PRIu64, name, name[0] ? "." : "", r->in.ino);
+	return own;
+}
+
+static bool find_parked(const struct recover_set *set, int fd, const struct inode *in, struct spot *at)
+{
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *e;
+	bool found = false;
+
+	if (!dir && fd >= 0)
+		close(fd);
+	while (dir && !found && (e = readdir(dir)))
+		if (strncmp(e->d_name, NAMES_PARK_PREFIX, strlen(NAMES_PARK_PREFIX)) == 0) {
+			snprintf(at->name, sizeof(at->name), "%s", e->d_name);
+			found = fstatat(dirfd(dir), e->d_name, &at->was, AT_SYMLINK_NOFOLLOW) == 0 &&
+				is_same(set, in, &at->was);
+		}
+	if (dir)
+		closedir(dir);
+	return found;
+}
+
+/* A recovery that died, or a drain, had moved it out of the way. */
+static bool is_parked(const struct recover_set *set, uint32_t node, const struct inode *in, struct spot *at)
+{
+	char path[PATH_MAX];
+
+	return in->backing_ino && located_child(set->located[node], at->parent, ".", path, sizeof(path)) == 0 &&
+	       find_parked(set, openat(set->backing_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), in, at);
+}
+
+/* Where the node remembers it; or where a recovery before this one has left it. */
+static int find_place(const struct recover_set *set, uint32_t node, struct remains *r)
+{
+	struct spot at = { .parent = r->in.origin_parent }, own = own_spot(r), parked = at;
+	int place;
+
+	memcpy(at.name, r->in.origin_name, sizeof(at.name));
+	r->remembered = at.name[0] ? PLACE_FREE : PLACE_TAKEN;
+	if (!at.name[0] || set->backing_fd < 0)
+		return 0;
+	place = look_at(set, node, &r->in, &at);
+	if (place < 0)
+		return place;
+	r->remembered = place;
+	r->at = at;
+	if (place != PLACE_SAME && (place = look_at(set, node, &r->in, &own)) == PLACE_SAME)
+		r->at = own;
+	if (place >= 0 && place != PLACE_SAME && is_parked(set, node, &r->in, &parked)) {
+		place = PLACE_SAME;
+		r->at = parked;
+	}
+	r->found = place == PLACE_SAME;
+	return place < 0 ? place : 0;
+}
 
 static int knowledge(const struct remains *r)
 {
 	if (!r->in.origin_name[0])
 		return 1;
-	return r->found == PLACE_SAME ? 4 : r->in.backing_ino ? 3 : 2;
+	return r->found ? 4 : r->in.backing_ino ? 3 : 2;
 }
 
 /*
@@ -333,9 +436,18 @@ static bool is_carried(const struct known *k)
 	return !k->has && (k->was_there || k->carried) && k->cut <= k->carried;
 }
 
-/* *ret is replaced if this store knows more of the place, or ret_any says that none has known any. */
-static int look_into(const struct recover_set *set, struct state *st, uint64_t ino, struct remains *ret, bool *ret_any)
+/* A recovery before this one may have moved directories. */
+static int locate_dirs(struct recover_set *set, uint32_t node)
 {
+	if (set->backing_fd < 0 || set->located[node])
+		return 0;
+	return located_create(set->stores[node], set->backing_fd, true, &set->located[node]);
+}
+
+/* *ret is replaced if this store knows more of the place, or ret_any says that none has known any. */
+static int look_into(struct recover_set *set, uint32_t node, uint64_t ino, struct remains *ret, bool *ret_any)
+{
+	struct state *st = store_state(set->stores[node]);
 	struct remains r = { .st = st };
 	struct known k = { 0 }, all = ret->known;
 	int rc = know_map(st, ino, &k);
@@ -347,7 +459,11 @@ static int look_into(const struct recover_set *set, struct state *st, uint64_t i
 		return rc;
 	know_all(&all, &k);
 	if (has_layer) {
-		r.found = look(set, st, &r.in, &r.was);
+		rc = locate_dirs(set, node);
+		if (rc == 0)
+			rc = find_place(set, node, &r);
+		if (rc < 0)
+			return rc;
 		if (!*ret_any || knows_more(&r, ret))
 			*ret = r;
 		*ret_any = true;
@@ -357,7 +473,7 @@ static int look_into(const struct recover_set *set, struct state *st, uint64_t i
 }
 
 /* Of the stores that have some of a file the one that knows most of its place; of equal ones the first. -ENOENT: none has. */
-static int find_remains(const struct recover_set *set, uint64_t ino, struct remains *ret)
+static int find_remains(struct recover_set *set, uint64_t ino, struct remains *ret)
 {
 	bool any = false;
 	int r = 0;
@@ -365,7 +481,7 @@ static int find_remains(const struct recover_set *set, uint64_t ino, struct rema
 	*ret = (struct remains){ 0 };
 	for (uint32_t i = 0; r == 0 && i < set->num_nodes; i++)
 		if (set->stores[i])
-			r = look_into(set, store_state(set->stores[i]), ino, ret, &any);
+			r = look_into(set, i, ino, ret, &any);
 	return r < 0 || any ? r : -ENOENT;
 }
 
@@ -375,17 +491,17 @@ static void say_name(const struct inode *in, const char *name)
 		in->ino, in->origin_name[0] ? ", known as " : "", in->origin_name, name);
 }
 
-/* The file lies where it was when it was drained, or before the job, though it has another name now. */
-static void describe_place(const struct inode *in, const struct record *made, struct record *rec)
+/* The file lies there, though it has another name now. */
+static void describe_place(const struct spot *at, const struct record *made, struct record *rec)
 {
 	*rec = (struct record){ .type = RECORD_PLACED,
 		.flags = RECORD_F_MOVED,
 		.ino = made->ino,
-		.parent = in->origin_parent,
+		.parent = at->parent,
 		.from_parent = made->parent,
 		.backing_dev = made->backing_dev,
 		.backing_ino = made->backing_ino };
-	memcpy(rec->name, in->origin_name, sizeof(rec->name));
+	memcpy(rec->name, at->name, sizeof(rec->name));
 	memcpy(rec->from_name, made->name, sizeof(rec->from_name));
 }
 
@@ -393,7 +509,7 @@ static void describe_place(const struct inode *in, const struct record *made, st
 static void adopt_place(const struct remains *r, struct record *rec)
 {
 	rec->type = RECORD_ADOPT;
-	record_set_attributes(rec, &r->was);
+	record_set_attributes(rec, &r->at.was);
 	if (rec->mtime_ns < r->known.written_ns)
 		rec->mtime_ns = r->known.written_ns;
 	if (rec->ctime_ns < rec->mtime_ns)
@@ -409,27 +525,22 @@ static void describe_stand_in(
 	const struct recover_set *set, const struct remains *r, struct record *rec, struct record *place)
 {
 	const struct inode *in = &r->in;
-	struct inode dir;
-	bool there = state_inode(r->st, in->origin_parent, &dir) == 0 && !(dir.flags & INODE_ORPHAN);
-	bool named = there && r->found != PLACE_TAKEN && !is_taken(set, in->origin_parent, in->origin_name);
+	bool named = is_dir_there(r->st, in->origin_parent) && r->remembered != PLACE_TAKEN &&
+		     !is_taken(set, in->origin_parent, in->origin_name);
+	struct spot own = own_spot(r);
 
 	*rec = (struct record){ .type = RECORD_CREATE, .mode = in->mode, .uid = in->uid, .gid = in->gid };
 	*place = (struct record){ .type = RECORD_TYPE_END };
 	rec->ino = state_new_ino(r->st);
-	rec->parent = there ? in->origin_parent : STATE_ROOT_INO;
+	rec->parent = own.parent;
 	rec->time_ns = r->known.written_ns ? r->known.written_ns : in->mtime_ns;
-	if (r->found == PLACE_SAME)
+	if (r->found)
 		adopt_place(r, rec);
-	if (named) {
-		memcpy(rec->name, in->origin_name, sizeof(rec->name));
-		return;
-	}
-	snprintf(rec->name, sizeof(rec->name), "%.200s%srecovered-inode-%" PRIu64, in->origin_name,
-		in->origin_name[0] ? "." : "", in->ino);
-	if (!set->silent)
+	memcpy(rec->name, named ? in->origin_name : own.name, sizeof(rec->name));
+	if (!named && !set->silent)
 		say_name(in, rec->name);
-	if (r->found == PLACE_SAME)
-		describe_place(in, rec, place);
+	if (r->found && (r->at.parent != rec->parent || strcmp(r->at.name, rec->name) != 0))
+		describe_place(&r->at, rec, place);
 }
 
 /* What its share map says counts. */
@@ -444,13 +555,13 @@ static int share_target(const struct target *t)
  * The home of ino is lost: a file in the store that knows most of its place, over what the backing directory has of it. -ENOENT: it is nowhere,
  * or was carried, and is not where it was known to be: under the name that it has by now, or deleted.
  */
-static int make_stand_in(const struct recover_set *set, uint64_t ino, struct target *t)
+static int make_stand_in(struct recover_set *set, uint64_t ino, struct target *t)
 {
 	struct record rec, place;
 	struct remains remains;
 	int r = find_remains(set, ino, &remains);
 
-	if (r == 0 && remains.found != PLACE_SAME && is_carried(&remains.known))
+	if (r == 0 && !remains.found && is_carried(&remains.known))
 		r = -ENOENT;
 	if (r < 0)
 		return r;
@@ -458,6 +569,7 @@ static int make_stand_in(const struct recover_set *set, uint64_t ino, struct tar
 	t->st = remains.st;
 	t->ino = rec.ino;
 	t->stands_in = true;
+	t->unfound = !remains.found && (remains.known.was_there || remains.known.carried);
 	rec.seq = state_seq(t->st) + 1;
 	r = state_apply(t->st, &rec);
 	place.seq = rec.seq + 1;
@@ -467,7 +579,7 @@ static int make_stand_in(const struct recover_set *set, uint64_t ino, struct tar
 }
 
 /* Its home may have forgotten, with its node's power, that others write it. */
-static int find_target(const struct recover_set *set, uint64_t ino, struct target *t)
+static int find_target(struct recover_set *set, uint64_t ino, struct target *t)
 {
 	uint32_t home = place_ino(ino, set->num_nodes);
 	struct inode in;
@@ -522,6 +634,49 @@ static int set_size(const struct target *t)
 	return r >= 0 && (changed || in.size != t->united.size) ? truncate_target(t, &in, t->united.size) : r;
 }
 
+/* As bytes of the home: it alone knows where they are. */
+static int lose(const struct target *t, uint32_t home, uint64_t off, uint64_t end)
+{
+	int r = 0;
+
+	while (r == 0 && off < end) {
+		struct record_piece piece = { .off = off, .segment = 1, .kind = EXTENT_LOG };
+		struct record rec = { .type = RECORD_SHARE_PUT,
+			.ino = t->ino,
+			.node = home,
+			.stamp = UINT64_MAX - 1,
+			.pieces = &piece,
+			.num_pieces = 1,
+			.seq = state_seq(t->st) + 1 };
+
+		piece.len = end - off < GAP_BYTES ? (uint32_t)(end - off) : GAP_BYTES;
+		r = state_apply(t->st, &rec);
+		off += piece.len;
+	}
+	return r;
+}
+
+/* Where the map has nothing, a file that is not found had what it was before. */
+static int lose_rest(const struct recover_set *set, const struct target *t, uint64_t ino)
+{
+	uint64_t end = t->united.limit < t->united.size ? t->united.limit : t->united.size;
+	uint32_t home = place_ino(ino, set->num_nodes);
+	int r = 0;
+
+	for (uint64_t off = 0, gap_end; r == 0 && off < end && home < set->num_nodes; off = gap_end) {
+		struct share_extent e;
+		uint64_t next;
+		size_t num;
+
+		r = state_share_extents(t->st, t->ino, off, end - off, &e, 1, &num, &next);
+		if (r < 0)
+			break;
+		r = lose(t, home, off, num ? e.off : end);
+		gap_end = num ? e.off + e.len : end;
+	}
+	return r;
+}
+
 static int merge_file(struct recover_set *set, uint64_t ino)
 {
 	size_t before = set->num_overlaps;
@@ -536,6 +691,8 @@ static int merge_file(struct recover_set *set, uint64_t ino)
 		r = store_unite(set->stores, set->num_nodes, ino, t.st, t.ino, &t.united);
 	if (r == 0)
 		r = set_size(&t);
+	if (r == 0 && t.unfound)
+		r = lose_rest(set, &t, ino);
 	return r == -ENOENT ? 0 : r; /* deleted: what is left of it is of no use; or nothing is left of it */
 }
 
@@ -663,6 +820,7 @@ int recover_set_merge(struct recover_set *set, int backing_fd, struct cistern_er
 		r = list_shared(set, &list);
 	for (size_t i = 0; r == 0 && i < list.num; i++)
 		r = merge_file(set, list.at[i]);
+	forget_places(set);
 	free(list.at);
 	if (set->num_overlaps > 0)
 		qsort(set->overlaps, set->num_overlaps, sizeof(*set->overlaps), compare_overlaps);

@@ -17,6 +17,8 @@
 
 #define RECOVER_NAME_BYTES 112
 
+struct located;
+
 struct recover_overlaps { /* that the domain homes of a file have met */
 	uint64_t ino;
 	struct share_conflicts met;
@@ -25,7 +27,9 @@ struct recover_overlaps { /* that the domain homes of a file have met */
 struct recover_set {                       /* zero-initialised = empty */
 	struct store **stores;             /* owned; by node, NULL: lost. num_nodes of them */
 	char (*names)[RECOVER_NAME_BYTES]; /* owned; of those whose store is lost */
-	const char **lost;                 /* owned; by node: into names, or NULL: its store is there */
+	struct located **
+		located; /* owned: while they are merged: where the backing directory has what each store knows; NULL: not looked yet */
+	const char **lost; /* owned; by node: into names, or NULL: its store is there */
 	uint32_t num_nodes;
 	size_t num;                        /* how many are there */
 	struct recover_overlaps *overlaps; /* owned: of shared files, sorted by inode */

@@ -11,6 +11,7 @@
  * one that does not lie below itself. New directories have no identity yet; one is taken to be there when a directory
  * is at its place that is not the one which the state has there.
  */
+#include "mpi-agent/replay/located.h"
 #include "mpi-agent/replay/session.h"
 
 #include <errno.h>
@@ -37,6 +38,7 @@ struct found { /* somewhere else than the state says */
 
 struct locate {
 	struct session *s;
+	struct sink *in;      /* borrowed: where is looked */
 	struct place *places; /* owned */
 	size_t num_places, cap_places;
 	struct found *found; /* owned */
@@ -219,7 +221,7 @@ static int is_at(struct locate *l, const struct inode *in, uint64_t parent, cons
 	if (r == 0)
 		r = path_of(l, parent, name, l->path, sizeof(l->path));
 	if (r == 0)
-		r = l->s->to->ops->stat(l->s->to, l->path, &st);
+		r = l->in->ops->stat(l->in, l->path, &st);
 	if (r == 0)
 		return session_is_same(in, &st);
 	return r == -ENOMEM || l->s->fatal ? r : 0;
@@ -300,7 +302,7 @@ static int new_dir_is_there(struct locate *l, uint64_t ino, struct stat *ret)
 	if (r == 0)
 		r = path_of(l, p->dir, p->name, l->path, sizeof(l->path));
 	if (r == 0)
-		r = l->s->to->ops->stat(l->s->to, l->path, ret);
+		r = l->in->ops->stat(l->in, l->path, ret);
 	if (r < 0)
 		return r == -ENOMEM || l->s->fatal ? r : 0;
 	if (!S_ISDIR(ret->st_mode))
@@ -467,26 +469,90 @@ static int tell_all(struct locate *l)
 	return r;
 }
 
+static int look(struct locate *l)
+{
+	int r = note_names(l);
+
+	if (r == 0 && session_places_dirs(l->s))
+		r = state_each_backing_name(l->s->st, note_removed_dir, l);
+	if (r == 0 && l->has_links)
+		r = state_each_backing_name(l->s->st, note_backing_name, l);
+	return r < 0 ? r : settle_all(l);
+}
+
+static void forget(struct locate *l)
+{
+	for (size_t i = 0; i < l->num_places; i++)
+		free(l->places[i].name);
+	free(l->places);
+	free(l->found);
+	idmap_free(&l->wanted);
+	idmap_free(&l->moved);
+	idmap_free(&l->looked);
+	idmap_free(&l->involved);
+}
+
 int locate_run(struct session *s)
 {
-	struct locate l = { .s = s };
-	int r = note_names(&l);
+	struct locate l = { .s = s, .in = s->to };
+	int r = look(&l);
 
-	if (r == 0 && session_places_dirs(s))
-		r = state_each_backing_name(s->st, note_removed_dir, &l);
-	if (r == 0 && l.has_links)
-		r = state_each_backing_name(s->st, note_backing_name, &l);
-	if (r == 0)
-		r = settle_all(&l);
 	if (r == 0)
 		r = tell_all(&l);
-	for (size_t i = 0; i < l.num_places; i++)
-		free(l.places[i].name);
-	free(l.places);
-	free(l.found);
-	idmap_free(&l.wanted);
-	idmap_free(&l.moved);
-	idmap_free(&l.looked);
-	idmap_free(&l.involved);
+	forget(&l);
 	return r;
+}
+
+/* ---- for who does not tell */
+
+struct located {
+	struct drain_options opt;
+	struct session s; /* what the search needs of one */
+	struct locate l;
+};
+
+int located_create(struct store *store, int backing_fd, bool dirs_only, struct located **ret)
+{
+	struct located *it = calloc(1, sizeof(*it));
+	int r = it ? sink_posix_create(backing_fd, &it->l.in) : -ENOMEM;
+
+	if (r == 0) {
+		it->opt.part = dirs_only ? WIRE_PART_LOOK : WIRE_PART_WHOLE;
+		it->s.opt = &it->opt;
+		it->s.st = store_state(store);
+		it->l.s = &it->s;
+		r = look(&it->l);
+	}
+	if (r < 0)
+		located_destroy(it);
+	else
+		*ret = it;
+	return r;
+}
+
+int located_child(struct located *it, uint64_t parent, const char *name, char *out, size_t cap)
+{
+	int r = settle(&it->l, parent);
+
+	if (r < 0 && r != -ENOENT && r != -ELOOP)
+		return r;
+	return path_of(&it->l, parent, name, out, cap);
+}
+
+int located_path(struct located *it, const struct inode *in, char *out, size_t cap)
+{
+	char name[RECORD_NAME_MAX + 1];
+	uint64_t parent;
+	int r = in->ino == STATE_ROOT_INO ? -ENOENT : place_of(&it->l, in->ino, &parent, name);
+
+	return r < 0 ? r : located_child(it, parent, name, out, cap);
+}
+
+void located_destroy(struct located *it)
+{
+	if (!it)
+		return;
+	forget(&it->l);
+	sink_destroy(it->l.in);
+	free(it);
 }

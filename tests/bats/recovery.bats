@@ -503,6 +503,48 @@ times_of() {
 	diff -r "$WORK/to" "$WORK/ref"
 	exits 3 "$CISTERN" recover "$WORK/s1" "$WORK/s2" --to "$WORK/b"
 	diff -r "$WORK/b" "$WORK/ref"
+	exits 3 "$CISTERN" recover "$WORK/s1" "$WORK/s2" --to "$WORK/b" # it lies under its new name by now
+	diff -r "$WORK/b" "$WORK/ref"
+	# A file that is not found is made of what is known; what had been drained of it is missing.
+	rm "$WORK/b/f.recovered-inode-$ino"
+	exits 3 "$CISTERN" recover "$WORK/s1" "$WORK/s2" --to "$WORK/b"
+	is "$(missing_of "$WORK/b" "f.recovered-inode-$ino")" '0+10 '
+	is "$(tr -d '\0' <"$WORK/b/f.recovered-inode-$ino")" before
+}
+
+# missing_of DIR FILE: offsets and lengths of its ranges that the manifest lists.
+missing_of() {
+	jq -j --arg f "$2" '.files[] | select(.path == $f) | .missing[] | "\(.offset)+\(.length) "' "$1.cistern-manifest.json"
+}
+
+@test "the same when its directory has been moved since: a recovery that is done again, or was killed, finds it there" {
+	local n
+	mkdir "$WORK/b" "$WORK/ref"
+	start_job 3
+	mkdir "$WORK/m0/d" "$WORK/ref/e"
+	random_file "$WORK/ref/e/f" 100000
+	cp "$WORK/ref/e/f" "$WORK/m0/d/f"
+	cp "$WORK/ref/e/f" "$WORK/ref/e/g"
+	cp "$WORK/ref/e/f" "$WORK/m0/d/g"
+	"$CISTERN" flush --wait --timeout 10m --mount "$WORK/m0"
+	write_at before "$WORK/m1/d/f" 10
+	write_at before "$WORK/ref/e/f" 10
+	write_at before "$WORK/m1/d/g" 10
+	write_at before "$WORK/ref/e/g" 10
+	mv "$WORK/ref/e/g" "$WORK/ref/e/g.recovered-inode-$(stat -c %i "$WORK/m1/d/g")"
+	mv "$WORK/m0/d/g" "$WORK/m0/away"
+	mv "$WORK/m0/d" "$WORK/m0/e"
+	echo another >"$WORK/m2/e/g"
+	echo another >"$WORK/ref/e/g"
+	kill_job
+	for n in 1 2 3 4 5 6 7 8; do
+		CISTERN_AGENT_ABORT_AFTER=$n "$CISTERN" recover "$WORK/s1" "$WORK/s2" --to "$WORK/b" >>"$WORK/out" 2>&1 || true
+	done
+	for n in 1 2; do
+		exits 3 "$CISTERN" recover "$WORK/s1" "$WORK/s2" --to "$WORK/b"
+		diff -r "$WORK/b" "$WORK/ref"
+		no_leftovers "$WORK/b"
+	done
 }
 
 # moved FILE TO: by the node that it is at home on, and in what it must be.
@@ -511,10 +553,10 @@ moved() {
 	mv "$WORK/ref/$1" "$WORK/ref/$2"
 }
 
-# lost_of DIR FILE: a file of which no more is known than that node 0 had bytes of it, behind the first 20. It goes.
+# lost_of DIR FILE: a file that is not found, and of which no more is known than that node 0 had bytes of it. All of it is missing. It goes.
 lost_of() {
 	is "$(jq -r --arg f "$2" '.files[] | select(.path == $f) | .missing[] | "\(.offset) \(.node)"' "$1.cistern-manifest.json")" \
-		"20 node 0 (host $(hostname))"
+		"0 node 0 (host $(hostname))"
 	rm "$1/$2"
 }
 
