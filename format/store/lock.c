@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #define TEXT_BYTES 512
+#define HOST_BYTES 127
 
 static struct flock lock_of(off_t byte)
 {
@@ -62,7 +63,7 @@ static int holder_of(int fd, pid_t *ret_pid)
 /* For people; the lock itself does not depend on it. */
 static void write_text(int fd)
 {
-	char text[TEXT_BYTES], host[128] = "?", when[64] = "?";
+	char text[TEXT_BYTES], host[HOST_BYTES + 1] = "?", when[64] = "?";
 	time_t now = time(NULL);
 	struct tm tm;
 	int n;
@@ -75,14 +76,29 @@ static void write_text(int fd)
 		(void)!ftruncate(fd, n);
 }
 
+/* " on HOST" when the text names another one than this; else "". */
+static void host_in_text(int fd, char out[HOST_BYTES + 8])
+{
+	char text[TEXT_BYTES + 1], host[HOST_BYTES + 1], here[HOST_BYTES + 1] = "?";
+	ssize_t n = pread(fd, text, TEXT_BYTES, 0);
+
+	out[0] = '\0';
+	(void)gethostname(here, sizeof(here) - 1);
+	text[n > 0 ? n : 0] = '\0';
+	if (sscanf(text, "pid %*d host %127s", host) == 1 && strcmp(host, here) != 0)
+		snprintf(out, HOST_BYTES + 8, " on %s", host);
+}
+
 static int refuse(int fd, const char *store_path, struct cistern_error *err)
 {
+	char host[HOST_BYTES + 8];
 	pid_t pid = 0;
 
+	host_in_text(fd, host);
 	if (holder_of(fd, &pid) == 0 && pid > 0)
 		return cistern_error_set(err, -EBUSY,
-			"%s: in use by process %ld: unmount it first (cistern umount), or wait until it has ended",
-			store_path, (long)pid);
+			"%s: in use by process %ld%s: unmount it first (cistern umount), or wait until it has ended",
+			store_path, (long)pid, host);
 	return cistern_error_set(
 		err, -EBUSY, "%s: in use by another process: unmount it first (cistern umount)", store_path);
 }

@@ -267,7 +267,7 @@ static int refuse_live(const struct store *s, const struct store_options *opt, s
 	pid_t pid = 0;
 	int r = lock_holder(s->dirfd, &pid);
 
-	if (opt->snapshot || (r == 0 && pid == 0))
+	if (opt->snapshot || opt->held || (r == 0 && pid == 0))
 		return 0;
 	if (r && r != -EBUSY)
 		return cistern_error_set(err, r, "%s/" LOCK_FILE ": %s", s->path, strerror(-r));
@@ -614,6 +614,46 @@ int store_holder(const char *path, pid_t *ret_pid)
 		return -errno;
 	r = lock_holder(fd, ret_pid);
 	close(fd);
+	return r;
+}
+
+static int refuse_held(int dirfd, const char *path, struct cistern_error *err)
+{
+	pid_t pid = 0;
+	int r = lock_holder(dirfd, &pid);
+
+	if (r == 0 && pid == 0)
+		return 0;
+	if (pid)
+		return cistern_error_set(
+			err, -EBUSY, "%s: in use by process %ld: wait until it has ended", path, (long)pid);
+	return cistern_error_set(err, r, "%s/" LOCK_FILE ": %s", path, strerror(-r));
+}
+
+/* A lock that was made here is the store's owner's. */
+static void give_to_owner(int fd, int dirfd)
+{
+	struct stat dir, lock;
+
+	if (fstat(dirfd, &dir) == 0 && fstat(fd, &lock) == 0 && lock.st_uid != dir.st_uid)
+		(void)!fchown(fd, dir.st_uid, dir.st_gid);
+}
+
+int store_hold(const char *path, int *ret_fd, struct cistern_error *err)
+{
+	int dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd = -1, r = 0;
+
+	*ret_fd = -1;
+	if (dirfd < 0)
+		return cistern_error_set(err, -errno, "%s: cannot be opened: %s", path, strerror(errno));
+	if (faccessat(dirfd, SUPERBLOCK_FILE, F_OK, 0) == 0)
+		r = lock_take(dirfd, path, &fd, err);
+	if (fd >= 0)
+		give_to_owner(fd, dirfd);
+	else if (r != -EBUSY)
+		r = refuse_held(dirfd, path, err);
+	close(dirfd);
+	*ret_fd = fd;
 	return r;
 }
 

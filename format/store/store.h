@@ -51,6 +51,7 @@ struct store_options {
 	 */
 	uint32_t nodes;
 	const char *job;
+	bool held;              /* READ_ONLY: store_hold() has been asked for all who open it together */
 	const char *snapshot;   /* READ_ONLY of a live store: name of an index snapshot in it, "snap-N" */
 	struct io *io;          /* tests: a simulated disk (owned by the caller); NULL: the real directory */
 	const char *index_path; /* tests: where RocksDB goes; NULL: STORE/index */
@@ -87,6 +88,11 @@ int store_number(struct store *s, uint32_t node, uint32_t num, const uint8_t *jo
 int store_read_superblock(const char *path, struct superblock *ret, struct cistern_error *err); /* no lock */
 /* Pid of the daemon that holds the store's lock; 0: nobody. -errno. */
 int store_holder(const char *path, pid_t *ret_pid);
+/*
+ * For who reads a store and must find it as it was: nobody else opens it for writing, or holds it, until close(*ret_fd). -1: it cannot be
+ * locked here (on a read-only or foreign file system, another one's, no store), and nobody holds it. -EBUSY: somebody does; the text says who.
+ */
+int store_hold(const char *path, int *ret_fd, struct cistern_error *err);
 void store_uuid_text(const uint8_t uuid[STORE_UUID_BYTES], char out[37]);
 
 /*

@@ -31,6 +31,8 @@ struct wire_shared {
 	uint64_t written; /* bytes */
 	uint64_t extents;
 	uint32_t crc_sum; /* of crc32c_part(), over all that was written */
+	uint64_t
+		temp_ino; /* of the temporary file as it was begun; 0: not known. Not encoded: a job's stores have no other drain */
 	uint64_t missing; /* bytes that only lost stores had. Not encoded: a job's drain knows of none */
 	bool published;   /* WIRE_PART_FILES: it has its name. Not encoded */
 	bool told;        /* an agent has spoken of it. Not encoded */

@@ -2,9 +2,9 @@
 /*
  * cistern-agent recover: what a dead store holds goes to a directory: the backing directory itself, where it is drained
  * just as the daemon would have had it drained, or another one, where the files are made whole. The store's own files are
- * only read; a recovery in place keeps its steps beside them.
+ * only read, under its lock: what drains it meanwhile would take away what is read. A recovery in place keeps its steps beside them.
  *
- * cistern-mpi-agent recover: the same by all processes that mpiexec has started. Each opens all stores; the first one speaks for all.
+ * cistern-mpi-agent recover: the same by all processes that mpiexec has started. Each opens all stores; the first one speaks, and holds the locks, for all.
  */
 #include "mpi-agent/command/command.h"
 
@@ -38,6 +38,7 @@ struct recover {
 	const char *store_path, *to, *backing, *manifest_path, *verify;
 	char **store_paths; /* all of them; borrowed */
 	size_t num_stores;
+	int *held;              /* owned: what holds each store's lock, or -1; NULL: another process does */
 	struct recover_set set; /* when they are those of a job; else empty */
 	bool as_json, force;
 	struct team team;
@@ -259,17 +260,39 @@ static int say_lost(const char *path, const struct inode *in, void *arg)
 	return 0;
 }
 
+/* One that is given twice is complained of later. */
+static bool is_held_by_us(const char *path)
+{
+	pid_t pid = 0;
+
+	return store_holder(path, &pid) == 0 && pid == getpid();
+}
+
+/* Until the end, by the first process. */
+static int hold_stores(struct recover *rc, struct cistern_error *err)
+{
+	int r = 0;
+
+	if (!is_first(rc))
+		return 0;
+	rc->held = calloc(rc->num_stores, sizeof(*rc->held));
+	if (!rc->held)
+		return cistern_error_set(err, -ENOMEM, "out of memory");
+	memset(rc->held, 0xff, rc->num_stores * sizeof(*rc->held)); /* -1 */
+	for (size_t i = 0; r == 0 && i < rc->num_stores; i++) {
+		r = store_hold(rc->store_paths[i], &rc->held[i], err);
+		if (r == -EBUSY && is_held_by_us(rc->store_paths[i]))
+			r = 0;
+	}
+	return r;
+}
+
 static int open_store(struct recover *rc, const char *path, struct store **ret, struct cistern_error *err)
 {
-	struct store_options opt = { .mode = STORE_READ_ONLY };
+	struct store_options opt = { .mode = STORE_READ_ONLY, .held = true };
 	struct state_report report;
-	pid_t pid = 0;
-	int r = store_holder(path, &pid);
+	int r;
 
-	if (r == 0 && pid > 0)
-		return cistern_error_set(err, -EBUSY,
-			"%s: in use by pid %d: unmount it (that drains it), or end that process, then recover", path,
-			(int)pid);
 	opt.index_memory = config_number(rc->cfg, CONFIG_INDEX_MEMORY);
 	r = store_open(path, &opt, ret, &report, err);
 	if (r < 0 || !is_first(rc))
@@ -407,6 +430,10 @@ static void recover_close(struct recover *rc)
 	if (rc->store && rc->set.num == 0)
 		store_abandon(rc->store);
 	recover_set_close(&rc->set);
+	for (size_t i = 0; rc->held && i < rc->num_stores; i++)
+		if (rc->held[i] >= 0)
+			close(rc->held[i]);
+	free(rc->held);
 	config_destroy(rc->cfg);
 	if (rc->to_fd >= 0)
 		close(rc->to_fd);
@@ -455,7 +482,10 @@ static int status_of(int code)
 /* From the arguments to the end; the same exit status in all processes. */
 static int recover(struct recover *rc, struct cistern_error *err)
 {
-	int r = team_agree(&rc->team, open_all(rc, err), err);
+	int r = team_agree(&rc->team, hold_stores(rc, err), err);
+
+	if (r == 0)
+		r = team_agree(&rc->team, open_all(rc, err), err);
 	int result = r < 0 ? status_of(r) : run(rc, err);
 	struct cistern_error later = { 0 };
 

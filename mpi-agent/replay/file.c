@@ -315,6 +315,20 @@ static int finish_shared(struct session *s, struct carried *c, struct stat *ret_
 	return r == 0 ? c->f->ops->fstat(c->f, ret_st) : r;
 }
 
+/* Is it what was begun, and written to by all? */
+static int check_begun(struct carried *c, const struct wire_shared *f)
+{
+	struct stat st;
+	int r = c->f->ops->fstat(c->f, &st);
+
+	if (r < 0 || f->temp_ino == 0 || st.st_ino == f->temp_ino)
+		return r;
+	snprintf(c->job.error_text, sizeof(c->job.error_text),
+		"its temporary file is not the one that was begun: somebody else recovers the same job into this directory; let one of "
+		"both end, and do it again");
+	return -EBUSY;
+}
+
 static int publish_shared(
 	struct session *s, struct pending *p, const struct file_place *place, const struct wire_shared *f)
 {
@@ -326,6 +340,8 @@ static int publish_shared(
 		r = s->to->ops->open(s->to, f->in_place ? path : f->path, SINK_UPDATE, &p->c.f);
 	if (r == 0 && f->in_place && (p->c.f->ops->fstat(p->c.f, &st) < 0 || !session_is_same(&p->c.in, &st)))
 		r = -ESTALE;
+	if (r == 0 && !f->in_place)
+		r = check_begun(&p->c, f);
 	if (r == 0)
 		r = finish_shared(s, &p->c, &st);
 	if (r == 0)

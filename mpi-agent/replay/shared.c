@@ -45,10 +45,12 @@ static int carried_upto(struct session *s, uint64_t ino, uint64_t *ret)
 	return r;
 }
 
-static int make_temp(struct session *s, const struct inode *in, const char *dir_path, char *path, size_t cap)
+static int make_temp(
+	struct session *s, const struct inode *in, const char *dir_path, char *path, size_t cap, uint64_t *ret_ino)
 {
 	char name[RECORD_NAME_MAX + 1];
 	struct sink_file *f = NULL;
+	struct stat st;
 	int r;
 
 	snprintf(name, sizeof(name), "%s%" PRIu64, s->shared_prefix, in->ino);
@@ -59,6 +61,10 @@ static int make_temp(struct session *s, const struct inode *in, const char *dir_
 		r = s->to->ops->open(s->to, path, SINK_CREATE, &f);
 	if (r == 0)
 		r = f->ops->truncate(f, in->size);
+	if (r == 0)
+		r = f->ops->fstat(f, &st);
+	if (r == 0)
+		*ret_ino = st.st_ino;
 	sink_file_close(f);
 	return r;
 }
@@ -127,7 +133,7 @@ static int begin_file(struct session *s, const struct inode *in, uint64_t dir, c
 		temps_note(s, dir, true);
 	if (r == 0)
 		r = f.in_place ? cut_existing(s, in, path, sizeof(path))
-			       : make_temp(s, in, dir_path, path, sizeof(path));
+			       : make_temp(s, in, dir_path, path, sizeof(path), &f.temp_ino);
 	if (r == 0 && layout != DRAIN_LAYOUT_CANONICAL)
 		r = blob_begin(s, in, &f, layout);
 	if (r < 0)

@@ -398,6 +398,42 @@ END
 	no_leftovers "$WORK/b"
 }
 
+@test "one recovery of a store at a time, and no mount meanwhile" {
+	local pid n
+	mkdir "$WORK/b" "$WORK/to" "$WORK/to2"
+	start_job 2
+	random_file "$WORK/ref" 3000000
+	cp "$WORK/ref" "$WORK/m0/f"
+	write_at other "$WORK/m1/f" 10
+	write_at other "$WORK/ref" 10
+	kill_job
+	for n in 1 2; do
+		CISTERN_DRAIN_RATE=100K CISTERN_FLUSH_BUFFER_SIZE=1M "$CISTERN" recover -n "$n" "$WORK/s0" "$WORK/s1" --to "$WORK/b" >/dev/null 2>&1 3>&- &
+		pid=$!
+		undo "kill $pid 2>/dev/null; true"
+		wait_until 60 has_shared
+		exits 5 "$CISTERN" recover "$WORK/s1" --to "$WORK/b"
+		says 'is in use by process'
+		exits 5 "${top_builddir:?}/cistern-agent" recover "$WORK/s1" "$WORK/s0" --to "$WORK/to2" # the first look is past
+		says "$WORK/s1: in use by process"
+		exits 5 "$CISTERN" mount "$WORK/b" "$WORK/m1" --store "$WORK/s1" -o nodes=2
+		says "$WORK/s1: in use by process"
+		kill "$pid"
+		wait "$pid" || true
+		wait_until 60 no_recovery
+		rm -f "$WORK"/b/.cistern-shared-*
+	done
+	exits 2 "$CISTERN" recover "$WORK/s0" "$WORK/s0" --to "$WORK/to"
+	says 'are both of node 0'
+	chmod a-w "$WORK/s0/lock" # as good as it goes
+	exits 0 "$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
+	cmp "$WORK/b/f" "$WORK/ref"
+}
+
+has_shared() {
+	[ -n "$(find "$WORK/b" -name '.cistern-shared-*')" ]
+}
+
 @test "what is not for several processes is refused, and one failure ends all with one message" {
 	mkdir "$WORK/b" "$WORK/to"
 	start_job 2

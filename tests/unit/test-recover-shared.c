@@ -5,6 +5,7 @@
  *
  *   test-recover-shared [seeds [first seed]]
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -59,15 +60,18 @@ static bool is_lost(unsigned int node, unsigned int lost)
 	return lost == ALL_BUT_LAST ? node + 1 < WRITTEN_NODES : node + 1 == lost;
 }
 
+typedef int tick_fn(const struct drain_progress *progress, struct drain_control *control, void *arg);
+
 /* What is lost is that of node lost - 1; 0: nothing is. */
-static int recover(struct written *j, const char *to, unsigned int lost, struct manifest_totals *ret)
+static int recover_with(
+	struct written *j, const char *to, unsigned int lost, tick_fn *tick, struct manifest_totals *ret)
 {
 	struct store_options how = { .mode = STORE_READ_ONLY };
 	struct drain_options opt = { .in_place = strcmp(to, j->backing) == 0,
 		.base_dirfd = -1,
 		.verify = DRAIN_VERIFY_READ,
 		.buffer_bytes = 2u << 20,
-		.watcher = { .error = written_error, .arg = j } };
+		.watcher = { .tick = tick, .error = written_error, .arg = j } };
 	struct recover_set set = { 0 };
 	struct cistern_error err = { 0 };
 	struct state_report report;
@@ -102,6 +106,11 @@ static int recover(struct written *j, const char *to, unsigned int lost, struct 
 		close(opt.base_dirfd);
 	recover_set_close(&set);
 	return r;
+}
+
+static int recover(struct written *j, const char *to, unsigned int lost, struct manifest_totals *ret)
+{
+	return recover_with(j, to, lost, NULL, ret);
 }
 
 /* Bytes that node 1 wrote, in whatever domain: all of them are known to the other; most: with what may be lost as well. */
@@ -396,6 +405,51 @@ static void test_many(struct written *j, unsigned int num)
 	written_end(j, false);
 }
 
+/* ---- two at a time, where nothing can be locked */
+
+/* As another recovery of the same job begins the file, once. */
+static int begin_anew(const struct drain_progress *progress, struct drain_control *control, void *arg)
+{
+	char path[WRITTEN_PATH + 300], once[WRITTEN_PATH + 16];
+	struct written *j = arg;
+	DIR *dir = opendir(j->backing);
+	struct dirent *e;
+
+	(void)progress, (void)control;
+	snprintf(once, sizeof(once), "%s/once", j->top);
+	while (dir && (e = readdir(dir))) {
+		snprintf(path, sizeof(path), "%s/%s", j->backing, e->d_name);
+		if (strncmp(e->d_name, ".cistern-shared-", 16) != 0 || access(once, F_OK) == 0)
+			continue;
+		world_must(rename(path, once), once);
+		world_must(close(open(path, O_WRONLY | O_CREAT | O_EXCL, 0600)), path);
+		world_must(truncate(path, (off_t)j->size), path);
+		break;
+	}
+	if (dir)
+		closedir(dir);
+	return 0;
+}
+
+static void test_two(struct written *j)
+{
+	char path[WRITTEN_PATH + 64];
+	struct manifest_totals res;
+
+	written_start(j, 2);
+	put_bytes(j, 0, 0, 1000, 1);
+	put_bytes(j, 1, 1000, 3000, 2);
+	for (unsigned int n = 0; n < WRITTEN_NODES; n++)
+		written_commit(j, n);
+	for (unsigned int n = 0; n < WRITTEN_NODES; n++)
+		store_abandon(j->store[n]);
+	snprintf(path, sizeof(path), "%s/f", j->backing);
+	ok(recover_with(j, j->backing, 0, begin_anew, &res) == 0 && res.failed == 1 && access(path, F_OK) != 0,
+		"a file that somebody else has begun anew meanwhile is not published");
+	ok(recovers(j), "and is when it is done again");
+	written_end(j, false);
+}
+
 int main(int argc, char **argv)
 {
 	uint64_t seeds = argc > 1 ? strtoull(argv[1], NULL, 10) : 8, first = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
@@ -409,6 +463,7 @@ int main(int argc, char **argv)
 	test_lone_drop(j, false);
 	test_lone_drop(j, true);
 	test_unknown_writers(j);
+	test_two(j);
 	for (unsigned int winner = 0; winner < WRITTEN_NODES; winner++)
 		test_name_twice(j, winner);
 	test_nameless(j);
