@@ -66,7 +66,7 @@ static const struct args_option options[] = {
 	{ OPT_TO, "to", "DIR|FILE",
 		"where the files go: the backing directory, or an empty directory; with logs of PnetCDF the netCDF file, or a directory" },
 	{ OPT_BACKING, "backing", "DIR",
-		"the backing directory, if it is elsewhere than it was when the store was mounted" },
+		"the backing directory, if it is elsewhere than it was when the store was mounted, or a copy of it" },
 	{ OPT_VERIFY, "verify", "none|size|read|format",
 		"how each file is checked, instead of as the setting verify says" },
 	{ OPT_MANIFEST, "manifest", "FILE", "where the list of files with their sizes, checksums and states goes" },

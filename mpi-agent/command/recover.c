@@ -47,7 +47,7 @@ struct recover {
 	struct manifest *manifest;
 	struct manifest_noted noted;
 	int to_fd, backing_fd;
-	bool in_place;
+	bool in_place, backing_is_copy;
 	char to_real[PATH_MAX];
 	char manifest_default[PATH_MAX + 32];
 	char intent_path[PATH_MAX + 32], steps_path[PATH_MAX + 32];
@@ -208,6 +208,33 @@ static int open_backing(struct recover *rc, struct cistern_error *err)
 	return 0;
 }
 
+/*
+ * Its files have other inode numbers then. The store knows that of the directory that it was mounted over; whose device may have another number since,
+ * but that is no reason to give another path.
+ */
+static bool is_copy(const struct recover *rc, const struct stat *backing)
+{
+	struct inode root;
+
+	if (state_inode(store_state(rc->store), STATE_ROOT_INO, &root) < 0 || root.backing_ino == 0)
+		return false;
+	return backing->st_ino != root.backing_ino || (rc->backing && backing->st_dev != root.backing_dev);
+}
+
+static void look_at_backing(struct recover *rc)
+{
+	const char *path = rc->backing ? rc->backing : store_superblock(rc->store)->backing;
+	struct stat backing;
+
+	rc->backing_is_copy =
+		!rc->in_place && rc->backing_fd >= 0 && fstat(rc->backing_fd, &backing) == 0 && is_copy(rc, &backing);
+	if (rc->backing_is_copy && is_first(rc))
+		fprintf(stderr,
+			"cistern recover: %s is not the directory that the store was mounted over: what is wanted of its files is taken "
+			"from those that have their names; that they are the same is not checked\n",
+			path);
+}
+
 static int open_destination(struct recover *rc, struct cistern_error *err)
 {
 	struct stat to, backing;
@@ -351,6 +378,8 @@ static int open_all(struct recover *rc, struct cistern_error *err)
 	if (r == 0)
 		r = open_destination(rc, err);
 	if (r == 0)
+		look_at_backing(rc);
+	if (r == 0)
 		r = name_unseen(rc);
 	if (r == 0 && !rc->manifest_path) {
 		snprintf(rc->manifest_default, sizeof(rc->manifest_default), "%s.cistern-manifest.json", rc->to_real);
@@ -388,6 +417,7 @@ static int run(struct recover *rc, struct cistern_error *err)
 		.to_dirfd = rc->to_fd,
 		.in_place = rc->in_place,
 		.base_dirfd = rc->in_place ? -1 : rc->backing_fd,
+		.base_is_copy = rc->backing_is_copy,
 		.upto = state_seq(store_state(rc->store)),
 		.verify = (enum drain_verify)config_number(rc->cfg, CONFIG_VERIFY),
 		.buffer_bytes = config_number(rc->cfg, CONFIG_FLUSH_BUFFER_SIZE),

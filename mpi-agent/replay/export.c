@@ -5,6 +5,7 @@
  * missing there is zeros, listed in the manifest, and makes the result incomplete. Names that were removed are only
  * listed: what is not there need not be removed.
  */
+#include "mpi-agent/replay/located.h"
 #include "mpi-agent/replay/session.h"
 
 #include <errno.h>
@@ -201,17 +202,37 @@ static int visit_name(struct session *s, const struct state_name *e, void *arg)
 	return export_file(s, x, &in, e->name, path);
 }
 
+/* What a recovery into the backing directory has moved is where that has put it; and somebody else may have replaced it. */
+int export_open_base(struct session *s, const struct inode *in, enum sink_open how, struct sink_file **ret)
+{
+	char path[SESSION_PATH_MAX];
+	struct stat st;
+	int r = !s->base || in->flags & INODE_NEW ? -ENOENT
+		: s->located                      ? located_path(s->located, in, path, sizeof(path))
+						  : state_backing_path(s->st, in->ino, path, sizeof(path));
+
+	*ret = NULL;
+	if (r < 0)
+		return r == -ENOENT || r == -ENAMETOOLONG ? 0 : r;
+	if (s->base->ops->open(s->base, path, how, ret) < 0) {
+		*ret = NULL;
+	} else if (s->located && ((*ret)->ops->fstat(*ret, &st) < 0 || !session_is_same(in, &st))) {
+		sink_file_close(*ret);
+		*ret = NULL;
+	}
+	return 0;
+}
+
 static int finish_dir(struct session *s, const struct session_dir *d, const struct inode *in)
 {
 	struct sink_file *f = NULL, *base = NULL;
-	char path[SESSION_PATH_MAX];
 	struct sink_attr attr;
 	struct attrs_warning warning = { "" };
 	int r = s->to->ops->open(s->to, d->path, SINK_ATTR, &f);
 
-	if (r == 0 && s->base && !(in->flags & (INODE_NEW | INODE_DIRTY_XATTR)) &&
-		state_backing_path(s->st, in->ino, path, sizeof(path)) == 0 &&
-		s->base->ops->open(s->base, path, SINK_ATTR, &base) == 0)
+	if (r == 0 && !(in->flags & INODE_DIRTY_XATTR))
+		r = export_open_base(s, in, SINK_ATTR, &base);
+	if (r == 0 && base)
 		r = attrs_copy_xattrs(base, f, &warning);
 	attrs_of_inode(in, &attr);
 	if (r == 0)

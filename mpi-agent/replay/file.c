@@ -213,26 +213,13 @@ static int create_temp(struct session *s, struct pending *p, const struct file_p
 	return r;
 }
 
-/* The backing file that still holds a part of a file that is made whole elsewhere. */
-static int open_base(struct session *s, struct carried *c, struct sink_file **ret)
-{
-	char path[SESSION_PATH_MAX];
-
-	*ret = NULL;
-	if (!s->base || (c->in.flags & INODE_NEW) || state_backing_path(s->st, c->in.ino, path, sizeof(path)) < 0)
-		return 0;
-	if (s->base->ops->open(s->base, path, SINK_READ, ret) < 0)
-		*ret = NULL;
-	return 0;
-}
-
 static int fill_new(struct session *s, struct pending *p)
 {
 	struct carried *c = &p->c;
-	struct sink_file *base;
+	struct sink_file *base; /* what still holds a part of a file that is made whole elsewhere */
 	struct sink_attr attr;
 	struct stat st;
-	int r = open_base(s, c, &base);
+	int r = export_open_base(s, &c->in, SINK_READ, &base);
 
 	c->job = (struct copy_job){ .in = &c->in,
 		.to = c->f,

@@ -514,7 +514,7 @@ struct located {
 int located_create(struct store *store, int backing_fd, bool dirs_only, struct located **ret)
 {
 	struct located *it = calloc(1, sizeof(*it));
-	int r = it ? sink_posix_create(backing_fd, &it->l.in) : -ENOMEM;
+	int r = it ? sink_posix_create_to_read(backing_fd, &it->l.in) : -ENOMEM;
 
 	if (r == 0) {
 		it->opt.part = dirs_only ? WIRE_PART_LOOK : WIRE_PART_WHOLE;

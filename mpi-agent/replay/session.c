@@ -18,6 +18,7 @@
 #include "format/base/units.h"
 #include "mpi-agent/plan/names.h"
 #include "mpi-agent/replay/copy.h"
+#include "mpi-agent/replay/located.h"
 
 #define TICK_USEC     20000u /* so late does a drain notice that an application has begun to write */
 #define PAUSE_USEC    200000u
@@ -701,6 +702,8 @@ static int session_open(struct session *s, const struct drain_options *opt)
 	r = !s->steps ? -ENOMEM : s->to ? 0 : sink_posix_create(opt->to_dirfd, &s->to);
 	if (r == 0 && !opt->in_place && opt->base_dirfd >= 0)
 		r = sink_posix_create_to_read(opt->base_dirfd, &s->base);
+	if (r == 0 && s->base && !opt->base_is_copy)
+		r = located_create(opt->store, opt->base_dirfd, false, &s->located);
 	if (r == 0 && opt->intent_path)
 		r = intent_open(opt->intent_path, &s->intent);
 	if (r == 0 && opt->in_place)
@@ -724,6 +727,7 @@ static void session_close(struct session *s)
 	intent_close(s->intent);
 	batch_destroy(s->batch);
 	copier_destroy(s->copier);
+	located_destroy(s->located);
 	sink_destroy(s->base);
 	if (!s->opt->sink)
 		sink_destroy(s->to);

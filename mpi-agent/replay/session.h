@@ -46,6 +46,7 @@ struct copier;
 struct batch;
 struct links;
 struct temps;
+struct located;
 
 struct session {
 	const struct drain_options *opt; /* borrowed */
@@ -53,6 +54,7 @@ struct session {
 	struct segment_set *segments;    /* likewise */
 	struct sink *to;                 /* owned, unless it is the options' */
 	struct sink *base;               /* owned; NULL: the backing directory is not there, or is the destination */
+	struct located *located;         /* owned: where base has its files; NULL: by name */
 	struct copier *copier;           /* owned */
 	struct batch *batch;             /* owned */
 	char temp_prefix[32];     /* of our temporary files, and not of those that the daemon writes through to */
@@ -169,6 +171,10 @@ int session_each_name(struct session *s, uint64_t dir,
 
 /* locate.c: what an earlier session has moved without having told anybody */
 int locate_run(struct session *s);
+
+/* export.c */
+/* The file or directory in base that in was; *ret NULL: it is not there any more. 0, -ENOMEM, the state's errors */
+int export_open_base(struct session *s, const struct inode *in, enum sink_open how, struct sink_file **ret);
 
 /* names.c */
 int names_run(struct session *s); /* builds s->dirs on the way */

@@ -448,6 +448,39 @@ has_shared() {
 	is "$(grep -c "not empty, and not the store's backing directory" <<<"$output")" 1
 }
 
+@test "elsewhere, a file gets what its own backing file has: not what another one has that has its name by now" {
+	local f
+	mkdir "$WORK/to1" "$WORK/to2" "$WORK/to3" "$WORK/ref" "$BACKING/d"
+	for f in a b; do random_file "$BACKING/$f" 50000; done
+	random_file "$BACKING/d/c" 50000
+	cp -a "$BACKING" "$WORK/copy"
+	mount_cistern -o data=log
+	for f in a b d/c; do write_at "into $f" "$MNT/$f" 100; done
+	mv "$MNT/a" "$MNT/t"
+	mv "$MNT/b" "$MNT/a"
+	mv "$MNT/t" "$MNT/b"
+	mv "$MNT/d" "$MNT/e"
+	cp -a "$MNT/." "$WORK/ref"
+	kill_daemon
+	release_mount "$MNT"
+	exits 0 "$CISTERN" recover "$STORE" --to "$BACKING"
+	diff -r "$BACKING" "$WORK/ref"
+	exits 0 "$CISTERN" recover "$STORE" --to "$WORK/to1"
+	diff -r "$WORK/to1" "$WORK/ref"
+	# Somebody else's.
+	random_file "$BACKING/another" 50000 7
+	mv "$BACKING/another" "$BACKING/a"
+	rm "$BACKING/e/c"
+	exits 3 "$CISTERN" recover "$STORE" --to "$WORK/to2"
+	is "$(missing_of "$WORK/to2" a)" '0+100 106+49894 '
+	is "$(missing_of "$WORK/to2" e/c)" '0+100 108+49892 '
+	cmp "$WORK/to2/b" "$WORK/ref/b"
+	# In a copy all inodes are others.
+	exits 0 "$CISTERN" recover "$STORE" --to "$WORK/to3" --backing "$WORK/copy"
+	says "$WORK/copy is not the directory that the store was mounted over"
+	diff -r "$WORK/to3" "$WORK/ref"
+}
+
 @test "what was written under a name that was removed is recovered elsewhere, too, when the backing file has another link" {
 	mkdir "$WORK/to"
 	random_file "$BACKING/f" 50000

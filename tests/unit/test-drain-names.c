@@ -190,6 +190,20 @@ static bool check(struct world *w, int status, const char *kind, uint64_t seed)
 	return ok(status == 0 && num == 0, "%s, seed %" PRIu64 " (status %d, %u differences)", kind, seed, status, num);
 }
 
+/* The backing files lie where sessions before it have moved them. */
+static void export_behind(struct world *w, int status, const char *what, uint64_t seed)
+{
+	char command[WORLD_PATH_BYTES + 16];
+
+	snprintf(command, sizeof(command), "rm -rf '%s'", w->out);
+	if (status != 0 || system(command) != 0)
+		return;
+	world_must(mkdir(w->out, 0755), "out");
+	status = run_part(w, (struct part){ .export = true });
+	ok(status == 0 && compare_trees(w->out, w->model, true) == 0,
+		"made whole elsewhere behind %s, seed %" PRIu64 " (status %d)", what, seed, status);
+}
+
 /* One drain of a dead store; then again, although all is done: nothing changes. */
 static void test_dead(struct world *w, uint64_t seed)
 {
@@ -206,6 +220,7 @@ static void test_dead(struct world *w, uint64_t seed)
 	if (check(w, status, "dead store", seed)) {
 		status = run_part(w, (struct part){ 0 });
 		check(w, status, "dead store once more", seed);
+		export_behind(w, status, "a drain", seed);
 	}
 }
 
@@ -236,6 +251,8 @@ static void test_killed_once(struct world *w, uint64_t seed, bool live)
 	status = run_part(w, (struct part){ .ops = 5 + (unsigned int)(seed * 13 % w->max_ops) });
 	ok(status == 0, "operations, seed %" PRIu64 " (status %d)", seed, status);
 	status = run_part(w, (struct part){ .live = live, .abort_after = 1 + world_below(w, 150) });
+	if (status == EXIT_KILLED && !live)
+		export_behind(w, 0, "one that was killed", seed);
 	if (status == EXIT_KILLED)
 		status = run_part(w, (struct part){ .live = live });
 	check(w, status, live ? "killed once, living daemon" : "killed once, dead store", seed);
