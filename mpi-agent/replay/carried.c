@@ -81,6 +81,7 @@ static void take_shared(struct manifest_file *mf, const struct wire_shared *f)
 static int tell_manifest(struct session *s, const struct carried *c)
 {
 	bool read_back = s->opt->verify >= DRAIN_VERIFY_READ && (c->has_checksum || c->shared);
+	char missing[128];
 	struct manifest_file mf = { .path = c->shown,
 		.size = c->in.size,
 		.bytes_written = c->job.written,
@@ -101,8 +102,10 @@ static int tell_manifest(struct session *s, const struct carried *c)
 	if (c->job.num_missing > 0 || (c->shared && c->shared->missing > 0)) {
 		mf.state = "failed";
 		mf.error = -ENODATA;
-		mf.error_text =
-			"bytes of it were not there to be read, in the backing file or in a lost store: they are zeros";
+		snprintf(missing, sizeof(missing),
+			"bytes of it were not there to be read, in the backing file or in a lost store: %s",
+			session_missing_text(c->shared ? c->shared->in_place : c->job.in_place));
+		mf.error_text = missing;
 	}
 	if (!s->opt->manifest)
 		return 0;
@@ -154,7 +157,7 @@ int carried_finish(struct session *s, struct carried *c)
 	s->result.totals.files++;
 	s->result.totals.bytes += c->job.written;
 	s->progress.done_files++;
-	session_missing(s, c->shown, c->job.missing, c->job.num_missing);
+	session_missing(s, c->shown, c->job.in_place, c->job.missing, c->job.num_missing);
 	if (!s->opt->in_place) /* else with its last step */
 		(void)tell_manifest(s, c);
 	tell_kept(s, c);

@@ -503,9 +503,14 @@ static int fail_no_space(struct session *s, uint64_t ino, const char *path, uint
 		units_format_bytes(need, need_text), free_text);
 }
 
+const char *session_missing_text(bool in_place)
+{
+	return in_place ? "the file has what it had there before" : "they are zeros";
+}
+
 /* Those of the ranges that only node's lost store had; NULL: the backing file. How many bytes. */
-static uint64_t say_missing(
-	struct session *s, const char *path, const struct manifest_range *missing, size_t num, const char *node)
+static uint64_t say_missing(struct session *s, const char *path, bool in_place, const struct manifest_range *missing,
+	size_t num, const char *node)
 {
 	const struct drain_watcher *w = &s->opt->watcher;
 	uint64_t bytes = 0, first = 0;
@@ -520,20 +525,22 @@ static uint64_t say_missing(
 		return bytes;
 	snprintf(text, sizeof(text),
 		"%" PRIu64 " bytes, the first at offset %" PRIu64
-		", were not there to be read, %s%s: they are zeros, listed in the manifest%s",
+		", were not there to be read, %s%s: %s; the manifest lists them%s",
 		bytes, first, node ? "since only the lost store has them, of " : "in the backing file",
-		node ? node : "", first == 0 ? "; without its beginning, no program opens it as what it was" : "");
+		node ? node : "", session_missing_text(in_place),
+		first == 0 ? "; without its beginning, no program opens it as what it was" : "");
 	w->error(path, -ENODATA, text, w->arg);
 	return bytes;
 }
 
-uint64_t session_missing(struct session *s, const char *path, const struct manifest_range *missing, size_t num)
+uint64_t session_missing(
+	struct session *s, const char *path, bool in_place, const struct manifest_range *missing, size_t num)
 {
-	uint64_t bytes = say_missing(s, path, missing, num, NULL);
+	uint64_t bytes = say_missing(s, path, in_place, missing, num, NULL);
 
 	for (uint32_t i = 0; i < s->opt->num_lost; i++)
 		if (s->opt->lost[i])
-			bytes += say_missing(s, path, missing, num, s->opt->lost[i]);
+			bytes += say_missing(s, path, in_place, missing, num, s->opt->lost[i]);
 	s->result.totals.missing_bytes += bytes;
 	return bytes;
 }

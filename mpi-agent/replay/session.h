@@ -144,8 +144,10 @@ bool session_has_gone(struct session *s, const struct inode *in);
 /* No failure: the next session has it. */
 int session_late(struct session *s, uint64_t ino, const char *path, const char *text);
 int session_fail_errno(struct session *s, uint64_t ino, const char *path, int code, const char *doing, uint64_t need);
-/* Counts the ranges of a file that were not there to be read, and says so. How many bytes. */
-uint64_t session_missing(struct session *s, const char *path, const struct manifest_range *missing, size_t num);
+/* Counts the ranges of a file that were not there to be read, and says so. in_place: it was there before. How many bytes. */
+uint64_t session_missing(
+	struct session *s, const char *path, bool in_place, const struct manifest_range *missing, size_t num);
+const char *session_missing_text(bool in_place); /* what it has there */
 /* Does this part of a drain deal with directories' names (files': otherwise)? */
 static inline bool session_places_dirs(const struct session *s)
 {

@@ -226,7 +226,7 @@ static uint64_t tell_missing(struct session *s, const struct wire_shared *f, con
 {
 	for (size_t i = 0; s->opt->manifest && i < job->num_missing; i++)
 		manifest_add_missing(s->opt->manifest, f->shown, &job->missing[i]);
-	return session_missing(s, f->shown, job->missing, job->num_missing);
+	return session_missing(s, f->shown, f->in_place, job->missing, job->num_missing);
 }
 
 struct listing {

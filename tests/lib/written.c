@@ -371,6 +371,7 @@ void written_error(const char *path, int code, const char *text, void *arg)
 	struct written *j = arg;
 
 	j->errors++;
+	snprintf(j->said, sizeof(j->said), "%s", text);
 	tap_diag("%s: %s (%d)", path, text, code);
 }
 

@@ -41,6 +41,7 @@ struct written {
 	struct wire_shared shared;
 	char shared_path[WRITTEN_PATH];
 	unsigned int num_shared, errors, late;
+	char said[384];      /* the last error */
 	enum wire_part part; /* the last one, and whose */
 	unsigned int node;
 	uint8_t fetched[WIRE_FETCH_SLOTS][WIRE_FETCH_BYTES];
