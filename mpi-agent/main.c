@@ -5,6 +5,7 @@
 
 #include "cistern/error.h"
 #include "mpi-agent/command/command.h"
+#include "mpi-agent/command/say.h"
 
 static const char usage_text[] =
 	"usage: cistern-agent drain --store DIR [--backing-fd N]\n"
@@ -25,7 +26,7 @@ int main(int argc, char **argv)
 	}
 	for (size_t i = 0; argc > 1 && i < sizeof(commands) / sizeof(commands[0]); i++)
 		if (strcmp(argv[1], commands[i].name) == 0)
-			return commands[i].run(argc - 1, argv + 1);
+			return say_flush(commands[i].run(argc - 1, argv + 1));
 	fputs(usage_text, stderr);
 	return CISTERN_EXIT_USAGE;
 }

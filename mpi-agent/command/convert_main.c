@@ -4,8 +4,9 @@
  * to start than files of some ten megabytes to convert.
  */
 #include "mpi-agent/command/convert.h"
+#include "mpi-agent/command/say.h"
 
 int main(int argc, char **argv)
 {
-	return command_convert(argc, argv);
+	return say_flush(command_convert(argc, argv));
 }

@@ -27,6 +27,7 @@
 #include "mpi-agent/command/recover_run.h"
 #include "mpi-agent/command/recover_set.h"
 #include "mpi-agent/command/recover_unseen.h"
+#include "mpi-agent/command/say.h"
 #include "mpi-agent/comm/team.h"
 #include "mpi-agent/replay/drain.h"
 #include "format/manifest/manifest.h"
@@ -74,6 +75,7 @@ static int on_tick(const struct drain_progress *p, struct drain_control *control
 {
 	char done[UNITS_TEXT], planned[UNITS_TEXT], verified[UNITS_TEXT], rate_text[UNITS_TEXT], left[UNITS_TEXT] = "?";
 	struct recover *rc = arg;
+	char path[61];
 	uint64_t now = now_usec(CLOCK_MONOTONIC), rate, done_bytes, planned_bytes;
 
 	if (!is_first(rc) || now - rc->said_usec < (rc->on_terminal ? TERMINAL_USEC : LINES_USEC))
@@ -84,11 +86,12 @@ static int on_tick(const struct drain_progress *p, struct drain_control *control
 	rate = (uint64_t)((double)done_bytes * 1e6 / (double)(now - rc->began_usec + 1));
 	if (rate > 0 && planned_bytes >= done_bytes)
 		units_format_usec((planned_bytes - done_bytes) / rate * 1000000u, left);
-	fprintf(stderr, "%s%s of %s%s%s, %s/s, %s left: %.60s%s", rc->on_terminal ? "\r\033[K" : "",
+	snprintf(path, sizeof(path), "%s", p->path);
+	fprintf(stderr, "%s%s of %s%s%s, %s/s, %s left: %s%s", rc->on_terminal ? "\r\033[K" : "",
 		units_format_bytes(p->done_bytes * rc->team.size, done),
 		units_format_bytes(p->planned_bytes * rc->team.size, planned), p->verify_bytes > 0 ? ", verified " : "",
 		p->verify_bytes > 0 ? units_format_bytes(p->verified_bytes * rc->team.size, verified) : "",
-		units_format_bytes(rate, rate_text), left, p->path, rc->on_terminal ? "" : "\n");
+		units_format_bytes(rate, rate_text), left, say_masked(path), rc->on_terminal ? "" : "\n");
 	rc->said_progress = rc->on_terminal;
 	return 0;
 }
@@ -103,7 +106,7 @@ static void end_progress_line(struct recover *rc)
 static void on_error(const char *path, int code, const char *text, void *arg)
 {
 	end_progress_line(arg);
-	fprintf(stderr, "cistern recover: %s: %s\n", path, text);
+	say_recover("%.4000s: %s", path, text);
 }
 
 static void say_json(const struct recover *rc, const struct manifest_totals *t, int result)
@@ -203,8 +206,7 @@ static int open_backing(struct recover *rc, struct cistern_error *err)
 	if (rc->backing)
 		return cistern_error_set(err, -errno, "backing directory %s: %s", path, strerror(errno));
 	if (is_first(rc))
-		fprintf(stderr, "cistern recover: backing directory %s: %s: files get what the store has of them\n",
-			path, strerror(errno));
+		say_recover("backing directory %s: %s: files get what the store has of them", path, strerror(errno));
 	return 0;
 }
 
@@ -229,9 +231,9 @@ static void look_at_backing(struct recover *rc)
 	rc->backing_is_copy =
 		!rc->in_place && rc->backing_fd >= 0 && fstat(rc->backing_fd, &backing) == 0 && is_copy(rc, &backing);
 	if (rc->backing_is_copy && is_first(rc))
-		fprintf(stderr,
-			"cistern recover: %s is not the directory that the store was mounted over: what is wanted of its files is taken "
-			"from those that have their names; that they are the same is not checked\n",
+		say_recover(
+			"%s is not the directory that the store was mounted over: what is wanted of its files is taken "
+			"from those that have their names; that they are the same is not checked",
 			path);
 }
 
@@ -283,7 +285,7 @@ static int name_unseen(struct recover *rc)
 static int say_lost(const char *path, const struct inode *in, void *arg)
 {
 	(void)in;
-	fprintf(stderr, "cistern recover: %s: %s: " STATE_LOST_TEXT "\n", (const char *)arg, path);
+	say_recover("%s: %s: " STATE_LOST_TEXT, (const char *)arg, path);
 	return 0;
 }
 
@@ -325,13 +327,11 @@ static int open_store(struct recover *rc, const char *path, struct store **ret, 
 	if (r < 0 || !is_first(rc))
 		return r;
 	if (report.cut_bytes > 0)
-		fprintf(stderr,
-			"cistern recover: %s: the journal ends in a torn record: %llu bytes of it are left out\n", path,
+		say_recover("%s: the journal ends in a torn record: %llu bytes of it are left out", path,
 			(unsigned long long)report.cut_bytes);
 	if (report.dropped_writes > 0)
-		fprintf(stderr,
-			"cistern recover: %s: %llu writes (%llu bytes) that were never synced were lost with the power\n",
-			path, (unsigned long long)report.dropped_writes, (unsigned long long)report.dropped_bytes);
+		say_recover("%s: %llu writes (%llu bytes) that were never synced were lost with the power", path,
+			(unsigned long long)report.dropped_writes, (unsigned long long)report.dropped_bytes);
 	r = state_each_lost(store_state(*ret), say_lost, (void *)path);
 	if (r < 0) {
 		cistern_error_set(err, r, "%s: its index cannot be read: %s", path, strerror(-r));
@@ -522,7 +522,7 @@ static int recover(struct recover *rc, struct cistern_error *err)
 	if (team_broadcast(&rc->team, &result, sizeof(result), &later) < 0)
 		result = CISTERN_EXIT_FAILED;
 	if (err->code && is_first(rc))
-		fprintf(stderr, "cistern recover: %s\n", err->text);
+		say_recover("%s", err->text);
 	return result;
 }
 
@@ -533,7 +533,7 @@ int command_recover(int argc, char **argv)
 	int result = CISTERN_EXIT_USAGE;
 
 	if (team_join(&rc.team, &argc, &argv, &err) < 0) {
-		fprintf(stderr, "cistern recover: %s\n", err.text);
+		say_recover("%s", err.text);
 		return status_of(err.code);
 	}
 	if (parse(&rc, argc, argv) == 0)

@@ -7,6 +7,7 @@
 
 #include "mpi-agent/command/recover_names.h"
 #include "mpi-agent/command/recover_tree.h"
+#include "mpi-agent/command/say.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -487,8 +488,8 @@ static int find_remains(struct recover_set *set, uint64_t ino, struct remains *r
 
 static void say_name(const struct inode *in, const char *name)
 {
-	fprintf(stderr, "cistern recover: inode %" PRIu64 "%s%s: the store that has its name is lost: it becomes %s\n",
-		in->ino, in->origin_name[0] ? ", known as " : "", in->origin_name, name);
+	say_recover("inode %" PRIu64 "%s%s: the store that has its name is lost: it becomes %s", in->ino,
+		in->origin_name[0] ? ", known as " : "", in->origin_name, name);
 }
 
 /* The file lies there, though it has another name now. */
@@ -791,8 +792,7 @@ static void name_lost(struct recover_set *set, uint32_t node)
 			(void)hosts_find(set->stores[i], node, host);
 	set->lost[node] = place_node_text(node, host, set->names[node], sizeof(set->names[node]));
 	if (!set->silent)
-		fprintf(stderr, "cistern recover: the store of %s of %" PRIu32 " nodes is not given\n", set->lost[node],
-			set->num_nodes);
+		say_recover("the store of %s of %" PRIu32 " nodes is not given", set->lost[node], set->num_nodes);
 }
 
 struct store *recover_set_first(struct recover_set *set)

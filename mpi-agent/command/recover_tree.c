@@ -5,6 +5,7 @@
  * far back as the journal of the store that leads goes.
  */
 #include "mpi-agent/command/recover_tree.h"
+#include "mpi-agent/command/say.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -101,10 +102,10 @@ static void say_lacking(const struct recover_set *set)
 
 	for (uint32_t i = 0; i < set->num_nodes; i++)
 		if (lacks_some(set, i) && !set->silent)
-			fprintf(stderr,
-				"cistern recover: the store of %s lacks the last %" PRIu64
+			say_recover(
+				"the store of %s lacks the last %" PRIu64
 				" changes of the directories, which no other one has kept, or which its files do not fit: those in directories "
-				"that these have made or moved stay in it; give --to another, empty directory for all of them\n",
+				"that these have made or moved stay in it; give --to another, empty directory for all of them",
 				hosts_node_text(set->first, i, node), last - state_tree_stamp(tree_of(set, i)));
 }
 

@@ -6,6 +6,7 @@
  * by a file's name only: so the file gets one, that says what it is. In the backing directory its other links have the bytes by that, too.
  */
 #include "mpi-agent/command/recover_unseen.h"
+#include "mpi-agent/command/say.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -74,9 +75,8 @@ static int give_name(struct state *st, const struct unseen *u, bool silent)
 	if (r == 0)
 		r = state_apply(st, &rec);
 	if (r == 0 && !silent)
-		fprintf(stderr,
-			"cistern recover: %s: was removed in the mount, but is linked elsewhere in the backing directory: what "
-			"was written to it becomes %s\n",
+		say_recover("%s: was removed in the mount, but is linked elsewhere in the backing directory: what "
+			    "was written to it becomes %s",
 			known, rec.name);
 	return r;
 }
@@ -100,9 +100,8 @@ static int say_links(const struct inode *in, void *arg)
 	if (!S_ISREG(in->mode) || in->num_names == 0 || in->nlink <= in->num_names || *silent ||
 		in->flags & (INODE_ORPHAN | INODE_FOREIGN) || !(in->flags & dirty))
 		return 0;
-	fprintf(stderr,
-		"cistern recover: inode %" PRIu64 "%s%s: %" PRIu32
-		" more link%s of it in the backing directory, which the store does not know, %s not made here\n",
+	say_recover("inode %" PRIu64 "%s%s: %" PRIu32
+		    " more link%s of it in the backing directory, which the store does not know, %s not made here",
 		in->ino, in->origin_name[0] ? ", there " : "", in->origin_name, links, links == 1 ? "" : "s",
 		links == 1 ? "is" : "are");
 	return 0;

@@ -25,6 +25,7 @@
 #include "mpi-agent/command/assemble.h"
 #include "mpi-agent/command/command.h"
 #include "mpi-agent/command/convert.h"
+#include "mpi-agent/command/say.h"
 #include "mpi-agent/window/holder.h"
 #include "mpi-agent/window/reader.h"
 
@@ -738,7 +739,8 @@ int main(int argc, char **argv)
 		return CISTERN_EXIT_FAILED;
 	if (argc > 1 && (strcmp(argv[1], "convert") == 0 || strcmp(argv[1], "recover") == 0)) {
 		free(s);
-		return argv[1][0] == 'c' ? command_convert(argc - 1, argv + 1) : command_recover(argc - 1, argv + 1);
+		return say_flush(
+			argv[1][0] == 'c' ? command_convert(argc - 1, argv + 1) : command_recover(argc - 1, argv + 1));
 	}
 	s->signals = -1;
 	s->a.fd = -1;

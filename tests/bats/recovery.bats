@@ -434,6 +434,22 @@ has_shared() {
 	[ -n "$(find "$WORK/b" -name '.cistern-shared-*')" ]
 }
 
+@test "names do not steer the terminal, and output that does not arrive is a failure" {
+	local n odd=$'o\ndd\e[31m'
+	mkdir "$WORK/b" "$WORK/to" "$WORK/to1"
+	start_job 2
+	for n in "$odd" f; do
+		echo x >"$WORK/m0/$n"
+		write_at other "$WORK/m1/$n" 10
+	done
+	kill_job
+	exits 3 "$CISTERN" recover "$WORK/s1" --to "$WORK/to"
+	says 'o?dd?[31m: 2 bytes, the first at offset 0'
+	refute grep -q $'\e' <<<"$output"
+	exits 1 bash -c '"$@" >/dev/full' - "$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/to1" --json
+	says 'cannot write the output'
+}
+
 @test "what is not for several processes is refused, and one failure ends all with one message" {
 	mkdir "$WORK/b" "$WORK/to"
 	start_job 2
