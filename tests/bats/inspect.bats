@@ -149,6 +149,25 @@ var_begin() {
 	[[ $output == *"it begins like netCDF classic, but cannot be mapped (yet): the file ends inside the header"* ]]
 }
 
+@test "a path that is longer than any call takes spoils no list" {
+	mount_cistern -o data=log
+	echo x >"$MNT/f"
+	(cd "$MNT" && python3 - <<-'END'
+		import os
+		for i in range(18):
+		    os.mkdir("d" * 240)
+		    os.chdir("d" * 240)
+		open("deep", "w").write("123")
+	END
+	)
+	kill_daemon
+	release_mount "$MNT"
+	"$CISTERN" inspect "$STORE" >"$WORK/list"
+	grep -q ' f$' "$WORK/list"
+	is "$(grep -c 'its path is too long' "$WORK/list")" 3
+	[[ "$("$CISTERN" inspect --json "$STORE" | jq -r '.files[] | select(.size == 3).path')" == '(inode '*', its path is too long)' ]]
+}
+
 @test "inspect tells datasets and chunks of netCDF-4 files, and says when there is nothing to map yet" {
 	mount_cistern -o drain=unmount,data=log,checkpoint_interval=1h
 	cat >"$WORK/n.cdl" <<-'END'

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Walking the names of a store. A store may be damaged, so that directories could contain each other: the depth is
- * bounded by the length of the path.
+ * bounded.
  */
 #include "tools/lib/walk.h"
 
@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 #define NAMES_AT_ONCE 32
+#define DEPTH_MAX     (PATH_MAX / 2)
 
 struct walk {
 	struct state *st;
@@ -20,29 +21,53 @@ struct walk {
 	void *arg;
 	char path[PATH_MAX];
 	size_t len;
+	unsigned int depth;
+	bool too_long; /* the directory's path is not in path */
 };
 
 static int walk_dir(struct walk *w, uint64_t parent);
 
+static void add_name(struct walk *w, const char *name)
+{
+	size_t add = strlen(name);
+
+	w->too_long |= w->len + add + 2 > sizeof(w->path);
+	if (w->too_long)
+		return;
+	if (w->len > 0)
+		w->path[w->len++] = '/';
+	memcpy(w->path + w->len, name, add + 1);
+	w->len += add;
+}
+
+static int tell(const struct walk *w, const struct inode *in)
+{
+	char text[64];
+
+	if (!w->too_long)
+		return w->each(w->path, in, w->arg);
+	snprintf(text, sizeof(text), "(inode %" PRIu64 ", its path is too long)", in->ino);
+	return w->each(text, in, w->arg);
+}
+
 /* One entry, and what is below it. The path is put back to what it was. */
 static int walk_entry(struct walk *w, const struct state_name *name)
 {
-	size_t len = w->len, add = strlen(name->name);
+	bool too_long = w->too_long;
+	size_t len = w->len;
 	struct inode in;
-	int r;
+	int r = state_inode(w->st, name->ino, &in);
 
-	if (len + add + 2 > sizeof(w->path))
-		return -ENAMETOOLONG;
-	r = state_inode(w->st, name->ino, &in);
 	if (r < 0)
 		return r;
-	if (len > 0)
-		w->path[w->len++] = '/';
-	memcpy(w->path + w->len, name->name, add + 1);
-	w->len += add;
-	r = w->each(w->path, &in, w->arg);
-	if (r == 0 && S_ISDIR(in.mode))
-		r = walk_dir(w, name->ino);
+	add_name(w, name->name);
+	r = tell(w, &in);
+	if (r == 0 && S_ISDIR(in.mode)) {
+		w->depth++;
+		r = w->depth > DEPTH_MAX ? -ELOOP : walk_dir(w, name->ino);
+		w->depth--;
+	}
+	w->too_long = too_long;
 	w->len = len;
 	w->path[len] = '\0';
 	return r;

@@ -12,7 +12,7 @@
 
 /*
  * Everything that has a name, directories before what is in them, sorted bytewise; not the root. each() non-zero
- * stops and is returned.
+ * stops and is returned. A path of PATH_MAX bytes or more is told as "(inode N, its path is too long)".
  */
 int walk_names(struct state *st, int (*each)(const char *path, const struct inode *in, void *arg), void *arg);
 /* path: relative to the root ("." = it), or with a leading slash. -ENOENT, -ENOTDIR. */
