@@ -176,6 +176,7 @@ static int run_one(struct carrying *c, uint32_t node, enum wire_part part, struc
 	opt.overlaps_arg = c->set;
 	opt.named = is_named;
 	opt.named_arg = c;
+	opt.dirs_are_told = node != c->set->first_node;
 	opt.lost = c->set->lost;
 	opt.num_lost = c->set->num_nodes;
 	opt.shared = c->shared;

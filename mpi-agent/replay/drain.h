@@ -120,7 +120,8 @@ struct drain_options {
 	bool in_place;     /* it is the backing directory; else files are made whole in it */
 	int base_dirfd;    /* not in_place: the backing directory, or -1 when it is not there (borrowed) */
 	bool base_is_copy; /* its files are not those that the store knows, and are taken by their names */
-	uint64_t upto;     /* the version that the store's copy stands for */
+	bool dirs_are_told; /* not in_place: another store of the job tells what has become of the directories, which all have */
+	uint64_t upto; /* the version that the store's copy stands for */
 	/* CLOCK_MONOTONIC: before the copy was made; places of other nodes' payload are right for so long from when they were asked for. */
 	uint64_t asked_usec, fresh_usec;
 	enum drain_verify verify;

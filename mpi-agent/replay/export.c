@@ -88,7 +88,7 @@ static void note_move(struct session *s, uint64_t dir, const char *name, const s
 	struct state_name at;
 
 	if (!in->origin_name[0] || (in->origin_parent == dir && strcmp(in->origin_name, name) == 0) ||
-		(in->flags & INODE_UNPUBLISHED))
+		(in->flags & INODE_UNPUBLISHED) || (S_ISDIR(in->mode) && s->opt->dirs_are_told))
 		return;
 	if (state_lookup(s->st, in->origin_parent, in->origin_name, &at) == 0 && at.ino == in->ino)
 		return; /* a further link */
@@ -258,6 +258,15 @@ static int finish_dirs(struct session *s)
 	return r < 0 ? r : s->to->ops->sync_names(s->to);
 }
 
+/* One that has gone for good is known by what is remembered of it. */
+static bool is_told(struct session *s, uint64_t ino)
+{
+	struct inode in;
+
+	return s->opt->dirs_are_told && (state_inode(s->st, ino, &in) == 0 || state_remembered(s->st, ino, &in) == 0) &&
+	       S_ISDIR(in.mode);
+}
+
 static int note_removed(uint64_t parent, const char *name, uint64_t ino, void *arg)
 {
 	struct session *s = arg;
@@ -270,7 +279,7 @@ static int note_removed(uint64_t parent, const char *name, uint64_t ino, void *a
 		return 0;
 	if (state_inode(s->st, ino, &in) == 0 && in.nlink > 0 && !(in.flags & INODE_ORPHAN))
 		return 0; /* has moved, or is not published yet */
-	if (is_name_used(s, parent, name, path))
+	if (is_told(s, ino) || is_name_used(s, parent, name, path))
 		return 0;
 	s->result.totals.names_removed++;
 	if (s->opt->manifest)

@@ -450,6 +450,22 @@ has_shared() {
 	says 'cannot write the output'
 }
 
+@test "elsewhere, what has become of a directory is told once, whatever number of stores knows it" {
+	local n
+	mkdir -p "$WORK/b/d/sub" "$WORK/b/e/sub" "$WORK/to1" "$WORK/to2"
+	for n in d/x e/x f g; do echo x >"$WORK/b/$n"; done
+	start_job 3
+	mv "$WORK/m0/d" "$WORK/m0/dd"
+	mv "$WORK/m2/g" "$WORK/m2/h"
+	rm -r "$WORK/m1/e" "$WORK/m2/f"
+	kill_job
+	for n in 1 2; do
+		exits 0 "$CISTERN" recover -n "$n" "$WORK/s0" "$WORK/s1" "$WORK/s2" --to "$WORK/to$n"
+		says 'names moved: 2, removed: 4 '
+		is "$(jq -r '.removed[].path' "$WORK/to$n.cistern-manifest.json" | sort | tr '\n' ' ')" 'e e/sub e/x f '
+	done
+}
+
 @test "what is not for several processes is refused, and one failure ends all with one message" {
 	mkdir "$WORK/b" "$WORK/to"
 	start_job 2
