@@ -31,6 +31,7 @@ static void set_cut(struct shared *s, const struct cut *cut)
 	s->cut_before = s->cut.stamp;
 	s->cut = *cut;
 	s->cuts_known++;
+	s->shapes++;
 }
 
 /* From here on nobody here sees what it cuts off, wherever that is still known; and no append comes behind it. */
@@ -61,6 +62,7 @@ static void note_cut(struct shared *s, const struct cut *cut, bool everywhere)
 		s->size = size;
 	if (s->limit > size)
 		s->limit = size;
+	s->shapes++;
 	s->epoch++;
 	pthread_mutex_unlock(&s->mutex);
 }
@@ -317,12 +319,16 @@ int share_truncate(struct job *j, uint64_t ino, uint64_t size)
 
 	if (size > INT64_MAX)
 		rc = -EFBIG;
+	if (s)
+		s->shapes++;
 	if (rc == 0 && shared_is_home(j, s) && !s->is_shared)
 		rc = cut_at_home(j, s, size);
 	else if (rc == 0)
 		rc = share_commit(j, s, false);
 	if (rc == 0 && (s->is_shared || !shared_is_home(j, s)))
 		rc = ask_truncate(j, s, size);
+	if (s)
+		s->shapes++;
 	shared_put(j, s);
 	return rc;
 }
@@ -376,11 +382,22 @@ static int fallocate_shared(struct job *j, struct job_file *file, int mode, uint
 	return (int)rc;
 }
 
-int share_fallocate(struct job *j, struct job_file *file, int mode, uint64_t off, uint64_t len)
+static bool fallocate_alone(struct job *j, struct job_file *file, int mode, uint64_t off, uint64_t len, int *ret)
 {
 	if (!shared_alone_begin(j, file->shared))
-		return fallocate_shared(j, file, mode, off, len);
-	int rc = core_fallocate(j->core, file->local, mode, off, len);
+		return false;
+	*ret = core_fallocate(j->core, file->local, mode, off, len);
 	shared_alone_end(file->shared);
+	return true;
+}
+
+int share_fallocate(struct job *j, struct job_file *file, int mode, uint64_t off, uint64_t len)
+{
+	int rc;
+
+	if (!fallocate_alone(j, file, mode, off, len, &rc))
+		rc = fallocate_shared(j, file, mode, off, len);
+	if (mode & ~FALLOC_FL_KEEP_SIZE)
+		file->shared->shapes++;
 	return rc;
 }

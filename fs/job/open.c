@@ -326,6 +326,8 @@ static int open_home(struct job *j, struct shared *s, int flags, struct job_file
 	if (flags & O_TRUNC && (s->is_shared || registry_has_openers(s)))
 		cut = true;
 	rc = core_open(j->core, s->ino, cut ? flags & ~O_TRUNC : flags, ret);
+	if (flags & O_TRUNC)
+		s->shapes++;
 	pthread_rwlock_unlock(&s->lock);
 	if (rc == 0)
 		file->local = ret->file;

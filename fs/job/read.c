@@ -418,10 +418,11 @@ ssize_t share_read(struct job *j, struct job_file *file, bool process, void *buf
 		show_to(j, file);
 	ahead_of(j, file, len, off);
 	rd.may_write = file->sieve != NULL;
+	struct sieve_moment begun = sieve_begin_read(file);
 	got = read_at(&rd, len);
 	if (rd.lent)
 		*ret_where = (struct job_bytes){ .at = rd.bytes, .lent = rd.lent, .len = (size_t)got };
 	if (got > 0 && (rd.s->is_shared || !shared_is_home(j, rd.s)))
-		sieve_note_read(file, ret_where->at, (size_t)got, off, (size_t)got < len);
+		sieve_note_read(file, &begun, ret_where->at, (size_t)got, off, (size_t)got < len);
 	return got;
 }

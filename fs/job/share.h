@@ -185,6 +185,7 @@ struct shared {
 	struct cut cut;               /* the newest that we know of */
 	uint64_t cut_before;          /* stamp of the one before it */
 	_Atomic(uint64_t) cuts_known; /* how often that has changed: mutex to change */
+	_Atomic(uint64_t) shapes; /* raised before and after something is cut off, and behind what makes holes here */
 	struct map *maps[SHARE_WINDOWS];
 	struct question *questions; /* borrowed from who asks */
 	uint64_t last_question;
@@ -549,8 +550,13 @@ void sieve_destroy(struct sieve *sv); /* NULL is fine */
 struct sieve_run {                    /* a part of what was to be written, bytes */
 	size_t off, len;
 };
+struct sieve_moment { /* when a read has begun */
+	uint64_t shapes, writes;
+};
+struct sieve_moment sieve_begin_read(struct job_file *file);
 /* to_end: more was asked for, but the file ended there. */
-void sieve_note_read(struct job_file *file, const void *buf, size_t len, uint64_t off, bool to_end);
+void sieve_note_read(struct job_file *file, const struct sieve_moment *begun, const void *buf, size_t len, uint64_t off,
+	bool to_end);
 /*
  * What of buf differs from what file has just read there, if not all of it: 1 and the runs, none when nothing does (the caller
  * frees them). 0: write it all. -ENOMEM.
@@ -559,6 +565,7 @@ int sieve_runs(
 	struct job_file *file, const void *buf, size_t len, uint64_t off, struct sieve_run **ret, size_t *ret_num);
 /* The parts of buf that differ from was. */
 int sieve_compare(const uint8_t *was, const uint8_t *buf, size_t len, struct sieve_run **ret, size_t *ret_num);
+void sieve_written(struct job_file *file, size_t len, uint64_t off); /* once that has been done, or has failed */
 void sieve_forget(struct job_file *file);
 
 #endif

@@ -5,6 +5,10 @@
  * the same time. So each file open for both remembers for a moment what it has read last: a write of exactly that span is taken
  * for the changed bytes alone. A span that goes beyond the end of the file is read as far as there is something: behind that, all is
  * written.
+ *
+ * What a process of this node has done since through the same open file, or to the shape of the file, it knows of: if it writes the span
+ * all the same, all of it counts. So writes end the memory of what they overlap, cuts and holes that of everything. Writes through
+ * other open files do not: they may be another rank's, in the holes.
  */
 #include "fs/job/share.h"
 
@@ -19,7 +23,7 @@
 #define AGE_USEC  10000000u
 
 struct read_before {
-	uint64_t off, usec;
+	uint64_t off, usec, shapes;
 	size_t len;
 	uint8_t *bytes; /* owned; NULL: none */
 	bool to_end;    /* the file ended there */
@@ -30,6 +34,7 @@ struct sieve {
 	struct read_before reads[READS];
 	unsigned int next;
 	size_t bytes;
+	uint64_t writes; /* through the open file that have ended */
 };
 
 struct sieve *sieve_create(void)
@@ -50,7 +55,8 @@ static void drop(struct sieve *sv, struct read_before *r)
 	*r = (struct read_before){ 0 };
 }
 
-static void remember(struct sieve *sv, const void *buf, size_t len, uint64_t off, bool to_end)
+static void remember(
+	struct sieve *sv, const struct sieve_moment *begun, const void *buf, size_t len, uint64_t off, bool to_end)
 {
 	struct read_before *r = &sv->reads[sv->next++ % READS];
 
@@ -64,18 +70,34 @@ static void remember(struct sieve *sv, const void *buf, size_t len, uint64_t off
 	r->len = len;
 	r->off = off;
 	r->to_end = to_end;
+	r->shapes = begun->shapes;
 	r->usec = share_now_usec();
 	sv->bytes += len;
 }
 
-void sieve_note_read(struct job_file *file, const void *buf, size_t len, uint64_t off, bool to_end)
+struct sieve_moment sieve_begin_read(struct job_file *file)
+{
+	struct sieve *sv = file->sieve;
+	struct sieve_moment now = { .shapes = file->shared->shapes };
+
+	if (!sv)
+		return now;
+	pthread_mutex_lock(&sv->lock);
+	now.writes = sv->writes;
+	pthread_mutex_unlock(&sv->lock);
+	return now;
+}
+
+void sieve_note_read(
+	struct job_file *file, const struct sieve_moment *begun, const void *buf, size_t len, uint64_t off, bool to_end)
 {
 	struct sieve *sv = file->sieve;
 
 	if (!sv || len > BYTES_MAX)
 		return;
 	pthread_mutex_lock(&sv->lock);
-	remember(sv, buf, len, off, to_end);
+	if (begun->writes == sv->writes) /* else it may have been read before what has been written meanwhile */
+		remember(sv, begun, buf, len, off, to_end);
 	pthread_mutex_unlock(&sv->lock);
 }
 
@@ -118,15 +140,15 @@ int sieve_compare(const uint8_t *was, const uint8_t *buf, size_t len, struct sie
 	return compare(was, len, buf, len, ret, ret_num);
 }
 
-static struct read_before *find(struct sieve *sv, size_t len, uint64_t off)
+static struct read_before *find(struct sieve *sv, uint64_t shapes, size_t len, uint64_t off)
 {
 	uint64_t now = share_now_usec();
 
 	for (unsigned int i = 0; i < READS; i++) {
 		struct read_before *r = &sv->reads[(sv->next + READS - 1 - i) % READS]; /* the youngest first */
 
-		if (r->bytes && r->off == off && (r->len == len || (r->to_end && r->len < len)) &&
-			now - r->usec < AGE_USEC)
+		if (r->bytes && r->shapes == shapes && r->off == off &&
+			(r->len == len || (r->to_end && r->len < len)) && now - r->usec < AGE_USEC)
 			return r;
 	}
 	return NULL;
@@ -143,7 +165,7 @@ int sieve_runs(
 	if (!sv)
 		return 0;
 	pthread_mutex_lock(&sv->lock);
-	struct read_before *r = find(sv, len, off);
+	struct read_before *r = find(sv, file->shared->shapes, len, off);
 	if (r) {
 		rc = compare(r->bytes, r->len, buf, len, ret, ret_num);
 		drop(sv, r);
@@ -157,16 +179,28 @@ int sieve_runs(
 	return rc < 0 ? rc : part;
 }
 
-void sieve_forget(struct job_file *file)
+static bool overlaps(const struct read_before *r, size_t len, uint64_t off)
+{
+	return r->off < off ? off - r->off < r->len : r->off - off < len;
+}
+
+void sieve_written(struct job_file *file, size_t len, uint64_t off)
 {
 	struct sieve *sv = file->sieve;
 
 	if (!sv)
 		return;
 	pthread_mutex_lock(&sv->lock);
+	sv->writes++;
 	for (unsigned int i = 0; i < READS; i++)
-		drop(sv, &sv->reads[i]);
+		if (overlaps(&sv->reads[i], len, off))
+			drop(sv, &sv->reads[i]);
 	pthread_mutex_unlock(&sv->lock);
+}
+
+void sieve_forget(struct job_file *file)
+{
+	sieve_written(file, SIZE_MAX, 0);
 }
 
 void sieve_destroy(struct sieve *sv)

@@ -82,6 +82,8 @@ static void take_backing(struct shared *s, const struct view *v)
 /* mutex is held. */
 static void take_all(struct shared *s, const struct view *v)
 {
+	if (v->size < s->size)
+		s->shapes++;
 	s->size = v->size;
 	s->limit = v->limit;
 	s->drained = v->drained;

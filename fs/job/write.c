@@ -113,20 +113,24 @@ static ssize_t append_shared(struct job *j, struct job_file *file, const void *b
 
 static ssize_t write_shared(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off)
 {
+	struct shared *s = file->shared;
 	struct sieve_run *runs;
 	size_t num;
 
 	if (file->flags & O_APPEND)
 		return append_shared(j, file, buf, len);
+	uint64_t shapes = s->shapes;
 	int sieved = sieve_runs(file, buf, len, off, &runs, &num);
 	if (sieved < 0)
 		return sieved;
 	if (!sieved)
 		return write_all(j, file->writer, file, buf, len, off);
 	if (num == 0)
-		shared_mark_dirty(j, file->shared, share_now_usec(), 0); /* the file's time changes */
+		shared_mark_dirty(j, s, share_now_usec(), 0); /* the file's time changes */
 	ssize_t done = write_runs(j, file->writer, file, buf, off, runs, num);
 	free(runs);
+	if (done == 0 && shapes != s->shapes) /* what is between the runs may be there no more */
+		return write_all(j, file->writer, file, buf, len, off);
 	return done < 0 ? done : (ssize_t)len;
 }
 
@@ -168,6 +172,10 @@ ssize_t share_write(struct job *j, struct job_file *file, const void *buf, size_
 		done = write_synced(j, file, buf, len, off);
 		lease_end_write(file->shared);
 	}
+	if (file->flags & O_APPEND)
+		sieve_forget(file);
+	else
+		sieve_written(file, len, off);
 	return show(j, file, done);
 }
 
@@ -186,7 +194,7 @@ static ssize_t page_before(struct job *j, struct shared *s, uint8_t *was, size_t
  * A page that was changed through a mapping comes whole, and most of it may be what others have written. Only what differs from
  * what it had before is ours.
  */
-ssize_t share_write_page(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off)
+static ssize_t write_page(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off)
 {
 	struct sieve_run *runs = NULL;
 	size_t num = 0;
@@ -195,7 +203,7 @@ ssize_t share_write_page(struct job *j, struct job_file *file, const void *buf, 
 	if (write_alone(j, 0, file, buf, len, off, &done)) {
 		if (done > 0)
 			pages_given(j, file->shared, true, buf, (size_t)done, (size_t)done, off);
-		return show(j, file, done);
+		return done;
 	}
 	uint8_t *was = calloc(1, len ? len : 1);
 	if (!was)
@@ -210,5 +218,13 @@ ssize_t share_write_page(struct job *j, struct job_file *file, const void *buf, 
 		pages_given(j, file->shared, true, buf, len, len, off);
 	free(runs);
 	free(was);
-	return show(j, file, done < 0 ? done : (ssize_t)len);
+	return done < 0 ? done : (ssize_t)len;
+}
+
+ssize_t share_write_page(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off)
+{
+	ssize_t done = write_page(j, file, buf, len, off);
+
+	sieve_written(file, len, off);
+	return show(j, file, done);
 }

@@ -2,6 +2,7 @@
 /* Nodes of a job, in one process, that write to one file at the same time: appends, blocks, ROMIO's data sieving, pages of mappings. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/falloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -501,6 +502,68 @@ static void test_sieve_unchanged(void)
 	job_world_stop(w);
 }
 
+static bool reads_digits(struct opened *b)
+{
+	char buf[100];
+
+	return job_read(b->j, b->file, buf, sizeof(buf), 0) == 10 && memcmp(buf, "0123456789", 10) == 0;
+}
+
+static bool both_show(struct opened *b, struct opened *a, uint64_t ino, const char *text)
+{
+	return opened_shows(b, 0, text) && job_fsync(b->j, ino, b->file, false) == 0 && opened_shows(a, 0, text);
+}
+
+/* What its own process has done to the span since: all that it writes back counts. */
+static void test_sieve_own(void)
+{
+	static const char text[] = "0123456789";
+	struct job_world *w = job_world_start(2);
+	struct opened a, b, other;
+	uint64_t ino = opened_create(w, 0, "f", O_RDWR, &a);
+
+	is_int(opened_at(w, 1, ino, O_RDWR, &b), 0, "opened by another node");
+	is_int(opened_at(w, 1, ino, O_RDWR, &other), 0, "twice");
+	is_int(opened_put(&b, text, 0), 10, "which writes");
+	ok(reads_digits(&b) && opened_put(&b, "abc", 2) == 3, "reads, changes some of it");
+	is_int(opened_put(&b, text, 0), 10, "and changes it back");
+	ok(both_show(&b, &a, ino, text), "it is as it was");
+	ok(reads_digits(&b) && share_truncate(b.j, ino, 0) == 0, "reads, truncates");
+	is_int(opened_put(&b, text, 0), 10, "and writes the same");
+	ok(both_show(&b, &a, ino, text), "all of it is there");
+	ok(reads_digits(&b) && share_truncate(a.j, ino, 0) == 0, "reads, another node truncates");
+	is_int(opened_put(&b, text, 0), 10, "and it writes the same");
+	ok(both_show(&b, &a, ino, text), "all of it is there");
+	ok(reads_digits(&b) &&
+			job_fallocate(other.j, other.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 3, 4) == 0,
+		"reads, punches a hole through another open file");
+	is_int(opened_put(&b, text, 0), 10, "and writes the same");
+	ok(both_show(&b, &a, ino, text), "all of it is there");
+	is_int(opened_close(&a) + opened_close(&b) + opened_close(&other), 0, "closed");
+	job_world_stop(w);
+}
+
+/* Ranks of one node have open files of their own, and write to each other's holes. */
+static void test_sieve_ranks(void)
+{
+	struct job_world *w = job_world_start(2);
+	uint8_t buf[10];
+	struct opened a, b, c;
+	uint64_t ino = opened_create(w, 0, "f", O_RDWR, &a);
+
+	is_int(opened_at(w, 1, ino, O_RDWR, &b), 0, "opened by another node");
+	is_int(opened_at(w, 1, ino, O_RDWR, &c), 0, "twice");
+	is_int(opened_put(&a, "0123456789", 0), 10, "written");
+	is_int(job_fsync(a.j, ino, a.file, false), 0, "synced");
+	is_int(job_read(b.j, b.file, buf, sizeof(buf), 0), sizeof(buf), "a rank of the other node reads");
+	is_int(opened_put(&c, "abc", 2), 3, "another one writes some of it");
+	memcpy(buf + 6, "xyz", 3);
+	is_int(job_write(b.j, b.file, buf, sizeof(buf), 0), sizeof(buf), "the first one writes back, with its own");
+	ok(both_show(&b, &a, ino, "01abc5xyz9"), "both are there");
+	is_int(opened_close(&a) + opened_close(&b) + opened_close(&c), 0, "closed");
+	job_world_stop(w);
+}
+
 static int change_pages(struct worker *me, struct opened *f)
 {
 	static __thread uint8_t buf[4096];
@@ -554,6 +617,8 @@ int main(void)
 	test_sieve_at_end();
 	test_sieve_beyond_end();
 	test_sieve_unchanged();
+	test_sieve_own();
+	test_sieve_ranks();
 	test_exact("three nodes sieve", 10 * SPAN, PIECE, sieve_spans);
 	test_exact("three nodes change pages", 20 * 4096, 64, change_pages);
 	return done_testing();
