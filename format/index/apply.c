@@ -102,6 +102,17 @@ static void note_time(struct state *st, const struct record *rec)
 		st->meta.clock_ns = (uint64_t)rec->time_ns;
 }
 
+/* Stamps of commits and cuts are of the same clock; the next ones are to be higher. */
+static void note_stamp(struct state *st, const struct record *rec)
+{
+	if (rec->type != RECORD_COMMITTED && rec->type != RECORD_SHARE_PUT && rec->type != RECORD_SHARE_CUT)
+		return;
+	if (rec->stamp > INT64_MAX / 1000 || rec->stamp * 1000 <= st->meta.clock_ns)
+		return;
+	st->meta.timed = st->meta.job = true;
+	st->meta.clock_ns = rec->stamp * 1000;
+}
+
 static void note_tree_change(struct state *st, const struct record *rec)
 {
 	st->meta.tree_stamp = rec->stamp;
@@ -127,6 +138,7 @@ int apply_record(struct state *st, const struct record *rec)
 	st->seq = rec->seq;
 	if (rec->flags & RECORD_F_TIMED)
 		note_time(st, rec);
+	note_stamp(st, rec);
 	if (rec->writer)
 		st->meta.writers = true;
 	else if (record_version(rec) > 1)

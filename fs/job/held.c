@@ -13,7 +13,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "fs/job/private.h"
@@ -301,8 +300,6 @@ void held_doubt(struct job *j, uint64_t dir, const char *name)
 
 static int held_create(struct job *j, struct cistern_error *err)
 {
-	struct timespec now;
-
 	j->held = calloc(1, sizeof(*j->held));
 	if (!j->held)
 		return cistern_error_set(err, -ENOMEM, "out of memory");
@@ -310,8 +307,7 @@ static int held_create(struct job *j, struct cistern_error *err)
 	pthread_cond_init(&j->held->cond, NULL);
 	j->held->all.next = j->held->all.prev = &j->held->all;
 	/* Never one that an earlier daemon of ours had; 1 is the servers' own. */
-	clock_gettime(CLOCK_REALTIME, &now);
-	j->held->last_id = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	j->held->last_id = (uint64_t)clock_now(state_clock(j->state));
 	return 0;
 }
 

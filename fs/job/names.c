@@ -20,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "fs/job/names_table.h"
@@ -111,9 +110,12 @@ static int admit(struct names *n, struct name_entry *e, struct names_waiter *w)
 /* What is known of the name, and what is not. */
 static void complete_lock(struct names *n, const struct name_entry *e, struct names_waiter *w)
 {
+	uint64_t now = (uint64_t)clock_now(state_clock(n->j->state));
+
 	if (n->stamp <= e->at.stamp)
 		n->stamp = e->at.stamp;
-	w->stamp = ++n->stamp;
+	n->stamp = now > n->stamp ? now : n->stamp + 1;
+	w->stamp = n->stamp;
 }
 
 static void serve_waiters(struct names *n, struct name_entry *e, struct names_waiter ***done)
@@ -718,17 +720,12 @@ void names_serve_unlock(struct job *j, struct peers_request *rq)
 
 static int names_create(struct job *j, struct cistern_error *err)
 {
-	struct timespec now;
-
 	j->names = calloc(1, sizeof(*j->names));
 	if (!j->names)
 		return cistern_error_set(err, -ENOMEM, "out of memory");
 	j->names->j = j;
 	j->names->unsure = j->names->lacks = true;
 	pthread_mutex_init(&j->names->lock, NULL);
-	/* Above all that an earlier daemon gave, if the clock goes right; those that the nodes tell are looked at, too. */
-	clock_gettime(CLOCK_REALTIME, &now);
-	j->names->stamp = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 	return 0;
 }
 

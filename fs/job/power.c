@@ -20,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "format/base/array.h"
@@ -608,10 +607,8 @@ static int power_create(struct job *j, struct cistern_error *err)
 	j->power = calloc(1, sizeof(*j->power));
 	if (!j->power)
 		return cistern_error_set(err, -ENOMEM, "out of memory");
-	struct timespec now;
-	clock_gettime(CLOCK_REALTIME, &now);
 	j->power->j = j;
-	j->power->life = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	j->power->life = (uint64_t)clock_now(state_clock(j->state));
 	pthread_mutex_init(&j->power->lock, NULL);
 	int rc = workers_create(j, &j->power->again);
 	return rc < 0 ? cistern_error_set(err, rc, "cannot start threads: %s", strerror(-rc)) : 0;

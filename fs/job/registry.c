@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * The home of a file that other nodes use: who has it open, what each may believe of it, and the order of commits. All of this is
- * memory: the openers tell it again to a home that has been restarted, and stamps are taken from the clock, so that they rise
- * over a restart, too.
+ * memory: the openers tell it again to a home that has been restarted, and stamps are taken from the job's clock, so that they rise
+ * over a restart, too, whatever the system's clock shows by then.
  */
 #include "fs/job/lease.h"
 
@@ -10,7 +10,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "format/base/array.h"
 
@@ -20,10 +19,8 @@
 
 uint64_t registry_stamp(struct shared *s)
 {
-	struct timespec ts;
+	uint64_t now = (uint64_t)clock_now(s->clock) / 1000u;
 
-	clock_gettime(CLOCK_REALTIME, &ts);
-	uint64_t now = (uint64_t)ts.tv_sec * 1000000u + (uint64_t)ts.tv_nsec / 1000u;
 	if (s->last_stamp < s->stamp)
 		s->last_stamp = s->stamp;
 	s->last_stamp = now > s->last_stamp ? now : s->last_stamp + 1;

@@ -40,6 +40,7 @@ static struct shared *shared_new(struct job *j, uint64_t ino)
 	if (!s)
 		return NULL;
 	s->ino = ino;
+	s->clock = state_clock(j->state);
 	s->home = place_ino(ino, peers_count(j->peers));
 	s->backing_fd = -1;
 	s->refs = 1;

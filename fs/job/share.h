@@ -147,6 +147,7 @@ struct placing { /* somebody waits for a place */
 struct shared {
 	struct shared *next; /* share.table */
 	uint64_t ino;
+	struct clock *clock; /* the job's */
 	uint32_t home;
 	bool at_home;
 	uint32_t refs;        /* share.table */
@@ -341,7 +342,7 @@ void registry_promise(struct shared *s, uint32_t node); /* the change has come t
 void registry_told(struct shared *s, uint32_t node, uint64_t stamp, bool knows, bool slow);
 /* Those who are heard and have not said to know of all changes, each once until registry_told. -ENOMEM. */
 int registry_untold(struct job *j, struct shared *s, struct audience *ret);
-uint64_t registry_stamp(struct shared *s); /* a new one; mutex is held */
+uint64_t registry_stamp(struct shared *s); /* a new one, usec of the job's clock; mutex is held */
 /* Every commit with a stamp up to *ret is in the share maps. -EBUSY: the file is just being cut. */
 int registry_settled_stamp(struct shared *s, uint64_t *ret);
 /* What is written from now on at home, where nobody had the file open, has seen all commits that have been told. */

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * What is taken from a layer beside its commits: a cut that comes too late takes nothing that was committed behind it, and a layer that went
- * with its file holds up nobody.
+ * with its file holds up nobody; nor does a cut take what was written long behind it, whatever the system's clock shows.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "fs/job/message.h"
@@ -13,6 +16,17 @@
 #include "tests/lib/job_world.h"
 #include "tests/lib/opened.h"
 #include "tests/lib/tap.h"
+
+static _Atomic(int) system_clock_sec; /* it has been set by so much */
+
+int clock_gettime(clockid_t id, struct timespec *ret)
+{
+	int rc = (int)syscall(SYS_clock_gettime, id, ret);
+
+	if (id == CLOCK_REALTIME)
+		ret->tv_sec += system_clock_sec;
+	return rc;
+}
 
 static void tell_late(struct job_world *w)
 {
@@ -103,8 +117,75 @@ static void test_dropped(uint32_t writer)
 	job_world_stop(w);
 }
 
+/* Nobody uses the file there any more. */
+static void await_let_go(struct job *j, uint64_t ino)
+{
+	struct shared *s;
+
+	while ((s = shared_find(j, ino))) {
+		shared_put(j, s);
+		usleep(1000);
+	}
+}
+
+static uint64_t make_cut(struct job_world *w)
+{
+	struct opened a, b;
+	uint64_t ino = opened_create(w, 0, "f", O_RDWR, &a);
+
+	is_int(opened_at(w, 1, ino, O_RDWR, &b), 0, "opened elsewhere");
+	is_int(opened_put(&b, "all", 0) + job_fsync(b.j, ino, b.file, false), 3, "written there");
+	usleep(1000000); /* so far an earlier time would bring the next daemons */
+	is_int(share_truncate(a.j, ino, 0), 0, "cut");
+	is_int(opened_close(&a) + opened_close(&b), 0, "closed");
+	for (uint32_t n = 0; n < 2; n++)
+		await_let_go(job_world_job(w, n), ino);
+	return ino;
+}
+
+static void write_again(struct job_world *w, uint64_t ino)
+{
+	struct opened a, b;
+
+	is_int(opened_at(w, 1, ino, O_RDWR, &b), 0, "opened elsewhere");
+	is_int(opened_put(&b, "text", 0) + job_fsync(b.j, ino, b.file, false), 4, "written and synced");
+	is_int(opened_close(&b), 0, "closed");
+	is_int(opened_at(w, 0, ino, O_RDONLY, &a), 0, "opened at home");
+	ok(opened_shows(&a, 0, "text"), "it is there");
+	is_int(opened_close(&a), 0, "closed");
+}
+
+static void test_clock_put_back(void)
+{
+	struct job_world *w = job_world_start(2);
+	uint64_t ino = make_cut(w);
+
+	system_clock_sec = -60;
+	write_again(w, ino);
+	system_clock_sec = 0;
+	job_world_stop(w);
+}
+
+/* The daemons' own clock goes on meanwhile; the next ones know of it by what it has given. */
+static void test_all_restarted(void)
+{
+	struct job_world *w = job_world_start(2);
+
+	system_clock_sec = -60;
+	uint64_t ino = make_cut(w);
+	for (uint32_t n = 0; n < 2; n++)
+		job_world_kill(w, n);
+	for (uint32_t n = 0; n < 2; n++)
+		job_world_revive(w, n);
+	write_again(w, ino);
+	system_clock_sec = 0;
+	job_world_stop(w);
+}
+
 int main(void)
 {
+	test_clock_put_back();
+	test_all_restarted();
 	test_late();
 	test_dropped(1);
 	test_dropped(0);
