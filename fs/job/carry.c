@@ -26,6 +26,7 @@
 #define CARRY_BYTES (1u << 20) /* of one message */
 
 enum carry { CARRY_WRITE = 1, CARRY_APPEND, CARRY_FALLOCATE, CARRY_SYNC };
+enum { CARRY_TELL = 1, CARRY_DURABLE = 2 }; /* modes of CARRY_SYNC */
 
 /* ---- at home */
 
@@ -71,7 +72,7 @@ static int do_change(struct carried *c)
 	case CARRY_WRITE: return do_write(c);
 	case CARRY_APPEND: return do_append(c);
 	case CARRY_FALLOCATE: return core_fallocate(c->j->core, c->file, c->mode, c->off, c->len);
-	case CARRY_SYNC: return c->mode ? core_fsync(c->j->core, c->s->ino, c->file, false) : 0;
+	case CARRY_SYNC: return c->mode & CARRY_DURABLE ? core_fsync(c->j->core, c->s->ino, c->file, false) : 0;
 	default: return -EOPNOTSUPP;
 	}
 }
@@ -101,12 +102,15 @@ static int with_file(struct carried *c, int (*fn)(struct carried *c))
 }
 
 /* Neither private nor in part in the backing file any more: then it can be shared. */
+static bool is_kept(const struct carried *c)
+{
+	return c->s->kept == KEPT_THROUGH || (c->s->kept == KEPT_PRIVATE && core_is_kernels(c->file));
+}
+
 static int change_locked(struct carried *c)
 {
 	pthread_rwlock_rdlock(&c->s->lock);
-	int rc = c->s->is_shared || !c->s->kept ? -ESTALE : 0;
-	if (rc == 0 && c->s->kept == KEPT_PRIVATE && !core_is_kernels(c->file) && c->what != CARRY_SYNC)
-		rc = -ESTALE;
+	int rc = c->s->is_shared || !(c->what == CARRY_SYNC || is_kept(c)) ? -ESTALE : 0;
 	if (rc == 0)
 		rc = do_change(c);
 	pthread_rwlock_unlock(&c->s->lock);
@@ -135,7 +139,7 @@ static void reply_size(struct carried *c, struct peers_request *rq)
 static void end_change(struct carried *c, struct peers_request *rq)
 {
 	if (c->what == CARRY_SYNC) {
-		tell_and_reply(c->j, c->s, rq);
+		(c->mode & CARRY_TELL ? tell_and_reply : registry_reply)(c->j, c->s, rq);
 		return;
 	}
 	if (c->s->kept != KEPT_PRIVATE && c->j->opt.invalidate)
@@ -247,10 +251,11 @@ static int send(struct job *j, struct shared *s, struct wire_msg *m, bool once)
 {
 	struct wire_msg reply = { 0 };
 
-	s->has_carried = true;
+	s->has_carried = true; /* and behind it: a commit in between would take the mark and not tell it */
 	j->share->messages++;
 	int rc = once ? peers_call(j->peers, s->home, m, &reply) : share_call(j, s->home, m, &reply);
 	if (rc == 0) {
+		s->has_carried = true;
 		pthread_mutex_lock(&s->mutex);
 		uint64_t size = message_get(&reply, MESSAGE_SHARE_SIZE);
 		s->size = size > s->size ? size : s->size;
@@ -304,14 +309,14 @@ int carry_fallocate(struct job *j, struct shared *s, int mode, uint64_t off, uin
 	return rc;
 }
 
-int carry_sync(struct job *j, struct shared *s, bool durable)
+int carry_sync(struct job *j, struct shared *s, bool tell, bool durable)
 {
 	struct wire_msg m = { 0 }, reply = { 0 };
 
 	uint64_t asked_usec = share_now_usec();
 
 	init(&m, s, CARRY_SYNC);
-	message_put(&m, MESSAGE_SHARE_MODE, durable);
+	message_put(&m, MESSAGE_SHARE_MODE, (tell ? CARRY_TELL : 0) | (durable ? CARRY_DURABLE : 0));
 	int rc = share_call(j, s->home, &m, &reply);
 	if (rc == 0)
 		rc = shared_apply_reply(s, &reply, asked_usec);

@@ -19,8 +19,8 @@ bool carry_again(struct job *j, struct shared *s, int tries, ssize_t *done);
 ssize_t carry_write(struct job *j, struct shared *s, const void *buf, size_t len, uint64_t off);
 ssize_t carry_append(struct job *j, struct shared *s, const void *buf, size_t len);
 int carry_fallocate(struct job *j, struct shared *s, int mode, uint64_t off, uint64_t len);
-/* What was carried is told to others and, if durable, on the home's device. */
-int carry_sync(struct job *j, struct shared *s, bool durable);
+/* What was carried is told to others, is on the home's device, or both. -ESTALE: it is shared, so that is done otherwise; or is no more. */
+int carry_sync(struct job *j, struct shared *s, bool tell, bool durable);
 /* Fills buf; behind the end: zeros. -ESTALE: ask for places again. */
 int carry_read(struct job *j, struct shared *s, void *buf, size_t len, uint64_t off);
 /* Of any file of another node: what the backing file has there. -ESTALE: nor does its home have it. */

@@ -702,15 +702,17 @@ static void drop_layer(struct job *j, struct shared *s)
 		tell_forgotten(j, s->ino);
 }
 
-/* commit_lock is held. */
+/* commit_lock is held. What has been told need not be on the home's device; nor do we know what was carried while it was open here before. */
 static int commit_carried(struct job *j, struct shared *s, bool durable)
 {
-	if (!atomic_exchange(&s->has_carried, false))
+	bool untold = atomic_exchange(&s->has_carried, false);
+
+	if (!untold && !(durable && carry_is_needed(s)))
 		return 0;
-	int rc = carry_sync(j, s, durable);
-	if (rc < 0)
+	int rc = carry_sync(j, s, untold, durable);
+	if (rc < 0 && untold)
 		s->has_carried = true;
-	return rc == -ESTALE ? 0 : rc; /* it is no more */
+	return rc == -ESTALE ? 0 : rc;
 }
 
 static int commit(struct job *j, struct shared *s, bool fresh, bool durable)

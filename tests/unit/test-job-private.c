@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -158,6 +159,55 @@ static void test_writers(void)
 	job_world_stop(w);
 }
 
+/* How often the home has been asked for a file to be on its device. */
+static uint64_t num_syncs(struct job_world *w)
+{
+	struct core_activity now;
+
+	core_activity(job_world_core(w, 0), &now);
+	return now.syncs;
+}
+
+static bool is_synced(struct job_world *w, struct open *o, uint64_t ino)
+{
+	uint64_t before = num_syncs(w);
+
+	return sync_it(o, ino) && num_syncs(w) == before + 1;
+}
+
+static void *put_x(void *arg)
+{
+	ok(put(arg, "x", 0), "and is written in the end");
+	return NULL;
+}
+
+/* Whoever has told others meanwhile, and as often as that was: fsync is not done before the home's device has it. */
+static void test_synced(void)
+{
+	struct job_world *w = world(2);
+	struct loopback *l = job_world_loopback(w);
+	struct open a, b, c;
+	uint64_t ino = create(w, 0, &a);
+	pthread_t thread;
+
+	is_int(open_at(w, 1, ino, O_RDWR, &b) + open_at(w, 1, ino, O_RDWR, &c), 0, "opened elsewhere, twice");
+	loopback_hold_reply(l, 0, MESSAGE_SHARE_CARRY, 0);
+	pthread_create(&thread, NULL, put_x, &b);
+	loopback_await_held(l, 0);
+	is_int(job_flush(c.j, c.file), 0, "all is told while something is on its way");
+	loopback_let_go(l, 0);
+	pthread_join(thread, NULL);
+	ok(is_synced(w, &b, ino), "fsync has the home sync it");
+	ok(put(&b, "y", 0) && job_flush(c.j, c.file) == 0, "written, and told");
+	ok(is_synced(w, &b, ino), "fsync has the home sync it");
+	ok(put(&b, "z", 0), "written");
+	is_int(close_it(&b) + close_it(&c), 0, "and closed");
+	is_int(open_at(w, 1, ino, O_RDONLY, &b), 0, "opened again");
+	ok(is_synced(w, &b, ino), "fsync has the home sync it");
+	is_int(close_it(&a) + close_it(&b), 0, "closed");
+	job_world_stop(w);
+}
+
 static void test_appends(void)
 {
 	struct job_world *w = world(2);
@@ -257,6 +307,7 @@ int main(void)
 	test_full();
 	test_readers();
 	test_writers();
+	test_synced();
 	test_appends();
 	test_home_dies();
 	test_seal();
