@@ -53,24 +53,50 @@ static int do_write(struct carried *c)
 	return 0;
 }
 
-static int do_append(struct carried *c)
+static int find_end(struct job *j, struct shared *s, uint64_t *ret)
 {
 	struct core_where *w = malloc(sizeof(*w));
-	int rc = w ? core_append(c->j->core, c->file, c->bytes, c->len) : -ENOMEM;
+	int rc = w ? core_where(j->core, s->ino, w) : -ENOMEM;
 
-	if (rc == -ESTALE && (rc = core_where(c->j->core, c->s->ino, w)) == 0) {
-		c->off = w->size;
-		rc = do_write(c);
-	}
+	if (rc == 0)
+		*ret = w->size;
 	free(w);
 	return rc;
+}
+
+static int do_through(struct carried *c)
+{
+	pthread_mutex_lock(&c->s->through_lock);
+	int rc = c->what == CARRY_APPEND ? find_end(c->j, c->s, &c->off) : 0;
+	rc = rc < 0 ? rc : do_write(c);
+	pthread_mutex_unlock(&c->s->through_lock);
+	return rc;
+}
+
+ssize_t carry_write_through(
+	struct job *j, struct job_file *file, uint32_t writer, bool append, const void *buf, size_t len, uint64_t off)
+{
+	struct shared *s = file->shared;
+
+	pthread_mutex_lock(&s->through_lock);
+	int rc = append ? find_end(j, s, &off) : 0;
+	ssize_t done = rc < 0 ? rc : core_write_as(j->core, writer, file->local, buf, len, off);
+	pthread_mutex_unlock(&s->through_lock);
+	return done;
+}
+
+static int do_bytes(struct carried *c)
+{
+	if (c->s->kept == KEPT_THROUGH)
+		return do_through(c);
+	return c->what == CARRY_APPEND ? core_append(c->j->core, c->file, c->bytes, c->len) : do_write(c);
 }
 
 static int do_change(struct carried *c)
 {
 	switch (c->what) {
-	case CARRY_WRITE: return do_write(c);
-	case CARRY_APPEND: return do_append(c);
+	case CARRY_WRITE:
+	case CARRY_APPEND: return do_bytes(c);
 	case CARRY_FALLOCATE: return core_fallocate(c->j->core, c->file, c->mode, c->off, c->len);
 	case CARRY_SYNC: return c->mode & CARRY_DURABLE ? core_fsync(c->j->core, c->s->ino, c->file, false) : 0;
 	default: return -EOPNOTSUPP;

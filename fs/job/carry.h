@@ -26,6 +26,13 @@ int carry_read(struct job *j, struct shared *s, void *buf, size_t len, uint64_t 
 /* Of any file of another node: what the backing file has there. -ESTALE: nor does its home have it. */
 ssize_t carry_read_backing(struct job *j, struct shared *s, void *buf, size_t len, uint64_t off);
 
+/*
+ * At home, of a file that is KEPT_THROUGH; shared.lock is held. What is appended goes where the file ends then: the kernel here does not
+ * know what others have appended.
+ */
+ssize_t carry_write_through(
+	struct job *j, struct job_file *file, uint32_t writer, bool append, const void *buf, size_t len, uint64_t off);
+
 void carry_serve_read(struct job *j, struct peers_request *rq);
 void carry_serve_backing(struct job *j, struct peers_request *rq);
 void carry_serve_change(struct job *j, struct peers_request *rq);

@@ -244,7 +244,9 @@ static int cut_at_home(struct job *j, struct shared *s, uint64_t size)
 			usleep(SHARE_RETRY_USEC);
 	} else {
 		pthread_rwlock_rdlock(&s->lock);
+		pthread_mutex_lock(&s->through_lock);
 		rc = s->is_shared ? -EAGAIN : cut_file(j, s, &(struct cut){ .size = size });
+		pthread_mutex_unlock(&s->through_lock);
 		pthread_rwlock_unlock(&s->lock);
 	}
 	/* Also of one that has come to nothing: who was told of the file meanwhile was told of the cut. */

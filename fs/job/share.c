@@ -48,6 +48,7 @@ static struct shared *shared_new(struct job *j, uint64_t ino)
 	pthread_mutex_init(&s->commit_lock, NULL);
 	pthread_mutex_init(&s->layer_lock, NULL);
 	pthread_mutex_init(&s->cut_lock, NULL);
+	pthread_mutex_init(&s->through_lock, NULL);
 	pthread_mutex_init(&s->size_lock, NULL);
 	pthread_mutex_init(&s->mutex, NULL);
 	pthread_cond_init(&s->answered, NULL);
@@ -74,6 +75,7 @@ static void shared_free(struct shared *s)
 	pthread_mutex_destroy(&s->commit_lock);
 	pthread_mutex_destroy(&s->layer_lock);
 	pthread_mutex_destroy(&s->cut_lock);
+	pthread_mutex_destroy(&s->through_lock);
 	pthread_mutex_destroy(&s->size_lock);
 	pthread_mutex_destroy(&s->mutex);
 	pthread_cond_destroy(&s->answered);

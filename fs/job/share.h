@@ -7,7 +7,7 @@
  * files, the thread that catches up; registry.c: what the home of a file knows and does; tell.c: who is told of it; open.c: opening, at home and elsewhere;
  * commit.c: a node's own writes become everybody's; sweep.c: those of an earlier daemon; map.c: where bytes are; read.c, write.c, cut.c: the calls.
  *
- * Locks, from top to bottom: shared.open_lock, cut_lock, commit_lock; shared.lock; size_lock; share.table; shared.mutex. Only the first
+ * Locks, from top to bottom: shared.open_lock, cut_lock, commit_lock; shared.lock; through_lock; size_lock; share.table; shared.mutex. Only the first
  * three are held while another node is asked.
  *
  * Four kinds of threads answer requests, and wait only downwards, so no circle of waiting nodes can arise: drivers (open
@@ -163,8 +163,9 @@ struct shared {
 	pthread_rwlock_t
 		lock; /* home: shared by reads and writes of a file that is not shared, exclusive while it becomes so */
 	_Atomic(bool) is_shared;
-	_Atomic(enum kept) kept; /* home: others write, but it cannot be shared */
-	_Atomic(bool) carried;   /* elsewhere: its home's kernel writes to it */
+	_Atomic(enum kept) kept;      /* home: others write, but it cannot be shared */
+	pthread_mutex_t through_lock; /* of one that is KEPT_THROUGH: who writes, or cuts; room may be waited for */
+	_Atomic(bool) carried;        /* elsewhere: its home's kernel writes to it */
 
 	pthread_mutex_t commit_lock;
 	pthread_mutex_t

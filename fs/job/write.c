@@ -144,13 +144,18 @@ static ssize_t write_synced(struct job *j, struct job_file *file, const void *bu
 	return rc < 0 ? rc : done;
 }
 
-/* At home as long as nobody else writes: core's. True: *ret is what it said. */
+/* At home as long as nobody else writes, or what others write is carried here: core's. True: *ret is what it said. */
 static bool write_alone(
-	struct job *j, uint32_t writer, struct job_file *file, const void *buf, size_t len, uint64_t off, ssize_t *ret)
+	struct job *j, struct job_file *file, bool page, const void *buf, size_t len, uint64_t off, ssize_t *ret)
 {
+	uint32_t writer = page ? 0 : file->writer;
+
 	if (!shared_alone_begin(j, file->shared))
 		return false;
-	*ret = core_write_as(j->core, writer, file->local, buf, len, off);
+	if (file->shared->kept == KEPT_THROUGH)
+		*ret = carry_write_through(j, file, writer, !page && file->flags & O_APPEND, buf, len, off);
+	else
+		*ret = core_write_as(j->core, writer, file->local, buf, len, off);
 	shared_alone_end(file->shared);
 	return true;
 }
@@ -167,7 +172,7 @@ ssize_t share_write(struct job *j, struct job_file *file, const void *buf, size_
 {
 	ssize_t done;
 
-	if (!write_alone(j, file->writer, file, buf, len, off, &done)) {
+	if (!write_alone(j, file, false, buf, len, off, &done)) {
 		lease_begin_write(j, file->shared);
 		done = write_synced(j, file, buf, len, off);
 		lease_end_write(file->shared);
@@ -200,7 +205,7 @@ static ssize_t write_page(struct job *j, struct job_file *file, const void *buf,
 	size_t num = 0;
 	ssize_t done;
 
-	if (write_alone(j, 0, file, buf, len, off, &done)) {
+	if (write_alone(j, file, true, buf, len, off, &done)) {
 		if (done > 0)
 			pages_given(j, file->shared, true, buf, (size_t)done, (size_t)done, off);
 		return done;

@@ -268,43 +268,109 @@ static void test_seal(void)
 	job_world_stop(w);
 }
 
-/* The home's store is full, and what did not fit any more is in the backing file alone. */
-static void test_full(void)
+static struct job_world *full_world(uint32_t num)
 {
-	struct job_world *w = job_world_start_with(&(struct job_world_options){
-		.num = 2, .settings = "data=log,capacity=64M,reserve=1M,full_timeout=0s" });
+	return job_world_start_with(&(struct job_world_options){
+		.num = num, .settings = "data=log,capacity=64M,reserve=1M,full_timeout=0s" });
+}
+
+/* A file at its home, whose store gets full of it. Returns its size. */
+static uint64_t create_large(struct job_world *w, struct open *a, uint64_t *ret_ino)
+{
 	char *block = calloc(1, 1 << 20);
 	struct core_stats stats = { 0 };
-	struct core_open_reply reply;
 	struct core_entry e;
-	struct open a = { .j = job_world_job(w, 0) }, b;
 	uint64_t off = 0;
 	bool good = true;
 
-	is_int(job_create_file(a.j, 1, "f", 0644, O_RDWR, cred, &e, &a.file, &reply), 0, "a file");
+	a->j = job_world_job(w, 0);
+	is_int(job_create_file(a->j, 1, "f", 0644, O_RDWR, cred, &e, &a->file, &a->reply), 0, "a file");
 	memset(block, 'a', 1 << 20);
 	for (; good && stats.through_bytes < 2 << 20 && off < 128 << 20; off += 1 << 20) {
-		good = job_write(a.j, a.file, block, 1 << 20, off) == 1 << 20;
+		good = job_write(a->j, a->file, block, 1 << 20, off) == 1 << 20;
 		core_stats(job_world_core(w, 0), &stats);
 	}
 	ok(good && stats.through_bytes > 0, "is larger than the store");
-	is_int(open_at(w, 1, e.ino, O_RDWR, &b), 0, "and opened for writing elsewhere");
-	ok(put(&b, "begin", 0) && put(&b, "end", off - 3) && sync_it(&b, e.ino), "and written there");
+	free(block);
+	*ret_ino = e.ino;
+	return off;
+}
+
+/* The home's store is full, and what did not fit any more is in the backing file alone. */
+static void test_full(void)
+{
+	struct job_world *w = full_world(2);
+	struct open a, b;
+	uint64_t ino, off = create_large(w, &a, &ino);
+	char block[6];
+
+	is_int(open_at(w, 1, ino, O_RDWR, &b), 0, "and opened for writing elsewhere");
+	ok(put(&b, "begin", 0) && put(&b, "end", off - 3) && sync_it(&b, ino), "and written there");
 	is_int(job_read(a.j, a.file, block, 6, 0), 6, "read at home");
 	ok(memcmp(block, "begina", 6) == 0, "as written");
 	is_int(job_read(b.j, b.file, block, 6, off - 4), 4, "read elsewhere at its end");
 	ok(memcmp(block, "aend", 4) == 0, "as written");
-	ok(put(&a, "AB", off - 2) && sync_it(&a, e.ino), "written at home");
+	ok(put(&a, "AB", off - 2) && sync_it(&a, ino), "written at home");
 	is_int(job_read(b.j, b.file, block, 6, off - 4), 4, "read elsewhere");
 	ok(memcmp(block, "aeAB", 4) == 0, "as written");
 	is_int(close_it(&a) + close_it(&b), 0, "closed");
-	free(block);
+	job_world_stop(w);
+}
+
+#define APPENDERS 3
+#define RECORD    (64u << 10)
+#define RECORDS   40u
+
+/* Where its kernel takes the end to be, at home, is where it was when the file was opened. */
+static void *append_records(void *arg)
+{
+	struct open *o = arg;
+	static __thread char record[RECORD];
+	bool good = true;
+
+	memset(record, 'A' + (int)peers_self(o->j->peers), RECORD);
+	for (uint32_t i = 0; good && i < RECORDS; i++)
+		good = job_write(o->j, o->file, record, RECORD, 0) == RECORD;
+	ok(good, "a node appends");
+	return NULL;
+}
+
+static uint32_t count_whole(struct open *o, uint64_t off, uint64_t end)
+{
+	static char record[RECORD];
+	uint32_t whole = 0;
+
+	for (; off < end; off += RECORD)
+		if (job_read(o->j, o->file, record, RECORD, off) == RECORD && record[0] >= 'A' && record[0] <= 'C' &&
+			memcmp(record, record + 1, RECORD - 1) == 0)
+			whole++;
+	return whole;
+}
+
+static void test_full_appends(void)
+{
+	struct job_world *w = full_world(APPENDERS);
+	struct open a, at[APPENDERS];
+	uint64_t ino, end = create_large(w, &a, &ino);
+	pthread_t threads[APPENDERS];
+
+	for (uint32_t n = 0; n < APPENDERS; n++)
+		is_int(open_at(w, n, ino, O_WRONLY | O_APPEND, &at[n]), 0, "opened to append");
+	for (uint32_t n = 0; n < APPENDERS; n++)
+		pthread_create(&threads[n], NULL, append_records, &at[n]);
+	for (uint32_t n = 0; n < APPENDERS; n++)
+		pthread_join(threads[n], NULL);
+	for (uint32_t n = 0; n < APPENDERS; n++)
+		is_int(close_it(&at[n]), 0, "closed");
+	is_u64(count_whole(&a, end, end + APPENDERS * RECORDS * RECORD), APPENDERS * RECORDS, "all records are there");
+	is_int(close_it(&a), 0, "closed");
 	job_world_stop(w);
 }
 
 int main(void)
 {
 	test_full();
+	test_full_appends();
 	test_readers();
 	test_writers();
 	test_synced();
