@@ -460,14 +460,6 @@ struct commit {
 	struct list list;
 };
 
-static uint64_t count_cuts(struct shared *s)
-{
-	pthread_mutex_lock(&s->mutex);
-	uint64_t cuts = s->cuts;
-	pthread_mutex_unlock(&s->mutex);
-	return cuts;
-}
-
 /* *ret_cut: our layer has been cut since it was listed, and nothing is noted. */
 static int note_committed(struct job *j, struct shared *s, struct commit *c, bool *ret_cut)
 {
@@ -475,7 +467,7 @@ static int note_committed(struct job *j, struct shared *s, struct commit *c, boo
 	int rc = segment_settle(store_segments(j->opt.store));
 
 	pthread_mutex_lock(&s->layer_lock);
-	*ret_cut = c->cuts != count_cuts(s);
+	*ret_cut = c->cuts != shared_cuts(s);
 	if (rc == 0 && !*ret_cut && c->list.num)
 		rc = store_commit(j->opt.store, &rec);
 	pthread_mutex_unlock(&s->layer_lock);
@@ -544,7 +536,7 @@ static void lower_end(struct shared *s, struct commit *c)
  */
 static int list_and_stamp(struct job *j, struct shared *s, struct commit *c)
 {
-	c->cuts = count_cuts(s);
+	c->cuts = shared_cuts(s);
 	c->upto = state_seq(store_state(j->opt.store));
 	int rc = list_uncommitted(j, s->ino, &c->list);
 	bases_listed(s, &c->bases);

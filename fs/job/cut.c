@@ -43,17 +43,37 @@ static void expect_cut(struct shared *s, const struct cut *cut)
 	pthread_mutex_unlock(&s->mutex);
 }
 
-/* everywhere: else it may still come to nothing, and what the home has given to appenders stays theirs. */
-static void note_cut(struct shared *s, const struct cut *cut, bool everywhere)
+uint64_t shared_cuts(struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	uint64_t cuts = s->cuts;
+	pthread_mutex_unlock(&s->mutex);
+	return cuts;
+}
+
+/* So far reaches what has been written here since. */
+static uint64_t end_since(struct job *j, const struct shared *s, const struct cut *cut)
+{
+	uint64_t end = shared_size_here(j, s);
+
+	return end > cut->size ? end : cut->size;
+}
+
+/*
+ * The bytes have been cut off before; the state is asked under the mutex, so that who writes either has his end looked at here or knows of the
+ * cut when he notes it. everywhere: else it may still come to nothing, and what the home has given to appenders stays theirs.
+ */
+static void note_cut(struct job *j, struct shared *s, const struct cut *cut, bool everywhere)
 {
 	uint64_t size = cut->size;
 
 	pthread_mutex_lock(&s->mutex);
+	uint64_t end = end_since(j, s, cut);
 	s->cuts++;
 	if (s->end_cut < cut->stamp)
 		s->end_cut = cut->stamp;
-	if (s->own_end > size)
-		s->own_end = size;
+	if (s->own_end > end)
+		s->own_end = end;
 	if (s->append_end > size && (everywhere || !s->at_home))
 		s->append_end = size;
 	if (everywhere && cut->stamp == s->cut.stamp)
@@ -90,7 +110,7 @@ static int cut_shared(struct job *j, const struct view *v)
 	int rc = store_commit(j->opt.store, &rec);
 	if (rc == 0 && !is_overtaken(j, &cut, v->ino)) {
 		rc = cut_layer(j, v);
-		note_cut(s, &cut, false);
+		note_cut(j, s, &cut, false);
 	}
 	pthread_mutex_unlock(&s->layer_lock);
 	s->epoch++;
@@ -150,7 +170,7 @@ int cut_again(struct job *j, uint64_t ino, const struct cut *cut)
 		if (rc == 0 && s)
 			count_cut(s);
 		if (rc == 0 && s && s->at_home)
-			note_cut(s, cut, true);
+			note_cut(j, s, cut, true);
 	}
 	if (rc == 0 || rc == -ESTALE)
 		rc = store_commit(j->opt.store, &rec);
@@ -203,7 +223,7 @@ static int cut_file(struct job *j, struct shared *s, const struct cut *cut)
 	pthread_mutex_lock(&s->size_lock);
 	int rc = core_cut(j->core, s->ino, cut->size);
 	if (rc == 0)
-		note_cut(s, cut, true);
+		note_cut(j, s, cut, true);
 	pthread_mutex_unlock(&s->size_lock);
 	return rc;
 }

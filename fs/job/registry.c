@@ -463,8 +463,7 @@ void registry_serve_look(struct job *j, struct peers_request *rq)
 
 /* ---- opens */
 
-/* What our own writers have made of it: it is told with the first commit. */
-static uint64_t size_now(struct job *j, struct shared *s)
+uint64_t shared_size_here(struct job *j, const struct shared *s)
 {
 	struct inode in;
 
@@ -486,7 +485,7 @@ static int become_shared(struct job *j, struct shared *s)
 		if (rc == 0) {
 			pthread_mutex_lock(&s->mutex);
 			s->dirty_usec = s->dirty_usec ? s->dirty_usec : share_now_usec();
-			s->own_end = size_now(j, s);
+			s->own_end = shared_size_here(j, s); /* the first commit tells it */
 			s->is_shared = true;
 			s->epoch++;
 			pthread_mutex_unlock(&s->mutex);

@@ -344,6 +344,7 @@ void registry_told(struct shared *s, uint32_t node, uint64_t stamp, bool knows, 
 /* Those who are heard and have not said to know of all changes, each once until registry_told. -ENOMEM. */
 int registry_untold(struct job *j, struct shared *s, struct audience *ret);
 uint64_t registry_stamp(struct shared *s); /* a new one, usec of the job's clock; mutex is held */
+uint64_t shared_size_here(struct job *j, const struct shared *s); /* this node's state's; 0: it does not have it */
 /* Every commit with a stamp up to *ret is in the share maps. -EBUSY: the file is just being cut. */
 int registry_settled_stamp(struct shared *s, uint64_t *ret);
 /* What is written from now on at home, where nobody had the file open, has seen all commits that have been told. */
@@ -525,6 +526,7 @@ ssize_t share_write_page(struct job *j, struct job_file *file, const void *buf, 
 
 /* ---- cut.c */
 
+uint64_t shared_cuts(struct shared *s);                         /* how often what is written here has been cut */
 int share_truncate(struct job *j, uint64_t ino, uint64_t size); /* from any node, of any file */
 int share_fallocate(struct job *j, struct job_file *file, int mode, uint64_t off, uint64_t len);
 void cut_serve_truncate(struct job *j, struct peers_request *rq);

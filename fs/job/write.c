@@ -17,6 +17,21 @@ static struct core_file *layer_of(struct job *j, struct job_file *file)
 	return shared_is_home(j, file->shared) ? file->local : file->shared->layer;
 }
 
+/* cuts: before that was written. As far as no cut has taken it off: that lowers the state's size first, and is noted then. */
+static void note_end(struct job *j, struct shared *s, uint64_t end, uint64_t cuts)
+{
+	for (bool same = false; !same;) {
+		pthread_mutex_lock(&s->mutex);
+		same = s->cuts == cuts;
+		if (same && s->own_end < end)
+			s->own_end = end;
+		cuts = s->cuts;
+		pthread_mutex_unlock(&s->mutex);
+		uint64_t left = same ? end : shared_size_here(j, s);
+		end = left < end ? left : end;
+	}
+}
+
 /* Marked before and after: a commit in between would take the mark and miss the bytes. */
 static ssize_t write_layer(
 	struct job *j, uint32_t writer, struct job_file *file, const void *buf, size_t len, uint64_t off)
@@ -28,8 +43,11 @@ static ssize_t write_layer(
 		return -EFBIG;
 	shared_look(j, s);
 	shared_mark_dirty(j, s, since, 0);
+	uint64_t cuts = shared_cuts(s);
 	ssize_t done = core_write_as(j->core, writer, layer_of(j, file), buf, len, off);
-	shared_mark_dirty(j, s, since, done > 0 ? off + (size_t)done : 0);
+	if (done > 0)
+		note_end(j, s, off + (size_t)done, cuts);
+	shared_mark_dirty(j, s, since, 0);
 	return done;
 }
 

@@ -5,6 +5,8 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -16,6 +18,8 @@
 #include "tests/lib/job_world.h"
 #include "tests/lib/opened.h"
 #include "tests/lib/tap.h"
+
+#define ROUNDS 300
 
 static _Atomic(int) system_clock_sec; /* it has been set by so much */
 
@@ -182,8 +186,70 @@ static void test_all_restarted(void)
 	job_world_stop(w);
 }
 
+struct race {
+	struct opened writer;
+	pthread_barrier_t barrier;
+	unsigned int round;
+};
+
+static void *write_behind(void *arg)
+{
+	struct race *r = arg;
+
+	pthread_barrier_wait(&r->barrier);
+	for (unsigned int i = 0; i < r->round % 64; i++)
+		sched_yield();
+	return (void *)(intptr_t)opened_put(&r->writer, "0123456789", 100);
+}
+
+/* The write comes before the cut, or behind it. */
+static bool is_one_of_both(struct job_world *w, struct opened *o, uint64_t ino)
+{
+	struct core_entry e;
+
+	if (job_getattr(job_world_job(w, 0), ino, NULL, &e))
+		return false;
+	if (e.attr.st_size == 50)
+		return true;
+	return e.attr.st_size == 110 && opened_shows(o, 100, "0123456789");
+}
+
+static bool run_race(struct job_world *w, struct race *r, struct opened *other, uint64_t ino)
+{
+	pthread_t thread;
+	void *done = NULL;
+
+	pthread_create(&thread, NULL, write_behind, r);
+	pthread_barrier_wait(&r->barrier);
+	int rc = share_truncate(other->j, ino, 50);
+	pthread_join(thread, &done);
+	return rc == 0 && (intptr_t)done == 10 && job_fsync(r->writer.j, ino, r->writer.file, false) == 0 &&
+	       is_one_of_both(w, other, ino) && share_truncate(other->j, ino, 0) == 0;
+}
+
+static void test_at_once(uint32_t writer)
+{
+	struct job_world *w = job_world_start(2);
+	struct opened o[2];
+	uint64_t ino = opened_create(w, 0, "f", O_RDWR, &o[0]);
+	struct race r = { 0 };
+	bool good = true;
+
+	is_int(opened_at(w, 1, ino, O_RDWR, &o[1]), 0, "opened elsewhere");
+	r.writer = o[writer];
+	pthread_barrier_init(&r.barrier, NULL, 2);
+	for (; good && r.round < ROUNDS; r.round++)
+		good = run_race(w, &r, &o[1 - writer], ino);
+	ok(good, "a write and a cut at once, one behind the other");
+	pthread_barrier_destroy(&r.barrier);
+	is_int(opened_close(&o[0]) + opened_close(&o[1]), 0, "closed");
+	job_world_stop(w);
+}
+
 int main(void)
 {
+	test_at_once(1);
+	test_at_once(0);
 	test_clock_put_back();
 	test_all_restarted();
 	test_late();
