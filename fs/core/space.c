@@ -40,13 +40,13 @@ static void wait_slice(struct core *c)
 {
 	struct timespec until;
 
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_nsec += SPACE_POLL_USEC * 1000;
 	if (until.tv_nsec >= 1000000000) {
 		until.tv_nsec -= 1000000000;
 		until.tv_sec++;
 	}
-	pthread_cond_timedwait(&c->room_cond, &c->room, &until);
+	pthread_cond_clockwait(&c->room_cond, &c->room, CLOCK_MONOTONIC, &until);
 }
 
 /* room is held. Wait a moment; false when the patience for this spell of fullness has run out. */

@@ -215,13 +215,13 @@ int lag_wait(struct job *j, uint64_t stamp)
 	struct timespec until;
 	int rc = 0;
 
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_nsec += (long)(for_usec % 1000000u) * 1000;
 	until.tv_sec += (time_t)(for_usec / 1000000u) + until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
 	pthread_mutex_lock(&l->lock);
 	while (rc == 0 && !l->lacks && !l->ending && state_tree_stamp(j->state) < stamp)
-		rc = pthread_cond_timedwait(&l->grown, &l->lock, &until);
+		rc = pthread_cond_clockwait(&l->grown, &l->lock, CLOCK_MONOTONIC, &until);
 	bool here = !l->lacks && state_tree_stamp(j->state) >= stamp;
 	pthread_mutex_unlock(&l->lock);
 	return here ? 0 : -EILSEQ;

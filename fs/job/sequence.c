@@ -524,11 +524,11 @@ static bool wait_slice(struct sequence *s)
 
 	if (!s->num_behind)
 		return pthread_cond_wait(&s->cond, &s->lock) == 0;
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_nsec += SEQUENCE_CHASE_USEC * 1000;
 	until.tv_sec += until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
-	return pthread_cond_timedwait(&s->cond, &s->lock, &until) == 0;
+	return pthread_cond_clockwait(&s->cond, &s->lock, CLOCK_MONOTONIC, &until) == 0;
 }
 
 /* NULL: there is nothing to do, but perhaps to look after nodes that are behind. */

@@ -424,10 +424,10 @@ static bool wait_round(struct share *sh)
 {
 	struct timespec until;
 
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += ROUND_USEC / 1000000u;
 	if (!sh->ending && !sh->poked)
-		pthread_cond_timedwait(&sh->wake_cond, &sh->wake, &until);
+		pthread_cond_clockwait(&sh->wake_cond, &sh->wake, CLOCK_MONOTONIC, &until);
 	sh->poked = false;
 	bool sweep = sh->sweep && peers_numbered(sh->j->peers) && sh->j->knows_cuts;
 	if (sweep)

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -170,6 +171,36 @@ static void test_clock_put_back(void)
 	job_world_stop(w);
 }
 
+static bool comes_to_show(struct opened *o, const char *text)
+{
+	char buf[16];
+
+	for (int i = 0; i < 2000; i++) {
+		if (job_read(o->j, o->file, buf, sizeof(buf), 0) == (ssize_t)strlen(text) &&
+			memcmp(buf, text, strlen(text)) == 0)
+			return true;
+		usleep(10000);
+	}
+	return false;
+}
+
+/* What nobody waits for is not put off. */
+static void test_told_in_time(void)
+{
+	struct job_world *w = job_world_start(2);
+	struct opened a, b;
+	uint64_t ino = opened_create(w, 0, "f", O_RDWR, &a);
+
+	is_int(opened_at(w, 1, ino, O_RDWR, &b), 0, "opened elsewhere");
+	system_clock_sec = 60;
+	usleep(2000000); /* a wait that has begun by then is measured by that */
+	system_clock_sec = 0;
+	is_int(opened_put(&b, "text", 0), 4, "written there");
+	ok(comes_to_show(&a, "text"), "and seen in some seconds, though the clock has been put back");
+	is_int(opened_close(&a) + opened_close(&b), 0, "closed");
+	job_world_stop(w);
+}
+
 /* The daemons' own clock goes on meanwhile; the next ones know of it by what it has given. */
 static void test_all_restarted(void)
 {
@@ -252,6 +283,7 @@ int main(void)
 	test_at_once(0);
 	test_clock_put_back();
 	test_all_restarted();
+	test_told_in_time();
 	test_late();
 	test_dropped(1);
 	test_dropped(0);
