@@ -51,7 +51,8 @@ start_agents() {
 	grep -q 'assembled nodes=' "$WORK/agents.log" || { cat "$WORK/agents.log"; return 1; }
 }
 
-# The same without waiting: AGENTS is mpiexec's process; what they say is in $WORK/agents.log.
+# The same without waiting: AGENTS is mpiexec's process; what they say is in $WORK/agents.log,
+# and what those before them said in $WORK/agents.before.log.
 launch_agents() {
 	local -a stores launcher=()
 	read -r -a stores <<<"${AGENT_STORES:-$(for ((k = 0; k < JOB_NODES; k++)); do printf '%s ' "$WORK/s$k"; done)}"
@@ -63,6 +64,7 @@ launch_agents() {
 		exec ${CISTERN@Q} agent --store "\${stores[PMI_RANK]}" --timeout ${AGENT_TIMEOUT:-60s}
 	END
 	chmod 755 "$WORK/agent"
+	[ ! -e "$WORK/agents.log" ] || cat "$WORK/agents.log" >>"$WORK/agents.before.log"
 	: >"$WORK/agents.log"
 	if [ -n "${HOSTS:-}" ]; then
 		launcher=(nsenter --net="/run/netns/$HOSTS-hub" env UCX_TLS=tcp,self UCX_NET_DEVICES=eth0)

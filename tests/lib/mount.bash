@@ -2,7 +2,7 @@
 #
 # For bats files that mount. Each test has a folder of its own with BACKING, STORE, MNT and DIRECT (a plain directory to compare
 # with); whatever it mounts is unmounted, and every daemon it started is ended by its pid, also when the test fails. After
-# that the daemon's log is read: an assertion or a sanitizer's report there fails the test, whatever the test thought.
+# that the logs of daemons and of a job's agents are read: an assertion or a sanitizer's report there fails the test, whatever it thought.
 
 : "${CISTERN:?is set by make check}"
 export PYTHONPATH=${top_srcdir:?}/tests/lib PYTHONDONTWRITEBYTECODE=1
@@ -54,7 +54,7 @@ undo() {
 }
 
 cistern_teardown() {
-	local store mnt pid bad=0
+	local store mnt pid log bad=0
 	[ -n "${WORK:-}" ] && [ -d "$WORK" ] || return 0
 	# A job's agents (tests/lib/job.bash) end last: without them its daemons would wait for each other.
 	jobs -p | while read -r pid; do [ "$pid" = "${AGENTS:-}" ] || kill "$pid" 2>/dev/null; done
@@ -63,10 +63,13 @@ cistern_teardown() {
 	done <"$WORK/mounts"
 	while read -r store mnt; do
 		end_daemon "$store" "$mnt"
-		look_at_log "$store" || bad=1
+		look_at_log "$store/cistern.log" || bad=1
 	done < <(sort -u "$WORK/mounts")
 	tac "$WORK/undo" >"$WORK/undo.sh"
 	bash "$WORK/undo.sh" >&2 || true
+	for log in "$WORK"/{,*/}agents{,.before}.log; do
+		look_at_log "$log" || bad=1
+	done
 	[ -n "${KEEP:-}" ] || rm -rf --one-file-system "$WORK" || true
 	return "$bad"
 }
@@ -114,11 +117,13 @@ no_daemon() {
 	[ -z "$(daemon_pids "$1")" ]
 }
 
+# look_at_log LOG: nothing in it speaks of a crash. A launcher tells which signal has ended a process, and 9 and 15 may be a test's. It has an
+# assertion of its own, which fails when others have ended it.
 look_at_log() {
-	local words='assert|BUG|[Pp]anic|AddressSanitizer|UndefinedBehavior|runtime error:|LeakSanitizer|Segmentation'
-	[ -e "$1/cistern.log" ] || return 0
-	if grep -E "$words" "$1/cistern.log"; then
-		echo "the log $1/cistern.log has suspicious words, above"
+	local words='[Aa]ssert|BUG|[Pp]anic|AddressSanitizer|UndefinedBehavior|runtime error:|LeakSanitizer|Segmentation|signal:? (6|7|8|11)\b'
+	[ -e "$1" ] || return 0
+	if grep -vE '^\[(mpiexec|proxy).*assert \(' "$1" | grep -E "$words"; then
+		echo "the log $1 has suspicious words, above"
 		return 1
 	fi
 }
