@@ -19,13 +19,11 @@ for line in sys.stdin:
 needs_e3sm() {
 	needs_program python3 mpiexec.mpich
 	needs_built tests/bench/e3sm
-	# What the libraries below MPI leave to the end of the process is not ours to free.
-	export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 }
 
 # e3sm PROCESSES CASE PATH [OPTION...]
 e3sm() {
-	mpiexec.mpich -n "$1" "$top_builddir/tests/bench/e3sm" --case="$2" --size=tiny "${@:4}" "$3" 3>&- >/dev/null
+	no_leaks mpiexec.mpich -n "$1" "$top_builddir/tests/bench/e3sm" --case="$2" --size=tiny "${@:4}" "$3" 3>&- >/dev/null
 }
 
 # same_blobs BASE CANONICAL KEY VALUE...: the subfiles are that file, and unblob.py says so of them.

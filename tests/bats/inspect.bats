@@ -666,7 +666,7 @@ equal_elements() {
 	needs_built tests/bench/e3sm
 	mount_cistern -o drain=unmount,data=log,checkpoint_interval=1h
 	# Land: what is sea is never written.
-	wrote=$(mpiexec.mpich -n 2 "$top_builddir/tests/bench/e3sm" --case=I --size=tiny "$MNT/i.nc" 3>&-)
+	wrote=$(no_leaks mpiexec.mpich -n 2 "$top_builddir/tests/bench/e3sm" --case=I --size=tiny "$MNT/i.nc" 3>&-)
 	"$CISTERN" inspect --json "$MNT/i.nc" >"$WORK/i.json"
 	is "$(jq '[.file.variables[] | .log_bytes + .overwritten_bytes] | add' "$WORK/i.json")" \
 		"$(($(jq .bytes <<<"$wrote") - $(jq .file.other_log_bytes "$WORK/i.json")))"

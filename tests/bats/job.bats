@@ -57,7 +57,7 @@ says_of() {
 @test "a second agent of a store is refused" {
 	start_job 2
 	wait_until 60 says_of 0 agent_pid "$(cat "$WORK/agent0.pid")"
-	run "$CISTERN" agent --store "$WORK/s0" --timeout 10s
+	run no_leaks "$CISTERN" agent --store "$WORK/s0" --timeout 10s
 	[ "$status" -ne 0 ]
 	[[ $output == *"serves this store already"* ]]
 	says_of 0 agent_pid "$(cat "$WORK/agent0.pid")"
@@ -147,7 +147,7 @@ answers_alone() {
 	needs_mpi
 	mkdir -p "$WORK/b" "$WORK/m0"
 	mount_cistern "$WORK/s0" "$WORK/m0" "$WORK/b"
-	exits 2 "$CISTERN" agent --store "$WORK/s0" --timeout 10s
+	exits 2 no_leaks "$CISTERN" agent --store "$WORK/s0" --timeout 10s
 	says "$WORK/s0: it is mounted without other nodes (nodes=1), and takes no agent: unmount it, and mount it with -o nodes=N"
 	umount_wait "$WORK/m0"
 }

@@ -7,8 +7,6 @@
 needs_mpi() {
 	needs_program mpiexec.mpich
 	[ -x "${CISTERN_LIBEXEC%%:*}/cistern-mpi-agent" ] || skip "cistern-mpi-agent is not built"
-	# What the libraries below MPI leave to the end of the process is not ours to free.
-	export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 }
 
 # job_setup: for setup(), of what mounts a job.
@@ -60,7 +58,7 @@ launch_agents() {
 		#!/bin/bash
 		stores=(${stores[*]@Q})
 		echo \$\$ >"$WORK/agent\$PMI_RANK.pid"
-		export CISTERN_LIBEXEC=${CISTERN_LIBEXEC@Q}
+		export CISTERN_LIBEXEC=${CISTERN_LIBEXEC@Q} ASAN_OPTIONS=\${ASAN_OPTIONS:+\$ASAN_OPTIONS:}detect_leaks=0
 		exec ${CISTERN@Q} agent --store "\${stores[PMI_RANK]}" --timeout ${AGENT_TIMEOUT:-60s}
 	END
 	chmod 755 "$WORK/agent"
@@ -147,7 +145,7 @@ direct() {
 run_ranks() {
 	local launcher=(mpiexec.mpich)
 	[ "$1" = mpich ] || launcher=(mpiexec.openmpi --allow-run-as-root --oversubscribe -q)
-	"${launcher[@]}" "${@:2}" </dev/null 3>&-
+	no_leaks "${launcher[@]}" "${@:2}" </dev/null 3>&-
 }
 
 # both MPI PROGRAM ARG...: on the nodes, and in the plain directory; they must say the same.

@@ -211,6 +211,11 @@ is() {
 	[ "$1" = "$2" ] || { echo "'$1' should be '$2'"; return 1; }
 }
 
+# no_leaks COMMAND...: what the libraries below MPI leave to the end of a process is not ours to free.
+no_leaks() {
+	ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 "$@"
+}
+
 # ---- the mount
 
 # mount_cistern [-o OPTIONS] [STORE [MNT [BACKING]]]: MOUNT_OPTIONS apply to all.
