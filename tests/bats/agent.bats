@@ -57,7 +57,7 @@ segment() {
 refused() {
 	agents_end 2
 	grep -qF -- "$1" "$WORK/agents.log" || { cat "$WORK/agents.log"; return 1; }
-	no_agents
+	wait_until 60 no_agents
 }
 
 @test "stores are numbered by rank, once, and keep their numbers" {
@@ -469,7 +469,7 @@ stop_agents_that_are_gone() {
 	wait_until 60 said 1 '^left node=0'
 	end_fake 1
 	agents_end 0
-	no_agents
+	wait_until 60 no_agents
 }
 
 # ---- hosts

@@ -377,17 +377,6 @@ header_of() {
 	stop_job
 }
 
-# kill_job: as the death of the nodes, but that their stores remain.
-kill_job() {
-	local k
-	for ((k = 0; k < JOB_NODES; k++)); do
-		kill -KILL "$(daemon_pid "$WORK/m$k")"
-		release_mount "$WORK/m$k"
-	done
-	kill -KILL "$AGENTS" 2>/dev/null || true
-	wait_until 60 no_agents
-}
-
 # report FILTER STORE...: of f.nc in the job's stores.
 report() {
 	"$CISTERN" inspect --json "${@:2}" f.nc >"$WORK/report.json" || return

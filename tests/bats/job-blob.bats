@@ -160,7 +160,7 @@ goes_on() {
 @test "a job that died is recovered in canonical order" {
 	start_job 2 layout=blob-variable
 	e3sm G G.nc
-	for k in 0 1; do kill -KILL "$(daemon_pid "$WORK/s$k")"; release_mount "$WORK/m$k"; done
+	kill_daemons
 	agents_end
 	mkdir "$WORK/elsewhere"
 	"$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/elsewhere"
@@ -212,7 +212,7 @@ dies() {
 # killed_before_drain: the mounts of a job end with what was written in the stores, which are kept.
 killed_before_drain() {
 	local k
-	for ((k = 0; k < JOB_NODES; k++)); do kill -KILL "$(daemon_pid "$WORK/m$k")"; release_mount "$WORK/m$k"; done
+	kill_daemons || return
 	agents_end
 	for ((k = 0; k < JOB_NODES; k++)); do cp -r "$WORK/s$k" "$WORK/untouched$k" || return; done
 }
@@ -263,7 +263,7 @@ daemons_die() {
 	wait_until 60 is_held || return
 	for k in "$2" $((1 - $2)); do
 		echo "node $k's daemon dies: $(cd "$WORK/b" && echo .cistern* G*)"
-		kill -KILL "$(daemon_pid "$WORK/s$k")" || return
+		kill_daemon "$WORK/s$k" || return
 		release_mount "$WORK/m$k"
 	done
 	for pid in "${pids[@]}"; do refute wait "$pid" || return; done

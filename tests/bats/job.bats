@@ -46,7 +46,7 @@ says_of() {
 
 @test "a node whose daemon has died is missing until it is mounted again" {
 	start_job 2
-	kill -KILL "$(of 1 pid)"
+	kill_daemon "$WORK/s1"
 	wait_until 60 says_of 0 missing "[\"node 1 (host $(hostname)): its daemon has not come back\"]"
 	mount_node 1
 	wait_until 60 says_of 0 missing "[]"
@@ -173,7 +173,7 @@ answers_alone() {
 @test "a store of a job is not mounted as if it were alone, nor as one of another number" {
 	start_job 2 job=j7
 	wait_until 60 says_of 1 node 1
-	kill -KILL "$(of 1 pid)"
+	kill_daemon "$WORK/s1"
 	for options in nodes=1 nodes=3 nodes=2,job=j8; do
 		run mount_node 1 $options
 		[ "$status" -ne 0 ]
@@ -186,7 +186,7 @@ answers_alone() {
 	mkdir -p "$WORK/b" "$WORK/m0"
 	mount_cistern "$WORK/s0" "$WORK/m0" "$WORK/b"
 	echo x >"$WORK/m0/x"
-	kill -KILL "$(of 0 pid)"
+	kill_daemon "$WORK/s0"
 	JOB_NODES=2
 	run mount_node 0
 	[ "$status" -ne 0 ]

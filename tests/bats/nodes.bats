@@ -375,10 +375,8 @@ two_writers() {
 	done
 	echo own0 >"$WORK/m0/own0"
 	echo own1 >"$WORK/m1/own1"
-	for k in 0 1; do kill -KILL "$(daemon_pid "$WORK/m$k")"; done
-	for k in 0 1; do wait "${writers[k]}" || true; release_mount "$WORK/m$k"; done
-	kill -KILL "$AGENTS" 2>/dev/null || true # or they have seen their daemons go
-	wait_until 60 no_agents
+	kill_job
+	for k in 0 1; do wait "${writers[k]}" || true; done
 	run "$CISTERN" status "$WORK/s1"
 	[[ $output == *"node 1 (host $(hostname)) of 2"*"others     node 0 (host $(hostname))"*"cistern recover $WORK/s1 OTHERS"* ]]
 	is "$("$CISTERN" status --json "$WORK/s1" | jq -c '[.node, .nodes, .hosts]')" "[1,2,[\"$(hostname)\",\"$(hostname)\"]]"
@@ -408,14 +406,6 @@ own1"
 	no_leftovers "$WORK/b"
 }
 
-# dead_job: all daemons of the job die, and what they held.
-dead_job() {
-	for k in 0 1; do kill -KILL "$(daemon_pid "$WORK/m$k")"; done
-	for k in 0 1; do release_mount "$WORK/m$k"; done
-	kill -KILL "$AGENTS" 2>/dev/null || true # or they have seen their daemons go
-	wait_until 60 no_agents
-}
-
 # over FILE TEXT: at 1000.
 over() {
 	printf '%s' "$2" | dd of="$1" bs=1 seek=1000 conv=notrunc,fsync status=none
@@ -438,7 +428,7 @@ over() {
 		over "$WORK/m1/old$i" "of node 1"
 		over "$WORK/ref/old$i" "of node 1"
 	done
-	dead_job
+	kill_job
 	for to in "$WORK/to" "$WORK/b"; do
 		cp -a "$WORK/s1" "$WORK/copy"
 		exits 3 "$CISTERN" recover "$WORK/copy" --to "$to"
@@ -470,7 +460,7 @@ linked_twice() {
 
 @test "what nodes wrote under a name that was removed a recovery gives back, under the file's other links and elsewhere" {
 	linked_twice
-	dead_job
+	kill_job
 	"$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/to"
 	cmp "$WORK/ref" "$WORK"/to/f.recovered-inode-*
 	"$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
@@ -509,7 +499,7 @@ linked_twice() {
 	done
 	cp -a "$WORK/m0/." "$DIRECT"
 	sync -f "$WORK/m0"
-	dead_job
+	kill_job
 	for k in 1 2; do
 		"$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
 		same_trees "$WORK/b" "$DIRECT"

@@ -142,7 +142,7 @@ until_it_has() {
 	bytes_of() { jq '[.file.variables[] | select(.name == "field1").writers[] | select(.node == 1).bytes] | add' "$1"; }
 	[ "$(bytes_of g.json)" -gt "$(bytes_of f.json)" ]
 	cmp "$WORK/m0/chunked.h5" "$DIRECT/chunked.h5"
-	for k in 0 1; do kill -KILL "$(daemon_pid "$WORK/m$k")"; done
+	kill_daemons
 	agents_end
 	"$CISTERN" inspect --json "$WORK/s1" "$WORK/s0" chunked.h5 >dead.json
 	jq -e '.file.one_store_of_many == false and .file.note == null' dead.json

@@ -64,6 +64,7 @@ launch_agents() {
 	chmod 755 "$WORK/agent"
 	[ ! -e "$WORK/agents.log" ] || cat "$WORK/agents.log" >>"$WORK/agents.before.log"
 	: >"$WORK/agents.log"
+	rm -f "$WORK"/agent*.pid
 	if [ -n "${HOSTS:-}" ]; then
 		launcher=(nsenter --net="/run/netns/$HOSTS-hub" env UCX_TLS=tcp,self UCX_NET_DEVICES=eth0)
 		launcher+=(mpiexec.mpich -launcher ssh -launcher-exec "$WORK/enter" -iface hub -disable-hostname-propagation)
@@ -84,7 +85,7 @@ agents_settled() {
 # agents_end [STATUS]: they end by themselves, with that exit status.
 agents_end() {
 	local status=0
-	wait_until 60 gone "$AGENTS"
+	wait_until 60 gone "$AGENTS" || return
 	wait "$AGENTS" || status=$?
 	[ -z "${1:-}" ] || [ "$status" -eq "$1" ] || { echo "status $status, not $1"; cat "$WORK/agents.log"; return 1; }
 }
@@ -104,13 +105,31 @@ agents_end_well() {
 # kill_agent K: as a crash would. The others must follow.
 kill_agent() {
 	kill -KILL "$(cat "$WORK/agent$1.pid")"
-	agents_end
-	wait_until 60 no_agents
+	agents_end && wait_until 60 no_agents
 }
 
 no_agents() {
 	local file
-	for file in "$WORK"/agent*.pid; do gone "$(cat "$file")" || return 1; done
+	for file in "$WORK"/agent*.pid; do [ ! -e "$file" ] || gone "$(cat "$file")" || return 1; done
+}
+
+# kill_daemons: all of the job die, as in a crash of all nodes, and are gone.
+kill_daemons() {
+	local k pid pids=()
+	for ((k = 0; k < JOB_NODES; k++)); do
+		pid=$(daemon_pid "$WORK/s$k") || return
+		pids+=("$pid")
+	done
+	kill -KILL "${pids[@]}"
+	for pid in "${pids[@]}"; do wait_until 60 gone "$pid" || return; done
+	for ((k = 0; k < JOB_NODES; k++)); do release_mount "$WORK/m$k"; done
+}
+
+# kill_job: the agents, too.
+kill_job() {
+	kill_daemons || return
+	kill -KILL "$AGENTS" 2>/dev/null || true # or they have seen their daemons go
+	wait_until 60 no_agents
 }
 
 # stop_job: unmounts all, at once; the agents end by themselves.
