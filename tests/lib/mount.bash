@@ -98,7 +98,7 @@ release_mount() {
 # The daemons whose command line names this mount point; there is no other way to know one that died before it could say its pid.
 daemon_pids() {
 	local dir
-	for dir in $(grep -las -- "$1" /proc/[0-9]*/cmdline); do
+	for dir in $(grep -lazsE -- "$1([/,]|\$)" /proc/[0-9]*/cmdline); do
 		dir=${dir%/cmdline}
 		if grep -qs '^cistern' "$dir/comm"; then echo "${dir#/proc/}"; fi
 	done
@@ -235,10 +235,11 @@ daemon_pid() {
 	"$CISTERN" status --json "${1:-$MNT}" | jq -er .pid
 }
 
-# The end of the mount, and of everything being in BACKING.
+# The end of the mount, of its daemon, and of everything being in BACKING.
 umount_wait() {
 	"$CISTERN" umount --wait --timeout 10m "${1:-$MNT}" 3>&- || return
-	refute is_mounted "${1:-$MNT}"
+	refute is_mounted "${1:-$MNT}" || return
+	wait_until 60 no_daemon "${1:-$MNT}"
 }
 
 flush() {
