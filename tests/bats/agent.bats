@@ -388,8 +388,20 @@ ticks_of_both() {
 	echo $(($(ticks_of "$(cat "$WORK/agent0.pid")") + $(ticks_of "$(cat "$WORK/agent1.pid")")))
 }
 
+# quick_of_twenty: how many gets take less than 5 ms of twenty that find the agents asleep. Without a wake-up they take 0 to 20 ms, evenly.
+quick_of_twenty() {
+	local i num
+	for i in {1..20}; do
+		num=$(grep -c '^latency .* status=0' "$WORK/d0")
+		sleep 0.2
+		tell 0 latency 1 1
+		wait_until 60 said 0 '^latency .* status=0' "$((num + 1))" || return
+	done
+	grep '^latency' "$WORK/d0" | tail -n 20 | sed 's/^latency usec=//' | awk '$1 < 5000 { n++ } END { print n + 0 }'
+}
+
 @test "idle agents sleep, and wake up at once" {
-	local k before after best
+	local k before after quick
 	only_gets
 	start_fakes 2
 	segment 1 1 1000000 1
@@ -405,16 +417,13 @@ ticks_of_both() {
 		[ "$((after - before))" -gt 10 ] || break
 	done
 	[ "$((after - before))" -le 10 ]
-	# Asleep without a wake-up it takes 10 ms in the mean; the best one is not spoilt by what else the machine does.
-	for k in {1..20}; do
-		sleep 0.5
-		tell 0 latency 1 1
-		wait_until 60 said 0 '^latency .* status=0' "$((k + 1))"
-		best=$(sed -n '2,$s/^latency usec=\([0-9]*\) .*/\1/p' <(grep '^latency' "$WORK/d0") | sort -n | head -n 1)
-		[ "$k" -lt 5 ] || [ "$best" -ge 5000 ] || break
+	# What else the machine does may spoil many.
+	for k in 1 2 3 4 5; do
+		quick=$(quick_of_twenty)
+		echo "# $quick of 20 latencies are below 5 ms"
+		[ "$quick" -lt 12 ] || break
 	done
-	echo "# the best of $k latencies: $best us"
-	[ "$best" -lt 5000 ]
+	[ "$quick" -ge 12 ]
 	stop_agents
 }
 
