@@ -34,26 +34,10 @@ needs_connections() {
 	undo "umount -l /sys/fs/fuse/connections"
 }
 
-# Is there an answer though $other is paused? (No signal ends who waits for one.)
-is_said() {
-	local said=0
-	kill -STOP "$other"
-	"${by[@]}" stat "$1" >/dev/null 2>&1 3>&- &
-	wait_until 2 gone $! 2>/dev/null || said=1
-	kill -CONT "$other"
-	wait $! || true
-	return "$said"
-}
-
-# choose_names: $free and $stuck, names in the root, of which only the second is served by node 1.
-choose_names() {
-	local i
-	free= stuck=
-	for i in {0..39}; do
-		if is_said "$WORK/m0/n$i"; then free=n$i; else stuck=n$i; fi
-		[ -z "$free" ] || [ -z "$stuck" ] || return 0
-	done
-	return 1
+# name_of not|: the first name in the root that node 1 of three serves, or does not.
+name_of() {
+	python3 -c "from place import ROOT_INO, name_server
+print(next(n for n in map('n{}'.format, range(1000)) if $1 name_server(ROOT_INO, n, 3) == 1))"
 }
 
 # Is a thread of the process in the kernel, where no signal reaches it?
@@ -76,7 +60,7 @@ all_gone() {
 circle() {
 	daemon=$(daemon_pid "$WORK/m2") other=$(daemon_pid "$WORK/m1")
 	undo "kill -CONT $other 2>/dev/null; umount -f $WORK/m2 2>/dev/null; true"
-	choose_names
+	free=$(name_of not) stuck=$(name_of "")
 	"${by[@]}" mkdir "$WORK/m0/$free"
 	"${by[@]}" ls "$WORK/m1/$free" "$WORK/m2/$free"
 	kill -STOP "$other"

@@ -25,30 +25,18 @@ import subprocess
 import sys
 import time
 
+from place import BACKING_BIT, home_of
+
 WINDOWS = [(0, 70000), (200000, 900000), ((16 << 20) - 30001, (16 << 20) + 30003), ((48 << 20) - 20000, (48 << 20) + 9)]
 WEIGHTS = [6, 1, 5, 3]
 END = 64 << 20
 NAMES = ["a", "b", "c", "d", "e", "f"]
 PATIENCE = 60  # seconds; only a test that fails needs them
-HOME_SHIFT, BACKING_BIT, MASK = 40, 1 << 63, (1 << 64) - 1
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Wrong(Exception):
     pass
-
-
-def mix(x):
-    """As format/place has it."""
-    x ^= x >> 30
-    x = x * 0xBF58476D1CE4E5B9 & MASK
-    x ^= x >> 27
-    x = x * 0x94D049BB133111EB & MASK
-    return x ^ x >> 31
-
-
-def home_of(ino, nodes):
-    return mix(ino) * nodes >> 64 if ino & BACKING_BIT else ino >> HOME_SHIFT
 
 
 def patiently(what, *args):
