@@ -14,7 +14,7 @@ import time
 FILES, SIZE = 200, 8192
 WRITTEN = b"a" * 4096 + b"B" * 512 + b"a" * 3584
 PATIENCE = 60  # seconds; only a test that fails needs them
-TURNS = 5
+PATIENCE_TO_MEET = 120
 PENDING_TERM = 1 << signal.SIGTERM - 1
 
 
@@ -52,15 +52,17 @@ def published(backing, turn):
     return sum(name.startswith(f"f{turn}.") for name in os.listdir(backing))
 
 
+def is_drainer(pid, store):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as f:
+            words = f.read().split(b"\0")
+    except OSError:
+        return False
+    return b"drain" in words and os.fsencode(store) in words
+
+
 def drainers(store):
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as f:
-                words = f.read().split(b"\0")
-        except OSError:
-            continue
-        if b"drain" in words and os.fsencode(store) in words:
-            yield int(pid)
+    return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and is_drainer(pid, store)]
 
 
 def try_kill(pid, number):
@@ -70,9 +72,9 @@ def try_kill(pid, number):
         pass
 
 
-def stop_one(store, backing, turn):
+def stop_one(pids, backing, turn):
     """The process that has published some files and not all, stopped; or None."""
-    for pid in drainers(store):
+    for pid in pids:
         try_kill(pid, signal.SIGSTOP)
         if 0 < published(backing, turn) < FILES:
             return pid
@@ -82,9 +84,10 @@ def stop_one(store, backing, turn):
 
 def stop_publishing(store, backing, turn):
     """The same; None: that was too quick for us."""
-    end = time.monotonic() + PATIENCE
+    pids, end = [], time.monotonic() + PATIENCE
     while published(backing, turn) < FILES:
-        pid = stop_one(store, backing, turn)
+        pids = [pid for pid in pids if is_drainer(pid, store)] or drainers(store)
+        pid = stop_one(pids, backing, turn)
         if pid:
             return pid
         if time.monotonic() > end:
@@ -101,7 +104,9 @@ def is_told_to_end(pid):
 def interrupt(pid, mount):
     asked = flush(mount)
     end = time.monotonic() + PATIENCE
-    while not is_told_to_end(pid) and time.monotonic() < end:
+    while not is_told_to_end(pid):
+        if time.monotonic() > end:
+            sys.exit("a flush does not tell the background to end")
         time.sleep(0.01)
     try_kill(pid, signal.SIGCONT)
     flushed(asked)
@@ -126,8 +131,8 @@ def wait_given_back(store, mount):
 
 def main():
     store, backing, m0, m1 = sys.argv[1:]
-    pid, turn = None, 0
-    while pid is None and turn < TURNS:
+    pid, turn, end = None, 0, time.monotonic() + PATIENCE_TO_MEET
+    while pid is None and time.monotonic() < end:
         turn += 1
         write_both(m0, m1, turn)
         pid = stop_publishing(store, backing, turn)
