@@ -32,7 +32,7 @@
 #define REGIONS  2u
 #define FAR      (16u << 20) /* another domain */
 #define WIDTH    48u
-#define PATIENCE 1000 /* times 10 ms */
+#define PATIENCE 6000 /* times 10 ms */
 #define NONE     0
 
 struct change {

@@ -332,7 +332,7 @@ static bool is_known_open(struct file *f)
 
 static void wait_longer_than_calls(void)
 {
-	for (unsigned int i = 0; i < 60; i++)
+	for (unsigned int i = 0; i < 200; i++)
 		nap();
 }
 
@@ -342,7 +342,7 @@ static void test_closed_meanwhile(void)
 	struct file f;
 	bool open = true;
 
-	begin_with(&f, &(struct job_world_options){ .num = NODES, .timeout_usec = 300000 }, O_RDONLY);
+	begin_with(&f, &(struct job_world_options){ .num = NODES, .timeout_usec = 1000000 }, O_RDONLY);
 	loopback_lose(job_world_loopback(f.w), 2);
 	for (uint32_t n = 1; n < NODES; n++)
 		job_release(job_world_job(f.w, n), f.at[n]);
@@ -444,7 +444,7 @@ static void test_close_when_full(void)
 /* The end of a name's lock, which finds too much waiting for the name's server. */
 static void test_unlocked_late(void)
 {
-	struct job_world *w = job_world_start_with(&(struct job_world_options){ .num = 2, .timeout_usec = 300000 });
+	struct job_world *w = job_world_start_with(&(struct job_world_options){ .num = 2, .timeout_usec = 2000000 });
 	struct job *j = job_world_job(w, 0);
 	struct name_ref ref = { .dir = 1 }, again = { .dir = 1 };
 	char name[16];

@@ -864,7 +864,7 @@ static struct peers_get get_of(struct job_world *jw, uint32_t node)
 /* Node 2 hangs, node 1 is well, and node 0 wants much. */
 static void test_hoard(void)
 {
-	struct job_world *jw = job_world_start_with(&(struct job_world_options){ .num = 3, .timeout_usec = 500000 });
+	struct job_world *jw = job_world_start_with(&(struct job_world_options){ .num = 3, .timeout_usec = 2000000 });
 	struct peers *p = job_world_peers(jw, 0);
 	struct peers_get gets[2] = { get_of(jw, 1), get_of(jw, 2) };
 	struct hoard h;
