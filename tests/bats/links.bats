@@ -43,6 +43,11 @@ put() {
 	dd of="$2" conv=notrunc,fsync status=none <<<"$1" 3>&-
 }
 
+# both_have TEXT FILE
+both_have() {
+	is "$(cat "$WORK/m0/$2")" "$1" && is "$(cat "$WORK/m1/$2")" "$1"
+}
+
 # cut_in_two [MOUNT_OPTIONS]: two nodes, each with a file f that both have open, and one of its own; and a cut between them.
 cut_in_two() {
 	local k
@@ -50,8 +55,7 @@ cut_in_two() {
 	for k in 0 1; do eventually put before "$WORK/m$k/f$k"; done
 	eventually put before "$WORK/m1/own"
 	exec 5<>"$WORK/m1/own"
-	for k in 0 1; do is "$(eventually cat "$WORK/m0/f$k" "$WORK/m1/f$k")" "before
-before"; done
+	for k in 0 1; do eventually both_have before "f$k"; done
 	cut_link 1
 }
 
