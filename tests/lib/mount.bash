@@ -140,11 +140,14 @@ as() {
 	setpriv --reuid="$uid" --regid="$uid" --clear-groups "$@"
 }
 
-# Ordinary users may mount, as on most systems; on others for as long as the test lasts.
+# Ordinary users may mount, as on most systems; on others for as long as the test lasts, and for one test at a time: the other's end would take that
+# away.
 needs_user_mounts() {
 	needs_root "a second user"
-	needs_program setpriv fusermount3
+	needs_program setpriv fusermount3 flock
 	[ -u "$(command -v fusermount3)" ] || skip "fusermount3 is not set-user-id root"
+	exec {user_mounts}</dev
+	flock -w 600 "$user_mounts" || { echo "another test keeps /dev/fuse"; return 1; }
 	if ! "${by_other[@]}" test -w /dev/fuse; then
 		mknod -m 666 "$WORK/fuse" c 10 229 && mount --bind "$WORK/fuse" /dev/fuse || skip "/dev/fuse is not for ordinary users here"
 		undo "umount -l /dev/fuse"
