@@ -379,7 +379,7 @@ grows() {
 	mount -t tmpfs -o size=1400k tmpfs "$WORK/small" || skip "no tmpfs can be mounted"
 	undo "umount $WORK/small"
 	for n in 1 2; do
-		exits 1 "$CISTERN" convert -n $n "$BACKING/I.nc" --to "$WORK/small/I.nc"
+		exits 1 no_leaks "$CISTERN" convert -n $n "$BACKING/I.nc" --to "$WORK/small/I.nc"
 		[[ $output == *"small/I.nc: writing at "*"No space left on device"* ]]
 		is "$(ls -A "$WORK/small")" ""
 	done
