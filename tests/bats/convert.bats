@@ -288,19 +288,22 @@ big() {
 }
 
 @test "killed at any time, the result is not there, and the next run makes it" {
-	local pid i
+	local pid i met=0
 	needs_program ncgen
 	big c.nc
 	"$CISTERN" convert c.nc --layout blob-variable --num-subfiles 2 --processes 7 --to b >/dev/null
-	for i in 1 2 3; do
+	for ((i = 0; i < 3 || (met == 0 && i < 100); i++)); do
 		"$CISTERN" convert b --to made.nc --buffer 64K >/dev/null 2>&1 3>&- &
 		pid=$!
 		wait_until 60 exists_or_gone $pid .made.nc.cistern-convert
 		kill -KILL $pid 2>/dev/null || true
 		wait $pid || true
+		if [ -e .made.nc.cistern-convert ]; then met=$((met + 1)); fi
 		[ ! -e made.nc ] || cmp made.nc c.nc
 		rm -f made.nc
 	done
+	echo "$met of $i programs were met at their work"
+	[ "$met" -gt 0 ]
 	rm -f .made.nc.cistern-convert
 	"$CISTERN" convert b --to made.nc --buffer 64K >/dev/null 2>&1 3>&- &
 	pid=$!

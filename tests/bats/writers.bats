@@ -20,5 +20,6 @@ rounds=${CISTERN_ROUNDS:-12}
 	start_job "$nodes" "${CISTERN_MOUNT:-}"
 	writers --phases "$rounds" --processes $((2 * nodes)) --expect "$DIRECT" --listed "$WORK/listed" $(mounts)
 	arrives
+	[ "$(jq length "$WORK/listed")" -gt 0 ]
 	writers --listed "$WORK/listed" --manifest "$WORK/s0/manifest.json"
 }

@@ -87,17 +87,20 @@ stands_still() {
 
 # ---- what happens to it
 
-# events NUM KIND...: one after the other, when the load has got on again, to nodes by chance.
+# events NUM KIND...: one after the other, drawn of these kinds.
 events() {
-	local i num=$1 kinds=("${@:2}") kind node
+	local i num=$1 kinds=("${@:2}")
 	RANDOM=$seed
-	for ((i = 0; i < num; i++)); do
-		kind=${kinds[RANDOM % ${#kinds[@]}]} node=$((RANDOM % nodes))
-		works_on $((RANDOM % 20 + 1)) || return
-		echo "event $i: $kind of node $node"
-		"$kind" "$node" || return
-	done
+	for ((i = 0; i < num; i++)); do event "${kinds[RANDOM % ${#kinds[@]}]}" || return; done
 	works_on 20
+}
+
+# event KIND: when the load has got on again, to some node.
+event() {
+	local node=$((RANDOM % nodes))
+	works_on $((RANDOM % 20 + 1)) || return
+	echo "event: $1 of node $node"
+	"$1" "$node"
 }
 
 daemon_dies() {
