@@ -211,9 +211,12 @@ END
 
 # A daemon that is just being started may not have been seen the first time.
 kill_them() {
-	local pid
-	for pid in $(daemon_pids "$1"); do kill -KILL "$pid" 2>/dev/null || true; done
-	no_daemon "$1"
+	local pids
+	pids=$(daemon_pids "$1")
+	[ -n "$pids" ] || return 0
+	kill -KILL $pids 2>/dev/null
+	wait_until 60 gone $pids
+	return 1
 }
 
 # Its program runs, and the mount is not there yet.

@@ -529,9 +529,11 @@ touch_some() {
 		printf 'far %d' $i | dd of="$WORK/m1/f" bs=5 seek=$((i << 24)) oflag=seek_bytes conv=notrunc,fsync status=none
 	done
 	exec 5>>"$WORK/m0/own0"
-	kill -KILL "$(daemon_pid "$WORK/m1")" "$(cat "$WORK/agent1.pid")"
+	pid=$(daemon_pid "$WORK/m1")
+	kill -KILL "$pid" "$(cat "$WORK/agent1.pid")"
 	wait "${writers[1]}" || true
 	release_mount "$WORK/m1"
+	wait_until 60 gone "$pid"
 	mv "$WORK/s1" "$WORK/lost"
 	agents_end
 	echo own >&5

@@ -121,7 +121,7 @@ kill_daemons() {
 		pids+=("$pid")
 	done
 	kill -KILL "${pids[@]}"
-	for pid in "${pids[@]}"; do wait_until 60 gone "$pid" || return; done
+	wait_until 60 gone "${pids[@]}" || return
 	for ((k = 0; k < JOB_NODES; k++)); do release_mount "$WORK/m$k"; done
 }
 

@@ -240,9 +240,11 @@ daemon_pid() {
 
 # The end of the mount, of its daemon, and of everything being in BACKING.
 umount_wait() {
+	local pids
+	pids=$(daemon_pids "${1:-$MNT}")
 	"$CISTERN" umount --wait --timeout 10m "${1:-$MNT}" 3>&- || return
 	refute is_mounted "${1:-$MNT}" || return
-	wait_until 60 no_daemon "${1:-$MNT}"
+	wait_until 60 gone $pids
 }
 
 flush() {
@@ -266,9 +268,13 @@ kill_daemon() {
 	wait_until 60 gone "$pid"
 }
 
-# A zombie whom nobody waits for is gone as well; not one whose other threads still end, and hold what it had open.
+# gone PID...: a zombie whom nobody waits for is gone as well; not one whose other threads still end, and hold what it had open. (Such a one has no
+# command line any more.)
 gone() {
-	[ ! -e "/proc/$1" ] || [ -z "$(grep -LEs '^State:.[ZX]' /proc/"$1"/task/*/status)" ]
+	local pid
+	for pid; do
+		[ ! -e "/proc/$pid" ] || [ -z "$(grep -LEs '^State:.[ZX]' /proc/"$pid"/task/*/status)" ] || return
+	done
 }
 
 # ---- comparing

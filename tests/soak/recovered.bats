@@ -39,16 +39,15 @@ died() {
 		;;
 	esac
 	pids=()
+	for k in "${mounts[@]}"; do pids+=("$(daemon_pid "$k")"); done
 	if [ $(($1 / 6 % 2)) = 0 ]; then
 		"${model[@]}" work $drained "$WORK/model" "${mounts[@]}" 3>&-
 	else
-		for k in "${mounts[@]}"; do pids+=(--kill "$(daemon_pid "$k")"); done
-		"${model[@]}" work $drained "${pids[@]}" "$WORK/model" "${mounts[@]}" 3>&-
+		"${model[@]}" work $drained "${pids[@]/#/--kill=}" "$WORK/model" "${mounts[@]}" 3>&-
 	fi
-	for ((k = 0; k < JOB_NODES; k++)); do
-		kill -KILL $(daemon_pids "$WORK/m$k") 2>/dev/null || true
-		release_mount "$WORK/m$k"
-	done
+	kill -KILL "${pids[@]}" 2>/dev/null || true
+	wait_until 60 gone "${pids[@]}"
+	for ((k = 0; k < JOB_NODES; k++)); do release_mount "$WORK/m$k"; done
 	kill -KILL "$AGENTS" 2>/dev/null || true
 	wait_until 60 no_agents
 	"${model[@]}" check "$WORK/model" "$WORK/b" "$WORK"/s?
