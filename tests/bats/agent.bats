@@ -300,7 +300,7 @@ right_bytes() {
 }
 
 is_unmapped() {
-	refute grep -q "$2" "/proc/$(cat "$WORK/agent$1.pid")/maps" >/dev/null 2>&1
+	refute gone "$(cat "$WORK/agent$1.pid")" && refute grep -q "$2" "/proc/$(cat "$WORK/agent$1.pid")/maps" >/dev/null 2>&1
 }
 
 # Of a deleted file nothing is kept: neither mapped by its holder, nor open at the reader.

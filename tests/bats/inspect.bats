@@ -187,7 +187,7 @@ var_begin() {
 	# 100 elements in chunks of 30: the last one reaches over the edge.
 	is "$(var n.nc whole complete_parts)/$(var n.nc whole parts) $(var n.nc whole log_bytes)" "4/4 $((4 * 2 * 30 * 4))"
 	is "$(var n.nc packed complete)" true
-	is "$(of n.nc .records)" "$(ncdump -h "$MNT/n.nc" | sed -n 's/.*t = UNLIMITED.*(\([0-9]*\) currently)/\1/p')"
+	same_word "$(of n.nc .records)" "$(ncdump -h "$MNT/n.nc" | sed -n 's/.*t = UNLIMITED.*(\([0-9]*\) currently)/\1/p')"
 	is "$(var n.nc metadata missing_bytes)" 0
 	# Of two dimensions that grow, none is that of the records.
 	echo 'netcdf u { dimensions: a = UNLIMITED ; b = UNLIMITED ; variables: int v(a) ; int w(a, b) ; data: v = 1, 2 ; }' >"$WORK/u.cdl"
@@ -223,7 +223,7 @@ var_begin() {
 	is "$(var n.nc a log_bytes) $(var n.nc b log_bytes) $(var n.nc far log_bytes)" "800 14 400"
 	# No byte counts twice, and none is lost.
 	is "$(var n.nc metadata missing_bytes)" 0
-	is "$(of n.nc '([.variables[].log_bytes] | add) + .other_log_bytes')" "$(of n.nc .log_bytes)"
+	same_word "$(of n.nc '([.variables[].log_bytes] | add) + .other_log_bytes')" "$(of n.nc .log_bytes)"
 	is "$("$CISTERN" inspect --json "$STORE" n.nc | jq '.file.variables | map(.missing_bytes) | add')" 0
 }
 
@@ -659,7 +659,7 @@ equal_elements() {
 	"$CISTERN" inspect --json "$MNT/i.nc" >"$WORK/i.json"
 	is "$(jq '[.file.variables[] | .log_bytes + .overwritten_bytes] | add' "$WORK/i.json")" \
 		"$(($(jq .bytes <<<"$wrote") - $(jq .file.other_log_bytes "$WORK/i.json")))"
-	is "$(jq '[.file.variables[] | select(.kind != "header")] | length' "$WORK/i.json")" "$(jq .variables <<<"$wrote")"
+	same_word "$(jq '[.file.variables[] | select(.kind != "header")] | length' "$WORK/i.json")" "$(jq .variables <<<"$wrote")"
 	is "$(jq '[.file.variables[].writers[].process] | unique | length' "$WORK/i.json")" 2
 	# A hole of the file is a gap of a variable: both ways of looking at it give as many bytes.
 	python3 - "$MNT/i.nc" "$WORK/i.json" <<-'END'

@@ -91,7 +91,7 @@ write_own() {
 	done
 	create_both a b c d e f g h
 	write_own
-	is "$(timeout 60 stat -f -c %T "$WORK/m1")" "$(stat -f -c %T "$WORK/m0")"
+	same_word "$(timeout 60 stat -f -c %T "$WORK/m1")" "$(stat -f -c %T "$WORK/m0")"
 	sleep 2 # nothing can show that nothing happens
 	is "$(num_ended "${writers[@]}")" 0
 	for name in a b c d e f g h; do [ "$(num_ended ${creators[$name]})" -le 1 ]; done

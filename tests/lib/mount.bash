@@ -290,6 +290,12 @@ tree_of() {
 	fi
 }
 
+# same_word A B: so are the outputs of two commands. Two that have failed have said nothing, which is not the same.
+same_word() {
+	[ -n "$1" ] || { echo "nothing is said"; return 1; }
+	diff <(echo "$1") <(echo "$2")
+}
+
 # same_trees A B [times]: names, types, modes, owners, sizes, links, targets, xattrs, and every byte.
 same_trees() {
 	diff <(tree_of "$1" "${3:-}") <(tree_of "$2" "${3:-}") && diff -r --no-dereference "$1" "$2"
@@ -297,6 +303,7 @@ same_trees() {
 
 # Nothing that belongs to the drain is left behind.
 no_leftovers() {
+	[ -d "$1" ] || { echo "no directory $1"; return 1; }
 	is "$(find "$1" -name '.cistern-*' | wc -l)" 0
 }
 

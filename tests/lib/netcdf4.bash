@@ -51,7 +51,7 @@ END
 same_file() {
 	local kind
 	kind=$(ncdump -k "$1")
-	diff <(ncdump -n x "$1") <(ncdump -n x "$2") || return
+	same_word "$(ncdump -n x "$1")" "$(ncdump -n x "$2")" || return
 	nccopy -k "$kind" "$1" "$WORK/from-classic" && nccopy -k "$kind" "$2" "$WORK/from-new" || return
 	cmp "$WORK/from-classic" "$WORK/from-new"
 }
@@ -62,7 +62,7 @@ is_new() {
 
 # One of both, whole; nothing at all only before the drain has given it its name.
 is_whole() {
-	[ ! -e "$1" ] || diff <(ncdump -n x "$1") <(ncdump -n x "$DIRECT/c.nc")
+	[ ! -e "$1" ] || same_word "$(ncdump -n x "$1")" "$(ncdump -n x "$DIRECT/c.nc")"
 }
 
 # A converter in the place of ours.
