@@ -196,7 +196,7 @@ make_hosts() {
 	local k ns
 	needs_root "network namespaces"
 	needs_program ip nsenter
-	HOSTS=cis$$
+	HOSTS=cis-${WORK##*-}
 	ip netns add "$HOSTS-hub" 2>/dev/null || { HOSTS=; skip "no network namespaces can be made"; }
 	undo "ip netns del $HOSTS-hub"
 	in_hub ip link set lo up
