@@ -19,6 +19,12 @@
 #include "format/base/json.h"
 #include "format/manifest/manifest_private.h"
 
+static void note_error(struct manifest *m)
+{
+	if (m->error == 0 && ferror(m->log))
+		m->error = errno ? -errno : -EIO;
+}
+
 int manifest_open(const char *log_path, struct manifest **ret, struct cistern_error *err)
 {
 	struct manifest *m = calloc(1, sizeof(*m));
@@ -46,6 +52,7 @@ int manifest_open(const char *log_path, struct manifest **ret, struct cistern_er
 		fputc('\n', m->log);
 	}
 	fseek(m->log, 0, SEEK_END);
+	note_error(m);
 	*ret = m;
 	return 0;
 }
@@ -113,6 +120,13 @@ static void put_layout(struct json *j, const struct manifest_file *f)
 	json_end_object(j);
 }
 
+static void end_line(struct manifest *m, struct json *j)
+{
+	json_end_object(j);
+	fputc('\n', m->log);
+	note_error(m);
+}
+
 void manifest_add_file(struct manifest *m, const struct manifest_file *f)
 {
 	struct json j;
@@ -142,8 +156,7 @@ void manifest_add_file(struct manifest *m, const struct manifest_file *f)
 		if (m->node)
 			json_kstr(&j, "node", m->node);
 	}
-	json_end_object(&j);
-	fputc('\n', m->log);
+	end_line(m, &j);
 }
 
 static void begin_line(struct manifest *m, struct json *j, const char *path, const char *state)
@@ -152,12 +165,6 @@ static void begin_line(struct manifest *m, struct json *j, const char *path, con
 	json_object(j);
 	json_kstr(j, "path", path);
 	json_kstr(j, "state", state);
-}
-
-static void end_line(struct manifest *m, struct json *j)
-{
-	json_end_object(j);
-	fputc('\n', m->log);
 }
 
 void manifest_add_overlap(struct manifest *m, const char *path, const struct manifest_overlap *o)
@@ -292,7 +299,9 @@ void manifest_set_node(struct manifest *m, const char *name)
 
 int manifest_flush(struct manifest *m)
 {
-	return fflush(m->log) ? -errno : ferror(m->log) ? -EIO : 0;
+	(void)fflush(m->log);
+	note_error(m);
+	return m->error;
 }
 
 uint64_t manifest_mark(struct manifest *m)

@@ -139,7 +139,7 @@ int manifest_read(struct manifest *m, uint64_t from, size_t at_least, struct buf
 int manifest_append(struct manifest *m, const void *lines, size_t len);
 /* From now on, what fails does so on this node of a job. The name is borrowed. */
 void manifest_set_node(struct manifest *m, const char *name);
-/* What was added outlives the process, though not the machine. 0, or -errno: some of it is not there, for good. */
+/* What was added outlives the process, though not the machine. 0, or -errno: some of it is not there, for good (the first error; manifest_sync() fails, too). */
 int manifest_flush(struct manifest *m);
 uint64_t manifest_mark(struct manifest *m); /* how long the log is */
 int manifest_sync(

@@ -11,6 +11,7 @@
 struct manifest {
 	FILE *log;        /* owned */
 	const char *node; /* borrowed; NULL: one alone */
+	int error;        /* the first one of a line that was added */
 };
 
 #endif

@@ -156,11 +156,19 @@ void session_set_path(struct session *s, const char *path)
 	snprintf(s->path, sizeof(s->path), "%s", path);
 }
 
+/* Of the store's device: what can be drained is, since that makes room there. */
+static bool is_full(int r)
+{
+	return r == -ENOSPC || r == -EDQUOT;
+}
+
 int session_intend(struct session *s, const struct record *rec, const char *from, const char *to, const char *beside,
 	bool is_dir, const struct stat *made)
 {
 	int r = s->intent ? intent_add(s->intent, rec, from, to, beside, is_dir, made) : 0;
 
+	if (is_full(r))
+		return -ENOBUFS;
 	return r < 0 ? session_end(s, r, "the store cannot be written") : 0;
 }
 
@@ -188,7 +196,7 @@ int session_flush_manifest(struct session *s)
 {
 	int r = s->opt->manifest ? manifest_flush(s->opt->manifest) : 0;
 
-	return r < 0 ? session_end(s, r, "the manifest's log cannot be written") : 0;
+	return r < 0 && !is_full(r) ? session_end(s, r, "the manifest's log cannot be written") : 0;
 }
 
 static int report_steps(struct session *s, bool *ret_refused)
@@ -552,6 +560,11 @@ int session_fail_errno(struct session *s, uint64_t ino, const char *path, int co
 	case EDQUOT:
 		return session_fail(s, ino, path, code,
 			"%s: the quota in the backing directory is used up: free space or raise it, then run cistern flush",
+			doing);
+	case ENOBUFS:
+		return session_fail(s, ino, path, code,
+			"%s: the store's own device is full, and what is begun is noted there: free space on it, then run "
+			"cistern flush",
 			doing);
 	case EACCES:
 	case EPERM:

@@ -111,9 +111,12 @@ int session_step(struct session *s, const struct record *rec);
 /* The same of what the manifest says already, under that name: that it is drained, or has moved there. */
 int session_told(struct session *s, const struct record *rec, const char *shown);
 int session_flush_steps(struct session *s);
-/* Lines are in the log before the mount hears what they are about: nobody would say them again. */
+/*
+ * Lines are in the log before the mount hears what they are about: nobody would say them again. But nothing waits for room for them: the
+ * session goes on, and has failed when the manifest is synced.
+ */
 int session_flush_manifest(struct session *s);
-/* To be called before something gets the name that rec (PLACED) stands for; as intent_add(). What it returns is about the store, and ends the session. */
+/* To be called before something gets the name that rec (PLACED) stands for; as intent_add(). -ENOBUFS: the store's device is full; any other error ends the session. */
 int session_intend(struct session *s, const struct record *rec, const char *from, const char *to, const char *beside,
 	bool is_dir, const struct stat *made);
 /* The session cannot go on: returns r, or what ended it before. */

@@ -154,6 +154,7 @@ int backed_try_drain(struct backed *b, const struct drain_options *with, struct 
 	r = drain_run(&opt, ret, &err);
 	if (r < 0)
 		printf("# %s\n", err.text);
+	b->manifest_error = manifest_sync(opt.manifest, NULL);
 	manifest_close(opt.manifest);
 	close(opt.to_dirfd);
 	store_abandon(opt.store);

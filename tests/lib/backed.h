@@ -19,6 +19,7 @@
 struct backed {
 	char top[BACKED_DIR_BYTES], backing[BACKED_DIR_BYTES + 8], dir[BACKED_DIR_BYTES + 8];
 	struct store *store; /* owned; of node 0 of two */
+	int manifest_error;  /* of the last drain: what manifest_sync() said */
 };
 
 void backed_make(struct backed *b); /* directories; no store yet */
