@@ -690,8 +690,23 @@ static void drop_layer(struct job *j, struct shared *s)
 	struct inode in;
 
 	if (state_inode(store_state(j->opt.store), s->ino, &in) == 0 && in.flags & INODE_FOREIGN &&
-		store_commit(j->opt.store, &rec) == 0)
+		store_commit(j->opt.store, &rec) == 0) {
+		s->losses++;
 		tell_forgotten(j, s->ino);
+	}
+}
+
+/*
+ * The home does not know the file. One that has lost power may not know it yet: it is told again, and finds what is in the backing directory by its
+ * path. Else what was written goes with the file. True: it has.
+ */
+static bool lose_layer(struct job *j, struct shared *s, const struct commit *c)
+{
+	if (c->fresh && !power_is_settled(j))
+		return false;
+	drop_layer(j, s);
+	s->losses += c->fresh;
+	return true;
 }
 
 /* commit_lock is held. What has been told need not be on the home's device; nor do we know what was carried while it was open here before. */
@@ -719,11 +734,10 @@ static int commit(struct job *j, struct shared *s, bool fresh, bool durable)
 			rc = -ESTALE;
 		if (rc == 0 && durable && !c.fresh)
 			rc = store_sync(j->opt.store);
-		if (rc == -ESTALE) {
-			drop_layer(j, s);
-			rc = 0;
-		}
-		end(s, &c, rc);
+		bool lost = rc == -ESTALE && lose_layer(j, s, &c);
+		end(s, &c, lost ? 0 : rc);
+		if (lost)
+			rc = durable && c.fresh ? -ESTALE : 0;
 		share_update_hold(j);
 	} else if (rc == 0 && durable) {
 		rc = store_sync(j->opt.store);
@@ -735,7 +749,11 @@ static int commit(struct job *j, struct shared *s, bool fresh, bool durable)
 
 int share_commit(struct job *j, struct shared *s, bool durable)
 {
-	return commit(j, s, true, durable);
+	int rc = commit(j, s, true, durable);
+
+	if (rc == -ESTALE && durable && !power_is_settled(j) && shared_register(j, s) == 0)
+		rc = commit(j, s, true, durable);
+	return rc;
 }
 
 int share_retell(struct job *j, struct shared *s)
@@ -858,6 +876,7 @@ int share_fsync(struct job *j, struct job_file *file, bool data_only)
 	if (!shared_is_home(j, s)) {
 		int r = share_commit(j, s, true);
 
+		r = r ? r : s->losses == file->losses ? 0 : -ESTALE;
 		return r ? r : power_sync(j, s->home); /* the home has the name, and how far the file reaches */
 	}
 	if (s->is_shared)

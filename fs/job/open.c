@@ -280,8 +280,8 @@ static bool is_streamed(struct job *j, struct shared *s)
 
 static int opened_away(struct job *j, struct shared *s, int flags, struct job_file *file, struct core_open_reply *ret)
 {
+	file->losses = s->losses;
 	int rc = open_away(j, s, flags);
-
 	if (rc < 0)
 		return rc;
 	file->shared = s;

@@ -60,6 +60,7 @@ struct job_file {
 	struct core_file *local;  /* owned; NULL: its home is elsewhere */
 	struct shared *shared;    /* counted reference; NULL: alone */
 	int flags;                /* open(2)'s; when shared */
+	uint64_t losses;          /* of shared, when it was opened */
 	_Atomic(uint32_t) writer; /* the process that writes through it; 0: not known (yet) */
 	struct sieve *sieve;      /* owned; NULL: it has read nothing that matters */
 	struct stream stream;

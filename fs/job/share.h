@@ -202,8 +202,9 @@ struct shared {
 	bool left;             /* since our start: an earlier daemon may not have told it */
 	bool left_marked;      /* so it was found once */
 	bool unknown;          /* its home did not know it while it was open here */
-	struct pages *pages;   /* owned; NULL: none were given */
-	struct bases bases;    /* of what we have written and not committed */
+	_Atomic(uint64_t) losses; /* how often what was written here has gone with the file */
+	struct pages *pages;      /* owned; NULL: none were given */
+	struct bases bases;       /* of what we have written and not committed */
 	struct lease lease;
 
 	/* the home's: mutex */
