@@ -6,6 +6,7 @@
 #include "fs/job/hidden.h"
 #include "fs/job/lease.h"
 #include "fs/job/private.h"
+#include "fs/job/send.h"
 #include "fs/job/share.h"
 
 enum serve_where {
@@ -59,7 +60,7 @@ static const struct {
 	[MESSAGE_DIR_CHANGED] = { times_serve_changed, SERVE_HERE },
 	[MESSAGE_SHARE_REGISTER] = { registry_serve_register, SERVE_HERE },
 	[MESSAGE_SHARE_STAMP] = { registry_serve_stamp, SERVE_WORKER },
-	[MESSAGE_SHARE_PUT] = { commit_serve_put, SERVE_WORKER },
+	[MESSAGE_SHARE_PUT] = { send_serve_put, SERVE_WORKER },
 	[MESSAGE_SHARE_COMMITTED] = { registry_serve_committed, SERVE_HERE },
 	[MESSAGE_SHARE_TOLD] = { tell_serve_told, SERVE_HERE },
 	[MESSAGE_SHARE_LOOK] = { registry_serve_look, SERVE_WORKER },

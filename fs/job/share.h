@@ -5,7 +5,7 @@
 /*
  * Data of files that more than one node has open: what the files of this part share. share.c: its life, the table of
  * files, the thread that catches up; registry.c: what the home of a file knows and does; tell.c: who is told of it; open.c: opening, at home and elsewhere;
- * commit.c: a node's own writes become everybody's; sweep.c: those of an earlier daemon; map.c: where bytes are; read.c, write.c, cut.c: the calls.
+ * commit.c, send.c: a node's own writes become everybody's; sweep.c: those of an earlier daemon; map.c: where bytes are; read.c, write.c, cut.c: the calls.
  *
  * Locks, from top to bottom: shared.open_lock, cut_lock, commit_lock; shared.lock; through_lock; size_lock; share.table; shared.mutex. Only the first
  * three are held while another node is asked.
@@ -444,7 +444,6 @@ int share_commit_all(struct job *j);
 /* durable: what this node has written and changed is on its device, too. */
 int share_commit(struct job *j, struct shared *s, bool durable);
 int share_retell(struct job *j, struct shared *s); /* only what was committed before */
-void commit_serve_put(struct job *j, struct peers_request *rq);
 void commit_serve_forget(struct job *j, struct peers_request *rq);
 /*
  * All that this node has committed is told again, now, beside whatever is being committed. Files of that home: it is made to know again
