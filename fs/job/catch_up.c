@@ -52,7 +52,7 @@ static bool needs_register(struct shared *s)
 static bool needs_retell(struct shared *s)
 {
 	pthread_mutex_lock(&s->mutex);
-	bool needs = s->resend;
+	bool needs = s->resend && !s->parked;
 	pthread_mutex_unlock(&s->mutex);
 	return needs;
 }

@@ -156,6 +156,7 @@ struct commit {
 	uint64_t resends;
 	bool unknown; /* to the home, perhaps for good */
 	bool again;   /* resend later: it is too early to know whether the layer is of use */
+	bool gone;    /* a node that was given up lacks some of it */
 	struct layer_list list;
 };
 
@@ -195,9 +196,16 @@ static int resend_witness(struct job *j, struct shared *s, bool durable)
 	return rc == -ENOENT ? 0 : rc;
 }
 
+/* A home of a domain that was given up holds up nobody: it is told when it is back (shared.parked). */
+static int but_gone(struct commit *c, int rc)
+{
+	c->gone |= rc == -EHOSTDOWN;
+	return rc == -EHOSTDOWN ? 0 : rc;
+}
+
 static int tell_commit(struct job *j, struct shared *s, struct commit *c)
 {
-	int rc = send_list(j, s, &c->list, &c->bases);
+	int rc = but_gone(c, send_list(j, s, &c->list, &c->bases));
 
 	return rc < 0 ? rc : tell_home(j, s, c->stamp, c->end, time_of_newest(j, s->ino, &c->list));
 }
@@ -298,7 +306,7 @@ static int retell_home(struct job *j, struct shared *s, struct commit *c)
 
 static int run(struct job *j, struct shared *s, struct commit *c, bool durable)
 {
-	int rc = c->resend ? resend(j, s) : 0;
+	int rc = c->resend ? but_gone(c, resend(j, s)) : 0;
 
 	if (rc == 0 && c->resend)
 		rc = retell_home(j, s, c);
@@ -320,7 +328,8 @@ static bool is_dropped(struct job *j, const struct shared *s)
 static bool begin(struct job *j, struct shared *s, struct commit *c, bool fresh)
 {
 	pthread_mutex_lock(&s->mutex);
-	c->resend = s->resend;
+	c->resend = s->resend && !s->parked;
+	c->gone = s->resend && s->parked;
 	c->resends = s->resends;
 	c->fresh = fresh && s->dirty_usec;
 	if (c->fresh) {
@@ -341,11 +350,14 @@ static void end(struct shared *s, const struct commit *c, int rc)
 		bases_restore(s, &c->bases);
 	if (rc < 0 && c->fresh && (!s->dirty_usec || s->dirty_usec > s->telling_usec))
 		s->dirty_usec = s->telling_usec;
-	if (rc < 0 || c->again)
+	bool found = s->resends != c->resends; /* meanwhile, that it must be told again */
+	if (rc < 0 || c->again || c->gone)
 		s->resend = true;
-	else if (s->resends == c->resends) /* else somebody has found meanwhile that it must be told again */
+	else if (!found)
 		s->resend = false;
-	s->left = s->left && s->resend;
+	if (!found)
+		s->parked = !c->again && (rc == -EHOSTDOWN || (rc == 0 && c->gone));
+	s->left = s->left && s->resend && !s->parked;
 	if (rc == 0 && c->fresh && s->own_end <= c->end)
 		s->own_end = 0; /* the home knows of it now */
 	s->telling_usec = 0;
@@ -399,12 +411,13 @@ static void drop_layer(struct job *j, struct shared *s)
  * The home does not know the file. One that has lost power may not know it yet: it is told again, and finds what is in the backing directory by its
  * path. Else what was written goes with the file. True: it has.
  */
-static bool lose_layer(struct job *j, struct shared *s, const struct commit *c)
+static bool lose_layer(struct job *j, struct shared *s, struct commit *c)
 {
 	if (c->fresh && !power_is_settled(j))
 		return false;
 	drop_layer(j, s);
 	s->losses += c->fresh;
+	c->gone = false;
 	return true;
 }
 
@@ -441,6 +454,8 @@ static int commit(struct job *j, struct shared *s, bool fresh, bool durable)
 	} else if (rc == 0 && durable) {
 		rc = store_sync(j->opt.store);
 	}
+	if (rc == 0 && c.gone)
+		rc = -EHOSTDOWN;
 	pthread_mutex_unlock(&s->commit_lock);
 	free(c.list.at);
 	return rc;
@@ -462,6 +477,8 @@ int share_retell(struct job *j, struct shared *s)
 
 void shared_resend(struct shared *s)
 {
+	s->left |= s->parked;
+	s->parked = false;
 	s->resend = true;
 	s->resends++;
 }
@@ -536,7 +553,7 @@ int commit_tell_all(struct job *j, uint32_t home)
 		struct shared *s = shared_get(j, l.inos[i]);
 		int rc = s ? resend(j, s) : -ENOMEM;
 
-		if (rc == 0 && s->home == home && !s->at_home)
+		if ((rc == 0 || rc == -EHOSTDOWN) && s->home == home && !s->at_home)
 			rc = rejoin(j, s);
 		if (rc == 0) /* behind that: not of a layer that has gone */
 			rc = resend_witness(j, s, false);

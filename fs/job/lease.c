@@ -84,7 +84,7 @@ enum lease_said lease_ask(struct shared *s, uint64_t bind_usec)
 	pthread_mutex_lock(&s->mutex);
 	if (s->dirty_usec || s->telling_usec || s->left)
 		said = LEASE_UNCOMMITTED;
-	else if (s->lease.num_writing)
+	else if (s->lease.num_writing || s->parked)
 		said = LEASE_WRITING;
 	else if (bind_usec)
 		s->lease.bound_usec = share_now_usec() + bind_usec;

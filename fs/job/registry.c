@@ -539,10 +539,11 @@ static int register_opener(struct job *j, struct shared *s, struct peers_request
 	bool was_shared = s->is_shared;
 	rc = become_shared(j, s);
 	pthread_mutex_lock(&s->mutex);
-	bool untold = !was_shared || s->resend; /* it would be missing for others */
+	bool untold = !was_shared || (s->resend && !s->parked); /* it would be missing for others */
 	pthread_mutex_unlock(&s->mutex);
 	if (rc == 0 && untold)
 		rc = share_commit(j, s, false);
+	rc = rc == -EHOSTDOWN ? 0 : rc; /* nobody sees what belongs there */
 	if (rc == 0 && !was_shared && s->is_shared)
 		rc = registry_tell(j, s);
 	return rc;

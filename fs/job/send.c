@@ -66,10 +66,12 @@ static void send_body(struct sending *out, uint32_t node)
 	message_put(&m, MESSAGE_SHARE_BASE, out->base);
 	message_put(&m, MESSAGE_SHARE_TIME, out->parts[node].time_usec);
 	message_put_bytes(&m, MESSAGE_SHARE_PIECES, body->data, body->len);
-	if (!buf_ok(body))
-		out->fan.status = -ENOMEM;
-	else
+	if (buf_ok(body)) {
 		send_message(out, node, &m);
+	} else {
+		fan_begin(&out->fan);
+		fan_done(-ENOMEM, NULL, &out->fan);
+	}
 	wire_msg_free(&m);
 	buf_reset(body);
 }

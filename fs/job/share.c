@@ -358,7 +358,8 @@ void fan_done(int status, const struct wire_msg *reply, void *arg)
 
 	(void)reply;
 	pthread_mutex_lock(&f->lock);
-	f->status = f->status ? f->status : status;
+	if (status < 0 && (f->status == 0 || f->status == -EHOSTDOWN))
+		f->status = status;
 	f->left--;
 	pthread_cond_signal(&f->cond);
 	pthread_mutex_unlock(&f->lock);
@@ -468,7 +469,7 @@ void share_poke(struct job *j)
 
 /* ---- events */
 
-static void forget_home(struct job *j, struct shared *s, void *arg)
+static void note_restart(struct job *j, struct shared *s, void *arg)
 {
 	const uint32_t *node = arg;
 
@@ -479,6 +480,8 @@ static void forget_home(struct job *j, struct shared *s, void *arg)
 		lease_end(s);
 	}
 	s->epoch++; /* places of its payload may be no more, if it has lost power */
+	if (s->parked)
+		shared_resend(s);
 	pthread_mutex_unlock(&s->mutex);
 }
 
@@ -513,7 +516,7 @@ static void share_event(struct job *j, enum peers_event event, uint32_t node)
 			job_log(j, true, "pages_kept", "text=\"out of memory\"");
 	}
 	if (event == PEERS_RESTARTED)
-		shared_each(j, forget_home, &node);
+		shared_each(j, note_restart, &node);
 	if (event == PEERS_RESTARTED || event == PEERS_GONE)
 		registry_forget_node(j, node);
 	pthread_mutex_lock(&sh->wake);

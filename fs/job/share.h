@@ -199,7 +199,8 @@ struct shared {
 	uint64_t telling_usec; /* the same of what a commit is about; 0: none */
 	bool resend;           /* what was committed must be told again */
 	uint64_t resends;      /* how often that was found */
-	bool left;             /* since our start: an earlier daemon may not have told it */
+	bool parked;           /* resend: only nodes that were given up lack it, and nobody tries before one is back */
+	bool left;             /* since our start: an earlier daemon may not have told it; or it was parked */
 	bool left_marked;      /* so it was found once */
 	bool unknown;          /* its home did not know it while it was open here */
 	_Atomic(uint64_t) losses; /* how often what was written here has gone with the file */
@@ -291,7 +292,7 @@ struct fan {
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	unsigned int left;
-	int status; /* the first that failed */
+	int status; /* the first that failed; -EHOSTDOWN: none but by that */
 };
 void fan_init(struct fan *f);
 void fan_begin(struct fan *f);                                                       /* one more */
