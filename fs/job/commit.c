@@ -612,10 +612,10 @@ int share_commit_all(struct job *j)
 {
 	int rc = power_wait_cuts(j);
 
+	if (rc == 0 && !j->share->swept)
+		rc = sweep_all(j);
 	if (rc < 0)
 		return rc;
-	if (!j->share->swept)
-		sweep_all(j);
 	shared_each(j, commit_one, &rc);
 	return rc;
 }

@@ -314,20 +314,69 @@ bool registry_has_openers(struct shared *s)
 	return has;
 }
 
+/* mutex is held. NULL: none is known. */
+static struct closing_of *find_closing(struct shared *s, uint32_t node)
+{
+	for (size_t i = 0; i < s->num_closings; i++)
+		if (s->closings[i].node == node)
+			return &s->closings[i];
+	return NULL;
+}
+
+/* mutex is held. An opening that the node has given up since may still wait for its turn here. */
+static int note_closing(struct shared *s, const struct opener *o)
+{
+	struct closing_of *c = find_closing(s, o->node);
+
+	if (!c) {
+		int rc = array_room(&s->closings, &s->cap_closings, s->num_closings, sizeof(*s->closings));
+		if (rc < 0)
+			return rc;
+		c = &s->closings[s->num_closings++];
+	}
+	*c = (struct closing_of){ o->node, o->counted_ns };
+	return 0;
+}
+
+/* mutex is held. */
+static void forget_closing(struct shared *s, uint32_t node)
+{
+	struct closing_of *c = find_closing(s, node);
+
+	if (c)
+		*c = s->closings[--s->num_closings];
+}
+
+/* mutex is held. By what the node has told later. */
+static bool is_overtaken(struct shared *s, const struct opener *o)
+{
+	const struct opener *was = find_opener(s, o->node);
+	const struct closing_of *c = find_closing(s, o->node);
+
+	return o->counted_ns && ((was && o->counted_ns < was->counted_ns) || (c && o->counted_ns < c->counted_ns));
+}
+
+/* mutex is held. */
+static int remove_opener(struct shared *s, const struct opener *o)
+{
+	struct opener *was = find_opener(s, o->node);
+
+	if (was)
+		*was = s->openers[--s->num_openers];
+	return o->counted_ns ? note_closing(s, o) : 0;
+}
+
 /* mutex is held. */
 static int set_opener(struct shared *s, const struct opener *o)
 {
 	size_t i = 0;
 
+	if (is_overtaken(s, o))
+		return 0;
+	if (o->readers + o->writers == 0)
+		return remove_opener(s, o);
 	while (i < s->num_openers && s->openers[i].node != o->node)
 		i++;
-	if (i < s->num_openers && o->counted_ns && o->counted_ns < s->openers[i].counted_ns)
-		return 0;
-	if (o->readers + o->writers == 0) {
-		if (i < s->num_openers)
-			s->openers[i] = s->openers[--s->num_openers];
-		return 0;
-	}
 	struct opener was = { 0 };
 	if (i < s->num_openers)
 		was = s->openers[i];
@@ -375,6 +424,7 @@ static void forget_opener(struct job *j, struct shared *s, void *arg)
 
 	pthread_mutex_lock(&s->mutex);
 	(void)set_opener(s, &(struct opener){ .node = *node });
+	forget_closing(s, *node); /* the next daemon's clock need not be ahead of it */
 	(void)set_pending(s, *node, 0);
 	show_doubt(s);
 	pthread_mutex_unlock(&s->mutex);
@@ -631,6 +681,14 @@ void registry_gone(uint64_t ino, void *arg)
 	pthread_mutex_unlock(&sh->wake);
 }
 
+/* Still: the number of a backing file may have been given again. */
+static bool is_gone(struct job *j, uint64_t ino)
+{
+	struct inode in;
+
+	return state_inode(j->state, ino, &in) == -ENOENT;
+}
+
 /* Those that are still no more. */
 static bool are_gone(struct job *j, struct wire_msg *m)
 {
@@ -638,14 +696,13 @@ static bool are_gone(struct job *j, struct wire_msg *m)
 	struct buf list BUF_CLEANUP = { 0 };
 	const uint8_t *bytes = NULL;
 	size_t len = 0;
-	struct inode in;
 
 	(void)message_get_bytes(m, MESSAGE_SHARE_PIECES, 0, &bytes, &len);
 	struct cursor c = cursor_make(bytes, len);
 	for (size_t i = 0; i < len / sizeof(uint64_t); i++) {
 		uint64_t ino = cursor_u64(&c);
 
-		if (state_inode(j->state, ino, &in) == -ENOENT)
+		if (is_gone(j, ino))
 			buf_u64(&list, ino);
 	}
 	message_init(&left, MESSAGE_SHARE_DROP);
@@ -664,8 +721,9 @@ static void tell_gone(struct job *j, const uint64_t *inos, size_t num)
 	struct wire_msg m = { 0 };
 
 	for (size_t i = 0; i < num; i++)
-		buf_u64(&list, inos[i]);
-	if (!buf_ok(&list))
+		if (is_gone(j, inos[i]))
+			buf_u64(&list, inos[i]);
+	if (!buf_ok(&list) || list.len == 0)
 		return;
 	message_init(&m, MESSAGE_SHARE_DROP);
 	message_put_bytes(&m, MESSAGE_SHARE_PIECES, list.data, list.len);

@@ -82,6 +82,7 @@ static void shared_free(struct shared *s)
 	pthread_rwlock_destroy(&s->lock);
 	free(s->path);
 	free(s->openers);
+	free(s->closings);
 	free(s->waiting);
 	free(s->pending);
 	free(s->shows.at);
@@ -448,7 +449,7 @@ static void *share_main(void *arg)
 			break;
 		pthread_mutex_unlock(&sh->wake);
 		if (sweep)
-			sweep_all(sh->j);
+			(void)sweep_all(sh->j);
 		if (peers_numbered(sh->j->peers))
 			catch_up_round(sh->catch_up);
 		registry_tell_gone(sh->j);

@@ -75,6 +75,11 @@ struct opener {
 	uint64_t leased_usec; /* until then it has a lease (lease.c) */
 };
 
+struct closing_of { /* the last that a node has told: what it has counted before has been overtaken */
+	uint32_t node;
+	uint64_t counted_ns;
+};
+
 struct pending { /* a stamp that was given and whose commit has not been told */
 	uint32_t node;
 	uint64_t stamp;
@@ -213,6 +218,8 @@ struct shared {
 	pthread_mutex_t size_lock; /* its size is being changed; nobody is waited for under it */
 	struct opener *openers;    /* owned; other nodes */
 	size_t num_openers;
+	struct closing_of *closings; /* owned; at most one of each node */
+	size_t num_closings, cap_closings;
 	struct core_file *anchor; /* owned: keeps the inode while others have it open */
 	uint64_t last_stamp;      /* given */
 	struct pending *pending;  /* owned; at most one of each node */
@@ -455,7 +462,8 @@ uint64_t commit_newest_stamp(struct job *j, uint64_t ino); /* of what this node 
 
 /* ---- sweep.c */
 
-void sweep_all(struct job *j); /* all layers of the store: what may not have been told is told again */
+/* All layers of the store: what may not have been told is told again. Once more by the thread of share.c when it fails. */
+int sweep_all(struct job *j);
 /* The same of one file, until that has been done. -EAGAIN: it may not be told yet. */
 int sweep_file(struct job *j, uint64_t ino);
 

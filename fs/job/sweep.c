@@ -13,13 +13,16 @@ static bool is_layer(const struct inode *in)
 	return in->flags & (INODE_SHARED | INODE_FOREIGN);
 }
 
-static bool has_uncommitted(struct job *j, uint64_t ino)
+/* 1, 0 or an error. */
+static int has_uncommitted(struct job *j, uint64_t ino)
 {
 	struct extent first;
 	uint64_t next;
 	size_t num;
 
-	return state_uncommitted(store_state(j->opt.store), ino, 0, &first, 1, &num, &next) == 0 && num > 0;
+	int rc = state_uncommitted(store_state(j->opt.store), ino, 0, &first, 1, &num, &next);
+
+	return rc == -ENOENT ? 0 : rc < 0 ? rc : num > 0;
 }
 
 /* mutex is held. */
@@ -39,10 +42,12 @@ static int mark(const struct inode *in, void *arg)
 
 	if (!is_layer(in))
 		return 0;
+	int uncommitted = first ? has_uncommitted(j, in->ino) : 0;
+	if (uncommitted < 0)
+		return uncommitted;
 	struct shared *s = shared_get(j, in->ino);
 	if (!s)
 		return -ENOMEM;
-	bool uncommitted = first && has_uncommitted(j, in->ino);
 	pthread_mutex_lock(&s->mutex);
 	shared_resend(s);
 	if (first)
@@ -52,12 +57,19 @@ static int mark(const struct inode *in, void *arg)
 	return 0;
 }
 
-void sweep_all(struct job *j)
+int sweep_all(struct job *j)
 {
+	struct share *sh = j->share;
 	int rc = state_each_inode(store_state(j->opt.store), mark, j);
 
-	j->share->swept = rc == 0;
+	sh->swept = rc == 0;
+	if (rc < 0) {
+		pthread_mutex_lock(&sh->wake);
+		sh->sweep = true;
+		pthread_mutex_unlock(&sh->wake);
+	}
 	share_update_hold(j);
+	return rc;
 }
 
 static bool is_marked(struct job *j, uint64_t ino)

@@ -84,6 +84,27 @@ static void test_late(void)
 	job_world_stop(w);
 }
 
+/* What others have of a file goes when it is no more: not if its number has been given again before they are told. */
+static void test_given_again(void)
+{
+	struct job_world *w = job_world_start(2);
+	struct inode in;
+	struct opened o;
+	uint64_t ino = opened_create(w, 0, "f", O_RDWR, &o);
+
+	is_int(opened_close(&o), 0, "a file");
+	is_int(opened_at(w, 1, ino, O_RDWR, &o), 0, "opened elsewhere");
+	is_int(opened_put(&o, "bytes", 0) - 5 + opened_close(&o), 0, "written");
+	registry_gone(ino, job_world_job(w, 0)); /* of its number's last bearer */
+	registry_tell_gone(job_world_job(w, 0));
+	loopback_settle(job_world_loopback(w));
+	is_int(state_inode(store_state(job_world_store(w, 1)), ino, &in), 0, "the layer is there");
+	is_int(opened_at(w, 0, ino, O_RDONLY, &o), 0, "opened at home");
+	ok(opened_shows(&o, 0, "bytes"), "and the bytes");
+	is_int(opened_close(&o), 0, "closed");
+	job_world_stop(w);
+}
+
 static bool is_gone(struct job_world *w, uint32_t node, uint64_t ino)
 {
 	struct inode in;
@@ -287,5 +308,6 @@ int main(void)
 	test_late();
 	test_dropped(1);
 	test_dropped(0);
+	test_given_again();
 	return done_testing();
 }

@@ -19,18 +19,38 @@ static void ignore(int status, const struct wire_msg *reply, void *arg)
 	(void)status, (void)reply, (void)arg;
 }
 
-/* OPENER's daemon says that it has the file open for writing; it does not wait. */
+static int64_t now(struct job_world *w)
+{
+	return clock_now(state_clock(job_world_job(w, OPENER)->state));
+}
+
+/* OPENER's daemon has had the file open for writing so often at that time. */
+static void init_counts(struct wire_msg *m, uint64_t ino, uint64_t writers, int64_t at)
+{
+	message_init(m, MESSAGE_SHARE_REGISTER);
+	message_put(m, MESSAGE_INO, ino);
+	message_put(m, MESSAGE_SHARE_INO, ino);
+	message_put(m, MESSAGE_SHARE_WRITERS, writers);
+	message_put(m, MESSAGE_SHARE_TIME, (uint64_t)at);
+}
+
+/* It says so, and does not wait. */
 static void say_open(struct job_world *w, uint64_t ino)
 {
-	struct job *j = job_world_job(w, OPENER);
 	struct wire_msg m = { 0 };
 
-	message_init(&m, MESSAGE_SHARE_REGISTER);
-	message_put(&m, MESSAGE_INO, ino);
-	message_put(&m, MESSAGE_SHARE_INO, ino);
-	message_put(&m, MESSAGE_SHARE_WRITERS, 1);
-	message_put(&m, MESSAGE_SHARE_TIME, (uint64_t)clock_now(state_clock(j->state)));
-	is_int(peers_call_async(j->peers, 0, &m, ignore, NULL), 0, "a node says that it writes to a file");
+	init_counts(&m, ino, 1, now(w));
+	is_int(peers_call_async(job_world_peers(w, OPENER), 0, &m, ignore, NULL), 0,
+		"a node says that it writes to a file");
+	wire_msg_free(&m);
+}
+
+static void say_writers(struct job_world *w, uint64_t ino, uint64_t writers, int64_t at)
+{
+	struct wire_msg m = { 0 };
+
+	init_counts(&m, ino, writers, at);
+	is_int(peers_call(job_world_peers(w, OPENER), 0, &m, NULL), 0, "a node says whether it writes to a file");
 	wire_msg_free(&m);
 }
 
@@ -115,9 +135,35 @@ static void test_dies_while_it_fails(void)
 	job_world_stop(w);
 }
 
+/* An opening that has waited for its turn, and was given up meanwhile. */
+static void test_closed_before(void)
+{
+	struct job_world *w = job_world_start(NODES);
+	struct opened f;
+	uint64_t ino = opened_create(w, 0, "file", O_RDWR, &f);
+	struct shared *s = shared_get(f.j, ino);
+
+	is_int(opened_close(&f), 0, "made");
+	int64_t early = now(w), late = now(w) + 1;
+	say_writers(w, ino, 0, late);
+	say_writers(w, ino, 1, early);
+	ok(!registry_has_openers(s), "what was said before it closed the file comes behind that: nobody has it open");
+	say_writers(w, ino, 1, late + 1);
+	ok(registry_has_openers(s), "it opens it again");
+	say_writers(w, ino, 0, late + 3);
+	say_writers(w, ino, 1, late + 2);
+	ok(!registry_has_openers(s), "the same of that opening");
+	job_world_restart(w, OPENER);
+	say_writers(w, ino, 1, early);
+	ok(registry_has_openers(s), "another daemon's clock may be behind that");
+	shared_put(job_world_job(w, 0), s);
+	job_world_stop(w);
+}
+
 int main(void)
 {
 	test_dies_before();
+	test_closed_before();
 	test_dies_while_it_fails();
 	return done_testing();
 }
