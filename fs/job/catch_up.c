@@ -9,9 +9,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "format/base/array.h"
 #include "fs/job/share.h"
 
 #define THREADS_MAX 32u
@@ -30,8 +28,7 @@ struct catch_up {
 	struct job *j;
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
-	struct shared **queue; /* owned, with counted references */
-	size_t num, cap;
+	TAILQ_HEAD(, shared) queue; /* counted references */
 	struct hand hands[THREADS_MAX];
 	unsigned int num_hands;
 	uint32_t slow[SLOW_MAX];
@@ -121,19 +118,18 @@ static bool is_to_wait(struct catch_up *c, struct shared *s)
 /* NULL: it is over. */
 static struct shared *take(struct catch_up *c)
 {
-	size_t i = 0;
+	struct shared *s = TAILQ_FIRST(&c->queue);
 
-	while (!c->ending && (i == c->num || is_to_wait(c, c->queue[i])))
-		if (i < c->num) {
-			i++;
+	while (!c->ending && (!s || is_to_wait(c, s)))
+		if (s) {
+			s = TAILQ_NEXT(s, in_queue);
 		} else {
 			pthread_cond_wait(&c->cond, &c->lock);
-			i = 0;
+			s = TAILQ_FIRST(&c->queue);
 		}
 	if (c->ending)
 		return NULL;
-	struct shared *s = c->queue[i];
-	memmove(c->queue + i, c->queue + i + 1, (--c->num - i) * sizeof(struct shared *));
+	TAILQ_REMOVE(&c->queue, s, in_queue);
 	return s;
 }
 
@@ -195,11 +191,10 @@ static void enqueue(struct job *j, struct shared *s, void *arg)
 		return;
 	struct shared *ref = shared_find(j, s->ino);
 	pthread_mutex_lock(&c->lock);
-	bool takes = ref && !c->ending && !s->catching &&
-		     array_room(&c->queue, &c->cap, c->num, sizeof(struct shared *)) == 0;
+	bool takes = ref && !c->ending && !s->catching;
 	if (takes) {
 		s->catching = true;
-		c->queue[c->num++] = ref;
+		TAILQ_INSERT_TAIL(&c->queue, ref, in_queue);
 	}
 	pthread_mutex_unlock(&c->lock);
 	if (!takes)
@@ -218,9 +213,9 @@ void catch_up_round(struct catch_up *c)
 	pthread_mutex_unlock(&c->lock);
 	shared_each(c->j, enqueue, c);
 	pthread_mutex_lock(&c->lock);
-	if (c->num)
+	if (!TAILQ_EMPTY(&c->queue))
 		pthread_cond_broadcast(&c->cond);
-	if (c->num && needs_hand(c))
+	if (!TAILQ_EMPTY(&c->queue) && needs_hand(c))
 		(void)add_hand(c); /* else those that there are do it, some time */
 	pthread_mutex_unlock(&c->lock);
 }
@@ -234,6 +229,7 @@ int catch_up_create(struct job *j, struct catch_up **ret)
 	if (!c)
 		return -ENOMEM;
 	c->j = j;
+	TAILQ_INIT(&c->queue);
 	pthread_mutex_init(&c->lock, NULL);
 	pthread_cond_init(&c->cond, NULL);
 	int rc = add_hand(c);
@@ -246,6 +242,8 @@ int catch_up_create(struct job *j, struct catch_up **ret)
 
 void catch_up_destroy(struct catch_up *c)
 {
+	struct shared *s;
+
 	if (!c)
 		return;
 	pthread_mutex_lock(&c->lock);
@@ -254,10 +252,11 @@ void catch_up_destroy(struct catch_up *c)
 	pthread_mutex_unlock(&c->lock);
 	for (unsigned int i = 0; i < c->num_hands; i++)
 		pthread_join(c->hands[i].thread, NULL);
-	for (size_t i = 0; i < c->num; i++)
-		shared_put(c->j, c->queue[i]);
+	while ((s = TAILQ_FIRST(&c->queue))) {
+		TAILQ_REMOVE(&c->queue, s, in_queue);
+		shared_put(c->j, s);
+	}
 	pthread_mutex_destroy(&c->lock);
 	pthread_cond_destroy(&c->cond);
-	free(c->queue);
 	free(c);
 }

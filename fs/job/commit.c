@@ -364,6 +364,16 @@ static void end(struct shared *s, const struct commit *c, int rc)
 	pthread_mutex_unlock(&s->mutex);
 }
 
+/* All files are looked at only if this one was the oldest, or is now. Of two that end at once each may find that it was not: once a second. */
+static void update_hold(struct job *j, struct shared *s, uint64_t before)
+{
+	struct share *sh = j->share;
+
+	sh->hold_is_old = true;
+	if (before <= sh->hold_usec || shared_oldest(s) < sh->hold_usec)
+		share_update_hold(j);
+}
+
 void commit_serve_forget(struct job *j, struct peers_request *rq)
 {
 	struct record rec = {
@@ -447,10 +457,11 @@ static int commit(struct job *j, struct shared *s, bool fresh, bool durable)
 		if (rc == 0 && durable && !c.fresh)
 			rc = store_sync(j->opt.store);
 		bool lost = rc == -ESTALE && lose_layer(j, s, &c);
+		uint64_t oldest = shared_oldest(s);
 		end(s, &c, lost ? 0 : rc);
+		update_hold(j, s, oldest);
 		if (lost)
 			rc = durable && c.fresh ? -ESTALE : 0;
-		share_update_hold(j);
 	} else if (rc == 0 && durable) {
 		rc = store_sync(j->opt.store);
 	}

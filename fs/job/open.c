@@ -9,14 +9,12 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "fs/job/ahead.h"
 #include "fs/job/lease.h"
 
 #define ADOPT_TRIES    8
 #define STREAMED_BYTES (64u << 20)
-#define FULL_USEC      2000u
 
 static bool is_writable(int flags)
 {
@@ -155,13 +153,29 @@ static void count_opens(struct shared *s, int flags, uint32_t by)
 }
 
 struct closing { /* of what the home is told until it has heard it */
+	STAILQ_ENTRY(closing) in_list;
 	struct job *j;
 	uint32_t home;
-	bool full;         /* too much waits for that node already */
 	struct wire_msg m; /* owned */
 };
 
 static void send_closing(struct job *j, void *arg);
+
+static void closing_free(struct closing *c)
+{
+	wire_msg_free(&c->m);
+	free(c);
+}
+
+/* Too much waits for that node already. */
+static void keep_closing(struct closing *c)
+{
+	struct share *sh = c->j->share;
+
+	pthread_mutex_lock(&sh->wake);
+	STAILQ_INSERT_TAIL(&sh->closings, c, in_list);
+	pthread_mutex_unlock(&sh->wake);
+}
 
 /* Else the home would keep the file open for us. What we have opened since counts more there, by its time. */
 static void closing_done(int status, const struct wire_msg *reply, void *arg)
@@ -169,23 +183,52 @@ static void closing_done(int status, const struct wire_msg *reply, void *arg)
 	struct closing *c = arg;
 
 	(void)reply;
-	c->full = status == -EAGAIN || status == -ENOMEM;
-	if ((c->full || status == -ETIMEDOUT) && !c->j->ending && workers_do(c->j->workers, send_closing, c) == 0)
+	if (!c->j->ending && (status == -EAGAIN || status == -ENOMEM)) {
+		keep_closing(c);
 		return;
-	wire_msg_free(&c->m); /* a daemon that is no more has forgotten us */
-	free(c);
+	}
+	if (!c->j->ending && status == -ETIMEDOUT && workers_do(c->j->workers, send_closing, c) == 0)
+		return;
+	closing_free(c); /* a daemon that is no more has forgotten us */
 }
 
 static void send_closing(struct job *j, void *arg)
 {
 	struct closing *c = arg;
 
-	if (c->full)
-		usleep(FULL_USEC);
 	j->share->messages++;
 	int rc = peers_call_async(j->peers, c->home, &c->m, closing_done, c);
 	if (rc < 0)
 		closing_done(rc, NULL, c);
+}
+
+static struct closing *take_closing(struct closing_list *list)
+{
+	struct closing *c = STAILQ_FIRST(list);
+
+	if (c)
+		STAILQ_REMOVE_HEAD(list, in_list);
+	return c;
+}
+
+void closings_round(struct job *j)
+{
+	struct closing_list list = STAILQ_HEAD_INITIALIZER(list);
+	struct closing *c;
+
+	pthread_mutex_lock(&j->share->wake);
+	STAILQ_CONCAT(&list, &j->share->closings);
+	pthread_mutex_unlock(&j->share->wake);
+	while ((c = take_closing(&list)))
+		send_closing(j, c);
+}
+
+void closings_drop(struct job *j)
+{
+	struct closing *c;
+
+	while ((c = take_closing(&j->share->closings)))
+		closing_free(c);
 }
 
 /* open_lock is held. Nobody waits for it: in order behind what came before, it arrives in time. */

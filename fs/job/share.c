@@ -199,7 +199,7 @@ void shared_alone_end(struct shared *s)
 
 /* ---- what may not be given back */
 
-static uint64_t oldest_of(struct shared *s)
+uint64_t shared_oldest(struct shared *s)
 {
 	pthread_mutex_lock(&s->mutex);
 	uint64_t oldest = UINT64_MAX;
@@ -219,12 +219,13 @@ void share_update_hold(struct job *j)
 	uint64_t hold = UINT64_MAX;
 
 	pthread_mutex_lock(&sh->hold_lock);
+	sh->hold_is_old = false;
 	pthread_mutex_lock(&sh->table);
 	if (!sh->swept)
 		hold = 0;
 	for (size_t i = 0; i < BUCKETS && hold; i++)
 		for (struct shared *s = sh->buckets[i]; s && hold; s = s->next) {
-			uint64_t oldest = oldest_of(s);
+			uint64_t oldest = shared_oldest(s);
 
 			hold = oldest < hold ? oldest : hold;
 		}
@@ -454,6 +455,9 @@ static void *share_main(void *arg)
 			catch_up_round(sh->catch_up);
 		registry_tell_gone(sh->j);
 		untold_round(sh->j);
+		closings_round(sh->j);
+		if (sh->hold_is_old)
+			share_update_hold(sh->j);
 		pthread_mutex_lock(&sh->wake);
 	}
 	pthread_mutex_unlock(&sh->wake);
@@ -540,6 +544,7 @@ static int share_create(struct job *j, struct cistern_error *err)
 	sh->begun_usec = share_now_usec();
 	sh->lost_power = store_lost_power(j->opt.store);
 	sh->tell_usec = SHARE_TELL_USEC;
+	STAILQ_INIT(&sh->closings);
 	pthread_mutex_init(&sh->table, NULL);
 	pthread_mutex_init(&sh->hold_lock, NULL);
 	pthread_mutex_init(&sh->wake, NULL);
@@ -588,6 +593,7 @@ static void share_destroy(struct job *j)
 	workers_destroy(sh->showers);
 	workers_destroy(sh->tellers);
 	ahead_destroy(sh->ahead);
+	closings_drop(j);
 	for (size_t i = 0; sh->buckets && i < BUCKETS; i++)
 		while (sh->buckets[i]) {
 			struct shared *s = sh->buckets[i];

@@ -157,6 +157,7 @@ struct shared {
 	bool at_home;
 	uint32_t refs;        /* share.table */
 	bool catching, tardy; /* catch_up.c */
+	TAILQ_ENTRY(shared) in_queue;
 
 	pthread_mutex_t open_lock;
 	uint32_t readers, writers; /* opens of this node; changed under open_lock and mutex */
@@ -237,6 +238,9 @@ struct shared {
 	size_t num_waiting;
 };
 
+struct closing; /* open.c's */
+STAILQ_HEAD(closing_list, closing);
+
 struct share {
 	struct job *j;
 	pthread_mutex_t table;
@@ -246,6 +250,7 @@ struct share {
 	struct catch_up *catch_up; /* owned */
 	uint64_t begun_usec;
 	_Atomic(uint64_t) hold_usec;
+	_Atomic(bool) hold_is_old;             /* it may be too low, as long as that is so for nobody's sake */
 	bool lost_power;                       /* since then it is not known which files others write to */
 	uint64_t ends_known[SHARE_ENDS_KNOWN]; /* inodes; table */
 	pthread_mutex_t hold_lock;
@@ -254,9 +259,10 @@ struct share {
 	bool has_thread;
 	pthread_mutex_t wake; /* the thread's */
 	pthread_cond_t wake_cond;
-	bool poked, sweep;           /* wake; sweep: look at all layers of the store */
-	_Atomic(bool) ending, swept; /* swept: it has been done once */
-	_Atomic(uint64_t) tell_usec; /* SHARE_TELL_USEC; tests */
+	bool poked, sweep;            /* wake; sweep: look at all layers of the store */
+	_Atomic(bool) ending, swept;  /* swept: it has been done once */
+	_Atomic(uint64_t) tell_usec;  /* SHARE_TELL_USEC; tests */
+	struct closing_list closings; /* owned; wake: those that could not be told */
 	uint64_t *gone; /* owned; wake: inodes of files that are no more, and of which others have something */
 	size_t num_gone, cap_gone;
 	_Atomic(bool) witness_away;   /* it has not answered in time, nor since */
@@ -293,6 +299,7 @@ int share_ask_home(struct job *j, struct shared *s, const struct wire_msg *m, ui
 void share_reply_number(struct peers_request *rq, int status, enum message_tag tag, uint64_t v);
 /* Nothing that was freed since then is given back (format/store): somebody's oldest write that is not told. */
 void share_update_hold(struct job *j);
+uint64_t shared_oldest(struct shared *s); /* its part in that; UINT64_MAX: none */
 
 /* Requests at once to several nodes, and a wait for all. */
 struct fan {
@@ -419,6 +426,8 @@ int share_open(struct job *j, uint64_t ino, int flags, struct job_file *file, st
 /* file->local was just opened (and perhaps made) here, at its home. */
 int share_opened(struct job *j, uint64_t ino, int flags, struct job_file *file, struct core_open_reply *ret);
 void share_release(struct job *j, struct job_file *file);
+void closings_round(struct job *j);                   /* homes that took no more are told who has closed what */
+void closings_drop(struct job *j);                    /* at the end */
 int shared_register(struct job *j, struct shared *s); /* again, when the home has forgotten us */
 /* A drain may have given the file its place since we made a layer of it: recovery is to know that. */
 void shared_note_place(struct job *j, const struct view *v);

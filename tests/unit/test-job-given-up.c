@@ -158,6 +158,7 @@ static void test_given_up(bool restarted)
 	await_parked(&t, true);
 	is_int(opened_at(t.w, OTHER, t.ino, O_RDWR, &f), 0, "another node can open the file to write to it");
 	stays_quiet(&t, &f);
+	is_u64(job_world_job(t.w, WRITER)->share->hold_usec, 0, "and nothing is given back");
 	is_int(opened_put(&f, "new", t.alive_off + 10), 3, "and write");
 	is_int(job_fsync(f.j, t.ino, f.file, false), 0, "and sync");
 	is_int(job_syncfs(job_world_job(t.w, WRITER)), -EHOSTDOWN, "a drain would hear that something is missing");
@@ -166,6 +167,7 @@ static void test_given_up(bool restarted)
 	ok(shows_soon(&f, t.dead_off, LATER_TEXT), "when the node is back it is told");
 	await_parked(&t, false);
 	is_int(job_syncfs(job_world_job(t.w, WRITER)), 0, "nothing is missing any more");
+	is_u64(job_world_job(t.w, WRITER)->share->hold_usec, UINT64_MAX, "so what was freed may be given back");
 	is_int(opened_close(&f), 0, "closed");
 	job_world_stop(t.w);
 }

@@ -177,6 +177,40 @@ static void test_forgotten(void)
 	job_world_stop(w);
 }
 
+static bool has_openers(struct job_world *w, uint64_t ino)
+{
+	struct shared *s = shared_find(job_world_job(w, HANGS), ino);
+	bool has = s && registry_has_openers(s);
+
+	shared_put(job_world_job(w, HANGS), s);
+	return has;
+}
+
+/* Of a file of its own, by another node, while nothing reaches it. */
+static void test_closed(void)
+{
+	struct job_world *w = job_world_start(NODES);
+	uint64_t ino = open_made(w, HANGS, "f"), until = share_now_usec() + SOON_USEC;
+	struct share *sh = job_world_job(w, 1)->share;
+	struct core_open_reply reply;
+	struct job_file *file;
+
+	is_int(job_open(job_world_job(w, 1), ino, O_RDONLY, &file, &reply), 0, "another node opens a file");
+	loopback_set_hanging(job_world_loopback(w), HANGS, true);
+	job_world_fill(w, 1, HANGS, 0);
+	uint64_t before = sh->messages;
+	job_release(job_world_job(w, 1), file);
+	usleep(2000000);
+	ok(sh->messages - before < 10, "it closes the file, and says so now and then: %llu times",
+		(unsigned long long)(sh->messages - before));
+	ok(has_openers(w, ino), "which is not heard");
+	loopback_set_hanging(job_world_loopback(w), HANGS, false);
+	while (has_openers(w, ino) && share_now_usec() < until)
+		usleep(10000);
+	ok(!has_openers(w, ino), "it is when the home goes on");
+	job_world_stop(w);
+}
+
 /* A name that the hanging node does not serve. */
 static void name_elsewhere(char name[16])
 {
@@ -300,6 +334,7 @@ int main(void)
 {
 	test_told();
 	test_forgotten();
+	test_closed();
 	test_gone();
 	test_payload();
 	return done_testing();

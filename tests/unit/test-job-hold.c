@@ -287,10 +287,46 @@ static void test_late(void)
 	end(&t);
 }
 
+static uint64_t held_by(struct scene *t)
+{
+	return job_world_job(t->w, WRITER)->share->hold_usec;
+}
+
+/* Of several files the one with the oldest write counts, whichever is committed first. */
+static void test_oldest(void)
+{
+	static struct scene t;
+	struct core_open_reply reply;
+	struct core_entry e;
+	struct job_file *other;
+
+	begin(&t);
+	struct job *j = job_world_job(t.w, WRITER);
+	ok(job_create_file(job_world_job(t.w, HOME), 1, "other", 0644, O_RDWR, cred, &e, &other, &reply) == 0,
+		"a file");
+	job_release(job_world_job(t.w, HOME), other);
+	ok(job_open(j, e.ino, O_RDWR, &other, &reply) == 0, "opened elsewhere");
+	is_u64(held_by(&t), UINT64_MAX, "nothing is held");
+	ok(put(&t, WRITER, 'a', 100, 0), "a node writes to one file");
+	uint64_t held = held_by(&t);
+	ok(held < UINT64_MAX, "what it frees is held");
+	ok(job_write(j, other, "b", 1, 0) == 1 && share_commit(j, other->shared, false) == 0,
+		"it writes to another one, and commits that");
+	is_u64(held_by(&t), held, "as before");
+	ok(job_write(j, other, "b", 1, 0) == 1, "it writes again");
+	ok(commit(&t), "the first file is committed");
+	ok(held_by(&t) > held && held_by(&t) < UINT64_MAX, "what the other one has freed is held");
+	ok(share_commit(j, other->shared, false) == 0, "that is committed, too");
+	is_u64(held_by(&t), UINT64_MAX, "and nothing is held any more");
+	job_release(j, other);
+	end(&t);
+}
+
 int main(void)
 {
 	test_overtaken();
 	test_given_back();
+	test_oldest();
 	test_late();
 	return done_testing();
 }
