@@ -444,7 +444,8 @@ static int commit_carried(struct job *j, struct shared *s, bool durable)
 	return rc == -ESTALE ? 0 : rc;
 }
 
-static int commit(struct job *j, struct shared *s, bool fresh, bool durable)
+/* *ret_kept: the home does not know the file, and may know it again. */
+static int commit(struct job *j, struct shared *s, bool fresh, bool durable, bool *ret_kept)
 {
 	struct commit c = { 0 };
 
@@ -457,6 +458,7 @@ static int commit(struct job *j, struct shared *s, bool fresh, bool durable)
 		if (rc == 0 && durable && !c.fresh)
 			rc = store_sync(j->opt.store);
 		bool lost = rc == -ESTALE && lose_layer(j, s, &c);
+		*ret_kept = rc == -ESTALE && !lost;
 		uint64_t oldest = shared_oldest(s);
 		end(s, &c, lost ? 0 : rc);
 		update_hold(j, s, oldest);
@@ -474,16 +476,26 @@ static int commit(struct job *j, struct shared *s, bool fresh, bool durable)
 
 int share_commit(struct job *j, struct shared *s, bool durable)
 {
-	int rc = commit(j, s, true, durable);
+	bool kept;
 
-	if (rc == -ESTALE && durable && !power_is_settled(j) && shared_register(j, s) == 0)
-		rc = commit(j, s, true, durable);
+	return commit(j, s, true, durable, &kept);
+}
+
+int share_commit_known(struct job *j, struct shared *s, bool durable)
+{
+	bool kept = false;
+	int rc = commit(j, s, true, durable, &kept);
+
+	if (kept && shared_register(j, s) == 0)
+		rc = commit(j, s, true, durable, &kept);
 	return rc;
 }
 
 int share_retell(struct job *j, struct shared *s)
 {
-	return commit(j, s, false, false);
+	bool kept;
+
+	return commit(j, s, false, false, &kept);
 }
 
 void shared_resend(struct shared *s)
@@ -584,7 +596,10 @@ static int commit_home_alone(struct job *j, struct shared *s)
 
 int share_show(struct job *j, struct shared *s)
 {
-	return shared_is_home(j, s) && !s->is_shared ? commit_home_alone(j, s) : share_commit(j, s, false);
+	int rc = shared_is_home(j, s) && !s->is_shared ? commit_home_alone(j, s) : share_commit_known(j, s, false);
+
+	return rc == -ESTALE ? 0
+			     : rc; /* it is kept, and told when the home knows the file again, or that it has gone */
 }
 
 int share_flush(struct job *j, struct job_file *file)
@@ -601,7 +616,7 @@ int share_fsync(struct job *j, struct job_file *file, bool data_only)
 
 	sieve_forget(file);
 	if (!shared_is_home(j, s)) {
-		int r = share_commit(j, s, true);
+		int r = share_commit_known(j, s, true);
 
 		r = r ? r : s->losses == file->losses ? 0 : -ESTALE;
 		return r ? r : power_sync(j, s->home); /* the home has the name, and how far the file reaches */

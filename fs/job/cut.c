@@ -346,7 +346,7 @@ int share_truncate(struct job *j, uint64_t ino, uint64_t size)
 	if (rc == 0 && shared_is_home(j, s) && !s->is_shared)
 		rc = cut_at_home(j, s, size);
 	else if (rc == 0)
-		rc = share_commit(j, s, false);
+		rc = share_commit_known(j, s, false);
 	if (rc == 0 && (s->is_shared || !shared_is_home(j, s)))
 		rc = ask_truncate(j, s, size);
 	if (s)

@@ -460,6 +460,8 @@ int share_fsync(struct job *j, struct job_file *file, bool data_only);
 int share_commit_all(struct job *j);
 /* durable: what this node has written and changed is on its device, too. */
 int share_commit(struct job *j, struct shared *s, bool durable);
+/* The same; a home that has lost power, and does not know the file yet, is told of it first. open_lock is not held. */
+int share_commit_known(struct job *j, struct shared *s, bool durable);
 int share_retell(struct job *j, struct shared *s); /* only what was committed before */
 void commit_serve_forget(struct job *j, struct peers_request *rq);
 /*

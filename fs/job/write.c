@@ -158,7 +158,7 @@ static ssize_t write_synced(struct job *j, struct job_file *file, const void *bu
 
 	if (done <= 0 || !(file->flags & (O_SYNC | O_DSYNC)))
 		return done;
-	int rc = share_commit(j, file->shared, true);
+	int rc = share_commit_known(j, file->shared, true);
 	return rc < 0 ? rc : done;
 }
 
