@@ -526,8 +526,8 @@ static int exchange_homes(struct job *j, struct move *m)
 	rc = move_at_home(j, m, 0, 0, true);
 	if (rc < 0) {
 		/* Perhaps it was done: then the file has no other name. Else its stamp loses, and the server finds out. */
-		if (m->stale || m->certain)
-			(void)unlink_at_home(j, other, &m->ref[FROM], true, &said, &reset);
+		if ((m->stale || m->certain) && unlink_at_home(j, other, &m->ref[FROM], true, &said, &reset) < 0)
+			m->certain = false;
 		return rc;
 	}
 	rc = settle_file(j, m->found[FROM].ino, &m->said);

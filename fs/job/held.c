@@ -5,6 +5,8 @@
  * lost is said again. Of a name that two say to hold, one has ended its lock, and only does not know yet that the server
  * has heard of it: the other counts; or the one whose stamp is higher.
  *
+ * The end of one of whose operation it is not known what became of it is said when no home can do it any more (late.c).
+ *
  * A server that is given up may come back as it was: the end of what it may have given us is said when it does.
  *
  * Two locks are taken in the order of (server, directory, name), the same on every node.
@@ -137,7 +139,17 @@ static void send_unlock(struct job *j, void *arg)
 		unlock_done(rc, NULL, h);
 }
 
-static void end_hold(struct job *j, struct name_ref *ref, bool known)
+/* What was asked of homes under the lock may be under way: nobody is to hear that it is over before it is. */
+static void await_asked(struct job *j, void *arg)
+{
+	if (late_await(j, send_unlock, arg) == 0 || j->ending)
+		return;
+	usleep(FULL_USEC);
+	if (workers_do(j->workers, await_asked, arg) < 0)
+		forget(arg); /* the name stays locked */
+}
+
+static void end_hold(struct job *j, struct name_ref *ref, bool known, bool asked)
 {
 	struct hold *h = ref->held;
 
@@ -149,17 +161,20 @@ static void end_hold(struct job *j, struct name_ref *ref, bool known)
 	h->known = known;
 	h->ended = true;
 	pthread_mutex_unlock(&j->held->lock);
-	send_unlock(j, h);
+	if (asked)
+		await_asked(j, h);
+	else
+		send_unlock(j, h);
 }
 
 void held_unlock(struct job *j, struct name_ref *ref)
 {
-	end_hold(j, ref, true);
+	end_hold(j, ref, true, false);
 }
 
 void held_unlock_unknown(struct job *j, struct name_ref *ref)
 {
-	end_hold(j, ref, false);
+	end_hold(j, ref, false, true);
 }
 
 /* ---- locking */
@@ -240,7 +255,7 @@ static int lock_one(struct job *j, struct name_ref *ref)
 		ref->held = NULL;
 		forget(h);
 	} else {
-		held_unlock_unknown(j, ref); /* it may still be given */
+		end_hold(j, ref, false, false); /* it may still be given; no home was asked for anything */
 	}
 	wire_msg_free(&m);
 	return rc;

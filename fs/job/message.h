@@ -18,13 +18,14 @@ enum message_type {
 	MESSAGE_NAME_UNLOCK, /* DIR, NAME, COUNT (id), FLAGS 1: INO, POINTER, OTHER: what is there now; 0: not known */
 	MESSAGE_NAME_LOOKUP, /* DIR, NAME -> INO, POINTER, OTHER; waits while the name is locked */
 	MESSAGE_NAME_DOUBT,  /* its home does not have what it leads to: look who has */
-	MESSAGE_NAME_SEND,   /* from a server that has just begun: COUNT: page -> NAMES, COUNT: next page */
-	MESSAGE_NAME_WHO,    /* from a server in doubt: DIR, NAME -> INO, POINTER, OTHER as your state has it */
+	MESSAGE_NAME_SEND,   /* from a server that has just begun: COUNT: page, LIVES -> NAMES, COUNT: next page */
+	MESSAGE_NAME_WHO,    /* from a server in doubt: DIR, NAME, LIVES -> INO, POINTER, OTHER as your state has it */
 	MESSAGE_NAME_CLAIM,  /* to the name's server: DIR, NAME, INO, OTHER: ours, since before we lost power */
 	/* DIR, NAME: what is below it behind that name: files of yours, and what they hide; TIME: when the listing began
 	 * -> NAMES; HANDED: perhaps not all that has been handed over since then */
 	MESSAGE_NAME_LIST,
 	MESSAGE_NAME_NEEDED, /* DIR, NAME; INO: of the backing file there: 0: yours, and not needed; -EBUSY: needed; -ENOENT: not yours */
+	MESSAGE_NAME_AWAIT, /* answered when what was asked before is done */
 
 	/* tree.c, sequence.c: 220 to 239 */
 	MESSAGE_TREE_CHANGE =
@@ -155,6 +156,7 @@ enum message_tag {
 	MESSAGE_LIFE,     /* which daemon of a node: power_life() */
 	MESSAGE_HANDED,   /* handover.c */
 	MESSAGE_PREPARED, /* number of a change; 0: none that was prepared for */
+	MESSAGE_LIVES,    /* late.c */
 
 	/* share: 300 to 399 */
 	MESSAGE_SHARE_INO = 300,

@@ -327,11 +327,12 @@ void names_release(
 		free_lock(n, e, at, &last);
 	else if (e)
 		ask = take_over(n, e);
+	uint32_t late = ask ? e->late : 0;
 	bool full = begins_sweep(n, n->table.lefts > NAMES_LEFT_MAX);
 	pthread_mutex_unlock(&n->lock);
 	run_done(done);
 	if (ask)
-		rebuild_name(n->j, dir, name);
+		rebuild_name(n->j, dir, name, late);
 	if (full)
 		sweep_all(n->j);
 }
@@ -341,9 +342,10 @@ void names_doubt(struct names *n, uint64_t dir, const char *name)
 	pthread_mutex_lock(&n->lock);
 	struct name_entry *e = n->ready ? names_table_find(&n->table, dir, name) : NULL;
 	bool ask = e && !e->id && take_over(n, e);
+	uint32_t late = ask ? e->late : 0;
 	pthread_mutex_unlock(&n->lock);
 	if (ask)
-		rebuild_name(n->j, dir, name);
+		rebuild_name(n->j, dir, name, late);
 }
 
 /* Of several that tell the same name. lock is held; not ready. */
@@ -384,9 +386,10 @@ void names_claim(struct names *n, uint32_t home, uint64_t dir, const char *name,
 		e->over |= !e->doubted || differs(n, e, home, claim); /* asked for when the lock, or the doubt, ends */
 	else if (e && differs(n, e, home, claim))
 		ask = take_over(n, e);
+	uint32_t late = ask ? e->late : 0;
 	pthread_mutex_unlock(&n->lock);
 	if (ask)
-		rebuild_name(n->j, dir, name);
+		rebuild_name(n->j, dir, name, late);
 }
 
 size_t names_in_doubt(struct names *n)
@@ -404,6 +407,7 @@ void names_settled(struct names *n, uint64_t dir, const char *name, const struct
 	pthread_mutex_lock(&n->lock);
 	struct name_entry *e = names_table_find(&n->table, dir, name);
 	bool again = e && e->doubted && e->over;
+	uint32_t late = again ? e->late : 0;
 	if (again) {
 		e->over = false;
 	} else if (e && e->doubted) {
@@ -412,6 +416,7 @@ void names_settled(struct names *n, uint64_t dir, const char *name, const struct
 		now.hidden |= e->at.hidden;
 		now.left = POINTER_LEFT_ANY; /* what its last owner did is not known */
 		e->doubted = e->refused = false;
+		e->late = 0;
 		n->in_doubt--;
 		name_entry_set_lacking(&n->table, e, lacking && !now.ino);
 		free_lock(n, e, &now, &last);
@@ -419,7 +424,7 @@ void names_settled(struct names *n, uint64_t dir, const char *name, const struct
 	pthread_mutex_unlock(&n->lock);
 	run_done(done);
 	if (again)
-		rebuild_name(n->j, dir, name);
+		rebuild_name(n->j, dir, name, late);
 }
 
 static void serve_all(struct names *n, struct names_waiter ***done);
@@ -568,6 +573,7 @@ void names_told_lock(struct names *n, uint64_t dir, const char *name, uint32_t n
 struct told { /* a name that homes are to be asked for, without the lock */
 	struct told *next;
 	uint64_t dir;
+	uint32_t late;
 	char name[RECORD_NAME_MAX + 1];
 };
 
@@ -578,6 +584,7 @@ static void told_add(struct told **list, const struct name_entry *e)
 	if (!t)
 		return; /* the entry stays locked: asked for when its owner asks again */
 	t->dir = e->dir->ino;
+	t->late = e->late;
 	strcpy(t->name, e->name);
 	t->next = *list;
 	*list = t;
@@ -588,7 +595,7 @@ static void ask_told(struct names *n, struct told *list)
 	while (list) {
 		struct told *next = list->next;
 
-		rebuild_name(n->j, list->dir, list->name);
+		rebuild_name(n->j, list->dir, list->name, list->late);
 		free(list);
 		list = next;
 	}
@@ -656,6 +663,8 @@ static void owner_gone(struct names *n, uint32_t node)
 		for (struct name_entry *e = n->table.entries[i], *next; e; e = next) {
 			next = e->next;
 			bool owned = e->id && e->node == node && (!n->ready || !e->doubted); /* in doubt it is ours */
+			if (owned)
+				e->late = node + 1;
 			if (owned && n->ready && take_over(n, e))
 				told_add(&ask, e);
 			if (owned && !n->ready) { /* names_told_all asks */

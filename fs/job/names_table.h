@@ -23,6 +23,8 @@ struct name_entry {
 	bool over;    /* it has ended, perhaps long ago: what its owner says was there then may be so no more */
 	bool refused; /* doubted, and a node does not say what it has */
 	bool lacking; /* nobody has it, but a node that was given up may */
+	uint32_t
+		late; /* doubted: 1 + the node whose daemon had it locked and has ended: what it asked for may be under way; 0: none */
 	uint64_t lock_stamp;
 	uint64_t left_round; /* of at.left */
 	struct names_waiter *first, **last;

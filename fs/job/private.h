@@ -279,9 +279,25 @@ bool announce_runs(struct job *j, uint64_t dir, const char *name); /* and it doe
 /* ---- rebuild.c: pointers from what the homes' states say */
 
 extern const struct part rebuild_part;
-void rebuild_name(struct job *j, uint64_t dir, const char *name); /* then names_settled */
+/* Then names_settled. late: 1 + a node whose daemon has ended: nothing that it asked for is done any more when it is settled; 0: none. */
+void rebuild_name(struct job *j, uint64_t dir, const char *name, uint32_t late);
 void rebuild_serve_send(struct job *j, struct peers_request *rq);
 void rebuild_serve_who(struct job *j, struct peers_request *rq);
+
+/* ---- late.c: requests that are still under way when others decide without them */
+
+/*
+ * then(j, arg), when every node has done what this one has asked of it so far, or will not do it any more. Nobody waits for that; when we end
+ * before, it is not called. -ENOMEM.
+ */
+int late_await(struct job *j, void (*then)(struct job *j, void *arg), void *arg);
+void late_serve_await(struct job *j, struct peers_request *rq);
+/* With a question: of daemons that are over as we know it nothing is to be done behind its answer. */
+void late_put_node(struct job *j, struct wire_msg *m, uint32_t node);
+void late_put_all(struct job *j, struct wire_msg *m);
+/* What is asked behind what was asked before; -EBUSY: more may come of a daemon that the asker knows to be over. */
+void late_serve_question(struct job *j, struct peers_request *rq);
+uint64_t late_life(struct job *j, uint32_t node); /* other for each daemon of it, and when that is over */
 
 /* ---- held.c: locks of names that operations here hold, whatever becomes of the servers */
 
@@ -290,7 +306,8 @@ extern const struct part held_part;
 int held_lock(struct job *j, struct name_ref *refs, unsigned int num);
 /* What is there now: ref->at. Does not wait. */
 void held_unlock(struct job *j, struct name_ref *ref);
-void held_unlock_unknown(struct job *j, struct name_ref *ref); /* the server is to find out */
+void held_unlock_unknown(
+	struct job *j, struct name_ref *ref); /* the server is to find out, when all that was asked for is over */
 int held_lookup(struct job *j, uint64_t dir, const char *name, struct pointer *ret);
 void held_doubt(struct job *j, uint64_t dir, const char *name);
 typedef void held_cb(uint64_t dir, const char *name, const struct told_lock *l, void *arg);

@@ -56,6 +56,7 @@ struct rebuild {
 	struct refused *refused; /* somebody will ask */
 	uint32_t missing;        /* nodes that have neither told all nor been given up since they were asked */
 	uint32_t untold;         /* nodes that have not told all */
+	uint64_t *lives;         /* owned; by node: late_life() when they were asked for the first time */
 	struct asked *asked;     /* owned; by node; NULL: not begun */
 	struct sending *sending; /* to whom we are telling */
 };
@@ -177,6 +178,23 @@ static void log_lacking(struct rebuild *r)
 				peers_name(r->j->peers, i, name, sizeof(name)));
 }
 
+/* lock is held. Has a daemon ended since all were asked? What it had asked others for came behind their answers, perhaps. */
+static bool take_lives(struct rebuild *r)
+{
+	uint32_t num = peers_count(r->j->peers);
+	bool news = false;
+
+	for (uint32_t i = 0; i < num; i++) {
+		uint64_t life = late_life(r->j, i);
+
+		news |= r->lives[i] != life;
+		r->lives[i] = life;
+	}
+	if (news)
+		r->missing = num;
+	return news;
+}
+
 /* It was the first time. */
 static void told_all(struct rebuild *r, uint32_t node)
 {
@@ -186,8 +204,11 @@ static void told_all(struct rebuild *r, uint32_t node)
 		pull_from(r, i, false);
 	pthread_mutex_lock(&r->lock);
 	bool last = --r->missing == 0;
+	bool again = last && !r->j->ending && take_lives(r);
 	pthread_mutex_unlock(&r->lock);
-	if (last) {
+	if (again) {
+		pull_from(r, 0, false);
+	} else if (last) {
 		names_told_all(r->j->names);
 		job_log_self(r->j, "names_known");
 		log_lacking(r);
@@ -224,8 +245,8 @@ static void pull_answered(struct job *j, void *arg)
 		if (workers_do(j->workers, pull_answered, p) == 0)
 			return;
 	}
-	if (p->status == -EIO) {
-		if (!p->is_again)
+	if (p->status == -EIO || p->status == -EBUSY) {
+		if (!p->is_again && p->status == -EIO)
 			names_refused(j->names, 0, NULL);
 		p->again = (struct refused){ .ask = pull_next, .arg = p };
 		if (ask_later(j, &p->again))
@@ -271,6 +292,8 @@ static void pull_next(struct job *j, void *arg)
 
 	message_init(&m, MESSAGE_NAME_SEND);
 	message_put(&m, MESSAGE_COUNT, p->page);
+	if (p->page == 0)
+		late_put_all(j, &m);
 	p->asked = true;
 	int rc = peers_call_async(j->peers, p->node, &m, pull_done, p);
 	wire_msg_free(&m);
@@ -318,9 +341,12 @@ static void begin(struct job *j, void *arg)
 	struct rebuild *r = arg;
 
 	pthread_mutex_lock(&r->lock);
-	bool first = !r->asked && (r->asked = calloc(peers_count(j->peers), sizeof(*r->asked)));
-	if (first)
+	bool first = !r->asked && (r->lives || (r->lives = calloc(peers_count(j->peers), sizeof(*r->lives)))) &&
+		     (r->asked = calloc(peers_count(j->peers), sizeof(*r->asked)));
+	if (first) {
+		(void)take_lives(r);
 		r->missing = r->untold = peers_count(j->peers);
+	}
 	pthread_mutex_unlock(&r->lock);
 	if (first)
 		pull_from(r, 0, false);
@@ -527,6 +553,7 @@ struct doubt {
 	size_t num_losers;
 	struct question *questions; /* owned; one per node */
 	uint32_t num;
+	uint32_t late; /* rebuild_name */
 	uint64_t dir;
 	char name[RECORD_NAME_MAX + 1];
 };
@@ -651,8 +678,9 @@ static void question_done(int status, const struct wire_msg *reply, void *arg)
 	struct job *j = d->j;
 	struct pointer at = { 0 };
 
-	if (status == -EIO) {
-		names_refused(j->names, d->dir, d->name);
+	if (status == -EIO || status == -EBUSY) {
+		if (status == -EIO)
+			names_refused(j->names, d->dir, d->name);
 		q->again = (struct refused){ .ask = question_ask, .arg = q };
 		if (ask_later(j, &q->again))
 			return;
@@ -682,6 +710,8 @@ static void question_ask(struct job *j, void *arg)
 	message_init(&m, MESSAGE_NAME_WHO);
 	message_put(&m, MESSAGE_DIR, q->d->dir);
 	message_put_str(&m, MESSAGE_NAME, q->d->name);
+	if (q->d->late)
+		late_put_node(j, &m, q->d->late - 1);
 	int rc = peers_call_async(j->peers, q->node, &m, question_done, q);
 	wire_msg_free(&m);
 	if (is_full(rc))
@@ -690,7 +720,7 @@ static void question_ask(struct job *j, void *arg)
 		question_done(rc, NULL, q);
 }
 
-void rebuild_name(struct job *j, uint64_t dir, const char *name)
+void rebuild_name(struct job *j, uint64_t dir, const char *name, uint32_t late)
 {
 	uint32_t num = peers_count(j->peers);
 	struct doubt *d = calloc(1, sizeof(*d));
@@ -704,6 +734,7 @@ void rebuild_name(struct job *j, uint64_t dir, const char *name)
 	}
 	d->j = j;
 	d->missing = d->num = num;
+	d->late = late;
 	d->dir = dir;
 	strcpy(d->name, name);
 	pthread_mutex_init(&d->lock, NULL);
@@ -771,6 +802,7 @@ static void rebuild_destroy(struct job *j)
 	}
 	pthread_mutex_destroy(&r->lock);
 	free(r->asked);
+	free(r->lives);
 	free(r);
 	j->rebuild = NULL;
 }

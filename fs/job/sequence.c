@@ -571,6 +571,7 @@ static serve_handler question_of(const struct peers_request *rq)
 	switch (peers_msg(rq)->type) {
 	case MESSAGE_NAME_WHO: return rebuild_serve_who;
 	case MESSAGE_NAME_SEND: return rebuild_serve_send;
+	case MESSAGE_NAME_AWAIT: return late_serve_await;
 	default: return NULL;
 	}
 }
@@ -681,7 +682,10 @@ static void handle(struct sequence *s, struct change *c)
 			usleep(SEQUENCE_FULL_USEC);
 		out_of_hand(s);
 	} else if (question_of(c->rq)) {
-		if (holds_up(s->behind[peers_from(c->rq)])) { /* its new daemon must have all when it is answered */
+		bool waits = peers_msg(c->rq)->type != MESSAGE_NAME_AWAIT;
+
+		if (waits &&
+			holds_up(s->behind[peers_from(c->rq)])) { /* its new daemon must have all when it is answered */
 			usleep(SEQUENCE_BUSY_USEC);
 			queue_change(s, c, false);
 			return;

@@ -85,6 +85,12 @@ size_t peers_nodes(struct peers *p, uint32_t first, struct peers_node *out, size
 size_t peers_slow(struct peers *p, uint64_t usec, uint32_t *out, size_t cap);
 
 /*
+ * Another node says that this one's daemon is that, or a later one: whatever comes here of one before it is not taken any more, and what is kept
+ * of it is not wanted. It need not be present. Tells PEERS_RESTARTED if that is news. 0 or -ENOMEM: so is it not.
+ */
+int peers_heard_of(struct peers *p, uint32_t node, uint64_t incarnation);
+
+/*
  * Ask a node (oneself too: the handler is called the same way) and wait for its reply. Returns the transport's verdict, then the
  * reply's status: 0 or -errno. -ETIMEDOUT: no agent, or no answer, within the time-out (logged, with the node's name);
  * -ECONNRESET: that node's daemon was restarted meanwhile, whether it acted is unknown; -EHOSTDOWN: the node was given up;

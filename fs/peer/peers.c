@@ -366,6 +366,7 @@ static void arrived(struct peers *p, uint32_t node, uint64_t incarnation, struct
 	if (n->gone || (n->incarnation && n->incarnation != incarnation))
 		daemon_replaced(p, node, incarnation, ch);
 	n->incarnation = incarnation;
+	n->hearsay = false;
 	n->present = true;
 	n->gone = false;
 	n->missing_since_usec = 0;
@@ -530,6 +531,12 @@ void peers_left(struct peers *p, uint32_t node)
 	pthread_mutex_unlock(&p->lock);
 }
 
+/* The transport comes to a daemon of which we know from others that there is a later one. */
+static bool is_over(const struct node *n, uint64_t incarnation)
+{
+	return n->hearsay && incarnation < n->incarnation;
+}
+
 void peers_joined(struct peers *p, uint32_t node, uint64_t incarnation)
 {
 	struct change ch;
@@ -537,7 +544,7 @@ void peers_joined(struct peers *p, uint32_t node, uint64_t incarnation)
 	if (change_begin(1, &ch))
 		return;
 	pthread_mutex_lock(&p->lock);
-	if (p->ended || !p->connected || node >= p->count || node == p->self) {
+	if (p->ended || !p->connected || node >= p->count || node == p->self || is_over(&p->nodes[node], incarnation)) {
 		pthread_mutex_unlock(&p->lock);
 		free(ch.restarted);
 		return;
@@ -547,6 +554,41 @@ void peers_joined(struct peers *p, uint32_t node, uint64_t incarnation)
 	pthread_mutex_unlock(&p->lock);
 	change_end(p, &ch);
 	turn_pass(p);
+}
+
+/* Present or not, as the transport has it: its word of the one before, and then of this one, is under way. */
+static void take_hearsay(struct peers *p, uint32_t node, uint64_t incarnation, struct change *ch)
+{
+	struct node *n = &p->nodes[node];
+
+	if (n->incarnation && !n->gone)
+		daemon_replaced(p, node, incarnation, ch);
+	requests_forget_all(p, n);
+	n->seen = 0;
+	n->incarnation = incarnation;
+	n->hearsay = true;
+}
+
+int peers_heard_of(struct peers *p, uint32_t node, uint64_t incarnation)
+{
+	struct change ch;
+	int r = change_begin(1, &ch);
+
+	if (r)
+		return r;
+	pthread_mutex_lock(&p->lock);
+	bool known = p->nodes && node < p->count && node != p->self;
+	if (p->ended || !known || incarnation <= p->nodes[node].incarnation) {
+		pthread_mutex_unlock(&p->lock);
+		free(ch.restarted);
+		return 0;
+	}
+	take_hearsay(p, node, incarnation, &ch);
+	change_made(p, &ch);
+	pthread_mutex_unlock(&p->lock);
+	change_end(p, &ch);
+	turn_pass(p);
+	return 0;
 }
 
 static void log_gone(struct peers *p, uint32_t node, bool given_up)
@@ -603,7 +645,8 @@ static bool known_sender(struct peers *p, uint32_t from, const struct frame *f)
 
 	pthread_mutex_lock(&p->lock);
 	known = !p->ended && p->connected && from < p->count && from != p->self;
-	newer = known && f->incarnation > p->nodes[from].incarnation;
+	newer = known && (f->incarnation > p->nodes[from].incarnation ||
+				 (f->incarnation == p->nodes[from].incarnation && p->nodes[from].hearsay));
 	pthread_mutex_unlock(&p->lock);
 	if (newer)
 		peers_joined(p, from, f->incarnation);

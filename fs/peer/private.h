@@ -84,6 +84,7 @@ struct node {
 	bool present;               /* messages reach it */
 	bool gone;                  /* ended for good, or given up */
 	bool silent;                /* peer.h */
+	bool hearsay;               /* incarnation is another node's word: the transport has still to come to it */
 	int64_t missing_since_usec; /* assembled without it; 0: not so */
 	int64_t heard_usec;         /* when something of it came, or it did */
 	uint64_t given;             /* the last fetch that has had payload of it */

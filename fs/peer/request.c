@@ -28,7 +28,8 @@ bool peers_is_wanted(const struct peers_request *rq)
 	struct peers *p = rq->p;
 
 	pthread_mutex_lock(&p->lock);
-	bool wanted = !rq->forgotten && !p->nodes[rq->from].gone;
+	bool wanted = rq->self ? rq->tell || entry_find(p->calls, SELF, rq->entry.number)
+			       : !rq->forgotten && !p->nodes[rq->from].gone;
 	pthread_mutex_unlock(&p->lock);
 	return wanted;
 }

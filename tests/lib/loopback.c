@@ -29,6 +29,7 @@ struct item {
 	struct peers_get *gets;
 	size_t len; /* of bytes, or number of gets */
 	bool held;  /* loopback_hold_reply */
+	bool stuck; /* loopback_hold_request */
 };
 TAILQ_HEAD(item_queue, item);
 
@@ -49,6 +50,9 @@ struct member {
 	uint64_t incarnation;
 	bool alive, connected, busy, hangs, deaf;
 	struct chosen lose, hold; /* of its replies */
+	uint16_t stuck_type;      /* of its next request to stuck_to; 0: none */
+	uint32_t stuck_to;
+	bool has_stuck; /* in its queue, or had */
 	struct item_queue queue;
 	int64_t *last_due; /* by who sent it */
 	pthread_t thread;
@@ -188,6 +192,17 @@ static bool is_chosen(const struct chosen *c, const struct member *to, const str
 	return c->on && f->kind == FRAME_REPLY && (c->type == 0 || (c->from == to && c->number == f->number));
 }
 
+static bool is_to_stick(struct member *m, const struct member *to, const struct frame *f)
+{
+	bool is = m->stuck_type && m->stuck_to == to->index && f->kind == FRAME_REQUEST && f->type == m->stuck_type;
+
+	if (is) {
+		m->stuck_type = 0;
+		m->l->members[to->index].has_stuck = true;
+	}
+	return is;
+}
+
 static int op_send(void *transport, uint32_t node, const struct buf *head, const void *body, size_t body_len)
 {
 	struct member *m = transport, *to = &m->l->members[node];
@@ -209,7 +224,8 @@ static int op_send(void *transport, uint32_t node, const struct buf *head, const
 	} else if (to->connected && to->alive) {
 		it = item_make(ITEM_MESSAGE, m->index);
 		it->held = is_chosen(&m->hold, to, &f);
-		m->hold.sent |= it->held;
+		it->stuck = is_to_stick(m, to, &f);
+		m->hold.sent |= it->held || it->stuck;
 		it->len = head->len + body_len;
 		it->bytes = malloc(it->len);
 		if (!it->bytes)
@@ -318,11 +334,24 @@ static bool is_held(const struct member *m, const struct item *it)
 	return it->kind == ITEM_GET && (m->hangs || gets_from_hanging(m->l, it));
 }
 
+/* From that node, behind something that is stuck. */
+static bool is_behind_stuck(const struct member *m, const struct item *it)
+{
+	const struct item *before = TAILQ_FIRST(&m->queue);
+
+	if (!m->has_stuck)
+		return false;
+	while (before != it && !(before->stuck && before->node == it->node))
+		before = TAILQ_NEXT(before, in_queue);
+	return (before != it || it->stuck) && it->kind != ITEM_ASSEMBLED && it->kind != ITEM_LOST &&
+	       it->kind != ITEM_GET;
+}
+
 static struct item *next_item(const struct member *m)
 {
 	struct item *it = TAILQ_FIRST(&m->queue);
 
-	while (it && is_held(m, it))
+	while (it && (is_held(m, it) || is_behind_stuck(m, it)))
 		it = TAILQ_NEXT(it, in_queue);
 	return it;
 }
@@ -451,6 +480,15 @@ void loopback_hold_reply(struct loopback *l, uint32_t from, uint16_t type, unsig
 	pthread_mutex_unlock(&l->lock);
 }
 
+void loopback_hold_request(struct loopback *l, uint32_t from, uint32_t to, uint16_t type)
+{
+	pthread_mutex_lock(&l->lock);
+	l->members[from].stuck_type = type;
+	l->members[from].stuck_to = to;
+	l->members[from].hold.sent = false;
+	pthread_mutex_unlock(&l->lock);
+}
+
 static bool is_held_back(struct loopback *l, uint32_t from)
 {
 	pthread_mutex_lock(&l->lock);
@@ -472,8 +510,9 @@ void loopback_let_go(struct loopback *l, uint32_t from)
 	pthread_mutex_lock(&l->lock);
 	l->members[from].hold = (struct chosen){ 0 };
 	for (uint32_t i = 0; i < l->opt.num; i++)
-		for (it = TAILQ_FIRST(&l->members[i].queue); it; it = TAILQ_NEXT(it, in_queue))
-			it->held = it->held && it->node != from;
+		TAILQ_FOREACH(it, &l->members[i].queue, in_queue)
+	if (it->node == from)
+		it->held = it->stuck = false;
 	pthread_cond_broadcast(&l->cond);
 	pthread_mutex_unlock(&l->lock);
 }

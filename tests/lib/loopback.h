@@ -56,7 +56,9 @@ void loopback_lose_at_reply(struct loopback *l, uint32_t from, uint16_t type);
 void loopback_await_loss(struct loopback *l, uint32_t from);
 /* A node's reply to the next request of that type, but for skip, is held up, as is no other message, until it is let go. One at a time. */
 void loopback_hold_reply(struct loopback *l, uint32_t from, uint16_t type, unsigned int skip);
-void loopback_await_held(struct loopback *l, uint32_t from); /* waits until it has replied */
+/* So is its next request of that type to another node, and with it all that comes behind it on that way; also that its daemon has left, and joins. */
+void loopback_hold_request(struct loopback *l, uint32_t from, uint32_t to, uint16_t type);
+void loopback_await_held(struct loopback *l, uint32_t from); /* waits until it has replied, or asked */
 void loopback_let_go(struct loopback *l, uint32_t from);
 /*
  * The daemon of a node dies; its agent and the others live on. Nothing reaches its peers any more, which stay valid until another

@@ -672,6 +672,35 @@ static void test_order_of_events(void)
 	world_free(w);
 }
 
+/* Of a daemon that others know to be over nothing is taken, though the transport has not come to the next one yet. */
+static void test_heard_of(void)
+{
+	struct world *w = world_make(&(struct loopback_options){ .timeout_usec = 100000 });
+	struct peers *p = loopback_peers(w->l, 0);
+	struct side *s = &w->sides[0];
+	struct peers_node n = { 0 };
+
+	loopback_assemble(w->l);
+	loopback_settle(w->l);
+	is_int(ask_again(w, 1, 0), 0, "a daemon is heard");
+	(void)peers_nodes(p, 1, &n, 1);
+	uint64_t first = n.incarnation;
+	is_int(peers_heard_of(p, 1, first), 0, "what others know of it, too");
+	is_u64(s->events[PEERS_RESTARTED], 0, "is no news");
+	is_int(peers_heard_of(p, 1, first + 100), 0, "a later one");
+	is_u64(s->events[PEERS_RESTARTED], 1, "is");
+	peers_joined(p, 1, first);
+	(void)peers_nodes(p, 1, &n, 1);
+	ok(n.incarnation == first + 100 && n.present, "which the transport's word of the first one does not change");
+	is_int(ask(w, 1, 0, ECHO, 1, NULL), -ETIMEDOUT, "nor is that heard any more");
+	peers_left(p, 1);
+	peers_joined(p, 1, first + 100);
+	peers_joined(p, 1, first + 50);
+	(void)peers_nodes(p, 1, &n, 1);
+	ok(n.incarnation == first + 50 && n.present, "when the transport has come to it, whatever comes behind counts");
+	world_free(w);
+}
+
 static void count_done(int status, const struct wire_msg *reply, void *arg)
 {
 	unsigned int *counts = arg;
@@ -947,6 +976,7 @@ int main(void)
 	test_timeouts();
 	test_joins_in_time();
 	test_order_of_events();
+	test_heard_of();
 	test_brief();
 	test_limits();
 	test_payload();
