@@ -54,6 +54,28 @@ locks() {
 	wait "$pid"
 }
 
+# dies K [MOUNT_OPTIONS]: the daemon of node K is killed while its processes hold locks for which the other node's wait; with options it is mounted again.
+dies() {
+	local pid
+	locks dies "$WORK/m$((1 - $1))" "$WORK/m$1" >"$WORK/said" 3>&- &
+	pid=$!
+	wait_until 60 grep -q held "$WORK/said"
+	kill_daemon "$WORK/m$1"
+	release_mount "$WORK/m$1"
+	[ -z "${2:-}" ] || mount_node "$1" "$2"
+	wait "$pid"
+}
+
+@test "locks of a node whose daemon is killed go to who waits for them, when it is mounted again, or given up" {
+	start_job 2 node_timeout=10m
+	dies 1 node_timeout=10m
+	dies 0 node_timeout=10m
+	stop_job
+	rm -rf "$WORK"/s? "$WORK/b"
+	start_job 2 node_timeout=1s,unmount_timeout=1s
+	dies 1
+}
+
 @test "a mount that is alone leaves locks to the kernel" {
 	mkdir "$WORK/b" "$WORK/m"
 	mount_cistern "$WORK/s" "$WORK/m" "$WORK/b"

@@ -283,5 +283,19 @@ def scenario_hold(*mounts):
     assert a.call("lock", TRY, 0, 1) == -errno.EAGAIN
 
 
+def scenario_dies(*mounts):
+    """Locks of all kinds are held in the second mount, whose daemon is to die when this has been said; others in the first wait for them."""
+    kinds = {"lock": (WAIT,), "flock": (WAIT,), "ofd": (fcntl.F_WRLCK, 0, 0, True)}
+    clients = [[Client(f) for f in paths(mounts, "dies-" + kind)] for kind in kinds]
+    for (other, holder), (kind, args) in zip(clients, kinds.items()):
+        assert holder.call(kind, *args) is None
+        other.start(kind, *args)
+        assert other.waits(), kind
+    print("held", flush=True)
+    for (other, _), (kind, args) in zip(clients, kinds.items()):
+        assert other.answer() is None, kind
+        assert other.call("write", 0, b"mine") == 4
+
+
 if __name__ == "__main__":
     globals()["scenario_" + sys.argv[1]](*sys.argv[2:])
