@@ -4,6 +4,7 @@
 # A full store is no error while the backing directory has room.
 
 load ../lib/mount
+load ../lib/job
 
 big=$((96 << 20))
 
@@ -163,4 +164,80 @@ many_files() {
 	done
 	umount_wait
 	is "$(ls -A "$BACKING")" ""
+}
+
+# one_full_store [MOUNT_OPTIONS]: a job of two; node 1 has a small store of its own.
+one_full_store() {
+	needs_mpi
+	JOB_NODES=2
+	mkdir "$WORK/b" "$WORK/m0" "$WORK/m1"
+	mount_node 0 "$1"
+	mount_node 1 "$1,capacity=32M"
+	start_agents
+}
+
+# write_turns FILE PIECES [ALONE]: pieces of 1 MB by both nodes in turn, of a file of node 0, or behind so many that node 1 writes to its own file alone.
+# DIRECT has what they said they had written. A node whose store is full may refuse to; the other one may not.
+write_turns() {
+	python3 - "$WORK" "$@" 3>&- <<'END'
+import errno, os, random, sys, threading
+work, name, num = sys.argv[1], sys.argv[2], int(sys.argv[3])
+alone = int(sys.argv[4]) if len(sys.argv) > 4 else 0
+SIZE = 1000000
+direct = os.open(f"{work}/direct/{name}", os.O_RDWR | os.O_CREAT, 0o644)
+said = [[], []]
+
+def opened(k):
+    return os.open(f"{work}/m{k}/{name}", os.O_RDWR | os.O_CREAT, 0o644)
+
+def write(k, fd, pieces):
+    for i in pieces:
+        data = random.Random(i).randbytes(SIZE)
+        try:
+            n = os.pwrite(fd, data, i * SIZE)
+            os.pwrite(direct, data[:n], i * SIZE)
+            said[k].append(n)
+        except OSError as e:
+            said[k].append(errno.errorcode[e.errno])
+
+first = opened(1 if alone else 0)
+write(1, first, range(alone))
+assert said[1] == [SIZE] * alone, said[1]
+fds = [opened(k) for k in range(2)]
+threads = [threading.Thread(target=write, args=(k, fds[k], range(alone + k, num, 2))) for k in range(2)]
+for t in threads:
+    t.start()
+for t in threads:
+    t.join()
+for k in range(2):
+    os.fsync(fds[k])
+    print("node", k, {s: said[k].count(s) for s in said[k]})
+assert set(said[0]) == {SIZE}, said[0]
+assert set(said[1]) <= {SIZE, "ENOSPC"}, said[1]
+END
+}
+
+both_see() {
+	cmp "$WORK/m0/$1" "$DIRECT/$1" && cmp "$WORK/m1/$1" "$DIRECT/$1"
+}
+
+@test "a job of which one node's store is full of a file of both: the other goes on, and what is said to be written is there" {
+	one_full_store full_timeout=1s
+	write_turns f 120
+	both_see f
+	"$CISTERN" flush --wait --timeout 5m --mount "$WORK/m1" 3>&-
+	write_turns g 120 60
+	both_see g
+	arrives
+}
+
+@test "the same when nothing may drain" {
+	one_full_store full_timeout=100ms,drain=unmount
+	for k in 0 1; do "$CISTERN" pause "$WORK/m$k"; done
+	write_turns f 120
+	both_see f
+	write_turns g 120 60
+	both_see g
+	for k in 0 1; do "$CISTERN" resume "$WORK/m$k"; done
+	arrives
 }
