@@ -254,6 +254,54 @@ two"
 	[ "$(dd if="$WORK/m0/big" bs=1M skip=7 count=20 status=none | tr -d '\0' | wc -c)" = 0 ]
 }
 
+# read_again BYTES: a file of that size, made at either node; the other one reads and maps it, and again when somebody else, there or where it was
+# made, has written and synced.
+read_again() {
+	timeout 120 python3 - "$1" "$WORK/m0" "$WORK/m1" 3>&- <<'END'
+import mmap, os, sys
+size, mounts = int(sys.argv[1]), sys.argv[2:]
+places = [0, 5000, size // 2, size - 100]
+
+def make(path, text):
+    with open(path, "wb") as f:
+        f.truncate(size)
+        write(f.fileno(), text)
+
+def write(fd, text):
+    for at in places:
+        assert os.pwrite(fd, text, at) == len(text)
+    os.fsync(fd)
+
+def compare(what, read, text):
+    for at in places:
+        got = read(at)
+        assert got == text, f"{what} at {at}: {got}, not {text}"
+
+for home in range(2):
+    for by in range(2):
+        name = f"/again.{size}.{home}.{by}"
+        make(mounts[home] + name, b"begin")
+        reader = os.open(mounts[1 - by] + name, os.O_RDONLY)
+        mapped = mmap.mmap(reader, size, prot=mmap.PROT_READ)
+        writer = os.open(mounts[by] + name, os.O_WRONLY)
+        for text in b"begin", b"first", b"again":
+            if text != b"begin":
+                write(writer, text)
+            for _ in range(2):
+                compare(f"{name} read", lambda at: os.pread(reader, 5, at), text)
+                compare(f"{name} mapped", lambda at: mapped[at:at + 5], text)
+        for fd in reader, writer:
+            os.close(fd)
+END
+}
+
+@test "what a node has read and mapped of an open file it reads anew, both ways, when another one has written and synced" {
+	start_job 2
+	read_again 20000
+	read_again $((80 << 20))
+	stop_job
+}
+
 # store_pages FILE COMMAND: on each mount FILE is mapped, and other bytes of each of its pages are changed, all at the same time; then
 # COMMAND is done of each map "m" with the descriptor "fd", one after the other.
 store_pages() {
