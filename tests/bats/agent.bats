@@ -240,11 +240,6 @@ cut_out() {
 	tail -c +$(($2 + 1)) "$1" | head -c "$3"
 }
 
-# Stores of one host are read without MPI, unless this is said.
-only_gets() {
-	export CISTERN_AGENT_NEAR=no
-}
-
 right_bytes() {
 	local s=$WORK/s1/segment
 	start_fakes 2

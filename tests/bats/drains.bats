@@ -39,6 +39,7 @@ drainer_dies() {
 @test "agents and draining processes are killed meanwhile: drains may fail, and the next ones do what they have not done" {
 	local work
 	echo "seed $seed"
+	only_gets
 	start_job "$nodes" "${CISTERN_MOUNT:-}"
 	trees --late >"$WORK/trees.log" 2>&1 &
 	work=$!

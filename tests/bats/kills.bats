@@ -17,6 +17,7 @@ what_works() {
 }
 
 @test "agents are killed while all nodes write the same files and use the same names: nobody notices" {
+	only_gets
 	start_job "$nodes" "${CISTERN_MOUNT:-}"
 	what_works
 	events 1 agents_die

@@ -61,27 +61,39 @@ is_drained() {
 	END
 }
 
-# peak_of MIB: the most KiB that any process has had that drained a file of that size; and the agents until then, in $WORK/agents.
+# peak_of MIB AGENTS: the most KiB that any process has had that drained a file of that size; and what the lines AGENTS of their status say of the
+# agents then, in $WORK/agents.
 peak_of() {
 	: >"$WORK/peaks"
 	write_pieces "f$1" "$1" || return
 	"$CISTERN" flush --wait --timeout 5m --mount "$WORK/m0" >&2 3>&- || return
 	is_drained "f$1" "$1" || return
-	for k in 0 1; do awk '/^VmHWM/ { print $2 }' "/proc/$(cat "$WORK/agent$k.pid")/status"; done | sort -n | tail -n 1 >"$WORK/agents"
+	for k in 0 1; do awk "/$2/ { kib += \$2 } END { print kib }" "/proc/$(cat "$WORK/agent$k.pid")/status"; done | sort -n | tail -n 1 >"$WORK/agents"
 	sort -n "$WORK/peaks" | tail -n 1
 }
 
-@test "a drain of a file that two nodes wrote, of four times as many pieces and bytes, needs no more memory" {
+# needs_no_more AGENTS MIB: a drain of four times as much as that.
+needs_no_more() {
 	local small large agents
 	measure_agents
 	start_job 2 flush_buffer_size=4M,drain=unmount
-	small=$(peak_of 24)
+	small=$(peak_of "$2" "$1")
 	agents=$(cat "$WORK/agents")
-	large=$(peak_of 96)
+	large=$(peak_of $((4 * $2)) "$1")
 	echo "draining: $small KiB, then $large KiB; agents: $agents KiB, then $(cat "$WORK/agents") KiB"
 	if [ -z "${CISTERN_SANITIZED:-}" ]; then
 		[ "$large" -lt $((small + 12288)) ]
 		[ "$(cat "$WORK/agents")" -lt $((agents + 12288)) ]
 	fi
 	stop_job
+}
+
+@test "a drain of a file that two nodes wrote, of four times as many pieces and bytes, needs no more memory" {
+	needs_no_more '^VmHWM' 24
+}
+
+# What an agent has mapped for others to get is the page cache's.
+@test "nor does one that fetches as if from another host" {
+	only_gets
+	needs_no_more '^Rss(Anon|Shmem)' 12
 }

@@ -17,6 +17,7 @@ rounds=${CISTERN_ROUNDS:-12}
 }
 
 @test "random writes of all nodes to the same files: as the model says, everywhere, and so they are drained" {
+	only_gets
 	start_job "$nodes" "${CISTERN_MOUNT:-}"
 	writers --phases "$rounds" --processes $((2 * nodes)) --expect "$DIRECT" --listed "$WORK/listed" $(mounts)
 	arrives

@@ -2,7 +2,8 @@
 #
 # Emulated hosts, for bats files that load tests/lib/mount.bash too. A job of N nodes has one backing directory $WORK/b; node K has its
 # store $WORK/sK and its mount $WORK/mK, and an agent. start_job makes all of that with plain processes, start_job_netns with each
-# agent in a network namespace of its own, joined by veth and a bridge. cistern_teardown ends everything.
+# agent in a network namespace of its own, joined by veth and a bridge. Agents of plain processes read each other's stores as files, unless
+# only_gets was said before; those in namespaces are of several hosts, and fetch all by MPI. cistern_teardown ends everything.
 
 needs_mpi() {
 	needs_program mpiexec.mpich
@@ -14,6 +15,10 @@ job_setup() {
 	cistern_setup
 	needs_fuse
 	needs_mpi
+}
+
+only_gets() {
+	export CISTERN_AGENT_NEAR=no
 }
 
 # start_job N [MOUNT_OPTIONS]
