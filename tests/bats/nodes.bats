@@ -406,6 +406,79 @@ own1"
 	no_leftovers "$WORK/b"
 }
 
+# strided_owners: both nodes write f by turns, and over each other; $WORK/owners has who wrote each byte last, from 1, and synced it, and
+# 255 behind that, where nobody has synced.
+strided_owners() {
+	python3 - "$WORK" 3>&- <<'END'
+import os, random, sys
+work, rng = sys.argv[1], random.Random(1)
+fds = [os.open(f"{work}/m{k}/f", os.O_RDWR | os.O_CREAT, 0o644) for k in range(2)]
+owners = bytearray(22000000)
+
+def write(k, off, num, owner):
+    assert os.pwrite(fds[k], b"ab"[k:k + 1] * num, off) == num
+    owners[off:off + num] = bytes([owner]) * num
+
+for i in range(20000000 // 47008):
+    if i % 50 < 45:  # some holes
+        write(i % 2, i * 47008, 47008, 1 + i % 2)
+for k in 1, 0, 1:
+    for fd in fds:
+        os.fsync(fd)
+    for _ in range(40):
+        write(k, rng.randrange(20000000), rng.choice([1, 10, 5000, 47008, 150000]), 1 + k)
+for fd in fds:
+    os.fsync(fd)
+for i in range(20):
+    write(i % 2, 21000000 + i * 47008, 47008, 255)
+with open(f"{work}/owners", "wb") as f:
+    f.write(owners)
+END
+}
+
+# listed_without K DIR: what was recovered into DIR without the store of node K has all that the others wrote last; the rest is zeros, and of
+# that exactly what node K wrote last is listed.
+listed_without() {
+	python3 - "$WORK/owners" "$1" "$2" "$(hostname)" <<'END'
+import json, re, sys
+owners, lost, to = open(sys.argv[1], "rb").read(), 1 + int(sys.argv[2]), sys.argv[3]
+[f] = [f for f in json.load(open(to + ".cistern-manifest.json"))["files"] if f["path"] == "f"]
+assert {r["node"] for r in f["missing"]} == {f"node {lost - 1} (host {sys.argv[4]})"}, f["missing"]
+end = owners.index(255)
+
+def merged(ranges):
+    found = []
+    for a, b in sorted(r for r in ranges if r[0] < end):
+        if found and a <= found[-1][1]:
+            a, b = found[-1][0], max(b, found.pop()[1])
+        found.append((a, min(b, end)))
+    return found
+
+missing = merged((r["offset"], r["offset"] + r["length"]) for r in f["missing"])
+wrote = [m.span() for m in re.finditer(bytes([lost]) + b"+", owners)]
+both = set(missing) ^ set(wrote)
+assert not both, f"{len(both)} ranges are listed and not lost, or lost and not listed: {sorted(both)[:4]}"
+data = open(to + "/f", "rb").read(end).ljust(end, b"\0")
+want = owners[:end].translate(bytes([0, *b"ab"]).ljust(256, b"\0")).replace(b"ab"[lost - 1:lost], b"\0")
+assert data == want, next(i for i in range(end) if data[i] != want[i])
+print(len(wrote), "ranges")
+END
+}
+
+@test "with one store lost, exactly the bytes are listed as missing that its node wrote last" {
+	local k
+	start_job 2
+	strided_owners
+	kill_job
+	for k in 0 1; do
+		mkdir "$WORK/to$k"
+		cp -a "$WORK/s$((1 - k))" "$WORK/copy"
+		exits 3 "$CISTERN" recover "$WORK/copy" --to "$WORK/to$k"
+		listed_without "$k" "$WORK/to$k"
+		rm -rf "$WORK/copy"
+	done
+}
+
 # over FILE TEXT: at 1000.
 over() {
 	printf '%s' "$2" | dd of="$1" bs=1 seek=1000 conv=notrunc,fsync status=none
