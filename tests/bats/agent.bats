@@ -422,6 +422,35 @@ quick_of_twenty() {
 	stop_agents
 }
 
+# is_idle PID...: no one of them needs more than 1 % of a core in 5 s.
+is_idle() {
+	local pid before=() bad=0
+	for pid; do before[pid]=$(ticks_of "$pid"); done
+	sleep 5
+	for pid; do
+		echo "process $pid: $(($(ticks_of "$pid") - before[pid])) ticks"
+		[ $(($(ticks_of "$pid") - before[pid])) -le $(($(getconf CLK_TCK) * 5 / 100)) ] || bad=1
+	done
+	return "$bad"
+}
+
+@test "daemons and agents of a job that has worked and drained sleep, with files open and locked" {
+	local k pids=()
+	needs_fuse
+	start_job 2
+	random_file "$WORK/ref" 4000000
+	for k in 0 1; do cp "$WORK/ref" "$WORK/m$k/f$k"; done
+	for k in 0 1; do cmp "$WORK/ref" "$WORK/m$k/f$((1 - k))"; done
+	echo more >>"$WORK/m1/f0"
+	exec 5<>"$WORK/m0/f0" 6<"$WORK/m1/f0"
+	flock 5
+	"$CISTERN" flush --wait --mount "$WORK/m0" 3>&-
+	for k in 0 1; do pids+=("$(daemon_pid "$WORK/m$k")" "$(cat "$WORK/agent$k.pid")"); done
+	is_idle "${pids[@]}" || is_idle "${pids[@]}" || is_idle "${pids[@]}"
+	exec 5>&- 6>&-
+	stop_job
+}
+
 # ---- ends
 
 @test "one killed agent takes the others along, and daemons go on with new ones" {
