@@ -90,8 +90,8 @@ class Visible(Measure):
 
 
 class RemoteRead(Measure):
-	"""Written and committed on node 0, read on node 1, from front to back. The log is written past the page cache, so the first read comes from
-	node 0's device: beside it what the device gives a direct read; and a read of what node 0 has in memory, because it was just read there:
+	"""Written and committed on node 0, read on node 1, from front to back; agents of one host read each other's stores as files. The log is
+	written past the page cache, so the first read comes from node 0's device: beside it what the device gives a direct read; and a read of what node 0 has in memory, because it was just read there:
 	beside it a second read on node 0 itself. The bounds: on one machine MPI_Get is a copy of memory, while each byte that a process reads through FUSE
 	goes through one more process; so what a read of the node's own file gives, and what a daemon gives that has every byte at hand (tests/bench/answer:
 	no file, no checksum, no other node), are compared with MPI_Get, too."""
@@ -135,7 +135,7 @@ class RemoteRead(Measure):
 
 
 class RemoteReadTcp(RemoteRead):
-	"""The same, with each node's agent on a host of its own, and MPI over TCP."""
+	"""The same, with each node's agent on a host of its own: so they fetch by gets, and MPI over TCP."""
 	name = "remote-read-tcp"
 	title = "remote sequential read over TCP, 1 MiB"
 	sides = ("MPI_Get", "job", "in memory")
