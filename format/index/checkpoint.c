@@ -138,7 +138,7 @@ static int make_durable(struct state *st, uint64_t upto, struct cistern_error *e
 			r = journal_sync(st->journal, NULL);
 	}
 	if (r < 0) {
-		/* RocksDB flushes what it was given when it is closed: that must not be trusted then. */
+		/* RocksDB has it, and nobody may make it durable any more. */
 		pthread_mutex_lock(&st->lock);
 		state_fail(st, -EBADMSG);
 		pthread_mutex_unlock(&st->lock);

@@ -75,9 +75,20 @@ static void set_table(struct db *db)
 	rocksdb_options_set_block_based_table_factory(db->options, db->table);
 }
 
+/* What has not been flushed when a database is closed stays away: nobody has said that what it stands for is durable. */
+static int create_options(struct db *db, struct cistern_error *err)
+{
+	rocksdb_options_t *base = rocksdb_options_create();
+	char *message = NULL;
+
+	db->options = rocksdb_options_create();
+	rocksdb_get_options_from_string(base, "avoid_flush_during_shutdown=true", db->options, &message);
+	rocksdb_options_destroy(base);
+	return convert(message, "options", err);
+}
+
 static void set_options(struct db *db, enum db_mode mode)
 {
-	db->options = rocksdb_options_create();
 	rocksdb_options_set_create_if_missing(db->options, mode == DB_CREATE);
 	rocksdb_options_set_write_buffer_size(db->options, WRITE_BUFFER_BYTES);
 	rocksdb_options_set_max_write_buffer_number(db->options, 2);
@@ -106,6 +117,12 @@ int db_open(const char *path, enum db_mode mode, struct db **ret, struct cistern
 
 	if (!db)
 		return -ENOMEM;
+	r = create_options(db, err);
+	if (r < 0) {
+		rocksdb_options_destroy(db->options);
+		free(db);
+		return r;
+	}
 	set_options(db, mode);
 	if (mode == DB_READ_ONLY)
 		db->rocks = rocksdb_open_for_read_only(db->options, path, 0, &message);

@@ -25,35 +25,34 @@ static int64_t now_ns(void)
 	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
-static void sync_path(const char *path, int flags)
+static bool sync_path(const char *path, int flags)
 {
 	int fd = open(path, flags | O_CLOEXEC, 0600);
+	bool synced = fd >= 0 && fsync(fd) == 0;
 
-	if (fd < 0)
-		return;
-	(void)fsync(fd);
-	close(fd);
+	if (fd >= 0)
+		close(fd);
+	return synced;
 }
 
 /*
  * The next open shall not trust these files, also behind a loss of power: they may stand for more than the journal does, which would be
- * taken for one that has lost files.
+ * taken for one that has lost files. What keeps a sync from being made may keep the mark away, too: then it is tried again.
  */
 static void mark_damaged(struct state *st)
 {
 	char *path = NULL;
 
-	if (!st->journal || asprintf(&path, "%s/%s", st->index_path, STATE_DAMAGED_FILE) < 0)
+	if (!st->damaged || st->marked || asprintf(&path, "%s/%s", st->index_path, STATE_DAMAGED_FILE) < 0)
 		return;
-	sync_path(path, O_WRONLY | O_CREAT);
-	sync_path(st->index_path, O_RDONLY | O_DIRECTORY);
+	st->marked = sync_path(path, O_WRONLY | O_CREAT) && sync_path(st->index_path, O_RDONLY | O_DIRECTORY);
 	free(path);
 }
 
 void state_fail(struct state *st, int error)
 {
-	if (error == -EBADMSG)
-		mark_damaged(st);
+	st->damaged = st->damaged || (error == -EBADMSG && st->journal);
+	mark_damaged(st);
 	st->failed = -EIO;
 }
 
@@ -275,6 +274,7 @@ void state_destroy(struct state *st)
 		return;
 	journal_destroy(st->journal);
 	cache_free(&st->cache);
+	mark_damaged(st);
 	db_close(st->db);
 	if (st->scratch) {
 		db_wipe(st->scratch, NULL);

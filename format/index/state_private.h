@@ -48,6 +48,7 @@ struct state {
 	uint64_t compacted_bytes; /* of the last .ckp file */
 	bool must_compact;        /* the journal holds records that were dropped: no MOUNT before they are gone */
 	int failed;               /* -errno that ended it */
+	bool damaged, marked;     /* the index is not to be trusted; the next open will know that */
 	bool tell_freed;          /* opt.freed is called */
 	uint64_t *lost;           /* owned: inodes, each once; lost.c */
 	size_t num_lost, cap_lost;

@@ -66,6 +66,31 @@ static void test_missing_table(const char *path)
 	db_close(db);
 }
 
+/* Its own log is off, and what was not flushed is nobody's to make durable. */
+static void test_unflushed(const char *path)
+{
+	struct db_batch *batch = NULL;
+	struct db *db = NULL;
+	char *val = NULL;
+	size_t len = 0;
+
+	is_int(db_open(path, DB_CREATE, &db, NULL), 0, "a database");
+	is_int(db_batch_create(&batch), 0, "a batch");
+	db_batch_put(batch, "first", 5, "value", 5);
+	ok(db_write(db, batch, NULL) == 0 && db_flush(db, NULL) == 0, "is written, and flushed");
+	db_batch_clear(batch);
+	db_batch_put(batch, "second", 6, "value", 5);
+	is_int(db_write(db, batch, NULL), 0, "another one is written");
+	db_batch_destroy(batch);
+	db_close(db);
+	db = NULL;
+	is_int(db_open(path, DB_READ_WRITE, &db, NULL), 0, "opened again");
+	is_int(db_get(db, "first", 5, &val, &len), 0, "what was flushed is there");
+	free(val);
+	is_int(db_get(db, "second", 6, &val, &len), -ENOENT, "and nothing else");
+	db_close(db);
+}
+
 static void touch(const char *dir, const char *name)
 {
 	char path[160];
@@ -114,6 +139,7 @@ int main(void)
 	ok(mkdtemp(top) != NULL, "a directory");
 	snprintf(path, sizeof(path), "%s/index", top);
 	test_missing_table(path);
+	test_unflushed(path);
 	is_int(db_wipe(path, NULL), 0, "emptied");
 	test_wipe(path, false);
 	is_int(db_wipe(path, NULL), 0, "made");

@@ -11,13 +11,27 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "format/index/db.h"
 #include "tests/lib/state_fixture.h"
 #include "tests/lib/tap.h"
 
 #define FILE_MODE (S_IFREG | 0644)
 #define K         1024u
+
+/* ---- in place of the C library's, for the program's own files */
+
+static _Atomic unsigned int num_fsyncs;
+
+int fsync(int fd)
+{
+	num_fsyncs++;
+	return (int)syscall(SYS_fsync, fd);
+}
+
+/* ---- */
 
 static void begin(struct state_fixture *f)
 {
@@ -144,6 +158,29 @@ static void test_index_lost(void)
 	fixture_end(&f);
 }
 
+static bool is_marked(const struct state_fixture *f)
+{
+	char mark[400];
+
+	snprintf(mark, sizeof mark, "%s/" DB_DAMAGED_FILE, f->index);
+	return access(mark, F_OK) == 0;
+}
+
+/* For 398 files, or up to the first that the index cannot be read for. */
+static int ask_all(const struct state_fixture *f)
+{
+	struct state_name d;
+	int r = 0;
+
+	for (uint64_t i = 2; i < 400 && (r == 0 || r == -ENOENT); i++) {
+		char name[32];
+
+		snprintf(name, sizeof name, "file-%lu", (unsigned long)i);
+		r = state_lookup(f->st, 1, name, &d);
+	}
+	return r;
+}
+
 static void test_damaged_table(void)
 {
 	struct state_fixture f;
@@ -154,16 +191,13 @@ static void test_damaged_table(void)
 	ok(damage_tables(f.index) > 0, "table files are damaged");
 	is_int(fixture_open(&f, STATE_READ_WRITE), 0, "open");
 	if (!f.report.rebuilt) { /* only reading shows it: the look-up fails, and the next open knows */
-		struct state_name d;
-		int r = 0;
+		int r = ask_all(&f);
 
-		for (uint64_t i = 2; i < 400 && (r == 0 || r == -ENOENT); i++) {
-			char name[32];
-
-			snprintf(name, sizeof name, "file-%lu", (unsigned long)i);
-			r = state_lookup(f.st, 1, name, &d);
-		}
 		is_int(r, -EBADMSG, "a look-up that meets the damage says so");
+		unsigned int before = num_fsyncs;
+		ok(before > 0 && is_marked(&f), "and the index is marked");
+		is_int(ask_all(&f), -EBADMSG, "so does another one");
+		is_u64(num_fsyncs - before, 0, "which need not mark it");
 		is_int(commit(&f, record_write(2, 0, 4 * K, 9, 0), NULL), -EIO, "and no commit follows");
 		fixture_kill(&f);
 		is_int(fixture_open(&f, STATE_READ_WRITE), 0, "open again");
@@ -202,19 +236,36 @@ static void test_index_ahead(void)
 	fixture_end(&g);
 }
 
+/* From now on, or no more: as on a device without room, or without descriptors. */
+static void let_no_mark_be_made(const struct state_fixture *f, bool none)
+{
+	char mark[400];
+
+	snprintf(mark, sizeof mark, "%s/" DB_DAMAGED_FILE, f->index);
+	if (none ? symlink("nowhere/at/all", mark) : unlink(mark))
+		abort();
+}
+
 /* A checkpoint whose journal could not be synced stands for nothing, also when power is lost behind it. */
 static void test_index_not_durable(void)
 {
 	struct state_fixture f;
 
 	for (uint64_t seed = 1; seed <= 8; seed++) {
+		bool no_mark = seed % 4 == 1, late_mark = seed % 4 == 2;
+
 		begin(&f);
 		uint64_t synced = add_files(&f, 2, 10);
 		state_sync(f.st, synced, NULL);
 		add_files(&f, 10, 30);
 		sim_stop_at_sync(f.sim, 1);
+		if (no_mark || late_mark)
+			let_no_mark_be_made(&f, true);
 		ok(state_checkpoint(f.st) < 0, "power is lost in a checkpoint");
-		fixture_kill(&f); /* and yet RocksDB writes what it has */
+		if (late_mark)
+			let_no_mark_be_made(&f, false);
+		fixture_kill(&f);
+		ok(is_marked(&f) == !no_mark, "the index is %s", no_mark ? "not marked" : "marked");
 		fixture_reboot(&f, seed);
 		is_int(fixture_open(&f, STATE_READ_WRITE), 0, "the store opens");
 		ok(num_files(f.st) >= 8, "with what was synced");
