@@ -595,6 +595,35 @@ static void test_power_loss_and_a_death(uint64_t n, int error)
 	bench_end(&b);
 }
 
+/* That power was lost can be noted where others have left no block. */
+static void test_power_loss_on_a_full_device(void)
+{
+	uint8_t job[STORE_UUID_BYTES] = { 1 };
+	struct cistern_error err = { 0 };
+	struct numbers given = { 0 };
+	struct bench b;
+
+	if (!bench_begin(&b, 1 << 20, 0) ||
+		!ok(store_number(b.s, 1, 2, job, &err) == 0 && store_sync(b.s) == 0 && give_numbers(b.s, &given),
+			"node 1 of a job %s", err.text))
+		return;
+	uint32_t before = given.segment;
+	store_abandon(b.s);
+	sim_set_capacity(b.sim, 1);
+	is_int(store_note_lost_power(b.io), 0, "without a block a loss of power is noted");
+	sim_set_capacity(b.sim, 0);
+	for (int life = 0; life < 2; life++) {
+		if (!bench_open(&b))
+			return;
+		ok(store_lost_power(b.s) && give_numbers(b.s, &given), "and known in life %d", life);
+		if (life == 0)
+			store_abandon(b.s);
+	}
+	ok(given.segment > before + (1 << 20) && given.segment < before + (2 << 20), "numbers are left out, once");
+	is_int(store_lost_power_told(b.s), 0, "the others are told");
+	bench_end(&b);
+}
+
 /* ---- snapshots ---- */
 
 static void test_snapshots(void)
@@ -709,6 +738,7 @@ int main(void)
 		test_power_loss_and_a_death(n, ENOSPC);
 		test_power_loss_and_a_death(n, EIO);
 	}
+	test_power_loss_on_a_full_device();
 	test_snapshots();
 	test_threads();
 	remove_tree(work);
