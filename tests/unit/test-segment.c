@@ -450,7 +450,7 @@ static void large_folder(void)
 	extra_private = LISTED + 1;
 	is_int(segment_set_open(io, &opt, &set, &err), 0, "a folder of many segments");
 	seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
-	ok(seconds < 6, "is listed in %.1f s", seconds);
+	ok(seconds < 60, "is listed in %.1f s", seconds); /* that looks through all for each takes hours */
 	ok(segment_list(set, list_one, &l) == 0 && l.num == LISTED + 1 && !l.wrong, "in order");
 	segment_set_destroy(set);
 	extra_private = 7;
