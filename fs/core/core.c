@@ -69,18 +69,6 @@ static void init_through(pthread_rwlock_t *lock)
 	pthread_rwlockattr_destroy(&attr);
 }
 
-/* What went through in an earlier daemon's life may be in the page cache alone still: an fsync of ours would not know of it. */
-static int sync_through_before(struct core *c, struct cistern_error *err)
-{
-	struct state_totals totals;
-
-	state_totals(c->state, &totals);
-	if (totals.through_bytes == 0 || syncfs(c->backing_fd) == 0)
-		return 0;
-	return cistern_error_set(err, -errno,
-		"backing directory: what an earlier daemon wrote there cannot be synced: %s", strerror(errno));
-}
-
 int core_create(struct store *store, const struct config *cfg, int backing_fd, const struct core_hooks *hooks,
 	struct core **ret, struct cistern_error *err)
 {
@@ -102,6 +90,9 @@ int core_create(struct store *store, const struct config *cfg, int backing_fd, c
 	pthread_mutex_init(&c->room, NULL);
 	pthread_cond_init(&c->room_cond, NULL);
 	pthread_mutex_init(&c->session, NULL);
+	struct state_totals totals;
+	state_totals(c->state, &totals);
+	c->through_before = totals.through_bytes > 0;
 	init_through(&c->through);
 	char uuid[37];
 	store_uuid_text(store_superblock(store)->uuid, uuid);
@@ -109,8 +100,6 @@ int core_create(struct store *store, const struct config *cfg, int backing_fd, c
 	c->backing_fd = fcntl(backing_fd, F_DUPFD_CLOEXEC, 0);
 	int rc = c->backing_fd < 0 ? cistern_error_set(err, -errno, "backing directory: %s", strerror(errno))
 				   : drain_layout_rules_create(config_string(cfg, CONFIG_LAYOUT), &c->layouts, err);
-	if (rc == 0)
-		rc = sync_through_before(c, err);
 	if (rc == 0)
 		rc = make_root(c, err);
 	if (rc < 0) {
@@ -158,9 +147,7 @@ static void free_nodes(struct core *c)
 				close(n->private_fd);
 			if (n->backing_fd >= 0)
 				close(n->backing_fd);
-			pthread_rwlock_destroy(&n->lock);
-			free(n->origin_name);
-			free(n);
+			node_discard(n);
 		}
 }
 

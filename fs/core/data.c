@@ -338,17 +338,49 @@ int data_truncate(struct core *c, struct node *n, uint64_t size)
 	return rc;
 }
 
-/*
- * When that has failed it is not tried again: the kernel may have dropped the pages, and would not say so twice. Exclusively: who comes
- * meanwhile waits until it is done, and is told of the same error.
- */
-int data_sync_through(struct node *n)
+/* The node's through is held. */
+static int sync_backing(struct node *n, int fd)
 {
-	pthread_rwlock_wrlock(&n->lock);
-	if (n->through_dirty && !n->through_error && fdatasync(n->backing_fd) < 0)
+	if (fdatasync(fd) < 0) {
 		n->through_error = -errno;
-	n->through_dirty = n->through_error < 0;
+		n->through_dirty = true;
+	}
+	return n->through_error;
+}
+
+/* Of an earlier daemon, which may have been killed: a file that it did not write is synced for nothing, once. The node's through is held. */
+static int sync_before(struct core *c, struct node *n)
+{
+	int fd = overlay_open(c, n, O_RDONLY), rc = 0;
+
+	if (fd == -EACCES)
+		fd = overlay_open(c, n, O_WRONLY);
+	if (fd < 0 && fd != -ENOENT) /* it was deleted: the drain will say so */
+		return fd;
+	if (fd >= 0) {
+		rc = sync_backing(n, fd);
+		close(fd);
+	}
+	n->through_before = false;
+	return rc;
+}
+
+/*
+ * When that has failed it is not tried again: the kernel may have dropped the pages, and would not say so twice. Who comes meanwhile
+ * waits until it is done, and is told of the same error; reads and log writes go on.
+ */
+int data_sync_through(struct core *c, struct node *n)
+{
+	pthread_rwlock_rdlock(&n->lock);
+	pthread_mutex_lock(&n->through);
 	int rc = n->through_error;
+	if (rc == 0 && n->through_before)
+		rc = sync_before(c, n);
+	if (rc == 0 && n->through_dirty) {
+		rc = sync_backing(n, n->backing_fd);
+		n->through_dirty = rc < 0;
+	}
+	pthread_mutex_unlock(&n->through);
 	pthread_rwlock_unlock(&n->lock);
 	return rc;
 }
@@ -369,8 +401,8 @@ static int sync_known(struct core *c, struct node *n)
 {
 	int rc = n->type == S_IFREG ? sync_private(c, n) : 0;
 
-	if (rc == 0 && n->through_dirty)
-		rc = data_sync_through(n);
+	if (rc == 0 && (n->through_dirty || n->through_before))
+		rc = data_sync_through(c, n);
 	return rc < 0 ? rc : store_sync(c->store);
 }
 

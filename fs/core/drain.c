@@ -105,8 +105,11 @@ bool drain_allows_through(struct core *c, uint64_t ino)
 	return allowed;
 }
 
-/* Descriptors of what the file was before this step. The node's lock is held exclusively. */
-static void drop_stale(struct core *c, struct node *n, bool was_new)
+/*
+ * Descriptors of what the file was before this step. The node's lock is held exclusively. *ret_let_go: the node was kept for
+ * what is not owed any more; the caller has its reference.
+ */
+static void drop_stale(struct core *c, struct node *n, bool was_new, bool *ret_let_go)
 {
 	struct inode in;
 
@@ -114,8 +117,11 @@ static void drop_stale(struct core *c, struct node *n, bool was_new)
 		return;
 	if (!(in.flags & INODE_DIRTY_DATA)) {
 		n->caught_up = false;
-		n->through_dirty = false; /* the agent has synced the file, and nothing came after */
+		n->through_dirty = n->through_before =
+			false; /* the agent has synced the file, and nothing came after */
 		n->through_error = 0;
+		*ret_let_go = n->kept;
+		n->kept = false;
 	}
 	if (n->opens == 0 && !n->through_dirty)
 		data_close_backing(n);
@@ -147,7 +153,7 @@ static bool is_shared_since(const struct inode *in, const struct record *rec)
 	return (in->flags & (INODE_SHARED | INODE_FOREIGN)) == INODE_SHARED && rec->stamp == 0;
 }
 
-static int drained_locked(struct core *c, struct node *n, struct record *rec)
+static int drained_locked(struct core *c, struct node *n, struct record *rec, bool *ret_let_go)
 {
 	struct inode in;
 	int rc = state_inode(c->state, rec->ino, &in);
@@ -162,13 +168,14 @@ static int drained_locked(struct core *c, struct node *n, struct record *rec)
 		rec->flags |= RECORD_F_KEEP_PRIVATE;
 	rc = tree_commit_drained(c, rec);
 	if (rc == 0)
-		drop_stale(c, n, was_new);
+		drop_stale(c, n, was_new, ret_let_go);
 	return rc;
 }
 
 static int step_drained(struct core *c, struct record *rec)
 {
 	struct node_ref r NODE_CLEANUP = { c, NULL };
+	bool let_go = false;
 	struct inode in;
 
 	/* The node is made if need be, so that its lock keeps an open of the file away from the step. */
@@ -178,8 +185,10 @@ static int step_drained(struct core *c, struct record *rec)
 	if (rc < 0)
 		return rc == -ENOENT ? tree_commit_drained(c, rec) : rc;
 	pthread_rwlock_wrlock(&r.n->lock);
-	rc = drained_locked(c, r.n, rec);
+	rc = drained_locked(c, r.n, rec, &let_go);
 	pthread_rwlock_unlock(&r.n->lock);
+	if (let_go)
+		node_put(c, r.n);
 	if (rc == 0)
 		c->hooks.invalidate(rec->ino, false, c->hooks.arg);
 	space_signal(c);

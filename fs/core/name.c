@@ -438,6 +438,12 @@ void name_lost(struct core *c, struct node *n)
 		return;
 	n->orphan = true;
 	hold_backing(c, n); /* who opened it since it was held before */
+	pthread_rwlock_wrlock(&n->lock);
+	bool kept = n->kept;
+	n->kept = false;
+	pthread_rwlock_unlock(&n->lock);
+	if (kept)
+		node_put(c, n); /* nobody is owed it; the caller has one, too */
 }
 
 /* Does the merged directory show anything? names is held. */

@@ -78,6 +78,14 @@ void node_ref(struct core *c, struct node *n)
 	pthread_mutex_unlock(&c->table);
 }
 
+void node_discard(struct node *n)
+{
+	pthread_mutex_destroy(&n->through);
+	pthread_rwlock_destroy(&n->lock);
+	free(n->origin_name);
+	free(n);
+}
+
 static void node_free(struct core *c, struct node *n)
 {
 	if (n->private_fd >= 0)
@@ -92,9 +100,7 @@ static void node_free(struct core *c, struct node *n)
 		(void)store_commit(c->store, &rec); /* a failure leaves an orphan, which the next mount frees */
 	}
 	struct node *parent = n->origin_parent;
-	pthread_rwlock_destroy(&n->lock);
-	free(n->origin_name);
-	free(n);
+	node_discard(n);
 	if (parent)
 		node_put(c, parent);
 }
@@ -105,7 +111,12 @@ static void node_free(struct core *c, struct node *n)
  */
 static void sync_last(struct core *c, struct node *n)
 {
-	if (data_sync_through(n) == 0)
+	(void)data_sync_through(c, n);
+	pthread_rwlock_wrlock(&n->lock);
+	n->kept = n->through_dirty && !n->orphan;
+	bool kept = n->kept;
+	pthread_rwlock_unlock(&n->lock);
+	if (!kept)
 		node_put(c, n);
 }
 
@@ -163,6 +174,7 @@ static struct node *node_new(uint64_t ino, uint32_t type)
 	n->private_fd = n->backing_fd = -1;
 	n->cache_version = UINT64_MAX;
 	pthread_rwlock_init(&n->lock, NULL);
+	pthread_mutex_init(&n->through, NULL);
 	return n;
 }
 
@@ -183,11 +195,11 @@ static struct node *table_intern(struct core *c, uint64_t ino, struct node *fres
 	return n;
 }
 
-static void node_discard(struct node *n)
+/* The backing file may have bytes that nobody has synced: which ones went through the state does not know. */
+static bool may_be_through(const struct inode *in)
 {
-	pthread_rwlock_destroy(&n->lock);
-	free(n->origin_name);
-	free(n);
+	return S_ISREG(in->mode) && in->origin_name[0] && in->flags & INODE_DIRTY_DATA &&
+	       !(in->flags & (INODE_PRIVATE | INODE_FOREIGN | INODE_ORPHAN));
 }
 
 int node_of_state(struct core *c, const struct inode *in, struct node **ret)
@@ -202,6 +214,7 @@ int node_of_state(struct core *c, const struct inode *in, struct node **ret)
 		fresh->known = true;
 		fresh->orphan = in->flags & INODE_ORPHAN;
 		fresh->caught_up = in->flags & (INODE_NEW | INODE_DIRTY_DATA | INODE_PRIVATE);
+		fresh->through_before = c->through_before && may_be_through(in);
 		fresh->backing_dev = in->backing_dev;
 		fresh->backing_ino = in->backing_ino;
 		n = table_intern(c, in->ino, fresh, &used);

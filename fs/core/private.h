@@ -44,8 +44,11 @@ struct node {
 	int backing_id;          /* passthrough registration of private_fd while pass_opens > 0, else 0 */
 	_Atomic(int) backing_fd; /* descriptor of the backing file, -1; opened when first needed while open */
 	bool backing_writable;
-	_Atomic(bool) through_dirty; /* the backing file has bytes that were not synced */
-	int through_error;           /* while through_dirty: that could not be synced */
+	pthread_mutex_t through; /* one at a time syncs what went through; these are changed with it, or exclusively */
+	_Atomic(bool) through_dirty;  /* the backing file has bytes that were not synced */
+	_Atomic(bool) through_before; /* or may have some of an earlier daemon */
+	int through_error;            /* while through_dirty: that could not be synced */
+	bool kept;                    /* for that alone: a reference */
 	_Atomic(bool)
 		caught_up;      /* changed since it was clean: what happens to the backing file outside is a conflict */
 	uint64_t cache_version; /* data_version when the kernel last opened it cached */
@@ -91,6 +94,7 @@ struct core {
 	uint64_t small_file, private_min_free, full_timeout_usec;
 	unsigned int high_water_percent;
 	bool read_only, write_out;
+	bool through_before;                   /* something went through in an earlier daemon's life */
 	unsigned int data_choice;              /* config's: 0 auto, 1 log, 2 private */
 	struct drain_layout_rules *layouts;    /* owned */
 	bool unmounted;                        /* core_unmounted() has been called */
@@ -147,6 +151,7 @@ struct timespec core_timespec(int64_t ns); /* attr.c */
 /* The node of a number that the kernel knows, with a reference. NULL: it does not (ESTALE). */
 struct node *node_get(struct core *c, uint64_t ino);
 void node_put(struct core *c, struct node *n);
+void node_discard(struct node *n); /* that is in no table, and has nothing open */
 void node_ref(struct core *c, struct node *n);
 /* Find or make the node of an inode of the state, with a reference. */
 int node_of_state(struct core *c, const struct inode *in, struct node **ret);
@@ -200,8 +205,9 @@ bool doubt_hides(struct core *c, uint64_t parent, const char *name);
 void doubt_clear(struct core *c); /* session is held */
 
 /* name.c */
-void name_lost(struct core *c, struct node *n); /* n lost a name, possibly its last. names is held */
-void core_sweep_tmpfiles(struct core *c);       /* nameless files that an earlier daemon was killed over */
+void name_lost(struct core *c,
+	struct node *n); /* n lost a name, possibly its last. names is held, and the caller has a reference */
+void core_sweep_tmpfiles(struct core *c); /* nameless files that an earlier daemon was killed over */
 
 /* attr.c */
 /* Fill ret from the state or the backing file. in: the state's inode when the caller has it, else NULL. */
@@ -211,7 +217,7 @@ int attr_size(struct core *c, struct node *n, const struct inode *in, uint64_t *
 /* data.c, open.c, space.c, drain.c */
 int data_private_fd(struct core *c, struct node *n, const struct inode *in); /* borrowed descriptor; node lock held */
 int data_backing_fd(struct core *c, struct node *n, bool writable);          /* borrowed descriptor; node lock held */
-int data_sync_through(struct node *n);                                       /* takes the node's lock */
+int data_sync_through(struct core *c, struct node *n);                       /* takes the node's lock */
 void data_close_backing(struct node *n);                                     /* node lock held exclusively */
 int data_truncate(struct core *c, struct node *n, uint64_t size);            /* takes the node's lock */
 int data_catch_up(struct core *c, struct node *n, const struct inode *in);   /* node lock held exclusively */

@@ -16,7 +16,7 @@
 
 /* ---- in place of the C library's, for the program's own files */
 
-static _Atomic int syncfs_calls;
+static _Atomic int syncfs_calls, backing_syncs;
 static _Atomic(bool) backing_fails;   /* whatever is in it cannot be synced */
 static void (*at_backing_sync)(void); /* called once, within the next one */
 
@@ -34,6 +34,7 @@ int fdatasync(int fd)
 
 	if (!is_in_backing(fd))
 		return (int)syscall(SYS_fdatasync, fd);
+	backing_syncs++;
 	at_backing_sync = NULL;
 	if (call)
 		call();
@@ -44,10 +45,13 @@ int fdatasync(int fd)
 	return -1;
 }
 
+/* For the first who asks, after anybody's error on that file system. */
 int syncfs(int fd)
 {
+	(void)fd;
 	syncfs_calls++;
-	return (int)syscall(SYS_syncfs, fd);
+	errno = EIO;
+	return -1;
 }
 
 static int index_reads = -1; /* so many succeed; -1: all */
@@ -89,10 +93,11 @@ static uint64_t write_through(struct core_world *w, const char *name)
 
 static struct {
 	struct core_world *w;
-	uint64_t ino;
+	struct core_file *file;
 	pthread_t thread;
 	int rc;
 	_Atomic(bool) done;
+	bool in_time; /* before the sync ended */
 } other;
 
 /* An application that opens the file, and syncs it. */
@@ -105,11 +110,18 @@ static void *sync_other(void *arg)
 	return arg;
 }
 
-static void begin_other(void)
+static void begin(void *(*what)(void *arg))
 {
-	pthread_create(&other.thread, NULL, sync_other, NULL);
+	other.done = false;
+	pthread_create(&other.thread, NULL, what, NULL);
 	for (int i = 0; i < 50 && !other.done; i++)
 		usleep(10000);
+	other.in_time = other.done;
+}
+
+static void begin_syncing(void)
+{
+	begin(sync_other);
 }
 
 /* What fsync promises of bytes that went through: whoever else syncs them, or has failed to. */
@@ -121,7 +133,6 @@ static void test_through_synced(void)
 	core_world_make(&w);
 	core_world_open(&w, "capacity=8M,reserve=1M,full_timeout=50ms,data=log", false);
 	core_world_close(&w);
-	syncfs_calls = 0;
 	core_world_open(&w, "capacity=8M,reserve=1M,full_timeout=50ms,data=log", false);
 	ino = write_through(&w, "big");
 	backing_fails = true;
@@ -135,16 +146,12 @@ static void test_through_synced(void)
 	ino = write_through(&w, "big");
 	other.w = &w;
 	backing_fails = true;
-	at_backing_sync = begin_other;
+	at_backing_sync = begin_syncing;
 	core_forget(w.core, ino, 1);
 	pthread_join(other.thread, NULL);
 	is_int(other.rc, -EIO,
 		"they cannot be synced when the kernel forgets the file: so says an fsync of that moment");
 	is_int(core_fsync(w.core, core_world_look(&w, 1, "big"), NULL, false), -EIO, "and one of later");
-	is_int(syncfs_calls, 0, "a daemon behind one in whose life nothing went through has nothing to sync");
-	core_world_close(&w);
-	core_world_open(&w, "capacity=8M,reserve=1M", false);
-	is_int(syncfs_calls, 1, "the next one syncs what its predecessor may have left");
 	core_world_close(&w);
 	core_world_remove(&w);
 }
@@ -158,6 +165,108 @@ static int create(struct core_world *w, const char *name)
 	if (rc == 0)
 		core_release(w->core, o.file);
 	return rc;
+}
+
+static int fsync_named(struct core_world *w, const char *name)
+{
+	uint64_t ino = core_world_look(w, 1, name);
+
+	return ino ? core_fsync(w->core, ino, NULL, false) : -ENOENT;
+}
+
+/* A daemon that ends leaves bytes that went through as they are: the next one keeps its word, when it is asked. */
+static void test_through_before(void)
+{
+	const char *options = "capacity=8M,reserve=1M,full_timeout=50ms,data=log";
+	struct core_world w;
+
+	core_world_make(&w);
+	core_world_open(&w, options, false);
+	(void)write_through(&w, "big");
+	(void)create(&w, "empty");
+	core_world_close(&w);
+	syncfs_calls = backing_syncs = 0;
+	core_world_open(&w, options, false);
+	ok(syncfs_calls == 0 && backing_syncs == 0, "a mount syncs nothing of the backing directory");
+	is_int(fsync_named(&w, "empty"), 0, "fsync of a file without a backing file");
+	is_int(backing_syncs, 0, "has nothing to sync there");
+	is_int(fsync_named(&w, "big"), 0, "fsync of the file that went through");
+	is_int(backing_syncs, 1, "syncs what the daemon before may have left");
+	is_int(fsync_named(&w, "big"), 0, "and the next one");
+	is_int(backing_syncs, 1, "has nothing to sync");
+	core_world_close(&w);
+	core_world_open(&w, options, false);
+	backing_fails = true;
+	ok(fsync_named(&w, "big") == -EIO && fsync_named(&w, "big") == -EIO, "where that fails it is said");
+	core_forget(w.core, core_world_look(&w, 1, "big"), UINT64_MAX);
+	is_int(fsync_named(&w, "big"), -EIO, "as long as it is so");
+	backing_fails = false;
+	core_world_close(&w);
+	core_world_remove(&w);
+}
+
+/* An application that has the file open, and reads. */
+static void *read_other(void *arg)
+{
+	char byte;
+
+	other.rc = (int)core_read(other.w->core, other.file, &byte, 1, 0);
+	other.done = true;
+	return arg;
+}
+
+static void begin_reading(void)
+{
+	begin(read_other);
+}
+
+static void test_read_while_syncing(void)
+{
+	struct core_open_reply o;
+	struct core_world w;
+	uint64_t ino;
+
+	core_world_make(&w);
+	core_world_open(&w, "capacity=8M,reserve=1M,full_timeout=50ms,data=log", false);
+	ino = write_through(&w, "big");
+	is_int(core_open(w.core, ino, O_RDONLY, &o), 0, "a file of which a part went through is open");
+	other.w = &w;
+	other.file = o.file;
+	at_backing_sync = begin_reading;
+	is_int(core_fsync(w.core, ino, NULL, false), 0, "while that is synced");
+	ok(other.in_time, "it can be read");
+	pthread_join(other.thread, NULL);
+	is_int(other.rc, 1, "a byte");
+	core_release(w.core, o.file);
+	core_world_close(&w);
+	core_world_remove(&w);
+}
+
+/* A file that is kept for bytes that could not be synced is let go when they are owed no more: as it is drained, or deleted. */
+static void test_let_go(bool drained)
+{
+	struct core_world w;
+	struct inode in;
+
+	core_world_make(&w);
+	core_world_open(&w, "capacity=8M,reserve=1M,full_timeout=50ms,data=log", false);
+	uint64_t ino = write_through(&w, "big");
+	backing_fails = true;
+	core_forget(w.core, ino, 1);
+	if (drained) {
+		struct record rec = { .type = RECORD_DRAINED, .ino = ino, .size = 12 << 20 };
+		core_session_begin(w.core, false);
+		rec.upto = state_seq(store_state(w.store));
+		is_int(core_drain_step(w.core, &rec), 0, "drained");
+		core_session_end(w.core);
+		is_int(fsync_named(&w, "big"), 0, "fsync owes nothing");
+		core_forget(w.core, ino, UINT64_MAX);
+	}
+	is_int(core_unlink(w.core, 1, "big"), 0, "deleted");
+	core_forget(w.core, ino, UINT64_MAX);
+	is_int(state_inode(store_state(w.store), ino, &in), -ENOENT, "and gone");
+	core_world_close(&w);
+	core_world_remove(&w);
 }
 
 /* Another one is behind it: whatever can be given back is. */
@@ -205,6 +314,10 @@ static void test_half_created(void)
 int main(void)
 {
 	test_through_synced();
+	test_through_before();
+	test_read_while_syncing();
+	test_let_go(false);
+	test_let_go(true);
 	test_half_created();
 	return done_testing();
 }
