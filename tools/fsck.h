@@ -35,11 +35,14 @@ struct fsck {
 	struct journal_end end;  /* of the journal */
 	bool journal_damaged;    /* somewhere before its end */
 	bool checkpoint_damaged; /* what the journal begins with is: nothing can be cut */
+	bool has_checkpoint;     /* it begins with one, which is whole */
 	uint64_t index_seq;      /* the index stands for what the journal has, and more, up to here; 0: it does not */
 	bool index_bad;          /* wrong, or missing */
 	bool index_damaged;      /* wrong: reported as damage */
 	uint32_t *unused;        /* owned: segments that nothing refers to */
 	size_t num_unused;
+
+	size_t num_saved; /* journal files of which repair has put something aside */
 
 	uint64_t num_damage, num_notes, num_repaired;
 };

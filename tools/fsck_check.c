@@ -44,6 +44,7 @@ int fsck_check_journal(struct fsck *f, struct cistern_error *err)
 		f->journal_damaged = f->checkpoint_damaged = true;
 		return 0;
 	}
+	f->has_checkpoint = r == 0 && seq > 0;
 	if (r == 0 || r == -ENOENT)
 		r = journal_replay(f->io, seq, ignore, NULL, &f->end, err);
 	if ((r == -EBADMSG || r == -ENOENT) && f->end.unsynced)

@@ -53,8 +53,10 @@ static int save_file(struct fsck *f, uint32_t number, uint64_t off, struct ciste
 
 	if (r == 0)
 		r = choose_copy(f, number, off, copy);
-	if (r == 0 && off < len)
+	if (r == 0 && off < len) {
 		r = io_replace(f->io, copy, (const uint8_t *)bytes + off, len - (size_t)off);
+		f->num_saved += r == 0;
+	}
 	free(bytes);
 	return r < 0 ? cistern_error_set(err, r, "%s: cannot be copied to " LOST_DIR ": %s", path, strerror(-r)) : 0;
 }
@@ -148,19 +150,15 @@ static int take_over_recovery(struct fsck *f, struct store *s, uint64_t last_seq
 	return r;
 }
 
-static int reopen(struct fsck *f, enum store_mode mode, struct cistern_error *err)
+/* The store has been opened, and is closed. */
+static int settle(struct fsck *f, struct store *s, const struct state_report *report, struct cistern_error *err)
 {
-	struct store_options opt = { .mode = mode };
-	struct state_report report = { 0 };
-	struct store *s;
-	int r = store_open(f->store, &opt, &s, &report, err), closed;
+	int r, closed;
 
-	if (r < 0)
-		return r;
-	if (report.cut_bytes)
+	if (report->cut_bytes)
 		fsck_report(f, FSCK_REPAIRED, NULL, 0, 0, "journal: cut a torn tail of %" PRIu64 " bytes",
-			report.cut_bytes);
-	r = take_over_recovery(f, s, report.last_seq, err);
+			report->cut_bytes);
+	r = take_over_recovery(f, s, report->last_seq, err);
 	if (r < 0) {
 		store_close(s);
 		return r;
@@ -176,6 +174,22 @@ static int reopen(struct fsck *f, enum store_mode mode, struct cistern_error *er
 	return 0;
 }
 
+static int reopen(struct fsck *f, enum store_mode mode, struct cistern_error *err)
+{
+	struct store_options opt = { .mode = mode };
+	struct state_report report = { 0 };
+	struct store *s;
+	int r = store_open(f->store, &opt, &s, &report, err);
+
+	/* What a mount can still read behind the index's last record is kept: alone it is only where the opening says so. */
+	if (f->index_seq && mode == STORE_OPEN && (r == -EBADMSG || r == -ENOENT)) {
+		opt.mode = STORE_INDEX_ALONE;
+		report = (struct state_report){ 0 };
+		r = store_open(f->store, &opt, &s, &report, err);
+	}
+	return r < 0 ? r : settle(f, s, &report, err);
+}
+
 static int rebuild_index(struct fsck *f, struct cistern_error *err)
 {
 	int r = reopen(f, STORE_REBUILD, err);
@@ -188,21 +202,20 @@ static int rebuild_index(struct fsck *f, struct cistern_error *err)
 	return 0;
 }
 
-/* With what a mount could still read behind the index's last record. */
 static int go_on_from_index(struct fsck *f, struct cistern_error *err)
 {
 	int r = put_aside(f, false, err);
 
 	if (r == 0)
 		r = reopen(f, STORE_OPEN, err);
-	if (r == -EBADMSG || r == -ENOENT)
-		r = reopen(f, STORE_INDEX_ALONE, err);
 	if (r < 0)
 		return r;
 	fsck_report(f, FSCK_REPAIRED, NULL, 0, 0,
-		"journal: begun anew behind the index, which stands for record %" PRIu64
-		"; what was left of it behind record %" PRIu64 " is in %s/" LOST_DIR,
-		f->index_seq, f->end.last_seq, f->store);
+		"journal: begun anew behind the index, which stands for record %" PRIu64, f->index_seq);
+	if (f->num_saved)
+		fsck_report(f, FSCK_REPAIRED, NULL, 0, 0,
+			"journal: what was left of it behind record %" PRIu64 " is in %s/" LOST_DIR, f->end.last_seq,
+			f->store);
 	f->num_damage--;
 	f->journal_damaged = f->checkpoint_damaged = false;
 	f->index_seq = 0;
@@ -216,6 +229,7 @@ static int repair_journal(struct fsck *f, struct cistern_error *err)
 		fsck_report(f, FSCK_NOTE, NULL, 0, 0,
 			"not repaired: %s, and there is no index; keep a copy of the store before anything else is tried",
 			f->checkpoint_damaged ? "the checkpoint that the journal builds upon is damaged"
+			: f->has_checkpoint   ? "not one record of the journal behind its checkpoint can be had"
 					      : "not one record of the journal can be had");
 		return 0;
 	}

@@ -525,6 +525,8 @@ for f in json.load(sys.stdin)["files"]: print([f.get(k) for k in ("path", "type"
 		run --separate-stderr "$CISTERN" fsck --repair --discard-after-damage "$dir/store"
 		said 0 ""
 		[[ $output == *"repaired: journal: begun anew behind the index"* ]]
+		[ "$(ls "$dir/store/lost")" = "" ] || [[ $output == *"what was left of it"* ]]
+		[ "$(ls "$dir/store/lost")" != "" ] || [[ $output != *"what was left of it"* ]]
 		[ "$before" = "$(files_of "$dir/store")" ]
 		rm -r "$dir/store/index"
 		[ "$before" = "$(files_of "$dir/store")" ]
@@ -540,11 +542,26 @@ for f in json.load(sys.stdin)["files"]: print([f.get(k) for k in ("path", "type"
 	printf 'XXXX' | dd of="$dir/store/journal/00000001.jnl" bs=1 seek=$((4096 + 400)) conv=notrunc status=none
 	run --separate-stderr "$CISTERN" fsck --repair --discard-after-damage "$dir/store"
 	said 0 ""
-	[[ $output == *"repaired: journal: begun anew behind the index"* ]]
+	[[ $output == *"repaired: journal: begun anew behind the index"*"what was left of it behind record "*" is in $dir/store/lost"* ]]
 	[ -n "$(find "$dir/store/lost" -type f -size +0)" ]
 	[ "$before" = "$(files_of "$dir/store")" ]
 	run --separate-stderr "$CISTERN" fsck "$dir/store"
 	said 0 ""
+}
+
+@test "fsck of a journal of which a checkpoint is left says so" {
+	make_a_store
+	: >"$(find "$dir/store/journal" -name '*.jnl' | sort | tail -n 1)"
+	"$CISTERN" fsck --repair --discard-after-damage "$dir/store"
+	[ -n "$(find "$dir/store/journal" -name '*.ckp')" ]
+	local journal
+	for journal in "$dir"/store/journal/*.jnl; do
+		printf 'XXXX' | dd of="$journal" bs=1 seek=80 conv=notrunc status=none
+	done
+	rm -r "$dir/store/index"
+	run --separate-stderr "$CISTERN" fsck --repair --discard-after-damage "$dir/store"
+	said 4 ""
+	[[ $output == *"not repaired: not one record of the journal behind its checkpoint can be had"* ]]
 }
 
 @test "fsck and recover refuse a store in use" {
