@@ -122,7 +122,7 @@ static int greet(struct assembly *a, uint64_t timeout_usec, struct cistern_error
 	return hello(a->fd, &a->self, &a->memory, CALL_TIMEOUT_USEC, err);
 }
 
-int assemble_tell(struct assembly *a, struct cistern_error *err)
+static int tell_assembled(struct assembly *a, uint64_t timeout_usec, struct cistern_error *err)
 {
 	struct wire_msg request = { 0 }, reply = { 0 };
 	struct buf incarnations BUF_CLEANUP = { 0 };
@@ -142,7 +142,7 @@ int assemble_tell(struct assembly *a, struct cistern_error *err)
 		r = cistern_error_set(err, -ENOMEM, "out of memory");
 	else {
 		wire_put_bytes(&request, WIRE_INCARNATIONS, incarnations.data, incarnations.len);
-		r = wire_call(a->fd, &request, &reply, CALL_TIMEOUT_USEC, err);
+		r = wire_call(a->fd, &request, &reply, timeout_usec, err);
 		if (r < 0)
 			cistern_error_prefix(err, "host %s: %s", a->self.host, a->self.store);
 	}
@@ -313,7 +313,7 @@ static int meet(struct comm *c, struct wake *w, struct assembly *a, struct ciste
 	if (r < 0)
 		return r;
 	if (take_ranks(c, w, a, &ranks, &why) == 0)
-		(void)assemble_tell(a, &why);
+		(void)tell_assembled(a, CALL_TIMEOUT_USEC, &why);
 	return comm_agree(c, why.code, why.text, err);
 }
 
@@ -367,6 +367,11 @@ int assemble_again(struct assembly *a, struct assembly_memory *ret_old, struct c
 	*ret_old = a->memory;
 	a->memory = memory;
 	return 0;
+}
+
+int assemble_tell_again(struct assembly *a, struct cistern_error *err)
+{
+	return tell_assembled(a, AGAIN_TIMEOUT_USEC, err);
 }
 
 void assembly_release(struct assembly *a)

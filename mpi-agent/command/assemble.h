@@ -42,8 +42,11 @@ int assemble(struct comm *c, struct wake *w, struct assembly *a, uint64_t timeou
  */
 int assemble_again(struct assembly *a, struct assembly_memory *ret_old, struct cistern_error *err);
 void assembly_memory_free(struct assembly_memory *m);
-/* WIRE_AGENT_ASSEMBLED to the daemon; its answer. */
-int assemble_tell(struct assembly *a, struct cistern_error *err);
+/*
+ * WIRE_AGENT_ASSEMBLED to the daemon of assemble_again(); its answer. Blocks for as short a time as that one. After -ETIMEDOUT it may have been
+ * taken: the connection is to be closed, which to the daemon is an agent that is lost.
+ */
+int assemble_tell_again(struct assembly *a, struct cistern_error *err);
 void assembly_release(struct assembly *a);
 
 #endif

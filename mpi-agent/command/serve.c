@@ -365,9 +365,12 @@ static void found_none(struct serve *s, const struct cistern_error *err)
 		look_again(s, AGAIN_USEC);
 		return;
 	}
-	if (strcmp(err->text, s->unserved.text) != 0)
-		say_as_node(s, *err);
-	s->unserved = *err;
+	if (err->code != -ETIMEDOUT ||
+		!s->unserved.code) { /* one that is slow for once is not served for the old reason */
+		if (strcmp(err->text, s->unserved.text) != 0)
+			say_as_node(s, *err);
+		s->unserved = *err;
+	}
 	look_again(s, 2 * s->pause_usec);
 }
 
@@ -406,7 +409,7 @@ static int take_daemon(struct serve *s)
 	int r;
 
 	s->a.members[comm_rank(s->comm)].incarnation = s->a.self.incarnation;
-	if (assemble_tell(&s->a, &err) < 0) {
+	if (assemble_tell_again(&s->a, &err) < 0) {
 		s->a.members[comm_rank(s->comm)].incarnation = 0;
 		close(s->a.fd);
 		s->a.fd = -1;

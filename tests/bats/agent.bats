@@ -48,6 +48,10 @@ said() {
 	[ "$(grep -cE "$2" "$WORK/d$1")" -ge "${3:-1}" ]
 }
 
+refused_since_mute() {
+	sed '1,/^mute/d' "$WORK/d$1" | grep -q '^refused'
+}
+
 # segment K NUMBER BYTES SEED [KIND]
 segment() {
 	random_file "$WORK/s$1/segment/$(printf '%08d' "$2").${5:-seg}" "$3" "$4"
@@ -643,6 +647,33 @@ has_one_memory() {
 	stop_agents
 }
 
+@test "a daemon that the agents do not serve, and that is slow for once, is not said to be another one again" {
+	start_fakes 2
+	start_agents
+	end_fake 1
+	rm "$WORK/s1/numbers"
+	start_fake 1
+	wait_until 60 said 1 "^refused $WORK/s1 is another store than before"
+	tell 1 mute hello
+	wait_until 60 said 1 '^mute'
+	wait_until 60 refused_since_mute 1
+	is "$(grep -c 'is another store' "$WORK/agents.log")" 1
+	stop_agents
+}
+
+@test "a daemon that took the assembly and did not answer in time is served later" {
+	start_fakes 2
+	start_agents
+	end_fake 1
+	start_fake 1 --mute assembled
+	wait_until 60 said 1 '^assembled node=1 nodes=2' 2
+	is "$(grep -E '^(mute|lost|assembled)' "$WORK/d1" | cut -d' ' -f1 | tr '\n' ' ')" "mute assembled lost assembled "
+	wait_until 60 said 0 '^joined node=1 anew=1'
+	tell 1 send 0 0 3 100
+	wait_until 60 said 0 ' from=1 '
+	stop_agents
+}
+
 # ---- told to end
 
 @test "agents that are told to end do so though the first one hangs" {
@@ -651,5 +682,16 @@ has_one_memory() {
 	kill -STOP "$(cat "$WORK/agent0.pid")"
 	kill -TERM "$(cat "$WORK/agent1.pid")"
 	agents_end 6
+	wait_until 60 no_agents
+}
+
+@test "agents that are told to end do so though a daemon is silent" {
+	start_fakes 2
+	start_agents
+	end_fake 0
+	start_fake 0 --mute assembled
+	wait_until 60 said 0 '^mute'
+	kill -TERM "$(cat "$WORK/agent1.pid")"
+	agents_end 0
 	wait_until 60 no_agents
 }

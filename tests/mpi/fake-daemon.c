@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * fake-daemon --store DIR --commands FIFO [--backing B] [--job J] [--version V] [--refuse TEXT]: a daemon's side of a serving agent, and
- * nothing else. What happens is printed, a line each; commands come in lines from the FIFO:
+ * fake-daemon --store DIR --commands FIFO [--backing B] [--job J] [--version V] [--refuse TEXT] [--mute MESSAGE]: a daemon's side of a serving
+ * agent, and nothing else. What happens is printed, a line each; commands come in lines from the FIFO:
  *
  *   send NODE FIRST COUNT BYTES   messages to a node, numbered; what they hold follows from sender, number and length
  *   get ID FILE NODE SEGMENT OFF LEN [NODE SEGMENT OFF LEN]...   into the shared memory, one after the other, then into FILE
@@ -9,6 +9,7 @@
  *   latency NODE SEGMENT   one get of 4 KiB; prints its time
  *   deaf, hear             stop reading what the agent says; go on
  *   shut                   the same for good, and the agent cannot say anything any more
+ *   mute hello, mute assembled   take the next one, and do not answer, as --mute
  *   end
  *
  * The store's numbers are kept in DIR/numbers, as the superblock would.
@@ -54,6 +55,7 @@ struct fake {
 	uint64_t incarnation;
 	int memfd, listening, agent, commands;
 	bool deaf;
+	uint16_t mute; /* the next message of that type is not answered; 0: none */
 	uint8_t *memory;
 	struct pending pending[PENDING_MAX];
 	uint64_t next_to;
@@ -304,6 +306,21 @@ static void on_got(struct fake *f)
 
 /* ---- the agent's connection */
 
+static uint16_t mute_type(const char *message)
+{
+	return strcmp(message, "hello") == 0 ? WIRE_AGENT_HELLO : WIRE_AGENT_ASSEMBLED;
+}
+
+static void answer(struct fake *f, int fd)
+{
+	if (f->mute != f->in.type) {
+		(void)wire_send_fd(f->agent, &f->out, fd);
+		return;
+	}
+	f->mute = 0;
+	printf("mute\n");
+}
+
 static void on_hello(struct fake *f)
 {
 	struct wire_msg *m = &f->out;
@@ -320,7 +337,7 @@ static void on_hello(struct fake *f)
 	wire_put_str(m, WIRE_STORE, f->store);
 	wire_put_str(m, WIRE_VERSION_TEXT, f->version);
 	wire_put_u64(m, WIRE_MEMORY, MEMORY_BYTES);
-	(void)wire_send_fd(f->agent, m, f->memfd);
+	answer(f, f->memfd);
 }
 
 static void on_assembled(struct fake *f)
@@ -336,7 +353,7 @@ static void on_assembled(struct fake *f)
 	if (f->refuse)
 		cistern_error_set(&err, -EINVAL, "%s", f->refuse);
 	wire_reply_error(&f->out, f->refuse ? &err : NULL);
-	(void)wire_send(f->agent, &f->out);
+	answer(f, -1);
 	if (f->refuse)
 		return;
 	f->node = (unsigned int)node;
@@ -410,6 +427,8 @@ static void on_command(struct fake *f, const char *line)
 		exit(0);
 	if (strcmp(line, "deaf") == 0 || strcmp(line, "hear") == 0)
 		f->deaf = line[0] == 'd';
+	else if (strncmp(line, "mute ", 5) == 0)
+		f->mute = mute_type(line + 5);
 	else if (f->agent < 0)
 		printf("no agent\n");
 	else if (strcmp(line, "shut") == 0)
@@ -467,7 +486,7 @@ static void parse(struct fake *f, int argc, char **argv)
 {
 	static const struct option longs[] = { { "store", 1, NULL, 's' }, { "commands", 1, NULL, 'c' },
 		{ "backing", 1, NULL, 'b' }, { "job", 1, NULL, 'j' }, { "version", 1, NULL, 'v' },
-		{ "refuse", 1, NULL, 'r' }, { 0 } };
+		{ "refuse", 1, NULL, 'r' }, { "mute", 1, NULL, 'm' }, { 0 } };
 	int key;
 
 	while ((key = getopt_long(argc, argv, "", longs, NULL)) >= 0) {
@@ -478,6 +497,7 @@ static void parse(struct fake *f, int argc, char **argv)
 		case 'j': f->job = optarg; break;
 		case 'v': f->version = optarg; break;
 		case 'r': f->refuse = optarg; break;
+		case 'm': f->mute = mute_type(optarg); break;
 		default: exit(2);
 		}
 	}
