@@ -394,7 +394,6 @@ static int take_place(struct peer_agent *a, int fd, struct cistern_error *err)
 	pthread_mutex_lock(&a->lock);
 	if (r) {
 		a->serving = false;
-		pthread_cond_broadcast(&a->cond);
 	} else {
 		if (a->pid_fd >= 0)
 			close(a->pid_fd);
@@ -403,6 +402,7 @@ static int take_place(struct peer_agent *a, int fd, struct cistern_error *err)
 		a->fd = fd;
 		a->closing = a->assembled = false;
 	}
+	pthread_cond_broadcast(&a->cond); /* who waits for the dead one's end is refused at once, or is next */
 	pthread_mutex_unlock(&a->lock);
 	return r;
 }
