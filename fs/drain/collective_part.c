@@ -42,7 +42,7 @@ static void take_shared(struct collective *c, uint32_t from, const struct wire_m
 	if (c->part == WIRE_PART_OFFER)
 		return;
 	if (r == -ENOSPC) /* these are not known to the others: they are carried by another session */
-		c->summary.totals.late += 1;
+		c->list_full = true;
 	else if (r == -ENOMEM)
 		collective_note_result(
 			c, 0, CISTERN_EXIT_INCOMPLETE, "no memory for all shared files: run cistern flush again");

@@ -118,6 +118,8 @@ struct collective {
 	struct member *members; /* owned */
 	uint32_t num_members;
 	struct wire_shared_list shared; /* of the running session */
+	bool list_full;                 /* some are not in it: a session after this one has them */
+	bool published;                 /* some of it were */
 	enum cistern_exit result;
 	char text[CISTERN_ERROR_TEXT_BYTES];
 	struct manifest_session summary; /* of the running session: when it began, its totals */
@@ -195,7 +197,8 @@ struct collective_session_options {
 	const struct paths *paths;
 	bool last; /* all nodes are unmounted */
 	enum wire_haste haste;
-	unsigned int tries; /* sessions for the same asks before this one */
+	unsigned int tries; /* sessions for the same asks before this one; */
+	unsigned int fills; /* of them, those that carried as many files as fit in a list */
 };
 
 /* Runs a session, and more of them for what some node came to too late. Sets c->result and c->text. */

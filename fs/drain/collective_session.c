@@ -86,9 +86,11 @@ static void drop_failed_shared(struct collective *c)
 			break; /* the rest is dropped with the next session */
 	wire_shared_free(&c->shared);
 	c->shared = good;
+	c->published = good.num > 0;
 }
 
 #define TRIES 20 /* under work without pause a file comes too late in every third session or so, seldom the same one */
+#define FILLS 1000 /* each of some thousand files that several nodes wrote */
 
 static int64_t now_ns(void)
 {
@@ -138,7 +140,7 @@ static void say_noted(struct collective *c, const struct manifest_noted *noted)
 static bool is_whole(const struct collective *c, const struct collective_session_options *opt)
 {
 	return c->result == CISTERN_EXIT_OK && !c->ending && !c->stop_session && opt->kind != DRAIN_BACKGROUND &&
-	       opt->paths->num == 0 && c->summary.totals.late == 0;
+	       opt->paths->num == 0 && c->summary.totals.late == 0 && !c->list_full;
 }
 
 /* lock is held, given up meanwhile: nothing of the session changes any more. */
@@ -252,9 +254,39 @@ static uint64_t time_before(const struct collective *c)
 }
 
 /* lock is held. Nothing failed, but somebody who waits would not have all that was there when he asked. */
-static bool is_late_session(const struct collective *c, const struct collective_session_options *opt)
+static bool is_late_session(const struct collective *c)
 {
-	return c->result == CISTERN_EXIT_OK && c->summary.totals.late > 0 && opt->kind != DRAIN_BACKGROUND;
+	return c->result == CISTERN_EXIT_OK && (c->summary.totals.late > 0 || c->list_full);
+}
+
+static bool is_fill(const struct collective *c)
+{
+	return c->list_full && c->published;
+}
+
+/* lock is held. */
+static bool is_last_try(const struct collective *c, const struct collective_session_options *opt)
+{
+	return opt->kind == DRAIN_BACKGROUND ||
+	       (is_fill(c) ? opt->fills + 1 == FILLS : opt->tries - opt->fills + 1 == TRIES);
+}
+
+/* lock is held. A background session that is late has done its work: there will be another one. */
+static void say_late(struct collective *c, const struct collective_session_options *opt)
+{
+	uint64_t num = c->summary.totals.late;
+
+	if (opt->kind == DRAIN_BACKGROUND && !c->list_full)
+		return;
+	c->result = CISTERN_EXIT_INCOMPLETE;
+	if (c->list_full)
+		snprintf(c->text, sizeof(c->text),
+			"too many files that several nodes wrote for one session: run cistern flush again");
+	else
+		snprintf(c->text, sizeof(c->text),
+			"%" PRIu64
+			" file%s moved, or replaced by others, again and again while the drain ran: run cistern flush again",
+			num, num == 1 ? " was" : "s were");
 }
 
 /* lock is held, given up meanwhile. */
@@ -263,7 +295,7 @@ static void run_session(struct collective *c, const struct collective_session_op
 	c->session = (c->session ? c->session : collective_life(c, 0)) + 1;
 	c->time_usec = time_before(c);
 	c->leading = true;
-	c->stop_session = c->broken = c->restarted = c->without = false;
+	c->stop_session = c->broken = c->restarted = c->without = c->list_full = c->published = false;
 	for (uint32_t i = 0; i < c->num_members; i++)
 		c->members[i].away = false;
 	c->background = opt->kind == DRAIN_BACKGROUND;
@@ -276,21 +308,21 @@ static void run_session(struct collective *c, const struct collective_session_op
 		c->result = CISTERN_EXIT_INCOMPLETE;
 		snprintf(c->text, sizeof(c->text), "stopped before its end; the rest is in the stores");
 	}
-	if (is_late_session(c, opt) && opt->tries + 1 == TRIES) {
-		c->result = CISTERN_EXIT_INCOMPLETE;
-		snprintf(c->text, sizeof(c->text),
-			"%" PRIu64
-			" file%s moved, or replaced by others, again and again while the drain ran: run cistern flush again",
-			c->summary.totals.late, c->summary.totals.late == 1 ? " was" : "s were");
-	}
+	if (is_late_session(c) && is_last_try(c, opt))
+		say_late(c, opt);
 	c->leading = false;
 	write_summary(c, opt);
 }
 
-/* What some node came to too late, because names changed between its part and another's, is in the next one. */
+/* What some node came to too late, because names changed between its part and another's, or what was too much, is in the next one. */
 void collective_run_sessions(struct collective *c, struct collective_session_options *opt)
 {
-	do
+	bool again;
+
+	do {
 		run_session(c, opt);
-	while (is_late_session(c, opt) && ++opt->tries < TRIES && !c->ending);
+		again = is_late_session(c) && !is_last_try(c, opt) && !c->ending;
+		opt->tries++;
+		opt->fills += is_fill(c);
+	} while (again);
 }
