@@ -31,20 +31,22 @@ static void set_send_timeout(int fd, time_t seconds)
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
 }
 
-static int send_answer(struct client *client, const struct wire_msg *reply)
+/* False: it was the last one. Who waits for each answer before he asks again gets what he has asked for by the end. */
+static bool send_answer(struct client *client, const struct wire_msg *reply)
 {
 	struct ctl *c = client->ctl;
-	int r;
+	bool more;
 
 	pthread_mutex_lock(&c->lock);
 	client->sending = true;
+	more = !c->stopping;
 	pthread_mutex_unlock(&c->lock);
-	r = wire_send(client->fd, reply);
+	more = wire_send(client->fd, reply) == 0 && more;
 	pthread_mutex_lock(&c->lock);
 	client->sending = false;
 	pthread_cond_signal(&c->sent);
 	pthread_mutex_unlock(&c->lock);
-	return r;
+	return more;
 }
 
 static void *client_thread(void *arg)
@@ -58,7 +60,7 @@ static void *client_thread(void *arg)
 			break;
 		}
 		ctl_answer(client, &request, &reply);
-		if (send_answer(client, &reply))
+		if (!send_answer(client, &reply))
 			break;
 	}
 	ctl_client_gone(client);
@@ -223,7 +225,7 @@ static bool any_sending(const struct ctl *c)
 	return false;
 }
 
-/* No more requests are read; what is being answered goes out, to those who take it. */
+/* No more requests are taken, of those in the sockets one each; what is being answered goes out, to those who take it. */
 static void shut_clients(struct ctl *c)
 {
 	struct timespec until;
@@ -231,6 +233,7 @@ static void shut_clients(struct ctl *c)
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += LAST_TIMEOUT_SEC;
 	pthread_mutex_lock(&c->lock);
+	c->stopping = true;
 	for (size_t i = 0; i < CTL_CLIENTS_MAX; i++)
 		if (c->clients[i].fd >= 0) {
 			set_send_timeout(c->clients[i].fd, LAST_TIMEOUT_SEC);

@@ -27,6 +27,7 @@ struct ctl {
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t sent;                    /* a client is not sending any more */
+	bool stopping;                          /* under lock: of requests that have come, one more is answered */
 	struct client clients[CTL_CLIENTS_MAX]; /* fd, sending and done under lock */
 };
 

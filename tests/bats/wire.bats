@@ -99,7 +99,7 @@ peer.recv(1)' "$WORK/dead/ctl.sock" 3>&- &
 	begin_with '{OPTIONS: b"verify=perhaps"}' "verify"
 }
 
-# More questions than it takes the answers of, until the daemon waits for it.
+# ask_without_reading BYTES: more questions than it takes the answers of, until the daemon waits for it. Then it reads so many bytes now and then.
 ask_without_reading() {
 	wire '
 import time
@@ -115,19 +115,32 @@ while asked < 20:
         asked += 1
         time.sleep(0.05)
 open(sys.argv[2], "w").close()
-time.sleep(120)
-' "$STORE/ctl.sock" "$WORK/asked"
+end = time.monotonic() + 120
+while time.monotonic() < end:
+    time.sleep(0.05)
+    if int(sys.argv[3]):
+        sock.recv(int(sys.argv[3]))
+' "$STORE/ctl.sock" "$WORK/asked" "$1"
 }
 
-@test "who does not read what it has asked for holds up no unmount" {
+# holds_up_no_unmount BYTES: as ask_without_reading has them
+holds_up_no_unmount() {
 	local began
 	needs_fuse
 	mount_cistern
-	ask_without_reading 3>&- &
+	ask_without_reading "$1" 3>&- &
 	undo "kill -KILL $! 2>/dev/null || true"
 	wait_until 60 test -e "$WORK/asked"
 	began=$SECONDS
 	umount_wait "$MNT"
 	echo "unmounted in $((SECONDS - began)) s"
 	[ $((SECONDS - began)) -lt 20 ]
+}
+
+@test "who does not read what it has asked for holds up no unmount" {
+	holds_up_no_unmount 0
+}
+
+@test "who reads it slowly holds up no unmount" {
+	holds_up_no_unmount 8192
 }
