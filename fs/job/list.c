@@ -85,10 +85,13 @@ static int add(struct listing *l, const char *name, uint64_t ino, uint32_t type,
 
 /* ---- what other nodes have */
 
+enum phase { DOUBTED, OWNED, NAMES, PHASES }; /* what is told, in this order */
+
 struct page { /* an answer as it is made */
 	struct job *j;
 	uint64_t dir;
-	bool hidden, dirs;
+	enum phase phase;
+	bool dirs;
 	char after[RECORD_NAME_MAX + 1];
 	struct buf out;
 	bool more;
@@ -115,51 +118,72 @@ static void put_handed(const char *name, void *arg)
 	put_rank(arg, LIST_HANDED, name);
 }
 
+struct doubted {
+	struct page *p;
+	bool more; /* than fit the page */
+};
+
 static void put_doubted(const char *name, void *arg)
 {
-	put_rank(arg, LIST_HIDDEN, name);
+	struct doubted *d = arg;
+	struct page *p = d->p;
+
+	if (d->more || strcmp(name, p->after) <= 0)
+		return;
+	d->more = p->out.len >= LIST_PAGE_BYTES;
+	if (d->more)
+		return;
+	put_rank(p, LIST_HIDDEN, name);
+	snprintf(p->after, sizeof(p->after), "%s", name);
 }
 
 /* 1; 0: there are no more. */
 static int put_batch(struct page *p)
 {
+	struct doubted d = { .p = p };
+
+	if (p->phase == DOUBTED) {
+		core_each_doubt(p->j->core, p->dir, put_doubted, &d);
+		return d.more;
+	}
 	struct state_name *names = calloc(LIST_BATCH, sizeof(*names));
 	size_t num = 0;
-	int rc = names ? (p->hidden ? state_list_backing_names : state_list_names)(
+	int rc = names ? (p->phase == OWNED ? state_list_backing_names : state_list_names)(
 				 p->j->state, p->dir, p->after, names, LIST_BATCH, &num)
 		       : -ENOMEM;
 
 	for (size_t i = 0; i < num; i++)
 		if (names[i].type != S_IFDIR || p->dirs)
-			put_name(p, p->hidden ? LIST_HIDDEN : LIST_SHOWN, &names[i]);
+			put_name(p, p->phase == OWNED ? LIST_HIDDEN : LIST_SHOWN, &names[i]);
 	if (num > 0)
 		memcpy(p->after, names[num - 1].name, sizeof(p->after));
 	free(names);
 	return rc < 0 ? rc : num == LIST_BATCH;
 }
 
-/* What is hidden comes first: a name that is taken over meanwhile is then among the shown ones; and last, what was lost to others. */
+/*
+ * What is hidden comes first: a name that is taken over meanwhile is then among the shown ones; and last, what was lost to others. Of what is hidden
+ * names in doubt come first: one that is in doubt no more is known to the state.
+ */
 void list_answer(struct job *j, struct peers_request *rq)
 {
 	const struct wire_msg *m = peers_msg(rq);
 	struct page p = { .j = j,
 		.dir = message_get(m, MESSAGE_DIR),
-		.hidden = message_get(m, MESSAGE_FLAGS) == 0,
+		.phase = (enum phase)message_get(m, MESSAGE_FLAGS),
 		.dirs = peers_self(j->peers) == 0 };
 	uint64_t tree = state_tree_stamp(j->state); /* at least that */
 	struct wire_msg reply = { 0 };
 
 	(void)message_get_str(m, MESSAGE_NAME, p.after, sizeof(p.after));
+	int rc = p.phase < PHASES ? 0 : -EBADMSG;
 	p.more = true;
-	if (p.hidden && !p.after[0]) /* first: one that is in doubt no more is known to the state */
-		core_each_doubt(j->core, p.dir, put_doubted, &p);
-	int rc = 0;
 	while (p.more && p.out.len < LIST_PAGE_BYTES && rc >= 0) {
 		rc = put_batch(&p);
 		if (rc != 0)
 			continue;
-		p.more = p.hidden;
-		p.hidden = false;
+		p.more = p.phase < NAMES;
+		p.phase += p.more;
 		p.after[0] = '\0';
 	}
 	bool is_sure = p.more || handover_each(j, p.dir, (int64_t)message_get(m, MESSAGE_TIME), put_handed, &p);
@@ -168,7 +192,7 @@ void list_answer(struct job *j, struct peers_request *rq)
 	message_put_bytes(&reply, MESSAGE_NAMES, p.out.data, p.out.len);
 	message_put(&reply, MESSAGE_HANDED, !is_sure);
 	message_put(&reply, MESSAGE_COUNT, p.more);
-	message_put(&reply, MESSAGE_FLAGS, !p.hidden);
+	message_put(&reply, MESSAGE_FLAGS, p.phase);
 	message_put_str(&reply, MESSAGE_FROM, p.after);
 	message_put(&reply, MESSAGE_STAMP, tree);
 	message_put(&reply, MESSAGE_OTHER, j->moved); /* at most that */
@@ -228,13 +252,13 @@ static int take_page(struct listing *l, uint32_t node, const struct wire_msg *re
 	return rc;
 }
 
-static void init_ask(struct wire_msg *m, const struct listing *l, bool shown, const char *after)
+static void init_ask(struct wire_msg *m, const struct listing *l, uint64_t phase, const char *after)
 {
 	message_init(m, MESSAGE_NAME_LIST);
 	message_put(m, MESSAGE_DIR, l->dir);
 	message_put(m, MESSAGE_TIME, (uint64_t)l->begun);
 	message_put_str(m, MESSAGE_NAME, after);
-	message_put(m, MESSAGE_FLAGS, shown);
+	message_put(m, MESSAGE_FLAGS, phase);
 }
 
 struct rest {                  /* of nodes with more than a page */
@@ -291,7 +315,7 @@ static int ask_all(struct asking *a)
 	struct rest rest = { next, a };
 
 	if (rc == 0) {
-		init_ask(&m, a->l, false, "");
+		init_ask(&m, a->l, DOUBTED, "");
 		(void)peers_call_all(a->j->peers, &m, status, take_first, &rest);
 		rc = a->l->rc;
 	}

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Listings while names go from one home's file to another's, which one does before the other, with messages that take their time: the
- * names are there all along.
+ * names are there all along. And while more of them are in doubt than a page holds.
  */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "fs/job/private.h"
 #include "tests/lib/job_path.h"
@@ -162,12 +163,83 @@ static void test_memory(struct job_world *w)
 	ok(handover_each(j, 1, clock_now(state_clock(j->state)), count_name, &num), "until a listing begins anew");
 }
 
+/* ---- names in doubt, more than a page */
+
+#define DOUBTED   2500u
+#define NAME_LEN  250
+#define PAGE_MOST (520u << 10)
+
+static void doubted_path(char out[NAME_LEN + 8], unsigned int i)
+{
+	snprintf(out, NAME_LEN + 8, "many/%0*u", NAME_LEN, i);
+}
+
+/* They go while a drain session runs, which has put files there. */
+static void make_doubts(struct job_world *w, uint32_t home)
+{
+	char path[NAME_LEN + 8], at[1024];
+	unsigned int num = 0;
+
+	snprintf(at, sizeof(at), "%s/many", job_world_backing(w));
+	is_int(mkdir(at, 0700), 0, "a directory");
+	for (unsigned int i = 0; i < DOUBTED; i++) {
+		doubted_path(path, i);
+		num += path_create(job_world_job(w, home), path, 0600, 0) == 0;
+	}
+	core_session_begin(job_world_core(w, home), false);
+	for (unsigned int i = 0; i < DOUBTED; i++) {
+		doubted_path(path, i);
+		snprintf(at, sizeof(at), "%s/%s", job_world_backing(w), path);
+		num += path_unlink(job_world_job(w, home), path) == 0 && mknod(at, S_IFREG | 0600, 0) == 0;
+	}
+	is_u64(num, 2 * DOUBTED, "many names come into doubt");
+}
+
+static void test_page(struct job_world *w, uint32_t home)
+{
+	struct wire_msg m = { 0 }, reply = { 0 };
+	const uint8_t *names;
+	struct stat st;
+	size_t len = 0;
+
+	is_int(path_stat(job_world_job(w, 0), "many", &st), 0, "whose directory is there");
+	message_init(&m, MESSAGE_NAME_LIST);
+	message_put(&m, MESSAGE_DIR, st.st_ino);
+	message_put_str(&m, MESSAGE_NAME, "");
+	is_int(peers_call(job_world_peers(w, 0), home, &m, &reply), 0, "their home says them");
+	ok(message_get_bytes(&reply, MESSAGE_NAMES, 0, &names, &len) && len <= PAGE_MOST, "a page at a time");
+	ok(message_get(&reply, MESSAGE_COUNT), "and that there are more");
+	wire_msg_free(&m);
+	wire_msg_free(&reply);
+}
+
+static void test_doubts(struct job_world *w)
+{
+	const uint32_t home = 1;
+	char path[NAME_LEN + 8];
+	char *list = malloc(1u << 20);
+
+	make_doubts(w, home);
+	test_page(w, home);
+	is_int(path_create(job_world_job(w, home), "many/shown", 0600, 0), 0, "a file among them");
+	is_int(path_list(job_world_job(w, 0), "many", list, 1u << 20), 0, "a listing");
+	is_str(list, "shown\n", "shows it and none of them");
+	core_session_end(job_world_core(w, home));
+	for (unsigned int i = 0; i < DOUBTED; i++) {
+		doubted_path(path, i);
+		path_unlink(job_world_job(w, home), path);
+	}
+	free(list);
+}
+
 int main(void)
 {
 	struct job_world *w = start();
 
 	test_changes(w);
 	test_memory(w);
+	loopback_set_delay(job_world_loopback(w), 0, 0, 11);
+	test_doubts(w);
 	job_world_stop(w);
 	return done_testing();
 }
