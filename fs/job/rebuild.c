@@ -27,7 +27,9 @@
 
 #define FULL_USEC    2000u /* until it is tried again when too many requests wait for a node */
 #define REFUSED_USEC 100000u
-#define DOUBTS_MAX   256u /* names that are asked for at once because of what a node that is back has told */
+#define TURNS_MAX \
+	20u /* of that, between two questions for all names of a node: to it, each is a walk over its inodes */
+#define DOUBTS_MAX 256u /* names that are asked for at once because of what a node that is back has told */
 
 enum { TOLD_POINTER = 1, TOLD_LOCK };
 
@@ -41,6 +43,7 @@ struct refused { /* what is to be asked again */
 	struct refused *next;
 	void (*ask)(struct job *j, void *arg);
 	void *arg;
+	unsigned int turns; /* of REFUSED_USEC, until then */
 };
 
 struct asked {      /* a node, for its names */
@@ -63,14 +66,40 @@ struct rebuild {
 
 /* ---- refused */
 
+static void ask_refused(struct job *j, void *arg);
+
+/* Whose turn it is. lock is held. */
+static struct refused *take_due(struct rebuild *r)
+{
+	struct refused *due = NULL, **at = &r->refused;
+
+	while (*at) {
+		struct refused *what = *at;
+
+		if (what->turns > 1 && !r->j->ending) {
+			what->turns--;
+			at = &what->next;
+			continue;
+		}
+		*at = what->next;
+		what->next = due;
+		due = what;
+	}
+	if (r->refused && workers_do(r->j->workers, ask_refused, r) < 0) { /* all the same */
+		*at = due;
+		due = r->refused;
+		r->refused = NULL;
+	}
+	return due;
+}
+
 static void ask_refused(struct job *j, void *arg)
 {
 	struct rebuild *r = arg;
 
 	usleep(REFUSED_USEC);
 	pthread_mutex_lock(&r->lock);
-	struct refused *all = r->refused;
-	r->refused = NULL;
+	struct refused *all = take_due(r);
 	pthread_mutex_unlock(&r->lock);
 	for (struct refused *next; all; all = next) {
 		next = all->next;
@@ -105,8 +134,9 @@ struct pull {
 	bool asked;    /* the page has been sent for */
 	bool is_again; /* we are ready, or will be without it */
 	int status;
-	struct buf names; /* owned */
-	size_t taken;     /* of these */
+	unsigned int turns; /* it waits when it is refused */
+	struct buf names;   /* owned */
+	size_t taken;       /* of these */
 	bool more;
 };
 
@@ -245,10 +275,11 @@ static void pull_answered(struct job *j, void *arg)
 		if (workers_do(j->workers, pull_answered, p) == 0)
 			return;
 	}
+	p->turns = p->status != -EIO ? 0 : p->turns == 0 ? 1 : 2 * p->turns < TURNS_MAX ? 2 * p->turns : TURNS_MAX;
 	if (p->status == -EIO || p->status == -EBUSY) {
 		if (!p->is_again && p->status == -EIO)
 			names_refused(j->names, 0, NULL);
-		p->again = (struct refused){ .ask = pull_next, .arg = p };
+		p->again = (struct refused){ .ask = pull_next, .arg = p, .turns = p->turns };
 		if (ask_later(j, &p->again))
 			return;
 	}
@@ -305,6 +336,17 @@ static void pull_next(struct job *j, void *arg)
 	}
 }
 
+/* lock is held. Its daemon is another one, or it is back. */
+static void hasten_pull(struct rebuild *r, uint32_t node)
+{
+	for (struct refused *what = r->refused; what; what = what->next) {
+		struct pull *p = what->ask == pull_next ? what->arg : NULL;
+
+		if (p && p->node == node)
+			what->turns = p->turns = 0;
+	}
+}
+
 /* One at a time of each node, which knows one page that comes next. */
 static bool begins_pull(struct rebuild *r, uint32_t node, bool is_again)
 {
@@ -317,6 +359,8 @@ static bool begins_pull(struct rebuild *r, uint32_t node, bool is_again)
 		a->again = true;
 	else if (a)
 		a->first = true;
+	if (!begins)
+		hasten_pull(r, node);
 	pthread_mutex_unlock(&r->lock);
 	return begins;
 }

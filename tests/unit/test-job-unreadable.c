@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "fs/job/private.h"
@@ -83,6 +84,21 @@ static void check_refused(struct job_world *w, const char *name, const char *whe
 	}
 }
 
+/* Servers ask again, but not all the time: each answer is a walk over the home's inodes. */
+static void check_seldom(struct job_world *w)
+{
+	struct loopback *l = job_world_loopback(w);
+	struct timespec begun, now;
+
+	clock_gettime(CLOCK_MONOTONIC, &begun);
+	loopback_hold_reply(l, HOME, MESSAGE_NAME_SEND, 15);
+	loopback_await_held(l, HOME);
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	loopback_let_go(l, HOME);
+	ok(now.tv_sec - begun.tv_sec >= 3, "two servers ask less and less often: 16 times in %ld s",
+		(long)(now.tv_sec - begun.tv_sec));
+}
+
 static bool soon_has_text(struct job *j, const char *name)
 {
 	for (unsigned int i = 0; i < 1000; i++, usleep(10000))
@@ -108,6 +124,7 @@ int main(void)
 	check_refused(w, name, "in doubt");
 	job_world_restart(w, SERVER);
 	check_refused(w, name, "with a server that begins");
+	check_seldom(w);
 	job_world_restart(w, HOME);
 	ok(soon_has_text(job_world_job(w, 0), name), "when its home is mounted again it is as it was");
 	ok(has_text(job_world_job(w, HOME), name), "everywhere");
