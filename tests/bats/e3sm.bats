@@ -24,7 +24,7 @@ teardown() {
 # halfway MPIEXEC-ARGUMENT...: starts it; returns when it waits in the middle: what it said is in $WORK/said.
 halfway() {
 	mkfifo "$WORK/go"
-	mpiexec.mpich "$@" <"$WORK/go" >"$WORK/said" 3>&- &
+	no_leaks mpiexec.mpich "$@" <"$WORK/go" >"$WORK/said" 3>&- &
 	writer=$!
 	exec 9>"$WORK/go"
 	wait_until 60 test -s "$WORK/said"

@@ -17,8 +17,8 @@ setup() {
 e3sm() {
 	local k line=() program=("$top_builddir/tests/bench/e3sm" "--case=$1" --size=tiny "${@:3}")
 	for ((k = 0; k < JOB_NODES; k++)); do line+=(${line:+:} -n 2 "${program[@]}" "$WORK/m$k/$2"); done
-	mpiexec.mpich "${line[@]}" </dev/null 3>&- >/dev/null &&
-		mpiexec.mpich -n 1 "${program[@]}" "$DIRECT/$2" </dev/null 3>&- >/dev/null
+	no_leaks mpiexec.mpich "${line[@]}" </dev/null 3>&- >/dev/null &&
+		no_leaks mpiexec.mpich -n 1 "${program[@]}" "$DIRECT/$2" </dev/null 3>&- >/dev/null
 }
 
 # same_blobs NAME [KEY VALUE]...: the subfiles are the file, and unblob.py says so of them.
@@ -290,7 +290,7 @@ daemons_die() {
 # Node 0, the file's home, writes its header and nothing else: so its agents change little but names.
 @test "agents that die while subfiles get their names and the file goes are followed by others that do it again" {
 	start_job 2
-	mpiexec.mpich -n 1 "$top_builddir/tests/bench/e3sm" --case=G --size=tiny "$DIRECT/G.nc" </dev/null 3>&- >/dev/null
+	no_leaks mpiexec.mpich -n 1 "$top_builddir/tests/bench/e3sm" --case=G --size=tiny "$DIRECT/G.nc" </dev/null 3>&- >/dev/null
 	PYTHONPATH=$top_srcdir/tests/golden python3 -B - "$DIRECT/G.nc" "$WORK/m0/G.nc" "$WORK/m1/G.nc" <<-'END'
 		import os, sys, unblob
 		data, end = open(sys.argv[1], "rb").read(), unblob.Classic(sys.argv[1]).at

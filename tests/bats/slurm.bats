@@ -90,7 +90,7 @@ run_job() {
 		cat <<-'END'
 			#!/bin/bash
 			each=(srun --overlap --mpi=pmi2 --ntasks-per-node=1)
-			"${each[@]}" bash -c '"$CISTERN" agent --store "$WORK/s${SLURMD_NODENAME#n}"' &
+			ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 "${each[@]}" bash -c '"$CISTERN" agent --store "$WORK/s${SLURMD_NODENAME#n}"' &
 		END
 		cat
 		cat <<-'END'
