@@ -210,17 +210,67 @@ static int open_backing(struct recover *rc, struct cistern_error *err)
 	return 0;
 }
 
+#define LOOKED_AT 1000 /* names of a store that are others' */
+
+struct known_files {
+	struct state *st;
+	int dirfd;
+	size_t others; /* of this store */
+	bool has_others, found;
+};
+
+static int look_for_known(uint64_t parent, const char *name, uint64_t ino, void *arg)
+{
+	struct known_files *known = arg;
+	char path[PATH_MAX];
+	struct inode in;
+	struct stat st;
+
+	if (parent == 0 || state_inode(known->st, ino, &in) < 0 || in.backing_ino == 0 ||
+		state_backing_child_path(known->st, parent, name, path, sizeof(path)) < 0 ||
+		fstatat(known->dirfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return 0;
+	known->found = st.st_ino == in.backing_ino && ((st.st_mode ^ in.mode) & S_IFMT) == 0;
+	known->others += !known->found;
+	known->has_others |= !known->found;
+	return known->found || known->others == LOOKED_AT;
+}
+
+/* Where they are remembered; or where a recovery before this one has moved them. */
+static int look_for_known_of(struct store *store, struct known_files *known)
+{
+	int r;
+
+	known->st = store_state(store);
+	known->others = 0;
+	r = state_each_backing_name(known->st, look_for_known, known);
+	if (r >= 0 && !known->found) {
+		known->others = 0;
+		r = state_each_name(known->st, look_for_known, known);
+	}
+	return known->found ? 1 : r < 0 ? r : 0;
+}
+
 /*
- * Its files have other inode numbers then. The store knows that of the directory that it was mounted over; whose device may have another number since,
- * but that is no reason to give another path.
+ * Its files have other inode numbers then. Device numbers say nothing: they are others when a file system is mounted anew. The top of a file system
+ * often has the same number in each, so what lies below is looked at: one file that is known is enough.
  */
 static bool is_copy(const struct recover *rc, const struct stat *backing)
 {
+	struct known_files known = { .dirfd = rc->backing_fd };
 	struct inode root;
+	int r = 0;
 
 	if (state_inode(store_state(rc->store), STATE_ROOT_INO, &root) < 0 || root.backing_ino == 0)
 		return false;
-	return backing->st_ino != root.backing_ino || (rc->backing && backing->st_dev != root.backing_dev);
+	if (backing->st_ino != root.backing_ino)
+		return true;
+	if (rc->set.num == 0)
+		r = look_for_known_of(rc->store, &known);
+	for (uint32_t i = 0; r == 0 && i < rc->set.num_nodes; i++)
+		if (rc->set.stores[i])
+			r = look_for_known_of(rc->set.stores[i], &known);
+	return !known.found && known.has_others;
 }
 
 static void look_at_backing(struct recover *rc)
@@ -232,8 +282,8 @@ static void look_at_backing(struct recover *rc)
 		!rc->in_place && rc->backing_fd >= 0 && fstat(rc->backing_fd, &backing) == 0 && is_copy(rc, &backing);
 	if (rc->backing_is_copy && is_first(rc))
 		say_recover(
-			"%s is not the directory that the store was mounted over: what is wanted of its files is taken "
-			"from those that have their names; that they are the same is not checked",
+			"%s has other files than those that the store was mounted over, or copies of them: what is wanted of its "
+			"files is taken from those that have their names; that they are the same is not checked",
 			path);
 }
 

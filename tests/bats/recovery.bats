@@ -502,7 +502,46 @@ has_shared() {
 	cmp "$WORK/to2/b" "$WORK/ref/b"
 	# In a copy all inodes are others.
 	exits 0 "$CISTERN" recover "$STORE" --to "$WORK/to3" --backing "$WORK/copy"
-	says "$WORK/copy is not the directory that the store was mounted over"
+	says "$WORK/copy has other files than those that the store was mounted over, or copies of them"
+	diff -r "$WORK/to3" "$WORK/ref"
+}
+
+# other_number FILE: its copy in its place.
+other_number() {
+	cp -a "$1" "$1.copy"
+	rm "$1"
+	mv "$1.copy" "$1"
+}
+
+@test "the same files on another device are the files of the store, and copies under the same inode number of their top are not" {
+	local f
+	mkdir "$WORK/to1" "$WORK/to2" "$WORK/to3" "$WORK/ref"
+	make_loop top 4M
+	rmdir "$WORK/top/lost+found"
+	for f in a b; do random_file "$WORK/top/$f" 50000; done
+	mount_cistern -o data=log "$STORE" "$MNT" "$WORK/top"
+	for f in a b; do write_at "into $f" "$MNT/$f" 100; done
+	cp -a "$MNT/." "$WORK/ref"
+	kill_daemon
+	release_mount "$MNT"
+	# Mounted elsewhere, where one of them is somebody else's by now.
+	sync -f "$WORK/top"
+	cp "$WORK/top.img" "$WORK/away.img"
+	mkdir "$WORK/away"
+	mount -o loop "$WORK/away.img" "$WORK/away"
+	undo "umount -l $WORK/away"
+	exits 0 "$CISTERN" recover "$STORE" --to "$WORK/to1" --backing "$WORK/away"
+	is "$(grep -c 'is not checked' <<<"$output")" 0
+	diff -r "$WORK/to1" "$WORK/ref"
+	random_file "$WORK/away/c" 50000 7
+	mv "$WORK/away/c" "$WORK/away/a"
+	exits 3 "$CISTERN" recover "$STORE" --to "$WORK/to2" --backing "$WORK/away"
+	is "$(missing_of "$WORK/to2" a)" '0+100 106+49894 '
+	cmp "$WORK/to2/b" "$WORK/ref/b"
+	# As after a restore.
+	for f in a b; do other_number "$WORK/top/$f"; done
+	exits 0 "$CISTERN" recover "$STORE" --to "$WORK/to3"
+	says "$WORK/top has other files than those that the store was mounted over, or copies of them"
 	diff -r "$WORK/to3" "$WORK/ref"
 }
 
