@@ -339,12 +339,16 @@ static int say_lost(const char *path, const struct inode *in, void *arg)
 	return 0;
 }
 
-/* One that is given twice is complained of later. */
-static bool is_held_by_us(const char *path)
+/* Complained of later. */
+static bool is_given_twice(const struct recover *rc, size_t num)
 {
-	pid_t pid = 0;
+	struct stat st, other;
 
-	return store_holder(path, &pid) == 0 && pid == getpid();
+	for (size_t i = 0; i < num; i++)
+		if (rc->held[i] >= 0 && stat(rc->store_paths[num], &st) == 0 && stat(rc->store_paths[i], &other) == 0 &&
+			st.st_dev == other.st_dev && st.st_ino == other.st_ino)
+			return true;
+	return false;
 }
 
 /* Until the end, by the first process. */
@@ -358,11 +362,8 @@ static int hold_stores(struct recover *rc, struct cistern_error *err)
 	if (!rc->held)
 		return cistern_error_set(err, -ENOMEM, "out of memory");
 	memset(rc->held, 0xff, rc->num_stores * sizeof(*rc->held)); /* -1 */
-	for (size_t i = 0; r == 0 && i < rc->num_stores; i++) {
-		r = store_hold(rc->store_paths[i], &rc->held[i], err);
-		if (r == -EBUSY && is_held_by_us(rc->store_paths[i]))
-			r = 0;
-	}
+	for (size_t i = 0; r == 0 && i < rc->num_stores; i++)
+		r = is_given_twice(rc, i) ? 0 : store_hold(rc->store_paths[i], &rc->held[i], err);
 	return r;
 }
 

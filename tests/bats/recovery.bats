@@ -423,6 +423,24 @@ END
 	cmp "$WORK/b/f" "$WORK/ref"
 }
 
+@test "a recovery in a container is met by one in another, which has the same process number there" {
+	needs_root "containers"
+	unshare -pf true 2>/dev/null || skip "no name space of processes can be had"
+	mkdir "$WORK/b" "$WORK/to"
+	start_job 2
+	random_file "$WORK/m0/f" 3000000
+	write_at other "$WORK/m1/f" 10
+	kill_job
+	CISTERN_DRAIN_RATE=20K CISTERN_FLUSH_BUFFER_SIZE=1M unshare -pf --kill-child "${top_builddir:?}/cistern-agent" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b" >/dev/null 2>&1 3>&- &
+	undo "kill $! 2>/dev/null; true"
+	wait_until 60 has_shared
+	exits 5 unshare -pf "$top_builddir/cistern-agent" recover "$WORK/s0" "$WORK/s1" --to "$WORK/to"
+	says "$WORK/s0: in use by "
+	kill -KILL "$!" # its child, too
+	wait "$!" || true
+	wait_until 60 no_recovery
+}
+
 has_shared() {
 	[ -n "$(find "$WORK/b" -name '.cistern-shared-*')" ]
 }
