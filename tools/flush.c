@@ -194,6 +194,18 @@ static int wait_for_drain(int fd, uint64_t deadline, bool *ret_ends, int *ret_pi
 	return r < 0 ? say_error(&err) : daemon_say_result(&reply);
 }
 
+/* Of who recovers the store, which stays as it is. */
+static int wait_for_recovery(const char *store, pid_t pid, uint64_t deadline)
+{
+	struct cistern_error err = { 0 };
+
+	say("%s is in use by a recovery (process %d)", store, (int)pid);
+	if (daemon_wait_end(store, -1, deadline, &err) < 0)
+		return say_error(&err);
+	say("it has ended; what is on the backing directory, its own words and its manifest say: a recovery does not change the store");
+	return CISTERN_EXIT_INCOMPLETE;
+}
+
 static const struct args_option options_of_wait[] = {
 	{ OPT_TIMEOUT, "timeout", "TIME", "give up after so long (90s, 30m, 2h); the drain goes on in the background" },
 	{ 0 },
@@ -204,7 +216,8 @@ static int run_wait(const struct command *cmd, int argc, char **argv)
 	DAEMON_FD_CLEANUP int fd = -1, pidfd = -1;
 	struct cistern_error err = { 0 };
 	uint64_t timeout_usec = 0, deadline;
-	bool ends = true;
+	bool ends = true, recovers = false;
+	pid_t holder = 0;
 	struct target t;
 	struct args a;
 	int key, r;
@@ -226,6 +239,9 @@ static int run_wait(const struct command *cmd, int argc, char **argv)
 	} else if (fd != -ENOENT && fd != -ECONNREFUSED) {
 		return say_error(&err);
 	}
+	(void)store_holder(t.store, &holder, &recovers);
+	if (recovers)
+		return wait_for_recovery(t.store, holder, deadline);
 	if (daemon_wait_end(t.store, pidfd, deadline, &err) < 0)
 		return say_error(&err);
 	return drained_verdict(t.store, NULL, NULL);
@@ -237,7 +253,8 @@ const struct command command_wait = {
 	.synopsis = "wait [--timeout TIME] MOUNTPOINT|STORE",
 	.about =
 		"Returns when the drain that is on has ended. After the mount was taken down this is the daemon's end, and the exit status is 0 only if "
-		"everything is on the backing directory. When no daemon is there, it tells at once how things stand.",
+		"everything is on the backing directory. When no daemon is there, it tells at once how things stand. A recovery of the store is waited "
+		"for, too; how it went is not in the store, and the exit status is 3.",
 	.examples = "cistern umount /cistern; ...; cistern wait /local/nvme/$JOB",
 	.options = options_of_wait,
 	.run = run_wait,

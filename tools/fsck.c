@@ -87,14 +87,18 @@ void fsck_report(
 static int check_superblock(struct fsck *f, bool *ret_sound, struct cistern_error *err)
 {
 	struct superblock *sb = malloc(sizeof(*sb));
+	bool recovers = false;
 	pid_t pid = 0;
 	char uuid[37];
 	int r;
 
 	if (!sb)
 		return cistern_error_set(err, -ENOMEM, "out of memory");
-	r = store_holder(f->store, &pid);
-	if (pid != 0)
+	r = store_holder(f->store, &pid, &recovers);
+	if (recovers)
+		r = cistern_error_set(err, -EBUSY, "%s is in use by a recovery (process %d); wait until it has ended",
+			f->store, (int)pid);
+	else if (pid != 0)
 		r = cistern_error_set(err, -EBUSY,
 			"%s is in use by process %d; unmount it and wait for its end with 'cistern wait %s'", f->store,
 			(int)pid, f->store);

@@ -87,7 +87,7 @@ static int put_aside(struct fsck *f, bool cut, struct cistern_error *err)
 	int r = dirfd < 0 ? cistern_error_set(err, -errno, "%s: %s", f->store, strerror(errno)) : 0;
 
 	if (r == 0)
-		r = lock_take(dirfd, f->store, &lock_fd, err);
+		r = lock_take(dirfd, f->store, false, &lock_fd, err);
 	if (r == 0 && (r = io_posix_create(dirfd, &f->io)) < 0)
 		cistern_error_set(err, r, "%s: %s", f->store, strerror(-r));
 	if (r == 0)

@@ -28,6 +28,7 @@
 static int check_store(const char *store, const char *to, struct cistern_error *err)
 {
 	struct superblock *sb = malloc(sizeof(*sb));
+	bool recovers = false;
 	pid_t pid = 0;
 	int r;
 
@@ -39,7 +40,10 @@ static int check_store(const char *store, const char *to, struct cistern_error *
 	free(sb);
 	if (r < 0)
 		return r;
-	r = store_holder(store, &pid);
+	r = store_holder(store, &pid, &recovers);
+	if (recovers)
+		return cistern_error_set(err, -EBUSY,
+			"%s is in use by a recovery (process %d): wait until it has ended", store, (int)pid);
 	if (r < 0)
 		return cistern_error_set(err, r, "%s: cannot ask who holds it: %s", store, strerror(-r));
 	if (pid)

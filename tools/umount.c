@@ -114,9 +114,10 @@ static int wait_and_unmount(const struct target *t, uint64_t deadline)
 
 static void say_background(const struct target *t)
 {
+	bool recovers = false;
 	pid_t pid = 0;
 
-	if (store_holder(t->store, &pid) == 0 && pid == 0)
+	if ((store_holder(t->store, &pid, &recovers) == 0 && pid == 0) || recovers)
 		return; /* it was quick */
 	say("%s is unmounted; what is not drained yet is drained in the background", t->mount.mountpoint);
 	say("'cistern wait %s' waits for its end", t->store);

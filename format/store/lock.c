@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * The store's lock file. Two locks in it, for two purposes:
+ * The store's lock file. Locks in it, for three purposes:
  *
  * - byte 0, an open-file-description lock, excludes. It belongs to our descriptor alone: it survives a fork into the
  *   background, holds between two openers of one process, and is not lost when somebody in this process opens and
  *   closes the file, as lock_holder() does.
  * - byte 1, a process lock, tells others our pid (F_GETLK gives it in the asker's own pid name space). It may get lost in
  *   the ways just named; then the pid in the file's text serves.
+ * - byte 2, as byte 0, is a recovery's: it only reads, and others may read beside it.
  *
  * The file itself stays when the lock goes: removing it would let two openers lock two different files.
  */
@@ -43,16 +44,25 @@ static pid_t pid_in_text(int fd)
 	return (pid_t)pid;
 }
 
-static int holder_of(int fd, pid_t *ret_pid)
+/* The file system has no locks, so nobody has one. */
+static bool is_unknown_here(int code)
 {
-	struct flock excludes = lock_of(0), tells = lock_of(1);
+	return code == -ENOSYS || code == -EOPNOTSUPP || code == -EINVAL;
+}
 
-	if (fcntl(fd, F_OFD_GETLK, &excludes) < 0)
-		return -errno;
-	if (excludes.l_type == F_UNLCK) {
+static int holder_of(int fd, pid_t *ret_pid, bool *ret_recovers)
+{
+	struct flock excludes = lock_of(0), tells = lock_of(1), recovers = lock_of(2);
+	int r = fcntl(fd, F_OFD_GETLK, &excludes) < 0 ? -errno : 0;
+
+	*ret_recovers = false;
+	if (r < 0 && r != -ENOLCK && !is_unknown_here(r))
+		return r;
+	if (r < 0 || excludes.l_type == F_UNLCK) {
 		*ret_pid = 0;
 		return 0;
 	}
+	*ret_recovers = fcntl(fd, F_OFD_GETLK, &recovers) == 0 && recovers.l_type != F_UNLCK;
 	if (fcntl(fd, F_GETLK, &tells) == 0 && tells.l_type != F_UNLCK && tells.l_pid > 0)
 		*ret_pid = tells.l_pid;
 	else
@@ -92,10 +102,16 @@ static void host_in_text(int fd, char out[HOST_BYTES + 8])
 static int refuse(int fd, const char *store_path, struct cistern_error *err)
 {
 	char host[HOST_BYTES + 8];
+	bool recovers = false;
 	pid_t pid = 0;
+	int r = holder_of(fd, &pid, &recovers);
 
 	host_in_text(fd, host);
-	if (holder_of(fd, &pid) == 0 && pid > 0)
+	if (recovers)
+		return cistern_error_set(err, -EBUSY,
+			"%s: in use by a recovery (process %ld%s): wait until it has ended", store_path, (long)pid,
+			host);
+	if (r == 0 && pid > 0)
 		return cistern_error_set(err, -EBUSY,
 			"%s: in use by process %ld%s: unmount it first (cistern umount), or wait until it has ended",
 			store_path, (long)pid, host);
@@ -103,11 +119,27 @@ static int refuse(int fd, const char *store_path, struct cistern_error *err)
 		err, -EBUSY, "%s: in use by another process: unmount it first (cistern umount)", store_path);
 }
 
-int lock_take(int dirfd, const char *store_path, int *ret_fd, struct cistern_error *err)
+static int open_to_lock(int dirfd, bool *ret_is_new)
 {
-	struct flock excludes = lock_of(0), tells = lock_of(1);
-	int fd = openat(dirfd, LOCK_FILE, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
-	int r;
+	const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY;
+	int fd;
+
+	do {
+		*ret_is_new = false;
+		fd = openat(dirfd, LOCK_FILE, flags);
+		if (fd >= 0 || errno != ENOENT)
+			return fd;
+		*ret_is_new = true;
+		fd = openat(dirfd, LOCK_FILE, flags | O_CREAT | O_EXCL, 0600);
+	} while (fd < 0 && errno == EEXIST);
+	return fd;
+}
+
+int lock_take(int dirfd, const char *store_path, bool recovers, int *ret_fd, struct cistern_error *err)
+{
+	struct flock excludes = lock_of(0), tells = lock_of(1), reads = lock_of(2);
+	bool is_new;
+	int fd = open_to_lock(dirfd, &is_new), r;
 
 	if (fd < 0)
 		return cistern_error_set(err, -errno, "%s/" LOCK_FILE ": %s", store_path, strerror(errno));
@@ -120,9 +152,13 @@ int lock_take(int dirfd, const char *store_path, int *ret_fd, struct cistern_err
 				"%s/" LOCK_FILE ": cannot be locked: %s: put the store on a local file "
 				"system",
 				store_path, strerror(-r));
+		if (is_new && is_unknown_here(r))
+			(void)unlinkat(dirfd, LOCK_FILE, 0);
 		close(fd);
 		return r;
 	}
+	if (recovers)
+		(void)fcntl(fd, F_OFD_SETLK, &reads);
 	(void)fcntl(fd, F_SETLK, &tells);
 	write_text(fd);
 	*ret_fd = fd;
@@ -135,11 +171,12 @@ void lock_release(int fd)
 		close(fd);
 }
 
-int lock_holder(int dirfd, pid_t *ret_pid)
+int lock_holder(int dirfd, pid_t *ret_pid, bool *ret_recovers)
 {
 	int fd = openat(dirfd, LOCK_FILE, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY);
 	int r;
 
+	*ret_recovers = false;
 	if (fd < 0 && (errno == EROFS || errno == EACCES))
 		fd = openat(dirfd, LOCK_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY);
 	if (fd < 0 && errno == ENOENT) {
@@ -148,7 +185,7 @@ int lock_holder(int dirfd, pid_t *ret_pid)
 	}
 	if (fd < 0)
 		return -errno;
-	r = holder_of(fd, ret_pid);
+	r = holder_of(fd, ret_pid, ret_recovers);
 	close(fd);
 	return r;
 }

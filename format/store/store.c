@@ -262,12 +262,14 @@ static void release(struct store *s)
 	free(s);
 }
 
+/* Who holds the lock itself must not ask: that takes its process lock away. */
 static int refuse_live(const struct store *s, const struct store_options *opt, struct cistern_error *err)
 {
+	bool recovers = false;
 	pid_t pid = 0;
-	int r = lock_holder(s->dirfd, &pid);
+	int r = opt->snapshot || opt->held ? 0 : lock_holder(s->dirfd, &pid, &recovers);
 
-	if (opt->snapshot || opt->held || (r == 0 && pid == 0))
+	if (recovers || (r == 0 && pid == 0))
 		return 0;
 	if (r && r != -EBUSY)
 		return cistern_error_set(err, r, "%s/" LOCK_FILE ": %s", s->path, strerror(-r));
@@ -288,7 +290,7 @@ static int open_directory(struct store *s, const char *path, const struct store_
 	}
 	r = directory_open(path, s->mode, &s->path, &s->dirfd, &is_new, err);
 	if (!r)
-		r = writes(s) ? lock_take(s->dirfd, s->path, &s->lock_fd, err) : refuse_live(s, opt, err);
+		r = writes(s) ? lock_take(s->dirfd, s->path, false, &s->lock_fd, err) : refuse_live(s, opt, err);
 	if (r)
 		return r;
 	r = io_posix_create(s->dirfd, &s->io);
@@ -606,24 +608,29 @@ int store_read_superblock(const char *path, struct superblock *ret, struct ciste
 	return r;
 }
 
-int store_holder(const char *path, pid_t *ret_pid)
+int store_holder(const char *path, pid_t *ret_pid, bool *ret_recovers)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), r;
 
+	*ret_recovers = false;
 	if (fd < 0)
 		return -errno;
-	r = lock_holder(fd, ret_pid);
+	r = lock_holder(fd, ret_pid, ret_recovers);
 	close(fd);
 	return r;
 }
 
 static int refuse_held(int dirfd, const char *path, struct cistern_error *err)
 {
+	bool recovers = false;
 	pid_t pid = 0;
-	int r = lock_holder(dirfd, &pid);
+	int r = lock_holder(dirfd, &pid, &recovers);
 
 	if (r == 0 && pid == 0)
 		return 0;
+	if (recovers)
+		return cistern_error_set(err, -EBUSY, "%s: in use by a recovery (process %ld): wait until it has ended",
+			path, (long)pid);
 	if (pid)
 		return cistern_error_set(
 			err, -EBUSY, "%s: in use by process %ld: wait until it has ended", path, (long)pid);
@@ -647,7 +654,7 @@ int store_hold(const char *path, int *ret_fd, struct cistern_error *err)
 	if (dirfd < 0)
 		return cistern_error_set(err, -errno, "%s: cannot be opened: %s", path, strerror(errno));
 	if (faccessat(dirfd, SUPERBLOCK_FILE, F_OK, 0) == 0)
-		r = lock_take(dirfd, path, &fd, err);
+		r = lock_take(dirfd, path, true, &fd, err);
 	if (fd >= 0)
 		give_to_owner(fd, dirfd);
 	else if (r != -EBUSY)

@@ -86,10 +86,13 @@ struct io *store_io(struct store *s);
  */
 int store_number(struct store *s, uint32_t node, uint32_t num, const uint8_t *job_uuid, struct cistern_error *err);
 int store_read_superblock(const char *path, struct superblock *ret, struct cistern_error *err); /* no lock */
-/* Pid of the daemon that holds the store's lock; 0: nobody. -errno. */
-int store_holder(const char *path, pid_t *ret_pid);
 /*
- * For who reads a store and must find it as it was: nobody else opens it for writing, or holds it, until close(*ret_fd). -1: it cannot be
+ * Pid of the process that holds the store's lock; 0: nobody. -EBUSY: one that cannot be named. -errno. *ret_recovers: it is not the store's daemon:
+ * it has asked store_hold(), and others may open the store READ_ONLY.
+ */
+int store_holder(const char *path, pid_t *ret_pid, bool *ret_recovers);
+/*
+ * For a recovery, which reads a store and must find it as it was: nobody else opens it for writing, or holds it, until close(*ret_fd). -1: it cannot be
  * locked here (on a read-only or foreign file system, another one's, no store), and nobody holds it. -EBUSY: somebody does; the text says who.
  */
 int store_hold(const char *path, int *ret_fd, struct cistern_error *err);

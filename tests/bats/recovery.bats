@@ -392,7 +392,7 @@ END
 }
 
 @test "one recovery of a store at a time, and no mount meanwhile" {
-	local pid n
+	local pid n waiter status
 	mkdir "$WORK/b" "$WORK/to" "$WORK/to2"
 	start_job 2
 	random_file "$WORK/ref" 3000000
@@ -406,12 +406,25 @@ END
 		undo "kill $pid 2>/dev/null; true"
 		wait_until 60 has_shared
 		exits 5 "$CISTERN" recover "$WORK/s1" --to "$WORK/b"
-		says 'is in use by process'
+		says 'is in use by a recovery (process'
 		exits 5 "${top_builddir:?}/cistern-agent" recover "$WORK/s1" "$WORK/s0" --to "$WORK/to2" # the first look is past
-		says "$WORK/s1: in use by process"
+		says "$WORK/s1: in use by a recovery (process"
 		exits 5 "$CISTERN" mount "$WORK/b" "$WORK/m1" --store "$WORK/s1" -o nodes=2
-		says "$WORK/s1: in use by process"
+		says "$WORK/s1: in use by a recovery (process"
+		exits 5 "$CISTERN" fsck "$WORK/s0"
+		says 'is in use by a recovery (process'
+		exits 6 "$CISTERN" wait --timeout 10ms "$WORK/s0"
+		says "$WORK/s0 is still in use by a recovery (process"
+		exits 0 "$CISTERN" status "$WORK/s0" # who only reads may
+		exits 0 "$CISTERN" inspect "$WORK/s1"
+		"$CISTERN" wait "$WORK/s1" >"$WORK/said" 2>&1 3>&- &
+		waiter=$!
+		wait_until 60 grep -q "$WORK/s1 is in use by a recovery (process" "$WORK/said"
 		kill "$pid"
+		status=0
+		wait "$waiter" || status=$?
+		is "$status" 3
+		grep 'it has ended' "$WORK/said"
 		wait "$pid" || true
 		wait_until 60 no_recovery
 		rm -f "$WORK"/b/.cistern-shared-*

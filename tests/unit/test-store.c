@@ -7,10 +7,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -174,11 +176,12 @@ static void test_lock(void)
 	struct cistern_error err;
 	struct store *s = NULL;
 	char dir[256], text[32];
+	bool recovers;
 	pid_t pid = -1, child;
 	int status = 1;
 
 	in_work("store", dir);
-	is_int(store_holder(dir, &pid), 0, "who holds it?");
+	is_int(store_holder(dir, &pid, &recovers), 0, "who holds it?");
 	is_int(pid, 0, "nobody");
 	if (!ok(store_open(dir, &opt, &s, NULL, &err) == 0, "opened"))
 		return;
@@ -186,19 +189,69 @@ static void test_lock(void)
 	is_int(try_open(dir, STORE_READ_ONLY, NULL, &err), -EBUSY, "a reader without a snapshot");
 	snprintf(text, sizeof(text), "process %ld", (long)getpid());
 	ok(strstr(err.text, text) != NULL, "the holder is named: %s", err.text);
-	ok(store_holder(dir, &pid) == 0 && pid == getpid(), "by itself too");
+	ok(store_holder(dir, &pid, &recovers) == 0 && pid == getpid(), "by itself too");
 	child = fork();
 	if (child == 0) {
 		pid_t seen = 0;
 
-		_exit(store_holder(dir, &seen) == 0 && seen == getppid() &&
+		_exit(store_holder(dir, &seen, &recovers) == 0 && seen == getppid() &&
 					try_open(dir, STORE_OPEN, NULL, &err) == -EBUSY
 				? 0
 				: 1);
 	}
 	ok(waitpid(child, &status, 0) == child && status == 0, "and by another process");
 	is_int(store_close(s), 0, "closed");
-	ok(store_holder(dir, &pid) == 0 && pid == 0, "nobody again");
+	ok(store_holder(dir, &pid, &recovers) == 0 && pid == 0, "nobody again");
+}
+
+static bool has_no_locks;
+
+/* The library's, but for a file system without locks. */
+int fcntl(int fd, int cmd, ...)
+{
+	va_list ap;
+	void *arg;
+
+	va_start(ap, cmd);
+	arg = va_arg(ap, void *);
+	va_end(ap);
+	if (has_no_locks && (cmd == F_OFD_SETLK || cmd == F_OFD_GETLK)) {
+		errno = ENOSYS;
+		return -1;
+	}
+	return (int)syscall(SYS_fcntl, fd, cmd, arg);
+}
+
+static void test_hold(void)
+{
+	struct cistern_error err;
+	bool recovers;
+	pid_t pid = 0;
+	char dir[256], file[300];
+	int fd = -1, again = -1;
+
+	in_work("store", dir);
+	snprintf(file, sizeof(file), "%s/lock", dir);
+	is_int(store_hold(dir, &fd, &err), 0, "held by a recovery");
+	ok(store_holder(dir, &pid, &recovers) == 0 && pid == getpid() && recovers, "which is said to be one");
+	is_int(store_hold(dir, &again, &err), -EBUSY, "no second one");
+	ok(strstr(err.text, "a recovery (process") != NULL, "of whom it is said: %s", err.text);
+	is_int(try_open(dir, STORE_OPEN, NULL, &err), -EBUSY, "no daemon");
+	ok(strstr(err.text, "a recovery (process") != NULL, "to whom it is said: %s", err.text);
+	is_int(try_open(dir, STORE_READ_ONLY, NULL, &err), 0, "a reader");
+	close(fd);
+	ok(store_holder(dir, &pid, &recovers) == 0 && pid == 0 && !recovers, "nobody again");
+
+	has_no_locks = true;
+	ok(unlink(file) == 0 && store_hold(dir, &fd, &err) == 0 && fd == -1,
+		"where there are no locks nobody holds it");
+	ok(access(file, F_OK) != 0 && errno == ENOENT, "and no lock is left behind");
+	has_no_locks = false;
+	ok(store_hold(dir, &fd, &err) == 0 && close(fd) == 0, "one is there");
+	has_no_locks = true;
+	ok(store_hold(dir, &fd, &err) == 0 && fd == -1 && access(file, F_OK) == 0, "and stays");
+	ok(store_holder(dir, &pid, &recovers) == 0 && pid == 0, "and is nobody's");
+	has_no_locks = false;
 }
 
 /* ---- bytes ---- */
@@ -722,6 +775,7 @@ int main(void)
 	test_owner();
 	test_hosts();
 	test_lock();
+	test_hold();
 	test_bytes();
 	test_unfinished(false);
 	test_unfinished(true);

@@ -177,10 +177,13 @@ static void show_last_progress(const char *store, struct progress *p)
 		show_progress(fd, p, NULL);
 }
 
-static int end_not_seen(const char *store, pid_t holder, struct cistern_error *err)
+static int end_not_seen(const char *store, pid_t holder, bool recovers, struct cistern_error *err)
 {
 	DAEMON_FD_CLEANUP int fd = wire_connect(store, NULL);
 
+	if (recovers)
+		return cistern_error_set(
+			err, -ETIMEDOUT, "%s is still in use by a recovery (process %d)", store, (int)holder);
 	cistern_error_set(err, -ETIMEDOUT, "the daemon (pid %d) still drains %s; 'cistern wait %s' waits for its end",
 		(int)holder, store, store);
 	return name_awaited(fd, err);
@@ -190,18 +193,19 @@ int daemon_wait_end(const char *store, int pidfd, uint64_t deadline, struct cist
 {
 	struct pollfd end = { .fd = pidfd, .events = POLLIN }; /* -1 is ignored by poll() */
 	struct progress p;
+	bool recovers = false;
 	pid_t holder = 0;
 	uint64_t usec;
 	int r;
 
 	progress_init(&p, stderr, "drain", clock_usec());
 	for (;;) {
-		r = store_holder(store, &holder); /* -EBUSY: held, but by whom is not known */
+		r = store_holder(store, &holder, &recovers); /* -EBUSY: held, but by whom is not known */
 		if ((r < 0 && r != -EBUSY) || (r == 0 && holder == 0))
 			break;
 		usec = clock_left(deadline, end.fd >= 0 ? SLICE_USEC : LOCK_POLL_USEC);
 		if (usec == 0) {
-			r = end_not_seen(store, holder, err);
+			r = end_not_seen(store, holder, recovers, err);
 			break;
 		}
 		if (poll(&end, 1, (int)(usec / 1000) + 1) > 0)
