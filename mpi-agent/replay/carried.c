@@ -81,7 +81,7 @@ static void take_shared(struct manifest_file *mf, const struct wire_shared *f)
 static int tell_manifest(struct session *s, const struct carried *c)
 {
 	bool read_back = s->opt->verify >= DRAIN_VERIFY_READ && (c->has_checksum || c->shared);
-	char missing[128];
+	char missing[192];
 	struct manifest_file mf = { .path = c->shown,
 		.size = c->in.size,
 		.bytes_written = c->job.written,

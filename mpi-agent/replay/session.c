@@ -513,7 +513,7 @@ static int fail_no_space(struct session *s, uint64_t ino, const char *path, uint
 
 const char *session_missing_text(bool in_place)
 {
-	return in_place ? "the file has what it had there before" : "they are zeros";
+	return in_place ? "the file has what it had there before, or zeros behind its old end" : "they are zeros";
 }
 
 /* Those of the ranges that only node's lost store had; NULL: the backing file. How many bytes. */
