@@ -135,7 +135,7 @@ static int check_entries(struct check *c, struct cistern_error *err)
 	struct classic nc = { 0 };
 	int r = 0;
 
-	if (*c->g.netcdf && bbset_read_netcdf(c->g.netcdf, &nc, &why) == 0) {
+	if (*c->g.netcdf && bbset_read_netcdf(c->g.netcdf, NULL, &nc, &why) == 0) {
 		c->nc = &nc;
 		r = check_with_netcdf(c, err);
 		classic_destroy(&nc);

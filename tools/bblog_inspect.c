@@ -249,7 +249,7 @@ static int show_text(struct view *v, struct cistern_error *err)
 
 static int show_group(struct view *v, struct cistern_error *err)
 {
-	v->known = *v->g.netcdf && bbset_read_netcdf(v->g.netcdf, &v->nc, NULL) == 0;
+	v->known = *v->g.netcdf && bbset_read_netcdf(v->g.netcdf, NULL, &v->nc, NULL) == 0;
 	if (*v->g.netcdf && !v->known)
 		say("note: %s has no header that can be read: variables have no names here", v->g.netcdf);
 	return v->j ? show_json(v, err) : show_text(v, err);

@@ -215,13 +215,6 @@ static int check_group(struct recovery *rc, struct cistern_error *err)
 	return 0;
 }
 
-static int read_base(struct recovery *rc, struct cistern_error *err)
-{
-	if (stat(rc->base, &rc->st) < 0)
-		return cistern_error_set(err, -errno, "%s: %s", rc->base, strerror(errno));
-	return bbset_read_netcdf(rc->base, &rc->nc, err);
-}
-
 static int changed_meanwhile(const char *path, struct cistern_error *err)
 {
 	return cistern_error_set(
@@ -541,7 +534,7 @@ static int carry_out(struct recovery *rc, struct cistern_error *err)
 	if (r == 0)
 		r = find_base(rc, err);
 	if (r == 0)
-		r = read_base(rc, err);
+		r = bbset_read_netcdf(rc->base, &rc->st, &rc->nc, err);
 	if (r < 0)
 		return r;
 	if (rc->opt->dry_run)

@@ -635,13 +635,21 @@ uint64_t bbset_missing(const struct bbset_group *g, char *out, size_t cap)
 
 /* ---- the netCDF file */
 
-int bbset_read_netcdf(const char *path, struct classic *ret, struct cistern_error *err)
+int bbset_read_netcdf(const char *path, struct stat *ret_st, struct classic *ret, struct cistern_error *err)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY), r;
+	struct stat st;
 
-	if (fd < 0)
-		return cistern_error_set(err, -errno, "%s: %s", path, strerror(errno));
-	r = classic_read(fdio_read_arg, &fd, ret, err);
-	close(fd);
-	return r < 0 ? cistern_error_prefix(err, "%s", path) : 0;
+	if (fd < 0 || fstat(fd, &st) < 0) {
+		r = cistern_error_set(err, -errno, "%s: %s", path, strerror(errno));
+	} else {
+		r = classic_read(fdio_read_arg, &fd, ret, err);
+		if (r < 0)
+			cistern_error_prefix(err, "%s", path);
+		else if (ret_st)
+			*ret_st = st;
+	}
+	if (fd >= 0)
+		close(fd);
+	return r;
 }

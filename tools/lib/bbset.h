@@ -82,7 +82,7 @@ bool bbset_next(struct bbset *set, size_t *at, struct bbset_group *ret);
 struct bbreplay_log *bbset_replay_logs(const struct bbset_group *g);
 /* "1, 4-7": the ranks of which the group has no log; "" when it has all. At most cap bytes. Returns how many there are. */
 uint64_t bbset_missing(const struct bbset_group *g, char *out, size_t cap);
-/* The header of a netCDF file. -EBADMSG: it is not classic netCDF, or damaged. */
-int bbset_read_netcdf(const char *path, struct classic *ret, struct cistern_error *err);
+/* The header of a netCDF file, and what the file was when it was opened (may be NULL). -EBADMSG: it is not classic netCDF, or damaged. */
+int bbset_read_netcdf(const char *path, struct stat *ret_st, struct classic *ret, struct cistern_error *err);
 
 #endif
