@@ -67,8 +67,9 @@ int recover_set_add(struct recover_set *set, struct store *store, struct cistern
 		set->lost = calloc(sb->num_nodes, sizeof(*set->lost));
 		set->names = calloc(sb->num_nodes, sizeof(*set->names));
 		set->located = calloc(sb->num_nodes, sizeof(struct located *));
+		set->listed = calloc(sb->num_nodes, sizeof(*set->listed));
 		set->num_nodes = sb->num_nodes;
-		if (!set->stores || !set->lost || !set->names || !set->located)
+		if (!set->stores || !set->lost || !set->names || !set->located || !set->listed)
 			r = cistern_error_set(err, -ENOMEM, "out of memory");
 	}
 	if (r < 0) {
@@ -82,10 +83,15 @@ int recover_set_add(struct recover_set *set, struct store *store, struct cistern
 
 static void forget_places(struct recover_set *set)
 {
-	for (uint32_t i = 0; set->located && i < set->num_nodes; i++) {
+	for (uint32_t i = 0; set->located && set->listed && i < set->num_nodes; i++) {
 		located_destroy(set->located[i]);
 		set->located[i] = NULL;
+		idmap_free(&set->listed[i]);
+		set->listed[i] = (struct idmap){ 0 };
 	}
+	free(set->parked);
+	set->parked = NULL;
+	set->num_parked = set->cap_parked = 0;
 }
 
 void recover_set_close(struct recover_set *set)
@@ -98,6 +104,7 @@ void recover_set_close(struct recover_set *set)
 		share_conflicts_free(&set->overlaps[i].met);
 	free(set->overlaps);
 	free(set->located);
+	free(set->listed);
 	free(set->stores);
 	free(set->names);
 	free(set->lost);
@@ -314,36 +321,62 @@ static struct spot own_spot(const struct remains *r)
 	return own;
 }
 
-static bool find_parked(const struct recover_set *set, int fd, const struct inode *in, struct spot *at)
+static int note_parked(struct recover_set *set, uint32_t node, uint64_t parent, int dirfd, const char *name)
 {
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	const struct dirent *e;
-	bool found = false;
+	struct recover_parked p = { .node = node, .parent = parent };
 
-	if (!dir && fd >= 0)
+	if (snprintf(p.name, sizeof(p.name), "%s", name) >= (int)sizeof(p.name) || /* not one of ours */
+		fstatat(dirfd, name, &p.st, AT_SYMLINK_NOFOLLOW))
+		return 0;
+	if (array_room(&set->parked, &set->cap_parked, set->num_parked, sizeof(*set->parked)) < 0)
+		return -ENOMEM;
+	set->parked[set->num_parked++] = p;
+	return 0;
+}
+
+/* Once: many files may be looked for in one directory. */
+static int list_parked(struct recover_set *set, uint32_t node, uint64_t parent)
+{
+	char path[PATH_MAX];
+	const struct dirent *e;
+	DIR *dir = NULL;
+	int fd, r;
+
+	if (idmap_get(&set->listed[node], parent))
+		return 0;
+	r = idmap_set(&set->listed[node], parent, 1);
+	if (r < 0 || located_child(set->located[node], parent, ".", path, sizeof(path)) < 0)
+		return r;
+	fd = openat(set->backing_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0 && !(dir = fdopendir(fd)))
 		close(fd);
-	while (dir && !found && (e = readdir(dir)))
-		if (strncmp(e->d_name, NAMES_PARK_PREFIX, strlen(NAMES_PARK_PREFIX)) == 0) {
-			snprintf(at->name, sizeof(at->name), "%s", e->d_name);
-			found = fstatat(dirfd(dir), e->d_name, &at->was, AT_SYMLINK_NOFOLLOW) == 0 &&
-				is_same(set, in, &at->was);
-		}
+	while (dir && r == 0 && (e = readdir(dir)))
+		if (strncmp(e->d_name, NAMES_PARK_PREFIX, strlen(NAMES_PARK_PREFIX)) == 0)
+			r = note_parked(set, node, parent, dirfd(dir), e->d_name);
 	if (dir)
 		closedir(dir);
-	return found;
+	return r;
 }
 
 /* A recovery that died, or a drain, had moved it out of the way. */
-static bool is_parked(const struct recover_set *set, uint32_t node, const struct inode *in, struct spot *at)
+static int is_parked(struct recover_set *set, uint32_t node, const struct inode *in, struct spot *at)
 {
-	char path[PATH_MAX];
+	int r = in->backing_ino ? list_parked(set, node, at->parent) : 0;
 
-	return in->backing_ino && located_child(set->located[node], at->parent, ".", path, sizeof(path)) == 0 &&
-	       find_parked(set, openat(set->backing_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), in, at);
+	for (size_t i = 0; r == 0 && in->backing_ino && i < set->num_parked; i++) {
+		const struct recover_parked *p = &set->parked[i];
+
+		if (p->node != node || p->parent != at->parent || !is_same(set, in, &p->st))
+			continue;
+		snprintf(at->name, sizeof(at->name), "%s", p->name);
+		at->was = p->st;
+		return 1;
+	}
+	return r;
 }
 
 /* Where the node remembers it; or where a recovery before this one has left it. */
-static int find_place(const struct recover_set *set, uint32_t node, struct remains *r)
+static int find_place(struct recover_set *set, uint32_t node, struct remains *r)
 {
 	struct spot at = { .parent = r->in.origin_parent }, own = own_spot(r), parked = at;
 	int place;
@@ -359,9 +392,11 @@ static int find_place(const struct recover_set *set, uint32_t node, struct remai
 	r->at = at;
 	if (place != PLACE_SAME && (place = look_at(set, node, &r->in, &own)) == PLACE_SAME)
 		r->at = own;
-	if (place >= 0 && place != PLACE_SAME && is_parked(set, node, &r->in, &parked)) {
-		place = PLACE_SAME;
-		r->at = parked;
+	if (place >= 0 && place != PLACE_SAME) {
+		int found = is_parked(set, node, &r->in, &parked);
+
+		r->at = found > 0 ? parked : r->at;
+		place = found < 0 ? found : found > 0 ? PLACE_SAME : place;
 	}
 	r->found = place == PLACE_SAME;
 	return place < 0 ? place : 0;

@@ -10,8 +10,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "cistern/error.h"
+#include "format/base/idmap.h"
 #include "format/index/share.h"
 #include "format/store/store.h"
 
@@ -24,11 +26,21 @@ struct recover_overlaps { /* that the domain homes of a file have met */
 	struct share_conflicts met;
 };
 
+struct recover_parked { /* in the backing directory, by a name that it has while others take its place */
+	uint64_t parent;
+	uint32_t node; /* whose number parent is */
+	struct stat st;
+	char name[64];
+};
+
 struct recover_set {                       /* zero-initialised = empty */
 	struct store **stores;             /* owned; by node, NULL: lost. num_nodes of them */
 	char (*names)[RECOVER_NAME_BYTES]; /* owned; of those whose store is lost */
 	struct located **
 		located; /* owned: while they are merged: where the backing directory has what each store knows; NULL: not looked yet */
+	struct idmap *listed;          /* owned: likewise, by node: directories of which parked has all */
+	struct recover_parked *parked; /* owned */
+	size_t num_parked, cap_parked;
 	const char **lost; /* owned; by node: into names, or NULL: its store is there */
 	uint32_t num_nodes;
 	size_t num;                        /* how many are there */
