@@ -612,9 +612,22 @@ void lock_serve_reclaim(struct job *j, struct peers_request *rq)
 	locks_leave(l);
 }
 
+static int is_of_owner(const struct lock *held, void *arg)
+{
+	const struct lock *lost = arg;
+
+	return held->ino == lost->ino && held->owner == lost->owner && held->flock == lost->flock &&
+	       held->start <= lost->end && held->end >= lost->start;
+}
+
+/* Whose owner has it no more has lost nothing: he has closed the file while the word was under way. */
 static void take_lost(const struct lock *lock, void *arg)
 {
-	lose(arg, lock);
+	struct lock lost = *lock;
+	struct locks *l = arg;
+
+	if (lock_table_each(l->mine, is_of_owner, &lost))
+		lose(l, lock);
 }
 
 void lock_serve_lost(struct job *j, struct peers_request *rq)
