@@ -99,7 +99,8 @@ peer.recv(1)' "$WORK/dead/ctl.sock" 3>&- &
 	begin_with '{OPTIONS: b"verify=perhaps"}' "verify"
 }
 
-# ask_without_reading BYTES: more questions than it takes the answers of, until the daemon waits for it. Then it reads so many bytes now and then.
+# ask_without_reading BYTES: more questions than it takes the answers of, until the daemon waits for it. Then it reads so many bytes now and then, for as
+# long as $WORK/asked is there.
 ask_without_reading() {
 	wire '
 import time
@@ -116,7 +117,7 @@ while asked < 20:
         time.sleep(0.05)
 open(sys.argv[2], "w").close()
 end = time.monotonic() + 120
-while time.monotonic() < end:
+while time.monotonic() < end and os.path.exists(sys.argv[2]):
     time.sleep(0.05)
     if int(sys.argv[3]):
         sock.recv(int(sys.argv[3]))
@@ -125,16 +126,18 @@ while time.monotonic() < end:
 
 # holds_up_no_unmount BYTES: as ask_without_reading has them
 holds_up_no_unmount() {
-	local began
+	local began asker
 	needs_fuse
 	mount_cistern
 	ask_without_reading "$1" 3>&- &
-	undo "kill -KILL $! 2>/dev/null || true"
+	asker=$!
 	wait_until 60 test -e "$WORK/asked"
 	began=$SECONDS
 	umount_wait "$MNT"
 	echo "unmounted in $((SECONDS - began)) s"
 	[ $((SECONDS - began)) -lt 20 ]
+	rm "$WORK/asked"
+	wait "$asker" || true # or the daemon's end is its own
 }
 
 @test "who does not read what it has asked for holds up no unmount" {
