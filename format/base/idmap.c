@@ -55,3 +55,13 @@ int idmap_set(struct idmap *m, uint64_t key, uint64_t value)
 	*slot = (struct idmap_slot){ key, value };
 	return 0;
 }
+
+size_t idmap_keys(const struct idmap *m, uint64_t *out, size_t cap)
+{
+	size_t num = 0;
+
+	for (size_t i = 0; i < m->cap && num < cap; i++)
+		if (m->slots[i].key)
+			out[num++] = m->slots[i].key;
+	return m->num;
+}

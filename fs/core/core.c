@@ -157,8 +157,8 @@ void core_destroy(struct core *c)
 		return;
 	free_nodes(c);
 	free(c->buckets);
-	ino_set_clear(&c->busy);
-	ino_set_clear(&c->left_alone);
+	idmap_free(&c->busy);
+	idmap_free(&c->left_alone);
 	drain_layout_rules_destroy(c->layouts);
 	if (c->backing_fd >= 0)
 		close(c->backing_fd);

@@ -28,7 +28,7 @@
 /* session is held. Without a memory of what is busy nothing private may be given up: is_busy then says yes to all. */
 static void busy_add(struct core *c, uint64_t ino)
 {
-	c->all_busy = c->all_busy || ino_set_add(&c->busy, ino) < 0;
+	c->all_busy = c->all_busy || idmap_set(&c->busy, ino, 1) < 0;
 }
 
 void drain_mark_busy(struct core *c, uint64_t ino)
@@ -42,7 +42,7 @@ void drain_mark_busy(struct core *c, uint64_t ino)
 static bool is_busy(struct core *c, uint64_t ino)
 {
 	pthread_mutex_lock(&c->session);
-	bool busy = !c->in_session || c->all_busy || ino_set_has(&c->busy, ino);
+	bool busy = !c->in_session || c->all_busy || idmap_get(&c->busy, ino);
 	pthread_mutex_unlock(&c->session);
 	return busy;
 }
@@ -55,13 +55,13 @@ void core_session_begin(struct core *c, bool leave_open)
 	pthread_mutex_lock(&c->session);
 	c->in_session = true;
 	c->all_busy = false;
-	ino_set_clear(&c->busy);
-	ino_set_clear(&c->left_alone);
+	idmap_free(&c->busy);
+	idmap_free(&c->left_alone);
 	for (struct node *n = c->tick_head; n; n = n->tick_next) {
 		busy_add(c, n->ino);
 		if (leave_open && n->writers > 0 && c->left_alone.num < LEFT_ALONE_MAX)
-			(void)ino_set_add(
-				&c->left_alone, n->ino); /* out of memory: it is drained, which does no harm */
+			(void)idmap_set(
+				&c->left_alone, n->ino, 1); /* out of memory: it is drained, which does no harm */
 	}
 	pthread_mutex_unlock(&c->session);
 	pthread_mutex_unlock(&c->tick);
@@ -74,8 +74,8 @@ void core_session_end(struct core *c)
 	pthread_mutex_lock(&c->session);
 	c->in_session = false;
 	doubt_clear(c);
-	ino_set_clear(&c->busy);
-	ino_set_clear(&c->left_alone);
+	idmap_free(&c->busy);
+	idmap_free(&c->left_alone);
 	pthread_mutex_unlock(&c->session);
 	space_signal(c);
 	c->hooks.wake(c->hooks.arg); /* there is space to be given back */
@@ -84,7 +84,7 @@ void core_session_end(struct core *c)
 size_t core_session_left_alone(struct core *c, uint64_t *out, size_t cap)
 {
 	pthread_mutex_lock(&c->session);
-	size_t num = ino_set_list(&c->left_alone, out, cap);
+	size_t num = idmap_keys(&c->left_alone, out, cap);
 	pthread_mutex_unlock(&c->session);
 	return num;
 }
@@ -100,7 +100,7 @@ bool drain_is_running(struct core *c)
 bool drain_allows_through(struct core *c, uint64_t ino)
 {
 	pthread_mutex_lock(&c->session);
-	bool allowed = !c->in_session || ino_set_has(&c->left_alone, ino);
+	bool allowed = !c->in_session || idmap_get(&c->left_alone, ino);
 	pthread_mutex_unlock(&c->session);
 	return allowed;
 }
@@ -200,7 +200,7 @@ static bool is_left_alone(struct core *c, const struct record *rec)
 {
 	pthread_mutex_lock(&c->session);
 	bool left =
-		rec->type != RECORD_REMOVED && !(rec->flags & RECORD_F_MOVED) && ino_set_has(&c->left_alone, rec->ino);
+		rec->type != RECORD_REMOVED && !(rec->flags & RECORD_F_MOVED) && idmap_get(&c->left_alone, rec->ino);
 	pthread_mutex_unlock(&c->session);
 	return left;
 }

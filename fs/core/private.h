@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 
 #include "format/base/drain_layout.h"
+#include "format/base/idmap.h"
 #include "format/index/state.h"
 #include "format/segment/segment.h"
 #include "fs/core/core.h"
@@ -73,11 +74,6 @@ struct core_file {
 	bool cached;
 };
 
-struct ino_set {
-	uint64_t *at; /* owned: slots, a power of two; 0: free */
-	size_t num, cap;
-};
-
 #define CORE_BUCKETS 65536u
 
 struct core {
@@ -126,8 +122,8 @@ struct core {
 	bool in_session, all_busy;
 	void *doubts; /* tree of doubt.c */
 	_Atomic(bool) any_doubt;
-	struct ino_set busy;       /* may have been written since it began */
-	struct ino_set left_alone; /* this session does not touch them */
+	struct idmap busy;       /* may have been written since it began */
+	struct idmap left_alone; /* this session does not touch them */
 	pthread_rwlock_t
 		through; /* held shared while bytes go through to a backing file; exclusively where a session begins */
 
@@ -136,13 +132,6 @@ struct core {
 	_Atomic(uint64_t) syncs;                 /* begun */
 	_Atomic(unsigned int) syncing;           /* and not ended */
 };
-
-/* ino_set.c. Zeros are an empty one. */
-bool ino_set_has(const struct ino_set *set, uint64_t ino);
-int ino_set_add(struct ino_set *set, uint64_t ino); /* not 0, which is no number. 0 or -ENOMEM */
-/* Up to cap of them, in no order. Returns how many there are. */
-size_t ino_set_list(const struct ino_set *set, uint64_t *out, size_t cap);
-void ino_set_clear(struct ino_set *set);
 
 /* node.c */
 uint64_t core_now_usec(void);              /* CLOCK_MONOTONIC */
