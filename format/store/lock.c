@@ -10,6 +10,9 @@
  * - byte 2, as byte 0, is a recovery's: it only reads, and others may read beside it.
  *
  * The file itself stays when the lock goes: removing it would let two openers lock two different files.
+ *
+ * Who was killed has his locks until the kernel has closed his files, which may be a moment after he is gone for all
+ * others: who holds the lock and is ending is waited for.
  */
 #include "format/store/lock.h"
 
@@ -23,6 +26,9 @@
 
 #define TEXT_BYTES 512
 #define HOST_BYTES 127
+
+#define ENDING_MS      3000u
+#define ENDING_STEP_MS 5u
 
 static struct flock lock_of(off_t byte)
 {
@@ -50,7 +56,7 @@ static bool is_unknown_here(int code)
 	return code == -ENOSYS || code == -EOPNOTSUPP || code == -EINVAL;
 }
 
-static int holder_of(int fd, pid_t *ret_pid, bool *ret_recovers)
+static int holder_now(int fd, pid_t *ret_pid, bool *ret_recovers)
 {
 	struct flock excludes = lock_of(0), tells = lock_of(1), recovers = lock_of(2);
 	int r = fcntl(fd, F_OFD_GETLK, &excludes) < 0 ? -errno : 0;
@@ -68,6 +74,37 @@ static int holder_of(int fd, pid_t *ret_pid, bool *ret_recovers)
 	else
 		*ret_pid = pid_in_text(fd);
 	return *ret_pid ? 0 : -EBUSY;
+}
+
+/* It has no memory any more, so no command line either. */
+static bool is_ending(pid_t pid)
+{
+	char path[64], c;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%ld/cmdline", (long)pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false; /* ended by now, or of another host */
+	bool empty = read(fd, &c, 1) == 0;
+	close(fd);
+	return empty;
+}
+
+static int holder_of(int fd, pid_t *ret_pid, bool *ret_recovers)
+{
+	const struct timespec step = { .tv_nsec = ENDING_STEP_MS * 1000000L };
+
+	for (unsigned int ms = 0; ms < ENDING_MS; ms += ENDING_STEP_MS) {
+		int r = holder_now(fd, ret_pid, ret_recovers);
+
+		if (r < 0 || *ret_pid == 0)
+			return r;
+		if (!is_ending(*ret_pid))
+			break;
+		(void)nanosleep(&step, NULL);
+	}
+	return holder_now(fd, ret_pid, ret_recovers);
 }
 
 /* For people; the lock itself does not depend on it. */
@@ -104,7 +141,7 @@ static int refuse(int fd, const char *store_path, struct cistern_error *err)
 	char host[HOST_BYTES + 8];
 	bool recovers = false;
 	pid_t pid = 0;
-	int r = holder_of(fd, &pid, &recovers);
+	int r = holder_now(fd, &pid, &recovers);
 
 	host_in_text(fd, host);
 	if (recovers)
@@ -135,17 +172,36 @@ static int open_to_lock(int dirfd, bool *ret_is_new)
 	return fd;
 }
 
+static int set_lock(int fd, const struct flock *l)
+{
+	if (fcntl(fd, F_OFD_SETLK, l) == 0)
+		return 0;
+	return errno == EACCES ? -EAGAIN : -errno;
+}
+
+static int exclude_others(int fd)
+{
+	struct flock excludes = lock_of(0);
+	bool recovers;
+	pid_t pid;
+	int r = set_lock(fd, &excludes);
+
+	if (r == -EAGAIN && holder_of(fd, &pid, &recovers) == 0 && pid == 0)
+		r = set_lock(fd, &excludes);
+	return r;
+}
+
 int lock_take(int dirfd, const char *store_path, bool recovers, int *ret_fd, struct cistern_error *err)
 {
-	struct flock excludes = lock_of(0), tells = lock_of(1), reads = lock_of(2);
+	struct flock tells = lock_of(1), reads = lock_of(2);
 	bool is_new;
 	int fd = open_to_lock(dirfd, &is_new), r;
 
 	if (fd < 0)
 		return cistern_error_set(err, -errno, "%s/" LOCK_FILE ": %s", store_path, strerror(errno));
-	if (fcntl(fd, F_OFD_SETLK, &excludes) < 0) {
-		r = -errno;
-		if (r == -EAGAIN || r == -EACCES)
+	r = exclude_others(fd);
+	if (r < 0) {
+		if (r == -EAGAIN)
 			r = refuse(fd, store_path, err);
 		else
 			cistern_error_set(err, r,

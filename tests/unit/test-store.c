@@ -204,6 +204,35 @@ static void test_lock(void)
 	ok(store_holder(dir, &pid, &recovers) == 0 && pid == 0, "nobody again");
 }
 
+/* A child of who took the lock has it for a while longer, while he is dead. */
+static void test_lock_of_ending(void)
+{
+	const struct timespec a_while = { .tv_nsec = 300000000 };
+	struct cistern_error err;
+	siginfo_t ended;
+	char dir[256];
+	int fd = -1;
+	bool recovers;
+	pid_t pid = -1, holder;
+
+	in_work("store", dir);
+	for (int takes = 0; takes < 2; takes++) {
+		holder = fork();
+		if (holder == 0) {
+			if (store_hold(dir, &fd, &err) < 0 || fork() != 0)
+				_exit(0);
+			(void)nanosleep(&a_while, NULL);
+			_exit(0);
+		}
+		ok(waitid(P_PID, (id_t)holder, &ended, WEXITED | WNOWAIT) == 0, "who has the lock has died");
+		if (takes)
+			is_int(try_open(dir, STORE_OPEN, NULL, &err), 0, "who wants it waits until it is free");
+		else
+			ok(store_holder(dir, &pid, &recovers) == 0 && pid == 0, "as does who asks for its holder");
+		(void)waitpid(holder, NULL, 0);
+	}
+}
+
 static bool has_no_locks;
 
 /* The library's, but for a file system without locks. */
@@ -775,6 +804,7 @@ int main(void)
 	test_owner();
 	test_hosts();
 	test_lock();
+	test_lock_of_ending();
 	test_hold();
 	test_bytes();
 	test_unfinished(false);
