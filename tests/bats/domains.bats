@@ -50,19 +50,13 @@ write_strided() {
 written_by_homes() {
 	python3 - "$WORK" "$(stat -c %i "$WORK/m0/$1")" "$(stat -c %s "$WORK/ref")" "$JOB_NODES" <<'END'
 import re, sys
+from place import first_domain
 work, ino, size, nodes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-DOMAIN, M = 16 << 20, (1 << 64) - 1
+DOMAIN = 16 << 20
 CALL = re.compile(r"(\w+)\(\d+<[^>]*/\.cistern-shared-[^>]*>, .*?, (\d+), (\d+)(?:\) += (\d+)| <unfinished)")
 
-def mix(x):  # SplitMix64's, as format/place has it
-    x ^= x >> 30
-    x = x * 0xBF58476D1CE4E5B9 & M
-    x ^= x >> 27
-    x = x * 0x94D049BB133111EB & M
-    return x ^ x >> 31
-
 def home(domain):
-    return ((mix(ino) * nodes >> 64) + domain) % nodes
+    return (first_domain(ino, nodes) + domain) % nodes
 
 writes = []
 for k in range(nodes):

@@ -75,32 +75,31 @@ needs_users() {
 	same_trees "$BACKING/p" "$DIRECT/p"
 }
 
-@test "an ordinary user mounts, writes, drains and unmounts" {
-	local home=$WORK/home
+# Commands of an ordinary user, in a folder of his own where he may mount "store" as "mnt".
+at_home() {
+	home=$WORK/home
 	needs_user_mounts
 	copy_programs
 	mkdir "$home"
 	chown $other:$other "$home"
 	echo "$home/store $home/mnt" >>"$WORK/mounts"
+	HOME=$home CISTERN=$CISTERN CISTERN_LIBEXEC=$CISTERN_LIBEXEC as $other bash -ec "cd; $1" 3>&-
+}
+
+@test "an ordinary user mounts, writes, drains and unmounts" {
 	# shellcheck disable=SC2016
-	HOME=$home CISTERN=$CISTERN CISTERN_LIBEXEC=$CISTERN_LIBEXEC as $other bash -ec 'cd "$HOME"; mkdir backing mnt
+	at_home 'mkdir backing mnt
 		"$CISTERN" mount backing mnt --store store
 		seq 100000 >mnt/f; mkdir mnt/d; mv mnt/f mnt/d/g; cmp mnt/d/g <(seq 100000)
 		"$CISTERN" status --json mnt | jq -e ".passthrough == false"
 		"$CISTERN" umount --wait mnt
-		cmp backing/d/g <(seq 100000)' 3>&-
+		cmp backing/d/g <(seq 100000)'
 	is "$(stat -c %u "$home/backing/d/g")" $other
 }
 
 @test "an ordinary user's read-only files and directories are drained once they were written to, and stay read-only" {
-	local home=$WORK/home
-	needs_user_mounts
-	copy_programs
-	mkdir "$home"
-	chown $other:$other "$home"
-	echo "$home/store $home/mnt" >>"$WORK/mounts"
 	# shellcheck disable=SC2016
-	HOME=$home CISTERN=$CISTERN CISTERN_LIBEXEC=$CISTERN_LIBEXEC as $other bash -ec 'cd "$HOME"; mkdir -p backing/d mnt
+	at_home 'mkdir -p backing/d mnt
 		echo old >backing/d/f; touch backing/d/gone
 		chmod 444 backing/d/f; chmod 555 backing/d backing
 		"$CISTERN" mount backing mnt --store store
@@ -114,7 +113,7 @@ needs_users() {
 		done
 		"$CISTERN" umount --wait mnt
 		cmp backing/d/f <(printf "old\n1\n2\n")
-		[ "$(ls backing backing/d | xargs)" = "backing: d new1 new2 backing/d: f sub1 sub2" ]' 3>&-
+		[ "$(ls backing backing/d | xargs)" = "backing: d new1 new2 backing/d: f sub1 sub2" ]'
 }
 
 @test "a store of another user is refused" {

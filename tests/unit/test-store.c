@@ -648,17 +648,25 @@ static void test_numbers_after_power_loss(uint64_t seed)
 	bench_end(&b);
 }
 
+/* A store of a node of a job that has given numbers out, and will again. */
+static bool begin_numbered(struct bench *b, struct numbers *given)
+{
+	const uint8_t job[STORE_UUID_BYTES] = { 1 };
+	struct cistern_error err = { 0 };
+
+	return bench_begin(b, 1 << 20, 0) &&
+	       ok(store_number(b->s, 1, 2, job, &err) == 0 && store_sync(b->s) == 0 && give_numbers(b->s, given),
+		       "node 1 of a job %s", err.text);
+}
+
 /* The first opening behind a loss of power is cut short at its n-th call. Nothing is forgotten over that. */
 static void test_power_loss_and_a_death(uint64_t n, int error)
 {
-	uint8_t boot[16] = { 2 }, job[STORE_UUID_BYTES] = { 1 };
-	struct cistern_error err = { 0 };
+	uint8_t boot[16] = { 2 };
 	struct numbers given = { 0 };
 	struct bench b;
 
-	if (!bench_begin(&b, 1 << 20, 0) ||
-		!ok(store_number(b.s, 1, 2, job, &err) == 0 && store_sync(b.s) == 0 && give_numbers(b.s, &given),
-			"node 1 of a job %s", err.text))
+	if (!begin_numbered(&b, &given))
 		return;
 	store_abandon(b.s);
 	if (sim_power_cut(b.sim, n) != 0)
@@ -680,14 +688,10 @@ static void test_power_loss_and_a_death(uint64_t n, int error)
 /* That power was lost can be noted where others have left no block. */
 static void test_power_loss_on_a_full_device(void)
 {
-	uint8_t job[STORE_UUID_BYTES] = { 1 };
-	struct cistern_error err = { 0 };
 	struct numbers given = { 0 };
 	struct bench b;
 
-	if (!bench_begin(&b, 1 << 20, 0) ||
-		!ok(store_number(b.s, 1, 2, job, &err) == 0 && store_sync(b.s) == 0 && give_numbers(b.s, &given),
-			"node 1 of a job %s", err.text))
+	if (!begin_numbered(&b, &given))
 		return;
 	uint32_t before = given.segment;
 	store_abandon(b.s);
