@@ -62,6 +62,7 @@ void manifest_close(struct manifest *m)
 	if (!m)
 		return;
 	fclose(m->log);
+	free(m->stores);
 	free(m);
 }
 

@@ -20,7 +20,7 @@
 #define MANIFEST_VERSION  1
 #define MANIFEST_FILE     "manifest.json"  /* in the store: the summary, */
 #define MANIFEST_LOG      "manifest.jsonl" /* the log, and, in a job of many nodes, */
-#define MANIFEST_PART_LOG "manifest.part"  /* what node 0 has not been told yet */
+#define MANIFEST_PART_LOG "manifest.part" /* what node 0 has not been told yet; with .NUMBER behind it: is being told */
 
 /* The reason of files that keep their layout since no other one is meant for their kind. */
 #define MANIFEST_KEPT_OTHER "it is no netCDF classic file"
@@ -137,6 +137,19 @@ void manifest_add_linked(struct manifest *m, const char *from, const char *to);
 int manifest_read(struct manifest *m, uint64_t from, size_t at_least, struct buf *out);
 /* Whole lines of another log: all of them or, with -errno, none. */
 int manifest_append(struct manifest *m, const void *lines, size_t len);
+
+/* Whole lines of a part log. Parts have numbers at random, and are told from their beginning to their end, one after the other. */
+struct manifest_piece {
+	char store[37]; /* whose, as text */
+	uint64_t part, from, bytes;
+};
+#define MANIFEST_HEAD_BYTES 160
+/* The line that comes before them. How long it is */
+size_t manifest_piece_head(const struct manifest_piece *p, char out[MANIFEST_HEAD_BYTES]);
+/* Of a log that was opened just now: which pieces it has. One that was torn is cut off. -errno */
+int manifest_find_pieces(struct manifest *m);
+/* As manifest_append, of a piece with its head, behind manifest_find_pieces(): what the log has of it already is passed over. -EINVAL: no piece */
+int manifest_append_piece(struct manifest *m, const void *piece, size_t len);
 /* From now on, what fails does so on this node of a job. The name is borrowed. */
 void manifest_set_node(struct manifest *m, const char *name);
 /* What was added outlives the process, though not the machine. 0, or -errno: some of it is not there, for good (the first error; manifest_sync() fails, too). */

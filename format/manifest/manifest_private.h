@@ -9,9 +9,11 @@
 #include "format/manifest/manifest.h"
 
 struct manifest {
-	FILE *log;        /* owned */
-	const char *node; /* borrowed; NULL: one alone */
-	int error;        /* the first one of a line that was added */
+	FILE *log;                     /* owned */
+	const char *node;              /* borrowed; NULL: one alone */
+	int error;                     /* the first one of a line that was added */
+	struct manifest_piece *stores; /* owned: of each store that has told something, the last piece */
+	size_t num_stores, cap_stores;
 };
 
 #endif

@@ -27,13 +27,14 @@ int job_manifest_create(const struct job_manifest_options *opt, struct job_manif
 void job_manifest_destroy(struct job_manifest *jm); /* NULL is fine */
 
 /*
- * After a part: what this node's agents have said since goes through send, some whole lines at a time, and is forgotten when
- * all has been taken (send returned 0). What fails is sent again after the next part.
+ * After a part: what this node's agents have said since goes through send, some whole lines at a time (struct manifest_piece), and is forgotten
+ * when all has been taken (send returned 0). What fails is sent again after the next part. One thread at a time.
  */
-int job_manifest_send(struct job_manifest *jm, int (*send)(const void *lines, size_t len, void *arg), void *arg);
+int job_manifest_send(struct job_manifest *jm, int (*send)(const void *piece, size_t len, void *arg), void *arg);
 
 /* ---- on node 0; any thread */
-int job_manifest_append(struct job_manifest *jm, const void *lines, size_t len);
+/* What is there already is not taken again. */
+int job_manifest_append(struct job_manifest *jm, const void *piece, size_t len);
 uint64_t job_manifest_mark(struct job_manifest *jm); /* before a session: for struct manifest_session */
 /* Writes the summary and the copy that the setting names. s: session, times, result, totals, mark, troubles; the rest is added. */
 int job_manifest_write(struct job_manifest *jm, const struct manifest_session *s, struct cistern_error *err);
