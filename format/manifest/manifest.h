@@ -160,5 +160,7 @@ int manifest_sync(
 /* Makes the log durable and writes the summary to path (temporary, fsync, rename). Errors of earlier calls come out here. */
 int manifest_write(
 	struct manifest *m, const struct manifest_session *session, const char *path, struct cistern_error *err);
+/* What that has written, to one more place, likewise. */
+int manifest_copy(const char *from, const char *to, struct cistern_error *err);
 
 #endif

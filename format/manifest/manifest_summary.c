@@ -396,24 +396,20 @@ static FILE *open_summary(const char *path)
 	return out;
 }
 
-static int write_summary(
-	const char *path, const struct manifest_session *session, uint64_t failed, const struct table *t)
+/* Under its name when all of it is there, and durable. */
+static int publish(const char *path, int (*fill)(FILE *out, const void *arg), const void *arg)
 {
 	char temp[4200];
 	FILE *out;
-	int r = 0;
+	int r;
 
 	if (snprintf(temp, sizeof(temp), "%s.tmp", path) >= (int)sizeof(temp))
 		return -ENAMETOOLONG;
 	out = open_summary(temp);
 	if (!out)
 		return -errno;
-	put_header(out, session, failed);
-	put_list(out, t, "files", LIST_FILES, ",\n");
-	put_list(out, t, "moved", LIST_MOVED, ",\n");
-	put_list(out, t, "linked", LIST_LINKED, ",\n");
-	put_list(out, t, "removed", LIST_REMOVED, "\n}\n");
-	if (fflush(out) || ferror(out) || fsync(fileno(out)))
+	r = fill(out, arg);
+	if (r == 0 && (fflush(out) || ferror(out) || fsync(fileno(out))))
 		r = errno ? -errno : -EIO;
 	if (fclose(out) && r == 0)
 		r = -errno;
@@ -422,6 +418,43 @@ static int write_summary(
 	if (r < 0)
 		unlink(temp);
 	return r < 0 ? r : fdio_sync_parent(path);
+}
+
+struct summary { /* all borrowed */
+	const struct manifest_session *session;
+	uint64_t failed;
+	const struct table *t;
+};
+
+static int put_summary(FILE *out, const void *arg)
+{
+	const struct summary *s = arg;
+
+	put_header(out, s->session, s->failed);
+	put_list(out, s->t, "files", LIST_FILES, ",\n");
+	put_list(out, s->t, "moved", LIST_MOVED, ",\n");
+	put_list(out, s->t, "linked", LIST_LINKED, ",\n");
+	put_list(out, s->t, "removed", LIST_REMOVED, "\n}\n");
+	return 0;
+}
+
+static int put_copy(FILE *out, const void *arg)
+{
+	const int *from = arg;
+	struct stat st;
+
+	return fstat(*from, &st) ? -errno : fdio_copy(*from, fileno(out), 0, (uint64_t)st.st_size);
+}
+
+int manifest_copy(const char *from, const char *to, struct cistern_error *err)
+{
+	int fd = open(from, O_RDONLY | O_CLOEXEC), r;
+
+	if (fd < 0)
+		return cistern_error_set(err, -errno, "manifest %s: %s", from, strerror(errno));
+	r = publish(to, put_copy, &fd);
+	close(fd);
+	return r < 0 ? cistern_error_set(err, r, "manifest %s: %s", to, strerror(-r)) : 0;
 }
 
 /* A number is given again, in a container soon; with when it began it is one process's. */
@@ -464,7 +497,7 @@ int manifest_write(
 	if (r == 0 && session->ret_noted)
 		*session->ret_noted = count_noted(&t);
 	if (r == 0)
-		r = write_summary(path, session, failed, &t);
+		r = publish(path, put_summary, &(struct summary){ session, failed, &t });
 	if (r == 0)
 		fprintf(m->log, "%s\n", t.sum);
 	if (text && text != MAP_FAILED)

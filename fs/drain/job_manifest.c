@@ -241,19 +241,28 @@ static int name_nodes(struct peers *p, uint32_t num, struct names *ret)
 	return 0;
 }
 
-/* lock is held. */
+static int write_own(
+	struct job_manifest *jm, const struct manifest_session *s, const char *path, struct cistern_error *err)
+{
+	int r;
+
+	pthread_mutex_lock(&jm->lock);
+	r = open_log(jm, err);
+	r = checked(jm, r ? r : manifest_write(jm->log, s, path, err));
+	pthread_mutex_unlock(&jm->lock);
+	return r;
+}
+
+/* The copy is on a file system that may hang. Nobody who brings lines waits for it, for he may be the one who hears of all that other nodes want. */
 static int write_both(struct job_manifest *jm, const struct manifest_session *s, struct cistern_error *err)
 {
 	const char *copy = config_string(jm->opt.cfg, CONFIG_MANIFEST);
 	char path[STORE_PATH_MAX + 32];
-	int r = open_log(jm, err);
+	int r;
 
 	snprintf(path, sizeof(path), "%s/" MANIFEST_FILE, store_path(jm->opt.store));
-	if (r == 0)
-		r = manifest_write(jm->log, s, path, err);
-	if (r == 0 && copy && copy[0])
-		r = manifest_write(jm->log, s, copy, err);
-	return r;
+	r = write_own(jm, s, path, err);
+	return r == 0 && copy && copy[0] ? manifest_copy(path, copy, err) : r;
 }
 
 int job_manifest_write(struct job_manifest *jm, const struct manifest_session *session, struct cistern_error *err)
@@ -270,13 +279,7 @@ int job_manifest_write(struct job_manifest *jm, const struct manifest_session *s
 	s.num_nodes = peers_count(jm->opt.peers);
 	r = name_nodes(jm->opt.peers, s.num_nodes, &names);
 	s.nodes = names.at;
-	if (r < 0) {
-		cistern_error_set(err, r, "out of memory");
-	} else {
-		pthread_mutex_lock(&jm->lock);
-		r = checked(jm, write_both(jm, &s, err));
-		pthread_mutex_unlock(&jm->lock);
-	}
+	r = r < 0 ? cistern_error_set(err, r, "out of memory") : write_both(jm, &s, err);
 	free(names.at);
 	free(names.text);
 	return r;

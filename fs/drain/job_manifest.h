@@ -36,7 +36,7 @@ int job_manifest_send(struct job_manifest *jm, int (*send)(const void *piece, si
 /* What is there already is not taken again. */
 int job_manifest_append(struct job_manifest *jm, const void *piece, size_t len);
 uint64_t job_manifest_mark(struct job_manifest *jm); /* before a session: for struct manifest_session */
-/* Writes the summary and the copy that the setting names. s: session, times, result, totals, mark, troubles; the rest is added. */
+/* Writes the summary and the copy that the setting names; one thread at a time. Lines are taken while the copy is written. s: session, times, result, totals, mark, troubles; the rest is added. */
 int job_manifest_write(struct job_manifest *jm, const struct manifest_session *s, struct cistern_error *err);
 
 #endif

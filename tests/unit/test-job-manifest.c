@@ -3,6 +3,9 @@
 #include "fs/drain/job_manifest.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -222,6 +225,72 @@ static void test_heads(void)
 	end(&j);
 }
 
+static bool is_same(const char *a, const char *b)
+{
+	char command[2 * WORLD_PATH_BYTES + 16];
+
+	snprintf(command, sizeof(command), "cmp %s %s", a, b);
+	return system(command) == 0;
+}
+
+struct writing {
+	struct job *j;
+	struct cistern_error err;
+	int r;
+};
+
+static void *write_summary(void *arg)
+{
+	struct writing *w = arg;
+
+	w->r = job_manifest_write(w->j->jm, &(struct manifest_session){ .session = 1 }, &w->err);
+	return NULL;
+}
+
+static void be_late(int sig)
+{
+	(void)sig;
+	static const char text[] = "Bail out! lines wait for the copy\n";
+	(void)!write(STDOUT_FILENO, text, sizeof(text) - 1);
+	_exit(1);
+}
+
+/* Who writes to a pipe that nobody reads hangs, as on a file system that does not answer. */
+static void test_hanging_copy(void)
+{
+	struct job j;
+	struct writing w = { .j = &j };
+	char copy[WORLD_PATH_BYTES], temp[WORLD_PATH_BYTES];
+	pthread_t writer;
+	int fd;
+
+	begin(&j);
+	world_path(copy, j.w->top, "copy.json");
+	world_path(temp, j.w->top, "copy.json.tmp");
+	world_must(mkfifo(temp, 0600), temp);
+	world_must(config_set(j.cfg, "manifest", copy, "test", &w.err), w.err.text);
+	say(&j, "a", NULL);
+	is_int(job_manifest_send(j.jm, tell, &j), 0, "a file is told");
+	world_must(-pthread_create(&writer, NULL, write_summary, &w), "thread");
+	while (count(&j, MANIFEST_FILE, "{\"path\":\"a\"") == 0)
+		usleep(1000);
+	say(&j, "b", NULL);
+	signal(SIGALRM, be_late);
+	alarm(30);
+	is_int(job_manifest_send(j.jm, tell, &j), 0, "another one is while the summary's copy hangs");
+	alarm(0);
+	is_int(count(&j, MANIFEST_LOG, "{\"path\":\"b\""), 1, "it is in the log");
+	fd = open(temp, O_RDONLY | O_CLOEXEC);
+	pthread_join(writer, NULL);
+	close(fd);
+	ok(w.r < 0 && strstr(w.err.text, copy), "a pipe is no copy: %s", w.err.text);
+	sum_up(&j);
+	path_of(&j, MANIFEST_FILE, temp);
+	ok(is_same(temp, copy), "the next one is the same as the store's");
+	is_int(count(&j, MANIFEST_FILE, "{\"path\":\"b\""), 1, "with both files");
+	end(&j);
+}
+
 int main(void)
 {
 	static const size_t kept[] = { 0, 1, 50, 140, 150, 170, 200, 250 };
@@ -232,5 +301,6 @@ int main(void)
 		torn(kept[i]);
 	many();
 	test_heads();
+	test_hanging_copy();
 	return done_testing();
 }
