@@ -9,7 +9,8 @@
  *   the ways just named; then the pid in the file's text serves.
  * - byte 2, as byte 0, is a recovery's: it only reads, and others may read beside it.
  *
- * The file itself stays when the lock goes: removing it would let two openers lock two different files.
+ * The file itself stays when the lock goes: removing it would let two openers lock two different files. (Who removes one of another name has to look
+ * whether what he has locked still has it.)
  *
  * Who was killed has his locks until the kernel has closed his files, which may be a moment after he is gone for all
  * others: who holds the lock and is ending is waited for.
@@ -25,7 +26,6 @@
 #include <unistd.h>
 
 #define TEXT_BYTES 512
-#define HOST_BYTES 127
 
 #define ENDING_MS      3000u
 #define ENDING_STEP_MS 5u
@@ -51,7 +51,7 @@ static pid_t pid_in_text(int fd)
 }
 
 /* The file system has no locks, so nobody has one. */
-static bool is_unknown_here(int code)
+bool lock_is_unknown(int code)
 {
 	return code == -ENOSYS || code == -EOPNOTSUPP || code == -EINVAL;
 }
@@ -62,7 +62,7 @@ static int holder_now(int fd, pid_t *ret_pid, bool *ret_recovers)
 	int r = fcntl(fd, F_OFD_GETLK, &excludes) < 0 ? -errno : 0;
 
 	*ret_recovers = false;
-	if (r < 0 && r != -ENOLCK && !is_unknown_here(r))
+	if (r < 0 && r != -ENOLCK && !lock_is_unknown(r))
 		return r;
 	if (r < 0 || excludes.l_type == F_UNLCK) {
 		*ret_pid = 0;
@@ -108,9 +108,9 @@ static int holder_of(int fd, pid_t *ret_pid, bool *ret_recovers)
 }
 
 /* For people; the lock itself does not depend on it. */
-static void write_text(int fd)
+void lock_write_text(int fd)
 {
-	char text[TEXT_BYTES], host[HOST_BYTES + 1] = "?", when[64] = "?";
+	char text[TEXT_BYTES], host[LOCK_HOST_BYTES] = "?", when[64] = "?";
 	time_t now = time(NULL);
 	struct tm tm;
 	int n;
@@ -123,22 +123,41 @@ static void write_text(int fd)
 		(void)!ftruncate(fd, n);
 }
 
-/* " on HOST" when the text names another one than this; else "". */
-static void host_in_text(int fd, char out[HOST_BYTES + 8])
+bool lock_read_text(int fd, pid_t *ret_pid, char ret_host[LOCK_HOST_BYTES])
 {
-	char text[TEXT_BYTES + 1], host[HOST_BYTES + 1], here[HOST_BYTES + 1] = "?";
+	char text[TEXT_BYTES + 1];
 	ssize_t n = pread(fd, text, TEXT_BYTES, 0);
+	long pid;
+
+	text[n > 0 ? n : 0] = '\0';
+	if (sscanf(text, "pid %ld host %127s", &pid, ret_host) != 2 || pid <= 0 || pid != (pid_t)pid)
+		return false;
+	*ret_pid = (pid_t)pid;
+	return true;
+}
+
+bool lock_is_here(const char *host)
+{
+	char here[LOCK_HOST_BYTES] = "?";
+
+	(void)gethostname(here, sizeof(here) - 1);
+	return strcmp(host, here) == 0;
+}
+
+/* " on HOST" when the text names another one than this; else "". */
+static void host_in_text(int fd, char out[LOCK_HOST_BYTES + 8])
+{
+	char host[LOCK_HOST_BYTES];
+	pid_t pid;
 
 	out[0] = '\0';
-	(void)gethostname(here, sizeof(here) - 1);
-	text[n > 0 ? n : 0] = '\0';
-	if (sscanf(text, "pid %*d host %127s", host) == 1 && strcmp(host, here) != 0)
-		snprintf(out, HOST_BYTES + 8, " on %s", host);
+	if (lock_read_text(fd, &pid, host) && !lock_is_here(host))
+		snprintf(out, LOCK_HOST_BYTES + 8, " on %s", host);
 }
 
 static int refuse(int fd, const char *store_path, struct cistern_error *err)
 {
-	char host[HOST_BYTES + 8];
+	char host[LOCK_HOST_BYTES + 8];
 	bool recovers = false;
 	pid_t pid = 0;
 	int r = holder_now(fd, &pid, &recovers);
@@ -156,18 +175,18 @@ static int refuse(int fd, const char *store_path, struct cistern_error *err)
 		err, -EBUSY, "%s: in use by another process: unmount it first (cistern umount)", store_path);
 }
 
-static int open_to_lock(int dirfd, bool *ret_is_new)
+static int open_to_lock(int dirfd, const char *name, bool *ret_is_new)
 {
 	const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY;
 	int fd;
 
 	do {
 		*ret_is_new = false;
-		fd = openat(dirfd, LOCK_FILE, flags);
+		fd = openat(dirfd, name, flags);
 		if (fd >= 0 || errno != ENOENT)
 			return fd;
 		*ret_is_new = true;
-		fd = openat(dirfd, LOCK_FILE, flags | O_CREAT | O_EXCL, 0600);
+		fd = openat(dirfd, name, flags | O_CREAT | O_EXCL, 0600);
 	} while (fd < 0 && errno == EEXIST);
 	return fd;
 }
@@ -191,34 +210,40 @@ static int exclude_others(int fd)
 	return r;
 }
 
-int lock_take(int dirfd, const char *store_path, bool recovers, int *ret_fd, struct cistern_error *err)
+int lock_take_named(
+	int dirfd, const char *name, const char *path, bool recovers, int *ret_fd, struct cistern_error *err)
 {
 	struct flock tells = lock_of(1), reads = lock_of(2);
 	bool is_new;
-	int fd = open_to_lock(dirfd, &is_new), r;
+	int fd = open_to_lock(dirfd, name, &is_new), r;
 
 	if (fd < 0)
-		return cistern_error_set(err, -errno, "%s/" LOCK_FILE ": %s", store_path, strerror(errno));
+		return cistern_error_set(err, -errno, "%s/%s: %s", path, name, strerror(errno));
 	r = exclude_others(fd);
 	if (r < 0) {
 		if (r == -EAGAIN)
-			r = refuse(fd, store_path, err);
+			r = refuse(fd, path, err);
 		else
 			cistern_error_set(err, r,
-				"%s/" LOCK_FILE ": cannot be locked: %s: put the store on a local file "
+				"%s/%s: cannot be locked: %s: put the store on a local file "
 				"system",
-				store_path, strerror(-r));
-		if (is_new && is_unknown_here(r))
-			(void)unlinkat(dirfd, LOCK_FILE, 0);
+				path, name, strerror(-r));
+		if (is_new && lock_is_unknown(r))
+			(void)unlinkat(dirfd, name, 0);
 		close(fd);
 		return r;
 	}
 	if (recovers)
 		(void)fcntl(fd, F_OFD_SETLK, &reads);
 	(void)fcntl(fd, F_SETLK, &tells);
-	write_text(fd);
+	lock_write_text(fd);
 	*ret_fd = fd;
 	return 0;
+}
+
+int lock_take(int dirfd, const char *store_path, bool recovers, int *ret_fd, struct cistern_error *err)
+{
+	return lock_take_named(dirfd, LOCK_FILE, store_path, recovers, ret_fd, err);
 }
 
 void lock_release(int fd)

@@ -27,6 +27,7 @@
 #include "format/place/places.h"
 #include "format/store/steps.h"
 #include "format/wire/wire.h"
+#include "mpi-agent/command/recover_claim.h"
 #include "mpi-agent/replay/drain.h"
 #include "mpi-agent/replay/session.h"
 #include "format/manifest/manifest.h"
@@ -505,8 +506,11 @@ static int run(struct live *l, struct cistern_error *err)
 			.shared = on_shared,
 			.arg = l } };
 	int64_t started_ns = now_ns();
-	int r = drain_run(&opt, &l->result, err), result;
+	int r, result;
 
+	if (l->part == WIRE_PART_WHOLE || l->part == WIRE_PART_FINISH)
+		recover_claim_sweep(store_superblock(l->store), l->backing_fd, store_superblock(l->store)->backing);
+	r = drain_run(&opt, &l->result, err);
 	result = r == -ECANCELED               ? CISTERN_EXIT_INCOMPLETE
 		 : r < 0                       ? CISTERN_EXIT_FAILED
 		 : l->result.totals.failed > 0 ? CISTERN_EXIT_INCOMPLETE

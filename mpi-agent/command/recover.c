@@ -24,6 +24,7 @@
 #include "format/base/json.h"
 #include "format/base/units.h"
 #include "format/store/steps.h"
+#include "mpi-agent/command/recover_claim.h"
 #include "mpi-agent/command/recover_run.h"
 #include "mpi-agent/command/recover_set.h"
 #include "mpi-agent/command/recover_unseen.h"
@@ -41,6 +42,7 @@ struct recover {
 	size_t num_stores;
 	int *held;              /* owned: what holds each store's lock, or -1; NULL: another process does */
 	struct recover_set set; /* when they are those of a job; else empty */
+	struct recover_claim claim;
 	bool as_json, force;
 	struct team team;
 	struct config *cfg;
@@ -181,17 +183,18 @@ static int make_dirs(const char *path)
 	return mkdir(part, 0777) && errno != EEXIST ? -errno : 0;
 }
 
-/* 1: nothing in it. */
-static int is_empty(const char *path)
+/* 1: nothing in it but our claim. */
+static int is_empty(const struct recover *rc)
 {
-	DIR *dir = opendir(path);
+	DIR *dir = opendir(rc->to);
 	struct dirent *e;
 	int num = 0;
 
 	if (!dir)
 		return -errno;
 	while (num == 0 && (e = readdir(dir)))
-		num += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+		num += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+		       !recover_claim_is(&rc->claim, e->d_name);
 	closedir(dir);
 	return num == 0;
 }
@@ -287,23 +290,37 @@ static void look_at_backing(struct recover *rc)
 			path);
 }
 
+/* By the first process, before anything is looked at there. */
+static int claim_destination(struct recover *rc, struct cistern_error *err)
+{
+	recover_claim_init(&rc->claim, store_superblock(rc->store));
+	return is_first(rc) ? recover_claim_take(&rc->claim, rc->to_fd, rc->to, err) : 0;
+}
+
 static int open_destination(struct recover *rc, struct cistern_error *err)
 {
-	struct stat to, backing;
 	int r = make_dirs(rc->to);
 
 	if (r == 0) {
 		rc->to_fd = open(rc->to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		if (rc->to_fd < 0 || fstat(rc->to_fd, &to) || !realpath(rc->to, rc->to_real))
+		if (rc->to_fd < 0 || !realpath(rc->to, rc->to_real))
 			r = -errno;
 	}
-	if (r < 0)
-		return cistern_error_set(err, r, "%s: %s", rc->to, strerror(-r));
+	return r < 0 ? cistern_error_set(err, r, "%s: %s", rc->to, strerror(-r)) : claim_destination(rc, err);
+}
+
+static int check_destination(struct recover *rc, struct cistern_error *err)
+{
+	struct stat to, backing;
+	int r;
+
+	if (fstat(rc->to_fd, &to))
+		return cistern_error_set(err, -errno, "%s: %s", rc->to, strerror(errno));
 	rc->in_place = rc->backing_fd >= 0 && fstat(rc->backing_fd, &backing) == 0 && backing.st_dev == to.st_dev &&
 		       backing.st_ino == to.st_ino;
 	if (rc->in_place || rc->force)
 		return 0;
-	r = is_empty(rc->to);
+	r = is_empty(rc);
 	if (r == 0)
 		return cistern_error_set(err, -ENOTEMPTY,
 			"%s: not empty, and not the store's backing directory: give an empty one, or --force to add to it and "
@@ -424,10 +441,16 @@ static int open_all(struct recover *rc, struct cistern_error *err)
 	r = open_stores(rc, err);
 	if (r == 0)
 		r = open_backing(rc, err);
-	if (r == 0 && rc->set.num > 0)
-		r = recover_set_merge(&rc->set, rc->backing_fd, err);
+	return r == 0 ? open_destination(rc, err) : r;
+}
+
+/* What is there, on both sides: behind the claim, so that no other recovery changes it. */
+static int look_at_all(struct recover *rc, struct cistern_error *err)
+{
+	int r = rc->set.num > 0 ? recover_set_merge(&rc->set, rc->backing_fd, err) : 0;
+
 	if (r == 0)
-		r = open_destination(rc, err);
+		r = check_destination(rc, err);
 	if (r == 0)
 		look_at_backing(rc);
 	if (r == 0)
@@ -516,6 +539,7 @@ static void recover_close(struct recover *rc)
 			close(rc->held[i]);
 	free(rc->held);
 	config_destroy(rc->cfg);
+	recover_claim_end(&rc->claim);
 	if (rc->to_fd >= 0)
 		close(rc->to_fd);
 	if (rc->backing_fd >= 0)
@@ -567,6 +591,8 @@ static int recover(struct recover *rc, struct cistern_error *err)
 
 	if (r == 0)
 		r = team_agree(&rc->team, open_all(rc, err), err);
+	if (r == 0)
+		r = team_agree(&rc->team, look_at_all(rc, err), err);
 	int result = r < 0 ? status_of(r) : run(rc, err);
 	struct cistern_error later = { 0 };
 
@@ -579,7 +605,7 @@ static int recover(struct recover *rc, struct cistern_error *err)
 
 int command_recover(int argc, char **argv)
 {
-	struct recover rc = { .to_fd = -1, .backing_fd = -1 };
+	struct recover rc = { .to_fd = -1, .backing_fd = -1, .claim = { .fd = -1 } };
 	struct cistern_error err = { 0 };
 	int result = CISTERN_EXIT_USAGE;
 

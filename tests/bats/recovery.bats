@@ -157,21 +157,27 @@ fill_inodes() {
 }
 
 @test "a recovery that is done again, and gives a file the inode number of the one that it replaces, does not take it for that" {
-	local k
+	local k old claim
 	make_loop b 2M
 	rmdir "$WORK/b/lost+found"
 	for k in 0 1; do # one of both nodes knows the old file
-		rm -rf "$WORK/b/fill" "$WORK/s0" "$WORK/s1"
+		rm -rf "$WORK/b/fill" "$WORK/b/f" "$WORK/s0" "$WORK/s1"
 		echo old >"$WORK/b/f"
+		old=$(stat -c %i "$WORK/b/f")
 		start_job 2
 		rm "$WORK/m0/f"
 		echo new >"$WORK/m$k/f"
 		kill_job
+		claim=$WORK/b/.cistern-tmp-$("$CISTERN" inspect --json "$WORK/s0" | jq -r '.job_uuid[:8]')-recovery
+		touch "$WORK/b/claim" # it is there already, so the free inode is the file's
 		fill_inodes "$WORK/b"
+		ln -f "$WORK/b/claim" "$claim"
 		exits 0 "$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
 		is "$(<"$WORK/b/f")" new
+		ln "$WORK/b/claim" "$claim"
 		exits 0 "$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
 		is "$(<"$WORK/b/f")" new
+		is "$(stat -c %i "$WORK/b/f")" "$old"
 	done
 }
 
@@ -452,6 +458,36 @@ END
 	kill -KILL "$!" # its child, too
 	wait "$!" || true
 	wait_until 60 no_recovery
+}
+
+@test "copies of stores, which have locks of their own, are not recovered into one place at once; in another one they are" {
+	local pid
+	mkdir "$WORK/b" "$WORK/to"
+	start_job 2
+	random_file "$WORK/ref" 3000000
+	cp "$WORK/ref" "$WORK/m0/f"
+	write_at other "$WORK/m1/f" 10
+	write_at other "$WORK/ref" 10
+	kill_job
+	cp -a "$WORK/s0" "$WORK/c0"
+	cp -a "$WORK/s1" "$WORK/c1"
+	CISTERN_DRAIN_RATE=20K CISTERN_FLUSH_BUFFER_SIZE=1M "$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b" >/dev/null 2>&1 3>&- &
+	pid=$!
+	undo "kill $pid 2>/dev/null; true"
+	wait_until 60 has_shared
+	exits 5 "$CISTERN" recover "$WORK/c0" "$WORK/c1" --to "$WORK/b"
+	says "$WORK/b: in use by a recovery (process"
+	exits 5 "$CISTERN" recover -n 2 "$WORK/c0" "$WORK/c1" --to "$WORK/b"
+	is "$(grep -c "in use by a recovery (process" <<<"$output")" 1
+	has_shared
+	exits 0 "$CISTERN" recover "$WORK/c0" "$WORK/c1" --to "$WORK/to"
+	cmp "$WORK/to/f" "$WORK/ref"
+	is "$(ls -A "$WORK/to")" f
+	kill "$pid"
+	wait "$pid" || true
+	exits 0 "$CISTERN" recover "$WORK/c0" "$WORK/c1" --to "$WORK/b" # it takes over what the killed one has left
+	cmp "$WORK/b/f" "$WORK/ref"
+	is "$(ls -A "$WORK/b")" f
 }
 
 has_shared() {
