@@ -116,7 +116,8 @@ struct core {
 
 	pthread_mutex_t room; /* writers that wait for space */
 	pthread_cond_t room_cond;
-	uint64_t full_since_usec, progress_usec; /* 0: there is room; when a drain last gave some back */
+	_Atomic(uint64_t) full_since_usec; /* 0: there is room; changed under room */
+	uint64_t progress_usec;            /* room lock; when a drain last gave some back */
 
 	pthread_mutex_t session; /* drain session: inodes that could have been written since it began */
 	bool in_session, all_busy;
