@@ -41,7 +41,7 @@ struct names {
 	bool refused; /* it is not, and a node does not tell */
 	bool lacks;   /* a node that was given up has not told: what nobody else has may be its */
 	uint64_t stamp;
-	uint64_t round;  /* of sweeps */
+	uint64_t round;  /* of sweeps; who sweeps reads it without the lock, since it stays until he ends */
 	size_t in_doubt; /* entries that are being asked for */
 	bool sweeping;
 	bool unsure; /* what was left before we began is not known */
@@ -225,8 +225,10 @@ static bool begins_sweep(struct names *n, bool wanted)
 {
 	bool begins = wanted && !n->sweeping;
 
-	n->sweeping |= begins;
-	n->round += begins;
+	if (begins) {
+		n->sweeping = true;
+		n->round++;
+	}
 	return begins;
 }
 
