@@ -260,6 +260,14 @@ static bool is_recalling(struct shared *s)
 	return is;
 }
 
+static uint64_t num_writes(struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	uint64_t num = s->leases.writes;
+	__real_pthread_mutex_unlock(&s->mutex);
+	return num;
+}
+
 int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
 {
 	struct shared *s = watched;
@@ -290,11 +298,11 @@ static void test_two_at_once(void)
 	is_int(opened_put(&t.at[1], "one", 0), 3, "a node writes");
 	ok(reads_on(&t, 1, 0, "one") && reads_on(&t, 0, 0, "one"),
 		"it reads until it has a lease, and so does the home");
-	uint64_t before = home->leases.writes;
+	uint64_t before = num_writes(home);
 	watched = home;
 	loopback_set_deaf(job_world_loopback(t.w), 1, true);
 	pthread_create(&thread, NULL, write_two, &t);
-	while (home->leases.writes == before || is_recalling(home))
+	while (num_writes(home) == before || is_recalling(home))
 		usleep(1000);
 	ok(is_leased(&t, 1), "it is about to write: the home gives its lease back");
 	ok(opened_put(&t.at[2], "new", 10) == 3, "another one writes");

@@ -177,8 +177,7 @@ static bool is_synced(struct job_world *w, struct open *o, uint64_t ino)
 
 static void *put_x(void *arg)
 {
-	ok(put(arg, "x", 0), "and is written in the end");
-	return NULL;
+	return (void *)(uintptr_t)put(arg, "x", 0);
 }
 
 /* Whoever has told others meanwhile, and as often as that was: fsync is not done before the home's device has it. */
@@ -189,6 +188,7 @@ static void test_synced(void)
 	struct open a, b, c;
 	uint64_t ino = create(w, 0, &a);
 	pthread_t thread;
+	void *good;
 
 	is_int(open_at(w, 1, ino, O_RDWR, &b) + open_at(w, 1, ino, O_RDWR, &c), 0, "opened elsewhere, twice");
 	loopback_hold_reply(l, 0, MESSAGE_SHARE_CARRY, 0);
@@ -196,7 +196,8 @@ static void test_synced(void)
 	loopback_await_held(l, 0);
 	is_int(job_flush(c.j, c.file), 0, "all is told while something is on its way");
 	loopback_let_go(l, 0);
-	pthread_join(thread, NULL);
+	pthread_join(thread, &good);
+	ok(good, "and is written in the end");
 	ok(is_synced(w, &b, ino), "fsync has the home sync it");
 	ok(put(&b, "y", 0) && job_flush(c.j, c.file) == 0, "written, and told");
 	ok(is_synced(w, &b, ino), "fsync has the home sync it");
@@ -331,8 +332,7 @@ static void *append_records(void *arg)
 	memset(record, 'A' + (int)peers_self(o->j->peers), RECORD);
 	for (uint32_t i = 0; good && i < RECORDS; i++)
 		good = job_write(o->j, o->file, record, RECORD, 0) == RECORD;
-	ok(good, "a node appends");
-	return NULL;
+	return (void *)(uintptr_t)good;
 }
 
 static uint32_t count_whole(struct open *o, uint64_t off, uint64_t end)
@@ -353,13 +353,16 @@ static void test_full_appends(void)
 	struct open a, at[APPENDERS];
 	uint64_t ino, end = create_large(w, &a, &ino);
 	pthread_t threads[APPENDERS];
+	void *good;
 
 	for (uint32_t n = 0; n < APPENDERS; n++)
 		is_int(open_at(w, n, ino, O_WRONLY | O_APPEND, &at[n]), 0, "opened to append");
 	for (uint32_t n = 0; n < APPENDERS; n++)
 		pthread_create(&threads[n], NULL, append_records, &at[n]);
-	for (uint32_t n = 0; n < APPENDERS; n++)
-		pthread_join(threads[n], NULL);
+	for (uint32_t n = 0; n < APPENDERS; n++) {
+		pthread_join(threads[n], &good);
+		ok(good, "a node appends");
+	}
 	for (uint32_t n = 0; n < APPENDERS; n++)
 		is_int(close_it(&at[n]), 0, "closed");
 	is_u64(count_whole(&a, end, end + APPENDERS * RECORDS * RECORD), APPENDERS * RECORDS, "all records are there");
