@@ -279,8 +279,11 @@ static int compact(struct state *st)
 	r = write_checkpoint_file(st, w, number, seq);
 	if (r == 0)
 		r = journal_remove_before(st->opt.io, number);
-	if (r == 0)
+	if (r == 0) {
+		pthread_mutex_lock(&st->lock);
 		st->must_compact = false;
+		pthread_mutex_unlock(&st->lock);
+	}
 	return r;
 }
 
