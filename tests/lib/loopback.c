@@ -49,6 +49,7 @@ struct member {
 	uint32_t index;
 	uint64_t incarnation;
 	bool alive, connected, busy, hangs, deaf;
+	unsigned int num_lost;    /* ITEM_LOST that it has not been told yet */
 	struct chosen lose, hold; /* of its replies */
 	uint16_t stuck_type;      /* of its next request to stuck_to; 0: none */
 	uint32_t stuck_to;
@@ -138,6 +139,7 @@ static void purge(struct member *m)
 
 	while ((it = TAILQ_FIRST(&m->queue))) {
 		TAILQ_REMOVE(&m->queue, it, in_queue);
+		m->num_lost -= it->kind == ITEM_LOST;
 		item_free(it);
 	}
 }
@@ -168,11 +170,18 @@ static void lose(struct loopback *l, uint32_t node)
 			continue;
 		purge(m);
 		m->connected = false;
+		m->num_lost++;
 		enqueue(m, item_make(ITEM_LOST, i));
 	}
 }
 
 /* ---- the transport */
+
+/* Nothing is taken from who has not been told yet that he lost his agent, for a new one: it would be sent again when that has assembled. */
+static bool takes(const struct member *m)
+{
+	return m->connected && m->num_lost == 0;
+}
 
 /* The request whose reply is chosen is on its way. */
 static void note_request(struct chosen *c, const struct member *from, const struct frame *f)
@@ -219,7 +228,7 @@ static int op_send(void *transport, uint32_t node, const struct buf *head, const
 		m->lose.on = false;
 		lose(m->l, LOOPBACK_ALL);
 	}
-	if (!m->connected) {
+	if (!takes(m)) {
 		r = -ENOTCONN;
 	} else if (to->connected && to->alive) {
 		it = item_make(ITEM_MESSAGE, m->index);
@@ -250,7 +259,7 @@ static int op_get(void *transport, uint64_t id, uint8_t *to, const struct peers_
 	int r = 0;
 
 	pthread_mutex_lock(&m->l->lock);
-	if (m->connected) {
+	if (takes(m)) {
 		it = item_make(ITEM_GET, m->index);
 		it->incarnation = id;
 		it->to = to;
@@ -374,8 +383,9 @@ static void *member_thread(void *arg)
 			m->busy = true;
 			pthread_mutex_unlock(&l->lock);
 			deliver(m, it);
-			item_free(it);
 			pthread_mutex_lock(&l->lock);
+			m->num_lost -= it->kind == ITEM_LOST;
+			item_free(it);
 			m->busy = false;
 			pthread_cond_broadcast(&l->cond);
 		}
