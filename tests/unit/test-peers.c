@@ -703,10 +703,10 @@ static void test_heard_of(void)
 
 static void count_done(int status, const struct wire_msg *reply, void *arg)
 {
-	unsigned int *counts = arg;
+	_Atomic(unsigned int) *counts = arg;
 
 	(void)reply;
-	__atomic_add_fetch(&counts[status == -ESHUTDOWN], 1, __ATOMIC_SEQ_CST);
+	counts[status == -ESHUTDOWN]++;
 }
 
 static void note_done(int status, const struct wire_msg *reply, void *arg)
@@ -758,7 +758,8 @@ static void test_limits(void)
 	struct world *w = world_make(&(struct loopback_options){ .numbered = true });
 	struct peers *p = loopback_peers(w->l, 0);
 	struct wire_msg m = { .type = ECHO };
-	unsigned int counts[2] = { 0 }, begun = 0;
+	_Atomic(unsigned int) counts[2] = { 0 };
+	unsigned int begun = 0;
 	int r, told = 0;
 
 	while ((r = peers_call_async(p, 1, &m, count_done, counts)) == 0)
@@ -800,7 +801,7 @@ static void test_payload(void)
 	uint8_t text[] = "somewhere else";
 	uint32_t segment = 0;
 	uint64_t off = 0;
-	unsigned int counts[2] = { 0 };
+	_Atomic(unsigned int) counts[2] = { 0 };
 	bool got = true;
 
 	is_int(segment_append(set, text, sizeof(text), &segment, &off), 0, "payload at node 1");
@@ -840,7 +841,8 @@ static void test_payload(void)
 struct hoard { /* of buffers, for what some nodes do not give */
 	struct peers *p;
 	struct peers_buffer at[BUFFERS];
-	unsigned int num, counts[2];
+	unsigned int num;
+	_Atomic(unsigned int) counts[2];
 	int refused;
 };
 

@@ -486,7 +486,7 @@ static void test_power_at_syncs(void)
 struct worker {
 	struct state_fixture *f;
 	uint64_t from, to;
-	int error;
+	_Atomic(int) error;
 };
 
 static void *commit_files(void *arg)
