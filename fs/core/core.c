@@ -121,18 +121,30 @@ const struct core_kernel *core_kernel(const struct core *c)
 	return &c->kernel;
 }
 
+static struct node *get_orphan(struct core *c, size_t bucket)
+{
+	pthread_mutex_lock(&c->table);
+	struct node *n = c->buckets[bucket];
+	while (n && !(n->orphan && n->known))
+		n = n->hash_next;
+	if (n)
+		n->refs++;
+	pthread_mutex_unlock(&c->table);
+	return n;
+}
+
+/* Other nodes of a job go on meanwhile. */
 void core_unmounted(struct core *c)
 {
 	c->unmounted = true;
 	if (c->read_only)
 		return;
 	for (size_t i = 0; i < CORE_BUCKETS; i++)
-		for (struct node *n = c->buckets[i]; n; n = n->hash_next)
-			if (n->orphan && n->known) {
-				struct record rec = { .type = RECORD_FREE, .ino = n->ino };
-				(void)store_commit(c->store, &rec); /* what fails is freed at the next mount */
-				n->known = false;
-			}
+		for (struct node *n; (n = get_orphan(c, i)); node_put(c, n)) {
+			struct record rec = { .type = RECORD_FREE, .ino = n->ino };
+			(void)store_commit(c->store, &rec); /* what fails is freed at the next mount */
+			n->known = false;
+		}
 }
 
 /* What the kernel still remembers at the end goes with the mount. */

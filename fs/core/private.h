@@ -93,7 +93,7 @@ struct core {
 	bool through_before;                   /* something went through in an earlier daemon's life */
 	unsigned int data_choice;              /* config's: 0 auto, 1 log, 2 private */
 	struct drain_layout_rules *layouts;    /* owned */
-	bool unmounted;                        /* core_unmounted() has been called */
+	_Atomic(bool) unmounted;               /* core_unmounted() has been called */
 	void (*gone)(uint64_t ino, void *arg); /* of a job: core_set_job() */
 	void *gone_arg;
 	char through_prefix[32]; /* ".cistern-through-xxxxxxxx-": not the drain's own, which it clears away */

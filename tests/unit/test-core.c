@@ -619,6 +619,51 @@ static void test_many_busy(void)
 	core_world_remove(&w);
 }
 
+struct looking {
+	struct core *core;
+	_Atomic(bool) stop;
+};
+
+static void *look_and_forget(void *arg)
+{
+	struct looking *l = arg;
+	struct core_entry e;
+
+	while (!l->stop)
+		if (core_lookup(l->core, 1, "old", &e) == 0)
+			core_forget(l->core, e.ino, 1);
+	return NULL;
+}
+
+/* Other nodes of a job still ask for files then. */
+static void test_unmounted(void)
+{
+	struct core_world w;
+	struct core_entry e;
+	struct core_open_reply o;
+	struct inode in;
+	pthread_t thread;
+
+	core_world_make(&w);
+	core_world_open(&w, "data=log", false);
+	struct looking looking = { .core = w.core };
+	if (pthread_create(&thread, NULL, look_and_forget, &looking))
+		core_world_bail_out("a thread cannot be made");
+	for (int i = 0; i < 20; i++) {
+		if (core_create_file(w.core, 1, "gone", 0600, O_RDWR, core_world_cred, &e, &o) < 0)
+			core_world_bail_out("a file cannot be made");
+		core_release(w.core, o.file);
+		is_int(core_unlink(w.core, 1, "gone"), 0, "a file loses its name");
+		is_int(state_inode(w.core->state, e.ino, &in), 0, "the kernel still knows it");
+		core_unmounted(w.core);
+		is_int(state_inode(w.core->state, e.ino, &in), -ENOENT, "it is freed at the unmount");
+	}
+	looking.stop = true;
+	pthread_join(thread, NULL);
+	core_world_close(&w);
+	core_world_remove(&w);
+}
+
 int main(void)
 {
 	test_overlay();
@@ -638,5 +683,6 @@ int main(void)
 	test_renamed_after_drain();
 	test_deleted_while_drained();
 	test_through_again();
+	test_unmounted();
 	return done_testing();
 }
