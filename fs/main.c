@@ -161,6 +161,7 @@ static enum cistern_exit run(struct daemon *d)
 	int r;
 
 	serve(d);
+	session_join(atomic_load(&d->session));
 	ops_release_all(d->ops);
 	log_event(d->log, LOG_LEVEL_INFO, "unmounted", "mountpoint=%s", d->mountpoint);
 	ctl_set_state(d->ctl, CTL_UNMOUNTED);

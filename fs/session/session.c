@@ -136,13 +136,20 @@ int session_create(const struct session_options *opt, struct session **ret, stru
 	return 0;
 }
 
+void session_join(struct session *s)
+{
+	for (unsigned int i = 0; s->workers && i < s->num_workers; i++)
+		if (s->workers[i].started) {
+			pthread_join(s->workers[i].thread, NULL);
+			s->workers[i].started = false;
+		}
+}
+
 void session_destroy(struct session *s)
 {
 	if (!s)
 		return;
-	for (unsigned int i = 0; s->workers && i < s->num_workers; i++)
-		if (s->workers[i].started)
-			pthread_join(s->workers[i].thread, NULL);
+	session_join(s);
 	atomic_store(&s->connected, false);
 	notify_destroy(s->notify);
 	notify_destroy(s->names);

@@ -58,6 +58,7 @@ int session_end_fd(const struct session *s); /* becomes readable when the last w
  */
 int session_unmount(struct session *s);
 void session_abort(struct session *s);   /* severs the connection: open files get errors */
+void session_join(struct session *s);    /* when the last worker has ended: what they have written can be read */
 void session_destroy(struct session *s); /* workers must have ended or not been started; NULL is fine */
 
 /* ---- for operations */
