@@ -13,6 +13,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+/* ---- who asks is told in time how it ends, and what he takes for failed does nothing any more */
+
+static uint64_t clock_usec(struct job *j)
+{
+	return (uint64_t)clock_now(state_clock(j->state)) / 1000;
+}
+
 /* ---- any node: what was beyond is no more */
 
 static int cut_layer(struct job *j, const struct view *v)
@@ -118,13 +125,19 @@ static int cut_shared(struct job *j, const struct view *v)
 	return rc;
 }
 
+/* Not if the home has given it up, or its next daemon knows nothing of it. */
+static int check_wanted(struct job *j, struct peers_request *rq)
+{
+	if (!peers_is_wanted(rq))
+		return -ECONNRESET;
+	return clock_usec(j) < message_get(peers_msg(rq), MESSAGE_SHARE_UNTIL) ? 0 : -ETIMEDOUT;
+}
+
 static void do_cut(struct job *j, struct peers_request *rq)
 {
 	struct view *v = malloc(sizeof(*v));
-	int rc = v ? 0 : -ENOMEM;
+	int rc = v ? check_wanted(j, rq) : -ENOMEM;
 
-	if (rc == 0 && !peers_is_wanted(rq))
-		rc = -ECONNRESET; /* that home has died meanwhile, and the next one knows nothing of it */
 	if (rc == 0) {
 		view_get(peers_msg(rq), v);
 		rc = cut_shared(j, v);
@@ -228,11 +241,12 @@ static int cut_file(struct job *j, struct shared *s, const struct cut *cut)
 	return rc;
 }
 
-static int cut_everywhere(struct job *j, struct shared *s, uint64_t size)
+static int cut_everywhere(struct job *j, struct shared *s, uint64_t size, uint64_t until_usec)
 {
 	struct view *v = calloc(1, sizeof(*v));
 	struct wire_msg m = { 0 };
 	struct cut before;
+	struct fan fan;
 
 	if (!v)
 		return -ENOMEM;
@@ -241,8 +255,11 @@ static int cut_everywhere(struct job *j, struct shared *s, uint64_t size)
 	v->stamp = begin_cut(s, size, &before);
 	message_init(&m, MESSAGE_SHARE_CUT);
 	view_put(&m, v);
-	j->share->messages += peers_count(j->peers);
-	int rc = peers_call_all(j->peers, &m, NULL, NULL, NULL);
+	message_put(&m, MESSAGE_SHARE_UNTIL, until_usec);
+	fan_init(&fan);
+	for (uint32_t node = 0; node < peers_count(j->peers); node++)
+		fan_call_brief(j, &fan, node, &m);
+	int rc = fan_wait(&fan);
 	if (rc == 0)
 		rc = cut_file(j, s, &(struct cut){ .size = size, .stamp = v->stamp });
 	end_cut(j, s, rc < 0 ? &before : NULL);
@@ -251,24 +268,46 @@ static int cut_everywhere(struct job *j, struct shared *s, uint64_t size)
 	return rc;
 }
 
-static int cut_at_home(struct job *j, struct shared *s, uint64_t size)
+/* rq: whose the truncation is; NULL: he waits as long as it takes. */
+static uint64_t waits_until(const struct peers_request *rq)
+{
+	return rq ? message_get(peers_msg(rq), MESSAGE_SHARE_UNTIL) : UINT64_MAX;
+}
+
+/* What may last longer than he waits is not begun. */
+static int cut_in_time(struct job *j, struct shared *s, const struct peers_request *rq, uint64_t size)
+{
+	int rc = -ECONNRESET;
+
+	for (int tries = 0; rc == -ECONNRESET && tries < SHARE_RESTART_TRIES; tries++) {
+		if (tries > 0)
+			usleep(SHARE_RETRY_USEC);
+		uint64_t until = clock_usec(j) + peers_brief_usec(j->peers);
+		rc = until > waits_until(rq) ? -ETIMEDOUT : cut_everywhere(j, s, size, until);
+	}
+	return rc;
+}
+
+static int cut_alone(struct job *j, struct shared *s, const struct peers_request *rq, uint64_t size)
+{
+	pthread_rwlock_rdlock(&s->lock);
+	pthread_mutex_lock(&s->through_lock);
+	int rc = s->is_shared ? -EAGAIN : clock_usec(j) < waits_until(rq) ? 0 : -ETIMEDOUT;
+	if (rc == 0)
+		rc = cut_file(j, s, &(struct cut){ .size = size });
+	pthread_mutex_unlock(&s->through_lock);
+	pthread_rwlock_unlock(&s->lock);
+	return rc;
+}
+
+static int cut_at_home(struct job *j, struct shared *s, const struct peers_request *rq, uint64_t size)
 {
 	int rc = s->is_shared ? power_wait_cuts(j) : 0; /* an older one is not to come behind it */
 
 	if (rc < 0)
 		return rc;
 	pthread_mutex_lock(&s->cut_lock);
-	if (s->is_shared) {
-		for (int tries = 0; (rc = cut_everywhere(j, s, size)) == -ECONNRESET && tries < SHARE_RESTART_TRIES;
-			tries++)
-			usleep(SHARE_RETRY_USEC);
-	} else {
-		pthread_rwlock_rdlock(&s->lock);
-		pthread_mutex_lock(&s->through_lock);
-		rc = s->is_shared ? -EAGAIN : cut_file(j, s, &(struct cut){ .size = size });
-		pthread_mutex_unlock(&s->through_lock);
-		pthread_rwlock_unlock(&s->lock);
-	}
+	rc = s->is_shared ? cut_in_time(j, s, rq, size) : cut_alone(j, s, rq, size);
 	/* Also of one that has come to nothing: who was told of the file meanwhile was told of the cut. */
 	int told = (rc == 0 || s->is_shared) && registry_has_openers(s) ? registry_tell(j, s) : 0;
 	if (rc == 0)
@@ -290,11 +329,11 @@ static void do_truncate(struct job *j, struct peers_request *rq)
 	}
 	rc = s ? 0 : -ENOMEM;
 	if (rc == 0)
-		rc = cut_at_home(j, s, message_get(m, MESSAGE_SHARE_SIZE));
+		rc = cut_at_home(j, s, rq, message_get(m, MESSAGE_SHARE_SIZE));
 	if (rc == 0)
 		registry_reply(j, s, rq);
 	else
-		peers_reply_status(rq, rc);
+		peers_reply_status(rq, rc == -ETIMEDOUT ? -EAGAIN : rc); /* who has the time asks again */
 	if (rc == 0 && j->opt.invalidate)
 		j->opt.invalidate(s->ino, true, j->opt.arg);
 	core_forget(j->core, ino, 1);
@@ -308,7 +347,7 @@ void cut_serve_truncate(struct job *j, struct peers_request *rq)
 
 /* ---- whoever asks for it */
 
-static int ask_truncate(struct job *j, struct shared *s, uint64_t size)
+static int ask_once(struct job *j, struct shared *s, uint64_t size)
 {
 	struct wire_msg m = { 0 }, reply = { 0 };
 	struct view *v = malloc(sizeof(*v));
@@ -317,6 +356,7 @@ static int ask_truncate(struct job *j, struct shared *s, uint64_t size)
 	message_init(&m, MESSAGE_SHARE_TRUNCATE);
 	message_put(&m, MESSAGE_SHARE_INO, s->ino);
 	message_put(&m, MESSAGE_SHARE_SIZE, size);
+	message_put(&m, MESSAGE_SHARE_UNTIL, clock_usec(j) + 2 * peers_brief_usec(j->peers));
 	uint64_t asked_usec = share_now_usec();
 	if (rc == 0)
 		rc = s->at_home ? share_call(j, s->home, &m, &reply) : remote_call(j, s->ino, NULL, &m, &reply, NULL);
@@ -328,6 +368,17 @@ static int ask_truncate(struct job *j, struct shared *s, uint64_t size)
 	wire_msg_free(&reply);
 	free(v);
 	return rc;
+}
+
+static int ask_truncate(struct job *j, struct shared *s, uint64_t size)
+{
+	uint64_t until = share_now_usec() + 2 * peers_brief_usec(j->peers);
+	int rc;
+
+	do
+		rc = ask_once(j, s, size);
+	while (rc == -EAGAIN && share_now_usec() < until);
+	return rc == -EAGAIN ? -ETIMEDOUT : rc;
 }
 
 /*
@@ -344,7 +395,7 @@ int share_truncate(struct job *j, uint64_t ino, uint64_t size)
 	if (s)
 		s->shapes++;
 	if (rc == 0 && shared_is_home(j, s) && !s->is_shared)
-		rc = cut_at_home(j, s, size);
+		rc = cut_at_home(j, s, NULL, size);
 	else if (rc == 0)
 		rc = share_commit_known(j, s, false);
 	if (rc == 0 && (s->is_shared || !shared_is_home(j, s)))

@@ -79,8 +79,8 @@ enum message_type {
 	 * -EBUSY: later
 	 */
 	MESSAGE_SHARE_APPEND,
-	MESSAGE_SHARE_TRUNCATE, /* to the home: INO, SIZE -> VIEW */
-	MESSAGE_SHARE_CUT,      /* from the home to all: VIEW: map and layer end at SIZE */
+	MESSAGE_SHARE_TRUNCATE, /* to the home: INO, SIZE, UNTIL -> VIEW; -EAGAIN: ask again if you have the time */
+	MESSAGE_SHARE_CUT,      /* from the home to all: VIEW, UNTIL: map and layer end at SIZE */
 	MESSAGE_SHARE_DROP, /* from the home to all, one-way: PIECES (u64 inodes): maps and layers are of no use any more */
 	MESSAGE_SHARE_LOOK,  /* from an opener that was told, to the home: INO -> VIEW; -ESTALE: register */
 	MESSAGE_SHARE_CARRY, /* to the home of a file that cannot be shared: INO, FLAGS (enum carry), OFF, LEN or PIECES (bytes), MODE -> SIZE, or VIEW */
@@ -186,6 +186,7 @@ enum message_tag {
 	MESSAGE_SHARE_DRAINED_STAMP, /* VIEW: struct drained_upto */
 	MESSAGE_SHARE_DRAINED_TIME,
 	MESSAGE_SHARE_PROMISE, /* usec. VIEW: struct view */
+	MESSAGE_SHARE_UNTIL,   /* so long does who asks wait, by the job's clock, usec */
 
 	/* lock: 400 to 449 */
 	MESSAGE_LOCK_WHAT = 400, /* enum lock_what */

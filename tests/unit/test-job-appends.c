@@ -72,24 +72,34 @@ static void test_cut_before_it_writes(const struct cut_case *c)
 
 /* ---- a cut that comes to nothing takes no place away */
 
-static void test_cut_fails(void)
+#define PATIENCE_USEC 1000000u
+
+struct failing_cut {
+	uint32_t by;         /* 0: the home; node 1 */
+	uint64_t delay_usec; /* of what it asks the home */
+};
+
+static void test_cut_fails(const struct failing_cut *c)
 {
-	struct job_world *w = job_world_start_with(&(struct job_world_options){ .num = 3, .timeout_usec = 1000000 });
+	struct job_world *w =
+		job_world_start_with(&(struct job_world_options){ .num = 3, .timeout_usec = PATIENCE_USEC });
 	struct loopback *l = job_world_loopback(w);
 	struct opened f, at[2];
 	uint64_t ino = opened_create(w, 0, "log", O_RDWR, &f);
 
 	for (uint32_t k = 0; k < 2; k++)
 		is_int(opened_at(w, 1 + k, ino, O_RDWR | O_APPEND, &at[k]), 0, "opened elsewhere");
-	is_int(opened_put(&at[0], "first", 0), 5, "a node appends, and does not say so");
-	loopback_cut(l, 1);
-	ok(share_truncate(f.j, ino, 0) < 0, "it cannot be reached when the file is cut");
+	is_int(opened_put(&at[1], "first", 0), 5, "a node appends, and does not say so");
+	loopback_cut(l, 2);
+	loopback_set_delay(l, c->delay_usec, c->delay_usec, 1);
+	ok(share_truncate(job_world_job(w, c->by), ino, 0) < 0, "it cannot be reached when the file is cut");
+	loopback_set_delay(l, 0, 0, 1);
 	loopback_assemble(l);
 	loopback_settle(l);
-	is_int(opened_put(&at[1], "second", 0), 6, "another one appends");
+	is_int(opened_put(&at[0], "second", 0), 6, "another one appends");
 	for (uint32_t k = 0; k < 2; k++)
 		is_int(job_flush(at[k].j, at[k].file), 0, "told");
-	ok(opened_shows(&at[1], 0, "firstsecond"), "both are there");
+	ok(opened_shows(&at[0], 0, "firstsecond"), "both are there");
 	for (uint32_t k = 0; k < 2; k++)
 		is_int(opened_close(&at[k]), 0, "closed");
 	is_int(opened_close(&f), 0, "closed");
@@ -329,10 +339,14 @@ int main(void)
 		{ 12, "abcd", "..........laabcd" },
 		{ 14, "abcd", "..........lateabcd" },
 	};
+	static const struct failing_cut failing[] = {
+		{ 0, 0 }, { 1, PATIENCE_USEC * 3 / 10 }, { 1, PATIENCE_USEC * 6 / 10 }, /* too late to be begun */
+	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
 		test_cut_before_it_writes(&cases[i]);
-	test_cut_fails();
+	for (size_t i = 0; i < sizeof(failing) / sizeof(*failing); i++)
+		test_cut_fails(&failing[i]);
 	test_cut_all_the_time();
 	test_many();
 	return done_testing();

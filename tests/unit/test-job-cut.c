@@ -47,13 +47,14 @@ static uint64_t stamp_of(struct shared *s)
 	return stamp;
 }
 
-/* As if it had waited there all the time. */
-static int cut_late(struct job_world *w, uint64_t ino, uint64_t stamp)
+/* As if it had waited there all the time. until: the home has waited for it. */
+static int cut_late(struct job_world *w, uint64_t ino, uint64_t stamp, uint64_t until)
 {
 	struct view v = { .ino = ino, .stamp = stamp };
 	struct wire_msg m = { 0 };
 
 	message_init(&m, MESSAGE_SHARE_CUT);
+	message_put(&m, MESSAGE_SHARE_UNTIL, until);
 	view_put(&m, &v);
 	int rc = peers_call(job_world_peers(w, 0), 1, &m, NULL);
 	wire_msg_free(&m);
@@ -76,8 +77,11 @@ static void test_late(void)
 	ok(stamp_of(a.file->shared) > stamp, "with higher stamps");
 	tell_late(w);
 	is_int(opened_put(&b, " or not", 6), 7, "written, not committed");
-	is_int(cut_late(w, ino, stamp), 0, "a cut from before that comes now");
+	is_int(cut_late(w, ino, stamp, UINT64_MAX), 0, "a cut from before that comes now");
 	ok(opened_shows(&b, 0, "later! or not"), "takes nothing of it");
+	is_int(cut_late(w, ino, stamp_of(a.file->shared) + 1, stamp), -ETIMEDOUT,
+		"nor does a later one that has failed");
+	ok(opened_shows(&b, 0, "later! or not"), "also of what is not committed");
 	is_int(job_fsync(b.j, ino, b.file, false), 0, "committed");
 	ok(opened_shows(&a, 0, "later! or not"), "nor from others");
 	is_int(opened_close(&a) + opened_close(&b), 0, "closed");
