@@ -38,14 +38,6 @@ struct catch_up {
 
 /* ---- what a file needs */
 
-static bool needs_register(struct shared *s)
-{
-	pthread_mutex_lock(&s->mutex);
-	bool needs = !s->at_home && !s->registered && s->readers + s->writers > 0;
-	pthread_mutex_unlock(&s->mutex);
-	return needs;
-}
-
 static bool needs_retell(struct shared *s)
 {
 	pthread_mutex_lock(&s->mutex);
@@ -66,7 +58,7 @@ static void do_file(struct job *j, struct shared *s)
 {
 	if (j->share->ending)
 		return;
-	if (needs_register(s))
+	if (shared_is_unregistered(s))
 		(void)shared_register(j, s); /* in the next round again */
 	if (needs_commit(s, j->share->tell_usec))
 		(void)share_commit(j, s, false);
@@ -187,7 +179,7 @@ static void enqueue(struct job *j, struct shared *s, void *arg)
 
 	if (shared_is_home(j, s))
 		registry_tell_again(j, s);
-	if (!needs_register(s) && !needs_retell(s) && !needs_commit(s, j->share->tell_usec))
+	if (!shared_is_unregistered(s) && !needs_retell(s) && !needs_commit(s, j->share->tell_usec))
 		return;
 	struct shared *ref = shared_find(j, s->ino);
 	pthread_mutex_lock(&c->lock);

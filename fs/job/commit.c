@@ -23,6 +23,7 @@
 
 #define BATCH          256
 #define FIRST_LIST_CAP 64
+#define KNOWN_TRIES    4
 
 /* ---- what there is to tell */
 
@@ -449,6 +450,7 @@ static int commit(struct job *j, struct shared *s, bool fresh, bool durable, boo
 {
 	struct commit c = { 0 };
 
+	*ret_kept = false;
 	pthread_mutex_lock(&s->commit_lock);
 	int rc = commit_carried(j, s, durable);
 	if (rc == 0 && begin(j, s, &c, fresh)) {
@@ -481,13 +483,30 @@ int share_commit(struct job *j, struct shared *s, bool durable)
 	return commit(j, s, true, durable, &kept);
 }
 
+static bool has_untold(struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	bool has = s->dirty_usec || s->resend;
+	pthread_mutex_unlock(&s->mutex);
+	return has;
+}
+
+/*
+ * A daemon of the home that has lost power may not know the file, or that others write to it: then what is committed there is nowhere looked for.
+ * That may also be so of one that comes meanwhile.
+ */
 int share_commit_known(struct job *j, struct shared *s, bool durable)
 {
-	bool kept = false;
-	int rc = commit(j, s, true, durable, &kept);
+	bool untold = has_untold(s), again = untold && shared_is_unregistered(s), kept;
+	int rc, tries = 0;
 
-	if (kept && shared_register(j, s) == 0)
+	do {
+		int known = again ? shared_register(j, s) : 0;
+		if (known < 0 && known != -ESTALE && known != -ENOENT)
+			return known;
 		rc = commit(j, s, true, durable, &kept);
+		again = known == 0 && (kept || (rc == 0 && untold && shared_is_unregistered(s)));
+	} while (again && ++tries < KNOWN_TRIES);
 	return rc;
 }
 

@@ -285,7 +285,7 @@ void share_fix_size(struct job *j, uint64_t ino, struct core_entry *e)
 int share_commit_now(struct job *j, uint64_t ino)
 {
 	struct shared *s = shared_find(j, ino);
-	int rc = s ? share_commit(j, s, false) : 0;
+	int rc = s ? share_commit_known(j, s, false) : 0;
 
 	shared_put(j, s);
 	return rc;

@@ -127,6 +127,14 @@ static int register_locked(struct job *j, struct shared *s, struct view *v)
 	return rc;
 }
 
+bool shared_is_unregistered(struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	bool is = !s->at_home && !s->registered && s->readers + s->writers > 0;
+	pthread_mutex_unlock(&s->mutex);
+	return is;
+}
+
 int shared_register(struct job *j, struct shared *s)
 {
 	struct view *v = malloc(sizeof(*v));

@@ -428,6 +428,7 @@ int share_opened(struct job *j, uint64_t ino, int flags, struct job_file *file, 
 void share_release(struct job *j, struct job_file *file);
 void closings_round(struct job *j);                   /* homes that took no more are told who has closed what */
 void closings_drop(struct job *j);                    /* at the end */
+bool shared_is_unregistered(struct shared *s);        /* it is open here, and the home's daemon does not know */
 int shared_register(struct job *j, struct shared *s); /* again, when the home has forgotten us */
 /* A drain may have given the file its place since we made a layer of it: recovery is to know that. */
 void shared_note_place(struct job *j, const struct view *v);
@@ -460,7 +461,7 @@ int share_fsync(struct job *j, struct job_file *file, bool data_only);
 int share_commit_all(struct job *j);
 /* durable: what this node has written and changed is on its device, too. */
 int share_commit(struct job *j, struct shared *s, bool durable);
-/* The same; a home that has lost power, and does not know the file yet, is told of it first. open_lock is not held. */
+/* The same; a home that does not know that we have the file open, or of the file, is told of it first. open_lock is not held. */
 int share_commit_known(struct job *j, struct shared *s, bool durable);
 int share_retell(struct job *j, struct shared *s); /* only what was committed before */
 void commit_serve_forget(struct job *j, struct peers_request *rq);

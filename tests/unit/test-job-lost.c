@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,7 @@ struct scene {
 	uint32_t home, writer, third;
 	struct path_file f;
 	struct shared *s;
+	_Atomic(bool) flushed;
 };
 
 static void begin(struct scene *t)
@@ -160,6 +162,51 @@ static void test_adopted(enum when when, uint64_t seed)
 	job_world_stop(t.w);
 }
 
+static void *flush_file(void *arg)
+{
+	struct scene *t = arg;
+	int rc = job_flush(t->f.j, t->f.file);
+
+	t->flushed = true;
+	return (void *)(intptr_t)rc;
+}
+
+static int make_synced(struct job *j)
+{
+	struct path_file o;
+	int rc = path_create(j, "f", 0644, 0);
+
+	rc = rc ? rc : path_open(j, "f", O_RDWR, &o);
+	rc = rc ? rc : job_fsync(o.j, o.ino, o.file, false);
+	return rc ? rc : path_close(&o);
+}
+
+/* Its home has the file, and may have forgotten that others write to it: who closes it does not go by that. */
+static void test_closed(uint64_t seed)
+{
+	struct scene t;
+	pthread_t thread;
+	void *rc;
+
+	t.flushed = false;
+	begin(&t);
+	is_int(make_synced(job_world_job(t.w, 0)), 0, "a file is made, and synced");
+	open_and_write(&t, 0);
+	job_world_lose_power(t.w, t.home, seed);
+	pthread_mutex_lock(&t.s->open_lock); /* nor does the writer register again before */
+	job_world_revive(t.w, t.home);
+	if (pthread_create(&thread, NULL, flush_file, &t))
+		exit(1);
+	usleep(300000);
+	ok(!t.flushed || is_there(&t), "seed %d: what is closed is there, early", (int)seed);
+	pthread_mutex_unlock(&t.s->open_lock);
+	pthread_join(thread, &rc);
+	is_int((intptr_t)rc, 0, "closed");
+	ok(is_there(&t), "then it is there");
+	is_int(path_close(&t.f), 0, "closed");
+	job_world_stop(t.w);
+}
+
 /* Who removes a file that he has open is told nothing of it. */
 static void test_removed(void)
 {
@@ -184,6 +231,8 @@ int main(void)
 			test_adopted(when, seed);
 		}
 	ok(lost > 0, "of the files that were made %u are lost", lost);
+	for (uint64_t seed = 1; seed <= SEEDS; seed++)
+		test_closed(seed);
 	test_removed();
 	return done_testing();
 }
