@@ -629,19 +629,27 @@ int share_flush(struct job *j, struct job_file *file)
 	return share_show(j, file->shared);
 }
 
+/* Elsewhere than at home, which has the name, and how far the file reaches. */
+static int sync_away(struct job *j, struct shared *s, uint64_t losses)
+{
+	int rc = share_commit_known(j, s, true);
+
+	rc = rc ? rc : power_sync(j, s->home);
+	return rc ? rc : s->losses == losses ? 0 : -ESTALE;
+}
+
+int share_sync(struct job *j, struct shared *s, uint64_t losses)
+{
+	return shared_is_home(j, s) ? share_commit(j, s, true) : sync_away(j, s, losses);
+}
+
 int share_fsync(struct job *j, struct job_file *file, bool data_only)
 {
 	struct shared *s = file->shared;
 
 	sieve_forget(file);
-	if (!shared_is_home(j, s)) {
-		int r = share_commit_known(j, s, true);
-
-		r = r ? r : s->losses == file->losses ? 0 : -ESTALE;
-		return r ? r : power_sync(j, s->home); /* the home has the name, and how far the file reaches */
-	}
-	if (s->is_shared)
-		return share_commit(j, s, true);
+	if (s->is_shared || !shared_is_home(j, s))
+		return share_sync(j, s, file->losses);
 	int rc = core_fsync(j->core, s->ino, file->local, data_only);
 	return rc ? rc : commit_home_alone(j, s);
 }

@@ -458,6 +458,8 @@ void shared_resend(struct shared *s);            /* what was committed must be t
 int share_show(struct job *j, struct shared *s); /* what this node has written, to all who have the file open */
 int share_flush(struct job *j, struct job_file *file);
 int share_fsync(struct job *j, struct job_file *file, bool data_only);
+/* The same of one that is not its home's alone. losses: those before what it is about; -ESTALE: some of that has gone. */
+int share_sync(struct job *j, struct shared *s, uint64_t losses);
 int share_commit_all(struct job *j);
 /* durable: what this node has written and changed is on its device, too. */
 int share_commit(struct job *j, struct shared *s, bool durable);

@@ -154,11 +154,12 @@ static ssize_t write_shared(struct job *j, struct job_file *file, const void *bu
 
 static ssize_t write_synced(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off)
 {
+	uint64_t losses = file->shared->losses;
 	ssize_t done = len ? write_shared(j, file, buf, len, off) : 0;
 
 	if (done <= 0 || !(file->flags & (O_SYNC | O_DSYNC)))
 		return done;
-	int rc = share_commit_known(j, file->shared, true);
+	int rc = share_sync(j, file->shared, losses);
 	return rc < 0 ? rc : done;
 }
 

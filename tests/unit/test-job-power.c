@@ -106,6 +106,21 @@ static void test_fsync_elsewhere(uint64_t seed)
 	job_world_stop(w);
 }
 
+/* As by fsync. */
+static void test_written_synced(uint64_t seed)
+{
+	struct job_world *w = begin();
+	struct path_file o;
+
+	is_int(path_create(job_world_job(w, 0), "a", 0644, 0), 0, "node 0 makes a file");
+	is_int(path_open(job_world_job(w, 1), "a", O_RDWR | O_SYNC, &o), 0, "node 1 opens it with O_SYNC");
+	is_int(job_write(o.j, o.file, "from 1", 6, 0), 6, "and writes it");
+	lose_power(w, 0, seed);
+	is_int(path_close(&o), 0, "closed");
+	shows(w, "a", "from 1");
+	job_world_stop(w);
+}
+
 /* Over a file of another home: the name has always one of the two. */
 static void test_rename(uint64_t seed)
 {
@@ -778,6 +793,7 @@ int main(void)
 					test_dropped(seed, home, loser, miss);
 	for (uint64_t seed = 1; seed <= SEEDS; seed++) {
 		test_fsync_elsewhere(seed);
+		test_written_synced(seed);
 		test_rename(seed);
 		test_lost_payload(seed, 0, 1);
 		test_lost_payload(seed, 1, 2);
