@@ -22,6 +22,14 @@ static uint64_t clock_usec(struct job *j)
 
 /* ---- any node: what was beyond is no more */
 
+/* Behind what it cuts off: whose power is lost in between does not know of it, so learns it again (cut_again). */
+static int note_in_map(struct job *j, uint64_t ino, const struct cut *cut)
+{
+	struct record rec = { .type = RECORD_SHARE_CUT, .ino = ino, .size = cut->size, .stamp = cut->stamp };
+
+	return store_commit(j->opt.store, &rec);
+}
+
 static int cut_layer(struct job *j, const struct view *v)
 {
 	struct inode in;
@@ -108,17 +116,18 @@ static int cut_shared(struct job *j, const struct view *v)
 {
 	struct shared *s = shared_get(j, v->ino);
 	struct cut cut = { .size = v->size, .stamp = v->stamp };
-	struct record rec = { .type = RECORD_SHARE_CUT, .ino = v->ino, .size = v->size, .stamp = v->stamp };
+	int rc = 0;
 
 	if (!s)
 		return -ENOMEM;
 	expect_cut(s, &cut);
 	pthread_mutex_lock(&s->layer_lock);
-	int rc = store_commit(j->opt.store, &rec);
-	if (rc == 0 && !is_overtaken(j, &cut, v->ino)) {
+	if (!is_overtaken(j, &cut, v->ino)) {
 		rc = cut_layer(j, v);
 		note_cut(j, s, &cut, false);
 	}
+	if (rc == 0)
+		rc = note_in_map(j, v->ino, &cut);
 	pthread_mutex_unlock(&s->layer_lock);
 	s->epoch++;
 	shared_put(j, s);
@@ -167,7 +176,6 @@ static bool has_forgotten(struct job *j, const struct inode *in, const struct cu
 
 int cut_again(struct job *j, uint64_t ino, const struct cut *cut)
 {
-	struct record rec = { .type = RECORD_SHARE_CUT, .ino = ino, .size = cut->size, .stamp = cut->stamp };
 	struct share_cut known = { .size = cut->size, .stamp = cut->stamp };
 	struct inode in;
 	bool lacks;
@@ -179,14 +187,14 @@ int cut_again(struct job *j, uint64_t ino, const struct cut *cut)
 	if (s)
 		expect_cut(s, cut);
 	if (state_inode(store_state(j->opt.store), ino, &in) == 0 && has_forgotten(j, &in, cut)) {
-		rc = core_cut(j->core, ino, cut->size); /* first: who dies here does it again */
+		rc = core_cut(j->core, ino, cut->size);
 		if (rc == 0 && s)
 			count_cut(s);
 		if (rc == 0 && s && s->at_home)
 			note_cut(j, s, cut, true);
 	}
 	if (rc == 0 || rc == -ESTALE)
-		rc = store_commit(j->opt.store, &rec);
+		rc = note_in_map(j, ino, cut);
 	if (s)
 		s->epoch++;
 	shared_put(j, s);
@@ -237,10 +245,20 @@ static int cut_file(struct job *j, struct shared *s, const struct cut *cut)
 	int rc = core_cut(j->core, s->ino, cut->size);
 	if (rc == 0)
 		note_cut(j, s, cut, true);
+	if (rc == 0 && s->is_shared)
+		rc = note_in_map(j, s->ino, cut);
 	pthread_mutex_unlock(&s->size_lock);
 	return rc;
 }
 
+/* It has come to nothing here; what the others have cut off is not asked of them any more. */
+static void note_failed(struct job *j, struct shared *s, const struct cut *cut)
+{
+	(void)note_in_map(j, s->ino, cut);
+	s->epoch++;
+}
+
+/* Here last: should a node not do it, nothing of the file is cut off. */
 static int cut_everywhere(struct job *j, struct shared *s, uint64_t size, uint64_t until_usec)
 {
 	struct view *v = calloc(1, sizeof(*v));
@@ -258,10 +276,14 @@ static int cut_everywhere(struct job *j, struct shared *s, uint64_t size, uint64
 	message_put(&m, MESSAGE_SHARE_UNTIL, until_usec);
 	fan_init(&fan);
 	for (uint32_t node = 0; node < peers_count(j->peers); node++)
-		fan_call_brief(j, &fan, node, &m);
+		if (node != s->home)
+			fan_call_brief(j, &fan, node, &m);
 	int rc = fan_wait(&fan);
+	struct cut cut = { .size = size, .stamp = v->stamp };
 	if (rc == 0)
-		rc = cut_file(j, s, &(struct cut){ .size = size, .stamp = v->stamp });
+		rc = cut_file(j, s, &cut);
+	else
+		note_failed(j, s, &cut);
 	end_cut(j, s, rc < 0 ? &before : NULL);
 	wire_msg_free(&m);
 	free(v);

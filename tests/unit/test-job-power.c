@@ -165,11 +165,27 @@ static void test_lost_payload(uint64_t seed, uint32_t home, uint32_t other)
 	job_world_stop(w);
 }
 
+static struct job_world *syncs_at_cuts; /* NULL: none does */
+
+int __real_core_cut(struct core *c, uint64_t ino, uint64_t size);
+int __wrap_core_cut(struct core *c, uint64_t ino, uint64_t size);
+
+/* What a node has of a cut before its file, or layer, is cut is on its device then. */
+int __wrap_core_cut(struct core *c, uint64_t ino, uint64_t size)
+{
+	for (uint32_t n = 0; syncs_at_cuts && n < NODES; n++)
+		if (job_world_core(syncs_at_cuts, n) == c)
+			is_int(store_sync(job_world_store(syncs_at_cuts, n)), 0, "synced just before it is cut");
+	return __real_core_cut(c, ino, size);
+}
+
 /* What was cut off does not come back on a node that has forgotten it, also where the file's own home has; and what was written behind that stays. */
-static void test_cut(uint64_t seed, uint32_t home, uint32_t loser, enum how how)
+static void test_cut(uint64_t seed, uint32_t home, uint32_t loser, enum how how, bool syncs)
 {
 	struct job_world *w = begin();
 	uint32_t cutter = (loser + 1) % NODES;
+
+	syncs_at_cuts = syncs ? w : NULL;
 
 	is_int(path_create(job_world_job(w, home), "f", 0644, 0), 0, "a file");
 	for (uint32_t n = 0; n < NODES; n++)
@@ -186,6 +202,7 @@ static void test_cut(uint64_t seed, uint32_t home, uint32_t loser, enum how how)
 	shows(w, "f", "0xzz");
 	is_int(path_truncate(job_world_job(w, cutter), "f", 8), 0, "made longer");
 	shows(w, "f", "0xzz....");
+	syncs_at_cuts = NULL;
 	job_world_stop(w);
 }
 
@@ -798,7 +815,8 @@ int main(void)
 		test_lost_payload(seed, 0, 1);
 		test_lost_payload(seed, 1, 2);
 		for (uint32_t n = 0; n < NODES; n++)
-			test_cut(seed, 0, n, n ? CLOSED : SYNCED);
+			for (int syncs = 0; syncs < 2; syncs++)
+				test_cut(seed, 0, n, n || syncs ? CLOSED : SYNCED, syncs);
 		test_forgotten(seed);
 		test_removed(seed);
 		test_forgotten_tree(seed, false);
