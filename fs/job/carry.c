@@ -272,16 +272,22 @@ static void init(struct wire_msg *m, struct shared *s, enum carry what)
 	message_put(m, MESSAGE_SHARE_FLAGS, what);
 }
 
+static void note_carried(struct shared *s)
+{
+	s->has_carried = true;
+	s->carries++;
+}
+
 /* once: what would do harm if it were done twice is not said again to another daemon. */
 static int send(struct job *j, struct shared *s, struct wire_msg *m, bool once)
 {
 	struct wire_msg reply = { 0 };
 
-	s->has_carried = true; /* and behind it: a commit in between would take the mark and not tell it */
+	note_carried(s); /* and behind it: a commit in between would take the mark and not tell it */
 	j->share->messages++;
 	int rc = once ? peers_call(j->peers, s->home, m, &reply) : share_call(j, s->home, m, &reply);
 	if (rc == 0) {
-		s->has_carried = true;
+		note_carried(s);
 		pthread_mutex_lock(&s->mutex);
 		uint64_t size = message_get(&reply, MESSAGE_SHARE_SIZE);
 		s->size = size > s->size ? size : s->size;
@@ -349,6 +355,49 @@ int carry_sync(struct job *j, struct shared *s, bool tell, bool durable)
 	wire_msg_free(&m);
 	wire_msg_free(&reply);
 	return rc;
+}
+
+static bool is_kept_there(struct shared *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	bool is = s->carries == s->carries_kept;
+	pthread_mutex_unlock(&s->mutex);
+	return is;
+}
+
+/* The daemon that has synced may be another one, and have lost what its predecessor was given: it says so before it is settled. */
+int carry_settle(struct job *j, struct shared *s, uint64_t carries)
+{
+	struct wire_msg m = { 0 };
+
+	if (is_kept_there(s))
+		return 0;
+	message_init(&m, MESSAGE_POWER_SETTLED);
+	int rc = share_call(j, s->home, &m, NULL);
+	wire_msg_free(&m);
+	pthread_mutex_lock(&s->mutex);
+	if (rc == 0 && s->carries_kept < carries)
+		s->carries_kept = carries;
+	pthread_mutex_unlock(&s->mutex);
+	return rc;
+}
+
+static void lose_carried(struct job *j, struct shared *s, void *arg)
+{
+	const uint32_t *home = arg;
+
+	(void)j;
+	pthread_mutex_lock(&s->mutex);
+	if (s->home == *home && s->carries != s->carries_kept) {
+		s->carries_kept = s->carries;
+		s->losses++;
+	}
+	pthread_mutex_unlock(&s->mutex);
+}
+
+void carry_lost(struct job *j, uint32_t home)
+{
+	shared_each(j, lose_carried, &home);
 }
 
 /* How many bytes there are, up to len. */

@@ -21,6 +21,12 @@ ssize_t carry_append(struct job *j, struct shared *s, const void *buf, size_t le
 int carry_fallocate(struct job *j, struct shared *s, int mode, uint64_t off, uint64_t len);
 /* What was carried is told to others, is on the home's device, or both. -ESTALE: it is shared, so that is done otherwise; or is no more. */
 int carry_sync(struct job *j, struct shared *s, bool tell, bool durable);
+/*
+ * The home has been asked to sync what s->carries counted before. 0 when it has also been said what it had lost with its power by then
+ * (s->losses).
+ */
+int carry_settle(struct job *j, struct shared *s, uint64_t carries);
+void carry_lost(struct job *j, uint32_t home); /* its power, and what it had not synced */
 /* Fills buf; behind the end: zeros. -ESTALE: ask for places again. */
 int carry_read(struct job *j, struct shared *s, void *buf, size_t len, uint64_t off);
 /* Of any file of another node: what the backing file has there. -ESTALE: nor does its home have it. */

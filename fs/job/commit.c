@@ -632,9 +632,11 @@ int share_flush(struct job *j, struct job_file *file)
 /* Elsewhere than at home, which has the name, and how far the file reaches. */
 static int sync_away(struct job *j, struct shared *s, uint64_t losses)
 {
+	uint64_t carries = s->carries;
 	int rc = share_commit_known(j, s, true);
 
 	rc = rc ? rc : power_sync(j, s->home);
+	rc = rc ? rc : carry_settle(j, s, carries);
 	return rc ? rc : s->losses == losses ? 0 : -ESTALE;
 }
 

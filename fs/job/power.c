@@ -14,7 +14,7 @@
  *
  * Also here: what is on a device elsewhere, for those whose promise depends on it.
  */
-#include "fs/job/share.h"
+#include "fs/job/carry.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -326,6 +326,7 @@ static void serve_lost(struct job *j, struct peers_request *rq)
 	pthread_mutex_lock(&p->lock);
 	p->stale = true;
 	pthread_mutex_unlock(&p->lock);
+	carry_lost(j, peers_from(rq));
 	peers_reply_status(rq, forget(j, peers_from(rq)));
 }
 

@@ -165,6 +165,8 @@ struct shared {
 	/* elsewhere than at home: open_lock to change; there, once it is there, as long as writers > 0 */
 	struct core_file *_Atomic layer;
 	_Atomic(bool) has_carried; /* elsewhere: since the last commit */
+	_Atomic(uint64_t) carries; /* elsewhere: how much was, counted */
+	uint64_t carries_kept;     /* mutex: of that on the home's device, or lost and said */
 
 	pthread_rwlock_t
 		lock; /* home: shared by reads and writes of a file that is not shared, exclusive while it becomes so */

@@ -157,8 +157,9 @@ static void open_store(struct daemon *d, struct cistern_error *err)
 		snprintf(index, sizeof(index), "%s/index", path);
 		(void)mkdir(path, 0700);
 		opt.index_path = index;
-		opt.boot_id = d->boot;
 	}
+	if (d->sim || d->boot[0] > 1)
+		opt.boot_id = d->boot;
 	if (store_open(path, &opt, &d->store, &report, err) ||
 		store_number(d->store, d->index, w->opt.num, job_uuid, err))
 		bail_out(err->text);
@@ -223,7 +224,7 @@ void job_world_lose_power(struct job_world *w, uint32_t node, uint64_t seed)
 
 	if (d->job)
 		job_world_kill(w, node);
-	if (sim_power_cut(d->sim, seed))
+	if (d->sim && sim_power_cut(d->sim, seed))
 		bail_out("out of memory");
 	d->boot[0]++;
 }

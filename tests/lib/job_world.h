@@ -62,8 +62,8 @@ void job_world_kill(struct job_world *w, uint32_t node);
 void job_world_revive(struct job_world *w, uint32_t node);
 void job_world_restart(struct job_world *w, uint32_t node); /* both */
 /*
- * Of simulated stores: a daemon dies, and what was not synced is lost, some of it (sim_power_cut, which the seed is for). The next
- * one is told that the machine was started again.
+ * A daemon dies, and the next one is told that the machine was started again. Of simulated stores what was not synced is lost, some of it
+ * (sim_power_cut, which the seed is for); real ones happen to have it all.
  */
 void job_world_lose_power(struct job_world *w, uint32_t node, uint64_t seed);
 struct sim *job_world_sim(const struct job_world *w, uint32_t node); /* a simulated store's disk */

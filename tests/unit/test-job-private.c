@@ -248,6 +248,38 @@ static void test_home_dies(void)
 	job_world_stop(w);
 }
 
+/* What was carried to it and not synced may have gone with its power: fsync does not say that it is there. */
+static void test_home_loses_power(void)
+{
+	struct job_world *w = world(2);
+	struct open a, b, c;
+	uint64_t ino = create(w, 0, &a);
+
+	is_int(open_at(w, 1, ino, O_RDWR, &b), 0, "opened elsewhere");
+	ok(put(&b, "synced", 0) && sync_it(&b, ino), "written there, and synced");
+	job_release(a.j, a.file);
+	job_world_lose_power(w, 0, 1);
+	job_world_revive(w, 0);
+	ok(sync_it(&b, ino), "nothing of that is lost with the power of its home");
+	is_int(close_it(&b), 0, "closed");
+	job_world_stop(w);
+
+	w = world(2);
+	ino = create(w, 0, &a);
+	is_int(open_at(w, 1, ino, O_RDWR, &b), 0, "opened elsewhere");
+	ok(put(&b, "not", 0) && job_flush(b.j, b.file) == 0, "written there, and told");
+	job_release(a.j, a.file);
+	job_world_lose_power(w, 0, 1);
+	job_world_revive(w, 0);
+	for (int i = 0; i < 2; i++)
+		is_int(job_fsync(b.j, ino, b.file, false), -ESTALE, "fsync says that its home has lost power since");
+	is_int(open_at(w, 1, ino, O_RDWR, &c), 0, "opened anew");
+	ok(put(&c, "anew", 0) && sync_it(&c, ino), "written, and synced");
+	(void)close_it(&b);
+	is_int(close_it(&c), 0, "closed");
+	job_world_stop(w);
+}
+
 /* Holes of a private file are none of its extents; and of many pieces. */
 static void test_seal(void)
 {
@@ -379,6 +411,7 @@ int main(void)
 	test_synced();
 	test_appends();
 	test_home_dies();
+	test_home_loses_power();
 	test_seal();
 	return done_testing();
 }
