@@ -33,6 +33,17 @@ static int check_name(const char *name)
 	return strlen(name) > XATTR_NAME_MAX ? -ERANGE : 0;
 }
 
+/* Other spaces than these no backing file system takes from everybody: what it would refuse at the drain is refused now. */
+static int check_space(const char *name)
+{
+	static const char *const spaces[] = { "user.", "trusted.", "security." };
+
+	for (size_t k = 0; k < sizeof(spaces) / sizeof(spaces[0]); k++)
+		if (strncmp(name, spaces[k], strlen(spaces[k])) == 0)
+			return name[strlen(spaces[k])] ? 0 : -EINVAL;
+	return -EOPNOTSUPP;
+}
+
 /* The backing file, wherever a drain is moving it: as a path that the xattr calls, which have no "at" form here, can use. */
 struct backing {
 	int fd;
@@ -261,6 +272,8 @@ static int set_or_remove(struct core *c, uint64_t ino, const struct change *ch)
 
 	if (!r.n)
 		return -ESTALE;
+	if (rc == 0)
+		rc = check_space(ch->name);
 	if (rc == 0 && c->read_only)
 		rc = -EROFS;
 	if (rc == 0 && ch->len > RECORD_VALUE_MAX)

@@ -317,6 +317,8 @@ static void test_xattrs(void)
 	is_int(core_setxattr(w.core, old, "user.b", "1", 1, 2 /* XATTR_REPLACE */), -ENODATA,
 		"replace refuses a missing one");
 	is_int(core_setxattr(w.core, old, "system.posix_acl_access", "1", 1, 0), -EOPNOTSUPP, "ACLs are refused");
+	is_int(core_setxattr(w.core, old, "bogus.a", "1", 1, 0), -EOPNOTSUPP, "so is what no file system takes");
+	is_int(core_setxattr(w.core, old, "user.", "1", 1, 0), -EINVAL, "and a name without a name");
 	is_int(core_removexattr(w.core, old, "user.a"), 0, "removed");
 	is_int(core_listxattr(w.core, old, value, sizeof(value)), 0, "none is left");
 	core_world_close(&w);
