@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <ftw.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,15 @@ static int ignore(const struct record *rec, void *arg)
 	return 0;
 }
 
+/* What readers of a journal say, without their advice to run this command. */
+static void report_journal(struct fsck *f, const struct cistern_error *err)
+{
+	const char *advice = strstr(err->text, "; run \"cistern fsck\"");
+	const char *text = strncmp(err->text, "journal: ", 9) == 0 ? err->text + 9 : err->text;
+
+	fsck_report(f, FSCK_DAMAGE, NULL, 0, 0, "journal: %.*s", advice ? (int)(advice - text) : INT_MAX, text);
+}
+
 int fsck_check_journal(struct fsck *f, struct cistern_error *err)
 {
 	char size[UNITS_TEXT], path[JOURNAL_PATH];
@@ -40,7 +50,7 @@ int fsck_check_journal(struct fsck *f, struct cistern_error *err)
 	int r = journal_checkpoint_load(f->io, ignore, NULL, &seq, err);
 
 	if (r == -EBADMSG) {
-		fsck_report(f, FSCK_DAMAGE, NULL, 0, 0, "journal: %s", err->text);
+		report_journal(f, err);
 		f->journal_damaged = f->checkpoint_damaged = true;
 		return 0;
 	}
@@ -51,7 +61,7 @@ int fsck_check_journal(struct fsck *f, struct cistern_error *err)
 		return 0; /* opening the state decides whether a loss of power explains it */
 	if (r == -EBADMSG || r == -ENOENT) {
 		f->journal_damaged = true;
-		fsck_report(f, FSCK_DAMAGE, NULL, 0, 0, "journal: %s", err->text);
+		report_journal(f, err);
 		return 0;
 	}
 	if (r < 0)
@@ -228,7 +238,7 @@ int fsck_check_index(struct fsck *f, struct cistern_error *err)
 	r = rebuild(f, &rebuilt, err);
 	if (r == -EBADMSG || r == -ENOENT) {
 		f->journal_damaged = true;
-		fsck_report(f, FSCK_DAMAGE, NULL, 0, 0, "journal: %s", err->text);
+		report_journal(f, err);
 		return 0;
 	}
 	if (r < 0)

@@ -422,6 +422,16 @@ static int scan_numbers(const struct record *rec, void *arg)
 	return 0;
 }
 
+/* A journal file is not there, and there is nothing else to go by: to whoever opens the store that is damage. */
+static int damaged_if_lost(struct opening *op, int r)
+{
+	if (r != -ENOENT)
+		return r;
+	if (op->err)
+		op->err->code = -EBADMSG;
+	return -EBADMSG;
+}
+
 /* Can the journal be read to its end? Asked before anything is deleted for its sake. */
 static int check_journal(struct opening *op)
 {
@@ -431,7 +441,7 @@ static int check_journal(struct opening *op)
 	r = journal_checkpoint_load(op->st->opt.io, scan_numbers, op, &seq, op->err);
 	if (r < 0 && r != -ENOENT)
 		return r;
-	return scan_tail(op, r == -ENOENT ? 0 : seq);
+	return damaged_if_lost(op, scan_tail(op, r == -ENOENT ? 0 : seq));
 }
 
 static int rebuild(struct opening *op)
