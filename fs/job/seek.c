@@ -93,6 +93,7 @@ int share_lseek(struct job *j, struct job_file *file, int64_t off, int whence, u
 		return -EINVAL;
 	if (shared_is_home(j, s) && !s->is_shared)
 		return core_lseek(j->core, file->local, off, whence, ret_off);
+	show_to(j, file);
 	int rc = !shared_is_home(j, s) && shared_is_outside(s) ? seek_outside(j, s, off, whence, ret_off) : -ESTALE;
 	if (rc != -ESTALE)
 		return rc;

@@ -529,7 +529,7 @@ void end_serve_ask(struct job *j, struct peers_request *rq);
 
 /* ---- show.c */
 
-/* A process reads through file: what others have written is committed first, if need be, and as far as they answer. */
+/* A process reads, or looks for data, through file: what others have written is committed first, if need be, and as far as they answer. */
 void show_to(struct job *j, const struct job_file *file);
 void show_doubt(struct shared *s); /* mutex is held: a node may write of which the home does not know */
 void show_serve(struct job *j, struct peers_request *rq);

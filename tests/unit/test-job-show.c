@@ -84,6 +84,19 @@ static void test_shown(void)
 	end(&t);
 }
 
+static void test_sought(void)
+{
+	struct scene t;
+	uint64_t at = 0;
+
+	begin(&t, "data=log");
+	is_int(opened_put(&t.at[1], "one", 100), 3, "a node writes behind a hole");
+	is_int(job_lseek(t.at[3].j, t.at[3].file, 0, SEEK_DATA, &at), -ENXIO, "who may only read finds nothing yet");
+	is_int(job_lseek(t.at[2].j, t.at[2].file, 0, SEEK_DATA, &at), 0, "a process that may write does");
+	is_u64(at, 100, "where it is");
+	end(&t);
+}
+
 static void test_copied(void)
 {
 	struct scene t;
@@ -478,6 +491,7 @@ static void test_left_without_power(void)
 int main(void)
 {
 	test_shown();
+	test_sought();
 	test_copied();
 	test_home_restarted();
 	test_not_wanted();
