@@ -90,7 +90,7 @@ static const struct config_setting settings[CONFIG_NUM] = {
 	[CONFIG_FULL_TIMEOUT] = { "full_timeout", CONFIG_USEC, 0, DAY, NULL, "2s",
 		"Time that a writer waits for room in a full store before it writes through." },
 	[CONFIG_ALLOW_OTHER] = { "allow_other", CONFIG_BOOL, 0, 1, NULL, "no",
-		"Other users may use the mount." },
+		"Other users may use the mount. Mounts of root: yes, unless this is set." },
 	[CONFIG_ALLOW_ROOT] = { "allow_root", CONFIG_BOOL, 0, 1, NULL, "no",
 		"Root may use the mount, besides its owner." },
 	[CONFIG_READ_ONLY] = { "read_only", CONFIG_BOOL, 0, 1, NULL, "no",

@@ -56,7 +56,7 @@ enum config_id {
 	CONFIG_THREADS,   /* count of FUSE worker threads, 1..64. 4 */
 	CONFIG_BACKING_TIMEOUT, /* usec that names and attributes of unchanged backing files are cached. 1s */
 	CONFIG_FULL_TIMEOUT,    /* usec that a writer waits for room before it writes through. 2s */
-	CONFIG_ALLOW_OTHER,     /* bool: other users may use the mount. yes when root, else no */
+	CONFIG_ALLOW_OTHER,     /* bool: other users may use the mount; cistern mount by root says yes */
 	CONFIG_ALLOW_ROOT,      /* bool, reserved for symmetry with fuse: no */
 	CONFIG_READ_ONLY,       /* bool ("ro"): no changes through the mount. no */
 	CONFIG_NODES,           /* count: how many mounts make up the job, one on each of its nodes, 1..65536. 1 */
