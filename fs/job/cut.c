@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#define CUT_BATCH 64
+
 /* ---- who asks is told in time how it ends, and what he takes for failed does nothing any more */
 
 static uint64_t clock_usec(struct job *j)
@@ -21,14 +23,6 @@ static uint64_t clock_usec(struct job *j)
 }
 
 /* ---- any node: what was beyond is no more */
-
-/* Behind what it cuts off: whose power is lost in between does not know of it, so learns it again (cut_again). */
-static int note_in_map(struct job *j, uint64_t ino, const struct cut *cut)
-{
-	struct record rec = { .type = RECORD_SHARE_CUT, .ino = ino, .size = cut->size, .stamp = cut->stamp };
-
-	return store_commit(j->opt.store, &rec);
-}
 
 static int cut_layer(struct job *j, const struct view *v)
 {
@@ -116,18 +110,17 @@ static int cut_shared(struct job *j, const struct view *v)
 {
 	struct shared *s = shared_get(j, v->ino);
 	struct cut cut = { .size = v->size, .stamp = v->stamp };
-	int rc = 0;
+	struct record rec = { .type = RECORD_SHARE_CUT, .ino = v->ino, .size = v->size, .stamp = v->stamp };
 
 	if (!s)
 		return -ENOMEM;
 	expect_cut(s, &cut);
 	pthread_mutex_lock(&s->layer_lock);
-	if (!is_overtaken(j, &cut, v->ino)) {
+	int rc = store_commit(j->opt.store, &rec);
+	if (rc == 0 && !is_overtaken(j, &cut, v->ino)) {
 		rc = cut_layer(j, v);
 		note_cut(j, s, &cut, false);
 	}
-	if (rc == 0)
-		rc = note_in_map(j, v->ino, &cut);
 	pthread_mutex_unlock(&s->layer_lock);
 	s->epoch++;
 	shared_put(j, s);
@@ -174,27 +167,62 @@ static bool has_forgotten(struct job *j, const struct inode *in, const struct cu
 	       commit_newest_stamp(j, in->ino) < cut->stamp;
 }
 
+static bool is_older(const struct layer_extent *e, const struct cut *cut)
+{
+	uint64_t from = e->stamp ? e->stamp : e->ext.time_usec;
+
+	return from && from < cut->stamp;
+}
+
+/* What it takes off is there still: the map knew of it first, and power was lost before the layer, or the file, had it. */
+static int has_not_done(struct job *j, const struct inode *in, const struct cut *cut, bool *ret)
+{
+	struct layer_extent batch[CUT_BATCH];
+	size_t num;
+	int rc = 0;
+
+	*ret = false;
+	for (uint64_t off = cut->size, next; rc == 0 && !*ret && off < in->size; off = next) {
+		rc = state_layer(
+			store_state(j->opt.store), in->ino, off, in->size - off, batch, CUT_BATCH, &num, &next);
+		for (size_t i = 0; rc == 0 && i < num; i++)
+			*ret |= is_older(&batch[i], cut);
+	}
+	return rc;
+}
+
+static int cut_forgotten(struct job *j, struct shared *s, const struct inode *in, const struct cut *cut)
+{
+	int rc = core_cut(j->core, in->ino, cut->size); /* first: who dies here does it again */
+
+	if (rc == 0 && s)
+		count_cut(s);
+	if (rc == 0 && s && s->at_home)
+		note_cut(j, s, cut, true);
+	return rc == -ESTALE ? 0 : rc;
+}
+
 int cut_again(struct job *j, uint64_t ino, const struct cut *cut)
 {
+	struct record rec = { .type = RECORD_SHARE_CUT, .ino = ino, .size = cut->size, .stamp = cut->stamp };
 	struct share_cut known = { .size = cut->size, .stamp = cut->stamp };
 	struct inode in;
-	bool lacks;
+	bool lacks, again;
 	int rc = state_share_lacks_cut(store_state(j->opt.store), ino, &known, &lacks);
 
-	if (rc < 0 || !lacks)
+	if (rc < 0)
+		return rc;
+	again = state_inode(store_state(j->opt.store), ino, &in) == 0 && has_forgotten(j, &in, cut);
+	if (again && !lacks)
+		rc = has_not_done(j, &in, cut, &again);
+	if (rc < 0 || !(lacks || again))
 		return rc;
 	struct shared *s = shared_find(j, ino);
 	if (s)
 		expect_cut(s, cut);
-	if (state_inode(store_state(j->opt.store), ino, &in) == 0 && has_forgotten(j, &in, cut)) {
-		rc = core_cut(j->core, ino, cut->size);
-		if (rc == 0 && s)
-			count_cut(s);
-		if (rc == 0 && s && s->at_home)
-			note_cut(j, s, cut, true);
-	}
-	if (rc == 0 || rc == -ESTALE)
-		rc = note_in_map(j, ino, cut);
+	rc = again ? cut_forgotten(j, s, &in, cut) : 0;
+	if (rc == 0 && lacks)
+		rc = store_commit(j->opt.store, &rec);
 	if (s)
 		s->epoch++;
 	shared_put(j, s);
@@ -245,20 +273,10 @@ static int cut_file(struct job *j, struct shared *s, const struct cut *cut)
 	int rc = core_cut(j->core, s->ino, cut->size);
 	if (rc == 0)
 		note_cut(j, s, cut, true);
-	if (rc == 0 && s->is_shared)
-		rc = note_in_map(j, s->ino, cut);
 	pthread_mutex_unlock(&s->size_lock);
 	return rc;
 }
 
-/* It has come to nothing here; what the others have cut off is not asked of them any more. */
-static void note_failed(struct job *j, struct shared *s, const struct cut *cut)
-{
-	(void)note_in_map(j, s->ino, cut);
-	s->epoch++;
-}
-
-/* Here last: should a node not do it, nothing of the file is cut off. */
 static int cut_everywhere(struct job *j, struct shared *s, uint64_t size, uint64_t until_usec)
 {
 	struct view *v = calloc(1, sizeof(*v));
@@ -276,14 +294,10 @@ static int cut_everywhere(struct job *j, struct shared *s, uint64_t size, uint64
 	message_put(&m, MESSAGE_SHARE_UNTIL, until_usec);
 	fan_init(&fan);
 	for (uint32_t node = 0; node < peers_count(j->peers); node++)
-		if (node != s->home)
-			fan_call_brief(j, &fan, node, &m);
+		fan_call_brief(j, &fan, node, &m);
 	int rc = fan_wait(&fan);
-	struct cut cut = { .size = size, .stamp = v->stamp };
 	if (rc == 0)
-		rc = cut_file(j, s, &cut);
-	else
-		note_failed(j, s, &cut);
+		rc = cut_file(j, s, &(struct cut){ .size = size, .stamp = v->stamp });
 	end_cut(j, s, rc < 0 ? &before : NULL);
 	wire_msg_free(&m);
 	free(v);

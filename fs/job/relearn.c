@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * A node has lost power, and with it that bytes of shared files were cut off: its maps and layers have them again, of which others believe that they
- * are gone. All nodes know of all cuts (cut.c), so it learns them again from all, before anybody writes to such a file here. That is for nothing
+ * are gone. All nodes know of all cuts (cut.c), so it learns them again from all, and does those that it knows of and has not done, before anybody writes to such a file here. That is for nothing
  * as long as nobody loses power; and whatever one of them remembers is so for all, synced or not.
  *
  * In the same way, what a drain has carried: in layer and map it would lie over what others have drained since, or in the same session. The file's
@@ -277,7 +277,7 @@ int relearn_all(struct job *j)
 	int rc = state_each_shared(j->state, note_own, &l);
 
 	for (uint32_t node = 0; node < num && rc == 0 && !j->ending; node++)
-		if (node != self)
+		if (node != self || l.forgotten) /* what we know of need not be done */
 			rc = learn_from(&l, node);
 	return end(&l, rc);
 }
