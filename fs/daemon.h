@@ -45,6 +45,7 @@ struct daemon {
 	_Atomic(struct session *) session; /* core's hooks look at it from any thread */
 	_Atomic(struct maintain *) poked;
 	_Atomic(struct drain *) drains;
+	_Atomic(unsigned int) unreadable; /* how often reads have failed for what the log does not give back */
 	atomic_bool passthrough;
 	unsigned int signals; /* received */
 };

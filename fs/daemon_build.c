@@ -19,7 +19,8 @@
 #define CISTERN_VERSION "0"
 #endif
 
-#define LOG_FILE "cistern.log"
+#define LOG_FILE         "cistern.log"
+#define UNREADABLE_LINES 100 /* in the log; a program may try for ever */
 
 /* ---- core's hooks; core lives longer than what they use */
 
@@ -138,6 +139,14 @@ static void hook_event(enum peers_event event, uint32_t node, void *arg)
 
 	if (carry)
 		collective_event(carry_collective(carry), event, node);
+}
+
+static void hook_unreadable(const char *text, void *arg)
+{
+	struct daemon *d = arg;
+
+	if (atomic_fetch_add(&d->unreadable, 1) < UNREADABLE_LINES)
+		log_event(d->log, LOG_LEVEL_ERROR, "unreadable", "text=\"%s\"", text);
 }
 
 static void hook_log(bool bad, const char *event, const char *text, void *arg)
@@ -302,6 +311,7 @@ static int create_core(struct daemon *d, struct cistern_error *err)
 		.waits = hook_waits,
 		.wake = hook_wake,
 		.invalidate = hook_invalidate,
+		.unreadable = hook_unreadable,
 		.arg = d,
 	};
 	int r = core_create(d->store, d->cfg, d->backing_fd, &hooks, &d->core, err);

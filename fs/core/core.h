@@ -41,6 +41,8 @@ struct core_hooks { /* called without locks held unless said; arg is handed back
 	void (*wake)(void *arg);
 	/* The kernel's cached attributes and pages (data true) of ino are out of date. Without locks. */
 	void (*invalidate)(uint64_t ino, bool data, void *arg);
+	/* A read fails, since the log does not give back what was written: text says of what and where. Under locks. */
+	void (*unreadable)(const char *text, void *arg);
 	void *arg;
 };
 

@@ -114,6 +114,7 @@ static ssize_t read_fd(int fd, void *buf, size_t len, uint64_t off)
 
 static ssize_t read_locked(struct core *c, struct node *n, void *buf, size_t len, uint64_t off)
 {
+	struct cistern_error err = { 0 };
 	struct base_arg arg = { c, n };
 	struct inode in;
 
@@ -132,8 +133,12 @@ static ssize_t read_locked(struct core *c, struct node *n, void *buf, size_t len
 		len = size - off;
 	if (!(in.flags & (INODE_NEW | INODE_DIRTY_DATA)))
 		return read_fd(data_backing_fd(c, n, false), buf, len, off);
-	rc = store_read(c->store, &in, off, len, buf, false, read_base, &arg, NULL);
-	return rc < 0 ? rc : (ssize_t)len;
+	rc = store_read(c->store, &in, off, len, buf, true, read_base, &arg, &err);
+	if (rc < 0 && err.text[0])
+		c->hooks.unreadable(err.text, c->hooks.arg);
+	if (rc < 0)
+		return rc == -EBADMSG ? -EIO : rc;
+	return (ssize_t)len;
 }
 
 ssize_t core_read(struct core *c, struct core_file *file, void *buf, size_t len, uint64_t off)

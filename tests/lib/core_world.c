@@ -56,6 +56,13 @@ static void invalidate(uint64_t ino, bool data, void *arg)
 	w->invalidated++;
 }
 
+static void unreadable(const char *text, void *arg)
+{
+	struct core_world *w = arg;
+
+	snprintf(w->unreadable, sizeof(w->unreadable), "%s", text);
+}
+
 void core_world_put_file(const char *dir, const char *name, const char *text)
 {
 	char path[300];
@@ -68,7 +75,7 @@ void core_world_put_file(const char *dir, const char *name, const char *text)
 
 void core_world_open(struct core_world *w, const char *options, bool passthrough)
 {
-	struct core_hooks hooks = { backing_open, backing_close, want_drain, waits, wake, invalidate, w };
+	struct core_hooks hooks = { backing_open, backing_close, want_drain, waits, wake, invalidate, unreadable, w };
 	struct store_options opt = { .mode = STORE_CREATE_OR_OPEN, .backing = w->backing };
 	struct state_report report;
 	struct cistern_error err = { 0 };

@@ -22,6 +22,7 @@ struct core_world {
 	struct core *core;
 	int registered, closed; /* passthrough registrations */
 	int invalidated;
+	char unreadable[512]; /* what was said last */
 };
 
 void core_world_bail_out(const char *why) __attribute__((noreturn));

@@ -82,6 +82,11 @@ static void invalidate(uint64_t ino, bool data, void *arg)
 		d->w->opt.invalidate(d->index, ino, data, d->w->opt.arg);
 }
 
+static void unreadable(const char *text, void *arg)
+{
+	(void)text, (void)arg;
+}
+
 static void invalidate_name(uint64_t parent, const char *name, void *arg)
 {
 	struct daemon *d = arg;
@@ -167,7 +172,7 @@ static void open_store(struct daemon *d, struct cistern_error *err)
 
 static void begin(struct daemon *d)
 {
-	struct core_hooks hooks = { backing_open, backing_close, want_drain, waits, wake, invalidate, d };
+	struct core_hooks hooks = { backing_open, backing_close, want_drain, waits, wake, invalidate, unreadable, d };
 	struct job_world *w = d->w;
 	struct cistern_error err = { 0 };
 	int fd = open(w->backing, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -242,6 +242,39 @@ static void test_through(void)
 	free(back);
 }
 
+static void flip_a_byte(struct core_world *w, const char *text)
+{
+	char path[300], buf[4096];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/segment/00000001.seg", w->store_path);
+	fd = open(path, O_RDWR);
+	ssize_t got = fd < 0 ? -1 : pread(fd, buf, sizeof(buf), 0);
+	const char *at = got > 0 ? memmem(buf, (size_t)got, text, strlen(text)) : NULL;
+	ok(at && pwrite(fd, "?", 1, at - buf + 2) == 1, "a byte turns in the segment");
+	close(fd);
+}
+
+/* What was written comes back, or an error that says where. */
+static void test_payload_damaged(void)
+{
+	struct core_world w;
+	uint64_t ino;
+	char buf[64];
+
+	core_world_make(&w);
+	core_world_open(&w, "data=log", false);
+	ino = core_world_look(&w, 1, "old");
+	is_int(core_world_write_text(&w, ino, "one that stays", 100), 14, "written");
+	is_int(core_world_write_text(&w, ino, "another", 0), 7, "and something else");
+	flip_a_byte(&w, "another");
+	is_int(core_world_read_text(&w, ino, buf, sizeof(buf)), -EIO, "it cannot be read");
+	ok(strstr(w.unreadable, "offset 0") && strstr(w.unreadable, "(7 bytes) is damaged: run cistern fsck"),
+		"of which is said: %s", w.unreadable);
+	core_world_close(&w);
+	core_world_remove(&w);
+}
+
 static uint64_t now_usec(void)
 {
 	struct timespec ts;
@@ -674,6 +707,7 @@ int main(void)
 	test_private_before_layout(true);
 	test_habit();
 	test_through();
+	test_payload_damaged();
 	test_patience();
 	test_xattrs();
 	test_xattrs_in_motion(false);

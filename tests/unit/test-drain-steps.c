@@ -131,6 +131,11 @@ static void invalidate(uint64_t ino, bool data, void *arg)
 	(void)ino, (void)data, (void)arg;
 }
 
+static void unreadable(const char *text, void *arg)
+{
+	(void)text, (void)arg;
+}
+
 static int tree_step(struct record *rec, void *arg)
 {
 	(void)rec;
@@ -186,7 +191,7 @@ static void fill(struct daemon *d)
 static void start(struct daemon *d)
 {
 	struct store_options opt = { .mode = STORE_CREATE_OR_OPEN, .backing = d->backing, .nodes = 2 };
-	struct core_hooks hooks = { backing_open, backing_close, want_drain, waits, wake, invalidate, d };
+	struct core_hooks hooks = { backing_open, backing_close, want_drain, waits, wake, invalidate, unreadable, d };
 	struct cistern_error err = { 0 };
 	struct state_report report;
 	char path[DIR_BYTES + 40];
