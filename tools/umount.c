@@ -44,6 +44,18 @@ static int unmount(const struct target *t)
 	return CISTERN_EXIT_BUSY;
 }
 
+/* Its daemon goes on until it is nowhere mounted any more. */
+static void say_elsewhere(const struct target *t)
+{
+	int shown = 0, num = mounts_elsewhere(&t->mount, NULL, NULL);
+
+	if (num == 0)
+		return;
+	say("%s is still mounted for processes in %d other mount namespace%s (containers, or services of their own); the daemon waits until they have ended or unmounted it:",
+		t->mount.mountpoint, num, num > 1 ? "s" : "");
+	(void)mounts_elsewhere(&t->mount, say_holder, &shown);
+}
+
 /* Nobody answers there: the mount point can be freed, the data stay in the store, which we cannot know any more. */
 static int free_dead(const struct target *t, bool wait)
 {
@@ -104,6 +116,7 @@ static int wait_and_unmount(const struct target *t, uint64_t deadline)
 	status = unmount(t);
 	if (status != CISTERN_EXIT_OK)
 		return status;
+	say_elsewhere(t);
 	if (daemon_wait_end(t->store, pidfd, deadline, &err) < 0)
 		return say_error(&err);
 	status = drained_verdict(t->store, t->mount.source, noted);
@@ -121,6 +134,7 @@ static void say_background(const struct target *t)
 		return; /* it was quick */
 	say("%s is unmounted; what is not drained yet is drained in the background", t->mount.mountpoint);
 	say("'cistern wait %s' waits for its end", t->store);
+	say_elsewhere(t);
 }
 
 enum { OPT_WAIT = 256, OPT_TIMEOUT };

@@ -92,6 +92,25 @@ naps() {
 	cmp "$BACKING/big" "$DIRECT/big"
 }
 
+@test "umount names who has the mount in another mount namespace, as containers do, and waits for that" {
+	local pid daemon
+	needs_root "mount namespaces"
+	mount_cistern
+	daemon=$(daemon_pid "$STORE")
+	echo text >"$MNT/f"
+	unshare -m --propagation private sleep 600 3>&- &
+	pid=$!
+	undo "kill $pid 2>/dev/null; true"
+	wait_until 10 grep -q "$MNT" "/proc/$pid/mountinfo"
+	exits 6 "$CISTERN" umount --wait --timeout 3s "$MNT"
+	[[ $output == *"$MNT is still mounted for processes in 1 other mount namespace "*"pid $pid "*": mount $MNT"* ]]
+	refute mountpoint -q "$MNT"
+	cmp "$BACKING/f" <(echo text)
+	kill "$pid"
+	wait_until 60 gone "$daemon"
+	exits 0 "$CISTERN" wait "$STORE"
+}
+
 @test "umount(8) drains in the background as well" {
 	mount_cistern -o drain=unmount
 	random_file "$MNT/f" 3000000

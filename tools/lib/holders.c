@@ -12,7 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "format/base/array.h"
 
 static void read_link(const char *link, char out[PATH_MAX])
 {
@@ -122,26 +125,104 @@ static void read_name(struct mount_holder *h)
 	fclose(f);
 }
 
-int mounts_holders(const struct mount_entry *m, void (*each)(const struct mount_holder *h, void *arg), void *arg)
+struct search {
+	const struct mount_entry *m;
+	void (*each)(const struct mount_holder *h, void *arg);
+	void *arg;
+	struct mount_holder h; /* the process in question */
+	ino_t *seen;           /* owned: mount namespaces */
+	size_t num_seen, cap_seen;
+};
+
+/* How many processes other than this one finds() is true of. */
+static int search(struct search *s, bool (*finds)(struct search *s))
 {
-	struct mount_holder *h = malloc(sizeof(*h));
 	DIR *d = opendir("/proc");
 	struct dirent *e;
 	int num = 0;
 
-	while (d && h && (e = readdir(d)) != NULL) {
+	while (d && (e = readdir(d)) != NULL) {
 		if (!isdigit((unsigned char)e->d_name[0]))
 			continue;
-		*h = (struct mount_holder){ .pid = (pid_t)strtol(e->d_name, NULL, 10) };
-		if (h->pid == getpid() || (!holds_fd(m, h) && !holds_place(m, h) && !holds_map(m, h)))
+		s->h = (struct mount_holder){ .pid = (pid_t)strtol(e->d_name, NULL, 10) };
+		if (s->h.pid == getpid() || !finds(s))
 			continue;
 		num++;
-		read_name(h);
-		if (each)
-			each(h, arg);
+		read_name(&s->h);
+		if (s->each)
+			s->each(&s->h, s->arg);
 	}
 	if (d)
 		closedir(d);
-	free(h);
+	return num;
+}
+
+static bool holds(struct search *s)
+{
+	return holds_fd(s->m, &s->h) || holds_place(s->m, &s->h) || holds_map(s->m, &s->h);
+}
+
+int mounts_holders(const struct mount_entry *m, void (*each)(const struct mount_holder *h, void *arg), void *arg)
+{
+	struct search *s = calloc(1, sizeof(*s));
+	int num = 0;
+
+	if (s) {
+		s->m = m;
+		s->each = each;
+		s->arg = arg;
+		num = search(s, holds);
+	}
+	free(s);
+	return num;
+}
+
+/* Seen now for the first time; also one that cannot be looked at is none. */
+static bool is_new_namespace(struct search *s, pid_t pid)
+{
+	char path[64];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)pid);
+	if (stat(path, &st))
+		return false;
+	for (size_t i = 0; i < s->num_seen; i++)
+		if (s->seen[i] == st.st_ino)
+			return false;
+	if (array_room(&s->seen, &s->cap_seen, s->num_seen, sizeof(*s->seen)) < 0)
+		return false;
+	s->seen[s->num_seen++] = st.st_ino;
+	return true;
+}
+
+static int is_it(const struct mount_entry *m, void *arg)
+{
+	struct search *s = arg;
+
+	if (!m->cistern || m->major != s->m->major || m->minor != s->m->minor || strcmp(m->source, s->m->source) != 0)
+		return 0;
+	snprintf(s->h.what, sizeof(s->h.what), "mount");
+	snprintf(s->h.path, sizeof(s->h.path), "%s", m->mountpoint);
+	return 1;
+}
+
+static bool sees(struct search *s)
+{
+	return is_new_namespace(s, s->h.pid) && mounts_each_of(s->h.pid, is_it, s) > 0;
+}
+
+int mounts_elsewhere(const struct mount_entry *m, void (*each)(const struct mount_holder *h, void *arg), void *arg)
+{
+	struct search *s = calloc(1, sizeof(*s));
+	int num = 0;
+
+	if (s) {
+		s->m = m;
+		s->each = each;
+		s->arg = arg;
+		num = is_new_namespace(s, getpid()) ? search(s, sees) : 0;
+		free(s->seen);
+	}
+	free(s);
 	return num;
 }

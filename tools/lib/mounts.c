@@ -62,7 +62,14 @@ bool mounts_parse_line(char *line, struct mount_entry *ret)
 
 int mounts_each(int (*each)(const struct mount_entry *m, void *arg), void *arg)
 {
-	FILE *f = fopen("/proc/self/mountinfo", "re");
+	return mounts_each_of(getpid(), each, arg);
+}
+
+int mounts_each_of(pid_t pid, int (*each)(const struct mount_entry *m, void *arg), void *arg)
+{
+	char path[64];
+	snprintf(path, sizeof(path), "/proc/%d/mountinfo", (int)pid);
+	FILE *f = fopen(path, "re");
 	struct mount_entry *m = malloc(sizeof(*m));
 	char *line = NULL;
 	size_t cap = 0;

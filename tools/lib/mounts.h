@@ -26,6 +26,8 @@ struct mount_entry {
 bool mounts_parse_line(char *line, struct mount_entry *ret);
 /* Calls each(entry, arg) for every mount in the order of mounting; non-zero stops and is returned. -errno. */
 int mounts_each(int (*each)(const struct mount_entry *m, void *arg), void *arg);
+int mounts_each_of(
+	pid_t pid, int (*each)(const struct mount_entry *m, void *arg), void *arg); /* as that process sees them */
 /* The topmost mount that holds path (absolute and resolved; need not exist). -ENOENT. */
 int mounts_holding(const char *path, struct mount_entry *ret);
 /* The topmost mount at exactly mountpoint. -ENOENT: nothing is mounted there. */
@@ -44,7 +46,7 @@ int mounts_unmount(const char *mountpoint, bool lazy, struct cistern_error *err)
 struct mount_holder {
 	pid_t pid;
 	char name[32];
-	char what[16]; /* "fd 3", "cwd", "exe", "root", "map" */
+	char what[16]; /* "fd 3", "cwd", "exe", "root", "map", "mount" */
 	char path[PATH_MAX];
 };
 /*
@@ -52,5 +54,10 @@ struct mount_holder {
  * directory, root, program or a mapping. Never touches the mount itself. Returns their number.
  */
 int mounts_holders(const struct mount_entry *m, void (*each)(const struct mount_holder *h, void *arg), void *arg);
+/*
+ * m was unmounted here: calls each() for one process of each other mount namespace that has it still, as containers do that were started
+ * under it. Returns their number.
+ */
+int mounts_elsewhere(const struct mount_entry *m, void (*each)(const struct mount_holder *h, void *arg), void *arg);
 
 #endif
