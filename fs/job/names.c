@@ -292,6 +292,9 @@ static void sweep_all(struct job *j)
 	struct wire_msg m = { 0 };
 
 	if (!s) {
+		pthread_mutex_lock(&j->names->lock);
+		j->names->sweeping = false;
+		pthread_mutex_unlock(&j->names->lock);
 		job_log(j, true, "names_unsure", "text=\"out of memory\"");
 		return;
 	}
