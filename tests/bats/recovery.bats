@@ -397,15 +397,20 @@ END
 	no_leftovers "$WORK/b"
 }
 
-@test "one recovery of a store at a time, and no mount meanwhile" {
-	local pid n waiter status
-	mkdir "$WORK/b" "$WORK/to" "$WORK/to2"
+# A job of two that died, and wrote $WORK/ref as f.
+dead_pair() {
 	start_job 2
 	random_file "$WORK/ref" 3000000
 	cp "$WORK/ref" "$WORK/m0/f"
 	write_at other "$WORK/m1/f" 10
 	write_at other "$WORK/ref" 10
 	kill_job
+}
+
+@test "one recovery of a store at a time, and no mount meanwhile" {
+	local pid n waiter status
+	mkdir "$WORK/b" "$WORK/to" "$WORK/to2"
+	dead_pair
 	for n in 1 2; do
 		CISTERN_DRAIN_RATE=20K CISTERN_FLUSH_BUFFER_SIZE=1M "$CISTERN" recover -n "$n" "$WORK/s0" "$WORK/s1" --to "$WORK/b" >/dev/null 2>&1 3>&- &
 		pid=$!
@@ -463,12 +468,7 @@ END
 @test "copies of stores, which have locks of their own, are not recovered into one place at once; in another one they are" {
 	local pid
 	mkdir "$WORK/b" "$WORK/to"
-	start_job 2
-	random_file "$WORK/ref" 3000000
-	cp "$WORK/ref" "$WORK/m0/f"
-	write_at other "$WORK/m1/f" 10
-	write_at other "$WORK/ref" 10
-	kill_job
+	dead_pair
 	cp -a "$WORK/s0" "$WORK/c0"
 	cp -a "$WORK/s1" "$WORK/c1"
 	CISTERN_DRAIN_RATE=20K CISTERN_FLUSH_BUFFER_SIZE=1M "$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b" >/dev/null 2>&1 3>&- &

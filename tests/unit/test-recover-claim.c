@@ -5,15 +5,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/lib/no_locks.h"
 #include "tests/lib/remove_tree.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/tap.h"
@@ -22,23 +21,6 @@ static const struct superblock ours = { .uuid = { 1, 2, 3, 4 }, .job_uuid = { 7 
 			       others = { .uuid = { 1, 2, 3, 4 }, .job_uuid = { 8 }, .num_nodes = 2 };
 static char work[SCRATCH_PARENT_MAX + 32];
 static int dirfd = -1;
-static int no_locks; /* what the file system says to who wants one; 0: it has some */
-
-/* The library's, but for a file system without locks. */
-int fcntl(int fd, int cmd, ...)
-{
-	va_list ap;
-	void *arg;
-
-	va_start(ap, cmd);
-	arg = va_arg(ap, void *);
-	va_end(ap);
-	if (no_locks && (cmd == F_OFD_SETLK || cmd == F_OFD_GETLK)) {
-		errno = no_locks;
-		return -1;
-	}
-	return (int)syscall(SYS_fcntl, fd, cmd, arg);
-}
 
 static int claim(struct recover_claim *c, const struct superblock *sb, struct cistern_error *err)
 {

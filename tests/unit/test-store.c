@@ -7,18 +7,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "format/store/hosts.h"
 #include "format/store/superblock.h"
 #include "tests/lib/bench.h"
+#include "tests/lib/no_locks.h"
 #include "tests/lib/remove_tree.h"
 #include "tests/lib/tap.h"
 
@@ -233,24 +232,6 @@ static void test_lock_of_ending(void)
 	}
 }
 
-static bool has_no_locks;
-
-/* The library's, but for a file system without locks. */
-int fcntl(int fd, int cmd, ...)
-{
-	va_list ap;
-	void *arg;
-
-	va_start(ap, cmd);
-	arg = va_arg(ap, void *);
-	va_end(ap);
-	if (has_no_locks && (cmd == F_OFD_SETLK || cmd == F_OFD_GETLK)) {
-		errno = ENOSYS;
-		return -1;
-	}
-	return (int)syscall(SYS_fcntl, fd, cmd, arg);
-}
-
 static void test_hold(void)
 {
 	struct cistern_error err;
@@ -271,16 +252,16 @@ static void test_hold(void)
 	close(fd);
 	ok(store_holder(dir, &pid, &recovers) == 0 && pid == 0 && !recovers, "nobody again");
 
-	has_no_locks = true;
+	no_locks = ENOSYS;
 	ok(unlink(file) == 0 && store_hold(dir, &fd, &err) == 0 && fd == -1,
 		"where there are no locks nobody holds it");
 	ok(access(file, F_OK) != 0 && errno == ENOENT, "and no lock is left behind");
-	has_no_locks = false;
+	no_locks = 0;
 	ok(store_hold(dir, &fd, &err) == 0 && close(fd) == 0, "one is there");
-	has_no_locks = true;
+	no_locks = ENOSYS;
 	ok(store_hold(dir, &fd, &err) == 0 && fd == -1 && access(file, F_OK) == 0, "and stays");
 	ok(store_holder(dir, &pid, &recovers) == 0 && pid == 0, "and is nobody's");
-	has_no_locks = false;
+	no_locks = 0;
 }
 
 /* ---- bytes ---- */

@@ -134,8 +134,47 @@ struct search {
 	size_t num_seen, cap_seen;
 };
 
-/* How many processes other than this one finds() is true of. */
-static int search(struct search *s, bool (*finds)(struct search *s))
+/* Seen now for the first time; also one that cannot be looked at is none. */
+static bool is_new_namespace(struct search *s, pid_t pid)
+{
+	char path[64];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)pid);
+	if (stat(path, &st))
+		return false;
+	for (size_t i = 0; i < s->num_seen; i++)
+		if (s->seen[i] == st.st_ino)
+			return false;
+	if (array_room(&s->seen, &s->cap_seen, s->num_seen, sizeof(*s->seen)) < 0)
+		return false;
+	s->seen[s->num_seen++] = st.st_ino;
+	return true;
+}
+
+static bool holds(struct search *s)
+{
+	return holds_fd(s->m, &s->h) || holds_place(s->m, &s->h) || holds_map(s->m, &s->h);
+}
+
+static int is_it(const struct mount_entry *m, void *arg)
+{
+	struct search *s = arg;
+
+	if (!m->cistern || m->major != s->m->major || m->minor != s->m->minor || strcmp(m->source, s->m->source) != 0)
+		return 0;
+	snprintf(s->h.what, sizeof(s->h.what), "mount");
+	snprintf(s->h.path, sizeof(s->h.path), "%s", m->mountpoint);
+	return 1;
+}
+
+static bool sees(struct search *s)
+{
+	return is_new_namespace(s, s->h.pid) && mounts_each_of(s->h.pid, is_it, s) > 0;
+}
+
+/* All processes but this one. How many finds() is true of. */
+static int look_at_all(struct search *s, bool (*finds)(struct search *s))
 {
 	DIR *d = opendir("/proc");
 	struct dirent *e;
@@ -157,72 +196,30 @@ static int search(struct search *s, bool (*finds)(struct search *s))
 	return num;
 }
 
-static bool holds(struct search *s)
+static int search(const struct mount_entry *m, bool (*finds)(struct search *s),
+	void (*each)(const struct mount_holder *h, void *arg), void *arg)
 {
-	return holds_fd(s->m, &s->h) || holds_place(s->m, &s->h) || holds_map(s->m, &s->h);
+	struct search *s = calloc(1, sizeof(*s));
+	int num = 0;
+
+	if (!s)
+		return 0;
+	s->m = m;
+	s->each = each;
+	s->arg = arg;
+	if (is_new_namespace(s, getpid()))
+		num = look_at_all(s, finds);
+	free(s->seen);
+	free(s);
+	return num;
 }
 
 int mounts_holders(const struct mount_entry *m, void (*each)(const struct mount_holder *h, void *arg), void *arg)
 {
-	struct search *s = calloc(1, sizeof(*s));
-	int num = 0;
-
-	if (s) {
-		s->m = m;
-		s->each = each;
-		s->arg = arg;
-		num = search(s, holds);
-	}
-	free(s);
-	return num;
-}
-
-/* Seen now for the first time; also one that cannot be looked at is none. */
-static bool is_new_namespace(struct search *s, pid_t pid)
-{
-	char path[64];
-	struct stat st;
-
-	snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)pid);
-	if (stat(path, &st))
-		return false;
-	for (size_t i = 0; i < s->num_seen; i++)
-		if (s->seen[i] == st.st_ino)
-			return false;
-	if (array_room(&s->seen, &s->cap_seen, s->num_seen, sizeof(*s->seen)) < 0)
-		return false;
-	s->seen[s->num_seen++] = st.st_ino;
-	return true;
-}
-
-static int is_it(const struct mount_entry *m, void *arg)
-{
-	struct search *s = arg;
-
-	if (!m->cistern || m->major != s->m->major || m->minor != s->m->minor || strcmp(m->source, s->m->source) != 0)
-		return 0;
-	snprintf(s->h.what, sizeof(s->h.what), "mount");
-	snprintf(s->h.path, sizeof(s->h.path), "%s", m->mountpoint);
-	return 1;
-}
-
-static bool sees(struct search *s)
-{
-	return is_new_namespace(s, s->h.pid) && mounts_each_of(s->h.pid, is_it, s) > 0;
+	return search(m, holds, each, arg);
 }
 
 int mounts_elsewhere(const struct mount_entry *m, void (*each)(const struct mount_holder *h, void *arg), void *arg)
 {
-	struct search *s = calloc(1, sizeof(*s));
-	int num = 0;
-
-	if (s) {
-		s->m = m;
-		s->each = each;
-		s->arg = arg;
-		num = is_new_namespace(s, getpid()) ? search(s, sees) : 0;
-		free(s->seen);
-	}
-	free(s);
-	return num;
+	return search(m, sees, each, arg);
 }
