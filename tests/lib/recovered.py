@@ -535,8 +535,8 @@ class Check:
             there = os.path.join(to, path)
             if node.kind != "d" and lost and self.home(node) == lost - 1:
                 continue
-            if in_place and lost and self.is_in_the_way(to, path, lost):
-                continue
+            if in_place and lost and any(self.is_in_the_way(to, p, lost) for p in node.names | {path}):
+                continue  # of a file with several names, all of it is said to have failed
             if not os.path.lexists(there):
                 if in_place or not self.is_drained(node):
                     self.wrong("%s is not there (inode %d of node %d)", path, node.ino or 0, self.home(node) if node.ino else -1)
@@ -609,7 +609,8 @@ class Check:
             return
         for i, node in enumerate(may):
             try:
-                return self.compare_stand_in(there, node, self.listed_of(self.names_left(node) | {path}, listed), lost)
+                names = {p for p in self.names_left(node) if self.may_lead_to(os.path.join(to, p), there)}
+                return self.compare_stand_in(there, node, self.listed_of(names | {path}, listed), lost)
             except Wrong:
                 if i + 1 == len(may):
                     raise
@@ -617,6 +618,11 @@ class Check:
     def names_left(self, node):
         """Those that it had, and no other file has now."""
         return {p for p in node.known_names if self.m.tree.get(p, node) is node}
+
+    @staticmethod
+    def may_lead_to(name, there):
+        """Or another stand-in has it, which was called so before."""
+        return not os.path.lexists(name) or os.path.samestat(os.lstat(name), os.lstat(there))
 
     def others_wrote(self, node, lost):
         return node.kind == "f" and any(o and o != lost for w in node.windows.values() for o in set(w.owner))
