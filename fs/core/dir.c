@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Directory listings: the names that the store shows, and those of the backing directory that it has not taken over. A
- * listing is taken whole when the directory is opened (and again at rewinddir), so that offsets are plain indexes
- * that stay good however many entries come and go meanwhile.
+ * listing is taken whole at the first read (and again at rewinddir, so what came before that is in it), so that offsets
+ * are plain indexes that stay good however many entries come and go meanwhile.
  */
 #include "fs/core/private.h"
 
@@ -34,6 +34,7 @@ struct core_dir {
 	struct node *node;
 	pthread_mutex_t lock;
 	struct dir_list list;
+	bool taken; /* there is a list */
 };
 
 static int list_add(struct dir_list *l, const char *name, uint64_t ino, uint32_t type)
@@ -197,11 +198,8 @@ int core_opendir(struct core *c, uint64_t ino, struct core_dir **ret)
 	if (!n)
 		return -ESTALE;
 	struct core_dir *dir = n->type == S_IFDIR ? calloc(1, sizeof(*dir)) : NULL;
-	int rc = n->type != S_IFDIR ? -ENOTDIR : dir ? list_build(c, n, &dir->list) : -ENOMEM;
-	if (rc < 0) {
-		if (dir)
-			list_free(&dir->list);
-		free(dir);
+	if (!dir) {
+		int rc = n->type == S_IFDIR ? -ENOMEM : -ENOTDIR;
 		node_put(c, n);
 		return rc;
 	}
@@ -231,6 +229,7 @@ int core_rewinddir(struct core *c, struct core_dir *dir)
 	pthread_mutex_lock(&dir->lock);
 	struct dir_list old = dir->list;
 	dir->list = fresh;
+	dir->taken = true;
 	pthread_mutex_unlock(&dir->lock);
 	list_free(&old);
 	return 0;
@@ -239,9 +238,13 @@ int core_rewinddir(struct core *c, struct core_dir *dir)
 int core_readdir(struct core *c, struct core_dir *dir, uint64_t index, const char **ret_name, uint64_t *ret_ino,
 	uint32_t *ret_type)
 {
-	int rc = -ENOENT;
-
-	(void)c;
+	pthread_mutex_lock(&dir->lock);
+	bool taken = dir->taken;
+	pthread_mutex_unlock(&dir->lock);
+	int rc = taken ? 0 : core_rewinddir(c, dir);
+	if (rc < 0)
+		return rc;
+	rc = -ENOENT;
 	pthread_mutex_lock(&dir->lock);
 	if (index < dir->list.num) {
 		*ret_name = list_name(&dir->list, index);

@@ -306,6 +306,9 @@ int open_file(struct core *c, struct node *n, struct node *dir, int flags, bool 
 	file->dir = dir;
 	c->open_files++;
 	ret->file = file;
+	if (file->pass && is_writable(flags) && !dir && c->hooks.invalidate)
+		c->hooks.invalidate(
+			n->ino, false, c->hooks.arg); /* what it was told before may be kept for long: attr_timeout */
 	/* The kernel syncs each write to the private segment by itself, without asking us: what leads to it must be durable before. */
 	if (file->pass && is_writable(flags) && flags & O_DSYNC)
 		rc = core_fsync(c, n->ino, file, true);

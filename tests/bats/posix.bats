@@ -184,6 +184,19 @@ fails(errno.EOPNOTSUPP, call, 'fallocate', fd, 8, L(0), L(4096))
 fails(errno.EOPNOTSUPP, call, 'fallocate', fd, 32, L(0), L(4096))"
 }
 
+# Asks for nothing but these: the kernel may have them at hand when it has forgotten others.
+times() {
+	stat -c '%y %z' "$1"
+}
+
+# differs_from TEXT COMMAND...: in each word but dates.
+differs_from() {
+	local -a old new
+	read -r -a old <<<"$1"
+	read -r -a new <<<"$("${@:2}")"
+	[ "${old[1]}" != "${new[1]}" ] && [ "${old[4]}" != "${new[4]}" ]
+}
+
 @test "stores into a shared mapping are seen by read, and writes by the mapping" {
 	py "
 fd = os.open('f', os.O_RDWR | os.O_CREAT)
@@ -198,6 +211,43 @@ del m
 assert open('f').read()[4999:5006] == 'aHELLOa'"
 	umount_wait
 	is "$(dd if="$BACKING/f" bs=1 skip=5000 count=5 status=none)" HELLO
+}
+
+@test "a store into a mapping of a file that was opened again moves its times" {
+	local before
+	head -c 4096 /dev/zero >"$MNT/f"
+	sleep 0.3 # it is released: the kernel keeps what the next look finds
+	before=$(times "$MNT/f")
+	py "
+fd = os.open('f', os.O_RDWR)
+m = mmap.mmap(fd, 4096)
+assert len(m[:1]) == 1
+m[:5] = b'HELLO'
+del m
+os.close(fd)"
+	wait_until 5 differs_from "$before" times "$MNT/f"
+}
+
+@test "what is made between opendir and rewinddir, or the first read, is listed" {
+	py "
+libc = ctypes.CDLL(None, use_errno=True)
+class dirent(ctypes.Structure):
+    _fields_ = [('ino', ctypes.c_ulong), ('off', ctypes.c_long), ('len', ctypes.c_ushort), ('type', ctypes.c_ubyte), ('name', ctypes.c_char * 256)]
+libc.opendir.restype = libc.readdir.restype = ctypes.c_void_p
+def names(d):
+    libc.rewinddir(ctypes.c_void_p(d))
+    found = []
+    while e := libc.readdir(ctypes.c_void_p(d)):
+        found.append(ctypes.cast(e, ctypes.POINTER(dirent)).contents.name)
+    return sorted(found)
+os.mkdir('d')
+d = libc.opendir(b'd')
+open('d/one', 'w').close()
+assert names(d) == [b'.', b'..', b'one'], names(d)
+open('d/two', 'w').close()
+os.unlink('d/one')
+assert names(d) == [b'.', b'..', b'two']
+libc.closedir(ctypes.c_void_p(d))"
 }
 
 @test "a program can be run from the mount, and not be written while it runs" {
