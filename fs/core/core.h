@@ -141,7 +141,7 @@ int core_lseek(
 ssize_t core_copy_range(
 	struct core *c, struct core_file *from, uint64_t from_off, struct core_file *to, uint64_t to_off, size_t len);
 
-/* Directories: a snapshot of the merged listing, taken at open and anew at offset 0. */
+/* Directories: a snapshot of the merged listing, taken at the first read and anew at rewinddir. */
 int core_opendir(struct core *c, uint64_t ino, struct core_dir **ret);
 void core_closedir(struct core *c, struct core_dir *dir);
 /* Entry number index (0, 1, ...: also "." and ".."): 0 and name (borrowed until closedir), ino, type (S_IFMT bits); -ENOENT past the end. */
