@@ -21,6 +21,7 @@
 #include "format/base/config_hints.h"
 #include "format/base/hints.h"
 #include "tools/cistern.h"
+#include "tools/lib/last_mount.h"
 #include "tools/lib/libexec.h"
 #include "tools/lib/mounts.h"
 #include "tools/lib/say.h"
@@ -404,7 +405,8 @@ static int check_and_start(struct mount_plan *plan, const char *backing, const c
 		return CISTERN_EXIT_USAGE;
 	}
 	if (check_store(plan, &err) < 0 || check_backing(plan, backing, &err) < 0 ||
-		check_mountpoint(plan, mountpoint, &err) < 0 || check_places(plan, &err) < 0) {
+		check_mountpoint(plan, mountpoint, &err) < 0 || check_places(plan, &err) < 0 ||
+		(!plan->fake && last_mount_await(plan->store, &err) < 0)) {
 		say("%s", err.text);
 		return err.code == -EBUSY    ? CISTERN_EXIT_BUSY
 		       : err.code == -EINVAL ? CISTERN_EXIT_USAGE
@@ -516,7 +518,8 @@ const struct command command_mount = {
 		"drained to BACKING in the background and when the mount is taken down. BACKING and MOUNTPOINT may be the same directory: it is "
 		"then covered while the mount stands.\n\n"
 		"The command returns when the mount can be used. A store that holds data of an earlier mount of the same BACKING, also of "
-		"one whose daemon or node died, is continued; what was found is said.\n\n"
+		"one whose daemon or node died, is continued; what was found is said. While what such a mount has left is still being drained it waits "
+		"for that, for a minute at most.\n\n"
 		"It can also be called as 'mount -t fuse.cistern BACKING MOUNTPOINT -o store=DIR' and from fstab(5). Every mount is nosuid "
 		"and nodev.",
 	.examples = "cistern mount /lustre/proj/run42 /cistern --store /local/nvme/$JOB\n"

@@ -627,6 +627,20 @@ touch_names() {
 	echo $bad
 }
 
+@test "a node that waits unmounted for the others is not mounted again: that is said, and what to do" {
+	start_job 2
+	"$CISTERN" umount "$WORK/m1"
+	exits 5 mount_node 1
+	says "serves the other nodes of the job until all are unmounted"
+	exits 0 "$CISTERN" umount --wait "$WORK/m0"
+	exits 0 "$CISTERN" wait "$WORK/s1"
+	agents_end_well
+	mount_node 1
+	mount_node 0
+	start_agents
+	stop_job
+}
+
 @test "what is at home on a node that was unmounted early is EIO elsewhere; the log and status name the node, and it is back with it" {
 	local name failed
 	start_job 2 agent_timeout=20s,unmount_timeout=2s

@@ -166,6 +166,16 @@ naps() {
 	umount_wait
 }
 
+@test "a mount right behind an umount waits for the drain that is still on" {
+	mount_cistern -o drain=unmount
+	seq -f "$MNT/%g" 3000 | xargs touch
+	"$CISTERN" umount "$MNT"
+	exits 0 mount_cistern
+	says "waiting for the end of that"
+	[ -e "$BACKING/3000" ]
+	umount_wait
+}
+
 @test "mounting twice on one mount point is refused" {
 	mount_cistern
 	exits 5 mount_cistern "$WORK/store2"
