@@ -393,10 +393,12 @@ int data_sync_through(struct core *c, struct node *n)
 static int sync_private(struct core *c, struct node *n)
 {
 	struct inode in;
-	int rc = 0;
 
 	pthread_rwlock_rdlock(&n->lock);
-	if (state_inode(c->state, n->ino, &in) == 0 && in.flags & INODE_PRIVATE)
+	int rc = state_inode(c->state, n->ino, &in);
+	if (rc == -ENOENT)
+		rc = 0; /* it was freed */
+	else if (rc == 0 && in.flags & INODE_PRIVATE)
 		rc = segment_sync_private(c->segments, in.private_segment);
 	pthread_rwlock_unlock(&n->lock);
 	return rc;

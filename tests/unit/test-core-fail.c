@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "format/index/state_private.h"
 #include "fs/core/core.h"
 #include "tests/lib/core_world.h"
 #include "tests/lib/tap.h"
@@ -311,8 +312,45 @@ static void test_half_created(void)
 	is_u64(wrong, 0, "and these files have their segments");
 }
 
+/* The state has it in memory no more, and its index cannot be read. */
+static int while_unreadable(struct core_world *w, int (*call)(struct core_world *w, uint64_t ino), uint64_t ino)
+{
+	struct state *st = store_state(w->store);
+	uint64_t limit = st->cache.limit;
+
+	st->cache.limit = 0;
+	if (state_checkpoint(st) < 0)
+		core_world_bail_out("no checkpoint");
+	index_reads = 1;
+	int rc = call(w, ino);
+	index_reads = -1;
+	st->cache.limit = limit;
+	return rc;
+}
+
+static int sync_number(struct core_world *w, uint64_t ino)
+{
+	return core_fsync(w->core, ino, NULL, false);
+}
+
+/* Is it private? As long as that is not known there is nothing that could be promised of its bytes. */
+static void test_unreadable_sync(void)
+{
+	struct core_world w;
+
+	core_world_make(&w);
+	core_world_open(&w, "data=private", true);
+	is_int(create(&w, "new"), 0, "a private file");
+	uint64_t ino = core_world_look(&w, 1, "new");
+	ok(while_unreadable(&w, sync_number, ino) < 0, "of which the index cannot be read is not synced");
+	is_int(core_fsync(w.core, ino, NULL, false), 0, "and is when it can");
+	core_world_close(&w);
+	core_world_remove(&w);
+}
+
 int main(void)
 {
+	test_unreadable_sync();
 	test_through_synced();
 	test_through_before();
 	test_read_while_syncing();
