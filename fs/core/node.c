@@ -233,7 +233,7 @@ uint64_t node_backing_number(const struct core *c, uint64_t dev, uint64_t ino)
 	return STATE_BACKING_INO_BIT | ((ino ^ mixed) & ~STATE_BACKING_INO_BIT);
 }
 
-static bool same_file(const struct node *n, const struct stat *st)
+bool node_is_backed_by(const struct node *n, const struct stat *st)
 {
 	return n->backing_dev == st->st_dev && n->backing_ino == st->st_ino && n->type == (st->st_mode & S_IFMT);
 }
@@ -298,7 +298,7 @@ int node_of_backing(struct core *c, struct node *parent, const char *name, const
 		struct inode in;
 		struct node *n = table_intern(c, ino, NULL, &used);
 
-		if (n && same_file(n, st)) {
+		if (n && node_is_backed_by(n, st)) {
 			int rc = settle(c, n, parent, name);
 			if (rc < 0)
 				node_put(c, n);
@@ -334,7 +334,7 @@ int node_of_backing(struct core *c, struct node *parent, const char *name, const
 		if (!used) {
 			node_put(c, parent);
 			node_discard(fresh);
-			if (!same_file(n, st)) {
+			if (!node_is_backed_by(n, st)) {
 				node_put(c, n);
 				continue;
 			}

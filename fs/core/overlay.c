@@ -202,6 +202,12 @@ int overlay_stat_child(struct core *c, struct node *parent, const char *name, st
 	return overlay_is_hidden(name) ? -ENOENT : stat_path(c, overlay_child_path, parent, name, ret);
 }
 
+/* Others have put another file in its place: what is changed through n is not that one's. */
+static bool is_replaced(const struct node *n, const struct stat *st)
+{
+	return !n->known && !node_is_backed_by(n, st);
+}
+
 static int commit_adopt(struct core *c, struct node *parent, const char *name, struct node *n)
 {
 	struct record rec = { .type = RECORD_ADOPT, .ino = n->ino, .parent = parent->ino };
@@ -213,6 +219,8 @@ static int commit_adopt(struct core *c, struct node *parent, const char *name, s
 		return rc;
 	if (fstatat(c->backing_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
+	if (is_replaced(n, &st))
+		return -ESTALE;
 	snprintf(rec.name, sizeof(rec.name), "%s", name);
 	record_set_attributes(&rec, &st);
 	if (S_ISLNK(st.st_mode)) {

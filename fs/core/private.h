@@ -147,6 +147,8 @@ void node_ref(struct core *c, struct node *n);
 int node_of_state(struct core *c, const struct inode *in, struct node **ret);
 /* Find or make the node of an untouched backing file found as parent/name. */
 int node_of_backing(struct core *c, struct node *parent, const char *name, const struct stat *st, struct node **ret);
+/* st is of the backing file that n was made of. */
+bool node_is_backed_by(const struct node *n, const struct stat *st);
 /* Where an untouched backing file is: 0, a reference to its parent, its name. -ENOENT: nowhere, or in the store. */
 int node_origin(struct core *c, struct node *n, struct node **ret_parent, char ret_name[RECORD_NAME_MAX + 1]);
 void node_count_lookup(struct core *c, struct node *n); /* the kernel is about to be told of it */

@@ -444,6 +444,32 @@ static void test_outside(void)
 	core_world_remove(&w);
 }
 
+/* Somebody replaces a file, as editors do, while it is open: what is written through the old one is not for the new one. */
+static void test_replaced_outside(void)
+{
+	struct core_world w;
+	struct core_open_reply o;
+	char path[200], other[200], text[64];
+
+	core_world_make(&w);
+	core_world_open(&w, "data=log", false);
+	uint64_t old = core_world_look(&w, 1, "old");
+	is_int(core_open(w.core, old, O_RDWR, &o), 0, "an untouched file is open");
+	core_world_put_file(w.backing, "new", "from another hand");
+	snprintf(path, sizeof(path), "%s/old", w.backing);
+	snprintf(other, sizeof(other), "%s/new", w.backing);
+	is_int(rename(other, path), 0, "somebody puts another one in its place");
+	is_int(core_write(w.core, o.file, "HERE", 4, 0), -ESTALE, "the one that is open is there no more");
+	core_release(w.core, o.file);
+	uint64_t now = core_world_look(&w, 1, "old");
+	ok(now != 0 && now != old, "the new one is another file");
+	core_world_read_text(&w, now, text, sizeof(text));
+	is_str(text, "from another hand", "as it was made");
+	is_int(core_world_write_text(&w, now, "for", 0), 3, "which can be written to");
+	core_world_close(&w);
+	core_world_remove(&w);
+}
+
 static void drain_inode(struct core_world *w, uint64_t ino, const char *name, uint64_t size)
 {
 	struct record rec = { .type = RECORD_PLACED, .ino = ino, .parent = 1 };
@@ -716,6 +742,7 @@ int main(void)
 	test_doubt();
 	test_many_busy();
 	test_outside();
+	test_replaced_outside();
 	test_renamed_after_drain();
 	test_deleted_while_drained();
 	test_through_again();
