@@ -187,22 +187,38 @@ static int copy_one(struct core *c, struct node *n, const char *path, const char
 	return len < 0 ? -errno : commit_xattr(c, n, RECORD_SETXATTR, RECORD_F_COPIED, name, value, (size_t)len);
 }
 
+static bool is_listed(const char *list, ssize_t len, const char *name)
+{
+	for (ssize_t at = 0; at < len; at += (ssize_t)strlen(list + at) + 1)
+		if (strcmp(list + at, name) == 0)
+			return true;
+	return false;
+}
+
+/* What a daemon that was killed over it had copied, and is in the backing file's set no more. The rest of that is in the store by now. */
+static int drop_leftovers(struct core *c, struct node *n, const char *list, ssize_t len)
+{
+	char have[XATTR_LIST_MAX];
+	ssize_t num = list_store(c, n, have, sizeof(have));
+	int rc = num < 0 ? (int)num : 0;
+
+	for (ssize_t at = 0; at < num && rc == 0; at += (ssize_t)strlen(have + at) + 1)
+		if (!is_listed(list, len, have + at))
+			rc = commit_xattr(c, n, RECORD_REMOVEXATTR, 0, have + at, NULL, 0);
+	return rc;
+}
+
 /* Brings the backing file's set into the store before it is changed for the first time. */
 static int take_over(struct core *c, struct node *n, const struct backing *b)
 {
 	char list[XATTR_LIST_MAX];
 	int rc = 0;
-
-	if (store_has_all(c, n))
-		return 0;
-	if (b->fd < 0)
-		return -EAGAIN;
 	ssize_t len = listxattr(b->path, list, sizeof(list));
 	if (len < 0)
 		return errno == EOPNOTSUPP ? 0 : -errno;
 	for (ssize_t at = 0; at < len && rc == 0; at += (ssize_t)strlen(list + at) + 1)
 		rc = copy_one(c, n, b->path, list + at);
-	return rc;
+	return rc < 0 ? rc : drop_leftovers(c, n, list, len);
 }
 
 struct change {
@@ -213,26 +229,41 @@ struct change {
 	bool removal;
 };
 
-static int check_change(struct core *c, struct node *n, const struct change *ch)
+/* 1: there is one of that name; 0: there is none. */
+static int look_in_store(struct core *c, struct node *n, const char *name)
 {
 	char old[RECORD_VALUE_MAX];
-	size_t old_len;
-	int there = state_xattr(c->state, n->ino, ch->name, old, sizeof(old), &old_len);
+	size_t len;
+	int rc = state_xattr(c->state, n->ino, name, old, sizeof(old), &len);
 
-	if (there == 0)
+	return rc == 0 ? 1 : rc == -ENODATA ? 0 : rc;
+}
+
+static int look_in_backing(const struct backing *b, const char *name)
+{
+	if (b->fd < 0)
+		return -EAGAIN;
+	if (getxattr(b->path, name, NULL, 0) >= 0)
+		return 1;
+	return errno == ENODATA || errno == EOPNOTSUPP ? 0 : -errno;
+}
+
+static int check_change(const struct change *ch, bool there)
+{
+	if (there)
 		return ch->flags & XATTR_CREATE ? -EEXIST : 0;
-	if (there == -ENODATA)
-		return ch->removal || ch->flags & XATTR_REPLACE ? -ENODATA : 0;
-	return there;
+	return ch->removal || ch->flags & XATTR_REPLACE ? -ENODATA : 0;
 }
 
 /* names and the node's lock are held. -EAGAIN: the backing file is needed, which b is not. */
 static int change_locked(struct core *c, struct node *n, const struct backing *b, const struct change *ch)
 {
-	int rc = take_over(c, n, b);
+	bool here = store_has_all(c, n);
+	int there = here ? look_in_store(c, n, ch->name) : look_in_backing(b, ch->name);
+	int rc = there < 0 ? there : check_change(ch, there);
 
-	if (rc == 0)
-		rc = check_change(c, n, ch);
+	if (rc == 0 && !here)
+		rc = take_over(c, n, b);
 	return rc < 0 ? rc
 		      : commit_xattr(c, n, ch->removal ? RECORD_REMOVEXATTR : RECORD_SETXATTR, 0, ch->name, ch->value,
 				ch->len);
