@@ -54,7 +54,6 @@ static int make_root(struct core *c, struct cistern_error *err)
 	if (rc < 0)
 		return cistern_error_set(err, rc, "cannot record the root directory in the store: %s", strerror(-rc));
 	node_count_lookup(c, c->root);
-	core_sweep_tmpfiles(c);
 	return 0;
 }
 

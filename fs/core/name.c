@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -274,20 +273,6 @@ int core_create_file(struct core *c, uint64_t parent, const char *name, mode_t m
 	return rc;
 }
 
-/*
- * A file without a name is one whose first name is taken away at once. That name is a hidden one of the root, so that the
- * directory does not change, and the next mount finds what a kill between the two left (core_sweep_tmpfiles).
- */
-#define TMPFILE_PREFIX ".cistern-tmp-o-"
-
-static int unlink_record(struct core *c, uint64_t ino, const char *name)
-{
-	struct record rec = { .type = RECORD_UNLINK, .ino = ino, .parent = STATE_ROOT_INO };
-
-	snprintf(rec.name, sizeof(rec.name), "%s", name);
-	return store_commit(c->store, &rec);
-}
-
 static int commit_tmpfile(
 	struct core *c, struct node *dir, struct core_cred cred, struct record *rec, struct node **ret)
 {
@@ -300,15 +285,11 @@ static int commit_tmpfile(
 		rc = dir_group(c, dir, cred, &gid, &setgid);
 	if (rc < 0)
 		return rc;
-	rec->type = RECORD_CREATE;
+	rec->type = RECORD_CREATE; /* without parent and name */
 	rec->ino = state_new_ino(c->state);
-	rec->parent = STATE_ROOT_INO;
 	rec->uid = cred.uid;
 	rec->gid = gid;
-	snprintf(rec->name, sizeof(rec->name), TMPFILE_PREFIX "%" PRIu64, rec->ino);
 	rc = store_commit(c->store, rec);
-	if (rc == 0)
-		rc = unlink_record(c, rec->ino, rec->name);
 	if (rc == 0)
 		rc = state_inode(c->state, rec->ino, &in);
 	return rc == 0 ? node_of_state(c, &in, ret) : rc;
@@ -332,21 +313,6 @@ int core_tmpfile(struct core *c, uint64_t parent, mode_t mode, int flags, struct
 		return rc;
 	made.n->linkable = !(flags & O_EXCL);
 	return open_and_show(c, made.n, flags & ~(O_TRUNC | O_EXCL), ret, ret_open);
-}
-
-void core_sweep_tmpfiles(struct core *c)
-{
-	struct state_name left[16];
-	size_t num;
-
-	while (state_list_names(c->state, STATE_ROOT_INO, TMPFILE_PREFIX, left, 16, &num) == 0) {
-		size_t swept = 0;
-		for (; swept < num && strncmp(left[swept].name, TMPFILE_PREFIX, strlen(TMPFILE_PREFIX)) == 0; swept++)
-			if (unlink_record(c, left[swept].ino, left[swept].name) < 0)
-				return;
-		if (swept < 16)
-			return;
-	}
 }
 
 int core_readlink(struct core *c, uint64_t ino, char *out, size_t cap)

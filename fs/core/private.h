@@ -199,7 +199,6 @@ void doubt_clear(struct core *c); /* session is held */
 /* name.c */
 void name_lost(struct core *c,
 	struct node *n); /* n lost a name, possibly its last. names is held, and the caller has a reference */
-void core_sweep_tmpfiles(struct core *c); /* nameless files that an earlier daemon was killed over */
 
 /* attr.c */
 /* Fill ret from the state or the backing file. in: the state's inode when the caller has it, else NULL. */

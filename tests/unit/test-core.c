@@ -390,6 +390,40 @@ static void test_xattrs_left(void)
 	core_world_remove(&w);
 }
 
+/* O_TMPFILE: no directory changes, and a kill leaves nothing. */
+static void test_nameless(void)
+{
+	struct core_world w;
+	struct core_entry before, after, e;
+	struct core_open_reply o;
+	struct inode in;
+
+	core_world_make(&w);
+	core_world_open(&w, "data=log", false);
+	is_int(core_getattr(w.core, 1, NULL, &before), 0, "a directory");
+	is_int(core_tmpfile(w.core, 1, 0600, O_RDWR, core_world_cred, &e, &o), 0,
+		"a file without a name is made in it");
+	is_int(core_write(w.core, o.file, "abc", 3, 0), 3, "and written to");
+	is_int(core_getattr(w.core, 1, NULL, &after), 0, "the directory");
+	ok(before.attr.st_mtim.tv_sec == after.attr.st_mtim.tv_sec &&
+			before.attr.st_mtim.tv_nsec == after.attr.st_mtim.tv_nsec,
+		"has not changed");
+	core_release(w.core, o.file);
+	core_destroy(w.core);
+	store_abandon(w.store);
+	config_destroy(w.cfg);
+	core_world_open(&w, "data=log", false);
+	is_int(state_inode(store_state(w.store), e.ino, &in), -ENOENT, "it is gone with the daemon that was killed");
+	is_int(core_tmpfile(w.core, 1, 0600, O_RDWR, core_world_cred, &e, &o), 0, "another one");
+	is_int(core_link(w.core, e.ino, 1, "named", &after), 0, "gets a name");
+	core_release(w.core, o.file);
+	core_world_close(&w);
+	core_world_open(&w, "data=log", false);
+	is_u64(core_world_look(&w, 1, "named"), e.ino, "and stays");
+	core_world_close(&w);
+	core_world_remove(&w);
+}
+
 /* What a drain tells, a moment after it has moved a file. */
 static void *tell_late(void *arg)
 {
@@ -769,6 +803,7 @@ int main(void)
 	test_patience();
 	test_xattrs();
 	test_xattrs_left();
+	test_nameless();
 	test_xattrs_in_motion(false);
 	test_xattrs_in_motion(true);
 	test_activity();
