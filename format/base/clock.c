@@ -5,16 +5,24 @@
  */
 #include "format/base/clock.h"
 
-#include <time.h>
+#define READINGS   16
+#define NS_PER_SEC INT64_C(1000000000)
 
-#define READINGS 16
+int64_t clock_ns_of(struct timespec ts)
+{
+	if (ts.tv_sec >= INT64_MAX / NS_PER_SEC)
+		return INT64_MAX;
+	if (ts.tv_sec < INT64_MIN / NS_PER_SEC)
+		return INT64_MIN;
+	return ts.tv_sec * NS_PER_SEC + ts.tv_nsec;
+}
 
 static int64_t read_ns(clockid_t id)
 {
 	struct timespec ts;
 
 	clock_gettime(id, &ts);
-	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+	return clock_ns_of(ts);
 }
 
 /* What the one clock is ahead of the other: read in between two readings of the other that lie close together. */

@@ -12,6 +12,10 @@
 
 #include <stdatomic.h>
 #include <stdint.h>
+#include <time.h>
+
+/* ns since 1970. What 64 bits do not hold (before 1677, after 2262) is the nearest that they do. */
+int64_t clock_ns_of(struct timespec ts);
 
 struct clock {
 	_Atomic(int64_t) ahead_ns; /* of CLOCK_MONOTONIC */

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/clock.h"
 #include "format/base/crc32c.h"
 
 #define MAGIC                  "CJR1"
@@ -202,11 +203,6 @@ static const struct shape shapes[RECORD_TYPE_END] = {
 	[RECORD_SHARE_LOST] = { "share-lost", 0, IS_VERSION_2, { END } },
 };
 
-static int64_t ns_of(struct timespec ts)
-{
-	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
 void record_set_attributes(struct record *rec, const struct stat *st)
 {
 	rec->mode = st->st_mode;
@@ -214,9 +210,9 @@ void record_set_attributes(struct record *rec, const struct stat *st)
 	rec->gid = st->st_gid;
 	rec->nlink = (uint32_t)st->st_nlink;
 	rec->size = (uint64_t)st->st_size;
-	rec->atime_ns = ns_of(st->st_atim);
-	rec->mtime_ns = ns_of(st->st_mtim);
-	rec->ctime_ns = ns_of(st->st_ctim);
+	rec->atime_ns = clock_ns_of(st->st_atim);
+	rec->mtime_ns = clock_ns_of(st->st_mtim);
+	rec->ctime_ns = clock_ns_of(st->st_ctim);
 	rec->backing_dev = st->st_dev;
 	rec->backing_ino = st->st_ino;
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "format/base/clock.h"
 #include "format/segment/segment_table.h"
 #include "format/segment/staging.h"
 
@@ -142,7 +143,7 @@ int segment_private_size(
 	pthread_mutex_lock(&set->lock);
 	if (!r) {
 		*ret_allocated = fd >= 0 ? (uint64_t)st.st_blocks * 512 : segment_blocks(size);
-		*ret_mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+		*ret_mtime_ns = clock_ns_of(st.st_mtim);
 		*ret_size = size;
 		seg->size = size;
 		segment_set_allocated(set, seg, *ret_allocated);

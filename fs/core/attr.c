@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "format/base/clock.h"
+
 struct timespec core_timespec(int64_t ns)
 {
 	struct timespec ts = { .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
@@ -20,11 +22,6 @@ struct timespec core_timespec(int64_t ns)
 		ts.tv_sec--;
 	}
 	return ts;
-}
-
-static int64_t ns_of(struct timespec ts)
-{
-	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
 static void stat_of_inode(const struct inode *in, struct stat *st)
@@ -46,7 +43,7 @@ static void overlay_private_times(const struct stat *seg, struct stat *st)
 	st->st_size = seg->st_size;
 	st->st_blocks = seg->st_blocks;
 	st->st_mtim = seg->st_mtim;
-	if (ns_of(seg->st_ctim) > ns_of(st->st_ctim))
+	if (clock_ns_of(seg->st_ctim) > clock_ns_of(st->st_ctim))
 		st->st_ctim = seg->st_ctim;
 }
 
@@ -107,7 +104,7 @@ static int fill_known(struct core *c, struct node *n, const struct inode *in, st
 		rc = stat_outside(c, n, &st);
 		if (rc == 0) {
 			ret->attr = st;
-			if (in->ctime_ns > ns_of(st.st_ctim))
+			if (in->ctime_ns > clock_ns_of(st.st_ctim))
 				ret->attr.st_ctim =
 					core_timespec(in->ctime_ns); /* renamed or linked here, not there yet */
 		}
@@ -199,11 +196,11 @@ static void record_of_attr(const struct stat *attr, unsigned int to_set, struct 
 	}
 	if (to_set & (CORE_SET_ATIME | CORE_SET_ATIME_NOW)) {
 		rec->mask |= RECORD_ATTR_ATIME;
-		rec->atime_ns = to_set & CORE_SET_ATIME_NOW ? now : ns_of(attr->st_atim);
+		rec->atime_ns = to_set & CORE_SET_ATIME_NOW ? now : clock_ns_of(attr->st_atim);
 	}
 	if (to_set & (CORE_SET_MTIME | CORE_SET_MTIME_NOW)) {
 		rec->mask |= RECORD_ATTR_MTIME;
-		rec->mtime_ns = to_set & CORE_SET_MTIME_NOW ? now : ns_of(attr->st_mtim);
+		rec->mtime_ns = to_set & CORE_SET_MTIME_NOW ? now : clock_ns_of(attr->st_mtim);
 	}
 }
 

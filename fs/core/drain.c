@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "format/base/clock.h"
+
 #define LEFT_ALONE_MAX  4096    /* more than that are drained although open: harmless, but not of use */
 #define TICK_BUSY_USEC  20000u  /* while a private file grows, and in a session, which makes way for who writes */
 #define TICK_QUIET_USEC 250000u /* while one is open */
@@ -304,7 +306,7 @@ static void look_at(struct core *c, struct node *n, struct tick_round *round)
 		return;
 	round->any = true;
 	round->young |= core_now_usec() - n->tick_since_usec < TICK_YOUNG_USEC;
-	int64_t mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+	int64_t mtime_ns = clock_ns_of(st.st_mtim);
 	if (mtime_ns == n->tick_mtime_ns && (uint64_t)st.st_size == n->tick_size)
 		return;
 	round->grew = true;

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "format/base/clock.h"
+
 uint64_t core_now_usec(void)
 {
 	struct timespec ts;
@@ -25,7 +27,7 @@ int64_t core_now_ns(void)
 	struct timespec ts;
 
 	clock_gettime(CLOCK_REALTIME, &ts);
-	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+	return clock_ns_of(ts);
 }
 
 static struct node **bucket_of(struct core *c, uint64_t ino)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "format/base/array.h"
+#include "format/base/clock.h"
 
 #define RANGE_BYTES_MAX (1u << 30)
 
@@ -72,7 +73,7 @@ int seal_private(struct core *c, struct node *n, struct inode *in)
 	int rc = fstat(fd, &st) < 0 ? -errno : list_ranges(fd, (uint64_t)st.st_size, &r);
 	if (rc == 0) {
 		rec.size = (uint64_t)st.st_size;
-		rec.mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+		rec.mtime_ns = clock_ns_of(st.st_mtim);
 		rec.ranges = r.at;
 		rec.num_ranges = r.num;
 		rc = store_commit(c->store, &rec);

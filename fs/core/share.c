@@ -11,6 +11,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "format/base/clock.h"
+
 #define EXTENT_BATCH 128
 
 enum { DATA_AUTO, DATA_LOG }; /* choices of setting "data" */
@@ -208,7 +210,7 @@ int core_where(struct core *c, uint64_t ino, struct core_where *ret)
 	ret->known = true;
 	ret->outside = data_is_outside(&ret->in) && !data_is_layer(&ret->in);
 	ret->size = (uint64_t)entry.attr.st_size;
-	ret->mtime_ns = (int64_t)entry.attr.st_mtim.tv_sec * 1000000000 + entry.attr.st_mtim.tv_nsec;
+	ret->mtime_ns = clock_ns_of(entry.attr.st_mtim);
 	if (!(ret->in.flags & INODE_NEW))
 		ret->has_path = state_backing_path(c->state, ino, ret->path, sizeof(ret->path)) == 0;
 	return 0;

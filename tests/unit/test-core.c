@@ -424,6 +424,35 @@ static void test_nameless(void)
 	core_world_remove(&w);
 }
 
+/* Where 64 bits of nanoseconds end, times do, and do not begin anew at the other end. */
+static void test_far_times(void)
+{
+	const struct timespec far[] = { { INT64_C(1) << 40, 0 }, { -(INT64_C(1) << 40), 5 },
+		{ 9223372036, 999999999 } };
+	struct core_world w;
+	struct core_entry e;
+	char path[200];
+
+	core_world_make(&w);
+	snprintf(path, sizeof(path), "%s/old", w.backing);
+	is_int(utimensat(AT_FDCWD, path, (struct timespec[2]){ { 12000000000, 0 }, { 12000000000, 0 } }, 0), 0,
+		"a backing file of a far future");
+	core_world_open(&w, "data=log", false);
+	uint64_t ino = core_world_look(&w, 1, "old");
+	is_int(core_setattr(w.core, ino, &(struct stat){ .st_mode = 0600 }, CORE_SET_MODE, NULL, &e), 0,
+		"is taken over");
+	is_int(e.attr.st_mtim.tv_sec, 9223372036, "its time is the last that there is");
+	for (size_t i = 0; i < 3; i++) {
+		struct stat set = { .st_mtim = far[i], .st_atim = far[i] };
+
+		is_int(core_setattr(w.core, ino, &set, CORE_SET_MTIME | CORE_SET_ATIME, NULL, &e), 0, "times are set");
+		is_int(e.attr.st_mtim.tv_sec, far[i].tv_sec < 0 ? -9223372037 : 9223372036,
+			"the nearest that there is");
+	}
+	core_world_close(&w);
+	core_world_remove(&w);
+}
+
 /* What a drain tells, a moment after it has moved a file. */
 static void *tell_late(void *arg)
 {
@@ -804,6 +833,7 @@ int main(void)
 	test_xattrs();
 	test_xattrs_left();
 	test_nameless();
+	test_far_times();
 	test_xattrs_in_motion(false);
 	test_xattrs_in_motion(true);
 	test_activity();
