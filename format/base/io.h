@@ -8,7 +8,7 @@
  * to the disk; it is only an index and can be rebuilt.
  *
  * Paths are relative to the store's directory. All functions return 0 (or a count where said) or -errno, and may
- * be called from any thread; calls on one io_file may run at the same time.
+ * be called from any thread; calls on one io_file may run at the same time. -ENOSPC is also what a quota refuses.
  */
 
 #include <stdbool.h>

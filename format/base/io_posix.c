@@ -45,6 +45,12 @@ static int fd_of(struct io_file *file)
 	return ((struct posix_file *)file)->fd;
 }
 
+/* A quota that is used up is a device that is full: what is done about the one is done about the other. */
+static int error_of(int error)
+{
+	return error == EDQUOT ? -ENOSPC : -error;
+}
+
 static int posix_open_flags(unsigned int flags)
 {
 	int o = O_CLOEXEC | O_NOCTTY;
@@ -66,7 +72,7 @@ static int open_below(struct io *io, const char *path, int o)
 	do
 		fd = openat(dirfd_of(io), path[0] ? path : ".", o, FILE_MODE);
 	while (fd < 0 && errno == EINTR);
-	return fd < 0 ? -errno : fd;
+	return fd < 0 ? error_of(errno) : fd;
 }
 
 static const struct io_ops posix_ops;
@@ -109,14 +115,14 @@ static int posix_rename(struct io *io, const char *from, const char *to)
 {
 	if (from[0] == '/' || to[0] == '/')
 		return -EINVAL;
-	return renameat(dirfd_of(io), from, dirfd_of(io), to) ? -errno : 0;
+	return renameat(dirfd_of(io), from, dirfd_of(io), to) ? error_of(errno) : 0;
 }
 
 static int posix_mkdir(struct io *io, const char *path)
 {
 	if (path[0] == '/')
 		return -EINVAL;
-	return mkdirat(dirfd_of(io), path, DIR_MODE) ? -errno : 0;
+	return mkdirat(dirfd_of(io), path, DIR_MODE) ? error_of(errno) : 0;
 }
 
 static int posix_sync_dir(struct io *io, const char *path)
@@ -197,7 +203,7 @@ static ssize_t posix_pwrite(struct io_file *file, const void *buf, size_t len, u
 {
 	int r = fdio_write(fd_of(file), buf, len, off);
 
-	return r < 0 ? r : (ssize_t)len;
+	return r < 0 ? error_of(-r) : (ssize_t)len;
 }
 
 static int posix_sync(struct io_file *file)
@@ -223,7 +229,7 @@ static int posix_fallocate_mode(struct io_file *file, int mode, uint64_t off, ui
 	do
 		r = fallocate(fd_of(file), mode, (off_t)off, (off_t)len);
 	while (r && errno == EINTR);
-	return r ? -errno : 0;
+	return r ? error_of(errno) : 0;
 }
 
 /* No emulation where the file system lacks it: reserved room that is not reserved would break promises later. */

@@ -58,7 +58,7 @@ static int convert(char *message, const char *what, struct cistern_error *err)
 		code = -ENOENT;
 	else if (strstr(message, "Corruption") || strstr(message, "Invalid argument"))
 		code = -EBADMSG; /* our arguments do not change; what is found does */
-	else if (strstr(message, "No space left"))
+	else if (strstr(message, "No space left") || strstr(message, "Disk quota exceeded"))
 		code = -ENOSPC;
 	cistern_error_set(err, code, "index: %s: %s", what, message);
 	rocksdb_free(message);

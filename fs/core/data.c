@@ -167,7 +167,7 @@ static ssize_t write_private(
 		if (put >= 0)
 			done += (size_t)put;
 		else if (errno != EINTR)
-			err = -errno;
+			err = errno == EDQUOT ? -ENOSPC : -errno;
 	}
 	drain_mark_busy(c, n->ino);
 	return done ? (ssize_t)done : err;

@@ -55,6 +55,16 @@ int syncfs(int fd)
 	return -1;
 }
 
+static bool quota_used_up;
+
+int fallocate(int fd, int mode, off_t off, off_t len)
+{
+	if (!quota_used_up)
+		return (int)syscall(SYS_fallocate, fd, mode, off, len);
+	errno = EDQUOT;
+	return -1;
+}
+
 static int index_reads = -1; /* so many succeed; -1: all */
 
 char *rocksdb_get(void *db, const void *options, const char *key, size_t len, size_t *ret_len, char **ret_message);
@@ -348,8 +358,31 @@ static void test_unreadable_sync(void)
 	core_world_remove(&w);
 }
 
+/* The store's file system has room, and its owner has used up what he may have of it. */
+static void test_quota(void)
+{
+	struct core_open_reply o;
+	struct core_stats stats;
+	struct core_entry e;
+	struct core_world w;
+
+	core_world_make(&w);
+	core_world_open(&w, "full_timeout=50ms,data=log", false);
+	is_int(core_create_file(w.core, 1, "new", 0600, O_RDWR, core_world_cred, &e, &o), 0, "a new file");
+	quota_used_up = true;
+	is_int(core_write(w.core, o.file, "abc", 3, 0), 3,
+		"beyond a quota of the store's file system it is written to");
+	quota_used_up = false;
+	core_stats(w.core, &stats);
+	is_u64(stats.through_bytes, 3, "as when that is full");
+	core_release(w.core, o.file);
+	core_world_close(&w);
+	core_world_remove(&w);
+}
+
 int main(void)
 {
+	test_quota();
 	test_unreadable_sync();
 	test_through_synced();
 	test_through_before();
