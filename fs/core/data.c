@@ -468,6 +468,33 @@ static int fallocate_log(struct core *c, struct node *n, const struct inode *in,
 	return store_commit(c->store, &rec);
 }
 
+/* The store's room is everybody's: what does not fit in is refused before it has taken all of it. */
+static int check_store_room(struct core *c, const struct stat *st, uint64_t len)
+{
+	uint64_t has = (uint64_t)st->st_blocks * 512;
+	struct store_space sp;
+
+	return len > has && store_space(c->store, &sp) == 0 && len - has > sp.free_bytes ? -ENOSPC : 0;
+}
+
+/* Nobody writes meanwhile: the kernel waits with writes for the call to end. */
+static int fallocate_private(struct core *c, int fd, int mode, uint64_t off, uint64_t len)
+{
+	struct stat st;
+	int rc = fstat(fd, &st) < 0 ? -errno : 0;
+
+	if (rc == 0 && !(mode & FALLOC_FL_PUNCH_HOLE))
+		rc = check_store_room(c, &st, len);
+	if (rc < 0)
+		return rc;
+	if (fallocate(fd, mode, (off_t)off, (off_t)len) < 0)
+		rc = errno == EDQUOT ? -ENOSPC : -errno;
+	/* A device that was full half-way leaves behind the end what it had. */
+	if (rc == -ENOSPC && st.st_blocks * 512 <= st.st_size + st.st_blksize)
+		(void)!ftruncate(fd, st.st_size);
+	return rc;
+}
+
 static int fallocate_locked(struct core *c, struct node *n, int mode, uint64_t off, uint64_t len)
 {
 	struct inode in;
@@ -484,7 +511,7 @@ static int fallocate_locked(struct core *c, struct node *n, int mode, uint64_t o
 	int fd = data_private_fd(c, n, &in);
 	if (fd < 0)
 		return fd;
-	rc = fallocate(fd, mode, (off_t)off, (off_t)len) < 0 ? -errno : 0;
+	rc = fallocate_private(c, fd, mode, off, len);
 	drain_mark_busy(c, n->ino);
 	return rc;
 }

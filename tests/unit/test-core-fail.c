@@ -56,11 +56,14 @@ int syncfs(int fd)
 }
 
 static bool quota_used_up;
+static off_t quota_left; /* what it lets one call have before it is used up */
 
 int fallocate(int fd, int mode, off_t off, off_t len)
 {
 	if (!quota_used_up)
 		return (int)syscall(SYS_fallocate, fd, mode, off, len);
+	if (quota_left && syscall(SYS_fallocate, fd, mode, off, quota_left) < 0)
+		core_world_bail_out("cannot allocate");
 	errno = EDQUOT;
 	return -1;
 }
@@ -380,8 +383,39 @@ static void test_quota(void)
 	core_world_remove(&w);
 }
 
+/* posix_fallocate() of what the store has no room for: as if it had not been called. */
+static void test_fallocate_too_much(void)
+{
+	const uint64_t mib = 1 << 20;
+	struct core_open_reply o;
+	struct core_entry e;
+	struct core_world w;
+
+	core_world_make(&w);
+	core_world_open(&w, "capacity=8M,reserve=1M,data=private", true);
+	is_int(core_create_file(w.core, 1, "new", 0600, O_RDWR, core_world_cred, &e, &o), 0, "a private file");
+	is_int(core_write(w.core, o.file, "abc", 3, 0), 3, "that is written to");
+	is_int(core_fallocate(w.core, o.file, 0, 0, 64 * mib), -ENOSPC, "cannot reserve more than the store has");
+	is_int(core_getattr(w.core, e.ino, NULL, &e), 0, "and");
+	ok(e.attr.st_size == 3 && e.attr.st_blocks * 512 < (blkcnt_t)mib, "has taken nothing of it");
+	quota_used_up = true;
+	quota_left = (off_t)mib;
+	is_int(core_fallocate(w.core, o.file, 0, 0, 2 * mib), -ENOSPC, "nor where it turns out to be less");
+	is_int(core_fallocate(w.core, o.file, FALLOC_FL_KEEP_SIZE, mib, 2 * mib), -ENOSPC, "also behind the end");
+	quota_used_up = false;
+	is_int(core_getattr(w.core, e.ino, NULL, &e), 0, "which");
+	ok(e.attr.st_size == 3 && e.attr.st_blocks * 512 < (blkcnt_t)mib, "is given back");
+	is_int(core_fallocate(w.core, o.file, 0, 0, 2 * mib), 0, "what it has room for can be reserved");
+	is_int(core_getattr(w.core, e.ino, NULL, &e), 0, "and");
+	ok(e.attr.st_size == 2 * (off_t)mib && e.attr.st_blocks * 512 >= 2 * (blkcnt_t)mib, "is");
+	core_release(w.core, o.file);
+	core_world_close(&w);
+	core_world_remove(&w);
+}
+
 int main(void)
 {
+	test_fallocate_too_much();
 	test_quota();
 	test_unreadable_sync();
 	test_through_synced();
