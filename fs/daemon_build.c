@@ -218,6 +218,7 @@ static int open_store(struct daemon *d, struct cistern_error *err)
 		.index_memory = config_number(d->cfg, CONFIG_INDEX_MEMORY),
 		.capacity = config_number(d->cfg, CONFIG_CAPACITY),
 		.reserve = config_number(d->cfg, CONFIG_RESERVE),
+		.ballast = !config_number(d->cfg, CONFIG_READ_ONLY),
 		.write_out = config_number(d->cfg, CONFIG_WRITE_OUT),
 		.staging = config_number(d->cfg, CONFIG_STAGING),
 	};

@@ -21,9 +21,10 @@
 #include <string.h>
 
 #define CURSOR_VERSION    1
-#define WANT_ITEMS        200000u  /* dirty: what a checkpoint takes under the lock stays below half a second */
-#define WANT_RECORDS      2000000u /* since the last one: what a recovery replays stays below a few seconds */
-#define COMPACT_MIN_FILES 4        /* journal files' worth of bytes before compaction is worth a thought */
+#define WANT_ITEMS        200000u    /* dirty: what a checkpoint takes under the lock stays below half a second */
+#define WANT_RECORDS      2000000u   /* since the last one: what a recovery replays stays below a few seconds */
+#define INDEX_SLACK       (4u << 20) /* what RocksDB takes besides the changes */
+#define COMPACT_MIN_FILES 4          /* journal files' worth of bytes before compaction is worth a thought */
 
 /* ---- cursor and numbers */
 
@@ -147,12 +148,25 @@ static int make_durable(struct state *st, uint64_t upto, struct cistern_error *e
 	return db_flush(st->db, err);
 }
 
+/* RocksDB does not get over a flush that finds the device full before it is opened again. */
+static void make_room(struct state *st)
+{
+	uint64_t bytes;
+
+	pthread_mutex_lock(&st->lock);
+	bytes = st->cache.dirty_bytes;
+	pthread_mutex_unlock(&st->lock);
+	if (st->opt.make_room)
+		st->opt.make_room(bytes + INDEX_SLACK, st->opt.arg);
+}
+
 static int checkpoint(struct state *st, struct cistern_error *err)
 {
 	uint64_t upto;
 	bool needed;
 	int r;
 
+	make_room(st);
 	pthread_mutex_lock(&st->lock);
 	needed = st->seq != st->checkpoint_seq;
 	r = st->failed;
@@ -266,6 +280,7 @@ static int compact(struct state *st)
 	uint64_t seq;
 	int r;
 
+	make_room(st);
 	r = begin_compaction(st, &number, &seq, &w);
 	if (r < 0)
 		return r;

@@ -145,6 +145,8 @@ struct state_options {
 	 * lost does it now. An error ends the opening. NULL: nobody is.
 	 */
 	int (*before_mount)(const struct state_report *report, void *arg);
+	/* About so many bytes are to be written to the index: called without the lock. NULL: there is no more room to be made than there is. */
+	void (*make_room)(uint64_t bytes, void *arg);
 	void *arg;
 	/*
 	 * A payload range that no state refers to any more, once the journal is durable up to seq. off 0, len UINT64_MAX: a

@@ -26,6 +26,28 @@ static void raise_u32(_Atomic uint32_t *v, uint32_t to)
 		;
 }
 
+/* Of these the store gets emptier, or does not get fuller. */
+static bool makes_room(enum record_type type)
+{
+	switch (type) {
+	case RECORD_UNLINK:
+	case RECORD_FREE:
+	case RECORD_FORGET:
+	case RECORD_TRUNCATE:
+	case RECORD_PUNCH:
+	case RECORD_THROUGH:
+	case RECORD_PLACED:
+	case RECORD_REMOVED:
+	case RECORD_DRAINED: return true;
+	default: return false;
+	}
+}
+
+static int commit(struct store *s, struct record *rec)
+{
+	return rec->type == RECORD_DRAINED ? freed_commit_drained(s, rec) : state_commit(s->state, rec);
+}
+
 int store_commit(struct store *s, struct record *rec)
 {
 	int r = 0;
@@ -36,7 +58,9 @@ int store_commit(struct store *s, struct record *rec)
 	if (!r && rec->segment)
 		raise_u32(&s->max_segment, rec->segment);
 	if (!r)
-		r = rec->type == RECORD_DRAINED ? freed_commit_drained(s, rec) : state_commit(s->state, rec);
+		r = commit(s, rec);
+	if (r == -ENOSPC && makes_room(rec->type) && ballast_release(s))
+		r = commit(s, rec);
 	return r;
 }
 

@@ -97,7 +97,7 @@ struct space_cache {
 	struct store_space last;
 	int64_t taken_usec; /* when last was found; 0: never */
 	uint64_t capacity;
-	uint64_t reserve;         /* kept free on the file system, with what the journal may need */
+	uint64_t reserve;         /* kept free on the file system, with what index and journal may need */
 	_Atomic uint64_t taken;   /* bytes of payload granted, ever */
 	_Atomic uint64_t settled; /* those of them that are in segments by now, or never will be */
 	_Atomic uint64_t limit;   /* what taken may rise to: free_bytes of last, and what was settled then */
@@ -110,6 +110,21 @@ int space_choose_sizes(
 /* Room for len bytes of payload? 0 and they are counted, or -ENOSPC. space_settle(): they are written, or will not be. */
 int space_take(struct store *s, uint64_t len);
 void space_settle(struct store *s, uint64_t len);
+
+/* ---- ballast.c: room that is held for the index and the journal */
+
+struct ballast {
+	pthread_mutex_t mutex;
+	uint64_t wanted;         /* of a daemon; 0: none. Under mutex, as it changes */
+	_Atomic(uint64_t) bytes; /* what is held; changed under mutex */
+};
+
+/* At an opening for writing, and where the store is closed: there is none. */
+void ballast_end(struct store *s);
+void ballast_fill(struct store *s);    /* as much as is wanted, if there is room for it */
+bool ballast_release(struct store *s); /* true: there is more room than before */
+/* state_options.make_room; arg is the struct store. */
+void ballast_make_room(uint64_t bytes, void *arg);
 
 /* ---- store.c */
 
@@ -132,6 +147,7 @@ struct store {
 	struct freed_queue freed;
 	struct sync_group sync;
 	struct space_cache space;
+	struct ballast ballast;
 };
 
 int64_t store_now_usec(void);

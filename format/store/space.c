@@ -5,7 +5,7 @@
  * in a segment yet when the last look began is counted down, too. Room that a segment has allocated but not filled counts as free.
  *
  * Besides the user's reserve, room for two journal files is kept back: when the data are full, the records that
- * empty the store must still find room.
+ * empty the store must still find room. A daemon holds some (ballast.c).
  */
 #include "format/store/internal.h"
 
@@ -21,6 +21,7 @@
 #define CACHE_USEC        50000
 #define JOURNAL_MIN_BYTES (64u << 10)
 #define SEGMENT_MIN_BYTES (1u << 20)
+#define BALLAST_FILES     4          /* journal files */
 #define NEW_MIN_BYTES     (4u << 20) /* with less, a new store is not begun */
 
 int64_t store_now_usec(void)
@@ -127,7 +128,7 @@ static int measure(struct store *s, uint64_t *ret_used, uint64_t *ret_available)
 	if (r && r != -ENOENT)
 		return r;
 	*ret_used = less(segment_allocated_bytes(s->segments), unfilled) + sum.bytes;
-	*ret_available = less(available + unfilled, s->space.reserve);
+	*ret_available = less(available + unfilled + atomic_load(&s->ballast.bytes), s->space.reserve);
 	return 0;
 }
 
@@ -156,7 +157,9 @@ int space_init(struct store *s, const struct store_options *opt)
 	uint64_t used, available;
 	int r;
 
-	s->space.reserve = opt->reserve + 2 * opt->journal_size;
+	s->ballast.wanted = opt->ballast ? BALLAST_FILES * opt->journal_size : 0;
+	s->space.reserve = opt->reserve + (opt->ballast ? s->ballast.wanted : 2 * opt->journal_size);
+	ballast_fill(s);
 	r = measure(s, &used, &available);
 	if (r)
 		return r;

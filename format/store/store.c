@@ -221,7 +221,12 @@ static int init_locks(struct store *s)
 	r = -pthread_mutex_init(&s->space.mutex, NULL);
 	if (r)
 		goto sync;
+	r = -pthread_mutex_init(&s->ballast.mutex, NULL);
+	if (r)
+		goto space;
 	return 0;
+space:
+	pthread_mutex_destroy(&s->space.mutex);
 sync:
 	sync_destroy(&s->sync);
 freed:
@@ -254,6 +259,7 @@ static void release(struct store *s)
 	lock_release(s->lock_fd);
 	if (s->dirfd >= 0)
 		close(s->dirfd);
+	pthread_mutex_destroy(&s->ballast.mutex);
 	pthread_mutex_destroy(&s->space.mutex);
 	sync_destroy(&s->sync);
 	freed_destroy(&s->freed);
@@ -407,6 +413,7 @@ static int open_state(
 		.sync_payloads = sync_payloads,
 		.has_segments = has_segments,
 		.before_mount = lost_power_found,
+		.make_room = ballast_make_room,
 		.arg = s,
 		.freed = freed_push,
 		.freed_arg = s,
@@ -446,6 +453,8 @@ static int open_parts(struct store *s, const char *path, struct store_options *o
 		r = space_choose_sizes(s->io, opt, is_new, s->path, err);
 	if (!r)
 		r = is_new ? make_superblock(s, opt, err) : record_texts(s, opt, err);
+	if (!r && writes(s))
+		ballast_end(s); /* a dead daemon's: its room may be what is needed now */
 	if (!r)
 		r = open_segments(s, opt, err);
 	if (!r)
@@ -533,6 +542,7 @@ int store_close(struct store *s)
 		store_abandon(s);
 		return 0;
 	}
+	ballast_end(s);
 	r = make_durable(s);
 	if (r) {
 		store_abandon(s); /* not in good order, and the journal must not say so */
@@ -555,6 +565,7 @@ int store_maintain(struct store *s, bool force_checkpoint)
 	}
 	r = r ? r : e;
 	e = state_wants_compaction(s->state) ? state_compact(s->state) : 0;
+	ballast_fill(s);
 	return r ? r : e;
 }
 

@@ -57,6 +57,7 @@ struct store_options {
 	const char *index_path; /* tests: where RocksDB goes; NULL: STORE/index */
 	const uint8_t *boot_id; /* tests: 16 bytes, another one = the machine was restarted; NULL: ask the kernel */
 	uint64_t segment_size, journal_size, index_memory, capacity, reserve; /* 0 = defaults of config */
+	bool ballast; /* the daemon: room is held for index and journal, when others fill the file system */
 	bool write_out;
 	uint64_t staging; /* bytes of shared memory for large payloads on their way; 0: none (all but the daemon) */
 	const char *staging_dir; /* tests: where it lies; NULL: /dev/shm */

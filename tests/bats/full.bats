@@ -94,6 +94,47 @@ many_files() {
 	same_trees "$BACKING" "$DIRECT"
 }
 
+room_on_ssd() {
+	echo $(($(stat -f -c "%a * %S" "$WORK/ssd")))
+}
+
+# fill_with_private: many files and a big one, up to the last block of the store's file system.
+fill_with_private() {
+	make_loop ssd 64M
+	mount_cistern -o reserve=1M,private_min_free=1M,data=private,drain=unmount "$WORK/ssd/store"
+	grep -q "passthrough=1" "$WORK/ssd/store/cistern.log" || skip "the kernel writes no private files by itself"
+	mkdir "$MNT/many"
+	(cd "$MNT/many" && seq 12000 | xargs touch)
+	exits 1 dd if=/dev/zero of="$MNT/big" bs=1M
+	says "No space left"
+	[ "$(room_on_ssd)" -lt $((1 << 20)) ]
+	size=$(stat -c %s "$MNT/big")
+}
+
+# is_emptied: what the store had is in the backing directory, and it goes on.
+is_emptied() {
+	is "$(ls "$BACKING/many" | wc -l)" 12000
+	is "$(stat -c %s "$BACKING/big")" "$size"
+	[ "$(room_on_ssd)" -gt $((32 << 20)) ]
+	echo more >"$MNT/more"
+	umount_wait
+	is "$(cat "$BACKING/more")" more
+}
+
+@test "a private file fills the store's file system to its last block: it can be drained" {
+	fill_with_private
+	timeout 120 "$CISTERN" flush --wait "$MNT"
+	is_emptied
+}
+
+@test "the same, and the daemon is killed: the next one can begin, and drain it" {
+	fill_with_private
+	kill_daemon
+	mount_cistern -o reserve=1M "$WORK/ssd/store"
+	timeout 120 "$CISTERN" flush --wait "$MNT"
+	is_emptied
+}
+
 @test "store and backing both full: ENOSPC at the write, and nothing acknowledged is lost" {
 	make_tmpfs small 16M
 	mount_cistern -o capacity=32M,full_timeout=100ms,data=log "$STORE" "$MNT" "$WORK/small"

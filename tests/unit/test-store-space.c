@@ -5,8 +5,10 @@
 #include "format/store/store.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/lib/bench.h"
@@ -286,6 +288,83 @@ static void test_refused_private(void)
 	bench_end(&b);
 }
 
+/* 0: there is none. */
+static uint64_t file_bytes(struct io *io, const char *path)
+{
+	struct io_file *file = NULL;
+	uint64_t bytes = 0;
+
+	if (io_open(io, path, IO_READ, &file) == 0 && file->ops->size(file, &bytes) != 0)
+		bytes = 0;
+	io_close(file);
+	return bytes;
+}
+
+static int fill_disk(struct io *io)
+{
+	struct io_file *file = NULL;
+	int r = io_open(io, "filler", IO_WRITE | IO_CREATE, &file);
+
+	for (uint64_t off = 0; r == 0; off += 4096)
+		r = file->ops->allocate(file, off, 4096);
+	io_close(file);
+	return r;
+}
+
+static int change_name(struct store *s, enum record_type type, uint64_t ino, unsigned int number)
+{
+	struct record rec = { .type = type, .ino = ino, .parent = STATE_ROOT_INO, .mode = S_IFREG | 0600 };
+
+	snprintf(rec.name, sizeof(rec.name), "%u", number);
+	return store_commit(s, &rec);
+}
+
+/* Somebody else fills the disk: who makes files until the journal is full finds no more room, and who removes some does. */
+static void test_ballast(void)
+{
+	unsigned int num = 0, removed = 0;
+	uint64_t first;
+	struct bench b;
+	int r;
+
+	if (!bench_begin(&b, 1 << 20, 0))
+		return;
+	is_int(bench_root(b.s), 0, "a root");
+	is_int(store_close(b.s), 0, "closed");
+	sim_set_capacity(b.sim, 32 << 20);
+	b.opt.ballast = true;
+	if (!bench_open(&b))
+		return;
+	ok(file_bytes(b.io, "ballast") >= 1 << 20, "a daemon holds room");
+	is_int(fill_disk(b.io), -ENOSPC, "what it does not hold is filled by somebody");
+	first = state_new_ino(store_state(b.s));
+	while ((r = change_name(b.s, RECORD_CREATE, first + num, num)) == 0)
+		num++;
+	ok(r == -ENOSPC, "%u files, and there is no room for the next one", num);
+	ok(file_bytes(b.io, "ballast") > 0, "for that nothing is given");
+	while (r == -ENOSPC || (r == 0 && removed < num && file_bytes(b.io, "ballast"))) {
+		r = change_name(b.s, RECORD_UNLINK, first + removed, removed);
+		removed++;
+	}
+	ok(r == 0, "%u are removed", removed);
+	is_u64(file_bytes(b.io, "ballast"), 0, "the journal goes on where it was");
+	is_int(b.io->ops->unlink(b.io, "filler"), 0, "there is room again");
+	is_int(store_maintain(b.s, false), 0, "maintained");
+	ok(file_bytes(b.io, "ballast") >= 1 << 20, "and held");
+	is_int(fill_disk(b.io), -ENOSPC, "filled");
+	is_int(store_maintain(b.s, true), 0, "a checkpoint");
+	is_u64(file_bytes(b.io, "ballast"), 0, "has all the room there is");
+	store_abandon(b.s);
+	(void)b.io->ops->unlink(b.io, "filler");
+	if (!bench_open(&b))
+		return;
+	is_int(store_close(b.s), 0, "closed in good order");
+	is_u64(file_bytes(b.io, "ballast"), 0, "it holds nothing");
+	b.opt.ballast = false;
+	if (bench_open(&b))
+		bench_end(&b);
+}
+
 int main(void)
 {
 	test_freed();
@@ -296,5 +375,6 @@ int main(void)
 	test_full();
 	test_small_disk();
 	test_refused_private();
+	test_ballast();
 	return done_testing();
 }
