@@ -17,6 +17,7 @@
 #define SPACE_SLOW_FRACTION 16u        /* below 1/16 of the capacity writers are slowed */
 #define SPACE_SLOW_MAX_USEC 20000u
 #define SPACE_POLL_USEC     50000u
+#define SPACE_EXTENT_BATCH  128
 
 static void slow_down(const struct store_space *sp)
 {
@@ -155,6 +156,52 @@ static int make_nameless(struct core *c, struct node *n)
 	return 0;
 }
 
+/* The backing file has bytes in [from, end) that the file does not show, and would if these were all it had. */
+static bool shows_old(const struct inode *in, uint64_t from, uint64_t end, uint64_t backing_size)
+{
+	uint64_t begin = from > in->backing_limit ? from : in->backing_limit;
+
+	return begin < end && begin < backing_size;
+}
+
+/*
+ * Once the record is durable, by anybody's fsync, the backing file counts. Should the power be lost before that has been synced, too, it is as it was:
+ * that must be what the file showed. 1: it is not; 0, or -errno.
+ */
+static int hides_other(struct core *c, const struct inode *in, uint64_t off, uint64_t end, uint64_t backing_size)
+{
+	struct extent batch[SPACE_EXTENT_BATCH];
+	uint64_t next;
+	size_t num;
+
+	for (; off < end; off = next) {
+		int rc = state_extents(c->state, in->ino, off, end - off, batch, SPACE_EXTENT_BATCH, &num, &next);
+		if (rc < 0)
+			return rc;
+		for (size_t i = 0; i < num; i++) {
+			if (batch[i].kind != EXTENT_BACKING || shows_old(in, off, batch[i].off, backing_size))
+				return 1;
+			off = batch[i].off + batch[i].len;
+		}
+		if (shows_old(in, off, next, backing_size))
+			return 1;
+	}
+	return 0;
+}
+
+static ssize_t write_backing(struct core *c, const struct inode *in, int fd, const void *buf, size_t len, uint64_t off)
+{
+	struct stat st;
+	int other = fstat(fd, &st) < 0 ? -errno : hides_other(c, in, off, off + len, (uint64_t)st.st_size);
+
+	if (other < 0)
+		return other;
+	ssize_t done = pwrite(fd, buf, len, (off_t)off);
+	if (done < 0 || (other && fdatasync(fd) < 0))
+		return -errno;
+	return done;
+}
+
 static ssize_t through_locked(struct core *c, struct node *n, const void *buf, size_t len, uint64_t off)
 {
 	struct record rec = { .type = RECORD_THROUGH, .ino = n->ino, .off = off };
@@ -170,9 +217,9 @@ static ssize_t through_locked(struct core *c, struct node *n, const void *buf, s
 	int fd = rc < 0 ? rc : data_backing_fd(c, n, true);
 	if (fd < 0)
 		return fd;
-	ssize_t done = pwrite(fd, buf, len, (off_t)off);
+	ssize_t done = write_backing(c, &in, fd, buf, len, off);
 	if (done < 0)
-		return -errno;
+		return done;
 	n->through_dirty = true;
 	rec.len = (uint64_t)done;
 	rc = store_commit(c->store, &rec);

@@ -170,6 +170,68 @@ static void test_through_synced(void)
 	core_world_remove(&w);
 }
 
+/* What is written through over bytes of the log takes their place: they may have been synced, and must not go before the new ones are. */
+static void test_through_over_log(void)
+{
+	const uint64_t mib = 1 << 20;
+	char *block = malloc(mib);
+	struct core_open_reply o;
+	struct core_world w;
+
+	memset(block, 'n', mib);
+	core_world_make(&w);
+	core_world_open(&w, "capacity=8M,reserve=1M,full_timeout=50ms,data=log", false);
+	backing_syncs = 0;
+	uint64_t ino = write_through(&w, "big");
+	is_int(backing_syncs, 0, "what goes through behind the end waits for its fsync");
+	is_int(core_open(w.core, ino, O_RDWR, &o), 0, "the file is open");
+	is_int(core_write(w.core, o.file, block, mib, 11 * mib), (int)mib, "so does what went through before");
+	is_int(backing_syncs, 0, "and is written again");
+	backing_fails = true;
+	is_int(core_write(w.core, o.file, block, mib, 0), -EIO,
+		"over what is in the log, that cannot be synced: an error");
+	is_int(core_read(w.core, o.file, block, 1, 0), 1, "and");
+	is_int(block[0], 0, "the old bytes are there");
+	memset(block, 'n', mib);
+	is_int(core_write(w.core, o.file, block, mib, 0), (int)mib, "another time");
+	is_int(backing_syncs, 2, "it is synced");
+	is_int(core_read(w.core, o.file, block + 1, 1, 0), 1, "and");
+	is_int(block[1], 'n', "the new bytes are there");
+	core_release(w.core, o.file);
+	core_world_close(&w);
+	core_world_remove(&w);
+	free(block);
+}
+
+/* Likewise over what was cut off, and is in the backing file until the drain. */
+static void test_through_over_cut(void)
+{
+	const uint64_t mib = 1 << 20;
+	char path[200], *block = calloc(1, mib);
+	struct core_open_reply o;
+	struct core_entry e;
+	struct core_world w;
+
+	core_world_make(&w);
+	snprintf(path, sizeof(path), "%s/old", w.backing);
+	is_int(truncate(path, 4 * (off_t)mib), 0, "a backing file");
+	core_world_open(&w, "capacity=8M,reserve=1M,full_timeout=50ms,data=log", false);
+	uint64_t old = core_world_look(&w, 1, "old");
+	is_int(core_setattr(w.core, old, &(struct stat){ .st_size = (off_t)mib }, CORE_SET_SIZE, NULL, &e), 0,
+		"is cut");
+	(void)write_through(&w, "big");
+	backing_syncs = 0;
+	is_int(core_open(w.core, old, O_WRONLY, &o), 0, "and open");
+	is_int(core_write(w.core, o.file, block, mib, 0), (int)mib, "its bytes go through");
+	is_int(backing_syncs, 0, "over those that it had");
+	is_int(core_write(w.core, o.file, block, mib, mib), (int)mib, "and behind them");
+	is_int(backing_syncs, 1, "where something else is: that is synced");
+	core_release(w.core, o.file);
+	core_world_close(&w);
+	core_world_remove(&w);
+	free(block);
+}
+
 static int create(struct core_world *w, const char *name)
 {
 	struct core_open_reply o;
@@ -421,6 +483,8 @@ int main(void)
 	test_through_synced();
 	test_through_before();
 	test_read_while_syncing();
+	test_through_over_log();
+	test_through_over_cut();
 	test_let_go(false);
 	test_let_go(true);
 	test_half_created();
