@@ -124,6 +124,7 @@ static int make_backing(struct core *c, struct node *n)
 	int fd = openat(c->backing_fd, rec.name, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
+	(void)fsync(c->backing_fd); /* its name, before anything says that it is there; some file systems cannot */
 	struct stat st;
 	int rc = fstat(fd, &st) < 0 ? -errno : 0;
 	if (rc == 0) {
@@ -136,7 +137,6 @@ static int make_backing(struct core *c, struct node *n)
 		unlinkat(c->backing_fd, rec.name, 0);
 		return rc;
 	}
-	(void)fsync(c->backing_fd); /* the name, so that an fsync of the file need not; some file systems cannot */
 	int old = atomic_exchange(&n->backing_fd, fd);
 	if (old >= 0)
 		close(old);

@@ -21,12 +21,33 @@ static _Atomic int syncfs_calls, backing_syncs;
 static _Atomic(bool) backing_fails;   /* whatever is in it cannot be synced */
 static void (*at_backing_sync)(void); /* called once, within the next one */
 
-static bool is_in_backing(int fd)
+static const char *name_of(int fd, char path[256])
 {
-	char link[64], path[256] = "";
+	char link[64];
 
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-	return readlink(link, path, sizeof(path) - 1) > 0 && strstr(path, "/backing/");
+	ssize_t len = readlink(link, path, 255);
+	path[len < 0 ? 0 : len] = '\0';
+	return path;
+}
+
+static bool is_in_backing(int fd)
+{
+	char path[256];
+
+	return strstr(name_of(fd, path), "/backing/");
+}
+
+static void (*at_folder_sync)(void); /* of the backing directory itself */
+
+int fsync(int fd)
+{
+	char path[256];
+	const char *end = strstr(name_of(fd, path), "/backing");
+
+	if (at_folder_sync && end && strcmp(end, "/backing") == 0)
+		at_folder_sync();
+	return (int)syscall(SYS_fsync, fd);
 }
 
 int fdatasync(int fd)
@@ -166,6 +187,37 @@ static void test_through_synced(void)
 	is_int(other.rc, -EIO,
 		"they cannot be synced when the kernel forgets the file: so says an fsync of that moment");
 	is_int(core_fsync(w.core, core_world_look(&w, 1, "big"), NULL, false), -EIO, "and one of later");
+	core_world_close(&w);
+	core_world_remove(&w);
+}
+
+static struct core_world *watched;
+static unsigned int told_after_sync, told_before;
+
+static void look_at_folder_sync(void)
+{
+	struct state_name big;
+	struct inode in;
+
+	if (state_lookup(store_state(watched->store), 1, "big", &big) < 0 ||
+		state_inode(store_state(watched->store), big.ino, &in) < 0)
+		return;
+	told_before += in.origin_name[0] != '\0';
+	told_after_sync += in.origin_name[0] == '\0';
+}
+
+/* The backing file that a new file gets before its time: a record names it when its name is durable. */
+static void test_through_name(void)
+{
+	struct core_world w;
+
+	core_world_make(&w);
+	core_world_open(&w, "capacity=8M,reserve=1M,full_timeout=50ms,data=log", false);
+	watched = &w;
+	at_folder_sync = look_at_folder_sync;
+	(void)write_through(&w, "big");
+	at_folder_sync = NULL;
+	ok(told_after_sync == 1 && told_before == 0, "a backing file's name is synced before it is told of");
 	core_world_close(&w);
 	core_world_remove(&w);
 }
@@ -483,6 +535,7 @@ int main(void)
 	test_through_synced();
 	test_through_before();
 	test_read_while_syncing();
+	test_through_name();
 	test_through_over_log();
 	test_through_over_cut();
 	test_let_go(false);
