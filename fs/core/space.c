@@ -134,7 +134,8 @@ static int make_backing(struct core *c, struct node *n)
 	}
 	if (rc < 0) {
 		close(fd);
-		unlinkat(c->backing_fd, rec.name, 0);
+		if (rec.seq == 0) /* else the journal tells of it */
+			unlinkat(c->backing_fd, rec.name, 0);
 		return rc;
 	}
 	int old = atomic_exchange(&n->backing_fd, fd);

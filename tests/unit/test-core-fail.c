@@ -397,6 +397,13 @@ static void test_let_go(bool drained)
 	core_world_remove(&w);
 }
 
+static void kill_daemon(struct core_world *w)
+{
+	core_destroy(w->core);
+	store_abandon(w->store);
+	config_destroy(w->cfg);
+}
+
 /* Another one is behind it: whatever can be given back is. */
 static int create_failing(struct core_world *w, int reads)
 {
@@ -405,9 +412,7 @@ static int create_failing(struct core_world *w, int reads)
 	index_reads = -1;
 	(void)create(w, "next");
 	(void)store_maintain(w->store, false);
-	core_destroy(w->core);
-	store_abandon(w->store);
-	config_destroy(w->cfg);
+	kill_daemon(w);
 	return rc;
 }
 
@@ -527,6 +532,57 @@ static void test_fallocate_too_much(void)
 	core_world_remove(&w);
 }
 
+/* Writes at the end until that fails; so many reads of the index succeed. *ret_through: something has gone through. */
+static int write_on(struct core_world *w, int reads, bool *ret_through)
+{
+	const uint64_t mib = 1 << 20;
+	char *block = calloc(1, mib);
+	struct core_open_reply o;
+	struct core_stats stats = { 0 };
+	ssize_t put = core_open(w->core, core_world_look(w, 1, "big"), O_WRONLY, &o);
+
+	index_reads = reads;
+	for (uint64_t off = 0; put >= 0 && off < 12 * mib && stats.through_bytes == 0; off += mib) {
+		put = core_write(w->core, o.file, block, mib, off);
+		core_stats(w->core, &stats);
+	}
+	index_reads = -1;
+	core_release(w->core, o.file);
+	free(block);
+	*ret_through = stats.through_bytes > 0;
+	return put < 0 ? (int)put : 0;
+}
+
+/* The record of a backing file that is made before its time fails, before it is in the journal, or when it is. */
+static void test_half_backed(void)
+{
+	unsigned int failed = 0, told = 0, missing = 0;
+	bool through = false;
+	struct core_world w;
+	struct inode in;
+	char path[400];
+
+	for (int reads = 1; !through && reads < 40; reads++) {
+		core_world_make(&w);
+		core_world_open(&w, "capacity=8M,reserve=1M,full_timeout=50ms,data=log", false);
+		(void)create(&w, "big");
+		core_world_close(&w);
+		core_world_open(&w, "capacity=8M,reserve=1M,full_timeout=50ms,data=log", false);
+		failed += write_on(&w, reads, &through) < 0;
+		kill_daemon(&w);
+		core_world_open(&w, "capacity=8M,reserve=1M,full_timeout=50ms,data=log", false);
+		if (state_inode(store_state(w.store), core_world_look(&w, 1, "big"), &in) == 0 && in.origin_name[0]) {
+			snprintf(path, sizeof(path), "%s/%s", w.backing, in.origin_name);
+			told++;
+			missing += access(path, F_OK) < 0;
+		}
+		core_world_close(&w);
+		core_world_remove(&w);
+	}
+	ok(through && failed > 0 && told > 1, "of %u failures %u are behind the record", failed, told - 1);
+	is_u64(missing, 0, "and what it tells of is there");
+}
+
 int main(void)
 {
 	test_fallocate_too_much();
@@ -541,5 +597,6 @@ int main(void)
 	test_let_go(false);
 	test_let_go(true);
 	test_half_created();
+	test_half_backed();
 	return done_testing();
 }
