@@ -78,6 +78,7 @@ int segment_set_open(
 	set->opt = *opt;
 	pthread_mutex_init(&set->lock, NULL);
 	pthread_mutex_init(&set->sync_lock, NULL);
+	pthread_cond_init(&set->synced, NULL);
 	r = open_parts(set, err);
 	if (r) {
 		segment_set_destroy(set);
@@ -97,6 +98,7 @@ void segment_set_destroy(struct segment_set *set)
 	segment_table_destroy(set);
 	pthread_mutex_destroy(&set->lock);
 	pthread_mutex_destroy(&set->sync_lock);
+	pthread_cond_destroy(&set->synced);
 	free(set);
 }
 

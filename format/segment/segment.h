@@ -93,7 +93,8 @@ int segment_create_private(struct segment_set *set, uint32_t *ret_segment);
  * there is.
  */
 int segment_restore_private(struct segment_set *set, uint32_t segment, uint64_t bytes, uint64_t *ret_bytes);
-int segment_sync_private(struct segment_set *set, uint32_t segment); /* data, size and the directory entry */
+/* Data, size and the directory entry. When it has failed it fails from then on: what the kernel did with the pages is not known. */
+int segment_sync_private(struct segment_set *set, uint32_t segment);
 int segment_private_size(
 	struct segment_set *set, uint32_t segment, uint64_t *ret_size, uint64_t *ret_allocated, int64_t *ret_mtime_ns);
 

@@ -104,6 +104,30 @@ static int sync_name(struct segment_set *set, struct segment *seg)
 	return r;
 }
 
+/*
+ * One at a time: the kernel tells of an error once, and a second sync of the same file, at the same time or later, would find nothing to
+ * complain of. So it is remembered.
+ */
+static int sync_once(struct segment_set *set, struct segment *seg)
+{
+	int r;
+
+	pthread_mutex_lock(&set->lock);
+	while (seg->syncing)
+		pthread_cond_wait(&set->synced, &set->lock);
+	seg->syncing = true;
+	r = seg->failed;
+	pthread_mutex_unlock(&set->lock);
+	if (!r)
+		r = seg->file->ops->sync(seg->file);
+	pthread_mutex_lock(&set->lock);
+	seg->syncing = false;
+	seg->failed = r;
+	pthread_cond_broadcast(&set->synced);
+	pthread_mutex_unlock(&set->lock);
+	return r;
+}
+
 int segment_sync_private(struct segment_set *set, uint32_t segment)
 {
 	struct segment *seg;
@@ -114,7 +138,7 @@ int segment_sync_private(struct segment_set *set, uint32_t segment)
 	if (set->opt.read_only)
 		r = -EROFS;
 	if (!r)
-		r = seg->file->ops->sync(seg->file);
+		r = sync_once(set, seg);
 	if (!r)
 		r = sync_name(set, seg);
 	segment_put(set, seg);

@@ -28,6 +28,8 @@ struct segment {
 	uint64_t names_gen;            /* value of set->names_gen when the file was created */
 	struct io_file *file;          /* owned; NULL while closed */
 	int direct_fd;                 /* owned: past the page cache, while file is open; -1: none */
+	bool syncing;                  /* .prv: somebody syncs it */
+	int failed;                    /* .prv: a sync failed: what it should have covered may be lost */
 	struct segment *newer, *older; /* open files, by use */
 	struct segment *next_dirty;    /* while dirty: of set->dirty */
 	struct segment *next_synced;   /* of those that segment_sync is busy with */
@@ -69,6 +71,7 @@ struct segment_set {
 
 	struct segment *dirty; /* the first; their files are open */
 	bool syncing;
+	pthread_cond_t synced;                /* a .prv has been */
 	uint64_t names_gen, names_synced_gen; /* creations so far; and those that are durable */
 	int failed;                           /* a sync failed: what it should have covered may be lost */
 };

@@ -317,6 +317,7 @@ static void power_cuts(void)
 	struct sim *sim;
 	struct io *io;
 	uint64_t lost = 0;
+	uint32_t segment = 0, other = 0;
 
 	for (uint64_t seed = 1; seed <= 40; seed++)
 		lost += !survive(seed);
@@ -327,6 +328,12 @@ static void power_cuts(void)
 	sim_fail_after(sim, 1, EIO);
 	is_int(segment_sync(set), -EIO, "a sync fails");
 	is_int(segment_sync(set), -EIO, "for good");
+	is_int(segment_create_private(set, &segment), 0, "a private segment");
+	is_int(segment_create_private(set, &other), 0, "and another one");
+	sim_fail_after(sim, 1, EIO);
+	is_int(segment_sync_private(set, segment), -EIO, "cannot be synced");
+	is_int(segment_sync_private(set, segment), -EIO, "and not later");
+	is_int(segment_sync_private(set, other), 0, "the other one can");
 	segment_set_destroy(set);
 	sim_destroy(sim);
 }
