@@ -11,6 +11,7 @@
 #include "format/base/config_hints.h"
 #include "format/base/hints.h"
 #include "format/base/json.h"
+#include "format/base/units.h"
 #include "tools/cistern.h"
 #include "tools/lib/say.h"
 
@@ -24,6 +25,7 @@ static void destroy_config(struct config **cfg)
 
 static const char *const type_names[] = {
 	[CONFIG_BYTES] = "size",
+	[CONFIG_BYTES_OR_0] = "size",
 	[CONFIG_USEC] = "time",
 	[CONFIG_COUNT] = "number",
 	[CONFIG_PERCENT] = "percent",
@@ -90,6 +92,11 @@ static int print_named(const struct command *cmd, const struct config *cfg, char
 
 static void man_range(const struct config_setting *s, FILE *out)
 {
+	char least[UNITS_TEXT];
+
+	if (s->min > 0 && (s->type == CONFIG_BYTES || s->type == CONFIG_BYTES_OR_0))
+		fprintf(out, " At least %s%s.", units_exact_bytes(s->min, least),
+			s->type == CONFIG_BYTES_OR_0 ? ", or 0" : "");
 	if (s->type == CONFIG_CHOICE) {
 		fputs(" One of: ", out);
 		for (const char *p = s->choices; *p; p++)

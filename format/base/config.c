@@ -35,6 +35,8 @@
 #define LINES_MAX   10000
 #define TEXT_BYTES  64 /* any number, or the longest choice */
 
+#define UNITLESS_MAX 16 /* digits of a size that somebody may have meant with a unit */
+
 #define NUM_OF(a)  (sizeof(a) / sizeof((a)[0]))
 #define CLEANUP(f) __attribute__((cleanup(f)))
 
@@ -44,7 +46,7 @@ static const struct config_setting settings[CONFIG_NUM] = {
 		"The store: a directory on a disk of this node, where written data waits." },
 	[CONFIG_MANIFEST] = { "manifest", CONFIG_STRING, 0, STRING_MAX, NULL, "",
 		"Where a copy of the manifest goes besides the store; empty: nowhere." },
-	[CONFIG_CAPACITY] = { "capacity", CONFIG_BYTES, 0, BYTES_MAX, NULL, "0",
+	[CONFIG_CAPACITY] = { "capacity", CONFIG_BYTES_OR_0, 8 * M, BYTES_MAX, NULL, "0",
 		"The store may hold so much; 0: all that its file system has, less the reserve." },
 	[CONFIG_RESERVE] = { "reserve", CONFIG_BYTES, M, BYTES_MAX, NULL, "64M",
 		"Kept free on the store's file system." },
@@ -57,7 +59,7 @@ static const struct config_setting settings[CONFIG_NUM] = {
 		"on, or at unmount." },
 	[CONFIG_IDLE_INTERVAL] = { "idle_interval", CONFIG_USEC, 0, DAY, NULL, "5s",
 		"Time without writes before drain=idle begins." },
-	[CONFIG_DRAIN_RATE] = { "drain_rate", CONFIG_BYTES, 0, BYTES_MAX, NULL, "0",
+	[CONFIG_DRAIN_RATE] = { "drain_rate", CONFIG_BYTES_OR_0, 4 * K, BYTES_MAX, NULL, "0",
 		"Bytes per second that the background drain may write; 0: no limit." },
 	[CONFIG_DRAIN_SHARE] = { "drain_share", CONFIG_PERCENT, 1, 100, NULL, "50",
 		"Percent of the time that a drain works while applications write; 100: it makes no way for them." },
@@ -67,9 +69,9 @@ static const struct config_setting settings[CONFIG_NUM] = {
 		"How a drained file is checked: not at all, by its size, by reading all of it back, or so and that it opens as the netCDF or HDF5 file that it begins like." },
 	[CONFIG_DATA] = { "data", CONFIG_CHOICE, 0, 2, "auto|log|private", "auto",
 		"How written bytes reach the store: through the log, or into a segment of the file's own." },
-	[CONFIG_PRIVATE_MIN_FREE] = { "private_min_free", CONFIG_BYTES, 0, BYTES_MAX, NULL, "4G",
+	[CONFIG_PRIVATE_MIN_FREE] = { "private_min_free", CONFIG_BYTES_OR_0, M, BYTES_MAX, NULL, "4G",
 		"Room that the store must have for private segments to be used." },
-	[CONFIG_SMALL_FILE] = { "small_file", CONFIG_BYTES, 0, G, NULL, "64K",
+	[CONFIG_SMALL_FILE] = { "small_file", CONFIG_BYTES_OR_0, K, G, NULL, "64K",
 		"Files up to this size are packed in the log when their directory shows a habit of small files." },
 	[CONFIG_SEGMENT_SIZE] = { "segment_size", CONFIG_BYTES, M, G, NULL, "64M",
 		"Size of one data segment." },
@@ -79,7 +81,7 @@ static const struct config_setting settings[CONFIG_NUM] = {
 		"Memory for the index." },
 	[CONFIG_CHECKPOINT_INTERVAL] = { "checkpoint_interval", CONFIG_USEC, 10 * MSEC, DAY, NULL, "10s",
 		"Time between checkpoints of the index while there are changes." },
-	[CONFIG_STAGING] = { "staging", CONFIG_BYTES, 0, G, NULL, "32M",
+	[CONFIG_STAGING] = { "staging", CONFIG_BYTES_OR_0, 4 * M, G, NULL, "32M",
 		"Shared memory in which large writes to the log are acknowledged before the device has them; 0: none." },
 	[CONFIG_WRITE_OUT] = { "write_out", CONFIG_BOOL, 0, 1, NULL, "yes",
 		"Start writing the log to the device early, before anybody asks for it." },
@@ -134,7 +136,7 @@ static const struct config_setting settings[CONFIG_NUM] = {
 		"Shuffle the bytes of values in netCDF-4 files before they are compressed." },
 	[CONFIG_CONVERT_THREADS] = { "convert_threads", CONFIG_COUNT, 0, 256, NULL, "0",
 		"Threads of a drain that compress a file; 0: one for each processor." },
-	[CONFIG_CONVERT_SHARE] = { "convert_share", CONFIG_BYTES, 0, BYTES_MAX, NULL, "64M",
+	[CONFIG_CONVERT_SHARE] = { "convert_share", CONFIG_BYTES_OR_0, 64 * K, BYTES_MAX, NULL, "64M",
 		"Bytes of a file that is converted in a job for each node that works on it; 0: its home works alone." },
 	[CONFIG_MDC_VERSION] = { "mdc.version", CONFIG_COUNT, 1, 1, NULL, "1",
 		"HDF5's metadata cache: version of this list." },
@@ -288,7 +290,8 @@ static int parse_number(const struct config_setting *s, const char *text, uint64
 	int r = -EINVAL;
 
 	switch (s->type) {
-	case CONFIG_BYTES: r = units_parse_bytes(text, &v); break;
+	case CONFIG_BYTES:
+	case CONFIG_BYTES_OR_0: r = units_parse_bytes(text, &v); break;
 	case CONFIG_USEC: r = units_parse_usec(text, &v); break;
 	case CONFIG_COUNT: r = units_parse_u64(text, &v); break;
 	case CONFIG_PERCENT: r = parse_percent(text, &v); break;
@@ -299,7 +302,7 @@ static int parse_number(const struct config_setting *s, const char *text, uint64
 	}
 	if (r)
 		return r;
-	if (v < s->min || v > s->max)
+	if ((v < s->min && !(v == 0 && s->type == CONFIG_BYTES_OR_0)) || v > s->max)
 		return -ERANGE;
 	*ret = v;
 	return 0;
@@ -311,7 +314,8 @@ static const char *number_text(const struct config_setting *s, uint64_t v, char 
 	const char *p = s->choices;
 
 	switch (s->type) {
-	case CONFIG_BYTES: snprintf(out, cap, "%s", units_exact_bytes(v, text)); break;
+	case CONFIG_BYTES:
+	case CONFIG_BYTES_OR_0: snprintf(out, cap, "%s", units_exact_bytes(v, text)); break;
 	case CONFIG_USEC: snprintf(out, cap, "%s", units_exact_usec(v, text)); break;
 	case CONFIG_REAL: snprintf(out, cap, "%s", units_exact_millionths(v, text)); break;
 	case CONFIG_BOOL: snprintf(out, cap, "%s", v ? "yes" : "no"); break;
@@ -325,17 +329,47 @@ static const char *number_text(const struct config_setting *s, uint64_t v, char 
 	return out;
 }
 
+static bool is_size(const struct config_setting *s)
+{
+	return s->type == CONFIG_BYTES || s->type == CONFIG_BYTES_OR_0;
+}
+
+/* "; did you mean 200M or 200G?" when text is a size that lacks its unit; else "". */
+static const char *missing_unit(const struct config_setting *s, const char *text, char *out, size_t cap)
+{
+	static const char units[] = "KMGT";
+	size_t n = 0;
+	unsigned int found = 0;
+
+	*out = '\0';
+	if (!is_size(s) || strlen(text) > UNITLESS_MAX || !*text || text[strspn(text, "0123456789")])
+		return out;
+	for (const char *unit = units; *unit && found < 2; unit++) {
+		char with[UNITLESS_MAX + 2];
+		uint64_t v;
+
+		snprintf(with, sizeof(with), "%s%c", text, *unit);
+		if (units_parse_bytes(with, &v) < 0 || v < s->min || v > s->max)
+			continue;
+		n += (size_t)snprintf(out + n, cap - n, "%s%s", found++ ? " or " : "; did you mean ", with);
+	}
+	if (found)
+		snprintf(out + n, cap - n, "?");
+	return out;
+}
+
 static int value_error(
 	const struct config_setting *s, const char *value, const char *where, int code, struct cistern_error *err)
 {
 	static const char *const kinds[] = {
 		[CONFIG_BYTES] = "a size",
+		[CONFIG_BYTES_OR_0] = "0, or a size",
 		[CONFIG_USEC] = "a time",
 		[CONFIG_COUNT] = "a number",
 		[CONFIG_PERCENT] = "a percentage",
 		[CONFIG_REAL] = "a decimal number",
 	};
-	char min[TEXT_BYTES], max[TEXT_BYTES];
+	char min[TEXT_BYTES], max[TEXT_BYTES], meant[2 * TEXT_BYTES];
 
 	if (s->type == CONFIG_STRING)
 		return cistern_error_set(
@@ -344,8 +378,9 @@ static int value_error(
 		return cistern_error_set(err, code, "%s: %s=%s: give yes or no", where, s->name, value);
 	if (s->type == CONFIG_CHOICE)
 		return cistern_error_set(err, code, "%s: %s=%s: give one of %s", where, s->name, value, s->choices);
-	return cistern_error_set(err, code, "%s: %s=%s: give %s from %s to %s", where, s->name, value, kinds[s->type],
-		number_text(s, s->min, min, sizeof(min)), number_text(s, s->max, max, sizeof(max)));
+	return cistern_error_set(err, code, "%s: %s=%s: give %s from %s to %s%s", where, s->name, value, kinds[s->type],
+		number_text(s, s->min, min, sizeof(min)), number_text(s, s->max, max, sizeof(max)),
+		code == -ERANGE ? missing_unit(s, value, meant, sizeof(meant)) : "");
 }
 
 /* ---- the whole ---- */

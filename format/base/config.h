@@ -21,6 +21,7 @@
 
 enum config_type {
 	CONFIG_BYTES,
+	CONFIG_BYTES_OR_0, /* 0 is no size here but says something of its own; min holds for the others */
 	CONFIG_USEC,
 	CONFIG_COUNT,
 	CONFIG_PERCENT,

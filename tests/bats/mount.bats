@@ -300,6 +300,8 @@ naps() {
 @test "the options of a mount are checked before anything is touched" {
 	exits 2 mount_cistern -o no_such_option=1
 	exits 2 mount_cistern -o capacity=lots
+	exits 2 mount_cistern -o capacity=200
+	[[ $output == *"did you mean 200M or 200G?"* ]]
 	[ ! -e "$STORE" ]
 	exits 1 mount_cistern "$STORE" "$MNT" "$WORK/nowhere"
 	[ ! -e "$STORE" ]

@@ -115,6 +115,13 @@ static void test_errors(void)
 	fails("threads=8,nonsense", -EINVAL, "-o: unknown setting 'nonsense'; 'cistern config' lists all of them");
 	fails("threads=8,capacity", -EINVAL, "-o: capacity needs a value, as in capacity=0");
 	fails("threads=8,reserve=1K", -ERANGE, "-o: reserve=1K: give a size from 1M to 1024P");
+	fails("threads=8,capacity=200", -ERANGE,
+		"-o: capacity=200: give 0, or a size from 8M to 1024P; did you mean 200M or 200G?");
+	fails("threads=8,segment_size=64", -ERANGE,
+		"-o: segment_size=64: give a size from 1M to 1G; did you mean 64M?");
+	fails("threads=8,reserve=0", -ERANGE, "-o: reserve=0: give a size from 1M to 1024P");
+	fails("threads=8,drain_rate=100", -ERANGE,
+		"-o: drain_rate=100: give 0, or a size from 4K to 1024P; did you mean 100K or 100M?");
 	fails("threads=8,high_water=101", -ERANGE, "-o: high_water=101: give a percentage from 0 to 100");
 	fails("threads=8,threads=65", -ERANGE, "-o: threads=65: give a number from 1 to 64");
 	fails("threads=8,idle_interval=2d", -ERANGE, "-o: idle_interval=2d: give a time from 0s to 1d");
@@ -122,7 +129,7 @@ static void test_errors(void)
 	fails("threads=8,drain=idle|watermark", -EINVAL,
 		"-o: drain=idle|watermark: give one of idle|watermark|unmount");
 	fails("threads=8,write_out=maybe", -EINVAL, "-o: write_out=maybe: give yes or no");
-	fails("threads=8,capacity=12\n", -EINVAL, "-o: capacity=12?: give a size from 0 to 1024P");
+	fails("threads=8,capacity=12\n", -EINVAL, "-o: capacity=12?: give 0, or a size from 8M to 1024P");
 	memset(path + 6, 'a', 4096);
 	fails(path, -ERANGE, "-o: store: the text is longer than 4095 bytes");
 }
@@ -134,7 +141,7 @@ static void test_round_trip(void)
 	unsigned int bad = 0;
 
 	is_int(config_parse_options(a,
-		       "store=/x\\,y\\\\\\,z\\\\,verify=none,capacity=1000,idle_interval=1.5,low_water=7,"
+		       "store=/x\\,y\\\\\\,z\\\\,verify=none,capacity=10000000,idle_interval=1.5,low_water=7,"
 		       "nodev,log_level=debug,threads=9",
 		       "-o", NULL),
 		0, "some settings");
