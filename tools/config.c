@@ -7,13 +7,11 @@
 
 #include "cistern/error.h"
 #include "format/base/config.h"
-#include "format/base/config_check.h"
-#include "format/base/config_hints.h"
-#include "format/base/hints.h"
 #include "format/base/json.h"
 #include "format/base/units.h"
 #include "tools/cistern.h"
 #include "tools/lib/say.h"
+#include "tools/lib/settings.h"
 
 #define VALUE_BYTES    8192
 #define CONFIG_CLEANUP __attribute__((cleanup(destroy_config)))
@@ -171,8 +169,7 @@ static int run_config(const struct command *cmd, int argc, char **argv)
 	}
 	if (a.exit_status >= 0)
 		return a.exit_status;
-	if (config_hints_apply(cfg, getenv(HINTS_ENV), man || optind < argc ? NULL : say_note, &err) < 0 ||
-		config_check(cfg, &err) < 0)
+	if (settings_finish(cfg, man || optind < argc ? NULL : say_note, &err) < 0)
 		return args_usage_error(cmd, "%s", err.text);
 	if (optind < argc)
 		return want_json ? args_usage_error(cmd, "--json prints all settings, do not name any")

@@ -17,14 +17,12 @@
 
 #include "cistern/error.h"
 #include "format/base/config.h"
-#include "format/base/config_check.h"
-#include "format/base/config_hints.h"
-#include "format/base/hints.h"
 #include "tools/cistern.h"
 #include "tools/lib/last_mount.h"
 #include "tools/lib/libexec.h"
 #include "tools/lib/mounts.h"
 #include "tools/lib/say.h"
+#include "tools/lib/settings.h"
 #include "tools/lib/target.h"
 
 #define DAEMON         "cistern-fs"
@@ -352,14 +350,6 @@ static int set_flags(const struct mount_plan *plan)
 	return CISTERN_EXIT_FAILED;
 }
 
-/* Whoever runs a mount as root runs it for others; the kernel checks their permissions. An ordinary user asks for it. */
-static int share_if_root(struct config *cfg, struct cistern_error *err)
-{
-	if (geteuid() != 0 || strcmp(config_origin(cfg, CONFIG_ALLOW_OTHER), "default") != 0)
-		return 0;
-	return config_set(cfg, "allow_other", "yes", "default for root", err);
-}
-
 static int start(const struct mount_plan *plan)
 {
 	struct cistern_error err = { 0 };
@@ -369,8 +359,6 @@ static int start(const struct mount_plan *plan)
 	int r;
 
 	if (libexec_find(DAEMON, program, &err) < 0)
-		return say_error(&err);
-	if (share_if_root(plan->cfg, &err) < 0)
 		return say_error(&err);
 	options = config_to_options(plan->cfg);
 	if (!options) {
@@ -400,7 +388,7 @@ static int check_and_start(struct mount_plan *plan, const char *backing, const c
 {
 	struct cistern_error err = { 0 };
 
-	if (config_hints_apply(plan->cfg, getenv(HINTS_ENV), say_note, &err) < 0 || config_check(plan->cfg, &err) < 0) {
+	if (settings_finish(plan->cfg, say_note, &err) < 0) {
 		say("mount: %s", err.text);
 		return CISTERN_EXIT_USAGE;
 	}

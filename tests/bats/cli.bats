@@ -140,6 +140,20 @@ make_a_store() {
 	"$CISTERN" config --json | python3 -c 'import json,sys; d=json.load(sys.stdin); assert d["verify"]["choices"] == "none|size|read|format" and d["reserve"]["origin"] == "default"'
 }
 
+@test "config shows what a mount of root's has for others, as the mount says it" {
+	[ "$(id -u)" -eq 0 ] || skip "needs root"
+	mkdir -p "$dir/backing" "$dir/mnt"
+	is_shared yes
+	is_shared no allow_other=no
+	[[ $("$CISTERN" config) =~ allow_other\ +=\ yes\ +\#\ default\ for\ root ]]
+}
+
+# is_shared yes|no [OPTIONS]
+is_shared() {
+	[ "$("$CISTERN" config ${2:+-o "$2"} allow_other)" = "$1" ]
+	[[ $("$CISTERN" mount -v --fake "$dir/backing" "$dir/mnt" --store "$dir/store" ${2:+-o "$2"} 2>&1) == *"allow_other=$1"* ]]
+}
+
 @test "wrong settings are refused with the place" {
 	run --separate-stderr "$CISTERN" config -o high_water=200
 	said 2 "high_water"
