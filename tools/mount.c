@@ -141,6 +141,26 @@ static int parse_options(struct mount_plan *plan, const char *list, struct ciste
 
 /* ---- checks */
 
+/*
+ * What is written could never be drained into a file system that is mounted read-only. Who may not make names in the directory itself may be
+ * allowed to in those below it.
+ */
+static int check_writable(const struct mount_plan *plan, struct cistern_error *err)
+{
+	if (config_number(plan->cfg, CONFIG_READ_ONLY) ||
+		faccessat(AT_FDCWD, plan->backing, W_OK | X_OK, AT_EACCESS) == 0)
+		return 0;
+	if (errno == EROFS)
+		return cistern_error_set(err, -EROFS,
+			"backing directory %s lies on a file system that is mounted read-only, so that nothing could be drained: have "
+			"it mounted for writing, or mount with -o ro to read only",
+			plan->backing);
+	say("backing directory %s: %s: what is made in it itself cannot be drained, but stays in the store (exit status 3); only directories below it "
+	    "that are yours can take anything",
+		plan->backing, strerror(errno));
+	return 0;
+}
+
 static int check_backing(struct mount_plan *plan, const char *backing, struct cistern_error *err)
 {
 	struct stat st;
@@ -152,7 +172,7 @@ static int check_backing(struct mount_plan *plan, const char *backing, struct ci
 					    : "");
 	if (!S_ISDIR(st.st_mode))
 		return cistern_error_set(err, -ENOTDIR, "backing directory %s is not a directory", backing);
-	return 0;
+	return check_writable(plan, err);
 }
 
 /* What a daemon that died left behind would refuse every access; nobody can be using it. */
@@ -507,7 +527,8 @@ const struct command command_mount = {
 		"then covered while the mount stands.\n\n"
 		"The command returns when the mount can be used. A store that holds data of an earlier mount of the same BACKING, also of "
 		"one whose daemon or node died, is continued; what was found is said. While what such a mount has left is still being drained it waits "
-		"for that, for a minute at most.\n\n"
+		"for that, for a minute at most. A BACKING on a file system that is mounted read-only is "
+		"refused, but for a mount with -o ro, and that you may not write to BACKING yourself is said.\n\n"
 		"It can also be called as 'mount -t fuse.cistern BACKING MOUNTPOINT -o store=DIR' and from fstab(5). Every mount is nosuid "
 		"and nodev.",
 	.examples = "cistern mount /lustre/proj/run42 /cistern --store /local/nvme/$JOB\n"

@@ -309,6 +309,37 @@ naps() {
 	exits 2 mount_cistern "$MNT/store"
 }
 
+@test "a backing directory on a file system that is mounted read-only is refused, unless only reading is wanted" {
+	needs_root "a file system that is mounted read-only"
+	echo old >"$BACKING/f"
+	mount --bind "$BACKING" "$BACKING"
+	undo "umount -l $BACKING"
+	mount -o remount,ro,bind "$BACKING"
+	exits 1 mount_cistern
+	says "mounted read-only"
+	says "-o ro"
+	[ ! -e "$STORE" ]
+	mount_cistern -o ro
+	is "$(cat "$MNT/f")" old
+	umount_wait
+}
+
+@test "who may not write to the backing directory is told so by the mount" {
+	needs_user_mounts
+	copy_programs
+	mkdir -m 755 "$BACKING/mine" "$WORK/his"
+	chown "$other" "$BACKING/mine" "$MNT" "$WORK/his"
+	output=$("${by_other[@]}" "$CISTERN" mount "$BACKING" "$MNT" --store "$WORK/his/store" 2>&1 3>&-)
+	printf '%s %s\n' "$WORK/his/store" "$MNT" >>"$WORK/mounts"
+	says "Permission denied"
+	"${by_other[@]}" sh -c "echo text >'$MNT/mine/f'"
+	"${by_other[@]}" "$CISTERN" umount --wait "$MNT" 3>&-
+	is "$(cat "$BACKING/mine/f")" text
+	chmod 777 "$BACKING"
+	exits 0 "${by_other[@]}" "$CISTERN" mount --fake "$BACKING" "$MNT" --store "$WORK/his/store"
+	is "$output" ""
+}
+
 @test "the store belongs to its user alone" {
 	mount_cistern
 	is "$(stat -c %a "$STORE")" 700
