@@ -53,7 +53,8 @@ static int error_of(int error)
 
 static int posix_open_flags(unsigned int flags)
 {
-	int o = O_CLOEXEC | O_NOCTTY;
+	/* Nothing outside is opened through a link, and nobody waits for a FIFO's other end; of files that changes nothing. */
+	int o = O_CLOEXEC | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK;
 
 	o |= (flags & IO_WRITE) ? ((flags & IO_READ) ? O_RDWR : O_WRONLY) : O_RDONLY;
 	o |= (flags & IO_CREATE) ? O_CREAT : 0;
@@ -77,10 +78,20 @@ static int open_below(struct io *io, const char *path, int o)
 
 static const struct io_ops posix_ops;
 
+/* 0; else what it is instead of a file. */
+static int check_regular(int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	return S_ISREG(st.st_mode) ? 0 : S_ISDIR(st.st_mode) ? -EISDIR : -ENXIO;
+}
+
 static int posix_open(struct io *io, const char *path, unsigned int flags, struct io_file **ret_file)
 {
 	struct posix_file *f;
-	int fd;
+	int fd, r;
 
 	if (!(flags & (IO_READ | IO_WRITE)) || ((flags & IO_TRUNCATE) && !(flags & IO_WRITE)))
 		return -EINVAL;
@@ -91,6 +102,12 @@ static int posix_open(struct io *io, const char *path, unsigned int flags, struc
 	if (fd < 0) {
 		free(f);
 		return fd;
+	}
+	r = check_regular(fd);
+	if (r) {
+		close(fd);
+		free(f);
+		return r;
 	}
 	f->file.ops = &posix_ops;
 	f->fd = fd;

@@ -53,12 +53,11 @@ static int open_parts(struct segment_set *set, struct cistern_error *err)
 		if (r)
 			return r;
 	}
-	if (!r)
-		r = segment_table_load(set);
 	if (r)
-		return cistern_error_set(err, r,
-			SEGMENT_DIR ": its files cannot be listed and synced: %s; check the store's file system",
-			strerror(-r));
+		return cistern_error_set(err, r, SEGMENT_DIR ": cannot be made: %s", strerror(-r));
+	r = segment_table_load(set, err);
+	if (r)
+		return r;
 	return staging_open(set, &set->staging, err);
 }
 

@@ -397,9 +397,20 @@ bool segment_is_lost(struct segment_set *set, uint32_t id, int64_t *ret_since_ns
 	return *ret_since_ns != 0;
 }
 
+struct load {
+	struct segment_set *set;
+	struct cistern_error *err;
+};
+
+/* What has a segment's name and is no file, or leads nowhere. */
+static bool is_odd(int r)
+{
+	return r == -ENOENT || r == -EISDIR || r == -ENXIO || r == -ELOOP;
+}
+
 static int load_one(const char *name, void *arg)
 {
-	struct segment_set *set = arg;
+	const struct load *l = arg;
 	struct segment *seg;
 	bool is_private;
 	uint32_t id;
@@ -407,9 +418,13 @@ static int load_one(const char *name, void *arg)
 
 	if (!parse_name(name, &id, &is_private))
 		return 0;
-	r = add(set, id, is_private, append, &seg);
-	/* A living daemon deletes segments while we look: what no state refers to any more. The others count. */
-	return r == -ENOENT && set->opt.read_only ? 0 : r;
+	r = add(l->set, id, is_private, append, &seg);
+	/* A living daemon deletes segments while we look: what no state refers to any more. The others count, and are missed where they are read. */
+	if (!r || (is_odd(r) && l->set->opt.read_only))
+		return 0;
+	return cistern_error_set(l->err, r, SEGMENT_DIR "/%s: cannot be %s: %s%s", name,
+		l->set->opt.read_only ? "looked at" : "looked at and synced", strerror(-r),
+		is_odd(r) ? "; it is not what was there: move it out of the store" : "; check the store's file system");
 }
 
 static int compare_ids(const void *a, const void *b)
@@ -420,24 +435,31 @@ static int compare_ids(const void *a, const void *b)
 }
 
 /* A folder lists its files in no order. */
-static int sort(struct segment_set *set)
+static int sort(struct segment_set *set, struct cistern_error *err)
 {
 	if (set->num)
 		qsort(set->at, set->num, sizeof(struct segment *), compare_ids);
 	for (size_t i = 1; i < set->num; i++)
 		if (set->at[i]->id == set->at[i - 1]->id)
-			return -EEXIST;
+			return cistern_error_set(err, -EEXIST,
+				SEGMENT_DIR ": number %u is there as a segment of the log and as a private one",
+				set->at[i]->id);
 	return 0;
 }
 
-int segment_table_load(struct segment_set *set)
+int segment_table_load(struct segment_set *set, struct cistern_error *err)
 {
+	struct cistern_error one = { 0 };
+	struct load l = { set, &one };
 	int r;
 
 	set->next_id = 1;
 	set->names_gen = 1;
-	r = set->io->ops->list(set->io, SEGMENT_DIR, load_one, set);
+	r = set->io->ops->list(set->io, SEGMENT_DIR, load_one, &l);
 	if (r == -ENOENT && set->opt.read_only)
 		r = 0;
-	return r ? r : sort(set);
+	if (r)
+		return cistern_error_set(err, r, *one.text ? "%s" : SEGMENT_DIR ": cannot be listed: %s",
+			*one.text ? one.text : strerror(-r));
+	return sort(set, err);
 }

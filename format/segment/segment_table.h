@@ -78,7 +78,8 @@ struct segment_set {
 
 const char *segment_path(char out[SEGMENT_PATH], uint32_t id, bool is_private);
 struct segment *segment_table_find(struct segment_set *set, uint32_t id); /* or NULL */
-int segment_table_load(struct segment_set *set);                          /* lists the folder */
+/* Lists the folder. err names the file, below the store. */
+int segment_table_load(struct segment_set *set, struct cistern_error *err);
 /* A new file of that kind, open, in the table, with one user. -ENOMEM, or what creating gave. */
 int segment_table_create(struct segment_set *set, bool is_private, uint64_t bytes, struct segment **ret);
 /* Likewise a private one with a number that was given before. */

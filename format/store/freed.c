@@ -531,7 +531,17 @@ static int note_segment(uint32_t segment, uint64_t live_bytes, void *arg)
 	return 0;
 }
 
-int freed_sweep_segments(struct store *s)
+/* At open, when it must go. */
+static int sweep_away(struct store *s, uint32_t segment, struct cistern_error *err)
+{
+	int r = remove_segment(s, segment);
+
+	return r ? cistern_error_set(err, r, "%s: segment %u, which is of no use any more, cannot be removed: %s",
+			   s->path, segment, strerror(-r))
+		 : 0;
+}
+
+int freed_sweep_segments(struct store *s, struct cistern_error *err)
 {
 	struct sweep w = { .s = s, .highest = atomic_load(&s->max_segment) };
 	size_t i;
@@ -539,6 +549,8 @@ int freed_sweep_segments(struct store *s)
 
 	if (!r)
 		r = state_each_segment(s->state, note_segment, &w);
+	if (r)
+		cistern_error_set(err, r, "%s: its segments cannot be listed: %s", s->path, strerror(-r));
 	atomic_store(&s->max_segment, w.highest);
 	segment_reserve_ids(s->segments, w.highest + 1);
 	for (i = 0; i < w.num; i++) {
@@ -553,7 +565,7 @@ int freed_sweep_segments(struct store *s)
 			freed_push(w.candidate[i], 0, FREED_WHOLE, 0, s); /* others may be on their way to it */
 			continue;
 		}
-		e = remove_segment(s, w.candidate[i]);
+		e = sweep_away(s, w.candidate[i], err);
 		r = r ? r : e;
 	}
 	free(w.candidate);

@@ -49,8 +49,8 @@ void freed_push(uint32_t segment, uint64_t off, uint64_t len, uint64_t seq, void
 int freed_commit_drained(struct store *s, struct record *rec);
 /* Give back what is durable. 0 or the first error; what could not be given back is dropped until the next open. */
 int freed_execute(struct store *s);
-/* At open: leftovers of earlier lives. */
-int freed_sweep_segments(struct store *s);
+/* At open: leftovers of earlier lives. err names the segment. */
+int freed_sweep_segments(struct store *s, struct cistern_error *err);
 
 /* ---- skip.c */
 
@@ -87,8 +87,8 @@ void sync_destroy(struct sync_group *g);
 int sync_note_sealed(struct sync_group *g, uint32_t segment);
 uint64_t sync_durable_seq(struct sync_group *g);
 int sync_payloads(void *arg);
-/* At open: files that an earlier process left in the page cache go to the device. */
-int sync_leftovers(struct io *io);
+/* At open: files that an earlier process left in the page cache go to the device. err names the file, below the store. */
+int sync_leftovers(struct io *io, struct cistern_error *err);
 
 /* ---- space.c */
 
@@ -160,7 +160,8 @@ int directory_open(const char *path, enum store_mode mode, char **ret_path, int 
 
 /* ---- snapshot.c */
 
-int snapshot_remove_all(int dirfd);
+/* path: of the store, for err. */
+int snapshot_remove_all(int dirfd, const char *path, struct cistern_error *err);
 bool snapshot_name_valid(const char *name);
 
 #endif

@@ -73,7 +73,7 @@ static int remove_tree(int dirfd, const char *name, int depth)
 	return r;
 }
 
-int snapshot_remove_all(int dirfd)
+int snapshot_remove_all(int dirfd, const char *path, struct cistern_error *err)
 {
 	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0, e;
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -83,13 +83,15 @@ int snapshot_remove_all(int dirfd)
 		r = -errno;
 		if (fd >= 0)
 			close(fd);
-		return r;
+		return cistern_error_set(err, r, "%s: cannot be listed: %s", path, strerror(-r));
 	}
 	while ((entry = readdir(dir))) {
 		if (!snapshot_name_valid(entry->d_name))
 			continue;
-		e = remove_tree(dirfd, entry->d_name, DEPTH_MAX);
-		r = r ? r : e;
+		e = remove_entry(dirfd, entry->d_name, DEPTH_MAX + 1);
+		if (e)
+			r = cistern_error_set(err, e, "%s/%s: what an earlier daemon left cannot be removed: %s", path,
+				entry->d_name, strerror(-e));
 	}
 	closedir(dir);
 	return r;

@@ -306,6 +306,20 @@ static int open_directory(struct store *s, const char *path, const struct store_
 	return 0;
 }
 
+/* Its parts know names below it. Returns r. */
+static int in_store(const struct store *s, int r, struct cistern_error *err)
+{
+	if (err && !strstr(err->text, s->path))
+		cistern_error_prefix(err, "%s", s->path);
+	return r;
+}
+
+/* The end of the opening, step by step. Returns r. */
+static int unfinished(const struct store *s, int r, const char *what, struct cistern_error *err)
+{
+	return r ? cistern_error_set(err, r, "%s: %s: %s", s->path, what, strerror(-r)) : 0;
+}
+
 static int open_segments(struct store *s, const struct store_options *opt, struct cistern_error *err)
 {
 	struct segment_options so = {
@@ -318,7 +332,7 @@ static int open_segments(struct store *s, const struct store_options *opt, struc
 			.bytes = opt->staging,
 			.dir = opt->staging_dir },
 	};
-	int r = writes(s) ? sync_leftovers(s->io) : 0;
+	int r = writes(s) ? sync_leftovers(s->io, err) : 0;
 
 	/*
 	 * What a replay frees may have been given back before, which does no harm, since no place is used twice. A rebuild
@@ -329,10 +343,8 @@ static int open_segments(struct store *s, const struct store_options *opt, struc
 		s->freed.max = opt->freed_max;
 	if (s->sb.num_nodes > 1)
 		store_set_grace(s, PLACE_GRACE_USEC);
-	if (r)
-		return cistern_error_set(
-			err, r, "%s: what an earlier daemon wrote cannot be synced: %s", s->path, strerror(-r));
-	return segment_set_open(s->io, &so, &s->segments, err);
+	r = r ? r : segment_set_open(s->io, &so, &s->segments, err);
+	return r ? in_store(s, r, err) : 0;
 }
 
 /* state_options.check_payload. */
@@ -425,20 +437,20 @@ static int open_state(
 		return cistern_error_set(err, -ENOMEM, "out of memory");
 	r = state_open(&so, &s->state, report, err);
 	free(index);
-	return r;
+	return r ? in_store(s, r, err) : 0;
 }
 
-static int settle(struct store *s, const struct state_report *report)
+static int settle(struct store *s, const struct state_report *report, struct cistern_error *err)
 {
-	int r = store_sync(s);
+	int r = unfinished(s, store_sync(s), "what was found in it cannot be synced", err);
 
 	if (!r && report->dropped_writes)
-		r = state_checkpoint(s->state);
+		r = unfinished(s, state_checkpoint(s->state), "its index cannot be written", err);
 	if (!r && report->dropped_writes)
-		r = state_compact(s->state);
+		r = unfinished(s, state_compact(s->state), "its journal cannot be written anew", err);
 	if (!r && s->dirfd >= 0)
-		r = snapshot_remove_all(s->dirfd);
-	return r ? r : freed_sweep_segments(s);
+		r = snapshot_remove_all(s->dirfd, s->path, err);
+	return r ? r : freed_sweep_segments(s, err);
 }
 
 static int open_parts(struct store *s, const char *path, struct store_options *opt, struct state_report *report,
@@ -464,16 +476,12 @@ static int open_parts(struct store *s, const char *path, struct store_options *o
 	if (s->sb.num_nodes > 1)
 		state_reserve_inos(s->state, place_first_ino(s->sb.node_index));
 	s->freed.open = writes(s);
-	r = writes(s) ? settle(s, report) : 0;
+	r = writes(s) ? settle(s, report, err) : 0;
 	if (!r && writes(s) && s->sb.num_nodes > 1)
-		r = lost_power_settle(s);
+		r = unfinished(s, lost_power_settle(s), "what it tells the other nodes cannot be written", err);
 	else if (!r && !opt->snapshot && s->sb.num_nodes > 1)
 		lost_power_look(s, report);
-	if (!r)
-		r = space_init(s, opt);
-	if (r)
-		return cistern_error_set(err, r, "%s: opening could not be finished: %s", s->path, strerror(-r));
-	return 0;
+	return r ? r : unfinished(s, space_init(s, opt), "what it occupies cannot be found out", err);
 }
 
 int store_open(const char *path, const struct store_options *options, struct store **ret,

@@ -180,6 +180,7 @@ int store_sync(struct store *s)
 struct leftovers {
 	struct io *io;
 	const char *folder;
+	struct cistern_error *err;
 };
 
 static int sync_one(const char *name, void *arg)
@@ -195,31 +196,37 @@ static int sync_one(const char *name, void *arg)
 	if (snprintf(path, sizeof(path), "%s/%s", l->folder, name) >= (int)sizeof(path))
 		return 0;
 	r = io_open(l->io, path, IO_READ, &file);
-	if (r)
-		return r == -ENOENT ? 0 : r;
-	r = file->ops->sync(file);
+	if (r == -ENOENT)
+		return 0;
+	if (!r)
+		r = file->ops->sync(file);
 	io_close(file);
-	return r;
+	return r ? cistern_error_set(
+			   l->err, r, "%s: what an earlier daemon wrote there cannot be synced: %s", path, strerror(-r))
+		 : 0;
 }
 
 /*
  * What a process that died had written is in the page cache, and may have been promised to nobody yet; from now on
  * a sync of ours must cover it too. Clean files cost next to nothing.
  */
-int sync_leftovers(struct io *io)
+int sync_leftovers(struct io *io, struct cistern_error *err)
 {
 	static const char *const folders[] = { "segment", "journal" };
 	size_t i;
 	int r = 0;
 
 	for (i = 0; !r && i < sizeof(folders) / sizeof(folders[0]); i++) {
-		struct leftovers l = { io, folders[i] };
+		struct cistern_error one = { 0 };
+		struct leftovers l = { io, folders[i], &one };
 
 		r = io->ops->list(io, folders[i], sync_one, &l);
 		if (!r)
 			r = io->ops->sync_dir(io, folders[i]);
 		if (r == -ENOENT)
 			r = 0;
+		else if (r)
+			cistern_error_set(err, r, "%s", *one.text ? one.text : folders[i]);
 	}
 	return r;
 }

@@ -309,6 +309,38 @@ naps() {
 	exits 2 mount_cistern "$MNT/store"
 }
 
+# refused_for NAME: neither mounted nor harmed, since NAME, which lies in the store, is no file.
+refused_for() {
+	exits 1 mount_cistern
+	says "$STORE"
+	says "$1"
+	rm -rf "${STORE:?}/$1"
+}
+
+@test "what lies in a store under a file's name, and is none, is named with the store, and nothing outside is touched" {
+	random_file "$WORK/outside" 3000
+	mount_cistern -o drain=unmount,data=log
+	random_file "$MNT/f" 100000
+	kill_daemon
+	mkdir "$STORE/segment/00000009.seg"
+	refused_for segment/00000009.seg
+	ln -s nowhere "$STORE/segment/00000009.seg"
+	refused_for segment/00000009.seg
+	mkfifo "$STORE/segment/00000009.seg"
+	refused_for segment/00000009.seg
+	mkdir "$STORE/journal/00000009.jnl"
+	refused_for journal/00000009.jnl
+	ln -s "$WORK/outside" "$STORE/journal/00000002.jnl"
+	exits 1 "$CISTERN" fsck --repair "$STORE"
+	refused_for journal/00000002.jnl
+	cmp "$WORK/outside" <(random_file /dev/stdout 3000)
+	touch "$STORE/snap-7"
+	mount_cistern
+	[ ! -e "$STORE/snap-7" ]
+	umount_wait
+	cmp "$BACKING/f" <(random_file /dev/stdout 100000)
+}
+
 @test "a backing directory on a file system that is mounted read-only is refused, unless only reading is wanted" {
 	needs_root "a file system that is mounted read-only"
 	echo old >"$BACKING/f"

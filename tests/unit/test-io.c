@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/lib/sim.h"
@@ -228,6 +229,29 @@ static void test_all(struct io *io)
 	ok(total >= free_bytes && total > 0, "more in all than free");
 }
 
+/* What has a file's name and is none. dirfd: that of io. */
+static void test_odd(struct io *io, int dirfd)
+{
+	const unsigned int write = IO_READ | IO_WRITE | IO_CREATE | IO_TRUNCATE;
+	struct io_file *file = open_file(io, "target", IO_WRITE | IO_CREATE);
+	uint64_t size = 0;
+
+	is_int(io_write(file, "x", 1, 0), 0, "one byte");
+	is_int(symlinkat("target", dirfd, "link"), 0, "a link");
+	is_int(mkfifoat(dirfd, "fifo", 0600), 0, "a FIFO");
+	is_int(mkdirat(dirfd, "folder", 0700), 0, "a folder");
+	is_int(io_open(io, "link", write, &file), -ELOOP, "a link is not followed");
+	is_int(file->ops->size(file, &size), 0, "size of what it points to");
+	is_u64(size, 1, "which is as it was");
+	is_int(io_open(io, "fifo", IO_READ, NULL), -ENXIO, "a FIFO is no file, and not waited for");
+	is_int(io_open(io, "folder", IO_READ, NULL), -EISDIR, "nor is a folder");
+	io_close(file);
+	unlinkat(dirfd, "folder", AT_REMOVEDIR);
+	unlinkat(dirfd, "fifo", 0);
+	unlinkat(dirfd, "link", 0);
+	unlinkat(dirfd, "target", 0);
+}
+
 static void test_posix(void)
 {
 	char dir[] = "/tmp/test-io-XXXXXX", moved[40];
@@ -248,6 +272,7 @@ static void test_posix(void)
 	ok(fcntl(file->ops->fd(file), F_GETFD) & FD_CLOEXEC, "descriptors are not inherited");
 	io_close(file);
 	fd = open(moved, O_RDONLY | O_DIRECTORY);
+	test_odd(io, fd);
 	unlinkat(fd, "fd", 0);
 	unlinkat(fd, "w", AT_REMOVEDIR);
 	unlinkat(fd, "d", AT_REMOVEDIR);
