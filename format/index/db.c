@@ -21,6 +21,8 @@
 
 #include <rocksdb/c.h>
 
+#include "format/base/descriptors.h"
+
 #define WRITE_BUFFER_BYTES (32u << 20)
 #define BLOCK_CACHE_BYTES  (32u << 20)
 #define OPEN_FILES         256
@@ -89,10 +91,12 @@ static int create_options(struct db *db, struct cistern_error *err)
 
 static void set_options(struct db *db, enum db_mode mode)
 {
+	int files = (int)descriptors_share(OPEN_FILES, 8);
+
 	rocksdb_options_set_create_if_missing(db->options, mode == DB_CREATE);
 	rocksdb_options_set_write_buffer_size(db->options, WRITE_BUFFER_BYTES);
 	rocksdb_options_set_max_write_buffer_number(db->options, 2);
-	rocksdb_options_set_max_open_files(db->options, mode == DB_READ_ONLY ? -1 : OPEN_FILES);
+	rocksdb_options_set_max_open_files(db->options, mode == DB_READ_ONLY && files == OPEN_FILES ? -1 : files);
 	rocksdb_options_set_compression(db->options, rocksdb_no_compression);
 	rocksdb_options_set_max_background_jobs(db->options, 2);
 	rocksdb_options_set_max_file_opening_threads(

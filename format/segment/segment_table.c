@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "format/base/array.h"
+#include "format/base/descriptors.h"
 
 const char *segment_path(char out[SEGMENT_PATH], uint32_t id, bool is_private)
 {
@@ -130,7 +131,7 @@ static void close_surplus(struct segment_set *set)
 {
 	struct segment *seg = set->oldest, *newer;
 
-	for (; seg && set->num_open > SEGMENT_OPEN_MAX; seg = newer) {
+	for (; seg && set->num_open > set->open_max; seg = newer) {
 		newer = seg->newer;
 		if (!seg->users && !seg->dirty)
 			close_segment(set, seg);
@@ -455,6 +456,7 @@ int segment_table_load(struct segment_set *set, struct cistern_error *err)
 
 	set->next_id = 1;
 	set->names_gen = 1;
+	set->open_max = descriptors_share(SEGMENT_OPEN_MAX, 8);
 	r = set->io->ops->list(set->io, SEGMENT_DIR, load_one, &l);
 	if (r == -ENOENT && set->opt.read_only)
 		r = 0;

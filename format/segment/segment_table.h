@@ -12,7 +12,7 @@
 #include "format/segment/segment.h"
 
 #define SEGMENT_DIR      "segment"
-#define SEGMENT_OPEN_MAX 128u /* files kept open, besides those in use and those with unsynced payload */
+#define SEGMENT_OPEN_MAX 128u /* files kept open at most, besides those in use and those with unsynced payload */
 #define SEGMENT_PATH     40
 #define SEGMENT_CHUNK    (1u << 20) /* written out at a time */
 
@@ -62,7 +62,7 @@ struct segment_set {
 	uint64_t allocated; /* sum over all */
 
 	struct segment *newest, *oldest; /* open files */
-	size_t num_open;
+	size_t num_open, open_max;
 
 	/* Staged payloads have segments of their own: no page of these is ever in the page cache but as read from the device. */
 	struct segment_open open[SEGMENT_OPEN_KINDS];

@@ -16,6 +16,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "format/base/descriptors.h"
 #include "format/base/fdio.h"
 
 #define DATA_EXTENT_BATCH 128
@@ -24,6 +25,15 @@
 void data_touched(struct core *c)
 {
 	c->last_write_usec = core_now_usec();
+}
+
+/* The last descriptors are not for files that applications have open. */
+static int unless_scarce(int fd)
+{
+	if (!descriptors_scarce(fd))
+		return fd;
+	close(fd);
+	return -EMFILE;
 }
 
 /* Keep one descriptor per node: whoever comes second closes its own again. */
@@ -41,7 +51,9 @@ int data_private_fd(struct core *c, struct node *n, const struct inode *in)
 {
 	int fd = n->private_fd;
 
-	return fd >= 0 ? fd : keep_fd(&n->private_fd, segment_open_fd(c->segments, in->private_segment, true));
+	return fd >= 0 ? fd
+		       : keep_fd(&n->private_fd,
+				 unless_scarce(segment_open_fd(c->segments, in->private_segment, true)));
 }
 
 /* The same file again, for writing, whatever its name is now: it may have none. */
@@ -61,8 +73,8 @@ int data_backing_fd(struct core *c, struct node *n, bool writable)
 	if (fd >= 0 && (!writable || n->backing_writable))
 		return fd;
 	if (!writable)
-		return keep_fd(&n->backing_fd, overlay_open(c, n, O_RDONLY));
-	int wide = fd >= 0 ? reopen(fd) : overlay_open(c, n, O_RDWR); /* exclusively locked */
+		return keep_fd(&n->backing_fd, unless_scarce(overlay_open(c, n, O_RDONLY)));
+	int wide = fd >= 0 ? reopen(fd) : unless_scarce(overlay_open(c, n, O_RDWR)); /* exclusively locked */
 	if (wide < 0)
 		return wide;
 	if (fd >= 0)

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "format/base/descriptors.h"
+
 #define OPEN_SMALL_STREAK  8u /* so many small files in a row make a habit */
 #define OPEN_RELEASES_USEC 1000000u
 
@@ -77,7 +79,9 @@ static int make_private(struct core *c, struct node *n, struct inode *in)
 	int fd = rc < 0 ? rc : segment_open_fd(c->segments, rec.segment, true);
 
 	/* From now on the segment's times are the file's. */
-	if (fd >= 0)
+	if (descriptors_scarce(fd))
+		rc = -EMFILE;
+	else if (fd >= 0)
 		rc = futimens(fd, times) < 0 ? -errno : store_commit(c->store, &rec);
 	else
 		rc = fd;

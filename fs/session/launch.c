@@ -11,11 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
+
+#include "format/base/descriptors.h"
 
 #define LINE_BYTES (CISTERN_ERROR_TEXT_BYTES + 64)
 
@@ -98,18 +99,23 @@ static int take_signals(struct launch *l, struct cistern_error *err)
 	return l->signal_fd < 0 ? cistern_error_set(err, -errno, "signalfd: %s", strerror(errno)) : 0;
 }
 
-/* Both are wishes: without them the daemon is less robust, not wrong. */
-static void ask_for_more(void)
+static int raise_descriptors(struct cistern_error *err)
 {
-	struct rlimit limit;
-	int fd;
+	size_t num = descriptors_raise();
 
-	if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-		limit.rlim_cur = limit.rlim_max;
-		if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
-			limit.rlim_cur = 0;
-	}
-	fd = geteuid() == 0 ? open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC) : -1;
+	return num >= DESCRIPTORS_MIN
+		       ? 0
+		       : cistern_error_set(err, -EMFILE,
+				 "the limit of open files is %zu, and a mount needs at least %u (1024 and more for many "
+				 "files at a time): raise the hard one (ulimit -Hn, nofile in limits.conf, or LimitNOFILE of a service)",
+				 num, DESCRIPTORS_MIN);
+}
+
+/* A wish: without it the daemon is less robust, not wrong. */
+static void ask_to_be_spared(void)
+{
+	int fd = geteuid() == 0 ? open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC) : -1;
+
 	if (fd >= 0) {
 		if (write(fd, "-800", 4) < 0)
 			errno = 0;
@@ -136,8 +142,8 @@ int launch_begin(struct launch *l, bool foreground, int ready_fd, struct cistern
 	umask(0);
 	if (chdir("/") < 0 && !r)
 		r = cistern_error_set(err, -errno, "/: %s", strerror(errno));
-	ask_for_more();
-	return r;
+	ask_to_be_spared();
+	return r ? r : raise_descriptors(err);
 }
 
 /* ---- the line */

@@ -16,7 +16,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -707,17 +706,6 @@ static int join(struct convert *c, int *argc, char ***argv)
 	return team_join(&c->team, argc, argv, &c->err);
 }
 
-/* A set may have more subfiles than a process may have files open, as a rule. */
-static void raise_limit(void)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-		limit.rlim_cur = limit.rlim_max;
-		(void)setrlimit(RLIMIT_NOFILE, &limit);
-	}
-}
-
 static void end(struct convert *c)
 {
 	for (uint32_t i = 0; i < c->num_outs; i++)
@@ -737,7 +725,6 @@ int command_convert(int argc, char **argv)
 	c.began_usec = c.said_usec = now_usec();
 	c.on_terminal = isatty(STDERR_FILENO);
 	c.cover.twice_map = UINT32_MAX;
-	raise_limit();
 	r = join(&c, &argc, &argv);
 	if (r == 0)
 		r = agree(&c, parse(&c, argc, argv));

@@ -20,8 +20,10 @@
 #include <time.h>
 
 #include "format/base/crc32c.h"
+#include "format/base/descriptors.h"
 
 #define BUFFER_MAX     (64u << 20)
+#define FDS_MAX        128u /* segments that are kept open */
 #define HEAD_BYTES     4096u
 #define WAIT_NSEC      100000000
 #define SMALL_WINDOW   (1u << 20)
@@ -321,6 +323,7 @@ int copier_create(struct session *s, struct copier **ret)
 		return -ENOMEM;
 	c->s = s;
 	c->node = s->opt->node;
+	c->max_fds = descriptors_share(FDS_MAX, 8);
 	c->num_buffers = s->opt->buffer_bytes >= 2u * EXTENT_PAGE_SPAN ? 2 : 1;
 	each = s->opt->buffer_bytes / c->num_buffers / EXTENT_PAGE_SPAN * EXTENT_PAGE_SPAN;
 	c->buffer_bytes = each > BUFFER_MAX ? BUFFER_MAX : each < EXTENT_PAGE_SPAN ? EXTENT_PAGE_SPAN : (size_t)each;

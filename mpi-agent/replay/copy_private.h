@@ -37,6 +37,7 @@ struct copier {
 	uint32_t *order;           /* owned: WINDOW_PIECES_MAX entries, as has later */
 	struct later *later;       /* owned */
 	struct idmap fds;          /* segment + 1 -> fd + 1 */
+	size_t max_fds;
 	pthread_t writer;
 	bool has_writer;
 	pthread_mutex_t lock;

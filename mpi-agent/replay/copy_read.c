@@ -23,7 +23,6 @@
 
 #define RUNS         256u /* that are read together */
 #define IOVECS       512u
-#define FDS_CACHED   128u
 #define COMBINE_FROM 65536u /* from here on combining two CRCs is cheaper than computing one anew */
 
 struct together {                 /* runs that are to be read by one call */
@@ -66,7 +65,7 @@ void copy_close_fds(struct copier *c)
 /* Would segment_fd() close the others? */
 static bool closes_fds(const struct copier *c, uint32_t segment)
 {
-	return c->fds.num >= FDS_CACHED && !idmap_get(&c->fds, (uint64_t)segment + 1);
+	return c->fds.num >= c->max_fds && !idmap_get(&c->fds, (uint64_t)segment + 1);
 }
 
 static int segment_fd(struct copier *c, uint32_t segment)
@@ -76,7 +75,7 @@ static int segment_fd(struct copier *c, uint32_t segment)
 
 	if (have)
 		return (int)have - 1;
-	if (c->fds.num >= FDS_CACHED)
+	if (c->fds.num >= c->max_fds)
 		copy_close_fds(c);
 	fd = segment_open_fd(c->s->segments, segment, false);
 	if (fd >= 0 && idmap_set(&c->fds, (uint64_t)segment + 1, (uint64_t)fd + 1) < 0) {

@@ -12,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BATCH_FILES 256
+#include "format/base/descriptors.h"
+
+#define BATCH_FILES 256 /* at most: they are open */
 #define BATCH_BYTES (64u << 20)
 #define DIRTY_FLAGS \
 	(INODE_NEW | INODE_DIRTY_DATA | INODE_DIRTY_META | INODE_DIRTY_XATTR | INODE_PRIVATE | INODE_UNPUBLISHED)
@@ -27,14 +29,18 @@ struct pending { /* a new file, whole but for its name */
 
 struct batch {
 	struct pending at[BATCH_FILES];
-	size_t num;
+	size_t num, max;
 	uint64_t bytes;
 };
 
 int batch_create(struct batch **ret)
 {
-	*ret = calloc(1, sizeof(**ret));
-	return *ret ? 0 : -ENOMEM;
+	struct batch *b = *ret = calloc(1, sizeof(*b));
+
+	if (!b)
+		return -ENOMEM;
+	b->max = descriptors_share(BATCH_FILES, 8); /* of a private file two, and its segment */
+	return 0;
 }
 
 static void pending_free(struct pending *p)
@@ -281,7 +287,8 @@ int file_write_new(struct session *s, const struct inode *in, const struct file_
 		return r;
 	}
 	s->batch->bytes += p->c.job.written;
-	return s->batch->num == BATCH_FILES || s->batch->bytes >= BATCH_BYTES ? batch_flush(s) : session_tick(s, false);
+	return s->batch->num == s->batch->max || s->batch->bytes >= BATCH_BYTES ? batch_flush(s)
+										: session_tick(s, false);
 }
 
 /* ---- files that several nodes wrote */

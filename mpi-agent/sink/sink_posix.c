@@ -13,6 +13,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "format/base/descriptors.h"
 #include "format/base/io.h"
 #include "mpi-agent/sink/sink_posix_private.h"
 
@@ -161,7 +162,7 @@ static int find_dir(struct sink_posix *p, const char *path, size_t len, struct o
 	fd = walk(p, path, len);
 	if (fd < 0)
 		return fd;
-	d = &p->dirs[p->next_victim++ % DIRS_CACHED];
+	d = &p->dirs[p->next_victim++ % p->num_dirs];
 	note_error(p, drop_dir(p, d));
 	d->path = strndup(path, len);
 	if (!d->path) {
@@ -512,6 +513,7 @@ static int create(int dirfd, bool reads, struct sink **ret)
 		return -ENOMEM;
 	p->sink.ops = &posix_ops;
 	p->reads = reads;
+	p->num_dirs = (unsigned int)descriptors_share(DIRS_CACHED, 16);
 	for (unsigned int i = 0; i < DIRS_CACHED; i++)
 		p->dirs[i].fd = -1;
 	p->abort_after = text ? strtoull(text, NULL, 10) : 0;

@@ -28,7 +28,7 @@ struct sink_posix {
 	bool reads; /* and leaves all modes as they are */
 	int root;   /* owned */
 	struct open_dir dirs[DIRS_CACHED];
-	unsigned int next_victim;
+	unsigned int num_dirs, next_victim; /* so many of dirs are used */
 	int names_error; /* the first one of a directory that was synced: what was in it may not be durable, for good */
 	_Atomic uint64_t changes;
 	uint64_t abort_after;

@@ -13,9 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "format/base/descriptors.h"
 #include "mpi-agent/window/files.h"
 
-#define OPEN_MAX_FILES 256u /* of the 1024 that a process may have by default; beyond, gets do as well */
+#define OPEN_MAX_FILES 256u /* beyond, gets do as well */
 
 struct near {
 	uint32_t num_ranks, num_open;
@@ -91,7 +92,7 @@ int near_open(struct near *n, uint32_t rank, uint32_t segment)
 
 	if (rank >= n->num_ranks || n->dirfds[rank] < 0)
 		return -ENOENT;
-	if (n->num_open >= OPEN_MAX_FILES)
+	if (n->num_open >= descriptors_share(OPEN_MAX_FILES, 4))
 		return -EMFILE;
 	fd = files_open(n->dirfds[rank], segment, &st, &is_private);
 	n->num_open += fd >= 0;

@@ -372,6 +372,32 @@ refused_for() {
 	is "$output" ""
 }
 
+@test "a mount may have few files open: it is refused, or works and drains with what there is" {
+	exits 1 bash -c 'ulimit -n 127; "$@"' - "$CISTERN" mount "$BACKING" "$MNT" --store "$STORE"
+	says "limit of open files is 127"
+	says "at least 128"
+	[ ! -e "$STORE" ]
+	(
+		ulimit -n 128
+		mount_cistern -o drain=unmount,private_min_free=0
+	)
+	python3 - "$MNT" "$DIRECT" <<'END'
+import os, sys
+for top in sys.argv[1:]:
+    os.mkdir(top + "/d")
+    for i in range(120):
+        with open(f"{top}/d/{i}", "wb") as f:
+            f.write(bytes([i]) * 200000)
+    many = [open(f"{top}/{i}", "wb") for i in range(200)] # all at a time
+    for i, f in enumerate(many):
+        f.write(b"%d" % i)
+    for f in many:
+        f.close()
+END
+	umount_wait
+	same_trees "$BACKING" "$DIRECT"
+}
+
 @test "the store belongs to its user alone" {
 	mount_cistern
 	is "$(stat -c %a "$STORE")" 700
