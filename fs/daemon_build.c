@@ -168,7 +168,7 @@ static void hook_log_facts(bool bad, const char *event, const char *facts, void 
 
 static void say_recovered(struct daemon *d, const struct state_report *rep)
 {
-	char bytes[UNITS_TEXT], dropped[UNITS_TEXT];
+	char bytes[UNITS_TEXT], dropped[UNITS_TEXT], num[UNITS_COUNT];
 	struct state_totals totals;
 	int n = 0;
 
@@ -187,22 +187,24 @@ static void say_recovered(struct daemon *d, const struct state_report *rep)
 		return; /* nothing in it: drained, or just made */
 	if (!rep->clean)
 		n = snprintf(d->recovered, sizeof(d->recovered),
-			"the last daemon had not ended in good order%s; %llu records replayed%s; ",
+			"the last daemon had not ended in good order%s; %s replayed%s; ",
 			rep->rebooted ? " and the machine was restarted" : "",
-			(unsigned long long)rep->replayed_records, rep->rebuilt ? ", the index rebuilt" : "");
+			units_format_count(rep->replayed_records, "record", num),
+			rep->rebuilt ? ", the index rebuilt" : "");
 	if (rep->cut_bytes)
 		n += snprintf(d->recovered + n, sizeof(d->recovered) - (size_t)n, "a torn end of %s cut off; ",
 			units_format_bytes(rep->cut_bytes, bytes));
 	if (rep->dropped_writes)
 		n += snprintf(d->recovered + n, sizeof(d->recovered) - (size_t)n,
-			"%llu writes (%s) that were never synced are lost with the power; ",
-			(unsigned long long)rep->dropped_writes, units_format_bytes(rep->dropped_bytes, dropped));
+			"lost with the power, since they were never synced: %s (%s); ",
+			units_format_count(rep->dropped_writes, "write", num),
+			units_format_bytes(rep->dropped_bytes, dropped));
 	if (rep->lost_private)
 		n += snprintf(d->recovered + n, sizeof(d->recovered) - (size_t)n,
-			"of %llu files that were never synced what had been written is lost with the power, they are empty or end in zeros; ",
-			(unsigned long long)rep->lost_private);
-	snprintf(d->recovered + n, sizeof(d->recovered) - (size_t)n, "%llu files wait to be drained",
-		(unsigned long long)totals.dirty_files);
+			"what had been written to %s without a sync is lost with the power, an empty file or zeros at the end are left; ",
+			units_format_count(rep->lost_private, "file", num));
+	snprintf(d->recovered + n, sizeof(d->recovered) - (size_t)n, "%s to be drained",
+		units_format_count(totals.dirty_files, "file", num));
 }
 
 static int open_store(struct daemon *d, struct cistern_error *err)

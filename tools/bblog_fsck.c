@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "format/base/fdio.h"
+#include "format/base/units.h"
 #include "format/codec/bbreplay.h"
 #include "format/codec/bbstream.h"
 #include "tools/bblog.h"
@@ -35,10 +36,10 @@ struct check {
 static void check_header(struct fsck *f, const struct bbset_log *l)
 {
 	const struct bblog_header *h = bblog_header(l->log);
+	char num[UNITS_COUNT];
 
-	fsck_report(f, FSCK_OK, NULL, 0, 0,
-		"%s: rank %" PRIu64 " of %" PRIu64 ", %" PRIu64 " entr%s, %s-endian, written by %s on %s",
-		l->meta->path, h->rank, h->num_ranks, h->count, h->count == 1 ? "y" : "ies",
+	fsck_report(f, FSCK_OK, NULL, 0, 0, "%s: rank %" PRIu64 " of %" PRIu64 ", %s, %s-endian, written by %s on %s",
+		l->meta->path, h->rank, h->num_ranks, units_format_count(h->count, "entry", num),
 		h->big_endian ? "big" : "little", bblog_layout_name(h->layout), h->host);
 	if (h->count_from == BBLOG_COUNT_AT_56)
 		fsck_report(f, FSCK_NOTE, NULL, 0, 0,
@@ -55,15 +56,16 @@ static void check_header(struct fsck *f, const struct bbset_log *l)
 static int check_tail(struct fsck *f, struct bbset_log *l, struct cistern_error *err)
 {
 	uint64_t bytes = 0, entries = 0;
+	char num[UNITS_COUNT], whole[UNITS_COUNT];
 	int r = bblog_tail(l->log, &bytes, &entries, err);
 
 	if (r < 0)
 		return cistern_error_prefix(err, "%s", l->meta->path);
 	if (bytes > 0)
 		fsck_report(f, FSCK_NOTE, NULL, 0, 0,
-			"%s: %" PRIu64 " bytes behind the last entry that counts, with %" PRIu64
-			" whole entries: flushed before, or a put that had not returned",
-			l->meta->path, bytes, entries);
+			"%s: %s behind the last entry that counts, with %s: flushed before, or a put that had not returned",
+			l->meta->path, units_format_count(bytes, "byte", num),
+			units_format_count(entries, "whole entry", whole));
 	return 0;
 }
 
@@ -73,13 +75,14 @@ static void found(void *arg, const struct bbreplay_finding *e)
 {
 	struct check *c = arg;
 	const char *path = c->g.logs[e->log].meta->path;
+	char num[UNITS_COUNT];
 	uint64_t rank = bblog_header(c->g.logs[e->log].log)->rank;
 
 	if (e->kind == BBREPLAY_DATA && c->g.logs[e->log].no_data)
 		return; /* said once, of all */
 	if (e->kind == BBREPLAY_LOST)
-		fsck_report(c->f, FSCK_DAMAGE, NULL, 0, 0, "%s: %s; %" PRIu64 " entries from there on are lost", path,
-			e->text, e->num);
+		fsck_report(c->f, FSCK_DAMAGE, NULL, 0, 0, "%s: %s; lost from there on: %s", path, e->text,
+			units_format_count(e->num, "entry", num));
 	else
 		fsck_report(c->f, FSCK_DAMAGE, NULL, 0, 0, "%s: rank %" PRIu64 ", entry %" PRIu64 ": %s", path, rank,
 			e->seq, e->text);
@@ -116,14 +119,16 @@ static int check_with_netcdf(struct check *c, struct cistern_error *err)
 	struct bbreplay_ops ops = { .found = found, .arg = c, .dry = true };
 	struct bbreplay_log *logs = bbset_replay_logs(&c->g);
 	struct bbreplay *b = NULL;
+	char entries[UNITS_COUNT], values[UNITS_COUNT];
 	int r;
 
 	if (!logs)
 		return cistern_error_set(err, -ENOMEM, "out of memory");
 	r = bbreplay_create(c->nc, logs, c->g.num, &ops, &b, err);
 	if (r == 0)
-		fsck_report(c->f, FSCK_OK, NULL, 0, 0, "%s: %" PRIu64 " entries with %" PRIu64 " values fit it",
-			c->g.netcdf, bbreplay_stats(b)->entries, bbreplay_stats(b)->values);
+		fsck_report(c->f, FSCK_OK, NULL, 0, 0, "%s: what fits it: %s with %s", c->g.netcdf,
+			units_format_count(bbreplay_stats(b)->entries, "entry", entries),
+			units_format_count(bbreplay_stats(b)->values, "value", values));
 	bbreplay_destroy(b);
 	free(logs);
 	return r;
@@ -249,6 +254,7 @@ static int make_copy(
 static int repair_log(struct fsck *f, struct bbset_log *l, struct cistern_error *err)
 {
 	char path[PATH_MAX], temp[PATH_MAX], channel[16] = "";
+	char text[UNITS_COUNT];
 	uint64_t num = 0;
 	int r;
 
@@ -261,8 +267,8 @@ static int repair_log(struct fsck *f, struct bbset_log *l, struct cistern_error 
 	if (r == -EEXIST)
 		fsck_report(f, FSCK_NOTE, NULL, 0, 0, "%s is there already, and stays as it is", path);
 	else if (r == 0)
-		fsck_report(f, FSCK_REPAIRED, NULL, 0, 0,
-			"%s: a copy with a header as documented, and %" PRIu64 " entries", path, num);
+		fsck_report(f, FSCK_REPAIRED, NULL, 0, 0, "%s: a copy with a header as documented, and %s", path,
+			units_format_count(num, "entry", text));
 	return r == -EEXIST ? 0 : r;
 }
 

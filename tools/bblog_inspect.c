@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "format/base/json.h"
+#include "format/base/units.h"
 #include "tools/bblog.h"
 #include "tools/lib/bbset.h"
 #include "tools/lib/say.h"
@@ -196,11 +197,11 @@ static void log_line(const struct bbset_log *l)
 
 static void group_head(struct view *v)
 {
-	char missing[RANKS_BYTES];
+	char missing[RANKS_BYTES], ranks[UNITS_COUNT];
 	uint64_t num = bbset_missing(&v->g, missing, sizeof(missing));
 
 	print_name(v->g.path);
-	printf(": logs of %zu of %" PRIu64 " ranks", v->g.num, v->g.num_ranks);
+	printf(": logs of %zu of %s", v->g.num, units_format_count(v->g.num_ranks, "rank", ranks));
 	if (*v->g.netcdf && strcmp(v->g.netcdf, v->g.path) != 0)
 		printf(", the file is %s", v->g.netcdf);
 	printf("%s\n", *v->g.netcdf ? "" : ", the file is not found: its variables have no names here");

@@ -20,6 +20,7 @@
 
 #include "format/base/fdio.h"
 #include "format/base/json.h"
+#include "format/base/units.h"
 #include "format/codec/bbreplay.h"
 #include "tools/bblog.h"
 #include "tools/lib/bbset.h"
@@ -106,10 +107,14 @@ static void finding_json(struct recovery *rc, const struct bbreplay_finding *f, 
 
 static void finding_text(const struct bbreplay_finding *f, uint64_t rank, const char *var)
 {
+	char num[UNITS_COUNT];
+
 	switch (f->kind) {
 	case BBREPLAY_WRONG:
 	case BBREPLAY_DATA: printf("left out: rank %" PRIu64 ", entry %" PRIu64 ": %s\n", rank, f->seq, f->text); break;
-	case BBREPLAY_LOST: printf("lost: rank %" PRIu64 ": %" PRIu64 " entries: %s\n", rank, f->num, f->text); break;
+	case BBREPLAY_LOST:
+		printf("lost: rank %" PRIu64 ": %s: %s\n", rank, units_format_count(f->num, "entry", num), f->text);
+		break;
 	case BBREPLAY_RANGE:
 		printf("note: rank %" PRIu64 ", entry %" PRIu64 ": %" PRIu64
 		       " values do not fit the type of %s and became its fill value (NC_ERANGE)\n",
@@ -497,11 +502,12 @@ static void stats_json(const struct recovery *rc, const char *missing)
 static void stats_text(const struct recovery *rc, const char *missing, uint64_t num_missing)
 {
 	const struct bbreplay_stats *s = &rc->stats;
+	char num[5][UNITS_COUNT];
 
-	printf("%s: %s: %" PRIu64 " entries of %zu rank%s, %" PRIu64 " values, %" PRIu64 " bytes changed, %" PRIu64
-	       " records",
-		rc->to, rc->state, s->entries, rc->g.num, rc->g.num == 1 ? "" : "s", s->values, s->changed_bytes,
-		s->num_records);
+	printf("%s: %s: %s of %s, %s, %s changed, %s", rc->to, rc->state,
+		units_format_count(s->entries, "entry", num[0]), units_format_count(rc->g.num, "rank", num[1]),
+		units_format_count(s->values, "value", num[2]), units_format_count(s->changed_bytes, "byte", num[3]),
+		units_format_count(s->num_records, "record", num[4]));
 	if (s->num_records != s->old_records)
 		printf(" (before: %" PRIu64 ")", s->old_records);
 	if (s->skipped)

@@ -14,6 +14,7 @@
 
 #include "format/base/array.h"
 #include "format/base/json.h"
+#include "format/base/units.h"
 #include "tools/lib/say.h"
 #include "tools/lib/stores.h"
 #include "tools/lib/target.h"
@@ -214,6 +215,7 @@ static void print_text(const struct conflicts *c)
 {
 	uint32_t nodes = store_superblock(c->members.list[0].store)->num_nodes;
 	uint64_t more = count_more(c), num = 0;
+	char overlaps[UNITS_COUNT], files[UNITS_COUNT];
 
 	for (size_t i = 0; i < c->num_files; i++) {
 		const struct file *f = &c->files[i];
@@ -231,7 +233,8 @@ static void print_text(const struct conflicts *c)
 			putchar('\n');
 		}
 	}
-	printf("%" PRIu64 " overlaps in %zu files\n", num, c->num_files);
+	printf("%s in %s\n", units_format_count(num, "overlap", overlaps),
+		units_format_count(c->num_files, "file", files));
 	if (more > 0)
 		printf("more were met than a store keeps: %" PRIu64 " times\n", more);
 	if (c->members.num < nodes)

@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "format/base/units.h"
 #include "format/store/store.h"
 #include "tools/bblog.h"
 #include "tools/cistern.h"
@@ -198,8 +199,10 @@ static const char *verdict_word(const struct fsck *f, int r)
 
 static void verdict_text(const struct fsck *f)
 {
+	char num[UNITS_COUNT];
+
 	if (f->num_damage)
-		printf("DAMAGE: %" PRIu64 " finding%s left\n", f->num_damage, f->num_damage == 1 ? "" : "s");
+		printf("DAMAGE: %s left\n", units_format_count(f->num_damage, "finding", num));
 	else if (f->is_file && f->num_notes) /* of what the notes tell nobody knows */
 		puts("ok: nothing wrong was found in the file");
 	else

@@ -46,6 +46,7 @@ static void report_journal(struct fsck *f, const struct cistern_error *err)
 int fsck_check_journal(struct fsck *f, struct cistern_error *err)
 {
 	char size[UNITS_TEXT], path[JOURNAL_PATH];
+	char num[UNITS_COUNT];
 	uint64_t seq = 0;
 	int r = journal_checkpoint_load(f->io, ignore, NULL, &seq, err);
 
@@ -66,8 +67,9 @@ int fsck_check_journal(struct fsck *f, struct cistern_error *err)
 	}
 	if (r < 0)
 		return r;
-	fsck_report(f, FSCK_OK, NULL, 0, 0, "journal: %" PRIu64 " records up to %" PRIu64 "%s", f->end.records,
-		f->end.last_seq > seq ? f->end.last_seq : seq, seq ? ", after a checkpoint" : "");
+	fsck_report(f, FSCK_OK, NULL, 0, 0, "journal: %s up to %" PRIu64 "%s",
+		units_format_count(f->end.records, "record", num), f->end.last_seq > seq ? f->end.last_seq : seq,
+		seq ? ", after a checkpoint" : "");
 	if (f->end.cut_bytes)
 		fsck_report(f, FSCK_NOTE, NULL, 0, 0,
 			"%s: a torn record of %s at byte %" PRIu64 ", as a crash leaves it; %s",

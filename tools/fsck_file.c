@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "format/base/fdio.h"
+#include "format/base/units.h"
 #include "format/codec/blob.h"
 #include "format/codec/check.h"
 #include "format/codec/classic.h"
@@ -31,6 +32,7 @@ static int write_count(int fd, uint64_t count, unsigned int bytes)
 
 static int mend(struct fsck *f, int fd, const struct check *c, struct cistern_error *err)
 {
+	char num[UNITS_COUNT];
 	int r;
 
 	if (c->numrecs_bytes == 4 && c->seen_records >= UINT32_MAX) { /* which would mean that nobody knows */
@@ -42,8 +44,8 @@ static int mend(struct fsck *f, int fd, const struct check *c, struct cistern_er
 	if (r < 0)
 		return cistern_error_set(
 			err, r, "%s: its number of records cannot be written: %s", f->store, strerror(-r));
-	fsck_report(f, FSCK_REPAIRED, NULL, 0, 0, "the header counts %" PRIu64 " records now, and not %" PRIu64,
-		c->seen_records, c->told_records);
+	fsck_report(f, FSCK_REPAIRED, NULL, 0, 0, "the header counts %s now, and not %" PRIu64,
+		units_format_count(c->seen_records, "record", num), c->told_records);
 	return 0;
 }
 

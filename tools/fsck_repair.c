@@ -18,6 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "format/base/units.h"
 #include "format/journal/journal_file.h"
 #include "format/store/lock.h"
 #include "format/store/steps.h"
@@ -153,11 +154,12 @@ static int take_over_recovery(struct fsck *f, struct store *s, uint64_t last_seq
 /* The store has been opened, and is closed. */
 static int settle(struct fsck *f, struct store *s, const struct state_report *report, struct cistern_error *err)
 {
+	char num[UNITS_COUNT];
 	int r, closed;
 
 	if (report->cut_bytes)
-		fsck_report(f, FSCK_REPAIRED, NULL, 0, 0, "journal: cut a torn tail of %" PRIu64 " bytes",
-			report->cut_bytes);
+		fsck_report(f, FSCK_REPAIRED, NULL, 0, 0, "journal: cut a torn tail of %s",
+			units_format_count(report->cut_bytes, "byte", num));
 	r = take_over_recovery(f, s, report->last_seq, err);
 	if (r < 0) {
 		store_close(s);

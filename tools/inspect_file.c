@@ -145,16 +145,16 @@ static int show_ranges_text(struct file_view *v, const struct inode *node)
 static int show_one_text(struct file_view *v, const char *path, const struct inode *node, const struct file_facts *f,
 	const struct survey *s)
 {
-	char size[UNITS_TEXT];
+	char size[UNITS_TEXT], writes[UNITS_COUNT], bytes[UNITS_COUNT];
 	int r;
 
 	inspect_print_path(path);
-	printf(": %s, inode %" PRIu64 ", %s, %s (%" PRIu64 " bytes)\n", inspect_type(node), node->ino,
-		inspect_state(node), units_format_bytes(f->size, size), f->size);
+	printf(": %s, inode %" PRIu64 ", %s, %s (%s)\n", inspect_type(node), node->ino, inspect_state(node),
+		units_format_bytes(f->size, size), units_format_count(f->size, "byte", bytes));
 	if (f->history)
-		printf("%" PRIu64 " writes of %" PRIu64 " bytes, %" PRIu64
-		       " of them overwritten since the last drain\n",
-			f->history->writes, f->history->written_bytes, inspect_overwritten(f));
+		printf("%s of %s, %" PRIu64 " of them overwritten since the last drain\n",
+			units_format_count(f->history->writes, "write", writes),
+			units_format_count(f->history->written_bytes, "byte", bytes), inspect_overwritten(f));
 	if (!s)
 		return 0;
 	r = show_ranges(v, node, draw_range);

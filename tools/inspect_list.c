@@ -96,11 +96,11 @@ static void totals_json(struct inspect *in, const struct state_totals *t)
 static void totals_text(const struct inspect *in, const struct state_totals *t)
 {
 	char log[UNITS_TEXT], private[UNITS_TEXT], written[UNITS_TEXT], saved[UNITS_TEXT], over[UNITS_TEXT],
-		drained[UNITS_TEXT];
+		drained[UNITS_TEXT], extents[UNITS_COUNT];
 
-	printf("%" PRIu64 " listed, %" PRIu64 " dirty; %s in the log in %" PRIu64 " extents, %s in private segments\n",
-		in->num_listed, t->dirty_files, units_format_bytes(in->log_bytes, log), t->extents,
-		units_format_bytes(in->private_bytes, private));
+	printf("%" PRIu64 " listed, %" PRIu64 " dirty; %s in the log in %s, %s in private segments\n", in->num_listed,
+		t->dirty_files, units_format_bytes(in->log_bytes, log),
+		units_format_count(t->extents, "extent", extents), units_format_bytes(in->private_bytes, private));
 	printf("ever written %s, drained %s, saved %s; overwritten in the files above %s%s\n",
 		units_format_bytes(t->written_bytes, written), units_format_bytes(t->drained_bytes, drained),
 		units_format_bytes(t->saved_bytes, saved), units_format_bytes(in->overwritten_bytes, over),

@@ -274,6 +274,7 @@ static void draw_legend(const struct picture *p)
 static void draw(struct picture *p, const char *title)
 {
 	const uint32_t width = LEFT + WIDTH + 60, height = NOW + BAND + 56;
+	char num[UNITS_COUNT];
 	char text[160];
 
 	fprintf(p->out,
@@ -283,8 +284,8 @@ static void draw(struct picture *p, const char *title)
 	rectangle(p->out, 0, 0, width, height, "#fff");
 	fprintf(p->out, "<text x='%u' y='16' font-size='13'>", LEFT);
 	print_text(p->out, title);
-	snprintf(text, sizeof(text), ": %s; %zu writes, in their order from top to bottom",
-		p->s->mapped ? p->s->layout.format : "raw", p->s->num_writes);
+	snprintf(text, sizeof(text), ": %s; %s, in their order from top to bottom",
+		p->s->mapped ? p->s->layout.format : "raw", units_format_count(p->s->num_writes, "write", num));
 	print_text(p->out, text);
 	fputs("</text>\n", p->out);
 	rectangle(p->out, LEFT, TOP, WIDTH, HEIGHT, "#fafafa");

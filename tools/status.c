@@ -179,6 +179,7 @@ static void files_line(const char *label, uint64_t files, uint64_t bytes)
 static void drain_line(const struct wire_msg *m)
 {
 	char done[UNITS_TEXT], planned[UNITS_TEXT], rate[UNITS_TEXT], left[UNITS_TEXT], path[PATH_MAX] = "";
+	char files[UNITS_COUNT];
 	uint64_t usec = left_usec(m);
 
 	if (!daemon_u64(m, WIRE_DRAINING)) {
@@ -188,8 +189,9 @@ static void drain_line(const struct wire_msg *m)
 			printf("  %-10s nodes that are unmounted wait for %s\n", "", path);
 		return;
 	}
-	printf("  %-10s %" PRIu64 " of %" PRIu64 " files, %s of %s", "draining", daemon_u64(m, WIRE_DONE_FILES),
-		daemon_u64(m, WIRE_PLANNED_FILES), units_format_bytes(daemon_u64(m, WIRE_DONE_BYTES), done),
+	printf("  %-10s %" PRIu64 " of %s, %s of %s", "draining", daemon_u64(m, WIRE_DONE_FILES),
+		units_format_count(daemon_u64(m, WIRE_PLANNED_FILES), "file", files),
+		units_format_bytes(daemon_u64(m, WIRE_DONE_BYTES), done),
 		units_format_bytes(daemon_u64(m, WIRE_PLANNED_BYTES), planned));
 	if (daemon_u64(m, WIRE_VERIFY_BYTES) > 0)
 		printf(", %s of %s verified", units_format_bytes(daemon_u64(m, WIRE_VERIFIED_BYTES), done),
@@ -362,16 +364,16 @@ static void dead_json(const struct dead_store *d)
 
 static void dead_text(const struct dead_store *d)
 {
-	char text[UNITS_TEXT], private[UNITS_TEXT];
+	char text[UNITS_TEXT], private[UNITS_TEXT], files[UNITS_COUNT], others[UNITS_COUNT];
 
 	printf("%s (no daemon; backing directory %s%s)\n", d->path, d->sb->backing,
 		d->report.clean ? "" : "; the last daemon died");
 	dead_job_lines(d);
 	printf("  %-10s %s\n", "used", units_format_bytes(d->space.used_bytes, text));
-	printf("  %-10s %" PRIu64 " file%s; %s in the log, %s in %" PRIu64 " file%s with private data\n", "dirty",
-		d->totals.dirty_files, d->totals.dirty_files == 1 ? "" : "s",
-		units_format_bytes(d->totals.log_bytes, text), units_format_bytes(d->private_bytes, private),
-		d->totals.private_files, d->totals.private_files == 1 ? "" : "s");
+	printf("  %-10s %s; %s in the log, %s in %s with private data\n", "dirty",
+		units_format_count(d->totals.dirty_files, "file", files), units_format_bytes(d->totals.log_bytes, text),
+		units_format_bytes(d->private_bytes, private),
+		units_format_count(d->totals.private_files, "file", others));
 	if (d->left.names)
 		printf("  %-10s %" PRIu64 " deleted or moved in the mount, not yet in the backing directory\n", "names",
 			d->left.names);

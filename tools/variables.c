@@ -214,9 +214,10 @@ static const char *time_text(int64_t time_ns, char out[40])
 
 static void print_generations(const struct generations *g, bool complete)
 {
-	char when[40];
+	char when[40], num[UNITS_COUNT], vars[UNITS_COUNT];
 
-	printf("header: %" PRIu64 " writes, %" PRIu64 " of them of the number of records alone", g->writes, g->counts);
+	printf("header: %s, %" PRIu64 " of them of the number of records alone",
+		units_format_count(g->writes, "write", num), g->counts);
 	if (g->lost > 0)
 		printf("; %" PRIu64 " whose bytes have been given back", g->lost);
 	printf("%s\n", complete ? "" : " (as far back as the journal reaches)");
@@ -228,16 +229,19 @@ static void print_generations(const struct generations *g, bool complete)
 		const struct generation *one = generations_at(g, i);
 
 		if (one)
-			printf("  %" PRIu32 ". %s, seq %" PRIu64 ": %" PRIu32 " dimensions, %" PRIu32
-			       " variables, %" PRIu64 " bytes, data from %" PRIu64 " on, records of %" PRIu64 "\n",
-				i + 1, time_text(one->time_ns, when), one->seq, one->num_dims, one->num_vars,
-				one->header_bytes, one->first_begin, one->record_bytes);
+			printf("  %" PRIu32 ". %s, seq %" PRIu64 ": %s, %s, %" PRIu64 " bytes, data from %" PRIu64
+			       " on, records of %" PRIu64 "\n",
+				i + 1, time_text(one->time_ns, when), one->seq,
+				units_format_count(one->num_dims, "dimension", num),
+				units_format_count(one->num_vars, "variable", vars), one->header_bytes,
+				one->first_begin, one->record_bytes);
 	}
 }
 
 static void print_summary(const struct survey *s)
 {
 	uint64_t whole = 0, num = 0;
+	char text[UNITS_COUNT];
 
 	for (size_t i = 0; i < s->layout.num_objects; i++) {
 		if (!has_elements(&s->layout.objects[i]))
@@ -245,9 +249,10 @@ static void print_summary(const struct survey *s)
 		num++;
 		whole += is_complete(&s->layout.objects[i], survey_object(s, i));
 	}
-	printf("%s: %" PRIu64 " variables, %" PRIu64 " of them complete", s->layout.format, num, whole);
+	printf("%s: %s, %" PRIu64 " of them complete", s->layout.format, units_format_count(num, "variable", text),
+		whole);
 	if (s->layout.has_records)
-		printf("; %" PRIu64 " records", s->layout.num_records);
+		printf("; %s", units_format_count(s->layout.num_records, "record", text));
 	putchar('\n');
 	if (s->layout.note[0])
 		printf("note: %s\n", s->layout.note);
@@ -256,7 +261,7 @@ static void print_summary(const struct survey *s)
 static void print_partial(const struct survey *s)
 {
 	const struct stores *all = s->content.stores;
-	char bytes[UNITS_TEXT], node[STORES_NODE_BYTES], nodes[STORES_NODES_BYTES];
+	char bytes[UNITS_TEXT], num[UNITS_COUNT], node[STORES_NODE_BYTES], nodes[STORES_NODES_BYTES];
 
 	if (!s->content.partial)
 		return;
@@ -268,18 +273,19 @@ static void print_partial(const struct survey *s)
 		printf("not seen: %s that count as in the store, but are in none of those that are given\n",
 			units_format_bytes(s->unseen_bytes, bytes));
 	for (uint64_t i = 0; i < s->num_unseen && i < UNSEEN_SHOWN; i++)
-		printf("not seen: %" PRIu64 " bytes from offset %" PRIu64 " on, of %s\n", s->unseen[i].len,
-			s->unseen[i].off, stores_node_text(all, s->unseen[i].node, node));
+		printf("not seen: %s from offset %" PRIu64 " on, of %s\n",
+			units_format_count(s->unseen[i].len, "byte", num), s->unseen[i].off,
+			stores_node_text(all, s->unseen[i].node, node));
 	if (s->num_unseen > UNSEEN_SHOWN)
-		printf("not seen: and %" PRIu64 " further ranges\n", s->num_unseen - UNSEEN_SHOWN);
+		printf("not seen: and %s\n", units_format_count(s->num_unseen - UNSEEN_SHOWN, "further range", num));
 }
 
 static void print_loss(const struct survey *s, const struct loss *l)
 {
 	const struct layout_object *o = s->mapped ? layout_owner(&s->layout, l->off) : NULL;
-	char node[STORES_NODE_BYTES];
+	char node[STORES_NODE_BYTES], num[UNITS_COUNT];
 
-	printf("lost: %" PRIu64 " bytes from offset %" PRIu64 " on", l->len, l->off);
+	printf("lost: %s from offset %" PRIu64 " on", units_format_count(l->len, "byte", num), l->off);
 	if (o) {
 		printf(", in ");
 		print_name(o->name);

@@ -184,7 +184,9 @@ const char *units_format_bytes(uint64_t bytes, char out[UNITS_TEXT])
 	size_t i = 0;
 
 	if (bytes < 1024) {
-		snprintf(out, UNITS_TEXT, "%" PRIu64 " byte%s", bytes, bytes == 1 ? "" : "s");
+		char text[UNITS_COUNT];
+
+		snprintf(out, UNITS_TEXT, "%s", units_format_count(bytes, "byte", text));
 		return out;
 	}
 	/* 10235 tenths show as "1024": that is the next unit's "1" */
@@ -212,6 +214,18 @@ const char *units_format_usec(uint64_t usec, char out[UNITS_TEXT])
 	else
 		snprintf(out, UNITS_TEXT, "%" PRIu64 " d %02" PRIu64 " h", usec / USEC_PER_DAY,
 			usec % USEC_PER_DAY / USEC_PER_HOUR);
+	return out;
+}
+
+const char *units_format_count(uint64_t num, const char *noun, char out[UNITS_COUNT])
+{
+	size_t len = strlen(noun);
+	bool ies = num != 1 && len > 0 && noun[len - 1] == 'y';
+
+	snprintf(out, UNITS_COUNT, "%" PRIu64 " %.*s%s", num, (int)(ies ? len - 1 : len), noun,
+		ies        ? "ies"
+		: num == 1 ? ""
+			   : "s");
 	return out;
 }
 

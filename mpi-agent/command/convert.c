@@ -132,6 +132,8 @@ static void end_progress(struct convert *c)
 
 static void say_warnings(const struct convert *c)
 {
+	char num[UNITS_COUNT];
+
 	if (c->cover.twice > 0)
 		fprintf(stderr,
 			"cistern convert: %" PRIu64 " elements are in several blobs, the first one element %" PRIu64
@@ -145,8 +147,8 @@ static void say_warnings(const struct convert *c)
 			"cistern convert: %" PRIu64 " elements of maps belong to no process; the last one has them\n",
 			c->added);
 	if (c->surplus.removed > 0)
-		fprintf(stderr, "cistern convert: %" PRIu32 " subfiles that the set before had more are removed\n",
-			c->surplus.removed);
+		fprintf(stderr, "cistern convert: removed what the set before had more: %s\n",
+			units_format_count(c->surplus.removed, "subfile", num));
 	if (c->surplus.kept > 0)
 		fprintf(stderr,
 			"cistern convert: %" PRIu32
@@ -191,6 +193,7 @@ static int say_end(struct convert *c, int r)
 		{ -EBADMSG, CISTERN_EXIT_DAMAGED } };
 	uint32_t blobs = 0;
 	char bytes[UNITS_TEXT];
+	char num[3][UNITS_COUNT];
 	int status = CISTERN_EXIT_FAILED;
 
 	for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++)
@@ -208,9 +211,10 @@ static int say_end(struct convert *c, int r)
 	if (c->as_json)
 		say_json(c, status, c->set.num, blobs);
 	else if (r == 0)
-		printf("%s: %s, %" PRIu32 " variables, %" PRIu32 " blobs %s %" PRIu32 " subfiles\n", c->to,
-			units_format_bytes(c->bytes_made, bytes), c->set.canonical.num_vars, blobs,
-			c->layout == TO_CANONICAL ? "from" : "in", c->set.num);
+		printf("%s: %s, %s, %s %s %s\n", c->to, units_format_bytes(c->bytes_made, bytes),
+			units_format_count(c->set.canonical.num_vars, "variable", num[0]),
+			units_format_count(blobs, "blob", num[1]), c->layout == TO_CANONICAL ? "from" : "in",
+			units_format_count(c->set.num, "subfile", num[2]));
 	fflush(stdout);
 	return status;
 }

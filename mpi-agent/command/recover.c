@@ -140,13 +140,13 @@ static void say_json(const struct recover *rc, const struct manifest_totals *t, 
 
 static void say_summary(const struct recover *rc, const struct manifest_totals *t, int result)
 {
-	char bytes[UNITS_TEXT], missing[UNITS_TEXT], noted[256];
+	char bytes[UNITS_TEXT], missing[UNITS_TEXT], noted[256], files[UNITS_COUNT];
 
 	if (rc->as_json) {
 		say_json(rc, t, result);
 		return;
 	}
-	printf("%llu files, %s, into %s\n", (unsigned long long)t->files, units_format_bytes(t->bytes, bytes),
+	printf("%s, %s, into %s\n", units_format_count(t->files, "file", files), units_format_bytes(t->bytes, bytes),
 		rc->to_real);
 	if (t->names_moved + t->names_removed > 0)
 		printf("names moved: %llu, removed: %llu%s\n", (unsigned long long)t->names_moved,
@@ -388,6 +388,7 @@ static int open_store(struct recover *rc, const char *path, struct store **ret, 
 {
 	struct store_options opt = { .mode = STORE_READ_ONLY, .held = true };
 	struct state_report report;
+	char bytes[UNITS_TEXT], writes[UNITS_COUNT];
 	int r;
 
 	opt.index_memory = config_number(rc->cfg, CONFIG_INDEX_MEMORY);
@@ -395,11 +396,12 @@ static int open_store(struct recover *rc, const char *path, struct store **ret, 
 	if (r < 0 || !is_first(rc))
 		return r;
 	if (report.cut_bytes > 0)
-		say_recover("%s: the journal ends in a torn record: %llu bytes of it are left out", path,
-			(unsigned long long)report.cut_bytes);
+		say_recover("%s: the journal ends in a torn record, of which %s count for nothing", path,
+			units_format_bytes(report.cut_bytes, bytes));
 	if (report.dropped_writes > 0)
-		say_recover("%s: %llu writes (%llu bytes) that were never synced were lost with the power", path,
-			(unsigned long long)report.dropped_writes, (unsigned long long)report.dropped_bytes);
+		say_recover("%s: lost with the power, since they were never synced: %s (%s)", path,
+			units_format_count(report.dropped_writes, "write", writes),
+			units_format_bytes(report.dropped_bytes, bytes));
 	r = state_each_lost(store_state(*ret), say_lost, (void *)path);
 	if (r < 0) {
 		cistern_error_set(err, r, "%s: its index cannot be read: %s", path, strerror(-r));

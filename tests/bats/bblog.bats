@@ -198,11 +198,11 @@ assert f["missing_ranks"] == "0" and f["entries"] == 7 and not o["complete"]' <<
 	truncate -s -3 "$crash/t-crash.nc_0_0.meta"
 	truncate -s -3 "$crash/t-crash.nc_0_1.data"
 	exits 3 "$CISTERN" recover "$crash" --to "$WORK/torn.nc"
-	says "lost: rank 0: 1 entries: byte 608"
+	says "lost: rank 0: 1 entry: byte 608"
 	says "left out: rank 1, entry 6: the data log ends"
 	says "12 entries of 2 ranks"
 	exits 4 "$CISTERN" fsck "$crash"
-	says "1 entries from there on are lost"
+	says "lost from there on: 1 entry"
 	says "rank 1, entry 6: the data log ends"
 	poke "$crash/t-crash.nc_0_0.meta" 24 '\0'
 	exits 3 "$CISTERN" recover "$crash" --to "$WORK/broken.nc"
@@ -375,7 +375,7 @@ fail_to_recover() {
 	second=$("$CISTERN" inspect --json "$dir" | jq '.pnetcdf_logs[0].logs[1].entries[1].offset')
 	poke "$dir/t-crash.nc_0_1.meta" $((second + 8)) '\373'
 	exits 4 "$CISTERN" fsck "$dir"
-	says "byte $second: entry 1: it is of no known kind; 6 entries from there on are lost"
+	says "byte $second: entry 1: it is of no known kind; lost from there on: 6 entries"
 	is "$(grep -c DAMAGE: <<<"$output")" 2
 }
 

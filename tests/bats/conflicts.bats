@@ -42,7 +42,7 @@ d/f 20000000 100 0 1" ]
 	[ "${#lines[@]}" -eq 1 ]
 	run "$CISTERN" inspect --conflicts "$WORK/s1" "$WORK/s0"
 	[ "$status" -eq 0 ]
-	[[ $output == *"OFFSET"*"d/f"*"2 overlaps in 1 files"* ]]
+	[[ $output == *"OFFSET"*"d/f"*"2 overlaps in 1 file"* ]]
 	run "$CISTERN" inspect --conflicts "$WORK/s0"
 	[[ $output == *"1 of 2 stores"* ]]
 	run "$CISTERN" inspect --conflicts "$WORK/s0" "$WORK/s0"

@@ -255,7 +255,7 @@ to_hdf5() {
 		"$CISTERN" convert c.nc --layout $layout --num-subfiles 2 --to b/x --force --json >j 2>said
 		[ "$(cd b && echo x.*)" = "x.0000 x.0001 x.0003.old x.0004 x.0006 x.0007 x.0008 x.0009" ] || { ls b; return 1; }
 		[ "$(jq .subfiles_removed j)" -eq 2 ]
-		grep -q '2 subfiles that the set before had more are removed' said
+		grep -q 'removed what the set before had more: 2 subfiles' said
 		grep -q '4 files stay .*, the first one b/x.0004' said
 		"$CISTERN" convert b/x.0000 b/x.0001 --to back.nc --force
 		cmp back.nc c.nc

@@ -81,6 +81,19 @@ static const struct parse_case number_cases[] = {
 	{ "18446744073709551616", -ERANGE, 0 },
 };
 
+static void test_count(void)
+{
+	char t[UNITS_COUNT];
+
+	is_str(units_format_count(0, "file", t), "0 files", "none");
+	is_str(units_format_count(1, "file", t), "1 file", "one");
+	is_str(units_format_count(2, "file", t), "2 files", "two");
+	is_str(units_format_count(1, "entry", t), "1 entry", "one that ends in y");
+	is_str(units_format_count(3, "whole entry", t), "3 whole entries", "several of these");
+	is_str(units_format_count(UINT64_MAX, "12345678901234567890", t), "18446744073709551615 12345678901234567890s",
+		"the longest");
+}
+
 static void test_people(void)
 {
 	char t[UNITS_TEXT];
@@ -135,6 +148,7 @@ int main(void)
 	CHECK(units_parse_bytes, byte_cases);
 	CHECK(units_parse_usec, usec_cases);
 	CHECK(units_parse_u64, number_cases);
+	test_count();
 	test_people();
 	test_exact();
 	units_format_usec(UINT64_MAX, t);

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "format/base/units.h"
 #include "format/store/store.h"
 #include "tools/lib/daemon.h"
 #include "tools/lib/say.h"
@@ -72,6 +73,7 @@ int drained_verdict(const char *store, const char *backing, const char *noted)
 {
 	char recorded[STORE_PATH_MAX] = "";
 	struct drained_left left = { 0 };
+	char files[UNITS_COUNT], names[UNITS_COUNT];
 	struct cistern_error err = { 0 };
 	struct daemon_result result;
 	int said = daemon_read_result(store, &result, &err);
@@ -89,10 +91,11 @@ int drained_verdict(const char *store, const char *backing, const char *noted)
 		return say_error(&err);
 	if (left.files + left.names > 0) {
 		if (said < 0 || result.result == CISTERN_EXIT_OK || !result.text[0])
-			say("%" PRIu64 " files and %" PRIu64
-			    " deleted or moved names are not on the backing directory yet; "
+			say("not on the backing directory yet: %s, and %s deleted or moved; "
 			    "'cistern recover %s --to %s' drains them, 'cistern inspect %s' lists the files",
-				left.files, left.names, store, backing ? backing : recorded, store);
+				units_format_count(left.files, "file", files),
+				units_format_count(left.names, "name", names), store, backing ? backing : recorded,
+				store);
 		return CISTERN_EXIT_INCOMPLETE;
 	}
 	if (said == -ENOENT && of_many) { /* what it has of other nodes' files is no file of its own */
