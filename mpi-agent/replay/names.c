@@ -506,6 +506,17 @@ int names_park(struct session *s)
 
 /* ---- attributes of directories */
 
+/*
+ * The top is what the mount stands over, whichever directory that is by now: nobody would give what was removed its attributes again. What the
+ * daemon has open may have been removed, and would take all.
+ */
+static int check_is_there(const struct session_dir *d, const struct inode *in, const struct stat *st)
+{
+	if (st->st_nlink == 0)
+		return -ENOENT;
+	return d->ino == STATE_ROOT_INO || session_is_same(in, st) ? 0 : -ESTALE;
+}
+
 static int finish_dir(struct session *s, const struct session_dir *d, const struct inode *in, const char *path)
 {
 	struct record rec = { .type = RECORD_DRAINED,
@@ -526,8 +537,8 @@ static int finish_dir(struct session *s, const struct session_dir *d, const stru
 		r = s->to->ops->open(s->to, path, SINK_ATTR, &f);
 	if (r == 0)
 		r = f->ops->fstat(f, &st);
-	if (r == 0 && !session_is_same(in, &st))
-		r = -ESTALE;
+	if (r == 0)
+		r = check_is_there(d, in, &st);
 	if (r == 0)
 		r = attrs_apply(s, in, &attr, f, &warning);
 	if (r == 0)
