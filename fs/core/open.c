@@ -16,8 +16,6 @@
 #define OPEN_SMALL_STREAK  8u /* so many small files in a row make a habit */
 #define OPEN_RELEASES_USEC 1000000u
 
-enum { DATA_AUTO, DATA_LOG, DATA_PRIVATE }; /* the choices of setting "data" */
-
 static bool is_writable(int flags)
 {
 	return (flags & O_ACCMODE) != O_RDONLY;

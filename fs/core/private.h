@@ -23,6 +23,8 @@
 #define CORE_TEMP_PREFIX      ".cistern-" /* names in the backing directory that are ours and never shown */
 #define CORE_LONG_TIMEOUT_SEC 86400.0
 
+enum { DATA_AUTO, DATA_LOG, DATA_PRIVATE }; /* the choices of setting "data" */
+
 struct node {
 	struct node *hash_next; /* table lock */
 	uint64_t ino;
@@ -91,7 +93,7 @@ struct core {
 	unsigned int high_water_percent;
 	bool read_only, write_out;
 	bool through_before;                   /* something went through in an earlier daemon's life */
-	unsigned int data_choice;              /* config's: 0 auto, 1 log, 2 private */
+	unsigned int data_choice;              /* DATA_AUTO and so on */
 	struct drain_layout_rules *layouts;    /* owned */
 	_Atomic(bool) unmounted;               /* core_unmounted() has been called */
 	void (*gone)(uint64_t ino, void *arg); /* of a job: core_set_job() */

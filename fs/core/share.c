@@ -15,8 +15,6 @@
 
 #define EXTENT_BATCH 128
 
-enum { DATA_AUTO, DATA_LOG }; /* choices of setting "data" */
-
 void core_set_job(struct core *c, void (*gone)(uint64_t ino, void *arg), void *arg)
 {
 	if (c->data_choice == DATA_AUTO)
