@@ -100,11 +100,12 @@ static void describe_rest(const struct daemon *d, struct result *res)
 {
 	bool others = d->agent && !drain_is_needed(d->store), one = res->dirty_files == 1;
 	char why[CISTERN_ERROR_TEXT_BYTES], head[CISTERN_ERROR_TEXT_BYTES / 4], tail[CISTERN_ERROR_TEXT_BYTES / 2];
-	char path[PATH_TEXT_BYTES], bytes[UNITS_TEXT];
+	char path[PATH_TEXT_BYTES], backing[PATH_MAX], bytes[UNITS_TEXT];
 
 	memcpy(why, res->text, sizeof(why));
+	core_backing_path(d->core, backing);
 	snprintf(head, sizeof(head), "not all %sis in %s", others ? "of the job " : "",
-		text_fit_end(path, sizeof(path), d->backing));
+		text_fit_end(path, sizeof(path), backing));
 	if (others)
 		snprintf(tail, sizeof(tail), "; what this node had is");
 	else

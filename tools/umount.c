@@ -79,36 +79,47 @@ static void take_note(int fd, const struct wire_msg *reply, char noted[CISTERN_E
 		noted[0] = '\0';
 }
 
-/*
- * Drain while the mount stands. *ret_pidfd: to wait for the daemon's end. What went wrong is said now, what is to be noted of what went well
- * comes out in noted: the last drain may tell of more. Returns an exit status.
- */
-static int drain_first(const struct target *t, uint64_t deadline, int *ret_pidfd, char noted[CISTERN_ERROR_TEXT_BYTES])
+/* What is known of the daemon while the mount stands. */
+struct before {
+	int pidfd;              /* owned; to wait for its end */
+	char backing[PATH_MAX]; /* where the backing directory is by now */
+	char noted
+		[CISTERN_ERROR_TEXT_BYTES]; /* what is to be noted of a drain that went well: the last one may tell of more */
+};
+
+static void before_free(struct before *b)
+{
+	daemon_close(&b->pidfd);
+}
+
+/* Drain while the mount stands. What went wrong is said now. Returns an exit status. */
+static int drain_first(const struct target *t, uint64_t deadline, struct before *b)
 {
 	struct cistern_error err = { 0 };
 	WIRE_MSG_CLEANUP struct wire_msg status = { 0 }, reply = { 0 };
 	DAEMON_FD_CLEANUP int fd = wire_connect(t->store, &err);
 	uint64_t session = 0;
 
-	noted[0] = '\0';
 	if (fd < 0 || daemon_ask(fd, WIRE_STATUS_GET, &status, &err) < 0)
 		return say_error(&err);
-	*ret_pidfd = daemon_pidfd((pid_t)daemon_u64(&status, WIRE_PID));
+	b->pidfd = daemon_pidfd((pid_t)daemon_u64(&status, WIRE_PID));
+	wire_get_str(&status, WIRE_BACKING, 0, b->backing, sizeof(b->backing));
 	if (daemon_flush(fd, NULL, 0, &session, &err) < 0 || daemon_wait_drain(fd, session, deadline, &reply, &err) < 0)
 		return say_error(&err);
 	if (daemon_result_of(&reply) != CISTERN_EXIT_OK)
 		return daemon_say_result(&reply);
-	take_note(fd, &reply, noted);
+	take_note(fd, &reply, b->noted);
 	return CISTERN_EXIT_OK;
 }
 
 static int wait_and_unmount(const struct target *t, uint64_t deadline)
 {
-	DAEMON_FD_CLEANUP int pidfd = -1;
-	char noted[CISTERN_ERROR_TEXT_BYTES];
+	__attribute__((cleanup(before_free))) struct before b = { .pidfd = -1 };
 	struct cistern_error err = { 0 };
-	int status = drain_first(t, deadline, &pidfd, noted);
+	int status;
 
+	snprintf(b.backing, sizeof(b.backing), "%s", t->mount.source);
+	status = drain_first(t, deadline, &b);
 	if (status == CISTERN_EXIT_TIMEOUT)
 		return status; /* still mounted: the next try goes on from here */
 	if (status != CISTERN_EXIT_OK)
@@ -117,11 +128,11 @@ static int wait_and_unmount(const struct target *t, uint64_t deadline)
 	if (status != CISTERN_EXIT_OK)
 		return status;
 	say_elsewhere(t);
-	if (daemon_wait_end(t->store, pidfd, deadline, &err) < 0)
+	if (daemon_wait_end(t->store, b.pidfd, deadline, &err) < 0)
 		return say_error(&err);
-	status = drained_verdict(t->store, t->mount.source, noted);
+	status = drained_verdict(t->store, b.backing, b.noted);
 	if (status == CISTERN_EXIT_OK)
-		say("%s is unmounted; everything is on %s", t->mount.mountpoint, t->mount.source);
+		say("%s is unmounted; everything is on %s", t->mount.mountpoint, b.backing);
 	return status;
 }
 

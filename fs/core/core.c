@@ -162,6 +162,19 @@ static void free_nodes(struct core *c)
 		}
 }
 
+void core_backing_path(struct core *c, char out[PATH_MAX])
+{
+	char link[32];
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", c->backing_fd);
+	n = readlink(link, out, PATH_MAX - 1);
+	if (n > 0 && out[0] == '/')
+		out[n] = '\0';
+	else
+		snprintf(out, PATH_MAX, "%s", store_superblock(c->store)->backing);
+}
+
 void core_destroy(struct core *c)
 {
 	if (!c)

@@ -14,8 +14,10 @@
 static void put_texts(struct ctl *c, struct wire_msg *reply)
 {
 	static const char *const states[] = { "mounted", "draining", "unmounted" };
+	char backing[PATH_MAX];
 
-	wire_put_str(reply, WIRE_BACKING, store_superblock(c->opt.store)->backing);
+	core_backing_path(c->opt.core, backing);
+	wire_put_str(reply, WIRE_BACKING, backing);
 	wire_put_str(reply, WIRE_MOUNTPOINT, c->opt.mountpoint);
 	wire_put_str(reply, WIRE_STORE, store_path(c->opt.store));
 	wire_put_str(reply, WIRE_STATE, states[atomic_load(&c->state)]);
