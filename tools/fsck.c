@@ -313,7 +313,7 @@ const struct command command_fsck = {
 		"the journal, every payload against its checksum, and that all segments are there. Each finding is a line that begins with ok, note "
 		"(unusual, but nothing is lost) or DAMAGE, with the file and the bytes concerned. Nothing is changed without --repair or "
 		"--rebuild-index.\n\n"
-		"--repair does only what loses nothing. Damage in the middle of the journal stays, unless --discard-after-damage is given too: then what "
+		"--repair does only what loses nothing: a checkpoint that is damaged is written anew from the index when that has all. Damage in the middle of the journal stays, unless --discard-after-damage is given too: then what "
 		"comes before it is kept; or, where the index stands for more than can be read of the journal, since files of that were lost, all that the index "
 		"stands for. Put lost files back first, if they are anywhere. Payloads that are damaged stay as they are: a drain carries over every other file and leaves these in the "
 		"store; write or delete the range, or the file, to be rid of it.\n\n"

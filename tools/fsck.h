@@ -35,6 +35,7 @@ struct fsck {
 	struct journal_end end;  /* of the journal */
 	bool journal_damaged;    /* somewhere before its end */
 	bool checkpoint_damaged; /* what the journal begins with is: nothing can be cut */
+	bool index_is_enough;    /* though it is: a mount reads the index and what is behind that, and has all */
 	bool has_checkpoint;     /* it begins with one, which is whole */
 	uint64_t index_seq;      /* the index stands for what the journal has, and more, up to here; 0: it does not */
 	bool index_bad;          /* wrong, or missing */

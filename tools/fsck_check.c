@@ -225,6 +225,29 @@ static void compare_ends(struct fsck *f)
 	f->journal_damaged = true;
 }
 
+static bool opens_as_it_is(const struct fsck *f)
+{
+	struct store_options opt = { .mode = STORE_READ_ONLY };
+	struct state_report report = { 0 };
+	struct store *s = NULL;
+
+	if (store_open(f->store, &opt, &s, &report, NULL) < 0)
+		return false;
+	store_abandon(s);
+	return !report.rebuilt;
+}
+
+static void report_unchecked(struct fsck *f)
+{
+	f->index_is_enough = f->checkpoint_damaged && f->index_seq && opens_as_it_is(f);
+	fsck_report(f, FSCK_NOTE, NULL, 0, 0, "index and files are not checked, since the journal is damaged");
+	if (f->index_is_enough && !f->repair)
+		fsck_report(f, FSCK_NOTE, NULL, 0, 0,
+			"the index, and the journal behind it, have all that the damaged checkpoint had: 'cistern fsck --repair %s' "
+			"writes a new one, and loses nothing",
+			f->store);
+}
+
 int fsck_check_index(struct fsck *f, struct cistern_error *err)
 {
 	struct state_report report = { 0 }, rebuilt = { 0 };
@@ -234,7 +257,7 @@ int fsck_check_index(struct fsck *f, struct cistern_error *err)
 
 	compare_ends(f);
 	if (f->journal_damaged) {
-		fsck_report(f, FSCK_NOTE, NULL, 0, 0, "index and files are not checked, since the journal is damaged");
+		report_unchecked(f);
 		return 0;
 	}
 	r = rebuild(f, &rebuilt, err);

@@ -5,7 +5,8 @@
  * everything behind it depends on records that cannot be read. It is only cut when the user says so (what a loss of power leaves is
  * no damage: opening ends there); the bytes that are cut off are copied to STORE/lost first. The nodes of a job may have seen what they
  * tell of, so for them it is a loss of power. Where the index stands for more than the journal is good for, nothing is cut: the index
- * goes on, and the journal begins anew behind it. With neither, nothing would be left: nothing is done.
+ * goes on, and the journal begins anew behind it. With neither, nothing would be left: nothing is done. Where only the checkpoint that the
+ * journal begins with is damaged, and a mount reads the index and goes on, a new one is made of that.
  *
  * Who opens a store for writing moves it on, and the steps that a recovery in place has left hold for the store as it was: so
  * they are committed at once, as the next mount would.
@@ -204,6 +205,14 @@ static int rebuild_index(struct fsck *f, struct cistern_error *err)
 	return 0;
 }
 
+static void journal_is_mended(struct fsck *f)
+{
+	f->num_damage--;
+	f->journal_damaged = f->checkpoint_damaged = f->index_is_enough = false;
+	f->index_seq = 0;
+	f->end = (struct journal_end){ 0 };
+}
+
 static int go_on_from_index(struct fsck *f, struct cistern_error *err)
 {
 	int r = put_aside(f, false, err);
@@ -218,15 +227,27 @@ static int go_on_from_index(struct fsck *f, struct cistern_error *err)
 		fsck_report(f, FSCK_REPAIRED, NULL, 0, 0,
 			"journal: what was left of it behind record %" PRIu64 " is in %s/" LOST_DIR, f->end.last_seq,
 			f->store);
-	f->num_damage--;
-	f->journal_damaged = f->checkpoint_damaged = false;
-	f->index_seq = 0;
-	f->end = (struct journal_end){ 0 };
+	journal_is_mended(f);
+	return 0;
+}
+
+/* The journal is good, but for what it began with. */
+static int renew_checkpoint(struct fsck *f, struct cistern_error *err)
+{
+	int r = reopen(f, STORE_OPEN, err);
+
+	if (r < 0)
+		return r;
+	fsck_report(f, FSCK_REPAIRED, NULL, 0, 0,
+		"journal: its checkpoint was written anew from the index; nothing is lost");
+	journal_is_mended(f);
 	return 0;
 }
 
 static int repair_journal(struct fsck *f, struct cistern_error *err)
 {
+	if (f->index_is_enough && f->repair)
+		return renew_checkpoint(f, err);
 	if (!f->end.last_seq && !f->index_seq) {
 		fsck_report(f, FSCK_NOTE, NULL, 0, 0,
 			"not repaired: %s, and there is no index; keep a copy of the store before anything else is tried",

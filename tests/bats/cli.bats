@@ -562,6 +562,27 @@ for f in json.load(sys.stdin)["files"]: print([f.get(k) for k in ("path", "type"
 	said 0 ""
 }
 
+@test "a damaged checkpoint beside a good index is written anew by fsck --repair, which fsck says, and nothing is lost" {
+	make_a_store
+	local before checkpoint
+	: >"$(find "$dir/store/journal" -name '*.jnl' | sort | tail -n 1)"
+	"$CISTERN" fsck --repair --discard-after-damage "$dir/store"
+	before=$(files_of "$dir/store")
+	checkpoint=$(find "$dir/store/journal" -name '*.ckp')
+	printf 'XXXX' | dd of="$checkpoint" bs=1 seek=$(($(stat -c %s "$checkpoint") / 2)) conv=notrunc status=none
+	run --separate-stderr "$CISTERN" fsck "$dir/store"
+	said 4 ""
+	[[ $output == *"DAMAGE: journal: journal/"*".ckp"*"'cistern fsck --repair $dir/store' writes a new one, and loses nothing"* ]]
+	run --separate-stderr "$CISTERN" fsck --repair "$dir/store"
+	said 0 ""
+	[[ $output == *"repaired: journal: its checkpoint was written anew from the index; nothing is lost"* ]]
+	[ "$before" = "$(files_of "$dir/store")" ]
+	rm -r "$dir/store/index"
+	[ "$before" = "$(files_of "$dir/store")" ]
+	run --separate-stderr "$CISTERN" fsck "$dir/store"
+	said 0 ""
+}
+
 @test "fsck of a journal of which a checkpoint is left says so" {
 	make_a_store
 	: >"$(find "$dir/store/journal" -name '*.jnl' | sort | tail -n 1)"
