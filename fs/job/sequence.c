@@ -6,7 +6,7 @@
  * unless it was given up.
  *
  * A directory that is to go is closed first on all nodes (PREPARE): no name below it is a file's or locked, and none will be
- * until COMMIT, which has no records when nothing comes of it. A name that is just locked there makes the change wait, behind all others: the
+ * until COMMIT, which has no records when nothing comes of it. Nor does it go while a node that knows it is given up: that may have files there. A name that is just locked there makes the change wait, behind all others: the
  * lock's owner may be one of them. Who asks what has become of a name is then answered before it. So if the daemon that asked for the change
  * has died, it is not done any more: the locks that kept its names for it are in doubt, and what was answered must stay true.
  *
@@ -36,6 +36,7 @@
 #define SEQUENCE_PATIENCE   5000000 /* usec for a node whose store is full */
 #define SEQUENCE_CHASE_USEC 200000
 #define SEQUENCE_NOBODY     UINT32_MAX /* has asked for it */
+#define SEQUENCE_NONE       UINT64_MAX
 
 struct change {
 	struct change *next;
@@ -55,6 +56,8 @@ struct sequence {
 	int *behind; /* owned; by node, why it has not all: 0: it has; -EHOSTDOWN: it was given up; -EILSEQ: no more can be done */
 	bool *restarted; /* owned; by node: its daemon is another one, whose journal may have lost its end with the power */
 	bool *ahead; /* owned; by node: it has what we have lost, for good: the same numbers are other changes here */
+	uint64_t *
+		unknown; /* owned; by node: one that was given up has not heard of directories with that number or a higher one; else SEQUENCE_NONE */
 	uint32_t num_behind; /* nodes that no change may leave further behind */
 	bool in_hand;        /* a change: nobody looks */
 	unsigned int looking;
@@ -170,6 +173,8 @@ static void note_behind(struct sequence *s, uint32_t node, int rc)
 	pthread_mutex_lock(&s->lock);
 	int before = s->behind[node];
 	s->behind[node] = rc;
+	if (rc == -EHOSTDOWN && s->unknown[node] == SEQUENCE_NONE)
+		s->unknown[node] = state_new_ino(s->j->state);
 	s->num_behind += holds_up(rc) - holds_up(before);
 	pthread_mutex_unlock(&s->lock);
 	if (rc != before && rc < 0 && rc != -EHOSTDOWN)
@@ -315,6 +320,15 @@ static void put_place(
 	message_put_str(m, tag, name);
 }
 
+/* One that was given up. What other nodes have there, or have been told of, they say. */
+static bool may_have_files(struct sequence *s, uint32_t node, uint64_t dir)
+{
+	pthread_mutex_lock(&s->lock);
+	uint64_t unknown = s->unknown[node];
+	pthread_mutex_unlock(&s->lock);
+	return dir && (dir & STATE_BACKING_INO_BIT || dir < unknown);
+}
+
 struct names_of { /* of a request */
 	char name[RECORD_NAME_MAX + 1], from[RECORD_NAME_MAX + 1];
 	uint64_t dir, from_dir;
@@ -343,7 +357,7 @@ static int prepare(struct sequence *s, const struct names_of *n, uint64_t dir, u
 	(void)peers_call_all(s->j->peers, &m, status, hidden_take, &h);
 	for (uint32_t i = 0; i < num; i++) {
 		if (status[i] == -EHOSTDOWN)
-			continue;
+			status[i] = may_have_files(s, i, dir) ? -EIO : 0;
 		if (rc == 0 || status[i] == -ENOTEMPTY) /* which is certain */
 			rc = status[i] == -ECONNRESET ? -EBUSY : status[i];
 	}
@@ -497,16 +511,20 @@ static int sync_nodes(struct sequence *s)
 	int *behind = calloc(num, sizeof(*behind));
 	bool *restarted = calloc(num, sizeof(*restarted));
 	bool *ahead = calloc(num, sizeof(*ahead));
-	if (!behind || !restarted || !ahead) {
+	uint64_t *unknown = malloc(num * sizeof(*unknown));
+	if (!behind || !restarted || !ahead || !unknown) {
 		free(behind);
 		free(restarted);
 		free(ahead);
+		free(unknown);
 		return -ENOMEM;
 	}
+	memset(unknown, 0xff, num * sizeof(*unknown)); /* SEQUENCE_NONE */
 	pthread_mutex_lock(&s->lock);
 	s->behind = behind;
 	s->restarted = restarted;
 	s->ahead = ahead;
+	s->unknown = unknown;
 	pthread_mutex_unlock(&s->lock);
 	tree_log_load(s->j);
 	for (uint32_t i = 0; i < num; i++)
@@ -789,6 +807,7 @@ static void sequence_destroy(struct job *j)
 	free(s->behind);
 	free(s->restarted);
 	free(s->ahead);
+	free(s->unknown);
 	pthread_mutex_destroy(&s->lock);
 	pthread_cond_destroy(&s->cond);
 	pthread_cond_destroy(&s->looked);
@@ -806,8 +825,10 @@ static void sequence_event(struct job *j, enum peers_event event, uint32_t node)
 	bool first = !s->begun && event == PEERS_ASSEMBLED;
 	s->begun = s->begun || first;
 	s->look = s->behind != NULL;
-	if (s->behind && event == PEERS_RESTARTED)
+	if (s->behind && event == PEERS_RESTARTED) {
 		s->restarted[node] = true;
+		s->unknown[node] = SEQUENCE_NONE; /* at once: it may take a change before it is looked after */
+	}
 	pthread_cond_signal(&s->cond);
 	pthread_mutex_unlock(&s->lock);
 	if (first)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * The home of a domain is given up, and a node's commits cannot be told to it: that one does not try again and again, nor is anything else held up by it.
- * When it is back, it is told.
+ * When it is back, it is told. Nor does a directory go that may have a file of it.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include "format/place/place.h"
 #include "fs/job/private.h"
 #include "fs/job/lease.h"
+#include "tests/lib/job_path.h"
 #include "tests/lib/job_world.h"
 #include "tests/lib/opened.h"
 #include "tests/lib/tap.h"
@@ -50,13 +52,13 @@ static bool knows_gone(struct job_world *w, uint32_t node)
 	return peers_nodes(job_world_peers(w, node), DEAD, &n, 1) == 1 && n.gone;
 }
 
-static void await_gone(struct scene *t)
+static void await_gone(struct job_world *w)
 {
 	uint64_t until = share_now_usec() + WAIT_USEC;
 
-	while (!(knows_gone(t->w, OTHER) && knows_gone(t->w, WRITER)) && share_now_usec() < until)
+	while (!(knows_gone(w, OTHER) && knows_gone(w, WRITER)) && share_now_usec() < until)
 		usleep(10000);
-	ok(knows_gone(t->w, OTHER) && knows_gone(t->w, WRITER), "a node is given up");
+	ok(knows_gone(w, OTHER) && knows_gone(w, WRITER), "a node is given up");
 }
 
 static int write_once(struct scene *t, uint32_t node, const char *text, uint64_t off)
@@ -82,7 +84,7 @@ static void begin(struct scene *t)
 	is_int(write_once(t, WRITER, FIRST_TEXT, t->alive_off), 0, "its home, too");
 	is_int(write_once(t, WRITER, FIRST_TEXT, t->dead_off), 0, "also in another one's domain");
 	job_world_kill(t->w, DEAD);
-	await_gone(t);
+	await_gone(t->w);
 	is_int(write_once(t, WRITER, LATER_TEXT, t->dead_off), -EIO, "what cannot be told is said to who closes");
 }
 
@@ -172,6 +174,51 @@ static void test_given_up(bool restarted)
 	job_world_stop(t.w);
 }
 
+/* The next name, behind text, that this node serves. */
+static void served_name(char text[2], uint64_t dir, uint32_t node)
+{
+	do
+		text[0]++;
+	while (place_name(dir, text, NODES) != node);
+}
+
+/* The only ones that know the file are its home and its name's server: the same node. */
+static void test_directory(void)
+{
+	struct job_world *w =
+		job_world_start_with(&(struct job_world_options){ .num = NODES, .node_timeout_usec = GONE_USEC });
+	char full[] = "`", empty[] = "`", young[] = "`", file[] = "`", path[8];
+	struct job *j = job_world_job(w, OTHER);
+	struct stat st;
+	int rc;
+
+	served_name(full, STATE_ROOT_INO, WRITER);
+	empty[0] = young[0] = full[0];
+	served_name(empty, STATE_ROOT_INO, WRITER);
+	young[0] = empty[0];
+	served_name(young, STATE_ROOT_INO, WRITER);
+	is_int(path_mkdir(j, full, 0700) | path_mkdir(j, empty, 0700), 0, "two directories");
+	is_int(path_stat(j, full, &st), 0, "one of them");
+	served_name(file, st.st_ino, DEAD);
+	snprintf(path, sizeof(path), "%s/%s", full, file);
+	is_int(path_create(job_world_job(w, DEAD), path, 0600, O_EXCL), 0, "with a file");
+	job_world_kill(w, DEAD);
+	await_gone(w);
+	is_int(path_rmdir(j, full), -EIO, "a directory that may have its files does not go");
+	is_int(path_rename(job_world_job(w, WRITER), empty, full, 0), -EIO, "nor for another one");
+	is_int(path_mkdir(j, young, 0700), 0, "another one is made now");
+	is_int(path_rename(j, empty, young, 0), 0, "of which it knows nothing");
+	is_int(path_mkdir(j, empty, 0700) | path_rmdir(j, empty), 0, "so it can go");
+	job_world_revive(w, DEAD);
+	uint64_t until = share_now_usec() + WAIT_USEC;
+	while ((rc = path_rmdir(j, full)) == -EIO && share_now_usec() < until)
+		usleep(10000);
+	is_int(rc, -ENOTEMPTY, "when the node is back it says so");
+	is_int(path_stat(j, path, &st), 0, "and has the file");
+	is_int(path_unlink(j, path) | path_rmdir(j, full), 0, "with which the directory goes");
+	job_world_stop(w);
+}
+
 /* Of several nodes' errors that of one which is not there hides no other. */
 static void test_fan(int first, int second, int expected)
 {
@@ -190,6 +237,7 @@ int main(void)
 	test_fan(-EHOSTDOWN, 0, -EHOSTDOWN);
 	test_fan(-EHOSTDOWN, -ENOSPC, -ENOSPC);
 	test_fan(-EIO, -EHOSTDOWN, -EIO);
+	test_directory();
 	test_given_up(true);
 	test_given_up(false);
 	return done_testing();
