@@ -69,10 +69,10 @@ static int flush(const struct target *t, const struct flush_list *list, bool wai
 {
 	struct cistern_error err = { 0 };
 	WIRE_MSG_CLEANUP struct wire_msg reply = { 0 };
-	DAEMON_FD_CLEANUP int fd = wire_connect(t->store, &err);
+	DAEMON_FD_CLEANUP int fd = daemon_connect(t->store, deadline, &err);
 	uint64_t session = 0;
 
-	if (fd < 0 || daemon_flush(fd, list->paths, list->num, &session, &err) < 0)
+	if (fd < 0 || daemon_flush(fd, list->paths, list->num, deadline, &session, &err) < 0)
 		return say_error(&err);
 	if (!wait)
 		return CISTERN_EXIT_OK;
@@ -96,7 +96,7 @@ static int run_flush(const struct command *cmd, int argc, char **argv)
 	struct cistern_error err = { 0 };
 	const char *mountpoint = NULL;
 	struct target t = { .mounted = false };
-	uint64_t timeout_usec = 0;
+	uint64_t timeout_usec = 0, deadline;
 	bool wait = false;
 	struct args a;
 	int key, r;
@@ -114,13 +114,14 @@ static int run_flush(const struct command *cmd, int argc, char **argv)
 		return a.exit_status;
 	if (timeout_usec && !wait)
 		return args_usage_error(cmd, "--timeout goes with --wait");
+	deadline = clock_deadline(timeout_usec);
 	if (mountpoint || optind == argc)
 		r = target_resolve_mount(mountpoint, &t, &err);
 	else
 		r = 0;
 	if (r == 0)
 		r = collect_paths(argv + optind, (size_t)(argc - optind), &t, &list, &err);
-	return r < 0 ? say_error(&err) : flush(&t, &list, wait, clock_deadline(timeout_usec));
+	return r < 0 ? say_error(&err) : flush(&t, &list, wait, deadline);
 }
 
 const struct command command_flush = {
@@ -154,13 +155,14 @@ static bool has_lost_mount(const struct wire_msg *status, const char *state)
  * Whose mount has just gone hears of it in a moment, and then drains. It is not waited for longer than that: the mount may stand in another
  * mount namespace.
  */
-static int ask_state(int fd, char *state, size_t cap, struct wire_msg *status, struct cistern_error *err)
+static int ask_state(
+	int fd, uint64_t deadline, char *state, size_t cap, struct wire_msg *status, struct cistern_error *err)
 {
 	int r;
 
 	for (unsigned int tries = 0;; tries++) {
 		state[0] = '\0';
-		r = daemon_ask(fd, WIRE_STATUS_GET, status, err);
+		r = daemon_ask_until(fd, WIRE_STATUS_GET, deadline, status, err);
 		if (r == 0)
 			wire_get_str(status, WIRE_STATE, 0, state, cap);
 		if (r < 0 || tries == NOTICE_TRIES || !has_lost_mount(status, state))
@@ -180,7 +182,7 @@ static int wait_for_drain(int fd, uint64_t deadline, bool *ret_ends, int *ret_pi
 	WIRE_MSG_CLEANUP struct wire_msg status = { 0 }, reply = { 0 };
 	struct cistern_error err = { 0 };
 	char state[32];
-	int r = ask_state(fd, state, sizeof(state), &status, &err);
+	int r = ask_state(fd, deadline, state, sizeof(state), &status, &err);
 
 	if (r == 0) {
 		*ret_ends = state[0] && strcmp(state, "mounted") != 0;
@@ -216,7 +218,7 @@ static int run_wait(const struct command *cmd, int argc, char **argv)
 	DAEMON_FD_CLEANUP int fd = -1, pidfd = -1;
 	struct cistern_error err = { 0 };
 	uint64_t timeout_usec = 0, deadline;
-	bool ends = true, recovers = false;
+	bool ends = false, recovers = false;
 	pid_t holder = 0;
 	struct target t;
 	struct args a;
@@ -231,7 +233,7 @@ static int run_wait(const struct command *cmd, int argc, char **argv)
 	deadline = clock_deadline(timeout_usec);
 	if (target_resolve(argv[optind], &t, &err) < 0)
 		return say_error(&err);
-	fd = wire_connect(t.store, &err);
+	fd = daemon_connect(t.store, deadline, &err);
 	if (fd >= 0) {
 		r = wait_for_drain(fd, deadline, &ends, &pidfd);
 		if (r != -ECONNRESET && !ends)

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "format/base/json.h"
@@ -14,6 +15,7 @@
 #include "format/store/hosts.h"
 #include "format/store/store.h"
 #include "tools/cistern.h"
+#include "tools/lib/clock.h"
 #include "tools/lib/daemon.h"
 #include "tools/lib/drained.h"
 #include "tools/lib/say.h"
@@ -80,7 +82,8 @@ static const struct {
 	{ WIRE_PASSTHROUGH, "passthrough" },
 };
 
-#define OTHERS_SHOWN 16 /* nodes whose hosts are named */
+#define OTHERS_SHOWN 16       /* nodes whose hosts are named */
+#define ANSWER_USEC  5000000u /* a daemon that takes longer is looked at from outside */
 
 #define NUM_OF(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -451,14 +454,101 @@ static int dead_status(const char *path, bool want_json)
 	return CISTERN_EXIT_OK;
 }
 
+/* ---- a daemon that does not answer */
+
+struct silent {
+	pid_t pid; /* 0: not known */
+	const char *state;
+	char backing[STORE_PATH_MAX], mountpoint[STORE_PATH_MAX];
+};
+
+/* What the system says that it does: the letter behind its name in /proc/PID/stat. */
+static const char *state_of(pid_t pid)
+{
+	char path[64], text[256] = "";
+	const char *end;
+	FILE *in;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	in = fopen(path, "re");
+	if (!in)
+		return "gone";
+	if (!fgets(text, sizeof(text), in))
+		text[0] = '\0';
+	fclose(in);
+	end = strrchr(text, ')');
+	switch (end && end[1] ? end[2] : '?') {
+	case 'T':
+	case 't': return "stopped";
+	case 'D': return "waiting for a device or a file system";
+	case 'Z': return "ending";
+	case 'R':
+	case 'S': return "running";
+	default: return "in an unknown state";
+	}
+}
+
+static void look_from_outside(const struct target *t, struct silent *s)
+{
+	struct superblock *sb = malloc(sizeof(*sb));
+	bool recovers;
+
+	*s = (struct silent){ .state = "unknown" };
+	if (store_holder(t->store, &s->pid, &recovers) == 0 && s->pid > 0)
+		s->state = state_of(s->pid);
+	if (sb && store_read_superblock(t->store, sb, NULL) == 0) {
+		snprintf(s->backing, sizeof(s->backing), "%s", sb->backing);
+		snprintf(s->mountpoint, sizeof(s->mountpoint), "%s", sb->mountpoint);
+	}
+	free(sb);
+}
+
+static void silent_json(const struct target *t, const struct silent *s)
+{
+	struct json j;
+
+	json_init(&j, stdout, true);
+	json_object(&j);
+	json_kstr(&j, "store", t->store);
+	json_kstr(&j, "backing", s->backing);
+	json_kstr(&j, "mountpoint", s->mountpoint);
+	json_kstr(&j, "state", "no answer");
+	json_ku64(&j, "pid", (uint64_t)s->pid);
+	json_kstr(&j, "process_state", s->state);
+	json_end_object(&j);
+	json_finish(&j);
+}
+
+static int silent_status(const struct target *t, bool want_json)
+{
+	struct silent s;
+
+	look_from_outside(t, &s);
+	if (want_json)
+		silent_json(t, &s);
+	else
+		printf("%s on %s (no answer; store %s)\n", s.mountpoint, s.backing, t->store);
+	if (s.pid > 0)
+		say("its daemon (pid %d, %s) has not answered for %u s%s; its log is %s/cistern.log", (int)s.pid,
+			s.state, ANSWER_USEC / CLOCK_USEC_PER_SEC,
+			strcmp(s.state, "stopped") == 0 ? ": 'kill -CONT' lets it go on" : "", t->store);
+	else
+		say("its daemon has not answered for %u s; its log is %s/cistern.log", ANSWER_USEC / CLOCK_USEC_PER_SEC,
+			t->store);
+	return CISTERN_EXIT_TIMEOUT;
+}
+
 /* ---- the command */
 
-static int live_status(int fd, bool want_json)
+static int live_status(int fd, const struct target *t, uint64_t deadline, bool want_json)
 {
 	WIRE_MSG_CLEANUP struct wire_msg reply = { 0 };
 	struct cistern_error err = { 0 };
+	int r = daemon_ask_until(fd, WIRE_STATUS_GET, deadline, &reply, &err);
 
-	if (daemon_ask(fd, WIRE_STATUS_GET, &reply, &err) < 0)
+	if (r == -ETIMEDOUT)
+		return silent_status(t, want_json);
+	if (r < 0)
 		return say_error(&err);
 	if (want_json)
 		live_json(&reply);
@@ -479,6 +569,7 @@ static int run_status(const struct command *cmd, int argc, char **argv)
 	DAEMON_FD_CLEANUP int fd = -1;
 	struct cistern_error err = { 0 };
 	bool want_json = false;
+	uint64_t deadline;
 	struct target t;
 	struct args a;
 
@@ -489,9 +580,12 @@ static int run_status(const struct command *cmd, int argc, char **argv)
 		return a.exit_status;
 	if ((optind < argc ? target_resolve(argv[optind], &t, &err) : target_resolve_mount(NULL, &t, &err)) < 0)
 		return say_error(&err);
-	fd = wire_connect(t.store, &err);
+	deadline = clock_deadline(ANSWER_USEC);
+	fd = daemon_connect(t.store, deadline, &err);
 	if (fd >= 0)
-		return live_status(fd, want_json);
+		return live_status(fd, &t, deadline, want_json);
+	if (fd == -ETIMEDOUT)
+		return silent_status(&t, want_json);
 	if (fd == -ENOENT || fd == -ECONNREFUSED)
 		return dead_status(t.store, want_json);
 	return say_error(&err);
@@ -506,7 +600,7 @@ const struct command command_status = {
 		"rates, how long it will take, and what went wrong; of one mount of a job, which node it is, its agent, who is missing, and "
 		"whom nodes that are unmounted wait for (node 0 knows). Bytes saved are those that were written and then overwritten or "
 		"deleted before they had to be drained. It also works on a store whose daemon has ended or died, and then says what to do, "
-		"and of a job's store on which hosts the others were. Without an operand it is about the mount that the working directory is in, or the only one.",
+		"and of a job's store on which hosts the others were. Of a daemon that does not answer within five seconds it says what can be seen from outside, and the exit status is 6. Without an operand it is about the mount that the working directory is in, or the only one.",
 	.examples = "cistern status /cistern\ncistern status --json /local/nvme/$JOB | jq .dirty_files",
 	.options = options,
 	.run = run_status,

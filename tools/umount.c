@@ -70,11 +70,12 @@ static int free_dead(const struct target *t, bool wait)
 }
 
 /* When the drain went well and left nothing for the last one: what there is to say of it, at the end. */
-static void take_note(int fd, const struct wire_msg *reply, char noted[CISTERN_ERROR_TEXT_BYTES])
+static void take_note(int fd, uint64_t deadline, const struct wire_msg *reply, char noted[CISTERN_ERROR_TEXT_BYTES])
 {
 	WIRE_MSG_CLEANUP struct wire_msg status = { 0 };
 
-	if (daemon_ask(fd, WIRE_STATUS_GET, &status, NULL) < 0 || daemon_u64(&status, WIRE_DIRTY_FILES) > 0 ||
+	if (daemon_ask_until(fd, WIRE_STATUS_GET, deadline, &status, NULL) < 0 ||
+		daemon_u64(&status, WIRE_DIRTY_FILES) > 0 ||
 		!wire_get_str(reply, WIRE_TEXT, 0, noted, CISTERN_ERROR_TEXT_BYTES))
 		noted[0] = '\0';
 }
@@ -97,18 +98,19 @@ static int drain_first(const struct target *t, uint64_t deadline, struct before 
 {
 	struct cistern_error err = { 0 };
 	WIRE_MSG_CLEANUP struct wire_msg status = { 0 }, reply = { 0 };
-	DAEMON_FD_CLEANUP int fd = wire_connect(t->store, &err);
+	DAEMON_FD_CLEANUP int fd = daemon_connect(t->store, deadline, &err);
 	uint64_t session = 0;
 
-	if (fd < 0 || daemon_ask(fd, WIRE_STATUS_GET, &status, &err) < 0)
+	if (fd < 0 || daemon_ask_until(fd, WIRE_STATUS_GET, deadline, &status, &err) < 0)
 		return say_error(&err);
 	b->pidfd = daemon_pidfd((pid_t)daemon_u64(&status, WIRE_PID));
 	wire_get_str(&status, WIRE_BACKING, 0, b->backing, sizeof(b->backing));
-	if (daemon_flush(fd, NULL, 0, &session, &err) < 0 || daemon_wait_drain(fd, session, deadline, &reply, &err) < 0)
+	if (daemon_flush(fd, NULL, 0, deadline, &session, &err) < 0 ||
+		daemon_wait_drain(fd, session, deadline, &reply, &err) < 0)
 		return say_error(&err);
 	if (daemon_result_of(&reply) != CISTERN_EXIT_OK)
 		return daemon_say_result(&reply);
-	take_note(fd, &reply, b->noted);
+	take_note(fd, deadline, &reply, b->noted);
 	return CISTERN_EXIT_OK;
 }
 
@@ -160,7 +162,7 @@ static const struct args_option options[] = {
 static int run_umount(const struct command *cmd, int argc, char **argv)
 {
 	struct cistern_error err = { 0 };
-	uint64_t timeout_usec = 0;
+	uint64_t timeout_usec = 0, deadline;
 	bool wait = false;
 	struct target t;
 	struct args a;
@@ -177,6 +179,7 @@ static int run_umount(const struct command *cmd, int argc, char **argv)
 		return a.exit_status;
 	if (timeout_usec && !wait)
 		return args_usage_error(cmd, "--timeout goes with --wait");
+	deadline = clock_deadline(timeout_usec);
 	r = target_resolve_mount(argv[optind], &t, &err);
 	if (r < 0 && t.dead)
 		return free_dead(&t, wait);
@@ -186,7 +189,7 @@ static int run_umount(const struct command *cmd, int argc, char **argv)
 	if (r < 0)
 		return say_error(&err);
 	if (wait)
-		return wait_and_unmount(&t, clock_deadline(timeout_usec));
+		return wait_and_unmount(&t, deadline);
 	r = unmount(&t);
 	if (r == CISTERN_EXIT_OK)
 		say_background(&t);

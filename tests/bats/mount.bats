@@ -92,6 +92,35 @@ naps() {
 	cmp "$BACKING/big" "$DIRECT/big"
 }
 
+# within SECONDS STATUS COMMAND...: as exits, and it takes no longer.
+within() {
+	local limit=$1 begun=$EPOCHREALTIME
+	shift
+	exits "$@"
+	python3 -c "import sys; sys.exit($EPOCHREALTIME - $begun > $limit)" || { echo "took from $begun to $EPOCHREALTIME"; return 1; }
+}
+
+@test "with a daemon that does not answer, time-outs hold, and status says what it is like" {
+	local daemon
+	mount_cistern -o drain=unmount
+	echo text >"$MNT/f"
+	daemon=$(daemon_pid "$MNT")
+	kill -STOP "$daemon"
+	undo "kill -CONT $daemon 2>/dev/null"
+	within 10 6 "$CISTERN" status "$STORE"
+	says "$MNT on $BACKING (no answer; store $STORE)"
+	says "its daemon (pid $daemon, stopped) has not answered"
+	exits 6 bash -c '"$1" status --json "$2" 2>/dev/null' - "$CISTERN" "$STORE"
+	is "$(jq -r '.state, .pid, .process_state' <<<"$output" | paste -sd ' ')" "no answer $daemon stopped"
+	within 8 6 "$CISTERN" umount --wait --timeout 2s "$MNT"
+	is_mounted "$MNT"
+	within 8 6 "$CISTERN" flush --wait --timeout 2s --mount "$MNT"
+	within 8 6 "$CISTERN" wait --timeout 2s "$STORE"
+	kill -CONT "$daemon"
+	umount_wait
+	is "$(cat "$BACKING/f")" text
+}
+
 @test "umount names who has the mount in another mount namespace, as containers do, and waits for that" {
 	local pid daemon
 	needs_root "mount namespaces"

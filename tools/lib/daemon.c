@@ -19,6 +19,9 @@
 
 #define SLICE_USEC     500000u
 #define LOCK_POLL_USEC 100000u
+#define LATE_USEC      500000u /* an answer may come so much behind the deadline */
+#define CONNECT_USEC   10000000u
+#define GLANCE_USEC    2000000u /* for what can be done without */
 
 void daemon_close(int *fd)
 {
@@ -34,15 +37,33 @@ uint64_t daemon_u64(const struct wire_msg *reply, enum wire_tag tag)
 	return wire_get_u64(reply, tag, &v) ? v : 0;
 }
 
-int daemon_ask(int fd, enum wire_type type, struct wire_msg *reply, struct cistern_error *err)
+static uint64_t answer_usec(uint64_t deadline, uint64_t limit_usec)
+{
+	uint64_t left = clock_left(deadline, limit_usec);
+
+	return left > LATE_USEC ? left : LATE_USEC;
+}
+
+int daemon_connect(const char *store, uint64_t deadline, struct cistern_error *err)
+{
+	return wire_connect_within(store, answer_usec(deadline, CONNECT_USEC), err);
+}
+
+int daemon_ask_until(int fd, enum wire_type type, uint64_t deadline, struct wire_msg *reply, struct cistern_error *err)
 {
 	WIRE_MSG_CLEANUP struct wire_msg request = { 0 };
 
 	wire_msg_init(&request, type);
-	return wire_call(fd, &request, reply, DAEMON_CALL_USEC, err);
+	return wire_call(fd, &request, reply, answer_usec(deadline, DAEMON_CALL_USEC), err);
 }
 
-int daemon_flush(int fd, char *const *paths, size_t num, uint64_t *ret_session, struct cistern_error *err)
+int daemon_ask(int fd, enum wire_type type, struct wire_msg *reply, struct cistern_error *err)
+{
+	return daemon_ask_until(fd, type, CLOCK_NO_DEADLINE, reply, err);
+}
+
+int daemon_flush(
+	int fd, char *const *paths, size_t num, uint64_t deadline, uint64_t *ret_session, struct cistern_error *err)
 {
 	WIRE_MSG_CLEANUP struct wire_msg request = { 0 }, reply = { 0 };
 	int r;
@@ -50,7 +71,7 @@ int daemon_flush(int fd, char *const *paths, size_t num, uint64_t *ret_session, 
 	wire_msg_init(&request, WIRE_FLUSH);
 	for (size_t i = 0; i < num; i++)
 		wire_put_str(&request, WIRE_PATH, paths[i]);
-	r = wire_call(fd, &request, &reply, DAEMON_CALL_USEC, err);
+	r = wire_call(fd, &request, &reply, answer_usec(deadline, DAEMON_CALL_USEC), err);
 	if (r < 0)
 		return r;
 	*ret_session = daemon_u64(&reply, WIRE_SESSION);
@@ -63,19 +84,19 @@ static int name_awaited(int fd, struct cistern_error *err)
 	WIRE_MSG_CLEANUP struct wire_msg status = { 0 };
 	char waiting[CISTERN_ERROR_TEXT_BYTES / 2], text[CISTERN_ERROR_TEXT_BYTES];
 
-	if (fd < 0 || daemon_ask(fd, WIRE_STATUS_GET, &status, NULL) < 0 ||
+	if (fd < 0 || daemon_ask_until(fd, WIRE_STATUS_GET, 0, &status, NULL) < 0 ||
 		!wire_get_str(&status, WIRE_WAITING, 0, waiting, sizeof(waiting)))
 		return err->code;
 	snprintf(text, sizeof(text), "%s", err->text);
 	return cistern_error_set(err, err->code, "%s; it waits for %s", text, waiting);
 }
 
-static int show_progress(int fd, struct progress *p, struct cistern_error *err)
+static int show_progress(int fd, uint64_t deadline, struct progress *p, struct cistern_error *err)
 {
 	WIRE_MSG_CLEANUP struct wire_msg status = { 0 };
 	char path[PROGRESS_LINE] = "", waiting[CISTERN_ERROR_TEXT_BYTES];
 	struct progress_bytes bytes;
-	int r = daemon_ask(fd, WIRE_STATUS_GET, &status, err);
+	int r = daemon_ask_until(fd, WIRE_STATUS_GET, deadline, &status, err);
 
 	if (r < 0)
 		return r;
@@ -92,36 +113,32 @@ static int show_progress(int fd, struct progress *p, struct cistern_error *err)
 	return 0;
 }
 
-/*
- * One slice of waiting. -ETIMEDOUT: the session is not at its end yet. A daemon that says nothing at all is another
- * error.
- */
-static int wait_slice(int fd, uint64_t session, uint64_t usec, struct wire_msg *reply, struct cistern_error *err)
+/* One slice of waiting. -EAGAIN: the session is not at its end yet. -ETIMEDOUT: the daemon says nothing at all. */
+static int wait_slice(int fd, uint64_t session, uint64_t deadline, struct wire_msg *reply, struct cistern_error *err)
 {
 	WIRE_MSG_CLEANUP struct wire_msg request = { 0 };
-	uint64_t limit = clock_usec() + usec + DAEMON_CALL_USEC;
+	uint64_t usec = clock_left(deadline, SLICE_USEC) + 1, allowed = usec + answer_usec(deadline, DAEMON_CALL_USEC);
+	uint64_t limit = clock_usec() + allowed;
 	int r;
 
 	wire_msg_init(&request, WIRE_WAIT);
 	wire_put_u64(&request, WIRE_SESSION, session);
 	wire_put_u64(&request, WIRE_TIMEOUT_USEC, usec);
-	r = wire_call(fd, &request, reply, usec + DAEMON_CALL_USEC, err);
+	r = wire_call(fd, &request, reply, allowed, err);
 	if (r == -ETIMEDOUT && clock_usec() >= limit)
-		return cistern_error_set(err, -EIO, "the daemon does not answer");
-	return r;
+		return cistern_error_set(err, -ETIMEDOUT, "the daemon does not answer");
+	return r == -ETIMEDOUT ? -EAGAIN : r;
 }
 
 int daemon_wait_drain(int fd, uint64_t session, uint64_t deadline, struct wire_msg *reply, struct cistern_error *err)
 {
 	struct progress p;
-	uint64_t usec;
 	int r;
 
 	progress_init(&p, stderr, "drain", clock_usec());
 	do {
-		usec = clock_left(deadline, SLICE_USEC);
-		r = wait_slice(fd, session, usec ? usec : 1, reply, err);
-		if (r != -ETIMEDOUT)
+		r = wait_slice(fd, session, deadline, reply, err);
+		if (r != -EAGAIN)
 			break;
 		if (clock_left(deadline, 1) == 0) {
 			cistern_error_set(err, -ETIMEDOUT,
@@ -129,7 +146,7 @@ int daemon_wait_drain(int fd, uint64_t session, uint64_t deadline, struct wire_m
 			r = name_awaited(fd, err);
 			break;
 		}
-		r = show_progress(fd, &p, err);
+		r = show_progress(fd, deadline, &p, err);
 	} while (r == 0);
 	progress_end(&p);
 	return r;
@@ -169,17 +186,18 @@ int daemon_pidfd(pid_t pid)
 }
 
 /* Progress from a daemon that drains after its mount has gone. It may end at any moment: errors mean nothing here. */
-static void show_last_progress(const char *store, struct progress *p)
+static void show_last_progress(const char *store, uint64_t deadline, struct progress *p)
 {
-	DAEMON_FD_CLEANUP int fd = wire_connect(store, NULL);
+	uint64_t soon = clock_usec() + clock_left(deadline, GLANCE_USEC);
+	DAEMON_FD_CLEANUP int fd = daemon_connect(store, soon, NULL);
 
 	if (fd >= 0)
-		show_progress(fd, p, NULL);
+		show_progress(fd, soon, p, NULL);
 }
 
 static int end_not_seen(const char *store, pid_t holder, bool recovers, struct cistern_error *err)
 {
-	DAEMON_FD_CLEANUP int fd = wire_connect(store, NULL);
+	DAEMON_FD_CLEANUP int fd = daemon_connect(store, 0, NULL);
 
 	if (recovers)
 		return cistern_error_set(
@@ -210,7 +228,7 @@ int daemon_wait_end(const char *store, int pidfd, uint64_t deadline, struct cist
 		}
 		if (poll(&end, 1, (int)(usec / 1000) + 1) > 0)
 			end.fd = -1; /* it is dead; its lock goes at once, but for a child that may still hold it */
-		show_last_progress(store, &p);
+		show_last_progress(store, deadline, &p);
 	}
 	progress_end(&p);
 	if (r < 0 && r != -ETIMEDOUT)

@@ -19,15 +19,22 @@
 #define DAEMON_FD_CLEANUP __attribute__((cleanup(daemon_close)))
 
 void daemon_close(int *fd); /* closes it unless negative */
+/*
+ * Whoever has a deadline (clock_usec()) waits for a daemon that does not answer until then, and at most half a second longer; nobody longer than
+ * DAEMON_CALL_USEC. -ETIMEDOUT then.
+ */
+int daemon_connect(const char *store, uint64_t deadline, struct cistern_error *err); /* as wire_connect() */
 /* A request without fields, and its reply. */
-int daemon_ask(int fd, enum wire_type type, struct wire_msg *reply, struct cistern_error *err);
+int daemon_ask_until(int fd, enum wire_type type, uint64_t deadline, struct wire_msg *reply, struct cistern_error *err);
+int daemon_ask(int fd, enum wire_type type, struct wire_msg *reply, struct cistern_error *err); /* no deadline */
 uint64_t daemon_u64(const struct wire_msg *reply, enum wire_tag tag); /* 0 when it is not there */
 
 /* Begin to drain: all, or num paths relative to the mount's root. */
-int daemon_flush(int fd, char *const *paths, size_t num, uint64_t *ret_session, struct cistern_error *err);
+int daemon_flush(
+	int fd, char *const *paths, size_t num, uint64_t deadline, uint64_t *ret_session, struct cistern_error *err);
 /*
  * Until the session (0: whichever is on) has ended, with progress on standard error: 0 and the reply with WIRE_RESULT
- * and WIRE_TEXT. -ETIMEDOUT at the deadline (clock_usec()). -ECONNRESET: the daemon ended meanwhile.
+ * and WIRE_TEXT. -ETIMEDOUT at the deadline, or when it does not answer. -ECONNRESET: the daemon ended meanwhile.
  */
 int daemon_wait_drain(int fd, uint64_t session, uint64_t deadline, struct wire_msg *reply, struct cistern_error *err);
 /* The WIRE_RESULT of a reply as exit status; CISTERN_EXIT_FAILED, which is said, when it has none. */
