@@ -8,7 +8,8 @@
  * What is carried is at the home when the write returns, and so is in the home's store alone. It is told to those who have the file
  * open elsewhere with fsync and close, as ever.
  *
- * Reads wait for workers only; changes run in drivers, since they may wait for room.
+ * Reads wait for workers only; changes run in drivers, since they may wait for room. None is begun when who sent it has given up waiting, and has
+ * told so.
  *
  * Carried are also bytes of a backing file to which no path leads any more: its file was removed, but is open.
  */
@@ -33,6 +34,7 @@ enum { CARRY_TELL = 1, CARRY_DURABLE = 2 }; /* modes of CARRY_SYNC */
 /* The home's view of a request. */
 struct carried {
 	struct job *j;
+	struct peers_request *rq;
 	struct shared *s;
 	struct core_file *file;
 	const uint8_t *bytes;
@@ -67,7 +69,9 @@ static int find_end(struct job *j, struct shared *s, uint64_t *ret)
 static int do_through(struct carried *c)
 {
 	pthread_mutex_lock(&c->s->through_lock);
-	int rc = c->what == CARRY_APPEND ? find_end(c->j, c->s, &c->off) : 0;
+	int rc = share_check_wanted(c->j, c->rq);
+	if (rc == 0 && c->what == CARRY_APPEND)
+		rc = find_end(c->j, c->s, &c->off);
 	rc = rc < 0 ? rc : do_write(c);
 	pthread_mutex_unlock(&c->s->through_lock);
 	return rc;
@@ -103,8 +107,11 @@ static int do_change(struct carried *c)
 	}
 }
 
-static void read_request(struct carried *c, const struct wire_msg *m)
+static void read_request(struct carried *c, struct peers_request *rq)
 {
+	const struct wire_msg *m = peers_msg(rq);
+
+	c->rq = rq;
 	c->what = message_get(m, MESSAGE_SHARE_FLAGS);
 	c->off = message_get(m, MESSAGE_SHARE_OFF);
 	c->len = message_get(m, MESSAGE_SHARE_LEN);
@@ -137,6 +144,8 @@ static int change_locked(struct carried *c)
 {
 	pthread_rwlock_rdlock(&c->s->lock);
 	int rc = c->s->is_shared || !(c->what == CARRY_SYNC || is_kept(c)) ? -ESTALE : 0;
+	if (rc == 0 && c->what != CARRY_SYNC)
+		rc = share_check_wanted(c->j, c->rq);
 	if (rc == 0)
 		rc = do_change(c);
 	pthread_rwlock_unlock(&c->s->lock);
@@ -177,7 +186,7 @@ static void do_carried(struct job *j, struct peers_request *rq)
 {
 	struct carried c = { .j = j };
 
-	read_request(&c, peers_msg(rq));
+	read_request(&c, rq);
 	c.s = shared_get(j, message_get(peers_msg(rq), MESSAGE_SHARE_INO));
 	int rc = c.s ? with_file(&c, change_locked) : -ENOMEM;
 	if (rc < 0)
@@ -226,7 +235,7 @@ static void serve_read(struct job *j, struct peers_request *rq, int (*fn)(struct
 	struct read_reply r = { .c.j = j };
 	struct wire_msg reply = { 0 };
 
-	read_request(&r.c, peers_msg(rq));
+	read_request(&r.c, rq);
 	r.c.s = shared_get(j, message_get(peers_msg(rq), MESSAGE_SHARE_INO));
 	r.buf = r.c.len <= CARRY_BYTES ? malloc(r.c.len + 1) : NULL;
 	int rc = r.c.s && r.buf ? with_file(&r.c, fn) : -ENOMEM;
@@ -283,6 +292,7 @@ static int send(struct job *j, struct shared *s, struct wire_msg *m, bool once)
 {
 	struct wire_msg reply = { 0 };
 
+	share_put_until(j, m);
 	note_carried(s); /* and behind it: a commit in between would take the mark and not tell it */
 	j->share->messages++;
 	int rc = once ? peers_call(j->peers, s->home, m, &reply) : share_call(j, s->home, m, &reply);

@@ -15,13 +15,6 @@
 
 #define CUT_BATCH 64
 
-/* ---- who asks is told in time how it ends, and what he takes for failed does nothing any more */
-
-static uint64_t clock_usec(struct job *j)
-{
-	return (uint64_t)clock_now(state_clock(j->state)) / 1000;
-}
-
 /* ---- any node: what was beyond is no more */
 
 static int cut_layer(struct job *j, const struct view *v)
@@ -127,18 +120,10 @@ static int cut_shared(struct job *j, const struct view *v)
 	return rc;
 }
 
-/* Not if the home has given it up, or its next daemon knows nothing of it. */
-static int check_wanted(struct job *j, struct peers_request *rq)
-{
-	if (!peers_is_wanted(rq))
-		return -ECONNRESET;
-	return clock_usec(j) < message_get(peers_msg(rq), MESSAGE_SHARE_UNTIL) ? 0 : -ETIMEDOUT;
-}
-
 static void do_cut(struct job *j, struct peers_request *rq)
 {
 	struct view *v = malloc(sizeof(*v));
-	int rc = v ? check_wanted(j, rq) : -ENOMEM;
+	int rc = v ? share_check_wanted(j, rq) : -ENOMEM; /* not if the home has given it up */
 
 	if (rc == 0) {
 		view_get(peers_msg(rq), v);
@@ -318,7 +303,7 @@ static int cut_in_time(struct job *j, struct shared *s, const struct peers_reque
 	for (int tries = 0; rc == -ECONNRESET && tries < SHARE_RESTART_TRIES; tries++) {
 		if (tries > 0)
 			usleep(SHARE_RETRY_USEC);
-		uint64_t until = clock_usec(j) + peers_brief_usec(j->peers);
+		uint64_t until = share_clock_usec(j) + peers_brief_usec(j->peers);
 		rc = until > waits_until(rq) ? -ETIMEDOUT : cut_everywhere(j, s, size, until);
 	}
 	return rc;
@@ -328,7 +313,7 @@ static int cut_alone(struct job *j, struct shared *s, const struct peers_request
 {
 	pthread_rwlock_rdlock(&s->lock);
 	pthread_mutex_lock(&s->through_lock);
-	int rc = s->is_shared ? -EAGAIN : clock_usec(j) < waits_until(rq) ? 0 : -ETIMEDOUT;
+	int rc = s->is_shared ? -EAGAIN : share_clock_usec(j) < waits_until(rq) ? 0 : -ETIMEDOUT;
 	if (rc == 0)
 		rc = cut_file(j, s, &(struct cut){ .size = size });
 	pthread_mutex_unlock(&s->through_lock);
@@ -392,7 +377,7 @@ static int ask_once(struct job *j, struct shared *s, uint64_t size)
 	message_init(&m, MESSAGE_SHARE_TRUNCATE);
 	message_put(&m, MESSAGE_SHARE_INO, s->ino);
 	message_put(&m, MESSAGE_SHARE_SIZE, size);
-	message_put(&m, MESSAGE_SHARE_UNTIL, clock_usec(j) + 2 * peers_brief_usec(j->peers));
+	share_put_until(j, &m);
 	uint64_t asked_usec = share_now_usec();
 	if (rc == 0)
 		rc = s->at_home ? share_call(j, s->home, &m, &reply) : remote_call(j, s->ino, NULL, &m, &reply, NULL);

@@ -83,7 +83,7 @@ enum message_type {
 	MESSAGE_SHARE_CUT,      /* from the home to all: VIEW, UNTIL: map and layer end at SIZE */
 	MESSAGE_SHARE_DROP, /* from the home to all, one-way: PIECES (u64 inodes): maps and layers are of no use any more */
 	MESSAGE_SHARE_LOOK,  /* from an opener that was told, to the home: INO -> VIEW; -ESTALE: register */
-	MESSAGE_SHARE_CARRY, /* to the home of a file that cannot be shared: INO, FLAGS (enum carry), OFF, LEN or PIECES (bytes), MODE -> SIZE, or VIEW */
+	MESSAGE_SHARE_CARRY, /* to the home of a file that cannot be shared: INO, FLAGS (enum carry), OFF, LEN or PIECES (bytes), MODE, UNTIL -> SIZE, or VIEW */
 	MESSAGE_SHARE_CARRY_READ, /* to it: INO, OFF, LEN -> PIECES (bytes); -ESTALE: ask for places */
 	MESSAGE_SHARE_BACKING_READ, /* to the home: INO, OFF, LEN -> PIECES (bytes of the backing file): no path leads there any more */
 	MESSAGE_SHARE_END_ASK, /* to all: INO; LIFE: of the home, if that asks -> END: so far reaches what you know of, also what you have not committed; OFF: and what you were given; FLAGS 1: not known yet */

@@ -252,6 +252,25 @@ int share_call(struct job *j, uint32_t node, const struct wire_msg *request, str
 	return rc;
 }
 
+/* ---- who asks is told in time how it ends, and what he takes for failed does nothing any more */
+
+uint64_t share_clock_usec(struct job *j)
+{
+	return (uint64_t)clock_now(state_clock(j->state)) / 1000;
+}
+
+void share_put_until(struct job *j, struct wire_msg *m)
+{
+	message_put(m, MESSAGE_SHARE_UNTIL, share_clock_usec(j) + 2 * peers_brief_usec(j->peers));
+}
+
+int share_check_wanted(struct job *j, const struct peers_request *rq)
+{
+	if (!peers_is_wanted(rq))
+		return -ECONNRESET;
+	return share_clock_usec(j) < message_get(peers_msg(rq), MESSAGE_SHARE_UNTIL) ? 0 : -ETIMEDOUT;
+}
+
 /* ---- a call whose answer is waited for as long as one likes */
 
 struct asking {

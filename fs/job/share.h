@@ -292,6 +292,10 @@ void shared_alone_end(struct shared *s);
 void share_poke(struct job *j); /* the thread has something to do */
 /* peers_call() of what may be said twice: again while the other daemon is being restarted. */
 int share_call(struct job *j, uint32_t node, const struct wire_msg *request, struct wire_msg *reply);
+uint64_t share_clock_usec(struct job *j);                /* the job's clock */
+void share_put_until(struct job *j, struct wire_msg *m); /* UNTIL: as long as a call lasts from now on */
+/* 0; -ECONNRESET: the asker's daemon has given up, or has gone; -ETIMEDOUT: UNTIL is over. Before the reply. */
+int share_check_wanted(struct job *j, const struct peers_request *rq);
 /*
  * Asks the file's home, and waits for its answer until then at the most: -ETIMEDOUT. took, unless NULL, is given the answer of one that
  * has done it, also when that comes later.

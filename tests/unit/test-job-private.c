@@ -228,6 +228,32 @@ static void test_appends(void)
 	job_world_stop(w);
 }
 
+/* It arrives when it has failed. */
+static void test_late(void)
+{
+	struct job_world *w = job_world_start_with(&(struct job_world_options){ .num = 2,
+		.settings = "data=private,private_min_free=0",
+		.passthrough = true,
+		.timeout_usec = 1000000 });
+	struct loopback *l = job_world_loopback(w);
+	struct open a, b, c;
+	uint64_t ino = create(w, 0, &a);
+
+	is_int(open_at(w, 1, ino, O_RDWR, &b), 0, "opened elsewhere");
+	is_int(open_at(w, 1, ino, O_WRONLY | O_APPEND, &c), 0, "and to append");
+	ok(put(&b, "first", 0), "written there");
+	loopback_hold_request(l, 1, 0, MESSAGE_SHARE_CARRY);
+	is_int(job_write(b.j, b.file, "J", 1, 0), -EIO, "what does not arrive is not written");
+	is_int(job_write(c.j, c.file, "J", 1, 0), -EIO, "nor appended");
+	is_int(job_fallocate(b.j, b.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 2), -EIO, "nor punched");
+	loopback_let_go(l, 1);
+	loopback_settle(l);
+	ok(shows(&b, "first") && kernel_sees(w, "first"), "nor when it does");
+	ok(put(&c, " last", 0) && shows(&b, "first last"), "what comes later is");
+	is_int(close_it(&a) + close_it(&b) + close_it(&c), 0, "closed");
+	job_world_stop(w);
+}
+
 /* The home's daemon dies, and with it its kernel's way to the file. */
 static void test_home_dies(void)
 {
@@ -410,6 +436,7 @@ int main(void)
 	test_writers();
 	test_synced();
 	test_appends();
+	test_late();
 	test_home_dies();
 	test_home_loses_power();
 	test_seal();
