@@ -101,6 +101,7 @@ int core_create(struct store *store, const struct config *cfg, int backing_fd, c
 				   : drain_layout_rules_create(config_string(cfg, CONFIG_LAYOUT), &c->layouts, err);
 	if (rc == 0)
 		rc = make_root(c, err);
+	c->max_bytes = rc == 0 && !c->read_only ? limit_of_files(c->backing_fd) : INT64_MAX;
 	if (rc < 0) {
 		core_destroy(c);
 		return rc;
@@ -160,6 +161,11 @@ static void free_nodes(struct core *c)
 				close(n->backing_fd);
 			node_discard(n);
 		}
+}
+
+uint64_t core_max_bytes(const struct core *c)
+{
+	return c->max_bytes;
 }
 
 void core_backing_path(struct core *c, char out[PATH_MAX])

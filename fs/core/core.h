@@ -78,6 +78,8 @@ void core_set_kernel(struct core *c, const struct core_kernel *k);
 const struct core_kernel *core_kernel(const struct core *c); /* as it was set */
 /* The mount is gone: files without a name that the kernel still knew are freed. Before the final drain. */
 void core_unmounted(struct core *c);
+/* That a file may have, since one in the backing directory may. Any thread. */
+uint64_t core_max_bytes(const struct core *c);
 /* Where the backing directory is now, which may have been renamed since the mount; else as the store has it. Any thread. */
 void core_backing_path(struct core *c, char out[PATH_MAX]);
 void core_destroy(struct core *c); /* no file may be open; does not close the store */

@@ -294,8 +294,10 @@ ssize_t core_write_while(struct core *c, uint32_t writer, struct core_file *file
 
 	if (rc < 0 || len == 0)
 		return rc;
-	if (off > INT64_MAX - len)
+	if (off >= c->max_bytes)
 		return -EFBIG;
+	if (len > c->max_bytes - off)
+		w.len = len = c->max_bytes - off;
 	rc = catch_up_before_write(c, n);
 	ssize_t done = rc < 0 ? rc : write_log(c, n, &w);
 	if (done < 0)
@@ -346,7 +348,7 @@ static int truncate_locked(struct core *c, struct node *n, uint64_t size)
 
 int data_truncate(struct core *c, struct node *n, uint64_t size)
 {
-	if (size > INT64_MAX)
+	if (size > c->max_bytes)
 		return -EFBIG;
 	pthread_rwlock_wrlock(&n->lock);
 	int rc = truncate_locked(c, n, size);
@@ -538,7 +540,7 @@ int core_fallocate(struct core *c, struct core_file *file, int mode, uint64_t of
 		return -EOPNOTSUPP;
 	if (mode & FALLOC_FL_PUNCH_HOLE && !(mode & FALLOC_FL_KEEP_SIZE))
 		return -EOPNOTSUPP;
-	if (off > INT64_MAX - len)
+	if (off > INT64_MAX - len || (!(mode & FALLOC_FL_PUNCH_HOLE) && off + len > c->max_bytes))
 		return -EFBIG;
 	pthread_rwlock_wrlock(&file->node->lock);
 	rc = fallocate_locked(c, file->node, mode, off, len);

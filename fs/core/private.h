@@ -87,6 +87,7 @@ struct core {
 	struct core_kernel kernel;
 	_Atomic(bool) passthrough; /* kernel.passthrough until it failed */
 	int backing_fd;            /* root of the backing directory */
+	uint64_t max_bytes;        /* that a file may have */
 	uint64_t backing_dev;
 	double backing_timeout_sec;
 	uint64_t small_file, private_min_free, full_timeout_usec;
@@ -176,6 +177,7 @@ int overlay_resolve(struct core *c, struct node *parent, const char *name, struc
 int overlay_adopt(struct core *c, struct node *n);
 /* The same, and that parent/name is one of its names (hard links of backing files). */
 int overlay_adopt_name(struct core *c, struct node *parent, const char *name, struct node *n);
+uint64_t limit_of_files(int backing_fd);                  /* how large one there may become */
 int overlay_adopt_locked(struct core *c, struct node *n); /* takes names itself */
 /* Open the backing file; waits a little when a drain is just moving it. fd or -errno. */
 int overlay_open(struct core *c, struct node *n, int flags);

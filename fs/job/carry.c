@@ -323,9 +323,11 @@ static int send_bytes(struct job *j, struct shared *s, enum carry what, const vo
 ssize_t carry_write(struct job *j, struct shared *s, const void *buf, size_t len, uint64_t off)
 {
 	size_t part = len < CARRY_BYTES ? len : CARRY_BYTES;
+	uint64_t max = core_max_bytes(j->core);
 
-	if (off > INT64_MAX - len)
+	if (off >= max)
 		return -EFBIG;
+	part = part < max - off ? part : max - off;
 	int rc = send_bytes(j, s, CARRY_WRITE, buf, part, off);
 	return rc < 0 ? rc : (ssize_t)part;
 }

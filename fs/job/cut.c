@@ -411,7 +411,7 @@ int share_truncate(struct job *j, uint64_t ino, uint64_t size)
 	struct shared *s = shared_get(j, ino);
 	int rc = s ? 0 : -ENOMEM;
 
-	if (size > INT64_MAX)
+	if (size > core_max_bytes(j->core))
 		rc = -EFBIG;
 	if (s)
 		s->shapes++;
@@ -450,7 +450,7 @@ static int fallocate_layer(struct job *j, struct job_file *file, int mode, uint6
 
 	if (mode & ~(FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE))
 		return -EOPNOTSUPP;
-	if (off > INT64_MAX - len)
+	if (off > INT64_MAX - len || (!(mode & FALLOC_FL_PUNCH_HOLE) && off + len > core_max_bytes(j->core)))
 		return -EFBIG;
 	uint64_t end = off + len;
 	if (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE) && off < size) {

@@ -93,7 +93,7 @@ static ssize_t write_place(struct job *j, struct job_file *file, const void *buf
 	struct core_guard guard = { .at = &s->cuts_known, .is = a->cuts };
 	uint64_t since = share_now_usec();
 
-	if (a->off > INT64_MAX - a->len)
+	if (a->off > INT64_MAX - a->len || a->off + a->len > core_max_bytes(j->core))
 		return -EFBIG;
 	shared_look(j, s);
 	shared_mark_dirty(j, s, since, 0);
