@@ -5,6 +5,7 @@
  */
 #include "fs/core/private.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -28,9 +29,10 @@ static bool can_seek(int fd, uint64_t size)
 	return lseek(fd, (off_t)size, SEEK_SET) >= 0;
 }
 
+/* What has another reason, which may be over soon, says nothing of sizes. */
 static bool can_have(int fd, uint64_t size)
 {
-	return ftruncate(fd, (off_t)size) == 0;
+	return ftruncate(fd, (off_t)size) == 0 || (errno != EFBIG && errno != EINVAL);
 }
 
 /* The largest size up to limit of which can() is true. */
@@ -57,5 +59,5 @@ uint64_t limit_of_files(int backing_fd)
 		return limit;
 	limit = largest(fd, can_have, largest(fd, can_seek, limit));
 	close(fd);
-	return limit > 0 ? limit : INT64_MAX; /* 0: it takes no size at all, for a reason of another kind */
+	return limit;
 }
