@@ -117,6 +117,52 @@ static bool is_certain(int rc, bool reset)
 	return !reset && rc != -ETIMEDOUT && rc != -ECONNRESET && rc != -EHOSTDOWN && rc != -ESHUTDOWN && rc != -EILSEQ;
 }
 
+/* ---- what others do under our locks: not when these may be somebody else's */
+
+struct under {
+	const struct name_ref *a, *b; /* b: NULL: one alone */
+};
+
+/* It was not done in time. Does it make sense to ask once more? */
+static bool may_ask_again(struct job *j, const struct under *u, int rc, unsigned int tries)
+{
+	return rc == -ETIME && tries < CHANGE_TRIES && held_renew(j, u->a) == 0 && (!u->b || held_renew(j, u->b) == 0);
+}
+
+static int ask_home(struct job *j, const struct under *u, const struct found *f, struct wire_msg *m,
+	struct wire_msg *reply, bool *ret_reset)
+{
+	size_t len = m->body.len;
+	unsigned int tries = 0;
+	int rc;
+
+	*ret_reset = false;
+	do {
+		bool reset;
+
+		m->body.len = len;
+		held_put_until(m, u->a, u->b);
+		rc = remote_call(j, f->ino, f->hint.dir ? &f->hint : NULL, m, reply, &reset);
+		*ret_reset |= reset;
+	} while (may_ask_again(j, u, rc, ++tries));
+	return rc == -ETIME ? -EIO : rc;
+}
+
+static int ask_node_0(struct job *j, const struct under *u, struct wire_msg *m, bool *ret_hidden)
+{
+	size_t len = m->body.len;
+	unsigned int tries = 0;
+	int rc;
+
+	do {
+		m->body.len = len;
+		held_put_until(m, u->a, u->b);
+		rc = tree_change_hiding(j, m, ret_hidden);
+	} while (may_ask_again(j, u, rc, ++tries));
+	m->body.len = len;
+	return rc == -ETIME ? -EIO : rc;
+}
+
 /* ---- making */
 
 static int lock_free_once(struct job *j, struct name_ref *ref, uint64_t dir, const char *name, uint32_t home)
@@ -127,6 +173,8 @@ static int lock_free_once(struct job *j, struct name_ref *ref, uint64_t dir, con
 	if (rc < 0)
 		return rc;
 	rc = found.kind != FOUND_NOTHING ? -EEXIST : take_name(j, ref, home);
+	if (rc == 0)
+		rc = held_keep(j, ref);
 	if (rc < 0)
 		unlock_name(j, ref, rc != -EAGAIN);
 	return rc;
@@ -178,14 +226,15 @@ static int know_found(struct job *j, const struct found *f)
 }
 
 /* left: the name that goes, if one does. done: what node 0 says when it has done it before its daemon was restarted; or the name leads elsewhere now: -ESTALE. */
-static int change_tree(struct job *j, struct wire_msg *m, int done, bool *ret_certain, struct pointer *left)
+static int change_tree(
+	struct job *j, const struct under *u, struct wire_msg *m, int done, bool *ret_certain, struct pointer *left)
 {
 	bool reset = false;
 	int rc;
 
 	bool hidden;
 
-	while ((rc = tree_change_hiding(j, m, &hidden)) == -ECONNRESET)
+	while ((rc = ask_node_0(j, u, m, &hidden)) == -ECONNRESET)
 		reset = true;
 	left->hidden |= hidden;
 	if (reset && (rc == done || rc == -ESTALE))
@@ -209,7 +258,7 @@ int change_mkdir(
 	message_put(&m, MESSAGE_MODE, mode);
 	message_put(&m, MESSAGE_UID, cred.uid);
 	message_put(&m, MESSAGE_GID, cred.gid);
-	rc = change_tree(j, &m, -EEXIST, &certain, &ref.at);
+	rc = change_tree(j, &(struct under){ .a = &ref }, &m, -EEXIST, &certain, &ref.at);
 	if (rc == 0)
 		rc = core_tree_lookup(j->core, parent, name, ret);
 	wire_msg_free(&m);
@@ -237,9 +286,10 @@ static void note_left(struct job *j, struct pointer *at, uint64_t ino, const str
 	at->left_life = said->life;
 }
 
-static int link_at_home(struct job *j, uint64_t ino, const struct hint *hint, const struct name_ref *ref,
-	uint64_t stamp, struct core_entry *ret, bool *ret_reset, struct said *said)
+static int link_at_home(struct job *j, const struct found *f, const struct name_ref *ref, uint64_t stamp,
+	struct core_entry *ret, bool *ret_reset, struct said *said)
 {
+	uint64_t ino = f->ino;
 	bool here = remote_home(j, ino) == peers_self(j->peers);
 	struct wire_msg m = { 0 }, reply = { 0 };
 
@@ -247,7 +297,7 @@ static int link_at_home(struct job *j, uint64_t ino, const struct hint *hint, co
 	put_place(&m, ref);
 	message_put(&m, MESSAGE_TREE, state_tree_stamp(j->state));
 	message_put(&m, MESSAGE_STAMP, stamp);
-	int rc = remote_call(j, ino, hint, &m, &reply, ret_reset);
+	int rc = ask_home(j, &(struct under){ .a = ref }, f, &m, &reply, ret_reset);
 	if (rc == 0)
 		said_get(&reply, said);
 	if (rc == 0)
@@ -270,7 +320,7 @@ int change_link(struct job *j, uint64_t ino, uint64_t parent, const char *name, 
 
 	if (rc < 0)
 		return rc;
-	rc = link_at_home(j, ino, NULL, &ref, ref.stamp, ret, &reset, &said);
+	rc = link_at_home(j, &(struct found){ .ino = ino }, &ref, ref.stamp, ret, &reset, &said);
 	if (rc == 0)
 		now_file(&ref, ino);
 	unlock_name(j, &ref, rc == 0 || is_certain(rc, reset));
@@ -288,7 +338,7 @@ static int unlink_at_home(struct job *j, const struct found *f, const struct nam
 	message_init(&m, MESSAGE_FILE_UNLINK);
 	put_place(&m, ref);
 	message_put(&m, MESSAGE_HANDED, handed);
-	int rc = remote_call(j, f->ino, f->hint.dir ? &f->hint : NULL, &m, &reply, ret_reset);
+	int rc = ask_home(j, &(struct under){ .a = ref }, f, &m, &reply, ret_reset);
 	if (rc == 0)
 		said_get(&reply, said);
 	wire_msg_free(&m);
@@ -325,7 +375,7 @@ static int remove_dir(struct job *j, struct name_ref *ref, const struct found *f
 	put_place(&m, ref);
 	message_put(&m, MESSAGE_INO, f->ino);
 	if (rc == 0)
-		rc = change_tree(j, &m, -ENOENT, &certain, &ref->at);
+		rc = change_tree(j, &(struct under){ .a = ref }, &m, -ENOENT, &certain, &ref->at);
 	wire_msg_free(&m);
 	*ret_stale = rc == -ESTALE;
 	unlock_name(j, ref, certain);
@@ -382,7 +432,8 @@ static int settle_at_home(struct job *j, struct move *m, int which, uint64_t sta
 	put_place(&rq, &m->ref[which]);
 	message_put(&rq, MESSAGE_STAMP, stamp);
 	struct wire_msg reply = { 0 };
-	int rc = remote_call(j, f->ino, f->hint.dir ? &f->hint : NULL, &rq, &reply, NULL);
+	bool reset;
+	int rc = ask_home(j, &(struct under){ .a = &m->ref[which] }, f, &rq, &reply, &reset);
 	if (rc == 0)
 		said_get(&reply, &m->said);
 	wire_msg_free(&rq);
@@ -428,7 +479,7 @@ static int move_dir(struct job *j, struct move *m, int from, int to)
 	message_put(&rq, MESSAGE_INO, m->found[from].ino);
 	message_put(&rq, MESSAGE_FLAGS, m->flags & RENAME_EXCHANGE);
 	message_put(&rq, MESSAGE_OTHER, file->kind == FOUND_DIR ? file->ino : 0);
-	rc = change_tree(j, &rq, -ENOENT, &m->certain, &m->ref[from].at);
+	rc = change_tree(j, &(struct under){ &m->ref[FROM], &m->ref[TO] }, &rq, -ENOENT, &m->certain, &m->ref[from].at);
 	m->stale = rc == -ESTALE;
 	wire_msg_free(&rq);
 	if (rc == 0 && file->kind == FOUND_FILE) {
@@ -456,7 +507,7 @@ static int move_at_home(struct job *j, struct move *m, uint64_t other, unsigned 
 	message_put(&rq, MESSAGE_STAMP, m->ref[TO].stamp);
 	message_put(&rq, MESSAGE_OTHER, other);
 	message_put(&rq, MESSAGE_HANDED, handed);
-	int rc = remote_call(j, f->ino, f->hint.dir ? &f->hint : NULL, &rq, &reply, &reset);
+	int rc = ask_home(j, &(struct under){ &m->ref[FROM], &m->ref[TO] }, f, &rq, &reply, &reset);
 	m->said = (struct said){ 0 };
 	if (rc == 0)
 		said_get(&reply, &m->said);
@@ -502,7 +553,6 @@ static int settle_file(struct job *j, uint64_t ino, const struct said *said)
 static int exchange_homes(struct job *j, struct move *m)
 {
 	const struct found *other = &m->found[TO];
-	const struct hint *hint = other->hint.dir ? &other->hint : NULL;
 	struct said said = { 0 };
 	struct core_entry e;
 	bool reset = false;
@@ -512,7 +562,7 @@ static int exchange_homes(struct job *j, struct move *m)
 		rc = settle_file(j, m->found[FROM].ino, &m->said);
 	if (rc < 0)
 		return rc;
-	rc = link_at_home(j, other->ino, hint, &m->ref[FROM], 0, &e, &reset, &said);
+	rc = link_at_home(j, other, &m->ref[FROM], 0, &e, &reset, &said);
 	if (rc < 0) {
 		m->certain = is_certain(rc, reset);
 		return rc;

@@ -36,7 +36,8 @@ struct hold {
 	bool ended;    /* held->lock: it is to know that we do not need it any more */
 	bool answered; /* held->lock: the server has said something */
 	int status;
-	uint64_t stamp; /* that came with it */
+	uint64_t stamp;      /* that came with it */
+	uint64_t until_usec; /* held_put_until */
 	char name[RECORD_NAME_MAX + 1];
 };
 
@@ -194,6 +195,7 @@ static void lock_done(int status, const struct wire_msg *reply, void *arg)
 		h->granted = true;
 		pointer_get(reply, &h->at);
 		h->stamp = message_get(reply, MESSAGE_STAMP);
+		h->until_usec = message_get(reply, MESSAGE_SHARE_UNTIL);
 	}
 	h->answered = true;
 	pthread_cond_broadcast(&held->cond);
@@ -225,6 +227,39 @@ static int ask_lock(struct job *j, struct hold *h, const struct wire_msg *m)
 	rc = h->status;
 	pthread_mutex_unlock(&held->lock);
 	return rc;
+}
+
+/* ---- for how long */
+
+void held_put_until(struct wire_msg *m, const struct name_ref *a, const struct name_ref *b)
+{
+	uint64_t until = a->held->until_usec;
+
+	message_put(m, MESSAGE_SHARE_UNTIL, b && b->held->until_usec < until ? b->held->until_usec : until);
+}
+
+int held_renew(struct job *j, const struct name_ref *ref)
+{
+	struct wire_msg m = { 0 }, reply = { 0 };
+	struct hold *h = ref->held;
+	int rc;
+
+	put_name(&m, MESSAGE_NAME_LOCK, h->dir, h->name);
+	message_put(&m, MESSAGE_COUNT, h->id);
+	message_put(&m, MESSAGE_FLAGS, true);
+	do
+		rc = peers_call(j->peers, h->server, &m, &reply);
+	while (rc == -ECONNRESET);
+	if (rc == 0)
+		h->until_usec = message_get(&reply, MESSAGE_SHARE_UNTIL);
+	wire_msg_free(&m);
+	wire_msg_free(&reply);
+	return rc < 0 ? -EIO : 0;
+}
+
+int held_keep(struct job *j, const struct name_ref *ref)
+{
+	return share_clock_usec(j) < ref->held->until_usec ? 0 : held_renew(j, ref);
 }
 
 static int lock_one(struct job *j, struct name_ref *ref)

@@ -438,7 +438,7 @@ int home_do(struct job *j, uint32_t from, const struct wire_msg *rq, struct wire
 	(void)message_get_str(rq, MESSAGE_NAME, c.name, sizeof(c.name));
 	(void)message_get_str(rq, MESSAGE_FROM, c.old, sizeof(c.old));
 	wire_msg_init(&fields, WIRE_REPLY);
-	int rc = do_held(&c);
+	int rc = late_is_over(j, rq) ? -ETIME : do_held(&c);
 	if ((rc == -ENOENT || rc == -ESTALE) && lag_is(j))
 		rc = -EIO; /* others may know better */
 	wire_msg_init(reply, WIRE_REPLY);

@@ -8,12 +8,16 @@
  *
  * Who finds that a daemon has ended says so to whom he asks, and that takes nothing of it from there on. Of one that has ended without another in
  * its place, who may be back, the asked one answers when he knows that himself: until then -EBUSY, and he is asked again.
+ *
+ * Who is given up, or gives up, and goes on as he was is told by the clock: a lock is nobody else's for node_timeout from when its server last said
+ * that it is there, and what is asked for under it says until when it may be done, which is earlier.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "fs/job/private.h"
+#include "fs/job/share.h"
 
 #define FULL_USEC 2000u
 
@@ -98,6 +102,13 @@ void late_serve_await(struct job *j, struct peers_request *rq)
 {
 	(void)j;
 	peers_reply_status(rq, 0);
+}
+
+bool late_is_over(struct job *j, const struct wire_msg *m)
+{
+	uint64_t until = message_get(m, MESSAGE_SHARE_UNTIL);
+
+	return until && share_clock_usec(j) >= until;
 }
 
 /* ---- daemons that are over: u32 node, u64 incarnation: none before it is there; u8: 1: nor is that one */

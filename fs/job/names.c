@@ -85,8 +85,10 @@ static int admit(struct names *n, struct name_entry *e, struct names_waiter *w)
 {
 	if (!n->ready || e->refused)
 		return -EIO;
-	if (is_same_lock(e, w)) /* asked again: the first answer was lost */
+	if (is_same_lock(e, w)) /* asked again: the first answer was lost, or it takes long */
 		return 1;
+	if (w->renews)
+		return -ECANCELED;
 	if (e->id)
 		return 0;
 	if (may_be_elsewhere(n, e))
@@ -116,6 +118,7 @@ static void complete_lock(struct names *n, const struct name_entry *e, struct na
 		n->stamp = e->at.stamp;
 	n->stamp = now > n->stamp ? now : n->stamp + 1;
 	w->stamp = n->stamp;
+	w->until_usec = w->stamp / 1000 + peers_missing_usec(n->j->peers) / 2;
 }
 
 static void serve_waiters(struct names *n, struct name_entry *e, struct names_waiter ***done)
@@ -161,7 +164,7 @@ void names_ask(struct names *n, uint64_t dir, const char *name, struct names_wai
 	struct name_entry *e = names_table_make(&n->table, dir, name);
 	w->next = NULL;
 	if (e) {
-		bool waits = n->ready && !e->refused && e->id && !is_same_lock(e, w);
+		bool waits = n->ready && !e->refused && e->id && !is_same_lock(e, w) && !w->renews;
 
 		*e->last = w;
 		e->last = &w->next;

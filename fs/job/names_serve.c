@@ -32,6 +32,7 @@ static void reply_waiter(struct names_waiter *w)
 	if (w->status == 0) {
 		pointer_put(&reply, &w->at);
 		message_put(&reply, MESSAGE_STAMP, w->stamp);
+		message_put(&reply, MESSAGE_SHARE_UNTIL, w->until_usec);
 	}
 	peers_reply(w->rq, &reply);
 	wire_msg_free(&reply);
@@ -65,6 +66,7 @@ static void serve_waiter(struct job *j, struct peers_request *rq, enum names_eve
 	w->node = peers_from(rq);
 	w->id = message_get(m, MESSAGE_COUNT);
 	w->tree = message_get(m, MESSAGE_TREE);
+	w->renews = what == NAMES_LOCK && message_get(m, MESSAGE_FLAGS);
 	w->done = reply_waiter;
 	w->rq = rq;
 	names_ask(j->names, message_get(m, MESSAGE_DIR), name, w);

@@ -224,9 +224,11 @@ struct names_waiter {
 	uint32_t node; /* who asks */
 	uint64_t id;   /* LOCK: the lock's */
 	uint64_t tree; /* and the last change of the tree that it knows of */
+	bool renews;   /* LOCK: it has it, or gets nothing */
 	int status;
 	struct pointer at;
 	uint64_t stamp;
+	uint64_t until_usec; /* held_put_until */
 	void (*done)(struct names_waiter *w);
 	struct peers_request *rq;
 };
@@ -292,6 +294,7 @@ void rebuild_serve_who(struct job *j, struct peers_request *rq);
  */
 int late_await(struct job *j, void (*then)(struct job *j, void *arg), void *arg);
 void late_serve_await(struct job *j, struct peers_request *rq);
+bool late_is_over(struct job *j, const struct wire_msg *m); /* UNTIL, if it says so: -ETIME, and nothing is done */
 /* With a question: of daemons that are over as we know it nothing is to be done behind its answer. */
 void late_put_node(struct job *j, struct wire_msg *m, uint32_t node);
 void late_put_all(struct job *j, struct wire_msg *m);
@@ -308,6 +311,14 @@ int held_lock(struct job *j, struct name_ref *refs, unsigned int num);
 void held_unlock(struct job *j, struct name_ref *ref);
 void held_unlock_unknown(
 	struct job *j, struct name_ref *ref); /* the server is to find out, when all that was asked for is over */
+/*
+ * A lock is nobody else's until then, whatever becomes of us (late.c): what is done under it is done before. Half of that time is left for
+ * the doing. UNTIL of a request under a, and b unless NULL; and whether we may do it ourselves.
+ */
+void held_put_until(struct wire_msg *m, const struct name_ref *a, const struct name_ref *b);
+/* It has lasted longer: is the lock still ours? -EIO: no, or its server does not say so. */
+int held_renew(struct job *j, const struct name_ref *ref);
+int held_keep(struct job *j, const struct name_ref *ref); /* the same, if need be */
 int held_lookup(struct job *j, uint64_t dir, const char *name, struct pointer *ret);
 void held_doubt(struct job *j, uint64_t dir, const char *name);
 typedef void held_cb(uint64_t dir, const char *name, const struct told_lock *l, void *arg);

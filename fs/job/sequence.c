@@ -65,8 +65,9 @@ struct sequence {
 	bool look;                         /* one of the others may be back */
 	int64_t chased_usec;
 	/* the thread's own */
-	uint64_t first_stamp; /* of the change in hand; 0: it has no record yet */
-	uint64_t prepared;    /* its number, if nodes were told of what is to come; else 0 */
+	uint64_t first_stamp;         /* of the change in hand; 0: it has no record yet */
+	uint64_t prepared;            /* its number, if nodes were told of what is to come; else 0 */
+	const struct wire_msg *asked; /* borrowed */
 	uint32_t asker;
 };
 
@@ -363,6 +364,8 @@ static int prepare(struct sequence *s, const struct names_of *n, uint64_t dir, u
 	}
 	if (rc == 0 && dir)
 		rc = check_hidden(s, &h);
+	if (rc == 0 && late_is_over(s->j, s->asked))
+		rc = -ETIME;
 	hidden_free(&h);
 	wire_msg_free(&m);
 	free(status);
@@ -655,7 +658,10 @@ static int run_change(struct sequence *s, struct change *c)
 {
 	if (c->tries > 0 && !peers_is_wanted(c->rq))
 		return -ECONNRESET;
+	if (late_is_over(s->j, peers_msg(c->rq)))
+		return -ETIME;
 	s->asker = peers_from(c->rq);
+	s->asked = peers_msg(c->rq);
 	take_in_hand(s);
 	core_tree_begin(s->j->core, note_record, s);
 	int rc = do_change(s, peers_msg(c->rq));

@@ -240,6 +240,60 @@ static void test_given_up(void)
 	job_world_stop(t.w);
 }
 
+static bool is_given_up(struct scene *t)
+{
+	struct peers_node n;
+
+	return peers_nodes(job_world_peers(t->w, SERVER), ASKER, &n, 1) == 1 && n.gone;
+}
+
+/* It is given up, and goes on as it was, but that the way to the home is slow. (Node 0 waits for what comes behind a change of the tree.) */
+static void test_goes_on(void)
+{
+	struct scene t;
+	struct stat st;
+	int rc = -EIO;
+
+	begin(&t, 300000);
+	stick(&t);
+	loopback_cut(t.l, ASKER);
+	for (int i = 0; i < PATIENCE_MSEC && !is_given_up(&t); i++)
+		usleep(1000);
+	ok(is_given_up(&t), "who asked is given up");
+	loopback_hold_request(t.l, ASKER, HOME, MESSAGE_FILE_RENAME); /* which it sends again */
+	loopback_assemble(t.l);
+	loopback_await_held(t.l, ASKER);
+	for (int i = 0; i < PATIENCE_MSEC / 10 && rc != 0; i++, usleep(10000))
+		rc = path_create(job_world_job(t.w, SERVER), t.b, 0600, O_EXCL);
+	is_int(rc, 0, "it is back, and the name is somebody else's");
+	let_go(&t);
+	time_out(&t);
+	loopback_settle(t.l);
+	bool there = false;
+	for (int i = 0; i < PATIENCE_MSEC / 100 && !there; i++, usleep(100000))
+		there = has_text(job_world_job(t.w, 0), t.a, TEXT);
+	ok(there && has_text(job_world_job(t.w, HOME), t.a, TEXT), "what it asked for is not done any more");
+	ok(path_stat(job_world_job(t.w, HOME), t.b, &st) == 0 && S_ISREG(st.st_mode), "nor to the other name");
+	job_world_stop(t.w);
+}
+
+/* The home takes longer than a lock is good for without a word of its server: it still is. */
+static void test_slow(void)
+{
+	uint64_t ino = 0;
+	struct scene t;
+
+	begin(&t, 300000);
+	stick(&t);
+	usleep(600000);
+	let_go(&t);
+	pthread_join(t.thread, NULL);
+	is_int(t.rc, 0, "what takes long is done all the same");
+	is_int(look(&t, 0, t.b, &ino), 0, "and seen");
+	ok(ino == t.ino, "by its new name");
+	job_world_stop(t.w);
+}
+
 static void test_tree_change(void)
 {
 	struct scene t;
@@ -285,6 +339,8 @@ int main(void)
 	test_restarted();
 	test_all_restarted();
 	test_given_up();
+	test_goes_on();
+	test_slow();
 	test_tree_change();
 	test_ends();
 	return done_testing();
