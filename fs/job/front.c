@@ -48,6 +48,7 @@ int job_errno(int rc)
 	case -ECONNRESET:
 	case -ESHUTDOWN:
 	case -EREMCHG:
+	case -ETIME:
 	case -EBADMSG:
 	case -EILSEQ: return -EIO;
 	default: return rc;
@@ -214,6 +215,7 @@ static int setattr_tree(
 		return -EINVAL;
 	tree_init(&m, TREE_SETATTR);
 	message_put(&m, MESSAGE_MASK, to_set);
+	share_put_until(j, &m);
 	entry_put(&m, e);
 	int rc = ask_tree(j, ino, &m);
 	return rc < 0 ? rc : job_getattr(j, ino, NULL, ret);
@@ -258,6 +260,7 @@ int job_setattr(struct job *j, uint64_t ino, const struct stat *attr, unsigned i
 	}
 	message_init(&m, MESSAGE_FILE_SET);
 	message_put(&m, MESSAGE_MASK, to_set);
+	share_put_until(j, &m);
 	entry_put(&m, &e);
 	return ask_home(j, ino, &m, ret);
 }
@@ -492,6 +495,7 @@ static int set_xattr(struct job *j, uint64_t ino, const char *name, const void *
 	if (value)
 		message_put_bytes(&m, MESSAGE_VALUE, value, len);
 	message_put(&m, MESSAGE_FLAGS, (uint64_t)flags);
+	share_put_until(j, &m);
 	return dir ? ask_tree(j, ino, &m) : ask_home(j, ino, &m, NULL);
 }
 

@@ -294,6 +294,35 @@ static void test_slow(void)
 	job_world_stop(t.w);
 }
 
+static mode_t mode_of(struct scene *t, const char *name)
+{
+	struct stat st = { 0 };
+
+	(void)path_stat(job_world_job(t->w, 0), name, &st);
+	return st.st_mode & 07777;
+}
+
+/* No name's lock says until when, but who waits for it does. */
+static void test_attributes(void)
+{
+	struct scene t;
+
+	begin(&t, 0);
+	is_int(path_mkdir(job_world_job(t.w, 0), t.b, 0700), 0, "a directory");
+	loopback_hold_request(t.l, ASKER, HOME, MESSAGE_FILE_SET);
+	is_int(job_errno(path_chmod(t.j, t.a, 0644)), -EIO, "a file's mode cannot be changed");
+	let_go(&t);
+	is_int(mode_of(&t, t.a), 0600, "nor is it later");
+	is_int(path_chmod(t.j, t.a, 0640), 0, "by who has been told");
+	is_int(mode_of(&t, t.a), 0640, "and may do it again");
+	loopback_hold_request(t.l, ASKER, 0, MESSAGE_TREE_CHANGE);
+	is_int(job_errno(path_chmod(t.j, t.b, 0755)), -EIO, "nor a directory's");
+	let_go(&t);
+	is_int(path_mkdir(job_world_job(t.w, 0), "later", 0700), 0, "node 0 goes on");
+	is_int(mode_of(&t, t.b), 0700, "without that one");
+	job_world_stop(t.w);
+}
+
 static void test_tree_change(void)
 {
 	struct scene t;
@@ -341,6 +370,7 @@ int main(void)
 	test_given_up();
 	test_goes_on();
 	test_slow();
+	test_attributes();
 	test_tree_change();
 	test_ends();
 	return done_testing();
