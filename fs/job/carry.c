@@ -287,6 +287,15 @@ static void note_carried(struct shared *s)
 	s->carries++;
 }
 
+void carry_note_set(struct job *j, uint64_t ino)
+{
+	struct shared *s = shared_find(j, ino);
+
+	if (s)
+		s->carries++;
+	shared_put(j, s);
+}
+
 /* once: what would do harm if it were done twice is not said again to another daemon. */
 static int send(struct job *j, struct shared *s, struct wire_msg *m, bool once)
 {

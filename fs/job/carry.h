@@ -26,6 +26,8 @@ int carry_sync(struct job *j, struct shared *s, bool tell, bool durable);
  * (s->losses).
  */
 int carry_settle(struct job *j, struct shared *s, uint64_t carries);
+void carry_note_set(struct job *j,
+	uint64_t ino); /* attributes are set at its home: counted as what is carried, for those who have it open */
 void carry_lost(struct job *j, uint32_t home); /* its power, and what it had not synced */
 /* Fills buf; behind the end: zeros. -ESTALE: ask for places again. */
 int carry_read(struct job *j, struct shared *s, void *buf, size_t len, uint64_t off);

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "fs/job/private.h"
-#include "fs/job/share.h"
+#include "fs/job/carry.h"
 
 #define FRONT_TRIES       8
 #define FRONT_DIR_SECONDS 1.0 /* attributes of directories: who is not told of their times finds out (times.c) */
@@ -231,6 +231,16 @@ static int truncate_file(struct job *j, uint64_t ino, uint64_t size)
 	return job_errno(rc);
 }
 
+/* Until the home syncs it is in its store alone, as what is carried there: who has the file open is to hear if it is lost. */
+static int set_at_home(struct job *j, uint64_t ino, struct wire_msg *m, struct core_entry *ret)
+{
+	share_put_until(j, m);
+	carry_note_set(j, ino); /* and behind it: a sync in between need not cover it */
+	int rc = ask_home(j, ino, m, ret);
+	carry_note_set(j, ino);
+	return rc;
+}
+
 int job_setattr(struct job *j, uint64_t ino, const struct stat *attr, unsigned int to_set, struct job_file *file,
 	struct core_entry *ret)
 {
@@ -260,9 +270,8 @@ int job_setattr(struct job *j, uint64_t ino, const struct stat *attr, unsigned i
 	}
 	message_init(&m, MESSAGE_FILE_SET);
 	message_put(&m, MESSAGE_MASK, to_set);
-	share_put_until(j, &m);
 	entry_put(&m, &e);
-	return ask_home(j, ino, &m, ret);
+	return set_at_home(j, ino, &m, ret);
 }
 
 int job_readlink(struct job *j, uint64_t ino, char *out, size_t cap)
@@ -495,8 +504,10 @@ static int set_xattr(struct job *j, uint64_t ino, const char *name, const void *
 	if (value)
 		message_put_bytes(&m, MESSAGE_VALUE, value, len);
 	message_put(&m, MESSAGE_FLAGS, (uint64_t)flags);
+	if (!dir)
+		return set_at_home(j, ino, &m, NULL);
 	share_put_until(j, &m);
-	return dir ? ask_tree(j, ino, &m) : ask_home(j, ino, &m, NULL);
+	return ask_tree(j, ino, &m);
 }
 
 static bool is_file_here(struct job *j, uint64_t ino)

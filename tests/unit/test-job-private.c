@@ -306,6 +306,38 @@ static void test_home_loses_power(void)
 	job_world_stop(w);
 }
 
+/* So may attributes that its home was asked to set. */
+static void test_home_forgets_mode(bool xattr)
+{
+	struct job_world *w = world(2);
+	struct core_entry e;
+	struct open a, b;
+	uint64_t ino = create(w, 0, &a);
+	int rc;
+
+	is_int(close_it(&a), 0, "closed");
+	is_int(job_lookup(job_world_job(w, 1), 1, "f", &e), 0, "found elsewhere");
+	is_int(open_at(w, 1, ino, O_RDWR, &b), 0, "opened there");
+	ok(sync_it(&b, ino), "and synced");
+	if (xattr)
+		rc = job_setxattr(b.j, ino, "user.x", "1", 1, 0);
+	else
+		rc = job_setattr(b.j, ino, &(struct stat){ .st_mode = S_IFREG | 0600 }, CORE_SET_MODE, b.file, &e);
+	is_int(rc, 0, "set there");
+	job_world_lose_power(w, 0, 1);
+	job_world_revive(w, 0);
+	is_int(job_fsync(b.j, ino, b.file, false), -ESTALE, "fsync says that its home has lost power since");
+	(void)close_it(&b);
+	is_int(open_at(w, 1, ino, O_RDWR, &b), 0, "opened anew");
+	is_int(job_setattr(b.j, ino, &(struct stat){ .st_mode = S_IFREG | 0640 }, CORE_SET_MODE, b.file, &e), 0, "set");
+	ok(sync_it(&b, ino), "and synced");
+	job_world_lose_power(w, 0, 1);
+	job_world_revive(w, 0);
+	ok(sync_it(&b, ino), "what was is not lost");
+	is_int(close_it(&b), 0, "closed");
+	job_world_stop(w);
+}
+
 /* Holes of a private file are none of its extents; and of many pieces. */
 static void test_seal(void)
 {
@@ -439,6 +471,8 @@ int main(void)
 	test_late();
 	test_home_dies();
 	test_home_loses_power();
+	test_home_forgets_mode(false);
+	test_home_forgets_mode(true);
 	test_seal();
 	return done_testing();
 }
