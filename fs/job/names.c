@@ -109,6 +109,16 @@ static int admit(struct names *n, struct name_entry *e, struct names_waiter *w)
 	return 1;
 }
 
+/* Who has it may be given up node_timeout after he was there last, and so before the end of that (late.c), if he is missing. */
+static uint64_t lock_end_usec(struct names *n, uint32_t node, uint64_t now_usec)
+{
+	uint64_t timeout_usec = peers_missing_usec(n->j->peers);
+	struct peers_node owner = { 0 };
+
+	(void)peers_nodes(n->j->peers, node, &owner, 1);
+	return now_usec + timeout_usec / 2 - (owner.gone ? timeout_usec : owner.missing_usec);
+}
+
 /* What is known of the name, and what is not. */
 static void complete_lock(struct names *n, const struct name_entry *e, struct names_waiter *w)
 {
@@ -118,7 +128,7 @@ static void complete_lock(struct names *n, const struct name_entry *e, struct na
 		n->stamp = e->at.stamp;
 	n->stamp = now > n->stamp ? now : n->stamp + 1;
 	w->stamp = n->stamp;
-	w->until_usec = w->stamp / 1000 + peers_missing_usec(n->j->peers) / 2;
+	w->until_usec = lock_end_usec(n, w->node, now / 1000);
 }
 
 static void serve_waiters(struct names *n, struct name_entry *e, struct names_waiter ***done)

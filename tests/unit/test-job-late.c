@@ -247,6 +247,13 @@ static bool is_given_up(struct scene *t)
 	return peers_nodes(job_world_peers(t->w, SERVER), ASKER, &n, 1) == 1 && n.gone;
 }
 
+static void await_given_up(struct scene *t)
+{
+	for (int i = 0; i < PATIENCE_MSEC && !is_given_up(t); i++)
+		usleep(1000);
+	ok(is_given_up(t), "who asked is given up");
+}
+
 /* It is given up, and goes on as it was, but that the way to the home is slow. (Node 0 waits for what comes behind a change of the tree.) */
 static void test_goes_on(void)
 {
@@ -257,9 +264,7 @@ static void test_goes_on(void)
 	begin(&t, 300000);
 	stick(&t);
 	loopback_cut(t.l, ASKER);
-	for (int i = 0; i < PATIENCE_MSEC && !is_given_up(&t); i++)
-		usleep(1000);
-	ok(is_given_up(&t), "who asked is given up");
+	await_given_up(&t);
 	loopback_hold_request(t.l, ASKER, HOME, MESSAGE_FILE_RENAME); /* which it sends again */
 	loopback_assemble(t.l);
 	loopback_await_held(t.l, ASKER);
@@ -274,6 +279,44 @@ static void test_goes_on(void)
 		there = has_text(job_world_job(t.w, 0), t.a, TEXT);
 	ok(there && has_text(job_world_job(t.w, HOME), t.a, TEXT), "what it asked for is not done any more");
 	ok(path_stat(job_world_job(t.w, HOME), t.b, &st) == 0 && S_ISREG(st.st_mode), "nor to the other name");
+	job_world_stop(t.w);
+}
+
+/* It waits for a name, and gets it when it is missing, but not given up yet; when it hears of that, it is back, and the name is free. */
+static void test_given_while_missing(void)
+{
+	struct scene t;
+	int rc = -EIO;
+
+	begin(&t, 800000);
+	struct scene before = t, after = t;
+	before.j = job_world_job(t.w, 0);
+	memcpy(after.a, t.b, sizeof(after.a));
+	memcpy(after.b, t.a, sizeof(after.b));
+	loopback_hold_request(t.l, 0, HOME, MESSAGE_FILE_RENAME);
+	pthread_create(&before.thread, NULL, change, &before);
+	loopback_await_held(t.l, 0);
+	loopback_hold_request(t.l, ASKER, SERVER, MESSAGE_NAME_LOCK);
+	pthread_create(&after.thread, NULL, change, &after);
+	loopback_await_held(t.l, ASKER);
+	let_go(&t);
+	loopback_cut(t.l, ASKER);
+	usleep(650000);
+	loopback_let_go(t.l, 0);
+	pthread_join(before.thread, NULL);
+	is_int(before.rc, 0, "who has the name is done with it");
+	await_given_up(&t);
+	loopback_hold_request(t.l, ASKER, HOME, MESSAGE_FILE_RENAME);
+	loopback_assemble(t.l);
+	loopback_await_held(t.l, ASKER);
+	for (int i = 0; i < PATIENCE_MSEC / 10 && rc != 0; i++, usleep(10000))
+		rc = path_create(job_world_job(t.w, SERVER), t.a, 0600, O_EXCL);
+	is_int(rc, 0, "the name is somebody else's");
+	let_go(&t);
+	time_out(&after);
+	loopback_settle(t.l);
+	ok(has_text(job_world_job(t.w, 0), t.b, TEXT), "the file is still where it was");
+	ok(has_text(job_world_job(t.w, HOME), t.a, ""), "and the other one has the name");
 	job_world_stop(t.w);
 }
 
@@ -369,6 +412,7 @@ int main(void)
 	test_all_restarted();
 	test_given_up();
 	test_goes_on();
+	test_given_while_missing();
 	test_slow();
 	test_attributes();
 	test_tree_change();
