@@ -165,11 +165,21 @@ static uint64_t limit_of_home(struct job *j, struct shared *s)
 }
 
 /* mutex is held. Elsewhere. */
-static uint64_t limit_told(const struct shared *s, const struct map *m)
+static uint64_t limit_told(const struct shared *s, uint64_t limit_of_map)
 {
 	if (s->outside)
 		return UINT64_MAX;
-	return s->limit < m->limit ? m->limit : s->limit;
+	return s->limit < limit_of_map ? limit_of_map : s->limit;
+}
+
+uint64_t share_limit(struct job *j, struct shared *s)
+{
+	if (s->at_home)
+		return limit_of_home(j, s);
+	pthread_mutex_lock(&s->mutex);
+	uint64_t limit = limit_told(s, 0);
+	pthread_mutex_unlock(&s->mutex);
+	return limit;
 }
 
 uint64_t shared_size(struct job *j, struct shared *s)
@@ -199,7 +209,7 @@ static struct ends ends_of(struct job *j, struct shared *s, const struct map *m)
 	pthread_mutex_lock(&s->mutex);
 	struct ends ends = { .cut = s->cut,
 		.drained = s->at_home ? drained : s->drained,
-		.limit = s->at_home ? home : limit_told(s, m) };
+		.limit = s->at_home ? home : limit_told(s, m->limit) };
 	bool ahead = s->cutting || (s->at_home && s->cut.stamp != before);
 	if (m->cut.stamp > ends.cut.stamp) {
 		ends.cut = m->cut;

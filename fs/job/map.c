@@ -354,7 +354,7 @@ int map_next(struct job *j, struct shared *s, uint64_t off, uint64_t end, uint64
 {
 	struct wire_msg m = { 0 }, reply = { 0 };
 	bool shared = s->is_shared;
-	uint64_t next = end;
+	uint64_t next = end, limit = 0;
 	int rc;
 
 	init_ask(&m, s, shared, off, end);
@@ -365,10 +365,11 @@ int map_next(struct job *j, struct shared *s, uint64_t off, uint64_t end, uint64
 	} else {
 		rc = share_call(j, s->home, &m, &reply);
 		take_first(s->home, rc == 0 ? &reply : NULL, &next);
+		raise_limit(&limit, &reply);
 	}
 	wire_msg_free(&m);
 	wire_msg_free(&reply);
 	if (rc == 0)
-		*ret_next = next;
+		*ret_next = limit > off ? off : next;
 	return rc;
 }

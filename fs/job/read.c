@@ -18,7 +18,6 @@
 #include "fs/job/ahead.h"
 #include "fs/job/carry.h"
 
-#define READ_TRIES     200
 #define MISMATCHES_MAX 3
 #define GETS_MAX       1024
 
@@ -304,24 +303,28 @@ static int read_window(struct reading *rd, uint64_t off, uint64_t len)
 
 /* ---- again, and for all windows */
 
-/* Something that we knew is not so any more. */
-static int refresh(struct reading *rd, int why, int tries)
+int share_refresh(struct job *j, struct shared *s, int why, int tries)
 {
 	if (why == -ESTALE)
-		shared_doubt(rd->s);
+		shared_doubt(s);
 	else
-		rd->s->epoch++;
+		s->epoch++;
 	if (tries > 1)
 		usleep(SHARE_RETRY_USEC / 10);
+	return why == -ESTALE ? shared_make_current(j, s) : 0;
+}
+
+static int refresh(struct reading *rd, int why, int tries)
+{
 	rd->refreshed |= why == -ESTALE;
-	return why == -ESTALE ? shared_make_current(rd->j, rd->s) : 0;
+	return share_refresh(rd->j, rd->s, why, tries);
 }
 
 static int read_part(struct reading *rd, uint64_t off, uint64_t len)
 {
 	int rc = -EAGAIN;
 
-	for (int tries = 0; tries < READ_TRIES; tries++) {
+	for (int tries = 0; tries < SHARE_READ_TRIES; tries++) {
 		rc = read_window(rd, off, len);
 		if (rc != -EAGAIN && rc != -ESTALE)
 			return rc;
@@ -357,7 +360,7 @@ static int read_windows(struct reading *rd, uint64_t end)
 static bool read_outside(struct reading *rd, size_t len, ssize_t *ret)
 {
 	*ret = -ESTALE;
-	for (int tries = 0; *ret == -ESTALE && tries < READ_TRIES; tries++) {
+	for (int tries = 0; *ret == -ESTALE && tries < SHARE_READ_TRIES; tries++) {
 		if (shared_is_home(rd->j, rd->s) || !shared_is_outside(rd->s))
 			return false;
 		*ret = backing_read(rd, rd->buf, len, rd->off);

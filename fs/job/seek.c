@@ -11,10 +11,25 @@
 
 #define EMPTY_WINDOWS 4 /* then it pays to ask all */
 
+/* As they are found for reads. */
+static int locate(struct job *j, struct shared *s, uint64_t from, uint64_t end, struct pieces *ret)
+{
+	int rc = -EAGAIN;
+
+	for (int tries = 0; (rc == -EAGAIN || rc == -ESTALE) && tries < SHARE_READ_TRIES; tries++) {
+		pieces_free(ret);
+		rc = tries ? share_refresh(j, s, rc, tries) : 0;
+		rc = rc < 0 ? rc : share_locate(j, s, from, end - from, ret);
+		if (rc == 0 && shared_is_lapsed(j, s))
+			rc = -ESTALE;
+	}
+	return rc;
+}
+
 static int seek_window(struct job *j, struct shared *s, uint64_t from, uint64_t end, int whence, uint64_t *ret)
 {
 	struct pieces p = { 0 };
-	int rc = share_locate(j, s, from, end - from, &p);
+	int rc = locate(j, s, from, end, &p);
 
 	*ret = end;
 	for (size_t i = 0; rc == 0 && i < p.num && *ret == end; i++)
@@ -34,12 +49,15 @@ static uint64_t own_next(struct job *j, struct shared *s, uint64_t off, uint64_t
 	return rc < 0 ? off : num ? first.ext.off : size;
 }
 
-/* Where data may begin in [off, size): off when that is not known. */
+/* Where data may begin in [off, size): off when that is not known. The backing file last: a drain may just have taken it out of the maps. */
 static uint64_t next_known(struct job *j, struct shared *s, uint64_t off, uint64_t size)
 {
-	uint64_t own = s->is_shared ? own_next(j, s, off, size) : size, next = size;
+	bool shared = s->is_shared;
+	uint64_t own = shared ? own_next(j, s, off, size) : size, next = size;
 
 	if (own == off || map_next(j, s, off, size, &next) < 0)
+		return off;
+	if (shared && (share_limit(j, s) > off || shared_is_lapsed(j, s)))
 		return off;
 	return own < next ? own : next;
 }

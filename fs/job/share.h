@@ -27,6 +27,7 @@
 #define SHARE_TELL_USEC     5000000ull /* what was written is told no later, if nobody asks for it before */
 #define SHARE_RETRY_USEC    200000u    /* between two attempts */
 #define SHARE_RESTART_TRIES 100
+#define SHARE_READ_TRIES    200
 #define SHARE_WINDOW        (4u << 20) /* bytes of a file whose places are asked for at once; divides a domain */
 #define SHARE_WINDOWS       64         /* kept for each file */
 #define SHARE_PIECES_MAX    8192u      /* in one message */
@@ -493,7 +494,10 @@ int sweep_file(struct job *j, uint64_t ino);
 int map_get(struct job *j, struct shared *s, uint64_t window, struct map **ret);
 void map_put(struct map *m);
 bool map_is_known(struct shared *s, uint64_t window); /* map_get would not have to ask */
-/* Where the first place in [off, end) begins that any node knows of; end: none. An error: not all have answered. */
+/*
+ * Where the first place in [off, end) begins that any node knows of; end: none; off also when a file that is its home's alone has more in the
+ * backing file. An error: not all have answered.
+ */
 int map_next(struct job *j, struct shared *s, uint64_t off, uint64_t end, uint64_t *ret_next);
 void shared_drop_maps(struct shared *s); /* mutex is held, or nobody else knows it */
 void map_serve_locate(struct job *j, struct peers_request *rq);
@@ -520,6 +524,8 @@ int share_locate(struct job *j, struct shared *s, uint64_t off, uint64_t len, st
 bool share_has_still(struct job *j, struct shared *s, const struct piece *p);
 void pieces_free(struct pieces *p);
 uint64_t shared_size(struct job *j, struct shared *s);
+/* So far at the most the backing file has bytes of it: what is not in a map any more that was asked before. Of a file that nodes share. */
+uint64_t share_limit(struct job *j, struct shared *s);
 /* Size and times: the home does not know what we have not committed. */
 void share_fix_size(struct job *j, uint64_t ino, struct core_entry *e);
 /* What this node has written becomes known: before something that must not be overtaken by that. */
@@ -541,6 +547,8 @@ void show_serve_now(struct job *j, struct peers_request *rq);
 
 /* ---- read.c */
 
+/* Places were out of date (why: -EAGAIN), or what we know of the file (-ESTALE), for the tries-th time: they are looked up anew. */
+int share_refresh(struct job *j, struct shared *s, int why, int tries);
 bool shared_is_outside(struct shared *s);             /* the backing file has all of it */
 int read_backing_fd(struct job *j, struct shared *s); /* a descriptor, the caller's */
 ssize_t share_read_at(struct job *j, struct shared *s, void *buf, size_t len,

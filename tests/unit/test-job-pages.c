@@ -2,6 +2,7 @@
 /* Pages that kernels keep of files that other nodes write, too; data and holes of such files. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/falloc.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -145,9 +146,38 @@ static void test_seek(void)
 	end(&f);
 }
 
+/* A file that was there before the job: behind a hole that has just been made in it all that is in the backing file is data. */
+static void test_seek_behind_hole(bool home_alone)
+{
+	const uint64_t hole = 4 * (uint64_t)SHARE_WINDOW, size = 3 * PLACE_DOMAIN_SIZE;
+	struct file f = { .w = job_world_start(NODES) };
+	struct core_entry e;
+	char path[4096];
+
+	snprintf(path, sizeof(path), "%s/f", job_world_backing(f.w));
+	int fd = open(path, O_CREAT | O_RDWR, 0644);
+	ok(fd >= 0 && pwrite(fd, "x", 1, (off_t)hole) == 1 && ftruncate(fd, (off_t)size) == 0,
+		"a file of before the job");
+	close(fd);
+	for (uint32_t i = 0; i < NODES; i++) {
+		is_int(job_lookup(job_at(&f, i), 1, "f", &e), 0, "found");
+		f.ino = e.ino;
+		open_at(&f, i, home_alone && i != place_ino(f.ino, NODES) ? O_RDONLY : O_RDWR);
+	}
+	uint32_t by = place_ino(f.ino, NODES);
+	is_int(job_fallocate(job_at(&f, by), f.open[by], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, hole), 0,
+		"a hole is made");
+	sync_at(&f, by);
+	for (uint32_t i = 0; i < NODES; i++)
+		finds(&f, i, 0, SEEK_DATA, hole);
+	end(&f);
+}
+
 int main(void)
 {
 	test_old_pages();
 	test_seek();
+	test_seek_behind_hole(false);
+	test_seek_behind_hole(true);
 	return done_testing();
 }
