@@ -373,6 +373,11 @@ static int check_private(struct payloads *p, const struct inode *node)
 		fsck_report(p->f, FSCK_DAMAGE, walk_path_of(p->f->truth, node->ino, path), 0, node->size,
 			"its private segment %" PRIu32 " %s%s; the data are lost", node->private_segment,
 			r == -ENOENT ? "is missing" : "cannot be read: ", r == -ENOENT ? "" : strerror(-r));
+	else if (segment_check_private(p->f->segments, node->private_segment) < 0)
+		fsck_report(p->f, FSCK_DAMAGE, walk_path_of(p->f->truth, node->ino, path), 0, node->size,
+			"the device has lost bytes of it; what is left is drained when the xattr " SEGMENT_FAILED
+			" of segment/%08" PRIu32 ".prv is removed",
+			node->private_segment);
 	else
 		p->unsummed_bytes += size;
 	return 0;

@@ -19,6 +19,7 @@
 #include "cistern/error.h"
 #include "format/base/io.h"
 
+#define SEGMENT_FAILED     "user.cistern.failed" /* xattr of a private segment's file */
 #define SEGMENT_BLOCK      4096u
 #define SEGMENT_ALIGN_FROM 4096u
 
@@ -95,6 +96,11 @@ int segment_create_private(struct segment_set *set, uint32_t *ret_segment);
 int segment_restore_private(struct segment_set *set, uint32_t segment, uint64_t bytes, uint64_t *ret_bytes);
 /* Data, size and the directory entry. When it has failed it fails from then on: what the kernel did with the pages is not known. */
 int segment_sync_private(struct segment_set *set, uint32_t segment);
+/*
+ * -EIO: the device could not take all that the kernel wrote to it, by itself or by a sync; from then on for every process, by the xattr
+ * SEGMENT_FAILED of its file. Syncs nothing.
+ */
+int segment_check_private(struct segment_set *set, uint32_t segment);
 int segment_private_size(
 	struct segment_set *set, uint32_t segment, uint64_t *ret_size, uint64_t *ret_allocated, int64_t *ret_mtime_ns);
 

@@ -6,8 +6,10 @@
 #include "format/segment/segment.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 
 #include "format/base/clock.h"
 #include "format/segment/segment_table.h"
@@ -104,11 +106,32 @@ static int sync_name(struct segment_set *set, struct segment *seg)
 	return r;
 }
 
+/* Whether the kernel has written out by itself what it did. It waits for what is on its way, and puts nothing else in motion. */
+static int look_at_written(struct io_file *file)
+{
+	int fd = file->ops->fd(file);
+
+	if (fd < 0)
+		return 0;
+	if (fgetxattr(fd, SEGMENT_FAILED, NULL, 0) >= 0)
+		return -EIO;
+	return sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE) < 0 ? -errno : 0;
+}
+
+/* For other processes, and for later; nothing can be done where the device does not even take that. */
+static void mark_failed(struct io_file *file)
+{
+	int fd = file->ops->fd(file);
+
+	if (fd >= 0)
+		(void)fsetxattr(fd, SEGMENT_FAILED, "", 0, 0);
+}
+
 /*
  * One at a time: the kernel tells of an error once, and a second sync of the same file, at the same time or later, would find nothing to
  * complain of. So it is remembered.
  */
-static int sync_once(struct segment_set *set, struct segment *seg)
+static int once(struct segment_set *set, struct segment *seg, int (*look)(struct io_file *file))
 {
 	int r;
 
@@ -118,13 +141,29 @@ static int sync_once(struct segment_set *set, struct segment *seg)
 	seg->syncing = true;
 	r = seg->failed;
 	pthread_mutex_unlock(&set->lock);
-	if (!r)
-		r = seg->file->ops->sync(seg->file);
+	if (!r && (r = look(seg->file)) < 0)
+		mark_failed(seg->file);
 	pthread_mutex_lock(&set->lock);
 	seg->syncing = false;
 	seg->failed = r;
 	pthread_cond_broadcast(&set->synced);
 	pthread_mutex_unlock(&set->lock);
+	return r;
+}
+
+int segment_check_private(struct segment_set *set, uint32_t segment)
+{
+	struct segment *seg;
+	int64_t mtime_ns;
+	int r;
+
+	if (segment_is_lost(set, segment, &mtime_ns))
+		return 0;
+	r = segment_get(set, segment, &seg);
+	if (r)
+		return r;
+	r = once(set, seg, look_at_written);
+	segment_put(set, seg);
 	return r;
 }
 
@@ -138,7 +177,7 @@ int segment_sync_private(struct segment_set *set, uint32_t segment)
 	if (set->opt.read_only)
 		r = -EROFS;
 	if (!r)
-		r = sync_once(set, seg);
+		r = once(set, seg, seg->file->ops->sync);
 	if (!r)
 		r = sync_name(set, seg);
 	segment_put(set, seg);

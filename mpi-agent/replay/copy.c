@@ -270,6 +270,20 @@ static int copy_windows(struct copier *c, struct copy_job *job, struct copy_sour
 	return r;
 }
 
+/* Behind the copy: what was read may be what the device had before, or nothing, where it did not take what the kernel wrote. */
+static int check_private(struct copier *c, struct copy_job *job)
+{
+	uint32_t segment = job->in->private_segment;
+	int r = job->in->flags & INODE_PRIVATE ? segment_check_private(c->s->segments, segment) : 0;
+
+	if (r < 0)
+		snprintf(job->error_text, sizeof(job->error_text),
+			"the node's device has lost bytes of it (%s): write it anew, under another name; what is left is drained when "
+			"the xattr " SEGMENT_FAILED " of segment/%08" PRIu32 ".prv in its store is removed",
+			strerror(-r), segment);
+	return r;
+}
+
 int copy_run(struct copier *c, struct copy_job *job)
 {
 	struct copy_source src;
@@ -291,6 +305,8 @@ int copy_run(struct copier *c, struct copy_job *job)
 	window_plan_destroy(src.plan);
 	if (r == 0)
 		r = w;
+	if (r == 0)
+		r = check_private(c, job);
 	if (job->shared && job->in_place)
 		copy_end_run(job);
 	if (r == 0 && !job->in_place) {

@@ -2,7 +2,7 @@
 /*
  * A private file that its application fills while it is drained, into the backing directory and, from then on, in place: what was
  * carried is read back, and is not damaged because the file has more by now. It stays dirty, and the last drain has all of it. What
- * the destination does not keep is damage all the same.
+ * the destination does not keep is damage all the same, and so is what the node's device has lost.
  *
  * The application writes at the syncs of the destination, between the copy and the reading back.
  */
@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "format/store/store.h"
@@ -49,6 +50,18 @@ int fsync(int fd)
 		write_piece(writer.in_destination ? fd : writer.segment, writer.off, 'w');
 	}
 	return (int)syscall(SYS_fsync, fd);
+}
+
+static bool loses; /* the device, what the kernel writes out by itself: which is told once */
+
+int sync_file_range(int fd, off64_t from, off64_t bytes, unsigned int flags)
+{
+	if (loses && flags == SYNC_FILE_RANGE_WAIT_BEFORE) {
+		loses = false;
+		errno = EIO;
+		return -1;
+	}
+	return (int)syscall(SYS_sync_file_range, fd, from, bytes, flags);
 }
 
 /* ---- a world with one private file */
@@ -184,6 +197,14 @@ static int drained_byte(struct fixture *f, uint64_t off)
 	return byte;
 }
 
+static bool is_there(struct fixture *f)
+{
+	char path[160];
+
+	snprintf(path, sizeof(path), "%s/f", f->backing);
+	return access(path, F_OK) == 0;
+}
+
 static void write_at_next_sync(struct fixture *f, bool in_destination, uint64_t off)
 {
 	writer.segment = f->segment;
@@ -229,9 +250,26 @@ static void test_damaged(void)
 	fixture_close(&f);
 }
 
+static void test_lost(void)
+{
+	struct fixture f;
+
+	fixture_open(&f);
+	loses = true;
+	is_u64(drain(&f), 1, "a file of which the node's device has lost bytes is not drained");
+	ok(strstr(f.error, "the node's device has lost bytes of it"), "that is said: %s", f.error);
+	is_u64(drain(&f), 1, "nor is it later");
+	ok(is_private(&f) && !is_there(&f), "it is where it was, and nowhere else");
+	is_int(fremovexattr(f.segment, "user.cistern.failed"), 0, "who wants what is left says so");
+	is_u64(drain(&f), 0, "and has it drained");
+	is_int(drained_byte(&f, 0), 'a', "all of it");
+	fixture_close(&f);
+}
+
 int main(void)
 {
 	test_filled_meanwhile();
+	test_lost();
 	test_damaged();
 	return done_testing();
 }
