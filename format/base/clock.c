@@ -17,12 +17,28 @@ int64_t clock_ns_of(struct timespec ts)
 	return ts.tv_sec * NS_PER_SEC + ts.tv_nsec;
 }
 
+struct timespec clock_timespec(int64_t ns)
+{
+	struct timespec ts = { .tv_sec = ns / NS_PER_SEC, .tv_nsec = ns % NS_PER_SEC };
+
+	if (ts.tv_nsec < 0) {
+		ts.tv_nsec += NS_PER_SEC;
+		ts.tv_sec--;
+	}
+	return ts;
+}
+
 static int64_t read_ns(clockid_t id)
 {
 	struct timespec ts;
 
 	clock_gettime(id, &ts);
 	return clock_ns_of(ts);
+}
+
+int64_t clock_wall_ns(void)
+{
+	return read_ns(CLOCK_REALTIME);
 }
 
 /* What the one clock is ahead of the other: read in between two readings of the other that lie close together. */

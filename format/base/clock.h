@@ -16,6 +16,8 @@
 
 /* ns since 1970. What 64 bits do not hold (before 1677, after 2262) is the nearest that they do. */
 int64_t clock_ns_of(struct timespec ts);
+struct timespec clock_timespec(int64_t ns);
+int64_t clock_wall_ns(void); /* what the system's clock shows */
 
 struct clock {
 	_Atomic(int64_t) ahead_ns; /* of CLOCK_MONOTONIC */

@@ -14,16 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-static int64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_REALTIME, &ts);
-	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
+#include "format/base/clock.h"
 
 static bool sync_path(const char *path, int flags)
 {
@@ -102,7 +95,7 @@ static void set_time(struct state *st, struct record *rec)
 		rec->time_ns = clock_now(&st->clock);
 	}
 	if (rec->time_ns == 0)
-		rec->time_ns = now_ns();
+		rec->time_ns = clock_wall_ns();
 }
 
 int state_commit_locked(struct state *st, struct record *rec)

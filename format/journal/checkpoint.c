@@ -13,8 +13,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "format/base/clock.h"
 #include "format/journal/journal_file.h"
 
 #define PIECE_BYTES  (256u << 10)
@@ -52,7 +52,6 @@ int journal_checkpoint_begin(struct io *io, uint32_t number, struct journal_chec
 	struct journal_checkpoint *c = calloc(1, sizeof(*c));
 	uint8_t block[JOURNAL_BLOCK];
 	char path[JOURNAL_PATH];
-	struct timespec ts;
 	int r;
 
 	if (!c)
@@ -65,8 +64,7 @@ int journal_checkpoint_begin(struct io *io, uint32_t number, struct journal_chec
 		journal_checkpoint_abort(c);
 		return r;
 	}
-	clock_gettime(CLOCK_REALTIME, &ts);
-	header.created_ns = (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+	header.created_ns = clock_wall_ns();
 	journal_header_encode(JOURNAL_CHECKPOINT, &header, block);
 	buf_bytes(&c->out, block, sizeof(block));
 	*ret = c;

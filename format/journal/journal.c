@@ -23,8 +23,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "format/base/clock.h"
 #include "format/journal/journal_file.h"
 
 #define MAP_UNIT 4096u
@@ -56,14 +56,6 @@ struct journal {
 	int failed;     /* a sync failed: nothing more is accepted */
 };
 
-static int64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_REALTIME, &ts);
-	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
 /* ---- files */
 
 static int map_new_file(struct file *f)
@@ -83,7 +75,7 @@ static int begin_file(struct journal *j, size_t need)
 {
 	struct journal_header header = { .number = j->next_number,
 		.first_seq = j->next_seq,
-		.created_ns = now_ns(),
+		.created_ns = clock_wall_ns(),
 		.durable_seq = j->durable_seq };
 	size_t least = (JOURNAL_BLOCK + need + MAP_UNIT - 1) / MAP_UNIT * MAP_UNIT;
 	struct file f = {

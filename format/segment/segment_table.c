@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "format/base/array.h"
+#include "format/base/clock.h"
 #include "format/base/descriptors.h"
 
 const char *segment_path(char out[SEGMENT_PATH], uint32_t id, bool is_private)
@@ -369,13 +369,11 @@ static int add_found(struct segment_set *set, uint32_t id, bool is_private, stru
 int segment_table_add_lost(struct segment_set *set, uint32_t id, struct segment **ret)
 {
 	struct segment *seg = calloc(1, sizeof(*seg));
-	struct timespec now;
 	int r;
 
 	if (!seg)
 		return -ENOMEM;
-	clock_gettime(CLOCK_REALTIME, &now);
-	seg->lost_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+	seg->lost_ns = clock_wall_ns();
 	seg->id = id;
 	seg->direct_fd = -1;
 	seg->is_private = true;

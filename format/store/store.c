@@ -23,9 +23,9 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "format/base/clock.h"
 #include "format/place/place.h"
 #include "format/store/hosts.h"
 #include "format/store/lock.h"
@@ -46,14 +46,6 @@ static int copy_text(char *to, size_t cap, const char *from, const char *what, s
 	memset(to, 0, cap);
 	strcpy(to, from);
 	return 0;
-}
-
-static int64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 static int save_superblock(struct store *s, struct cistern_error *err)
@@ -93,7 +85,7 @@ static int make_superblock(struct store *s, const struct store_options *opt, str
 		return cistern_error_set(
 			err, -EINVAL, "%s: a new store must know its backing directory: name it", s->path);
 	*sb = (struct superblock){
-		.version = STORE_FORMAT_VERSION, .num_nodes = 1, .created_ns = now_ns(), .uid = geteuid()
+		.version = STORE_FORMAT_VERSION, .num_nodes = 1, .created_ns = clock_wall_ns(), .uid = geteuid()
 	};
 	if (s->dirfd >= 0 && fstat(s->dirfd, &st) == 0)
 		sb->uid = st.st_uid;

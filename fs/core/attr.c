@@ -13,17 +13,6 @@
 
 #include "format/base/clock.h"
 
-struct timespec core_timespec(int64_t ns)
-{
-	struct timespec ts = { .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
-
-	if (ts.tv_nsec < 0) {
-		ts.tv_nsec += 1000000000;
-		ts.tv_sec--;
-	}
-	return ts;
-}
-
 static void stat_of_inode(const struct inode *in, struct stat *st)
 {
 	memset(st, 0, sizeof(*st));
@@ -33,9 +22,9 @@ static void stat_of_inode(const struct inode *in, struct stat *st)
 	st->st_gid = in->gid;
 	st->st_size = (off_t)in->size;
 	st->st_blocks = (blkcnt_t)((in->size + 511) / 512);
-	st->st_atim = core_timespec(in->atime_ns);
-	st->st_mtim = core_timespec(in->mtime_ns);
-	st->st_ctim = core_timespec(in->ctime_ns);
+	st->st_atim = clock_timespec(in->atime_ns);
+	st->st_mtim = clock_timespec(in->mtime_ns);
+	st->st_ctim = clock_timespec(in->ctime_ns);
 }
 
 static void overlay_private_times(const struct stat *seg, struct stat *st)
@@ -56,7 +45,7 @@ static int stat_private(struct core *c, const struct inode *in, struct stat *st)
 	if (rc < 0)
 		return rc;
 	struct stat seg = {
-		.st_size = (off_t)size, .st_blocks = (blkcnt_t)(allocated / 512), .st_mtim = core_timespec(mtime_ns)
+		.st_size = (off_t)size, .st_blocks = (blkcnt_t)(allocated / 512), .st_mtim = clock_timespec(mtime_ns)
 	};
 	seg.st_ctim = seg.st_mtim;
 	overlay_private_times(&seg, st);
@@ -106,7 +95,7 @@ static int fill_known(struct core *c, struct node *n, const struct inode *in, st
 			ret->attr = st;
 			if (in->ctime_ns > clock_ns_of(st.st_ctim))
 				ret->attr.st_ctim =
-					core_timespec(in->ctime_ns); /* renamed or linked here, not there yet */
+					clock_timespec(in->ctime_ns); /* renamed or linked here, not there yet */
 		}
 	} else if (n->type == S_IFREG && data_is_outside(in) && stat_outside(c, n, &st) == 0) {
 		ret->attr.st_size = st.st_size;
@@ -178,7 +167,7 @@ int core_getattr(struct core *c, uint64_t ino, struct core_file *file, struct co
 
 static void record_of_attr(const struct stat *attr, unsigned int to_set, struct record *rec)
 {
-	int64_t now = core_now_ns();
+	int64_t now = clock_wall_ns();
 
 	rec->type = RECORD_SETATTR;
 	rec->time_ns = now;
@@ -208,7 +197,7 @@ static void record_of_attr(const struct stat *attr, unsigned int to_set, struct 
 static int set_private_mtime(struct core *c, struct node *n, int64_t mtime_ns)
 {
 	struct inode in;
-	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, core_timespec(mtime_ns) };
+	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, clock_timespec(mtime_ns) };
 	int rc = 0;
 
 	pthread_rwlock_wrlock(&n->lock);

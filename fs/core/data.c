@@ -16,6 +16,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "format/base/clock.h"
 #include "format/base/descriptors.h"
 #include "format/base/fdio.h"
 
@@ -477,7 +478,7 @@ static int fallocate_log(struct core *c, struct node *n, const struct inode *in,
 	} else {
 		rec.type = RECORD_SETATTR; /* nothing but the time of it */
 		rec.mask = RECORD_ATTR_MTIME;
-		rec.mtime_ns = rec.time_ns = core_now_ns();
+		rec.mtime_ns = rec.time_ns = clock_wall_ns();
 	}
 	return store_commit(c->store, &rec);
 }

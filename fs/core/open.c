@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "format/base/clock.h"
 #include "format/base/descriptors.h"
 
 #define OPEN_SMALL_STREAK  8u /* so many small files in a row make a habit */
@@ -72,7 +73,7 @@ static bool attribute_needs_writers(struct core *c, uint64_t ino)
 static int make_private(struct core *c, struct node *n, struct inode *in)
 {
 	struct record rec = { .type = RECORD_PRIVATE, .ino = n->ino };
-	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, core_timespec(in->mtime_ns) };
+	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, clock_timespec(in->mtime_ns) };
 	int rc = segment_create_private(c->segments, &rec.segment);
 	int fd = rc < 0 ? rc : segment_open_fd(c->segments, rec.segment, true);
 

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "format/base/drain_layout.h"
+#include "format/base/clock.h"
 #include "fs/drain/collective_private.h"
 
 void collective_forget_troubles(struct collective *c)
@@ -92,21 +92,13 @@ static void drop_failed_shared(struct collective *c)
 #define TRIES 20 /* under work without pause a file comes too late in every third session or so, seldom the same one */
 #define FILLS 1000 /* each of some thousand files that several nodes wrote */
 
-static int64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
-
 /* lock is held, given up meanwhile. */
 static void begin_summary(struct collective *c)
 {
 	uint64_t mark;
 
 	collective_forget_troubles(c);
-	c->summary = (struct manifest_session){ .session = ++c->num_sessions, .started_ns = now_ns() };
+	c->summary = (struct manifest_session){ .session = ++c->num_sessions, .started_ns = clock_wall_ns() };
 	pthread_mutex_unlock(&c->lock);
 	mark = c->opt.mark ? c->opt.mark(c->opt.arg) : 0;
 	pthread_mutex_lock(&c->lock);
@@ -153,7 +145,7 @@ static void write_summary(struct collective *c, const struct collective_session_
 
 	c->summary.ret_overlapping = &overlapping;
 	c->summary.ret_noted = &noted;
-	c->summary.ended_ns = now_ns();
+	c->summary.ended_ns = clock_wall_ns();
 	c->summary.result = c->result;
 	c->summary.whole = is_whole(c, opt);
 	c->summary.troubles = c->troubles;

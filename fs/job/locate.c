@@ -16,6 +16,7 @@
 #include <stdlib.h>
 
 #include "format/base/array.h"
+#include "format/base/clock.h"
 
 #define BATCH 128
 
@@ -285,11 +286,10 @@ void share_fix_size(struct job *j, uint64_t ino, struct core_entry *e)
 	shared_put(j, s);
 	if (!dirty || state_inode(j->state, ino, &layer) < 0 || !(layer.flags & INODE_FOREIGN))
 		return;
-	struct timespec at = { .tv_sec = layer.mtime_ns / 1000000000, .tv_nsec = layer.mtime_ns % 1000000000 };
-	if (layer.mtime_ns > e->attr.st_mtim.tv_sec * INT64_C(1000000000) + e->attr.st_mtim.tv_nsec)
-		e->attr.st_mtim = at;
-	if (layer.mtime_ns > e->attr.st_ctim.tv_sec * INT64_C(1000000000) + e->attr.st_ctim.tv_nsec)
-		e->attr.st_ctim = at;
+	if (layer.mtime_ns > clock_ns_of(e->attr.st_mtim))
+		e->attr.st_mtim = clock_timespec(layer.mtime_ns);
+	if (layer.mtime_ns > clock_ns_of(e->attr.st_ctim))
+		e->attr.st_ctim = clock_timespec(layer.mtime_ns);
 }
 
 int share_commit_now(struct job *j, uint64_t ino)

@@ -22,6 +22,7 @@
 #include <time.h>
 
 #include "fs/job/private.h"
+#include "format/base/clock.h"
 #include "fs/job/share.h"
 
 #define TIMES_BUCKETS 16384u
@@ -439,11 +440,6 @@ static void ask(struct job *j, uint64_t ino)
 	wire_msg_free(&reply);
 }
 
-static bool is_newer(int64_t ns, const struct timespec *than)
-{
-	return ns > than->tv_sec * INT64_C(1000000000) + than->tv_nsec;
-}
-
 void times_fix(struct job *j, struct core_entry *e)
 {
 	struct times *t = j->times;
@@ -465,11 +461,10 @@ void times_fix(struct job *j, struct core_entry *e)
 			break;
 		ask(j, e->ino);
 	}
-	struct timespec at = { .tv_sec = v.ns / 1000000000, .tv_nsec = v.ns % 1000000000 };
-	if (is_newer(v.ns, &e->attr.st_mtim))
-		e->attr.st_mtim = at;
-	if (is_newer(v.ns, &e->attr.st_ctim))
-		e->attr.st_ctim = at;
+	if (v.ns > clock_ns_of(e->attr.st_mtim))
+		e->attr.st_mtim = clock_timespec(v.ns);
+	if (v.ns > clock_ns_of(e->attr.st_ctim))
+		e->attr.st_ctim = clock_timespec(v.ns);
 }
 
 void times_reset(struct job *j, uint64_t ino, uint64_t stamp)

@@ -18,9 +18,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "format/base/clock.h"
 #include "format/base/config.h"
 #include "format/base/units.h"
 #include "format/place/place.h"
@@ -67,14 +67,6 @@ struct live {
 	char intent_path[STORE_PATH_MAX + 32];
 	bool broken; /* the connection is */
 };
-
-static int64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 /* Sends the request, waits for its reply. *ret_status: what the daemon says of it. */
 static int call(struct live *l, int64_t *ret_status)
@@ -442,7 +434,7 @@ static int write_manifests(struct live *l, int64_t started_ns, int result, bool 
 		.node = sb->node_index,
 		.session = l->session,
 		.started_ns = started_ns,
-		.ended_ns = now_ns(),
+		.ended_ns = clock_wall_ns(),
 		.result = result,
 		.totals = l->result.totals,
 		.mark = l->mark,
@@ -505,7 +497,7 @@ static int run(struct live *l, struct cistern_error *err)
 			.places = on_places,
 			.shared = on_shared,
 			.arg = l } };
-	int64_t started_ns = now_ns();
+	int64_t started_ns = clock_wall_ns();
 	int r, result;
 
 	if (l->part == WIRE_PART_WHOLE || l->part == WIRE_PART_FINISH)

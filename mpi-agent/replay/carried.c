@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "format/base/clock.h"
 #include "format/base/crc32c.h"
 
 #define TICK_NSEC 20000000 /* time stamps of files are no finer than this on some kernels */
@@ -21,14 +22,6 @@ void carried_free(struct carried *c)
 	*c = (struct carried){ 0 };
 }
 
-static int64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* Size and time as they will stay, if nobody writes. */
 static int settle_private(struct session *s, struct inode *in)
 {
@@ -37,7 +30,8 @@ static int settle_private(struct session *s, struct inode *in)
 
 	do {
 		r = segment_private_size(s->segments, in->private_segment, &in->size, &allocated, &in->mtime_ns);
-		if (r < 0 || !s->opt->watcher.step || now_ns() - in->mtime_ns > TICK_NSEC || now_ns() < in->mtime_ns)
+		if (r < 0 || !s->opt->watcher.step || clock_wall_ns() - in->mtime_ns > TICK_NSEC ||
+			clock_wall_ns() < in->mtime_ns)
 			return r;
 		nanosleep(&(struct timespec){ .tv_nsec = TICK_NSEC }, NULL);
 	} while (++tries < 5);

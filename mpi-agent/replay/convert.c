@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "format/base/crc32c.h"
+#include "format/base/clock.h"
 #include "format/codec/classic.h"
 #include "mpi-agent/replay/conversion.h"
 #include "mpi-agent/replay/intent.h"
@@ -238,8 +239,8 @@ static int copy_attributes(struct conversion *c)
 	struct sink_attr attr = { .mode = c->st.st_mode,
 		.uid = c->st.st_uid,
 		.gid = c->st.st_gid,
-		.atime_ns = (int64_t)c->st.st_atim.tv_sec * 1000000000 + c->st.st_atim.tv_nsec,
-		.mtime_ns = (int64_t)c->st.st_mtim.tv_sec * 1000000000 + c->st.st_mtim.tv_nsec };
+		.atime_ns = clock_ns_of(c->st.st_atim),
+		.mtime_ns = clock_ns_of(c->st.st_mtim) };
 	const char *warning = NULL;
 	int r = c->to->ops->set_attr(c->to, &attr, &warning);
 

@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "format/base/clock.h"
 #include "format/base/crc32c.h"
 #include "format/base/cursor.h"
 #include "format/index/state.h"
@@ -23,7 +24,6 @@
 #include "mpi-agent/replay/session.h"
 
 #define HEADER_BYTES 8
-#define NSEC_PER_SEC 1000000000ll
 #define FILE_MAX     (64u << 20)
 #define PATH_MAX_LEN 16384
 #define TEMP_PREFIX  ".cistern-tmp-"
@@ -106,11 +106,6 @@ static int append(int fd, const struct buf *entry)
 	return n > 0 && ftruncate(fd, before) ? -EIO : r;
 }
 
-static int64_t mtime_ns(const struct stat *st)
-{
-	return (int64_t)st->st_mtim.tv_sec * NSEC_PER_SEC + st->st_mtim.tv_nsec;
-}
-
 int intent_add(struct intent *in, const struct record *rec, const char *from, const char *to, const char *beside,
 	bool is_dir, const struct stat *made)
 {
@@ -127,7 +122,7 @@ int intent_add(struct intent *in, const struct record *rec, const char *from, co
 	buf_str(&in->out, beside);
 	if (made) {
 		buf_u64(&in->out, (uint64_t)made->st_size);
-		buf_u64(&in->out, (uint64_t)mtime_ns(made));
+		buf_u64(&in->out, (uint64_t)clock_ns_of(made->st_mtim));
 	}
 	if (!buf_ok(&in->out))
 		return -ENOMEM;
@@ -209,7 +204,7 @@ static int undo_new(const struct entry *e, struct sink *sink, const struct stat 
 	struct emptying emptying = { sink, e->to };
 	int r = -EOPNOTSUPP, listed = 1;
 
-	if (e->has_made && (e->size != (uint64_t)there->st_size || e->mtime_ns != mtime_ns(there)))
+	if (e->has_made && (e->size != (uint64_t)there->st_size || e->mtime_ns != clock_ns_of(there->st_mtim)))
 		return 0;
 	if (is_of_several(e))
 		r = sink->ops->rename_new(sink, e->to, e->beside);

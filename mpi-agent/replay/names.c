@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "format/base/array.h"
+#include "format/base/clock.h"
 #include "mpi-agent/plan/names.h"
 #include "mpi-agent/plan/window.h"
 
@@ -382,8 +383,7 @@ static bool is_just_removed(const struct session *s, const char *path)
  */
 static int check_ours(struct session *s, const struct hidden *h, const struct inode *in, const struct stat *st)
 {
-	int64_t written_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
-	bool same = (uint64_t)st->st_size == in->size && written_ns == in->mtime_ns;
+	bool same = (uint64_t)st->st_size == in->size && clock_ns_of(st->st_mtim) == in->mtime_ns;
 	struct record rec = { .type = RECORD_PLACED, .ino = h->ino, .parent = h->parent, .backing_ino = st->st_ino };
 	const struct drain_watcher *w = &s->opt->watcher;
 
@@ -559,7 +559,7 @@ static bool was_used(struct session *s, const struct inode *in, const char *path
 	struct stat st;
 
 	return s->opt->part == WIRE_PART_FINISH && s->to->ops->stat(s->to, path, &st) == 0 &&
-	       (st.st_mtim.tv_sec != in->mtime_ns / 1000000000 || st.st_mtim.tv_nsec != in->mtime_ns % 1000000000);
+	       clock_ns_of(st.st_mtim) != in->mtime_ns;
 }
 
 /* Children before their parents: setting a child's attributes does not touch its parent, but removing temporary files does. */

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "format/base/array.h"
+#include "format/base/clock.h"
 
 #define NO_NAME SIZE_MAX
 
@@ -421,11 +422,6 @@ static int null_descriptor(struct sink_file *file)
 	return -1;
 }
 
-static struct timespec timespec_of(int64_t ns)
-{
-	return (struct timespec){ .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
-}
-
 /* What cannot be set though the rest was (a foreign owner) is a warning, not a failure. */
 static int null_set_attr(struct sink_file *file, const struct sink_attr *attr, const char **ret_warning)
 {
@@ -437,8 +433,8 @@ static int null_set_attr(struct sink_file *file, const struct sink_attr *attr, c
 		st->st_uid = attr->uid;
 		st->st_gid = attr->gid;
 	}
-	st->st_atim = timespec_of(attr->atime_ns);
-	st->st_mtim = timespec_of(attr->mtime_ns);
+	st->st_atim = clock_timespec(attr->atime_ns);
+	st->st_mtim = clock_timespec(attr->mtime_ns);
 	grow(file_of(file), 0);
 	return 0;
 }

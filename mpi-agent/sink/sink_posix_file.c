@@ -11,13 +11,13 @@
 #include <unistd.h>
 
 #include "format/base/fdio.h"
+#include "format/base/clock.h"
 #include "mpi-agent/sink/sink_posix_private.h"
 
-#define NSEC_PER_SEC 1000000000ll
-#define ZERO_BYTES   65536
-#define PAST_ALIGN   4096u      /* what O_DIRECT may ask of places and memory */
-#define PAST_FROM    (1u << 20) /* smaller writes go through the page cache */
-#define XATTR_ROOM   (1u << 20) /* bytes; a device with so many is not full for an attribute */
+#define ZERO_BYTES 65536
+#define PAST_ALIGN 4096u      /* what O_DIRECT may ask of places and memory */
+#define PAST_FROM  (1u << 20) /* smaller writes go through the page cache */
+#define XATTR_ROOM (1u << 20) /* bytes; a device with so many is not full for an attribute */
 
 static struct posix_file *file_of(struct sink_file *f)
 {
@@ -199,17 +199,6 @@ static int set_owner(
 	return 0;
 }
 
-static struct timespec timespec_of(int64_t ns)
-{
-	int64_t sec = ns / NSEC_PER_SEC, rest = ns % NSEC_PER_SEC;
-
-	if (rest < 0) {
-		sec--;
-		rest += NSEC_PER_SEC;
-	}
-	return (struct timespec){ .tv_sec = sec, .tv_nsec = rest };
-}
-
 /* What it has now is what it is to have. */
 static void keep_rights(struct posix_file *f, const struct stat *st)
 {
@@ -227,7 +216,7 @@ static void keep_rights(struct posix_file *f, const struct stat *st)
 
 int sink_posix_set_attr(struct sink_file *file, const struct sink_attr *attr, const char **ret_warning)
 {
-	struct timespec times[2] = { timespec_of(attr->atime_ns), timespec_of(attr->mtime_ns) };
+	struct timespec times[2] = { clock_timespec(attr->atime_ns), clock_timespec(attr->mtime_ns) };
 	struct posix_file *f = file_of(file);
 	char link[64];
 	struct stat st;

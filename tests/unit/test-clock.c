@@ -92,8 +92,29 @@ static void test_alike(void)
 	ok(second > first - 20000, "two of one machine differ by no more than a write takes");
 }
 
+/* Nanoseconds are counted up from the second below, also before 1970. */
+static void test_times_of_files(void)
+{
+	static const int64_t ns[] = { 0, 1, -1, SEC - 1, -SEC, -SEC - 1, INT64_MAX, INT64_MIN };
+	unsigned int wrong = 0;
+
+	for (size_t i = 0; i < sizeof(ns) / sizeof(ns[0]); i++) {
+		struct timespec ts = clock_timespec(ns[i]);
+
+		wrong += ts.tv_nsec < 0 || ts.tv_nsec >= SEC;
+		wrong += ts.tv_sec > INT64_MIN / SEC && clock_ns_of(ts) != ns[i];
+	}
+	is_u64(wrong, 0, "times go there and back");
+	is_int(clock_timespec(-1).tv_sec, -1, "the last nanosecond of 1969");
+	ok(clock_ns_of((struct timespec){ .tv_sec = INT64_C(10000000000) }) == INT64_MAX,
+		"the year 2286 is the last that fits");
+	ok(clock_ns_of((struct timespec){ .tv_sec = INT64_C(-10000000000) }) == INT64_MIN, "and 1653 the first");
+	ok(clock_wall_ns() >= system_ns() - SEC && clock_wall_ns() <= system_ns() + SEC, "the system's clock");
+}
+
 int main(void)
 {
+	test_times_of_files();
 	test_heard();
 	test_threads();
 	test_alike();
