@@ -96,6 +96,9 @@ void job_destroy(struct job *j)
 	if (j->peers) {
 		job_shut_down(j);
 		workers_stop(j->workers);
+		for (const struct part *const *p = job_parts; *p; p++)
+			if ((*p)->stop)
+				(*p)->stop(j);
 		while (num-- > 0)
 			if (job_parts[num]->destroy)
 				job_parts[num]->destroy(j);

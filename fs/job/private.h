@@ -85,6 +85,8 @@ struct job_dir {
 struct part {
 	int (*create)(struct job *j, struct cistern_error *err);
 	void (*shut_down)(struct job *j);
+	void (*stop)(
+		struct job *j); /* behind that of all: its thread ends, as long as nothing is destroyed that it uses */
 	void (*destroy)(struct job *j);
 	void (*event)(struct job *j, enum peers_event event, uint32_t node);
 };

@@ -785,9 +785,21 @@ static int sequence_create(struct job *j, struct cistern_error *err)
 
 static void sequence_shut_down(struct job *j)
 {
-	pthread_mutex_lock(&j->sequence->lock);
-	pthread_cond_broadcast(&j->sequence->cond);
-	pthread_mutex_unlock(&j->sequence->lock);
+	struct sequence *s = j->sequence;
+
+	if (!s)
+		return;
+	pthread_mutex_lock(&s->lock);
+	pthread_cond_broadcast(&s->cond);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static void sequence_stop(struct job *j)
+{
+	struct sequence *s = j->sequence;
+
+	if (s && s->started)
+		pthread_join(s->thread, NULL);
 }
 
 static void sequence_destroy(struct job *j)
@@ -796,9 +808,6 @@ static void sequence_destroy(struct job *j)
 
 	if (!s)
 		return;
-	sequence_shut_down(j);
-	if (s->started)
-		pthread_join(s->thread, NULL);
 	for (struct change *c = s->first, *next; c; c = next) {
 		next = c->next;
 		if (c->rq)
@@ -844,6 +853,7 @@ static void sequence_event(struct job *j, enum peers_event event, uint32_t node)
 const struct part sequence_part = {
 	.create = sequence_create,
 	.shut_down = sequence_shut_down,
+	.stop = sequence_stop,
 	.destroy = sequence_destroy,
 	.event = sequence_event,
 };
