@@ -157,6 +157,8 @@ int core_rewinddir(struct core *c, struct core_dir *dir);
 /* Extended attributes: sizes as the system calls have them (cap 0 asks for the size). */
 ssize_t core_getxattr(struct core *c, uint64_t ino, const char *name, void *out, size_t cap);
 ssize_t core_listxattr(struct core *c, uint64_t ino, char *out, size_t cap);
+bool core_is_bare(
+	struct core *c, uint64_t ino); /* it has none, and the backing file is not asked; false: it may have some */
 int core_setxattr(struct core *c, uint64_t ino, const char *name, const void *value, size_t len,
 	int flags); /* XATTR_CREATE, XATTR_REPLACE */
 int core_removexattr(struct core *c, uint64_t ino, const char *name);

@@ -163,6 +163,18 @@ ssize_t core_listxattr(struct core *c, uint64_t ino, char *out, size_t cap)
 	return here ? got : list_backing(c, r.n, out, cap);
 }
 
+bool core_is_bare(struct core *c, uint64_t ino)
+{
+	struct node_ref r NODE_CLEANUP = node_take(c, ino);
+
+	if (!r.n)
+		return false;
+	pthread_rwlock_rdlock(&r.n->lock);
+	bool bare = store_has_all(c, r.n) && list_store(c, r.n, NULL, 0) == 0;
+	pthread_rwlock_unlock(&r.n->lock);
+	return bare;
+}
+
 static int commit_xattr(struct core *c, struct node *n, enum record_type type, uint32_t flags, const char *name,
 	const void *value, size_t len)
 {

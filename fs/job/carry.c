@@ -14,6 +14,7 @@
  * Carried are also bytes of a backing file to which no path leads any more: its file was removed, but is open.
  */
 #include "fs/job/carry.h"
+#include "fs/job/quiet.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -188,7 +189,9 @@ static void do_carried(struct job *j, struct peers_request *rq)
 
 	read_request(&c, rq);
 	c.s = shared_get(j, message_get(peers_msg(rq), MESSAGE_SHARE_INO));
+	quiet_begin_change(j);
 	int rc = c.s ? with_file(&c, change_locked) : -ENOMEM;
+	quiet_end_change(j);
 	if (rc < 0)
 		peers_reply_status(rq, rc);
 	else

@@ -6,6 +6,7 @@
  */
 #include "fs/job/carry.h"
 #include "fs/job/lease.h"
+#include "fs/job/quiet.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -349,8 +350,10 @@ static void do_truncate(struct job *j, struct peers_request *rq)
 		return;
 	}
 	rc = s ? 0 : -ENOMEM;
+	quiet_begin_change(j);
 	if (rc == 0)
 		rc = cut_at_home(j, s, rq, message_get(m, MESSAGE_SHARE_SIZE));
+	quiet_end_change(j);
 	if (rc == 0)
 		registry_reply(j, s, rq);
 	else

@@ -9,6 +9,7 @@
 
 #include "fs/job/private.h"
 #include "fs/job/carry.h"
+#include "fs/job/quiet.h"
 
 #define FRONT_TRIES       8
 #define FRONT_DIR_SECONDS 1.0 /* attributes of directories: who is not told of their times finds out (times.c) */
@@ -93,6 +94,8 @@ static int lookup_once(struct job *j, uint64_t parent, const char *name, struct 
 	int known = core_is_known(j->core, parent);
 	if (known < 0)
 		return known;
+	if (known && seen_lookup(j, parent, name, ret))
+		return 0;
 	if (known) { /* else no node has names in it */
 		rc = held_lookup(j, parent, name, &at);
 		if (rc == 0 && at.ino)
@@ -200,7 +203,7 @@ int job_getattr(struct job *j, uint64_t ino, struct job_file *file, struct core_
 		return with_timeouts(j, rc, ret);
 	}
 	message_init(&m, MESSAGE_FILE_GET);
-	rc = ask_home(j, ino, &m, ret);
+	rc = seen_attr(j, ino, ret, NULL) ? with_timeouts(j, 0, ret) : ask_home(j, ino, &m, ret);
 	if (rc == 0)
 		share_fix_size(j, ino, ret);
 	return rc;
@@ -224,10 +227,15 @@ static int setattr_tree(
 /* The size is not an attribute: it cuts what all nodes have of the file. */
 static int truncate_file(struct job *j, uint64_t ino, uint64_t size)
 {
+	bool here = is_here(j, ino);
 	int rc = job_wait_numbered(j);
 
+	if (here)
+		quiet_begin_change(j);
 	while (rc == 0 && (rc = after_adoption(j, ino, share_truncate(j, ino, size))) > 0)
 		rc = 0;
+	if (here)
+		quiet_end_change(j);
 	return job_errno(rc);
 }
 
@@ -263,9 +271,11 @@ int job_setattr(struct job *j, uint64_t ino, const struct stat *attr, unsigned i
 			return job_errno(rc);
 	}
 	if (is_here(j, ino)) {
+		quiet_begin_change(j);
 		do
 			rc = core_setattr(j->core, ino, attr, to_set, file ? file->local : NULL, ret);
 		while ((rc = after_adoption(j, ino, rc)) > 0);
+		quiet_end_change(j);
 		return with_timeouts(j, rc, ret);
 	}
 	message_init(&m, MESSAGE_FILE_SET);
@@ -449,6 +459,14 @@ int job_rewinddir(struct job *j, struct job_dir *dir)
 
 /* ---- extended attributes */
 
+/* Of a file of another node, as its home would say now. */
+static bool has_none(struct job *j, uint64_t ino)
+{
+	bool bare;
+
+	return seen_attr(j, ino, NULL, &bare) && bare;
+}
+
 static ssize_t get_xattr(struct job *j, uint64_t ino, enum message_type type, const char *name, void *out, size_t cap)
 {
 	struct wire_msg m = { 0 }, reply = { 0 };
@@ -477,6 +495,8 @@ ssize_t job_getxattr(struct job *j, uint64_t ino, const char *name, void *out, s
 {
 	if (is_here(j, ino))
 		return core_getxattr(j->core, ino, name, out, cap);
+	if (strncmp(name, "system.", 7) != 0 && strlen(name) <= XATTR_NAME_MAX && has_none(j, ino))
+		return -ENODATA;
 	return strlen(name) > XATTR_NAME_MAX ? -ERANGE : get_xattr(j, ino, MESSAGE_FILE_GETXATTR, name, out, cap);
 }
 
@@ -484,7 +504,7 @@ ssize_t job_listxattr(struct job *j, uint64_t ino, char *out, size_t cap)
 {
 	if (is_here(j, ino))
 		return core_listxattr(j->core, ino, out, cap);
-	return get_xattr(j, ino, MESSAGE_FILE_LISTXATTR, NULL, out, cap);
+	return has_none(j, ino) ? 0 : get_xattr(j, ino, MESSAGE_FILE_LISTXATTR, NULL, out, cap);
 }
 
 static int set_xattr(struct job *j, uint64_t ino, const char *name, const void *value, size_t len, int flags)
@@ -521,9 +541,11 @@ int job_setxattr(struct job *j, uint64_t ino, const char *name, const void *valu
 
 	if (!is_file_here(j, ino))
 		return set_xattr(j, ino, name, value ? value : "", len, flags);
+	quiet_begin_change(j);
 	do
 		rc = core_setxattr(j->core, ino, name, value, len, flags);
 	while ((rc = after_adoption(j, ino, rc)) > 0);
+	quiet_end_change(j);
 	return rc;
 }
 
@@ -533,9 +555,11 @@ int job_removexattr(struct job *j, uint64_t ino, const char *name)
 
 	if (!is_file_here(j, ino))
 		return set_xattr(j, ino, name, NULL, 0, 0);
+	quiet_begin_change(j);
 	do
 		rc = core_removexattr(j->core, ino, name);
 	while ((rc = after_adoption(j, ino, rc)) > 0);
+	quiet_end_change(j);
 	return rc;
 }
 
@@ -561,7 +585,7 @@ static int open_found(struct job *j, uint64_t parent, const char *name, int flag
 	return rc;
 }
 
-int job_create_file(struct job *j, uint64_t parent, const char *name, mode_t mode, int flags, struct core_cred cred,
+static int create_file(struct job *j, uint64_t parent, const char *name, mode_t mode, int flags, struct core_cred cred,
 	struct core_entry *ret, struct job_file **ret_file, struct core_open_reply *ret_open)
 {
 	int rc;
@@ -584,6 +608,15 @@ int job_create_file(struct job *j, uint64_t parent, const char *name, mode_t mod
 		rc = job_errno(with_timeouts(j, rc, ret));
 	}
 	return file_created(j, rc, ret->ino, flags, ret_open, ret_file);
+}
+
+int job_create_file(struct job *j, uint64_t parent, const char *name, mode_t mode, int flags, struct core_cred cred,
+	struct core_entry *ret, struct job_file **ret_file, struct core_open_reply *ret_open)
+{
+	quiet_begin_birth(j);
+	int rc = create_file(j, parent, name, mode, flags, cred, ret, ret_file, ret_open);
+	quiet_end_birth(j);
+	return rc;
 }
 
 int job_tmpfile(struct job *j, uint64_t parent, mode_t mode, int flags, struct core_cred cred, struct core_entry *ret,

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "fs/job/private.h"
+#include "fs/job/quiet.h"
 #include "fs/job/share.h"
 
 #define HOME_BUCKETS 65536u
@@ -232,10 +233,22 @@ struct call {
 	struct wire_msg *reply;
 };
 
+/* First, so that whatever changes behind that is recalled. What is untouched may change without a word to us, and what is open, too. */
+static uint64_t give_word(struct call *c)
+{
+	bool ours = c->from != peers_self(c->j->peers) && !(c->ino & STATE_BACKING_INO_BIT);
+	uint64_t usec = ours ? quiet_give(c->j, c->from) : 0;
+	struct shared *open = usec ? shared_find(c->j, c->ino) : NULL;
+
+	shared_put(c->j, open);
+	return open ? 0 : usec;
+}
+
 static int do_get(struct call *c)
 {
 	struct core_entry e;
 	struct state_name there;
+	uint64_t word_usec = give_word(c);
 	int rc = c->name[0] ? state_lookup(c->j->state, c->dir, c->name, &there) : 0;
 
 	if (rc == 0 && c->name[0] && there.ino != c->ino)
@@ -244,9 +257,12 @@ static int do_get(struct call *c)
 		rc = core_getattr(c->j->core, c->ino, NULL, &e);
 	if (rc == 0 && message_get(c->rq, MESSAGE_COUNT) && (rc = core_hold(c->j->core, c->ino)) == 0)
 		hold(c->j, c->from, c->ino);
-	if (rc == 0)
-		entry_put(c->reply, &e);
-	return rc;
+	if (rc < 0)
+		return rc;
+	entry_put(c->reply, &e);
+	message_put(c->reply, MESSAGE_QUIET, word_usec);
+	message_put(c->reply, MESSAGE_BARE, word_usec && core_is_bare(c->j->core, c->ino));
+	return 0;
 }
 
 static int do_set(struct call *c)
@@ -393,6 +409,12 @@ static int do_removexattr(struct call *c)
 	return core_removexattr(c->j->core, c->ino, c->name);
 }
 
+static bool changes(unsigned int type)
+{
+	return type != (unsigned int)MESSAGE_FILE_GET && type != (unsigned int)MESSAGE_FILE_READLINK &&
+	       type != (unsigned int)MESSAGE_FILE_GETXATTR && type != (unsigned int)MESSAGE_FILE_LISTXATTR;
+}
+
 static int (*const home_table[])(struct call *c) = {
 	[MESSAGE_FILE_GET - MESSAGE_FILE_GET] = do_get,
 	[MESSAGE_FILE_SET - MESSAGE_FILE_GET] = do_set,
@@ -438,7 +460,11 @@ int home_do(struct job *j, uint32_t from, const struct wire_msg *rq, struct wire
 	(void)message_get_str(rq, MESSAGE_NAME, c.name, sizeof(c.name));
 	(void)message_get_str(rq, MESSAGE_FROM, c.old, sizeof(c.old));
 	wire_msg_init(&fields, WIRE_REPLY);
+	if (changes(rq->type))
+		quiet_begin_change(j);
 	int rc = late_is_over(j, rq) ? -ETIME : do_held(&c);
+	if (changes(rq->type))
+		quiet_end_change(j);
 	if ((rc == -ENOENT || rc == -ESTALE) && lag_is(j))
 		rc = -EIO; /* others may know better */
 	wire_msg_init(reply, WIRE_REPLY);

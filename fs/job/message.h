@@ -42,7 +42,7 @@ enum message_type {
 	MESSAGE_TREE_HIDDEN,
 
 	/* home.c: 240 to 255: to the home of INO, with HINT_DIR, HINT */
-	MESSAGE_FILE_GET = 240, /* COUNT: lookups to be counted -> ENTRY */
+	MESSAGE_FILE_GET = 240, /* COUNT: lookups to be counted -> ENTRY; QUIET, BARE */
 	MESSAGE_FILE_SET,       /* MASK, ENTRY -> ENTRY */
 	MESSAGE_FILE_READLINK,  /* -> TARGET */
 	/* -> LIFE, too: LINK, UNLINK, RENAME, ADOPT. LEFT of UNLINK, RENAME: what lost NAME has other names */
@@ -119,6 +119,10 @@ enum message_type {
 	 */
 	MESSAGE_POWER_CUTS,
 	MESSAGE_POWER_KNOWS_CUTS, /* to oneself: answered when that is known */
+
+	/* quiet.c: 350 */
+	MESSAGE_QUIET_RECALL =
+		350, /* from a home: what it has told of its files may change; answered when that is known */
 	MESSAGE_TYPE_END
 };
 
@@ -157,6 +161,8 @@ enum message_tag {
 	MESSAGE_HANDED,   /* handover.c */
 	MESSAGE_PREPARED, /* number of a change; 0: none that was prepared for */
 	MESSAGE_LIVES,    /* late.c */
+	MESSAGE_QUIET,    /* usec: the home's word (quiet.c); 0: it gives none */
+	MESSAGE_BARE,     /* it has no extended attributes */
 
 	/* share: 300 to 399 */
 	MESSAGE_SHARE_INO = 300,

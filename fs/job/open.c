@@ -12,6 +12,7 @@
 
 #include "fs/job/ahead.h"
 #include "fs/job/lease.h"
+#include "fs/job/quiet.h"
 
 #define ADOPT_TRIES    8
 #define STREAMED_BYTES (64u << 20)
@@ -395,7 +396,7 @@ static void attach_home(struct shared *s, int flags, struct job_file *file, stru
 	registry_catch_up(s);
 }
 
-int share_open(struct job *j, uint64_t ino, int flags, struct job_file *file, struct core_open_reply *ret)
+static int open_any(struct job *j, uint64_t ino, int flags, struct job_file *file, struct core_open_reply *ret)
 {
 	struct shared *s = shared_get(j, ino);
 
@@ -412,6 +413,18 @@ int share_open(struct job *j, uint64_t ino, int flags, struct job_file *file, st
 	} else if (shared_is_home(j, s)) {
 		attach_home(s, flags, file, ret);
 	}
+	return rc;
+}
+
+int share_open(struct job *j, uint64_t ino, int flags, struct job_file *file, struct core_open_reply *ret)
+{
+	bool changes = (is_writable(flags) || flags & O_TRUNC) && remote_home(j, ino) == peers_self(j->peers);
+
+	if (changes)
+		quiet_begin_change(j);
+	int rc = open_any(j, ino, flags, file, ret);
+	if (changes)
+		quiet_end_change(j);
 	return rc;
 }
 

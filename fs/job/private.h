@@ -42,6 +42,8 @@ struct job {
 	struct sequence *sequence;
 	struct untold *untold;
 	struct remote *remote;
+	struct quiet *quiet;
+	struct seen_table *seen;
 	struct home *home;
 	struct handover *handover;
 	struct share *share;
@@ -439,6 +441,8 @@ bool remote_has(struct job *j, uint64_t ino); /* our kernel knows it, and it is 
 int remote_lookup(
 	struct job *j, uint64_t ino, uint64_t dir, const char *name, const struct hint *hint, struct core_entry *ret);
 void remote_count(struct job *j, uint64_t ino, const struct hint *hint); /* a lookup that its home has counted for us */
+bool remote_count_again(
+	struct job *j, uint64_t ino); /* one more for our kernel alone; false: it does not know the file */
 void remote_forget(struct job *j, uint64_t ino, uint64_t nlookup);
 /*
  * A request MESSAGE_FILE_* about a file, without INO and hint, which are added, to its home, which may be here. hint NULL: as

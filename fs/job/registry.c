@@ -5,6 +5,7 @@
  * over a restart, too, whatever the system's clock shows by then.
  */
 #include "fs/job/lease.h"
+#include "fs/job/quiet.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -479,7 +480,10 @@ static int note_commit(struct job *j, struct shared *s, struct peers_request *rq
 static void do_committed(struct job *j, struct peers_request *rq)
 {
 	struct shared *s = shared_get(j, message_get(peers_msg(rq), MESSAGE_SHARE_INO));
+
+	quiet_begin_change(j);
 	int rc = s ? note_commit(j, s, rq) : -ENOMEM;
+	quiet_end_change(j);
 
 	if (rc == 0)
 		tell_and_reply(j, s, rq);
@@ -641,7 +645,7 @@ static bool is_bound(struct job *j, struct shared *s, struct peers_request *rq)
 }
 
 /* Who closes a file may do so even if it is there no more. */
-static void do_register(struct job *j, struct peers_request *rq)
+static void register_opens(struct job *j, struct peers_request *rq)
 {
 	const struct wire_msg *m = peers_msg(rq);
 	uint64_t ino = message_get(m, MESSAGE_SHARE_INO);
@@ -661,6 +665,18 @@ static void do_register(struct job *j, struct peers_request *rq)
 	else
 		peers_reply_status(rq, rc);
 	shared_put(j, s);
+}
+
+/* From then on the file is known to be open. */
+static void do_register(struct job *j, struct peers_request *rq)
+{
+	bool writes = message_get(peers_msg(rq), MESSAGE_SHARE_WRITERS);
+
+	if (writes)
+		quiet_begin_change(j);
+	register_opens(j, rq);
+	if (writes)
+		quiet_end_change(j);
 }
 
 void registry_serve_register(struct job *j, struct peers_request *rq)

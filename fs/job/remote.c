@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "fs/job/private.h"
+#include "fs/job/quiet.h"
 
 #define REMOTE_BUCKETS 65536u
 #define REMOTE_TRIES   3 /* directories above that go and come meanwhile */
@@ -89,6 +90,16 @@ void remote_count(struct job *j, uint64_t ino, const struct hint *hint)
 		}
 	}
 	pthread_mutex_unlock(&r->lock);
+}
+
+bool remote_count_again(struct job *j, uint64_t ino)
+{
+	pthread_mutex_lock(&j->remote->lock);
+	struct remote_ino *r = *find(j->remote, ino);
+	if (r)
+		r->nlookup++;
+	pthread_mutex_unlock(&j->remote->lock);
+	return r != NULL;
 }
 
 static void note_name(struct job *j, uint64_t ino, uint64_t dir, const char *name)
@@ -246,6 +257,15 @@ static int lookup_here(
 	return rc;
 }
 
+/* What came of a FILE_GET, under the home's word, if that gave it. */
+static void note_seen(struct job *j, const struct quiet_ask *ask, const struct wire_msg *reply, uint64_t dir,
+	const char *name, const struct core_entry *e)
+{
+	struct seen s = { .dir = dir, .name = name, .entry = *e, .bare = message_get(reply, MESSAGE_BARE) };
+
+	seen_put(j, ask->home, quiet_take(j, ask, message_get(reply, MESSAGE_QUIET)), &s);
+}
+
 int remote_lookup(
 	struct job *j, uint64_t ino, uint64_t dir, const char *name, const struct hint *hint, struct core_entry *ret)
 {
@@ -260,13 +280,16 @@ int remote_lookup(
 		message_put(&m, MESSAGE_DIR, dir);
 		message_put_str(&m, MESSAGE_NAME, name);
 	}
+	struct quiet_ask asked = quiet_ask(j, remote_home(j, ino));
 	int rc = remote_call(j, ino, hint ? hint : &none, &m, &reply, NULL);
 	if (rc == 0)
 		rc = entry_get(&reply, ret);
 	if (rc == 0)
 		remote_count(j, ino, hint);
-	if (rc == 0 && name)
+	if (rc == 0 && name) {
 		note_name(j, ino, dir, name);
+		note_seen(j, &asked, &reply, dir, name, ret);
+	}
 	wire_msg_free(&m);
 	wire_msg_free(&reply);
 	return rc;

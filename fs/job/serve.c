@@ -6,6 +6,7 @@
 #include "fs/job/hidden.h"
 #include "fs/job/lease.h"
 #include "fs/job/private.h"
+#include "fs/job/quiet.h"
 #include "fs/job/send.h"
 #include "fs/job/share.h"
 
@@ -94,6 +95,7 @@ static const struct {
 	[MESSAGE_POWER_TELL] = { power_serve_tell, SERVE_HERE },
 	[MESSAGE_POWER_CUTS] = { relearn_serve, SERVE_WORKER },
 	[MESSAGE_POWER_KNOWS_CUTS] = { power_serve_knows_cuts, SERVE_HERE },
+	[MESSAGE_QUIET_RECALL] = { quiet_serve_recall, SERVE_HERE },
 };
 
 void serve_request(struct peers_request *rq, void *arg)

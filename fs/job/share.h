@@ -12,8 +12,8 @@
  *
  * Four kinds of threads answer requests, and wait only downwards, so no circle of waiting nodes can arise: drivers (open
  * for writing, truncate) wait for tellers and workers; showers (they commit for who reads) wait for those, too; tellers (they drop
- * the kernel's pages) wait for reads of pages, which wait for workers; workers wait for nobody. A process that reads waits for showers; one that
- * writes, for workers (lease.c), and not for long.
+ * the kernel's pages) wait for reads of pages, which wait for workers; workers wait for nobody but transports (quiet.c). A process that reads waits
+ * for showers; one that writes, for workers (lease.c), and not for long.
  */
 
 #include <pthread.h>

@@ -9,6 +9,7 @@
 
 #include "fs/job/hidden.h"
 #include "fs/job/private.h"
+#include "fs/job/quiet.h"
 
 void tree_init(struct wire_msg *request, enum tree_change change)
 {
@@ -122,6 +123,9 @@ static void mark_moving(struct job *j, const struct wire_msg *m)
 {
 	j->moving[0] = message_get(m, MESSAGE_INO);
 	j->moving[1] = message_get(m, MESSAGE_OTHER);
+	quiet_begin_change(
+		j); /* a file may change places with a directory: behind that no word is given before the end */
+	quiet_end_change(j);
 	if (message_get(m, MESSAGE_ASKER) == peers_self(j->peers)) {
 		bool known = (!j->moving[0] || is_announced(j, m, MESSAGE_FROM_DIR, MESSAGE_FROM)) &&
 			     (!j->moving[1] || is_announced(j, m, MESSAGE_DIR, MESSAGE_NAME));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Threads for requests that may wait for our own store: its locks, its disk, the backing directory. They never wait for
- * another node, so they all come to an end, and a few of them do for any number of nodes. Tasks begin in the order in
+ * what another node does, so they all come to an end, and a few of them do for any number of nodes; only for its transport, which answers at once or
+ * is not waited for longer than a second (quiet.c). Tasks begin in the order in
  * which they came; some wait for the end of others that came before them.
  */
 #include <errno.h>
