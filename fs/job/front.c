@@ -10,6 +10,7 @@
 #include "fs/job/private.h"
 #include "fs/job/carry.h"
 #include "fs/job/quiet.h"
+#include "fs/job/walk.h"
 
 #define FRONT_TRIES       8
 #define FRONT_DIR_SECONDS 1.0 /* attributes of directories: who is not told of their times finds out (times.c) */
@@ -94,7 +95,8 @@ static int lookup_once(struct job *j, uint64_t parent, const char *name, struct 
 	int known = core_is_known(j->core, parent);
 	if (known < 0)
 		return known;
-	if (known && seen_lookup(j, parent, name, ret))
+	if (known && (seen_lookup(j, parent, name, ret) ||
+			     (walk_ahead(j, parent, name) && seen_lookup(j, parent, name, ret))))
 		return 0;
 	if (known) { /* else no node has names in it */
 		rc = held_lookup(j, parent, name, &at);

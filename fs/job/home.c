@@ -44,7 +44,7 @@ static struct hold_of **find(struct home *h, uint32_t node, uint64_t ino)
 }
 
 /* A lookup has been counted in core; it is that node's now. Our own kernel's are not listed. */
-static void hold(struct job *j, uint32_t node, uint64_t ino)
+void home_hold(struct job *j, uint32_t node, uint64_t ino)
 {
 	if (node == peers_self(j->peers))
 		return;
@@ -118,7 +118,10 @@ static void drop(struct job *j, uint64_t ino)
 
 void home_serve_lost(struct job *j, struct peers_request *rq)
 {
-	drop(j, message_get(peers_msg(rq), MESSAGE_INO));
+	uint64_t ino = message_get(peers_msg(rq), MESSAGE_INO);
+
+	remote_drop_spare(j, ino);
+	drop(j, ino);
 	peers_reply_status(rq, 0);
 }
 
@@ -199,10 +202,15 @@ void entry_put(struct wire_msg *m, const struct core_entry *e)
 
 int entry_get(const struct wire_msg *m, struct core_entry *ret)
 {
+	return entry_get_nth(m, 0, ret);
+}
+
+int entry_get_nth(const struct wire_msg *m, unsigned int n, struct core_entry *ret)
+{
 	const uint8_t *bytes;
 	size_t len;
 
-	if (!message_get_bytes(m, MESSAGE_ENTRY, 0, &bytes, &len))
+	if (!message_get_bytes(m, MESSAGE_ENTRY, n, &bytes, &len))
 		return -EBADMSG;
 	struct cursor c = cursor_make(bytes, len);
 	*ret = (struct core_entry){ .ino = cursor_u64(&c) };
@@ -233,15 +241,21 @@ struct call {
 	struct wire_msg *reply;
 };
 
+bool home_is_open(struct job *j, uint64_t ino)
+{
+	struct shared *s = shared_find(j, ino);
+
+	shared_put(j, s);
+	return s != NULL;
+}
+
 /* First, so that whatever changes behind that is recalled. What is untouched may change without a word to us, and what is open, too. */
 static uint64_t give_word(struct call *c)
 {
 	bool ours = c->from != peers_self(c->j->peers) && !(c->ino & STATE_BACKING_INO_BIT);
 	uint64_t usec = ours ? quiet_give(c->j, c->from) : 0;
-	struct shared *open = usec ? shared_find(c->j, c->ino) : NULL;
 
-	shared_put(c->j, open);
-	return open ? 0 : usec;
+	return usec && !home_is_open(c->j, c->ino) ? usec : 0;
 }
 
 static int do_get(struct call *c)
@@ -256,7 +270,7 @@ static int do_get(struct call *c)
 	if (rc == 0)
 		rc = core_getattr(c->j->core, c->ino, NULL, &e);
 	if (rc == 0 && message_get(c->rq, MESSAGE_COUNT) && (rc = core_hold(c->j->core, c->ino)) == 0)
-		hold(c->j, c->from, c->ino);
+		home_hold(c->j, c->from, c->ino);
 	if (rc < 0)
 		return rc;
 	entry_put(c->reply, &e);
@@ -317,7 +331,7 @@ static int do_link(struct call *c)
 	int rc = core_link_at(c->j->core, c->ino, c->dir, c->name, &how, &e);
 
 	if (rc == 0) {
-		hold(c->j, c->from, c->ino);
+		home_hold(c->j, c->from, c->ino);
 		entry_put(c->reply, &e);
 		times_changed(c->j, c->dir);
 	}

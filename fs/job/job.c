@@ -9,10 +9,11 @@
 #include "fs/job/hidden.h"
 #include "fs/job/private.h"
 #include "fs/job/quiet.h"
+#include "fs/job/walk.h"
 
 static const struct part *const job_parts[] = { &quiet_part, &untold_part, &tree_log_part, &lag_part, &announce_part,
-	&names_part, &rebuild_part, &held_part, &sequence_part, &remote_part, &seen_part, &home_part, &handover_part,
-	&times_part, &share_part, &locks_part, &power_part, NULL };
+	&names_part, &rebuild_part, &held_part, &sequence_part, &remote_part, &seen_part, &walk_part, &home_part,
+	&handover_part, &times_part, &share_part, &locks_part, &power_part, NULL };
 
 /* The end of what the log has said of the first call that failed for want of a number. */
 static void log_unassembled(struct job *j, const char *event)

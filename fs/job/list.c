@@ -18,10 +18,12 @@
 #include <sys/stat.h>
 
 #include "fs/job/private.h"
+#include "fs/job/walk.h"
 
 #define LIST_PAGE_BYTES (512u << 10)
 #define LIST_BATCH      256
 #define LIST_TRIES      32
+#define NUM_DOTS        2 /* "." and ".." come first, then all others by name */
 
 enum list_rank {
 	LIST_SHOWN,
@@ -38,6 +40,7 @@ struct list_entry {
 };
 
 struct listing {
+	_Atomic(unsigned int) refs;
 	struct list_entry *entries; /* owned */
 	size_t num, cap;
 	char *names; /* owned */
@@ -488,8 +491,8 @@ static int build(struct job *j, uint64_t ino, struct listing *l)
 		rc = 0;
 	if (rc < 0)
 		return rc;
-	settle(l, 2);
-	rc = look_again(j, l, 2);
+	settle(l, NUM_DOTS);
+	rc = look_again(j, l, NUM_DOTS);
 	return rc < 0 ? rc : look_up_handed(j, l);
 }
 
@@ -500,17 +503,49 @@ int list_open(struct job *j, uint64_t ino, struct listing **ret)
 	if (!l)
 		return -ENOMEM;
 	pthread_mutex_init(&l->lock, NULL);
+	l->refs = 1;
 	int rc = build(j, ino, l);
-	if (rc < 0)
+	if (rc < 0) {
 		list_close(l);
-	else
-		*ret = l;
-	return rc;
+		return rc;
+	}
+	walk_listed(j, ino, l);
+	*ret = l;
+	return 0;
+}
+
+struct listing *list_ref(struct listing *l)
+{
+	l->refs++;
+	return l;
+}
+
+size_t list_size(const struct listing *l)
+{
+	return l->num;
+}
+
+uint64_t list_find(const struct listing *l, const char *name)
+{
+	size_t low = NUM_DOTS, high = l->num;
+
+	while (low < high) {
+		size_t mid = (low + high) / 2;
+		int order = strcmp(l->names + l->entries[mid].name, name);
+
+		if (order == 0)
+			return mid;
+		if (order < 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return UINT64_MAX;
 }
 
 void list_close(struct listing *l)
 {
-	if (!l)
+	if (!l || --l->refs > 0)
 		return;
 	pthread_mutex_destroy(&l->lock);
 	free(l->entries);

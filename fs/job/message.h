@@ -26,6 +26,8 @@ enum message_type {
 	MESSAGE_NAME_LIST,
 	MESSAGE_NAME_NEEDED, /* DIR, NAME; INO: of the backing file there: 0: yours, and not needed; -EBUSY: needed; -ENOENT: not yours */
 	MESSAGE_NAME_AWAIT, /* answered when what was asked before is done */
+	/* DIR, NAMES (walk.c): of several names of yours -> NAMES: those that lead to the files that are said, and are not locked */
+	MESSAGE_NAME_LOOKUP_MANY,
 
 	/* tree.c, sequence.c: 220 to 239 */
 	MESSAGE_TREE_CHANGE =
@@ -58,6 +60,8 @@ enum message_type {
 	MESSAGE_FILE_ADOPT,  /* DIR, NAME, one of its names: your state has it afterwards, with STAMP or a higher one */
 	MESSAGE_FILE_FORGET, /* one-way: COUNT lookups less */
 	MESSAGE_FILE_LOST,   /* one-way, from the home: a file that you have looked up has lost a name */
+	/* DIR, NAMES (walk.c): of several of your files, under a word -> QUIET; NAMES: of which, ENTRY of each, a lookup counted */
+	MESSAGE_FILE_GET_MANY,
 
 	/* times.c: 256 to 259 */
 	MESSAGE_DIR_TOLD =

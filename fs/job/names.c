@@ -189,6 +189,15 @@ void names_ask(struct names *n, uint64_t dir, const char *name, struct names_wai
 	run_done(done);
 }
 
+uint64_t names_peek(struct names *n, uint64_t dir, const char *name)
+{
+	pthread_mutex_lock(&n->lock);
+	const struct name_entry *e = n->ready ? names_table_find(&n->table, dir, name) : NULL;
+	uint64_t ino = e && !e->id && !e->refused ? e->at.ino : 0;
+	pthread_mutex_unlock(&n->lock);
+	return ino;
+}
+
 /* The lock of e ends. lock is held. */
 static void free_lock(struct names *n, struct name_entry *e, const struct pointer *at, struct names_waiter ***done)
 {

@@ -44,6 +44,7 @@ struct job {
 	struct remote *remote;
 	struct quiet *quiet;
 	struct seen_table *seen;
+	struct walks *walks;
 	struct home *home;
 	struct handover *handover;
 	struct share *share;
@@ -247,6 +248,8 @@ void names_doubt(struct names *n, uint64_t dir, const char *name);
 void names_serve_lock(struct job *j, struct peers_request *rq);
 void names_serve_unlock(struct job *j, struct peers_request *rq);
 void names_serve_lookup(struct job *j, struct peers_request *rq);
+/* The file that it is, if it is one, and nobody is changing it; else 0. */
+uint64_t names_peek(struct names *n, uint64_t dir, const char *name);
 void names_serve_doubt(struct job *j, struct peers_request *rq);
 void names_serve_claim(struct job *j, struct peers_request *rq);
 /*
@@ -441,6 +444,9 @@ bool remote_has(struct job *j, uint64_t ino); /* our kernel knows it, and it is 
 int remote_lookup(
 	struct job *j, uint64_t ino, uint64_t dir, const char *name, const struct hint *hint, struct core_entry *ret);
 void remote_count(struct job *j, uint64_t ino, const struct hint *hint); /* a lookup that its home has counted for us */
+/* A lookup that its home has counted for us, and no kernel of ours was told of; until it is, or the spare is dropped. */
+void remote_spare(struct job *j, uint64_t ino, uint64_t dir, const char *name);
+void remote_drop_spare(struct job *j, uint64_t ino); /* if it is one */
 bool remote_count_again(
 	struct job *j, uint64_t ino); /* one more for our kernel alone; false: it does not know the file */
 void remote_forget(struct job *j, uint64_t ino, uint64_t nlookup);
@@ -461,11 +467,15 @@ void hint_get(const struct wire_msg *m, struct hint *ret);
 
 extern const struct part home_part;
 void home_serve(struct job *j, struct peers_request *rq);
+bool home_is_open(struct job *j, uint64_t ino); /* by any node */
+void home_hold(
+	struct job *j, uint32_t node, uint64_t ino); /* a lookup has been counted in core, and is that node's now */
 void home_serve_lost(struct job *j, struct peers_request *rq);
 /* The work of it: makes reply, with its status, which it returns, too. */
 int home_do(struct job *j, uint32_t from, const struct wire_msg *rq, struct wire_msg *reply);
 void entry_put(struct wire_msg *m, const struct core_entry *e);
-int entry_get(const struct wire_msg *m, struct core_entry *ret); /* -EBADMSG */
+int entry_get(const struct wire_msg *m, struct core_entry *ret);                     /* -EBADMSG */
+int entry_get_nth(const struct wire_msg *m, unsigned int n, struct core_entry *ret); /* from 0 */
 
 /* ---- change.c: what changes names, driven here */
 
@@ -509,7 +519,10 @@ bool handover_each(struct job *j, uint64_t dir, int64_t since, void (*each)(cons
 /* ---- list.c: directories' listings over all nodes */
 
 int list_open(struct job *j, uint64_t ino, struct listing **ret);
+struct listing *list_ref(struct listing *l); /* for another list_close */
 void list_close(struct listing *l);
+size_t list_size(const struct listing *l);
+uint64_t list_find(const struct listing *l, const char *name); /* its index; UINT64_MAX: it is not in there */
 int list_get(struct listing *l, uint64_t index, const char **ret_name, uint64_t *ret_ino, uint32_t *ret_type);
 void list_serve(struct job *j, struct peers_request *rq);
 void list_answer(struct job *j, struct peers_request *rq); /* the same, at once */

@@ -49,6 +49,7 @@ struct seen { /* of a file at home elsewhere */
 void seen_put(struct job *j, uint32_t home, uint64_t number, const struct seen *s);
 /* As the home would say it now, with a lookup counted for our kernel. */
 bool seen_lookup(struct job *j, uint64_t dir, const char *name, struct core_entry *ret);
+bool seen_has(struct job *j, uint64_t dir, const char *name); /* seen_lookup, without counting */
 /* ret, ret_bare: or NULL. */
 bool seen_attr(struct job *j, uint64_t ino, struct core_entry *ret, bool *ret_bare);
 

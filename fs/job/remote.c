@@ -128,6 +128,18 @@ bool remote_name(struct job *j, uint64_t ino, uint64_t *ret_dir, char ret_name[R
 	return known;
 }
 
+void remote_spare(struct job *j, uint64_t ino, uint64_t dir, const char *name)
+{
+	pthread_mutex_lock(&j->remote->lock);
+	struct remote_ino **at = find(j->remote, ino);
+	if (!*at && (*at = calloc(1, sizeof(**at))))
+		(*at)->ino = ino;
+	if (*at)
+		(*at)->held++;
+	pthread_mutex_unlock(&j->remote->lock);
+	note_name(j, ino, dir, name);
+}
+
 static void entry_free(struct remote_ino *r)
 {
 	free(r->hint);
@@ -149,6 +161,33 @@ static void tell_forget(struct job *j, uint64_t ino, uint64_t count)
 	wire_msg_free(&m);
 }
 
+/* lock is held. NULL: our kernel still knows it. */
+static struct remote_ino *take_unused(struct remote_ino **at)
+{
+	struct remote_ino *r = *at;
+
+	if (!r || r->nlookup > 0)
+		return NULL;
+	*at = r->next;
+	return r;
+}
+
+static void give_back(struct job *j, struct remote_ino *gone)
+{
+	if (!gone)
+		return;
+	tell_forget(j, gone->ino, gone->held);
+	entry_free(gone);
+}
+
+void remote_drop_spare(struct job *j, uint64_t ino)
+{
+	pthread_mutex_lock(&j->remote->lock);
+	struct remote_ino *gone = take_unused(find(j->remote, ino));
+	pthread_mutex_unlock(&j->remote->lock);
+	give_back(j, gone);
+}
+
 void remote_forget(struct job *j, uint64_t ino, uint64_t nlookup)
 {
 	struct remote_ino *gone = NULL;
@@ -158,18 +197,12 @@ void remote_forget(struct job *j, uint64_t ino, uint64_t nlookup)
 	bool ours = *at == NULL;
 	if (*at) {
 		(*at)->nlookup -= nlookup < (*at)->nlookup ? nlookup : (*at)->nlookup;
-		if ((*at)->nlookup == 0) {
-			gone = *at;
-			*at = gone->next;
-		}
+		gone = take_unused(at);
 	}
 	pthread_mutex_unlock(&j->remote->lock);
 	if (ours)
 		core_forget(j->core, ino, nlookup);
-	if (gone) {
-		tell_forget(j, ino, gone->held);
-		entry_free(gone);
-	}
+	give_back(j, gone);
 }
 
 void remote_hint(struct job *j, uint64_t ino, struct hint *ret)

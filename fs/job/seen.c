@@ -62,17 +62,30 @@ static bool is_good(struct job *j, const struct place *p)
 	return p->name && quiet_holds(j, p->home, p->number);
 }
 
+/* lock is held. NULL: it is not here, or not good any more. */
+static struct place *find(struct job *j, uint64_t dir, const char *name)
+{
+	struct place *p = place_of(j->seen, dir, name);
+
+	return is_good(j, p) && p->dir == dir && strcmp(p->name, name) == 0 ? p : NULL;
+}
+
+bool seen_has(struct job *j, uint64_t dir, const char *name)
+{
+	pthread_mutex_lock(&j->seen->lock);
+	bool has = find(j, dir, name);
+	pthread_mutex_unlock(&j->seen->lock);
+	return has;
+}
+
 bool seen_lookup(struct job *j, uint64_t dir, const char *name, struct core_entry *ret)
 {
-	struct seen_table *t = j->seen;
-
-	pthread_mutex_lock(&t->lock);
-	struct place *p = place_of(t, dir, name);
-	bool known = is_good(j, p) && p->dir == dir && strcmp(p->name, name) == 0;
-	if (known)
+	pthread_mutex_lock(&j->seen->lock);
+	struct place *p = find(j, dir, name);
+	if (p)
 		*ret = p->entry;
-	pthread_mutex_unlock(&t->lock);
-	return known && remote_count_again(j, ret->ino);
+	pthread_mutex_unlock(&j->seen->lock);
+	return p && remote_count_again(j, ret->ino);
 }
 
 bool seen_attr(struct job *j, uint64_t ino, struct core_entry *ret, bool *ret_bare)

@@ -9,6 +9,7 @@
 #include "fs/job/quiet.h"
 #include "fs/job/send.h"
 #include "fs/job/share.h"
+#include "fs/job/walk.h"
 
 enum serve_where {
 	SERVE_HERE,   /* in the transport's thread: short, and takes no lock that is held over a system call */
@@ -31,6 +32,7 @@ static const struct {
 	[MESSAGE_NAME_LOCK] = { names_serve_lock, SERVE_HERE, LAG_REFUSED },
 	[MESSAGE_NAME_UNLOCK] = { names_serve_unlock, SERVE_HERE },
 	[MESSAGE_NAME_LOOKUP] = { names_serve_lookup, SERVE_HERE, LAG_REFUSED },
+	[MESSAGE_NAME_LOOKUP_MANY] = { walk_serve_lookups, SERVE_HERE, LAG_REFUSED },
 	[MESSAGE_NAME_DOUBT] = { names_serve_doubt, SERVE_HERE },
 	[MESSAGE_NAME_CLAIM] = { names_serve_claim, SERVE_HERE },
 	[MESSAGE_NAME_NEEDED] = { drain_serve_needed, SERVE_WORKER },
@@ -45,6 +47,7 @@ static const struct {
 	[MESSAGE_TREE_STAMP] = { tree_serve_stamp, SERVE_HERE },
 	[MESSAGE_TREE_RECORDS] = { tree_serve_records, SERVE_WORKER },
 	[MESSAGE_FILE_GET] = { home_serve, SERVE_WORKER },
+	[MESSAGE_FILE_GET_MANY] = { walk_serve_gets, SERVE_WORKER, LAG_REFUSED },
 	[MESSAGE_FILE_SET] = { home_serve, SERVE_WORKER },
 	[MESSAGE_FILE_READLINK] = { home_serve, SERVE_WORKER },
 	[MESSAGE_FILE_ADOPT] = { home_serve, SERVE_WORKER, LAG_REFUSED },
