@@ -194,24 +194,28 @@ static void ask_all(struct batch *b, enum message_type type)
 	pthread_mutex_unlock(&b->lock);
 }
 
-/* Files of other nodes among num names of the listing from first on. Returns behind the last. */
-static uint64_t collect(struct batch *b, struct listing *l, uint64_t first, uint32_t num)
+/* A file of another node that was made in this job: what was found in the backing directory is under nobody's word. */
+static bool is_theirs(struct job *j, struct listing *l, uint64_t i, const char **ret_name, uint64_t *ret_ino)
 {
-	uint32_t nodes = peers_count(b->j->peers);
-	uint64_t i = first, ino;
-	const char *name;
 	uint32_t type;
 
-	for (; b->num < num && list_get(l, i, &name, &ino, &type) == 0; i++) {
-		bool asked = type != S_IFDIR && ino && !(ino & STATE_BACKING_INO_BIT) &&
-			     remote_home(b->j, ino) != peers_self(b->j->peers);
+	return list_get(l, i, ret_name, ret_ino, &type) == 0 && type != S_IFDIR && *ret_ino &&
+	       !(*ret_ino & STATE_BACKING_INO_BIT) && remote_home(j, *ret_ino) != peers_self(j->peers);
+}
 
-		if (!asked)
+/* Those among num names of the listing from first on. Returns behind the last. */
+static uint64_t collect(struct batch *b, struct listing *l, uint64_t first, uint32_t num)
+{
+	uint64_t i, ino;
+	const char *name;
+
+	for (i = first; i < first + num && i < list_size(l); i++) {
+		if (!is_theirs(b->j, l, i, &name, &ino))
 			continue;
 		struct want *w = &b->wants[b->num++];
 		strncpy(w->name, name, sizeof(w->name) - 1);
 		w->ino = ino;
-		w->server = place_name(b->dir, name, nodes);
+		w->server = place_name(b->dir, name, peers_count(b->j->peers));
 		w->home = remote_home(b->j, ino);
 	}
 	return i;
@@ -283,7 +287,8 @@ static uint32_t step(struct walk *at, uint64_t i)
 bool walk_ahead(struct job *j, uint64_t dir, const char *name)
 {
 	struct walks *w = j->walks;
-	uint64_t i = UINT64_MAX;
+	const char *listed;
+	uint64_t i, ino;
 	uint32_t num = 0;
 
 	pthread_mutex_lock(&w->lock);
@@ -295,7 +300,7 @@ bool walk_ahead(struct job *j, uint64_t dir, const char *name)
 	i = list_find(l, name);
 	pthread_mutex_lock(&w->lock);
 	at = find(w, dir);
-	if (i != UINT64_MAX && at && at->list == l)
+	if (i != UINT64_MAX && is_theirs(j, l, i, &listed, &ino) && at && at->list == l)
 		num = step(at, i);
 	pthread_mutex_unlock(&w->lock);
 	uint64_t next = num ? fetch(j, dir, l, i, num) : 0;
