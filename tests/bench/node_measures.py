@@ -379,8 +379,33 @@ class JobConvert(Measure):
 		return {"seconds": seconds}
 
 
+class JobList(Measure):
+	"""The time for each file: names and attributes of another node's files, beside those of one's own."""
+	name = "job-list"
+	title = "ls -l of 2,000 files of the other node, each file"
+	units = {"other": "us", "own": "us"}
+	sides = ("job",)
+	lines = [Line(title, "other", "job", None, None), Line("the same at their home", "own", "job", None, None)]
+
+	@on_side
+	def sample(self, context, side, place):
+		number = context.size(2000, 200, 1)
+		for index in range(number):
+			with open(os.path.join(place.paths[0], f"file{index:06}"), "wb") as file:
+				file.write(b"x")
+		time.sleep(1) # a home that has just changed something gives no word (many-nodes.md, 3)
+		other, own = (self.list(path) / number * 1000000 for path in reversed(place.paths))
+		return {"other": other, "own": own}
+
+	@staticmethod
+	def list(path):
+		begin = time.monotonic()
+		machine.run(["ls", "-l", path])
+		return time.monotonic() - begin
+
+
 def every_measure():
 	"""In the order in which they run."""
 	return [OwnFiles(), OneFile("n-1-47k", STRIDED_RECORD), OneFile("n-1-1m", MIB), Visible(), RemoteRead(), RemoteReadTcp(), JobDrain(), BlobDrain(), JobBlobDrain(),
 		*map(JobBlobDrainLink, jobs.LINKS), JobConvert(),
-		Commit(), JobIdle()]
+		Commit(), JobList(), JobIdle()]
