@@ -25,6 +25,7 @@
 #define NAMES_MAX  262144u /* of a listing that is remembered */
 #define SPARES     1024u   /* files that were asked for, and nobody has looked up */
 #define PAUSE_USEC 300000u /* behind a batch in vain: the home is busy */
+#define WAIT_USEC  200000u /* for nodes that are slow: what they answer later is of use to later lookups */
 
 struct walk {
 	uint64_t dir;
@@ -56,8 +57,9 @@ struct batch {
 	uint64_t dir;
 	unsigned int num;
 	pthread_mutex_t lock;
-	pthread_cond_t all;
-	unsigned int missing; /* answers */
+	pthread_cond_t all;         /* CLOCK_MONOTONIC */
+	unsigned int missing, refs; /* answers; they, and who asks */
+	bool has_servers;           /* what they answer from now on is too late */
 	struct want wants[BATCH_MAX];
 };
 
@@ -90,7 +92,7 @@ static void take_sure(struct asking *q, const struct wire_msg *reply)
 	struct cursor c = names_of(reply);
 	uint32_t i;
 
-	while ((i = next_number(&c, q->b->num)) != UINT32_MAX)
+	while (!q->b->has_servers && (i = next_number(&c, q->b->num)) != UINT32_MAX)
 		q->b->wants[i].sure = true;
 }
 
@@ -125,6 +127,18 @@ static void take_entries(struct asking *q, const struct wire_msg *reply)
 	}
 }
 
+static void batch_put(struct batch *b)
+{
+	pthread_mutex_lock(&b->lock);
+	bool last = --b->refs == 0;
+	pthread_mutex_unlock(&b->lock);
+	if (!last)
+		return;
+	pthread_cond_destroy(&b->all);
+	pthread_mutex_destroy(&b->lock);
+	free(b);
+}
+
 static void answered(int status, const struct wire_msg *reply, void *arg)
 {
 	struct asking *q = arg;
@@ -136,6 +150,7 @@ static void answered(int status, const struct wire_msg *reply, void *arg)
 	if (--b->missing == 0)
 		pthread_cond_signal(&b->all);
 	pthread_mutex_unlock(&b->lock);
+	batch_put(b);
 	free(q);
 }
 
@@ -170,28 +185,37 @@ static void ask_node(struct batch *b, enum message_type type, uint32_t node)
 	message_put_bytes(&m, MESSAGE_NAMES, names.data, names.len);
 	pthread_mutex_lock(&b->lock);
 	b->missing++;
+	b->refs++;
 	pthread_mutex_unlock(&b->lock);
-	int rc = peers_call_async(b->j->peers, node, &m, answered, q);
+	int rc = peers_call_brief(b->j->peers, node, &m, answered, q);
 	if (rc < 0)
 		answered(rc, NULL, q);
 	wire_msg_free(&m);
 }
 
+static void await_answers(struct batch *b, uint64_t until_usec)
+{
+	struct timespec until = { .tv_sec = (time_t)(until_usec / 1000000u),
+		.tv_nsec = (long)(until_usec % 1000000u) * 1000 };
+
+	pthread_mutex_lock(&b->lock);
+	while (b->missing > 0 && pthread_cond_timedwait(&b->all, &b->lock, &until) == 0)
+		;
+	pthread_mutex_unlock(&b->lock);
+}
+
 /* Each node that has some of them, at the same time. */
-static void ask_all(struct batch *b, enum message_type type)
+static void ask_all(struct batch *b, enum message_type type, uint64_t until_usec)
 {
 	for (uint32_t i = 0; i < b->num; i++) {
 		uint32_t node = node_of(&b->wants[i], type), k = 0;
 
 		while (k < i && !is_asked(&b->wants[k], type, node))
 			k++;
-		if (k == i && is_asked(&b->wants[i], type, node))
+		if (k == i && is_asked(&b->wants[i], type, node) && !peers_is_silent(b->j->peers, node))
 			ask_node(b, type, node);
 	}
-	pthread_mutex_lock(&b->lock);
-	while (b->missing > 0)
-		pthread_cond_wait(&b->all, &b->lock);
-	pthread_mutex_unlock(&b->lock);
+	await_answers(b, until_usec);
 }
 
 /* A file of another node that was made in this job: what was found in the backing directory is under nobody's word. */
@@ -221,22 +245,38 @@ static uint64_t collect(struct batch *b, struct listing *l, uint64_t first, uint
 	return i;
 }
 
-static uint64_t fetch(struct job *j, uint64_t dir, struct listing *l, uint64_t first, uint32_t num)
+static struct batch *batch_new(struct job *j, uint64_t dir)
 {
 	struct batch *b = calloc(1, sizeof(*b));
+	pthread_condattr_t attr;
+
+	if (!b)
+		return NULL;
+	b->j = j;
+	b->dir = dir;
+	b->refs = 1;
+	pthread_mutex_init(&b->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&b->all, &attr);
+	pthread_condattr_destroy(&attr);
+	return b;
+}
+
+static uint64_t fetch(struct job *j, uint64_t dir, struct listing *l, uint64_t first, uint32_t num)
+{
+	uint64_t until_usec = share_now_usec() + WAIT_USEC;
+	struct batch *b = batch_new(j, dir);
 
 	if (!b)
 		return first;
-	b->j = j;
-	b->dir = dir;
-	pthread_mutex_init(&b->lock, NULL);
-	pthread_cond_init(&b->all, NULL);
 	uint64_t next = collect(b, l, first, num);
-	ask_all(b, MESSAGE_NAME_LOOKUP_MANY);
-	ask_all(b, MESSAGE_FILE_GET_MANY);
-	pthread_cond_destroy(&b->all);
-	pthread_mutex_destroy(&b->lock);
-	free(b);
+	ask_all(b, MESSAGE_NAME_LOOKUP_MANY, until_usec);
+	pthread_mutex_lock(&b->lock);
+	b->has_servers = true;
+	pthread_mutex_unlock(&b->lock);
+	ask_all(b, MESSAGE_FILE_GET_MANY, until_usec);
+	batch_put(b);
 	return next;
 }
 

@@ -23,6 +23,8 @@
 #define CALM_USEC  400000u
 #define LIST_CAP   8192
 
+#define HANGING_USEC 900000u
+
 static const struct core_cred cred = { 0 };
 
 struct scene {
@@ -63,16 +65,21 @@ static void begin(struct scene *t)
 }
 
 /* As a kernel does that remembers what it has found. Time in us; 0: one was not as it should be. */
-static uint64_t look_up(struct scene *t, unsigned int from, unsigned int end)
+static uint64_t look_up_each(struct scene *t, unsigned int from, unsigned int end, unsigned int each)
 {
 	uint64_t at = share_now_usec();
 	struct core_entry e;
 	char name[8];
 
-	for (unsigned int i = from; i < end; i++)
+	for (unsigned int i = from; i < end; i += each)
 		if (job_lookup(node(t, LOOKER), 1, name_of(i, name), &e) < 0 || e.ino != t->ino[i])
 			return 0;
 	return share_now_usec() - at;
+}
+
+static uint64_t look_up(struct scene *t, unsigned int from, unsigned int end)
+{
+	return look_up_each(t, from, end, 1);
 }
 
 static void in_order(void)
@@ -119,8 +126,27 @@ static void busy(void)
 	job_world_stop(t.w);
 }
 
+/* One that does not answer is not waited for by who asks for files of others. */
+static void hanging(void)
+{
+	struct scene t;
+
+	begin(&t);
+	struct loopback *l = job_world_loopback(t.w);
+	loopback_hold_request(l, LOOKER, OTHER, MESSAGE_FILE_GET_MANY);
+	uint64_t took = look_up_each(&t, 0, 2 * FIRST, 2);
+	ok(took > 0 && took < HANGING_USEC, "a home that does not answer holds up nobody: %llu us",
+		(unsigned long long)took);
+	loopback_await_held(l, LOOKER);
+	loopback_let_go(l, LOOKER);
+	loopback_settle(l);
+	ok(look_up(&t, 0, FILES) > 0, "and answers later");
+	job_world_stop(t.w);
+}
+
 int main(void)
 {
+	hanging();
 	in_order();
 	changed_meanwhile(HOME, "at one home");
 	changed_meanwhile(OTHER, "at the other");
