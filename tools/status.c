@@ -530,10 +530,10 @@ static int silent_status(const struct target *t, bool want_json)
 		printf("%s on %s (no answer; store %s)\n", s.mountpoint, s.backing, t->store);
 	if (s.pid > 0)
 		say("its daemon (pid %d, %s) has not answered for %u s%s; its log is %s/cistern.log", (int)s.pid,
-			s.state, ANSWER_USEC / CLOCK_USEC_PER_SEC,
+			s.state, ANSWER_USEC / 1000000u,
 			strcmp(s.state, "stopped") == 0 ? ": 'kill -CONT' lets it go on" : "", t->store);
 	else
-		say("its daemon has not answered for %u s; its log is %s/cistern.log", ANSWER_USEC / CLOCK_USEC_PER_SEC,
+		say("its daemon has not answered for %u s; its log is %s/cistern.log", ANSWER_USEC / 1000000u,
 			t->store);
 	return CISTERN_EXIT_TIMEOUT;
 }

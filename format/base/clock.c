@@ -41,6 +41,11 @@ int64_t clock_wall_ns(void)
 	return read_ns(CLOCK_REALTIME);
 }
 
+uint64_t clock_usec(void)
+{
+	return (uint64_t)read_ns(CLOCK_MONOTONIC) / 1000;
+}
+
 /* What the one clock is ahead of the other: read in between two readings of the other that lie close together. */
 static int64_t read_ahead_ns(void)
 {

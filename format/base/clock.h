@@ -18,6 +18,7 @@
 int64_t clock_ns_of(struct timespec ts);
 struct timespec clock_timespec(int64_t ns);
 int64_t clock_wall_ns(void); /* what the system's clock shows */
+uint64_t clock_usec(void);   /* CLOCK_MONOTONIC */
 
 struct clock {
 	_Atomic(int64_t) ahead_ns; /* of CLOCK_MONOTONIC */

@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "format/base/clock.h"
 #include "format/base/config.h"
 #include "format/base/units.h"
 
@@ -26,10 +26,7 @@
 
 int64_t store_now_usec(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+	return (int64_t)clock_usec();
 }
 
 static uint64_t less(uint64_t a, uint64_t b)

@@ -23,20 +23,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "format/base/clock.h"
 #include "format/wire/frame.h"
 
 #define BACKLOG      64
 #define CONNECT_USEC 10000000u
 
 /* ---- frames ---- */
-
-static uint64_t now_usec(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
 
 /* deadline 0: none. */
 static int wait_for(int fd, short events, uint64_t deadline)
@@ -48,7 +41,7 @@ static int wait_for(int fd, short events, uint64_t deadline)
 	for (;;) {
 		ms = -1;
 		if (deadline) {
-			now = now_usec();
+			now = clock_usec();
 			if (now >= deadline)
 				return -ETIMEDOUT;
 			ms = deadline - now >= 1000000000 ? 1000000 : (int)((deadline - now + 999) / 1000);
@@ -174,7 +167,7 @@ static int recv_exact(int fd, uint8_t *buf, size_t len, uint64_t deadline, int *
 
 static int recv_frame(int fd, struct wire_msg *m, uint64_t timeout_usec, int *ret_fd)
 {
-	uint64_t deadline = timeout_usec ? now_usec() + timeout_usec : 0;
+	uint64_t deadline = timeout_usec ? clock_usec() + timeout_usec : 0;
 	uint8_t bytes[WIRE_HEADER_BYTES];
 	struct wire_header h;
 	int r = recv_exact(fd, bytes, sizeof(bytes), deadline, ret_fd);
@@ -302,7 +295,7 @@ static int limit_sending(int fd, uint64_t usec)
 /* It waits while more than BACKLOG others wait to be accepted. */
 static int connect_to(int fd, const struct sockaddr_un *address, uint64_t timeout_usec)
 {
-	uint64_t deadline = now_usec() + timeout_usec, now;
+	uint64_t deadline = clock_usec() + timeout_usec, now;
 	int r = limit_sending(fd, timeout_usec);
 
 	if (r < 0)
@@ -310,7 +303,7 @@ static int connect_to(int fd, const struct sockaddr_un *address, uint64_t timeou
 	while (connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0) {
 		if (errno != EINTR)
 			return errno == EAGAIN ? -ETIMEDOUT : -errno;
-		now = now_usec();
+		now = clock_usec();
 		r = now < deadline ? limit_sending(fd, deadline - now) : -ETIMEDOUT;
 		if (r < 0)
 			return r;

@@ -3,6 +3,7 @@
  * The core's life: what it is made of, the root, and what it tells about itself.
  */
 #include "fs/core/core.h"
+#include "format/base/clock.h"
 #include "fs/core/private.h"
 
 #include <errno.h>
@@ -217,14 +218,14 @@ static int add_private(uint32_t segment, uint64_t live_bytes, void *arg)
 /* What the private files occupy. Their sizes are the file system's to know, so each is asked; that may take a tenth of the time at most. */
 static uint64_t private_bytes(struct core *c)
 {
-	uint64_t now = core_now_usec();
+	uint64_t now = clock_usec();
 
 	pthread_mutex_lock(&c->room);
 	if (c->unmounted || now >= c->private_usec) {
 		c->private_sum = 0;
 		(void)state_each_segment(c->state, add_private, c);
 		c->private_bytes = c->private_sum;
-		c->private_usec = core_now_usec() + PRIVATE_BYTES_USEC + 10 * (core_now_usec() - now);
+		c->private_usec = clock_usec() + PRIVATE_BYTES_USEC + 10 * (clock_usec() - now);
 	}
 	pthread_mutex_unlock(&c->room);
 	return c->private_bytes;

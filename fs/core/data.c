@@ -25,7 +25,7 @@
 
 void data_touched(struct core *c)
 {
-	c->last_write_usec = core_now_usec();
+	c->last_write_usec = clock_usec();
 }
 
 /* The last descriptors are not for files that applications have open. */

@@ -254,7 +254,7 @@ void tick_add(struct core *c, struct node *n)
 		c->tick_head = n;
 		n->tick_size = n->tick_written = 0;
 		n->tick_seen = false;
-		n->tick_since_usec = core_now_usec();
+		n->tick_since_usec = clock_usec();
 	}
 	pthread_mutex_unlock(&c->tick);
 	c->hooks.wake(c->hooks.arg);
@@ -305,7 +305,7 @@ static void look_at(struct core *c, struct node *n, struct tick_round *round)
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return;
 	round->any = true;
-	round->young |= core_now_usec() - n->tick_since_usec < TICK_YOUNG_USEC;
+	round->young |= clock_usec() - n->tick_since_usec < TICK_YOUNG_USEC;
 	int64_t mtime_ns = clock_ns_of(st.st_mtim);
 	if (mtime_ns == n->tick_mtime_ns && (uint64_t)st.st_size == n->tick_size)
 		return;

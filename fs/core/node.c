@@ -12,16 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "format/base/clock.h"
-
-uint64_t core_now_usec(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000u + (uint64_t)ts.tv_nsec / 1000u;
-}
-
 static struct node **bucket_of(struct core *c, uint64_t ino)
 {
 	return &c->buckets[(ino * 0x9E3779B97F4A7C15ull) >> 48 & (CORE_BUCKETS - 1)];

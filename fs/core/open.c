@@ -135,9 +135,9 @@ static bool is_private_till_closed(struct core *c, struct node *n)
  */
 static void await_releases(struct core *c, struct node *n)
 {
-	uint64_t until = core_now_usec() + OPEN_RELEASES_USEC;
+	uint64_t until = clock_usec() + OPEN_RELEASES_USEC;
 
-	while (is_private_till_closed(c, n) && core_now_usec() < until)
+	while (is_private_till_closed(c, n) && clock_usec() < until)
 		usleep(1000);
 }
 

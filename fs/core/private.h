@@ -138,7 +138,6 @@ struct core {
 };
 
 /* node.c */
-uint64_t core_now_usec(void); /* CLOCK_MONOTONIC */
 /* The node of a number that the kernel knows, with a reference. NULL: it does not (ESTALE). */
 struct node *node_get(struct core *c, uint64_t ino);
 void node_put(struct core *c, struct node *n);

@@ -13,6 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "format/base/clock.h"
+
 #define SPACE_SLACK_BYTES   (2u << 20) /* more than one write and its record ever need */
 #define SPACE_SLOW_FRACTION 16u        /* below 1/16 of the capacity writers are slowed */
 #define SPACE_SLOW_MAX_USEC 20000u
@@ -53,7 +55,7 @@ static void wait_slice(struct core *c)
 /* room is held. Wait a moment; false when the patience for this spell of fullness has run out. */
 static bool wait_a_moment(struct core *c)
 {
-	uint64_t now = core_now_usec();
+	uint64_t now = clock_usec();
 
 	if (!c->full_since_usec)
 		c->full_since_usec = c->progress_usec = now;
@@ -108,7 +110,7 @@ int space_wait(struct core *c, size_t len, bool refused)
 void space_signal(struct core *c)
 {
 	pthread_mutex_lock(&c->room);
-	c->progress_usec = core_now_usec();
+	c->progress_usec = clock_usec();
 	pthread_cond_broadcast(&c->room_cond);
 	pthread_mutex_unlock(&c->room);
 }

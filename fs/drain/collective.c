@@ -19,12 +19,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "format/base/clock.h"
+
 int64_t collective_now_usec(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * SEC + t.tv_nsec / 1000;
+	return (int64_t)clock_usec();
 }
 
 uint64_t collective_life(const struct collective *c, uint32_t node)

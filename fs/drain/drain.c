@@ -24,6 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "format/base/clock.h"
 #include "fs/drain/private.h"
 #include "fs/drain/settle.h"
 
@@ -38,10 +39,7 @@
 
 int64_t drain_now_usec(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * SEC + now.tv_nsec / 1000;
+	return (int64_t)clock_usec();
 }
 
 static void post_eventfd(int fd)

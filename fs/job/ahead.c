@@ -23,6 +23,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "format/base/clock.h"
 #include "format/base/crc32c.h"
 
 #define CHUNK       PEERS_BUFFER_BYTES
@@ -203,7 +204,7 @@ static void arrived(int status, const struct wire_msg *reply, void *arg)
 	struct chunk_part *p = arg;
 	struct chunk *c = p->chunk;
 	struct ahead *a = c->ahead;
-	bool late = share_now_usec() - c->asked_usec >= SHARE_FRESH_USEC;
+	bool late = clock_usec() - c->asked_usec >= SHARE_FRESH_USEC;
 
 	(void)reply;
 	pthread_mutex_lock(&a->lock);
@@ -327,7 +328,7 @@ static int begin_fetch(struct chunk *c)
 /* NULL: there is one already, or no room for one. */
 static struct chunk *begin_chunk(struct ahead *a, uint64_t ino, uint64_t number)
 {
-	uint64_t now = share_now_usec();
+	uint64_t now = clock_usec();
 	struct chunk *c = NULL;
 
 	pthread_mutex_lock(&a->lock);
@@ -532,7 +533,7 @@ static struct chunk *chunk_get(struct ahead *a, uint64_t ino, uint64_t number)
 		c = NULL;
 	}
 	if (c)
-		c->used_usec = share_now_usec();
+		c->used_usec = clock_usec();
 	pthread_mutex_unlock(&a->lock);
 	return c;
 }

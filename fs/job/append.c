@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "format/base/array.h"
+#include "format/base/clock.h"
 
 #define BUSY_USEC 1000u
 
@@ -362,7 +363,7 @@ static void wait_a_moment(unsigned int *usec)
 
 int append_place(struct job *j, struct shared *s, size_t len, struct append *ret)
 {
-	uint64_t until = share_now_usec() + config_number(j->opt.cfg, CONFIG_AGENT_TIMEOUT);
+	uint64_t until = clock_usec() + config_number(j->opt.cfg, CONFIG_AGENT_TIMEOUT);
 	unsigned int usec = BUSY_USEC;
 	int rc;
 
@@ -371,6 +372,6 @@ int append_place(struct job *j, struct shared *s, size_t len, struct append *ret
 		rc = ask_place(j, s, ret);
 		if (rc == -EBUSY)
 			wait_a_moment(&usec);
-	} while ((rc == -EAGAIN || rc == -EBUSY) && share_now_usec() <= until);
+	} while ((rc == -EAGAIN || rc == -EBUSY) && clock_usec() <= until);
 	return rc == -EAGAIN || rc == -EBUSY ? -ETIMEDOUT : rc;
 }

@@ -14,6 +14,7 @@
  * Carried are also bytes of a backing file to which no path leads any more: its file was removed, but is open.
  */
 #include "fs/job/carry.h"
+#include "format/base/clock.h"
 #include "fs/job/quiet.h"
 
 #include <errno.h>
@@ -369,7 +370,7 @@ int carry_sync(struct job *j, struct shared *s, bool tell, bool durable)
 {
 	struct wire_msg m = { 0 }, reply = { 0 };
 
-	uint64_t asked_usec = share_now_usec();
+	uint64_t asked_usec = clock_usec();
 
 	init(&m, s, CARRY_SYNC);
 	message_put(&m, MESSAGE_SHARE_MODE, (tell ? CARRY_TELL : 0) | (durable ? CARRY_DURABLE : 0));

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "format/base/clock.h"
 #include "fs/job/share.h"
 
 #define THREADS_MAX 32u
@@ -49,7 +50,7 @@ static bool needs_retell(struct shared *s)
 static bool needs_commit(struct shared *s, uint64_t tell_usec)
 {
 	pthread_mutex_lock(&s->mutex);
-	bool needs = s->dirty_usec && share_now_usec() - s->dirty_usec >= tell_usec;
+	bool needs = s->dirty_usec && clock_usec() - s->dirty_usec >= tell_usec;
 	pthread_mutex_unlock(&s->mutex);
 	return needs;
 }
@@ -134,13 +135,13 @@ static void *hand_main(void *arg)
 	pthread_mutex_lock(&c->lock);
 	while ((s = take(c))) {
 		h->s = s;
-		h->since_usec = share_now_usec();
+		h->since_usec = clock_usec();
 		pthread_mutex_unlock(&c->lock);
 		do_file(c->j, s);
 		pthread_mutex_lock(&c->lock);
 		h->s = NULL;
 		s->catching = false;
-		s->tardy = share_now_usec() - h->since_usec >= LONG_USEC;
+		s->tardy = clock_usec() - h->since_usec >= LONG_USEC;
 		pthread_cond_broadcast(&c->cond);
 		pthread_mutex_unlock(&c->lock);
 		shared_put(c->j, s);
@@ -153,7 +154,7 @@ static void *hand_main(void *arg)
 /* Nobody is free, nor will be soon. */
 static bool needs_hand(const struct catch_up *c)
 {
-	uint64_t now = share_now_usec();
+	uint64_t now = clock_usec();
 
 	for (unsigned int i = 0; i < c->num_hands; i++)
 		if (!c->hands[i].s || now - c->hands[i].since_usec < LONG_USEC)

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 
 #include "format/base/array.h"
+#include "format/base/clock.h"
 #include "fs/job/send.h"
 
 #define BATCH          256
@@ -134,7 +135,7 @@ static int tell_home(struct job *j, struct shared *s, uint64_t stamp, uint64_t s
 	message_put(&m, MESSAGE_SHARE_AT_STAMP, stamp);
 	message_put(&m, MESSAGE_SHARE_SIZE, size);
 	message_put(&m, MESSAGE_SHARE_MTIME, (uint64_t)mtime_ns);
-	uint64_t asked_usec = share_now_usec();
+	uint64_t asked_usec = clock_usec();
 	int rc = share_call(j, s->home, &m, &reply);
 	if (rc == 0) {
 		view_get(&reply, v);

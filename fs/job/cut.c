@@ -5,6 +5,7 @@
  * is cut off on all. Holes are written like bytes.
  */
 #include "fs/job/carry.h"
+#include "format/base/clock.h"
 #include "fs/job/lease.h"
 #include "fs/job/quiet.h"
 
@@ -381,7 +382,7 @@ static int ask_once(struct job *j, struct shared *s, uint64_t size)
 	message_put(&m, MESSAGE_SHARE_INO, s->ino);
 	message_put(&m, MESSAGE_SHARE_SIZE, size);
 	share_put_until(j, &m);
-	uint64_t asked_usec = share_now_usec();
+	uint64_t asked_usec = clock_usec();
 	if (rc == 0)
 		rc = s->at_home ? share_call(j, s->home, &m, &reply) : remote_call(j, s->ino, NULL, &m, &reply, NULL);
 	if (rc == 0) {
@@ -396,12 +397,12 @@ static int ask_once(struct job *j, struct shared *s, uint64_t size)
 
 static int ask_truncate(struct job *j, struct shared *s, uint64_t size)
 {
-	uint64_t until = share_now_usec() + 2 * peers_brief_usec(j->peers);
+	uint64_t until = clock_usec() + 2 * peers_brief_usec(j->peers);
 	int rc;
 
 	do
 		rc = ask_once(j, s, size);
-	while (rc == -EAGAIN && share_now_usec() < until);
+	while (rc == -EAGAIN && clock_usec() < until);
 	return rc == -EAGAIN ? -ETIMEDOUT : rc;
 }
 
@@ -436,7 +437,7 @@ static int grow(struct job *j, struct shared *s, uint64_t end)
 {
 	if (shared_size(j, s) >= end)
 		return 0;
-	shared_mark_dirty(j, s, share_now_usec(), end);
+	shared_mark_dirty(j, s, clock_usec(), end);
 	return share_commit(j, s, false);
 }
 
@@ -444,7 +445,7 @@ static int fallocate_layer(struct job *j, struct job_file *file, int mode, uint6
 {
 	struct shared *s = file->shared;
 	struct core_file *layer = shared_is_home(j, s) ? file->local : s->layer;
-	uint64_t since = share_now_usec();
+	uint64_t since = clock_usec();
 	int rc = shared_make_current(j, s);
 	uint64_t size = shared_size(j, s);
 

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "fs/job/private.h"
+#include "format/base/clock.h"
 #include "fs/job/share.h"
 
 #define FULL_USEC 2000u
@@ -204,10 +205,10 @@ static void lock_done(int status, const struct wire_msg *reply, void *arg)
 
 static int send_lock(struct job *j, struct hold *h, const struct wire_msg *m)
 {
-	uint64_t until = share_now_usec() + config_number(j->opt.cfg, CONFIG_AGENT_TIMEOUT);
+	uint64_t until = clock_usec() + config_number(j->opt.cfg, CONFIG_AGENT_TIMEOUT);
 	int rc;
 
-	while ((rc = peers_call_async(j->peers, h->server, m, lock_done, h)) == -EAGAIN && share_now_usec() < until)
+	while ((rc = peers_call_async(j->peers, h->server, m, lock_done, h)) == -EAGAIN && clock_usec() < until)
 		usleep(FULL_USEC); /* so much waits for that server already */
 	return rc == -EAGAIN ? -ETIMEDOUT : rc;
 }

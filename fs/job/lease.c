@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "format/base/array.h"
+#include "format/base/clock.h"
 
 #define CALM_ROUNDS 8u /* so a recall costs a small part of what has been asked before it */
 #define LEASE_USEC \
@@ -36,7 +37,7 @@ uint64_t lease_usec(const struct job *j)
 bool lease_is_good(struct shared *s)
 {
 	pthread_mutex_lock(&s->mutex);
-	bool good = share_now_usec() < s->lease.until_usec;
+	bool good = clock_usec() < s->lease.until_usec;
 	pthread_mutex_unlock(&s->mutex);
 	return good;
 }
@@ -87,7 +88,7 @@ enum lease_said lease_ask(struct shared *s, uint64_t bind_usec)
 	else if (s->lease.num_writing || s->parked)
 		said = LEASE_WRITING;
 	else if (bind_usec)
-		s->lease.bound_usec = share_now_usec() + bind_usec;
+		s->lease.bound_usec = clock_usec() + bind_usec;
 	pthread_mutex_unlock(&s->mutex);
 	return said;
 }
@@ -95,7 +96,7 @@ enum lease_said lease_ask(struct shared *s, uint64_t bind_usec)
 void lease_bind(struct shared *s)
 {
 	pthread_mutex_lock(&s->mutex);
-	s->lease.bound_usec = share_now_usec() + LEASE_USEC; /* no home gives longer ones */
+	s->lease.bound_usec = clock_usec() + LEASE_USEC; /* no home gives longer ones */
 	pthread_mutex_unlock(&s->mutex);
 }
 
@@ -104,7 +105,7 @@ static uint64_t bound_until(struct job *j, const struct shared *s)
 {
 	uint64_t until = s->lease.bound_usec;
 
-	return share_now_usec() < until && !j->share->ending ? until : 0;
+	return clock_usec() < until && !j->share->ending ? until : 0;
 }
 
 static int tell_home(struct job *j, struct shared *s, uint64_t until_usec)
@@ -193,7 +194,7 @@ uint64_t lease_give(struct job *j, struct shared *s, uint32_t node, uint64_t wri
 	pthread_mutex_lock(&s->mutex);
 	uint64_t *leased = s->leases.writes == writes ? lease_of(j, s, node) : NULL;
 	if (leased) {
-		*leased = share_now_usec() + lease_usec(j); /* longer than by the node's clock: it has asked earlier */
+		*leased = clock_usec() + lease_usec(j); /* longer than by the node's clock: it has asked earlier */
 		stamp = registry_stamp(s);
 	}
 	pthread_mutex_unlock(&s->mutex);
@@ -216,14 +217,14 @@ struct recall { /* of the leases that nodes had at one time */
 /* mutex is held. An earlier daemon may have given leases that are not over. */
 static bool is_young(const struct job *j, const struct shared *s)
 {
-	return s->leases.inherited && share_now_usec() - j->share->begun_usec < LEASE_USEC &&
+	return s->leases.inherited && clock_usec() - j->share->begun_usec < LEASE_USEC &&
 	       config_number(j->opt.cfg, CONFIG_VISIBLE) == VISIBLE_READ;
 }
 
 /* mutex is held. */
 static bool is_leased(struct job *j, const struct shared *s, uint32_t but)
 {
-	uint64_t now = share_now_usec();
+	uint64_t now = clock_usec();
 	bool leased = now < s->leases.here_usec && but != peers_self(j->peers);
 
 	for (size_t i = 0; !leased && i < s->num_openers; i++)
@@ -234,7 +235,7 @@ static bool is_leased(struct job *j, const struct shared *s, uint32_t but)
 bool lease_must_tell(struct job *j, struct shared *s, uint32_t node)
 {
 	pthread_mutex_lock(&s->mutex);
-	bool must = share_now_usec() < s->leases.over_usec || is_leased(j, s, node) || is_young(j, s);
+	bool must = clock_usec() < s->leases.over_usec || is_leased(j, s, node) || is_young(j, s);
 	pthread_mutex_unlock(&s->mutex);
 	return must;
 }
@@ -251,7 +252,7 @@ static void list_all_nodes(struct job *j, uint32_t but, struct recall *r)
 /* mutex is held. */
 static void list_leased(struct shared *s, uint32_t but, struct recall *r)
 {
-	uint64_t now = share_now_usec();
+	uint64_t now = clock_usec();
 
 	for (size_t i = 0; i < s->num_openers; i++) {
 		struct opener *o = &s->openers[i];
@@ -289,7 +290,7 @@ struct answer {                    /* to those who waited for recalls */
 /* mutex is held, as since no recall is under way: who comes later waits for one of his own. */
 static struct answer take_waiting(struct leases *l)
 {
-	struct answer a = { l->waiting, l->num_waiting, share_now_usec() < l->stuck_usec ? -EAGAIN : 0 };
+	struct answer a = { l->waiting, l->num_waiting, clock_usec() < l->stuck_usec ? -EAGAIN : 0 };
 
 	l->waiting = NULL;
 	l->num_waiting = l->cap_waiting = 0;
@@ -358,7 +359,7 @@ static void send_recall(struct recall *r)
 /* mutex is held. Those that have not been answered are of leases that are over: nobody waits for them any more. */
 static void begin_batch(struct leases *l, struct recall *r)
 {
-	if (share_now_usec() >= l->over_usec) {
+	if (clock_usec() >= l->over_usec) {
 		l->batch++;
 		l->num_recalls = 0;
 	}
@@ -378,7 +379,7 @@ static int recall_begin(struct job *j, struct shared *s, uint32_t but, struct pe
 	r->nodes = rc == 0 ? calloc(s->num_openers + peers_count(j->peers), sizeof(*r->nodes)) : NULL;
 	if (!r->nodes)
 		return -ENOMEM;
-	if (share_now_usec() < l->stuck_usec) {
+	if (clock_usec() < l->stuck_usec) {
 		free(r->nodes);
 		return -EAGAIN;
 	}

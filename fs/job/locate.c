@@ -237,7 +237,7 @@ int share_locate(struct job *j, struct shared *s, uint64_t off, uint64_t len, st
 	struct source own = { 0 }, there = { 0 };
 	struct map *m = NULL;
 	int rc = s->is_shared ? power_wait_settled(j) : 0;
-	uint64_t listed = share_now_usec();
+	uint64_t listed = clock_usec();
 
 	if (rc == 0 && s->is_shared)
 		rc = layer_list(j, s->ino, off, len, &own);

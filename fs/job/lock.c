@@ -17,13 +17,11 @@
 #include <time.h>
 
 #include "format/base/array.h"
+#include "format/base/clock.h"
 
 int64_t lock_now_usec(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+	return (int64_t)clock_usec();
 }
 
 int locks_know_nodes(struct locks *l)

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "format/base/clock.h"
 #include "format/place/places.h"
 
 #define BATCH      256
@@ -41,7 +42,7 @@ static struct map *map_cached(struct shared *s, uint64_t window)
 
 	pthread_mutex_lock(&s->mutex);
 	m = *slot_of(s, window);
-	if (m && (m->window != window || m->epoch != s->epoch || share_now_usec() - m->asked_usec >= SHARE_FRESH_USEC))
+	if (m && (m->window != window || m->epoch != s->epoch || clock_usec() - m->asked_usec >= SHARE_FRESH_USEC))
 		m = NULL;
 	if (m)
 		m->refs++;
@@ -250,7 +251,7 @@ static int make_map(const struct answer *a, struct map **ret)
 
 static int ask(struct job *j, struct shared *s, uint64_t window, struct map **ret)
 {
-	uint64_t end = (window + 1) * SHARE_WINDOW, epoch = s->epoch, asked = share_now_usec();
+	uint64_t end = (window + 1) * SHARE_WINDOW, epoch = s->epoch, asked = clock_usec();
 	bool shared = s->is_shared;
 	struct answer a = { .next = window * SHARE_WINDOW };
 	int rc = 0;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "fs/job/ahead.h"
+#include "format/base/clock.h"
 #include "fs/job/lease.h"
 #include "fs/job/quiet.h"
 
@@ -111,7 +112,7 @@ static int register_locked(struct job *j, struct shared *s, struct view *v)
 
 	put_counts(j, s, &m);
 	j->share->messages++;
-	uint64_t asked_usec = share_now_usec();
+	uint64_t asked_usec = clock_usec();
 	int rc = remote_call(j, s->ino, NULL, &m, &reply, NULL);
 	if (rc == 0) {
 		view_get(&reply, v);

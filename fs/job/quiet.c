@@ -18,6 +18,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "format/base/clock.h"
 #include "fs/job/lease.h"
 #include "fs/job/share.h"
 
@@ -86,7 +87,7 @@ uint64_t quiet_give(struct job *j, uint32_t node)
 	uint64_t usec = 0;
 
 	pthread_mutex_lock(&q->lock);
-	uint64_t now = share_now_usec();
+	uint64_t now = clock_usec();
 	struct word *w = word_of(q, node);
 	if (w && is_calm(q, now)) {
 		usec = word_usec(j);
@@ -103,7 +104,7 @@ uint64_t quiet_give(struct job *j, uint32_t node)
 /* lock is held. Until when what was given may be taken for true; 0: it is not any more. */
 static uint64_t given_until(const struct quiet *q)
 {
-	uint64_t now = share_now_usec(), until = now < q->inherited_usec ? q->inherited_usec : 0;
+	uint64_t now = clock_usec(), until = now < q->inherited_usec ? q->inherited_usec : 0;
 
 	for (uint32_t i = 0; i < q->num && now < q->last_usec; i++)
 		if (q->words[i].given_usec > now && q->words[i].given_usec > until)
@@ -149,7 +150,7 @@ static void send_recall(struct quiet *q, uint32_t node, uint64_t given_usec)
 /* lock is held, but not all the time. */
 static void recall_all(struct quiet *q)
 {
-	uint64_t now = share_now_usec();
+	uint64_t now = clock_usec();
 
 	(void)word_of(q, 0);
 	for (uint32_t i = 0; i < q->num && now < q->last_usec; i++) {
@@ -198,7 +199,7 @@ void quiet_end_change(struct job *j)
 		return;
 	pthread_mutex_lock(&q->lock);
 	q->changes--;
-	q->calm_usec = share_now_usec() + CALM_USEC;
+	q->calm_usec = clock_usec() + CALM_USEC;
 	pthread_mutex_unlock(&q->lock);
 }
 
@@ -228,7 +229,7 @@ void quiet_end_birth(struct job *j)
 
 struct quiet_ask quiet_ask(struct job *j, uint32_t home)
 {
-	struct quiet_ask ask = { .home = home, .asked_usec = share_now_usec() };
+	struct quiet_ask ask = { .home = home, .asked_usec = clock_usec() };
 
 	pthread_mutex_lock(&j->quiet->lock);
 	struct word *w = word_of(j->quiet, home);
@@ -239,7 +240,7 @@ struct quiet_ask quiet_ask(struct job *j, uint32_t home)
 
 uint64_t quiet_take(struct job *j, const struct quiet_ask *ask, uint64_t usec)
 {
-	uint64_t now = share_now_usec(), until = ask->asked_usec + usec, number = 0;
+	uint64_t now = clock_usec(), until = ask->asked_usec + usec, number = 0;
 
 	if (usec == 0 || until <= now)
 		return 0;
@@ -260,7 +261,7 @@ bool quiet_holds(struct job *j, uint32_t home, uint64_t number)
 {
 	pthread_mutex_lock(&j->quiet->lock);
 	struct word *w = word_of(j->quiet, home);
-	bool holds = w && number && w->number == number && share_now_usec() < w->until_usec;
+	bool holds = w && number && w->number == number && clock_usec() < w->until_usec;
 	pthread_mutex_unlock(&j->quiet->lock);
 	return holds;
 }
@@ -299,7 +300,7 @@ static int quiet_create(struct job *j, struct cistern_error *err)
 		return cistern_error_set(err, -ENOMEM, "out of memory");
 	j->quiet = q;
 	q->j = j;
-	q->inherited_usec = state_seq(j->state) ? share_now_usec() + QUIET_USEC : 0;
+	q->inherited_usec = state_seq(j->state) ? clock_usec() + QUIET_USEC : 0;
 	pthread_mutex_init(&q->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "format/base/clock.h"
 #include "format/base/crc32c.h"
 #include "format/base/fdio.h"
 #include "fs/job/ahead.h"
@@ -133,7 +134,7 @@ static int check(struct reading *rd, const struct piece *p, const uint8_t *bytes
  */
 static bool may_be_gone(struct reading *rd, const struct piece *p, uint64_t listed_usec)
 {
-	return share_now_usec() - listed_usec >= SHARE_FRESH_USEC && !share_has_still(rd->j, rd->s, p);
+	return clock_usec() - listed_usec >= SHARE_FRESH_USEC && !share_has_still(rd->j, rd->s, p);
 }
 
 static int read_own(struct reading *rd, const struct piece *p, uint64_t listed_usec, uint8_t *to)
@@ -235,7 +236,7 @@ static int fetch_batch(struct reading *rd, const struct pieces *p, const struct 
 
 	if (rc == -ENOENT || rc == -ECONNRESET)
 		return -EAGAIN;
-	if (rc == 0 && share_now_usec() - p->asked_usec >= SHARE_FRESH_USEC)
+	if (rc == 0 && clock_usec() - p->asked_usec >= SHARE_FRESH_USEC)
 		return -EAGAIN;
 	return rc < 0 ? rc : take(rd, &b->buffer, b->from, b->num);
 }

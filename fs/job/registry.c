@@ -5,6 +5,7 @@
  * over a restart, too, whatever the system's clock shows by then.
  */
 #include "fs/job/lease.h"
+#include "format/base/clock.h"
 #include "fs/job/quiet.h"
 
 #include <errno.h>
@@ -538,7 +539,7 @@ static int become_shared(struct job *j, struct shared *s)
 		rc = core_share(j->core, open.file);
 		if (rc == 0) {
 			pthread_mutex_lock(&s->mutex);
-			s->dirty_usec = s->dirty_usec ? s->dirty_usec : share_now_usec();
+			s->dirty_usec = s->dirty_usec ? s->dirty_usec : clock_usec();
 			s->own_end = shared_size_here(j, s); /* the first commit tells it */
 			s->is_shared = true;
 			s->epoch++;

@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #include "fs/job/hidden.h"
+#include "format/base/clock.h"
 #include "fs/job/private.h"
 
 #define SEQUENCE_BUSY_USEC  1000u
@@ -75,10 +76,7 @@ struct sequence {
 
 static int64_t now_usec(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * INT64_C(1000000) + t.tv_nsec / 1000;
+	return (int64_t)clock_usec();
 }
 
 static void note_record(const struct record *rec, void *arg)

@@ -11,19 +11,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "format/base/clock.h"
 #include "fs/job/ahead.h"
 
 #define BUCKETS    4096u
 #define ROUND_USEC 1000000u
 #define BUSY_USEC  1000u
-
-uint64_t share_now_usec(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000u + (uint64_t)ts.tv_nsec / 1000u;
-}
 
 /* ---- the table */
 
@@ -332,9 +325,7 @@ int share_ask_home(struct job *j, struct shared *s, const struct wire_msg *m, ui
 
 	if (!a)
 		return -ENOMEM;
-	*a = (struct asking){
-		.j = j, .s = shared_get(j, s->ino), .took = took, .asked_usec = share_now_usec(), .refs = 2
-	};
+	*a = (struct asking){ .j = j, .s = shared_get(j, s->ino), .took = took, .asked_usec = clock_usec(), .refs = 2 };
 	pthread_mutex_init(&a->lock, NULL);
 	pthread_cond_init(&a->cond, NULL);
 	j->share->messages++;
@@ -401,9 +392,9 @@ static void fan_add(struct job *j, struct fan *f, const struct fan_request *r)
 {
 	fan_begin(f);
 	j->share->messages += r->node != peers_self(j->peers);
-	uint64_t until = share_now_usec() + r->for_usec;
+	uint64_t until = clock_usec() + r->for_usec;
 	int rc;
-	while ((rc = r->call(j->peers, r->node, r->m, r->done, r->arg)) == -EAGAIN && share_now_usec() < until)
+	while ((rc = r->call(j->peers, r->node, r->m, r->done, r->arg)) == -EAGAIN && clock_usec() < until)
 		usleep(BUSY_USEC); /* so many wait for that node already */
 	rc = rc == -EAGAIN ? -ETIMEDOUT : rc;
 	if (rc < 0)
@@ -560,7 +551,7 @@ static int share_create(struct job *j, struct cistern_error *err)
 	j->share = sh;
 	sh->j = j;
 	sh->sweep = true;
-	sh->begun_usec = share_now_usec();
+	sh->begun_usec = clock_usec();
 	sh->lost_power = store_lost_power(j->opt.store);
 	sh->tell_usec = SHARE_TELL_USEC;
 	STAILQ_INIT(&sh->closings);

@@ -275,7 +275,6 @@ struct share {
 
 /* ---- share.c */
 
-uint64_t share_now_usec(void);                           /* CLOCK_MONOTONIC */
 struct shared *shared_get(struct job *j, uint64_t ino);  /* makes it; NULL: no memory */
 struct shared *shared_find(struct job *j, uint64_t ino); /* NULL: not in use here */
 void shared_put(struct job *j, struct shared *s);

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "format/base/array.h"
+#include "format/base/clock.h"
 
 enum show_flag {           /* MESSAGE_SHARE_FLAGS */
 	SHOW_REGISTER = 1, /* the home does not know who writes */
@@ -406,7 +407,7 @@ void show_to(struct job *j, const struct job_file *file)
 
 	if (!is_needed(j, file) || lease_is_good(s))
 		return;
-	uint64_t asked_usec = share_now_usec();
+	uint64_t asked_usec = clock_usec();
 	message_init(&m, MESSAGE_SHARE_SHOW);
 	message_put(&m, MESSAGE_SHARE_INO, s->ino);
 	fan_init(&a.fan);

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "format/base/array.h"
+#include "format/base/clock.h"
 
 #define READS     8
 #define BYTES_MAX (4u << 20)
@@ -71,7 +72,7 @@ static void remember(
 	r->off = off;
 	r->to_end = to_end;
 	r->shapes = begun->shapes;
-	r->usec = share_now_usec();
+	r->usec = clock_usec();
 	sv->bytes += len;
 }
 
@@ -142,7 +143,7 @@ int sieve_compare(const uint8_t *was, const uint8_t *buf, size_t len, struct sie
 
 static struct read_before *find(struct sieve *sv, uint64_t shapes, size_t len, uint64_t off)
 {
-	uint64_t now = share_now_usec();
+	uint64_t now = clock_usec();
 
 	for (unsigned int i = 0; i < READS; i++) {
 		struct read_before *r = &sv->reads[(sv->next + READS - 1 - i) % READS]; /* the youngest first */

@@ -10,7 +10,8 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
+
+#include "format/base/clock.h"
 
 #define LOOK_USEC 1000000u /* so long at the most does a write wait for what it need not know */
 
@@ -229,7 +230,7 @@ int shared_apply_reply(struct shared *s, const struct wire_msg *reply, uint64_t 
 bool shared_is_lapsed(struct job *j, struct shared *s)
 {
 	pthread_mutex_lock(&s->mutex);
-	bool lapsed = s->current && share_now_usec() - s->asked_usec >= s->promise_usec;
+	bool lapsed = s->current && clock_usec() - s->asked_usec >= s->promise_usec;
 	bool outside = s->outside && !s->is_shared;
 	pthread_mutex_unlock(&s->mutex);
 	return lapsed && peers_is_present(j->peers, s->home) && !(outside && peers_is_silent(j->peers, s->home));
@@ -264,7 +265,7 @@ int shared_make_current(struct job *j, struct shared *s)
 		return shared_register(j, s);
 	if (current && !shared_is_lapsed(j, s))
 		return 0;
-	uint64_t asked_usec = share_now_usec();
+	uint64_t asked_usec = clock_usec();
 	init_look(&m, s);
 	int rc = share_call(j, s->home, &m, &reply);
 	if (rc == 0)
@@ -283,13 +284,13 @@ static void look(struct job *j, struct shared *s)
 	struct wire_msg m = { 0 };
 
 	init_look(&m, s);
-	(void)share_ask_home(j, s, &m, share_now_usec() + LOOK_USEC, shared_apply_reply);
+	(void)share_ask_home(j, s, &m, clock_usec() + LOOK_USEC, shared_apply_reply);
 	wire_msg_free(&m);
 }
 
 void shared_look(struct job *j, struct shared *s)
 {
-	uint64_t now = share_now_usec();
+	uint64_t now = clock_usec();
 
 	if (shared_is_home(j, s))
 		return;
@@ -302,6 +303,6 @@ void shared_look(struct job *j, struct shared *s)
 	look(j, s);
 	lapsed = shared_is_lapsed(j, s);
 	pthread_mutex_lock(&s->mutex);
-	s->looked_usec = s->current && !lapsed ? 0 : share_now_usec();
+	s->looked_usec = s->current && !lapsed ? 0 : clock_usec();
 	pthread_mutex_unlock(&s->mutex);
 }

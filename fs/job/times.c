@@ -64,10 +64,7 @@ struct times {
 
 static int64_t now_usec(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * INT64_C(1000000) + t.tv_nsec / 1000;
+	return (int64_t)clock_usec();
 }
 
 static uint32_t home_of(struct job *j, uint64_t ino)

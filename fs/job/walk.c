@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "format/base/clock.h"
 #include "fs/job/quiet.h"
 #include "fs/job/share.h"
 
@@ -265,7 +266,7 @@ static struct batch *batch_new(struct job *j, uint64_t dir)
 
 static uint64_t fetch(struct job *j, uint64_t dir, struct listing *l, uint64_t first, uint32_t num)
 {
-	uint64_t until_usec = share_now_usec() + WAIT_USEC;
+	uint64_t until_usec = clock_usec() + WAIT_USEC;
 	struct batch *b = batch_new(j, dir);
 
 	if (!b)
@@ -333,7 +334,7 @@ bool walk_ahead(struct job *j, uint64_t dir, const char *name)
 
 	pthread_mutex_lock(&w->lock);
 	struct walk *at = find(w, dir);
-	struct listing *l = at && share_now_usec() >= at->pause_usec ? list_ref(at->list) : NULL;
+	struct listing *l = at && clock_usec() >= at->pause_usec ? list_ref(at->list) : NULL;
 	pthread_mutex_unlock(&w->lock);
 	if (!l)
 		return false;
@@ -349,7 +350,7 @@ bool walk_ahead(struct job *j, uint64_t dir, const char *name)
 	if (num && at && at->list == l) {
 		at->next = next;
 		if (!seen_has(j, dir, name))
-			at->pause_usec = share_now_usec() + PAUSE_USEC;
+			at->pause_usec = clock_usec() + PAUSE_USEC;
 	}
 	pthread_mutex_unlock(&w->lock);
 	list_close(l);

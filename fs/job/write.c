@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 
+#include "format/base/clock.h"
 #include "fs/job/lease.h"
 
 static struct core_file *layer_of(struct job *j, struct job_file *file)
@@ -37,7 +38,7 @@ static ssize_t write_layer(
 	struct job *j, uint32_t writer, struct job_file *file, const void *buf, size_t len, uint64_t off)
 {
 	struct shared *s = file->shared;
-	uint64_t since = share_now_usec();
+	uint64_t since = clock_usec();
 
 	if (off > INT64_MAX - len)
 		return -EFBIG;
@@ -91,7 +92,7 @@ static ssize_t write_place(struct job *j, struct job_file *file, const void *buf
 {
 	struct shared *s = file->shared;
 	struct core_guard guard = { .at = &s->cuts_known, .is = a->cuts };
-	uint64_t since = share_now_usec();
+	uint64_t since = clock_usec();
 
 	if (a->off > INT64_MAX - a->len || a->off + a->len > core_max_bytes(j->core))
 		return -EFBIG;
@@ -144,7 +145,7 @@ static ssize_t write_shared(struct job *j, struct job_file *file, const void *bu
 	if (!sieved)
 		return write_all(j, file->writer, file, buf, len, off);
 	if (num == 0)
-		shared_mark_dirty(j, s, share_now_usec(), 0); /* the file's time changes */
+		shared_mark_dirty(j, s, clock_usec(), 0); /* the file's time changes */
 	ssize_t done = write_runs(j, file->writer, file, buf, off, runs, num);
 	free(runs);
 	if (done == 0 && shapes != s->shapes) /* what is between the runs may be there no more */

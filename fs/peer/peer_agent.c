@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "format/base/clock.h"
 #include "format/place/place.h"
 #include "format/store/hosts.h"
 #include "format/wire/frame.h"
@@ -756,10 +757,7 @@ static int make_memory(struct peer_agent *a)
 /* Rises from daemon to daemon of a store, as long as nobody puts the clock back; and if so, is another one. */
 static uint64_t make_incarnation(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+	return (uint64_t)clock_wall_ns() / 1000;
 }
 
 static void take_host(uint32_t node, const char *host, void *arg)

@@ -15,14 +15,12 @@
 #include <time.h>
 
 #include "format/place/place.h"
+#include "format/base/clock.h"
 #include "fs/peer/private.h"
 
 int64_t peers_now(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+	return (int64_t)clock_usec();
 }
 
 void peers_log(struct peers *p, bool warning, const char *event, const char *text)

@@ -13,9 +13,9 @@
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "format/base/clock.h"
 #include "format/base/cursor.h"
 #include "mpi-agent/comm/signals.h"
 
@@ -165,25 +165,17 @@ uint32_t comm_size(const struct comm *c)
 
 /* ---- collective */
 
-static uint64_t now_usec(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
 /* Waits for a request, more and more asleep. timeout_usec 0: none. */
 static int wait_for(MPI_Request *request, uint64_t timeout_usec, const char *what, struct cistern_error *err)
 {
-	uint64_t began = now_usec(), passed;
+	uint64_t began = clock_usec(), passed;
 	int done = 0, r;
 
 	for (;;) {
 		r = comm_error(MPI_Test(request, &done, MPI_STATUS_IGNORE), what, err);
 		if (r < 0 || done)
 			return r;
-		passed = now_usec() - began;
+		passed = clock_usec() - began;
 		if (timeout_usec && passed > timeout_usec)
 			return cistern_error_set(err, -ETIMEDOUT, "%s: not all agents answer", what);
 		if (signals_nap(passed < 1000 ? 0 : passed < 100000 ? 200000 : 2000000))

@@ -13,9 +13,9 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "format/base/clock.h"
 #include "format/base/io.h"
 #include "format/store/hosts.h"
 #include "mpi-agent/comm/signals.h"
@@ -24,14 +24,6 @@
 #define CALL_TIMEOUT_USEC  30000000u
 #define AGAIN_TIMEOUT_USEC 1000000u
 #define NAP_NSEC           50000000
-
-static uint64_t now_usec(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
 
 /* ---- the daemon */
 
@@ -91,7 +83,7 @@ static int hello(
 /* Waits until there is a daemon. fd, or -ETIMEDOUT or another error. */
 static int connect_store(const char *store, uint64_t timeout_usec, struct cistern_error *err)
 {
-	uint64_t deadline = now_usec() + timeout_usec;
+	uint64_t deadline = clock_usec() + timeout_usec;
 
 	for (;;) {
 		struct cistern_error why = { 0 }; /* what was so a moment ago is no error */
@@ -103,7 +95,7 @@ static int connect_store(const char *store, uint64_t timeout_usec, struct cister
 			*err = why;
 			return fd;
 		}
-		if (now_usec() >= deadline)
+		if (clock_usec() >= deadline)
 			return cistern_error_set(
 				err, -ETIMEDOUT, "%s: no daemon serves this store: mount it on this node first", store);
 		if (signals_nap(NAP_NSEC))

@@ -17,9 +17,9 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "format/base/clock.h"
 #include "format/base/json.h"
 #include "format/base/units.h"
 #include "mpi-agent/comm/signals.h"
@@ -85,14 +85,6 @@ static bool is_first(const struct convert *c)
 	return c->team.rank == 0;
 }
 
-static uint64_t now_usec(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000;
-}
-
 static int check_signals(struct convert *c)
 {
 	struct pollfd p = { .fd = c->signals, .events = POLLIN };
@@ -108,7 +100,7 @@ static int check_signals(struct convert *c)
 static void say_progress(struct convert *c, uint64_t done, uint64_t total)
 {
 	char done_text[UNITS_TEXT], total_text[UNITS_TEXT], rate_text[UNITS_TEXT];
-	uint64_t now = now_usec(), rate;
+	uint64_t now = clock_usec(), rate;
 
 	if (!is_first(c) || now - c->said_usec < (c->on_terminal ? TERMINAL_USEC : LINES_USEC))
 		return;
@@ -726,7 +718,7 @@ int command_convert(int argc, char **argv)
 	struct convert c = { .team.size = 1, .fd = -1, .signals = -1, .align = { 512, 4, 4 } };
 	int r, status;
 
-	c.began_usec = c.said_usec = now_usec();
+	c.began_usec = c.said_usec = clock_usec();
 	c.on_terminal = isatty(STDERR_FILENO);
 	c.cover.twice_map = UINT32_MAX;
 	r = join(&c, &argc, &argv);

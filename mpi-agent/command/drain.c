@@ -365,7 +365,7 @@ static int begin(struct live *l, struct cistern_error *err)
 	l->fd = wire_connect(l->store_path, err);
 	if (l->fd < 0)
 		return l->fd;
-	l->asked_usec = session_now_usec();
+	l->asked_usec = clock_usec();
 	wire_msg_init(&l->request, WIRE_DRAIN_BEGIN);
 	r = wire_call(l->fd, &l->request, &l->reply, CALL_TIMEOUT_USEC, err);
 	if (r < 0)

@@ -17,9 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "format/base/clock.h"
 #include "format/base/config.h"
 #include "format/base/json.h"
 #include "format/base/units.h"
@@ -63,14 +63,6 @@ static bool is_first(const struct recover *rc)
 	return rc->team.rank == 0;
 }
 
-static uint64_t now_usec(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000;
-}
-
 /* ---- what is said */
 
 static int on_tick(const struct drain_progress *p, struct drain_control *control, void *arg)
@@ -78,7 +70,7 @@ static int on_tick(const struct drain_progress *p, struct drain_control *control
 	char done[UNITS_TEXT], planned[UNITS_TEXT], verified[UNITS_TEXT], rate_text[UNITS_TEXT], left[UNITS_TEXT] = "?";
 	struct recover *rc = arg;
 	char path[61];
-	uint64_t now = now_usec(CLOCK_MONOTONIC), rate, done_bytes, planned_bytes;
+	uint64_t now = clock_usec(), rate, done_bytes, planned_bytes;
 
 	if (!is_first(rc) || now - rc->said_usec < (rc->on_terminal ? TERMINAL_USEC : LINES_USEC))
 		return 0;
@@ -466,8 +458,8 @@ static int look_at_all(struct recover *rc, struct cistern_error *err)
 
 /* ---- the run */
 
-static int write_manifest(struct recover *rc, const struct manifest_totals *t, uint64_t started_usec, int result,
-	struct cistern_error *err)
+static int write_manifest(
+	struct recover *rc, const struct manifest_totals *t, int64_t started_ns, int result, struct cistern_error *err)
 {
 	const struct superblock *sb = store_superblock(rc->store);
 	char uuid[37];
@@ -476,8 +468,8 @@ static int write_manifest(struct recover *rc, const struct manifest_totals *t, u
 		.node = sb->node_index,
 		.backing = rc->backing ? rc->backing : sb->backing,
 		.destination = rc->to_real,
-		.started_ns = (int64_t)started_usec * 1000,
-		.ended_ns = (int64_t)now_usec(CLOCK_REALTIME) * 1000,
+		.started_ns = started_ns,
+		.ended_ns = clock_wall_ns(),
 		.result = result,
 		.totals = *t,
 		.num_nodes = rc->set.num_nodes,
@@ -500,7 +492,7 @@ static int run(struct recover *rc, struct cistern_error *err)
 		.rate = (config_number(rc->cfg, CONFIG_DRAIN_RATE) + rc->team.size - 1) / rc->team.size,
 		.manifest = rc->manifest,
 		.watcher = { .tick = on_tick, .error = on_error, .arg = rc } };
-	uint64_t started = now_usec(CLOCK_REALTIME);
+	int64_t started_ns = clock_wall_ns();
 	struct drain_result res = { 0 };
 	int r = 0, result;
 
@@ -512,7 +504,7 @@ static int run(struct recover *rc, struct cistern_error *err)
 		opt.steps_path = rc->steps_path;
 	}
 	rc->on_terminal = isatty(STDERR_FILENO);
-	rc->began_usec = rc->said_usec = now_usec(CLOCK_MONOTONIC);
+	rc->began_usec = rc->said_usec = clock_usec();
 	if (rc->set.num > 0)
 		r = recover_run(&rc->set, &rc->team, &opt, &res.totals, err);
 	else if (is_first(rc))
@@ -524,7 +516,7 @@ static int run(struct recover *rc, struct cistern_error *err)
 	result = r < 0 ? CISTERN_EXIT_FAILED : all ? CISTERN_EXIT_OK : CISTERN_EXIT_INCOMPLETE;
 	if (!is_first(rc))
 		return result;
-	if (write_manifest(rc, &res.totals, started, result, r < 0 ? NULL : err) < 0 && result == CISTERN_EXIT_OK)
+	if (write_manifest(rc, &res.totals, started_ns, result, r < 0 ? NULL : err) < 0 && result == CISTERN_EXIT_OK)
 		result = CISTERN_EXIT_FAILED;
 	say_summary(rc, &res.totals, result);
 	return result;

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "format/base/descriptors.h"
+#include "format/base/clock.h"
 #include "format/base/units.h"
 #include "mpi-agent/comm/link.h"
 #include "mpi-agent/comm/signals.h"
@@ -72,14 +73,6 @@ struct serve {
 	bool ending;
 	struct cistern_error err;
 };
-
-static uint64_t clock_usec(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
 
 /* ---- to other agents */
 

@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/clock.h"
+
 #define TRIES          8u    /* each begins with places as they are by then */
 #define PLACES_AT_ONCE 1024u /* asked for */
 #define PIECES_AT_ONCE 4096u /* fetched from new places */
@@ -51,7 +53,7 @@ static bool is_doubtful(const struct copier *c, const struct copy_job *job, cons
 {
 	if (!job->shared || !c->s->opt->watcher.places || !has_remote(c, w))
 		return false;
-	return r == -ENOENT || (r == 0 && session_now_usec() - c->asked_usec >= c->s->opt->fresh_usec);
+	return r == -ENOENT || (r == 0 && clock_usec() - c->asked_usec >= c->s->opt->fresh_usec);
 }
 
 static int ask(struct fresh *f)
@@ -167,7 +169,7 @@ static int settle(struct copier *c, struct copy_job *job, struct copy_buffer *b,
 static int renew_some(struct fresh *f, struct copy_buffer *b, uint32_t *at, unsigned int tries)
 {
 	struct copy_buffer new = { .data = b->data };
-	uint64_t asked_usec = session_now_usec();
+	uint64_t asked_usec = clock_usec();
 	int r = 0;
 
 	f->num = f->at = 0;

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "format/base/clock.h"
 #include "format/base/units.h"
 #include "mpi-agent/plan/names.h"
 #include "mpi-agent/replay/copy.h"
@@ -28,14 +29,6 @@
 #define NAMES_AT_ONCE 256
 #define USEC_PER_SEC  1e6
 
-uint64_t session_now_usec(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000;
-}
-
 static void sleep_usec(uint64_t usec)
 {
 	struct timespec t = { (time_t)(usec / 1000000), (long)(usec % 1000000) * 1000 };
@@ -46,10 +39,10 @@ static void sleep_usec(uint64_t usec)
 /* For other reasons than to make way: it is no work after which a rest is due. */
 static void wait_usec(struct session *s, uint64_t usec)
 {
-	uint64_t began = session_now_usec();
+	uint64_t began = clock_usec();
 
 	sleep_usec(usec);
-	s->rested_usec += session_now_usec() - began;
+	s->rested_usec += clock_usec() - began;
 }
 
 int session_end(struct session *s, int r, const char *why)
@@ -69,11 +62,11 @@ int session_tick(struct session *s, bool now)
 
 	if (s->fatal)
 		return s->fatal;
-	if (!w->tick || (!now && session_now_usec() - s->last_tick_usec < TICK_USEC))
+	if (!w->tick || (!now && clock_usec() - s->last_tick_usec < TICK_USEC))
 		return 0;
 	for (;;) {
 		r = w->tick(&s->progress, &s->control, w->arg);
-		s->last_tick_usec = session_now_usec();
+		s->last_tick_usec = clock_usec();
 		if (r < 0)
 			return session_end(s, r, "nobody follows this drain any more");
 		if (s->control.cancel)
@@ -112,7 +105,7 @@ uint64_t session_rest_usec(uint64_t worked_usec, unsigned int share_percent)
 
 int session_make_way(struct session *s)
 {
-	uint64_t now = session_now_usec(), began = now, worked = now - s->rested_usec, rest;
+	uint64_t now = clock_usec(), began = now, worked = now - s->rested_usec, rest;
 	int r = session_tick(s, false);
 
 	while (r == 0) {
@@ -122,7 +115,7 @@ int session_make_way(struct session *s)
 		rest -= now - began;
 		sleep_usec(rest < TICK_USEC ? rest : TICK_USEC);
 		r = session_tick(s, false);
-		now = session_now_usec();
+		now = clock_usec();
 	}
 	s->rested_usec = now;
 	return r;
@@ -134,7 +127,7 @@ int session_throttle(struct session *s, uint64_t bytes)
 	int r = session_tick(s, false);
 
 	while (r == 0 && s->control.rate > 0) {
-		uint64_t now = session_now_usec();
+		uint64_t now = clock_usec();
 		double rate = (double)s->control.rate;
 
 		s->tokens += rate * (double)(now - s->last_token_usec) / USEC_PER_SEC;
@@ -398,7 +391,7 @@ static bool wants_flush(struct session *s, const struct record *rec)
 		return true;
 	if (s->first_move_usec == 0 && !(rec->flags & RECORD_F_MOVED))
 		return false;
-	now = session_now_usec();
+	now = clock_usec();
 	if (s->first_move_usec == 0)
 		s->first_move_usec = now;
 	return s->opt->watcher.step && now - s->first_move_usec >= MOVES_USEC;
@@ -712,7 +705,7 @@ static int session_open(struct session *s, const struct drain_options *opt)
 	s->progress.path = s->path;
 	s->control.rate = opt->rate;
 	s->control.share_percent = 100;
-	s->last_token_usec = s->rested_usec = session_now_usec();
+	s->last_token_usec = s->rested_usec = clock_usec();
 	store_uuid_text(store_superblock(opt->store)->uuid, uuid);
 	snprintf(s->temp_prefix, sizeof(s->temp_prefix), SESSION_TEMP_PREFIX "%.8s-d", uuid);
 	snprintf(s->shared_prefix, sizeof(s->shared_prefix), SESSION_SHARED_PREFIX "%.8s-", uuid);

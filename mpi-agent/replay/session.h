@@ -92,7 +92,6 @@ struct session {
 };
 
 /* session.c */
-uint64_t session_now_usec(void);
 /* Tell the watcher where we are if it is time (now: in any case); waits while it wants a pause. -ECANCELED, its errors. */
 int session_tick(struct session *s, bool now);
 /* Wait until bytes more may be written, by the rate and the share that the watcher wants. */

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "fs/job/share.h"
+#include "format/base/clock.h"
 #include "tests/lib/job_world.h"
 #include "tests/lib/opened.h"
 #include "tests/lib/tap.h"
@@ -253,10 +254,10 @@ static void *append_many(void *arg)
 	memset(record, (int)('A' + me->node), RECORD);
 	me->result = opened_at(me->w, me->node, me->ino, O_WRONLY | O_APPEND, &f);
 	for (unsigned int i = 0; me->result == 0 && i < MANY_RECORDS; i++) {
-		uint64_t since = share_now_usec();
+		uint64_t since = clock_usec();
 
 		me->result = job_write(f.j, f.file, record, RECORD, 0) == RECORD ? 0 : -EIO;
-		note_slowest(share_now_usec() - since);
+		note_slowest(clock_usec() - since);
 		num_appended++;
 	}
 	if (me->result == 0)

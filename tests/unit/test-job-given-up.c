@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "format/place/place.h"
+#include "format/base/clock.h"
 #include "fs/job/private.h"
 #include "fs/job/lease.h"
 #include "tests/lib/job_path.h"
@@ -54,9 +55,9 @@ static bool knows_gone(struct job_world *w, uint32_t node)
 
 static void await_gone(struct job_world *w)
 {
-	uint64_t until = share_now_usec() + WAIT_USEC;
+	uint64_t until = clock_usec() + WAIT_USEC;
 
-	while (!(knows_gone(w, OTHER) && knows_gone(w, WRITER)) && share_now_usec() < until)
+	while (!(knows_gone(w, OTHER) && knows_gone(w, WRITER)) && clock_usec() < until)
 		usleep(10000);
 	ok(knows_gone(w, OTHER) && knows_gone(w, WRITER), "a node is given up");
 }
@@ -103,9 +104,9 @@ static bool is_parked(struct scene *t)
 
 static void await_parked(struct scene *t, bool parked)
 {
-	uint64_t until = share_now_usec() + WAIT_USEC;
+	uint64_t until = clock_usec() + WAIT_USEC;
 
-	while (is_parked(t) != parked && share_now_usec() < until)
+	while (is_parked(t) != parked && clock_usec() < until)
 		usleep(10000);
 	ok(is_parked(t) == parked, parked ? "its pieces wait for its return" : "they wait no more");
 }
@@ -126,9 +127,9 @@ static bool shows(struct opened *f, uint64_t off, const char *text)
 
 static bool shows_soon(struct opened *f, uint64_t off, const char *text)
 {
-	uint64_t until = share_now_usec() + WAIT_USEC;
+	uint64_t until = clock_usec() + WAIT_USEC;
 
-	while (!shows(f, off, text) && share_now_usec() < until)
+	while (!shows(f, off, text) && clock_usec() < until)
 		usleep(50000);
 	return shows(f, off, text);
 }
@@ -210,8 +211,8 @@ static void test_directory(void)
 	is_int(path_rename(j, empty, young, 0), 0, "of which it knows nothing");
 	is_int(path_mkdir(j, empty, 0700) | path_rmdir(j, empty), 0, "so it can go");
 	job_world_revive(w, DEAD);
-	uint64_t until = share_now_usec() + WAIT_USEC;
-	while ((rc = path_rmdir(j, full)) == -EIO && share_now_usec() < until)
+	uint64_t until = clock_usec() + WAIT_USEC;
+	while ((rc = path_rmdir(j, full)) == -EIO && clock_usec() < until)
 		usleep(10000);
 	is_int(rc, -ENOTEMPTY, "when the node is back it says so");
 	is_int(path_stat(j, path, &st), 0, "and has the file");

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "format/place/place.h"
+#include "format/base/clock.h"
 #include "fs/job/private.h"
 #include "fs/job/share.h"
 #include "tests/lib/job_world.h"
@@ -75,10 +76,10 @@ static bool shows(struct job_world *w, struct file *f, const char *text)
 
 static bool shows_soon(struct job_world *w, struct file *f, const char *text, uint64_t usec)
 {
-	uint64_t until = share_now_usec() + usec;
+	uint64_t until = clock_usec() + usec;
 	bool right;
 
-	while (!(right = shows(w, f, text)) && share_now_usec() < until)
+	while (!(right = shows(w, f, text)) && clock_usec() < until)
 		usleep(10000);
 	return right;
 }
@@ -101,10 +102,10 @@ static struct peers_node known_of(struct job_world *w)
 
 static bool is_silent_soon(struct job_world *w, bool silent)
 {
-	uint64_t until = share_now_usec() + 2 * SOON_USEC;
+	uint64_t until = clock_usec() + 2 * SOON_USEC;
 	bool right;
 
-	while (!(right = (known_of(w).silent_usec > 0) == silent) && share_now_usec() < until)
+	while (!(right = (known_of(w).silent_usec > 0) == silent) && clock_usec() < until)
 		usleep(10000);
 	return right;
 }
@@ -125,14 +126,14 @@ static void test_told(void)
 		all = all && put(w, &behind[i], "late") && put(w, &files[i], "soon");
 	ok(all, "files of two nodes are written");
 	loopback_set_hanging(job_world_loopback(w), HANGS, true);
-	uint64_t begun = share_now_usec();
+	uint64_t begun = clock_usec();
 	tell_after(w, 0);
 	for (unsigned int i = 0; i < FILES; i++)
 		ok(shows_soon(w, &files[i], "soon", SOON_USEC),
 			"a file that needs nothing of a node that hangs is told");
 	for (unsigned int i = 0; i < FILES; i++)
 		ok(put(w, &files[i], "more") && shows_soon(w, &files[i], "more", SOON_USEC), "and again");
-	ok(share_now_usec() - begun < SOON_USEC, "while what needs it waits");
+	ok(clock_usec() - begun < SOON_USEC, "while what needs it waits");
 	ok(is_silent_soon(w, true), "it is known that nothing comes from it");
 	ok(known_of(w).num_owed > 0 && known_of(w).owed_usec > 0 && known_of(w).present, "and that calls wait");
 	loopback_set_hanging(job_world_loopback(w), HANGS, false);
@@ -150,11 +151,11 @@ static void test_told(void)
 
 static bool goes_soon(struct job_world *w, uint32_t node, uint64_t ino)
 {
-	uint64_t until = share_now_usec() + 2 * SOON_USEC;
+	uint64_t until = clock_usec() + 2 * SOON_USEC;
 	struct inode in;
 	int rc;
 
-	while ((rc = state_inode(store_state(job_world_store(w, node)), ino, &in)) == 0 && share_now_usec() < until)
+	while ((rc = state_inode(store_state(job_world_store(w, node)), ino, &in)) == 0 && clock_usec() < until)
 		usleep(10000);
 	return rc == -ENOENT;
 }
@@ -190,7 +191,7 @@ static bool has_openers(struct job_world *w, uint64_t ino)
 static void test_closed(void)
 {
 	struct job_world *w = job_world_start(NODES);
-	uint64_t ino = open_made(w, HANGS, "f"), until = share_now_usec() + SOON_USEC;
+	uint64_t ino = open_made(w, HANGS, "f"), until = clock_usec() + SOON_USEC;
 	struct share *sh = job_world_job(w, 1)->share;
 	struct core_open_reply reply;
 	struct job_file *file;
@@ -205,7 +206,7 @@ static void test_closed(void)
 		(unsigned long long)(sh->messages - before));
 	ok(has_openers(w, ino), "which is not heard");
 	loopback_set_hanging(job_world_loopback(w), HANGS, false);
-	while (has_openers(w, ino) && share_now_usec() < until)
+	while (has_openers(w, ino) && clock_usec() < until)
 		usleep(10000);
 	ok(!has_openers(w, ino), "it is when the home goes on");
 	job_world_stop(w);
@@ -315,10 +316,10 @@ static void test_payload(void)
 			exit(1);
 	}
 	usleep(500000); /* they have got as far as they get */
-	began = share_now_usec();
+	began = clock_usec();
 	for (unsigned int i = 0; i < 4; i++)
 		all = all && reads(w, others[i]);
-	ok(all && share_now_usec() - began < SOON_USEC,
+	ok(all && clock_usec() - began < SOON_USEC,
 		"who reads what another node has does not wait for many who read what the hanging one has");
 	loopback_set_hanging(job_world_loopback(w), HANGS, false);
 	all = true;

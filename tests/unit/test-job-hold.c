@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "format/store/store.h"
+#include "format/base/clock.h"
 #include "fs/job/message.h"
 #include "fs/job/private.h"
 #include "fs/job/share.h"
@@ -41,10 +42,10 @@ struct scene {
 /* Until then nothing is given back: layers of an earlier life may not have been told. */
 static void await_sweep(struct scene *t)
 {
-	uint64_t until = share_now_usec() + WAIT_USEC;
+	uint64_t until = clock_usec() + WAIT_USEC;
 
 	for (uint32_t n = 0; n < NODES; n++)
-		while (!job_world_job(t->w, n)->share->swept && share_now_usec() < until) {
+		while (!job_world_job(t->w, n)->share->swept && clock_usec() < until) {
 			share_poke(job_world_job(t->w, n));
 			usleep(1000);
 		}
@@ -98,10 +99,10 @@ static void *commit(void *arg)
 
 static bool is_telling(struct scene *t)
 {
-	uint64_t until = share_now_usec() + WAIT_USEC;
+	uint64_t until = clock_usec() + WAIT_USEC;
 	bool yes = false;
 
-	while (!yes && share_now_usec() < until) {
+	while (!yes && clock_usec() < until) {
 		pthread_mutex_lock(&t->s->mutex);
 		yes = t->s->telling_usec != 0;
 		pthread_mutex_unlock(&t->s->mutex);
@@ -228,11 +229,11 @@ static bool read_late(struct scene *t, bool (*meanwhile)(struct scene *t))
 	if (pthread_create(&thread, NULL, read_few, t))
 		exit(1);
 	loopback_await_held(l, HOME);
-	uint64_t until = share_now_usec() + SHARE_FRESH_USEC;
+	uint64_t until = clock_usec() + SHARE_FRESH_USEC;
 	bool good = meanwhile(t);
-	while (share_now_usec() < until)
+	while (clock_usec() < until)
 		usleep(10000);
-	t->let_go_usec = share_now_usec();
+	t->let_go_usec = clock_usec();
 	loopback_let_go(l, HOME);
 	pthread_join(thread, &done);
 	return good && done;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "fs/job/lease.h"
+#include "format/base/clock.h"
 #include "fs/job/private.h"
 #include "tests/lib/job_world.h"
 #include "tests/lib/opened.h"
@@ -198,10 +199,10 @@ static void test_home_restarted(void)
 
 static uint64_t writes_for(struct scene *t, uint32_t node, const char *text)
 {
-	uint64_t begun = share_now_usec();
+	uint64_t begun = clock_usec();
 
 	ok(opened_put(&t->at[node], text, 0) == (ssize_t)strlen(text), "node %u writes", node);
-	return share_now_usec() - begun;
+	return clock_usec() - begun;
 }
 
 static void test_hanging(void)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "fs/job/lock.h"
+#include "format/base/clock.h"
 #include "fs/job/share.h"
 #include "tests/lib/lock_request.h"
 #include "tests/lib/tap.h"
@@ -18,10 +19,10 @@
 
 static bool soon(bool (*is)(struct job_world *w), struct job_world *w)
 {
-	uint64_t until = share_now_usec() + SOON_USEC;
+	uint64_t until = clock_usec() + SOON_USEC;
 
 	while (!is(w))
-		if (share_now_usec() > until)
+		if (clock_usec() > until)
 			return false;
 		else
 			usleep(10000);
@@ -106,12 +107,12 @@ static void test_given_up(void)
 static void test_taken_again(void)
 {
 	struct job_world *w = job_world_start(3);
-	uint64_t ino = lock_file_of(0), until = share_now_usec() + SOON_USEC;
+	uint64_t ino = lock_file_of(0), until = clock_usec() + SOON_USEC;
 	int rc;
 
 	give_up_unheard(w);
 	hang(w, 0, false);
-	while ((rc = lock_set(w, 1, ino, lock_posix(1, F_WRLCK, 0, 9), true)) == -ENOLCK && share_now_usec() < until)
+	while ((rc = lock_set(w, 1, ino, lock_posix(1, F_WRLCK, 0, 9), true)) == -ENOLCK && clock_usec() < until)
 		usleep(1000);
 	is_int(rc, 0, "the same owner has it again when the home takes something");
 	usleep(1500000); /* longer than until all is said again */
@@ -313,12 +314,12 @@ static struct job_world *start_losing(uint64_t ino)
 /* It refuses another one without asking anybody. */
 static bool has_lost(struct job_world *w)
 {
-	uint64_t began = share_now_usec();
+	uint64_t began = clock_usec();
 
 	hang(w, 0, true);
 	int rc = lock_set(w, 1, lock_file_of(0), lock_posix(1, F_WRLCK, 20, 29), false);
 	hang(w, 0, false);
-	return rc == -ENOLCK && share_now_usec() - began < SOON_USEC;
+	return rc == -ENOLCK && clock_usec() - began < SOON_USEC;
 }
 
 static void test_lost(void)

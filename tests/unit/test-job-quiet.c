@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "fs/job/quiet.h"
+#include "format/base/clock.h"
 #include "fs/job/share.h"
 #include "tests/lib/job_path.h"
 #include "tests/lib/job_world.h"
@@ -52,10 +53,10 @@ static void begin(struct scene *t)
 /* The looker's kernel knows the file, and it has the home's word. */
 static bool see(struct scene *t, uint32_t n, const char *name)
 {
-	uint64_t until = share_now_usec() + WAIT_USEC;
+	uint64_t until = clock_usec() + WAIT_USEC;
 	struct core_entry e;
 
-	while (share_now_usec() < until && !seen_attr(node(t, n), t->ino, NULL, NULL)) {
+	while (clock_usec() < until && !seen_attr(node(t, n), t->ino, NULL, NULL)) {
 		if (job_lookup(node(t, n), 1, name, &e) < 0)
 			return false;
 		usleep(10000);
@@ -93,13 +94,13 @@ static void asks_nobody(void)
 	begin(&t);
 	ok(see(&t, LOOKER, "f"), "a home that is not busy gives its word");
 	loopback_set_hanging(job_world_loopback(t.w), LOOKER, true);
-	uint64_t at = share_now_usec();
+	uint64_t at = clock_usec();
 	ok(job_lookup(node(&t, LOOKER), 1, "f", &e) == 0 && e.ino == t.ino, "then a name is looked up");
 	ok(job_getattr(node(&t, LOOKER), t.ino, NULL, &e) == 0, "and attributes are had");
 	ok(job_getxattr(node(&t, LOOKER), t.ino, "security.selinux", value, sizeof(value)) == -ENODATA &&
 			job_listxattr(node(&t, LOOKER), t.ino, value, sizeof(value)) == 0,
 		"and that it has no extended ones");
-	ok(share_now_usec() - at < 500000, "without a message");
+	ok(clock_usec() - at < 500000, "without a message");
 	loopback_set_hanging(job_world_loopback(t.w), LOOKER, false);
 	job_world_stop(t.w);
 }
@@ -215,8 +216,8 @@ static void hangs(void)
 	begin(&t);
 	bool sees = see(&t, LOOKER, "f");
 	loopback_set_hanging(job_world_loopback(t.w), LOOKER, true);
-	uint64_t at = share_now_usec();
-	ok(sees && path_chmod(node(&t, HOME), "f", 0640) == 0 && share_now_usec() - at < LONG_USEC,
+	uint64_t at = clock_usec();
+	ok(sees && path_chmod(node(&t, HOME), "f", 0640) == 0 && clock_usec() - at < LONG_USEC,
 		"a node that hangs is waited for, but not for long");
 	ok(!seen_attr(node(&t, LOOKER), t.ino, NULL, NULL), "and does not believe any more what it was told");
 	loopback_set_hanging(job_world_loopback(t.w), LOOKER, false);
@@ -228,11 +229,11 @@ static void home_begins_anew(void)
 	struct scene t;
 
 	begin(&t);
-	uint64_t at = share_now_usec();
+	uint64_t at = clock_usec();
 	job_world_restart(t.w, HOME);
 	loopback_hold_reply(job_world_loopback(t.w), LOOKER, MESSAGE_QUIET_RECALL, 0);
 	is_int(chmod_at_home(&t), 0, "a home's next daemon changes a file");
-	ok(share_now_usec() - at > 900000 && share_now_usec() - at < LONG_USEC,
+	ok(clock_usec() - at > 900000 && clock_usec() - at < LONG_USEC,
 		"when what its predecessor may have given is recalled, or over");
 	loopback_let_go(job_world_loopback(t.w), LOOKER);
 	job_world_stop(t.w);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "fs/job/lease.h"
+#include "format/base/clock.h"
 #include "fs/job/private.h"
 #include "fs/job/share.h"
 #include "tests/lib/job_world.h"
@@ -327,9 +328,9 @@ static void test_hanging(void)
 	is_int(opened_put(&t.at[1], "one", 0), 3, "a node writes");
 	is_int(opened_put(&t.at[2], "two", 10), 3, "and another one");
 	loopback_set_hanging(job_world_loopback(t.w), 1, true);
-	uint64_t begun = share_now_usec();
+	uint64_t begun = clock_usec();
 	ok(reads(&t, 0, true, 10, "two"), "the first hangs: what the other one has is read");
-	ok(share_now_usec() - begun < TIMEOUT_USEC, "in time");
+	ok(clock_usec() - begun < TIMEOUT_USEC, "in time");
 	loopback_set_hanging(job_world_loopback(t.w), 1, false);
 	ok(reads(&t, 2, true, 10, "two"), "it goes on");
 	for (int tries = 0; tries < 100 && !reads(&t, 2, true, 0, "one"); tries++)
@@ -473,10 +474,10 @@ static void test_left_without_power(void)
 	job_world_revive(t.w, 2);
 	loopback_await_held(l, 3);
 	ok(!job_world_job(t.w, 2)->share->swept, "it loses power, and does not know what has been cut off");
-	uint64_t begun = share_now_usec();
+	uint64_t begun = clock_usec();
 	for (int i = 0; i < 2 * CALM_READS; i++)
 		(void)reads(&t, 1, true, 0, "one");
-	ok(share_now_usec() - begun < TIMEOUT_USEC * 3 / 4, "nobody waits for that");
+	ok(clock_usec() - begun < TIMEOUT_USEC * 3 / 4, "nobody waits for that");
 	ok(!is_leased(&t, 1), "nor is there a lease");
 	loopback_let_go(l, 3);
 	bool seen = false;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "fs/job/share.h"
+#include "format/base/clock.h"
 #include "tests/lib/job_world.h"
 #include "tests/lib/opened.h"
 #include "tests/lib/tap.h"
@@ -31,13 +32,13 @@ int __wrap_state_uncommitted(struct state *st, uint64_t ino, uint64_t off, struc
 
 static bool shows_soon(struct job_world *w, uint64_t ino, const char *text)
 {
-	uint64_t until = share_now_usec() + WAIT_USEC;
+	uint64_t until = clock_usec() + WAIT_USEC;
 	bool same = false;
 	struct opened o;
 
 	if (opened_at(w, 0, ino, O_RDONLY, &o))
 		return false;
-	while (!(same = opened_shows(&o, 0, text)) && share_now_usec() < until)
+	while (!(same = opened_shows(&o, 0, text)) && clock_usec() < until)
 		usleep(100000);
 	return opened_close(&o) == 0 && same;
 }

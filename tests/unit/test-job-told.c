@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "format/place/place.h"
+#include "format/base/clock.h"
 #include "fs/job/private.h"
 #include "fs/job/share.h"
 #include "tests/lib/job_world.h"
@@ -239,15 +240,15 @@ static void test_reader_hangs(void)
 	ok(put(&g, 1, "hello", 0) && commit(&g, 1) && shows(&g, 4, "hello"), "another file likewise");
 	loopback_set_hanging(job_world_loopback(f.w), 4, true);
 	dropped = 0;
-	begin_usec = share_now_usec();
+	begin_usec = clock_usec();
 	ok(put(&f, 1, "hallo", 0) && commit(&f, 1), "a commit of which a node that hangs does not hear");
-	ok(share_now_usec() - begin_usec >= 6000000, "waits for it as long as it may believe what it knows");
-	begin_usec = share_now_usec();
+	ok(clock_usec() - begin_usec >= 6000000, "waits for it as long as it may believe what it knows");
+	begin_usec = clock_usec();
 	for (unsigned int i = 0; i < 4; i++)
 		good = good && put(&f, i % 2, "hullo", 0) && commit(&f, i % 2) && put(&g, 1, "hullo", 0) &&
 		       commit(&g, 1);
 	ok(good, "so do others");
-	ok(share_now_usec() - begin_usec < 30000000, "without waiting, also those of other files");
+	ok(clock_usec() - begin_usec < 30000000, "without waiting, also those of other files");
 	is_u64(dropped & 16, 0, "of which it hears nothing");
 	loopback_set_hanging(job_world_loopback(f.w), 4, false);
 	ok(shows(&f, 4, "hullo") && shows(&g, 4, "hullo"), "and reads what is new as soon as he can");
@@ -398,12 +399,12 @@ static void test_witness_away(void)
 		nap();
 	ok(put_witnessed(&f, "all") && commit(&f, 0) && !is_witness_away(&f), "a commit of which a witness hears");
 	loopback_lose(job_world_loopback(f.w), 1);
-	begin_usec = share_now_usec();
+	begin_usec = clock_usec();
 	for (unsigned int i = 0; i < 8; i++)
 		good = good && put_witnessed(&f, "alone") && commit(&f, 0);
 	ok(good, "commits of which it does not hear");
 	ok(is_witness_away(&f), "which is noticed");
-	ok(share_now_usec() - begin_usec < 5000000, "only the first waits for it");
+	ok(clock_usec() - begin_usec < 5000000, "only the first waits for it");
 	fill(f.w, 0, 1);
 	alarm(60);
 	ok(put_witnessed(&f, "more") && job_flush(job_world_job(f.w, 0), f.at[0]) == 0,

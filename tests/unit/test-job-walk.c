@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "fs/job/quiet.h"
+#include "format/base/clock.h"
 #include "fs/job/share.h"
 #include "tests/lib/job_path.h"
 #include "tests/lib/job_world.h"
@@ -67,14 +68,14 @@ static void begin(struct scene *t)
 /* As a kernel does that remembers what it has found. Time in us; 0: one was not as it should be. */
 static uint64_t look_up_each(struct scene *t, unsigned int from, unsigned int end, unsigned int each)
 {
-	uint64_t at = share_now_usec();
+	uint64_t at = clock_usec();
 	struct core_entry e;
 	char name[8];
 
 	for (unsigned int i = from; i < end; i += each)
 		if (job_lookup(node(t, LOOKER), 1, name_of(i, name), &e) < 0 || e.ino != t->ino[i])
 			return 0;
-	return share_now_usec() - at;
+	return clock_usec() - at;
 }
 
 static uint64_t look_up(struct scene *t, unsigned int from, unsigned int end)

@@ -2,21 +2,13 @@
 #ifndef TOOLS_LIB_CLOCK_H
 #define TOOLS_LIB_CLOCK_H
 
-/* Time that only goes forward, and deadlines in it. */
+/* Deadlines, by the clock that only goes forward. */
 
 #include <stdint.h>
-#include <time.h>
 
-#define CLOCK_NO_DEADLINE  UINT64_MAX
-#define CLOCK_USEC_PER_SEC 1000000u
+#include "format/base/clock.h"
 
-static inline uint64_t clock_usec(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts); /* cannot fail with a clock that exists */
-	return (uint64_t)ts.tv_sec * CLOCK_USEC_PER_SEC + (uint64_t)ts.tv_nsec / 1000;
-}
+#define CLOCK_NO_DEADLINE UINT64_MAX
 
 /* The moment timeout_usec from now; timeout_usec 0: never. */
 static inline uint64_t clock_deadline(uint64_t timeout_usec)
