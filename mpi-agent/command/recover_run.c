@@ -162,6 +162,17 @@ static bool is_named(uint64_t dir, const char *name, void *arg)
 	return is;
 }
 
+/* What another node had removed, it still knows. */
+static bool may_be_lost(uint64_t dir, const char *name, const struct stat *there, void *arg)
+{
+	const struct carrying *c = arg;
+
+	for (uint32_t i = 0; i < c->set->num_nodes; i++)
+		if (c->set->stores[i] && names_is_known(store_state(c->set->stores[i]), dir, name, there->st_ino))
+			return false;
+	return true;
+}
+
 static int run_one(struct carrying *c, uint32_t node, enum wire_part part, struct cistern_error *err)
 {
 	struct drain_options opt = *c->how;
@@ -175,6 +186,7 @@ static int run_one(struct carrying *c, uint32_t node, enum wire_part part, struc
 	opt.overlaps = recover_set_overlaps;
 	opt.overlaps_arg = c->set;
 	opt.named = is_named;
+	opt.may_be_lost = opt.in_place && !recover_set_is_whole(c->set) ? may_be_lost : NULL;
 	opt.named_arg = c;
 	opt.dirs_are_told = node != c->set->first_node;
 	opt.lost = c->set->lost;

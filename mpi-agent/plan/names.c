@@ -43,6 +43,23 @@ bool names_make_room(struct state *st, uint64_t dir, const char *name, struct re
 	return true;
 }
 
+void names_aside_name(const char *name, uint64_t backing_ino, char out[RECORD_NAME_MAX + 1])
+{
+	uint64_t ino = STATE_BACKING_INO_BIT | backing_ino;
+
+	snprintf(out, RECORD_NAME_MAX + 1, "%.200s.recovered-inode-%" PRIu64, name, ino);
+}
+
+bool names_is_known(struct state *st, uint64_t dir, const char *name, uint64_t backing_ino)
+{
+	struct inode in;
+	uint64_t owner;
+
+	return state_backing_owner(st, dir, name, &owner) == 0 &&
+	       (state_inode(st, owner, &in) == 0 || state_remembered(st, owner, &in) == 0) &&
+	       in.backing_ino == backing_ino;
+}
+
 /*
  * Another inode has the place. True: it has to leave first (*ret says how). A file with several backing names is parked
  * only when it would lose the one that the state remembers.

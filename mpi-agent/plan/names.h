@@ -40,6 +40,10 @@ int names_next_step(
 	struct state *st, uint64_t dir, const char *name, uint64_t ino, struct inode *ret_in, struct names_step *ret);
 /* Is an inode's backing file still of use: has it a name, or may something below it be? */
 bool names_is_needed(const struct inode *in);
+/* Of a file that nobody knew, of this number in the backing directory, and whose name has gone to another one. */
+void names_aside_name(const char *name, uint64_t backing_ino, char out[RECORD_NAME_MAX + 1]);
+/* Has st a file of this number there, or one that has been freed and left the name? */
+bool names_is_known(struct state *st, uint64_t dir, const char *name, uint64_t backing_ino);
 void names_park_name(uint64_t ino, char out[RECORD_NAME_MAX + 1]);
 /*
  * A directory is in (dir, name), so the file that the state has there is not. True: it is one that is needed, and *ret says that it is parked,

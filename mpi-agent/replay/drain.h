@@ -146,6 +146,8 @@ struct drain_options {
 	void *overlaps_arg;
 	/* Recovery: is that, in the mount, a name of a file of another store? NULL: nobody can say. */
 	bool (*named)(uint64_t dir, const char *name, void *named_arg);
+	/* The same, in place and without a store: may what has the name be a file that only that one knows? NULL: it cannot. */
+	bool (*may_be_lost)(uint64_t dir, const char *name, const struct stat *there, void *named_arg);
 	void *named_arg;
 	struct drain_watcher watcher;
 };

@@ -4,7 +4,7 @@
  * dead store is never changed at all, so a second `recover` finds all of the first one's work undone in the state. The
  * state knows each file's identity (inode number), and a session moves a file to no other place than one of its names
  * or its parking place. So each inode that has to move, or whose place is wanted, is looked for: at its backing name, at
- * its names, at its parking place. What has moved is told to the state before anything else is done.
+ * its names, at its parking place, and where a recovery without its store has moved it aside. What has moved is told to the state before anything else is done.
  *
  * Paths depend on where the directories above are, so those are looked for first. A cycle (a directory that has changed
  * places with one below it) is cut: while a directory is being looked for, places below it are left out; it is found by
@@ -262,14 +262,28 @@ static int look_at_places(struct locate *l, const struct inode *in)
 	return best ? add_found(l, in->ino, l->places[best - 1].dir, l->places[best - 1].name) < 0 ? -ENOMEM : 1 : 0;
 }
 
+static int look_at(struct locate *l, const struct inode *in, uint64_t dir, const char *name)
+{
+	int r = is_at(l, in, dir, name);
+
+	return r <= 0 ? r : add_found(l, in->ino, dir, name) < 0 ? -ENOMEM : 1;
+}
+
 static int look_at_park(struct locate *l, const struct inode *in, uint64_t dir)
 {
 	char park[RECORD_NAME_MAX + 1];
-	int r;
 
 	names_park_name(in->ino, park);
-	r = is_at(l, in, dir, park);
-	return r <= 0 ? r : add_found(l, in->ino, dir, park) < 0 ? -ENOMEM : 1;
+	return look_at(l, in, dir, park);
+}
+
+/* A recovery without this store may have given its name to another file. */
+static int look_aside(struct locate *l, const struct inode *in)
+{
+	char aside[RECORD_NAME_MAX + 1];
+
+	names_aside_name(in->origin_name, in->backing_ino, aside);
+	return look_at(l, in, in->origin_parent, aside);
 }
 
 static int look_for(struct locate *l, const struct inode *in)
@@ -283,6 +297,8 @@ static int look_for(struct locate *l, const struct inode *in)
 	for (size_t i = idmap_get(&l->wanted, in->ino); r == 0 && i; i = l->places[i - 1].next)
 		if (l->places[i - 1].parks)
 			r = look_at_park(l, in, l->places[i - 1].dir);
+	if (r == 0)
+		r = look_aside(l, in);
 	return r < 0 ? r : 0;
 }
 

@@ -28,6 +28,11 @@ struct placing {
 	char shown[SESSION_PATH_MAX]; /* in the mount, for people */
 };
 
+static int64_t time_ns(const struct timespec *t)
+{
+	return (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
+}
+
 static struct record placed_record(const struct inode *in, uint64_t ino, uint64_t parent, const char *name)
 {
 	struct record rec = { .type = RECORD_PLACED,
@@ -493,15 +498,53 @@ static const char *doing(enum names_action action)
 	}
 }
 
-/* Is what has the name a file that our state knows there? */
-static bool is_ours(struct session *s, uint64_t dir, const char *name, const struct stat *st)
+/* A recovery before us has published it: nothing that was there before in's last change has changed since. */
+static bool was_published(const struct inode *in, const struct stat *st)
 {
-	struct inode in;
-	uint64_t owner;
+	return ((in->mode ^ st->st_mode) & S_IFMT) == 0 && (uint64_t)st->st_size == in->size &&
+	       time_ns(&st->st_mtim) == in->mtime_ns && time_ns(&st->st_ctim) > in->ctime_ns;
+}
 
-	return state_backing_owner(s->st, dir, name, &owner) == 0 &&
-	       (state_inode(s->st, owner, &in) == 0 || state_remembered(s->st, owner, &in) == 0) &&
-	       in.backing_ino == st->st_ino;
+/* Nothing is replaced that a store that is not there may have moved: it may be the only copy. */
+static bool may_be_lost(
+	struct session *s, uint64_t dir, const char *name, const struct inode *in, const struct stat *st)
+{
+	return s->opt->may_be_lost && !S_ISDIR(st->st_mode) && !was_published(in, st) &&
+	       (!in->backing_ino || in->backing_ino != st->st_ino) &&
+	       s->opt->may_be_lost(dir, name, st, s->opt->named_arg);
+}
+
+static void say_aside(struct session *s, const char *path, const char *aside)
+{
+	const struct drain_watcher *w = &s->opt->watcher;
+	char text[SESSION_PATH_MAX + 128];
+
+	snprintf(text, sizeof(text),
+		"what had this name in the backing directory may be a file of a store that is not given: it becomes %s",
+		aside);
+	if (w->error)
+		w->error(path, -EEXIST, text, w->arg);
+	if (s->opt->manifest)
+		manifest_add_moved(s->opt->manifest, path, aside);
+}
+
+/* Beside the name, under one that says what it is: there its store, if it is found again, looks for it (locate.c). */
+static int move_aside(struct session *s, uint64_t dir, const char *name, const char *path, const struct stat *st)
+{
+	char beside[RECORD_NAME_MAX + 1], aside[SESSION_PATH_MAX];
+	int r;
+
+	names_aside_name(name, st->st_ino, beside);
+	r = state_backing_child_path(s->st, dir, beside, aside, sizeof(aside));
+	if (r == 0)
+		r = session_rename_new(s, path, aside, false);
+	if (r == 0)
+		r = s->to->ops->sync_names(s->to);
+	if (r < 0)
+		return r;
+	s->result.totals.names_moved++;
+	say_aside(s, path, aside);
+	return session_touch(s, dir);
 }
 
 int names_check_place(struct session *s, uint64_t dir, const char *name, const char *path, const struct inode *in,
@@ -518,12 +561,14 @@ int names_check_place(struct session *s, uint64_t dir, const char *name, const c
 	r = s->to->ops->stat(s->to, path, &st);
 	if (r < 0)
 		return r == -ENOENT || r == -ENOTDIR ? 0 : r; /* of any other error, something may be there */
+	if (may_be_lost(s, dir, name, in, &st))
+		return move_aside(s, dir, name, path, &st);
 	if (!S_ISDIR(st.st_mode))
 		*ret_there = st;
 	if (s->opt->cautious && state_backing_owner(s->st, dir, name, &owner) == -ENOENT)
 		return -EBUSY;
 	if (!s->opt->watcher.occupied || s->opt->part == WIRE_PART_WHOLE || S_ISDIR(st.st_mode) ||
-		is_ours(s, dir, name, &st) || (in->backing_ino && in->backing_ino == st.st_ino))
+		names_is_known(s->st, dir, name, st.st_ino) || (in->backing_ino && in->backing_ino == st.st_ino))
 		return 0;
 	rec = placed_record(in, in->ino, dir, name);
 	rec.backing_ino = st.st_ino;
@@ -537,7 +582,8 @@ int names_check_place(struct session *s, uint64_t dir, const char *name, const c
 /* What has the place may be the only copy of a file of another node. -EBUSY. */
 static int check_free(struct placing *p)
 {
-	bool places = p->step.action == NAMES_MOVE || p->step.action == NAMES_LINK || p->step.action == NAMES_SYMLINK;
+	bool places = p->step.action == NAMES_MOVE || p->step.action == NAMES_LINK || p->step.action == NAMES_SYMLINK ||
+		      (p->step.action == NAMES_MKDIR && p->s->opt->may_be_lost);
 
 	return places ? names_check_place(p->s, p->dir->ino, p->name, p->to, &p->in, &p->there) : 0;
 }

@@ -217,17 +217,16 @@ static int report_steps(struct session *s, bool *ret_refused)
 	return r;
 }
 
-/* Whatever is at from stays: -EEXIST. */
-static int move_back(struct session *s, const char *to, const char *from, bool is_dir)
+int session_rename_new(struct session *s, const char *from, const char *to, bool is_dir)
 {
 	struct stat st;
-	int r = is_dir ? -EOPNOTSUPP : s->to->ops->rename_new(s->to, to, from);
+	int r = is_dir ? -EOPNOTSUPP : s->to->ops->rename_new(s->to, from, to);
 
 	if (r != -EOPNOTSUPP)
 		return r;
-	r = s->to->ops->stat(s->to, from, &st);
+	r = s->to->ops->stat(s->to, to, &st);
 	if (r == -ENOENT)
-		return s->to->ops->rename(s->to, to, from, is_dir);
+		return s->to->ops->rename(s->to, from, to, is_dir);
 	return r == 0 ? -EEXIST : r;
 }
 
@@ -264,7 +263,7 @@ static int park_moved(struct session *s, struct record *rec, const char *to, con
 	if (r == 0 && strcmp(to, park) != 0) {
 		r = session_intend(s, &intended, to, park, "", is_dir, NULL);
 		if (r == 0)
-			r = move_back(s, to, park, is_dir);
+			r = session_rename_new(s, to, park, is_dir);
 		if (r == 0)
 			r = apply_back(s, rec, name);
 	}
@@ -284,7 +283,7 @@ static int undo_moved(struct session *s, struct record *rec, const char *to, boo
 	int r = state_backing_child_path(s->st, rec->from_parent, rec->from_name, from, sizeof(from));
 
 	if (r == 0)
-		r = move_back(s, to, from, is_dir);
+		r = session_rename_new(s, to, from, is_dir);
 	if (r == -EEXIST && strcmp(to, from) != 0)
 		return park_moved(s, rec, to, from, is_dir);
 	if (r < 0)

@@ -167,6 +167,8 @@ bool session_selected(const struct session *s, const char *path);
 int session_join(char *out, size_t cap, const char *dir, const char *name); /* -ENAMETOOLONG */
 struct session_dir *session_dir(struct session *s, uint64_t ino);           /* NULL: no directory of the tree */
 int session_touch(struct session *s, uint64_t dir_ino);                     /* 0, -ENOMEM */
+/* Whatever is at to stays: -EEXIST. */
+int session_rename_new(struct session *s, const char *from, const char *to, bool is_dir);
 /* Does st show the backing file that the state knows as in? */
 bool session_is_same(const struct inode *in, const struct stat *st);
 /* Calls each for all names of a directory; a negative return stops. */
@@ -194,7 +196,7 @@ int names_clear_dir(struct session *s, uint64_t dir, const char *name, const cha
 bool names_dir_is_there(struct session *s, uint64_t dir);
 /*
  * in is about to get the name: may what has it be replaced? -ENOENT: the directory is not in its place. -EBUSY: it may be the only copy of a file of another node, by what that one
- * says now, which our snapshot may be older than. *ret_there: what was looked at, no directory; st_ino 0: nothing.
+ * says now, which our snapshot may be older than. What a lost store may know of is moved aside. *ret_there: what was looked at, no directory; st_ino 0: nothing.
  */
 int names_check_place(struct session *s, uint64_t dir, const char *name, const char *path, const struct inode *in,
 	struct stat *ret_there);

@@ -516,6 +516,45 @@ over() {
 	done
 }
 
+@test "in place a file that the lost store may have moved away is moved aside, and found there when that store is found again" {
+	local n
+	mkdir "$WORK/b" "$WORK/to"
+	start_job 2
+	random_file "$WORK/m0/f" 100000
+	cp "$WORK/m0/f" "$WORK/ref"
+	cp "$WORK/ref" "$WORK/m0/d"
+	ln -s old "$WORK/m0/l"
+	"$CISTERN" flush --wait --timeout 10m --mount "$WORK/m0"
+	for n in f l d; do mv "$WORK/m0/$n" "$WORK/m0/away.$n"; done
+	echo another >"$WORK/m1/f"
+	ln -s another "$WORK/m1/l"
+	mkdir "$WORK/m1/d"
+	echo new >"$WORK/m1/d/new"
+	ln "$WORK/m1/d/new" "$WORK/m1/new2"
+	ln -s new "$WORK/m1/new.l"
+	kill_job
+	for n in 1 2; do # what the first one has published the second one knows again
+		exits 3 "$CISTERN" recover "$WORK/s1" --to "$WORK/b"
+		echo "$output"
+		for i in f l d; do
+			[ "$n" = 2 ] || [[ $output == *"$i: what had this name in the backing directory may be a file of a store that is not given"* ]]
+		done
+		[ "$n" = 1 ] || [[ $output != *"what had this name"* ]]
+		[[ $output != *"failed:"* ]]
+		cmp "$WORK/ref" "$WORK"/b/f.recovered-inode-*
+		cmp "$WORK/ref" "$WORK"/b/d.recovered-inode-*
+		is "$(readlink "$WORK"/b/l.recovered-inode-* "$WORK/b/l" "$WORK/b/new.l" | tr '\n' ' ')" 'old another new '
+		is "$(cat "$WORK/b/f" "$WORK/b/d/new" "$WORK/b/new2" | tr '\n' ' ')" 'another new new '
+		no_leftovers "$WORK/b"
+	done
+	exits 0 "$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
+	cmp "$WORK/ref" "$WORK/b/away.f"
+	cmp "$WORK/ref" "$WORK/b/away.d"
+	is "$(readlink "$WORK/b/away.l" "$WORK/b/l" | tr '\n' ' ')" 'old another '
+	is "$(cat "$WORK/b/f" "$WORK/b/d/new" | tr '\n' ' ')" 'another new '
+	[ "$(find "$WORK/b" -name '*recovered-inode*')" = "" ]
+}
+
 # linked_twice: f of the backing directory, that has another link there, is written to by both nodes and removed. $WORK/ref is what it is then.
 linked_twice() {
 	mkdir -p "$WORK/b/d" "$WORK/to"

@@ -535,23 +535,12 @@ class Check:
             there = os.path.join(to, path)
             if node.kind != "d" and lost and self.home(node) == lost - 1:
                 continue
-            if in_place and lost and any(self.is_in_the_way(to, p, lost) for p in node.names | {path}):
-                continue  # of a file with several names, all of it is said to have failed
             if not os.path.lexists(there):
                 if in_place or not self.is_drained(node):
                     self.wrong("%s is not there (inode %d of node %d)", path, node.ino or 0, self.home(node) if node.ino else -1)
                 continue
             self.check_one(there, path, node, self.listed_of(node.names, listed), lost, in_place)
         self.check_rest(to, listed, lost, in_place)
-
-    def is_in_the_way(self, to, path, lost):
-        """A file of before has the place of a directory above it, or its own: that it lost the name, only the lost store knows."""
-        parts = path.split("/")
-        for i in range(1, len(parts) + 1):
-            above = "/".join(parts[:i])
-            if self.m.tree[above].kind == "d" and os.path.isfile(os.path.join(to, above)) and self.candidates(above, lost):
-                return True
-        return False
 
     def listed_of(self, names, listed):
         """It is said under one of its names."""
@@ -599,10 +588,17 @@ class Check:
             return [n for n in lost_ones if str(n.ino) == number]
         return [n for n in lost_ones if path in n.known_names]
 
+    def is_aside(self, path, lost):
+        """It was drained, and another file has got its name: it is called by its number in the backing directory."""
+        name, _, number = path.rpartition(".recovered-inode-")
+        return name and int(number) & BACKING_BIT and self.candidates(name, lost)
+
     def check_stand_in(self, to, path, listed, lost, in_place):
         """In the backing directory it may also be what the lost home had drained there."""
         may = self.candidates(path, lost)
         there = os.path.join(to, path)
+        if not may and in_place and self.is_aside(path, lost):
+            return
         if not may and not (in_place and os.path.isdir(there)):
             self.wrong("%s is there, and nothing is known of it", path)
         if any(not n.names or n.cut_alone or not self.others_wrote(n, lost) for n in may):
