@@ -552,6 +552,15 @@ static void adopt_place(const struct remains *r, struct record *rec)
 		rec->ctime_ns = rec->mtime_ns;
 }
 
+/* A new file is where it is remembered to be when a recovery before this one has published it: with its time. */
+static bool was_published(const struct remains *r, const struct record *rec)
+{
+	const struct timespec *t = &r->at.was.st_mtim;
+
+	return !r->found && !r->known.was_there && !r->known.carried && r->in.origin_name[0] &&
+	       S_ISREG(r->at.was.st_mode) && (int64_t)t->tv_sec * 1000000000 + t->tv_nsec == rec->time_ns;
+}
+
 /*
  * The name is that of when a node opened the file last, if it is known at all. If another file has it by now, or its directory is gone, this
  * one gets a name that says what it is: what others have written to it was acknowledged, and nothing is replaced that may be whole. Should it
@@ -561,8 +570,7 @@ static void describe_stand_in(
 	const struct recover_set *set, const struct remains *r, struct record *rec, struct record *place)
 {
 	const struct inode *in = &r->in;
-	bool named = is_dir_there(r->st, in->origin_parent) && r->remembered != PLACE_TAKEN &&
-		     !is_taken(set, in->origin_parent, in->origin_name);
+	bool named = is_dir_there(r->st, in->origin_parent) && !is_taken(set, in->origin_parent, in->origin_name);
 	struct spot own = own_spot(r);
 
 	*rec = (struct record){ .type = RECORD_CREATE, .mode = in->mode, .uid = in->uid, .gid = in->gid };
@@ -570,6 +578,7 @@ static void describe_stand_in(
 	rec->ino = state_new_ino(r->st);
 	rec->parent = own.parent;
 	rec->time_ns = r->known.written_ns ? r->known.written_ns : in->mtime_ns;
+	named = named && (r->remembered != PLACE_TAKEN || was_published(r, rec));
 	if (r->found)
 		adopt_place(r, rec);
 	memcpy(rec->name, named ? in->origin_name : own.name, sizeof(rec->name));

@@ -555,6 +555,24 @@ over() {
 	[ "$(find "$WORK/b" -name '*recovered-inode*')" = "" ]
 }
 
+@test "a new file whose home is lost, recovered in place once more: it is the same one" {
+	local n
+	mkdir "$WORK/b"
+	start_job 2
+	for n in f g; do
+		echo "made by its home" >"$WORK/m0/$n"
+		over "$WORK/m1/$n" 'made longer'
+	done
+	echo another >"$WORK/b/g" # somebody else's
+	kill_job
+	for n in 1 2 3; do
+		exits 3 "$CISTERN" recover "$WORK/s1" --to "$WORK/b"
+		is "$(cd "$WORK/b" && echo *)" "$(cd "$WORK/b" && echo f g g.recovered-inode-*)"
+		is "$(find "$WORK/b" -type f | wc -l)" 3
+		is "$(tail -c +1001 "$WORK/b/f") $(cat "$WORK/b/g") $(tail -c +1001 "$WORK"/b/g.recovered-inode-*)" 'made longer another made longer'
+	done
+}
+
 # linked_twice: f of the backing directory, that has another link there, is written to by both nodes and removed. $WORK/ref is what it is then.
 linked_twice() {
 	mkdir -p "$WORK/b/d" "$WORK/to"
