@@ -47,7 +47,7 @@ void names_aside_name(const char *name, uint64_t backing_ino, char out[RECORD_NA
 {
 	uint64_t ino = STATE_BACKING_INO_BIT | backing_ino;
 
-	snprintf(out, RECORD_NAME_MAX + 1, "%.200s.recovered-inode-%" PRIu64, name, ino);
+	snprintf(out, RECORD_NAME_MAX + 1, "%.200s%srecovered-inode-%" PRIu64, name, name[0] ? "." : "", ino);
 }
 
 bool names_is_known(struct state *st, uint64_t dir, const char *name, uint64_t backing_ino)

@@ -40,7 +40,7 @@ int names_next_step(
 	struct state *st, uint64_t dir, const char *name, uint64_t ino, struct inode *ret_in, struct names_step *ret);
 /* Is an inode's backing file still of use: has it a name, or may something below it be? */
 bool names_is_needed(const struct inode *in);
-/* Of a file that nobody knew, of this number in the backing directory, and whose name has gone to another one. */
+/* Of a file that nobody knew, of this number in the backing directory, and whose name has gone to another one; or, without a name, of a directory that was removed. */
 void names_aside_name(const char *name, uint64_t backing_ino, char out[RECORD_NAME_MAX + 1]);
 /* Has st a file of this number there, or one that has been freed and left the name? */
 bool names_is_known(struct state *st, uint64_t dir, const char *name, uint64_t backing_ino);

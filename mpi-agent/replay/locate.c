@@ -277,12 +277,12 @@ static int look_at_park(struct locate *l, const struct inode *in, uint64_t dir)
 	return look_at(l, in, dir, park);
 }
 
-/* A recovery without this store may have given its name to another file. */
+/* A recovery without this store may have given its name to another file, or have found a removed directory not empty. */
 static int look_aside(struct locate *l, const struct inode *in)
 {
 	char aside[RECORD_NAME_MAX + 1];
 
-	names_aside_name(in->origin_name, in->backing_ino, aside);
+	names_aside_name(S_ISDIR(in->mode) ? "" : in->origin_name, in->backing_ino, aside);
 	return look_at(l, in, in->origin_parent, aside);
 }
 

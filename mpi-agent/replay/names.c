@@ -395,6 +395,29 @@ static int check_ours(struct session *s, const struct hidden *h, const struct in
 	return r == -ENOENT ? 0 : r;
 }
 
+/* What is in a directory that has been parked, and that a lost store may know of, is not left under a name that no mount shows. 0: it stays. */
+static int show_parked(struct session *s, const struct hidden *h, const char *path, const struct stat *st)
+{
+	char name[RECORD_NAME_MAX + 1], shown[SESSION_PATH_MAX];
+
+	if (!s->opt->may_be_lost || strncmp(h->name, NAMES_PARK_PREFIX, strlen(NAMES_PARK_PREFIX)) != 0)
+		return 0;
+	names_aside_name("", st->st_ino, name);
+	int r = state_backing_child_path(s->st, h->parent, name, shown, sizeof(shown));
+
+	if (r < 0 || session_rename_new(s, path, shown, true) < 0)
+		return 0;
+	r = s->to->ops->sync_names(s->to);
+	if (r == 0)
+		r = session_touch(s, h->parent);
+	if (r == 0 && s->opt->manifest)
+		manifest_add_moved(s->opt->manifest, path, shown);
+	if (r == 0)
+		r = session_fail(s, 0, shown, -ENOTEMPTY,
+			"a directory that was removed in the mount, with what may be of a store that is not given: remove it by hand");
+	return r < 0 ? r : 1;
+}
+
 static int remove_hidden(struct session *s, const struct hidden *h, const char *path)
 {
 	struct inode in;
@@ -432,6 +455,9 @@ static int remove_hidden(struct session *s, const struct hidden *h, const char *
 		r = S_ISDIR(st.st_mode) ? remove_dir(s, h, path) : s->to->ops->remove(s->to, path, false);
 		if ((r == -ENOTEMPTY || r == -EEXIST) && is_just_removed(s, path))
 			return 0;
+		int shown = r == -ENOTEMPTY || r == -EEXIST ? show_parked(s, h, path, &st) : 0;
+		if (shown)
+			return shown < 0 ? shown : 0;
 		if (r == -ENOTEMPTY || r == -EEXIST)
 			return session_fail(s, 0, path, r,
 				"was removed in the mount, but holds what the mount does not know of: remove it by hand");

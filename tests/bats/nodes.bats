@@ -573,6 +573,27 @@ over() {
 	done
 }
 
+@test "in place a directory that was removed, in which the lost store had files, is not left hidden, and goes when that store is found again" {
+	mkdir "$WORK/b"
+	start_job 2
+	mkdir "$WORK/m0/d"
+	random_file "$WORK/m0/d/f" 100000
+	"$CISTERN" flush --wait --timeout 10m --mount "$WORK/m0"
+	cp "$WORK/b/d/f" "$WORK/ref"
+	rm "$WORK/m0/d/f"
+	rmdir "$WORK/m0/d"
+	kill_job
+	for _ in 1 2; do
+		exits 3 "$CISTERN" recover "$WORK/s1" --to "$WORK/b"
+		echo "$output"
+		[[ $output == *"recovered-inode-"*": a directory that was removed in the mount, with what may be of a store that is not given"* ]]
+		cmp "$WORK/ref" "$WORK"/b/recovered-inode-*/f
+		no_leftovers "$WORK/b"
+	done
+	exits 0 "$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
+	is "$(ls -A "$WORK/b")" ""
+}
+
 # linked_twice: f of the backing directory, that has another link there, is written to by both nodes and removed. $WORK/ref is what it is then.
 linked_twice() {
 	mkdir -p "$WORK/b/d" "$WORK/to"

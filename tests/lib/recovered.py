@@ -584,6 +584,8 @@ class Check:
         """Which files of the lost home that may be."""
         number = path.rpartition("recovered-inode-")[2]
         lost_ones = [n for n in self.m.all if n.kind != "d" and self.home(n) == lost - 1]
+        if "recovered-inode-" in os.path.dirname(path):  # a directory that was removed, and is not empty
+            return [n for n in lost_ones if any(os.path.basename(p) == os.path.basename(path) for p in n.known_names)]
         if "recovered-inode-" in path:
             return [n for n in lost_ones if str(n.ino) == number]
         return [n for n in lost_ones if path in n.known_names]
