@@ -388,15 +388,30 @@ struct visit {
 	bool has_path;
 };
 
-/* Its directory was made, or moved, since the part of directories, or could not be, which was said there. */
-static int leave(struct session *s, const struct inode *in, const char *path)
+static bool has_place(struct session *s, const struct visit *v, const struct state_name *e)
 {
+	uint64_t owner;
+
+	return state_backing_owner(s->st, v->dir->ino, e->name, &owner) == 0 && owner == e->ino;
+}
+
+/* Its directory was made, or moved, since the part of directories, or could not be, which was said there. Other names of it are carried. */
+static int leave(
+	struct session *s, const struct visit *v, const struct state_name *e, const struct inode *in, const char *path)
+{
+	enum progress_of_inode progress = (enum progress_of_inode)idmap_get(&s->inodes, in->ino);
+	bool has_others = in->num_names > 1 && progress != INODE_IS_FAILED;
+	bool carries = in->flags & DIRTY_FLAGS || progress == INODE_IS_DONE;
+
+	if (has_place(s, v, e) ? has_others || !carries : s->opt->watcher.occupied && !carries)
+		return 0;
 	if (!session_may_be_late(s))
-		return session_fail(
-			s, in->ino, path, -ENOENT, "its directory could not be placed in the backing directory");
+		return session_fail(s, has_others ? 0 : in->ino, path, -ENOENT,
+			"its directory could not be placed in the backing directory");
 	if (in->flags & INODE_NEW && in->ino >= s->opt->since)
 		return 0;
-	return session_late(s, in->ino, path, "its directory is not in its place in the backing directory yet");
+	return session_late(
+		s, has_others ? 0 : in->ino, path, "its directory is not in its place in the backing directory yet");
 }
 
 static int visit_existing(struct session *s, struct visit *v, const struct state_name *e, struct inode *in,
@@ -438,7 +453,7 @@ static int visit_file(struct session *s, const struct state_name *e, void *arg)
 		return r == -ENOENT ? 0 : r;
 	selected = v->dir->selected || session_selected(s, path);
 	if (v->dir->failed || !v->has_path)
-		return selected && (in.flags & DIRTY_FLAGS) && !v->dir->given_up ? leave(s, &in, path) : 0;
+		return selected && !v->dir->given_up ? leave(s, v, e, &in, path) : 0;
 	if (idmap_get(&s->inodes, e->ino) == INODE_IS_FAILED)
 		return 0;
 	selected = selected && idmap_get(&s->inodes, e->ino) != INODE_IS_LEFT_ALONE;

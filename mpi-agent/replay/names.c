@@ -69,14 +69,25 @@ static bool is_placed(struct session *s, const struct session_dir *dir, const st
 	       names_dir_is_there(s, e->ino);
 }
 
+/* Its directory is not placed. Nothing of what has no other name may be removed, wherever it still is. */
+static int leave_name(struct session *s, const struct state_name *e)
+{
+	uint64_t left = idmap_get(&s->unplaced, e->ino) + 1;
+	struct inode in;
+
+	if (!S_ISDIR(e->type) && state_inode(s->st, e->ino, &in) == 0 && left < in.num_names)
+		return idmap_set(&s->unplaced, e->ino, left);
+	return idmap_set(&s->inodes, e->ino, INODE_IS_FAILED);
+}
+
 static int place_visited(struct session *s, struct session_dir *dir, const struct state_name *e)
 {
 	bool is_dir = S_ISDIR(e->type), ours = s->opt->part == (is_dir ? WIRE_PART_DIRS : WIRE_PART_FILES);
 
 	if (s->opt->part == WIRE_PART_PARK) /* nothing is in its place yet */
 		return 0;
-	if (dir->failed) /* not placed: nothing of it may be removed, wherever it still is */
-		return idmap_set(&s->inodes, e->ino, INODE_IS_FAILED);
+	if (dir->failed)
+		return leave_name(s, e);
 	if (s->opt->part == WIRE_PART_WHOLE || ours)
 		return names_place(s, dir, e->name, e->ino);
 	return is_dir && !is_placed(s, dir, e) ? idmap_set(&s->inodes, e->ino, INODE_IS_FAILED) : 0;

@@ -601,7 +601,7 @@ int session_late(struct session *s, uint64_t ino, const char *path, const char *
 	s->result.totals.late++;
 	if (w->late)
 		w->late(path, text, w->arg);
-	return idmap_set(&s->inodes, ino, INODE_IS_FAILED);
+	return ino ? idmap_set(&s->inodes, ino, INODE_IS_FAILED) : 0;
 }
 
 static const char *skip_slashes(const char *p)
@@ -749,6 +749,7 @@ static void session_close(struct session *s)
 	free(s->steps);
 	idmap_free(&s->dir_index);
 	idmap_free(&s->inodes);
+	idmap_free(&s->unplaced);
 	idmap_free(&s->touched);
 	idmap_free(&s->given_up);
 	free(s);

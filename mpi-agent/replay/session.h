@@ -66,6 +66,7 @@ struct session {
 	struct idmap touched;   /* directories whose entries we changed: their times have to be set again */
 	struct idmap given_up;  /* what the watcher refused */
 	struct idmap inodes;    /* enum progress_of_inode */
+	struct idmap unplaced;  /* files: how many of their names are in directories that are not placed */
 	struct record *steps;   /* owned: done, applied, but perhaps not durable yet */
 	size_t num_steps;
 	size_t num_told; /* of them, when the session has ended in the middle of them */
