@@ -90,6 +90,8 @@ static int place_visited(struct session *s, struct session_dir *dir, const struc
 		return leave_name(s, e);
 	if (s->opt->part == WIRE_PART_WHOLE || ours)
 		return names_place(s, dir, e->name, e->ino);
+	if (s->opt->part == WIRE_PART_BEGIN && s->opt->may_be_lost && !is_dir)
+		return names_make_way(s, dir, e->name, e->ino);
 	return is_dir && !is_placed(s, dir, e) ? idmap_set(&s->inodes, e->ino, INODE_IS_FAILED) : 0;
 }
 

@@ -547,6 +547,23 @@ static int move_aside(struct session *s, uint64_t dir, const char *name, const c
 	return session_touch(s, dir);
 }
 
+int names_make_way(struct session *s, const struct session_dir *dir, const char *name, uint64_t ino)
+{
+	char path[SESSION_PATH_MAX];
+	struct inode in;
+	uint64_t owner;
+	struct stat st;
+
+	if ((state_backing_owner(s->st, dir->ino, name, &owner) == 0 && owner == ino) ||
+		state_inode(s->st, ino, &in) < 0 ||
+		state_backing_child_path(s->st, dir->ino, name, path, sizeof(path)) < 0 ||
+		s->to->ops->stat(s->to, path, &st) < 0 || !may_be_lost(s, dir->ino, name, &in, &st))
+		return 0;
+	/* If it cannot be, that is said when the name is given. */
+	(void)move_aside(s, dir->ino, name, path, &st);
+	return s->fatal;
+}
+
 int names_check_place(struct session *s, uint64_t dir, const char *name, const char *path, const struct inode *in,
 	struct stat *ret_there)
 {

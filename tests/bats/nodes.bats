@@ -594,6 +594,42 @@ over() {
 	is "$(ls -A "$WORK/b")" ""
 }
 
+# missing_of NAME...: which ranges the manifest lists of each, and of no other file; and what has moved aside.
+missing_of() {
+	python3 - "$WORK/b.cistern-manifest.json" "$@" <<'END'
+import json, sys
+m = json.load(open(sys.argv[1]))
+files = {f["path"]: f for f in m["files"]}
+for name in sys.argv[2:]:
+    f = files.pop(name)
+    print(name, f["state"], [(r["offset"], r["length"]) for r in f.get("missing", [])])
+assert not [f for f in files.values() if f.get("missing")], files
+print(*(f["from"] for f in m["moved"] if "recovered-inode" in f["path"]))
+END
+}
+
+@test "in place what is missing of a file is listed under its name, also when what had that is moved aside" {
+	local n
+	mkdir "$WORK/b"
+	start_job 2
+	for n in f g d; do random_file "$WORK/m0/$n" 50000; done
+	random_file "$WORK/m1/h" 50000
+	"$CISTERN" flush --wait --timeout 10m --mount "$WORK/m0"
+	for n in f g d; do mv "$WORK/m0/$n" "$WORK/m0/away.$n"; done
+	mkdir "$WORK/m1/d"
+	for n in f d/f; do
+		random_file "$WORK/m1/$n" 50000
+		over "$WORK/m0/$n" lost
+	done
+	mv "$WORK/m1/h" "$WORK/m1/g"
+	over "$WORK/m0/g" lost
+	kill_job
+	for n in 1 2; do
+		exits 3 "$CISTERN" recover "$WORK/s1" --to "$WORK/b"
+		is "$(missing_of f g d/f)" "$(printf '%s failed [(1000, 4)]\n' f g d/f; [ "$n" = 2 ] || echo d f g)"
+	done
+}
+
 # several_names: in $WORK/m0, of a directory below the root that cannot be made: new files, a moved one, one that was written to, and their other names.
 several_names() {
 	mkdir "$WORK/m0/d"
