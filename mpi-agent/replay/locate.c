@@ -4,7 +4,7 @@
  * dead store is never changed at all, so a second `recover` finds all of the first one's work undone in the state. The
  * state knows each file's identity (inode number), and a session moves a file to no other place than one of its names
  * or its parking place. So each inode that has to move, or whose place is wanted, is looked for: at its backing name, at
- * its names, at its parking place, and where a recovery without its store has moved it aside. What has moved is told to the state before anything else is done.
+ * its parking place, at its names, and where a recovery without its store has moved it aside. What has moved is told to the state before anything else is done.
  *
  * Paths depend on where the directories above are, so those are looked for first. A cycle (a directory that has changed
  * places with one below it) is cut: while a directory is being looked for, places below it are left out; it is found by
@@ -286,17 +286,18 @@ static int look_aside(struct locate *l, const struct inode *in)
 	return look_at(l, in, in->origin_parent, aside);
 }
 
+/* Of a file with several names before those: what has been parked is to go from there. */
 static int look_for(struct locate *l, const struct inode *in)
 {
 	int r = is_at(l, in, in->origin_parent, in->origin_name);
 
 	if (r == 0)
-		r = look_at_places(l, in);
-	if (r == 0)
 		r = look_at_park(l, in, in->origin_parent);
 	for (size_t i = idmap_get(&l->wanted, in->ino); r == 0 && i; i = l->places[i - 1].next)
 		if (l->places[i - 1].parks)
 			r = look_at_park(l, in, l->places[i - 1].dir);
+	if (r == 0)
+		r = look_at_places(l, in);
 	if (r == 0)
 		r = look_aside(l, in);
 	return r < 0 ? r : 0;

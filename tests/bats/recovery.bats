@@ -857,6 +857,35 @@ lost_of() {
 	cmp "$WORK/b/g" "$WORK/ref"
 }
 
+@test "a file with two names that lost both, and got another one: nothing stays parked after a recovery that died when it had parked it" {
+	local k n=1
+	mkdir "$WORK/b"
+	start_job 2
+	mkdir "$WORK/m0/c"
+	random_file "$WORK/m0/d" 50000
+	ln "$WORK/m0/d" "$WORK/m0/c/b"
+	echo two >"$WORK/m0/two"
+	ln "$WORK/m0/two" "$WORK/m0/c/two"
+	"$CISTERN" flush --wait --timeout 2m --mount "$WORK/m0"
+	cp "$WORK/m0/d" "$WORK/ref"
+	mv "$WORK/m1/two" "$WORK/m1/c/z" # it has several names still
+	mv "$WORK/m1/d" "$WORK/m1/c/e"
+	for k in d c/b; do
+		echo another >"$WORK/m1/new"
+		mv "$WORK/m1/new" "$WORK/m1/$k"
+	done
+	kill_job
+	until [ "$(find "$WORK/b" -name '.cistern-park-*' -size +1)" ]; do
+		CISTERN_AGENT_ABORT_AFTER=$n exits 137 "$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
+		n=$((n + 1))
+	done
+	exits 0 "$CISTERN" recover "$WORK/s0" "$WORK/s1" --to "$WORK/b"
+	no_leftovers "$WORK/b"
+	cmp "$WORK/b/c/e" "$WORK/ref"
+	is "$(cat "$WORK/b/c/b" "$WORK/b/d" | tr '\n' ' ')" 'another another '
+	is "$(stat -c %h "$WORK/b/c/e")" 1
+}
+
 @test "a file with two names that lost both, and got one of them again: it is found after a recovery that died when it had taken the other one away" {
 	local k
 	mkdir "$WORK/b"
