@@ -420,11 +420,11 @@ static int show_parked(struct session *s, const struct hidden *h, const char *pa
 
 	if (r < 0 || session_rename_new(s, path, shown, true) < 0)
 		return 0;
-	r = s->to->ops->sync_names(s->to);
+	if (s->opt->manifest)
+		manifest_add_moved(s->opt->manifest, path, shown);
+	r = session_sync_names(s);
 	if (r == 0)
 		r = session_touch(s, h->parent);
-	if (r == 0 && s->opt->manifest)
-		manifest_add_moved(s->opt->manifest, path, shown);
 	if (r == 0)
 		r = session_fail(s, 0, shown, -ENOTEMPTY,
 			"a directory that was removed in the mount, with what may be of a store that is not given: remove it by hand");

@@ -538,13 +538,12 @@ static int move_aside(struct session *s, uint64_t dir, const char *name, const c
 	r = state_backing_child_path(s->st, dir, beside, aside, sizeof(aside));
 	if (r == 0)
 		r = session_rename_new(s, path, aside, false);
-	if (r == 0)
-		r = s->to->ops->sync_names(s->to);
 	if (r < 0)
 		return r;
 	s->result.totals.names_moved++;
 	say_aside(s, path, aside);
-	return session_touch(s, dir);
+	r = session_sync_names(s);
+	return r < 0 ? r : session_touch(s, dir);
 }
 
 int names_make_way(struct session *s, const struct session_dir *dir, const char *name, uint64_t ino)

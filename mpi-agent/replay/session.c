@@ -362,15 +362,22 @@ static int tell_steps(struct session *s)
 	return r;
 }
 
+int session_sync_names(struct session *s)
+{
+	int r = s->to->ops->sync_names(s->to);
+
+	return r < 0 ? session_end(s, r, "the destination cannot make names durable") : 0;
+}
+
 int session_flush_steps(struct session *s)
 {
 	int r = s->fatal;
 
 	if (s->num_steps == 0 || r < 0)
 		return r;
-	r = s->to->ops->sync_names(s->to);
+	r = session_sync_names(s);
 	if (r < 0)
-		return session_end(s, r, "the destination cannot make names durable");
+		return r;
 	r = tell_steps(s);
 	if (r < 0)
 		return session_end(s, r, "the steps of the recovery cannot be written");

@@ -110,6 +110,7 @@ void session_set_path(struct session *s, const char *path);
 int session_step(struct session *s, const struct record *rec);
 /* The same of what the manifest says already, under that name: that it is drained, or has moved there. */
 int session_told(struct session *s, const struct record *rec, const char *shown);
+int session_sync_names(struct session *s); /* what has been moved stays so; else the session ends */
 int session_flush_steps(struct session *s);
 /*
  * Lines are in the log before the mount hears what they are about: nobody would say them again. But nothing waits for room for them: the

@@ -19,6 +19,7 @@
 #include "format/store/hosts.h"
 #include "mpi-agent/command/recover_run.h"
 #include "mpi-agent/command/recover_set.h"
+#include "mpi-agent/sink/sink.h"
 #include "tests/lib/tap.h"
 #include "tests/lib/written.h"
 
@@ -62,13 +63,14 @@ static bool is_lost(unsigned int node, unsigned int lost)
 
 typedef int tick_fn(const struct drain_progress *progress, struct drain_control *control, void *arg);
 
-/* What is lost is that of node lost - 1; 0: nothing is. */
-static int recover_with(
-	struct written *j, const char *to, unsigned int lost, tick_fn *tick, struct manifest_totals *ret)
+/* What is lost is that of node lost - 1; 0: nothing is. sink: NULL, or of that directory. */
+static int recover_with(struct written *j, const char *to, unsigned int lost, tick_fn *tick, struct sink *sink,
+	struct manifest_totals *ret)
 {
 	struct store_options how = { .mode = STORE_READ_ONLY };
 	struct drain_options opt = { .in_place = strcmp(to, j->backing) == 0,
 		.base_dirfd = -1,
+		.sink = sink,
 		.verify = DRAIN_VERIFY_READ,
 		.buffer_bytes = 2u << 20,
 		.watcher = { .tick = tick, .error = written_error, .arg = j } };
@@ -110,7 +112,7 @@ static int recover_with(
 
 static int recover(struct written *j, const char *to, unsigned int lost, struct manifest_totals *ret)
 {
-	return recover_with(j, to, lost, NULL, ret);
+	return recover_with(j, to, lost, NULL, NULL, ret);
 }
 
 /* Bytes that node 1 wrote, in whatever domain: all of them are known to the other; most: with what may be lost as well. */
@@ -450,9 +452,60 @@ static void test_two(struct written *j)
 	for (unsigned int n = 0; n < WRITTEN_NODES; n++)
 		store_abandon(j->store[n]);
 	snprintf(path, sizeof(path), "%s/f", j->backing);
-	ok(recover_with(j, j->backing, 0, begin_anew, &res) == 0 && res.failed == 1 && access(path, F_OK) != 0,
+	ok(recover_with(j, j->backing, 0, begin_anew, NULL, &res) == 0 && res.failed == 1 && access(path, F_OK) != 0,
 		"a file that somebody else has begun anew meanwhile is not published");
 	ok(recovers(j), "and is when it is done again");
+	written_end(j, false);
+}
+
+/* ---- what may be of a lost store is not known to have made way */
+
+static const struct sink_ops *posix;
+static bool is_broken; /* names cannot be made durable, once */
+
+static int on_sync_names(struct sink *s)
+{
+	bool broken = is_broken;
+
+	is_broken = false;
+	return broken ? -EIO : posix->sync_names(s);
+}
+
+static void test_no_way(struct written *j)
+{
+	char path[WRITTEN_PATH + 64], aside[WRITTEN_PATH + 128];
+	int fd = -1, r;
+	struct manifest_totals res;
+	struct sink_ops ops;
+	struct sink *sink;
+	struct stat st;
+
+	written_start(j, 2);
+	put_bytes(j, 0, 0, 1000, 1);
+	written_commit(j, 0);
+	for (unsigned int n = 0; n < WRITTEN_NODES; n++)
+		store_abandon(j->store[n]);
+	snprintf(path, sizeof(path), "%s/f", j->backing);
+	world_must(close(open(path, O_WRONLY | O_CREAT | O_EXCL, 0600)), path);
+	world_must(stat(path, &st), path);
+	snprintf(aside, sizeof(aside), "%s.recovered-inode-%" PRIu64, path,
+		(uint64_t)(STATE_BACKING_INO_BIT | st.st_ino));
+	fd = open(j->backing, O_RDONLY | O_DIRECTORY);
+	world_must(sink_posix_create(fd, &sink), j->backing);
+	posix = sink->ops;
+	ops = *posix;
+	ops.sync_names = on_sync_names;
+	sink->ops = &ops;
+	is_broken = true;
+	r = recover_with(j, j->backing, 2, NULL, sink, &res);
+	ok(r == -EIO && access(path, F_OK) != 0 && access(aside, F_OK) == 0,
+		"nothing gets the name of what may be of a lost store, and may have it again");
+	ok(recover_with(j, j->backing, 2, NULL, sink, &res) == 0 && res.failed == 0 &&
+			written_is_model(j, j->backing, 0) && access(aside, F_OK) == 0,
+		"and it does when it is done again");
+	sink->ops = posix;
+	sink_destroy(sink);
+	close(fd);
 	written_end(j, false);
 }
 
@@ -470,6 +523,7 @@ int main(int argc, char **argv)
 	test_lone_drop(j, true);
 	test_unknown_writers(j);
 	test_two(j);
+	test_no_way(j);
 	for (unsigned int winner = 0; winner < WRITTEN_NODES; winner++)
 		test_name_twice(j, winner);
 	test_nameless(j);
