@@ -76,9 +76,11 @@ static int is_wanted(struct session *s, uint64_t dir, const char *name, const st
 /* Another file or directory has it by now: what the manifest says of that counts. */
 static bool is_name_used(struct session *s, uint64_t parent, const char *name, const char *path)
 {
+	struct state_name at;
 	struct stat st;
 
 	return (s->opt->named && s->opt->named(parent, name, s->opt->named_arg)) ||
+	       (state_lookup(s->st, parent, name, &at) == 0 && S_ISDIR(at.type)) || /* it may not have been made yet */
 	       s->to->ops->stat(s->to, path, &st) == 0;
 }
 

@@ -630,6 +630,24 @@ END
 	done
 }
 
+@test "elsewhere what is missing of a file in a new directory is listed under its name, also when what had the directory's moved" {
+	local k
+	mkdir "$WORK/b" "$WORK/to"
+	start_job 3
+	for k in 0 1; do ln -s old "$WORK/m$k/c$k"; done
+	"$CISTERN" flush --wait --timeout 10m --mount "$WORK/m0"
+	for k in 0 1; do
+		random_file "$WORK/m$k/b$k" 50000000 # it takes a while, so that the other one does not see the directory yet
+		mv "$WORK/m$k/c$k" "$WORK/m$k/a$k"
+		mkdir "$WORK/m2/c$k"
+		random_file "$WORK/m2/c$k/f" 50000
+		over "$WORK/m$((1 - k))/c$k/f" kept
+	done
+	kill_job
+	exits 3 "$CISTERN" recover -n 2 "$WORK/s0" "$WORK/s1" --to "$WORK/to" --manifest "$WORK/b.cistern-manifest.json"
+	is "$(missing_of c0/f c1/f | head -2)" "$(printf 'c%s/f failed [(0, 1000), (1004, 48996)]\n' 0 1)"
+}
+
 # several_names: in $WORK/m0, of a directory below the root that cannot be made: new files, a moved one, one that was written to, and their other names.
 several_names() {
 	mkdir "$WORK/m0/d"
