@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "format/base/array.h"
+#include "format/base/clock.h"
 #include "format/place/place.h"
 #include "format/store/hosts.h"
 #include "format/store/unite.h"
@@ -555,10 +556,8 @@ static void adopt_place(const struct remains *r, struct record *rec)
 /* A new file is where it is remembered to be when a recovery before this one has published it: with its time. */
 static bool was_published(const struct remains *r, const struct record *rec)
 {
-	const struct timespec *t = &r->at.was.st_mtim;
-
 	return !r->found && !r->known.was_there && !r->known.carried && r->in.origin_name[0] &&
-	       S_ISREG(r->at.was.st_mode) && (int64_t)t->tv_sec * 1000000000 + t->tv_nsec == rec->time_ns;
+	       S_ISREG(r->at.was.st_mode) && clock_ns_of(r->at.was.st_mtim) == rec->time_ns;
 }
 
 /*

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/clock.h"
 #include "mpi-agent/plan/names.h"
 
 #define STEPS_PER_NAME 8 /* far more than a name can need: the plan and the state disagree */
@@ -27,11 +28,6 @@ struct placing {
 	char from[SESSION_PATH_MAX];  /* PARK, MOVE, LINK */
 	char shown[SESSION_PATH_MAX]; /* in the mount, for people */
 };
-
-static int64_t time_ns(const struct timespec *t)
-{
-	return (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
-}
 
 static struct record placed_record(const struct inode *in, uint64_t ino, uint64_t parent, const char *name)
 {
@@ -502,7 +498,7 @@ static const char *doing(enum names_action action)
 static bool was_published(const struct inode *in, const struct stat *st)
 {
 	return ((in->mode ^ st->st_mode) & S_IFMT) == 0 && (uint64_t)st->st_size == in->size &&
-	       time_ns(&st->st_mtim) == in->mtime_ns && time_ns(&st->st_ctim) > in->ctime_ns;
+	       clock_ns_of(st->st_mtim) == in->mtime_ns && clock_ns_of(st->st_ctim) > in->ctime_ns;
 }
 
 /* Nothing is replaced that a store that is not there may have moved: it may be the only copy. */
