@@ -23,7 +23,7 @@
 #define WALKS      8u
 #define BATCH_MIN  8u
 #define BATCH_MAX  256u
-#define NAMES_MAX  262144u /* of a listing that is remembered */
+#define NAMES_MAX  262144u /* of all listings that are remembered */
 #define SPARES     1024u   /* files that were asked for, and nobody has looked up */
 #define PAUSE_USEC 300000u /* behind a batch in vain: the home is busy */
 #define WAIT_USEC  200000u /* for nodes that are slow: what they answer later is of use to later lookups */
@@ -292,6 +292,30 @@ static struct walk *find(struct walks *w, uint64_t dir)
 	return NULL;
 }
 
+/* lock is held. */
+static void forget(struct walk *at)
+{
+	list_close(at->list);
+	*at = (struct walk){ 0 };
+}
+
+/* lock is held. Those of other directories go, the oldest first, until there are no more names than that. */
+static void keep_names(struct walks *w, const struct walk *kept, size_t most)
+{
+	size_t num = 0;
+
+	for (unsigned int i = 0; i < WALKS; i++)
+		num += w->at[i].list ? list_size(w->at[i].list) : 0;
+	for (unsigned int i = 0; i < WALKS && num > most; i++) {
+		struct walk *at = &w->at[(w->hand + i) % WALKS];
+
+		if (at == kept || !at->list)
+			continue;
+		num -= list_size(at->list);
+		forget(at);
+	}
+}
+
 void walk_listed(struct job *j, uint64_t dir, struct listing *l)
 {
 	struct walks *w = j->walks;
@@ -302,10 +326,10 @@ void walk_listed(struct job *j, uint64_t dir, struct listing *l)
 	struct walk *at = find(w, dir);
 	if (!at)
 		at = &w->at[w->hand++ % WALKS];
-	struct listing *old = at->list;
+	forget(at);
 	*at = (struct walk){ .dir = dir, .list = list_ref(l) };
+	keep_names(w, at, NAMES_MAX);
 	pthread_mutex_unlock(&w->lock);
-	list_close(old);
 }
 
 /* lock is held. How many names from number i on are to be asked for; 0: just this one. */
