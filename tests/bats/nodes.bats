@@ -644,7 +644,7 @@ END
 		over "$WORK/m$((1 - k))/c$k/f" kept
 	done
 	kill_job
-	exits 3 "$CISTERN" recover -n 2 "$WORK/s0" "$WORK/s1" --to "$WORK/to" --manifest "$WORK/b.cistern-manifest.json"
+	exits 3 no_leaks "$CISTERN" recover -n 2 "$WORK/s0" "$WORK/s1" --to "$WORK/to" --manifest "$WORK/b.cistern-manifest.json"
 	is "$(missing_of c0/f c1/f | head -2)" "$(printf 'c%s/f failed [(0, 1000), (1004, 48996)]\n' 0 1)"
 }
 
