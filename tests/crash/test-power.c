@@ -582,6 +582,15 @@ static int read_private(struct run *r, const struct inode *in, uint32_t *cells, 
 					 : store_read(r->s, in, 0, *ret_size, cells, true, NULL, NULL, &err);
 }
 
+/* What was not synced may end anywhere, and be zeros from there on. */
+static bool is_part_of(uint32_t cell, uint32_t whole)
+{
+	for (uint32_t byte = 0xff; byte; byte <<= 8)
+		if (cell & byte && (cell ^ whole) & byte)
+			return false;
+	return true;
+}
+
 static bool private_holds(struct run *r, unsigned int i, uint32_t *cells, uint64_t cap)
 {
 	const struct private_file *p = &r->private[i];
@@ -602,11 +611,11 @@ static bool private_holds(struct run *r, unsigned int i, uint32_t *cells, uint64
 		return fail(r, "%s cannot be read: %s", name, strerror(-e));
 	if (size < (uint64_t)p->kept * CELL)
 		return fail(r, "%s has %llu bytes instead of %u", name, (unsigned long long)size, p->kept * CELL);
-	for (uint64_t c = 0; c < size / CELL; c++)
-		if (cells[c] != private_cell(i) && (c < p->kept || c >= p->num || cells[c]))
-			if (c < p->num) /* behind that is what a failed append has left */
-				return fail(r, "%s, cell %llu of %u kept ones: %x", name, (unsigned long long)c,
-					p->kept, cells[c]);
+	/* Behind num is what a failed append has left. */
+	for (uint64_t c = 0; c < size / CELL && c < p->num; c++)
+		if (c < p->kept ? cells[c] != private_cell(i) : !is_part_of(cells[c], private_cell(i)))
+			return fail(
+				r, "%s, cell %llu of %u kept ones: %x", name, (unsigned long long)c, p->kept, cells[c]);
 	return true;
 }
 
