@@ -81,6 +81,13 @@ static int stat_outside(struct core *c, struct node *n, struct stat *st)
 	return rc == 1 ? overlay_stat(c, n, st) : rc;
 }
 
+/* The kernel's pages of the file are of that, if it has any. */
+static void stamp_entry(struct node *n, const struct stat *st, struct core_entry *ret)
+{
+	if (n->type == S_IFREG)
+		ret->stamp = stamp_of(st).value;
+}
+
 static int fill_known(struct core *c, struct node *n, const struct inode *in, struct core_entry *ret)
 {
 	struct stat st;
@@ -92,12 +99,14 @@ static int fill_known(struct core *c, struct node *n, const struct inode *in, st
 	else if (is_clean(in) && n->type != S_IFDIR) {
 		rc = stat_outside(c, n, &st);
 		if (rc == 0) {
+			stamp_entry(n, &st, ret);
 			ret->attr = st;
 			if (in->ctime_ns > clock_ns_of(st.st_ctim))
 				ret->attr.st_ctim =
 					clock_timespec(in->ctime_ns); /* renamed or linked here, not there yet */
 		}
 	} else if (n->type == S_IFREG && data_is_outside(in) && stat_outside(c, n, &st) == 0) {
+		stamp_entry(n, &st, ret);
 		ret->attr.st_size = st.st_size;
 		ret->attr.st_blocks = st.st_blocks;
 	}
@@ -112,6 +121,7 @@ int attr_fill(struct core *c, struct node *n, const struct inode *in, struct cor
 	struct inode own;
 	int rc;
 
+	ret->stamp = 0;
 	if (n->known && !in) {
 		rc = state_inode(c->state, n->ino, &own);
 		if (rc < 0)
@@ -122,7 +132,9 @@ int attr_fill(struct core *c, struct node *n, const struct inode *in, struct cor
 		rc = fill_known(c, n, in, ret);
 		ret->gen = in->gen;
 	} else {
-		rc = overlay_stat(c, n, &ret->attr);
+		rc = stat_outside(c, n, &ret->attr);
+		if (rc == 0)
+			stamp_entry(n, &ret->attr, ret);
 		ret->entry_timeout_sec = ret->attr_timeout_sec = c->backing_timeout_sec;
 		ret->gen = 0;
 	}

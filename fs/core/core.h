@@ -52,6 +52,7 @@ struct core_entry {
 	uint64_t gen;
 	struct stat attr;
 	double entry_timeout_sec, attr_timeout_sec;
+	uint64_t stamp; /* of the backing file that has all of a file's bytes; 0: it is none such */
 };
 
 struct core_cred {
@@ -66,6 +67,7 @@ struct core_open_reply {
 	bool direct_io; /* FOPEN_DIRECT_IO (and PARALLEL_DIRECT_WRITES when parallel) */
 	bool parallel;
 	bool keep_cache; /* FOPEN_KEEP_CACHE */
+	uint64_t stamp;  /* as in core_entry */
 	int backing_id;  /* > 0: FOPEN_PASSTHROUGH with this id */
 };
 

@@ -156,7 +156,6 @@ static struct node *node_new(uint64_t ino, uint32_t type)
 	n->ino = ino;
 	n->type = type;
 	n->private_fd = n->backing_fd = -1;
-	n->cache_version = UINT64_MAX;
 	pthread_rwlock_init(&n->lock, NULL);
 	pthread_mutex_init(&n->through, NULL);
 	return n;

@@ -165,34 +165,64 @@ static void reply_pass(struct node *n, struct core_file *file, struct core_open_
 	ret->backing_id = n->backing_id;
 }
 
-static uint64_t stamp_of(const struct stat *st)
+/*
+ * The backing file that has all of the file's bytes is there as long as the file is open, whatever others do to its name. value 0: the
+ * store has some of them. The node's lock is held exclusively.
+ */
+static int hold_outside(struct core *c, struct node *n, const struct inode *in, struct backing_stamp *ret)
 {
-	return (uint64_t)st->st_size * 0x9E3779B97F4A7C15ull ^ (uint64_t)st->st_mtim.tv_sec << 30 ^
-	       (uint64_t)st->st_mtim.tv_nsec;
+	struct stat st;
+
+	*ret = (struct backing_stamp){ .settled = true };
+	if (in && in->flags & (INODE_NEW | INODE_DIRTY_DATA))
+		return 0;
+	int fd = data_backing_fd(c, n, false);
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	*ret = stamp_of(&st);
+	return 0;
 }
 
-/* May the kernel keep the pages it has of this file? Yes, when nothing but the kernel's own writes came since. */
+/*
+ * May the kernel keep the pages it has of this file? Writes through the kernel keep its pages right, so only what it cannot have
+ * seen counts: a change from outside. The node's lock is held exclusively.
+ */
+static void stamp_cache(struct node *n, const struct backing_stamp *stamp, struct core_open_reply *ret)
+{
+	bool same = n->cache == CACHE_STAMPED && n->cache_stamp.value == stamp->value && n->cache_stamp.settled;
+
+	ret->stamp = stamp->value;
+	ret->keep_cache = n->cache == CACHE_NONE || same;
+	n->cache = CACHE_STAMPED;
+	n->cache_stamp = *stamp;
+}
+
 static int reply_cached(
 	struct core *c, struct node *n, const struct inode *in, struct core_file *file, struct core_open_reply *ret)
 {
-	struct stat st;
-	uint64_t stamp = 0, version = in ? in->data_version : 0;
+	struct backing_stamp stamp;
+	int rc = hold_outside(c, n, in, &stamp);
 
-	if (!in || !(in->flags & (INODE_NEW | INODE_DIRTY_DATA))) {
-		int fd = data_backing_fd(c, n, false);
-		if (fd < 0)
-			return fd;
-		if (fstat(fd, &st) < 0)
-			return -errno;
-		stamp = stamp_of(&st);
-	}
-	/* Writes through the kernel keep its pages right, so only what it cannot have seen counts: a change from outside. */
-	ret->keep_cache = n->cache_version != UINT64_MAX && n->cache_stamp == stamp;
-	n->cache_version = version;
-	n->cache_stamp = stamp;
+	if (rc < 0)
+		return rc;
+	stamp_cache(n, &stamp, ret);
 	n->cached_opens++;
 	file->cached = true;
 	return 0;
+}
+
+/* Reads and writes go past the kernel's pages; but mappings have them. A file that its owner alone may write cannot be held by reading. */
+static int reply_direct(struct core *c, struct node *n, const struct inode *in, struct core_open_reply *ret)
+{
+	struct backing_stamp stamp;
+	int rc = hold_outside(c, n, in, &stamp);
+
+	if (rc == 0)
+		stamp_cache(n, &stamp, ret);
+	ret->direct_io = ret->parallel = true;
+	return rc == -EACCES ? 0 : rc;
 }
 
 static bool may_become_private(struct core *c, struct node *n, const struct inode *in, int flags)
@@ -244,10 +274,8 @@ static int choose(struct core *c, struct node *n, bool created, struct core_file
 		ret->direct_io = true;
 		return 0;
 	}
-	if (is_writable(file->flags) && c->kernel.direct_mmap) {
-		ret->direct_io = ret->parallel = true;
-		return 0;
-	}
+	if (is_writable(file->flags) && c->kernel.direct_mmap)
+		return reply_direct(c, n, in, ret);
 	return reply_cached(c, n, in, file, ret);
 }
 

@@ -90,16 +90,34 @@ bool overlay_is_same(const struct inode *in, const struct stat *st)
 	return in->backing_ino == 0 || (in->backing_dev == st->st_dev && in->backing_ino == st->st_ino);
 }
 
+/* An untouched file's number is its backing file's. Others have put another file in its place: that one has a node of its own. */
+static bool is_replaced(const struct node *n, const struct stat *st)
+{
+	return !n->known && n->origin_parent && !node_is_backed_by(n, st);
+}
+
+static bool is_other(struct core *c, struct node *n, const struct stat *st)
+{
+	struct inode in;
+
+	if (!n->known)
+		return is_replaced(n, st);
+	return state_inode(c->state, n->ino, &in) == 0 && !overlay_is_same(&in, st);
+}
+
 /*
  * The drain exchanges names, and tells of it afterwards: meanwhile the path of one file can lead to another one. True: it does,
  * and it is worth to look again. Without a drain it is somebody else who has replaced the file.
  */
 static bool is_passed_by(struct core *c, struct node *n, const struct stat *st, int tries)
 {
-	struct inode in;
+	return tries < OVERLAY_OTHER_TRIES && is_other(c, n, st) && drain_is_running(c);
+}
 
-	return n->known && tries < OVERLAY_OTHER_TRIES && state_inode(c->state, n->ino, &in) == 0 &&
-	       !overlay_is_same(&in, st) && drain_is_running(c);
+static int close_with(int fd, int rc)
+{
+	close(fd);
+	return rc;
 }
 
 int overlay_open(struct core *c, struct node *n, int flags)
@@ -114,8 +132,10 @@ int overlay_open(struct core *c, struct node *n, int flags)
 		int fd = openat(c->backing_fd, path, flags | O_NOFOLLOW | O_CLOEXEC | O_NOATIME);
 		if (fd < 0 && errno == EPERM)
 			fd = openat(c->backing_fd, path, flags | O_NOFOLLOW | O_CLOEXEC);
-		if (fd >= 0 && (fstat(fd, &st) < 0 || !is_passed_by(c, n, &st, tries)))
-			return fd;
+		if (fd >= 0 && fstat(fd, &st) < 0)
+			return close_with(fd, -errno);
+		if (fd >= 0 && !is_passed_by(c, n, &st, tries))
+			return is_replaced(n, &st) ? close_with(fd, -ESTALE) : fd;
 		if (fd >= 0)
 			close(fd);
 		else if (errno != ENOENT || !drain_is_running(c) || tries == OVERLAY_WAIT_TRIES)
@@ -135,7 +155,7 @@ static int stat_path(struct core *c, int (*path_of)(struct core *, struct node *
 			return rc;
 		if (fstatat(c->backing_fd, path, ret, AT_SYMLINK_NOFOLLOW) == 0) {
 			if (name || !is_passed_by(c, n, ret, tries))
-				return 0;
+				return !name && is_replaced(n, ret) ? -ESTALE : 0;
 		} else {
 			if (errno != ENOENT)
 				return -errno;
@@ -200,12 +220,6 @@ int overlay_resolve(struct core *c, struct node *parent, const char *name, struc
 int overlay_stat_child(struct core *c, struct node *parent, const char *name, struct stat *ret)
 {
 	return overlay_is_hidden(name) ? -ENOENT : stat_path(c, overlay_child_path, parent, name, ret);
-}
-
-/* Others have put another file in its place: what is changed through n is not that one's. */
-static bool is_replaced(const struct node *n, const struct stat *st)
-{
-	return !n->known && !node_is_backed_by(n, st);
 }
 
 static int commit_adopt(struct core *c, struct node *parent, const char *name, struct node *n)

@@ -25,6 +25,12 @@
 
 enum { DATA_AUTO, DATA_LOG, DATA_PRIVATE }; /* the choices of setting "data" */
 
+/* Which file of the backing directory, and which of its contents (stamp.c). */
+struct backing_stamp {
+	uint64_t value; /* 0: none */
+	bool settled;   /* whatever changes the file from now on changes the value, too */
+};
+
 struct node {
 	struct node *hash_next; /* table lock */
 	uint64_t ino;
@@ -54,8 +60,8 @@ struct node {
 	bool kept;                    /* for that alone: a reference */
 	_Atomic(bool)
 		caught_up;      /* changed since it was clean: what happens to the backing file outside is a conflict */
-	uint64_t cache_version; /* data_version when the kernel last opened it cached */
-	uint64_t cache_stamp;   /* size and mtime of an untouched backing file then, mixed */
+	enum { CACHE_NONE, CACHE_STAMPED, CACHE_OTHER } cache; /* what the kernel may have pages of: nothing; this; who knows */
+	struct backing_stamp cache_stamp; /* the backing file, when it was last opened; value 0: the store */
 	_Atomic(unsigned int) small_streak; /* of a directory: small files in a row */
 
 	/* nodes that may be written: open in passthrough or for writing: tick lock */
@@ -163,6 +169,9 @@ static inline struct node_ref node_take(struct core *c, uint64_t ino)
 {
 	return (struct node_ref){ c, node_get(c, ino) };
 }
+
+/* stamp.c */
+struct backing_stamp stamp_of(const struct stat *st);
 
 /* overlay.c: names through the layers */
 /* The path in the backing directory, relative to its root. -ENOENT: there is none. */

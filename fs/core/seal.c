@@ -82,7 +82,7 @@ int seal_private(struct core *c, struct node *n, struct inode *in)
 	if (rc < 0)
 		return rc;
 	close(atomic_exchange(&n->private_fd, -1));
-	n->cache_version = UINT64_MAX; /* the kernel's pages of it are from before it was private */
+	n->cache = CACHE_OTHER; /* the kernel's pages of it are from before it was private */
 	return state_inode(c->state, n->ino, in);
 }
 
