@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "format/base/units.h"
 #include "format/store/store.h"
 #include "tools/cistern.h"
 #include "tools/lib/clock.h"
@@ -173,6 +174,26 @@ static int ask_state(
 	}
 }
 
+/* What the mount still has to drain. An exit status: whatever the drain that was waited for said, data that remain count. */
+static int say_what_remains(int fd, uint64_t deadline, bool was_draining, int result)
+{
+	WIRE_MSG_CLEANUP struct wire_msg status = { 0 };
+	struct cistern_error err = { 0 };
+	char files[UNITS_COUNT], bytes[UNITS_TEXT], mountpoint[PATH_MAX] = "";
+	int r = daemon_ask_until(fd, WIRE_STATUS_GET, deadline, &status, &err);
+
+	if (r < 0)
+		return r == -ECONNRESET || r == -EPIPE ? -ECONNRESET : say_error(&err);
+	if (daemon_u64(&status, WIRE_DIRTY_FILES) == 0)
+		return result;
+	wire_get_str(&status, WIRE_MOUNTPOINT, 0, mountpoint, sizeof(mountpoint));
+	say("%s; %s (%s) remain in the store: 'cistern flush --wait --mount %s' drains them",
+		was_draining ? "the drain that was on has ended" : "no drain is on",
+		units_format_count(daemon_u64(&status, WIRE_DIRTY_FILES), "file", files),
+		units_format_bytes(daemon_u64(&status, WIRE_DIRTY_BYTES), bytes), mountpoint);
+	return result == CISTERN_EXIT_OK ? CISTERN_EXIT_INCOMPLETE : result;
+}
+
 /*
  * *ret_ends: the daemon is on its way out, so that its end is what counts. Returns an exit status, or -ECONNRESET
  * when the daemon ended meanwhile.
@@ -193,7 +214,9 @@ static int wait_for_drain(int fd, uint64_t deadline, bool *ret_ends, int *ret_pi
 	}
 	if (r == -ECONNRESET || r == -EPIPE)
 		return -ECONNRESET;
-	return r < 0 ? say_error(&err) : daemon_say_result(&reply);
+	if (r < 0)
+		return say_error(&err);
+	return say_what_remains(fd, deadline, daemon_u64(&status, WIRE_DRAINING) != 0, daemon_say_result(&reply));
 }
 
 /* Of who recovers the store, which stays as it is. */
@@ -254,7 +277,8 @@ const struct command command_wait = {
 	.summary = "wait until the drain in progress has ended",
 	.synopsis = "wait [--timeout TIME] MOUNTPOINT|STORE",
 	.about =
-		"Returns when the drain that is on has ended. After the mount was taken down this is the daemon's end, and the exit status is 0 only if "
+		"Returns when the drain that is on has ended, and says what remains in the store: the exit status is 3 if anything does. "
+		"After the mount was taken down this is the daemon's end, and the exit status is 0 only if "
 		"everything is on the backing directory. When no daemon is there, it tells at once how things stand. A recovery of the store is waited "
 		"for, too; how it went is not in the store, and the exit status is 3.",
 	.examples = "cistern umount /cistern; ...; cistern wait /local/nvme/$JOB",

@@ -152,6 +152,7 @@ static int live_json(const struct wire_msg *m)
 		json_ku64(&j, numbers[i].key, daemon_u64(m, numbers[i].tag));
 	for (size_t i = 0; i < NUM_OF(switches); i++)
 		json_kbool(&j, switches[i].key, daemon_u64(m, switches[i].tag) != 0);
+	json_kbool(&j, "safe_to_delete", false); /* it is in use */
 	json_key(&j, "time_left_usec");
 	if (left_usec(m))
 		json_u64(&j, left_usec(m));
@@ -278,12 +279,16 @@ static void live_text(const struct wire_msg *m)
 
 /* ---- a store without a daemon */
 
+struct how { /* is asked */
+	bool json, check;
+};
+
 struct dead_store {
 	const char *path;
 	struct store *s;             /* borrowed */
 	const struct superblock *sb; /* borrowed from the open store */
 	struct state_totals totals;
-	struct drained_left left;
+	struct state_left left;
 	struct state_report report;
 	struct store_space space;
 	uint64_t private_bytes; /* that private files occupy */
@@ -347,7 +352,11 @@ static void dead_json(const struct dead_store *d)
 	json_ku64(&j, "torn_bytes", d->report.cut_bytes);
 	json_ku64(&j, "used_bytes", d->space.used_bytes);
 	json_ku64(&j, "dirty_files", d->totals.dirty_files);
+	json_kbool(&j, "safe_to_delete", state_left_nothing(&d->left));
 	json_ku64(&j, "misplaced_names", d->left.names);
+	json_ku64(&j, "files_of_other_nodes", d->left.layers);
+	json_ku64(&j, "bytes_of_other_nodes", d->left.layer_bytes);
+	json_ku64(&j, "shared_ranges", d->left.shares);
 	json_ku64(&j, "log_bytes", d->totals.log_bytes);
 	json_ku64(&j, "private_files", d->totals.private_files);
 	json_ku64(&j, "private_bytes", d->private_bytes);
@@ -365,9 +374,27 @@ static void dead_json(const struct dead_store *d)
 	json_finish(&j);
 }
 
+static void dead_advice(const struct dead_store *d)
+{
+	bool drained = state_left_nothing(&d->left);
+
+	if (!drained && d->sb->num_nodes > 1)
+		printf("What is dirty is only here: mount the job again on all its nodes, which goes on, or bring the stores together and run\n"
+		       "  cistern recover %s OTHERS... --to %s\n",
+			d->path, d->sb->backing);
+	else if (!drained)
+		printf("What is dirty is only here: mount it again with --store %s, which goes on, or run\n"
+		       "  cistern recover %s --to %s\n",
+			d->path, d->path, d->sb->backing);
+	else if (d->sb->num_nodes > 1 && (!d->has_result || d->result.result != CISTERN_EXIT_OK))
+		puts("What this node is to drain is on the backing directory; keep the store until all of the job are drained.");
+	else
+		puts("Everything is on the backing directory; the store may be deleted.");
+}
+
 static void dead_text(const struct dead_store *d)
 {
-	char text[UNITS_TEXT], private[UNITS_TEXT], files[UNITS_COUNT], others[UNITS_COUNT];
+	char text[UNITS_TEXT], private[UNITS_TEXT], files[UNITS_COUNT], others[UNITS_COUNT], left[DRAINED_LEFT_TEXT];
 
 	printf("%s (no daemon; backing directory %s%s)\n", d->path, d->sb->backing,
 		d->report.clean ? "" : "; the last daemon died");
@@ -377,9 +404,8 @@ static void dead_text(const struct dead_store *d)
 		units_format_count(d->totals.dirty_files, "file", files), units_format_bytes(d->totals.log_bytes, text),
 		units_format_bytes(d->private_bytes, private),
 		units_format_count(d->totals.private_files, "file", others));
-	if (d->left.names)
-		printf("  %-10s %" PRIu64 " deleted or moved in the mount, not yet in the backing directory\n", "names",
-			d->left.names);
+	if (!state_left_nothing(&d->left))
+		printf("  %-10s %s\n", "only here", drained_left_text(&d->left, left, sizeof(left)));
 	files_line("drained", d->totals.drained_files, d->totals.drained_bytes);
 	bytes_line("written", d->totals.written_bytes);
 	bytes_line("saved", d->totals.saved_bytes);
@@ -388,18 +414,7 @@ static void dead_text(const struct dead_store *d)
 			units_format_bytes(d->report.cut_bytes, text));
 	if (d->has_result && d->result.text[0])
 		printf("  %-10s %s\n", "last drain", d->result.text);
-	if (d->left.files + d->left.names > 0 && d->sb->num_nodes > 1)
-		printf("What is dirty is only here: mount the job again on all its nodes, which goes on, or bring the stores together and run\n"
-		       "  cistern recover %s OTHERS... --to %s\n",
-			d->path, d->sb->backing);
-	else if (d->left.files + d->left.names > 0)
-		printf("What is dirty is only here: mount it again with --store %s, which goes on, or run\n"
-		       "  cistern recover %s --to %s\n",
-			d->path, d->path, d->sb->backing);
-	else if (d->sb->num_nodes > 1 && (!d->has_result || d->result.result != CISTERN_EXIT_OK))
-		puts("What this node is to drain is on the backing directory; keep the store until all of the job are drained.");
-	else
-		puts("Everything is on the backing directory; the store may be deleted.");
+	dead_advice(d);
 }
 
 struct private_sum {
@@ -420,7 +435,33 @@ static int add_private(uint32_t segment, uint64_t live_bytes, void *arg)
 	return 0;
 }
 
-static int dead_status(const char *path, bool want_json)
+/* The answer of --check, in one line. */
+static int check_verdict(const struct dead_store *d)
+{
+	char left[DRAINED_LEFT_TEXT];
+
+	if (state_left_nothing(&d->left)) {
+		printf("%s: everything is on the backing directory %s; the store may be deleted\n", d->path,
+			d->sb->backing);
+		return CISTERN_EXIT_OK;
+	}
+	say("%s must not be deleted; only here and not on the backing directory %s: %s; 'cistern status %s' says what to do",
+		d->path, d->sb->backing, drained_left_text(&d->left, left, sizeof(left)), d->path);
+	return CISTERN_EXIT_INCOMPLETE;
+}
+
+static int show_dead(const struct dead_store *d, const struct how *how)
+{
+	if (how->json)
+		dead_json(d);
+	else if (!how->check)
+		dead_text(d);
+	else
+		return check_verdict(d);
+	return how->check && !state_left_nothing(&d->left) ? CISTERN_EXIT_INCOMPLETE : CISTERN_EXIT_OK;
+}
+
+static int dead_status(const char *path, const struct how *how)
 {
 	struct store_options opt = { .mode = STORE_READ_ONLY };
 	struct dead_store d = { .path = path };
@@ -437,7 +478,7 @@ static int dead_status(const char *path, bool want_json)
 	sum = (struct private_sum){ .segments = store_segments(s) };
 	r = state_each_segment(store_state(s), add_private, &sum);
 	d.private_bytes = sum.bytes;
-	r = r < 0 ? r : drained_left(store_state(s), &d.left);
+	r = r < 0 ? r : state_left(store_state(s), &d.left);
 	if (r < 0) {
 		store_abandon(s);
 		say("%s: reading the index: %s", path, strerror(-r));
@@ -446,12 +487,9 @@ static int dead_status(const char *path, bool want_json)
 	if (store_space(s, &d.space) < 0)
 		d.space = (struct store_space){ 0 };
 	d.has_result = daemon_read_result(path, &d.result, NULL) == 0;
-	if (want_json)
-		dead_json(&d);
-	else
-		dead_text(&d);
+	r = show_dead(&d, how);
 	store_abandon(s);
-	return CISTERN_EXIT_OK;
+	return r;
 }
 
 /* ---- a daemon that does not answer */
@@ -540,42 +578,68 @@ static int silent_status(const struct target *t, bool want_json)
 
 /* ---- the command */
 
-static int live_status(int fd, const struct target *t, uint64_t deadline, bool want_json)
+/* What a daemon, a recovery or a repair has open is nobody's to delete, whatever is in it. */
+static int check_in_use(const struct target *t, pid_t pid)
+{
+	char who[32] = "a process";
+
+	if (pid > 0)
+		snprintf(who, sizeof(who), "process %d", (int)pid);
+	say("%s must not be deleted: %s uses it; unmount it with 'cistern umount --wait', then check again", t->store, who);
+	return CISTERN_EXIT_BUSY;
+}
+
+static int live_status(int fd, const struct target *t, uint64_t deadline, const struct how *how)
 {
 	WIRE_MSG_CLEANUP struct wire_msg reply = { 0 };
 	struct cistern_error err = { 0 };
 	int r = daemon_ask_until(fd, WIRE_STATUS_GET, deadline, &reply, &err);
 
 	if (r == -ETIMEDOUT)
-		return silent_status(t, want_json);
+		return silent_status(t, how->json);
 	if (r < 0)
 		return say_error(&err);
-	if (want_json)
+	if (how->json)
 		live_json(&reply);
-	else
+	else if (!how->check)
 		live_text(&reply);
-	return CISTERN_EXIT_OK;
+	return how->check ? check_in_use(t, (pid_t)daemon_u64(&reply, WIRE_PID)) : CISTERN_EXIT_OK;
 }
 
-enum { OPT_JSON = 256 };
+enum { OPT_JSON = 256, OPT_CHECK };
 
 static const struct args_option options[] = {
+	{ OPT_CHECK, "check", NULL,
+		"of a STORE: may it be deleted? The exit status is 0 only if all data, names and attributes in it are on the "
+		"backing directory and nobody uses it; 3: something is only here; 5: it is in use" },
 	{ OPT_JSON, "json", NULL, "print JSON, all sizes in bytes and times in microseconds" },
 	{ 0 },
 };
+
+/* Without a socket there may still be who has the store: a daemon that begins or ends, a recovery. */
+static int unused_status(const struct target *t, const struct how *how)
+{
+	bool recovers = false;
+	pid_t holder = 0;
+
+	if (how->check && (store_holder(t->store, &holder, &recovers) == -EBUSY || holder > 0))
+		return check_in_use(t, holder);
+	return dead_status(t->store, how);
+}
 
 static int run_status(const struct command *cmd, int argc, char **argv)
 {
 	DAEMON_FD_CLEANUP int fd = -1;
 	struct cistern_error err = { 0 };
-	bool want_json = false;
+	struct how how = { false, false };
 	uint64_t deadline;
 	struct target t;
 	struct args a;
+	int key;
 
 	args_init(&a, cmd, argc, argv);
-	while (args_next(&a) >= 0)
-		want_json = true;
+	while ((key = args_next(&a)) >= 0)
+		*(key == OPT_JSON ? &how.json : &how.check) = true;
 	if (a.exit_status >= 0 || (a.exit_status = args_operands(&a, 0, 1)) >= 0)
 		return a.exit_status;
 	if ((optind < argc ? target_resolve(argv[optind], &t, &err) : target_resolve_mount(NULL, &t, &err)) < 0)
@@ -583,25 +647,25 @@ static int run_status(const struct command *cmd, int argc, char **argv)
 	deadline = clock_deadline(ANSWER_USEC);
 	fd = daemon_connect(t.store, deadline, &err);
 	if (fd >= 0)
-		return live_status(fd, &t, deadline, want_json);
+		return live_status(fd, &t, deadline, &how);
 	if (fd == -ETIMEDOUT)
-		return silent_status(&t, want_json);
+		return silent_status(&t, how.json);
 	if (fd == -ENOENT || fd == -ECONNREFUSED)
-		return dead_status(t.store, want_json);
+		return unused_status(&t, &how);
 	return say_error(&err);
 }
 
 const struct command command_status = {
 	.name = "status",
 	.summary = "show what a mount or a store is doing",
-	.synopsis = "status [--json] [MOUNTPOINT|STORE]",
+	.synopsis = "status [--check] [--json] [MOUNTPOINT|STORE]",
 	.about =
 		"Shows the store's capacity, what is dirty (in the store and not on the backing directory yet), being drained and drained, at what "
 		"rates, how long it will take, and what went wrong; of one mount of a job, which node it is, its agent, who is missing, and "
 		"whom nodes that are unmounted wait for (node 0 knows). Bytes saved are those that were written and then overwritten or "
 		"deleted before they had to be drained. It also works on a store whose daemon has ended or died, and then says what to do, "
 		"and of a job's store on which hosts the others were. Of a daemon that does not answer within five seconds it says what can be seen from outside, and the exit status is 6. Without an operand it is about the mount that the working directory is in, or the only one.",
-	.examples = "cistern status /cistern\ncistern status --json /local/nvme/$JOB | jq .dirty_files",
+	.examples = "cistern status /cistern\ncistern status --check /local/nvme/$JOB && rm -rf /local/nvme/$JOB",
 	.options = options,
 	.run = run_status,
 };

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/index/left.h"
 #include "fs/drain/private.h"
 
 void drain_status(struct drain *d, struct drain_status *ret)
@@ -32,14 +33,9 @@ void drain_each_error(struct drain *d, void (*each)(const char *path, int code, 
 	pthread_mutex_unlock(&d->lock);
 }
 
-/* A backing name that does not show in the mount, or shows another inode: to be moved or removed. */
 static int is_misplaced(uint64_t parent, const char *name, uint64_t ino, void *arg)
 {
-	struct state_name found;
-
-	if (parent == 0) /* the root's own */
-		return 0;
-	return state_lookup(arg, parent, name, &found) != 0 || found.ino != ino;
+	return state_is_misplaced(arg, parent, name, ino);
 }
 
 bool drain_is_needed(struct store *s)

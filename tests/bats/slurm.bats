@@ -44,7 +44,8 @@ start_slurm() {
 	END
 	hook epilogue <<-END
 		mountpoint -q $WORK/m\$K && $CISTERN umount $WORK/m\$K
-		echo "node \$K dirty_files=\$($CISTERN status --json $WORK/s\$K | jq .dirty_files)"
+		$CISTERN status --check $WORK/s\$K >/dev/null
+		echo "node \$K check=\$?"
 	END
 	cat >"$WORK/slurm.conf" <<-END
 		ClusterName=cistern
@@ -114,5 +115,5 @@ run_job() {
 	for i in {0..63}; do printf '%04000d' "$i"; done >"$DIRECT/shared"
 	is "$(grep -c "$(sha256sum <"$DIRECT/shared")" "$WORK/job.log")" 2
 	same_trees "$WORK/b" "$DIRECT"
-	is "$(sort "$WORK/epilogue.log" | tr '\n' ' ')" "node 0 dirty_files=0 node 1 dirty_files=0 "
+	is "$(sort "$WORK/epilogue.log" | tr '\n' ' ')" "node 0 check=0 node 1 check=0 "
 }

@@ -14,37 +14,42 @@
 #include "tools/lib/daemon.h"
 #include "tools/lib/say.h"
 
-struct count_names {
-	struct state *st;
-	uint64_t num;
-};
-
-/* A backing name that does not show in the mount, or shows another inode there: the drain has yet to move or remove it. */
-static int count_misplaced(uint64_t parent, const char *name, uint64_t ino, void *arg)
+static size_t append(char *out, size_t cap, size_t len, const char *text)
 {
-	struct count_names *c = arg;
-	struct state_name found;
+	int n = snprintf(out + len, cap - len, "%s%s", len ? ", " : "", text);
 
-	if (parent != 0) /* the root has no name */
-		c->num += state_lookup(c->st, parent, name, &found) != 0 || found.ino != ino;
-	return 0;
+	return n < 0 || (size_t)n >= cap - len ? len : len + (size_t)n;
 }
 
-int drained_left(struct state *st, struct drained_left *ret)
+const char *drained_left_text(const struct state_left *left, char *out, size_t cap)
 {
-	struct count_names names = { .st = st };
-	struct state_totals totals;
-	int r = state_each_backing_name(st, count_misplaced, &names);
+	char text[2 * UNITS_COUNT + 64], count[UNITS_COUNT], bytes[UNITS_TEXT];
+	size_t len = 0;
 
-	if (r < 0)
-		return r;
-	state_totals(st, &totals);
-	*ret = (struct drained_left){ .files = totals.dirty_files, .names = names.num };
-	return 0;
+	snprintf(out, cap, "nothing");
+	if (left->files) {
+		snprintf(text, sizeof(text), "%s (directories counted)", units_format_count(left->files, "file", count));
+		len = append(out, cap, len, text);
+	}
+	if (left->names) {
+		snprintf(text, sizeof(text), "%s deleted or moved", units_format_count(left->names, "name", count));
+		len = append(out, cap, len, text);
+	}
+	if (left->layers) {
+		snprintf(text, sizeof(text), "%s in %s of other nodes", units_format_bytes(left->layer_bytes, bytes),
+			units_format_count(left->layers, "file", count));
+		len = append(out, cap, len, text);
+	}
+	if (left->shares) {
+		snprintf(text, sizeof(text), "the order of %s that several nodes wrote",
+			units_format_count(left->shares, "range", count));
+		append(out, cap, len, text);
+	}
+	return out;
 }
 
 /* *ret_of_many: it is one of several nodes' of a job. */
-static int look_into(const char *store, struct drained_left *ret, char *backing, size_t cap, bool *ret_of_many,
+static int look_into(const char *store, struct state_left *ret, char *backing, size_t cap, bool *ret_of_many,
 	struct cistern_error *err)
 {
 	struct store_options opt = { .mode = STORE_READ_ONLY };
@@ -56,7 +61,7 @@ static int look_into(const char *store, struct drained_left *ret, char *backing,
 		return r;
 	snprintf(backing, cap, "%s", store_superblock(s)->backing);
 	*ret_of_many = store_superblock(s)->num_nodes > 1;
-	r = drained_left(store_state(s), ret);
+	r = state_left(store_state(s), ret);
 	store_abandon(s);
 	return r < 0 ? cistern_error_set(err, r, "%s: the index cannot be read", store) : 0;
 }
@@ -72,8 +77,8 @@ static void say_result(const struct daemon_result *result)
 int drained_verdict(const char *store, const char *backing, const char *noted)
 {
 	char recorded[STORE_PATH_MAX] = "";
-	struct drained_left left = { 0 };
-	char files[UNITS_COUNT], names[UNITS_COUNT];
+	struct state_left left = { 0 };
+	char text[DRAINED_LEFT_TEXT];
 	struct cistern_error err = { 0 };
 	struct daemon_result result;
 	int said = daemon_read_result(store, &result, &err);
@@ -89,13 +94,12 @@ int drained_verdict(const char *store, const char *backing, const char *noted)
 		say("%s", noted);
 	if (look_into(store, &left, recorded, sizeof(recorded), &of_many, &err) < 0)
 		return say_error(&err);
-	if (left.files + left.names > 0) {
+	if (!state_left_nothing(&left)) {
 		if (said < 0 || result.result == CISTERN_EXIT_OK || !result.text[0])
-			say("not on the backing directory yet: %s, and %s deleted or moved; "
-			    "'cistern recover %s --to %s' drains them, 'cistern inspect %s' lists the files",
-				units_format_count(left.files, "file", files),
-				units_format_count(left.names, "name", names), store, backing ? backing : recorded,
-				store);
+			say("not on the backing directory yet: %s; "
+			    "'cistern recover %s%s --to %s' drains it, 'cistern inspect %s' lists the files",
+				drained_left_text(&left, text, sizeof(text)), store, of_many ? " OTHERS..." : "",
+				backing ? backing : recorded, store);
 		return CISTERN_EXIT_INCOMPLETE;
 	}
 	if (said == -ENOENT && of_many) { /* what it has of other nodes' files is no file of its own */

@@ -4,17 +4,14 @@
 
 /* Is everything of a store on its backing directory? */
 
-#include <stdint.h>
+#include <stddef.h>
 
-#include "format/index/state.h"
+#include "format/index/left.h"
 
-struct drained_left {
-	uint64_t files; /* dirty, or not in the backing directory yet */
-	uint64_t names; /* of the backing directory, which have been deleted or moved in the mount */
-};
+#define DRAINED_LEFT_TEXT 256
 
-/* What of a store's state is not on the backing directory. 0 or -errno. */
-int drained_left(struct state *st, struct drained_left *ret);
+/* "2 files, 1 name deleted or moved, 60 KB of another node's file": what is only in the store. Returns out. */
+const char *drained_left_text(const struct state_left *left, char *out, size_t cap);
 
 /*
  * Of a store without a daemon: says what the last daemon left word of, and what is left in the store, and what can be done.
