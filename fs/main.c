@@ -21,6 +21,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "format/base/limits.h"
 #include "format/base/text.h"
 #include "format/base/units.h"
 #include "fs/drain/result.h"
@@ -191,11 +192,24 @@ static enum cistern_exit exit_for(int code)
 	}
 }
 
+static uint64_t max_u64(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* The largest file without which no store works. */
+static uint64_t largest_file(const struct config *cfg)
+{
+	return max_u64(max_u64(config_number(cfg, CONFIG_SEGMENT_SIZE), config_number(cfg, CONFIG_JOURNAL_SIZE)),
+		config_number(cfg, CONFIG_STAGING));
+}
+
 static int start_and_run(struct daemon *d)
 {
 	struct cistern_error err = { 0 };
 	int r = launch_begin(&d->launch, d->foreground, d->ready_fd, &err);
 
+	r = r ? r : limits_check(largest_file(d->cfg), &err);
 	if (!r && config_number(d->cfg, CONFIG_NODES) > 1) /* alone, nothing that we ask of the kernel waits for us */
 		r = watch_begin(&d->watch, &err);
 	r = r ? r : daemon_build(d, &err);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cistern/error.h"
-#include "format/base/descriptors.h"
+#include "format/base/limits.h"
 #include "mpi-agent/command/command.h"
 #include "mpi-agent/command/say.h"
 
@@ -25,7 +25,7 @@ int main(int argc, char **argv)
 		fputs(usage_text, stdout);
 		return CISTERN_EXIT_OK;
 	}
-	descriptors_raise();
+	limits_raise();
 	for (size_t i = 0; argc > 1 && i < sizeof(commands) / sizeof(commands[0]); i++)
 		if (strcmp(argv[1], commands[i].name) == 0)
 			return say_flush(commands[i].run(argc - 1, argv + 1));

@@ -17,6 +17,7 @@
 
 #include "cistern/error.h"
 #include "format/base/config.h"
+#include "format/base/limits.h"
 #include "tools/cistern.h"
 #include "tools/lib/last_mount.h"
 #include "tools/lib/libexec.h"
@@ -380,6 +381,9 @@ static int start(const struct mount_plan *plan)
 
 	if (libexec_find(DAEMON, program, &err) < 0)
 		return say_error(&err);
+	limits_raise(); /* the daemon inherits them */
+	if (*limits_warning(line))
+		say("%s", line);
 	options = config_to_options(plan->cfg);
 	if (!options) {
 		say("out of memory");

@@ -16,7 +16,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include "format/base/descriptors.h"
+#include "format/base/limits.h"
 
 #define LINE_BYTES (CISTERN_ERROR_TEXT_BYTES + 64)
 
@@ -89,7 +89,6 @@ static int take_signals(struct launch *l, struct cistern_error *err)
 	sigset_t set;
 
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGXFSZ, SIG_IGN); /* a file that may not become so large is an error like others */
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
@@ -98,18 +97,6 @@ static int take_signals(struct launch *l, struct cistern_error *err)
 		return cistern_error_set(err, -errno, "cannot block signals: %s", strerror(errno));
 	l->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	return l->signal_fd < 0 ? cistern_error_set(err, -errno, "signalfd: %s", strerror(errno)) : 0;
-}
-
-static int raise_descriptors(struct cistern_error *err)
-{
-	size_t num = descriptors_raise();
-
-	return num >= DESCRIPTORS_MIN
-		       ? 0
-		       : cistern_error_set(err, -EMFILE,
-				 "the limit of open files is %zu, and a mount needs at least %u (1024 and more for many "
-				 "files at a time): raise the hard one (ulimit -Hn, nofile in limits.conf, or LimitNOFILE of a service)",
-				 num, DESCRIPTORS_MIN);
 }
 
 /* A wish: without it the daemon is less robust, not wrong. */
@@ -144,7 +131,8 @@ int launch_begin(struct launch *l, bool foreground, int ready_fd, struct cistern
 	if (chdir("/") < 0 && !r)
 		r = cistern_error_set(err, -errno, "/: %s", strerror(errno));
 	ask_to_be_spared();
-	return r ? r : raise_descriptors(err);
+	limits_raise();
+	return r;
 }
 
 /* ---- the line */

@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "format/base/descriptors.h"
+#include "format/base/limits.h"
 #include "format/base/clock.h"
 #include "format/base/units.h"
 #include "mpi-agent/comm/link.h"
@@ -734,7 +734,7 @@ int main(int argc, char **argv)
 
 	if (!s)
 		return CISTERN_EXIT_FAILED;
-	descriptors_raise();
+	limits_raise();
 	if (argc > 1 && (strcmp(argv[1], "convert") == 0 || strcmp(argv[1], "recover") == 0)) {
 		free(s);
 		return say_flush(
