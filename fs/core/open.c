@@ -225,6 +225,17 @@ static int reply_direct(struct core *c, struct node *n, const struct inode *in, 
 	return rc == -EACCES ? 0 : rc;
 }
 
+/*
+ * The kernel opens the private segment with the flags that the application's descriptor has now:
+ * what takes O_APPEND off later (F_SETFL), or for one call (RWF_NOAPPEND), does not reach it. So
+ * writes of those who append come to us, with the place where the kernel wants them. In a job
+ * others append as well, and only the segment itself knows its end.
+ */
+static bool needs_places(struct core *c, const struct core_file *file)
+{
+	return file->flags & O_APPEND && is_writable(file->flags) && !c->joined;
+}
+
 static bool may_become_private(struct core *c, struct node *n, const struct inode *in, int flags)
 {
 	return in && in->size == 0 && in->backing_limit == 0 && n->opens == 0 && !(in->flags & INODE_UNPUBLISHED) &&
@@ -269,6 +280,7 @@ static int choose(struct core *c, struct node *n, bool created, struct core_file
 	if (n->pass_opens > 0 || (in && in->flags & INODE_PRIVATE)) {
 		if (register_private(c, n, in) == 0) {
 			reply_pass(n, file, ret);
+			ret->direct_io = needs_places(c, file);
 			return 0;
 		}
 		ret->direct_io = true;
