@@ -55,10 +55,9 @@ void ops_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, 
 
 	if (!(set & CORE_SET_MODE) && kills_bits(req, set)) {
 		r = job_getattr(job, ino, file_of(fi), &e);
-		if (!r && priv_killed(e.attr.st_mode) != e.attr.st_mode) {
-			attr->st_mode = priv_killed(e.attr.st_mode);
+		attr->st_mode = r ? 0 : priv_killed(req, &e.attr);
+		if (!r && attr->st_mode != e.attr.st_mode)
 			set |= CORE_SET_MODE;
-		}
 	}
 	if (!r && set)
 		r = job_setattr(job, ino, attr, set, file_of(fi), &e);

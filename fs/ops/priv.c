@@ -7,14 +7,37 @@
  */
 #include "fs/ops/private.h"
 
-#define CAPS_XATTR "security.capability"
+#include <stdlib.h>
 
-mode_t priv_killed(mode_t mode)
+#define CAPS_XATTR "security.capability"
+#define GROUPS_MAX 65536 /* that a process may have */
+
+/* Root may keep the bit; of anybody else the kernel has said that he has no such capability. */
+static bool is_member(fuse_req_t req, gid_t gid)
 {
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+	int num = ctx->uid == 0 || ctx->gid == gid ? 0 : fuse_req_getgroups(req, 0, NULL);
+	bool is = ctx->uid == 0 || ctx->gid == gid;
+
+	if (num <= 0 || num > GROUPS_MAX)
+		return is;
+	gid_t *list = calloc((size_t)num, sizeof(*list));
+	int got = list ? fuse_req_getgroups(req, num, list) : 0;
+	for (int i = 0; i < got && i < num; i++)
+		is = is || list[i] == gid;
+	free(list);
+	return is;
+}
+
+mode_t priv_killed(fuse_req_t req, const struct stat *st)
+{
+	mode_t mode = st->st_mode;
+
 	if (!S_ISREG(mode))
 		return mode;
 	mode &= ~(mode_t)S_ISUID;
-	if (mode & S_IXGRP) /* else it means mandatory locking */
+	/* Without execution for the group it once meant mandatory locking: it goes where a stranger to the group writes. */
+	if (mode & S_ISGID && (mode & S_IXGRP || !is_member(req, st->st_gid)))
 		mode &= ~(mode_t)S_ISGID;
 	return mode;
 }
@@ -24,9 +47,11 @@ void priv_kill_bits(fuse_req_t req, uint64_t ino)
 	struct core_entry e;
 	struct stat attr = { 0 };
 
-	if (job_getattr(job_of(req), ino, NULL, &e) || priv_killed(e.attr.st_mode) == e.attr.st_mode)
+	if (job_getattr(job_of(req), ino, NULL, &e))
 		return;
-	attr.st_mode = priv_killed(e.attr.st_mode);
+	attr.st_mode = priv_killed(req, &e.attr);
+	if (attr.st_mode == e.attr.st_mode)
+		return;
 	if (job_setattr(job_of(req), ino, &attr, CORE_SET_MODE, NULL, &e) == 0)
 		session_invalidate(session_of(req), ino, false);
 }

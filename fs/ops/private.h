@@ -88,7 +88,8 @@ struct fuse_entry_out reply_make_entry(const struct core_entry *e);
 struct fuse_entry_param reply_make_param(const struct core_entry *e);
 
 /* priv.c: setuid, setgid and capabilities go when somebody else writes (FUSE_HANDLE_KILLPRIV_V2) */
-mode_t priv_killed(mode_t mode); /* mode without the bits that a write or chown takes away */
+/* The mode without the bits that a write or chown by this caller takes away. */
+mode_t priv_killed(fuse_req_t req, const struct stat *st);
 void priv_kill_bits(fuse_req_t req, uint64_t ino);
 void priv_before_write(fuse_req_t req, struct handle *h);
 

@@ -123,3 +123,51 @@ print(sorted(open("log").read().split("\n")) ==
 	umount_wait
 	is "$(tail -c 4 "$BACKING/log")" end
 }
+
+# who writes: in the file's group, or not
+writing_strangers='
+import os, stat, sys
+def mode(p): return oct(os.stat(p).st_mode & 0o7777)
+def as_user(uid, gid, groups, do):
+    pid = os.fork()
+    if pid == 0:
+        os.setgroups(groups); os.setgid(gid); os.setuid(uid)
+        do()
+        os._exit(0)
+    print(os.waitpid(pid, 0)[1])
+def write(p): fd = os.open(p, os.O_WRONLY); os.write(fd, b"x")
+os.umask(0)
+n = 0
+for m in 0o2666, 0o2676, 0o6666, 0o6777:
+    for who in (4001, 4001, []), (4001, 4002, []), (4001, 4001, [4003, 4002]), (4002, 4001, []):
+        for do in "write", "truncate", "trunc", "map", "chown":
+            n += 1
+            p = "f%d" % n
+            fd = os.open(p, os.O_RDWR | os.O_CREAT); os.write(fd, b"data"); os.close(fd)
+            os.chown(p, 4002, 4002); os.chmod(p, m)
+            as_user(*who, {
+                "write": lambda: write(p),
+                "truncate": lambda: os.truncate(p, 1),
+                "trunc": lambda: os.close(os.open(p, os.O_WRONLY | os.O_TRUNC)),
+                "map": lambda: os.path.getsize(p),
+                "chown": lambda: who[0] == 4002 and os.chown(p, -1, 4002 if 4002 in who[2] + [who[1]] else -1),
+            }[do])
+            print(do, who, oct(m), mode(p))
+    p = "r%o" % m
+    write_root = os.open(p, os.O_RDWR | os.O_CREAT); os.chown(p, 4002, 4002); os.chmod(p, m)
+    os.write(write_root, b"root"); print("root", mode(p))
+    os.chown(p, 4001, 4002); print("root gives it away", mode(p))
+'
+
+@test "set-group-ID without execution for the group goes where a stranger writes, and stays where a member does" {
+	needs_root "other users"
+	for data in auto log; do
+		STORE=$WORK/store-$data
+		rm -rf "${DIRECT:?}" && mkdir "$DIRECT"
+		mount_cistern -o allow_other,data=$data
+		chmod 777 "$DIRECT" "$MNT"
+		both "$writing_strangers"
+		umount_wait
+		rm -rf "${BACKING:?}"/*
+	done
+}
