@@ -38,7 +38,7 @@ struct copy_job {
 	size_t num_missing;
 	bool short_private;         /* the private segment shrank while it was read */
 	uint64_t out_from, out_end; /* written and not yet put on its way to the device */
-	char error_text[256];       /* says more about a failure, or "" */
+	char error_text[448];       /* says more about a failure, or "" (VERIFY_TEXT_BYTES) */
 };
 
 /*

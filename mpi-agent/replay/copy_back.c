@@ -10,23 +10,37 @@
 
 #include "format/base/crc32c.h"
 
-static int read_back_range(struct copier *c, struct sink_file *f, uint64_t off, uint64_t len, uint32_t *crc)
+static int read_back_data(struct copier *c, struct sink_file *f, uint64_t off, size_t len, uint32_t *crc)
 {
 	uint8_t *data = c->buffers[0].data;
+	ssize_t got = f->ops->pread(f, data, len, off);
+	int r = got < 0 ? (int)got : session_make_way(c->s);
 
-	while (len > 0) {
-		size_t n = len < EXTENT_PAGE_SPAN ? (size_t)len : EXTENT_PAGE_SPAN;
-		ssize_t got = f->ops->pread(f, data, n, off);
-		int r = got < 0 ? (int)got : session_make_way(c->s);
+	if (r < 0)
+		return r;
+	if ((size_t)got < len)
+		return -ENODATA;
+	*crc = crc32c(*crc, data, len);
+	return 0;
+}
 
+/* Holes are zeros without being read: a sparse file may be larger than its file system. */
+static int read_back_range(struct copier *c, struct sink_file *f, uint64_t off, uint64_t len, uint32_t *crc)
+{
+	uint64_t next, n;
+
+	for (; len > 0; off += n, len -= n) {
+		int r = f->ops->next_data(f, off, &next);
+
+		n = next > off ? next - off : EXTENT_PAGE_SPAN;
+		n = n < len ? n : len;
+		if (r == 0 && next > off)
+			*crc = crc32c_zeros(*crc, n);
+		else if (r == 0)
+			r = read_back_data(c, f, off, (size_t)n, crc);
 		if (r < 0)
 			return r;
-		if ((size_t)got < n)
-			return -ENODATA;
-		*crc = crc32c(*crc, data, n);
 		session_verified(c->s, n);
-		off += n;
-		len -= n;
 	}
 	return 0;
 }
@@ -74,10 +88,23 @@ struct comparing {
 	void *arg;
 };
 
+static int skip_hole(struct sink_file *f, uint64_t *off, uint64_t *len)
+{
+	uint64_t next, n;
+	int r = *len > 0 ? f->ops->next_data(f, *off, &next) : 0;
+
+	if (r < 0 || *len == 0)
+		return r;
+	n = next <= *off ? 0 : next - *off < *len ? next - *off : *len;
+	*off += n;
+	*len -= n;
+	return 0;
+}
+
 /* expected NULL: zeros. What the destination does not have differs. */
 static int compare_range(struct comparing *k, uint64_t off, const uint8_t *expected, uint64_t len)
 {
-	int r = 0;
+	int r = expected ? 0 : skip_hole(k->to, &off, &len);
 
 	while (r == 0 && len > 0) {
 		size_t n = len < EXTENT_PAGE_SPAN ? (size_t)len : EXTENT_PAGE_SPAN, at = 0;
@@ -92,6 +119,8 @@ static int compare_range(struct comparing *k, uint64_t off, const uint8_t *expec
 		off += n;
 		len -= n;
 		expected = expected ? expected + n : NULL;
+		if (r == 0 && !expected)
+			r = skip_hole(k->to, &off, &len);
 	}
 	return r;
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/array.h"
 #include "format/base/descriptors.h"
 
 #define BATCH_FILES 256 /* at most: they are open */
@@ -382,11 +383,43 @@ int file_publish_shared(
 
 /* ---- the walk */
 
+#define LARGE_BYTES (64u << 20) /* files from this size on are carried behind all others */
+
+struct large {
+	size_t dir; /* number of its directory in the session */
+	struct state_name name;
+};
+
 struct visit {
 	struct session_dir *dir;
 	char dir_path[SESSION_PATH_MAX]; /* in the destination */
 	bool has_path;
+	bool want_large;
+	struct large *large; /* owned */
+	size_t num_large, cap_large;
 };
+
+static bool is_large(struct session *s, const struct inode *in)
+{
+	uint64_t size = in->size, allocated;
+	int64_t mtime_ns;
+
+	if (!S_ISREG(in->mode) || !(in->flags & DIRTY_FLAGS))
+		return false;
+	if (in->flags & INODE_PRIVATE &&
+		segment_private_size(s->segments, in->private_segment, &size, &allocated, &mtime_ns) == 0)
+		size = allocated;
+	return size >= LARGE_BYTES;
+}
+
+static int put_off(struct session *s, struct visit *v, const struct state_name *e)
+{
+	int r = array_room(&v->large, &v->cap_large, v->num_large, sizeof(*v->large));
+
+	if (r == 0)
+		v->large[v->num_large++] = (struct large){ (size_t)(v->dir - s->dirs), *e };
+	return r;
+}
 
 static bool has_place(struct session *s, const struct visit *v, const struct state_name *e)
 {
@@ -451,6 +484,8 @@ static int visit_file(struct session *s, const struct state_name *e, void *arg)
 	r = state_inode(s->st, e->ino, &in);
 	if (r < 0)
 		return r == -ENOENT ? 0 : r;
+	if (!v->want_large && is_large(s, &in))
+		return put_off(s, v, e);
 	selected = v->dir->selected || session_selected(s, path);
 	if (v->dir->failed || !v->has_path)
 		return selected && !v->dir->given_up ? leave(s, v, e, &in, path) : 0;
@@ -467,20 +502,41 @@ static int visit_file(struct session *s, const struct state_name *e, void *arg)
 	return drain_layout_is_blob(layout) ? blob_carry(s, &in, &place, layout) : file_write_new(s, &in, &place);
 }
 
+/* The mount may have given it up since it was placed. */
+static void enter(struct session *s, struct visit *v, size_t dir)
+{
+	v->dir = &s->dirs[dir];
+	v->dir->failed |= s->dirs[v->dir->parent].failed || idmap_get(&s->inodes, v->dir->ino) == INODE_IS_FAILED;
+	v->dir->given_up = s->dirs[v->dir->parent].given_up || idmap_get(&s->given_up, v->dir->ino);
+	v->has_path = state_backing_path(s->st, v->dir->ino, v->dir_path, sizeof(v->dir_path)) == 0;
+}
+
+static int visit_large(struct session *s, struct visit *v)
+{
+	int r = batch_flush(s);
+
+	v->want_large = true;
+	for (size_t i = 0; r == 0 && i < v->num_large; i++) {
+		enter(s, v, v->large[i].dir);
+		r = visit_file(s, &v->large[i].name, v);
+	}
+	return r;
+}
+
+/* Small files first: none of them waits for the hours that a large one may take. */
 int file_run(struct session *s)
 {
-	struct visit *v = malloc(sizeof(*v));
+	struct visit *v = calloc(1, sizeof(*v));
 	int r = v ? 0 : -ENOMEM;
 
 	for (size_t i = 0; r == 0 && i < s->num_dirs; i++) {
-		v->dir = &s->dirs[i];
-		/* The mount may have given it up since it was placed. */
-		v->dir->failed |=
-			s->dirs[v->dir->parent].failed || idmap_get(&s->inodes, v->dir->ino) == INODE_IS_FAILED;
-		v->dir->given_up = s->dirs[v->dir->parent].given_up || idmap_get(&s->given_up, v->dir->ino);
-		v->has_path = state_backing_path(s->st, v->dir->ino, v->dir_path, sizeof(v->dir_path)) == 0;
+		enter(s, v, i);
 		r = session_each_name(s, v->dir->ino, visit_file, v);
 	}
+	if (r == 0)
+		r = visit_large(s, v);
+	if (v)
+		free(v->large);
 	free(v);
 	return r < 0 ? r : batch_flush(s);
 }

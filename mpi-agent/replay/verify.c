@@ -111,7 +111,9 @@ int verify_format(struct sink_file *f, uint64_t size, char *warning, char *text)
 		snprintf(warning, VERIFY_TEXT_BYTES, "%s", c.text);
 		return 0;
 	}
-	snprintf(text, VERIFY_TEXT_BYTES, "verification failed: it begins like %s: %.200s", check_format_name(c.format),
-		c.text);
+	snprintf(text, VERIFY_TEXT_BYTES,
+		"verification failed: it begins like %s: %.200s; to have it as it is, mount with verify=read, or unmount and run "
+		"cistern recover on the store with --verify read",
+		check_format_name(c.format), c.text);
 	return -EIO;
 }

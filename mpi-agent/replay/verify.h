@@ -8,7 +8,7 @@
 
 #include "mpi-agent/replay/copy.h"
 
-#define VERIFY_TEXT_BYTES 256
+#define VERIFY_TEXT_BYTES 448
 
 /*
  * Reads back what copy_run() wrote and compares checksums. 0; -EIO: other bytes came back, job->error_text says which (and in

@@ -66,6 +66,8 @@ struct sink_ops {
 	/* Everything in that range is on the device, as far as data go, or its error is told here and not by sync. */
 	int (*write_wait)(struct sink_file *f, uint64_t off, uint64_t len);
 	void (*drop_cache)(struct sink_file *f);
+	/* *ret: where data begin at or behind off, or the file's end; off itself where holes cannot be told from data. */
+	int (*next_data)(struct sink_file *f, uint64_t off, uint64_t *ret);
 	int (*sync)(struct sink_file *f, bool data_only);
 	int (*fstat)(struct sink_file *f, struct stat *ret);
 	/* A descriptor for programs that work on the file themselves; borrowed. -1: there is none. */

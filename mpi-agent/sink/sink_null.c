@@ -401,6 +401,13 @@ static void null_drop_cache(struct sink_file *file)
 	(void)file;
 }
 
+static int null_next_data(struct sink_file *file, uint64_t off, uint64_t *ret)
+{
+	(void)file;
+	*ret = off;
+	return 0;
+}
+
 /* A real sink returns 0 only when data (and unless data_only size and attributes) survive the loss of power: after it the log
  * gives its copy up. */
 static int null_sync(struct sink_file *file, bool data_only)
@@ -515,6 +522,7 @@ static const struct sink_ops null_ops = {
 	.write_out = null_write_out,
 	.write_wait = null_write_wait,
 	.drop_cache = null_drop_cache,
+	.next_data = null_next_data,
 	.sync = null_sync,
 	.fstat = null_fstat,
 	.descriptor = null_descriptor,

@@ -494,6 +494,7 @@ static const struct sink_ops posix_ops = {
 	.write_out = sink_posix_write_out,
 	.write_wait = sink_posix_write_wait,
 	.drop_cache = sink_posix_drop_cache,
+	.next_data = sink_posix_next_data,
 	.sync = sink_posix_sync,
 	.fstat = sink_posix_fstat,
 	.descriptor = sink_posix_descriptor,

@@ -150,6 +150,20 @@ void sink_posix_drop_cache(struct sink_file *f)
 	posix_fadvise(file_of(f)->fd, 0, 0, POSIX_FADV_DONTNEED);
 }
 
+int sink_posix_next_data(struct sink_file *f, uint64_t off, uint64_t *ret)
+{
+	off_t at = lseek(file_of(f)->fd, (off_t)off, SEEK_DATA);
+
+	if (at < 0 && errno == ENXIO)
+		at = lseek(file_of(f)->fd, 0, SEEK_END);
+	else if (at < 0)
+		at = (off_t)off;
+	if (at < 0)
+		return -errno;
+	*ret = (uint64_t)at;
+	return 0;
+}
+
 /* What only its attributes were changed of is opened once more to be synced; what cannot be opened has no way to be. */
 static int sync_path_only(struct posix_file *f)
 {

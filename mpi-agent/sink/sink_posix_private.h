@@ -62,6 +62,7 @@ int sink_posix_truncate(struct sink_file *f, uint64_t size);
 void sink_posix_write_out(struct sink_file *f, uint64_t off, uint64_t len);
 int sink_posix_write_wait(struct sink_file *f, uint64_t off, uint64_t len);
 void sink_posix_drop_cache(struct sink_file *f);
+int sink_posix_next_data(struct sink_file *f, uint64_t off, uint64_t *ret);
 int sink_posix_sync(struct sink_file *file, bool data_only);
 int sink_posix_fstat(struct sink_file *f, struct stat *ret);
 int sink_posix_descriptor(struct sink_file *f);

@@ -62,6 +62,27 @@ state_of() {
 	is "$(status_of verify_bytes)" $((3000000 + 5000003))
 }
 
+@test "holes are not read back, and small files do not wait behind large ones" {
+	needs_fuse
+	mount_cistern -o drain=unmount,verify=read
+	truncate -s 10T "$MNT/a"
+	printf end | dd of="$MNT/a" bs=1 seek=5T conv=notrunc status=none
+	echo small >"$MNT/b"
+	SECONDS=0
+	umount_wait
+	[ "$SECONDS" -lt 60 ]
+	is "$(state_of a) $(state_of b)" "verified verified"
+	is "$(stat -c %s "$BACKING/a")" $((10 << 40))
+	is "$(dd if="$BACKING/a" bs=1 skip=5T count=3 status=none)" end
+	# Its log is the order in which they were carried.
+	is "$(jq -r 'select(.path == "a" or .path == "b") | .path' "$STORE/manifest.jsonl" | uniq | tr '\n' ' ')" "a b "
+	mount_cistern -o drain=unmount,verify=read
+	head -c 70000000 /dev/urandom >"$MNT/a"
+	echo again >"$MNT/b"
+	umount_wait
+	is "$(jq -r 'select(.path == "a" or .path == "b") | .path' "$STORE/manifest.jsonl" | uniq | tail -n 2 | tr '\n' ' ')" "b a "
+}
+
 @test "files that are not what they begin like stay in the log, with the place; another setting drains them as they are" {
 	needs_fuse
 	mkdir made
@@ -78,6 +99,7 @@ state_of() {
 	says "begins like HDF5"
 	says "at offset $(grep -obUa LEAF "$MNT/old.h5" | sed 's/:.*//')"
 	says "four.nc"
+	says "cistern recover on the store with --verify read"
 	for file in classic.nc old.h5 four.nc; do
 		is "$file $(state_of $file)" "$file failed"
 		[ ! -e "$BACKING/$file" ]
