@@ -215,6 +215,7 @@ static int open_store(struct daemon *d, struct cistern_error *err)
 		.mountpoint = d->mountpoint,
 		.nodes = (uint32_t)config_number(d->cfg, CONFIG_NODES),
 		.job = config_string(d->cfg, CONFIG_JOB),
+		.version = CISTERN_VERSION,
 		.segment_size = config_number(d->cfg, CONFIG_SEGMENT_SIZE),
 		.journal_size = config_number(d->cfg, CONFIG_JOURNAL_SIZE),
 		.index_memory = config_number(d->cfg, CONFIG_INDEX_MEMORY),

@@ -141,7 +141,7 @@ int apply_record(struct state *st, const struct record *rec)
 	note_stamp(st, rec);
 	if (rec->writer)
 		st->meta.writers = true;
-	else if (record_version(rec) > 1)
+	else if (record_is_of_job(rec))
 		st->meta.job = true;
 	if (rec->flags & RECORD_F_TREE)
 		note_tree_change(st, rec);

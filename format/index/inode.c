@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * Inodes as values. Bytes: u8 version (1; 2: with when its times were set), then varints in the order of node_encode(); times are
- * svarints, relative to mtime but for itself, since they mostly agree; origin's name is a u16 length and bytes, 0 for none.
+ * Inodes as values. Bytes: u8 version (1; 2: with when its times were set; 3: with tagged fields), then varints in the order of
+ * node_encode(); times are svarints, relative to mtime but for itself, since they mostly agree; origin's name is a u16 length and
+ * bytes, 0 for none. What comes later is one more tagged field.
  */
 #include "format/index/inode.h"
 
@@ -10,8 +11,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "format/base/tagged.h"
+
 #define NODE_VERSION           1
 #define NODE_VERSION_TIMES_SET 2
+#define NODE_VERSION_TAGGED    3
+#define TAG_DEVICE             RECORD_TAG_DEVICE /* required: u32 major, u32 minor */
 #define FLAGS_ALL                                                                                             \
 	(INODE_DIRTY_DATA | INODE_DIRTY_META | INODE_NEW | INODE_ORPHAN | INODE_PRIVATE | INODE_UNPUBLISHED | \
 		INODE_DIRTY_XATTR | INODE_SHARED | INODE_FOREIGN | INODE_WRITERS)
@@ -72,6 +77,8 @@ void node_to_inode(const struct node *n, struct inode *ret)
 	ret->num_names = n->num_names;
 	ret->num_backing = n->num_backing;
 	ret->times_set_ns = n->times_set_ns;
+	ret->dev_major = n->dev_major;
+	ret->dev_minor = n->dev_minor;
 }
 
 static void put_time(struct buf *out, int64_t t, int64_t base)
@@ -84,9 +91,28 @@ static int64_t get_time(struct cursor *c, int64_t base)
 	return (int64_t)((uint64_t)cursor_svarint(c) + (uint64_t)base);
 }
 
+static uint8_t version_of(const struct node *n)
+{
+	if (inode_is_special(n->mode))
+		return NODE_VERSION_TAGGED;
+	return n->times_set_ns ? NODE_VERSION_TIMES_SET : NODE_VERSION;
+}
+
+static void put_device(struct buf *out, const struct node *n)
+{
+	struct buf bytes BUF_CLEANUP = { 0 };
+
+	buf_u32(&bytes, n->dev_major);
+	buf_u32(&bytes, n->dev_minor);
+	out->bad |= !buf_ok(&bytes);
+	tagged_put(out, TAG_DEVICE, true, bytes.data, bytes.len);
+}
+
 int node_encode(const struct node *n, struct buf *out)
 {
-	buf_u8(out, n->times_set_ns ? NODE_VERSION_TIMES_SET : NODE_VERSION);
+	uint8_t version = version_of(n);
+
+	buf_u8(out, version);
 	buf_varint(out, n->ino);
 	buf_varint(out, n->gen);
 	buf_varint(out, n->mode);
@@ -113,8 +139,10 @@ int node_encode(const struct node *n, struct buf *out)
 	buf_varint(out, n->num_backing);
 	buf_varint(out, n->num_xattrs);
 	buf_u8(out, n->freed);
-	if (n->times_set_ns)
+	if (version >= NODE_VERSION_TIMES_SET)
 		buf_varint(out, (uint64_t)n->times_set_ns);
+	if (version == NODE_VERSION_TAGGED)
+		put_device(out, n);
 	return buf_ok(out) ? 0 : -ENOMEM;
 }
 
@@ -169,18 +197,46 @@ static void decode_rest(struct cursor *c, struct node *n)
 	n->freed = flag(c);
 }
 
-static void decode_times_set(struct cursor *c, struct node *n)
+static void decode_times_set(struct cursor *c, uint8_t version, struct node *n)
 {
 	uint64_t ns = cursor_varint(c);
 
-	if (ns == 0 || ns > INT64_MAX)
+	if ((ns == 0 && version == NODE_VERSION_TIMES_SET) || ns > INT64_MAX)
 		cursor_fail(c);
 	n->times_set_ns = (int64_t)ns;
 }
 
-static bool makes_sense(const struct node *n)
+/* Optional ones that are not known are left behind: they say nothing that the rest needs. */
+static int decode_tagged(struct cursor *c, struct node *n)
 {
-	if (!S_ISREG(n->mode) && !S_ISDIR(n->mode) && !S_ISLNK(n->mode))
+	struct tagged f = { 0 };
+	bool has_device = false;
+	int r;
+
+	while ((r = tagged_next(c, &f)) > 0) {
+		if (f.tag != TAG_DEVICE && f.required)
+			return -EPROTONOSUPPORT;
+		if (f.tag != TAG_DEVICE)
+			continue;
+		has_device = true;
+		n->dev_major = cursor_u32(&f.bytes);
+		n->dev_minor = cursor_u32(&f.bytes);
+		if (!cursor_ok(&f.bytes) || cursor_left(&f.bytes) > 0 || !f.required)
+			return -EBADMSG;
+	}
+	return r == 0 && has_device != inode_is_special(n->mode) ? -EBADMSG : r;
+}
+
+bool inode_is_special(uint32_t mode)
+{
+	return S_ISFIFO(mode) || S_ISSOCK(mode) || S_ISCHR(mode) || S_ISBLK(mode);
+}
+
+static bool makes_sense(const struct node *n, uint8_t version)
+{
+	bool special = inode_is_special(n->mode) && version == NODE_VERSION_TAGGED;
+
+	if (!S_ISREG(n->mode) && !S_ISDIR(n->mode) && !S_ISLNK(n->mode) && !special)
 		return false;
 	return n->ino != 0 && !(n->flags & ~(uint32_t)FLAGS_ALL) && n->size <= INT64_MAX &&
 	       n->backing_limit <= INT64_MAX;
@@ -194,14 +250,19 @@ int node_decode(const void *val, size_t len, struct node *ret)
 	uint8_t version = cursor_u8(&c);
 	int r;
 
-	if (version != NODE_VERSION && version != NODE_VERSION_TIMES_SET)
+	if (cursor_ok(&c) && version > NODE_VERSION_TAGGED)
+		return -EPROTONOSUPPORT;
+	if (version < NODE_VERSION)
 		return -EBADMSG;
 	decode_attributes(&c, &n);
 	cursor_str(&c, origin, sizeof origin);
 	decode_rest(&c, &n);
-	if (version == NODE_VERSION_TIMES_SET)
-		decode_times_set(&c, &n);
-	if (!cursor_ok(&c) || cursor_left(&c) > 0 || !makes_sense(&n))
+	if (version >= NODE_VERSION_TIMES_SET)
+		decode_times_set(&c, version, &n);
+	r = version == NODE_VERSION_TAGGED ? decode_tagged(&c, &n) : 0;
+	if (r < 0)
+		return r;
+	if (!cursor_ok(&c) || cursor_left(&c) > 0 || !makes_sense(&n, version))
 		return -EBADMSG;
 	r = node_set_origin(&n, n.origin_parent, origin, strlen(origin));
 	if (r < 0)

@@ -26,6 +26,7 @@ struct node {
 	char *origin_name; /* owned; NULL: none */
 	uint64_t backing_dev, backing_ino;
 	int64_t times_set_ns;
+	uint32_t dev_major, dev_minor; /* of a device node */
 	/* the index's own */
 	uint64_t num_pages;    /* extent pages that exist */
 	uint64_t num_children; /* a directory's names */
@@ -48,6 +49,6 @@ int node_set_origin(
 	struct node *n, uint64_t parent, const char *name, size_t len); /* len 0: none. 0, -ENOMEM (unchanged) */
 void node_to_inode(const struct node *n, struct inode *ret);
 int node_encode(const struct node *n, struct buf *out);         /* 0, -ENOMEM */
-int node_decode(const void *val, size_t len, struct node *ret); /* -EBADMSG, -ENOMEM */
+int node_decode(const void *val, size_t len, struct node *ret); /* -EBADMSG, -EPROTONOSUPPORT, -ENOMEM */
 
 #endif

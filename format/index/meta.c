@@ -6,12 +6,15 @@
  * version 4, which a state has once a page was kept in parts, those and u8 1 when it knows of a write who wrote; in version 5, which
  * a state has once it knows of a write when, by the job's clock, those, u8 1 when a page was kept in parts, and the newest such time;
  * version 6, which a state has once it knows when a shared file's times were set, is the same; in version 7, which a state has once it
- * knows of what time the tree's last change is, those, u8 1 when it knows of a write when, u8 1 when it knows when times were set, and that time.
+ * knows of what time the tree's last change is, those, u8 1 when it knows of a write when, u8 1 when it knows when times were set, and that time;
+ * in version 8 those and tagged fields: what comes later is one more of these.
  */
 #include "format/index/state_private.h"
 
 #include <errno.h>
 #include <string.h>
+
+#include "format/base/tagged.h"
 
 #define META_VERSION           1
 #define META_VERSION_JOB       2
@@ -20,6 +23,8 @@
 #define META_VERSION_TIMED     5
 #define META_VERSION_TIMES_SET 6
 #define META_VERSION_TREE_TIME 7
+#define META_VERSION_TAGGED    8
+#define TAG_SPECIAL            1 /* required, no bytes: an inode has been a FIFO, a socket or a device node */
 #define NUM_FIELDS             13
 #define NUM_JOB_FIELDS         3
 
@@ -41,6 +46,8 @@ static void job_fields(struct meta *m, uint64_t *out[NUM_JOB_FIELDS])
 
 static uint8_t version_of(const struct meta *m)
 {
+	if (m->special)
+		return META_VERSION_TAGGED;
 	if (m->tree_time_ns)
 		return META_VERSION_TREE_TIME;
 	if (m->timed)
@@ -78,6 +85,8 @@ int meta_encode(const struct meta *m, struct buf *out)
 		buf_u8(out, m->times_set);
 		buf_varint(out, m->tree_time_ns);
 	}
+	if (m->special)
+		tagged_put(out, TAG_SPECIAL, true, NULL, 0);
 	return buf_ok(out) ? 0 : -ENOMEM;
 }
 
@@ -88,6 +97,21 @@ static bool take_flag(struct cursor *c)
 	if (v > 1)
 		cursor_fail(c);
 	return v;
+}
+
+static int take_tagged(struct cursor *c, struct meta *m)
+{
+	struct tagged f = { 0 };
+	int r;
+
+	while ((r = tagged_next(c, &f)) > 0) {
+		if (f.tag != TAG_SPECIAL && f.required)
+			return -EPROTONOSUPPORT;
+		if (f.tag == TAG_SPECIAL && (!f.required || cursor_left(&f.bytes) > 0))
+			return -EBADMSG;
+		m->special |= f.tag == TAG_SPECIAL;
+	}
+	return r;
 }
 
 int meta_decode(const void *val, size_t len, struct meta *ret)
@@ -101,8 +125,9 @@ int meta_decode(const void *val, size_t len, struct meta *ret)
 		.times_set = version == META_VERSION_TIMES_SET };
 	uint64_t *field[NUM_FIELDS], *job_field[NUM_JOB_FIELDS];
 	const uint8_t *boot_id;
+	int r = 0;
 
-	if (cursor_ok(&c) && version > META_VERSION_TREE_TIME)
+	if (cursor_ok(&c) && version > META_VERSION_TAGGED)
 		return -EPROTONOSUPPORT;
 	fields(&m, field);
 	job_fields(&m, job_field);
@@ -131,6 +156,10 @@ int meta_decode(const void *val, size_t len, struct meta *ret)
 		if (m.tree_time_ns > INT64_MAX)
 			cursor_fail(&c);
 	}
+	if (version == META_VERSION_TAGGED)
+		r = take_tagged(&c, &m);
+	if (r < 0)
+		return r;
 	if (!cursor_ok(&c) || cursor_left(&c) > 0 || version < META_VERSION || m.next_ino <= STATE_ROOT_INO)
 		return -EBADMSG;
 	*ret = m;

@@ -305,9 +305,14 @@ static int open_index(struct opening *op, enum db_mode mode)
 	if (r < 0)
 		return r;
 	r = state_load_cursor(st);
+	if (r == -EPROTONOSUPPORT)
+		return cistern_error_set(op->err, r,
+			"index: a newer Cistern wrote %s; use that version, or a newer one, for this store. Nothing in it has "
+			"been changed",
+			st->index_path);
 	if (r < 0)
-		return cistern_error_set(op->err, r == -EPROTONOSUPPORT ? r : -EBADMSG,
-			"index: %s does not say for which record it stands: %s", st->index_path, strerror(-r));
+		return cistern_error_set(op->err, -EBADMSG, "index: %s does not say for which record it stands: %s",
+			st->index_path, strerror(-r));
 	op->index_seq = st->seq;
 	return cache_init(&st->cache, st->db, st->opt.index_memory);
 }
@@ -501,8 +506,12 @@ static int sync_if_first(struct opening *op)
 
 static int commit_mount(struct opening *op)
 {
-	struct record rec = { .type = RECORD_MOUNT, .key = op->boot_id, .key_len = sizeof op->boot_id };
 	const struct state_options *opt = &op->st->opt;
+	struct record rec = { .type = RECORD_MOUNT,
+		.key = op->boot_id,
+		.key_len = sizeof op->boot_id,
+		.value = (const uint8_t *)opt->version,
+		.value_len = opt->version ? strlen(opt->version) : 0 };
 	int r = opt->before_mount ? opt->before_mount(op->report, opt->arg) : 0;
 
 	if (r < 0)

@@ -57,7 +57,7 @@ enum inode_flag {
 struct inode {
 	uint64_t ino;
 	uint32_t gen;
-	uint32_t mode; /* S_IFREG, S_IFDIR or S_IFLNK and permissions */
+	uint32_t mode; /* type and permissions */
 	uint32_t uid, gid;
 	uint32_t nlink;
 	uint32_t flags; /* enum inode_flag */
@@ -74,7 +74,10 @@ struct inode {
 	uint32_t num_names;   /* in the mount; nlink also counts links of the backing file that it has not seen */
 	uint32_t num_backing; /* backing names that are its own */
 	int64_t times_set_ns; /* of a shared file, at its home: when, by the job's clock, its mtime was last set (utimes); 0: not */
+	uint32_t dev_major, dev_minor; /* of a device node; else 0 */
 };
+
+bool inode_is_special(uint32_t mode); /* a FIFO, a socket or a device node */
 
 struct state_name { /* one entry of a directory */
 	uint64_t ino;
@@ -117,6 +120,7 @@ struct state_options {
 	uint64_t index_memory; /* bytes; 0: 256 MiB */
 	uint64_t journal_size; /* bytes of a journal file; 0: 16 MiB */
 	bool job;              /* the store is one of a job of many nodes: see state_remembered() */
+	const char *version;   /* of the program: goes with the MOUNT record. NULL: it says none */
 	/*
 	 * Called during the replay for WRITE and EXTENTS records behind the last RECORD_SYNC when the machine has been
 	 * restarted since (check_payload true): is the payload really there? 0 good; -EBADMSG: drop this write (said in

@@ -29,6 +29,7 @@ struct meta {
 	uint64_t clock_ns;     /* the newest of them */
 	bool times_set;        /* and one that says when a shared file's times were set: version 6 */
 	uint64_t tree_time_ns; /* of the record with tree_stamp; 0: not known: version 7 */
+	bool special;          /* an inode has been a FIFO, a socket or a device node: version 8 */
 };
 
 struct state {

@@ -131,10 +131,10 @@ static bool payload_ok(uint64_t off, uint64_t segment_off, uint64_t len)
 
 bool journal_run_continues(const struct journal_run *run, const struct record *rec)
 {
-	return run->open && rec->type == RECORD_WRITE && rec->ino == run->ino && rec->gen == run->gen &&
-	       rec->node == run->node && rec->flags == run->flags && rec->segment == run->segment &&
-	       !rec->writer == !run->writer && rec->segment_off == run->next_segment_off &&
-	       payload_ok(rec->off, rec->segment_off, rec->len);
+	return run->open && rec->type == RECORD_WRITE && !rec->trailer && rec->ino == run->ino &&
+	       rec->gen == run->gen && rec->node == run->node && rec->flags == run->flags &&
+	       rec->segment == run->segment && !rec->writer == !run->writer &&
+	       rec->segment_off == run->next_segment_off && payload_ok(rec->off, rec->segment_off, rec->len);
 }
 
 static size_t put_varint(uint8_t *to, uint64_t v)

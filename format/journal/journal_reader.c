@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,7 @@ struct reader {
 	size_t num_sources;
 
 	uint64_t expected; /* seq of the next record */
+	char version[64];  /* of the software that opened the store for what follows; "": not known */
 	bool stopped;      /* each() wants no more */
 	struct journal_run run;
 	struct record_scratch scratch;
@@ -149,6 +151,18 @@ static uint64_t guess_entry(uint64_t from, uint64_t num_missing, const uint8_t *
 	return 0;
 }
 
+/* A record, be it one that only a newer program understands: that is no torn tail. */
+static bool is_whole(struct reader *rd, const uint8_t *p, size_t left, struct record *rec, size_t *ret_used)
+{
+	size_t used;
+	int r = record_decode(p, left, &rd->scratch, rec, &used);
+
+	if (r && r != -EPROTONOSUPPORT)
+		return false;
+	*ret_used = used;
+	return true;
+}
+
 /*
  * Looks for whole things of the journal from off to the end of the file in memory, at every place where one could begin.
  * Run entries have no seq in them: it is guessed from how many could have stood in between.
@@ -172,7 +186,7 @@ static void gather(struct reader *rd, size_t off, struct evidence *ev)
 		}
 		seq = left >= 2 && p[0] == 'r' ? guess_entry(next, (off - known) / JOURNAL_MARK_BYTES, p, left, &used)
 					       : 0;
-		if (!seq && left >= 4 && p[0] == 'C' && !record_decode(p, left, &rd->scratch, &rec, &used))
+		if (!seq && left >= 4 && p[0] == 'C' && is_whole(rd, p, left, &rec, &used))
 			seq = rec.seq >= rd->expected ? rec.seq : 0;
 		if (seq) {
 			ev->num_records++;
@@ -278,6 +292,33 @@ static int next_item(struct reader *rd, size_t off, struct record *rec, size_t *
 	return !r && rec->seq != rd->expected ? -EBADMSG : r;
 }
 
+static void note_version(struct reader *rd, const struct record *rec)
+{
+	size_t len = rec->value_len < sizeof(rd->version) ? rec->value_len : 0;
+
+	if (rec->type != RECORD_MOUNT)
+		return;
+	if (len)
+		memcpy(rd->version, rec->value, len);
+	rd->version[len] = '\0';
+}
+
+/* The record is whole, and not for this program. */
+static int say_newer(struct reader *rd, uint32_t number)
+{
+	uint32_t unknown = rd->scratch.trailer.unknown;
+	char path[JOURNAL_PATH], what[48] = "is of a version that is not known here";
+
+	if (unknown)
+		snprintf(what, sizeof(what), "needs field %" PRIu32 ", which is not known here", unknown);
+	return cistern_error_set(rd->err, -EPROTONOSUPPORT,
+		"%s: record %" PRIu64
+		" %s: a newer Cistern wrote it%s%s%s; use that version, or a newer one, for this store. Nothing "
+		"in it has been changed",
+		journal_path(path, number, JOURNAL_EXT), rd->expected, what, rd->version[0] ? " (" : "", rd->version,
+		rd->version[0] ? ")" : "");
+}
+
 /* Up to the end of what was written, or the first thing that is not good: *ret_off, and -ENODATA or -EBADMSG. */
 static int read_records(struct reader *rd, size_t *ret_off)
 {
@@ -294,6 +335,7 @@ static int read_records(struct reader *rd, size_t *ret_off)
 		if (is_mark)
 			continue;
 		journal_run_follow(&rd->run, &rec);
+		note_version(rd, &rec);
 		rd->end->last_seq = rd->expected++;
 		if (rec.seq <= rd->after_seq)
 			continue;
@@ -310,7 +352,6 @@ static int read_records(struct reader *rd, size_t *ret_off)
 static int read_file(struct reader *rd, size_t index, bool *ret_more)
 {
 	const struct source *src = &rd->sources[index];
-	char path[JOURNAL_PATH];
 	size_t off;
 	int r = load(rd, src->number);
 
@@ -331,9 +372,7 @@ static int read_file(struct reader *rd, size_t index, bool *ret_more)
 	if (r == -EBADMSG)
 		return judge(rd, index, off);
 	if (r == -EPROTONOSUPPORT)
-		return cistern_error_set(rd->err, r,
-			"%s: record %" PRIu64 " was written by a newer version of Cistern: use that one",
-			journal_path(path, src->number, JOURNAL_EXT), rd->expected);
+		return say_newer(rd, src->number);
 	if (r != -ENODATA)
 		return r;
 	rd->end->off = off;

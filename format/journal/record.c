@@ -6,7 +6,8 @@
  *
  * The CRC covers the whole record, padding included, with the CRC's own field as zero. A version that we do not know
  * is told from damage by it: header and CRC stay where they are in all versions. A record has the lowest version whose
- * readers understand it: 4 when it has write times; 3 when it says who wrote; 2 when its type is one of a job of many nodes, or it has a stamp; else 1.
+ * readers understand it: 6 when it has a trailer (trailer.c); 4 and 5 when it has write times; 3 when it says who wrote; 2 when its type is
+ * one of a job of many nodes, or it has a stamp; else 1. So it will stay: what comes later is a field of the trailer.
  *
  * What the fields mean together (does this inode exist?) is the state's business.
  */
@@ -19,9 +20,10 @@
 
 #include "format/base/clock.h"
 #include "format/base/crc32c.h"
+#include "format/journal/trailer.h"
 
 #define MAGIC                  "CJR1"
-#define VERSION_MAX            5u
+#define VERSION_TRAILER        6u
 #define ALIGN                  8u
 #define SEAL_RANGE_BYTES_MIN   2 /* two varints */
 #define EXTENT_RANGE_BYTES_MIN 6 /* and a CRC */
@@ -228,9 +230,11 @@ void record_scratch_free(struct record_scratch *s)
 		return;
 	free(s->ranges);
 	free(s->pieces);
+	free(s->copies);
 	s->ranges = NULL;
 	s->pieces = NULL;
-	s->cap = s->cap_pieces = 0;
+	s->copies = NULL;
+	s->cap = s->cap_pieces = s->cap_copies = 0;
 }
 
 /* ---- what must hold */
@@ -463,7 +467,7 @@ static int check_for_encoding(const struct record *rec)
 		if (r)
 			return r;
 	}
-	return fields_ok(rec, shape) && lists_ok(rec, shape) ? 0 : -EINVAL;
+	return fields_ok(rec, shape) && lists_ok(rec, shape) && trailer_ok(rec) ? 0 : -EINVAL;
 }
 
 /* RECORD_F_STAMPED as the stamp says, in a shape that can have one. */
@@ -472,9 +476,14 @@ static uint32_t flags_to_store(const struct record *rec)
 	return rec->flags | (shapes[rec->type].checks & CAN_STAMP && rec->stamp ? RECORD_F_STAMPED : 0);
 }
 
-uint8_t record_version(const struct record *rec)
+static uint8_t version_to_store(const struct record *rec)
 {
-	return version_of(&shapes[rec->type], flags_to_store(rec), rec->writer);
+	return trailer_of(rec) ? VERSION_TRAILER : version_of(&shapes[rec->type], flags_to_store(rec), rec->writer);
+}
+
+bool record_is_of_job(const struct record *rec)
+{
+	return version_of(&shapes[rec->type], flags_to_store(rec), 0) > 1;
 }
 
 /* What of all that is drained or dropped goes: behind the body, and a stamp. */
@@ -491,7 +500,7 @@ static void encode_header(struct buf *out, const struct record *rec)
 	buf_u32(out, 0); /* CRC, below */
 	buf_u32(out, 0); /* length, below */
 	buf_u8(out, (uint8_t)rec->type);
-	buf_u8(out, version_of(&shapes[rec->type], flags, rec->writer));
+	buf_u8(out, version_to_store(rec));
 	buf_u16(out, (uint16_t)flags);
 	buf_u64(out, rec->seq);
 	buf_u64(out, (uint64_t)rec->time_ns);
@@ -517,6 +526,8 @@ int record_encode(const struct record *rec, struct buf *out)
 		buf_u64(out, rec->stamp);
 	if (is_timed_drop(rec))
 		buf_u64(out, rec->drop_usec);
+	if (trailer_of(rec))
+		trailer_encode(rec, out);
 	buf_zeros(out, (ALIGN - (out->len - start) % ALIGN) % ALIGN);
 	len = out->len - start;
 	if (!buf_ok(out))
@@ -747,7 +758,7 @@ static void decode_header(const uint8_t *p, struct record *rec)
 	rec->writer = get_u32(p + AT_WRITER);
 }
 
-/* Magic, length, CRC, version: what all versions share. */
+/* Magic, length, CRC: what all versions share. */
 static int check_frame(const uint8_t *p, size_t len, size_t *ret_used)
 {
 	size_t used;
@@ -761,41 +772,58 @@ static int check_frame(const uint8_t *p, size_t len, size_t *ret_used)
 		return -EBADMSG;
 	if (crc_of(p, used) != get_u32(p + AT_CRC))
 		return -EBADMSG;
-	if (p[AT_VERSION] > VERSION_MAX)
-		return -EPROTONOSUPPORT;
 	*ret_used = used;
 	return 0;
 }
 
-/* On failure *ret_rec holds nothing of use. */
-int record_decode(const void *buf, size_t len, struct record_scratch *scratch, struct record *ret_rec, size_t *ret_used)
+/* Version 6 has a trailer, and may be any of the others besides. */
+static bool version_fits(uint8_t version, const struct record *rec)
 {
-	const uint8_t *p = buf, *list;
-	struct cursor c;
-	size_t used;
-	int r = check_frame(p, len, &used);
+	return version == VERSION_TRAILER || version == version_of(&shapes[rec->type], rec->flags, rec->writer);
+}
 
-	if (r)
-		return r;
-	if (!p[AT_TYPE] || p[AT_TYPE] >= RECORD_TYPE_END || get_u32(p + AT_RESERVED))
-		return -EBADMSG;
-	decode_header(p, ret_rec);
-	if (p[AT_VERSION] != version_of(&shapes[ret_rec->type], ret_rec->flags, ret_rec->writer))
-		return -EBADMSG;
-	c = cursor_make(p + RECORD_HEADER_BYTES, used - RECORD_HEADER_BYTES);
-	for (list = shapes[ret_rec->type].fields; *list != END; list++) {
-		r = decode_field(&c, scratch, ret_rec, &fields[*list]);
+static int decode_body(struct cursor *c, struct record_scratch *scratch, struct record *rec)
+{
+	const uint8_t *list;
+
+	for (list = shapes[rec->type].fields; *list != END; list++) {
+		int r = decode_field(c, scratch, rec, &fields[*list]);
+
 		if (r)
 			return r;
 	}
-	if (ret_rec->flags & RECORD_F_STAMPED)
-		ret_rec->stamp = fixed_u64(&c);
-	if (is_timed_drop(ret_rec))
-		ret_rec->drop_usec = fixed_u64(&c);
+	if (rec->flags & RECORD_F_STAMPED)
+		rec->stamp = fixed_u64(c);
+	if (is_timed_drop(rec))
+		rec->drop_usec = fixed_u64(c);
+	return 0;
+}
+
+/* On failure *ret_rec holds nothing of use, but for the header after -EPROTONOSUPPORT. */
+int record_decode(const void *buf, size_t len, struct record_scratch *scratch, struct record *ret_rec, size_t *ret_used)
+{
+	const uint8_t *p = buf;
+	struct cursor c;
+	int r = check_frame(p, len, ret_used);
+
+	if (r)
+		return r;
+	decode_header(p, ret_rec);
+	if (p[AT_VERSION] > VERSION_TRAILER)
+		return -EPROTONOSUPPORT;
+	if (!p[AT_TYPE] || p[AT_TYPE] >= RECORD_TYPE_END || get_u32(p + AT_RESERVED))
+		return -EBADMSG;
+	if (!version_fits(p[AT_VERSION], ret_rec))
+		return -EBADMSG;
+	c = cursor_make(p + RECORD_HEADER_BYTES, *ret_used - RECORD_HEADER_BYTES);
+	r = decode_body(&c, scratch, ret_rec);
+	if (r == 0 && p[AT_VERSION] == VERSION_TRAILER)
+		r = trailer_decode(&c, scratch, ret_rec);
+	if (r)
+		return r;
 	if (!cursor_ok(&c) || cursor_left(&c) >= ALIGN || !all_zero(c.at, cursor_left(&c)))
 		return -EBADMSG;
 	if (!fields_ok(ret_rec, &shapes[ret_rec->type]) || !lists_ok(ret_rec, &shapes[ret_rec->type]))
 		return -EBADMSG;
-	*ret_used = used;
-	return 0;
+	return trailer_ok(ret_rec) ? 0 : -EBADMSG;
 }

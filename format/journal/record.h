@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "format/base/cursor.h"
 
@@ -109,6 +110,46 @@ struct record_piece {
 	uint64_t time_usec;   /* with RECORD_F_TIMED: when it was written, by the job's clock; else 0 */
 };
 
+/*
+ * The trailer: what a record says beyond its type's body, as tagged fields (format/base/tagged.h). A record without one has
+ * not a byte more for it.
+ */
+enum record_tag { /* numbers as on disk; TRAILER_HAS(tag) in record_trailer.has */
+	RECORD_TAG_REQUEST =
+		1, /* optional: of an operation that the kernel asked for: its request and what it was told */
+	RECORD_TAG_TIMES = 2,  /* optional: times that 64 bits of nanoseconds do not hold */
+	RECORD_TAG_DEVICE = 3, /* required: the inode is a FIFO, a socket or a device node */
+	RECORD_TAG_COPIES = 4, /* optional: SYNC: which ranges of this store's segments another node holds, too */
+	RECORD_TAG_END
+};
+
+#define RECORD_HAS(tag) (1u << (tag))
+
+struct record_copy {       /* a range of a segment */
+	uint32_t segment;  /* not 0 */
+	uint64_t off, len; /* in it, bytes; len > 0 */
+};
+
+struct record_trailer {
+	uint32_t has; /* RECORD_HAS(tag) of what counts below; 0: as if there were no trailer */
+	/* REQUEST */
+	uint64_t unique;       /* the kernel's number of the request; not 0 */
+	uint32_t answer_error; /* an errno, or 0: it succeeded */
+	uint64_t answer_ino;   /* the inode that it was told of, or 0 */
+	/* TIMES: atime, mtime, ctime; enum record_attr's bits say which. The record's own is the nearest that it can hold */
+	uint32_t wide_mask;
+	struct timespec wide[3];
+	/* DEVICE: 0, 0 of a FIFO or a socket */
+	uint32_t dev_major, dev_minor;
+	/* COPIES */
+	uint32_t copies_node;             /* that holds them */
+	const struct record_copy *copies; /* at most RECORD_EXTENTS_MAX; borrowed as the record's own arrays */
+	size_t num_copies;
+	/* decoded: */
+	uint32_t num_skipped; /* optional fields that are not known */
+	uint32_t unknown;     /* tag of a required field that is not known; 0: all are */
+};
+
 /* One record, decoded. Strings and arrays are borrowed: from the journal's bytes, or from who appends. */
 struct record {
 	enum record_type type;
@@ -160,6 +201,8 @@ struct record {
 	const struct record_piece *pieces; /* SHARE_PUT: rising offsets are fastest; at most RECORD_EXTENTS_MAX */
 	size_t num_pieces;
 	uint64_t drop_usec; /* SHARE_DROP, DRAINED with RECORD_F_TIMED: only what was written up to then; else 0 */
+
+	const struct record_trailer *trailer; /* NULL: none */
 };
 
 /* Append the encoded record (header with CRC, body, padded to 8 bytes) to out. 0, -EINVAL, -ENAMETOOLONG, -E2BIG, -ENOMEM. */
@@ -170,6 +213,9 @@ struct record_scratch { /* memory that decoded records borrow from; zero-initial
 	size_t cap;
 	struct record_piece *pieces;
 	size_t cap_pieces;
+	struct record_copy *copies;
+	size_t cap_copies;
+	struct record_trailer trailer;
 	char target[RECORD_TARGET_MAX + 1];
 };
 void record_scratch_free(struct record_scratch *s);
@@ -177,16 +223,14 @@ void record_scratch_free(struct record_scratch *s);
 /*
  * Decode the record at the start of buf. Valid if and only if magic, version, length, CRC and every field are
  * right. *ret_used = its length. 0; -ENODATA: zeros, nothing was written here; -EBADMSG: damaged or torn;
- * -EPROTONOSUPPORT: a newer version. The record borrows from buf and scratch.
+ * -EPROTONOSUPPORT: whole, but of a newer program: *ret_used is good, and of *ret_rec the header, and the trailer's unknown
+ * when it is that. The record borrows from buf and scratch.
  */
 int record_decode(
 	const void *buf, size_t len, struct record_scratch *scratch, struct record *ret_rec, size_t *ret_used);
 
-/*
- * 1; 2: of a type, or with a stamp, that only jobs of many nodes have; 3: with a writer; 4: with RECORD_F_TIMED; 5: a DRAINED with it. Of a record that
- * can be encoded.
- */
-uint8_t record_version(const struct record *rec);
+/* Is it of a type, or does it have a stamp, that only jobs of many nodes have? Of a record that can be encoded. */
+bool record_is_of_job(const struct record *rec);
 /* What an ADOPT record has of a backing file besides its names and target: mode, owner, links, size, times, device and inode. */
 void record_set_attributes(struct record *rec, const struct stat *st);
 

@@ -412,6 +412,7 @@ static int open_state(
 		.index_memory = opt->index_memory,
 		.journal_size = opt->journal_size,
 		.job = s->sb.num_nodes > 1,
+		.version = opt->version,
 		.check_payload = check_payload,
 		.find_private = find_private,
 		.sync_payloads = sync_payloads,

@@ -51,6 +51,7 @@ struct store_options {
 	 */
 	uint32_t nodes;
 	const char *job;
+	const char *version;    /* of the program, for who finds what it wrote; NULL: not said */
 	bool held;              /* READ_ONLY: store_hold() has been asked for all who open it together */
 	const char *snapshot;   /* READ_ONLY of a live store: name of an index snapshot in it, "snap-N" */
 	struct io *io;          /* tests: a simulated disk (owned by the caller); NULL: the real directory */

@@ -12,6 +12,12 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* Of what is not known nothing is written again. */
+static bool skipped(const struct record *rec)
+{
+	return rec->trailer && rec->trailer->num_skipped > 0;
+}
+
 static void decode_twice(const uint8_t *data, size_t size)
 {
 	struct record_scratch first = { 0 }, second = { 0 };
@@ -24,7 +30,7 @@ static void decode_twice(const uint8_t *data, size_t size)
 			abort();
 		if (record_encode(&rec, &out) || record_decode(out.data, out.len, &second, &again, &used))
 			abort();
-		if (used != out.len || !record_equal(&rec, &again))
+		if ((used != out.len && !skipped(&rec)) || !record_equal(&rec, &again))
 			abort();
 	}
 	buf_free(&out);

@@ -22,6 +22,10 @@ class Bad(Exception):
     """Not valid."""
 
 
+class Newer(Bad):
+    """Whole, but not for who knows this version alone."""
+
+
 # ---- CRC-32C
 
 def crc_table():
@@ -134,6 +138,22 @@ class Body:
             result.append(piece)
         return result
 
+    def tagged(self):
+        """(tag, required, Body) of each tagged field, up to the padding."""
+        last = 0
+        while self.at < len(self.data) and self.data[self.at]:
+            tag, flags = self.varint(), self.take(1)[0]
+            if not last < tag <= 65535:
+                raise Bad("tag")
+            if flags > 1:
+                raise Newer("flags of field %d" % tag)
+            yield tag, bool(flags), Body(self.take(self.varint()))
+            last = tag
+
+    def used_up(self):
+        if self.at < len(self.data):
+            raise Bad("field too long")
+
     def finish(self):
         rest = self.data[self.at:]
         if len(rest) > 7 or any(rest):
@@ -239,6 +259,77 @@ def check_fields(rec):
         need(rec["segment_off"] + sum(entry[1] for entry in rec["ranges"]) <= LIMIT, "payload")
 
 
+# ---- trailers
+
+def read_request(body, _):
+    return {"unique": body.u64(), "error": body.u32(), "ino": body.u64()}
+
+
+def read_times(body, rec):
+    mask = body.take(1)[0]
+    need(mask and mask & ~{"adopt": 56, "setattr": rec.get("mask", 0) & 56, "seal": 16, "drained": 16}.get(rec["type"], 0) == 0, "mask of times")
+    times = {}
+    for bit, name in ((8, "atime"), (16, "mtime"), (32, "ctime")):
+        if mask & bit:
+            times[name] = [body.i64(), body.u32()]
+            need(times[name][1] < 10**9, "nanoseconds")
+            need(min(max(times[name][0] * 10**9 + times[name][1], -2**63), LIMIT) == rec[name + "_ns"], "narrow time")
+    return times
+
+
+def read_device(body, _):
+    return {"major": body.u32(), "minor": body.u32()}
+
+
+def read_copies(body, _):
+    node, num, segment, end, ranges = body.u32(), body.u32(), 0, 0, []
+    need(0 < num <= 16384, "copies")
+    for _ in range(num):
+        segment += body.svarint()
+        off, length = (end + body.svarint()) & M64, body.varint()
+        need(0 < segment < 2**32 and length and off + length <= LIMIT, "copy")
+        ranges.append([segment, off, length])
+        end = off + length & M64
+    return {"node": node, "ranges": ranges}
+
+
+# Tag: (name, required, types, reader)
+TAGS = {
+    1: ("request", False, range(4, 21), read_request),
+    2: ("times", False, (5, 11, 19, 23), read_times),
+    3: ("device", True, (4, 5), read_device),
+    4: ("copies", False, (3,), read_copies),
+}
+
+SPECIAL = (0o010000, 0o020000, 0o060000, 0o140000)
+
+
+def read_trailer(body, kind, rec):
+    trailer, any_field = {}, False
+    for tag, required, field in body.tagged():
+        any_field = True
+        if tag not in TAGS:
+            if required:
+                raise Newer("field %d" % tag)
+            continue
+        name, is_required, types, reader = TAGS[tag]
+        need(required == is_required and kind in types, "tag")
+        trailer[name] = reader(field, rec)
+        field.used_up()
+    need(any_field, "empty trailer")
+    if "request" in trailer:
+        request = trailer["request"]
+        need(request["unique"] and request["error"] < 4096 and not (request["error"] and request["ino"]), "request")
+    return trailer
+
+
+def check_device(rec):
+    mode = rec["mode"] & 0o170000 if rec["type"] in ("create", "adopt") else 0
+    device = rec.get("trailer", {}).get("device")
+    need((mode in SPECIAL) == (device is not None), "device")
+    need(device is None or mode in (0o020000, 0o060000) or not any(device.values()), "device of a pipe or a socket")
+
+
 # ---- items
 
 def read_record(data, at):
@@ -247,11 +338,13 @@ def read_record(data, at):
     length, kind, version, flags, seq, time_ns, ino, gen, node, writer, zero = struct.unpack_from("<IBBHQqQIIII", data, at + 8)
     need(56 <= length <= 2**20 and length % 8 == 0 and length <= len(data) - at, "length")
     check_crc(data[at:at + length], 4)
+    if version > 6:
+        raise Newer("record version %d" % version)
     need(kind in TYPES and zero == 0, "type or reserved field")
     name, allowed, fields = TYPES[kind]
     allowed |= 128 | 256 if kind in MAY_HAVE_STAMP else 0
     need(not writer or kind in MAY_HAVE_WRITER, "writer")
-    need(version == (5 if flags & 512 and kind == 23 else 4 if flags & 512 else 3 if writer else 2 if kind > 25 or flags & (128 | 256) else 1), "version")
+    need(version in (6, 5 if flags & 512 and kind == 23 else 4 if flags & 512 else 3 if writer else 2 if kind > 25 or flags & (128 | 256) else 1), "version")
     need(flags & ~allowed == 0, "flags")
     rec = {"seq": seq, "type": name, "flags": flags, "time_ns": time_ns, "ino": ino, "gen": gen, "node": node}
     if kind in MAY_HAVE_WRITER:
@@ -266,8 +359,11 @@ def read_record(data, at):
         rec["stamp"] = body.u64()
     if name in ("share-drop", "drained"):
         rec["drop_usec"] = body.u64() if flags & 512 else 0
+    if version == 6:
+        rec["trailer"] = read_trailer(body, kind, rec)
     body.finish()
     check_fields(rec)
+    check_device(rec)
     return rec, length
 
 
@@ -277,7 +373,7 @@ def read_run_entry(data, at, before):
     need(length in range(16, 49, 8) and flags in (0, 1) and length <= len(data) - at, "length")
     check_crc(data[at:at + length], 4, seed=struct.pack("<Q", before["seq"] + 1))
     body = Body(data[at + 8:at + length])
-    rec = dict(before, seq=before["seq"] + 1, segment_off=before["segment_off"] + before["len"])
+    rec = dict({key: value for key, value in before.items() if key != "trailer"}, seq=before["seq"] + 1, segment_off=before["segment_off"] + before["len"])
     rec["payload_crc"] = body.u32()
     rec["off"] = (before["off"] + before["len"] + body.svarint()) & M64
     rec["len"] = body.varint()

@@ -41,6 +41,36 @@ static const struct record_piece timed_pieces[] = {
 	{ .off = 8199, .len = 7, .segment = 3, .segment_off = 12, .time_usec = UINT64_MAX },
 };
 
+/* Trailers: each of its fields alone, and several together. */
+static const struct record_copy copies[] = {
+	{ .segment = 7, .off = 4096, .len = 1 << 20 },
+	{ .segment = 7, .off = (1 << 20) + 4096, .len = 1 },
+	{ .segment = UINT32_MAX, .off = 0, .len = INT64_MAX },
+	{ .segment = 1, .off = INT64_MAX - 1, .len = 1 },
+};
+static const struct record_trailer asked = { .has = RECORD_HAS(RECORD_TAG_REQUEST),
+	.unique = 0x123456789abcdef0,
+	.answer_ino = 0x8123456789abcdef },
+				   failed = { .has = RECORD_HAS(RECORD_TAG_REQUEST),
+					   .unique = UINT64_MAX,
+					   .answer_error = 4095 },
+				   wide = { .has = RECORD_HAS(RECORD_TAG_TIMES),
+					   .wide_mask = RECORD_ATTR_ATIME | RECORD_ATTR_CTIME,
+					   .wide = { { -INT64_C(11676096000), 999999999 }, { 0 }, { INT64_MAX, 1 } } },
+				   wide_mtime = { .has = RECORD_HAS(RECORD_TAG_REQUEST) | RECORD_HAS(RECORD_TAG_TIMES),
+					   .unique = 1,
+					   .wide_mask = RECORD_ATTR_MTIME,
+					   .wide = { { 0 }, { INT64_C(13569465600), 5 } } },
+				   fifo = { .has = RECORD_HAS(RECORD_TAG_DEVICE) },
+				   device = { .has = RECORD_HAS(RECORD_TAG_REQUEST) | RECORD_HAS(RECORD_TAG_DEVICE),
+					   .unique = 2,
+					   .dev_major = 259,
+					   .dev_minor = UINT32_MAX },
+				   held = { .has = RECORD_HAS(RECORD_TAG_COPIES),
+					   .copies_node = 5,
+					   .copies = copies,
+					   .num_copies = 4 };
+
 static const struct record samples[] = {
 	{ .type = RECORD_MOUNT,
 		.time_ns = 1,
@@ -272,6 +302,35 @@ static const struct record samples[] = {
 		.size = 77,
 		.stamp = 8,
 		.drop_usec = 1700000000123457 },
+	{ .type = RECORD_UNLINK, COMMON, .parent = 1, .name = "asked", .trailer = &asked },
+	{ .type = RECORD_WRITE,
+		COMMON,
+		.writer = 4711,
+		.off = 9,
+		.len = 3,
+		.segment = 2,
+		.segment_off = 5,
+		.payload_crc = 6,
+		.trailer = &failed },
+	{ .type = RECORD_WRITE, COMMON, .writer = 4711, .off = 12, .len = 3, .segment = 2, .segment_off = 8 },
+	{ .type = RECORD_SETATTR,
+		COMMON,
+		.mask = 56,
+		.atime_ns = INT64_MIN,
+		.mtime_ns = 3,
+		.ctime_ns = INT64_MAX,
+		.trailer = &wide },
+	{ .type = RECORD_SEAL, COMMON, .segment = 6, .size = 1, .mtime_ns = INT64_MAX, .trailer = &wide_mtime },
+	{ .type = RECORD_CREATE, COMMON, .parent = 1, .name = "fifo", .mode = 0010644, .trailer = &fifo },
+	{ .type = RECORD_CREATE,
+		.flags = RECORD_F_STAMPED | RECORD_F_TREE,
+		COMMON,
+		.parent = 1,
+		.name = "disk",
+		.mode = 0060600,
+		.stamp = 9,
+		.trailer = &device },
+	{ .type = RECORD_SYNC, .time_ns = 2, .upto = 25, .trailer = &held },
 };
 
 size_t record_samples(const struct record **ret)
@@ -311,6 +370,36 @@ static bool pieces_equal(const struct record *a, const struct record *b)
 	return true;
 }
 
+static bool copies_equal(const struct record_trailer *a, const struct record_trailer *b)
+{
+	if (a->num_copies != b->num_copies || a->copies_node != b->copies_node)
+		return false;
+	for (size_t i = 0; i < a->num_copies; i++)
+		if (a->copies[i].segment != b->copies[i].segment || a->copies[i].off != b->copies[i].off ||
+			a->copies[i].len != b->copies[i].len)
+			return false;
+	return true;
+}
+
+static bool wide_equal(const struct record_trailer *a, const struct record_trailer *b)
+{
+	for (int i = 0; i < 3; i++)
+		if (a->wide[i].tv_sec != b->wide[i].tv_sec || a->wide[i].tv_nsec != b->wide[i].tv_nsec)
+			return false;
+	return a->wide_mask == b->wide_mask;
+}
+
+/* One that says nothing is as none. */
+static bool trailers_equal(const struct record *x, const struct record *y)
+{
+	static const struct record_trailer none = { 0 };
+	const struct record_trailer *a = x->trailer ? x->trailer : &none, *b = y->trailer ? y->trailer : &none;
+
+	return a->has == b->has && a->unique == b->unique && a->answer_error == b->answer_error &&
+	       a->answer_ino == b->answer_ino && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor &&
+	       wide_equal(a, b) && copies_equal(a, b);
+}
+
 /* What a type does not store is 0 in the samples, and must be after decoding: so all fields are compared. */
 bool record_equal(const struct record *a, const struct record *b)
 {
@@ -323,7 +412,8 @@ bool record_equal(const struct record *a, const struct record *b)
 	       SAME(drop_usec) && strcmp(a->name, b->name) == 0 && strcmp(a->from_name, b->from_name) == 0 &&
 	       bytes_equal(a->target, a->target_len, b->target, b->target_len) &&
 	       bytes_equal(a->key, a->key_len, b->key, b->key_len) &&
-	       bytes_equal(a->value, a->value_len, b->value, b->value_len) && ranges_equal(a, b) && pieces_equal(a, b);
+	       bytes_equal(a->value, a->value_len, b->value, b->value_len) && ranges_equal(a, b) &&
+	       pieces_equal(a, b) && trailers_equal(a, b);
 #undef SAME
 }
 
@@ -483,6 +573,68 @@ static void print_header(struct json *j, const struct record *rec)
 	json_ku64(j, "node", rec->node);
 }
 
+static void print_times(struct json *j, const struct record_trailer *t)
+{
+	static const char *const names[3] = { "atime", "mtime", "ctime" };
+
+	json_key(j, "times");
+	json_object(j);
+	for (int i = 0; i < 3; i++) {
+		if (!(t->wide_mask & RECORD_ATTR_ATIME << i))
+			continue;
+		json_key(j, names[i]);
+		json_array(j);
+		json_i64(j, t->wide[i].tv_sec);
+		json_i64(j, t->wide[i].tv_nsec);
+		json_end_array(j);
+	}
+	json_end_object(j);
+}
+
+static void print_copies(struct json *j, const struct record_trailer *t)
+{
+	json_key(j, "copies");
+	json_object(j);
+	json_ku64(j, "node", t->copies_node);
+	json_key(j, "ranges");
+	json_array(j);
+	for (size_t i = 0; i < t->num_copies; i++) {
+		json_array(j);
+		json_u64(j, t->copies[i].segment);
+		json_u64(j, t->copies[i].off);
+		json_u64(j, t->copies[i].len);
+		json_end_array(j);
+	}
+	json_end_array(j);
+	json_end_object(j);
+}
+
+static void print_trailer(struct json *j, const struct record_trailer *t)
+{
+	json_key(j, "trailer");
+	json_object(j);
+	if (t->has & RECORD_HAS(RECORD_TAG_REQUEST)) {
+		json_key(j, "request");
+		json_object(j);
+		json_ku64(j, "unique", t->unique);
+		json_ku64(j, "error", t->answer_error);
+		json_ku64(j, "ino", t->answer_ino);
+		json_end_object(j);
+	}
+	if (t->has & RECORD_HAS(RECORD_TAG_TIMES))
+		print_times(j, t);
+	if (t->has & RECORD_HAS(RECORD_TAG_DEVICE)) {
+		json_key(j, "device");
+		json_object(j);
+		json_ku64(j, "major", t->dev_major);
+		json_ku64(j, "minor", t->dev_minor);
+		json_end_object(j);
+	}
+	if (t->has & RECORD_HAS(RECORD_TAG_COPIES))
+		print_copies(j, t);
+	json_end_object(j);
+}
+
 void record_print_json(FILE *out, const struct record *rec)
 {
 	char fields[256] = "", *rest = fields, *name;
@@ -501,6 +653,8 @@ void record_print_json(FILE *out, const struct record *rec)
 		print_field(&j, rec, "stamp");
 	if (rec->type == RECORD_DRAINED)
 		print_field(&j, rec, "drop_usec");
+	if (rec->trailer)
+		print_trailer(&j, rec->trailer);
 	json_end_object(&j);
 	json_finish(&j);
 }

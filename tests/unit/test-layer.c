@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "format/base/tagged.h"
 #include "format/index/state_private.h"
 #include "tests/lib/state_fixture.h"
 #include "tests/lib/tap.h"
@@ -630,8 +631,18 @@ static void test_version(void)
 	ok(meta_encode(&m, &out) == 0 && out.data[0] == 7 && meta_decode(out.data, out.len, &got) == 0 &&
 			got.tree_time_ns == m.tree_time_ns && !got.times_set && !got.timed,
 		"version 7, without write times");
-	out.data[0] = 8;
-	is_int(meta_decode(out.data, out.len, &got), -EPROTONOSUPPORT, "version 8 is of the future");
+	m.special = true;
+	buf_reset(&out);
+	ok(meta_encode(&m, &out) == 0 && out.data[0] == 8 && meta_decode(out.data, out.len, &got) == 0 && got.special &&
+			got.tree_time_ns == m.tree_time_ns && !got.timed,
+		"version 8, with special files");
+	tagged_put(&out, 2, false, "later", 5);
+	ok(meta_decode(out.data, out.len, &got) == 0 && got.special,
+		"an optional field that is not known is stepped over");
+	tagged_put(&out, 3, true, "later", 5);
+	is_int(meta_decode(out.data, out.len, &got), -EPROTONOSUPPORT, "a required one is of the future");
+	out.data[0] = 9;
+	is_int(meta_decode(out.data, out.len, &got), -EPROTONOSUPPORT, "and so is version 9");
 }
 
 int main(int argc, char **argv)

@@ -113,7 +113,8 @@ static void forgeries(void)
 	is_int(decode_forged(&out, 13, 3, out.len), -EBADMSG, "version 3 of what nobody wrote");
 	is_int(decode_forged(&out, 13, 4, out.len), -EBADMSG, "version 4 of what has no write time");
 	is_int(decode_forged(&out, 13, 5, out.len), -EBADMSG, "version 5 of what was not drained");
-	is_int(decode_forged(&out, 13, 6, out.len), -EPROTONOSUPPORT, "version 6");
+	is_int(decode_forged(&out, 13, 6, out.len), -EBADMSG, "version 6 of what has no trailer");
+	is_int(decode_forged(&out, 13, 7, out.len), -EPROTONOSUPPORT, "version 7");
 	is_int(decode_forged(&out, 14, 1, out.len), -EBADMSG, "a flag that unlink does not have");
 	is_int(decode_forged(&out, 55, 1, out.len), -EBADMSG, "reserved");
 	is_int(decode_forged(&out, 64, 2, out.len), -EBADMSG, "name shorter than its bytes");
@@ -152,6 +153,122 @@ static void forged_stamps(void)
 	is_int(decode_forged(&out, 77, 0, out.len), -EBADMSG, "of some length");
 	is_int(decode_forged(&out, 78, 2, out.len), -EBADMSG, "log or hole");
 	is_int(decode_forged(&out, 78, 0x81, out.len), -EBADMSG, "a hole has no CRC");
+}
+
+/* A record of version 6 whose trailer is these bytes, made from one without. */
+static int decode_with_trailer(
+	const struct record *rec, const void *trailer, size_t len, struct record_scratch *s, struct record *got)
+{
+	BUF_CLEANUP struct buf out = { 0 };
+	size_t used = 0, body;
+	int r;
+
+	is_int(record_encode(rec, &out), 0, "encodes");
+	for (body = out.len; body > RECORD_HEADER_BYTES && !out.data[body - 1];)
+		body--;
+	out.len = body;
+	buf_bytes(&out, trailer, len);
+	buf_zeros(&out, (8 - out.len % 8) % 8);
+	out.data[13] = 6;
+	buf_poke_u32(&out, 8, (uint32_t)out.len);
+	buf_poke_u32(&out, 4, 0);
+	buf_poke_u32(&out, 4, crc32c(0, out.data, out.len));
+	r = record_decode(out.data, out.len, s, got, &used);
+	ok(used == out.len, "as long as it is, understood or not");
+	return r;
+}
+
+/* What a later program may add: an optional field is stepped over, a required one keeps who does not know it away. */
+static void unknown_fields(void)
+{
+	static const uint8_t optional[] = { 0x80, 0x08, 0, 3, 1, 2, 3 }, required[] = { 0x80, 0x08, 1, 0 },
+			     flag[] = { 0x80, 0x08, 2, 0 }, twice[] = { 9, 0, 0, 9, 0, 0 },
+			     falling[] = { 9, 0, 0, 8, 0, 0 }, past[] = { 9, 0, 200 },
+			     huge[] = { 0x80, 0x80, 0x04, 0, 0 };
+	static const uint8_t between[] = { 1, 0, 20, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 99, 0,
+		1, 42 };
+	struct record rec = { .type = RECORD_UNLINK, .seq = 77, .parent = 1, .name = "abc" }, got;
+	struct record_scratch s = { 0 };
+
+	is_int(decode_with_trailer(&rec, optional, sizeof(optional), &s, &got), 0,
+		"an optional field that is not known");
+	ok(record_equal(&rec, &got) && got.trailer->num_skipped == 1, "is stepped over");
+	is_int(decode_with_trailer(&rec, between, sizeof(between), &s, &got), 0, "one behind one that is known");
+	ok(got.trailer->has == RECORD_HAS(RECORD_TAG_REQUEST) && got.trailer->unique == 7 &&
+			got.trailer->answer_ino == 5,
+		"of which nothing is lost");
+	is_int(decode_with_trailer(&rec, required, sizeof(required), &s, &got), -EPROTONOSUPPORT, "a required one");
+	ok(got.trailer->unknown == 1024 && got.seq == 77 && got.type == RECORD_UNLINK,
+		"is named, and the header is read");
+	is_int(decode_with_trailer(&rec, flag, sizeof(flag), &s, &got), -EPROTONOSUPPORT, "a flag that is not known");
+	is_int(decode_with_trailer(&rec, twice, sizeof(twice), &s, &got), -EBADMSG, "a tag twice");
+	is_int(decode_with_trailer(&rec, falling, sizeof(falling), &s, &got), -EBADMSG, "falling tags");
+	is_int(decode_with_trailer(&rec, past, sizeof(past), &s, &got), -EBADMSG, "a field longer than the record");
+	is_int(decode_with_trailer(&rec, huge, sizeof(huge), &s, &got), -EBADMSG, "a tag beyond the last one");
+	is_int(decode_with_trailer(&rec, between, 10, &s, &got), -EBADMSG, "a cut field");
+	record_scratch_free(&s);
+}
+
+static int encode_once(const struct record *rec);
+
+/* What a trailer says has to fit the record. */
+static void unfit_trailers(void)
+{
+	struct record_copy copy = { .segment = 1, .len = 1 };
+	struct record_trailer t = { .has = RECORD_HAS(RECORD_TAG_REQUEST) };
+	struct record rec = { .type = RECORD_FREE, .trailer = &t };
+
+	is_int(encode_once(&rec), -EINVAL, "a request without a number");
+	t.unique = 1;
+	is_int(encode_once(&rec), 0, "with one");
+	t.answer_error = 4096;
+	is_int(encode_once(&rec), -EINVAL, "an answer that is no error number");
+	t.answer_error = 2;
+	t.answer_ino = 3;
+	is_int(encode_once(&rec), -EINVAL, "an error that found an inode");
+	t = (struct record_trailer){ .has = RECORD_HAS(RECORD_TAG_REQUEST), .unique = 1 };
+	rec.type = RECORD_UNMOUNT;
+	is_int(encode_once(&rec), -EINVAL, "nobody asked for that");
+	rec = (struct record){ .type = RECORD_CREATE, .parent = 1, .name = "p", .mode = S_IFIFO | 0600 };
+	is_int(encode_once(&rec), -EINVAL, "a FIFO without a device field");
+	rec.trailer = &t;
+	t = (struct record_trailer){ .has = RECORD_HAS(RECORD_TAG_DEVICE), .dev_minor = 1 };
+	is_int(encode_once(&rec), -EINVAL, "or with a number");
+	rec.mode = S_IFREG | 0600;
+	is_int(encode_once(&rec), -EINVAL, "a file with a device field");
+	rec.mode = S_IFCHR | 0600;
+	is_int(encode_once(&rec), 0, "a device node with it");
+	rec = (struct record){ .type = RECORD_SETATTR, .mask = RECORD_ATTR_ATIME, .trailer = &t };
+	t = (struct record_trailer){
+		.has = RECORD_HAS(RECORD_TAG_TIMES), .wide_mask = RECORD_ATTR_MTIME, .wide = { { 0 }, { 0 }, { 0 } }
+	};
+	is_int(encode_once(&rec), -EINVAL, "a time that is not set");
+	t.wide_mask = RECORD_ATTR_ATIME;
+	t.wide[0].tv_sec = 1;
+	is_int(encode_once(&rec), -EINVAL, "a time unlike the record's own");
+	t = (struct record_trailer){ .has = RECORD_HAS(RECORD_TAG_COPIES), .copies = &copy, .num_copies = 1 };
+	rec = (struct record){ .type = RECORD_SYNC, .trailer = &t };
+	is_int(encode_once(&rec), 0, "a copy");
+	copy.off = INT64_MAX;
+	is_int(encode_once(&rec), -EINVAL, "beyond the end of all segments");
+	t.num_copies = 0;
+	is_int(encode_once(&rec), -EINVAL, "no copies");
+	t.has = RECORD_HAS(RECORD_TAG_END);
+	is_int(encode_once(&rec), -EINVAL, "a field that there is not");
+}
+
+/* Records without a trailer are as long as they always were. */
+static void no_more_bytes(void)
+{
+	struct record_trailer none = { 0 };
+	struct record rec = { .type = RECORD_UNMOUNT };
+	BUF_CLEANUP struct buf out = { 0 };
+
+	ok(!record_encode(&rec, &out) && out.len == RECORD_HEADER_BYTES && out.data[13] == 1, "no trailer, no bytes");
+	buf_reset(&out);
+	rec.trailer = &none;
+	ok(!record_encode(&rec, &out) && out.len == RECORD_HEADER_BYTES && out.data[13] == 1,
+		"nor with one that says nothing");
 }
 
 static int encode_once(const struct record *rec)
@@ -317,6 +434,9 @@ int main(void)
 	damage();
 	forgeries();
 	forged_stamps();
+	unknown_fields();
+	unfit_trailers();
+	no_more_bytes();
 	refusals();
 	largest_vector();
 	golden_bytes();
