@@ -105,10 +105,14 @@ static int fill_known(struct core *c, struct node *n, const struct inode *in, st
 				ret->attr.st_ctim =
 					clock_timespec(in->ctime_ns); /* renamed or linked here, not there yet */
 		}
-	} else if (n->type == S_IFREG && data_is_outside(in) && stat_outside(c, n, &st) == 0) {
-		stamp_entry(n, &st, ret);
-		ret->attr.st_size = st.st_size;
-		ret->attr.st_blocks = st.st_blocks;
+	} else if (n->type == S_IFREG && data_is_outside(in)) {
+		int outside = stat_outside(c, n, &st);
+		if (outside == 0) {
+			stamp_entry(n, &st, ret);
+			ret->attr.st_size = st.st_size;
+			ret->attr.st_blocks = st.st_blocks;
+		}
+		rc = outside == -CORE_MOVING ? outside : 0;
 	}
 	ret->attr.st_nlink = in->nlink;
 	ret->entry_timeout_sec = is_clean(in) ? c->backing_timeout_sec : CORE_LONG_TIMEOUT_SEC;
@@ -116,7 +120,7 @@ static int fill_known(struct core *c, struct node *n, const struct inode *in, st
 	return rc;
 }
 
-int attr_fill(struct core *c, struct node *n, const struct inode *in, struct core_entry *ret)
+static int fill_once(struct core *c, struct node *n, const struct inode *in, struct core_entry *ret)
 {
 	struct inode own;
 	int rc;
@@ -141,6 +145,17 @@ int attr_fill(struct core *c, struct node *n, const struct inode *in, struct cor
 	ret->ino = n->ino;
 	ret->attr.st_ino = n->ino;
 	ret->attr.st_blksize = 1 << 20;
+	return rc;
+}
+
+int attr_fill(struct core *c, struct node *n, const struct inode *in, struct core_entry *ret)
+{
+	struct motion m = { 0 };
+	int rc;
+
+	do
+		rc = fill_once(c, n, in, ret);
+	while (motion_again(c, &m, rc));
 	return rc;
 }
 

@@ -90,6 +90,7 @@ int core_create(struct store *store, const struct config *cfg, int backing_fd, c
 	pthread_mutex_init(&c->room, NULL);
 	pthread_cond_init(&c->room_cond, NULL);
 	pthread_mutex_init(&c->session, NULL);
+	pthread_cond_init(&c->told_cond, NULL);
 	struct state_totals totals;
 	state_totals(c->state, &totals);
 	c->through_before = totals.through_bytes > 0;
@@ -198,6 +199,7 @@ void core_destroy(struct core *c)
 	pthread_mutex_destroy(&c->tick);
 	pthread_mutex_destroy(&c->room);
 	pthread_cond_destroy(&c->room_cond);
+	pthread_cond_destroy(&c->told_cond);
 	pthread_mutex_destroy(&c->session);
 	pthread_rwlock_destroy(&c->through);
 	free(c);

@@ -157,10 +157,14 @@ static ssize_t read_locked(struct core *c, struct node *n, void *buf, size_t len
 ssize_t core_read(struct core *c, struct core_file *file, void *buf, size_t len, uint64_t off)
 {
 	struct node *n = file->node;
+	struct motion m = { 0 };
+	ssize_t got;
 
-	pthread_rwlock_rdlock(&n->lock);
-	ssize_t got = read_locked(c, n, buf, len, off);
-	pthread_rwlock_unlock(&n->lock);
+	do {
+		pthread_rwlock_rdlock(&n->lock);
+		got = read_locked(c, n, buf, len, off);
+		pthread_rwlock_unlock(&n->lock);
+	} while (motion_again(c, &m, got));
 	if (got > 0)
 		c->read_bytes += (uint64_t)got;
 	return got;
@@ -218,15 +222,19 @@ int data_catch_up(struct core *c, struct node *n, const struct inode *in)
 
 static int catch_up_before_write(struct core *c, struct node *n)
 {
+	struct motion m = { 0 };
 	struct inode in;
+	int rc;
 
 	if (n->caught_up)
 		return 0;
-	pthread_rwlock_wrlock(&n->lock);
-	int rc = state_inode(c->state, n->ino, &in);
-	if (rc == 0)
-		rc = data_catch_up(c, n, &in);
-	pthread_rwlock_unlock(&n->lock);
+	do {
+		pthread_rwlock_wrlock(&n->lock);
+		rc = state_inode(c->state, n->ino, &in);
+		if (rc == 0)
+			rc = data_catch_up(c, n, &in);
+		pthread_rwlock_unlock(&n->lock);
+	} while (motion_again(c, &m, rc));
 	return rc == -ENOENT ? -ESTALE : rc;
 }
 
@@ -368,11 +376,16 @@ static int truncate_locked(struct core *c, struct node *n, uint64_t size)
 
 int data_truncate(struct core *c, struct node *n, uint64_t size)
 {
+	struct motion m = { 0 };
+	int rc;
+
 	if (size > c->max_bytes)
 		return -EFBIG;
-	pthread_rwlock_wrlock(&n->lock);
-	int rc = truncate_locked(c, n, size);
-	pthread_rwlock_unlock(&n->lock);
+	do {
+		pthread_rwlock_wrlock(&n->lock);
+		rc = truncate_locked(c, n, size);
+		pthread_rwlock_unlock(&n->lock);
+	} while (motion_again(c, &m, rc));
 	data_touched(c);
 	return rc;
 }
@@ -408,7 +421,7 @@ static int sync_before(struct core *c, struct node *n)
  * When that has failed it is not tried again: the kernel may have dropped the pages, and would not say so twice. Who comes meanwhile
  * waits until it is done, and is told of the same error; reads and log writes go on.
  */
-int data_sync_through(struct core *c, struct node *n)
+static int sync_through_once(struct core *c, struct node *n)
 {
 	pthread_rwlock_rdlock(&n->lock);
 	pthread_mutex_lock(&n->through);
@@ -421,6 +434,17 @@ int data_sync_through(struct core *c, struct node *n)
 	}
 	pthread_mutex_unlock(&n->through);
 	pthread_rwlock_unlock(&n->lock);
+	return rc;
+}
+
+int data_sync_through(struct core *c, struct node *n)
+{
+	struct motion m = { 0 };
+	int rc;
+
+	do
+		rc = sync_through_once(c, n);
+	while (motion_again(c, &m, rc));
 	return rc;
 }
 
@@ -562,9 +586,12 @@ int core_fallocate(struct core *c, struct core_file *file, int mode, uint64_t of
 		return -EOPNOTSUPP;
 	if (off > INT64_MAX - len || (!(mode & FALLOC_FL_PUNCH_HOLE) && off + len > c->max_bytes))
 		return -EFBIG;
-	pthread_rwlock_wrlock(&file->node->lock);
-	rc = fallocate_locked(c, file->node, mode, off, len);
-	pthread_rwlock_unlock(&file->node->lock);
+	struct motion m = { 0 };
+	do {
+		pthread_rwlock_wrlock(&file->node->lock);
+		rc = fallocate_locked(c, file->node, mode, off, len);
+		pthread_rwlock_unlock(&file->node->lock);
+	} while (motion_again(c, &m, rc));
 	data_touched(c);
 	return rc;
 }
@@ -657,9 +684,13 @@ int core_lseek(struct core *c, struct core_file *file, int64_t off, int whence, 
 {
 	if ((whence != SEEK_DATA && whence != SEEK_HOLE) || off < 0)
 		return off < 0 ? -ENXIO : -EINVAL;
-	pthread_rwlock_rdlock(&file->node->lock);
-	int rc = seek_locked(c, file->node, off, whence, ret_off);
-	pthread_rwlock_unlock(&file->node->lock);
+	struct motion m = { 0 };
+	int rc;
+	do {
+		pthread_rwlock_rdlock(&file->node->lock);
+		rc = seek_locked(c, file->node, off, whence, ret_off);
+		pthread_rwlock_unlock(&file->node->lock);
+	} while (motion_again(c, &m, rc));
 	return rc;
 }
 

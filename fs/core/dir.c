@@ -217,11 +217,27 @@ void core_closedir(struct core *c, struct core_dir *dir)
 	free(dir);
 }
 
+int dir_shows_any(struct core *c, struct node *n)
+{
+	struct dir_list list = { 0 };
+	int rc = list_build(c, n, &list);
+
+	if (rc == 0)
+		rc = list.num > 2;
+	list_free(&list);
+	return rc;
+}
+
 int core_rewinddir(struct core *c, struct core_dir *dir)
 {
 	struct dir_list fresh = { 0 };
-	int rc = list_build(c, dir->node, &fresh);
+	struct motion m = { 0 };
+	int rc;
 
+	do {
+		list_free(&fresh);
+		rc = list_build(c, dir->node, &fresh);
+	} while (motion_again(c, &m, rc));
 	if (rc < 0) {
 		list_free(&fresh);
 		return rc;
@@ -290,8 +306,13 @@ int core_each_backing(struct core *c, uint64_t ino, core_name_cb *cb, void *arg)
 {
 	struct node_ref r NODE_CLEANUP = node_take(c, ino);
 	struct dir_list list = { 0 };
-	int rc = !r.n ? -ESTALE : r.n->orphan ? 0 : list_backing(c, r.n, &list);
+	struct motion m = { 0 };
+	int rc;
 
+	do {
+		list_free(&list);
+		rc = !r.n ? -ESTALE : r.n->orphan ? 0 : list_backing(c, r.n, &list);
+	} while (motion_again(c, &m, rc));
 	if (rc == 0)
 		rc = each_of(&list, cb, arg);
 	list_free(&list);

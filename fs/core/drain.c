@@ -56,6 +56,7 @@ void core_session_begin(struct core *c, bool leave_open)
 	pthread_mutex_lock(&c->tick);
 	pthread_mutex_lock(&c->session);
 	c->in_session = true;
+	c->told++;
 	c->all_busy = false;
 	idmap_free(&c->busy);
 	idmap_free(&c->left_alone);
@@ -75,6 +76,8 @@ void core_session_end(struct core *c)
 {
 	pthread_mutex_lock(&c->session);
 	c->in_session = false;
+	c->told++;
+	pthread_cond_broadcast(&c->told_cond);
 	doubt_clear(c);
 	idmap_free(&c->busy);
 	idmap_free(&c->left_alone);
@@ -224,7 +227,7 @@ static int step_gone(struct core *c, struct record *rec)
 	return rc;
 }
 
-int core_drain_step(struct core *c, struct record *rec)
+static int commit_step(struct core *c, struct record *rec)
 {
 	if (is_left_alone(c, rec))
 		return -ESTALE;
@@ -237,6 +240,14 @@ int core_drain_step(struct core *c, struct record *rec)
 	pthread_mutex_lock(&c->names);
 	int rc = tree_commit_drained(c, rec);
 	pthread_mutex_unlock(&c->names);
+	return rc;
+}
+
+int core_drain_step(struct core *c, struct record *rec)
+{
+	int rc = commit_step(c, rec);
+
+	motion_told(c);
 	return rc;
 }
 

@@ -33,7 +33,8 @@ static bool forget_vanished(struct core *c, struct node *n)
 	struct inode in;
 	struct stat st;
 
-	if (drain_is_running(c) || state_inode(c->state, n->ino, &in) < 0 || in.origin_name[0] == '\0')
+	if (drain_is_running(c) || motion_has_intents(c) || state_inode(c->state, n->ino, &in) < 0 ||
+		in.origin_name[0] == '\0')
 		return false;
 	if (state_backing_path(c->state, in.origin_parent, path, sizeof(path)) < 0 ||
 		fstatat(c->backing_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
@@ -59,9 +60,12 @@ int core_lookup(struct core *c, uint64_t parent, const char *name, struct core_e
 	ret->entry_timeout_sec = c->backing_timeout_sec;
 	if (!dir.n)
 		return -ESTALE;
+	struct motion m = { 0 };
 	for (int looks = 0; rc == 0; looks++) {
 		struct node_ref found NODE_CLEANUP = { c, NULL };
-		rc = overlay_resolve(c, dir.n, name, &found.n);
+		do
+			rc = overlay_resolve(c, dir.n, name, &found.n);
+		while (motion_again(c, &m, rc));
 		if (rc < 0)
 			break;
 		rc = attr_fill(c, found.n, NULL, ret);
@@ -156,12 +160,16 @@ static int create_simple(struct core *c, uint64_t parent, const char *name, stru
 {
 	struct node_ref dir NODE_CLEANUP = node_take(c, parent);
 	struct node *made = NULL;
+	struct motion m = { 0 };
+	int rc;
 
 	if (!dir.n)
 		return -ESTALE;
-	pthread_mutex_lock(&c->names);
-	int rc = commit_create(c, dir.n, name, cred, how, rec, ret, &made);
-	pthread_mutex_unlock(&c->names);
+	do {
+		pthread_mutex_lock(&c->names);
+		rc = commit_create(c, dir.n, name, cred, how, rec, ret, &made);
+		pthread_mutex_unlock(&c->names);
+	} while (motion_again(c, &m, rc));
 	node_put(c, made);
 	return rc;
 }
@@ -217,8 +225,12 @@ static int open_existing(struct core *c, struct node *dir, const char *name, int
 	struct core_open_reply *ret_open)
 {
 	struct node_ref found NODE_CLEANUP = { c, NULL };
-	int rc = overlay_resolve(c, dir, name, &found.n);
+	struct motion m = { 0 };
+	int rc;
 
+	do
+		rc = overlay_resolve(c, dir, name, &found.n);
+	while (motion_again(c, &m, rc));
 	if (rc < 0)
 		return rc;
 	if (found.n->type != S_IFREG)
@@ -231,10 +243,14 @@ static int create_and_open(struct core *c, struct node *dir, const char *name, s
 	struct core_open_reply *ret_open)
 {
 	struct node_ref made NODE_CLEANUP = { c, NULL };
+	struct motion m = { 0 };
+	int rc;
 
-	pthread_mutex_lock(&c->names);
-	int rc = commit_create(c, dir, name, cred, how, rec, ret, &made.n);
-	pthread_mutex_unlock(&c->names);
+	do {
+		pthread_mutex_lock(&c->names);
+		rc = commit_create(c, dir, name, cred, how, rec, ret, &made.n);
+		pthread_mutex_unlock(&c->names);
+	} while (motion_again(c, &m, rc));
 	if (rc < 0)
 		return rc;
 	rc = open_file(c, made.n, dir, flags & ~O_TRUNC, false, ret_open);
@@ -306,9 +322,13 @@ int core_tmpfile(struct core *c, uint64_t parent, mode_t mode, int flags, struct
 		return -ESTALE;
 	if (c->read_only)
 		return -EROFS;
-	pthread_mutex_lock(&c->names);
-	int rc = commit_tmpfile(c, dir.n, cred, &rec, &made.n);
-	pthread_mutex_unlock(&c->names);
+	struct motion m = { 0 };
+	int rc;
+	do {
+		pthread_mutex_lock(&c->names);
+		rc = commit_tmpfile(c, dir.n, cred, &rec, &made.n);
+		pthread_mutex_unlock(&c->names);
+	} while (motion_again(c, &m, rc));
 	if (rc < 0)
 		return rc;
 	made.n->linkable = !(flags & O_EXCL);
@@ -318,7 +338,8 @@ int core_tmpfile(struct core *c, uint64_t parent, mode_t mode, int flags, struct
 int core_readlink(struct core *c, uint64_t ino, char *out, size_t cap)
 {
 	struct node_ref r NODE_CLEANUP = node_take(c, ino);
-	char path[PATH_MAX];
+	struct motion m = { 0 };
+	int fd;
 
 	if (!r.n)
 		return -ESTALE;
@@ -326,14 +347,17 @@ int core_readlink(struct core *c, uint64_t ino, char *out, size_t cap)
 		return -EINVAL;
 	if (r.n->known)
 		return state_symlink(c->state, ino, out, cap);
-	int rc = overlay_path(c, r.n, path, sizeof(path));
-	if (rc < 0)
-		return rc;
-	ssize_t len = readlinkat(c->backing_fd, path, out, cap - 1);
-	if (len < 0)
-		return -errno;
-	out[len] = '\0';
-	return 0;
+	do
+		fd = overlay_open(c, r.n, O_PATH);
+	while (motion_again(c, &m, fd));
+	if (fd < 0)
+		return fd;
+	ssize_t len = readlinkat(fd, "", out, cap - 1);
+	int rc = len < 0 ? -errno : 0;
+	close(fd);
+	if (rc == 0)
+		out[len] = '\0';
+	return rc;
 }
 
 static int link_locked(struct core *c, struct node *n, struct node *dir, const char *name, const struct core_how *how)
@@ -369,9 +393,13 @@ int core_link_at(struct core *c, uint64_t ino, uint64_t parent, const char *name
 		return -ESTALE;
 	if (n.n->type == S_IFDIR)
 		return -EPERM;
-	pthread_mutex_lock(&c->names);
-	int rc = link_locked(c, n.n, dir.n, name, how);
-	pthread_mutex_unlock(&c->names);
+	struct motion m = { 0 };
+	int rc;
+	do {
+		pthread_mutex_lock(&c->names);
+		rc = link_locked(c, n.n, dir.n, name, how);
+		pthread_mutex_unlock(&c->names);
+	} while (motion_again(c, &m, rc));
 	if (rc == 0)
 		rc = attr_fill(c, n.n, NULL, ret);
 	if (rc == 0) {
@@ -386,13 +414,25 @@ int core_link(struct core *c, uint64_t ino, uint64_t parent, const char *name, s
 	return core_link_at(c, ino, parent, name, &alone, ret);
 }
 
-/* Files that are open keep their backing file, whatever the drain does to its name. */
-static void hold_backing(struct core *c, struct node *n)
+/* Files that are open keep their backing file, whatever the drain does to its name. 0, or -CORE_MOVING. */
+static int hold_backing(struct core *c, struct node *n)
 {
+	int fd = 0;
+
 	pthread_rwlock_wrlock(&n->lock);
 	if (n->opens > 0 && n->type == S_IFREG)
-		(void)data_backing_fd(c, n, false);
+		fd = data_backing_fd(c, n, false);
 	pthread_rwlock_unlock(&n->lock);
+	return fd == -CORE_MOVING ? fd : 0;
+}
+
+/* Who opened it since, while it was moving. No lock is held. */
+static void hold_lost(struct core *c, struct node *n)
+{
+	struct motion m = { 0 };
+
+	while (n && n->orphan && motion_again(c, &m, hold_backing(c, n)))
+		;
 }
 
 /* The inode that lost a name, possibly its last: who opens it from here on sees to its backing file. names is held. */
@@ -403,7 +443,7 @@ void name_lost(struct core *c, struct node *n)
 	if (state_inode(c->state, n->ino, &in) < 0 || !(in.flags & INODE_ORPHAN))
 		return;
 	n->orphan = true;
-	hold_backing(c, n); /* who opened it since it was held before */
+	(void)hold_backing(c, n); /* who opened it since it was held before */
 	pthread_rwlock_wrlock(&n->lock);
 	bool kept = n->kept;
 	n->kept = false;
@@ -415,22 +455,15 @@ void name_lost(struct core *c, struct node *n)
 /* Does the merged directory show anything? names is held. */
 static int check_empty(struct core *c, struct node *dir)
 {
-	struct core_dir *listing;
-	const char *name;
-	uint64_t ino;
-	uint32_t type;
-
 	if (dir->known && !state_dir_is_empty(c->state, dir->ino))
 		return -ENOTEMPTY;
-	int rc = core_opendir(c, dir->ino, &listing);
-	if (rc < 0)
-		return rc;
-	rc = core_readdir(c, listing, 2, &name, &ino, &type) == 0 ? -ENOTEMPTY : 0;
-	core_closedir(c, listing);
-	return rc;
+	int rc = dir_shows_any(c, dir);
+	return rc > 0 ? -ENOTEMPTY : rc;
 }
 
-static int unlink_locked(struct core *c, struct node *dir, const char *name, bool is_rmdir, const struct core_how *how)
+/* *ret_lost: a reference to what had the name. */
+static int unlink_locked(struct core *c, struct node *dir, const char *name, bool is_rmdir, const struct core_how *how,
+	struct node **ret_lost)
 {
 	struct record rec = { .type = RECORD_UNLINK, .parent = dir->ino };
 	struct node_ref victim NODE_CLEANUP = { c, NULL };
@@ -446,31 +479,40 @@ static int unlink_locked(struct core *c, struct node *dir, const char *name, boo
 		rc = check_empty(c, victim.n);
 	if (rc == 0)
 		rc = overlay_adopt_name(c, dir, name, victim.n);
+	if (rc == 0)
+		rc = hold_backing(c, victim.n);
 	if (rc < 0)
 		return rc;
-	hold_backing(c, victim.n);
 	rec.ino = victim.n->ino;
 	snprintf(rec.name, sizeof(rec.name), "%s", name);
 	rc = doubt_add(c, dir->ino, name, victim.n->ino);
 	if (rc == 0)
 		rc = tree_commit(c, victim.n->type, &rec);
-	if (rc == 0)
+	if (rc == 0) {
 		name_lost(c, victim.n);
+		node_ref(c, victim.n);
+		*ret_lost = victim.n;
+	}
 	return rc;
 }
 
 int core_remove_at(struct core *c, uint64_t parent, const char *name, bool is_rmdir, const struct core_how *how)
 {
 	struct node_ref dir NODE_CLEANUP = node_take(c, parent);
+	struct node_ref lost NODE_CLEANUP = { c, NULL };
+	struct motion m = { 0 };
 	int rc = check_name(name);
 
 	if (!dir.n)
 		return -ESTALE;
 	if (rc < 0)
 		return rc;
-	pthread_mutex_lock(&c->names);
-	rc = unlink_locked(c, dir.n, name, is_rmdir, how);
-	pthread_mutex_unlock(&c->names);
+	do {
+		pthread_mutex_lock(&c->names);
+		rc = unlink_locked(c, dir.n, name, is_rmdir, how, &lost.n);
+		pthread_mutex_unlock(&c->names);
+	} while (motion_again(c, &m, rc));
+	hold_lost(c, lost.n);
 	if (rc == 0)
 		data_touched(c);
 	return rc;
@@ -547,8 +589,10 @@ static int rename_commit(struct core *c, const struct rename_op *op)
 		return rc;
 	if (op->target) {
 		rec.other_ino = op->target->ino;
-		hold_backing(c, op->target);
+		rc = hold_backing(c, op->target);
 	}
+	if (rc < 0)
+		return rc;
 	if (op->flags & RENAME_EXCHANGE)
 		rec.flags |= RECORD_F_EXCHANGE;
 	snprintf(rec.from_name, sizeof(rec.from_name), "%s", op->from);
@@ -558,6 +602,26 @@ static int rename_commit(struct core *c, const struct rename_op *op)
 		rc = tree_commit(c, op->moved->type, &rec);
 	if (rc == 0 && op->target && !(op->flags & RENAME_EXCHANGE))
 		name_lost(c, op->target);
+	return rc;
+}
+
+static void rename_forget(struct core *c, struct rename_op *op)
+{
+	node_put(c, op->moved);
+	node_put(c, op->target);
+	op->moved = op->target = NULL;
+}
+
+static int rename_once(struct core *c, struct rename_op *op)
+{
+	rename_forget(c, op);
+	pthread_mutex_lock(&c->names);
+	int rc = rename_find(c, op);
+	if (rc == 0)
+		rc = rename_check(c, op);
+	if (rc == 0 && op->target != op->moved) /* two names of one file: nothing is done, as POSIX has it */
+		rc = rename_commit(c, op);
+	pthread_mutex_unlock(&c->names);
 	return rc;
 }
 
@@ -577,15 +641,14 @@ int core_rename_at(struct core *c, uint64_t from_parent, const char *from, uint6
 		return -EINVAL;
 	if (c->read_only)
 		return -EROFS;
-	pthread_mutex_lock(&c->names);
-	int rc = rename_find(c, &op);
+	struct motion m = { 0 };
+	int rc;
+	do
+		rc = rename_once(c, &op);
+	while (motion_again(c, &m, rc));
 	if (rc == 0)
-		rc = rename_check(c, &op);
-	if (rc == 0 && op.target != op.moved) /* two names of one file: nothing is done, as POSIX has it */
-		rc = rename_commit(c, &op);
-	pthread_mutex_unlock(&c->names);
-	node_put(c, op.moved);
-	node_put(c, op.target);
+		hold_lost(c, op.target);
+	rename_forget(c, &op);
 	if (rc == 0)
 		data_touched(c);
 	return rc;

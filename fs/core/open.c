@@ -302,12 +302,31 @@ static int hold_nameless(struct core *c, struct node *n)
 	return fd == -ENOENT ? -ESTALE : fd < 0 ? fd : 0;
 }
 
+static int open_once(
+	struct core *c, struct node *n, bool created, bool inner, struct core_file *file, struct core_open_reply *ret)
+{
+	*ret = (struct core_open_reply){ 0 };
+	pthread_rwlock_wrlock(&n->lock);
+	int rc = hold_nameless(c, n);
+	if (rc == 0)
+		rc = inner ? choose_inner(c, n, ret) : choose(c, n, created, file, ret);
+	if (rc == 0) {
+		n->opens++;
+		n->writers += is_writable(file->flags);
+		if (file->pass || is_writable(file->flags))
+			tick_add(c, n);
+		if (file->pass)
+			drain_mark_busy(c, n->ino); /* after tick_add: a session that begins in between sees the list */
+	}
+	pthread_rwlock_unlock(&n->lock);
+	return rc;
+}
+
 int open_file(struct core *c, struct node *n, struct node *dir, int flags, bool inner, struct core_open_reply *ret)
 {
 	bool writes = is_writable(flags) || flags & O_TRUNC;
 	int rc = 0;
 
-	*ret = (struct core_open_reply){ 0 };
 	if (n->type != S_IFREG)
 		return n->type == S_IFDIR ? -EISDIR : -EPERM;
 	if (writes && c->read_only)
@@ -325,19 +344,10 @@ int open_file(struct core *c, struct node *n, struct node *dir, int flags, bool 
 	file->flags = flags;
 	if (!inner && !dir && is_writable(flags) && c->data_choice == DATA_AUTO)
 		await_releases(c, n);
-	pthread_rwlock_wrlock(&n->lock);
-	rc = hold_nameless(c, n);
-	if (rc == 0)
-		rc = inner ? choose_inner(c, n, ret) : choose(c, n, dir != NULL, file, ret);
-	if (rc == 0) {
-		n->opens++;
-		n->writers += is_writable(flags);
-		if (file->pass || is_writable(flags))
-			tick_add(c, n);
-		if (file->pass)
-			drain_mark_busy(c, n->ino); /* after tick_add: a session that begins in between sees the list */
-	}
-	pthread_rwlock_unlock(&n->lock);
+	struct motion m = { 0 };
+	do
+		rc = open_once(c, n, dir != NULL, inner, file, ret);
+	while (motion_again(c, &m, rc));
 	if (rc < 0) {
 		free(file);
 		return rc;

@@ -13,10 +13,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define OVERLAY_WAIT_USEC   5000u
-#define OVERLAY_WAIT_TRIES  400 /* two seconds */
-#define OVERLAY_OTHER_TRIES 60  /* while another file is there: perhaps somebody has put it there for good */
-
 bool overlay_is_hidden(const char *name)
 {
 	static const char *const prefixes[] = { ".cistern-tmp-", ".cistern-park-", ".cistern-through-",
@@ -66,25 +62,6 @@ int overlay_child_path(struct core *c, struct node *parent, const char *name, ch
 	return rc < 0 ? rc : append_component(out, cap, name);
 }
 
-/*
- * A drain renames in the backing directory first and tells us afterwards; between the two a path that the state gives
- * leads nowhere. So, while a drain runs, "not there" is believed only if the directory around it is there.
- */
-static bool path_in_motion(struct core *c, const char *path)
-{
-	char dir[PATH_MAX];
-	struct stat st;
-
-	if (!drain_is_running(c))
-		return false;
-	snprintf(dir, sizeof(dir), "%s", path);
-	char *slash = strrchr(dir, '/');
-	if (!slash)
-		return false;
-	*slash = '\0';
-	return fstatat(c->backing_fd, dir, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
-}
-
 bool overlay_is_same(const struct inode *in, const struct stat *st)
 {
 	return in->backing_ino == 0 || (in->backing_dev == st->st_dev && in->backing_ino == st->st_ino);
@@ -96,90 +73,140 @@ static bool is_replaced(const struct node *n, const struct stat *st)
 	return !n->known && n->origin_parent && !node_is_backed_by(n, st);
 }
 
-static bool is_other(struct core *c, struct node *n, const struct stat *st)
-{
-	struct inode in;
-
-	if (!n->known)
-		return is_replaced(n, st);
-	return state_inode(c->state, n->ino, &in) == 0 && !overlay_is_same(&in, st);
-}
-
 /*
- * The drain exchanges names, and tells of it afterwards: meanwhile the path of one file can lead to another one. True: it does,
- * and it is worth to look again. Without a drain it is somebody else who has replaced the file.
+ * By its inode number alone: device numbers change when a file system is mounted anew, and no drain moves anything to another one. The
+ * number of some directories that drains have made is not known.
  */
-static bool is_passed_by(struct core *c, struct node *n, const struct stat *st, int tries)
+static bool is_own(struct core *c, struct node *n, const struct stat *st)
 {
-	return tries < OVERLAY_OTHER_TRIES && is_other(c, n, st) && drain_is_running(c);
+	struct inode in = { .backing_ino = n->backing_ino };
+
+	if (n == c->root || (n->known && state_inode(c->state, n->ino, &in) < 0))
+		return true;
+	return in.backing_ino == 0 || (in.backing_ino == st->st_ino && n->type == (st->st_mode & S_IFMT));
 }
 
-static int close_with(int fd, int rc)
+static int open_unread(int dirfd, const char *path, int flags)
 {
-	close(fd);
-	return rc;
+	int fd = openat(dirfd, path, flags | O_CLOEXEC | O_NOATIME);
+
+	if (fd < 0 && errno == EPERM)
+		fd = openat(dirfd, path, flags | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
 }
 
+/* What an O_PATH descriptor stands for, which is ours to close. */
+static int open_for_real(int at, int flags)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", at);
+	int fd = open_unread(AT_FDCWD, path, flags);
+	close(at);
+	return fd;
+}
+
+/* -ENODATA: there is no path. *ret_st: of what is open. */
+static int open_once(struct core *c, struct node *n, int flags, struct stat *ret_st)
+{
+	char path[PATH_MAX];
+	int rc = overlay_path(c, n, path, sizeof(path));
+
+	if (rc < 0)
+		return rc == -ENOENT ? -ENODATA : rc;
+	int fd = open_unread(c->backing_fd, path, flags | O_NOFOLLOW);
+	if (fd >= 0 && fstat(fd, ret_st) < 0) {
+		rc = -errno;
+		close(fd);
+		return rc;
+	}
+	return fd;
+}
+
+/* No motion explains it. */
+static bool is_certain(struct core *c, struct node *n, int fd, const struct stat *st)
+{
+	if (fd >= 0)
+		return is_own(c, n, st);
+	return fd == -ENODATA || fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM || fd == -EINTR || fd == -EIO;
+}
+
+/* While things move, what is at the path may be what must not even be opened. */
 int overlay_open(struct core *c, struct node *n, int flags)
 {
+	struct motion_look look = motion_begin(c);
 	struct stat st;
-	char path[PATH_MAX];
 
-	for (int tries = 0;; tries++) {
-		int rc = overlay_path(c, n, path, sizeof(path));
-		if (rc < 0)
-			return rc;
-		int fd = openat(c->backing_fd, path, flags | O_NOFOLLOW | O_CLOEXEC | O_NOATIME);
-		if (fd < 0 && errno == EPERM)
-			fd = openat(c->backing_fd, path, flags | O_NOFOLLOW | O_CLOEXEC);
-		if (fd >= 0 && fstat(fd, &st) < 0)
-			return close_with(fd, -errno);
-		if (fd >= 0 && !is_passed_by(c, n, &st, tries))
-			return is_replaced(n, &st) ? close_with(fd, -ESTALE) : fd;
+	for (;;) {
+		bool careful = drain_is_running(c) && !(flags & O_PATH);
+		int fd = open_once(c, n, careful ? O_PATH | (flags & O_DIRECTORY) : flags, &st);
+		enum motion_verdict verdict = !motion_is_possible(c, &look) || is_certain(c, n, fd, &st)
+						      ? MOTION_NONE
+						      : motion_judge(c, &look);
+
+		if (verdict == MOTION_NONE && fd < 0)
+			return fd == -ENODATA ? -ENOENT : fd;
+		if (verdict == MOTION_NONE && !is_replaced(n, &st))
+			return careful ? open_for_real(fd, flags) : fd;
 		if (fd >= 0)
 			close(fd);
-		else if (errno != ENOENT || !drain_is_running(c) || tries == OVERLAY_WAIT_TRIES)
-			return -errno;
-		usleep(OVERLAY_WAIT_USEC);
+		if (verdict != MOTION_TOLD)
+			return verdict == MOTION_NONE ? -ESTALE : -CORE_MOVING;
 	}
 }
 
-static int stat_path(struct core *c, int (*path_of)(struct core *, struct node *, const char *, char *, size_t),
-	struct node *n, const char *name, struct stat *ret)
+/* Where nothing moves one call does. True: *ret_rc is what it says. */
+static bool stat_at_rest(struct core *c, struct node *n, const char *name, struct stat *ret, int *ret_rc)
 {
+	struct motion_look look = motion_begin(c);
 	char path[PATH_MAX];
 
-	for (int tries = 0;; tries++) {
-		int rc = path_of(c, n, name, path, sizeof(path));
-		if (rc < 0)
-			return rc;
-		if (fstatat(c->backing_fd, path, ret, AT_SYMLINK_NOFOLLOW) == 0) {
-			if (name || !is_passed_by(c, n, ret, tries))
-				return !name && is_replaced(n, ret) ? -ESTALE : 0;
-		} else {
-			if (errno != ENOENT)
-				return -errno;
-			bool waiting = name ? path_in_motion(c, path) : drain_is_running(c);
-			if (!waiting)
-				return -ENOENT;
-			if (tries == OVERLAY_WAIT_TRIES) /* a name that may be there is not to be taken for free */
-				return name ? -ESTALE : -ENOENT;
-		}
-		usleep(OVERLAY_WAIT_USEC);
-	}
-}
-
-static int own_path(struct core *c, struct node *n, const char *name, char *out, size_t cap)
-{
-	(void)name;
-	return overlay_path(c, n, out, cap);
+	if (drain_is_running(c))
+		return false;
+	int rc = name ? overlay_child_path(c, n, name, path, sizeof(path)) : overlay_path(c, n, path, sizeof(path));
+	if (rc == 0)
+		rc = fstatat(c->backing_fd, path, ret, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+	*ret_rc = rc;
+	return !motion_is_possible(c, &look);
 }
 
 int overlay_stat(struct core *c, struct node *n, struct stat *ret)
 {
+	int rc;
+
 	if (n == c->root)
 		return fstat(c->backing_fd, ret) < 0 ? -errno : 0;
-	return stat_path(c, own_path, n, NULL, ret);
+	if (stat_at_rest(c, n, NULL, ret, &rc))
+		return rc == 0 && is_replaced(n, ret) ? -ESTALE : rc;
+	int fd = overlay_open(c, n, O_PATH);
+	if (fd < 0)
+		return fd;
+	rc = fstat(fd, ret) < 0 ? -errno : 0;
+	close(fd);
+	return rc;
+}
+
+/* The directory is the one that it should be; nothing but what the state knows moves in it. A descriptor to close. */
+static int open_dir(struct core *c, struct node *dir)
+{
+	if (dir != c->root)
+		return overlay_open(c, dir, O_PATH | O_DIRECTORY);
+	int fd = fcntl(c->backing_fd, F_DUPFD_CLOEXEC, 0);
+	return fd < 0 ? -errno : fd;
+}
+
+static int stat_child(struct core *c, struct node *parent, const char *name, struct stat *ret)
+{
+	int rc;
+
+	if (stat_at_rest(c, parent, name, ret, &rc))
+		return rc;
+	int fd = open_dir(c, parent);
+	if (fd < 0)
+		return fd;
+	rc = fstatat(fd, name, ret, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+	close(fd);
+	return rc;
 }
 
 static int resolve_in_state(struct core *c, struct node *parent, const char *name, struct node **ret)
@@ -196,56 +223,87 @@ static int resolve_in_state(struct core *c, struct node *parent, const char *nam
 	return node_of_state(c, &in, ret);
 }
 
-int overlay_resolve(struct core *c, struct node *parent, const char *name, struct node **ret)
+/* What the state says of a name: 0 and a reference; -ENOENT: it is hidden; 1: nothing. */
+static int resolve_known(struct core *c, struct node *parent, const char *name, struct node **ret)
 {
 	uint64_t owner;
-	struct stat st;
-	int rc;
 
-	if (parent->known) {
-		rc = resolve_in_state(c, parent, name, ret);
-		if (rc != -ENOENT)
-			return rc;
-		/* In this order: a name that is in doubt no more is known to the state. */
-		rc = doubt_hides(c, parent->ino, name) ? 0 : state_backing_owner(c->state, parent->ino, name, &owner);
-		if (rc != -ENOENT)
-			return rc < 0 ? rc : -ENOENT;
-	}
+	if (!parent->known)
+		return 1;
+	int rc = resolve_in_state(c, parent, name, ret);
+	if (rc != -ENOENT)
+		return rc;
+	/* In this order: a name that is in doubt no more is known to the state. */
+	rc = doubt_hides(c, parent->ino, name) ? 0 : state_backing_owner(c->state, parent->ino, name, &owner);
+	return rc == -ENOENT ? 1 : rc < 0 ? rc : -ENOENT;
+}
+
+int overlay_resolve(struct core *c, struct node *parent, const char *name, struct node **ret)
+{
+	struct motion_look look = motion_begin(c);
+	struct stat st;
+	int rc = resolve_known(c, parent, name, ret);
+
+	if (rc <= 0)
+		return rc;
 	if (overlay_is_hidden(name))
 		return -ENOENT;
-	rc = stat_path(c, overlay_child_path, parent, name, &st);
-	return rc < 0 ? rc : node_of_backing(c, parent, name, &st, ret);
+	rc = stat_child(c, parent, name, &st);
+	if (rc < 0)
+		return rc;
+	/* A drain may just have put it there, of a file that the state has got meanwhile. */
+	int known = motion_is_possible(c, &look) ? resolve_known(c, parent, name, ret) : 1;
+	return known > 0 ? node_of_backing(c, parent, name, &st, ret) : known;
 }
 
 int overlay_stat_child(struct core *c, struct node *parent, const char *name, struct stat *ret)
 {
-	return overlay_is_hidden(name) ? -ENOENT : stat_path(c, overlay_child_path, parent, name, ret);
+	return overlay_is_hidden(name) ? -ENOENT : stat_child(c, parent, name, ret);
+}
+
+static int open_child(struct core *c, struct node *parent, const char *name)
+{
+	int dirfd = open_dir(c, parent);
+
+	if (dirfd < 0)
+		return dirfd;
+	int fd = openat(dirfd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC), rc = -errno;
+	close(dirfd);
+	return fd < 0 ? rc : fd;
+}
+
+static int describe(struct node *n, int fd, char target[RECORD_TARGET_MAX + 1], struct record *rec)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (is_replaced(n, &st))
+		return -ESTALE;
+	record_set_attributes(rec, &st);
+	if (!S_ISLNK(st.st_mode))
+		return 0;
+	ssize_t len = readlinkat(fd, "", target, RECORD_TARGET_MAX);
+	if (len < 0)
+		return -errno;
+	target[len] = '\0';
+	rec->target = target;
+	rec->target_len = (size_t)len;
+	return 0;
 }
 
 static int commit_adopt(struct core *c, struct node *parent, const char *name, struct node *n)
 {
 	struct record rec = { .type = RECORD_ADOPT, .ino = n->ino, .parent = parent->ino };
-	char path[PATH_MAX], target[RECORD_TARGET_MAX + 1];
-	struct stat st;
-	int rc = overlay_child_path(c, parent, name, path, sizeof(path));
+	char target[RECORD_TARGET_MAX + 1];
+	int fd = open_child(c, parent, name);
 
-	if (rc < 0)
-		return rc;
-	if (fstatat(c->backing_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return -errno;
-	if (is_replaced(n, &st))
-		return -ESTALE;
+	if (fd < 0)
+		return fd;
 	snprintf(rec.name, sizeof(rec.name), "%s", name);
-	record_set_attributes(&rec, &st);
-	if (S_ISLNK(st.st_mode)) {
-		ssize_t len = readlinkat(c->backing_fd, path, target, sizeof(target) - 1);
-		if (len < 0)
-			return -errno;
-		target[len] = '\0';
-		rec.target = target;
-		rec.target_len = (size_t)len;
-	}
-	return tree_commit(c, n->type, &rec);
+	int rc = describe(n, fd, target, &rec);
+	close(fd);
+	return rc < 0 ? rc : tree_commit(c, n->type, &rec);
 }
 
 int overlay_adopt(struct core *c, struct node *n)
@@ -283,8 +341,12 @@ int overlay_adopt_locked(struct core *c, struct node *n)
 {
 	if (n->known)
 		return 0;
-	pthread_mutex_lock(&c->names);
-	int rc = overlay_adopt(c, n);
-	pthread_mutex_unlock(&c->names);
+	struct motion m = { 0 };
+	int rc;
+	do {
+		pthread_mutex_lock(&c->names);
+		rc = overlay_adopt(c, n);
+		pthread_mutex_unlock(&c->names);
+	} while (motion_again(c, &m, rc));
 	return rc;
 }

@@ -11,6 +11,7 @@
  * at once but by core_copy_range, which takes none itself. core.through is taken before a node's lock.
  */
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -59,9 +60,13 @@ struct node {
 	int through_error;            /* while through_dirty: that could not be synced */
 	bool kept;                    /* for that alone: a reference */
 	_Atomic(bool)
-		caught_up;      /* changed since it was clean: what happens to the backing file outside is a conflict */
-	enum { CACHE_NONE, CACHE_STAMPED, CACHE_OTHER } cache; /* what the kernel may have pages of: nothing; this; who knows */
-	struct backing_stamp cache_stamp; /* the backing file, when it was last opened; value 0: the store */
+		caught_up; /* changed since it was clean: what happens to the backing file outside is a conflict */
+	enum {
+		CACHE_NONE,
+		CACHE_STAMPED,
+		CACHE_OTHER
+	} cache;                            /* what the kernel may have pages of: nothing; this; who knows */
+	struct backing_stamp cache_stamp;   /* the backing file, when it was last opened; value 0: the store */
 	_Atomic(unsigned int) small_streak; /* of a directory: small files in a row */
 
 	/* nodes that may be written: open in passthrough or for writing: tick lock */
@@ -130,6 +135,9 @@ struct core {
 
 	pthread_mutex_t session; /* drain session: inodes that could have been written since it began */
 	bool in_session, all_busy;
+	_Atomic(uint64_t)
+		told; /* steps, begins and ends of sessions: changed under session, with a signal of told_cond */
+	pthread_cond_t told_cond;
 	void *doubts; /* tree of doubt.c */
 	_Atomic(bool) any_doubt;
 	struct idmap busy;       /* may have been written since it began */
@@ -173,7 +181,37 @@ static inline struct node_ref node_take(struct core *c, uint64_t ino)
 /* stamp.c */
 struct backing_stamp stamp_of(const struct stat *st);
 
-/* overlay.c: names through the layers */
+/* motion.c: what a drain is moving in the backing directory */
+#define CORE_MOVING \
+	ETIMEDOUT /* nobody can say before the next step is told: not to wait for under a lock, motion_again() */
+struct motion_look {
+	uint64_t told;
+	bool calm; /* nothing was moving when it began */
+};
+enum motion_verdict {
+	MOTION_NONE,    /* what was seen is so */
+	MOTION_TOLD,    /* look again, now */
+	MOTION_GOES_ON, /* -CORE_MOVING */
+};
+/* Before the state is asked for a path. */
+static inline struct motion_look motion_begin(struct core *c)
+{
+	return (struct motion_look){ .told = c->told };
+}
+bool motion_is_possible(struct core *c, const struct motion_look *look); /* cheap; false: what was seen since is so */
+/* Something unexpected was seen by a path that the state gave behind motion_begin(). MOTION_TOLD: *look has begun anew. */
+enum motion_verdict motion_judge(struct core *c, struct motion_look *look);
+struct motion {
+	uint64_t until_usec; /* 0: nothing was waited for yet */
+};
+/* rc is -CORE_MOVING: waits a moment, without locks, and the caller is to try again. False: it is not, or the patience is over. */
+bool motion_again(struct core *c, struct motion *m, ssize_t rc);
+void motion_told(struct core *c);        /* a step has been committed, a session begins or ends */
+bool motion_has_intents(struct core *c); /* something is being moved, or was when an agent died */
+
+/*
+ * overlay.c: names through the layers. Nothing waits here: what a drain is just moving is -CORE_MOVING.
+ */
 /* The path in the backing directory, relative to its root. -ENOENT: there is none. */
 int overlay_path(struct core *c, struct node *n, char *out, size_t cap);
 int overlay_child_path(struct core *c, struct node *parent, const char *name, char *out, size_t cap);
@@ -185,7 +223,7 @@ int overlay_adopt(struct core *c, struct node *n);
 int overlay_adopt_name(struct core *c, struct node *parent, const char *name, struct node *n);
 uint64_t limit_of_files(int backing_fd);                  /* how large one there may become */
 int overlay_adopt_locked(struct core *c, struct node *n); /* takes names itself */
-/* Open the backing file; waits a little when a drain is just moving it. fd or -errno. */
+/* Open the backing file. fd or -errno, -CORE_MOVING. An untouched one that others have replaced: -ESTALE. */
 int overlay_open(struct core *c, struct node *n, int flags);
 bool overlay_is_same(
 	const struct inode *in, const struct stat *st); /* st is of the backing file that the state knows */
@@ -210,8 +248,14 @@ void doubt_clear(struct core *c); /* session is held */
 void name_lost(struct core *c,
 	struct node *n); /* n lost a name, possibly its last. names is held, and the caller has a reference */
 
+/* dir.c */
+int dir_shows_any(struct core *c, struct node *n); /* 1: it has entries; 0: it is empty. -CORE_MOVING */
+
 /* attr.c */
-/* Fill ret from the state or the backing file. in: the state's inode when the caller has it, else NULL. */
+/*
+ * Fill ret from the state or the backing file. in: the state's inode when the caller has it, else NULL. Waits for a drain that moves the backing
+ * file: no lock is held, but where the file is new.
+ */
 int attr_fill(struct core *c, struct node *n, const struct inode *in, struct core_entry *ret);
 int attr_size(struct core *c, struct node *n, const struct inode *in, uint64_t *ret_size); /* node lock held */
 

@@ -102,12 +102,15 @@ int core_share(struct core *c, struct core_file *file)
 {
 	struct node *n = file->node;
 	int rc = overlay_adopt_locked(c, n);
+	struct motion m = { 0 };
 
 	if (rc < 0)
 		return rc;
-	pthread_rwlock_wrlock(&n->lock);
-	rc = share_locked(c, n);
-	pthread_rwlock_unlock(&n->lock);
+	do {
+		pthread_rwlock_wrlock(&n->lock);
+		rc = share_locked(c, n);
+		pthread_rwlock_unlock(&n->lock);
+	} while (motion_again(c, &m, rc));
 	return rc;
 }
 
@@ -244,13 +247,16 @@ int core_open_origin(struct core *c, uint64_t ino)
 {
 	struct node_ref r NODE_CLEANUP = { c, NULL };
 	int fd = share_take_number(c, ino, &r.n);
+	struct motion m = { 0 };
 
 	if (fd < 0)
 		return fd;
-	pthread_rwlock_rdlock(&r.n->lock);
-	fd = data_backing_fd(c, r.n, false);
-	if (fd >= 0 && (fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)) < 0)
-		fd = -errno;
-	pthread_rwlock_unlock(&r.n->lock);
+	do {
+		pthread_rwlock_rdlock(&r.n->lock);
+		fd = data_backing_fd(c, r.n, false);
+		if (fd >= 0 && (fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)) < 0)
+			fd = -errno;
+		pthread_rwlock_unlock(&r.n->lock);
+	} while (motion_again(c, &m, fd));
 	return fd;
 }

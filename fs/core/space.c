@@ -247,6 +247,8 @@ ssize_t space_write_through(struct core *c, struct node *n, const void *buf, siz
 		pthread_rwlock_unlock(&n->lock);
 	}
 	pthread_rwlock_unlock(&c->through);
+	if (done == -CORE_MOVING)
+		done = -EAGAIN;
 	if (done == -EAGAIN) {
 		c->hooks.waits(true, c->hooks.arg);
 		pthread_mutex_lock(&c->room);

@@ -108,6 +108,7 @@ int core_tree_apply(struct core *c, struct record *rec)
 	pthread_mutex_lock(&c->names);
 	int rc = state_tree_follow(c->state, rec, commit_applied, c);
 	pthread_mutex_unlock(&c->names);
+	motion_told(c);
 	return rc;
 }
 
@@ -207,7 +208,10 @@ int core_backing_lookup(struct core *c, uint64_t parent, const char *name, struc
 	int rc = dir.n->known ? core_owns_backing(c, parent, name) : 0;
 	if (rc != 0)
 		return rc < 0 ? rc : own_entry(c, parent, name, ret);
-	rc = overlay_stat_child(c, dir.n, name, &ret->attr);
+	struct motion m = { 0 };
+	do
+		rc = overlay_stat_child(c, dir.n, name, &ret->attr);
+	while (motion_again(c, &m, rc));
 	if (rc < 0)
 		return rc;
 	if (S_ISDIR(ret->attr.st_mode)) {
@@ -275,8 +279,12 @@ static int walk(struct core *c, uint64_t dir, const char *path, struct node **re
 	}
 	for (char *part = strtok_r(copy, "/", &save); part; part = strtok_r(NULL, "/", &save)) {
 		struct node *next = NULL;
-		int rc = overlay_resolve(c, n, part, &next);
+		struct motion m = { 0 };
+		int rc;
 
+		do
+			rc = overlay_resolve(c, n, part, &next);
+		while (motion_again(c, &m, rc));
 		node_put(c, n);
 		if (rc < 0)
 			return rc == -ENOENT ? -ESTALE : rc;
@@ -338,11 +346,15 @@ int core_adopt_name(struct core *c, uint64_t parent, const char *name, uint64_t 
 
 	if (!dir.n || !n.n)
 		return -ESTALE;
-	pthread_mutex_lock(&c->names);
-	int rc = overlay_adopt_name(c, dir.n, name, n.n);
-	if (rc == 0)
-		rc = raise_stamp(c, dir.n, name, n.n, stamp);
-	pthread_mutex_unlock(&c->names);
+	struct motion m = { 0 };
+	int rc;
+	do {
+		pthread_mutex_lock(&c->names);
+		rc = overlay_adopt_name(c, dir.n, name, n.n);
+		if (rc == 0)
+			rc = raise_stamp(c, dir.n, name, n.n, stamp);
+		pthread_mutex_unlock(&c->names);
+	} while (motion_again(c, &m, rc));
 	return rc;
 }
 

@@ -60,7 +60,11 @@ static void backing_close(struct backing *b)
 
 static int backing_open(struct core *c, struct node *n, struct backing *ret)
 {
-	ret->fd = overlay_open(c, n, O_PATH);
+	struct motion m = { 0 };
+
+	do
+		ret->fd = overlay_open(c, n, O_PATH);
+	while (motion_again(c, &m, ret->fd));
 	snprintf(ret->path, sizeof(ret->path), "/proc/self/fd/%d", ret->fd);
 	return ret->fd < 0 ? ret->fd : 0;
 }
@@ -287,6 +291,8 @@ static int change_xattr(struct core *c, struct node *n, const struct change *ch)
 	struct backing b BACKING_CLEANUP = { .fd = -1 };
 	int rc = store_has_all(c, n) ? 0 : backing_open(c, n, &b);
 
+	if (rc == 0)
+		rc = overlay_adopt_locked(c, n);
 	if (rc < 0)
 		return rc;
 	pthread_mutex_lock(&c->names);

@@ -154,7 +154,7 @@ static bool take(struct cursor *c, struct entry *e)
 		return false;
 	r = record_decode(body, len, &scratch, &e->rec, &used);
 	record_scratch_free(&scratch);
-	if (r < 0 || e->rec.type != RECORD_PLACED)
+	if (r < 0 || (e->rec.type != RECORD_PLACED && e->rec.type != RECORD_REMOVED))
 		return false;
 	rest = cursor_make(body + used, len - used);
 	cursor_str(&rest, e->from, sizeof(e->from));
@@ -268,12 +268,50 @@ static int undo_parked(const struct entry *e, struct sink *sink)
 	return sink->ops->rename(sink, e->to, park, e->is_dir);
 }
 
+struct relinking {
+	const struct entry *e;
+	const struct inode *in;
+	struct state *st;
+	struct sink *sink;
+};
+
+static int relink_from(uint64_t parent, const char *name, uint64_t ino, void *arg)
+{
+	struct relinking *l = arg;
+	char path[PATH_MAX_LEN];
+	struct stat there;
+
+	if (ino != l->in->ino || state_backing_child_path(l->st, parent, name, path, sizeof(path)) < 0 ||
+		l->sink->ops->stat(l->sink, path, &there) < 0 || !session_is_same(l->in, &there))
+		return 0;
+	int r = l->sink->ops->link(l->sink, path, l->e->to);
+	return r < 0 ? r : 1;
+}
+
+/* The name by which the state knows a file of several: it has it again, from another one. */
+static int undo_removed(const struct entry *e, struct state *st, struct sink *sink)
+{
+	struct relinking l = { .e = e, .st = st, .sink = sink };
+	struct stat there;
+	struct inode in;
+	uint64_t owner;
+
+	if (state_backing_owner(st, e->rec.parent, e->rec.name, &owner) < 0 || owner != e->rec.ino ||
+		state_inode(st, e->rec.ino, &in) < 0 || sink->ops->stat(sink, e->to, &there) != -ENOENT)
+		return 0;
+	l.in = &in;
+	int r = state_each_backing_name(st, relink_from, &l);
+	return r < 0 ? r : 0;
+}
+
 static int undo_one(const struct entry *e, struct state *st, struct sink *sink)
 {
 	struct stat there, back;
 	uint64_t owner;
 	int r;
 
+	if (e->rec.type == RECORD_REMOVED)
+		return undo_removed(e, st, sink);
 	if (e->rec.flags & RECORD_F_MOVED && e->rec.from_parent == e->rec.parent &&
 		strcmp(e->rec.from_name, e->rec.name) == 0)
 		return undo_replaced(e, st, sink);

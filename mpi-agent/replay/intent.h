@@ -25,9 +25,9 @@ int intent_open(const char *path, struct intent **ret);
 bool intent_is_empty(const struct intent *in);
 void intent_close(struct intent *in); /* NULL is fine */
 /*
- * rec (PLACED, with the inode number of what is placed) is going to be done: MOVED: as a rename of from to to, or, where it is
+ * rec is going to be done. PLACED (with the inode number of what is placed): MOVED: as a rename of from to to, or, where it is
  * from its own place, by something new that replaces what is at to and has the further name from; else something new
- * appears at to. beside: what may change places with what is at to, and is removed afterwards; "": nothing. Paths in the
+ * appears at to. REMOVED: one of several names of a file, the one at to, is going to be removed. beside: what may change places with what is at to, and is removed afterwards; "": nothing. Paths in the
  * destination. made: of something new that is no directory, what it is now (NULL: not known); numbers are given again, so only that
  * is taken away. 0 or -errno.
  */

@@ -431,6 +431,22 @@ static int show_parked(struct session *s, const struct hidden *h, const char *pa
 	return r < 0 ? r : 1;
 }
 
+/*
+ * A file of several names is looked for at one of them. When that goes, the mount finds the file at no other before it is told: it must know
+ * that it is to wait, and who takes back what was not told gives the name back. A full device does not keep anything from being removed.
+ */
+static int intend_removal(struct session *s, const struct hidden *h, const struct inode *in, const char *path)
+{
+	struct record rec = { .type = RECORD_REMOVED, .ino = h->ino, .parent = h->parent };
+
+	if (S_ISDIR(in->mode) || in->num_backing < 2 || in->origin_parent != h->parent ||
+		strcmp(in->origin_name, h->name) != 0)
+		return 0;
+	memcpy(rec.name, h->name, strlen(h->name) + 1);
+	int r = session_intend(s, &rec, "", path, "", false, NULL);
+	return r == -ENOBUFS ? 0 : r;
+}
+
 static int remove_hidden(struct session *s, const struct hidden *h, const char *path)
 {
 	struct inode in;
@@ -465,6 +481,9 @@ static int remove_hidden(struct session *s, const struct hidden *h, const char *
 			if (r < 0 || idmap_get(&s->inodes, h->ino) == INODE_IS_FAILED)
 				return r;
 		}
+		r = known == 0 ? intend_removal(s, h, &in, path) : 0;
+		if (r < 0)
+			return r;
 		r = S_ISDIR(st.st_mode) ? remove_dir(s, h, path) : s->to->ops->remove(s->to, path, false);
 		if ((r == -ENOTEMPTY || r == -EEXIST) && is_just_removed(s, path))
 			return 0;

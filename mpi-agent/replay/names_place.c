@@ -308,8 +308,10 @@ static int rename_over(struct placing *p, const struct record *rec, const struct
 
 	if (S_ISDIR(from->st_mode))
 		return rename_dir(p, rec);
-	if (is_other_link(p, from))
-		return s->to->ops->remove(s->to, p->from, false);
+	if (is_other_link(p, from)) {
+		r = session_intend(s, rec, p->from, p->to, "", false, NULL);
+		return r < 0 ? r : s->to->ops->remove(s->to, p->from, false);
+	}
 	r = names_clear_dir(s, p->dir->ino, p->name, p->to);
 	if (r == 0 && p->there.st_ino && give_is_guarded(s))
 		return replace_by_link(p, rec);

@@ -24,6 +24,7 @@
 struct late {
 	struct core *core;
 	uint64_t ino;
+	char intent[200];
 };
 
 static void test_overlay(void)
@@ -468,7 +469,18 @@ static void *tell_late(void *arg)
 	};
 
 	usleep(LATE_USEC);
-	return (void *)(intptr_t)core_drain_step(l->core, &rec);
+	int rc = core_drain_step(l->core, &rec);
+	unlink(l->intent);
+	return (void *)(intptr_t)rc;
+}
+
+/* As an agent that has something to tell. */
+static void write_intent(const struct core_world *w, char out[200])
+{
+	snprintf(out, 200, "%s/drain.intent", w->store_path);
+	FILE *f = fopen(out, "w");
+	if (!f || fputs("intent", f) < 0 || fclose(f) != 0)
+		core_world_bail_out(out);
 }
 
 /* The file is found between the move in the backing directory and the word of it. */
@@ -481,13 +493,14 @@ static void test_xattrs_in_motion(bool change)
 
 	core_world_make(&w);
 	core_world_open(&w, "data=log", false);
-	struct late late = { w.core, core_world_look(&w, 1, "old") };
+	struct late late = { .core = w.core, .ino = core_world_look(&w, 1, "old") };
 	snprintf(from, sizeof(from), "%s/old", w.backing);
 	snprintf(to, sizeof(to), "%s/moved", w.backing);
 	if (setxattr(from, "user.a", "1", 1, 0))
 		core_world_bail_out("the file system of /tmp has no extended attributes");
 	is_int(core_rename(w.core, 1, "old", 1, "moved", 0), 0, "a file is renamed");
 	core_session_begin(w.core, false);
+	write_intent(&w, late.intent);
 	if (rename(from, to) || pthread_create(&thread, NULL, tell_late, &late))
 		core_world_bail_out("cannot move a file late");
 	if (change)
