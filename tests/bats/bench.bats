@@ -34,6 +34,13 @@ nothing_is_left() {
 	nothing_is_left
 }
 
+@test "what make bench is told reaches the measures as it was typed" {
+	run make -s -C "$top_builddir" bench MAKEFLAGS= BENCH_ARGS="--quick --runs 1 --scale 0.002 --no-cistern --only ^(write-4k|write-1m)$ --dir '$dir'"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *write-4k* && $output == *write-1m* && $output != *files-few* ]]
+}
+
 @test "bench measures the others without cistern" {
 	run "$bench" --quick --runs 1 --scale 0.002 --no-cistern --only '^write-4k$' --dir "$dir" --json "$dir/out.json"
 	echo "$output"

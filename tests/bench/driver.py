@@ -10,6 +10,7 @@ import argparse
 import datetime
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -42,7 +43,7 @@ def parse_arguments(program):
 	parser.add_argument("--backing-dir", metavar="DIR", help="where backing directories lie (default: in --dir)")
 	parser.add_argument("--no-cistern", action="store_true", help="only the others: how fast is this machine?")
 	parser.add_argument("--strict", action="store_true", help="exit status 1 when something wanted is not met")
-	options = parser.parse_args()
+	options = parser.parse_args(sys.argv[1:] or shlex.split(os.environ.get("BENCH_ARGS", "")))
 	options.runs = options.runs or (3 if options.quick else 5)
 	options.scale = options.scale or (QUICK_SCALE if options.quick else 1.0)
 	if options.runs < 1 or options.scale <= 0:
