@@ -152,6 +152,15 @@ static void use_first(struct cache *c, struct item *it)
 	c->use.right = it;
 }
 
+/* What has been removed is hardly asked for again: a number not at all. So it is the next to go. */
+static void use_last(struct cache *c, struct item *it)
+{
+	it->right = &c->use;
+	it->left = c->use.left;
+	c->use.left->right = it;
+	c->use.left = it;
+}
+
 /* ---- hash */
 
 static void grow(struct cache *c)
@@ -290,7 +299,7 @@ static void drop(struct cache *c, struct item *it)
 
 void cache_trim(struct cache *c)
 {
-	while (c->bytes - c->dirty_bytes > c->limit && c->use.left != &c->use)
+	while (c->use.left != &c->use && (c->bytes - c->dirty_bytes > c->limit || !item_present(c->use.left)))
 		drop(c, c->use.left);
 }
 
@@ -381,9 +390,12 @@ static void all_clean(struct cache *c)
 		next = it->next_dirty;
 		it->next_dirty = NULL;
 		it->flags &= (uint8_t) ~(ITEM_DIRTY | ITEM_NOT_IN_DB);
-		if (!item_present(it))
-			it->flags |= ITEM_NOT_IN_DB;
-		use_first(c, it);
+		if (item_present(it)) {
+			use_first(c, it);
+			continue;
+		}
+		it->flags |= ITEM_NOT_IN_DB;
+		use_last(c, it);
 	}
 	c->dirty = c->sorted_to = c->root = NULL;
 	c->num_dirty = 0;

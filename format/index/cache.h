@@ -4,8 +4,9 @@
 
 /*
  * The index in memory: items, decoded, over the keys and values of RocksDB. Changed ones are kept until the next
- * cache_write(); unchanged ones, and the knowledge that a key does not exist, are given up, least recently used
- * first, at cache_trim(), and only there: item pointers are good until then.
+ * cache_write(); unchanged ones are given up, least recently used first, at cache_trim(), and only there: item pointers
+ * are good until then. The knowledge that a key does not exist goes when nothing was used less recently, and that of a key
+ * that was removed when it is written.
  *
  * Not thread-safe: the state's lock is held.
  */

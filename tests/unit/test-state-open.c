@@ -540,6 +540,32 @@ static void test_threads(void)
 	fixture_end(&f);
 }
 
+/* What has been removed is not kept in memory behind the next checkpoint, however many there were. */
+static void test_removed_leave_memory(void)
+{
+	enum { NUM = 5000, FIRST = 2 };
+	struct state_totals before, after;
+	struct state_fixture f;
+	char name[32];
+	int r = 0;
+
+	begin(&f);
+	is_int(state_checkpoint(f.st), 0, "a checkpoint");
+	state_totals(f.st, &before);
+	for (uint64_t ino = FIRST; r == 0 && ino < FIRST + NUM; ino++) {
+		snprintf(name, sizeof(name), "gone-%d", (int)ino);
+		r = commit(&f, record_create(ino, 1, name, FILE_MODE), NULL);
+		r = r ? r : commit(&f, record_name(RECORD_UNLINK, ino, 1, name), NULL);
+		r = r ? r : commit(&f, record_name(RECORD_FREE, ino, 0, ""), NULL);
+	}
+	is_int(r, 0, "files come and go");
+	is_int(state_checkpoint(f.st), 0, "a checkpoint behind them");
+	state_totals(f.st, &after);
+	ok(after.index_bytes <= before.index_bytes + 64 * 1024, "leaves nothing of them in memory");
+	ok(num_files(f.st) == 0 && fixture_differences(&f) == 0, "and nothing in the state");
+	fixture_end(&f);
+}
+
 static void test_refusals(void)
 {
 	struct state_fixture f;
@@ -569,6 +595,7 @@ int main(void)
 	test_power();
 	test_power_at_syncs();
 	test_threads();
+	test_removed_leave_memory();
 	test_refusals();
 	return done_testing();
 }
