@@ -247,7 +247,7 @@ static int run_and_report(struct fsck *f)
 
 #define LOGS_MAX 65536
 
-enum { OPT_REPAIR = 256, OPT_REBUILD, OPT_DISCARD, OPT_NUMRECS, OPT_JSON };
+enum { OPT_REPAIR = 256, OPT_REBUILD, OPT_DISCARD, OPT_NUMRECS, OPT_FORCE, OPT_JSON };
 
 static const struct args_option options[] = {
 	{ OPT_REPAIR, "repair", NULL,
@@ -256,7 +256,9 @@ static const struct args_option options[] = {
 	{ OPT_DISCARD, "discard-after-damage", NULL,
 		"with --repair: cut the journal where it is damaged, or begin it anew behind an index that stands for more; what follows the damage is kept in STORE/lost, but is no longer part of the store" },
 	{ OPT_NUMRECS, "fix-numrecs", NULL,
-		"of a netCDF classic file: where the header counts fewer records than the file has, write the number that it has" },
+		"of a netCDF classic file: where the header counts fewer records than the file has, or none, write the number that it has" },
+	{ OPT_FORCE, "force", NULL,
+		"with --fix-numrecs: count what is all zeros, too, though it may be room that a program reserved and never filled" },
 	{ OPT_JSON, "json", NULL, "print JSON" },
 	{ 0 },
 };
@@ -276,11 +278,14 @@ static int run_fsck(const struct command *cmd, int argc, char **argv)
 		case OPT_REBUILD: f.rebuild_index = true; break;
 		case OPT_DISCARD: f.discard = true; break;
 		case OPT_NUMRECS: f.fix_numrecs = true; break;
+		case OPT_FORCE: f.force = true; break;
 		case OPT_JSON: f.want_json = true; break;
 		}
 	}
 	if (a.exit_status >= 0 || (a.exit_status = args_operands(&a, 1, LOGS_MAX)) >= 0)
 		return a.exit_status;
+	if (f.force && !f.fix_numrecs)
+		return args_usage_error(cmd, "--force goes with --fix-numrecs");
 	if (f.discard && !f.repair)
 		return args_usage_error(cmd, "--discard-after-damage goes with --repair");
 	if (!f.fix_numrecs && bbset_is_target(argv[optind], true)) {
@@ -307,7 +312,7 @@ const struct command command_fsck = {
 	.name = "fsck",
 	.summary = "check a store or a drained file, and repair it",
 	.synopsis =
-		"fsck [--repair [--discard-after-damage]] [--rebuild-index] [--json] STORE\nfsck [--repair] [--json] LOG|DIR... [FILE.nc]\nfsck [--fix-numrecs] [--json] FILE",
+		"fsck [--repair [--discard-after-damage]] [--rebuild-index] [--json] STORE\nfsck [--repair] [--json] LOG|DIR... [FILE.nc]\nfsck [--fix-numrecs [--force]] [--json] FILE",
 	.about =
 		"Checks a store that no daemon has open: the superblock, every record of the journal, the index against one that is rebuilt from "
 		"the journal, every payload against its checksum, and that all segments are there. Each finding is a line that begins with ok, note "
@@ -324,7 +329,9 @@ const struct command command_fsck = {
 		"Of another FILE it checks whether it is what it begins like, as the setting verify=format does at a drain: a netCDF classic file (its header, "
 		"and that of all records that it counts something is there) or an HDF5 or netCDF-4 file (superblock, end of the file, all groups, "
 		"datasets and chunk indexes, checksums of metadata). A header that counts fewer records than the file has is damage, since readers do "
-		"not see the others; --fix-numrecs writes the number. The file may be on any file system, also in a mount.\n\n"
+		"not see the others; --fix-numrecs writes the number. Zeros behind the records that the header counts are a note: a program may have reserved that room. "
+		"Only with --force are they counted. A file that ends before its variables do is damage where more than one byte in a hundred is missing, else a note. "
+		"The file may be on any file system, also in a mount.\n\n"
 		"The exit status is 0 when the store is sound or everything was repaired, 4 when damage is left, 5 when the store is in use.",
 	.examples =
 		"cistern fsck /local/nvme/$JOB\ncistern fsck --repair /local/nvme/$JOB\ncistern fsck /local/nvme/out.nc_*.meta\ncistern fsck --fix-numrecs out.nc",

@@ -27,7 +27,7 @@ struct fsck {
 	char scratch[PATH_MAX];       /* where its index is; "" */
 
 	bool is_file; /* store is a file: its format is checked */
-	bool want_json, repair, rebuild_index, discard, fix_numrecs;
+	bool want_json, repair, rebuild_index, discard, fix_numrecs, force;
 	bool of_job; /* the store is one of many nodes' */
 	struct json j;
 

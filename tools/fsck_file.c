@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * A file instead of a store: is it what it begins like? What is mended is one number in a header, and only upwards: records
- * that the file has and its header does not count.
+ * that the file has and its header does not count. Zeros may be room that nobody filled: they are counted on request alone.
  */
 #include "tools/fsck.h"
 
@@ -32,20 +32,30 @@ static int write_count(int fd, uint64_t count, unsigned int bytes)
 
 static int mend(struct fsck *f, int fd, const struct check *c, struct cistern_error *err)
 {
+	uint64_t count = f->force ? c->room_records : c->seen_records;
 	char num[UNITS_COUNT];
 	int r;
 
-	if (c->numrecs_bytes == 4 && c->seen_records >= UINT32_MAX) { /* which would mean that nobody knows */
+	if (c->reserved && !f->force)
+		return cistern_error_set(err, -EPERM,
+			"%s: not changed: behind the %s that the header counts are zeros alone, which may be room that nobody filled; "
+			"'cistern fsck --fix-numrecs --force FILE' makes %" PRIu64 " records of all",
+			f->store, units_format_count(c->told_records, "record", num), c->room_records);
+	if (c->numrecs_bytes == 4 && count >= UINT32_MAX) { /* which would mean that nobody knows */
 		fsck_report(f, FSCK_DAMAGE, NULL, 0, 0, "%" PRIu64 " records are more than this format can count",
-			c->seen_records);
+			count);
 		return 0;
 	}
-	r = write_count(fd, c->seen_records, c->numrecs_bytes);
+	r = write_count(fd, count, c->numrecs_bytes);
 	if (r < 0)
 		return cistern_error_set(
 			err, r, "%s: its number of records cannot be written: %s", f->store, strerror(-r));
-	fsck_report(f, FSCK_REPAIRED, NULL, 0, 0, "the header counts %s now, and not %" PRIu64,
-		units_format_count(c->seen_records, "record", num), c->told_records);
+	if (c->streaming)
+		fsck_report(f, FSCK_REPAIRED, NULL, 0, 0, "the header counts %s now, which it left open",
+			units_format_count(count, "record", num));
+	else
+		fsck_report(f, FSCK_REPAIRED, NULL, 0, 0, "the header counts %s now, and not %" PRIu64,
+			units_format_count(count, "record", num), c->told_records);
 	return 0;
 }
 
@@ -56,12 +66,12 @@ static int report(struct fsck *f, int fd, const struct check *c, struct cistern_
 	if (c->format == CHECK_OTHER)
 		return cistern_error_set(
 			err, -EINVAL, "%s is neither a store nor a file of a format that is known here", f->store);
-	if (c->stale && f->fix_numrecs)
+	if (f->fix_numrecs && (c->stale || c->streaming || c->reserved))
 		return mend(f, fd, c, err);
 	if (c->verdict == CHECK_SOUND)
 		fsck_report(f, FSCK_OK, NULL, 0, 0, "%s", name);
 	else
-		fsck_report(f, c->verdict == CHECK_BROKEN || c->stale ? FSCK_DAMAGE : FSCK_NOTE, NULL, 0, 0, "%s: %s",
+		fsck_report(f, c->verdict >= CHECK_SHORT || c->stale ? FSCK_DAMAGE : FSCK_NOTE, NULL, 0, 0, "%s: %s",
 			name, c->text);
 	return 0;
 }
@@ -75,20 +85,21 @@ static bool has_object(const struct layout *l, const char *name)
 }
 
 /* A part of a file, in one of the two forms of blobs. */
-static bool is_subfile(int fd, uint64_t size, enum check_format format)
+static bool is_subfile(int fd, const struct source *s, enum check_format format)
 {
 	struct classic c CLASSIC_CLEANUP = { 0 };
 	struct layout l LAYOUT_CLEANUP = { 0 };
 
 	if (format == CHECK_CLASSIC)
 		return classic_read(fdio_read_arg, &fd, &c, NULL) == 0 && blob_is_header(&c);
-	return format == CHECK_HDF5 && check_layout(fdio_read_arg, &fd, size, &l, NULL) == 0 &&
+	return format == CHECK_HDF5 && check_layout(s, &l, NULL) == 0 &&
 	       has_object(&l, "header_blob") && has_object(&l, "data_blob");
 }
 
 int fsck_check_file(struct fsck *f, struct cistern_error *err)
 {
 	int fd = open(f->store, (f->fix_numrecs ? O_RDWR : O_RDONLY) | O_CLOEXEC), r;
+	struct source source;
 	struct check c = { 0 };
 	struct stat st;
 
@@ -98,12 +109,13 @@ int fsck_check_file(struct fsck *f, struct cistern_error *err)
 			close(fd);
 		return r;
 	}
-	r = check_file(fdio_read_arg, &fd, (uint64_t)st.st_size, &c);
+	source = source_of_fd(&fd, (uint64_t)st.st_size);
+	r = check_file(&source, &c);
 	if (r < 0)
 		cistern_error_set(err, r, "%s: cannot be read: %s", f->store, strerror(-r));
 	else
 		r = report(f, fd, &c, err);
-	if (r == 0 && is_subfile(fd, (uint64_t)st.st_size, c.format))
+	if (r == 0 && is_subfile(fd, &source, c.format))
 		fsck_report(f, FSCK_NOTE, NULL, 0, 0,
 			"it is a subfile of blobs, with others of its name perhaps: 'cistern convert' checks the set, and makes the canonical file of it");
 	if (close(fd) < 0 && r == 0 && f->fix_numrecs)

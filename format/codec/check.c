@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * Classic: the header parses, and the records that it counts agree with the size. A file may be shorter than its header says:
- * what nobody wrote at its end is left out by some writers; but of the last record at least something must be there. HDF5: all
+ * Classic: the header parses, and the records that it counts agree with the bytes. A file may be shorter than its header says:
+ * what nobody wrote at its end is left out by some writers; but of the last record at least something must be there, and when more
+ * than a small share of all values is missing, that is said louder. Zeros behind the records are no further ones. HDF5: all
  * that the walk reaches is there, whole and inside the file.
  */
 #include "format/codec/check.h"
@@ -16,12 +17,7 @@
 #include "format/codec/hdf5.h"
 
 #define FIRST_BYTES 4096u /* of a file, that say whether anything was written to it */
-
-struct source {
-	check_read_fn read_bytes;
-	void *arg;
-	uint64_t size;
-};
+#define SMALL_SHARE 100u  /* one part in so many of a file's values may be missing: fewer are those of its last variables */
 
 static void say(struct check *c, enum check_verdict verdict, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -43,53 +39,122 @@ static const char *without_name(const char *text)
 
 /* ---- netCDF classic */
 
-static uint64_t end_of(const struct classic *c, const struct classic_var *v)
+static double floor_percent(uint64_t part, uint64_t whole)
 {
-	if (!v->is_record)
-		return v->begin + v->bytes;
-	return c->num_records > 0 ? v->begin + (c->num_records - 1) * c->record_bytes + v->bytes : 0;
+	return whole > 0 ? (double)(uint64_t)(100.0 * (double)part / (double)whole) : 0;
 }
 
-static void check_records(const struct classic *c, uint64_t size, struct check *ret)
+static void say_reserved(const struct classic *c, uint64_t size, struct check *ret)
 {
-	uint64_t seen = classic_count_records(c, size);
+	uint64_t end = c->records_begin + c->num_records * c->record_bytes;
 
+	ret->reserved = true;
+	say(ret, CHECK_DOUBTFUL,
+		"the %" PRIu64 " bytes behind its %" PRIu64
+		" records are zeros, as a program leaves them that reserves room: no records",
+		size > end ? size - end : 0, c->num_records);
+}
+
+static void check_records(const struct classic *c, uint64_t size, const struct classic_records *found, struct check *ret)
+{
 	ret->told_records = c->num_records;
-	ret->seen_records = seen;
+	ret->seen_records = found->whole;
+	ret->room_records = found->room;
 	ret->numrecs_bytes = c->version == 5 ? 8 : 4;
-	if (c->num_record_vars == 0 || c->streaming || c->record_bytes == 0)
+	if (c->num_record_vars == 0 || c->record_bytes == 0)
 		return;
-	ret->stale = seen > c->num_records;
-	if (ret->stale)
+	ret->streaming = c->streaming;
+	ret->stale = !c->streaming && found->whole > c->num_records;
+	if (c->streaming)
+		say(ret, CHECK_DOUBTFUL,
+			"the header does not say how many records there are, and by its size the file has %" PRIu64
+			": 'cistern fsck --fix-numrecs FILE' writes the number",
+			found->whole);
+	else if (ret->stale)
 		say(ret, CHECK_DOUBTFUL,
 			"the header counts %" PRIu64 " records and the file has %" PRIu64
 			": readers do not see the others; 'cistern fsck --fix-numrecs FILE' mends it",
-			c->num_records, seen);
+			c->num_records, found->whole);
 	else if (c->num_records > 0 && size <= c->records_begin + (c->num_records - 1) * c->record_bytes)
 		say(ret, CHECK_BROKEN,
 			"the header counts %" PRIu64 " records, and the file ends at offset %" PRIu64
 			", in or before record %" PRIu64,
-			c->num_records, size, seen);
+			c->num_records, size, found->room);
+	else if (found->room > c->num_records)
+		say_reserved(c, size, ret);
 }
 
-/* The variable whose end is farthest behind the end of the file. */
+/* Of what a variable has in the last record, or as a whole: bytes that a file of that size has. */
+static uint64_t there_of(const struct classic *c, const struct classic_var *v, uint64_t size)
+{
+	uint64_t begin = v->begin + (v->is_record ? (c->num_records - 1) * c->record_bytes : 0);
+
+	return size <= begin ? 0 : size - begin < v->bytes ? size - begin : v->bytes;
+}
+
+/* Adds up what is defined and what of it is there; *ret_first: the variable that is cut and begins first, or NULL. */
+static void add_up(const struct classic *c, uint64_t size, uint64_t *ret_all, uint64_t *ret_there,
+	const struct classic_var **ret_first)
+{
+	*ret_all = *ret_there = 0;
+	*ret_first = NULL;
+	for (uint32_t i = 0; i < c->num_vars; i++) {
+		const struct classic_var *v = &c->vars[i];
+		uint64_t there, before;
+
+		if (v->is_record && c->num_records == 0)
+			continue;
+		there = there_of(c, v, size);
+		before = v->is_record ? (c->num_records - 1) * v->bytes : 0;
+		*ret_all += before + v->bytes; /* parts of a file of less than 2^63 bytes: classic_check_begins() */
+		*ret_there += before + there;
+		if (there < v->bytes && (!*ret_first || v->begin < (*ret_first)->begin))
+			*ret_first = v;
+	}
+}
+
+/* The file ends before its variables do: writers leave out what nobody wrote, and what was cut off looks the same. */
 static void check_end(const struct classic *c, uint64_t size, struct check *ret)
 {
-	const struct classic_var *last = NULL;
+	const struct classic_var *v;
+	uint64_t all, there, bytes, of;
 
-	for (uint32_t i = 0; i < c->num_vars; i++)
-		if (end_of(c, &c->vars[i]) > size && (!last || end_of(c, &c->vars[i]) > end_of(c, last)))
-			last = &c->vars[i];
-	if (last)
+	add_up(c, size, &all, &there, &v);
+	if (!v)
+		return;
+	of = v->bytes * (v->is_record ? c->num_records : 1);
+	bytes = of - (v->bytes - there_of(c, v, size));
+	say(ret, all - there > all / SMALL_SHARE ? CHECK_SHORT : CHECK_DOUBTFUL,
+		"the file ends at offset %" PRIu64 ", and variable %.80s has %" PRIu64 " of its %" PRIu64
+		" bytes (%.0f %%), all variables %" PRIu64 " of %" PRIu64 " (%.0f %%): readers see zeros for the rest",
+		size, v->name, bytes, of, floor_percent(bytes, of), there, all, floor_percent(there, all));
+}
+
+static void check_padding(const struct classic *c, struct check *ret)
+{
+	if (c->odd_padding > 0)
 		say(ret, CHECK_DOUBTFUL,
-			"the file ends at offset %" PRIu64 ", variable %.80s at %" PRIu64
-			": its last elements were never written, or are cut off",
-			size, last->name, end_of(c, last));
+			"the padding at offset %" PRIu64
+			" is not zero, which the format wants: netCDF-C reads it, PnetCDF may not ('ncvalidator -x' mends it)",
+			c->odd_padding);
+}
+
+static void check_limits(const struct classic *c, struct check *ret)
+{
+	const struct classic_var *v = classic_find_oversized(c);
+
+	if (v)
+		say(ret, CHECK_DOUBTFUL,
+			"variable %.80s has %" PRIu64 " bytes%s, more than CDF-%" PRIu32
+			" allows of one that is not the last (%s): some readers refuse the file",
+			v->name, v->bytes, v->is_record ? " in each record" : "", c->version,
+			c->version == 1 ? "2^31 - 4" : "2^32 - 4");
 }
 
 static int check_classic(const struct source *s, struct check *ret)
 {
 	struct classic c CLASSIC_CLEANUP = { 0 };
+	struct classic_records records;
 	struct cistern_error err = { 0 };
 	int r = classic_read(s->read_bytes, s->arg, &c, &err);
 
@@ -97,16 +162,17 @@ static int check_classic(const struct source *s, struct check *ret)
 		say(ret, CHECK_BROKEN, "its header cannot be read: %.200s", err.text);
 		return 0;
 	}
+	if (r == 0)
+		r = classic_find_records(&c, s, &records);
 	if (r < 0)
 		return r;
-	check_records(&c, s->size, ret);
+	check_records(&c, s->size, &records, ret);
 	if (ret->verdict == CHECK_SOUND)
 		check_end(&c, s->size, ret);
-	if (ret->verdict == CHECK_SOUND && c.odd_padding > 0)
-		say(ret, CHECK_DOUBTFUL,
-			"the padding at offset %" PRIu64
-			" is not zero, which the format wants: netCDF-C reads it, PnetCDF may not ('ncvalidator -x' mends it)",
-			c.odd_padding);
+	if (ret->verdict == CHECK_SOUND)
+		check_limits(&c, ret);
+	if (ret->verdict == CHECK_SOUND)
+		check_padding(&c, ret);
 	return 0;
 }
 
@@ -121,9 +187,14 @@ static int is_classic(const struct source *s)
 static int layout_of_classic(const struct source *s, struct layout *ret, struct cistern_error *err)
 {
 	struct classic c CLASSIC_CLEANUP = { 0 };
+	struct classic_records records;
 	int r = classic_read(s->read_bytes, s->arg, &c, err);
 
-	return r < 0 ? r : classic_layout(&c, s->size, ret);
+	if (r < 0)
+		return r;
+	r = classic_find_records(&c, s, &records);
+	return r < 0 ? cistern_error_set(err, r, "looking for its last record: %s", strerror(-r))
+		     : classic_layout(&c, s->size, records.begun, ret);
 }
 
 /* ---- HDF5 */
@@ -200,16 +271,15 @@ static int recognise(const struct source *s)
 	return CHECK_OTHER;
 }
 
-int check_file(check_read_fn read_bytes, void *arg, uint64_t size, struct check *ret)
+int check_file(const struct source *s, struct check *ret)
 {
-	struct source s = { read_bytes, arg, size };
-	int format = recognise(&s), r;
+	int format = recognise(s), r;
 	struct check c = { 0 };
 
 	if (format < 0)
 		return format;
 	c.format = (enum check_format)format;
-	r = format == CHECK_OTHER ? 0 : formats[format].check(&s, &c);
+	r = format == CHECK_OTHER ? 0 : formats[format].check(s, &c);
 	if (r == 0)
 		*ret = c;
 	return r;
@@ -232,17 +302,16 @@ static int say_unknown(const struct source *s, struct cistern_error *err)
 			 : "it begins like no format that is known here");
 }
 
-int check_layout(check_read_fn read_bytes, void *arg, uint64_t size, struct layout *ret, struct cistern_error *err)
+int check_layout(const struct source *s, struct layout *ret, struct cistern_error *err)
 {
-	struct source s = { read_bytes, arg, size };
 	struct cistern_error why = { 0 };
-	int format = recognise(&s), r;
+	int format = recognise(s), r;
 
 	if (format < 0)
 		return cistern_error_set(err, format, "reading its first bytes: %s", strerror(-format));
 	if (format == CHECK_OTHER)
-		return say_unknown(&s, err);
-	r = formats[format].layout(&s, ret, &why);
+		return say_unknown(s, err);
+	r = formats[format].layout(s, ret, &why);
 	if (r == -EBADMSG || r == -EFBIG || r == -ENODATA || r == -ENOTSUP)
 		return cistern_error_set(err, -ENOMSG, "it begins like %s, but cannot be mapped (yet): %s",
 			formats[format].name, without_name(why.text));

@@ -32,8 +32,7 @@ static const struct type_facts {
 	[CLASSIC_UINT64] = { "uint64", 8, 5, 0xFFFFFFFFFFFFFFFE },
 };
 
-#define NUM_TYPES   (sizeof(type_facts) / sizeof(type_facts[0]))
-#define PADDING_MAX 3 /* bytes */
+#define NUM_TYPES (sizeof(type_facts) / sizeof(type_facts[0]))
 
 uint32_t classic_type_bytes(enum classic_type type)
 {
@@ -93,6 +92,24 @@ uint32_t classic_find_var(const struct classic *c, const char *name)
 		if (strcmp(c->vars[i].name, name) == 0)
 			return i;
 	return CLASSIC_NONE;
+}
+
+const struct classic_var *classic_find_oversized(const struct classic *c)
+{
+	uint64_t most = c->version == 1 ? INT32_MAX - 3u : UINT32_MAX - 3u;
+	uint32_t last_of[2] = { CLASSIC_NONE, CLASSIC_NONE }; /* fixed, records */
+
+	if (c->version == 5)
+		return NULL;
+	for (uint32_t i = 0; i < c->num_vars; i++)
+		last_of[c->vars[i].is_record] = i;
+	for (uint32_t i = 0; i < c->num_vars; i++) {
+		const struct classic_var *v = &c->vars[i];
+
+		if (v->bytes > most && (i != last_of[v->is_record] || (!v->is_record && c->num_record_vars > 0)))
+			return v;
+	}
+	return NULL;
 }
 
 const struct classic_att *classic_find_att(const struct classic *c, uint32_t var, const char *name)
@@ -320,33 +337,6 @@ uint64_t classic_file_bytes(const struct classic *c)
 			end = v->begin + round_up_4(v->bytes);
 	}
 	return end;
-}
-
-bool classic_is_padding(const struct classic *c, uint64_t file_bytes)
-{
-	uint64_t counted;
-
-	return !c->streaming && c->record_bytes % 4 != 0 &&
-	       !__builtin_mul_overflow(c->num_records, c->record_bytes, &counted) && file_bytes > c->records_begin &&
-	       file_bytes - c->records_begin > counted && file_bytes - c->records_begin - counted <= PADDING_MAX;
-}
-
-uint64_t classic_count_records(const struct classic *c, uint64_t file_bytes)
-{
-	uint64_t padding = 0, bytes = c->record_bytes, last = 0, there;
-
-	if (c->record_bytes == 0 || file_bytes <= c->records_begin)
-		return 0;
-	for (uint32_t i = 0; i < c->num_vars; i++) {
-		const struct classic_var *v = &c->vars[i];
-
-		if (v->is_record && v->begin >= last) {
-			last = v->begin;
-			padding = classic_padded_bytes(c, v) - v->bytes;
-		}
-	}
-	there = (file_bytes - c->records_begin + padding) / bytes;
-	return there > c->num_records && classic_is_padding(c, file_bytes) ? c->num_records : there;
 }
 
 /* ---- the end */

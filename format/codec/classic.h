@@ -20,6 +20,7 @@
 
 #include "cistern/error.h"
 #include "format/base/cursor.h"
+#include "format/codec/source.h"
 
 #define CLASSIC_NAME_MAX     256          /* bytes of a name; NC_MAX_NAME */
 #define CLASSIC_VAR_DIMS_MAX 1024         /* NC_MAX_VAR_DIMS */
@@ -108,7 +109,7 @@ int classic_decode_definitions(const void *buf, size_t len, struct classic *ret,
  * The same as classic_decode() with a reader of a file's bytes: up to len bytes at off, as pread(2); 0 at the end; -errno. It is asked for more
  * and more until the header is there. As classic_decode(), but a file that ends inside its header is -EBADMSG.
  */
-typedef ssize_t (*classic_read_fn)(void *buf, size_t len, uint64_t off, void *arg);
+typedef source_read_fn classic_read_fn;
 int classic_read(classic_read_fn read_bytes, void *arg, struct classic *ret, struct cistern_error *err);
 
 /* Whether these first bytes of a file (4 are enough) are of a classic file. */
@@ -162,6 +163,11 @@ uint32_t classic_var_fill(const struct classic_var *v, uint8_t out[CLASSIC_TYPE_
 /* CLASSIC_NONE when there is none of that name. */
 uint32_t classic_find_dim(const struct classic *c, const char *name);
 uint32_t classic_find_var(const struct classic *c, const char *name);
+/*
+ * The first variable that is larger than the version allows where it stands: in CDF-1 2^31 - 4 bytes (of a record), in CDF-2
+ * 2^32 - 4, but for the last fixed one of a file without record variables, and the last record variable. NULL: none.
+ */
+const struct classic_var *classic_find_oversized(const struct classic *c);
 /* Of a variable, or with CLASSIC_NONE of the file; borrowed; NULL when there is none. */
 const struct classic_att *classic_find_att(const struct classic *c, uint32_t var, const char *name);
 
@@ -179,5 +185,20 @@ uint64_t classic_file_bytes(const struct classic *c);
 uint64_t classic_count_records(const struct classic *c, uint64_t file_bytes);
 /* Is what a file of that size has behind the records that the header counts only padding, as netCDF-C adds it to a variable alone? */
 bool classic_is_padding(const struct classic *c, uint64_t file_bytes);
+/* The same with a last record of which there is only a part. */
+uint64_t classic_count_begun(const struct classic *c, uint64_t file_bytes);
+
+/*
+ * Records by what is in them. Zeros behind those that the header counts are room that a program reserved, and no records; but
+ * where a log has something of each of them without a gap, they are. A header without a number leaves it to the size, zeros or not.
+ */
+struct classic_records {
+	uint64_t room;  /* that fit in the file: classic_count_records() */
+	uint64_t whole; /* of them, those up to the last one that something is in, and all that the header counts */
+	uint64_t begun; /* the same, with a last one of which there is only a part */
+	uint64_t data_end; /* offset behind the last byte that is not zero, or that the header counts */
+};
+/* 0, -ENOMEM, errors of read_bytes. */
+int classic_find_records(const struct classic *c, const struct source *s, struct classic_records *ret);
 
 #endif

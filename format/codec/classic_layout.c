@@ -6,16 +6,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* How many records the file has begun; padding behind the last one that is counted is none. */
-static uint64_t records_begun(const struct classic *c, uint64_t size)
-{
-	if (c->record_bytes == 0 || size <= c->records_begin)
-		return 0;
-	if (c->num_records > 0 && classic_is_padding(c, size))
-		return c->num_records;
-	return (size - c->records_begin - 1) / c->record_bytes + 1;
-}
-
 static int set_dims(const struct classic *c, const struct classic_var *v, uint64_t num_records, struct layout_object *o)
 {
 	uint64_t dims[CLASSIC_VAR_DIMS_MAX];
@@ -55,29 +45,36 @@ static int add_objects(const struct classic *c, struct layout *l)
 	return r;
 }
 
-int classic_layout(const struct classic *c, uint64_t size, struct layout *ret)
+static void say_count(const struct classic *c, uint64_t size, uint64_t begun, struct layout *l)
+{
+	uint64_t end = c->records_begin + begun * c->record_bytes;
+
+	if (c->streaming && begun > 0)
+		snprintf(l->note, sizeof(l->note),
+			"the header does not say how many records there are; the file has begun %" PRIu64, begun);
+	else if (begun > c->num_records)
+		snprintf(l->note, sizeof(l->note),
+			"the header says %" PRIu64 " records, the file has begun %" PRIu64, c->num_records, begun);
+	else if (size > end && !classic_is_padding(c, size) && c->num_record_vars > 0)
+		snprintf(l->note, sizeof(l->note),
+			"the %" PRIu64 " bytes behind the last record are zeros: room, and no records", size - end);
+}
+
+int classic_layout(const struct classic *c, uint64_t size, uint64_t begun, struct layout *ret)
 {
 	struct layout l = { .size = size,
 		.file_bytes = classic_file_bytes(c),
 		.has_records = c->record_dim != CLASSIC_NONE,
 		.num_records = c->num_records,
 		.record_bytes = c->record_bytes };
-	uint64_t begun = records_begun(c, size);
 	int r;
 
 	snprintf(l.format, sizeof(l.format), "netCDF classic (CDF-%" PRIu32 ")", c->version);
 	if (begun > c->num_records) {
 		l.num_records = begun;
 		l.file_bytes = c->records_begin + begun * c->record_bytes;
-		if (c->streaming)
-			snprintf(l.note, sizeof(l.note),
-				"the header does not say how many records there are; the file has begun %" PRIu64,
-				begun);
-		else
-			snprintf(l.note, sizeof(l.note),
-				"the header says %" PRIu64 " records, the file has begun %" PRIu64, c->num_records,
-				begun);
 	}
+	say_count(c, size, l.num_records, &l);
 	r = add_objects(c, &l);
 	if (r < 0)
 		layout_destroy(&l);

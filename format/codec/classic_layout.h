@@ -10,10 +10,10 @@
 #define CLASSIC_HEADER_OBJECT 0u /* number of the header among the objects; variable v is object v + 1 */
 
 /*
- * Fills *ret (= { 0 }) for a file of size bytes. Records are counted up to the header's number, or as far as the file reaches if
- * that is more (a writer tells their number late, and a streaming header never), a last one that is not whole too; the note says
- * so. 0, -ENOMEM (nothing to destroy).
+ * Fills *ret (= { 0 }) for a file of size bytes that has begun so many records (classic_find_records(); by its size alone
+ * classic_count_begun()). Where that is more than the header's number, it is what counts (a writer tells their number late, and a
+ * streaming header never), a last one that is not whole too; the note says so. 0, -ENOMEM (nothing to destroy).
  */
-int classic_layout(const struct classic *c, uint64_t size, struct layout *ret);
+int classic_layout(const struct classic *c, uint64_t size, uint64_t begun, struct layout *ret);
 
 #endif

@@ -87,11 +87,26 @@ static int map_file(struct convert *v, struct cistern_error *err)
 	return r;
 }
 
+/* How much of the file counts: room that was reserved behind the last record, and never filled, is no part of the new one. */
+static int used_bytes(const struct convert *v, uint64_t *ret_bytes, struct cistern_error *err)
+{
+	struct source_memory memory = { v->file, v->bytes };
+	struct source source = { .read_bytes = source_read_memory, .arg = &memory, .size = v->bytes };
+	struct classic_records found;
+	int r = classic_find_records(&v->c, &source, &found);
+
+	if (r < 0)
+		return cistern_error_set(err, r, "looking for its last record: %s", strerror(-r));
+	*ret_bytes = found.begun == v->c.num_records && !v->c.streaming ? found.data_end : v->bytes;
+	return 0;
+}
+
 static int take_file(struct convert *v, struct cistern_error *err)
 {
 	struct nc4_options opt = { .deflate = (unsigned int)config_number(v->cfg, CONFIG_DEFLATE),
 		.shuffle = config_number(v->cfg, CONFIG_SHUFFLE) != 0,
 		.chunk = config_string(v->cfg, CONFIG_CHUNK) };
+	uint64_t used = 0;
 	int r = map_file(v, err);
 
 	if (r == 0 && !classic_is(v->file, v->bytes))
@@ -100,7 +115,9 @@ static int take_file(struct convert *v, struct cistern_error *err)
 		r = classic_decode(v->file, v->bytes, &v->c, err);
 	if (r == -ENODATA)
 		r = cistern_error_set(err, -EBADMSG, "it ends inside its header");
-	return r == 0 ? nc4_shape_make(&v->c, v->bytes, &opt, &v->shape, err) : r;
+	if (r == 0)
+		r = used_bytes(v, &used, err);
+	return r == 0 ? nc4_shape_make(&v->c, used, &opt, &v->shape, err) : r;
 }
 
 static bool is_of_the_file(int code)

@@ -22,6 +22,18 @@ static ssize_t read_sink(void *buf, size_t len, uint64_t off, void *arg)
 	return f->ops->pread(f, buf, len, off);
 }
 
+static bool range_of_sink(uint64_t off, struct source_range *ret, void *arg)
+{
+	struct sink_file *f = arg;
+
+	return source_seek(f->ops->descriptor(f), off, ret);
+}
+
+static struct source source_of(struct sink_file *f, uint64_t size)
+{
+	return (struct source){ .read_bytes = read_sink, .next_range = range_of_sink, .arg = f, .size = size };
+}
+
 /* ---- which bytes, and whose */
 
 struct difference {
@@ -62,10 +74,11 @@ static int on_difference(uint64_t off, void *arg)
 static void explain(struct session *s, struct copy_job *job)
 {
 	struct layout l LAYOUT_CLEANUP = { 0 };
+	struct source source = source_of(job->to, job->in->size);
 	struct difference d = { .layout = &l };
 	size_t at = strlen(job->error_text);
 
-	if (check_layout(read_sink, job->to, job->in->size, &l, NULL) < 0)
+	if (check_layout(&source, &l, NULL) < 0)
 		l = (struct layout){ 0 };
 	if (copy_compare(s->copier, job, on_difference, &d) < 0 || d.ranges == 0)
 		return;
@@ -101,13 +114,14 @@ int verify_read(struct session *s, struct copy_job *job)
 
 int verify_format(struct sink_file *f, uint64_t size, char *warning, char *text)
 {
+	struct source source = source_of(f, size);
 	struct check c = { 0 };
-	int r = check_file(read_sink, f, size, &c);
+	int r = check_file(&source, &c);
 
 	warning[0] = '\0';
 	if (r < 0 || c.verdict == CHECK_SOUND)
 		return r;
-	if (c.verdict == CHECK_DOUBTFUL) {
+	if (c.verdict != CHECK_BROKEN) {
 		snprintf(warning, VERIFY_TEXT_BYTES, "%s", c.text);
 		return 0;
 	}

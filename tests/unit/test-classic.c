@@ -273,14 +273,14 @@ static void check_names(void)
 
 /* ---- from a file */
 
-struct source {
+struct feed {
 	const uint8_t *bytes;
 	size_t len, calls;
 };
 
 static ssize_t read_source(void *buf, size_t len, uint64_t off, void *arg)
 {
-	struct source *s = arg;
+	struct feed *s = arg;
 	size_t n = off < s->len ? s->len - (size_t)off : 0;
 
 	s->calls++;
@@ -293,7 +293,7 @@ static ssize_t read_source(void *buf, size_t len, uint64_t off, void *arg)
 
 static void check_read(void)
 {
-	struct source s = { small_2, SMALL_BYTES, 0 };
+	struct feed s = { small_2, SMALL_BYTES, 0 };
 	struct cistern_error err = { 0 };
 	struct classic c, made;
 	struct buf out = { 0 };
@@ -311,7 +311,7 @@ static void check_read(void)
 	}
 	classic_finish(&made, NULL);
 	classic_encode(&made, &out);
-	s = (struct source){ out.data, out.len, 0 };
+	s = (struct feed){ out.data, out.len, 0 };
 	is_int(classic_read(read_source, &s, &c, &err), 0, "a header of 640,000 bytes is read");
 	is_u64(c.num_dims, 20000, "whole");
 	classic_destroy(&c);

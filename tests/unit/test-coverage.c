@@ -53,7 +53,7 @@ static void make_layout(struct layout *l)
 	}
 	c.num_records = records > 0 ? roll(4) : 0;
 	if (classic_finish(&c, NULL) < 0 || classic_assign(&c, &(struct classic_align){ .variable = 32 }) < 0 ||
-		classic_layout(&c, classic_file_bytes(&c), l) < 0)
+		classic_layout(&c, classic_file_bytes(&c), classic_count_begun(&c, classic_file_bytes(&c)), l) < 0)
 		abort();
 	classic_destroy(&c);
 }

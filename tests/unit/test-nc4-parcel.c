@@ -42,13 +42,13 @@ static void test_shares(void)
 }
 
 /* v(CHUNKS, 1000) of ints, a chunk each row; bytes as they come. */
-struct source {
+struct classic_bytes {
 	struct classic c;
 	struct nc4_shape s;
 	uint8_t *file;
 };
 
-static void begin(struct source *src, unsigned int deflate)
+static void begin(struct classic_bytes *src, unsigned int deflate)
 {
 	static const uint32_t dims[] = { 0, 1 };
 	struct nc4_options opt = { .deflate = deflate, .chunk = "y:1" };
@@ -68,7 +68,7 @@ static void begin(struct source *src, unsigned int deflate)
 	is_int(nc4_shape_make(&src->c, bytes, &opt, &src->s, NULL), 0, "a shape");
 }
 
-static void end(struct source *src)
+static void end(struct classic_bytes *src)
 {
 	nc4_shape_free(&src->s);
 	classic_destroy(&src->c);
@@ -83,7 +83,7 @@ static bool of_share(uint32_t var, uint64_t number, const void *arg)
 	return nc4_share_has(arg, CHUNKS, number, &index);
 }
 
-static void write_parcel(const struct source *src, const struct nc4_share *share, int fd)
+static void write_parcel(const struct classic_bytes *src, const struct nc4_share *share, int fd)
 {
 	struct packer_options opt = { .shape = &src->s,
 		.file = src->file,
@@ -106,7 +106,7 @@ static void write_parcel(const struct source *src, const struct nc4_share *share
 }
 
 /* The same chunks as who packs them all. */
-static void compare(const struct source *src, struct parcel **parcels, uint32_t num)
+static void compare(const struct classic_bytes *src, struct parcel **parcels, uint32_t num)
 {
 	struct packer_options opt = {
 		.shape = &src->s, .file = src->file, .deflate = 1, .threads = 1, .memory_bytes = 1
@@ -128,7 +128,7 @@ static void compare(const struct source *src, struct parcel **parcels, uint32_t 
 static void test_parcels(void)
 {
 	struct parcel *parcels[3];
-	struct source src;
+	struct classic_bytes src;
 	int fds[3];
 
 	begin(&src, 1);
@@ -148,7 +148,7 @@ static void test_parcels(void)
 	end(&src);
 }
 
-static int open_bytes(const struct source *src, const struct nc4_share *share, const uint8_t *bytes, size_t len)
+static int open_bytes(const struct classic_bytes *src, const struct nc4_share *share, const uint8_t *bytes, size_t len)
 {
 	int fd = memfd_create("parcel", 0), r;
 	struct parcel *p = NULL;
@@ -164,7 +164,7 @@ static int open_bytes(const struct source *src, const struct nc4_share *share, c
 static void test_wrong(void)
 {
 	struct nc4_share share = { 1, 3 }, other = { 2, 3 };
-	struct source src, finer;
+	struct classic_bytes src, finer;
 	unsigned int taken = 0;
 	uint8_t *bytes;
 	size_t len;

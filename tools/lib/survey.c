@@ -227,9 +227,41 @@ static int doubt(struct survey *s, int mapped)
 	return mapped;
 }
 
+/* ---- the layout */
+
+static ssize_t read_survey(void *buf, size_t len, uint64_t off, void *arg)
+{
+	struct survey *s = arg;
+
+	return content_read(buf, len, off, &s->content);
+}
+
+/* What the stores have was written; what else there is may be a block that the backing file system filled up with zeros. */
+static bool range_of_spans(uint64_t off, struct source_range *ret, void *arg)
+{
+	const struct survey *s = arg;
+	size_t low = 0, high = s->spans.num;
+
+	while (low < high) { /* the first one that ends behind off */
+		size_t middle = low + (high - low) / 2;
+
+		if (s->spans.list[middle].off + s->spans.list[middle].len <= off)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (low == s->spans.num)
+		return false;
+	ret->off = s->spans.list[low].off;
+	ret->end = ret->off + s->spans.list[low].len;
+	ret->written = s->spans.list[low].state == SPAN_LOGGED && s->content.private_fd < 0;
+	return true;
+}
+
 /* s is where it stays: the coverage points to its layout. */
 static int fill_in(struct survey *s, const struct survey_options *opt)
 {
+	struct source source = { read_survey, range_of_spans, s, s->content.size };
 	int r = spans_gather(&s->content, &s->spans);
 
 	for (size_t i = 0; r == 0 && i < s->spans.num; i++)
@@ -239,7 +271,7 @@ static int fill_in(struct survey *s, const struct survey_options *opt)
 	if (r == 0)
 		r = list_unseen(s);
 	if (r == 0)
-		r = doubt(s, check_layout(content_read, &s->content, s->content.size, &s->layout, &s->why));
+		r = doubt(s, check_layout(&source, &s->layout, &s->why));
 	s->mapped = r == 0;
 	if (r < 0)
 		return s->why.code < 0 && r != -ENOMEM ? 0 : r; /* raw, and it is known why */

@@ -1,0 +1,177 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# False damage and false health: files that other programs read and that must not be called damaged, and files of which a part is
+# gone that must not be called whole. ncdump, h5dump and h5py say what is right. ODD_FORMATS may name a folder of further such files.
+
+load "${top_srcdir:?}/tests/lib/mount.bash"
+
+setup() {
+	cistern_setup
+	needs_program ncgen ncdump jq
+	cd "$WORK" || return
+}
+
+teardown() {
+	cistern_teardown
+}
+
+# patch FILE OFFSET BYTES: \xNN at an offset.
+patch() {
+	printf "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+
+# odd_file NAME: a copy of one of the folder's files.
+odd_file() {
+	[ -n "${ODD_FORMATS:-}" ] || skip "ODD_FORMATS names no folder of odd files"
+	cp "$ODD_FORMATS/$1" . && chmod u+w "$1"
+}
+
+# Three records of 12 bytes.
+make_records() {
+	echo 'netcdf r { dimensions: t = UNLIMITED ; x = 3 ; variables: int a(t, x) ; data: a = 1, 2, 3, 4, 5, 6, 7, 8, 0 ; }' |
+		ncgen -k classic -o "$1" -
+}
+
+records_of() {
+	ncdump -h "$1" | sed -n 's/.*UNLIMITED ; .. (\([0-9]*\) currently.*/\1/p'
+}
+
+# ---- records
+
+@test "zeros behind the records are room and no records, and only --force counts them" {
+	local size
+	make_records r.nc
+	size=$(stat -c %s r.nc)
+	truncate -s 65536 r.nc
+	exits 0 "$CISTERN" fsck r.nc
+	says "note: netCDF classic: the $((65536 - size)) bytes behind its 3 records are zeros"
+	cp r.nc before.nc
+	exits 1 "$CISTERN" fsck --fix-numrecs r.nc
+	says "not changed"
+	says "--force"
+	cmp r.nc before.nc
+	exits 2 "$CISTERN" fsck --force r.nc
+	exits 0 "$CISTERN" fsck --fix-numrecs --force r.nc
+	is "$(records_of r.nc)" $((3 + (65536 - size) / 12))
+	# Written zeros, as a program leaves them that makes room by a write at its end.
+	cp before.nc r.nc
+	truncate -s 65532 r.nc
+	patch r.nc 65528 '\0\0\0\0\0\0\0\0'
+	exits 0 "$CISTERN" fsck r.nc
+	says "are zeros"
+}
+
+@test "records that hold something count up to the last of them, whatever zeros follow" {
+	make_records r.nc
+	patch r.nc 7 '\1'
+	truncate -s 40000 r.nc
+	exits 4 "$CISTERN" fsck r.nc
+	says "the header counts 1 records and the file has 3"
+	exits 0 "$CISTERN" fsck --fix-numrecs r.nc
+	is "$(records_of r.nc)" 3
+	ncdump r.nc | grep -q '7, 8, 0 ;'
+	exits 0 "$CISTERN" fsck r.nc
+	says "are zeros"
+}
+
+@test "a header that leaves the number of records open is a note, and the fix writes it" {
+	make_records r.nc
+	patch r.nc 4 '\xff\xff\xff\xff'
+	exits 0 "$CISTERN" fsck r.nc
+	says "note: netCDF classic: the header does not say how many records there are, and by its size the file has 3"
+	exits 0 "$CISTERN" fsck --fix-numrecs r.nc
+	is "$(records_of r.nc)" 3
+	exits 0 "$CISTERN" fsck r.nc
+	says "the file is sound"
+}
+
+@test "inspect counts no zeros, unless the log has them; netcdf4 leaves them out" {
+	needs_fuse
+	mount_cistern -o "drain=unmount,data=log"
+	make_records r.nc
+	cp r.nc "$MNT/r.nc"
+	truncate -s 65532 "$MNT/r.nc"
+	patch "$MNT/r.nc" 65528 '\0\0\0\0'
+	is "$("$CISTERN" inspect --json "$MNT/r.nc" | jq .file.records)" 3
+	# A record of zeros that a program wrote, and did not count yet.
+	head -c 12 /dev/zero | dd of="$MNT/r.nc" bs=1 seek="$(stat -c %s r.nc)" conv=notrunc status=none
+	is "$("$CISTERN" inspect --json "$MNT/r.nc" | jq .file.records)" 4
+	# Half of the next one.
+	head -c 6 /dev/zero | dd of="$MNT/r.nc" bs=1 seek=$(($(stat -c %s r.nc) + 12)) conv=notrunc status=none
+	is "$("$CISTERN" inspect --json "$MNT/r.nc" | jq .file.records)" 5
+	umount_wait
+	rm -rf "$STORE"
+	needs_built cistern-nc4
+	truncate -s 65536 r.nc
+	mount_cistern -o "drain=unmount,layout=netcdf4"
+	cp r.nc "$MNT/four.nc"
+	umount_wait
+	is "$(ncdump -k "$BACKING/four.nc")" "netCDF-4 classic model"
+	is "$(ncdump "$BACKING/four.nc" | tail -n +2)" "$(ncdump r.nc | tail -n +2)"
+}
+
+@test "the odd files with zeros and without a number" {
+	odd_file test_netcdf_dummy_file.nc
+	odd_file streaming.nc
+	exits 0 "$CISTERN" fsck test_netcdf_dummy_file.nc
+	says "the 6796 bytes behind its 0 records are zeros"
+	exits 1 "$CISTERN" fsck --fix-numrecs test_netcdf_dummy_file.nc
+	cmp test_netcdf_dummy_file.nc "$ODD_FORMATS/test_netcdf_dummy_file.nc"
+	exits 0 "$CISTERN" fsck --fix-numrecs streaming.nc
+	is "$(records_of streaming.nc)" 3
+}
+
+# ---- variables
+
+@test "a file that ends long before its variables do is not ok, and how much of it there is is said" {
+	echo 'netcdf f { dimensions: x = 100000 ; variables: int a(x) ; int b(x) ; data: a = 1 ; b = 2 ; }' | ncgen -k 2 -o f.nc -
+	truncate -s 16000 f.nc
+	ncdump f.nc >/dev/null # reads zeros
+	exits 4 "$CISTERN" fsck f.nc
+	says "DAMAGE: netCDF classic: the file ends at offset 16000, and variable a has 15876 of its 400000 bytes (3 %)"
+	says "all variables 15876 of 800000 (1 %)"
+	echo 'netcdf f { dimensions: x = 100000 ; variables: int a(x) ; int b(x) ; data: a = 1 ; b = 2 ; }' | ncgen -k 2 -o f.nc -
+	truncate -s -4000 f.nc
+	exits 0 "$CISTERN" fsck f.nc
+	says "note: netCDF classic: the file ends"
+	says "variable b has 396000 of its 400000 bytes (99 %)"
+	# It opens: so it is drained, and the manifest says it.
+	needs_fuse
+	truncate -s 16000 f.nc
+	mount_cistern -o drain=unmount,verify=format
+	cp f.nc "$MNT"
+	umount_wait
+	jq -r '.files[0].warning' "$STORE/manifest.json" | grep -q '15876 of 800000 (1 %)'
+}
+
+@test "variables larger than CDF-1 and CDF-2 allow where they stand are named" {
+	echo 'netcdf f { dimensions: x = 65536 ; y = 16384 ; variables: int a(x, y) ; byte b(x) ; }' >f.cdl
+	refute ncgen -x -k 64-bit-offset -o f.nc f.cdl
+	ncgen -x -k cdf5 -o f5.nc f.cdl || skip "this ncgen makes no CDF-5 files"
+	exits 0 "$CISTERN" fsck f5.nc
+	refute says "more than"
+	# The same as CDF-2, which has counts and sizes of 4 bytes.
+	python3 - <<-'END'
+		import struct
+		def name(n):
+		    return struct.pack(">i", len(n)) + n + bytes(-len(n) % 4)
+		def var(n, dims, type, begin):
+		    return name(n) + struct.pack(">i%di" % len(dims), len(dims), *dims) + bytes(8) + struct.pack(">iIq", type, 0xffffffff, begin)
+		dims = struct.pack(">ii", 10, 2) + name(b"x") + struct.pack(">i", 65536) + name(b"y") + struct.pack(">i", 16384)
+		head = b"CDF\2" + bytes(4) + dims + bytes(8)
+		size = 65536 * 16384 * 4
+		for file, order in (("wrong.nc", (b"a", b"b")), ("right.nc", (b"b", b"a"))):
+		    at, vars = 4096, b""
+		    for n in order:
+		        vars += var(n, (0, 1), 4, at) if n == b"a" else var(n, (0,), 1, at)
+		        at += size if n == b"a" else 65536
+		    with open(file, "wb") as f:
+		        f.write(head + struct.pack(">ii", 11, 2) + vars)
+		        f.truncate(at)
+	END
+	exits 0 "$CISTERN" fsck wrong.nc
+	says "variable a has 4294967296 bytes, more than CDF-2 allows of one that is not the last"
+	exits 0 "$CISTERN" fsck right.nc
+	says "the file is sound"
+}
