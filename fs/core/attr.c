@@ -84,8 +84,10 @@ static int stat_outside(struct core *c, struct node *n, struct stat *st)
 /* The kernel's pages of the file are of that, if it has any. */
 static void stamp_entry(struct node *n, const struct stat *st, struct core_entry *ret)
 {
-	if (n->type == S_IFREG)
-		ret->stamp = stamp_of(st).value;
+	if (n->type != S_IFREG)
+		return;
+	stamp_see(n, st);
+	ret->stamp = stamp_of(st);
 }
 
 static int fill_known(struct core *c, struct node *n, const struct inode *in, struct core_entry *ret)
@@ -94,6 +96,8 @@ static int fill_known(struct core *c, struct node *n, const struct inode *in, st
 	int rc = 0;
 
 	stat_of_inode(in, &ret->attr);
+	if (!data_is_outside(in))
+		stamp_forget(n);
 	if (in->flags & INODE_PRIVATE)
 		rc = stat_private(c, in, &ret->attr);
 	else if (is_clean(in) && n->type != S_IFDIR) {
@@ -142,6 +146,7 @@ static int fill_once(struct core *c, struct node *n, const struct inode *in, str
 		ret->entry_timeout_sec = ret->attr_timeout_sec = c->backing_timeout_sec;
 		ret->gen = 0;
 	}
+	ret->gen += n->lives;
 	ret->ino = n->ino;
 	ret->attr.st_ino = n->ino;
 	ret->attr.st_blksize = 1 << 20;

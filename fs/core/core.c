@@ -118,6 +118,11 @@ void core_set_kernel(struct core *c, const struct core_kernel *k)
 	c->passthrough = k->passthrough;
 }
 
+uint64_t core_backing_timeout_usec(const struct core *c)
+{
+	return (uint64_t)(c->backing_timeout_sec * 1e6);
+}
+
 const struct core_kernel *core_kernel(const struct core *c)
 {
 	return &c->kernel;

@@ -52,7 +52,7 @@ struct core_entry {
 	uint64_t gen;
 	struct stat attr;
 	double entry_timeout_sec, attr_timeout_sec;
-	uint64_t stamp; /* of the backing file that has all of a file's bytes; 0: it is none such */
+	uint64_t stamp; /* of the backing file that has all of a file's bytes; never 1. 0: there is none */
 };
 
 struct core_cred {
@@ -68,6 +68,7 @@ struct core_open_reply {
 	bool parallel;
 	bool keep_cache; /* FOPEN_KEEP_CACHE */
 	uint64_t stamp;  /* as in core_entry */
+	bool had_pages;  /* the kernel may have some of it, from before */
 	int backing_id;  /* > 0: FOPEN_PASSTHROUGH with this id */
 };
 
@@ -82,6 +83,7 @@ const struct core_kernel *core_kernel(const struct core *c); /* as it was set */
 void core_unmounted(struct core *c);
 /* That a file may have, since one in the backing directory may. Any thread. */
 uint64_t core_max_bytes(const struct core *c);
+uint64_t core_backing_timeout_usec(const struct core *c); /* the setting */
 /* Where the backing directory is now, which may have been renamed since the mount; else as the store has it. Any thread. */
 void core_backing_path(struct core *c, char out[PATH_MAX]);
 void core_destroy(struct core *c); /* no file may be open; does not close the store */
@@ -128,6 +130,8 @@ int core_open(struct core *c, uint64_t ino, int flags, struct core_open_reply *r
 void core_release(struct core *c, struct core_file *file);
 /* Up to len bytes at off into buf; 0 at end of file. */
 ssize_t core_read(struct core *c, struct core_file *file, void *buf, size_t len, uint64_t off);
+/* One byte of a file by its number. -ENODATA: it is not so long. */
+int core_peek(struct core *c, uint64_t ino, uint64_t off, uint8_t *ret);
 /* writer: the process that writes; 0, and core_write: not known. */
 ssize_t core_write_as(
 	struct core *c, uint32_t writer, struct core_file *file, const void *buf, size_t len, uint64_t off);
@@ -279,6 +283,7 @@ struct core_where {
 	bool has_path; /* path: of the backing file, relative to the backing directory */
 	uint64_t size;
 	int64_t mtime_ns;
+	uint64_t file_stamp; /* as in core_entry */
 	struct inode in;
 	char path[4096];
 };

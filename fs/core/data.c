@@ -170,6 +170,18 @@ ssize_t core_read(struct core *c, struct core_file *file, void *buf, size_t len,
 	return got;
 }
 
+int core_peek(struct core *c, uint64_t ino, uint64_t off, uint8_t *ret)
+{
+	struct node_ref r NODE_CLEANUP = node_take(c, ino);
+
+	if (!r.n)
+		return -ESTALE;
+	pthread_rwlock_rdlock(&r.n->lock);
+	ssize_t got = read_locked(c, r.n, ret, 1, off);
+	pthread_rwlock_unlock(&r.n->lock);
+	return got < 0 ? (int)got : got == 0 ? -ENODATA : 0;
+}
+
 static ssize_t write_private(
 	struct core *c, struct node *n, const struct inode *in, const void *buf, size_t len, uint64_t off)
 {

@@ -172,6 +172,7 @@ static int drained_locked(struct core *c, struct node *n, struct record *rec, bo
 	if (is_busy(c, rec->ino) || n->pass_opens > 0 || (rc == 0 && differs_from_private(c, &in, rec)))
 		rec->flags |= RECORD_F_KEEP_PRIVATE;
 	rc = tree_commit_drained(c, rec);
+	stamp_forget(n);
 	if (rc == 0)
 		drop_stale(c, n, was_new, ret_let_go);
 	return rc;

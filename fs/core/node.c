@@ -247,13 +247,40 @@ static bool may_settle(const struct node *n, const struct node *parent, const ch
 	return true;
 }
 
+/*
+ * A file that was found elsewhere before, and that nobody has open, may be another one: a file system gives the number of a removed file away
+ * again. Or others have renamed it, and nothing is lost but the kernel's pages. A second name of it is none of both.
+ */
+static bool may_be_another(struct core *c, struct node *n, const struct stat *st)
+{
+	struct stat there;
+
+	pthread_rwlock_rdlock(&n->lock);
+	bool open = n->opens > 0;
+	pthread_rwlock_unlock(&n->lock);
+	return S_ISREG(st->st_mode) && !open &&
+	       (st->st_nlink == 1 || overlay_stat(c, n, &there) < 0 || !node_is_backed_by(n, &there));
+}
+
+static bool is_elsewhere(struct core *c, const struct node *n, const struct node *parent, const char *name)
+{
+	pthread_mutex_lock(&c->table);
+	bool elsewhere = may_settle(n, parent, name);
+	pthread_mutex_unlock(&c->table);
+	return elsewhere;
+}
+
 /* An untouched file is found: perhaps elsewhere than before, since others may rename in the backing directory. */
-static int settle(struct core *c, struct node *n, struct node *parent, const char *name)
+static int settle(struct core *c, struct node *n, struct node *parent, const char *name, const struct stat *st)
 {
 	struct node *old_parent = NULL;
 	char *old = NULL;
 	int rc = 0;
 
+	if (!is_elsewhere(c, n, parent, name))
+		return 0;
+	if (may_be_another(c, n, st))
+		n->lives++;
 	pthread_mutex_lock(&c->table);
 	if (may_settle(n, parent, name)) {
 		char *copy = strdup(name);
@@ -282,7 +309,7 @@ int node_of_backing(struct core *c, struct node *parent, const char *name, const
 		struct node *n = table_intern(c, ino, NULL, &used);
 
 		if (n && node_is_backed_by(n, st)) {
-			int rc = settle(c, n, parent, name);
+			int rc = settle(c, n, parent, name, st);
 			if (rc < 0)
 				node_put(c, n);
 			else

@@ -166,14 +166,14 @@ static void reply_pass(struct node *n, struct core_file *file, struct core_open_
 }
 
 /*
- * The backing file that has all of the file's bytes is there as long as the file is open, whatever others do to its name. value 0: the
+ * The backing file that has all of the file's bytes is there as long as the file is open, whatever others do to its name. *ret 0: the
  * store has some of them. The node's lock is held exclusively.
  */
-static int hold_outside(struct core *c, struct node *n, const struct inode *in, struct backing_stamp *ret)
+static int hold_outside(struct core *c, struct node *n, const struct inode *in, uint64_t *ret)
 {
 	struct stat st;
 
-	*ret = (struct backing_stamp){ .settled = true };
+	*ret = 0;
 	if (in && in->flags & (INODE_NEW | INODE_DIRTY_DATA))
 		return 0;
 	int fd = data_backing_fd(c, n, false);
@@ -181,6 +181,7 @@ static int hold_outside(struct core *c, struct node *n, const struct inode *in, 
 		return fd;
 	if (fstat(fd, &st) < 0)
 		return -errno;
+	stamp_see(n, &st);
 	*ret = stamp_of(&st);
 	return 0;
 }
@@ -189,25 +190,38 @@ static int hold_outside(struct core *c, struct node *n, const struct inode *in, 
  * May the kernel keep the pages it has of this file? Writes through the kernel keep its pages right, so only what it cannot have
  * seen counts: a change from outside. The node's lock is held exclusively.
  */
-static void stamp_cache(struct node *n, const struct backing_stamp *stamp, struct core_open_reply *ret)
+static void stamp_cache(struct node *n, uint64_t stamp, struct core_open_reply *ret)
 {
-	bool same = n->cache == CACHE_STAMPED && n->cache_stamp.value == stamp->value && n->cache_stamp.settled;
+	bool same = n->cache == CACHE_STAMPED && n->cache_stamp == stamp && (stamp == 0 || stamp & STAMP_SETTLED);
 
-	ret->stamp = stamp->value;
+	ret->stamp = stamp;
+	ret->had_pages = n->cache != CACHE_NONE;
 	ret->keep_cache = n->cache == CACHE_NONE || same;
 	n->cache = CACHE_STAMPED;
-	n->cache_stamp = *stamp;
+	n->cache_stamp = stamp;
+}
+
+/*
+ * A file that others change is read past the kernel's pages: each read finds what is there. So are all, when nothing is to be believed
+ * for any time. Not where that would forbid to map it.
+ */
+static bool is_read_past(struct core *c, const struct node *n, uint64_t stamp)
+{
+	return stamp && c->kernel.direct_mmap && (core_backing_timeout_usec(c) == 0 || stamp_is_changing(n));
 }
 
 static int reply_cached(
 	struct core *c, struct node *n, const struct inode *in, struct core_file *file, struct core_open_reply *ret)
 {
-	struct backing_stamp stamp;
+	uint64_t stamp;
 	int rc = hold_outside(c, n, in, &stamp);
 
 	if (rc < 0)
 		return rc;
-	stamp_cache(n, &stamp, ret);
+	stamp_cache(n, stamp, ret);
+	ret->direct_io = is_read_past(c, n, stamp);
+	if (ret->direct_io)
+		return 0;
 	n->cached_opens++;
 	file->cached = true;
 	return 0;
@@ -216,11 +230,11 @@ static int reply_cached(
 /* Reads and writes go past the kernel's pages; but mappings have them. A file that its owner alone may write cannot be held by reading. */
 static int reply_direct(struct core *c, struct node *n, const struct inode *in, struct core_open_reply *ret)
 {
-	struct backing_stamp stamp;
+	uint64_t stamp;
 	int rc = hold_outside(c, n, in, &stamp);
 
 	if (rc == 0)
-		stamp_cache(n, &stamp, ret);
+		stamp_cache(n, stamp, ret);
 	ret->direct_io = ret->parallel = true;
 	return rc == -EACCES ? 0 : rc;
 }
@@ -305,7 +319,7 @@ static int hold_nameless(struct core *c, struct node *n)
 static int open_once(
 	struct core *c, struct node *n, bool created, bool inner, struct core_file *file, struct core_open_reply *ret)
 {
-	*ret = (struct core_open_reply){ 0 };
+	*ret = (struct core_open_reply){ .had_pages = true };
 	pthread_rwlock_wrlock(&n->lock);
 	int rc = hold_nameless(c, n);
 	if (rc == 0)

@@ -26,12 +26,6 @@
 
 enum { DATA_AUTO, DATA_LOG, DATA_PRIVATE }; /* the choices of setting "data" */
 
-/* Which file of the backing directory, and which of its contents (stamp.c). */
-struct backing_stamp {
-	uint64_t value; /* 0: none */
-	bool settled;   /* whatever changes the file from now on changes the value, too */
-};
-
 struct node {
 	struct node *hash_next; /* table lock */
 	uint64_t ino;
@@ -46,6 +40,8 @@ struct node {
 	struct node *origin_parent; /* counted reference; NULL for the root and for what was born in the store */
 	char *origin_name;          /* owned */
 	uint64_t backing_dev, backing_ino;
+	_Atomic(uint32_t)
+		lives; /* how often the number may have gone to another file meanwhile: the kernel is told as a generation */
 
 	pthread_rwlock_t lock;
 	/* below: node lock, exclusive to change */
@@ -66,7 +62,9 @@ struct node {
 		CACHE_STAMPED,
 		CACHE_OTHER
 	} cache;                            /* what the kernel may have pages of: nothing; this; who knows */
-	struct backing_stamp cache_stamp;   /* the backing file, when it was last opened; value 0: the store */
+	uint64_t cache_stamp;               /* the backing file, when it was last opened; 0: the store */
+	_Atomic(uint64_t) seen;             /* size and mtime of the backing file, mixed, when last seen; 0: not seen */
+	_Atomic(uint64_t) changed_usec;     /* when these were seen to have changed; 0: never */
 	_Atomic(unsigned int) small_streak; /* of a directory: small files in a row */
 
 	/* nodes that may be written: open in passthrough or for writing: tick lock */
@@ -179,7 +177,13 @@ static inline struct node_ref node_take(struct core *c, uint64_t ino)
 }
 
 /* stamp.c */
-struct backing_stamp stamp_of(const struct stat *st);
+/* Which file of the backing directory it is, and with which content: never 0. */
+uint64_t stamp_of(const struct stat *st);
+#define STAMP_SETTLED 1u /* bit of a stamp: whatever changes the file from now on changes the stamp, too */
+/* n's backing file is that now. Any lock, or none. */
+void stamp_see(struct node *n, const struct stat *st);
+void stamp_forget(struct node *n); /* the store has it, or we have changed it ourselves */
+bool stamp_is_changing(const struct node *n);
 
 /* motion.c: what a drain is moving in the backing directory */
 #define CORE_MOVING \

@@ -189,6 +189,16 @@ int core_append(struct core *c, struct core_file *file, const void *buf, size_t 
 	return rc;
 }
 
+/* Nothing is known of it but its name, if that. */
+static void stamp_untouched(struct core *c, uint64_t ino, struct core_where *ret)
+{
+	struct node_ref r NODE_CLEANUP = node_take(c, ino);
+	struct core_entry entry;
+
+	if (r.n && attr_fill(c, r.n, NULL, &entry) == 0)
+		ret->file_stamp = entry.stamp;
+}
+
 int core_where(struct core *c, uint64_t ino, struct core_where *ret)
 {
 	struct node_ref r NODE_CLEANUP = { c, NULL };
@@ -198,8 +208,10 @@ int core_where(struct core *c, uint64_t ino, struct core_where *ret)
 	ret->known = ret->outside = ret->has_path = false;
 	ret->size = 0;
 	ret->mtime_ns = 0;
+	ret->file_stamp = 0;
 	if (rc == -ENOENT) {
 		ret->outside = true;
+		stamp_untouched(c, ino, ret);
 		return 0;
 	}
 	if (rc == 0)
@@ -212,6 +224,7 @@ int core_where(struct core *c, uint64_t ino, struct core_where *ret)
 	ret->outside = data_is_outside(&ret->in) && !data_is_layer(&ret->in);
 	ret->size = (uint64_t)entry.attr.st_size;
 	ret->mtime_ns = clock_ns_of(entry.attr.st_mtim);
+	ret->file_stamp = entry.stamp;
 	if (!(ret->in.flags & INODE_NEW))
 		ret->has_path = state_backing_path(c->state, ino, ret->path, sizeof(ret->path)) == 0;
 	return 0;

@@ -119,6 +119,25 @@ ssize_t job_read(struct job *j, struct job_file *file, void *buf, size_t len, ui
 	return read_into(j, file, false, buf, len, off);
 }
 
+static int peek_away(struct job *j, uint64_t ino, uint64_t off, uint8_t *ret)
+{
+	struct shared *s = shared_find(j, ino);
+	ssize_t got = s ? share_read_at(j, s, ret, 1, off) : -ESTALE;
+
+	shared_put(j, s);
+	return got < 0 ? job_errno((int)got) : got == 0 ? -ENODATA : 0;
+}
+
+int job_peek(struct job *j, uint64_t ino, uint64_t off, uint8_t *ret)
+{
+	return job_alone(j) || !remote_has(j, ino) ? core_peek(j->core, ino, off, ret) : peek_away(j, ino, off, ret);
+}
+
+uint64_t job_backing_timeout_usec(const struct job *j)
+{
+	return core_backing_timeout_usec(j->core);
+}
+
 ssize_t job_write(struct job *j, struct job_file *file, const void *buf, size_t len, uint64_t off)
 {
 	return file->shared ? shared_errno(share_write(j, file, buf, len, off))

@@ -197,6 +197,7 @@ void entry_put(struct wire_msg *m, const struct core_entry *e)
 	put_time(&b, st->st_atim);
 	put_time(&b, st->st_mtim);
 	put_time(&b, st->st_ctim);
+	buf_u64(&b, e->stamp);
 	message_put_bytes(m, MESSAGE_ENTRY, b.data, b.len);
 }
 
@@ -226,6 +227,7 @@ int entry_get_nth(const struct wire_msg *m, unsigned int n, struct core_entry *r
 	ret->attr.st_atim = get_time(&c);
 	ret->attr.st_mtim = get_time(&c);
 	ret->attr.st_ctim = get_time(&c);
+	ret->stamp = cursor_u64(&c);
 	return cursor_ok(&c) ? 0 : -EBADMSG;
 }
 

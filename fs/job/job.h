@@ -68,6 +68,9 @@ void job_announce_end(struct job *j, pid_t pid);
 int job_rmdir(struct job *j, uint64_t parent, const char *name);
 int job_rename(
 	struct job *j, uint64_t from_parent, const char *from, uint64_t parent, const char *name, unsigned int flags);
+int job_peek(struct job *j, uint64_t ino, uint64_t off,
+	uint8_t *ret); /* one byte of an open file. -ENODATA: it is not so long */
+uint64_t job_backing_timeout_usec(const struct job *j);
 ssize_t job_read(struct job *j, struct job_file *file, void *buf, size_t len, uint64_t off);
 struct job_bytes { /* what was read */
 	const void *at;

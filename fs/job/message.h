@@ -195,7 +195,8 @@ enum message_tag {
 	MESSAGE_SHARE_DRAINED,       /* CUTS: inode, stamp, time (0: any) of each */
 	MESSAGE_SHARE_DRAINED_STAMP, /* VIEW: struct drained_upto */
 	MESSAGE_SHARE_DRAINED_TIME,
-	MESSAGE_SHARE_PROMISE, /* usec. VIEW: struct view */
+	MESSAGE_SHARE_PROMISE,    /* usec. VIEW: struct view */
+	MESSAGE_SHARE_FILE_STAMP, /* VIEW: struct view */
 	MESSAGE_SHARE_UNTIL, /* so long does who asks wait, or has his locks, by the job's clock, usec; not to be done later */
 
 	/* lock: 400 to 449 */

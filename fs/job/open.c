@@ -320,6 +320,7 @@ static void choose_reply(int flags, struct core_open_reply *ret)
 {
 	ret->direct_io = ret->parallel = is_writable(flags);
 	ret->keep_cache = false;
+	ret->stamp = 0;
 }
 
 /*
@@ -329,6 +330,19 @@ static void choose_reply(int flags, struct core_open_reply *ret)
 static bool is_streamed(struct job *j, struct shared *s)
 {
 	return core_kernel(j->core)->direct_mmap && !shared_is_outside(s) && shared_size(j, s) >= STREAMED_BYTES;
+}
+
+/* What the backing directory has of it others may change, too. Our kernel has pages of before, or not. */
+static void watch_outside(struct job *j, struct shared *s, struct core_open_reply *ret)
+{
+	bool outside = shared_is_outside(s);
+
+	pthread_mutex_lock(&s->mutex);
+	ret->stamp = outside ? s->file_stamp : 0;
+	pthread_mutex_unlock(&s->mutex);
+	ret->had_pages = true;
+	if (ret->stamp && core_kernel(j->core)->direct_mmap && core_backing_timeout_usec(j->core) == 0)
+		ret->direct_io = true;
 }
 
 static int opened_away(struct job *j, struct shared *s, int flags, struct job_file *file, struct core_open_reply *ret)
@@ -342,6 +356,7 @@ static int opened_away(struct job *j, struct shared *s, int flags, struct job_fi
 	*ret = (struct core_open_reply){ 0 };
 	choose_reply(flags, ret);
 	ret->direct_io = ret->direct_io || is_streamed(j, s);
+	watch_outside(j, s, ret);
 	if (flags & O_TRUNC)
 		rc = share_truncate(j, s->ino, 0);
 	if (rc < 0) {

@@ -242,6 +242,7 @@ static int describe(struct job *j, struct shared *s, const struct moment *at, st
 		*ret = (struct view){
 			.ino = s->ino, .stamp = at->stamp, .size = w->size, .mtime_ns = w->mtime_ns, .drained = drained
 		};
+		ret->file_stamp = w->file_stamp;
 		ret->promise_usec = peers_brief_usec(j->peers);
 		ret->flags = (w->known ? VIEW_KNOWN : 0) | (w->outside ? VIEW_OUTSIDE : 0) |
 			     (at->promised ? VIEW_PROMISED : 0);

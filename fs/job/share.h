@@ -58,7 +58,8 @@ struct view {
 	uint64_t backing_dev, backing_ino;
 	uint64_t parent; /* and name: where it belongs, as far as the home knows */
 	int64_t mtime_ns;
-	uint32_t flags; /* enum view_flag */
+	uint64_t file_stamp; /* as in core_entry: of the backing file that has all of it */
+	uint32_t flags;      /* enum view_flag */
 	uint32_t mode, uid, gid;
 	char name[RECORD_NAME_MAX + 1];
 	char path[4096]; /* of its backing file; "": not known */
@@ -189,7 +190,8 @@ struct shared {
 	uint64_t asked_usec, promise_usec; /* elsewhere: when we asked for that, and how long it is good then */
 	uint64_t told_stamp, looked_usec;  /* the newest that was told; when a look failed */
 	bool outside;
-	char *path; /* owned; NULL: not known */
+	uint64_t file_stamp; /* elsewhere: as in core_entry, when we were told last */
+	char *path;          /* owned; NULL: not known */
 	uint64_t backing_dev, backing_ino;
 	int backing_fd;               /* -1: not open */
 	_Atomic(uint64_t) epoch;      /* of what we know: raised when somebody has committed */

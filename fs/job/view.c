@@ -19,6 +19,7 @@ void view_put(struct wire_msg *m, const struct view *v)
 	message_put(m, MESSAGE_SHARE_BACKING_INO, v->backing_ino);
 	message_put(m, MESSAGE_SHARE_PARENT, v->parent);
 	message_put(m, MESSAGE_SHARE_MTIME, (uint64_t)v->mtime_ns);
+	message_put(m, MESSAGE_SHARE_FILE_STAMP, v->file_stamp);
 	message_put(m, MESSAGE_SHARE_FLAGS, v->flags);
 	message_put(m, MESSAGE_SHARE_MODE, v->mode);
 	message_put(m, MESSAGE_SHARE_UID, v->uid);
@@ -40,6 +41,7 @@ void view_get(const struct wire_msg *m, struct view *ret)
 		.backing_ino = message_get(m, MESSAGE_SHARE_BACKING_INO),
 		.parent = message_get(m, MESSAGE_SHARE_PARENT),
 		.mtime_ns = (int64_t)message_get(m, MESSAGE_SHARE_MTIME),
+		.file_stamp = message_get(m, MESSAGE_SHARE_FILE_STAMP),
 		.flags = (uint32_t)message_get(m, MESSAGE_SHARE_FLAGS),
 		.mode = (uint32_t)message_get(m, MESSAGE_SHARE_MODE),
 		.uid = (uint32_t)message_get(m, MESSAGE_SHARE_UID),
@@ -88,6 +90,7 @@ static void take_all(struct shared *s, const struct view *v)
 	s->limit = v->limit;
 	s->drained = v->drained;
 	s->outside = v->flags & VIEW_OUTSIDE;
+	s->file_stamp = v->file_stamp;
 	if (v->flags & VIEW_SHARED)
 		s->is_shared = true;
 	else if (v->flags & VIEW_KNOWN)

@@ -73,8 +73,10 @@ static size_t put_plus(fuse_req_t req, uint64_t ino, const struct item *item, ch
 
 	if (need > left)
 		return need;
-	if (!is_dot(item->name) && job_lookup(job_of(req), ino, item->name, &e) == 0)
+	if (!is_dot(item->name) && job_lookup(job_of(req), ino, item->name, &e) == 0) {
+		outside_look(ops_of(req)->outside, &e);
 		param = reply_make_param(&e);
+	}
 	return fuse_add_direntry_plus(req, to, left, item->name, &param, (off_t)item->index + 1);
 }
 

@@ -10,13 +10,18 @@
 void ops_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	void *buf = session_reply_buffer(session_of(req));
+	bool pages = !fi->lock_owner; /* no process reads: they are filled */
 	struct job_bytes where;
 	ssize_t n;
 
 	if (size > SESSION_DATA_BYTES)
 		size = SESSION_DATA_BYTES;
-	n = job_read_bytes(job_of(req), file_of(fi), fi->lock_owner != 0, buf, size, (uint64_t)off, &where);
-	if (n >= 0 && !fi->lock_owner) /* no process reads: pages are filled */
+	if (pages)
+		outside_read_begins(handle_of(fi)->outside);
+	n = job_read_bytes(job_of(req), file_of(fi), !pages, buf, size, (uint64_t)off, &where);
+	if (pages)
+		outside_read_ended(handle_of(fi)->outside, n, size, (uint64_t)off);
+	if (n >= 0 && pages)
 		job_pages_given(job_of(req), file_of(fi), where.at, (size_t)n, size, (uint64_t)off);
 	if (n < 0)
 		reply_status(req, (int)n);
@@ -25,13 +30,21 @@ void ops_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fus
 	job_bytes_end(&where);
 }
 
+/* direct: the kernel holds none of the file's pages. */
+static void written(fuse_req_t req, const struct fuse_file_info *fi, ssize_t r, bool direct)
+{
+	if (r >= 0)
+		outside_written(ops_of(req)->outside, handle_of(fi)->outside, direct);
+}
+
 void ops_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	priv_before_write(req, handle_of(fi));
 	if (!fi->writepage)
 		writer_note(req, handle_of(fi));
-	reply_count(
-		req, (fi->writepage ? job_write_page : job_write)(job_of(req), file_of(fi), buf, size, (uint64_t)off));
+	ssize_t n = (fi->writepage ? job_write_page : job_write)(job_of(req), file_of(fi), buf, size, (uint64_t)off);
+	written(req, fi, n, !fi->writepage && handle_of(fi)->direct);
+	reply_count(req, n);
 }
 
 /* Asked at close(2), in a job of many nodes only (reply_make_open); a kernel that asks all the same is told not to. */
@@ -51,7 +64,10 @@ void ops_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_i
 
 void ops_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len, struct fuse_file_info *fi)
 {
-	reply_status(req, job_fallocate(job_of(req), file_of(fi), mode, (uint64_t)off, (uint64_t)len));
+	int r = job_fallocate(job_of(req), file_of(fi), mode, (uint64_t)off, (uint64_t)len);
+
+	written(req, fi, r, true);
+	reply_status(req, r);
 }
 
 void ops_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)
@@ -70,8 +86,10 @@ void ops_copy_file_range(fuse_req_t req, fuse_ino_t from_ino, off_t from_off, st
 {
 	if (len > INT32_MAX) /* the answer has 32 bits */
 		len = INT32_MAX;
-	reply_count(req, job_copy_range(job_of(req), file_of(from_fi), (uint64_t)from_off, file_of(to_fi),
-				 (uint64_t)to_off, len));
+	ssize_t n = job_copy_range(
+		job_of(req), file_of(from_fi), (uint64_t)from_off, file_of(to_fi), (uint64_t)to_off, len);
+	written(req, to_fi, n, true);
+	reply_count(req, n);
 }
 
 void ops_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int cmd, void *arg, struct fuse_file_info *fi,

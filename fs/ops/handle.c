@@ -25,6 +25,7 @@ void handle_free(struct ops *o, struct handle *h)
 	h->next->prev = h->prev;
 	h->prev->next = h->next;
 	pthread_mutex_unlock(&o->lock);
+	outside_close(o->outside, h->outside);
 	if (h->file)
 		job_release(o->opt.job, h->file);
 	if (h->dir)

@@ -33,7 +33,7 @@ void ops_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	}
 	if (fi->flags & O_TRUNC && open_kills_bits(req))
 		priv_kill_bits(req, ino);
-	out = reply_make_open(o, h, &open);
+	out = reply_make_open(o, session_of(req), h, &open);
 	if (fuse_reply_buf(req, (const char *)&out, sizeof(out)) != 0)
 		handle_free(o, h);
 }
@@ -55,7 +55,8 @@ void ops_create_file(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 		return;
 	}
 	h->ino = e.ino;
-	out = (struct kernel_create_out){ .entry = reply_make_entry(&e), .open = reply_make_open(o, h, &open) };
+	out = (struct kernel_create_out){ .entry = reply_make_entry(&e),
+		.open = reply_make_open(o, session_of(req), h, &open) };
 	if (fuse_reply_buf(req, (const char *)&out, sizeof(out)) != 0) {
 		handle_free(o, h);
 		job_forget(o->opt.job, e.ino, 1);
@@ -70,8 +71,8 @@ void ops_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 }
 
 /* TMPFILE has CREATE's argument and answer; the name that follows means nothing. */
-static int open_tmpfile(
-	struct ops *o, const struct fuse_in_header *in, size_t len, struct kernel_create_out *out, struct handle **ret)
+static int open_tmpfile(struct ops *o, struct session *s, const struct fuse_in_header *in, size_t len,
+	struct kernel_create_out *out, struct handle **ret)
 {
 	const struct fuse_create_in *arg = (const void *)(in + 1);
 	struct core_cred cred = { .uid = in->uid, .gid = in->gid, .pid = (pid_t)in->pid };
@@ -91,7 +92,7 @@ static int open_tmpfile(
 		return r;
 	}
 	h->ino = e.ino;
-	*out = (struct kernel_create_out){ .entry = reply_make_entry(&e), .open = reply_make_open(o, h, &open) };
+	*out = (struct kernel_create_out){ .entry = reply_make_entry(&e), .open = reply_make_open(o, s, h, &open) };
 	*ret = h;
 	return 0;
 }
@@ -106,7 +107,7 @@ bool ops_raw(struct session *s, const struct fuse_in_header *in, size_t len, voi
 
 	if (in->opcode != KERNEL_OP_TMPFILE)
 		return false;
-	r = open_tmpfile(o, in, len, &out, &h);
+	r = open_tmpfile(o, s, in, len, &out, &h);
 	ino = h ? h->ino : 0;
 	if (session_reply_raw(s, in->unique, r, &out, sizeof(out)) != 0 && h) {
 		handle_free(o, h);

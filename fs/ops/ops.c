@@ -87,6 +87,11 @@ int ops_create(const struct ops_options *opt, struct ops **ret)
 	o->opt = *opt;
 	o->open.next = o->open.prev = &o->open;
 	pthread_mutex_init(&o->lock, NULL);
+	int r = outside_create(opt->job, &o->outside);
+	if (r) {
+		ops_destroy(o);
+		return r;
+	}
 	make_table(o);
 	*ret = o;
 	return 0;
@@ -96,13 +101,16 @@ void ops_destroy(struct ops *o)
 {
 	if (!o)
 		return;
-	ops_release_all(o);
+	if (o->outside)
+		ops_release_all(o);
+	outside_destroy(o->outside);
 	pthread_mutex_destroy(&o->lock);
 	free(o);
 }
 
 void ops_release_all(struct ops *o)
 {
+	outside_stop(o->outside);
 	while (o->open.next != &o->open)
 		handle_free(o, o->open.next);
 }

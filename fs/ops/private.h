@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #include "fs/ops/ops.h"
+#include "fs/ops/outside.h"
 #include "fs/session/kernel.h"
 
 /* An open file or directory; fi->fh points to it. In a list, because a severed connection never releases. */
@@ -16,6 +17,8 @@ struct handle {
 	struct handle *prev, *next; /* under ops.lock */
 	struct job_file *file;      /* owned; NULL for a directory */
 	struct job_dir *dir;        /* owned; NULL for a file */
+	struct outside *outside;    /* file: owned; NULL: others cannot change what the kernel's pages are of */
+	bool direct;                /* file: reads and writes go past the kernel's pages */
 	uint64_t ino;
 	uint64_t *owners; /* owned, under ops.lock: lock.c */
 	size_t num_owners;
@@ -36,6 +39,7 @@ struct ops {
 	pthread_mutex_t lock;
 	struct handle open; /* head of the list */
 	struct fuse_lowlevel_ops table;
+	struct outside_table *outside;            /* owned */
 	struct known_thread threads[OPS_THREADS]; /* under lock; by tid */
 };
 
@@ -74,16 +78,18 @@ static inline struct core_cred cred_of(fuse_req_t req)
 
 /* reply.c: each replies once. r: 0 or -errno. */
 void reply_status(fuse_req_t req, int r);
-/* An entry counts as a lookup; when the kernel does not take the reply, it is given back. */
-void reply_entry(fuse_req_t req, int r, const struct core_entry *e);
-void reply_attr(fuse_req_t req, int r, const struct core_entry *e);
+/* These two look at e first: outside_look(). An entry counts as a lookup; when the kernel does not take the reply, it is given back. */
+void reply_entry(fuse_req_t req, int r, struct core_entry *e);
+void reply_attr(fuse_req_t req, int r, struct core_entry *e);
 void reply_count(fuse_req_t req, ssize_t n);
 /* The raw forms of OPEN's and CREATE's answers: libfuse's own do not know backing ids. */
 struct kernel_create_out {
 	struct fuse_entry_out entry;
 	struct kernel_open_out open;
 };
-struct kernel_open_out reply_make_open(const struct ops *o, const struct handle *h, const struct core_open_reply *open);
+/* h is of the inode that was opened; what the kernel has of it from before is seen to. */
+struct kernel_open_out reply_make_open(
+	const struct ops *o, struct session *s, struct handle *h, struct core_open_reply *open);
 struct fuse_entry_out reply_make_entry(const struct core_entry *e);
 struct fuse_entry_param reply_make_param(const struct core_entry *e);
 

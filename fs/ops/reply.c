@@ -31,7 +31,7 @@ struct fuse_entry_param reply_make_param(const struct core_entry *e)
 	};
 }
 
-void reply_entry(fuse_req_t req, int r, const struct core_entry *e)
+void reply_entry(fuse_req_t req, int r, struct core_entry *e)
 {
 	struct job *job = job_of(req);
 	struct fuse_entry_param param;
@@ -40,21 +40,28 @@ void reply_entry(fuse_req_t req, int r, const struct core_entry *e)
 		fuse_reply_err(req, -r);
 		return;
 	}
+	outside_look(ops_of(req)->outside, e);
 	param = reply_make_param(e);
 	if (fuse_reply_entry(req, &param) != 0)
 		job_forget(job, e->ino, 1);
 }
 
-void reply_attr(fuse_req_t req, int r, const struct core_entry *e)
+void reply_attr(fuse_req_t req, int r, struct core_entry *e)
 {
-	if (r)
+	if (r) {
 		fuse_reply_err(req, -r);
-	else
-		fuse_reply_attr(req, &e->attr, e->attr_timeout_sec);
+		return;
+	}
+	outside_look(ops_of(req)->outside, e);
+	fuse_reply_attr(req, &e->attr, e->attr_timeout_sec);
 }
 
-struct kernel_open_out reply_make_open(const struct ops *o, const struct handle *h, const struct core_open_reply *open)
+struct kernel_open_out reply_make_open(
+	const struct ops *o, struct session *s, struct handle *h, struct core_open_reply *open)
 {
+	h->outside = outside_open(o->outside, s, h->ino, open);
+	h->direct = open->direct_io;
+
 	/* NOFLUSH: nothing is kept back until close, so close has nothing to wait for. Other nodes, though, wait for a close. */
 	struct kernel_open_out out = { .fh = (uintptr_t)h, .open_flags = job_is_alone(o->opt.job) ? FOPEN_NOFLUSH : 0 };
 

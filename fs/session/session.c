@@ -437,6 +437,21 @@ void session_invalidate_now(struct session *s, uint64_t ino, bool data)
 		notify_wait(s->notify, notify_inode(s->notify, ino, data), INVALIDATE_USEC);
 }
 
+void session_drop_pages(struct session *s, uint64_t ino)
+{
+	if (atomic_load(&s->connected))
+		(void)fuse_lowlevel_notify_inval_inode(s->fuse, ino, 0, 0); /* -ENOENT: it has none */
+}
+
+void session_put_byte(struct session *s, uint64_t ino, uint64_t off, uint8_t byte)
+{
+	struct fuse_bufvec vec = FUSE_BUFVEC_INIT(1);
+
+	vec.buf[0].mem = &byte;
+	if (atomic_load(&s->connected))
+		(void)fuse_lowlevel_notify_store(s->fuse, ino, (off_t)off, &vec, FUSE_BUF_NO_SPLICE);
+}
+
 /*
  * All names at once, without a lock: whatever the kernel has looked up until now, it looks up again. A directory that is somebody's
  * working directory has no path until then, so this is for when a single name cannot be dropped in time.

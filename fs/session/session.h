@@ -95,6 +95,13 @@ void session_drop(struct session *s, uint64_t ino);
 /* All names, if the kernel can: then what it has looked up until now it looks up again. Takes no lock of the kernel's; any thread. */
 void session_invalidate_names(struct session *s);
 /*
+ * In this thread: attributes and pages of ino are stale; when it returns the kernel has dropped them. It waits for READs of pages that
+ * are under way, so these must find a worker. Without locks that they take.
+ */
+void session_drop_pages(struct session *s, uint64_t ino);
+/* In this thread: ino has that byte there, and is at least so large. */
+void session_put_byte(struct session *s, uint64_t ino, uint64_t off, uint8_t byte);
+/*
  * The request that this thread answers is going to wait for long, or has ended to. Requests of others are served meanwhile: when too
  * few workers are left another one is started, up to a limit. Cheap.
  */

@@ -58,3 +58,88 @@ shows() {
 	is "$(cat <&5)" old
 	exec 5<&-
 }
+
+behind() {
+	timeout 300 python3 "$top_srcdir/tests/lib/behind.py" "$@"
+}
+
+@test "what others append to a file is seen by who had read it to its end" {
+	printf 'one\n' >"$BACKING/log"
+	mount_cistern
+	exec 5<"$MNT/log"
+	is "$(cat <&5)" one
+	printf 'two\n' >>"$BACKING/log"
+	next_is() { local next; next=$(cat <&5 | od -An -c); [ -z "$next" ] || { is "$next" "   t   w   o  \n" && seen=1; }; }
+	seen=
+	wait_until 5 eval 'next_is; [ -n "$seen" ]'
+	exec 5<&-
+}
+
+@test "tail -f follows a file that others append to" {
+	local pid
+	printf 'one\n' >"$BACKING/log"
+	mount_cistern
+	tail -f "$MNT/log" >"$WORK/tail" 2>&1 3>&- &
+	pid=$!
+	undo "kill $pid"
+	wait_until 10 shows "$WORK/tail" one
+	printf 'two\n' >>"$BACKING/log"
+	wait_until 10 shows "$WORK/tail" $'one\ntwo'
+	kill "$pid"
+}
+
+@test "a program that polls a file that others append to gets each record, and no other" {
+	local options
+	for options in backing_timeout=1s ro backing_timeout=0; do
+		mount_cistern -o "$options" "$WORK/store-$options"
+		rm -f "$BACKING/log"
+		behind polls "$BACKING" "$MNT" 2000
+		umount_wait
+	done
+}
+
+@test "a file that is rewritten in place is seen so by who has it open, or mapped, within the time that may be old" {
+	mount_cistern
+	behind rewritten "$BACKING" "$MNT" 5
+}
+
+# What a write here finds has grown: that is a part of the file then, and no zeros are.
+@test "a file that others have appended to is written to far behind that: who has it open sees their bytes" {
+	printf 'one\n' >"$BACKING/f"
+	mount_cistern
+	python3 - "$BACKING/f" "$MNT/f" <<'END'
+import os, sys
+writer = os.open(sys.argv[2], os.O_RDWR)
+reader = os.open(sys.argv[2], os.O_RDONLY)
+assert os.read(reader, 100) == b"one\n"
+with open(sys.argv[1], "ab") as other:
+    other.write(b"two\n")
+os.pwrite(writer, b"far\n", 8192)
+assert os.pread(reader, 8, 0) == b"one\ntwo\n", os.pread(reader, 8, 0)
+assert os.pread(reader, 8, 8192) == b"far\n"
+END
+	umount_wait
+	is "$(head -c 8 "$BACKING/f")" $'one\ntwo'
+}
+
+# The seed is said: one that fails can be tried again.
+sweep() {
+	local seed=${SWEEP_SEED:-$RANDOM}
+	echo "seed $seed"
+	behind sweep "${@:1:2}" "${SWEEP_SECONDS:-8}" "$seed" "${@:3}"
+}
+
+@test "random changes, and readers of all kinds: nothing that was not there" {
+	mount_cistern
+	sweep "$BACKING" 2.5 "$MNT"
+}
+
+@test "random changes, and readers of all kinds: a mount for reading only" {
+	mount_cistern -o ro
+	sweep "$BACKING" 2.5 "$MNT"
+}
+
+@test "random changes, and readers of all kinds: where nothing is believed for any time" {
+	mount_cistern -o backing_timeout=0
+	sweep "$BACKING" 0.5 "$MNT"
+}
