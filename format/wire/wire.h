@@ -32,7 +32,7 @@ enum wire_type {
 	WIRE_SNAPSHOT,   /* -> PATH (name of the snapshot), SEQ; lives until the connection closes */
 	WIRE_CONFIG_GET, /* -> TEXT = "key=value,..." with origins as "key=value@origin" lines */
 	/* agent -> daemon */
-	WIRE_DRAIN_BEGIN, /* -> SESSION, PATH (snapshot name), SEQ, FILTER*, OPTIONS (config_to_options), PART, SINCE, CAUTIOUS, SHARED, NODE_NAME */
+	WIRE_DRAIN_BEGIN, /* PROTOCOL_* -> PROTOCOL_*, SESSION, PATH (snapshot name), SEQ, FILTER*, OPTIONS (config_to_options), PART, SINCE, CAUTIOUS, SHARED, NODE_NAME */
 	WIRE_DRAIN_STEP, /* RECORD (encoded PLACED, REMOVED or DRAINED): the daemon commits it. -> STATUS; PAUSED; RATE; TIME_SHARE */
 	WIRE_DRAIN_PROGRESS, /* PLANNED_BYTES, DONE_BYTES, PLANNED_FILES, DONE_FILES, PATH (current) -> PAUSED, RATE, TIME_SHARE, CANCEL */
 	WIRE_DRAIN_ERROR,  /* PATH, CODE, TEXT */
@@ -44,10 +44,10 @@ enum wire_type {
 	 * ASSEMBLED on, the connection carries the rest in both directions, without replies. A daemon that refuses answers either
 	 * with -errno and TEXT (-EBUSY: another agent is there): then no node is assembled.
 	 */
-	WIRE_AGENT_HELLO, /* PID, VERSION_TEXT -> UUID (16 bytes), JOB (text, may be empty), JOB_UUID (16 bytes), NODE, NODES (1:
+	WIRE_AGENT_HELLO, /* PID, PROTOCOL_*, VERSION_TEXT -> PROTOCOL_*, UUID (16 bytes), JOB (text, may be empty), JOB_UUID (16 bytes), NODE, NODES (1:
 			       * not numbered), BACKING, INCARNATION, STORE, VERSION_TEXT, NODES_WANTED, MEMORY (bytes of the shared memory; its
 			       * descriptor comes with the reply: wire_send_fd, wire_call_fd) */
-	WIRE_AGENT_ASSEMBLED, /* NODE, NODES, JOB_UUID, NODE_NAME of each node in order (its host), INCARNATIONS (u64 LE of each) */
+	WIRE_AGENT_ASSEMBLED, /* PROTOCOL_*, NODE, NODES, JOB_UUID, NODE_NAME of each node in order (its host), INCARNATIONS (u64 LE of each) */
 	WIRE_AGENT_REFUSED, /* TEXT: why this set of stores is wrong; the agent ends */
 	WIRE_PEER_SEND,     /* daemon -> agent: NODE (to; not oneself), PAYLOAD: carry it. In order for each node */
 	WIRE_PEER_RECEIVED, /* agent -> daemon: NODE (from), PAYLOAD */
@@ -173,6 +173,8 @@ enum wire_tag { /* S: in a status reply */
 	WIRE_SINCE, /* DRAIN_BEGIN's reply: inode numbers of new files of this node from there on came after the session had been asked for */
 	WIRE_VERIFY_BYTES /*S that a drain reads back in all*/,
 	WIRE_VERIFIED_BYTES /*S*/,
+	WIRE_PROTOCOL_OLDEST, /* protocol.h: with HELLO, DRAIN_BEGIN and their replies; ASSEMBLED: those that all nodes speak */
+	WIRE_PROTOCOL_NEWEST,
 };
 
 struct wire_msg { /* zero-initialise; wire_msg_free */

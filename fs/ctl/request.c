@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "format/place/places.h"
+#include "format/wire/protocol.h"
 #include "fs/ctl/private.h"
 
 typedef int handler_fn(
@@ -289,7 +290,13 @@ static int answer_begin(
 {
 	struct drain_grant grant = { 0 };
 	char *options;
-	int r = drain_agent_begin(carrier_of(client), client, &grant, err);
+	int r;
+
+	if (!protocols_meet(protocols_own, protocols_get(request), NULL))
+		return protocols_refuse(err, "the daemon", protocols_own, "the draining agent", protocols_get(request),
+			PROTOCOLS_ELSEWHERE);
+	protocols_put(reply);
+	r = drain_agent_begin(carrier_of(client), client, &grant, err);
 
 	if (r)
 		return r;

@@ -27,6 +27,7 @@
 #include "format/place/place.h"
 #include "format/store/hosts.h"
 #include "format/wire/frame.h"
+#include "format/wire/protocol.h"
 #include "fs/peer/private.h"
 
 #define BUFFERS        32u
@@ -417,6 +418,17 @@ static void refuse(int fd, const struct cistern_error *err)
 	wire_msg_free(&reply);
 }
 
+/* Text in err. */
+static int check_protocols(const struct wire_msg *hello, struct cistern_error *err)
+{
+	struct protocols its = protocols_get(hello);
+
+	return protocols_meet(protocols_own, its, NULL)
+		       ? 0
+		       : protocols_refuse(err, "this node's daemon", protocols_own, "the agent", its,
+				 "start the agents of the version that the mounts are of, or mount anew with the agents' version");
+}
+
 static int greet(struct peer_agent *a, int fd)
 {
 	const struct superblock *sb = store_superblock(a->opt.store);
@@ -434,6 +446,7 @@ static int greet(struct peer_agent *a, int fd)
 	wire_put_u64(&m, WIRE_INCARNATION, a->incarnation);
 	wire_put_str(&m, WIRE_STORE, store_path(a->opt.store));
 	wire_put_str(&m, WIRE_VERSION_TEXT, a->opt.version);
+	protocols_put(&m);
 	wire_put_u64(&m, WIRE_MEMORY, a->memory_bytes);
 	r = wire_send_fd(fd, &m, a->memory_fd);
 	wire_msg_free(&m);
@@ -491,6 +504,9 @@ static int take_numbers(struct peer_agent *a, const struct wire_msg *m, uint32_t
 	if (!wire_get_u64(m, WIRE_NODE, &node) || !wire_get_u64(m, WIRE_NODES, &nodes) ||
 		!wire_get_bytes(m, WIRE_JOB_UUID, 0, &uuid, &len) || len != STORE_UUID_BYTES)
 		return cistern_error_set(err, -EBADMSG, "the agent's message makes no sense");
+	if (!protocols_meet(protocols_own, protocols_get(m), NULL))
+		return cistern_error_set(
+			err, -EPROTONOSUPPORT, "the agents agreed upon a protocol that this daemon does not speak");
 	if (nodes != a->opt.nodes)
 		return cistern_error_set(err, -EINVAL,
 			"this mount belongs to a job of %u (nodes=%u), but agents for %llu have assembled",
@@ -702,9 +718,9 @@ void peer_agent_serve(struct peer_agent *a, int fd, const struct wire_msg *hello
 	struct cistern_error err = { 0 };
 	bool assembled = false;
 	pthread_t writer;
-	int r = take_place(a, fd, &err);
+	int r = check_protocols(hello, &err);
 
-	(void)hello; /* what it says of its process and version, the kernel and the agent itself know better */
+	r = r ? r : take_place(a, fd, &err);
 	if (r) {
 		if (*err.text)
 			say(a, true, "agent-refused", err.text);

@@ -39,6 +39,7 @@ int identity_from_reply(const struct wire_msg *reply, struct identity *ret)
 	if (!wire_get_str(reply, WIRE_JOB, 0, ret->job, sizeof(ret->job)))
 		ret->job[0] = '\0';
 	(void)wire_get_u64(reply, WIRE_NODES_WANTED, &wanted);
+	ret->protocols = protocols_get(reply);
 	ret->node = (uint32_t)node;
 	ret->nodes = (uint32_t)nodes;
 	ret->wanted = (uint32_t)wanted;
@@ -77,6 +78,8 @@ void identity_encode(const struct identity *id, uint8_t out[IDENTITY_BYTES])
 {
 	struct buf b BUF_CLEANUP = { 0 };
 
+	buf_u32(&b, id->protocols.oldest);
+	buf_u32(&b, id->protocols.newest);
 	buf_u32(&b, (uint32_t)id->code);
 	buf_str(&b, id->text);
 	buf_str(&b, id->host);
@@ -106,6 +109,8 @@ int identity_decode(const uint8_t in[IDENTITY_BYTES], struct identity *ret)
 
 	if (cursor_u16(&c) != 1)
 		return -EBADMSG;
+	ret->protocols.oldest = cursor_u32(&c);
+	ret->protocols.newest = cursor_u32(&c);
 	ret->code = (int32_t)cursor_u32(&c);
 	cursor_str(&c, ret->text, sizeof(ret->text));
 	cursor_str(&c, ret->host, sizeof(ret->host));
@@ -140,11 +145,6 @@ static const char *alone_text(uint32_t num)
 }
 
 typedef bool (*same_fn)(const struct identity *a, const struct identity *b);
-
-static bool same_version(const struct identity *a, const struct identity *b)
-{
-	return strcmp(a->version, b->version) == 0;
-}
 
 static bool same_backing(const struct identity *a, const struct identity *b)
 {
@@ -198,11 +198,6 @@ static int check_alike(const struct identity *ids, uint32_t num, struct cistern_
 {
 	const struct identity *odd, *like;
 
-	odd = odd_one(ids, num, same_version, &like);
-	if (odd)
-		return cistern_error_set(err, -EINVAL,
-			WHO_FORMAT " is served by Cistern %s, but " WHO_FORMAT " by %s: use one version on all nodes",
-			WHO(odd), odd->version, WHO(like), like->version);
 	odd = odd_one(ids, num, same_backing, &like);
 	if (odd)
 		return cistern_error_set(err, -EINVAL,
@@ -232,6 +227,34 @@ static int check_alike(const struct identity *ids, uint32_t num, struct cistern_
 				   ": start agents for the stores of one job only",
 			WHO(odd), WHO(like));
 	return 0;
+}
+
+struct speaker {
+	char text[IDENTITY_NAME_BYTES + 96]; /* "host cn17 (Cistern 0.1.0)" */
+};
+
+static void describe(const struct identity *id, struct speaker *ret)
+{
+	snprintf(ret->text, sizeof(ret->text), "host %s (Cistern %s)", id->host, id->version);
+}
+
+int identity_protocols(const struct identity *ids, uint32_t num, struct protocols *ret, struct cistern_error *err)
+{
+	const struct identity *old = &ids[0], *new = &ids[0];
+	struct speaker of_old, of_new;
+
+	for (uint32_t i = 1; i < num; i++) {
+		if (ids[i].protocols.newest < old->protocols.newest)
+			old = &ids[i];
+		if (ids[i].protocols.oldest > new->protocols.oldest)
+			new = &ids[i];
+	}
+	if (protocols_meet(old->protocols, new->protocols, ret))
+		return 0;
+	describe(old, &of_old);
+	describe(new, &of_new);
+	return protocols_refuse(err, of_old.text, old->protocols, of_new.text, new->protocols,
+		"mount and start agents with one version on all nodes, or with versions that have a protocol in common");
 }
 
 static int compare_uuid(const void *a, const void *b)

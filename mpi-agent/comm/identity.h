@@ -13,6 +13,7 @@
 
 #include "cistern/error.h"
 #include "format/base/cursor.h"
+#include "format/wire/protocol.h"
 #include "format/wire/wire.h"
 
 #define IDENTITY_UUID_BYTES 16
@@ -39,6 +40,7 @@ struct identity {
 	char backing[IDENTITY_TEXT_BYTES];
 	char job[IDENTITY_NAME_BYTES];
 	char version[64];
+	struct protocols protocols; /* that its daemon speaks, and its agent */
 	uint8_t uuid[IDENTITY_UUID_BYTES];
 	uint8_t job_uuid[IDENTITY_UUID_BYTES]; /* of a numbered store; else a proposal */
 	uint32_t node, nodes;                  /* nodes 1: not numbered */
@@ -63,6 +65,8 @@ struct identity_hosts { /* where nodes were when the job assembled last, for tho
 	void *arg;
 };
 
+/* The protocols that all speak. 0, or -EPROTONOSUPPORT and a text that names the oldest and the newest. */
+int identity_protocols(const struct identity *ids, uint32_t num, struct protocols *ret, struct cistern_error *err);
 /*
  * Do the stores of num ranks make one job (hosts may be NULL)? 0: ret_node[rank] is each one's number, *ret_job_uuid the job's. Else -EINVAL, or the code
  * of a rank that has no store, and a text that names the culprit (store and host), what is wrong, and the remedy.

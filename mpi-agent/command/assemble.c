@@ -18,6 +18,7 @@
 #include "format/base/clock.h"
 #include "format/base/io.h"
 #include "format/store/hosts.h"
+#include "format/wire/protocol.h"
 #include "mpi-agent/comm/signals.h"
 #include "mpi-agent/window/near.h"
 
@@ -51,6 +52,19 @@ static int map_memory(const char *store, int fd, uint64_t bytes, struct assembly
 	return 0;
 }
 
+/* With the daemon of this node: what both speak is what others may speak with this node. */
+static int agree(struct identity *id, struct cistern_error *err)
+{
+	char daemon[sizeof(id->version) + 32], agent[] = "this agent (" CISTERN_VERSION ")";
+
+	if (protocols_meet(protocols_own, id->protocols, &id->protocols))
+		return 0;
+	snprintf(daemon, sizeof(daemon), "the daemon (%s)", id->version);
+	(void)protocols_refuse(err, agent, protocols_own, daemon, id->protocols,
+		"start the agents of the version that the mounts are of, or mount anew with the agents' version");
+	return cistern_error_prefix(err, "%s", id->store);
+}
+
 static int hello(
 	int fd, struct identity *id, struct assembly_memory *ret, uint64_t timeout_usec, struct cistern_error *err)
 {
@@ -61,14 +75,14 @@ static int hello(
 	wire_msg_init(&request, WIRE_AGENT_HELLO);
 	wire_put_u64(&request, WIRE_PID, (uint64_t)getpid());
 	wire_put_str(&request, WIRE_VERSION_TEXT, CISTERN_VERSION);
+	protocols_put(&request);
 	r = wire_call_fd(fd, &request, &reply, timeout_usec, &memory, err);
 	if (r < 0)
 		cistern_error_prefix(err, "%s", id->store);
 	if (r == 0 && identity_from_reply(&reply, id) < 0)
 		r = cistern_error_set(err, -EBADMSG, "%s: the daemon's answer makes no sense", id->store);
-	if (r == 0 && strcmp(id->version, CISTERN_VERSION) != 0)
-		r = cistern_error_set(err, -EINVAL, "%s: the daemon is of version %s, this agent of %s", id->store,
-			id->version, CISTERN_VERSION);
+	if (r == 0)
+		r = agree(id, err);
 	if (r == 0) {
 		(void)wire_get_u64(&reply, WIRE_MEMORY, &bytes);
 		r = map_memory(id->store, memory, bytes, ret, err);
@@ -124,6 +138,8 @@ static int tell_assembled(struct assembly *a, uint64_t timeout_usec, struct cist
 	wire_put_u64(&request, WIRE_NODE, a->self.node);
 	wire_put_u64(&request, WIRE_NODES, a->num);
 	wire_put_bytes(&request, WIRE_JOB_UUID, a->job_uuid, sizeof(a->job_uuid));
+	wire_put_u64(&request, WIRE_PROTOCOL_OLDEST, a->protocols.oldest);
+	wire_put_u64(&request, WIRE_PROTOCOL_NEWEST, a->protocols.newest);
 	for (uint32_t node = 0; node < a->num; node++) {
 		const struct assembly_member *m = &a->members[a->rank_of[node]];
 
@@ -157,9 +173,11 @@ static void tell_refusal(int fd, const struct cistern_error *err)
 
 /* ---- all together. What rank 0 tells the others about the ranks, once it has found them to be one job: */
 
-static void encode_ranks(
-	const struct identity *ids, const uint32_t *node, uint32_t num, const uint8_t *job_uuid, struct buf *out)
+static void encode_ranks(const struct identity *ids, const uint32_t *node, uint32_t num, struct protocols protocols,
+	const uint8_t *job_uuid, struct buf *out)
 {
+	buf_u32(out, protocols.oldest);
+	buf_u32(out, protocols.newest);
 	buf_bytes(out, job_uuid, IDENTITY_UUID_BYTES);
 	for (uint32_t i = 0; i < num; i++) {
 		buf_u32(out, node[i]);
@@ -180,8 +198,11 @@ static int decode_ranks(const struct buf *b, struct assembly *a, struct identity
 {
 	struct cursor c = cursor_make(b->data, b->len);
 	char store[IDENTITY_TEXT_BYTES];
-	const uint8_t *uuid = cursor_bytes(&c, IDENTITY_UUID_BYTES);
+	const uint8_t *uuid;
 
+	a->protocols.oldest = cursor_u32(&c);
+	a->protocols.newest = cursor_u32(&c);
+	uuid = cursor_bytes(&c, IDENTITY_UUID_BYTES);
 	if (uuid)
 		memcpy(a->job_uuid, uuid, IDENTITY_UUID_BYTES);
 	for (uint32_t i = 0; i < a->num && cursor_ok(&c); i++) {
@@ -223,6 +244,7 @@ static int judge(char *store, const uint8_t *all, uint32_t num, struct buf *out,
 	struct identity *ids = calloc(num, sizeof(*ids));
 	uint32_t *node = calloc(num, sizeof(*node));
 	uint8_t job_uuid[IDENTITY_UUID_BYTES];
+	struct protocols protocols = { 0 };
 	int r = ids && node ? 0 : -ENOMEM;
 
 	for (uint32_t i = 0; i < num && r == 0; i++)
@@ -231,8 +253,10 @@ static int judge(char *store, const uint8_t *all, uint32_t num, struct buf *out,
 		cistern_error_set(err, r, "cannot gather the stores: %s", strerror(-r));
 	else
 		r = identity_check(ids, num, &hosts, node, job_uuid, err);
+	if (r == 0)
+		r = identity_protocols(ids, num, &protocols, err);
 	if (r == 0) {
-		encode_ranks(ids, node, num, job_uuid, out);
+		encode_ranks(ids, node, num, protocols, job_uuid, out);
 		if (!buf_ok(out))
 			r = cistern_error_set(err, -ENOMEM, "out of memory");
 	}

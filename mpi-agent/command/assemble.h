@@ -24,6 +24,7 @@ struct assembly_memory { /* shared with a daemon */
 struct assembly {
 	struct identity self;
 	uint8_t job_uuid[IDENTITY_UUID_BYTES];
+	struct protocols protocols; /* that all nodes speak */
 	uint32_t num;
 	struct assembly_member *members; /* owned, by rank */
 	uint32_t *rank_of;               /* owned, by node */

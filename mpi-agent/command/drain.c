@@ -26,6 +26,7 @@
 #include "format/place/place.h"
 #include "format/place/places.h"
 #include "format/store/steps.h"
+#include "format/wire/protocol.h"
 #include "format/wire/wire.h"
 #include "mpi-agent/command/recover_claim.h"
 #include "mpi-agent/replay/drain.h"
@@ -367,9 +368,13 @@ static int begin(struct live *l, struct cistern_error *err)
 		return l->fd;
 	l->asked_usec = clock_usec();
 	wire_msg_init(&l->request, WIRE_DRAIN_BEGIN);
+	protocols_put(&l->request);
 	r = wire_call(l->fd, &l->request, &l->reply, CALL_TIMEOUT_USEC, err);
 	if (r < 0)
 		return r;
+	if (!protocols_meet(protocols_own, protocols_get(&l->reply), NULL))
+		return protocols_refuse(
+			err, "this agent", protocols_own, "the daemon", protocols_get(&l->reply), PROTOCOLS_ELSEWHERE);
 	if (!wire_get_u64(&l->reply, WIRE_SESSION, &l->session) || !wire_get_u64(&l->reply, WIRE_SEQ, &l->seq) ||
 		!wire_get_str(&l->reply, WIRE_PATH, 0, l->snapshot, sizeof(l->snapshot)))
 		return cistern_error_set(err, -EBADMSG,

@@ -178,17 +178,27 @@ says_in_log() {
 	grep -qF -- "$1" "$WORK/agents.log" || { cat "$WORK/agents.log"; return 1; }
 }
 
-@test "another backing directory, job name or version is refused by name" {
+@test "another backing directory, job name or protocol is refused by name" {
 	start_fake 0 --backing /scratch/a --job one
 	start_fake 1 --backing /scratch/b --job one
 	start_fake 2 --backing /scratch/a --job two
-	start_fake 3 --backing /scratch/a --job one --version 0.0.1
+	start_fake 3 --backing /scratch/a --job one --version 9.1 --protocol 2
 	AGENT_STORES="$WORK/s0 $WORK/s1" launch_agents
 	refused "$WORK/s1 on host $(hostname) is mounted over /scratch/b, but the store $WORK/s0"
 	AGENT_STORES="$WORK/s0 $WORK/s2" launch_agents
 	refused "$WORK/s2 on host $(hostname) is of the job 'two', but the store $WORK/s0"
 	AGENT_STORES="$WORK/s0 $WORK/s3" launch_agents
-	refused "$WORK/s3: the daemon is of version 0.0.1"
+	agents_end 1
+	says_in_log "$WORK/s3: this agent (0.1.0) speaks protocol 1, the daemon (9.1) speaks protocol 2, and this agent (0.1.0) is the older one: start the agents of the version that the mounts are of, or mount anew"
+}
+
+@test "daemons of several versions are one job when they speak a protocol in common" {
+	start_fake 0 --version 0.1.7
+	start_fake 1 --version 3.0
+	AGENT_STORES="$WORK/s0 $WORK/s1" launch_agents
+	wait_until 60 said 0 '^assembled node=. nodes=2'
+	wait_until 60 said 1 '^assembled node=. nodes=2'
+	stop_agents
 }
 
 @test "a daemon that refuses ends all agents, with its words" {

@@ -30,6 +30,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "format/wire/protocol.h"
 #include "format/wire/wire.h"
 
 #define MEMORY_BYTES (32u << 20)
@@ -50,6 +51,7 @@ struct pending {
 
 struct fake {
 	const char *store, *backing, *job, *version, *refuse;
+	unsigned long protocol;
 	uint8_t uuid[UUID_BYTES], job_uuid[UUID_BYTES];
 	unsigned int node, nodes;
 	uint64_t incarnation;
@@ -336,6 +338,8 @@ static void on_hello(struct fake *f)
 	wire_put_u64(m, WIRE_INCARNATION, f->incarnation);
 	wire_put_str(m, WIRE_STORE, f->store);
 	wire_put_str(m, WIRE_VERSION_TEXT, f->version);
+	wire_put_u64(m, WIRE_PROTOCOL_OLDEST, f->protocol ? f->protocol : PROTOCOL_OLDEST);
+	wire_put_u64(m, WIRE_PROTOCOL_NEWEST, f->protocol ? f->protocol : PROTOCOL_NEWEST);
 	wire_put_u64(m, WIRE_MEMORY, MEMORY_BYTES);
 	answer(f, f->memfd);
 }
@@ -486,7 +490,7 @@ static void parse(struct fake *f, int argc, char **argv)
 {
 	static const struct option longs[] = { { "store", 1, NULL, 's' }, { "commands", 1, NULL, 'c' },
 		{ "backing", 1, NULL, 'b' }, { "job", 1, NULL, 'j' }, { "version", 1, NULL, 'v' },
-		{ "refuse", 1, NULL, 'r' }, { "mute", 1, NULL, 'm' }, { 0 } };
+		{ "protocol", 1, NULL, 'p' }, { "refuse", 1, NULL, 'r' }, { "mute", 1, NULL, 'm' }, { 0 } };
 	int key;
 
 	while ((key = getopt_long(argc, argv, "", longs, NULL)) >= 0) {
@@ -496,6 +500,7 @@ static void parse(struct fake *f, int argc, char **argv)
 		case 'b': f->backing = optarg; break;
 		case 'j': f->job = optarg; break;
 		case 'v': f->version = optarg; break;
+		case 'p': f->protocol = strtoul(optarg, NULL, 10); break;
 		case 'r': f->refuse = optarg; break;
 		case 'm': f->mute = mute_type(optarg); break;
 		default: exit(2);

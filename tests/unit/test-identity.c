@@ -23,6 +23,7 @@ static void make_job(uint32_t nodes)
 		strcpy(id->backing, "/b");
 		strcpy(id->job, "17");
 		strcpy(id->version, "1.0");
+		id->protocols = protocols_own;
 		id->uuid[0] = (uint8_t)(200 - i);
 		id->job_uuid[0] = nodes > 1 ? 7 : (uint8_t)(i + 1);
 		id->nodes = nodes;
@@ -140,6 +141,27 @@ static void test_bad(void)
 	is_refused(NUM, "host h1: no daemon", "a rank without a store");
 }
 
+/* Versions may differ where the numbers meet. */
+static void test_protocols(void)
+{
+	struct cistern_error err = { 0 };
+	struct protocols all = { 0 };
+
+	make_job(NUM);
+	ids[1].protocols = (struct protocols){ 2, 5 };
+	ids[2].protocols = (struct protocols){ 1, 3 };
+	ids[0].protocols = ids[3].protocols = ids[4].protocols = (struct protocols){ 1, 4 };
+	strcpy(ids[1].version, "2.0");
+	ok(identity_protocols(ids, NUM, &all, &err) == 0 && all.oldest == 2 && all.newest == 3, "what all five speak");
+	ids[2].protocols.newest = 1;
+	is_int(identity_protocols(ids, NUM, &all, &err), -EPROTONOSUPPORT, "none that all speak");
+	is_str(err.text,
+		"host h2 (Cistern 1.0) speaks protocol 1, host h1 (Cistern 2.0) speaks protocols 2 to 5, and host h2 (Cistern 1.0) "
+		"is the older one: mount and start agents with one version on all nodes, or with versions that have a protocol in "
+		"common",
+		"the oldest and the newest are named");
+}
+
 static void test_bytes(void)
 {
 	uint8_t bytes[IDENTITY_BYTES];
@@ -164,6 +186,7 @@ int main(void)
 	for (unsigned int i = 0; i < NUM; i++)
 		test_culprit(i);
 	test_bad();
+	test_protocols();
 	test_bytes();
 	return done_testing();
 }

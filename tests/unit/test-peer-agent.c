@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "format/place/place.h"
+#include "format/wire/protocol.h"
 #include "format/wire/wire.h"
 #include "tests/lib/tap.h"
 
@@ -160,7 +161,8 @@ static void *server_thread(void *arg)
 
 /* ---- what agents do */
 
-static int connect_agent(struct side *s, struct wire_msg *reply, int *ret_memory, struct cistern_error *err)
+static int connect_speaking(struct side *s, uint64_t oldest, uint64_t newest, struct wire_msg *reply, int *ret_memory,
+	struct cistern_error *err)
 {
 	struct wire_msg hello = { 0 };
 	int fds[2], r;
@@ -173,9 +175,18 @@ static int connect_agent(struct side *s, struct wire_msg *reply, int *ret_memory
 		bail_out("thread");
 	wire_msg_init(&hello, WIRE_AGENT_HELLO);
 	wire_put_u64(&hello, WIRE_PID, (uint64_t)getpid());
+	if (newest) {
+		wire_put_u64(&hello, WIRE_PROTOCOL_OLDEST, oldest);
+		wire_put_u64(&hello, WIRE_PROTOCOL_NEWEST, newest);
+	}
 	r = wire_call_fd(s->fd, &hello, reply, 30000000, ret_memory, err);
 	wire_msg_free(&hello);
 	return r;
+}
+
+static int connect_agent(struct side *s, struct wire_msg *reply, int *ret_memory, struct cistern_error *err)
+{
+	return connect_speaking(s, PROTOCOL_OLDEST, PROTOCOL_NEWEST, reply, ret_memory, err);
 }
 
 static void disconnect_agent(struct side *s)
@@ -193,6 +204,7 @@ static int assemble(struct side *s, uint32_t node, uint32_t nodes, const uint8_t
 	int r;
 
 	wire_msg_init(&m, WIRE_AGENT_ASSEMBLED);
+	protocols_put(&m);
 	wire_put_u64(&m, WIRE_NODE, node);
 	wire_put_u64(&m, WIRE_NODES, nodes);
 	wire_put_bytes(&m, WIRE_JOB_UUID, uuid, STORE_UUID_BYTES);
@@ -410,6 +422,42 @@ static int echo(struct side *s, uint32_t node, size_t len)
 }
 
 /* ---- tests */
+
+static void is_older(struct side *s, uint64_t oldest, uint64_t newest, const char *text)
+{
+	struct cistern_error err = { 0 };
+	struct wire_msg reply = { 0 };
+
+	is_int(connect_speaking(s, oldest, newest, &reply, NULL, &err), -EPROTONOSUPPORT,
+		"an agent of another protocol");
+	is_str(err.text, text, "is told who is older, and what to do");
+	disconnect_agent(s);
+	wire_msg_free(&reply);
+}
+
+/* Programs of several builds: by the numbers that they speak. */
+static void test_protocols(void)
+{
+	struct world *w = world_make();
+	struct side *s = &w->sides[1];
+	struct wire_msg reply = { 0 };
+	struct protocols said;
+	int fd = -1;
+
+	is_older(s, 2, 3,
+		"this node's daemon speaks protocol 1, the agent speaks protocols 2 to 3, and this node's daemon is the older one: "
+		"start the agents of the version that the mounts are of, or mount anew with the agents' version");
+	is_older(s, 0, 0,
+		"this node's daemon speaks protocol 1, the agent speaks none that has a number, and the agent is the older one: "
+		"start the agents of the version that the mounts are of, or mount anew with the agents' version");
+	is_int(connect_speaking(s, 1, 9, &reply, &fd, NULL), 0, "a newer one that still speaks ours is welcome");
+	said = protocols_get(&reply);
+	ok(said.oldest == PROTOCOL_OLDEST && said.newest == PROTOCOL_NEWEST, "and is told what we speak");
+	close(fd);
+	disconnect_agent(s);
+	wire_msg_free(&reply);
+	world_free(w);
+}
 
 static void test_hello(void)
 {
@@ -629,6 +677,7 @@ static _Noreturn void be_agent(int fd)
 	struct wire_msg m = { .type = WIRE_AGENT_HELLO }, reply = { 0 };
 	int fds[2];
 
+	protocols_put(&m);
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0 && wire_send_fd(fd, &m, fds[0]) == 0) {
 		close(fds[0]);
 		if (wire_call(fds[1], &m, &reply, 30000000, NULL) == 0)
@@ -734,6 +783,7 @@ static void test_killed(void)
 
 int main(void)
 {
+	test_protocols();
 	test_hello();
 	test_killed();
 	test_assembled();
