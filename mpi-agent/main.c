@@ -21,6 +21,7 @@ int main(int argc, char **argv)
 		int (*run)(int argc, char **argv);
 	} commands[] = { { "drain", command_drain }, { "recover", command_recover }, { "undo", command_undo } };
 
+	descriptors_fill();
 	if (argc > 1 && strcmp(argv[1], "--help") == 0) {
 		fputs(usage_text, stdout);
 		return CISTERN_EXIT_OK;

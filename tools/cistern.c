@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cistern/error.h"
+#include "format/base/descriptors.h"
 #include "tools/lib/say.h"
 
 static const struct command *const commands[] = {
@@ -95,5 +96,6 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+	descriptors_fill();
 	return argc > 0 ? flush_output(run(argc, argv)) : CISTERN_EXIT_USAGE;
 }

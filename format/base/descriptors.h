@@ -9,6 +9,11 @@
 
 #define DESCRIPTORS_MIN 128u /* a daemon or an agent that may have fewer does not work */
 
+/*
+ * Opens /dev/null for whichever of the first three descriptors is missing, so that no file of ours ever gets the number of a standard
+ * stream. At the start of every program. Where even that fails they stay missing.
+ */
+void descriptors_fill(void);
 /* Raises the limit as far as an ordinary user may. Returns what it is then. */
 size_t descriptors_raise(void);
 /* wanted, or one in so many of all, when that is less. */

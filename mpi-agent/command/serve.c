@@ -732,6 +732,7 @@ int main(int argc, char **argv)
 	uint64_t timeout_usec = START_USEC;
 	int status;
 
+	descriptors_fill();
 	if (!s)
 		return CISTERN_EXIT_FAILED;
 	limits_raise();

@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "format/base/config.h"
+#include "format/base/descriptors.h"
 #include "format/base/units.h"
 #include "mpi-agent/nc4/file.h"
 
@@ -542,6 +543,7 @@ int main(int argc, char **argv)
 	struct cistern_error err = { 0 };
 	int status;
 
+	descriptors_fill();
 	prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody would know of us */
 	if (parse(&v, argc, argv) < 0) {
 		fputs("usage: cistern-nc4 [-o SETTING=VALUE,...] [--threads N] IN OUT\n", stderr);
