@@ -20,6 +20,7 @@
 #include "fs/peer/peer_agent.h"
 #include "fs/session/launch.h"
 #include "fs/session/log.h"
+#include "fs/session/place.h"
 #include "fs/session/session.h"
 #include "fs/session/watch.h"
 
@@ -30,6 +31,7 @@ struct daemon {
 	int ready_fd;
 	struct launch launch;
 	struct watch watch;
+	struct place place;
 	struct config *cfg; /* all owned */
 	struct log *log;
 	int backing_fd;
@@ -50,8 +52,10 @@ struct daemon {
 	unsigned int signals; /* received */
 };
 
-/* Settings and paths from the command line; the backing directory is open then. Text in err. */
+/* Settings and paths from the command line; the backing directory is open then, but as daemon_open_backing() says. Text in err. */
 int daemon_parse(struct daemon *d, int argc, char **argv, struct cistern_error *err);
+/* Opens it; of an ordinary user under a dead mount it stays closed (-1), and that is no error. Text in err. */
+int daemon_open_backing(struct daemon *d, struct cistern_error *err);
 /* From the store to the mount. Text in err; what has been made stays for daemon_tear_down(). */
 int daemon_build(struct daemon *d, struct cistern_error *err);
 /* Everything that uses the store, in the reverse order of daemon_build(); any part may be missing. */

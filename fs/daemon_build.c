@@ -207,7 +207,7 @@ static void say_recovered(struct daemon *d, const struct state_report *rep)
 		units_format_count(totals.dirty_files, "file", num));
 }
 
-static int open_store(struct daemon *d, struct cistern_error *err)
+static int open_store(struct daemon *d, struct state_report *report, struct cistern_error *err)
 {
 	struct store_options opt = {
 		.mode = STORE_CREATE_OR_OPEN,
@@ -226,24 +226,37 @@ static int open_store(struct daemon *d, struct cistern_error *err)
 		.staging = config_number(d->cfg, CONFIG_STAGING),
 	};
 	char path[PATH_MAX + sizeof(LOG_FILE) + 1];
-	char unsettled[CISTERN_ERROR_TEXT_BYTES];
-	struct state_report report = { 0 };
-	size_t n;
-	int r = store_open(d->store_path, &opt, &d->store, &report, err);
+	int r = store_open(d->store_path, &opt, &d->store, report, err);
 
 	if (r)
 		return r;
 	snprintf(path, sizeof(path), "%s/%s", d->store_path, LOG_FILE);
-	r = log_open_file(d->log, path, err);
-	if (r)
-		return r;
-	r = settle_store(
-		&(struct settle_options){
-			.store = d->store, .report = &report, .log = d->log, .libexec_dir = CISTERN_LIBEXECDIR },
+	return log_open_file(d->log, path, err);
+}
+
+/* All that takes long is behind us: an ordinary user's dead mount must go now, if the backing directory is below it. */
+static int uncover_backing(struct daemon *d, struct cistern_error *err)
+{
+	int r = d->backing_fd < 0 ? place_free(&d->place, err) : 0;
+
+	return r || d->backing_fd >= 0 ? r : daemon_open_backing(d, err);
+}
+
+/* What the last daemon has left half done. */
+static int settle(struct daemon *d, const struct state_report *report, struct cistern_error *err)
+{
+	char unsettled[CISTERN_ERROR_TEXT_BYTES];
+	size_t n;
+	int r = settle_store(&(struct settle_options){ .store = d->store,
+				     .report = report,
+				     .log = d->log,
+				     .libexec_dir = CISTERN_LIBEXECDIR,
+				     .backing_fd = d->backing_fd },
 		unsettled, sizeof(unsettled), err);
+
 	if (r)
 		return r;
-	say_recovered(d, &report);
+	say_recovered(d, report);
 	n = strlen(d->recovered);
 	if (*unsettled)
 		snprintf(d->recovered + n, sizeof(d->recovered) - n, "%s%s", n ? "; " : "", unsettled);
@@ -420,6 +433,7 @@ static int mount_session(struct daemon *d, struct cistern_error *err)
 	struct session_options opt = {
 		.fsname = d->backing,
 		.mountpoint = d->mountpoint,
+		.place = &d->place,
 		.mount_flags = config_mount_flags(d->cfg),
 		.read_only = config_number(d->cfg, CONFIG_READ_ONLY),
 		.allow_other = wants_others(d->cfg),
@@ -454,13 +468,84 @@ static int mount_session(struct daemon *d, struct cistern_error *err)
 	return r;
 }
 
+/* ---- the gap, when a dead mount could only be taken away first */
+
+#define GAP_NAMES_BYTES 300u
+
+struct gap_names {
+	struct daemon *d;
+	char text[GAP_NAMES_BYTES]; /* the first of them */
+	size_t len, num_shown;
+};
+
+static void take_gap_name(const char *path, void *arg)
+{
+	struct gap_names *g = arg;
+	size_t len = strlen(path);
+
+	log_event(g->d->log, LOG_LEVEL_WARNING, "written-below", "path=%s", path);
+	if (g->len + len + 2 >= sizeof(g->text))
+		return;
+	g->len += (size_t)snprintf(g->text + g->len, sizeof(g->text) - g->len, "%s%s", g->len ? ", " : "", path);
+	g->num_shown++;
+}
+
+/* The mount stands. Names what came into the directory below it while it did not. */
+static void tell_gap(struct daemon *d)
+{
+	struct gap_names g = { .d = d };
+	bool all = true, is_backing = strcmp(d->backing, d->mountpoint) == 0;
+	size_t num = place_look(&d->place, take_gap_name, &g, &all), n = strlen(d->recovered);
+	char more[64] = "";
+
+	if (!d->place.freed)
+		return;
+	log_event(d->log, LOG_LEVEL_INFO, "gap", "mountpoint=%s msec=%u found=%zu all=%d", d->mountpoint,
+		place_gap_msec(&d->place), num, all);
+	if (num == 0 && all)
+		return;
+	if (num > g.num_shown)
+		snprintf(more, sizeof(more), " and %zu more (all in the log)", num - g.num_shown);
+	snprintf(d->recovered + n, sizeof(d->recovered) - n,
+		"%s%s was free for %u ms, since only root can replace a dead mount at once; programs wrote meanwhile to the "
+		"directory below%s: %s%s%s%s",
+		n ? "; " : "", d->mountpoint, place_gap_msec(&d->place),
+		num ? "" : " or not, it was too large to be looked through", g.text, more,
+		num && !all ? ", and perhaps more, it was too large to be looked through" : "",
+		!num         ? ""
+		: is_backing ? "; it is the backing directory"
+			     : "; the mount hides it: unmount to have it");
+}
+
+/* The path means the bare directory now, and programs do not know that. */
+static void tell_free(const struct daemon *d, struct cistern_error *err)
+{
+	char text[CISTERN_ERROR_TEXT_BYTES];
+
+	snprintf(text, sizeof(text), "%s", err->text);
+	(void)cistern_error_set(err, err->code,
+		"%.700s; the mount of the dead daemon had been taken away before, so what programs write to %s goes to the directory itself now",
+		text, d->mountpoint);
+}
+
 int daemon_build(struct daemon *d, struct cistern_error *err)
 {
-	int r = open_store(d, err);
+	struct state_report report = { 0 };
+	int r;
 
+	place_init(&d->place, d->mountpoint);
+	r = open_store(d, &report, err);
+	r = r ? r : uncover_backing(d, err);
+	r = r ? r : settle(d, &report, err);
 	r = r ? r : create_core(d, err);
 	r = r ? r : create_servants(d, err);
-	return r ? r : mount_session(d, err);
+	r = r ? r : mount_session(d, err);
+	if (!r)
+		tell_gap(d);
+	else if (d->place.freed)
+		tell_free(d, err);
+	place_close(&d->place);
+	return r;
 }
 
 void daemon_tear_down(struct daemon *d)

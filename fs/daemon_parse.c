@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "format/base/config_check.h"
+#include "format/base/dead_mount.h"
 
 static int check_settings(const struct config *cfg, struct cistern_error *err)
 {
@@ -36,6 +37,28 @@ static int absolute(const char *path, char out[PATH_MAX], struct cistern_error *
 	return n < PATH_MAX ? 0 : cistern_error_set(err, -ENAMETOOLONG, "%s: the path is too long", path);
 }
 
+static int open_backing(const struct daemon *d)
+{
+	int fd = open(d->backing, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	fd = fd < 0 ? -errno : fd;
+	return fd == -ENOTCONN || fd == -ECONNABORTED ? dead_mount_open_below(d->mountpoint, d->backing) : fd;
+}
+
+/* Only root looks beneath a dead mount; others look again when it has been taken away. */
+int daemon_open_backing(struct daemon *d, struct cistern_error *err)
+{
+	int fd = open_backing(d);
+
+	if (fd >= 0) {
+		d->backing_fd = fd;
+		return 0;
+	}
+	if ((fd == -EPERM || fd == -ENOSYS) && dead_mount_is(d->mountpoint))
+		return 0;
+	return cistern_error_set(err, fd, "backing directory %s: %s", d->backing, strerror(-fd));
+}
+
 static int resolve_paths(struct daemon *d, const char *backing, const char *mountpoint, struct cistern_error *err)
 {
 	size_t len;
@@ -51,10 +74,7 @@ static int resolve_paths(struct daemon *d, const char *backing, const char *moun
 		(d->store_path[len] == '/' || d->store_path[len] == '\0'))
 		return cistern_error_set(err, -EINVAL, "the store %s lies in the mount point %s; choose another place",
 			d->store_path, d->mountpoint);
-	d->backing_fd = open(d->backing, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (d->backing_fd < 0)
-		return cistern_error_set(err, -errno, "backing directory %s: %s", d->backing, strerror(errno));
-	return 0;
+	return daemon_open_backing(d, err);
 }
 
 static int parse_ready_fd(const char *text, int *ret, struct cistern_error *err)

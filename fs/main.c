@@ -21,6 +21,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "format/base/descriptors.h"
 #include "format/base/limits.h"
 #include "format/base/text.h"
 #include "format/base/units.h"
@@ -248,12 +249,13 @@ int main(int argc, char **argv)
 	struct cistern_error err = { 0 };
 	int status;
 
+	descriptors_fill();
 	if (!d || config_create(&d->cfg)) {
 		fputs("cistern-fs: out of memory\n", stderr);
 		free(d);
 		return CISTERN_EXIT_FAILED;
 	}
-	d->ready_fd = d->backing_fd = d->watch.fd = -1;
+	d->ready_fd = d->backing_fd = d->watch.fd = d->place.below_fd = -1;
 	if (argc == 1) {
 		status = usage();
 	} else if (daemon_parse(d, argc, argv, &err)) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cistern/error.h"
+#include "format/base/descriptors.h"
 #include "format/base/limits.h"
 #include "mpi-agent/command/command.h"
 #include "mpi-agent/command/say.h"

@@ -17,6 +17,7 @@
 
 #include "cistern/error.h"
 #include "format/base/config.h"
+#include "format/base/dead_mount.h"
 #include "format/base/limits.h"
 #include "tools/cistern.h"
 #include "tools/lib/last_mount.h"
@@ -33,6 +34,7 @@ struct mount_plan {
 	struct config *cfg; /* owned by who runs the command */
 	char backing[PATH_MAX], mountpoint[PATH_MAX], store[PATH_MAX];
 	unsigned long remount_flags; /* MS_*, of mount(8)'s options */
+	bool dead;                   /* a mount of ours whose daemon has died is at the mount point */
 	bool foreground, fake, verbose, sloppy;
 };
 
@@ -162,29 +164,72 @@ static int check_writable(const struct mount_plan *plan, struct cistern_error *e
 	return 0;
 }
 
+/* Beneath a dead mount there is nothing to be resolved: the path counts as it is written. */
+static int resolve_backing(struct mount_plan *plan, const char *backing, struct cistern_error *err)
+{
+	if (realpath(backing, plan->backing))
+		return 0;
+	if (errno == ENOTCONN && plan->dead) {
+		if (target_real_path(backing, plan->backing, NULL) < 0)
+			snprintf(plan->backing, sizeof(plan->backing), "%s", backing);
+		if (mounts_path_in(plan->backing, plan->mountpoint))
+			return 0;
+		errno = ENOTCONN;
+	}
+	return cistern_error_set(err, -errno, "backing directory %s: %s%s", backing, strerror(errno),
+		errno == ENOENT     ? "; create it first"
+		: errno == ENOTCONN ? "; the mount there is dead, unmount it"
+				    : "");
+}
+
+/* What is drained into a mount of ours could not have the names that a drain needs, and would be drained twice. */
+static int check_outside(const struct mount_plan *plan, const char *path, const char *what, struct cistern_error *err)
+{
+	struct mount_entry m;
+
+	if ((plan->dead && mounts_path_in(path, plan->mountpoint)) || mounts_holding(path, &m) < 0 || !m.cistern)
+		return 0;
+	return cistern_error_set(err, -EINVAL,
+		"the %s %s lies in a cistern mount, that of %s at %s: choose a directory outside of it%s", what, path,
+		m.source, m.mountpoint, strcmp(what, "store") == 0 ? "" : ", as that one itself");
+}
+
 static int check_backing(struct mount_plan *plan, const char *backing, struct cistern_error *err)
 {
 	struct stat st;
+	int r = resolve_backing(plan, backing, err);
 
-	if (!realpath(backing, plan->backing) || stat(plan->backing, &st) < 0)
-		return cistern_error_set(err, -errno, "backing directory %s: %s%s", backing, strerror(errno),
-			errno == ENOENT     ? "; create it first"
-			: errno == ENOTCONN ? "; the mount there is dead, unmount it"
-					    : "");
+	r = r ? r : check_outside(plan, plan->backing, "backing directory", err);
+	if (r < 0 || (plan->dead && mounts_path_in(plan->backing, plan->mountpoint)))
+		return r; /* the daemon looks beneath the dead mount */
+	if (stat(plan->backing, &st) < 0)
+		return cistern_error_set(err, -errno, "backing directory %s: %s", backing, strerror(errno));
 	if (!S_ISDIR(st.st_mode))
 		return cistern_error_set(err, -ENOTDIR, "backing directory %s is not a directory", backing);
 	return check_writable(plan, err);
 }
 
-/* What a daemon that died left behind would refuse every access; nobody can be using it. */
-static int free_dead_mount(const char *mountpoint, struct cistern_error *err)
+/*
+ * The daemon puts the new mount in the place of a dead one. Of several that lie on each other it replaces one: the upper ones go now, and
+ * the path stays covered.
+ */
+static int check_dead(struct mount_plan *plan, struct cistern_error *err)
 {
+	struct mount_entry m, below;
 	int r = 0;
 
-	for (int i = 0; r == 0 && i < 16 && mounts_is_dead(mountpoint); i++) {
-		r = mounts_unmount(mountpoint, true, err);
-		if (r == 0)
-			say("%s: freed the mount point of a daemon that had died", mountpoint);
+	plan->dead = dead_mount_is(plan->mountpoint);
+	if (!plan->dead || mounts_at(plan->mountpoint, &m) < 0)
+		return 0;
+	if (!m.cistern)
+		return cistern_error_set(err, -EBUSY,
+			"%s is a mount of type %s that does not answer any more: unmount it first ('fusermount3 -u %s', or umount)",
+			plan->mountpoint, m.type, plan->mountpoint);
+	while (r == 0 && !plan->fake && plan->dead && mounts_at(plan->mountpoint, &m) == 0 &&
+		mounts_by_id(m.parent_id, &below) == 0 && below.cistern &&
+		strcmp(below.mountpoint, plan->mountpoint) == 0) {
+		r = mounts_unmount(plan->mountpoint, true, err);
+		plan->dead = dead_mount_is(plan->mountpoint);
 	}
 	return r;
 }
@@ -197,8 +242,8 @@ static int check_mountpoint(struct mount_plan *plan, const char *mountpoint, str
 
 	if (r < 0)
 		return cistern_error_prefix(err, "mount point");
-	r = plan->fake ? 0 : free_dead_mount(plan->mountpoint, err);
-	if (r < 0)
+	r = check_dead(plan, err);
+	if (r < 0 || plan->dead)
 		return r;
 	if (stat(plan->mountpoint, &st) < 0)
 		return cistern_error_set(err, -errno, "mount point %s: %s%s", mountpoint, strerror(errno),
@@ -226,7 +271,8 @@ static int check_store(struct mount_plan *plan, struct cistern_error *err)
 		return cistern_error_prefix(err, "store (the directory above it must exist)");
 	if (stat(plan->store, &st) == 0 && !S_ISDIR(st.st_mode))
 		return cistern_error_set(err, -ENOTDIR, "store %s is not a directory", store);
-	return config_set(plan->cfg, "store", plan->store, "--store", err);
+	r = check_outside(plan, plan->store, "store", err);
+	return r < 0 ? r : config_set(plan->cfg, "store", plan->store, "--store", err);
 }
 
 static int check_places(const struct mount_plan *plan, struct cistern_error *err)
@@ -343,6 +389,8 @@ static int read_verdict(const struct mount_plan *plan, const char *line, pid_t p
 	long code;
 
 	if (strncmp(line, "ok", 2) == 0 && (line[2] == '\0' || line[2] == ' ')) {
+		if (plan->dead)
+			say("%s: took the place of the mount of a daemon that had died", plan->mountpoint);
 		if (line[2] && line[3])
 			say("%s: %s", plan->mountpoint, line + 3);
 		return CISTERN_EXIT_OK;
@@ -416,8 +464,8 @@ static int check_and_start(struct mount_plan *plan, const char *backing, const c
 		say("mount: %s", err.text);
 		return CISTERN_EXIT_USAGE;
 	}
-	if (check_store(plan, &err) < 0 || check_backing(plan, backing, &err) < 0 ||
-		check_mountpoint(plan, mountpoint, &err) < 0 || check_places(plan, &err) < 0 ||
+	if (check_mountpoint(plan, mountpoint, &err) < 0 || check_store(plan, &err) < 0 ||
+		check_backing(plan, backing, &err) < 0 || check_places(plan, &err) < 0 ||
 		(!plan->fake && last_mount_await(plan->store, &err) < 0)) {
 		say("%s", err.text);
 		return err.code == -EBUSY    ? CISTERN_EXIT_BUSY
@@ -530,7 +578,9 @@ const struct command command_mount = {
 		"drained to BACKING in the background and when the mount is taken down. BACKING and MOUNTPOINT may be the same directory: it is "
 		"then covered while the mount stands.\n\n"
 		"The command returns when the mount can be used. A store that holds data of an earlier mount of the same BACKING, also of "
-		"one whose daemon or node died, is continued; what was found is said. While what such a mount has left is still being drained it waits "
+		"one whose daemon or node died, is continued; what was found is said. A dead mount at MOUNTPOINT stays until the new one takes its "
+		"place: programs that try again meanwhile get errors, and nothing of theirs lands in the directory below. An ordinary user's "
+		"mount leaves a moment between the two, and names what came there. While what such a mount has left is still being drained it waits "
 		"for that, for a minute at most. A BACKING on a file system that is mounted read-only is "
 		"refused, but for a mount with -o ro, and that you may not write to BACKING yourself is said.\n\n"
 		"It can also be called as 'mount -t fuse.cistern BACKING MOUNTPOINT -o store=DIR' and from fstab(5). Every mount is nosuid "

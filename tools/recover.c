@@ -56,6 +56,8 @@ static int check_to(const char *to, struct cistern_error *err)
 {
 	struct stat st;
 
+	if (stat(to, &st) < 0 && errno == ENOTCONN)
+		return 0; /* below a dead mount: the agent looks there, if it may */
 	if (stat(to, &st) < 0)
 		return cistern_error_set(
 			err, -errno, "%s: %s%s", to, strerror(errno), errno == ENOENT ? "; create it first" : "");

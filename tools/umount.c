@@ -63,7 +63,8 @@ static int free_dead(const struct target *t, bool wait)
 
 	if (mounts_unmount(t->mount.mountpoint, true, &err) < 0)
 		return say_error(&err);
-	say("%s: its daemon had died; the mount point is free again", t->mount.mountpoint);
+	say("%s: its daemon had died; the mount point is free again: what programs write there now goes to the directory itself",
+		t->mount.mountpoint);
 	say("what was not drained is still in the store; mount it again, or run 'cistern recover STORE --to %s'",
 		t->mount.source);
 	return wait ? CISTERN_EXIT_INCOMPLETE : CISTERN_EXIT_OK;
@@ -211,7 +212,7 @@ const struct command command_umount = {
 		"which nodes it waits for; if its own time-out runs out meanwhile, the mount is gone, the exit status is 6, and 'cistern wait "
 		"STORE' goes on waiting. Nodes that could not be reached or stayed mounted are named, and the exit status is 3.\n\n"
 		"If processes use the mount, they are named, the mount stays, and the exit status is 5. A mount whose daemon has died is just "
-		"freed.",
+		"freed: programs that still write there write to the directory itself then. 'cistern mount' needs no umount before it.",
 	.examples = "cistern umount --wait --timeout 30m /cistern",
 	.options = options,
 	.run = run_umount,

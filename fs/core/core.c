@@ -175,17 +175,25 @@ uint64_t core_max_bytes(const struct core *c)
 	return c->max_bytes;
 }
 
+/* A descriptor from beneath a dead mount (format/base/dead_mount.h) knows the end of its path alone. */
+static bool is_end_of(const char *end, const char *path)
+{
+	size_t len = strlen(end), whole = strlen(path);
+
+	return len <= whole && strcmp(path + whole - len, end) == 0;
+}
+
 void core_backing_path(struct core *c, char out[PATH_MAX])
 {
+	const char *known = store_superblock(c->store)->backing;
 	char link[32];
 	ssize_t n;
 
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", c->backing_fd);
 	n = readlink(link, out, PATH_MAX - 1);
-	if (n > 0 && out[0] == '/')
-		out[n] = '\0';
-	else
-		snprintf(out, PATH_MAX, "%s", store_superblock(c->store)->backing);
+	out[n > 0 ? n : 0] = '\0';
+	if (out[0] != '/' || is_end_of(out, known))
+		snprintf(out, PATH_MAX, "%s", known);
 }
 
 void core_destroy(struct core *c)

@@ -89,7 +89,7 @@ static int run_undo(const struct settle_options *opt, const char *snapshot, stru
 		.snapshot = snapshot,
 		.store_path = store_path(opt->store),
 		.libexec_dir = opt->libexec_dir,
-		.backing_fd = -1, /* nothing is mounted yet */
+		.backing_fd = opt->backing_fd,
 		.memory_fd = -1,
 		.output_fd = log_fd(opt->log),
 		.ended = undo_ended,

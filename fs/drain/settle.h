@@ -18,6 +18,7 @@ struct settle_options {
 	const struct state_report *report;
 	struct log *log;
 	const char *libexec_dir;
+	int backing_fd; /* of the backing directory */
 };
 
 /*

@@ -270,5 +270,6 @@ int session_start(struct session *s, struct cistern_error *err)
 		}
 		w->started = true;
 	}
+	s->keep_dead = false;
 	return 0;
 }

@@ -30,6 +30,9 @@ struct session {
 	char *mountpoint;           /* owned */
 	struct fuse_session *fuse;  /* owned */
 	bool mounted;
+	bool own_mount;        /* not made by libfuse */
+	bool keep_dead;        /* a failure must not free the mount point: a dead mount was there */
+	int mount_fd;          /* owned: made, and without a place yet; -1 */
 	int fd;                /* /dev/fuse; owned by fuse */
 	atomic_bool connected; /* fd may be used */
 	int end_fd;            /* eventfd, owned */

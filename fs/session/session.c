@@ -14,18 +14,17 @@
 #include <fuse_opt.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "fs/session/new_mount.h"
 #include "fs/session/private.h"
+#include "fs/session/unmount.h"
 
 #define ABORT_MSEC      20
 #define INVALIDATE_USEC 300000u /* for the kernel to drop pages: reads of them may be under way */
@@ -111,7 +110,7 @@ int session_create(const struct session_options *opt, struct session **ret, stru
 		return cistern_error_set(err, -ENOMEM, "out of memory");
 	turn_init(&s->turn);
 	s->opt = *opt;
-	s->fd = -1;
+	s->fd = s->mount_fd = -1;
 	pthread_mutex_init(&s->grow, NULL);
 	s->num_workers = opt->threads ? opt->threads : 1;
 	s->max_workers = s->num_workers + SESSION_SPARE_WORKERS;
@@ -145,6 +144,44 @@ void session_join(struct session *s)
 		}
 }
 
+/* No attribute is asked for, so the kernel answers by itself, also while nobody serves requests. */
+static uint32_t device_minor(const struct session *s)
+{
+	struct statx st;
+
+	if (statx(AT_FDCWD, s->mountpoint, AT_STATX_DONT_SYNC | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, 0, &st) < 0)
+		return 0;
+	return st.stx_dev_major == 0 ? st.stx_dev_minor : 0;
+}
+
+/* After a detach the path may already show a successor's mount, which is not ours to take down. */
+static bool is_attached(const struct session *s)
+{
+	return s->mounted && (s->dev_minor == 0 || device_minor(s) == s->dev_minor);
+}
+
+static bool has_ended(const struct session *s)
+{
+	struct pollfd p = { .fd = s->fd };
+
+	return poll(&p, 1, 0) == 1 && p.revents & POLLERR;
+}
+
+/* Closes the connection, and what is still mounted then goes, or stays dead where that is what was there. */
+static void take_down(struct session *s)
+{
+	if (!s->mounted)
+		return;
+	if (s->mount_fd >= 0)
+		close(s->mount_fd);
+	if (s->keep_dead)
+		session_sever(s);
+	else if (s->own_mount && !has_ended(s) && is_attached(s))
+		unmount_path(s->mountpoint, true);
+	fuse_session_unmount(
+		s->fuse); /* of libfuse's mounts: closes the descriptor; unmounts unless that has happened */
+}
+
 void session_destroy(struct session *s)
 {
 	if (!s)
@@ -155,8 +192,7 @@ void session_destroy(struct session *s)
 	notify_destroy(s->names);
 	for (unsigned int i = 0; s->workers && i < s->num_workers; i++)
 		worker_free(&s->workers[i]);
-	if (s->mounted)
-		fuse_session_unmount(s->fuse); /* closes the descriptor; unmounts unless that has happened */
+	take_down(s);
 	if (s->fuse)
 		fuse_session_destroy(s->fuse);
 	if (s->end_fd >= 0)
@@ -191,17 +227,50 @@ static int exchange_init(struct session *s, struct cistern_error *err)
 	return 0;
 }
 
-static int mount_fuse(struct session *s, struct cistern_error *err)
+/* The connection is told by its number; libfuse leaves mounting and unmounting to us then. */
+static int take_connection(struct session *s, int device, struct cistern_error *err)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/dev/fd/%d", device);
+	if (fuse_session_mount(s->fuse, path) == 0) {
+		s->own_mount = true;
+		return 0;
+	}
+	close(device);
+	close(s->mount_fd);
+	s->mount_fd = -1;
+	return cistern_error_set(err, -EINVAL, "libfuse does not take the connection that was made for it");
+}
+
+static int mount_by_libfuse(struct session *s, struct cistern_error *err)
 {
 	char said[CISTERN_ERROR_TEXT_BYTES / 2] = "";
-	int saved, fd, r;
+	int saved, fd, r = place_free(s->opt.place, err);
 
+	if (r)
+		return r;
 	fd = capture_begin(&saved);
 	r = fuse_session_mount(s->fuse, s->mountpoint);
 	capture_end(fd, saved, said, sizeof(said));
 	if (r)
 		return cistern_error_set(err, -EACCES, "cannot mount on %s: %s", s->mountpoint,
 			*said ? said : "is it an existing directory that you own, and is /dev/fuse there?");
+	return 0;
+}
+
+/* Where a dead mount is, the new one is made apart from it if that can be. */
+static int mount_fuse(struct session *s, struct cistern_error *err)
+{
+	const struct place *place = s->opt.place;
+	int device, r;
+
+	if (place->dead && !place->freed && new_mount_create(&s->opt, &device, &s->mount_fd) == 0)
+		r = take_connection(s, device, err);
+	else
+		r = mount_by_libfuse(s, err);
+	if (r)
+		return r;
 	s->mounted = true;
 	s->fd = fuse_session_fd(s->fuse);
 	fcntl(s->fd, F_SETFD, FD_CLOEXEC);
@@ -212,20 +281,33 @@ static int mount_fuse(struct session *s, struct cistern_error *err)
 	return 0;
 }
 
-/* No attribute is asked for, so the kernel answers by itself, also while nobody serves requests. */
-static uint32_t device_minor(const struct session *s)
+/* What was made apart gets its place, as the last of all that can fail. */
+static int put_in_place(struct session *s, struct cistern_error *err)
 {
-	struct statx st;
+	struct place *place = s->opt.place;
+	int r = 0;
 
-	if (statx(AT_FDCWD, s->mountpoint, AT_STATX_DONT_SYNC | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, 0, &st) < 0)
-		return 0;
-	return st.stx_dev_major == 0 ? st.stx_dev_minor : 0;
+	if (s->mount_fd >= 0) {
+		r = new_mount_replace(s->mount_fd, s->mountpoint);
+		if (r == -EINVAL) {
+			r = place_free(place, err);
+			if (r)
+				return r;
+			r = new_mount_put(s->mount_fd, s->mountpoint);
+		}
+		close(s->mount_fd); /* it would keep the connection alive */
+		s->mount_fd = -1;
+	}
+	place_filled(place);
+	return r ? cistern_error_set(err, r, "cannot mount on %s: %s", s->mountpoint, strerror(-r)) : 0;
 }
 
 int session_mount(struct session *s, struct cistern_error *err)
 {
-	int r = mount_fuse(s, err);
+	int r;
 
+	s->keep_dead = s->opt.place->dead;
+	r = mount_fuse(s, err);
 	for (unsigned int i = 0; i < s->num_workers && !r; i++) {
 		r = worker_init(&s->workers[i], s);
 		if (r)
@@ -240,6 +322,8 @@ int session_mount(struct session *s, struct cistern_error *err)
 		if (r)
 			cistern_error_set(err, r, "cannot start a thread: %s", strerror(-r));
 	}
+	if (!r)
+		r = put_in_place(s, err);
 	if (r) {
 		session_abort(s);
 		return r;
@@ -263,52 +347,23 @@ int session_end_fd(const struct session *s)
 
 /* ---- the end */
 
-static int run_fusermount(const char *mountpoint, bool lazy)
-{
-	const char *argv[] = { "fusermount3", "-u", lazy ? "-zq" : "-q", "--", mountpoint, NULL };
-	pid_t pid;
-	int status, r = posix_spawnp(&pid, argv[0], NULL, NULL, (char *const *)argv, environ);
-
-	if (r)
-		return -r;
-	while (waitpid(pid, &status, 0) < 0)
-		if (errno != EINTR)
-			return -errno;
-	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EBUSY;
-}
-
-/* After a detach the path may already show a successor's mount, which is not ours to take down. */
-static bool is_attached(const struct session *s)
-{
-	return s->mounted && (s->dev_minor == 0 || device_minor(s) == s->dev_minor);
-}
-
-static int unmount_once(const struct session *s, bool lazy)
-{
-	if (umount2(s->mountpoint, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)) == 0)
-		return 0;
-	if (errno == EPERM)
-		return run_fusermount(s->mountpoint, lazy);
-	return -errno;
-}
-
 int session_unmount(struct session *s)
 {
 	int r;
 
 	if (atomic_load(&s->running) == 0 || !is_attached(s))
 		return 0;
-	r = unmount_once(s, false);
+	r = unmount_path(s->mountpoint, false);
 	if (r != -EBUSY)
 		return r;
-	r = unmount_once(s, true);
+	r = unmount_path(s->mountpoint, true);
 	return r ? r : 1;
 }
 
 /*
  * While the mount can be found, MNT_FORCE severs the connection, and the workers are told so by the kernel. A detached one
  * is severed by closing the device, which needs the workers out of their read(): a signal interrupts it, and since it
- * may come just before one, again until all have ended.
+ * may come just before one, again until all have ended. That is also the way where a dead mount was: the path stays dead.
  */
 void session_abort(struct session *s)
 {
@@ -316,11 +371,8 @@ void session_abort(struct session *s)
 	int r = -1;
 
 	atomic_store(&s->aborting, true);
-	if (is_attached(s)) {
-		r = umount2(s->mountpoint, MNT_FORCE | MNT_DETACH | UMOUNT_NOFOLLOW);
-		if (r < 0 && errno == EPERM)
-			run_fusermount(s->mountpoint, true);
-	}
+	if (!s->keep_dead && is_attached(s))
+		r = unmount_forced(s->mountpoint);
 	for (int tries = 0; r < 0 && tries < ABORT_TRIES && atomic_load(&s->running) > 0; tries++) {
 		for (unsigned int i = 0; i < s->num_workers; i++)
 			if (s->workers[i].started)

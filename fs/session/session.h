@@ -17,6 +17,7 @@
 
 #include "cistern/error.h"
 #include "fs/session/log.h"
+#include "fs/session/place.h"
 
 struct session;
 struct fuse_in_header;
@@ -25,9 +26,9 @@ struct segment_set;
 #define SESSION_DATA_BYTES (1u << 20) /* largest payload of a READ or WRITE */
 
 struct session_options {
-	const char
-		*fsname; /* shown as the device; borrowed during session_create, like all here but ops, context, log */
+	const char *fsname; /* shown as the device; borrowed until it is mounted, like all here but ops, context, log */
 	const char *mountpoint;  /* absolute */
+	struct place *place;     /* of that mount point */
 	const char *mount_flags; /* "nodev,noatime": the kernel's own, comma separated; "" */
 	bool read_only, allow_other, allow_root;
 	bool of_many; /* requests may wait for other nodes of the job */

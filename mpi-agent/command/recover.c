@@ -21,6 +21,7 @@
 
 #include "format/base/clock.h"
 #include "format/base/config.h"
+#include "format/base/dead_mount.h"
 #include "format/base/json.h"
 #include "format/base/units.h"
 #include "format/store/steps.h"
@@ -178,12 +179,16 @@ static int make_dirs(const char *path)
 /* 1: nothing in it but our claim. */
 static int is_empty(const struct recover *rc)
 {
-	DIR *dir = opendir(rc->to);
+	int fd = openat(rc->to_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), num = 0;
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
 	struct dirent *e;
-	int num = 0;
 
-	if (!dir)
-		return -errno;
+	if (!dir) {
+		num = -errno;
+		if (fd >= 0)
+			close(fd);
+		return num;
+	}
 	while (num == 0 && (e = readdir(dir)))
 		num += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
 		       !recover_claim_is(&rc->claim, e->d_name);
@@ -191,17 +196,41 @@ static int is_empty(const struct recover *rc)
 	return num == 0;
 }
 
+/* Beneath a dead mount nobody writes meanwhile. Only root can look there: -ENOTCONN for others. */
+static int open_directory(const struct recover *rc, const char *path)
+{
+	const char *mountpoint = store_superblock(rc->store)->mountpoint;
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char real[PATH_MAX];
+	size_t len = strlen(mountpoint);
+
+	if (fd >= 0 || (errno != ENOTCONN && errno != ECONNABORTED))
+		return fd >= 0 ? fd : -errno;
+	if (dead_mount_real_path(path, real) < 0)
+		return -ENOTCONN;
+	if (len == 0 || strncmp(real, mountpoint, len) != 0 || (real[len] != '/' && real[len] != '\0'))
+		mountpoint = real;
+	fd = dead_mount_open_below(mountpoint, real);
+	return fd == -EPERM || fd == -ENOSYS ? -ENOTCONN : fd;
+}
+
+static const char *text_of(int r)
+{
+	return r == -ENOTCONN ? "a dead mount covers it: 'cistern umount' takes that away" : strerror(-r);
+}
+
 static int open_backing(struct recover *rc, struct cistern_error *err)
 {
 	const char *path = rc->backing ? rc->backing : store_superblock(rc->store)->backing;
+	int fd = open_directory(rc, path);
 
-	rc->backing_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (rc->backing_fd >= 0)
+	rc->backing_fd = fd < 0 ? -1 : fd;
+	if (fd >= 0)
 		return 0;
 	if (rc->backing)
-		return cistern_error_set(err, -errno, "backing directory %s: %s", path, strerror(errno));
+		return cistern_error_set(err, fd, "backing directory %s: %s", path, text_of(fd));
 	if (is_first(rc))
-		say_recover("backing directory %s: %s: files get what the store has of them", path, strerror(errno));
+		say_recover("backing directory %s: %s: files get what the store has of them", path, text_of(fd));
 	return 0;
 }
 
@@ -294,11 +323,11 @@ static int open_destination(struct recover *rc, struct cistern_error *err)
 	int r = make_dirs(rc->to);
 
 	if (r == 0) {
-		rc->to_fd = open(rc->to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		if (rc->to_fd < 0 || !realpath(rc->to, rc->to_real))
-			r = -errno;
+		r = open_directory(rc, rc->to);
+		rc->to_fd = r < 0 ? -1 : r;
+		r = r < 0 ? r : dead_mount_real_path(rc->to, rc->to_real);
 	}
-	return r < 0 ? cistern_error_set(err, r, "%s: %s", rc->to, strerror(-r)) : claim_destination(rc, err);
+	return r < 0 ? cistern_error_set(err, r, "%s: %s", rc->to, text_of(r)) : claim_destination(rc, err);
 }
 
 static int check_destination(struct recover *rc, struct cistern_error *err)

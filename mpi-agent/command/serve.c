@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "format/base/descriptors.h"
 #include "format/base/limits.h"
 #include "format/base/clock.h"
 #include "format/base/units.h"

@@ -276,7 +276,7 @@ within() {
 	fi
 }
 
-@test "after SIGKILL the dead mount point is freed and everything acknowledged is there" {
+@test "after SIGKILL the next mount takes the place of the dead one and everything acknowledged is there" {
 	mount_cistern -o drain=unmount
 	random_file "$MNT/f" 5000000
 	mkdir "$MNT/d"
@@ -284,7 +284,7 @@ within() {
 	kill_daemon
 	refute ls "$MNT"
 	exits 0 mount_cistern
-	says "freed the mount point"
+	says "took the place of the mount of a daemon that had died"
 	random_file "$DIRECT/g" 5000000
 	cmp "$MNT/d/g" "$DIRECT/g"
 	umount_wait

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * Mounts, read from /proc/self/mountinfo. Nothing here touches a mounted file system except mounts_is_dead(): a daemon
- * that hangs must not hang the tool that is to find out.
+ * Mounts, read from /proc/self/mountinfo. Nothing here touches a mounted file system: a daemon that hangs must not hang
+ * the tool that is to find out.
  */
 #include "tools/lib/mounts.h"
 
@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
-#include <sys/statfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,24 +34,29 @@ static void unescape(const char *from, char *to, size_t cap)
 /* "36 35 98:0 /root /mount/point rw,noatime shared:1 - fuse.cistern /source rw" */
 bool mounts_parse_line(char *line, struct mount_entry *ret)
 {
-	char *save = NULL, *word, *mountpoint = NULL, *type, *source;
+	char *save = NULL, *word, *root = NULL, *mountpoint = NULL, *type, *source;
 	int n = 0;
 
-	*ret = (struct mount_entry){ .mnt_id = -1 };
+	*ret = (struct mount_entry){ .mnt_id = -1, .parent_id = -1 };
 	line[strcspn(line, "\n")] = '\0';
 	for (word = strtok_r(line, " ", &save); word && strcmp(word, "-") != 0;
 		word = strtok_r(NULL, " ", &save), n++) {
 		if (n == 0 && sscanf(word, "%d", &ret->mnt_id) != 1)
 			return false;
+		if (n == 1 && sscanf(word, "%d", &ret->parent_id) != 1)
+			return false;
 		if (n == 2 && sscanf(word, "%u:%u", &ret->major, &ret->minor) != 2)
 			return false;
+		if (n == 3)
+			root = word;
 		if (n == 4)
 			mountpoint = word;
 	}
 	type = strtok_r(NULL, " ", &save);
 	source = strtok_r(NULL, " ", &save);
-	if (!word || n < 6 || !mountpoint || !type || !source)
+	if (!word || n < 6 || !root || !mountpoint || !type || !source)
 		return false;
+	unescape(root, ret->root, sizeof(ret->root));
 	unescape(mountpoint, ret->mountpoint, sizeof(ret->mountpoint));
 	unescape(source, ret->source, sizeof(ret->source));
 	unescape(type, ret->type, sizeof(ret->type));
@@ -90,6 +94,29 @@ out:
 	return r;
 }
 
+struct by_id {
+	int mnt_id;
+	struct mount_entry *ret;
+};
+
+static int has_id(const struct mount_entry *m, void *arg)
+{
+	struct by_id *b = arg;
+
+	if (m->mnt_id != b->mnt_id)
+		return 0;
+	*b->ret = *m;
+	return 1;
+}
+
+int mounts_by_id(int mnt_id, struct mount_entry *ret)
+{
+	struct by_id b = { .mnt_id = mnt_id, .ret = ret };
+	int r = mounts_each(has_id, &b);
+
+	return r < 0 ? r : r > 0 ? 0 : -ENOENT;
+}
+
 bool mounts_path_in(const char *path, const char *dir)
 {
 	size_t len = strlen(dir);
@@ -106,14 +133,14 @@ struct search {
 	struct mount_entry *best;
 };
 
-/* Later mounts cover earlier ones; a mount further down the path covers those above it. */
+/* Later mounts cover earlier ones, but for one that was put beneath another; a mount further down the path covers those above it. */
 static int consider(const struct mount_entry *m, void *arg)
 {
 	struct search *s = arg;
 
 	if (s->exact ? strcmp(s->path, m->mountpoint) != 0 : !mounts_path_in(s->path, m->mountpoint))
 		return 0;
-	if (s->found && strlen(m->mountpoint) < strlen(s->best->mountpoint))
+	if (s->found && (strlen(m->mountpoint) < strlen(s->best->mountpoint) || s->best->parent_id == m->mnt_id))
 		return 0;
 	*s->best = *m;
 	s->found = true;
@@ -138,14 +165,6 @@ int mounts_holding(const char *path, struct mount_entry *ret)
 int mounts_at(const char *mountpoint, struct mount_entry *ret)
 {
 	return search(mountpoint, true, ret);
-}
-
-/* statfs() asks the daemon; what stat() says may come from a cache that has outlived it. */
-bool mounts_is_dead(const char *mountpoint)
-{
-	struct statfs st;
-
-	return statfs(mountpoint, &st) < 0 && (errno == ENOTCONN || errno == ECONNABORTED);
 }
 
 /* Runs fusermount3, quiet: what went wrong is told by us. Returns its exit status or -errno. */

@@ -14,9 +14,10 @@
 #define MOUNTS_FS_TYPE "fuse.cistern"
 
 struct mount_entry {
-	int mnt_id;
+	int mnt_id, parent_id;
 	unsigned int major, minor; /* of its device */
 	bool cistern;              /* type fuse.cistern */
+	char root[PATH_MAX];       /* what of the file system is mounted there: "/", or a path in it */
 	char mountpoint[PATH_MAX];
 	char source[PATH_MAX]; /* cistern: the backing directory */
 	char type[64];
@@ -32,10 +33,9 @@ int mounts_each_of(
 int mounts_holding(const char *path, struct mount_entry *ret);
 /* The topmost mount at exactly mountpoint. -ENOENT: nothing is mounted there. */
 int mounts_at(const char *mountpoint, struct mount_entry *ret);
+int mounts_by_id(int mnt_id, struct mount_entry *ret); /* -ENOENT */
 /* path is dir or lies in it; both absolute and resolved. */
 bool mounts_path_in(const char *path, const char *dir);
-/* Nobody answers there any more: its daemon has died. */
-bool mounts_is_dead(const char *mountpoint);
 
 /*
  * Take the mount at mountpoint away; lazy: at once, whoever uses it. As root by umount2(2), else by fusermount3.

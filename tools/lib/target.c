@@ -10,49 +10,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "format/base/dead_mount.h"
 #include "format/store/store.h"
 #include "tools/lib/mount_store.h"
 
-/* The directory of path resolved, then its last part: for what does not exist yet or does not answer any more. */
-static int resolve_by_parent(const char *path, char out[PATH_MAX])
-{
-	char copy[PATH_MAX], parent[PATH_MAX];
-	char *slash;
-	const char *base;
-	size_t len = strlen(path);
-
-	if (len == 0 || len >= sizeof(copy))
-		return len ? -ENAMETOOLONG : -ENOENT;
-	memcpy(copy, path, len + 1);
-	while (len > 1 && copy[len - 1] == '/')
-		copy[--len] = '\0';
-	slash = strrchr(copy, '/');
-	base = slash ? slash + 1 : copy;
-	if (!*base || strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
-		return -ENOENT;
-	if (slash)
-		*slash = '\0';
-	if (!realpath(!slash ? "." : *copy ? copy : "/", parent))
-		return -errno;
-	len = strlen(parent);
-	if (len + strlen(base) + 2 > PATH_MAX)
-		return -ENAMETOOLONG;
-	memcpy(out, parent, len);
-	if (out[len - 1] != '/')
-		out[len++] = '/';
-	memcpy(out + len, base, strlen(base) + 1);
-	return 0;
-}
-
 int target_real_path(const char *name, char out[PATH_MAX], struct cistern_error *err)
 {
-	int r;
+	int r = dead_mount_real_path(name, out);
 
-	if (realpath(name, out))
-		return 0;
-	if (errno != ENOENT && errno != ENOTCONN && errno != ECONNABORTED)
-		return cistern_error_set(err, -errno, "%s: %s", name, strerror(errno));
-	r = resolve_by_parent(name, out);
 	return r == 0 ? 0 : cistern_error_set(err, r, "%s: %s", name, strerror(-r));
 }
 
