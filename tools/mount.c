@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,6 +37,9 @@ struct mount_plan {
 	unsigned long remount_flags; /* MS_*, of mount(8)'s options */
 	bool dead;                   /* a mount of ours whose daemon has died is at the mount point */
 	bool foreground, fake, verbose, sloppy;
+	bool remount;        /* mount -o remount */
+	const char *access;  /* "ro" or "rw", whichever was said last; NULL */
+	char unchanged[256]; /* of a remount: settings that were given, and stay as they are */
 };
 
 static void destroy_config(struct config **cfg)
@@ -47,7 +51,6 @@ static void destroy_config(struct config **cfg)
 
 /* Words that mean nothing to us, or that hold for every mount of ours anyway (nosuid, nodev). */
 static const char *const ignored_words[] = {
-	"rw",
 	"defaults",
 	"auto",
 	"noauto",
@@ -62,26 +65,37 @@ static const char *const ignored_words[] = {
 	"nodev",
 	"suid",
 	"dev",
-	"exec",
 	"async",
-	"atime",
 	"relatime",
 	"norelatime",
 	"nostrictatime",
-	"diratime",
 	"nolazytime",
 	"silent",
 	NULL,
 };
 
+/* The last one of a pair counts. */
 static const struct {
-	const char *word;
+	const char *word, *opposite;
 	unsigned long flag;
 } flag_words[] = {
-	{ "noexec", MS_NOEXEC },
-	{ "noatime", MS_NOATIME },
-	{ "nodiratime", MS_NODIRATIME },
+	{ "noexec", "exec", MS_NOEXEC },
+	{ "noatime", "atime", MS_NOATIME },
+	{ "nodiratime", "diratime", MS_NODIRATIME },
 };
+
+/* What the kernel shows of a mount, and mount(8) says again when it is mounted anew. */
+static const char *const kernel_words[] = {
+	"user_id=", "group_id=", "rootmode=", "max_read=", "blksize=", "fd=", "default_permissions", "allow_other", NULL
+};
+
+static bool is_of_kernel(const char *word)
+{
+	for (size_t i = 0; kernel_words[i]; i++)
+		if (strncmp(word, kernel_words[i], strlen(kernel_words[i])) == 0)
+			return true;
+	return false;
+}
 
 static bool is_ignored(const char *word)
 {
@@ -94,12 +108,22 @@ static bool is_ignored(const char *word)
 
 static bool is_flag(struct mount_plan *plan, const char *word)
 {
-	for (size_t i = 0; i < sizeof(flag_words) / sizeof(flag_words[0]); i++)
-		if (strcmp(word, flag_words[i].word) == 0) {
+	for (size_t i = 0; i < sizeof(flag_words) / sizeof(flag_words[0]); i++) {
+		if (strcmp(word, flag_words[i].word) == 0)
 			plan->remount_flags |= flag_words[i].flag;
-			return true;
-		}
-	return false;
+		else if (strcmp(word, flag_words[i].opposite) == 0)
+			plan->remount_flags &= ~flag_words[i].flag;
+		else
+			continue;
+		return true;
+	}
+	if (strcmp(word, "rw") == 0)
+		plan->access = "rw";
+	else if (plan->remount && strcmp(word, "ro") == 0)
+		plan->access = "ro";
+	else
+		return false;
+	return true;
 }
 
 static bool is_setting(const char *word)
@@ -123,17 +147,48 @@ static size_t option_len(const char *list)
 	return n;
 }
 
+static bool has_word(const char *list, const char *word)
+{
+	for (size_t len; *list; list += len + (list[len] == ',')) {
+		len = option_len(list);
+		if (len == strlen(word) && strncmp(list, word, len) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* A mount that stands keeps its settings: what fstab(5) has of them is said again, and changes nothing. */
+static void keep_setting(struct mount_plan *plan, const char *word)
+{
+	size_t len = strlen(plan->unchanged);
+
+	if (!is_of_kernel(word))
+		snprintf(plan->unchanged + len, sizeof(plan->unchanged) - len, "%s%.*s", len ? ", " : "",
+			(int)strcspn(word, "="), word);
+}
+
+static int parse_option(struct mount_plan *plan, const char *word, struct cistern_error *err)
+{
+	if (is_ignored(word) || is_flag(plan, word) || strcmp(word, "remount") == 0)
+		return 0;
+	if (plan->remount && (is_setting(word) || is_of_kernel(word))) {
+		keep_setting(plan, word);
+		return 0;
+	}
+	return is_setting(word) || !plan->sloppy ? config_parse_options(plan->cfg, word, "-o", err) : 0;
+}
+
 static int parse_options(struct mount_plan *plan, const char *list, struct cistern_error *err)
 {
+	plan->remount |= has_word(list, "remount");
 	while (*list) {
 		size_t len = option_len(list);
 		char *word = strndup(list, len);
-		int r = 0;
+		int r;
 
 		if (!word)
 			return cistern_error_set(err, -ENOMEM, "out of memory");
-		if (len > 0 && !is_ignored(word) && !is_flag(plan, word) && (is_setting(word) || !plan->sloppy))
-			r = config_parse_options(plan->cfg, word, "-o", err);
+		r = len > 0 ? parse_option(plan, word, err) : 0;
 		free(word);
 		if (r < 0)
 			return r;
@@ -475,6 +530,51 @@ static int check_and_start(struct mount_plan *plan, const char *backing, const c
 	return start(plan);
 }
 
+/* ---- mount -o remount */
+
+static int refuse_remount(const char *mountpoint, int status, const char *why)
+{
+	say("%s: cannot be mounted anew: %s", mountpoint, why);
+	return status;
+}
+
+/* Flags of the kernel's. What is not said of writing stays as it is. */
+static int set_anew(const struct mount_plan *plan, const char *mountpoint)
+{
+	unsigned long flags = MS_REMOUNT | MS_NOSUID | MS_NODEV | plan->remount_flags;
+	struct statvfs st;
+
+	if (plan->access ? strcmp(plan->access, "ro") == 0 : statvfs(mountpoint, &st) == 0 && st.f_flag & ST_RDONLY)
+		flags |= MS_RDONLY;
+	return mount(NULL, mountpoint, NULL, flags, NULL) < 0 ? -errno : 0;
+}
+
+static int remount(const struct mount_plan *plan, const char *mountpoint)
+{
+	struct cistern_error err = { 0 };
+	struct mount_entry m;
+	char real[PATH_MAX];
+	int r;
+
+	if (target_real_path(mountpoint, real, &err) < 0)
+		return say_error(&err);
+	if (mounts_at(real, &m) < 0 || !m.cistern)
+		return refuse_remount(mountpoint, CISTERN_EXIT_FAILED, "no cistern mount is there");
+	if (dead_mount_is(real))
+		return refuse_remount(mountpoint, CISTERN_EXIT_FAILED,
+			"its daemon has died; 'cistern mount' with the same store takes its place");
+	r = plan->fake ? 0 : set_anew(plan, real);
+	if (r == -EBUSY)
+		return refuse_remount(mountpoint, CISTERN_EXIT_BUSY, "files are open for writing");
+	if (r < 0)
+		return refuse_remount(
+			mountpoint, CISTERN_EXIT_FAILED, r == -EPERM ? "only root can do that" : strerror(-r));
+	if (*plan->unchanged)
+		say("%s: settings stay as they are until it is unmounted and mounted again: %s", mountpoint,
+			plan->unchanged);
+	return CISTERN_EXIT_OK;
+}
+
 /* ---- the two command lines */
 
 static int usage(const struct cistern_error *err)
@@ -535,7 +635,7 @@ static int run_mount(const struct command *cmd, int argc, char **argv)
 	}
 	if (a.exit_status >= 0 || (a.exit_status = args_operands(&a, 2, 2)) >= 0)
 		return a.exit_status;
-	return check_and_start(&plan, argv[optind], argv[optind + 1]);
+	return plan.remount ? remount(&plan, argv[optind + 1]) : check_and_start(&plan, argv[optind], argv[optind + 1]);
 }
 
 /* mount(8) and mount.fuse3: the two paths first, short options only, -N and -t with values that are of no use here. */
@@ -566,7 +666,7 @@ int mount_helper(int argc, char **argv)
 		say("mount: wanted are BACKING MOUNTPOINT [-sfnvwr] [-o OPTIONS]");
 		return CISTERN_EXIT_USAGE;
 	}
-	return check_and_start(&plan, argv[optind], argv[optind + 1]);
+	return plan.remount ? remount(&plan, argv[optind + 1]) : check_and_start(&plan, argv[optind], argv[optind + 1]);
 }
 
 const struct command command_mount = {
@@ -584,7 +684,9 @@ const struct command command_mount = {
 		"for that, for a minute at most. A BACKING on a file system that is mounted read-only is "
 		"refused, but for a mount with -o ro, and that you may not write to BACKING yourself is said.\n\n"
 		"It can also be called as 'mount -t fuse.cistern BACKING MOUNTPOINT -o store=DIR' and from fstab(5). Every mount is nosuid "
-		"and nodev.",
+		"and nodev. 'mount -o remount,...' changes ro, rw, noexec, noatime and nodiratime of a mount that stands, and nothing "
+		"else: settings of Cistern hold until it is unmounted. A mount that began with ro takes nothing after remount,rw either.\n\n"
+		"BACKING and the store may not lie in a Cistern mount.",
 	.examples = "cistern mount /lustre/proj/run42 /cistern --store /local/nvme/$JOB\n"
 		    "cistern mount /lustre/proj/run42 /cistern --store /local/nvme/$JOB -o capacity=200G,drain=unmount",
 	.options = options_of_mount,

@@ -13,6 +13,7 @@
 
 #include "cistern/error.h"
 #include "format/base/config.h"
+#include "format/base/dead_mount.h"
 #include "format/base/launch.h"
 #include "format/store/store.h"
 #include "tools/bblog.h"
@@ -20,6 +21,7 @@
 #include "tools/lib/bbset.h"
 #include "tools/lib/launch.h"
 #include "tools/lib/libexec.h"
+#include "tools/lib/mounts.h"
 #include "tools/lib/say.h"
 
 #define ALONE "cistern-agent"
@@ -54,14 +56,23 @@ static int check_store(const char *store, const char *to, struct cistern_error *
 
 static int check_to(const char *to, struct cistern_error *err)
 {
+	struct mount_entry m;
+	char real[PATH_MAX];
 	struct stat st;
 
-	if (stat(to, &st) < 0 && errno == ENOTCONN)
+	if (dead_mount_is(to))
 		return 0; /* below a dead mount: the agent looks there, if it may */
 	if (stat(to, &st) < 0)
 		return cistern_error_set(
 			err, -errno, "%s: %s%s", to, strerror(errno), errno == ENOENT ? "; create it first" : "");
-	return S_ISDIR(st.st_mode) ? 0 : cistern_error_set(err, -ENOTDIR, "%s is not a directory", to);
+	if (!S_ISDIR(st.st_mode))
+		return cistern_error_set(err, -ENOTDIR, "%s is not a directory", to);
+	if (realpath(to, real) && mounts_holding(real, &m) == 0 && m.cistern)
+		return cistern_error_set(err, -EINVAL,
+			"%s lies in a cistern mount, that of %s at %s, where a recovery cannot make its names: recover into a directory "
+			"outside of it",
+			to, m.source, m.mountpoint);
+	return 0;
 }
 
 enum { OPT_TO = 256, OPT_BACKING, OPT_VERIFY, OPT_MANIFEST, OPT_FORCE, OPT_JSON, OPT_IN_PLACE, OPT_SKIP, OPT_DRY_RUN };

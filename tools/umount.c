@@ -44,6 +44,18 @@ static int unmount(const struct target *t)
 	return CISTERN_EXIT_BUSY;
 }
 
+/* Was it a bind mount, or the mount of which there are some? Then the daemon goes on, and that is said. */
+static bool say_bound(const struct target *t)
+{
+	struct mount_entry m;
+
+	if (mounts_same(&t->mount, &m) < 0)
+		return false;
+	say("%s is unmounted; the same mount is still at %s, and its daemon goes on", t->mount.mountpoint,
+		m.mountpoint);
+	return true;
+}
+
 /* Its daemon goes on until it is nowhere mounted any more. */
 static void say_elsewhere(const struct target *t)
 {
@@ -119,7 +131,7 @@ static int wait_and_unmount(const struct target *t, uint64_t deadline)
 {
 	__attribute__((cleanup(before_free))) struct before b = { .pidfd = -1 };
 	struct cistern_error err = { 0 };
-	int status;
+	int status, drained;
 
 	snprintf(b.backing, sizeof(b.backing), "%s", t->mount.source);
 	status = drain_first(t, deadline, &b);
@@ -127,9 +139,12 @@ static int wait_and_unmount(const struct target *t, uint64_t deadline)
 		return status; /* still mounted: the next try goes on from here */
 	if (status != CISTERN_EXIT_OK)
 		say("not everything could be drained yet; unmounting all the same, which tries the rest once more");
+	drained = status;
 	status = unmount(t);
 	if (status != CISTERN_EXIT_OK)
 		return status;
+	if (say_bound(t))
+		return drained;
 	say_elsewhere(t);
 	if (daemon_wait_end(t->store, b.pidfd, deadline, &err) < 0)
 		return say_error(&err);
@@ -184,7 +199,7 @@ static int run_umount(const struct command *cmd, int argc, char **argv)
 	r = target_resolve_mount(argv[optind], &t, &err);
 	if (r < 0 && t.dead)
 		return free_dead(&t, wait);
-	if (r == 0 && strcmp(t.path, ".") != 0)
+	if (r == 0 && !t.at_mountpoint)
 		return args_usage_error(
 			cmd, "%s is in the mount at %s, but not its mount point", argv[optind], t.mount.mountpoint);
 	if (r < 0)
@@ -192,7 +207,7 @@ static int run_umount(const struct command *cmd, int argc, char **argv)
 	if (wait)
 		return wait_and_unmount(&t, deadline);
 	r = unmount(&t);
-	if (r == CISTERN_EXIT_OK)
+	if (r == CISTERN_EXIT_OK && !say_bound(&t))
 		say_background(&t);
 	return r;
 }

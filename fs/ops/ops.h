@@ -12,7 +12,7 @@ struct ops;
 
 struct ops_options {
 	struct job *job;        /* borrowed */
-	const char *store_path; /* borrowed: what user.cistern.store says on the root */
+	const char *store_path; /* borrowed: what user.cistern.store says */
 	struct log *log;        /* borrowed */
 };
 

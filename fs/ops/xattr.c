@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * Extended attributes. The root of a mount has one more, user.cistern.store: where its store is, so that the tools
- * find the daemon of a mount point. It is not listed, so copies do not carry it away.
+ * Extended attributes. Each inode has one more, user.cistern.store: where the mount's store is, so that the tools find
+ * the daemon of a mount point, also where only a part of the mount is mounted (a bind mount). It is not listed, so copies do not
+ * carry it away.
  */
 #include <string.h>
 #include <sys/xattr.h>
@@ -15,9 +16,9 @@
 /* The reply buffer overlays the name behind a request's first 80 bytes: work behind it. */
 #define NAME_ROOM 4096u
 
-static bool is_store_xattr(fuse_ino_t ino, const char *name)
+static bool is_store_xattr(const char *name)
 {
-	return ino == FUSE_ROOT_ID && strcmp(name, STORE_XATTR) == 0;
+	return strcmp(name, STORE_XATTR) == 0;
 }
 
 static void reply_value(fuse_req_t req, ssize_t n, const void *value, size_t size)
@@ -43,7 +44,7 @@ void ops_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
 	char *value = value_buffer(req, &size);
 
-	if (is_store_xattr(ino, name)) {
+	if (is_store_xattr(name)) {
 		const char *path = ops_of(req)->opt.store_path;
 
 		reply_value(req, (ssize_t)strlen(path), path, size);
@@ -73,7 +74,7 @@ static void log_refused_layout(struct ops *o, fuse_ino_t ino, const void *value,
 
 void ops_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
 {
-	int rc = is_store_xattr(ino, name) ? -EPERM : job_setxattr(job_of(req), ino, name, value, size, flags);
+	int rc = is_store_xattr(name) ? -EPERM : job_setxattr(job_of(req), ino, name, value, size, flags);
 
 	if (rc == -EINVAL && strcmp(name, DRAIN_LAYOUT_XATTR) == 0)
 		log_refused_layout(ops_of(req), ino, value, size);
@@ -82,7 +83,7 @@ void ops_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *
 
 void ops_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
-	if (is_store_xattr(ino, name))
+	if (is_store_xattr(name))
 		reply_status(req, -EPERM);
 	else
 		reply_status(req, job_removexattr(job_of(req), ino, name));

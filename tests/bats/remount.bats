@@ -89,8 +89,7 @@ needs_beneath() {
 	end_it
 	umount_wait
 	is "$(ls -A "$MNT" | wc -l)" 0
-	[ "$said" -gt 0 ]
-	for ((i = 0; i < said; i++)); do is "$(<"$BACKING/w-$i")" "$i"; done
+	python3 "$top_srcdir/tests/lib/hole.py" check "$said" "$BACKING"
 }
 
 @test "over its own backing directory, too, a counter never goes back" {
@@ -205,7 +204,7 @@ slow_fusermount() {
 	umount_wait
 	ls "$MNT" >"$WORK/below"
 	while read -r name; do grep -q "written-below path=$name\$" "$STORE/cistern.log"; done <"$WORK/below"
-	for ((i = 0; i < said; i++)); do is "$(cat "$MNT/w-$i" 2>/dev/null || cat "$BACKING/w-$i")" "$i"; done
+	python3 "$top_srcdir/tests/lib/hole.py" check "$said" "$MNT" "$BACKING"
 }
 
 @test "a mount that fails leaves the dead one" {
@@ -295,4 +294,138 @@ slow_fusermount() {
 	bash -c '"$@" <&- 2>&-' - "$CISTERN" recover "$STORE" --to "$BACKING" 3>&- >"$WORK/said"
 	grep -q "into $BACKING" "$WORK/said"
 	is "$(cat "$BACKING/f")" $'text\nmore'
+}
+
+# Another mount namespace keeps the mount, so that the daemon hears of its end when this says so.
+hold_mount() {
+	unshare --mount sleep infinity 3>&- &
+	holder=$!
+	undo "kill $holder 2>/dev/null; true"
+	wait_until 60 leads_elsewhere "/proc/$holder/ns/mnt"
+}
+
+leads_elsewhere() {
+	[ "$(readlink "$1")" != "$(readlink /proc/self/ns/mnt)" ]
+}
+
+@test "a mount right behind umount(8) waits for the daemon, also when that has not heard of it yet" {
+	local holder mounting
+	needs_root "a mount namespace"
+	mount_cistern
+	echo text >"$MNT/f"
+	hold_mount
+	umount "$MNT"
+	"$CISTERN" mount "$BACKING" "$MNT" --store "$STORE" >"$WORK/said" 2>&1 3>&- &
+	mounting=$!
+	wait_until 60 grep -q "waiting for its daemon" "$WORK/said"
+	refute is_mounted "$MNT"
+	kill "$holder"
+	wait "$mounting" || { cat "$WORK/said"; return 1; }
+	is "$(cat "$MNT/f")" text
+	umount_wait
+}
+
+@test "umount(8) and mount in turns" {
+	local i
+	needs_root "umount(8)"
+	for i in {1..10}; do
+		mount_cistern
+		echo "$i" >>"$MNT/f"
+		umount "$MNT"
+	done
+	mount_cistern
+	seq 10 | diff - "$MNT/f"
+	umount_wait
+}
+
+@test "a bind mount of a part of the mount knows its store: status, flush, umount" {
+	needs_root "bind mounts"
+	mount_cistern -o drain=unmount
+	mkdir -p "$MNT/sub/dir" "$WORK/bound" "$WORK/whole"
+	echo text >"$MNT/sub/dir/f"
+	echo other >"$MNT/g"
+	mount --bind "$MNT/sub" "$WORK/bound"
+	undo "umount -l $WORK/bound"
+	mount --bind "$MNT" "$WORK/whole"
+	undo "umount -l $WORK/whole"
+	is "$(status_of store "$WORK/bound")" "$STORE"
+	is "$(status_of store "$WORK/bound/dir")" "$STORE"
+	exits 0 "$CISTERN" flush --wait "$WORK/bound/dir/f"
+	is "$(cat "$BACKING/sub/dir/f")" text
+	[ ! -e "$BACKING/g" ]
+	exits 0 "$CISTERN" inspect "$WORK/bound/dir/f"
+	(cd "$WORK/bound/dir" && exits 0 "$CISTERN" status)
+	# It is one mount, so it need not be named. Those of others are put out of sight.
+	# shellcheck disable=SC2016
+	exits 0 unshare --mount --propagation private bash -c 'for at in $(awk "\$3 == \"fuse.cistern\" { print \$2 }" /proc/self/mounts); do
+			[[ $at == "$1"/* ]] || umount -l "$at"
+		done
+		cd / && "$2" flush --wait' - "$WORK" "$CISTERN"
+	is "$(cat "$BACKING/g")" other
+	exits 0 "$CISTERN" umount "$WORK/bound"
+	says "is still at $MNT"
+	exits 0 "$CISTERN" umount --wait "$WORK/whole"
+	says "is still at $MNT"
+	is "$(cat "$MNT/sub/dir/f")" text
+	umount_wait
+}
+
+@test "a container that has nothing but a bind mount of a part finds the store" {
+	needs_root "bind mounts"
+	mount_cistern -o drain=unmount
+	mkdir -p "$MNT/sub" "$WORK/bound"
+	echo text >"$MNT/sub/f"
+	# shellcheck disable=SC2016
+	exits 0 unshare --mount bash -ec 'mount --bind "$1/sub" "$2"; umount "$1"; "$3" flush --wait "$2/f"' - "$MNT" "$WORK/bound" "$CISTERN"
+	is "$(cat "$BACKING/sub/f")" text
+	umount_wait
+}
+
+@test "nothing is mounted over, stored in or recovered into a cistern mount" {
+	mount_cistern
+	mkdir "$MNT/inner" "$WORK/mnt2"
+	exits 2 mount_cistern "$WORK/store2" "$WORK/mnt2" "$MNT/inner"
+	says "lies in a cistern mount"
+	exits 2 mount_cistern "$MNT/inner/store" "$WORK/mnt2" "$WORK/direct"
+	says "lies in a cistern mount"
+	refute is_mounted "$WORK/mnt2"
+	mount_cistern "$WORK/store2" "$WORK/mnt2" "$WORK/direct"
+	echo x >"$WORK/mnt2/f"
+	kill_daemon "$WORK/mnt2"
+	exits 2 "$CISTERN" recover "$WORK/store2" --to "$MNT/inner" || exits 1 "$CISTERN" recover "$WORK/store2" --to "$MNT/inner"
+	says "lies in a cistern mount"
+	umount_wait
+}
+
+# mnt_options: as the kernel has them.
+mnt_options() {
+	awk -v at="$MNT" '$2 == at { print $4 }' /proc/self/mounts
+}
+
+@test "mount -o remount changes the kernel's flags, and says that settings stay" {
+	needs_root "mount(8)"
+	[ ! -e /sbin/mount.fuse.cistern ] || skip "/sbin/mount.fuse.cistern is installed"
+	ln -s "$CISTERN" /sbin/mount.fuse.cistern
+	undo "rm -f /sbin/mount.fuse.cistern"
+	mount_cistern
+	echo text >"$MNT/f"
+	printf '#!/bin/sh\n' >"$MNT/prog"
+	chmod 755 "$MNT/prog"
+	exits 0 mount -o remount,noexec "$MNT"
+	[[ ,$(mnt_options), == *,noexec,* ]]
+	exits 126 bash -c '"$1"' - "$MNT/prog"
+	exits 0 mount -o remount,exec,ro "$MNT"
+	[[ ,$(mnt_options), != *,noexec,* && ,$(mnt_options), == *,ro,* && ,$(mnt_options), == *,nosuid,* ]]
+	exits 1 touch "$MNT/g"
+	exits 0 mount -o remount,rw "$MNT"
+	touch "$MNT/g"
+	exec 7>"$MNT/h"
+	refute mount -o remount,ro "$MNT"
+	exec 7>&-
+	exits 0 mount -o "remount,rw,capacity=10G" "$MNT"
+	says "settings stay as they are"
+	says capacity
+	refute mount -o remount,no_such_word "$MNT"
+	is "$(cat "$MNT/f")" text
+	umount_wait
 }

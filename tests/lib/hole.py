@@ -7,6 +7,7 @@ met, in the order in which it met it first, and how many files it has made: "dev
 hole.py write DIR: until standard input ends, makes files one after the other, tries again what fails, and says how many the system took.
 hole.py count FILE: likewise raises the number in FILE, opened anew each time, each fsynced; says the last one, or that it found a lower
 number than it had written.
+hole.py check NUM DIR...: each of the NUM files of a writer is whole in one of the directories; names those that are not.
 """
 import errno
 import os
@@ -70,4 +71,18 @@ def count(path):
     print(last)
 
 
-{"poll": poll, "write": write, "count": count}[sys.argv[1]](sys.argv[2])
+def is_whole(top, i):
+    try:
+        with open("%s/w-%d" % (top, i), "rb") as f:
+            return f.read() == b"%d\n" % i
+    except FileNotFoundError:
+        return False
+
+
+def check(num, *tops):
+    bad = [i for i in range(int(num)) if not any(is_whole(top, i) for top in tops)]
+    if bad or int(num) == 0:
+        sys.exit("of %s files %d are not there, from number %s on" % (num, len(bad), bad[:1]))
+
+
+{"poll": poll, "write": write, "count": count, "check": check}[sys.argv[1]](*sys.argv[2:])

@@ -4,8 +4,7 @@
 
 #include <limits.h>
 
-#define MOUNT_STORE_XATTR \
-	"user.cistern.store" /* the daemon answers it on the mount's root: the store's absolute path */
+#define MOUNT_STORE_XATTR "user.cistern.store" /* the daemon answers it on every inode: the store's absolute path */
 
 /*
  * The store of what is mounted there: as the mount says, or, when that takes too long, as the command line of its daemon does, if that is

@@ -94,27 +94,43 @@ out:
 	return r;
 }
 
-struct by_id {
-	int mnt_id;
+struct wanted {
+	int mnt_id;                     /* or, if -1: */
+	const struct mount_entry *same; /* another mount of the same */
 	struct mount_entry *ret;
 };
 
-static int has_id(const struct mount_entry *m, void *arg)
+static bool is_same(const struct mount_entry *a, const struct mount_entry *b)
 {
-	struct by_id *b = arg;
+	return a->major == b->major && a->minor == b->minor && a->cistern == b->cistern &&
+	       strcmp(a->source, b->source) == 0;
+}
 
-	if (m->mnt_id != b->mnt_id)
+static int is_wanted(const struct mount_entry *m, void *arg)
+{
+	struct wanted *w = arg;
+
+	if (w->mnt_id >= 0 ? m->mnt_id != w->mnt_id : !is_same(m, w->same))
 		return 0;
-	*b->ret = *m;
+	*w->ret = *m;
 	return 1;
+}
+
+static int first_wanted(struct wanted *w)
+{
+	int r = mounts_each(is_wanted, w);
+
+	return r < 0 ? r : r > 0 ? 0 : -ENOENT;
 }
 
 int mounts_by_id(int mnt_id, struct mount_entry *ret)
 {
-	struct by_id b = { .mnt_id = mnt_id, .ret = ret };
-	int r = mounts_each(has_id, &b);
+	return first_wanted(&(struct wanted){ .mnt_id = mnt_id, .ret = ret });
+}
 
-	return r < 0 ? r : r > 0 ? 0 : -ENOENT;
+int mounts_same(const struct mount_entry *m, struct mount_entry *ret)
+{
+	return first_wanted(&(struct wanted){ .mnt_id = -1, .same = m, .ret = ret });
 }
 
 bool mounts_path_in(const char *path, const char *dir)

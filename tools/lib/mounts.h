@@ -34,6 +34,8 @@ int mounts_holding(const char *path, struct mount_entry *ret);
 /* The topmost mount at exactly mountpoint. -ENOENT: nothing is mounted there. */
 int mounts_at(const char *mountpoint, struct mount_entry *ret);
 int mounts_by_id(int mnt_id, struct mount_entry *ret); /* -ENOENT */
+/* The first mount of the same file system as m, also if that has gone; bind mounts count. -ENOENT. */
+int mounts_same(const struct mount_entry *m, struct mount_entry *ret);
 /* path is dir or lies in it; both absolute and resolved. */
 bool mounts_path_in(const char *path, const char *dir);
 

@@ -6,6 +6,7 @@
 #include "tools/lib/target.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -37,21 +38,25 @@ static int ask_for_store(struct target *t, struct cistern_error *err)
 				t->mount.mountpoint, r == -ENODATA ? "empty answer" : strerror(-r));
 }
 
-static void set_path(struct target *t, const char *real)
+/* Of a bind mount the path in the file system begins with what of it is mounted. */
+static int set_path(struct target *t, const char *real, struct cistern_error *err)
 {
+	const char *root = t->mount.root + strspn(t->mount.root, "/");
 	const char *rest = real + strlen(t->mount.mountpoint);
+	int n;
 
-	while (*rest == '/')
-		rest++;
-	memcpy(t->path, *rest ? rest : ".", *rest ? strlen(rest) + 1 : 2);
+	rest += strspn(rest, "/");
+	t->at_mountpoint = *rest == '\0';
+	n = snprintf(t->path, sizeof(t->path), "%s%s%s", root, *root && *rest ? "/" : "", *rest || *root ? rest : ".");
+	return n < (int)sizeof(t->path) ? 0 : cistern_error_set(err, -ENAMETOOLONG, "%s: the path is too long", real);
 }
 
 static int only_mount(const struct mount_entry *m, void *arg)
 {
 	struct target *t = arg;
 
-	if (!m->cistern)
-		return 0;
+	if (!m->cistern || (t->mounted && m->major == t->mount.major && m->minor == t->mount.minor))
+		return 0; /* the second one is a bind mount of the first */
 	if (t->mounted)
 		return -E2BIG;
 	t->mounted = true;
@@ -76,6 +81,7 @@ static int resolve_default(struct target *t, struct cistern_error *err)
 				err, r < 0 ? r : -ENOENT, "there is no cistern mount here; say what is meant");
 	}
 	memcpy(t->path, ".", 2);
+	t->at_mountpoint = true;
 	return ask_for_store(t, err);
 }
 
@@ -96,8 +102,8 @@ int target_resolve_mount(const char *name, struct target *ret, struct cistern_er
 			"%s is not in a cistern mount: name a mount point, or a path in a mount ('mount -t fuse.cistern' lists them)",
 			name);
 	ret->mounted = true;
-	set_path(ret, real);
-	return ask_for_store(ret, err);
+	r = set_path(ret, real, err);
+	return r < 0 ? r : ask_for_store(ret, err);
 }
 
 int target_resolve(const char *name, struct target *ret, struct cistern_error *err)

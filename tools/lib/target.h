@@ -11,8 +11,9 @@
 #include "tools/lib/mounts.h"
 
 struct target {
-	bool mounted; /* found through a mount, which is in .mount */
-	bool dead;    /* the mount's daemon has died; store is unknown ("") */
+	bool mounted;       /* found through a mount, which is in .mount */
+	bool dead;          /* the mount's daemon has died; store is unknown ("") */
+	bool at_mountpoint; /* what was named is where it is mounted */
 	struct mount_entry mount;
 	char store[PATH_MAX]; /* absolute */
 	char path[PATH_MAX];  /* in the mount: what was named, relative to its root; "." = the root */
