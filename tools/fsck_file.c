@@ -42,8 +42,8 @@ static int mend(struct fsck *f, int fd, const struct check *c, struct cistern_er
 			"'cistern fsck --fix-numrecs --force FILE' makes %" PRIu64 " records of all",
 			f->store, units_format_count(c->told_records, "record", num), c->room_records);
 	if (c->numrecs_bytes == 4 && count >= UINT32_MAX) { /* which would mean that nobody knows */
-		fsck_report(f, FSCK_DAMAGE, NULL, 0, 0, "%" PRIu64 " records are more than this format can count",
-			count);
+		fsck_report(
+			f, FSCK_DAMAGE, NULL, 0, 0, "%" PRIu64 " records are more than this format can count", count);
 		return 0;
 	}
 	r = write_count(fd, count, c->numrecs_bytes);
@@ -92,8 +92,8 @@ static bool is_subfile(int fd, const struct source *s, enum check_format format)
 
 	if (format == CHECK_CLASSIC)
 		return classic_read(fdio_read_arg, &fd, &c, NULL) == 0 && blob_is_header(&c);
-	return format == CHECK_HDF5 && check_layout(s, &l, NULL) == 0 &&
-	       has_object(&l, "header_blob") && has_object(&l, "data_blob");
+	return format == CHECK_HDF5 && check_layout(s, &l, NULL) == 0 && has_object(&l, "header_blob") &&
+	       has_object(&l, "data_blob");
 }
 
 int fsck_check_file(struct fsck *f, struct cistern_error *err)

@@ -433,6 +433,8 @@ static void object_json(const struct survey *s, size_t i, struct json *j)
 	json_end_array(j);
 	json_ku64(j, "begin", o->begin);
 	json_ku64(j, "defined_bytes", c->defined_bytes);
+	if (o->num_heap > 0)
+		json_ku64(j, "heap_bytes", layout_heap_bytes(o));
 	json_ku64(j, "log_bytes", c->logged_bytes);
 	json_ku64(j, "drained_bytes", c->drained_bytes);
 	json_ku64(j, "missing_bytes", missing(c));

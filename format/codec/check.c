@@ -17,7 +17,8 @@
 #include "format/codec/hdf5.h"
 
 #define FIRST_BYTES 4096u /* of a file, that say whether anything was written to it */
-#define SMALL_SHARE 100u  /* one part in so many of a file's values may be missing: fewer are those of its last variables */
+#define SMALL_SHARE \
+	100u /* one part in so many of a file's values may be missing: fewer are those of its last variables */
 
 static void say(struct check *c, enum check_verdict verdict, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -55,7 +56,8 @@ static void say_reserved(const struct classic *c, uint64_t size, struct check *r
 		size > end ? size - end : 0, c->num_records);
 }
 
-static void check_records(const struct classic *c, uint64_t size, const struct classic_records *found, struct check *ret)
+static void check_records(
+	const struct classic *c, uint64_t size, const struct classic_records *found, struct check *ret)
 {
 	ret->told_records = c->num_records;
 	ret->seen_records = found->whole;
@@ -151,6 +153,18 @@ static void check_limits(const struct classic *c, struct check *ret)
 			c->version == 1 ? "2^31 - 4" : "2^32 - 4");
 }
 
+static int check_names(const struct classic *c, struct check *ret)
+{
+	const char *name = NULL;
+	int r = classic_find_duplicate(c, &name);
+
+	if (r == 0 && name)
+		say(ret, CHECK_DOUBTFUL,
+			"two of its variables, or of its dimensions, are named %.100s: readers find one of them by that name",
+			name);
+	return r;
+}
+
 static int check_classic(const struct source *s, struct check *ret)
 {
 	struct classic c CLASSIC_CLEANUP = { 0 };
@@ -173,7 +187,7 @@ static int check_classic(const struct source *s, struct check *ret)
 		check_limits(&c, ret);
 	if (ret->verdict == CHECK_SOUND)
 		check_padding(&c, ret);
-	return 0;
+	return ret->verdict == CHECK_SOUND ? check_names(&c, ret) : 0;
 }
 
 static int is_classic(const struct source *s)

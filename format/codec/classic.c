@@ -94,6 +94,39 @@ uint32_t classic_find_var(const struct classic *c, const char *name)
 	return CLASSIC_NONE;
 }
 
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static const char *twice(const char **names, uint32_t num)
+{
+	if (num > 1)
+		qsort(names, num, sizeof(*names), by_text);
+	for (uint32_t i = 1; i < num; i++)
+		if (strcmp(names[i], names[i - 1]) == 0)
+			return names[i];
+	return NULL;
+}
+
+int classic_find_duplicate(const struct classic *c, const char **ret_name)
+{
+	uint32_t most = c->num_vars > c->num_dims ? c->num_vars : c->num_dims;
+	const char **names = calloc((size_t)most + 1, sizeof(*names));
+
+	if (!names)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < c->num_vars; i++)
+		names[i] = c->vars[i].name;
+	*ret_name = twice(names, c->num_vars);
+	for (uint32_t i = 0; i < c->num_dims; i++)
+		names[i] = c->dims[i].name;
+	if (!*ret_name)
+		*ret_name = twice(names, c->num_dims);
+	free(names);
+	return 0;
+}
+
 const struct classic_var *classic_find_oversized(const struct classic *c)
 {
 	uint64_t most = c->version == 1 ? INT32_MAX - 3u : UINT32_MAX - 3u;

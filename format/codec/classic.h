@@ -163,6 +163,8 @@ uint32_t classic_var_fill(const struct classic_var *v, uint8_t out[CLASSIC_TYPE_
 /* CLASSIC_NONE when there is none of that name. */
 uint32_t classic_find_dim(const struct classic *c, const char *name);
 uint32_t classic_find_var(const struct classic *c, const char *name);
+/* A name that two variables, or two dimensions, have; borrowed. NULL: all differ. 0, -ENOMEM. */
+int classic_find_duplicate(const struct classic *c, const char **ret_name);
 /*
  * The first variable that is larger than the version allows where it stands: in CDF-1 2^31 - 4 bytes (of a record), in CDF-2
  * 2^32 - 4, but for the last fixed one of a file without record variables, and the last record variable. NULL: none.
@@ -193,9 +195,9 @@ uint64_t classic_count_begun(const struct classic *c, uint64_t file_bytes);
  * where a log has something of each of them without a gap, they are. A header without a number leaves it to the size, zeros or not.
  */
 struct classic_records {
-	uint64_t room;  /* that fit in the file: classic_count_records() */
-	uint64_t whole; /* of them, those up to the last one that something is in, and all that the header counts */
-	uint64_t begun; /* the same, with a last one of which there is only a part */
+	uint64_t room;     /* that fit in the file: classic_count_records() */
+	uint64_t whole;    /* of them, those up to the last one that something is in, and all that the header counts */
+	uint64_t begun;    /* the same, with a last one of which there is only a part */
 	uint64_t data_end; /* offset behind the last byte that is not zero, or that the header counts */
 };
 /* 0, -ENOMEM, errors of read_bytes. */

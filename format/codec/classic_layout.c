@@ -53,8 +53,8 @@ static void say_count(const struct classic *c, uint64_t size, uint64_t begun, st
 		snprintf(l->note, sizeof(l->note),
 			"the header does not say how many records there are; the file has begun %" PRIu64, begun);
 	else if (begun > c->num_records)
-		snprintf(l->note, sizeof(l->note),
-			"the header says %" PRIu64 " records, the file has begun %" PRIu64, c->num_records, begun);
+		snprintf(l->note, sizeof(l->note), "the header says %" PRIu64 " records, the file has begun %" PRIu64,
+			c->num_records, begun);
 	else if (size > end && !classic_is_padding(c, size) && c->num_record_vars > 0)
 		snprintf(l->note, sizeof(l->note),
 			"the %" PRIu64 " bytes behind the last record are zeros: room, and no records", size - end);

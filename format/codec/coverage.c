@@ -20,6 +20,7 @@ struct slot {
 	uint64_t index;    /* of a chunk */
 	size_t object;
 	uint64_t got; /* bytes that are there (of records: see tally) */
+	bool is_heap; /* of the object's heap, wherever in the file that is */
 };
 
 struct row {
@@ -133,6 +134,22 @@ static int add_records(struct coverage *c, size_t object)
 	return add_slot(&c->records, &s);
 }
 
+/* Behind the object's other bytes. */
+static int add_heap(struct coverage *c, size_t object)
+{
+	const struct layout_object *o = &c->layout->objects[object];
+	uint64_t base = layout_object_bytes(o) - layout_heap_bytes(o);
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < o->num_heap; i++) {
+		struct slot s = { o->heap[i].off, o->heap[i].len, base, o->heap[i].index, object, 0, true };
+
+		r = add_slot(&c->fixed, &s);
+		base += s.len;
+	}
+	return r;
+}
+
 static int add_object(struct coverage *c, size_t object)
 {
 	const struct layout_object *o = &c->layout->objects[object];
@@ -150,7 +167,7 @@ static int add_object(struct coverage *c, size_t object)
 		return add_slot(&c->fixed, &s);
 	}
 	for (size_t i = 0; r == 0 && i < o->num_pieces; i++) {
-		struct slot s = { o->pieces[i].off, o->pieces[i].len, base, o->pieces[i].index, object, 0 };
+		struct slot s = { o->pieces[i].off, o->pieces[i].len, base, o->pieces[i].index, object, 0, false };
 
 		r = add_slot(&c->fixed, &s);
 		base += s.len;
@@ -169,8 +186,11 @@ int coverage_create(const struct layout *l, struct coverage **ret)
 		c->tallies = calloc(l->num_objects + 1, sizeof(*c->tallies));
 		r = c->objects && c->tallies ? 0 : -ENOMEM;
 	}
-	for (size_t i = 0; r == 0 && i < l->num_objects; i++)
+	for (size_t i = 0; r == 0 && i < l->num_objects; i++) {
 		r = add_object(c, i);
+		if (r == 0)
+			r = add_heap(c, i);
+	}
 	if (r < 0) {
 		coverage_destroy(c);
 		return r;
@@ -394,6 +414,10 @@ static void count_complete(struct coverage *c, const struct piece *p)
 	const struct layout_object *o = &c->layout->objects[p->slot->object];
 	struct tally *t = &c->tallies[p->slot->object];
 
+	if (p->slot->is_heap) {
+		p->slot->got += p->len;
+		return;
+	}
 	if (p->at == t->prefix)
 		t->prefix += p->len * p->times;
 	if (o->kind != LAYOUT_RECORDS) {
@@ -493,7 +517,7 @@ static int look_piece(struct coverage *c, const struct piece *p, void *arg)
 	const struct layout_object *o = p->slot ? &c->layout->objects[p->slot->object] : NULL;
 	uint64_t skip, num;
 
-	if (!o || !o->has_fill || o->filtered)
+	if (!o || !o->has_fill || o->filtered || p->slot->is_heap)
 		return 0;
 	skip = (o->element_bytes - p->at % o->element_bytes) % o->element_bytes;
 	if (skip >= p->len)
@@ -536,6 +560,33 @@ void coverage_each(struct coverage *c, uint64_t off, uint64_t len,
 	walk(c, off, len, false, tell_piece, &t);
 }
 
+/* A chunk is not whole without what its elements have in a heap. */
+static void open_chunk(struct coverage *c, const struct slot *s, uint8_t *whole)
+{
+	struct coverage_object *o = &c->objects[s->object];
+
+	if (!s->is_heap || s->got == s->len)
+		return;
+	if (s->index < c->layout->objects[s->object].num_pieces) {
+		o->complete -= whole[s->index];
+		whole[s->index] = 0;
+	} else if (o->complete > 0) {
+		o->complete--;
+	}
+}
+
+/* Nor is a variable; the gap is the first element with something missing. */
+static void judge_heap(struct coverage *c, const struct slot *s)
+{
+	struct coverage_object *o = &c->objects[s->object];
+
+	if (!s->is_heap || s->got == s->len || c->layout->objects[s->object].kind != LAYOUT_VARIABLE)
+		return;
+	o->complete = 0;
+	if (s->index < o->gap)
+		o->gap = s->index;
+}
+
 /* Of chunks: the lowest index of which not every byte is there, also of one that has no place in the file. */
 static int judge_chunks(struct coverage *c)
 {
@@ -551,9 +602,12 @@ static int judge_chunks(struct coverage *c)
 	for (size_t i = 0; first && whole && i < c->fixed.num; i++) {
 		const struct slot *s = &c->fixed.slots[i];
 
-		if (s->got == s->len && s->index < c->layout->objects[s->object].num_pieces)
+		if (!s->is_heap && s->got == s->len && s->index < c->layout->objects[s->object].num_pieces)
 			whole[first[s->object] + s->index] = 1;
 	}
+	for (size_t i = 0; first && whole && i < c->fixed.num; i++)
+		if (c->layout->objects[c->fixed.slots[i].object].kind == LAYOUT_CHUNKS)
+			open_chunk(c, &c->fixed.slots[i], whole + first[c->fixed.slots[i].object]);
 	for (size_t i = 0; first && whole && i < c->layout->num_objects; i++) {
 		const struct layout_object *o = &c->layout->objects[i];
 		size_t k = 0;
@@ -574,7 +628,8 @@ static int judge_chunks(struct coverage *c)
 static int judge(struct coverage *c)
 {
 	for (size_t i = 0; i < c->fixed.num; i++)
-		c->objects[c->fixed.slots[i].object].complete += c->fixed.slots[i].got == c->fixed.slots[i].len;
+		c->objects[c->fixed.slots[i].object].complete +=
+			!c->fixed.slots[i].is_heap && c->fixed.slots[i].got == c->fixed.slots[i].len;
 	for (size_t i = 0; i <= c->layout->num_objects; i++)
 		c->objects[i].gap = UINT64_MAX;
 	for (size_t i = 0; i < c->layout->num_objects; i++) {
@@ -582,10 +637,12 @@ static int judge(struct coverage *c)
 
 		if (o->kind != LAYOUT_HEADER && o->kind != LAYOUT_VARIABLE && o->kind != LAYOUT_RECORDS)
 			continue;
-		if (c->tallies[i].prefix < c->objects[i].defined_bytes ||
+		if (c->tallies[i].prefix < c->objects[i].defined_bytes - layout_heap_bytes(o) ||
 			(o->kind == LAYOUT_VARIABLE && o->count == 0 && layout_parts(o) > 0))
 			c->objects[i].gap = c->tallies[i].prefix;
 	}
+	for (size_t i = 0; i < c->fixed.num; i++)
+		judge_heap(c, &c->fixed.slots[i]);
 	return judge_chunks(c);
 }
 

@@ -32,6 +32,7 @@ struct coverage_writer {
 	uint64_t bytes;         /* that are there, logged */
 };
 
+/* What elements have in a heap counts with them: the chunk, or the variable, is complete when both are there. */
 struct coverage_object {                                     /* of the layout's object of the same number */
 	uint64_t defined_bytes, logged_bytes, drained_bytes; /* what is neither logged nor drained is missing */
 	uint64_t noted_bytes, kept_bytes;                    /* by coverage_note(); of them, to be kept */

@@ -21,6 +21,7 @@
 #define OPEN_TO_WRITE   1u /* flags of superblock 3 */
 #define OPEN_SWMR       4u
 #define FLAGS_KNOWN     7u
+#define FREE_PERSISTS   1u /* strategy of free space information, version 0 */
 
 bool hdf5_is(const void *buf, size_t len)
 {
@@ -48,6 +49,7 @@ static void object_free(struct hdf5_object *o)
 	free(o->path);
 	free(o->dims);
 	free(o->pieces);
+	free(o->heap);
 	free(o->fill);
 	free(o->axes);
 	for (size_t i = 0; i < o->num_sources; i++) {
@@ -260,25 +262,51 @@ static int check_driver_message(struct hdf5_walk *w, const struct hdf5_header *h
 			   : hdf5_fail(w, -EBADMSG, m->off, "the name of a file driver is cut short");
 }
 
-/* Of the extension, only where shared messages are, and whether there are further files. */
+static int read_shared_table(struct hdf5_walk *w, const struct hdf5_message *m)
+{
+	struct cursor c = cursor_make(m->data, m->len);
+
+	(void)cursor_u8(&c);
+	w->shared_table = hdf5_get_addr(w, &c);
+	return cursor_ok(&c) ? 0 : hdf5_fail(w, -EBADMSG, m->off, "the table of shared messages is cut short");
+}
+
+/* How free space is kept: not looked at, but HDF5 opens no file whose message is too short. */
+static int check_free_space(struct hdf5_walk *w, const struct hdf5_message *m)
+{
+	struct cursor c = cursor_make(m->data, m->len);
+	unsigned int version = cursor_u8(&c), strategy = cursor_u8(&c);
+	bool persists = version == 0 ? strategy == FREE_PERSISTS : cursor_u8(&c) != 0;
+
+	if (version > 1)
+		return hdf5_fail(w, -ENOTSUP, m->off, "free space information of version %u", version);
+	(void)hdf5_get_len(w, &c);
+	if (version == 1)
+		(void)cursor_bytes(&c, w->len_bytes + 2u + w->addr_bytes);
+	if (persists)
+		(void)cursor_bytes(&c, (version == 0 ? 6u : 12u) * w->addr_bytes);
+	return cursor_ok(&c) ? 0 : hdf5_fail(w, -EBADMSG, m->off, "free space information is cut short");
+}
+
+/* Of the extension: whether there are further files, where shared messages are, and metadata that are elsewhere than they say. */
 static int read_extension(struct hdf5_walk *w, uint64_t addr)
 {
 	struct hdf5_header h HDF5_HEADER_CLEANUP = { 0 };
-	const struct hdf5_message *m;
-	struct cursor c;
+	const struct hdf5_message *table, *image, *space;
 	int r;
 
 	if (addr == HDF5_NOWHERE)
 		return 0;
 	r = hdf5_header_read(w, addr, false, &h);
 	r = r == 0 ? check_driver_message(w, &h) : r;
-	m = r == 0 ? hdf5_header_find(&h, HDF5_MSG_SHARED_TABLE) : NULL;
-	if (!m)
-		return r;
-	c = cursor_make(m->data, m->len);
-	(void)cursor_u8(&c);
-	w->shared_table = hdf5_get_addr(w, &c);
-	return cursor_ok(&c) ? 0 : hdf5_fail(w, -EBADMSG, m->off, "the table of shared messages is cut short");
+	table = r == 0 ? hdf5_header_find(&h, HDF5_MSG_SHARED_TABLE) : NULL;
+	image = r == 0 ? hdf5_header_find(&h, HDF5_MSG_CACHE_IMAGE) : NULL;
+	space = r == 0 ? hdf5_header_find(&h, HDF5_MSG_FREE_SPACE) : NULL;
+	if (table)
+		r = read_shared_table(w, table);
+	if (r == 0 && image)
+		r = hdf5_image_load(w, image);
+	return r == 0 && space ? check_free_space(w, space) : r;
 }
 
 /* ---- objects */
@@ -304,13 +332,23 @@ static int add_object(struct hdf5_walk *w, const char *path, uint64_t addr)
 	return 0;
 }
 
+/* FNV-1a */
+static uint64_t hash_of(const char *text)
+{
+	uint64_t v = UINT64_C(0xcbf29ce484222325);
+
+	for (; *text; text++)
+		v = (v ^ (uint8_t)*text) * UINT64_C(0x100000001b3);
+	return v == UINT64_MAX ? 0 : v;
+}
+
 static int member(struct hdf5_walk *w, const char *name, size_t len, uint64_t target, void *arg)
 {
 	const size_t *group = arg;
 	const char *parent = w->file->objects[*group].path;
 	uint64_t off = hdf5_off(w, target, 1);
 	char path[HDF5_PATH_MAX];
-	int n;
+	int n, r = 0;
 
 	if (len == 0 || memchr(name, '/', len) || memchr(name, '\0', len))
 		return hdf5_fail(w, -EBADMSG, HDF5_NOWHERE, "a member with an impossible name");
@@ -320,6 +358,11 @@ static int member(struct hdf5_walk *w, const char *name, size_t len, uint64_t ta
 	if (n < 0 || (size_t)n >= sizeof(path))
 		return hdf5_fail(
 			w, -ENOTSUP, HDF5_NOWHERE, "a member whose path is longer than %zu bytes", sizeof(path) - 1);
+	if (hdf5_map_set(&w->names, hash_of(path), 0) == -EEXIST)
+		r = note(w, path,
+			hdf5_fail(w, -ENOTSUP, HDF5_NOWHERE, "two members have this name; HDF5 finds one of them"));
+	if (r < 0)
+		return r;
 	if (target == HDF5_NOWHERE || off == HDF5_NOWHERE)
 		return note(w, path,
 			hdf5_fail(w, -ENODATA, HDF5_NOWHERE,
@@ -353,6 +396,18 @@ static int visit(struct hdf5_walk *w, size_t number, struct hdf5_scales *scales,
 	return r < 0 ? note(w, w->file->objects[number].path, r) : 0;
 }
 
+/* The first thing that went wrong may be why: a damaged cache image has the root group's header. */
+static int without_root(struct hdf5_walk *w, int r)
+{
+	const struct hdf5_problem *first = w->file->kept_problems > 0 ? &w->file->problems[0] : NULL;
+
+	if (!first || first->trouble != HDF5_DAMAGED)
+		return r;
+	w->bad_off = first->off;
+	snprintf(w->bad_text, sizeof(w->bad_text), "%s", first->text);
+	return -EBADMSG;
+}
+
 static int visit_all(struct hdf5_walk *w, struct hdf5_scales *scales)
 {
 	int r = 0;
@@ -362,15 +417,40 @@ static int visit_all(struct hdf5_walk *w, struct hdf5_scales *scales)
 
 		r = hdf5_header_read(w, w->file->objects[i].addr - w->base, false, &h);
 		if (i == 0 && r < 0)
-			return r; /* nothing is known */
+			return without_root(w, r); /* nothing is known */
 		r = r < 0 ? note(w, w->file->objects[i].path, r) : visit(w, i, scales, &h);
 	}
 	return r;
 }
 
+static uint64_t end_of_pieces(const struct layout_piece *pieces, size_t num, uint64_t end)
+{
+	for (size_t i = 0; i < num; i++)
+		if (pieces[i].off + pieces[i].len > end)
+			end = pieces[i].off + pieces[i].len;
+	return end;
+}
+
+/* The end of all that the walk has found in the file. */
+static uint64_t end_of_all(const struct hdf5 *h)
+{
+	uint64_t end = end_of_pieces(h->metadata, h->num_metadata, 0);
+
+	for (size_t i = 0; i < h->num_objects; i++) {
+		const struct hdf5_object *o = &h->objects[i];
+
+		end = end_of_pieces(o->pieces, o->num_pieces, end);
+		end = end_of_pieces(o->heap, o->num_heap, end);
+		if (o->storage == HDF5_CONTIGUOUS && o->data_off != HDF5_NOWHERE && o->data_off + o->data_bytes > end)
+			end = o->data_off + o->data_bytes;
+	}
+	return end;
+}
+
 static int note_end(struct hdf5_walk *w)
 {
 	struct hdf5 *h = w->file;
+	uint64_t end = end_of_all(h);
 
 	if (h->end != HDF5_NOWHERE && h->end > h->size)
 		return note(w, "",
@@ -381,6 +461,12 @@ static int note_end(struct hdf5_walk *w)
 			hdf5_fail(w, -ENODATA, w->base,
 				"a writer has it open%s, or died before it closed it ('h5clear -s' takes the mark away)",
 				h->open_swmr ? " for others to read meanwhile (SWMR)" : ""));
+	if (h->end != HDF5_NOWHERE && end > h->end)
+		return note(w, "",
+			hdf5_fail(w, -EBADMSG, w->base,
+				"the superblock says that the file ends at offset %" PRIu64
+				", and objects of it reach to %" PRIu64,
+				h->end, end));
 	return 0;
 }
 
@@ -410,6 +496,8 @@ static int walk_objects(struct hdf5_walk *w)
 		r = visit_all(w, scales);
 	if (r == 0)
 		r = hdf5_scales_resolve(w, scales);
+	if (r == 0)
+		r = hdf5_globals_note(w);
 	if (r == 0)
 		r = note_end(w);
 	hdf5_scales_destroy(scales);
@@ -451,7 +539,10 @@ static void walk_free(struct hdf5_walk *w)
 	hdf5_map_free(&w->by_addr);
 	for (unsigned int i = 0; i < w->num_shared; i++)
 		hdf5_heap_close(w->shared[i].heap);
-	hdf5_collection_free(w->collection);
+	hdf5_globals_free(w->globals);
+	hdf5_image_free(w->image);
+	hdf5_map_free(&w->masks);
+	hdf5_map_free(&w->names);
 }
 
 static int explain(const struct hdf5_walk *w, int r, struct cistern_error *err)

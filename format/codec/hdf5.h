@@ -5,7 +5,7 @@
 /*
  * What an HDF5 file holds and where its bytes are: our own read-only walk of superblock, object headers, groups, chunk
  * indexes and the attributes that netCDF-4 puts there, as the "HDF5 File Format Specification, Version 3.0" describes them.
- * No bytes of data are read. Nothing in the file is believed: every address is checked against the size, every checksum
+ * No data are read but elements that refer to the global heap (strings, lists). Nothing in the file is believed: every address is checked against the size, every checksum
  * computed, every block visited once.
  *
  * A file that cannot be walked in part is not refused: what was not understood, not there yet, or damaged is a problem in
@@ -105,6 +105,7 @@ struct hdf5_object {
 	/* datasets */
 	struct hdf5_type type;
 	enum hdf5_storage storage;
+	bool is_null; /* a dataspace without elements, whatever its rank */
 	uint32_t rank;
 	uint64_t *dims;       /* owned; rank lengths as they are now */
 	uint64_t *max_dims;   /* in dims' memory; HDF5_NOWHERE: unlimited */
@@ -115,7 +116,14 @@ struct hdf5_object {
 	enum hdf5_index index;
 	struct layout_piece *pieces; /* owned; CHUNKED: those that are there, sorted by off */
 	size_t num_pieces, cap_pieces;
-	uint64_t outside;     /* CHUNKED: how many there are outside the present lengths */
+	uint64_t outside; /* CHUNKED: how many there are outside the present lengths */
+	/*
+	 * Objects of the global heap that its elements have: strings and other lists, regions. Sorted by off; index: of the chunk, or of the
+	 * first byte of the element.
+	 */
+	struct layout_piece *heap; /* owned */
+	size_t num_heap, cap_heap;
+	bool plain_edges;     /* CHUNKED: chunks that reach outside are not filtered */
 	uint16_t filters[32]; /* identifiers, in the order of writing */
 	uint32_t num_filters;
 	bool has_fill;

@@ -35,16 +35,17 @@ static void place_of(const struct array *a, uint64_t index, uint64_t *at)
 
 static int entry(const struct array *a, uint64_t index, struct cursor *c)
 {
-	uint64_t at[HDF5_RANK_MAX], addr = hdf5_get_addr(a->w, c), len = a->o->chunk_bytes;
+	struct hdf5_stored s = { .addr = hdf5_get_addr(a->w, c), .len = a->o->chunk_bytes };
+	uint64_t at[HDF5_RANK_MAX];
 
 	if (a->client == 1) {
-		len = hdf5_uint(c, a->element_bytes - a->w->addr_bytes - 4);
-		(void)cursor_u32(c);
+		s.len = hdf5_uint(c, a->element_bytes - a->w->addr_bytes - 4);
+		s.mask = cursor_u32(c);
 	}
-	if (addr == HDF5_NOWHERE || index >= a->num)
+	if (s.addr == HDF5_NOWHERE || index >= a->num)
 		return 0;
 	place_of(a, index, at);
-	return hdf5_chunk_add(a->w, a->o, at, addr, len);
+	return hdf5_chunk_add(a->w, a->o, at, &s);
 }
 
 static int entries(const struct array *a, uint64_t first, uint64_t num, struct cursor *c)

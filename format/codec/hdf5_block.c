@@ -181,9 +181,28 @@ static int read_all(struct hdf5_walk *w, struct hdf5_block *b)
 	return 0;
 }
 
+int hdf5_read_data(struct hdf5_walk *w, uint64_t off, size_t len, const char *what, struct hdf5_block *ret)
+{
+	struct hdf5_block b = { .len = len, .off = off };
+	int r;
+
+	if (len > HDF5_BLOCK_MAX)
+		return hdf5_fail(w, -EBADMSG, b.off, "%s of %zu bytes is impossibly long", what, len);
+	w->last_off = b.off;
+	b.data = malloc(len > 0 ? len : 1);
+	r = b.data ? read_all(w, &b) : -ENOMEM;
+	if (r == 0 && w->image)
+		hdf5_image_lay_over(w->image, b.off, b.data, len);
+	if (r < 0)
+		hdf5_block_free(&b);
+	else
+		*ret = b;
+	return r;
+}
+
 int hdf5_read(struct hdf5_walk *w, uint64_t addr, size_t len, const char *what, struct hdf5_block *ret)
 {
-	struct hdf5_block b = { .len = len, .off = hdf5_off(w, addr, len) };
+	struct hdf5_block b = { .off = hdf5_off(w, addr, len) };
 	int r;
 
 	if (addr == HDF5_NOWHERE)
@@ -192,11 +211,7 @@ int hdf5_read(struct hdf5_walk *w, uint64_t addr, size_t len, const char *what, 
 		return hdf5_fail(w, -ENODATA, w->base + addr < addr ? addr : w->base + addr,
 			"%s of %zu bytes would lie behind the end of the file, which has %" PRIu64 " bytes", what, len,
 			w->size);
-	if (len > HDF5_BLOCK_MAX)
-		return hdf5_fail(w, -EBADMSG, b.off, "%s of %zu bytes is impossibly long", what, len);
-	w->last_off = b.off;
-	b.data = malloc(len > 0 ? len : 1);
-	r = b.data ? read_all(w, &b) : -ENOMEM;
+	r = hdf5_read_data(w, b.off, len, what, &b);
 	if (r == 0)
 		r = hdf5_note_metadata(w, b.off, len);
 	if (r < 0)

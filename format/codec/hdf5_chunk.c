@@ -41,14 +41,14 @@ static int keep(struct hdf5_object *o, const struct layout_piece *p)
 	return 0;
 }
 
-int hdf5_chunk_add(struct hdf5_walk *w, struct hdf5_object *o, const uint64_t *at, uint64_t addr, uint64_t len)
+int hdf5_chunk_add(struct hdf5_walk *w, struct hdf5_object *o, const uint64_t *at, const struct hdf5_stored *s)
 {
-	struct layout_piece p = { .off = hdf5_off(w, addr, len), .len = len };
+	struct layout_piece p = { .off = hdf5_off(w, s->addr, s->len), .len = s->len };
 
-	if (p.off == HDF5_NOWHERE || addr == HDF5_NOWHERE)
+	if (p.off == HDF5_NOWHERE || s->addr == HDF5_NOWHERE)
 		return hdf5_fail(w, -ENODATA, HDF5_NOWHERE,
-			"a chunk of %" PRIu64 " bytes at address %" PRIu64 " lies behind the end of the file", len,
-			addr);
+			"a chunk of %" PRIu64 " bytes at address %" PRIu64 " lies behind the end of the file", s->len,
+			s->addr);
 	if (w->num_chunks == HDF5_CHUNKS_MAX)
 		return hdf5_fail(w, -ENOTSUP, HDF5_NOWHERE, "more than %u chunks in the file", HDF5_CHUNKS_MAX);
 	w->num_chunks++;
@@ -56,6 +56,8 @@ int hdf5_chunk_add(struct hdf5_walk *w, struct hdf5_object *o, const uint64_t *a
 		o->outside++;
 		return 0;
 	}
+	if (s->mask != 0 && hdf5_map_set(&w->masks, p.off, s->mask) == -ENOMEM)
+		return -ENOMEM;
 	return keep(o, &p);
 }
 
@@ -67,7 +69,7 @@ struct in_order {
 	bool any;
 };
 
-static int add_in_order(struct hdf5_walk *w, struct in_order *in, const uint64_t *at, uint64_t addr, uint64_t len)
+static int add_in_order(struct hdf5_walk *w, struct in_order *in, const uint64_t *at, const struct hdf5_stored *s)
 {
 	uint32_t i = 0;
 
@@ -77,16 +79,17 @@ static int add_in_order(struct hdf5_walk *w, struct in_order *in, const uint64_t
 		return hdf5_fail(w, -EBADMSG, HDF5_NOWHERE, "a chunk that does not sort behind the one before");
 	memcpy(in->last, at, in->o->rank * sizeof(*at));
 	in->any = true;
-	return hdf5_chunk_add(w, in->o, at, addr, len);
+	return hdf5_chunk_add(w, in->o, at, s);
 }
 
 static int tree1_chunk(struct hdf5_walk *w, struct cursor *key, uint64_t addr, void *arg)
 {
 	struct in_order *in = arg;
 	const struct hdf5_object *o = in->o;
-	uint64_t at[HDF5_RANK_MAX], len = cursor_u32(key);
+	struct hdf5_stored s = { .addr = addr, .len = cursor_u32(key) };
+	uint64_t at[HDF5_RANK_MAX];
 
-	(void)cursor_u32(key); /* filters that were left out */
+	s.mask = cursor_u32(key);
 	for (uint32_t i = 0; i < o->rank; i++) {
 		uint64_t first = cursor_u64(key);
 
@@ -95,7 +98,7 @@ static int tree1_chunk(struct hdf5_walk *w, struct cursor *key, uint64_t addr, v
 			return hdf5_fail(w, -EBADMSG, HDF5_NOWHERE,
 				"a chunk begins at %" PRIu64 ", which is no multiple of %" PRIu64, first, o->chunk[i]);
 	}
-	return add_in_order(w, in, at, addr, len);
+	return add_in_order(w, in, at, &s);
 }
 
 /* ---- version 2 B-tree */
@@ -105,17 +108,18 @@ static int tree2_chunk(struct hdf5_walk *w, const uint8_t *record, size_t bytes,
 	struct hdf5_object *o = arg;
 	struct cursor c = cursor_make(record, bytes);
 	size_t plain = w->addr_bytes + 8 * (size_t)o->rank;
-	uint64_t at[HDF5_RANK_MAX], addr = hdf5_get_addr(w, &c), len = o->chunk_bytes;
+	struct hdf5_stored s = { .addr = hdf5_get_addr(w, &c), .len = o->chunk_bytes };
+	uint64_t at[HDF5_RANK_MAX];
 
 	if (o->num_filters > 0 ? bytes < plain + 5 || bytes > plain + 12 : bytes != plain)
 		return hdf5_fail(w, -EBADMSG, off, "a chunk's record of %zu bytes", bytes);
 	if (o->num_filters > 0) {
-		len = hdf5_uint(&c, (unsigned int)(bytes - plain - 4));
-		(void)cursor_u32(&c);
+		s.len = hdf5_uint(&c, (unsigned int)(bytes - plain - 4));
+		s.mask = cursor_u32(&c);
 	}
 	for (uint32_t i = 0; i < o->rank; i++)
 		at[i] = cursor_u64(&c);
-	return hdf5_chunk_add(w, o, at, addr, len);
+	return hdf5_chunk_add(w, o, at, &s);
 }
 
 /* ---- without structure */
@@ -123,8 +127,9 @@ static int tree2_chunk(struct hdf5_walk *w, const uint8_t *record, size_t bytes,
 static int single_chunk(struct hdf5_walk *w, struct hdf5_object *o, const struct hdf5_chunking *c)
 {
 	static const uint64_t first[HDF5_RANK_MAX];
+	struct hdf5_stored s = { c->addr, c->one_filtered ? c->one_bytes : o->chunk_bytes, c->one_mask };
 
-	return hdf5_chunk_add(w, o, first, c->addr, c->one_filtered ? c->one_bytes : o->chunk_bytes);
+	return hdf5_chunk_add(w, o, first, &s);
 }
 
 /* The next place of a grid that has room for all that the dataset may become; false: that was the last one. */
@@ -147,7 +152,7 @@ static int all_in_a_row(struct hdf5_walk *w, struct hdf5_object *o, uint64_t add
 		if (o->max_dims[i] == HDF5_NOWHERE || o->max_dims[i] == 0)
 			return hdf5_fail(w, -EBADMSG, o->addr, "chunks in a row, and no limit to their number");
 	do {
-		r = hdf5_chunk_add(w, o, at, addr, o->chunk_bytes);
+		r = hdf5_chunk_add(w, o, at, &(struct hdf5_stored){ .addr = addr, .len = o->chunk_bytes });
 		addr += o->chunk_bytes; /* hdf5_chunk_add() has seen that so many bytes are in the file */
 	} while (r == 0 && next_place(o, at));
 	return r;

@@ -9,7 +9,8 @@
 
 enum layout_class { CLASS_COMPACT, CLASS_CONTIGUOUS, CLASS_CHUNKED, CLASS_VIRTUAL };
 
-#define ONE_FILTERED 2u /* flag of layout version 4 */
+#define PLAIN_EDGES  1u /* flags of layout version 4 */
+#define ONE_FILTERED 2u
 #define VERSION_MAX  4u
 
 /* ---- shape and type */
@@ -21,6 +22,7 @@ static int set_shape(struct hdf5_object *o, const struct hdf5_space *s)
 	if (!all)
 		return -ENOMEM;
 	o->rank = s->rank;
+	o->is_null = s->is_null;
 	o->dims = all;
 	o->max_dims = all + s->rank;
 	o->chunk = all + 2 * (size_t)s->rank;
@@ -60,7 +62,8 @@ static int read_space(struct hdf5_walk *w, const struct hdf5_header *h, struct h
 	return r < 0 ? r : set_bytes(w, &u.m, o, s.is_null);
 }
 
-static int read_type(struct hdf5_walk *w, const struct hdf5_header *h, struct hdf5_object *o)
+static int read_type(
+	struct hdf5_walk *w, const struct hdf5_header *h, struct hdf5_object *o, struct hdf5_places *places)
 {
 	struct hdf5_unshared u HDF5_UNSHARED_CLEANUP = { 0 };
 	const struct hdf5_message *m = hdf5_header_find(h, HDF5_MSG_DATATYPE);
@@ -69,7 +72,7 @@ static int read_type(struct hdf5_walk *w, const struct hdf5_header *h, struct hd
 	if (!m)
 		return hdf5_fail(w, -EBADMSG, o->addr, "a dataset without a type");
 	r = hdf5_unshare(w, m, &u);
-	return r < 0 ? r : hdf5_type_decode(w, &u.m, &o->type);
+	return r < 0 ? r : hdf5_type_decode(w, &u.m, &o->type, places);
 }
 
 static int read_filters(struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_object *o)
@@ -139,7 +142,7 @@ static int contiguous(struct hdf5_walk *w, const struct hdf5_message *m, struct 
 
 /* rank lengths, and as the last one the size of an element. */
 static int chunk_shape(struct hdf5_walk *w, const struct hdf5_message *m, struct cursor *c, struct hdf5_object *o,
-	unsigned int rank, unsigned int bytes)
+	unsigned int rank, unsigned int bytes, uint64_t *ret_element)
 {
 	uint64_t element = 0;
 
@@ -160,10 +163,21 @@ static int chunk_shape(struct hdf5_walk *w, const struct hdf5_message *m, struct
 	if (!cursor_ok(c))
 		return cut_short(w, m);
 	o->storage = HDF5_CHUNKED;
-	return element == o->type.size
-		       ? 0
-		       : hdf5_fail(w, -EBADMSG, m->off, "chunks of elements of %" PRIu64 " bytes and not %u", element,
-				 o->type.size);
+	*ret_element = element;
+	return 0;
+}
+
+/* Up to version 3 a chunk has as many bytes as its lengths and this one say. */
+static int chunk_shape3(
+	struct hdf5_walk *w, const struct hdf5_message *m, struct cursor *c, struct hdf5_object *o, unsigned int rank)
+{
+	uint64_t element = 0;
+	int r = chunk_shape(w, m, c, o, rank, 4, &element);
+
+	if (r == 0 && element != o->type.size)
+		r = hdf5_fail(w, -EBADMSG, m->off, "chunks of elements of %" PRIu64 " bytes and not %u", element,
+			o->type.size);
+	return r;
 }
 
 static int layout12(struct hdf5_walk *w, const struct hdf5_message *m, struct cursor *c, struct hdf5_object *o)
@@ -173,12 +187,14 @@ static int layout12(struct hdf5_walk *w, const struct hdf5_message *m, struct cu
 	int r;
 
 	(void)cursor_bytes(c, 5);
+	if (rank == 0 || rank > HDF5_RANK_MAX + 1)
+		return hdf5_fail(w, -EBADMSG, m->off, "a layout of %u dimensions", rank);
 	if (class != CLASS_COMPACT)
 		chunking.addr = hdf5_get_addr(w, c);
 	if (!cursor_ok(c))
 		return cut_short(w, m);
 	if (class == CLASS_CHUNKED) {
-		r = chunk_shape(w, m, c, o, rank, 4);
+		r = chunk_shape3(w, m, c, o, rank);
 		o->index = HDF5_INDEX_TREE1;
 		return r < 0 ? r : hdf5_chunks_read(w, o, &chunking);
 	}
@@ -196,7 +212,7 @@ static int chunked3(struct hdf5_walk *w, const struct hdf5_message *m, struct cu
 {
 	unsigned int rank = cursor_u8(c);
 	struct hdf5_chunking chunking = { .addr = hdf5_get_addr(w, c) };
-	int r = chunk_shape(w, m, c, o, rank, 4);
+	int r = chunk_shape3(w, m, c, o, rank);
 
 	o->index = HDF5_INDEX_TREE1;
 	return r < 0 ? r : hdf5_chunks_read(w, o, &chunking);
@@ -217,7 +233,7 @@ static int index_parameters(struct hdf5_walk *w, const struct hdf5_message *m, s
 	if (kind == HDF5_INDEX_SINGLE && (flags & ONE_FILTERED)) {
 		chunking->one_filtered = true;
 		chunking->one_bytes = hdf5_get_len(w, c);
-		(void)cursor_u32(c);
+		chunking->one_mask = cursor_u32(c);
 	} else if (kind != HDF5_INDEX_SINGLE) {
 		(void)cursor_bytes(c, bytes[kind]);
 	}
@@ -229,11 +245,20 @@ static int chunked4(struct hdf5_walk *w, const struct hdf5_message *m, struct cu
 {
 	unsigned int flags = cursor_u8(c), rank = cursor_u8(c), bytes = cursor_u8(c);
 	struct hdf5_chunking chunking = { 0 };
-	int r = chunk_shape(w, m, c, o, rank, bytes);
+	uint64_t element = 0;
+	int r = chunk_shape(w, m, c, o, rank, bytes, &element);
 
+	o->plain_edges = flags & PLAIN_EDGES;
 	if (r == 0)
 		r = index_parameters(w, m, c, o, flags, &chunking);
-	return r < 0 ? r : hdf5_chunks_read(w, o, &chunking);
+	if (r == 0)
+		r = hdf5_chunks_read(w, o, &chunking);
+	if (r == 0 && element != o->type.size)
+		r = hdf5_fail(w, -ENOTSUP, m->off,
+			"chunks of elements of %" PRIu64
+			" bytes, and a type of %u: HDF5 1.x takes the type's, HDF5 2 refuses the dataset",
+			element, o->type.size);
+	return r;
 }
 
 static int layout34(struct hdf5_walk *w, const struct hdf5_message *m, struct cursor *c, struct hdf5_object *o,
@@ -275,11 +300,15 @@ static int read_layout(struct hdf5_walk *w, const struct hdf5_header *h, struct 
 
 int hdf5_dataset_read(struct hdf5_walk *w, struct hdf5_object *o, const struct hdf5_header *h)
 {
-	int r = read_type(w, h, o);
+	struct hdf5_places places HDF5_PLACES_CLEANUP = { 0 };
+	int r = read_type(w, h, o, &places);
 
+	hdf5_map_free(&w->masks);
 	if (r == 0)
 		r = read_space(w, h, o);
 	if (r == 0)
 		r = read_optional(w, h, o);
-	return r < 0 ? r : read_layout(w, h, o);
+	if (r == 0)
+		r = read_layout(w, h, o);
+	return r < 0 ? r : hdf5_varying_read(w, o, &places);
 }

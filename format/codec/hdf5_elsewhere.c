@@ -93,9 +93,15 @@ static void skip_slabs(struct cursor *c, unsigned int version)
 {
 	unsigned int flags, width, rank;
 
-	if (version < 3) {
-		(void)cursor_bytes(c, version == 1 ? 4 : 1);
+	if (version == 1) {
+		(void)cursor_u32(c);
 		skip(c, cursor_u32(c), 1);
+		return;
+	}
+	if (version ==
+		2) { /* HDF5 does not write how long it is into the length: it has a rank, and four numbers for each dimension */
+		(void)cursor_bytes(c, 5);
+		skip(c, cursor_u32(c), 32);
 		return;
 	}
 	flags = cursor_u8(c);

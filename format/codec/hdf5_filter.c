@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * Filters that the format's own blocks may have gone through (specification IV.A.2.l): deflate and Fletcher32, the only ones of
- * its own that HDF5 lets a group have. Those of datasets are not our business: no data are read.
+ * its own that HDF5 lets a group have; with shuffle these are also the usual ones of datasets whose elements are looked at.
  */
 #include "format/codec/hdf5_private.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "format/base/inflate.h"
 
 #define FILTER_DEFLATE  1u
+#define FILTER_SHUFFLE  2u
 #define FILTER_FLETCHER 3u
 
 /* ---- the message */
@@ -66,6 +68,26 @@ static int inflate_block(struct hdf5_walk *w, size_t len, struct hdf5_block *b)
 				      len);
 }
 
+/* First bytes of all elements came first, then the second ones; what is left of a last element is as it was. */
+static int unshuffle(size_t size, struct hdf5_block *b)
+{
+	size_t num = size > 0 ? b->len / size : 0;
+	uint8_t *out;
+
+	if (size <= 1 || num <= 1)
+		return 0;
+	out = malloc(b->len);
+	if (!out)
+		return -ENOMEM;
+	for (size_t i = 0; i < num; i++)
+		for (size_t k = 0; k < size; k++)
+			out[i * size + k] = b->data[k * num + i];
+	memcpy(out + num * size, b->data + num * size, b->len - num * size);
+	free(b->data);
+	b->data = out;
+	return 0;
+}
+
 static int check_fletcher(struct hdf5_walk *w, struct hdf5_block *b)
 {
 	struct cursor c;
@@ -100,6 +122,8 @@ int hdf5_unfilter(
 			continue;
 		if (p->ids[i] == FILTER_DEFLATE)
 			r = inflate_block(w, len + more_bytes(p, skipped, i), b);
+		else if (p->ids[i] == FILTER_SHUFFLE && p->element_bytes > 0)
+			r = unshuffle(p->element_bytes, b);
 		else if (p->ids[i] == FILTER_FLETCHER)
 			r = check_fletcher(w, b);
 		else

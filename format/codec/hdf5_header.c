@@ -19,6 +19,15 @@
 #define PHASES_STORED 16u
 #define TIMES_STORED  32u
 
+#define TYPE_BOGUS       9u /* of tests of HDF5 alone */
+#define TYPE_REFERENCES  22u
+#define TYPE_LAST        24u
+#define FLAG_NOT_SHARED  0x04u /* of messages */
+#define FLAG_NO_WRITING  0x08u /* when the type is not known: do not open the object to write, */
+#define FLAG_MARK        0x10u /* say so in the next one when it was opened nevertheless, */
+#define FLAG_WAS_UNKNOWN 0x20u
+#define FLAG_NO_OPENING  0x80u /* do not open it at all */
+
 void hdf5_header_free(struct hdf5_header *h)
 {
 	for (size_t i = 0; i < h->num_blocks; i++)
@@ -34,6 +43,23 @@ const struct hdf5_message *hdf5_header_find(const struct hdf5_header *h, uint16_
 		if (h->messages[i].type == type)
 			return &h->messages[i];
 	return NULL;
+}
+
+/* Whether HDF5 would open an object with such a message: what its flags may say, and what they forbid of unknown types. */
+static int check_flags(struct hdf5_walk *w, const struct hdf5_message *m, unsigned int version)
+{
+	bool unknown = m->type > TYPE_LAST || m->type == TYPE_BOGUS;
+
+	if ((m->flags & HDF5_FLAG_SHARED && m->flags & FLAG_NOT_SHARED) ||
+		(m->flags & FLAG_WAS_UNKNOWN && (m->flags & FLAG_NO_WRITING || !(m->flags & FLAG_MARK))))
+		return hdf5_fail(w, -EBADMSG, m->off, "a message with flags that exclude each other (%#x)", m->flags);
+	if (m->type == TYPE_REFERENCES && version == 1)
+		return hdf5_fail(w, -EBADMSG, m->off, "a count of references, which this version of headers has not");
+	if (unknown && m->flags & FLAG_NO_OPENING)
+		return hdf5_fail(w, -ENOTSUP, m->off,
+			"a message of the unknown type %u that forbids to open its object: HDF5 1.x refuses it",
+			m->type);
+	return 0;
 }
 
 static int add_message(struct hdf5_walk *w, struct hdf5_header *h, const struct hdf5_message *m)
@@ -90,7 +116,10 @@ static int read_messages(struct hdf5_walk *w, struct hdf5_header *h, struct shap
 			return hdf5_fail(
 				w, -EBADMSG, m.off, "a message of %zu bytes, which is no multiple of 8", m.len);
 		s->left--;
-		if (m.type != HDF5_MSG_NIL)
+		if (m.type == HDF5_MSG_NIL)
+			continue;
+		r = check_flags(w, &m, s->version);
+		if (r == 0)
 			r = add_message(w, h, &m);
 	}
 	return r;

@@ -109,9 +109,12 @@ static int add_dataset(struct layout *l, const struct hdf5_object *o)
 		return -ENOMEM;
 	to->type = hdf5_type_name(&o->type);
 	to->element_bytes = o->type.size;
+	to->is_null = o->is_null;
 	r = layout_set_dims(to, o->rank, o->dims);
 	if (r == 0 && o->has_fill)
 		r = layout_set_fill(to, o->fill);
+	if (r == 0)
+		r = layout_set_heap(to, o->num_heap, o->heap);
 	return r < 0 ? r : set_data(to, o);
 }
 

@@ -48,26 +48,6 @@ int hdf5_space_decode(struct hdf5_walk *w, const struct hdf5_message *m, struct 
 	return space_lengths(w, m, &c, flags & 1, ret);
 }
 
-/* ---- datatype */
-
-int hdf5_type_decode(struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_type *ret)
-{
-	struct cursor c = cursor_make(m->data, m->len);
-	unsigned int first = cursor_u8(&c), bits = cursor_u8(&c);
-
-	(void)cursor_u16(&c);
-	*ret = (struct hdf5_type){ .class = first & 15, .size = cursor_u32(&c) };
-	if (!cursor_ok(&c) || first >> 4 == 0 || ret->size == 0)
-		return hdf5_fail(w, -EBADMSG, m->off, "an impossible datatype");
-	if (first >> 4 > 4 || ret->class > HDF5_ARRAY)
-		return hdf5_fail(w, -ENOTSUP, m->off, "a datatype of class %u, version %u", first & 15, first >> 4);
-	if (ret->class <= HDF5_FLOAT || ret->class == HDF5_BITS)
-		ret->big_endian = bits & 1;
-	ret->is_signed = ret->class == HDF5_INTEGER && (bits & 8);
-	ret->is_strings = ret->class == HDF5_VARYING && (bits & 15) == 1;
-	return 0;
-}
-
 /* ---- fill value */
 
 static int keep_fill(struct hdf5_walk *w, const struct hdf5_message *m, struct cursor *c, struct hdf5_object *o)
@@ -136,7 +116,7 @@ static int attribute_parts(
 	space->type = HDF5_MSG_DATASPACE;
 	r = hdf5_unshare(w, type, &u);
 	if (r == 0)
-		r = hdf5_type_decode(w, &u.m, &ret->type);
+		r = hdf5_type_decode(w, &u.m, &ret->type, &ret->places);
 	if (r == 0)
 		r = hdf5_unshare(w, space, &v);
 	return r < 0 ? r : hdf5_space_decode(w, &v.m, &ret->space);
@@ -157,9 +137,9 @@ int hdf5_attribute_decode(struct hdf5_walk *w, const struct hdf5_message *m, str
 	cut(m, &c, name_len, version, 0, &name);
 	cut(m, &c, type_len, version, version > 1 && (flags & 1) ? HDF5_FLAG_SHARED : 0, &type);
 	cut(m, &c, space_len, version, version > 1 && (flags & 2) ? HDF5_FLAG_SHARED : 0, &space);
-	if (!cursor_ok(&c) || name_len == 0 || name_len > sizeof(ret->name) || name.data[name_len - 1] != '\0')
+	if (!cursor_ok(&c) || name_len == 0 || name.data[name_len - 1] != '\0')
 		return hdf5_fail(w, -EBADMSG, m->off, "an attribute is cut short");
-	memcpy(ret->name, name.data, name_len);
+	ret->name = (const char *)name.data;
 	r = attribute_parts(w, &type, &space, ret);
 	ret->len = cursor_left(&c);
 	ret->off = m->off + (m->len - ret->len);
@@ -297,8 +277,8 @@ int hdf5_unshare(struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_
 		id = cursor_bytes(&c, 8);
 		return id ? from_heap(w, m, id, ret) : hdf5_fail(w, -EBADMSG, m->off, "a shared message is cut short");
 	}
-	if (version == 1)
-		(void)cursor_bytes(&c, 6);
+	if (version == 1) /* a symbol table entry: a name, which means nothing here, and the header */
+		(void)cursor_bytes(&c, 6 + (size_t)w->len_bytes);
 	addr = hdf5_get_addr(w, &c);
 	if (version < 1 || version > 3)
 		return hdf5_fail(w, -ENOTSUP, m->off, "a shared message of version %u", version);

@@ -143,7 +143,7 @@ struct reading {
 	struct hdf5_scales *scales;
 	uint32_t object;
 	struct hdf5_heap *heap;
-	struct hdf5_attribute a; /* large: not on the stack of each call */
+	struct hdf5_attribute a;
 };
 
 static bool is_wanted(const char *name)
@@ -187,8 +187,11 @@ static int attribute(struct hdf5_walk *w, const struct hdf5_message *m, struct r
 	struct hdf5_unshared u HDF5_UNSHARED_CLEANUP = { 0 };
 	int r = hdf5_unshare(w, m, &u);
 
+	hdf5_places_free(&rd->a.places);
 	if (r == 0)
 		r = hdf5_attribute_decode(w, &u.m, &rd->a);
+	if (r == 0)
+		r = hdf5_varying_attribute(w, &rd->a);
 	return r < 0 ? r : take(w, rd);
 }
 
@@ -239,14 +242,9 @@ static int dense_attributes(struct hdf5_walk *w, const struct hdf5_message *m, s
 
 int hdf5_scales_read(struct hdf5_walk *w, struct hdf5_scales *s, uint32_t object, const struct hdf5_header *h)
 {
-	struct reading *rd = malloc(sizeof(*rd));
+	struct reading reading = { .scales = s, .object = object }, *rd = &reading;
 	int r = 0;
 
-	if (!rd)
-		return -ENOMEM;
-	rd->scales = s;
-	rd->object = object;
-	rd->heap = NULL;
 	for (size_t i = 0; r == 0 && i < h->num; i++) {
 		const struct hdf5_message *m = &h->messages[i];
 
@@ -255,7 +253,7 @@ int hdf5_scales_read(struct hdf5_walk *w, struct hdf5_scales *s, uint32_t object
 		else if (m->type == HDF5_MSG_ATTRIBUTE_INFO)
 			r = dense_attributes(w, m, rd);
 	}
-	free(rd);
+	hdf5_places_free(&rd->a.places);
 	return r;
 }
 

@@ -21,6 +21,9 @@ int hdf5_map_set(struct hdf5_map *m, uint64_t key, uint64_t value); /* 0, -EEXIS
 bool hdf5_map_get(const struct hdf5_map *m, uint64_t key, uint64_t *ret_value);
 void hdf5_map_free(struct hdf5_map *m);
 
+struct hdf5_image;
+struct hdf5_globals;
+
 struct hdf5_walk {
 	hdf5_read_fn read_bytes;
 	void *arg;
@@ -29,6 +32,7 @@ struct hdf5_walk {
 	struct hdf5 *file;       /* borrowed; what is being filled */
 	struct hdf5_map seen;    /* blocks that were read: offsets */
 	struct hdf5_map by_addr; /* object header -> number of the object */
+	struct hdf5_map names;   /* hashes of paths of members */
 	uint64_t num_chunks;     /* of all datasets */
 	uint64_t shared_table;   /* address of the table of shared messages, or HDF5_NOWHERE */
 	struct hdf5_shared_heap {
@@ -36,9 +40,13 @@ struct hdf5_walk {
 		struct hdf5_heap *heap; /* owned */
 	} shared[8];
 	unsigned int num_shared;
-	struct hdf5_collection *collection; /* owned; the global heap collection last used */
-	uint64_t last_off;                  /* of the block that was read last */
-	uint64_t bad_off;                   /* of the last failure */
+	struct hdf5_globals *globals; /* owned; NULL: none was needed yet */
+	struct hdf5_image *image;     /* owned; NULL: there is none */
+	struct hdf5_map
+		masks; /* of the dataset that is being read: offset of a chunk -> filters left out, where any are */
+	uint64_t looked_bytes; /* of elements, decoded */
+	uint64_t last_off;     /* of the block that was read last */
+	uint64_t bad_off;      /* of the last failure */
 	char bad_text[256];
 };
 
@@ -62,6 +70,8 @@ int hdf5_fail(struct hdf5_walk *w, int code, uint64_t off, const char *fmt, ...)
 int hdf5_read(struct hdf5_walk *w, uint64_t addr, size_t len, const char *what, struct hdf5_block *ret);
 int hdf5_read_once(struct hdf5_walk *w, uint64_t addr, size_t len, const char *what, struct hdf5_block *ret);
 int hdf5_note_metadata(struct hdf5_walk *w, uint64_t off, uint64_t len);
+/* The same for bytes that are no metadata. off: in the file. */
+int hdf5_read_data(struct hdf5_walk *w, uint64_t off, size_t len, const char *what, struct hdf5_block *ret);
 /* The four letters at the cursor are these; -ENODATA when they are zeros. */
 int hdf5_signature(struct hdf5_walk *w, const struct hdf5_block *b, struct cursor *c, const char *letters);
 /* The last four bytes are the checksum of those before. */
@@ -98,6 +108,8 @@ enum hdf5_message_type {
 	HDF5_MSG_SYMBOL_TABLE = 17,
 	HDF5_MSG_DRIVER = 20,
 	HDF5_MSG_ATTRIBUTE_INFO = 21,
+	HDF5_MSG_FREE_SPACE = 23,
+	HDF5_MSG_CACHE_IMAGE = 24,
 };
 
 struct hdf5_message {
@@ -131,6 +143,7 @@ const struct hdf5_message *hdf5_header_find(const struct hdf5_header *h, uint16_
 struct hdf5_pipeline {
 	uint32_t num;
 	uint16_t ids[HDF5_FILTERS_MAX]; /* in the order of writing */
+	uint32_t element_bytes;         /* of what is shuffled; blocks of the format's own are not */
 };
 
 /*
@@ -139,6 +152,29 @@ struct hdf5_pipeline {
  */
 int hdf5_unfilter(
 	struct hdf5_walk *w, const struct hdf5_pipeline *p, uint32_t skipped, size_t len, struct hdf5_block *b);
+
+/* ---- hdf5_type.c: datatypes */
+
+#define HDF5_NO_LIST UINT32_MAX
+
+struct hdf5_place {       /* where the identifier of an object in the global heap is */
+	uint64_t off;     /* in the element, or in an element of the list in_list */
+	uint32_t unit;    /* lists: bytes of one of its elements */
+	uint32_t in_list; /* number of a place; HDF5_NO_LIST: in the element itself */
+	bool is_list;     /* behind the number of its elements; else a reference to a region */
+	bool has_inner;   /* there are places in its elements */
+};
+
+struct hdf5_places {
+	struct hdf5_place *list; /* owned */
+	size_t num, cap;
+};
+
+/* ret_places: NULL, or zero-initialised; what it has is to be freed on failure, too. */
+int hdf5_type_decode(
+	struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_type *ret, struct hdf5_places *ret_places);
+void hdf5_places_free(struct hdf5_places *p); /* also resets to empty */
+#define HDF5_PLACES_CLEANUP __attribute__((cleanup(hdf5_places_free)))
 
 /* ---- hdf5_message.c: what messages say */
 
@@ -149,8 +185,9 @@ struct hdf5_space {
 };
 
 struct hdf5_attribute {
-	char name[HDF5_PATH_MAX];
+	const char *name; /* borrowed from the message, terminated */
 	struct hdf5_type type;
+	struct hdf5_places places; /* owned: hdf5_places_free() before the next one */
 	struct hdf5_space space;
 	const uint8_t *data; /* borrowed */
 	size_t len;
@@ -158,7 +195,6 @@ struct hdf5_attribute {
 };
 
 int hdf5_space_decode(struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_space *ret);
-int hdf5_type_decode(struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_type *ret);
 int hdf5_attribute_decode(struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_attribute *ret);
 int hdf5_filters_decode(struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_pipeline *ret);
 int hdf5_fill_decode(struct hdf5_walk *w, const struct hdf5_message *m, struct hdf5_object *o);
@@ -188,10 +224,15 @@ struct hdf5_chunking {      /* what the layout message says */
 	uint64_t addr;      /* of the index */
 	uint64_t one_bytes; /* SINGLE and filtered: stored bytes */
 	bool one_filtered;
+	uint32_t one_mask; /* filters that were left out */
 };
 int hdf5_chunks_read(struct hdf5_walk *w, struct hdf5_object *o, const struct hdf5_chunking *c);
+struct hdf5_stored { /* a chunk */
+	uint64_t addr, len;
+	uint32_t mask; /* filters that were left out */
+};
 /* A chunk at these places of the grid. */
-int hdf5_chunk_add(struct hdf5_walk *w, struct hdf5_object *o, const uint64_t *at, uint64_t addr, uint64_t len);
+int hdf5_chunk_add(struct hdf5_walk *w, struct hdf5_object *o, const uint64_t *at, const struct hdf5_stored *s);
 int hdf5_array_read(struct hdf5_walk *w, struct hdf5_object *o, uint64_t addr); /* hdf5_array.c: FIXED, EXTENSIBLE */
 
 /* ---- hdf5_tree.c: B-trees */
@@ -220,11 +261,38 @@ unsigned int hdf5_heap_id_bytes(const struct hdf5_heap *h);
 int hdf5_heap_get(struct hdf5_walk *w, struct hdf5_heap *h, const uint8_t *id, const uint8_t **ret, size_t *ret_len,
 	uint64_t *ret_off);
 
-/* hdf5_names.c: a local heap's bytes, and an object of the global heap; *ret is valid until the next call. */
-int hdf5_local_heap(struct hdf5_walk *w, uint64_t addr, struct hdf5_block *ret);
+int hdf5_local_heap(struct hdf5_walk *w, uint64_t addr, struct hdf5_block *ret); /* hdf5_names.c: its bytes */
+
+/* ---- hdf5_global.c: the global heap */
+
+struct hdf5_global {      /* an object of it */
+	uint64_t off;     /* of its bytes, in the file */
+	uint64_t len;     /* without what its head and padding take */
+	uint16_t index;   /* in its collection */
+	bool is_datasets; /* elements of a dataset refer to it: it is part of that */
+};
+
+struct hdf5_globals;
+void hdf5_globals_free(struct hdf5_globals *g); /* NULL is fine */
+/* The object; *ret is valid until the next call. Each collection is read once. */
+int hdf5_global_find(struct hdf5_walk *w, uint64_t addr, uint32_t index, struct hdf5_global **ret);
+/* The first bytes of it, len at most; *ret is valid until the next call. */
 int hdf5_global_get(struct hdf5_walk *w, uint64_t addr, uint32_t index, const uint8_t **ret, size_t *ret_len);
-struct hdf5_collection;
-void hdf5_collection_free(struct hdf5_collection *c);
+/* When all is read: what is no dataset's of all collections is metadata. */
+int hdf5_globals_note(struct hdf5_walk *w);
+
+/* ---- hdf5_varying.c: elements that refer to the global heap */
+
+/* Of a dataset whose chunks are known: each identifier leads to an object that is there and has enough bytes, and is o's. */
+int hdf5_varying_read(struct hdf5_walk *w, struct hdf5_object *o, const struct hdf5_places *places);
+int hdf5_varying_attribute(struct hdf5_walk *w, const struct hdf5_attribute *a); /* likewise */
+
+/* ---- hdf5_image.c: metadata that are kept in one block beside their places */
+
+int hdf5_image_load(struct hdf5_walk *w, const struct hdf5_message *m);
+void hdf5_image_free(struct hdf5_image *i); /* NULL is fine */
+/* What the image has of these len bytes of the file, over what the file has. */
+void hdf5_image_lay_over(const struct hdf5_image *i, uint64_t off, uint8_t *data, size_t len);
 
 /* ---- hdf5_group.c: members of a group */
 

@@ -122,41 +122,67 @@ uint64_t layout_parts(const struct layout_object *o)
 	case LAYOUT_HEADER: return 1;
 	case LAYOUT_RECORDS: return o->count;
 	case LAYOUT_VARIABLE:
-	case LAYOUT_CHUNKS: return count_grid(o);
+	case LAYOUT_CHUNKS: return o->is_null ? 0 : count_grid(o);
 	default: return o->num_pieces;
 	}
 }
 
-uint64_t layout_object_bytes(const struct layout_object *o)
+static uint64_t sum_of(const struct layout_piece *pieces, size_t num)
 {
 	uint64_t sum = 0;
 
-	if (o->kind == LAYOUT_HEADER || o->kind == LAYOUT_VARIABLE || o->kind == LAYOUT_RECORDS)
-		return o->len * o->count;
-	for (size_t i = 0; i < o->num_pieces; i++)
-		sum += o->pieces[i].len;
+	for (size_t i = 0; i < num; i++)
+		sum += pieces[i].len;
 	return sum;
 }
 
-static bool has_piece(const struct layout_object *o, uint64_t off)
+uint64_t layout_heap_bytes(const struct layout_object *o)
 {
-	size_t low = 0, high = o->num_pieces;
+	return sum_of(o->heap, o->num_heap);
+}
+
+uint64_t layout_object_bytes(const struct layout_object *o)
+{
+	if (o->kind == LAYOUT_HEADER || o->kind == LAYOUT_VARIABLE || o->kind == LAYOUT_RECORDS)
+		return o->len * o->count + layout_heap_bytes(o);
+	return sum_of(o->pieces, o->num_pieces) + layout_heap_bytes(o);
+}
+
+int layout_set_heap(struct layout_object *o, size_t num, const struct layout_piece *pieces)
+{
+	struct layout_piece *copy = num > 0 ? reallocarray(NULL, num, sizeof(*copy)) : NULL;
+
+	if (num > 0 && !copy)
+		return -ENOMEM;
+	if (num > 0)
+		memcpy(copy, pieces, num * sizeof(*copy));
+	free(o->heap);
+	o->heap = copy;
+	o->num_heap = num;
+	return 0;
+}
+
+static bool has_piece(const struct layout_piece *pieces, size_t num, uint64_t off)
+{
+	size_t low = 0, high = num;
 
 	while (low < high) { /* the first one that begins behind */
 		size_t middle = low + (high - low) / 2;
 
-		if (o->pieces[middle].off <= off)
+		if (pieces[middle].off <= off)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	return low > 0 && off - o->pieces[low - 1].off < o->pieces[low - 1].len;
+	return low > 0 && off - pieces[low - 1].off < pieces[low - 1].len;
 }
 
 static bool has_byte(const struct layout_object *o, uint64_t off)
 {
+	if (has_piece(o->heap, o->num_heap, off))
+		return true;
 	if (o->kind == LAYOUT_METADATA || o->kind == LAYOUT_CHUNKS || o->kind == LAYOUT_FREE)
-		return has_piece(o, off);
+		return has_piece(o->pieces, o->num_pieces, off);
 	if (o->count == 0 || off < o->begin)
 		return false;
 	off -= o->begin;
@@ -191,6 +217,7 @@ void layout_destroy(struct layout *l)
 		free(o->fill);
 		free(o->chunk);
 		free(o->pieces);
+		free(o->heap);
 		for (size_t k = 0; k < o->num_sources; k++) {
 			free(o->sources[k].file);
 			free(o->sources[k].object);

@@ -45,6 +45,7 @@ struct layout_object {
 	uint32_t element_bytes; /* 0: none, or of varying size */
 	uint32_t num_dims;
 	uint64_t *dims; /* owned; lengths as they are now, slowest first; of RECORDS, dims[0] is their number */
+	bool is_null;   /* has no elements, though it has no dimension of length 0 */
 	bool has_fill;
 	uint8_t *fill; /* owned; element_bytes bytes as in the file; only when has_fill */
 
@@ -58,6 +59,13 @@ struct layout_object {
 	bool filtered;               /* CHUNKS: stored bytes are not the elements (compressed, shuffled, checksummed) */
 	struct layout_piece *pieces; /* owned */
 	size_t num_pieces, cap_pieces;
+
+	/*
+	 * VARIABLE, CHUNKS: what its elements have outside of them (strings and lists, which a heap keeps), anywhere in the file, sorted by off;
+	 * index: of the chunk, or of the first byte of the element that has it.
+	 */
+	struct layout_piece *heap; /* owned */
+	size_t num_heap;
 
 	struct layout_source *sources; /* owned; VARIABLE with count 0: it never gets a place in this file */
 	size_t num_sources, cap_sources;
@@ -89,11 +97,13 @@ const char *layout_type(const struct layout_object *o);
 const char *layout_kind_name(enum layout_kind kind); /* "header", "variable", ... */
 /*
  * How many parts the object should have: records; chunks, also those that have no place in the file yet; else 1, or 0 where a
- * dimension has length 0. METADATA and FREE: pieces. At most 2^63.
+ * dimension has length 0 or there are no elements by definition. METADATA and FREE: pieces. At most 2^63.
  */
 uint64_t layout_parts(const struct layout_object *o);
-/* Bytes of all ranges. */
+/* Bytes of all ranges, heap and all; and of the heap alone. */
 uint64_t layout_object_bytes(const struct layout_object *o);
+uint64_t layout_heap_bytes(const struct layout_object *o);
+int layout_set_heap(struct layout_object *o, size_t num, const struct layout_piece *pieces); /* copied. 0, -ENOMEM */
 /* The object with that byte, metadata last, or NULL. Linear in the objects. */
 const struct layout_object *layout_owner(const struct layout *l, uint64_t off);
 void layout_destroy(struct layout *l); /* also resets to empty; NULL is fine */

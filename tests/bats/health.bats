@@ -16,6 +16,22 @@ teardown() {
 	cistern_teardown
 }
 
+# Of HDF5's python module, which is not every python's.
+python_of() {
+	local name
+	for name in python3 /usr/bin/python3; do
+		"$name" -c "import $1" 2>/dev/null && { echo "$name"; return; }
+	done
+}
+
+# Files that HDF5 1.x reads, or refuses, in spite of all: tests/golden/make_odd_hdf5.py.
+make_odd() {
+	needs_program h5dump
+	PYTHON=$(python_of h5py)
+	[ -n "$PYTHON" ] || skip "python's h5py is not installed"
+	"$PYTHON" "$top_srcdir/tests/golden/make_odd_hdf5.py" .
+}
+
 # patch FILE OFFSET BYTES: \xNN at an offset.
 patch() {
 	printf "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
@@ -174,4 +190,170 @@ records_of() {
 	says "variable a has 4294967296 bytes, more than CDF-2 allows of one that is not the last"
 	exits 0 "$CISTERN" fsck right.nc
 	says "the file is sound"
+}
+
+@test "two variables of one name are said" {
+	make_records r.nc
+	echo 'netcdf d { dimensions: x = 3 ; variables: int aa(x) ; int ab(x) ; data: aa = 1 ; }' | ncgen -k classic -o d.nc -
+	patch d.nc "$(grep -obUa ab d.nc | head -1 | sed 's/:.*//')" aa
+	exits 0 "$CISTERN" fsck d.nc
+	says "are named aa"
+}
+
+# ---- HDF5
+
+@test "what HDF5 1.x reads is not damage: old shared messages, long names, other element sizes, null dataspaces" {
+	local file
+	make_odd
+	for file in longname shared1 empty lists; do
+		h5dump "$file.h5" >/dev/null
+		exits 0 "$CISTERN" fsck "$file.h5"
+		says "the file is sound"
+	done
+	h5dump element.h5 | grep -q '12, 13, 14, 15'
+	exits 0 "$CISTERN" fsck element.h5
+	says "note: HDF5: not all of it could be checked: x: at offset"
+	says "HDF5 1.x takes the type's, HDF5 2 refuses"
+	h5dump members.h5 >/dev/null
+	exits 0 "$CISTERN" fsck members.h5
+	says "a compound of 12 bytes with a member that reaches behind it"
+}
+
+@test "what HDF5 refuses to open is not sound" {
+	make_odd
+	refute h5dump unknown.h5
+	exits 0 "$CISTERN" fsck unknown.h5
+	says "note: HDF5: not all of it could be checked: x: at offset"
+	says "unknown type 112 that forbids to open its object"
+	refute says "is sound"
+}
+
+@test "null dataspaces are complete" {
+	make_odd
+	needs_fuse
+	mount_cistern -o drain=unmount,data=log
+	cp empty.h5 "$MNT"
+	is "$("$CISTERN" inspect --json "$MNT/empty.h5" | jq -c '[.file.variables[] | select(.name == "x" or .name == "y") | .complete]')" '[true,true]'
+}
+
+@test "an end of the file before what is in it is damage, and one behind it is said" {
+	make_odd
+	cp longname.h5 e.h5
+	# Superblock 0: the end of the file is its third address, behind 24 bytes.
+	is "$(od -An -tu8 -j40 -N8 e.h5 | tr -d ' ')" "$(stat -c %s e.h5)"
+	"$PYTHON" -c 'import struct; f = open("e.h5", "r+b"); f.seek(40); f.write(struct.pack("<Q", 2100))'
+	refute h5dump e.h5
+	exits 4 "$CISTERN" fsck e.h5
+	says "the superblock says that the file ends at offset 2100, and objects of it reach to"
+	"$PYTHON" -c 'import struct; f = open("e.h5", "r+b"); f.seek(40); f.write(struct.pack("<Q", 1 << 30))'
+	refute h5dump e.h5
+	exits 4 "$CISTERN" fsck e.h5
+	says "and says that it has 1073741824 bytes"
+}
+
+@test "metadata are read from a metadata cache image" {
+	local theirs=$top_builddir/tests/mpi/h5-facts ours=$top_builddir/tests/unit/hdf5-facts
+	[ -x "$theirs" ] || skip "built without HDF5"
+	"$theirs" image image.h5
+	grep -q MDCI image.h5
+	# Where the root group has to be, nothing was written.
+	is "$(od -An -tx1 -j48 -N4 image.h5 | tr -d ' ')" 00000000
+	diff <("$theirs" show image.h5) <("$ours" show image.h5)
+	exits 0 "$CISTERN" fsck image.h5
+	says "the file is sound"
+	patch image.h5 $(($(grep -obUa MDCI image.h5 | sed 's/:.*//') + 40)) '\x55'
+	refute h5dump image.h5
+	exits 4 "$CISTERN" fsck image.h5
+	says "checksum"
+}
+
+@test "the odd HDF5 files are read as h5dump reads them, and drained" {
+	local file
+	needs_fuse
+	needs_program h5dump
+	for file in h5clear_mdc_image longname mdci p_elem pagemdci tcompound tcompound2; do
+		odd_file "$file.h5"
+		h5dump "$file.h5" >/dev/null
+		exits 0 "$CISTERN" fsck "$file.h5"
+		refute says DAMAGE
+	done
+	mount_cistern -o drain=unmount,verify=format
+	cp ./*.h5 "$MNT"
+	umount_wait
+	is "$(jq -r '.files | map(.state) | unique | join(" ")' "$STORE/manifest.json")" verified
+}
+
+# ---- lists of varying length
+
+# without_heap FILE NUMBER: zeros in the place of that collection of the global heap.
+without_heap() {
+	python3 - "$1" "$2" <<-'END'
+		import struct, sys
+		data = bytearray(open(sys.argv[1], "rb").read())
+		at = -1
+		for _ in range(int(sys.argv[2]) + 1):
+		    at = data.index(b"GCOL", at + 1)
+		length, = struct.unpack_from("<Q", data, at + 8)
+		data[at:at + length] = bytes(length)
+		open(sys.argv[1], "wb").write(data)
+	END
+}
+
+@test "strings and lists without their heap are not sound, whatever refers to them" {
+	local num k
+	make_odd
+	num=$(grep -oUa GCOL lists.h5 | wc -l)
+	[ "$num" -gt 1 ]
+	for ((k = 0; k < num; k++)); do
+		cp lists.h5 l.h5
+		without_heap l.h5 "$k"
+		exits 4 "$CISTERN" fsck l.h5
+		says 'zeros where "GCOL" has to be'
+	done
+	# A list that is longer than its object.
+	cp lists.h5 l.h5
+	"$PYTHON" - <<-'END'
+		import h5py, struct
+		with h5py.File("l.h5", "r") as f:
+		    at = f["texts"].id.get_offset()
+		with open("l.h5", "r+b") as f:
+		    f.seek(at + 16)
+		    f.write(struct.pack("<I", 60000))
+	END
+	exits 4 "$CISTERN" fsck l.h5
+	says "texts: at offset"
+	says "a list of 60000 elements of 1 bytes"
+}
+
+@test "heaps belong to the variables that refer to them: mapped, counted, and missed when they are gone" {
+	local json
+	needs_fuse
+	{
+		echo 'netcdf s { dimensions: x = 3000 ; variables: string name(x) ; float v(x) ; data: v = 1 ; name = "0"'
+		seq -f ', "the name of number %.0f"' 1 2999
+		echo '; }'
+	} | ncgen -k nc4 -o s.nc -
+	mount_cistern -o drain=unmount,data=log
+	cp s.nc "$MNT"
+	json=$("$CISTERN" inspect --json "$MNT/s.nc")
+	fits <(echo "$json")
+	is "$(jq -c '.file.variables[] | select(.name == "name") | [.complete, .heap_bytes > 3000 * 30, .defined_bytes - .heap_bytes]' <<<"$json")" \
+		'[true,true,48000]'
+	is "$(jq '.file.other_log_bytes < 10000' <<<"$json")" true
+	# All but the heap: a program that died before it wrote that.
+	without_heap s.nc 2
+	rm "$MNT/s.nc"
+	cp --sparse=always s.nc "$MNT/s.nc"
+	refute ncdump "$MNT/s.nc"
+	exits 4 "$CISTERN" fsck "$MNT/s.nc"
+	is "$("$CISTERN" inspect --json "$MNT/s.nc" | jq -r .file.note | grep -c 'name: at offset.*GCOL')" 1
+}
+
+@test "the odd file of strings" {
+	local k
+	odd_file many-strings.nc
+	exits 0 "$CISTERN" fsck many-strings.nc
+	without_heap many-strings.nc 4
+	refute ncdump many-strings.nc
+	exits 4 "$CISTERN" fsck many-strings.nc
 }

@@ -90,7 +90,7 @@ int main(int argc, char **argv)
 	begun = bench_now();
 	check("decode", classic_decode(header.data, header.len, &c, NULL));
 	check("layout", classic_layout(&c, c.header_bytes + extents * REQUEST_BYTES,
-				  classic_count_begun(&c, c.header_bytes + extents * REQUEST_BYTES), &l));
+				classic_count_begun(&c, c.header_bytes + extents * REQUEST_BYTES), &l));
 	check("create", coverage_create(&l, &cov));
 	for (uint64_t i = 0; i < extents; i++) {
 		struct coverage_extent e = {

@@ -724,6 +724,24 @@ static void make_several(const char *dir)
 		}
 }
 
+/* Closed with what was in memory in one block of the file (a metadata cache image), which its next opening takes in. */
+static void make_image(const char *path)
+{
+	H5AC_cache_image_config_t image = { H5AC__CURR_CACHE_IMAGE_CONFIG_VERSION, true, false,
+		H5AC__CACHE_IMAGE__ENTRY_AGEOUT__NONE };
+	hid_t access = GET(H5Pcreate(H5P_FILE_ACCESS)), file;
+
+	DO(H5Pset_libver_bounds(access, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST));
+	DO(H5Pset_mdc_image_config(access, &image));
+	file = GET(H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access));
+	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+		make_chunked(file, &shapes[i]);
+	make_types(file);
+	make_many(file, 40);
+	DO(H5Fclose(file));
+	H5Pclose(access);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 3 && strcmp(argv[1], "show") == 0) {
@@ -738,13 +756,15 @@ int main(int argc, char **argv)
 		make_small(argv[2]);
 	} else if (argc == 4 && strcmp(argv[1], "pieces") == 0) {
 		make_pieces(argv[2], argv[3]);
+	} else if (argc == 3 && strcmp(argv[1], "image") == 0) {
+		make_image(argv[2]);
 	} else if (argc == 3 && strcmp(argv[1], "several") == 0) {
 		make_several(argv[2]);
 	} else if (argc == 4 && strcmp(argv[1], "large") == 0) {
 		make_large(argv[2], H5F_LIBVER_EARLIEST, strtoull(argv[3], NULL, 10));
 		make_large(argv[2], H5F_LIBVER_LATEST, strtoull(argv[3], NULL, 10));
 	} else {
-		fputs("usage: h5-facts show FILE | make DIR | seeds DIR | swmr DIR | small DIR | several DIR | pieces FILE EXTERNAL | large DIR CHUNKS\n",
+		fputs("usage: h5-facts show FILE | make DIR | seeds DIR | swmr DIR | small DIR | several DIR | image FILE | pieces FILE EXTERNAL | large DIR CHUNKS\n",
 			stderr);
 		return 2;
 	}
