@@ -163,6 +163,9 @@ static void say_background(const struct target *t)
 		return; /* it was quick */
 	say("%s is unmounted; what is not drained yet is drained in the background", t->mount.mountpoint);
 	say("'cistern wait %s' waits for its end", t->store);
+	if (strcmp(t->mount.mountpoint, t->mount.source) == 0)
+		say("until then %s itself has what was drained so far: leave it alone ('cistern umount --wait' drains first)",
+			t->mount.mountpoint);
 	say_elsewhere(t);
 }
 

@@ -185,6 +185,20 @@ slow_fusermount() {
 	is "$(cat "$BACKING/d/f" "$BACKING/g")" $'old\nmore\nnew'
 }
 
+@test "an ordinary user's mount that fails in the gap says that the path means the directory itself now" {
+	be_user
+	by_user "$CISTERN" mount "$BACKING" "$MNT" --store "$STORE"
+	by_user bash -c 'echo text >"$1/f"' - "$MNT"
+	kill_his "$MNT"
+	slow_fusermount "chmod 0 $MNT" # where nobody may write fusermount3 does not mount
+	exits 1 by_user env PATH="$WORK/bin:$PATH" "$CISTERN" mount "$BACKING" "$MNT" --store "$STORE"
+	says "what programs write to $MNT goes to the directory itself now"
+	chmod 755 "$MNT"
+	exits 0 by_user "$CISTERN" mount "$BACKING" "$MNT" --store "$STORE"
+	is "$(by_user cat "$MNT/f")" text
+	by_user "$CISTERN" umount --wait "$MNT"
+}
+
 @test "where the kernel puts no mount beneath another, root's gap is short, and what came is told" {
 	needs_root "a mount in the place of another"
 	local i name
