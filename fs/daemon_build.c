@@ -207,6 +207,18 @@ static void say_recovered(struct daemon *d, const struct state_report *rep)
 		units_format_count(totals.dirty_files, "file", num));
 }
 
+/* They need not know that the mount under them has died. */
+static void say_stragglers(struct daemon *d)
+{
+	size_t num = straggler_list(d->store, NULL, 0), n = strlen(d->recovered);
+	char files[UNITS_COUNT];
+
+	if (num)
+		snprintf(d->recovered + n, sizeof(d->recovered) - n,
+			"%s%s still open for writing through the dead mount: 'cistern status' names the processes",
+			n ? "; " : "", units_format_count(num, "file", files));
+}
+
 static int open_store(struct daemon *d, struct state_report *report, struct cistern_error *err)
 {
 	struct store_options opt = {
@@ -257,6 +269,7 @@ static int settle(struct daemon *d, const struct state_report *report, struct ci
 	if (r)
 		return r;
 	say_recovered(d, report);
+	say_stragglers(d);
 	n = strlen(d->recovered);
 	if (*unsettled)
 		snprintf(d->recovered + n, sizeof(d->recovered) - n, "%s%s", n ? "; " : "", unsettled);
@@ -457,6 +470,12 @@ static int mount_session(struct daemon *d, struct cistern_error *err)
 		return r;
 	begin_watch(d);
 	kernel = session_kernel(s);
+	if (kernel.passthrough && !straggler_can_be_found(d->store)) {
+		kernel.passthrough = false;
+		log_event(d->log, LOG_LEVEL_WARNING, "no-passthrough",
+			"text=\"the store's file system has no leases, so who writes past a dead daemon could not be found: "
+			"everything goes into the log\"");
+	}
 	atomic_store(&d->passthrough, kernel.passthrough);
 	core_set_kernel(
 		d->core, &(struct core_kernel){ .passthrough = kernel.passthrough, .direct_mmap = kernel.direct_mmap });

@@ -12,6 +12,7 @@
 
 #include "format/base/config_check.h"
 #include "format/base/dead_mount.h"
+#include "format/base/descriptors.h"
 
 static int check_settings(const struct config *cfg, struct cistern_error *err)
 {
@@ -111,6 +112,8 @@ int daemon_parse(struct daemon *d, int argc, char **argv, struct cistern_error *
 			r = cistern_error_set(
 				err, -EINVAL, "cannot make sense of the command line; 'cistern mount' knows how");
 	}
+	/* Some may be of files of the mount that we are to replace: nobody could tell us from who writes there. */
+	descriptors_drop_inherited(d->ready_fd);
 	for (size_t i = 0; i < num && !r; i++)
 		r = config_parse_options(d->cfg, options[i], "-o", err);
 	if (!r && argc - optind != 2)

@@ -165,6 +165,7 @@ static enum cistern_exit run(struct daemon *d)
 
 	serve(d);
 	session_join(atomic_load(&d->session));
+	core_severed(d->core);
 	ops_release_all(d->ops);
 	log_event(d->log, LOG_LEVEL_INFO, "unmounted", "mountpoint=%s", d->mountpoint);
 	ctl_set_state(d->ctl, CTL_UNMOUNTED);

@@ -19,6 +19,7 @@
 #include "format/base/units.h"
 #include "format/journal/journal_file.h"
 #include "format/store/store.h"
+#include "format/store/straggler.h"
 #include "tools/fsck.h"
 #include "tools/lib/clock.h"
 #include "tools/lib/progress.h"
@@ -362,6 +363,19 @@ static int check_extent(const struct range *range, void *arg)
 	return 0;
 }
 
+/* Who had it open when the daemon died may still write to it. */
+static void note_straggler(struct payloads *p, const struct inode *node)
+{
+	struct straggler who = { .segment = node->private_segment, .ino = node->ino };
+	char path[PATH_MAX], text[STRAGGLER_TEXT];
+
+	if (segment_find_writer(p->f->segments, node->private_segment) != 1)
+		return;
+	straggler_name(p->f->truth, &who, 1, NULL);
+	fsck_report(p->f, FSCK_NOTE, walk_path_of(p->f->truth, node->ino, path), 0, node->size, "%s",
+		straggler_text(&who, text));
+}
+
 static int check_private(struct payloads *p, const struct inode *node)
 {
 	uint64_t size, allocated;
@@ -380,6 +394,7 @@ static int check_private(struct payloads *p, const struct inode *node)
 			node->private_segment);
 	else
 		p->unsummed_bytes += size;
+	note_straggler(p, node);
 	return 0;
 }
 

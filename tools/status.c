@@ -14,6 +14,7 @@
 #include "format/place/place.h"
 #include "format/store/hosts.h"
 #include "format/store/store.h"
+#include "format/store/straggler.h"
 #include "tools/cistern.h"
 #include "tools/lib/clock.h"
 #include "tools/lib/daemon.h"
@@ -160,6 +161,7 @@ static int live_json(const struct wire_msg *m)
 		json_null(&j);
 	json_job(&j, m);
 	json_texts(&j, "error_texts", m, WIRE_ERROR_TEXT);
+	json_texts(&j, "stragglers", m, WIRE_STRAGGLER_TEXT);
 	json_end_object(&j);
 	return json_finish(&j);
 }
@@ -275,6 +277,8 @@ static void live_text(const struct wire_msg *m)
 	printf("  %-10s %" PRIu64 "\n", "errors", errors);
 	for (unsigned int n = 0; wire_get_str(m, WIRE_ERROR_TEXT, n, text, sizeof(text)); n++)
 		printf("    %s\n", text);
+	for (unsigned int n = 0; wire_get_str(m, WIRE_STRAGGLER_TEXT, n, text, sizeof(text)); n++)
+		printf("  %-10s %s\n", n ? "" : "stragglers", text);
 }
 
 /* ---- a store without a daemon */
@@ -294,7 +298,41 @@ struct dead_store {
 	uint64_t private_bytes; /* that private files occupy */
 	struct daemon_result result;
 	bool has_result;
+	struct straggler *stragglers; /* owned */
+	size_t num_stragglers;
 };
+
+/* Those who write through the dead mount. */
+static void find_stragglers(struct dead_store *d)
+{
+	size_t num = straggler_list(d->s, NULL, 0);
+
+	d->stragglers = num ? calloc(num, sizeof(*d->stragglers)) : NULL;
+	if (!d->stragglers)
+		return;
+	d->num_stragglers = straggler_list(d->s, d->stragglers, num);
+	straggler_name(store_state(d->s), d->stragglers, d->num_stragglers, NULL);
+}
+
+static void dead_json_stragglers(struct json *j, const struct dead_store *d)
+{
+	char line[CISTERN_ERROR_TEXT_BYTES];
+
+	json_key(j, "stragglers");
+	json_array(j);
+	for (size_t i = 0; i < d->num_stragglers; i++)
+		json_str(j, straggler_line(&d->stragglers[i], line, sizeof(line)));
+	json_end_array(j);
+}
+
+static void dead_straggler_lines(const struct dead_store *d)
+{
+	char line[CISTERN_ERROR_TEXT_BYTES];
+
+	for (size_t i = 0; i < d->num_stragglers; i++)
+		printf("  %-10s %s\n", i ? "" : "stragglers",
+			straggler_line(&d->stragglers[i], line, sizeof(line)));
+}
 
 static void dead_json_job(struct json *j, const struct dead_store *d)
 {
@@ -366,6 +404,7 @@ static void dead_json(const struct dead_store *d)
 	json_ku64(&j, "written_bytes", d->totals.written_bytes);
 	json_ku64(&j, "saved_bytes", d->totals.saved_bytes);
 	json_ku64(&j, "through_bytes", d->totals.through_bytes);
+	dead_json_stragglers(&j, d);
 	if (d->has_result) {
 		json_ku64(&j, "last_result", (uint64_t)d->result.result);
 		json_kstr(&j, "last_text", d->result.text);
@@ -414,6 +453,7 @@ static void dead_text(const struct dead_store *d)
 			units_format_bytes(d->report.cut_bytes, text));
 	if (d->has_result && d->result.text[0])
 		printf("  %-10s %s\n", "last drain", d->result.text);
+	dead_straggler_lines(d);
 	dead_advice(d);
 }
 
@@ -487,7 +527,9 @@ static int dead_status(const char *path, const struct how *how)
 	if (store_space(s, &d.space) < 0)
 		d.space = (struct store_space){ 0 };
 	d.has_result = daemon_read_result(path, &d.result, NULL) == 0;
+	find_stragglers(&d);
 	r = show_dead(&d, how);
+	free(d.stragglers);
 	store_abandon(s);
 	return r;
 }

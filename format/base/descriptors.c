@@ -55,3 +55,14 @@ bool descriptors_scarce(int fd)
 
 	return fd >= 0 && (size_t)fd >= num - (left < LEFT_MAX ? left : LEFT_MAX);
 }
+
+void descriptors_drop_inherited(int keep)
+{
+	unsigned int first = 3;
+
+	if (keep > 3)
+		(void)close_range(3, (unsigned int)keep - 1, 0);
+	if (keep >= 3)
+		first = (unsigned int)keep + 1;
+	(void)close_range(first, ~0u, 0);
+}

@@ -20,5 +20,7 @@ size_t descriptors_raise(void);
 size_t descriptors_share(size_t wanted, unsigned int one_in);
 /* Descriptors are given out from the lowest on: is this one among the last ones, which are left to what a process must not go without? */
 bool descriptors_scarce(int fd);
+/* At the start of a daemon: what was inherited goes, but for the first three and keep (-1: none). */
+void descriptors_drop_inherited(int keep);
 
 #endif

@@ -368,6 +368,21 @@ static int dup_fd(struct segment *seg)
 	return fd < 0 ? -errno : fd;
 }
 
+/* For writing, of what the set has open for reading alone. */
+static int wide_fd(struct segment_set *set, struct segment *seg)
+{
+	struct io_file *file;
+	int fd, r = segment_open_wide(set, seg, &file);
+
+	if (r)
+		return r;
+	fd = file->ops->fd(file);
+	if (fd >= 0 && (fd = fcntl(fd, F_DUPFD_CLOEXEC, 3)) < 0)
+		fd = -errno;
+	io_close(file);
+	return fd;
+}
+
 static int empty_fd(void)
 {
 	int fd = memfd_create("cistern-segment", MFD_CLOEXEC);
@@ -392,7 +407,7 @@ int segment_open_fd(struct segment_set *set, uint32_t segment, bool writable)
 		r = segment_get(set, segment, &seg);
 	if (r)
 		return r;
-	fd = dup_fd(seg);
+	fd = writable && seg->is_private && !seg->wide ? wide_fd(set, seg) : dup_fd(seg);
 	segment_put(set, seg);
 	return fd;
 }

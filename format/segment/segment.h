@@ -101,6 +101,12 @@ int segment_sync_private(struct segment_set *set, uint32_t segment);
  * SEGMENT_FAILED of its file. Syncs nothing.
  */
 int segment_check_private(struct segment_set *set, uint32_t segment);
+/*
+ * Has anybody a private segment open for writing, or mapped so, who is not this set? What
+ * segment_open_fd gave for writing counts. 0: nobody, or there is no such segment. 1: somebody.
+ * -errno: as lease_find_writer().
+ */
+int segment_find_writer(struct segment_set *set, uint32_t segment);
 int segment_private_size(
 	struct segment_set *set, uint32_t segment, uint64_t *ret_size, uint64_t *ret_allocated, int64_t *ret_mtime_ns);
 

@@ -12,6 +12,7 @@
 #include <sys/xattr.h>
 
 #include "format/base/clock.h"
+#include "format/base/lease.h"
 #include "format/segment/segment_table.h"
 #include "format/segment/staging.h"
 
@@ -35,14 +36,19 @@ int segment_create_private(struct segment_set *set, uint32_t *ret_segment)
 }
 
 /* Under the lock, in use. 1: it was shorter. */
-static int lengthen(struct segment *seg, uint64_t bytes)
+static int lengthen(struct segment_set *set, struct segment *seg, uint64_t bytes)
 {
+	struct io_file *file;
 	uint64_t size;
 	int r = seg->file->ops->size(seg->file, &size);
 
 	if (r || size >= bytes)
 		return r;
-	r = seg->file->ops->truncate(seg->file, bytes);
+	r = segment_open_wide(set, seg, &file);
+	if (r)
+		return r;
+	r = file->ops->truncate(file, bytes);
+	io_close(file);
 	if (r)
 		return r;
 	seg->size = bytes;
@@ -69,7 +75,7 @@ static int restore(struct segment_set *set, uint32_t segment, uint64_t bytes)
 	int r = made ? segment_table_create_lost(set, segment, &seg) : segment_use(set, seg);
 
 	if (!r) {
-		r = lengthen(seg, bytes);
+		r = lengthen(set, seg, bytes);
 		segment_unuse(set, seg);
 	}
 	return r ? r : made;
@@ -184,6 +190,36 @@ int segment_sync_private(struct segment_set *set, uint32_t segment)
 	return r;
 }
 
+/* Under the lock. One that is not open by us for writing. */
+static int find_writer(struct segment_set *set, const struct segment *seg)
+{
+	char path[SEGMENT_PATH];
+	struct io_file *file;
+	int r = io_open(set->io, segment_path(path, seg->id, true), IO_READ, &file);
+
+	if (r)
+		return r;
+	r = file->ops->fd(file);
+	r = r < 0 ? 0 : lease_find_writer(r); /* a simulated one: nobody else */
+	io_close(file);
+	return r;
+}
+
+int segment_find_writer(struct segment_set *set, uint32_t segment)
+{
+	struct segment *seg;
+	int r = 0;
+
+	pthread_mutex_lock(&set->lock);
+	seg = segment_table_find(set, segment);
+	if (seg && seg->wide && seg->users == 0)
+		segment_close(set, seg);
+	if (seg && seg->is_private && !seg->lost_ns)
+		r = seg->wide ? 1 : find_writer(set, seg);
+	pthread_mutex_unlock(&set->lock);
+	return r;
+}
+
 int segment_private_size(
 	struct segment_set *set, uint32_t segment, uint64_t *ret_size, uint64_t *ret_allocated, int64_t *ret_mtime_ns)
 {
@@ -246,6 +282,18 @@ static uint64_t left_of(struct segment_set *set, const struct segment *seg, uint
 	return seg->allocated - (was < freed ? was : freed);
 }
 
+static int punch(struct segment_set *set, struct segment *seg, uint64_t from, uint64_t len)
+{
+	struct io_file *file = seg->file;
+	int r = seg->is_private ? segment_open_wide(set, seg, &file) : 0;
+
+	if (!r)
+		r = file->ops->punch(file, from, len);
+	if (file != seg->file)
+		io_close(file);
+	return r;
+}
+
 int segment_punch(struct segment_set *set, uint32_t segment, uint64_t off, uint64_t len)
 {
 	uint64_t from, size, was = 0, given = 0;
@@ -265,7 +313,7 @@ int segment_punch(struct segment_set *set, uint32_t segment, uint64_t off, uint6
 		given = whole_blocks(seg, off, len, size, &from);
 	if (given > 0) {
 		was = segment_device_bytes(seg->file, given);
-		r = seg->file->ops->punch(seg->file, from, given);
+		r = punch(set, seg, from, given);
 	}
 	pthread_mutex_lock(&set->lock);
 	if (!r && given > 0)

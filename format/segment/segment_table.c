@@ -119,12 +119,13 @@ static void list_put(struct segment_set *set, struct segment *seg)
 	set->num_open++;
 }
 
-static void close_segment(struct segment_set *set, struct segment *seg)
+void segment_close(struct segment_set *set, struct segment *seg)
 {
 	list_take(set, seg);
 	close_direct(seg);
 	io_close(seg->file);
 	seg->file = NULL;
+	seg->wide = false;
 }
 
 static void close_surplus(struct segment_set *set)
@@ -134,7 +135,7 @@ static void close_surplus(struct segment_set *set)
 	for (; seg && set->num_open > set->open_max; seg = newer) {
 		newer = seg->newer;
 		if (!seg->users && !seg->dirty)
-			close_segment(set, seg);
+			segment_close(set, seg);
 	}
 }
 
@@ -147,7 +148,7 @@ int segment_use(struct segment_set *set, struct segment *seg)
 		list_take(set, seg);
 	} else {
 		r = io_open(set->io, segment_path(path, seg->id, seg->is_private),
-			IO_READ | (set->opt.read_only ? 0 : IO_WRITE), &seg->file);
+			IO_READ | (set->opt.read_only || seg->is_private ? 0 : IO_WRITE), &seg->file);
 		if (r)
 			return r;
 	}
@@ -157,6 +158,13 @@ int segment_use(struct segment_set *set, struct segment *seg)
 	return 0;
 }
 
+int segment_open_wide(struct segment_set *set, const struct segment *seg, struct io_file **ret)
+{
+	char path[SEGMENT_PATH];
+
+	return io_open(set->io, segment_path(path, seg->id, seg->is_private), IO_READ | IO_WRITE, ret);
+}
+
 void segment_unuse(struct segment_set *set, struct segment *seg)
 {
 	if (--seg->users)
@@ -164,7 +172,7 @@ void segment_unuse(struct segment_set *set, struct segment *seg)
 	close_direct(seg); /* who appends is a user: no more of it */
 	if (!seg->removed)
 		return;
-	close_segment(set, seg);
+	segment_close(set, seg);
 	free(seg);
 }
 
@@ -226,7 +234,7 @@ void segment_table_remove(struct segment_set *set, struct segment *seg)
 	if (seg->users)
 		return;
 	if (seg->file)
-		close_segment(set, seg);
+		segment_close(set, seg);
 	free(seg);
 }
 
@@ -275,7 +283,7 @@ static int create(struct segment_set *set, uint32_t id, bool is_private, uint64_
 		return -ENOMEM;
 	seg->id = id;
 	seg->direct_fd = -1;
-	seg->is_private = is_private;
+	seg->is_private = seg->wide = is_private;
 	seg->allocated = segment_blocks(bytes);
 	seg->users = 1;
 	r = create_file(set, seg, bytes);

@@ -20,6 +20,7 @@ struct segment {
 	uint32_t id;
 	bool is_private;
 	int64_t lost_ns;               /* read_only: it has no file, and counts as empty, since then; 0: it has one */
+	bool wide;                     /* .prv: file is open for writing as well: it is new */
 	bool removed;                  /* no longer in the table; goes with the last user */
 	bool dirty;                    /* .seg: payload since the last segment_sync */
 	unsigned int users;            /* of file: it is not closed meanwhile */
@@ -93,9 +94,15 @@ uint64_t segment_blocks(uint64_t bytes); /* rounded up to blocks */
 /* What the device holds of an open file; fallback when the I/O seam cannot tell. Under the lock or not. */
 uint64_t segment_device_bytes(struct io_file *file, uint64_t fallback);
 
-/* Opens when needed, and keeps open. */
+/*
+ * Opens when needed, and keeps open: a .prv for reading alone, so that segment_find_writer finds
+ * others. Of a new one the first descriptor is for writing, too (wide).
+ */
 int segment_use(struct segment_set *set, struct segment *seg);
 void segment_unuse(struct segment_set *set, struct segment *seg);
+/* Another open file of it, for writing; the caller closes it. */
+int segment_open_wide(struct segment_set *set, const struct segment *seg, struct io_file **ret);
+void segment_close(struct segment_set *set, struct segment *seg); /* that is open, and not in use */
 /* Both with the lock taken inside: -ENOENT. */
 int segment_get(struct segment_set *set, uint32_t id, struct segment **ret);
 void segment_put(struct segment_set *set, struct segment *seg);

@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include "format/store/store.h"
+#include "format/store/straggler.h"
 
 /* ---- freed.c: ranges of segments that no state refers to any more, until they are given back */
 
@@ -126,6 +127,23 @@ bool ballast_release(struct store *s); /* true: there is more room than before *
 /* state_options.make_room; arg is the struct store. */
 void ballast_make_room(uint64_t bytes, void *arg);
 
+/* ---- straggler.c */
+
+struct straggler_set {
+	pthread_mutex_t mutex;
+	struct straggler *at; /* owned; mutex */
+	size_t num, cap;
+	atomic_bool any;  /* num > 0; changed under mutex */
+	atomic_bool told; /* the daemon says what is so: of a snapshot */
+};
+
+int straggler_init(struct straggler_set *g);
+void straggler_destroy(struct straggler_set *g);
+/* At open: before anything opens a private segment for writing, */
+int straggler_look_early(struct store *s);
+/* and when the state is there: which of them count, and whose they are. report may be NULL. */
+int straggler_settle(struct store *s, const struct state_report *report);
+
 /* ---- store.c */
 
 struct store {
@@ -148,6 +166,7 @@ struct store {
 	struct sync_group sync;
 	struct space_cache space;
 	struct ballast ballast;
+	struct straggler_set stragglers;
 };
 
 int64_t store_now_usec(void);

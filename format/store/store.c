@@ -216,7 +216,12 @@ static int init_locks(struct store *s)
 	r = -pthread_mutex_init(&s->ballast.mutex, NULL);
 	if (r)
 		goto space;
+	r = straggler_init(&s->stragglers);
+	if (r)
+		goto ballast;
 	return 0;
+ballast:
+	pthread_mutex_destroy(&s->ballast.mutex);
 space:
 	pthread_mutex_destroy(&s->space.mutex);
 sync:
@@ -251,6 +256,7 @@ static void release(struct store *s)
 	lock_release(s->lock_fd);
 	if (s->dirfd >= 0)
 		close(s->dirfd);
+	straggler_destroy(&s->stragglers);
 	pthread_mutex_destroy(&s->ballast.mutex);
 	pthread_mutex_destroy(&s->space.mutex);
 	sync_destroy(&s->sync);
@@ -462,8 +468,12 @@ static int open_parts(struct store *s, const char *path, struct store_options *o
 		ballast_end(s); /* a dead daemon's: its room may be what is needed now */
 	if (!r)
 		r = open_segments(s, opt, err);
+	if (!r && !opt->snapshot)
+		r = unfinished(s, straggler_look_early(s), "its private segments cannot be looked at", err);
 	if (!r)
 		r = open_state(s, opt, report, err);
+	if (!r && !opt->snapshot)
+		r = unfinished(s, straggler_settle(s, report), "its files cannot be listed", err);
 	if (r)
 		return r;
 	if (s->sb.num_nodes > 1)

@@ -175,6 +175,8 @@ enum wire_tag { /* S: in a status reply */
 	WIRE_VERIFIED_BYTES /*S*/,
 	WIRE_PROTOCOL_OLDEST, /* protocol.h: with HELLO, DRAIN_BEGIN and their replies; ASSEMBLED: those that all nodes speak */
 	WIRE_PROTOCOL_NEWEST,
+	WIRE_STRAGGLER, /* DRAIN_BEGIN's reply, repeated: "SEGMENT WHO": who writes through a dead mount */
+	WIRE_STRAGGLER_TEXT /*S repeated: "path: who, and what to do"*/,
 };
 
 struct wire_msg { /* zero-initialise; wire_msg_free */

@@ -62,7 +62,7 @@ static double attr_timeout(struct core *c, struct node *n, const struct inode *i
 	if (is_clean(in) || (n->type == S_IFREG && data_is_outside(in)))
 		return c->backing_timeout_sec;
 	/* Stores into a mapping of a private file move its mtime without telling anybody, the kernel included. */
-	if (in->flags & INODE_PRIVATE && n->pass_opens > 0)
+	if (in->flags & INODE_PRIVATE && (n->pass_opens > 0 || straggler_is_known(c->store, in->private_segment)))
 		return 0;
 	return CORE_LONG_TIMEOUT_SEC;
 }

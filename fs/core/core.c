@@ -144,6 +144,7 @@ static struct node *get_orphan(struct core *c, size_t bucket)
 void core_unmounted(struct core *c)
 {
 	c->unmounted = true;
+	straggler_end(c);
 	if (c->read_only)
 		return;
 	for (size_t i = 0; i < CORE_BUCKETS; i++)

@@ -19,6 +19,7 @@
 #include "cistern/error.h"
 #include "format/base/config.h"
 #include "format/store/store.h"
+#include "format/store/straggler.h"
 
 struct core;
 struct core_file; /* an open file */
@@ -249,6 +250,13 @@ void core_session_begin(struct core *c, bool leave_open);
  * wakes writers that wait for room; tells the kernel through hooks.invalidate where needed. */
 int core_drain_step(struct core *c, struct record *rec);
 void core_session_end(struct core *c);
+/*
+ * What processes still write to through a mount that is dead (format/store/straggler.h), looked at
+ * now, with their names. The caller frees it; NULL: *ret_num is 0.
+ */
+struct straggler *core_stragglers(struct core *c, size_t *ret_num);
+/* The connection has ended, and what is open will now be closed in the applications' stead. */
+void core_severed(struct core *c);
 /* The inodes that this session leaves alone. Fills at most cap; returns how many there are. */
 size_t core_session_left_alone(struct core *c, uint64_t *out, size_t cap);
 
@@ -269,7 +277,7 @@ int core_share(struct core *c, struct core_file *file);
 /* A private file's data become extents of the log. -EBUSY: the kernel may write to it without us. 0 also if it is not private. */
 int core_seal(struct core *c, uint64_t ino);
 /* It is private, and the kernel reads and writes it without us. */
-bool core_is_kernels(struct core_file *file);
+bool core_is_kernels(struct core *c, struct core_file *file);
 /* To the end of such a file, in one piece, whoever else appends. -ESTALE: it is none. */
 int core_append(struct core *c, struct core_file *file, const void *buf, size_t len);
 /* Another node has committed bytes: the file is at least size long and was changed at mtime_ns, unless its times were set later. -ESTALE: it is gone. */

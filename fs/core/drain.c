@@ -49,8 +49,18 @@ static bool is_busy(struct core *c, uint64_t ino)
 	return busy;
 }
 
+/* session is held. Who writes to them is not known, but somebody does. */
+static void leave_stragglers(struct core *c, const struct straggler *list, size_t num)
+{
+	for (size_t i = 0; i < num && c->left_alone.num < LEFT_ALONE_MAX; i++)
+		(void)idmap_set(&c->left_alone, list[i].ino, 1);
+}
+
 void core_session_begin(struct core *c, bool leave_open)
 {
+	size_t num_stragglers;
+	struct straggler *stragglers = core_stragglers(c, &num_stragglers);
+
 	pthread_mutex_lock(&c->names); /* a name goes before the snapshot, or is in doubt */
 	pthread_rwlock_wrlock(&c->through);
 	pthread_mutex_lock(&c->tick);
@@ -66,10 +76,13 @@ void core_session_begin(struct core *c, bool leave_open)
 			(void)idmap_set(
 				&c->left_alone, n->ino, 1); /* out of memory: it is drained, which does no harm */
 	}
+	if (leave_open)
+		leave_stragglers(c, stragglers, num_stragglers);
 	pthread_mutex_unlock(&c->session);
 	pthread_mutex_unlock(&c->tick);
 	pthread_rwlock_unlock(&c->through);
 	pthread_mutex_unlock(&c->names);
+	free(stragglers);
 }
 
 void core_session_end(struct core *c)
@@ -169,7 +182,8 @@ static int drained_locked(struct core *c, struct node *n, struct record *rec, bo
 		return 0;
 	if (rc == 0 && is_shared_since(&in, rec))
 		rec->flags |= RECORD_F_META_ONLY;
-	if (is_busy(c, rec->ino) || n->pass_opens > 0 || (rc == 0 && differs_from_private(c, &in, rec)))
+	if (is_busy(c, rec->ino) || n->pass_opens > 0 ||
+		(rc == 0 && (straggler_holds(c, n, &in) || differs_from_private(c, &in, rec))))
 		rec->flags |= RECORD_F_KEEP_PRIVATE;
 	rc = tree_commit_drained(c, rec);
 	stamp_forget(n);

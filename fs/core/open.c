@@ -242,12 +242,14 @@ static int reply_direct(struct core *c, struct node *n, const struct inode *in, 
 /*
  * The kernel opens the private segment with the flags that the application's descriptor has now:
  * what takes O_APPEND off later (F_SETFL), or for one call (RWF_NOAPPEND), does not reach it. So
- * writes of those who append come to us, with the place where the kernel wants them. In a job
- * others append as well, and only the segment itself knows its end.
+ * writes of those who append come to us, with the place where the kernel wants them. In a job,
+ * and where somebody writes through a dead mount, others append as well, and only the segment
+ * itself knows its end.
  */
-static bool needs_places(struct core *c, const struct core_file *file)
+static bool needs_places(struct core *c, const struct core_file *file, const struct inode *in)
 {
-	return file->flags & O_APPEND && is_writable(file->flags) && !c->joined;
+	return file->flags & O_APPEND && is_writable(file->flags) && !c->joined &&
+	       !(in && straggler_is_known(c->store, in->private_segment));
 }
 
 static bool may_become_private(struct core *c, struct node *n, const struct inode *in, int flags)
@@ -294,7 +296,7 @@ static int choose(struct core *c, struct node *n, bool created, struct core_file
 	if (n->pass_opens > 0 || (in && in->flags & INODE_PRIVATE)) {
 		if (register_private(c, n, in) == 0) {
 			reply_pass(n, file, ret);
-			ret->direct_io = needs_places(c, file);
+			ret->direct_io = needs_places(c, file, in);
 			return 0;
 		}
 		ret->direct_io = true;

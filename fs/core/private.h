@@ -106,6 +106,7 @@ struct core {
 	unsigned int data_choice;              /* DATA_AUTO and so on */
 	struct drain_layout_rules *layouts;    /* owned */
 	_Atomic(bool) unmounted;               /* core_unmounted() has been called */
+	_Atomic(bool) severed;                 /* the connection ended while files were open */
 	void (*gone)(uint64_t ino, void *arg); /* of a job: core_set_job() */
 	void *gone_arg;
 	char through_prefix[32]; /* ".cistern-through-xxxxxxxx-": not the drain's own, which it clears away */
@@ -262,6 +263,11 @@ int dir_shows_any(struct core *c, struct node *n); /* 1: it has entries; 0: it i
  */
 int attr_fill(struct core *c, struct node *n, const struct inode *in, struct core_entry *ret);
 int attr_size(struct core *c, struct node *n, const struct inode *in, uint64_t *ret_size); /* node lock held */
+
+/* straggler.c */
+/* Somebody may write to it through a mount that is dead. The node's lock is held exclusively. */
+bool straggler_holds(struct core *c, struct node *n, const struct inode *in);
+void straggler_end(struct core *c); /* the mount has gone, nothing is open here */
 
 /* data.c, open.c, space.c, drain.c */
 int data_private_fd(struct core *c, struct node *n, const struct inode *in); /* borrowed descriptor; node lock held */

@@ -64,10 +64,10 @@ int seal_private(struct core *c, struct node *n, struct inode *in)
 	struct record rec = { .type = RECORD_SEAL, .ino = n->ino, .segment = in->private_segment };
 	struct ranges r = { 0 };
 	struct stat st;
-	int fd = data_private_fd(c, n, in);
 
-	if (n->pass_opens > 0)
+	if (n->pass_opens > 0 || straggler_holds(c, n, in))
 		return -EBUSY;
+	int fd = data_private_fd(c, n, in);
 	if (fd < 0)
 		return fd;
 	int rc = fstat(fd, &st) < 0 ? -errno : list_ranges(fd, (uint64_t)st.st_size, &r);

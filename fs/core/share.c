@@ -161,10 +161,19 @@ int core_cut(struct core *c, uint64_t ino, uint64_t size)
 	return data_truncate(c, r.n, size);
 }
 
-bool core_is_kernels(struct core_file *file)
+/* Our kernel, by our mount or by one that is dead. The node's lock is held. */
+static bool is_kernels(struct core *c, const struct node *n)
+{
+	struct inode in;
+
+	return n->pass_opens > 0 || (n->known && state_inode(c->state, n->ino, &in) == 0 && in.flags & INODE_PRIVATE &&
+					    straggler_is_known(c->store, in.private_segment));
+}
+
+bool core_is_kernels(struct core *c, struct core_file *file)
 {
 	pthread_rwlock_rdlock(&file->node->lock);
-	bool is = file->node->pass_opens > 0;
+	bool is = is_kernels(c, file->node);
 	pthread_rwlock_unlock(&file->node->lock);
 	return is;
 }
@@ -177,7 +186,7 @@ int core_append(struct core *c, struct core_file *file, const void *buf, size_t 
 	int rc = -ESTALE;
 
 	pthread_rwlock_rdlock(&n->lock);
-	if (n->pass_opens > 0 && state_inode(c->state, n->ino, &in) == 0) {
+	if (is_kernels(c, n) && state_inode(c->state, n->ino, &in) == 0) {
 		int fd = data_private_fd(c, n, &in);
 		ssize_t put = fd < 0 ? fd : pwritev2(fd, &v, 1, 0, RWF_APPEND);
 

@@ -262,6 +262,17 @@ static void put_orders(struct client *client, struct wire_msg *reply)
 	wire_put_u64(reply, WIRE_CANCEL, orders.cancel);
 }
 
+/* Those of the agent's snapshot: their segment, and who they are. */
+static void put_stragglers(const struct drain_grant *g, struct wire_msg *reply)
+{
+	char text[STRAGGLER_WHO + 16];
+
+	for (size_t i = 0; i < g->num_stragglers; i++) {
+		snprintf(text, sizeof(text), "%u %s", g->stragglers[i].segment, g->stragglers[i].who);
+		wire_put_str(reply, WIRE_STRAGGLER, text);
+	}
+}
+
 static void put_grant(const struct drain_grant *g, struct wire_msg *reply)
 {
 	struct buf skip = { 0 };
@@ -278,6 +289,7 @@ static void put_grant(const struct drain_grant *g, struct wire_msg *reply)
 	wire_put_u64(reply, WIRE_SEQ, g->seq);
 	for (size_t i = 0; i < g->num_paths; i++)
 		wire_put_str(reply, WIRE_FILTER, g->paths[i]);
+	put_stragglers(g, reply);
 	for (size_t i = 0; i < g->num_skip; i++)
 		buf_u64(&skip, g->skip[i]);
 	if (buf_ok(&skip)) /* without the list the agent does not begin */

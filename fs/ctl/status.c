@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "fs/ctl/private.h"
@@ -186,6 +187,18 @@ static void put_job(struct ctl *c, struct wire_msg *reply)
 	job_troubles(c->opt.job, put_trouble, reply);
 }
 
+static void put_stragglers(struct ctl *c, struct wire_msg *reply)
+{
+	char line[CISTERN_ERROR_TEXT_BYTES];
+	size_t num;
+	struct straggler *list = core_stragglers(c->opt.core, &num);
+
+	for (size_t i = 0; i < num && reply->body.len < WIRE_MAX_BYTES / 2; i++) {
+		wire_put_str(reply, WIRE_STRAGGLER_TEXT, straggler_line(&list[i], line, sizeof(line)));
+	}
+	free(list);
+}
+
 void ctl_put_status(struct ctl *c, struct wire_msg *reply)
 {
 	wire_put_u64(reply, WIRE_PID, (uint64_t)getpid());
@@ -196,4 +209,5 @@ void ctl_put_status(struct ctl *c, struct wire_msg *reply)
 	put_totals(c, reply);
 	put_job(c, reply);
 	put_drain(c, reply);
+	put_stragglers(c, reply);
 }

@@ -26,6 +26,7 @@ void drain_grant_free(struct drain_grant *g)
 	free(g->paths);
 	buf_free(&g->shared);
 	free(g->skip);
+	free(g->stragglers);
 	*g = (struct drain_grant){ 0 };
 }
 
@@ -57,6 +58,7 @@ static int open_attempt(struct drain *d, bool background, struct drain_grant *g,
 
 	d->attempt.open = true;
 	core_session_begin(d->opt.core, background);
+	g->stragglers = core_stragglers(d->opt.core, &g->num_stragglers);
 	store_pin(d->opt.store);
 	r = store_snapshot(d->opt.store, g->snapshot, sizeof(g->snapshot), &g->seq, err);
 	if (r)

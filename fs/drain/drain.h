@@ -137,6 +137,8 @@ struct drain_grant {
 	char node_name[DRAIN_NODE_NAME_MAX]; /* "": one node alone */
 	uint64_t *skip;                      /* owned by the caller: inodes to be left alone */
 	size_t num_skip;
+	struct straggler *stragglers; /* owned by the caller: what is written to through a dead mount */
+	size_t num_stragglers;
 };
 void drain_grant_free(struct drain_grant *g);
 /* -EBUSY: no session waits for an agent. */

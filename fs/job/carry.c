@@ -139,7 +139,7 @@ static int with_file(struct carried *c, int (*fn)(struct carried *c))
 /* Neither private nor in part in the backing file any more: then it can be shared. */
 static bool is_kept(const struct carried *c)
 {
-	return c->s->kept == KEPT_THROUGH || (c->s->kept == KEPT_PRIVATE && core_is_kernels(c->file));
+	return c->s->kept == KEPT_THROUGH || (c->s->kept == KEPT_PRIVATE && core_is_kernels(c->j->core, c->file));
 }
 
 static int change_locked(struct carried *c)
@@ -215,7 +215,7 @@ static int do_read(struct carried *c)
 {
 	struct read_reply *r = (struct read_reply *)c;
 
-	if (!core_is_kernels(c->file))
+	if (!core_is_kernels(c->j->core, c->file))
 		return -ESTALE;
 	r->got = core_read(c->j->core, c->file, r->buf, c->len, c->off);
 	return r->got < 0 ? (int)r->got : 0;

@@ -546,7 +546,7 @@ static int become_shared(struct job *j, struct shared *s)
 			s->epoch++;
 			pthread_mutex_unlock(&s->mutex);
 		}
-		s->kept = rc != -EBUSY ? KEPT_NOT : core_is_kernels(open.file) ? KEPT_PRIVATE : KEPT_THROUGH;
+		s->kept = rc != -EBUSY ? KEPT_NOT : core_is_kernels(j->core, open.file) ? KEPT_PRIVATE : KEPT_THROUGH;
 		pthread_rwlock_unlock(&s->lock);
 		core_release(j->core, open.file);
 	}

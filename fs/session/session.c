@@ -455,17 +455,26 @@ int session_reply_raw(struct session *s, uint64_t unique, int error, const void 
 	return writev(w->fd, iov, 2) < 0 ? -errno : 0;
 }
 
+/*
+ * The kernel keeps what it is given for as long as the connection exists, dead or not, and opens the
+ * file anew for each opener. A descriptor for writing would be taken for a writer until then
+ * (format/base/lease.h); one for reading does as well.
+ */
 int session_backing_open(struct session *s, int fd)
 {
-	struct kernel_backing_map map = { .fd = fd };
+	char path[32];
 	int id;
 
 	if (!atomic_load(&s->connected))
 		return -ENOTCONN;
-	id = ioctl(s->fd, KERNEL_IOC_BACKING_OPEN, &map);
-	if (id < 0)
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	struct kernel_backing_map map = { .fd = open(path, O_RDONLY | O_CLOEXEC) };
+	if (map.fd < 0)
 		return -errno;
-	return id > 0 ? id : -EINVAL;
+	id = ioctl(s->fd, KERNEL_IOC_BACKING_OPEN, &map);
+	id = id < 0 ? -errno : id > 0 ? id : -EINVAL;
+	close(map.fd);
+	return id;
 }
 
 void session_backing_close(struct session *s, int backing_id)

@@ -26,6 +26,7 @@
 #include "format/place/place.h"
 #include "format/place/places.h"
 #include "format/store/steps.h"
+#include "format/store/straggler.h"
 #include "format/wire/protocol.h"
 #include "format/wire/wire.h"
 #include "mpi-agent/command/recover_claim.h"
@@ -397,6 +398,21 @@ static int begin(struct live *l, struct cistern_error *err)
 	return r == 0 ? take_options(l, err) : r;
 }
 
+/* What is written to through a dead mount is carried, but stays in the store. */
+static int take_stragglers(struct live *l, struct cistern_error *err)
+{
+	char text[STRAGGLER_WHO + 16];
+	int r = 0;
+
+	for (unsigned int i = 0; r == 0 && wire_get_str(&l->reply, WIRE_STRAGGLER, i, text, sizeof(text)); i++) {
+		char *who = text;
+		uint32_t segment = (uint32_t)strtoul(text, &who, 10);
+
+		r = straggler_add(l->store, segment, *who == ' ' ? who + 1 : who);
+	}
+	return r < 0 ? cistern_error_set(err, r, "out of memory") : 0;
+}
+
 static int open_all(struct live *l, struct cistern_error *err)
 {
 	struct store_options opt = { .mode = STORE_READ_ONLY,
@@ -406,6 +422,8 @@ static int open_all(struct live *l, struct cistern_error *err)
 	struct state_report report;
 	int r = store_open(l->store_path, &opt, &l->store, &report, err);
 
+	if (r == 0)
+		r = take_stragglers(l, err);
 	if (r < 0)
 		return r;
 	if (l->backing_fd < 0) {

@@ -10,6 +10,7 @@
 
 #include "format/base/clock.h"
 #include "format/base/crc32c.h"
+#include "format/store/straggler.h"
 
 #define TICK_NSEC 20000000 /* time stamps of files are no finer than this on some kernels */
 
@@ -40,8 +41,12 @@ static int settle_private(struct session *s, struct inode *in)
 
 int carried_take_private(struct session *s, struct carried *c)
 {
-	int r = c->in.flags & INODE_PRIVATE ? settle_private(s, &c->in) : 0;
+	bool is_private = c->in.flags & INODE_PRIVATE;
+	int r;
 
+	/* Before its size is taken: when they have gone, all that they wrote is there. */
+	c->straggled = is_private && straggler_is_there(s->opt->store, c->in.private_segment);
+	r = is_private ? settle_private(s, &c->in) : 0;
 	if (r < 0)
 		snprintf(c->job.error_text, sizeof(c->job.error_text),
 			"its private segment %" PRIu32 " cannot be read (%s): run cistern flush again",
@@ -56,6 +61,8 @@ bool carried_has_changed(struct session *s, const struct carried *c)
 
 	if (!(c->in.flags & INODE_PRIVATE))
 		return false;
+	if (c->straggled)
+		return true;
 	if (segment_private_size(s->segments, c->in.private_segment, &size, &allocated, &mtime_ns) < 0)
 		return true;
 	return c->job.short_private || size != c->in.size || mtime_ns != c->in.mtime_ns;
@@ -127,7 +134,7 @@ int carried_drained(struct session *s, struct carried *c, const struct stat *st)
 		rec.flags |= RECORD_F_KEEP_PRIVATE;
 	if (!(c->in.flags & (INODE_NEW | INODE_DIRTY_DATA | INODE_PRIVATE | INODE_UNPUBLISHED)))
 		rec.flags |= RECORD_F_META_ONLY;
-	else if (s->opt->convert && S_ISREG(c->in.mode))
+	else if (s->opt->convert && S_ISREG(c->in.mode) && !c->straggled)
 		convert_note(s, &c->in, c->f, c->shown);
 	r = tell_manifest(s, c);
 	return r < 0 ? session_end(s, r, "the names of a file cannot be told") : session_told(s, &rec, c->shown);
@@ -144,17 +151,30 @@ static void tell_kept(struct session *s, const struct carried *c)
 		w->layout(c->shown, true, c->kept, w->arg);
 }
 
+/* What is there is carried, but it is not said to be whole. */
+static int tell_straggler(struct session *s, const struct carried *c)
+{
+	char text[STRAGGLER_TEXT];
+
+	return session_fail(s, 0, c->shown, -EBUSY, "%s",
+		straggler_say(s->opt->store, c->in.private_segment, text));
+}
+
 int carried_finish(struct session *s, struct carried *c)
 {
+	int r;
+
 	if (idmap_get(&s->inodes, c->in.ino) == INODE_IS_FAILED)
 		return 0; /* the mount had given it up meanwhile, and it was taken back */
-	s->result.totals.files++;
+	s->result.totals.files += !c->straggled;
 	s->result.totals.bytes += c->job.written;
 	s->progress.done_files++;
 	session_missing(s, c->shown, c->job.in_place, c->job.missing, c->job.num_missing);
 	if (!s->opt->in_place) /* else with its last step */
 		(void)tell_manifest(s, c);
 	tell_kept(s, c);
+	if (c->straggled && (r = tell_straggler(s, c)) < 0)
+		return r;
 	return idmap_set(&s->inodes, c->in.ino, INODE_IS_DONE);
 }
 

@@ -22,6 +22,7 @@ struct carried {
 	char *shown;   /* owned: in the mount */
 	char *kept;    /* owned: why its layout is not the one that it was to get; NULL: it is */
 	bool changed;  /* was written to meanwhile: stays dirty */
+	bool straggled; /* when it was begun somebody wrote to it through a dead mount: likewise, and that is a failure */
 	uint64_t upto; /* 0: the session's */
 	bool has_checksum;
 	const struct wire_shared *shared; /* borrowed: what all nodes have written of it; NULL: it was written here */

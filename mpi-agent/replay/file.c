@@ -14,6 +14,7 @@
 
 #include "format/base/array.h"
 #include "format/base/descriptors.h"
+#include "format/store/straggler.h"
 
 #define BATCH_FILES 256 /* at most: they are open */
 #define BATCH_BYTES (64u << 20)
@@ -499,6 +500,8 @@ static int visit_file(struct session *s, const struct state_name *e, void *arg)
 	if (in.flags & INODE_SHARED)
 		return shared_publish(s, &in, &place);
 	layout = convert_wanted(s, &in, path);
+	if (in.flags & INODE_PRIVATE && straggler_is_known(s->opt->store, in.private_segment))
+		layout = DRAIN_LAYOUT_CANONICAL;
 	return drain_layout_is_blob(layout) ? blob_carry(s, &in, &place, layout) : file_write_new(s, &in, &place);
 }
 
