@@ -140,9 +140,9 @@ static void final_drain(struct daemon *d, struct result *res)
 	core_stats(d->core, &stats);
 	res->dirty_files = totals.dirty_files;
 	res->dirty_bytes = totals.log_bytes + stats.private_bytes;
-	if (res->exit == CISTERN_EXIT_OK && drain_is_needed(d->store)) /* whatever the agent says */
+	if (cistern_exit_is_out(res->exit) && drain_is_needed(d->store)) /* whatever the agent says */
 		res->exit = CISTERN_EXIT_INCOMPLETE;
-	if (res->exit != CISTERN_EXIT_OK)
+	if (!cistern_exit_is_out(res->exit))
 		describe_rest(d, res);
 }
 
@@ -151,7 +151,7 @@ static void save_result(struct daemon *d, const struct result *res)
 	struct carry *carry = atomic_load(&d->carry);
 	struct cistern_error err = { 0 };
 
-	log_event(d->log, res->exit == CISTERN_EXIT_OK ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, "result",
+	log_event(d->log, cistern_exit_is_out(res->exit) ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, "result",
 		"result=%d dirty_files=%llu dirty_bytes=%llu text=\"%s\"", (int)res->exit,
 		(unsigned long long)res->dirty_files, (unsigned long long)res->dirty_bytes, res->text);
 	if (result_write(d->store_path, res, carry ? carry_carrier(carry) : d->drain, &err))

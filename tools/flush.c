@@ -191,7 +191,7 @@ static int say_what_remains(int fd, uint64_t deadline, bool was_draining, int re
 		was_draining ? "the drain that was on has ended" : "no drain is on",
 		units_format_count(daemon_u64(&status, WIRE_DIRTY_FILES), "file", files),
 		units_format_bytes(daemon_u64(&status, WIRE_DIRTY_BYTES), bytes), mountpoint);
-	return result == CISTERN_EXIT_OK ? CISTERN_EXIT_INCOMPLETE : result;
+	return cistern_exit_is_out(result) ? CISTERN_EXIT_INCOMPLETE : result;
 }
 
 /*

@@ -458,7 +458,7 @@ static int read_verdict(const struct mount_plan *plan, const char *line, pid_t p
 	}
 	code = strtol(line + 2, &text, 10);
 	say("%s", text + strspn(text, " "));
-	return code > CISTERN_EXIT_OK && code <= CISTERN_EXIT_TIMEOUT ? (int)code : CISTERN_EXIT_FAILED;
+	return code > CISTERN_EXIT_OK && code <= CISTERN_EXIT_LAST ? (int)code : CISTERN_EXIT_FAILED;
 }
 
 /* noexec and its like are the mount's and not the file system's. */

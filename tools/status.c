@@ -425,7 +425,7 @@ static void dead_advice(const struct dead_store *d)
 		printf("What is dirty is only here: mount it again with --store %s, which goes on, or run\n"
 		       "  cistern recover %s --to %s\n",
 			d->path, d->path, d->sb->backing);
-	else if (d->sb->num_nodes > 1 && (!d->has_result || d->result.result != CISTERN_EXIT_OK))
+	else if (d->sb->num_nodes > 1 && (!d->has_result || !cistern_exit_is_out((int)d->result.result)))
 		puts("What this node is to drain is on the backing directory; keep the store until all of the job are drained.");
 	else
 		puts("Everything is on the backing directory; the store may be deleted.");

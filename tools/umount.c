@@ -121,7 +121,7 @@ static int drain_first(const struct target *t, uint64_t deadline, struct before 
 	if (daemon_flush(fd, NULL, 0, deadline, &session, &err) < 0 ||
 		daemon_wait_drain(fd, session, deadline, &reply, &err) < 0)
 		return say_error(&err);
-	if (daemon_result_of(&reply) != CISTERN_EXIT_OK)
+	if (!cistern_exit_is_out(daemon_result_of(&reply)))
 		return daemon_say_result(&reply);
 	take_note(fd, deadline, &reply, b->noted);
 	return CISTERN_EXIT_OK;
@@ -149,7 +149,7 @@ static int wait_and_unmount(const struct target *t, uint64_t deadline)
 	if (daemon_wait_end(t->store, b.pidfd, deadline, &err) < 0)
 		return say_error(&err);
 	status = drained_verdict(t->store, b.backing, b.noted);
-	if (status == CISTERN_EXIT_OK)
+	if (cistern_exit_is_out(status))
 		say("%s is unmounted; everything is on %s", t->mount.mountpoint, b.backing);
 	return status;
 }
@@ -223,7 +223,7 @@ const struct command command_umount = {
 		"Takes the mount at MOUNTPOINT away. What is not on the backing directory yet is drained by the daemon in the background; "
 		"'cistern wait STORE' waits for that.\n\n"
 		"With --wait the drain comes first and is shown, and the command succeeds only if every byte and name is on the backing "
-		"directory. If some files cannot be drained, the mount is taken down all the same, they stay in the store, and the "
+		"directory; status 7: it is, but something under another name, since somebody else has put something where its name is. If some files cannot be drained, the mount is taken down all the same, they stay in the store, and the "
 		"exit status is 3. If the time-out runs out during the drain, the mount stays and the exit status is 6.\n\n"
 		"In a job of several nodes each node is unmounted by itself, in any order, and its daemon stays and serves the others until all "
 		"are and everything is drained, or until the setting unmount_timeout of node 0's mount is over. --wait waits for that, and says "

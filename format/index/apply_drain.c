@@ -50,11 +50,11 @@ static int drop_from(struct state *st, const struct record *rec)
 	return backing_drop(st, rec->from_parent, rec->from_name);
 }
 
-/* In a job: an inode that was freed before its backing file had the name: which one that is is remembered until the name goes. */
+/* An inode that was freed before its backing file had the name: which one that is is remembered until the name goes. */
 static int remember(struct state *st, const struct record *rec)
 {
 	struct node_item *ni;
-	int r = st->opt.job && rec->backing_ino ? find_any_node(st, rec->ino, &ni) : 0;
+	int r = rec->backing_ino ? find_any_node(st, rec->ino, &ni) : 0;
 
 	if (r == -ENOENT) {
 		r = node_create(st, rec, &ni);

@@ -440,12 +440,12 @@ static int free_data(struct state *st, struct node_item *ni, const struct record
 }
 
 /*
- * A directory that the names below it are found by stays, and, in a job, a file whose backing file is still to be removed: what is found
- * under its name then must be known to be it.
+ * A directory that the names below it are found by stays, and a file whose backing file is still to be removed or replaced: what is
+ * found under its name then must be known to be it.
  */
-static bool must_stay(const struct state *st, const struct node *n)
+static bool must_stay(const struct node *n)
 {
-	return n->num_backing > 0 && (S_ISDIR(n->mode) || (st->opt.job && n->backing_ino));
+	return n->num_backing > 0 && (S_ISDIR(n->mode) || n->backing_ino);
 }
 
 int apply_free(struct state *st, const struct record *rec)
@@ -459,7 +459,7 @@ int apply_free(struct state *st, const struct record *rec)
 	r = free_data(st, ni, rec);
 	if (r < 0)
 		return r;
-	if (!must_stay(st, &ni->n))
+	if (!must_stay(&ni->n))
 		return node_remove(st, ni);
 	r = node_empty(st, ni); /* an orphan still, but nobody waits for it */
 	if (r < 0)

@@ -8,6 +8,8 @@
 
 #include <errno.h>
 
+#include "format/index/beside.h"
+
 #define DIRTY_FLAGS (INODE_DIRTY_DATA | INODE_DIRTY_META | INODE_DIRTY_XATTR | INODE_NEW | INODE_UNPUBLISHED)
 #define SOME        64 /* extents at a time */
 
@@ -24,7 +26,9 @@ int state_is_misplaced(struct state *st, uint64_t parent, const char *name, uint
 	if (parent == 0) /* the root has no name */
 		return 0;
 	r = state_lookup(st, parent, name, &found);
-	return r < 0 && r != -ENOENT ? r : r == -ENOENT || found.ino != ino;
+	if (r < 0 && r != -ENOENT)
+		return r;
+	return (r == -ENOENT || found.ino != ino) && !state_is_beside(st, parent, name, ino, NULL);
 }
 
 static int count_name(uint64_t parent, const char *name, uint64_t ino, void *arg)
@@ -33,6 +37,7 @@ static int count_name(uint64_t parent, const char *name, uint64_t ino, void *arg
 	int r = state_is_misplaced(c->st, parent, name, ino);
 
 	c->left->names += r > 0;
+	c->left->beside += r == 0 && state_is_beside(c->st, parent, name, ino, NULL);
 	return r < 0 ? r : 0;
 }
 

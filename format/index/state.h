@@ -228,8 +228,8 @@ int state_tree_follow(struct state *st, struct record *rec, int (*commit)(struct
 bool state_tree_is_gone(struct state *st, const struct record *rec);
 int state_inode(struct state *st, uint64_t ino, struct inode *ret); /* -ENOENT */
 /*
- * In a job: a file that was freed while it has a backing name, which is still to be removed. Of such a one only mode, links and the backing
- * file's identity are known, and only here: another node may have put another file in that place. -ENOENT
+ * A file that was freed while it has a backing name, which is still to be removed. Of such a one only mode, links and the backing
+ * file's identity are known, and only here: somebody else may have put another file in that place. -ENOENT
  */
 int state_remembered(struct state *st, uint64_t ino, struct inode *ret);
 int state_lookup(

@@ -211,6 +211,16 @@ void manifest_add_kept(struct manifest *m, const char *path, const char *layout,
 	end_line(m, &j);
 }
 
+void manifest_add_beside(struct manifest *m, const char *path, const char *there)
+{
+	struct json j;
+
+	begin_line(m, &j, path, "beside");
+	if (there)
+		json_kstr(&j, "as", there);
+	end_line(m, &j);
+}
+
 void manifest_add_removed(struct manifest *m, const char *path)
 {
 	struct json j;

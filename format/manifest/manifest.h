@@ -78,6 +78,7 @@ struct manifest_totals {
 struct manifest_noted {
 	uint64_t kept;   /* were to get another layout; those that are of no kind that has one do not count */
 	uint64_t warned; /* have a warning */
+	uint64_t beside; /* are under another name; all that are, whoever has told of it */
 };
 
 struct manifest_trouble { /* of a node in a session of a job */
@@ -109,6 +110,8 @@ struct manifest_session {
 	struct manifest_noted *ret_noted; /* what others have summed up before does not count; may be NULL */
 };
 
+/* Of a session that has gone well, when that is known of its files: CISTERN_EXIT_OK, or that something is under another name. */
+int manifest_noted_result(int result, const struct manifest_noted *n);
 /* A sentence for people; "" when there is nothing. where: the manifest, as they find it. */
 void manifest_noted_text(const struct manifest_noted *n, const char *where, char *out, size_t cap);
 
@@ -126,6 +129,11 @@ void manifest_add_more_overlaps(struct manifest *m, const char *path, uint64_t n
 void manifest_add_missing(struct manifest *m, const char *path, const struct manifest_range *range); /* likewise */
 /* Behind its own line: it was to get another layout and has not. */
 void manifest_add_kept(struct manifest *m, const char *path, const char *layout, const char *reason);
+/*
+ * Behind its own line: in the backing directory it is at there, since something that Cistern does not know has its name. there NULL: it has its own name
+ * again; so it has by its next own line.
+ */
+void manifest_add_beside(struct manifest *m, const char *path, const char *there);
 void manifest_add_removed(struct manifest *m, const char *path);
 /* What was said of the name is not so any more, and nothing was there to be removed: the summary does not list it. */
 void manifest_add_gone(struct manifest *m, const char *path);

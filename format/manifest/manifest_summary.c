@@ -37,7 +37,7 @@ static const char *time_text(int64_t ns, char out[TIME_BYTES])
 
 static const char *result_text(int result)
 {
-	return result == CISTERN_EXIT_OK ? "complete" : result == CISTERN_EXIT_INCOMPLETE ? "incomplete" : "failed";
+	return cistern_exit_is_out(result) ? "complete" : result == CISTERN_EXIT_INCOMPLETE ? "incomplete" : "failed";
 }
 
 static void put_kstr(FILE *out, const char *key, const char *value)
@@ -110,13 +110,14 @@ static bool is_parked(const struct entry *e)
 	return memmem(e->key.at, e->key.len, MANIFEST_PARKED, sizeof(MANIFEST_PARKED) - 1);
 }
 
-enum listing { LIST_FILES, LIST_MOVED, LIST_LINKED, LIST_REMOVED };
+enum listing { LIST_FILES, LIST_BESIDE, LIST_MOVED, LIST_LINKED, LIST_REMOVED };
 
 static bool is_listed(const struct entry *e, enum listing what)
 {
 	struct text rest = entry_rest(e);
 
 	switch (what) {
+	case LIST_BESIDE: return !e->gone && e->beside.len > 0;
 	case LIST_MOVED: return !e->gone && e->as == AS_MOVED;
 	case LIST_LINKED: return !e->gone && e->as == AS_LINKED;
 	case LIST_REMOVED: return e->gone && text_has_state(&rest, "removed") && !is_parked(e);
@@ -254,9 +255,11 @@ static void put_file(FILE *out, const struct table *t, const struct entry *e)
 	fputc('}', out);
 }
 
-static void put_entry(FILE *out, const struct table *t, const struct entry *e)
+static void put_entry(FILE *out, const struct table *t, const struct entry *e, enum listing what)
 {
-	if (e->gone)
+	if (what == LIST_BESIDE)
+		fprintf(out, KEY_PREFIX "%.*s%.*s", (int)e->key.len, e->key.at, (int)e->beside.len, e->beside.at);
+	else if (e->gone)
 		fwrite(e->line.at, 1, e->line.len, out);
 	else if (e->as == AS_TOLD)
 		put_file(out, t, e);
@@ -315,7 +318,7 @@ static void put_list(FILE *out, const struct table *t, const char *key, enum lis
 		if (!is_listed(&t->entries[i], what))
 			continue;
 		fprintf(out, "%s    ", separator);
-		put_entry(out, t, &t->entries[i]);
+		put_entry(out, t, &t->entries[i], what);
 		separator = ",\n";
 	}
 	fputs(*separator == ',' ? "\n  ]" : "]", out);
@@ -359,6 +362,7 @@ static struct manifest_noted count_noted(const struct table *t)
 	for (size_t i = 0; i < t->num; i++) {
 		const struct entry *e = &t->entries[i];
 
+		n.beside += is_listed(e, LIST_BESIDE);
 		if (!is_listed(e, LIST_FILES) ||
 			!(text_has_state(&e->said, "drained") || text_has_state(&e->said, "verified")))
 			continue;
@@ -369,20 +373,37 @@ static struct manifest_noted count_noted(const struct table *t)
 	return n;
 }
 
+int manifest_noted_result(int result, const struct manifest_noted *n)
+{
+	return result == CISTERN_EXIT_OK && n->beside > 0 ? CISTERN_EXIT_BESIDE : result;
+}
+
+/* One of several facts, behind those that are there. */
+static void add_fact(char *out, size_t cap, uint64_t num, const char *one, const char *more)
+{
+	size_t len = strlen(out);
+
+	if (num > 0)
+		snprintf(out + len, cap - len, "%s%" PRIu64 " file%s %s", len > 0 ? ", " : "", num, num == 1 ? "" : "s",
+			num == 1 ? one : more);
+}
+
 void manifest_noted_text(const struct manifest_noted *n, const char *where, char *out, size_t cap)
 {
-	char kept[64] = "", warned[64] = "";
+	static const char beside[] = "under another name, since somebody else has put something where the name is";
+	char is[128], are[128];
+	size_t len;
 
-	if (n->kept > 0)
-		snprintf(kept, sizeof(kept), "%" PRIu64 " file%s not in the layout asked for", n->kept,
-			n->kept == 1 ? " is" : "s are");
-	if (n->warned > 0)
-		snprintf(warned, sizeof(warned), "%" PRIu64 " file%s a warning", n->warned,
-			n->warned == 1 ? " has" : "s have");
+	snprintf(is, sizeof(is), "is %s", beside);
+	snprintf(are, sizeof(are), "are %s", beside);
 	out[0] = '\0';
-	if (*kept || *warned)
-		snprintf(out, cap, "%s%s%s: see \"kept\" and \"warning\" in %s", kept, *kept && *warned ? ", " : "",
-			warned, where);
+	add_fact(out, cap, n->beside, is, are);
+	add_fact(out, cap, n->kept, "is not in the layout asked for", "are not in the layout asked for");
+	add_fact(out, cap, n->warned, "has a warning", "have a warning");
+	len = strlen(out);
+	if (len > 0)
+		snprintf(out + len, cap - len, ": see %s\"kept\" and \"warning\" in %s",
+			n->beside > 0 ? "\"beside\", " : "", where);
 }
 
 /* The daemon has no umask: whoever may read the directory may read the manifest, and nobody else write it. */
@@ -432,6 +453,7 @@ static int put_summary(FILE *out, const void *arg)
 
 	put_header(out, s->session, s->failed);
 	put_list(out, s->t, "files", LIST_FILES, ",\n");
+	put_list(out, s->t, "beside", LIST_BESIDE, ",\n");
 	put_list(out, s->t, "moved", LIST_MOVED, ",\n");
 	put_list(out, s->t, "linked", LIST_LINKED, ",\n");
 	put_list(out, s->t, "removed", LIST_REMOVED, "\n}\n");
@@ -469,7 +491,9 @@ static void name_process(struct table *t, pid_t pid)
 int manifest_write(
 	struct manifest *m, const struct manifest_session *session, const char *path, struct cistern_error *err)
 {
+	struct manifest_session told = *session;
 	uint64_t failed = session->totals.failed;
+	struct manifest_noted noted;
 	struct table t = { 0 };
 	char *text = NULL;
 	struct stat st;
@@ -494,10 +518,12 @@ int manifest_write(
 		failed = count_failed(&t, text + session->mark);
 	if (r == 0 && session->num_nodes > 0 && session->ret_overlapping)
 		*session->ret_overlapping = count_overlapping(&t, text + session->mark);
+	noted = count_noted(&t);
 	if (r == 0 && session->ret_noted)
-		*session->ret_noted = count_noted(&t);
+		*session->ret_noted = noted;
+	told.result = manifest_noted_result(told.result, &noted);
 	if (r == 0)
-		r = publish(path, put_summary, &(struct summary){ session, failed, &t });
+		r = publish(path, put_summary, &(struct summary){ &told, failed, &t });
 	if (r == 0)
 		fprintf(m->log, "%s\n", t.sum);
 	if (text && text != MAP_FAILED)

@@ -412,6 +412,10 @@ static bool take_further(struct table *t, struct entry *known, const struct entr
 	} else if (text_has_state(&e->said, "kept")) {
 		if (e->said.len > skip)
 			known->kept = (struct text){ e->said.at + skip, e->said.len - skip };
+	} else if (text_has_state(&e->said, "beside")) {
+		known->key = e->key;
+		known->gone = false;
+		known->beside = memmem(e->said.at, e->said.len, ",\"as\":", 6) ? e->said : (struct text){ 0 };
 	} else {
 		return false;
 	}

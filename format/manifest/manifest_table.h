@@ -32,6 +32,7 @@ struct entry {
 	enum entry_as as;
 	struct text from; /* moved or linked: with its quotes */
 	struct text kept; /* of a line of that state behind it: what follows the state */
+	struct text beside; /* of a line of that state behind it: what follows the path; len 0: it has its own name */
 	bool gone;
 	const char *taken_by; /* gone: the line of the move that has taken it away; NULL: none has */
 	size_t extras_from,

@@ -176,7 +176,7 @@ static int answer_wait(
 	wire_put_u64(reply, WIRE_RESULT, (uint64_t)result);
 	if (*text)
 		wire_put_str(reply, WIRE_TEXT, text);
-	if (result != CISTERN_EXIT_OK)
+	if (!cistern_exit_is_out(result))
 		each_error(client->ctl, put_error_text, reply);
 	return 0;
 }
@@ -517,7 +517,7 @@ static int answer_end(
 	wire_get_str(request, WIRE_TEXT, 0, text, sizeof(text));
 	if (wire_get_bytes(request, WIRE_TOTALS, 0, &bytes, &len) && manifest_totals_decode(bytes, len, &totals) < 0)
 		return cistern_error_set(err, -EBADMSG, "the totals of a drain cannot be read");
-	if (result > CISTERN_EXIT_TIMEOUT)
+	if (result > CISTERN_EXIT_LAST)
 		result = CISTERN_EXIT_FAILED;
 	if (drain_agent_end(carrier_of(client), client, (enum cistern_exit)result, text, &totals))
 		return cistern_error_set(err, -ESTALE, "this connection has no drain session");

@@ -120,7 +120,7 @@ static void say_noted(struct collective *c, const struct manifest_noted *noted)
 {
 	size_t len = strlen(c->text);
 
-	if (noted->kept + noted->warned == 0 || len + 3 > sizeof(c->text))
+	if (noted->kept + noted->warned + noted->beside == 0 || len + 3 > sizeof(c->text))
 		return;
 	if (len > 0)
 		len += (size_t)snprintf(c->text + len, sizeof(c->text) - len, "; ");
@@ -161,6 +161,8 @@ static void write_summary(struct collective *c, const struct collective_session_
 		say_overlapping(c, overlapping);
 	if (r == 0 && c->result == CISTERN_EXIT_OK)
 		say_noted(c, &noted);
+	if (r == 0)
+		c->result = (enum cistern_exit)manifest_noted_result((int)c->result, &noted);
 }
 
 enum when {
@@ -248,7 +250,7 @@ static uint64_t time_before(const struct collective *c)
 /* lock is held. Nothing failed, but somebody who waits would not have all that was there when he asked. */
 static bool is_late_session(const struct collective *c)
 {
-	return c->result == CISTERN_EXIT_OK && (c->summary.totals.late > 0 || c->list_full);
+	return cistern_exit_is_out(c->result) && (c->summary.totals.late > 0 || c->list_full);
 }
 
 static bool is_fill(const struct collective *c)

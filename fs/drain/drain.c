@@ -68,7 +68,7 @@ static void note_background(struct drain *d, enum cistern_exit result)
 	int64_t wait = BREATH_USEC;
 	bool stopped = d->cancel;
 
-	if (stopped || (result == CISTERN_EXIT_OK && d->progress.done_files > 0)) {
+	if (stopped || (cistern_exit_is_out(result) && d->progress.done_files > 0)) {
 		d->failures = 0;
 	} else { /* failed, or found nothing that it could carry: again at once would be the same */
 		for (unsigned int i = 0; i < d->failures && wait < BACKOFF_MAX_USEC; i++)
@@ -80,7 +80,7 @@ static void note_background(struct drain *d, enum cistern_exit result)
 		d->failures++;
 	}
 	d->background_usec = drain_now_usec() + wait;
-	if (result != CISTERN_EXIT_OK && !stopped)
+	if (!cistern_exit_is_out(result) && !stopped)
 		d->background = true;
 }
 
@@ -93,13 +93,13 @@ static bool drops_errors(const struct drain_request *r)
 static void finish(struct drain *d, enum cistern_exit result, const char *text)
 {
 	struct drain_request *r = d->current;
-	bool good = result == CISTERN_EXIT_OK || result == CISTERN_EXIT_INCOMPLETE;
+	bool good = cistern_exit_is_out(result) || result == CISTERN_EXIT_INCOMPLETE;
 
 	if (good && !d->cancel && drops_errors(r))
 		drain_errors_prune(&d->errors, r->id, r->paths, r->num_paths);
 	if (r->kind == DRAIN_BACKGROUND && r->part == WIRE_PART_WHOLE)
 		note_background(d, result);
-	log_event(d->opt.log, result == CISTERN_EXIT_OK || d->cancel ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, "drain-end",
+	log_event(d->opt.log, cistern_exit_is_out(result) || d->cancel ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, "drain-end",
 		"session=%llu result=%d files=%llu bytes=%llu errors=%zu text=\"%s\"", (unsigned long long)r->id,
 		(int)result, (unsigned long long)d->progress.done_files, (unsigned long long)d->progress.done_bytes,
 		d->errors.num, text);

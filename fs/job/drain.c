@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /* What a drain of the job needs to know of it, and has to tell it (docs/design/many-nodes.md, 6). */
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "format/store/steps.h"
 #include "fs/job/share.h"
 #include "fs/job/upto.h"
 
@@ -129,6 +135,33 @@ int drain_drop_again(struct job *j, const struct drained *d, bool forgotten)
 	return forgotten && d->time_usec ? drop_forgotten(j, d) : job_drop_drained(j, d);
 }
 
+#define INTENTS_MAX (64 << 20)
+
+/*
+ * Is our agent about to give something that name, or has it done so and not told us yet? What it intends stands in a file until we have heard of it.
+ * The name alone is looked for there, wherever it stands: who asks in vain asks again.
+ */
+static bool is_intended(struct job *j, const char *name)
+{
+	char path[STORE_PATH_MAX + sizeof(INTENT_FILE) + 1];
+	struct stat st;
+	bool is = true;
+
+	snprintf(path, sizeof(path), "%s/" INTENT_FILE, store_path(j->opt.store));
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return errno != ENOENT;
+	if (fstat(fd, &st) == 0 && st.st_size <= INTENTS_MAX) {
+		char *text = malloc((size_t)st.st_size + 1);
+		ssize_t n = text ? pread(fd, text, (size_t)st.st_size, 0) : -1;
+
+		is = n < 0 || memmem(text, (size_t)n, name, strlen(name));
+		free(text);
+	}
+	close(fd);
+	return is;
+}
+
 /* What has lost its last name gets none any more. */
 static int is_needed(struct job *j, uint64_t dir, const char *name, uint64_t backing_ino)
 {
@@ -150,9 +183,11 @@ void drain_serve_needed(struct job *j, struct peers_request *rq)
 	const struct wire_msg *m = peers_msg(rq);
 	char name[RECORD_NAME_MAX + 1];
 	bool good = message_get_str(m, MESSAGE_NAME, name, sizeof(name));
+	/* In this order: what is intended no more is known to the state. */
+	bool intended = good && is_intended(j, name);
+	int rc = good ? is_needed(j, message_get(m, MESSAGE_DIR), name, message_get(m, MESSAGE_INO)) : -EBADMSG;
 
-	peers_reply_status(
-		rq, good ? is_needed(j, message_get(m, MESSAGE_DIR), name, message_get(m, MESSAGE_INO)) : -EBADMSG);
+	peers_reply_status(rq, rc == -ENOENT && intended ? -EBUSY : rc);
 }
 
 /* Of what nodes say, that counts most which forbids most. */

@@ -8,6 +8,7 @@
  */
 
 #include <stdarg.h>
+#include <stdbool.h>
 
 #define CISTERN_ERROR_TEXT_BYTES 1024
 
@@ -25,7 +26,15 @@ enum cistern_exit {
 	CISTERN_EXIT_DAMAGED = 4,    /* damage was found (fsck: and not repaired) */
 	CISTERN_EXIT_BUSY = 5,       /* in use by somebody else: another daemon, an open file */
 	CISTERN_EXIT_TIMEOUT = 6,    /* the time-out ran out first; work goes on in the background */
+	CISTERN_EXIT_BESIDE = 7,     /* everything is out, but something is under another name; the manifest lists it */
+	CISTERN_EXIT_LAST = CISTERN_EXIT_BESIDE
 };
+
+/* Is everything that was to be drained in the backing directory, under whatever name? */
+static inline bool cistern_exit_is_out(int status)
+{
+	return status == CISTERN_EXIT_OK || status == CISTERN_EXIT_BESIDE;
+}
 
 /*
  * Fill *err (may be NULL) with code and the formatted text, and return code, so that callers can write

@@ -271,6 +271,12 @@ static void on_late(const char *path, const char *text, void *arg)
 	fprintf(stderr, "cistern-agent: %s waits for the next drain: %s\n", path, text);
 }
 
+static void on_beside(const char *path, const char *there, void *arg)
+{
+	(void)arg;
+	fprintf(stderr, "cistern-agent: %s is at %s: something that Cistern does not know has its name\n", path, there);
+}
+
 static void on_layout(const char *path, bool kept, const char *text, void *arg)
 {
 	(void)arg;
@@ -514,6 +520,7 @@ static int run(struct live *l, struct cistern_error *err)
 			.occupied = l->part == WIRE_PART_WHOLE ? NULL : on_occupied,
 			.late = on_late,
 			.layout = on_layout,
+			.beside = on_beside,
 			.error = on_error,
 			.fetch = on_fetch,
 			.fetched = on_fetched,
@@ -533,7 +540,7 @@ static int run(struct live *l, struct cistern_error *err)
 	if (!l->broken && write_manifests(l, started_ns, result, r == 0, r < 0 ? NULL : err) < 0 &&
 		result == CISTERN_EXIT_OK)
 		result = CISTERN_EXIT_FAILED;
-	return result;
+	return manifest_noted_result(result, &l->noted);
 }
 
 /* Nothing went wrong, but who asked for a drain shall know what it did not carry. */
@@ -558,7 +565,7 @@ static void end(struct live *l, int result, const char *text)
 	char more[CISTERN_ERROR_TEXT_BYTES];
 	int64_t status;
 
-	if (result == CISTERN_EXIT_OK && (l->result.waiting > 0 || !text[0])) {
+	if (cistern_exit_is_out(result) && (l->result.waiting > 0 || !text[0])) {
 		if (l->result.waiting > 0)
 			describe_waiting(l->result.waiting, more, sizeof(more));
 		else

@@ -104,6 +104,12 @@ static void on_error(const char *path, int code, const char *text, void *arg)
 	say_recover("%.4000s: %s", path, text);
 }
 
+static void on_beside(const char *path, const char *there, void *arg)
+{
+	end_progress_line(arg);
+	say_recover("%.4000s: becomes %.4000s, since something that Cistern does not know has its name", path, there);
+}
+
 static void say_json(const struct recover *rc, const struct manifest_totals *t, int result)
 {
 	struct json j;
@@ -344,8 +350,8 @@ static int check_destination(struct recover *rc, struct cistern_error *err)
 	r = is_empty(rc);
 	if (r == 0)
 		return cistern_error_set(err, -ENOTEMPTY,
-			"%s: not empty, and not the store's backing directory: give an empty one, or --force to add to it and "
-			"replace files there",
+			"%s: not empty, and not the store's backing directory: give an empty one, or --force to add to it; "
+			"files of others there stay as they are",
 			rc->to);
 	return r < 0 ? cistern_error_set(err, r, "%s: %s", rc->to, strerror(-r)) : 0;
 }
@@ -520,7 +526,7 @@ static int run(struct recover *rc, struct cistern_error *err)
 		.buffer_bytes = config_number(rc->cfg, CONFIG_FLUSH_BUFFER_SIZE),
 		.rate = (config_number(rc->cfg, CONFIG_DRAIN_RATE) + rc->team.size - 1) / rc->team.size,
 		.manifest = rc->manifest,
-		.watcher = { .tick = on_tick, .error = on_error, .arg = rc } };
+		.watcher = { .tick = on_tick, .error = on_error, .beside = on_beside, .arg = rc } };
 	int64_t started_ns = clock_wall_ns();
 	struct drain_result res = { 0 };
 	int r = 0, result;
@@ -547,6 +553,7 @@ static int run(struct recover *rc, struct cistern_error *err)
 		return result;
 	if (write_manifest(rc, &res.totals, started_ns, result, r < 0 ? NULL : err) < 0 && result == CISTERN_EXIT_OK)
 		result = CISTERN_EXIT_FAILED;
+	result = manifest_noted_result(result, &rc->noted);
 	say_summary(rc, &res.totals, result);
 	return result;
 }

@@ -101,6 +101,14 @@ static void on_error(const char *path, int code, const char *text, void *arg)
 		c->user.error(path, code, text, c->user.arg);
 }
 
+static void on_beside(const char *path, const char *there, void *arg)
+{
+	struct carrying *c = arg;
+
+	if (c->user.beside)
+		c->user.beside(path, there, c->user.arg);
+}
+
 /* All stores are here: it is there at once. */
 static int on_fetch(unsigned int slot, const struct drain_fetch *ranges, size_t num, void *arg)
 {
@@ -163,14 +171,19 @@ static bool is_named(uint64_t dir, const char *name, void *arg)
 }
 
 /* What another node had removed, it still knows. */
-static bool may_be_lost(uint64_t dir, const char *name, const struct stat *there, void *arg)
+static bool is_known(uint64_t dir, const char *name, const struct stat *there, void *arg)
 {
 	const struct carrying *c = arg;
 
 	for (uint32_t i = 0; i < c->set->num_nodes; i++)
 		if (c->set->stores[i] && names_is_known(store_state(c->set->stores[i]), dir, name, there->st_ino))
-			return false;
-	return true;
+			return true;
+	return false;
+}
+
+static bool may_be_lost(uint64_t dir, const char *name, const struct stat *there, void *arg)
+{
+	return !is_known(dir, name, there, arg);
 }
 
 static int run_one(struct carrying *c, uint32_t node, enum wire_part part, struct cistern_error *err)
@@ -186,6 +199,7 @@ static int run_one(struct carrying *c, uint32_t node, enum wire_part part, struc
 	opt.overlaps = recover_set_overlaps;
 	opt.overlaps_arg = c->set;
 	opt.named = is_named;
+	opt.known = is_known;
 	opt.may_be_lost = opt.in_place && !recover_set_is_whole(c->set) ? may_be_lost : NULL;
 	opt.named_arg = c;
 	opt.dirs_are_told = node != c->set->first_node;
@@ -195,6 +209,7 @@ static int run_one(struct carrying *c, uint32_t node, enum wire_part part, struc
 	opt.watcher = (struct drain_watcher){ .step = on_step,
 		.tick = on_tick,
 		.error = on_error,
+		.beside = on_beside,
 		.fetch = on_fetch,
 		.fetched = on_fetched,
 		.shared = on_shared,

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "format/index/beside.h"
+
 bool names_is_needed(const struct inode *in)
 {
 	return S_ISDIR(in->mode) || (in->nlink > 0 && !(in->flags & INODE_ORPHAN));
@@ -87,10 +89,15 @@ static int occupant_step(
 	return 1;
 }
 
-/* Is the inode's backing name one of its names? Then it must stay there. */
-static int origin_is_wanted(struct state *st, const struct inode *in)
+/* Is the inode's backing name one of its names, or beside another one than this? Then it must stay there. */
+static int origin_is_wanted(struct state *st, const struct inode *in, uint64_t dir, const char *name)
 {
 	struct state_name at;
+
+	if (in->origin_parent == dir && beside_is_of(in->origin_name, name, in->ino))
+		return 0;
+	if (state_is_beside(st, in->origin_parent, in->origin_name, in->ino, NULL))
+		return 1;
 	int r = state_lookup(st, in->origin_parent, in->origin_name, &at);
 
 	if (r == -ENOENT)
@@ -98,14 +105,15 @@ static int origin_is_wanted(struct state *st, const struct inode *in)
 	return r < 0 ? r : at.ino == in->ino;
 }
 
-static int place_step(struct state *st, const struct inode *in, struct names_step *ret)
+static int place_step(
+	struct state *st, uint64_t dir, const char *name, const struct inode *in, struct names_step *ret)
 {
 	int r;
 
 	ret->ino = in->ino;
 	ret->mode = in->mode;
 	if (in->origin_name[0] && !(in->flags & INODE_NEW)) {
-		r = origin_is_wanted(st, in);
+		r = origin_is_wanted(st, in, dir, name);
 		if (r < 0)
 			return r;
 		ret->action = r ? NAMES_LINK : NAMES_MOVE;
@@ -148,5 +156,5 @@ int names_next_step(
 		ret->mode = ret_in->mode;
 		return 0;
 	}
-	return place_step(st, ret_in, ret);
+	return place_step(st, dir, name, ret_in, ret);
 }

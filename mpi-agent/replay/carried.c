@@ -19,6 +19,7 @@ void carried_free(struct carried *c)
 	sink_file_close(c->f);
 	free(c->job.missing);
 	free(c->shown);
+	free(c->there);
 	free(c->kept);
 	*c = (struct carried){ 0 };
 }
@@ -111,6 +112,8 @@ static int tell_manifest(struct session *s, const struct carried *c)
 	if (!s->opt->manifest)
 		return 0;
 	manifest_add_file(s->opt->manifest, &mf);
+	if (c->there)
+		beside_tell(s, c->shown, c->there);
 	if (c->kept)
 		manifest_add_kept(s->opt->manifest, c->shown, drain_layout_name(DRAIN_LAYOUT_CANONICAL), c->kept);
 	return links_tell(s, c->in.ino, c->shown);

@@ -87,6 +87,8 @@ struct drain_watcher {
 	int (*occupied)(const struct record *rec, void *arg);
 	/* A file that came, or got its name, too late for this session. May be NULL. */
 	void (*late)(const char *path, const char *text, void *arg);
+	/* Something that Cistern does not know has its name: it is at there, and drained. May be NULL. */
+	void (*beside)(const char *path, const char *there, void *arg);
 	/* A file was to get another layout; kept: it did not, text says why. May be NULL. */
 	void (*layout)(const char *path, bool kept, const char *text, void *arg);
 	/* A path that cannot be carried over. May be NULL. */
@@ -146,7 +148,9 @@ struct drain_options {
 	void *overlaps_arg;
 	/* Recovery: is that, in the mount, a name of a file of another store? NULL: nobody can say. */
 	bool (*named)(uint64_t dir, const char *name, void *named_arg);
-	/* The same, in place and without a store: may what has the name be a file that only that one knows? NULL: it cannot. */
+	/* In place, with the stores of a job: does any of them know what has this name, by its number? NULL: there is one store. */
+	bool (*known)(uint64_t dir, const char *name, const struct stat *there, void *named_arg);
+	/* The same as named, in place and without a store: may what has the name be a file that only that one knows? NULL: it cannot. */
 	bool (*may_be_lost)(uint64_t dir, const char *name, const struct stat *there, void *named_arg);
 	void *named_arg;
 	struct drain_watcher watcher;

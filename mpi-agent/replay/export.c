@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "format/base/array.h"
+#include "format/base/clock.h"
 
 #define DIRTY_FLAGS \
 	(INODE_NEW | INODE_DIRTY_DATA | INODE_DIRTY_META | INODE_DIRTY_XATTR | INODE_PRIVATE | INODE_UNPUBLISHED)
@@ -114,6 +115,41 @@ static int temp_path(struct session *s, const struct session_dir *d, uint64_t in
 	return r == -ENOENT ? 0 : r;
 }
 
+/* An earlier recovery's. */
+static bool is_copy(const struct stat *is, const struct stat *there)
+{
+	return S_ISREG(there->st_mode) && is->st_size == there->st_size &&
+	       clock_ns_of(is->st_mtim) == clock_ns_of(there->st_mtim);
+}
+
+/*
+ * path to what is at temp. Nothing that is there is replaced, but what an earlier recovery has put there; of a link (is: what it leads to) that is
+ * the file itself.
+ */
+static int give(struct session *s, const struct session_dir *d, const struct inode *in, const char *temp,
+	const char *path, const struct stat *is)
+{
+	const char *slash = strrchr(path, '/');
+	char name[RECORD_NAME_MAX + 1], beside[SESSION_PATH_MAX];
+	struct stat there = { .st_ino = 0 };
+	int r = s->to->ops->stat(s->to, path, &there);
+
+	if (r < 0)
+		there.st_ino = 0;
+	else if (is && is->st_ino == there.st_ino && is->st_dev == there.st_dev)
+		return s->to->ops->remove(s->to, temp, false);
+	else if (is ? !is_copy(is, &there) : !names_was_published(in, &there))
+		r = PLACE_IS_FOREIGN;
+	if (r != PLACE_IS_FOREIGN)
+		return r < 0 && r != -ENOENT ? r : give_name(s, temp, path, &there);
+	r = beside_path(s, d->path, slash ? slash + 1 : path, in->ino, name, beside, sizeof(beside), &there);
+	if (r == 0)
+		r = give_name(s, temp, beside, &there);
+	if (r == 0)
+		beside_tell(s, path, beside);
+	return r;
+}
+
 static int export_symlink(struct session *s, const struct session_dir *d, const struct inode *in, const char *path)
 {
 	char target[RECORD_TARGET_MAX + 1], temp[SESSION_PATH_MAX];
@@ -133,7 +169,7 @@ static int export_symlink(struct session *s, const struct session_dir *d, const 
 		r = attrs_apply(s, in, &attr, f, &warning);
 	sink_file_close(f);
 	if (r == 0)
-		r = s->to->ops->rename(s->to, temp, path, false);
+		r = give(s, d, in, temp, path, NULL);
 	if (r < 0)
 		return session_fail_errno(s, in->ino, path, r, "the symbolic link cannot be made", 0);
 	attrs_tell(s, path, &warning);
@@ -141,19 +177,39 @@ static int export_symlink(struct session *s, const struct session_dir *d, const 
 	return 0;
 }
 
+/* Where the first name of a file is: beside it, if that was somebody else's. */
+static int find_first(struct session *s, const struct inode *in, const char *first, char *out, size_t cap)
+{
+	const char *slash = strrchr(first, '/');
+	char dir[SESSION_PATH_MAX], name[RECORD_NAME_MAX + 1];
+	struct stat there;
+	int r;
+
+	snprintf(dir, sizeof(dir), "%.*s", slash ? (int)(slash - first) : 0, first);
+	r = beside_path(s, dir, slash ? slash + 1 : first, in->ino, name, out, cap, &there);
+	if (r == 0 && there.st_ino == 0)
+		r = session_join(out, cap, "", first);
+	return r;
+}
+
 static int export_link(
 	struct session *s, const struct session_dir *d, const struct inode *in, const char *first, const char *path)
 {
-	char temp[SESSION_PATH_MAX];
+	char temp[SESSION_PATH_MAX], at[SESSION_PATH_MAX];
+	struct stat st;
 	int r = batch_flush(s); /* the first name may still be a temporary one */
 
 	if (r < 0 || idmap_get(&s->inodes, in->ino) == INODE_IS_FAILED)
 		return r;
 	r = temp_path(s, d, in->ino, temp, sizeof(temp));
 	if (r == 0)
-		r = s->to->ops->link(s->to, first, temp);
+		r = find_first(s, in, first, at, sizeof(at));
 	if (r == 0)
-		r = s->to->ops->rename(s->to, temp, path, false);
+		r = s->to->ops->stat(s->to, at, &st);
+	if (r == 0)
+		r = s->to->ops->link(s->to, at, temp);
+	if (r == 0)
+		r = give(s, d, in, temp, path, &st);
 	return r < 0 ? session_fail_errno(s, 0, path, r, "cannot be linked", 0) : 0;
 }
 

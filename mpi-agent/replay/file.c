@@ -75,32 +75,38 @@ static int sync_pending(struct session *s, struct pending *p)
 	return r < 0 ? carried_fail(s, &p->c, r, "cannot be made durable") : session_make_way(s);
 }
 
-/* What is in the place: a directory cannot be replaced; a file that nobody knows of is, and that is said. */
+/* What is in the place: a directory cannot be replaced, nor what nobody knows of. */
 static int look_at_place(struct session *s, struct pending *p, struct stat *ret_there)
 {
 	struct stat st;
-	uint64_t owner;
 	int r = s->to->ops->stat(s->to, p->final, &st);
 
 	ret_there->st_ino = 0;
-	if (r == -ENOENT)
-		return 0;
+	if (r < 0)
+		return r == -ENOENT ? 0 : r;
+	if (!s->opt->in_place) {
+		*ret_there = st;
+		return names_was_published(&p->c.in, &st) ? 0 : PLACE_IS_FOREIGN;
+	}
+	r = names_check_place(s, p->dir, p->name, p->final, &p->c.in, ret_there);
+	return r == 0 && S_ISDIR(st.st_mode) ? names_clear_dir(s, p->dir, p->name, p->final) : r;
+}
+
+/* Nobody else uses such a name: what is there is an earlier copy of the same file. */
+static int go_beside(struct session *s, struct pending *p, struct record *rec, struct stat *ret_there)
+{
+	const char *slash = strrchr(p->final, '/');
+	char *dir = slash ? strndup(p->final, (size_t)(slash - p->final)) : strdup("");
+	char path[SESSION_PATH_MAX];
+	int r = dir ? beside_path(s, dir, p->name, p->c.in.ino, rec->name, path, sizeof(path), ret_there) : -ENOMEM;
+
+	free(dir);
 	if (r < 0)
 		return r;
-	if (S_ISDIR(st.st_mode))
-		return s->opt->in_place ? names_clear_dir(s, p->dir, p->name, p->final) : -EISDIR;
-	if (s->opt->in_place) {
-		r = names_check_place(s, p->dir, p->name, p->final, &p->c.in, ret_there);
-		if (r < 0)
-			return r;
-	} else {
-		*ret_there = st;
-	}
-	if (s->opt->part == WIRE_PART_WHOLE && s->opt->in_place &&
-		state_backing_owner(s->st, p->dir, p->name, &owner) == -ENOENT &&
-		((uint64_t)st.st_size != p->c.in.size || st.st_mtim.tv_sec != p->c.in.mtime_ns / 1000000000))
-		p->c.conflict = "replaced a file of this name that somebody else had put into the backing directory";
-	return 0;
+	free(p->final);
+	p->final = strdup(path);
+	p->c.there = strdup(path);
+	return p->final && p->c.there ? beside_forget(s, p->dir, p->name) : -ENOMEM;
 }
 
 /* A file that has a name in the mount, and whose own place that is: it could not be moved away, or was taken back. */
@@ -114,14 +120,18 @@ static bool is_anothers(struct session *s, const struct pending *p)
 }
 
 /* What comes to the place while we look is looked at, too. */
-static int give(struct session *s, struct pending *p, const struct record *rec, const struct stat *st)
+static int give(struct session *s, struct pending *p, struct record *rec, const struct stat *st)
 {
 	int r = is_anothers(s, p) ? -EBUSY : -EEXIST;
 
 	for (int tries = 0; r == -EEXIST && tries < GIVE_TRIES; tries++) {
 		struct stat there;
 
-		r = names_dir_is_there(s, p->dir) ? look_at_place(s, p, &there) : -ENOENT;
+		r = !names_dir_is_there(s, p->dir) ? -ENOENT
+		    : p->c.there                   ? -EBUSY
+						   : look_at_place(s, p, &there);
+		if (r == PLACE_IS_FOREIGN)
+			r = go_beside(s, p, rec, &there);
 		if (r == 0)
 			r = session_intend(s, rec, "", p->final, p->temp, false, st);
 		if (r == 0)
@@ -426,7 +436,10 @@ static bool has_place(struct session *s, const struct visit *v, const struct sta
 {
 	uint64_t owner;
 
-	return state_backing_owner(s->st, v->dir->ino, e->name, &owner) == 0 && owner == e->ino;
+	char beside[RECORD_NAME_MAX + 1];
+
+	return (state_backing_owner(s->st, v->dir->ino, e->name, &owner) == 0 && owner == e->ino) ||
+	       beside_find(s, v->dir->ino, e->name, e->ino, beside) > 0;
 }
 
 /* Its directory was made, or moved, since the part of directories, or could not be, which was said there. Other names of it are carried. */
@@ -448,9 +461,26 @@ static int leave(
 		s, has_others ? 0 : in->ino, path, "its directory is not in its place in the backing directory yet");
 }
 
+/* 1: it stands beside its name, at out. */
+static int where_it_is(struct session *s, uint64_t dir, const struct state_name *e, char *out, size_t cap)
+{
+	char name[RECORD_NAME_MAX + 1];
+	uint64_t owner;
+	int r;
+
+	if (state_backing_owner(s->st, dir, e->name, &owner) == 0 && owner == e->ino)
+		return 0;
+	r = beside_find(s, dir, e->name, e->ino, name);
+	if (r > 0)
+		r = state_backing_child_path(s->st, dir, name, out, cap) < 0 ? -ENAMETOOLONG : 1;
+	return r;
+}
+
 static int visit_existing(struct session *s, struct visit *v, const struct state_name *e, struct inode *in,
 	const struct file_place *place, bool selected)
 {
+	struct file_place there = *place;
+	char at[SESSION_PATH_MAX];
 	int r;
 
 	if (!(in->flags & INODE_UNPUBLISHED)) {
@@ -462,7 +492,11 @@ static int visit_existing(struct session *s, struct visit *v, const struct state
 		return 0;
 	if (in->flags & INODE_SHARED && in->flags & INODE_DIRTY_DATA)
 		return shared_publish(s, in, place);
-	return file_update(s, in, place); /* of a shared one whose data are in their place: attributes alone */
+	r = where_it_is(s, v->dir->ino, e, at, sizeof(at));
+	if (r < 0)
+		return session_fail_errno(s, e->ino, place->path, r, "its place cannot be known", 0);
+	there.at = r > 0 ? at : NULL;
+	return file_update(s, in, &there); /* of a shared one whose data are in their place: attributes alone */
 }
 
 static int visit_file(struct session *s, const struct state_name *e, void *arg)

@@ -91,15 +91,20 @@ static int update_content(struct session *s, struct carried *c, struct stat *ret
 }
 
 /* A file that was written through gets its name now that it is whole. */
-static int give(struct session *s, const struct carried *c, const struct file_place *place, const struct record *rec,
-	const char *from, const char *to)
+static int give(struct session *s, struct carried *c, const struct file_place *place, struct record *rec,
+	const char *from, char *to, size_t cap)
 {
 	int r = -EEXIST;
 
 	for (int tries = 0; r == -EEXIST && tries < GIVE_TRIES; tries++) {
 		struct stat there;
 
-		r = names_check_place(s, place->dir, place->name, to, &c->in, &there);
+		r = c->there ? -EBUSY : names_check_place(s, place->dir, place->name, to, &c->in, &there);
+		if (r == PLACE_IS_FOREIGN) {
+			r = beside_path(s, place->dir_path, place->name, c->in.ino, rec->name, to, cap, &there);
+			c->there = strdup(to);
+			r = r < 0 ? r : c->there ? beside_forget(s, place->dir, place->name) : -ENOMEM;
+		}
 		if (r == 0)
 			r = session_intend(s, rec, from, to, from, false, NULL);
 		if (r == 0)
@@ -108,7 +113,7 @@ static int give(struct session *s, const struct carried *c, const struct file_pl
 	return r == -EEXIST ? -EBUSY : r;
 }
 
-static int publish_update(struct session *s, const struct carried *c, const struct file_place *place, const char *from,
+static int publish_update(struct session *s, struct carried *c, const struct file_place *place, const char *from,
 	const struct stat *st)
 {
 	struct record rec = { .type = RECORD_PLACED,
@@ -127,7 +132,7 @@ static int publish_update(struct session *s, const struct carried *c, const stru
 		rec.flags = RECORD_F_MOVED;
 		rec.from_parent = c->in.origin_parent;
 		memcpy(rec.from_name, c->in.origin_name, sizeof(rec.from_name));
-		r = give(s, c, place, &rec, from, to);
+		r = give(s, c, place, &rec, from, to, sizeof(to));
 		if (r == -EBUSY && session_may_be_late(s))
 			return session_late(s, c->in.ino, place->path, SESSION_OCCUPIED);
 		if (r < 0)
@@ -148,7 +153,8 @@ static int update(struct session *s, struct carried *c, const struct file_place 
 	if (r == 0)
 		r = c->in.flags & INODE_UNPUBLISHED
 			    ? state_backing_path(s->st, c->in.ino, path, sizeof(path))
-			    : state_backing_child_path(s->st, place->dir, place->name, path, sizeof(path));
+		    : place->at ? session_join(path, sizeof(path), "", place->at)
+				: state_backing_child_path(s->st, place->dir, place->name, path, sizeof(path));
 	if (r == 0)
 		r = s->to->ops->open(s->to, path, needs_data ? SINK_UPDATE : SINK_ATTR, &c->f);
 	if (r == -ELOOP)
@@ -177,8 +183,9 @@ int file_update(struct session *s, const struct inode *in, const struct file_pla
 		return -ENOMEM;
 	c->in = *in;
 	c->shown = strdup(place->path);
+	c->there = place->at ? strdup(place->at) : NULL;
 	session_set_path(s, place->path);
-	r = c->shown ? update(s, c, place) : -ENOMEM;
+	r = c->shown && !c->there == !place->at ? update(s, c, place) : -ENOMEM;
 	carried_free(c);
 	free(c);
 	return r;

@@ -5,7 +5,8 @@
  * something changes places with it, and that is looked at before it is removed. If it is not what was seen, both change places again.
  *
  * Killed in between, it is beside the name, under a temporary one: intent_undo() knows of that, and brings it back (docs/design/many-nodes.md, 6).
- * Where the backing file system cannot do either (EINVAL; NFS, and most parallel ones), it is a rename as any.
+ * Where the backing file system cannot do either (EINVAL; NFS, and most parallel ones), a link gives a new name, and what is replaced is looked at
+ * right before; so it is in a recovery of several stores, which keeps no intents.
  */
 #include <errno.h>
 
@@ -13,7 +14,7 @@
 
 bool give_is_guarded(const struct session *s)
 {
-	return s->opt->part != WIRE_PART_WHOLE && s->opt->watcher.occupied && s->intent;
+	return s->intent;
 }
 
 /* Numbers are given again: what has been written to since is another file. */
@@ -59,13 +60,40 @@ static int replace(struct session *s, const char *temp, const char *to, const st
 				 s, r, "what somebody has put in the place of a drained file cannot be put back there");
 }
 
+/* Without the flag: a link is not made over anything either. */
+static int link_new(struct session *s, const char *temp, const char *to)
+{
+	struct stat st;
+	int r = s->to->ops->link(s->to, temp, to);
+
+	if (r == 0)
+		return s->to->ops->remove(s->to, temp, false);
+	if (r != -EPERM && r != -EOPNOTSUPP && r != -ENOSYS && r != -EMLINK)
+		return r;
+	if (s->to->ops->stat(s->to, to, &st) == 0)
+		return -EEXIST;
+	return s->to->ops->rename(s->to, temp, to, false);
+}
+
+/* Without the flag, or where nobody would bring back what was exchanged: what is there is looked at once more, and the moment stays. */
+static int rename_over(struct session *s, const char *temp, const char *to, const struct stat *there)
+{
+	struct stat now;
+
+	if (s->to->ops->stat(s->to, to, &now) == 0 && !is_still(there, &now))
+		return -EEXIST;
+	return s->to->ops->rename(s->to, temp, to, false);
+}
+
 int give_name(struct session *s, const char *temp, const char *to, const struct stat *there)
 {
 	int r = -EOPNOTSUPP;
 
-	if (there->st_ino == 0)
+	if (there->st_ino == 0) {
 		r = s->to->ops->rename_new(s->to, temp, to);
-	else if (give_is_guarded(s))
+		return r == -EOPNOTSUPP ? link_new(s, temp, to) : r;
+	}
+	if (give_is_guarded(s))
 		r = replace(s, temp, to, there);
-	return r == -EOPNOTSUPP ? s->to->ops->rename(s->to, temp, to, false) : r;
+	return r == -EOPNOTSUPP ? rename_over(s, temp, to, there) : r;
 }

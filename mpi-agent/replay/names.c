@@ -65,7 +65,10 @@ static bool is_placed(struct session *s, const struct session_dir *dir, const st
 {
 	uint64_t owner;
 
-	return state_backing_owner(s->st, dir->ino, e->name, &owner) == 0 && owner == e->ino &&
+	char beside[RECORD_NAME_MAX + 1];
+
+	return ((state_backing_owner(s->st, dir->ino, e->name, &owner) == 0 && owner == e->ino) ||
+		       beside_find(s, dir->ino, e->name, e->ino, beside) > 0) &&
 	       names_dir_is_there(s, e->ino);
 }
 
@@ -234,6 +237,8 @@ static bool has_moved(struct session *s, uint64_t parent, const char *name, uint
 
 	if (r == 0 && at.ino == ino)
 		return false;
+	if (state_is_beside(s->st, parent, name, ino, NULL))
+		return false;
 	if (r == 0 || r == -ENOENT)
 		r = state_inode(s->st, ino, &in);
 	*ret_error = r == -ENOENT ? 0 : r;
@@ -300,6 +305,8 @@ static bool is_hidden(struct session *s, uint64_t parent, const char *name, uint
 		*ret_error = r < 0 ? r : 0;
 		return false;
 	}
+	if (state_is_beside(s->st, parent, name, ino, NULL))
+		return false;
 	is_dir = state_inode(s->st, ino, &in) == 0 && S_ISDIR(in.mode);
 	return is_dir ? session_places_dirs(s) : session_places_files(s);
 }
@@ -449,6 +456,7 @@ static int intend_removal(struct session *s, const struct hidden *h, const struc
 
 static int remove_hidden(struct session *s, const struct hidden *h, const char *path)
 {
+	char known_as[SESSION_PATH_MAX];
 	struct inode in;
 	struct stat st;
 	int known = state_inode(s->st, h->ino, &in), r;
@@ -473,9 +481,8 @@ static int remove_hidden(struct session *s, const struct hidden *h, const char *
 			"was removed in the mount; whether another node has a file there now cannot be asked", 0);
 	if (r == 0) {
 		/* On a node alone, nothing is known of an inode that has gone; a directory is only removed when it is empty. */
-		if (known == 0 && !session_is_same(&in, &st))
-			return session_fail(s, 0, path, -ESTALE,
-				"was removed in the mount, but somebody else has put something in its place: left alone");
+		if (known == 0 && !session_is_same(&in, &st)) /* somebody else has replaced it: what was removed is not there */
+			return names_removed_step(s, h->ino, h->parent, h->name);
 		if (known == 0 && has_unseen_name(s, &in)) {
 			r = carry_unseen(s, &in, h, path);
 			if (r < 0 || idmap_get(&s->inodes, h->ino) == INODE_IS_FAILED)
@@ -499,8 +506,10 @@ static int remove_hidden(struct session *s, const struct hidden *h, const char *
 	if (session_touch(s, h->parent) < 0)
 		return -ENOMEM;
 	s->result.totals.names_removed += r == 0;
+	snprintf(known_as, sizeof(known_as), "%s", path);
+	beside_to_shown(known_as, h->ino);
 	if (s->opt->manifest)
-		manifest_add_removed(s->opt->manifest, path);
+		manifest_add_removed(s->opt->manifest, known_as);
 	return names_removed_step(s, h->ino, h->parent, h->name);
 }
 

@@ -27,6 +27,7 @@ struct placing {
 	char to[SESSION_PATH_MAX];    /* of the name, in the destination */
 	char from[SESSION_PATH_MAX];  /* PARK, MOVE, LINK */
 	char shown[SESSION_PATH_MAX]; /* in the mount, for people */
+	bool beside;                  /* name is not its own, which something else has */
 };
 
 static struct record placed_record(const struct inode *in, uint64_t ino, uint64_t parent, const char *name)
@@ -160,22 +161,21 @@ static int do_park(struct placing *p)
 }
 
 /*
- * Is what has the place what the state means? A session before us may have put the new directory there already; and in a job another node's
- * file may have got the name since our state lost it, perhaps as its only copy.
+ * Is what has the place what the state means? A session before us may have put the new directory there already; another node's file may have got
+ * the name since our state lost it, or somebody else's, perhaps as its only copy. *ret_known: the state says what it was.
  */
-static bool is_occupant(struct placing *p, const struct stat *st)
+static bool is_occupant(struct placing *p, const struct stat *st, bool *ret_known)
 {
 	struct session *s = p->s;
 	struct inode in;
 	int r = state_inode(s->st, p->step.ino, &in);
 
-	if (S_ISDIR(st->st_mode) != S_ISDIR(p->step.mode))
+	*ret_known = r == 0 || state_remembered(s->st, p->step.ino, &in) == 0;
+	if (r == 0 && S_ISDIR(st->st_mode) != S_ISDIR(p->step.mode))
 		return false;
-	if (s->opt->part == WIRE_PART_WHOLE)
-		return true;
-	if (r < 0 && state_remembered(s->st, p->step.ino, &in) < 0)
-		return S_ISDIR(st->st_mode) || !s->opt->watcher.occupied; /* a directory goes only when it is empty */
-	return in.backing_ino == st->st_ino || (r == 0 && session_is_same(&in, st));
+	if (*ret_known)
+		return in.backing_ino == st->st_ino || (r == 0 && session_is_same(&in, st));
+	return S_ISDIR(st->st_mode) || (s->opt->part != WIRE_PART_WHOLE && !s->opt->watcher.occupied);
 }
 
 static int do_clear(struct placing *p)
@@ -183,12 +183,16 @@ static int do_clear(struct placing *p)
 	struct session *s = p->s;
 	struct stat st;
 	int r = s->to->ops->stat(s->to, p->to, &st);
-	bool removes = r == 0 && is_occupant(p, &st);
+	bool known = false, removes = r == 0 && is_occupant(p, &st, &known);
 
 	if (removes && S_ISDIR(st.st_mode)) /* what was in it has been moved: for good */
 		r = session_flush_steps(s);
 	if (removes && r == 0)
 		r = s->to->ops->remove(s->to, p->to, S_ISDIR(st.st_mode));
+	if (removes && !known && (r == -ENOTEMPTY || r == -EEXIST)) {
+		removes = false; /* a directory goes only when it is empty */
+		r = 0;
+	}
 	if (r < 0 && r != -ENOENT)
 		return r;
 	s->result.totals.names_removed += removes;
@@ -320,6 +324,18 @@ static int rename_over(struct placing *p, const struct record *rec, const struct
 	return r < 0 ? r : give_name(s, p->from, p->to, &p->there);
 }
 
+/* People know a file that stands beside its name by that name. */
+static void tell_move(struct placing *p)
+{
+	struct session *s = p->s;
+
+	beside_to_shown(p->from, p->in.ino);
+	if (s->opt->manifest && strcmp(p->from, p->shown) != 0)
+		manifest_add_moved(s->opt->manifest, p->from, p->shown);
+	else if (!p->beside)
+		beside_tell(s, p->shown, NULL);
+}
+
 static int do_move(struct placing *p)
 {
 	struct record rec = moved_record(&p->in, p->step.from_parent, p->step.from_name, p->dir->ino, p->name);
@@ -333,8 +349,7 @@ static int do_move(struct placing *p)
 	if (r < 0)
 		return r;
 	s->result.totals.names_moved++;
-	if (s->opt->manifest)
-		manifest_add_moved(s->opt->manifest, p->from, p->shown);
+	tell_move(p);
 	if (session_touch(s, p->dir->ino) < 0 || session_touch(s, p->step.from_parent) < 0)
 		return -ENOMEM;
 	return session_told(s, &rec, p->shown);
@@ -496,8 +511,8 @@ static const char *doing(enum names_action action)
 	}
 }
 
-/* A recovery before us has published it: nothing that was there before in's last change has changed since. */
-static bool was_published(const struct inode *in, const struct stat *st)
+/* A recovery before us, or a session whose report the power has taken, has published it: nothing that was there before in's last change has changed since. */
+bool names_was_published(const struct inode *in, const struct stat *st)
 {
 	return ((in->mode ^ st->st_mode) & S_IFMT) == 0 && (uint64_t)st->st_size == in->size &&
 	       clock_ns_of(st->st_mtim) == in->mtime_ns && clock_ns_of(st->st_ctim) > in->ctime_ns;
@@ -507,7 +522,7 @@ static bool was_published(const struct inode *in, const struct stat *st)
 static bool may_be_lost(
 	struct session *s, uint64_t dir, const char *name, const struct inode *in, const struct stat *st)
 {
-	return s->opt->may_be_lost && !S_ISDIR(st->st_mode) && !was_published(in, st) &&
+	return s->opt->may_be_lost && !S_ISDIR(st->st_mode) && !names_was_published(in, st) &&
 	       (!in->backing_ino || in->backing_ino != st->st_ino) &&
 	       s->opt->may_be_lost(dir, name, st, s->opt->named_arg);
 }
@@ -561,6 +576,22 @@ int names_make_way(struct session *s, const struct session_dir *dir, const char 
 	return s->fatal;
 }
 
+/*
+ * What has the name is what this store, or another one that is recovered with it, knows by it; or it is the file itself. A directory that the state
+ * has there is dealt with where it is to be replaced.
+ */
+static bool is_ours(
+	struct session *s, uint64_t dir, const char *name, const struct inode *in, const struct stat *st)
+{
+	uint64_t owner;
+
+	if (names_is_known(s->st, dir, name, st->st_ino) || (in->backing_ino && in->backing_ino == st->st_ino))
+		return true;
+	if (s->opt->known && s->opt->known(dir, name, st, s->opt->named_arg))
+		return true;
+	return S_ISDIR(st->st_mode) && state_backing_owner(s->st, dir, name, &owner) == 0;
+}
+
 int names_check_place(struct session *s, uint64_t dir, const char *name, const char *path, const struct inode *in,
 	struct stat *ret_there)
 {
@@ -581,25 +612,39 @@ int names_check_place(struct session *s, uint64_t dir, const char *name, const c
 		*ret_there = st;
 	if (s->opt->cautious && state_backing_owner(s->st, dir, name, &owner) == -ENOENT)
 		return -EBUSY;
-	if (!s->opt->watcher.occupied || s->opt->part == WIRE_PART_WHOLE || S_ISDIR(st.st_mode) ||
-		names_is_known(s->st, dir, name, st.st_ino) || (in->backing_ino && in->backing_ino == st.st_ino))
+	if (is_ours(s, dir, name, in, &st))
 		return 0;
+	if (!s->opt->watcher.occupied || s->opt->part == WIRE_PART_WHOLE)
+		return names_was_published(in, &st) ? 0 : PLACE_IS_FOREIGN;
 	rec = placed_record(in, in->ino, dir, name);
 	rec.backing_ino = st.st_ino;
 	r = s->opt->watcher.occupied(&rec, s->opt->watcher.arg);
-	r = r == -ENOENT || r == -EEXIST ? -EBUSY : r; /* somebody else's */
+	if (r == -ENOENT) /* nobody knows it */
+		return names_was_published(in, &st) ? 0 : PLACE_IS_FOREIGN;
+	r = r == -EEXIST ? -EBUSY : r; /* another node's */
 	if (r == 0 && s->to->ops->stat(s->to, path, &again) == 0 && again.st_ino != st.st_ino)
 		r = -EBUSY;
 	return r;
 }
 
-/* What has the place may be the only copy of a file of another node. -EBUSY. */
+/* A directory that somebody else has made is as good as a new one; another file, or a directory that is to be replaced, is not. */
+static bool merges(struct placing *p)
+{
+	struct stat st;
+
+	return p->step.action == NAMES_MKDIR && !p->s->opt->may_be_lost &&
+	       p->s->to->ops->stat(p->s->to, p->to, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* What has the place may be the only copy of a file of another node, or somebody else's. -EBUSY, PLACE_IS_FOREIGN. */
 static int check_free(struct placing *p)
 {
 	bool places = p->step.action == NAMES_MOVE || p->step.action == NAMES_LINK || p->step.action == NAMES_SYMLINK ||
-		      (p->step.action == NAMES_MKDIR && p->s->opt->may_be_lost);
+		      p->step.action == NAMES_MKDIR;
 
-	return places ? names_check_place(p->s, p->dir->ino, p->name, p->to, &p->in, &p->there) : 0;
+	if (!places || p->beside || merges(p))
+		return 0;
+	return names_check_place(p->s, p->dir->ino, p->name, p->to, &p->in, &p->there);
 }
 
 /* What comes to the place of a file while we look is looked at, too. */
@@ -628,6 +673,38 @@ static int one_step(struct placing *p)
 	if (r == 0)
 		r = session_touch(s, p->dir->ino);
 	return r < 0 ? r : give_step(p);
+}
+
+/* The same step, but to the name beside the one that it cannot have. It is its own, whatever is there. */
+static int step_beside(struct placing *p)
+{
+	struct session *s = p->s;
+	char name[RECORD_NAME_MAX + 1];
+	const char *own = p->name;
+	int r = beside_find(s, p->dir->ino, own, p->in.ino, name);
+
+	if (r > 0) { /* it is there */
+		r = state_backing_child_path(s->st, p->dir->ino, name, p->to, sizeof(p->to));
+		if (r == 0)
+			beside_tell(s, p->shown, p->to);
+		return r;
+	}
+	if (r < 0)
+		return r;
+	beside_name(own, s->beside_tag, p->in.ino, name);
+	p->name = name;
+	p->beside = true;
+	r = state_backing_child_path(s->st, p->dir->ino, name, p->to, sizeof(p->to));
+	if (r == 0 && s->to->ops->stat(s->to, p->to, &p->there) < 0)
+		p->there.st_ino = 0;
+	if (r == 0)
+		r = beside_forget(s, p->dir->ino, own);
+	if (r == 0)
+		r = do_step(p);
+	if (r == 0)
+		beside_tell(s, p->shown, p->to);
+	p->name = own;
+	return r;
 }
 
 /*
@@ -665,6 +742,10 @@ int names_place(struct session *s, struct session_dir *dir, const char *name, ui
 		}
 		session_set_path(s, p->shown);
 		r = i < STEPS_PER_NAME ? one_step(p) : -ELOOP;
+		if (r == PLACE_IS_FOREIGN) {
+			r = step_beside(p);
+			break;
+		}
 	}
 	if (session_may_be_late(s) && is_in_the_way(r, &p->step))
 		r = session_late(s, ino, p->shown, SESSION_OCCUPIED);

@@ -307,8 +307,10 @@ static int undo_placed(struct session *s, struct record *rec)
 	if (r == 0)
 		r = moves ? undo_moved(s, rec, to, S_ISDIR(st.st_mode))
 			  : s->to->ops->remove(s->to, to, S_ISDIR(st.st_mode));
-	if (s->opt->manifest && known && (r == -ENOENT || (r == 0 && !moves)))
+	if (s->opt->manifest && known && (r == -ENOENT || (r == 0 && !moves))) {
+		beside_to_shown(to, rec->ino);
 		manifest_add_gone(s->opt->manifest, to);
+	}
 	if (idmap_set(&s->inodes, rec->ino, INODE_IS_FAILED) < 0 || idmap_set(&s->given_up, rec->ino, 1) < 0)
 		return -ENOMEM;
 	return r == -ENOENT ? 0 : r;
@@ -449,6 +451,8 @@ static void take_back_placed(struct session *s, const struct record *rec, const 
 	int r = moves ? state_backing_child_path(s->st, rec->from_parent, rec->from_name, path, sizeof(path))
 		      : state_backing_child_path(s->st, rec->parent, rec->name, path, sizeof(path));
 
+	if (r == 0)
+		beside_to_shown(path, rec->ino);
 	if (r == 0 && !moves)
 		manifest_add_gone(s->opt->manifest, path);
 	if (r == 0 && moves && shown)
@@ -716,6 +720,7 @@ static int session_open(struct session *s, const struct drain_options *opt)
 	snprintf(s->temp_prefix, sizeof(s->temp_prefix), SESSION_TEMP_PREFIX "%.8s-d", uuid);
 	snprintf(s->shared_prefix, sizeof(s->shared_prefix), SESSION_SHARED_PREFIX "%.8s-", uuid);
 	snprintf(s->classic_prefix, sizeof(s->classic_prefix), SESSION_CLASSIC_PREFIX "%.8s-", uuid);
+	beside_open(s);
 	s->steps = calloc(SESSION_STEPS + 1, sizeof(*s->steps));
 	s->to = opt->sink;
 	r = !s->steps ? -ENOMEM : s->to ? 0 : sink_posix_create(opt->to_dirfd, &s->to);

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "format/base/idmap.h"
+#include "format/index/beside.h"
 #include "format/store/steps.h"
 #include "format/store/store.h"
 #include "mpi-agent/replay/drain.h"
@@ -59,6 +60,7 @@ struct session {
 	struct batch *batch;             /* owned */
 	char temp_prefix[32];     /* of our temporary files, and not of those that the daemon writes through to */
 	char shared_prefix[32];   /* of those that other nodes write to */
+	char beside_tag[BESIDE_TAG_BYTES]; /* of what cannot have its name */
 	char classic_prefix[32];  /* of names that originals of converted files keep for a moment */
 	struct session_dir *dirs; /* owned */
 	size_t num_dirs, cap_dirs;
@@ -198,10 +200,12 @@ int names_clear_dir(struct session *s, uint64_t dir, const char *name, const cha
 bool names_dir_is_there(struct session *s, uint64_t dir);
 /*
  * in is about to get the name: may what has it be replaced? -ENOENT: the directory is not in its place. -EBUSY: it may be the only copy of a file of another node, by what that one
- * says now, which our snapshot may be older than. What a lost store may know of is moved aside. *ret_there: what was looked at, no directory; st_ino 0: nothing.
+ * says now, which our snapshot may be older than. PLACE_IS_FOREIGN: nobody knows it, and it stays. What a lost store may know of is moved aside. *ret_there: what was looked at, no directory; st_ino 0: nothing.
  */
 int names_check_place(struct session *s, uint64_t dir, const char *name, const char *path, const struct inode *in,
 	struct stat *ret_there);
+/* Is what st is of the file that in is, whole, as it was published with nobody having heard of it? */
+bool names_was_published(const struct inode *in, const struct stat *st);
 int names_sweep(struct session *s, uint64_t dir_ino, const char *dir_path); /* left-over temporary files */
 /* Files that other nodes write to are left over only then: no part with them can follow, or none has begun. */
 static inline bool names_are_published(const struct session *s)
@@ -225,6 +229,19 @@ int links_note(
 	struct session *s, uint64_t ino, uint64_t from_dir, const char *from_name, uint64_t dir, const char *name);
 void links_free(struct links *l);
 
+/* beside.c: what cannot have its name */
+#define PLACE_IS_FOREIGN (-ENOTUNIQ) /* something that Cistern does not know has the name: it is not replaced */
+void beside_open(struct session *s);
+/* Has ino its place beside (dir, name)? 1: under out; 0: no; the state's errors */
+int beside_find(struct session *s, uint64_t dir, const char *name, uint64_t ino, char out[RECORD_NAME_MAX + 1]);
+/* The name that it gets, its path, and what is there: an earlier copy of it, since nobody else uses such a name; st_ino 0: nothing. 0 or -errno */
+int beside_path(struct session *s, const char *dir_path, const char *name, uint64_t ino,
+	char out_name[RECORD_NAME_MAX + 1], char *out, size_t cap, struct stat *ret_there);
+/* What the state knows by that name has been replaced: it has it no more. 0, the state's errors, or what ended the session */
+int beside_forget(struct session *s, uint64_t dir, const char *name);
+/* To people and the manifest: shown is at there. NULL: it has its own name again. */
+void beside_tell(struct session *s, const char *shown, const char *there);
+
 /* give.c: the name, and nothing else than what was seen under it, is replaced */
 #define GIVE_TRIES 3
 bool give_is_guarded(const struct session *s); /* what is replaced may be another node's, or a stranger's */
@@ -243,6 +260,7 @@ struct file_place {           /* where a new file goes */
 	const char *dir_path; /* in the destination */
 	const char *name;
 	const char *path; /* in the mount, for people */
+	const char *at;   /* its path in the destination, of one that exists; NULL: the name's */
 	const char *kept; /* why it does not get the layout that it was to get; NULL: it was to get no other */
 };
 int file_write_new(struct session *s, const struct inode *in, const struct file_place *place);

@@ -161,7 +161,7 @@ int daemon_result_of(const struct wire_msg *reply)
 		result = (uint64_t)signed_result;
 	else if (!wire_get_u64(reply, WIRE_RESULT, &result))
 		say("the daemon did not say how the drain ended");
-	return result <= CISTERN_EXIT_TIMEOUT ? (int)result : CISTERN_EXIT_FAILED;
+	return result <= CISTERN_EXIT_LAST ? (int)result : CISTERN_EXIT_FAILED;
 }
 
 int daemon_say_result(const struct wire_msg *reply)

@@ -86,7 +86,7 @@ int drained_verdict(const char *store, const char *backing, const char *noted)
 
 	if (said < 0 && said != -ENOENT)
 		say("%s", err.text);
-	if (said == 0 && result.result != CISTERN_EXIT_OK)
+	if (said == 0 && !cistern_exit_is_out((int)result.result))
 		say_result(&result);
 	else if (said == 0 && result.text[0])
 		say("%s", result.text);
@@ -107,8 +107,14 @@ int drained_verdict(const char *store, const char *backing, const char *noted)
 		    "recover' all stores");
 		return CISTERN_EXIT_INCOMPLETE;
 	}
-	if (said == 0 && result.result != CISTERN_EXIT_OK)
-		return result.result > 0 && result.result <= CISTERN_EXIT_TIMEOUT ? (int)result.result
+	if (said == 0 && !cistern_exit_is_out((int)result.result))
+		return result.result > 0 && result.result <= CISTERN_EXIT_LAST ? (int)result.result
 										  : CISTERN_EXIT_FAILED;
-	return CISTERN_EXIT_OK;
+	if (left.beside == 0 && !(said == 0 && result.result == CISTERN_EXIT_BESIDE))
+		return CISTERN_EXIT_OK;
+	if (left.beside > 0 && !(said == 0 && result.text[0]) && !(noted && noted[0]))
+		say("on the backing directory, but under another name, since somebody else has put something where it is: %s; the manifest in %s "
+		    "lists them",
+			units_format_count(left.beside, "name", text), store);
+	return CISTERN_EXIT_BESIDE;
 }

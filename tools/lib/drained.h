@@ -17,6 +17,7 @@ const char *drained_left_text(const struct state_left *left, char *out, size_t c
  * Of a store without a daemon: says what the last daemon left word of, and what is left in the store, and what can be done.
  * backing: for the advice; NULL: the one recorded in the store. noted: what is said of a drain that went well when its last
  * session had nothing to carry, and so nothing to say; NULL. CISTERN_EXIT_OK only if all is drained;
+ * CISTERN_EXIT_BESIDE: it is, but something is under another name;
  * CISTERN_EXIT_INCOMPLETE: something is still in the store.
  */
 int drained_verdict(const char *store, const char *backing, const char *noted);
