@@ -269,7 +269,9 @@ int core_setattr(struct core *c, uint64_t ino, const struct stat *attr, unsigned
 		return -ESTALE;
 	if (c->read_only)
 		return -EROFS;
-	rc = overlay_adopt_locked(c, r.n);
+	rc = ground_check_change(c, r.n);
+	if (rc == 0)
+		rc = overlay_adopt_locked(c, r.n);
 	if (rc == 0 && to_set & CORE_SET_SIZE)
 		rc = r.n->type == S_IFREG ? data_truncate(c, r.n, (uint64_t)attr->st_size) : -EINVAL;
 	if (rc < 0)

@@ -120,6 +120,8 @@ int core_unlink(struct core *c, uint64_t parent, const char *name);
 int core_rmdir(struct core *c, uint64_t parent, const char *name);
 int core_rename(struct core *c, uint64_t from_parent, const char *from, uint64_t parent, const char *name,
 	unsigned int flags); /* RENAME_* */
+/* Are these, as far as is known here, where no name of one can be a name of the other: on different file systems of the backing directory? */
+bool core_crosses(struct core *c, uint64_t one, uint64_t other);
 
 /* Files. flags: open(2)'s. */
 int core_create_file(struct core *c, uint64_t parent, const char *name, mode_t mode, int flags, struct core_cred cred,

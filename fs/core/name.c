@@ -101,7 +101,9 @@ static int prepare_new(struct core *c, struct node *dir, const char *name, const
 		node_put(c, there);
 		return -EEXIST;
 	}
-	return rc == -ENOENT ? overlay_adopt(c, dir) : rc;
+	if (rc == -ENOENT)
+		rc = ground_check_new(c, dir, name);
+	return rc == 0 ? overlay_adopt(c, dir) : rc;
 }
 
 static int dir_group(struct core *c, struct node *dir, struct core_cred cred, gid_t *ret_gid, bool *ret_setgid)
@@ -145,6 +147,8 @@ static int commit_create(struct core *c, struct node *dir, const char *name, str
 		rc = node_of_state(c, &in, ret_node);
 	if (rc < 0)
 		return rc;
+	(*ret_node)->parent_ino = dir->ino;
+	ground_inherit(*ret_node, dir);
 	rc = attr_fill(c, *ret_node, &in, ret);
 	if (rc < 0) {
 		node_put(c, *ret_node);
@@ -295,7 +299,10 @@ static int commit_tmpfile(
 	struct inode in;
 	gid_t gid = cred.gid;
 	bool setgid;
-	int rc = dir->orphan ? -ENOENT : overlay_adopt(c, dir);
+	int rc = dir->orphan ? -ENOENT : ground_check_new(c, dir, "");
+
+	if (rc == 0)
+		rc = overlay_adopt(c, dir);
 
 	if (rc == 0)
 		rc = dir_group(c, dir, cred, &gid, &setgid);
@@ -308,7 +315,11 @@ static int commit_tmpfile(
 	rc = store_commit(c->store, rec);
 	if (rc == 0)
 		rc = state_inode(c->state, rec->ino, &in);
-	return rc == 0 ? node_of_state(c, &in, ret) : rc;
+	if (rc == 0)
+		rc = node_of_state(c, &in, ret);
+	if (rc == 0)
+		(*ret)->parent_ino = dir->ino;
+	return rc;
 }
 
 int core_tmpfile(struct core *c, uint64_t parent, mode_t mode, int flags, struct core_cred cred, struct core_entry *ret,
@@ -366,6 +377,10 @@ static int link_locked(struct core *c, struct node *n, struct node *dir, const c
 	struct inode in;
 	int rc = prepare_new(c, dir, name, how);
 
+	if (rc == 0 && ground_differs(c, n, dir))
+		rc = -EXDEV;
+	if (rc == 0)
+		rc = ground_check_change(c, n);
 	if (rc == 0)
 		rc = overlay_adopt(c, n);
 	if (rc == 0)
@@ -475,7 +490,8 @@ static int unlink_locked(struct core *c, struct node *dir, const char *name, boo
 		return -ESTALE;
 	if (is_rmdir != (victim.n->type == S_IFDIR))
 		return is_rmdir ? -ENOTDIR : -EISDIR;
-	if (is_rmdir && !how->empty)
+	rc = ground_check_loss(c, dir, victim.n);
+	if (rc == 0 && is_rmdir && !how->empty)
 		rc = check_empty(c, victim.n);
 	if (rc == 0)
 		rc = overlay_adopt_name(c, dir, name, victim.n);
@@ -574,6 +590,17 @@ static int rename_check(struct core *c, const struct rename_op *op)
 											 : 0;
 }
 
+/* What the backing directory would say. */
+static int rename_allowed(struct core *c, const struct rename_op *op)
+{
+	int rc = ground_differs(c, op->from_dir, op->to_dir) ? -EXDEV : ground_check_loss(c, op->from_dir, op->moved);
+
+	if (rc == 0)
+		rc = op->target ? ground_check_loss(c, op->to_dir, op->target)
+				: ground_check_new(c, op->to_dir, op->to);
+	return rc;
+}
+
 static int rename_commit(struct core *c, const struct rename_op *op)
 {
 	struct record rec = { .type = RECORD_RENAME,
@@ -602,6 +629,10 @@ static int rename_commit(struct core *c, const struct rename_op *op)
 		rc = tree_commit(c, op->moved->type, &rec);
 	if (rc == 0 && op->target && !(op->flags & RENAME_EXCHANGE))
 		name_lost(c, op->target);
+	if (rc == 0)
+		op->moved->parent_ino = op->to_dir->ino;
+	if (rc == 0 && op->flags & RENAME_EXCHANGE)
+		op->target->parent_ino = op->from_dir->ino;
 	return rc;
 }
 
@@ -619,6 +650,8 @@ static int rename_once(struct core *c, struct rename_op *op)
 	int rc = rename_find(c, op);
 	if (rc == 0)
 		rc = rename_check(c, op);
+	if (rc == 0 && op->target != op->moved)
+		rc = rename_allowed(c, op);
 	if (rc == 0 && op->target != op->moved) /* two names of one file: nothing is done, as POSIX has it */
 		rc = rename_commit(c, op);
 	pthread_mutex_unlock(&c->names);

@@ -347,6 +347,10 @@ int open_file(struct core *c, struct node *n, struct node *dir, int flags, bool 
 		return n->type == S_IFDIR ? -EISDIR : -EPERM;
 	if (writes && c->read_only)
 		return -EROFS;
+	if (writes && !dir && !inner)
+		rc = ground_check_change(c, n);
+	if (rc < 0)
+		return rc;
 	if (flags & O_TRUNC) {
 		rc = overlay_adopt_locked(c, n);
 		if (rc == 0)

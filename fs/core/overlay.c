@@ -220,7 +220,10 @@ static int resolve_in_state(struct core *c, struct node *parent, const char *nam
 	rc = state_inode(c->state, found.ino, &in);
 	if (rc < 0)
 		return rc == -ENOENT ? -EIO : rc;
-	return node_of_state(c, &in, ret);
+	rc = node_of_state(c, &in, ret);
+	if (rc == 0)
+		(*ret)->parent_ino = parent->ino;
+	return rc;
 }
 
 /* What the state says of a name: 0 and a reference; -ENOENT: it is hidden; 1: nothing. */

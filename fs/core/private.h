@@ -43,6 +43,9 @@ struct node {
 	_Atomic(uint32_t)
 		lives; /* how often the number may have gone to another file meanwhile: the kernel is told as a generation */
 
+	_Atomic(uint64_t) parent_ino; /* the directory in which it was last found, or was made; 0: not known */
+	_Atomic(uint64_t) ground;     /* what ground.c has seen of where it is; 0: nothing yet */
+
 	pthread_rwlock_t lock;
 	/* below: node lock, exclusive to change */
 	unsigned int opens, writers, pass_opens, cached_opens;
@@ -237,6 +240,16 @@ bool overlay_is_hidden(const char *name); /* ours, never shown */
 
 /* What the backing directory itself has under a name. */
 int overlay_stat_child(struct core *c, struct node *parent, const char *name, struct stat *ret);
+
+/*
+ * ground.c: what the backing directory would refuse of a change when that is drained, as far as it is known. 0 or what the call is to say.
+ */
+bool ground_differs(
+	struct core *c, struct node *a, struct node *b);     /* on different file systems, or mounts of one: -EXDEV */
+void ground_inherit(struct node *n, const struct node *dir); /* n has just been made in dir */
+int ground_check_new(struct core *c, struct node *dir, const char *name); /* dir gets a name */
+int ground_check_loss(struct core *c, struct node *dir, struct node *n);  /* n loses a name in dir */
+int ground_check_change(struct core *c, struct node *n);                  /* of n's attributes or size */
 
 /* tree.c */
 /* store_commit, of a record about an inode of that type (S_IFMT bits). -EREMCHG: a directory, in a job, and no tree change. */

@@ -179,7 +179,10 @@ int core_tree_lookup(struct core *c, uint64_t parent, const char *name, struct c
 	rc = state_inode(c->state, found.ino, &in);
 	if (rc == 0)
 		rc = node_of_state(c, &in, &r.n);
-	return rc < 0 ? rc : fill_and_count(c, r.n, ret);
+	if (rc < 0)
+		return rc;
+	r.n->parent_ino = parent;
+	return fill_and_count(c, r.n, ret);
 }
 
 /* A name that we have taken over, and perhaps show: nobody else can tell it from one that is untouched. */

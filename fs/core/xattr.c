@@ -329,6 +329,8 @@ static int set_or_remove(struct core *c, uint64_t ino, const struct change *ch)
 		rc = -E2BIG;
 	if (rc == 0)
 		rc = check_layout(r.n, ch);
+	if (rc == 0)
+		rc = ground_check_change(c, r.n);
 	if (rc < 0)
 		return rc;
 	while ((rc = change_xattr(c, r.n, ch)) == -EAGAIN)

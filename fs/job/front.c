@@ -341,6 +341,8 @@ int job_link(struct job *j, uint64_t ino, uint64_t parent, const char *name, str
 	if (job_alone(j))
 		return core_link(j->core, ino, parent, name, ret);
 	int rc = is_dir(j, ino) ? -EPERM : begin(j, name);
+	if (rc == 0 && core_crosses(j->core, ino, parent))
+		rc = -EXDEV;
 	return job_errno(with_timeouts(j, rc < 0 ? rc : change_link(j, ino, parent, name, ret), ret));
 }
 
@@ -369,6 +371,8 @@ int job_rename(
 	int rc = begin(j, from);
 	if (rc == 0)
 		rc = check_name(name);
+	if (rc == 0 && core_crosses(j->core, from_parent, parent))
+		rc = -EXDEV;
 	return job_errno(rc < 0 ? rc : change_rename(j, from_parent, from, parent, name, flags));
 }
 
