@@ -476,6 +476,25 @@ static int where_it_is(struct session *s, uint64_t dir, const struct state_name 
 	return r;
 }
 
+/*
+ * Somebody else has replaced it, but the store has all of it: it is made anew, beside that. What had gone through to the old one is in the
+ * store no more; then it has to be whole in a private segment.
+ */
+static bool is_to_be_made_anew(struct session *s, const struct inode *in, uint64_t dir, const char *name)
+{
+	bool whole = in->flags & INODE_PRIVATE || (in->flags & INODE_DIRTY_DATA && in->backing_limit == 0);
+	char path[SESSION_PATH_MAX];
+	struct state_totals totals;
+	struct stat st;
+
+	if (!whole || in->flags & (INODE_UNPUBLISHED | INODE_SHARED) || in->num_names != 1 || in->num_backing != 1 ||
+		state_backing_child_path(s->st, dir, name, path, sizeof(path)) < 0 ||
+		s->to->ops->stat(s->to, path, &st) < 0 || session_is_same(in, &st))
+		return false;
+	state_totals(s->st, &totals);
+	return in->flags & INODE_PRIVATE || totals.through_bytes == 0;
+}
+
 static int visit_existing(struct session *s, struct visit *v, const struct state_name *e, struct inode *in,
 	const struct file_place *place, bool selected)
 {
@@ -496,6 +515,8 @@ static int visit_existing(struct session *s, struct visit *v, const struct state
 	if (r < 0)
 		return session_fail_errno(s, e->ino, place->path, r, "its place cannot be known", 0);
 	there.at = r > 0 ? at : NULL;
+	if (r == 0 && is_to_be_made_anew(s, in, v->dir->ino, e->name))
+		return file_write_new(s, in, place);
 	return file_update(s, in, &there); /* of a shared one whose data are in their place: attributes alone */
 }
 

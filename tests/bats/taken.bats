@@ -125,6 +125,53 @@ more"
 	[ ! -e "$BACKING"/removed.cistern-* ]
 }
 
+@test "a known file that was rewritten here, and replaced there: both are kept; what cannot be made whole stays in the store" {
+	local data name
+	for data in auto log; do
+		for name in whole part; do echo old >"$BACKING/$name"; done
+		mount_cistern -o "drain=unmount,data=$data" "$STORE-$data"
+		echo ours >"$MNT/whole"
+		echo more >>"$MNT/part"
+		for name in whole part; do
+			echo theirs >"$WORK/theirs"
+			mv "$WORK/theirs" "$BACKING/$name"
+		done
+		exits 3 "$CISTERN" umount --wait "$MNT"
+		says "part: "
+		for name in whole part; do is "$(cat "$BACKING/$name")" theirs; done
+		is "$(cat "$(beside whole)")" ours
+		[ ! -e "$BACKING"/part.cistern-* ]
+		rm "$BACKING"/*
+	done
+}
+
+@test "a file that was written through, and one that is converted, stand beside their names, too" {
+	mount_cistern -o drain=unmount,data=log,capacity=16M,full_timeout=50ms
+	random_file "$WORK/big" 40000000
+	cp "$WORK/big" "$MNT/f"
+	[ "$(status_of through_bytes)" -gt 0 ]
+	echo theirs >"$BACKING/f"
+	exits 7 "$CISTERN" umount --wait "$MNT"
+	is "$(cat "$BACKING/f")" theirs
+	cmp "$(beside f)" "$WORK/big"
+	is "$(ls -A "$BACKING" | wc -l)" 2
+	no_leftovers "$BACKING"
+
+	needs_program ncgen ncdump
+	[ -x "${CISTERN_LIBEXEC%%:*}/cistern-nc4" ] || skip "cistern-nc4 is not built"
+	rm "$BACKING"/*
+	mount_cistern -o drain=unmount,layout=netcdf4 "$STORE-2"
+	printf 'netcdf c { dimensions: x = 4 ; variables: int v(x) ; data: v = 1, 2, 3, 4 ; }' >"$WORK/c.cdl"
+	ncgen -3 -o "$WORK/c.nc" "$WORK/c.cdl"
+	cp "$WORK/c.nc" "$MNT/c.nc"
+	echo theirs >"$BACKING/c.nc"
+	exits 7 "$CISTERN" umount --wait "$MNT"
+	is "$(cat "$BACKING/c.nc")" theirs
+	[[ "$(ncdump -k "$(beside c.nc)")" == netCDF-4* ]]
+	ncdump -v v "$(beside c.nc)" | grep "v = 1, 2, 3, 4"
+	is "$(ls -A "$BACKING" | wc -l)" 2
+}
+
 @test "a file that is replaced, renamed or removed after it was put beside" {
 	mount_cistern -o drain=unmount
 	for name in a b c; do echo ours >"$MNT/$name"; done
@@ -248,6 +295,34 @@ job_beside() {
 	exits 7 "$CISTERN" umount --wait "$WORK/m1"
 	exits 7 "$CISTERN" wait "$WORK/s0"
 	is "$(ls -A "$WORK/b" | wc -l)" 8
+}
+
+@test "a job whose drains are killed at one step or another: each file stands beside its name once" {
+	local steps name
+	for steps in 1 2 4 6 8 11; do
+		rm -rf "$WORK/b" "$WORK"/s[01]
+		CISTERN_AGENT_ABORT_AFTER=$steps start_job 2 drain=unmount
+		mkdir "$WORK/m1/dir"
+		for name in zero dir/in; do echo ours >"$WORK/m0/$name"; done
+		for name in one dir/other; do echo ours >"$WORK/m1/$name"; done
+		echo first >"$WORK/m0/both"
+		echo more >>"$WORK/m1/both"
+		sync "$WORK"/m[01]/{zero,one,both,dir/in,dir/other}
+		for name in zero one both dir; do echo theirs >"$WORK/b/$name"; done
+		timeout 60 "$CISTERN" flush --wait --mount "$WORK/m1" >"$WORK/out" 2>&1 3>&- || true
+		kill_job
+		for name in zero one both dir; do is "$(cat "$WORK/b/$name")" theirs; done
+		start_job 2 drain=unmount
+		exits 7 "$CISTERN" flush --wait --mount "$WORK/m1"
+		for name in zero one both dir; do is "$(cat "$WORK/b/$name")" theirs; done
+		for name in zero one dir/in dir/other; do is "$(cat "$WORK/m0/$name")" ours; done
+		is "$(cat "$(job_beside zero)" "$(job_beside one)" "$(job_beside dir)/in" "$(job_beside dir)/other" | tr -d '\n')" oursoursoursours
+		is "$(cat "$(job_beside both)" | tr '\n' -)" first-more-
+		"$CISTERN" umount "$WORK/m0" 3>&-
+		exits 7 "$CISTERN" umount --wait "$WORK/m1"
+		is "$(ls -A "$WORK/b" | wc -l)" 8
+		wait_until 60 no_agents
+	done
 }
 
 @test "two jobs that make the same file, one node each: one has the name, the other stands beside it" {
