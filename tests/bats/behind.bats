@@ -143,3 +143,17 @@ sweep() {
 	mount_cistern -o backing_timeout=0
 	sweep "$BACKING" 0.5 "$MNT"
 }
+
+@test "random changes, and readers of all kinds on two nodes of a job" {
+	load ../lib/job
+	needs_mpi
+	start_job 2
+	sweep "$WORK/b" 3.5 "$WORK/m0" "$WORK/m1"
+	behind rewritten "$WORK/b" "$WORK/m0" 10
+	rm "$WORK/b/f"
+	behind rewritten "$WORK/b" "$WORK/m1" 10
+	behind polls "$WORK/b" "$WORK/m0" 1000
+	rm "$WORK/b/log"
+	behind polls "$WORK/b" "$WORK/m1" 1000
+	stop_job
+}
