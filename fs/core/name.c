@@ -49,6 +49,22 @@ static bool forget_vanished(struct core *c, struct node *n)
 	return rc == 0;
 }
 
+bool name_is_replaced(struct core *c, struct node *n)
+{
+	struct stat held, there;
+	struct inode in;
+
+	if (!n->known || n->type != S_IFREG || n->backing_fd < 0 || drain_is_running(c))
+		return false;
+	pthread_rwlock_rdlock(&n->lock);
+	bool is = n->backing_fd >= 0 && !n->through_dirty && state_inode(c->state, n->ino, &in) == 0 &&
+		  data_is_outside(&in) && !data_is_layer(&in) && !(in.flags & (INODE_DIRTY_META | INODE_DIRTY_XATTR)) &&
+		  fstat(n->backing_fd, &held) == 0 && overlay_stat(c, n, &there) == 0 && S_ISREG(there.st_mode) &&
+		  (held.st_ino != there.st_ino || held.st_dev != there.st_dev);
+	pthread_rwlock_unlock(&n->lock);
+	return is && !motion_has_intents(c);
+}
+
 #define NAME_LOOKS 3 /* at a file that moves in the backing directory */
 
 int core_lookup(struct core *c, uint64_t parent, const char *name, struct core_entry *ret)
@@ -68,6 +84,8 @@ int core_lookup(struct core *c, uint64_t parent, const char *name, struct core_e
 		while (motion_again(c, &m, rc));
 		if (rc < 0)
 			break;
+		if (looks < NAME_LOOKS && name_is_replaced(c, found.n) && forget_vanished(c, found.n))
+			continue;
 		rc = attr_fill(c, found.n, NULL, ret);
 		if (rc == 0) {
 			node_count_lookup(c, found.n);

@@ -300,6 +300,32 @@ static int settle(struct core *c, struct node *n, struct node *parent, const cha
 	return rc;
 }
 
+/*
+ * 1: the file that was found, st, is the one that the state knows as n. 0: others have removed or replaced that one, and the file system has given its
+ * number to this one. While it is open the number is its own.
+ */
+static int is_own(struct core *c, struct node *n, const struct stat *st)
+{
+	struct stat there;
+
+	if (!n->known || n->type != S_IFREG || n->backing_fd >= 0)
+		return 1;
+	int rc = overlay_stat(c, n, &there);
+	if (rc == -ENOENT || rc == -ENOTDIR || rc == -ESTALE)
+		return 0;
+	return rc < 0 ? rc : node_is_backed_by(n, &there);
+}
+
+/* Takes the reference over when it is not to be n. */
+static int own_or_none(struct core *c, struct node *n, const struct stat *st)
+{
+	int rc = is_own(c, n, st);
+
+	if (rc <= 0)
+		node_put(c, n);
+	return rc;
+}
+
 int node_of_backing(struct core *c, struct node *parent, const char *name, const struct stat *st, struct node **ret)
 {
 	/* Numbers of two devices can meet, and a file system may reuse one: go on to the next number then. */
@@ -309,7 +335,12 @@ int node_of_backing(struct core *c, struct node *parent, const char *name, const
 		struct node *n = table_intern(c, ino, NULL, &used);
 
 		if (n && node_is_backed_by(n, st)) {
-			int rc = settle(c, n, parent, name, st);
+			int rc = own_or_none(c, n, st);
+			if (rc == 0)
+				continue;
+			if (rc < 0)
+				return rc;
+			rc = settle(c, n, parent, name, st);
 			if (rc < 0)
 				node_put(c, n);
 			else
@@ -325,7 +356,13 @@ int node_of_backing(struct core *c, struct node *parent, const char *name, const
 			if (in.backing_dev != st->st_dev || in.backing_ino != st->st_ino ||
 				(in.mode & S_IFMT) != (st->st_mode & S_IFMT) || in.flags & INODE_ORPHAN)
 				continue;
-			return node_of_state(c, &in, ret);
+			int rc = node_of_state(c, &in, &n);
+			rc = rc < 0 ? rc : own_or_none(c, n, st);
+			if (rc == 0)
+				continue;
+			if (rc > 0)
+				*ret = n;
+			return rc < 0 ? rc : 0;
 		}
 		struct node *fresh = node_new(ino, st->st_mode & S_IFMT);
 		char *copy = strdup(name);

@@ -394,7 +394,9 @@ int core_open(struct core *c, uint64_t ino, int flags, struct core_open_reply *r
 {
 	struct node_ref r NODE_CLEANUP = node_take(c, ino);
 
-	int rc = r.n ? open_file(c, r.n, NULL, flags, false, ret_open) : -ESTALE;
+	/* The kernel may believe a name for long that we have made and drained: it is to look it up anew. */
+	int rc = !r.n || (!c->joined && name_is_replaced(c, r.n)) ? -ESTALE
+								  : open_file(c, r.n, NULL, flags, false, ret_open);
 	return rc == -ENOENT ? -ESTALE : rc; /* as for core_getattr */
 }
 

@@ -263,6 +263,11 @@ bool doubt_hides(struct core *c, uint64_t parent, const char *name);
 void doubt_clear(struct core *c); /* session is held */
 
 /* name.c */
+/*
+ * Others have put another file in the place of one that is open here, and of which the store has nothing: then that has lost its name, as if
+ * they had removed it. Who has it open keeps it, and the other file gets a number and pages of its own. Takes the node's lock.
+ */
+bool name_is_replaced(struct core *c, struct node *n);
 void name_lost(struct core *c,
 	struct node *n); /* n lost a name, possibly its last. names is held, and the caller has a reference */
 
