@@ -65,6 +65,24 @@ static void hook_waits(bool begins, void *arg)
 		session_has_blocked(s);
 }
 
+static bool hook_unwanted(void *arg)
+{
+	struct daemon *d = arg;
+	struct session *s = atomic_load(&d->session);
+
+	return s && session_is_unwanted(s);
+}
+
+static bool hook_commits(bool begins, void *arg)
+{
+	struct daemon *d = arg;
+	struct session *s = atomic_load(&d->session);
+
+	if (s && !begins)
+		session_keep_not(s);
+	return !s || !begins || session_keep(s);
+}
+
 static void hook_wake(void *arg)
 {
 	struct daemon *d = arg;
@@ -323,6 +341,7 @@ static int create_job(struct daemon *d, struct cistern_error *err)
 		.invalidate_name = hook_invalidate_name,
 		.invalidate_names = hook_invalidate_names,
 		.drop = hook_drop,
+		.unwanted = hook_unwanted,
 		.drain_request = hook_drain_request,
 		.event = hook_event,
 		.log = hook_log_facts,
@@ -342,6 +361,8 @@ static int create_core(struct daemon *d, struct cistern_error *err)
 		.wake = hook_wake,
 		.invalidate = hook_invalidate,
 		.unreadable = hook_unreadable,
+		.unwanted = hook_unwanted,
+		.commits = hook_commits,
 		.arg = d,
 	};
 	int r = core_create(d->store, d->cfg, d->backing_fd, &hooks, &d->core, err);
@@ -454,6 +475,7 @@ static int mount_session(struct daemon *d, struct cistern_error *err)
 		.threads = (unsigned int)config_number(d->cfg, CONFIG_THREADS),
 		.ops = ops_table(d->ops),
 		.raw = ops_raw,
+		.may_wait = ops_may_wait,
 		.context = d->ops,
 		.segments = segment_slots(store_segments(d->store)) ? store_segments(d->store) : NULL,
 		.log = d->log,

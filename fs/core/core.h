@@ -45,6 +45,13 @@ struct core_hooks { /* called without locks held unless said; arg is handed back
 	void (*invalidate)(uint64_t ino, bool data, void *arg);
 	/* A read fails, since the log does not give back what was written: text says of what and where. Under locks. */
 	void (*unreadable)(const char *text, void *arg);
+	/*
+	 * Who has asked this thread for something has died, and was told that it is not done. And:
+	 * this thread does now what it was asked for, and nobody is told so any more; false: somebody
+	 * was. With begins false: it has done so, or not after all. Cheap, under locks; may be NULL.
+	 */
+	bool (*unwanted)(void *arg);
+	bool (*commits)(bool begins, void *arg);
 	void *arg;
 };
 
@@ -172,6 +179,9 @@ int core_setxattr(struct core *c, uint64_t ino, const char *name, const void *va
 	int flags); /* XATTR_CREATE, XATTR_REPLACE */
 int core_removexattr(struct core *c, uint64_t ino, const char *name);
 int core_statfs(struct core *c, struct statvfs *ret);
+/* May the backing directory have to be asked for an inode's attributes, for its content (of a directory: what is in it), for a name? A guess. */
+bool core_may_ask(struct core *c, uint64_t ino, bool content);
+bool core_name_may_ask(struct core *c, uint64_t parent, const char *name);
 
 /*
  * As one node of a job (fs/job, docs/design/many-nodes.md, 3). From core_join on nodes are found by their number, whether the

@@ -258,6 +258,15 @@ struct write {
 	const struct core_guard *guard; /* NULL: none */
 };
 
+static ssize_t write_kept(struct core *c, struct node *n, const struct inode *in, const struct write *w)
+{
+	if (in->flags & INODE_PRIVATE)
+		return write_private(c, n, in, w->buf, w->len, w->off);
+	int rc = store_write_as(c->store, w->writer, n->ino, in->gen, w->off, w->buf, w->len);
+	return rc < 0 ? rc : (ssize_t)w->len;
+}
+
+/* The bytes of a writer that was killed while it waited must not come behind those of who has written since. */
 static ssize_t write_shared(struct core *c, struct node *n, const struct write *w)
 {
 	struct inode in;
@@ -267,10 +276,12 @@ static ssize_t write_shared(struct core *c, struct node *n, const struct write *
 		return rc == -ENOENT ? -ESTALE : rc;
 	if (w->guard && *w->guard->at != w->guard->is)
 		return -ECANCELED;
-	if (in.flags & INODE_PRIVATE)
-		return write_private(c, n, &in, w->buf, w->len, w->off);
-	rc = store_write_as(c->store, w->writer, n->ino, in.gen, w->off, w->buf, w->len);
-	return rc < 0 ? rc : (ssize_t)w->len;
+	if (c->hooks.commits && !c->hooks.commits(true, c->hooks.arg))
+		return -EINTR;
+	ssize_t done = write_kept(c, n, &in, w);
+	if (c->hooks.commits) /* a copy of a range has more to write, and to wait for */
+		(void)c->hooks.commits(false, c->hooks.arg);
+	return done;
 }
 
 /* Room is waited for until the store takes the bytes; -ENOSPC when patience has run out. */

@@ -61,8 +61,8 @@ void core_session_begin(struct core *c, bool leave_open)
 	size_t num_stragglers;
 	struct straggler *stragglers = core_stragglers(c, &num_stragglers);
 
-	pthread_mutex_lock(&c->names); /* a name goes before the snapshot, or is in doubt */
-	pthread_rwlock_wrlock(&c->through);
+	pthread_rwlock_wrlock(&c->through); /* before names: who writes through may wait for the backing directory */
+	pthread_mutex_lock(&c->names);      /* a name goes before the snapshot, or is in doubt */
 	pthread_mutex_lock(&c->tick);
 	pthread_mutex_lock(&c->session);
 	c->in_session = true;
@@ -80,8 +80,8 @@ void core_session_begin(struct core *c, bool leave_open)
 		leave_stragglers(c, stragglers, num_stragglers);
 	pthread_mutex_unlock(&c->session);
 	pthread_mutex_unlock(&c->tick);
-	pthread_rwlock_unlock(&c->through);
 	pthread_mutex_unlock(&c->names);
+	pthread_rwlock_unlock(&c->through);
 	free(stragglers);
 }
 

@@ -100,8 +100,31 @@ int core_lookup(struct core *c, uint64_t parent, const char *name, struct core_e
 	return rc;
 }
 
+/* names is held. free: of overlay_is_free. */
+static int resolve_new(struct core *c, struct node *dir, const char *name, bool free, struct node **ret)
+{
+	int rc = free ? overlay_resolve_known(c, dir, name, ret) : overlay_resolve(c, dir, name, ret);
+
+	return rc == 1 ? -ENOENT : rc;
+}
+
+/* Before names is taken: should the backing directory hang, it is while nobody waits for that. What is new is found again under names. */
+static void adopt_before(struct core *c, struct node *n)
+{
+	struct stat st;
+
+	if (!n->known)
+		(void)overlay_stat(c, n, &st);
+}
+
+/* Before names is taken: is it worth to look, and is the name free then? */
+static bool look_before(struct core *c, struct node *dir, const char *name, const struct core_how *how)
+{
+	return !how->free && !c->read_only && !dir->orphan && check_name(name) == 0 && overlay_is_free(c, dir, name);
+}
+
 /* names is held. The directory is known to the state afterwards, and the name is free (else -EEXIST). */
-static int prepare_new(struct core *c, struct node *dir, const char *name, const struct core_how *how)
+static int prepare_new(struct core *c, struct node *dir, const char *name, const struct core_how *how, bool free)
 {
 	struct node *there;
 	int rc = check_name(name);
@@ -114,7 +137,7 @@ static int prepare_new(struct core *c, struct node *dir, const char *name, const
 		rc = -EPERM; /* these names belong to the drain */
 	if (rc < 0)
 		return rc;
-	rc = how->free ? -ENOENT : overlay_resolve(c, dir, name, &there);
+	rc = how->free ? -ENOENT : resolve_new(c, dir, name, free, &there);
 	if (rc == 0) {
 		node_put(c, there);
 		return -EEXIST;
@@ -138,12 +161,12 @@ static int dir_group(struct core *c, struct node *dir, struct core_cred cred, gi
 
 /* names is held; rec has mode, target and segment. Makes the inode and its node (with a reference and one lookup). */
 static int commit_create(struct core *c, struct node *dir, const char *name, struct core_cred cred,
-	const struct core_how *how, struct record *rec, struct core_entry *ret, struct node **ret_node)
+	const struct core_how *how, bool free, struct record *rec, struct core_entry *ret, struct node **ret_node)
 {
 	struct inode in;
 	gid_t gid = cred.gid;
 	bool setgid = false;
-	int rc = prepare_new(c, dir, name, how);
+	int rc = prepare_new(c, dir, name, how, free);
 
 	if (rc == 0)
 		rc = dir_group(c, dir, cred, &gid, &setgid);
@@ -188,8 +211,10 @@ static int create_simple(struct core *c, uint64_t parent, const char *name, stru
 	if (!dir.n)
 		return -ESTALE;
 	do {
+		adopt_before(c, dir.n);
+		bool free = look_before(c, dir.n, name, how);
 		pthread_mutex_lock(&c->names);
-		rc = commit_create(c, dir.n, name, cred, how, rec, ret, &made);
+		rc = commit_create(c, dir.n, name, cred, how, free, rec, ret, &made);
 		pthread_mutex_unlock(&c->names);
 	} while (motion_again(c, &m, rc));
 	node_put(c, made);
@@ -269,8 +294,10 @@ static int create_and_open(struct core *c, struct node *dir, const char *name, s
 	int rc;
 
 	do {
+		adopt_before(c, dir);
+		bool free = look_before(c, dir, name, how);
 		pthread_mutex_lock(&c->names);
-		rc = commit_create(c, dir, name, cred, how, rec, ret, &made.n);
+		rc = commit_create(c, dir, name, cred, how, free, rec, ret, &made.n);
 		pthread_mutex_unlock(&c->names);
 	} while (motion_again(c, &m, rc));
 	if (rc < 0)
@@ -389,11 +416,12 @@ int core_readlink(struct core *c, uint64_t ino, char *out, size_t cap)
 	return rc;
 }
 
-static int link_locked(struct core *c, struct node *n, struct node *dir, const char *name, const struct core_how *how)
+static int link_locked(
+	struct core *c, struct node *n, struct node *dir, const char *name, const struct core_how *how, bool free)
 {
 	struct record rec = { .type = RECORD_LINK, .ino = n->ino, .parent = dir->ino, .stamp = how->stamp };
 	struct inode in;
-	int rc = prepare_new(c, dir, name, how);
+	int rc = prepare_new(c, dir, name, how, free);
 
 	if (rc == 0 && ground_differs(c, n, dir))
 		rc = -EXDEV;
@@ -429,8 +457,11 @@ int core_link_at(struct core *c, uint64_t ino, uint64_t parent, const char *name
 	struct motion m = { 0 };
 	int rc;
 	do {
+		adopt_before(c, n.n);
+		adopt_before(c, dir.n);
+		bool free = look_before(c, dir.n, name, how);
 		pthread_mutex_lock(&c->names);
-		rc = link_locked(c, n.n, dir.n, name, how);
+		rc = link_locked(c, n.n, dir.n, name, how, free);
 		pthread_mutex_unlock(&c->names);
 	} while (motion_again(c, &m, rc));
 	if (rc == 0)
@@ -466,6 +497,17 @@ static void hold_lost(struct core *c, struct node *n)
 
 	while (n && n->orphan && motion_again(c, &m, hold_backing(c, n)))
 		;
+}
+
+/* The same as adopt_before(), of a name that is to go, and of all that is asked for on the way. */
+static void old_before(struct core *c, struct node *dir, const char *name)
+{
+	struct node_ref found NODE_CLEANUP = { c, NULL };
+
+	if (c->read_only || check_name(name) < 0 || overlay_resolve(c, dir, name, &found.n) < 0)
+		return;
+	adopt_before(c, dir);
+	(void)hold_backing(c, found.n);
 }
 
 /* The inode that lost a name, possibly its last: who opens it from here on sees to its backing file. names is held. */
@@ -542,6 +584,7 @@ int core_remove_at(struct core *c, uint64_t parent, const char *name, bool is_rm
 	if (rc < 0)
 		return rc;
 	do {
+		old_before(c, dir.n, name);
 		pthread_mutex_lock(&c->names);
 		rc = unlink_locked(c, dir.n, name, is_rmdir, how, &lost.n);
 		pthread_mutex_unlock(&c->names);
@@ -694,9 +737,11 @@ int core_rename_at(struct core *c, uint64_t from_parent, const char *from, uint6
 		return -EROFS;
 	struct motion m = { 0 };
 	int rc;
-	do
+	do {
+		old_before(c, from_dir.n, from);
+		old_before(c, to_dir.n, name);
 		rc = rename_once(c, &op);
-	while (motion_again(c, &m, rc));
+	} while (motion_again(c, &m, rc));
 	if (rc == 0)
 		hold_lost(c, op.target);
 	rename_forget(c, &op);

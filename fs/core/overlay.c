@@ -226,8 +226,7 @@ static int resolve_in_state(struct core *c, struct node *parent, const char *nam
 	return rc;
 }
 
-/* What the state says of a name: 0 and a reference; -ENOENT: it is hidden; 1: nothing. */
-static int resolve_known(struct core *c, struct node *parent, const char *name, struct node **ret)
+int overlay_resolve_known(struct core *c, struct node *parent, const char *name, struct node **ret)
 {
 	uint64_t owner;
 
@@ -245,7 +244,7 @@ int overlay_resolve(struct core *c, struct node *parent, const char *name, struc
 {
 	struct motion_look look = motion_begin(c);
 	struct stat st;
-	int rc = resolve_known(c, parent, name, ret);
+	int rc = overlay_resolve_known(c, parent, name, ret);
 
 	if (rc <= 0)
 		return rc;
@@ -255,8 +254,17 @@ int overlay_resolve(struct core *c, struct node *parent, const char *name, struc
 	if (rc < 0)
 		return rc;
 	/* A drain may just have put it there, of a file that the state has got meanwhile. */
-	int known = motion_is_possible(c, &look) ? resolve_known(c, parent, name, ret) : 1;
+	int known = motion_is_possible(c, &look) ? overlay_resolve_known(c, parent, name, ret) : 1;
 	return known > 0 ? node_of_backing(c, parent, name, &st, ret) : known;
+}
+
+bool overlay_is_free(struct core *c, struct node *parent, const char *name)
+{
+	struct node_ref found NODE_CLEANUP = { c, NULL };
+	struct stat st;
+
+	return overlay_resolve_known(c, parent, name, &found.n) == 1 && !overlay_is_hidden(name) &&
+	       stat_child(c, parent, name, &st) == -ENOENT;
 }
 
 int overlay_stat_child(struct core *c, struct node *parent, const char *name, struct stat *ret)
@@ -342,11 +350,15 @@ int overlay_adopt_name(struct core *c, struct node *parent, const char *name, st
 
 int overlay_adopt_locked(struct core *c, struct node *n)
 {
+	struct stat st;
+
 	if (n->known)
 		return 0;
 	struct motion m = { 0 };
 	int rc;
 	do {
+		/* Should the backing directory hang, then while nobody waits for names. */
+		(void)overlay_stat(c, n, &st);
 		pthread_mutex_lock(&c->names);
 		rc = overlay_adopt(c, n);
 		pthread_mutex_unlock(&c->names);

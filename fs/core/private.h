@@ -225,6 +225,13 @@ int overlay_path(struct core *c, struct node *n, char *out, size_t cap);
 int overlay_child_path(struct core *c, struct node *parent, const char *name, char *out, size_t cap);
 /* What parent/name is: 0 and a reference to its node; -ENOENT. */
 int overlay_resolve(struct core *c, struct node *parent, const char *name, struct node **ret);
+/*
+ * The same of a new name, before names is taken, which nobody shall hold while the backing directory is asked. True: neither the state
+ * nor the backing directory has it; who finds under names that the state has nothing to say of it need not look again.
+ */
+bool overlay_is_free(struct core *c, struct node *parent, const char *name);
+/* What the state alone says of a name: 0 and a reference, -ENOENT: it is free; 1: the backing directory is to be asked. */
+int overlay_resolve_known(struct core *c, struct node *parent, const char *name, struct node **ret);
 /* Make the state know n (and all above it). names must be held. */
 int overlay_adopt(struct core *c, struct node *n);
 /* The same, and that parent/name is one of its names (hard links of backing files). */

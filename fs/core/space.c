@@ -52,14 +52,19 @@ static void wait_slice(struct core *c)
 	pthread_cond_clockwait(&c->room_cond, &c->room, CLOCK_MONOTONIC, &until);
 }
 
-/* room is held. Wait a moment; false when the patience for this spell of fullness has run out. */
+static bool is_unwanted(struct core *c)
+{
+	return c->hooks.unwanted && c->hooks.unwanted(c->hooks.arg);
+}
+
+/* room is held. Wait a moment; false when the patience for this spell of fullness has run out, or who waits was killed. */
 static bool wait_a_moment(struct core *c)
 {
 	uint64_t now = clock_usec();
 
 	if (!c->full_since_usec)
 		c->full_since_usec = c->progress_usec = now;
-	if (now - c->progress_usec >= c->full_timeout_usec)
+	if (now - c->progress_usec >= c->full_timeout_usec || is_unwanted(c))
 		return false;
 	wait_slice(c);
 	return true;
@@ -104,7 +109,7 @@ int space_wait(struct core *c, size_t len, bool refused)
 	c->hooks.waits(false, c->hooks.arg);
 	if (room && !refused)
 		end_spell(c, &sp);
-	return room ? 0 : -ENOSPC;
+	return room ? 0 : is_unwanted(c) ? -EINTR : -ENOSPC;
 }
 
 void space_signal(struct core *c)

@@ -347,11 +347,15 @@ int core_adopt_name(struct core *c, uint64_t parent, const char *name, uint64_t 
 	struct node_ref dir NODE_CLEANUP = node_take(c, parent);
 	struct node_ref n NODE_CLEANUP = node_take(c, ino);
 
+	struct stat st;
+
 	if (!dir.n || !n.n)
 		return -ESTALE;
 	struct motion m = { 0 };
 	int rc;
 	do {
+		if (!n.n->known) /* should the backing directory hang, then while nobody waits for names */
+			(void)overlay_stat(c, n.n, &st);
 		pthread_mutex_lock(&c->names);
 		rc = overlay_adopt_name(c, dir.n, name, n.n);
 		if (rc == 0)

@@ -26,7 +26,9 @@ static int begin(struct job *j, const char *name)
 
 	if (rc == 0)
 		rc = job_wait_numbered(j);
-	return rc == 0 ? lag_gate(j) : rc;
+	if (rc == 0)
+		rc = lag_gate(j);
+	return rc == 0 && job_is_unwanted(j) ? -EINTR : rc;
 }
 
 /* Others may change it without a word to our kernel; but directories, of which they all are told. */
@@ -567,6 +569,13 @@ int job_removexattr(struct job *j, uint64_t ino, const char *name)
 	while ((rc = after_adoption(j, ino, rc)) > 0);
 	quiet_end_change(j);
 	return rc;
+}
+
+bool job_may_ask(struct job *j, uint64_t ino, const char *name, bool content)
+{
+	if (!job_alone(j))
+		return true;
+	return name ? core_name_may_ask(j->core, ino, name) : core_may_ask(j->core, ino, content);
 }
 
 int job_statfs(struct job *j, struct statvfs *ret)

@@ -319,6 +319,11 @@ int held_lock(struct job *j, struct name_ref *refs, unsigned int num)
 		if (rc < 0)
 			held_unlock(j, &refs[first]);
 	}
+	if (rc == 0 && job_is_unwanted(j)) { /* nothing is begun yet, and others may have changed the name since */
+		for (unsigned int i = 0; i < num; i++)
+			held_unlock(j, &refs[i]);
+		rc = -EINTR;
+	}
 	return rc;
 }
 

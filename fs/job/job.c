@@ -128,6 +128,11 @@ int job_wait_numbered(struct job *j)
 	return -EIO;
 }
 
+bool job_is_unwanted(struct job *j)
+{
+	return j->opt.unwanted && j->opt.unwanted(j->opt.arg);
+}
+
 void job_log_self(struct job *j, const char *event)
 {
 	char name[128];

@@ -29,6 +29,8 @@ struct job_options {
 	void (*invalidate_names)(void *arg);
 	/* A file has lost a name: the kernel drops the inode, unless somebody uses it. Does not wait. May be NULL. */
 	void (*drop)(uint64_t ino, void *arg);
+	/* Who has asked this thread for something has died, and was told that it is not done; as core's. May be NULL. */
+	bool (*unwanted)(void *arg);
 	/* A request of MESSAGE_DRAIN_FIRST to MESSAGE_DRAIN_LAST, and what happens to nodes: for the drain. Do not block; may be NULL. */
 	void (*drain_request)(struct peers_request *rq, void *arg);
 	void (*event)(enum peers_event event, uint32_t node, void *arg);
@@ -103,6 +105,8 @@ ssize_t job_getxattr(struct job *j, uint64_t ino, const char *name, void *out, s
 ssize_t job_listxattr(struct job *j, uint64_t ino, char *out, size_t cap);
 int job_setxattr(struct job *j, uint64_t ino, const char *name, const void *value, size_t len, int flags);
 int job_removexattr(struct job *j, uint64_t ino, const char *name);
+/* May others have to be asked, the backing directory alone when there are no other nodes? As core's; name NULL: of ino itself. A guess. */
+bool job_may_ask(struct job *j, uint64_t ino, const char *name, bool content);
 int job_statfs(struct job *j, struct statvfs *ret);
 
 int job_create_file(struct job *j, uint64_t parent, const char *name, mode_t mode, int flags, struct core_cred cred,
@@ -151,12 +155,12 @@ int job_getlk(struct job *j, uint64_t ino, struct job_lock *lock);
 /*
  * Takes, changes or gives up a lock. done is called once, from any thread, perhaps before this returns: 0, -EAGAIN: somebody
  * else has it (without wait), -EDEADLK, -EINTR: by job_lock_cancel(), -ENOLCK: the file's home cannot be reached, has lost
- * what this owner had before, or has no room. It must not wait for other nodes. begun, when the request may wait:
- * called before anything else, with the number to cancel it by.
+ * what this owner had before, or has no room. It must not wait for other nodes. begun is called before anything else, with the
+ * number to cancel the request by (0: it has none, since it does not wait for a lock); -errno: nobody wants the lock any more.
  */
 typedef void (*job_lock_done)(int status, void *arg);
 void job_setlk(struct job *j, uint64_t ino, const struct job_lock *lock, bool wait,
-	void (*begun)(uint64_t id, void *arg) /* or NULL */, job_lock_done done, void *arg);
+	int (*begun)(uint64_t id, void *arg) /* or NULL */, job_lock_done done, void *arg);
 /* Who waits shall not any longer. Any number, at any time; does not wait. */
 void job_lock_cancel(struct job *j, uint64_t id);
 /* The owner has closed the file, which ends all its locks of that kind. Waits for the home, if there are any elsewhere. */

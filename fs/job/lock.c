@@ -439,7 +439,7 @@ static struct lock_op *new_op(struct locks *l, enum lock_what what, const struct
 	return op;
 }
 
-static void begin_op(struct locks *l, struct lock_op *op, void (*begun)(uint64_t id, void *arg), void *arg)
+static void begin_op(struct locks *l, struct lock_op *op, int (*begun)(uint64_t id, void *arg), void *arg)
 {
 	pthread_mutex_lock(&l->lock);
 	int rc = l->ending ? -ESHUTDOWN : locks_know_nodes(l);
@@ -448,9 +448,9 @@ static void begin_op(struct locks *l, struct lock_op *op, void (*begun)(uint64_t
 	TAILQ_INSERT_TAIL(&l->ops, op, in_list);
 	if (begun && rc == 0) {
 		pthread_mutex_unlock(&l->lock);
-		begun(op->id, arg);
+		rc = begun(op->wait ? op->id : 0, arg);
 		pthread_mutex_lock(&l->lock);
-		rc = op->cancelled ? -EINTR : 0;
+		rc = op->cancelled ? -EINTR : rc;
 	}
 	op->asked = true;
 	if (op->ended)
@@ -560,7 +560,7 @@ static void call_done(struct lock_op *op)
 }
 
 void job_setlk(struct job *j, uint64_t ino, const struct job_lock *lock, bool wait,
-	void (*begun)(uint64_t id, void *arg), job_lock_done done, void *arg)
+	int (*begun)(uint64_t id, void *arg), job_lock_done done, void *arg)
 {
 	int rc = job_wait_numbered(j);
 	struct lock want = make_lock(j, ino, lock);
@@ -574,7 +574,7 @@ void job_setlk(struct job *j, uint64_t ino, const struct job_lock *lock, bool wa
 	op->done = call_done;
 	op->user_done = done;
 	op->arg = arg;
-	begin_op(j->locks, op, wait ? begun : NULL, arg);
+	begin_op(j->locks, op, begun, arg);
 }
 
 int job_lock_drop(struct job *j, uint64_t ino, uint64_t owner, bool flock)

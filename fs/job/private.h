@@ -96,6 +96,8 @@ struct part {
 /* Before names or data of other nodes are asked for: the store has its number. Waits; -EIO, with a line in the log that says what is
  * missing. */
 int job_wait_numbered(struct job *j);
+/* The caller of the operation that this thread does was killed, and has been told that it is not done: what is not begun need not be. */
+bool job_is_unwanted(struct job *j);
 void job_log(struct job *j, bool error, const char *event, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 void job_log_self(struct job *j, const char *event); /* with the name of this node */
 int job_errno(int rc); /* front.c: what an application is told of an error between the nodes */

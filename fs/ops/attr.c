@@ -4,8 +4,9 @@
 
 void ops_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
+	struct handle_ref at HANDLE_CLEANUP = handle_take(req, fi);
 	struct core_entry e;
-	int r = job_getattr(job_of(req), ino, file_of(fi), &e);
+	int r = job_getattr(job_of(req), ino, file_of(at), &e);
 
 	reply_attr(req, r, &e);
 }
@@ -48,19 +49,20 @@ static bool kills_bits(fuse_req_t req, unsigned int set)
 
 void ops_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
 {
+	struct handle_ref at HANDLE_CLEANUP = handle_take(req, fi);
 	struct job *job = job_of(req);
 	unsigned int set = to_core(to_set);
 	struct core_entry e;
 	int r = 0;
 
 	if (!(set & CORE_SET_MODE) && kills_bits(req, set)) {
-		r = job_getattr(job, ino, file_of(fi), &e);
+		r = job_getattr(job, ino, file_of(at), &e);
 		attr->st_mode = r ? 0 : priv_killed(req, &e.attr);
 		if (!r && attr->st_mode != e.attr.st_mode)
 			set |= CORE_SET_MODE;
 	}
 	if (!r && set)
-		r = job_setattr(job, ino, attr, set, file_of(fi), &e);
+		r = job_setattr(job, ino, attr, set, file_of(at), &e);
 	reply_attr(req, r, &e);
 }
 

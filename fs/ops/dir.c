@@ -15,23 +15,25 @@ void ops_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 	if (r) {
 		if (h)
-			handle_free(o, h);
+			handle_put(o, h);
 		reply_status(req, r);
 		return;
 	}
 	fi->fh = (uintptr_t)h;
 	if (fuse_reply_open(req, fi) != 0)
-		handle_free(o, h);
+		handle_put(o, h);
 }
 
 void ops_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	handle_free(ops_of(req), handle_of(fi));
+	handle_put(ops_of(req), handle_of(fi));
 	reply_status(req, 0);
 }
 
 void ops_fsyncdir(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
 {
+	struct handle_ref at HANDLE_CLEANUP = handle_take(req, fi);
+
 	reply_status(req, job_fsync(job_of(req), ino, NULL, data_only != 0));
 }
 
@@ -125,10 +127,14 @@ static void list(fuse_req_t req, uint64_t ino, size_t size, off_t off, struct ha
 
 void ops_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
-	list(req, ino, size, off, handle_of(fi), false);
+	struct handle_ref at HANDLE_CLEANUP = handle_take(req, fi);
+
+	list(req, ino, size, off, at.h, false);
 }
 
 void ops_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
-	list(req, ino, size, off, handle_of(fi), true);
+	struct handle_ref at HANDLE_CLEANUP = handle_take(req, fi);
+
+	list(req, ino, size, off, at.h, true);
 }

@@ -9,6 +9,7 @@
 
 void ops_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
+	struct handle_ref at HANDLE_CLEANUP = handle_take(req, fi);
 	void *buf = session_reply_buffer(session_of(req));
 	bool pages = !fi->lock_owner; /* no process reads: they are filled */
 	struct job_bytes where;
@@ -17,12 +18,12 @@ void ops_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fus
 	if (size > SESSION_DATA_BYTES)
 		size = SESSION_DATA_BYTES;
 	if (pages)
-		outside_read_begins(handle_of(fi)->outside);
-	n = job_read_bytes(job_of(req), file_of(fi), !pages, buf, size, (uint64_t)off, &where);
+		outside_read_begins(at.h->outside);
+	n = job_read_bytes(job_of(req), file_of(at), !pages, buf, size, (uint64_t)off, &where);
 	if (pages)
-		outside_read_ended(handle_of(fi)->outside, n, size, (uint64_t)off);
+		outside_read_ended(at.h->outside, n, size, (uint64_t)off);
 	if (n >= 0 && pages)
-		job_pages_given(job_of(req), file_of(fi), where.at, (size_t)n, size, (uint64_t)off);
+		job_pages_given(job_of(req), file_of(at), where.at, (size_t)n, size, (uint64_t)off);
 	if (n < 0)
 		reply_status(req, (int)n);
 	else
@@ -31,49 +32,56 @@ void ops_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fus
 }
 
 /* direct: the kernel holds none of the file's pages. */
-static void written(fuse_req_t req, const struct fuse_file_info *fi, ssize_t r, bool direct)
+static void written(struct handle_ref at, ssize_t r, bool direct)
 {
 	if (r >= 0)
-		outside_written(ops_of(req)->outside, handle_of(fi)->outside, direct);
+		outside_written(at.o->outside, at.h->outside, direct);
 }
 
 void ops_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
 {
-	priv_before_write(req, handle_of(fi));
+	struct handle_ref at HANDLE_CLEANUP = handle_take(req, fi);
+
+	priv_before_write(req, at.h);
 	if (!fi->writepage)
-		writer_note(req, handle_of(fi));
-	ssize_t n = (fi->writepage ? job_write_page : job_write)(job_of(req), file_of(fi), buf, size, (uint64_t)off);
-	written(req, fi, n, !fi->writepage && handle_of(fi)->direct);
+		writer_note(req, at.h);
+	ssize_t n = (fi->writepage ? job_write_page : job_write)(job_of(req), file_of(at), buf, size, (uint64_t)off);
+	written(at, n, !fi->writepage && at.h->direct);
 	reply_count(req, n);
 }
 
 /* Asked at close(2), in a job of many nodes only (reply_make_open); a kernel that asks all the same is told not to. */
 void ops_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
+	struct handle_ref at HANDLE_CLEANUP = handle_take(req, fi);
 	struct job *job = job_of(req);
-	int r = job_is_alone(job) ? -ENOSYS : job_flush(job, file_of(fi));
+	int r = job_is_alone(job) ? -ENOSYS : job_flush(job, file_of(at));
 
-	lock_flushed(ops_of(req), handle_of(fi), fi->lock_owner);
+	lock_flushed(ops_of(req), at.h, fi->lock_owner);
 	reply_status(req, r);
 }
 
 void ops_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
 {
-	reply_status(req, job_fsync(job_of(req), ino, file_of(fi), data_only != 0));
+	struct handle_ref at HANDLE_CLEANUP = handle_take(req, fi);
+
+	reply_status(req, job_fsync(job_of(req), ino, file_of(at), data_only != 0));
 }
 
 void ops_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len, struct fuse_file_info *fi)
 {
-	int r = job_fallocate(job_of(req), file_of(fi), mode, (uint64_t)off, (uint64_t)len);
+	struct handle_ref at HANDLE_CLEANUP = handle_take(req, fi);
+	int r = job_fallocate(job_of(req), file_of(at), mode, (uint64_t)off, (uint64_t)len);
 
-	written(req, fi, r, true);
+	written(at, r, true);
 	reply_status(req, r);
 }
 
 void ops_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)
 {
+	struct handle_ref at HANDLE_CLEANUP = handle_take(req, fi);
 	uint64_t found;
-	int r = job_lseek(job_of(req), file_of(fi), off, whence, &found);
+	int r = job_lseek(job_of(req), file_of(at), off, whence, &found);
 
 	if (r)
 		reply_status(req, r);
@@ -84,11 +92,12 @@ void ops_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fus
 void ops_copy_file_range(fuse_req_t req, fuse_ino_t from_ino, off_t from_off, struct fuse_file_info *from_fi,
 	fuse_ino_t to_ino, off_t to_off, struct fuse_file_info *to_fi, size_t len, int flags)
 {
+	struct handle_ref to HANDLE_CLEANUP = handle_hold(req, to_fi), from HANDLE_CLEANUP = handle_take(req, from_fi);
+
 	if (len > INT32_MAX) /* the answer has 32 bits */
 		len = INT32_MAX;
-	ssize_t n = job_copy_range(
-		job_of(req), file_of(from_fi), (uint64_t)from_off, file_of(to_fi), (uint64_t)to_off, len);
-	written(req, to_fi, n, true);
+	ssize_t n = job_copy_range(job_of(req), file_of(from), (uint64_t)from_off, file_of(to), (uint64_t)to_off, len);
+	written(to, n, true);
 	reply_count(req, n);
 }
 

@@ -68,16 +68,33 @@ void lock_released(struct ops *o, struct handle *h, const struct fuse_file_info 
 
 /* ---- asking */
 
-static void interrupted(fuse_req_t req, void *data)
+/* Called for the request that interrupts, or for its own when that came before. */
+static uint64_t interrupted_unique(const struct fuse_in_header *in)
 {
-	job_lock_cancel(job_of(req), (uintptr_t)data);
+	const struct fuse_interrupt_in *arg = (const void *)(in + 1);
+
+	return in->opcode == FUSE_INTERRUPT ? arg->unique : in->unique;
 }
 
-static void on_begun(uint64_t id, void *arg)
+/* A killed caller does not wait for the home's word. Whatever it is, closing the file gives the lock up. */
+static void interrupted(fuse_req_t req, void *data)
+{
+	struct session *s = session_of(req);
+
+	job_lock_cancel(job_of(req), (uintptr_t)data);
+	if (session_caller_dies(fuse_req_ctx(req)->pid))
+		session_interrupt(s, interrupted_unique(session_request(s)));
+}
+
+/* From here on no worker has the request. A caller that was killed before may have closed the file already: nobody would give the lock up. */
+static int on_begun(uint64_t id, void *arg)
 {
 	struct waiting *w = arg;
 
+	if (!session_keep(session_of(w->req)))
+		return -EINTR;
 	fuse_req_interrupt_func(w->req, interrupted, (void *)(uintptr_t)id);
+	return 0;
 }
 
 static void on_done(int status, void *arg)
@@ -93,18 +110,19 @@ static void on_done(int status, void *arg)
 
 static void ask(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, const struct job_lock *lock, bool wait)
 {
+	struct handle_ref at HANDLE_CLEANUP = handle_take(req, fi);
 	struct waiting *w = calloc(1, sizeof(*w));
 	bool gives_up = lock->type == F_UNLCK;
 	int r = w ? 0 : -ENOLCK;
 
 	if (!r && lock->type != F_WRLCK)
-		r = job_flush(job_of(req), file_of(fi));
+		r = job_flush(job_of(req), file_of(at));
 	if (w && r && gives_up) { /* it does so all the same, and hears of it */
 		w->status = r;
 		r = 0;
 	}
 	if (!r && !lock->flock && !gives_up)
-		r = note_owner(ops_of(req), handle_of(fi), lock->owner);
+		r = note_owner(ops_of(req), at.h, lock->owner);
 	if (r) {
 		free(w);
 		reply_status(req, r);
@@ -130,6 +148,7 @@ static struct job_lock make_lock(const struct fuse_file_info *fi, const struct f
 
 void ops_getlk(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct flock *lock)
 {
+	struct handle_ref at HANDLE_CLEANUP = handle_take(req, fi);
 	struct job_lock found = make_lock(fi, lock);
 	int r = job_getlk(job_of(req), ino, &found);
 

@@ -27,7 +27,7 @@ void ops_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 	if (r) {
 		if (h)
-			handle_free(o, h);
+			handle_put(o, h);
 		reply_status(req, r);
 		return;
 	}
@@ -35,7 +35,7 @@ void ops_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		priv_kill_bits(req, ino);
 	out = reply_make_open(o, session_of(req), h, &open);
 	if (fuse_reply_buf(req, (const char *)&out, sizeof(out)) != 0)
-		handle_free(o, h);
+		handle_put(o, h);
 }
 
 void ops_create_file(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
@@ -50,7 +50,7 @@ void ops_create_file(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 
 	if (r) {
 		if (h)
-			handle_free(o, h);
+			handle_put(o, h);
 		reply_status(req, r);
 		return;
 	}
@@ -58,7 +58,7 @@ void ops_create_file(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 	out = (struct kernel_create_out){ .entry = reply_make_entry(&e),
 		.open = reply_make_open(o, session_of(req), h, &open) };
 	if (fuse_reply_buf(req, (const char *)&out, sizeof(out)) != 0) {
-		handle_free(o, h);
+		handle_put(o, h);
 		job_forget(o->opt.job, e.ino, 1);
 	}
 }
@@ -66,7 +66,7 @@ void ops_create_file(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 void ops_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	lock_released(ops_of(req), handle_of(fi), fi);
-	handle_free(ops_of(req), handle_of(fi));
+	handle_put(ops_of(req), handle_of(fi));
 	reply_status(req, 0);
 }
 
@@ -88,7 +88,7 @@ static int open_tmpfile(struct ops *o, struct session *s, const struct fuse_in_h
 		return -ENOMEM;
 	r = job_tmpfile(o->opt.job, in->nodeid, arg->mode, (int)arg->flags, cred, &e, &h->file, &open);
 	if (r) {
-		handle_free(o, h);
+		handle_put(o, h);
 		return r;
 	}
 	h->ino = e.ino;
@@ -110,7 +110,7 @@ bool ops_raw(struct session *s, const struct fuse_in_header *in, size_t len, voi
 	r = open_tmpfile(o, s, in, len, &out, &h);
 	ino = h ? h->ino : 0;
 	if (session_reply_raw(s, in->unique, r, &out, sizeof(out)) != 0 && h) {
-		handle_free(o, h);
+		handle_put(o, h);
 		job_forget(o->opt.job, ino, 1);
 	}
 	return true;

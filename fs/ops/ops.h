@@ -23,6 +23,8 @@ void ops_release_all(struct ops *o);
 
 const struct fuse_lowlevel_ops *ops_table(const struct ops *o); /* valid as long as o */
 /* For session_options.raw; context is the ops. */
+/* For session_options.may_wait. */
+bool ops_may_wait(struct session *s, const struct fuse_in_header *in, void *context);
 bool ops_raw(struct session *s, const struct fuse_in_header *in, size_t len, void *context);
 
 #endif

@@ -15,6 +15,7 @@
 /* An open file or directory; fi->fh points to it. In a list, because a severed connection never releases. */
 struct handle {
 	struct handle *prev, *next; /* under ops.lock */
+	atomic_uint refs;           /* the kernel's, until its RELEASE, and those of requests under way */
 	struct job_file *file;      /* owned; NULL for a directory */
 	struct job_dir *dir;        /* owned; NULL for a file */
 	struct outside *outside;    /* file: owned; NULL: others cannot change what the kernel's pages are of */
@@ -45,7 +46,20 @@ struct ops {
 
 /* handle.c */
 struct handle *handle_new(struct ops *o, uint64_t ino); /* NULL: no memory */
-void handle_free(struct ops *o, struct handle *h);      /* closes what it holds */
+void handle_put(struct ops *o, struct handle *h);       /* the last one closes what it holds */
+void handle_free(struct ops *o, struct handle *h);      /* whoever has it: there are no requests any more */
+/*
+ * What a request works on. A killed caller is answered in our place and closes the file meanwhile: so each request holds its handle, and only then
+ * may it be answered so. HANDLE_CLEANUP drops it.
+ */
+struct handle_ref {
+	struct ops *o;
+	struct handle *h; /* NULL: the request came without one */
+};
+struct handle_ref handle_take(fuse_req_t req, const struct fuse_file_info *fi);
+struct handle_ref handle_hold(fuse_req_t req, const struct fuse_file_info *fi); /* of two: not the last to be held */
+void handle_ref_cleanup(struct handle_ref *r);
+#define HANDLE_CLEANUP __attribute__((cleanup(handle_ref_cleanup)))
 
 static inline struct ops *ops_of(fuse_req_t req)
 {
@@ -62,11 +76,9 @@ static inline struct handle *handle_of(const struct fuse_file_info *fi)
 	return fi ? (struct handle *)(uintptr_t)fi->fh : NULL;
 }
 
-static inline struct job_file *file_of(const struct fuse_file_info *fi)
+static inline struct job_file *file_of(struct handle_ref r)
 {
-	struct handle *h = handle_of(fi);
-
-	return h ? h->file : NULL;
+	return r.h ? r.h->file : NULL;
 }
 
 static inline struct core_cred cred_of(fuse_req_t req)

@@ -94,11 +94,13 @@ static bool is_init_reply(const struct session *s, const struct iovec *iov, int 
 static ssize_t session_writev(int fd, struct iovec *iov, int count, void *userdata)
 {
 	struct session *s = userdata;
-	const struct worker *w = pthread_getspecific(s->worker_key);
+	const struct worker *w = pthread_getspecific(s->worker_key), *way = pthread_getspecific(s->way_key);
 	ssize_t n;
 
-	if (w)
-		fd = w->fd;
+	if (way)
+		fd = way->fd;
+	else if (w)
+		fd = w->reply_fd < 0 ? w->fd : w->reply_fd;
 	if (is_init_reply(s, iov, count)) {
 		n = send_init(s, fd, iov);
 		s->init_unique = 0;

@@ -51,7 +51,7 @@ int worker_init(struct worker *w, struct session *s)
 
 	if (memory == MAP_FAILED)
 		return -errno;
-	*w = (struct worker){ .session = s, .fd = s->fd, .memory = memory };
+	*w = (struct worker){ .session = s, .fd = s->fd, .reply_fd = -1, .memory = memory };
 	w->request = w->memory + PAGE - SESSION_HEADER_BYTES;
 	/* An ordinary user cannot always open the device again: one descriptor for all is slower, not wrong. */
 	clone = clone_device(s->fd);
@@ -124,9 +124,11 @@ void worker_process(struct worker *w, size_t len)
 	struct fuse_buf buf = { .mem = w->request, .size = len };
 
 	w->request_len = len;
+	w->reply_fd = w->reply_fd < 0 ? w->fd : w->reply_fd;
 	if (!s->opt.raw || !s->opt.raw(s, (const struct fuse_in_header *)w->request, len, s->opt.context))
 		fuse_session_process_buf(s->fuse, &buf);
 	w->request_len = 0;
+	w->reply_fd = -1;
 }
 
 static void worker_ended(struct session *s)
@@ -174,13 +176,37 @@ static bool asks_nodes(const struct worker *w)
 /* However many requests wait for other nodes, there is a worker for those that need none. */
 static void process(struct worker *w, size_t len)
 {
+	const struct fuse_in_header *in = (const void *)w->request;
 	bool asks = asks_nodes(w);
 
+	if (in->opcode == FUSE_INTERRUPT)
+		callers_interrupted(w->session);
+	callers_begin(w, in);
 	if (asks)
 		session_will_block(w->session);
 	worker_process(w, len);
 	if (asks)
 		session_has_blocked(w->session);
+	callers_finish(w);
+}
+
+/* The next request's length; 0: ended, or -errno. */
+static ssize_t next_request(struct worker *w, struct turn_mark *mark)
+{
+	struct session *s = w->session;
+	ssize_t n;
+
+	for (;;) {
+		worker_prepare(w);
+		n = (ssize_t)callers_take_aside(w);
+		if (n > 0)
+			return n;
+		turn_before(&s->turn, mark);
+		n = worker_receive(w);
+		turn_after(&s->turn, mark, n > 0, n > 0 && is_slow(w));
+		if (n <= 0 || !callers_put_aside(w, (size_t)n))
+			return n;
+	}
 }
 
 static void *worker_thread(void *arg)
@@ -191,13 +217,7 @@ static void *worker_thread(void *arg)
 	ssize_t n;
 
 	pthread_setspecific(s->worker_key, w);
-	for (;;) {
-		worker_prepare(w);
-		turn_before(&s->turn, &mark);
-		n = worker_receive(w);
-		turn_after(&s->turn, &mark, n > 0, n > 0 && is_slow(w));
-		if (n <= 0)
-			break;
+	while ((n = next_request(w, &mark)) > 0) {
 		process(w, (size_t)n);
 		turn_rest(&s->turn, &mark);
 	}
@@ -212,15 +232,16 @@ static void interrupted(int signal)
 {
 }
 
-/* One more, unless there are enough that do not wait. The caller is a worker, so the last one has not ended. */
-static void add_worker(struct session *s)
+/* The caller is a worker, or workers have not all ended as long as it runs. */
+bool session_grow(struct session *s, unsigned int num)
 {
+	bool added = false;
 	unsigned int n;
 	int r = 0;
 
 	pthread_mutex_lock(&s->grow);
 	n = atomic_load(&s->num_workers);
-	if (n < s->max_workers && n < atomic_load(&s->blocked) + FREE_WORKERS && !atomic_load(&s->aborting)) {
+	if (n < s->max_workers && n < num && atomic_load(&s->running) > 0 && !atomic_load(&s->aborting)) {
 		struct worker *w = &s->workers[n];
 
 		r = worker_init(w, s);
@@ -230,13 +251,14 @@ static void add_worker(struct session *s)
 			atomic_fetch_sub(&s->running, 1);
 			worker_free(w);
 		} else {
-			w->started = true;
+			w->started = added = true;
 			atomic_store(&s->num_workers, n + 1);
 		}
 	}
 	pthread_mutex_unlock(&s->grow);
 	if (r)
 		log_event(s->opt.log, LOG_LEVEL_WARNING, "worker-not-added", "errno=%d", -r);
+	return added;
 }
 
 void session_will_block(struct session *s)
@@ -244,7 +266,7 @@ void session_will_block(struct session *s)
 	unsigned int blocked = atomic_fetch_add(&s->blocked, 1) + 1;
 
 	if (atomic_load(&s->num_workers) < blocked + FREE_WORKERS)
-		add_worker(s);
+		session_grow(s, blocked + FREE_WORKERS);
 	turn_will_block(&s->turn);
 }
 
@@ -256,12 +278,14 @@ void session_has_blocked(struct session *s)
 /* Those that run when one cannot be started are ended by the abort that the caller answers the error with. */
 int session_start(struct session *s, struct cistern_error *err)
 {
+	int r;
+
 	sigaction(SESSION_SIGNAL, &(struct sigaction){ .sa_handler = interrupted }, NULL); /* no SA_RESTART */
 	atomic_store(&s->running, s->num_workers);
 	for (unsigned int i = 0; i < s->num_workers; i++) {
 		struct worker *w = &s->workers[i];
-		int r = pthread_create(&w->thread, NULL, worker_thread, w);
 
+		r = pthread_create(&w->thread, NULL, worker_thread, w);
 		if (r) {
 			atomic_fetch_sub(&s->running, s->num_workers - i);
 			session_abort(s);
@@ -269,6 +293,11 @@ int session_start(struct session *s, struct cistern_error *err)
 				i + 1, s->num_workers, strerror(r));
 		}
 		w->started = true;
+	}
+	r = callers_start(s);
+	if (r) {
+		session_abort(s);
+		return cistern_error_set(err, r, "cannot start a thread: %s", strerror(-r));
 	}
 	s->keep_dead = false;
 	return 0;

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 
+#include "fs/session/callers.h"
 #include "fs/session/kernel.h"
 #include "fs/session/notify.h"
 #include "fs/session/session.h"
@@ -23,6 +24,13 @@ struct worker {
 	uint8_t *slot;      /* a slot of opt.segments that is used in its place; NULL: none */
 	uint8_t *request;   /* in memory or before the slot, placed so that a WRITE's payload begins on a page */
 	size_t request_len; /* 0: between requests */
+	int reply_fd;       /* where this request's answer goes: fd, or another worker's */
+	/* callers.c */
+	_Atomic(uint64_t) unique; /* of the request; 0: none, or nobody may be answered for it but by us */
+	_Atomic(uint32_t) pid;    /* who waits for the answer; 0: nobody */
+	_Atomic(bool) stuck;      /* counts as such */
+	uint64_t seen;            /* by that thread alone: the request, and when that was */
+	int64_t seen_nsec;
 };
 
 struct session {
@@ -47,7 +55,8 @@ struct session {
 	struct session_kernel kernel;
 
 	pthread_key_t worker_key; /* struct worker of this thread */
-	bool has_key;
+	pthread_key_t way_key; /* the one whose descriptor this thread's answers go to; NULL: as its own request says */
+	bool has_keys;
 	struct worker *workers; /* owned, room for max_workers of them */
 	atomic_uint num_workers;
 	unsigned int max_workers;
@@ -55,6 +64,7 @@ struct session {
 	atomic_uint blocked;  /* workers that wait for long */
 	atomic_uint running;  /* workers that have not ended */
 	struct turn turn;
+	struct callers callers;
 	struct notify *notify; /* owned: of inodes */
 	struct notify *names;  /* owned: of names; the kernel's locks may keep it waiting */
 };
@@ -62,7 +72,8 @@ struct session {
 #define SESSION_HEADER_BYTES  (sizeof(struct fuse_in_header) + sizeof(struct fuse_write_in))
 #define SESSION_REQUEST_BYTES (SESSION_HEADER_BYTES + SESSION_DATA_BYTES)
 
-#define SESSION_SPARE_WORKERS 64u /* may be added while others wait for long */
+#define SESSION_SPARE_WORKERS    64u /* may be added while others wait for long */
+#define SESSION_RESERVED_WORKERS 16u /* of these, for requests that need nobody else */
 
 #define SESSION_SIGNAL SIGUSR1 /* to workers only: interrupts a read */
 
@@ -76,6 +87,7 @@ void worker_free(struct worker *w);
 void worker_prepare(struct worker *w);    /* memory for the next request; may wait for the device */
 ssize_t worker_receive(struct worker *w); /* length, 0: ended, or -errno */
 void worker_process(struct worker *w, size_t len);
+bool session_grow(struct session *s, unsigned int num); /* one worker more, unless there are num. False: no more */
 
 /* init.c: libfuse's callbacks and the INIT exchange */
 extern const struct fuse_custom_io session_custom_io;

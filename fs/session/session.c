@@ -101,6 +101,19 @@ static int create_fuse(struct session *s, const struct session_options *opt, str
 	return 0;
 }
 
+static int create_keys(struct session *s)
+{
+	int r = -pthread_key_create(&s->worker_key, NULL);
+
+	if (r)
+		return r;
+	r = -pthread_key_create(&s->way_key, NULL);
+	if (r)
+		pthread_key_delete(s->worker_key);
+	s->has_keys = r == 0;
+	return r;
+}
+
 int session_create(const struct session_options *opt, struct session **ret, struct cistern_error *err)
 {
 	struct session *s = calloc(1, sizeof(*s));
@@ -109,6 +122,7 @@ int session_create(const struct session_options *opt, struct session **ret, stru
 	if (!s)
 		return cistern_error_set(err, -ENOMEM, "out of memory");
 	turn_init(&s->turn);
+	callers_init(&s->callers);
 	s->opt = *opt;
 	s->fd = s->mount_fd = -1;
 	pthread_mutex_init(&s->grow, NULL);
@@ -120,8 +134,7 @@ int session_create(const struct session_options *opt, struct session **ret, stru
 	if (!s->mountpoint || !s->workers || s->end_fd < 0)
 		r = cistern_error_set(err, -ENOMEM, "cannot set up the session: %s", strerror(errno));
 	if (!r) {
-		r = -pthread_key_create(&s->worker_key, NULL);
-		s->has_key = r == 0;
+		r = create_keys(s);
 		if (r)
 			cistern_error_set(err, r, "cannot set up the session: %s", strerror(-r));
 	}
@@ -137,6 +150,7 @@ int session_create(const struct session_options *opt, struct session **ret, stru
 
 void session_join(struct session *s)
 {
+	callers_end(s);
 	for (unsigned int i = 0; s->workers && i < s->num_workers; i++)
 		if (s->workers[i].started) {
 			pthread_join(s->workers[i].thread, NULL);
@@ -187,6 +201,7 @@ void session_destroy(struct session *s)
 	if (!s)
 		return;
 	session_join(s);
+	callers_destroy(&s->callers);
 	atomic_store(&s->connected, false);
 	notify_destroy(s->notify);
 	notify_destroy(s->names);
@@ -197,8 +212,10 @@ void session_destroy(struct session *s)
 		fuse_session_destroy(s->fuse);
 	if (s->end_fd >= 0)
 		close(s->end_fd);
-	if (s->has_key)
+	if (s->has_keys) {
 		pthread_key_delete(s->worker_key);
+		pthread_key_delete(s->way_key);
+	}
 	turn_destroy(&s->turn);
 	pthread_mutex_destroy(&s->grow);
 	free(s->workers);
@@ -415,9 +432,9 @@ void *session_way(const struct session *s)
 
 void *session_take_way(struct session *s, void *way)
 {
-	void *own = pthread_getspecific(s->worker_key);
+	void *own = pthread_getspecific(s->way_key);
 
-	pthread_setspecific(s->worker_key, way);
+	pthread_setspecific(s->way_key, way);
 	return own;
 }
 
@@ -452,7 +469,7 @@ int session_reply_raw(struct session *s, uint64_t unique, int error, const void 
 	struct iovec iov[2] = { { &out, sizeof(out) }, { (void *)body, error ? 0 : len } };
 
 	out.len = (uint32_t)(iov[0].iov_len + iov[1].iov_len);
-	return writev(w->fd, iov, 2) < 0 ? -errno : 0;
+	return writev(w->reply_fd, iov, 2) < 0 ? -errno : 0;
 }
 
 /*

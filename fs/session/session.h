@@ -36,6 +36,8 @@ struct session_options {
 	const struct fuse_lowlevel_ops *ops; /* borrowed for the session's life */
 	/* Sees a request before libfuse does; true: it was answered (session_reply_raw). For operations that libfuse is too old for. */
 	bool (*raw)(struct session *s, const struct fuse_in_header *in, size_t len, void *context);
+	/* May answering it take long, since somebody else is asked? Then it need not have a worker while many wait. */
+	bool (*may_wait)(struct session *s, const struct fuse_in_header *in, void *context);
 	void *context;                /* for the operations: session_context() */
 	struct segment_set *segments; /* borrowed; its slots are the workers' memory. NULL: they use their own */
 	struct log *log;
@@ -108,5 +110,18 @@ void session_put_byte(struct session *s, uint64_t ino, uint64_t off, uint8_t byt
  */
 void session_will_block(struct session *s);
 void session_has_blocked(struct session *s);
+/* The request that this thread answers comes with a file handle, and that is held: a killed caller may be answered from here on. */
+void session_answerable(struct session *s);
+/* The caller of the request that this thread answers was killed, and has had EINTR in our place: what is not done yet need not be. */
+bool session_is_unwanted(const struct session *s);
+/*
+ * The request that this thread answers is going to be done: nobody is answered in our place any more. False: somebody was. It was not, after
+ * all: as before.
+ */
+bool session_keep(struct session *s);
+void session_keep_not(struct session *s);
+bool session_caller_dies(int32_t pid); /* it was killed, or ends */
+/* EINTR to a request that a worker has left unanswered, in place of who else would. */
+void session_interrupt(struct session *s, uint64_t unique);
 
 #endif

@@ -75,7 +75,8 @@ void core_world_put_file(const char *dir, const char *name, const char *text)
 
 void core_world_open(struct core_world *w, const char *options, bool passthrough)
 {
-	struct core_hooks hooks = { backing_open, backing_close, want_drain, waits, wake, invalidate, unreadable, w };
+	struct core_hooks hooks = { backing_open, backing_close, want_drain, waits, wake, invalidate, unreadable, NULL,
+		NULL, w };
 	struct store_options opt = { .mode = STORE_CREATE_OR_OPEN, .backing = w->backing };
 	struct state_report report;
 	struct cistern_error err = { 0 };

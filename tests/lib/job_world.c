@@ -172,7 +172,8 @@ static void open_store(struct daemon *d, struct cistern_error *err)
 
 static void begin(struct daemon *d)
 {
-	struct core_hooks hooks = { backing_open, backing_close, want_drain, waits, wake, invalidate, unreadable, d };
+	struct core_hooks hooks = { backing_open, backing_close, want_drain, waits, wake, invalidate, unreadable, NULL,
+		NULL, d };
 	struct job_world *w = d->w;
 	struct cistern_error err = { 0 };
 	int fd = open(w->backing, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -9,11 +9,12 @@
 
 #define PATIENT_SEC 100 /* a test that hangs ends; nothing is measured by it */
 
-static void on_begun(uint64_t id, void *arg)
+static int on_begun(uint64_t id, void *arg)
 {
 	struct lock_request *r = arg;
 
 	r->id = id;
+	return 0;
 }
 
 static void on_done(int status, void *arg)

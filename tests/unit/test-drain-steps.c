@@ -191,7 +191,8 @@ static void fill(struct daemon *d)
 static void start(struct daemon *d)
 {
 	struct store_options opt = { .mode = STORE_CREATE_OR_OPEN, .backing = d->backing, .nodes = 2 };
-	struct core_hooks hooks = { backing_open, backing_close, want_drain, waits, wake, invalidate, unreadable, d };
+	struct core_hooks hooks = { backing_open, backing_close, want_drain, waits, wake, invalidate, unreadable, NULL,
+		NULL, d };
 	struct cistern_error err = { 0 };
 	struct state_report report;
 	char path[DIR_BYTES + 40];
