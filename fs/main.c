@@ -120,6 +120,21 @@ static void describe_rest(const struct daemon *d, struct result *res)
 	text_join(res->text, sizeof(res->text), head, why, tail);
 }
 
+/* All is well with what is there; but something never came. */
+static void note_failed_calls(const struct daemon *d, struct result *res)
+{
+	uint64_t failed = d->agent ? job_failed_calls(d->job) : 0;
+	char why[CISTERN_ERROR_TEXT_BYTES], note[160];
+
+	if (failed == 0)
+		return;
+	memcpy(why, res->text, sizeof(why));
+	snprintf(note, sizeof(note),
+		"%llu call%s of applications failed in this mount, since the agents of the job had not assembled",
+		(unsigned long long)failed, failed == 1 ? "" : "s");
+	text_join(res->text, sizeof(res->text), note, why, "");
+}
+
 static void final_drain(struct daemon *d, struct result *res)
 {
 	struct state_totals totals;
@@ -144,6 +159,7 @@ static void final_drain(struct daemon *d, struct result *res)
 		res->exit = CISTERN_EXIT_INCOMPLETE;
 	if (!cistern_exit_is_out(res->exit))
 		describe_rest(d, res);
+	note_failed_calls(d, res);
 }
 
 static void save_result(struct daemon *d, const struct result *res)

@@ -115,12 +115,28 @@ static int lookup_once(struct job *j, uint64_t parent, const char *name, struct 
 	return rc == -ESTALE && core_type(j->core, parent) ? -EAGAIN : rc;
 }
 
+/*
+ * The job has never been assembled: nothing in it has been changed, so all there is to see is the backing directory, for the moment. What the
+ * file's home will be is not known yet.
+ */
+static int lookup_early(struct job *j, uint64_t parent, const char *name, struct core_entry *ret)
+{
+	int rc = core_lookup(j->core, parent, name, ret);
+
+	ret->entry_timeout_sec = ret->attr_timeout_sec = 0;
+	if (rc == 0 && !S_ISDIR(ret->attr.st_mode))
+		remote_note_early(j, ret->ino);
+	return rc;
+}
+
 static int lookup(struct job *j, uint64_t parent, const char *name, struct core_entry *ret)
 {
 	int rc = -EAGAIN;
 
 	if (strcmp(name, ".") == 0)
 		return core_lookup(j->core, parent, name, ret);
+	if (!peers_numbered(j->peers))
+		return lookup_early(j, parent, name, ret);
 	rc = begin(j, name);
 	if (rc == 0 && !core_type(j->core, parent))
 		rc = -ESTALE;
@@ -389,6 +405,8 @@ static int open_list(struct job *j, uint64_t ino, struct job_dir *dir)
 		return rc < 0 ? job_errno(rc) : core_opendir(j->core, ino, &dir->local);
 	if (!is_dir(j, ino))
 		return -ENOTDIR;
+	if (!peers_numbered(j->peers)) /* as lookup_early */
+		return core_opendir(j->core, ino, &dir->local);
 	rc = begin(j, NULL);
 	return job_errno(rc < 0 ? rc : list_open(j, ino, &dir->list));
 }

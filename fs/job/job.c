@@ -15,13 +15,18 @@ static const struct part *const job_parts[] = { &quiet_part, &untold_part, &tree
 	&names_part, &rebuild_part, &held_part, &sequence_part, &remote_part, &seen_part, &walk_part, &home_part,
 	&handover_part, &times_part, &share_part, &locks_part, &power_part, NULL };
 
-/* The end of what the log has said of the first call that failed for want of a number. */
+#define PATIENCE_USEC 5000000u /* then it is said whom calls wait for */
+
+/* The end of what the log has said of calls that wait, or fail, for want of a number. */
 static void log_unassembled(struct job *j, const char *event)
 {
-	uint64_t failed = atomic_exchange(&j->unassembled, 0);
+	if (atomic_exchange(&j->told_unassembled, false))
+		job_log(j, false, event, "failed_calls=%" PRIu64, job_failed_calls(j));
+}
 
-	if (failed)
-		job_log(j, false, event, "failed_calls=%" PRIu64, failed);
+uint64_t job_failed_calls(const struct job *j)
+{
+	return atomic_load(&j->unassembled);
 }
 
 static void tell_parts(enum peers_event event, uint32_t node, void *arg)
@@ -116,16 +121,40 @@ bool job_is_alone(const struct job *j)
 
 int job_wait_numbered(struct job *j)
 {
+	uint64_t left = config_number(j->opt.cfg, CONFIG_AGENT_TIMEOUT),
+		 first = left < PATIENCE_USEC ? left : PATIENCE_USEC;
 	struct cistern_error err = { 0 };
 
 	if (peers_numbered(j->peers))
 		return 0;
-	int rc = peers_wait_numbered(j->peers, &err);
+	atomic_fetch_add(&j->waiting_numbered, 1);
+	int rc = peers_wait_numbered(j->peers, first, &err);
+	if (rc == -ETIMEDOUT) {
+		if (!atomic_exchange(&j->told_unassembled, true))
+			job_log(j, true, "job_not_assembled", "text=\"calls wait: %s\"", err.text);
+		rc = peers_wait_numbered(j->peers, left - first, &err);
+	}
+	atomic_fetch_sub(&j->waiting_numbered, 1);
 	if (rc != -ETIMEDOUT)
 		return rc;
 	if (atomic_fetch_add(&j->unassembled, 1) == 0)
-		job_log(j, true, "job_not_assembled", "text=\"%s\"", err.text);
+		job_log(j, true, "job_call_failed", "text=\"%s\"", err.text);
 	return -EIO;
+}
+
+void job_unassembled_trouble(struct job *j, void (*say)(const char *text, void *arg), void *arg)
+{
+	uint64_t failed = job_failed_calls(j);
+	unsigned int waiting = atomic_load(&j->waiting_numbered);
+	char text[256];
+
+	if (peers_numbered(j->peers) || (failed == 0 && waiting == 0))
+		return;
+	snprintf(text, sizeof(text),
+		"the agents of the job, which have not assembled yet: calls that wait for them: %u, that have failed: %" PRIu64
+		"; start them on all nodes (cistern agent)",
+		waiting, failed);
+	say(text, arg);
 }
 
 bool job_is_unwanted(struct job *j)

@@ -44,6 +44,8 @@ void job_shut_down(struct job *j); /* calls that wait for other nodes return -ES
 void job_destroy(struct job *j);   /* no file may be open; NULL is fine */
 /* What is wrong with the directory tree on this node or, at node 0, on others: one line each, with what to do. */
 void job_troubles(struct job *j, void (*say)(const char *text, void *arg), void *arg);
+/* Calls of applications that have failed because the agents of the job had not assembled. */
+uint64_t job_failed_calls(const struct job *j);
 bool job_is_alone(const struct job *j); /* one node: nothing here adds anything to core */
 
 /* Names, attributes, data: as core's. */

@@ -239,6 +239,7 @@ void job_troubles(struct job *j, void (*say)(const char *text, void *arg), void 
 	pthread_mutex_unlock(&j->lag->lock);
 	if (*text)
 		say(text, arg);
+	job_unassembled_trouble(j, say, arg);
 	sequence_troubles(j, say, arg);
 	power_troubles(j, say, arg);
 }

@@ -24,12 +24,13 @@ struct job {
 	struct workers *workers;
 	_Atomic(bool) ending;
 	_Atomic(uint64_t) moved; /* number of the last change of the tree, about to be here, that moves a directory */
-	_Atomic(uint64_t) moving[2]; /* directories that node 0 is about to rename or remove (tree.c); 0: none */
-	_Atomic(uint64_t) prepared;  /* the change for which our kernel has been told to drop their names; 0: none */
-	_Atomic(uint64_t)
-		unassembled; /* calls that have failed since this node has had to do without a number; the log has the first */
-	_Atomic(size_t) hidden_page_bytes; /* HIDDEN_PAGE_BYTES; tests have less */
-	_Atomic(bool) is_settled;          /* what of our layers and maps is cut off or drained is known (power.c) */
+	_Atomic(uint64_t) moving[2];   /* directories that node 0 is about to rename or remove (tree.c); 0: none */
+	_Atomic(uint64_t) prepared;    /* the change for which our kernel has been told to drop their names; 0: none */
+	_Atomic(uint64_t) unassembled; /* calls that have failed because this node had no number */
+	_Atomic(unsigned int) waiting_numbered; /* and those that wait for one */
+	_Atomic(bool) told_unassembled;         /* the log knows */
+	_Atomic(size_t) hidden_page_bytes;      /* HIDDEN_PAGE_BYTES; tests have less */
+	_Atomic(bool) is_settled; /* what of our layers and maps is cut off or drained is known (power.c) */
 	_Atomic(bool)
 		knows_cuts; /* false: we have lost power, and with it what was cut off of files that nodes share (relearn.c) */
 	/* one for each part, owned by it */
@@ -96,6 +97,8 @@ struct part {
 /* Before names or data of other nodes are asked for: the store has its number. Waits; -EIO, with a line in the log that says what is
  * missing. */
 int job_wait_numbered(struct job *j);
+/* Calls that wait, or have failed, because the agents have not assembled: says so, if there are any. */
+void job_unassembled_trouble(struct job *j, void (*say)(const char *text, void *arg), void *arg);
 /* The caller of the operation that this thread does was killed, and has been told that it is not done: what is not begun need not be. */
 bool job_is_unwanted(struct job *j);
 void job_log(struct job *j, bool error, const char *event, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
@@ -445,6 +448,8 @@ bool remote_has(struct job *j, uint64_t ino); /* our kernel knows it, and it is 
  */
 int remote_lookup(
 	struct job *j, uint64_t ino, uint64_t dir, const char *name, const struct hint *hint, struct core_entry *ret);
+/* Our kernel knows a file that was looked up before this node had its number, in the backing directory alone. */
+void remote_note_early(struct job *j, uint64_t ino);
 void remote_count(struct job *j, uint64_t ino, const struct hint *hint); /* a lookup that its home has counted for us */
 /* A lookup that its home has counted for us, and no kernel of ours was told of; until it is, or the spare is dropped. */
 void remote_spare(struct job *j, uint64_t ino, uint64_t dir, const char *name);

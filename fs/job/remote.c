@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/base/idmap.h"
 #include "fs/job/private.h"
 #include "fs/job/quiet.h"
 
@@ -26,6 +27,7 @@ struct remote_ino {
 
 struct remote {
 	pthread_mutex_t lock;
+	struct idmap early; /* files that core has counted look-ups of before we had a number: how many */
 	struct remote_ino *buckets[REMOTE_BUCKETS];
 };
 
@@ -67,9 +69,28 @@ static struct remote_ino **find(struct remote *r, uint64_t ino)
 bool remote_has(struct job *j, uint64_t ino)
 {
 	pthread_mutex_lock(&j->remote->lock);
-	bool has = *find(j->remote, ino) != NULL;
+	bool early = idmap_get(&j->remote->early, ino) > 0, has = *find(j->remote, ino) != NULL;
 	pthread_mutex_unlock(&j->remote->lock);
-	return has;
+	return has || (early && remote_home(j, ino) != peers_self(j->peers));
+}
+
+void remote_note_early(struct job *j, uint64_t ino)
+{
+	struct remote *r = j->remote;
+
+	pthread_mutex_lock(&r->lock);
+	(void)idmap_set(&r->early, ino, idmap_get(&r->early, ino) + 1);
+	pthread_mutex_unlock(&r->lock);
+}
+
+/* Those of so many look-ups that are forgotten which core has counted before we had a number. The lock is held. */
+static uint64_t take_early(struct remote *r, uint64_t ino, uint64_t nlookup)
+{
+	uint64_t early = idmap_get(&r->early, ino), taken = early < nlookup ? early : nlookup;
+
+	if (taken)
+		(void)idmap_set(&r->early, ino, early - taken);
+	return taken;
 }
 
 void remote_count(struct job *j, uint64_t ino, const struct hint *hint)
@@ -193,15 +214,16 @@ void remote_forget(struct job *j, uint64_t ino, uint64_t nlookup)
 	struct remote_ino *gone = NULL;
 
 	pthread_mutex_lock(&j->remote->lock);
+	uint64_t early = take_early(j->remote, ino, nlookup), rest = nlookup - early;
 	struct remote_ino **at = find(j->remote, ino);
 	bool ours = *at == NULL;
-	if (*at) {
-		(*at)->nlookup -= nlookup < (*at)->nlookup ? nlookup : (*at)->nlookup;
+	if (*at && rest > 0) {
+		(*at)->nlookup -= rest < (*at)->nlookup ? rest : (*at)->nlookup;
 		gone = take_unused(at);
 	}
 	pthread_mutex_unlock(&j->remote->lock);
-	if (ours)
-		core_forget(j->core, ino, nlookup);
+	if (ours || early > 0)
+		core_forget(j->core, ino, ours ? nlookup : early);
 	give_back(j, gone);
 }
 
@@ -348,6 +370,7 @@ static void remote_destroy(struct job *j)
 			next = r->next;
 			entry_free(r);
 		}
+	idmap_free(&j->remote->early);
 	pthread_mutex_destroy(&j->remote->lock);
 	free(j->remote);
 	j->remote = NULL;

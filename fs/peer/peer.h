@@ -59,8 +59,8 @@ bool peers_numbered(struct peers *p); /* this store has its number (it keeps it 
 uint32_t peers_self(struct peers *p);
 uint32_t peers_count(struct peers *p);
 int64_t peers_time_ns(struct peers *p); /* of the hooks' clock: later than all that was heard; 0: there is none */
-/* Waits until the store is numbered; -ETIMEDOUT after the time-out, with the text for people. */
-int peers_wait_numbered(struct peers *p, struct cistern_error *err);
+/* Waits until the store is numbered, at most for usec, and for the time-out; -ETIMEDOUT then, with the text for people. */
+int peers_wait_numbered(struct peers *p, uint64_t usec, struct cistern_error *err);
 /* Name of a node for messages: "node 2 (host cn17)". */
 const char *peers_name(struct peers *p, uint32_t node, char *out, size_t cap);
 

@@ -167,14 +167,14 @@ static int not_numbered(struct peers *p, struct cistern_error *err)
 	if (p->opt.ops->lacks)
 		p->opt.ops->lacks(p->opt.transport, lacks, sizeof(lacks));
 	return cistern_error_set(err, -ETIMEDOUT,
-		"this mount has no number in its job yet: the agents of the job have not assembled within %llu s; start them on all its "
-		"nodes (cistern agent). %s",
-		(unsigned long long)(p->opt.timeout_usec / 1000000), lacks);
+		"this mount has no number in its job yet, since the agents of the job have not assembled; start them on all its nodes "
+		"(cistern agent). %s",
+		lacks);
 }
 
-int peers_wait_numbered(struct peers *p, struct cistern_error *err)
+int peers_wait_numbered(struct peers *p, uint64_t usec, struct cistern_error *err)
 {
-	int64_t deadline = peers_now() + (int64_t)p->opt.timeout_usec;
+	int64_t deadline = peers_now() + (int64_t)(usec < p->opt.timeout_usec ? usec : p->opt.timeout_usec);
 	int r = 0;
 
 	pthread_mutex_lock(&p->lock);

@@ -226,3 +226,55 @@ sys.stdout.write(str(size))' "$MNT/old" >"$WORK/size" 3>&- &
 	is "$(head -n 1 "$WORK/m1/g")" two
 	stop_job
 }
+
+@test "a job that was never assembled: what the backing directory has is seen, who is waited for is said, and what failed at the end" {
+	mkdir -p "$WORK/b/d" "$WORK/m0"
+	echo old >"$WORK/b/d/old"
+	ln -s old "$WORK/b/d/link"
+	mount_cistern -o nodes=2,agent_timeout=8s "$WORK/s0" "$WORK/m0" "$WORK/b"
+	is "$(cd "$WORK/m0" && timeout 4 find . -printf '%P %y %s %l\n' | sort)" "$(cd "$WORK/b" && find . -printf '%P %y %s %l\n' | sort)"
+	refute timeout 4 stat "$WORK/m0/nothing"
+	mkdir "$WORK/m0/made" 2>"$WORK/said" 3>&- &
+	STANDING=($!)
+	wait_until 8 grep -q 'job_not_assembled.*start them on all its nodes' "$WORK/s0/cistern.log"
+	"$CISTERN" status "$WORK/m0" | grep 'agents of the job.*wait for them: 1'
+	stands touch "$WORK/m0/d/new"
+	unset 'STANDING[0]'
+	STANDING=("${STANDING[@]}")
+	killed_are_gone
+	wait_until 10 grep -q 'Input/output error' "$WORK/said"
+	exits 0 "$CISTERN" umount --wait "$WORK/m0"
+	says "of applications failed in this mount, since the agents of the job had not assembled"
+	refute test -e "$WORK/b/made"
+}
+
+@test "files that were looked at before the job was assembled are the same files afterwards" {
+	local i
+	mkdir -p "$WORK/b" "$WORK/m0" "$WORK/m1"
+	for i in $(seq 20); do echo "old $i" >"$WORK/b/f$i"; done
+	JOB_NODES=2
+	mount_node 0
+	mount_node 1
+	# A descriptor that only names the file: what is opened by it is not looked up again.
+	python3 -c '
+import os, sys
+fds = [os.open(f"{sys.argv[1]}/f{i}", os.O_PATH) for i in range(1, 21)]
+print("looked", flush=True)
+sys.stdin.readline()
+for i, fd in enumerate(fds, 1):
+    with open(f"/proc/self/fd/{fd}", "a") as f:
+        f.write(f"first {i}\n")' "$WORK/m0" >"$WORK/looked" < <(wait_until 60 test -e "$WORK/go" && echo) 3>&- &
+	STANDING=($!)
+	wait_until 20 grep -q looked "$WORK/looked"
+	start_agents
+	touch "$WORK/go"
+	wait "${STANDING[0]}"
+	for i in $(seq 20); do
+		is "$(cat "$WORK/m1/f$i")" "old $i"$'\n'"first $i"
+		echo "second $i" >>"$WORK/m1/f$i"
+		is "$(tail -n 1 "$WORK/m0/f$i")" "second $i"
+	done
+	stop_job
+	for i in $(seq 20); do is "$(cat "$WORK/b/f$i")" "old $i"$'\n'"first $i"$'\n'"second $i"; done
+	no_leftovers "$WORK/b"
+}

@@ -310,7 +310,7 @@ static void test_calls(void)
 	is_u64(got, 201, "and gets its own answer");
 	is_int(ask(w, 2, 1, ECHO, 1, NULL), -EINVAL, "but nobody else");
 	loopback_assemble(w->l);
-	is_int(peers_wait_numbered(loopback_peers(w->l, 2), &err), 0, "the agents assemble");
+	is_int(peers_wait_numbered(loopback_peers(w->l, 2), UINT64_MAX, &err), 0, "the agents assemble");
 	ok(peers_self(loopback_peers(w->l, 2)) == 2 && peers_count(loopback_peers(w->l, 2)) == 3, "node 2 of 3");
 	loopback_settle(w->l);
 	is_u64(w->sides[2].events[PEERS_ASSEMBLED], 1, "which is told");
@@ -353,8 +353,8 @@ static void test_many(void)
 	int bad = 0;
 
 	loopback_assemble(w->l);
-	is_int(peers_wait_numbered(loopback_peers(w->l, 0), NULL), 0, "assembled");
-	is_int(peers_wait_numbered(loopback_peers(w->l, 1), NULL), 0, "both");
+	is_int(peers_wait_numbered(loopback_peers(w->l, 0), UINT64_MAX, NULL), 0, "assembled");
+	is_int(peers_wait_numbered(loopback_peers(w->l, 1), UINT64_MAX, NULL), 0, "both");
 	loopback_set_delay(w->l, 0, 200, 42);
 	for (unsigned int i = 0; i < 8; i++) {
 		askers[i] = (struct asker){ .w = w, .from = i % 2, .to = 1 - i % 2, .number = 500 };
@@ -580,7 +580,7 @@ static void test_timeouts(void)
 	world_free(w);
 
 	w = world_make(&(struct loopback_options){ .timeout_usec = 1000 });
-	is_int(peers_wait_numbered(loopback_peers(w->l, 0), &err), -ETIMEDOUT, "no number without agents");
+	is_int(peers_wait_numbered(loopback_peers(w->l, 0), UINT64_MAX, &err), -ETIMEDOUT, "no number without agents");
 	ok(strstr(err.text, "cistern agent"), "the text says what to do");
 	world_free(w);
 }
