@@ -317,7 +317,9 @@ const struct command command_pause = {
 	.synopsis = "pause MOUNTPOINT|STORE",
 	.about =
 		"The drain stops after the step it is at, and none begins, until 'cistern resume' or until the mount is taken down. A store "
-		"that fills up meanwhile makes writers slower.",
+		"that fills up meanwhile makes writers slower.\n\n"
+		"In a job of several nodes it is the drain of the whole job, whichever node's mount is named. The nodes are let go on by 'cistern "
+		"resume' on any of them, and when the daemon of node 0, which leads drains, ends.",
 	.options = no_options,
 	.run = run_switch,
 };

@@ -193,10 +193,23 @@ static int answer_hello(
 		"on each of the job's N nodes");
 }
 
+/* In a job every node's drain drains all nodes: node 0, which leads, holds them, and tells all nodes. */
 static int answer_pause(
 	struct client *client, const struct wire_msg *request, struct wire_msg *reply, struct cistern_error *err)
 {
-	drain_pause(client->ctl->opt.drain, request->type == WIRE_PAUSE);
+	bool pause = request->type == WIRE_PAUSE;
+	struct ctl *c = client->ctl;
+
+	if (!c->opt.carry) {
+		drain_pause(c->opt.drain, pause);
+		return 0;
+	}
+	int r = collective_pause(carry_collective(c->opt.carry), pause);
+	if (r)
+		return cistern_error_set(err, r,
+			"node 0, which leads the drains of the job, could not be asked: %s; nothing is %s", strerror(-r),
+			pause ? "paused" : "resumed");
+	drain_pause(c->opt.drain, pause); /* node 0's word to us may be on its way yet */
 	return 0;
 }
 

@@ -379,6 +379,15 @@ static void answer(uint64_t id, enum cistern_exit result, const char *text, void
 		drain_answer(asker, id, result, text);
 }
 
+static void paused(bool paused, void *arg)
+{
+	struct carry *c = arg;
+	struct drain *asker = atomic_load(&c->asker);
+
+	if (asker)
+		drain_pause(asker, paused);
+}
+
 /* ---- what the carrier's agent needs of the job */
 
 static int begin_shared(struct wire_shared *f, void *arg)
@@ -441,6 +450,7 @@ int carry_create(const struct carry_options *opt, struct carry **ret, struct cis
 		.work = work,
 		.stop_work = stop_work,
 		.answer = answer,
+		.paused = paused,
 		.mark = mark,
 		.append = append,
 		.dirs = take_dirs,

@@ -181,6 +181,11 @@ void collective_serve(struct collective *c, struct peers_request *rq)
 	case MESSAGE_DRAIN_LINES: r = collective_serve_lines(c, m); break;
 	case MESSAGE_DRAIN_WORKS: r = collective_serve_works(c, m); break;
 	case MESSAGE_DRAIN_WAITS: r = collective_serve_waits(c, peers_from(rq), m); break;
+	case MESSAGE_DRAIN_PAUSE: collective_serve_pause(c, tag_get(m, TAG_PAUSED)); break;
+	case MESSAGE_DRAIN_PAUSED:
+		if (c->opt.paused)
+			c->opt.paused(tag_get(m, TAG_PAUSED), c->opt.arg);
+		break;
 	case MESSAGE_DRAIN_STOP: collective_serve_stop(c, tag_get(m, TAG_SESSION)); break;
 	default: r = -EOPNOTSUPP;
 	}

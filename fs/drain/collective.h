@@ -65,6 +65,8 @@ struct collective_options {
 	void (*stop_work)(void *arg); /* let the running part come to its end soon; any thread */
 	/* What collective_ask() asked for has ended. */
 	void (*answer)(uint64_t id, enum cistern_exit result, const char *text, void *arg);
+	/* Node 0 has said whether sessions that nobody waits for are held. Does not block; may be NULL. */
+	void (*paused)(bool paused, void *arg);
 	/*
 	 * Node 0: the job's manifest (fs/drain/job_manifest.h). How long its log is; more lines for it, from any node and thread (do not
 	 * block for long); the end of a session: its number, times, result, totals, mark and troubles. All may be NULL.
@@ -84,6 +86,11 @@ void collective_destroy(struct collective *c); /* after peers_shut_down; NULL is
 int collective_ask(
 	struct collective *c, uint64_t id, enum drain_kind kind, bool for_room, char *const *paths, size_t num);
 void collective_cancel(struct collective *c, uint64_t id);
+/*
+ * Sessions that nobody waits for are held from now on, or go on again: of the whole job, from any node. Blocks. 0, or why
+ * node 0, which leads them, was not asked. Its daemon's end is the end of that.
+ */
+int collective_pause(struct collective *c, bool pause);
 /* Whom a session of the job waits for, of what this node knows, and what to do if that is out of order: "node 2 (host cn17), still mounted"; "": nobody but itself. */
 void collective_waits_for(struct collective *c, char *out, size_t cap);
 /* Lines for the job's manifest, to node 0; blocks. 0: it has them. From work(). */

@@ -46,6 +46,17 @@ void collective_cancel(struct collective *c, uint64_t id)
 	wire_msg_free(&m);
 }
 
+int collective_pause(struct collective *c, bool pause)
+{
+	struct wire_msg m = { 0 };
+
+	message_init(&m, (enum message_type)MESSAGE_DRAIN_PAUSE);
+	tag_put(&m, TAG_PAUSED, pause);
+	int r = peers_call(c->opt.peers, 0, &m, NULL);
+	wire_msg_free(&m);
+	return r;
+}
+
 /* From the worker. Should node 0's daemon be there again meanwhile, it has not been asked yet. */
 void collective_end_alone(struct collective *c, uint64_t id, const char *what, const struct collective_done *done)
 {

@@ -109,6 +109,39 @@ int collective_serve_lines(struct collective *c, const struct wire_msg *m)
 	return c->opt.append(bytes, len, c->opt.arg);
 }
 
+static void tell_paused(struct collective *c, uint32_t node, bool paused)
+{
+	struct wire_msg m = { 0 };
+
+	message_init(&m, (enum message_type)MESSAGE_DRAIN_PAUSED);
+	tag_put(&m, TAG_PAUSED, paused);
+	(void)peers_tell(c->opt.peers, node, &m); /* who does not hear of it asks in vain */
+	wire_msg_free(&m);
+}
+
+void collective_serve_pause(struct collective *c, bool pause)
+{
+	uint32_t num = peers_count(c->opt.peers);
+
+	pthread_mutex_lock(&c->lock);
+	c->paused = pause;
+	if (pause && c->leading && c->background)
+		c->stop_session = true;
+	pthread_cond_broadcast(&c->changed);
+	pthread_mutex_unlock(&c->lock);
+	for (uint32_t node = 0; node < num; node++)
+		tell_paused(c, node, pause);
+}
+
+void collective_tell_paused(struct collective *c, uint32_t node)
+{
+	pthread_mutex_lock(&c->lock);
+	bool paused = c->paused;
+	pthread_mutex_unlock(&c->lock);
+	if (paused)
+		tell_paused(c, node, true);
+}
+
 struct answering { /* who asked, and could not be reached yet */
 	struct collective *c;
 	uint32_t node;
@@ -364,6 +397,24 @@ static void drop_cancelled(struct collective *c)
 			"stopped before its end; the rest is in the store");
 }
 
+/* lock is held, given up meanwhile. Nobody waits for these; but their nodes ask for nothing else before they are answered. */
+static void refuse_paused(struct collective *c)
+{
+	struct ask *held = NULL, **at = &c->asks;
+
+	while (c->paused && *at) {
+		struct ask *a = *at;
+
+		if (a->kind != DRAIN_BACKGROUND) {
+			at = &a->next;
+			continue;
+		}
+		*at = a->next;
+		collective_append(&held, a);
+	}
+	answer_all(c, &held, CISTERN_EXIT_INCOMPLETE, "the background drain of the job is paused");
+}
+
 /* lock is held. A session is due: somebody asks, or the last ones shall not wait any longer. */
 static bool is_due(struct collective *c)
 {
@@ -460,6 +511,7 @@ void *collective_leader(void *arg)
 	pthread_mutex_lock(&c->lock);
 	while (!c->ending) {
 		drop_cancelled(c);
+		refuse_paused(c);
 		if (is_due(c))
 			lead(c);
 		else

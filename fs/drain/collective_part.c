@@ -115,6 +115,10 @@ void collective_event(struct collective *c, enum peers_event event, uint32_t nod
 			a->lost = a->sent && !a->alone;
 	pthread_cond_broadcast(&c->changed);
 	pthread_mutex_unlock(&c->lock);
+	if (event == PEERS_RESTARTED && peers_self(c->opt.peers) == 0)
+		collective_tell_paused(c, node);
+	else if (event == PEERS_RESTARTED && node == 0 && c->opt.paused)
+		c->opt.paused(false, c->opt.arg); /* its new daemon holds nothing */
 }
 
 struct sending { /* of what a part's nodes are asked */

@@ -29,7 +29,9 @@ enum {                                           /* MESSAGE_DRAIN_FIRST and on *
 	MESSAGE_DRAIN_DIRS,      /* to node 0: WIRE_PAYLOAD: times of directories */
 	MESSAGE_DRAIN_LINES,     /* to node 0: WIRE_PAYLOAD: for the manifest */
 	MESSAGE_DRAIN_WORKS,     /* from node 0: SESSION, PART: still at it? -ENOENT: no */
-	MESSAGE_DRAIN_WAITS      /* to node 0: ID: has it been asked, and not answered yet? -ENOENT: no */
+	MESSAGE_DRAIN_WAITS,     /* to node 0: ID: has it been asked, and not answered yet? -ENOENT: no */
+	MESSAGE_DRAIN_PAUSE,     /* to node 0: PAUSED: whether sessions that nobody waits for are held */
+	MESSAGE_DRAIN_PAUSED     /* from node 0: PAUSED */
 };
 
 enum {
@@ -45,6 +47,7 @@ enum {
 	TAG_HASTE,
 	TAG_TIME,
 	TAG_AGAIN,
+	TAG_PAUSED,
 	TAG_LIFE /* of the daemon that has asked: the next one's IDs are the same */
 };
 
@@ -111,6 +114,7 @@ struct collective {
 	uint64_t time_usec;    /* of the running session: before its first part */
 	unsigned int part;
 	bool leading, stop_session, background;
+	bool paused;           /* no session is begun that nobody waits for */
 	bool broken;           /* a node was restarted since the session began, or could not tell what it has written */
 	bool restarted;        /* the first of that */
 	bool without;          /* a node was lost */
@@ -189,6 +193,9 @@ int collective_serve_waits(struct collective *c, uint32_t from, const struct wir
 void collective_forget_asks(struct collective *c, uint32_t from); /* of daemons that are no more there; lock is held */
 void collective_serve_cancel(struct collective *c, uint32_t from, uint64_t id);
 int collective_serve_lines(struct collective *c, const struct wire_msg *m);
+/* Node 0: holds sessions that nobody waits for, or lets them go on, and tells all nodes. */
+void collective_serve_pause(struct collective *c, bool pause);
+void collective_tell_paused(struct collective *c, uint32_t node); /* whose daemon is a new one */
 
 /* ---- a session and its parts. lock is held by the caller, and given up meanwhile by those that run something. */
 
