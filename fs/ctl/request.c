@@ -207,8 +207,8 @@ static int answer_pause(
 	int r = collective_pause(carry_collective(c->opt.carry), pause);
 	if (r)
 		return cistern_error_set(err, r,
-			"node 0, which leads the drains of the job, could not be asked: %s; nothing is %s", strerror(-r),
-			pause ? "paused" : "resumed");
+			"node 0, which leads the drains of the job, could not be asked: %s; nothing is %s",
+			strerror(-r), pause ? "paused" : "resumed");
 	drain_pause(c->opt.drain, pause); /* node 0's word to us may be on its way yet */
 	return 0;
 }

@@ -644,8 +644,7 @@ void drain_pause(struct drain *d, bool pause)
 	if (!pause) {
 		d->background_usec = 0; /* what was held is not held any longer */
 		drain_post(d, DRAIN_EV_RESUME);
-	}
-	else if (d->current && d->current->kind == DRAIN_BACKGROUND)
+	} else if (d->current && d->current->kind == DRAIN_BACKGROUND)
 		drain_post(d, DRAIN_EV_PAUSE);
 	drain_wake(d);
 	pthread_mutex_unlock(&d->lock);

@@ -383,10 +383,7 @@ static int take_place(struct peer_agent *a, int fd, struct cistern_error *err)
 	pthread_mutex_lock(&a->lock);
 	wait_for_part(a);
 	r = a->serving
-		    ? cistern_error_set(err, -EBUSY,
-			      "an agent (process %ld) serves this store already: end that one first, or start one agent on each "
-			      "node, with its own store",
-			      (long)a->pid)
+		    ? cistern_error_set(err, -EBUSY, "an agent (process %ld) serves this store already", (long)a->pid)
 		    : 0;
 	a->serving = true;
 	pthread_mutex_unlock(&a->lock);

@@ -7,10 +7,9 @@
  * MPI takes small messages whether or not their receiver wants them, into memory without bounds. So who sends counts what the receiver has not
  * said to be done with (COMM_CREDIT), and keeps the rest.
  */
-#include "mpi-agent/comm/comm.h"
+#include "mpi-agent/comm/comm_mpi.h"
 
 #include <errno.h>
-#include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,6 +20,8 @@
 
 #define TAKE_AT_ONCE  64 /* messages taken up in one step */
 #define ABORT_SECONDS 5
+#define NAP_NSEC      200000
+#define LEFT_NAP_NSEC 50000000
 #define CREDIT_BYTES  (1u << 20) /* so much is given back at once */
 
 struct outgoing {
@@ -53,7 +54,9 @@ struct from {
 };
 
 struct comm {
-	MPI_Comm world;
+	MPI_Comm world; /* those that are kept */
+	bool split;     /* some are not */
+	bool left;      /* and this is one of them */
 	int rank, size;
 	struct outgoing *out, **out_tail;
 	uint64_t unsent;
@@ -80,6 +83,24 @@ int comm_error(int mpi_code, const char *what, struct cistern_error *err)
 	return mpi_code == MPI_SUCCESS ? 0 : say_error(mpi_code, what, err);
 }
 
+static void take_world(struct comm *c, MPI_Comm world)
+{
+	c->world = world;
+	MPI_Comm_set_errhandler(c->world, MPI_ERRORS_RETURN);
+	MPI_Comm_rank(c->world, &c->rank);
+	MPI_Comm_size(c->world, &c->size);
+	free(c->from);
+	free(c->to);
+	c->from = calloc((size_t)c->size, sizeof(*c->from));
+	c->to = calloc((size_t)c->size, sizeof(*c->to));
+	if (!c->from || !c->to)
+		comm_abort(c, CISTERN_EXIT_FAILED);
+	for (int i = 0; i < c->size; i++) {
+		c->from[i].tail = &c->from[i].head;
+		c->to[i].tail = &c->to[i].waiting;
+	}
+}
+
 int comm_create(int *argc, char ***argv, struct comm **ret, struct cistern_error *err)
 {
 	struct comm *c = calloc(1, sizeof(*c));
@@ -92,21 +113,15 @@ int comm_create(int *argc, char ***argv, struct comm **ret, struct cistern_error
 		free(c);
 		return r;
 	}
-	c->world = MPI_COMM_WORLD;
 	c->out_tail = &c->out;
-	MPI_Comm_set_errhandler(c->world, MPI_ERRORS_RETURN);
-	MPI_Comm_rank(c->world, &c->rank);
-	MPI_Comm_size(c->world, &c->size);
-	c->from = calloc((size_t)c->size, sizeof(*c->from));
-	c->to = calloc((size_t)c->size, sizeof(*c->to));
-	if (!c->from || !c->to)
-		comm_abort(c, CISTERN_EXIT_FAILED);
-	for (int i = 0; i < c->size; i++) {
-		c->from[i].tail = &c->from[i].head;
-		c->to[i].tail = &c->to[i].waiting;
-	}
+	take_world(c, MPI_COMM_WORLD);
 	*ret = c;
 	return 0;
+}
+
+MPI_Comm comm_mpi(const struct comm *c)
+{
+	return c->world;
 }
 
 static void free_incoming(struct from *f)
@@ -131,8 +146,22 @@ static void free_outgoing(struct outgoing *o)
 	}
 }
 
+/* MPI_Finalize waits for all ranks, perhaps awake: so those that are not kept wait here, asleep, for as long as the others work. */
+static void meet_all(struct comm *c)
+{
+	MPI_Request request;
+	int done = 0;
+
+	if (!c->split || MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS)
+		return;
+	while (MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done)
+		if (signals_nap(c->left ? LEFT_NAP_NSEC : NAP_NSEC) && c->left)
+			comm_abort(c, CISTERN_EXIT_OK); /* told to end: all are, as by any other agent */
+}
+
 int comm_destroy(struct comm *c, struct cistern_error *err)
 {
+	meet_all(c);
 	int r = comm_error(MPI_Finalize(), "MPI_Finalize", err);
 
 	for (int i = 0; i < c->size; i++) {
@@ -183,6 +212,23 @@ static int wait_for(MPI_Request *request, uint64_t timeout_usec, const char *wha
 	}
 }
 
+int comm_keep(struct comm *c, bool keep, struct cistern_error *err)
+{
+	MPI_Comm part;
+	bool all;
+	int r = comm_all(c, keep, &all, err);
+
+	if (r < 0 || all)
+		return r;
+	r = comm_error(MPI_Comm_split(c->world, keep ? 0 : 1, c->rank, &part), "MPI_Comm_split", err);
+	if (r < 0)
+		return r;
+	c->split = true;
+	c->left = !keep;
+	take_world(c, part);
+	return 0;
+}
+
 int comm_gather(struct comm *c, const void *mine, size_t len, void *all, struct cistern_error *err)
 {
 	MPI_Request request;
@@ -198,6 +244,21 @@ int comm_broadcast(struct comm *c, void *bytes, size_t len, struct cistern_error
 	int r = comm_error(MPI_Ibcast(bytes, (int)len, MPI_BYTE, 0, c->world, &request), "MPI_Ibcast", err);
 
 	return r < 0 ? r : wait_for(&request, 0, "MPI_Ibcast", err);
+}
+
+int comm_all(struct comm *c, bool mine, bool *ret_all, struct cistern_error *err)
+{
+	uint8_t one = mine, *each = c->rank == 0 ? calloc((size_t)c->size, 1) : NULL;
+	int r = c->rank == 0 && !each ? cistern_error_set(err, -ENOMEM, "out of memory")
+				      : comm_gather(c, &one, sizeof(one), each, err);
+
+	for (int i = 0; r == 0 && each && i < c->size; i++)
+		one &= each[i];
+	free(each);
+	if (r == 0)
+		r = comm_broadcast(c, &one, sizeof(one), err);
+	*ret_all = one;
+	return r;
 }
 
 struct vote { /* all ranks run the same program */

@@ -17,6 +17,11 @@ struct comm;
 
 int comm_create(int *argc, char ***argv, struct comm **ret, struct cistern_error *err);
 int comm_destroy(struct comm *c, struct cistern_error *err); /* collective: ends MPI */
+/*
+ * Collective, before anything else: c has only those that are kept from now on, in the order of before. A rank that is not has nothing to do but
+ * comm_destroy(), which waits there, asleep, for that of the others. 0, or an error: c is as it was.
+ */
+int comm_keep(struct comm *c, bool keep, struct cistern_error *err);
 /* Ends all ranks at once, whatever they do. Does not return. */
 void comm_abort(struct comm *c, int status) __attribute__((noreturn));
 uint32_t comm_rank(const struct comm *c);
@@ -27,6 +32,8 @@ uint32_t comm_size(const struct comm *c);
 int comm_gather(struct comm *c, const void *mine, size_t len, void *all, struct cistern_error *err);
 /* len bytes of rank 0 to all. */
 int comm_broadcast(struct comm *c, void *bytes, size_t len, struct cistern_error *err);
+/* Is it so on all ranks? */
+int comm_all(struct comm *c, bool mine, bool *ret_all, struct cistern_error *err);
 /* One failure fails all: each rank's code (0: well) and text; the lowest rank's failure comes back everywhere. */
 int comm_agree(struct comm *c, int code, const char *text, struct cistern_error *err);
 /* Until all ranks are here, at most so long. -ETIMEDOUT */

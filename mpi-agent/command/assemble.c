@@ -333,6 +333,67 @@ static int meet(struct comm *c, struct wake *w, struct assembly *a, struct ciste
 	return comm_agree(c, why.code, why.text, err);
 }
 
+struct wanted { /* all ranks run the same program */
+	uint64_t host_id, dev, ino;
+	char store[IDENTITY_TEXT_BYTES];
+};
+
+/* A store that is not there yet is known by its path alone. */
+static bool is_same_store(const struct wanted *a, const struct wanted *b)
+{
+	if (a->host_id != b->host_id || a->host_id == 0)
+		return false;
+	return (a->ino != 0 && a->dev == b->dev && a->ino == b->ino) || strcmp(a->store, b->store) == 0;
+}
+
+static void find_first(const struct wanted *all, uint32_t num, uint8_t *keep)
+{
+	for (uint32_t i = 0; i < num; i++) {
+		keep[i] = true;
+		for (uint32_t j = 0; j < i && keep[i]; j++)
+			keep[i] = !is_same_store(&all[i], &all[j]);
+	}
+}
+
+int assembly_keep_first(struct comm *c, struct assembly *a, bool *ret_kept, struct cistern_error *err)
+{
+	uint32_t num = comm_size(c);
+	struct wanted mine = { .host_id = a->self.place.host_id }, *all = NULL;
+	uint8_t *keep = calloc(num, 1);
+	int r = keep ? 0 : -ENOMEM;
+
+	near_look(a->self.store, &a->self.folder);
+	mine.dev = a->self.folder.dev;
+	mine.ino = a->self.folder.ino;
+	snprintf(mine.store, sizeof(mine.store), "%s", a->self.store);
+	if (r == 0 && comm_rank(c) == 0)
+		r = (all = calloc(num, sizeof(*all))) ? 0 : -ENOMEM;
+	r = r < 0 ? cistern_error_set(err, r, "out of memory") : comm_gather(c, &mine, sizeof(mine), all, err);
+	if (r == 0 && all)
+		find_first(all, num, keep);
+	if (r == 0)
+		r = comm_broadcast(c, keep, num, err);
+	if (r == 0) {
+		*ret_kept = keep[comm_rank(c)];
+		r = comm_keep(c, *ret_kept, err);
+	}
+	free(all);
+	free(keep);
+	return r;
+}
+
+/* Another start has done all that this one could do. */
+static int leave_to_others(struct comm *c, const struct assembly *a, struct cistern_error *err)
+{
+	bool served = false;
+	int r = comm_all(c, a->self.code == -EBUSY, &served, err);
+
+	if (r == 0 && served)
+		r = cistern_error_set(
+			err, -EALREADY, "%s. The job goes on with it; this start is not needed", a->self.text);
+	return r;
+}
+
 int assemble(struct comm *c, struct wake *w, struct assembly *a, uint64_t timeout_usec, struct cistern_error *err)
 {
 	struct cistern_error why = { 0 };
@@ -350,6 +411,9 @@ int assemble(struct comm *c, struct wake *w, struct assembly *a, uint64_t timeou
 		(void)greet(a, timeout_usec, &why);
 	a->self.code = why.code;
 	memcpy(a->self.text, why.text, sizeof(a->self.text));
+	r = leave_to_others(c, a, err);
+	if (r < 0)
+		return r;
 	r = meet(c, w, a, err);
 	if (r < 0)
 		tell_refusal(a->fd, err);

@@ -33,8 +33,12 @@ struct assembly {
 };
 
 /*
+ * Collective, before assemble(): of agents that were started with the same store on one host the first is kept (comm_keep).
+ */
+int assembly_keep_first(struct comm *c, struct assembly *a, bool *ret_kept, struct cistern_error *err);
+/*
  * Collective: asks the daemon of the store (waiting so long for one), checks the set, tells the daemon, and waits for all. On failure,
- * the daemon has been told, and *err is the same on all ranks.
+ * the daemon has been told, and *err is the same on all ranks. -EALREADY: all stores have their agents already.
  */
 int assemble(struct comm *c, struct wake *w, struct assembly *a, uint64_t timeout_usec, struct cistern_error *err);
 /*

@@ -589,7 +589,8 @@ static int serve_loop(struct serve *s)
 static int exit_status(int code)
 {
 	switch (code) {
-	case 0: return CISTERN_EXIT_OK;
+	case 0:
+	case -EALREADY: return CISTERN_EXIT_OK;
 	case -EINVAL: return CISTERN_EXIT_USAGE;
 	case -EBUSY: return CISTERN_EXIT_BUSY;
 	case -ETIMEDOUT: return CISTERN_EXIT_TIMEOUT;
@@ -615,7 +616,7 @@ static int find_near(struct serve *s)
 static int prepare(struct serve *s)
 {
 	struct control_sender sender = { send_control, s };
-	int r = arena_create(&s->arena, &s->err);
+	int r = arena_create(s->comm, &s->arena, &s->err);
 
 	if (r == 0)
 		r = holder_create(s->a.self.store, s->arena, s->a.num, &sender, &s->holder, &s->err);
@@ -687,10 +688,28 @@ static int refused(struct serve *s)
 	return status;
 }
 
+/* As when srun starts several tasks on a node. */
+static int leave(struct serve *s)
+{
+	char text[CISTERN_ERROR_TEXT_BYTES];
+
+	snprintf(text, sizeof(text), "%.800s: another agent of this start serves this store; this one is not needed",
+		s->a.self.store);
+	say(text);
+	wake_destroy(s->wake);
+	(void)comm_destroy(s->comm, &s->err);
+	return CISTERN_EXIT_OK;
+}
+
 static int serve(struct serve *s, uint64_t timeout_usec)
 {
-	if (wake_create(&s->a.self.place, &s->wake, &s->err) < 0)
+	bool kept = true;
+
+	if (wake_create(&s->a.self.place, &s->wake, &s->err) < 0 ||
+		assembly_keep_first(s->comm, &s->a, &kept, &s->err) < 0)
 		die(s);
+	if (!kept)
+		return leave(s);
 	if (assemble(s->comm, s->wake, &s->a, timeout_usec, &s->err) < 0)
 		return refused(s);
 	if (prepare(s) < 0)

@@ -112,7 +112,7 @@ static int put_var(struct blob_writer *w)
 		bytes += v->bytes;
 	}
 	w->var = DECOMP_NO_MAP;
-	w->s->progress.done_bytes += bytes;
+	session_done(w->s, bytes);
 	return r < 0 || bytes == 0 ? r : session_throttle(w->s, (size_t)bytes);
 }
 

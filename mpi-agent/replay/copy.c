@@ -265,7 +265,7 @@ static int copy_windows(struct copier *c, struct copy_job *job, struct copy_sour
 		r = scattered && !last && !makes_way(c) ? hand_to_writer(c, job, b) : write_here(c, job, b);
 		scattered = c->num_runs > 1 && b->w.bytes / c->num_runs < SMALL_RUN;
 		job->written += b->w.bytes;
-		c->s->progress.done_bytes += b->w.bytes;
+		session_done(c->s, b->w.bytes);
 	}
 	return r;
 }

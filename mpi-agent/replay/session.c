@@ -85,6 +85,14 @@ void session_plan(struct session *s, uint64_t bytes)
 		s->progress.verify_bytes += bytes;
 }
 
+/* As below. */
+void session_done(struct session *s, uint64_t bytes)
+{
+	s->progress.done_bytes += bytes;
+	if (s->progress.planned_bytes < s->progress.done_bytes)
+		s->progress.planned_bytes = s->progress.done_bytes;
+}
+
 /* Plans leave out what nobody can know before: headers of subfiles, holes of new files. */
 void session_verified(struct session *s, uint64_t bytes)
 {

@@ -105,6 +105,8 @@ int session_make_way(struct session *s);
 uint64_t session_rest_usec(uint64_t worked_usec, unsigned int share_percent);
 /* So much was planned; with verify=read it is to be read back, too. */
 void session_plan(struct session *s, uint64_t bytes);
+/* So much was carried; no more than is planned is ever shown. */
+void session_done(struct session *s, uint64_t bytes);
 /* So much was read back. */
 void session_verified(struct session *s, uint64_t bytes);
 void session_set_path(struct session *s, const char *path);

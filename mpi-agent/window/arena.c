@@ -11,7 +11,6 @@
 #include "mpi-agent/window/arena.h"
 
 #include <errno.h>
-#include <mpi.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -20,7 +19,7 @@
 #include <unistd.h>
 
 #include "format/base/array.h"
-#include "mpi-agent/comm/comm.h"
+#include "mpi-agent/comm/comm_mpi.h"
 
 #define ARENA_BYTES     (8ull << 40)
 #define ARENA_BYTES_MIN (64ull << 30)
@@ -87,26 +86,26 @@ static int reserve(struct arena *a)
 	return -errno;
 }
 
-static bool all_agree(bool mine)
+static bool all_agree(MPI_Comm world, bool mine)
 {
 	int in = mine, out = 0;
 
-	return MPI_Allreduce(&in, &out, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD) == MPI_SUCCESS && out;
+	return MPI_Allreduce(&in, &out, 1, MPI_INT, MPI_LAND, world) == MPI_SUCCESS && out;
 }
 
-static int make_window(struct arena *a, struct cistern_error *err)
+static int make_window(struct arena *a, MPI_Comm world, struct cistern_error *err)
 {
 	const char *wanted = getenv("CISTERN_AGENT_WINDOW");
-	bool fixed = all_agree(!wanted || strcmp(wanted, "dynamic") != 0);
+	bool fixed = all_agree(world, !wanted || strcmp(wanted, "dynamic") != 0);
 	int r = MPI_SUCCESS;
 
 	if (fixed) {
-		r = MPI_Win_create(a->base, (MPI_Aint)a->bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &a->win);
-		fixed = all_agree(r == MPI_SUCCESS);
+		r = MPI_Win_create(a->base, (MPI_Aint)a->bytes, 1, MPI_INFO_NULL, world, &a->win);
+		fixed = all_agree(world, r == MPI_SUCCESS);
 	}
 	a->dynamic = !fixed;
 	if (a->dynamic)
-		r = MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &a->win);
+		r = MPI_Win_create_dynamic(MPI_INFO_NULL, world, &a->win);
 	if (r == MPI_SUCCESS)
 		r = MPI_Win_set_errhandler(a->win, MPI_ERRORS_RETURN);
 	if (r == MPI_SUCCESS)
@@ -114,7 +113,7 @@ static int make_window(struct arena *a, struct cistern_error *err)
 	return comm_error(r, "the window", err);
 }
 
-int arena_create(struct arena **ret, struct cistern_error *err)
+int arena_create(const struct comm *c, struct arena **ret, struct cistern_error *err)
 {
 	struct arena *a = calloc(1, sizeof(*a));
 	int r;
@@ -131,7 +130,7 @@ int arena_create(struct arena **ret, struct cistern_error *err)
 		return cistern_error_set(err, r, "no addresses for the window: %s", strerror(-r));
 	}
 	guard(a);
-	r = make_window(a, err);
+	r = make_window(a, comm_mpi(c), err);
 	if (r == 0)
 		*ret = a;
 	return r;

@@ -12,10 +12,11 @@
 #include <stdint.h>
 
 #include "cistern/error.h"
+#include "mpi-agent/comm/comm.h"
 
 struct arena;
 
-int arena_create(struct arena **ret, struct cistern_error *err); /* collective */
+int arena_create(const struct comm *c, struct arena **ret, struct cistern_error *err); /* collective */
 /* Collective; nothing is under way any more. */
 void arena_destroy(struct arena *a);
 

@@ -54,12 +54,11 @@ says_of() {
 	[ "$(of 1 node)" = 1 ]
 }
 
-@test "a second agent of a store is refused" {
+@test "a second start of agents leaves, and the job goes on" {
 	start_job 2
 	wait_until 60 says_of 0 agent_pid "$(cat "$WORK/agent0.pid")"
-	run no_leaks "$CISTERN" agent --store "$WORK/s0" --timeout 10s
-	[ "$status" -ne 0 ]
-	[[ $output == *"serves this store already"* ]]
+	exits 0 no_leaks "$CISTERN" agent --store "$WORK/s0" --timeout 10s
+	says "serves this store already. The job goes on with it"
 	says_of 0 agent_pid "$(cat "$WORK/agent0.pid")"
 }
 
@@ -662,4 +661,45 @@ touch_names() {
 	is "$(cat "$WORK/m0/f")" "of 1"
 	is "$(touch_names 0)" 0
 	stop_job
+}
+
+@test "pause on any node holds the drain of the job, resume on any lets it go on, and a flush does not mind" {
+	start_job 3 drain=idle,idle_interval=10ms
+	"$CISTERN" pause "$WORK/m1"
+	for k in 0 1 2; do wait_until 10 is_paused "$k"; done
+	for k in 0 1 2; do random_file "$WORK/m$k/f$k" 100000 "$k"; done
+	refute wait_until 2 test -e "$WORK/b/f0" -o -e "$WORK/b/f1" -o -e "$WORK/b/f2"
+	"$CISTERN" flush --wait --timeout 2m --mount "$WORK/m2" 3>&-
+	for k in 0 1 2; do cmp <(random_file /dev/stdout 100000 "$k") "$WORK/b/f$k"; done
+	random_file "$WORK/m0/g" 100000 7
+	kill_daemon "$WORK/m2"
+	release_mount "$WORK/m2"
+	mount_node 2 drain=idle,idle_interval=10ms
+	wait_until 30 is_paused 2
+	refute wait_until 2 test -e "$WORK/b/g"
+	"$CISTERN" resume "$WORK/m2"
+	wait_until 60 test -e "$WORK/b/g"
+	is "$("$CISTERN" status --json "$WORK/m0" | jq .paused)" false
+	stop_job
+}
+
+is_paused() {
+	[ "$("$CISTERN" status --json "$WORK/m$1" | jq .paused)" = true ]
+}
+
+@test "two agents on each node, as srun starts them with two tasks: one of each serves, the other waits, and all end well" {
+	mkdir -p "$WORK/b"
+	JOB_NODES=2
+	for k in 0 1; do
+		mkdir "$WORK/m$k"
+		mount_node "$k"
+	done
+	AGENT_STORES="$WORK/s0 $WORK/s0 $WORK/s1 $WORK/s1" start_agents
+	is "$(grep -c 'another agent of this start serves this store' "$WORK/agents.log")" 2
+	echo one >"$WORK/m0/f"
+	is "$(cat "$WORK/m1/f")" one
+	random_file "$WORK/m1/g" 3000000
+	cmp "$WORK/m0/g" "$WORK/m1/g"
+	stop_job
+	is "$(cat "$WORK/b/f")" one
 }

@@ -106,6 +106,8 @@ static void check_waiting(void)
 	progress_wait(&s.p, "node 1", SECOND);
 	progress_wait(&s.p, "node 1, still mounted", 5 * SECOND);
 	progress_wait(&s.p, "node 2", 6 * SECOND);
+	for (uint64_t i = 0; i < 100; i++)
+		progress_wait(&s.p, "node 1, still mounted", (11 + 5 * i) * SECOND);
 	is_shown(&s, "drain: waits for node 1, still mounted\n", "a line in five seconds says what is waited for");
 }
 

@@ -112,7 +112,10 @@ static bool is_time(const struct progress *p, uint64_t now_usec)
 
 static void show(struct progress *p, const char *line, uint64_t now_usec)
 {
+	if (!p->tty && strcmp(p->line, line) == 0 && now_usec < p->shown_usec + PROGRESS_SAME_USEC)
+		return;
 	p->shown_usec = now_usec;
+	snprintf(p->line, sizeof(p->line), "%s", line);
 	fprintf(p->out, p->tty ? "\r%s\033[K" : "%s\n", line);
 	fflush(p->out);
 	p->shown = p->tty;

@@ -12,9 +12,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define PROGRESS_TTY_USEC   200000u  /* between two lines on a terminal */
-#define PROGRESS_PLAIN_USEC 5000000u /* and elsewhere */
-#define PROGRESS_LINE       256      /* bytes that every line fits in, NUL included */
+#define PROGRESS_TTY_USEC   200000u    /* between two lines on a terminal */
+#define PROGRESS_PLAIN_USEC 5000000u   /* and elsewhere */
+#define PROGRESS_SAME_USEC  600000000u /* and elsewhere, between two of the same words */
+#define PROGRESS_LINE       256        /* bytes that every line fits in, NUL included */
 
 struct progress {
 	FILE *out; /* borrowed; NULL: quiet */
@@ -22,7 +23,8 @@ struct progress {
 	bool shown;        /* a line stands on the terminal and has no newline yet */
 	const char *label; /* borrowed */
 	uint64_t last_usec, last_bytes, shown_usec;
-	double rate; /* bytes per second, smoothed; 0 while unknown */
+	double rate;              /* bytes per second, smoothed; 0 while unknown */
+	char line[PROGRESS_LINE]; /* as shown last */
 };
 
 /* out is a terminal or not: isatty() decides, unless out is NULL. */
