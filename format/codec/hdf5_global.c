@@ -143,10 +143,10 @@ static int collection_of(struct hdf5_walk *w, uint64_t addr, struct collection *
 		g = w->globals = calloc(1, sizeof(*g));
 	if (!g || array_room(&g->list, &g->cap, g->num, sizeof(*g->list)) < 0)
 		return -ENOMEM;
+	if (addr == HDF5_NOWHERE) /* which is no key of a map, either */
+		return hdf5_fail(w, -EBADMSG, HDF5_NOWHERE, "a collection of the global heap without an address");
 	if (!hdf5_map_get(&g->by_addr, addr, &number)) {
-		r = addr == HDF5_NOWHERE
-			    ? hdf5_fail(w, -EBADMSG, HDF5_NOWHERE, "a collection of the global heap without an address")
-			    : collection_load(w, addr, &g->list[g->num]);
+		r = collection_load(w, addr, &g->list[g->num]);
 		if (r == 0)
 			r = hdf5_map_set(&g->by_addr, addr, g->num);
 		if (r < 0)

@@ -16,19 +16,11 @@ teardown() {
 	cistern_teardown
 }
 
-# Of HDF5's python module, which is not every python's.
-python_of() {
-	local name
-	for name in python3 /usr/bin/python3; do
-		"$name" -c "import $1" 2>/dev/null && { echo "$name"; return; }
-	done
-}
-
 # Files that HDF5 1.x reads, or refuses, in spite of all: tests/golden/make_odd_hdf5.py.
 make_odd() {
 	needs_program h5dump
-	PYTHON=$(python_of h5py)
-	[ -n "$PYTHON" ] || skip "python's h5py is not installed"
+	PYTHON=$(python_with h5py)
+	"$PYTHON" -c "import h5py" 2>/dev/null || skip "python's h5py is not installed"
 	"$PYTHON" "$top_srcdir/tests/golden/make_odd_hdf5.py" .
 }
 
@@ -323,6 +315,17 @@ without_heap() {
 	exits 4 "$CISTERN" fsck l.h5
 	says "texts: at offset"
 	says "a list of 60000 elements of 1 bytes"
+	# An address that is none.
+	"$PYTHON" - <<-'END'
+		import h5py, struct
+		with h5py.File("lists.h5", "r") as f:
+		    at = f["texts"].id.get_offset()
+		with open("l.h5", "r+b") as f:
+		    f.seek(at + 16)
+		    f.write(struct.pack("<IQI", 5, 2**64 - 1, 1))
+	END
+	exits 4 "$CISTERN" fsck l.h5
+	says "a collection of the global heap without an address"
 }
 
 @test "heaps belong to the variables that refer to them: mapped, counted, and missed when they are gone" {
@@ -356,4 +359,36 @@ without_heap() {
 	without_heap many-strings.nc 4
 	refute ncdump many-strings.nc
 	exits 4 "$CISTERN" fsck many-strings.nc
+}
+
+# ---- the sweep over folders of files, make suites FORMATS=DIR
+
+sweep() {
+	mkdir -p sweep
+	"$(python_with h5py)" "$top_srcdir/tests/soak/formats.py" "$CISTERN" "$WORK/sweep" "$WORK/folder"
+}
+
+@test "the sweep over a folder lists the verdicts that differ from those of other programs, and no others" {
+	needs_fuse
+	needs_program h5dump
+	make_odd
+	mkdir -p folder/deep tools
+	mv longname.h5 shared1.h5 lists.h5 element.h5 unknown.h5 folder
+	make_records folder/deep/r.nc
+	truncate -s 65536 folder/deep/r.nc
+	cp folder/deep/r.nc folder/short.nc
+	truncate -s 60 folder/short.nc
+	echo text >folder/text
+	exits 0 sweep
+	says "7 files, 0 verdicts that differ"
+	# Another program that thinks otherwise of two of them.
+	printf '#!/bin/sh\ncase "$*" in *deep/r.nc) exit 1 ;; *short.nc) exit 0 ;; esac\nexec %s "$@"\n' "$(command -v ncdump)" >tools/ncdump
+	chmod 755 tools/ncdump
+	PATH=$WORK/tools:$PATH
+	patch folder/deep/r.nc 7 '\5'
+	truncate -s 200 folder/deep/r.nc
+	"$CISTERN" fsck folder/deep/r.nc || true
+	exits 1 sweep
+	says "short.nc: fsck: ours: DAMAGE"
+	says "theirs: reads"
 }

@@ -43,6 +43,15 @@ needs_program() {
 	done
 }
 
+# python_with MODULE: the first python that has it, else the one that is first in the path.
+python_with() {
+	local name
+	for name in python3 /usr/bin/python3; do
+		"$name" -c "import $1" 2>/dev/null && { echo "$name"; return; }
+	done
+	echo python3
+}
+
 # needs_built PROGRAM: sets the variable named after it (tests/parity/fsx: fsx).
 needs_built() {
 	[ -x "${top_builddir:?}/$1" ] || skip "$1 is not built"
