@@ -8,7 +8,7 @@
  * Lock order: names, then a node's lock, then the table's lock, then whatever format/ takes inside. names is held by
  * everything that changes which name means what (and by adoption); a node's lock is held shared by reads and writes
  * of its data, exclusively by what changes how its data are kept (truncate, open, drain). Two nodes are never locked
- * at once but by core_copy_range, which takes none itself. core.through is taken before a node's lock.
+ * at once but by core_copy_range, which takes none itself. core.through is taken before both.
  */
 
 #include <errno.h>
