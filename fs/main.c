@@ -157,7 +157,9 @@ static void final_drain(struct daemon *d, struct result *res)
 	res->dirty_bytes = totals.log_bytes + stats.private_bytes;
 	if (cistern_exit_is_out(res->exit) && drain_is_needed(d->store)) /* whatever the agent says */
 		res->exit = CISTERN_EXIT_INCOMPLETE;
-	if (!cistern_exit_is_out(res->exit))
+	if (cistern_exit_is_out(res->exit))
+		settle_drop_through(d->store_path);
+	else
 		describe_rest(d, res);
 	note_failed_calls(d, res);
 }

@@ -16,7 +16,9 @@
 #define CONVERT_FILE \
 	"drain.convert" /* likewise: inodes of drained files that get another layout in the last drain, a line each */
 #define INTENT_FILE "drain.intent" /* likewise: what whoever drains is about to do and has not reported yet */
-#define TEMPS_FILE  "drain.temps" /* likewise: directories in which it has temporary files (mpi-agent/replay/temps.c) */
+#define THROUGH_FILE \
+	"drain.through" /* likewise: it is there when the backing directory may have files written through that nothing names */
+#define TEMPS_FILE "drain.temps" /* likewise: directories in which it has temporary files (mpi-agent/replay/temps.c) */
 
 struct store;
 

@@ -24,11 +24,13 @@ static int check_name(const char *name)
 /*
  * The backing file of a known inode is not where the state says. If somebody has deleted or renamed it there, the state forgets
  * that name: true, and it may be worth to look again. But a drain that died may have moved it, or a directory above it, without
- * having told us; the next one will. So the directory must be there, and the name must be one that no drain had to move.
+ * having told us; the next one will. So the directory must be there, and the name must be one that no drain had to move. One that the
+ * mount does not show any more a drain has removed, without having told us: the file has others.
  */
 static bool forget_vanished(struct core *c, struct node *n)
 {
 	struct record rec = { .type = RECORD_FORGET, .ino = n->ino };
+	struct state_name shown;
 	char path[PATH_MAX];
 	struct inode in;
 	struct stat st;
@@ -42,6 +44,8 @@ static bool forget_vanished(struct core *c, struct node *n)
 	rec.parent = in.origin_parent;
 	snprintf(rec.name, sizeof(rec.name), "%s", in.origin_name);
 	pthread_mutex_lock(&c->names);
+	if (in.num_backing > 1 && n->type != S_IFDIR && state_lookup(c->state, rec.parent, rec.name, &shown) == -ENOENT)
+		rec.type = RECORD_REMOVED;
 	int rc = store_commit(c->store, &rec); /* refused when the mount shows something else there */
 	if (rc == 0 && state_inode(c->state, n->ino, &in) == -ENOENT)
 		n->known = false;
@@ -65,7 +69,25 @@ bool name_is_replaced(struct core *c, struct node *n)
 	return is && !motion_has_intents(c);
 }
 
-#define NAME_LOOKS 3 /* at a file that moves in the backing directory */
+/*
+ * Found by a name that the state does not have, of a file that it knows by another one, which has gone: by this one it is known from now on.
+ * False: it knows it, or cannot.
+ */
+static bool know_name(struct core *c, struct node *dir, const char *name, struct node *n)
+{
+	struct state_name known;
+	int rc = -EEXIST;
+
+	if (c->read_only || n->type == S_IFDIR)
+		return false;
+	pthread_mutex_lock(&c->names);
+	if (!dir->known || state_lookup(c->state, dir->ino, name, &known) == -ENOENT)
+		rc = overlay_adopt_name(c, dir, name, n);
+	pthread_mutex_unlock(&c->names);
+	return rc == 0;
+}
+
+#define NAME_LOOKS 4 /* at a file that moves in the backing directory */
 
 int core_lookup(struct core *c, uint64_t parent, const char *name, struct core_entry *ret)
 {
@@ -94,7 +116,7 @@ int core_lookup(struct core *c, uint64_t parent, const char *name, struct core_e
 		if (rc != -ENOENT || !found.n->known)
 			break;
 		ret->entry_timeout_sec = 0;
-		if (looks < NAME_LOOKS && forget_vanished(c, found.n))
+		if (looks < NAME_LOOKS && (know_name(c, dir.n, name, found.n) || forget_vanished(c, found.n)))
 			rc = 0;
 	}
 	return rc;

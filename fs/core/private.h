@@ -105,6 +105,7 @@ struct core {
 	uint64_t small_file, private_min_free, full_timeout_usec;
 	unsigned int high_water_percent;
 	bool read_only, write_out;
+	_Atomic(bool) through_noted;           /* THROUGH_FILE is there */
 	bool through_before;                   /* something went through in an earlier daemon's life */
 	unsigned int data_choice;              /* DATA_AUTO and so on */
 	struct drain_layout_rules *layouts;    /* owned */

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "format/base/clock.h"
+#include "format/store/steps.h"
 
 #define SPACE_SLACK_BYTES   (2u << 20) /* more than one write and its record ever need */
 #define SPACE_SLOW_FRACTION 16u        /* below 1/16 of the capacity writers are slowed */
@@ -120,6 +121,22 @@ void space_signal(struct core *c)
 	pthread_mutex_unlock(&c->room);
 }
 
+/*
+ * A daemon that is killed between making the backing file and its record leaves one that nothing names. So before its first one it leaves a word in the
+ * store, by which the drain looks for such; it goes with the last drain (fs/main.c).
+ */
+static void note_through(struct core *c)
+{
+	char path[STORE_PATH_MAX + sizeof(THROUGH_FILE) + 1];
+
+	if (atomic_exchange(&c->through_noted, true))
+		return;
+	snprintf(path, sizeof(path), "%s/" THROUGH_FILE, store_path(c->store));
+	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		close(fd);
+}
+
 /* A new file gets a backing file before its time, under a name that nobody sees. The node's lock is held exclusively. */
 static int make_backing(struct core *c, struct node *n)
 {
@@ -128,6 +145,7 @@ static int make_backing(struct core *c, struct node *n)
 	};
 
 	snprintf(rec.name, sizeof(rec.name), "%s%" PRIu64, c->through_prefix, n->ino);
+	note_through(c);
 	int fd = openat(c->backing_fd, rec.name, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;

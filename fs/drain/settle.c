@@ -38,20 +38,30 @@ bool settle_is_due(const char *store_path)
 	return due;
 }
 
+static bool has(const char *store_path, const char *name)
+{
+	char path[STORE_PATH_MAX + 64];
+
+	snprintf(path, sizeof(path), "%s/%s", store_path, name);
+	return access(path, F_OK) == 0;
+}
+
 bool settle_has_temps(const char *store_path)
 {
-	char path[STORE_PATH_MAX + sizeof(TEMPS_FILE) + 1];
+	return has(store_path, TEMPS_FILE) || has(store_path, THROUGH_FILE);
+}
 
-	snprintf(path, sizeof(path), "%s/" TEMPS_FILE, store_path);
-	return access(path, F_OK) == 0;
+void settle_drop_through(const char *store_path)
+{
+	char path[STORE_PATH_MAX + sizeof(THROUGH_FILE) + 1];
+
+	snprintf(path, sizeof(path), "%s/" THROUGH_FILE, store_path);
+	(void)unlink(path); /* what is left of it costs the next drain a look */
 }
 
 bool settle_wants_convert(const char *store_path)
 {
-	char path[STORE_PATH_MAX + sizeof(CONVERT_FILE) + 1];
-
-	snprintf(path, sizeof(path), "%s/" CONVERT_FILE, store_path);
-	return access(path, F_OK) == 0;
+	return has(store_path, CONVERT_FILE);
 }
 
 struct undoing {

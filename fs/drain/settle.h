@@ -33,6 +33,7 @@ bool settle_is_due(const char *store_path);
 
 /* Has a killed one perhaps left temporary files somewhere? */
 bool settle_has_temps(const char *store_path);
+void settle_drop_through(const char *store_path); /* nobody writes through any more, and all is drained */
 
 /* Has a drained file asked for another layout? */
 bool settle_wants_convert(const char *store_path);

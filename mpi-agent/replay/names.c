@@ -11,6 +11,7 @@
 
 #include "format/base/array.h"
 #include "format/base/clock.h"
+#include "format/base/units.h"
 #include "mpi-agent/plan/names.h"
 #include "mpi-agent/plan/window.h"
 
@@ -138,8 +139,23 @@ struct sweep {
 	size_t len, cap;
 };
 
+/*
+ * The daemon makes such a file before it says so, but while a session runs only for what that leaves alone: what the snapshot does not
+ * have of others was left by one that was killed in between.
+ */
+static bool is_through(const struct session *s, const char *name)
+{
+	size_t len = strlen(s->through_prefix);
+	uint64_t ino;
+
+	return s->sweeps_through && strncmp(name, s->through_prefix, len) == 0 &&
+	       units_parse_u64(name + len, &ino) == 0 && idmap_get(&s->inodes, ino) != INODE_IS_LEFT_ALONE;
+}
+
 static bool is_left_over(const struct session *s, const char *name)
 {
+	if (is_through(s, name))
+		return true;
 	return strncmp(name, s->temp_prefix, strlen(s->temp_prefix)) == 0 ||
 	       (names_are_published(s) && strncmp(name, s->shared_prefix, strlen(s->shared_prefix)) == 0);
 }
@@ -446,7 +462,7 @@ static int intend_removal(struct session *s, const struct hidden *h, const struc
 {
 	struct record rec = { .type = RECORD_REMOVED, .ino = h->ino, .parent = h->parent };
 
-	if (S_ISDIR(in->mode) || in->num_backing < 2 || in->origin_parent != h->parent ||
+	if (S_ISDIR(in->mode) || !names_is_needed(in) || in->origin_parent != h->parent ||
 		strcmp(in->origin_name, h->name) != 0)
 		return 0;
 	memcpy(rec.name, h->name, strlen(h->name) + 1);

@@ -727,6 +727,7 @@ static int session_open(struct session *s, const struct drain_options *opt)
 	store_uuid_text(store_superblock(opt->store)->uuid, uuid);
 	snprintf(s->temp_prefix, sizeof(s->temp_prefix), SESSION_TEMP_PREFIX "%.8s-d", uuid);
 	snprintf(s->shared_prefix, sizeof(s->shared_prefix), SESSION_SHARED_PREFIX "%.8s-", uuid);
+	snprintf(s->through_prefix, sizeof(s->through_prefix), SESSION_THROUGH_PREFIX "%.8s-", uuid);
 	snprintf(s->classic_prefix, sizeof(s->classic_prefix), SESSION_CLASSIC_PREFIX "%.8s-", uuid);
 	beside_open(s);
 	s->steps = calloc(SESSION_STEPS + 1, sizeof(*s->steps));

@@ -21,6 +21,7 @@
 #define SESSION_PATH_MAX       16384
 #define SESSION_TEMP_PREFIX    ".cistern-tmp-"
 #define SESSION_SHARED_PREFIX  ".cistern-shared-"
+#define SESSION_THROUGH_PREFIX ".cistern-through-"
 #define SESSION_CLASSIC_PREFIX ".cistern-classic-"
 #define SESSION_STEPS          256
 
@@ -61,6 +62,8 @@ struct session {
 	char temp_prefix[32];     /* of our temporary files, and not of those that the daemon writes through to */
 	char shared_prefix[32];   /* of those that other nodes write to */
 	char beside_tag[BESIDE_TAG_BYTES]; /* of what cannot have its name */
+	char through_prefix[32];  /* of files that the daemon has written through to */
+	bool sweeps_through;      /* some may be left that nothing names */
 	char classic_prefix[32];  /* of names that originals of converted files keep for a moment */
 	struct session_dir *dirs; /* owned */
 	size_t num_dirs, cap_dirs;

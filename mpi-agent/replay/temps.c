@@ -82,6 +82,20 @@ void temps_note(struct session *s, uint64_t dir, bool shared)
 	write_line(t, shared ? 's' : 't', dir);
 }
 
+/* Files that are written through to are made in the root. */
+static int sweep_through(struct session *s)
+{
+	char path[STORE_PATH_MAX + sizeof(THROUGH_FILE) + 1];
+
+	snprintf(path, sizeof(path), "%s/" THROUGH_FILE, store_path(s->opt->store));
+	if (!session_places_files(s) || access(path, F_OK) < 0)
+		return 0;
+	s->sweeps_through = true;
+	int r = names_sweep(s, STATE_ROOT_INO, ".");
+	s->sweeps_through = false;
+	return r;
+}
+
 /* Directories of earlier sessions; one that is nowhere in the backing directory has none. */
 int temps_sweep(struct session *s)
 {
@@ -89,6 +103,7 @@ int temps_sweep(struct session *s)
 	struct temps *t = s->temps;
 	int r = 0;
 
+	r = sweep_through(s);
 	s->begins = s->opt->part == WIRE_PART_BEGIN;
 	for (size_t i = 0; t && t->found && r == 0 && i < t->dirs.cap; i++) {
 		uint64_t dir = t->dirs.slots[i].key;

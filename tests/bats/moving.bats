@@ -35,3 +35,19 @@ moves() {
 @test "the same where nothing is remembered of the backing directory, and nothing is passed through" {
 	moves data=log,backing_timeout=0
 }
+
+@test "of two names that a file has in the backing directory one is removed and drained: the other one shows it" {
+	echo text >"$BACKING/a"
+	ln "$BACKING/a" "$BACKING/b"
+	mount_cistern -o drain=unmount
+	rm "$MNT/a"
+	flush
+	[ ! -e "$BACKING/a" ]
+	is "$(cat "$MNT/b")" text
+	echo more >>"$MNT/b"
+	ln "$MNT/b" "$MNT/c"
+	umount_wait
+	is "$(cat "$BACKING/c")" "$(printf 'text\nmore')"
+	[ "$BACKING/b" -ef "$BACKING/c" ]
+	[ ! -e "$BACKING/a" ]
+}
