@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # Who carries a drain is killed before each of its steps, the daemon with it or not (tests/lib/killed_step.c): every listed file is there at
-# once, with its bytes, and after the next drain nothing temporary is left. Some of the steps; CISTERN_STRIDE=1: all of them.
+# once, with its bytes, and after the next drain nothing temporary is left. Some of the steps, others with another CISTERN_SEED; CISTERN_STRIDE=1: all of
+# them.
 
 load "${top_srcdir:?}/tests/lib/mount.bash"
 
 options=drain=unmount,data=log,capacity=8M,reserve=1M,full_timeout=50ms
-stride=${CISTERN_STRIDE:-19}
+stride=${CISTERN_STRIDE:-$([ -n "${CISTERN_SEED:-}" ] && echo 5 || echo 19)}
+RANDOM=${CISTERN_SEED:-$RANDOM}
 
 setup_file() {
 	export shim=$top_builddir/tests/lib/killed_step.so
