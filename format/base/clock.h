@@ -20,6 +20,15 @@ struct timespec clock_timespec(int64_t ns);
 int64_t clock_wall_ns(void); /* what the system's clock shows */
 uint64_t clock_usec(void);   /* CLOCK_MONOTONIC */
 
+/*
+ * The time that the kernel would give to a file that it changes now. No clock of user space is that one: the kernel goes by its tick, and,
+ * where somebody has looked at a file's times in between, by a finer clock. So times that are to be compared with those of files that
+ * the kernel writes by itself come from a file of our own whose times it sets: 1 us. clock_file_open(): such a file, or -errno.
+ * clock_file_ns(): -1 for it, or a failure: clock_wall_ns().
+ */
+int clock_file_open(void);
+int64_t clock_file_ns(int fd);
+
 struct clock {
 	_Atomic(int64_t) ahead_ns; /* of CLOCK_MONOTONIC */
 	_Atomic(int64_t) last_ns;  /* the newest time that was given or heard of */

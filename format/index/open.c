@@ -709,6 +709,7 @@ static int state_create(const struct state_options *opt, struct state **ret)
 	pthread_mutex_init(&st->checkpoint_lock, NULL);
 	pthread_mutex_init(&st->lock, NULL);
 	clock_init(&st->clock);
+	st->clock_file = clock_file_open();
 	st->meta.next_ino = STATE_ROOT_INO + 1;
 	st->index_path = strdup(opt->index_path);
 	if (!st->index_path) {

@@ -94,8 +94,10 @@ static void set_time(struct state *st, struct record *rec)
 		rec->flags |= RECORD_F_TIMED;
 		rec->time_ns = clock_now(&st->clock);
 	}
+	if (st->meta.private_files)
+		st->by_kernel = true;
 	if (rec->time_ns == 0)
-		rec->time_ns = clock_wall_ns();
+		rec->time_ns = state_time_ns(st);
 }
 
 int state_commit_locked(struct state *st, struct record *rec)
@@ -199,6 +201,16 @@ int state_sync(struct state *st, uint64_t payload_seq, uint64_t *ret_seq)
 	return 0;
 }
 
+int64_t state_time_ns(struct state *st)
+{
+	return st->by_kernel ? clock_file_ns(st->clock_file) : clock_wall_ns();
+}
+
+void state_let_kernel_write(struct state *st)
+{
+	st->by_kernel = true;
+}
+
 struct clock *state_clock(struct state *st)
 {
 	return &st->clock;
@@ -265,6 +277,8 @@ void state_destroy(struct state *st)
 {
 	if (!st)
 		return;
+	if (st->clock_file >= 0)
+		close(st->clock_file);
 	journal_destroy(st->journal);
 	cache_free(&st->cache);
 	mark_damaged(st);

@@ -204,6 +204,13 @@ int state_sync(struct state *st, uint64_t payload_seq, uint64_t *ret_seq);
 uint64_t state_seq(struct state *st);
 /* What times the writes to shared files: later than all that the journal has. Borrowed. */
 struct clock *state_clock(struct state *st);
+/*
+ * The time of what is changed now, in ns since 1970: of records that are committed without one. Once the kernel may write to files of the
+ * store by itself (there is a private segment, or state_let_kernel_write() has been called) it is one that the kernel gave: not before
+ * the times of what it wrote earlier, nor behind those of what it writes later. From any thread.
+ */
+int64_t state_time_ns(struct state *st);
+void state_let_kernel_write(struct state *st);
 int state_checkpoint(struct state *st);        /* dirty objects to RocksDB */
 bool state_wants_checkpoint(struct state *st); /* enough is dirty */
 int state_compact(struct state *st); /* .ckp file from RocksDB, older journal files deleted; runs beside commits */

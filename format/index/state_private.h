@@ -42,6 +42,8 @@ struct state {
 	struct journal *journal; /* NULL: nothing can be committed */
 	struct meta meta;
 	struct clock clock;       /* of writes to shared files */
+	int clock_file;           /* owned: clock_file_open(), or -1 */
+	_Atomic(bool) by_kernel;  /* times of records are the kernel's: it writes to files of the store by itself */
 	uint64_t seq;             /* last applied */
 	uint64_t checkpoint_seq;  /* RocksDB stands for it */
 	uint64_t payload_seq;     /* of the last record with a payload that was applied since the state was opened */

@@ -197,10 +197,8 @@ int core_getattr(struct core *c, uint64_t ino, struct core_file *file, struct co
 			     : rc; /* gone from the backing directory: the kernel is to look the name up anew */
 }
 
-static void record_of_attr(const struct stat *attr, unsigned int to_set, struct record *rec)
+static void record_of_attr(const struct stat *attr, unsigned int to_set, int64_t now, struct record *rec)
 {
-	int64_t now = clock_wall_ns();
-
 	rec->type = RECORD_SETATTR;
 	rec->time_ns = now;
 	if (to_set & CORE_SET_MODE) {
@@ -276,7 +274,7 @@ int core_setattr(struct core *c, uint64_t ino, const struct stat *attr, unsigned
 		rc = r.n->type == S_IFREG ? data_truncate(c, r.n, (uint64_t)attr->st_size) : -EINVAL;
 	if (rc < 0)
 		return rc;
-	record_of_attr(attr, to_set, &rec);
+	record_of_attr(attr, to_set, state_time_ns(c->state), &rec);
 	if (rec.mask & RECORD_ATTR_MTIME) {
 		rc = set_private_mtime(c, r.n, rec.mtime_ns);
 		if (rc < 0)

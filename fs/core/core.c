@@ -116,6 +116,8 @@ void core_set_kernel(struct core *c, const struct core_kernel *k)
 {
 	c->kernel = *k;
 	c->passthrough = k->passthrough;
+	if (k->passthrough && c->data_choice != DATA_LOG)
+		state_let_kernel_write(c->state);
 }
 
 uint64_t core_backing_timeout_usec(const struct core *c)

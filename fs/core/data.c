@@ -544,7 +544,7 @@ static int fallocate_log(struct core *c, struct node *n, const struct inode *in,
 	} else {
 		rec.type = RECORD_SETATTR; /* nothing but the time of it */
 		rec.mask = RECORD_ATTR_MTIME;
-		rec.mtime_ns = rec.time_ns = clock_wall_ns();
+		rec.mtime_ns = rec.time_ns = state_time_ns(c->state);
 	}
 	return store_commit(c->store, &rec);
 }

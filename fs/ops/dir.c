@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "format/place/shown.h"
 #include "fs/ops/private.h"
 
 void ops_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -47,7 +48,7 @@ struct item {
 
 static struct stat item_stat(const struct item *item)
 {
-	return (struct stat){ .st_ino = item->ino, .st_mode = item->type };
+	return (struct stat){ .st_ino = shown_number(item->ino), .st_mode = item->type };
 }
 
 /* Bytes taken of left; more than left: no room. */

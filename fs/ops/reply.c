@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "format/place/shown.h"
 #include "fs/ops/private.h"
 
 void reply_status(fuse_req_t req, int r)
@@ -20,12 +21,21 @@ void reply_count(fuse_req_t req, ssize_t n)
 		fuse_reply_write(req, (size_t)n);
 }
 
+/* As programs see it. The kernel goes by the nodeid alone. */
+static struct stat shown_attr(const struct core_entry *e)
+{
+	struct stat st = e->attr;
+
+	st.st_ino = shown_number(st.st_ino);
+	return st;
+}
+
 struct fuse_entry_param reply_make_param(const struct core_entry *e)
 {
 	return (struct fuse_entry_param){
 		.ino = e->ino,
 		.generation = e->gen,
-		.attr = e->attr,
+		.attr = shown_attr(e),
 		.attr_timeout = e->attr_timeout_sec,
 		.entry_timeout = e->entry_timeout_sec,
 	};
@@ -53,7 +63,8 @@ void reply_attr(fuse_req_t req, int r, struct core_entry *e)
 		return;
 	}
 	outside_look(ops_of(req)->outside, e);
-	fuse_reply_attr(req, &e->attr, e->attr_timeout_sec);
+	struct stat st = shown_attr(e);
+	fuse_reply_attr(req, &st, e->attr_timeout_sec);
 }
 
 struct kernel_open_out reply_make_open(
@@ -95,7 +106,7 @@ struct fuse_entry_out reply_make_entry(const struct core_entry *e)
 		.nodeid = e->ino,
 		.generation = e->gen,
 		.attr = {
-			.ino = st->st_ino,
+			.ino = shown_number(st->st_ino),
 			.size = (uint64_t)st->st_size,
 			.blocks = (uint64_t)st->st_blocks,
 			.atime = (uint64_t)st->st_atim.tv_sec,

@@ -50,8 +50,8 @@ write_strided() {
 written_by_homes() {
 	python3 - "$WORK" "$(stat -c %i "$WORK/m0/$1")" "$(stat -c %s "$WORK/ref")" "$JOB_NODES" <<'END'
 import re, sys
-from place import first_domain
-work, ino, size, nodes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+from place import first_domain, inode_of
+work, ino, size, nodes = sys.argv[1], inode_of(int(sys.argv[2])), int(sys.argv[3]), int(sys.argv[4])
 DOMAIN = 16 << 20
 CALL = re.compile(r"(\w+)\(\d+<[^>]*/\.cistern-shared-[^>]*>, .*?, (\d+), (\d+)(?:\) += (\d+)| <unfinished)")
 

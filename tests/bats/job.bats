@@ -469,7 +469,7 @@ has_gone() {
 # is_handed_over DIR: node 1 takes it for clean again.
 is_handed_over() {
 	local ino
-	ino=$(stat -c %i "$WORK/m1/$1")
+	ino=$(inode_of "$WORK/m1/$1")
 	python3 "$top_srcdir/tests/golden/read_log.py" "$WORK/s1" >"$WORK/log" &&
 		jq -es --argjson ino "$ino" '[.[] | select(.ino == $ino)] | last | .type == "drained"' <"$WORK/log" >/dev/null
 }

@@ -847,12 +847,12 @@ touch_some() {
 	undo "kill -CONT $other 2>/dev/null; true"
 	timeout 300 python3 - "$WORK" "$other" 3>&- <<'END'
 import os, signal, sys, threading, time
-from place import first_domain
+from place import first_domain, inode_of
 work, daemon = sys.argv[1], int(sys.argv[2])
 writer = os.open(work + "/m1/f", os.O_RDWR)
 pages = os.open(work + "/m2/f", os.O_RDONLY)
 direct = os.open(work + "/m2/f", os.O_RDWR)
-first = first_domain(os.fstat(writer).st_ino, 3)
+first = first_domain(inode_of(os.fstat(writer).st_ino), 3)
 # The pieces of 16 MiB whose places the node that hangs does not keep.
 at = [i << 24 for i in range(3) if (first + i) % 3 != 2]
 
@@ -902,7 +902,7 @@ END
 	start_job 2 drain=idle,idle_interval=3s,drain_rate=768K,flush_buffer_size=1M
 	timeout 300 python3 - "$WORK" 3>&- <<'END'
 import glob, os, sys, time
-from place import first_domain
+from place import first_domain, inode_of
 work, MIB = sys.argv[1], 1 << 20
 
 def wait_for(what):
@@ -912,7 +912,7 @@ def wait_for(what):
         time.sleep(0.02)
 
 fds = [os.open(f"{work}/m{k}/f", os.O_RDWR | os.O_CREAT) for k in range(2)]
-drainer = first_domain(os.fstat(fds[0]).st_ino, 2)
+drainer = first_domain(inode_of(os.fstat(fds[0]).st_ino), 2)
 owner = 1 - drainer
 for i in range(16):
     os.pwrite(fds[owner], b"o" * MIB, i * MIB)

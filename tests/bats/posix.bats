@@ -469,3 +469,81 @@ fd = os.open('ro', os.O_CREAT | os.O_RDWR, 0o444)
 os.write(fd, b'x')
 assert stat.S_IMODE(os.fstat(fd).st_mode) == 0o440"
 }
+
+# Daemon and kernel both give times: of names and attributes the one, of what is written in passthrough the other.
+@test "what is done later never looks older: touch and write, chmod and write, in 1000 rounds" {
+	py "
+open('x', 'w').close()
+y = os.open('y', os.O_CREAT | os.O_WRONLY, 0o644)
+wrong = [0, 0, 0]
+for i in range(1000):
+    os.close(os.open('a', os.O_CREAT | os.O_WRONLY, 0o644))
+    os.utime('a')
+    with open('b', 'w') as f:
+        f.write('x')
+    wrong[0] += os.stat('a').st_mtime_ns > os.stat('b').st_mtime_ns
+    os.chmod('x', 0o600 + i % 8)
+    os.write(y, b'y')
+    wrong[1] += os.stat('x').st_ctime_ns > os.stat('y').st_mtime_ns
+    os.write(y, b'y')
+    written = os.fstat(y).st_mtime_ns
+    os.chmod('x', 0o600)
+    wrong[2] += os.stat('x').st_ctime_ns < written
+    if i % 10 == 0:
+        os.unlink('b')
+assert wrong == [0, 0, 0], wrong"
+}
+
+@test "make has nothing to do after make" {
+	needs_program make
+	cd "$MNT" || return
+	printf 'out: mid\n\tcat mid >out\nmid: in\n\tcp in mid\n' >Makefile
+	local i
+	for i in {1..100}; do
+		echo "$i" >in
+		make -s
+		make -q || { stat -c '%y %n' in mid out; return 1; }
+	done
+	cd / || return
+}
+
+@test "inode numbers fit a double, are each file's own, in stat and in listings, and stay so over drain and remount" {
+	py "
+for i in range(200):
+    open('new%d' % i, 'w').write(str(i))
+os.link('new0', 'hard')"
+	(cd "$BACKING" && for i in {0..199}; do echo "$i" >"old$i"; done)
+	mkdir "$BACKING/d" "$MNT/e"
+	numbers >"$WORK/first"
+	is "$(awk '{ printf "%.0f\n", $1 }' "$WORK/first" | sort -u | wc -l)" 402
+	awk '{ if ($1 + 0 >= 2 ^ 53) exit 1 }' "$WORK/first"
+	(cd "$BACKING" && stat -c '%i %n' old* d) >"$WORK/below"
+	grep -E ' (old[0-9]+|d)$' "$WORK/first" | sort -k 2 | diff - <(sort -k 2 "$WORK/below")
+	flush
+	numbers | diff "$WORK/first" -
+	echo more >>"$MNT/old7"
+	umount_wait
+	mount_cistern
+	numbers | diff "$WORK/first" -
+}
+
+# numbers: of all names in the mount, as stat and the listing have them.
+numbers() {
+	(cd "$MNT" && python3 -c "
+import os
+for e in sorted(os.scandir('.'), key=lambda e: e.name):
+    assert e.inode() == os.lstat(e.name).st_ino, (e.name, e.inode(), os.lstat(e.name).st_ino)
+    print(e.inode(), e.name)")
+}
+
+@test "jq and node see as many files as there are" {
+	needs_program jq
+	py "
+for i in range(64):
+    open('f%d' % i, 'w').close()"
+	for i in {0..63}; do echo >"$BACKING/g$i"; done
+	is "$(cd "$MNT" && stat -c %i -- * | jq -s 'map(. + 0) | unique | length')" 128
+	if command -v node >/dev/null; then
+		is "$(cd "$MNT" && node -e 'const fs = require("fs"); console.log(new Set(fs.readdirSync(".").map(n => fs.statSync(n).ino)).size)')" 128
+	fi
+}

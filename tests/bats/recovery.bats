@@ -693,7 +693,7 @@ times_of() {
 	"$CISTERN" flush --wait --timeout 10m --mount "$WORK/m0"
 	over 1 f 'before' 10
 	local ino
-	ino=$(stat -c %i "$WORK/m1/f")
+	ino=$(inode_of "$WORK/m1/f")
 	mv "$WORK/m0/f" "$WORK/m0/away"
 	mv "$WORK/ref/f" "$WORK/ref/f.recovered-inode-$ino"
 	echo another >"$WORK/m2/f"
@@ -731,7 +731,7 @@ missing_of() {
 	write_at before "$WORK/ref/e/f" 10
 	write_at before "$WORK/m1/d/g" 10
 	write_at before "$WORK/ref/e/g" 10
-	mv "$WORK/ref/e/g" "$WORK/ref/e/g.recovered-inode-$(stat -c %i "$WORK/m1/d/g")"
+	mv "$WORK/ref/e/g" "$WORK/ref/e/g.recovered-inode-$(inode_of "$WORK/m1/d/g")"
 	mv "$WORK/m0/d/g" "$WORK/m0/away"
 	mv "$WORK/m0/d" "$WORK/m0/e"
 	echo another >"$WORK/m2/e/g"

@@ -260,3 +260,8 @@ heal_link() {
 	in_hub tc qdisc del dev "v$1" root 2>/dev/null || true
 	nsenter --net="/run/netns/$HOSTS-$(($1 + 1))" tc qdisc del dev eth0 root 2>/dev/null || true
 }
+
+# inode_of PATH: the number that the store has of what lies there in a mount.
+inode_of() {
+	python3 -c "from place import inode_of; print(inode_of($(stat -c %i "$1")))"
+}

@@ -5,6 +5,13 @@ HOME_SHIFT, BACKING_BIT, MASK = 40, 1 << 63, (1 << 64) - 1
 ROOT_INO = 1
 
 
+def inode_of(shown):
+    """The inode number that the store has, from the one that a mount shows (format/place/shown.h)."""
+    if shown >= 1 << 52:
+        return (shown >> 36 & 0xFFFF) << HOME_SHIFT | shown & (1 << 36) - 1
+    return shown if shown == ROOT_INO else BACKING_BIT | shown
+
+
 def mix(x):
     x ^= x >> 30
     x = x * 0xBF58476D1CE4E5B9 & MASK

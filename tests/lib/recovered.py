@@ -27,7 +27,7 @@ import subprocess
 import sys
 import time
 
-from place import BACKING_BIT, home_of
+from place import BACKING_BIT, home_of, inode_of
 
 WINDOWS = [(0, 70000), (200000, 900000), ((16 << 20) - 30001, (16 << 20) + 30003), ((48 << 20) - 20000, (48 << 20) + 9)]
 WEIGHTS = [6, 1, 5, 3]
@@ -182,7 +182,7 @@ class Worker:
         k, base = self.on()
         fd = patiently(os.open, base + "/" + path, os.O_RDWR | os.O_CREAT | os.O_EXCL, self.mode(0o600))
         node = Node("f")
-        node.ino = os.fstat(fd).st_ino
+        node.ino = inode_of(os.fstat(fd).st_ino)
         self.m.add(path, node)
         self.say("node %d makes %s, inode %d", k, path, node.ino)
         self.handles.append((fd, k, node))
@@ -306,7 +306,7 @@ class Worker:
             node.target = "t%d" % self.m.count
             k, base = self.on()
             patiently(os.symlink, node.target, base + "/" + path)
-            node.ino = patiently(os.lstat, base + "/" + path).st_ino
+            node.ino = inode_of(patiently(os.lstat, base + "/" + path).st_ino)
             self.m.count += 1
             self.m.add(path, node)
             self.say("node %d: symlink %s", k, path)
@@ -318,7 +318,7 @@ class Worker:
             self.say("node %d: mkdir %s", k, path)
             patiently(os.mkdir, base + "/" + path, self.mode(0o700))
             node = Node("d")
-            node.ino = patiently(os.lstat, base + "/" + path).st_ino
+            node.ino = inode_of(patiently(os.lstat, base + "/" + path).st_ino)
             self.m.add(path, node)
 
     def rmdir(self):

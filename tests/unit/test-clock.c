@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /* The clock by which nodes put writes in order. */
 #include <pthread.h>
+#include <stdio.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "format/base/clock.h"
 #include "tests/lib/tap.h"
@@ -112,8 +115,48 @@ static void test_times_of_files(void)
 	ok(clock_wall_ns() >= system_ns() - SEC && clock_wall_ns() <= system_ns() + SEC, "the system's clock");
 }
 
+static int64_t mtime_of(FILE *f)
+{
+	struct stat st;
+
+	return fstat(fileno(f), &st) < 0 ? -1 : clock_ns_of(st.st_mtim);
+}
+
+/* The kernel writes a file, we give a time, the kernel writes another: as often as not within a tick. */
+static void test_kernel(void)
+{
+	FILE *before = tmpfile(), *after = tmpfile();
+	int fd = clock_file_open();
+	unsigned int early = 0, late = 0;
+
+	if (!ok(before && after && fd >= 0, "files"))
+		return;
+	for (unsigned int i = 0; i < 3000; i++) {
+		int64_t first, ours, second;
+
+		if (pwrite(fileno(before), "a", 1, 0) != 1)
+			early = TIMES;
+		first = mtime_of(before);
+		if (i % 2 && pwrite(fileno(before), "b", 1, 0) == 1) /* after a look at it: a fine time */
+			first = mtime_of(before);
+		ours = clock_file_ns(fd);
+		if (pwrite(fileno(after), "c", 1, 0) != 1)
+			late = TIMES;
+		second = mtime_of(after);
+		early += ours < first;
+		late += ours > second;
+	}
+	is_u64(early, 0, "no time is before that of a file which the kernel wrote earlier");
+	is_u64(late, 0, "nor behind that of one which it wrote later");
+	ok(clock_file_ns(-1) >= system_ns() - SEC, "without a file it is the system's");
+	close(fd);
+	fclose(before);
+	fclose(after);
+}
+
 int main(void)
 {
+	test_kernel();
 	test_times_of_files();
 	test_heard();
 	test_threads();

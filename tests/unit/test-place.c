@@ -13,6 +13,7 @@
 
 #include "format/index/state.h"
 #include "format/place/place.h"
+#include "format/place/shown.h"
 #include "format/place/places.h"
 #include "tests/lib/tap.h"
 
@@ -134,6 +135,40 @@ static void test_numbers(void)
 	ok(!(place_first_ino(PLACE_NODES_MAX - 1) & STATE_BACKING_INO_BIT), "is no backing file's number");
 }
 
+/* Below 2^53, each once, and back again where they are no hash. */
+static void test_shown(void)
+{
+	const uint64_t inodes[] = { 1, 2, 3, (1ull << 36) - 1, place_first_ino(1), place_first_ino(1) + 1, place_first_ino(7),
+		place_first_ino(PLACE_NODES_MAX - 1), STATE_BACKING_INO_BIT | 2, STATE_BACKING_INO_BIT | 12,
+		STATE_BACKING_INO_BIT | UINT32_MAX, STATE_BACKING_INO_BIT | ((1ull << 51) - 1) };
+	const size_t num = sizeof(inodes) / sizeof(inodes[0]);
+	unsigned int wrong = 0, same = 0, folded = 0;
+	uint64_t back = 0;
+
+	for (size_t i = 0; i < num; i++) {
+		uint64_t shown = shown_number(inodes[i]);
+
+		wrong += shown >= 1ull << 53 || (uint64_t)(double)shown != shown || !shown_inode(shown, &back) ||
+			 back != inodes[i];
+		for (size_t j = 0; j < i; j++)
+			same += shown_number(inodes[j]) == shown;
+	}
+	is_u64(wrong, 0, "numbers as programs see them: below 2^53, and back again");
+	is_u64(same, 0, "of each file another one");
+	is_u64(shown_number(STATE_BACKING_INO_BIT | 4711), 4711, "a backing file has the number that it has there");
+	is_u64(shown_number(0), 0, "nothing stays nothing");
+	for (uint64_t i = 0; i < 1000; i++) { /* such as Lustre has */
+		uint64_t shown = shown_number(STATE_BACKING_INO_BIT | 1ull << 60 | i << 17);
+
+		folded += shown >> 51 == 1 && !shown_inode(shown, &back);
+		for (uint64_t j = 0; j < i; j++)
+			same += shown_number(STATE_BACKING_INO_BIT | 1ull << 60 | j << 17) == shown;
+	}
+	is_u64(folded, 1000, "higher numbers are folded into a range of their own");
+	is_u64(same, 0, "apart from each other");
+	ok(!shown_inode(1ull << 53, &back), "what no file has");
+}
+
 static void test_known(void)
 {
 	is_u64(place_name(1ull, "a", 4), 0, "home of a name");
@@ -210,6 +245,7 @@ int main(void)
 	test_buckets();
 	test_known();
 	test_numbers();
+	test_shown();
 	test_consecutive();
 	check_spread("names of one directory", name_in_one_directory, 0);
 	check_spread("the same names in many directories", same_name_in_many, 0);

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "format/place/shown.h"
+
 int locate_clean(const char *path, struct inode *ret)
 {
 	struct stat sb;
@@ -39,6 +41,37 @@ void locate_now(struct store *s, struct inode *in)
 		in->size = in->backing_limit = (uint64_t)sb.st_size;
 }
 
+struct search {
+	uint64_t shown;
+	struct inode *ret;
+};
+
+static int compare_shown(const struct inode *in, void *arg)
+{
+	struct search *s = arg;
+
+	if (shown_number(in->ino) != s->shown)
+		return 0;
+	*s->ret = *in;
+	return 1;
+}
+
+/* By the number that the mount shows. Where that is a hash, all are looked at. */
+static int find_shown(const struct stores *all, uint64_t shown, struct store **ret_store, struct inode *ret)
+{
+	struct search s = { shown, ret };
+	uint64_t ino;
+	int r = 0;
+
+	if (shown_inode(shown, &ino))
+		return stores_find_ino(all, ino, ret_store, ret);
+	for (size_t i = 0; r == 0 && i < all->num; i++) {
+		*ret_store = all->list[i].store;
+		r = state_each_inode(store_state(*ret_store), compare_shown, &s);
+	}
+	return r > 0 ? 0 : r < 0 ? r : -ENOENT;
+}
+
 static int locate_known(const struct stores *all, struct store *first, const char *path, const char *mounted,
 	struct store **ret_store, struct inode *ret)
 {
@@ -49,7 +82,7 @@ static int locate_known(const struct stores *all, struct store *first, const cha
 		r = stores_find_remembered(all, path, ret_store, ret);
 	if (r != -ENOENT || !mounted || lstat(mounted, &sb) < 0)
 		return r;
-	r = stores_find_ino(all, sb.st_ino, ret_store, ret);
+	r = find_shown(all, sb.st_ino, ret_store, ret);
 	*ret_store = r < 0 ? first : *ret_store;
 	return r == -ENOENT ? locate_clean(mounted, ret) : r;
 }
