@@ -17,6 +17,8 @@ const char *inspect_state(const struct inode *in)
 		return "orphan";
 	if (in->flags & INODE_FOREIGN)
 		return "layer";
+	if (inode_is_special(in->mode))
+		return "kept";
 	if (in->flags & INODE_NEW)
 		return "new";
 	if (in->flags & INODE_DIRTY_DATA)
@@ -26,7 +28,15 @@ const char *inspect_state(const struct inode *in)
 
 const char *inspect_type(const struct inode *in)
 {
-	return S_ISDIR(in->mode) ? "directory" : S_ISLNK(in->mode) ? "symlink" : "file";
+	switch (in->mode & S_IFMT) {
+	case S_IFDIR: return "directory";
+	case S_IFLNK: return "symlink";
+	case S_IFIFO: return "fifo";
+	case S_IFSOCK: return "socket";
+	case S_IFCHR:
+	case S_IFBLK: return "device";
+	default: return "file";
+	}
 }
 
 static int count_range(const struct range *r, void *arg)

@@ -99,7 +99,8 @@ static int check_new_node(struct state *st, const struct record *rec)
 
 	if (rec->ino == 0 || rec->ino == UINT64_MAX || rec->size > INT64_MAX)
 		return -EINVAL;
-	if (!S_ISREG(rec->mode) && !S_ISDIR(rec->mode) && !S_ISLNK(rec->mode))
+	if (!S_ISREG(rec->mode) && !S_ISDIR(rec->mode) && !S_ISLNK(rec->mode) &&
+		!(inode_is_special(rec->mode) && rec->type == RECORD_CREATE))
 		return -EINVAL;
 	if (S_ISLNK(rec->mode) && (!rec->target || rec->target_len == 0 || rec->target_len > RECORD_TARGET_MAX))
 		return -EINVAL;

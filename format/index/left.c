@@ -66,6 +66,7 @@ static int count_inode(const struct inode *in, void *arg)
 
 	if (in->flags & INODE_FOREIGN)
 		return count_layer(c, in->ino);
+	c->left->special += inode_is_special(in->mode) && in->num_names > 0;
 	c->left->files += in->flags & DIRTY_FLAGS && !(in->flags & INODE_ORPHAN);
 	return 0;
 }
@@ -79,7 +80,7 @@ int state_left(struct state *st, struct state_left *ret)
 	state_totals(st, &totals);
 	*ret = (struct state_left){ .shares = totals.share_extents };
 	r = state_each_backing_name(st, count_name, &c);
-	if (r == 0 && (totals.dirty_files > 0 || totals.extents > 0))
+	if (r == 0 && (totals.dirty_files > 0 || totals.extents > 0 || totals.special))
 		r = state_each_inode(st, count_inode, &c);
 	return r;
 }

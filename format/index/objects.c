@@ -162,7 +162,8 @@ int node_set_flags(struct state *st, struct node_item *ni, uint32_t flags)
 	uint32_t old = ni->n.flags;
 	int r = 0;
 
-	if (flags & INODE_FOREIGN) /* its home knows what the backing file has not */
+	/* Of a foreign one its home knows what the backing file has not; a special one has none, and never will. */
+	if (flags & INODE_FOREIGN || inode_is_special(ni->n.mode))
 		flags &= ~(uint32_t)DIRTY_FLAGS;
 	if (old == flags)
 		return 0;
@@ -209,6 +210,11 @@ int node_create(struct state *st, const struct record *rec, struct node_item **r
 	if (r < 0)
 		return r;
 	cache_revive(&ni->it);
+	if (inode_is_special(rec->mode)) {
+		ni->n.dev_major = rec->trailer ? rec->trailer->dev_major : 0;
+		ni->n.dev_minor = rec->trailer ? rec->trailer->dev_minor : 0;
+		st->meta.special = true;
+	}
 	ni->n.num_backing = num_backing;
 	ni->n.ino = rec->ino;
 	ni->n.gen = rec->gen;

@@ -176,6 +176,7 @@ void state_totals(struct state *st, struct state_totals *ret)
 		.inodes = m->inodes,
 		.names = m->names,
 		.dirty_files = m->dirty_files,
+		.special = m->special,
 		.log_bytes = m->log_bytes,
 		.extents = m->extents,
 		.private_files = m->private_files,

@@ -96,6 +96,7 @@ struct state_totals {
 	uint64_t saved_bytes;                  /* logged and overwritten, cut off or deleted before any drain */
 	uint64_t drained_bytes, drained_files; /* ever */
 	uint64_t through_bytes;                /* ever written through */
+	bool special;                          /* there are FIFOs, sockets or device nodes, or have been */
 	uint64_t share_inodes, share_extents;  /* share maps kept for the job, and what is in them */
 	uint64_t index_bytes;                  /* memory used by cached inodes and extent pages */
 	uint64_t seq, checkpoint_seq;

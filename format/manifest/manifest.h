@@ -42,7 +42,7 @@ struct manifest_fact { /* of what became of a file's layout */
 
 struct manifest_file {
 	const char *path;  /* in the mount */
-	const char *state; /* "drained", "verified", "failed" or "dirty" */
+	const char *state; /* "drained", "verified", "failed", "dirty" or "special": not to be drained */
 	uint64_t size, bytes_written, extents;
 	bool has_checksum;
 	uint32_t crc;         /* CRC32C */

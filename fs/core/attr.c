@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "format/base/clock.h"
@@ -17,6 +18,7 @@ static void stat_of_inode(const struct inode *in, struct stat *st)
 {
 	memset(st, 0, sizeof(*st));
 	st->st_mode = in->mode;
+	st->st_rdev = makedev(in->dev_major, in->dev_minor);
 	st->st_nlink = in->nlink;
 	st->st_uid = in->uid;
 	st->st_gid = in->gid;
@@ -54,7 +56,8 @@ static int stat_private(struct core *c, const struct inode *in, struct stat *st)
 
 static bool is_clean(const struct inode *in)
 {
-	return !(in->flags & (INODE_NEW | INODE_DIRTY_DATA | INODE_DIRTY_META | INODE_ORPHAN | INODE_PRIVATE));
+	return !(in->flags & (INODE_NEW | INODE_DIRTY_DATA | INODE_DIRTY_META | INODE_ORPHAN | INODE_PRIVATE)) &&
+	       !inode_is_special(in->mode);
 }
 
 static double attr_timeout(struct core *c, struct node *n, const struct inode *in)

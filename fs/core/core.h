@@ -120,8 +120,9 @@ int core_mkdir(
 	struct core *c, uint64_t parent, const char *name, mode_t mode, struct core_cred cred, struct core_entry *ret);
 int core_symlink(struct core *c, uint64_t parent, const char *name, const char *target, struct core_cred cred,
 	struct core_entry *ret);
-int core_mknod(struct core *c, uint64_t parent, const char *name, mode_t mode, struct core_cred cred,
-	struct core_entry *ret); /* regular files; else -EPERM */
+/* Regular files; FIFOs, sockets and device nodes, which are kept in the store alone and never drained. */
+int core_mknod(struct core *c, uint64_t parent, const char *name, mode_t mode, dev_t rdev, struct core_cred cred,
+	struct core_entry *ret);
 int core_link(struct core *c, uint64_t ino, uint64_t parent, const char *name, struct core_entry *ret);
 int core_unlink(struct core *c, uint64_t parent, const char *name);
 int core_rmdir(struct core *c, uint64_t parent, const char *name);
@@ -194,6 +195,7 @@ void core_join(struct core *c);
 struct core_how {
 	uint64_t stamp; /* for the entry that is made; 0: none */
 	uint64_t ino; /* remove, rename: the (old) name leads to this inode, else -ESTALE; 0: to whatever it leads to */
+	dev_t rdev;   /* make: of a device node */
 	bool free;    /* the new name is free, whatever the backing directory has there */
 	bool empty;   /* the directory that goes shows nothing on any node */
 };

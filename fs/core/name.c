@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define NAME_LINKS_MAX 65000u /* as on ext4 */
@@ -246,7 +247,15 @@ static int create_simple(struct core *c, uint64_t parent, const char *name, stru
 int core_make_at(struct core *c, uint64_t parent, const char *name, mode_t mode, const char *target,
 	struct core_cred cred, const struct core_how *how, struct core_entry *ret)
 {
+	struct record_trailer trailer = {
+		.has = RECORD_HAS(RECORD_TAG_DEVICE), .dev_major = major(how->rdev), .dev_minor = minor(how->rdev)
+	};
 	struct record rec = { .mode = mode, .target = target, .target_len = target ? strlen(target) : 0 };
+
+	if (inode_is_special(mode))
+		rec.trailer = &trailer;
+	if (!S_ISCHR(mode) && !S_ISBLK(mode))
+		trailer.dev_major = trailer.dev_minor = 0;
 
 	if (rec.target_len > RECORD_TARGET_MAX)
 		return -ENAMETOOLONG;
@@ -265,13 +274,16 @@ int core_symlink(struct core *c, uint64_t parent, const char *name, const char *
 	return core_make_at(c, parent, name, S_IFLNK | 0777, target, cred, &alone, ret);
 }
 
-int core_mknod(
-	struct core *c, uint64_t parent, const char *name, mode_t mode, struct core_cred cred, struct core_entry *ret)
+int core_mknod(struct core *c, uint64_t parent, const char *name, mode_t mode, dev_t rdev, struct core_cred cred,
+	struct core_entry *ret)
 {
-	/* Pipes, sockets and devices do not go to a global file system as data: say so at once. */
-	if ((mode & S_IFMT) != S_IFREG && (mode & S_IFMT) != 0)
-		return -EPERM;
-	return core_make_at(c, parent, name, S_IFREG | (mode & 07777), NULL, cred, &alone, ret);
+	struct core_how how = { .rdev = rdev };
+
+	if ((mode & S_IFMT) == 0)
+		mode |= S_IFREG;
+	if (!S_ISREG(mode) && !inode_is_special(mode))
+		return -EINVAL;
+	return core_make_at(c, parent, name, mode & (S_IFMT | 07777), NULL, cred, &how, ret);
 }
 
 /* Opens it, and counts the look-up that the entry is. On an error neither has happened. */

@@ -22,7 +22,8 @@ static bool store_has_all(struct core *c, struct node *n)
 {
 	struct inode in;
 
-	return n->known && state_inode(c->state, n->ino, &in) == 0 && in.flags & (INODE_NEW | INODE_DIRTY_XATTR);
+	return n->known && state_inode(c->state, n->ino, &in) == 0 &&
+	       (in.flags & (INODE_NEW | INODE_DIRTY_XATTR) || inode_is_special(in.mode));
 }
 
 /* ACLs would have to be enforced by the kernel, which knows nothing of them here: refuse instead of ignoring. */

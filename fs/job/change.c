@@ -195,15 +195,15 @@ static void now_file(struct name_ref *ref, uint64_t ino)
 	ref->at.stamp = ref->stamp;
 }
 
-int change_create(struct job *j, uint64_t parent, const char *name, mode_t mode, const char *target, int flags,
-	struct core_cred cred, struct core_entry *ret, struct core_open_reply *ret_open)
+int change_create(struct job *j, uint64_t parent, const char *name, mode_t mode, const char *target, dev_t rdev,
+	int flags, struct core_cred cred, struct core_entry *ret, struct core_open_reply *ret_open)
 {
 	struct name_ref ref = { 0 };
 	int rc = lock_free(j, &ref, parent, name, peers_self(j->peers));
 
 	if (rc < 0)
 		return rc;
-	struct core_how how = { .stamp = ref.stamp, .free = true };
+	struct core_how how = { .stamp = ref.stamp, .rdev = rdev, .free = true };
 	if (ret_open)
 		rc = core_create_file_at(j->core, parent, name, mode, flags, cred, &how, ret, ret_open);
 	else

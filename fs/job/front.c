@@ -337,20 +337,22 @@ int job_symlink(struct job *j, uint64_t parent, const char *name, const char *ta
 		return core_symlink(j->core, parent, name, target, cred, ret);
 	int rc = begin(j, name);
 	if (rc == 0)
-		rc = change_create(j, parent, name, S_IFLNK | 0777, target, 0, cred, ret, NULL);
+		rc = change_create(j, parent, name, S_IFLNK | 0777, target, 0, 0, cred, ret, NULL);
 	return job_errno(with_timeouts(j, rc, ret));
 }
 
-int job_mknod(
-	struct job *j, uint64_t parent, const char *name, mode_t mode, struct core_cred cred, struct core_entry *ret)
+int job_mknod(struct job *j, uint64_t parent, const char *name, mode_t mode, dev_t rdev, struct core_cred cred,
+	struct core_entry *ret)
 {
 	if (job_alone(j))
-		return core_mknod(j->core, parent, name, mode, cred, ret);
-	if ((mode & S_IFMT) != S_IFREG && (mode & S_IFMT) != 0)
-		return -EPERM;
+		return core_mknod(j->core, parent, name, mode, rdev, cred, ret);
+	if ((mode & S_IFMT) == 0)
+		mode |= S_IFREG;
+	if (!S_ISREG(mode) && !inode_is_special(mode))
+		return -EINVAL;
 	int rc = begin(j, name);
 	if (rc == 0)
-		rc = change_create(j, parent, name, S_IFREG | (mode & 07777), NULL, 0, cred, ret, NULL);
+		rc = change_create(j, parent, name, mode & (S_IFMT | 07777), NULL, rdev, 0, cred, ret, NULL);
 	return job_errno(with_timeouts(j, rc, ret));
 }
 
@@ -628,7 +630,8 @@ static int create_file(struct job *j, uint64_t parent, const char *name, mode_t 
 	} else {
 		rc = begin(j, name);
 		for (int tries = 0; rc == 0 && tries < FRONT_TRIES; tries++) {
-			rc = change_create(j, parent, name, S_IFREG | (mode & 07777), NULL, flags, cred, ret, ret_open);
+			rc = change_create(
+				j, parent, name, S_IFREG | (mode & 07777), NULL, 0, flags, cred, ret, ret_open);
 			if (rc != -EEXIST || flags & O_EXCL)
 				break;
 			rc = open_found(j, parent, name, flags, ret, ret_file, ret_open);

@@ -194,6 +194,7 @@ void entry_put(struct wire_msg *m, const struct core_entry *e)
 	buf_u64(&b, (uint64_t)st->st_size);
 	buf_u64(&b, (uint64_t)st->st_blocks);
 	buf_u64(&b, (uint64_t)st->st_blksize);
+	buf_u64(&b, st->st_rdev);
 	put_time(&b, st->st_atim);
 	put_time(&b, st->st_mtim);
 	put_time(&b, st->st_ctim);
@@ -224,6 +225,7 @@ int entry_get_nth(const struct wire_msg *m, unsigned int n, struct core_entry *r
 	ret->attr.st_size = (off_t)cursor_u64(&c);
 	ret->attr.st_blocks = (blkcnt_t)cursor_u64(&c);
 	ret->attr.st_blksize = (blksize_t)cursor_u64(&c);
+	ret->attr.st_rdev = cursor_u64(&c);
 	ret->attr.st_atim = get_time(&c);
 	ret->attr.st_mtim = get_time(&c);
 	ret->attr.st_ctim = get_time(&c);

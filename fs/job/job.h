@@ -59,8 +59,8 @@ int job_mkdir(
 	struct job *j, uint64_t parent, const char *name, mode_t mode, struct core_cred cred, struct core_entry *ret);
 int job_symlink(struct job *j, uint64_t parent, const char *name, const char *target, struct core_cred cred,
 	struct core_entry *ret);
-int job_mknod(
-	struct job *j, uint64_t parent, const char *name, mode_t mode, struct core_cred cred, struct core_entry *ret);
+int job_mknod(struct job *j, uint64_t parent, const char *name, mode_t mode, dev_t rdev, struct core_cred cred,
+	struct core_entry *ret);
 int job_link(struct job *j, uint64_t ino, uint64_t parent, const char *name, struct core_entry *ret);
 int job_unlink(struct job *j, uint64_t parent, const char *name);
 /*

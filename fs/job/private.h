@@ -486,8 +486,8 @@ int entry_get_nth(const struct wire_msg *m, unsigned int n, struct core_entry *r
 
 /* ---- change.c: what changes names, driven here */
 
-int change_create(struct job *j, uint64_t parent, const char *name, mode_t mode, const char *target, int flags,
-	struct core_cred cred, struct core_entry *ret, struct core_open_reply *ret_open /* NULL: no open */);
+int change_create(struct job *j, uint64_t parent, const char *name, mode_t mode, const char *target, dev_t rdev,
+	int flags, struct core_cred cred, struct core_entry *ret, struct core_open_reply *ret_open /* NULL: no open */);
 int change_mkdir(
 	struct job *j, uint64_t parent, const char *name, mode_t mode, struct core_cred cred, struct core_entry *ret);
 int change_link(struct job *j, uint64_t ino, uint64_t parent, const char *name, struct core_entry *ret);

@@ -45,10 +45,8 @@ void ops_readlink(fuse_req_t req, fuse_ino_t ino)
 void ops_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {
 	struct core_entry e;
-	int r = -EPERM; /* devices, pipes and sockets are not carried to the backing directory */
+	int r = job_mknod(job_of(req), parent, name, mode, rdev, cred_of(req), &e);
 
-	if (S_ISREG(mode) || (mode & S_IFMT) == 0)
-		r = job_mknod(job_of(req), parent, name, S_IFREG | (mode & 07777), cred_of(req), &e);
 	reply_entry(req, r, &e);
 }
 

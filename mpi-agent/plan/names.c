@@ -112,6 +112,8 @@ static int place_step(
 
 	ret->ino = in->ino;
 	ret->mode = in->mode;
+	if (inode_is_special(in->mode))
+		return 0; /* the name that was in its way is out of it */
 	if (in->origin_name[0] && !(in->flags & INODE_NEW)) {
 		r = origin_is_wanted(st, in, dir, name);
 		if (r < 0)

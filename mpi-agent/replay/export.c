@@ -247,6 +247,8 @@ static int visit_name(struct session *s, const struct state_name *e, void *arg)
 		r = is_wanted(s, d->ino, e->name, &in);
 	if (r <= 0)
 		return r;
+	if (inode_is_special(in.mode)) /* said by the first walk */
+		return 0;
 	note_move(s, d->ino, e->name, &in, path);
 	if (S_ISDIR(in.mode)) {
 		struct session_dir *child = session_dir(s, in.ino);

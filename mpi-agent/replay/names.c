@@ -99,6 +99,17 @@ static int place_visited(struct session *s, struct session_dir *dir, const struc
 	return is_dir && !is_placed(s, dir, e) ? idmap_set(&s->inodes, e->ino, INODE_IS_FAILED) : 0;
 }
 
+/* A FIFO, a socket or a device node, of which the manifest says that it is here. */
+static void say_kept(struct session *s, const char *path)
+{
+	struct manifest_file mf = { .path = path,
+		.state = "special",
+		.warning = "kept in the store alone: a FIFO, a socket or a device node" };
+
+	if (carries_files(s) && s->opt->manifest)
+		manifest_add_file(s->opt->manifest, &mf);
+}
+
 static int visit_name(struct session *s, const struct state_name *e, void *arg)
 {
 	size_t at = *(const size_t *)arg;
@@ -116,6 +127,8 @@ static int visit_name(struct session *s, const struct state_name *e, void *arg)
 	if (S_ISDIR(e->type))
 		return add_dir(s, e->ino, at, strdup(path), dir->selected || session_selected(s, path),
 			dir->failed || idmap_get(&s->inodes, e->ino) == INODE_IS_FAILED);
+	if ((dir->selected || session_selected(s, path)) && inode_is_special(e->type))
+		say_kept(s, path);
 	if ((dir->selected || session_selected(s, path)) && S_ISREG(e->type) && state_inode(s->st, e->ino, &in) == 0)
 		count_planned(s, &in, path);
 	return session_tick(s, false);

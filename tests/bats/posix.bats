@@ -304,14 +304,55 @@ acl = struct.pack('<I', 2) + b''.join(struct.pack('<HHI', t, 4, 0xffffffff) for 
 fails(errno.EOPNOTSUPP, os.setxattr, 'f', 'system.posix_acl_access', acl)"
 }
 
-@test "special files are refused with EPERM" {
+@test "FIFOs, sockets and device nodes work, are kept in the store alone, and do not keep it from being deleted" {
+	needs_program jq
 	py "
-fails(errno.EPERM, os.mkfifo, 'fifo')
-fails(errno.EPERM, os.mknod, 'dev', stat.S_IFCHR | 0o600, os.makedev(1, 3))
-fails(errno.EPERM, socket.socket(socket.AF_UNIX).bind, 'socket')
 os.mknod('plain', stat.S_IFREG | 0o640)
 assert stat.S_IMODE(os.stat('plain').st_mode) == 0o640
-assert os.listdir('.') == ['plain']"
+os.mkdir('d')
+os.mkfifo('fifo', 0o600)
+if os.fork() == 0:
+    open('fifo', 'w').write('through')
+    os._exit(0)
+assert open('fifo').read() == 'through'
+fails(errno.EEXIST, os.mkfifo, 'fifo')
+os.chmod('fifo', 0o640)
+os.rename('fifo', 'moved')
+os.link('moved', 'd/link')
+st = os.stat('d/link')
+assert stat.S_ISFIFO(st.st_mode) and stat.S_IMODE(st.st_mode) == 0o640 and st.st_nlink == 2 and st.st_size == 0
+server, client = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+server.bind('sock'); server.listen(1)
+client.connect('sock'); client.send(b'hello')
+assert server.accept()[0].recv(9) == b'hello'
+assert stat.S_ISSOCK(os.stat('sock').st_mode)
+open('f', 'w').write('data')
+os.mkfifo('f.new'); os.rename('f.new', 'f')
+open('back', 'w').write('data')
+os.rename('back', 'sock.gone'); os.mkfifo('gone'); os.unlink('gone')
+assert sorted(os.listdir('.')) == ['d', 'f', 'moved', 'plain', 'sock', 'sock.gone'], os.listdir('.')
+"
+	if [ "$(id -u)" -eq 0 ]; then
+		mknod "$MNT/null" c 1 3
+		is "$(stat -c '%F %t:%T' "$MNT/null")" 'character special file 1:3'
+	fi
+	flush
+	is "$(cd "$BACKING" && find . ! -type d | sort | tr '\n' ' ')" './plain ./sock.gone '
+	is "$(jq -r '.files[] | select(.state == "special") | .path' "$STORE/manifest.json" | sort | grep -vx null | tr '\n' ' ')" 'd/link f moved sock '
+	tree_of "$MNT" >"$WORK/before"
+	kill_daemon
+	mount_cistern
+	tree_of "$MNT" | diff "$WORK/before" -
+	run umount_wait
+	says 'FIFOs, sockets and device nodes are kept in the store alone, and not drained: '
+	says 'everything is on'
+	is "$("$CISTERN" inspect --json "$STORE" | jq -r '[.files[] | select(.type == "fifo" or .type == "socket") | .path] | sort | join(" ")')" 'd/link f moved sock'
+	"$CISTERN" fsck "$STORE"
+	"$CISTERN" status --check "$STORE"
+	mount_cistern
+	rm -r "${MNT:?}"/*
+	umount_wait
+	is "$(ls -A "$BACKING")" ''
 }
 
 @test "O_TMPFILE makes a file without a name, which may get one" {

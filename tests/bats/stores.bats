@@ -49,6 +49,17 @@ drains_to() {
 		"\"[16664,16664,44,$((16384 + 3000 + 500 + 280 + 21 - 16664))]\""
 }
 
+@test "a store with a FIFO, a socket and a device node: sound, listed, and its file is drained" {
+	unpack node-special
+	"$CISTERN" fsck node-special
+	python3 "$golden/../read_log.py" node-special | tail -n 1 | grep '"whole":true'
+	is "$("$CISTERN" inspect --json node-special | jq -r '[.files[] | .path + ":" + .type] | sort | join(" ")')" \
+		'.:directory d/hard:fifo d/null:device d:directory f:file fifo:fifo sock:socket'
+	mkdir out
+	"$CISTERN" recover --force node-special --to out
+	is "$(cat out/f) $(find out -name d -type d | wc -l) $(find out ! -type d | wc -l)" 'bytes of a file 1 1'
+}
+
 @test "the stores of a job of two nodes: sound, put together, and drained to the bytes that they had" {
 	unpack job-0 job-1
 	MISSING='^nothing may be missing' drains_to job.sums job-1 job-0

@@ -214,7 +214,7 @@ static int do_mknod(struct walk *w, struct job *j, const char *path, mode_t mode
 	int rc = walk_new(w, j, path);
 
 	if (rc == 0)
-		rc = job_mknod(j, w->parent, w->name, mode, cred, &e);
+		rc = job_mknod(j, w->parent, w->name, mode, 0, cred, &e);
 	if (rc == 0)
 		see(w, e.ino);
 	return rc;

@@ -300,7 +300,7 @@ static int run_make(struct job *j, struct call *c, const char *name)
 {
 	struct core_entry e;
 	int rc = c->kind == MKDIR ? job_mkdir(j, ROOT_INO, name, 0755, cred, &e)
-				  : job_mknod(j, ROOT_INO, name, S_IFREG | 0644, cred, &e);
+				  : job_mknod(j, ROOT_INO, name, S_IFREG | 0644, 0, cred, &e);
 
 	if (rc == 0) {
 		c->ino = e.ino;

@@ -44,7 +44,7 @@ static void begin(struct scene *t)
 	struct core_entry e;
 
 	t->w = job_world_start(NODES);
-	if (job_mknod(node(t, HOME), 1, "f", S_IFREG | 0600, cred, &e) < 0)
+	if (job_mknod(node(t, HOME), 1, "f", S_IFREG | 0600, 0, cred, &e) < 0)
 		exit(1);
 	t->ino = e.ino;
 	job_forget(node(t, HOME), e.ino, 1);

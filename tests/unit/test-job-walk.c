@@ -54,7 +54,7 @@ static void begin(struct scene *t)
 	for (unsigned int i = 0; i < FILES; i++) {
 		struct job *j = node(t, i % 2 ? OTHER : HOME);
 
-		if (job_mknod(j, 1, name_of(i, name), S_IFREG | 0600, cred, &e) < 0)
+		if (job_mknod(j, 1, name_of(i, name), S_IFREG | 0600, 0, cred, &e) < 0)
 			exit(1);
 		t->ino[i] = e.ino;
 		job_forget(j, e.ino, 1);

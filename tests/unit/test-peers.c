@@ -952,7 +952,7 @@ static void test_world(void)
 	struct core_entry e = { 0 };
 	uint64_t first;
 
-	is_int(core_mknod(job_world_core(jw, 1), 1, "d", S_IFREG | 0644, cred, &e), 0, "something at node 1");
+	is_int(core_mknod(job_world_core(jw, 1), 1, "d", S_IFREG | 0644, 0, cred, &e), 0, "something at node 1");
 	first = e.ino;
 	is_u64(first >> 40, 1, "has a number of node 1");
 	core_forget(job_world_core(jw, 1), e.ino, 1);
@@ -960,7 +960,7 @@ static void test_world(void)
 	is_int(core_lookup(job_world_core(jw, 1), 1, "d", &e), 0, "it is there after a crash");
 	is_u64(e.ino, first, "the same");
 	core_forget(job_world_core(jw, 1), e.ino, 1);
-	is_int(core_mknod(job_world_core(jw, 1), 1, "e", S_IFREG | 0644, cred, &e), 0, "another one");
+	is_int(core_mknod(job_world_core(jw, 1), 1, "e", S_IFREG | 0644, 0, cred, &e), 0, "another one");
 	is_u64(e.ino, first + 1, "has the next number");
 	core_forget(job_world_core(jw, 1), e.ino, 1);
 	job_world_stop(jw);

@@ -138,9 +138,10 @@ static void test_numbers(void)
 /* Below 2^53, each once, and back again where they are no hash. */
 static void test_shown(void)
 {
-	const uint64_t inodes[] = { 1, 2, 3, (1ull << 36) - 1, place_first_ino(1), place_first_ino(1) + 1, place_first_ino(7),
-		place_first_ino(PLACE_NODES_MAX - 1), STATE_BACKING_INO_BIT | 2, STATE_BACKING_INO_BIT | 12,
-		STATE_BACKING_INO_BIT | UINT32_MAX, STATE_BACKING_INO_BIT | ((1ull << 51) - 1) };
+	const uint64_t inodes[] = { 1, 2, 3, (1ull << 36) - 1, place_first_ino(1), place_first_ino(1) + 1,
+		place_first_ino(7), place_first_ino(PLACE_NODES_MAX - 1), STATE_BACKING_INO_BIT | 2,
+		STATE_BACKING_INO_BIT | 12, STATE_BACKING_INO_BIT | UINT32_MAX,
+		STATE_BACKING_INO_BIT | ((1ull << 51) - 1) };
 	const size_t num = sizeof(inodes) / sizeof(inodes[0]);
 	unsigned int wrong = 0, same = 0, folded = 0;
 	uint64_t back = 0;

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "format/base/units.h"
 #include "format/store/store.h"
@@ -48,6 +49,40 @@ const char *drained_left_text(const struct state_left *left, char *out, size_t c
 	return out;
 }
 
+struct special_names {
+	struct state *st;
+	char text[256]; /* the first few: "a, b, c" */
+	unsigned int num;
+};
+
+static int note_special(uint64_t parent, const char *name, uint64_t ino, void *arg)
+{
+	struct special_names *n = arg;
+	struct inode in;
+	size_t len = strlen(n->text);
+
+	(void)parent;
+	if (state_inode(n->st, ino, &in) < 0 || !inode_is_special(in.mode))
+		return 0;
+	if (n->num++ == 3)
+		snprintf(n->text + len, sizeof(n->text) - len, ", ...");
+	else
+		snprintf(n->text + len, sizeof(n->text) - len, "%s%.60s", len ? ", " : "", name);
+	return n->num > 3;
+}
+
+/* They are no data, and nothing is lost: but who deletes the store deletes them. */
+static void say_special(struct state *st, uint64_t num)
+{
+	struct special_names n = { .st = st };
+
+	if (num == 0)
+		return;
+	(void)state_each_name(st, note_special, &n);
+	say("FIFOs, sockets and device nodes are kept in the store alone, and not drained: %" PRIu64 " (%s)", num,
+		n.text);
+}
+
 /* *ret_of_many: it is one of several nodes' of a job. */
 static int look_into(const char *store, struct state_left *ret, char *backing, size_t cap, bool *ret_of_many,
 	struct cistern_error *err)
@@ -62,6 +97,8 @@ static int look_into(const char *store, struct state_left *ret, char *backing, s
 	snprintf(backing, cap, "%s", store_superblock(s)->backing);
 	*ret_of_many = store_superblock(s)->num_nodes > 1;
 	r = state_left(store_state(s), ret);
+	if (r == 0)
+		say_special(store_state(s), ret->special);
 	store_abandon(s);
 	return r < 0 ? cistern_error_set(err, r, "%s: the index cannot be read", store) : 0;
 }
