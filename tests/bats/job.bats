@@ -703,3 +703,32 @@ is_paused() {
 	stop_job
 	is "$(cat "$WORK/b/f")" one
 }
+
+@test "FIFOs, sockets and device nodes: each node sees, renames and removes what any has made, and the job ends with 0" {
+	local numbers
+	start_job 2
+	mkfifo -m 640 "$WORK/m0/fifo"
+	mkdir "$WORK/m1/d"
+	mkfifo "$WORK/m1/d/other"
+	(cd "$WORK/m1" && python3 -c "import socket; socket.socket(socket.AF_UNIX).bind('sock')")
+	is "$(stat -c '%F %a %h' "$WORK/m1/fifo")" 'fifo 640 1'
+	is "$(stat -c %F "$WORK/m0/sock" "$WORK/m0/d/other" | tr '\n' ' ')" 'socket fifo '
+	for k in 0 1; do
+		numbers="${numbers:+$numbers }$(stat -c %i "$WORK/m$k/fifo")"
+	done
+	is "${numbers% *}" "${numbers#* }"
+	[ "${numbers% *}" -lt $((1 << 53)) ]
+	chmod 600 "$WORK/m1/fifo"
+	is "$(stat -c %a "$WORK/m0/fifo")" 600
+	mv "$WORK/m1/fifo" "$WORK/m1/d/moved"
+	is "$(stat -c %F "$WORK/m0/d/moved")" fifo
+	echo data >"$WORK/m0/d/f"
+	rm "$WORK/m0/sock"
+	refute test -e "$WORK/m1/sock"
+	"$CISTERN" flush --wait --timeout 5m --mount "$WORK/m0"
+	is "$(cd "$WORK/b" && find . ! -type d)" ./d/f
+	is "$(stat -c %F "$WORK/m0/d/moved" "$WORK/m0/d/other" "$WORK/m1/d/moved" "$WORK/m1/d/other" | sort -u)" fifo
+	rm -r "$WORK/m1/d"
+	is "$(ls -A "$WORK/m0")" ''
+	stop_job
+}

@@ -584,6 +584,14 @@ for i in range(64):
     open('f%d' % i, 'w').close()"
 	for i in {0..63}; do echo >"$BACKING/g$i"; done
 	is "$(cd "$MNT" && stat -c %i -- * | jq -s 'map(. + 0) | unique | length')" 128
+	local tar
+	tar=$(npm root -g 2>/dev/null)/npm/node_modules/tar
+	if command -v node >/dev/null && [ -d "$tar" ]; then
+		(cd "$MNT" && for i in {0..63}; do echo "content $i" >"$BACKING/g$i"; echo "new $i" >"f$i"; done
+			node -e "require('$tar').create({ sync: true, file: '$WORK/all.tar' }, require('fs').readdirSync('.'))")
+		tar -C "$DIRECT" -xf "$WORK/all.tar"
+		diff -r "$MNT" "$DIRECT"
+	fi
 	if command -v node >/dev/null; then
 		is "$(cd "$MNT" && node -e 'const fs = require("fs"); console.log(new Set(fs.readdirSync(".").map(n => fs.statSync(n).ino)).size)')" 128
 	fi
