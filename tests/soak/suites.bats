@@ -9,6 +9,8 @@
 #   HDF5     testpar of an HDF5 that was built (configure --enable-parallel CC=mpicc.mpich; make; make -C testpar check TESTS=)
 #   IOR      with the programs ior and mdtest, built for MPICH
 #   PJDFSTEST of pjdfstest, built
+#   LTP      of the Linux Test Project, configured, with lib, libs and testcases/kernel/syscalls built; on one node
+#   XFSTESTS of xfstests, built; on one node; XFSTESTS_WHICH: which tests, default -g quick
 #
 # Run by make suites ROMIO=DIR ...
 
@@ -155,4 +157,78 @@ pjd() {
 	is "$(wc -l <"$WORK/pjd.job")" "$(wc -l <"$WORK/pjd.direct")"
 	diff -u "$WORK/pjd.direct" "$WORK/pjd.job" >"$WORK/differs" || true
 	refute grep -v '# TODO' <(grep '^+not ok' "$WORK/differs")
+}
+
+# ltp_in FOLDER: each test program of LTP that works on files and needs no device of its own, and how it ends there: passed, or what failed.
+ltp_in() {
+	local program source status calls=$LTP/testcases/kernel/syscalls
+	export LTPROOT=$LTP LTP_TIMEOUT_MUL=2 TMPDIR=$1 KCONFIG_SKIP_CHECK=1 LTP_COLORIZE_OUTPUT=n
+	for call in $ltp_calls; do
+		for source in "$calls/$call"/*[0-9].c "$calls/$call"/*/*[0-9].c; do
+			program=${source%.c}
+			[ -x "$program" ] && ! grep -qE 'needs_device|mount_device|all_filesystems|needs_rofs|format_device|mntpoint' "$source" || continue
+			status=0
+			(cd "$1" && PATH=${program%/*}:$PATH timeout -k 5 120 "$program") >"$WORK/ltp.said" 2>&1 </dev/null || status=$?
+			echo "$call/${program##*/} $((status & ~32)) $(grep -E 'T(FAIL|BROK)' "$WORK/ltp.said" | sed -E 's/^[^:]*:[0-9]+: *//' | sort -u | cut -c 1-160 | tr '\n' ';')"
+		done
+	done
+}
+
+ltp_calls="access bind chdir chmod chown copy_file_range creat execve faccessat faccessat2 fadvise fallocate fchdir fchmod fchmodat fchmodat2 fchown
+	fchownat fcntl fdatasync fgetxattr flistxattr flock fpathconf fremovexattr fsetxattr fstat fstatat fstatfs fsync ftruncate futimesat getcwd
+	getdents getxattr inotify lchown lgetxattr link linkat listxattr llistxattr llseek lremovexattr lseek lstat mkdir mkdirat mknod mknodat mmap
+	mremap msync munmap name_to_handle_at nftw open open_by_handle_at openat openat2 pathconf pread preadv preadv2 pwrite pwritev pwritev2 read
+	readahead readdir readlink readlinkat readv realpath removexattr rename renameat renameat2 rmdir sendfile setxattr splice stat statfs statvfs
+	statx symlink symlinkat sync sync_file_range tee truncate umask unlink unlinkat utime utimensat utimes vmsplice write writev"
+
+@test "LTP: the calls that work on files end in a mount as in a plain directory" {
+	[ -n "${LTP:-}" ] || skip "LTP is not told"
+	mount_cistern -o drain=idle,idle_interval=200ms
+	chmod 1777 "$MNT" "$DIRECT"
+	ltp_in "$DIRECT" >"$WORK/ltp.direct"
+	ltp_in "$MNT" >"$WORK/ltp.mount"
+	sed -i "s#$MNT#DIR#g; s#$DIRECT#DIR#g; s#/LTP_[A-Za-z0-9]*#/LTP#g" "$WORK"/ltp.{direct,mount}
+	echo "$(wc -l <"$WORK/ltp.mount") programs, $(awk '$2 == 0' "$WORK/ltp.mount" | wc -l) pass in the mount, $(awk '$2 == 0' "$WORK/ltp.direct" | wc -l) in the plain directory"
+	[ "$(wc -l <"$WORK/ltp.mount")" -gt 100 ]
+	# What the mount refuses, each with its row in docs/posix.md.
+	join -j 1 <(sort "$WORK/ltp.direct") <(sort "$WORK/ltp.mount") -o 1.1,1.2,2.2 | awk '$2 == 0 && $3 != 0 { print $1 }' >"$WORK/ltp.differs"
+	grep -Ff "$WORK/ltp.differs" "$WORK/ltp.mount" || true
+	is "$(cat "$WORK/ltp.differs")" ""
+	umount_wait
+}
+
+# xfs_check FSTYP DEVICE MOUNT-OPTIONS: the tests of xfstests that a file system without a block device can run; a line each: name and verdict.
+xfs_check() {
+	(
+		cd "$WORK/xfstests" || exit
+		[ "$1" != fuse ] || export FUSE_SUBTYP=.cistern
+		export FSTYP=$1 TEST_DEV=$2 TEST_DIR=$WORK/test TEST_FS_MOUNT_OPTS=$3 RESULT_BASE=$WORK/xfs-$1 HOST_OPTIONS=$WORK/none
+		unset SCRATCH_DEV SCRATCH_MNT
+		: >"$WORK/none"
+		mkdir -p "$TEST_DIR" "$RESULT_BASE"
+		timeout 7200 ./check -r ${XFSTESTS_WHICH:--g quick} </dev/null
+	) >"$WORK/xfs-$1.said" 2>&1 || true
+	umount "$WORK/test" 2>/dev/null || true
+	awk '$1 ~ /^generic\/[0-9]+$/ { print $1, /not run/ ? "notrun" : /mismatch|failed|expunged|_check/ ? "failed" : "passed" }' "$WORK/xfs-$1.said" | sort -u
+}
+
+@test "xfstests: what a file system without a block device can run, passes where it passes on ext4" {
+	[ -n "${XFSTESTS:-}" ] || skip "XFSTESTS is not told"
+	needs_root "users, mounts"
+	id fsgqa >/dev/null 2>&1 || { useradd -m fsgqa && undo "userdel -r fsgqa"; }
+	id fsgqa2 >/dev/null 2>&1 || { useradd fsgqa2 && undo "userdel fsgqa2"; }
+	ln -s "$CISTERN" "/sbin/mount.fuse.cistern" && undo "rm /sbin/mount.fuse.cistern"
+	cp -r "$XFSTESTS" "$WORK/xfstests"
+	sed -i 's#s/fuse.glusterfs/glusterfs/#s/fuse.cistern/fuse/#' "$WORK/xfstests/common/rc" # it compares types of mounts
+	make_loop plain 4G
+	umount "$WORK/plain"
+	losetup -f "$WORK/plain.img" && undo "losetup -d $(losetup -j "$WORK/plain.img" | cut -d: -f1)"
+	xfs_check ext4 "$(losetup -j "$WORK/plain.img" | cut -d: -f1)" "" >"$WORK/xfs.ext4"
+	xfs_check fuse "$BACKING" "-ostore=$STORE,allow_other,drain=idle,idle_interval=1s" >"$WORK/xfs.cistern"
+	echo "$(grep -c passed "$WORK/xfs.cistern") pass, $(grep -c notrun "$WORK/xfs.cistern") cannot be run; on ext4 $(grep -c passed "$WORK/xfs.ext4") pass"
+	[ "$(grep -c passed "$WORK/xfs.cistern")" -gt 0 ]
+	# generic/020: a value of 65,536 bytes in an xattr; docs/posix.md.
+	comm -12 <(grep passed "$WORK/xfs.ext4" | cut -d' ' -f1 | sort) <(grep failed "$WORK/xfs.cistern" | cut -d' ' -f1 | grep -v generic/020 | sort) >"$WORK/xfs.differs"
+	is "$(cat "$WORK/xfs.differs")" ""
+	"$CISTERN" wait "$STORE"
 }
