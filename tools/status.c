@@ -527,6 +527,7 @@ static int dead_status(const char *path, const struct how *how)
 	if (store_space(s, &d.space) < 0)
 		d.space = (struct store_space){ 0 };
 	d.has_result = daemon_read_result(path, &d.result, NULL) == 0;
+	drained_settle(&d.left, d.has_result ? &d.result : NULL);
 	find_stragglers(&d);
 	r = show_dead(&d, how);
 	free(d.stragglers);

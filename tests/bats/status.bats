@@ -67,6 +67,19 @@ kill_and_free() {
 	is "$(stat -c %s "$WORK/b/f")" 60005
 }
 
+@test "what removed files have left in a job's stores is safe to delete when the job is drained" {
+	local k
+	start_job 2 drain=unmount
+	echo here >"$WORK/m0/gone"
+	wait_until 60 test -e "$WORK/m1/gone"
+	head -c 60000 /dev/zero >>"$WORK/m1/gone"
+	exec 9<"$WORK/m0/gone"
+	rm "$WORK/m1/gone"
+	exec 9<&-
+	stop_job
+	for k in 0 1; do leaves 0 "$WORK/s$k"; done
+}
+
 @test "cistern wait says that data remain, and ends with 3" {
 	mount_cistern -o drain=unmount
 	exits 0 "$CISTERN" wait "$MNT"

@@ -83,6 +83,12 @@ static void say_special(struct state *st, uint64_t num)
 		n.text);
 }
 
+void drained_settle(struct state_left *left, const struct daemon_result *result)
+{
+	if (result && cistern_exit_is_out((int)result->result))
+		left->layers = left->layer_bytes = left->shares = 0;
+}
+
 /* *ret_of_many: it is one of several nodes' of a job. */
 static int look_into(const char *store, struct state_left *ret, char *backing, size_t cap, bool *ret_of_many,
 	struct cistern_error *err)
@@ -131,6 +137,7 @@ int drained_verdict(const char *store, const char *backing, const char *noted)
 		say("%s", noted);
 	if (look_into(store, &left, recorded, sizeof(recorded), &of_many, &err) < 0)
 		return say_error(&err);
+	drained_settle(&left, said == 0 ? &result : NULL);
 	if (!state_left_nothing(&left)) {
 		if (said < 0 || result.result == CISTERN_EXIT_OK || !result.text[0])
 			say("not on the backing directory yet: %s; "

@@ -7,9 +7,15 @@
 #include <stddef.h>
 
 #include "format/index/left.h"
+#include "tools/lib/daemon.h"
 
 #define DRAINED_LEFT_TEXT 256
 
+/*
+ * result: what the last daemon of the store left word of; NULL: none. When it says that all of its job is out, bytes and
+ * ranges of other nodes' files that are still here are of files that were removed, and count no more.
+ */
+void drained_settle(struct state_left *left, const struct daemon_result *result);
 /* "2 files, 1 name deleted or moved, 60 KB of another node's file": what is only in the store. Returns out. */
 const char *drained_left_text(const struct state_left *left, char *out, size_t cap);
 
