@@ -511,9 +511,8 @@ int fsck_check_segments(struct fsck *f, struct cistern_error *err)
 	if (r < 0)
 		return cistern_error_set(err, r, "segments: cannot be listed: %s", strerror(-r));
 	if (f->num_unused)
-		fsck_report(f, FSCK_NOTE, NULL, 0, 0,
-			"segments: %zu (%s) that no file refers to any more; %s", f->num_unused,
-			units_format_bytes(u.bytes, size),
+		fsck_report(f, FSCK_NOTE, NULL, 0, 0, "segments: %zu (%s) that no file refers to any more; %s",
+			f->num_unused, units_format_bytes(u.bytes, size),
 			f->repair ? "they are removed" : "the next mount removes them");
 	else
 		fsck_report(f, FSCK_OK, NULL, 0, 0, "segments: all are in use");

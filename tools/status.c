@@ -330,8 +330,7 @@ static void dead_straggler_lines(const struct dead_store *d)
 	char line[CISTERN_ERROR_TEXT_BYTES];
 
 	for (size_t i = 0; i < d->num_stragglers; i++)
-		printf("  %-10s %s\n", i ? "" : "stragglers",
-			straggler_line(&d->stragglers[i], line, sizeof(line)));
+		printf("  %-10s %s\n", i ? "" : "stragglers", straggler_line(&d->stragglers[i], line, sizeof(line)));
 }
 
 static void dead_json_job(struct json *j, const struct dead_store *d)
@@ -628,7 +627,8 @@ static int check_in_use(const struct target *t, pid_t pid)
 
 	if (pid > 0)
 		snprintf(who, sizeof(who), "process %d", (int)pid);
-	say("%s must not be deleted: %s uses it; unmount it with 'cistern umount --wait', then check again", t->store, who);
+	say("%s must not be deleted: %s uses it; unmount it with 'cistern umount --wait', then check again", t->store,
+		who);
 	return CISTERN_EXIT_BUSY;
 }
 

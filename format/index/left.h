@@ -18,8 +18,9 @@ struct state_left {
 	uint64_t beside;      /* of those that are there: under another name, since somebody else has theirs */
 	uint64_t layers;      /* files homed on other nodes, of which this node has bytes that are not drained */
 	uint64_t layer_bytes; /* these bytes */
-	uint64_t shares;      /* ranges that nodes have committed and no drain has carried: only this node knows their order */
-	uint64_t special;     /* FIFOs, sockets and device nodes: they never go there, and nothing is lost with them */
+	uint64_t
+		shares; /* ranges that nodes have committed and no drain has carried: only this node knows their order */
+	uint64_t special; /* FIFOs, sockets and device nodes: they never go there, and nothing is lost with them */
 };
 
 /* Whether a backing name does not show in the mount, or shows another inode there, and stands beside no name. -errno where that cannot be read. */

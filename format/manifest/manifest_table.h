@@ -30,8 +30,8 @@ struct entry {
 	size_t file;      /* names of one file have the same number; 0: nothing has been said of it */
 	size_t teller;    /* the entry whose line said is of */
 	enum entry_as as;
-	struct text from; /* moved or linked: with its quotes */
-	struct text kept; /* of a line of that state behind it: what follows the state */
+	struct text from;   /* moved or linked: with its quotes */
+	struct text kept;   /* of a line of that state behind it: what follows the state */
 	struct text beside; /* of a line of that state behind it: what follows the path; len 0: it has its own name */
 	bool gone;
 	const char *taken_by; /* gone: the line of the move that has taken it away; NULL: none has */

@@ -99,10 +99,10 @@ static void finish(struct drain *d, enum cistern_exit result, const char *text)
 		drain_errors_prune(&d->errors, r->id, r->paths, r->num_paths);
 	if (r->kind == DRAIN_BACKGROUND && r->part == WIRE_PART_WHOLE)
 		note_background(d, result);
-	log_event(d->opt.log, cistern_exit_is_out(result) || d->cancel ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, "drain-end",
-		"session=%llu result=%d files=%llu bytes=%llu errors=%zu text=\"%s\"", (unsigned long long)r->id,
-		(int)result, (unsigned long long)d->progress.done_files, (unsigned long long)d->progress.done_bytes,
-		d->errors.num, text);
+	log_event(d->opt.log, cistern_exit_is_out(result) || d->cancel ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING,
+		"drain-end", "session=%llu result=%d files=%llu bytes=%llu errors=%zu text=\"%s\"",
+		(unsigned long long)r->id, (int)result, (unsigned long long)d->progress.done_files,
+		(unsigned long long)d->progress.done_bytes, d->errors.num, text);
 	drain_results_put(&d->results, r->id, result, text);
 	d->last_id = r->id;
 	d->last_result = result;

@@ -105,8 +105,7 @@ static int origin_is_wanted(struct state *st, const struct inode *in, uint64_t d
 	return r < 0 ? r : at.ino == in->ino;
 }
 
-static int place_step(
-	struct state *st, uint64_t dir, const char *name, const struct inode *in, struct names_step *ret)
+static int place_step(struct state *st, uint64_t dir, const char *name, const struct inode *in, struct names_step *ret)
 {
 	int r;
 

@@ -159,8 +159,7 @@ static int tell_straggler(struct session *s, const struct carried *c)
 {
 	char text[STRAGGLER_TEXT];
 
-	return session_fail(s, 0, c->shown, -EBUSY, "%s",
-		straggler_say(s->opt->store, c->in.private_segment, text));
+	return session_fail(s, 0, c->shown, -EBUSY, "%s", straggler_say(s->opt->store, c->in.private_segment, text));
 }
 
 int carried_finish(struct session *s, struct carried *c)

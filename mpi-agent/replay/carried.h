@@ -19,10 +19,10 @@ struct carried {
 	struct copy_job job;
 	struct attrs_warning warning;
 	const char *conflict;
-	char *shown;   /* owned: in the mount */
-	char *there;   /* owned: where it stands beside its name, which something else has; NULL: it has its name */
-	char *kept;    /* owned: why its layout is not the one that it was to get; NULL: it is */
-	bool changed;  /* was written to meanwhile: stays dirty */
+	char *shown;    /* owned: in the mount */
+	char *there;    /* owned: where it stands beside its name, which something else has; NULL: it has its name */
+	char *kept;     /* owned: why its layout is not the one that it was to get; NULL: it is */
+	bool changed;   /* was written to meanwhile: stays dirty */
 	bool straggled; /* when it was begun somebody wrote to it through a dead mount: likewise, and that is a failure */
 	uint64_t upto; /* 0: the session's */
 	bool has_checksum;

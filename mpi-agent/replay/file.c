@@ -127,9 +127,7 @@ static int give(struct session *s, struct pending *p, struct record *rec, const 
 	for (int tries = 0; r == -EEXIST && tries < GIVE_TRIES; tries++) {
 		struct stat there;
 
-		r = !names_dir_is_there(s, p->dir) ? -ENOENT
-		    : p->c.there                   ? -EBUSY
-						   : look_at_place(s, p, &there);
+		r = !names_dir_is_there(s, p->dir) ? -ENOENT : p->c.there ? -EBUSY : look_at_place(s, p, &there);
 		if (r == PLACE_IS_FOREIGN)
 			r = go_beside(s, p, rec, &there);
 		if (r == 0)

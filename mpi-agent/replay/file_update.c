@@ -113,8 +113,8 @@ static int give(struct session *s, struct carried *c, const struct file_place *p
 	return r == -EEXIST ? -EBUSY : r;
 }
 
-static int publish_update(struct session *s, struct carried *c, const struct file_place *place, const char *from,
-	const struct stat *st)
+static int publish_update(
+	struct session *s, struct carried *c, const struct file_place *place, const char *from, const struct stat *st)
 {
 	struct record rec = { .type = RECORD_PLACED,
 		.ino = c->in.ino,
@@ -151,9 +151,8 @@ static int update(struct session *s, struct carried *c, const struct file_place 
 	int r = carried_take_private(s, c);
 
 	if (r == 0)
-		r = c->in.flags & INODE_UNPUBLISHED
-			    ? state_backing_path(s->st, c->in.ino, path, sizeof(path))
-		    : place->at ? session_join(path, sizeof(path), "", place->at)
+		r = c->in.flags & INODE_UNPUBLISHED ? state_backing_path(s->st, c->in.ino, path, sizeof(path))
+		    : place->at                     ? session_join(path, sizeof(path), "", place->at)
 				: state_backing_child_path(s->st, place->dir, place->name, path, sizeof(path));
 	if (r == 0)
 		r = s->to->ops->open(s->to, path, needs_data ? SINK_UPDATE : SINK_ATTR, &c->f);

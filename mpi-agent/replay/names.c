@@ -510,7 +510,8 @@ static int remove_hidden(struct session *s, const struct hidden *h, const char *
 			"was removed in the mount; whether another node has a file there now cannot be asked", 0);
 	if (r == 0) {
 		/* On a node alone, nothing is known of an inode that has gone; a directory is only removed when it is empty. */
-		if (known == 0 && !session_is_same(&in, &st)) /* somebody else has replaced it: what was removed is not there */
+		if (known == 0 &&
+			!session_is_same(&in, &st)) /* somebody else has replaced it: what was removed is not there */
 			return names_removed_step(s, h->ino, h->parent, h->name);
 		if (known == 0 && has_unseen_name(s, &in)) {
 			r = carry_unseen(s, &in, h, path);

@@ -580,8 +580,7 @@ int names_make_way(struct session *s, const struct session_dir *dir, const char 
  * What has the name is what this store, or another one that is recovered with it, knows by it; or it is the file itself. A directory that the state
  * has there is dealt with where it is to be replaced.
  */
-static bool is_ours(
-	struct session *s, uint64_t dir, const char *name, const struct inode *in, const struct stat *st)
+static bool is_ours(struct session *s, uint64_t dir, const char *name, const struct inode *in, const struct stat *st)
 {
 	uint64_t owner;
 

@@ -59,13 +59,13 @@ struct session {
 	struct located *located;         /* owned: where base has its files; NULL: by name */
 	struct copier *copier;           /* owned */
 	struct batch *batch;             /* owned */
-	char temp_prefix[32];     /* of our temporary files, and not of those that the daemon writes through to */
-	char shared_prefix[32];   /* of those that other nodes write to */
+	char temp_prefix[32];   /* of our temporary files, and not of those that the daemon writes through to */
+	char shared_prefix[32]; /* of those that other nodes write to */
 	char beside_tag[BESIDE_TAG_BYTES]; /* of what cannot have its name */
-	char through_prefix[32];  /* of files that the daemon has written through to */
-	bool sweeps_through;      /* some may be left that nothing names */
-	char classic_prefix[32];  /* of names that originals of converted files keep for a moment */
-	struct session_dir *dirs; /* owned */
+	char through_prefix[32];           /* of files that the daemon has written through to */
+	bool sweeps_through;               /* some may be left that nothing names */
+	char classic_prefix[32];           /* of names that originals of converted files keep for a moment */
+	struct session_dir *dirs;          /* owned */
 	size_t num_dirs, cap_dirs;
 	struct idmap dir_index; /* inode of a directory -> its place in dirs + 1 */
 	struct idmap touched;   /* directories whose entries we changed: their times have to be set again */

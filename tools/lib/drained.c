@@ -29,7 +29,8 @@ const char *drained_left_text(const struct state_left *left, char *out, size_t c
 
 	snprintf(out, cap, "nothing");
 	if (left->files) {
-		snprintf(text, sizeof(text), "%s (directories counted)", units_format_count(left->files, "file", count));
+		snprintf(
+			text, sizeof(text), "%s (directories counted)", units_format_count(left->files, "file", count));
 		len = append(out, cap, len, text);
 	}
 	if (left->names) {
@@ -153,7 +154,7 @@ int drained_verdict(const char *store, const char *backing, const char *noted)
 	}
 	if (said == 0 && !cistern_exit_is_out((int)result.result))
 		return result.result > 0 && result.result <= CISTERN_EXIT_LAST ? (int)result.result
-										  : CISTERN_EXIT_FAILED;
+									       : CISTERN_EXIT_FAILED;
 	if (left.beside == 0 && !(said == 0 && result.result == CISTERN_EXIT_BESIDE))
 		return CISTERN_EXIT_OK;
 	if (left.beside > 0 && !(said == 0 && result.text[0]) && !(noted && noted[0]))
