@@ -18,8 +18,8 @@ unpack() {
 	for store; do tar -xJf "$golden/$store.tar.xz" || return; done
 }
 
-# drains_to SUMS STORE...: each is sound, and together they become files of these sums, in out; old.txt was there before. MISSING: what
-# recover may say and fail with.
+# drains_to SUMS STORE...: each is sound, and together they become files of these sums, in out. MISSING: what recover may say
+# and fail with.
 drains_to() {
 	local store
 	for store in "${@:2}"; do
@@ -28,7 +28,6 @@ drains_to() {
 	done
 	rm -rf out
 	mkdir out
-	echo 'old bytes of a file that was there before' >out/old.txt
 	"$CISTERN" recover --force "${@:2}" --to out >recover.said 2>&1 || grep -q "$MISSING" recover.said || { cat recover.said; return 1; }
 	(cd out && sha256sum -c --quiet "$golden/$1")
 }
