@@ -648,47 +648,47 @@ END
 	is "$(missing_of c0/f c1/f | head -2)" "$(printf 'c%s/f failed [(0, 1000), (1004, 48996)]\n' 0 1)"
 }
 
-# several_names: in $WORK/m0, of a directory below the root that cannot be made: new files, a moved one, one that was written to, and their other names.
+# several_names: in $WORK/m0, of a directory that cannot be made: new files, a moved one, one that was written to, and their other names.
 several_names() {
-	mkdir "$WORK/m0/d"
+	mkdir "$WORK/m0/p/d"
 	echo new >"$WORK/m0/f"
-	ln "$WORK/m0/f" "$WORK/m0/d/f" # its directory comes behind the root
-	echo new >"$WORK/m0/d/only"
+	ln "$WORK/m0/f" "$WORK/m0/p/d/f" # its directory comes behind the root
+	echo new >"$WORK/m0/p/d/only"
 	mv "$WORK/m0/old" "$WORK/m0/moved"
-	ln "$WORK/m0/moved" "$WORK/m0/d/moved"
+	ln "$WORK/m0/moved" "$WORK/m0/p/d/moved"
 	over "$WORK/m0/changed" more
-	ln "$WORK/m0/changed" "$WORK/m0/d/changed"
+	ln "$WORK/m0/changed" "$WORK/m0/p/d/changed"
 	mkdir "$WORK/m0/z"
-	echo late >"$WORK/m0/d/late"
-	ln "$WORK/m0/d/late" "$WORK/m0/z/late" # before it
-	ln "$WORK/m0/d/late" "$WORK/m0/d/later"
+	echo late >"$WORK/m0/p/d/late"
+	ln "$WORK/m0/p/d/late" "$WORK/m0/z/late" # before it
+	ln "$WORK/m0/p/d/late" "$WORK/m0/p/d/later"
 	ln -s "$WORK" "$WORK/m0/l"
-	ln "$WORK/m0/l" "$WORK/m0/d/l"
-	echo kept >"$WORK/m0/d/kept"
-	ln "$WORK/m0/d/kept" "$WORK/m0/d/kept2"
+	ln "$WORK/m0/l" "$WORK/m0/p/d/l"
+	echo kept >"$WORK/m0/p/d/kept"
+	ln "$WORK/m0/p/d/kept" "$WORK/m0/p/d/kept2"
 }
 
 # several_carried: what of that can be is there; what else, is said by name.
 several_carried() {
 	local n
 	for n in f moved changed late later l only kept kept2; do
-		[[ $output == *"d/$n: its directory could not be placed"* ]] || { echo "$n is not said"; return 1; }
+		[[ $output == *"p/d/$n: its directory could not be placed"* ]] || { echo "$n is not said"; return 1; }
 		python3 -c 'import json, sys
-assert [f["state"] for f in json.load(open(sys.argv[1]))["files"] if f["path"] == sys.argv[2]] == ["failed"]' "$WORK/manifest.json" "d/$n" || return
+assert [f["state"] for f in json.load(open(sys.argv[1]))["files"] if f["path"] == sys.argv[2]] == ["failed"]' "$WORK/manifest.json" "p/d/$n" || return
 	done
 	is "$(cat "$WORK/b/f" "$WORK/b/z/late" | tr '\n' ' ')$(readlink "$WORK/b/l")" "new late $WORK"
 	cmp "$WORK/b/moved" "$WORK/ref"
 	cmp "$WORK/b/changed" "$WORK/ref2"
-	is "$(cat "$WORK/b/d")" "somebody else's"
-	is "$(cd "$WORK/b" && echo *)" 'changed d f l moved z'
+	is "$(cd "$WORK/b" && echo * p/*)" 'changed f l moved p z p/*'
 	no_leftovers "$WORK/b"
 }
 
 @test "a file of several names, of which one is in a directory that cannot be placed: it gets the others, and that one is told" {
 	local nodes k stores
+	needs_root "a directory that nobody may write to"
 	for nodes in 1 2; do
 		rm -rf "$WORK"/b "$WORK"/s?
-		mkdir "$WORK/b"
+		mkdir -p "$WORK/b/p"
 		random_file "$WORK/b/old" 50000
 		cp "$WORK/b/old" "$WORK/b/changed"
 		cp "$WORK/b/old" "$WORK/ref"
@@ -706,17 +706,18 @@ assert [f["state"] for f in json.load(open(sys.argv[1]))["files"] if f["path"] =
 			several_names
 			kill_job
 		fi
-		echo "somebody else's" >"$WORK/b/d"
+		chattr +i "$WORK/b/p" || skip "chattr does not work"
+		undo "chattr -i $WORK/b/p"
 		for k in 1 2; do
 			exits 3 "$CISTERN" recover "${stores[@]}" --to "$WORK/b" --manifest "$WORK/manifest.json"
 			echo "$output"
 			several_carried
 		done
-		rm "$WORK/b/d"
+		chattr -i "$WORK/b/p"
 		exits 0 "$CISTERN" recover "${stores[@]}" --to "$WORK/b"
-		is "$(cd "$WORK/b/d" && echo *)" 'changed f kept kept2 l late later moved only'
-		is "$(stat -c %h "$WORK"/b/d/* | tr '\n' ' ')" '2 2 2 2 2 3 3 2 1 '
-		cmp "$WORK/b/d/changed" "$WORK/ref2"
+		is "$(cd "$WORK/b/p/d" && echo *)" 'changed f kept kept2 l late later moved only'
+		is "$(stat -c %h "$WORK"/b/p/d/* | tr '\n' ' ')" '2 2 2 2 2 3 3 2 1 '
+		cmp "$WORK/b/p/d/changed" "$WORK/ref2"
 	done
 }
 
