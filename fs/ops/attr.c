@@ -61,9 +61,14 @@ void ops_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, 
 		if (!r && attr->st_mode != e.attr.st_mode)
 			set |= CORE_SET_MODE;
 	}
+	if (!r && set & (CORE_SET_MTIME | CORE_SET_MTIME_NOW) && !(set & CORE_SET_SIZE))
+		outside_write_back(ops_of(req)->outside, ino);
 	if (!r && set)
 		r = job_setattr(job, ino, attr, set, file_of(at), &e);
-	reply_attr(req, r, &e);
+	if (!r && set & CORE_SET_SIZE)
+		reply_sized(req, &e);
+	else
+		reply_attr(req, r, &e);
 }
 
 void ops_statfs(fuse_req_t req, fuse_ino_t ino)

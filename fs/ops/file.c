@@ -4,6 +4,7 @@
  * the worker's own memory, or from where the bytes are.
  */
 #include <limits.h>
+#include <linux/falloc.h>
 
 #include "fs/ops/private.h"
 
@@ -38,14 +39,37 @@ static void written(struct handle_ref at, ssize_t r, bool direct)
 		outside_written(at.o->outside, at.h->outside, direct);
 }
 
+/* The kernel writes back what was stored into a mapping. */
+static ssize_t write_page(fuse_req_t req, struct handle_ref at, const char *buf, size_t size, uint64_t off)
+{
+	size_t after, len = outside_page_cut(at.h->outside, size, off, &after);
+	ssize_t n = job_write_page(job_of(req), file_of(at), buf, len, off);
+
+	if (n < 0 || len == size || (size_t)n < len)
+		return n;
+	if (after < size)
+		n = job_write_page(job_of(req), file_of(at), buf + after, size - after, off + after);
+	return n < 0 ? n : (ssize_t)size;
+}
+
+static ssize_t write_bytes(fuse_req_t req, struct handle_ref at, const char *buf, size_t size, uint64_t off)
+{
+	writer_note(req, at.h);
+	if (at.h->direct) /* else the kernel holds pages locked */
+		outside_grows(at.o->outside, at.h->outside, off, off + size);
+	ssize_t n = job_write(job_of(req), file_of(at), buf, size, off);
+	if (n > 0)
+		outside_wrote(at.h->outside, off, off + (size_t)n);
+	return n;
+}
+
 void ops_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	struct handle_ref at HANDLE_CLEANUP = handle_take(req, fi);
 
 	priv_before_write(req, at.h);
-	if (!fi->writepage)
-		writer_note(req, at.h);
-	ssize_t n = (fi->writepage ? job_write_page : job_write)(job_of(req), file_of(at), buf, size, (uint64_t)off);
+	ssize_t n = fi->writepage ? write_page(req, at, buf, size, (uint64_t)off)
+				  : write_bytes(req, at, buf, size, (uint64_t)off);
 	written(at, n, !fi->writepage && at.h->direct);
 	reply_count(req, n);
 }
@@ -71,6 +95,9 @@ void ops_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_i
 void ops_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len, struct fuse_file_info *fi)
 {
 	struct handle_ref at HANDLE_CLEANUP = handle_take(req, fi);
+
+	if (!(mode & FALLOC_FL_KEEP_SIZE))
+		outside_grows(at.o->outside, at.h->outside, UINT64_MAX, (uint64_t)off + (uint64_t)len);
 	int r = job_fallocate(job_of(req), file_of(at), mode, (uint64_t)off, (uint64_t)len);
 
 	written(at, r, true);
@@ -96,7 +123,10 @@ void ops_copy_file_range(fuse_req_t req, fuse_ino_t from_ino, off_t from_off, st
 
 	if (len > INT32_MAX) /* the answer has 32 bits */
 		len = INT32_MAX;
+	outside_grows(to.o->outside, to.h->outside, (uint64_t)to_off, (uint64_t)to_off + len);
 	ssize_t n = job_copy_range(job_of(req), file_of(from), (uint64_t)from_off, file_of(to), (uint64_t)to_off, len);
+	if (n > 0)
+		outside_wrote(to.h->outside, (uint64_t)to_off, (uint64_t)to_off + (size_t)n);
 	written(to, n, true);
 	reply_count(req, n);
 }

@@ -22,6 +22,7 @@
 #include <time.h>
 
 #include "format/base/clock.h"
+#include "fs/ops/tail.h"
 
 #define BUCKETS      1024u
 #define DROPS_MAX    16u      /* at once: far fewer than there may be workers */
@@ -45,6 +46,7 @@ struct outside {
 	_Atomic(uint64_t) dropping_usec; /* since when; 0: nobody does */
 	_Atomic(bool) pages;             /* some may have been filled since they were dropped */
 	_Atomic(bool) doubt;             /* one of them is shorter than the size that was told */
+	struct tail tail;
 };
 
 struct outside_table {
@@ -167,22 +169,36 @@ static bool lock_look(struct outside_table *t, struct outside *p)
 	return rc == 0;
 }
 
-/* look is held. False: too many wait already. Pages that are filled from now on are new ones. */
-static bool drop(struct outside_table *t, struct outside *p)
+/* False: too many wait already. */
+static bool may_drop(struct outside_table *t)
 {
 	bool may = atomic_fetch_add(&t->drops, 1) < DROPS_MAX;
 
-	if (may) {
-		atomic_store(&p->pages, false);
-		atomic_store(&p->doubt, false);
-		atomic_store(&p->dropping_usec, clock_usec());
-		waits(t, true);
-		session_drop_pages(t->session, p->ino);
-		waits(t, false);
-		atomic_store(&p->dropping_usec, 0);
-	}
-	atomic_fetch_sub(&t->drops, 1);
+	if (!may)
+		atomic_fetch_sub(&t->drops, 1);
 	return may;
+}
+
+/* may_drop() has said yes. len 0: all from off on. */
+static void drop_range(struct outside_table *t, struct outside *p, uint64_t off, uint64_t len)
+{
+	waits(t, true);
+	session_drop_pages(t->session, p->ino, off, len);
+	waits(t, false);
+	atomic_fetch_sub(&t->drops, 1);
+}
+
+/* look is held. False: too many wait already. Pages that are filled from now on are new ones. */
+static bool drop(struct outside_table *t, struct outside *p)
+{
+	if (!may_drop(t))
+		return false;
+	atomic_store(&p->pages, false);
+	atomic_store(&p->doubt, false);
+	atomic_store(&p->dropping_usec, clock_usec());
+	drop_range(t, p, 0, 0);
+	atomic_store(&p->dropping_usec, 0);
+	return true;
 }
 
 /* look is held, and the kernel has dropped the pages: so it will not believe e's size. It does believe where a byte of the file is. */
@@ -383,6 +399,53 @@ struct outside *outside_open(struct outside_table *t, struct session *s, uint64_
 	return p;
 }
 
+void outside_grows(struct outside_table *t, struct outside *p, uint64_t off, uint64_t end)
+{
+	uint64_t page;
+
+	if (p && tail_leaves(&p->tail, off, end, &page) && may_drop(t))
+		drop_range(t, p, page, 1);
+}
+
+void outside_wrote(struct outside *p, uint64_t off, uint64_t end)
+{
+	if (p)
+		tail_written(&p->tail, off, end);
+}
+
+void outside_sized(struct outside_table *t, const struct core_entry *e)
+{
+	struct outside *p = take(t, e->ino);
+
+	if (!p)
+		return;
+	tail_sized(&p->tail, (uint64_t)e->attr.st_size);
+	if (pthread_mutex_trylock(&p->look) == 0) { /* whoever drops its pages waits for our answer */
+		tell(p, &e->attr);
+		pthread_mutex_unlock(&p->look);
+	}
+	put(t, p);
+}
+
+size_t outside_page_cut(struct outside *p, size_t len, uint64_t off, size_t *ret_after)
+{
+	*ret_after = len;
+	return p ? tail_cut(&p->tail, len, off, ret_after) : len;
+}
+
+void outside_write_back(struct outside_table *t, uint64_t ino)
+{
+	struct outside *p = take(t, ino);
+
+	if (!p)
+		return;
+	if (atomic_load(&p->pages) && lock_look(t, p)) {
+		(void)drop(t, p);
+		pthread_mutex_unlock(&p->look);
+	}
+	put(t, p);
+}
+
 void outside_written(struct outside_table *t, struct outside *p, bool direct)
 {
 	struct core_entry e = { 0 };
@@ -409,6 +472,8 @@ void outside_read_begins(struct outside *p)
 
 void outside_read_ended(struct outside *p, ssize_t got, size_t len, uint64_t off)
 {
+	if (p)
+		tail_read(&p->tail, got, len, off);
 	if (p && got >= 0 && (size_t)got < len && off + (size_t)got < atomic_load(&p->size))
 		atomic_store(&p->doubt, true);
 }

@@ -29,6 +29,23 @@ void outside_close(struct outside_table *t, struct outside *p); /* NULL is fine 
 void outside_read_begins(struct outside *p);
 void outside_read_ended(struct outside *p, ssize_t got, size_t len, uint64_t off);
 /*
+ * The file is about to reach to end, by bytes from off on (UINT64_MAX: without any): of its last page
+ * what was stored behind its end goes (tail.h). The kernel holds up no write-back meanwhile. p may be NULL.
+ */
+void outside_grows(struct outside_table *t, struct outside *p, uint64_t off, uint64_t end);
+/* Bytes from off to end were written, not by write-back. p may be NULL. */
+void outside_wrote(struct outside *p, uint64_t off, uint64_t end);
+/*
+ * The kernel is about to be told of e, whose size a SETATTR of its own has set. Instead of outside_look(): the kernel holds up write-back
+ * until it has the answer, so nothing can be dropped before. Then it drops all pages itself, if the size is another one; else the next
+ * look does. Does not wait.
+ */
+void outside_sized(struct outside_table *t, const struct core_entry *e);
+/* Of pages that are written back the bytes before the result count, and those from *ret_after on. p may be NULL. */
+size_t outside_page_cut(struct outside *p, size_t len, uint64_t off, size_t *ret_after);
+/* Before a time of ino is set: what was stored into its mappings until now is written, as far as that can be waited for. */
+void outside_write_back(struct outside_table *t, uint64_t ino);
+/*
  * The file was written to, and the kernel is about to hear of that: it will take what others have added to the file before for a part of
  * it. direct: it holds none of the file's pages locked. p may be NULL.
  */

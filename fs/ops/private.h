@@ -93,6 +93,7 @@ void reply_status(fuse_req_t req, int r);
 /* These two look at e first: outside_look(). An entry counts as a lookup; when the kernel does not take the reply, it is given back. */
 void reply_entry(fuse_req_t req, int r, struct core_entry *e);
 void reply_attr(fuse_req_t req, int r, struct core_entry *e);
+void reply_sized(fuse_req_t req, const struct core_entry *e); /* to a SETATTR that has set a size: outside_sized() */
 void reply_count(fuse_req_t req, ssize_t n);
 /* The raw forms of OPEN's and CREATE's answers: libfuse's own do not know backing ids. */
 struct kernel_create_out {

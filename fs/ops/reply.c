@@ -56,6 +56,12 @@ void reply_entry(fuse_req_t req, int r, struct core_entry *e)
 		job_forget(job, e->ino, 1);
 }
 
+void reply_sized(fuse_req_t req, const struct core_entry *e)
+{
+	outside_sized(ops_of(req)->outside, e);
+	fuse_reply_attr(req, &e->attr, e->attr_timeout_sec);
+}
+
 void reply_attr(fuse_req_t req, int r, struct core_entry *e)
 {
 	if (r) {

@@ -515,10 +515,10 @@ void session_invalidate_now(struct session *s, uint64_t ino, bool data)
 		notify_wait(s->notify, notify_inode(s->notify, ino, data), INVALIDATE_USEC);
 }
 
-void session_drop_pages(struct session *s, uint64_t ino)
+void session_drop_pages(struct session *s, uint64_t ino, uint64_t off, uint64_t len)
 {
 	if (atomic_load(&s->connected))
-		(void)fuse_lowlevel_notify_inval_inode(s->fuse, ino, 0, 0); /* -ENOENT: it has none */
+		(void)fuse_lowlevel_notify_inval_inode(s->fuse, ino, (off_t)off, (off_t)len); /* -ENOENT: none */
 }
 
 void session_put_byte(struct session *s, uint64_t ino, uint64_t off, uint8_t byte)

@@ -98,10 +98,11 @@ void session_drop(struct session *s, uint64_t ino);
 /* All names, if the kernel can: then what it has looked up until now it looks up again. Takes no lock of the kernel's; any thread. */
 void session_invalidate_names(struct session *s);
 /*
- * In this thread: attributes and pages of ino are stale; when it returns the kernel has dropped them. It waits for READs of pages that
- * are under way, so these must find a worker. Without locks that they take.
+ * In this thread: attributes of ino, and its pages from off to off + len (0: all from off on), are stale; when it returns the kernel
+ * has written them back and dropped them. It waits for READs of pages that are under way and for WRITEs of changed ones, so these
+ * must find a worker. Without locks that they take.
  */
-void session_drop_pages(struct session *s, uint64_t ino);
+void session_drop_pages(struct session *s, uint64_t ino, uint64_t off, uint64_t len);
 /* In this thread: ino has that byte there, and is at least so large. */
 void session_put_byte(struct session *s, uint64_t ino, uint64_t off, uint8_t byte);
 /*
