@@ -76,8 +76,8 @@ const struct command command_agent = {
 		"refused, and the message names the store that does not fit.\n\n"
 		"The agents end when all mounts have been taken down, or when one of them is told to by SIGTERM or SIGINT, or dies. Nothing is "
 		"lost by that; they can be started again while the mounts and applications live.\n\n"
-		"Of several that are started at once with the same store, as srun does with several tasks a node, one serves it and the others wait "
-		"for its end. A start for stores that all have their agents already ends at once, with exit status 0.\n\n"
+		"When several are started at once with the same store, as srun does with several tasks a node, one serves it and the others wait "
+		"for its end. When all stores have their agents already, the command ends at once, with exit status 0.\n\n"
 		"Exit status 2: this set of stores is wrong; 6: a store was not mounted in time.",
 	.examples = "mpiexec -ppn 1 cistern agent --store /local/nvme/$JOB &\n"
 		    "srun --overlap --mpi=pmi2 --ntasks-per-node=1 cistern agent --store /local/nvme/$JOB &",

@@ -277,9 +277,9 @@ const struct command command_wait = {
 	.summary = "wait until the drain in progress has ended",
 	.synopsis = "wait [--timeout TIME] MOUNTPOINT|STORE",
 	.about =
-		"Returns when the drain that is on has ended, and says what remains in the store: the exit status is 3 if anything does. "
-		"After the mount was taken down this is the daemon's end, and the exit status is 0 only if "
-		"everything is on the backing directory. When no daemon is there, it tells at once how things stand. A recovery of the store is waited "
+		"Returns when the drain that is on has ended, and says what remains in the store. The exit status is 3 if anything remains. "
+		"After the mount was taken down it waits for the daemon's end, and the exit status is 0 only if everything is on the backing "
+		"directory (7: something is there under another name). When no daemon is there, it tells at once how things stand. A recovery of the store is waited "
 		"for, too; how it went is not in the store, and the exit status is 3.",
 	.examples = "cistern umount /cistern; ...; cistern wait /local/nvme/$JOB",
 	.options = options_of_wait,
@@ -318,8 +318,8 @@ const struct command command_pause = {
 	.about =
 		"The drain stops after the step it is at, and none begins, until 'cistern resume' or until the mount is taken down. A store "
 		"that fills up meanwhile makes writers slower.\n\n"
-		"In a job of several nodes it is the drain of the whole job, whichever node's mount is named. The nodes are let go on by 'cistern "
-		"resume' on any of them, and when the daemon of node 0, which leads drains, ends.",
+		"In a job of several nodes this holds the drains of all nodes, whichever node's mount is named. They go on after 'cistern "
+		"resume' on any node, and when the daemon of node 0, which leads drains, ends.",
 	.options = no_options,
 	.run = run_switch,
 };

@@ -679,13 +679,13 @@ const struct command command_mount = {
 		"then covered while the mount stands.\n\n"
 		"The command returns when the mount can be used. A store that holds data of an earlier mount of the same BACKING, also of "
 		"one whose daemon or node died, is continued; what was found is said. A dead mount at MOUNTPOINT stays until the new one takes its "
-		"place: programs that try again meanwhile get errors, and nothing of theirs lands in the directory below. An ordinary user's "
-		"mount leaves a moment between the two, and names what came there. While what such a mount has left is still being drained it waits "
+		"place: programs that try again meanwhile get errors, and nothing of theirs lands in the directory below. When an "
+		"ordinary user mounts, there is a moment between the two, and the command names the files that came there in it. While what such a mount has left is still being drained it waits "
 		"for that, for a minute at most. A BACKING on a file system that is mounted read-only is "
 		"refused, but for a mount with -o ro, and that you may not write to BACKING yourself is said.\n\n"
 		"It can also be called as 'mount -t fuse.cistern BACKING MOUNTPOINT -o store=DIR' and from fstab(5). Every mount is nosuid "
 		"and nodev. 'mount -o remount,...' changes ro, rw, noexec, noatime and nodiratime of a mount that stands, and nothing "
-		"else: settings of Cistern hold until it is unmounted. A mount that began with ro takes nothing after remount,rw either.\n\n"
+		"else: settings of Cistern hold until it is unmounted. A mount that began with ro refuses all changes after remount,rw, too.\n\n"
 		"BACKING and the store may not lie in a Cistern mount.",
 	.examples = "cistern mount /lustre/proj/run42 /cistern --store /local/nvme/$JOB\n"
 		    "cistern mount /lustre/proj/run42 /cistern --store /local/nvme/$JOB -o capacity=200G,drain=unmount",

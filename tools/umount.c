@@ -222,15 +222,17 @@ const struct command command_umount = {
 	.about =
 		"Takes the mount at MOUNTPOINT away. What is not on the backing directory yet is drained by the daemon in the background; "
 		"'cistern wait STORE' waits for that.\n\n"
-		"With --wait the drain comes first and is shown, and the command succeeds only if every byte and name is on the backing "
-		"directory; status 7: it is, but something under another name, since somebody else has put something where its name is. If some files cannot be drained, the mount is taken down all the same, they stay in the store, and the "
-		"exit status is 3. If the time-out runs out during the drain, the mount stays and the exit status is 6.\n\n"
+		"With --wait the drain comes first and is shown. The exit status is 0 only if every byte and name is on the backing directory. "
+		"It is 7 if all of it is there, but something under another name, because somebody else has put a file under its own. If some "
+		"files cannot be drained, they stay in the store, the mount is taken down all the same, and the exit status is 3. If the time-out runs "
+		"out during the drain, the mount stays and the exit status is 6.\n\n"
 		"In a job of several nodes each node is unmounted by itself, in any order, and its daemon stays and serves the others until all "
 		"are and everything is drained, or until the setting unmount_timeout of node 0's mount is over. --wait waits for that, and says "
 		"which nodes it waits for; if its own time-out runs out meanwhile, the mount is gone, the exit status is 6, and 'cistern wait "
 		"STORE' goes on waiting. Nodes that could not be reached or stayed mounted are named, and the exit status is 3.\n\n"
-		"If processes use the mount, they are named, the mount stays, and the exit status is 5. A mount whose daemon has died is just "
-		"freed: programs that still write there write to the directory itself then. 'cistern mount' needs no umount before it.",
+		"If processes use the mount, they are named, the mount stays, and the exit status is 5.\n\n"
+		"A mount whose daemon has died is taken away at once. From then on programs that write there write to the directory below. "
+		"'cistern mount' needs no umount before it: the new mount takes the place of the dead one.",
 	.examples = "cistern umount --wait --timeout 30m /cistern",
 	.options = options,
 	.run = run_umount,

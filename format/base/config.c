@@ -88,7 +88,8 @@ static const struct config_setting settings[CONFIG_NUM] = {
 	[CONFIG_THREADS] = { "threads", CONFIG_COUNT, 1, 64, NULL, "4",
 		"Threads that answer requests of the kernel." },
 	[CONFIG_BACKING_TIMEOUT] = { "backing_timeout", CONFIG_USEC, 0, DAY, NULL, "1s",
-		"Time that names and attributes of unchanged files of the backing directory are cached." },
+		"Changes that others make in the backing directory (names, attributes, bytes) are seen after this time at the "
+		"latest. 0: reads ask the backing directory each time and do not use the page cache." },
 	[CONFIG_FULL_TIMEOUT] = { "full_timeout", CONFIG_USEC, 0, DAY, NULL, "2s",
 		"Time that a writer waits for room in a full store before it writes through." },
 	[CONFIG_ALLOW_OTHER] = { "allow_other", CONFIG_BOOL, 0, 1, NULL, "no",

@@ -55,7 +55,7 @@ enum config_id {
 	CONFIG_STAGING,   /* bytes of shared memory for large writes on their way to the log; 0: none. 32M, max 1G */
 	CONFIG_WRITE_OUT, /* bool: start writing the log to the device early. yes */
 	CONFIG_THREADS,   /* count of FUSE worker threads, 1..64. 4 */
-	CONFIG_BACKING_TIMEOUT, /* usec that names and attributes of unchanged backing files are cached. 1s */
+	CONFIG_BACKING_TIMEOUT, /* usec until what others change in the backing directory is seen; 0: reads past the page cache. 1s */
 	CONFIG_FULL_TIMEOUT,    /* usec that a writer waits for room before it writes through. 2s */
 	CONFIG_ALLOW_OTHER,     /* bool: other users may use the mount; cistern mount by root says yes */
 	CONFIG_ALLOW_ROOT,      /* bool, reserved for symmetry with fuse: no */

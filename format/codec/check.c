@@ -181,7 +181,7 @@ static int check_classic(const struct source *s, struct check *ret)
 	if (r < 0)
 		return r;
 	check_records(&c, s->size, &records, ret);
-	if (ret->verdict == CHECK_SOUND)
+	if (ret->verdict == CHECK_SOUND || c.streaming)
 		check_end(&c, s->size, ret);
 	if (ret->verdict == CHECK_SOUND)
 		check_limits(&c, ret);

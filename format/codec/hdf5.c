@@ -136,10 +136,20 @@ static int check_widths(struct hdf5_walk *w, const struct cursor *c)
 	return 0;
 }
 
+/*
+ * base: where the file says that it begins. It is old, and so is the end, when a user block was put in front of it
+ * later (h5jam).
+ */
+static uint64_t end_from(const struct hdf5_walk *w, uint64_t base, uint64_t end)
+{
+	return base == HDF5_NOWHERE || end == HDF5_NOWHERE ? end : end + (w->base - base);
+}
+
 static int super01(struct hdf5_walk *w, struct cursor *c, unsigned int version, struct super *s)
 {
 	unsigned int leaf, node;
 	uint32_t flags;
+	uint64_t base;
 	int r;
 
 	(void)cursor_bytes(c, 4); /* versions of parts, none of which there are two of */
@@ -156,9 +166,9 @@ static int super01(struct hdf5_walk *w, struct cursor *c, unsigned int version, 
 		return hdf5_fail(w, -EBADMSG, w->base, "the superblock has nodes of %u and %u entries, flags %" PRIx32,
 			leaf, node, flags);
 	(void)cursor_bytes(c, version == 1 ? 4 : 0);
-	(void)hdf5_get_addr(w, c); /* what the file thinks where it begins */
+	base = hdf5_get_addr(w, c);
 	(void)hdf5_get_addr(w, c);
-	s->end = hdf5_get_addr(w, c);
+	s->end = end_from(w, base, hdf5_get_addr(w, c));
 	s->driver = hdf5_get_addr(w, c);
 	(void)hdf5_get_len(w, c); /* the root group's name; the specification calls it an address */
 	s->root = hdf5_get_addr(w, c);
@@ -171,6 +181,7 @@ static int super23(
 {
 	struct hdf5_block whole = *b;
 	unsigned int flags;
+	uint64_t base;
 	int r;
 
 	w->addr_bytes = cursor_u8(c);
@@ -181,9 +192,9 @@ static int super23(
 		return r;
 	w->file->open_for_writing = version == 3 && (flags & OPEN_TO_WRITE);
 	w->file->open_swmr = w->file->open_for_writing && (flags & OPEN_SWMR);
-	(void)hdf5_get_addr(w, c);
+	base = hdf5_get_addr(w, c);
 	s->extension = hdf5_get_addr(w, c);
-	s->end = hdf5_get_addr(w, c);
+	s->end = end_from(w, base, hdf5_get_addr(w, c));
 	s->root = hdf5_get_addr(w, c);
 	s->driver = HDF5_NOWHERE;
 	whole.len = 16 + 4 * (size_t)w->addr_bytes;

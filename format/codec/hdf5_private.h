@@ -276,7 +276,7 @@ struct hdf5_globals;
 void hdf5_globals_free(struct hdf5_globals *g); /* NULL is fine */
 /* The object; *ret is valid until the next call. Each collection is read once. */
 int hdf5_global_find(struct hdf5_walk *w, uint64_t addr, uint32_t index, struct hdf5_global **ret);
-/* The first bytes of it, len at most; *ret is valid until the next call. */
+/* All bytes of it; *ret is valid until the next call. */
 int hdf5_global_get(struct hdf5_walk *w, uint64_t addr, uint32_t index, const uint8_t **ret, size_t *ret_len);
 /* When all is read: what is no dataset's of all collections is metadata. */
 int hdf5_globals_note(struct hdf5_walk *w);

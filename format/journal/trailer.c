@@ -299,5 +299,7 @@ int trailer_decode(struct cursor *c, struct record_scratch *scratch, struct reco
 		if (r < 0)
 			return r;
 	}
+	if (r == -EPROTONOSUPPORT) /* the field has a flag that is not known */
+		scratch->trailer.unknown = f.tag;
 	return r == 0 && f.tag == 0 ? -EBADMSG : r;
 }

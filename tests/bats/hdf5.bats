@@ -156,6 +156,7 @@ agree_tools() {
 }
 
 @test "files of h5import, h5repack and h5jam are walked as HDF5 says" {
+	local file low
 	needs_hdf5
 	needs_program h5import h5repack h5jam
 	seq 1 600 >numbers
@@ -165,7 +166,12 @@ agree_tools() {
 	h5repack --low=2 --high=2 -c 0 -d 0 -l CHUNK=20x30 made.h5 dense.h5
 	echo "a user's own text" >text
 	h5jam -i packed.h5 -u text -o jammed.h5
-	agree made.h5 packed.h5 low0.h5 low1.h5 low2.h5 dense.h5 jammed.h5
+	for low in 0 1 2; do h5jam -i low$low.h5 -u text -o jammed$low.h5; done
+	agree made.h5 packed.h5 low0.h5 low1.h5 low2.h5 dense.h5 jammed.h5 jammed0.h5 jammed1.h5 jammed2.h5
+	for file in made.h5 dense.h5 jammed*.h5; do
+		exits 0 "$CISTERN" fsck "$file"
+		says "the file is sound"
+	done
 }
 
 @test "netCDF-4 files of ncgen and nccopy have the variables and dimensions that ncdump shows" {

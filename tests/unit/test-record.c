@@ -201,6 +201,7 @@ static void unknown_fields(void)
 	ok(got.trailer->unknown == 1024 && got.seq == 77 && got.type == RECORD_UNLINK,
 		"is named, and the header is read");
 	is_int(decode_with_trailer(&rec, flag, sizeof(flag), &s, &got), -EPROTONOSUPPORT, "a flag that is not known");
+	is_int(s.trailer.unknown, 1024, "the field that has it is named");
 	is_int(decode_with_trailer(&rec, twice, sizeof(twice), &s, &got), -EBADMSG, "a tag twice");
 	is_int(decode_with_trailer(&rec, falling, sizeof(falling), &s, &got), -EBADMSG, "falling tags");
 	is_int(decode_with_trailer(&rec, past, sizeof(past), &s, &got), -EBADMSG, "a field longer than the record");
