@@ -15,7 +15,7 @@ setup() {
 wire() {
 	python3 -c 'import os, socket, struct, sys
 REPLY, STATUS_GET, FLUSH, BEGIN = 1, 2, 3, 9
-STATUS, TEXT, PATH, SESSION, SEQ, FILTER, OPTIONS, SKIP = 1, 2, 3, 4, 7, 8, 9, 65
+STATUS, TEXT, PATH, SESSION, SEQ, FILTER, OPTIONS, SKIP, OLDEST, NEWEST = 1, 2, 3, 4, 7, 8, 9, 65, 122, 123
 from crc32c import crc32c
 def field(tag, value):
     if isinstance(value, int):
@@ -77,7 +77,7 @@ sock.listen()
 os.rename(sys.argv[1] + ".new", sys.argv[1])
 peer = sock.accept()[0]
 assert take(peer)[0] == BEGIN
-given = dict([(STATUS, 0), (SESSION, 1), (SEQ, 1), (PATH, b"snapshot"), (SKIP, b""), (OPTIONS, b"verify=size")])
+given = dict([(STATUS, 0), (OLDEST, 1), (NEWEST, 1), (SESSION, 1), (SEQ, 1), (PATH, b"snapshot"), (SKIP, b""), (OPTIONS, b"verify=size")])
 given.update('"$1"')
 peer.sendall(frame(REPLY, *((tag, value) for tag, value in given.items() if value is not None)))
 peer.recv(1)' "$WORK/dead/ctl.sock" 3>&- &
@@ -89,6 +89,8 @@ peer.recv(1)' "$WORK/dead/ctl.sock" 3>&- &
 
 @test "an agent refuses to begin with what it does not understand" {
 	begin_with '{PATH: b"snap\0shot"}' "lacks a field"
+	begin_with '{OLDEST: None, NEWEST: None}' "the daemon speaks none that has a number"
+	begin_with '{OLDEST: 99, NEWEST: 100}' "this agent is the older one"
 	begin_with '{FILTER: b"one\0two"}' "path 1 of those that the daemon wants drained"
 	begin_with '{FILTER: b"x" * 70000}' "path 1 of those that the daemon wants drained"
 	begin_with '{FILTER: 3}' "path 1 of those that the daemon wants drained"
