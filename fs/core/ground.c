@@ -119,6 +119,13 @@ static bool ground_of(struct core *c, struct node *n, bool fresh, struct ground 
 	return true;
 }
 
+void ground_before(struct core *c, struct node *n)
+{
+	struct ground g;
+
+	(void)ground_of(c, n, false, &g);
+}
+
 /* Has n any of these flags? 0, or why that forbids a change. */
 static int check_flags(struct core *c, struct node *n, unsigned int flags)
 {

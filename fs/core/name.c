@@ -138,6 +138,8 @@ static void adopt_before(struct core *c, struct node *n)
 
 	if (!n->known)
 		(void)overlay_stat(c, n, &st);
+	if (!c->read_only)
+		ground_before(c, n);
 }
 
 /* Before names is taken: is it worth to look, and is the name free then? */
@@ -538,9 +540,12 @@ static void old_before(struct core *c, struct node *dir, const char *name)
 {
 	struct node_ref found NODE_CLEANUP = { c, NULL };
 
-	if (c->read_only || check_name(name) < 0 || overlay_resolve(c, dir, name, &found.n) < 0)
+	if (c->read_only || check_name(name) < 0)
 		return;
 	adopt_before(c, dir);
+	if (overlay_resolve(c, dir, name, &found.n) < 0)
+		return;
+	ground_before(c, found.n);
 	(void)hold_backing(c, found.n);
 }
 

@@ -254,6 +254,7 @@ int overlay_stat_child(struct core *c, struct node *parent, const char *name, st
  */
 bool ground_differs(
 	struct core *c, struct node *a, struct node *b);     /* on different file systems, or mounts of one: -EXDEV */
+void ground_before(struct core *c, struct node *n);          /* looks at n while no lock is held, if nobody has */
 void ground_inherit(struct node *n, const struct node *dir); /* n has just been made in dir */
 int ground_check_new(struct core *c, struct node *dir, const char *name); /* dir gets a name */
 int ground_check_loss(struct core *c, struct node *dir, struct node *n);  /* n loses a name in dir */

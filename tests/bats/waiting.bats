@@ -135,6 +135,30 @@ killed_are_gone() {
 	is "$(stat -c %s "$BACKING/new/file")" 1048576
 }
 
+@test "a backing directory hangs: who changes a directory that it has does not hold up who changes another" {
+	mkdir "$BACKING/d"
+	backing_that_hangs
+	mount_cistern -o backing_timeout=0,drain=unmount "$STORE" "$MNT" "$WORK/slow"
+	mkdir "$MNT/new"
+	touch "$MNT/d/f" "$MNT/d/g"
+	kill_daemon
+	mount_cistern -o backing_timeout=0,drain=unmount "$STORE" "$MNT" "$WORK/slow"
+	touch "$MNT/new/begun"
+	ls "$MNT/d"
+	hang
+	stands rm "$MNT/d/f"
+	stands mv "$MNT/d/g" "$MNT/d/h"
+	all_wait
+	timeout 10 mkdir "$MNT/new/below"
+	timeout 10 mv "$MNT/new/begun" "$MNT/new/below/moved"
+	go_on
+	wait "${STANDING[@]}"
+	umount_wait
+	is "$(ls "$BACKING/d")" h
+	[ -f "$BACKING/new/below/moved" ]
+	no_leftovers "$BACKING"
+}
+
 @test "a full store: a killed writer is gone, and its bytes do not come later" {
 	mount_cistern -o capacity=32M,full_timeout=10m,drain=unmount,data=log
 	"$CISTERN" pause "$MNT"
