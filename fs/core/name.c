@@ -218,6 +218,7 @@ static int commit_create(struct core *c, struct node *dir, const char *name, str
 	rc = attr_fill(c, *ret_node, &in, ret);
 	if (rc < 0) {
 		node_put(c, *ret_node);
+		*ret_node = NULL; /* the caller gives back what it finds there */
 		return rc;
 	}
 	node_count_lookup(c, *ret_node);
@@ -304,23 +305,6 @@ static int open_and_show(
 	return rc;
 }
 
-static int open_existing(struct core *c, struct node *dir, const char *name, int flags, struct core_entry *ret,
-	struct core_open_reply *ret_open)
-{
-	struct node_ref found NODE_CLEANUP = { c, NULL };
-	struct motion m = { 0 };
-	int rc;
-
-	do
-		rc = overlay_resolve(c, dir, name, &found.n);
-	while (motion_again(c, &m, rc));
-	if (rc < 0)
-		return rc;
-	if (found.n->type != S_IFREG)
-		return found.n->type == S_IFDIR ? -EISDIR : -ELOOP;
-	return open_and_show(c, found.n, flags, ret, ret_open);
-}
-
 static int create_and_open(struct core *c, struct node *dir, const char *name, struct core_cred cred,
 	const struct core_how *how, struct record *rec, int flags, struct core_entry *ret,
 	struct core_open_reply *ret_open)
@@ -367,11 +351,11 @@ int core_create_file(struct core *c, uint64_t parent, const char *name, mode_t m
 {
 	int rc = core_create_file_at(c, parent, name, mode, flags, cred, &alone, ret, ret_open);
 
-	if (rc == -EEXIST && !(flags & O_EXCL)) {
-		struct node_ref dir NODE_CLEANUP = node_take(c, parent);
-		rc = dir.n ? open_existing(c, dir.n, name, flags, ret, ret_open) : -ESTALE;
-	}
-	return rc;
+	/*
+	 * Others have made it since the kernel looked. For what a create opens the kernel asks for no permission: it
+	 * is to look anew, and to open what it finds.
+	 */
+	return rc == -EEXIST && !(flags & O_EXCL) ? -ESTALE : rc;
 }
 
 static int commit_tmpfile(

@@ -52,6 +52,22 @@ needs_users() {
 	is "$(stat -c %u:%g:%a "$BACKING/secret")" 0:0:600
 }
 
+@test "what others have made since it was looked for is opened by who may, also with O_CREAT" {
+	needs_users
+	mkdir -m 1777 "$BACKING/d"
+	mount_cistern -o allow_other,backing_timeout=1h
+	[ ! -e "$MNT/d/secret" ] && [ ! -e "$MNT/d/public" ]
+	(umask 077; echo secret >"$BACKING/d/secret")
+	(umask 0; echo public >"$BACKING/d/public")
+	exits 1 as $other bash -c 'cat <>"$1"' - "$MNT/d/secret"
+	says "Permission denied"
+	exits 1 as $other bash -c ': >"$1"' - "$MNT/d/secret"
+	is "$(cat "$MNT/d/secret")" secret
+	is "$(as $other bash -c 'cat <>"$1"' - "$MNT/d/public")" public
+	umount_wait
+	is "$(cat "$BACKING/d/secret")" secret
+}
+
 @test "what one user changed in another's file: set-user-id is dropped, owner stays" {
 	needs_users
 	mount_cistern -o allow_other
