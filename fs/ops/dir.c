@@ -106,6 +106,8 @@ static void list(fuse_req_t req, uint64_t ino, size_t size, off_t off, struct ha
 
 	if (size > SESSION_DATA_BYTES)
 		size = SESSION_DATA_BYTES;
+	/* The kernel sends one at a time, but for one whose caller was killed: that is still under way then. */
+	pthread_mutex_lock(&h->listing);
 	if (off == 0 && h->listed)
 		r = job_rewinddir(job, h->dir);
 	h->listed = true;
@@ -120,6 +122,7 @@ static void list(fuse_req_t req, uint64_t ino, size_t size, off_t off, struct ha
 			break;
 		len += n;
 	}
+	pthread_mutex_unlock(&h->listing);
 	if (r && r != -ENOENT && len == 0)
 		reply_status(req, r);
 	else if (fuse_reply_buf(req, buf, len) != 0 && plus)

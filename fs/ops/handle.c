@@ -12,6 +12,7 @@ struct handle *handle_new(struct ops *o, uint64_t ino)
 		return NULL;
 	h->ino = ino;
 	h->refs = 1;
+	pthread_mutex_init(&h->listing, NULL);
 	pthread_mutex_lock(&o->lock);
 	h->next = o->open.next;
 	h->prev = &o->open;
@@ -31,6 +32,7 @@ void handle_free(struct ops *o, struct handle *h)
 		job_release(o->opt.job, h->file);
 	if (h->dir)
 		job_closedir(o->opt.job, h->dir);
+	pthread_mutex_destroy(&h->listing);
 	free(h->owners);
 	free(h);
 }

@@ -23,7 +23,8 @@ struct handle {
 	uint64_t ino;
 	uint64_t *owners; /* owned, under ops.lock: lock.c */
 	size_t num_owners;
-	bool listed;                /* dir: entries were read, so offset 0 means anew */
+	pthread_mutex_t listing;    /* dir: one at a time reads; the names that core gives are its own */
+	bool listed;                /* dir, under listing: entries were read, so offset 0 means anew */
 	bool caps_killed;           /* file: security.capability was looked after */
 	_Atomic(bool) writer_known; /* file: who writes has been asked */
 };
