@@ -256,6 +256,8 @@ static ssize_t through_locked(struct core *c, struct node *n, const void *buf, s
 }
 
 /*
+ * Who was killed while it waited for the node's lock does not write: its bytes would come behind those of who has written since.
+ *
  * A session's agent writes into backing files what the snapshot has of them; older than what would go through now, but perhaps
  * later. So nothing goes through to a file that the session may touch: its writer waits for room, or for the end.
  */
@@ -266,7 +268,7 @@ ssize_t space_write_through(struct core *c, struct node *n, const void *buf, siz
 	pthread_rwlock_rdlock(&c->through);
 	if (drain_allows_through(c, n->ino)) {
 		pthread_rwlock_wrlock(&n->lock);
-		done = through_locked(c, n, buf, len, off);
+		done = is_unwanted(c) ? -EINTR : through_locked(c, n, buf, len, off);
 		pthread_rwlock_unlock(&n->lock);
 	}
 	pthread_rwlock_unlock(&c->through);

@@ -219,7 +219,8 @@ static void *worker_thread(void *arg)
 	pthread_setspecific(s->worker_key, w);
 	while ((n = next_request(w, &mark)) > 0) {
 		process(w, (size_t)n);
-		turn_rest(&s->turn, &mark);
+		if (atomic_load(&s->callers.num_aside) == 0) /* else nobody may take what is aside */
+			turn_rest(&s->turn, &mark);
 	}
 	turn_end(&s->turn);
 	if (n < 0)
