@@ -288,6 +288,13 @@ static int relink_from(uint64_t parent, const char *name, uint64_t ino, void *ar
 	return r < 0 ? r : 1;
 }
 
+/* The next drain finds out that the name has gone; what needs room or a directory must not keep it from that. */
+static bool is_for_good(int r)
+{
+	return r == -ENOENT || r == -ENOTDIR || r == -EEXIST || r == -ENOSPC || r == -EDQUOT || r == -EMLINK ||
+	       r == -EPERM;
+}
+
 /* The name by which the state knows a file of several: it has it again, from another one. */
 static int undo_removed(const struct entry *e, struct state *st, struct sink *sink)
 {
@@ -301,7 +308,7 @@ static int undo_removed(const struct entry *e, struct state *st, struct sink *si
 		return 0;
 	l.in = &in;
 	int r = state_each_backing_name(st, relink_from, &l);
-	return r < 0 ? r : 0;
+	return r < 0 && !is_for_good(r) ? r : 0;
 }
 
 static int undo_one(const struct entry *e, struct state *st, struct sink *sink)

@@ -479,8 +479,18 @@ static int intend_removal(struct session *s, const struct hidden *h, const struc
 		strcmp(in->origin_name, h->name) != 0)
 		return 0;
 	memcpy(rec.name, h->name, strlen(h->name) + 1);
+	s->intends_removal = true;
 	int r = session_intend(s, &rec, "", path, "", false, NULL);
 	return r == -ENOBUFS ? 0 : r;
+}
+
+/* In a directory that has gone no name can be given back. */
+static int tell_removals(struct session *s)
+{
+	bool any = s->intends_removal;
+
+	s->intends_removal = false;
+	return any ? session_flush_steps(s) : 0;
 }
 
 static int remove_hidden(struct session *s, const struct hidden *h, const char *path)
@@ -518,7 +528,7 @@ static int remove_hidden(struct session *s, const struct hidden *h, const char *
 			if (r < 0 || idmap_get(&s->inodes, h->ino) == INODE_IS_FAILED)
 				return r;
 		}
-		r = known == 0 ? intend_removal(s, h, &in, path) : 0;
+		r = S_ISDIR(st.st_mode) ? tell_removals(s) : known == 0 ? intend_removal(s, h, &in, path) : 0;
 		if (r < 0)
 			return r;
 		r = S_ISDIR(st.st_mode) ? remove_dir(s, h, path) : s->to->ops->remove(s->to, path, false);

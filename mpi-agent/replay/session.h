@@ -64,8 +64,9 @@ struct session {
 	char beside_tag[BESIDE_TAG_BYTES]; /* of what cannot have its name */
 	char through_prefix[32];           /* of files that the daemon has written through to */
 	bool sweeps_through;               /* some may be left that nothing names */
-	char classic_prefix[32];           /* of names that originals of converted files keep for a moment */
-	struct session_dir *dirs;          /* owned */
+	bool intends_removal;     /* of a name that undoing gives back: its directory must not go before that is told */
+	char classic_prefix[32];  /* of names that originals of converted files keep for a moment */
+	struct session_dir *dirs; /* owned */
 	size_t num_dirs, cap_dirs;
 	struct idmap dir_index; /* inode of a directory -> its place in dirs + 1 */
 	struct idmap touched;   /* directories whose entries we changed: their times have to be set again */

@@ -446,6 +446,84 @@ static void test_kills(struct place *p, size_t kind, bool comes)
 	ok(p->whole, "ours is somewhere");
 }
 
+/* ---- a file of two names loses one of them with its directory, and the state knew it by that one */
+
+static void make_two_names(struct place *p)
+{
+	struct record file = { .type = RECORD_ADOPT, .ino = 10, .parent = 11, .name = "f", .mode = S_IFREG | 0644 };
+	char dir[BACKED_PATH_BYTES], one[BACKED_PATH_BYTES], other[BACKED_PATH_BYTES];
+	struct stat st;
+
+	backed_path(&p->at, "d", dir);
+	world_must(mkdir(dir, 0755), dir);
+	world_must(stat(dir, &st), dir);
+	file.backing_ino = backed_put(&p->at, "d/f", "ours");
+	backed_path(&p->at, "d/f", one);
+	backed_path(&p->at, "n", other);
+	world_must(link(one, other), other);
+	backed_commit(&p->at, (struct record){ .type = RECORD_ADOPT,
+				      .ino = 11,
+				      .parent = STATE_ROOT_INO,
+				      .name = "d",
+				      .mode = S_IFDIR | 0755,
+				      .nlink = 2,
+				      .backing_ino = st.st_ino });
+	file.nlink = 2;
+	backed_commit(&p->at, file);
+	file.parent = STATE_ROOT_INO;
+	snprintf(file.name, sizeof(file.name), "n");
+	backed_commit(&p->at, file);
+}
+
+static void die_removing(struct place *p, size_t unused)
+{
+	char text[16];
+
+	(void)unused;
+	backed_fill(&p->at);
+	make_two_names(p);
+	backed_commit(&p->at, (struct record){ .type = RECORD_UNLINK, .ino = 10, .parent = 11, .name = "f" });
+	backed_commit(
+		&p->at, (struct record){ .type = RECORD_UNLINK, .ino = 11, .parent = STATE_ROOT_INO, .name = "d" });
+	backed_commit(&p->at, (struct record){ .type = RECORD_FREE, .ino = 11 });
+	snprintf(text, sizeof(text), "%u", p->changes);
+	world_must(setenv("CISTERN_AGENT_ABORT_AFTER", text, 1), text);
+	drain(p, WIRE_PART_WHOLE);
+}
+
+static void find_and_go_on(struct place *p, size_t unused)
+{
+	char path[BACKED_PATH_BYTES];
+
+	(void)unused;
+	backed_open(&p->at);
+	undo(p);
+	p->whole = p->whole && state_backing_path(store_state(p->at.store), 10, path, sizeof(path)) == 0 &&
+		   backed_holds(&p->at, path, "ours");
+	struct drain_result res = drain(p, WIRE_PART_WHOLE);
+	p->right =
+		p->right && res.totals.failed == 0 && backed_is_free(&p->at, "d") && backed_holds(&p->at, "n", "ours");
+	world_must(store_close(p->at.store), p->at.dir);
+}
+
+static void test_name_with_dir(struct place *p)
+{
+	bool through = false;
+	unsigned int n = 0;
+
+	p->right = p->whole = true;
+	while (!through && n < 100) {
+		make_place(p);
+		p->changes = ++n;
+		through = in_child(p, 0, die_removing);
+		in_child(p, 0, find_and_go_on);
+		remove_tree(p->at.top);
+	}
+	ok(n > 2 && through, "killed at each of %u changes when a name goes with its directory", n - 1);
+	ok(p->whole, "the file is where the state says that it is");
+	ok(p->right, "and the next drain ends");
+}
+
 /* ---- temporary files of a session that was killed, in a directory in which no other one has anything to do */
 
 #define OTHER_JOBS ".cistern-tmp-01234567-d12"
@@ -729,7 +807,14 @@ static void test_lost(const struct record *change)
 	struct place p;
 
 	start(&p);
-	backed_adopt(&p.at, backed_put(&p.at, "n", "ours"));
+	backed_commit(&p.at, (struct record){ .type = RECORD_ADOPT, /* with bytes that the store has not */
+				     .ino = 10,
+				     .parent = STATE_ROOT_INO,
+				     .name = "n",
+				     .mode = S_IFREG | 0644,
+				     .nlink = 1,
+				     .size = strlen("ours"),
+				     .backing_ino = backed_put(&p.at, "n", "ours") });
 	backed_commit(&p.at, *change);
 	backed_put(&p.at, "other", "another node's");
 	backed_path(&p.at, "other", from);
@@ -756,6 +841,7 @@ int main(void)
 		test_kills(p, i, false);
 		test_kills(p, i, true);
 	}
+	test_name_with_dir(p);
 	test_sweep(p, WIRE_PART_FILES);
 	test_sweep(p, WIRE_PART_BEGIN);
 	test_lost(&(struct record){ .type = RECORD_TRUNCATE, .ino = 10, .size = 2 });
