@@ -76,10 +76,17 @@ int result_write(const char *store_path, const struct result *res, struct drain 
 	return r;
 }
 
+/* For good: a loss of power must not bring it back beside what is written from now on. */
 int result_remove(const char *store_path)
 {
-	char path[STORE_PATH_MAX + sizeof(RESULT_FILE) + 1];
+	int fd = open(store_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
 
-	snprintf(path, sizeof(path), "%s/%s", store_path, RESULT_FILE);
-	return unlink(path) < 0 && errno != ENOENT ? -errno : 0;
+	if (fd < 0)
+		return -errno;
+	if (unlinkat(fd, RESULT_FILE, 0) == 0)
+		r = fsync(fd) < 0 && errno != EINVAL && errno != EOPNOTSUPP ? -errno : 0;
+	else if (errno != ENOENT)
+		r = -errno;
+	close(fd);
+	return r;
 }

@@ -343,7 +343,9 @@ static bool is_same_store(const struct wanted *a, const struct wanted *b)
 {
 	if (a->host_id != b->host_id || a->host_id == 0)
 		return false;
-	return (a->ino != 0 && a->dev == b->dev && a->ino == b->ino) || strcmp(a->store, b->store) == 0;
+	if (a->ino != 0 && b->ino != 0) /* in containers, one path may lead to several stores */
+		return a->dev == b->dev && a->ino == b->ino;
+	return strcmp(a->store, b->store) == 0;
 }
 
 static void find_first(const struct wanted *all, uint32_t num, uint8_t *keep)
