@@ -56,10 +56,17 @@ void reply_entry(fuse_req_t req, int r, struct core_entry *e)
 		job_forget(job, e->ino, 1);
 }
 
+static void reply_shown(fuse_req_t req, const struct core_entry *e)
+{
+	struct stat st = shown_attr(e);
+
+	fuse_reply_attr(req, &st, e->attr_timeout_sec);
+}
+
 void reply_sized(fuse_req_t req, const struct core_entry *e)
 {
 	outside_sized(ops_of(req)->outside, e);
-	fuse_reply_attr(req, &e->attr, e->attr_timeout_sec);
+	reply_shown(req, e);
 }
 
 void reply_attr(fuse_req_t req, int r, struct core_entry *e)
@@ -69,8 +76,7 @@ void reply_attr(fuse_req_t req, int r, struct core_entry *e)
 		return;
 	}
 	outside_look(ops_of(req)->outside, e);
-	struct stat st = shown_attr(e);
-	fuse_reply_attr(req, &st, e->attr_timeout_sec);
+	reply_shown(req, e);
 }
 
 struct kernel_open_out reply_make_open(

@@ -560,6 +560,10 @@ os.link('new0', 'hard')"
 	awk '{ if ($1 + 0 >= 2 ^ 53) exit 1 }' "$WORK/first"
 	(cd "$BACKING" && stat -c '%i %n' old* d) >"$WORK/below"
 	grep -E ' (old[0-9]+|d)$' "$WORK/first" | sort -k 2 | diff - <(sort -k 2 "$WORK/below")
+	for f in new5 old5; do
+		is "$(cd "$MNT" && python3 -c "import os; os.stat('$f'); os.truncate('$f', 1); print(os.stat('$f').st_ino, '$f')")" \
+			"$(grep " $f$" "$WORK/first")"
+	done
 	flush
 	numbers | diff "$WORK/first" -
 	echo more >>"$MNT/old7"
