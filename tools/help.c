@@ -21,7 +21,8 @@ static const struct {
 	{ CISTERN_EXIT_DAMAGED, "damage was found (fsck: and not repaired)" },
 	{ CISTERN_EXIT_BUSY, "in use by somebody else: another daemon, an open file" },
 	{ CISTERN_EXIT_TIMEOUT, "the time-out ran out first; work goes on in the background" },
-	{ CISTERN_EXIT_BESIDE, "everything is on the backing directory, but something under another name; the manifest lists it" },
+	{ CISTERN_EXIT_BESIDE,
+		"everything is on the backing directory, but something under another name; the manifest lists it" },
 };
 
 #define NUM_EXITS        (sizeof(exit_statuses) / sizeof(exit_statuses[0]))

@@ -24,6 +24,7 @@ struct hdf5_globals {
 	struct hdf5_map by_addr; /* -> number in list */
 	struct collection *list; /* owned */
 	size_t num, cap;
+	uint64_t all_bytes;      /* of all collections, which do not overlap: no more than the file has */
 	struct hdf5_block bytes; /* of the object that was asked for last */
 };
 
@@ -76,7 +77,13 @@ static int collection_head(struct hdf5_walk *w, uint64_t addr, struct collection
 			"a collection of the global heap of %" PRIu64 " bytes would lie behind the end of the file",
 			c->len);
 	r = hdf5_map_set(&w->seen, b.off, 0);
-	return r == -EEXIST ? hdf5_fail(w, -EBADMSG, b.off, "a collection of the global heap is used twice") : r;
+	if (r < 0)
+		return r == -EEXIST ? hdf5_fail(w, -EBADMSG, b.off, "a collection of the global heap is used twice")
+				    : r;
+	if (c->len > w->size - w->globals->all_bytes)
+		return hdf5_fail(w, -EBADMSG, b.off, "collections of the global heap overlap");
+	w->globals->all_bytes += c->len;
+	return 0;
 }
 
 static int add_object(struct collection *c, const struct hdf5_global *o)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/codec/hdf5.h"
+#include "format/codec/hdf5_private.h"
 #include "tests/lib/tap.h"
 
 struct bytes {
@@ -173,6 +173,24 @@ static void test_loop(void)
 	free(b.data);
 }
 
+/* Two collections of the global heap up to the end of the file: of many, each would list the objects of all behind it. */
+static void test_overlap(void)
+{
+	struct bytes b = load("netcdf");
+	size_t first = find(&b, "GCOL", 4, 0), second = first + 4000, block = find(&b, "OCHK", 4, 3), id;
+	uint8_t address[8];
+
+	memcpy(address, (uint8_t[8]){ first & 0xff, first >> 8 }, sizeof(address));
+	id = find(&b, (const char *)address, sizeof(address), 3); /* the last one in that block, before its checksum */
+	put(&b, first + 8, b.size - first, 8);
+	memcpy(b.data + second, b.data + first, 8);
+	put(&b, second + 8, b.size - second, 8);
+	put(&b, id, second, 8);
+	put(&b, id + 12, hdf5_checksum(b.data + block, id + 12 - block), 4);
+	expect(&b, HDF5_DAMAGED, "T", "collections of the global heap overlap", "lists in two collections");
+	free(b.data);
+}
+
 /* ---- cut short */
 
 static void test_cuts(const char *name)
@@ -278,6 +296,7 @@ int main(void)
 	test_wounds();
 	test_chunks();
 	test_loop();
+	test_overlap();
 	test_cuts("old");
 	test_cuts("latest");
 	test_flips();
