@@ -513,8 +513,8 @@ static int visit_existing(struct session *s, struct visit *v, const struct state
 	if (r < 0)
 		return session_fail_errno(s, e->ino, place->path, r, "its place cannot be known", 0);
 	there.at = r > 0 ? at : NULL;
-	if (r == 0 && is_to_be_made_anew(s, in, v->dir->ino, e->name))
-		return file_write_new(s, in, place);
+	if (r == 0 && is_to_be_made_anew(s, in, v->dir->ino, e->name)) /* unless it was removed meanwhile */
+		return session_has_gone(s, in) ? 0 : file_write_new(s, in, place);
 	return file_update(s, in, &there); /* of a shared one whose data are in their place: attributes alone */
 }
 
