@@ -44,7 +44,7 @@ struct hdf5_walk {
 	struct hdf5_image *image;     /* owned; NULL: there is none */
 	struct hdf5_map
 		masks; /* of the dataset that is being read: offset of a chunk -> filters left out, where any are */
-	uint64_t looked_bytes; /* of elements, decoded */
+	uint64_t looked_bytes; /* of elements, decoded, and of places in types */
 	uint64_t last_off;     /* of the block that was read last */
 	uint64_t bad_off;      /* of the last failure */
 	char bad_text[256];
@@ -286,6 +286,9 @@ int hdf5_globals_note(struct hdf5_walk *w);
 /* Of a dataset whose chunks are known: each identifier leads to an object that is there and has enough bytes, and is o's. */
 int hdf5_varying_read(struct hdf5_walk *w, struct hdf5_object *o, const struct hdf5_places *places);
 int hdf5_varying_attribute(struct hdf5_walk *w, const struct hdf5_attribute *a); /* likewise */
+/* So much more is to be looked at, of elements, lists or places in types: 0, or -ENOTSUP when it is too much for the file. */
+int hdf5_charge(struct hdf5_walk *w, uint64_t bytes);
+#define HDF5_PLACE_BYTES 16u /* of a place in an element, with addresses of 8 bytes; also what looking at one costs */
 
 /* ---- hdf5_image.c: metadata that are kept in one block beside their places */
 

@@ -41,6 +41,7 @@ static int bad(struct parsing *p, const char *why)
 static int add_place(struct parsing *p, uint64_t off, uint32_t list, bool is_list, uint32_t unit)
 {
 	struct hdf5_places *to = p->places;
+	int r;
 
 	if (!to)
 		return 0;
@@ -49,6 +50,9 @@ static int add_place(struct parsing *p, uint64_t off, uint32_t list, bool is_lis
 			p->w, -ENOTSUP, p->m->off, "a datatype with more than %u lists in an element", PLACES_MAX);
 	if (array_room(&to->list, &to->cap, to->num, sizeof(*to->list)) < 0)
 		return -ENOMEM;
+	r = hdf5_charge(p->w, HDF5_PLACE_BYTES);
+	if (r < 0)
+		return r;
 	to->list[to->num++] = (struct hdf5_place){ .off = off, .unit = unit, .is_list = is_list, .in_list = list };
 	return 0;
 }

@@ -15,10 +15,9 @@
 
 #include "format/base/array.h"
 
-#define BLOCK       (1u << 20)
-#define LOOK_TIMES  16u                 /* so often the file's size may be decoded, */
-#define LOOK_BYTES  (UINT64_C(1) << 32) /* and so much on top of that */
-#define PLACE_BYTES 16u                 /* of an element, with addresses of 8 bytes; also what looking at one costs */
+#define BLOCK      (1u << 20)
+#define LOOK_TIMES 16u                 /* so often the file's size may be decoded, */
+#define LOOK_BYTES (UINT64_C(1) << 32) /* and so much on top of that */
 
 struct following {
 	struct hdf5_walk *w;
@@ -29,7 +28,7 @@ struct following {
 
 static int follow(struct following *f, const uint8_t *element, size_t len, uint32_t list);
 
-static int charge(struct hdf5_walk *w, uint64_t bytes)
+int hdf5_charge(struct hdf5_walk *w, uint64_t bytes)
 {
 	w->looked_bytes += bytes;
 	if (w->looked_bytes - LOOK_BYTES > LOOK_TIMES * w->size && w->looked_bytes > LOOK_BYTES)
@@ -72,7 +71,7 @@ static int follow_list(
 	if (!p->has_inner)
 		return 0;
 	r = len > HDF5_BLOCK_MAX ? hdf5_fail(f->w, -ENOTSUP, g->off, "a list of lists of %" PRIu64 " bytes", len)
-				 : charge(f->w, len);
+				 : hdf5_charge(f->w, len);
 	if (r == 0)
 		r = hdf5_read_data(f->w, g->off, (size_t)len, "a list of lists", &b);
 	for (uint64_t i = 0; r == 0 && i < num; i++)
@@ -111,7 +110,7 @@ static int follow_place(struct following *f, const uint8_t *element, size_t len,
 /* Of an element, or of one of a list's. */
 static int follow(struct following *f, const uint8_t *element, size_t len, uint32_t list)
 {
-	int r = charge(f->w, PLACE_BYTES * (uint64_t)f->places->num);
+	int r = hdf5_charge(f->w, HDF5_PLACE_BYTES * (uint64_t)f->places->num);
 
 	for (size_t i = 0; r == 0 && i < f->places->num; i++)
 		if (f->places->list[i].in_list == list)
@@ -133,7 +132,7 @@ static int read_row(struct following *f)
 		uint64_t left = o->data_bytes - at;
 		size_t len = left < at_once ? (size_t)left : at_once;
 
-		r = charge(f->w, len);
+		r = hdf5_charge(f->w, len);
 		if (r == 0)
 			r = hdf5_read_data(f->w, o->data_off + at, len, "elements", &b);
 		for (size_t i = 0; r == 0 && i + size <= len; i += size) {
@@ -201,7 +200,7 @@ static int read_chunk(struct following *f, const struct layout_piece *p, const s
 	(void)hdf5_map_get(&f->w->masks, p->off, &mask);
 	if (o->plain_edges && reaches_outside(o, p->index))
 		mask = UINT32_MAX;
-	r = charge(f->w, o->chunk_bytes);
+	r = hdf5_charge(f->w, o->chunk_bytes);
 	if (r == 0)
 		r = hdf5_read_data(f->w, p->off, (size_t)p->len, "a chunk", &b);
 	if (r == 0)
