@@ -86,13 +86,28 @@ static bool is_own(struct core *c, struct node *n, const struct stat *st)
 	return in.backing_ino == 0 || (in.backing_ino == st->st_ino && n->type == (st->st_mode & S_IFMT));
 }
 
-static int open_unread(int dirfd, const char *path, int flags)
+static int open_as(int dirfd, const char *path, int flags)
 {
 	int fd = openat(dirfd, path, flags | O_CLOEXEC | O_NOATIME);
 
 	if (fd < 0 && errno == EPERM)
 		fd = openat(dirfd, path, flags | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
+}
+
+/*
+ * A FIFO that others have put in a file's place would be waited for until somebody writes to it, which nothing ends. Who
+ * holds a lease of a file is waited for: it has to give that up.
+ */
+static int open_unread(int dirfd, const char *path, int flags)
+{
+	int fd = open_as(dirfd, path, flags | O_NONBLOCK);
+
+	if (fd == -EWOULDBLOCK)
+		return open_as(dirfd, path, flags);
+	if (fd >= 0 && !(flags & O_PATH)) /* some file systems read otherwise with it */
+		(void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+	return fd;
 }
 
 /* What an O_PATH descriptor stands for, which is ours to close. */

@@ -80,6 +80,18 @@ behind() {
 	timeout 300 python3 "$top_srcdir/tests/lib/behind.py" "$@"
 }
 
+@test "a FIFO that others put in a file's place holds up nobody but who opens it" {
+	echo old >"$BACKING/f"
+	mount_cistern -o backing_timeout=1h
+	[ -f "$MNT/f" ]
+	rm "$BACKING/f"
+	mkfifo "$BACKING/f"
+	exits 124 timeout 2 cat "$MNT/f"
+	[ -p "$MNT/f" ]
+	exits 0 timeout 60 "$CISTERN" umount --wait "$MNT"
+	[ -p "$BACKING/f" ]
+}
+
 @test "what others append to a file is seen by who had read it to its end" {
 	printf 'one\n' >"$BACKING/log"
 	mount_cistern
