@@ -383,6 +383,17 @@ int window_stale_ranges(struct state *st, uint64_t ino, uint64_t limit, uint64_t
 	return 0;
 }
 
+static int is_carried(const struct extent *e, void *arg)
+{
+	(void)arg;
+	return e->kind == EXTENT_BACKING;
+}
+
+int window_has_carried(struct state *st, uint64_t ino)
+{
+	return each_extent(st, ino, 0, INT64_MAX, is_carried, NULL);
+}
+
 struct count {
 	uint64_t bytes, extents;
 };

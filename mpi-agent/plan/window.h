@@ -85,6 +85,8 @@ struct gap {
  */
 int window_stale_ranges(struct state *st, uint64_t ino, uint64_t limit, uint64_t end, struct gap **ret, size_t *ret_num,
 	uint64_t *ret_tail);
+/* Has the backing file bytes of it behind its backing limit, which went through or were carried, and of which the store has no copy? 1, 0, -errno */
+int window_has_carried(struct state *st, uint64_t ino);
 /* Bytes that a plan for ino would write, and its number of extents (for progress). */
 int window_count(struct state *st, uint64_t ino, uint64_t size, uint64_t *ret_bytes, uint64_t *ret_extents);
 

@@ -15,6 +15,7 @@
 #include "format/base/array.h"
 #include "format/base/descriptors.h"
 #include "format/store/straggler.h"
+#include "mpi-agent/plan/window.h"
 
 #define BATCH_FILES 256 /* at most: they are open */
 #define BATCH_BYTES (64u << 20)
@@ -475,8 +476,8 @@ static int where_it_is(struct session *s, uint64_t dir, const struct state_name 
 }
 
 /*
- * Somebody else has replaced it, but the store has all of it: it is made anew, beside that. What had gone through to the old one is in the
- * store no more; then it has to be whole in a private segment.
+ * Somebody else has replaced it, but the store has all of it: it is made anew, beside that. What had gone through to the old one, or was
+ * carried while it was written to, is in the store no more; then it has to be whole in a private segment.
  */
 static bool is_to_be_made_anew(struct session *s, const struct inode *in, uint64_t dir, const char *name)
 {
@@ -490,7 +491,7 @@ static bool is_to_be_made_anew(struct session *s, const struct inode *in, uint64
 		s->to->ops->stat(s->to, path, &st) < 0 || session_is_same(in, &st))
 		return false;
 	state_totals(s->st, &totals);
-	return in->flags & INODE_PRIVATE || totals.through_bytes == 0;
+	return in->flags & INODE_PRIVATE || (totals.through_bytes == 0 && window_has_carried(s->st, in->ino) == 0);
 }
 
 static int visit_existing(struct session *s, struct visit *v, const struct state_name *e, struct inode *in,

@@ -832,6 +832,33 @@ static void test_lost(const struct record *change)
 	backed_end(&p.at);
 }
 
+/* A drain has carried what was written before it, and not what came while it ran; then somebody replaces the file. */
+static void test_carried_in_part(void)
+{
+	struct record drained = { .type = RECORD_DRAINED, .ino = 10, .size = 4 };
+	struct drain_result res;
+	struct place p;
+
+	start(&p);
+	backed_commit(&p.at, kinds[0]);
+	world_must(store_write(p.at.store, 10, 0, 0, "ours", 4), "write");
+	drained.upto = state_seq(store_state(p.at.store));
+	drained.backing_ino = backed_put(&p.at, "n", "ours");
+	world_must(store_write(p.at.store, 10, 0, 100, "more", 4), "write");
+	backed_commit(&p.at, (struct record){ .type = RECORD_PLACED,
+				     .ino = 10,
+				     .parent = STATE_ROOT_INO,
+				     .name = "n",
+				     .backing_ino = drained.backing_ino });
+	backed_commit(&p.at, drained);
+	backed_come(&p.at, "n");
+	res = drain(&p, WIRE_PART_WHOLE);
+	ok(res.totals.failed == 1 && res.totals.files == 0,
+		"a file of which a part had been carried, and that somebody has replaced, is not made anew without that part");
+	ok(backed_holds(&p.at, "n", "another node's"), "what has its place is left alone");
+	backed_end(&p.at);
+}
+
 int main(void)
 {
 	/* A child says in it what it has done. */
@@ -853,6 +880,7 @@ int main(void)
 		.parent = STATE_ROOT_INO,
 		.name = "m" });
 	test_files();
+	test_carried_in_part();
 	for (size_t i = 0; i < NUM_KINDS; i++)
 		test_dir_moved(i, false);
 	test_dir_moved(0, true);
