@@ -124,7 +124,7 @@ static int drain_first(const struct target *t, uint64_t deadline, struct before 
 	if (!cistern_exit_is_out(daemon_result_of(&reply)))
 		return daemon_say_result(&reply);
 	take_note(fd, deadline, &reply, b->noted);
-	return CISTERN_EXIT_OK;
+	return daemon_result_of(&reply);
 }
 
 static int wait_and_unmount(const struct target *t, uint64_t deadline)
@@ -137,14 +137,17 @@ static int wait_and_unmount(const struct target *t, uint64_t deadline)
 	status = drain_first(t, deadline, &b);
 	if (status == CISTERN_EXIT_TIMEOUT)
 		return status; /* still mounted: the next try goes on from here */
-	if (status != CISTERN_EXIT_OK)
+	if (!cistern_exit_is_out(status))
 		say("not everything could be drained yet; unmounting all the same, which tries the rest once more");
 	drained = status;
 	status = unmount(t);
 	if (status != CISTERN_EXIT_OK)
 		return status;
-	if (say_bound(t))
+	if (say_bound(t)) {
+		if (b.noted[0])
+			say("%s", b.noted);
 		return drained;
+	}
 	say_elsewhere(t);
 	if (daemon_wait_end(t->store, b.pidfd, deadline, &err) < 0)
 		return say_error(&err);

@@ -54,6 +54,19 @@ more"
 	umount_wait
 }
 
+@test "umount --wait of a bind mount, whose daemon goes on, says it, too" {
+	needs_root "bind mounts"
+	mount_cistern -o drain=unmount
+	mkdir "$WORK/bound"
+	mount --bind "$MNT" "$WORK/bound"
+	undo "umount -l $WORK/bound"
+	echo ours >"$MNT/f"
+	echo theirs >"$BACKING/f"
+	exits 7 "$CISTERN" umount --wait "$WORK/bound"
+	says "under another name"
+	exits 7 "$CISTERN" umount --wait "$MNT"
+}
+
 @test "names of all kinds that somebody else takes, with everything" {
 	needs_program jq
 	local kind name long
