@@ -95,11 +95,7 @@ static int open_as(int dirfd, const char *path, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
-/*
- * A FIFO that others have put in a file's place would be waited for until somebody writes to it, which nothing ends. Who
- * holds a lease of a file is waited for: it has to give that up.
- */
-static int open_unread(int dirfd, const char *path, int flags)
+int overlay_open_path(int dirfd, const char *path, int flags)
 {
 	int fd = open_as(dirfd, path, flags | O_NONBLOCK);
 
@@ -116,7 +112,7 @@ static int open_for_real(int at, int flags)
 	char path[32];
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", at);
-	int fd = open_unread(AT_FDCWD, path, flags);
+	int fd = overlay_open_path(AT_FDCWD, path, flags);
 	close(at);
 	return fd;
 }
@@ -129,7 +125,7 @@ static int open_once(struct core *c, struct node *n, int flags, struct stat *ret
 
 	if (rc < 0)
 		return rc == -ENOENT ? -ENODATA : rc;
-	int fd = open_unread(c->backing_fd, path, flags | O_NOFOLLOW);
+	int fd = overlay_open_path(c->backing_fd, path, flags | O_NOFOLLOW);
 	if (fd >= 0 && fstat(fd, ret_st) < 0) {
 		rc = -errno;
 		close(fd);

@@ -241,6 +241,11 @@ uint64_t limit_of_files(int backing_fd);                  /* how large one there
 int overlay_adopt_locked(struct core *c, struct node *n); /* takes names itself */
 /* Open the backing file. fd or -errno, -CORE_MOVING. An untouched one that others have replaced: -ESTALE. */
 int overlay_open(struct core *c, struct node *n, int flags);
+/*
+ * By a path, and its atime stays. A FIFO that others have put in a file's place is not waited for: nothing need ever end that. Whoever
+ * holds a lease of a file is: it has to give that up. fd or -errno.
+ */
+int overlay_open_path(int dirfd, const char *path, int flags);
 bool overlay_is_same(
 	const struct inode *in, const struct stat *st); /* st is of the backing file that the state knows */
 int overlay_stat(struct core *c, struct node *n, struct stat *ret);

@@ -241,9 +241,7 @@ int core_where(struct core *c, uint64_t ino, struct core_where *ret)
 
 int core_open_backing(struct core *c, const char *path)
 {
-	int fd = openat(c->backing_fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-
-	return fd < 0 ? -errno : fd;
+	return overlay_open_path(c->backing_fd, path, O_RDONLY | O_NOFOLLOW);
 }
 
 static bool is_found(struct core *c, int fd, uint64_t ino)
