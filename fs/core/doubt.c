@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * Names in doubt. A drain session publishes what its snapshot names. If the mount takes such a name away meanwhile, the file
- * still appears under it in the backing directory, and until the agent has reported it nothing tells it from a file that
- * somebody else has put there. So a name that goes while a session runs, and that the file did not have in the backing directory, is
- * remembered until the session's end: whatever appears under it is not shown. (Another one may have it there, which the session moves away before.)
- * Afterwards the state knows it, or it has been taken back.
+ * Names in doubt. A drain session publishes what its snapshot names. If the mount takes such a name
+ * away meanwhile, the file still appears under it in the backing directory, and until the agent has
+ * reported it nothing tells it from a file that somebody else has put there. So a name that a file
+ * loses while a session runs, and that it did not have in the backing directory, is remembered until
+ * the session's end: whatever appears under it is not shown. This is so, too, when another file gets
+ * the name in the same call, by a rename over it or an exchange: that one may lose the name as well,
+ * and have it in the backing directory, from where the session moves it away before. Afterwards the
+ * state knows the name, or what appeared has been taken back.
  */
 #include <errno.h>
 #include <search.h>

@@ -708,7 +708,9 @@ static int rename_commit(struct core *c, const struct rename_op *op)
 		rec.flags |= RECORD_F_EXCHANGE;
 	snprintf(rec.from_name, sizeof(rec.from_name), "%s", op->from);
 	snprintf(rec.name, sizeof(rec.name), "%s", op->to);
-	rc = op->flags & RENAME_EXCHANGE ? 0 : doubt_add(c, op->from_dir->ino, op->from, op->moved->ino);
+	rc = doubt_add(c, op->from_dir->ino, op->from, op->moved->ino);
+	if (rc == 0 && op->target)
+		rc = doubt_add(c, op->to_dir->ino, op->to, op->target->ino);
 	if (rc == 0)
 		rc = tree_commit(c, op->moved->type, &rec);
 	if (rc == 0 && op->target && !(op->flags & RENAME_EXCHANGE))

@@ -271,7 +271,7 @@ int tree_commit(struct core *c, uint32_t type, struct record *rec);
 int tree_commit_drained(struct core *c, struct record *rec); /* within a tree change: of a directory */
 
 /* doubt.c */
-/* parent/name, which is ino, is about to go. names is held. 0 or -ENOMEM: then it may not. */
+/* ino is about to lose parent/name, to nobody or to another file. names is held. 0 or -ENOMEM: then it may not. */
 int doubt_add(struct core *c, uint64_t parent, const char *name, uint64_t ino);
 bool doubt_hides(struct core *c, uint64_t parent, const char *name);
 void doubt_clear(struct core *c); /* session is held */

@@ -767,6 +767,50 @@ static void test_doubt(void)
 	core_world_remove(&w);
 }
 
+/*
+ * The snapshot has "new" where "old" is in the backing directory, and "old" elsewhere. Meanwhile the mount gives "old" its name back,
+ * replacing "new" or changing places with it, and takes it away again: the drain moves "old", says so, and publishes "new".
+ */
+static void test_doubt_of_replaced(bool exchange)
+{
+	struct core_world w;
+	struct core_entry e;
+	struct core_open_reply o;
+	char from[200], to[200];
+
+	core_world_make(&w);
+	core_world_open(&w, "data=log", false);
+	is_int(core_rename(w.core, 1, "old", 1, "away", 0), 0, "a file gets another name");
+	uint64_t ino = core_world_look(&w, 1, "away");
+	core_create_file(w.core, 1, "old", 0644, O_WRONLY, core_world_cred, &e, &o);
+	core_release(w.core, o.file);
+	core_session_begin(w.core, false);
+	is_int(core_rename(w.core, 1, "away", 1, "old", exchange ? RENAME_EXCHANGE : 0), 0,
+		exchange ? "they change places while a drain has them in its snapshot"
+			 : "it replaces another one that a drain has in its snapshot");
+	is_int(core_rename(w.core, 1, "old", 1, "else", 0), 0, "and goes again");
+	snprintf(from, sizeof(from), "%s/old", w.backing);
+	snprintf(to, sizeof(to), "%s/away", w.backing);
+	is_int(rename(from, to), 0, "the drain moves it");
+	struct record rec = { .type = RECORD_PLACED,
+		.flags = RECORD_F_MOVED,
+		.ino = ino,
+		.parent = 1,
+		.name = "away",
+		.from_parent = 1,
+		.from_name = "old" };
+	is_int(core_drain_step(w.core, &rec), 0, "and says so");
+	core_world_put_file(w.backing, "old", "late");
+	is_u64(core_world_look(&w, 1, "old"), 0, "what it publishes there next, and has not said yet, is not found");
+	int rc = core_create_file(w.core, 1, "old", 0644, O_WRONLY | O_EXCL, core_world_cred, &e, &o);
+	is_int(rc, 0, "nor in the way of a new file");
+	if (rc == 0)
+		core_release(w.core, o.file);
+	core_session_end(w.core);
+	core_world_close(&w);
+	core_world_remove(&w);
+}
+
 /* Written to, all of them, twice, while a session runs: each is remembered, and found again without a look at the others. */
 static void test_many_busy(void)
 {
@@ -852,6 +896,8 @@ int main(void)
 	test_xattrs_in_motion(true);
 	test_activity();
 	test_doubt();
+	test_doubt_of_replaced(false);
+	test_doubt_of_replaced(true);
 	test_many_busy();
 	test_outside();
 	test_replaced_outside();
