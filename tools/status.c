@@ -372,6 +372,17 @@ static void dead_job_lines(const struct dead_store *d)
 		puts(shown + 1 < d->sb->num_nodes ? ", ..." : "");
 }
 
+/* A recovery of the job's other stores is a better one with this one, also where nothing in it is left to be drained. */
+static bool is_needed_by_job(const struct dead_store *d)
+{
+	return d->sb->num_nodes > 1 && (!d->has_result || !cistern_exit_is_out((int)d->result.result));
+}
+
+static bool is_safe_to_delete(const struct dead_store *d)
+{
+	return state_left_nothing(&d->left) && !is_needed_by_job(d);
+}
+
 static void dead_json(const struct dead_store *d)
 {
 	struct json j;
@@ -389,7 +400,7 @@ static void dead_json(const struct dead_store *d)
 	json_ku64(&j, "torn_bytes", d->report.cut_bytes);
 	json_ku64(&j, "used_bytes", d->space.used_bytes);
 	json_ku64(&j, "dirty_files", d->totals.dirty_files);
-	json_kbool(&j, "safe_to_delete", state_left_nothing(&d->left));
+	json_kbool(&j, "safe_to_delete", is_safe_to_delete(d));
 	json_ku64(&j, "misplaced_names", d->left.names);
 	json_ku64(&j, "files_of_other_nodes", d->left.layers);
 	json_ku64(&j, "bytes_of_other_nodes", d->left.layer_bytes);
@@ -424,7 +435,7 @@ static void dead_advice(const struct dead_store *d)
 		printf("What is dirty is only here: mount it again with --store %s, which goes on, or run\n"
 		       "  cistern recover %s --to %s\n",
 			d->path, d->path, d->sb->backing);
-	else if (d->sb->num_nodes > 1 && (!d->has_result || !cistern_exit_is_out((int)d->result.result)))
+	else if (is_needed_by_job(d))
 		puts("What this node is to drain is on the backing directory; keep the store until all of the job are drained.");
 	else
 		puts("Everything is on the backing directory; the store may be deleted.");
@@ -479,13 +490,17 @@ static int check_verdict(const struct dead_store *d)
 {
 	char left[DRAINED_LEFT_TEXT];
 
-	if (state_left_nothing(&d->left)) {
+	if (is_safe_to_delete(d)) {
 		printf("%s: everything is on the backing directory %s; the store may be deleted\n", d->path,
 			d->sb->backing);
 		return CISTERN_EXIT_OK;
 	}
-	say("%s must not be deleted; only here and not on the backing directory %s: %s; 'cistern status %s' says what to do",
-		d->path, d->sb->backing, drained_left_text(&d->left, left, sizeof(left)), d->path);
+	if (state_left_nothing(&d->left))
+		say("%s must not be deleted: what this node was to drain is on the backing directory %s, but not all of its job is",
+			d->path, d->sb->backing);
+	else
+		say("%s must not be deleted; only here and not on the backing directory %s: %s; 'cistern status %s' says what to do",
+			d->path, d->sb->backing, drained_left_text(&d->left, left, sizeof(left)), d->path);
 	return CISTERN_EXIT_INCOMPLETE;
 }
 
@@ -497,7 +512,7 @@ static int show_dead(const struct dead_store *d, const struct how *how)
 		dead_text(d);
 	else
 		return check_verdict(d);
-	return how->check && !state_left_nothing(&d->left) ? CISTERN_EXIT_INCOMPLETE : CISTERN_EXIT_OK;
+	return how->check && !is_safe_to_delete(d) ? CISTERN_EXIT_INCOMPLETE : CISTERN_EXIT_OK;
 }
 
 static int dead_status(const char *path, const struct how *how)
@@ -654,7 +669,7 @@ enum { OPT_JSON = 256, OPT_CHECK };
 static const struct args_option options[] = {
 	{ OPT_CHECK, "check", NULL,
 		"of a STORE: may it be deleted? The exit status is 0 only if all data, names and attributes in it are on the "
-		"backing directory and nobody uses it; 3: something is only here; 5: it is in use" },
+		"backing directory and nobody uses it; 3: something is only here, or not all of its job is out; 5: it is in use" },
 	{ OPT_JSON, "json", NULL, "print JSON, all sizes in bytes and times in microseconds" },
 	{ 0 },
 };

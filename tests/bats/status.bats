@@ -62,6 +62,12 @@ kill_and_free() {
 	[[ $output == *"60000 bytes in 1 file of other nodes"* || $output == *"in 1 file of other nodes"* ]]
 	for k in 0 1; do mount_node $k drain=unmount; done
 	start_agents
+	"$CISTERN" flush --wait --mount "$WORK/m0"
+	kill_job # before it could be said that all of the job is out
+	for k in 0 1; do leaves 3 "$WORK/s$k"; done
+	[[ $output == *"not all of its job is"* ]]
+	for k in 0 1; do mount_node $k drain=unmount; done
+	start_agents
 	stop_job
 	for k in 0 1; do leaves 0 "$WORK/s$k"; done
 	is "$(stat -c %s "$WORK/b/f")" 60005
