@@ -692,9 +692,11 @@ equal_elements() {
 	make_cdl >"$WORK/f.cdl"
 	ncgen -k 5 -o "$MNT/f.nc" "$WORK/f.cdl"
 	ncgen -k nc4 -o "$MNT/four.nc" "$WORK/f.cdl"
+	echo 'netcdf s { dimensions: x = 2 ; variables: string s(x) ; data: s = "one", "two" ; }' >"$WORK/s.cdl"
+	ncgen -k nc4 -o "$MNT/strings.nc" "$WORK/s.cdl"
 	echo text >"$MNT/raw"
 	ln -s raw "$MNT/link"
-	for file in f.nc four.nc raw elsewhere.h5; do "$CISTERN" inspect --json --ranges "$MNT/$file" >"$WORK/one-$file.json"; done
+	for file in f.nc four.nc strings.nc raw elsewhere.h5; do "$CISTERN" inspect --json --ranges "$MNT/$file" >"$WORK/one-$file.json"; done
 	"$CISTERN" inspect --json "$STORE" >"$WORK/list.json"
 	flush
 	"$CISTERN" inspect --json "$MNT/f.nc" >"$WORK/one-drained.json"
