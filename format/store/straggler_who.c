@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "format/index/state.h"
+#include "format/place/shown.h"
 
 struct device {
 	unsigned int major, minor;
@@ -114,10 +115,11 @@ static void add_process(const struct look *l, struct straggler *g)
 		snprintf(g->who + len, sizeof(g->who) - len, "%s%s", len ? ", " : "", one);
 }
 
+/* ino: as programs see it. */
 static void match(const struct look *l, uint64_t ino, const char *link)
 {
 	for (size_t i = 0; i < l->num; i++)
-		if (l->at[i].ino == ino && ends_in(link, l->at[i].path))
+		if (shown_number(l->at[i].ino) == ino && ends_in(link, l->at[i].path))
 			add_process(l, &l->at[i]);
 }
 

@@ -7,26 +7,47 @@
  */
 #include "fs/ops/private.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define CAPS_XATTR "security.capability"
-#define GROUPS_MAX 65536 /* that a process may have */
+#define GROUPS_KEY "Groups:"
+
+/* Of a line "Groups:\t4 24 27". libfuse's own function reads behind its buffer. */
+static bool has_group(pid_t pid, gid_t gid)
+{
+	char path[64], *line = NULL, *at, *end;
+	size_t cap = 0;
+	bool has = false;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	f = fopen(path, "re");
+	while (f && getline(&line, &cap, f) > 0) {
+		if (strncmp(line, GROUPS_KEY, strlen(GROUPS_KEY)) != 0)
+			continue;
+		for (at = line + strlen(GROUPS_KEY); !has; at = end) {
+			unsigned long group = strtoul(at, &end, 10);
+
+			if (end == at)
+				break;
+			has = group == gid;
+		}
+		break;
+	}
+	free(line);
+	if (f)
+		fclose(f);
+	return has;
+}
 
 /* Root may keep the bit; of anybody else the kernel has said that he has no such capability. */
 static bool is_member(fuse_req_t req, gid_t gid)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
-	int num = ctx->uid == 0 || ctx->gid == gid ? 0 : fuse_req_getgroups(req, 0, NULL);
-	bool is = ctx->uid == 0 || ctx->gid == gid;
 
-	if (num <= 0 || num > GROUPS_MAX)
-		return is;
-	gid_t *list = calloc((size_t)num, sizeof(*list));
-	int got = list ? fuse_req_getgroups(req, num, list) : 0;
-	for (int i = 0; i < got && i < num; i++)
-		is = is || list[i] == gid;
-	free(list);
-	return is;
+	return ctx->uid == 0 || ctx->gid == gid || has_group(ctx->pid, gid);
 }
 
 mode_t priv_killed(fuse_req_t req, const struct stat *st)
