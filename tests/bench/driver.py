@@ -131,6 +131,8 @@ class Bench:
 					if side in sides:
 						self.one(measure, sides, side, result)
 		except (machine.Failed, OSError) as failure:
+			if isinstance(failure.__context__, KeyboardInterrupt):  # cleaning up behind it failed
+				raise failure.__context__
 			self.skipped(measure.name, str(failure))
 		finally:
 			self.warm_bytes = 0
